@@ -1,0 +1,88 @@
+package backend
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gomlx/compute"
+)
+
+// Wants says how an engine would like to be fed. It is the only thing that other packages may ask of it.
+type Wants struct {
+	// HostUpdate: weights and moments live in host buffers shared with the engine ([Engine.SharedFloat32]) and are
+	// updated by Go loops. Otherwise the update is a graph with donated buffers.
+	HostUpdate bool
+	// HostRows: rows of the embedding and head tables are copied by the host and are plain inputs, their gradients are
+	// outputs which the host adds to the table's gradient. Otherwise the graph gathers from the table.
+	HostRows bool
+	// BFloat16: the engine computes in bfloat16, and gains by it.
+	BFloat16 bool
+	// LiveGraphs is how many compiled programs one [Cache] keeps: on onnx each holds its own arena.
+	LiveGraphs int
+}
+
+// Engine carries out programs. Graphs are built on it as on any compute.Backend.
+type Engine struct {
+	compute.Backend
+	Name  string // go, onnx or xla
+	Wants Wants
+
+	owner compute.Backend // what buffers give as their backend: Backend itself, or the one it decorates
+}
+
+const specs = "auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN"
+
+// Open opens the engine of a spec: auto, go, onnx[:LIBRARY] or xla[:cpu|:cuda|:PLUGIN[,options]].
+//
+// auto (and "") is onnx where its library is found, go otherwise; xla only runs when asked for.
+// Nothing is downloaded: what is missing is an error that says how to get it.
+func Open(spec string) (e *Engine, err error) {
+	defer recovered(&err, "open "+spec)
+	name, arg, hasArg := strings.Cut(spec, ":")
+	switch {
+	case hasArg && arg == "":
+		return nil, fmt.Errorf("backend %q: nothing after the colon: want %s", spec, specs)
+	case hasArg && (name == "go" || name == "auto"):
+		return nil, fmt.Errorf("backend %q: %s takes no argument: want %s", spec, name, specs)
+	}
+	switch name {
+	case "", "auto":
+		return openAuto()
+	case "go":
+		return openGo()
+	case "onnx":
+		return openONNX(arg)
+	case "xla":
+		return openXLA(arg)
+	}
+	return nil, fmt.Errorf("backend %q: unknown: want %s", spec, specs)
+}
+
+// openAuto takes ONNX Runtime where it can be loaded from the usual places.
+func openAuto() (*Engine, error) {
+	if statusONNX().Present {
+		return openONNX("")
+	}
+	return openGo()
+}
+
+// newEngine describes an engine whose graphs are built on b and whose buffers name owner as theirs.
+func newEngine(name string, b, owner compute.Backend, w Wants) *Engine {
+	return &Engine{Backend: b, Name: name, Wants: w, owner: owner}
+}
+
+// Close frees the engine. Its programs and buffers must not be used afterwards.
+func (e *Engine) Close() { e.Finalize() }
+
+// Status says whether an engine can be opened here.
+type Status struct {
+	Name     string // as in a spec
+	Present  bool
+	Detail   string // version and place, or what is missing
+	HowToGet string // one line; empty where present
+}
+
+// List says which engines are present, which are not and how to get them, best known first.
+func List() []Status {
+	return []Status{statusGo(), statusONNX(), statusXLA()}
+}

@@ -1,0 +1,79 @@
+package backend
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+const (
+	onnxLibraryEnv = "ONNXRUNTIME_SHARED_LIBRARY_PATH"
+	onnxHowToGet   = "run scripts/install-onnxruntime.sh, or set " + onnxLibraryEnv + " to a libonnxruntime.so"
+)
+
+// dataDir is the user's data directory of posttrain, where the install script puts libraries.
+func dataDir() string {
+	if dir := os.Getenv("XDG_DATA_HOME"); dir != "" {
+		return filepath.Join(dir, "posttrain")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(home, ".local", "share", "posttrain")
+}
+
+// findONNXLibrary gives the path of ONNX Runtime's library: the one asked for, the environment's, or the newest in
+// the user's data directory.
+func findONNXLibrary(asked string) (string, error) {
+	if asked != "" {
+		return existingFile(asked, "backend onnx")
+	}
+	if path := os.Getenv(onnxLibraryEnv); path != "" {
+		return existingFile(path, onnxLibraryEnv)
+	}
+	dir := dataDir()
+	found, _ := filepath.Glob(filepath.Join(dir, "libonnxruntime.so*"))
+	if len(found) == 0 {
+		return "", fmt.Errorf("backend onnx: ONNX Runtime's library is not installed (no libonnxruntime.so in %s): %s", dir, onnxHowToGet)
+	}
+	return slices.MaxFunc(found, compareVersions), nil
+}
+
+func existingFile(path, who string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: want the path of a libonnxruntime.so (%s)", who, err, onnxHowToGet)
+	}
+	if info.IsDir() {
+		return "", fmt.Errorf("%s: %s is a directory: want the path of a libonnxruntime.so", who, path)
+	}
+	return filepath.Abs(path)
+}
+
+// compareVersions orders libonnxruntime.so.1.9.0 before libonnxruntime.so.1.31.1: runs of digits as numbers.
+func compareVersions(a, b string) int {
+	for a != "" && b != "" {
+		x, restA := leadingNumber(a)
+		y, restB := leadingNumber(b)
+		if x != y {
+			return x - y
+		}
+		a, b = restA, restB
+	}
+	return len(a) - len(b)
+}
+
+// leadingNumber cuts a run of digits (as its value), or else one byte (as its code), off the front of s.
+func leadingNumber(s string) (int, string) {
+	n, i := 0, 0
+	for i < len(s) && i < 9 && s[i] >= '0' && s[i] <= '9' {
+		n = n*10 + int(s[i]-'0')
+		i++
+	}
+	if i == 0 {
+		return int(s[0]), s[1:]
+	}
+	return n, s[i:]
+}
