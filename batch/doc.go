@@ -1,0 +1,14 @@
+// Package batch turns records into rows of token ids. It is the only place where the boundary between a prompt and
+// its answers is decided, where an end-of-turn token is added, and where over-long examples are dropped.
+//
+// Glossary:
+//   - group: one prompt and the n answers to it (a preference pair has two, a demonstration one, a GRPO group many);
+//   - row: T tokens of one forward pass; it holds one group or several, or one answer of a group where prompts are
+//     not shared;
+//   - slot: one predicted token, that is one log-prob that the model computes.
+//
+// The pipeline:
+//  1. Encoder makes a Group of a record ([Encoder.Preference], [Encoder.Demonstration]) and applies the limits;
+//  2. [Pack] lays groups out in rows of a bucketed length;
+//  3. the arrays of a [Packed] batch go to package model as they are.
+package batch

@@ -1,0 +1,172 @@
+package batch
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/tokenizer"
+)
+
+// Encoder turns records into groups with one tokenizer.
+//
+// The boundary between prompt and completion is decided here, once: the whole text is tokenised, and its tokens after
+// the prompt's own are the completion. Where the prompt's tokens are no prefix of the whole text's (a merge crosses
+// the boundary), prompt and completion are tokenised apart, as they are when a model is sampled; Drift counts these.
+type Encoder struct {
+	Tokenizer *tokenizer.Tokenizer
+	Drift     int
+}
+
+// Preference encodes a pair: answer 0 is the chosen one, answer 1 the rejected.
+func (e *Encoder) Preference(p data.Preference) (Group, error) {
+	return e.group(p.Source, p.Prompt, p.Chosen, p.Rejected)
+}
+
+// Demonstration encodes a prompt with its completion. With all, every token but the first is a target; otherwise the
+// completion's alone. A record without a prompt (plain text) is all completion.
+func (e *Encoder) Demonstration(d data.Demonstration, all bool) (Group, error) {
+	if d.Prompt.Empty() && d.Completion.Messages == nil {
+		return e.plainText(d)
+	}
+	g, err := e.group(d.Source, d.Prompt, d.Completion)
+	if err != nil || !all {
+		return g, err
+	}
+	return wholeText(append(append([]int32{}, g.Prompt...), g.Answers[0]...)), nil
+}
+
+// plainText encodes a text without a prompt, ended by EOS.
+func (e *Encoder) plainText(d data.Demonstration) (Group, error) {
+	ids := e.withEOS(e.Tokenizer.Encode(d.Completion.Plain, true))
+	if len(ids) < 2 {
+		return Group{}, fmt.Errorf("%s: text of %d tokens has nothing to predict: want at least 2", d.Source, len(ids))
+	}
+	return wholeText(ids), nil
+}
+
+// wholeText makes the first token the prompt and the rest the answer.
+func wholeText(ids []int32) Group { return Group{Prompt: ids[:1:1], Answers: [][]int32{ids[1:]}} }
+
+// Prompt encodes a prompt alone, as it stands before an answer is sampled.
+func (e *Encoder) Prompt(t data.Text) ([]int32, error) {
+	if t.Messages == nil {
+		return e.Tokenizer.Encode(t.Plain, true), nil
+	}
+	text, err := e.render(t.Messages, true)
+	if err != nil {
+		return nil, err
+	}
+	return e.Tokenizer.Encode(text, false), nil
+}
+
+func (e *Encoder) group(source string, prompt data.Text, answers ...data.Text) (Group, error) {
+	ids, err := e.Prompt(prompt)
+	if err != nil {
+		return Group{}, fmt.Errorf("%s: %w", source, err)
+	}
+	if len(ids) == 0 {
+		return Group{}, fmt.Errorf("%s: the prompt has no tokens: want at least one", source)
+	}
+	g := Group{Prompt: ids}
+	for _, a := range answers {
+		tokens, err := e.answer(prompt, ids, a)
+		if err != nil {
+			return Group{}, fmt.Errorf("%s: %w", source, err)
+		}
+		g.Answers = append(g.Answers, tokens)
+	}
+	return g, nil
+}
+
+// answer encodes one completion after its prompt, whose tokens are ids.
+func (e *Encoder) answer(prompt data.Text, ids []int32, a data.Text) ([]int32, error) {
+	if prompt.Messages == nil && a.Messages == nil {
+		return e.withEOS(e.after(ids, prompt.Plain, a.Plain, true)), nil
+	}
+	if prompt.Messages == nil || a.Messages == nil {
+		return nil, fmt.Errorf("the prompt and the completion must both be text or both be messages")
+	}
+	head, err := e.render(prompt.Messages, true)
+	if err != nil {
+		return nil, err
+	}
+	tail, err := e.turn(prompt.Messages, head, a.Messages)
+	if err != nil {
+		return nil, err
+	}
+	return e.after(ids, head, tail, false), nil
+}
+
+// after gives the tokens of tail behind head, whose own tokens are ids.
+func (e *Encoder) after(ids []int32, head, tail string, special bool) []int32 {
+	full := e.Tokenizer.Encode(head+tail, special)
+	if len(full) >= len(ids) && equal(full[:len(ids)], ids) {
+		return full[len(ids):]
+	}
+	e.Drift++
+	return e.Tokenizer.Encode(tail, false)
+}
+
+// turn gives the text that the template writes behind the prompt for these messages. Templates that rewrite an answer
+// (strip its think block, say) would train another text than the data's: then the content is set in by hand between
+// what the template puts before and after an answer.
+func (e *Encoder) turn(prompt []data.Message, head string, answer []data.Message) (string, error) {
+	full, err := e.render(append(append([]data.Message{}, prompt...), answer...), false)
+	if err != nil {
+		return "", err
+	}
+	tail, ok := strings.CutPrefix(full, head)
+	content := answer[len(answer)-1].Content
+	if ok && strings.Contains(tail, strings.TrimSpace(content)) {
+		return tail, nil
+	}
+	if len(answer) != 1 {
+		return "", fmt.Errorf("the chat template rewrites the prompt when the answer of %d messages follows it", len(answer))
+	}
+	end, err := e.ending(prompt, answer[0].Role)
+	return content + end, err
+}
+
+// ending is what the template puts behind the content of an answer, seen with a word that no template rewrites.
+func (e *Encoder) ending(prompt []data.Message, role string) (string, error) {
+	const probe = "posttrain-probe"
+	full, err := e.render(append(append([]data.Message{}, prompt...), data.Message{Role: role, Content: probe}), false)
+	if err != nil {
+		return "", err
+	}
+	i := strings.LastIndex(full, probe)
+	if i < 0 {
+		return "", fmt.Errorf("the chat template drops the content of a %q message", role)
+	}
+	return full[i+len(probe):], nil
+}
+
+func (e *Encoder) render(msgs []data.Message, generate bool) (string, error) {
+	if !e.Tokenizer.HasTemplate() {
+		return "", fmt.Errorf("the data is conversational but the model has no chat template: add chat_template.jinja to its folder, or use plain text columns")
+	}
+	ms := make([]tokenizer.Message, len(msgs))
+	for i, m := range msgs {
+		ms[i] = tokenizer.Message(m)
+	}
+	return e.Tokenizer.Render(ms, tokenizer.RenderOptions{AddGenerationPrompt: generate})
+}
+
+// withEOS ends a plain-text completion; conversations end as their template ends them.
+func (e *Encoder) withEOS(ids []int32) []int32 {
+	eos, ok := e.Tokenizer.EOS()
+	if !ok || len(ids) > 0 && ids[len(ids)-1] == eos {
+		return ids
+	}
+	return append(ids, eos)
+}
+
+func equal(a, b []int32) bool {
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,101 @@
+package batch
+
+import "fmt"
+
+// Limited is the outcome of applying limits to a data set: what was kept, and why the rest was not.
+type Limited struct {
+	Keep      []int // indices of the groups kept
+	Dropped   int   // too long under a limit
+	Empty     int   // an answer without tokens
+	Truncated int   // cut to fit, on request
+}
+
+func (l Limited) String() string {
+	return fmt.Sprintf("%d kept, %d dropped as too long, %d dropped as empty, %d truncated", len(l.Keep), l.Dropped, l.Empty, l.Truncated)
+}
+
+// Limit applies the limits to groups, in place where truncation is asked for. A group with an over-long stretch is
+// dropped whole: a pair with one answer cut away would train on an empty mask. positions is the most tokens that the
+// model can take; 0 is no limit.
+func Limit(groups []Group, o Options, positions int) Limited {
+	var l Limited
+	for i := range groups {
+		cut := truncate(&groups[i], o)
+		switch {
+		case empty(groups[i]):
+			l.Empty++
+		case tooLong(groups[i], o, positions):
+			l.Dropped++
+		default:
+			l.Keep = append(l.Keep, i)
+			if cut {
+				l.Truncated++
+			}
+		}
+	}
+	return l
+}
+
+func empty(g Group) bool {
+	for _, a := range g.Answers {
+		if len(a) == 0 {
+			return true
+		}
+	}
+	return len(g.Prompt) == 0
+}
+
+func tooLong(g Group, o Options, positions int) bool {
+	over := func(n, limit int) bool { return limit > 0 && n > limit }
+	long := over(len(g.Prompt), o.MaxPromptTokens)
+	for _, a := range g.Answers {
+		n := len(g.Prompt) + len(a)
+		long = long || over(len(a), o.MaxCompletionTokens) || over(n, o.MaxTokens) || over(n-1, positions)
+	}
+	return long
+}
+
+// truncate cuts the prompt's start and the completions' ends where the options ask for it. It never empties an
+// answer, and keeps the prompt's last token, from which the answer starts.
+func truncate(g *Group, o Options) bool {
+	cut := false
+	if o.Truncate == "completion" || o.Truncate == "both" {
+		for i, a := range g.Answers {
+			if n := answerLimit(len(g.Prompt), o); n > 0 && len(a) > n {
+				g.Answers[i], cut = a[:n], true
+			}
+		}
+	}
+	if o.Truncate == "prompt" || o.Truncate == "both" {
+		if n := promptLimit(*g, o); n > 0 && len(g.Prompt) > n {
+			g.Prompt, cut = g.Prompt[len(g.Prompt)-n:], true
+		}
+	}
+	return cut
+}
+
+// answerLimit is the most tokens an answer may keep; 0: no limit, or no room for even one token.
+func answerLimit(prompt int, o Options) int {
+	n := o.MaxCompletionTokens
+	if o.MaxTokens > 0 && o.Truncate == "completion" {
+		if room := max(0, o.MaxTokens-prompt); n == 0 || room < n {
+			n = room
+		}
+	}
+	return n
+}
+
+// promptLimit is the most tokens the prompt may keep beside the longest answer; 0: no limit, or no room at all.
+func promptLimit(g Group, o Options) int {
+	n := o.MaxPromptTokens
+	if o.MaxTokens > 0 {
+		longest := 0
+		for _, a := range g.Answers {
+			longest = max(longest, len(a))
+		}
+		if room := max(0, o.MaxTokens-longest); n == 0 || room < n {
+			n = room
+		}
+	}
+	return n
+}

@@ -1,0 +1,51 @@
+package batch
+
+import "testing"
+
+func sized(prompt int, answers ...int) Group {
+	g := Group{Prompt: make([]int32, prompt)}
+	for i := range g.Prompt {
+		g.Prompt[i] = int32(i)
+	}
+	for _, n := range answers {
+		g.Answers = append(g.Answers, make([]int32, n))
+	}
+	return g
+}
+
+func TestLimit(t *testing.T) {
+	for _, c := range []struct {
+		name                                   string
+		group                                  Group
+		options                                Options
+		positions                              int
+		keep, dropped, empty, truncated, p, a0 int
+	}{
+		{"fits", sized(5, 5, 5), Options{MaxTokens: 10}, 0, 1, 0, 0, 0, 5, 5},
+		{"total", sized(5, 5, 6), Options{MaxTokens: 10}, 0, 0, 1, 0, 0, 5, 5},
+		{"prompt", sized(6, 1, 1), Options{MaxPromptTokens: 5}, 0, 0, 1, 0, 0, 6, 1},
+		{"completion", sized(1, 1, 6), Options{MaxCompletionTokens: 5}, 0, 0, 1, 0, 0, 1, 1},
+		{"positions", sized(5, 5, 5), Options{}, 8, 0, 1, 0, 0, 5, 5},
+		{"positions just fit", sized(5, 5, 5), Options{}, 9, 1, 0, 0, 0, 5, 5},
+		{"empty answer", sized(5, 0, 5), Options{}, 0, 0, 0, 1, 0, 5, 0},
+		{"cut completions", sized(5, 9, 2), Options{MaxTokens: 10, Truncate: "completion"}, 0, 1, 0, 0, 1, 5, 5},
+		{"never empties a completion", sized(12, 9, 2), Options{MaxTokens: 10, Truncate: "completion"}, 0, 0, 1, 0, 0, 12, 9},
+		{"cut prompt", sized(12, 4, 2), Options{MaxTokens: 10, Truncate: "prompt"}, 0, 1, 0, 0, 1, 6, 4},
+		{"no room for a prompt", sized(12, 10, 2), Options{MaxTokens: 10, Truncate: "prompt"}, 0, 0, 1, 0, 0, 12, 10},
+		{"cut both", sized(12, 8, 2), Options{MaxTokens: 10, MaxCompletionTokens: 4, Truncate: "both"}, 0, 1, 0, 0, 1, 6, 4},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			groups := []Group{c.group}
+			l := Limit(groups, c.options, c.positions)
+			if len(l.Keep) != c.keep || l.Dropped != c.dropped || l.Empty != c.empty || l.Truncated != c.truncated {
+				t.Errorf("got %v", l)
+			}
+			if len(groups[0].Prompt) != c.p || len(groups[0].Answers[0]) != c.a0 {
+				t.Errorf("prompt of %d, answer of %d tokens: want %d and %d", len(groups[0].Prompt), len(groups[0].Answers[0]), c.p, c.a0)
+			}
+			if n := len(groups[0].Prompt); n > 0 && groups[0].Prompt[n-1] != int32(len(c.group.Prompt)-1) {
+				t.Error("truncation lost the prompt's last token")
+			}
+		})
+	}
+}

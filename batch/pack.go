@@ -1,0 +1,205 @@
+package batch
+
+import "slices"
+
+// Layout says how groups are laid out in rows.
+type Layout struct {
+	Share bool // a group's prompt stands once, its answers blind to each other; else every answer repeats the prompt
+	Pad   int  // groups in a full batch: a smaller one is padded to the same number of answers; 0: no padding
+}
+
+// Packed is a batch of groups laid out in rows, in the form that package model reads. Arrays are row-major int32.
+type Packed struct {
+	Rows, Len int // rows of Len tokens
+	Slots     int // predicted tokens, padding slots included
+	Answers   int // answers, padding ones included; answers are numbered group by group
+
+	Tokens    []int32 // [Rows*Len]
+	Positions []int32 // [Rows*Len] position in the text: restarts for every answer
+	Groups    []int32 // [Rows*Len] group within the row, -1 for padding
+	Segments  []int32 // [Rows*Len] 0 prompt, k>0 the row's k-th answer of this group
+	Source    []int32 // [Slots] flat index of the position that predicts the slot, each at most once
+	Target    []int32 // [Slots] token predicted
+	Inverse   []int32 // [Rows*Len] slot that the position feeds, or Slots where none
+	Answer    []int32 // [Slots] answer that the slot belongs to, -1 for padding
+	Lengths   []int32 // [Answers] tokens of each answer; 0 for padding
+	Count     int     // tokens that are no padding
+}
+
+// Pack lays groups out in rows. The row length is the bucket of the longest stretch; shorter ones share rows, first
+// fit in the given order. The result depends on the groups and the layout alone.
+func Pack(groups []Group, l Layout) *Packed {
+	plan := newPlan(groups, l)
+	p := allocate(plan, groups, l)
+	w := writer{p: p, plan: plan}
+	for g := range groups {
+		w.group(groups[g], l.Share)
+	}
+	w.finish()
+	return p
+}
+
+// plan decides the rows: where every unit goes.
+type plan struct {
+	len, rows int
+	used      []int // tokens in every row
+	groups    []int32
+	row       []int // of every unit, in order
+	slots     int
+	answers   int
+}
+
+func newPlan(groups []Group, l Layout) *plan {
+	pl := &plan{}
+	longest := 1
+	var units []int
+	for _, g := range groups {
+		u := g.units(l.Share)
+		units = append(units, u...)
+		longest = max(longest, slices.Max(u))
+		pl.slots += g.AnswerTokens()
+		pl.answers += len(g.Answers)
+	}
+	pl.len = bucket(longest)
+	for _, n := range units {
+		pl.row = append(pl.row, pl.place(n))
+	}
+	pl.round(groups, len(units), l)
+	return pl
+}
+
+// place puts n tokens into the first row with room.
+func (pl *plan) place(n int) int {
+	for r, u := range pl.used {
+		if u+n <= pl.len {
+			pl.used[r] += n
+			return r
+		}
+	}
+	pl.used = append(pl.used, n)
+	return len(pl.used) - 1
+}
+
+// round makes the shape one of few: rows in quarters, slots in buckets, answers as in a full batch.
+func (pl *plan) round(groups []Group, units int, l Layout) {
+	most := units
+	if l.Pad > len(groups) {
+		most = units * l.Pad / len(groups)
+		pl.answers = pl.answers * l.Pad / len(groups)
+	}
+	pl.rows = rowBucket(len(pl.used), most)
+	pl.slots = min(bucket(pl.slots), pl.rows*pl.len)
+}
+
+func allocate(pl *plan, groups []Group, l Layout) *Packed {
+	n := pl.rows * pl.len
+	p := &Packed{Rows: pl.rows, Len: pl.len, Slots: pl.slots, Answers: pl.answers,
+		Tokens: make([]int32, n), Positions: make([]int32, n), Groups: fill(n, -1), Segments: make([]int32, n),
+		Source: make([]int32, pl.slots), Target: make([]int32, pl.slots), Answer: fill(pl.slots, -1),
+		Inverse: fill(n, int32(pl.slots)), Lengths: make([]int32, pl.answers)}
+	return p
+}
+
+func fill(n int, v int32) []int32 {
+	s := make([]int32, n)
+	for i := range s {
+		s[i] = v
+	}
+	return s
+}
+
+// writer fills the arrays, unit by unit.
+type writer struct {
+	p      *Packed
+	plan   *plan
+	unit   int
+	slot   int
+	answer int
+	at     []int   // next free position of every row
+	groups []int32 // next group id of every row
+}
+
+func (w *writer) group(g Group, share bool) {
+	if w.at == nil {
+		w.at, w.groups = make([]int, w.p.Rows), make([]int32, w.p.Rows)
+	}
+	if share {
+		w.open(g.Prompt)
+	}
+	for k, a := range g.Answers {
+		if !share {
+			w.open(g.Prompt)
+			k = 0
+		}
+		w.segment(g.Prompt, a, int32(k+1))
+	}
+}
+
+// open starts the next unit with the prompt, less its last token: every answer brings that one.
+func (w *writer) open(prompt []int32) {
+	r := w.plan.row[w.unit]
+	w.unit++
+	w.groups[r]++
+	for i, t := range prompt[:len(prompt)-1] {
+		w.put(r, t, int32(i), 0)
+	}
+}
+
+// segment writes the prompt's last token and the answer, less the answer's last token, and the answer's slots.
+func (w *writer) segment(prompt, answer []int32, seg int32) {
+	r := w.plan.row[w.unit-1]
+	last := len(prompt) - 1
+	for i, t := range answer {
+		in := prompt[last]
+		if i > 0 {
+			in = answer[i-1]
+		}
+		w.predict(w.put(r, in, int32(last+i), seg), t)
+	}
+	w.p.Lengths[w.answer] = int32(len(answer))
+	w.answer++
+}
+
+// put appends a token to row r and returns its flat index.
+func (w *writer) put(r int, token, position, seg int32) int {
+	i := r*w.p.Len + w.at[r]
+	w.at[r]++
+	w.p.Tokens[i], w.p.Positions[i], w.p.Groups[i], w.p.Segments[i] = token, position, w.groups[r]-1, seg
+	w.p.Count++
+	return i
+}
+
+func (w *writer) predict(from int, target int32) {
+	p := w.p
+	p.Source[w.slot], p.Target[w.slot], p.Answer[w.slot] = int32(from), target, int32(w.answer)
+	p.Inverse[from] = int32(w.slot)
+	w.slot++
+}
+
+// finish gives padding slots sources of their own, so that no source repeats: the first positions that feed none.
+func (w *writer) finish() {
+	p := w.p
+	for i := 0; w.slot < p.Slots; i++ {
+		if p.Inverse[i] == int32(p.Slots) {
+			p.Source[w.slot] = int32(i)
+			w.slot++
+		}
+	}
+}
+
+// Cost estimates the time of a forward pass over the packed rows of a model with this hidden size, in units of one
+// token through the layers' matrices: attention adds a share that grows with the row's length.
+func (p *Packed) Cost(hidden int) float64 {
+	return float64(p.Rows*p.Len) * (1 + float64(p.Len)/float64(4*hidden))
+}
+
+// SharePays tells whether laying out groups with shared prompts saves time, from a sample of batches of size n.
+func SharePays(groups []Group, n, hidden int) bool {
+	shared, apart := 0.0, 0.0
+	for at := 0; at < len(groups) && at < 64*n; at += n {
+		part := groups[at:min(at+n, len(groups))]
+		shared += Pack(part, Layout{Share: true}).Cost(hidden)
+		apart += Pack(part, Layout{}).Cost(hidden)
+	}
+	return shared < 0.98*apart
+}

@@ -1,0 +1,304 @@
+package train
+
+import (
+	"fmt"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/gomlx/core/graph"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/model"
+)
+
+// Learner holds a model's weights in an engine, measures log-probs with them and moves them by gradients.
+type Learner struct {
+	engine   *backend.Engine
+	model    *model.Model // configuration, names and shapes; its data is where training started
+	store    store
+	programs *backend.Cache
+	graph    model.GraphOptions
+	updates  int // how many the moments have seen
+}
+
+// NewLearner puts a model into an engine.
+func NewLearner(e *backend.Engine, m *model.Model, o model.GraphOptions) (*Learner, error) {
+	s, err := newStore(e, m)
+	if err != nil {
+		return nil, err
+	}
+	return &Learner{engine: e, model: m, store: s, programs: backend.NewCache(e.Wants.LiveGraphs), graph: o}, nil
+}
+
+// Close gives back everything the engine holds.
+func (l *Learner) Close() {
+	l.programs.Close()
+	l.store.close()
+}
+
+// Weights are the live weights, as inputs of a program, in the order of the model's parameters. A sampler that reads
+// them is never stale.
+func (l *Learner) Weights() []compute.Buffer { return l.store.weights() }
+
+// Read copies weights and moments to the host.
+func (l *Learner) Read() (Tensors, int, error) {
+	t, err := l.store.read()
+	return t, l.updates, err
+}
+
+// Write replaces weights, moments and the number of updates that the moments have seen.
+func (l *Learner) Write(t Tensors, updates int) error {
+	l.updates = updates
+	return l.store.write(t)
+}
+
+// Sums returns the summed log-prob of every answer of a batch, [answers], under the present weights.
+func (l *Learner) Sums(p *batch.Packed) ([]float32, error) {
+	prog, err := l.programs.Get("logps/"+shapeKey(p), func() (*backend.Program, error) {
+		return l.engine.Compile("logps", func(g *graph.Graph) []*graph.Node {
+			d := l.declare(g, p)
+			return []*graph.Node{d.logProbs(l, p).Sums}
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	f, err := l.feed(p)
+	if err != nil {
+		return nil, err
+	}
+	defer f.release()
+	out, err := prog.Run(f.inputs(l), nil)
+	if err != nil {
+		return nil, err
+	}
+	return take(out[0])
+}
+
+// Accumulate adds the gradient of the objective's loss on a batch, times scale, and returns the loss times scale and
+// the objective's other outputs. With scale = 1/(global count) the sum over a step's batches is the mean's gradient.
+func (l *Learner) Accumulate(p *batch.Packed, o Objective, inputs []Input, scale float64) (loss float64, outputs [][]float32, err error) {
+	prog, err := l.programs.Get("grad/"+o.Name()+"/"+shapeKey(p), func() (*backend.Program, error) {
+		return l.engine.Compile("gradient", func(g *graph.Graph) []*graph.Node { return l.gradient(g, p, o, inputs) })
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	f, err := l.feed(p, append([]Input{{[]float32{float32(scale)}, []int{1}}}, inputs...)...)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer f.release()
+	out, err := prog.Run(f.inputs(l), nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	return l.collect(p, out)
+}
+
+// Update applies the rule to the accumulated gradient and clears it. A norm that is not finite leaves the weights as
+// they were.
+func (l *Learner) Update(rule AdamW, rate float64) (norm float64, err error) {
+	norm, err = l.store.update(rule, l.updates+1, rate)
+	l.updates++
+	return norm, err
+}
+
+// gradient builds loss, the objective's outputs, the parameters' gradients and, where rows are looked up on the host,
+// those of the rows.
+func (l *Learner) gradient(g *graph.Graph, p *batch.Packed, o Objective, inputs []Input) []*graph.Node {
+	d := l.declare(g, p)
+	scale := graph.Reshape(graph.Parameter(g, "scale", shapeFloat32(1)))
+	var extra []*graph.Node
+	for i, in := range inputs {
+		extra = append(extra, graph.Parameter(g, fmt.Sprintf("input%d", i), shapeFloat32(in.Dims...)))
+	}
+	loss, outputs := o.Loss(d.logProbs(l, p), extra)
+	loss = graph.Mul(loss, scale)
+	out := append([]*graph.Node{loss}, outputs...)
+	return append(out, graph.Gradient(loss, l.differentiated(d)...)...)
+}
+
+// differentiated lists what gradients are asked for: every parameter that the graph uses, then the rows.
+func (l *Learner) differentiated(d declared) []*graph.Node {
+	var nodes []*graph.Node
+	for i, n := range d.params {
+		if l.inGraph(i) {
+			nodes = append(nodes, n)
+		}
+	}
+	if l.engine.Wants.HostRows {
+		nodes = append(nodes, d.in.EmbedRows, d.in.TargetRows)
+	}
+	return nodes
+}
+
+// inGraph tells whether the graph uses parameter i as a whole: an untied embedding table that is looked up on the host
+// does not occur in it.
+func (l *Learner) inGraph(i int) bool {
+	m := l.model
+	return !(l.engine.Wants.HostRows && i == m.EmbedTable() && m.EmbedTable() != m.HeadTable())
+}
+
+// collect takes a gradient program's outputs apart.
+func (l *Learner) collect(p *batch.Packed, out []compute.Buffer) (loss float64, outputs [][]float32, err error) {
+	n := l.gradients()
+	first := len(out) - n
+	if loss, err = scalar(out[0]); err != nil {
+		return 0, nil, err
+	}
+	for _, b := range out[1:first] {
+		x, err := take(b)
+		if err != nil {
+			return 0, nil, err
+		}
+		outputs = append(outputs, x)
+	}
+	return loss, outputs, l.keep(p, out[first:])
+}
+
+// gradients counts the gradient outputs.
+func (l *Learner) gradients() int {
+	n := 0
+	for i := range l.model.Params {
+		if l.inGraph(i) {
+			n++
+		}
+	}
+	if l.engine.Wants.HostRows {
+		n += 2
+	}
+	return n
+}
+
+// keep hands gradients to the store.
+func (l *Learner) keep(p *batch.Packed, out []compute.Buffer) error {
+	grads := make([]compute.Buffer, len(l.model.Params))
+	k := 0
+	for i := range grads {
+		if l.inGraph(i) {
+			grads[i] = out[k]
+			k++
+		}
+	}
+	if err := l.store.add(grads); err != nil || !l.engine.Wants.HostRows {
+		return err
+	}
+	for i, table := range []struct {
+		param int
+		ids   []int32
+	}{{l.model.EmbedTable(), p.Tokens}, {l.model.HeadTable(), p.Target}} {
+		rows, err := take(out[k+i])
+		if err != nil {
+			return err
+		}
+		l.store.addRows(table.param, table.ids, rows)
+	}
+	return nil
+}
+
+// declared are the parameters of a program.
+type declared struct {
+	params []*graph.Node
+	in     model.Inputs
+	answer *graph.Node
+}
+
+// declare makes a program's parameters, in the order of feed.
+func (l *Learner) declare(g *graph.Graph, p *batch.Packed) declared {
+	var d declared
+	for _, q := range l.model.Params {
+		d.params = append(d.params, graph.Parameter(g, q.Name, shapeFloat32(q.Shape...)))
+	}
+	int32s := func(name string, dims ...int) *graph.Node { return graph.Parameter(g, name, shapeInt32(dims...)) }
+	d.in = model.Inputs{
+		Tokens: int32s("tokens", p.Rows, p.Len), Positions: int32s("positions", p.Rows, p.Len),
+		Groups: int32s("groups", p.Rows, p.Len), Segments: int32s("segments", p.Rows, p.Len),
+		Source: int32s("source", p.Slots), Inverse: int32s("inverse", p.Rows*p.Len), Target: int32s("target", p.Slots),
+	}
+	d.answer = int32s("answer", p.Slots)
+	if l.engine.Wants.HostRows {
+		h := l.model.Config.HiddenSize
+		d.in.EmbedRows = graph.Parameter(g, "embed_rows", shapeFloat32(p.Rows*p.Len, h))
+		d.in.TargetRows = graph.Parameter(g, "target_rows", shapeFloat32(p.Slots, h))
+	}
+	return d
+}
+
+func (d declared) logProbs(l *Learner, p *batch.Packed) LogProbs {
+	return logProbs(l.model.Config.LogProbs(d.params, d.in, l.graph), d.answer, p.Answers)
+}
+
+// feeding is what one run of a program is given besides the weights.
+type feeding struct{ buffers []compute.Buffer }
+
+func (f *feeding) inputs(l *Learner) []compute.Buffer {
+	return append(append([]compute.Buffer(nil), l.store.weights()...), f.buffers...)
+}
+
+func (f *feeding) release() { release(f.buffers) }
+
+// feed makes the buffers of a batch, in the order of declare, and of further inputs.
+func (l *Learner) feed(p *batch.Packed, extra ...Input) (f *feeding, err error) {
+	f = &feeding{}
+	put := func(b compute.Buffer, e error) {
+		if e != nil && err == nil {
+			err = e
+		}
+		f.buffers = append(f.buffers, b)
+	}
+	for _, x := range [][]int32{p.Tokens, p.Positions, p.Groups, p.Segments} {
+		put(l.engine.Int32(x, p.Rows, p.Len))
+	}
+	for _, x := range [][]int32{p.Source, p.Inverse, p.Target, p.Answer} {
+		put(l.engine.Int32(x, len(x)))
+	}
+	if l.engine.Wants.HostRows {
+		put(l.rows(l.model.EmbedTable(), p.Tokens))
+		put(l.rows(l.model.HeadTable(), p.Target))
+	}
+	for _, x := range extra {
+		put(l.engine.Float32(x.Data, x.Dims...))
+	}
+	return f, err
+}
+
+// rows copies rows of a table into a new buffer [len(ids), width].
+func (l *Learner) rows(table int, ids []int32) (compute.Buffer, error) {
+	w := l.model.Params[table].Shape[1]
+	from, err := backend.Floats(l.store.weights()[table])
+	if err != nil {
+		return nil, err
+	}
+	b, to, err := l.engine.SharedFloat32(len(ids), w)
+	if err != nil {
+		return nil, err
+	}
+	for k, id := range ids {
+		copy(to[k*w:][:w], from[int(id)*w:][:w])
+	}
+	return b, nil
+}
+
+// shapeKey names what a compiled program depends on.
+func shapeKey(p *batch.Packed) string {
+	return fmt.Sprintf("%dx%d/%d/%d", p.Rows, p.Len, p.Slots, p.Answers)
+}
+
+// take copies a float32 output to the host and gives its buffer back.
+func take(b compute.Buffer) ([]float32, error) {
+	shape, err := b.Shape()
+	if err != nil {
+		return nil, err
+	}
+	if shape.DType != dtypes.Float32 {
+		return nil, fmt.Errorf("output is %s: want float32", shape.DType)
+	}
+	x := make([]float32, shape.Size())
+	err = b.ToFlatData(x)
+	if e := b.Finalize(); err == nil {
+		err = e
+	}
+	return x, err
+}

@@ -1,0 +1,55 @@
+package train
+
+import (
+	"github.com/gomlx/gomlx/core/graph"
+
+	"github.com/posttrain/posttrain/batch"
+)
+
+// Objective is a loss over the log-probs of a packed batch, as a pure function in the graph.
+type Objective interface {
+	// Name tells graphs of different objectives apart: it covers every option that changes the graph.
+	Name() string
+	// Loss returns the SUM of the examples' losses (scalar; the trainer divides by the global count) and further
+	// outputs that the objective wants to see on the host.
+	Loss(lp LogProbs, inputs []*graph.Node) (loss *graph.Node, outputs []*graph.Node)
+}
+
+// LogProbs are the policy's log-probs in a batch, in float32.
+type LogProbs struct {
+	Tokens *graph.Node // [slots] log p(target); padding slots hold any finite value
+	Real   *graph.Node // [slots] 1 for a slot of an answer, 0 for padding
+	Sums   *graph.Node // [answers] summed over the answer's tokens
+}
+
+// Method is what a command trains with: an objective and what it needs of every example.
+type Method interface {
+	Objective
+	// Weight is what a set of examples counts in the mean that the loss is: pairs, or predicted tokens.
+	Weight(examples []int) float64
+	// Inputs are the objective's own inputs for these examples, in the packed batch.
+	Inputs(examples []int, p *batch.Packed) []Input
+	// Observe adds what the outputs of these examples say to the metrics.
+	Observe(examples []int, p *batch.Packed, outputs [][]float32, m *Metrics)
+}
+
+// Input is a float32 array fed to an objective.
+type Input struct {
+	Data []float32
+	Dims []int
+}
+
+// logProbs gathers what an objective may use from the model's log-probs [slots] and the slots' answers [slots].
+func logProbs(tokens, answer *graph.Node, answers int) LogProbs {
+	g := tokens.Graph()
+	slots := tokens.Shape().Dim(0)
+	ids := graph.Iota(g, shapeInt32(answers, 1), 0)
+	member := graph.ConvertDType(graph.Equal(ids, graph.Reshape(answer, 1, slots)), tokens.DType())
+	zero := graph.ScalarZero(g, answer.DType())
+	return LogProbs{
+		Tokens: tokens,
+		Real:   graph.ConvertDType(graph.GreaterOrEqual(answer, zero), tokens.DType()),
+		// A product with ones, not a scatter: sums with repeated indices race on onnx.
+		Sums: graph.Reshape(graph.Dot(member, graph.Reshape(tokens, slots, 1)).Product(), answers),
+	}
+}

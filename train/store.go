@@ -1,0 +1,41 @@
+package train
+
+import (
+	"github.com/gomlx/compute"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/model"
+)
+
+// store keeps weights, gradients and moments where the engine wants them, and updates them.
+//
+// Promises, held by one test suite for every implementation: gradients add up until update, which clears them; an
+// update with a norm that is not finite changes nothing; the same calls give the same bits.
+type store interface {
+	// weights are the inputs of a program, in the order of the model's parameters; valid until the next update.
+	weights() []compute.Buffer
+	// add adds gradients in the order of weights (nil: none for this one) and takes the buffers over.
+	add(grads []compute.Buffer) error
+	// addRows adds rows [len(ids), width] to the gradient of a table. Only where rows are looked up on the host.
+	addRows(table int, ids []int32, rows []float32)
+	// update applies the rule with step number t and returns the gradients' global norm before clipping.
+	update(rule AdamW, t int, rate float64) (norm float64, err error)
+	// read copies weights and both moments to the host.
+	read() (Tensors, error)
+	// write replaces weights and both moments.
+	write(Tensors) error
+	close()
+}
+
+// Tensors are the float32 arrays that a checkpoint holds, in the order of the model's parameters.
+type Tensors struct {
+	Weights, First, Second [][]float32
+}
+
+// newStore puts a model's weights where the engine wants them, with zero moments.
+func newStore(e *backend.Engine, m *model.Model) (store, error) {
+	if e.Wants.HostUpdate {
+		return newHostStore(e, m)
+	}
+	return newGraphStore(e, m)
+}

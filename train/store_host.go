@@ -1,0 +1,208 @@
+package train
+
+import (
+	"math"
+	"runtime"
+	"sync"
+
+	"github.com/gomlx/compute"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/model"
+)
+
+// hostStore keeps weights in buffers that the engine reads where they lie, and updates them in fused loops over host
+// memory: no copy of a weight is ever made.
+type hostStore struct {
+	buffers       []compute.Buffer
+	views         [][]float32 // the buffers' memory
+	first, second [][]float32
+	grads         [][]float32
+	owned         []compute.Buffer // buffers behind grads, nil where the gradient is our own memory
+	noDecay       []bool
+	widths        []int
+	spans         []span
+}
+
+func newHostStore(e *backend.Engine, m *model.Model) (*hostStore, error) {
+	s := &hostStore{}
+	for _, p := range m.Params {
+		b, view, err := e.SharedFloat32(p.Shape...)
+		if err != nil {
+			return nil, err
+		}
+		copy(view, p.Data)
+		s.buffers, s.views = append(s.buffers, b), append(s.views, view)
+		s.first, s.second = append(s.first, make([]float32, len(view))), append(s.second, make([]float32, len(view)))
+		s.noDecay = append(s.noDecay, p.NoDecay())
+		s.widths = append(s.widths, p.Shape[len(p.Shape)-1])
+	}
+	s.grads, s.owned = make([][]float32, len(s.views)), make([]compute.Buffer, len(s.views))
+	s.spans = spans(s.views)
+	return s, nil
+}
+
+func (s *hostStore) weights() []compute.Buffer { return s.buffers }
+
+func (s *hostStore) add(grads []compute.Buffer) error {
+	for i, b := range grads {
+		if b == nil {
+			continue
+		}
+		g, err := backend.Floats(b)
+		if err != nil {
+			return err
+		}
+		if s.grads[i] == nil {
+			s.grads[i], s.owned[i] = g, b
+			continue
+		}
+		plus(s.grads[i], g)
+		if err := b.Finalize(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *hostStore) addRows(table int, ids []int32, rows []float32) {
+	if s.grads[table] == nil {
+		s.grads[table] = make([]float32, len(s.views[table]))
+	}
+	w := s.widths[table]
+	for k, id := range ids {
+		plus(s.grads[table][int(id)*w:][:w], rows[k*w:][:w])
+	}
+}
+
+func plus(dst, src []float32) {
+	src = src[:len(dst)]
+	for i := range dst {
+		dst[i] += src[i]
+	}
+}
+
+func (s *hostStore) update(rule AdamW, t int, rate float64) (float64, error) {
+	defer s.clear()
+	for i, g := range s.grads {
+		if g == nil {
+			s.grads[i] = make([]float32, len(s.views[i]))
+		}
+	}
+	norm := s.norm()
+	if math.IsNaN(norm) || math.IsInf(norm, 0) {
+		return norm, nil
+	}
+	f, clip := rule.at(t, rate), rule.clip(norm)
+	parallel(s.spans, func(_ int, x span) { s.step(x, rule, f, float32(clip)) })
+	return norm, nil
+}
+
+// norm adds the spans' partial sums in their order, so that it does not depend on which goroutine came first.
+func (s *hostStore) norm() float64 {
+	parts := make([]float64, len(s.spans))
+	parallel(s.spans, func(k int, x span) { parts[k] = sumSquares(s.grads[x.param][x.from:x.to]) })
+	total := 0.0
+	for _, p := range parts {
+		total += p
+	}
+	return math.Sqrt(total)
+}
+
+func sumSquares(g []float32) float64 {
+	var a, b, c, d float64
+	for ; len(g) >= 4; g = g[4:] {
+		a += float64(g[0]) * float64(g[0])
+		b += float64(g[1]) * float64(g[1])
+		c += float64(g[2]) * float64(g[2])
+		d += float64(g[3]) * float64(g[3])
+	}
+	for _, v := range g {
+		a += float64(v) * float64(v)
+	}
+	return a + b + c + d
+}
+
+// step is AdamW on one span, everything in one pass over memory.
+func (s *hostStore) step(x span, rule AdamW, f factors, clip float32) {
+	p, g := s.views[x.param][x.from:x.to], s.grads[x.param][x.from:x.to]
+	m, v := s.first[x.param][x.from:x.to], s.second[x.param][x.from:x.to]
+	g, m, v = g[:len(p)], m[:len(p)], v[:len(p)]
+	decay := float32(f.decay)
+	if s.noDecay[x.param] {
+		decay = 1
+	}
+	b1, b2, step, root, eps := float32(rule.Beta1), float32(rule.Beta2), float32(f.step), float32(f.root), float32(rule.Epsilon)
+	c1, c2 := float32(1-rule.Beta1), float32(1-rule.Beta2)
+	for i := range p {
+		gi := g[i] * clip
+		mi := b1*m[i] + c1*gi
+		vi := b2*v[i] + c2*gi*gi
+		m[i], v[i] = mi, vi
+		p[i] = p[i]*decay - step*mi/(float32(math.Sqrt(float64(vi)))*root+eps)
+	}
+}
+
+func (s *hostStore) clear() {
+	for i, b := range s.owned {
+		if b != nil {
+			b.Finalize()
+		}
+		s.owned[i], s.grads[i] = nil, nil
+	}
+}
+
+func (s *hostStore) read() (Tensors, error) {
+	return Tensors{clone(s.views), clone(s.first), clone(s.second)}, nil
+}
+
+func (s *hostStore) write(t Tensors) error {
+	for i := range s.views {
+		copy(s.views[i], t.Weights[i])
+		copy(s.first[i], t.First[i])
+		copy(s.second[i], t.Second[i])
+	}
+	return nil
+}
+
+func (s *hostStore) close() {
+	s.clear()
+	for _, b := range s.buffers {
+		b.Finalize()
+	}
+}
+
+func clone(xs [][]float32) [][]float32 {
+	out := make([][]float32, len(xs))
+	for i, x := range xs {
+		out[i] = append([]float32(nil), x...)
+	}
+	return out
+}
+
+// span is a stretch of one parameter, the unit of work of a goroutine.
+type span struct{ param, from, to int }
+
+func spans(params [][]float32) (s []span) {
+	const most = 1 << 16
+	for i, p := range params {
+		for a := 0; a < len(p); a += most {
+			s = append(s, span{i, a, min(a+most, len(p))})
+		}
+	}
+	return s
+}
+
+// parallel calls f for every span, on all cores.
+func parallel(s []span, f func(k int, x span)) {
+	n := min(runtime.GOMAXPROCS(0), len(s))
+	var wg sync.WaitGroup
+	for w := range n {
+		wg.Go(func() {
+			for k := w; k < len(s); k += n {
+				f(k, s[k])
+			}
+		})
+	}
+	wg.Wait()
+}
