@@ -1,0 +1,101 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+)
+
+const demonstrationColumns = "want text, or messages, or prompt and completion"
+
+// ReadDemonstrations reads examples for supervised fine-tuning from a .jsonl, .json or .parquet file, each also with
+// .gz. Columns are TRL's: prompt and completion (strings or lists of {role, content}), or messages, or text; the first
+// of these that a row has is taken. The completion of messages is their last one, which must be the assistant's;
+// conversations that end otherwise, and empty completions, are dropped and counted in the Report.
+func ReadDemonstrations(path string) ([]Demonstration, *Report, error) {
+	return readDemonstrations(nil, path)
+}
+
+// ReadDemonstrationsFS is ReadDemonstrations from a file system, such as an embedded one.
+func ReadDemonstrationsFS(fsys fs.FS, path string) ([]Demonstration, *Report, error) {
+	return readDemonstrations(fsys, path)
+}
+
+func readDemonstrations(fsys fs.FS, path string) ([]Demonstration, *Report, error) {
+	report := &Report{Path: path}
+	var demos []Demonstration
+	for row, err := range readRows(fsys, path) {
+		if err != nil {
+			return nil, nil, err
+		}
+		report.Read++
+		demo, why, err := demonstrationOf(row)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", row.source, err)
+		}
+		if why != "" {
+			report.drop(why, row.source)
+			continue
+		}
+		report.Kept++
+		if demo.Completion.Blank() {
+			report.wart("completion is only white space", row.source)
+		}
+		demos = append(demos, demo)
+	}
+	return demos, report, report.check()
+}
+
+// demonstrationOf turns a row into a demonstration; why says for what reason it is dropped, "" when it is not.
+func demonstrationOf(r row) (demo Demonstration, why string, err error) {
+	demo.Source = r.source
+	switch {
+	case has(r.fields, "prompt") && has(r.fields, "completion"):
+		err = demo.fromCompletion(r.fields)
+	case has(r.fields, "messages"):
+		why, err = demo.fromMessages(r.fields["messages"])
+	case has(r.fields, "text"):
+		demo.Completion, err = textOf("text", r.fields["text"])
+		if err == nil && demo.Completion.IsChat() {
+			err = errors.New("text is a list: want a string, or the column named messages")
+		}
+	default:
+		err = fmt.Errorf("found columns %s: %s", list(columnsOf(r.fields)), demonstrationColumns)
+	}
+	if err == nil && why == "" && demo.Completion.Empty() {
+		why = "completion is empty"
+	}
+	return demo, why, err
+}
+
+func (d *Demonstration) fromCompletion(fields map[string]any) (err error) {
+	if d.Prompt, err = textOf("prompt", fields["prompt"]); err != nil {
+		return err
+	}
+	if d.Completion, err = textOf("completion", fields["completion"]); err != nil {
+		return err
+	}
+	if d.Prompt.IsChat() != d.Completion.IsChat() {
+		return errors.New("one of prompt and completion is a string, the other a conversation: want both alike")
+	}
+	return nil
+}
+
+func (d *Demonstration) fromMessages(value any) (why string, err error) {
+	text, err := textOf("messages", value)
+	if err != nil {
+		return "", err
+	}
+	if !text.IsChat() {
+		return "", errors.New("messages is a string: want a list of {role, content}")
+	}
+	n := len(text.Messages) - 1
+	if n < 0 {
+		return "no messages", nil
+	}
+	if role := text.Messages[n].Role; role != "assistant" {
+		return "the last message is not the assistant's", nil
+	}
+	d.Prompt, d.Completion = Text{Messages: text.Messages[:n:n]}, Text{Messages: text.Messages[n:]}
+	return "", nil
+}

@@ -1,0 +1,197 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+)
+
+// PreferenceOptions says how preference rows are read.
+type PreferenceOptions struct {
+	// ScoreColumns names the columns with the scores of the chosen and of the rejected answer; empty: the first pair
+	// of KnownScoreColumns that a row has.
+	ScoreColumns []string `yaml:"score_columns"`
+}
+
+// KnownScoreColumns are the column pairs that published preference sets use for the scores of their answers.
+var KnownScoreColumns = [][2]string{
+	{"chosen_score", "rejected_score"},
+	{"score_chosen", "score_rejected"},
+	{"chosen_rating", "rejected_rating"},
+	{"chosen-rating", "rejected-rating"},
+	{"chosen_reward", "rejected_reward"},
+}
+
+const preferenceColumns = "want prompt, chosen, rejected, or chosen, rejected with the prompt inside both"
+
+// ReadPreferences reads preference pairs from a .jsonl, .json or .parquet file, each also with .gz. Columns are TRL's:
+// prompt, chosen, rejected, each a string or a list of {role, content}; without a prompt (or with a plain prompt
+// beside conversations) the prompt is what both answers begin with.
+//
+// Rows without a prompt, with an empty answer, or with two equal answers are dropped and counted in the Report; answers
+// of nothing but white space are kept and counted. Anything malformed is an error that names file and line.
+func ReadPreferences(path string, o PreferenceOptions) ([]Preference, *Report, error) {
+	return readPreferences(nil, path, o)
+}
+
+// ReadPreferencesFS is ReadPreferences from a file system, such as an embedded one.
+func ReadPreferencesFS(fsys fs.FS, path string, o PreferenceOptions) ([]Preference, *Report, error) {
+	return readPreferences(fsys, path, o)
+}
+
+func readPreferences(fsys fs.FS, path string, o PreferenceOptions) ([]Preference, *Report, error) {
+	if err := o.Validate(); err != nil {
+		return nil, nil, err
+	}
+	report := &Report{Path: path}
+	var pairs []Preference
+	var found []string // columns of the first row, for messages
+	for row, err := range readRows(fsys, path) {
+		if err != nil {
+			return nil, nil, err
+		}
+		if report.Read++; report.Read == 1 {
+			found = columnsOf(row.fields)
+		}
+		pair, columns, err := preferenceOf(row, o)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", row.source, err)
+		}
+		if why := unusable(pair); why != "" {
+			report.drop(why, row.source)
+			continue
+		}
+		report.note(pair, columns)
+		pairs = append(pairs, pair)
+	}
+	if err := report.check(); err != nil {
+		return nil, nil, err
+	}
+	if len(o.ScoreColumns) == 2 && report.Scored == 0 {
+		return nil, nil, fmt.Errorf("%s: no row has a number in both score columns %s and %s: found columns %s", path, o.ScoreColumns[0], o.ScoreColumns[1], list(found))
+	}
+	return pairs, report, nil
+}
+
+// Validate says what is wrong with the options, nil when nothing is.
+func (o PreferenceOptions) Validate() error {
+	n := len(o.ScoreColumns)
+	if n != 0 && n != 2 || n == 2 && (o.ScoreColumns[0] == "" || o.ScoreColumns[1] == "" || o.ScoreColumns[0] == o.ScoreColumns[1]) {
+		return fmt.Errorf("score_columns %q: want two names, the column of the chosen and of the rejected score", o.ScoreColumns)
+	}
+	return nil
+}
+
+// preferenceOf turns a row into a pair; columns are the ones its scores came from.
+func preferenceOf(r row, o PreferenceOptions) (pair Preference, columns string, err error) {
+	pair.Source = r.source
+	if !has(r.fields, "chosen") || !has(r.fields, "rejected") {
+		return pair, "", fmt.Errorf("found columns %s: %s", list(columnsOf(r.fields)), preferenceColumns)
+	}
+	if pair.Chosen, err = textOf("chosen", r.fields["chosen"]); err != nil {
+		return pair, "", err
+	}
+	if pair.Rejected, err = textOf("rejected", r.fields["rejected"]); err != nil {
+		return pair, "", err
+	}
+	if err = pair.splitPrompt(r.fields["prompt"]); err != nil {
+		return pair, "", err
+	}
+	columns, err = pair.readScores(r.fields, o)
+	return pair, columns, err
+}
+
+// columnsOf lists the columns of a row, the null ones marked.
+func columnsOf(fields map[string]any) []string {
+	names := sortedKeys(fields)
+	for i, name := range names {
+		if fields[name] == nil {
+			names[i] += " (null)"
+		}
+	}
+	return names
+}
+
+// splitPrompt takes the prompt from its column, or from inside both answers.
+func (p *Preference) splitPrompt(column any) (err error) {
+	if column == nil {
+		p.Prompt, p.Chosen, p.Rejected, err = extractPrompt(p.Chosen, p.Rejected)
+		return err
+	}
+	if p.Prompt, err = textOf("prompt", column); err != nil {
+		return err
+	}
+	if p.Chosen.IsChat() != p.Rejected.IsChat() {
+		return errors.New("one of chosen and rejected is a string, the other a conversation: want both alike")
+	}
+	if p.Prompt.IsChat() == p.Chosen.IsChat() {
+		return nil
+	}
+	if p.Prompt.IsChat() {
+		return errors.New("prompt is a conversation but chosen and rejected are strings: want them as lists of {role, content} too")
+	}
+	// A plain prompt beside whole conversations repeats their first turn (UltraFeedback): the conversations decide.
+	p.Prompt, p.Chosen, p.Rejected, err = extractPrompt(p.Chosen, p.Rejected)
+	return err
+}
+
+// readScores fills the scores when the row has both, and says from which columns.
+func (p *Preference) readScores(fields map[string]any, o PreferenceOptions) (string, error) {
+	pairs := KnownScoreColumns
+	if len(o.ScoreColumns) == 2 {
+		pairs = [][2]string{{o.ScoreColumns[0], o.ScoreColumns[1]}}
+	}
+	for _, names := range pairs {
+		chosen, ok1, err := numberOf(fields, names[0])
+		if err != nil {
+			return "", err
+		}
+		rejected, ok2, err := numberOf(fields, names[1])
+		if err != nil {
+			return "", err
+		}
+		if ok1 && ok2 {
+			p.ChosenScore, p.RejectedScore, p.Scored = chosen, rejected, true
+			return names[0] + ", " + names[1], nil
+		}
+	}
+	return "", nil
+}
+
+// unusable says why no training can use the pair, "" when it can.
+func unusable(p Preference) string {
+	switch {
+	case p.Prompt.Empty():
+		return "no prompt"
+	case p.Chosen.Empty():
+		return "chosen is empty"
+	case p.Rejected.Empty():
+		return "rejected is empty"
+	case p.Chosen.Equal(p.Rejected):
+		return "chosen and rejected are equal"
+	}
+	return ""
+}
+
+// note counts the warts and scores of a kept pair.
+func (r *Report) note(p Preference, columns string) {
+	r.Kept++
+	if p.Scored {
+		r.Scored++
+		if r.ScoreColumns == "" {
+			r.ScoreColumns = columns
+		}
+	}
+	if p.Chosen.Blank() {
+		r.wart("chosen is only white space", p.Source)
+	}
+	if p.Rejected.Blank() {
+		r.wart("rejected is only white space", p.Source)
+	}
+	if severalTurns(p.Chosen) || severalTurns(p.Rejected) {
+		r.wart("an answer has turns of the user", p.Source)
+	}
+	if p.Scored && p.ChosenScore < p.RejectedScore {
+		r.wart("rejected scores higher than chosen", p.Source)
+	}
+}

@@ -1,0 +1,186 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+)
+
+// RewardOptions say how scores become the prior gap of MaPPO.
+type RewardOptions struct {
+	Transform     string `yaml:"reward_transform"` // auto|none|logistic
+	OnNegativeGap string `yaml:"on_negative_gap"`  // clamp|drop|swap|error
+}
+
+// DefaultRewardOptions are those of the method: auto, clamp.
+func DefaultRewardOptions() RewardOptions {
+	return RewardOptions{Transform: "auto", OnNegativeGap: "clamp"}
+}
+
+// Validate says what is wrong with the options, nil when nothing is.
+func (o RewardOptions) Validate() error {
+	switch o.Transform {
+	case "auto", "none", "logistic":
+	default:
+		return fmt.Errorf("reward_transform %q: want auto, none or logistic", o.Transform)
+	}
+	switch o.OnNegativeGap {
+	case "clamp", "drop", "swap", "error":
+	default:
+		return fmt.Errorf("on_negative_gap %q: want clamp, drop, swap or error", o.OnNegativeGap)
+	}
+	return nil
+}
+
+// PriorReport says what making the gaps found.
+type PriorReport struct {
+	Pairs, Kept   int
+	Outside       int    // pairs with a score outside [0, 1]
+	Logistic      bool   // whether scores passed through the logistic function
+	Negative      int    // pairs whose labels and scores disagree
+	Zero          int    // kept pairs with gap 0 once negative gaps are dealt with
+	OnNegativeGap string // what was done with negative ones
+	Mean          float64
+	Min, Max      float64 // of the gaps kept
+}
+
+// Prior makes the prior gaps Δr = r_w − r_l of MaPPO from the scores of the pairs. Scores are rewards in [0, 1];
+// Transform "logistic" sends every score through σ first, "auto" does so for the whole set as soon as one score is
+// outside [0, 1], "none" takes them as they are. A negative gap (labels and scores disagree) is set to 0 ("clamp"), or
+// the pair is left out ("drop"), turned round ("swap"), or refused ("error").
+//
+// kept[i] has gap gaps[i]; with "clamp" and "swap" it has all the pairs in their order. The scores of kept pairs stay
+// as the file gave them. pairs is not changed.
+func Prior(pairs []Preference, o RewardOptions) (kept []Preference, gaps []float64, report *PriorReport, err error) {
+	if err := o.Validate(); err != nil {
+		return nil, nil, nil, err
+	}
+	if err := requireScores(pairs); err != nil {
+		return nil, nil, nil, err
+	}
+	report = &PriorReport{Pairs: len(pairs), OnNegativeGap: o.OnNegativeGap}
+	for _, p := range pairs {
+		if outside(p.ChosenScore) || outside(p.RejectedScore) {
+			report.Outside++
+		}
+	}
+	report.Logistic = o.Transform == "logistic" || o.Transform == "auto" && report.Outside > 0
+	var negative []string
+	for _, p := range pairs {
+		gap := report.gap(p)
+		if gap < 0 {
+			negative = append(negative, p.Source)
+			if o.OnNegativeGap == "drop" {
+				continue
+			}
+			p, gap = mend(p, gap, o.OnNegativeGap)
+		}
+		kept, gaps = append(kept, p), append(gaps, gap)
+	}
+	report.Negative = len(negative)
+	if o.OnNegativeGap == "error" && len(negative) > 0 {
+		return nil, nil, nil, fmt.Errorf("%s: rejected scores higher than chosen; on_negative_gap also takes clamp, drop or swap", places(negative))
+	}
+	if len(kept) == 0 {
+		return nil, nil, nil, fmt.Errorf("all %d pairs have a negative gap and were dropped: check which answer the labels mean, or set on_negative_gap to swap", len(pairs))
+	}
+	report.summarise(gaps)
+	return kept, gaps, report, nil
+}
+
+func outside(score float64) bool { return score < 0 || score > 1 }
+
+// gap is r_w − r_l after the transform.
+func (r *PriorReport) gap(p Preference) float64 {
+	if r.Logistic {
+		return logistic(p.ChosenScore) - logistic(p.RejectedScore)
+	}
+	return p.ChosenScore - p.RejectedScore
+}
+
+func logistic(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
+
+// mend deals with a negative gap.
+func mend(p Preference, gap float64, how string) (Preference, float64) {
+	if how != "swap" {
+		return p, 0
+	}
+	p.Chosen, p.Rejected = p.Rejected, p.Chosen
+	p.ChosenScore, p.RejectedScore = p.RejectedScore, p.ChosenScore
+	return p, -gap
+}
+
+func (r *PriorReport) summarise(gaps []float64) {
+	r.Kept = len(gaps)
+	r.Min, r.Max = math.Inf(1), math.Inf(-1)
+	for _, gap := range gaps {
+		r.Mean += gap / float64(len(gaps))
+		r.Min, r.Max = min(r.Min, gap), max(r.Max, gap)
+		if gap == 0 {
+			r.Zero++
+		}
+	}
+}
+
+// requireScores lists the pairs without scores and the ways out.
+func requireScores(pairs []Preference) error {
+	if len(pairs) == 0 {
+		return errors.New("no pairs to make a prior for")
+	}
+	var missing []string
+	for _, p := range pairs {
+		if !p.Scored {
+			missing = append(missing, p.Source)
+		} else if sum := p.ChosenScore + p.RejectedScore; math.IsNaN(sum) || math.IsInf(sum, 0) {
+			return fmt.Errorf("%s: scores %v and %v: want finite numbers", p.Source, p.ChosenScore, p.RejectedScore)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return &MissingScoresError{Missing: missing, Pairs: len(pairs)}
+}
+
+// MissingScoresError names the pairs that the prior cannot use because they have no scores.
+type MissingScoresError struct {
+	Missing []string // sources of the pairs without scores
+	Pairs   int      // all pairs
+}
+
+func (e *MissingScoresError) Error() string {
+	return fmt.Sprintf("%s: no scores, which the prior needs (%d of %d pairs lack them): give a reward source, "+
+		"name the two columns with --score-columns CHOSEN,REJECTED, or train without the prior with --prior none",
+		places(e.Missing), len(e.Missing), e.Pairs)
+}
+
+// places lists the first few sources of many.
+func places(sources []string) string {
+	if len(sources) <= 3 {
+		return strings.Join(sources, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(sources[:3], ", "), len(sources)-3)
+}
+
+// Lines returns the report as short lines.
+func (r *PriorReport) Lines() []string {
+	lines := []string{fmt.Sprintf("prior: %d of %d pairs, gap mean %.3f (%.3f to %.3f)", r.Kept, r.Pairs, r.Mean, r.Min, r.Max)}
+	switch {
+	case r.Logistic && r.Outside > 0:
+		lines = append(lines, fmt.Sprintf("  scores passed through the logistic function: %d pairs have one outside [0, 1]", r.Outside))
+	case r.Logistic:
+		lines = append(lines, "  scores passed through the logistic function, as asked")
+	case r.Outside > 0:
+		lines = append(lines, fmt.Sprintf("  note: %d pairs have a score outside [0, 1], taken as it is (reward_transform none)", r.Outside))
+	}
+	if r.Negative > 0 {
+		done := map[string]string{"clamp": "gap set to 0", "drop": "dropped", "swap": "chosen and rejected swapped"}
+		lines = append(lines, fmt.Sprintf("  %d pairs where rejected scores higher than chosen: %s", r.Negative, done[r.OnNegativeGap]))
+	}
+	if r.Zero > 0 {
+		lines = append(lines, fmt.Sprintf("  %d pairs with gap 0: only their chosen answer is raised", r.Zero))
+	}
+	return lines
+}
+
+func (r *PriorReport) String() string { return strings.Join(r.Lines(), "\n") }

@@ -1,0 +1,84 @@
+package data
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Tally counts the rows to which one remark applies.
+type Tally struct {
+	What  string // the remark, in the words of the report
+	Count int
+	First string // the first row concerned, e.g. "pairs.jsonl:41"
+}
+
+// Report says what reading a file found. Dropped rows are not in the result; rows with warts are.
+type Report struct {
+	Path         string
+	Read, Kept   int
+	Scored       int    // kept rows with both scores
+	ScoreColumns string // the columns the scores came from, "chosen_score, rejected_score"; empty without scores
+	Dropped      []Tally
+	Warts        []Tally
+}
+
+// DroppedRows is the number of rows left out.
+func (r *Report) DroppedRows() int { return r.Read - r.Kept }
+
+// Lines returns the report as short lines, the first one a total.
+func (r *Report) Lines() []string {
+	head := fmt.Sprintf("%s: %d rows read, %d kept", r.Path, r.Read, r.Kept)
+	if r.Scored > 0 {
+		head += fmt.Sprintf(", %d scored (%s)", r.Scored, r.ScoreColumns)
+	}
+	lines := []string{head}
+	for _, t := range r.Dropped {
+		lines = append(lines, "  dropped "+t.String())
+	}
+	for _, t := range r.Warts {
+		lines = append(lines, "  note: "+t.String())
+	}
+	return lines
+}
+
+func (r *Report) String() string { return strings.Join(r.Lines(), "\n") }
+
+func (t Tally) String() string {
+	if t.First == "" {
+		return fmt.Sprintf("%d: %s", t.Count, t.What)
+	}
+	return fmt.Sprintf("%d: %s (first: %s)", t.Count, t.What, t.First)
+}
+
+func (r *Report) drop(what, source string) { r.Dropped = count(r.Dropped, what, source) }
+func (r *Report) wart(what, source string) { r.Warts = count(r.Warts, what, source) }
+
+// count adds one to the tally of what, which keeps the order in which remarks first appear.
+func count(tallies []Tally, what, source string) []Tally {
+	for i := range tallies {
+		if tallies[i].What == what {
+			tallies[i].Count++
+			return tallies
+		}
+	}
+	return append(tallies, Tally{What: what, Count: 1, First: source})
+}
+
+// check turns a result without rows into the error a user can act on.
+func (r *Report) check() error {
+	if r.Read == 0 {
+		return fmt.Errorf("%s: no rows: the file is empty", r.Path)
+	}
+	if r.Kept == 0 {
+		return fmt.Errorf("%s: all %d rows dropped: %s", r.Path, r.Read, joinTallies(r.Dropped))
+	}
+	return nil
+}
+
+func joinTallies(tallies []Tally) string {
+	parts := make([]string, len(tallies))
+	for i, t := range tallies {
+		parts[i] = t.String()
+	}
+	return strings.Join(parts, "; ")
+}

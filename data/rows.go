@@ -1,0 +1,354 @@
+package data
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxRowBytes bounds one row of text: a larger one is a damaged file, not a training example.
+const maxRowBytes = 64 << 20
+
+// row is one record of a file: column → string, json.Number or Go number, bool, []any, map[string]any or nil.
+type row struct {
+	source string // "pairs.jsonl:41" for a line, "pairs.parquet: row 41" otherwise
+	fields map[string]any
+}
+
+// rowSeq streams the rows of a file; it ends after the first error, which names the file and the line or row.
+type rowSeq = iter.Seq2[row, error]
+
+// formats maps an extension (without .gz) to its reader. The reader gets the display name for its messages.
+var formats = map[string]func(name string, r io.Reader) rowSeq{
+	".jsonl":   jsonlRows,
+	".json":    jsonRows,
+	".parquet": parquetRows,
+}
+
+// readRows streams the rows of a file of the operating system (fsys nil) or of fsys.
+func readRows(fsys fs.FS, name string) rowSeq {
+	return func(yield func(row, error) bool) {
+		parse, zipped, err := formatOf(name)
+		if err != nil {
+			yield(row{}, err)
+			return
+		}
+		file, err := openFile(fsys, name)
+		if err != nil {
+			yield(row{}, err)
+			return
+		}
+		defer file.Close()
+		var in io.Reader = file
+		if zipped {
+			z, err := gzip.NewReader(bufio.NewReader(file))
+			if err != nil {
+				yield(row{}, readError(name, "", err))
+				return
+			}
+			in = z
+		}
+		parse(name, in)(yield)
+	}
+}
+
+// formatOf finds the reader by the file's extension.
+func formatOf(name string) (parse func(string, io.Reader) rowSeq, zipped bool, err error) {
+	base := strings.ToLower(filepath.ToSlash(name))
+	base, zipped = strings.CutSuffix(base, ".gz")
+	parse = formats[path.Ext(base)]
+	if parse == nil {
+		return nil, false, fmt.Errorf("%s: extension %q: want .jsonl, .json or .parquet, each also with .gz", name, path.Ext(strings.ToLower(name)))
+	}
+	return parse, zipped, nil
+}
+
+func openFile(fsys fs.FS, name string) (fs.File, error) {
+	open := func() (fs.File, error) { return os.Open(name) }
+	if fsys != nil {
+		open = func() (fs.File, error) { return fsys.Open(path.Clean(filepath.ToSlash(name))) }
+	}
+	file, err := open()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, causeOf(err))
+	}
+	info, err := file.Stat()
+	if err == nil && info.IsDir() {
+		file.Close()
+		return nil, fmt.Errorf("%s: is a folder: want a .jsonl, .json or .parquet file", name)
+	}
+	return file, nil
+}
+
+// causeOf drops the operation and path that an fs error repeats.
+func causeOf(err error) error {
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) {
+		return pathErr.Err
+	}
+	return err
+}
+
+// readError puts a fault of reading or decompressing into words; place says how far reading came, e.g. "after line 812".
+func readError(name, place string, err error) error {
+	if place != "" {
+		place = " " + place
+	}
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return fmt.Errorf("%s: the file ends early%s: it is truncated", name, place)
+	case errors.Is(err, gzip.ErrHeader):
+		return fmt.Errorf("%s: not a gzip file, though its name ends in .gz", name)
+	case errors.Is(err, gzip.ErrChecksum):
+		return fmt.Errorf("%s: the gzip checksum is wrong%s: the file is damaged", name, place)
+	}
+	return fmt.Errorf("%s: cannot be read%s: %w", name, place, causeOf(err))
+}
+
+// jsonlRows reads one JSON object a line; blank lines are passed over.
+func jsonlRows(name string, r io.Reader) rowSeq {
+	return func(yield func(row, error) bool) {
+		in := bufio.NewReaderSize(r, 64<<10)
+		for line := 1; ; line++ {
+			text, err := readLine(in)
+			if err != nil && err != io.EOF {
+				yield(row{}, lineError(name, line, err))
+				return
+			}
+			if line == 1 {
+				text = bytes.TrimPrefix(text, []byte("\ufeff"))
+			}
+			if len(bytes.TrimSpace(text)) > 0 {
+				fields, bad := parseObject(text)
+				source := fmt.Sprintf("%s:%d", name, line)
+				if bad != nil {
+					yield(row{}, fmt.Errorf("%s: %w", source, bad))
+					return
+				}
+				if !yield(row{source, fields}, nil) {
+					return
+				}
+			}
+			if err == io.EOF {
+				return
+			}
+		}
+	}
+}
+
+var errRowTooLong = fmt.Errorf("longer than %d MiB: one JSON object a line wanted", maxRowBytes>>20)
+
+// readLine returns the next line; io.EOF comes with the last one.
+func readLine(in *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := in.ReadSlice('\n')
+		line = append(line, part...)
+		if len(line) > maxRowBytes {
+			return nil, errRowTooLong
+		}
+		if err != bufio.ErrBufferFull {
+			return line, err
+		}
+	}
+}
+
+func lineError(name string, line int, err error) error {
+	if err == errRowTooLong {
+		return fmt.Errorf("%s:%d: %w", name, line, err)
+	}
+	return readError(name, fmt.Sprintf("in line %d", line), err)
+}
+
+// parseObject decodes one JSON object, numbers kept as written.
+func parseObject(text []byte) (map[string]any, error) {
+	if !utf8.Valid(text) {
+		return nil, errors.New("invalid UTF-8: want JSON in UTF-8")
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	var value any
+	if err := dec.Decode(&value); err != nil {
+		return nil, badJSON(err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, errors.New("more than one JSON value on the line: want one object a line")
+	}
+	fields, ok := value.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("%s: want a JSON object", kindOf(value))
+	}
+	return fields, nil
+}
+
+// badJSON words a decoder's complaint.
+func badJSON(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return errors.New("bad JSON: the object is not closed")
+	}
+	msg := err.Error()
+	if strings.Contains(msg, "'N'") || strings.Contains(msg, "'I'") {
+		msg += " (NaN and Infinity are not JSON)"
+	}
+	return fmt.Errorf("bad JSON: %s", strings.TrimPrefix(msg, "json: "))
+}
+
+// kindOf names a value as a user knows it.
+func kindOf(value any) string {
+	switch value.(type) {
+	case nil:
+		return "null"
+	case string:
+		return "a string"
+	case bool:
+		return "true or false"
+	case []any:
+		return "a list"
+	case map[string]any:
+		return "an object"
+	}
+	return "a number"
+}
+
+// jsonRows reads an array of objects, or objects one after the other (many .json files are JSON lines).
+func jsonRows(name string, r io.Reader) rowSeq {
+	return func(yield func(row, error) bool) {
+		lines := &lineCounter{in: r}
+		in := bufio.NewReader(lines)
+		dec := json.NewDecoder(in)
+		array, skipped, err := openArray(in)
+		fail := func(err error) { yield(row{}, jsonError(name, lines, skipped, dec, err)) }
+		if err == io.EOF {
+			return
+		}
+		if err == nil && array {
+			_, err = dec.Token()
+		}
+		if err != nil {
+			fail(err)
+			return
+		}
+		for n := 1; ; n++ {
+			if array && !dec.More() {
+				break
+			}
+			var raw json.RawMessage
+			if err := dec.Decode(&raw); err == io.EOF && !array {
+				return
+			} else if err != nil {
+				fail(err)
+				return
+			}
+			fields, err := parseObject(raw)
+			source := fmt.Sprintf("%s: row %d", name, n)
+			if err != nil {
+				yield(row{}, fmt.Errorf("%s: %w", source, err))
+				return
+			}
+			if !yield(row{source, fields}, nil) {
+				return
+			}
+		}
+		if err := closeArray(dec); err != nil {
+			fail(err)
+		}
+	}
+}
+
+// openArray looks past a byte order mark and white space for the "[" of an array, which it leaves to be read; io.EOF
+// means an empty file.
+func openArray(in *bufio.Reader) (array bool, skipped int64, err error) {
+	if bom, _ := in.Peek(3); string(bom) == "\ufeff" {
+		in.Discard(3)
+		skipped = 3
+	}
+	for ; ; skipped++ {
+		b, err := in.ReadByte()
+		if err != nil {
+			return false, skipped, err
+		}
+		if b != ' ' && b != '\t' && b != '\r' && b != '\n' {
+			return b == '[', skipped, in.UnreadByte()
+		}
+	}
+}
+
+// closeArray wants the "]" and nothing behind it.
+func closeArray(dec *json.Decoder) error {
+	if _, err := dec.Token(); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		if err == nil {
+			err = errors.New("text after the closing ]")
+		}
+		return err
+	}
+	return nil
+}
+
+// jsonError names the line of a fault; skipped bytes came before what the decoder saw.
+func jsonError(name string, lines *lineCounter, skipped int64, dec *json.Decoder, err error) error {
+	if lines.err != nil {
+		return readError(name, fmt.Sprintf("in line %d", lines.count+1), lines.err)
+	}
+	var syntax *json.SyntaxError
+	offset := dec.InputOffset()
+	if errors.As(err, &syntax) {
+		offset = syntax.Offset
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s:%d: bad JSON: the file ends inside a value", name, lines.count+1)
+	}
+	return fmt.Errorf("%s:%d: %w", name, lines.at(skipped+offset-1), badJSON(err))
+}
+
+// lineCounter knows the line of every byte offset it has passed on lately, and the error that ended the reading.
+type lineCounter struct {
+	in     io.Reader
+	offset int64
+	count  int     // newlines passed on
+	recent []int64 // offsets of the latest newlines
+	err    error   // anything but io.EOF
+}
+
+// recentLines is enough for what a JSON decoder holds back between asking and complaining.
+const recentLines = 1 << 16
+
+func (c *lineCounter) Read(p []byte) (int, error) {
+	n, err := c.in.Read(p)
+	for i, b := range p[:n] {
+		if b == '\n' {
+			c.count++
+			c.recent = append(c.recent, c.offset+int64(i))
+		}
+	}
+	if len(c.recent) > 2*recentLines {
+		c.recent = append(c.recent[:0], c.recent[len(c.recent)-recentLines:]...)
+	}
+	c.offset += int64(n)
+	if err != nil && err != io.EOF {
+		c.err = err
+	}
+	return n, err
+}
+
+// at is the line, from 1, in which the byte at offset stands.
+func (c *lineCounter) at(offset int64) int {
+	line := c.count + 1
+	for i := len(c.recent) - 1; i >= 0 && c.recent[i] >= offset; i-- {
+		line--
+	}
+	return line
+}

@@ -1,0 +1,128 @@
+package data
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// textOf reads a column that is a string or a list of {role, content}.
+func textOf(column string, value any) (Text, error) {
+	switch v := value.(type) {
+	case string:
+		return plainText(column, v)
+	case []byte: // parquet without the string annotation
+		return plainText(column, string(v))
+	case []any:
+		messages, err := messagesOf(column, v)
+		return Text{Messages: messages}, err
+	}
+	return Text{}, fmt.Errorf("%s is %s: want a string or a list of {role, content}", column, kindOf(value))
+}
+
+func plainText(column, s string) (Text, error) {
+	if !utf8.ValidString(s) {
+		return Text{}, fmt.Errorf("%s is not valid UTF-8", column)
+	}
+	return Text{Plain: s}, nil
+}
+
+func messagesOf(column string, list []any) ([]Message, error) {
+	messages := make([]Message, len(list))
+	for i, item := range list {
+		object, ok := item.(map[string]any)
+		if !ok {
+			return nil, fmt.Errorf("%s[%d] is %s: want {role, content}", column, i, kindOf(item))
+		}
+		var err error
+		if messages[i].Role, err = messageField(column, i, object, "role"); err != nil {
+			return nil, err
+		}
+		if messages[i].Content, err = messageField(column, i, object, "content"); err != nil {
+			return nil, err
+		}
+	}
+	return messages, nil
+}
+
+func messageField(column string, i int, object map[string]any, field string) (string, error) {
+	value, found := object[field]
+	if !found {
+		return "", fmt.Errorf("%s[%d] has %s: want role and content", column, i, list(sortedKeys(object)))
+	}
+	s, ok := value.(string)
+	if b, isBytes := value.([]byte); isBytes {
+		s, ok = string(b), true
+	}
+	if !ok {
+		return "", fmt.Errorf("%s[%d].%s is %s: want a string", column, i, field, kindOf(value))
+	}
+	if !utf8.ValidString(s) {
+		return "", fmt.Errorf("%s[%d].%s is not valid UTF-8", column, i, field)
+	}
+	return s, nil
+}
+
+// numberOf reads a finite number; ok is false for a missing or null one.
+func numberOf(fields map[string]any, column string) (x float64, ok bool, err error) {
+	value, found := fields[column]
+	if !found || value == nil {
+		return 0, false, nil
+	}
+	x, err = toFloat(value)
+	if err == nil && (math.IsNaN(x) || math.IsInf(x, 0)) {
+		err = fmt.Errorf("%v", x)
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("%s is %w: want a finite number", column, err)
+	}
+	return x, true, nil
+}
+
+// toFloat converts what the readers give for a number: json.Number, or any width from parquet. The error is the value.
+func toFloat(value any) (float64, error) {
+	switch v := value.(type) {
+	case json.Number:
+		x, err := v.Float64()
+		if err != nil {
+			return 0, errors.New(v.String())
+		}
+		return x, nil
+	case float64:
+		return v, nil
+	case float32:
+		return float64(v), nil
+	case int64:
+		return float64(v), nil
+	case int32:
+		return float64(v), nil
+	case uint64:
+		return float64(v), nil
+	case uint32:
+		return float64(v), nil
+	case string:
+		return 0, fmt.Errorf("the string %.40q", v)
+	}
+	return 0, errors.New(kindOf(value))
+}
+
+// has says whether the row has a value, not null, in the column.
+func has(fields map[string]any, column string) bool { return fields[column] != nil }
+
+func sortedKeys(fields map[string]any) []string { return slices.Sorted(maps.Keys(fields)) }
+
+// list joins names for a message, long lists cut.
+func list(names []string) string {
+	if len(names) == 0 {
+		return "nothing"
+	}
+	if len(names) > 12 {
+		return strings.Join(names[:12], ", ") + fmt.Sprintf(" and %d more", len(names)-12)
+	}
+	return strings.Join(names, ", ")
+}

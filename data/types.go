@@ -1,0 +1,59 @@
+package data
+
+import "strings"
+
+// Message is one turn of a conversation. Role is "system", "user", "assistant", or what the chat template knows.
+type Message struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+// Text is a plain string or a conversation; it is a conversation when Messages is not nil.
+type Text struct {
+	Plain    string
+	Messages []Message
+}
+
+// IsChat says whether the text is a conversation.
+func (t Text) IsChat() bool { return t.Messages != nil }
+
+// Empty says whether there is nothing at all in the text: no character, or no message.
+func (t Text) Empty() bool { return t.Plain == "" && len(t.Messages) == 0 }
+
+// Blank says whether the text holds nothing but white space.
+func (t Text) Blank() bool {
+	for _, m := range t.Messages {
+		if strings.TrimSpace(m.Content) != "" {
+			return false
+		}
+	}
+	return strings.TrimSpace(t.Plain) == ""
+}
+
+// Equal says whether both texts are the same, message for message.
+func (t Text) Equal(u Text) bool {
+	if t.Plain != u.Plain || t.IsChat() != u.IsChat() || len(t.Messages) != len(u.Messages) {
+		return false
+	}
+	for i, m := range t.Messages {
+		if m != u.Messages[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// Preference is one pair: two answers to one prompt, the chosen one better than the rejected one. The three texts are
+// all plain or all conversations; an answer continues the prompt and does not repeat it.
+type Preference struct {
+	Prompt, Chosen, Rejected   Text
+	ChosenScore, RejectedScore float64 // rewards as the file gives them, finite; only with Scored
+	Scored                     bool
+	Source                     string // where the row stands: "pairs.jsonl:41" or "pairs.parquet: row 41"
+}
+
+// Demonstration is one example of supervised fine-tuning. Prompt is empty where the file has bare text.
+type Demonstration struct {
+	Prompt, Completion Text
+	Source             string // as in Preference
+}
