@@ -1,0 +1,148 @@
+package losses
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// A Deviation is an option in force that is not the paper's.
+type Deviation struct {
+	Key   string // full key, such as "loss.beta"
+	Value string // in force
+	Paper string // what the paper has
+}
+
+func (d Deviation) String() string { return fmt.Sprintf("%s: %s (paper: %s)", d.Key, d.Value, d.Paper) }
+
+// Name is the objective's short name: "MaPPO-DPO", or "DPO" without the prior.
+func (o Options) Name() string {
+	name := map[string]string{DPO: "DPO", IPO: "IPO", SimPO: "SimPO", CPO: "CPO"}[o.Type]
+	if o.NeedsGap() {
+		return "MaPPO-" + name
+	}
+	return name
+}
+
+// Formula is the loss of a pair with its numbers filled in, such as "-log σ(0.1·A - Δr·0.1·B)".
+func (o Options) Formula() string {
+	u := o.formulaOfArgument()
+	if o.Type == IPO {
+		return "(" + u + ")²"
+	}
+	if smoothing := value(o.LabelSmoothing); smoothing != 0 {
+		return fmt.Sprintf("-%s·log σ(u) - %s·log σ(-u)%s, u = %s", number(1-smoothing), number(smoothing), o.formulaOfNLL(), u)
+	}
+	return "-log σ(" + u + ")" + o.formulaOfNLL()
+}
+
+func (o Options) formulaOfArgument() string {
+	prior := ""
+	if o.NeedsGap() {
+		prior = "Δr·"
+	}
+	chosen, rejected := o.term("A", "w"), o.term("B", "l")
+	u := chosen + " - " + prior + rejected
+	if offset := o.offset(); offset != 0 {
+		u += " - " + number(offset)
+	}
+	return u
+}
+
+// term is a scaled log-ratio (A, B), or a scaled log-probability where there is no reference.
+func (o Options) term(ratio, response string) string {
+	switch {
+	case o.Type == IPO:
+		return ratio
+	case o.Type == SimPO:
+		return fmt.Sprintf("%s/|y%s|·logπ(y%s)", number(o.Beta), response, response)
+	case o.Type == CPO:
+		return fmt.Sprintf("%s·logπ(y%s)", number(o.Beta), response)
+	}
+	return number(o.Beta) + "·" + ratio
+}
+
+func (o Options) formulaOfNLL() string {
+	if o.Type != CPO || value(o.Lambda) == 0 {
+		return ""
+	}
+	if mode(o.NLL) == Mean {
+		return fmt.Sprintf(" - %s/|yw|·logπ(yw)", number(value(o.Lambda)))
+	}
+	return fmt.Sprintf(" - %s·logπ(yw)", number(value(o.Lambda)))
+}
+
+// Explain says in plain text which objective is in force and what in it is not the paper's. Its lines end in \n.
+func Explain(o Options) string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "objective: %s, the mean over pairs of\n", o.Name())
+	fmt.Fprintf(&s, "  loss = %s\n", o.Formula())
+	for _, line := range o.glossary() {
+		fmt.Fprintf(&s, "  %s\n", line)
+	}
+	if loss, known := o.StepZero(); known {
+		fmt.Fprintf(&s, "  at step 0 policy = reference, so every reward is 0 and the loss is %.6g%s\n", loss, map[bool]string{true: " (ln 2)"}[o.Type == DPO])
+	}
+	s.WriteString(ListDeviations(o.Deviations()))
+	return s.String()
+}
+
+// ListDeviations prints deviations, one a line.
+func ListDeviations(all []Deviation) string {
+	if len(all) == 0 {
+		return "no option deviates from the paper's\n"
+	}
+	var s strings.Builder
+	s.WriteString("not as in the paper:\n")
+	for _, d := range all {
+		fmt.Fprintf(&s, "  %s\n", d)
+	}
+	return s.String()
+}
+
+func (o Options) glossary() []string {
+	lines := []string{"yw, yl: chosen and rejected response; |y|: its tokens; logπ(y): sum of their log-probabilities"}
+	if !o.ReferenceFree() {
+		per := ""
+		if o.perToken() {
+			per = ", each per token (divided by |yw|, |yl|)"
+		}
+		lines = append(lines, "A = logπ(yw) - logπref(yw), B = logπ(yl) - logπref(yl)"+per)
+	}
+	if o.NeedsGap() {
+		lines = append(lines, "Δr = r(yw) - r(yl), the prior's reward gap; rewards in [0,1]")
+	}
+	if o.ReferenceFree() {
+		lines = append(lines, "no reference model")
+	}
+	return lines
+}
+
+// Deviations are the options that are not the paper's, and the choices where its equations leave room.
+func (o Options) Deviations() []Deviation {
+	var all []Deviation
+	differ := func(key, value, paper string, differs bool) {
+		if differs {
+			all = append(all, Deviation{"loss." + key, value, paper})
+		}
+	}
+	paper := Defaults(o.Type)
+	number64 := func(key string, have, want *float64) {
+		if have != nil && want != nil {
+			differ(key, number(*have), number(*want), *have != *want)
+		}
+	}
+	differ("prior", o.Prior, paper.Prior, o.Prior != paper.Prior)
+	number64("beta", &o.Beta, &paper.Beta)
+	number64("gamma", o.Gamma, paper.Gamma)
+	number64("lambda", o.Lambda, paper.Lambda)
+	if value(o.LabelSmoothing) != 0 {
+		differ("label_smoothing", number(*o.LabelSmoothing), "none", true)
+	}
+	// Defaults has the field's per-token means here; the letter of the paper's equations is the sum.
+	differ("logps", Mean, "its equation has sums; the field's libraries use means", o.Type == IPO && mode(o.Logps) == Mean)
+	differ("nll", Mean, "its equation has the sum; the field's libraries use the mean", o.Type == CPO && mode(o.NLL) == Mean)
+	return all
+}
+
+func number(x float64) string { return strconv.FormatFloat(x, 'g', 10, 64) }

@@ -1,0 +1,149 @@
+package losses
+
+import (
+	"fmt"
+
+	"github.com/gomlx/gomlx/core/graph"
+)
+
+// Inputs are the nodes of a loss, each [pairs], float32 (or all float64). A padding pair (log-probabilities 0, lengths 0)
+// gives finite values and gradients; the caller takes its loss out of the sum with a weight of 0.
+type Inputs struct {
+	PolicyChosen, PolicyRejected       *graph.Node // summed log-probabilities under the model in training
+	ReferenceChosen, ReferenceRejected *graph.Node // the same under the reference; unread (nil will do) when ReferenceFree
+	ChosenLengths, RejectedLengths     *graph.Node // response tokens; at least 1 is assumed
+	RewardGap                          *graph.Node // Δr; unread (nil will do) when the prior is none
+}
+
+// Result is a loss and its diagnostics, each [pairs]. Gradients flow through Loss alone.
+type Result struct {
+	Loss            *graph.Node
+	ChosenRewards   *graph.Node // implicit reward of the chosen response (see Outcome)
+	RejectedRewards *graph.Node
+	Margins         *graph.Node // ChosenRewards - RejectedRewards
+	Accuracies      *graph.Node // 1 where the margin is above 0, else 0
+}
+
+// Graph builds the loss of every pair. The options must be valid; it panics, as graph functions do, where an input that
+// the loss needs is missing. Only ops that every engine has are used.
+func (o Options) Graph(in Inputs) Result {
+	o.require(in)
+	chosen, rejected := in.PolicyChosen, in.PolicyRejected
+	if !o.ReferenceFree() {
+		chosen, rejected = graph.Sub(chosen, in.ReferenceChosen), graph.Sub(rejected, in.ReferenceRejected)
+	}
+	loss := o.link(o.argument(chosen, rejected, in))
+	if o.Type == CPO {
+		loss = graph.Add(loss, graph.MulScalar(o.nll(in), value(o.Lambda)))
+	}
+	return o.diagnose(loss, graph.StopGradient(chosen), graph.StopGradient(rejected), in)
+}
+
+func (o Options) require(in Inputs) {
+	needed := map[string]*graph.Node{
+		"PolicyChosen": in.PolicyChosen, "PolicyRejected": in.PolicyRejected,
+		"ChosenLengths": in.ChosenLengths, "RejectedLengths": in.RejectedLengths,
+	}
+	if !o.ReferenceFree() {
+		needed["ReferenceChosen"], needed["ReferenceRejected"] = in.ReferenceChosen, in.ReferenceRejected
+	}
+	if o.NeedsGap() {
+		needed["RewardGap"] = in.RewardGap
+	}
+	for name, node := range needed {
+		if node == nil {
+			panic(fmt.Errorf("losses: %s with prior %s needs %s", o.Type, o.Prior, name))
+		}
+	}
+}
+
+// argument is u of the package's formula.
+func (o Options) argument(chosen, rejected *graph.Node, in Inputs) *graph.Node {
+	chosen = o.scaled(chosen, in.ChosenLengths)
+	rejected = o.scaled(rejected, in.RejectedLengths)
+	if o.NeedsGap() {
+		rejected = graph.Mul(in.RewardGap, rejected)
+	}
+	u := graph.Sub(chosen, rejected)
+	if offset := o.offset(); offset != 0 {
+		u = graph.AddScalar(u, -offset)
+	}
+	return u
+}
+
+func (o Options) scaled(logps, lengths *graph.Node) *graph.Node {
+	if o.perToken() {
+		logps = perToken(logps, lengths)
+	}
+	if scale := o.scale(); scale != 1 {
+		logps = graph.MulScalar(logps, scale)
+	}
+	return logps
+}
+
+// perToken divides by the length; a padding pair has length 0 and must not become NaN.
+func perToken(logps, lengths *graph.Node) *graph.Node {
+	return graph.Div(logps, graph.MaxScalar(lengths, 1.0))
+}
+
+// nll is the negative log-likelihood of the chosen response.
+func (o Options) nll(in Inputs) *graph.Node {
+	logps := in.PolicyChosen
+	if mode(o.NLL) == Mean {
+		logps = perToken(logps, in.ChosenLengths)
+	}
+	return graph.Neg(logps)
+}
+
+func (o Options) link(u *graph.Node) *graph.Node {
+	if o.Type == IPO {
+		return graph.Square(u)
+	}
+	return logistic(u, value(o.LabelSmoothing))
+}
+
+// logistic is -(1-ε)·log σ(u) - ε·log σ(-u) with its exact derivative ε·σ(u) - (1-ε)·σ(-u).
+//
+// Value and derivative both come from e = exp(-|u|), which cannot overflow, and are accurate relative to their own size
+// at both ends. The derivative is attached by hand: the value's own graph would lose it to cancellation at a large
+// margin, its |u| has a kink at u = 0 where training starts, and an engine's logistic op may saturate (ONNX Runtime's
+// does beyond 18).
+func logistic(u *graph.Node, smoothing float64) *graph.Node {
+	fixed := graph.StopGradient(u)
+	positive := graph.GreaterThan(fixed, graph.ZerosLike(fixed))
+	e := graph.Exp(graph.Neg(graph.Abs(fixed)))
+	atLeastHalf := graph.Div(graph.OnesLike(e), graph.OnePlus(e)) // σ(|u|)
+	atMostHalf := graph.Div(e, graph.OnePlus(e))                  // σ(-|u|)
+	sigma := graph.Where(positive, atLeastHalf, atMostHalf)       // σ(u)
+	sigmaNeg := graph.Where(positive, atMostHalf, atLeastHalf)    // σ(-u)
+
+	// -log σ(u) = max(-u, 0) + log(1+e), and -log σ(-u) is u more.
+	value := graph.Add(graph.MaxScalar(graph.Neg(fixed), 0.0), graph.Log1p(e))
+	slope := graph.MulScalar(sigmaNeg, -(1 - smoothing))
+	if smoothing != 0 {
+		value = graph.Add(value, graph.MulScalar(fixed, smoothing))
+		slope = graph.Add(slope, graph.MulScalar(sigma, smoothing))
+	}
+	// u - fixed is 0, and carries the derivative.
+	return graph.Add(graph.StopGradient(value), graph.Mul(graph.StopGradient(slope), graph.Sub(u, fixed)))
+}
+
+func (o Options) diagnose(loss, chosen, rejected *graph.Node, in Inputs) Result {
+	r := Result{
+		Loss:            loss,
+		ChosenRewards:   o.reward(chosen, in.ChosenLengths),
+		RejectedRewards: o.reward(rejected, in.RejectedLengths),
+	}
+	r.Margins = graph.Sub(r.ChosenRewards, r.RejectedRewards)
+	higher := graph.GreaterThan(r.ChosenRewards, r.RejectedRewards)
+	r.Accuracies = graph.ConvertDType(higher, loss.DType())
+	return r
+}
+
+// reward is the implicit reward (see Outcome) of log-ratios, or of log-probabilities when reference-free.
+func (o Options) reward(logratios, lengths *graph.Node) *graph.Node {
+	if o.Type == SimPO {
+		logratios = perToken(logratios, lengths)
+	}
+	return graph.MulScalar(logratios, o.Beta)
+}

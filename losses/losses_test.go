@@ -1,0 +1,354 @@
+package losses
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+func near(t *testing.T, what string, got, want, tolerance float64) {
+	t.Helper()
+	if !(math.Abs(got-want) <= tolerance) {
+		t.Errorf("%s: got %.12g, want %.12g (within %g)", what, got, want, tolerance)
+	}
+}
+
+// one is a batch of a single pair: log-ratios A = -10+12 = 2 and B = -20+19 = -1, 4 and 5 tokens, Δr = 0.5.
+func one() Batch {
+	return Batch{
+		PolicyChosen: []float64{-10}, PolicyRejected: []float64{-20},
+		ReferenceChosen: []float64{-12}, ReferenceRejected: []float64{-19},
+		ChosenLengths: []float64{4}, RejectedLengths: []float64{5},
+		RewardGap: []float64{0.5},
+	}
+}
+
+func plain(o Options) Options { o.Prior = None; return o }
+
+// Numbers that a reader can check by hand on one().
+func TestHandNumbers(t *testing.T) {
+	ipoSum := Defaults(IPO)
+	ipoSum.Logps = new(Sum)
+	cpoSum := Defaults(CPO)
+	cpoSum.NLL = new(Sum)
+	smooth := plain(Defaults(DPO))
+	smooth.LabelSmoothing = new(0.25)
+	logistic := func(u float64) float64 { return math.Log(1 + math.Exp(-u)) }
+	down := func(u float64) float64 { return 1 / (1 + math.Exp(u)) } // σ(-u)
+	for _, c := range []struct {
+		name                         string
+		o                            Options
+		loss, gradChosen, gradReject float64
+		rewardChosen, rewardReject   float64
+	}{
+		{"dpo", plain(Defaults(DPO)), logistic(0.3), -0.1 * down(0.3), 0.1 * down(0.3), 0.2, -0.1},
+		{"mappo dpo", Defaults(DPO), logistic(0.25), -0.1 * down(0.25), 0.05 * down(0.25), 0.2, -0.1},
+		{"smoothed dpo", smooth, 0.75*logistic(0.3) + 0.25*logistic(-0.3), 0.1 * (0.25 - down(0.3)), -0.1 * (0.25 - down(0.3)), 0.2, -0.1},
+		// A' = 2/4, B' = -1/5, offset 5: u = 0.5+0.2-5 = -4.3, with the prior 0.5+0.1-5 = -4.4
+		{"ipo", plain(Defaults(IPO)), 18.49, -8.6 / 4, 8.6 / 5, 0.2, -0.1},
+		{"mappo ipo", Defaults(IPO), 19.36, -8.8 / 4, 8.8 / 10, 0.2, -0.1},
+		{"mappo ipo, sums", ipoSum, 6.25, -5, 2.5, 0.2, -0.1}, // u = 2+0.5-5
+		// -10/4 and -20/5 times 0.1: -0.25+0.4-1 = -0.85, with the prior -0.25+0.2-1 = -1.05
+		{"simpo", plain(Defaults(SimPO)), logistic(-0.85), -0.025 * down(-0.85), 0.02 * down(-0.85), -0.25, -0.4},
+		{"mappo simpo", Defaults(SimPO), logistic(-1.05), -0.025 * down(-1.05), 0.01 * down(-1.05), -0.25, -0.4},
+		// u = -1+2 = 1, with the prior -1+1 = 0; NLL 10/4 tokens, times 0.2
+		{"cpo", plain(Defaults(CPO)), logistic(1) + 0.5, -0.1*down(1) - 0.05, 0.1 * down(1), -1, -2},
+		{"mappo cpo", Defaults(CPO), math.Ln2 + 0.5, -0.05 - 0.05, 0.025, -1, -2},
+		{"mappo cpo, sum", cpoSum, math.Ln2 + 2, -0.05 - 0.2, 0.025, -1, -2},
+	} {
+		out, err := c.o.Host(one())
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		near(t, c.name+" loss", out.Loss[0], c.loss, 1e-12)
+		near(t, c.name+" grad chosen", out.GradChosen[0], c.gradChosen, 1e-12)
+		near(t, c.name+" grad rejected", out.GradRejected[0], c.gradReject, 1e-12)
+		near(t, c.name+" reward chosen", out.ChosenRewards[0], c.rewardChosen, 1e-12)
+		near(t, c.name+" reward rejected", out.RejectedRewards[0], c.rewardReject, 1e-12)
+	}
+}
+
+// every are all four losses with every mode and option on and off, both priors.
+func every() []Options {
+	var all []Options
+	for _, kind := range Types() {
+		for _, prior := range Priors() {
+			for _, letter := range []bool{false, true} {
+				o := Defaults(kind)
+				o.Prior, o.Beta = prior, 0.4
+				if letter && o.Logps != nil {
+					o.Logps = new(Sum)
+				}
+				if letter && o.NLL != nil {
+					o.NLL = new(Sum)
+				}
+				if letter && o.LabelSmoothing != nil {
+					o.LabelSmoothing = new(0.2)
+				}
+				all = append(all, o)
+			}
+		}
+	}
+	return all
+}
+
+// random is a batch of n pairs with log-ratios of a few units.
+func random(n int, seed uint64) Batch {
+	r := rand.New(rand.NewPCG(seed, 1))
+	fill := func(f func() float64) []float64 {
+		v := make([]float64, n)
+		for i := range v {
+			v[i] = f()
+		}
+		return v
+	}
+	b := Batch{
+		ReferenceChosen:   fill(func() float64 { return -2 - 20*r.Float64() }),
+		ReferenceRejected: fill(func() float64 { return -2 - 20*r.Float64() }),
+		ChosenLengths:     fill(func() float64 { return float64(1 + r.IntN(30)) }),
+		RejectedLengths:   fill(func() float64 { return float64(1 + r.IntN(30)) }),
+		RewardGap:         fill(r.Float64),
+	}
+	i := -1
+	b.PolicyChosen = fill(func() float64 { i++; return b.ReferenceChosen[i] + 2*r.NormFloat64() })
+	i = -1
+	b.PolicyRejected = fill(func() float64 { i++; return b.ReferenceRejected[i] + 2*r.NormFloat64() })
+	return b
+}
+
+func describe(o Options) string {
+	return fmt.Sprintf("%s: %s", o.Name(), o.Formula())
+}
+
+func TestHostGradientsAreFiniteDifferences(t *testing.T) {
+	const n, h = 5, 1e-5
+	lossAt := func(o Options, b Batch, vector []float64, i int, x float64) float64 {
+		kept := vector[i]
+		vector[i] = x
+		defer func() { vector[i] = kept }()
+		out, err := o.Host(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.Loss[i]
+	}
+	for _, o := range every() {
+		b := random(n, 7)
+		out, err := o.Host(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			for _, side := range []struct {
+				name   string
+				vector []float64
+				grad   float64
+			}{{"chosen", b.PolicyChosen, out.GradChosen[i]}, {"rejected", b.PolicyRejected, out.GradRejected[i]}} {
+				x := side.vector[i]
+				slope := (lossAt(o, b, side.vector, i, x+h) - lossAt(o, b, side.vector, i, x-h)) / (2 * h)
+				near(t, fmt.Sprintf("%s: pair %d, %s", describe(o), i, side.name), side.grad, slope, 1e-7*(1+math.Abs(slope)))
+			}
+		}
+	}
+}
+
+func TestGapOfOneIsThePlainLoss(t *testing.T) {
+	for _, o := range every() {
+		if o.Prior == None {
+			continue
+		}
+		b := random(8, 11)
+		for i := range b.RewardGap {
+			b.RewardGap[i] = 1
+		}
+		with, err := o.Host(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		without, err := plain(o).Host(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := fmt.Sprint(with), fmt.Sprint(without); got != want {
+			t.Errorf("%s with Δr = 1:\n%s\nplain:\n%s", describe(o), got, want)
+		}
+	}
+}
+
+// With Δr = 0 the prior only raises the chosen response: nothing pushes the rejected one down.
+func TestGapOfZeroLeavesTheRejectedAlone(t *testing.T) {
+	for _, o := range every() {
+		if o.Prior == None {
+			continue
+		}
+		b := random(8, 13)
+		b.RewardGap = make([]float64, 8)
+		out, err := o.Host(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range out.GradRejected {
+			near(t, describe(o)+" grad rejected", out.GradRejected[i], 0, 0)
+		}
+	}
+}
+
+func TestHostExtremeMarginsStayFinite(t *testing.T) {
+	for _, o := range every() {
+		out, err := o.Host(extreme())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range [][]float64{out.Loss, out.GradChosen, out.GradRejected, out.ChosenRewards, out.RejectedRewards} {
+			finite(t, describe(o), v)
+		}
+	}
+}
+
+// extreme has margins of ±1e6, an exact tie, and a padding pair of zeros.
+func extreme() Batch {
+	return Batch{
+		PolicyChosen: []float64{0, -1e6, -5, 0}, PolicyRejected: []float64{-1e6, 0, -5, 0},
+		ReferenceChosen: []float64{-1e6, 0, -5, 0}, ReferenceRejected: []float64{0, -1e6, -5, 0},
+		ChosenLengths: []float64{1, 1, 3, 0}, RejectedLengths: []float64{1, 1, 3, 0},
+		RewardGap: []float64{1, 1, 0.5, 0},
+	}
+}
+
+func finite(t *testing.T, what string, v []float64) {
+	t.Helper()
+	for i, x := range v {
+		if math.IsNaN(x) || math.IsInf(x, 0) {
+			t.Errorf("%s: pair %d is %v", what, i, x)
+		}
+	}
+}
+
+func TestHostNamesAMissingVector(t *testing.T) {
+	b := one()
+	b.RewardGap = nil
+	_, err := Defaults(DPO).Host(b)
+	if err == nil || !strings.Contains(err.Error(), "RewardGap has 0 numbers") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := plain(Defaults(DPO)).Host(b); err != nil {
+		t.Errorf("plain dpo needs no gap: %v", err)
+	}
+	b.ReferenceChosen, b.ReferenceRejected = nil, nil
+	if _, err := plain(Defaults(SimPO)).Host(b); err != nil {
+		t.Errorf("simpo needs no reference: %v", err)
+	}
+}
+
+func TestTallyCountsEveryPairOnce(t *testing.T) {
+	o, b := Defaults(DPO), random(5, 3)
+	out, err := o.Host(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var whole, parts Tally
+	whole.Add(b, out)
+	for _, cut := range [][2]int{{0, 1}, {1, 5}} {
+		part := slice(b, cut[0], cut[1])
+		partOut, err := o.Host(part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts.Add(part, partOut)
+	}
+	for name, want := range whole.Metrics() {
+		near(t, name, parts.Metrics()[name], want, 1e-12)
+	}
+	if parts.Pairs() != 5 || len(parts.Metrics()) != 8 {
+		t.Errorf("%d pairs, metrics %v", parts.Pairs(), parts.Metrics())
+	}
+}
+
+func slice(b Batch, from, to int) Batch {
+	return Batch{b.PolicyChosen[from:to], b.PolicyRejected[from:to], b.ReferenceChosen[from:to], b.ReferenceRejected[from:to],
+		b.ChosenLengths[from:to], b.RejectedLengths[from:to], b.RewardGap[from:to]}
+}
+
+func TestMetrics(t *testing.T) {
+	// Rewards 0.1·(2, 0, 0) and 0.1·(-1, 0, 5): one pair right, a tie (not right), one wrong.
+	b := Batch{
+		PolicyChosen: []float64{-10, -3, -2}, PolicyRejected: []float64{-20, -3, -5},
+		ReferenceChosen: []float64{-12, -3, -2}, ReferenceRejected: []float64{-19, -3, -10},
+		ChosenLengths: []float64{1, 1, 1}, RejectedLengths: []float64{1, 1, 1}, RewardGap: []float64{1, 0.5, 0},
+	}
+	out, err := Defaults(DPO).Host(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tally Tally
+	if len(tally.Metrics()) != 0 {
+		t.Error("an empty tally has metrics")
+	}
+	tally.Add(b, out)
+	got := tally.Metrics()
+	want := map[string]float64{
+		"loss": (out.Loss[0] + out.Loss[1] + out.Loss[2]) / 3, "logps/chosen": -5, "logps/rejected": -28. / 3,
+		"rewards/chosen": 0.2 / 3, "rewards/rejected": 0.4 / 3, "rewards/accuracies": 1. / 3, "rewards/margins": -0.2 / 3, "prior/reward_gap": 0.5,
+	}
+	for name, x := range want {
+		near(t, name, got[name], x, 1e-12)
+	}
+}
+
+func TestStepZero(t *testing.T) {
+	smooth := Defaults(DPO)
+	smooth.LabelSmoothing = new(0.1)
+	for _, c := range []struct {
+		o     Options
+		want  float64
+		known bool
+	}{
+		{plain(Defaults(DPO)), math.Ln2, true}, {Defaults(DPO), math.Ln2, true}, {smooth, math.Ln2, true},
+		{Defaults(IPO), 25, true}, {Defaults(SimPO), 0, false}, {Defaults(CPO), 0, false},
+	} {
+		got, known := c.o.StepZero()
+		if near(t, describe(c.o), got, c.want, 1e-12); known != c.known {
+			t.Errorf("%s: known %v", describe(c.o), known)
+		}
+	}
+}
+
+func TestCheckStart(t *testing.T) {
+	same := random(4, 5)
+	same.PolicyChosen, same.PolicyRejected = same.ReferenceChosen, same.ReferenceRejected
+	for _, o := range every() {
+		if err := o.CheckStart(same, ToleranceFloat32); err != nil {
+			t.Errorf("%s: %v", describe(o), err)
+		}
+	}
+	moved := same
+	moved.PolicyRejected = append([]float64(nil), same.PolicyRejected...)
+	moved.PolicyRejected[2] += 0.5
+	broken := same
+	broken.PolicyChosen = append([]float64(nil), same.PolicyChosen...)
+	broken.PolicyChosen[1] = math.NaN()
+	for _, c := range []struct {
+		name string
+		o    Options
+		b    Batch
+		says []string
+	}{
+		{"moved policy", Defaults(DPO), moved, []string{"step 0", "pair 2", "log p(rejected)", "must be 0.6931", "reference", "stale", "adapter"}},
+		{"moved policy, ipo", Defaults(IPO), moved, []string{"pair 2", "must be 25.0000"}},
+		{"moved policy, no reference", Defaults(SimPO), moved, nil},
+		{"NaN", Defaults(SimPO), broken, []string{"pair 1", "NaN", "log p(chosen)"}},
+	} {
+		err := c.o.CheckStart(c.b, ToleranceFloat32)
+		if (err == nil) != (c.says == nil) {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		for _, part := range c.says {
+			if !strings.Contains(err.Error(), part) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s: %q lacks %q, or is not one line", c.name, err, part)
+			}
+		}
+	}
+}

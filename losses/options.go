@@ -1,0 +1,228 @@
+package losses
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// The losses.
+const (
+	DPO   = "dpo"
+	IPO   = "ipo"
+	SimPO = "simpo"
+	CPO   = "cpo"
+)
+
+// The priors.
+const (
+	None  = "none"  // the plain loss: Δr = 1
+	MaPPO = "mappo" // the rejected response weighs Δr, the reward gap of its pair
+)
+
+// The two ways to take a response's log-probability.
+const (
+	Sum  = "sum"
+	Mean = "mean" // per token
+)
+
+// Types are the losses that exist, in the order in which messages name them.
+func Types() []string { return []string{DPO, IPO, SimPO, CPO} }
+
+// Priors are the priors that exist.
+func Priors() []string { return []string{MaPPO, None} }
+
+// Options say which objective is in force. An option that only some losses use is a pointer: nil is "not given", and
+// giving one to a loss that does not use it is a fault. Start from Defaults.
+type Options struct {
+	Type           string   `yaml:"type"`                      // dpo|ipo|simpo|cpo
+	Prior          string   `yaml:"prior"`                     // mappo|none
+	Beta           float64  `yaml:"beta"`                      // β > 0
+	Gamma          *float64 `yaml:"gamma,omitempty"`           // simpo: target margin γ >= 0
+	Lambda         *float64 `yaml:"lambda,omitempty"`          // cpo: weight λ >= 0 of the chosen response's NLL
+	LabelSmoothing *float64 `yaml:"label_smoothing,omitempty"` // dpo, simpo, cpo: ε in [0, 0.5), share of pairs taken as flipped
+	Logps          *string  `yaml:"logps,omitempty"`           // ipo: mean (per token) or sum (the paper's equation to the letter)
+	NLL            *string  `yaml:"nll,omitempty"`             // cpo: mean (per token) or sum (the paper's equation to the letter)
+}
+
+// usedBy says which losses use an option, by its YAML key; an option that is not here is used by all.
+var usedBy = map[string][]string{
+	"gamma":           {SimPO},
+	"lambda":          {CPO},
+	"label_smoothing": {DPO, SimPO, CPO},
+	"logps":           {IPO},
+	"nll":             {CPO},
+}
+
+// Defaults are the paper's options of a loss, with its prior on; where the paper leaves a choice open, the project's.
+// An unknown loss gets only what all losses share, and Validate names the fault.
+func Defaults(loss string) Options {
+	o := Options{Type: loss, Prior: MaPPO, Beta: 0.1}
+	switch loss {
+	case DPO:
+		o.LabelSmoothing = new(0.0)
+	case IPO:
+		o.Logps = new(Mean)
+	case SimPO:
+		o.Gamma, o.LabelSmoothing = new(1.0), new(0.0)
+	case CPO:
+		o.Lambda, o.LabelSmoothing, o.NLL = new(0.2), new(0.0), new(Mean)
+	}
+	return o
+}
+
+// ReferenceFree says that the loss needs no reference model (simpo, cpo).
+func (o Options) ReferenceFree() bool { return o.Type == SimPO || o.Type == CPO }
+
+// NeedsGap says that the loss needs the reward gap of every pair.
+func (o Options) NeedsGap() bool { return o.Prior == MaPPO }
+
+// A Fault is one thing that is wrong with options.
+type Fault struct {
+	Key     string // YAML key, such as "beta"
+	Problem string // value found and values accepted
+}
+
+func (f Fault) Error() string { return f.Key + ": " + f.Problem }
+
+// Validate returns every fault of the options, none if they are in order.
+func (o Options) Validate() []Fault {
+	var v faults
+	v.oneOf("type", o.Type, Types())
+	v.oneOf("prior", o.Prior, Priors())
+	v.check("beta", o.Beta, o.Beta > 0, "a number above 0")
+	v.optional("gamma", o.Gamma, func(x float64) bool { return x >= 0 }, "0 or more")
+	v.optional("lambda", o.Lambda, func(x float64) bool { return x >= 0 }, "0 or more")
+	v.optional("label_smoothing", o.LabelSmoothing, func(x float64) bool { return x >= 0 && x < 0.5 }, "0 or more and below 0.5")
+	v.optionalOneOf("logps", o.Logps)
+	v.optionalOneOf("nll", o.NLL)
+	if contains(Types(), o.Type) {
+		v.unused(o)
+	}
+	return v
+}
+
+// Err joins what Validate returns into one error, nil if there is none.
+func (o Options) Err() error {
+	var all []string
+	for _, f := range o.Validate() {
+		all = append(all, "loss."+f.Error())
+	}
+	if all == nil {
+		return nil
+	}
+	return fmt.Errorf("%s", strings.Join(all, "; "))
+}
+
+// given maps the keys of the options that only some losses use to whether they are set.
+func (o Options) given() map[string]bool {
+	return map[string]bool{
+		"gamma":           o.Gamma != nil,
+		"lambda":          o.Lambda != nil,
+		"label_smoothing": o.LabelSmoothing != nil,
+		"logps":           o.Logps != nil,
+		"nll":             o.NLL != nil,
+	}
+}
+
+type faults []Fault
+
+func (v *faults) add(key, format string, args ...any) {
+	*v = append(*v, Fault{key, fmt.Sprintf(format, args...)})
+}
+
+func (v *faults) oneOf(key, value string, accepted []string) {
+	if !contains(accepted, value) {
+		v.add(key, "%q: want %s", value, either(accepted))
+	}
+}
+
+func (v *faults) check(key string, value float64, ok bool, accepted string) {
+	if !ok || math.IsInf(value, 0) {
+		v.add(key, "%v: want %s", value, accepted)
+	}
+}
+
+func (v *faults) optional(key string, value *float64, ok func(float64) bool, accepted string) {
+	if value != nil {
+		v.check(key, *value, ok(*value), accepted)
+	}
+}
+
+func (v *faults) optionalOneOf(key string, value *string) {
+	if value != nil {
+		v.oneOf(key, *value, []string{Mean, Sum})
+	}
+}
+
+// unused names the options that are given and that the loss does not use. Doing nothing silently is what peers got wrong.
+func (v *faults) unused(o Options) {
+	given := o.given()
+	for _, key := range []string{"gamma", "lambda", "label_smoothing", "logps", "nll"} {
+		if given[key] && !contains(usedBy[key], o.Type) {
+			v.add(key, "%s does not use it (%s); remove it", o.Type, users(usedBy[key]))
+		}
+	}
+}
+
+func users(of []string) string {
+	if len(of) == 1 {
+		return "only " + of[0] + " does"
+	}
+	return strings.Join(of[:len(of)-1], ", ") + " and " + of[len(of)-1] + " do"
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+func either(list []string) string {
+	if len(list) == 1 {
+		return list[0]
+	}
+	return strings.Join(list[:len(list)-1], ", ") + " or " + list[len(list)-1]
+}
+
+func value(p *float64) float64 {
+	if p == nil {
+		return 0
+	}
+	return *p
+}
+
+func mode(p *string) string {
+	if p == nil {
+		return Mean
+	}
+	return *p
+}
+
+// perToken says whether the scale of a log-probability is divided by the response's length.
+func (o Options) perToken() bool {
+	return o.Type == SimPO || o.Type == IPO && mode(o.Logps) == Mean
+}
+
+// scale is what multiplies a log-probability (before the division by the length, where there is one). β stands in ipo's
+// offset alone.
+func (o Options) scale() float64 {
+	if o.Type == IPO {
+		return 1
+	}
+	return o.Beta
+}
+
+// offset is what the argument must exceed.
+func (o Options) offset() float64 {
+	switch o.Type {
+	case IPO:
+		return 1 / (2 * o.Beta)
+	case SimPO:
+		return value(o.Gamma)
+	}
+	return 0
+}

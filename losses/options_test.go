@@ -1,0 +1,87 @@
+package losses
+
+import (
+	"math"
+	"strings"
+	"testing"
+)
+
+func TestDefaultsAreValidAndThePapers(t *testing.T) {
+	for _, kind := range Types() {
+		o := Defaults(kind)
+		if err := o.Err(); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+		if o.Beta != 0.1 || o.Prior != MaPPO {
+			t.Errorf("%s: beta %v, prior %v", kind, o.Beta, o.Prior)
+		}
+	}
+	if g, l := *Defaults(SimPO).Gamma, *Defaults(CPO).Lambda; g != 1 || l != 0.2 {
+		t.Errorf("gamma %v, lambda %v", g, l)
+	}
+}
+
+func TestValidateNamesEveryFault(t *testing.T) {
+	with := func(kind string, change func(*Options)) Options {
+		o := Defaults(kind)
+		change(&o)
+		return o
+	}
+	for _, c := range []struct {
+		name string
+		o    Options
+		want []string
+	}{
+		{"misspelt", with("dop", func(o *Options) { o.Prior = "map" }),
+			[]string{`type: "dop": want dpo, ipo, simpo or cpo`, `prior: "map": want mappo or none`}},
+		{"ranges", with(SimPO, func(o *Options) { o.Beta, o.Gamma, o.LabelSmoothing = 0, new(-1.0), new(0.5) }),
+			[]string{"beta: 0: want a number above 0", "gamma: -1: want 0 or more", "label_smoothing: 0.5: want 0 or more and below 0.5"}},
+		{"not finite", with(CPO, func(o *Options) { o.Beta, o.Lambda = math.Inf(1), new(math.NaN()) }),
+			[]string{"beta: +Inf: want a number above 0", "lambda: NaN: want 0 or more"}},
+		{"modes", with(CPO, func(o *Options) { o.NLL = new("avg") }), []string{`nll: "avg": want mean or sum`}},
+		{"unused, even at zero", with(DPO, func(o *Options) { o.Gamma, o.Lambda, o.Logps, o.NLL = new(0.0), new(0.2), new(Sum), new(Mean) }),
+			[]string{"gamma: dpo does not use it (only simpo does); remove it", "lambda: dpo does not use it (only cpo does); remove it",
+				"logps: dpo does not use it (only ipo does); remove it", "nll: dpo does not use it (only cpo does); remove it"}},
+		{"smoothing of ipo", with(IPO, func(o *Options) { o.LabelSmoothing = new(0.1) }),
+			[]string{"label_smoothing: ipo does not use it (dpo, simpo and cpo do); remove it"}},
+	} {
+		var got []string
+		for _, f := range c.o.Validate() {
+			got = append(got, f.Error())
+		}
+		if strings.Join(got, "\n") != strings.Join(c.want, "\n") {
+			t.Errorf("%s:\n%s\nwant\n%s", c.name, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+		}
+	}
+}
+
+func TestExplain(t *testing.T) {
+	smooth := Defaults(CPO)
+	smooth.LabelSmoothing, smooth.Beta = new(0.1), 0.25
+	ipoSum := Defaults(IPO)
+	ipoSum.Logps = new(Sum)
+	for _, c := range []struct {
+		o     Options
+		has   []string
+		lacks string
+	}{
+		{Defaults(DPO), []string{"MaPPO-DPO", "loss = -log σ(0.1·A - Δr·0.1·B)", "0.693147 (ln 2)", "no option deviates"}, "not as in the paper"},
+		{plain(Defaults(DPO)), []string{"objective: DPO", "loss = -log σ(0.1·A - 0.1·B)", "loss.prior: none (paper: mappo)"}, "Δr"},
+		{Defaults(IPO), []string{"loss = (A - Δr·B - 5)²", "per token", "loss is 25", "loss.logps: mean (paper: its equation has sums"}, "ln 2"},
+		{ipoSum, []string{"loss = (A - Δr·B - 5)²", "no option deviates"}, "per token"},
+		{Defaults(SimPO), []string{"loss = -log σ(0.1/|yw|·logπ(yw) - Δr·0.1/|yl|·logπ(yl) - 1)", "no reference model"}, "step 0"},
+		{Defaults(CPO), []string{"loss = -log σ(0.1·logπ(yw) - Δr·0.1·logπ(yl)) - 0.2/|yw|·logπ(yw)", "loss.nll: mean"}, "A ="},
+		{smooth, []string{"loss = -0.9·log σ(u) - 0.1·log σ(-u) - 0.2/|yw|·logπ(yw), u = 0.25·logπ(yw) - Δr·0.25·logπ(yl)",
+			"loss.beta: 0.25 (paper: 0.1)", "loss.label_smoothing: 0.1 (paper: none)"}, "step 0"},
+	} {
+		text := Explain(c.o)
+		for _, part := range c.has {
+			if !strings.Contains(text, part) {
+				t.Errorf("lacks %q:\n%s", part, text)
+			}
+		}
+		if strings.Contains(text, c.lacks) {
+			t.Errorf("has %q:\n%s", c.lacks, text)
+		}
+	}
+}

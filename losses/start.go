@@ -1,0 +1,69 @@
+package losses
+
+import (
+	"fmt"
+	"math"
+)
+
+// Tolerances of CheckStart: how far policy and reference may be apart before training, relative to 1 + |logp|. The two
+// passes may run in graphs of other shapes, so they are not bit-identical.
+const (
+	ToleranceFloat32  = 1e-4
+	ToleranceBFloat16 = 2e-2
+)
+
+// StepZero is the loss that every pair must have as long as policy = reference, and whether it is known. The log-ratios
+// are 0 then, so that neither the reward gap nor label smoothing matters: dpo ln 2, ipo (1/(2β))². A reference-free loss
+// has no such value.
+func (o Options) StepZero() (loss float64, known bool) {
+	if o.ReferenceFree() {
+		return 0, false
+	}
+	loss, _ = o.linkOf(-o.offset())
+	return loss, true
+}
+
+// CheckStart compares the first batch of a run, before any update, with what must hold: every number finite and, where
+// the reference is the model that training starts from, policy log-probabilities equal to the reference's (rewards 0) and
+// every loss equal to StepZero. The tolerance is relative to 1 + |logp|. Its error says what a breach means. It does not
+// apply to a run with another reference model on purpose, nor to a resumed run.
+func (o Options) CheckStart(b Batch, tolerance float64) error {
+	out, err := o.Host(b)
+	if err != nil {
+		return err
+	}
+	for i, loss := range out.Loss {
+		if math.IsNaN(loss) || math.IsInf(loss, 0) {
+			return fmt.Errorf("step 0: the loss of pair %d of the first batch is %v, before any update: its log p(chosen) is %v and log p(rejected) %v; "+
+				"the model's weights or the reference's log-probabilities hold NaN or infinite numbers", i, loss, b.PolicyChosen[i], b.PolicyRejected[i])
+		}
+	}
+	want, known := o.StepZero()
+	if !known {
+		return nil
+	}
+	for i := range out.Loss {
+		if err := o.checkPair(b, out, i, want, tolerance); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o Options) checkPair(b Batch, out Outcome, i int, want, tolerance float64) error {
+	for _, side := range []struct {
+		name              string
+		policy, reference float64
+	}{
+		{"chosen", b.PolicyChosen[i], b.ReferenceChosen[i]},
+		{"rejected", b.PolicyRejected[i], b.ReferenceRejected[i]},
+	} {
+		if math.Abs(side.policy-side.reference) > tolerance*(1+math.Abs(side.reference)) {
+			return fmt.Errorf("step 0: before any update policy and reference must agree, but for pair %d of the first batch log p(%s) is %.4f under the policy and %.4f "+
+				"under the reference (%s loss %.4f, must be %.4f): the reference is not the model that training starts from, or its cached log-probabilities "+
+				"are stale (other weights, data or limits), or an adapter or dropout is on in one of the two",
+				i, side.name, side.policy, side.reference, o.Type, out.Loss[i], want)
+		}
+	}
+	return nil
+}
