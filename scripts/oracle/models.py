@@ -483,6 +483,9 @@ def make_oracle(folder):
     assert max(padding.values()) < 2e-5, padding
     exact = [logits_of(model64, ids) for ids in rows]
     pairs = [render_pair(tok, p) for p in PAIRS]
+    for p in pairs:
+        whole = raw.encode(p["prompt_text"] + p["chosen_text"], add_special_tokens=False).ids
+        assert whole == p["prompt_ids"] + p["chosen_ids"], f"{folder.name}: transformers does not follow tokenizer.json"
     noise = {
         "logits": worst(exact, logits),
         "logps": worst([logps_of(x, ids) for x, ids in zip(exact, rows)], logps),
