@@ -1,0 +1,163 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Types lists the values of model_type that the decoder knows.
+var Types = []string{"llama", "mistral", "qwen2", "qwen3"}
+
+// Config is the shape of a decoder, as config.json and generation_config.json give it.
+type Config struct {
+	ModelType        string  // llama, mistral, qwen2 or qwen3
+	VocabSize        int     // V, rows of the embedding
+	HiddenSize       int     // H
+	IntermediateSize int     // width of the SwiGLU block
+	Layers           int     // number of decoder layers
+	Heads            int     // h, query heads
+	KVHeads          int     // kv, key/value heads; Heads is a multiple of it
+	HeadDim          int     // D, even; may differ from HiddenSize/Heads
+	MaxPositions     int     // positions the model was trained for; not enforced by the graph
+	RMSNormEps       float64 // added to the mean square before the root
+	InitRange        float64 // standard deviation of fresh weights (initializer_range)
+
+	RopeTheta   float64      // base of the rotary frequencies
+	RopeScaling *RopeScaling // nil: none ("default")
+
+	SlidingWindow int    // a query sees keys less than this many positions back; 0: off
+	WindowLayers  []bool // [Layers] layers that the window holds for; nil: all of them
+
+	TieEmbeddings bool // the head is the embedding's table
+	QKVBias       bool // biases on q, k, v (qwen2; llama and qwen3 with attention_bias)
+	OBias         bool // a bias on the attention's output (llama and qwen3 with attention_bias)
+	MLPBias       bool // biases on gate, up, down (llama with mlp_bias)
+	QKNorm        bool // RMSNorm of every head's query and key before the rotation (qwen3)
+
+	BOS, Pad *int   // nil: the model names none
+	EOS      []int  // one or more ids that end a text
+	DType    string // float32, bfloat16 or float16: what the folder's weights are stored in; "" unknown
+
+	Raw        map[string]any // config.json as read, so that saving keeps keys that the decoder has no use for
+	Generation map[string]any // generation_config.json as read; nil: there was none
+}
+
+// RopeScaling stretches the rotary frequencies over longer texts.
+type RopeScaling struct {
+	Type                          string  // linear or llama3
+	Factor                        float64 // frequencies are divided by it
+	LowFreqFactor, HighFreqFactor float64 // llama3: the band between full and no scaling, in original contexts a wavelength
+	OriginalMaxPositions          int     // llama3: the context that the model was first trained for
+}
+
+// Window is the sliding window of a layer in positions, 0 where the layer sees everything before it.
+func (c *Config) Window(layer int) int {
+	if c.WindowLayers == nil || c.WindowLayers[layer] {
+		return c.SlidingWindow
+	}
+	return 0
+}
+
+// maxDim bounds every size in a config, so that products of them fit an int64.
+const maxDim = 1 << 24
+
+// Validate reports the first impossible size of a config by its config.json name.
+func (c *Config) Validate() error {
+	if !slices.Contains(Types, c.ModelType) {
+		return fmt.Errorf("model_type: found %q, supported are llama, mistral, qwen2 and qwen3", c.ModelType)
+	}
+	if err := c.validateSizes(); err != nil {
+		return err
+	}
+	if err := c.validateNumbers(); err != nil {
+		return err
+	}
+	return c.validateIDs()
+}
+
+func (c *Config) validateSizes() error {
+	for _, s := range []struct {
+		field string
+		v     int
+		limit int
+	}{
+		{"vocab_size", c.VocabSize, maxDim}, {"hidden_size", c.HiddenSize, 1 << 20}, {"intermediate_size", c.IntermediateSize, 1 << 20},
+		{"num_hidden_layers", c.Layers, 4096}, {"num_attention_heads", c.Heads, 4096}, {"num_key_value_heads", c.KVHeads, 4096},
+		{"head_dim", c.HeadDim, 1 << 14}, {"max_position_embeddings", c.MaxPositions, 1 << 30},
+	} {
+		if s.v < 1 || s.v > s.limit {
+			return fmt.Errorf("%s: found %d, want 1 to %d", s.field, s.v, s.limit)
+		}
+	}
+	if c.Heads%c.KVHeads != 0 {
+		return fmt.Errorf("num_key_value_heads: found %d, which does not divide num_attention_heads (%d)", c.KVHeads, c.Heads)
+	}
+	if c.HeadDim%2 != 0 {
+		return fmt.Errorf("head_dim: found %d, want an even number (rotary embedding turns pairs)", c.HeadDim)
+	}
+	if c.SlidingWindow < 0 {
+		return fmt.Errorf("sliding_window: found %d, want 1 or more, or null for off", c.SlidingWindow)
+	}
+	if c.WindowLayers != nil && len(c.WindowLayers) != c.Layers {
+		return fmt.Errorf("layer_types: found %d entries, want one for each of %d layers", len(c.WindowLayers), c.Layers)
+	}
+	return nil
+}
+
+func (c *Config) validateNumbers() error {
+	if !(c.RMSNormEps >= 0 && c.RMSNormEps < 1) {
+		return fmt.Errorf("rms_norm_eps: found %g, want 0 to 1", c.RMSNormEps)
+	}
+	if !(c.RopeTheta > 1 && c.RopeTheta < 1e18) {
+		return fmt.Errorf("rope_theta: found %g, want more than 1", c.RopeTheta)
+	}
+	if !(c.InitRange >= 0 && c.InitRange < 100) {
+		return fmt.Errorf("initializer_range: found %g, want 0 or more", c.InitRange)
+	}
+	if !slices.Contains([]string{"", "float32", "bfloat16", "float16"}, c.DType) {
+		return fmt.Errorf("torch_dtype: found %q, supported are float32, bfloat16 and float16", c.DType)
+	}
+	return c.RopeScaling.validate()
+}
+
+func (r *RopeScaling) validate() error {
+	if r == nil {
+		return nil
+	}
+	if r.Type != "linear" && r.Type != "llama3" {
+		return fmt.Errorf("rope_scaling.rope_type: found %q, supported are default, linear and llama3", r.Type)
+	}
+	if !(r.Factor >= 1 && r.Factor < 1e9) {
+		return fmt.Errorf("rope_scaling.factor: found %g, want 1 or more", r.Factor)
+	}
+	if r.Type == "linear" {
+		return nil
+	}
+	if !(r.LowFreqFactor > 0 && r.LowFreqFactor < r.HighFreqFactor && r.HighFreqFactor < 1e9) {
+		return fmt.Errorf("rope_scaling: found low_freq_factor %g and high_freq_factor %g, want 0 < low < high", r.LowFreqFactor, r.HighFreqFactor)
+	}
+	if r.OriginalMaxPositions < 1 {
+		return fmt.Errorf("rope_scaling.original_max_position_embeddings: found %d, want 1 or more", r.OriginalMaxPositions)
+	}
+	return nil
+}
+
+func (c *Config) validateIDs() error {
+	check := func(field string, id int) error {
+		if id < 0 || id >= c.VocabSize {
+			return fmt.Errorf("%s: found %d, want an id below vocab_size (%d)", field, id, c.VocabSize)
+		}
+		return nil
+	}
+	for _, id := range c.EOS {
+		if err := check("eos_token_id", id); err != nil {
+			return err
+		}
+	}
+	if c.BOS != nil {
+		if err := check("bos_token_id", *c.BOS); err != nil {
+			return err
+		}
+	}
+	return nil // pad ids beyond the vocabulary (and -1) exist in the wild and are never fed to the graph
+}

@@ -1,0 +1,316 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// ReadConfig reads config.json and, where present, generation_config.json of a model folder.
+// name stands for the folder in messages.
+func ReadConfig(fsys fs.FS, name string) (*Config, error) {
+	data, err := fs.ReadFile(fsys, "config.json")
+	if err != nil {
+		return nil, fmt.Errorf("%s: no readable config.json: %w", name, cause(err))
+	}
+	gen, err := fs.ReadFile(fsys, "generation_config.json")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s/generation_config.json: %w", name, cause(err))
+	}
+	c, err := ParseConfig(data, gen)
+	if err != nil {
+		return nil, fmt.Errorf("%s/%w", name, err)
+	}
+	return c, nil
+}
+
+// ConfigLike reads the shape of a model from a config.json, or from a folder that holds one; weights are not looked at.
+func ConfigLike(path string) (*Config, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, cause(err))
+	}
+	if info.IsDir() {
+		return ReadConfig(os.DirFS(path), path)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, cause(err))
+	}
+	c, err := ParseConfig(data, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%s/%w", filepath.Dir(path), err)
+	}
+	return c, nil
+}
+
+// cause strips the path that os and fs errors repeat.
+func cause(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+// ParseConfig reads the text of a config.json of either generation and, unless empty, of a generation_config.json, whose
+// token ids win. Errors begin with the file's name and the field.
+func ParseConfig(config, generation []byte) (*Config, error) {
+	raw, err := parseObject(config)
+	if err != nil {
+		return nil, fmt.Errorf("config.json: %w", err)
+	}
+	f := &fields{values: raw}
+	c := &Config{Raw: raw}
+	c.readShape(f)
+	c.readRope(f)
+	c.readBiases(f)
+	c.readWindow(f)
+	c.refuse(f)
+	c.readIDs(f)
+	if f.err == nil {
+		f.err = c.Validate()
+	}
+	if f.err != nil {
+		return nil, fmt.Errorf("config.json: %w", f.err)
+	}
+	if len(generation) == 0 {
+		return c, nil
+	}
+	if err := c.readGeneration(generation); err != nil {
+		return nil, fmt.Errorf("generation_config.json: %w", err)
+	}
+	return c, nil
+}
+
+func (c *Config) readShape(f *fields) {
+	c.ModelType = f.text("model_type", "")
+	if f.err == nil && !slices.Contains(Types, c.ModelType) {
+		f.err = (&Config{ModelType: c.ModelType}).Validate()
+	}
+	c.VocabSize = f.needWhole("vocab_size")
+	c.HiddenSize = f.needWhole("hidden_size")
+	c.IntermediateSize = f.needWhole("intermediate_size")
+	c.Layers = f.needWhole("num_hidden_layers")
+	c.Heads = f.needWhole("num_attention_heads")
+	c.KVHeads = f.whole("num_key_value_heads", c.defaultKVHeads(f))
+	c.HeadDim = f.whole("head_dim", c.defaultHeadDim(f))
+	c.MaxPositions = f.whole("max_position_embeddings", 2048)
+	c.RMSNormEps = f.float("rms_norm_eps", 1e-6)
+	c.InitRange = f.float("initializer_range", 0.02)
+	c.TieEmbeddings = f.boolean("tie_word_embeddings", false)
+	c.DType = f.text("dtype", f.text("torch_dtype", ""))
+}
+
+// defaultKVHeads is what transformers' class takes for an absent num_key_value_heads; null means one a query head.
+func (c *Config) defaultKVHeads(f *fields) int {
+	if f.null("num_key_value_heads") || c.ModelType == "llama" {
+		return c.Heads
+	}
+	if c.ModelType == "mistral" {
+		return 8
+	}
+	return 32
+}
+
+// defaultHeadDim is HiddenSize/Heads, except that transformers' qwen3 class has 128 for an absent key.
+func (c *Config) defaultHeadDim(f *fields) int {
+	if c.ModelType == "qwen3" && !f.null("head_dim") {
+		return 128
+	}
+	if c.Heads < 1 {
+		return 0
+	}
+	if _, given := f.get("head_dim"); !given && c.HiddenSize%c.Heads != 0 {
+		f.fail("hidden_size", fmt.Sprint(c.HiddenSize), fmt.Sprintf("a multiple of num_attention_heads (%d), or head_dim given", c.Heads))
+	}
+	return c.HiddenSize / c.Heads
+}
+
+// readRope reads rope_parameters (transformers 5), else rope_theta and rope_scaling.
+func (c *Config) readRope(f *fields) {
+	c.RopeTheta = f.float("rope_theta", 10000)
+	r := f.object("rope_parameters")
+	if r == nil {
+		r = f.object("rope_scaling")
+	}
+	if r == nil {
+		return
+	}
+	for k, v := range r.values {
+		if _, nested := v.(map[string]any); nested {
+			r.fail(k, "an object", "one set of rope parameters for all layers")
+		}
+	}
+	c.RopeTheta = r.float("rope_theta", c.RopeTheta)
+	if r.float("partial_rotary_factor", 1) != 1 {
+		r.fail("partial_rotary_factor", show(r.values["partial_rotary_factor"]), "1: partial rotation is not supported")
+	}
+	c.RopeScaling = readScaling(r, c.MaxPositions)
+	if f.err == nil {
+		f.err = r.err
+	}
+}
+
+func readScaling(r *fields, maxPositions int) *RopeScaling {
+	kind := r.text("rope_type", r.text("type", "default"))
+	if kind == "default" {
+		return nil
+	}
+	s := &RopeScaling{Type: kind, Factor: r.float("factor", 0)}
+	if kind == "llama3" {
+		s.LowFreqFactor = r.float("low_freq_factor", 0)
+		s.HighFreqFactor = r.float("high_freq_factor", 0)
+		s.OriginalMaxPositions = r.whole("original_max_position_embeddings", maxPositions)
+	}
+	if r.err == nil {
+		if err := s.validate(); err != nil { // say the name that this file's generation uses
+			r.err = errors.New(strings.Replace(err.Error(), "rope_scaling.", r.prefix, 1))
+		}
+	}
+	return s
+}
+
+func (c *Config) readBiases(f *fields) {
+	attention := f.boolean("attention_bias", false)
+	switch c.ModelType {
+	case "llama", "qwen3":
+		c.QKVBias, c.OBias = attention, attention
+	case "qwen2":
+		c.QKVBias = true
+	default:
+		if attention {
+			f.fail("attention_bias", "true", "false for "+c.ModelType)
+		}
+	}
+	c.QKNorm = c.ModelType == "qwen3"
+	c.MLPBias = f.boolean("mlp_bias", false)
+	if c.MLPBias && c.ModelType != "llama" {
+		f.fail("mlp_bias", "true", "false for "+c.ModelType)
+	}
+}
+
+func (c *Config) readWindow(f *fields) {
+	switch c.ModelType {
+	case "mistral":
+		if !f.null("sliding_window") {
+			c.SlidingWindow = c.windowSize(f)
+		}
+	case "qwen2", "qwen3":
+		if f.boolean("use_sliding_window", false) && !f.null("sliding_window") {
+			c.SlidingWindow = c.windowSize(f)
+		}
+	}
+	c.readLayerTypes(f)
+}
+
+// windowSize reads sliding_window; transformers' classes have 4096 for an absent key.
+func (c *Config) windowSize(f *fields) int {
+	w := f.whole("sliding_window", 4096)
+	if w < 1 {
+		f.fail("sliding_window", fmt.Sprint(w), "1 or more, or null for off")
+	}
+	return w
+}
+
+// readLayerTypes decides the layers of the window: layer_types where given, else qwen's layers from max_window_layers on.
+func (c *Config) readLayerTypes(f *fields) {
+	v, given := f.get("layer_types")
+	qwen := c.ModelType == "qwen2" || c.ModelType == "qwen3"
+	if !given {
+		if qwen && c.SlidingWindow > 0 {
+			c.windowFrom(f.whole("max_window_layers", 28))
+		}
+		return
+	}
+	list, isList := v.([]any)
+	if !isList || len(list) != c.Layers {
+		f.fail("layer_types", show(v), fmt.Sprintf("a list of %d names", c.Layers))
+		return
+	}
+	layers := make([]bool, len(list))
+	for i, e := range list {
+		if e != "full_attention" && e != "sliding_attention" {
+			f.fail("layer_types", show(e), "full_attention or sliding_attention")
+		}
+		layers[i] = e == "sliding_attention"
+	}
+	c.setLayers(f, layers, qwen)
+}
+
+func (c *Config) setLayers(f *fields, layers []bool, qwen bool) {
+	any, all := slices.Contains(layers, true), !slices.Contains(layers, false)
+	switch {
+	case qwen && c.SlidingWindow > 0 && !any:
+		c.SlidingWindow = 0
+	case qwen && c.SlidingWindow > 0 && !all:
+		c.WindowLayers = layers
+	case !qwen && c.SlidingWindow > 0 && !all, !qwen && c.SlidingWindow == 0 && any:
+		f.fail("layer_types", "a mixture that "+c.ModelType+" does not have", "every layer as sliding_window says")
+	}
+}
+
+// windowFrom turns the window on for layers first, first+1, ...
+func (c *Config) windowFrom(first int) {
+	if first <= 0 || c.Layers < 1 || c.Layers > 4096 {
+		return
+	}
+	if first >= c.Layers {
+		c.SlidingWindow = 0
+		return
+	}
+	c.WindowLayers = make([]bool, c.Layers)
+	for i := first; i < c.Layers; i++ {
+		c.WindowLayers[i] = true
+	}
+}
+
+// refuse reports options that would change the computation in a way the decoder does not know.
+func (c *Config) refuse(f *fields) {
+	if act := f.text("hidden_act", "silu"); act != "silu" && act != "swish" {
+		f.fail("hidden_act", fmt.Sprintf("%q", act), `"silu": other activations are not supported`)
+	}
+	if p := f.float("attention_dropout", 0); p != 0 {
+		f.fail("attention_dropout", fmt.Sprint(p), "0: dropout is not supported")
+	}
+	if p := f.float("partial_rotary_factor", 1); p != 1 {
+		f.fail("partial_rotary_factor", fmt.Sprint(p), "1: partial rotation is not supported")
+	}
+	if f.boolean("use_mrope", false) {
+		f.fail("use_mrope", "true", "false: only text models are supported")
+	}
+	if v, ok := f.get("quantization_config"); ok {
+		f.fail("quantization_config", show(v), "none: quantised weights are not supported, use the float32, bfloat16 or float16 folder")
+	}
+}
+
+func (c *Config) readIDs(f *fields) {
+	c.BOS, c.Pad, c.EOS = f.id("bos_token_id"), f.id("pad_token_id"), f.ids("eos_token_id")
+}
+
+// readGeneration lets the token ids of generation_config.json win over config.json's.
+func (c *Config) readGeneration(data []byte) error {
+	raw, err := parseObject(data)
+	if err != nil {
+		return err
+	}
+	f := &fields{values: raw}
+	if id := f.id("bos_token_id"); id != nil {
+		c.BOS = id
+	}
+	if id := f.id("pad_token_id"); id != nil {
+		c.Pad = id
+	}
+	if ids := f.ids("eos_token_id"); len(ids) > 0 {
+		c.EOS = ids
+	}
+	c.Generation = raw
+	if f.err != nil {
+		return f.err
+	}
+	return c.validateIDs()
+}

@@ -1,0 +1,147 @@
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+)
+
+// classes names transformers' class for the architectures key.
+var classes = map[string]string{
+	"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
+}
+
+// JSON is the config as config.json text in the older generation, which transformers 4 and 5 and every other tool read.
+// Keys of Raw that the decoder has no use for are kept. dtype is what the weights beside it are stored in.
+func (c *Config) JSON(dtype string) ([]byte, error) {
+	m := maps.Clone(c.Raw)
+	if m == nil {
+		m = map[string]any{}
+	}
+	for _, newer := range []string{"rope_parameters", "dtype"} {
+		delete(m, newer)
+	}
+	c.writeShape(m)
+	c.writeRope(m)
+	c.writeWindow(m)
+	c.writeIDs(m)
+	m["torch_dtype"] = dtype
+	if _, ok := m["architectures"]; !ok {
+		m["architectures"] = []string{classes[c.ModelType]}
+	}
+	return indented(m)
+}
+
+// GenerationJSON is the text of generation_config.json: the folder's own with the token ids in force.
+func (c *Config) GenerationJSON() ([]byte, error) {
+	m := maps.Clone(c.Generation)
+	if m == nil {
+		m = map[string]any{"_from_model_config": true}
+	}
+	c.writeIDs(m)
+	for k, v := range m { // generation_config.json has no nulls
+		if v == nil {
+			delete(m, k)
+		}
+	}
+	return indented(m)
+}
+
+func indented(m map[string]any) ([]byte, error) {
+	b, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("config.json cannot be written: %w", err)
+	}
+	return append(b, '\n'), nil
+}
+
+func (c *Config) writeShape(m map[string]any) {
+	for k, v := range map[string]any{
+		"model_type": c.ModelType, "vocab_size": c.VocabSize, "hidden_size": c.HiddenSize, "intermediate_size": c.IntermediateSize,
+		"num_hidden_layers": c.Layers, "num_attention_heads": c.Heads, "num_key_value_heads": c.KVHeads, "head_dim": c.HeadDim,
+		"max_position_embeddings": c.MaxPositions, "rms_norm_eps": c.RMSNormEps, "initializer_range": c.InitRange,
+		"tie_word_embeddings": c.TieEmbeddings, "hidden_act": "silu",
+	} {
+		m[k] = v
+	}
+	switch c.ModelType {
+	case "llama":
+		m["attention_bias"], m["mlp_bias"] = c.QKVBias, c.MLPBias
+	case "qwen3":
+		m["attention_bias"] = c.QKVBias
+	}
+}
+
+func (c *Config) writeRope(m map[string]any) {
+	m["rope_theta"] = c.RopeTheta
+	m["rope_scaling"] = nil
+	if c.RopeScaling == nil {
+		return
+	}
+	r := c.RopeScaling
+	s := map[string]any{"rope_type": r.Type, "factor": r.Factor}
+	if r.Type == "llama3" {
+		s["low_freq_factor"], s["high_freq_factor"] = r.LowFreqFactor, r.HighFreqFactor
+		s["original_max_position_embeddings"] = r.OriginalMaxPositions
+	} else {
+		s["type"] = r.Type // linear is older than the name rope_type
+	}
+	m["rope_scaling"] = s
+}
+
+// writeWindow writes sliding_window in the type's own manner; WindowLayers that are not "from layer n on" need layer_types.
+func (c *Config) writeWindow(m map[string]any) {
+	delete(m, "layer_types")
+	if c.ModelType == "llama" {
+		return
+	}
+	m["sliding_window"] = nil
+	if c.SlidingWindow > 0 {
+		m["sliding_window"] = c.SlidingWindow
+	}
+	if c.ModelType == "mistral" {
+		return
+	}
+	m["use_sliding_window"] = c.SlidingWindow > 0
+	m["max_window_layers"] = c.firstWindowLayer()
+	if c.WindowLayers == nil {
+		return
+	}
+	types := make([]string, c.Layers)
+	for i := range types {
+		types[i] = "full_attention"
+		if c.WindowLayers[i] {
+			types[i] = "sliding_attention"
+		}
+	}
+	m["layer_types"] = types
+}
+
+func (c *Config) firstWindowLayer() int {
+	for i := range c.Layers {
+		if c.Window(i) > 0 {
+			return i
+		}
+	}
+	return c.Layers
+}
+
+func (c *Config) writeIDs(m map[string]any) {
+	set := func(key string, id *int) {
+		if id != nil {
+			m[key] = *id
+		} else if _, there := m[key]; there {
+			m[key] = nil
+		}
+	}
+	set("bos_token_id", c.BOS)
+	set("pad_token_id", c.Pad)
+	switch len(c.EOS) {
+	case 0:
+		m["eos_token_id"] = nil
+	case 1:
+		m["eos_token_id"] = c.EOS[0]
+	default:
+		m["eos_token_id"] = c.EOS
+	}
+}

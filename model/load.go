@@ -1,0 +1,250 @@
+package model
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/google/renameio/v2"
+)
+
+const (
+	weightsFile = "model.safetensors"
+	indexFile   = "model.safetensors.index.json"
+)
+
+// Load reads a model folder: config.json, generation_config.json, model.safetensors (or its shards).
+func Load(dir string) (*Model, error) { return LoadFS(os.DirFS(dir), dir) }
+
+// LoadFS is Load from any file system, embedded ones too; name stands for the folder in messages.
+// Weights become float32; a weight that is not finite is an error.
+func LoadFS(fsys fs.FS, name string) (*Model, error) {
+	c, s, err := openFolder(fsys, name)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	m := &Model{Config: c}
+	for _, spec := range c.ParamSpecs() {
+		p, err := s.param(spec)
+		if err != nil {
+			return nil, err
+		}
+		m.Params = append(m.Params, p)
+	}
+	return m, nil
+}
+
+// openFolder reads the config, opens the weights, and settles what only both together tell: tied tables and dtype.
+func openFolder(fsys fs.FS, name string) (*Config, *shards, error) {
+	c, err := ReadConfig(fsys, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := openShards(fsys, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if s.find(headName) == nil {
+		c.TieEmbeddings = true
+	}
+	if f := s.find(embedName); f != nil {
+		c.DType = configDTypes[f.Tensors[embedName].DType]
+	}
+	if err := s.checkNames(c); err != nil {
+		s.Close()
+		return nil, nil, err
+	}
+	return c, s, nil
+}
+
+// shards are the open weight files of a folder.
+type shards struct {
+	label string // the folder, or the single file
+	files []*tensorFile
+}
+
+func (s *shards) Close() {
+	for _, f := range s.files {
+		f.Close()
+	}
+}
+
+// find returns the file that holds a tensor.
+func (s *shards) find(tensor string) *tensorFile {
+	for _, f := range s.files {
+		if _, ok := f.Tensors[tensor]; ok {
+			return f
+		}
+	}
+	return nil
+}
+
+func openShards(fsys fs.FS, name string) (*shards, error) {
+	files := []string{weightsFile}
+	s := &shards{label: name + "/" + weightsFile}
+	if _, err := fs.Stat(fsys, weightsFile); errors.Is(err, fs.ErrNotExist) {
+		if files, err = indexed(fsys, name); err != nil {
+			return nil, err
+		}
+		s.label = name
+	}
+	for _, path := range files {
+		f, err := openTensors(fsys, path, name+"/"+path)
+		if err != nil {
+			s.Close()
+			return nil, err
+		}
+		s.files = append(s.files, f)
+	}
+	return s, nil
+}
+
+// indexed lists the shards that model.safetensors.index.json names.
+func indexed(fsys fs.FS, name string) ([]string, error) {
+	data, err := fs.ReadFile(fsys, indexFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: no weights: want %s or %s", name, weightsFile, indexFile)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s/%s: %w", name, indexFile, cause(err))
+	}
+	files, err := parseIndex(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s/%s: %w", name, indexFile, err)
+	}
+	return files, nil
+}
+
+// parseIndex returns the distinct files of a weight map, sorted.
+func parseIndex(data []byte) ([]string, error) {
+	var index struct {
+		WeightMap map[string]string `json:"weight_map"`
+	}
+	if err := json.Unmarshal(data, &index); err != nil {
+		return nil, fmt.Errorf("not an index: %v", err)
+	}
+	var files []string
+	for tensor, file := range index.WeightMap {
+		if !fs.ValidPath(file) || strings.Contains(file, "/") {
+			return nil, fmt.Errorf("weight_map: tensor %s: found %q, want a file of the same folder", tensor, file)
+		}
+		if !slices.Contains(files, file) {
+			files = append(files, file)
+		}
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("weight_map: found nothing, want tensor names and their files")
+	}
+	slices.Sort(files)
+	return files, nil
+}
+
+// checkNames reports a tensor that the model lacks or does not know.
+func (s *shards) checkNames(c *Config) error {
+	known := map[string]bool{headName: true} // a tied model may store its head again
+	for _, spec := range c.ParamSpecs() {
+		known[spec.Name] = true
+		if s.find(spec.Name) == nil {
+			return fmt.Errorf("%s: tensor %s is missing (%s, %d layers)", s.label, spec.Name, c.ModelType, c.Layers)
+		}
+	}
+	for _, f := range s.files {
+		for _, name := range f.sorted() {
+			if !known[name] && !strings.HasSuffix(name, "rotary_emb.inv_freq") {
+				return fmt.Errorf("%s: tensor %s: a %s model with this config has no such tensor", f.label, name, c.ModelType)
+			}
+		}
+	}
+	return nil
+}
+
+// param reads one tensor and checks its shape and values.
+func (s *shards) param(spec ParamSpec) (*Param, error) {
+	f := s.find(spec.Name)
+	if info := f.Tensors[spec.Name]; !info.sameShape(spec.Shape) {
+		return nil, fmt.Errorf("%s: tensor %s: found shape %v, want %v by config.json", f.label, spec.Name, info.Shape, spec.Shape)
+	}
+	p := newParam(spec)
+	if err := f.floats(spec.Name, p.Data); err != nil {
+		return nil, err
+	}
+	for i, v := range p.Data {
+		if x := float64(v); math.IsNaN(x) || math.IsInf(x, 0) {
+			return nil, fmt.Errorf("%s: tensor %s: found %v at element %d, want finite weights", f.label, spec.Name, v, i)
+		}
+	}
+	return p, nil
+}
+
+// Save writes the model folder's config.json, generation_config.json and model.safetensors, each file atomically, making
+// dir where it is missing. dtype is float32, bfloat16 or float16; "" is the dtype that the model was stored in.
+func (m *Model) Save(dir, dtype string) error {
+	if dtype == "" {
+		dtype = m.Config.DType
+	}
+	if dtype == "" {
+		dtype = "float32"
+	}
+	stored, ok := fileDTypes[dtype]
+	if !ok {
+		return fmt.Errorf("dtype: found %q, want float32, bfloat16 or float16", dtype)
+	}
+	if err := m.checkStorable(dtype); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("%s: %w", dir, cause(err))
+	}
+	if err := m.saveConfigs(dir, dtype); err != nil {
+		return err
+	}
+	tensors := make([]Tensor, len(m.Params))
+	for i, p := range m.Params {
+		tensors[i] = Tensor{Name: p.Name, Shape: p.Shape, Floats: p.Data}
+	}
+	return writeTensorFile(filepath.Join(dir, weightsFile), tensors, stored, map[string]string{"format": "pt"})
+}
+
+// largest finite values that still round to a finite number of the dtype.
+var largest = map[string]float64{"float32": math.MaxFloat32, "bfloat16": 0x1.fefffep127, "float16": 0x1.ffdffep15}
+
+// checkStorable refuses weights that a later Load would refuse.
+func (m *Model) checkStorable(dtype string) error {
+	limit := largest[dtype]
+	for _, p := range m.Params {
+		for i, v := range p.Data {
+			if x := math.Abs(float64(v)); !(x <= limit) {
+				return fmt.Errorf("tensor %s: found %v at element %d, which is not finite in %s", p.Name, v, i, dtype)
+			}
+		}
+	}
+	return nil
+}
+
+func (m *Model) saveConfigs(dir, dtype string) error {
+	config, err := m.Config.JSON(dtype)
+	if err != nil {
+		return err
+	}
+	generation, err := m.Config.GenerationJSON()
+	if err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		name string
+		text []byte
+	}{{"config.json", config}, {"generation_config.json", generation}} {
+		path := filepath.Join(dir, f.name)
+		if err := renameio.WriteFile(path, f.text, 0o644); err != nil {
+			return fmt.Errorf("%s: %w", path, cause(err))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+package model
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+)
+
+// ParamSpec names one tensor of a model.
+type ParamSpec struct {
+	Name    string // Hugging Face's, e.g. "model.layers.0.self_attn.q_proj.weight"
+	Shape   []int  // matrices are [out, in]
+	NoDecay bool   // norms and biases, which weight decay leaves alone
+}
+
+// Size is the number of elements.
+func (s ParamSpec) Size() int { return size(s.Shape) }
+
+func size(shape []int) int {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}
+
+// Param is one tensor of a model in float32, row-major.
+type Param struct {
+	Name    string
+	Shape   []int
+	Data    []float32
+	NoDecay bool
+}
+
+// Model is a decoder's configuration and weights.
+type Model struct {
+	Config *Config
+	Params []*Param // in the order of Config.ParamSpecs
+}
+
+// names of the tensors outside the layers.
+const (
+	embedName = "model.embed_tokens.weight"
+	normName  = "model.norm.weight"
+	headName  = "lm_head.weight"
+)
+
+// ParamSpecs lists a model's tensors. The order is fixed, and checkpoints and optimiser moments follow it: the embedding;
+// for every layer input norm, q, k, v, o (each weight before its bias, then the norms of q and k), post-attention norm,
+// gate, up, down; the last norm; the head where it is not tied.
+func (c *Config) ParamSpecs() []ParamSpec {
+	specs := []ParamSpec{{Name: embedName, Shape: []int{c.VocabSize, c.HiddenSize}}}
+	for i := range c.Layers {
+		specs = append(specs, c.layerSpecs(i)...)
+	}
+	specs = append(specs, ParamSpec{Name: normName, Shape: []int{c.HiddenSize}, NoDecay: true})
+	if !c.TieEmbeddings {
+		specs = append(specs, ParamSpec{Name: headName, Shape: []int{c.VocabSize, c.HiddenSize}})
+	}
+	return specs
+}
+
+func (c *Config) layerSpecs(layer int) (specs []ParamSpec) {
+	prefix := fmt.Sprintf("model.layers.%d.", layer)
+	vector := func(name string, n int) {
+		specs = append(specs, ParamSpec{Name: prefix + name, Shape: []int{n}, NoDecay: true})
+	}
+	linear := func(name string, in, out int, bias bool) {
+		specs = append(specs, ParamSpec{Name: prefix + name + ".weight", Shape: []int{out, in}})
+		if bias {
+			vector(name+".bias", out)
+		}
+	}
+	h, q, kv, mlp := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.IntermediateSize
+	vector("input_layernorm.weight", h)
+	linear("self_attn.q_proj", h, q, c.QKVBias)
+	linear("self_attn.k_proj", h, kv, c.QKVBias)
+	linear("self_attn.v_proj", h, kv, c.QKVBias)
+	linear("self_attn.o_proj", q, h, c.OBias)
+	if c.QKNorm {
+		vector("self_attn.q_norm.weight", c.HeadDim)
+		vector("self_attn.k_norm.weight", c.HeadDim)
+	}
+	vector("post_attention_layernorm.weight", h)
+	linear("mlp.gate_proj", h, mlp, c.MLPBias)
+	linear("mlp.up_proj", h, mlp, c.MLPBias)
+	linear("mlp.down_proj", mlp, h, c.MLPBias)
+	return specs
+}
+
+// ParamCount is the number of weights.
+func (c *Config) ParamCount() int {
+	n := 0
+	for _, s := range c.ParamSpecs() {
+		n += s.Size()
+	}
+	return n
+}
+
+// EmbedTable is the index in Params of the embedding's table.
+func (c *Config) EmbedTable() int { return 0 }
+
+// HeadTable is the index in Params of the head's table, the embedding's where they are tied.
+func (c *Config) HeadTable() int {
+	if c.TieEmbeddings {
+		return 0
+	}
+	return len(c.ParamSpecs()) - 1
+}
+
+// EmbedTable is the index in Params of the embedding's table.
+func (m *Model) EmbedTable() int { return m.Config.EmbedTable() }
+
+// HeadTable is the index in Params of the head's table, the embedding's where they are tied.
+func (m *Model) HeadTable() int { return m.Config.HeadTable() }
+
+// Init makes a model with fresh weights as transformers does: matrices normal with deviation initializer_range, norms one,
+// biases zero. Equal seeds give equal weights, whatever the order of the tensors.
+func Init(c *Config, seed uint64) *Model {
+	m := &Model{Config: c}
+	for _, s := range c.ParamSpecs() {
+		p := newParam(s)
+		switch {
+		case !s.NoDecay:
+			fillNormal(p, c.InitRange, seed)
+		case s.Name[len(s.Name)-len("weight"):] == "weight": // a norm
+			for i := range p.Data {
+				p.Data[i] = 1
+			}
+		}
+		m.Params = append(m.Params, p)
+	}
+	return m
+}
+
+func newParam(s ParamSpec) *Param {
+	return &Param{Name: s.Name, Shape: s.Shape, NoDecay: s.NoDecay, Data: make([]float32, s.Size())}
+}
+
+func fillNormal(p *Param, deviation float64, seed uint64) {
+	h := fnv.New64a()
+	h.Write([]byte(p.Name))
+	r := rand.New(rand.NewPCG(seed, h.Sum64()))
+	for i := range p.Data {
+		p.Data[i] = float32(r.NormFloat64() * deviation)
+	}
+}

@@ -1,0 +1,351 @@
+package model
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/gomlx/compute/dtypes/float16"
+)
+
+func tiny(t testing.TB, modelType string, pairs ...any) *Model {
+	t.Helper()
+	c, err := ParseConfig(text(t, with(base(modelType), append([]any{"head_dim", 4, "sliding_window", nil}, pairs...)...)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Init(c, 1)
+}
+
+func TestFloat16Rounding(t *testing.T) {
+	for _, k := range []struct {
+		x       float32
+		f16, bf uint16
+	}{
+		{0, 0, 0}, {1, 0x3c00, 0x3f80}, {-2, 0xc000, 0xc000}, {65504, 0x7bff, 0x4780}, {65519, 0x7bff, 0x4780}, {65520, 0x7c00, 0x4780},
+		{1 + 0x1p-11, 0x3c00, 0x3f80}, {1 + 0x3p-11, 0x3c02, 0x3f80}, // ties to even
+		{1 + 0x1p-8, 0x3c04, 0x3f80}, {1 + 0x3p-8, 0x3c0c, 0x3f82},
+		{0x1p-24, 1, 0x3380}, {0x1p-25, 0, 0x3300}, {0x1.8p-25, 1, 0x3340}, {0x1.ffep-15, 0x0400, 0x3880},
+		{float32(math.Inf(-1)), 0xfc00, 0xff80}, {math.MaxFloat32, 0x7c00, 0x7f80},
+	} {
+		if got := toFloat16(k.x); got != k.f16 {
+			t.Errorf("float16(%g) = %#x, want %#x", k.x, got, k.f16)
+		}
+		if got := toBFloat16(k.x); got != k.bf {
+			t.Errorf("bfloat16(%g) = %#x, want %#x", k.x, got, k.bf)
+		}
+	}
+	nan := float32(math.NaN())
+	if toFloat16(nan)&0x7fff <= 0x7c00 || toBFloat16(nan)&0x7fff <= 0x7f80 {
+		t.Error("a NaN became a number")
+	}
+	for i := range 1 << 16 { // every float16 and bfloat16 comes back as itself
+		if v := float16.FromBits(uint16(i)).Float32(); v == v && toFloat16(v) != uint16(i) {
+			t.Fatalf("float16 %#x became %#x", i, toFloat16(v))
+		}
+		if v := math.Float32frombits(uint32(i) << 16); v == v && toBFloat16(v) != uint16(i) {
+			t.Fatalf("bfloat16 %#x became %#x", i, toBFloat16(v))
+		}
+	}
+}
+
+func TestSaveAndLoadAreBitIdentical(t *testing.T) {
+	for _, kind := range Types {
+		for _, dtype := range []string{"float32", "bfloat16", "float16"} {
+			t.Run(kind+" "+dtype, func(t *testing.T) {
+				m := tiny(t, kind, "tie_word_embeddings", kind == "qwen3")
+				first, second := filepath.Join(t.TempDir(), "a"), t.TempDir()
+				if err := m.Save(first, dtype); err != nil {
+					t.Fatal(err)
+				}
+				again, err := Load(first)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if again.Config.DType != dtype || again.Config.TieEmbeddings != (kind == "qwen3") {
+					t.Errorf("dtype %q tied %v", again.Config.DType, again.Config.TieEmbeddings)
+				}
+				if dtype == "float32" && !reflect.DeepEqual(m.Params, again.Params) {
+					t.Error("weights changed")
+				}
+				if err := again.Save(second, ""); err != nil {
+					t.Fatal(err)
+				}
+				sameFiles(t, first, second, "model.safetensors", "config.json", "generation_config.json")
+			})
+		}
+	}
+}
+
+func sameFiles(t *testing.T, a, b string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		x, err := os.ReadFile(filepath.Join(a, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		y, err := os.ReadFile(filepath.Join(b, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(x, y) {
+			t.Errorf("%s differs after a second round", name)
+		}
+	}
+}
+
+func TestSaveRefuses(t *testing.T) {
+	m := tiny(t, "llama")
+	if err := m.Save(t.TempDir(), "int8"); err == nil || !strings.Contains(err.Error(), `"int8"`) {
+		t.Errorf("dtype int8: %v", err)
+	}
+	m.Params[1].Data[3] = 70000
+	if err := m.Save(t.TempDir(), "float16"); err == nil || !strings.Contains(err.Error(), "model.layers.0.input_layernorm.weight") {
+		t.Errorf("70000 in float16: %v", err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Save(filepath.Join(file, "dir"), "float32"); err == nil || strings.Contains(err.Error(), "\n") {
+		t.Errorf("folder under a file: %v", err)
+	}
+}
+
+// A failed write leaves what stood there before.
+func TestWriteTensorsIsAtomic(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x.safetensors")
+	good := []Tensor{{Name: "a", Shape: []int{2}, Floats: []float32{1, 2}}, {Name: "n", Ints: []int64{-5}}}
+	if err := WriteTensors(path, good, map[string]string{"step": "7"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteTensors(path, []Tensor{{Name: "a", Shape: []int{3}, Floats: []float32{1, 2}}}, nil); err == nil {
+		t.Error("a shape that does not fit passed")
+	}
+	got, meta, err := ReadTensors(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Tensor{good[0], {Name: "n", Shape: []int{}, Ints: []int64{-5}}}
+	if !reflect.DeepEqual(got, want) || meta["step"] != "7" {
+		t.Errorf("%+v %v", got, meta)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 1 {
+		t.Errorf("files left behind: %v", left)
+	}
+}
+
+// shardedFolder saves m as two shards with an index, in memory.
+func shardedFolder(t *testing.T, m *Model, dtype string) fstest.MapFS {
+	t.Helper()
+	config, err := m.Config.JSON(dtype)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fsys := fstest.MapFS{"config.json": {Data: config}}
+	weights := map[string]string{}
+	half := len(m.Params) / 2
+	for i, params := range [][]*Param{m.Params[:half], m.Params[half:]} {
+		name := fmt.Sprintf("model-%05d-of-00002.safetensors", i+1)
+		var tensors []Tensor
+		for _, p := range params {
+			tensors = append(tensors, Tensor{Name: p.Name, Shape: p.Shape, Floats: p.Data})
+			weights[p.Name] = name
+		}
+		var b bytes.Buffer
+		if err := encodeTensors(&b, tensors, fileDTypes[dtype], map[string]string{"format": "pt"}); err != nil {
+			t.Fatal(err)
+		}
+		fsys[name] = &fstest.MapFile{Data: b.Bytes()}
+	}
+	index, err := json.Marshal(map[string]any{"metadata": map[string]any{}, "weight_map": weights})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fsys["model.safetensors.index.json"] = &fstest.MapFile{Data: index}
+	return fsys
+}
+
+func TestLoadSharded(t *testing.T) {
+	m := tiny(t, "qwen2")
+	got, err := LoadFS(shardedFolder(t, m, "float32"), "dir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got.Params, m.Params) {
+		t.Error("weights changed")
+	}
+}
+
+// noReaderAt hides that a file can be read anywhere.
+type noReaderAt struct{ fs.FS }
+
+type plainFile struct{ fs.File }
+
+func (n noReaderAt) Open(name string) (fs.File, error) {
+	f, err := n.FS.Open(name)
+	return plainFile{f}, err
+}
+
+func TestLoadFromStreams(t *testing.T) {
+	m := tiny(t, "llama")
+	got, err := LoadFS(noReaderAt{shardedFolder(t, m, "float32")}, "dir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got.Params, m.Params) {
+		t.Error("weights changed")
+	}
+}
+
+// rewrite builds the weight file of m anew after change had its way with the tensors.
+func rewrite(t *testing.T, m *Model, change func(ts []Tensor) []Tensor) fstest.MapFS {
+	t.Helper()
+	config, err := m.Config.JSON("float32")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ts []Tensor
+	for _, p := range m.Params {
+		ts = append(ts, Tensor{Name: p.Name, Shape: p.Shape, Floats: append([]float32(nil), p.Data...)})
+	}
+	var b bytes.Buffer
+	if err := encodeTensors(&b, change(ts), "F32", nil); err != nil {
+		t.Fatal(err)
+	}
+	return fstest.MapFS{"config.json": {Data: config}, "model.safetensors": {Data: b.Bytes()}}
+}
+
+func TestLoadRefuses(t *testing.T) {
+	m := tiny(t, "llama")
+	same := func(ts []Tensor) []Tensor { return ts }
+	cases := map[string]struct {
+		fsys fs.FS
+		want string
+	}{
+		"no folder":  {fstest.MapFS{}, "dir: no readable config.json"},
+		"no weights": {fstest.MapFS{"config.json": rewrite(t, m, same)["config.json"]}, "dir: no weights: want model.safetensors"},
+		"missing tensor": {rewrite(t, m, func(ts []Tensor) []Tensor { return append(ts[:2], ts[3:]...) }),
+			"dir/model.safetensors: tensor model.layers.0.self_attn.q_proj.weight is missing"},
+		"unknown tensor": {rewrite(t, m, func(ts []Tensor) []Tensor { return append(ts, Tensor{Name: "extra", Shape: []int{0}}) }),
+			"tensor extra: a llama model with this config has no such tensor"},
+		"wrong shape": {rewrite(t, m, func(ts []Tensor) []Tensor { ts[2].Shape = []int{4, 64}; return ts }),
+			"tensor model.layers.0.self_attn.q_proj.weight: found shape [4 64], want [16 16] by config.json"},
+		"NaN": {rewrite(t, m, func(ts []Tensor) []Tensor { ts[4].Floats[5] = float32(math.NaN()); return ts }),
+			"tensor model.layers.0.self_attn.v_proj.weight: found NaN at element 5"},
+		"infinite": {rewrite(t, m, func(ts []Tensor) []Tensor { ts[0].Floats[0] = float32(math.Inf(1)); return ts }),
+			"tensor model.embed_tokens.weight: found +Inf at element 0"},
+		"whole numbers": {rewrite(t, m, func(ts []Tensor) []Tensor {
+			ts[1] = Tensor{Name: ts[1].Name, Shape: ts[1].Shape, Ints: make([]int64, 16)}
+			return ts
+		}), "tensor model.layers.0.input_layernorm.weight: dtype I64, supported are F32, F16 and BF16"},
+	}
+	for name, k := range cases {
+		t.Run(name, func(t *testing.T) { wantError(t, k.fsys, k.want) })
+	}
+	whole := rewrite(t, m, same)["model.safetensors"].Data
+	for _, cut := range []int{0, 7, 8, 100, len(whole) / 2, len(whole) - 1} {
+		fsys := rewrite(t, m, same)
+		fsys["model.safetensors"].Data = whole[:cut]
+		wantError(t, fsys, "dir/model.safetensors: ")
+	}
+	fsys := rewrite(t, m, same)
+	fsys["model.safetensors"].Data = append(bytes.Clone(whole), 0)
+	wantError(t, fsys, "dir/model.safetensors: found 1 bytes after the last tensor")
+}
+
+func wantError(t *testing.T, fsys fs.FS, want string) {
+	t.Helper()
+	_, err := LoadFS(fsys, "dir")
+	if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("got %v, want one line with %q", err, want)
+	}
+}
+
+func TestIndexRefuses(t *testing.T) {
+	m := tiny(t, "llama")
+	for index, want := range map[string]string{
+		`{`:                                     "not an index",
+		`{"weight_map": {}}`:                    "weight_map: found nothing",
+		`{"weight_map": {"a": "../etc/hosts"}}`: `found "../etc/hosts"`,
+		`{"weight_map": {"a": "gone"}}`:         "dir/gone: file does not exist",
+	} {
+		fsys := shardedFolder(t, m, "float32")
+		fsys["model.safetensors.index.json"].Data = []byte(index)
+		wantError(t, fsys, want)
+	}
+}
+
+// file prefixes a header with its length and appends data bytes.
+func file(header string, data int) []byte {
+	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+	return append(append(b, header...), make([]byte, data)...)
+}
+
+func TestHeaderRefuses(t *testing.T) {
+	for header, want := range map[string]string{
+		`[]`: "header: not a JSON object",
+		`{"a": {"dtype": "F31", "shape": [1], "data_offsets": [0, 4]}}`:                                                              `tensor a: dtype: found "F31"`,
+		`{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 8]}}`:                                                              "tensor a: data_offsets: found [0 8], want 4 bytes",
+		`{"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}`:                                                             "tensor a: shape [-1]",
+		`{"a": {"dtype": "F32", "shape": [4611686018427387904, 4], "data_offsets": [0, 0]}}`:                                         "impossible",
+		`{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "b": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}`: "tensor b: its bytes overlap",
+		`{"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}`:                                                              "tensor a: 4 unused bytes before it",
+		`{"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}`:                                                             "truncated: tensor a ends at byte 16 of the data, the file has 8",
+		`{"__metadata__": {"a": 1}}`: "__metadata__",
+	} {
+		b := file(header, 8)
+		_, err := readHeader(bytes.NewReader(b), int64(len(b)))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", header, err, want)
+		}
+	}
+}
+
+func FuzzReadHeader(f *testing.F) {
+	f.Add(file(`{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "__metadata__": {"format": "pt"}}`, 8))
+	f.Add(file(`{"a": {"dtype": "I64", "shape": [], "data_offsets": [0, 8]}}`, 8))
+	f.Add([]byte{1, 2, 3})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		fsys := fstest.MapFS{"x": {Data: b}}
+		tf, err := openTensors(fsys, "x", "x")
+		if err != nil {
+			return
+		}
+		defer tf.Close()
+		for _, name := range tf.sorted() { // whatever the header passes can be read
+			if _, err := tf.tensor(name); err != nil && !strings.Contains(err.Error(), "dtype") {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestInit(t *testing.T) {
+	m, again, other := tiny(t, "qwen2"), tiny(t, "qwen2"), Init(tiny(t, "qwen2").Config, 2)
+	if !reflect.DeepEqual(m.Params, again.Params) || reflect.DeepEqual(m.Params[0], other.Params[0]) {
+		t.Error("weights must follow the seed")
+	}
+	sum := 0.0
+	for _, v := range m.Params[0].Data {
+		sum += float64(v) * float64(v)
+	}
+	if dev := math.Sqrt(sum / float64(len(m.Params[0].Data))); math.Abs(dev-0.02) > 0.002 {
+		t.Errorf("deviation of the embedding %.4f, want 0.02", dev)
+	}
+	for _, p := range m.Params {
+		if strings.HasSuffix(p.Name, "norm.weight") && (p.Data[0] != 1 || !p.NoDecay) || strings.HasSuffix(p.Name, "bias") && (p.Data[0] != 0 || !p.NoDecay) {
+			t.Errorf("%s: %v, no decay %v", p.Name, p.Data[0], p.NoDecay)
+		}
+	}
+}
