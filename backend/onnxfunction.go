@@ -3,11 +3,263 @@
 package backend
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/gomlx/compute"
 	onnxbackend "github.com/gomlx/compute-onnx"
+	"github.com/gomlx/compute/dtypes"
 )
 
-// onnxEngine decorates compute-onnx's engine.
-type onnxEngine struct{ *onnxbackend.Backend }
+// onnxFunction decorates the function that compute-onnx builds an ONNX graph in.
+//
+// Faster than the plain one:
+//   - a DotGeneral of any rank is a MatMul of two or three axes (onnxdot.go), where compute-onnx takes Einsum, which
+//     runs at half its speed on attention's products;
+//   - identity transpositions and reshapes to the same shape are dropped, each of which copies; chains of reshapes
+//     become one;
+//   - the transposition of a product, which every gradient of one ends with, swaps the operands instead;
+//   - rows of a table are taken by Gather, where compute-onnx takes GatherND of a transposed copy of the table.
+//
+// Safer than the plain one: scatters that could race are refused, the fused attention is not implemented, and a
+// scheduling barrier cannot turn an infinity into NaN.
+type onnxFunction struct {
+	*onnxbackend.Function
+	products map[*onnxbackend.Node]product           // what a node is the product of
+	reshaped map[*onnxbackend.Node]*onnxbackend.Node // what a node is a reshape of
+}
 
-var _ compute.Backend = (*onnxEngine)(nil)
+func newONNXFunction(f *onnxbackend.Function) *onnxFunction {
+	return &onnxFunction{
+		Function: f,
+		products: map[*onnxbackend.Node]product{},
+		reshaped: map[*onnxbackend.Node]*onnxbackend.Node{},
+	}
+}
+
+// static gives the node of a value if it has a shape of fixed dimensions.
+func static(v compute.Value) (*onnxbackend.Node, []int, bool) {
+	n, ok := v.(*onnxbackend.Node)
+	if !ok || n.Shape().IsDynamic() {
+		return nil, nil, false
+	}
+	return n, n.Shape().Dimensions, true
+}
+
+// Reshape drops the reshape to the same dimensions and skips over an earlier reshape.
+func (f *onnxFunction) Reshape(x compute.Value, dims ...int) (compute.Value, error) {
+	n, have, ok := static(x)
+	if !ok {
+		return f.Function.Reshape(x, dims...)
+	}
+	if slices.Equal(have, dims) {
+		return x, nil
+	}
+	if source, ok := f.reshaped[n]; ok {
+		return f.Reshape(source, dims...)
+	}
+	y, err := f.Function.Reshape(x, dims...)
+	if err == nil {
+		f.reshaped[y.(*onnxbackend.Node)] = n
+	}
+	return y, err
+}
+
+// Transpose drops what moves no data: the identity, and the moving of axes of one element only, which is a reshape. The
+// transposition of a product that was made just now swaps its operands.
+func (f *onnxFunction) Transpose(x compute.Value, perm ...int) (compute.Value, error) {
+	if n, dims, ok := static(x); ok && !keepsOrder(dims, perm) {
+		if p, ok := f.products[n]; ok && p.swappedBy(perm) && f.isLast(n) {
+			return f.dot(p.swapped())
+		}
+	}
+	return f.transpose(x, perm...)
+}
+
+// transpose is Transpose without the swapping.
+func (f *onnxFunction) transpose(x compute.Value, perm ...int) (compute.Value, error) {
+	if _, dims, ok := static(x); ok && len(perm) == len(dims) && keepsOrder(dims, perm) {
+		return f.Reshape(x, permuted(dims, perm)...)
+	}
+	return f.Function.Transpose(x, perm...)
+}
+
+// isLast tells whether a node was made last: then nothing else can have used it yet, and it is dropped if this use goes.
+func (f *onnxFunction) isLast(n *onnxbackend.Node) bool {
+	nodes := f.Nodes()
+	return len(nodes) > 0 && nodes[len(nodes)-1] == n
+}
+
+// keepsOrder tells whether perm leaves the axes of more than one element in their order.
+func keepsOrder(dims, perm []int) bool {
+	last := -1
+	for _, axis := range perm {
+		if axis < 0 || axis >= len(dims) {
+			return false
+		}
+		if dims[axis] == 1 {
+			continue
+		}
+		if axis < last {
+			return false
+		}
+		last = axis
+	}
+	return true
+}
+
+func permuted(dims, perm []int) []int {
+	out := make([]int, len(perm))
+	for i, axis := range perm {
+		out[i] = dims[axis]
+	}
+	return out
+}
+
+// Gather takes whole rows of a table by Gather; anything else is left to compute-onnx. Indices out of range are
+// clamped, as the other engines do.
+func (f *onnxFunction) Gather(table, indices compute.Value, vectorAxis int, offsetAxes, collapsed, indexMap, sliceSizes []int, sorted bool) (compute.Value, error) {
+	_, tableDims, ok1 := static(table)
+	_, indexDims, ok2 := static(indices)
+	if !ok1 || !ok2 || !wholeRows(tableDims, indexDims, vectorAxis, offsetAxes, collapsed, indexMap, sliceSizes) {
+		return f.Function.Gather(table, indices, vectorAxis, offsetAxes, collapsed, indexMap, sliceSizes, sorted)
+	}
+	return f.rows(table.(*onnxbackend.Node), indices, indexDims[:len(indexDims)-1])
+}
+
+// wholeRows tells whether a gather is that of rows: indices [..., 1] into the first axis of a table [rows, ...].
+func wholeRows(table, indices []int, vectorAxis int, offsetAxes, collapsed, indexMap, sliceSizes []int) bool {
+	lead := len(indices) - 1
+	if len(table) == 0 || table[0] == 0 || lead < 0 || vectorAxis != lead || indices[lead] != 1 {
+		return false
+	}
+	wantSizes := append([]int{1}, table[1:]...)
+	return slices.Equal(indexMap, []int{0}) && slices.Equal(collapsed, []int{0}) &&
+		slices.Equal(sliceSizes, wantSizes) && slices.Equal(offsetAxes, upTo(lead, lead+len(table)-1))
+}
+
+func upTo(from, to int) []int {
+	var out []int
+	for i := from; i < to; i++ {
+		out = append(out, i)
+	}
+	return out
+}
+
+// rows takes rows of table [rows, ...] by indices reshaped to dims: [dims..., ...].
+func (f *onnxFunction) rows(table *onnxbackend.Node, indices compute.Value, dims []int) (compute.Value, error) {
+	index, err := f.ConvertDType(indices, dtypes.Int64)
+	if err != nil {
+		return nil, err
+	}
+	if index, err = f.Reshape(index, dims...); err != nil {
+		return nil, err
+	}
+	if index, err = f.clamped(index, table.Shape().Dimensions[0]-1); err != nil {
+		return nil, err
+	}
+	shape := table.Shape().Clone()
+	shape.Dimensions = append(slices.Clone(dims), shape.Dimensions[1:]...)
+	return f.AddCustomNode("Gather", []*onnxbackend.Node{table, index.(*onnxbackend.Node)}, shape), nil
+}
+
+// clamped limits int64 values to 0..top.
+func (f *onnxFunction) clamped(x compute.Value, top int) (compute.Value, error) {
+	zero, err := f.Constant([]int64{0})
+	if err != nil {
+		return nil, err
+	}
+	most, err := f.Constant([]int64{int64(top)})
+	if err != nil {
+		return nil, err
+	}
+	if x, err = f.Max(x, zero); err != nil {
+		return nil, err
+	}
+	return f.Min(x, most)
+}
+
+// errRace: ONNX Runtime shares the updates of ScatterND out to its threads without a lock (its issues 18048 and
+// 23396). Additions to the same place are lost, other ones each run.
+func errRace(op string) error {
+	return fmt.Errorf("%s with indices that may repeat would race on onnx and lose additions: declare the indices unique, "+
+		"or, for the gradient of a look-up, take the gradient of the looked-up rows and add it to the table's on the host", op)
+}
+
+// ScatterSum is refused unless the indices are declared unique. The gradient of every Gather is a ScatterSum that does
+// not declare it.
+func (f *onnxFunction) ScatterSum(operand, indices, updates compute.Value, vectorAxis int, windowAxes, insertedAxes, operandAxes []int, sorted, unique bool) (compute.Value, error) {
+	if !unique {
+		return nil, errRace("ScatterSum")
+	}
+	return f.Function.ScatterSum(operand, indices, updates, vectorAxis, windowAxes, insertedAxes, operandAxes, sorted, unique)
+}
+
+// ScatterMax is refused unless the indices are declared unique.
+func (f *onnxFunction) ScatterMax(operand, indices, updates compute.Value, vectorAxis int, windowAxes, insertedAxes, operandAxes []int, sorted, unique bool) (compute.Value, error) {
+	if !unique {
+		return nil, errRace("ScatterMax")
+	}
+	return f.Function.ScatterMax(operand, indices, updates, vectorAxis, windowAxes, insertedAxes, operandAxes, sorted, unique)
+}
+
+// ScatterMin is refused unless the indices are declared unique.
+func (f *onnxFunction) ScatterMin(operand, indices, updates compute.Value, vectorAxis int, windowAxes, insertedAxes, operandAxes []int, sorted, unique bool) (compute.Value, error) {
+	if !unique {
+		return nil, errRace("ScatterMin")
+	}
+	return f.Function.ScatterMin(operand, indices, updates, vectorAxis, windowAxes, insertedAxes, operandAxes, sorted, unique)
+}
+
+// FusedScaledDotProductAttention is not implemented, so that GoMLX falls back to plain operations (see Capabilities).
+func (f *onnxFunction) FusedScaledDotProductAttention(_, _, _ compute.Value, _ compute.AttentionAxesLayout, _ *compute.ScaledDotProductAttentionConfig) (compute.Value, []compute.Value, error) {
+	return nil, nil, fmt.Errorf("fused attention is wrong on onnx for grouped queries: %w", compute.ErrNotImplemented)
+}
+
+// SchedulingBarrier gives the operand, computed after the dependencies. compute-onnx adds 0 times an element of each,
+// which is NaN where that element is infinite; here it is whether the element is less than itself, which is never so.
+func (f *onnxFunction) SchedulingBarrier(operand compute.Value, dependencies ...compute.Value) (compute.Value, error) {
+	n, _, ok := static(operand)
+	if !ok || n.Shape().DType == dtypes.Bool {
+		return f.Function.SchedulingBarrier(operand, dependencies...)
+	}
+	for _, d := range dependencies {
+		zero, err := f.zeroAfter(d, n.Shape().DType)
+		if err != nil {
+			return nil, err
+		}
+		if operand, err = f.Add(operand, zero); err != nil {
+			return nil, err
+		}
+	}
+	return operand, nil
+}
+
+// zeroAfter is a scalar zero that is known once dependency is.
+func (f *onnxFunction) zeroAfter(dependency compute.Value, dtype dtypes.DType) (compute.Value, error) {
+	x, err := f.firstElement(dependency)
+	if err != nil {
+		return nil, err
+	}
+	never, err := f.LessThan(x, x)
+	if err != nil {
+		return nil, err
+	}
+	return f.ConvertDType(never, dtype)
+}
+
+func (f *onnxFunction) firstElement(x compute.Value) (compute.Value, error) {
+	_, dims, ok := static(x)
+	if !ok {
+		return nil, fmt.Errorf("scheduling barrier after a value of unknown shape")
+	}
+	if len(dims) == 0 {
+		return x, nil
+	}
+	ones := slices.Repeat([]int{1}, len(dims))
+	first, err := f.Slice(x, make([]int, len(dims)), ones, ones)
+	if err != nil {
+		return nil, err
+	}
+	return f.Reshape(first)
+}
