@@ -27,6 +27,6 @@
 //  1. Defaults gives the paper's options of a loss, the configuration changes some, Validate names every fault.
 //  2. Options.Graph builds the loss on GoMLX nodes; Options.Host computes the same in float64 with its gradients.
 //  3. CheckStart compares the first batch with what is known of it: policy = reference, dpo's loss = ln 2.
-//  4. Tally reduces per-pair diagnostics to the metrics of TRL's names.
+//  4. Outcome.Metrics names the per-pair diagnostics as TRL does.
 //  5. Explain prints the objective in force.
 package losses

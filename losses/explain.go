@@ -73,7 +73,10 @@ func (o Options) formulaOfNLL() string {
 }
 
 // Explain says in plain text which objective is in force and what in it is not the paper's. Its lines end in \n.
-func Explain(o Options) string {
+func Explain(o Options) string { return o.Describe() + ListDeviations(o.Deviations()) }
+
+// Describe says in plain text which objective is in force, without the deviations.
+func (o Options) Describe() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "objective: %s, the mean over pairs of\n", o.Name())
 	fmt.Fprintf(&s, "  loss = %s\n", o.Formula())
@@ -83,7 +86,6 @@ func Explain(o Options) string {
 	if loss, known := o.StepZero(); known {
 		fmt.Fprintf(&s, "  at step 0 policy = reference, so every reward is 0 and the loss is %.6g%s\n", loss, map[bool]string{true: " (ln 2)"}[o.Type == DPO])
 	}
-	s.WriteString(ListDeviations(o.Deviations()))
 	return s.String()
 }
 

@@ -1,8 +1,11 @@
 package losses
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -45,15 +48,6 @@ type Options struct {
 	NLL            *string  `yaml:"nll,omitempty"`             // cpo: mean (per token) or sum (the paper's equation to the letter)
 }
 
-// usedBy says which losses use an option, by its YAML key; an option that is not here is used by all.
-var usedBy = map[string][]string{
-	"gamma":           {SimPO},
-	"lambda":          {CPO},
-	"label_smoothing": {DPO, SimPO, CPO},
-	"logps":           {IPO},
-	"nll":             {CPO},
-}
-
 // Defaults are the paper's options of a loss, with its prior on; where the paper leaves a choice open, the project's.
 // An unknown loss gets only what all losses share, and Validate names the fault.
 func Defaults(loss string) Options {
@@ -80,10 +74,11 @@ func (o Options) NeedsGap() bool { return o.Prior == MaPPO }
 // A Fault is one thing that is wrong with options.
 type Fault struct {
 	Key     string // YAML key, such as "beta"
-	Problem string // value found and values accepted
+	Value   string // value found
+	Problem string // what is wrong with it, and the values accepted
 }
 
-func (f Fault) Error() string { return f.Key + ": " + f.Problem }
+func (f Fault) Error() string { return f.Key + " " + f.Value + ": " + f.Problem }
 
 // Validate returns every fault of the options, none if they are in order.
 func (o Options) Validate() []Fault {
@@ -96,13 +91,13 @@ func (o Options) Validate() []Fault {
 	v.optional("label_smoothing", o.LabelSmoothing, func(x float64) bool { return x >= 0 && x < 0.5 }, "0 or more and below 0.5")
 	v.optionalOneOf("logps", o.Logps)
 	v.optionalOneOf("nll", o.NLL)
-	if contains(Types(), o.Type) {
+	if slices.Contains(Types(), o.Type) {
 		v.unused(o)
 	}
 	return v
 }
 
-// Err joins what Validate returns into one error, nil if there is none.
+// Err joins what Validate returns into one error of one line, nil if there is none.
 func (o Options) Err() error {
 	var all []string
 	for _, f := range o.Validate() {
@@ -111,35 +106,60 @@ func (o Options) Err() error {
 	if all == nil {
 		return nil
 	}
-	return fmt.Errorf("%s", strings.Join(all, "; "))
+	return errors.New(strings.Join(all, "; "))
 }
 
-// given maps the keys of the options that only some losses use to whether they are set.
-func (o Options) given() map[string]bool {
-	return map[string]bool{
-		"gamma":           o.Gamma != nil,
-		"lambda":          o.Lambda != nil,
-		"label_smoothing": o.LabelSmoothing != nil,
-		"logps":           o.Logps != nil,
-		"nll":             o.NLL != nil,
+// Key is a text that differs between two options whenever their losses do.
+func (o Options) Key() string {
+	parts := []string{o.Type, "prior=" + o.Prior, "beta=" + number(o.Beta)}
+	for _, s := range o.special() {
+		if s.given {
+			parts = append(parts, s.key+"="+s.value)
+		}
 	}
+	return strings.Join(parts, " ")
+}
+
+// special lists the options that only some losses use.
+func (o Options) special() []special {
+	return []special{
+		ofNumber("gamma", o.Gamma, SimPO),
+		ofNumber("lambda", o.Lambda, CPO),
+		ofNumber("label_smoothing", o.LabelSmoothing, DPO, SimPO, CPO),
+		ofText("logps", o.Logps, IPO),
+		ofText("nll", o.NLL, CPO),
+	}
+}
+
+type special struct {
+	key, value string
+	given      bool
+	users      []string // losses that use it
+}
+
+func ofNumber(key string, p *float64, users ...string) special {
+	return special{key, number(value(p)), p != nil, users}
+}
+
+func ofText(key string, p *string, users ...string) special {
+	return special{key, mode(p), p != nil, users}
 }
 
 type faults []Fault
 
-func (v *faults) add(key, format string, args ...any) {
-	*v = append(*v, Fault{key, fmt.Sprintf(format, args...)})
+func (v *faults) add(key, value, format string, args ...any) {
+	*v = append(*v, Fault{key, value, fmt.Sprintf(format, args...)})
 }
 
 func (v *faults) oneOf(key, value string, accepted []string) {
-	if !contains(accepted, value) {
-		v.add(key, "%q: want %s", value, either(accepted))
+	if !slices.Contains(accepted, value) {
+		v.add(key, strconv.Quote(value), "want %s", list(accepted, "or"))
 	}
 }
 
 func (v *faults) check(key string, value float64, ok bool, accepted string) {
 	if !ok || math.IsInf(value, 0) {
-		v.add(key, "%v: want %s", value, accepted)
+		v.add(key, number(value), "want %s", accepted)
 	}
 }
 
@@ -155,37 +175,24 @@ func (v *faults) optionalOneOf(key string, value *string) {
 	}
 }
 
-// unused names the options that are given and that the loss does not use. Doing nothing silently is what peers got wrong.
+// unused names the options that are given and that the loss does not use: an option that silently does nothing is a
+// mistake that peers shipped.
 func (v *faults) unused(o Options) {
-	given := o.given()
-	for _, key := range []string{"gamma", "lambda", "label_smoothing", "logps", "nll"} {
-		if given[key] && !contains(usedBy[key], o.Type) {
-			v.add(key, "%s does not use it (%s); remove it", o.Type, users(usedBy[key]))
+	for _, s := range o.special() {
+		if s.given && !slices.Contains(s.users, o.Type) {
+			do := map[bool]string{true: "does", false: "do"}[len(s.users) == 1]
+			v.add(s.key, s.value, "%s does not use it, only %s %s; remove it", o.Type, list(s.users, "and"), do)
 		}
 	}
 }
 
-func users(of []string) string {
-	if len(of) == 1 {
-		return "only " + of[0] + " does"
+// list joins words: "a, b or c".
+func list(words []string, last string) string {
+	n := len(words) - 1
+	if n == 0 {
+		return words[0]
 	}
-	return strings.Join(of[:len(of)-1], ", ") + " and " + of[len(of)-1] + " do"
-}
-
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
-}
-
-func either(list []string) string {
-	if len(list) == 1 {
-		return list[0]
-	}
-	return strings.Join(list[:len(list)-1], ", ") + " or " + list[len(list)-1]
+	return strings.Join(words[:n], ", ") + " " + last + " " + words[n]
 }
 
 func value(p *float64) float64 {

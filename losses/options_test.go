@@ -33,17 +33,17 @@ func TestValidateNamesEveryFault(t *testing.T) {
 		want []string
 	}{
 		{"misspelt", with("dop", func(o *Options) { o.Prior = "map" }),
-			[]string{`type: "dop": want dpo, ipo, simpo or cpo`, `prior: "map": want mappo or none`}},
+			[]string{`type "dop": want dpo, ipo, simpo or cpo`, `prior "map": want mappo or none`}},
 		{"ranges", with(SimPO, func(o *Options) { o.Beta, o.Gamma, o.LabelSmoothing = 0, new(-1.0), new(0.5) }),
-			[]string{"beta: 0: want a number above 0", "gamma: -1: want 0 or more", "label_smoothing: 0.5: want 0 or more and below 0.5"}},
+			[]string{"beta 0: want a number above 0", "gamma -1: want 0 or more", "label_smoothing 0.5: want 0 or more and below 0.5"}},
 		{"not finite", with(CPO, func(o *Options) { o.Beta, o.Lambda = math.Inf(1), new(math.NaN()) }),
-			[]string{"beta: +Inf: want a number above 0", "lambda: NaN: want 0 or more"}},
-		{"modes", with(CPO, func(o *Options) { o.NLL = new("avg") }), []string{`nll: "avg": want mean or sum`}},
+			[]string{"beta +Inf: want a number above 0", "lambda NaN: want 0 or more"}},
+		{"modes", with(CPO, func(o *Options) { o.NLL = new("avg") }), []string{`nll "avg": want mean or sum`}},
 		{"unused, even at zero", with(DPO, func(o *Options) { o.Gamma, o.Lambda, o.Logps, o.NLL = new(0.0), new(0.2), new(Sum), new(Mean) }),
-			[]string{"gamma: dpo does not use it (only simpo does); remove it", "lambda: dpo does not use it (only cpo does); remove it",
-				"logps: dpo does not use it (only ipo does); remove it", "nll: dpo does not use it (only cpo does); remove it"}},
+			[]string{"gamma 0: dpo does not use it, only simpo does; remove it", "lambda 0.2: dpo does not use it, only cpo does; remove it",
+				"logps sum: dpo does not use it, only ipo does; remove it", "nll mean: dpo does not use it, only cpo does; remove it"}},
 		{"smoothing of ipo", with(IPO, func(o *Options) { o.LabelSmoothing = new(0.1) }),
-			[]string{"label_smoothing: ipo does not use it (dpo, simpo and cpo do); remove it"}},
+			[]string{"label_smoothing 0.1: ipo does not use it, only dpo, simpo and cpo do; remove it"}},
 	} {
 		var got []string
 		for _, f := range c.o.Validate() {
@@ -83,5 +83,20 @@ func TestExplain(t *testing.T) {
 		if strings.Contains(text, c.lacks) {
 			t.Errorf("has %q:\n%s", c.lacks, text)
 		}
+	}
+}
+
+func TestKeyTellsLossesApart(t *testing.T) {
+	seen := map[string]bool{}
+	for _, o := range every() {
+		if seen[o.Key()] {
+			t.Errorf("%s: key %q twice", describe(o), o.Key())
+		}
+		seen[o.Key()] = true
+	}
+	with := Defaults(SimPO)
+	with.Gamma = new(1.5)
+	if with.Key() == Defaults(SimPO).Key() {
+		t.Errorf("key %q whatever gamma", with.Key())
 	}
 }

@@ -25,9 +25,12 @@ func (o Options) StepZero() (loss float64, known bool) {
 
 // CheckStart compares the first batch of a run, before any update, with what must hold: every number finite and, where
 // the reference is the model that training starts from, policy log-probabilities equal to the reference's (rewards 0) and
-// every loss equal to StepZero. The tolerance is relative to 1 + |logp|. Its error says what a breach means. It does not
-// apply to a run with another reference model on purpose, nor to a resumed run.
-func (o Options) CheckStart(b Batch, tolerance float64) error {
+// every loss equal to StepZero. Its error says in one line what a breach means. It does not apply to a run with another
+// reference model on purpose, nor to a resumed run. The tolerance is ToleranceFloat32's.
+func (o Options) CheckStart(b Batch) error { return o.CheckStartWithin(b, ToleranceFloat32) }
+
+// CheckStartWithin is CheckStart with a tolerance, relative to 1 + |logp|.
+func (o Options) CheckStartWithin(b Batch, tolerance float64) error {
 	out, err := o.Host(b)
 	if err != nil {
 		return err
