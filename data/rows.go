@@ -29,49 +29,102 @@ type row struct {
 // rowSeq streams the rows of a file; it ends after the first error, which names the file and the line or row.
 type rowSeq = iter.Seq2[row, error]
 
-// formats maps an extension (without .gz) to its reader. The reader gets the display name for its messages.
-var formats = map[string]func(name string, r io.Reader) rowSeq{
-	".jsonl":   jsonlRows,
-	".json":    jsonRows,
-	".parquet": parquetRows,
+// rawRow is the JSON text of one record, in valid UTF-8.
+type rawRow struct {
+	source string
+	text   []byte
+}
+
+type rawSeq = iter.Seq2[rawRow, error]
+
+// format is what an extension (without .gz) stands for. Readers get the name of the file for their messages; a format
+// whose rows are JSON texts has raw, which yields them undecoded.
+type format struct {
+	rows func(name string, r io.Reader) rowSeq
+	raw  func(name string, r io.Reader) rawSeq
+}
+
+var formats = map[string]format{
+	".jsonl":   {rows: decoded(jsonlRows), raw: jsonlRows},
+	".json":    {rows: decoded(jsonRows), raw: jsonRows},
+	".parquet": {rows: parquetRows},
+}
+
+// decoded turns a reader of JSON texts into one of rows.
+func decoded(raw func(string, io.Reader) rawSeq) func(string, io.Reader) rowSeq {
+	return func(name string, r io.Reader) rowSeq {
+		return func(yield func(row, error) bool) {
+			for line, err := range raw(name, r) {
+				var fields map[string]any
+				if err == nil {
+					if fields, err = parseObject(line.text); err != nil {
+						err = fmt.Errorf("%s: %w", line.source, err)
+					}
+				}
+				if !yield(row{line.source, fields}, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
 }
 
 // readRows streams the rows of a file of the operating system (fsys nil) or of fsys.
 func readRows(fsys fs.FS, name string) rowSeq {
 	return func(yield func(row, error) bool) {
-		parse, zipped, err := formatOf(name)
+		f, in, err := openRows(fsys, name)
 		if err != nil {
 			yield(row{}, err)
 			return
 		}
-		file, err := openFile(fsys, name)
-		if err != nil {
-			yield(row{}, err)
-			return
-		}
-		defer file.Close()
-		var in io.Reader = file
-		if zipped {
-			z, err := gzip.NewReader(bufio.NewReader(file))
-			if err != nil {
-				yield(row{}, readError(name, "", err))
-				return
-			}
-			in = z
-		}
-		parse(name, in)(yield)
+		defer in.Close()
+		f.rows(name, in.content)(yield)
 	}
 }
 
-// formatOf finds the reader by the file's extension.
-func formatOf(name string) (parse func(string, io.Reader) rowSeq, zipped bool, err error) {
-	base := strings.ToLower(filepath.ToSlash(name))
-	base, zipped = strings.CutSuffix(base, ".gz")
-	parse = formats[path.Ext(base)]
-	if parse == nil {
-		return nil, false, fmt.Errorf("%s: extension %q: want .jsonl, .json or .parquet, each also with .gz", name, path.Ext(strings.ToLower(name)))
+// readRaw streams the JSON texts of a .json or .jsonl file.
+func readRaw(fsys fs.FS, name string) rawSeq {
+	return func(yield func(rawRow, error) bool) {
+		f, in, err := openRows(fsys, name)
+		if err != nil {
+			yield(rawRow{}, err)
+			return
+		}
+		defer in.Close()
+		if f.raw == nil {
+			yield(rawRow{}, fmt.Errorf("%s: want .json or .jsonl here", name))
+			return
+		}
+		f.raw(name, in.content)(yield)
 	}
-	return parse, zipped, nil
+}
+
+// input is an open file and what is read from it: the file itself, or its decompressed content.
+type input struct {
+	fs.File
+	content io.Reader
+}
+
+// openRows opens a file and finds its format by the extension.
+func openRows(fsys fs.FS, name string) (format, input, error) {
+	base, zipped := strings.CutSuffix(strings.ToLower(filepath.ToSlash(name)), ".gz")
+	f, known := formats[path.Ext(base)]
+	if !known {
+		return f, input{}, fmt.Errorf("%s: extension %q: want .jsonl, .json or .parquet, each also with .gz", name, path.Ext(strings.ToLower(name)))
+	}
+	file, err := openFile(fsys, name)
+	if err != nil {
+		return f, input{}, err
+	}
+	if !zipped {
+		return f, input{file, file}, nil
+	}
+	z, err := gzip.NewReader(bufio.NewReader(file))
+	if err != nil {
+		file.Close()
+		return f, input{}, readError(name, "", err)
+	}
+	return f, input{file, z}, nil
 }
 
 func openFile(fsys fs.FS, name string) (fs.File, error) {
@@ -91,11 +144,15 @@ func openFile(fsys fs.FS, name string) (fs.File, error) {
 	return file, nil
 }
 
-// causeOf drops the operation and path that an fs error repeats.
+// causeOf drops the operation and paths that a file system's error repeats.
 func causeOf(err error) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {
 		return pathErr.Err
+	}
+	var linkErr *os.LinkError
+	if errors.As(err, &linkErr) {
+		return linkErr.Err
 	}
 	return err
 }
@@ -116,35 +173,36 @@ func readError(name, place string, err error) error {
 	return fmt.Errorf("%s: cannot be read%s: %w", name, place, causeOf(err))
 }
 
-// jsonlRows reads one JSON object a line; blank lines are passed over.
-func jsonlRows(name string, r io.Reader) rowSeq {
-	return func(yield func(row, error) bool) {
+// jsonlRows reads one JSON text a line; blank lines are passed over.
+func jsonlRows(name string, r io.Reader) rawSeq {
+	return func(yield func(rawRow, error) bool) {
 		in := bufio.NewReaderSize(r, 64<<10)
 		for line := 1; ; line++ {
-			text, err := readLine(in)
-			if err != nil && err != io.EOF {
-				yield(row{}, lineError(name, line, err))
+			text, end := readLine(in)
+			if end != nil && end != io.EOF {
+				yield(rawRow{}, lineError(name, line, end))
 				return
 			}
 			if line == 1 {
 				text = bytes.TrimPrefix(text, []byte("\ufeff"))
 			}
-			if len(bytes.TrimSpace(text)) > 0 {
-				fields, bad := parseObject(text)
-				source := fmt.Sprintf("%s:%d", name, line)
-				if bad != nil {
-					yield(row{}, fmt.Errorf("%s: %w", source, bad))
-					return
-				}
-				if !yield(row{source, fields}, nil) {
-					return
-				}
+			if text = bytes.TrimSpace(text); len(text) > 0 && !yieldRaw(yield, fmt.Sprintf("%s:%d", name, line), text) {
+				return
 			}
-			if err == io.EOF {
+			if end == io.EOF {
 				return
 			}
 		}
 	}
+}
+
+// yieldRaw hands on a JSON text, or the error that it is not UTF-8 (which the JSON decoder would mend in silence).
+func yieldRaw(yield func(rawRow, error) bool, source string, text []byte) bool {
+	if !utf8.Valid(text) {
+		yield(rawRow{}, fmt.Errorf("%s: invalid UTF-8: want JSON in UTF-8", source))
+		return false
+	}
+	return yield(rawRow{source, text}, nil)
 }
 
 var errRowTooLong = fmt.Errorf("longer than %d MiB: one JSON object a line wanted", maxRowBytes>>20)
@@ -173,9 +231,6 @@ func lineError(name string, line int, err error) error {
 
 // parseObject decodes one JSON object, numbers kept as written.
 func parseObject(text []byte) (map[string]any, error) {
-	if !utf8.Valid(text) {
-		return nil, errors.New("invalid UTF-8: want JSON in UTF-8")
-	}
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()
 	var value any
@@ -221,47 +276,33 @@ func kindOf(value any) string {
 	return "a number"
 }
 
-// jsonRows reads an array of objects, or objects one after the other (many .json files are JSON lines).
-func jsonRows(name string, r io.Reader) rowSeq {
-	return func(yield func(row, error) bool) {
+// jsonRows reads an array of JSON texts, or texts one after the other (many .json files are JSON lines).
+func jsonRows(name string, r io.Reader) rawSeq {
+	return func(yield func(rawRow, error) bool) {
 		lines := &lineCounter{in: r}
 		in := bufio.NewReader(lines)
-		dec := json.NewDecoder(in)
 		array, skipped, err := openArray(in)
-		fail := func(err error) { yield(row{}, jsonError(name, lines, skipped, dec, err)) }
 		if err == io.EOF {
 			return
 		}
+		dec := json.NewDecoder(in)
 		if err == nil && array {
 			_, err = dec.Token()
 		}
-		if err != nil {
-			fail(err)
+		for n := 1; err == nil && (!array || dec.More()); n++ {
+			var text json.RawMessage
+			if err = dec.Decode(&text); err == nil && !yieldRaw(yield, fmt.Sprintf("%s: row %d", name, n), text) {
+				return
+			}
+		}
+		if err == io.EOF && !array {
 			return
 		}
-		for n := 1; ; n++ {
-			if array && !dec.More() {
-				break
-			}
-			var raw json.RawMessage
-			if err := dec.Decode(&raw); err == io.EOF && !array {
-				return
-			} else if err != nil {
-				fail(err)
-				return
-			}
-			fields, err := parseObject(raw)
-			source := fmt.Sprintf("%s: row %d", name, n)
-			if err != nil {
-				yield(row{}, fmt.Errorf("%s: %w", source, err))
-				return
-			}
-			if !yield(row{source, fields}, nil) {
-				return
-			}
+		if err == nil {
+			err = closeArray(dec)
 		}
-		if err := closeArray(dec); err != nil {
-			fail(err)
+		if err != nil {
+			yield(rawRow{}, jsonError(name, lines, skipped, dec, err))
 		}
 	}
 }

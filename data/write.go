@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -62,11 +63,29 @@ func (t Text) value() any {
 	return t.Plain
 }
 
-// writeLines writes n JSON lines to a temporary file beside path and renames it.
-func writeLines(path string, n int, line func(i int) (any, error)) (err error) {
+// writeLines writes n JSON lines.
+func writeLines(path string, n int, line func(i int) (any, error)) error {
+	return writeAtomic(path, func(w io.Writer) error {
+		enc := json.NewEncoder(w)
+		enc.SetEscapeHTML(false) // <think> stays readable
+		for i := range n {
+			value, err := line(i)
+			if err != nil {
+				return err
+			}
+			if err := enc.Encode(value); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// writeAtomic writes a temporary file beside path and renames it.
+func writeAtomic(path string, write func(w io.Writer) error) (err error) {
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, causeOf(err))
+		return fmt.Errorf("%s: not written: %w", path, causeOf(err))
 	}
 	defer func() {
 		if err != nil {
@@ -76,16 +95,8 @@ func writeLines(path string, n int, line func(i int) (any, error)) (err error) {
 		}
 	}()
 	out := bufio.NewWriter(tmp)
-	enc := json.NewEncoder(out)
-	enc.SetEscapeHTML(false) // <think> stays readable
-	for i := range n {
-		value, err := line(i)
-		if err != nil {
-			return err
-		}
-		if err := enc.Encode(value); err != nil {
-			return err
-		}
+	if err := write(out); err != nil {
+		return err
 	}
 	if err := out.Flush(); err != nil {
 		return err

@@ -1,0 +1,457 @@
+package data
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+)
+
+// CIItem is one contextual-integrity scenario, in the field names of the set released with CI-RL: who asks whom for
+// what, what the user's files hold, and which short verbatim keywords the answer must hold (allowed, here also called
+// required) or must not hold (disallowed, restricted).
+type CIItem struct {
+	Seed        CISeed        `json:"seed"`
+	DatasetItem CIDatasetItem `json:"dataset_item"`
+	Source      string        `json:"-"` // "dataset.json: row 41"
+}
+
+// CISeed is the context that a scenario was made from.
+type CISeed struct {
+	Scenario              string            `json:"scenario"` // "email" or "chat messages"
+	Domain                string            `json:"domain"`
+	UserIntention         string            `json:"user_intention"`
+	Sender                string            `json:"sender"`
+	Recipient             string            `json:"recipient"`
+	DataSubject           string            `json:"data_subject"`
+	InformationType       CIInformationType `json:"information_type"`
+	TransmissionPrinciple string            `json:"transmission_principle"` // Confidentiality, Proportionality or Consent
+}
+
+// CIInformationType lists in words what may flow and what may not.
+type CIInformationType struct {
+	Allowed    []string `json:"allowed"`
+	Disallowed []string `json:"disallowed"`
+	Reasoning  string   `json:"reasoning,omitempty"`
+}
+
+// CIDatasetItem is the scenario itself.
+type CIDatasetItem struct {
+	UserTask    string       `json:"user_task"`
+	Information CIFields     `json:"information"`
+	Annotation  CIAnnotation `json:"annotation"`
+}
+
+// CIAnnotation holds the keywords, under the keys of the information they stand in.
+type CIAnnotation struct {
+	Allowed    CIKeywords `json:"allowed"`
+	Disallowed CIKeywords `json:"disallowed"`
+}
+
+// CIFields is an ordered JSON object of texts.
+type CIFields []CIField
+
+// CIField is one piece of information. A value that the file has as a list becomes its elements, one a line; an object
+// becomes its "key: value" lines; a number its digits.
+type CIField struct{ Key, Text string }
+
+// CIKeywords is an ordered JSON object of keywords.
+type CIKeywords []CIKeyword
+
+// CIKeyword holds the keywords of one key, trimmed and not empty: one for a string or number, one for each element of
+// a list, one for each value of an object.
+type CIKeyword struct {
+	Key   string
+	Words []string
+}
+
+// Required are all keywords that the answer must hold, in file order; one that is annotated twice stands twice.
+func (c *CIItem) Required() []string { return c.DatasetItem.Annotation.Allowed.words() }
+
+// Restricted are all keywords that the answer must not hold, like Required.
+func (c *CIItem) Restricted() []string { return c.DatasetItem.Annotation.Disallowed.words() }
+
+func (k CIKeywords) words() []string {
+	var all []string
+	for _, entry := range k {
+		all = append(all, entry.Words...)
+	}
+	return all
+}
+
+// of is the keywords under a key.
+func (k CIKeywords) of(key string) []string {
+	for _, entry := range k {
+		if entry.Key == key {
+			return entry.Words
+		}
+	}
+	return nil
+}
+
+// CIAttribute is a piece of information with its keywords.
+type CIAttribute struct {
+	Key, Text            string
+	Required, Restricted []string
+}
+
+// Attributes are the pieces of information that carry an annotation, in file order: those that a prompt lists.
+func (c *CIItem) Attributes() []CIAttribute {
+	var all []CIAttribute
+	for _, field := range c.DatasetItem.Information {
+		required, restricted := c.DatasetItem.Annotation.Allowed.of(field.Key), c.DatasetItem.Annotation.Disallowed.of(field.Key)
+		if len(required)+len(restricted) > 0 {
+			all = append(all, CIAttribute{field.Key, field.Text, required, restricted})
+		}
+	}
+	return all
+}
+
+// ReadCI reads contextual-integrity items from a .json or .jsonl file, each also with .gz. No item is dropped: keywords
+// that do not occur in their information, that stand on both sides, or that make the full reward unreachable are
+// counted as warts in the Report. An item that has not the fields is an error that names the row.
+func ReadCI(path string) ([]CIItem, *Report, error) { return readCI(nil, path) }
+
+// ReadCIFS is ReadCI from a file system, such as an embedded one.
+func ReadCIFS(fsys fs.FS, path string) ([]CIItem, *Report, error) { return readCI(fsys, path) }
+
+func readCI(fsys fs.FS, path string) ([]CIItem, *Report, error) {
+	report := &Report{Path: path}
+	var items []CIItem
+	for raw, err := range readRaw(fsys, path) {
+		if err != nil {
+			return nil, nil, err
+		}
+		report.Read++
+		item, warts, err := ciItem(raw.text)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", raw.source, err)
+		}
+		item.Source = raw.source
+		for _, wart := range append(warts, item.warts()...) {
+			report.wart(wart, raw.source)
+		}
+		report.Kept++
+		items = append(items, item)
+	}
+	return items, report, report.check()
+}
+
+// WriteCI writes items as a JSON array of the release's shape, one item a line, whole or not at all.
+func WriteCI(path string, items []CIItem) error {
+	return writeAtomic(path, func(w io.Writer) error {
+		for i := range items {
+			line, err := marshal(&items[i])
+			if err != nil {
+				return err
+			}
+			sep := ",\n"
+			if i == 0 {
+				sep = "[\n"
+			}
+			if _, err := fmt.Fprintf(w, "%s%s", sep, line); err != nil {
+				return err
+			}
+		}
+		end := "\n]\n"
+		if len(items) == 0 {
+			end = "[]\n"
+		}
+		_, err := io.WriteString(w, end)
+		return err
+	})
+}
+
+// ciItem decodes an item and says which values had to be flattened.
+func ciItem(text []byte) (CIItem, []string, error) {
+	var item CIItem
+	if err := json.Unmarshal(text, &item); err != nil {
+		return item, nil, ciError(err)
+	}
+	for _, missing := range []struct {
+		field string
+		is    bool
+	}{
+		{"seed.domain", item.Seed.Domain == ""},
+		{"dataset_item.user_task", item.DatasetItem.UserTask == ""},
+		{"dataset_item.information", len(item.DatasetItem.Information) == 0},
+		{"dataset_item.annotation", len(item.Required())+len(item.Restricted()) == 0},
+	} {
+		if missing.is {
+			return item, nil, fmt.Errorf("%s is missing or empty: want seed and dataset_item {user_task, information, annotation {allowed, disallowed}}", missing.field)
+		}
+	}
+	return item, flattened(text), nil
+}
+
+func ciError(err error) error {
+	var typeErr *json.UnmarshalTypeError
+	if errors.As(err, &typeErr) {
+		return fmt.Errorf("%s is of JSON type %s: want %s", typeErr.Field, typeErr.Value, typeErr.Type.Kind())
+	}
+	if errors.As(err, new(*json.SyntaxError)) {
+		return badJSON(err)
+	}
+	return err
+}
+
+// flattened says which kinds of values were no strings.
+func flattened(text []byte) []string {
+	var raw struct {
+		Item struct {
+			Information map[string]any `json:"information"`
+			Annotation  map[string]map[string]any
+		} `json:"dataset_item"`
+	}
+	if json.Unmarshal(text, &raw) != nil {
+		return nil
+	}
+	kinds := map[string]bool{}
+	for _, value := range raw.Item.Information {
+		kinds["information value is "+kindOf(value)] = true
+	}
+	for _, side := range raw.Item.Annotation {
+		for _, value := range side {
+			kinds["keyword is "+kindOf(value)] = true
+		}
+	}
+	delete(kinds, "information value is a string")
+	delete(kinds, "keyword is a string")
+	var warts []string
+	for kind := range kinds {
+		warts = append(warts, kind)
+	}
+	slices.Sort(warts)
+	return warts
+}
+
+// warts says what is odd about an item. Comparison is by substring without regard to case, as the reward's.
+func (c *CIItem) warts() []string {
+	var warts []string
+	add := func(is bool, what string) {
+		if is {
+			warts = append(warts, what)
+		}
+	}
+	required, restricted := lower(c.Required()), lower(c.Restricted())
+	add(len(required) == 0, "no required keyword")
+	add(len(restricted) == 0, "no restricted keyword")
+	add(repeats(required) || repeats(restricted), "a keyword is annotated twice on one side")
+	both := slices.ContainsFunc(restricted, func(d string) bool { return slices.Contains(required, d) })
+	add(both, "a keyword is on both sides")
+	inside := slices.ContainsFunc(restricted, func(d string) bool {
+		return slices.ContainsFunc(required, func(a string) bool { return strings.Contains(a, d) })
+	})
+	add(inside, "a restricted keyword is part of a required one: the full reward cannot be reached")
+	task := strings.ToLower(c.DatasetItem.UserTask)
+	add(slices.ContainsFunc(restricted, func(d string) bool { return strings.Contains(task, d) }), "the user task contains a restricted keyword")
+	add(c.strayKeyword(), "a keyword does not occur in its information")
+	return warts
+}
+
+// strayKeyword says whether some keyword is not in the text under its key.
+func (c *CIItem) strayKeyword() bool {
+	texts := map[string]string{}
+	for _, f := range c.DatasetItem.Information {
+		texts[f.Key] = strings.ToLower(f.Text)
+	}
+	for _, entry := range slices.Concat(c.DatasetItem.Annotation.Allowed, c.DatasetItem.Annotation.Disallowed) {
+		for _, word := range lower(entry.Words) {
+			if !strings.Contains(texts[entry.Key], word) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func lower(words []string) []string {
+	low := make([]string, len(words))
+	for i, w := range words {
+		low[i] = strings.ToLower(w)
+	}
+	return low
+}
+
+func repeats(words []string) bool {
+	sorted := slices.Sorted(slices.Values(words))
+	return len(slices.Compact(sorted)) < len(words)
+}
+
+// UnmarshalJSON keeps the order of the keys and flattens values to text.
+func (f *CIFields) UnmarshalJSON(text []byte) error {
+	return eachKey(text, "information", func(key string, value any) error {
+		*f = append(*f, CIField{key, flatText(value)})
+		return nil
+	})
+}
+
+// UnmarshalJSON keeps the order of the keys and flattens values to keywords.
+func (k *CIKeywords) UnmarshalJSON(text []byte) error {
+	return eachKey(text, "annotation", func(key string, value any) error {
+		if words := flatWords(value); len(words) > 0 {
+			*k = append(*k, CIKeyword{key, words})
+		}
+		return nil
+	})
+}
+
+// MarshalJSON writes an object in the order of the fields.
+func (f CIFields) MarshalJSON() ([]byte, error) {
+	return marshalObject(len(f), func(i int) (string, any) { return f[i].Key, f[i].Text })
+}
+
+// MarshalJSON writes an object in the order of the keys, a single keyword as a string.
+func (k CIKeywords) MarshalJSON() ([]byte, error) {
+	return marshalObject(len(k), func(i int) (string, any) {
+		if len(k[i].Words) == 1 {
+			return k[i].Key, k[i].Words[0]
+		}
+		return k[i].Key, k[i].Words
+	})
+}
+
+// entry is a key of a JSON object with its value; entries keeps them in order.
+type entry struct {
+	key   string
+	value any
+}
+
+type entries []entry
+
+// eachKey walks the JSON object in text in its order; null is an empty object.
+func eachKey(text []byte, what string, visit func(key string, value any) error) error {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	value, err := ordered(dec)
+	if err != nil {
+		return err
+	}
+	if value == nil {
+		return nil
+	}
+	object, ok := value.(entries)
+	if !ok {
+		return fmt.Errorf("%s is %s: want an object", what, kindOf(value))
+	}
+	for _, e := range object {
+		if err := visit(e.key, e.value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ordered decodes the next JSON value, objects as entries.
+func ordered(dec *json.Decoder) (any, error) {
+	token, err := dec.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch token {
+	case json.Delim('['):
+		var list []any
+		for dec.More() {
+			value, err := ordered(dec)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, value)
+		}
+		_, err = dec.Token()
+		return list, err
+	case json.Delim('{'):
+		object := entries{}
+		for dec.More() {
+			key, err := dec.Token()
+			if err != nil {
+				return nil, err
+			}
+			value, err := ordered(dec)
+			if err != nil {
+				return nil, err
+			}
+			object = append(object, entry{key.(string), value})
+		}
+		_, err = dec.Token()
+		return object, err
+	}
+	return token, nil
+}
+
+// flatText writes a value as text: list elements one a line, objects as "key: value" lines.
+func flatText(value any) string {
+	switch v := value.(type) {
+	case nil:
+		return ""
+	case string:
+		return v
+	case []any:
+		lines := make([]string, len(v))
+		for i, x := range v {
+			lines[i] = flatText(x)
+		}
+		return strings.Join(lines, "\n")
+	case entries:
+		lines := make([]string, len(v))
+		for i, e := range v {
+			lines[i] = e.key + ": " + flatText(e.value)
+		}
+		return strings.Join(lines, "\n")
+	}
+	return fmt.Sprint(value)
+}
+
+// flatWords lists the strings and numbers inside a value, trimmed, empty ones left out.
+func flatWords(value any) []string {
+	switch v := value.(type) {
+	case nil:
+		return nil
+	case []any:
+		var words []string
+		for _, x := range v {
+			words = append(words, flatWords(x)...)
+		}
+		return words
+	case entries:
+		var words []string
+		for _, e := range v {
+			words = append(words, flatWords(e.value)...)
+		}
+		return words
+	}
+	if word := strings.TrimSpace(flatText(value)); word != "" {
+		return []string{word}
+	}
+	return nil
+}
+
+// marshalObject writes n keys and values in order, without escaping < and >.
+func marshalObject(n int, at func(i int) (string, any)) ([]byte, error) {
+	out := []byte("{")
+	for i := range n {
+		key, value := at(i)
+		for _, part := range []any{key, value} {
+			text, err := marshal(part)
+			if err != nil {
+				return nil, err
+			}
+			out = append(append(out, text...), ':')
+		}
+		out[len(out)-1] = ','
+	}
+	return append(bytes.TrimSuffix(out, []byte(",")), '}'), nil
+}
+
+// marshal is json.Marshal without escaping < and >, which think and answer tags are full of.
+func marshal(value any) ([]byte, error) {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(value)
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
+}

@@ -1,0 +1,52 @@
+package data
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// realData is the path of a real data file, or skips the test where there is none.
+func realData(t *testing.T, name string) string {
+	t.Helper()
+	dir := os.Getenv("POSTTRAIN_DATA_DIR")
+	if dir == "" {
+		dir = filepath.Join("..", "..", "shared", "data")
+	}
+	path := filepath.Join(dir, filepath.FromSlash(name))
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("no %s: set POSTTRAIN_DATA_DIR to the folder with the real data", path)
+	}
+	return path
+}
+
+func TestHHRLHFLoadsWhole(t *testing.T) {
+	pairs, report, err := ReadPreferences(realData(t, "hh-rlhf/harmless-base-test.jsonl.gz"), PreferenceOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log("\n" + report.String())
+	if len(pairs) != 2312 || report.Read != 2312 {
+		t.Fatalf("%d pairs of %d rows, want all 2312", len(pairs), report.Read)
+	}
+	for _, p := range pairs {
+		if !strings.HasPrefix(p.Prompt.Plain, humanMark) || !strings.HasSuffix(p.Prompt.Plain, assistantMark) {
+			t.Fatalf("%s: prompt %q", p.Source, p.Prompt.Plain)
+		}
+		if p.Chosen.Empty() || p.Rejected.Empty() {
+			t.Fatalf("%s: an empty answer", p.Source)
+		}
+		if p.Scored {
+			t.Fatalf("%s: scores from nowhere", p.Source)
+		}
+	}
+	if len(report.Warts) != 1 || report.Warts[0].Count != 4 {
+		t.Errorf("warts %v, want the 4 chosen answers of white space", report.Warts)
+	}
+	if _, _, _, err := Prior(pairs, DefaultRewardOptions()); err == nil || !strings.Contains(err.Error(), "2312 of 2312") {
+		t.Errorf("prior without scores: %v", err)
+	} else {
+		t.Log(err)
+	}
+}
