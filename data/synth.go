@@ -1,0 +1,176 @@
+package data
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+)
+
+// Synthesize makes n distinct small contextual-integrity scenarios: a task in one of ten domains and three to five
+// pieces of information, of which the context (the norms of synth_norms.go) lets one to three flow and one or two not.
+// Each piece has one short verbatim keyword. The same n and seed give the same items on every machine, and a larger n
+// begins with the same items.
+func Synthesize(n int, seed uint64) []CIItem { return synthesize(n, seed, false) }
+
+// SynthesizeHeldOut is Synthesize with names and values that Synthesize never uses, whatever the seed: they have to be
+// copied, they cannot have been learnt.
+func SynthesizeHeldOut(n int, seed uint64) []CIItem { return synthesize(n, seed, true) }
+
+func synthesize(n int, seed uint64, heldOut bool) []CIItem {
+	w := &world{rng: rand.New(rand.NewPCG(seed, 0x6369)), heldOut: heldOut}
+	items := make([]CIItem, 0, max(n, 0))
+	seen := map[string]bool{}
+	for len(items) < n {
+		item := w.scenario()
+		if key := item.fingerprint(); item.clean() && !seen[key] {
+			seen[key] = true
+			item.Source = fmt.Sprintf("synthetic %d", len(items)+1)
+			items = append(items, item)
+		}
+	}
+	return items
+}
+
+// fact is one piece of information of a scenario in the making.
+type fact struct {
+	kind string
+	fits bool
+}
+
+// shapes are the numbers of required and of restricted facts.
+var shapes = [][2]int{{1, 2}, {2, 1}, {2, 2}, {3, 1}, {3, 2}}
+
+func (w *world) scenario() CIItem {
+	n := norms[w.rng.IntN(len(norms))]
+	principle := w.principle(n)
+	facts := w.facts(n, principle, shapes[w.rng.IntN(len(shapes))])
+	w.rng.Shuffle(len(facts), func(i, j int) { facts[i], facts[j] = facts[j], facts[i] })
+	item := w.setting(n, principle)
+	for _, f := range facts {
+		item.add(f, w)
+	}
+	return item
+}
+
+// principle draws the one that the restricted information would break.
+func (w *world) principle(n norm) string {
+	switch k := w.rng.IntN(10); {
+	case k < 2 && n.askFriend:
+		return consent
+	case k < 5:
+		return proportionality
+	}
+	return confidentiality
+}
+
+// facts draws the kinds of the required and restricted information.
+func (w *world) facts(n norm, principle string, shape [2]int) []fact {
+	fits, unfit := w.shuffled(n.fits), w.shuffled(n.unrelated)
+	switch principle {
+	case proportionality:
+		unfit = append([]string{w.one(n.tooMuch)}, unfit...)
+	case consent:
+		if w.rng.IntN(2) == 0 {
+			fits = append([]string{"agreed"}, fits...)
+		} else {
+			unfit = append([]string{"refused"}, unfit...)
+		}
+	}
+	var facts []fact
+	for _, k := range fits[:min(shape[0], len(fits))] {
+		facts = append(facts, fact{k, true})
+	}
+	for _, k := range unfit[:min(shape[1], len(unfit))] {
+		facts = append(facts, fact{k, false})
+	}
+	return facts
+}
+
+func (w *world) shuffled(list []string) []string {
+	list = slices.Clone(list)
+	w.rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	return list
+}
+
+// setting is a scenario without information.
+func (w *world) setting(n norm, principle string) CIItem {
+	scenario, verb := "email", "Email"
+	if w.rng.IntN(2) == 0 {
+		scenario, verb = "chat messages", "Message"
+	}
+	_, recipient, _ := strings.Cut(n.recipient, " ")
+	subject := "user"
+	if principle == consent {
+		subject = "friend"
+	}
+	return CIItem{
+		Seed: CISeed{Scenario: scenario, Domain: n.domain, UserIntention: n.task, Sender: "user", Recipient: recipient,
+			DataSubject: subject, TransmissionPrinciple: principle},
+		DatasetItem: CIDatasetItem{UserTask: fmt.Sprintf("%s %s to %s.", verb, n.recipient, n.task)},
+	}
+}
+
+// add draws the value and the phrase of a fact and annotates it.
+func (c *CIItem) add(f fact, w *world) {
+	k := kinds[f.kind]
+	value := generators[k.value](w)
+	text := strings.Replace(w.one(k.phrases), "{}", value, 1)
+	if strings.Contains(text, "{friend}") {
+		text = strings.Replace(text, "{friend}", w.firstName(), 1)
+	}
+	d, types := &c.DatasetItem, &c.Seed.InformationType
+	d.Information = append(d.Information, CIField{k.key, text})
+	keyword := CIKeyword{k.key, []string{value}}
+	if f.fits {
+		d.Annotation.Allowed = append(d.Annotation.Allowed, keyword)
+		types.Allowed = append(types.Allowed, f.kind)
+	} else {
+		d.Annotation.Disallowed = append(d.Annotation.Disallowed, keyword)
+		types.Disallowed = append(types.Disallowed, f.kind)
+	}
+}
+
+// fingerprint is what makes a scenario distinct: task and information.
+func (c *CIItem) fingerprint() string {
+	var b strings.Builder
+	b.WriteString(c.DatasetItem.UserTask)
+	for _, f := range c.DatasetItem.Information {
+		b.WriteString("\n" + f.Text)
+	}
+	return b.String()
+}
+
+// clean says whether every keyword can only be met where it is meant: in its own information.
+func (c *CIItem) clean() bool {
+	for _, a := range c.Attributes() {
+		keyword := strings.ToLower(a.keyword())
+		if strings.Contains(strings.ToLower(c.DatasetItem.UserTask), keyword) {
+			return false
+		}
+		for _, f := range c.DatasetItem.Information {
+			if f.Key != a.Key && strings.Contains(strings.ToLower(f.Text), keyword) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// keyword is the one keyword of a synthetic attribute.
+func (a CIAttribute) keyword() string {
+	for _, list := range [][]string{a.Required, a.Restricted} {
+		if len(list) > 0 {
+			return list[0]
+		}
+	}
+	return a.Text
+}
+
+// listed are the attributes in the order in which the prompt of that order seed lists them.
+func (c *CIItem) listed(order uint64) []CIAttribute {
+	list := c.Attributes()
+	rng := rand.New(rand.NewPCG(order, 0x6f72646572))
+	rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	return list
+}

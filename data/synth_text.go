@@ -1,0 +1,137 @@
+package data
+
+import (
+	"hash/fnv"
+	"math/rand/v2"
+	"strings"
+)
+
+// The texts below keep to one rule that makes copying easy for a small model: a value always follows a space, so that
+// it consists of the same tokens in the prompt, in the think block and in the answer.
+
+// Prompt is the miniature of the CI-CoT prompt as one message of the user: domain and task, the attributes in an order
+// drawn by the seed order, without their keys, and the instruction.
+//
+//	Hospitality. Email the hotel desk to book a room.
+//	- my name is Kato Holden
+//	- I take Levopam
+//	- arriving on May 14
+//	Think about what fits, then answer.
+func Prompt(item CIItem, order uint64) []Message {
+	var b strings.Builder
+	b.WriteString(item.Seed.Domain + ". " + item.DatasetItem.UserTask)
+	for _, a := range item.listed(order) {
+		b.WriteString("\n- " + a.Text)
+	}
+	b.WriteString("\nThink about what fits, then answer.")
+	return []Message{{Role: "user", Content: b.String()}}
+}
+
+// Reference is the ideal completion to Prompt(item, order): it judges the attributes in the order of the prompt and
+// passes on those that fit. Its CI reward is 1.
+//
+//	<think> Kato Holden fits; Levopam does not fit; May 14 fits.</think>
+//	<answer> Hello, I want to book a room: my name is Kato Holden, arriving on May 14.</answer>
+func Reference(item CIItem, order uint64) string {
+	return complete(item, item.listed(order), func(a CIAttribute) bool { return len(a.Required) > 0 })
+}
+
+// complete writes the completion that shares exactly what fits says.
+func complete(item CIItem, list []CIAttribute, fits func(CIAttribute) bool) string {
+	var thoughts, shared []string
+	for _, a := range list {
+		if fits(a) {
+			thoughts = append(thoughts, a.keyword()+" fits")
+			shared = append(shared, a.Text)
+		} else {
+			thoughts = append(thoughts, a.keyword()+" does not fit")
+		}
+	}
+	answer := "Hello, I want to " + item.Seed.UserIntention
+	if len(shared) > 0 {
+		answer += ": " + strings.Join(shared, ", ")
+	}
+	return "<think> " + strings.Join(thoughts, "; ") + ".</think>\n<answer> " + answer + ".</answer>"
+}
+
+// Flaws are the mistakes of a writer who knows the format but not all norms. Every field is a probability. A mistaken
+// judgement is followed through: what is judged to fit in the think block stands in the answer.
+type Flaws struct {
+	Leak   float64 // a restricted attribute is judged to fit
+	Omit   float64 // a required attribute is judged not to fit
+	Garble float64 // the format is broken
+
+	// The share of norms (a task with a kind of attribute) that the writer has wrong for good, about restricted and
+	// about required kinds: there it errs with probability habitRate. Which ones depends on nothing but the norm, so a
+	// model learns the habit, and shows it in greedy decoding too.
+	LeakHabit float64
+	OmitHabit float64
+}
+
+// habitRate is how often a bad habit shows: mostly, but not always, so that sampling can find the better way.
+const habitRate = 0.8
+
+// Noisy is a plausible but flawed completion to Prompt(item, order), drawn from rng.
+func Noisy(item CIItem, order uint64, f Flaws, rng *rand.Rand) string {
+	text := complete(item, item.listed(order), func(a CIAttribute) bool {
+		required := len(a.Required) > 0
+		return (rng.Float64() < f.errs(item.Seed.UserIntention, a.Key, required)) != required
+	})
+	if rng.Float64() < f.Garble {
+		return garble(text, rng.IntN(garbles))
+	}
+	return text
+}
+
+// errs is the probability of a mistaken judgement.
+func (f Flaws) errs(task, key string, required bool) float64 {
+	rate, habit := f.Leak, f.LeakHabit
+	if required {
+		rate, habit = f.Omit, f.OmitHabit
+	}
+	if share(task, key) < habit {
+		return habitRate
+	}
+	return rate
+}
+
+// share places a norm in [0, 1).
+func share(task, key string) float64 {
+	h := fnv.New64a()
+	h.Write([]byte(task + "|" + key))
+	return rand.New(rand.NewPCG(h.Sum64(), 0)).Float64()
+}
+
+const garbles = 5
+
+// garble breaks the format in one of the ways in which models do; each of them costs the format reward.
+func garble(text string, how int) string {
+	switch how {
+	case 0: // never stops thinking
+		return strings.Replace(text, "</think>\n", "\n", 1)
+	case 1: // does not open the think block
+		return strings.Replace(text, "<think>", "", 1)
+	case 2: // answers without tags
+		return strings.NewReplacer("<answer>", "", "</answer>", "").Replace(text)
+	case 3: // does not close the answer
+		return strings.TrimSuffix(text, "</answer>")
+	}
+	_, answer, _ := strings.Cut(text, "\n") // only answers
+	return answer
+}
+
+// Demonstrations pairs the prompts of items with completions for supervised fine-tuning, as chats. With zero Flaws the
+// completions are the references. Orders and flaws are drawn by seed.
+func Demonstrations(items []CIItem, f Flaws, seed uint64) []Demonstration {
+	rng := rand.New(rand.NewPCG(seed, 0x64656d6f))
+	demos := make([]Demonstration, len(items))
+	for i, item := range items {
+		order := rng.Uint64()
+		demos[i] = Demonstration{
+			Prompt:     Text{Messages: Prompt(item, order)},
+			Completion: Text{Messages: []Message{{Role: "assistant", Content: Noisy(item, order, f, rng)}}},
+			Source:     item.Source,
+		}
+	}
+	return demos
+}
