@@ -28,7 +28,7 @@ func NewLearner(e *backend.Engine, m *model.Model, o model.GraphOptions) (*Learn
 	if err != nil {
 		return nil, err
 	}
-	return &Learner{engine: e, model: m, store: s, programs: backend.NewCache(e.Wants.LiveGraphs), graph: o}, nil
+	return &Learner{engine: e, model: m, store: s, programs: e.NewCache(), graph: o}, nil
 }
 
 // Close gives back everything the engine holds.
@@ -55,11 +55,8 @@ func (l *Learner) Write(t Tensors, updates int) error {
 
 // Sums returns the summed log-prob of every answer of a batch, [answers], under the present weights.
 func (l *Learner) Sums(p *batch.Packed) ([]float32, error) {
-	prog, err := l.programs.Get("logps/"+shapeKey(p), func() (*backend.Program, error) {
-		return l.engine.Compile("logps", func(g *graph.Graph) []*graph.Node {
-			d := l.declare(g, p)
-			return []*graph.Node{d.logProbs(l, p).Sums}
-		})
+	prog, err := l.programs.Program("logps/"+shapeKey(p), func(g *graph.Graph) []*graph.Node {
+		return []*graph.Node{l.declare(g, p).logProbs(l, p).Sums}
 	})
 	if err != nil {
 		return nil, err
@@ -79,8 +76,8 @@ func (l *Learner) Sums(p *batch.Packed) ([]float32, error) {
 // Accumulate adds the gradient of the objective's loss on a batch, times scale, and returns the loss times scale and
 // the objective's other outputs. With scale = 1/(global count) the sum over a step's batches is the mean's gradient.
 func (l *Learner) Accumulate(p *batch.Packed, o Objective, inputs []Input, scale float64) (loss float64, outputs [][]float32, err error) {
-	prog, err := l.programs.Get("grad/"+o.Name()+"/"+shapeKey(p), func() (*backend.Program, error) {
-		return l.engine.Compile("gradient", func(g *graph.Graph) []*graph.Node { return l.gradient(g, p, o, inputs) })
+	prog, err := l.programs.Program("gradient/"+o.Name()+"/"+shapeKey(p), func(g *graph.Graph) []*graph.Node {
+		return l.gradient(g, p, o, inputs)
 	})
 	if err != nil {
 		return 0, nil, err

@@ -1,11 +1,13 @@
 package train
 
-import "maps"
+import (
+	"maps"
+	"slices"
+)
 
 // Metrics gathers weighted means by name. The names are TRL's, so that dashboards carry over.
 type Metrics struct {
-	Sums    map[string]float64 `json:"sums"`
-	Weights map[string]float64 `json:"weights"`
+	Sums, Weights map[string]float64
 }
 
 // NewMetrics returns an empty collection.
@@ -19,13 +21,24 @@ func (m *Metrics) Add(name string, value, weight float64) {
 	m.Weights[name] += weight
 }
 
+// Join adds everything that another collection has counted.
+func (m *Metrics) Join(other *Metrics) {
+	for name, sum := range other.Sums {
+		m.Sums[name] += sum
+		m.Weights[name] += other.Weights[name]
+	}
+}
+
 // Means returns the weighted mean of every name, with a prefix.
 func (m *Metrics) Means(prefix string) map[string]float64 {
 	out := map[string]float64{}
-	for name := range maps.Keys(m.Sums) {
+	for name, sum := range m.Sums {
 		if w := m.Weights[name]; w != 0 {
-			out[prefix+name] = m.Sums[name] / w
+			out[prefix+name] = sum / w
 		}
 	}
 	return out
 }
+
+// names are the sorted keys.
+func names(values map[string]float64) []string { return slices.Sorted(maps.Keys(values)) }

@@ -29,8 +29,8 @@ type Method interface {
 	Weight(examples []int) float64
 	// Inputs are the objective's own inputs for these examples, in the packed batch.
 	Inputs(examples []int, p *batch.Packed) []Input
-	// Observe adds what the outputs of these examples say to the metrics.
-	Observe(examples []int, p *batch.Packed, outputs [][]float32, m *Metrics)
+	// Observe adds what the outputs of these examples say to the metrics, the loss among them.
+	Observe(examples []int, p *batch.Packed, outputs [][]float32, m *Metrics) error
 }
 
 // Input is a float32 array fed to an objective.

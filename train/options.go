@@ -25,3 +25,8 @@ type Options struct {
 	CheckpointEvery       int     `yaml:"checkpoint_every"`       // steps between checkpoints; 0: only at the end and on interruption
 	CheckpointKeep        int     `yaml:"checkpoint_keep"`        // last K kept, beside the best
 }
+
+// rule is the optimiser's part of the options.
+func (o Options) rule() AdamW {
+	return AdamW{Beta1: o.AdamBeta1, Beta2: o.AdamBeta2, Epsilon: o.AdamEpsilon, WeightDecay: o.WeightDecay, MaxNorm: o.MaxGradNorm}
+}

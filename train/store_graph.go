@@ -139,7 +139,7 @@ func (s *graphStore) updateGraph(g *graph.Graph) []*graph.Node {
 	finite := graph.LessThan(norm, graph.Scalar(g, norm.DType(), math.MaxFloat32)) // false for NaN too
 	for i := range p {
 		decay := number(0)
-		if s.params[i].NoDecay() {
+		if s.params[i].NoDecay {
 			decay = graph.ScalarOne(g, norm.DType())
 		}
 		gi := graph.Mul(grads[i], clip)
@@ -156,7 +156,7 @@ func (s *graphStore) updateGraph(g *graph.Graph) []*graph.Node {
 func globalNorm(grads []*graph.Node) *graph.Node {
 	var sum *graph.Node
 	for _, x := range grads {
-		q := graph.ReduceAllSum(graph.Mul(x, x))
+		q := graph.ReduceAllSum(graph.ReduceSum(graph.Mul(x, x), -1)) // by rows first: go adds up naively in float32
 		if sum == nil {
 			sum = q
 		} else {

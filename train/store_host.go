@@ -34,7 +34,7 @@ func newHostStore(e *backend.Engine, m *model.Model) (*hostStore, error) {
 		copy(view, p.Data)
 		s.buffers, s.views = append(s.buffers, b), append(s.views, view)
 		s.first, s.second = append(s.first, make([]float32, len(view))), append(s.second, make([]float32, len(view)))
-		s.noDecay = append(s.noDecay, p.NoDecay())
+		s.noDecay = append(s.noDecay, p.NoDecay)
 		s.widths = append(s.widths, p.Shape[len(p.Shape)-1])
 	}
 	s.grads, s.owned = make([][]float32, len(s.views)), make([]compute.Buffer, len(s.views))

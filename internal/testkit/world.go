@@ -1,0 +1,50 @@
+// Package testkit is a tiny complete world for tests: a seeded two-layer model and groups of random tokens.
+package testkit
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/model"
+)
+
+// Vocab is the number of tokens of the tiny models.
+const Vocab = 64
+
+// Config is a two-layer model of a type (qwen2, qwen3, llama, mistral) with grouped queries.
+func Config(t testing.TB, modelType string) *model.Config {
+	t.Helper()
+	json := `{"model_type": "` + modelType + `", "vocab_size": 64, "hidden_size": 16, "intermediate_size": 24,
+		"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "hidden_act": "silu",
+		"max_position_embeddings": 128, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": true,
+		"sliding_window": 6, "use_sliding_window": false, "initializer_range": 0.3, "eos_token_id": 1, "torch_dtype": "float32"}`
+	c, err := model.ParseConfig([]byte(json), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Model is a model of a type with seeded weights.
+func Model(t testing.TB, modelType string) *model.Model { return model.Init(Config(t, modelType), 7) }
+
+// Groups are n random prompts with so many answers each, of 1 to 12 tokens.
+func Groups(seed uint64, n, answers int) []batch.Group {
+	r := rand.New(rand.NewPCG(seed, 1))
+	ids := func() []int32 {
+		s := make([]int32, 1+r.IntN(12))
+		for i := range s {
+			s[i] = r.Int32N(Vocab)
+		}
+		return s
+	}
+	groups := make([]batch.Group, n)
+	for i := range groups {
+		groups[i].Prompt = ids()
+		for range answers {
+			groups[i].Answers = append(groups[i].Answers, ids())
+		}
+	}
+	return groups
+}

@@ -1,0 +1,165 @@
+package train
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/run"
+)
+
+// Files of a checkpoint, beside run.State's. model/ is a model folder that anything can load.
+const (
+	checkpointModel = "model"
+	firstMoments    = "first_moments.safetensors"
+	secondMoments   = "second_moments.safetensors"
+)
+
+// Exporter writes model folders.
+type Exporter struct {
+	Model     *model.Model
+	Tokenizer interface{ CopyTo(dir string) error } // nil: none is written
+}
+
+// Write stores weights, in the order of the model's parameters, as a model folder.
+func (x Exporter) Write(dir string, weights [][]float32, dtype string) error {
+	m := &model.Model{Config: x.Model.Config}
+	for i, p := range x.Model.Params {
+		q := *p
+		q.Data = weights[i]
+		m.Params = append(m.Params, &q)
+	}
+	if err := m.Save(dir, dtype); err != nil {
+		return err
+	}
+	if x.Tokenizer == nil {
+		return nil
+	}
+	return x.Tokenizer.CopyTo(dir)
+}
+
+// save writes a checkpoint of the present step and drops those that are not kept.
+func (l *Loop) save(best bool) error {
+	t, updates, err := l.Learner.Read()
+	if err != nil {
+		return err
+	}
+	state := l.state
+	state.ConfigHash = l.ConfigHash
+	state.Metrics = l.window.pack()
+	state.Metrics["tokens"], state.Metrics["updates"] = l.tokens, float64(updates)
+	_, err = l.Folder.WriteCheckpoint(state.Step, func(dir string) error { return l.writeTensors(dir, t, state) })
+	if err != nil {
+		return err
+	}
+	if best {
+		if err := l.Folder.MarkBest(state.Step, state.Best.Metric, state.Best.Value); err != nil {
+			return err
+		}
+	}
+	return l.Folder.Prune(l.Options.CheckpointKeep)
+}
+
+func (l *Loop) writeTensors(dir string, t Tensors, state run.State) error {
+	if err := l.Export.Write(filepath.Join(dir, checkpointModel), t.Weights, "float32"); err != nil {
+		return err
+	}
+	for name, data := range map[string][][]float32{firstMoments: t.First, secondMoments: t.Second} {
+		if err := model.WriteTensors(filepath.Join(dir, name), l.named(data), nil); err != nil {
+			return err
+		}
+	}
+	return state.Write(dir)
+}
+
+func (l *Loop) named(data [][]float32) []model.Tensor {
+	tensors := make([]model.Tensor, len(data))
+	for i, p := range l.Export.Model.Params {
+		tensors[i] = model.Tensor{Name: p.Name, Shape: p.Shape, Floats: data[i]}
+	}
+	return tensors
+}
+
+// Resume continues from the newest good checkpoint of the folder and returns its warnings. Metrics after it are cut:
+// they are about to be measured again.
+func (l *Loop) Resume() ([]run.Warning, error) {
+	c, warnings, err := l.Folder.Latest()
+	if err != nil {
+		return warnings, err
+	}
+	if err := l.Folder.ReadCheckpoint(c, l.load); err != nil {
+		return warnings, err
+	}
+	if _, err := l.Folder.CutMetrics(l.state.Step); err != nil {
+		return warnings, err
+	}
+	return warnings, l.Folder.RestoreBest(l.state.Best)
+}
+
+func (l *Loop) load(dir string) (err error) {
+	if l.state, err = run.ReadState(dir); err != nil {
+		return err
+	}
+	if l.state.Seed != l.Seed {
+		return fmt.Errorf("seed %d: the run was started with %d", l.Seed, l.state.Seed)
+	}
+	m, err := model.Load(filepath.Join(dir, checkpointModel))
+	if err != nil {
+		return err
+	}
+	t := Tensors{}
+	for _, p := range m.Params {
+		t.Weights = append(t.Weights, p.Data)
+	}
+	if t.First, err = l.moments(filepath.Join(dir, firstMoments)); err != nil {
+		return err
+	}
+	if t.Second, err = l.moments(filepath.Join(dir, secondMoments)); err != nil {
+		return err
+	}
+	l.tokens, l.window = l.state.Metrics["tokens"], unpack(l.state.Metrics)
+	return l.Learner.Write(t, int(l.state.Metrics["updates"]))
+}
+
+// moments reads tensors in the order of the model's parameters.
+func (l *Loop) moments(path string) ([][]float32, error) {
+	tensors, _, err := model.ReadTensors(path)
+	if err != nil {
+		return nil, err
+	}
+	byName := map[string][]float32{}
+	for _, t := range tensors {
+		byName[t.Name] = t.Floats
+	}
+	out := make([][]float32, len(l.Export.Model.Params))
+	for i, p := range l.Export.Model.Params {
+		if out[i] = byName[p.Name]; len(out[i]) != len(p.Data) {
+			return nil, fmt.Errorf("%s: tensor %s has %d numbers: want %d", path, p.Name, len(out[i]), len(p.Data))
+		}
+	}
+	return out, nil
+}
+
+// Prefixes of the sums and weights of an unfinished metrics window in a checkpoint.
+const sumOf, weightOf = "sum of ", "weight of "
+
+func (m *Metrics) pack() run.Values {
+	v := run.Values{}
+	for name := range m.Sums {
+		v[sumOf+name], v[weightOf+name] = m.Sums[name], m.Weights[name]
+	}
+	return v
+}
+
+func unpack(v run.Values) *Metrics {
+	m := NewMetrics()
+	for name, x := range v {
+		if base, ok := strings.CutPrefix(name, sumOf); ok {
+			m.Sums[base] = x
+		} else if base, ok := strings.CutPrefix(name, weightOf); ok {
+			m.Weights[base] = x
+		}
+	}
+	return m
+}

@@ -1,0 +1,297 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/run"
+)
+
+// ErrInterrupted says that the loop stopped early because its context ended: the step was finished and saved.
+var ErrInterrupted = errors.New("interrupted")
+
+// Examples are what a method trains or is evaluated on.
+type Examples struct {
+	Method  Method
+	Groups  []batch.Group
+	Sources []string // where each example stands, for messages
+}
+
+// Loop trains: batches, steps, evaluations, checkpoints. All it needs to go on bit for bit after an interruption is in
+// its checkpoints; the order of the examples follows from seed and epoch alone.
+type Loop struct {
+	Options    Options
+	Learner    *Learner
+	Train      Examples
+	Eval       *Examples // nil: no evaluation
+	Share      bool      // groups share their prompt in one row
+	Folder     *run.Folder
+	Export     Exporter
+	Seed       uint64
+	ConfigHash string
+	OnStep     func(step, total int, values map[string]float64) // after every step; nil: nobody watches
+	OnNotice   func(line string)                                // checkpoints and evaluations, in words; nil: nobody reads
+
+	state   run.State
+	window  *Metrics  // since the last metrics line
+	tokens  float64   // fed since the run began
+	started time.Time // of the running step
+}
+
+// Run trains to the last step, or to the step during which ctx ends, and saves a checkpoint there. The error is
+// ErrInterrupted in the second case.
+func (l *Loop) Run(ctx context.Context) error {
+	if l.window == nil {
+		l.window, l.state.Seed = NewMetrics(), l.Seed
+	}
+	total := l.Total()
+	for l.state.Step < total {
+		if err := l.step(); err != nil {
+			return l.explain(err)
+		}
+		last := l.state.Step == total
+		if err := l.after(last, ctx.Err() != nil); err != nil {
+			return err
+		}
+		if ctx.Err() != nil && !last {
+			return ErrInterrupted
+		}
+	}
+	return nil
+}
+
+// Step is the number of updates done.
+func (l *Loop) Step() int { return l.state.Step }
+
+// Total is the number of updates of the whole run.
+func (l *Loop) Total() int {
+	if l.Options.MaxSteps > 0 {
+		return l.Options.MaxSteps
+	}
+	return l.Options.Epochs * l.perEpoch()
+}
+
+func (l *Loop) perEpoch() int {
+	return (len(l.Train.Groups) + l.Options.BatchSize - 1) / l.Options.BatchSize
+}
+
+// step is one update: the next batch in microbatches, then the optimiser.
+func (l *Loop) step() error {
+	l.started = time.Now()
+	examples := l.next()
+	metrics, tokens := NewMetrics(), 0
+	weight := l.Train.Method.Weight(examples)
+	for at := 0; at < len(examples); at += l.micro() {
+		part := examples[at:min(at+l.micro(), len(examples))]
+		n, err := l.accumulate(part, 1/weight, metrics)
+		if err != nil {
+			return err
+		}
+		tokens += n
+	}
+	rate := l.Options.RateAt(l.state.Step, l.Total())
+	norm, err := l.Learner.Update(l.Options.rule(), rate)
+	if err != nil {
+		return err
+	}
+	if !finite(norm) {
+		return l.broken("the gradient's norm", norm, examples)
+	}
+	l.advance(len(examples))
+	l.record(metrics, norm, rate, tokens)
+	return nil
+}
+
+// accumulate adds the gradient of one microbatch and returns the tokens that it fed.
+func (l *Loop) accumulate(examples []int, scale float64, metrics *Metrics) (tokens int, err error) {
+	p := l.pack(l.Train, examples)
+	loss, outputs, err := l.Learner.Accumulate(p, l.Train.Method, l.Train.Method.Inputs(examples, p), scale)
+	if err != nil {
+		return 0, err
+	}
+	if !finite(loss) {
+		return 0, l.broken("the loss", loss, examples)
+	}
+	if c, ok := l.Train.Method.(starter); ok && l.state.Step == 0 {
+		if err := c.CheckStart(examples, p, outputs); err != nil {
+			return 0, err
+		}
+	}
+	return p.Count, l.Train.Method.Observe(examples, p, outputs, metrics)
+}
+
+// starter is a method with a self-check of step 0.
+type starter interface {
+	CheckStart(examples []int, p *batch.Packed, outputs [][]float32) error
+}
+
+func (l *Loop) pack(from Examples, examples []int) *batch.Packed {
+	groups := make([]batch.Group, len(examples))
+	for i, e := range examples {
+		groups[i] = from.Groups[e]
+	}
+	return batch.Pack(groups, batch.Layout{Share: l.Share, Pad: l.micro()})
+}
+
+func (l *Loop) micro() int {
+	if l.Options.MicroBatchSize > 0 {
+		return min(l.Options.MicroBatchSize, l.Options.BatchSize)
+	}
+	return l.Options.BatchSize
+}
+
+// next lists the examples of the next step. The last batch of an epoch may be smaller.
+func (l *Loop) next() []int {
+	order := Order(len(l.Train.Groups), l.Seed, l.state.Epoch, l.Options.Shuffle)
+	return order[l.state.Position:min(l.state.Position+l.Options.BatchSize, len(order))]
+}
+
+// Order is the order of n examples in an epoch: by the seed and the epoch, or as they stand.
+func Order(n int, seed uint64, epoch int, shuffle bool) []int {
+	if shuffle {
+		return rand.New(rand.NewPCG(seed, uint64(epoch))).Perm(n)
+	}
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	return order
+}
+
+func (l *Loop) advance(examples int) {
+	l.state.Step++
+	l.state.Position += examples
+	if l.state.Position >= len(l.Train.Groups) {
+		l.state.Epoch, l.state.Position = l.state.Epoch+1, 0
+	}
+}
+
+func (l *Loop) epoch() float64 {
+	return float64(l.state.Epoch) + float64(l.state.Position)/float64(len(l.Train.Groups))
+}
+
+// record adds a step's figures to the window of the next metrics line.
+func (l *Loop) record(metrics *Metrics, norm, rate float64, tokens int) {
+	l.window.Join(metrics)
+	seconds := time.Since(l.started).Seconds()
+	l.tokens += float64(tokens)
+	l.window.Add("grad_norm", norm, 1)
+	l.window.Add("learning_rate", rate, 1)
+	l.window.Add("step_time", seconds, 1)
+	l.window.Add("tokens_per_second", float64(tokens)/seconds, seconds)
+	if l.OnStep != nil {
+		values := metrics.Means("")
+		values["tokens_per_second"] = float64(tokens) / seconds
+		l.OnStep(l.state.Step, l.Total(), values)
+	}
+}
+
+// after does what is due behind a step: a metrics line, an evaluation, a checkpoint.
+func (l *Loop) after(last, stopping bool) error {
+	step := l.state.Step
+	if due(step, l.Options.LogEvery) || last {
+		if err := l.log(); err != nil {
+			return err
+		}
+	}
+	best := false
+	if l.Eval != nil && (due(step, l.Options.EvalEvery) || last) {
+		var err error
+		if best, err = l.evaluate(); err != nil {
+			return err
+		}
+	}
+	if best || last || stopping || due(step, l.Options.CheckpointEvery) {
+		return l.save(best)
+	}
+	return nil
+}
+
+func due(step, every int) bool { return every > 0 && step%every == 0 }
+
+func (l *Loop) log() error {
+	values := l.window.Means("")
+	values["num_tokens"] = l.tokens
+	l.window = NewMetrics()
+	return l.Folder.Log(run.Record{Step: l.state.Step, Epoch: l.epoch(), Values: values})
+}
+
+// evaluate measures the evaluation split and tells whether its metric is the best so far.
+func (l *Loop) evaluate() (best bool, err error) {
+	values, err := l.Measure(*l.Eval)
+	if err != nil {
+		return false, err
+	}
+	if err := l.Folder.Log(run.Record{Step: l.state.Step, Epoch: l.epoch(), Values: values}); err != nil {
+		return false, err
+	}
+	name := l.Options.EvalMetric
+	value, ok := values[name]
+	if !ok {
+		return false, fmt.Errorf("train.eval_metric %q is not measured: want one of %s", name, strings.Join(names(values), ", "))
+	}
+	l.notice("step %d: %s %.4f", l.state.Step, name, value)
+	if !finite(value) || l.state.Best != nil && !better(name, value, l.state.Best.Value) {
+		return false, nil
+	}
+	l.state.Best = &run.Best{Step: l.state.Step, Metric: name, Value: value}
+	return true, nil
+}
+
+// better: losses and lengths of steps want to be small, everything else large.
+func better(name string, value, than float64) bool {
+	if strings.HasSuffix(name, "loss") {
+		return value < than
+	}
+	return value > than
+}
+
+// Measure returns the metrics of examples under the present weights, with eval_ before their names.
+func (l *Loop) Measure(x Examples) (map[string]float64, error) {
+	metrics := NewMetrics()
+	for at := 0; at < len(x.Groups); at += l.micro() {
+		part := Order(len(x.Groups), 0, 0, false)[at:min(at+l.micro(), len(x.Groups))]
+		p := l.pack(x, part)
+		sums, err := l.Learner.Sums(p)
+		if err != nil {
+			return nil, err
+		}
+		if err := x.Method.Observe(part, p, [][]float32{sums}, metrics); err != nil {
+			return nil, err
+		}
+	}
+	return metrics.Means("eval_"), nil
+}
+
+// broken says which rows made a number that is not finite. Nothing is saved: the last checkpoint is a good one.
+func (l *Loop) broken(what string, value float64, examples []int) error {
+	rows := make([]string, len(examples))
+	for i, e := range examples {
+		rows[i] = l.Train.Sources[e]
+	}
+	return fmt.Errorf("step %d: %s is %v in the batch of rows %s: lower the learning rate, or look at these rows",
+		l.state.Step+1, what, value, strings.Join(rows, ", "))
+}
+
+// explain adds which checkpoint a failed run can go on from.
+func (l *Loop) explain(err error) error {
+	c, _, e := l.Folder.Latest()
+	if e != nil {
+		return fmt.Errorf("%w (there is no checkpoint yet)", err)
+	}
+	return fmt.Errorf("%w (the last good checkpoint is %s)", err, c.Dir)
+}
+
+func (l *Loop) notice(format string, args ...any) {
+	if l.OnNotice != nil {
+		l.OnNotice(fmt.Sprintf(format, args...))
+	}
+}
+
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }

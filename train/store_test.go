@@ -1,0 +1,241 @@
+package train
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/gomlx/compute"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/model"
+)
+
+// kinds are the implementations of store, whatever the engine wants for itself.
+var kinds = map[string]func(*backend.Engine, *model.Model) (store, error){
+	"host":  func(e *backend.Engine, m *model.Model) (store, error) { return newHostStore(e, m) },
+	"graph": func(e *backend.Engine, m *model.Model) (store, error) { return newGraphStore(e, m) },
+}
+
+// everyStore runs a test on every implementation on every engine.
+func everyStore(t *testing.T, m *model.Model, f func(t *testing.T, e *backend.Engine, s store)) {
+	for _, e := range backendtest.Engines(t) {
+		for kind, make := range kinds {
+			t.Run(e.Name+"/"+kind, func(t *testing.T) {
+				s, err := make(e, m)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.close()
+				f(t, e, s)
+			})
+		}
+	}
+}
+
+func twoParams(r *rand.Rand) *model.Model {
+	m := &model.Model{}
+	for _, p := range []model.Param{{Name: "w", Shape: []int{300, 400}}, {Name: "norm", Shape: []int{7}, NoDecay: true}} {
+		p.Data = random(r, size(p.Shape))
+		m.Params = append(m.Params, &p)
+	}
+	return m
+}
+
+func random(r *rand.Rand, n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(r.NormFloat64())
+	}
+	return x
+}
+
+// reference is AdamW after clipping in float64, by the textbook.
+type reference struct{ p, m, v [][]float64 }
+
+func newReference(m *model.Model) *reference {
+	r := &reference{}
+	for _, p := range m.Params {
+		w := make([]float64, len(p.Data))
+		for i, x := range p.Data {
+			w[i] = float64(x)
+		}
+		r.p, r.m, r.v = append(r.p, w), append(r.m, make([]float64, len(w))), append(r.v, make([]float64, len(w)))
+	}
+	return r
+}
+
+func (r *reference) update(m *model.Model, grads [][]float64, rule AdamW, t int, rate float64) float64 {
+	norm := 0.0
+	for _, g := range grads {
+		for _, x := range g {
+			norm += x * x
+		}
+	}
+	norm = math.Sqrt(norm)
+	clip := 1.0
+	if rule.MaxNorm > 0 && norm+1e-6 > rule.MaxNorm {
+		clip = rule.MaxNorm / (norm + 1e-6)
+	}
+	for k, g := range grads {
+		for i, x := range g {
+			x *= clip
+			r.m[k][i] = rule.Beta1*r.m[k][i] + (1-rule.Beta1)*x
+			r.v[k][i] = rule.Beta2*r.v[k][i] + (1-rule.Beta2)*x*x
+			mhat := r.m[k][i] / (1 - math.Pow(rule.Beta1, float64(t)))
+			vhat := r.v[k][i] / (1 - math.Pow(rule.Beta2, float64(t)))
+			if !m.Params[k].NoDecay {
+				r.p[k][i] -= rate * rule.WeightDecay * r.p[k][i]
+			}
+			r.p[k][i] -= rate * mhat / (math.Sqrt(vhat) + rule.Epsilon)
+		}
+	}
+	return norm
+}
+
+func TestUpdateEqualsFloat64(t *testing.T) {
+	for _, maxNorm := range []float64{0, 1, 1e9} {
+		rule := AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.1, MaxNorm: maxNorm}
+		t.Run(fmt.Sprint("max norm ", maxNorm), func(t *testing.T) {
+			m := twoParams(rand.New(rand.NewPCG(1, 1)))
+			everyStore(t, m, func(t *testing.T, e *backend.Engine, s store) { followReference(t, e, s, m, rule) })
+		})
+	}
+}
+
+func followReference(t *testing.T, e *backend.Engine, s store, m *model.Model, rule AdamW) {
+	r := rand.New(rand.NewPCG(2, 2))
+	ref := newReference(m)
+	for step := 1; step <= 5; step++ {
+		sum := addRandom(t, e, s, m, r, 1+step%3)
+		rate := 0.01 * float64(step)
+		want := ref.update(m, sum, rule, step, rate)
+		norm, err := s.update(rule, step, rate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(norm-want) > 1e-5*want {
+			t.Fatalf("step %d: norm %v: want %v", step, norm, want)
+		}
+	}
+	got, err := s.read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, pair := range map[string]struct {
+		got  [][]float32
+		want [][]float64
+	}{"weights": {got.Weights, ref.p}, "first": {got.First, ref.m}, "second": {got.Second, ref.v}} {
+		near(t, name, pair.got, pair.want, 1e-5)
+	}
+}
+
+// addRandom adds n random gradients and returns their sum.
+func addRandom(t *testing.T, e *backend.Engine, s store, m *model.Model, r *rand.Rand, n int) [][]float64 {
+	t.Helper()
+	sum := make([][]float64, len(m.Params))
+	for range n {
+		grads := make([]compute.Buffer, len(m.Params))
+		for i, p := range m.Params {
+			x := random(r, len(p.Data))
+			if sum[i] == nil {
+				sum[i] = make([]float64, len(x))
+			}
+			for k := range x {
+				sum[i][k] += float64(x[k])
+			}
+			var err error
+			if grads[i], err = e.Float32(x, p.Shape...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.add(grads); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return sum
+}
+
+func near(t *testing.T, name string, got [][]float32, want [][]float64, tolerance float64) {
+	t.Helper()
+	for k := range want {
+		for i := range want[k] {
+			if d := math.Abs(float64(got[k][i]) - want[k][i]); d > tolerance*(1+math.Abs(want[k][i])) {
+				t.Fatalf("%s[%d][%d] is %v: want %v", name, k, i, got[k][i], want[k][i])
+			}
+		}
+	}
+}
+
+func TestUpdateWithABrokenNormChangesNothing(t *testing.T) {
+	m := twoParams(rand.New(rand.NewPCG(1, 1)))
+	rule := AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.1, MaxNorm: 1}
+	everyStore(t, m, func(t *testing.T, e *backend.Engine, s store) {
+		for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1))} {
+			x := make([]float32, 7)
+			x[3] = bad
+			b, err := e.Float32(x, 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.add([]compute.Buffer{nil, b}); err != nil {
+				t.Fatal(err)
+			}
+			norm, err := s.update(rule, 1, 0.1)
+			if err != nil || finite(norm) {
+				t.Fatalf("norm %v, error %v: want a norm that is not finite", norm, err)
+			}
+		}
+		got, err := s.read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ref := newReference(m)
+		near(t, "weights", got.Weights, ref.p, 0)
+		near(t, "moments", got.First, ref.m, 0)
+	})
+}
+
+func TestStoreReadsWhatWasWritten(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	m := twoParams(r)
+	want := Tensors{}
+	for _, part := range []*[][]float32{&want.Weights, &want.First, &want.Second} {
+		for _, p := range m.Params {
+			*part = append(*part, random(r, len(p.Data)))
+		}
+	}
+	everyStore(t, m, func(t *testing.T, e *backend.Engine, s store) {
+		if err := s.write(want); err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Error("weights or moments differ from what was written")
+		}
+	})
+}
+
+func TestRowsAddUpWhereIdsRepeat(t *testing.T) {
+	m := twoParams(rand.New(rand.NewPCG(1, 1)))
+	for _, e := range backendtest.Engines(t) {
+		s, err := newHostStore(e, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows := make([]float32, 500*400)
+		for i := range rows {
+			rows[i] = 1
+		}
+		s.addRows(0, append(make([]int32, 499), 2), rows)
+		if s.grads[0][0] != 499 || s.grads[0][2*400] != 1 || s.grads[0][400] != 0 {
+			t.Errorf("%s: counts %v, %v, %v: want 499, 1 and 0", e.Name, s.grads[0][0], s.grads[0][2*400], s.grads[0][400])
+		}
+		s.close()
+	}
+}
