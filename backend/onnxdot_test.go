@@ -4,13 +4,10 @@ package backend
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 
-	"github.com/gomlx/compute"
 	onnxbackend "github.com/gomlx/compute-onnx"
 	onnx "github.com/gomlx/compute-onnx/support/protos"
 	"github.com/gomlx/compute/dtypes"
@@ -18,126 +15,8 @@ import (
 	"github.com/gomlx/gomlx/core/graph"
 )
 
-// openTestONNX opens onnx, or skips the test where the library is missing (fails with POSTTRAIN_REQUIRE_ONNX=1).
-func openTestONNX(t *testing.T) *Engine {
-	t.Helper()
-	if s := statusONNX(); !s.Present {
-		if os.Getenv("POSTTRAIN_REQUIRE_ONNX") == "1" {
-			t.Fatal(s.Detail)
-		}
-		t.Skip(s.Detail)
-	}
-	e, err := Open("onnx")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(e.Close)
-	return e
-}
-
 // plainONNX is compute-onnx's engine without the decorator.
 func plainONNX(e *Engine) *Engine { return newEngine("onnx", e.owner, e.owner, e.Wants) }
-
-func openTestGo(t *testing.T) *Engine {
-	t.Helper()
-	e, err := openGo()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(e.Close)
-	return e
-}
-
-// tensor is an input of a test graph.
-type tensor struct {
-	dims []int
-	data []float32
-}
-
-func randomTensor(r *rand.Rand, dims ...int) tensor {
-	n := 1
-	for _, d := range dims {
-		n *= d
-	}
-	x := tensor{dims: dims, data: make([]float32, n)}
-	for i := range x.data {
-		x.data[i] = float32(r.NormFloat64())
-	}
-	return x
-}
-
-// evaluate compiles a function of tensors, runs it once and gives its outputs.
-func evaluate(t *testing.T, e *Engine, in []tensor, f func(x []*graph.Node) []*graph.Node) [][]float32 {
-	t.Helper()
-	p, err := e.Compile("test", func(g *graph.Graph) []*graph.Node {
-		var x []*graph.Node
-		for i, a := range in {
-			x = append(x, graph.Parameter(g, fmt.Sprint("x", i), shapes.Make(dtypes.Float32, a.dims...)))
-		}
-		return f(x)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	var buffers []compute.Buffer
-	defer func() { FinalizeAll(buffers...) }()
-	for _, a := range in {
-		b, err := e.Float32(a.data, a.dims...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		buffers = append(buffers, b)
-	}
-	return runOnce(t, p, buffers)
-}
-
-// runOnce runs a program and copies its float32 outputs.
-func runOnce(t *testing.T, p *Program, in []compute.Buffer) [][]float32 {
-	t.Helper()
-	out, err := p.Run(in, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer FinalizeAll(out...)
-	var values [][]float32
-	for _, b := range out {
-		v, err := Floats(b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		values = append(values, slices.Clone(v))
-	}
-	return values
-}
-
-// withGradients gives f(x) and the gradients of a fixed weighted sum of f(x) (weights 0, 1, ... 6, 0, ...).
-func withGradients(f func(x []*graph.Node) *graph.Node) func(x []*graph.Node) []*graph.Node {
-	return func(x []*graph.Node) []*graph.Node {
-		y := f(x)
-		g := y.Graph()
-		n := y.Shape().Size()
-		weights := graph.ModScalar(graph.IotaFull(g, shapes.Make(dtypes.Float32, n)), 7)
-		loss := graph.ReduceAllSum(graph.Mul(graph.Reshape(y, n), weights))
-		return append([]*graph.Node{y}, graph.Gradient(loss, x...)...)
-	}
-}
-
-// near fails unless every value is within tolerance of the other tensor's largest.
-func near(t *testing.T, what string, got, want [][]float32, tolerance float64) {
-	t.Helper()
-	for i := range want {
-		top := 1.0
-		for _, v := range want[i] {
-			top = max(top, math.Abs(float64(v)))
-		}
-		for j := range want[i] {
-			if d := math.Abs(float64(got[i][j] - want[i][j])); !(d <= tolerance*top) {
-				t.Fatalf("%s: output %d, element %d: got %g, want %g (largest %g)", what, i, j, got[i][j], want[i][j], top)
-			}
-		}
-	}
-}
 
 // randomProduct draws a product: axes of 1 to 4 elements in any order, up to two of each kind.
 func randomProduct(r *rand.Rand) (l, lc, lb, rr, rc, rb []int) {

@@ -1,0 +1,114 @@
+package backend
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	"github.com/gomlx/gomlx/core/graph"
+)
+
+// With two threads the library's default pool has four places. The twelve products below become ready at once, as the
+// heads of a training step do: four take the places, and each then waits for a place for its own workers.
+func TestGoDoesNotDeadlockOnParallelProducts(t *testing.T) {
+	if !isChild(t) {
+		child(t, 60*time.Second, "GOMAXPROCS=2")
+		return
+	}
+	e := openTestGo(t)
+	p, err := e.Compile("products", parallelProducts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := parallelInputs(t, p)
+	for range 50 {
+		out, err := p.Run(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		FinalizeAll(out...)
+	}
+}
+
+// parallelProducts is twelve batched products of one tensor, and the gradient of their sum.
+func parallelProducts(g *graph.Graph) []*graph.Node {
+	shape := shapes.Make(dtypes.Float32, 8, 32, 32)
+	x := graph.AddScalar(graph.Parameter(g, "x", shape), 1)
+	var weights []*graph.Node
+	sum := graph.ScalarZero(g, dtypes.Float32)
+	for i := range 12 {
+		w := graph.Parameter(g, fmt.Sprint("w", i), shape)
+		weights = append(weights, w)
+		y := graph.DotGeneral(x, []int{1}, []int{0}, w, []int{1}, []int{0})
+		sum = graph.Add(sum, graph.ReduceAllSum(graph.Square(y)))
+	}
+	return append(graph.Gradient(sum, weights...), sum)
+}
+
+func parallelInputs(t *testing.T, p *Program) []compute.Buffer {
+	t.Helper()
+	_, inputs := p.Inputs()
+	var in []compute.Buffer
+	for _, shape := range inputs {
+		b, view, err := p.engine.SharedFloat32(shape.Dimensions...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range view {
+			view[i] = float32(i%13) / 13
+		}
+		in = append(in, b)
+	}
+	return in
+}
+
+func TestGoIsUnboundedAndSilent(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout := os.Stdout
+	os.Stdout = w
+	e, err := openGo()
+	os.Stdout = stdout
+	_ = w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if printed, _ := io.ReadAll(r); len(printed) != 0 {
+		t.Errorf("printed %q on standard output, want nothing", printed)
+	}
+	if d := e.Description(); !strings.Contains(d, "parallelism=-1") {
+		t.Errorf("description %q: want parallelism=-1", d)
+	}
+}
+
+// The library's kernels panic on float16 in goroutines of their own, which would end the process.
+func TestGoRefusesFloat16(t *testing.T) {
+	e := openTestGo(t)
+	_, err := e.Compile("half", func(g *graph.Graph) []*graph.Node {
+		x := graph.Parameter(g, "x", shapes.Make(dtypes.Float16, 4))
+		return []*graph.Node{graph.Exp(x)}
+	})
+	if err == nil || !strings.Contains(err.Error(), "float16") {
+		t.Errorf("got %v, want an error that names float16", err)
+	}
+}
+
+// A version of the library without the field must be noticed when the engine is opened, not by a hang.
+func TestUnboundWorkersNoticesAnotherLibrary(t *testing.T) {
+	var other struct {
+		compute.Backend
+		Pool int
+	}
+	if err := unboundWorkers(&other); err == nil {
+		t.Error("got no error for a backend without a worker pool")
+	}
+}

@@ -1,0 +1,164 @@
+package backend
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	"github.com/gomlx/gomlx/core/graph"
+)
+
+func openTestGo(t *testing.T) *Engine {
+	t.Helper()
+	e, err := openGo()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	return e
+}
+
+// openTestONNX opens onnx, or skips the test where the library is missing (fails with POSTTRAIN_REQUIRE_ONNX=1).
+func openTestONNX(t *testing.T) *Engine {
+	t.Helper()
+	if s := statusONNX(); !s.Present {
+		if os.Getenv("POSTTRAIN_REQUIRE_ONNX") == "1" {
+			t.Fatal(s.Detail)
+		}
+		t.Skip(s.Detail)
+	}
+	e, err := Open("onnx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	return e
+}
+
+// eachEngine runs a test on go and onnx.
+func eachEngine(t *testing.T, test func(t *testing.T, e *Engine)) {
+	t.Run("go", func(t *testing.T) { test(t, openTestGo(t)) })
+	t.Run("onnx", func(t *testing.T) { test(t, openTestONNX(t)) })
+}
+
+// inChild is set in the process that a test starts of itself, to the name of that test.
+const inChild = "POSTTRAIN_TEST_CHILD"
+
+// child runs this test binary again, with only the named test, and gives what it printed. It is killed after a limit.
+func child(t *testing.T, limit time.Duration, env ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), append(env, inChild+"="+t.Name())...)
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		t.Fatalf("the child did not end within %s:\n%s", limit, out)
+	}
+	if err != nil {
+		t.Fatalf("the child failed: %v\n%s", err, out)
+	}
+	return string(out)
+}
+
+func isChild(t *testing.T) bool { return os.Getenv(inChild) == t.Name() }
+
+// tensor is an input of a test graph.
+type tensor struct {
+	dims []int
+	data []float32
+}
+
+func randomTensor(r *rand.Rand, dims ...int) tensor {
+	n := 1
+	for _, d := range dims {
+		n *= d
+	}
+	x := tensor{dims: dims, data: make([]float32, n)}
+	for i := range x.data {
+		x.data[i] = float32(r.NormFloat64())
+	}
+	return x
+}
+
+// evaluate compiles a function of tensors, runs it once and gives its outputs.
+func evaluate(t *testing.T, e *Engine, in []tensor, f func(x []*graph.Node) []*graph.Node) [][]float32 {
+	t.Helper()
+	p, err := e.Compile("test", func(g *graph.Graph) []*graph.Node {
+		var x []*graph.Node
+		for i, a := range in {
+			x = append(x, graph.Parameter(g, fmt.Sprint("x", i), shapes.Make(dtypes.Float32, a.dims...)))
+		}
+		return f(x)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	var buffers []compute.Buffer
+	defer func() { FinalizeAll(buffers...) }()
+	for _, a := range in {
+		b, err := e.Float32(a.data, a.dims...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		buffers = append(buffers, b)
+	}
+	return runOnce(t, p, buffers)
+}
+
+// runOnce runs a program and copies its float32 outputs.
+func runOnce(t *testing.T, p *Program, in []compute.Buffer) [][]float32 {
+	t.Helper()
+	out, err := p.Run(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer FinalizeAll(out...)
+	var values [][]float32
+	for _, b := range out {
+		v, err := Floats(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values = append(values, slices.Clone(v))
+	}
+	return values
+}
+
+// withGradients gives f(x) and the gradients of a fixed weighted sum of f(x) (weights 0, 1, ... 6, 0, ...).
+func withGradients(f func(x []*graph.Node) *graph.Node) func(x []*graph.Node) []*graph.Node {
+	return func(x []*graph.Node) []*graph.Node {
+		y := f(x)
+		g := y.Graph()
+		n := y.Shape().Size()
+		weights := graph.ModScalar(graph.IotaFull(g, shapes.Make(dtypes.Float32, n)), 7)
+		loss := graph.ReduceAllSum(graph.Mul(graph.Reshape(y, n), weights))
+		return append([]*graph.Node{y}, graph.Gradient(loss, x...)...)
+	}
+}
+
+// near fails unless every value is within tolerance of the other tensor's largest.
+func near(t *testing.T, what string, got, want [][]float32, tolerance float64) {
+	t.Helper()
+	for i := range want {
+		top := 1.0
+		for _, v := range want[i] {
+			top = max(top, math.Abs(float64(v)))
+		}
+		for j := range want[i] {
+			if d := math.Abs(float64(got[i][j] - want[i][j])); !(d <= tolerance*top) {
+				t.Fatalf("%s: output %d, element %d: got %g, want %g (largest %g)", what, i, j, got[i][j], want[i][j], top)
+			}
+		}
+	}
+}
