@@ -1,0 +1,337 @@
+package model
+
+import (
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	"github.com/gomlx/gomlx/core/graph"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/backend/backendtest"
+)
+
+// relative is the largest difference of a tensor as a share of the largest value of want.
+func relative(got, want []float32) float64 {
+	top := 0.0
+	for _, v := range want {
+		top = math.Max(top, math.Abs(float64(v)))
+	}
+	if top == 0 {
+		return worst(got, want)
+	}
+	return worst(got, want) / top
+}
+
+// sameStep compares log-probs absolutely and every gradient relative to its tensor's maximum.
+func sameStep(t testing.TB, m *Model, got, want step, logps, grads float64) {
+	t.Helper()
+	n := min(len(got.logps), len(want.logps))
+	near(t, "log-probs", worst(got.logps[:n], want.logps[:n]), logps)
+	for i, p := range m.Params {
+		near(t, p.Name, relative(got.grads[i], want.grads[i]), grads)
+	}
+}
+
+// repeated is a batch in which prompts stand twice and tokens many times, padded.
+func repeated(share bool) packed {
+	prompt := []int32{5, 5, 6, 5, 7, 7, 7, 5, 9, 5}
+	return pack([]group{
+		{prompt, [][]int32{{3, 3, 5, 3, 2}, {4, 3, 3, 4, 4, 4, 2}}},
+		{prompt[:4], [][]int32{{5, 6, 5, 6, 2}, {6, 6, 2}}},
+	}, share, 4)
+}
+
+// lively is a tiny random model whose attention and logits are far from flat.
+func lively(t testing.TB, modelType string, pairs ...any) *Model {
+	m := tiny(t, modelType, pairs...)
+	r := rand.New(rand.NewPCG(3, 4))
+	for _, p := range m.Params {
+		for i := range p.Data {
+			p.Data[i] = float32(0.3 * r.NormFloat64())
+			if p.NoDecay && len(p.Shape) == 1 && p.Name[len(p.Name)-6:] == "weight" {
+				p.Data[i]++
+			}
+		}
+	}
+	return m
+}
+
+// worlds are models that between them use every option of the graph.
+func worlds(t testing.TB) map[string]*Model {
+	return map[string]*Model{
+		"llama":   lively(t, "llama", "attention_bias", true, "mlp_bias", true, "tie_word_embeddings", true),
+		"mistral": lively(t, "mistral", "sliding_window", 4),
+		"qwen2":   lively(t, "qwen2", "use_sliding_window", true, "sliding_window", 5, "max_window_layers", 1),
+		"qwen3":   lively(t, "qwen3", "head_dim", 6, "tie_word_embeddings", true),
+	}
+}
+
+// On every engine, twenty runs of one step with repeated tokens equal float64 each time, and each other bit for bit.
+func TestGradientsOfRepeatedTokens(t *testing.T) {
+	exact := backendtest.Go(t)
+	for name, m := range worlds(t) {
+		t.Run(name, func(t *testing.T) {
+			p := repeated(true)
+			want := gradientsOf(t, exact, m, p, GraphOptions{DType: dtypes.Float64}, 1)[0]
+			onEngines(t, func(t *testing.T, e *backend.Engine) {
+				runs := gradientsOf(t, e, m, p, GraphOptions{}, 20)
+				for _, run := range runs {
+					sameStep(t, m, run, want, 1e-5, 1e-5)
+					for i := range run.grads {
+						if !slices.Equal(run.grads[i], runs[0].grads[i]) {
+							t.Fatalf("%s differs between runs", m.Params[i].Name)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+// The engines agree on the fixtures: logits within 1e-4, gradients within 1e-4 of every tensor's maximum.
+func TestEnginesAgree(t *testing.T) {
+	exact, fast := backendtest.Go(t), backendtest.ONNX(t)
+	for _, dir := range fixtures(t) {
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			m, o := load(t, dir), readOracle(t, dir)
+			p := pack(o.pairs(), true, 2)
+			a, b := logitsOf(t, exact, m, p), logitsOf(t, fast, m, p)
+			near(t, "logits", worst(slices.Concat(a...), slices.Concat(b...)), 1e-4)
+			sameStep(t, m, gradientsOf(t, fast, m, p, GraphOptions{}, 1)[0], gradientsOf(t, exact, m, p, GraphOptions{}, 1)[0], 1e-4, 1e-4)
+		})
+	}
+}
+
+// A prompt with its answers in one row gives what each answer gives in a row of its own, and so do two such groups.
+func TestSharedPrefix(t *testing.T) {
+	prompt := []int32{5, 8, 6, 5, 7, 12, 7, 5, 9, 5}
+	groups := []group{
+		{prompt, [][]int32{{3, 30, 5, 3, 2}, {4, 31, 3, 4, 8, 4, 2}, {10, 2}, {3, 30, 6, 6, 6, 2}}},
+		{prompt[3:6], [][]int32{{5, 6, 5, 6, 2}, {6, 6, 2}}},
+		{prompt[:1], [][]int32{{1, 2}, {2}}},
+	}
+	onEngines(t, func(t *testing.T, e *backend.Engine) {
+		for name, m := range worlds(t) {
+			t.Run(name, func(t *testing.T) {
+				want := gradientsOf(t, e, m, pack(groups, false, 0), GraphOptions{}, 1)[0]
+				sameStep(t, m, gradientsOf(t, e, m, pack(groups, true, 3), GraphOptions{}, 1)[0], want, 1e-5, 2e-5)
+				crowded := packRows([][]group{groups[:2], groups[2:]}, 3)
+				sameStep(t, m, gradientsOf(t, e, m, crowded, GraphOptions{}, 1)[0], want, 1e-5, 2e-5)
+			})
+		}
+	})
+}
+
+// Chunks of the head, and recomputed layers, change nothing beyond rounding.
+func TestHeadChunksAndCheckpointing(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *backend.Engine) {
+		for name, m := range worlds(t) {
+			t.Run(name, func(t *testing.T) {
+				p := repeated(true)
+				want := gradientsOf(t, e, m, p, GraphOptions{}, 1)[0]
+				for _, o := range []GraphOptions{{HeadChunk: 1}, {HeadChunk: 5}, {HeadChunk: len(p.source) - 1}, {Checkpoint: true}, {Checkpoint: true, HeadChunk: 7}} {
+					got := gradientsOf(t, e, m, p, o, 1)[0]
+					sameStep(t, m, got, want, 2e-6, 1e-5)
+				}
+			})
+		}
+	})
+}
+
+// A second look at every gradient, without the hand-written ones: along a random direction, the change of the loss that
+// float64 forward passes give is the gradient's dot product with it.
+func TestGradientsByFiniteDifferences(t *testing.T) {
+	e := backendtest.Go(t)
+	for name, m := range worlds(t) {
+		t.Run(name, func(t *testing.T) {
+			p := repeated(true)
+			grads := gradientsOf(t, e, m, p, GraphOptions{DType: dtypes.Float64}, 1)[0].grads
+			for i, param := range m.Params {
+				got, slope := slopeAlong(t, e, m, p, i, grads[i])
+				if math.Abs(got-slope) > 2e-3*math.Max(math.Abs(slope), 1e-2) {
+					t.Errorf("%s: slope %.6g, gradient says %.6g", param.Name, got, slope)
+				}
+			}
+		})
+	}
+}
+
+// slopeAlong moves one tensor by a random direction and gives the loss's slope and the gradient's prediction of it.
+func slopeAlong(t *testing.T, e *backend.Engine, m *Model, p packed, i int, grad []float32) (got, predicted float64) {
+	t.Helper()
+	const h = 1e-3
+	r := rand.New(rand.NewPCG(7, uint64(i)))
+	kept, sum := m.Params[i].Data, map[float64]float64{}
+	moved := [2][]float32{slices.Clone(kept), slices.Clone(kept)}
+	for k := range kept {
+		d := float32(h * r.NormFloat64())
+		moved[0][k], moved[1][k] = kept[k]+d, kept[k]-d
+		predicted += (float64(moved[0][k]) - float64(moved[1][k])) / (2 * h) * float64(grad[k])
+	}
+	for side, data := range moved {
+		m.Params[i].Data = data
+		logps := logProbs64(t, e, m, p)
+		for s, w := range p.slotWeights() {
+			sum[float64(1-2*side)] += float64(w) * logps[s]
+		}
+	}
+	m.Params[i].Data = kept
+	return (sum[1] - sum[-1]) / (2 * h), predicted
+}
+
+// logProbs64 gives log-probs in float64.
+func logProbs64(t *testing.T, e *backend.Engine, m *Model, p packed) []float64 {
+	t.Helper()
+	program, err := e.Compile("float64", func(g *graph.Graph) []*graph.Node {
+		params := m.Config.Parameters(g)
+		in := m.Config.Inputs(g, p.rows, p.tokens, len(p.source), e.Wants.HostRows)
+		return []*graph.Node{m.Config.LogProbs(params, in, GraphOptions{DType: dtypes.Float64})}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	out, err := program.Run(append(weights(t, e, m), p.inputs(t, e, m)...), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := make([]float64, len(p.source))
+	if err := out[0].ToFlatData(values); err != nil {
+		t.Fatal(err)
+	}
+	return values
+}
+
+// Every hand-written gradient equals plain differentiation of the same formula.
+func TestOwnGradients(t *testing.T) {
+	for name, k := range ownGradients {
+		t.Run(name, func(t *testing.T) {
+			onEngines(t, func(t *testing.T, e *backend.Engine) { compareGradients(t, e, k) })
+		})
+	}
+}
+
+type gradientCase struct {
+	shapes     [][]int
+	own, plain func(xs []*graph.Node) *graph.Node
+}
+
+// ownGradients pairs every hand-written gradient with the formula left to GoMLX.
+var ownGradients = map[string]gradientCase{
+	"linear": {[][]int{{5, 4}, {3, 4}},
+		func(xs []*graph.Node) *graph.Node { return linear(xs[0], xs[1]) },
+		func(xs []*graph.Node) *graph.Node { return graph.MatMul(xs[0], graph.Transpose(xs[1], 0, 1)) }},
+	"rmsNorm": {[][]int{{5, 4}, {4}},
+		func(xs []*graph.Node) *graph.Node { return rmsNorm(xs[0], xs[1], 1e-2) },
+		func(xs []*graph.Node) *graph.Node {
+			mean := graph.ReduceAndKeep(graph.Square(xs[0]), graph.ReduceMean, -1)
+			return graph.Mul(graph.Div(xs[0], graph.Sqrt(graph.AddScalar(mean, 1e-2))), graph.Reshape(xs[1], 1, 4))
+		}},
+	"swiglu": {[][]int{{5, 4}, {5, 4}},
+		func(xs []*graph.Node) *graph.Node { return swiglu(xs[0], xs[1]) },
+		func(xs []*graph.Node) *graph.Node { return graph.Mul(graph.Mul(xs[0], graph.Sigmoid(xs[0])), xs[1]) }},
+	"maskedSoftmax": {[][]int{{2, 3, 4, 4}},
+		func(xs []*graph.Node) *graph.Node { return maskedSoftmax(xs[0], causal(xs[0])) },
+		func(xs []*graph.Node) *graph.Node {
+			e := graph.Exp(graph.Add(xs[0], causal(xs[0])))
+			return graph.Div(e, graph.ReduceAndKeep(e, graph.ReduceSum, -1))
+		}},
+	"rotation": {[][]int{{2, 3, 4, 6}},
+		func(xs []*graph.Node) *graph.Node { return turned(xs[0]).apply(xs[0]) },
+		func(xs []*graph.Node) *graph.Node {
+			x, r := xs[0], turned(xs[0])
+			a, b := graph.SliceAxis(x, -1, graph.AxisRange(0, 3)), graph.SliceAxis(x, -1, graph.AxisRange(3, 6))
+			return graph.Add(graph.Mul(x, r.cos), graph.Mul(graph.Concatenate([]*graph.Node{graph.Neg(b), a}, -1), r.sin))
+		}},
+	"scores": {[][]int{{2, 3, 4, 5}, {2, 3, 6, 5}},
+		func(xs []*graph.Node) *graph.Node { return scoresOf(xs[0], xs[1]) },
+		func(xs []*graph.Node) *graph.Node { return graph.Einsum("bhqd,bhkd->bhqk", xs[0], xs[1]) }},
+	"mix": {[][]int{{2, 3, 4, 6}, {2, 3, 6, 5}},
+		func(xs []*graph.Node) *graph.Node { return mixOf(xs[0], xs[1]) },
+		func(xs []*graph.Node) *graph.Node { return graph.Einsum("bhqk,bhkd->bhqd", xs[0], xs[1]) }},
+	"rowsAt": {[][]int{{4, 3}},
+		func(xs []*graph.Node) *graph.Node {
+			return rowsAt(xs[0], graph.Const(xs[0].Graph(), []int32{2, 0, 3}), graph.Const(xs[0].Graph(), []int32{1, 3, 0, 2}))
+		},
+		func(xs []*graph.Node) *graph.Node {
+			row := func(i int) *graph.Node { return graph.SliceAxis(xs[0], 0, graph.AxisRange(i, i+1)) }
+			return graph.Concatenate([]*graph.Node{row(2), row(0), row(3)}, 0)
+		}},
+	"logSumExp":           {[][]int{{5, 3}, {7, 3}}, func(xs []*graph.Node) *graph.Node { return logSumExp(xs[0], xs[1], 5) }, plainLogSumExp},
+	"logSumExp in chunks": {[][]int{{5, 3}, {7, 3}}, func(xs []*graph.Node) *graph.Node { return logSumExp(xs[0], xs[1], 2) }, plainLogSumExp},
+	"recomputed": {[][]int{{5, 4}, {4, 4}, {4}}, func(xs []*graph.Node) *graph.Node { return recomputed(xs[0], xs[1:], block) },
+		func(xs []*graph.Node) *graph.Node { return block(xs[0], xs[1:]) }},
+	"recomputed twice": {[][]int{{5, 4}, {4, 4}, {4}},
+		func(xs []*graph.Node) *graph.Node { return recomputed(recomputed(xs[0], xs[1:], block), xs[1:], block) },
+		func(xs []*graph.Node) *graph.Node { return block(block(xs[0], xs[1:]), xs[1:]) }},
+}
+
+func plainLogSumExp(xs []*graph.Node) *graph.Node {
+	return graph.Log(graph.ReduceSum(graph.Exp(graph.MatMul(xs[0], graph.Transpose(xs[1], 0, 1))), -1))
+}
+
+func block(x *graph.Node, w []*graph.Node) *graph.Node {
+	return graph.Add(x, graph.Tanh(linear(rmsNorm(x, w[1], 1e-3), w[0])))
+}
+
+func causal(scores *graph.Node) *graph.Node {
+	return graph.Const(scores.Graph(), [][][][]float32{{{{0, hidden, hidden, hidden}, {0, 0, hidden, hidden}, {0, 0, 0, hidden}, {hidden, 0, 0, 0}}}})
+}
+
+func turned(x *graph.Node) rotation {
+	c := &Config{HeadDim: 6, RopeTheta: 100}
+	return c.rotation(graph.Const(x.Graph(), [][]int32{{0, 1, 2, 3}, {5, 0, 1, 9}}))
+}
+
+func randomBuffers(t *testing.T, e *backend.Engine, r *rand.Rand, dims [][]int) (out []compute.Buffer) {
+	t.Helper()
+	for _, d := range dims {
+		x := make([]float32, size(d))
+		for i := range x {
+			x[i] = float32(r.NormFloat64())
+		}
+		b, err := e.Float32(x, d...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+func compareGradients(t *testing.T, e *backend.Engine, k gradientCase) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(1, 2))
+	program, err := e.Compile("gradients", func(g *graph.Graph) []*graph.Node {
+		var xs, out []*graph.Node
+		for i, s := range k.shapes {
+			xs = append(xs, graph.Parameter(g, string(rune('a'+i)), shapes.Make(dtypes.Float32, s...)))
+		}
+		for _, f := range []func([]*graph.Node) *graph.Node{k.own, k.plain} {
+			y := f(xs)
+			loss := graph.ReduceAllSum(graph.Mul(y, graph.Sin(graph.Add(y, graph.IotaFull(g, y.Shape())))))
+			out = append(append(out, y), graph.Gradient(loss, xs...)...)
+		}
+		return out
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	in := randomBuffers(t, e, r, k.shapes)
+	defer backend.FinalizeAll(in...)
+	out := runOnce(t, program, in)
+	n := len(out) / 2
+	for i := range n {
+		near(t, []string{"value", "first", "second", "third"}[i], relative(out[i], out[n+i]), 3e-6)
+		if i > 0 && slices.Max(out[n+i]) == 0 && slices.Min(out[n+i]) == 0 {
+			t.Errorf("gradient %d is zero: nothing was compared", i)
+		}
+	}
+}
