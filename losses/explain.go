@@ -84,7 +84,7 @@ func (o Options) Describe() string {
 		fmt.Fprintf(&s, "  %s\n", line)
 	}
 	if loss, known := o.StepZero(); known {
-		fmt.Fprintf(&s, "  at step 0 policy = reference, so every reward is 0 and the loss is %.6g%s\n", loss, map[bool]string{true: " (ln 2)"}[o.Type == DPO])
+		fmt.Fprintf(&s, "  as long as policy = reference every reward is 0 and the loss is %.6g%s\n", loss, map[bool]string{true: " (ln 2)"}[o.Type == DPO])
 	}
 	return s.String()
 }

@@ -67,12 +67,12 @@ func TestExplain(t *testing.T) {
 	}{
 		{Defaults(DPO), []string{"MaPPO-DPO", "loss = -log σ(0.1·A - Δr·0.1·B)", "0.693147 (ln 2)", "no option deviates"}, "not as in the paper"},
 		{plain(Defaults(DPO)), []string{"objective: DPO", "loss = -log σ(0.1·A - 0.1·B)", "loss.prior: none (paper: mappo)"}, "Δr"},
-		{Defaults(IPO), []string{"loss = (A - Δr·B - 5)²", "per token", "loss is 25", "loss.logps: mean (paper: its equation has sums"}, "ln 2"},
+		{Defaults(IPO), []string{"loss = (A - Δr·B - 5)²", "per token", "the loss is 25", "loss.logps: mean (paper: its equation has sums"}, "ln 2"},
 		{ipoSum, []string{"loss = (A - Δr·B - 5)²", "no option deviates"}, "per token"},
-		{Defaults(SimPO), []string{"loss = -log σ(0.1/|yw|·logπ(yw) - Δr·0.1/|yl|·logπ(yl) - 1)", "no reference model"}, "step 0"},
+		{Defaults(SimPO), []string{"loss = -log σ(0.1/|yw|·logπ(yw) - Δr·0.1/|yl|·logπ(yl) - 1)", "no reference model"}, "as long as"},
 		{Defaults(CPO), []string{"loss = -log σ(0.1·logπ(yw) - Δr·0.1·logπ(yl)) - 0.2/|yw|·logπ(yw)", "loss.nll: mean"}, "A ="},
 		{smooth, []string{"loss = -0.9·log σ(u) - 0.1·log σ(-u) - 0.2/|yw|·logπ(yw), u = 0.25·logπ(yw) - Δr·0.25·logπ(yl)",
-			"loss.beta: 0.25 (paper: 0.1)", "loss.label_smoothing: 0.1 (paper: none)"}, "step 0"},
+			"loss.beta: 0.25 (paper: 0.1)", "loss.label_smoothing: 0.1 (paper: none)"}, "as long as"},
 	} {
 		text := Explain(c.o)
 		for _, part := range c.has {

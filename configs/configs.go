@@ -1,0 +1,10 @@
+// Package configs carries the released configurations inside the program: mappo.yaml and sft.yaml are what the commands
+// run without --config, the others are examples to copy.
+package configs
+
+import "embed"
+
+// Files holds every .yaml of this folder.
+//
+//go:embed *.yaml
+var Files embed.FS

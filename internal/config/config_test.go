@@ -1,0 +1,441 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/configs"
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/losses"
+)
+
+const minimal = "command: mappo\nmodel: embedded\ndata: {train: embedded}\n"
+
+// parse is ParseMappo of a text under a short name.
+func parse(text string, sets ...string) (*Mappo, error) {
+	return ParseMappo("f.yaml", []byte(text), overridesOf(sets))
+}
+
+// overridesOf turns "--prior=none" into the flag and "loss.beta=1" into --set.
+func overridesOf(sets []string) []Override {
+	var all []Override
+	for _, set := range sets {
+		if flag, ok := strings.CutPrefix(set, "--"); ok {
+			name, value, _ := strings.Cut(flag, "=")
+			for _, f := range Flags(CommandMappo) {
+				if f.Name == name {
+					all = append(all, f.Override(value))
+				}
+			}
+			continue
+		}
+		o, err := ParseSet(set)
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, o)
+	}
+	return all
+}
+
+func TestMinimalHasThePapersSettings(t *testing.T) {
+	c, err := parse(minimal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := defaultMappo(losses.DPO)
+	want.Model, want.Data.Train, want.Train.MicroBatchSize = Embedded, Embedded, 8
+	if !reflect.DeepEqual(*c, want) {
+		t.Errorf("got\n%s", c.Resolved())
+	}
+	if c.Train.BatchSize != 128 || c.Train.LearningRate != 5e-7 || c.Train.WarmupSteps != 100 || c.Train.WeightDecay != 0.01 || c.Loss.Beta != 0.1 {
+		t.Errorf("not the paper's:\n%s", c.Resolved())
+	}
+}
+
+func TestValuesReachTheirOptions(t *testing.T) {
+	c, err := parse(`
+command: mappo
+model: "models/qwen"
+reference: 'other'
+backend: onnx:/lib/x.so
+seed: 18446744073709551615
+data:
+  train: a.jsonl
+  eval: b.parquet
+  score_columns: [good, "bad"]
+  on_negative_gap: drop
+  max_tokens: 1_024
+loss:
+  type: cpo
+  beta: 5e-2
+  lambda: 0
+  nll: sum
+train:
+  learning_rate: 1e-6 # without a point
+  weight_decay: 0
+  shuffle: false
+  share_prefix: on
+  batch_size: 4
+`, "reference=")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Model != "models/qwen" || c.Reference != "" || c.Backend != "onnx:/lib/x.so" || c.Seed != 1<<64-1 {
+		t.Errorf("top: %+v", c)
+	}
+	if d := c.Data; d.Train != "a.jsonl" || d.Eval != "b.parquet" || strings.Join(d.ScoreColumns, "|") != "good|bad" || d.OnNegativeGap != "drop" || d.MaxTokens != 1024 {
+		t.Errorf("data: %+v", d)
+	}
+	if l := c.Loss; l.Type != "cpo" || l.Beta != 0.05 || *l.Lambda != 0 || *l.NLL != "sum" || *l.LabelSmoothing != 0 || l.Gamma != nil {
+		t.Errorf("loss: %+v", l)
+	}
+	if o := c.Train; o.LearningRate != 1e-6 || o.WeightDecay != 0 || o.Shuffle || o.SharePrefix != "on" || o.MicroBatchSize != 4 || o.EvalMetric != "eval_loss" {
+		t.Errorf("train: %+v", o)
+	}
+}
+
+func TestFaults(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		sets       []string
+		want       string
+	}{
+		{"misspelt loss", minimal + "loss:\n  type: dop", nil, `f.yaml:5: loss.type "dop": want dpo, ipo, simpo or cpo`},
+		{"unknown keys", minimal + "sed: 1\ntrain:\n  learning_rat: 1\n  beta: 2\n  zzz: 3\nloss: {bta: 2}\nfrobnicate: {a: 1}", nil,
+			"f.yaml:4: unknown key \"sed\": did you mean seed?\n" +
+				"f.yaml:6: unknown key \"train.learning_rat\": did you mean train.learning_rate?\n" +
+				"f.yaml:7: unknown key \"train.beta\": did you mean loss.beta?\n" +
+				"f.yaml:8: unknown key \"train.zzz\": want epochs, max_steps, batch_size, micro_batch_size, learning_rate, schedule, warmup_steps, weight_decay, " +
+				"adam_beta1, adam_beta2, adam_epsilon, max_grad_norm, gradient_checkpointing, dtype, save_dtype, share_prefix, shuffle, log_every, eval_every, " +
+				"eval_metric, checkpoint_every or checkpoint_keep\n" +
+				"f.yaml:9: unknown key \"loss.bta\": did you mean loss.beta?\n" +
+				"f.yaml:10: unknown key \"frobnicate\": want command, model, reference, backend, seed, data, loss or train"},
+		{"another command's key", minimal + "data.loss_on: all", nil, "f.yaml:4: unknown key \"data.loss_on\": only `posttrain sft` has it"},
+		{"dotted key", minimal + "train.epochs: 1", nil, `f.yaml:4: unknown key "train.epochs": write epochs within the section train`},
+		{"wrong types", "command: mappo\nmodel: 7\nseed: -1\ndata: {train: [a]}\nloss: {beta: strong, gamma: true}\ntrain:\n  epochs: 1.5\n  shuffle: yes\n  batch_size: \"8\"\n  learning_rate: {a: 1}\n", nil,
+			"f.yaml:2: model 7: want embedded, or a Hugging Face model folder\n" +
+				"f.yaml:3: seed -1: want a whole number, 0 or more\n" +
+				"f.yaml:4: data.train [a]: want embedded, or a .jsonl, .json or .parquet file (also .gz)\n" +
+				"f.yaml:5: loss.beta \"strong\": want a number above 0\n" +
+				"f.yaml:5: loss.gamma true: want a number, 0 or more\n" +
+				"f.yaml:7: train.epochs 1.5: want a whole number, 1 or more\n" +
+				"f.yaml:8: train.shuffle \"yes\": want true or false\n" +
+				"f.yaml:9: train.batch_size \"8\": want a whole number, 1 or more\n" +
+				"f.yaml:10: train.learning_rate {a: 1}: want a number, above 0"},
+		{"ranges and words", minimal + "backend: tpu\nloss: {beta: 0}\ntrain:\n  epochs: 0\n  learning_rate: .inf\n  schedule: cosin\n  max_grad_norm: -1\n  adam_beta1: .nan\n  checkpoint_keep:", nil,
+			"f.yaml:4: backend \"tpu\": want auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN\n" +
+				"f.yaml:5: loss.beta 0: want a number above 0\n" +
+				"f.yaml:7: train.epochs 0: want a whole number, 1 or more\n" +
+				"f.yaml:8: train.learning_rate inf: want a number, above 0\n" +
+				"f.yaml:9: train.schedule \"cosin\": want constant, linear or cosine\n" +
+				"f.yaml:10: train.max_grad_norm -1: want a number, 0 (off) or more\n" +
+				"f.yaml:11: train.adam_beta1 NaN: want a number, 0 or more and below 1\n" +
+				"f.yaml:12: train.checkpoint_keep is empty: want a whole number, 1 or more"},
+		{"unused options", "command: mappo\nreference: ref\nmodel: embedded\ndata: {train: embedded}\nloss:\n  type: simpo\n  lambda: 0.2\n  logps: sum", nil,
+			"f.yaml:2: reference \"ref\": simpo uses no reference model; remove it\n" +
+				"f.yaml:7: loss.lambda 0.2: simpo does not use it, only cpo does; remove it\n" +
+				"f.yaml:8: loss.logps sum: simpo does not use it, only ipo does; remove it"},
+		{"unused after a flag", minimal + "loss:\n  gamma: 1\n  type: simpo", []string{"--loss=dpo"}, "f.yaml:5: loss.gamma 1: dpo does not use it, only simpo does; remove it"},
+		{"duplicates", minimal + "seed: 1\nloss: {beta: 1, beta: 2}\nseed: 2\nloss: {}", nil,
+			"f.yaml:5: loss.beta stands here again: it was given on line 5\n" +
+				"f.yaml:6: seed stands here again: it was given on line 4\n" +
+				"f.yaml:7: loss stands here again: it was given on line 5"},
+		{"missing", "seed: 1", nil,
+			"f.yaml: command is missing: want command: mappo, the command that the file is for\n" +
+				"f.yaml: model is missing: want embedded, or a Hugging Face model folder\n" +
+				"f.yaml: data.train is missing: want embedded, or a .jsonl, .json or .parquet file (also .gz)"},
+		{"another command", "# hi\ncommand: sft\nloss_on: 3", nil, "f.yaml:2: is a config for `posttrain sft`, not mappo"},
+		{"no command", "command: mapo\nmodel: m\ndata: {train: t}", nil, `f.yaml:1: command "mapo": want mappo`},
+		{"across keys", minimal + "train: {batch_size: 4, micro_batch_size: 8, eval_every: 5, eval_metric: eval_loss, dtype: bfloat16}\nbackend: go", nil,
+			"f.yaml:4: train.micro_batch_size 8: want at most train.batch_size, 4\n" +
+				"f.yaml:4: train.dtype bfloat16: backend go computes in float32, only xla can do bfloat16\n" +
+				"f.yaml:4: train.eval_metric \"eval_loss\": there is nothing to evaluate on; give data.eval or data.eval_fraction\n" +
+				"f.yaml:4: train.eval_every 5: there is nothing to evaluate on; give data.eval or data.eval_fraction"},
+		{"data across keys", "command: mappo\nmodel: m\ndata:\n  train: t\n  eval: e\n  eval_fraction: 0.1\n  truncate: prompt\n  score_columns: [a]\ntrain: {eval_metric: loss}", nil,
+			"f.yaml:6: data.eval_fraction 0.1: data.eval already names the evaluation data; remove one of the two\n" +
+				"f.yaml:7: data.truncate prompt: nothing is ever cut without data.max_tokens, data.max_prompt_tokens or data.max_completion_tokens\n" +
+				"f.yaml:8: data.score_columns [a]: want two column names, the chosen answer's score and the rejected one's\n" +
+				"f.yaml:9: train.eval_metric \"loss\": want eval_loss, eval_logps/chosen, eval_logps/rejected, eval_rewards/chosen, eval_rewards/rejected, " +
+				"eval_rewards/accuracies, eval_rewards/margins or eval_prior/reward_gap"},
+		{"section", "command: mappo\nmodel: m\ndata: pairs.jsonl\nloss: [1]\ntrain:", nil,
+			"f.yaml:3: data \"pairs.jsonl\": want a section with train, eval, eval_fraction, score_columns, reward_transform, on_negative_gap, max_prompt_tokens, " +
+				"max_completion_tokens, max_tokens or truncate\n" +
+				"f.yaml:4: loss [1]: want a section with type, prior, beta, gamma, lambda, label_smoothing, logps or nll\n" +
+				"f.yaml: data.train is missing: want embedded, or a .jsonl, .json or .parquet file (also .gz)"},
+		{"empty", "# nothing\n", nil, "f.yaml: the file is empty: want command: mappo and what it needs"},
+		{"not a mapping", "- a\n", nil, "f.yaml:1: - a: want keys and values, such as command: mappo"},
+		{"two documents", minimal + "---\na: 1", nil, "f.yaml: 2 documents divided by ---: want one"},
+		{"not YAML", minimal + "loss: 3\n  beta: 2", nil, "f.yaml:4: not YAML: mapping value is not allowed in this context"},
+		{"flags", minimal, []string{"--prior=map", "loss.bta=1", "loss=3", "command=sft", "train.epochs=x", "data.score_columns=a,b,c", "train.shuffle=no"},
+			"--set: unknown key \"loss.bta\": did you mean loss.beta?\n" +
+				"--set: loss is a section: set one of its keys, such as loss.type\n" +
+				"--set: command cannot be set: it says which command the file is for\n" +
+				"--set: train.epochs \"x\": want a whole number, 1 or more\n" +
+				"--set: train.shuffle \"no\": want true or false\n" +
+				"--set: data.score_columns \"a,b,c\": want two column names, the chosen answer's score and the rejected one's\n" +
+				"--prior: loss.prior \"map\": want mappo or none"},
+	} {
+		_, err := parse(c.text, c.sets...)
+		if err == nil {
+			t.Errorf("%s: no error", c.name)
+			continue
+		}
+		if _, ok := errors.AsType[Faults](err); !ok || err.Error() != c.want {
+			t.Errorf("%s (%T):\n%v\nwant\n%s", c.name, err, err, c.want)
+		}
+	}
+}
+
+func TestOverridesWin(t *testing.T) {
+	c, err := parse(minimal+"loss: {type: simpo, gamma: 2, beta: 0.3}\nseed: 4",
+		"--loss=ipo", "loss.gamma=", "--seed=5", "--model=7", "--score-columns=a, b", "--max-steps=3", "--prior=none", "train.learning_rate=1e-5", "train.shuffle=false", "--backend=go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Loss.Type != "ipo" || c.Loss.Gamma != nil || *c.Loss.Logps != "mean" || c.Loss.Beta != 0.3 || c.Loss.Prior != "none" {
+		t.Errorf("loss %+v", c.Loss)
+	}
+	if c.Seed != 5 || c.Model != "7" || strings.Join(c.Data.ScoreColumns, "|") != "a|b" || c.Train.MaxSteps != 3 || c.Train.LearningRate != 1e-5 || c.Train.Shuffle || c.Backend != "go" {
+		t.Errorf("got\n%s", c.Resolved())
+	}
+	for _, text := range []string{"", "loss.beta", "=3", " = "} {
+		if _, err := ParseSet(text); err == nil || !strings.Contains(err.Error(), "want key=value") {
+			t.Errorf("--set %q: %v", text, err)
+		}
+	}
+	for _, f := range Flags(CommandSFT) {
+		if f.Name == "prior" || f.Name == "loss" || f.Name == "score-columns" || f.Name == "reference" {
+			t.Errorf("sft has --%s", f.Name)
+		}
+	}
+	if n := len(Flags(CommandMappo)); n != 9 {
+		t.Errorf("mappo has %d flags of 9", n)
+	}
+}
+
+func TestResolvedLoadsToTheSame(t *testing.T) {
+	for _, sets := range [][]string{
+		nil, {"--loss=ipo"}, {"--loss=simpo"}, {"--loss=cpo", "--prior=none"}, {"train.learning_rate=1e-7", "seed=18446744073709551615"},
+		{"--model=1e3", "--data=true", "--score-columns=yes,null"}, {"data.eval=a: b #c", "data.eval_fraction=", "--reference= ' \" - x"}, {"data.eval_fraction=0.25", "train.eval_metric=eval_rewards/accuracies"},
+	} {
+		c, err := parse(minimal, sets...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := ParseMappo("config.yaml", c.Resolved(), nil)
+		if err != nil {
+			t.Errorf("%v: %v\n%s", sets, err, c.Resolved())
+			continue
+		}
+		if !reflect.DeepEqual(c, again) || string(c.Resolved()) != string(again.Resolved()) {
+			t.Errorf("%v:\n%s\nbecame\n%s", sets, c.Resolved(), again.Resolved())
+		}
+	}
+}
+
+// Every key of every command stands in the rules, so that no option goes unchecked, and the words agree with their owners'.
+func TestRulesAreComplete(t *testing.T) {
+	known := map[string]bool{}
+	for _, command := range []string{CommandMappo, CommandSFT} {
+		for _, leaf := range schemaFor(command).leaves {
+			known[leaf.key] = true
+			if _, ok := rules[leaf.key]; !ok {
+				t.Errorf("%s has no rule: add it to rules.go", leaf.key)
+			}
+		}
+	}
+	for key := range rules {
+		if !known[key] {
+			t.Errorf("a rule for %s, which no command has", key)
+		}
+	}
+	for _, word := range []string{"auto", "none", "logistic", "clamp", "drop", "swap", "error", "other"} {
+		for key, o := range map[string]data.RewardOptions{
+			"data.reward_transform": {Transform: word, OnNegativeGap: "clamp"},
+			"data.on_negative_gap":  {Transform: "auto", OnNegativeGap: word},
+		} {
+			if ours, theirs := rules[key].ok(reflect.ValueOf(word)), o.Validate() == nil; ours != theirs {
+				t.Errorf("%s %q: rule says %v, data says %v", key, word, ours, theirs)
+			}
+		}
+	}
+}
+
+// Every released file loads, and is resolved to what loads to the same.
+func TestReleasedFiles(t *testing.T) {
+	entries, err := configs.Files.ReadDir(".")
+	if err != nil || len(entries) < 6 {
+		t.Fatalf("%d files, %v", len(entries), err)
+	}
+	for _, e := range entries {
+		text, err := configs.Files.ReadFile(e.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := "configs/" + e.Name()
+		if strings.HasPrefix(e.Name(), "sft") {
+			c, err := ParseSFT(name, text, nil)
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			if again, err := ParseSFT(name, c.Resolved(), nil); err != nil || !reflect.DeepEqual(c, again) {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		c, err := ParseMappo(name, text, nil)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if kind := strings.TrimSuffix(e.Name(), ".yaml"); kind != c.Loss.Type && !strings.HasPrefix(kind, "mappo") {
+			t.Errorf("%s trains %s", name, c.Loss.Type)
+		}
+		if again, err := ParseMappo(name, c.Resolved(), nil); err != nil || !reflect.DeepEqual(c, again) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The paper's file shows and explains every key that its loss uses.
+func TestPaperFileHasEveryKey(t *testing.T) {
+	text, err := configs.Files.ReadFile("mappo-paper.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLoader("mappo-paper.yaml", schemaFor(CommandMappo))
+	if !l.parse(text) || len(l.faults) > 0 {
+		t.Fatal(l.err())
+	}
+	for _, leaf := range l.schema.leaves {
+		switch leaf.key {
+		case "loss.gamma", "loss.lambda", "loss.logps", "loss.nll":
+			continue // of other losses
+		}
+		if !l.has(leaf.key) {
+			t.Errorf("%s is not there", leaf.key)
+		}
+	}
+}
+
+func TestLoad(t *testing.T) {
+	c, err := LoadMappo("", nil)
+	if err != nil || c.Model != Embedded || c.Data.Train != Embedded || c.Loss.Prior != losses.MaPPO || c.Loss.Type != losses.DPO {
+		t.Errorf("embedded default: %+v, %v", c, err)
+	}
+	for _, loss := range losses.Types() {
+		if _, err := LoadMappo("", []Override{{"--loss", "loss.type", loss}, {"--prior", "loss.prior", "none"}}); err != nil {
+			t.Errorf("the embedded default with --loss %s: %v", loss, err)
+		}
+	}
+	if s, err := LoadSFT("", nil); err != nil || s.Data.LossOn != "completion" {
+		t.Errorf("embedded sft: %+v, %v", s, err)
+	}
+	path := filepath.Join(t.TempDir(), "x.yaml")
+	if _, err := LoadMappo(path, nil); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), path) {
+		t.Errorf("missing file: %v", err)
+	}
+	if err := os.WriteFile(path, []byte("command: mappo\nmodel: m\ndata: {train: t, loss_on: all}\nloss: {}"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	want := path + ":3: unknown key \"data.loss_on\": only `posttrain sft` has it"
+	if _, err := LoadMappo(path, nil); err == nil || err.Error() != want {
+		t.Errorf("got %v", err)
+	}
+	if _, err := LoadSFT(path, nil); err == nil || err.Error() != path+":1: is a config for `posttrain mappo`, not sft" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestSFTFaults(t *testing.T) {
+	_, err := ParseSFT("s.yaml", []byte("command: sft\nmodel: m\ndata: {train: t, loss_on: prompt, score_columns: [a, b], eval_fraction: 0.5}\nloss: {type: dpo}\ntrain: {eval_metric: eval_rewards/margins}"), nil)
+	want := "s.yaml:3: unknown key \"data.score_columns\": only `posttrain mappo` has it\n" +
+		"s.yaml:3: data.loss_on \"prompt\": want completion or all\n" +
+		"s.yaml:4: unknown key \"loss\": only `posttrain mappo` has it\n" +
+		"s.yaml:5: train.eval_metric \"eval_rewards/margins\": want eval_loss"
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v", err)
+	}
+}
+
+func TestDiff(t *testing.T) {
+	resolved := func(sets ...string) []byte {
+		c, err := parse(minimal, sets...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Resolved()
+	}
+	if d := Diff(resolved(), resolved()); d != nil {
+		t.Errorf("of the same: %v", d)
+	}
+	got := strings.Join(Diff(resolved(), resolved("loss.beta=0.2", "--loss=ipo", "--score-columns=a,b", "--reference=r")), "\n")
+	want := "data.score_columns: [], now [a b]\nloss.beta: 0.1, now 0.2\nloss.label_smoothing: 0, now not given\nloss.logps: not given, now mean\nloss.type: dpo, now ipo\nreference: \"\", now r"
+	if got != want {
+		t.Errorf("got\n%s", got)
+	}
+	if d := Diff([]byte("a: ["), resolved()); len(d) != 1 || !strings.Contains(d[0], "older") {
+		t.Errorf("broken: %v", d)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	paper, err := LoadMappo("", []Override{{"--set", "train.batch_size", "128"}, {"--set", "train.learning_rate", "5e-7"}, {"--set", "train.warmup_steps", "100"},
+		{"--set", "train.dtype", "bfloat16"}, {"--backend", "backend", "xla"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := paper.Deviations(); len(d) != 1 || d[0].String() != "data.on_negative_gap: clamp (paper: does not say)" {
+		t.Errorf("the paper's settings deviate: %v", d)
+	}
+	c, err := parse(minimal, "--loss=ipo", "--prior=none", "train.learning_rate=1e-6", "loss.beta=0.5", "--reference=r", "train.max_steps=7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"loss = (A - B - 1)²", "7 steps of 128 pairs (8 at a time)", "loss.prior: none (paper: mappo)", "loss.beta: 0.5 (paper: 0.1)",
+		"train.learning_rate: 1e-06 (paper: 5e-07)", "train.dtype: auto (paper: bfloat16)", "reference: r (paper: the model before training)"} {
+		if !strings.Contains(c.Explain(), part) {
+			t.Errorf("lacks %q:\n%s", part, c.Explain())
+		}
+	}
+	if strings.Contains(c.Explain(), "negative_gap") {
+		t.Errorf("the prior is off:\n%s", c.Explain())
+	}
+	s, err := LoadSFT("", nil)
+	if err != nil || !strings.Contains(s.Explain(), "of the completions' tokens") {
+		t.Errorf("%v, %s", err, s.Explain())
+	}
+}
+
+// The parser never panics, never accepts what it then cannot resolve, and its faults are one line each.
+func FuzzParse(f *testing.F) {
+	f.Add(minimal + "loss: {type: dop, beta: 1e-3}\ntrain:\n  epochs: 1.5\n")
+	f.Add("command: mappo\nmodel: &a x\ndata: {train: *a}\n<<: {seed: 1}\n? z\n: 2\n")
+	f.Add("a: |\n  b\n - c: 'd\n")
+	f.Add("command: mappo\nmodel: !!str 5\nseed: 0x10\ndata:\n  train: >-\n    x\n    y\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := parse(text)
+		if err != nil {
+			faults, ok := errors.AsType[Faults](err)
+			if !ok {
+				t.Fatalf("%T", err)
+			}
+			for _, fault := range faults {
+				if strings.ContainsAny(fault.Error(), "\n\r") {
+					t.Fatalf("%q", fault.Error())
+				}
+			}
+			return
+		}
+		again, err := ParseMappo("config.yaml", c.Resolved(), nil)
+		if err != nil || !reflect.DeepEqual(c, again) {
+			t.Fatalf("%v\n%s", err, c.Resolved())
+		}
+	})
+}

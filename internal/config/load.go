@@ -1,0 +1,155 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/configs"
+	"github.com/posttrain/posttrain/losses"
+	"github.com/posttrain/posttrain/train"
+)
+
+// LoadMappo reads the configuration of posttrain mappo from a file, or the embedded one when path is "". The error is a
+// Faults when the file can be read and something is wrong with it.
+func LoadMappo(path string, overrides []Override) (*Mappo, error) {
+	name, text, err := read(path, CommandMappo)
+	if err != nil {
+		return nil, err
+	}
+	return ParseMappo(name, text, overrides)
+}
+
+// LoadSFT is LoadMappo for posttrain sft.
+func LoadSFT(path string, overrides []Override) (*SFT, error) {
+	name, text, err := read(path, CommandSFT)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSFT(name, text, overrides)
+}
+
+func read(path, command string) (name string, text []byte, err error) {
+	if path == "" {
+		name = command + ".yaml"
+		text, err = configs.Files.ReadFile(name)
+		return "configs/" + name, text, err
+	}
+	text, err = os.ReadFile(path)
+	return path, text, err
+}
+
+// ParseMappo is LoadMappo of a text; name stands for the file in messages.
+func ParseMappo(name string, text []byte, overrides []Override) (*Mappo, error) {
+	l := newLoader(name, schemaFor(CommandMappo))
+	if !l.parse(text) {
+		return nil, l.err()
+	}
+	l.override(overrides)
+	c := defaultMappo(l.lossType())
+	l.decode(&c)
+	settle(l, c.Data.Source, &c.Train)
+	l.hold(&c)
+	l.checkCommon(c.Command, c.Backend, c.Data.Source, c.Data.Options, c.Train, losses.MetricNames())
+	l.checkLoss(c)
+	if err := l.err(); err != nil {
+		return nil, err
+	}
+	return &c, nil
+}
+
+// ParseSFT is LoadSFT of a text; name stands for the file in messages.
+func ParseSFT(name string, text []byte, overrides []Override) (*SFT, error) {
+	l := newLoader(name, schemaFor(CommandSFT))
+	if !l.parse(text) {
+		return nil, l.err()
+	}
+	l.override(overrides)
+	c := defaultSFT()
+	l.decode(&c)
+	settle(l, c.Data.Source, &c.Train)
+	l.hold(&c)
+	l.checkCommon(c.Command, c.Backend, c.Data.Source, c.Data.Options, c.Train, []string{"loss"})
+	if err := l.err(); err != nil {
+		return nil, err
+	}
+	return &c, nil
+}
+
+// lossType is the loss whose defaults hold.
+func (l *loader) lossType() string {
+	if g, ok := l.given["loss.type"]; ok && g.isText() {
+		return g.text
+	}
+	return losses.DPO
+}
+
+// checkCommon looks across the keys that all commands have. Every check is of values, not of who gave them, so that the
+// resolved configuration passes as well.
+func (l *loader) checkCommon(command, backend string, s Source, limits batch.Options, t train.Options, metrics []string) {
+	if command != l.schema.command && command != "" {
+		l.faultOf("command", "command %q: want %s", command, l.schema.command)
+	}
+	if s.Eval != "" && s.EvalFraction != 0 {
+		l.faultOf("data.eval_fraction", "data.eval_fraction %v: data.eval already names the evaluation data; remove one of the two", s.EvalFraction)
+	}
+	if t.BatchSize > 0 && t.MicroBatchSize > t.BatchSize {
+		l.faultOf("train.micro_batch_size", "train.micro_batch_size %d: want at most train.batch_size, %d", t.MicroBatchSize, t.BatchSize)
+	}
+	if t.DType == "bfloat16" && (backend == "go" || engineOf(backend) == "onnx") {
+		l.faultOf("train.dtype", "train.dtype bfloat16: backend %s computes in float32, only xla can do bfloat16", backend)
+	}
+	if limits.Truncate != "none" && limits.MaxPromptTokens+limits.MaxCompletionTokens+limits.MaxTokens == 0 {
+		l.faultOf("data.truncate", "data.truncate %s: nothing is ever cut without data.max_tokens, data.max_prompt_tokens or data.max_completion_tokens", limits.Truncate)
+	}
+	l.checkEval(s, t, metrics)
+}
+
+func (l *loader) checkEval(s Source, t train.Options, metrics []string) {
+	names := make([]string, len(metrics))
+	for i, m := range metrics {
+		names[i] = "eval_" + m
+	}
+	switch {
+	case s.HasEval() && !slices.Contains(names, t.EvalMetric):
+		l.faultOf("train.eval_metric", "train.eval_metric %q: want %s", t.EvalMetric, list(names))
+	case !s.HasEval() && t.EvalMetric != "":
+		l.faultOf("train.eval_metric", "train.eval_metric %q: there is nothing to evaluate on; give data.eval or data.eval_fraction", t.EvalMetric)
+	}
+	if !s.HasEval() && t.EvalEvery > 0 {
+		l.faultOf("train.eval_every", "train.eval_every %d: there is nothing to evaluate on; give data.eval or data.eval_fraction", t.EvalEvery)
+	}
+}
+
+func engineOf(backend string) string {
+	if len(backend) >= 4 {
+		return backend[:4]
+	}
+	return backend
+}
+
+func (l *loader) checkLoss(c Mappo) {
+	for _, f := range c.Loss.Validate() {
+		l.faultOf("loss."+f.Key, "loss.%s", f.Error())
+	}
+	if c.Reference != "" && c.Loss.ReferenceFree() {
+		l.faultOf("reference", "reference %q: %s uses no reference model; remove it", c.Reference, c.Loss.Type)
+	}
+}
+
+// Resolved is everything in force as YAML, which loads to the same value.
+func (c *Mappo) Resolved() []byte { return resolved(c) }
+
+// Resolved is everything in force as YAML, which loads to the same value.
+func (c *SFT) Resolved() []byte { return resolved(c) }
+
+func resolved(config any) []byte {
+	text, err := yaml.Marshal(config)
+	if err != nil {
+		panic(fmt.Errorf("config: %w", err)) // plain structs of words and numbers
+	}
+	return text
+}

@@ -1,0 +1,125 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/posttrain/posttrain/losses"
+)
+
+// rule says which values an option accepts.
+type rule struct {
+	accepts string                   // in words, after "want"
+	ok      func(reflect.Value) bool // nil: every value of its type, or checked by the package that owns the option
+}
+
+// wants is the rule in words; an option without words of its own wants its type.
+func (r rule) wants(t reflect.Type) string {
+	if r.accepts != "" {
+		return r.accepts
+	}
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "text"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Slice:
+		return "a list of texts"
+	}
+	return "a whole number"
+}
+
+// rules has every key of every command; a test fails where one is missing.
+var rules = map[string]rule{
+	"command":   {accepts: "mappo or sft", ok: nonEmpty},
+	"model":     {"embedded, or a Hugging Face model folder", nonEmpty},
+	"reference": {accepts: "a Hugging Face model folder, or nothing: the model before training"},
+	"backend":   {"auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN", isBackend},
+	"seed":      {accepts: "a whole number, 0 or more"},
+
+	"data.train":                 {"embedded, or a .jsonl, .json or .parquet file (also .gz)", nonEmpty},
+	"data.eval":                  {accepts: "a .jsonl, .json or .parquet file (also .gz)"},
+	"data.eval_fraction":         number("0 or more and below 1", func(x float64) bool { return x >= 0 && x < 1 }),
+	"data.score_columns":         {"two column names, the chosen answer's score and the rejected one's", twoOrNone},
+	"data.reward_transform":      oneOf("auto", "none", "logistic"),
+	"data.on_negative_gap":       oneOf("clamp", "drop", "swap", "error"),
+	"data.loss_on":               oneOf("completion", "all"),
+	"data.max_prompt_tokens":     atLeast(0),
+	"data.max_completion_tokens": atLeast(0),
+	"data.max_tokens":            atLeast(0),
+	"data.truncate":              oneOf("none", "prompt", "completion", "both"),
+
+	// losses.Options validates these itself; the words are for values of a wrong type.
+	"loss.type":            {accepts: list(losses.Types())},
+	"loss.prior":           {accepts: list(losses.Priors())},
+	"loss.beta":            {accepts: "a number above 0"},
+	"loss.gamma":           {accepts: "a number, 0 or more"},
+	"loss.lambda":          {accepts: "a number, 0 or more"},
+	"loss.label_smoothing": {accepts: "a number, 0 or more and below 0.5"},
+	"loss.logps":           {accepts: "mean or sum"},
+	"loss.nll":             {accepts: "mean or sum"},
+
+	"train.epochs":                 atLeast(1),
+	"train.max_steps":              atLeast(0),
+	"train.batch_size":             atLeast(1),
+	"train.micro_batch_size":       atLeast(0),
+	"train.learning_rate":          number("above 0", func(x float64) bool { return x > 0 }),
+	"train.schedule":               oneOf("constant", "linear", "cosine"),
+	"train.warmup_steps":           atLeast(0),
+	"train.weight_decay":           number("0 or more", func(x float64) bool { return x >= 0 }),
+	"train.adam_beta1":             number("0 or more and below 1", func(x float64) bool { return x >= 0 && x < 1 }),
+	"train.adam_beta2":             number("0 or more and below 1", func(x float64) bool { return x >= 0 && x < 1 }),
+	"train.adam_epsilon":           number("above 0", func(x float64) bool { return x > 0 }),
+	"train.max_grad_norm":          number("0 (off) or more", func(x float64) bool { return x >= 0 }),
+	"train.gradient_checkpointing": {},
+	"train.dtype":                  oneOf("auto", "float32", "bfloat16"),
+	"train.save_dtype":             oneOf("auto", "float32", "bfloat16", "float16"),
+	"train.share_prefix":           oneOf("auto", "on", "off"),
+	"train.shuffle":                {},
+	"train.log_every":              atLeast(1),
+	"train.eval_every":             atLeast(0),
+	"train.eval_metric":            {accepts: "the name of a metric, such as eval_loss"},
+	"train.checkpoint_every":       atLeast(0),
+	"train.checkpoint_keep":        atLeast(1),
+}
+
+func oneOf(words ...string) rule {
+	return rule{list(words), func(v reflect.Value) bool { return slices.Contains(words, v.String()) }}
+}
+
+func atLeast(least int64) rule {
+	return rule{fmt.Sprintf("a whole number, %d or more", least), func(v reflect.Value) bool { return v.Int() >= least }}
+}
+
+// number accepts finite numbers of a range.
+func number(accepts string, ok func(float64) bool) rule {
+	return rule{"a number, " + accepts, func(v reflect.Value) bool { return ok(v.Float()) && !math.IsInf(v.Float(), 0) }}
+}
+
+func nonEmpty(v reflect.Value) bool { return v.String() != "" }
+
+func twoOrNone(v reflect.Value) bool {
+	if v.Len() == 0 {
+		return true
+	}
+	return v.Len() == 2 && v.Index(0).String() != "" && v.Index(1).String() != ""
+}
+
+func isBackend(v reflect.Value) bool {
+	engine, detail, has := strings.Cut(v.String(), ":")
+	switch engine {
+	case "auto", "go":
+		return !has
+	case "onnx", "xla":
+		return !has || detail != ""
+	}
+	return false
+}

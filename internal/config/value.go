@@ -1,0 +1,161 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+)
+
+// form is how a given value is written.
+type form int
+
+const (
+	formNull   form = iota
+	formRaw         // an override's text, which is what its key wants it to be
+	formPlain       // text without quotes
+	formQuoted      // text in quotes, or a block of text
+	formNumber
+	formBool
+	formList
+	formOther // a mapping, an alias: never a value
+)
+
+// given is a value as the user wrote it, and where.
+type given struct {
+	place string
+	line  int
+	form  form
+	text  string  // the value, without its quotes
+	items []given // of a list
+}
+
+// valueOf reads a value from the syntax tree.
+func valueOf(node ast.Node) given {
+	switch n := node.(type) {
+	case nil, *ast.NullNode:
+		return given{form: formNull}
+	case *ast.AnchorNode:
+		return valueOf(n.Value)
+	case *ast.TagNode:
+		return valueOf(n.Value)
+	case *ast.StringNode:
+		if t := n.GetToken(); t.Type == token.SingleQuoteType || t.Type == token.DoubleQuoteType {
+			return given{form: formQuoted, text: n.Value}
+		}
+		return given{form: formPlain, text: n.Value}
+	case *ast.LiteralNode:
+		return given{form: formQuoted, text: fmt.Sprint(n.GetValue())}
+	case *ast.IntegerNode:
+		return given{form: formNumber, text: fmt.Sprint(n.Value)}
+	case *ast.FloatNode:
+		return given{form: formNumber, text: n.GetToken().Value}
+	case *ast.InfinityNode:
+		return given{form: formNumber, text: strings.Replace(n.GetToken().Value, ".", "", 1)}
+	case *ast.NanNode:
+		return given{form: formNumber, text: "NaN"}
+	case *ast.BoolNode:
+		return given{form: formBool, text: strconv.FormatBool(n.Value)}
+	case *ast.SequenceNode:
+		g := given{form: formList, text: oneLine(n.String())}
+		for _, item := range n.Values {
+			g.items = append(g.items, valueOf(item))
+		}
+		return g
+	}
+	return given{form: formOther, text: oneLine(node.String())}
+}
+
+func oneLine(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if runes := []rune(text); len(runes) > 60 {
+		text = string(runes[:60]) + "…"
+	}
+	return text
+}
+
+// show prints the value for a fault.
+func (g given) show() string {
+	switch g.form {
+	case formNull:
+		return "is empty"
+	case formRaw, formPlain, formQuoted:
+		return strconv.Quote(g.text)
+	}
+	return g.text
+}
+
+func (g given) isText() bool { return g.form == formRaw || g.form == formPlain || g.form == formQuoted }
+
+// assign writes the value into an option, and says whether it has the option's type.
+func (g given) assign(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Pointer:
+		p := reflect.New(v.Type().Elem())
+		if !g.assign(p.Elem()) {
+			return false
+		}
+		v.Set(p)
+		return true
+	case reflect.String:
+		v.SetString(g.text)
+		return g.isText() || g.form == formNull
+	case reflect.Bool:
+		v.SetBool(g.text == "true")
+		return g.form == formBool || g.form == formRaw && (g.text == "true" || g.text == "false")
+	case reflect.Slice:
+		return g.assignList(v)
+	}
+	return g.assignNumber(v)
+}
+
+func (g given) assignNumber(v reflect.Value) bool {
+	if g.form != formNumber && g.form != formRaw && g.form != formPlain {
+		return false
+	}
+	text := strings.ReplaceAll(g.text, "_", "")
+	switch {
+	case v.CanInt():
+		n, err := strconv.ParseInt(text, 10, 64)
+		v.SetInt(n)
+		return err == nil
+	case v.CanUint():
+		n, err := strconv.ParseUint(text, 10, 64)
+		v.SetUint(n)
+		return err == nil
+	}
+	// The YAML library takes 5e-7, which has no point, for text.
+	x, err := strconv.ParseFloat(text, 64)
+	v.SetFloat(x)
+	return err == nil
+}
+
+// assignList writes a list of texts; an override separates them by commas.
+func (g given) assignList(v reflect.Value) bool {
+	v.SetZero()
+	var words []string
+	switch g.form {
+	case formNull:
+		return true
+	case formRaw:
+		for _, word := range strings.Split(strings.Trim(g.text, "[] "), ",") {
+			words = append(words, strings.TrimSpace(word))
+		}
+	case formList:
+		for _, item := range g.items {
+			if !item.isText() {
+				return false
+			}
+			words = append(words, item.text)
+		}
+	default:
+		return false
+	}
+	if words != nil {
+		v.Set(reflect.ValueOf(words))
+	}
+	return true
+}
