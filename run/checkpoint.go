@@ -1,0 +1,283 @@
+package run
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Names under checkpoints/. Those with a dot are not finished, or on their way out.
+const (
+	stepFormat     = "step-%08d"
+	temporaryStart = ".new-"
+	replacedStart  = ".replaced-"
+	removedStart   = ".removed-"
+)
+
+// ErrNoCheckpoint says that a run has no checkpoint to go on from.
+var ErrNoCheckpoint = errors.New("no usable checkpoint")
+
+// Warning is something the user should be told once, though the run goes on.
+type Warning string
+
+// Checkpoint is a folder that a run can go on from.
+type Checkpoint struct {
+	Step     int
+	Dir      string
+	verified bool // its files were compared with the manifest by this process
+}
+
+// stepName is the name of a checkpoint's folder.
+func stepName(step int) string { return fmt.Sprintf(stepFormat, step) }
+
+// WriteCheckpoint stores a checkpoint. write puts whatever files it wants into dir, a temporary folder; these are
+// flushed to the disk, listed in manifest.json, and the folder then gets its name. Where anything fails, the
+// checkpoints from before stay as they are and the temporary folder is removed. An older checkpoint of the same step
+// is replaced.
+func (f *Folder) WriteCheckpoint(step int, write func(dir string) error) (Checkpoint, error) {
+	parent := f.Path(checkpointsName)
+	final := filepath.Join(parent, stepName(step))
+	dir := filepath.Join(parent, temporaryStart+stepName(step))
+	defer os.RemoveAll(dir) // gone by then where all went well
+	steps := []func() error{
+		func() error { return freshFolder(dir) },
+		func() error { return write(dir) },
+		func() error { return seal(dir, step) },
+		func() error { return place(dir, final) },
+		func() error { return syncDir(parent) },
+	}
+	for _, do := range steps {
+		if err := do(); err != nil {
+			return Checkpoint{}, f.saveError(final, dir, err)
+		}
+	}
+	return Checkpoint{Step: step, Dir: final, verified: true}, nil
+}
+
+// freshFolder makes an empty folder, whatever stood there.
+func freshFolder(dir string) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	return os.MkdirAll(dir, 0o777)
+}
+
+// place gives a finished folder its name. A folder cannot be renamed over another, so one of the same step steps
+// aside; restoreReplaced puts it back where the process dies in between.
+func place(dir, final string) error {
+	aside := filepath.Join(filepath.Dir(final), replacedStart+filepath.Base(final))
+	if err := os.RemoveAll(aside); err != nil {
+		return err
+	}
+	if err := os.Rename(final, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(dir, final); err != nil {
+		_ = os.Rename(aside, final) // it may not be there
+		return err
+	}
+	return os.RemoveAll(aside)
+}
+
+func restoreReplaced(parent string) error {
+	entries, err := os.ReadDir(parent)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s cannot be read: %w", parent, cause(err))
+	}
+	for _, e := range entries {
+		name, ok := strings.CutPrefix(e.Name(), replacedStart)
+		if !ok {
+			continue
+		}
+		final := filepath.Join(parent, name)
+		if _, err := os.Stat(final); err == nil {
+			continue // its successor is in place
+		}
+		if err := os.Rename(filepath.Join(parent, e.Name()), final); err != nil {
+			return fmt.Errorf("checkpoint %s cannot be put back: %w", final, cause(err))
+		}
+	}
+	return nil
+}
+
+// saveError is one line that names the file that could not be written, as it would have been called, and the
+// checkpoint that is left.
+func (f *Folder) saveError(final, dir string, err error) error {
+	file := final
+	if e := (*fs.PathError)(nil); errors.As(err, &e) {
+		if rel, relErr := filepath.Rel(dir, e.Path); relErr == nil && filepath.IsLocal(rel) {
+			file = filepath.Join(final, rel)
+		}
+		err = e.Err
+	}
+	left := "there is no earlier one"
+	if all, listErr := f.All(); listErr == nil && len(all) > 0 {
+		left = "the one before is whole: " + all[len(all)-1].Dir
+	}
+	return &SaveError{Path: file, Left: left, Err: err}
+}
+
+// SaveError says that a checkpoint could not be saved.
+type SaveError struct {
+	Path string // the file that could not be written
+	Left string // what the run can still go on from
+	Err  error
+}
+
+func (e *SaveError) Error() string {
+	return fmt.Sprintf("checkpoint not saved: %s: %s (%s)", e.Path, oneLine(e.Err), e.Left)
+}
+
+// Unwrap gives the cause, such as syscall.ENOSPC.
+func (e *SaveError) Unwrap() error { return e.Err }
+
+// All are the checkpoints of the run, oldest first, unverified.
+func (f *Folder) All() ([]Checkpoint, error) {
+	parent := f.Path(checkpointsName)
+	entries, err := os.ReadDir(parent)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s cannot be read: %w", parent, cause(err))
+	}
+	var all []Checkpoint
+	for _, e := range entries {
+		var step int
+		if _, err := fmt.Sscanf(e.Name(), "step-%d", &step); err != nil || e.Name() != stepName(step) || !e.IsDir() {
+			continue
+		}
+		all = append(all, Checkpoint{Step: step, Dir: filepath.Join(parent, e.Name())})
+	}
+	slices.SortFunc(all, func(a, b Checkpoint) int { return a.Step - b.Step })
+	return all, nil
+}
+
+// Latest is the newest checkpoint whose files are all as they were written. Damaged ones are passed over, each with
+// a warning that names the file. Where none is left the error is [ErrNoCheckpoint].
+func (f *Folder) Latest() (Checkpoint, []Warning, error) {
+	all, err := f.All()
+	if err != nil {
+		return Checkpoint{}, nil, err
+	}
+	var warnings []Warning
+	for _, c := range slices.Backward(all) {
+		err := verify(c.Dir, c.Step)
+		if err == nil {
+			c.verified = true
+			return c, warnings, nil
+		}
+		warnings = append(warnings, Warning(fmt.Sprintf("checkpoint of step %d passed over: %s", c.Step, oneLine(err))))
+	}
+	if len(warnings) > 0 {
+		return Checkpoint{}, warnings, fmt.Errorf("%s: %w: %s", f.Path(checkpointsName), ErrNoCheckpoint, warnings[0])
+	}
+	return Checkpoint{}, nil, fmt.Errorf("%s: %w: the run ended before its first", f.Path(checkpointsName), ErrNoCheckpoint)
+}
+
+// ReadCheckpoint verifies a checkpoint and has read load it.
+func (f *Folder) ReadCheckpoint(c Checkpoint, read func(dir string) error) error {
+	if !c.verified {
+		if err := verify(c.Dir, c.Step); err != nil {
+			return err
+		}
+	}
+	if err := read(c.Dir); err != nil {
+		return fmt.Errorf("checkpoint %s cannot be loaded: %w", c.Dir, err)
+	}
+	return nil
+}
+
+// Prune removes checkpoints but the newest keep (at least one), the best, and those named in protect (such as
+// "step-00000010" or a path ending in it).
+func (f *Folder) Prune(keep int, protect ...string) error {
+	all, err := f.All()
+	if err != nil {
+		return err
+	}
+	best, err := f.Best()
+	if err != nil {
+		return err
+	}
+	if best != nil {
+		protect = append(slices.Clone(protect), stepName(best.Step))
+	}
+	for _, c := range all[:max(0, len(all)-max(1, keep))] {
+		if slices.ContainsFunc(protect, func(p string) bool { return filepath.Base(p) == filepath.Base(c.Dir) }) {
+			continue
+		}
+		if err := discard(c.Dir); err != nil {
+			return fmt.Errorf("old checkpoint %s cannot be removed: %w", c.Dir, cause(err))
+		}
+	}
+	return nil
+}
+
+// discard takes a checkpoint's name away before its files, so that half a checkpoint never bears one.
+func discard(dir string) error {
+	aside := filepath.Join(filepath.Dir(dir), removedStart+filepath.Base(dir))
+	if err := os.RemoveAll(aside); err != nil {
+		return err
+	}
+	if err := os.Rename(dir, aside); err != nil {
+		return err
+	}
+	return os.RemoveAll(aside)
+}
+
+// Best names the best checkpoint so far. It goes into [State] too, so that a resumed run knows what its checkpoint
+// knew.
+type Best struct {
+	Step       int     `json:"step"`
+	Metric     string  `json:"metric"`
+	Value      float64 `json:"value"`
+	Checkpoint string  `json:"checkpoint,omitempty"` // its folder, with slashes, relative to the run folder
+}
+
+// MarkBest points best.json at the checkpoint of a step.
+func (f *Folder) MarkBest(step int, metric string, value float64) error {
+	if !finite(value) {
+		return fmt.Errorf("best checkpoint: %s is %v at step %d, want a finite number", metric, value, step)
+	}
+	if _, err := os.Stat(f.Path(checkpointsName, stepName(step))); err != nil {
+		return fmt.Errorf("best checkpoint: %s cannot be read: %w", f.Path(checkpointsName, stepName(step)), cause(err))
+	}
+	b, err := json.MarshalIndent(Best{step, metric, value, checkpointsName + "/" + stepName(step)}, "", "  ")
+	if err != nil {
+		return err
+	}
+	return replaceFile(f.Path(bestName), append(b, '\n'))
+}
+
+// RestoreBest sets best.json to what a checkpoint's [State] holds: a run resumed from an earlier step forgets what it
+// learned after it. A best checkpoint that is gone is forgotten too.
+func (f *Folder) RestoreBest(b *Best) error {
+	if b != nil {
+		if _, err := os.Stat(f.Path(checkpointsName, stepName(b.Step))); err == nil {
+			return f.MarkBest(b.Step, b.Metric, b.Value)
+		}
+	}
+	if err := os.Remove(f.Path(bestName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s cannot be removed: %w", f.Path(bestName), cause(err))
+	}
+	return nil
+}
+
+// Best reads best.json; nil where there is none.
+func (f *Folder) Best() (*Best, error) {
+	path := f.Path(bestName)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be read: %w", path, cause(err))
+	}
+	var best Best
+	if err := json.Unmarshal(b, &best); err != nil {
+		return nil, fmt.Errorf("%s: not what posttrain writes: %s", path, oneLine(err))
+	}
+	return &best, nil
+}

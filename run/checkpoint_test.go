@@ -1,0 +1,390 @@
+package run
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func save(t *testing.T, f *Folder, steps ...int) {
+	t.Helper()
+	for _, step := range steps {
+		if _, err := f.WriteCheckpoint(step, writeContent(step)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func steps(t *testing.T, f *Folder) []int {
+	t.Helper()
+	all, err := f.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []int
+	for _, c := range all {
+		out = append(out, c.Step)
+	}
+	return out
+}
+
+func TestCheckpointRoundTrip(t *testing.T) {
+	f := newFolder(t)
+	c, err := f.WriteCheckpoint(10, writeContent(10))
+	if err != nil || filepath.Base(c.Dir) != "step-00000010" {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	save(t, f, 20)
+	f = reopen(t, f)
+	latest, warnings, err := f.Latest()
+	if err != nil || latest.Step != 20 || warnings != nil {
+		t.Fatalf("%+v, %v, %v", latest, warnings, err)
+	}
+	for _, c := range []Checkpoint{latest, {Step: 10, Dir: f.Path(checkpointsName, "step-00000010")}} {
+		if err := f.ReadCheckpoint(c, checkContent(c.Step)); err != nil {
+			t.Error(err)
+		}
+	}
+	wantError(t, f.ReadCheckpoint(latest, func(string) error { return errors.New("shape [2], want [3]") }), latest.Dir, "shape [2]")
+}
+
+func TestNoCheckpoint(t *testing.T) {
+	_, warnings, err := newFolder(t).Latest()
+	if !errors.Is(err, ErrNoCheckpoint) || warnings != nil {
+		t.Errorf("%v, %v", warnings, err)
+	}
+}
+
+// TestDamagedCheckpoint: whatever happened to the newest, the one before is taken and the file at fault named.
+func TestDamagedCheckpoint(t *testing.T) {
+	damage := map[string]struct {
+		file string
+		do   func(path string) error
+	}{
+		"bit flipped": {"moments.bin", func(p string) error {
+			b, _ := os.ReadFile(p)
+			b[len(b)/2] ^= 1
+			return os.WriteFile(p, b, 0o666)
+		}},
+		"cut short":          {"weights.bin", func(p string) error { return os.Truncate(p, 100) }},
+		"file gone":          {"nested/state.bin", os.Remove},
+		"manifest gone":      {manifestName, os.Remove},
+		"manifest cut short": {manifestName, func(p string) error { return os.Truncate(p, 30) }},
+		"of another step": {manifestName, func(p string) error {
+			b, _ := os.ReadFile(strings.Replace(p, "step-00000020", "step-00000010", 1))
+			return os.WriteFile(p, b, 0o666)
+		}},
+		"manifest leads out": {manifestName, func(p string) error {
+			return os.WriteFile(p, []byte(`{"step":20,"files":[{"name":"../../config.yaml"}]}`), 0o666)
+		}},
+	}
+	for name, d := range damage {
+		t.Run(name, func(t *testing.T) {
+			f := newFolder(t)
+			save(t, f, 10, 20)
+			path := f.Path(checkpointsName, "step-00000020", d.file)
+			if err := d.do(path); err != nil {
+				t.Fatal(err)
+			}
+			latest, warnings, err := f.Latest()
+			if err != nil || latest.Step != 10 || len(warnings) != 1 {
+				t.Fatalf("%+v, %q, %v", latest, warnings, err)
+			}
+			wantError(t, errors.New(string(warnings[0])), "step 20", path)
+			wantError(t, f.ReadCheckpoint(Checkpoint{Step: 20, Dir: f.Path(checkpointsName, stepName(20))}, checkContent(20)), path)
+
+			save(t, f, 20) // the run gets there again
+			if latest, warnings, err = f.Latest(); err != nil || latest.Step != 20 || warnings != nil {
+				t.Fatalf("after saving again: %+v, %q, %v", latest, warnings, err)
+			}
+		})
+	}
+}
+
+func TestAllCheckpointsDamaged(t *testing.T) {
+	f := newFolder(t)
+	save(t, f, 10)
+	if err := os.Remove(f.Path(checkpointsName, "step-00000010", "weights.bin")); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := f.Latest()
+	if !errors.Is(err, ErrNoCheckpoint) {
+		t.Error(err)
+	}
+	wantError(t, err, "weights.bin")
+}
+
+// TestInterruptedReplacement: the process died after the old checkpoint stepped aside, or after the new one came.
+func TestInterruptedReplacement(t *testing.T) {
+	f := newFolder(t)
+	save(t, f, 10)
+	final := f.Path(checkpointsName, stepName(10))
+	aside := f.Path(checkpointsName, replacedStart+stepName(10))
+	if err := os.Rename(final, aside); err != nil {
+		t.Fatal(err)
+	}
+	f = reopen(t, f)
+	if latest, _, err := f.Latest(); err != nil || latest.Step != 10 {
+		t.Fatalf("%+v, %v", latest, err)
+	}
+	writeFile(t, filepath.Join(aside, "old"), "")
+	f = reopen(t, f)
+	if latest, _, err := f.Latest(); err != nil || latest.Step != 10 {
+		t.Fatalf("%+v, %v", latest, err)
+	}
+	if _, err := os.Stat(aside); err == nil {
+		t.Error("the replaced checkpoint is still there")
+	}
+}
+
+func TestOtherNamesAreNoCheckpoints(t *testing.T) {
+	f := newFolder(t)
+	save(t, f, 5)
+	for _, name := range []string{"step-6", "step-00000007.bak", "notes"} {
+		if err := os.Mkdir(f.Path(checkpointsName, name), 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writeFile(t, f.Path(checkpointsName, "step-00000008"), "a file")
+	if got := steps(t, f); !reflect.DeepEqual(got, []int{5}) {
+		t.Errorf("%v, want [5]", got)
+	}
+}
+
+func TestPrune(t *testing.T) {
+	cases := []struct {
+		keep    int
+		protect []string
+		best    int
+		want    []int
+	}{
+		{keep: 2, want: []int{40, 50}},
+		{keep: 9, want: []int{10, 20, 30, 40, 50}},
+		{keep: 0, want: []int{50}},
+		{keep: 1, best: 20, want: []int{20, 50}},
+		{keep: 2, protect: []string{"step-00000010", "checkpoints/step-00000030"}, want: []int{10, 30, 40, 50}},
+	}
+	for _, c := range cases {
+		f := newFolder(t)
+		save(t, f, 10, 20, 30, 40, 50)
+		if c.best > 0 {
+			if err := f.MarkBest(c.best, "eval_loss", 0.5); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := f.Prune(c.keep, c.protect...); err != nil {
+			t.Fatal(err)
+		}
+		if got := steps(t, f); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("keep %d, protect %v, best %d: %v, want %v", c.keep, c.protect, c.best, got, c.want)
+		}
+	}
+}
+
+func TestBest(t *testing.T) {
+	f := newFolder(t)
+	if b, err := f.Best(); b != nil || err != nil {
+		t.Errorf("%v, %v", b, err)
+	}
+	save(t, f, 10, 20)
+	if err := f.MarkBest(20, "eval_rewards/accuracies", 0.75); err != nil {
+		t.Fatal(err)
+	}
+	want := &Best{Step: 20, Metric: "eval_rewards/accuracies", Value: 0.75, Checkpoint: "checkpoints/step-00000020"}
+	if b, err := f.Best(); err != nil || !reflect.DeepEqual(b, want) {
+		t.Errorf("%+v, %v, want %+v", b, err, want)
+	}
+	wantError(t, f.MarkBest(30, "eval_loss", 1), "step-00000030")
+	wantError(t, f.MarkBest(20, "eval_loss", math.NaN()), "eval_loss is NaN")
+
+	// Resumed from step 10, whose state says that step 10 was the best; then from one before any evaluation.
+	if err := f.RestoreBest(&Best{Step: 10, Metric: "eval_rewards/accuracies", Value: 0.5}); err != nil {
+		t.Fatal(err)
+	}
+	if b, _ := f.Best(); b == nil || b.Step != 10 {
+		t.Errorf("%+v, want step 10", b)
+	}
+	if err := f.RestoreBest(nil); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := f.Best(); b != nil || err != nil {
+		t.Errorf("%+v, %v, want none", b, err)
+	}
+	if err := f.RestoreBest(&Best{Step: 99, Metric: "eval_loss", Value: 1}); err != nil {
+		t.Errorf("a best checkpoint that is gone: %v", err)
+	}
+}
+
+func TestStateRoundTrip(t *testing.T) {
+	pcg := rand.NewPCG(1, 2)
+	pcg.Uint64()
+	rng, err := pcg.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := State{Step: 10, Epoch: 2, Position: 37, Seed: math.MaxUint64, RNG: rng, ConfigHash: HashConfig([]byte("beta: 0.1\n")),
+		Best:    &Best{Step: 5, Metric: "eval_loss", Value: 0.1},
+		Metrics: Values{"num_tokens": 1 << 53, "third": 1. / 3, "worst": math.Inf(1)}}
+	dir := t.TempDir()
+	if err := want.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadState(dir)
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v, want %+v", got, err, want)
+	}
+	again := rand.NewPCG(0, 0)
+	if err := again.UnmarshalBinary(got.RNG); err != nil || again.Uint64() != pcg.Uint64() {
+		t.Errorf("the random stream does not go on: %v", err)
+	}
+	writeFile(t, filepath.Join(dir, stateName), `{"step":"ten"}`)
+	_, err = ReadState(dir)
+	wantError(t, err, stateName)
+	_, err = ReadState(t.TempDir())
+	wantError(t, err, stateName, "no such file")
+}
+
+func TestStateKeepsNaN(t *testing.T) {
+	dir := t.TempDir()
+	if err := (State{Metrics: Values{"loss": math.NaN()}}).Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadState(dir)
+	if err != nil || !math.IsNaN(got.Metrics["loss"]) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestDiskFull writes to the device that is always full, as the system reports it.
+func TestDiskFull(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("no /dev/full here")
+	}
+	f := newFolder(t)
+	full := func(dir string) error {
+		if err := os.Symlink("/dev/full", filepath.Join(dir, "weights.bin")); err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, "weights.bin"), []byte("w"), 0o666)
+	}
+	_, err := f.WriteCheckpoint(10, full)
+	wantError(t, err, f.Path(checkpointsName, "step-00000010", "weights.bin"), "no space left on device", "no earlier one")
+
+	save(t, f, 10)
+	_, err = f.WriteCheckpoint(20, full)
+	wantError(t, err, f.Path(checkpointsName, "step-00000020", "weights.bin"), "no space left on device", stepName(10))
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("%v does not unwrap to ENOSPC", err)
+	}
+	_, err = f.WriteCheckpoint(10, full) // a failed replacement
+	wantError(t, err, "no space left on device")
+	checkLatest(t, f, 10, 10)
+	if entries, _ := os.ReadDir(f.Path(checkpointsName)); len(entries) != 1 {
+		t.Errorf("left behind: %v", entries)
+	}
+}
+
+// TestFileSizeLimit has the system refuse writes in a process of its own: to the metrics, to a checkpoint's file, to
+// its manifest.
+func TestFileSizeLimit(t *testing.T) {
+	f := newFolder(t)
+	f.Close()
+	_, lines := startChild(t, "full", f.Dir)
+	for _, want := range []string{metricsName, "step-00000002/moments.bin|step-00000002/weights.bin", "step-00000003/manifest.json"} {
+		if !lines.Scan() {
+			t.Fatal("the child ended")
+		}
+		line := lines.Text()
+		a, b, _ := strings.Cut(want, "|")
+		if !strings.Contains(line, a) && (b == "" || !strings.Contains(line, b)) || !strings.Contains(line, "file too large") {
+			t.Errorf("%q, want %q", line, want)
+		}
+	}
+	if lines.Scan() {
+		t.Errorf("and then %q", lines.Text())
+	}
+	f = reopen(t, f)
+	if latest, warnings, err := f.Latest(); err != nil || latest.Step != 1 || warnings != nil {
+		t.Errorf("%+v, %v, %v", latest, warnings, err)
+	}
+	records, err := f.ReadMetrics()
+	if err != nil || len(records) != 1 {
+		t.Errorf("%v, %v, want the first record alone", records, err)
+	}
+}
+
+// TestKilled kills a process that writes checkpoints, at random moments. Whenever it dies, the newest checkpoint is
+// whole and at least the last that the process reported, and no damaged one is ever met.
+func TestKilled(t *testing.T) {
+	f := newFolder(t)
+	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
+	last := 0
+	for range 20 {
+		f.Close()
+		reported := killedAfter(t, f.Dir, time.Duration(rng.IntN(40_000))*time.Microsecond)
+		f = reopen(t, f)
+		last = checkLatest(t, f, max(last, reported), math.MaxInt)
+		checkBest(t, f)
+	}
+	t.Logf("%d checkpoints in 20 killed processes", last)
+}
+
+// killedAfter starts a process that writes checkpoints, kills it some time after its first, and returns the step of
+// the last that it reported.
+func killedAfter(t *testing.T, dir string, delay time.Duration) int {
+	t.Helper()
+	cmd, lines := startChild(t, "checkpoints", dir)
+	reported := 0
+	for lines.Scan() {
+		step, err := strconv.Atoi(lines.Text())
+		if err != nil {
+			t.Fatalf("child: %s", lines.Text())
+		}
+		if reported == 0 {
+			time.AfterFunc(delay, func() { _ = cmd.Process.Kill() })
+		}
+		reported = step
+	}
+	kill(cmd)
+	return reported
+}
+
+// checkBest verifies the content of the checkpoint that best.json names, if any.
+func checkBest(t *testing.T, f *Folder) {
+	t.Helper()
+	best, err := f.Best()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if best == nil {
+		return
+	}
+	c := Checkpoint{Step: best.Step, Dir: f.Path(best.Checkpoint)}
+	if err := f.ReadCheckpoint(c, checkContent(c.Step)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkLatest verifies the newest checkpoint's content and returns its step.
+func checkLatest(t *testing.T, f *Folder, least, most int) int {
+	t.Helper()
+	latest, warnings, err := f.Latest()
+	if err != nil || len(warnings) > 0 {
+		t.Fatalf("%+v, %q, %v", latest, warnings, err)
+	}
+	if latest.Step < least || latest.Step > most {
+		t.Fatalf("newest checkpoint is of step %d, want %d to %d", latest.Step, least, most)
+	}
+	if err := f.ReadCheckpoint(latest, checkContent(latest.Step)); err != nil {
+		t.Fatal(err)
+	}
+	return latest.Step
+}

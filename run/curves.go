@@ -1,0 +1,207 @@
+package run
+
+import (
+	"bytes"
+	"fmt"
+	"image/color"
+	"math"
+	"slices"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
+)
+
+// The picture's size in pixels, and pixels per inch: text is set in points, 72 to the inch.
+const (
+	curvesWidth  = 1000
+	curvesHeight = 800
+	curvesDPI    = 108
+)
+
+// Panel is one of the plots that are stacked in a picture. All share the steps as their horizontal axis.
+type Panel struct {
+	Label string // of the vertical axis
+	Lines []Line
+}
+
+// drawable bounds what is drawn: the search for ticks never ends on a range that overflows.
+const drawable = 1e30
+
+// Line is one metric over steps. Points that are not finite, or beyond 1e30 as in a run that explodes, are left out.
+type Line struct {
+	Name   string
+	X, Y   []float64
+	Dashed bool // measured on held-out data
+}
+
+// PanelsOf chooses what to draw of a run's metrics: for preferences the log-probs of both answers over loss and
+// margin, otherwise the loss. A metric that was also measured on held-out data is drawn dashed beside.
+func PanelsOf(records []Record) []Panel {
+	has := func(name string) bool { return len(lineOf(records, name).X) > 0 }
+	if has("logps/chosen") || has("eval_logps/chosen") {
+		return []Panel{
+			panelOf(records, "log-prob of the answer (summed)", "logps/chosen", "logps/rejected"),
+			panelOf(records, "loss, reward margin", "loss", "rewards/margins"),
+		}
+	}
+	return []Panel{panelOf(records, "loss per token", "loss")}
+}
+
+func panelOf(records []Record, label string, names ...string) Panel {
+	p := Panel{Label: label}
+	for _, name := range names {
+		for _, l := range []Line{lineOf(records, name), lineOf(records, "eval_"+name)} {
+			if len(l.X) > 0 {
+				l.Dashed = l.Name != name
+				p.Lines = append(p.Lines, l)
+			}
+		}
+	}
+	return p
+}
+
+// lineOf is one metric, at the steps where it was measured.
+func lineOf(records []Record, name string) Line {
+	l := Line{Name: name}
+	for _, r := range records {
+		if v, ok := r.Values[name]; ok {
+			l.X, l.Y = append(l.X, float64(r.Step)), append(l.Y, v)
+		}
+	}
+	return l
+}
+
+// Curves draws panels, one above the other, into a PNG file. The title stands above the first.
+func Curves(path, title string, panels []Panel) error {
+	if len(panels) == 0 {
+		return fmt.Errorf("%s: nothing to draw", path)
+	}
+	plots := make([][]*plot.Plot, len(panels))
+	for i, p := range panels {
+		drawn, err := newPlot(p)
+		if err != nil {
+			return fmt.Errorf("%s: %s: %w", path, p.Label, err)
+		}
+		plots[i] = []*plot.Plot{drawn}
+	}
+	plots[0][0].Title.Text = title
+	plots[len(plots)-1][0].X.Label.Text = "step"
+	b, err := render(plots)
+	if err != nil {
+		return fmt.Errorf("%s cannot be drawn: %w", path, err)
+	}
+	return replaceFile(path, b)
+}
+
+func newPlot(p Panel) (*plot.Plot, error) {
+	drawn := plot.New()
+	drawn.Title.TextStyle.Font.Size = vg.Points(14)
+	drawn.Title.Padding = vg.Points(8)
+	drawn.Y.Label.Text = p.Label
+	drawn.Legend.Top = true
+	drawn.Legend.Padding = vg.Points(2)
+	drawn.Legend.ThumbnailWidth = vg.Points(24)
+	grid := plotter.NewGrid()
+	grid.Horizontal.Color, grid.Vertical.Color = color.Gray{Y: 225}, color.Gray{Y: 225}
+	drawn.Add(grid)
+	for _, l := range p.Lines {
+		if err := addLine(drawn, l); err != nil {
+			return nil, fmt.Errorf("%s: %w", l.Name, err)
+		}
+	}
+	widen(&drawn.Y, len(p.Lines))
+	return drawn, nil
+}
+
+// widen leaves room above the lines, so that the legend covers none, and keeps the range wide enough for its ticks to
+// be different numbers.
+func widen(a *plot.Axis, lines int) {
+	if a.Min > a.Max { // no points
+		return
+	}
+	if least := 1e-6 * max(math.Abs(a.Min), math.Abs(a.Max), 1e-6); a.Max-a.Min < least {
+		a.Min, a.Max = a.Min-least, a.Max+least
+	}
+	a.Max += (a.Max - a.Min) * 0.09 * float64(lines)
+}
+
+func addLine(drawn *plot.Plot, l Line) error {
+	points := l.points()
+	if len(points) == 0 {
+		return nil
+	}
+	line, marks, err := plotter.NewLinePoints(points)
+	if err != nil {
+		return err
+	}
+	line.Color, line.Width = colorOf(l.Name), vg.Points(1.6)
+	if l.Dashed {
+		line.Dashes = []vg.Length{vg.Points(5), vg.Points(3)}
+	}
+	marks.Color, marks.Shape, marks.Radius = line.Color, draw.CircleGlyph{}, vg.Points(2)
+	drawn.Add(line)
+	if len(points) <= 40 { // a single point has no line; many marks are no line any more
+		drawn.Add(marks)
+	}
+	drawn.Legend.Add(l.Name, line)
+	return nil
+}
+
+func (l Line) points() plotter.XYs {
+	var xys plotter.XYs
+	for i := range min(len(l.X), len(l.Y)) {
+		if finite(l.X[i]) && math.Abs(l.Y[i]) <= drawable {
+			xys = append(xys, plotter.XY{X: l.X[i], Y: l.Y[i]})
+		}
+	}
+	return xys
+}
+
+// colors that stay apart for most colour-blind eyes, by metric so that every picture uses the same.
+var colors = map[string]color.Color{
+	"logps/chosen":    color.RGBA{R: 0, G: 114, B: 178, A: 255},
+	"logps/rejected":  color.RGBA{R: 213, G: 94, B: 0, A: 255},
+	"loss":            color.RGBA{R: 60, G: 60, B: 60, A: 255},
+	"rewards/margins": color.RGBA{R: 0, G: 158, B: 115, A: 255},
+}
+
+func colorOf(name string) color.Color {
+	for base, c := range colors {
+		if name == base || name == "eval_"+base {
+			return c
+		}
+	}
+	return color.RGBA{R: 204, G: 121, B: 167, A: 255}
+}
+
+// render draws the plots with their axes aligned.
+func render(plots [][]*plot.Plot) ([]byte, error) {
+	inch := func(pixels int) vg.Length { return vg.Length(pixels) * vg.Inch / curvesDPI }
+	img := vgimg.NewWith(vgimg.UseWH(inch(curvesWidth), inch(curvesHeight)), vgimg.UseDPI(curvesDPI))
+	tiles := draw.Tiles{Rows: len(plots), Cols: 1, PadX: vg.Points(8), PadY: vg.Points(12),
+		PadTop: vg.Points(8), PadBottom: vg.Points(8), PadLeft: vg.Points(8), PadRight: vg.Points(16)}
+	shareSteps(plots)
+	for i, row := range plot.Align(plots, tiles, draw.New(img)) {
+		plots[i][0].Draw(row[0])
+	}
+	var b bytes.Buffer
+	_, err := vgimg.PngCanvas{Canvas: img}.WriteTo(&b)
+	return b.Bytes(), err
+}
+
+// shareSteps gives all panels the same steps.
+func shareSteps(plots [][]*plot.Plot) {
+	lo, hi := math.Inf(1), math.Inf(-1)
+	for _, row := range plots {
+		lo, hi = min(lo, row[0].X.Min), max(hi, row[0].X.Max)
+	}
+	if slices.Contains([]bool{finite(lo), finite(hi)}, false) {
+		return
+	}
+	for _, row := range plots {
+		row[0].X.Min, row[0].X.Max = lo, hi
+	}
+}

@@ -1,0 +1,146 @@
+package run
+
+import (
+	"bytes"
+	"image"
+	"image/color"
+	"image/png"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+)
+
+// preferenceRecords look like a DPO run: both log-probs sink, the margin grows.
+func preferenceRecords(n int) []Record {
+	var records []Record
+	for i := range n {
+		x := float64(i)
+		records = append(records, Record{Step: i + 1, Values: map[string]float64{
+			"logps/chosen": -14.3 - x/2, "logps/rejected": -43.4 - 2*x,
+			"loss": math.Ln2 * math.Exp(-x/20), "rewards/margins": 0.15 * x,
+		}})
+		if (i+1)%10 == 0 {
+			records = append(records, Record{Step: i + 1, Values: map[string]float64{
+				"eval_logps/chosen": -15 - x/2, "eval_logps/rejected": -41 - 2*x, "eval_loss": 0.7}})
+		}
+	}
+	return records
+}
+
+func TestPanelsOf(t *testing.T) {
+	names := func(p Panel) (out []string) {
+		for _, l := range p.Lines {
+			out = append(out, l.Name)
+			if want := len(l.Name) > 5 && l.Name[:5] == "eval_"; l.Dashed != want {
+				t.Errorf("%s: dashed %v", l.Name, l.Dashed)
+			}
+		}
+		return out
+	}
+	panels := PanelsOf(preferenceRecords(20))
+	if len(panels) != 2 {
+		t.Fatalf("%d panels, want 2", len(panels))
+	}
+	if got, want := names(panels[0]), []string{"logps/chosen", "eval_logps/chosen", "logps/rejected", "eval_logps/rejected"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got, want := names(panels[1]), []string{"loss", "eval_loss", "rewards/margins"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if l := panels[0].Lines[1]; !reflect.DeepEqual(l.X, []float64{10, 20}) || !reflect.DeepEqual(l.Y, []float64{-19.5, -24.5}) {
+		t.Errorf("%+v", l)
+	}
+	sft := PanelsOf([]Record{{Step: 1, Values: map[string]float64{"loss": 2}}, {Step: 1, Values: map[string]float64{"eval_loss": 3}}})
+	if len(sft) != 1 || !reflect.DeepEqual(names(sft[0]), []string{"loss", "eval_loss"}) {
+		t.Errorf("%+v", sft)
+	}
+}
+
+// TestCurves draws a run and finds every line's colour in its own half of the picture.
+func TestCurves(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "curves.png")
+	if dir := os.Getenv("POSTTRAIN_KEEP_CURVES"); dir != "" {
+		path = filepath.Join(dir, "curves.png")
+	}
+	if err := Curves(path, "posttrain mappo --prior none", PanelsOf(preferenceRecords(60))); err != nil {
+		t.Fatal(err)
+	}
+	img := readPNG(t, path)
+	if got := img.Bounds().Size(); got != image.Pt(curvesWidth, curvesHeight) {
+		t.Fatalf("size %v", got)
+	}
+	const stray = 100 // edges of letters have greys of all kinds
+	for name, c := range colors {
+		top, bottom := count(img, c, 0, curvesHeight/2), count(img, c, curvesHeight/2, curvesHeight)
+		upper := name == "logps/chosen" || name == "logps/rejected"
+		if upper && (top < 500 || bottom > stray) || !upper && (bottom < 500 || top > stray) {
+			t.Errorf("%s: %d pixels above, %d below", name, top, bottom)
+		}
+	}
+}
+
+func TestCurvesOfOddRuns(t *testing.T) {
+	nan := math.NaN()
+	cases := map[string][]Record{
+		"no records":  nil,
+		"one point":   preferenceRecords(1),
+		"constant":    {{Step: 1, Values: map[string]float64{"loss": 1}}, {Step: 2, Values: map[string]float64{"loss": 1}}},
+		"only NaN":    {{Step: 1, Values: map[string]float64{"loss": nan}}},
+		"NaN between": {{Step: 1, Values: map[string]float64{"loss": 1}}, {Step: 2, Values: map[string]float64{"loss": nan}}, {Step: 3, Values: map[string]float64{"loss": math.Inf(1)}}},
+		"next floats": {{Step: 1, Values: map[string]float64{"loss": 14.3}}, {Step: 2, Values: map[string]float64{"loss": math.Nextafter(14.3, 15)}}},
+		"zero":        {{Step: 1, Values: map[string]float64{"loss": 0}}, {Step: 2, Values: map[string]float64{"loss": 5e-324}}},
+		"explodes":    {{Step: 1, Values: map[string]float64{"loss": -1e29}}, {Step: 2, Values: map[string]float64{"loss": 1e30}}},
+		"huge":        {{Step: 1, Values: map[string]float64{"loss": -math.MaxFloat64}}, {Step: 2, Values: map[string]float64{"loss": math.MaxFloat64}}},
+	}
+	for name, records := range cases {
+		path := filepath.Join(t.TempDir(), "curves.png")
+		if err := Curves(path, name, PanelsOf(records)); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		readPNG(t, path)
+	}
+	wantError(t, Curves("curves.png", "", nil), "nothing to draw")
+}
+
+func TestWriteCurves(t *testing.T) {
+	f := newFolder(t)
+	for _, r := range preferenceRecords(3) {
+		if err := f.Log(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.WriteCurves("mappo"); err != nil {
+		t.Fatal(err)
+	}
+	readPNG(t, f.Path(curvesName))
+}
+
+func readPNG(t *testing.T, path string) image.Image {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := png.Decode(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+// count is the number of pixels of exactly this colour between two heights.
+func count(img image.Image, c color.Color, from, to int) int {
+	want := color.RGBAModel.Convert(c)
+	n := 0
+	for y := from; y < to; y++ {
+		for x := range curvesWidth {
+			if color.RGBAModel.Convert(img.At(x, y)) == want {
+				n++
+			}
+		}
+	}
+	return n
+}

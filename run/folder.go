@@ -1,0 +1,227 @@
+package run
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Names in a run folder.
+const (
+	configName      = "config.yaml"
+	metricsName     = "metrics.jsonl"
+	curvesName      = "curves.png"
+	summaryName     = "summary.txt"
+	modelName       = "model"
+	bestName        = "best.json"
+	checkpointsName = "checkpoints"
+	lockName        = "lock"
+)
+
+// Folder is the folder of one run, locked against other processes. It is not safe for concurrent use.
+type Folder struct {
+	Dir     string
+	lock    *os.File
+	metrics *os.File // open for appending from the first Log on
+}
+
+// Create makes the folder of a new run and locks it. An empty dir stands for runs/<command>-<time>. A folder with
+// anything in it is an error: a run never mixes with what was there before.
+func Create(dir, command string) (*Folder, error) {
+	if dir == "" {
+		var err error
+		if dir, err = freshDir("runs", command, time.Now()); err != nil {
+			return nil, err
+		}
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, fmt.Errorf("run folder %s cannot be made: %w", dir, cause(err))
+	}
+	if err := mustBeEmpty(dir); err != nil {
+		return nil, err
+	}
+	lock, err := acquire(dir)
+	if err != nil {
+		return nil, err
+	}
+	// Once more, now that nobody else can write here: two processes may have found the folder empty.
+	if err := mustBeEmpty(dir); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return &Folder{Dir: dir, lock: lock}, nil
+}
+
+// freshDir makes a folder that did not exist, named after the command and the time to the second.
+func freshDir(parent, command string, now time.Time) (string, error) {
+	if err := os.MkdirAll(parent, 0o777); err != nil {
+		return "", fmt.Errorf("run folder %s cannot be made: %w", parent, cause(err))
+	}
+	base := filepath.Join(parent, command+"-"+now.Format("20060102-150405"))
+	dir := base
+	for n := 2; ; n++ {
+		err := os.Mkdir(dir, 0o777)
+		if err == nil {
+			return dir, nil
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return "", fmt.Errorf("run folder %s cannot be made: %w", dir, cause(err))
+		}
+		dir = fmt.Sprintf("%s-%d", base, n)
+	}
+}
+
+func mustBeEmpty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("run folder %s cannot be read: %w", dir, cause(err))
+	}
+	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return e.Name() == lockName })
+	if len(entries) == 0 {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(dir, configName)); err == nil {
+		return fmt.Errorf("run folder %s exists: name another with --out DIR, or go on with that run by --resume %s", dir, dir)
+	}
+	return fmt.Errorf("run folder %s is not empty (it holds %s): name another with --out DIR", dir, entries[0].Name())
+}
+
+// Open locks the folder of a run that is there already, and removes what an interrupted process left half done.
+func Open(dir string) (*Folder, error) {
+	if _, err := os.Stat(filepath.Join(dir, configName)); err != nil {
+		return nil, fmt.Errorf("%s is no run folder: it has no %s (a run to go on with looks like runs/mappo-20260102-150405)", dir, configName)
+	}
+	lock, err := acquire(dir)
+	if err != nil {
+		return nil, err
+	}
+	f := &Folder{Dir: dir, lock: lock}
+	if err := f.tidy(); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return f, nil
+}
+
+// tidy removes temporary files and folders, and puts back a checkpoint that was caught while being replaced.
+func (f *Folder) tidy() error {
+	if err := restoreReplaced(f.Path(checkpointsName)); err != nil {
+		return err
+	}
+	for _, dir := range []string{f.Dir, f.Path(checkpointsName)} {
+		if err := removeTemporary(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeTemporary removes what begins with a dot: nothing that is finished does.
+func removeTemporary(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("run folder %s cannot be read: %w", dir, cause(err))
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			return fmt.Errorf("left-over %s cannot be removed: %w", filepath.Join(dir, e.Name()), cause(err))
+		}
+	}
+	return nil
+}
+
+// Close releases the folder. The lock is gone with the process in any case.
+func (f *Folder) Close() error {
+	var err error
+	if f.metrics != nil {
+		err = f.metrics.Close()
+		f.metrics = nil
+	}
+	if f.lock != nil {
+		err = errors.Join(err, f.lock.Close())
+		f.lock = nil
+	}
+	return err
+}
+
+// Path is a path inside the folder.
+func (f *Folder) Path(elem ...string) string {
+	return filepath.Join(append([]string{f.Dir}, elem...)...)
+}
+
+// ModelDir is where the trained model goes.
+func (f *Folder) ModelDir() string { return f.Path(modelName) }
+
+// WriteConfig stores the resolved config.
+func (f *Folder) WriteConfig(resolved []byte) error {
+	return replaceFile(f.Path(configName), resolved)
+}
+
+// ReadConfig is the config that the run was started with.
+func (f *Folder) ReadConfig() ([]byte, error) {
+	b, err := os.ReadFile(f.Path(configName))
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be read: %w", f.Path(configName), cause(err))
+	}
+	return b, nil
+}
+
+// CheckConfig compares the config of a resuming command with the one that the run was started with, and names the
+// first line that differs: half a run under one config and half under another is no run of either.
+func (f *Folder) CheckConfig(resolved []byte) error {
+	stored, err := f.ReadConfig()
+	if err != nil {
+		return err
+	}
+	if bytes.Equal(stored, resolved) {
+		return nil
+	}
+	line, was, is := firstDifference(string(stored), string(resolved))
+	return fmt.Errorf("%s:%d: the run was started with %q, now it is %q: resume without changing options, or start a new run with --out DIR",
+		f.Path(configName), line, was, is)
+}
+
+func firstDifference(a, b string) (line int, inA, inB string) {
+	as, bs := strings.Split(a, "\n"), strings.Split(b, "\n")
+	at := func(s []string, i int) string {
+		if i < len(s) {
+			return strings.TrimSpace(s[i])
+		}
+		return ""
+	}
+	for i := 0; i < max(len(as), len(bs)); i++ {
+		if i >= len(as) || i >= len(bs) || as[i] != bs[i] {
+			return i + 1, at(as, i), at(bs, i)
+		}
+	}
+	return 0, "", ""
+}
+
+// HashConfig identifies a resolved config in [State].
+func HashConfig(resolved []byte) string {
+	sum := sha256.Sum256(resolved)
+	return hex.EncodeToString(sum[:])
+}
+
+// WriteSummary stores the run's summary in words.
+func (f *Folder) WriteSummary(text string) error {
+	return replaceFile(f.Path(summaryName), []byte(text))
+}
+
+// WriteCurves draws the folder's metrics (see [PanelsOf]) into curves.png.
+func (f *Folder) WriteCurves(title string) error {
+	records, err := f.ReadMetrics()
+	if err != nil {
+		return err
+	}
+	return Curves(f.Path(curvesName), title, PanelsOf(records))
+}

@@ -1,0 +1,225 @@
+package run
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// newFolder is a run folder with a config, closed at the end of the test.
+func newFolder(t *testing.T) *Folder {
+	t.Helper()
+	f, err := Create(filepath.Join(t.TempDir(), "run"), "mappo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if err := f.WriteConfig([]byte("loss: dpo\nbeta: 0.1\n")); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// reopen closes the folder and opens it as another process would.
+func reopen(t *testing.T, f *Folder) *Folder {
+	t.Helper()
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(f.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { again.Close() })
+	return again
+}
+
+// wantError checks that an error is one line that holds every one of the parts.
+func wantError(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, want one with %q", parts)
+	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("more than one line: %q", err)
+	}
+	for _, p := range parts {
+		if !strings.Contains(err.Error(), p) {
+			t.Errorf("error %q lacks %q", err, p)
+		}
+	}
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCreateNamesByCommandAndTime(t *testing.T) {
+	parent := filepath.Join(t.TempDir(), "runs")
+	now := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
+	for _, want := range []string{"mappo-20260102-150405", "mappo-20260102-150405-2", "mappo-20260102-150405-3"} {
+		dir, err := freshDir(parent, "mappo", now)
+		if err != nil || filepath.Base(dir) != want {
+			t.Fatalf("freshDir = %s, %v, want %s", dir, err, want)
+		}
+	}
+}
+
+func TestCreateDefaultDir(t *testing.T) {
+	t.Chdir(t.TempDir())
+	f, err := Create("", "sft")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if !strings.HasPrefix(f.Dir, filepath.Join("runs", "sft-2")) {
+		t.Errorf("folder %s, want runs/sft-<time>", f.Dir)
+	}
+}
+
+func TestCreateRefusesAFolderInUse(t *testing.T) {
+	f := newFolder(t)
+	f.Close()
+	_, err := Create(f.Dir, "mappo")
+	wantError(t, err, f.Dir, "--out", "--resume "+f.Dir)
+
+	other := t.TempDir()
+	writeFile(t, filepath.Join(other, "thesis.tex"), "")
+	_, err = Create(other, "mappo")
+	wantError(t, err, other, "thesis.tex", "--out")
+	if strings.Contains(err.Error(), "--resume") {
+		t.Errorf("%q: no run can be resumed there", err)
+	}
+	if _, err := os.Stat(filepath.Join(other, lockName)); err == nil {
+		t.Error("a folder that is not ours was written to")
+	}
+}
+
+func TestCreateTakesAnEmptyFolder(t *testing.T) {
+	f, err := Create(t.TempDir(), "mappo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	// A process that died before it wrote anything leaves only the lock.
+	if f, err = Create(f.Dir, "mappo"); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+}
+
+func TestCreateNamesAnUnusablePath(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	writeFile(t, file, "")
+	_, err := Create(filepath.Join(file, "run"), "mappo")
+	wantError(t, err, filepath.Join(file, "run"), "not a directory")
+}
+
+func TestOpenWantsARun(t *testing.T) {
+	_, err := Open(filepath.Join(t.TempDir(), "nothing"))
+	wantError(t, err, "nothing is no run folder", configName)
+}
+
+func TestOpenRemovesLeftovers(t *testing.T) {
+	f := newFolder(t)
+	for _, left := range []string{".config.yaml123", "checkpoints/.new-step-00000009/weights", "checkpoints/.removed-step-00000001/weights"} {
+		writeFile(t, f.Path(left), "half")
+	}
+	f = reopen(t, f)
+	for _, dir := range []string{f.Dir, f.Path(checkpointsName)} {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), ".") {
+				t.Errorf("%s is still there", e.Name())
+			}
+		}
+	}
+}
+
+// TestLock has another process hold the folder, and kills it.
+func TestLock(t *testing.T) {
+	f := newFolder(t)
+	f.Close()
+	cmd, lines := startChild(t, "hold", f.Dir)
+	if !lines.Scan() || lines.Text() != "held" {
+		t.Fatalf("child says %q", lines.Text())
+	}
+	_, err := Open(f.Dir)
+	wantError(t, err, f.Dir, "in use by process")
+	kill(cmd)
+	again, err := Open(f.Dir)
+	if err != nil {
+		t.Fatalf("the lock outlived its process: %v", err)
+	}
+	again.Close()
+}
+
+// startChild runs this test binary as one of the processes of TestMain and gives its lines.
+func startChild(t *testing.T, what string, args ...string) (*exec.Cmd, *bufio.Scanner) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe, args...)
+	cmd.Env = append(os.Environ(), childVar+"="+what)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cmd.StdinPipe(); err != nil { // open until the child is waited for
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { kill(cmd) })
+	return cmd, bufio.NewScanner(out)
+}
+
+// kill ends a process with SIGKILL; it may be gone already.
+func kill(cmd *exec.Cmd) {
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+}
+
+func TestCheckConfig(t *testing.T) {
+	f := newFolder(t)
+	if err := f.CheckConfig([]byte("loss: dpo\nbeta: 0.1\n")); err != nil {
+		t.Error(err)
+	}
+	wantError(t, f.CheckConfig([]byte("loss: dpo\nbeta: 0.2\n")), configName+":2:", `"beta: 0.1"`, `"beta: 0.2"`, "--out")
+	wantError(t, f.CheckConfig([]byte("loss: dpo\nbeta: 0.1\nseed: 3\n")), configName+":3:", `"seed: 3"`)
+}
+
+func TestWritesReplaceAtOnce(t *testing.T) {
+	f := newFolder(t)
+	if err := f.WriteSummary("long words\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.WriteSummary("short\n"); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(f.Path(summaryName))
+	if err != nil || string(b) != "short\n" {
+		t.Errorf("summary %q, %v", b, err)
+	}
+	if err := os.Mkdir(f.Path("taken"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, replaceFile(f.Path("taken"), nil), f.Path("taken"))
+}

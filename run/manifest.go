@@ -1,0 +1,112 @@
+package run
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+const manifestName = "manifest.json"
+
+// manifest lists the files of a checkpoint. It is written last: a folder without it was never finished.
+type manifest struct {
+	Step  int         `json:"step"`
+	Files []fileEntry `json:"files"`
+}
+
+type fileEntry struct {
+	Name   string `json:"name"` // with slashes, relative to the checkpoint
+	Size   int64  `json:"size"` // bytes
+	SHA256 string `json:"sha256"`
+}
+
+// seal flushes every file under dir to the disk and lists them in manifest.json.
+func seal(dir string, step int) error {
+	m := manifest{Step: step, Files: []fileEntry{}}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			return syncDir(path)
+		}
+		if err := syncFile(path); err != nil {
+			return err
+		}
+		e, err := describe(dir, path)
+		m.Files = append(m.Files, e)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	b, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	return replaceFile(filepath.Join(dir, manifestName), append(b, '\n'))
+}
+
+func describe(dir, path string) (fileEntry, error) {
+	name, err := filepath.Rel(dir, path)
+	if err != nil {
+		return fileEntry{}, err
+	}
+	size, sum, err := digest(path)
+	return fileEntry{Name: filepath.ToSlash(name), Size: size, SHA256: sum}, err
+}
+
+func digest(path string) (size int64, sum string, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	size, err = io.Copy(h, f)
+	return size, hex.EncodeToString(h.Sum(nil)), err
+}
+
+// verify compares the files of a checkpoint with its manifest; the error names the first file at fault.
+func verify(dir string, step int) error {
+	path := filepath.Join(dir, manifestName)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("%s cannot be read: %w", path, cause(err))
+	}
+	var m manifest
+	if err := json.Unmarshal(b, &m); err != nil {
+		return fmt.Errorf("%s: no manifest: %s", path, oneLine(err))
+	}
+	if m.Step != step {
+		return fmt.Errorf("%s: step %d, but the folder says %d", path, m.Step, step)
+	}
+	for _, e := range m.Files {
+		if err := e.verify(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e fileEntry) verify(dir string) error {
+	if !filepath.IsLocal(filepath.FromSlash(e.Name)) {
+		return fmt.Errorf("%s: file name %q leads out of the folder", filepath.Join(dir, manifestName), e.Name)
+	}
+	path := filepath.Join(dir, filepath.FromSlash(e.Name))
+	size, sum, err := digest(path)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s cannot be read: %w", path, cause(err))
+	case size != e.Size:
+		return fmt.Errorf("%s is damaged: %d bytes, want %d", path, size, e.Size)
+	case sum != e.SHA256:
+		return fmt.Errorf("%s is damaged: its SHA-256 begins with %.8s, want %.8s", path, sum, e.SHA256)
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+package run
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Record is one line of metrics.jsonl: what was measured at a step. Values are named as TRL names them (loss,
+// logps/chosen, eval_loss, …). NaN and infinities, which JSON lacks, are written as null with a note that says which,
+// and read back as NaN.
+type Record struct {
+	Step   int
+	Epoch  float64 // passes over the data, with their fraction
+	Values map[string]float64
+}
+
+// reserved names have a place of their own in a line.
+var reserved = []string{"step", "epoch", "note"}
+
+// MarshalJSON writes step, epoch, then the values in order of name, so that equal records are equal bytes.
+func (r Record) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	var notes []string
+	fmt.Fprintf(&b, `{"step":%d`, r.Step)
+	put := func(name string, v float64) {
+		key, _ := json.Marshal(name) // strings always marshal
+		number := []byte("null")
+		if finite(v) {
+			number, _ = json.Marshal(v) // shortest form that reads back the same
+		} else {
+			notes = append(notes, fmt.Sprintf("%s is %v", name, v))
+		}
+		fmt.Fprintf(&b, ",%s:%s", key, number)
+	}
+	put("epoch", r.Epoch)
+	for _, name := range slices.Sorted(maps.Keys(r.Values)) {
+		if slices.Contains(reserved, name) {
+			return nil, fmt.Errorf("metric %q: this name is taken, choose another", name)
+		}
+		put(name, r.Values[name])
+	}
+	if len(notes) > 0 {
+		note, _ := json.Marshal(strings.Join(notes, ", "))
+		fmt.Fprintf(&b, `,"note":%s`, note)
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (r *Record) UnmarshalJSON(line []byte) error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(line, &fields); err != nil {
+		return err
+	}
+	if fields["step"] == nil {
+		return errors.New(`no "step"`)
+	}
+	if err := json.Unmarshal(fields["step"], &r.Step); err != nil {
+		return fmt.Errorf("step %s: want a whole number", fields["step"])
+	}
+	r.Epoch, r.Values = 0, map[string]float64{}
+	for name, raw := range fields {
+		if name == "step" || name == "note" {
+			continue
+		}
+		v, err := number(raw)
+		if err != nil {
+			return fmt.Errorf("%s %s: want a number or null", name, raw)
+		}
+		if name == "epoch" {
+			r.Epoch = v
+		} else {
+			r.Values[name] = v
+		}
+	}
+	return nil
+}
+
+func number(raw json.RawMessage) (float64, error) {
+	if string(raw) == "null" {
+		return math.NaN(), nil
+	}
+	var v float64
+	err := json.Unmarshal(raw, &v)
+	return v, err
+}
+
+func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+
+// Log appends a record to metrics.jsonl. A line that does not fit on the disk is taken back, so that the file stays
+// whole.
+func (f *Folder) Log(r Record) error {
+	line, err := r.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	if f.metrics == nil {
+		if f.metrics, err = os.OpenFile(f.Path(metricsName), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o666); err != nil {
+			return fmt.Errorf("%s cannot be written: %w", f.Path(metricsName), cause(err))
+		}
+	}
+	if err := appendLine(f.metrics, append(line, '\n')); err != nil {
+		return fmt.Errorf("%s cannot be written: %w", f.Path(metricsName), cause(err))
+	}
+	return nil
+}
+
+func appendLine(file *os.File, line []byte) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if _, err = file.Write(line); err != nil {
+		return errors.Join(err, file.Truncate(info.Size()))
+	}
+	return nil
+}
+
+// ReadMetrics is all records of the folder, in the order of logging; none where nothing was logged yet.
+func (f *Folder) ReadMetrics() ([]Record, error) {
+	return ReadMetrics(f.Path(metricsName))
+}
+
+// ReadMetrics reads a metrics.jsonl. A last line without an end, as a crash leaves it, is ignored.
+func ReadMetrics(path string) ([]Record, error) {
+	lines, err := metricLines(path)
+	if err != nil {
+		return nil, err
+	}
+	records := make([]Record, len(lines))
+	for i, line := range lines {
+		if err := json.Unmarshal(line, &records[i]); err != nil {
+			return nil, fmt.Errorf("%s:%d: no line of metrics: %s", path, i+1, oneLine(err))
+		}
+	}
+	return records, nil
+}
+
+// metricLines are the complete lines of the file, none where there is no file.
+func metricLines(path string) ([][]byte, error) {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be read: %w", path, cause(err))
+	}
+	defer file.Close()
+	b, err := io.ReadAll(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be read: %w", path, cause(err))
+	}
+	lines := bytes.Split(b, []byte("\n"))
+	return lines[:len(lines)-1], nil // what stands behind the last line's end is nothing, or half a line
+}
+
+// CutMetrics removes the records after the given step, which a resumed run is about to measure again, and returns how
+// many these were.
+func (f *Folder) CutMetrics(step int) (int, error) {
+	lines, err := metricLines(f.Path(metricsName))
+	if err != nil || lines == nil {
+		return 0, err
+	}
+	records, err := f.ReadMetrics()
+	if err != nil {
+		return 0, err
+	}
+	var kept bytes.Buffer
+	cut := 0
+	for i, r := range records {
+		if r.Step > step {
+			cut++
+			continue
+		}
+		kept.Write(lines[i])
+		kept.WriteByte('\n')
+	}
+	if f.metrics != nil { // it would go on appending to the replaced file
+		if err := f.metrics.Close(); err != nil {
+			return 0, fmt.Errorf("%s cannot be closed: %w", f.Path(metricsName), cause(err))
+		}
+		f.metrics = nil
+	}
+	return cut, replaceFile(f.Path(metricsName), kept.Bytes())
+}
+
+// oneLine is an error's text without line ends.
+func oneLine(err error) string {
+	return strings.Join(strings.Fields(err.Error()), " ")
+}

@@ -1,0 +1,88 @@
+package run
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+const stateName = "state.json"
+
+// State is what a run must remember beside weights and moments to go on bit for bit.
+type State struct {
+	Step       int    `json:"step"`     // updates done
+	Epoch      int    `json:"epoch"`    // passes over the data completed
+	Position   int    `json:"position"` // examples of the running pass that were used
+	Seed       uint64 `json:"seed"`
+	RNG        []byte `json:"rng,omitempty"` // MarshalBinary of a math/rand/v2 PCG
+	ConfigHash string `json:"config_hash"`   // see [HashConfig]
+	Best       *Best  `json:"best,omitempty"`
+	Metrics    Values `json:"metrics,omitempty"` // running figures: tokens seen, sums of an unfinished logging interval, …
+}
+
+// Values are named numbers; NaN and infinities survive JSON as strings.
+type Values map[string]float64
+
+// MarshalJSON writes finite values as numbers, the others as "NaN", "+Inf", "-Inf".
+func (v Values) MarshalJSON() ([]byte, error) {
+	out := make(map[string]any, len(v))
+	for name, x := range v {
+		if finite(x) {
+			out[name] = x
+		} else {
+			out[name] = fmt.Sprint(x)
+		}
+	}
+	return json.Marshal(out) // encoding/json sorts the names
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (v *Values) UnmarshalJSON(b []byte) error {
+	var in map[string]json.RawMessage
+	if err := json.Unmarshal(b, &in); err != nil {
+		return err
+	}
+	*v = make(Values, len(in))
+	for name, raw := range in {
+		x, err := stateNumber(raw)
+		if err != nil {
+			return fmt.Errorf("metrics %q: %s: want a number", name, raw)
+		}
+		(*v)[name] = x
+	}
+	return nil
+}
+
+func stateNumber(raw json.RawMessage) (x float64, err error) {
+	var word string
+	if json.Unmarshal(raw, &word) == nil {
+		_, err = fmt.Sscan(word, &x)
+		return x, err
+	}
+	err = json.Unmarshal(raw, &x)
+	return x, err
+}
+
+// Write stores the state in a checkpoint under way.
+func (s State) Write(dir string) error {
+	b, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return fmt.Errorf("%s: %w", stateName, err)
+	}
+	return os.WriteFile(filepath.Join(dir, stateName), append(b, '\n'), 0o666)
+}
+
+// ReadState reads the state of a checkpoint.
+func ReadState(dir string) (State, error) {
+	path := filepath.Join(dir, stateName)
+	var s State
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return s, fmt.Errorf("%s cannot be read: %w", path, cause(err))
+	}
+	if err := json.Unmarshal(b, &s); err != nil {
+		return s, fmt.Errorf("%s: no state of a run: %s", path, oneLine(err))
+	}
+	return s, nil
+}
