@@ -14,7 +14,8 @@ rate without warm-up, AdamW 0.9/0.999/1e-8. A run's file:
   steps[i]                 the trainer's own log of optimiser step i+1, unrounded: loss, grad_norm (before clipping),
                            learning_rate (used in this step), and for preference runs logps/*, rewards/*
   pairs[i]                 preference runs only: for each pair in order, log-prob sums of chosen and rejected under
-                           the policy at the step that trained on it, and under the reference (DPO only)
+                           the policy at the step that trained on it, and under the reference (DPO only);
+                           for simpo means per token, there and in logps/*, as CPOTrainer has them
   weights                  tensor -> sum, norm and change (norm of the difference from the initial tensor) at the end
   noise                    largest relative difference of each logged number and of each tensor's change when the same
                            run is repeated with fused attention (SDPA): how far float32 alone may lead two correct runs
@@ -103,7 +104,9 @@ RUNS = {
     # transformers spares biases and norms from weight decay.
     "qwen2-newer-decay": ("dpo", dict(loss_type="sigmoid", beta=0.1, weight_decay=0.5, steps=4)),
     "llama-newer-simpo": ("cpo", dict(loss_type="simpo", beta=2.0, simpo_gamma=1.0, cpo_alpha=0.0)),
-    "llama-newer-cpo": ("cpo", dict(loss_type="sigmoid", beta=0.1, cpo_alpha=0.2)),
+    # TRL's NLL is a mean over all chosen tokens of a microbatch; with one pair in each it is the mean over pairs of each
+    # pair's mean per token, which does not depend on how a batch is cut.
+    "llama-newer-cpo": ("cpo", dict(loss_type="sigmoid", beta=0.1, cpo_alpha=0.2, batch=1, accumulate=4)),
     "llama-newer-cpo-smooth": ("cpo", dict(loss_type="sigmoid", beta=0.1, cpo_alpha=0.0, label_smoothing=0.1, steps=3)),
     # Completion-only loss; then all tokens, with the mean taken over the tokens of both microbatches.
     "qwen2-newer-sft": ("sft", dict(completion_only_loss=True, steps=4)),
