@@ -1,0 +1,176 @@
+package run
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+)
+
+// ProgressOptions say where and how often progress is shown.
+type ProgressOptions struct {
+	Out      io.Writer        // where it goes, as a rule standard error
+	Terminal bool             // Out is a terminal: a bar that redraws itself, instead of lines
+	Quiet    bool             // nothing is printed at all
+	Start    int              // steps done before, by a resumed run
+	Total    int              // steps of the whole run
+	Every    int              // steps between plain lines; 0: a twentieth of the run
+	Interval time.Duration    // a plain line is printed after this time at the latest; 0: half a minute
+	Now      func() time.Time // the clock; nil: time.Now
+}
+
+// redraw is the least time between two pictures of the bar.
+const redraw = 100 * time.Millisecond
+
+// shown are the metrics that progress tells, where a step has them, and what it calls them.
+var shown = []struct{ name, label string }{
+	{"loss", "loss"},
+	{"rewards/margins", "margin"},
+	{"reward", "reward"},
+}
+
+// Progress tells a user how a run goes: a bar on a terminal, plain lines elsewhere. It is not safe for concurrent use.
+type Progress struct {
+	o     ProgressOptions
+	bar   *progressbar.ProgressBar // nil: plain lines
+	first time.Time                // when the first step was reported: it includes compilation, so it predicts nothing
+	from  int                      // that step
+	last  time.Time                // of the last output
+	begun bool
+}
+
+// NewProgress begins to tell. On a terminal the empty bar appears at once.
+func NewProgress(o ProgressOptions) *Progress {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Every <= 0 {
+		o.Every = max(1, o.Total/20)
+	}
+	if o.Interval <= 0 {
+		o.Interval = 30 * time.Second
+	}
+	p := &Progress{o: o, last: o.Now()}
+	if o.Terminal && !o.Quiet && o.Total > 0 {
+		p.bar = newBar(o)
+	}
+	return p
+}
+
+func newBar(o ProgressOptions) *progressbar.ProgressBar {
+	bar := progressbar.NewOptions(o.Total,
+		progressbar.OptionSetWriter(o.Out),
+		progressbar.OptionUseANSICodes(true),
+		progressbar.OptionSetWidth(24),
+		progressbar.OptionShowCount(),
+		progressbar.OptionSetPredictTime(false), // ours leaves compilation out
+		progressbar.OptionSetElapsedTime(false),
+		progressbar.OptionShowDescriptionAtLineEnd(),
+	)
+	// Errors of the terminal are no reason to stop a run.
+	if o.Start > 0 {
+		_ = bar.Set(o.Start)
+	} else {
+		_ = bar.RenderBlank()
+	}
+	return bar
+}
+
+// Step reports that a step is done, with what it measured: loss, rewards/margins, reward and tokens_per_second are told.
+func (p *Progress) Step(step int, values map[string]float64) {
+	if p.o.Quiet {
+		return
+	}
+	now := p.o.Now()
+	if !p.begun {
+		p.first, p.from = now, step
+	}
+	if p.due(step, now) {
+		p.show(step, p.words(step, values, now))
+		p.last = now
+	}
+	p.begun = true
+}
+
+// due tells whether it is time to print: the first step and the last always are.
+func (p *Progress) due(step int, now time.Time) bool {
+	since := now.Sub(p.last)
+	switch {
+	case !p.begun || step >= p.o.Total:
+		return true
+	case p.bar != nil:
+		return since >= redraw
+	}
+	return step%p.o.Every == 0 || since >= p.o.Interval
+}
+
+func (p *Progress) show(step int, words string) {
+	if p.bar == nil {
+		fmt.Fprintf(p.o.Out, "step %d/%d  %s\n", step, p.o.Total, words)
+		return
+	}
+	p.bar.Describe(words)
+	_ = p.bar.Set(step)
+}
+
+// words are the metrics, the speed and the remaining time.
+func (p *Progress) words(step int, values map[string]float64, now time.Time) string {
+	var parts []string
+	for _, s := range shown {
+		if v, ok := values[s.name]; ok {
+			parts = append(parts, s.label+" "+short(v))
+		}
+	}
+	if v, ok := values["tokens_per_second"]; ok && finite(v) {
+		parts = append(parts, fmt.Sprintf("%.0f tokens/s", v))
+	}
+	if left, ok := p.remaining(step, now); ok {
+		parts = append(parts, left.String()+" left")
+	}
+	return strings.Join(parts, "  ")
+}
+
+// remaining predicts from the steps after the first.
+func (p *Progress) remaining(step int, now time.Time) (time.Duration, bool) {
+	done := step - p.from
+	if !p.begun || done <= 0 || step >= p.o.Total {
+		return 0, false
+	}
+	left := float64(now.Sub(p.first)) / float64(done) * float64(p.o.Total-step)
+	return time.Duration(math.Round(left/float64(time.Second))) * time.Second, true
+}
+
+// short is a number in about six characters.
+func short(v float64) string {
+	if a := math.Abs(v); a >= 1e4 || a > 0 && a < 1e-3 {
+		return fmt.Sprintf("%.2e", v)
+	}
+	return fmt.Sprintf("%.4f", v)
+}
+
+// Notice prints a line between the steps, and lets the bar go on below it.
+func (p *Progress) Notice(line string) {
+	if p.o.Quiet {
+		return
+	}
+	if p.bar != nil {
+		_ = p.bar.Clear()
+	}
+	fmt.Fprintln(p.o.Out, line)
+	if p.bar != nil && !p.bar.IsFinished() {
+		_ = p.bar.Add(0)
+	}
+}
+
+// Close leaves the bar as it stands and goes to the next line. Closing twice is closing once.
+func (p *Progress) Close() {
+	if p.bar == nil {
+		return
+	}
+	_ = p.bar.Exit()
+	p.bar = nil
+	fmt.Fprintln(p.o.Out)
+}
