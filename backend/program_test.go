@@ -1,8 +1,11 @@
 package backend_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
+	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
@@ -11,29 +14,238 @@ import (
 	"github.com/posttrain/posttrain/backend/backendtest"
 )
 
-func TestRunMultiplies(t *testing.T) {
+// scale builds y = w x for a number w and x [2].
+func scale(g *graph.Graph) []*graph.Node {
+	x := graph.Parameter(g, "x", shapes.Make(dtypes.Float32, 2))
+	w := graph.Parameter(g, "w", shapes.Make(dtypes.Float32))
+	return []*graph.Node{graph.Mul(x, w)}
+}
+
+func compiled(t *testing.T, e *backend.Engine, build func(g *graph.Graph) []*graph.Node) *backend.Program {
+	t.Helper()
+	p, err := e.Compile("scale", build)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+func float32s(t *testing.T, e *backend.Engine, data []float32, dims ...int) compute.Buffer {
+	t.Helper()
+	b, err := e.Float32(data, dims...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestRunGivesOutputs(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
-		p, err := e.Compile("double", func(g *graph.Graph) []*graph.Node {
+		p := compiled(t, e, scale)
+		x, w := float32s(t, e, []float32{1, 2}, 2), float32s(t, e, []float32{3})
+		for range 3 { // inputs stay good
+			out, err := p.Run([]compute.Buffer{x, w}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := backend.Floats(out[0]); err != nil || len(got) != 2 || got[0] != 3 || got[1] != 6 {
+				t.Fatalf("got %v, %v: want [3 6]", got, err)
+			}
+			backend.FinalizeAll(out...)
+		}
+		backend.FinalizeAll(x, w)
+		names, inputs := p.Inputs()
+		if strings.Join(names, " ") != "x w" || !inputs[0].Equal(shapes.Make(dtypes.Float32, 2)) || len(p.Outputs()) != 1 {
+			t.Errorf("got inputs %v %v, outputs %v: want x [2] and w, one output", names, inputs, p.Outputs())
+		}
+	})
+}
+
+// An output that is an input, or given twice, is a buffer of its own all the same: finalising it harms nothing.
+func TestOutputsBelongToTheCaller(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		p := compiled(t, e, func(g *graph.Graph) []*graph.Node {
 			x := graph.Parameter(g, "x", shapes.Make(dtypes.Float32, 2))
-			return []*graph.Node{graph.MulScalar(x, 2)}
+			y := graph.Neg(x)
+			return []*graph.Node{x, y, y}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer p.Close()
-		x, err := e.Float32([]float32{1, 2}, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		x := float32s(t, e, []float32{1, 2}, 2)
 		defer backend.FinalizeAll(x)
-		out, err := p.Run(inputs(x), nil)
+		out, err := p.Run([]compute.Buffer{x}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		backend.FinalizeAll(out[0], out[1])
+		if got, err := backend.Floats(x); err != nil || got[0] != 1 {
+			t.Errorf("the input: got %v, %v: want [1 2]", got, err)
+		}
+		if got, err := backend.Floats(out[2]); err != nil || got[1] != -2 {
+			t.Errorf("the second copy: got %v, %v: want [-1 -2]", got, err)
+		}
+		backend.FinalizeAll(out[2])
+	})
+}
+
+func TestGraphWithoutInputs(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		p := compiled(t, e, func(g *graph.Graph) []*graph.Node { return []*graph.Node{graph.Const(g, []float32{1, 2})} })
+		out, err := p.Run(nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer backend.FinalizeAll(out...)
-		got, err := backend.Floats(out[0])
-		if err != nil || len(got) != 2 || got[0] != 2 || got[1] != 4 {
-			t.Fatalf("got %v, %v: want [2 4]", got, err)
+		if got, err := backend.Floats(out[0]); err != nil || got[1] != 2 {
+			t.Errorf("got %v, %v: want [1 2]", got, err)
+		}
+	})
+}
+
+func TestRunRefusesWrongInputs(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		p := compiled(t, e, scale)
+		x, w := float32s(t, e, []float32{1, 2}, 2), float32s(t, e, []float32{3})
+		long := float32s(t, e, []float32{1, 2, 3}, 3)
+		whole, err := e.Int32([]int32{1, 2}, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone := float32s(t, e, []float32{1, 2}, 2)
+		backend.FinalizeAll(gone)
+		other := float32s(t, backendtest.Go(t), []float32{1, 2}, 2)
+		for _, tc := range []struct {
+			name   string
+			in     []compute.Buffer
+			donate []bool
+			want   string
+		}{
+			{"too few", []compute.Buffer{x}, nil, "1 inputs given, 2 wanted"},
+			{"too many", []compute.Buffer{x, w, w}, nil, "3 inputs given, 2 wanted"},
+			{"nil", []compute.Buffer{nil, w}, nil, "input 0 (x): nil given"},
+			{"shape", []compute.Buffer{long, w}, nil, "input 0 (x): (Float32)[3] given, (Float32)[2] wanted"},
+			{"type", []compute.Buffer{whole, w}, nil, "(Int32)[2] given"},
+			{"finalised", []compute.Buffer{gone, w}, nil, "finali"},
+			{"another engine's", []compute.Buffer{other, w}, nil, "another engine"},
+			{"donate", []compute.Buffer{x, w}, []bool{true}, "donate has 1"},
+		} {
+			if out, err := p.Run(tc.in, tc.donate); err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s: got %v, %v: want one line with %q", tc.name, out, err, tc.want)
+			}
+		}
+	})
+}
+
+func TestDonatedInputsAreGone(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		p := compiled(t, e, scale)
+		x, w := float32s(t, e, []float32{1, 2}, 2), float32s(t, e, []float32{3})
+		out, err := p.Run([]compute.Buffer{x, w}, []bool{true, false})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer backend.FinalizeAll(append(out, w)...)
+		if got, err := backend.Floats(out[0]); err != nil || got[1] != 6 {
+			t.Errorf("got %v, %v: want [3 6]", got, err)
+		}
+		if _, err := p.Run([]compute.Buffer{x, w}, nil); err == nil && e.Name == "onnx" { // on go it is merely forbidden
+			t.Error("a donated input was taken again")
+		}
+	})
+}
+
+func TestCompileTurnsPanicsIntoErrors(t *testing.T) {
+	param := func(g *graph.Graph, name string, dims ...int) *graph.Node {
+		return graph.Parameter(g, name, shapes.Make(dtypes.Float32, dims...))
+	}
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		for _, tc := range []struct {
+			name  string
+			build func(g *graph.Graph) []*graph.Node
+		}{
+			{"shapes", func(g *graph.Graph) []*graph.Node {
+				return []*graph.Node{graph.Add(param(g, "a", 2), param(g, "b", 3))}
+			}},
+			{"nil pointer", func(g *graph.Graph) []*graph.Node {
+				var x *graph.Node
+				return []*graph.Node{graph.Neg(x)}
+			}},
+			{"a panic of the builder's", func(*graph.Graph) []*graph.Node { panic("boom") }},
+			{"no outputs", func(g *graph.Graph) []*graph.Node { param(g, "a", 2); return nil }},
+			{"nil output", func(g *graph.Graph) []*graph.Node { return []*graph.Node{param(g, "a", 2), nil} }},
+			{"a name twice", func(g *graph.Graph) []*graph.Node {
+				return []*graph.Node{graph.Add(param(g, "a", 2), param(g, "a", 2))}
+			}},
+		} {
+			p, err := e.Compile(tc.name, tc.build)
+			if err == nil || p != nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "compile "+tc.name) {
+				t.Errorf("%s: got %v, %v: want one line that says what was compiled", tc.name, p, err)
+			}
+		}
+	})
+}
+
+func TestPanicErrorKeepsCauseAndStack(t *testing.T) {
+	cause := errors.New("cause")
+	_, err := backendtest.Go(t).Compile("p", func(*graph.Graph) []*graph.Node { panic(cause) })
+	var p *backend.PanicError
+	if !errors.Is(err, cause) || !errors.As(err, &p) || !strings.Contains(string(p.Stack), "TestPanicErrorKeepsCauseAndStack") {
+		t.Errorf("got %v: want the cause and a stack that leads here", err)
+	}
+}
+
+func TestBuffers(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		data := []float32{1, 2, 3, 4, 5, 6}
+		b := float32s(t, e, data, 2, 3)
+		data[0] = 9
+		if got, err := backend.Floats(b); err != nil || len(got) != 6 || got[0] != 1 {
+			t.Errorf("got %v, %v: want a copy of what was given", got, err)
+		}
+		backend.FinalizeAll(b, nil)
+		if _, err := backend.Floats(b); err == nil {
+			t.Error("reading a finalised buffer: got no error")
+		}
+		for _, dims := range [][]int{{2, 2}, {-2, -3}, {}} {
+			if _, err := e.Float32(data, dims...); err == nil {
+				t.Errorf("6 values in %v: got no error", dims)
+			}
+		}
+		whole, err := e.Int32([]int32{7, 8}, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer backend.FinalizeAll(whole)
+		if got, err := backend.Ints(whole); err != nil || got[1] != 8 {
+			t.Errorf("got %v, %v: want [7 8]", got, err)
+		}
+		if _, err := backend.Floats(whole); err == nil {
+			t.Error("int32 read as floats: got no error")
+		}
+	})
+}
+
+// Memory of shared buffers comes from a pool: it must be zeroed, and be the buffer's own.
+func TestSharedBuffersAreZeroedAndLive(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		for range 3 {
+			b, view, err := e.SharedFloat32(3, 5)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, v := range view {
+				if v != 0 {
+					t.Fatalf("element %d is %g, want 0", i, v)
+				}
+				view[i] = 7
+			}
+			got, err := backend.Floats(b)
+			if err != nil || len(got) != 15 || &got[0] != &view[0] {
+				t.Fatalf("got %v, %v: want the same memory", got, err)
+			}
+			backend.FinalizeAll(b)
+		}
+		if _, _, err := e.SharedFloat32(2, -1); err == nil {
+			t.Error("negative dimension: got no error")
 		}
 	})
 }

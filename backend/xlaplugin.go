@@ -1,3 +1,106 @@
 package backend
 
-const xlaHowToGet = "put a PJRT plugin into a folder named by PJRT_PLUGIN_LIBRARY_PATH, or give its path as xla:/path/plugin.so (docs/gpu.md)"
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+const (
+	pluginPathEnv = "PJRT_PLUGIN_LIBRARY_PATH"
+	xlaHowToGet   = "give the path of a PJRT plugin as xla:/path/plugin.so (of JAX: jax_plugins/xla_cuda13/xla_cuda_plugin.so in its site-packages), " +
+		"or name the folder that holds pjrt_c_api_<name>_plugin.so in " + pluginPathEnv + " (docs/gpu.md)"
+)
+
+// pluginFolders are where go-xla looks for plugins, but for the system's library folders.
+func pluginFolders() []string {
+	if paths := os.Getenv(pluginPathEnv); paths != "" {
+		return slices.DeleteFunc(filepath.SplitList(paths), func(p string) bool { return p == "" })
+	}
+	folders := []string{"/usr/local/lib/go-xla"}
+	if home, err := os.UserHomeDir(); err == nil {
+		folders = append([]string{filepath.Join(home, ".local", "lib", "go-xla")}, folders...)
+	}
+	for _, p := range filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")) {
+		if filepath.IsAbs(p) {
+			folders = append(folders, p)
+		}
+	}
+	return folders
+}
+
+// findPlugins lists the plugin files in the folders that are searched. None is opened: opening one runs its code.
+func findPlugins() []string {
+	var found []string
+	for _, folder := range pluginFolders() {
+		for _, pattern := range []string{"pjrt_c_api_*_plugin.so", "pjrt_plugin_*.so", "pjrt-plugin-*.so"} {
+			matches, _ := filepath.Glob(filepath.Join(folder, pattern))
+			found = append(found, matches...)
+		}
+	}
+	return found
+}
+
+// xlaConfig checks what follows "xla:", that is [PLUGIN][,option...], and gives go-xla's configuration.
+func xlaConfig(arg string) (config, plugin string, err error) {
+	plugin, options, _ := strings.Cut(arg, ",")
+	if strings.Contains(plugin, "/") {
+		if plugin, err = existingPlugin(plugin); err != nil {
+			return "", "", err
+		}
+	} else if len(findPlugins()) == 0 {
+		return "", "", fmt.Errorf("backend xla: no PJRT plugin found in %s: %s", strings.Join(pluginFolders(), ", "), xlaHowToGet)
+	}
+	if options == "" {
+		return plugin, plugin, nil
+	}
+	return plugin + "," + options, plugin, nil
+}
+
+func existingPlugin(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", fmt.Errorf("backend xla: %w: %s", err, xlaHowToGet)
+	}
+	if info.IsDir() {
+		return "", fmt.Errorf("backend xla: %s is a directory: want the path of a PJRT plugin", path)
+	}
+	return filepath.Abs(path)
+}
+
+// pluginEnvironment is what must stand in the environment before a plugin is opened, for those variables that the user
+// has not set: go-xla looks for CUDA's libraries only beside a plugin of its own installer and warns where it finds
+// none; XLA must be told where a plugin of Python's site-packages has its CUDA tools.
+func pluginEnvironment(plugin string) map[string]string {
+	set := map[string]string{}
+	if os.Getenv("GOPJRT_CUDA_CHECKS") == "" {
+		set["GOPJRT_CUDA_CHECKS"] = "0"
+	}
+	const flag = "--xla_gpu_cuda_data_dir="
+	flags := os.Getenv("XLA_FLAGS")
+	if dir := cudaDataDir(plugin); dir != "" && !strings.Contains(flags, flag) {
+		set["XLA_FLAGS"] = strings.TrimSpace(flags + " " + flag + dir)
+	}
+	return set
+}
+
+// cudaDataDir gives the newest nvidia/cu* (or nvidia/cuda_nvcc) of the site-packages that a plugin lies in
+// (site-packages/jax_plugins/xla_cuda13/xla_cuda_plugin.so), "" where it lies elsewhere.
+func cudaDataDir(plugin string) string {
+	for dir := filepath.Dir(plugin); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if found, _ := filepath.Glob(filepath.Join(dir, "nvidia", "cu[0-9]*")); len(found) > 0 {
+			return slices.MaxFunc(found, compareVersions)
+		}
+		if nvcc := filepath.Join(dir, "nvidia", "cuda_nvcc"); isDir(nvcc) {
+			return nvcc
+		}
+	}
+	return ""
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}

@@ -1,0 +1,6 @@
+//go:build cgo && linux
+
+package backendtest
+
+// Cgo tells whether onnx and xla are built in.
+const Cgo = true

@@ -1,0 +1,66 @@
+package backend_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/gomlx/core/graph"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/backend/backendtest"
+)
+
+// The cache compiles once a key, keeps the programs used last, and closes the one that it drops.
+func TestCacheKeepsTheProgramsUsedLast(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		e.Wants.LiveGraphs = 2
+		c := e.NewCache()
+		defer c.Close()
+		builds := 0
+		get := func(key string) *backend.Program {
+			t.Helper()
+			p, err := c.Program(key, func(g *graph.Graph) []*graph.Node { builds++; return scale(g) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		a := get("a")
+		b := get("b")
+		if get("a") != a || builds != 2 {
+			t.Fatalf("%d builds for two keys", builds)
+		}
+		get("c") // drops b, which was used before a
+		if get("a") != a || builds != 3 || c.Len() != 2 {
+			t.Fatalf("a was dropped (%d builds, %d held), want b", builds, c.Len())
+		}
+		x, w := float32s(t, e, []float32{1, 2}, 2), float32s(t, e, []float32{3})
+		defer backend.FinalizeAll(x, w)
+		if _, err := b.Run([]compute.Buffer{x, w}, nil); err == nil {
+			t.Error("the dropped program still runs: its memory was not freed")
+		}
+		out, err := a.Run([]compute.Buffer{x, w}, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		backend.FinalizeAll(out...)
+		if get("b") == b {
+			t.Error("a closed program was given out")
+		}
+		c.Close()
+		if _, err := a.Run([]compute.Buffer{x, w}, nil); err == nil || c.Len() != 0 {
+			t.Errorf("after Close: %d held, error %v: want none held and every program closed", c.Len(), err)
+		}
+	})
+}
+
+func TestCacheHandsOnErrors(t *testing.T) {
+	c := backendtest.Go(t).NewCache()
+	cause := errors.New("cause")
+	for range 2 {
+		if _, err := c.Program("bad", func(*graph.Graph) []*graph.Node { panic(cause) }); !errors.Is(err, cause) || c.Len() != 0 {
+			t.Errorf("got %v with %d held, want the cause and none held", err, c.Len())
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package backend_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/backend/backendtest"
+)
+
+// nothingInstalled hides what this machine has: no library and no plugin in the environment or the home directory.
+func nothingInstalled(t *testing.T) (home string) {
+	t.Helper()
+	home = t.TempDir()
+	t.Setenv("HOME", home)
+	for _, key := range []string{"XDG_DATA_HOME", "ONNXRUNTIME_SHARED_LIBRARY_PATH", "PJRT_PLUGIN_LIBRARY_PATH", "LD_LIBRARY_PATH", "XLA_FLAGS"} {
+		t.Setenv(key, "")
+	}
+	return home
+}
+
+func TestOpenErrorsAreOneLineAndSayWhatToDo(t *testing.T) {
+	home := nothingInstalled(t)
+	for _, tc := range []struct {
+		spec string
+		want []string
+	}{
+		{"tpu", []string{`"tpu"`, "auto", "go", "onnx", "xla"}},
+		{"Go", []string{`"Go"`, "auto, go"}},
+		{"go:parallelism=4", []string{"go takes no argument"}},
+		{"auto:onnx", []string{"auto takes no argument"}},
+		{"onnx:", []string{"nothing after the colon"}},
+		{"xla:", []string{"nothing after the colon"}},
+		{"onnx", []string{"install-onnxruntime.sh", filepath.Join(home, ".local", "share", "posttrain")}},
+		{"onnx:/no/such/lib.so", []string{"/no/such/lib.so", "libonnxruntime.so"}},
+		{"onnx:" + home, []string{"directory"}},
+		{"xla", []string{"PJRT", "PJRT_PLUGIN_LIBRARY_PATH"}},
+		{"xla:cpu", []string{"PJRT"}},
+		{"xla:cuda,tf32=false", []string{"PJRT"}},
+		{"xla:/no/such/plugin.so,tf32=false", []string{"/no/such/plugin.so:"}},
+		{"xla:" + home + "/", []string{"directory"}},
+	} {
+		e, err := backend.Open(tc.spec)
+		if err == nil {
+			e.Close()
+			t.Errorf("%s: got no error", tc.spec)
+			continue
+		}
+		if !backendtest.Cgo && (strings.HasPrefix(tc.spec, "onnx") || strings.HasPrefix(tc.spec, "xla")) && !strings.HasSuffix(tc.spec, ":") {
+			tc.want = []string{"not built in", "CGO_ENABLED=1"}
+		}
+		for _, w := range tc.want {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: error %q lacks %q", tc.spec, err, w)
+			}
+		}
+		if strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: the error has several lines: %q", tc.spec, err)
+		}
+	}
+}
+
+// A file that is no library must fail with its name, not start a download or end the process.
+func TestOpenNamesABrokenLibrary(t *testing.T) {
+	if !backendtest.Cgo {
+		t.Skip("built without cgo")
+	}
+	home := nothingInstalled(t)
+	broken := filepath.Join(home, "broken.so")
+	if err := os.WriteFile(broken, []byte("no library"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, spec := range []string{"onnx:" + broken, "xla:" + broken} {
+		if e, err := backend.Open(spec); err == nil {
+			e.Close()
+			t.Errorf("%s: got no error", spec)
+		} else if !strings.Contains(err.Error(), broken) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: got %q, want one line that names the file", spec, err)
+		}
+	}
+}
+
+func TestAutoIsGoWhereNothingIsInstalled(t *testing.T) {
+	nothingInstalled(t)
+	for _, spec := range []string{"", "auto", "go"} {
+		e, err := backend.Open(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Name != "go" || !e.Wants.HostUpdate || !e.Wants.HostRows || e.Wants.BFloat16 || e.Wants.LiveGraphs < 1 {
+			t.Errorf("%q: got %s, %+v: want go, updated on the host", spec, e.Name, e.Wants)
+		}
+		e.Close()
+	}
+}
+
+func TestAutoIsONNXWhereItsLibraryIs(t *testing.T) {
+	backendtest.ONNX(t)
+	e, err := backend.Open("auto")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if e.Name != "onnx" || !e.Wants.HostUpdate || !e.Wants.HostRows || e.Wants.LiveGraphs < 2 || e.Wants.LiveGraphs > 4 {
+		t.Errorf("got %s, %+v: want onnx with 2 to 4 live graphs", e.Name, e.Wants)
+	}
+}
+
+func TestListSaysWhatIsMissingAndHowToGetIt(t *testing.T) {
+	nothingInstalled(t)
+	var names []string
+	for _, s := range backend.List() {
+		names = append(names, s.Name)
+		if s.Detail == "" || s.Present != (s.HowToGet == "") || s.Present != (s.Name == "go") {
+			t.Errorf("got %+v: want go present, the others missing with a way to get them", s)
+		}
+	}
+	if got := strings.Join(names, " "); got != "go onnx xla" {
+		t.Errorf("got %s, want go onnx xla", got)
+	}
+}
+
+func TestListFindsInstalledFiles(t *testing.T) {
+	if !backendtest.Cgo {
+		t.Skip("built without cgo")
+	}
+	home := nothingInstalled(t)
+	data := filepath.Join(home, "data", "posttrain")
+	if err := os.MkdirAll(data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"libonnxruntime.so.1.9.0", "libonnxruntime.so.1.31.1", "pjrt_c_api_cuda_plugin.so"} {
+		if err := os.WriteFile(filepath.Join(data, name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("XDG_DATA_HOME", filepath.Join(home, "data"))
+	t.Setenv("PJRT_PLUGIN_LIBRARY_PATH", data)
+	list := backend.List()
+	if onnx := list[1]; !onnx.Present || !strings.HasSuffix(onnx.Detail, "1.31.1") {
+		t.Errorf("got %+v, want the newer of two libraries", onnx)
+	}
+	if xla := list[2]; !xla.Present || !strings.Contains(xla.Detail, "pjrt_c_api_cuda_plugin.so") {
+		t.Errorf("got %+v, want the plugin", xla)
+	}
+}
