@@ -154,12 +154,23 @@ func (e *MissingScoresError) Error() string {
 		places(e.Missing), len(e.Missing), e.Pairs)
 }
 
-// places lists the first few sources of many.
+// places lists the first few sources of many, the file only where it changes.
 func places(sources []string) string {
-	if len(sources) <= 3 {
-		return strings.Join(sources, ", ")
+	var shown []string
+	last := ""
+	for _, source := range sources[:min(len(sources), 3)] {
+		i := strings.LastIndex(source, ":") + 1
+		file, place := source[:i], source[i:]
+		if file == last && file != "" {
+			source = strings.TrimSpace(place)
+		}
+		shown, last = append(shown, source), file
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(sources[:3], ", "), len(sources)-3)
+	text := strings.Join(shown, ", ")
+	if more := len(sources) - len(shown); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // Lines returns the report as short lines.

@@ -344,15 +344,22 @@ func jsonError(name string, lines *lineCounter, skipped int64, dec *json.Decoder
 	if lines.err != nil {
 		return readError(name, fmt.Sprintf("in line %d", lines.count+1), lines.err)
 	}
-	var syntax *json.SyntaxError
-	offset := dec.InputOffset()
-	if errors.As(err, &syntax) {
-		offset = syntax.Offset
-	}
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s:%d: bad JSON: the file ends inside a value", name, lines.count+1)
 	}
-	return fmt.Errorf("%s:%d: %w", name, lines.at(skipped+offset-1), badJSON(err))
+	return fmt.Errorf("%s:%d: %w", name, lines.at(skipped+faultOffset(dec)), badJSON(err))
+}
+
+// faultOffset is where in its input the decoder met what it did not want. Its own syntax errors count only the bytes of
+// whole values, so the rest of the buffer is read again.
+func faultOffset(dec *json.Decoder) int64 {
+	start := dec.InputOffset()
+	rest, _ := io.ReadAll(dec.Buffered())
+	var syntax *json.SyntaxError
+	if err := json.NewDecoder(bytes.NewReader(rest)).Decode(new(json.RawMessage)); errors.As(err, &syntax) {
+		return start + syntax.Offset - 1
+	}
+	return start + int64(len(rest)-len(bytes.TrimLeft(rest, " \t\r\n")))
 }
 
 // lineCounter knows the line of every byte offset it has passed on lately, and the error that ended the reading.

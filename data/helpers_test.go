@@ -1,0 +1,73 @@
+package data
+
+import (
+	"bytes"
+	"compress/gzip"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/parquet-go/parquet-go"
+)
+
+// files is a file system of one file.
+func files(name, content string) fstest.MapFS {
+	return fstest.MapFS{name: {Data: []byte(content)}}
+}
+
+func gzipped(content string) string {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	z.Write([]byte(content))
+	z.Close()
+	return b.String()
+}
+
+// parquetOf writes rows as a parquet file.
+func parquetOf[T any](t *testing.T, rows ...T) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := parquet.NewGenericWriter[T](&b)
+	if _, err := w.Write(rows); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func plain(s string) Text { return Text{Plain: s} }
+
+// talk is a conversation of alternating user and assistant messages.
+func talk(first string, contents ...string) Text {
+	t := Text{Messages: []Message{}}
+	roles := map[string]string{"user": "assistant", "assistant": "user"}
+	for _, c := range contents {
+		t.Messages = append(t.Messages, Message{first, c})
+		first = roles[first]
+	}
+	return t
+}
+
+// wantError fails unless err is one line that holds want.
+func wantError(t *testing.T, err error, want string) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("no error, want %q", want)
+		return
+	}
+	if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("error %q, want one line with %q", err, want)
+	}
+}
+
+// onePair reads a file of one row.
+func onePair(t *testing.T, row string) Preference {
+	t.Helper()
+	pairs, _, err := ReadPreferencesFS(files("p.jsonl", row), "p.jsonl", PreferenceOptions{})
+	if err != nil {
+		t.Fatalf("%s: %v", row, err)
+	}
+	return pairs[0]
+}

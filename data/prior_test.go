@@ -1,0 +1,115 @@
+package data
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func nan() float64 { return math.NaN() }
+
+// scored makes pairs from scores of chosen and rejected.
+func scored(scores ...[2]float64) []Preference {
+	pairs := make([]Preference, len(scores))
+	for i, s := range scores {
+		pairs[i] = Preference{Prompt: plain("Q"), Chosen: plain("w"), Rejected: plain("l"), ChosenScore: s[0], RejectedScore: s[1], Scored: true, Source: fmt.Sprintf("p.jsonl:%d", i+1)}
+	}
+	return pairs
+}
+
+func TestPriorGaps(t *testing.T) {
+	sigma := func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
+	inside := [][2]float64{{1, 0}, {0.75, 0.5}, {0.25, 0.75}, {0.5, 0.5}}
+	outside := [][2]float64{{1, 0}, {2, -1}, {0, 1}}
+	for _, c := range []struct {
+		transform, negative string
+		scores              [][2]float64
+		want                []float64
+		logistic            bool
+		zero                int
+	}{
+		{"auto", "clamp", inside, []float64{1, 0.25, 0, 0}, false, 2},
+		{"none", "clamp", inside, []float64{1, 0.25, 0, 0}, false, 2},
+		{"auto", "drop", inside, []float64{1, 0.25, 0}, false, 1},
+		{"auto", "swap", inside, []float64{1, 0.25, 0.5, 0}, false, 1},
+		// One score outside sends the whole set through σ.
+		{"auto", "clamp", outside, []float64{sigma(1) - 0.5, sigma(2) - sigma(-1), 0}, true, 1},
+		{"none", "clamp", outside, []float64{1, 3, 0}, false, 1},
+		{"logistic", "swap", inside, []float64{sigma(1) - 0.5, sigma(0.75) - sigma(0.5), sigma(0.75) - sigma(0.25), 0}, true, 1},
+	} {
+		pairs := scored(c.scores...)
+		kept, gaps, report, err := Prior(pairs, RewardOptions{c.transform, c.negative})
+		if err != nil {
+			t.Errorf("%+v: %v", c, err)
+			continue
+		}
+		if !slices.EqualFunc(gaps, c.want, func(a, b float64) bool { return math.Abs(a-b) < 1e-15 }) || len(kept) != len(gaps) {
+			t.Errorf("%s %s: gaps %v, want %v", c.transform, c.negative, gaps, c.want)
+		}
+		if report.Logistic != c.logistic || report.Negative != 1 || report.Zero != c.zero || report.Pairs != len(pairs) {
+			t.Errorf("%s %s: %+v", c.transform, c.negative, report)
+		}
+		if pairs[2].Chosen.Plain != "w" {
+			t.Error("the caller's pairs were changed")
+		}
+	}
+}
+
+func TestPriorSwapTurnsThePairRound(t *testing.T) {
+	kept, _, _, err := Prior(scored([2]float64{0.25, 0.75}), RewardOptions{"auto", "swap"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := kept[0]; p.Chosen.Plain != "l" || p.Rejected.Plain != "w" || p.ChosenScore != 0.75 || p.RejectedScore != 0.25 {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestPriorReportInWords(t *testing.T) {
+	_, _, report, err := Prior(scored([2]float64{2, -1}, [2]float64{0, 1}), DefaultRewardOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `prior: 2 of 2 pairs, gap mean 0.306 (0.000 to 0.612)
+  scores passed through the logistic function: 1 pairs have one outside [0, 1]
+  1 pairs where rejected scores higher than chosen: gap set to 0
+  1 pairs with gap 0: only their chosen answer is raised`
+	if report.String() != want {
+		t.Errorf("report\n%s\nwant\n%s", report, want)
+	}
+}
+
+func TestPriorErrors(t *testing.T) {
+	unscored := scored(make([][2]float64, 6)...)
+	for i := range 5 {
+		unscored[i].Scored = false
+	}
+	swapped := scored([2]float64{0, 1}, [2]float64{0, 0.5})
+	for _, c := range []struct {
+		pairs []Preference
+		o     RewardOptions
+		want  string
+	}{
+		{unscored, DefaultRewardOptions(), "p.jsonl:1, 2, 3 and 2 more: no scores, which the prior needs (5 of 6 pairs lack them): give a reward source, name the two columns with --score-columns CHOSEN,REJECTED, or train without the prior with --prior none"},
+		{scored([2]float64{1, nan()}), DefaultRewardOptions(), "p.jsonl:1: scores 1 and NaN: want finite numbers"},
+		{swapped, RewardOptions{"auto", "error"}, "p.jsonl:1, 2: rejected scores higher than chosen; on_negative_gap also takes clamp, drop or swap"},
+		{swapped, RewardOptions{"auto", "drop"}, "all 2 pairs have a negative gap"},
+		{nil, DefaultRewardOptions(), "no pairs"},
+		{swapped, RewardOptions{"sigmoid", "clamp"}, `reward_transform "sigmoid": want auto, none or logistic`},
+		{swapped, RewardOptions{"auto", "keep"}, `on_negative_gap "keep": want clamp, drop, swap or error`},
+	} {
+		_, _, _, err := Prior(c.pairs, c.o)
+		wantError(t, err, c.want)
+	}
+}
+
+func TestPlacesOfOtherSources(t *testing.T) {
+	if got := places([]string{"a.parquet: row 3", "a.parquet: row 7", "b.jsonl:1"}); got != "a.parquet: row 3, row 7, b.jsonl:1" {
+		t.Error(got)
+	}
+	if got := places([]string{"synthetic 3", "synthetic 4"}); !strings.HasPrefix(got, "synthetic 3") {
+		t.Error(got)
+	}
+}
