@@ -202,25 +202,14 @@ type declared struct {
 	answer *graph.Node
 }
 
-// declare makes a program's parameters, in the order of feed.
+// declare makes a program's parameters: weights, the batch, its answers.
 func (l *Learner) declare(g *graph.Graph, p *batch.Packed) declared {
-	var d declared
-	for _, q := range l.model.Params {
-		d.params = append(d.params, graph.Parameter(g, q.Name, shapeFloat32(q.Shape...)))
+	c := l.model.Config
+	return declared{
+		params: c.Parameters(g),
+		in:     c.Inputs(g, p.Rows, p.Len, p.Slots, l.engine.Wants.HostRows),
+		answer: graph.Parameter(g, "answer", shapeInt32(p.Slots)),
 	}
-	int32s := func(name string, dims ...int) *graph.Node { return graph.Parameter(g, name, shapeInt32(dims...)) }
-	d.in = model.Inputs{
-		Tokens: int32s("tokens", p.Rows, p.Len), Positions: int32s("positions", p.Rows, p.Len),
-		Groups: int32s("groups", p.Rows, p.Len), Segments: int32s("segments", p.Rows, p.Len),
-		Source: int32s("source", p.Slots), Inverse: int32s("inverse", p.Rows*p.Len), Target: int32s("target", p.Slots),
-	}
-	d.answer = int32s("answer", p.Slots)
-	if l.engine.Wants.HostRows {
-		h := l.model.Config.HiddenSize
-		d.in.EmbedRows = graph.Parameter(g, "embed_rows", shapeFloat32(p.Rows*p.Len, h))
-		d.in.TargetRows = graph.Parameter(g, "target_rows", shapeFloat32(p.Slots, h))
-	}
-	return d
 }
 
 func (d declared) logProbs(l *Learner, p *batch.Packed) LogProbs {
@@ -245,16 +234,19 @@ func (l *Learner) feed(p *batch.Packed, extra ...Input) (f *feeding, err error) 
 		}
 		f.buffers = append(f.buffers, b)
 	}
-	for _, x := range [][]int32{p.Tokens, p.Positions, p.Groups, p.Segments} {
+	for _, x := range [][]int32{p.Positions, p.Groups, p.Segments} {
 		put(l.engine.Int32(x, p.Rows, p.Len))
 	}
-	for _, x := range [][]int32{p.Source, p.Inverse, p.Target, p.Answer} {
-		put(l.engine.Int32(x, len(x)))
-	}
+	put(l.engine.Int32(p.Source, p.Slots))
+	put(l.engine.Int32(p.Inverse, p.Rows*p.Len))
 	if l.engine.Wants.HostRows {
 		put(l.rows(l.model.EmbedTable(), p.Tokens))
 		put(l.rows(l.model.HeadTable(), p.Target))
+	} else {
+		put(l.engine.Int32(p.Tokens, p.Rows, p.Len))
+		put(l.engine.Int32(p.Target, p.Slots))
 	}
+	put(l.engine.Int32(p.Answer, p.Slots))
 	for _, x := range extra {
 		put(l.engine.Float32(x.Data, x.Dims...))
 	}

@@ -13,7 +13,7 @@ import (
 // answers, the chosen one first.
 type Preference struct {
 	Options   losses.Options
-	Gaps      []float64    // [examples] reward gap Δr
+	Gaps      []float64    // [examples] reward gap Δr; nil where the pairs have no scores and the loss needs none
 	Reference [][2]float32 // [examples] summed reference log-probs of chosen and rejected; nil for a reference-free loss
 	Tolerance float64      // of the self-check at step 0, relative; 0: no check, the reference is another model
 }
@@ -33,7 +33,10 @@ func (m *Preference) Inputs(examples []int, p *batch.Packed) []Input {
 		lengths[i] = float32(n)
 	}
 	for i, e := range examples {
-		weight[i], gap[i] = 1, float32(m.Gaps[e])
+		weight[i] = 1
+		if m.Gaps != nil {
+			gap[i] = float32(m.Gaps[e])
+		}
 		if m.Reference != nil {
 			ref[2*i], ref[2*i+1] = m.Reference[e][0], m.Reference[e][1]
 		}
@@ -93,7 +96,9 @@ func (m *Preference) batch(examples []int, p *batch.Packed, sums []float32) loss
 		b.PolicyRejected = append(b.PolicyRejected, float64(sums[2*i+1]))
 		b.ChosenLengths = append(b.ChosenLengths, float64(p.Lengths[2*i]))
 		b.RejectedLengths = append(b.RejectedLengths, float64(p.Lengths[2*i+1]))
-		b.RewardGap = append(b.RewardGap, m.Gaps[e])
+		if m.Gaps != nil {
+			b.RewardGap = append(b.RewardGap, m.Gaps[e])
+		}
 		if m.Reference != nil {
 			b.ReferenceChosen = append(b.ReferenceChosen, float64(m.Reference[e][0]))
 			b.ReferenceRejected = append(b.ReferenceRejected, float64(m.Reference[e][1]))

@@ -1,0 +1,225 @@
+package train
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/losses"
+	"github.com/posttrain/posttrain/model"
+)
+
+// modelTypes are all that a decoder can be.
+var modelTypes = []string{"qwen2", "qwen3", "llama", "mistral"}
+
+func learner(t *testing.T, e *backend.Engine, m *model.Model) *Learner {
+	t.Helper()
+	l, err := NewLearner(e, m, model.GraphOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	return l
+}
+
+// preference is MaPPO over the groups, with reference log-probs away from the policy's.
+func preference(groups []batch.Group) *Preference {
+	p := &Preference{Options: losses.Defaults(losses.DPO)}
+	for i, g := range groups {
+		p.Gaps = append(p.Gaps, 0.1+0.1*float64(i%9))
+		p.Reference = append(p.Reference, [2]float32{-4 * float32(len(g.Answers[0])), -4 * float32(len(g.Answers[1]))})
+	}
+	return p
+}
+
+// gradients accumulates the loss of groups in microbatches, and reads what an update by them does to the weights when
+// moments and clipping are taken out: plain gradients, up to sign.
+func gradients(t *testing.T, l *Learner, method Method, groups []batch.Group, micro int, share bool) [][]float32 {
+	t.Helper()
+	all := Order(len(groups), 0, 0, false)
+	for at := 0; at < len(groups); at += micro {
+		part := all[at:min(at+micro, len(groups))]
+		p := batch.Pack(groups[at:at+len(part)], batch.Layout{Share: share, Pad: micro})
+		if _, _, err := l.Accumulate(p, method, method.Inputs(part, p), 1/method.Weight(all)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := l.store.(*hostStore)
+	grads := clone(s.grads)
+	s.clear()
+	return grads
+}
+
+// farthest is the largest difference of two gradients, relative to each tensor's maximum.
+func farthest(a, b [][]float32) (worst float64, where int) {
+	for i := range a {
+		d, top := 0.0, 0.0
+		for k := range a[i] {
+			d = max(d, math.Abs(float64(a[i][k]-b[i][k])))
+			top = max(top, math.Abs(float64(a[i][k])))
+		}
+		if top > 1e-12 && d/top > worst {
+			worst, where = d/top, i
+		}
+	}
+	return worst, where
+}
+
+func TestAccumulatedEqualsWhole(t *testing.T) {
+	groups := testkit.Groups(3, 8, 2)
+	m := testkit.Model(t, "llama")
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		for name, method := range map[string]Method{"preference": preference(groups), "sft": &SFT{Groups: single(groups)}} {
+			l := learner(t, e, m)
+			data := groups
+			if name == "sft" {
+				data = single(groups)
+			}
+			whole := gradients(t, l, method, data, 8, false)
+			for _, micro := range []int{1, 3} {
+				if d, i := farthest(whole, gradients(t, l, method, data, micro, false)); d > 1e-6*10 {
+					t.Errorf("%s: batch 8 in microbatches of %d: gradient of %s is off by %.1e of its maximum", name, micro, m.Params[i].Name, d)
+				}
+			}
+		}
+	})
+}
+
+// single keeps the first answer of every group.
+func single(groups []batch.Group) []batch.Group {
+	out := make([]batch.Group, len(groups))
+	for i, g := range groups {
+		out[i] = batch.Group{Prompt: g.Prompt, Answers: g.Answers[:1]}
+	}
+	return out
+}
+
+// TestAccumulatedStepEqualsWholeStep: weights after one update, 1×8 against 8×1, within 1e-6.
+func TestAccumulatedStepEqualsWholeStep(t *testing.T) {
+	groups := testkit.Groups(3, 8, 2)
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		weights := map[int][][]float32{}
+		for _, micro := range []int{8, 1} {
+			l := learner(t, e, testkit.Model(t, "llama"))
+			method := preference(groups)
+			all := Order(len(groups), 0, 0, false)
+			for at := 0; at < len(groups); at += micro {
+				p := batch.Pack(groups[at:at+micro], batch.Layout{Share: true, Pad: micro})
+				if _, _, err := l.Accumulate(p, method, method.Inputs(all[at:at+micro], p), 1.0/8); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// Epsilon keeps rounding noise in a gradient of almost 0 from deciding the sign of a step.
+			if _, err := l.Update(AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, WeightDecay: 0.01, MaxNorm: 1}, 1e-3); err != nil {
+				t.Fatal(err)
+			}
+			got, _, err := l.Read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			weights[micro] = got.Weights
+		}
+		for i := range weights[8] {
+			for k := range weights[8][i] {
+				if d := math.Abs(float64(weights[8][i][k] - weights[1][i][k])); d > 1e-6 {
+					t.Fatalf("weight %d of tensor %d differs by %.1e", k, i, d)
+				}
+			}
+		}
+	})
+}
+
+func TestSharedPrefixEqualsTwoRows(t *testing.T) {
+	groups := testkit.Groups(5, 6, 2)
+	for _, kind := range modelTypes {
+		t.Run(kind, func(t *testing.T) {
+			m := testkit.Model(t, kind)
+			backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+				l := learner(t, e, m)
+				apart, shared := pairSums(t, l, groups, false), pairSums(t, l, groups, true)
+				for i := range apart {
+					for k := range 2 {
+						if d := math.Abs(float64(apart[i][k] - shared[i][k])); d > 1e-5*(1+math.Abs(float64(apart[i][k]))) {
+							t.Errorf("pair %d, answer %d: log-prob %v apart, %v shared", i, k, apart[i][k], shared[i][k])
+						}
+					}
+				}
+				method := preference(groups)
+				a, b := gradients(t, l, method, groups, 6, false), gradients(t, l, method, groups, 6, true)
+				if d, i := farthest(a, b); d > 2e-5 {
+					t.Errorf("gradient of %s is off by %.1e of its maximum", m.Params[i].Name, d)
+				}
+			})
+		})
+	}
+}
+
+func pairSums(t *testing.T, l *Learner, groups []batch.Group, share bool) [][2]float32 {
+	t.Helper()
+	sums, err := PairSums(l, groups, batch.Layout{Share: share, Pad: 4}, func(int) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sums
+}
+
+// TestRepeatedTokensDoNotRace: every row holds the same few tokens, so that look-up gradients meet in the same rows of
+// the table; 20 runs must agree bit for bit, with each other and to rounding across engines.
+func TestRepeatedTokensDoNotRace(t *testing.T) {
+	groups := testkit.Groups(6, 16, 2)
+	for i := range groups {
+		groups[i].Prompt = []int32{5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5}
+	}
+	m := testkit.Model(t, "llama")
+	byEngine := map[string][][]float32{}
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		l := learner(t, e, m)
+		method := preference(groups)
+		first := gradients(t, l, method, groups, 16, false)
+		for range 19 {
+			if again := gradients(t, l, method, groups, 16, false); fmt.Sprint(again) != fmt.Sprint(first) {
+				t.Fatal("the gradient of the same batch changed from run to run")
+			}
+		}
+		byEngine[e.Name] = first
+	})
+	if a, b := byEngine["go"], byEngine["onnx"]; b != nil {
+		if d, i := farthest(a, b); d > 1e-4 {
+			t.Errorf("gradient of %s differs by %.1e between go and onnx", m.Params[i].Name, d)
+		}
+	}
+}
+
+// TestRowsLookedUpOnTheHostEqualThoseInTheGraph holds the two ways to feed an engine against each other.
+func TestRowsLookedUpOnTheHostEqualThoseInTheGraph(t *testing.T) {
+	groups := testkit.Groups(8, 4, 2)
+	for _, kind := range modelTypes {
+		m := testkit.Model(t, kind)
+		var updated [2][][]float32
+		for i, host := range []bool{true, false} {
+			e := backendtest.Go(t)
+			e.Wants.HostRows, e.Wants.HostUpdate = host, host
+			l := learner(t, e, m)
+			method := preference(groups)
+			p := batch.Pack(groups, batch.Layout{Share: true, Pad: 4})
+			if _, _, err := l.Accumulate(p, method, method.Inputs([]int{0, 1, 2, 3}, p), 0.25); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := l.Update(AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, MaxNorm: 1}, 1e-2); err != nil {
+				t.Fatal(err)
+			}
+			got, _, err := l.Read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			updated[i] = got.Weights
+		}
+		if d, i := farthest(updated[0], updated[1]); d > 1e-5 {
+			t.Errorf("%s: %s differs by %.1e of its maximum", kind, m.Params[i].Name, d)
+		}
+	}
+}
