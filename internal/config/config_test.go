@@ -415,12 +415,13 @@ func TestExplain(t *testing.T) {
 
 // The parser never panics, never accepts what it then cannot resolve, and its faults are one line each.
 func FuzzParse(f *testing.F) {
-	f.Add(minimal + "loss: {type: dop, beta: 1e-3}\ntrain:\n  epochs: 1.5\n")
-	f.Add("command: mappo\nmodel: &a x\ndata: {train: *a}\n<<: {seed: 1}\n? z\n: 2\n")
-	f.Add("a: |\n  b\n - c: 'd\n")
-	f.Add("command: mappo\nmodel: !!str 5\nseed: 0x10\ndata:\n  train: >-\n    x\n    y\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		c, err := parse(text)
+	f.Add(minimal+"loss: {type: dop, beta: 1e-3}\ntrain:\n  epochs: 1.5\n", "a: 'b' #c")
+	f.Add("command: mappo\nmodel: &a x\ndata: {train: *a}\n<<: {seed: 1}\n? z\n: 2\n", "a: 'b' #c")
+	f.Add("a: |\n  b\n - c: 'd\n", "a: 'b' #c")
+	f.Add("command: mappo\nmodel: !!str 5\nseed: 0x10\ndata:\n  train: >-\n    x\n    y\n", "a: 'b' #c")
+	f.Fuzz(func(t *testing.T, text, value string) {
+		sets := []Override{{"--eval", "data.eval", value}, {"--score-columns", "data.score_columns", value + "," + value}}
+		c, err := ParseMappo("f.yaml", []byte(text), sets)
 		if err != nil {
 			faults, ok := errors.AsType[Faults](err)
 			if !ok {
@@ -438,4 +439,14 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%v\n%s", err, c.Resolved())
 		}
 	})
+}
+
+func TestTextIsOnePrintableLine(t *testing.T) {
+	_, err := parse("command: mappo\nmodel: |\n  a\n  b\ndata: {train: embedded}", "data.eval=a\x00b", "data.score_columns=a\nb,c")
+	want := "f.yaml:2: model \"a\\nb\\n\": want embedded, or a Hugging Face model folder\n" +
+		"--set: data.eval \"a\\x00b\": want a .jsonl, .json or .parquet file (also .gz)\n" +
+		"--set: data.score_columns \"a\\nb,c\": want two column names, the chosen answer's score and the rejected one's"
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v", err)
+	}
 }

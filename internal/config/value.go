@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
@@ -48,7 +50,7 @@ func valueOf(node ast.Node) given {
 		}
 		return given{form: formPlain, text: n.Value}
 	case *ast.LiteralNode:
-		return given{form: formQuoted, text: fmt.Sprint(n.GetValue())}
+		return given{form: formQuoted, text: n.Value.Value}
 	case *ast.IntegerNode:
 		return given{form: formNumber, text: fmt.Sprint(n.Value)}
 	case *ast.FloatNode:
@@ -90,6 +92,12 @@ func (g given) show() string {
 
 func (g given) isText() bool { return g.form == formRaw || g.form == formPlain || g.form == formQuoted }
 
+// printable is false for line breaks and control characters, which no path and no name has, and which would not survive
+// being written and read again.
+func (g given) printable() bool {
+	return utf8.ValidString(g.text) && !strings.ContainsFunc(g.text, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
 // assign writes the value into an option, and says whether it has the option's type.
 func (g given) assign(v reflect.Value) bool {
 	switch v.Kind() {
@@ -102,7 +110,7 @@ func (g given) assign(v reflect.Value) bool {
 		return true
 	case reflect.String:
 		v.SetString(g.text)
-		return g.isText() || g.form == formNull
+		return g.isText() && g.printable() || g.form == formNull
 	case reflect.Bool:
 		v.SetBool(g.text == "true")
 		return g.form == formBool || g.form == formRaw && (g.text == "true" || g.text == "false")
@@ -141,12 +149,15 @@ func (g given) assignList(v reflect.Value) bool {
 	case formNull:
 		return true
 	case formRaw:
+		if !g.printable() {
+			return false
+		}
 		for _, word := range strings.Split(strings.Trim(g.text, "[] "), ",") {
 			words = append(words, strings.TrimSpace(word))
 		}
 	case formList:
 		for _, item := range g.items {
-			if !item.isText() {
+			if !item.isText() || !item.printable() {
 				return false
 			}
 			words = append(words, item.text)
