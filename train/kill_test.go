@@ -1,0 +1,210 @@
+package train
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/run"
+)
+
+// The test binary runs itself as the process that is killed: these variables name the engine and the run folder.
+const childEngine, childFolder = "POSTTRAIN_TEST_ENGINE", "POSTTRAIN_TEST_FOLDER"
+
+func TestMain(m *testing.M) {
+	if engine := os.Getenv(childEngine); engine != "" {
+		if err := trainTiny(context.Background(), engine, os.Getenv(childFolder)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+const tinySteps = 72
+
+// trainTiny starts or resumes a tiny run in a folder and prints every step.
+func trainTiny(ctx context.Context, engine, dir string) error {
+	e, err := backend.Open(engine)
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	config, err := model.ParseConfig([]byte(tinyConfig), nil)
+	if err != nil {
+		return err
+	}
+	m := model.Init(config, 3)
+	l, err := NewLearner(e, m, model.GraphOptions{})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	loop := tinyLoop(l, m)
+	f, err := run.Open(dir)
+	if err != nil {
+		if f, err = run.Create(dir, "test"); err == nil {
+			err = f.WriteConfig([]byte("command: test\n"))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	loop.Folder = f
+	if _, err := loop.Resume(); err != nil && !errors.Is(err, run.ErrNoCheckpoint) {
+		return err
+	}
+	return loop.Run(ctx)
+}
+
+const tinyConfig = `{"model_type": "llama", "vocab_size": 64, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+	"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_act": "silu", "max_position_embeddings": 64, "rms_norm_eps": 1e-6,
+	"rope_theta": 10000.0, "tie_word_embeddings": false, "initializer_range": 0.3, "torch_dtype": "float32"}`
+
+// tinyLoop has everything that a resumed run must remember: an epoch in the middle, microbatches, a schedule, a metrics
+// window over several steps, a best checkpoint.
+func tinyLoop(l *Learner, m *model.Model) *Loop {
+	groups := testkit.Groups(9, 11, 2)
+	method := preference(groups)
+	x := Examples{Method: method, Groups: groups, Sources: make([]string, len(groups))}
+	held := Examples{Method: method, Groups: groups[:3], Sources: make([]string, 3)}
+	return &Loop{Learner: l, Train: x, Eval: &held, Share: true, Export: Exporter{Model: m}, Seed: 5,
+		Options: Options{MaxSteps: tinySteps, BatchSize: 4, MicroBatchSize: 2, LearningRate: 1e-2, Schedule: "cosine", WarmupSteps: 5,
+			WeightDecay: 0.1, AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1, Shuffle: true,
+			LogEvery: 3, EvalEvery: 7, EvalMetric: "eval_loss", CheckpointEvery: 1, CheckpointKeep: 2},
+		OnStep: func(step, _ int, _ map[string]float64) { fmt.Println("step", step) }}
+}
+
+// TestKilledRunsEndInTheSameBits kills a run at random points, over and over, and compares what it ends in with an
+// uninterrupted run: weights, moments and metrics, bit for bit.
+func TestKilledRunsEndInTheSameBits(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		whole, broken := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "broken")
+		if killed := runChild(t, e.Name, whole, -1, 0); killed {
+			t.Fatal("the uninterrupted run was killed")
+		}
+		r := rand.New(rand.NewPCG(uint64(len(e.Name)), 11))
+		kills := 0
+		for runChild(t, e.Name, broken, r.IntN(4), time.Duration(r.IntN(12000))*time.Microsecond) {
+			if kills++; kills > 400 {
+				t.Fatal("the run never ends")
+			}
+		}
+		t.Logf("killed %d times in %d steps", kills, tinySteps)
+		if kills < 20 {
+			t.Fatalf("killed %d times: want at least 20", kills)
+		}
+		sameCheckpoint(t, whole, broken)
+		sameMetrics(t, whole, broken)
+	})
+}
+
+// runChild trains in another process and kills it some time after so many steps; after < 0 lets it end.
+func runChild(t *testing.T, engine, dir string, after int, delay time.Duration) (killed bool) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEngine+"="+engine, childFolder+"="+dir)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if seen++; seen == after+1 {
+			time.AfterFunc(delay, func() { cmd.Process.Kill() })
+		}
+	}
+	err = cmd.Wait()
+	if err != nil && !strings.Contains(err.Error(), "killed") {
+		t.Fatalf("%v: %s", err, stderr.String())
+	}
+	return err != nil
+}
+
+func sameCheckpoint(t *testing.T, a, b string) {
+	t.Helper()
+	for _, name := range []string{"model/model.safetensors", firstMoments, secondMoments} {
+		path := filepath.Join("checkpoints", fmt.Sprintf("step-%08d", tinySteps), name)
+		x, err := os.ReadFile(filepath.Join(a, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		y, err := os.ReadFile(filepath.Join(b, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(x) != string(y) {
+			t.Errorf("%s differs between the whole and the broken run", path)
+		}
+	}
+}
+
+// sameMetrics compares everything but clocks.
+func sameMetrics(t *testing.T, a, b string) {
+	t.Helper()
+	x, err := run.ReadMetrics(filepath.Join(a, "metrics.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, err := run.ReadMetrics(filepath.Join(b, "metrics.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(x) != len(y) || len(x) == 0 {
+		t.Fatalf("%d lines of metrics, %d in the broken run", len(x), len(y))
+	}
+	for i := range x {
+		for _, r := range []run.Record{x[i], y[i]} {
+			delete(r.Values, "step_time")
+			delete(r.Values, "tokens_per_second")
+		}
+		if fmt.Sprint(x[i]) != fmt.Sprint(y[i]) {
+			t.Errorf("line %d: %v in the whole run, %v in the broken one", i+1, x[i], y[i])
+		}
+	}
+}
+
+// TestInterruptionFinishesTheStep: the context's end saves the running step and says so; a resumed run ends as a whole one.
+func TestInterruptionFinishesTheStep(t *testing.T) {
+	e := backendtest.Go(t)
+	m := testkit.Model(t, "llama")
+	f, err := run.Create(t.TempDir(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	loop := tinyLoop(learner(t, e, m), m)
+	loop.Folder, loop.Options.CheckpointEvery, loop.Eval = f, 0, nil
+	loop.OnStep = func(step, _ int, _ map[string]float64) {
+		if step == 4 {
+			cancel()
+		}
+	}
+	if err := loop.Run(ctx); !errors.Is(err, ErrInterrupted) {
+		t.Fatalf("error %v: want ErrInterrupted", err)
+	}
+	c, _, err := f.Latest()
+	if err != nil || c.Step != 4 {
+		t.Fatalf("latest checkpoint is of step %d, %v: want 4", c.Step, err)
+	}
+}
