@@ -20,34 +20,16 @@ func (e *Engine) Int32(data []int32, dims ...int) (compute.Buffer, error) {
 	return e.upload(data, len(data), shapes.Shape{DType: dtypes.Int32, Dimensions: dims})
 }
 
-// Upload copies a slice of any type that the engine knows into a new buffer of a shape. The caller finalises it.
+// upload copies a flat slice of n values into a new buffer.
 func (e *Engine) upload(flat any, n int, shape shapes.Shape) (b compute.Buffer, err error) {
 	defer recovered(&err, "copy a buffer")
 	shape, err = checkedShape(shape, n)
 	if err != nil {
 		return nil, err
 	}
-	// compute-onnx keeps the caller's slice in some versions; a shared buffer is a copy on every one of them.
-	if e.Wants.HostUpdate {
-		return e.uploadShared(flat, shape)
-	}
 	b, err = e.BufferFromFlatData(0, flat, shape)
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: copy a buffer %s: %w", e.Name, shape, err)
-	}
-	return b, nil
-}
-
-func (e *Engine) uploadShared(flat any, shape shapes.Shape) (compute.Buffer, error) {
-	b, view, err := e.NewSharedBuffer(0, shape)
-	if err != nil {
-		return nil, fmt.Errorf("backend %s: new buffer %s: %w", e.Name, shape, err)
-	}
-	switch dst := view.(type) {
-	case []float32:
-		copy(dst, flat.([]float32))
-	case []int32:
-		copy(dst, flat.([]int32))
 	}
 	return b, nil
 }

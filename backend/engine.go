@@ -58,12 +58,17 @@ func Open(spec string) (e *Engine, err error) {
 	return nil, fmt.Errorf("backend %q: unknown: want %s", spec, specs)
 }
 
-// openAuto takes ONNX Runtime where it can be loaded from the usual places.
+// openAuto takes ONNX Runtime where its library is found in the usual places. A library that is there and does not load
+// is an error: the go engine is slower by far, and nobody would know why.
 func openAuto() (*Engine, error) {
-	if statusONNX().Present {
-		return openONNX("")
+	if !statusONNX().Present {
+		return openGo()
 	}
-	return openGo()
+	e, err := openONNX("")
+	if err != nil {
+		return nil, fmt.Errorf("%w (the backend go needs no library)", err)
+	}
+	return e, nil
 }
 
 // newEngine describes an engine whose graphs are built on b and whose buffers name owner as theirs.

@@ -20,7 +20,7 @@ var loaded struct {
 func openONNX(path string) (*Engine, error) {
 	path, err := findONNXLibrary(path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("backend onnx: ONNX Runtime's library is missing (%w): %s", err, onnxHowToGet)
 	}
 	b, err := loadONNX(path)
 	if err != nil {

@@ -25,10 +25,10 @@ func dataDir() string {
 }
 
 // findONNXLibrary gives the path of ONNX Runtime's library: the one asked for, the environment's, or the newest in
-// the user's data directory.
+// the user's data directory. The error says what is missing.
 func findONNXLibrary(asked string) (string, error) {
 	if asked != "" {
-		return existingFile(asked, "backend onnx")
+		return existingFile(asked, "onnx")
 	}
 	if path := os.Getenv(onnxLibraryEnv); path != "" {
 		return existingFile(path, onnxLibraryEnv)
@@ -36,18 +36,18 @@ func findONNXLibrary(asked string) (string, error) {
 	dir := dataDir()
 	found, _ := filepath.Glob(filepath.Join(dir, "libonnxruntime.so*"))
 	if len(found) == 0 {
-		return "", fmt.Errorf("backend onnx: ONNX Runtime's library is not installed (no libonnxruntime.so in %s): %s", dir, onnxHowToGet)
+		return "", fmt.Errorf("no libonnxruntime.so in %s", dir)
 	}
 	return slices.MaxFunc(found, compareVersions), nil
 }
 
 func existingFile(path, who string) (string, error) {
 	info, err := os.Stat(path)
-	if err != nil {
-		return "", fmt.Errorf("%s: %w: want the path of a libonnxruntime.so (%s)", who, err, onnxHowToGet)
-	}
-	if info.IsDir() {
-		return "", fmt.Errorf("%s: %s is a directory: want the path of a libonnxruntime.so", who, path)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%s: no file %s", who, path)
+	case info.IsDir():
+		return "", fmt.Errorf("%s: %s is a directory, want the library itself", who, path)
 	}
 	return filepath.Abs(path)
 }

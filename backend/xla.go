@@ -5,6 +5,7 @@ package backend
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/go-logr/logr"
@@ -20,7 +21,7 @@ func openXLA(arg string) (*Engine, error) {
 	xla.EnableAutoInstall(false) // nothing is linked that could, and nothing shall
 	config, plugin, err := xlaConfig(arg)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("backend xla: %w: %s", err, xlaHowToGet)
 	}
 	for key, value := range pluginEnvironment(plugin) {
 		if err := os.Setenv(key, value); err != nil {
@@ -30,8 +31,11 @@ func openXLA(arg string) (*Engine, error) {
 	klog.SetLogger(logr.Discard()) // the error says it all
 	defer klog.ClearLogger()
 	b, err := xla.New(config)
-	if err != nil {
-		return nil, fmt.Errorf("backend xla: %s: %s", oneLine(err.Error()), xlaHowToGet)
+	switch {
+	case err != nil && !filepath.IsAbs(plugin) && len(findPlugins()) == 0:
+		return nil, fmt.Errorf("backend xla: %w: %s", noPlugin(), xlaHowToGet)
+	case err != nil:
+		return nil, fmt.Errorf("backend xla: open %q: %s", config, oneLine(err.Error()))
 	}
 	return newEngine("xla", b, b, Wants{BFloat16: true, LiveGraphs: 32}), nil
 }
@@ -39,7 +43,7 @@ func openXLA(arg string) (*Engine, error) {
 func statusXLA() Status {
 	found := findPlugins()
 	if len(found) == 0 {
-		return Status{Name: "xla", Detail: "no PJRT plugin in " + strings.Join(pluginFolders(), ", "), HowToGet: xlaHowToGet}
+		return Status{Name: "xla", Detail: noPlugin().Error(), HowToGet: xlaHowToGet}
 	}
 	return Status{Name: "xla", Present: true, Detail: "PJRT, " + strings.Join(found, ", ") + " (execution untested)"}
 }

@@ -43,31 +43,23 @@ func findPlugins() []string {
 	return found
 }
 
-// xlaConfig checks what follows "xla:", that is [PLUGIN][,option...], and gives go-xla's configuration.
+// xlaConfig splits what follows "xla:", that is [PLUGIN][,option...], into go-xla's configuration and the plugin's name
+// or absolute path. A path must be that of a file; names are left to go-xla, which searches the linker's folders too.
 func xlaConfig(arg string) (config, plugin string, err error) {
-	plugin, options, _ := strings.Cut(arg, ",")
+	plugin, options, hasOptions := strings.Cut(arg, ",")
 	if strings.Contains(plugin, "/") {
-		if plugin, err = existingPlugin(plugin); err != nil {
+		if plugin, err = existingFile(plugin, "xla"); err != nil {
 			return "", "", err
 		}
-	} else if len(findPlugins()) == 0 {
-		return "", "", fmt.Errorf("backend xla: no PJRT plugin found in %s: %s", strings.Join(pluginFolders(), ", "), xlaHowToGet)
 	}
-	if options == "" {
-		return plugin, plugin, nil
+	if hasOptions {
+		return plugin + "," + options, plugin, nil
 	}
-	return plugin + "," + options, plugin, nil
+	return plugin, plugin, nil
 }
 
-func existingPlugin(path string) (string, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return "", fmt.Errorf("backend xla: %w: %s", err, xlaHowToGet)
-	}
-	if info.IsDir() {
-		return "", fmt.Errorf("backend xla: %s is a directory: want the path of a PJRT plugin", path)
-	}
-	return filepath.Abs(path)
+func noPlugin() error {
+	return fmt.Errorf("no PJRT plugin in %s", strings.Join(pluginFolders(), ", "))
 }
 
 // pluginEnvironment is what must stand in the environment before a plugin is opened, for those variables that the user

@@ -49,7 +49,7 @@ from_pypi() {
 # from_npm DIR prints the path of the library unpacked from the package.
 from_npm() {
   command -v npm >/dev/null || { echo "no npm"; return 1; }
-  (cd "$1" && npm pack --silent "onnxruntime-node@$npm_version") >"$1/log" 2>&1 || { tail -n 1 "$1/log"; return 1; }
+  (cd "$1" && npm pack --loglevel=error "onnxruntime-node@$npm_version") >"$1/log" 2>&1 || { grep -m 1 . "$1/log"; return 1; }
   tar -xzf "$1"/onnxruntime-node-*.tgz -C "$1" >"$1/log" 2>&1 || { tail -n 1 "$1/log"; return 1; }
   one_of "$1"/package/bin/napi-v*/linux/"$npm_machine"/libonnxruntime.so.[0-9]*
 }
@@ -73,7 +73,7 @@ case "$(uname -m)" in
 esac
 
 dir="${1:-${XDG_DATA_HOME:-${HOME:?neither XDG_DATA_HOME nor HOME is set}/.local/share}/posttrain}"
-mkdir -p "$dir" || fail "cannot make $dir"
+mkdir -p "$dir" 2>/dev/null || fail "cannot make $dir"
 dir="$(cd "$dir" && pwd)"
 for version in "$wheel_version" "$npm_version"; do
   if verified "$dir/libonnxruntime.so.$version" "$version"; then
