@@ -140,3 +140,23 @@ func TestGraphPanicsOnAMissingInput(t *testing.T) {
 	}()
 	Defaults(DPO).Graph(Inputs{})
 }
+
+func TestOnlyTheLossHasAGradient(t *testing.T) {
+	grad, err := graph.NewExec(engine(), func(x *graph.Node) *graph.Node {
+		one := graph.OnesLike(x)
+		r := Defaults(CPO).Graph(Inputs{PolicyChosen: x, PolicyRejected: graph.Neg(x), ChosenLengths: one, RejectedLengths: one, RewardGap: one})
+		sum := graph.Add(graph.Add(r.ChosenRewards, r.RejectedRewards), graph.Add(r.Margins, r.Accuracies))
+		return graph.Gradient(graph.ReduceAllSum(sum), x)[0]
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer grad.Finalize()
+	out, err := grad.Exec([]float32{-3, 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g := out[0].Value().([]float32); g[0] != 0 || g[1] != 0 {
+		t.Errorf("gradient %v", g)
+	}
+}

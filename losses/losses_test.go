@@ -299,6 +299,9 @@ func TestCheckStart(t *testing.T) {
 			t.Errorf("%s: %v", describe(o), err)
 		}
 	}
+	slightly := same // 1e-3 of a log-probability is more than two graphs of one model differ by in float32
+	slightly.PolicyChosen = append([]float64(nil), same.PolicyChosen...)
+	slightly.PolicyChosen[0] *= 1.001
 	moved := same
 	moved.PolicyRejected = append([]float64(nil), same.PolicyRejected...)
 	moved.PolicyRejected[2] += 0.5
@@ -312,6 +315,7 @@ func TestCheckStart(t *testing.T) {
 		says []string
 	}{
 		{"moved policy", Defaults(DPO), moved, []string{"step 0", "pair 2", "log p(rejected)", "must be 0.6931", "reference", "stale", "adapter"}},
+		{"slightly moved policy", Defaults(DPO), slightly, []string{"pair 0", "log p(chosen)"}},
 		{"moved policy, ipo", Defaults(IPO), moved, []string{"pair 2", "must be 25.0000"}},
 		{"moved policy, no reference", Defaults(SimPO), moved, nil},
 		{"NaN", Defaults(SimPO), broken, []string{"pair 1", "NaN", "log p(chosen)"}},

@@ -117,7 +117,7 @@ func TestFaults(t *testing.T) {
 				"f.yaml:10: unknown key \"frobnicate\": want command, model, reference, backend, seed, data, loss or train"},
 		{"another command's key", minimal + "data.loss_on: all", nil, "f.yaml:4: unknown key \"data.loss_on\": only `posttrain sft` has it"},
 		{"dotted key", minimal + "train.epochs: 1", nil, `f.yaml:4: unknown key "train.epochs": write epochs within the section train`},
-		{"wrong types", "command: mappo\nmodel: 7\nseed: -1\ndata: {train: [a]}\nloss: {beta: strong, gamma: true}\ntrain:\n  epochs: 1.5\n  shuffle: yes\n  batch_size: \"8\"\n  learning_rate: {a: 1}\n", nil,
+		{"wrong types", "command: mappo\nmodel: 7\nseed: -1\ndata: {train: [a]}\nloss: {beta: strong, gamma: true}\ntrain:\n  epochs: 1.5\n  shuffle: yes\n  batch_size: \"8\"\n  max_steps: '8'\n  learning_rate: {a: 1}\n", nil,
 			"f.yaml:2: model 7: want embedded, or a Hugging Face model folder\n" +
 				"f.yaml:3: seed -1: want a whole number, 0 or more\n" +
 				"f.yaml:4: data.train [a]: want embedded, or a .jsonl, .json or .parquet file (also .gz)\n" +
@@ -126,7 +126,8 @@ func TestFaults(t *testing.T) {
 				"f.yaml:7: train.epochs 1.5: want a whole number, 1 or more\n" +
 				"f.yaml:8: train.shuffle \"yes\": want true or false\n" +
 				"f.yaml:9: train.batch_size \"8\": want a whole number, 1 or more\n" +
-				"f.yaml:10: train.learning_rate {a: 1}: want a number, above 0"},
+				"f.yaml:10: train.max_steps \"8\": want a whole number, 0 or more\n" +
+				"f.yaml:11: train.learning_rate {a: 1}: want a number, above 0"},
 		{"ranges and words", minimal + "backend: tpu\nloss: {beta: 0}\ntrain:\n  epochs: 0\n  learning_rate: .inf\n  schedule: cosin\n  max_grad_norm: -1\n  adam_beta1: .nan\n  checkpoint_keep:", nil,
 			"f.yaml:4: backend \"tpu\": want auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN\n" +
 				"f.yaml:5: loss.beta 0: want a number above 0\n" +

@@ -75,10 +75,10 @@ func last(key string) string { return key[strings.LastIndex(key, ".")+1:] }
 
 func section(key string) string { return key[:strings.LastIndex(key, ".")+1] }
 
-// distance is the number of letters to insert, delete, replace or swap with their neighbour between two words.
+// distance is the number of letters to insert, delete or replace between two words.
 func distance(a, b string) int {
 	x, y := []rune(a), []rune(b)
-	before, row := make([]int, len(y)+1), make([]int, len(y)+1)
+	row := make([]int, len(y)+1)
 	for j := range row {
 		row[j] = j
 	}
@@ -91,11 +91,8 @@ func distance(a, b string) int {
 				cost = 0
 			}
 			next[j+1] = min(row[j]+cost, row[j+1]+1, next[j]+1)
-			if i > 0 && j > 0 && x[i] == y[j-1] && x[i-1] == y[j] {
-				next[j+1] = min(next[j+1], before[j-1]+1)
-			}
 		}
-		before, row = row, next
+		row = next
 	}
 	return row[len(y)]
 }
