@@ -354,6 +354,14 @@ func TestLoad(t *testing.T) {
 	}
 }
 
+func TestCommandOf(t *testing.T) {
+	for text, want := range map[string]string{"": "", "a: [": "", "model: x\n\"command\": 'sft'": "sft", "command: mappo": "mappo", "- command": ""} {
+		if got := CommandOf([]byte(text)); got != want {
+			t.Errorf("%q: %q", text, got)
+		}
+	}
+}
+
 func TestSFTFaults(t *testing.T) {
 	_, err := ParseSFT("s.yaml", []byte("command: sft\nmodel: m\ndata: {train: t, loss_on: prompt, score_columns: [a, b], eval_fraction: 0.5}\nloss: {type: dpo}\ntrain: {eval_metric: eval_rewards/margins}"), nil)
 	want := "s.yaml:3: unknown key \"data.score_columns\": only `posttrain mappo` has it\n" +
@@ -399,7 +407,7 @@ func TestExplain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"loss = (A - B - 1)²", "7 steps of 128 pairs (8 at a time)", "loss.prior: none (paper: mappo)", "loss.beta: 0.5 (paper: 0.1)",
+	for _, part := range []string{"loss = (A - B - 1)²", "7 steps of 128 pairs (8 at a time)", "100 steps of warm-up", "loss.prior: none (paper: mappo)", "loss.beta: 0.5 (paper: 0.1)",
 		"train.learning_rate: 1e-06 (paper: 5e-07)", "train.dtype: auto (paper: bfloat16)", "reference: r (paper: the model before training)"} {
 		if !strings.Contains(c.Explain(), part) {
 			t.Errorf("lacks %q:\n%s", part, c.Explain())
@@ -409,8 +417,14 @@ func TestExplain(t *testing.T) {
 		t.Errorf("the prior is off:\n%s", c.Explain())
 	}
 	s, err := LoadSFT("", nil)
-	if err != nil || !strings.Contains(s.Explain(), "of the completions' tokens") {
-		t.Errorf("%v, %s", err, s.Explain())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Train.MaxSteps, s.Train.Epochs = 0, 1; !strings.Contains(s.Explain(), "training: 1 epoch of") {
+		t.Errorf("got\n%s", s.Explain())
+	}
+	if !strings.Contains(s.Explain(), "of the completions' tokens") {
+		t.Errorf("got\n%s", s.Explain())
 	}
 }
 

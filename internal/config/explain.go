@@ -49,16 +49,23 @@ func describeSource(s Source) string {
 }
 
 func describeTraining(t train.Options, unit string) string {
-	span := fmt.Sprintf("%d epochs", t.Epochs)
+	span := count(t.Epochs, "epoch")
 	if t.MaxSteps > 0 {
-		span = fmt.Sprintf("%d steps", t.MaxSteps)
+		span = count(t.MaxSteps, "step")
 	}
 	micro := t.MicroBatchSize
 	if micro == 0 {
 		micro = t.BatchSize
 	}
-	return fmt.Sprintf("training: %s of %d %s (%d at a time), AdamW at %v, %d steps of warm-up, then %s, weight decay %v, gradient norm %s, %s\n",
-		span, t.BatchSize, unit, micro, t.LearningRate, t.WarmupSteps, t.Schedule, t.WeightDecay, clipping(t.MaxGradNorm), t.DType)
+	return fmt.Sprintf("training: %s of %d %s (%d at a time), AdamW at %v, %s of warm-up, then %s, weight decay %v, gradient norm %s, %s\n",
+		span, t.BatchSize, unit, micro, t.LearningRate, count(t.WarmupSteps, "step"), t.Schedule, t.WeightDecay, clipping(t.MaxGradNorm), t.DType)
+}
+
+func count(n int, unit string) string {
+	if n == 1 {
+		return "1 " + unit
+	}
+	return fmt.Sprintf("%d %ss", n, unit)
 }
 
 func clipping(norm float64) string {

@@ -153,3 +153,17 @@ func resolved(config any) []byte {
 	}
 	return text
 }
+
+// CommandOf is the command that a file says it is for, "" where it does not say so.
+func CommandOf(text []byte) string {
+	file, err := syntax(text)
+	if err != nil || len(file.Docs) == 0 {
+		return ""
+	}
+	for _, p := range pairs(file.Docs[0].Body) {
+		if key, _ := keyOf(p); key == "command" {
+			return valueOf(p.Value).text
+		}
+	}
+	return ""
+}
