@@ -1,0 +1,296 @@
+package rollout
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	"github.com/gomlx/gomlx/core/graph"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/model"
+)
+
+// Shapes that forward passes are compiled for: rows of a multiple of lengthStep tokens, as many as one of rowCounts.
+const lengthStep = 64
+
+var rowCounts = []int{1, 4, 16, 64}
+
+// batchTokens bounds the tokens of one forward pass: its attention grows with rows and the square of the length.
+const batchTokens = 16384
+
+// Recompute samples by a forward pass over the whole text for every token: slow, and obviously right.
+type Recompute struct {
+	engine   *backend.Engine
+	config   *model.Config
+	options  model.GraphOptions
+	weights  func() []compute.Buffer
+	programs *backend.Cache
+	passes   func(rows, length int) // for tests: told of every forward pass
+}
+
+// NewRecompute makes a sampler. weights gives the model's weights on the engine, in the order of its parameters, each
+// time that Sample is called: where they are a trainer's live buffers, the sampler is never stale.
+func NewRecompute(e *backend.Engine, c *model.Config, weights func() []compute.Buffer, o model.GraphOptions) *Recompute {
+	return &Recompute{engine: e, config: c, options: o, weights: weights, programs: e.NewCache(), passes: func(int, int) {}}
+}
+
+// Close gives the compiled programs back; the weights stay.
+func (s *Recompute) Close() { s.programs.Close() }
+
+// Upload copies a model's weights to an engine, for sampling without training. The caller finalises the buffers.
+func Upload(e *backend.Engine, m *model.Model) (weights []compute.Buffer, err error) {
+	for _, p := range m.Params {
+		b, err := e.Float32(p.Data, p.Shape...)
+		if err != nil {
+			backend.FinalizeAll(weights...)
+			return nil, fmt.Errorf("%s: %w", p.Name, err)
+		}
+		weights = append(weights, b)
+	}
+	return weights, nil
+}
+
+// text is a request under way.
+type text struct {
+	request Request
+	index   int // of the request
+	tokens  []int32
+	most    int // tokens of the finished text at most
+	done    *Completion
+}
+
+// Sample answers the requests, as many at a time as a forward pass takes. Finished ones make room in it.
+func (s *Recompute) Sample(requests []Request) ([]Completion, error) {
+	l := limits{s.config.VocabSize, s.config.MaxPositions}
+	for i, r := range requests {
+		if err := l.check(r); err != nil {
+			return nil, fmt.Errorf("request %d: %w", i, err)
+		}
+	}
+	completions := make([]Completion, len(requests))
+	for at := 0; at < len(requests); {
+		n := s.batch(requests[at:])
+		if err := s.sample(requests[at:at+n], completions[at:at+n], at); err != nil {
+			return nil, err
+		}
+		at += n
+	}
+	return completions, nil
+}
+
+// batch is how many of the requests are answered together.
+func (s *Recompute) batch(requests []Request) int {
+	length, most := 0, rowCounts[len(rowCounts)-1]
+	for n, r := range requests {
+		length = max(length, s.most(r))
+		if n == most || n > 0 && rowBucket(n+1)*lengthBucket(length) > batchTokens {
+			return n
+		}
+	}
+	return len(requests)
+}
+
+// most is the length of a request's text at its longest.
+func (s *Recompute) most(r Request) int { return min(len(r.Prompt)+r.MaxNew, s.config.MaxPositions) }
+
+// sample answers requests that fit one forward pass; first is the index of the first of them.
+func (s *Recompute) sample(requests []Request, completions []Completion, first int) error {
+	texts := make([]*text, len(requests))
+	for i, r := range requests {
+		if r.Stop == nil {
+			for _, id := range s.config.EOS {
+				r.Stop = append(r.Stop, int32(id))
+			}
+		}
+		texts[i] = &text{request: r, index: first + i, tokens: slices.Clone(r.Prompt), most: s.most(r), done: &completions[i]}
+	}
+	weights := s.weights()
+	for len(texts) > 0 {
+		if err := s.step(texts, weights); err != nil {
+			return err
+		}
+		texts = slices.DeleteFunc(texts, func(t *text) bool { return t.done.Reason != "" })
+	}
+	return nil
+}
+
+// step draws the next token of every text.
+func (s *Recompute) step(texts []*text, weights []compute.Buffer) error {
+	logits, err := s.logits(texts, weights)
+	if err != nil {
+		return err
+	}
+	defer backend.FinalizeAll(logits)
+	all, err := backend.Floats(logits)
+	if err != nil {
+		return err
+	}
+	v := s.config.VocabSize
+	errs := make([]error, len(texts))
+	parallel(len(texts), func(i int) { errs[i] = texts[i].extend(all[i*v : (i+1)*v]) })
+	for i, err := range errs {
+		if err != nil {
+			return fmt.Errorf("request %d, token %d: %w", texts[i].index, len(texts[i].done.Tokens), err)
+		}
+	}
+	return nil
+}
+
+// extend draws one token.
+func (t *text) extend(logits []float32) error {
+	c, r := t.done, t.request
+	token, logp, err := choose(logits, r.Temperature, draw(r.Seed, len(c.Tokens)))
+	if err != nil {
+		return err
+	}
+	c.Tokens, c.Logps, t.tokens = append(c.Tokens, token), append(c.Logps, logp), append(t.tokens, token)
+	switch {
+	case slices.Contains(r.Stop, token):
+		c.Reason = EOS
+	case len(t.tokens) == t.most:
+		c.Reason = Length
+	}
+	return nil
+}
+
+// logits runs a forward pass and gives the logits [rows, V] behind every text; rows after the texts are padding.
+func (s *Recompute) logits(texts []*text, weights []compute.Buffer) (compute.Buffer, error) {
+	b := pad(texts)
+	s.passes(b.rows, b.length)
+	p, err := s.programs.Program(fmt.Sprintf("logits/%dx%d", b.rows, b.length), func(g *graph.Graph) []*graph.Node {
+		return []*graph.Node{s.build(g, b.rows, b.length)}
+	})
+	if err != nil {
+		return nil, err
+	}
+	inputs, err := s.feed(b, weights)
+	defer backend.FinalizeAll(inputs...)
+	if err != nil {
+		return nil, err
+	}
+	out, err := p.Run(append(slices.Clone(weights), inputs...), nil)
+	if err != nil {
+		return nil, err
+	}
+	return out[0], nil
+}
+
+// build makes the graph of a forward pass: weights, then the inputs in the order of feed.
+func (s *Recompute) build(g *graph.Graph, rows, length int) *graph.Node {
+	ints := func(name string, dims ...int) *graph.Node {
+		return graph.Parameter(g, name, shapes.Make(dtypes.Int32, dims...))
+	}
+	c := s.config
+	params := c.Parameters(g)
+	in := model.Inputs{
+		Positions: ints("positions", rows, length), Groups: ints("groups", rows, length), Segments: ints("segments", rows, length),
+		Source: ints("source", rows),
+	}
+	if s.engine.Wants.HostRows {
+		in.EmbedRows = graph.Parameter(g, "embed_rows", shapes.Make(dtypes.Float32, rows*length, c.HiddenSize))
+	} else {
+		in.Tokens = ints("tokens", rows, length)
+	}
+	return c.Logits(params, in, s.options)
+}
+
+// padded is texts as rows of one length.
+type padded struct {
+	rows, length                        int
+	tokens, positions, groups, segments []int32 // [rows, length]
+	source                              []int32 // [rows] where a row's text ends
+}
+
+func pad(texts []*text) *padded {
+	longest := 0
+	for _, t := range texts {
+		longest = max(longest, len(t.tokens))
+	}
+	b := &padded{rows: rowBucket(len(texts)), length: lengthBucket(longest)}
+	n := b.rows * b.length
+	b.tokens, b.positions, b.groups, b.segments = make([]int32, n), make([]int32, n), make([]int32, n), make([]int32, n)
+	b.source = make([]int32, b.rows)
+	for i := range b.groups {
+		b.groups[i] = -1
+	}
+	for row := range b.rows {
+		b.source[row] = int32(row * b.length)
+	}
+	for row, t := range texts {
+		b.put(row, t.tokens)
+	}
+	return b
+}
+
+func (b *padded) put(row int, tokens []int32) {
+	at := row * b.length
+	copy(b.tokens[at:], tokens)
+	for i := range tokens {
+		b.positions[at+i], b.groups[at+i] = int32(i), 0
+	}
+	b.source[row] = int32(at + len(tokens) - 1)
+}
+
+// rowBucket is the least count of rows compiled for that holds n.
+func rowBucket(n int) int {
+	i, _ := slices.BinarySearch(rowCounts, n)
+	return rowCounts[i]
+}
+
+func lengthBucket(n int) int { return (n + lengthStep - 1) / lengthStep * lengthStep }
+
+// feed makes the buffers of a batch.
+func (s *Recompute) feed(b *padded, weights []compute.Buffer) (buffers []compute.Buffer, err error) {
+	put := func(x compute.Buffer, e error) {
+		if e != nil && err == nil {
+			err = e
+		}
+		buffers = append(buffers, x)
+	}
+	put(s.engine.Int32(b.positions, b.rows, b.length))
+	put(s.engine.Int32(b.groups, b.rows, b.length))
+	put(s.engine.Int32(b.segments, b.rows, b.length))
+	put(s.engine.Int32(b.source, b.rows))
+	if s.engine.Wants.HostRows {
+		put(s.embed(b.tokens, weights[s.config.EmbedTable()]))
+	} else {
+		put(s.engine.Int32(b.tokens, b.rows, b.length))
+	}
+	return buffers, err
+}
+
+// embed copies the rows of the embedding at ids into a new buffer [len(ids), H].
+func (s *Recompute) embed(ids []int32, table compute.Buffer) (compute.Buffer, error) {
+	from, err := backend.Floats(table)
+	if err != nil {
+		return nil, err
+	}
+	h := s.config.HiddenSize
+	b, to, err := s.engine.SharedFloat32(len(ids), h)
+	if err != nil {
+		return nil, err
+	}
+	for i, id := range ids {
+		copy(to[i*h:(i+1)*h], from[int(id)*h:])
+	}
+	return b, nil
+}
+
+// parallel calls f(0) to f(n-1) on all cores.
+func parallel(n int, f func(i int)) {
+	workers := min(n, runtime.GOMAXPROCS(0))
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for i := w; i < n; i += workers {
+				f(i)
+			}
+		})
+	}
+	wg.Wait()
+}
