@@ -138,7 +138,10 @@ func readCI(fsys fs.FS, path string) ([]CIItem, *Report, error) {
 		report.Kept++
 		items = append(items, item)
 	}
-	return items, report, report.check()
+	if err := report.check(); err != nil {
+		return nil, nil, err
+	}
+	return items, report, nil
 }
 
 // WriteCI writes items as a JSON array of the release's shape, one item a line, whole or not at all.

@@ -43,7 +43,10 @@ func readDemonstrations(fsys fs.FS, path string) ([]Demonstration, *Report, erro
 		}
 		demos = append(demos, demo)
 	}
-	return demos, report, report.check()
+	if err := report.check(); err != nil {
+		return nil, nil, err
+	}
+	return demos, report, nil
 }
 
 // demonstrationOf turns a row into a demonstration; why says for what reason it is dropped, "" when it is not.

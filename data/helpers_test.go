@@ -71,3 +71,5 @@ func onePair(t *testing.T, row string) Preference {
 	}
 	return pairs[0]
 }
+
+func oneLine(s string) string { return strings.ReplaceAll(s, "\n", " ") }

@@ -2,6 +2,8 @@ package data
 
 import (
 	"bytes"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -72,11 +74,32 @@ type parquetReader = parquet.GenericReader[any]
 // openParquet opens the file with its own schema. The library panics on some damaged files; that becomes an error.
 func openParquet(r io.ReaderAt, size int64) (in *parquetReader, err error) {
 	defer recovered(&err)
+	if err := checkFooter(r, size); err != nil {
+		return nil, err
+	}
 	file, err := parquet.OpenFile(r, size, parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true))
 	if err != nil {
 		return nil, err
 	}
 	return parquet.NewGenericReader[any](file, file.Schema()), nil
+}
+
+// checkFooter refuses a file whose end cannot be right: the library allocates what the last bytes ask for, up to 4 GiB.
+func checkFooter(r io.ReaderAt, size int64) error {
+	var end [8]byte // length of the footer, magic
+	if size < 12 {
+		return fmt.Errorf("%d bytes", size)
+	}
+	if _, err := r.ReadAt(end[:], size-8); err != nil {
+		return causeOf(err)
+	}
+	if string(end[4:]) != "PAR1" {
+		return errors.New("no PAR1 at its end: it is truncated, or something else")
+	}
+	if footer := int64(binary.LittleEndian.Uint32(end[:])); footer > size-12 {
+		return fmt.Errorf("its footer claims %d of %d bytes", footer, size)
+	}
+	return nil
 }
 
 // nextParquet returns the next row, io.EOF after the last.

@@ -229,7 +229,9 @@ func TestPreferenceErrors(t *testing.T) {
 		{"p.jsonl.gz", flipLast(gzipped(ok)), "the gzip checksum is wrong"},
 		{"p.parquet.gz", gzipped("x")[:15], "p.parquet.gz: the file ends early"},
 		{"p.parquet", "", "p.parquet: not a readable parquet file"},
-		{"p.parquet", ok, "p.parquet: not a readable parquet file"},
+		{"p.parquet", ok, "p.parquet: not a readable parquet file: no PAR1 at its end"},
+		{"p.parquet", "PAR1xxxx\xff\xff\xff\xffPAR1", "p.parquet: not a readable parquet file: its footer claims 4294967295 of 16 bytes"},
+		{"p.parquet", "PAR1xxxx\x04\x00\x00\x00PAR1", "p.parquet: not a readable parquet file"},
 		{"p.parquet", parquetOf(t, struct{ A, B string }{"x", "y"}), "p.parquet: row 1: found columns A, B: want prompt, chosen, rejected"},
 		{"p.parquet", parquetOf(t, struct {
 			Chosen   string  `parquet:"chosen"`

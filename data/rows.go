@@ -253,6 +253,9 @@ func badJSON(err error) error {
 		return errors.New("bad JSON: the object is not closed")
 	}
 	msg := err.Error()
+	if strings.HasSuffix(msg, "unexpected end of JSON input") {
+		return errors.New("bad JSON: the object is not closed")
+	}
 	if strings.Contains(msg, "'N'") || strings.Contains(msg, "'I'") {
 		msg += " (NaN and Infinity are not JSON)"
 	}

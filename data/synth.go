@@ -143,9 +143,10 @@ func (c *CIItem) fingerprint() string {
 
 // clean says whether every keyword can only be met where it is meant: in its own information.
 func (c *CIItem) clean() bool {
+	frame := strings.ToLower(c.Seed.Domain + " " + c.DatasetItem.UserTask + " " + instruction)
 	for _, a := range c.Attributes() {
 		keyword := strings.ToLower(a.keyword())
-		if strings.Contains(strings.ToLower(c.DatasetItem.UserTask), keyword) {
+		if strings.Contains(frame, keyword) {
 			return false
 		}
 		for _, f := range c.DatasetItem.Information {

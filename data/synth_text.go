@@ -23,9 +23,11 @@ func Prompt(item CIItem, order uint64) []Message {
 	for _, a := range item.listed(order) {
 		b.WriteString("\n- " + a.Text)
 	}
-	b.WriteString("\nThink about what fits, then answer.")
+	b.WriteString("\n" + instruction)
 	return []Message{{Role: "user", Content: b.String()}}
 }
+
+const instruction = "Think about what fits, then answer."
 
 // Reference is the ideal completion to Prompt(item, order): it judges the attributes in the order of the prompt and
 // passes on those that fit. Its CI reward is 1.

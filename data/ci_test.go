@@ -1,0 +1,118 @@
+package data
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+)
+
+const ciRow = `{"seed":{"scenario":"email","domain":"Hospitality","user_intention":"book","sender":"user","recipient":"desk","data_subject":"user",
+"information_type":{"allowed":["name"],"disallowed":["health"]},"transmission_principle":"Consent"},
+"dataset_item":{"user_task":"Book a room","information":{"Zip":90210,"Name":"Mira","Chats":[{"Friend":"hi","Me":["a","b"]},"bye"],"Bag":"red"},
+"annotation":{"allowed":{"Name":" Mira ","Chats":["hi",""]},"disallowed":{"Zip":{"code":90210},"Bag":null}}}}`
+
+func TestCIItemKeepsOrderAndFlattens(t *testing.T) {
+	items, report, err := ReadCIFS(files("ci.jsonl", oneLine(ciRow)), "ci.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	item := items[0]
+	wantFields := CIFields{{"Zip", "90210"}, {"Name", "Mira"}, {"Chats", "Friend: hi\nMe: a\nb\nbye"}, {"Bag", "red"}}
+	if !reflect.DeepEqual(item.DatasetItem.Information, wantFields) {
+		t.Errorf("information %+v", item.DatasetItem.Information)
+	}
+	if !slices.Equal(item.Required(), []string{"Mira", "hi"}) || !slices.Equal(item.Restricted(), []string{"90210"}) {
+		t.Errorf("required %q, restricted %q", item.Required(), item.Restricted())
+	}
+	attributes := item.Attributes()
+	if len(attributes) != 3 || attributes[0].Key != "Zip" || attributes[0].Restricted[0] != "90210" || attributes[2].Required[0] != "hi" {
+		t.Errorf("attributes %+v", attributes)
+	}
+	want := `ci.jsonl: 1 rows read, 1 kept
+  note: 1: information value is a list (first: ci.jsonl:1)
+  note: 1: information value is a number (first: ci.jsonl:1)
+  note: 1: keyword is a list (first: ci.jsonl:1)
+  note: 1: keyword is an object (first: ci.jsonl:1)
+  note: 1: keyword is null (first: ci.jsonl:1)`
+	if report.String() != want {
+		t.Errorf("report\n%s\nwant\n%s", report, want)
+	}
+}
+
+func TestCIErrors(t *testing.T) {
+	for _, c := range []struct{ name, content, want string }{
+		{"ci.json", "[]", "ci.json: no rows: the file is empty"},
+		{"ci.json", "[5]", "ci.json: row 1: "},
+		{"ci.json", `[{"seed":{"domain":5}}]`, "ci.json: row 1: seed.domain is of JSON type number: want string"},
+		{"ci.json", `[{"seed":{"domain":"Work"}}]`, "dataset_item.user_task is missing or empty"},
+		{"ci.json", `[{"seed":{"domain":"Work"},"dataset_item":{"user_task":"x","information":["a"]}}]`, "information is a list: want an object"},
+		{"ci.json", `[{"seed":{"domain":"Work"},"dataset_item":{"user_task":"x","information":{"a":"b"},"annotation":{"allowed":{"a":""}}}}]`, "dataset_item.annotation is missing or empty"},
+		{"ci.jsonl", `{"seed":`, "ci.jsonl:1: bad JSON: the object is not closed"},
+		{"ci.parquet", "", "ci.parquet: want .json or .jsonl here"},
+	} {
+		_, _, err := ReadCIFS(files(c.name, c.content), c.name)
+		wantError(t, err, c.want)
+	}
+}
+
+func TestCIComesBackAsWritten(t *testing.T) {
+	items := Synthesize(20, 5)
+	items[0].DatasetItem.Annotation.Allowed[0].Words = []string{"two", "<words>"}
+	path := filepath.Join(t.TempDir(), "ci.json")
+	if err := WriteCI(path, items); err != nil {
+		t.Fatal(err)
+	}
+	back, _, err := ReadCI(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range back {
+		back[i].Source = items[i].Source
+	}
+	if !reflect.DeepEqual(back, items) {
+		t.Errorf("%+v\nwant %+v", back[0], items[0])
+	}
+	if err := WriteCI(path, nil); err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := os.ReadFile(path); string(text) != "[]\n" {
+		t.Errorf("no items: %q", text)
+	}
+}
+
+// The released set has warts; all items load, and the warts are counted.
+func TestCIReleaseLoadsWhole(t *testing.T) {
+	items, report, err := ReadCI(realData(t, "contextual-integrity/dataset.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log("\n" + report.String())
+	warts := map[string]int{}
+	for _, w := range report.Warts {
+		warts[w.What] = w.Count
+	}
+	want := map[string]int{
+		"information value is an object":              41, // items; they hold 79 such values
+		"information value is a list":                 55, // items; 78 values
+		"information value is a number":               3,
+		"keyword is a list":                           8,
+		"keyword is an object":                        2, // items; 5 keywords
+		"a keyword is annotated twice on one side":    82,
+		"a keyword does not occur in its information": 122,
+		"a keyword is on both sides":                  28,
+		"a restricted keyword is part of a required one: the full reward cannot be reached": 32,
+		"the user task contains a restricted keyword":                                       7,
+	}
+	if len(items) != 729 || !reflect.DeepEqual(warts, want) {
+		t.Errorf("%d items, warts %v, want %v", len(items), warts, want)
+	}
+	principles := map[string]int{}
+	for i := range items {
+		principles[items[i].Seed.TransmissionPrinciple]++
+	}
+	if !reflect.DeepEqual(principles, map[string]int{confidentiality: 428, proportionality: 201, consent: 100}) {
+		t.Errorf("principles %v", principles)
+	}
+}

@@ -1,0 +1,126 @@
+package data
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestPreferencesComeBackAsWritten(t *testing.T) {
+	pairs := []Preference{
+		{Prompt: plain("Q <think>\n\u2028"), Chosen: plain("é"), Rejected: plain(""), ChosenScore: 1.0 / 3, RejectedScore: 1e-300, Scored: true},
+		{Prompt: talk("user", "Q"), Chosen: talk("assistant", "<answer>&</answer>"), Rejected: talk("assistant", "b")},
+	}
+	pairs[0].Rejected = plain(" ")
+	path := filepath.Join(t.TempDir(), "pairs.jsonl")
+	if err := WritePreferences(path, pairs); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil || !strings.Contains(string(text), "<answer>&</answer>") {
+		t.Errorf("tags are escaped: %s, %v", text, err)
+	}
+	back, _, err := ReadPreferences(path, PreferenceOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range back {
+		back[i].Source = ""
+	}
+	if !reflect.DeepEqual(back, pairs) {
+		t.Errorf("%+v, want %+v", back, pairs)
+	}
+}
+
+func TestDemonstrationsComeBackAsWritten(t *testing.T) {
+	demos := []Demonstration{
+		{Completion: plain("bare text")},
+		{Prompt: plain("Q"), Completion: plain("A")},
+		{Prompt: talk("user", "Q"), Completion: talk("assistant", "A")},
+		{Prompt: talk("user"), Completion: talk("assistant", "A")},
+	}
+	path := filepath.Join(t.TempDir(), "sft.jsonl")
+	if err := WriteDemonstrations(path, demos); err != nil {
+		t.Fatal(err)
+	}
+	back, _, err := ReadDemonstrations(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range back {
+		back[i].Source = ""
+	}
+	if !reflect.DeepEqual(back, demos) {
+		t.Errorf("%+v, want %+v", back, demos)
+	}
+}
+
+// A failing write leaves the old file and no litter.
+func TestWritingIsAllOrNothing(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "pairs.jsonl")
+	good := scored([2]float64{1, 0})
+	if err := WritePreferences(path, good); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := os.ReadFile(path)
+	bad := append(scored([2]float64{1, 0}), scored([2]float64{nan(), 0})...)
+	wantError(t, WritePreferences(path, bad), "want finite numbers")
+	after, _ := os.ReadFile(path)
+	entries, _ := os.ReadDir(dir)
+	if string(before) != string(after) || len(entries) != 1 {
+		t.Errorf("%d files, content %q", len(entries), after)
+	}
+	wantError(t, WritePreferences(filepath.Join(dir, "none", "p.jsonl"), good), "p.jsonl: not written: no such file or directory")
+}
+
+func TestSplit(t *testing.T) {
+	for _, c := range []struct {
+		n        int
+		fraction float64
+		eval     int
+	}{{10, 0.2, 2}, {10, 0, 0}, {10, 1, 10}, {10, 0.001, 1}, {10, 0.999, 9}, {1, 0.5, 1}, {0, 0.5, 0}, {729, 0.1, 73}} {
+		train, eval := Split(c.n, c.fraction, 7)
+		all := slices.Sorted(slices.Values(slices.Concat(train, eval)))
+		if len(eval) != c.eval || len(all) != c.n || len(slices.Compact(all)) != c.n || !slices.IsSorted(train) || !slices.IsSorted(eval) {
+			t.Errorf("Split(%d, %v): %v | %v", c.n, c.fraction, train, eval)
+		}
+	}
+	// Fixed for good: a run that is resumed elsewhere must hold out the same rows.
+	splitOf20 := []int{8, 9, 13, 14, 19}
+	if _, eval := Split(20, 0.25, 1); !slices.Equal(eval, splitOf20) {
+		t.Errorf("Split(20, 0.25, 1) holds out %v, want %v", eval, splitOf20)
+	}
+	if _, eval := Split(20, 0.25, 2); slices.Equal(eval, splitOf20) {
+		t.Error("the seed does not matter")
+	}
+}
+
+func TestBestWorst(t *testing.T) {
+	completions := []string{"a", "b", "c", "b"}
+	for _, c := range []struct {
+		scores        []float64
+		ok            bool
+		chosen, worst string
+	}{
+		{[]float64{0.5, 1, 0, 0.5}, true, "b", "c"},
+		{[]float64{1, 1, 0, 0}, true, "a", "c"},
+		{[]float64{1, 1, 1, 1}, false, "", ""},
+		{[]float64{0.5, 1, 0.5, 0}, false, "", ""}, // best and worst say the same
+		{nil, false, "", ""},
+	} {
+		pair, ok := BestWorst(talk("user", "Q"), completions, c.scores, "here")
+		if ok != c.ok {
+			t.Errorf("%v: ok %v", c.scores, ok)
+		}
+		if ok && (!pair.Chosen.Equal(talk("assistant", c.chosen)) || !pair.Rejected.Equal(talk("assistant", c.worst)) || !pair.Scored || pair.ChosenScore < pair.RejectedScore) {
+			t.Errorf("%v: %+v", c.scores, pair)
+		}
+	}
+	if pair, _ := BestWorst(plain("Q"), completions, []float64{1, 0, 0, 0}, ""); pair.Chosen.IsChat() || pair.Chosen.Plain != "a" {
+		t.Errorf("plain prompt: %+v", pair)
+	}
+}
