@@ -1,0 +1,41 @@
+package eval
+
+import (
+	"fmt"
+	"math"
+)
+
+// Share is a counted proportion.
+type Share struct{ Count, Total int }
+
+// Add counts one more case.
+func (s *Share) Add(yes bool) {
+	s.Total++
+	if yes {
+		s.Count++
+	}
+}
+
+// Value is the proportion, NaN of no case at all.
+func (s Share) Value() float64 { return float64(s.Count) / float64(s.Total) }
+
+// Wilson is the 95 % score interval of the proportion (Wilson 1927); 0 to 1 where nothing was counted.
+func (s Share) Wilson() (low, high float64) {
+	if s.Total == 0 {
+		return 0, 1
+	}
+	const z = 1.959963984540054
+	n, p := float64(s.Total), s.Value()
+	middle := p + z*z/(2*n)
+	spread := z * math.Sqrt(p*(1-p)/n+z*z/(4*n*n))
+	return math.Max(0, (middle-spread)/(1+z*z/n)), math.Min(1, (middle+spread)/(1+z*z/n))
+}
+
+// String prints the proportion with numerator, denominator and interval.
+func (s Share) String() string {
+	if s.Total == 0 {
+		return "not available (0 cases)"
+	}
+	low, high := s.Wilson()
+	return fmt.Sprintf("%5.1f%% (%d/%d, 95%% interval %.1f to %.1f)", 100*s.Value(), s.Count, s.Total, 100*low, 100*high)
+}
