@@ -50,6 +50,9 @@ func (l *Loop) Run(ctx context.Context) error {
 	if l.window == nil {
 		l.window, l.state.Seed = NewMetrics(), l.Seed
 	}
+	if err := l.baseline(); err != nil {
+		return err
+	}
 	total := l.Total()
 	for l.state.Step < total {
 		if err := l.step(); err != nil {
@@ -95,7 +98,7 @@ func (l *Loop) step() error {
 		}
 		tokens += n
 	}
-	rate := l.Options.RateAt(l.state.Step, l.Total())
+	rate := l.Options.schedule(l.Total()).At(l.state.Step)
 	norm, err := l.Learner.Update(l.Options.rule(), rate)
 	if err != nil {
 		return err
@@ -220,6 +223,18 @@ func (l *Loop) log() error {
 	values["num_tokens"] = l.tokens
 	l.window = NewMetrics()
 	return l.Folder.Log(run.Record{Step: l.state.Step, Epoch: l.epoch(), Values: values})
+}
+
+// baseline logs what the evaluation split is like before the first step.
+func (l *Loop) baseline() error {
+	if l.Eval == nil || l.state.Step > 0 {
+		return nil
+	}
+	values, err := l.Measure(*l.Eval)
+	if err != nil {
+		return err
+	}
+	return l.Folder.Log(run.Record{Values: values})
 }
 
 // evaluate measures the evaluation split and tells whether its metric is the best so far.
