@@ -87,7 +87,7 @@ type Status struct {
 	HowToGet string // one line; empty where present
 }
 
-// List says which engines are present, which are not and how to get them, best known first.
+// List says of go, onnx and xla which are present, which are missing and how to get them.
 func List() []Status {
 	return []Status{statusGo(), statusONNX(), statusXLA()}
 }
