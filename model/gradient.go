@@ -41,21 +41,33 @@ func ownGradient(y *Node, xs []*Node, vjp func(v *Node) []*Node) *Node {
 // recomputed is f(x, weights) which keeps only x for the backward pass, and computes f anew there.
 //
 // The second computation waits for the adjoint: without that an engine finds that both are equal and keeps the first.
+// What goes back to the layer before waits for the weights' gradients: without that an engine may put all of those off to
+// the end, and hold what they need of every layer.
 func recomputed(x *Node, weights []*Node, f func(x *Node, weights []*Node) *Node) *Node {
 	inputs := append([]*Node{x}, weights...)
 	return ownGradient(f(x, weights), inputs, func(v *Node) []*Node {
 		again := Identity(StopGradient(after(x, v))) // the gradient below ends here
 		y := IdentityWithCustomGradient(f(again, weights), func(_, _ *Node) *Node { return v })
-		return Gradient(ConvertDType(ReduceAllSum(y), v.DType()), append([]*Node{again}, weights...)...)
+		grads := Gradient(ConvertDType(ReduceAllSum(y), v.DType()), append([]*Node{again}, weights...)...)
+		grads[0] = after(grads[0], grads[1:]...)
+		return grads
 	})
 }
 
-// after is x, computed once dependency is. The dependency enters as 0 times an element held to [-1, 1], so that an
-// infinite one does no harm.
-func after(x, dependency *Node) *Node {
-	first := dependency
-	for axis := range dependency.Rank() {
-		first = SliceAxis(first, axis, AxisRange(0, 1))
+// after is x, computed once the dependencies are. Each enters as 0 times an element held to [-1, 1], so that an infinite
+// one does no harm.
+func after(x *Node, dependencies ...*Node) *Node {
+	var joined *Node
+	for _, d := range dependencies {
+		for axis := range d.Rank() {
+			d = SliceAxis(d, axis, AxisRange(0, 1))
+		}
+		d = ConvertDType(ClipScalar(Reshape(d), -1, 1), x.DType())
+		if joined == nil {
+			joined = d
+		} else {
+			joined = Add(joined, d)
+		}
 	}
-	return SchedulingBarrier(x, ClipScalar(Reshape(first), -1, 1))
+	return SchedulingBarrier(x, joined)
 }

@@ -165,13 +165,21 @@ func (s *shards) checkNames(c *Config) error {
 	return nil
 }
 
+// checkShape holds a stored tensor against the config.
+func (s *shards) checkShape(spec ParamSpec) error {
+	f := s.find(spec.Name)
+	if found := f.Tensors[spec.Name].Shape; !slices.Equal(found, spec.Shape) {
+		return fmt.Errorf("%s: tensor %s: found shape %v, want %v by config.json", f.label, spec.Name, found, spec.Shape)
+	}
+	return nil
+}
+
 // param reads one tensor and checks its shape and values.
 func (s *shards) param(spec ParamSpec) (*Param, error) {
-	f := s.find(spec.Name)
-	if info := f.Tensors[spec.Name]; !info.sameShape(spec.Shape) {
-		return nil, fmt.Errorf("%s: tensor %s: found shape %v, want %v by config.json", f.label, spec.Name, info.Shape, spec.Shape)
+	if err := s.checkShape(spec); err != nil {
+		return nil, err
 	}
-	p := newParam(spec)
+	f, p := s.find(spec.Name), newParam(spec)
 	if err := f.floats(spec.Name, p.Data); err != nil {
 		return nil, err
 	}

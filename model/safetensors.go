@@ -214,6 +214,3 @@ func (t *tensorFile) read(name string, use func(b []byte, at int)) error {
 	}
 	return nil
 }
-
-// sameShape reports whether a tensor of the file has a shape.
-func (i tensorInfo) sameShape(shape []int) bool { return slices.Equal(i.Shape, shape) }
