@@ -6,14 +6,14 @@
 //
 // The way of a file:
 //
-//  1. open: .jsonl, .json or .parquet, each also .gz, as a stream of rows (rows.go);
+//  1. open: .jsonl, .json or .parquet, each also .gz, as a stream of rows (rows.go, json.go, parquet.go);
 //  2. row → record, with the field's column names; a bad row is an error that names file and line (preference.go,
 //     demonstration.go, text.go); a prompt that stands inside both answers is split off (extract.go);
 //  3. what was dropped or looks odd is counted in a Report (report.go);
 //  4. scores → prior gaps r_w − r_l of MaPPO (prior.go); Split divides training from evaluation (split.go);
 //     WritePreferences and WriteDemonstrations put records back on disk (write.go).
 //
-// Contextual integrity: ReadCI reads the published items (ci.go); Synthesize makes small ones from templates and open
+// Contextual integrity: ReadCI reads the published items (ci.go, ci_json.go); Synthesize makes small ones from templates and open
 // value spaces, Prompt and Reference turn one into a training example, Noisy into a flawed one (synth*.go).
 //
 // The package knows no tensors, no tokenizer and no network.

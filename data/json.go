@@ -1,0 +1,246 @@
+package data
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxRowBytes bounds one row of text: a larger one is a damaged file, not a training example.
+const maxRowBytes = 64 << 20
+
+// jsonlRows reads one JSON text a line; blank lines are passed over.
+func jsonlRows(name string, r io.Reader) rawSeq {
+	return func(yield func(rawRow, error) bool) {
+		in := bufio.NewReaderSize(r, 64<<10)
+		for line := 1; ; line++ {
+			text, end := readLine(in)
+			if end != nil && end != io.EOF {
+				yield(rawRow{}, lineError(name, line, end))
+				return
+			}
+			if line == 1 {
+				text = bytes.TrimPrefix(text, []byte("\ufeff"))
+			}
+			if text = bytes.TrimSpace(text); len(text) > 0 && !yieldRaw(yield, fmt.Sprintf("%s:%d", name, line), text) {
+				return
+			}
+			if end == io.EOF {
+				return
+			}
+		}
+	}
+}
+
+// yieldRaw hands on a JSON text, or the error that it is not UTF-8 (which the JSON decoder would mend in silence).
+func yieldRaw(yield func(rawRow, error) bool, source string, text []byte) bool {
+	if !utf8.Valid(text) {
+		yield(rawRow{}, fmt.Errorf("%s: invalid UTF-8: want JSON in UTF-8", source))
+		return false
+	}
+	return yield(rawRow{source, text}, nil)
+}
+
+var errRowTooLong = fmt.Errorf("longer than %d MiB: one JSON object a line wanted", maxRowBytes>>20)
+
+// readLine returns the next line; io.EOF comes with the last one.
+func readLine(in *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := in.ReadSlice('\n')
+		line = append(line, part...)
+		if len(line) > maxRowBytes {
+			return nil, errRowTooLong
+		}
+		if err != bufio.ErrBufferFull {
+			return line, err
+		}
+	}
+}
+
+func lineError(name string, line int, err error) error {
+	if err == errRowTooLong {
+		return fmt.Errorf("%s:%d: %w", name, line, err)
+	}
+	return readError(name, fmt.Sprintf("in line %d", line), err)
+}
+
+// parseObject decodes one JSON object, numbers kept as written.
+func parseObject(text []byte) (map[string]any, error) {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	var value any
+	if err := dec.Decode(&value); err != nil {
+		return nil, badJSON(err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, errors.New("more than one JSON value on the line: want one object a line")
+	}
+	fields, ok := value.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("%s: want a JSON object", kindOf(value))
+	}
+	return fields, nil
+}
+
+// badJSON words a decoder's complaint.
+func badJSON(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return errors.New("bad JSON: the object is not closed")
+	}
+	msg := err.Error()
+	if strings.HasSuffix(msg, "unexpected end of JSON input") {
+		return errors.New("bad JSON: the object is not closed")
+	}
+	if strings.Contains(msg, "'N'") || strings.Contains(msg, "'I'") {
+		msg += " (NaN and Infinity are not JSON)"
+	}
+	return fmt.Errorf("bad JSON: %s", strings.TrimPrefix(msg, "json: "))
+}
+
+// kindOf names a value as a user knows it.
+func kindOf(value any) string {
+	switch value.(type) {
+	case nil:
+		return "null"
+	case string:
+		return "a string"
+	case bool:
+		return "true or false"
+	case []any:
+		return "a list"
+	case map[string]any:
+		return "an object"
+	}
+	return "a number"
+}
+
+// jsonRows reads an array of JSON texts, or texts one after the other (many .json files are JSON lines).
+func jsonRows(name string, r io.Reader) rawSeq {
+	return func(yield func(rawRow, error) bool) {
+		lines := &lineCounter{in: r}
+		in := bufio.NewReader(lines)
+		array, skipped, err := openArray(in)
+		if err == io.EOF {
+			return
+		}
+		dec := json.NewDecoder(in)
+		if err == nil && array {
+			_, err = dec.Token()
+		}
+		for n := 1; err == nil && (!array || dec.More()); n++ {
+			var text json.RawMessage
+			if err = dec.Decode(&text); err == nil && !yieldRaw(yield, fmt.Sprintf("%s: row %d", name, n), text) {
+				return
+			}
+		}
+		if err == io.EOF && !array {
+			return
+		}
+		if err == nil {
+			err = closeArray(dec)
+		}
+		if err != nil {
+			yield(rawRow{}, jsonError(name, lines, skipped, dec, err))
+		}
+	}
+}
+
+// openArray looks past a byte order mark and white space for the "[" of an array, which it leaves to be read; io.EOF
+// means an empty file.
+func openArray(in *bufio.Reader) (array bool, skipped int64, err error) {
+	if bom, _ := in.Peek(3); string(bom) == "\ufeff" {
+		in.Discard(3)
+		skipped = 3
+	}
+	for ; ; skipped++ {
+		b, err := in.ReadByte()
+		if err != nil {
+			return false, skipped, err
+		}
+		if b != ' ' && b != '\t' && b != '\r' && b != '\n' {
+			return b == '[', skipped, in.UnreadByte()
+		}
+	}
+}
+
+// closeArray wants the "]" and nothing behind it.
+func closeArray(dec *json.Decoder) error {
+	if _, err := dec.Token(); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		if err == nil {
+			err = errors.New("text after the closing ]")
+		}
+		return err
+	}
+	return nil
+}
+
+// jsonError names the line of a fault; skipped bytes came before what the decoder saw.
+func jsonError(name string, lines *lineCounter, skipped int64, dec *json.Decoder, err error) error {
+	if lines.err != nil {
+		return readError(name, fmt.Sprintf("in line %d", lines.count+1), lines.err)
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s:%d: bad JSON: the file ends inside a value", name, lines.count+1)
+	}
+	return fmt.Errorf("%s:%d: %w", name, lines.at(skipped+faultOffset(dec)), badJSON(err))
+}
+
+// faultOffset is where in its input the decoder met what it did not want. Its own syntax errors count only the bytes of
+// whole values, so the rest of the buffer is read again.
+func faultOffset(dec *json.Decoder) int64 {
+	start := dec.InputOffset()
+	rest, _ := io.ReadAll(dec.Buffered())
+	var syntax *json.SyntaxError
+	if err := json.NewDecoder(bytes.NewReader(rest)).Decode(new(json.RawMessage)); errors.As(err, &syntax) {
+		return start + syntax.Offset - 1
+	}
+	return start + int64(len(rest)-len(bytes.TrimLeft(rest, " \t\r\n")))
+}
+
+// lineCounter knows the line of every byte offset it has passed on lately, and the error that ended the reading.
+type lineCounter struct {
+	in     io.Reader
+	offset int64
+	count  int     // newlines passed on
+	recent []int64 // offsets of the latest newlines
+	err    error   // anything but io.EOF
+}
+
+// recentLines is enough for what a JSON decoder holds back between asking and complaining.
+const recentLines = 1 << 16
+
+func (c *lineCounter) Read(p []byte) (int, error) {
+	n, err := c.in.Read(p)
+	for i, b := range p[:n] {
+		if b == '\n' {
+			c.count++
+			c.recent = append(c.recent, c.offset+int64(i))
+		}
+	}
+	if len(c.recent) > 2*recentLines {
+		c.recent = append(c.recent[:0], c.recent[len(c.recent)-recentLines:]...)
+	}
+	c.offset += int64(n)
+	if err != nil && err != io.EOF {
+		c.err = err
+	}
+	return n, err
+}
+
+// at is the line, from 1, in which the byte at offset stands.
+func (c *lineCounter) at(offset int64) int {
+	line := c.count + 1
+	for i := len(c.recent) - 1; i >= 0 && c.recent[i] >= offset; i-- {
+		line--
+	}
+	return line
+}
