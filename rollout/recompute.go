@@ -16,7 +16,7 @@ import (
 )
 
 // Shapes that forward passes are compiled for: rows of a multiple of lengthStep tokens, as many as one of rowCounts.
-const lengthStep = 64
+const lengthStep = 32
 
 var rowCounts = []int{1, 4, 16, 64}
 

@@ -69,8 +69,8 @@ var table = []row{
 	{"internal/config", roof, []string{yaml}},
 	{"internal/testkit", roof, []string{gomlx, compute}},
 	{"internal/floors", roof, nil},
-	{"cmd", roof, []string{"internal/config", "github.com/spf13/cobra", "golang.org/x/term", gomlx, compute, yaml}},
-	{"bench", roof, []string{gomlx, compute}},
+	{"cmd", roof, []string{"internal/config", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", gomlx, compute, yaml}},
+	{"bench", roof, []string{gomlx, compute, "github.com/spf13/cobra", "github.com/spf13/pflag"}},
 	{"scripts", roof, []string{"internal/config"}},
 }
 
