@@ -52,7 +52,7 @@ var table = []row{
 	{"embedded", text, nil},
 	{"data", text, []string{"github.com/parquet-go/parquet-go", openai}},
 	{"reward", text, []string{"data"}},
-	{"tokenizer", text, []string{hub, "github.com/nikolalohinski/gonja/v2", "github.com/dlclark/regexp2", "golang.org/x/text"}},
+	{"tokenizer", text, []string{hub, "github.com/nikolalohinski/gonja/v2", "github.com/dlclark/regexp2", "golang.org/x/text", rename}},
 	{"batch", text, []string{"data", "tokenizer"}},
 	{"run", text, []string{rename, "gonum.org/v1/plot", "github.com/schollz/progressbar/v3", yaml, "golang.org/x/term"}},
 
