@@ -38,7 +38,7 @@ var filters map[string]function
 
 func init() {
 	filters = map[string]function{
-		"_print":   func(c *call) (any, error) { return str(c.self), nil },
+		"_print":   func(c *call) (any, error) { return str(c.self), fits(1, len(str(c.self))) },
 		"_list":    func(c *call) (any, error) { return c.self, nil },
 		"_dict":    makeDict,
 		"_pick":    func(c *call) (any, error) { return item(c.self, 0) },
@@ -163,7 +163,7 @@ func operator(c *call) (any, error) {
 		}
 	case []any:
 		if b, ok := b.([]any); ok && op == "+" {
-			return slices.Concat(a, b), nil
+			return slices.Concat(a, b), fits(64, len(a)+len(b))
 		}
 	}
 	return nil, fmt.Errorf("%s %s %s: not defined", kindOf(a), op, kindOf(b))

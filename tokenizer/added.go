@@ -1,0 +1,188 @@
+package tokenizer
+
+import (
+	"maps"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// An addedToken is one of tokenizer.json's added_tokens.
+type addedToken struct {
+	Content    string `json:"content"`
+	SingleWord bool   `json:"single_word"` // only where no letter or digit touches it
+	LStrip     bool   `json:"lstrip"`      // takes the whitespace before it
+	RStrip     bool   `json:"rstrip"`      // and after it
+	Normalized bool   `json:"normalized"`  // is looked for in the normalized text, itself normalized
+	Special    bool   `json:"special"`
+}
+
+// addedTokens finds added tokens in a text.
+type addedTokens struct {
+	byID       map[int32]addedToken
+	ids        map[string]int32
+	special    map[string]bool
+	normalized map[int32]string // normalized contents that differ from the content
+
+	raw, late     *trie // of the tokens to look for before and after normalization
+	ignoreSpecial bool  // special tokens in a text are text
+}
+
+// add gives tokens the ids that Hugging Face gives them: that of the vocabulary, or the next free one.
+func (a *addedTokens) add(tokens []addedToken, model *bpe, normalize normalizer) {
+	if a.byID == nil {
+		a.byID, a.ids, a.special, a.normalized = map[int32]addedToken{}, map[string]int32{}, map[string]bool{}, map[int32]string{}
+	}
+	next := int32(len(model.vocab))
+	for id := range a.byID {
+		next = max(next, id+1)
+	}
+	for _, t := range tokens {
+		id, known := a.ids[t.Content]
+		if t.Content == "" || known && a.byID[id] == t {
+			continue
+		}
+		if !known {
+			if id, known = model.vocab[t.Content]; !known {
+				id = next
+				next++
+			}
+		}
+		if n := normalize(t.Content); t.Normalized && n != t.Content {
+			a.normalized[id] = n
+		}
+		a.ids[t.Content], a.byID[id] = id, t
+		if t.Special {
+			a.special[t.Content] = true
+		}
+	}
+	a.index()
+}
+
+// index builds the two tries.
+func (a *addedTokens) index() {
+	a.raw, a.late = nil, nil
+	for id := range maps.Keys(a.byID) {
+		t := a.byID[id]
+		if !t.Normalized {
+			a.raw = a.raw.put(t.Content, id)
+		} else if n, ok := a.normalized[id]; ok {
+			a.late = a.late.put(n, id)
+		} else {
+			a.late = a.late.put(t.Content, id)
+		}
+	}
+}
+
+// decoded returns an added token as a decoder takes it: as the normalizer would have left it.
+func (a *addedTokens) decoded(id int32) (string, bool) {
+	if n, ok := a.normalized[id]; ok {
+		return n, true
+	}
+	t, ok := a.byID[id]
+	return t.Content, ok
+}
+
+// A piece is a stretch of text, or an added token.
+type piece struct {
+	text  string
+	first bool // begins where the text began
+	added bool
+	id    int32
+}
+
+// cut hands the pieces of text to emit: added tokens, and what is between them after normalization. No piece is empty.
+func (a *addedTokens) cut(text string, normalize normalizer, emit func(piece)) {
+	a.find(piece{text: text, first: true}, a.raw, func(p piece) {
+		if p.added {
+			emit(p)
+			return
+		}
+		p.text = normalize(p.text)
+		a.find(p, a.late, emit)
+	})
+}
+
+// find cuts the trie's tokens out of one piece: at each place the longest, from left to right.
+func (a *addedTokens) find(p piece, tokens *trie, emit func(piece)) {
+	text, done := p.text, 0
+	plain := func(end int) {
+		if done < end {
+			emit(piece{text: text[done:end], first: p.first && done == 0})
+		}
+	}
+	for at := 0; tokens != nil && at < len(text); {
+		id, size := tokens.longest(text[at:])
+		if size == 0 {
+			at++
+			continue
+		}
+		start, end := at, at+size
+		at = end
+		t := a.byID[id]
+		if a.ignoreSpecial && a.special[t.Content] || t.SingleWord && !wordAlone(text[:start], text[end:]) {
+			continue
+		}
+		if t.LStrip {
+			start = max(done, len(strings.TrimRightFunc(text[:start], unicode.IsSpace)))
+		}
+		if t.RStrip {
+			end = len(text) - len(strings.TrimLeftFunc(text[end:], unicode.IsSpace))
+		}
+		plain(start)
+		emit(piece{added: true, id: id})
+		done = end // at stays where the match ended: a token that begins with whitespace taken by RStrip is still found
+	}
+	plain(len(text))
+}
+
+// wordAlone says whether no word character touches the cut between before and after.
+func wordAlone(before, after string) bool {
+	last, _ := utf8.DecodeLastRuneInString(before)
+	first, _ := utf8.DecodeRuneInString(after)
+	return (before == "" || !isWord(last)) && (after == "" || !isWord(first))
+}
+
+// isWord is \w with Unicode: alphabetic, marks, decimal digits, connectors and joiners.
+func isWord(r rune) bool {
+	return unicode.In(r, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic) || r == 0x200c || r == 0x200d
+}
+
+// A trie finds the longest of many strings at the start of a text.
+type trie struct {
+	next map[byte]*trie
+	id   int32
+	end  bool
+}
+
+func (t *trie) put(s string, id int32) *trie {
+	if t == nil {
+		t = &trie{}
+	}
+	if s == "" {
+		t.id, t.end = id, true
+		return t
+	}
+	if t.next == nil {
+		t.next = map[byte]*trie{}
+	}
+	t.next[s[0]] = t.next[s[0]].put(s[1:], id)
+	return t
+}
+
+// longest returns the longest string that s begins with, or size 0.
+func (t *trie) longest(s string) (id int32, size int) {
+	for i := 0; ; i++ {
+		if t.end && i > 0 {
+			id, size = t.id, i
+		}
+		if i == len(s) {
+			return id, size
+		}
+		next := t.next[s[i]]
+		if next == nil {
+			return id, size
+		}
+		t = next
+	}
+}

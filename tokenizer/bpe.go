@@ -1,0 +1,294 @@
+package tokenizer
+
+import (
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"unicode/utf8"
+)
+
+// bpe merges the symbols of words.
+type bpe struct {
+	vocab  map[string]int32
+	tokens map[int32]string
+	top    int32 // the highest id
+	merges map[pair]merge
+
+	unk                                 int32
+	hasUnk                              bool
+	fuseUnk, byteFallback, ignoreMerges bool
+
+	// With raw set words come as bytes and not in GPT-2's alphabet: bytes has the id of each byte's character, or -1,
+	// and rawWords the vocabulary by bytes.
+	raw      bool
+	bytes    [256]int32
+	rawWords map[string]int32
+
+	cache wordCache
+}
+
+type pair struct{ left, right int32 }
+
+type merge struct{ rank, id int32 }
+
+// encode appends the ids of one word.
+func (m *bpe) encode(ids []int32, word string) []int32 {
+	if m.ignoreMerges {
+		if id, ok := m.whole(word); ok {
+			return append(ids, id)
+		}
+	}
+	cached, hit := m.cache.get(word)
+	if !hit {
+		cached = m.merge(m.symbols(word))
+		m.cache.put(word, cached)
+	}
+	return append(ids, cached...)
+}
+
+func (m *bpe) whole(word string) (int32, bool) {
+	words := m.vocab
+	if m.raw {
+		words = m.rawWords
+	}
+	id, ok := words[word]
+	return id, ok
+}
+
+// useBytes makes the model take words as bytes, where the pre-tokenizer ends in ByteLevel: the ids are the same.
+func (m *bpe) useBytes() {
+	m.raw, m.rawWords = true, make(map[string]int32, len(m.vocab))
+	for token, id := range m.vocab {
+		if b, ok := fromAlphabet(token); ok {
+			m.rawWords[string(b)] = id
+		}
+	}
+	for b := range m.bytes {
+		m.bytes[b] = -1
+		if id, ok := m.vocab[string(byteChars[b])]; ok {
+			m.bytes[b] = id
+		}
+	}
+}
+
+// symbols gives the ids that merging begins with: one a character, or its bytes, or unknown.
+func (m *bpe) symbols(word string) []int32 {
+	s := symbolizer{m: m, out: make([]int32, 0, len(word))}
+	if m.raw {
+		for i := range len(word) {
+			s.add(m.bytes[word[i]], string(byteChars[word[i]]))
+		}
+	} else {
+		for _, r := range word {
+			id, ok := m.vocab[string(r)]
+			if !ok {
+				id = -1
+			}
+			s.add(id, string(r))
+		}
+	}
+	if s.unknown {
+		s.out = append(s.out, m.unk)
+	}
+	return s.out
+}
+
+type symbolizer struct {
+	m       *bpe
+	out     []int32
+	unknown bool // an unknown character is not yet in out: another one may melt into it
+}
+
+// add appends a character that has this id, or none where it is negative.
+func (s *symbolizer) add(id int32, char string) {
+	switch {
+	case id >= 0:
+		s.flush()
+		s.out = append(s.out, id)
+	case s.m.byteFallback && s.fallBack(char):
+	case s.m.hasUnk:
+		if !s.m.fuseUnk {
+			s.flush()
+		}
+		s.unknown = true
+	}
+}
+
+func (s *symbolizer) flush() {
+	if s.unknown {
+		s.out = append(s.out, s.m.unk)
+		s.unknown = false
+	}
+}
+
+// fallBack writes a character as byte tokens <0xNN>, where the vocabulary has all of them. A pending unknown stays
+// pending, as in Hugging Face's.
+func (s *symbolizer) fallBack(char string) bool {
+	var ids [utf8.UTFMax]int32
+	for i := range len(char) {
+		id, ok := s.m.vocab[byteToken(char[i])]
+		if !ok {
+			return false
+		}
+		ids[i] = id
+	}
+	s.out = append(s.out, ids[:len(char)]...)
+	return true
+}
+
+func byteToken(b byte) string { return fmt.Sprintf("<0x%02X>", b) }
+
+// A link is one symbol of a word being merged: a linked list in a slice, so that a merge costs no move.
+type link struct {
+	id         int32
+	prev, next int32 // -1 at the ends
+	gone       bool
+}
+
+// A candidate is a pair of neighbours that may be merged.
+type candidate struct {
+	merge
+	at int32 // of the left one
+}
+
+func (c candidate) before(d candidate) bool {
+	return c.rank < d.rank || c.rank == d.rank && c.at < d.at
+}
+
+// A merger merges one word: candidates are a heap by rank, then place, so that n symbols cost n log n.
+type merger struct {
+	links []link
+	heap  []candidate
+}
+
+var mergers = sync.Pool{New: func() any { return &merger{} }}
+
+// merge merges neighbours, the lowest rank first and the leftmost of equals, until none is in the list.
+func (m *bpe) merge(ids []int32) []int32 {
+	if len(ids) < 2 {
+		return ids
+	}
+	w := mergers.Get().(*merger)
+	defer mergers.Put(w)
+	w.begin(ids)
+	for at := range int32(len(ids) - 1) {
+		w.offer(m, at)
+	}
+	for len(w.heap) > 0 {
+		w.apply(m, w.pop())
+	}
+	out := ids[:0]
+	for _, l := range w.links {
+		if !l.gone {
+			out = append(out, l.id)
+		}
+	}
+	return out
+}
+
+func (w *merger) begin(ids []int32) {
+	w.links, w.heap = w.links[:0], w.heap[:0]
+	for i, id := range ids {
+		w.links = append(w.links, link{id: id, prev: int32(i) - 1, next: int32(i) + 1})
+	}
+	w.links[len(ids)-1].next = -1
+}
+
+// offer puts the pair at and its next on the heap where the list has it.
+func (w *merger) offer(m *bpe, at int32) {
+	if at < 0 || w.links[at].next < 0 {
+		return
+	}
+	if c, ok := m.merges[pair{w.links[at].id, w.links[w.links[at].next].id}]; ok {
+		w.push(candidate{c, at})
+	}
+}
+
+// apply merges a candidate, unless one of its two has changed since it was offered.
+func (w *merger) apply(m *bpe, c candidate) {
+	left := &w.links[c.at]
+	if left.gone || left.next < 0 {
+		return
+	}
+	right := &w.links[left.next]
+	if now, ok := m.merges[pair{left.id, right.id}]; !ok || now.id != c.id {
+		return
+	}
+	left.id, left.next, right.gone = c.id, right.next, true
+	if right.next >= 0 {
+		w.links[right.next].prev = c.at
+	}
+	w.offer(m, left.prev)
+	w.offer(m, c.at)
+}
+
+func (w *merger) push(c candidate) {
+	w.heap = append(w.heap, c)
+	for i := len(w.heap) - 1; i > 0; {
+		up := (i - 1) / 2
+		if !w.heap[i].before(w.heap[up]) {
+			break
+		}
+		w.heap[i], w.heap[up] = w.heap[up], w.heap[i]
+		i = up
+	}
+}
+
+func (w *merger) pop() candidate {
+	top, last := w.heap[0], len(w.heap)-1
+	w.heap[0] = w.heap[last]
+	w.heap = w.heap[:last]
+	for i := 0; ; {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < last; child++ {
+			if w.heap[child].before(w.heap[least]) {
+				least = child
+			}
+		}
+		if least == i {
+			return top
+		}
+		w.heap[i], w.heap[least] = w.heap[least], w.heap[i]
+		i = least
+	}
+}
+
+// Bounds of the cache: a shard that is full is emptied, which keeps the words of the text at hand.
+const (
+	cacheShards = 16
+	shardWords  = 8192
+	cachedBytes = 64 // longest word kept
+)
+
+// A wordCache remembers the ids of words.
+type wordCache struct {
+	seed   maphash.Seed
+	shards [cacheShards]struct {
+		sync.RWMutex
+		words map[string][]int32
+	}
+}
+
+func (c *wordCache) get(word string) ([]int32, bool) {
+	if len(word) > cachedBytes {
+		return nil, false
+	}
+	s := &c.shards[maphash.String(c.seed, word)%cacheShards]
+	s.RLock()
+	ids, ok := s.words[word]
+	s.RUnlock()
+	return ids, ok
+}
+
+func (c *wordCache) put(word string, ids []int32) {
+	if len(word) > cachedBytes {
+		return
+	}
+	s := &c.shards[maphash.String(c.seed, word)%cacheShards]
+	s.Lock()
+	defer s.Unlock()
+	if s.words == nil || len(s.words) >= shardWords {
+		s.words = map[string][]int32{}
+	}
+	s.words[string([]byte(word))] = ids // a copy, so that the cache does not hold the whole text
+}

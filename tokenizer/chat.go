@@ -1,0 +1,143 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/posttrain/posttrain/tokenizer/jinja"
+)
+
+// A Message is one turn of a conversation.
+type Message struct{ Role, Content string }
+
+// RenderOptions are what a chat template is given besides the messages and the named special tokens.
+type RenderOptions struct {
+	AddGenerationPrompt bool // end with the beginning of the assistant's turn
+	// Extra has more variables, such as tools or documents, which replace those of the same name; messages with fields
+	// beyond role and content come as "messages". Values are nil, booleans, strings, numbers, slices, maps, jinja.Dict, or
+	// json.RawMessage, whose objects keep their order.
+	Extra map[string]any
+	Now   time.Time // what strftime_now prints; the zero value is the time of the call
+}
+
+// chat holds the templates of a folder.
+type chat struct {
+	templates map[string]string // by name; a single one is called default
+	mu        sync.Mutex
+	compiled  map[string]compiled
+}
+
+type compiled struct {
+	template *jinja.Template
+	err      error
+}
+
+// read takes the templates from chat_template.jinja, which wins, or tokenizer_config.json.
+func (c *chat) read(config configuration, jinjaFile []byte) error {
+	c.templates, c.compiled = map[string]string{}, map[string]compiled{}
+	if jinjaFile != nil {
+		c.templates["default"] = string(jinjaFile)
+		return nil
+	}
+	raw, _ := config.get("chat_template")
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil
+	}
+	if raw[0] == '[' {
+		return c.readList(raw)
+	}
+	var text string
+	if err := unmarshal(raw, "chat_template", &text); err != nil {
+		return err
+	}
+	c.templates["default"] = text
+	return nil
+}
+
+func (c *chat) readList(raw json.RawMessage) error {
+	var list []struct{ Name, Template string }
+	if err := unmarshal(raw, "chat_template", &list); err != nil {
+		return err
+	}
+	for i, t := range list {
+		if t.Name == "" {
+			return fmt.Errorf("chat_template[%d].name: missing", i)
+		}
+		c.templates[t.Name] = t.Template
+	}
+	return nil
+}
+
+// HasTemplate says whether Render can work.
+func (t *Tokenizer) HasTemplate() bool { return len(t.chat.templates) > 0 }
+
+// TemplateText is the chat template as it stands in its file, empty where there is none.
+func (t *Tokenizer) TemplateText() string { return t.chat.templates["default"] }
+
+// Render writes a conversation as text by the folder's chat template. Encode the result without specials: they are in it.
+// What the template refuses is a *jinja.Exception.
+func (t *Tokenizer) Render(msgs []Message, o RenderOptions) (string, error) {
+	name, err := t.templateName(o)
+	if err != nil {
+		return "", err
+	}
+	template, err := t.chat.compile(name)
+	if err != nil {
+		return "", fmt.Errorf("%s: chat template: %w", t.name, err)
+	}
+	if o.Now.IsZero() {
+		o.Now = time.Now()
+	}
+	text, err := template.Render(t.variables(msgs, o), o.Now)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", t.name, err)
+	}
+	return text, nil
+}
+
+// templateName chooses among several templates: tool_use where there are tools and one of that name, or default.
+func (t *Tokenizer) templateName(o RenderOptions) (string, error) {
+	if _, ok := t.chat.templates["tool_use"]; ok && o.Extra["tools"] != nil {
+		return "tool_use", nil
+	}
+	if _, ok := t.chat.templates["default"]; ok {
+		return "default", nil
+	}
+	if !t.HasTemplate() {
+		return "", fmt.Errorf("%s: no chat template: want chat_template.jinja, or chat_template in tokenizer_config.json", t.name)
+	}
+	names := strings.Join(slices.Sorted(maps.Keys(t.chat.templates)), ", ")
+	return "", fmt.Errorf("%s: tokenizer_config.json: chat_template has %s: want one called default", t.name, names)
+}
+
+// compile compiles a template the first time it is asked for, so that plain text needs no working template.
+func (c *chat) compile(name string) (*jinja.Template, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	done, ok := c.compiled[name]
+	if !ok {
+		done.template, done.err = jinja.Compile(c.templates[name])
+		c.compiled[name] = done
+	}
+	return done.template, done.err
+}
+
+// variables are those that transformers gives a template.
+func (t *Tokenizer) variables(msgs []Message, o RenderOptions) map[string]any {
+	list := make([]any, len(msgs))
+	for i, m := range msgs {
+		list[i] = jinja.Dict{{Key: "role", Value: m.Role}, {Key: "content", Value: m.Content}}
+	}
+	vars := map[string]any{"tools": nil, "documents": nil}
+	for name, token := range t.named {
+		vars[name] = token
+	}
+	vars["messages"], vars["add_generation_prompt"] = list, o.AddGenerationPrompt
+	maps.Copy(vars, o.Extra)
+	return vars
+}

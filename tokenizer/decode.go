@@ -1,0 +1,173 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// A decoder turns tokens, step by step, into the parts of a text.
+type decoder func(tokens []string) []string
+
+// readDecoder reads tokenizer.json's decoder; of none it returns nil.
+func readDecoder(raw json.RawMessage, at string) (decoder, error) {
+	kind, err := kindOf(raw, at)
+	if err != nil || kind == "" {
+		return nil, err
+	}
+	switch kind {
+	case "ByteLevel":
+		return decodeBytes, nil
+	case "ByteFallback":
+		return decodeFallback, nil
+	case "Fuse":
+		return func(tokens []string) []string { return []string{strings.Join(tokens, "")} }, nil
+	case "Strip":
+		return readStrip(raw, at)
+	case "Replace":
+		replace, err := readReplace(raw, at)
+		return each(replace), err
+	case "Metaspace":
+		return readMetaspaceDecoder(raw, at)
+	case "Sequence":
+		return readDecoders(raw, at)
+	}
+	return nil, fmt.Errorf("%s.type %q: want ByteLevel, ByteFallback, Fuse, Strip, Replace, Metaspace or Sequence", at, kind)
+}
+
+func each(f func(string) string) decoder {
+	return func(tokens []string) []string {
+		for i, t := range tokens {
+			tokens[i] = f(t)
+		}
+		return tokens
+	}
+}
+
+func readDecoders(raw json.RawMessage, at string) (decoder, error) {
+	var spec struct{ Decoders []json.RawMessage }
+	if err := unmarshal(raw, at, &spec); err != nil {
+		return nil, err
+	}
+	var steps []decoder
+	for i, r := range spec.Decoders {
+		step, err := readDecoder(r, fmt.Sprintf("%s.decoders[%d]", at, i))
+		if err != nil {
+			return nil, err
+		}
+		if step != nil {
+			steps = append(steps, step)
+		}
+	}
+	return func(tokens []string) []string {
+		for _, step := range steps {
+			tokens = step(tokens)
+		}
+		return tokens
+	}, nil
+}
+
+// decodeBytes reads GPT-2's alphabet; a token with a character outside it counts as it stands.
+func decodeBytes(tokens []string) []string {
+	var out []byte
+	for _, t := range tokens {
+		if b, ok := fromAlphabet(t); ok {
+			out = append(out, b...)
+		} else {
+			out = append(out, t...)
+		}
+	}
+	return []string{lossy(out)}
+}
+
+// decodeFallback joins byte tokens <0xNN> in a row into characters; where they are none, each becomes U+FFFD.
+func decodeFallback(tokens []string) []string {
+	out := make([]string, 0, len(tokens))
+	var held []byte
+	flush := func() {
+		if utf8.Valid(held) && len(held) > 0 {
+			out = append(out, string(held))
+		} else {
+			for range held {
+				out = append(out, "\uFFFD")
+			}
+		}
+		held = held[:0]
+	}
+	for _, t := range tokens {
+		if b, ok := fromByteToken(t); ok {
+			held = append(held, b)
+			continue
+		}
+		flush()
+		out = append(out, t)
+	}
+	flush()
+	return out
+}
+
+// fromByteToken reads <0xNN>; like Rust it takes digits of either case, and a plus sign before a single one.
+func fromByteToken(t string) (byte, bool) {
+	if len(t) != 6 || !strings.HasPrefix(t, "<0x") || t[5] != '>' {
+		return 0, false
+	}
+	high, low := hexDigit(t[3]), hexDigit(t[4])
+	if t[3] == '+' {
+		high = 0
+	}
+	return byte(high<<4 | low), high >= 0 && low >= 0
+}
+
+// hexDigit is the value of a hexadecimal digit, or -1.
+func hexDigit(b byte) int {
+	return strings.IndexByte("0123456789abcdef", lowerASCII(b))
+}
+
+func lowerASCII(b byte) byte {
+	if b >= 'A' && b <= 'Z' {
+		return b + 'a' - 'A'
+	}
+	return b
+}
+
+// readStrip reads Strip: up to start and stop copies of a character are taken off the ends of each token.
+func readStrip(raw json.RawMessage, at string) (decoder, error) {
+	var spec struct {
+		Content     string
+		Start, Stop uint
+	}
+	if err := unmarshal(raw, at, &spec); err != nil {
+		return nil, err
+	}
+	if utf8.RuneCountInString(spec.Content) != 1 {
+		return nil, fmt.Errorf("%s.content %q: want one character", at, spec.Content)
+	}
+	return each(func(t string) string {
+		for n := spec.Start; n > 0 && strings.HasPrefix(t, spec.Content); n-- {
+			t = t[len(spec.Content):]
+		}
+		for n := spec.Stop; n > 0 && strings.HasSuffix(t, spec.Content); n-- {
+			t = t[:len(t)-len(spec.Content)]
+		}
+		return t
+	}), nil
+}
+
+// readMetaspaceDecoder reads Metaspace: marks become spaces, those of the first token nothing.
+func readMetaspaceDecoder(raw json.RawMessage, at string) (decoder, error) {
+	m, scheme, err := readMetaspaceSpec(raw, at)
+	if err != nil {
+		return nil, err
+	}
+	return func(tokens []string) []string {
+		for i, t := range tokens {
+			space := " "
+			if i == 0 && scheme != "never" {
+				space = ""
+			}
+			tokens[i] = strings.ReplaceAll(t, m.Replacement, space)
+		}
+		return tokens
+	}, nil
+}

@@ -1,0 +1,256 @@
+package tokenizer
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/renameio/v2"
+)
+
+// fileNames are the files of a tokenizer. Only the first must be there.
+var fileNames = []string{"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"}
+
+// Load reads the tokenizer of the model folder dir. Its errors name the file and the field.
+func Load(dir string) (*Tokenizer, error) { return LoadFS(os.DirFS(dir), dir) }
+
+// LoadFS reads a tokenizer from the root of fsys; name stands for it in messages.
+func LoadFS(fsys fs.FS, name string) (*Tokenizer, error) {
+	t := &Tokenizer{name: name}
+	contents := map[string][]byte{}
+	for _, f := range fileNames {
+		data, err := fs.ReadFile(fsys, f)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, t.fault(f, err)
+		}
+		contents[f] = data
+		t.files = append(t.files, file{f, data})
+	}
+	return t, t.read(contents)
+}
+
+func (t *Tokenizer) fault(file string, err error) error {
+	return fmt.Errorf("%s: %w", path.Join(filepath.ToSlash(t.name), file), err)
+}
+
+func (t *Tokenizer) read(contents map[string][]byte) error {
+	if contents["tokenizer.json"] == nil {
+		return t.fault("tokenizer.json", errors.New("no such file: want the tokenizer in this form (transformers' save_pretrained writes it)"))
+	}
+	if err := t.readPipeline(contents["tokenizer.json"]); err != nil {
+		return t.fault("tokenizer.json", err)
+	}
+	return t.configure(contents)
+}
+
+// CopyTo writes the tokenizer's files into dir as they were read.
+func (t *Tokenizer) CopyTo(dir string) error {
+	for _, f := range t.files {
+		if err := renameio.WriteFile(filepath.Join(dir, f.name), f.data, 0o644); err != nil {
+			return fmt.Errorf("%s: %w", filepath.Join(dir, f.name), err)
+		}
+	}
+	return nil
+}
+
+// readPipeline reads tokenizer.json. Truncation and padding in it are not for us.
+func (t *Tokenizer) readPipeline(data []byte) (err error) {
+	var spec struct {
+		Version                    *string
+		Added                      []addedToken `json:"added_tokens"`
+		Normalizer, Decoder, Model json.RawMessage
+		PreTokenizer               json.RawMessage `json:"pre_tokenizer"`
+		PostProcessor              json.RawMessage `json:"post_processor"`
+	}
+	if err := unmarshal(data, "", &spec); err != nil {
+		return err
+	}
+	if spec.Version != nil && *spec.Version != "1.0" {
+		return fmt.Errorf(`version %q: want "1.0"`, *spec.Version)
+	}
+	if t.normalize, err = readNormalizer(spec.Normalizer, "normalizer"); err != nil {
+		return err
+	}
+	if t.split, err = readSplitter(spec.PreTokenizer, "pre_tokenizer"); err != nil {
+		return err
+	}
+	if t.post, err = readPostProcessor(spec.PostProcessor, "post_processor"); err != nil {
+		return err
+	}
+	if t.decode, err = readDecoder(spec.Decoder, "decoder"); err != nil {
+		return err
+	}
+	if t.model, err = readModel(spec.Model, "model"); err != nil {
+		return err
+	}
+	if words, ok := endsInBytes(spec.PreTokenizer); ok && !t.model.byteFallback {
+		t.split = words
+		t.model.useBytes()
+	}
+	t.added.add(spec.Added, t.model, t.normalize)
+	return nil
+}
+
+// mergeSpec is one merge: "a b" in older files, ["a", "b"] in newer ones.
+type mergeSpec struct{ left, right string }
+
+func (m *mergeSpec) UnmarshalJSON(data []byte) error {
+	parts := []string{}
+	if data[0] != '"' {
+		if err := json.Unmarshal(data, &parts); err != nil {
+			return err
+		}
+	} else {
+		var s string
+		if err := json.Unmarshal(data, &s); err != nil {
+			return err
+		}
+		if strings.HasPrefix(s, "#version") {
+			return nil
+		}
+		parts = strings.Split(s, " ")
+	}
+	if len(parts) != 2 {
+		return fmt.Errorf(`merge %s: want "a b" or ["a", "b"]`, data)
+	}
+	m.left, m.right = parts[0], parts[1]
+	return nil
+}
+
+type modelSpec struct {
+	Type         *string
+	Dropout      *float64
+	Unk          *string `json:"unk_token"`
+	Prefix       *string `json:"continuing_subword_prefix"`
+	Suffix       *string `json:"end_of_word_suffix"`
+	FuseUnk      bool    `json:"fuse_unk"`
+	ByteFallback bool    `json:"byte_fallback"`
+	IgnoreMerges bool    `json:"ignore_merges"`
+	Vocab        map[string]int32
+	Merges       []mergeSpec
+}
+
+func readModel(raw json.RawMessage, at string) (*bpe, error) {
+	var kind struct{ Type *string }
+	if err := unmarshal(raw, at, &kind); err != nil {
+		return nil, err
+	}
+	// A vocabulary of another kind of model has another form, so its kind comes first. Old files leave it out.
+	if kind.Type != nil && *kind.Type != "BPE" {
+		return nil, fmt.Errorf("%s.type %q: want BPE", at, *kind.Type)
+	}
+	var spec modelSpec
+	if err := unmarshal(raw, at, &spec); err != nil {
+		return nil, err
+	}
+	if err := spec.check(at); err != nil {
+		return nil, err
+	}
+	m := &bpe{
+		vocab: spec.Vocab, tokens: make(map[int32]string, len(spec.Vocab)), merges: make(map[pair]merge, len(spec.Merges)), top: -1,
+		fuseUnk: spec.FuseUnk, byteFallback: spec.ByteFallback, ignoreMerges: spec.IgnoreMerges,
+		cache: wordCache{seed: maphash.MakeSeed()},
+	}
+	for token, id := range spec.Vocab {
+		if other, taken := m.tokens[id]; taken || id < 0 {
+			return nil, fmt.Errorf("%s.vocab: id %d of %q (and %q): want ids from 0 on, each once", at, id, min(token, other), max(token, other))
+		}
+		m.tokens[id], m.top = token, max(m.top, id)
+	}
+	if spec.Unk != nil {
+		if m.unk, m.hasUnk = m.vocab[*spec.Unk]; !m.hasUnk {
+			return nil, fmt.Errorf("%s.unk_token %q: not in %s.vocab", at, *spec.Unk, at)
+		}
+	}
+	return m, m.readMerges(spec.Merges, at)
+}
+
+// check names the options that BPE has and this package has not.
+func (s *modelSpec) check(at string) error {
+	switch {
+	case len(s.Vocab) == 0:
+		return fmt.Errorf("%s.vocab: missing or empty, want {token: id, ...}", at)
+	case s.Dropout != nil && *s.Dropout != 0:
+		return fmt.Errorf("%s.dropout %g: want 0 or null", at, *s.Dropout)
+	case s.Prefix != nil && *s.Prefix != "":
+		return fmt.Errorf("%s.continuing_subword_prefix %q: want none", at, *s.Prefix)
+	case s.Suffix != nil && *s.Suffix != "":
+		return fmt.Errorf("%s.end_of_word_suffix %q: want none", at, *s.Suffix)
+	}
+	return nil
+}
+
+func (m *bpe) readMerges(merges []mergeSpec, at string) error {
+	rank := int32(0)
+	for i, spec := range merges {
+		if spec == (mergeSpec{}) {
+			continue
+		}
+		var ids [3]int32
+		for j, token := range []string{spec.left, spec.right, spec.left + spec.right} {
+			id, ok := m.vocab[token]
+			if !ok {
+				return fmt.Errorf("%s.merges[%d]: %q is not in %s.vocab", at, i, token, at)
+			}
+			ids[j] = id
+		}
+		m.merges[pair{ids[0], ids[1]}] = merge{rank, ids[2]}
+		rank++
+	}
+	return nil
+}
+
+// kindOf reads the type of a part of the pipeline; of a part that is absent or null it is empty.
+func kindOf(raw json.RawMessage, at string) (string, error) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return "", nil
+	}
+	var spec struct{ Type string }
+	if err := unmarshal(raw, at, &spec); err != nil {
+		return "", err
+	}
+	if spec.Type == "" {
+		return "", fmt.Errorf("%s.type: missing", at)
+	}
+	return spec.Type, nil
+}
+
+// unmarshal reads JSON and names the field, or the line, that is wrong.
+func unmarshal(data []byte, at string, into any) error {
+	err := json.Unmarshal(data, into)
+	var wrongType *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
+	switch {
+	case errors.As(err, &wrongType):
+		field := strings.Trim(at+"."+wrongType.Field, ".")
+		return fmt.Errorf("%s: found %s, want %s", field, wrongType.Value, jsonKind(wrongType.Type.String()))
+	case errors.As(err, &syntax):
+		return fmt.Errorf("line %d: %w", 1+bytes.Count(data[:min(int(syntax.Offset), len(data))], []byte("\n")), err)
+	case err != nil && at != "":
+		return fmt.Errorf("%s: %w", at, err)
+	}
+	return err
+}
+
+// jsonKind names a Go type as JSON does.
+func jsonKind(goType string) string {
+	switch {
+	case strings.HasPrefix(goType, "[]"):
+		return "an array"
+	case strings.HasPrefix(goType, "map[") || strings.Contains(goType, "struct") || strings.HasPrefix(goType, "tokenizer."):
+		return "an object"
+	case strings.Contains(goType, "int") || strings.Contains(goType, "float"):
+		return "a number in range"
+	}
+	return "a " + goType
+}

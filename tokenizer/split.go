@@ -1,0 +1,389 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/dlclark/regexp2"
+)
+
+// A splitter cuts a piece into words.
+type splitter func(p piece, emit func(piece))
+
+func unsplit(p piece, emit func(piece)) { emit(p) }
+
+// A finder goes through a text from left to right: the matches of a pattern and what is between them, none of it empty.
+type finder func(s string, emit func(part string, match bool))
+
+const (
+	gpt2Pattern  = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
+	suffixes     = `(?i:'s|'t|'re|'ve|'m|'ll|'d)`
+	qwen2Pattern = suffixes + `|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	llamaPattern = suffixes + `|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+)
+
+// findRegex finds a regular expression's matches, the usual ones without the regular expression.
+func findRegex(pattern, at string) (finder, error) {
+	if scan := scanners[pattern]; scan != nil {
+		return scan, nil
+	}
+	return compileRegex(pattern, at)
+}
+
+func compileRegex(pattern, at string) (find finder, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%s: regular expression %q: %v", at, pattern, p)
+		}
+	}()
+	// Oniguruma also folds ſ to s; regexp2 does not.
+	re, err := regexp2.Compile(strings.Replace(pattern, "(?i:'s|", "(?i:'s|'ſ|", 1), regexp2.None)
+	if err != nil {
+		return nil, fmt.Errorf("%s: regular expression %q: %v", at, pattern, err)
+	}
+	return func(s string, emit func(string, bool)) { walkRegex(re, s, emit) }, nil
+}
+
+// walkRegex turns regexp2's rune positions into parts of s. Empty matches are passed over.
+func walkRegex(re *regexp2.Regexp, s string, emit func(part string, match bool)) {
+	runes, done := 0, 0
+	advance := func(to int, match bool) {
+		end := done
+		for ; runes < to; runes++ {
+			_, size := utf8.DecodeRuneInString(s[end:])
+			end += size
+		}
+		if end > done {
+			emit(s[done:end], match)
+		}
+		done = end
+	}
+	m, err := re.FindStringMatch(s)
+	for err == nil && m != nil {
+		advance(m.Index, false)
+		advance(m.Index+m.Length, true)
+		m, err = re.FindNextMatch(m)
+	}
+	if done < len(s) {
+		emit(s[done:], false)
+	}
+}
+
+// readPattern reads {"String": ...} or {"Regex": ...}: a finder for the latter, the text of the former.
+func readPattern(raw json.RawMessage, at string) (finder, string, error) {
+	var spec struct{ String, Regex *string }
+	if err := unmarshal(raw, at, &spec); err != nil {
+		return nil, "", err
+	}
+	switch {
+	case spec.Regex != nil:
+		find, err := findRegex(*spec.Regex, at+".Regex")
+		return find, "", err
+	case spec.String != nil && *spec.String != "":
+		return nil, *spec.String, nil
+	}
+	return nil, "", fmt.Errorf(`%s: want {"String": text} or {"Regex": expression}, not empty`, at)
+}
+
+// findString finds a text's occurrences.
+func findString(text string) finder {
+	return func(s string, emit func(string, bool)) {
+		for s != "" {
+			before, after, found := strings.Cut(s, text)
+			if before != "" {
+				emit(before, false)
+			}
+			if found {
+				emit(text, true)
+			}
+			s = after
+		}
+	}
+}
+
+// findRunes finds single characters.
+func findRunes(is func(rune) bool) finder {
+	return func(s string, emit func(string, bool)) {
+		for s != "" {
+			r, size := utf8.DecodeRuneInString(s)
+			match := is(r)
+			if !match {
+				if size = strings.IndexFunc(s, is); size < 0 {
+					size = len(s)
+				}
+			}
+			emit(s[:size], match)
+			s = s[size:]
+		}
+	}
+}
+
+// readSplitter reads tokenizer.json's pre_tokenizer.
+func readSplitter(raw json.RawMessage, at string) (splitter, error) {
+	kind, err := kindOf(raw, at)
+	if err != nil || kind == "" {
+		return unsplit, err
+	}
+	switch kind {
+	case "ByteLevel":
+		spec, err := readByteLevel(raw, at)
+		return chain(spec.words(), alphabetize), err
+	case "Split":
+		return readSplit(raw, at)
+	case "Digits":
+		var spec struct {
+			Individual bool `json:"individual_digits"`
+		}
+		err := unmarshal(raw, at, &spec)
+		behaviour := "Contiguous"
+		if spec.Individual {
+			behaviour = "Isolated"
+		}
+		return behaviours[behaviour](findRunes(unicode.IsNumber)), err
+	case "Metaspace":
+		return readMetaspace(raw, at)
+	case "Sequence":
+		return readSplitters(raw, at)
+	}
+	return nil, fmt.Errorf("%s.type %q: want ByteLevel, Split, Digits, Metaspace or Sequence", at, kind)
+}
+
+// chain runs splitters one after the other.
+func chain(steps ...splitter) splitter {
+	switch len(steps) {
+	case 0:
+		return unsplit
+	case 1:
+		return steps[0]
+	}
+	rest := chain(steps[1:]...)
+	return func(p piece, emit func(piece)) {
+		steps[0](p, func(q piece) { rest(q, emit) })
+	}
+}
+
+func readSplitters(raw json.RawMessage, at string) (splitter, error) {
+	var spec struct{ Pretokenizers []json.RawMessage }
+	if err := unmarshal(raw, at, &spec); err != nil {
+		return nil, err
+	}
+	steps := make([]splitter, len(spec.Pretokenizers))
+	for i, r := range spec.Pretokenizers {
+		var err error
+		if steps[i], err = readSplitter(r, fmt.Sprintf("%s.pretokenizers[%d]", at, i)); err != nil {
+			return nil, err
+		}
+	}
+	return chain(steps...), nil
+}
+
+// endsInBytes says whether a pre-tokenizer's last step is its only ByteLevel; then that step's alphabet can be left out and
+// the model works on bytes. The splitter returned is without it.
+func endsInBytes(raw json.RawMessage) (splitter, bool) {
+	kind, _ := kindOf(raw, "")
+	if kind == "ByteLevel" {
+		spec, err := readByteLevel(raw, "")
+		return spec.words(), err == nil
+	}
+	var spec struct{ Pretokenizers []json.RawMessage }
+	if kind != "Sequence" || unmarshal(raw, "", &spec) != nil || len(spec.Pretokenizers) == 0 {
+		return nil, false
+	}
+	last := len(spec.Pretokenizers) - 1
+	end, ok := endsInBytes(spec.Pretokenizers[last])
+	if !ok {
+		return nil, false
+	}
+	var steps []splitter
+	for _, r := range spec.Pretokenizers[:last] {
+		step, err := readSplitter(r, "")
+		if err != nil || strings.Contains(string(r), `"ByteLevel"`) {
+			return nil, false
+		}
+		steps = append(steps, step)
+	}
+	return chain(append(steps, end)...), true
+}
+
+type byteLevel struct {
+	AddPrefixSpace *bool `json:"add_prefix_space"`
+	UseRegex       *bool `json:"use_regex"`
+}
+
+func readByteLevel(raw json.RawMessage, at string) (byteLevel, error) {
+	var spec byteLevel
+	err := unmarshal(raw, at, &spec)
+	return spec, err
+}
+
+// words is ByteLevel without the alphabet.
+func (b byteLevel) words() splitter {
+	prefix := func(p piece, emit func(piece)) {
+		if !strings.HasPrefix(p.text, " ") {
+			p.text = " " + p.text
+		}
+		emit(p)
+	}
+	var steps []splitter
+	if b.AddPrefixSpace == nil || *b.AddPrefixSpace {
+		steps = append(steps, prefix)
+	}
+	if b.UseRegex == nil || *b.UseRegex {
+		steps = append(steps, isolated(scanners[gpt2Pattern]))
+	}
+	return chain(steps...)
+}
+
+func alphabetize(p piece, emit func(piece)) {
+	p.text = toAlphabet(p.text)
+	emit(p)
+}
+
+func readSplit(raw json.RawMessage, at string) (splitter, error) {
+	var spec struct {
+		Pattern  json.RawMessage
+		Behavior string
+		Invert   bool
+	}
+	if err := unmarshal(raw, at, &spec); err != nil {
+		return nil, err
+	}
+	find, text, err := readPattern(spec.Pattern, at+".pattern")
+	if err != nil {
+		return nil, err
+	}
+	if find == nil {
+		find = findString(text)
+	}
+	behaviour := behaviours[spec.Behavior]
+	if behaviour == nil {
+		return nil, fmt.Errorf("%s.behavior %q: want Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous", at, spec.Behavior)
+	}
+	if spec.Invert {
+		inner := find
+		find = func(s string, emit func(string, bool)) {
+			inner(s, func(part string, match bool) { emit(part, !match) })
+		}
+	}
+	return behaviour(find), nil
+}
+
+// behaviours say what becomes of a pattern's matches.
+var behaviours = map[string]func(finder) splitter{
+	"Removed":            removed,
+	"Isolated":           isolated,
+	"MergedWithPrevious": joining(func(match, previous bool) bool { return match && !previous }),
+	"MergedWithNext":     mergedWithNext,
+	"Contiguous":         joining(func(match, previous bool) bool { return match == previous }),
+}
+
+func isolated(find finder) splitter {
+	return func(p piece, emit func(piece)) {
+		first := p.first
+		find(p.text, func(part string, _ bool) {
+			emit(piece{text: part, first: first})
+			first = false
+		})
+	}
+}
+
+func removed(find finder) splitter {
+	return func(p piece, emit func(piece)) {
+		first := p.first
+		find(p.text, func(part string, match bool) {
+			if !match {
+				emit(piece{text: part, first: first})
+			}
+			first = false
+		})
+	}
+}
+
+// joining puts a part to the one before it where joins says so; before the first stands, as it were, a part that is no match.
+func joining(joins func(match, previous bool) bool) func(finder) splitter {
+	return func(find finder) splitter {
+		return func(p piece, emit func(piece)) {
+			begin, end, previous := 0, 0, false
+			flush := func() {
+				if end > begin {
+					emit(piece{text: p.text[begin:end], first: p.first && begin == 0})
+				}
+			}
+			find(p.text, func(part string, match bool) {
+				if !joins(match, previous) {
+					flush()
+					begin = end
+				}
+				end += len(part)
+				previous = match
+			})
+			flush()
+		}
+	}
+}
+
+// mergedWithNext is MergedWithPrevious from the right: a match goes to what follows it, unless that is a match too.
+func mergedWithNext(find finder) splitter {
+	return func(p piece, emit func(piece)) {
+		begin, end, held := 0, 0, false
+		find(p.text, func(part string, match bool) {
+			if end > begin && (match || !held) {
+				emit(piece{text: p.text[begin:end], first: p.first && begin == 0})
+				begin = end
+			}
+			end += len(part)
+			held = match
+		})
+		if end > begin {
+			emit(piece{text: p.text[begin:end], first: p.first && begin == 0})
+		}
+	}
+}
+
+type metaspace struct {
+	Replacement    string
+	AddPrefixSpace *bool   `json:"add_prefix_space"`
+	PrependScheme  *string `json:"prepend_scheme"`
+	Split          *bool
+}
+
+// readMetaspaceSpec reads Metaspace, which is a pre-tokenizer and a decoder. Older files have add_prefix_space for prepend_scheme.
+func readMetaspaceSpec(raw json.RawMessage, at string) (m metaspace, scheme string, err error) {
+	if err = unmarshal(raw, at, &m); err != nil {
+		return m, "", err
+	}
+	if utf8.RuneCountInString(m.Replacement) != 1 {
+		return m, "", fmt.Errorf("%s.replacement %q: want one character", at, m.Replacement)
+	}
+	scheme = "always"
+	if m.PrependScheme != nil {
+		scheme = *m.PrependScheme
+	} else if m.AddPrefixSpace != nil && !*m.AddPrefixSpace {
+		scheme = "never"
+	}
+	if scheme != "always" && scheme != "first" && scheme != "never" {
+		return m, "", fmt.Errorf("%s.prepend_scheme %q: want always, first or never", at, scheme)
+	}
+	return m, scheme, nil
+}
+
+func readMetaspace(raw json.RawMessage, at string) (splitter, error) {
+	m, scheme, err := readMetaspaceSpec(raw, at)
+	if err != nil {
+		return nil, err
+	}
+	mark := func(p piece, emit func(piece)) {
+		p.text = strings.ReplaceAll(p.text, " ", m.Replacement)
+		if !strings.HasPrefix(p.text, m.Replacement) && (scheme == "always" || scheme == "first" && p.first) {
+			p.text = m.Replacement + p.text
+		}
+		emit(p)
+	}
+	if m.Split != nil && !*m.Split {
+		return mark, nil
+	}
+	return chain(mark, mergedWithNext(findString(m.Replacement))), nil
+}

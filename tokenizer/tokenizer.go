@@ -1,0 +1,123 @@
+package tokenizer
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// A Tokenizer may be used by many goroutines at the same time.
+type Tokenizer struct {
+	name  string // the folder, for messages
+	files []file // as they were
+
+	added     addedTokens
+	normalize normalizer
+	split     splitter
+	model     *bpe
+	post      postProcessor
+	decode    decoder
+
+	named map[string]string // bos_token, eos_token, pad_token, unk_token and others that the configuration names
+	chat  chat
+
+	warnings []string
+}
+
+// A file is one of the tokenizer's files as it was read.
+type file struct {
+	name string
+	data []byte
+}
+
+// Encode returns the ids of text. Added tokens in it are recognised; with addSpecial the ids that the post-processor
+// puts around a text, BOS mostly, are there too. Text that came out of Render already has them. Bytes that are not UTF-8 count as U+FFFD.
+func (t *Tokenizer) Encode(text string, addSpecial bool) []int32 {
+	if !utf8.ValidString(text) {
+		text = lossy([]byte(text))
+	}
+	ids := make([]int32, 0, 2+len(text)/3)
+	if addSpecial {
+		ids = append(ids, t.post.before...)
+	}
+	t.added.cut(text, t.normalize, func(p piece) {
+		if p.added {
+			ids = append(ids, p.id)
+			return
+		}
+		t.split(p, func(word piece) { ids = t.model.encode(ids, word.text) })
+	})
+	if addSpecial {
+		ids = append(ids, t.post.after...)
+	}
+	return ids
+}
+
+// Decode returns the text of ids, without the special tokens where skipSpecial is set. Ids that do not exist are left out.
+// Unlike transformers it never takes away spaces before punctuation, whatever clean_up_tokenization_spaces says.
+func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
+	tokens := make([]string, 0, len(ids))
+	for _, id := range ids {
+		token, ok := t.token(id)
+		if !ok || skipSpecial && t.added.special[token] {
+			continue
+		}
+		tokens = append(tokens, token)
+	}
+	if t.decode == nil {
+		return strings.Join(tokens, " ")
+	}
+	return strings.Join(t.decode(tokens), "")
+}
+
+// token returns the token of an id in the form that the decoder takes.
+func (t *Tokenizer) token(id int32) (string, bool) {
+	if token, ok := t.added.decoded(id); ok {
+		return token, true
+	}
+	token, ok := t.model.tokens[id]
+	return token, ok
+}
+
+// Size is the number of rows that an embedding needs: one more than the highest id.
+func (t *Tokenizer) Size() int {
+	top := t.model.top
+	for id := range t.added.byID {
+		top = max(top, id)
+	}
+	return int(top) + 1
+}
+
+// ID returns the id of a token, spelled as in tokenizer.json.
+func (t *Tokenizer) ID(token string) (int32, bool) {
+	if id, ok := t.added.ids[token]; ok {
+		return id, true
+	}
+	id, ok := t.model.vocab[token]
+	return id, ok
+}
+
+// BOS is the id of the token that tokenizer_config.json names as bos_token.
+func (t *Tokenizer) BOS() (int32, bool) { return t.namedID("bos_token") }
+
+// EOS is the id of eos_token. A model may stop on more than this one: see its generation_config.json.
+func (t *Tokenizer) EOS() (int32, bool) { return t.namedID("eos_token") }
+
+// Pad is the id of pad_token.
+func (t *Tokenizer) Pad() (int32, bool) { return t.namedID("pad_token") }
+
+func (t *Tokenizer) namedID(key string) (int32, bool) {
+	token, ok := t.named[key]
+	if !ok {
+		return 0, false
+	}
+	return t.ID(token)
+}
+
+// Warnings are what a user should know of the folder, one line each: settings that contradict each other.
+func (t *Tokenizer) Warnings() []string { return t.warnings }
+
+// Special says whether the id is markup, which Decode leaves out with skipSpecial.
+func (t *Tokenizer) Special(id int32) bool {
+	token, ok := t.token(id)
+	return ok && t.added.special[token]
+}
