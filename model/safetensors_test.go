@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math"
@@ -348,4 +349,39 @@ func TestInit(t *testing.T) {
 			t.Errorf("%s: %v, no decay %v", p.Name, p.Data[0], p.NoDecay)
 		}
 	}
+}
+
+// full is a disk with room for so many bytes.
+type full int
+
+func (f *full) Write(b []byte) (int, error) {
+	if *f -= full(len(b)); *f < 0 {
+		return 0, errors.New("no space left on device")
+	}
+	return len(b), nil
+}
+
+func TestWriteFailureIsTold(t *testing.T) {
+	ts := []Tensor{{Name: "a", Shape: []int{100}, Floats: make([]float32, 100)}, {Name: "n", Shape: []int{50}, Ints: make([]int64, 50)}}
+	for _, room := range []full{4, 100, 500, 800} {
+		if err := encodeTensors(&room, ts, "F32", nil); err == nil {
+			t.Error("a full disk passed")
+		}
+	}
+}
+
+func FuzzParseIndex(f *testing.F) {
+	f.Add([]byte(`{"metadata": {"total_size": 8}, "weight_map": {"a": "model-00001-of-00002.safetensors", "b": "x"}}`))
+	f.Add([]byte(`{"weight_map": {"a": "../x"}}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		files, err := parseIndex(b)
+		if err != nil && strings.Contains(err.Error(), "\n") {
+			t.Errorf("more than one line: %q", err)
+		}
+		for _, name := range files {
+			if strings.ContainsAny(name, "/") || !fs.ValidPath(name) {
+				t.Errorf("file %q leaves the folder", name)
+			}
+		}
+	})
 }
