@@ -98,7 +98,7 @@ func (l *Loop) step() error {
 		}
 		tokens += n
 	}
-	rate := l.Options.schedule(l.Total()).At(l.state.Step)
+	rate := l.Options.RateAt(l.state.Step, l.Total())
 	norm, err := l.Learner.Update(l.Options.rule(), rate)
 	if err != nil {
 		return err

@@ -30,8 +30,3 @@ type Options struct {
 func (o Options) rule() AdamW {
 	return AdamW{Beta1: o.AdamBeta1, Beta2: o.AdamBeta2, Epsilon: o.AdamEpsilon, WeightDecay: o.WeightDecay, MaxNorm: o.MaxGradNorm}
 }
-
-// schedule is the learning rate's part of the options, for a run of so many updates.
-func (o Options) schedule(total int) Schedule {
-	return Schedule{Kind: o.Schedule, Peak: o.LearningRate, Warmup: o.WarmupSteps, Total: total}
-}

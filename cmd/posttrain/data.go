@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/reward"
+	"github.com/posttrain/posttrain/run"
+)
+
+func newData(s streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "data", Short: "Make training data: synthetic scenarios, best-of-n pairs",
+		Example: "  posttrain data synth --n 1000 --out demos.jsonl\n  posttrain data pairs --model DIR --n 200 --out pairs.jsonl", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newSynth(s), newPairs(s))
+	return cmd
+}
+
+// synthFlags choose scenarios.
+type synthFlags struct {
+	n       int
+	seed    uint64
+	heldOut bool
+	out     string
+}
+
+func (f *synthFlags) register(cmd *cobra.Command, n int) {
+	cmd.Flags().IntVar(&f.n, "n", n, "scenarios")
+	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "seed of scenarios, orders and draws")
+	cmd.Flags().BoolVar(&f.heldOut, "held-out", false, "scenarios whose names and values training scenarios never have")
+	cmd.Flags().StringVar(&f.out, "out", "", "jsonl file to write")
+}
+
+func (f *synthFlags) check(path string) error {
+	if f.n < 1 {
+		return usageError{fmt.Errorf("--n %d: want 1 or more", f.n)}
+	}
+	if f.out == "" {
+		return usageError{fmt.Errorf("%s wants --out FILE", path)}
+	}
+	return nil
+}
+
+func (f *synthFlags) items() []data.CIItem {
+	if f.heldOut {
+		return data.SynthesizeHeldOut(f.n, f.seed)
+	}
+	return data.Synthesize(f.n, f.seed)
+}
+
+func newSynth(s streams) *cobra.Command {
+	var f synthFlags
+	var flaws data.Flaws
+	cmd := &cobra.Command{
+		Use: "synth", Short: "Write demonstrations of synthetic contextual-integrity scenarios",
+		Long: "Write demonstrations (columns prompt and completion) of synthetic contextual-integrity scenarios: who writes to whom for which\n" +
+			"task, and which pieces of information fit it. With flaws the writer errs at the given rates.",
+		Example: "  posttrain data synth --n 8000 --seed 1 --leak 0.1 --omit 0.1 --out demos.jsonl", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(cmd.CommandPath()); err != nil {
+				return err
+			}
+			if err := data.WriteDemonstrations(f.out, data.Demonstrations(f.items(), flaws, f.seed)); err != nil {
+				return err
+			}
+			fmt.Fprintf(s.out, "%s: %d demonstrations\n", f.out, f.n)
+			return nil
+		},
+	}
+	f.register(cmd, 4000)
+	for name, p := range map[string]struct {
+		at   *float64
+		help string
+	}{
+		"leak":       {&flaws.Leak, "probability that a restricted attribute is judged to fit"},
+		"omit":       {&flaws.Omit, "probability that a required attribute is judged not to fit"},
+		"garble":     {&flaws.Garble, "probability that the format is broken"},
+		"leak-habit": {&flaws.LeakHabit, "share of norms about restricted attributes that the writer has wrong for good"},
+		"omit-habit": {&flaws.OmitHabit, "share of norms about required attributes that the writer has wrong for good"},
+	} {
+		cmd.Flags().Float64Var(p.at, name, 0, p.help)
+	}
+	return cmd
+}
+
+func newPairs(s streams) *cobra.Command {
+	var f synthFlags
+	var m samplingFlags
+	cmd := &cobra.Command{
+		Use: "pairs", Short: "Sample n answers to each scenario and pair the best with the worst, with their rewards",
+		Long: "Sample answers to synthetic scenarios and write pairs as the MaPPO paper makes them: the best and the worst of n answers by the\n" +
+			"contextual-integrity reward, mapped to [0,1] by (R+1)/2. A scenario whose answers all score the same gives no pair.",
+		Example: "  posttrain data pairs --model embedded --n 300 --held-out --out pairs.jsonl", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(cmd.CommandPath()); err != nil {
+				return err
+			}
+			return makePairs(cmd.Context(), s, f, m)
+		},
+	}
+	f.register(cmd, 300)
+	m.register(cmd, 1)
+	cmd.Flags().IntVar(&m.answers, "answers", 8, "answers sampled for each scenario")
+	return cmd
+}
+
+// makePairs samples, scores, pairs, and says what came of it.
+func makePairs(ctx context.Context, s streams, f synthFlags, m samplingFlags) error {
+	bar := run.NewProgress(run.ProgressOptions{Out: s.err, Terminal: s.terminal, Total: f.n})
+	answers, err := answerScenarios(ctx, f.items(), m, f.seed, func(done int) { bar.Step(done, nil) })
+	bar.Close()
+	if err != nil {
+		return err
+	}
+	var pairs []data.Preference
+	for i, a := range answers {
+		var scores []float64
+		for _, text := range a.texts {
+			scores = append(scores, reward.Unit(reward.Evaluate(reward.Of(&a.item), text, false, reward.DefaultOptions()).Reward))
+		}
+		if p, ok := data.BestWorst(data.Text{Messages: a.prompt}, a.texts, scores, fmt.Sprintf("scenario %d", i+1)); ok {
+			pairs = append(pairs, p)
+		}
+	}
+	if len(pairs) == 0 {
+		return errors.New("no scenario gave a pair: all answers to each of them score the same; sample at a higher temperature or more answers")
+	}
+	if err := data.WritePreferences(f.out, pairs); err != nil {
+		return err
+	}
+	fmt.Fprintf(s.out, "%s: %d pairs of %d scenarios (the other %d give none: all answers score the same)\n", f.out, len(pairs), len(answers), len(answers)-len(pairs))
+	return nil
+}

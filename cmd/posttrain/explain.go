@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/posttrain/posttrain/internal/config"
+)
+
+func newExplain(s streams) *cobra.Command {
+	f := &trainFlags{command: config.CommandMappo}
+	cmd := &cobra.Command{
+		Use:     "explain",
+		Short:   "Print the objective that a config puts in force, and where it deviates from the paper",
+		Example: "  posttrain explain --config configs/mappo.yaml\n  posttrain explain --loss simpo --prior none",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			sets, err := f.overrides(cmd)
+			if err != nil {
+				return err
+			}
+			text, err := explain(f.config, sets)
+			if err != nil {
+				return err
+			}
+			fmt.Fprint(s.out, text)
+			return nil
+		},
+	}
+	f.registerConfig(cmd)
+	return cmd
+}
+
+// explain reads a config of either training command; the file says which.
+func explain(path string, sets []config.Override) (string, error) {
+	if path != "" {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return "", err
+		}
+		if config.CommandOf(text) == config.CommandSFT {
+			c, err := config.LoadSFT(path, sets)
+			if err != nil {
+				return "", err
+			}
+			return c.Explain(), nil
+		}
+	}
+	c, err := config.LoadMappo(path, sets)
+	if err != nil {
+		return "", err
+	}
+	return c.Explain(), nil
+}

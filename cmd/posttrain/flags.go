@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/posttrain/posttrain/internal/config"
+)
+
+// trainFlags are the flags that mappo and sft share.
+type trainFlags struct {
+	command string
+	config  string
+	sets    []string
+	out     string
+	resume  string
+	quiet   bool
+	keys    []keyFlag
+}
+
+// keyFlag is a flag that stands for a key of the config.
+type keyFlag struct {
+	config.Flag
+	value string
+}
+
+// register gives a command every training flag.
+func (f *trainFlags) register(cmd *cobra.Command) {
+	f.registerConfig(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&f.out, "out", "", "run folder (default: runs/"+f.command+"-<time>)")
+	flags.StringVar(&f.resume, "resume", "", "run folder to go on with")
+	flags.BoolVar(&f.quiet, "quiet", false, "print nothing but the summary and errors")
+}
+
+// registerConfig gives a command the flags that make up its config.
+func (f *trainFlags) registerConfig(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.config, "config", "", "config file (default: the embedded configs/"+f.command+".yaml)")
+	flags.StringArrayVar(&f.sets, "set", nil, "set any key of the config, such as train.learning_rate=1e-6 (may be repeated)")
+	f.keys = make([]keyFlag, 0, 16)
+	for _, k := range config.Flags(f.command) {
+		f.keys = append(f.keys, keyFlag{Flag: k})
+		flags.StringVar(&f.keys[len(f.keys)-1].value, k.Name, "", k.Help)
+	}
+}
+
+// overrides are what the command line sets, in the order: flags, then --set.
+func (f *trainFlags) overrides(cmd *cobra.Command) ([]config.Override, error) {
+	var all []config.Override
+	for _, k := range f.keys {
+		if cmd.Flags().Changed(k.Name) {
+			all = append(all, k.Override(k.value))
+		}
+	}
+	for _, text := range f.sets {
+		o, err := config.ParseSet(text)
+		if err != nil {
+			return nil, usageError{err}
+		}
+		all = append(all, o)
+	}
+	return all, nil
+}
+
+// path is the config file to read: the one named, or the resumed run's own.
+func (f *trainFlags) path() (string, error) {
+	if f.resume == "" {
+		return f.config, nil
+	}
+	if f.out != "" {
+		return "", usageError{fmt.Errorf("--out %s: a resumed run stays in its folder, %s; remove one of the two flags", f.out, f.resume)}
+	}
+	if f.config != "" {
+		return f.config, nil
+	}
+	path := filepath.Join(f.resume, "config.yaml")
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("--resume %s: there is no run in it (no config.yaml); want a run folder such as runs/%s-20260102-150405", f.resume, f.command)
+	}
+	return path, nil
+}
+
+// checkResumed compares the config in force with the one that the run was started with.
+func checkResumed(dir string, stored, resolved []byte) error {
+	changed := config.Diff(stored, resolved)
+	if len(changed) == 0 {
+		return nil
+	}
+	return fmt.Errorf("--resume %s: the config has changed since the run was started (%s): resume without changing it, or start a new run with --out",
+		dir, strings.Join(changed, "; "))
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/train"
+)
+
+func newMappo(s streams) *cobra.Command {
+	f := &trainFlags{command: config.CommandMappo}
+	cmd := &cobra.Command{
+		Use:   "mappo",
+		Short: "Train on preference pairs with MaPPO, or plain DPO, IPO, SimPO or CPO",
+		Long: "Train a model on preference pairs. The loss is one of the DPO family; with the MaPPO prior (arXiv 2507.21183) the rejected\n" +
+			"answer's term is scaled by the pair's reward gap. Without flags it trains the embedded tiny model on embedded pairs.",
+		Example: "  posttrain mappo\n" +
+			"  posttrain mappo --prior none --out runs/dpo\n" +
+			"  posttrain mappo --config configs/mappo-paper.yaml --model DIR --data pairs.jsonl\n" +
+			"  posttrain mappo --resume runs/mappo-20260102-150405",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runMappo(cmd.Context(), s, f, cmd) },
+	}
+	f.register(cmd)
+	return cmd
+}
+
+// runMappo loads, measures the reference, trains, reports.
+func runMappo(ctx context.Context, s streams, f *trainFlags, cmd *cobra.Command) error {
+	path, err := f.path()
+	if err != nil {
+		return err
+	}
+	sets, err := f.overrides(cmd)
+	if err != nil {
+		return err
+	}
+	c, err := config.LoadMappo(path, sets)
+	if err != nil {
+		return err
+	}
+	j := newJob(s, f, c.Train, c.Seed, c.Resolved(), title(c))
+	if j.world, err = openWorld(c.Backend, c.Model, c.Train); err != nil {
+		return err
+	}
+	defer j.world.close()
+	pairs, heldOut, err := loadPairs(j, c)
+	if err != nil {
+		return err
+	}
+	if err := j.open(); err != nil {
+		return err
+	}
+	defer j.close()
+	if err := measureReference(ctx, j, c, pairs, heldOut); err != nil {
+		return err
+	}
+	j.loop.Train = pairs.examples()
+	if heldOut != nil {
+		x := heldOut.examples()
+		j.loop.Eval = &x
+	}
+	return j.run(ctx)
+}
+
+// title names the run in its picture and summary: MaPPO-DPO, DPO, …
+func title(c *config.Mappo) string { return c.Loss.Name() }
+
+// pairSet is a set of encoded pairs with the method that trains on it.
+type pairSet struct {
+	method  *train.Preference
+	groups  []batch.Group
+	sources []string
+}
+
+func (p *pairSet) examples() train.Examples {
+	return train.Examples{Method: p.method, Groups: p.groups, Sources: p.sources}
+}
+
+// loadPairs reads the training pairs and the held-out ones (nil where there are none).
+func loadPairs(j *job, c *config.Mappo) (pairs, heldOut *pairSet, err error) {
+	all, err := encodePairs(j, c, c.Data.Train)
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.Data.Eval != "" {
+		heldOut, err = encodePairs(j, c, c.Data.Eval)
+		return all, heldOut, err
+	}
+	if c.Data.EvalFraction == 0 {
+		return all, nil, nil
+	}
+	first, second := data.Split(len(all.groups), c.Data.EvalFraction, c.Seed)
+	if len(first) == 0 || len(second) == 0 {
+		return nil, nil, fmt.Errorf("data.eval_fraction %v: of %d pairs it leaves %d to train on and %d to evaluate on: want at least one of each",
+			c.Data.EvalFraction, len(all.groups), len(first), len(second))
+	}
+	return all.subset(first), all.subset(second), nil
+}
+
+func (p *pairSet) subset(keep []int) *pairSet {
+	q := &pairSet{method: &train.Preference{Options: p.method.Options}}
+	for _, i := range keep {
+		q.groups, q.sources = append(q.groups, p.groups[i]), append(q.sources, p.sources[i])
+		if p.method.Gaps != nil {
+			q.method.Gaps = append(q.method.Gaps, p.method.Gaps[i])
+		}
+	}
+	return q
+}
+
+// encodePairs reads pairs, makes the prior's gaps, encodes, and applies the limits.
+func encodePairs(j *job, c *config.Mappo, path string) (*pairSet, error) {
+	pairs, gaps, err := readPairs(j, c, path)
+	if err != nil {
+		return nil, err
+	}
+	e := batch.Encoder{Tokenizer: j.world.tokenizer}
+	all := &pairSet{method: &train.Preference{Options: c.Loss, Gaps: gaps}}
+	for _, p := range pairs {
+		g, err := e.Preference(p)
+		if err != nil {
+			return nil, err
+		}
+		all.groups, all.sources = append(all.groups, g), append(all.sources, p.Source)
+	}
+	keep, err := j.limit(path, all.groups, c.Data.Options, e.Drift)
+	if err != nil {
+		return nil, err
+	}
+	return all.subset(keep), nil
+}
+
+// readPairs reads a file of pairs, or the embedded ones, with their reward gaps; the gaps are nil where there are no
+// scores and the loss needs none.
+func readPairs(j *job, c *config.Mappo, path string) (pairs []data.Preference, gaps []float64, err error) {
+	var report *data.Report
+	if path == config.Embedded {
+		var fsys fs.FS = embedded.Files
+		pairs, report, err = data.ReadPreferencesFS(fsys, embedded.Pairs, c.Data.PreferenceOptions)
+	} else {
+		pairs, report, err = data.ReadPreferences(path, c.Data.PreferenceOptions)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	j.say("%s", report)
+	if !c.Loss.NeedsGap() && !allScored(pairs) {
+		return pairs, nil, nil
+	}
+	pairs, gaps, prior, err := data.Prior(pairs, c.Data.RewardOptions)
+	if err != nil {
+		return nil, nil, err
+	}
+	j.say("%s", prior)
+	return pairs, gaps, nil
+}
+
+func allScored(pairs []data.Preference) bool {
+	for _, p := range pairs {
+		if !p.Scored {
+			return false
+		}
+	}
+	return true
+}
+
+// measureReference computes the reference's log-probs of all pairs, once, ahead of training; reference-free losses load
+// no reference.
+func measureReference(ctx context.Context, j *job, c *config.Mappo, pairs, heldOut *pairSet) error {
+	j.loop.Share = j.shares(pairs.groups)
+	if c.Loss.ReferenceFree() {
+		return nil
+	}
+	learner := j.loop.Learner
+	if c.Reference != "" {
+		m, _, err := loadModel(c.Reference)
+		if err != nil {
+			return err
+		}
+		if m.Config.VocabSize != j.world.model.Config.VocabSize {
+			return fmt.Errorf("reference %s: its vocabulary has %d tokens, the model's %d: they must be the same", c.Reference, m.Config.VocabSize, j.world.model.Config.VocabSize)
+		}
+		if learner, err = train.NewLearner(j.world.engine, m, j.world.graph); err != nil {
+			return err
+		}
+		defer learner.Close()
+	} else {
+		pairs.method.Tolerance = j.world.tolerance()
+	}
+	for name, set := range map[string]*pairSet{"reference.safetensors": pairs, "reference-eval.safetensors": heldOut} {
+		if set == nil {
+			continue
+		}
+		if err := j.reference(ctx, name, learner, set); err != nil {
+			return err
+		}
+	}
+	return nil
+}

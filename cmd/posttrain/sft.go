@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/train"
+)
+
+func newSFT(s streams) *cobra.Command {
+	f := &trainFlags{command: config.CommandSFT}
+	cmd := &cobra.Command{
+		Use:   "sft",
+		Short: "Fine-tune on demonstrations: messages, prompt and completion, or text",
+		Example: "  posttrain sft\n" +
+			"  posttrain sft --model DIR --data chat.jsonl --set data.loss_on=all\n" +
+			"  posttrain sft --resume runs/sft-20260102-150405",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runSFT(cmd.Context(), s, f, cmd) },
+	}
+	f.register(cmd)
+	return cmd
+}
+
+// runSFT loads, trains, reports.
+func runSFT(ctx context.Context, s streams, f *trainFlags, cmd *cobra.Command) error {
+	path, err := f.path()
+	if err != nil {
+		return err
+	}
+	sets, err := f.overrides(cmd)
+	if err != nil {
+		return err
+	}
+	c, err := config.LoadSFT(path, sets)
+	if err != nil {
+		return err
+	}
+	j := newJob(s, f, c.Train, c.Seed, c.Resolved(), "SFT")
+	if j.world, err = openWorld(c.Backend, c.Model, c.Train); err != nil {
+		return err
+	}
+	defer j.world.close()
+	demos, heldOut, err := loadDemonstrations(j, c)
+	if err != nil {
+		return err
+	}
+	if err := j.open(); err != nil {
+		return err
+	}
+	defer j.close()
+	j.loop.Train, j.loop.Eval = *demos, heldOut
+	return j.run(ctx)
+}
+
+// embeddedDemonstrations is how many scenarios the embedded set has.
+const embeddedDemonstrations = 4000
+
+// loadDemonstrations reads the training demonstrations and the held-out ones (nil where there are none).
+func loadDemonstrations(j *job, c *config.SFT) (demos, heldOut *train.Examples, err error) {
+	groups, sources, err := encodeDemonstrations(j, c, c.Data.Train)
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.Data.Eval != "" {
+		g, s, err := encodeDemonstrations(j, c, c.Data.Eval)
+		return sftExamples(groups, sources), sftExamples(g, s), err
+	}
+	if c.Data.EvalFraction == 0 {
+		return sftExamples(groups, sources), nil, nil
+	}
+	first, second := data.Split(len(groups), c.Data.EvalFraction, c.Seed)
+	if len(first) == 0 || len(second) == 0 {
+		return nil, nil, fmt.Errorf("data.eval_fraction %v: of %d demonstrations it leaves %d to train on and %d to evaluate on: want at least one of each",
+			c.Data.EvalFraction, len(groups), len(first), len(second))
+	}
+	return sftExamples(pick(groups, first), pick(sources, first)), sftExamples(pick(groups, second), pick(sources, second)), nil
+}
+
+func sftExamples(groups []batch.Group, sources []string) *train.Examples {
+	return &train.Examples{Method: &train.SFT{Groups: groups}, Groups: groups, Sources: sources}
+}
+
+func pick[T any](from []T, indices []int) []T {
+	out := make([]T, len(indices))
+	for k, i := range indices {
+		out[k] = from[i]
+	}
+	return out
+}
+
+// encodeDemonstrations reads, encodes and applies the limits.
+func encodeDemonstrations(j *job, c *config.SFT, path string) ([]batch.Group, []string, error) {
+	demos, err := readDemonstrations(j, path, c.Seed)
+	if err != nil {
+		return nil, nil, err
+	}
+	e := batch.Encoder{Tokenizer: j.world.tokenizer}
+	var groups []batch.Group
+	var sources []string
+	for _, d := range demos {
+		g, err := e.Demonstration(d, c.Data.LossOn == "all")
+		if err != nil {
+			return nil, nil, err
+		}
+		groups, sources = append(groups, g), append(sources, d.Source)
+	}
+	keep, err := j.limit(path, groups, c.Data.Options, e.Drift)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pick(groups, keep), pick(sources, keep), nil
+}
+
+// readDemonstrations reads a file, or makes the embedded scenarios' ideal completions.
+func readDemonstrations(j *job, path string, seed uint64) ([]data.Demonstration, error) {
+	if path == config.Embedded {
+		j.say("embedded: %d synthetic contextual-integrity scenarios", embeddedDemonstrations)
+		return data.Demonstrations(data.Synthesize(embeddedDemonstrations, seed), data.Flaws{}, seed), nil
+	}
+	demos, report, err := data.ReadDemonstrations(path)
+	if err != nil {
+		return nil, err
+	}
+	j.say("%s", report)
+	return demos, nil
+}

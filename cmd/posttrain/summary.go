@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/posttrain/posttrain/run"
+)
+
+// summary says in words what a run did.
+func summary(j *job, records []run.Record) string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "%s: %d steps on %d examples, engine %s.\n", j.title, j.loop.Step(), len(j.loop.Train.Groups), j.world.engine.Name)
+	if c := changeOf(records, "logps/chosen"); c.known {
+		r := changeOf(records, "logps/rejected")
+		fmt.Fprintf(&s, "log p(chosen) went from %.2f to %.2f (%s), log p(rejected) from %.2f to %.2f (%s)%s.\n",
+			c.first, c.last, c.direction(), r.first, r.last, r.direction(), c.where())
+		fmt.Fprintln(&s, verdict(c, r))
+		a, m := changeOf(records, "rewards/accuracies"), changeOf(records, "rewards/margins")
+		fmt.Fprintf(&s, "Reward accuracy at the end %.3f, margin %.3f.\n", a.last, m.last)
+	}
+	if l := changeOf(records, "loss"); l.known {
+		fmt.Fprintf(&s, "The loss went from %.4f to %.4f%s.\n", l.first, l.last, l.where())
+	}
+	if best, err := j.folder.Best(); err == nil && best != nil {
+		fmt.Fprintf(&s, "Best checkpoint: step %d, %s %.4f.\n", best.Step, best.Metric, best.Value)
+	}
+	fmt.Fprintf(&s, "Model: %s\nCurves: %s\nMetrics: %s\n", j.folder.ModelDir(), j.folder.Path("curves.png"), j.folder.Path("metrics.jsonl"))
+	return s.String()
+}
+
+// change is how a metric moved over a run: of the held-out examples where they were measured, else of the batches at
+// both ends of the run.
+type change struct {
+	first, last float64
+	known, held bool
+}
+
+func (c change) direction() string {
+	switch {
+	case c.last > c.first:
+		return "rose"
+	case c.last < c.first:
+		return "sank"
+	}
+	return "stayed"
+}
+
+func (c change) where() string {
+	if c.held {
+		return " on the held-out examples"
+	}
+	return " (means of the first and the last tenth of the steps)"
+}
+
+func changeOf(records []run.Record, name string) change {
+	if held := values(records, "eval_"+name); len(held) > 1 {
+		return change{held[0], held[len(held)-1], true, true}
+	}
+	all := values(records, name)
+	if len(all) == 0 {
+		return change{}
+	}
+	n := max(1, len(all)/10)
+	return change{mean(all[:n]), mean(all[len(all)-n:]), true, false}
+}
+
+func values(records []run.Record, name string) (v []float64) {
+	for _, r := range records {
+		if x, ok := r.Values[name]; ok {
+			v = append(v, x)
+		}
+	}
+	return v
+}
+
+func mean(v []float64) float64 {
+	sum := 0.0
+	for _, x := range v {
+		sum += x
+	}
+	return sum / float64(len(v))
+}
+
+// verdict reads the two curves.
+func verdict(chosen, rejected change) string {
+	switch {
+	case chosen.last < chosen.first && rejected.last < rejected.first:
+		return "Both sank: the squeezing effect. The model prefers the chosen answers only by making both unlikely; the MaPPO prior is made against this."
+	case chosen.last >= chosen.first && rejected.last < rejected.first:
+		return "The chosen answers became more likely and the rejected ones less: what preference optimisation is meant to do."
+	case chosen.last >= chosen.first:
+		return "Both rose: the chosen answers pull similar rejected ones up with them."
+	}
+	return "The chosen answers sank while the rejected rose: check which answer the labels mean."
+}

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Rebuilds the embedded model and its preference pairs from nothing but this repository: scenarios, tokenizer, random
+# weights, supervised fine-tuning, best-of-8 pairs on held-out scenarios. Every seed is fixed. Needs python3 with the
+# package `tokenizers` (pip install tokenizers==0.23.1) and, to take minutes, ONNX Runtime's library.
+#
+#   scripts/embedded/build.sh              # leaves everything in build/embedded
+#   scripts/embedded/build.sh --install    # and puts model and pairs into embedded/
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+work=build/embedded
+rm -rf "$work"
+mkdir -p "$work"
+
+go build -o "$work/posttrain" ./cmd/posttrain
+posttrain=$work/posttrain
+
+# A writer who has a quarter of the norms wrong, so that the model knows format and copying and leaves room for CI-RL.
+"$posttrain" data synth --n 24000 --seed 1 --leak 0.08 --omit 0.08 --garble 0.02 --leak-habit 0.25 --omit-habit 0.25 --out "$work/demos.jsonl"
+"${PYTHON:-python3}" scripts/embedded/tokenizer.py "$work/demos.jsonl" "$work/tokenizer"
+"$posttrain" model init --like scripts/embedded/config.json --seed 1 --tokenizer "$work/tokenizer" --out "$work/random"
+"$posttrain" sft --config scripts/embedded/sft.yaml --out "$work/sft"
+"$posttrain" eval ci --model "$work/sft/model" --n 400 | tee "$work/eval.txt"
+"$posttrain" data pairs --model "$work/sft/model" --n 400 --held-out --seed 77 --answers 8 --out "$work/pairs.jsonl"
+
+if [[ "${1:-}" == --install ]]; then
+    rm -rf embedded/model
+    cp -r "$work/sft/model" embedded/model
+    cp "$work/pairs.jsonl" embedded/pairs.jsonl
+fi
