@@ -385,3 +385,26 @@ func FuzzParseIndex(f *testing.F) {
 		}
 	})
 }
+
+// Whether the head is tied is for the weights to say where the config does not: a missing head is the embedding, and a
+// tied model that stores its head again is still tied.
+func TestTiedHead(t *testing.T) {
+	untied, tied := tiny(t, "llama"), tiny(t, "llama", "tie_word_embeddings", true)
+	for name, fsys := range map[string]fs.FS{
+		"no head": rewrite(t, untied, func(ts []Tensor) []Tensor { return ts[:len(ts)-1] }),
+		"head twice": rewrite(t, tied, func(ts []Tensor) []Tensor {
+			return append(ts, Tensor{Name: headName, Shape: ts[0].Shape, Floats: ts[0].Floats})
+		}),
+	} {
+		m, err := LoadFS(fsys, "dir")
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if !m.Config.TieEmbeddings || m.HeadTable() != m.EmbedTable() || len(m.Params) != len(tied.Params) {
+			t.Errorf("%s: tied %v, head's table %d, %d tensors", name, m.Config.TieEmbeddings, m.HeadTable(), len(m.Params))
+		}
+	}
+	if untied.HeadTable() != len(untied.Params)-1 {
+		t.Errorf("head's table %d of %d", untied.HeadTable(), len(untied.Params))
+	}
+}
