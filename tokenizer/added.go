@@ -150,7 +150,7 @@ func isWord(r rune) bool {
 
 // A trie finds the longest of many strings at the start of a text.
 type trie struct {
-	next map[byte]*trie
+	next *[256]*trie
 	id   int32
 	end  bool
 }
@@ -164,7 +164,7 @@ func (t *trie) put(s string, id int32) *trie {
 		return t
 	}
 	if t.next == nil {
-		t.next = map[byte]*trie{}
+		t.next = new([256]*trie)
 	}
 	t.next[s[0]] = t.next[s[0]].put(s[1:], id)
 	return t
@@ -176,13 +176,9 @@ func (t *trie) longest(s string) (id int32, size int) {
 		if t.end && i > 0 {
 			id, size = t.id, i
 		}
-		if i == len(s) {
+		if i == len(s) || t.next == nil || t.next[s[i]] == nil {
 			return id, size
 		}
-		next := t.next[s[i]]
-		if next == nil {
-			return id, size
-		}
-		t = next
+		t = t.next[s[i]]
 	}
 }

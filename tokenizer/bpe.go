@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"fmt"
 	"hash/maphash"
+	"strings"
 	"sync"
 	"unicode/utf8"
 )
@@ -23,13 +24,22 @@ type bpe struct {
 	raw      bool
 	bytes    [256]int32
 	rawWords map[string]int32
+	chars    map[rune]int32 // the vocabulary's single characters
+
+	cuts bool // no merge joins a mark to what stands before it, another mark aside
 
 	cache wordCache
 }
 
-type pair struct{ left, right int32 }
+// A pair is two ids in one word, which Go's maps look up faster than a struct.
+type pair uint64
+
+func pairOf(left, right int32) pair { return pair(uint64(uint32(left))<<32 | uint64(uint32(right))) }
 
 type merge struct{ rank, id int32 }
+
+// mark is what metaspace tokenizers write for a space.
+const mark = "▁"
 
 // encode appends the ids of one word.
 func (m *bpe) encode(ids []int32, word string) []int32 {
@@ -38,6 +48,37 @@ func (m *bpe) encode(ids []int32, word string) []int32 {
 			return append(ids, id)
 		}
 	}
+	for m.cuts && !m.raw {
+		at := m.cut(word)
+		if at == 0 {
+			break
+		}
+		ids = m.encodeCached(ids, word[:at])
+		word = word[at:]
+	}
+	return m.encodeCached(ids, word)
+}
+
+// cut finds where a metaspace tokenizer's word, which may be a whole text, can be cut without changing the ids, so that its
+// parts are found in the cache: before the first mark that follows a known character, for no merge crosses that place. It
+// returns 0 where there is none. After an unknown character there is no cut, for it may melt into the next.
+func (m *bpe) cut(word string) int {
+	for from := 0; ; {
+		next := strings.Index(word[from:], mark)
+		if next < 0 {
+			return 0
+		}
+		at := from + next
+		before, _ := utf8.DecodeLastRuneInString(word[:at])
+		if _, known := m.chars[before]; at > 0 && known && !strings.HasSuffix(word[:at], mark) {
+			return at
+		}
+		from = at + len(mark)
+	}
+}
+
+// encodeCached appends the ids of a word, or of a part that no merge leaves.
+func (m *bpe) encodeCached(ids []int32, word string) []int32 {
 	cached, hit := m.cache.get(word)
 	if !hit {
 		cached = m.merge(m.symbols(word))
@@ -76,15 +117,16 @@ func (m *bpe) symbols(word string) []int32 {
 	s := symbolizer{m: m, out: make([]int32, 0, len(word))}
 	if m.raw {
 		for i := range len(word) {
-			s.add(m.bytes[word[i]], string(byteChars[word[i]]))
+			s.add(m.bytes[word[i]], "") // byte fallback has no use for the character: see readPipeline
 		}
 	} else {
 		for _, r := range word {
-			id, ok := m.vocab[string(r)]
+			id, ok := m.chars[r]
 			if !ok {
-				id = -1
+				s.add(-1, string(r))
+				continue
 			}
-			s.add(id, string(r))
+			s.add(id, "")
 		}
 	}
 	if s.unknown {
@@ -199,7 +241,7 @@ func (w *merger) offer(m *bpe, at int32) {
 	if at < 0 || w.links[at].next < 0 {
 		return
 	}
-	if c, ok := m.merges[pair{w.links[at].id, w.links[w.links[at].next].id}]; ok {
+	if c, ok := m.merges[pairOf(w.links[at].id, w.links[w.links[at].next].id)]; ok {
 		w.push(candidate{c, at})
 	}
 }
@@ -211,7 +253,7 @@ func (w *merger) apply(m *bpe, c candidate) {
 		return
 	}
 	right := &w.links[left.next]
-	if now, ok := m.merges[pair{left.id, right.id}]; !ok || now.id != c.id {
+	if now, ok := m.merges[pairOf(left.id, right.id)]; !ok || now.id != c.id {
 		return
 	}
 	left.id, left.next, right.gone = c.id, right.next, true

@@ -107,6 +107,9 @@ func readToken(raw json.RawMessage, at string) (t addedToken, ok bool, err error
 		err = unmarshal(raw, at, &t.Content)
 		return t, t.Content != "", err
 	}
+	if raw[0] != '{' {
+		return t, false, fmt.Errorf("%s: found %s, want a string or an object", at, raw)
+	}
 	var spec struct {
 		addedToken
 		Normalized *bool `json:"normalized"`

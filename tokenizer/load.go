@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/google/renameio/v2"
 )
@@ -141,6 +142,9 @@ type modelSpec struct {
 }
 
 func readModel(raw json.RawMessage, at string) (*bpe, error) {
+	if raw == nil {
+		return nil, fmt.Errorf("%s: missing", at)
+	}
 	var kind struct{ Type *string }
 	if err := unmarshal(raw, at, &kind); err != nil {
 		return nil, err
@@ -159,13 +163,16 @@ func readModel(raw json.RawMessage, at string) (*bpe, error) {
 	m := &bpe{
 		vocab: spec.Vocab, tokens: make(map[int32]string, len(spec.Vocab)), merges: make(map[pair]merge, len(spec.Merges)), top: -1,
 		fuseUnk: spec.FuseUnk, byteFallback: spec.ByteFallback, ignoreMerges: spec.IgnoreMerges,
-		cache: wordCache{seed: maphash.MakeSeed()},
+		chars: map[rune]int32{}, cache: wordCache{seed: maphash.MakeSeed()},
 	}
 	for token, id := range spec.Vocab {
 		if other, taken := m.tokens[id]; taken || id < 0 {
 			return nil, fmt.Errorf("%s.vocab: id %d of %q (and %q): want ids from 0 on, each once", at, id, min(token, other), max(token, other))
 		}
 		m.tokens[id], m.top = token, max(m.top, id)
+		if r, size := utf8.DecodeRuneInString(token); size == len(token) && (size > 1 || r < utf8.RuneSelf) && size > 0 {
+			m.chars[r] = id
+		}
 	}
 	if spec.Unk != nil {
 		if m.unk, m.hasUnk = m.vocab[*spec.Unk]; !m.hasUnk {
@@ -192,6 +199,7 @@ func (s *modelSpec) check(at string) error {
 
 func (m *bpe) readMerges(merges []mergeSpec, at string) error {
 	rank := int32(0)
+	_, m.cuts = m.vocab[mark]
 	for i, spec := range merges {
 		if spec == (mergeSpec{}) {
 			continue
@@ -204,7 +212,8 @@ func (m *bpe) readMerges(merges []mergeSpec, at string) error {
 			}
 			ids[j] = id
 		}
-		m.merges[pair{ids[0], ids[1]}] = merge{rank, ids[2]}
+		m.merges[pairOf(ids[0], ids[1])] = merge{rank, ids[2]}
+		m.cuts = m.cuts && !strings.Contains(strings.TrimLeft(m.tokens[ids[2]], mark), mark)
 		rank++
 	}
 	return nil
@@ -232,8 +241,12 @@ func unmarshal(data []byte, at string, into any) error {
 	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &wrongType):
-		field := strings.Trim(at+"."+wrongType.Field, ".")
-		return fmt.Errorf("%s: found %s, want %s", field, wrongType.Value, jsonKind(wrongType.Type.String()))
+		field := strings.ReplaceAll(strings.ToLower(wrongType.Field), "addedtoken.", "") // Go's name where the field has no tag
+		fault := fmt.Errorf("found %s, want %s", wrongType.Value, jsonKind(wrongType.Type.String()))
+		if field = strings.Trim(at+"."+field, "."); field == "" {
+			return fault
+		}
+		return fmt.Errorf("%s: %w", field, fault)
 	case errors.As(err, &syntax):
 		return fmt.Errorf("line %d: %w", 1+bytes.Count(data[:min(int(syntax.Offset), len(data))], []byte("\n")), err)
 	case err != nil && at != "":

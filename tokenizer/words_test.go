@@ -1,0 +1,332 @@
+package tokenizer
+
+import (
+	"compress/gzip"
+	"hash/maphash"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+func parts(find finder, s string) (out []string) {
+	find(s, func(part string, _ bool) { out = append(out, part) })
+	return out
+}
+
+// checkScanners holds the hand-written scanners against the regular expressions that they stand for.
+func checkScanners(t *testing.T, s string) {
+	t.Helper()
+	for pattern, scan := range scanners {
+		regex, err := compileRegex(pattern, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := parts(scan, s), parts(regex, s); !slices.Equal(got, want) {
+			t.Errorf("%.30s ... on %q:\n got  %q\n want %q", pattern, s, got, want)
+		}
+	}
+}
+
+func TestScannersAreTheirRegularExpressions(t *testing.T) {
+	for _, text := range readTexts(t) {
+		checkScanners(t, text)
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	alphabet := []rune("aZé今ß1²٣ \t\n\r\u00a0\u3000'sSſtreEvmlLd.,!_🙂\u0301\u200d")
+	for range 500 {
+		s := make([]rune, 1+rng.IntN(12))
+		for i := range s {
+			s[i] = alphabet[rng.IntN(len(alphabet))]
+		}
+		checkScanners(t, string(s))
+	}
+}
+
+func FuzzScanners(f *testing.F) {
+	for _, text := range readTexts(f) {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if utf8.ValidString(s) {
+			checkScanners(t, s)
+		}
+	})
+}
+
+// mergeSlowly is BPE as it is defined: merge the leftmost pair of the lowest rank, begin again.
+func mergeSlowly(m *bpe, ids []int32) []int32 {
+	for {
+		best, at := merge{rank: 1 << 30}, -1
+		for i := range len(ids) - 1 {
+			if c, ok := m.merges[pairOf(ids[i], ids[i+1])]; ok && c.rank < best.rank {
+				best, at = c, i
+			}
+		}
+		if at < 0 {
+			return ids
+		}
+		ids = slices.Concat(ids[:at], []int32{best.id}, ids[at+2:])
+	}
+}
+
+func TestMergeIsBPE(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for _, folder := range folders {
+		m := load(t, folder).model
+		for range 200 {
+			word := make([]byte, 1+rng.IntN(40))
+			for i := range word {
+				word[i] = "aeinorst th"[rng.IntN(11)]
+			}
+			want := mergeSlowly(m, m.symbols(string(word)))
+			if got := m.merge(m.symbols(string(word))); !slices.Equal(got, want) {
+				t.Errorf("%s %q: got %v, want %v", folder, word, got, want)
+			}
+		}
+	}
+}
+
+// A word twenty times as long may take somewhat more than twenty times as long; a quadratic merge would take four hundred times.
+func TestLongWordsAreNearLinear(t *testing.T) {
+	tok := load(t, "llama3-newer")
+	took := func(n int) time.Duration {
+		word := strings.Repeat("theinand", n/8)
+		best := time.Hour
+		for range 3 {
+			begin := time.Now()
+			tok.Encode(word, false)
+			best = min(best, time.Since(begin))
+		}
+		return best
+	}
+	short, long := took(20_000), took(400_000)
+	if long > 150*short {
+		t.Errorf("400,000 letters took %v, 20,000 took %v", long, short)
+	}
+}
+
+func TestCacheIsBounded(t *testing.T) {
+	m := load(t, "qwen2-older").model
+	for i := range 4 * cacheShards * shardWords / 3 {
+		m.cache.put(strings.Repeat("x", i%7)+string(rune(0x4e00+i%20000))+string(rune('a'+i/20000)), []int32{1})
+	}
+	kept := 0
+	for i := range m.cache.shards {
+		kept += len(m.cache.shards[i].words)
+	}
+	if kept > cacheShards*shardWords || kept < shardWords {
+		t.Errorf("%d words kept: want at most %d", kept, cacheShards*shardWords)
+	}
+	m.cache.put(strings.Repeat("y", cachedBytes+1), []int32{1})
+	if _, ok := m.cache.get(strings.Repeat("y", cachedBytes+1)); ok {
+		t.Error("a word longer than the bound was kept")
+	}
+}
+
+// With few marks in a row golang.org/x/text is right, so our own composition must give the same.
+func TestLongMarksComposeAlike(t *testing.T) {
+	for _, text := range append(readTexts(t), "q\u0307\u0323", "\u1100\u1161\u11a8", "\u0344\u0f73\u0958", "a\u0315\u0300\u05ae\u0062") {
+		for _, form := range []norm.Form{norm.NFC, norm.NFD, norm.NFKC, norm.NFKD} {
+			if hasLongMarks(text) {
+				continue
+			}
+			runes := decompose(form, text)
+			if form == norm.NFC || form == norm.NFKC {
+				runes = recompose(runes)
+			}
+			if got, want := string(runes), form.String(text); got != want {
+				t.Errorf("form %d of %.60q: got %q, want %q", form, text, got, want)
+			}
+		}
+	}
+	if got := compose(norm.NFC, "e"+strings.Repeat("\u0301", 40)); got != "é"+strings.Repeat("\u0301", 39) {
+		t.Errorf("forty accents became %q", got)
+	}
+}
+
+func TestLossyIsRusts(t *testing.T) {
+	for in, want := range map[string]string{
+		"ok é": "ok é", "\xff": "�", "a\xc3": "a�", "\xc3\x28": "�(", "\xf0\x9f\x98": "�", "\xf0\x9f\x98x": "�x",
+		"\xe0\x80\x80": "���", "\xed\xa0\x80": "���", "\xf4\x90\x80\x80": "����", "\xf0\x9f\xf0\x9f\x98\x80": "�😀", "\xe4\xbb\xe4\xbb\x8a": "�今",
+	} {
+		if got := lossy([]byte(in)); got != want {
+			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestInvalidTextIsReplaced(t *testing.T) {
+	tok := load(t, "qwen2-older")
+	if got, want := tok.Encode("a\xffb", false), tok.Encode("a\ufffdb", false); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// FuzzEncode: nothing panics, and byte-level text comes back: letter for letter from Llama 3's pipeline, canonically
+// equivalent from Qwen's, which composes.
+func FuzzEncode(f *testing.F) {
+	toks := map[string]*Tokenizer{}
+	for _, folder := range folders {
+		toks[folder] = load(f, folder)
+	}
+	for _, text := range readTexts(f) {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		for folder, tok := range toks {
+			ids := tok.Encode(text, false)
+			got := tok.Decode(ids, false)
+			tok.Decode(tok.Encode(text, true), true)
+			if !utf8.ValidString(text) {
+				continue
+			}
+			switch {
+			case folder == "llama3-newer" && got != text:
+				t.Errorf("%s: %q came back as %q", folder, text, got)
+			case folder == "qwen2-older" && compose(norm.NFC, got) != compose(norm.NFC, text):
+				t.Errorf("%s: %q came back as %q", folder, text, got)
+			}
+			checkUncut(t, tok, text, ids)
+		}
+	})
+}
+
+// checkUncut encodes a text again with the metaspace words left whole.
+func checkUncut(t *testing.T, tok *Tokenizer, text string, want []int32) {
+	t.Helper()
+	if !tok.model.cuts {
+		return
+	}
+	m := tok.model
+	whole := &Tokenizer{added: tok.added, normalize: tok.normalize, split: tok.split, model: &bpe{
+		vocab: m.vocab, chars: m.chars, merges: m.merges, unk: m.unk, hasUnk: m.hasUnk, fuseUnk: m.fuseUnk,
+		byteFallback: m.byteFallback, ignoreMerges: m.ignoreMerges, cache: wordCache{seed: maphash.MakeSeed()},
+	}}
+	if got := whole.Encode(text, false); !slices.Equal(got, want) {
+		t.Errorf("%q: cut at marks %v, whole %v", text, want, got)
+	}
+}
+
+func TestCuttingAtMarksChangesNothing(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for _, folder := range []string{"mistral-newer", "mistral-older"} {
+		tok := load(t, folder)
+		if !tok.model.cuts {
+			t.Errorf("%s: is not cut at marks", folder)
+		}
+		for range 300 {
+			text := make([]rune, rng.IntN(30))
+			letters := []rune("  aethin.é今🙂\n▁s")
+			for i := range text {
+				text[i] = letters[rng.IntN(len(letters))]
+			}
+			checkUncut(t, tok, string(text), tok.Encode(string(text), false))
+		}
+	}
+	if load(t, "qwen2-older").model.cuts {
+		t.Error("qwen2-older: is cut at marks that it has not")
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	for _, folder := range folders {
+		data, err := os.ReadFile(filepath.Join("testdata", folder, "tokenizer.json"))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data, []byte(`{"bos_token": "<s>", "chat_template": "{{ messages }}"}`))
+	}
+	for _, spec := range badTokenizers {
+		f.Add([]byte(spec.tokenizer), []byte(spec.config))
+	}
+	f.Fuzz(func(t *testing.T, tokenizer, config []byte) {
+		tok, err := loadFiles(map[string][]byte{"tokenizer.json": tokenizer, "tokenizer_config.json": config})
+		if err != nil {
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("error of more than one line: %q", err)
+			}
+			return
+		}
+		tok.Decode(tok.Encode("a 1 <s> é🙂\n", true), true)
+		tok.Size()
+		tok.Special(1)
+	})
+}
+
+// dialogues are the texts of the real preference data, where it is at hand.
+func dialogues(b *testing.B) []string {
+	dir := os.Getenv("POSTTRAIN_DATA_DIR")
+	if dir == "" {
+		dir = "../../shared/data"
+	}
+	file, err := os.Open(filepath.Join(dir, "hh-rlhf", "harmless-base-test.jsonl.gz"))
+	if err != nil {
+		b.Skipf("no real dialogues: %v", err)
+	}
+	defer file.Close()
+	unzipped, err := gzip.NewReader(file)
+	if err != nil {
+		b.Fatal(err)
+	}
+	data, err := io.ReadAll(unzipped)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return strings.Split(strings.TrimSpace(strings.NewReplacer(`\n`, "\n", `\"`, `"`).Replace(string(data))), "\n{")
+}
+
+// BenchmarkEncodeDialogues encodes all 2,312 pairs of hh-rlhf once an operation, with an empty cache.
+func BenchmarkEncodeDialogues(b *testing.B) {
+	texts := dialogues(b)
+	for _, folder := range folders {
+		b.Run(folder, func(b *testing.B) {
+			size, tokens := 0, 0
+			for _, text := range texts {
+				size += len(text)
+			}
+			b.SetBytes(int64(size))
+			for b.Loop() {
+				tok := load(b, folder)
+				tokens = 0
+				for _, text := range texts {
+					tokens += len(tok.Encode(text, true))
+				}
+			}
+			b.ReportMetric(float64(len(texts)), "dialogues")
+			b.ReportMetric(float64(tokens)*float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
+		})
+	}
+}
+
+func BenchmarkEncodeLongWord(b *testing.B) {
+	tok := load(b, "qwen2-older")
+	word := strings.Repeat("theinand", 1000)
+	b.SetBytes(int64(len(word)))
+	for b.Loop() {
+		tok.Encode(word, false)
+	}
+}
+
+func BenchmarkScanAgainstRegex(b *testing.B) {
+	text := strings.Repeat("The clerk's report (No. 42) isn't ready,\n\tshe said; call 555-1234. ", 100)
+	regex, err := compileRegex(llamaPattern, "")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, find := range map[string]finder{"scan": scanners[llamaPattern], "regex": regex} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			for b.Loop() {
+				find(text, func(string, bool) {})
+			}
+		})
+	}
+}
