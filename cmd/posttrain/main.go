@@ -10,14 +10,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 
 	"golang.org/x/term"
 
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -46,7 +49,7 @@ func main() {
 func execute(ctx context.Context, s streams, args []string) (code int) {
 	defer func() {
 		if r := recover(); r != nil {
-			fmt.Fprintf(s.err, "posttrain: internal error, please report it: %s\n", oneLine(fmt.Sprint(r)))
+			fmt.Fprintf(s.err, "posttrain: internal error, please report it: %s\n", oneLine(fmt.Errorf("%v", r)))
 			if os.Getenv("POSTTRAIN_DEBUG") != "" {
 				s.err.Write(debug.Stack())
 			}
@@ -56,32 +59,51 @@ func execute(ctx context.Context, s streams, args []string) (code int) {
 	root := newRoot(s)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
-	switch {
-	case err == nil:
+	if err == nil {
 		return 0
-	case errors.Is(err, train.ErrInterrupted):
-		fmt.Fprintln(s.err, "posttrain: "+err.Error())
-		return exitInterrupted
 	}
-	fmt.Fprintln(s.err, "posttrain: "+tidy(err.Error()))
-	if errors.As(err, new(usageError)) {
+	for _, line := range lines(err) {
+		fmt.Fprintln(s.err, "posttrain: "+line)
+	}
+	return codeOf(err)
+}
+
+// codeOf is the exit code of a command that failed.
+func codeOf(err error) int {
+	var faults config.Faults
+	switch {
+	case errors.Is(err, train.ErrInterrupted):
+		return exitInterrupted
+	case errors.As(err, new(usageError)), errors.As(err, &faults) && !slices.ContainsFunc(faults, inFile):
 		return exitUsage
 	}
 	return exitFailed
 }
 
-// usageError is a fault of the command line itself.
-type usageError struct{ error }
+// inFile tells a fault of a config file from one of a flag.
+func inFile(f config.Fault) bool { return !strings.HasPrefix(f.Place, "--") }
 
-// tidy keeps the lines of an error that lists several faults, one fault a line, without blank ones.
-func tidy(text string) string {
-	var lines []string
-	for line := range strings.Lines(text) {
-		if line = strings.TrimRight(line, " \r\n"); line != "" {
-			lines = append(lines, line)
-		}
+// lines words an error for the user: a config's faults one a line, everything else in one line.
+func lines(err error) []string {
+	var faults config.Faults
+	if !errors.As(err, &faults) {
+		return []string{oneLine(err)}
 	}
-	return strings.Join(lines, "\n")
+	var all []string
+	for _, f := range faults {
+		all = append(all, oneLine(f))
+	}
+	return all
 }
 
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+// oneLine is an error's text without line ends, and without the system call where it is an error of package os.
+func oneLine(err error) string {
+	text := err.Error()
+	if e, ok := err.(*fs.PathError); ok {
+		text = e.Path + ": " + e.Err.Error()
+	}
+	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), " ")
+}
+
+// usageError is a fault of the command line itself.
+type usageError struct{ error }

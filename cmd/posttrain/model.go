@@ -15,7 +15,7 @@ import (
 func newModel(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "model", Short: "Look at model folders, or make one with random weights",
-		Example: "  posttrain model info DIR\n  posttrain model init --like configs/tiny.json --out DIR", Args: noArgs,
+		Example: "  posttrain model info DIR\n  posttrain model init --like DIR --out NEW", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newModelInfo(s), newModelInit(s))
@@ -27,16 +27,33 @@ func newModelInfo(s streams) *cobra.Command {
 		Use: "info DIR", Short: "Print a model's architecture, parameters, dtype and chat template",
 		Example: "  posttrain model info embedded\n  posttrain model info models/Qwen2.5-0.5B-Instruct",
 		Args:    oneArg("model folder"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			m, t, err := loadModel(args[0])
-			if err != nil {
-				return err
-			}
-			fmt.Fprint(s.out, m.Config.Info())
-			fmt.Fprint(s.out, describeTokenizer(t))
-			return nil
-		},
+		RunE:    func(_ *cobra.Command, args []string) error { return modelInfo(s, args[0]) },
 	}
+}
+
+// modelInfo describes a model folder. A tokenizer is no must here: weights alone are a model too.
+func modelInfo(s streams, folder string) error {
+	fsys, name, err := modelFS(folder)
+	if err != nil {
+		return err
+	}
+	info, err := model.DescribeFS(fsys, name)
+	if err != nil {
+		return err
+	}
+	if err := info.Write(s.out); err != nil {
+		return err
+	}
+	if _, err := fs.Stat(fsys, "tokenizer.json"); errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintln(s.out, "\ntokenizer: none (no tokenizer.json)")
+		return nil
+	}
+	t, err := tokenizer.LoadFS(fsys, name)
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(s.out, "\n"+describeTokenizer(t))
+	return checkVocabulary(name, t, info.Config)
 }
 
 // previewMessages are what a template is shown with.
@@ -44,6 +61,9 @@ var previewMessages = []tokenizer.Message{{Role: "user", Content: "What fits her
 
 func describeTokenizer(t *tokenizer.Tokenizer) string {
 	text := fmt.Sprintf("tokenizer: %d ids\n", t.Size())
+	for _, w := range t.Warnings() {
+		text += "warning: " + w + "\n"
+	}
 	if !t.HasTemplate() {
 		return text + "chat template: none\n"
 	}

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // newRoot makes the whole command tree.
@@ -23,11 +25,65 @@ func newRoot(s streams) *cobra.Command {
 	root.SetIn(s.in)
 	root.SetOut(s.out)
 	root.SetErr(s.err)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
-	})
+	root.Version = version()
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newMappo(s), newSFT(s), newExplain(s), newModel(s), newData(s), newEval(s), newBackends(s), newVersion(s))
+	root.SetHelpCommand(newHelp(root))
+	finishCompletion(root)
 	return root
+}
+
+// flagError says which commands have a flag that this one lacks.
+func flagError(cmd *cobra.Command, err error) error {
+	text := err.Error()
+	if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) {
+		if others := havingFlag(cmd.Root(), unknown.GetSpecifiedName()); len(others) > 0 {
+			text += fmt.Sprintf(": it belongs to %s, not to %s", strings.Join(others, " and "), cmd.CommandPath())
+		}
+	}
+	return usageError{fmt.Errorf("%s (see %s --help)", text, cmd.CommandPath())}
+}
+
+// havingFlag lists the commands under cmd that have a flag.
+func havingFlag(cmd *cobra.Command, name string) []string {
+	var found []string
+	if cmd.Flags().Lookup(name) != nil {
+		found = append(found, cmd.CommandPath())
+	}
+	for _, c := range cmd.Commands() {
+		found = append(found, havingFlag(c, name)...)
+	}
+	return found
+}
+
+// newHelp is cobra's help command, except that an unknown command is an error.
+func newHelp(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use: "help [command]", Short: "Print the help of a command",
+		Example: "  posttrain help mappo\n  posttrain help model init",
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return usageError{fmt.Errorf("no command %q: want %s", "posttrain "+strings.Join(args, " "), strings.Join(subcommands(root), ", "))}
+			}
+			return cmd.Help()
+		},
+	}
+}
+
+// finishCompletion gives cobra's completion commands examples, and our way of refusing arguments.
+func finishCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() != "completion" {
+			continue
+		}
+		c.Args, c.RunE = noArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		c.Example = "  posttrain completion bash > /etc/bash_completion.d/posttrain"
+		for _, shell := range c.Commands() {
+			shell.Args, shell.Example = noArgs, "  posttrain completion "+shell.Name()
+		}
+	}
 }
 
 // noArgs refuses positional arguments.

@@ -22,13 +22,21 @@ func newVersion(s streams) *cobra.Command {
 // engines are the modules whose versions decide the numbers.
 var engines = []string{"github.com/gomlx/gomlx", "github.com/gomlx/compute", "github.com/gomlx/compute-onnx", "github.com/gomlx/go-xla"}
 
+// version is that of the main module, such as v1.2.3, or (devel).
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}
+
 func printVersion(out io.Writer) error {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return fmt.Errorf("this binary carries no build information")
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "posttrain\t%s\n", info.Main.Version)
+	fmt.Fprintf(w, "posttrain\t%s\n", version())
 	fmt.Fprintf(w, "go\t%s %s/%s\n", info.GoVersion, runtime.GOOS, runtime.GOARCH)
 	for _, first := range []bool{true, false} {
 		for _, m := range info.Deps {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io/fs"
+	"os"
 
 	"github.com/gomlx/compute/dtypes"
 
@@ -49,30 +50,29 @@ func loadModel(folder string) (*model.Model, *tokenizer.Tokenizer, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	load, tok := model.Load, tokenizer.Load
-	if fsys != nil {
-		load = func(string) (*model.Model, error) { return model.LoadFS(fsys, name) }
-		tok = func(string) (*tokenizer.Tokenizer, error) { return tokenizer.LoadFS(fsys, name) }
-	}
-	m, err := load(folder)
+	m, err := model.LoadFS(fsys, name)
 	if err != nil {
 		return nil, nil, err
 	}
-	t, err := tok(folder)
+	t, err := tokenizer.LoadFS(fsys, name)
 	if err != nil {
 		return nil, nil, err
 	}
-	if t.Size() > m.Config.VocabSize {
-		return nil, nil, fmt.Errorf("%s: the tokenizer has ids up to %d, the model only %d embeddings (config.json vocab_size): they do not belong together",
-			name, t.Size()-1, m.Config.VocabSize)
-	}
-	return m, t, nil
+	return m, t, checkVocabulary(name, t, m.Config)
 }
 
-// modelFS is the file system of the embedded model, nil for a folder on disk.
+// checkVocabulary refuses a tokenizer with ids that the model does not know; the converse is common: tables are padded.
+func checkVocabulary(name string, t *tokenizer.Tokenizer, c *model.Config) error {
+	if t.Size() <= c.VocabSize {
+		return nil
+	}
+	return fmt.Errorf("%s: tokenizer.json has ids up to %d, but vocab_size in config.json is %d: they do not belong together", name, t.Size()-1, c.VocabSize)
+}
+
+// modelFS is the folder of a model, on disk or embedded, and its name for messages.
 func modelFS(folder string) (fs.FS, string, error) {
 	if folder != config.Embedded {
-		return nil, folder, nil
+		return os.DirFS(folder), folder, nil
 	}
 	fsys, err := fs.Sub(embedded.Files, embedded.Model)
 	return fsys, "embedded model", err
