@@ -64,11 +64,7 @@ func (c *Config) Hidden(params []*Node, in Inputs, o GraphOptions) *Node {
 	for layer := range c.Layers {
 		x = c.layer(layer, x, named, shared, o)
 	}
-	x = rmsNorm(x, named[normName], c.RMSNormEps)
-	if in.Source == nil {
-		return x
-	}
-	return rowsAt(x, in.Source, in.Inverse)
+	return rmsNorm(x, named[normName], c.RMSNormEps)
 }
 
 func (o GraphOptions) dtype() dtypes.DType {
@@ -107,6 +103,7 @@ type shared struct {
 	rows, tokens      int
 	forKeys, forQuery rotation
 	masks             map[int]*Node // by window
+	source, inverse   *Node         // of the slots, for the last layer
 }
 
 func (c *Config) shared(in Inputs) shared {
@@ -114,6 +111,7 @@ func (c *Config) shared(in Inputs) shared {
 	s := shared{
 		rows: in.Positions.Shape().Dim(0), tokens: in.Positions.Shape().Dim(1),
 		forKeys: r, forQuery: r.scaled(c.attentionScale()), masks: map[int]*Node{},
+		source: in.Source, inverse: in.Inverse,
 	}
 	for layer := range c.Layers {
 		if w := c.Window(layer); s.masks[w] == nil {
@@ -123,7 +121,8 @@ func (c *Config) shared(in Inputs) shared {
 	return s
 }
 
-// layer builds one decoder layer on x [N, H].
+// layer builds one decoder layer on x [N, H]. The last one gives [S, H]: behind its attention, positions that predict
+// nothing are of no use to anything.
 func (c *Config) layer(layer int, x *Node, named map[string]*Node, s shared, o GraphOptions) *Node {
 	specs := c.layerSpecs(layer)
 	weights := make([]*Node, len(specs))
@@ -135,7 +134,11 @@ func (c *Config) layer(layer int, x *Node, named map[string]*Node, s shared, o G
 		for i, spec := range c.layerSpecs(0) {
 			w[spec.Name[len("model.layers.0."):]] = weights[i]
 		}
-		x = Add(x, c.attention(x, w, s, s.masks[c.Window(layer)]))
+		mixed := c.attention(x, w, s, s.masks[c.Window(layer)])
+		if layer == c.Layers-1 && s.source != nil {
+			x, mixed = rowsAt(x, s.source, s.inverse), rowsAt(mixed, s.source, s.inverse)
+		}
+		x = Add(x, w.affine(mixed, "self_attn.o_proj"))
 		return Add(x, c.mlp(x, w))
 	}
 	if o.Checkpoint {
@@ -152,6 +155,7 @@ func (w layerWeights) affine(x *Node, name string) *Node {
 	return affine(x, w[name+".weight"], w[name+".bias"])
 }
 
+// attention is what the heads of a layer mix together, [N, h*D], before o_proj.
 func (c *Config) attention(x *Node, w layerWeights, s shared, mask *Node) *Node {
 	x = rmsNorm(x, w["input_layernorm.weight"], c.RMSNormEps)
 	q, k, v := w.affine(x, "self_attn.q_proj"), w.affine(x, "self_attn.k_proj"), w.affine(x, "self_attn.v_proj")
@@ -159,8 +163,7 @@ func (c *Config) attention(x *Node, w layerWeights, s shared, mask *Node) *Node 
 		q, k = c.headNorm(q, w["self_attn.q_norm.weight"]), c.headNorm(k, w["self_attn.k_norm.weight"])
 	}
 	split := func(x *Node) *Node { return heads(x, s.rows, s.tokens, c.HeadDim) }
-	mixed := attend(s.forQuery.apply(split(q)), s.forKeys.apply(split(k)), split(v), mask)
-	return w.affine(mixed, "self_attn.o_proj")
+	return attend(s.forQuery.apply(split(q)), s.forKeys.apply(split(k)), split(v), mask)
 }
 
 // headNorm normalises every head of x [N, h*D] by one weight [D].
