@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,22 +42,34 @@ func stepName(step int) string { return fmt.Sprintf(stepFormat, step) }
 // is replaced.
 func (f *Folder) WriteCheckpoint(step int, write func(dir string) error) (Checkpoint, error) {
 	parent := f.Path(checkpointsName)
-	final := filepath.Join(parent, stepName(step))
-	dir := filepath.Join(parent, temporaryStart+stepName(step))
+	err := f.writeFolder("checkpoint", parent, stepName(step), func(dir string) error {
+		if err := write(dir); err != nil {
+			return err
+		}
+		return seal(dir, step)
+	})
+	if err != nil {
+		return Checkpoint{}, err
+	}
+	return Checkpoint{Step: step, Dir: filepath.Join(parent, stepName(step)), verified: true}, nil
+}
+
+// writeFolder makes a folder under parent: write fills a temporary one, which is then renamed to name, in the place of
+// an earlier one. The error is a [SaveError] that calls it what.
+func (f *Folder) writeFolder(what, parent, name string, write func(dir string) error) error {
+	final, dir := filepath.Join(parent, name), filepath.Join(parent, temporaryStart+name)
 	defer os.RemoveAll(dir) // gone by then where all went well
-	steps := []func() error{
+	for _, do := range []func() error{
 		func() error { return freshFolder(dir) },
 		func() error { return write(dir) },
-		func() error { return seal(dir, step) },
 		func() error { return place(dir, final) },
 		func() error { return syncDir(parent) },
-	}
-	for _, do := range steps {
+	} {
 		if err := do(); err != nil {
-			return Checkpoint{}, f.saveError(final, dir, err)
+			return f.saveError(what, final, dir, err)
 		}
 	}
-	return Checkpoint{Step: step, Dir: final, verified: true}, nil
+	return nil
 }
 
 // freshFolder makes an empty folder, whatever stood there.
@@ -99,7 +112,7 @@ func restoreReplaced(parent string) error {
 			continue // its successor is in place
 		}
 		if err := os.Rename(filepath.Join(parent, e.Name()), final); err != nil {
-			return fmt.Errorf("checkpoint %s cannot be put back: %w", final, cause(err))
+			return fmt.Errorf("%s cannot be put back: %w", final, cause(err))
 		}
 	}
 	return nil
@@ -107,30 +120,38 @@ func restoreReplaced(parent string) error {
 
 // saveError is one line that names the file that could not be written, as it would have been called, and the
 // checkpoint that is left.
-func (f *Folder) saveError(final, dir string, err error) error {
+func (f *Folder) saveError(what, final, dir string, err error) error {
 	file := final
+	if rest, ok := strings.CutPrefix(err.Error(), dir+string(filepath.Separator)); ok {
+		name, _, _ := strings.Cut(rest, ": ")
+		file = filepath.Join(final, name)
+		if inner := errors.Unwrap(err); inner != nil {
+			err = inner
+		}
+	}
 	if e := (*fs.PathError)(nil); errors.As(err, &e) {
-		if rel, relErr := filepath.Rel(dir, e.Path); relErr == nil && filepath.IsLocal(rel) {
+		if rel, relErr := filepath.Rel(dir, e.Path); file == final && relErr == nil && filepath.IsLocal(rel) {
 			file = filepath.Join(final, rel)
 		}
 		err = e.Err
 	}
-	left := "there is no earlier one"
+	left := "there is no checkpoint yet"
 	if all, listErr := f.All(); listErr == nil && len(all) > 0 {
-		left = "the one before is whole: " + all[len(all)-1].Dir
+		left = "the last checkpoint is whole: " + all[len(all)-1].Dir
 	}
-	return &SaveError{Path: file, Left: left, Err: err}
+	return &SaveError{What: what, Path: file, Left: left, Err: err}
 }
 
-// SaveError says that a checkpoint could not be saved.
+// SaveError says that a checkpoint or the model could not be saved.
 type SaveError struct {
+	What string // checkpoint or model
 	Path string // the file that could not be written
 	Left string // what the run can still go on from
 	Err  error
 }
 
 func (e *SaveError) Error() string {
-	return fmt.Sprintf("checkpoint not saved: %s: %s (%s)", e.Path, oneLine(e.Err), e.Left)
+	return fmt.Sprintf("%s not saved: %s: %s (%s)", e.What, e.Path, oneLine(e.Err), e.Left)
 }
 
 // Unwrap gives the cause, such as syscall.ENOSPC.
@@ -157,11 +178,15 @@ func (f *Folder) All() ([]Checkpoint, error) {
 
 // Latest is the newest checkpoint whose files are all as they were written. Damaged ones are passed over, each with
 // a warning that names the file. Where none is left the error is [ErrNoCheckpoint].
-func (f *Folder) Latest() (Checkpoint, []Warning, error) {
+func (f *Folder) Latest() (Checkpoint, []Warning, error) { return f.LatestBefore(math.MaxInt) }
+
+// LatestBefore is [Folder.Latest] among the checkpoints of fewer steps than the given number.
+func (f *Folder) LatestBefore(step int) (Checkpoint, []Warning, error) {
 	all, err := f.All()
 	if err != nil {
 		return Checkpoint{}, nil, err
 	}
+	all = slices.DeleteFunc(all, func(c Checkpoint) bool { return c.Step >= step })
 	var warnings []Warning
 	for _, c := range slices.Backward(all) {
 		err := verify(c.Dir, c.Step)

@@ -2,6 +2,8 @@ package run
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -280,7 +282,7 @@ func TestDiskFull(t *testing.T) {
 		return os.WriteFile(filepath.Join(dir, "weights.bin"), []byte("w"), 0o666)
 	}
 	_, err := f.WriteCheckpoint(10, full)
-	wantError(t, err, f.Path(checkpointsName, "step-00000010", "weights.bin"), "no space left on device", "no earlier one")
+	wantError(t, err, f.Path(checkpointsName, "step-00000010", "weights.bin"), "no space left on device", "no checkpoint yet")
 
 	save(t, f, 10)
 	_, err = f.WriteCheckpoint(20, full)
@@ -293,6 +295,81 @@ func TestDiskFull(t *testing.T) {
 	checkLatest(t, f, 10, 10)
 	if entries, _ := os.ReadDir(f.Path(checkpointsName)); len(entries) != 1 {
 		t.Errorf("left behind: %v", entries)
+	}
+}
+
+// TestSaveErrorNamesTheFile: a file under a temporary name is called what it would have been called, and named once.
+func TestSaveErrorNamesTheFile(t *testing.T) {
+	f := newFolder(t)
+	temporary := func(dir string) error {
+		return &fs.PathError{Op: "open", Path: filepath.Join(dir, ".a.json123"), Err: syscall.ENOSPC}
+	}
+	for _, c := range []struct {
+		name  string
+		write func(dir string) error
+		want  string
+	}{
+		{"bare", func(dir string) error {
+			return &fs.PathError{Op: "open", Path: filepath.Join(dir, "a.json"), Err: syscall.ENOSPC}
+		}, "model/a.json: no space left on device"},
+		{"named", func(dir string) error { return fmt.Errorf("%s: %w", filepath.Join(dir, "b", "a.json"), syscall.ENOSPC) }, "model/b/a.json: no space left on device"},
+		{"named and temporary", func(dir string) error { return fmt.Errorf("%s: %w", filepath.Join(dir, "a.json"), temporary(dir)) }, "model/a.json: no space left on device"},
+		{"no file", func(string) error { return errors.New("tensor w: found NaN") }, "model: tensor w: found NaN"},
+	} {
+		err := f.WriteModel(c.write)
+		if want := "model not saved: " + f.Path() + "/" + c.want + " (there is no checkpoint yet)"; err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", c.name, err, want)
+		}
+	}
+}
+
+// TestWriteModelReplacesAtOnce: a model is whole or not there, and a failed one leaves the earlier.
+func TestWriteModelReplacesAtOnce(t *testing.T) {
+	f := newFolder(t)
+	write := func(text string, err error) func(string) error {
+		return func(dir string) error {
+			writeFile(t, filepath.Join(dir, "config.json"), text)
+			return err
+		}
+	}
+	if err := f.WriteModel(write("half", errors.New("full"))); err == nil {
+		t.Fatal("no error")
+	}
+	if _, err := os.Stat(f.ModelDir()); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("a half-written model is there (%v)", err)
+	}
+	for _, text := range []string{"first", "second"} {
+		if err := f.WriteModel(write(text, nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.WriteModel(write("half", errors.New("full"))); err == nil {
+		t.Fatal("no error")
+	}
+	if got := readText(t, filepath.Join(f.ModelDir(), "config.json")); got != "second" {
+		t.Errorf("model holds %q, want the second", got)
+	}
+	// A process that died between the two renames of a replacement.
+	if err := os.Rename(f.ModelDir(), f.Path(replacedStart+modelName)); err != nil {
+		t.Fatal(err)
+	}
+	f = reopen(t, f)
+	if got := readText(t, filepath.Join(f.ModelDir(), "config.json")); got != "second" {
+		t.Errorf("model holds %q after the reopening, want the second", got)
+	}
+}
+
+// TestLatestBefore: the checkpoint of the step that failed holds the weights that failed.
+func TestLatestBefore(t *testing.T) {
+	f := newFolder(t)
+	save(t, f, 1, 2, 3)
+	for before, want := range map[int]int{4: 3, 3: 2, 2: 1} {
+		if c, _, err := f.LatestBefore(before); err != nil || c.Step != want {
+			t.Errorf("before %d: step %d, %v, want %d", before, c.Step, err, want)
+		}
+	}
+	if _, _, err := f.LatestBefore(1); !errors.Is(err, ErrNoCheckpoint) {
+		t.Errorf("%v, want none", err)
 	}
 }
 

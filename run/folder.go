@@ -59,6 +59,18 @@ func Create(dir, command string) (*Folder, error) {
 	return &Folder{Dir: dir, lock: lock}, nil
 }
 
+// CheckNew says early what [Create] would say about a folder, before anything long is done for a run in vain. It makes
+// nothing.
+func CheckNew(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return mustBeEmpty(dir)
+}
+
 // freshDir makes a folder that did not exist, named after the command and the time to the second.
 func freshDir(parent, command string, now time.Time) (string, error) {
 	if err := os.MkdirAll(parent, 0o777); err != nil {
@@ -109,12 +121,12 @@ func Open(dir string) (*Folder, error) {
 	return f, nil
 }
 
-// tidy removes temporary files and folders, and puts back a checkpoint that was caught while being replaced.
+// tidy removes temporary files and folders, and puts back a checkpoint or model that was caught while being replaced.
 func (f *Folder) tidy() error {
-	if err := restoreReplaced(f.Path(checkpointsName)); err != nil {
-		return err
-	}
 	for _, dir := range []string{f.Dir, f.Path(checkpointsName)} {
+		if err := restoreReplaced(dir); err != nil {
+			return err
+		}
 		if err := removeTemporary(dir); err != nil {
 			return err
 		}
@@ -160,6 +172,17 @@ func (f *Folder) Path(elem ...string) string {
 
 // ModelDir is where the trained model goes.
 func (f *Folder) ModelDir() string { return f.Path(modelName) }
+
+// WriteModel stores the trained model: write puts its files into dir, a temporary folder, which then gets its name. Where
+// anything fails, an earlier model stays as it is.
+func (f *Folder) WriteModel(write func(dir string) error) error {
+	return f.writeFolder("model", f.Dir, modelName, func(dir string) error {
+		if err := write(dir); err != nil {
+			return err
+		}
+		return flush(dir)
+	})
+}
 
 // WriteConfig stores the resolved config.
 func (f *Folder) WriteConfig(resolved []byte) error {

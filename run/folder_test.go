@@ -105,6 +105,20 @@ func TestCreateRefusesAFolderInUse(t *testing.T) {
 	}
 }
 
+// TestCheckNew says early what Create says later, and makes nothing.
+func TestCheckNew(t *testing.T) {
+	used, free := newFolder(t), filepath.Join(t.TempDir(), "a", "b")
+	wantError(t, CheckNew(used.Dir), used.Dir, "--resume "+used.Dir)
+	for _, dir := range []string{"", free, t.TempDir()} {
+		if err := CheckNew(dir); err != nil {
+			t.Errorf("%q: %v", dir, err)
+		}
+	}
+	if _, err := os.Stat(free); err == nil {
+		t.Errorf("%s was made", free)
+	}
+}
+
 func TestCreateTakesAnEmptyFolder(t *testing.T) {
 	f, err := Create(t.TempDir(), "mappo")
 	if err != nil {

@@ -25,17 +25,27 @@ type fileEntry struct {
 	SHA256 string `json:"sha256"`
 }
 
-// seal flushes every file under dir to the disk and lists them in manifest.json.
-func seal(dir string, step int) error {
-	m := manifest{Step: step, Files: []fileEntry{}}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+// flush makes the system write out every file and folder under dir.
+func flush(dir string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		if d.IsDir() {
 			return syncDir(path)
 		}
-		if err := syncFile(path); err != nil {
+		return syncFile(path)
+	})
+}
+
+// seal flushes every file under dir to the disk and lists them in manifest.json.
+func seal(dir string, step int) error {
+	if err := flush(dir); err != nil {
+		return err
+	}
+	m := manifest{Step: step, Files: []fileEntry{}}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
 			return err
 		}
 		e, err := describe(dir, path)

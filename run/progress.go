@@ -15,6 +15,7 @@ type ProgressOptions struct {
 	Out      io.Writer        // where it goes, as a rule standard error
 	Terminal bool             // Out is a terminal: a bar that redraws itself, instead of lines
 	Quiet    bool             // nothing is printed at all
+	Unit     string           // what a plain line counts; "": step
 	Start    int              // steps done before, by a resumed run
 	Total    int              // steps of the whole run
 	Every    int              // steps between plain lines; 0: a twentieth of the run
@@ -46,6 +47,9 @@ type Progress struct {
 func NewProgress(o ProgressOptions) *Progress {
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Unit == "" {
+		o.Unit = "step"
 	}
 	if o.Every <= 0 {
 		o.Every = max(1, o.Total/20)
@@ -109,7 +113,7 @@ func (p *Progress) due(step int, now time.Time) bool {
 
 func (p *Progress) show(step int, words string) {
 	if p.bar == nil {
-		fmt.Fprintf(p.o.Out, "step %d/%d  %s\n", step, p.o.Total, words)
+		fmt.Fprintln(p.o.Out, strings.TrimSpace(fmt.Sprintf("%s %d/%d  %s", p.o.Unit, step, p.o.Total, words)))
 		return
 	}
 	p.bar.Describe(words)

@@ -58,6 +58,16 @@ func TestPlainProgressOfAResumedRun(t *testing.T) {
 	}
 }
 
+func TestPlainProgressOfAnotherUnit(t *testing.T) {
+	c, out := newClock(), &bytes.Buffer{}
+	p := NewProgress(ProgressOptions{Out: out, Unit: "pair", Total: 2, Now: func() time.Time { return c.now }})
+	p.Step(1, nil)
+	p.Step(2, nil)
+	if got, want := out.String(), "pair 1/2\npair 2/2\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestProgressBar(t *testing.T) {
 	c, out := newClock(), &bytes.Buffer{}
 	p := NewProgress(ProgressOptions{Out: out, Terminal: true, Total: 40, Now: func() time.Time { return c.now }})
