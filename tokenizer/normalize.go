@@ -138,12 +138,13 @@ func lowercase(s string) string {
 	return b.String()
 }
 
-// longestMarks is how many combining marks in a row golang.org/x/text normalizes as Unicode says; into longer runs it puts
-// U+034F ("stream-safe"), which Hugging Face does not.
-const longestMarks = 25
+// longestMarks is how many combining marks in a row golang.org/x/text surely normalizes as Unicode says; from thirty on, taken
+// apart, it puts U+034F between them ("stream-safe"), which Hugging Face does not.
+const longestMarks = 12
 
+// compose normalizes, by our own hand where golang.org/x/text goes another way than Unicode.
 func compose(form norm.Form, s string) string {
-	if !hasLongMarks(s) {
+	if !needsCare(s) {
 		return form.String(s)
 	}
 	runes := decompose(form, s)
@@ -153,18 +154,21 @@ func compose(form norm.Form, s string) string {
 	return string(runes)
 }
 
-func hasLongMarks(s string) bool {
-	run := 0
+// needsCare finds long runs of marks, and marks on characters beyond U+FFFF, of which golang.org/x/text looks at the
+// lower sixteen bits only: U+E003E with U+0338 would become ≯.
+func needsCare(s string) bool {
+	marks, high := 0, false
 	for _, r := range s {
-		if r < 0x300 {
-			run = 0
-			continue
-		}
-		if run++; run > longestMarks {
-			return true
-		}
-		if class(r) == 0 && !unicode.Is(unicode.M, r) {
-			run = 0
+		switch {
+		case r < 0x300:
+			marks, high = 0, false
+		case class(r) == 0 && !unicode.Is(unicode.M, r):
+			marks, high = 0, r > 0xffff
+		default:
+			if marks++; marks > longestMarks || high {
+				return true
+			}
+			high = r > 0xffff
 		}
 	}
 	return false
@@ -194,6 +198,13 @@ func decompose(form norm.Form, s string) []rune {
 	return out
 }
 
+// join composes two characters, if Unicode has one for them.
+func join(starter, mark rune) (rune, bool) {
+	joined := []rune(norm.NFC.String(string(starter) + string(mark)))
+	ok := len(joined) == 1 && norm.NFD.String(string(joined)) == norm.NFD.String(string(starter))+norm.NFD.String(string(mark))
+	return joined[0], ok
+}
+
 // recompose joins a starter with each mark that nothing of its class or higher stands before.
 func recompose(in []rune) []rune {
 	var out []rune
@@ -201,8 +212,8 @@ func recompose(in []rune) []rune {
 	for _, r := range in {
 		blocked := starter >= 0 && starter < len(out)-1 && class(out[len(out)-1]) >= class(r)
 		if starter >= 0 && !blocked {
-			if joined := []rune(norm.NFC.String(string(out[starter]) + string(r))); len(joined) == 1 {
-				out[starter] = joined[0]
+			if joined, ok := join(out[starter], r); ok {
+				out[starter] = joined
 				continue
 			}
 		}

@@ -135,7 +135,7 @@ func TestCacheIsBounded(t *testing.T) {
 func TestLongMarksComposeAlike(t *testing.T) {
 	for _, text := range append(readTexts(t), "q\u0307\u0323", "\u1100\u1161\u11a8", "\u0344\u0f73\u0958", "a\u0315\u0300\u05ae\u0062") {
 		for _, form := range []norm.Form{norm.NFC, norm.NFD, norm.NFKC, norm.NFKD} {
-			if hasLongMarks(text) {
+			if needsCare(text) {
 				continue
 			}
 			runes := decompose(form, text)
@@ -149,6 +149,13 @@ func TestLongMarksComposeAlike(t *testing.T) {
 	}
 	if got := compose(norm.NFC, "e"+strings.Repeat("\u0301", 40)); got != "é"+strings.Repeat("\u0301", 39) {
 		t.Errorf("forty accents became %q", got)
+	}
+	for in, want := range map[string]string{
+		"\U000e003e\u0338": "\U000e003e\u0338", ">\u0338": "≯", "\U00011099\U000110ba": "\U0001109a", "\U00011131\U00011127\u0300": "\U0001112e\u0300",
+	} {
+		if got := compose(norm.NFC, in); got != want {
+			t.Errorf("%+q: got %+q, want %+q", in, got, want)
+		}
 	}
 }
 
