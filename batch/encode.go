@@ -144,7 +144,8 @@ func (e *Encoder) ending(prompt []data.Message, role string) (string, error) {
 
 func (e *Encoder) render(msgs []data.Message, generate bool) (string, error) {
 	if !e.Tokenizer.HasTemplate() {
-		return "", fmt.Errorf("the data is conversational but the model has no chat template: add chat_template.jinja to its folder, or use plain text columns")
+		_, err := e.Tokenizer.Render(nil, tokenizer.RenderOptions{}) // names the folder and the files
+		return "", fmt.Errorf("the row is a conversation, but in %w; or use data in plain text", err)
 	}
 	ms := make([]tokenizer.Message, len(msgs))
 	for i, m := range msgs {

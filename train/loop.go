@@ -104,7 +104,7 @@ func (l *Loop) step() error {
 		return err
 	}
 	if !finite(norm) {
-		return l.broken("the gradient's norm", norm, examples)
+		return l.broken(l.state.Step+1, "the gradient's norm", norm, l.Train, examples)
 	}
 	l.advance(len(examples))
 	l.record(metrics, norm, rate, tokens)
@@ -119,7 +119,7 @@ func (l *Loop) accumulate(examples []int, scale float64, metrics *Metrics) (toke
 		return 0, err
 	}
 	if !finite(loss) {
-		return 0, l.broken("the loss", loss, examples)
+		return 0, l.broken(l.state.Step+1, "the loss", loss, l.Train, examples)
 	}
 	if c, ok := l.Train.Method.(starter); ok && l.state.Step == 0 {
 		if err := c.CheckStart(examples, p, outputs); err != nil {
@@ -232,7 +232,7 @@ func (l *Loop) baseline() error {
 	}
 	values, err := l.Measure(*l.Eval)
 	if err != nil {
-		return err
+		return l.explain(err)
 	}
 	return l.Folder.Log(run.Record{Values: values})
 }
@@ -241,7 +241,7 @@ func (l *Loop) baseline() error {
 func (l *Loop) evaluate() (best bool, err error) {
 	values, err := l.Measure(*l.Eval)
 	if err != nil {
-		return false, err
+		return false, l.explain(err)
 	}
 	if err := l.Folder.Log(run.Record{Step: l.state.Step, Epoch: l.epoch(), Values: values}); err != nil {
 		return false, err
@@ -280,25 +280,50 @@ func (l *Loop) Measure(x Examples) (map[string]float64, error) {
 		if err := x.Method.Observe(part, p, [][]float32{sums}, metrics); err != nil {
 			return nil, err
 		}
+		if loss := metrics.Sums["loss"]; !finite(loss) {
+			return nil, l.broken(l.state.Step, "the evaluation loss", loss, x, part)
+		}
 	}
 	return metrics.Means("eval_"), nil
 }
 
-// broken says which rows made a number that is not finite. Nothing is saved: the last checkpoint is a good one.
-func (l *Loop) broken(what string, value float64, examples []int) error {
+// notFinite is the error of a step or an evaluation that met NaN or infinity.
+type notFinite struct{ error }
+
+// broken says which rows made a number that is not finite. Nothing is saved after it.
+func (l *Loop) broken(step int, what string, value float64, in Examples, examples []int) error {
 	rows := make([]string, len(examples))
 	for i, e := range examples {
-		rows[i] = l.Train.Sources[e]
+		rows[i] = in.Sources[e]
 	}
-	return fmt.Errorf("step %d: %s is %v in the batch of rows %s: lower the learning rate, or look at these rows",
-		l.state.Step+1, what, value, strings.Join(rows, ", "))
+	return notFinite{fmt.Errorf("step %d: %s is %v in the batch of rows %s: lower train.learning_rate, or look at these rows",
+		step, what, value, places(rows))}
 }
 
-// explain adds which checkpoint a failed run can go on from.
+// places lists rows, the file only where it changes: pairs.jsonl:3, 8, 12.
+func places(rows []string) string {
+	last := ""
+	for i, row := range rows {
+		n := strings.LastIndex(row, ":") + 1
+		if file := row[:n]; file == last && file != "" {
+			rows[i] = strings.TrimSpace(row[n:])
+		} else {
+			last = file
+		}
+	}
+	return strings.Join(rows, ", ")
+}
+
+// explain adds which checkpoint a failed run can go on from. After a NaN, the checkpoint of the present step holds the
+// very weights that gave it: a good one is of an earlier step.
 func (l *Loop) explain(err error) error {
-	c, _, e := l.Folder.Latest()
+	before := l.state.Step + 1
+	if errors.As(err, new(notFinite)) {
+		before--
+	}
+	c, _, e := l.Folder.LatestBefore(before)
 	if e != nil {
-		return fmt.Errorf("%w (there is no checkpoint yet)", err)
+		return fmt.Errorf("%w (there is no good checkpoint yet)", err)
 	}
 	return fmt.Errorf("%w (the last good checkpoint is %s)", err, c.Dir)
 }

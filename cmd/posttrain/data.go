@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -42,7 +44,10 @@ func (f *synthFlags) check(path string) error {
 		return usageError{fmt.Errorf("--n %d: want 1 or more", f.n)}
 	}
 	if f.out == "" {
-		return usageError{fmt.Errorf("%s wants --out FILE", path)}
+		return usageError{fmt.Errorf("%s wants --out FILE, such as --out pairs.jsonl", path)}
+	}
+	if info, err := os.Stat(filepath.Dir(f.out)); err != nil || !info.IsDir() {
+		return fmt.Errorf("--out %s: there is no folder %s to write it in", f.out, filepath.Dir(f.out))
 	}
 	return nil
 }
@@ -66,6 +71,9 @@ func newSynth(s streams) *cobra.Command {
 			if err := f.check(cmd.CommandPath()); err != nil {
 				return err
 			}
+			if err := checkFlaws(flaws); err != nil {
+				return err
+			}
 			if err := data.WriteDemonstrations(f.out, data.Demonstrations(f.items(), flaws, f.seed)); err != nil {
 				return err
 			}
@@ -74,19 +82,36 @@ func newSynth(s streams) *cobra.Command {
 		},
 	}
 	f.register(cmd, 4000)
-	for name, p := range map[string]struct {
-		at   *float64
-		help string
-	}{
-		"leak":       {&flaws.Leak, "probability that a restricted attribute is judged to fit"},
-		"omit":       {&flaws.Omit, "probability that a required attribute is judged not to fit"},
-		"garble":     {&flaws.Garble, "probability that the format is broken"},
-		"leak-habit": {&flaws.LeakHabit, "share of norms about restricted attributes that the writer has wrong for good"},
-		"omit-habit": {&flaws.OmitHabit, "share of norms about required attributes that the writer has wrong for good"},
-	} {
-		cmd.Flags().Float64Var(p.at, name, 0, p.help)
+	for _, p := range flawFlags(&flaws) {
+		cmd.Flags().Float64Var(p.at, p.name, 0, p.help)
 	}
 	return cmd
+}
+
+// flawFlag is a flag that sets one of the writer's flaws.
+type flawFlag struct {
+	name string
+	at   *float64
+	help string
+}
+
+func flawFlags(f *data.Flaws) []flawFlag {
+	return []flawFlag{
+		{"leak", &f.Leak, "probability that a restricted attribute is judged to fit"},
+		{"omit", &f.Omit, "probability that a required attribute is judged not to fit"},
+		{"garble", &f.Garble, "probability that the format is broken"},
+		{"leak-habit", &f.LeakHabit, "share of norms about restricted attributes that the writer has wrong for good"},
+		{"omit-habit", &f.OmitHabit, "share of norms about required attributes that the writer has wrong for good"},
+	}
+}
+
+func checkFlaws(f data.Flaws) error {
+	for _, p := range flawFlags(&f) {
+		if !(*p.at >= 0 && *p.at <= 1) {
+			return usageError{fmt.Errorf("--%s %v: want a number from 0 to 1", p.name, *p.at)}
+		}
+	}
+	return nil
 }
 
 func newPairs(s streams) *cobra.Command {
@@ -101,6 +126,9 @@ func newPairs(s streams) *cobra.Command {
 			if err := f.check(cmd.CommandPath()); err != nil {
 				return err
 			}
+			if err := m.check(); err != nil {
+				return err
+			}
 			return makePairs(cmd.Context(), s, f, m)
 		},
 	}
@@ -112,7 +140,7 @@ func newPairs(s streams) *cobra.Command {
 
 // makePairs samples, scores, pairs, and says what came of it.
 func makePairs(ctx context.Context, s streams, f synthFlags, m samplingFlags) error {
-	bar := run.NewProgress(run.ProgressOptions{Out: s.err, Terminal: s.terminal, Total: f.n})
+	bar := run.NewProgress(run.ProgressOptions{Out: s.err, Terminal: s.terminal, Unit: "scenario", Total: f.n})
 	answers, err := answerScenarios(ctx, f.items(), m, f.seed, func(done int) { bar.Step(done, nil) })
 	bar.Close()
 	if err != nil {

@@ -35,6 +35,9 @@ func newEvalCI(s streams) *cobra.Command {
 			if n < 1 {
 				return usageError{fmt.Errorf("--n %d: want 1 or more", n)}
 			}
+			if err := m.check(); err != nil {
+				return err
+			}
 			return evalCI(cmd.Context(), s, m, n, show, seed)
 		},
 	}
@@ -46,7 +49,7 @@ func newEvalCI(s streams) *cobra.Command {
 }
 
 func evalCI(ctx context.Context, s streams, m samplingFlags, n, show int, seed uint64) error {
-	bar := run.NewProgress(run.ProgressOptions{Out: s.err, Terminal: s.terminal, Total: n})
+	bar := run.NewProgress(run.ProgressOptions{Out: s.err, Terminal: s.terminal, Unit: "scenario", Total: n})
 	answers, err := answerScenarios(ctx, data.SynthesizeHeldOut(n, seed), m, seed, func(done int) { bar.Step(done, nil) })
 	bar.Close()
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/run"
 )
 
 // trainFlags are the flags that mappo and sft share.
@@ -67,30 +68,54 @@ func (f *trainFlags) overrides(cmd *cobra.Command) ([]config.Override, error) {
 	return all, nil
 }
 
-// path is the config file to read: the one named, or the resumed run's own.
+// path is the config file to read: the one named, or the resumed run's own. Run folders are looked at here, ahead of
+// anything that takes long.
 func (f *trainFlags) path() (string, error) {
 	if f.resume == "" {
-		return f.config, nil
+		return f.config, run.CheckNew(f.out)
 	}
 	if f.out != "" {
 		return "", usageError{fmt.Errorf("--out %s: a resumed run stays in its folder, %s; remove one of the two flags", f.out, f.resume)}
-	}
-	if f.config != "" {
-		return f.config, nil
 	}
 	path := filepath.Join(f.resume, "config.yaml")
 	if _, err := os.Stat(path); err != nil {
 		return "", fmt.Errorf("--resume %s: there is no run in it (no config.yaml); want a run folder such as runs/%s-20260102-150405", f.resume, f.command)
 	}
+	if f.config != "" {
+		return f.config, nil
+	}
 	return path, nil
 }
 
-// checkResumed compares the config in force with the one that the run was started with.
-func checkResumed(dir string, stored, resolved []byte) error {
+// check compares the config in force with the one that a resumed run was started with.
+func (f *trainFlags) check(resolved []byte) error {
+	if f.resume == "" {
+		return nil
+	}
+	stored, err := os.ReadFile(filepath.Join(f.resume, "config.yaml"))
+	if err != nil {
+		return err
+	}
 	changed := config.Diff(stored, resolved)
 	if len(changed) == 0 {
 		return nil
 	}
 	return fmt.Errorf("--resume %s: the config has changed since the run was started (%s): resume without changing it, or start a new run with --out",
-		dir, strings.Join(changed, "; "))
+		f.resume, strings.Join(changed, "; "))
+}
+
+// again is the command line that goes on with a run.
+func (f *trainFlags) again(dir string) string {
+	return fmt.Sprintf("posttrain %s --resume %s", f.command, shellWord(dir))
+}
+
+// shellWord quotes a word where a shell would take it apart.
+func shellWord(word string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+=:,@%", r)
+	}
+	if word != "" && strings.TrimFunc(word, plain) == "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

@@ -37,9 +37,16 @@ func (j *job) say(format string, args ...any) {
 	}
 }
 
+// warn says what is odd about the tokenizer.
+func (j *job) warn() {
+	for _, w := range j.world.tokenizer.Warnings() {
+		j.say("warning: %s", w)
+	}
+}
+
 // newProgress watches steps on standard error: a bar on a terminal, plain lines elsewhere, nothing with --quiet.
-func (j *job) newProgress(start, total int) *run.Progress {
-	return run.NewProgress(run.ProgressOptions{Out: j.err, Terminal: j.terminal, Quiet: j.flags.quiet, Start: start, Total: total})
+func (j *job) newProgress(unit string, start, total int) *run.Progress {
+	return run.NewProgress(run.ProgressOptions{Out: j.err, Terminal: j.terminal, Quiet: j.flags.quiet, Unit: unit, Start: start, Total: total})
 }
 
 // limit applies the limits to the groups of a data set, and says what fell to them.
@@ -50,7 +57,7 @@ func (j *job) limit(path string, groups []batch.Group, o batch.Options, drift in
 		j.say("%s: %d completions merge with their prompt when tokenised together; they were tokenised apart", path, drift)
 	}
 	if len(l.Keep) == 0 {
-		return nil, fmt.Errorf("%s: no row is left: %s (limits: prompt %d, completion %d, both %d tokens; 0 is none; the model takes %d)",
+		return nil, fmt.Errorf("%s: no row is left: %s (data.max_prompt_tokens %d, data.max_completion_tokens %d, data.max_tokens %d, where 0 is no limit; the model takes %d)",
 			path, l, o.MaxPromptTokens, o.MaxCompletionTokens, o.MaxTokens, j.world.model.Config.MaxPositions)
 	}
 	return l.Keep, nil
@@ -91,17 +98,9 @@ func (j *job) create() (err error) {
 	return nil
 }
 
+// openEarlier opens the folder of the run to go on with; trainFlags.check has compared the configs.
 func (j *job) openEarlier() (err error) {
-	if j.folder, err = run.Open(j.flags.resume); err != nil {
-		return err
-	}
-	stored, err := j.folder.ReadConfig()
-	if err == nil {
-		err = checkResumed(j.flags.resume, stored, j.resolved)
-	}
-	if err != nil {
-		j.folder.Close()
-	}
+	j.folder, err = run.Open(j.flags.resume)
 	return err
 }
 
@@ -132,14 +131,14 @@ func (j *job) micro() int {
 func (j *job) reference(ctx context.Context, name string, l *train.Learner, set *pairSet) error {
 	layout := batch.Layout{Share: j.loop.Share, Pad: j.micro()}
 	j.say("reference log-probs of %d pairs", len(set.groups))
-	bar := j.newProgress(0, len(set.groups))
+	bar := j.newProgress("pair", 0, len(set.groups))
 	sums, cached, err := train.CachedPairSums(j.folder.Path(name), l, set.groups, layout, func(done int) error {
 		bar.Step(done, nil)
 		return context.Cause(ctx)
 	})
 	bar.Close()
 	if errors.Is(err, context.Canceled) {
-		return fmt.Errorf("%w during the reference pass; nothing was trained yet: go on with posttrain %s --resume %s", train.ErrInterrupted, j.flags.command, j.folder.Dir)
+		return fmt.Errorf("%w during the reference pass; nothing was trained yet: go on with %s", train.ErrInterrupted, j.flags.again(j.folder.Dir))
 	}
 	if err != nil {
 		return err
@@ -156,11 +155,11 @@ func (j *job) run(ctx context.Context) error {
 	if err := j.resume(); err != nil {
 		return err
 	}
-	j.progress = j.newProgress(j.loop.Step(), j.loop.Total())
+	j.progress = j.newProgress("step", j.loop.Step(), j.loop.Total())
 	err := j.loop.Run(ctx)
 	j.progress.Close()
 	if errors.Is(err, train.ErrInterrupted) {
-		return fmt.Errorf("%w at step %d of %d, saved: go on with posttrain %s --resume %s", err, j.loop.Step(), j.loop.Total(), j.flags.command, j.folder.Dir)
+		return fmt.Errorf("%w at step %d of %d, saved: go on with %s", err, j.loop.Step(), j.loop.Total(), j.flags.again(j.folder.Dir))
 	}
 	if err != nil {
 		return err
@@ -192,7 +191,8 @@ func (j *job) finish() error {
 	if err != nil {
 		return err
 	}
-	if err := j.loop.Export.Write(j.folder.ModelDir(), t.Weights, j.world.saveDType(j.options)); err != nil {
+	err = j.folder.WriteModel(func(dir string) error { return j.loop.Export.Write(dir, t.Weights, j.world.saveDType(j.options)) })
+	if err != nil {
 		return err
 	}
 	if err := j.folder.WriteCurves(j.title + " (posttrain " + j.flags.command + ")"); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -46,11 +47,19 @@ func runMappo(ctx context.Context, s streams, f *trainFlags, cmd *cobra.Command)
 	if err != nil {
 		return err
 	}
+	if err := f.check(c.Resolved()); err != nil {
+		return err
+	}
 	j := newJob(s, f, c.Train, c.Seed, c.Resolved(), title(c))
 	if j.world, err = openWorld(c.Backend, c.Model, c.Train); err != nil {
 		return err
 	}
 	defer j.world.close()
+	j.warn()
+	reference, err := loadReference(j, c)
+	if err != nil {
+		return err
+	}
 	pairs, heldOut, err := loadPairs(j, c)
 	if err != nil {
 		return err
@@ -59,7 +68,7 @@ func runMappo(ctx context.Context, s streams, f *trainFlags, cmd *cobra.Command)
 		return err
 	}
 	defer j.close()
-	if err := measureReference(ctx, j, c, pairs, heldOut); err != nil {
+	if err := measureReference(ctx, j, c, reference, pairs, heldOut); err != nil {
 		return err
 	}
 	j.loop.Train = pairs.examples()
@@ -172,36 +181,36 @@ func allScored(pairs []data.Preference) bool {
 	return true
 }
 
-// measureReference computes the reference's log-probs of all pairs, once, ahead of training; reference-free losses load
-// no reference.
-func measureReference(ctx context.Context, j *job, c *config.Mappo, pairs, heldOut *pairSet) error {
+// loadReference loads the reference model where the config names another than the model itself, nil where not.
+func loadReference(j *job, c *config.Mappo) (*model.Model, error) {
+	if c.Reference == "" {
+		return nil, nil
+	}
+	m, _, err := loadModel(c.Reference)
+	if err == nil && m.Config.VocabSize != j.world.model.Config.VocabSize {
+		err = fmt.Errorf("reference %s: its vocabulary has %d tokens, the model's %d: they must be the same", c.Reference, m.Config.VocabSize, j.world.model.Config.VocabSize)
+	}
+	return m, err
+}
+
+// measureReference computes the reference's log-probs of all pairs, once, ahead of training; reference-free losses need
+// none.
+func measureReference(ctx context.Context, j *job, c *config.Mappo, reference *model.Model, pairs, heldOut *pairSet) (err error) {
 	j.loop.Share = j.shares(pairs.groups)
 	if c.Loss.ReferenceFree() {
 		return nil
 	}
 	learner := j.loop.Learner
-	if c.Reference != "" {
-		m, _, err := loadModel(c.Reference)
-		if err != nil {
-			return err
-		}
-		if m.Config.VocabSize != j.world.model.Config.VocabSize {
-			return fmt.Errorf("reference %s: its vocabulary has %d tokens, the model's %d: they must be the same", c.Reference, m.Config.VocabSize, j.world.model.Config.VocabSize)
-		}
-		if learner, err = train.NewLearner(j.world.engine, m, j.world.graph); err != nil {
+	if reference == nil {
+		pairs.method.Tolerance = j.world.tolerance()
+	} else {
+		if learner, err = train.NewLearner(j.world.engine, reference, j.world.graph); err != nil {
 			return err
 		}
 		defer learner.Close()
-	} else {
-		pairs.method.Tolerance = j.world.tolerance()
 	}
-	for name, set := range map[string]*pairSet{"reference.safetensors": pairs, "reference-eval.safetensors": heldOut} {
-		if set == nil {
-			continue
-		}
-		if err := j.reference(ctx, name, learner, set); err != nil {
-			return err
-		}
+	if err := j.reference(ctx, "reference.safetensors", learner, pairs); err != nil || heldOut == nil {
+		return err
 	}
-	return nil
+	return j.reference(ctx, "reference-eval.safetensors", learner, heldOut)
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"math"
 
 	"github.com/gomlx/compute"
 	"github.com/spf13/cobra"
@@ -27,6 +29,19 @@ func (f *samplingFlags) register(cmd *cobra.Command, temperature float64) {
 	cmd.Flags().StringVar(&f.backend, "backend", "auto", "auto, go, onnx[:LIB] or xla[:cpu|:cuda|:PLUGIN]")
 	cmd.Flags().IntVar(&f.maxNew, "max-new-tokens", 128, "most tokens of an answer")
 	cmd.Flags().Float64Var(&f.temperature, "temperature", temperature, "of the draws; 0 always takes the likeliest token")
+}
+
+// check refuses what no sampling can do.
+func (f *samplingFlags) check() error {
+	switch {
+	case f.answers < 1:
+		return usageError{fmt.Errorf("--answers %d: want 1 or more", f.answers)}
+	case f.maxNew < 1:
+		return usageError{fmt.Errorf("--max-new-tokens %d: want 1 or more", f.maxNew)}
+	case !(f.temperature >= 0) || math.IsInf(f.temperature, 0):
+		return usageError{fmt.Errorf("--temperature %v: want a number, 0 or more", f.temperature)}
+	}
+	return nil
 }
 
 // answered is a scenario with a model's answers.

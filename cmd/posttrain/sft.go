@@ -41,11 +41,15 @@ func runSFT(ctx context.Context, s streams, f *trainFlags, cmd *cobra.Command) e
 	if err != nil {
 		return err
 	}
+	if err := f.check(c.Resolved()); err != nil {
+		return err
+	}
 	j := newJob(s, f, c.Train, c.Seed, c.Resolved(), "SFT")
 	if j.world, err = openWorld(c.Backend, c.Model, c.Train); err != nil {
 		return err
 	}
 	defer j.world.close()
+	j.warn()
 	demos, heldOut, err := loadDemonstrations(j, c)
 	if err != nil {
 		return err
