@@ -145,7 +145,7 @@ func (e *Encoder) ending(prompt []data.Message, role string) (string, error) {
 func (e *Encoder) render(msgs []data.Message, generate bool) (string, error) {
 	if !e.Tokenizer.HasTemplate() {
 		_, err := e.Tokenizer.Render(nil, tokenizer.RenderOptions{}) // names the folder and the files
-		return "", fmt.Errorf("the row is a conversation, but in %w; or use data in plain text", err)
+		return "", fmt.Errorf("the row is a conversation, for which the model must have a chat template (plain text needs none); %w", err)
 	}
 	ms := make([]tokenizer.Message, len(msgs))
 	for i, m := range msgs {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Rebuilds the embedded model and its preference pairs from nothing but this repository: scenarios, tokenizer, random
 # weights, supervised fine-tuning, best-of-8 pairs on held-out scenarios. Every seed is fixed. Needs python3 with the
-# package `tokenizers` (pip install tokenizers==0.23.1) and, to take minutes, ONNX Runtime's library.
+# package `tokenizers` (pip install tokenizers==0.23.3) and, to take minutes, ONNX Runtime's library.
 #
 #   scripts/embedded/build.sh              # leaves everything in build/embedded
 #   scripts/embedded/build.sh --install    # and puts model and pairs into embedded/
@@ -20,7 +20,7 @@ posttrain=$work/posttrain
 "$posttrain" model init --like scripts/embedded/config.json --seed 1 --tokenizer "$work/tokenizer" --out "$work/random"
 "$posttrain" sft --config scripts/embedded/sft.yaml --out "$work/sft"
 "$posttrain" eval ci --model "$work/sft/model" --n 400 | tee "$work/eval.txt"
-"$posttrain" data pairs --model "$work/sft/model" --n 400 --held-out --seed 77 --answers 8 --out "$work/pairs.jsonl"
+"$posttrain" data pairs --model "$work/sft/model" --n 200 --held-out --seed 77 --answers 8 --out "$work/pairs.jsonl"
 
 if [[ "${1:-}" == --install ]]; then
     rm -rf embedded/model
