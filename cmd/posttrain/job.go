@@ -57,8 +57,8 @@ func (j *job) limit(path string, groups []batch.Group, o batch.Options, drift in
 		j.say("%s: %d completions merge with their prompt when tokenised together; they were tokenised apart", path, drift)
 	}
 	if len(l.Keep) == 0 {
-		return nil, fmt.Errorf("%s: no row is left: %s (data.max_prompt_tokens %d, data.max_completion_tokens %d, data.max_tokens %d, where 0 is no limit; the model takes %d)",
-			path, l, o.MaxPromptTokens, o.MaxCompletionTokens, o.MaxTokens, j.world.model.Config.MaxPositions)
+		return nil, fmt.Errorf("%s: no row is left: %d are too long, %d have an empty answer (data.max_prompt_tokens %d, data.max_completion_tokens %d, data.max_tokens %d, where 0 is no limit; the model takes %d)",
+			path, l.Dropped, l.Empty, o.MaxPromptTokens, o.MaxCompletionTokens, o.MaxTokens, j.world.model.Config.MaxPositions)
 	}
 	return l.Keep, nil
 }

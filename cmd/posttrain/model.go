@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -97,7 +98,11 @@ func newModelInit(s streams) *cobra.Command {
 	return cmd
 }
 
+// initModel makes the folder, with a tokenizer's files where one is named.
 func initModel(s streams, like, out, tokens, dtype string, seed uint64) error {
+	if dtypes := []string{"float32", "bfloat16", "float16"}; !slices.Contains(dtypes, dtype) {
+		return usageError{fmt.Errorf("--dtype %q: want float32, bfloat16 or float16", dtype)}
+	}
 	c, err := model.ConfigLike(like)
 	if err != nil {
 		return err
@@ -107,17 +112,22 @@ func initModel(s streams, like, out, tokens, dtype string, seed uint64) error {
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := model.Init(c, seed).Save(out, dtype); err != nil {
-		return err
-	}
+	copyTokenizer := func(string) error { return nil }
 	if tokens != "" {
 		t, err := tokenizer.Load(tokens)
 		if err == nil {
-			err = t.CopyTo(out)
+			err = checkVocabulary(tokens, t, c)
 		}
 		if err != nil {
 			return err
 		}
+		copyTokenizer = t.CopyTo
+	}
+	if err := model.Init(c, seed).Save(out, dtype); err != nil {
+		return err
+	}
+	if err := copyTokenizer(out); err != nil {
+		return err
 	}
 	fmt.Fprintf(s.out, "%s: %s with %d parameters, random weights of seed %d\n", out, c.ModelType, c.ParamCount(), seed)
 	return nil

@@ -66,7 +66,7 @@ func checkVocabulary(name string, t *tokenizer.Tokenizer, c *model.Config) error
 	if t.Size() <= c.VocabSize {
 		return nil
 	}
-	return fmt.Errorf("%s: tokenizer.json has ids up to %d, but vocab_size in config.json is %d: they do not belong together", name, t.Size()-1, c.VocabSize)
+	return fmt.Errorf("%s/tokenizer.json: ids go up to %d, but vocab_size in config.json is %d: tokenizer and model do not belong together", name, t.Size()-1, c.VocabSize)
 }
 
 // modelFS is the folder of a model, on disk or embedded, and its name for messages.

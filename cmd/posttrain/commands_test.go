@@ -1,0 +1,381 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/posttrain/posttrain/model"
+)
+
+// commands are all that a user can run.
+func commands() []*cobra.Command {
+	var all []*cobra.Command
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		if all = append(all, c); c.Hidden {
+			return
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(newRoot(streams{}))
+	return all
+}
+
+// TestHelp: every command says what it is for, and shows an example that parses.
+func TestHelp(t *testing.T) {
+	for _, c := range commands() {
+		t.Run(c.CommandPath(), func(t *testing.T) {
+			if c.Short == "" && c.Long == "" || c.Example == "" {
+				t.Errorf("short help %q, example %q: want both", c.Short, c.Example)
+			}
+			o := must(t, append(strings.Fields(c.CommandPath())[1:], "--help")...)
+			for _, part := range []string{"Usage:\n  " + c.CommandPath(), "Examples:\n" + c.Example, "--help"} {
+				if !strings.Contains(o.out, part) {
+					t.Errorf("help lacks %q:\n%s", part, o.out)
+				}
+			}
+			for line := range strings.Lines(c.Example) {
+				if err := parses(strings.Fields(line)); err != nil {
+					t.Errorf("example %q: %v", strings.TrimSpace(line), err)
+				}
+			}
+		})
+	}
+}
+
+// parses tells whether a command line, from "posttrain" on, names a command that can be run, with flags that it has and
+// arguments that it takes. It runs nothing.
+func parses(words []string) error {
+	if len(words) == 0 || words[0] != "posttrain" {
+		return fmt.Errorf("does not begin with posttrain")
+	}
+	for i, w := range words { // what belongs to the shell
+		if slices.Contains([]string{">", ">>", "|", "&&", "||", ";", "&", "2>&1", "#"}, w) {
+			words = words[:i]
+			break
+		}
+	}
+	root := newRoot(streams{})
+	c, rest, err := root.Find(words[1:])
+	if err != nil {
+		return err
+	}
+	c.InitDefaultVersionFlag() // cobra adds it when a command runs
+	if err := c.ParseFlags(rest); err != nil && !strings.Contains(err.Error(), "help requested") {
+		return err
+	}
+	return c.ValidateArgs(c.Flags().Args())
+}
+
+// TestParses: the check of examples finds what is wrong with one.
+func TestParses(t *testing.T) {
+	for line, ok := range map[string]bool{
+		"posttrain mappo --prior none --out runs/dpo": true,
+		"posttrain model info DIR":                    true,
+		"posttrain --version":                         true,
+		"posttrain completion bash > file":            true,
+		"posttrain mappo --pior none":                 false,
+		"posttrain mapo":                              false,
+		"posttrain sft --prior none":                  false,
+		"posttrain model info":                        false,
+		"posttrain mappo extra":                       false,
+		"posttrain mappo --out":                       false,
+		"python train.py":                             false,
+	} {
+		if err := parses(strings.Fields(line)); (err == nil) != ok {
+			t.Errorf("%s: %v, want it to parse: %v", line, err, ok)
+		}
+	}
+}
+
+// TestExplain prints the objective of every config in the repository, its numbers filled in.
+func TestExplain(t *testing.T) {
+	paths, err := filepath.Glob(filepath.Join(root, "configs", "*.yaml"))
+	if err != nil || len(paths) < 6 {
+		t.Fatalf("%v, %v: want the repository's configs", paths, err)
+	}
+	want := map[string][]string{
+		"cpo.yaml":         {"MaPPO-CPO", "0.2", "no reference model"},
+		"ipo.yaml":         {"MaPPO-IPO", "the model before training"},
+		"mappo.yaml":       {"MaPPO-DPO", "-log σ(0.1·A - Δr·0.1·B)", "0.693147 (ln 2)", "train.learning_rate: 0.0002 (paper: 5e-07)"},
+		"mappo-paper.yaml": {"MaPPO-DPO", "128 pairs", "AdamW at 5e-07"},
+		"sft.yaml":         {"negative log-likelihood", "the completions' tokens"},
+		"simpo.yaml":       {"MaPPO-SimPO", "no reference model"},
+	}
+	for _, path := range paths {
+		o := must(t, "explain", "--config", path)
+		if !strings.HasPrefix(o.out, "objective: ") || !strings.Contains(o.out, "\ntraining: ") || o.err != "" {
+			t.Errorf("%s: %q, %q", path, o.out, o.err)
+		}
+		for _, part := range want[filepath.Base(path)] {
+			if !strings.Contains(o.out, part) {
+				t.Errorf("%s: lacks %q:\n%s", path, part, o.out)
+			}
+		}
+	}
+	paper := must(t, "explain", "--config", filepath.Join(root, "configs", "mappo-paper.yaml")).out
+	if strings.Contains(paper, "train.learning_rate:") || strings.Contains(paper, "loss.beta:") {
+		t.Errorf("the paper's config deviates from the paper:\n%s", paper)
+	}
+	plain := must(t, "explain", "--prior", "none", "--set", "loss.beta=0.25").out
+	if !strings.Contains(plain, "objective: DPO") || !strings.Contains(plain, "0.25") || strings.Contains(plain, "Δr") || !strings.Contains(plain, "loss.beta: 0.25 (paper: 0.1)") {
+		t.Errorf("flags and --set do not count:\n%s", plain)
+	}
+}
+
+// TestModelInfo describes every tiny model, with or without its tokenizer.
+func TestModelInfo(t *testing.T) {
+	paths, err := filepath.Glob(fixture("*"))
+	if err != nil || len(paths) < 8 {
+		t.Fatalf("%v, %v", paths, err)
+	}
+	for _, path := range paths {
+		o := must(t, "model", "info", path)
+		kind, _, _ := strings.Cut(filepath.Base(path), "-")
+		if !regexp.MustCompile(`^`+kind+`: [23] layers, hidden \d+, .*, vocabulary \d+`).MatchString(o.out) || !regexp.MustCompile(`\n\d+ parameters, stored as (F32|F16|BF16) in \d+ bytes\n`).MatchString(o.out) {
+			t.Errorf("%s", o.out)
+		}
+		for _, part := range []string{"\nmodel.embed_tokens.weight ", "\nmodel.layers.*.mlp.up_proj.weight ", "\ntokenizer: ", "What fits here?", "This does."} {
+			if !strings.Contains(o.out, part) {
+				t.Errorf("%s: lacks %q:\n%s", path, part, o.out)
+			}
+		}
+		if strings.Contains(o.out, "&{") || strings.Contains(o.out, "0x") {
+			t.Errorf("%s: a struct is printed:\n%s", path, o.out)
+		}
+	}
+	work(t, "qwen2-newer")
+	remove(t, "model/chat_template.jinja")
+	if o := must(t, "model", "info", "model"); !strings.HasSuffix(o.out, "\ntokenizer: 304 ids\nchat template: none\n") {
+		t.Errorf("without a template: %s", o.out)
+	}
+	remove(t, "model/tokenizer.json")
+	if o := must(t, "model", "info", "model"); !strings.HasSuffix(o.out, "\ntokenizer: none (no tokenizer.json)\n") {
+		t.Errorf("without a tokenizer: %s", o.out)
+	}
+}
+
+// TestModelInit makes a model like another, from its folder or its config.json, which loads, repeats by seed and trains.
+func TestModelInit(t *testing.T) {
+	work(t, "llama-older")
+	o := must(t, "model", "init", "--like", "model/config.json", "--out", "a", "--dtype", "bfloat16")
+	if !regexp.MustCompile(`^a: llama with \d+ parameters, random weights of seed 1\n$`).MatchString(o.out) {
+		t.Errorf("printed %q", o.out)
+	}
+	if o := must(t, "model", "info", "a"); !strings.Contains(o.out, "stored as BF16") || !strings.Contains(o.out, "tokenizer: none") {
+		t.Errorf("info: %s", o.out)
+	}
+	must(t, "model", "init", "--like", "model", "--out", "b", "--tokenizer", "model")
+	must(t, "model", "init", "--like", "model", "--out", "c", "--tokenizer", "model")
+	must(t, "model", "init", "--like", "model", "--out", "d", "--tokenizer", "model", "--seed", "2")
+	b, c, d := read(t, "b/model.safetensors"), read(t, "c/model.safetensors"), read(t, "d/model.safetensors")
+	if b != c || b == d {
+		t.Errorf("same seed, same weights: %v; other seed, other weights: %v", b == c, b != d)
+	}
+	like, err := model.Load("model")
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := model.Load("b")
+	if err != nil || len(made.Params) != len(like.Params) {
+		t.Fatalf("%v: %d tensors, want %d", err, len(made.Params), len(like.Params))
+	}
+	must(t, tinyMappo(1, "--model", "b")...)
+}
+
+// TestBackends says of every engine whether it is here and how to get it.
+func TestBackends(t *testing.T) {
+	t.Setenv("PJRT_PLUGIN_LIBRARY_PATH", t.TempDir())
+	o := must(t, "backends")
+	for _, pattern := range []string{`(?m)^go +present +`, `(?m)^onnx +(present|missing) +`, `(?m)^xla +missing +.*\n +get it: `} {
+		if !regexp.MustCompile(pattern).MatchString(o.out) {
+			t.Errorf("lacks %s:\n%s", pattern, o.out)
+		}
+	}
+}
+
+// TestVersion: the modules that decide the numbers come first.
+func TestVersion(t *testing.T) {
+	o := must(t, "version")
+	if !regexp.MustCompile(`^posttrain +\S+\ngo +go1\.\d+`).MatchString(o.out) {
+		t.Errorf("%s", o.out)
+	}
+	for _, m := range engines {
+		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(m) + ` +v\d`).MatchString(o.out) {
+			t.Skipf("a test binary of this toolchain names no modules: %s", o.out)
+		}
+	}
+	if short := must(t, "--version"); short.out != "posttrain version "+version()+"\n" {
+		t.Errorf("--version prints %q", short.out)
+	}
+}
+
+// TestCompletion writes a script for every shell, and completes commands and flags.
+func TestCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if o := must(t, "completion", shell); len(o.out) < 500 || !strings.Contains(o.out, "posttrain") {
+			t.Errorf("%s: %q", shell, o.out)
+		}
+	}
+	for typed, want := range map[string]string{"ma": "mappo", "mappo --pri": "--prior", "model in": "init"} {
+		if o := must(t, append([]string{"__complete"}, strings.Fields(typed)...)...); !strings.Contains(o.out, want) {
+			t.Errorf("%s: %q, want %s", typed, o.out, want)
+		}
+	}
+}
+
+// TestDataSynth writes demonstrations that sft reads, the same for the same seed.
+func TestDataSynth(t *testing.T) {
+	t.Chdir(t.TempDir())
+	o := must(t, "data", "synth", "--n", "7", "--seed", "3", "--leak", "0.5", "--out", "a.jsonl")
+	if o.out != "a.jsonl: 7 demonstrations\n" {
+		t.Errorf("printed %q", o.out)
+	}
+	must(t, "data", "synth", "--n", "7", "--seed", "3", "--leak", "0.5", "--out", "b.jsonl")
+	must(t, "data", "synth", "--n", "7", "--seed", "3", "--held-out", "--out", "c.jsonl")
+	a := read(t, "a.jsonl")
+	if strings.Count(a, "\n") != 7 || a != read(t, "b.jsonl") || a == read(t, "c.jsonl") {
+		t.Errorf("7 lines, the same by seed, others held out:\n%s", a)
+	}
+	if !strings.Contains(a, "<think>") || !strings.Contains(a, `"prompt"`) {
+		t.Errorf("%s", a)
+	}
+}
+
+// TestEvalCI measures a model that knows nothing.
+func TestEvalCI(t *testing.T) {
+	work(t, "qwen2-newer")
+	args := []string{"eval", "ci", "--model", "model", "--backend", "go", "--n", "2", "--max-new-tokens", "3", "--show", "1"}
+	o := must(t, args...)
+	if !strings.Contains(o.out, "format") || !strings.Contains(o.out, "0/2") || !strings.Contains(o.out, "reward ") {
+		t.Errorf("%s", o.out)
+	}
+	if again := must(t, args...); again.out != o.out {
+		t.Errorf("%s\nand then %s", o.out, again.out)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	out, errs := &watched{}, &watched{}
+	if code := execute(ctx, streams{in: strings.NewReader(""), out: out, err: errs}, args); code != exitInterrupted || out.Len() > 0 || !strings.HasSuffix(errs.String(), "posttrain: interrupted\n") {
+		t.Errorf("interrupted: exit code %d, %q, %q", code, out, errs)
+	}
+}
+
+// TestREADME: every posttrain command line in the README's code blocks parses.
+func TestREADME(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if os.IsNotExist(err) {
+		t.Skip("there is no README.md yet")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := commandLines(string(text))
+	if len(lines) < 3 {
+		t.Errorf("%d command lines in the README's code blocks: want those of the first run at least", len(lines))
+	}
+	for _, line := range lines {
+		if err := parses(line.words); err != nil {
+			t.Errorf("README.md:%d: %s: %v", line.number, strings.Join(line.words, " "), err)
+		}
+	}
+}
+
+// commandLine is a line of a document that runs posttrain.
+type commandLine struct {
+	number int
+	words  []string // from "posttrain" on
+}
+
+var (
+	fence  = regexp.MustCompile("^\\s*(```|~~~)")
+	joins  = regexp.MustCompile(`\s+(&&|\|\||;|\|)\s+`)
+	prefix = regexp.MustCompile(`^(\$\s+)?((\w+=\S*|time|nice|env)\s+)*`)
+	starts = regexp.MustCompile(`^(go run (\./cmd/posttrain|github\.com/posttrain/posttrain/cmd/posttrain(@\S+)?)|(\./)?(bin/)?posttrain)(\s|$)`)
+)
+
+// commandLines finds what a document's fenced code blocks run: commands that begin, after a prompt or variables, with
+// posttrain or go run ./cmd/posttrain. Lines that end in a backslash go on.
+func commandLines(text string) []commandLine {
+	var found []commandLine
+	inside, joined := false, ""
+	for i, line := range strings.Split(text, "\n") {
+		if fence.MatchString(line) {
+			inside = !inside
+			continue
+		}
+		if !inside {
+			continue
+		}
+		if rest, more := strings.CutSuffix(strings.TrimSpace(line), `\`); more {
+			joined += rest + " "
+			continue
+		}
+		for _, command := range joins.Split(joined+line, -1) {
+			if words := commandWords(command); words != nil {
+				found = append(found, commandLine{i + 1, words})
+			}
+		}
+		joined = ""
+	}
+	return found
+}
+
+// commandWords are the words of a posttrain command; nil where it is another one, or output.
+func commandWords(command string) []string {
+	command = strings.TrimSpace(command)
+	command = command[len(prefix.FindString(command)):]
+	at := starts.FindString(command)
+	if at == "" {
+		return nil
+	}
+	return append([]string{"posttrain"}, unquoted(command[len(at):])...)
+}
+
+// unquoted splits the rest of a line into words; quotes are taken off.
+func unquoted(rest string) []string {
+	var all []string
+	for _, w := range regexp.MustCompile(`'[^']*'|"[^"]*"|\S+`).FindAllString(rest, -1) {
+		all = append(all, strings.Trim(w, `'"`))
+	}
+	return all
+}
+
+// TestCommandLines: the README's check finds the commands and leaves output alone.
+func TestCommandLines(t *testing.T) {
+	text := strings.Join([]string{
+		"posttrain mappo outside of a block",
+		"```sh",
+		"go run ./cmd/posttrain mappo",
+		"$ posttrain mappo --prior none \\",
+		"    --out runs/dpo   # plain DPO",
+		"POSTTRAIN_X=1 posttrain sft --model 'my model'",
+		"cd posttrain && ./posttrain version | head -1",
+		"posttrain: pairs.jsonl:4: bad JSON",
+		"go on with posttrain mappo --resume out",
+		"go install github.com/posttrain/posttrain/cmd/posttrain@latest",
+		"```",
+		"~~~",
+		"go run github.com/posttrain/posttrain/cmd/posttrain@latest backends",
+		"~~~",
+	}, "\n")
+	var got []string
+	for _, l := range commandLines(text) {
+		got = append(got, fmt.Sprintf("%d %s", l.number, strings.Join(l.words, "|")))
+	}
+	want := []string{"3 posttrain|mappo", "5 posttrain|mappo|--prior|none|--out|runs/dpo|#|plain|DPO", "6 posttrain|sft|--model|my model",
+		"7 posttrain|version", "13 posttrain|backends"}
+	if !slices.Equal(got, want) {
+		t.Errorf("found\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/backend/backendtest"
+)
+
+var goOn = regexp.MustCompile(`^posttrain: interrupted at step (\d+) of (\d+), saved: go on with posttrain (.*)$`)
+
+// TestInterruptedRunEndsLikeAWholeOne: Ctrl-C finishes and saves the step and exits with 130; the command that its
+// message names, typed into a shell, ends in the same model, metrics and best checkpoint as a run that was let alone.
+func TestInterruptedRunEndsLikeAWholeOne(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		args []string
+	}{
+		{"mappo", []string{"--data", "pairs.jsonl", "--set", "train.eval_every=3", "--set", "train.checkpoint_every=5", "--set", "train.log_every=2", "--set", "train.schedule=cosine"}},
+		{"sft", []string{"--data", "demos.jsonl", "--set", "train.eval_every=3", "--set", "train.micro_batch_size=2"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, e := range backendtest.Engines(t) {
+				t.Run(e.Name, func(t *testing.T) {
+					work(t, "qwen2-newer")
+					write(t, "demos.jsonl", messageLines(12))
+					args := tiny(c.name, 7, append(c.args, "--backend", e.Name)...)
+					must(t, append(args, "--out", "whole")...)
+					interrupted(t, append(args, "--out", "it's broken"), "step 2/7")
+					sameRun(t, "whole", "it's broken")
+				})
+			}
+		})
+	}
+}
+
+// interrupted runs a command that is interrupted at a text, then the command that its message names, which is
+// interrupted too, and so on; the fourth is let alone.
+func interrupted(t *testing.T, args []string, until string) {
+	t.Helper()
+	for stops := 0; ; stops++ {
+		o := cliUntil(t, until, args...)
+		if o.code == 0 {
+			if stops == 0 {
+				t.Fatalf("%q never stood on standard error:\n%s", until, o.err)
+			}
+			return
+		}
+		m := goOn.FindStringSubmatch(o.last())
+		if o.code != exitInterrupted || m == nil {
+			t.Fatalf("exit code %d, stop %d:\n%s", o.code, stops, o.err)
+		}
+		args, until = words(t, m[3]), "going on after step "+m[1]
+		if stops == 2 {
+			until = ""
+		}
+	}
+}
+
+// TestInterruptedReferencePass: nothing is lost but the pass, and the message says so.
+func TestInterruptedReferencePass(t *testing.T) {
+	work(t, "qwen3-newer")
+	o := cliUntil(t, "pair 4/12", tinyMappo(2)...)
+	_, again, found := strings.Cut(o.last(), "interrupted during the reference pass; nothing was trained yet: go on with posttrain ")
+	if o.code != exitInterrupted || !found || exists("out/reference.safetensors") {
+		t.Fatalf("exit code %d: %s", o.code, o.err)
+	}
+	must(t, words(t, again)...)
+	must(t, tinyMappo(2, "--out", "whole")...)
+	sameRun(t, "whole", "out")
+}
+
+// TestReferenceComesFromTheCache: a resumed run measures no log-prob of the reference again.
+func TestReferenceComesFromTheCache(t *testing.T) {
+	work(t, "qwen2-newer")
+	first := cliUntil(t, "step 1/4", tiny("mappo", 4, "--data", "pairs.jsonl")...)
+	if first.code != exitInterrupted || strings.Contains(first.err, "taken from") {
+		t.Fatalf("exit code %d: %s", first.code, first.err)
+	}
+	names := []string{"out/reference.safetensors", "out/reference-eval.safetensors"}
+	before := stamps(t, names)
+	o := must(t, "mappo", "--resume", "out")
+	for _, name := range names {
+		if !strings.Contains(o.err, "taken from "+name+"\n") {
+			t.Errorf("nothing says that %s was used:\n%s", name, o.err)
+		}
+	}
+	if strings.Contains(o.err, "pair ") {
+		t.Errorf("log-probs were measured again:\n%s", o.err)
+	}
+	if after := stamps(t, names); before != after {
+		t.Errorf("the cache was written again: %s, then %s", before, after)
+	}
+}
+
+func stamps(t *testing.T, names []string) string {
+	t.Helper()
+	var all []string
+	for _, name := range names {
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, info.ModTime().String())
+	}
+	return strings.Join(all, " ")
+}
+
+// TestResumeOfAFinishedRun prints its summary again and changes nothing.
+func TestResumeOfAFinishedRun(t *testing.T) {
+	work(t, "qwen2-newer")
+	first := must(t, tinyMappo(3)...)
+	if err := os.CopyFS("copy", os.DirFS("out")); err != nil {
+		t.Fatal(err)
+	}
+	if again := must(t, "mappo", "--resume", "out"); again.out != first.out {
+		t.Errorf("summary %q, then %q", first.out, again.out)
+	}
+	sameRun(t, "copy", "out")
+}
+
+// TestNaNKeepsTheLastGoodCheckpoint: the rate explodes in the second step. Checkpoint 1 holds good weights; checkpoint 2
+// holds those that gave the NaN, and is not recommended.
+func TestNaNKeepsTheLastGoodCheckpoint(t *testing.T) {
+	work(t, "llama-newer")
+	o := cli(t, tinyMappo(6, "--set", "train.learning_rate=1e30", "--set", "train.warmup_steps=1", "--set", "train.checkpoint_every=1")...)
+	checkRefusal(t, o, fault{code: 1, says: []string{"step 3: the ", " is NaN in the batch of rows pairs.jsonl:", "the last good checkpoint is out/checkpoints/step-00000001"}})
+	must(t, "model", "info", "out/checkpoints/step-00000001/model")
+	again := must(t, tinyMappo(2, "--model", "out/checkpoints/step-00000001/model", "--out", "again")...)
+	if !strings.Contains(again.out, "2 steps") {
+		t.Errorf("summary %q", again.out)
+	}
+	if exists("out/model") || exists("out/summary.txt") {
+		t.Error("a failed run has a model or a summary")
+	}
+	rows := regexp.MustCompile(`rows pairs\.jsonl:\d+(, \d+){3}: lower`)
+	if !rows.MatchString(o.last()) {
+		t.Errorf("%q does not name the four rows of the batch", o.last())
+	}
+}
+
+// TestDamagedCheckpointIsPassedOver: a resumed run warns, goes on from the one before, and ends like a whole one.
+func TestDamagedCheckpointIsPassedOver(t *testing.T) {
+	work(t, "qwen2-newer")
+	args := tinyMappo(6, "--set", "train.checkpoint_every=2")
+	must(t, append(args, "--out", "whole")...)
+	if o := cliUntil(t, "step 4/6", args...); o.code != exitInterrupted {
+		t.Fatalf("exit code %d: %s", o.code, o.err)
+	}
+	path := filepath.Join("out", "checkpoints", "step-00000004", "model", "model.safetensors")
+	write(t, path, read(t, path)[:1000])
+	o := must(t, "mappo", "--resume", "out", "--quiet")
+	if want := "warning: checkpoint of step 4 passed over: " + path; !strings.HasPrefix(o.err, want) || strings.Count(o.err, "\n") != 1 {
+		t.Errorf("standard error %q, want a line %q…", o.err, want)
+	}
+	sameRun(t, "whole", "out")
+}
+
+// TestResumeWithoutAnyGoodCheckpoint: that run is lost, and the message says why.
+func TestResumeWithoutAnyGoodCheckpoint(t *testing.T) {
+	work(t, "qwen2-newer")
+	must(t, tinyMappo(1)...)
+	path := "out/checkpoints/step-00000001/first_moments.safetensors"
+	write(t, path, "")
+	checkRefusal(t, cli(t, "mappo", "--resume", "out"), fault{code: 1, says: []string{"out/checkpoints", "no usable checkpoint", path}})
+}
