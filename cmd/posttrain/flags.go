@@ -41,7 +41,7 @@ func (f *trainFlags) register(cmd *cobra.Command) {
 // registerConfig gives a command the flags that make up its config.
 func (f *trainFlags) registerConfig(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.config, "config", "", "config file (default: the embedded configs/"+f.command+".yaml)")
+	flags.StringVar(&f.config, "config", "", "config file (default: configs/"+f.command+".yaml for the embedded model and data, every key's default for others)")
 	flags.StringArrayVar(&f.sets, "set", nil, "set any key of the config, such as train.learning_rate=1e-6 (may be repeated)")
 	f.keys = make([]keyFlag, 0, 16)
 	for _, k := range config.Flags(f.command) {

@@ -354,6 +354,40 @@ func TestLoad(t *testing.T) {
 	}
 }
 
+// The quick start's settings are for its tiny model alone: another model, or other data, takes the general defaults.
+func TestQuickStartIsForTheEmbeddedModelOnly(t *testing.T) {
+	quick, err := LoadMappo("", []Override{{"--model", "model", Embedded}, {"--data", "data.train", Embedded}})
+	if err != nil || quick.Train.MaxSteps == 0 || quick.Train.LearningRate < 1e-5 {
+		t.Errorf("the embedded model has no quick start: %v\n%s", err, quick.Resolved())
+	}
+	other := []Override{{"--model", "model", "embedded"}, {"--model", "model", "m"}, {"--data", "data.train", "p.jsonl"}}
+	c, err := LoadMappo("", other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := defaultMappo(losses.DPO)
+	want.Model, want.Data.Train, want.Train.MicroBatchSize = "m", "p.jsonl", 8
+	if !reflect.DeepEqual(*c, want) {
+		t.Errorf("got\n%s", c.Resolved())
+	}
+	if text := c.Explain(); !strings.Contains(text, "1 epoch of 128 pairs (8 at a time), AdamW at 5e-07, 100 steps of warm-up, then linear, weight decay 0.01") {
+		t.Errorf("not the paper's:\n%s", text)
+	}
+	s, err := LoadSFT("", other)
+	if wantSFT := defaultSFT(); err != nil || s.Train.LearningRate != wantSFT.Train.LearningRate || s.Train.MaxSteps != 0 || s.Data.MaxTokens != 0 {
+		t.Errorf("sft: %v\n%s", err, s.Resolved())
+	}
+	_, err = LoadMappo("", []Override{{"--model", "model", "m"}, {"--loss", "loss.type", "dop"}})
+	faults := "--data: data.train is missing: want embedded, or a .jsonl, .json or .parquet file (also .gz)\n--loss: loss.type \"dop\": want dpo, ipo, simpo or cpo"
+	if err == nil || err.Error() != faults {
+		t.Errorf("no data: %v", err)
+	}
+	_, err = LoadSFT("", []Override{{"--data", "data.train", "d.jsonl"}})
+	if err == nil || err.Error() != "--model: model is missing: want embedded, or a Hugging Face model folder" {
+		t.Errorf("no model: %v", err)
+	}
+}
+
 func TestCommandOf(t *testing.T) {
 	for text, want := range map[string]string{"": "", "a: [": "", "model: x\n\"command\": 'sft'": "sft", "command: mappo": "mappo", "- command": ""} {
 		if got := CommandOf([]byte(text)); got != want {

@@ -13,10 +13,12 @@ import (
 	"github.com/posttrain/posttrain/train"
 )
 
-// LoadMappo reads the configuration of posttrain mappo from a file, or the embedded one when path is "". The error is a
-// Faults when the file can be read and something is wrong with it.
+// LoadMappo reads the configuration of posttrain mappo from a file. When path is "", it is the quick start of the
+// embedded model on the embedded data; as soon as overrides name another model or other data, it is the general defaults,
+// since the quick start's settings suit nothing but its tiny model. The error is a Faults when the file can be read and
+// something is wrong with it.
 func LoadMappo(path string, overrides []Override) (*Mappo, error) {
-	name, text, err := read(path, CommandMappo)
+	name, text, err := read(path, CommandMappo, overrides)
 	if err != nil {
 		return nil, err
 	}
@@ -25,24 +27,37 @@ func LoadMappo(path string, overrides []Override) (*Mappo, error) {
 
 // LoadSFT is LoadMappo for posttrain sft.
 func LoadSFT(path string, overrides []Override) (*SFT, error) {
-	name, text, err := read(path, CommandSFT)
+	name, text, err := read(path, CommandSFT, overrides)
 	if err != nil {
 		return nil, err
 	}
 	return ParseSFT(name, text, overrides)
 }
 
-func read(path, command string) (name string, text []byte, err error) {
-	if path == "" {
-		name = command + ".yaml"
-		text, err = configs.Files.ReadFile(name)
-		return "configs/" + name, text, err
+// read gives the text of the file, or of what stands for it; the name is "" where there is no file.
+func read(path, command string, overrides []Override) (name string, text []byte, err error) {
+	switch {
+	case path != "":
+		text, err = os.ReadFile(path)
+		return path, text, err
+	case !quickStart(overrides):
+		return "", []byte("command: " + command), nil
 	}
-	text, err = os.ReadFile(path)
-	return path, text, err
+	name = command + ".yaml"
+	text, err = configs.Files.ReadFile(name)
+	return "configs/" + name, text, err
 }
 
-// ParseMappo is LoadMappo of a text; name stands for the file in messages.
+// quickStart says that both the model and the data stay the embedded ones.
+func quickStart(overrides []Override) bool {
+	values := map[string]string{"model": Embedded, "data.train": Embedded}
+	for _, o := range overrides {
+		values[o.Key] = o.Value
+	}
+	return values["model"] == Embedded && values["data.train"] == Embedded
+}
+
+// ParseMappo is LoadMappo of a text; name stands for the file in messages, "" where there is only the command line.
 func ParseMappo(name string, text []byte, overrides []Override) (*Mappo, error) {
 	l := newLoader(name, schemaFor(CommandMappo))
 	if !l.parse(text) {

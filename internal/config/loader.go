@@ -13,7 +13,7 @@ import (
 
 // loader turns one file and its overrides into a configuration, gathering faults on the way.
 type loader struct {
-	name   string // of the file, for messages
+	name   string // of the file, for messages; "" where there is none
 	schema *schema
 	given  map[string]given // by dotted key
 	bad    map[string]bool  // keys whose value already has a fault
@@ -57,14 +57,26 @@ func (l *loader) faultOf(key, format string, args ...any) {
 	l.bad[key] = true
 	g, ok := l.given[key]
 	if !ok {
-		l.fault(0, format, args...)
-		return
+		g.place = l.placeOf(key)
 	}
 	line := g.line
 	if line == 0 {
 		line = noLine
 	}
 	l.faults = append(l.faults, Fault{g.place, fmt.Sprintf(format, args...), line})
+}
+
+// placeOf is where a key that nobody gave should stand: in the file, or on the command line where there is no file.
+func (l *loader) placeOf(key string) string {
+	if l.name != "" {
+		return l.name
+	}
+	for _, f := range Flags(l.schema.command) {
+		if f.Key == key {
+			return "--" + f.Name
+		}
+	}
+	return "--set"
 }
 
 // parse reads the file's text. It is false when nothing more can be said about the file.
