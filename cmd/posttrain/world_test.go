@@ -174,7 +174,7 @@ func exists(path string) bool {
 // tiny are the flags of a quick run on the working directory's model: n steps of 4 examples, no warm-up.
 func tiny(command string, n int, more ...string) []string {
 	args := []string{command, "--model", "model", "--backend", "go", "--max-steps", fmt.Sprint(n),
-		"--set", "train.batch_size=4", "--set", "train.warmup_steps=0", "--set", "train.learning_rate=1e-3", "--out", "out"}
+		"--set", "train.batch_size=4", "--set", "train.warmup_steps=0", "--set", "train.learning_rate=1e-3", "--set", "data.eval_fraction=0.1", "--out", "out"}
 	return append(args, more...)
 }
 
