@@ -6,6 +6,9 @@ import "slices"
 type Layout struct {
 	Share bool // a group's prompt stands once, its answers blind to each other; else every answer repeats the prompt
 	Pad   int  // groups in a full batch: a smaller one is padded to the same number of answers; 0: no padding
+
+	Tokens   int // tokens of a part that Split makes; 0: all groups are one part
+	Shortest int // tokens of the shortest row that Split makes; see Fit
 }
 
 // Packed is a batch of groups laid out in rows, in the form that package model reads. Arrays are row-major int32.
@@ -29,9 +32,13 @@ type Packed struct {
 // Pack lays groups out in rows. The row length is the bucket of the longest stretch; shorter ones share rows, first
 // fit in the given order. The result depends on the groups and the layout alone.
 func Pack(groups []Group, l Layout) *Packed {
-	plan := newPlan(groups, l)
-	p := allocate(plan, groups, l)
-	w := writer{p: p, plan: plan}
+	return write(newPlan(groups, l), groups, l)
+}
+
+// write fills the rows as planned.
+func write(pl *plan, groups []Group, l Layout) *Packed {
+	p := allocate(pl, groups, l)
+	w := writer{p: p, plan: pl}
 	for g := range groups {
 		w.group(groups[g], l.Share)
 	}

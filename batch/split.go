@@ -1,0 +1,133 @@
+package batch
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Part is the share of a batch that one run of a program takes.
+type Part struct {
+	Members []int // its groups, as indices into those that were split, in the order of the packed answers
+	*Packed
+}
+
+// Fit completes a layout with the shortest row that is worth a compiled shape of its own, for groups like these. Most of
+// them fit into it; shorter ones share it, as far as a part may hold several.
+func (l Layout) Fit(groups []Group) Layout {
+	var lens []int
+	for _, g := range groups {
+		lens = append(lens, slices.Max(g.units(l.Share)))
+	}
+	slices.Sort(lens)
+	if len(lens) > 0 && l.Tokens > 0 {
+		share := min(0.8, 0.2*float64(max(1, l.Pad)))
+		l.Shortest = min(bucket(lens[int(share*float64(len(lens)-1))]), l.Tokens)
+	}
+	return l
+}
+
+// Split lays groups out in parts of about l.Tokens tokens each, in few different shapes and with little padding: long
+// groups first, each in the first part with room, shorter ones into what is left of the rows. A part holds l.Pad groups
+// at most. Where l.Tokens is 0 everything is one part.
+//
+// The parts of a batch have the gradient of the whole: it is the sum of theirs. They come in the order of their shapes,
+// so that a program is used for all its parts before the next. The result depends on the groups and the layout alone.
+func Split(groups []Group, l Layout) []Part {
+	if l.Tokens == 0 {
+		return []Part{{Members: upTo(len(groups)), Packed: Pack(groups, l)}}
+	}
+	if l.Pad == 0 {
+		l.Pad = len(groups)
+	}
+	var drafts, open []*draft
+	for _, i := range longestFirst(groups, l.Share) {
+		k := slices.IndexFunc(open, func(d *draft) bool { return d.add(i, groups[i], l.Share) })
+		if k < 0 {
+			d := newDraft(groups[i], l)
+			d.add(i, groups[i], l.Share)
+			drafts, open = append(drafts, d), append(open, d)
+			k = len(open) - 1
+		}
+		if len(open[k].members) == l.Pad {
+			open = slices.Delete(open, k, k+1)
+		}
+	}
+	parts := make([]Part, len(drafts))
+	for i, d := range drafts {
+		parts[i] = d.part(groups, l)
+	}
+	slices.SortStableFunc(parts, func(a, b Part) int {
+		return cmp.Or(cmp.Compare(b.Len, a.Len), cmp.Compare(b.Rows, a.Rows), cmp.Compare(b.Slots, a.Slots))
+	})
+	return parts
+}
+
+func upTo(n int) []int {
+	s := make([]int, n)
+	for i := range s {
+		s[i] = i
+	}
+	return s
+}
+
+// longestFirst orders groups by their longest stretch, equal ones as they stand.
+func longestFirst(groups []Group, share bool) []int {
+	order, longest := upTo(len(groups)), make([]int, len(groups))
+	for i, g := range groups {
+		longest[i] = slices.Max(g.units(share))
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(longest[b], longest[a]) })
+	return order
+}
+
+// draft is a part that is being filled.
+type draft struct {
+	plan
+	most    int // rows
+	members []int
+}
+
+// newDraft has rows for a group as the first and longest: as many as make up l.Tokens, and at least those of the group.
+func newDraft(g Group, l Layout) *draft {
+	units := g.units(l.Share)
+	d := &draft{plan: plan{len: max(bucket(slices.Max(units)), l.Shortest)}}
+	for _, n := range units {
+		d.place(n)
+	}
+	d.most, d.used = max(len(d.used), l.Tokens/d.len), nil
+	return d
+}
+
+// add places all stretches of group i, or none where the rows have no room for them.
+func (d *draft) add(i int, g Group, share bool) bool {
+	used, units := slices.Clone(d.used), len(d.row)
+	for _, n := range g.units(share) {
+		d.row = append(d.row, d.place(n))
+	}
+	if len(d.used) > d.most || slices.Max(d.used) > d.len {
+		d.used, d.row = used, d.row[:units]
+		return false
+	}
+	d.members, d.slots = append(d.members, i), d.slots+g.AnswerTokens()
+	return true
+}
+
+// part packs what the draft holds. Half the rows, or a quarter, make a shape of their own where they suffice, and so do
+// slots for five in eight tokens: fewer than that have an answer's token behind them in most preference data.
+func (d *draft) part(groups []Group, l Layout) Part {
+	d.rows = d.most
+	for d.rows > 1 && len(d.used) <= d.rows/2 {
+		d.rows /= 2
+	}
+	all := d.rows * d.len
+	if few := all * 5 / 8; d.slots <= few {
+		all = few
+	}
+	d.slots = all
+	members, answers := make([]Group, len(d.members)), 0
+	for k, i := range d.members {
+		members[k], answers = groups[i], max(answers, len(groups[i].Answers))
+	}
+	d.answers = answers * l.Pad
+	return Part{Members: d.members, Packed: write(&d.plan, members, l)}
+}
