@@ -2,8 +2,8 @@ package train
 
 // Options are the settings of a training loop, whatever its objective.
 type Options struct {
-	Epochs                int     `yaml:"epochs"`                 // passes over the training data
-	MaxSteps              int     `yaml:"max_steps"`              // stop after this many updates; 0: run the epochs
+	Epochs                int     `yaml:"epochs,omitempty"`       // passes over the training data; unused (0) where MaxSteps is above 0
+	MaxSteps              int     `yaml:"max_steps"`              // stop after this many updates, whatever the epochs; 0: run the epochs
 	BatchSize             int     `yaml:"batch_size"`             // examples (pairs, demonstrations) per update
 	MicroBatchSize        int     `yaml:"micro_batch_size"`       // examples per forward; 0: the whole batch at once
 	LearningRate          float64 `yaml:"learning_rate"`          // peak rate

@@ -163,6 +163,8 @@ func TestFaults(t *testing.T) {
 				"f.yaml:8: data.score_columns [a]: want two column names, the chosen answer's score and the rejected one's\n" +
 				"f.yaml:9: train.eval_metric \"loss\": want eval_loss, eval_logps/chosen, eval_logps/rejected, eval_rewards/chosen, eval_rewards/rejected, " +
 				"eval_rewards/accuracies, eval_rewards/margins or eval_prior/reward_gap"},
+		{"two lengths", minimal + "train:\n  max_steps: 60\n  epochs: 3", nil, "f.yaml:5: train.max_steps 60: train.epochs 3 says as well how long the run is; give one of the two"},
+		{"two lengths by flags", minimal, []string{"--max-steps=60", "train.epochs=1"}, "--max-steps: train.max_steps 60: train.epochs 1 says as well how long the run is; give one of the two"},
 		{"section", "command: mappo\nmodel: m\ndata: pairs.jsonl\nloss: [1]\ntrain:", nil,
 			"f.yaml:3: data \"pairs.jsonl\": want a section with train, eval, eval_fraction, score_columns, reward_transform, on_negative_gap, max_prompt_tokens, " +
 				"max_completion_tokens, max_tokens or truncate\n" +
@@ -219,9 +221,41 @@ func TestOverridesWin(t *testing.T) {
 	}
 }
 
+// The run ends with its epochs or its steps; the command line's word counts before the file's.
+func TestLengthOfTheRun(t *testing.T) {
+	for _, c := range []struct {
+		file          string
+		sets          []string
+		epochs, steps int
+	}{
+		{"", nil, 1, 0},
+		{"epochs: 3", nil, 3, 0},
+		{"max_steps: 60", nil, 0, 60},
+		{"max_steps: 0\n  epochs: 3", nil, 3, 0},
+		{"max_steps: 60", []string{"train.epochs=2"}, 2, 0},
+		{"max_steps: 60", []string{"--max-steps=0"}, 1, 0},
+		{"max_steps: 60", []string{"--max-steps="}, 1, 0},
+		{"epochs: 3", []string{"--max-steps=5"}, 0, 5},
+		{"epochs: 3", []string{"--max-steps=0"}, 3, 0},
+		{"epochs: 3", []string{"train.epochs=", "--max-steps=5"}, 0, 5},
+	} {
+		got, err := parse(minimal+"train:\n  "+c.file, c.sets...)
+		if err != nil {
+			t.Fatalf("%q %v: %v", c.file, c.sets, err)
+		}
+		if got.Train.Epochs != c.epochs || got.Train.MaxSteps != c.steps {
+			t.Errorf("%q %v: %d epochs, %d steps, want %d and %d", c.file, c.sets, got.Train.Epochs, got.Train.MaxSteps, c.epochs, c.steps)
+		}
+	}
+	quick, err := LoadMappo("", []Override{{"--set", "train.epochs", "2"}})
+	if err != nil || quick.Train.Epochs != 2 || quick.Train.MaxSteps != 0 {
+		t.Errorf("--set train.epochs=2 is ignored: %v\n%s", err, quick.Resolved())
+	}
+}
+
 func TestResolvedLoadsToTheSame(t *testing.T) {
 	for _, sets := range [][]string{
-		nil, {"--loss=ipo"}, {"--loss=simpo"}, {"--loss=cpo", "--prior=none"}, {"train.learning_rate=1e-7", "seed=18446744073709551615"},
+		nil, {"--max-steps=9"}, {"train.epochs=9"}, {"--loss=ipo"}, {"--loss=simpo"}, {"--loss=cpo", "--prior=none"}, {"train.learning_rate=1e-7", "seed=18446744073709551615"},
 		{"--model=1e3", "--data=true", "--score-columns=yes,null"}, {"data.eval=a: b #c", "data.eval_fraction=", "--reference= ' \" - x"}, {"data.eval_fraction=0.25", "train.eval_metric=eval_rewards/accuracies"},
 	} {
 		c, err := parse(minimal, sets...)

@@ -64,10 +64,12 @@ func ParseMappo(name string, text []byte, overrides []Override) (*Mappo, error) 
 		return nil, l.err()
 	}
 	l.override(overrides)
+	l.chooseLength()
 	c := defaultMappo(l.lossType())
 	l.decode(&c)
 	settle(l, c.Data.Source, &c.Train)
 	l.hold(&c)
+	dropEpochs(&c.Train)
 	l.checkCommon(c.Command, c.Backend, c.Data.Source, c.Data.Options, c.Train, losses.MetricNames())
 	l.checkLoss(c)
 	if err := l.err(); err != nil {
@@ -83,10 +85,12 @@ func ParseSFT(name string, text []byte, overrides []Override) (*SFT, error) {
 		return nil, l.err()
 	}
 	l.override(overrides)
+	l.chooseLength()
 	c := defaultSFT()
 	l.decode(&c)
 	settle(l, c.Data.Source, &c.Train)
 	l.hold(&c)
+	dropEpochs(&c.Train)
 	l.checkCommon(c.Command, c.Backend, c.Data.Source, c.Data.Options, c.Train, []string{"loss"})
 	if err := l.err(); err != nil {
 		return nil, err
@@ -100,6 +104,31 @@ func (l *loader) lossType() string {
 		return g.text
 	}
 	return losses.DPO
+}
+
+// chooseLength leaves one of train.epochs and train.max_steps where both say how long the run is: what the command line
+// gives takes the place of what the file gives; both from one of them is a fault.
+func (l *loader) chooseLength() {
+	const epochs, steps = "train.epochs", "train.max_steps"
+	if !l.above0(epochs) || !l.above0(steps) {
+		return
+	}
+	e, s := l.given[epochs], l.given[steps]
+	switch {
+	case (e.form == formRaw) == (s.form == formRaw):
+		l.faultOf(steps, "%s %s: %s %s says as well how long the run is; give one of the two", steps, s.text, epochs, e.text)
+	case e.form == formRaw:
+		delete(l.given, steps)
+	default:
+		delete(l.given, epochs)
+	}
+}
+
+// dropEpochs takes away the epochs that max_steps stands in for, so that nothing shows them as in force.
+func dropEpochs(t *train.Options) {
+	if t.MaxSteps > 0 {
+		t.Epochs = 0
+	}
 }
 
 // checkCommon looks across the keys that all commands have. Every check is of values, not of who gave them, so that the

@@ -29,6 +29,13 @@ func (l *loader) has(key string) bool {
 	return ok
 }
 
+// above0 says that a whole number above 0 is given.
+func (l *loader) above0(key string) bool {
+	var n int64
+	g, ok := l.given[key]
+	return ok && g.assign(reflect.ValueOf(&n).Elem()) && n > 0
+}
+
 func (l *loader) err() error {
 	if len(l.faults) == 0 {
 		return nil

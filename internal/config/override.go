@@ -43,7 +43,7 @@ func Flags(command string) []Flag {
 		{"prior", "loss.prior", "mappo or none (the plain loss)"},
 		{"backend", "backend", rules["backend"].accepts},
 		{"seed", "seed", "seed of every random choice"},
-		{"max-steps", "train.max_steps", "stop after this many updates; 0 runs the epochs"},
+		{"max-steps", "train.max_steps", "stop after this many updates, whatever the epochs; 0: run the epochs"},
 	}
 	schema := schemaFor(command)
 	var flags []Flag
