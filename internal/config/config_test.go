@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -161,8 +162,9 @@ func TestFaults(t *testing.T) {
 			"f.yaml:6: data.eval_fraction 0.1: data.eval already names the evaluation data; remove one of the two\n" +
 				"f.yaml:7: data.truncate prompt: nothing is ever cut without data.max_tokens, data.max_prompt_tokens or data.max_completion_tokens\n" +
 				"f.yaml:8: data.score_columns [a]: want two column names, the chosen answer's score and the rejected one's\n" +
-				"f.yaml:9: train.eval_metric \"loss\": want eval_loss, eval_logps/chosen, eval_logps/rejected, eval_rewards/chosen, eval_rewards/rejected, " +
-				"eval_rewards/accuracies, eval_rewards/margins or eval_prior/reward_gap"},
+				"f.yaml:9: train.eval_metric \"loss\": want eval_loss, eval_rewards/accuracies, eval_rewards/margins, eval_logps/chosen or eval_rewards/chosen"},
+		{"metric that is better neither way", minimal + "train: {eval_metric: eval_logps/rejected}", []string{"data.eval_fraction=0.5"},
+			"f.yaml:4: train.eval_metric \"eval_logps/rejected\": want eval_loss, eval_rewards/accuracies, eval_rewards/margins, eval_logps/chosen or eval_rewards/chosen"},
 		{"two lengths", minimal + "train:\n  max_steps: 60\n  epochs: 3", nil, "f.yaml:5: train.max_steps 60: train.epochs 3 says as well how long the run is; give one of the two"},
 		{"two lengths by flags", minimal, []string{"--max-steps=60", "train.epochs=1"}, "--max-steps: train.max_steps 60: train.epochs 1 says as well how long the run is; give one of the two"},
 		{"section", "command: mappo\nmodel: m\ndata: pairs.jsonl\nloss: [1]\ntrain:", nil,
@@ -297,6 +299,18 @@ func TestRulesAreComplete(t *testing.T) {
 			if ours, theirs := rules[key].ok(reflect.ValueOf(word)), o.Validate() == nil; ours != theirs {
 				t.Errorf("%s %q: rule says %v, data says %v", key, word, ours, theirs)
 			}
+		}
+	}
+}
+
+// Every metric that may name the best checkpoint is measured.
+func TestWatchedMetricsExist(t *testing.T) {
+	for _, name := range watched {
+		if measured, ok := strings.CutPrefix(name, "eval_"); !ok || !slices.Contains(losses.MetricNames(), measured) {
+			t.Errorf("%s is not measured", name)
+		}
+		if _, err := parse(minimal, "data.eval_fraction=0.1", "train.eval_metric="+name); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -70,7 +70,7 @@ func ParseMappo(name string, text []byte, overrides []Override) (*Mappo, error) 
 	settle(l, c.Data.Source, &c.Train)
 	l.hold(&c)
 	dropEpochs(&c.Train)
-	l.checkCommon(c.Command, c.Backend, c.Data.Source, c.Data.Options, c.Train, losses.MetricNames())
+	l.checkCommon(c.Command, c.Backend, c.Data.Source, c.Data.Options, c.Train, watched)
 	l.checkLoss(c)
 	if err := l.err(); err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func ParseSFT(name string, text []byte, overrides []Override) (*SFT, error) {
 	settle(l, c.Data.Source, &c.Train)
 	l.hold(&c)
 	dropEpochs(&c.Train)
-	l.checkCommon(c.Command, c.Backend, c.Data.Source, c.Data.Options, c.Train, []string{"loss"})
+	l.checkCommon(c.Command, c.Backend, c.Data.Source, c.Data.Options, c.Train, watched[:1])
 	if err := l.err(); err != nil {
 		return nil, err
 	}
@@ -152,14 +152,14 @@ func (l *loader) checkCommon(command, backend string, s Source, limits batch.Opt
 	l.checkEval(s, t, metrics)
 }
 
+// watched are the metrics that may name the best checkpoint, those of which it is known where better is: a smaller loss,
+// more of the rest. The first is that of every objective.
+var watched = []string{"eval_loss", "eval_rewards/accuracies", "eval_rewards/margins", "eval_logps/chosen", "eval_rewards/chosen"}
+
 func (l *loader) checkEval(s Source, t train.Options, metrics []string) {
-	names := make([]string, len(metrics))
-	for i, m := range metrics {
-		names[i] = "eval_" + m
-	}
 	switch {
-	case s.HasEval() && !slices.Contains(names, t.EvalMetric):
-		l.faultOf("train.eval_metric", "train.eval_metric %q: want %s", t.EvalMetric, list(names))
+	case s.HasEval() && !slices.Contains(metrics, t.EvalMetric):
+		l.faultOf("train.eval_metric", "train.eval_metric %q: want %s", t.EvalMetric, list(metrics))
 	case !s.HasEval() && t.EvalMetric != "":
 		l.faultOf("train.eval_metric", "train.eval_metric %q: there is nothing to evaluate on; give data.eval or data.eval_fraction", t.EvalMetric)
 	}

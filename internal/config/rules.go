@@ -86,7 +86,7 @@ var rules = map[string]rule{
 	"train.shuffle":                {},
 	"train.log_every":              atLeast(1),
 	"train.eval_every":             atLeast(0),
-	"train.eval_metric":            {accepts: "the name of a metric, such as eval_loss"},
+	"train.eval_metric":            {accepts: list(watched)},
 	"train.checkpoint_every":       atLeast(0),
 	"train.checkpoint_keep":        atLeast(1),
 }
