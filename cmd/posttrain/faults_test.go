@@ -221,6 +221,11 @@ func TestFaults(t *testing.T) {
 			before := tree(t)
 			o := cli(t, args...)
 			checkRefusal(t, o, f)
+			if strings.Contains(f.name, "folder") || strings.Contains(f.name, "resume") {
+				if strings.Count(o.err, "\n") != 1 {
+					t.Errorf("something was done before the folder was looked at:\n%s", o.err)
+				}
+			}
 			if after := tree(t); !strings.HasPrefix(f.name, "NaN") && !slices.Equal(before, after) {
 				t.Errorf("left behind:\n%s\nbefore:\n%s", strings.Join(after, "\n"), strings.Join(before, "\n"))
 			}

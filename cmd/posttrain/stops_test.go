@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/run"
 )
 
 var goOn = regexp.MustCompile(`^posttrain: interrupted at step (\d+) of (\d+), saved: go on with posttrain (.*)$`)
@@ -166,4 +167,28 @@ func TestResumeWithoutAnyGoodCheckpoint(t *testing.T) {
 	path := "out/checkpoints/step-00000001/first_moments.safetensors"
 	write(t, path, "")
 	checkRefusal(t, cli(t, "mappo", "--resume", "out"), fault{code: 1, says: []string{"out/checkpoints", "no usable checkpoint", path}})
+}
+
+// TestResumeWithChangedData: the rows that the run was started with are part of the run, with a reference or without.
+func TestResumeWithChangedData(t *testing.T) {
+	for _, loss := range []string{"dpo", "simpo"} {
+		t.Run(loss, func(t *testing.T) {
+			work(t, "qwen2-newer")
+			must(t, tinyMappo(1, "--loss", loss)...)
+			write(t, "pairs.jsonl", strings.Replace(pairLines(12, true), "in box 4.", "in box 5.", 1))
+			checkRefusal(t, cli(t, "mappo", "--resume", "out"), fault{code: 1, says: []string{"out", "data", "since the run was started", "start a new run with --out"}})
+		})
+	}
+}
+
+// TestResumeInUse: two processes never train into one folder.
+func TestResumeInUse(t *testing.T) {
+	work(t, "qwen2-newer")
+	must(t, tinyMappo(1)...)
+	f, err := run.Open("out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	checkRefusal(t, cli(t, "mappo", "--resume", "out"), fault{code: 1, says: []string{"out is in use by process", "wait for it to end"}})
 }

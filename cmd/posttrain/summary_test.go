@@ -1,0 +1,46 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/run"
+)
+
+// TestVerdict reads the two curves in words.
+func TestVerdict(t *testing.T) {
+	for _, c := range []struct {
+		chosen, rejected float64 // at the end; both began at -10
+		says             string
+	}{
+		{-12, -15, "Both sank: the squeezing effect."},
+		{-9, -15, "more likely and the rejected ones less"},
+		{-9, -8, "Both rose"},
+		{-12, -8, "sank while the rejected rose"},
+	} {
+		got := verdict(change{first: -10, last: c.chosen}, change{first: -10, last: c.rejected})
+		if !strings.Contains(got, c.says) {
+			t.Errorf("chosen to %v, rejected to %v: %q, want %q", c.chosen, c.rejected, got, c.says)
+		}
+	}
+}
+
+// TestChangeOf: held-out measurements win over batches, whose ends are means of a tenth of the run.
+func TestChangeOf(t *testing.T) {
+	var records []run.Record
+	for step := range 20 {
+		records = append(records, run.Record{Step: step + 1, Values: map[string]float64{"loss": float64(step)}})
+	}
+	if c := changeOf(records, "loss"); !c.known || c.held || c.first != 0.5 || c.last != 18.5 || c.direction() != "rose" {
+		t.Errorf("%+v, want 0.5 to 18.5", c)
+	}
+	for _, v := range []float64{3, 9, 2} {
+		records = append(records, run.Record{Values: map[string]float64{"eval_loss": v}})
+	}
+	if c := changeOf(records, "loss"); !c.held || c.first != 3 || c.last != 2 || c.direction() != "sank" {
+		t.Errorf("%+v, want 3 to 2 on held-out examples", c)
+	}
+	if c := changeOf(records, "logps/chosen"); c.known {
+		t.Errorf("%+v of nothing", c)
+	}
+}
