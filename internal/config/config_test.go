@@ -53,6 +53,9 @@ func TestMinimalHasThePapersSettings(t *testing.T) {
 	if !reflect.DeepEqual(*c, want) {
 		t.Errorf("got\n%s", c.Resolved())
 	}
+	if c.Train.CheckpointEvery <= 0 {
+		t.Errorf("a crash loses the whole run: a checkpoint every %d steps", c.Train.CheckpointEvery)
+	}
 	if c.Train.BatchSize != 128 || c.Train.LearningRate != 5e-7 || c.Train.WarmupSteps != 100 || c.Train.WeightDecay != 0.01 || c.Loss.Beta != 0.1 {
 		t.Errorf("not the paper's:\n%s", c.Resolved())
 	}

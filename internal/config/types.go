@@ -91,18 +91,19 @@ func defaultSFT() SFT {
 
 func defaultTrain() train.Options {
 	return train.Options{
-		Epochs:         1,
-		Schedule:       "linear",
-		AdamBeta1:      0.9,
-		AdamBeta2:      0.999,
-		AdamEpsilon:    1e-8,
-		MaxGradNorm:    1,
-		DType:          "auto",
-		SaveDType:      "auto",
-		SharePrefix:    "auto",
-		Shuffle:        true,
-		LogEvery:       1,
-		CheckpointKeep: 2,
+		Epochs:          1,
+		Schedule:        "linear",
+		AdamBeta1:       0.9,
+		AdamBeta2:       0.999,
+		AdamEpsilon:     1e-8,
+		MaxGradNorm:     1,
+		DType:           "auto",
+		SaveDType:       "auto",
+		SharePrefix:     "auto",
+		Shuffle:         true,
+		LogEvery:        1,
+		CheckpointEvery: 100, // what a crash can cost at most
+		CheckpointKeep:  2,
 	}
 }
 
