@@ -38,7 +38,7 @@ func (e *Encoder) Demonstration(d data.Demonstration, all bool) (Group, error) {
 
 // plainText encodes a text without a prompt, ended by EOS.
 func (e *Encoder) plainText(d data.Demonstration) (Group, error) {
-	ids := e.withEOS(e.Tokenizer.Encode(d.Completion.Plain, true))
+	ids := e.withEOS(e.opened(d.Completion.Plain))
 	if len(ids) < 2 {
 		return Group{}, fmt.Errorf("%s: text of %d tokens has nothing to predict: want at least 2", d.Source, len(ids))
 	}
@@ -51,7 +51,7 @@ func wholeText(ids []int32) Group { return Group{Prompt: ids[:1:1], Answers: [][
 // Prompt encodes a prompt alone, as it stands before an answer is sampled.
 func (e *Encoder) Prompt(t data.Text) ([]int32, error) {
 	if t.Messages == nil {
-		return e.Tokenizer.Encode(t.Plain, true), nil
+		return e.opened(t.Plain), nil
 	}
 	text, err := e.render(t.Messages, true)
 	if err != nil {
@@ -82,7 +82,7 @@ func (e *Encoder) group(source string, prompt data.Text, answers ...data.Text) (
 // answer encodes one completion after its prompt, whose tokens are ids.
 func (e *Encoder) answer(prompt data.Text, ids []int32, a data.Text) ([]int32, error) {
 	if prompt.Messages == nil && a.Messages == nil {
-		return e.withEOS(e.after(ids, prompt.Plain, a.Plain, true)), nil
+		return e.withEOS(e.after(ids, e.opened(prompt.Plain+a.Plain), a.Plain)), nil
 	}
 	if prompt.Messages == nil || a.Messages == nil {
 		return nil, fmt.Errorf("the prompt and the completion must both be text or both be messages")
@@ -95,12 +95,23 @@ func (e *Encoder) answer(prompt data.Text, ids []int32, a data.Text) ([]int32, e
 	if err != nil {
 		return nil, err
 	}
-	return e.after(ids, head, tail, false), nil
+	return e.after(ids, e.Tokenizer.Encode(head+tail, false), tail), nil
 }
 
-// after gives the tokens of tail behind head, whose own tokens are ids.
-func (e *Encoder) after(ids []int32, head, tail string, special bool) []int32 {
-	full := e.Tokenizer.Encode(head+tail, special)
+// opened are the tokens of plain text with what the tokenizer puts before a text (BOS), but not what some put behind it
+// (EOS): the text goes on.
+func (e *Encoder) opened(text string) []int32 {
+	ids, bare := e.Tokenizer.Encode(text, true), e.Tokenizer.Encode(text, false)
+	for lead := 0; lead+len(bare) <= len(ids); lead++ {
+		if equal(ids[lead:lead+len(bare)], bare) {
+			return ids[:lead+len(bare)]
+		}
+	}
+	return ids
+}
+
+// after gives the tokens of tail behind a prompt with tokens ids, where full are the tokens of the whole text.
+func (e *Encoder) after(ids, full []int32, tail string) []int32 {
 	if len(full) >= len(ids) && equal(full[:len(ids)], ids) {
 		return full[len(ids):]
 	}

@@ -74,10 +74,14 @@ func truncate(g *Group, o Options) bool {
 	return cut
 }
 
-// answerLimit is the most tokens an answer may keep; 0: no limit, or no room for even one token.
+// answerLimit is the most tokens an answer may keep; 0: no limit, or no room for even one token. Where the prompt may be
+// cut too, the answer goes first: one token of the prompt is enough to start from.
 func answerLimit(prompt int, o Options) int {
 	n := o.MaxCompletionTokens
-	if o.MaxTokens > 0 && o.Truncate == "completion" {
+	if o.Truncate == "both" {
+		prompt = 1
+	}
+	if o.MaxTokens > 0 {
 		if room := max(0, o.MaxTokens-prompt); n == 0 || room < n {
 			n = room
 		}

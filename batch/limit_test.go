@@ -32,6 +32,7 @@ func TestLimit(t *testing.T) {
 		{"never empties a completion", sized(12, 9, 2), Options{MaxTokens: 10, Truncate: "completion"}, 0, 0, 1, 0, 0, 12, 9},
 		{"cut prompt", sized(12, 4, 2), Options{MaxTokens: 10, Truncate: "prompt"}, 0, 1, 0, 0, 1, 6, 4},
 		{"no room for a prompt", sized(12, 10, 2), Options{MaxTokens: 10, Truncate: "prompt"}, 0, 0, 1, 0, 0, 12, 10},
+		{"cut both without a limit of their own", sized(3, 20, 5), Options{MaxTokens: 10, Truncate: "both"}, 0, 1, 0, 0, 1, 1, 9},
 		{"cut both", sized(12, 8, 2), Options{MaxTokens: 10, MaxCompletionTokens: 4, Truncate: "both"}, 0, 1, 0, 0, 1, 6, 4},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -17,6 +17,8 @@ type State struct {
 	Seed       uint64 `json:"seed"`
 	RNG        []byte `json:"rng,omitempty"` // MarshalBinary of a math/rand/v2 PCG
 	ConfigHash string `json:"config_hash"`   // see [HashConfig]
+	Engine     string `json:"engine"`        // what computed: another rounds differently
+	Data       string `json:"data"`          // hash of the examples
 	Best       *Best  `json:"best,omitempty"`
 	Metrics    Values `json:"metrics,omitempty"` // running figures: tokens seen, sums of an unfinished logging interval, …
 }

@@ -1,6 +1,9 @@
 package train
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -46,7 +49,7 @@ func (l *Loop) save(best bool) error {
 		return err
 	}
 	state := l.state
-	state.ConfigHash = l.ConfigHash
+	state.ConfigHash, state.Engine, state.Data = l.ConfigHash, l.Learner.engine.Name, l.dataHash()
 	state.Metrics = l.window.pack()
 	state.Metrics["tokens"], state.Metrics["updates"] = l.tokens, float64(updates)
 	_, err = l.Folder.WriteCheckpoint(state.Step, func(dir string) error { return l.writeTensors(dir, t, state) })
@@ -82,9 +85,13 @@ func (l *Loop) named(data [][]float32) []model.Tensor {
 }
 
 // Resume continues from the newest good checkpoint of the folder and returns its warnings. Metrics after it are cut:
-// they are about to be measured again.
+// they are about to be measured again. A run that ended before its first checkpoint starts over.
 func (l *Loop) Resume() ([]run.Warning, error) {
 	c, warnings, err := l.Folder.Latest()
+	if errors.Is(err, run.ErrNoCheckpoint) && len(warnings) == 0 {
+		_, err = l.Folder.CutMetrics(-1)
+		return nil, err
+	}
 	if err != nil {
 		return warnings, err
 	}
@@ -101,8 +108,8 @@ func (l *Loop) load(dir string) (err error) {
 	if l.state, err = run.ReadState(dir); err != nil {
 		return err
 	}
-	if l.state.Seed != l.Seed {
-		return fmt.Errorf("seed %d: the run was started with %d", l.Seed, l.state.Seed)
+	if err := l.checkState(); err != nil {
+		return err
 	}
 	m, err := model.Load(filepath.Join(dir, checkpointModel))
 	if err != nil {
@@ -120,6 +127,32 @@ func (l *Loop) load(dir string) (err error) {
 	}
 	l.tokens, l.window = l.state.Metrics["tokens"], unpack(l.state.Metrics)
 	return l.Learner.Write(t, int(l.state.Metrics["updates"]))
+}
+
+// checkState refuses to go on with something else than the run was started with: it would be neither run.
+func (l *Loop) checkState() error {
+	s := l.state
+	switch {
+	case s.Seed != l.Seed:
+		return fmt.Errorf("the run was started with seed %d, now it is %d", s.Seed, l.Seed)
+	case s.ConfigHash != l.ConfigHash:
+		return errors.New("the config is not the one that the run was started with")
+	case s.Engine != l.Learner.engine.Name:
+		return fmt.Errorf("the run was started on engine %s, now it is %s: engines round differently; name it with --backend %s", s.Engine, l.Learner.engine.Name, s.Engine)
+	case s.Data != l.dataHash():
+		return errors.New("the training or evaluation data (or the tokenizer) has changed since the run was started: start a new run with --out DIR")
+	}
+	return nil
+}
+
+// dataHash identifies the token ids of all examples.
+func (l *Loop) dataHash() string {
+	h := sha256.New()
+	hashGroups(h, l.Train.Groups)
+	if l.Eval != nil {
+		hashGroups(h, l.Eval.Groups)
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // moments reads tensors in the order of the model's parameters.

@@ -36,7 +36,7 @@ type Loop struct {
 	Seed       uint64
 	ConfigHash string
 	OnStep     func(step, total int, values map[string]float64) // after every step; nil: nobody watches
-	OnNotice   func(line string)                                // checkpoints and evaluations, in words; nil: nobody reads
+	OnNotice   func(line string)                                // evaluations, in words; nil: nobody reads
 
 	state   run.State
 	window  *Metrics  // since the last metrics line
@@ -59,10 +59,11 @@ func (l *Loop) Run(ctx context.Context) error {
 			return l.explain(err)
 		}
 		last := l.state.Step == total
-		if err := l.after(last, ctx.Err() != nil); err != nil {
+		stopped, err := l.after(ctx, last)
+		if err != nil {
 			return err
 		}
-		if ctx.Err() != nil && !last {
+		if stopped && !last {
 			return ErrInterrupted
 		}
 	}
@@ -121,13 +122,32 @@ func (l *Loop) accumulate(examples []int, scale float64, metrics *Metrics) (toke
 	if !finite(loss) {
 		return 0, l.broken(l.state.Step+1, "the loss", loss, l.Train, examples)
 	}
-	if c, ok := l.Train.Method.(starter); ok && l.state.Step == 0 {
+	before := metrics.Sums["loss"]
+	if err := l.Train.Method.Observe(examples, p, outputs, metrics); err != nil {
+		return 0, err
+	}
+	if l.state.Step == 0 {
+		err = l.checkStart(examples, p, outputs, loss, (metrics.Sums["loss"]-before)*scale)
+	}
+	return p.Count, err
+}
+
+// checkStart is the self-check of step 0: the method's own, and that the loss which is differentiated in the graph is
+// the one which the host computes and logs.
+func (l *Loop) checkStart(examples []int, p *batch.Packed, outputs [][]float32, graph, host float64) error {
+	if c, ok := l.Train.Method.(starter); ok {
 		if err := c.CheckStart(examples, p, outputs); err != nil {
-			return 0, err
+			return err
 		}
 	}
-	return p.Count, l.Train.Method.Observe(examples, p, outputs, metrics)
+	if math.Abs(graph-host) > startTolerance*(1+math.Abs(host)) {
+		return fmt.Errorf("step 0: the engine's loss is %v, the same computed on the host from its log-probs %v: the engine computes the loss wrongly; try another --backend, and please report it", graph, host)
+	}
+	return nil
 }
+
+// startTolerance allows for float32 sums in another order.
+const startTolerance = 1e-3
 
 // starter is a method with a self-check of step 0.
 type starter interface {
@@ -195,25 +215,26 @@ func (l *Loop) record(metrics *Metrics, norm, rate float64, tokens int) {
 	}
 }
 
-// after does what is due behind a step: a metrics line, an evaluation, a checkpoint.
-func (l *Loop) after(last, stopping bool) error {
+// after does what is due behind a step: a metrics line, an evaluation, a checkpoint. It tells whether the context had
+// ended when it decided to save, so that "stopped" always means "saved".
+func (l *Loop) after(ctx context.Context, last bool) (stopped bool, err error) {
 	step := l.state.Step
 	if due(step, l.Options.LogEvery) || last {
 		if err := l.log(); err != nil {
-			return err
+			return false, err
 		}
 	}
 	best := false
 	if l.Eval != nil && (due(step, l.Options.EvalEvery) || last) {
-		var err error
 		if best, err = l.evaluate(); err != nil {
-			return err
+			return false, err
 		}
 	}
-	if best || last || stopping || due(step, l.Options.CheckpointEvery) {
-		return l.save(best)
+	stopped = ctx.Err() != nil
+	if best || last || stopped || due(step, l.Options.CheckpointEvery) {
+		return stopped, l.save(best)
 	}
-	return nil
+	return stopped, nil
 }
 
 func due(step, every int) bool { return every > 0 && step%every == 0 }
@@ -259,7 +280,7 @@ func (l *Loop) evaluate() (best bool, err error) {
 	return true, nil
 }
 
-// better: losses and lengths of steps want to be small, everything else large.
+// better: a loss wants to be small, everything else that may name the best checkpoint large.
 func better(name string, value, than float64) bool {
 	if strings.HasSuffix(name, "loss") {
 		return value < than
@@ -269,9 +290,9 @@ func better(name string, value, than float64) bool {
 
 // Measure returns the metrics of examples under the present weights, with eval_ before their names.
 func (l *Loop) Measure(x Examples) (map[string]float64, error) {
-	metrics := NewMetrics()
-	for at := 0; at < len(x.Groups); at += l.micro() {
-		part := Order(len(x.Groups), 0, 0, false)[at:min(at+l.micro(), len(x.Groups))]
+	metrics, order := NewMetrics(), Order(len(x.Groups), 0, 0, false)
+	for at := 0; at < len(order); at += l.micro() {
+		part := order[at:min(at+l.micro(), len(order))]
 		p := l.pack(x, part)
 		sums, err := l.Learner.Sums(p)
 		if err != nil {

@@ -46,10 +46,11 @@ func logProbs(tokens, answer *graph.Node, answers int) LogProbs {
 	ids := graph.Iota(g, shapeInt32(answers, 1), 0)
 	member := graph.ConvertDType(graph.Equal(ids, graph.Reshape(answer, 1, slots)), tokens.DType())
 	zero := graph.ScalarZero(g, answer.DType())
+	own := graph.Mul(member, graph.Reshape(tokens, 1, slots))
 	return LogProbs{
 		Tokens: tokens,
 		Real:   graph.ConvertDType(graph.GreaterOrEqual(answer, zero), tokens.DType()),
-		// A product with ones, not a scatter: sums with repeated indices race on onnx.
-		Sums: graph.Reshape(graph.Dot(member, graph.Reshape(tokens, slots, 1)).Product(), answers),
+		// Masked sums, not a scatter, whose repeated indices race on onnx; nor a product, which GPUs may round to TF32.
+		Sums: graph.ReduceSum(own, -1),
 	}
 }

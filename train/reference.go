@@ -10,30 +10,27 @@ import (
 	"hash"
 	"io/fs"
 
+	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/model"
 )
 
-// CachedPairSums returns the summed log-probs of every pair under the learner's present weights from the file at path
-// where it holds those of the same weights, groups, layout and engine; otherwise it measures them and writes the file.
+// CachedPairSums returns the summed log-probs of every pair under the learner's present weights: measured, and written
+// to the file at path, or read from there where an earlier start of the same run has left them. A file of other weights,
+// groups, layout or engine is an error: the run would go on with another reference than it began with.
 func CachedPairSums(path string, l *Learner, groups []batch.Group, layout batch.Layout, tick func(done int) error) (sums [][2]float32, cached bool, err error) {
 	key, err := l.fingerprint(groups, layout)
 	if err != nil {
 		return nil, false, err
 	}
-	if sums, err = readSums(path, key, len(groups)); err == nil {
-		return sums, true, nil
-	} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errOtherSums) {
-		return nil, false, err
+	if sums, err = readSums(path, key, len(groups)); !errors.Is(err, fs.ErrNotExist) {
+		return sums, true, err
 	}
 	if sums, err = PairSums(l, groups, layout, tick); err != nil {
 		return nil, false, err
 	}
 	return sums, false, writeSums(path, key, sums)
 }
-
-// errOtherSums says that a file of reference log-probs belongs to another model or other data.
-var errOtherSums = errors.New("reference log-probs of another model or other data")
 
 const (
 	sumsName = "reference_logps" // [pairs, 2], chosen and rejected
@@ -46,7 +43,7 @@ func readSums(path, key string, n int) ([][2]float32, error) {
 		return nil, err
 	}
 	if len(tensors) != 1 || meta[sumsKey] != key || len(tensors[0].Floats) != 2*n {
-		return nil, fmt.Errorf("%s: %w", path, errOtherSums)
+		return nil, fmt.Errorf("%s: reference log-probs of another model, other data or another engine: something has changed since the run was started; start a new run with --out DIR", path)
 	}
 	flat, sums := tensors[0].Floats, make([][2]float32, n)
 	for i := range sums {
@@ -66,24 +63,34 @@ func writeSums(path, key string, sums [][2]float32) error {
 
 // fingerprint identifies everything that the sums depend on.
 func (l *Learner) fingerprint(groups []batch.Group, layout batch.Layout) (string, error) {
-	t, err := l.store.read()
+	config, err := l.model.Config.JSON("float32")
 	if err != nil {
 		return "", err
 	}
 	h := sha256.New()
-	fmt.Fprintf(h, "%s %+v %+v %d\n", l.engine.Name, l.graph, layout, len(groups))
-	for i, w := range t.Weights {
+	fmt.Fprintf(h, "%s %+v %+v %s\n", l.engine.Name, l.graph, layout, config)
+	for i, b := range l.store.weights() {
+		w, err := backend.Floats(b)
+		if err != nil {
+			return "", err
+		}
 		fmt.Fprintln(h, l.model.Params[i].Name)
 		hashNumbers(h, w)
 	}
+	hashGroups(h, groups)
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+func hashGroups(h hash.Hash, groups []batch.Group) {
+	fmt.Fprintln(h, len(groups))
 	for _, g := range groups {
+		fmt.Fprintln(h, len(g.Prompt), len(g.Answers))
 		hashNumbers(h, g.Prompt)
 		for _, a := range g.Answers {
 			fmt.Fprintln(h, len(a))
 			hashNumbers(h, a)
 		}
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 func hashNumbers[T float32 | int32](h hash.Hash, x []T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 
 	"github.com/gomlx/compute"
 	"github.com/spf13/cobra"
@@ -113,7 +114,7 @@ func (s *sampler) answer(items []data.CIItem, f samplingFlags, seed uint64, firs
 		if err != nil {
 			return nil, err
 		}
-		r := rollout.Request{Prompt: ids, MaxNew: f.maxNew, Temperature: f.temperature, Seed: seed<<32 + n}
+		r := rollout.Request{Prompt: ids, MaxNew: f.maxNew, Temperature: f.temperature, Seed: rand.New(rand.NewPCG(seed, n)).Uint64()}
 		requests = append(requests, r.Samples(f.answers)...)
 		out = append(out, a)
 	}

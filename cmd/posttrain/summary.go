@@ -15,7 +15,9 @@ func summary(j *job, records []run.Record) string {
 		r := changeOf(records, "logps/rejected")
 		fmt.Fprintf(&s, "log p(chosen) went from %.2f to %.2f (%s), log p(rejected) from %.2f to %.2f (%s)%s.\n",
 			c.first, c.last, c.direction(), r.first, r.last, r.direction(), c.where())
-		fmt.Fprintln(&s, verdict(c, r))
+		if c.held || len(values(records, "logps/chosen")) >= fewSteps {
+			fmt.Fprintln(&s, verdict(c, r))
+		}
 		a, m := changeOf(records, "rewards/accuracies"), changeOf(records, "rewards/margins")
 		fmt.Fprintf(&s, "Reward accuracy at the end %.3f, margin %.3f.\n", a.last, m.last)
 	}
@@ -28,6 +30,9 @@ func summary(j *job, records []run.Record) string {
 	fmt.Fprintf(&s, "Model: %s\nCurves: %s\nMetrics: %s\n", j.folder.ModelDir(), j.folder.Path("curves.png"), j.folder.Path("metrics.jsonl"))
 	return s.String()
 }
+
+// fewSteps: batches of fewer steps differ more by their pairs than by what was learnt.
+const fewSteps = 20
 
 // change is how a metric moved over a run: of the held-out examples where they were measured, else of the batches at
 // both ends of the run.
