@@ -17,7 +17,7 @@ type Options struct {
 	GradientCheckpointing bool    `yaml:"gradient_checkpointing"` // recompute layers in the backward pass
 	DType                 string  `yaml:"dtype"`                  // auto|float32|bfloat16: what the graph computes in; masters stay float32
 	SaveDType             string  `yaml:"save_dtype"`             // auto (as the model was stored)|float32|bfloat16|float16
-	SharePrefix           string  `yaml:"share_prefix"`           // auto|on|off: one row holds the prompt once and every answer to it
+	SharePrefix           string  `yaml:"share_prefix,omitempty"` // auto|on|off: one row holds the prompt once and every answer to it; "": there is one answer
 	Shuffle               bool    `yaml:"shuffle"`                // a new seeded order every epoch; false: file order
 	LogEvery              int     `yaml:"log_every"`              // steps between metric lines
 	EvalEvery             int     `yaml:"eval_every"`             // steps between evaluations; 0: only at the end

@@ -163,7 +163,7 @@ func TestFaults(t *testing.T) {
 				"f.yaml:4: train.eval_every 5: there is nothing to evaluate on; give data.eval or data.eval_fraction"},
 		{"data across keys", "command: mappo\nmodel: m\ndata:\n  train: t\n  eval: e\n  eval_fraction: 0.1\n  truncate: prompt\n  score_columns: [a]\ntrain: {eval_metric: loss}", nil,
 			"f.yaml:6: data.eval_fraction 0.1: data.eval already names the evaluation data; remove one of the two\n" +
-				"f.yaml:7: data.truncate prompt: nothing is ever cut without data.max_tokens, data.max_prompt_tokens or data.max_completion_tokens\n" +
+				"f.yaml:7: data.truncate prompt: give the limit to cut at, data.max_prompt_tokens or data.max_tokens\n" +
 				"f.yaml:8: data.score_columns [a]: want two column names, the chosen answer's score and the rejected one's\n" +
 				"f.yaml:9: train.eval_metric \"loss\": want eval_loss, eval_rewards/accuracies, eval_rewards/margins, eval_logps/chosen or eval_rewards/chosen"},
 		{"metric that is better neither way", minimal + "train: {eval_metric: eval_logps/rejected}", []string{"data.eval_fraction=0.5"},
@@ -448,13 +448,51 @@ func TestCommandOf(t *testing.T) {
 }
 
 func TestSFTFaults(t *testing.T) {
-	_, err := ParseSFT("s.yaml", []byte("command: sft\nmodel: m\ndata: {train: t, loss_on: prompt, score_columns: [a, b], eval_fraction: 0.5}\nloss: {type: dpo}\ntrain: {eval_metric: eval_rewards/margins}"), nil)
-	want := "s.yaml:3: unknown key \"data.score_columns\": only `posttrain mappo` has it\n" +
-		"s.yaml:3: data.loss_on \"prompt\": want completion or all\n" +
-		"s.yaml:4: unknown key \"loss\": only `posttrain mappo` has it\n" +
-		"s.yaml:5: train.eval_metric \"eval_rewards/margins\": want eval_loss"
-	if err == nil || err.Error() != want {
-		t.Errorf("got\n%v", err)
+	for _, c := range []struct{ text, want string }{
+		{"data: {train: t, loss_on: prompt, score_columns: [a, b], eval_fraction: 0.5}\nloss: {type: dpo}\ntrain: {eval_metric: eval_rewards/margins}",
+			"s.yaml:3: unknown key \"data.score_columns\": only `posttrain mappo` has it\n" +
+				"s.yaml:3: data.loss_on \"prompt\": want completion or all\n" +
+				"s.yaml:4: unknown key \"loss\": only `posttrain mappo` has it\n" +
+				"s.yaml:5: train.eval_metric \"eval_rewards/margins\": want eval_loss"},
+		{"data: {train: t}\ntrain: {share_prefix: auto}", "s.yaml:4: unknown key \"train.share_prefix\": only `posttrain mappo` has it"},
+		{"data: {train: t, loss_on: all, max_tokens: 9, max_prompt_tokens: 5}", "s.yaml:3: data.max_prompt_tokens 5: with data.loss_on all the whole text is the completion; use data.max_tokens"},
+		{"data: {train: t, loss_on: all, max_tokens: 9, truncate: prompt}", "s.yaml:3: data.truncate prompt: with data.loss_on all the whole text is the completion; want none or completion"},
+		{"data: {train: t, loss_on: all, max_tokens: 9, truncate: both}", "s.yaml:3: data.truncate both: with data.loss_on all the whole text is the completion; want none or completion"},
+	} {
+		_, err := ParseSFT("s.yaml", []byte("command: sft\nmodel: m\n"+c.text), nil)
+		if err == nil || err.Error() != c.want {
+			t.Errorf("%s:\n%v\nwant\n%s", c.text, err, c.want)
+		}
+	}
+}
+
+// Cutting wants a limit that cuts what is asked for.
+func TestTruncateNeedsItsLimit(t *testing.T) {
+	for _, c := range []struct {
+		truncate, limits string
+		ok               bool
+	}{
+		{"none", "", true},
+		{"prompt", "max_completion_tokens: 4", false}, {"prompt", "max_prompt_tokens: 4", true}, {"prompt", "max_tokens: 4", true},
+		{"completion", "max_prompt_tokens: 4", false}, {"completion", "max_completion_tokens: 4", true}, {"completion", "max_tokens: 4", true},
+		{"both", "max_prompt_tokens: 4", false}, {"both", "max_completion_tokens: 4", false}, {"both", "max_tokens: 4", true},
+		{"both", "max_prompt_tokens: 4, max_completion_tokens: 4", true},
+	} {
+		text := "command: sft\nmodel: m\ndata: {train: t, truncate: " + c.truncate + ", " + c.limits + "}"
+		resolved, err := ParseSFT("s.yaml", []byte(text), nil)
+		if ok := err == nil; ok != c.ok {
+			t.Errorf("%s with %q: %v", c.truncate, c.limits, err)
+			continue
+		}
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "s.yaml:3: data.truncate "+c.truncate+": give the limit to cut at, data.max_") {
+				t.Error(err)
+			}
+			continue
+		}
+		if again, err := ParseSFT("config.yaml", resolved.Resolved(), nil); err != nil || !reflect.DeepEqual(again, resolved) {
+			t.Errorf("%v\n%s", err, resolved.Resolved())
+		}
 	}
 }
 

@@ -92,6 +92,7 @@ func ParseSFT(name string, text []byte, overrides []Override) (*SFT, error) {
 	l.hold(&c)
 	dropEpochs(&c.Train)
 	l.checkCommon(c.Command, c.Backend, c.Data.Source, c.Data.Options, c.Train, watched[:1])
+	l.checkWholeText(c.Data)
 	if err := l.err(); err != nil {
 		return nil, err
 	}
@@ -146,10 +147,41 @@ func (l *loader) checkCommon(command, backend string, s Source, limits batch.Opt
 	if t.DType == "bfloat16" && (backend == "go" || engineOf(backend) == "onnx") {
 		l.faultOf("train.dtype", "train.dtype bfloat16: backend %s computes in float32, only xla can do bfloat16", backend)
 	}
-	if limits.Truncate != "none" && limits.MaxPromptTokens+limits.MaxCompletionTokens+limits.MaxTokens == 0 {
-		l.faultOf("data.truncate", "data.truncate %s: nothing is ever cut without data.max_tokens, data.max_prompt_tokens or data.max_completion_tokens", limits.Truncate)
-	}
+	l.checkTruncate(limits)
 	l.checkEval(s, t, metrics)
+}
+
+// checkTruncate wants the limits by which a stretch is cut.
+func (l *loader) checkTruncate(o batch.Options) {
+	prompt, completion, whole := o.MaxPromptTokens > 0, o.MaxCompletionTokens > 0, o.MaxTokens > 0
+	const both = "data.max_tokens, or both data.max_prompt_tokens and data.max_completion_tokens"
+	for _, c := range []struct {
+		truncate string
+		enough   bool
+		needs    string
+	}{
+		{"prompt", prompt || whole, "data.max_prompt_tokens or data.max_tokens"},
+		{"completion", completion || whole, "data.max_completion_tokens or data.max_tokens"},
+		{"both", prompt && completion || whole, both},
+	} {
+		if o.Truncate == c.truncate && !c.enough {
+			l.faultOf("data.truncate", "data.truncate %s: give the limit to cut at, %s", o.Truncate, c.needs)
+		}
+	}
+}
+
+// checkWholeText refuses what is about prompts where the loss is on all tokens: then there are none.
+func (l *loader) checkWholeText(d DemonstrationData) {
+	if d.LossOn != "all" {
+		return
+	}
+	const why = "with data.loss_on all the whole text is the completion"
+	if d.MaxPromptTokens > 0 {
+		l.faultOf("data.max_prompt_tokens", "data.max_prompt_tokens %d: %s; use data.max_tokens", d.MaxPromptTokens, why)
+	}
+	if d.Truncate == "prompt" || d.Truncate == "both" {
+		l.faultOf("data.truncate", "data.truncate %s: %s; want none or completion", d.Truncate, why)
+	}
 }
 
 // watched are the metrics that may name the best checkpoint, those of which it is known where better is: a smaller loss,

@@ -2,6 +2,7 @@ package config
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -28,7 +29,10 @@ func schemaOf(command string, config any) *schema {
 // schemaFor is the schema of a command.
 func schemaFor(command string) *schema {
 	if command == CommandSFT {
-		return schemaOf(CommandSFT, SFT{})
+		s := schemaOf(CommandSFT, SFT{})
+		// A demonstration has one answer: nothing to share its prompt with.
+		s.leaves = slices.DeleteFunc(s.leaves, func(l leaf) bool { return l.key == "train.share_prefix" })
+		return s
 	}
 	return schemaOf(CommandMappo, Mappo{})
 }

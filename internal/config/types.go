@@ -80,7 +80,7 @@ func defaultMappo(loss string) Mappo {
 // defaultSFT has the field's settings; model and data must be given.
 func defaultSFT() SFT {
 	t := defaultTrain()
-	t.BatchSize, t.LearningRate = 32, 2e-5
+	t.BatchSize, t.LearningRate, t.SharePrefix = 32, 2e-5, ""
 	return SFT{
 		Command: CommandSFT,
 		Backend: "auto",
