@@ -198,6 +198,8 @@ var faults = []fault{
 	{"resume by another command", func(t *testing.T) { must(t, tinyMappo(1)...) }, []string{"sft", "--resume", "out"}, 1, []string{"out/config.yaml:1", "posttrain mappo"}, nil},
 	{"resume of no run", nil, []string{"mappo", "--resume", "model"}, 1, []string{"--resume model", "config.yaml", "runs/mappo-"}, nil},
 	{"resume of nothing", nil, []string{"mappo", "--resume", "nowhere"}, 1, []string{"--resume nowhere", "config.yaml"}, nil},
+	{"resume of an empty name", nil, []string{"mappo", "--resume", ""}, 2, []string{"--resume is empty", "run folder"}, nil},
+	{"run folder of an empty name", nil, tinyMappo(1, "--out", ""), 2, []string{"--out is empty", "folder"}, nil},
 	{"resume elsewhere", nil, []string{"mappo", "--resume", "out", "--out", "other"}, 2, []string{"--out other", "out", "remove one"}, nil},
 	{"NaN loss", nil, tinyMappo(3, "--set", "train.learning_rate=1e30"), 1, []string{"step 2", "NaN", "pairs.jsonl:", "train.learning_rate", "no good checkpoint"}, nil},
 	{"NaN in evaluation", nil, tiny("mappo", 1, "--data", "pairs.jsonl", "--set", "train.learning_rate=1e30"), 1, []string{"step 1", "evaluation loss is NaN", "pairs.jsonl:", "no good checkpoint"}, nil},

@@ -52,6 +52,11 @@ func (f *trainFlags) registerConfig(cmd *cobra.Command) {
 
 // overrides are what the command line sets, in the order: flags, then --set.
 func (f *trainFlags) overrides(cmd *cobra.Command) ([]config.Override, error) {
+	for name, want := range map[string]string{"config": "a config file", "out": "a folder", "resume": "a run folder"} {
+		if flag := cmd.Flags().Lookup(name); flag != nil && flag.Changed && flag.Value.String() == "" {
+			return nil, usageError{fmt.Errorf("--%s is empty: want %s", name, want)}
+		}
+	}
 	var all []config.Override
 	for _, k := range f.keys {
 		if cmd.Flags().Changed(k.Name) {

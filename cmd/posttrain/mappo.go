@@ -35,11 +35,11 @@ func newMappo(s streams) *cobra.Command {
 
 // runMappo loads, measures the reference, trains, reports.
 func runMappo(ctx context.Context, s streams, f *trainFlags, cmd *cobra.Command) error {
-	path, err := f.path()
+	sets, err := f.overrides(cmd)
 	if err != nil {
 		return err
 	}
-	sets, err := f.overrides(cmd)
+	path, err := f.path()
 	if err != nil {
 		return err
 	}

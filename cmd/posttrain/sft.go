@@ -29,11 +29,11 @@ func newSFT(s streams) *cobra.Command {
 
 // runSFT loads, trains, reports.
 func runSFT(ctx context.Context, s streams, f *trainFlags, cmd *cobra.Command) error {
-	path, err := f.path()
+	sets, err := f.overrides(cmd)
 	if err != nil {
 		return err
 	}
-	sets, err := f.overrides(cmd)
+	path, err := f.path()
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 // summary says in words what a run did.
 func summary(j *job, records []run.Record) string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "%s: %d steps on %d examples, engine %s.\n", j.title, j.loop.Step(), len(j.loop.Train.Groups), j.world.engine.Name)
+	fmt.Fprintf(&s, "%s: %s on %d examples, engine %s.\n", j.title, steps(j.loop.Step()), len(j.loop.Train.Groups), j.world.engine.Name)
 	if c := changeOf(records, "logps/chosen"); c.known {
 		r := changeOf(records, "logps/rejected")
 		fmt.Fprintf(&s, "log p(chosen) went from %.2f to %.2f (%s), log p(rejected) from %.2f to %.2f (%s)%s.\n",
@@ -29,6 +29,13 @@ func summary(j *job, records []run.Record) string {
 	}
 	fmt.Fprintf(&s, "Model: %s\nCurves: %s\nMetrics: %s\n", j.folder.ModelDir(), j.folder.Path("curves.png"), j.folder.Path("metrics.jsonl"))
 	return s.String()
+}
+
+func steps(n int) string {
+	if n == 1 {
+		return "1 step"
+	}
+	return fmt.Sprintf("%d steps", n)
 }
 
 // fewSteps: batches of fewer steps differ more by their pairs than by what was learnt.
@@ -90,6 +97,8 @@ func mean(v []float64) float64 {
 // verdict reads the two curves.
 func verdict(chosen, rejected change) string {
 	switch {
+	case chosen.last == chosen.first && rejected.last == rejected.first:
+		return "Neither moved."
 	case chosen.last < chosen.first && rejected.last < rejected.first:
 		return "Both sank: the squeezing effect. The model prefers the chosen answers only by making both unlikely; the MaPPO prior is made against this."
 	case chosen.last >= chosen.first && rejected.last < rejected.first:

@@ -16,6 +16,7 @@ func TestVerdict(t *testing.T) {
 		{-12, -15, "Both sank: the squeezing effect."},
 		{-9, -15, "more likely and the rejected ones less"},
 		{-9, -8, "Both rose"},
+		{-10, -10, "Neither moved"},
 		{-12, -8, "sank while the rejected rose"},
 	} {
 		got := verdict(change{first: -10, last: c.chosen}, change{first: -10, last: c.rejected})
