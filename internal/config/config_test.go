@@ -170,6 +170,10 @@ func TestFaults(t *testing.T) {
 			"f.yaml:4: train.eval_metric \"eval_logps/rejected\": want eval_loss, eval_rewards/accuracies, eval_rewards/margins, eval_logps/chosen or eval_rewards/chosen"},
 		{"two lengths", minimal + "train:\n  max_steps: 60\n  epochs: 3", nil, "f.yaml:5: train.max_steps 60: train.epochs 3 says as well how long the run is; give one of the two"},
 		{"two lengths by flags", minimal, []string{"--max-steps=60", "train.epochs=1"}, "--max-steps: train.max_steps 60: train.epochs 1 says as well how long the run is; give one of the two"},
+		{"rewards of the plain loss", "command: mappo\nmodel: m\ndata:\n  train: t\n  score_columns: [a, b]\n  reward_transform: none\n  on_negative_gap: drop", []string{"--prior=none"},
+			"f.yaml:5: data.score_columns [a b]: loss.prior none uses no rewards; remove it (for one run: --set data.score_columns=)\n" +
+				"f.yaml:6: data.reward_transform none: loss.prior none uses no rewards; remove it (for one run: --set data.reward_transform=)\n" +
+				"f.yaml:7: data.on_negative_gap drop: loss.prior none uses no rewards; remove it (for one run: --set data.on_negative_gap=)"},
 		{"section", "command: mappo\nmodel: m\ndata: pairs.jsonl\nloss: [1]\ntrain:", nil,
 			"f.yaml:3: data \"pairs.jsonl\": want a section with train, eval, eval_fraction, score_columns, reward_transform, on_negative_gap, max_prompt_tokens, " +
 				"max_completion_tokens, max_tokens or truncate\n" +
@@ -201,11 +205,11 @@ func TestFaults(t *testing.T) {
 
 func TestOverridesWin(t *testing.T) {
 	c, err := parse(minimal+"loss: {type: simpo, gamma: 2, beta: 0.3}\nseed: 4",
-		"--loss=ipo", "loss.gamma=", "--seed=5", "--model=7", "--score-columns=a, b", "--max-steps=3", "--prior=none", "train.learning_rate=1e-5", "train.shuffle=false", "--backend=go")
+		"--loss=ipo", "loss.gamma=", "--seed=5", "--model=7", "--score-columns=a, b", "--max-steps=3", "loss.beta=0.4", "train.learning_rate=1e-5", "train.shuffle=false", "--backend=go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Loss.Type != "ipo" || c.Loss.Gamma != nil || *c.Loss.Logps != "mean" || c.Loss.Beta != 0.3 || c.Loss.Prior != "none" {
+	if c.Loss.Type != "ipo" || c.Loss.Gamma != nil || *c.Loss.Logps != "mean" || c.Loss.Beta != 0.4 {
 		t.Errorf("loss %+v", c.Loss)
 	}
 	if c.Seed != 5 || c.Model != "7" || strings.Join(c.Data.ScoreColumns, "|") != "a|b" || c.Train.MaxSteps != 3 || c.Train.LearningRate != 1e-5 || c.Train.Shuffle || c.Backend != "go" {
@@ -260,7 +264,7 @@ func TestLengthOfTheRun(t *testing.T) {
 
 func TestResolvedLoadsToTheSame(t *testing.T) {
 	for _, sets := range [][]string{
-		nil, {"--max-steps=9"}, {"train.epochs=9"}, {"--loss=ipo"}, {"--loss=simpo"}, {"--loss=cpo", "--prior=none"}, {"train.learning_rate=1e-7", "seed=18446744073709551615"},
+		nil, {"--max-steps=9"}, {"train.epochs=9"}, {"--loss=ipo"}, {"--loss=simpo"}, {"--loss=cpo", "--prior=none", "data.on_negative_gap=clamp", "data.score_columns="}, {"train.learning_rate=1e-7", "seed=18446744073709551615"},
 		{"--model=1e3", "--data=true", "--score-columns=yes,null"}, {"data.eval=a: b #c", "data.eval_fraction=", "--reference= ' \" - x"}, {"data.eval_fraction=0.25", "train.eval_metric=eval_rewards/accuracies"},
 	} {
 		c, err := parse(minimal, sets...)

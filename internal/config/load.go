@@ -9,6 +9,7 @@ import (
 
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/configs"
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/train"
 )
@@ -72,6 +73,7 @@ func ParseMappo(name string, text []byte, overrides []Override) (*Mappo, error) 
 	dropEpochs(&c.Train)
 	l.checkCommon(c.Command, c.Backend, c.Data.Source, c.Data.Options, c.Train, watched)
 	l.checkLoss(c)
+	l.checkPlain(c)
 	if err := l.err(); err != nil {
 		return nil, err
 	}
@@ -214,6 +216,23 @@ func (l *loader) checkLoss(c Mappo) {
 	if c.Reference != "" && c.Loss.ReferenceFree() {
 		l.faultOf("reference", "reference %q: %s uses no reference model; remove it", c.Reference, c.Loss.Type)
 	}
+}
+
+// checkPlain refuses what is about rewards where the loss uses none; the defaults, which a resolved configuration names,
+// are let be.
+func (l *loader) checkPlain(c Mappo) {
+	if c.Loss.Prior != losses.None {
+		return
+	}
+	unused := func(key string, value any, given bool) {
+		if given {
+			l.faultOf(key, "%s %v: loss.prior none uses no rewards; remove it (for one run: --set %s=)", key, value, key)
+		}
+	}
+	defaults := data.DefaultRewardOptions()
+	unused("data.score_columns", c.Data.ScoreColumns, len(c.Data.ScoreColumns) > 0)
+	unused("data.reward_transform", c.Data.Transform, c.Data.Transform != defaults.Transform)
+	unused("data.on_negative_gap", c.Data.OnNegativeGap, c.Data.OnNegativeGap != defaults.OnNegativeGap)
 }
 
 // Resolved is everything in force as YAML, which loads to the same value.

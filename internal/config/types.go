@@ -45,8 +45,8 @@ type Source struct {
 	EvalFraction float64 `yaml:"eval_fraction"` // share of Train held out for evaluation; 0: none; excludes Eval
 }
 
-// PreferenceData is the data section of posttrain mappo. The options of scores and rewards apply whenever rows have
-// scores: with prior none they shape the logged prior/reward_gap.
+// PreferenceData is the data section of posttrain mappo. With prior none the options of scores and rewards stand at their
+// defaults: rewards show in the logged prior/reward_gap and do nothing else.
 type PreferenceData struct {
 	Source                 `yaml:",inline"`
 	data.PreferenceOptions `yaml:",inline"`
