@@ -58,9 +58,14 @@ func Open(spec string) (e *Engine, err error) {
 	return nil, fmt.Errorf("backend %q: unknown: want %s", spec, specs)
 }
 
-// openAuto takes ONNX Runtime where its library is found in the usual places. A library that is there and does not load
-// is an error: the go engine is slower by far, and nobody would know why.
+// openAuto takes ONNX Runtime where its library is found in the usual places. A library that is there and does not load,
+// or that the environment names and is not there, is an error: the go engine is slower by far, and nobody would know why.
 func openAuto() (*Engine, error) {
+	if onnxBuilt {
+		if err := checkEnvironment(); err != nil {
+			return nil, fmt.Errorf("backend auto: %w", err)
+		}
+	}
 	if !statusONNX().Present {
 		return openGo()
 	}

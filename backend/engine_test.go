@@ -96,6 +96,33 @@ func TestAutoIsGoWhereNothingIsInstalled(t *testing.T) {
 	}
 }
 
+// A library that the environment names and that is not there is an error, not a silent way to the slow engine.
+func TestAutoWantsTheLibraryThatIsNamed(t *testing.T) {
+	home := nothingInstalled(t)
+	for path, want := range map[string]string{filepath.Join(home, "none.so"): "no file", home: "is a directory"} {
+		t.Setenv("ONNXRUNTIME_SHARED_LIBRARY_PATH", path)
+		e, err := backend.Open("auto")
+		if err == nil {
+			e.Close()
+		}
+		if !backendtest.Cgo {
+			if err != nil || e.Name != "go" {
+				t.Errorf("built without cgo: %v", err)
+			}
+			continue
+		}
+		if err == nil {
+			t.Errorf("%s: got the engine %s, want an error", path, e.Name)
+			continue
+		}
+		for _, part := range []string{"backend auto: ONNXRUNTIME_SHARED_LIBRARY_PATH: ", path, want, "unset it", "go needs no library"} {
+			if !strings.Contains(err.Error(), part) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%q lacks %q", err, part)
+			}
+		}
+	}
+}
+
 func TestAutoIsONNXWhereItsLibraryIs(t *testing.T) {
 	backendtest.ONNX(t)
 	e, err := backend.Open("auto")

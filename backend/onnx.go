@@ -10,6 +10,9 @@ import (
 	onnxbackend "github.com/gomlx/compute-onnx"
 )
 
+// onnxBuilt says that this program can load ONNX Runtime.
+const onnxBuilt = true
+
 // loaded is the library that this process has opened: ONNX Runtime is loaded once.
 var loaded struct {
 	sync.Mutex

@@ -4,6 +4,8 @@ package backend
 
 import "errors"
 
+const onnxBuilt = false
+
 const onnxNotBuilt = "not built in: ONNX Runtime needs Linux and a build with cgo"
 
 func openONNX(string) (*Engine, error) {

@@ -41,6 +41,18 @@ func findONNXLibrary(asked string) (string, error) {
 	return slices.MaxFunc(found, compareVersions), nil
 }
 
+// checkEnvironment is an error where the environment names a library that is not there.
+func checkEnvironment() error {
+	path := os.Getenv(onnxLibraryEnv)
+	if path == "" {
+		return nil
+	}
+	if _, err := existingFile(path, onnxLibraryEnv); err != nil {
+		return fmt.Errorf("%w: set it to a libonnxruntime.so, or unset it (the backend go needs no library)", err)
+	}
+	return nil
+}
+
 func existingFile(path, who string) (string, error) {
 	info, err := os.Stat(path)
 	switch {
