@@ -145,12 +145,18 @@ func (l *Loop) checkState() error {
 	return nil
 }
 
-// dataHash identifies the token ids of all examples.
+// dataHash identifies the token ids of all examples, and the reward gaps of pairs.
 func (l *Loop) dataHash() string {
 	h := sha256.New()
-	hashGroups(h, l.Train.Groups)
+	sets := []Examples{l.Train}
 	if l.Eval != nil {
-		hashGroups(h, l.Eval.Groups)
+		sets = append(sets, *l.Eval)
+	}
+	for _, x := range sets {
+		hashGroups(h, x.Groups)
+		if m, ok := x.Method.(*Preference); ok {
+			fmt.Fprintln(h, m.Gaps)
+		}
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }

@@ -169,13 +169,19 @@ func TestResumeWithoutAnyGoodCheckpoint(t *testing.T) {
 	checkRefusal(t, cli(t, "mappo", "--resume", "out"), fault{code: 1, says: []string{"out/checkpoints", "no usable checkpoint", path}})
 }
 
-// TestResumeWithChangedData: the rows that the run was started with are part of the run, with a reference or without.
+// TestResumeWithChangedData: the rows that the run was started with are part of the run, with a reference or without, and
+// so are their scores.
 func TestResumeWithChangedData(t *testing.T) {
-	for _, loss := range []string{"dpo", "simpo"} {
-		t.Run(loss, func(t *testing.T) {
+	rows := pairLines(12, true)
+	answer := strings.Replace(rows, "in box 4.", "in box 5.", 1)
+	score := strings.Replace(rows, `"chosen_score":0.88`, `"chosen_score":0.87`, 1)
+	for _, c := range []struct{ name, loss, rows string }{
+		{"an answer", "dpo", answer}, {"an answer, no reference", "simpo", answer}, {"a score", "dpo", score},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			work(t, "qwen2-newer")
-			must(t, tinyMappo(1, "--loss", loss)...)
-			write(t, "pairs.jsonl", strings.Replace(pairLines(12, true), "in box 4.", "in box 5.", 1))
+			must(t, tinyMappo(1, "--loss", c.loss)...)
+			write(t, "pairs.jsonl", c.rows)
 			checkRefusal(t, cli(t, "mappo", "--resume", "out"), fault{code: 1, says: []string{"out", "data", "since the run was started", "start a new run with --out"}})
 		})
 	}
