@@ -87,12 +87,25 @@ func (e *Engine) Close() { e.Finalize() }
 // Status says whether an engine can be opened here.
 type Status struct {
 	Name     string // as in a spec
-	Present  bool
+	Present  bool   // built in, or its library's file is found
+	Untried  bool   // the file was found and not loaded: that would run its code
 	Detail   string // version and place, or what is missing
 	HowToGet string // one line; empty where present
 }
 
-// List says of go, onnx and xla which are present, which are missing and how to get them.
+// State is the status in a word: present, found (a file, which was not loaded) or missing.
+func (s Status) State() string {
+	switch {
+	case !s.Present:
+		return "missing"
+	case s.Untried:
+		return "found"
+	}
+	return "present"
+}
+
+// List says of go, onnx and xla which are present, which are found, which are missing and how to get them. It loads no
+// library.
 func List() []Status {
 	return []Status{statusGo(), statusONNX(), statusXLA()}
 }

@@ -140,7 +140,7 @@ func TestListSaysWhatIsMissingAndHowToGetIt(t *testing.T) {
 	var names []string
 	for _, s := range backend.List() {
 		names = append(names, s.Name)
-		if s.Detail == "" || s.Present != (s.HowToGet == "") || s.Present != (s.Name == "go") {
+		if s.Detail == "" || s.Present != (s.HowToGet == "") || s.State() != map[bool]string{true: "present", false: "missing"}[s.Name == "go"] {
 			t.Errorf("got %+v: want go present, the others missing with a way to get them", s)
 		}
 	}
@@ -166,6 +166,11 @@ func TestListFindsInstalledFiles(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", filepath.Join(home, "data"))
 	t.Setenv("PJRT_PLUGIN_LIBRARY_PATH", data)
 	list := backend.List()
+	for i, want := range []string{"present", "found", "found"} { // empty files: nobody has loaded them
+		if got := list[i].State(); got != want {
+			t.Errorf("%s is %s, want %s", list[i].Name, got, want)
+		}
+	}
 	if onnx := list[1]; !onnx.Present || !strings.HasSuffix(onnx.Detail, "1.31.1") {
 		t.Errorf("got %+v, want the newer of two libraries", onnx)
 	}

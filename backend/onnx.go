@@ -70,5 +70,5 @@ func statusONNX() Status {
 	if err != nil {
 		return Status{Name: "onnx", Detail: err.Error(), HowToGet: onnxHowToGet}
 	}
-	return Status{Name: "onnx", Present: true, Detail: "ONNX Runtime, CPU, " + path}
+	return Status{Name: "onnx", Present: true, Untried: true, Detail: "ONNX Runtime, CPU, " + path}
 }

@@ -45,5 +45,5 @@ func statusXLA() Status {
 	if len(found) == 0 {
 		return Status{Name: "xla", Detail: noPlugin().Error(), HowToGet: xlaHowToGet}
 	}
-	return Status{Name: "xla", Present: true, Detail: "PJRT, " + strings.Join(found, ", ") + " (execution untested)"}
+	return Status{Name: "xla", Present: true, Untried: true, Detail: "PJRT, " + strings.Join(found, ", ") + " (execution untested)"}
 }
