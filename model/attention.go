@@ -41,32 +41,107 @@ func heads(x *Node, rows, tokens, d int) *Node {
 }
 
 // attend is grouped-query attention over packed rows: q [rows, h, T, D], already scaled, k and v [rows, kv, T, D], mask
-// [rows, 1, T, T]; given as [N, h*D]. The queries of a group stand one after the other in the rows of one product, so that
-// keys and values are never repeated.
+// [rows, 1, T, T]; given as [N, h*D].
 func attend(q, k, v, mask *Node) *Node {
 	dims := q.Shape().Dimensions
 	rows, h, tokens, d := dims[0], dims[1], dims[2], dims[3]
-	kv := k.Shape().Dim(1)
-	scores := scoresOf(Reshape(q, rows, kv, h/kv*tokens, d), k)
-	p := maskedSoftmax(Reshape(scores, rows, h, tokens, tokens), mask)
-	p = ConvertDType(Reshape(p, rows, kv, h/kv*tokens, tokens), v.DType())
-	mixed := Reshape(mixOf(p, v), rows, h, tokens, d)
+	mixed := mix(q, k, v, mask, queryBlocks(tokens))
 	return Reshape(TransposeAllAxes(mixed, 0, 2, 1, 3), rows*tokens, h*d)
 }
 
-// scoresOf is q [rows, kv, M, D] times k [rows, kv, T, D] transposed: [rows, kv, M, T], wide.
-func scoresOf(q, k *Node) *Node {
-	return ownGradient(dot(q, 3, k, 3, 2, wideType(q.DType())), []*Node{q, k}, func(v *Node) []*Node {
-		v = ConvertDType(v, q.DType())
-		return []*Node{dot(v, 3, k, 2, 2, q.DType()), dot(v, 2, q, 2, 2, k.DType())}
+// queryBlocks is how many blocks the queries of a row are cut into. No query sees a key behind it, so that a block needs
+// the keys up to its own end only: four blocks save three eighths of the work. Short rows are not worth the operations.
+func queryBlocks(tokens int) int {
+	n := max(1, min(tokens/128, 4))
+	if tokens%n != 0 {
+		return 1
+	}
+	return n
+}
+
+// mix is softmax(q k' + mask) v for n blocks of queries: [rows, h, T, D].
+func mix(q, k, v, mask *Node, n int) *Node {
+	tokens := q.Shape().Dim(2)
+	blocks := make([]queryBlock, n)
+	outs := make([]*Node, n)
+	for i := range blocks {
+		from, to := i*tokens/n, (i+1)*tokens/n
+		cut := func(x *Node) *Node { return part(x, 2, 0, to) }
+		blocks[i] = newQueryBlock(part(q, 2, from, to), cut(k), cut(v), part(part(mask, 2, from, to), 3, 0, to))
+		outs[i] = blocks[i].out
+	}
+	return ownGradient(joined(outs, 2), []*Node{q, k, v}, func(g *Node) []*Node {
+		dq := make([]*Node, n)
+		var dk, dv *Node
+		for i, b := range blocks {
+			q, k, v := b.gradients(part(g, 2, i*tokens/n, (i+1)*tokens/n))
+			dq[i], dk, dv = q, addFirst(dk, k, tokens), addFirst(dv, v, tokens)
+		}
+		return []*Node{joined(dq, 2), dk, dv}
 	})
 }
 
-// mixOf is p [rows, kv, M, T] times v [rows, kv, T, D]: [rows, kv, M, D].
-func mixOf(p, v *Node) *Node {
-	return ownGradient(dot(p, 3, v, 2, 2, v.DType()), []*Node{p, v}, func(g *Node) []*Node {
-		return []*Node{dot(g, 3, v, 3, 2, p.DType()), dot(p, 2, g, 2, 2, v.DType())}
-	})
+// part is x from..to-1 on an axis, x itself where that is all of it.
+func part(x *Node, axis, from, to int) *Node {
+	if from == 0 && to == x.Shape().Dim(axis) {
+		return x
+	}
+	return SliceAxis(x, axis, AxisRange(from, to))
+}
+
+func joined(xs []*Node, axis int) *Node {
+	if len(xs) == 1 {
+		return xs[0]
+	}
+	return Concatenate(xs, axis)
+}
+
+// addFirst adds x [rows, kv, t, D] to the first t of the tokens of sum, nil for none.
+func addFirst(sum, x *Node, tokens int) *Node {
+	if missing := tokens - x.Shape().Dim(2); missing > 0 {
+		x = Pad(x, ScalarZero(x.Graph(), x.DType()), PadAxis{}, PadAxis{}, PadAxis{End: missing}, PadAxis{})
+	}
+	if sum == nil {
+		return x
+	}
+	return Add(sum, x)
+}
+
+// queryBlock is the attention of some queries of every row, q [rows, h, M, D], to keys k and v [rows, kv, T, D].
+type queryBlock struct {
+	q, k, v *Node
+	p       *Node // weights [rows, h, M, T], wide
+	out     *Node // [rows, h, M, D]
+}
+
+func newQueryBlock(q, k, v, mask *Node) queryBlock {
+	b := queryBlock{q: q, k: k, v: v}
+	dims := q.Shape().Dimensions
+	scores := Reshape(dot(b.grouped(q), 3, k, 3, 2, wideType(q.DType())), dims[0], dims[1], dims[2], k.Shape().Dim(2))
+	b.p = Softmax(Add(scores, ConvertDType(mask, scores.DType())), -1)
+	b.out = Reshape(dot(b.weights(), 3, v, 2, 2, v.DType()), dims...)
+	return b
+}
+
+// grouped puts the queries that share a head of keys one after the other, [rows, kv, h/kv*M, last]: keys and values are
+// never repeated.
+func (b queryBlock) grouped(x *Node) *Node {
+	dims := x.Shape().Dimensions
+	return Reshape(x, dims[0], b.k.Shape().Dim(1), -1, dims[3])
+}
+
+// weights are p as the product with v takes them.
+func (b queryBlock) weights() *Node { return ConvertDType(b.grouped(b.p), b.v.DType()) }
+
+// gradients are those of q, k and v for the adjoint g of out. The softmax takes off the mean of its own adjoint, weighted
+// by p; that mean is the product of out and g, which is shorter by far (Dao et al. 2022, appendix B.2).
+func (b queryBlock) gradients(g *Node) (dq, dk, dv *Node) {
+	mean := ReduceAndKeep(Mul(wide(g), wide(b.out)), ReduceSum, -1)
+	flat := b.grouped(g)
+	dp := Reshape(dot(flat, 3, b.v, 3, 2, b.p.DType()), b.p.Shape().Dimensions...)
+	ds := ConvertDType(b.grouped(Mul(b.p, Sub(dp, mean))), b.q.DType())
+	dq = Reshape(dot(ds, 3, b.k, 2, 2, b.q.DType()), b.q.Shape().Dimensions...)
+	return dq, dot(ds, 2, b.grouped(b.q), 2, 2, b.k.DType()), dot(b.weights(), 2, flat, 2, 2, b.v.DType())
 }
 
 // attentionScale is the factor of the scores, 1/sqrt(D).

@@ -236,12 +236,9 @@ var ownGradients = map[string]gradientCase{
 	"swiglu": {[][]int{{5, 4}, {5, 4}},
 		func(xs []*graph.Node) *graph.Node { return swiglu(xs[0], xs[1]) },
 		func(xs []*graph.Node) *graph.Node { return graph.Mul(graph.Mul(xs[0], graph.Sigmoid(xs[0])), xs[1]) }},
-	"maskedSoftmax": {[][]int{{2, 3, 4, 4}},
-		func(xs []*graph.Node) *graph.Node { return maskedSoftmax(xs[0], causal(xs[0])) },
-		func(xs []*graph.Node) *graph.Node {
-			e := graph.Exp(graph.Add(xs[0], causal(xs[0])))
-			return graph.Div(e, graph.ReduceAndKeep(e, graph.ReduceSum, -1))
-		}},
+	"attention":             mixCase(1),
+	"attention in 2 blocks": mixCase(2),
+	"attention in 3 blocks": mixCase(3),
 	"rotation": {[][]int{{2, 3, 4, 6}},
 		func(xs []*graph.Node) *graph.Node { return turned(xs[0]).apply(xs[0]) },
 		func(xs []*graph.Node) *graph.Node {
@@ -249,12 +246,6 @@ var ownGradients = map[string]gradientCase{
 			a, b := graph.SliceAxis(x, -1, graph.AxisRange(0, 3)), graph.SliceAxis(x, -1, graph.AxisRange(3, 6))
 			return graph.Add(graph.Mul(x, r.cos), graph.Mul(graph.Concatenate([]*graph.Node{graph.Neg(b), a}, -1), r.sin))
 		}},
-	"scores": {[][]int{{2, 3, 4, 5}, {2, 3, 6, 5}},
-		func(xs []*graph.Node) *graph.Node { return scoresOf(xs[0], xs[1]) },
-		func(xs []*graph.Node) *graph.Node { return graph.Einsum("bhqd,bhkd->bhqk", xs[0], xs[1]) }},
-	"mix": {[][]int{{2, 3, 4, 6}, {2, 3, 6, 5}},
-		func(xs []*graph.Node) *graph.Node { return mixOf(xs[0], xs[1]) },
-		func(xs []*graph.Node) *graph.Node { return graph.Einsum("bhqk,bhkd->bhqd", xs[0], xs[1]) }},
 	"rowsAt": {[][]int{{4, 3}},
 		func(xs []*graph.Node) *graph.Node {
 			return rowsAt(xs[0], graph.Const(xs[0].Graph(), []int32{2, 0, 3}), graph.Const(xs[0].Graph(), []int32{1, 3, 0, 2}))
@@ -272,16 +263,40 @@ var ownGradients = map[string]gradientCase{
 		func(xs []*graph.Node) *graph.Node { return block(block(xs[0], xs[1:]), xs[1:]) }},
 }
 
+// causalMask hides later keys, and the first key from the last query.
+func causalMask(n int) [][]float32 {
+	mask := make([][]float32, n)
+	for i := range mask {
+		mask[i] = make([]float32, n)
+		for j := range mask[i] {
+			if j > i || i == n-1 && j == 0 {
+				mask[i][j] = hidden
+			}
+		}
+	}
+	return mask
+}
+
+// mixCase is attention of 4 heads to 2 heads of keys over 6 tokens, with n blocks of queries, against the formula.
+func mixCase(n int) gradientCase {
+	scores := func(q, k *graph.Node) *graph.Node { return graph.Einsum("rghqd,rgkd->rghqk", q, k) }
+	mask := func(q *graph.Node) *graph.Node { return graph.Const(q.Graph(), [][][][]float32{{causalMask(6)}}) }
+	return gradientCase{[][]int{{2, 4, 6, 5}, {2, 2, 6, 5}, {2, 2, 6, 5}},
+		func(xs []*graph.Node) *graph.Node { return mix(xs[0], xs[1], xs[2], mask(xs[0]), n) },
+		func(xs []*graph.Node) *graph.Node {
+			z := graph.Reshape(scores(graph.Reshape(xs[0], 2, 2, 2, 6, 5), xs[1]), 2, 4, 6, 6)
+			e := graph.Exp(graph.Add(z, mask(xs[0])))
+			p := graph.Div(e, graph.ReduceAndKeep(e, graph.ReduceSum, -1))
+			return graph.Reshape(graph.Einsum("rghqk,rgkd->rghqd", graph.Reshape(p, 2, 2, 2, 6, 6), xs[2]), 2, 4, 6, 5)
+		}}
+}
+
 func plainLogSumExp(xs []*graph.Node) *graph.Node {
 	return graph.Log(graph.ReduceSum(graph.Exp(graph.MatMul(xs[0], graph.Transpose(xs[1], 0, 1))), -1))
 }
 
 func block(x *graph.Node, w []*graph.Node) *graph.Node {
 	return graph.Add(x, graph.Tanh(linear(rmsNorm(x, w[1], 1e-3), w[0])))
-}
-
-func causal(scores *graph.Node) *graph.Node {
-	return graph.Const(scores.Graph(), [][][][]float32{{{{0, hidden, hidden, hidden}, {0, 0, hidden, hidden}, {0, 0, 0, hidden}, {hidden, 0, 0, 0}}}})
 }
 
 func turned(x *graph.Node) rotation {

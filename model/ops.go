@@ -78,15 +78,6 @@ func swiglu(gate, up *Node) *Node {
 	})
 }
 
-// maskedSoftmax is the softmax over the last axis of scores [rows, h, T, T] plus a mask [rows, 1, T, T].
-// The mask has no gradient.
-func maskedSoftmax(scores, mask *Node) *Node {
-	p := Softmax(Add(scores, ConvertDType(mask, scores.DType())), -1)
-	return ownGradient(p, []*Node{scores}, func(v *Node) []*Node {
-		return []*Node{Mul(p, Sub(v, ReduceAndKeep(Mul(p, v), ReduceSum, -1)))}
-	})
-}
-
 // rowsAt takes rows of x [N, d] by index [S]: [S, d]. With inverse [N], which names the one place among S that a row went
 // to (S: none), the gradient is a gather by inverse and not a scatter, which would race on onnx. Rows that several places
 // take, as padding places do, pass the gradient of the place that inverse names only. inverse nil leaves the gradient to
