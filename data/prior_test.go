@@ -92,7 +92,7 @@ func TestPriorErrors(t *testing.T) {
 		o     RewardOptions
 		want  string
 	}{
-		{unscored, DefaultRewardOptions(), "p.jsonl:1, 2, 3 and 2 more: no scores, which the prior needs (5 of 6 pairs lack them): give a reward source, name the two columns with --score-columns CHOSEN,REJECTED, or train without the prior with --prior none"},
+		{unscored, DefaultRewardOptions(), "p.jsonl:1, 2, 3 and 2 more: no scores, which the prior needs (5 of 6 pairs lack them): write a reward model's into columns chosen_score and rejected_score (`posttrain data pairs` samples pairs that have the contextual-integrity reward's), name the two columns with --score-columns CHOSEN,REJECTED, or train without the prior with --prior none"},
 		{scored([2]float64{1, nan()}), DefaultRewardOptions(), "p.jsonl:1: scores 1 and NaN: want finite numbers"},
 		{swapped, RewardOptions{"auto", "error"}, "p.jsonl:1, 2: rejected scores higher than chosen; on_negative_gap also takes clamp, drop or swap"},
 		{swapped, RewardOptions{"auto", "drop"}, "all 2 pairs have a negative gap"},

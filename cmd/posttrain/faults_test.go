@@ -176,7 +176,7 @@ var faults = []fault{
 	{"all rows empty", withFile("pairs.jsonl", `{"prompt": "a", "chosen": "b", "rejected": "b"}`+"\n"), tinyMappo(2), 1, []string{"pairs.jsonl", "all 1 rows dropped", "equal", "pairs.jsonl:1"}, nil},
 	{"all rows too long", nil, tinyMappo(2, "--set", "data.max_tokens=5"), 1, []string{"pairs.jsonl", "no row is left", "12 are too long", "data.max_tokens 5"}, nil},
 	{"no scores with the prior on", withFile("pairs.jsonl", pairLines(2, true)+pairLines(5, false)), tinyMappo(2), 1,
-		[]string{"pairs.jsonl:3, 4, 5 and 2 more", "5 of 7", "reward source", "--score-columns", "--prior none"}, nil},
+		[]string{"pairs.jsonl:3, 4, 5 and 2 more", "5 of 7", "chosen_score and rejected_score", "posttrain data pairs", "--score-columns", "--prior none"}, nil},
 	{"no such score columns", nil, tinyMappo(2, "--score-columns", "a,b"), 1, []string{"pairs.jsonl", "score columns a and b", "chosen_score"}, nil},
 	{"nothing to hold out", withFile("pairs.jsonl", pairLines(1, true)), tiny("mappo", 2, "--data", "pairs.jsonl"), 1, []string{"data.eval_fraction 0.1", "1 pairs", "at least one of each"}, nil},
 	{"no held-out file", nil, tiny("mappo", 2, "--data", "pairs.jsonl", "--set", "data.eval_fraction=0", "--set", "data.eval=no.jsonl"), 1, []string{"no.jsonl: no such file"}, nil},
