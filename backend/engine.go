@@ -17,6 +17,9 @@ type Wants struct {
 	HostRows bool
 	// BFloat16: the engine computes in bfloat16, and gains by it.
 	BFloat16 bool
+	// Tokens is how many tokens a program of a training step is best given at once: more gain nothing and take memory and
+	// padding. 0: as many as there are.
+	Tokens int
 	// LiveGraphs is how many compiled programs one [Cache] keeps: on onnx each holds its own arena.
 	LiveGraphs int
 }
@@ -60,13 +63,22 @@ func Open(spec string) (e *Engine, err error) {
 
 // openAuto takes ONNX Runtime where its library is found in the usual places. A library that is there and does not load,
 // or that the environment names and is not there, is an error: the go engine is slower by far, and nobody would know why.
+// Auto is the name of the engine that auto opens here: a run that says auto writes this into its config, so that it is
+// resumed on the engine which it was started on.
+func Auto() string {
+	if statusONNX().Present {
+		return "onnx"
+	}
+	return "go"
+}
+
 func openAuto() (*Engine, error) {
 	if onnxBuilt {
 		if err := checkEnvironment(); err != nil {
 			return nil, fmt.Errorf("backend auto: %w", err)
 		}
 	}
-	if !statusONNX().Present {
+	if Auto() == "go" {
 		return openGo()
 	}
 	e, err := openONNX("")

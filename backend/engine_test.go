@@ -130,7 +130,7 @@ func TestAutoIsONNXWhereItsLibraryIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	if e.Name != "onnx" || !e.Wants.HostUpdate || !e.Wants.HostRows || e.Wants.LiveGraphs < 2 || e.Wants.LiveGraphs > 4 {
+	if e.Name != "onnx" || !e.Wants.HostUpdate || !e.Wants.HostRows || e.Wants.LiveGraphs < 2 || e.Wants.LiveGraphs > 6 {
 		t.Errorf("got %s, %+v: want onnx with 2 to 4 live graphs", e.Name, e.Wants)
 	}
 }

@@ -33,6 +33,22 @@ func (o RewardOptions) Validate() error {
 	return nil
 }
 
+// Over settles the transform auto over several sets at once, so that all of them are measured alike.
+func (o RewardOptions) Over(sets ...[]Preference) RewardOptions {
+	if o.Transform != "auto" {
+		return o
+	}
+	o.Transform = "none"
+	for _, pairs := range sets {
+		for _, p := range pairs {
+			if p.Scored && (outside(p.ChosenScore) || outside(p.RejectedScore)) {
+				o.Transform = "logistic"
+			}
+		}
+	}
+	return o
+}
+
 // PriorReport says what making the gaps found.
 type PriorReport struct {
 	Pairs, Kept   int

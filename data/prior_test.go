@@ -113,3 +113,22 @@ func TestPlacesOfOtherSources(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestOverDecidesForAllSets(t *testing.T) {
+	inside := []Preference{{ChosenScore: 1, RejectedScore: 0, Scored: true}}
+	beyond := []Preference{{ChosenScore: 7, RejectedScore: 0, Scored: true}}
+	for _, c := range []struct {
+		sets      [][]Preference
+		transform string
+		want      string
+	}{
+		{[][]Preference{inside, inside}, "auto", "none"},
+		{[][]Preference{inside, beyond}, "auto", "logistic"},
+		{[][]Preference{beyond, inside}, "auto", "logistic"},
+		{[][]Preference{inside, beyond}, "none", "none"},
+	} {
+		if got := (RewardOptions{Transform: c.transform}).Over(c.sets...).Transform; got != c.want {
+			t.Errorf("%s over %v is %s: want %s", c.transform, c.sets, got, c.want)
+		}
+	}
+}

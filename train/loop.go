@@ -38,6 +38,7 @@ type Loop struct {
 	OnStep     func(step, total int, values map[string]float64) // after every step; nil: nobody watches
 	OnNotice   func(line string)                                // evaluations, in words; nil: nobody reads
 
+	layout  batch.Layout // see fitted
 	state   run.State
 	window  *Metrics  // since the last metrics line
 	tokens  float64   // fed since the run began
@@ -85,19 +86,17 @@ func (l *Loop) perEpoch() int {
 	return (len(l.Train.Groups) + l.Options.BatchSize - 1) / l.Options.BatchSize
 }
 
-// step is one update: the next batch in microbatches, then the optimiser.
+// step is one update: the next batch in pieces, then the optimiser.
 func (l *Loop) step() error {
 	l.started = time.Now()
 	examples := l.next()
 	metrics, tokens := NewMetrics(), 0
 	weight := l.Train.Method.Weight(examples)
-	for at := 0; at < len(examples); at += l.micro() {
-		part := examples[at:min(at+l.micro(), len(examples))]
-		n, err := l.accumulate(part, 1/weight, metrics)
-		if err != nil {
+	for _, p := range pieces(l.Train.Groups, examples, l.fitted()) {
+		if err := l.accumulate(p, 1/weight, metrics); err != nil {
 			return err
 		}
-		tokens += n
+		tokens += p.Count
 	}
 	rate := l.Options.RateAt(l.state.Step, l.Total())
 	norm, err := l.Learner.Update(l.Options.rule(), rate)
@@ -112,31 +111,30 @@ func (l *Loop) step() error {
 	return nil
 }
 
-// accumulate adds the gradient of one microbatch and returns the tokens that it fed.
-func (l *Loop) accumulate(examples []int, scale float64, metrics *Metrics) (tokens int, err error) {
-	p := l.pack(l.Train, examples)
-	loss, outputs, err := l.Learner.Accumulate(p, l.Train.Method, l.Train.Method.Inputs(examples, p), scale)
+// accumulate adds the gradient of one piece of a batch.
+func (l *Loop) accumulate(p piece, scale float64, metrics *Metrics) error {
+	loss, outputs, err := l.Learner.Accumulate(p.Packed, l.Train.Method, l.Train.Method.Inputs(p.examples, p.Packed), scale)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if !finite(loss) {
-		return 0, l.broken(l.state.Step+1, "the loss", loss, l.Train, examples)
+		return l.broken(l.state.Step+1, "the loss", loss, l.Train, p.examples)
 	}
 	before := metrics.Sums["loss"]
-	if err := l.Train.Method.Observe(examples, p, outputs, metrics); err != nil {
-		return 0, err
+	if err := l.Train.Method.Observe(p.examples, p.Packed, outputs, metrics); err != nil {
+		return err
 	}
 	if l.state.Step == 0 {
-		err = l.checkStart(examples, p, outputs, loss, (metrics.Sums["loss"]-before)*scale)
+		return l.checkStart(p, outputs, loss, (metrics.Sums["loss"]-before)*scale)
 	}
-	return p.Count, err
+	return nil
 }
 
 // checkStart is the self-check of step 0: the method's own, and that the loss which is differentiated in the graph is
 // the one which the host computes and logs.
-func (l *Loop) checkStart(examples []int, p *batch.Packed, outputs [][]float32, graph, host float64) error {
+func (l *Loop) checkStart(p piece, outputs [][]float32, graph, host float64) error {
 	if c, ok := l.Train.Method.(starter); ok {
-		if err := c.CheckStart(examples, p, outputs); err != nil {
+		if err := c.CheckStart(p.examples, p.Packed, outputs); err != nil {
 			return err
 		}
 	}
@@ -154,12 +152,12 @@ type starter interface {
 	CheckStart(examples []int, p *batch.Packed, outputs [][]float32) error
 }
 
-func (l *Loop) pack(from Examples, examples []int) *batch.Packed {
-	groups := make([]batch.Group, len(examples))
-	for i, e := range examples {
-		groups[i] = from.Groups[e]
+// fitted is how examples are laid out, the evaluation's as the training's, so that their programs have the same shapes.
+func (l *Loop) fitted() batch.Layout {
+	if l.layout.Pad == 0 {
+		l.layout = l.Learner.layout(l.Train.Groups, l.Share, l.micro())
 	}
-	return batch.Pack(groups, batch.Layout{Share: l.Share, Pad: l.micro()})
+	return l.layout
 }
 
 func (l *Loop) micro() int {
@@ -290,19 +288,17 @@ func better(name string, value, than float64) bool {
 
 // Measure returns the metrics of examples under the present weights, with eval_ before their names.
 func (l *Loop) Measure(x Examples) (map[string]float64, error) {
-	metrics, order := NewMetrics(), Order(len(x.Groups), 0, 0, false)
-	for at := 0; at < len(order); at += l.micro() {
-		part := order[at:min(at+l.micro(), len(order))]
-		p := l.pack(x, part)
-		sums, err := l.Learner.Sums(p)
+	metrics := NewMetrics()
+	for _, p := range pieces(x.Groups, Order(len(x.Groups), 0, 0, false), l.fitted()) {
+		sums, err := l.Learner.Sums(p.Packed)
 		if err != nil {
 			return nil, err
 		}
-		if err := x.Method.Observe(part, p, [][]float32{sums}, metrics); err != nil {
+		if err := x.Method.Observe(p.examples, p.Packed, [][]float32{sums}, metrics); err != nil {
 			return nil, err
 		}
 		if loss := metrics.Sums["loss"]; !finite(loss) {
-			return nil, l.broken(l.state.Step, "the evaluation loss", loss, x, part)
+			return nil, l.broken(l.state.Step, "the evaluation loss", loss, x, p.examples)
 		}
 	}
 	return metrics.Means("eval_"), nil

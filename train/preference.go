@@ -107,19 +107,20 @@ func (m *Preference) batch(examples []int, p *batch.Packed, sums []float32) loss
 	return b
 }
 
-// PairSums measures the summed log-probs of every pair under the learner's present weights, n pairs a forward pass.
+// PairSums measures the summed log-probs of every pair under the learner's present weights, layout.Pad pairs a forward
+// pass at most.
 func PairSums(l *Learner, groups []batch.Group, layout batch.Layout, tick func(done int) error) ([][2]float32, error) {
-	out := make([][2]float32, 0, len(groups))
-	for at := 0; at < len(groups); at += layout.Pad {
-		part := groups[at:min(at+layout.Pad, len(groups))]
-		sums, err := l.Sums(batch.Pack(part, layout))
+	out, done := make([][2]float32, len(groups)), 0
+	for _, p := range pieces(groups, Order(len(groups), 0, 0, false), l.layout(groups, layout.Share, layout.Pad)) {
+		sums, err := l.Sums(p.Packed)
 		if err != nil {
-			return nil, fmt.Errorf("log-probs of pairs %d to %d: %w", at, at+len(part)-1, err)
+			return nil, fmt.Errorf("log-probs of pairs %v: %w", p.examples, err)
 		}
-		for i := range part {
-			out = append(out, [2]float32{sums[2*i], sums[2*i+1]})
+		for i, e := range p.examples {
+			out[e] = [2]float32{sums[2*i], sums[2*i+1]}
 		}
-		if err := tick(len(out)); err != nil {
+		done += len(p.examples)
+		if err := tick(done); err != nil {
 			return nil, err
 		}
 	}

@@ -33,7 +33,6 @@ func newHostStore(e *backend.Engine, m *model.Model) (*hostStore, error) {
 		}
 		copy(view, p.Data)
 		s.buffers, s.views = append(s.buffers, b), append(s.views, view)
-		s.first, s.second = append(s.first, make([]float32, len(view))), append(s.second, make([]float32, len(view)))
 		s.noDecay = append(s.noDecay, p.NoDecay)
 		s.widths = append(s.widths, p.Shape[len(p.Shape)-1])
 	}
@@ -93,9 +92,20 @@ func (s *hostStore) update(rule AdamW, t int, rate float64) (float64, error) {
 	if math.IsNaN(norm) || math.IsInf(norm, 0) {
 		return norm, nil
 	}
+	s.needMoments()
 	f, clip := rule.at(t, rate), rule.clip(norm)
 	parallel(s.spans, func(_ int, x span) { s.step(x, rule, f, float32(clip)) })
 	return norm, nil
+}
+
+// needMoments makes the moments, zero, at their first use: a reference model never has any.
+func (s *hostStore) needMoments() {
+	if s.first != nil {
+		return
+	}
+	for _, v := range s.views {
+		s.first, s.second = append(s.first, make([]float32, len(v))), append(s.second, make([]float32, len(v)))
+	}
 }
 
 // norm adds the spans' partial sums in their order, so that it does not depend on which goroutine came first.
@@ -153,10 +163,12 @@ func (s *hostStore) clear() {
 }
 
 func (s *hostStore) read() (Tensors, error) {
+	s.needMoments()
 	return Tensors{clone(s.views), clone(s.first), clone(s.second)}, nil
 }
 
 func (s *hostStore) write(t Tensors) error {
+	s.needMoments()
 	for i := range s.views {
 		copy(s.views[i], t.Weights[i])
 		copy(s.first[i], t.First[i])

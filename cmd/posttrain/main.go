@@ -40,7 +40,10 @@ type streams struct {
 func main() {
 	// The first Ctrl-C lets the running step finish and be saved; the second ends the process as it always does.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
+	context.AfterFunc(ctx, func() {
+		stop()
+		fmt.Fprintln(os.Stderr, "\nposttrain: stopping after what is running; once more to stop at once")
+	})
 	s := streams{in: os.Stdin, out: os.Stdout, err: os.Stderr, terminal: term.IsTerminal(int(os.Stderr.Fd()))}
 	os.Exit(execute(ctx, s, os.Args[1:]))
 }

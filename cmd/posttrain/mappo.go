@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io/fs"
 
 	"github.com/spf13/cobra"
 
@@ -47,6 +46,7 @@ func runMappo(ctx context.Context, s streams, f *trainFlags, cmd *cobra.Command)
 	if err != nil {
 		return err
 	}
+	pinEngine(&c.Backend)
 	if err := f.check(c.Resolved()); err != nil {
 		return err
 	}
@@ -93,19 +93,34 @@ func (p *pairSet) examples() train.Examples {
 	return train.Examples{Method: p.method, Groups: p.groups, Sources: p.sources}
 }
 
-// loadPairs reads the training pairs and the held-out ones (nil where there are none).
+// loadPairs reads the training pairs and the held-out ones (nil where there are none). Whether scores pass through the
+// logistic function is decided for both together: losses of differently scaled rewards could not be compared.
 func loadPairs(j *job, c *config.Mappo) (pairs, heldOut *pairSet, err error) {
-	all, err := encodePairs(j, c, c.Data.Train)
+	first, err := readPairs(j, c, c.Data.Train)
 	if err != nil {
 		return nil, nil, err
 	}
-	if c.Data.Eval != "" {
-		heldOut, err = encodePairs(j, c, c.Data.Eval)
-		return all, heldOut, err
+	if c.Data.Eval == "" {
+		all, err := encodePairs(j, c, c.Data.Train, first, c.Data.RewardOptions)
+		if err != nil || c.Data.EvalFraction == 0 {
+			return all, nil, err
+		}
+		return splitPairs(c, all)
 	}
-	if c.Data.EvalFraction == 0 {
-		return all, nil, nil
+	second, err := readPairs(j, c, c.Data.Eval)
+	if err != nil {
+		return nil, nil, err
 	}
+	rewards := c.Data.RewardOptions.Over(first, second)
+	if pairs, err = encodePairs(j, c, c.Data.Train, first, rewards); err != nil {
+		return nil, nil, err
+	}
+	heldOut, err = encodePairs(j, c, c.Data.Eval, second, rewards)
+	return pairs, heldOut, err
+}
+
+// splitPairs holds a share of the pairs out.
+func splitPairs(c *config.Mappo, all *pairSet) (pairs, heldOut *pairSet, err error) {
 	first, second := data.Split(len(all.groups), c.Data.EvalFraction, c.Seed)
 	if len(first) == 0 || len(second) == 0 {
 		return nil, nil, fmt.Errorf("data.eval_fraction %v: of %d pairs it leaves %d to train on and %d to evaluate on: want at least one of each",
@@ -125,14 +140,19 @@ func (p *pairSet) subset(keep []int) *pairSet {
 	return q
 }
 
-// encodePairs reads pairs, makes the prior's gaps, encodes, and applies the limits.
-func encodePairs(j *job, c *config.Mappo, path string) (*pairSet, error) {
-	pairs, gaps, err := readPairs(j, c, path)
-	if err != nil {
-		return nil, err
+// encodePairs makes the prior's gaps (none where there are no scores and the loss needs none), encodes, and applies the
+// limits.
+func encodePairs(j *job, c *config.Mappo, path string, pairs []data.Preference, rewards data.RewardOptions) (*pairSet, error) {
+	all := &pairSet{method: &train.Preference{Options: c.Loss}}
+	if c.Loss.NeedsGap() || allScored(pairs) {
+		kept, gaps, report, err := data.Prior(pairs, rewards)
+		if err != nil {
+			return nil, err
+		}
+		j.say("%s", report)
+		pairs, all.method.Gaps = kept, gaps
 	}
 	e := batch.Encoder{Tokenizer: j.world.tokenizer}
-	all := &pairSet{method: &train.Preference{Options: c.Loss, Gaps: gaps}}
 	for _, p := range pairs {
 		g, err := e.Preference(p)
 		if err != nil {
@@ -147,29 +167,18 @@ func encodePairs(j *job, c *config.Mappo, path string) (*pairSet, error) {
 	return all.subset(keep), nil
 }
 
-// readPairs reads a file of pairs, or the embedded ones, with their reward gaps; the gaps are nil where there are no
-// scores and the loss needs none.
-func readPairs(j *job, c *config.Mappo, path string) (pairs []data.Preference, gaps []float64, err error) {
+// readPairs reads a file of pairs, or the embedded ones.
+func readPairs(j *job, c *config.Mappo, path string) (pairs []data.Preference, err error) {
 	var report *data.Report
 	if path == config.Embedded {
-		var fsys fs.FS = embedded.Files
-		pairs, report, err = data.ReadPreferencesFS(fsys, embedded.Pairs, c.Data.PreferenceOptions)
+		pairs, report, err = data.ReadPreferencesFS(embedded.Files, embedded.Pairs, c.Data.PreferenceOptions)
 	} else {
 		pairs, report, err = data.ReadPreferences(path, c.Data.PreferenceOptions)
 	}
-	if err != nil {
-		return nil, nil, err
+	if err == nil {
+		j.say("%s", report)
 	}
-	j.say("%s", report)
-	if !c.Loss.NeedsGap() && !allScored(pairs) {
-		return pairs, nil, nil
-	}
-	pairs, gaps, prior, err := data.Prior(pairs, c.Data.RewardOptions)
-	if err != nil {
-		return nil, nil, err
-	}
-	j.say("%s", prior)
-	return pairs, gaps, nil
+	return pairs, err
 }
 
 func allScored(pairs []data.Preference) bool {

@@ -41,6 +41,7 @@ func runSFT(ctx context.Context, s streams, f *trainFlags, cmd *cobra.Command) e
 	if err != nil {
 		return err
 	}
+	pinEngine(&c.Backend)
 	if err := f.check(c.Resolved()); err != nil {
 		return err
 	}

@@ -44,6 +44,13 @@ func openWorld(engine, folder string, o train.Options) (*world, error) {
 
 func (w *world) close() { w.engine.Close() }
 
+// pinEngine replaces auto by the engine that it stands for here.
+func pinEngine(spec *string) {
+	if *spec == "auto" {
+		*spec = backend.Auto()
+	}
+}
+
 // loadModel loads a model folder, or the embedded one, with its tokenizer.
 func loadModel(folder string) (*model.Model, *tokenizer.Tokenizer, error) {
 	fsys, name, err := modelFS(folder)
