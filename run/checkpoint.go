@@ -36,6 +36,17 @@ type Checkpoint struct {
 // stepName is the name of a checkpoint's folder.
 func stepName(step int) string { return fmt.Sprintf(stepFormat, step) }
 
+// stepOf reads the name of a checkpoint's folder.
+func stepOf(name string) (step int, ok bool) {
+	_, err := fmt.Sscanf(name, "step-%d", &step)
+	return step, err == nil && name == stepName(step)
+}
+
+func isStep(name string) bool {
+	_, ok := stepOf(name)
+	return ok
+}
+
 // WriteCheckpoint stores a checkpoint. write puts whatever files it wants into dir, a temporary folder; these are
 // flushed to the disk, listed in manifest.json, and the folder then gets its name. Where anything fails, the
 // checkpoints from before stay as they are and the temporary folder is removed. An older checkpoint of the same step
@@ -97,14 +108,14 @@ func place(dir, final string) error {
 	return os.RemoveAll(aside)
 }
 
-func restoreReplaced(parent string) error {
+func restoreReplaced(parent string, finished func(name string) bool) error {
 	entries, err := os.ReadDir(parent)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s cannot be read: %w", parent, cause(err))
 	}
 	for _, e := range entries {
 		name, ok := strings.CutPrefix(e.Name(), replacedStart)
-		if !ok {
+		if !ok || !finished(name) {
 			continue
 		}
 		final := filepath.Join(parent, name)
@@ -166,8 +177,8 @@ func (f *Folder) All() ([]Checkpoint, error) {
 	}
 	var all []Checkpoint
 	for _, e := range entries {
-		var step int
-		if _, err := fmt.Sscanf(e.Name(), "step-%d", &step); err != nil || e.Name() != stepName(step) || !e.IsDir() {
+		step, ok := stepOf(e.Name())
+		if !ok || !e.IsDir() {
 			continue
 		}
 		all = append(all, Checkpoint{Step: step, Dir: filepath.Join(parent, e.Name())})

@@ -6,6 +6,7 @@
 //	  curves.png                        the same as a picture
 //	  summary.txt                       the same in words
 //	  model/                            the trained model, a Hugging Face folder
+//	  reference.safetensors             log-probs of the reference, also reference-eval.safetensors
 //	  best.json                         which checkpoint is the best so far, and by what metric
 //	  checkpoints/step-00000010/        whatever the trainer stores, and manifest.json
 //	  lock                              held by the process that trains into the folder
@@ -28,6 +29,6 @@
 // the same records as one that was not.
 //
 // Every file but metrics.jsonl is written under a temporary name, flushed to the disk and renamed, so that a process
-// killed at any moment, or a full disk, leaves the old file or the new one. Temporary names begin with a dot and are
-// removed by [Open].
+// killed at any moment, or a full disk, leaves the old file or the new one. [Open] removes what is left under these
+// temporary names, and nothing else.
 package run

@@ -26,6 +26,15 @@ const (
 	lockName        = "lock"
 )
 
+// Names of the reference model's log-probs, which the trainer stores in a run folder.
+const (
+	ReferenceName     = "reference.safetensors"
+	ReferenceEvalName = "reference-eval.safetensors"
+)
+
+// fileNames are the files of a run folder that are written under a temporary name.
+var fileNames = []string{configName, metricsName, curvesName, summaryName, bestName, ReferenceName, ReferenceEvalName}
+
 // Folder is the folder of one run, locked against other processes. It is not safe for concurrent use.
 type Folder struct {
 	Dir     string
@@ -121,27 +130,46 @@ func Open(dir string) (*Folder, error) {
 	return f, nil
 }
 
-// tidy removes temporary files and folders, and puts back a checkpoint or model that was caught while being replaced.
+// tidy puts back a checkpoint or model that was caught while being replaced, and removes the temporary files and folders
+// of this package, and no others.
 func (f *Folder) tidy() error {
-	for _, dir := range []string{f.Dir, f.Path(checkpointsName)} {
-		if err := restoreReplaced(dir); err != nil {
+	for dir, finished := range map[string]func(name string) bool{f.Dir: isModel, f.Path(checkpointsName): isStep} {
+		if err := restoreReplaced(dir, finished); err != nil {
 			return err
 		}
-		if err := removeTemporary(dir); err != nil {
+		leftOver := func(name string) bool { return isAside(name, finished) }
+		if err := removeEntries(dir, leftOver); err != nil {
 			return err
 		}
 	}
-	return nil
+	return removeEntries(f.Dir, isTemporary)
 }
 
-// removeTemporary removes what begins with a dot: nothing that is finished does.
-func removeTemporary(dir string) error {
+func isModel(name string) bool { return name == modelName }
+
+// isAside tells the folders that bear the name of a finished one behind the mark of what was happening to it.
+func isAside(name string, finished func(name string) bool) bool {
+	for _, start := range []string{temporaryStart, replacedStart, removedStart} {
+		if rest, ok := strings.CutPrefix(name, start); ok && finished(rest) {
+			return true
+		}
+	}
+	return false
+}
+
+// isTemporary tells the names under which the folder's files are written: a dot, the file's name, a number.
+func isTemporary(name string) bool {
+	stem := strings.TrimRight(name, "0123456789")
+	return len(stem) < len(name) && slices.ContainsFunc(fileNames, func(file string) bool { return stem == "."+file })
+}
+
+func removeEntries(dir string, which func(name string) bool) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("run folder %s cannot be read: %w", dir, cause(err))
 	}
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), ".") {
+		if !which(e.Name()) {
 			continue
 		}
 		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -144,21 +145,25 @@ func TestOpenWantsARun(t *testing.T) {
 	wantError(t, err, "nothing is no run folder", configName)
 }
 
+// TestOpenRemovesLeftovers removes what this package left half done, and nothing that anybody else put there.
 func TestOpenRemovesLeftovers(t *testing.T) {
 	f := newFolder(t)
-	for _, left := range []string{".config.yaml123", "checkpoints/.new-step-00000009/weights", "checkpoints/.removed-step-00000001/weights"} {
-		writeFile(t, f.Path(left), "half")
+	ours := []string{".config.yaml123", ".metrics.jsonl5", ".curves.png77", ".summary.txt0", ".best.json12", ".reference.safetensors9", ".reference-eval.safetensors9",
+		".new-model/weights", ".removed-model/weights", "checkpoints/.new-step-00000009/weights", "checkpoints/.removed-step-00000001/weights"}
+	theirs := []string{".gitignore", ".DS_Store", ".config.yaml", ".config.yaml.swp", ".notes123", ".new-ideas/a", ".replaced-notes/a", ".removed-step-00000001/a",
+		"checkpoints/.new-notes/a", "checkpoints/.new-step-9/a", "checkpoints/.new-model/a", "checkpoints/.gitignore", "checkpoints/.replaced-x/a", "model1"}
+	for _, name := range append(slices.Clone(ours), theirs...) {
+		writeFile(t, f.Path(name), "half")
 	}
 	f = reopen(t, f)
-	for _, dir := range []string{f.Dir, f.Path(checkpointsName)} {
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
+	for _, name := range ours {
+		if _, err := os.Stat(f.Path(name)); err == nil {
+			t.Errorf("%s is still there", name)
 		}
-		for _, e := range entries {
-			if strings.HasPrefix(e.Name(), ".") {
-				t.Errorf("%s is still there", e.Name())
-			}
+	}
+	for _, name := range theirs {
+		if _, err := os.Stat(f.Path(name)); err != nil {
+			t.Errorf("%s is gone", name)
 		}
 	}
 }
