@@ -10,6 +10,7 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 
+	"github.com/posttrain/posttrain/backend/backendtest"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -103,7 +104,7 @@ var faults = []fault{
 
 	// engines
 	{"xla is not there", func(t *testing.T) { t.Setenv("PJRT_PLUGIN_LIBRARY_PATH", t.TempDir()) }, tinyMappo(2, "--backend", "xla"), 1,
-		[]string{"backend xla: ", "P"}, nil}, // PJRT plugin, or built without CGO
+		[]string{"backend xla: ", map[bool]string{true: "PJRT plugin", false: "not built in"}[backendtest.Cgo]}, nil},
 	{"library is not there", nil, tinyMappo(2, "--backend", "onnx:no.so"), 1, []string{"backend onnx"}, nil},
 
 	// models
