@@ -11,6 +11,7 @@ import (
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -218,8 +219,8 @@ func measureReference(ctx context.Context, j *job, c *config.Mappo, reference *m
 		}
 		defer learner.Close()
 	}
-	if err := j.reference(ctx, "reference.safetensors", learner, pairs); err != nil || heldOut == nil {
+	if err := j.reference(ctx, run.ReferenceName, learner, pairs); err != nil || heldOut == nil {
 		return err
 	}
-	return j.reference(ctx, "reference-eval.safetensors", learner, heldOut)
+	return j.reference(ctx, run.ReferenceEvalName, learner, heldOut)
 }
