@@ -48,13 +48,16 @@ func isStep(name string) bool {
 }
 
 // WriteCheckpoint stores a checkpoint. write puts whatever files it wants into dir, a temporary folder; these are
-// flushed to the disk, listed in manifest.json, and the folder then gets its name. Where anything fails, the
+// flushed to the disk with the records logged so far, listed in manifest.json, and the folder then gets its name. Where anything fails, the
 // checkpoints from before stay as they are and the temporary folder is removed. An older checkpoint of the same step
 // is replaced.
 func (f *Folder) WriteCheckpoint(step int, write func(dir string) error) (Checkpoint, error) {
 	parent := f.Path(checkpointsName)
 	err := f.writeFolder("checkpoint", parent, stepName(step), func(dir string) error {
 		if err := write(dir); err != nil {
+			return err
+		}
+		if err := f.syncMetrics(); err != nil {
 			return err
 		}
 		return seal(dir, step)

@@ -161,6 +161,20 @@ func TestOtherNamesAreNoCheckpoints(t *testing.T) {
 	}
 }
 
+// A checkpoint is not there before its records are on the disk.
+func TestCheckpointFlushesTheRecords(t *testing.T) {
+	f := newFolder(t)
+	if err := f.Log(Record{Step: 1}); err != nil {
+		t.Fatal(err)
+	}
+	f.metrics.Close() // what cannot be flushed any more
+	_, err := f.WriteCheckpoint(1, func(string) error { return nil })
+	wantError(t, err, "checkpoint not saved", metricsName+" cannot be flushed")
+	if got := steps(t, f); len(got) != 0 {
+		t.Errorf("checkpoints %v, want none", got)
+	}
+}
+
 func TestPrune(t *testing.T) {
 	cases := []struct {
 		keep    int

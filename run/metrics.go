@@ -126,6 +126,18 @@ func appendLine(file *os.File, line []byte) error {
 	return nil
 }
 
+// syncMetrics makes the system write out the records logged so far: a run that goes on from a checkpoint goes on from
+// them too.
+func (f *Folder) syncMetrics() error {
+	if f.metrics == nil {
+		return nil
+	}
+	if err := f.metrics.Sync(); err != nil {
+		return fmt.Errorf("%s cannot be flushed: %w", f.Path(metricsName), cause(err))
+	}
+	return syncDir(f.Dir)
+}
+
 // ReadMetrics is all records of the folder, in the order of logging; none where nothing was logged yet.
 func (f *Folder) ReadMetrics() ([]Record, error) {
 	return ReadMetrics(f.Path(metricsName))
