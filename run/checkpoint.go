@@ -229,9 +229,8 @@ func (f *Folder) ReadCheckpoint(c Checkpoint, read func(dir string) error) error
 	return nil
 }
 
-// Prune removes checkpoints but the newest keep (at least one), the best, and those named in protect (such as
-// "step-00000010" or a path ending in it).
-func (f *Folder) Prune(keep int, protect ...string) error {
+// Prune removes checkpoints but the newest keep (at least one) and the best.
+func (f *Folder) Prune(keep int) error {
 	all, err := f.All()
 	if err != nil {
 		return err
@@ -240,11 +239,8 @@ func (f *Folder) Prune(keep int, protect ...string) error {
 	if err != nil {
 		return err
 	}
-	if best != nil {
-		protect = append(slices.Clone(protect), stepName(best.Step))
-	}
 	for _, c := range all[:max(0, len(all)-max(1, keep))] {
-		if slices.ContainsFunc(protect, func(p string) bool { return filepath.Base(p) == filepath.Base(c.Dir) }) {
+		if best != nil && best.Step == c.Step {
 			continue
 		}
 		if err := discard(c.Dir); err != nil {

@@ -177,16 +177,15 @@ func TestCheckpointFlushesTheRecords(t *testing.T) {
 
 func TestPrune(t *testing.T) {
 	cases := []struct {
-		keep    int
-		protect []string
-		best    int
-		want    []int
+		keep int
+		best int
+		want []int
 	}{
 		{keep: 2, want: []int{40, 50}},
 		{keep: 9, want: []int{10, 20, 30, 40, 50}},
 		{keep: 0, want: []int{50}},
 		{keep: 1, best: 20, want: []int{20, 50}},
-		{keep: 2, protect: []string{"step-00000010", "checkpoints/step-00000030"}, want: []int{10, 30, 40, 50}},
+		{keep: 2, best: 50, want: []int{40, 50}},
 	}
 	for _, c := range cases {
 		f := newFolder(t)
@@ -200,11 +199,11 @@ func TestPrune(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := f.Prune(c.keep, c.protect...); err != nil {
+		if err := f.Prune(c.keep); err != nil {
 			t.Fatal(err)
 		}
 		if got := steps(t, f); !reflect.DeepEqual(got, c.want) {
-			t.Errorf("keep %d, protect %v, best %d: %v, want %v", c.keep, c.protect, c.best, got, c.want)
+			t.Errorf("keep %d, best %d: %v, want %v", c.keep, c.best, got, c.want)
 		}
 	}
 }

@@ -24,7 +24,7 @@
 //     of that step are logged;
 //  4. [Folder.WriteCurves] and [Folder.WriteSummary] close it.
 //
-// To go on after an interruption: [Open], [Folder.CheckConfig], [Folder.Latest], [Folder.ReadCheckpoint],
+// To go on after an interruption, with the same config: [Open], [Folder.Latest], [Folder.ReadCheckpoint],
 // [Folder.RestoreBest], and [Folder.CutMetrics] to the checkpoint's step. A run that was interrupted anywhere then has
 // the same records as one that was not.
 //

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -215,46 +214,6 @@ func (f *Folder) WriteModel(write func(dir string) error) error {
 // WriteConfig stores the resolved config.
 func (f *Folder) WriteConfig(resolved []byte) error {
 	return replaceFile(f.Path(configName), resolved)
-}
-
-// ReadConfig is the config that the run was started with.
-func (f *Folder) ReadConfig() ([]byte, error) {
-	b, err := os.ReadFile(f.Path(configName))
-	if err != nil {
-		return nil, fmt.Errorf("%s cannot be read: %w", f.Path(configName), cause(err))
-	}
-	return b, nil
-}
-
-// CheckConfig compares the config of a resuming command with the one that the run was started with, and names the
-// first line that differs: half a run under one config and half under another is no run of either.
-func (f *Folder) CheckConfig(resolved []byte) error {
-	stored, err := f.ReadConfig()
-	if err != nil {
-		return err
-	}
-	if bytes.Equal(stored, resolved) {
-		return nil
-	}
-	line, was, is := firstDifference(string(stored), string(resolved))
-	return fmt.Errorf("%s:%d: the run was started with %q, now it is %q: resume without changing options, or start a new run with --out DIR",
-		f.Path(configName), line, was, is)
-}
-
-func firstDifference(a, b string) (line int, inA, inB string) {
-	as, bs := strings.Split(a, "\n"), strings.Split(b, "\n")
-	at := func(s []string, i int) string {
-		if i < len(s) {
-			return strings.TrimSpace(s[i])
-		}
-		return ""
-	}
-	for i := 0; i < max(len(as), len(bs)); i++ {
-		if i >= len(as) || i >= len(bs) || as[i] != bs[i] {
-			return i + 1, at(as, i), at(bs, i)
-		}
-	}
-	return 0, "", ""
 }
 
 // HashConfig identifies a resolved config in [State].

@@ -216,15 +216,6 @@ func kill(cmd *exec.Cmd) {
 	_ = cmd.Wait()
 }
 
-func TestCheckConfig(t *testing.T) {
-	f := newFolder(t)
-	if err := f.CheckConfig([]byte("loss: dpo\nbeta: 0.1\n")); err != nil {
-		t.Error(err)
-	}
-	wantError(t, f.CheckConfig([]byte("loss: dpo\nbeta: 0.2\n")), configName+":2:", `"beta: 0.1"`, `"beta: 0.2"`, "--out")
-	wantError(t, f.CheckConfig([]byte("loss: dpo\nbeta: 0.1\nseed: 3\n")), configName+":3:", `"seed: 3"`)
-}
-
 func TestWritesReplaceAtOnce(t *testing.T) {
 	f := newFolder(t)
 	if err := f.WriteSummary("long words\n"); err != nil {
