@@ -57,7 +57,7 @@ func describeTraining(t train.Options, unit string) string {
 	if micro == 0 {
 		micro = t.BatchSize
 	}
-	return fmt.Sprintf("training: %s of %d %s (%d at a time), AdamW at %v, %s of warm-up, then %s, weight decay %v, gradient norm %s, %s\n",
+	return fmt.Sprintf("training: %s of %d %s (%d at a time), AdamW at %v, %s of warm-up, then %s, weight decay %v, gradient norm %s, dtype %s\n",
 		span, t.BatchSize, unit, micro, t.LearningRate, count(t.WarmupSteps, "step"), t.Schedule, t.WeightDecay, clipping(t.MaxGradNorm), t.DType)
 }
 
