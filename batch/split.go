@@ -28,16 +28,16 @@ func (l Layout) Fit(groups []Group) Layout {
 
 // Split lays groups out in parts of about l.Tokens tokens each, in few different shapes and with little padding: long
 // groups first, each in the first part with room, shorter ones into what is left of the rows. A part holds l.Pad groups
-// at most. Where l.Tokens is 0 everything is one part.
+// at most. Where l.Tokens is 0, parts are l.Pad groups each, as they stand.
 //
 // The parts of a batch have the gradient of the whole: it is the sum of theirs. They come in the order of their shapes,
 // so that a program is used for all its parts before the next. The result depends on the groups and the layout alone.
 func Split(groups []Group, l Layout) []Part {
-	if l.Tokens == 0 {
-		return []Part{{Members: upTo(len(groups)), Packed: Pack(groups, l)}}
-	}
 	if l.Pad == 0 {
 		l.Pad = len(groups)
+	}
+	if l.Tokens == 0 {
+		return inOrder(groups, l)
 	}
 	var drafts, open []*draft
 	for _, i := range longestFirst(groups, l.Share) {
@@ -59,6 +59,16 @@ func Split(groups []Group, l Layout) []Part {
 	slices.SortStableFunc(parts, func(a, b Part) int {
 		return cmp.Or(cmp.Compare(b.Len, a.Len), cmp.Compare(b.Rows, a.Rows), cmp.Compare(b.Slots, a.Slots))
 	})
+	return parts
+}
+
+// inOrder makes parts of l.Pad groups each.
+func inOrder(groups []Group, l Layout) (parts []Part) {
+	all := upTo(len(groups))
+	for at := 0; at < len(groups); at += l.Pad {
+		end := min(at+l.Pad, len(groups))
+		parts = append(parts, Part{Members: all[at:end], Packed: Pack(groups[at:end], l)})
+	}
 	return parts
 }
 

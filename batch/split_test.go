@@ -40,10 +40,16 @@ func TestSplitHoldsEveryGroupOnce(t *testing.T) {
 
 func TestSplitWithoutABudgetIsPack(t *testing.T) {
 	groups := randomGroups(rand.New(rand.NewPCG(5, 6)), 9, 2)
-	l := Layout{Share: true, Pad: 9}.Fit(groups)
+	l := Layout{Share: true, Pad: 4}.Fit(groups)
 	parts := Split(groups, l)
-	if len(parts) != 1 || fmt.Sprint(*parts[0].Packed) != fmt.Sprint(*Pack(groups, l)) || !slices.Equal(parts[0].Members, upTo(9)) {
-		t.Error("without a budget of tokens the batch is not one part, as Pack lays it out")
+	if len(parts) != 3 {
+		t.Fatalf("%d parts of 9 groups, 4 at once: want 3", len(parts))
+	}
+	for k, p := range parts {
+		from, to := 4*k, min(4*k+4, 9)
+		if fmt.Sprint(*p.Packed) != fmt.Sprint(*Pack(groups[from:to], l)) || !slices.Equal(p.Members, upTo(9)[from:to]) {
+			t.Errorf("part %d is not groups %d to %d as Pack lays them out", k, from, to)
+		}
 	}
 }
 

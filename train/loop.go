@@ -92,7 +92,7 @@ func (l *Loop) step() error {
 	examples := l.next()
 	metrics, tokens := NewMetrics(), 0
 	weight := l.Train.Method.Weight(examples)
-	for _, p := range pieces(l.Train.Groups, examples, l.fitted()) {
+	for p := range pieces(l.Train.Groups, examples, l.fitted()) {
 		if err := l.accumulate(p, 1/weight, metrics); err != nil {
 			return err
 		}
@@ -289,7 +289,7 @@ func better(name string, value, than float64) bool {
 // Measure returns the metrics of examples under the present weights, with eval_ before their names.
 func (l *Loop) Measure(x Examples) (map[string]float64, error) {
 	metrics := NewMetrics()
-	for _, p := range pieces(x.Groups, Order(len(x.Groups), 0, 0, false), l.fitted()) {
+	for p := range pieces(x.Groups, Order(len(x.Groups), 0, 0, false), l.fitted()) {
 		sums, err := l.Learner.Sums(p.Packed)
 		if err != nil {
 			return nil, err

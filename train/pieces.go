@@ -1,6 +1,11 @@
 package train
 
-import "github.com/posttrain/posttrain/batch"
+import (
+	"iter"
+	"slices"
+
+	"github.com/posttrain/posttrain/batch"
+)
 
 // piece is a share of some examples that goes through the model at once.
 type piece struct {
@@ -8,7 +13,7 @@ type piece struct {
 	*batch.Packed
 }
 
-// window is how many examples are sorted by their length together: enough to fill rows well, few enough to be quick.
+// window is how many examples are sorted by their length together: enough to fill rows well, few enough to be held packed.
 const window = 4096
 
 // layout says how groups like these are laid out for this engine, pad examples at most in a piece.
@@ -17,21 +22,23 @@ func (l *Learner) layout(groups []batch.Group, share bool, pad int) batch.Layout
 }
 
 // pieces cuts examples of a set into what goes through the model at once. Together they have the gradient of the whole.
-func pieces(groups []batch.Group, examples []int, layout batch.Layout) []piece {
-	var out []piece
-	for at := 0; at < len(examples); at += window {
-		part := examples[at:min(at+window, len(examples))]
-		chosen := make([]batch.Group, len(part))
-		for i, e := range part {
-			chosen[i] = groups[e]
-		}
-		for _, p := range batch.Split(chosen, layout) {
-			x := piece{Packed: p.Packed}
-			for _, i := range p.Members {
-				x.examples = append(x.examples, part[i])
+func pieces(groups []batch.Group, examples []int, layout batch.Layout) iter.Seq[piece] {
+	return func(yield func(piece) bool) {
+		for part := range slices.Chunk(examples, window) {
+			for _, p := range batch.Split(pick(groups, part), layout) {
+				if !yield(piece{pick(part, p.Members), p.Packed}) {
+					return
+				}
 			}
-			out = append(out, x)
 		}
+	}
+}
+
+// pick gives the elements at some indices.
+func pick[T any](from []T, indices []int) []T {
+	out := make([]T, len(indices))
+	for k, i := range indices {
+		out[k] = from[i]
 	}
 	return out
 }
