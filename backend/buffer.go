@@ -110,19 +110,6 @@ func hostMemory(b compute.Buffer) bool {
 	return owner.HasSharedBuffers() && owner.Name() != "xla"
 }
 
-// Ints gives the values of an int32 buffer, row-major, in a new slice.
-func Ints(b compute.Buffer) (values []int32, err error) {
-	defer recovered(&err, "read a buffer")
-	shape, err := b.Shape()
-	if err != nil {
-		return nil, fmt.Errorf("backend: read a buffer: %w", err)
-	}
-	if shape.DType != dtypes.Int32 {
-		return nil, fmt.Errorf("backend: read a buffer %s: want int32", shape)
-	}
-	return download[int32](b, shape)
-}
-
 func download[T any](b compute.Buffer, shape shapes.Shape) ([]T, error) {
 	values := make([]T, shape.Size())
 	if err := b.ToFlatData(values); err != nil {

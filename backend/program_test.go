@@ -215,7 +215,8 @@ func TestBuffers(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer backend.FinalizeAll(whole)
-		if got, err := backend.Ints(whole); err != nil || got[1] != 8 {
+		got := make([]int32, 2)
+		if err := whole.ToFlatData(got); err != nil || got[1] != 8 {
 			t.Errorf("got %v, %v: want [7 8]", got, err)
 		}
 		if _, err := backend.Floats(whole); err == nil {

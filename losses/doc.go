@@ -28,5 +28,5 @@
 //  2. Options.Graph builds the loss on GoMLX nodes; Options.Host computes the same in float64 with its gradients.
 //  3. CheckStart compares the first batch with what is known of it: policy = reference, dpo's loss = ln 2.
 //  4. Outcome.Metrics names the per-pair diagnostics as TRL does.
-//  5. Explain prints the objective in force.
+//  5. Options.Describe prints the objective in force, ListDeviations what in it is not the paper's.
 package losses

@@ -72,10 +72,7 @@ func (o Options) formulaOfNLL() string {
 	return fmt.Sprintf(" - %s·logπ(yw)", number(value(o.Lambda)))
 }
 
-// Explain says in plain text which objective is in force and what in it is not the paper's. Its lines end in \n.
-func Explain(o Options) string { return o.Describe() + ListDeviations(o.Deviations()) }
-
-// Describe says in plain text which objective is in force, without the deviations.
+// Describe says in plain text which objective is in force. Its lines end in \n.
 func (o Options) Describe() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "objective: %s, the mean over pairs of\n", o.Name())

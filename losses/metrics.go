@@ -13,12 +13,6 @@ const (
 	MetricRewardGap       = "prior/reward_gap"   // only where the pairs have rewards
 )
 
-// MetricNames are the names of all metrics of a preference loss.
-func MetricNames() []string {
-	return []string{MetricLoss, MetricLogpsChosen, MetricLogpsRejected, MetricRewardsChosen, MetricRewardsRejected,
-		MetricAccuracies, MetricMargins, MetricRewardGap}
-}
-
 // Metrics are the values to be averaged under each metric name, each [pairs]. Average over the pairs of a whole step (or
 // evaluation), not over the means of its microbatches. The reward gap is left out where the batch has none.
 func (out Outcome) Metrics(b Batch) map[string][]float64 {

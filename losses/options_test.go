@@ -55,7 +55,7 @@ func TestValidateNamesEveryFault(t *testing.T) {
 	}
 }
 
-func TestExplain(t *testing.T) {
+func TestDescribe(t *testing.T) {
 	smooth := Defaults(CPO)
 	smooth.LabelSmoothing, smooth.Beta = new(0.1), 0.25
 	ipoSum := Defaults(IPO)
@@ -74,7 +74,7 @@ func TestExplain(t *testing.T) {
 		{smooth, []string{"loss = -0.9·log σ(u) - 0.1·log σ(-u) - 0.2/|yw|·logπ(yw), u = 0.25·logπ(yw) - Δr·0.25·logπ(yl)",
 			"loss.beta: 0.25 (paper: 0.1)", "loss.label_smoothing: 0.1 (paper: none)"}, "as long as"},
 	} {
-		text := Explain(c.o)
+		text := c.o.Describe() + ListDeviations(c.o.Deviations())
 		for _, part := range c.has {
 			if !strings.Contains(text, part) {
 				t.Errorf("lacks %q:\n%s", part, text)
