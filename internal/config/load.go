@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml"
 
@@ -146,7 +147,7 @@ func (l *loader) checkCommon(command, backend string, s Source, limits batch.Opt
 	if t.BatchSize > 0 && t.MicroBatchSize > t.BatchSize {
 		l.faultOf("train.micro_batch_size", "train.micro_batch_size %d: want at most train.batch_size, %d", t.MicroBatchSize, t.BatchSize)
 	}
-	if t.DType == "bfloat16" && (backend == "go" || engineOf(backend) == "onnx") {
+	if engine, _, _ := strings.Cut(backend, ":"); t.DType == "bfloat16" && (engine == "go" || engine == "onnx") {
 		l.faultOf("train.dtype", "train.dtype bfloat16: backend %s computes in float32, only xla can do bfloat16", backend)
 	}
 	l.checkTruncate(limits)
@@ -188,7 +189,8 @@ func (l *loader) checkWholeText(d DemonstrationData) {
 
 // watched are the metrics that may name the best checkpoint, those of which it is known where better is: a smaller loss,
 // more of the rest. The first is that of every objective.
-var watched = []string{"eval_loss", "eval_rewards/accuracies", "eval_rewards/margins", "eval_logps/chosen", "eval_rewards/chosen"}
+var watched = []string{"eval_" + losses.MetricLoss, "eval_" + losses.MetricAccuracies, "eval_" + losses.MetricMargins,
+	"eval_" + losses.MetricLogpsChosen, "eval_" + losses.MetricRewardsChosen}
 
 func (l *loader) checkEval(s Source, t train.Options, metrics []string) {
 	switch {
@@ -200,13 +202,6 @@ func (l *loader) checkEval(s Source, t train.Options, metrics []string) {
 	if !s.HasEval() && t.EvalEvery > 0 {
 		l.faultOf("train.eval_every", "train.eval_every %d: there is nothing to evaluate on; give data.eval or data.eval_fraction", t.EvalEvery)
 	}
-}
-
-func engineOf(backend string) string {
-	if len(backend) >= 4 {
-		return backend[:4]
-	}
-	return backend
 }
 
 func (l *loader) checkLoss(c Mappo) {
