@@ -8,7 +8,8 @@
 //   - slot: one predicted token, that is one log-prob that the model computes.
 //
 // The pipeline:
-//  1. Encoder makes a Group of a record ([Encoder.Preference], [Encoder.Demonstration]) and applies the limits;
-//  2. [Pack] lays groups out in rows of a bucketed length;
-//  3. the arrays of a [Packed] batch go to package model as they are.
+//  1. Encoder makes a Group of a record ([Encoder.Preference], [Encoder.Demonstration]);
+//  2. [Limit] drops, or cuts, the groups that are over the limits;
+//  3. [Pack] lays groups out in rows of a bucketed length;
+//  4. the arrays of a [Packed] batch go to package model as they are.
 package batch

@@ -16,7 +16,7 @@ import (
 	"github.com/posttrain/posttrain/run"
 )
 
-// trlRun is a whole training run recorded by scripts/oracle/trl.py.
+// trlRun is a whole training run recorded by scripts/oracle/trl_runs.py.
 type trlRun struct {
 	Model   string `json:"model"`
 	Options struct {
