@@ -98,9 +98,17 @@ type draft struct {
 }
 
 // newDraft has rows for a group as the first and longest: as many as make up l.Tokens, and at least those of the group.
+// Rows are as long as the shortest, or twice, four times, … that.
 func newDraft(g Group, l Layout) *draft {
 	units := g.units(l.Share)
-	d := &draft{plan: plan{len: max(bucket(slices.Max(units)), l.Shortest)}}
+	longest := slices.Max(units)
+	d := &draft{plan: plan{len: l.Shortest}}
+	if d.len == 0 {
+		d.len = bucket(longest)
+	}
+	for d.len < longest {
+		d.len *= 2
+	}
 	for _, n := range units {
 		d.place(n)
 	}
