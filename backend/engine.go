@@ -2,6 +2,7 @@ package backend
 
 import (
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/gomlx/compute"
@@ -61,23 +62,19 @@ func Open(spec string) (e *Engine, err error) {
 	return nil, fmt.Errorf("backend %q: unknown: want %s", spec, specs)
 }
 
-// openAuto takes ONNX Runtime where its library is found in the usual places. A library that is there and does not load,
-// or that the environment names and is not there, is an error: the go engine is slower by far, and nobody would know why.
 // Auto is the name of the engine that auto opens here: a run that says auto writes this into its config, so that it is
-// resumed on the engine which it was started on.
+// resumed on the engine which it was started on. It is onnx also where the environment names a library that is not there:
+// opening it is an error then, since the go engine is slower by far, and nobody would know why.
 func Auto() string {
-	if statusONNX().Present {
+	if onnxBuilt && os.Getenv(onnxLibraryEnv) != "" || statusONNX().Present {
 		return "onnx"
 	}
 	return "go"
 }
 
+// openAuto takes ONNX Runtime where its library is found in the usual places, or should be. A library that does not load
+// is an error, as in [Auto].
 func openAuto() (*Engine, error) {
-	if onnxBuilt {
-		if err := checkEnvironment(); err != nil {
-			return nil, fmt.Errorf("backend auto: %w", err)
-		}
-	}
 	if Auto() == "go" {
 		return openGo()
 	}

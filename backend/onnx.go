@@ -21,11 +21,11 @@ var loaded struct {
 
 // openONNX opens ONNX Runtime's CPU engine with the library at path ("": the usual places).
 func openONNX(path string) (*Engine, error) {
-	path, err := findONNXLibrary(path)
+	found, err := findONNXLibrary(path)
 	if err != nil {
-		return nil, fmt.Errorf("backend onnx: ONNX Runtime's library is missing (%w): %s", err, onnxHowToGet)
+		return nil, fmt.Errorf("backend onnx: ONNX Runtime's library is missing (%w): %s", err, howToGetONNX(path))
 	}
-	b, err := loadONNX(path)
+	b, err := loadONNX(found)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func setenv(key, value string) (restore func()) {
 func statusONNX() Status {
 	path, err := findONNXLibrary("")
 	if err != nil {
-		return Status{Name: "onnx", Detail: err.Error(), HowToGet: onnxHowToGet}
+		return Status{Name: "onnx", Detail: err.Error(), HowToGet: howToGetONNX("")}
 	}
 	return Status{Name: "onnx", Present: true, Untried: true, Detail: "ONNX Runtime, CPU, " + path}
 }

@@ -41,16 +41,13 @@ func findONNXLibrary(asked string) (string, error) {
 	return slices.MaxFunc(found, compareVersions), nil
 }
 
-// checkEnvironment is an error where the environment names a library that is not there.
-func checkEnvironment() error {
-	path := os.Getenv(onnxLibraryEnv)
-	if path == "" {
-		return nil
+// howToGetONNX says what to do where the library is missing: a path in the environment must be put right before any
+// other is looked for.
+func howToGetONNX(asked string) string {
+	if asked == "" && os.Getenv(onnxLibraryEnv) != "" {
+		return "set " + onnxLibraryEnv + " to a libonnxruntime.so, or unset it"
 	}
-	if _, err := existingFile(path, onnxLibraryEnv); err != nil {
-		return fmt.Errorf("%w: set it to a libonnxruntime.so, or unset it (the backend go needs no library)", err)
-	}
-	return nil
+	return onnxHowToGet
 }
 
 func existingFile(path, who string) (string, error) {
