@@ -44,6 +44,14 @@ func newHostStore(e *backend.Engine, m *model.Model) (*hostStore, error) {
 func (s *hostStore) weights() []compute.Buffer { return s.buffers }
 
 func (s *hostStore) add(grads []compute.Buffer) error {
+	more := make([][]float32, len(grads)) // what comes on top of gradients that are there
+	defer func() {
+		for i := range more {
+			if more[i] != nil {
+				grads[i].Finalize()
+			}
+		}
+	}()
 	for i, b := range grads {
 		if b == nil {
 			continue
@@ -54,13 +62,15 @@ func (s *hostStore) add(grads []compute.Buffer) error {
 		}
 		if s.grads[i] == nil {
 			s.grads[i], s.owned[i] = g, b
-			continue
-		}
-		plus(s.grads[i], g)
-		if err := b.Finalize(); err != nil {
-			return err
+		} else {
+			more[i] = g
 		}
 	}
+	parallel(s.spans, func(_ int, x span) {
+		if g := more[x.param]; g != nil {
+			plus(s.grads[x.param][x.from:x.to], g[x.from:x.to])
+		}
+	})
 	return nil
 }
 
