@@ -18,6 +18,7 @@ type job struct {
 	seed     uint64
 	resolved []byte // config in force
 	title    string
+	beta     float64 // of a loss whose reference is the model before training; 0: of no such loss
 
 	world    *world
 	folder   *run.Folder

@@ -52,6 +52,9 @@ func runMappo(ctx context.Context, s streams, f *trainFlags, cmd *cobra.Command)
 		return err
 	}
 	j := newJob(s, f, c.Train, c.Seed, c.Resolved(), title(c))
+	if !c.Loss.ReferenceFree() && c.Reference == "" {
+		j.beta = c.Loss.Beta
+	}
 	if j.world, err = openWorld(c.Backend, c.Model, c.Train); err != nil {
 		return err
 	}

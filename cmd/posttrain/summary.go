@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/posttrain/posttrain/run"
@@ -11,11 +12,12 @@ import (
 func summary(j *job, records []run.Record) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%s: %s on %d examples, engine %s.\n", j.title, steps(j.loop.Step()), len(j.loop.Train.Groups), j.world.engine.Name)
+	s.WriteString(onTraining(records, j.beta))
 	if c := changeOf(records, "logps/chosen"); c.known {
 		r := changeOf(records, "logps/rejected")
 		fmt.Fprintf(&s, "log p(chosen) went from %.2f to %.2f (%s), log p(rejected) from %.2f to %.2f (%s)%s.\n",
 			c.first, c.last, c.direction(), r.first, r.last, r.direction(), c.where())
-		if c.held || len(values(records, "logps/chosen")) >= fewSteps {
+		if c.held || j.beta == 0 && len(values(records, "logps/chosen")) >= fewSteps {
 			fmt.Fprintln(&s, verdict(c, r))
 		}
 		a, m := changeOf(records, "rewards/accuracies"), changeOf(records, "rewards/margins")
@@ -36,6 +38,20 @@ func steps(n int) string {
 		return "1 step"
 	}
 	return fmt.Sprintf("%d steps", n)
+}
+
+// onTraining says how far the log-probs of the training pairs came from where they started, in the last tenth of the
+// steps; "" where beta is 0 (the loss has no reference, or one that is another model) or the steps are few. A pair's
+// implicit reward is β times its own distance, so that batches of different pairs can be compared.
+func onTraining(records []run.Record, beta float64) string {
+	chosen, rejected := values(records, "rewards/chosen"), values(records, "rewards/rejected")
+	if beta == 0 || len(chosen) < fewSteps {
+		return ""
+	}
+	last := func(v []float64) change { return change{last: mean(v[len(v)-len(v)/10:]) / beta} }
+	c, r := last(chosen), last(rejected)
+	return fmt.Sprintf("log p(chosen) %s by %.2f, log p(rejected) %s by %.2f on the training pairs (last tenth of the steps).\n%s\n",
+		c.direction(), math.Abs(c.last), r.direction(), math.Abs(r.last), verdict(c, r))
 }
 
 // fewSteps: batches of fewer steps differ more by their pairs than by what was learnt.

@@ -45,3 +45,23 @@ func TestChangeOf(t *testing.T) {
 		t.Errorf("%+v of nothing", c)
 	}
 }
+
+func TestOnTraining(t *testing.T) {
+	var records []run.Record
+	for step := 1; step <= 20; step++ { // the last two steps count: chosen 0.3 and 0.5, rejected -1 and -2
+		v := map[string]float64{"rewards/chosen": -9, "rewards/rejected": 9}
+		if step == 19 {
+			v = map[string]float64{"rewards/chosen": 0.3, "rewards/rejected": -1}
+		} else if step == 20 {
+			v = map[string]float64{"rewards/chosen": 0.5, "rewards/rejected": -2}
+		}
+		records = append(records, run.Record{Step: step, Values: v})
+	}
+	want := "log p(chosen) rose by 4.00, log p(rejected) sank by 15.00 on the training pairs (last tenth of the steps).\n"
+	if got := onTraining(records, 0.1); !strings.HasPrefix(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := onTraining(records, 0) + onTraining(records[:19], 0.1); got != "" {
+		t.Errorf("%q without a reference or with few steps, want nothing", got)
+	}
+}
