@@ -1,0 +1,153 @@
+package main
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/model"
+)
+
+// tinyWorld is a world of a two-layer model.
+func tinyWorld(t *testing.T) (string, *problem) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := testkit.Model(t, "llama").Save(dir, "float32"); err != nil {
+		t.Fatal(err)
+	}
+	p := randomProblem(shape{4, 12, 5}, testkit.Vocab, 1e-3)
+	raw, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, problemFile), raw, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir, p
+}
+
+func TestServeStepsAreTheSameInEveryForm(t *testing.T) {
+	dir, _ := tinyWorld(t)
+	var first []did
+	for _, f := range []form{{backend: "go"}, {backend: "go", share: true}, {backend: "go", micro: 1}, {backend: "go", checkpoint: true}} {
+		lines := speak(t, dir, f, "step\nstep\nforward\nstep\nquit\nnever read")
+		if first == nil {
+			first = lines
+		}
+		if len(lines) != 4 {
+			t.Fatalf("%+v: %d answers, want 4", f, len(lines))
+		}
+		for i, d := range lines {
+			if math.Abs(d.Loss-first[i].Loss) > 1e-5 {
+				t.Errorf("%+v: loss %d is %v: want %v", f, i, d.Loss, first[i].Loss)
+			}
+		}
+	}
+	if d := first[0]; math.Abs(d.Loss-math.Ln2) > 1e-5 || d.Seconds <= 0 || d.Did != "step" {
+		t.Errorf("first step %+v: want loss ln 2 in more than no time", d)
+	}
+	if first[2].Loss >= first[1].Loss {
+		t.Errorf("losses %v and then %v: a step should lower it", first[1].Loss, first[2].Loss)
+	}
+}
+
+// speak runs serve on some lines and gives its answers after the first.
+func speak(t *testing.T, dir string, f form, lines string) (all []did) {
+	t.Helper()
+	var out strings.Builder
+	if err := serve(dir, f, strings.NewReader(lines), &out); err != nil {
+		t.Fatal(err)
+	}
+	answers := strings.Split(strings.TrimSpace(out.String()), "\n")
+	var r ready
+	if err := json.Unmarshal([]byte(answers[0]), &r); err != nil || !r.Ready || r.Engine != "go" || r.Parameters == 0 {
+		t.Fatalf("first line %s (%v): want that it is ready", answers[0], err)
+	}
+	for _, a := range answers[1:] {
+		var d did
+		if err := json.Unmarshal([]byte(a), &d); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, d)
+	}
+	return all
+}
+
+// Engines like xla get everything in the graph: look-ups, their gradients and the update. The go engine can do that too,
+// which is the nearest to a GPU that a test without one comes.
+func TestTheGraphFormTrainsAsTheHostForm(t *testing.T) {
+	m, p := testkit.Model(t, "qwen2"), randomProblem(shape{4, 12, 5}, testkit.Vocab, 1e-3)
+	for _, c := range []struct {
+		name      string
+		f         form
+		tolerance float64
+	}{{"float32", form{}, 1e-5}, {"bfloat16", form{bfloat16: true}, 0.05}, {"shared", form{share: true}, 1e-5}, {"accumulated", form{micro: 2}, 1e-5}} {
+		host, graph := lossesOf(t, m, p, form{share: c.f.share}, false), lossesOf(t, m, p, c.f, true)
+		for i := range host {
+			if math.Abs(host[i]-graph[i]) > c.tolerance {
+				t.Errorf("%s, step %d: loss %v on the host, %v in the graph", c.name, i, host[i], graph[i])
+			}
+		}
+	}
+}
+
+func lossesOf(t *testing.T, m *model.Model, p *problem, f form, inGraph bool) (all []float64) {
+	t.Helper()
+	e, err := backend.Open("go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if inGraph {
+		e.Wants = backend.Wants{BFloat16: true, LiveGraphs: 8}
+	}
+	tr, err := newTrainer(e, m, p, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.close()
+	for range 4 {
+		loss, err := tr.step()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, loss)
+	}
+	return all
+}
+
+func TestSidesThatDisagreeStopTheComparison(t *testing.T) {
+	a, b := &series{side: &side{name: "a"}, losses: []float64{0.6931, 0.65}}, &series{side: &side{name: "b"}, losses: []float64{0.6931, 0.66}}
+	if err := agree([]*series{a, b}, 0); err != nil {
+		t.Error(err)
+	}
+	if err := agree([]*series{a, b}, 1); err == nil || !strings.Contains(err.Error(), "round 2") {
+		t.Errorf("losses 0.65 and 0.66: error %v, want one that names the round", err)
+	}
+	b.losses[1] = math.NaN()
+	if agree([]*series{a, b}, 1) == nil {
+		t.Error("a loss of NaN agrees")
+	}
+}
+
+func TestQuantile(t *testing.T) {
+	for q, want := range map[float64]float64{0: 1, 0.25: 2, 0.5: 3, 0.9: 4.6, 1: 5} {
+		if got := quantile([]float64{5, 1, 4, 2, 3}, q); math.Abs(got-want) > 1e-12 {
+			t.Errorf("quantile %v is %v: want %v", q, got, want)
+		}
+	}
+}
+
+func TestFlopsByHand(t *testing.T) {
+	c := &model.Config{HiddenSize: 8, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 4, IntermediateSize: 10, VocabSize: 100}
+	p := &batch.Packed{Rows: 2, Len: 16, Slots: 12}
+	qkv, after, scores, head := 8*16.0*32, (64+240.0)*(32+12), 2*8*8.0*32, 800.0*12
+	if got, want := flops(c, p), 6*(2*(qkv+scores)+after+head); got != want {
+		t.Errorf("%v operations: want %v", got, want)
+	}
+}

@@ -1,0 +1,39 @@
+// Command bench measures posttrain against what others run, on one machine in one run: go run ./bench COMMAND.
+//
+// Glossary:
+//   - side: a child process that does one step for each line it reads (peer_torch.py, or this program's own serve), so
+//     that its peak memory is its own and its threads are nobody else's;
+//   - world: a folder with a model and batch.json, one batch and its reference log-probs: what both sides train on;
+//   - round: one step of every side, one after the other, with a pause between, since threads spin for a while after
+//     their work.
+//
+// The pipeline of a comparison:
+//  1. one side makes the world, the others load it;
+//  2. rounds; the first two are thrown away, and the losses of all sides must agree in every one;
+//  3. a table: median, fastest and peak memory of every side, ratios to the first.
+//
+// The Python scripts beside this program need an interpreter with PyTorch (--python). What a README of this folder says
+// about fairness holds for all commands.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	root := &cobra.Command{
+		Use:           "bench",
+		Short:         "Measure posttrain against its peers, alternating in one run",
+		Example:       "  go run ./bench step --python venv/bin/python\n  go run ./bench prefix\n  go run ./bench trl --python venv/bin/python --data pairs.jsonl.gz",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.AddCommand(newStep(), newPrefix(), newAccumulate(), newTRL(), newPadding(), newParity(), newGPU(), newServe())
+	if err := root.Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
+		os.Exit(1)
+	}
+}

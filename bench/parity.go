@@ -1,0 +1,109 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/spf13/cobra"
+
+	"github.com/posttrain/posttrain/model"
+)
+
+// parityTolerance is of losses and log-probs in float32 between engines, relative.
+const parityTolerance = 1e-4
+
+// newParity holds an engine against another by training on both.
+func newParity() *cobra.Command {
+	var engine, against, preset string
+	var steps int
+	cmd := &cobra.Command{
+		Use:     "parity",
+		Short:   "The same steps on two engines in float32: losses and log-probs must agree",
+		Example: "  go run ./bench parity --backend xla:/path/plugin.so,tf32=false --against go\n  go run ./bench parity --backend onnx",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return parity(cmd.OutOrStdout(), preset, steps, form{backend: engine}, form{backend: against})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&engine, "backend", "onnx", "the engine in question")
+	flags.StringVar(&against, "against", "go", "the engine to trust")
+	flags.StringVar(&preset, "preset", "5.4M", "model")
+	flags.IntVar(&steps, "steps", 4, "steps of training")
+	return cmd
+}
+
+// parity trains a few steps, with prompts shared and in two rows, and compares the loss of every step and the answers'
+// log-probs after the last.
+func parity(out io.Writer, preset string, steps int, forms ...form) error {
+	c, err := config(preset)
+	if err != nil {
+		return err
+	}
+	m, p := model.Init(c, 1), randomProblem(shape{2, 48, 24}, c.VocabSize, 1e-5)
+	for _, share := range []bool{false, true} {
+		var ran []trace
+		for _, f := range forms {
+			f.share = share
+			t, err := follow(m, p, f, steps)
+			if err != nil {
+				return err
+			}
+			ran = append(ran, t)
+		}
+		for _, r := range ran[1:] {
+			worst := max(furthest(ran[0].losses, r.losses), furthest(ran[0].sums, r.sums))
+			fmt.Fprintf(out, "%s against %s, shared prompts %v: losses %.6f to %.6f, largest relative difference of losses and log-probs %.1e\n",
+				ran[0].engine, r.engine, share, ran[0].losses[0], ran[0].losses[steps-1], worst)
+			if !(worst <= parityTolerance) {
+				return fmt.Errorf("engines %s and %s differ by %.1e: want at most %.0e", ran[0].engine, r.engine, worst, parityTolerance)
+			}
+		}
+	}
+	return nil
+}
+
+// trace is what a run of steps gave.
+type trace struct {
+	engine       string
+	losses, sums []float64
+}
+
+func follow(m *model.Model, p *problem, f form, steps int) (r trace, err error) {
+	t, err := openTrainer(m, p, f)
+	if err != nil {
+		return r, err
+	}
+	defer t.close()
+	r.engine = t.engine.Name
+	for range steps {
+		loss, err := t.step()
+		if err != nil {
+			return r, err
+		}
+		r.losses = append(r.losses, loss)
+	}
+	for _, packed := range t.packed {
+		sums, err := t.learner.Sums(packed)
+		if err != nil {
+			return r, err
+		}
+		for _, s := range sums {
+			r.sums = append(r.sums, float64(s))
+		}
+	}
+	return r, nil
+}
+
+// furthest is the largest relative difference.
+func furthest(a, b []float64) float64 {
+	worst := 0.0
+	for i := range a {
+		d := math.Abs(a[i]-b[i]) / max(1, math.Abs(a[i]))
+		if !(d <= worst) {
+			worst = d
+		}
+	}
+	return worst
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/train"
+)
+
+// form is how posttrain does the step.
+type form struct {
+	backend    string
+	share      bool // prompts stand once, in a row with their answers
+	micro      int  // pairs a forward pass; 0: all at once
+	checkpoint bool
+	bfloat16   bool
+	headChunk  int // slots whose logits exist at once; 0: posttrain's own choice
+}
+
+// trainer repeats the step of one problem with posttrain's own Learner.
+type trainer struct {
+	engine  *backend.Engine
+	learner *train.Learner
+	problem *problem
+	method  *train.Preference
+	packed  []*batch.Packed
+	first   []int // first pair of every packed batch
+}
+
+// openTrainer opens the form's engine and puts the model into it.
+func openTrainer(m *model.Model, p *problem, f form) (*trainer, error) {
+	e, err := backend.Open(f.backend)
+	if err != nil {
+		return nil, err
+	}
+	return newTrainer(e, m, p, f)
+}
+
+// newTrainer puts the model into an engine, and closes that in the end.
+func newTrainer(e *backend.Engine, m *model.Model, p *problem, f form) (*trainer, error) {
+	l, err := train.NewLearner(e, m, f.options())
+	if err != nil {
+		e.Close()
+		return nil, err
+	}
+	t := &trainer{engine: e, learner: l, problem: p}
+	if err := t.prepare(f); err != nil {
+		t.close()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (f form) options() model.GraphOptions {
+	o := model.GraphOptions{Checkpoint: f.checkpoint, HeadChunk: f.headChunk}
+	if f.bfloat16 {
+		o.DType = bfloat16
+	}
+	return o
+}
+
+// prepare packs the batch and measures the reference where the problem has none.
+func (t *trainer) prepare(f form) (err error) {
+	groups, micro := t.problem.groups(), f.micro
+	if micro == 0 {
+		micro = len(groups)
+	}
+	layout := batch.Layout{Share: f.share, Pad: micro}
+	for at := 0; at < len(groups); at += micro {
+		t.packed = append(t.packed, batch.Pack(groups[at:min(at+micro, len(groups))], layout))
+		t.first = append(t.first, at)
+	}
+	t.method = &train.Preference{Options: t.problem.loss(), Reference: t.problem.references()}
+	if t.method.Reference == nil {
+		t.method.Reference, err = train.PairSums(t.learner, groups, layout, func(int) error { return nil })
+	}
+	return err
+}
+
+// step is one update; it returns the loss before it.
+func (t *trainer) step() (loss float64, err error) {
+	scale := 1 / float64(t.problem.pairs())
+	for i, p := range t.packed {
+		part, _, err := t.learner.Accumulate(p, t.method, t.method.Inputs(t.examples(i), p), scale)
+		if err != nil {
+			return 0, err
+		}
+		loss += part
+	}
+	_, err = t.learner.Update(t.problem.rule(), t.problem.LearningRate)
+	return loss, err
+}
+
+// forward measures the answers' log-probs and gives the loss.
+func (t *trainer) forward() (loss float64, err error) {
+	for i, p := range t.packed {
+		sums, err := t.learner.Sums(p)
+		if err != nil {
+			return 0, err
+		}
+		m := train.NewMetrics()
+		if err := t.method.Observe(t.examples(i), p, [][]float32{sums}, m); err != nil {
+			return 0, err
+		}
+		loss += m.Sums["loss"] / float64(t.problem.pairs())
+	}
+	return loss, nil
+}
+
+// examples are the pairs of packed batch i.
+func (t *trainer) examples(i int) []int {
+	end := t.problem.pairs()
+	if i+1 < len(t.first) {
+		end = t.first[i+1]
+	}
+	var out []int
+	for k := t.first[i]; k < end; k++ {
+		out = append(out, k)
+	}
+	return out
+}
+
+func (t *trainer) close() {
+	t.learner.Close()
+	t.engine.Close()
+}

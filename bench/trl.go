@@ -1,0 +1,248 @@
+package main
+
+import (
+	"bufio"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// trlGoal is the ratio of pairs a second that is asked for.
+const trlGoal = 5
+
+// trlOptions are those of the comparison with TRL.
+type trlOptions struct {
+	python, data, model, binary, backend string
+	pairs, batch                         int
+	rate                                 float64
+	keep                                 bool
+	set                                  []string
+}
+
+func newTRL() *cobra.Command {
+	o := trlOptions{}
+	cmd := &cobra.Command{
+		Use:   "trl",
+		Short: "posttrain mappo --prior none against TRL's DPOTrainer on real pairs",
+		Long: "Both sides train one epoch over the same pairs in file order, plain DPO, the same random 5.4M model and tokenizer, reference\n" +
+			"log-probs computed ahead. posttrain's time is that of its whole process, saving included; TRL's is loading, tokenisation,\n" +
+			"reference pass and training, without Python's imports and without saving, which stand apart in the table.",
+		Example: "  go run ./bench trl --python venv/bin/python --data ../shared/data/hh-rlhf/harmless-base-test.jsonl.gz",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout()) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.python, "python", "python3", "interpreter with PyTorch and TRL (scripts/oracle/requirements.txt)")
+	flags.StringVar(&o.data, "data", "", "preference pairs, .jsonl or .jsonl.gz")
+	flags.StringVar(&o.model, "model", "", "model folder (default: a new one by make_model.py)")
+	flags.StringVar(&o.binary, "posttrain", "", "posttrain binary (default: built now)")
+	flags.StringVar(&o.backend, "backend", "auto", "posttrain's engine")
+	flags.IntVar(&o.pairs, "pairs", 256, "the first so many pairs")
+	flags.IntVar(&o.batch, "batch", 8, "pairs a step")
+	flags.Float64Var(&o.rate, "rate", 1e-5, "learning rate, constant")
+	flags.StringArrayVar(&o.set, "set", nil, "further settings for posttrain, key=value")
+	flags.BoolVar(&o.keep, "keep", false, "leave the working folder behind and say where it is")
+	return cmd
+}
+
+// trlResult is peer_trl.py's line.
+type trlResult struct {
+	TRL     string  `json:"trl"`
+	Torch   string  `json:"torch"`
+	Pairs   int     `json:"pairs"`
+	Tokens  int     `json:"tokens"`
+	Load    float64 `json:"load_seconds"`
+	Prepare float64 `json:"prepare_seconds"`
+	Train   float64 `json:"train_seconds"`
+	Loss    float64 `json:"loss"`
+	PeakMB  float64 `json:"peak_rss_mb"`
+	wall    float64
+}
+
+func (r trlResult) counted() float64 { return r.Load + r.Prepare + r.Train }
+
+// ownResult is what posttrain's run left behind.
+type ownResult struct {
+	pairs, tokens int
+	wall, train   float64 // seconds: the process, the steps in it
+	loss, peakMB  float64
+}
+
+func (o *trlOptions) run(out io.Writer) error {
+	dir, err := os.MkdirTemp("", "bench-trl-")
+	if err != nil {
+		return err
+	}
+	if o.keep {
+		fmt.Fprintln(out, "working folder:", dir)
+	} else {
+		defer os.RemoveAll(dir)
+	}
+	pairs := filepath.Join(dir, "pairs.jsonl")
+	if err := firstLines(o.data, pairs, o.pairs); err != nil {
+		return err
+	}
+	if err := o.prepare(dir); err != nil {
+		return err
+	}
+	own, err := o.posttrain(dir, pairs)
+	if err != nil {
+		return err
+	}
+	trl, err := o.trl(pairs)
+	if err != nil {
+		return err
+	}
+	return o.report(out, own, trl)
+}
+
+// prepare makes the model and the binary where none are given.
+func (o *trlOptions) prepare(dir string) error {
+	if o.model == "" {
+		path, err := script("make_model.py")
+		if err != nil {
+			return err
+		}
+		o.model = filepath.Join(dir, "model")
+		if err := command(o.python, path, "--data", o.data, o.model).Run(); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	if o.binary == "" {
+		o.binary = filepath.Join(dir, "posttrain")
+		if err := command("go", "build", "-o", o.binary, "./cmd/posttrain").Run(); err != nil {
+			return fmt.Errorf("go build ./cmd/posttrain: %w", err)
+		}
+	}
+	return nil
+}
+
+// command is a child process that talks on standard error only.
+func command(program string, args ...string) *exec.Cmd {
+	c := exec.Command(program, args...)
+	c.Stdout, c.Stderr = os.Stderr, os.Stderr
+	return c
+}
+
+// posttrain trains with the released command, as a user would.
+func (o *trlOptions) posttrain(dir, pairs string) (r ownResult, err error) {
+	folder := filepath.Join(dir, "run")
+	args := []string{"mappo", "--quiet", "--prior", "none", "--model", o.model, "--data", pairs, "--backend", o.backend, "--out", folder}
+	for _, s := range append([]string{"data.eval_fraction=0", "data.max_tokens=0", "train.epochs=1", "train.max_steps=0", "train.shuffle=false",
+		"train.schedule=constant", "train.warmup_steps=0", "train.weight_decay=0", "train.eval_every=0", "train.eval_metric=", "train.log_every=1",
+		"train.batch_size=" + strconv.Itoa(o.batch), "train.learning_rate=" + strconv.FormatFloat(o.rate, 'g', -1, 64)}, o.set...) {
+		args = append(args, "--set", s)
+	}
+	c := command(o.binary, args...)
+	begin := time.Now()
+	if err := c.Run(); err != nil {
+		return r, fmt.Errorf("%s %s: %w", o.binary, strings.Join(args, " "), err)
+	}
+	r.wall = time.Since(begin).Seconds()
+	r.peakMB = float64(c.ProcessState.SysUsage().(*syscall.Rusage).Maxrss) / 1024
+	r.pairs = o.pairs
+	return r, r.read(filepath.Join(folder, "metrics.jsonl"))
+}
+
+// read sums up the metrics of a run.
+func (r *ownResult) read(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	steps := 0.0
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		var m struct {
+			Step     int
+			Loss     *float64
+			StepTime float64 `json:"step_time"`
+			Tokens   float64 `json:"num_tokens"`
+		}
+		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if m.Loss != nil {
+			steps, r.loss, r.train, r.tokens = steps+1, r.loss+*m.Loss, r.train+m.StepTime, int(m.Tokens)
+		}
+	}
+	r.loss /= steps
+	return nil
+}
+
+func (o *trlOptions) trl(pairs string) (r trlResult, err error) {
+	path, err := script("peer_trl.py")
+	if err != nil {
+		return r, err
+	}
+	c := exec.Command(o.python, path, "--model", o.model, "--data", pairs, "--pairs", strconv.Itoa(o.pairs), "--batch", strconv.Itoa(o.batch),
+		"--rate", strconv.FormatFloat(o.rate, 'g', -1, 64))
+	var log strings.Builder // TRL is talkative
+	c.Stderr = &log
+	begin := time.Now()
+	line, err := c.Output()
+	if err != nil {
+		return r, fmt.Errorf("%s: %w\n%s", path, err, log.String())
+	}
+	r.wall = time.Since(begin).Seconds()
+	return r, json.Unmarshal(line, &r)
+}
+
+// report prints both sides and holds them together: the same pairs, and losses that fit. Both sides split a dialogue into
+// prompt and answers by rules of their own, so that some answers begin a token earlier or later.
+func (o *trlOptions) report(out io.Writer, own ownResult, trl trlResult) error {
+	fmt.Fprintf(out, "\nDPO on %d pairs of %s, batch %d, one epoch; load of the machine %s\n", o.pairs, filepath.Base(o.data), o.batch, load())
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "side\tpairs\ttokens\tbefore training s\ttraining s\tcounted s\tpairs/s\tnot counted\tmean loss\tpeak MB\t")
+	fmt.Fprintf(w, "TRL %s, PyTorch %s\t%d\t%d\t%.1f\t%.1f\t%.1f\t%.2f\timports %.1f s\t%.4f\t%.0f\t\n", trl.TRL, trl.Torch, trl.Pairs, trl.Tokens,
+		trl.Load+trl.Prepare, trl.Train, trl.counted(), float64(trl.Pairs)/trl.counted(), trl.wall-trl.counted(), trl.Loss, trl.PeakMB)
+	fmt.Fprintf(w, "posttrain mappo --prior none\t%d\t%d\t%.1f\t%.1f\t%.1f\t%.2f\tnothing\t%.4f\t%.0f\t\n", own.pairs, own.tokens,
+		own.wall-own.train, own.train, own.wall, float64(own.pairs)/own.wall, own.loss, own.peakMB)
+	w.Flush()
+	if trl.Pairs != own.pairs || math.Abs(trl.Loss-own.loss) > 0.02 {
+		return fmt.Errorf("the sides do not train the same thing: %d and %d pairs, mean losses %.4f and %.4f", trl.Pairs, own.pairs, trl.Loss, own.loss)
+	}
+	verdict, ratio := "reached", trl.counted()/own.wall
+	if ratio < trlGoal {
+		verdict = "MISSED"
+	}
+	fmt.Fprintf(out, "pairs a second, posttrain / TRL: %.2f, asked for at least %d: %s (whole processes: %.2f)\n", ratio, trlGoal, verdict, trl.wall/own.wall)
+	return nil
+}
+
+// firstLines copies the first n lines of a file, gzipped or not, so that both sides read the same one.
+func firstLines(from, to string, n int) error {
+	f, err := os.Open(from)
+	if err != nil {
+		return fmt.Errorf("--data: %w", err)
+	}
+	defer f.Close()
+	var r io.Reader = f
+	if strings.HasSuffix(from, ".gz") {
+		if r, err = gzip.NewReader(f); err != nil {
+			return fmt.Errorf("%s: %w", from, err)
+		}
+	}
+	var b strings.Builder
+	in := bufio.NewReader(r)
+	for i := range n {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return fmt.Errorf("%s: %d lines, want %d", from, i, n)
+		}
+		b.WriteString(line)
+	}
+	return os.WriteFile(to, []byte(b.String()), 0o644)
+}
