@@ -19,7 +19,7 @@ func openGo() (*Engine, error) {
 	if err := unboundWorkers(b); err != nil {
 		return nil, err
 	}
-	return newEngine("go", b, b, Wants{HostUpdate: true, HostRows: true, Tokens: 768, LiveGraphs: 64}), nil
+	return newEngine("go", b, b, Wants{HostUpdate: true, HostRows: true, Tokens: 1024, LiveGraphs: 64}), nil
 }
 
 // unboundWorkers does what the configuration "parallelism=-1" does, which also prints a line on standard output. The

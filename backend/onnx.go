@@ -29,7 +29,7 @@ func openONNX(path string) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	wants := Wants{HostUpdate: true, HostRows: true, Tokens: 768, LiveGraphs: 6}
+	wants := Wants{HostUpdate: true, HostRows: true, Tokens: 1024, LiveGraphs: 6}
 	return newEngine("onnx", &onnxEngine{Backend: b}, b, wants), nil
 }
 

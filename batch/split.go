@@ -21,10 +21,13 @@ func (l Layout) Fit(groups []Group) Layout {
 	slices.Sort(lens)
 	if len(lens) > 0 && l.Tokens > 0 {
 		share := min(0.8, 0.2*float64(max(1, l.Pad)))
-		l.Shortest = min(bucket(lens[int(share*float64(len(lens)-1))]), l.Tokens)
+		l.Shortest = min(whole(lens[int(share*float64(len(lens)-1))]), l.Tokens)
 	}
 	return l
 }
+
+// whole rounds a length up to one that matrix products like.
+func whole(n int) int { return (n + 31) / 32 * 32 }
 
 // Split lays groups out in parts of about l.Tokens tokens each, in few different shapes and with little padding: long
 // groups first, each in the first part with room, shorter ones into what is left of the rows. A part holds l.Pad groups
@@ -104,7 +107,7 @@ func newDraft(g Group, l Layout) *draft {
 	longest := slices.Max(units)
 	d := &draft{plan: plan{len: l.Shortest}}
 	if d.len == 0 {
-		d.len = bucket(longest)
+		d.len = whole(longest)
 	}
 	for d.len < longest {
 		d.len *= 2
@@ -134,8 +137,8 @@ func (d *draft) add(i int, g Group, share bool) bool {
 // slots for five in eight tokens: fewer than that have an answer's token behind them in most preference data.
 func (d *draft) part(groups []Group, l Layout) Part {
 	d.rows = d.most
-	for d.rows > 1 && len(d.used) <= d.rows/2 {
-		d.rows /= 2
+	for d.rows > 1 && len(d.used) <= (d.rows+1)/2 {
+		d.rows = (d.rows + 1) / 2
 	}
 	all := d.rows * d.len
 	if few := all * 5 / 8; d.slots <= few {

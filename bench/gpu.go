@@ -120,8 +120,8 @@ func (o *gpuOptions) posttrain() (*gpuResult, error) {
 			seconds = append(seconds, time.Since(start).Seconds())
 		}
 	}
-	for _, p := range t.packed {
-		r.TFLOP += flops(c, p) / 1e12
+	for _, p := range t.parts {
+		r.TFLOP += flops(c, p.Packed) / 1e12
 	}
 	r.Seconds = median(seconds)
 	r.Tokens = float64(o.tokens()) / r.Seconds

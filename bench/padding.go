@@ -40,7 +40,7 @@ func newPadding() *cobra.Command {
 	flags.StringVar(&path, "data", "", "preference pairs")
 	flags.IntVar(&size, "batch", 8, "pairs a batch")
 	flags.IntVar(&pairs, "pairs", 0, "the first so many pairs; 0: all")
-	flags.IntVar(&tokens, "tokens", 768, "tokens of a piece, as the engine wants them")
+	flags.IntVar(&tokens, "tokens", 1024, "tokens of a piece, as the engine wants them")
 	flags.IntVar(&live, "live", 6, "programs that the engine keeps")
 	return cmd
 }

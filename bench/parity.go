@@ -7,7 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/train"
 )
 
 // parityTolerance is of losses and log-probs in float32 between engines, relative.
@@ -84,16 +86,11 @@ func follow(m *model.Model, p *problem, f form, steps int) (r trace, err error) 
 		}
 		r.losses = append(r.losses, loss)
 	}
-	for _, packed := range t.packed {
-		sums, err := t.learner.Sums(packed)
-		if err != nil {
-			return r, err
-		}
-		for _, s := range sums {
-			r.sums = append(r.sums, float64(s))
-		}
+	sums, err := train.PairSums(t.learner, p.groups(), batch.Layout{Share: f.share, Pad: p.pairs()}, func(int) error { return nil })
+	for _, s := range sums {
+		r.sums = append(r.sums, float64(s[0]), float64(s[1]))
 	}
-	return r, nil
+	return r, err
 }
 
 // furthest is the largest relative difference.

@@ -25,7 +25,7 @@ type ready struct {
 	Engine     string `json:"engine,omitempty"`
 	Threads    int    `json:"threads,omitempty"`
 	Parameters int    `json:"parameters"`
-	Tokens     int    `json:"tokens"` // of all rows, those of shared prompts once
+	Tokens     int    `json:"tokens"` // of all rows, padding included
 }
 
 // did is a side's answer to a line.
@@ -78,8 +78,8 @@ func serve(dir string, f form, in io.Reader, out io.Writer) error {
 	defer t.close()
 	say := json.NewEncoder(out).Encode
 	tokens := 0
-	for _, packed := range t.packed {
-		tokens += packed.Rows * packed.Len
+	for _, p := range t.parts {
+		tokens += p.Rows * p.Len
 	}
 	if err := say(ready{Ready: true, Engine: t.engine.Name, Parameters: m.Config.ParamCount(), Tokens: tokens}); err != nil {
 		return err

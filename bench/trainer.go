@@ -23,8 +23,7 @@ type trainer struct {
 	learner *train.Learner
 	problem *problem
 	method  *train.Preference
-	packed  []*batch.Packed
-	first   []int // first pair of every packed batch
+	parts   []batch.Part
 }
 
 // openTrainer opens the form's engine and puts the model into it.
@@ -59,17 +58,14 @@ func (f form) options() model.GraphOptions {
 	return o
 }
 
-// prepare packs the batch and measures the reference where the problem has none.
+// prepare cuts the batch into pieces as posttrain does, and measures the reference where the problem has none.
 func (t *trainer) prepare(f form) (err error) {
 	groups, micro := t.problem.groups(), f.micro
 	if micro == 0 {
 		micro = len(groups)
 	}
-	layout := batch.Layout{Share: f.share, Pad: micro}
-	for at := 0; at < len(groups); at += micro {
-		t.packed = append(t.packed, batch.Pack(groups[at:min(at+micro, len(groups))], layout))
-		t.first = append(t.first, at)
-	}
+	layout := t.learner.Layout(groups, f.share, micro)
+	t.parts = batch.Split(groups, layout)
 	t.method = &train.Preference{Options: t.problem.loss(), Reference: t.problem.references()}
 	if t.method.Reference == nil {
 		t.method.Reference, err = train.PairSums(t.learner, groups, layout, func(int) error { return nil })
@@ -80,8 +76,8 @@ func (t *trainer) prepare(f form) (err error) {
 // step is one update; it returns the loss before it.
 func (t *trainer) step() (loss float64, err error) {
 	scale := 1 / float64(t.problem.pairs())
-	for i, p := range t.packed {
-		part, _, err := t.learner.Accumulate(p, t.method, t.method.Inputs(t.examples(i), p), scale)
+	for _, p := range t.parts {
+		part, _, err := t.learner.Accumulate(p.Packed, t.method, t.method.Inputs(p.Members, p.Packed), scale)
 		if err != nil {
 			return 0, err
 		}
@@ -93,31 +89,18 @@ func (t *trainer) step() (loss float64, err error) {
 
 // forward measures the answers' log-probs and gives the loss.
 func (t *trainer) forward() (loss float64, err error) {
-	for i, p := range t.packed {
-		sums, err := t.learner.Sums(p)
+	for _, p := range t.parts {
+		sums, err := t.learner.Sums(p.Packed)
 		if err != nil {
 			return 0, err
 		}
 		m := train.NewMetrics()
-		if err := t.method.Observe(t.examples(i), p, [][]float32{sums}, m); err != nil {
+		if err := t.method.Observe(p.Members, p.Packed, [][]float32{sums}, m); err != nil {
 			return 0, err
 		}
 		loss += m.Sums["loss"] / float64(t.problem.pairs())
 	}
 	return loss, nil
-}
-
-// examples are the pairs of packed batch i.
-func (t *trainer) examples(i int) []int {
-	end := t.problem.pairs()
-	if i+1 < len(t.first) {
-		end = t.first[i+1]
-	}
-	var out []int
-	for k := t.first[i]; k < end; k++ {
-		out = append(out, k)
-	}
-	return out
 }
 
 func (t *trainer) close() {

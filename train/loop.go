@@ -155,7 +155,7 @@ type starter interface {
 // fitted is how examples are laid out, the evaluation's as the training's, so that their programs have the same shapes.
 func (l *Loop) fitted() batch.Layout {
 	if l.layout.Pad == 0 {
-		l.layout = l.Learner.layout(l.Train.Groups, l.Share, l.micro())
+		l.layout = l.Learner.Layout(l.Train.Groups, l.Share, l.micro())
 	}
 	return l.layout
 }

@@ -16,8 +16,8 @@ type piece struct {
 // window is how many examples are sorted by their length together: enough to fill rows well, few enough to be held packed.
 const window = 4096
 
-// layout says how groups like these are laid out for this engine, pad examples at most in a piece.
-func (l *Learner) layout(groups []batch.Group, share bool, pad int) batch.Layout {
+// Layout says how groups like these are laid out for this engine, pad examples at most in a piece (batch.Split).
+func (l *Learner) Layout(groups []batch.Group, share bool, pad int) batch.Layout {
 	return batch.Layout{Share: share, Pad: pad, Tokens: l.engine.Wants.Tokens}.Fit(groups)
 }
 

@@ -111,7 +111,7 @@ func (m *Preference) batch(examples []int, p *batch.Packed, sums []float32) loss
 // pass at most.
 func PairSums(l *Learner, groups []batch.Group, layout batch.Layout, tick func(done int) error) ([][2]float32, error) {
 	out, done := make([][2]float32, len(groups)), 0
-	for p := range pieces(groups, Order(len(groups), 0, 0, false), l.layout(groups, layout.Share, layout.Pad)) {
+	for p := range pieces(groups, Order(len(groups), 0, 0, false), l.Layout(groups, layout.Share, layout.Pad)) {
 		sums, err := l.Sums(p.Packed)
 		if err != nil {
 			return nil, fmt.Errorf("log-probs of pairs %v: %w", p.examples, err)
