@@ -2,6 +2,7 @@ package batch
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -11,19 +12,36 @@ type Part struct {
 	*Packed
 }
 
-// Fit completes a layout with the shortest row that is worth a compiled shape of its own, for groups like these. Most of
-// them fit into it; shorter ones share it, as far as a part may hold several.
+// Fit completes a layout for groups like these: with the shortest row that is worth a compiled shape of its own (most of
+// the groups fit into it; shorter ones share it, as far as a part may hold several), and with the share of predicted tokens.
 func (l Layout) Fit(groups []Group) Layout {
-	var lens []int
-	for _, g := range groups {
-		lens = append(lens, slices.Max(g.units(l.Share)))
+	if l.Tokens == 0 || len(groups) == 0 {
+		return l
+	}
+	lens := make([]int, len(groups))
+	for i, g := range groups {
+		lens[i] = slices.Max(g.units(l.Share))
 	}
 	slices.Sort(lens)
-	if len(lens) > 0 && l.Tokens > 0 {
-		share := min(0.8, 0.2*float64(max(1, l.Pad)))
-		l.Shortest = min(whole(lens[int(share*float64(len(lens)-1))]), l.Tokens)
-	}
+	most := min(0.8, 0.2*float64(max(1, l.Pad)))
+	l.Shortest = min(whole(lens[int(most*float64(len(lens)-1))]), l.Tokens)
+	mean, deviation := l.predicted(groups)
+	l.Slots = min(16, int(math.Ceil(16*(mean+deviation/2))))
 	return l
+}
+
+// predicted is the share of the groups' tokens that have a slot, and its deviation between groups, weighted by tokens.
+func (l Layout) predicted(groups []Group) (mean, deviation float64) {
+	tokens, slots, squares := 0.0, 0.0, 0.0
+	for _, g := range groups {
+		n, s := 0.0, float64(g.AnswerTokens())
+		for _, u := range g.units(l.Share) {
+			n += float64(u)
+		}
+		tokens, slots, squares = tokens+n, slots+s, squares+s*s/max(1, n)
+	}
+	mean = slots / max(1, tokens)
+	return mean, math.Sqrt(max(0, squares/max(1, tokens)-mean*mean))
 }
 
 // whole rounds a length up to one that matrix products like.
@@ -133,15 +151,15 @@ func (d *draft) add(i int, g Group, share bool) bool {
 	return true
 }
 
-// part packs what the draft holds. Half the rows, or a quarter, make a shape of their own where they suffice, and so do
-// slots for five in eight tokens: fewer than that have an answer's token behind them in most preference data.
+// part packs what the draft holds. Half the rows, or a quarter, make a shape of their own where they suffice, and so does
+// the usual share of slots.
 func (d *draft) part(groups []Group, l Layout) Part {
 	d.rows = d.most
 	for d.rows > 1 && len(d.used) <= (d.rows+1)/2 {
 		d.rows = (d.rows + 1) / 2
 	}
 	all := d.rows * d.len
-	if few := all * 5 / 8; d.slots <= few {
+	if few := all * l.Slots / 16; d.slots <= few {
 		all = few
 	}
 	d.slots = all
