@@ -118,8 +118,9 @@ type draft struct {
 	members []int
 }
 
-// newDraft has rows for a group as the first and longest: as many as make up l.Tokens, and at least those of the group.
-// Rows are as long as the shortest, or twice, four times, … that.
+// newDraft has rows for a group as the first and longest: as many as make up l.Tokens, at least those of the group, and not
+// more than l.Pad groups can need. Both the length of rows, in units of the shortest, and their number are powers of two:
+// shapes are few, and equal groups fill parts of equal shape.
 func newDraft(g Group, l Layout) *draft {
 	units := g.units(l.Share)
 	longest := slices.Max(units)
@@ -133,7 +134,10 @@ func newDraft(g Group, l Layout) *draft {
 	for _, n := range units {
 		d.place(n)
 	}
-	d.most, d.used = max(len(d.used), l.Tokens/d.len), nil
+	for d.most = 1; 2*d.most*d.len <= l.Tokens; {
+		d.most *= 2
+	}
+	d.most, d.used = max(len(d.used), min(d.most, l.Pad*len(units))), nil
 	return d
 }
 
