@@ -23,10 +23,10 @@ func (l Layout) Fit(groups []Group) Layout {
 		lens[i] = slices.Max(g.units(l.Share))
 	}
 	slices.Sort(lens)
-	most := min(0.8, 0.2*float64(max(1, l.Pad)))
+	most := min(0.9, 0.2*float64(max(1, l.Pad)))
 	l.Shortest = min(whole(lens[int(most*float64(len(lens)-1))]), l.Tokens)
 	mean, deviation := l.predicted(groups)
-	l.Slots = min(16, int(math.Ceil(16*(mean+deviation/2))))
+	l.Slots = min(16, int(math.Ceil(16*(mean+0.75*deviation))))
 	return l
 }
 
@@ -52,7 +52,7 @@ func whole(n int) int { return (n + 31) / 32 * 32 }
 // at most. Where l.Tokens is 0, parts are l.Pad groups each, as they stand.
 //
 // The parts of a batch have the gradient of the whole: it is the sum of theirs. They come in the order of their shapes,
-// so that a program is used for all its parts before the next. The result depends on the groups and the layout alone.
+// the longest rows first, so that a program is used for all its parts before the next. The result depends on the groups and the layout alone.
 func Split(groups []Group, l Layout) []Part {
 	if l.Pad == 0 {
 		l.Pad = len(groups)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -92,7 +93,7 @@ func (l *Loop) step() error {
 	examples := l.next()
 	metrics, tokens := NewMetrics(), 0
 	weight := l.Train.Method.Weight(examples)
-	for p := range pieces(l.Train.Groups, examples, l.fitted()) {
+	for _, p := range l.turned(slices.Collect(pieces(l.Train.Groups, examples, l.fitted()))) {
 		if err := l.accumulate(p, 1/weight, metrics); err != nil {
 			return err
 		}
@@ -150,6 +151,15 @@ const startTolerance = 1e-3
 // starter is a method with a self-check of step 0.
 type starter interface {
 	CheckStart(examples []int, p *batch.Packed, outputs [][]float32) error
+}
+
+// turned turns the pieces of every other step around: it begins with the program that the step before ended with. Changing
+// programs costs time, since on onnx the threads of the one before spin for a while.
+func (l *Loop) turned(p []piece) []piece {
+	if l.state.Step%2 == 1 {
+		slices.Reverse(p)
+	}
+	return p
 }
 
 // fitted is how examples are laid out, the evaluation's as the training's, so that their programs have the same shapes.
