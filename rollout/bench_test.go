@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"context"
 	"math/rand/v2"
 	"testing"
 
@@ -26,7 +27,7 @@ func BenchmarkRecompute(b *testing.B) {
 		}
 	}
 	for b.Loop() {
-		if _, err := s.Sample(rs); err != nil {
+		if _, err := s.Sample(context.Background(), rs); err != nil {
 			b.Fatal(err)
 		}
 	}

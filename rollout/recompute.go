@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"slices"
@@ -27,7 +28,7 @@ const batchTokens = 16384
 type Recompute struct {
 	engine   *backend.Engine
 	config   *model.Config
-	options  model.GraphOptions
+	options  Options
 	weights  func() []compute.Buffer
 	programs *backend.Cache
 	passes   func(rows, length int) // for tests: told of every forward pass
@@ -35,7 +36,7 @@ type Recompute struct {
 
 // NewRecompute makes a sampler. weights gives the model's weights on the engine, in the order of its parameters, each
 // time that Sample is called: where they are a trainer's live buffers, the sampler is never stale.
-func NewRecompute(e *backend.Engine, c *model.Config, weights func() []compute.Buffer, o model.GraphOptions) *Recompute {
+func NewRecompute(e *backend.Engine, c *model.Config, weights func() []compute.Buffer, o Options) *Recompute {
 	return &Recompute{engine: e, config: c, options: o, weights: weights, programs: e.NewCache(), passes: func(int, int) {}}
 }
 
@@ -55,27 +56,16 @@ func Upload(e *backend.Engine, m *model.Model) (weights []compute.Buffer, err er
 	return weights, nil
 }
 
-// text is a request under way.
-type text struct {
-	request Request
-	index   int // of the request
-	tokens  []int32
-	most    int // tokens of the finished text at most
-	done    *Completion
-}
-
 // Sample answers the requests, as many at a time as a forward pass takes. Finished ones make room in it.
-func (s *Recompute) Sample(requests []Request) ([]Completion, error) {
-	l := limits{s.config.VocabSize, s.config.MaxPositions}
-	for i, r := range requests {
-		if err := l.check(r); err != nil {
-			return nil, fmt.Errorf("request %d: %w", i, err)
-		}
+func (s *Recompute) Sample(ctx context.Context, requests []Request) ([]Completion, error) {
+	l := limits{s.config.VocabSize, s.config.MaxPositions, s.options.Decoder != nil}
+	if err := l.checkAll(requests); err != nil {
+		return nil, err
 	}
 	completions := make([]Completion, len(requests))
 	for at := 0; at < len(requests); {
 		n := s.batch(requests[at:])
-		if err := s.sample(requests[at:at+n], completions[at:at+n], at); err != nil {
+		if err := s.sample(ctx, requests[at:at+n], completions[at:at+n], at); err != nil {
 			return nil, err
 		}
 		at += n
@@ -87,7 +77,7 @@ func (s *Recompute) Sample(requests []Request) ([]Completion, error) {
 func (s *Recompute) batch(requests []Request) int {
 	length, most := 0, rowCounts[len(rowCounts)-1]
 	for n, r := range requests {
-		length = max(length, s.most(r))
+		length = max(length, longest(r, s.config))
 		if n == most || n > 0 && rowBucket(n+1)*lengthBucket(length) > batchTokens {
 			return n
 		}
@@ -95,33 +85,28 @@ func (s *Recompute) batch(requests []Request) int {
 	return len(requests)
 }
 
-// most is the length of a request's text at its longest.
-func (s *Recompute) most(r Request) int { return min(len(r.Prompt)+r.MaxNew, s.config.MaxPositions) }
-
 // sample answers requests that fit one forward pass; first is the index of the first of them.
-func (s *Recompute) sample(requests []Request, completions []Completion, first int) error {
-	texts := make([]*text, len(requests))
+func (s *Recompute) sample(ctx context.Context, requests []Request, completions []Completion, first int) error {
+	answers := make([]*answer, len(requests))
 	for i, r := range requests {
-		if r.Stop == nil {
-			for _, id := range s.config.EOS {
-				r.Stop = append(r.Stop, int32(id))
-			}
-		}
-		texts[i] = &text{request: r, index: first + i, tokens: slices.Clone(r.Prompt), most: s.most(r), done: &completions[i]}
+		answers[i] = newAnswer(r, first+i, s.config, s.options.Decoder, &completions[i])
 	}
 	weights := s.weights()
-	for len(texts) > 0 {
-		if err := s.step(texts, weights); err != nil {
+	for len(answers) > 0 {
+		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		texts = slices.DeleteFunc(texts, func(t *text) bool { return t.done.Reason != "" })
+		if err := s.step(answers, weights); err != nil {
+			return err
+		}
+		answers = slices.DeleteFunc(answers, (*answer).finished)
 	}
 	return nil
 }
 
-// step draws the next token of every text.
-func (s *Recompute) step(texts []*text, weights []compute.Buffer) error {
-	logits, err := s.logits(texts, weights)
+// step draws the next token of every answer.
+func (s *Recompute) step(answers []*answer, weights []compute.Buffer) error {
+	logits, err := s.logits(answers, weights)
 	if err != nil {
 		return err
 	}
@@ -131,36 +116,14 @@ func (s *Recompute) step(texts []*text, weights []compute.Buffer) error {
 		return err
 	}
 	v := s.config.VocabSize
-	errs := make([]error, len(texts))
-	parallel(len(texts), func(i int) { errs[i] = texts[i].extend(all[i*v : (i+1)*v]) })
-	for i, err := range errs {
-		if err != nil {
-			return fmt.Errorf("request %d, token %d: %w", texts[i].index, len(texts[i].done.Tokens), err)
-		}
-	}
-	return nil
+	return extend(answers, func(i int) (int32, float32, error) {
+		return choose(all[i*v:(i+1)*v], ruleOf(answers[i].request), answers[i].draw())
+	})
 }
 
-// extend draws one token.
-func (t *text) extend(logits []float32) error {
-	c, r := t.done, t.request
-	token, logp, err := choose(logits, r.Temperature, draw(r.Seed, len(c.Tokens)))
-	if err != nil {
-		return err
-	}
-	c.Tokens, c.Logps, t.tokens = append(c.Tokens, token), append(c.Logps, logp), append(t.tokens, token)
-	switch {
-	case slices.Contains(r.Stop, token):
-		c.Reason = EOS
-	case len(t.tokens) == t.most:
-		c.Reason = Length
-	}
-	return nil
-}
-
-// logits runs a forward pass and gives the logits [rows, V] behind every text; rows after the texts are padding.
-func (s *Recompute) logits(texts []*text, weights []compute.Buffer) (compute.Buffer, error) {
-	b := pad(texts)
+// logits runs a forward pass and gives the logits [rows, V] behind every answer; rows after the answers are padding.
+func (s *Recompute) logits(answers []*answer, weights []compute.Buffer) (compute.Buffer, error) {
+	b := pad(answers)
 	s.passes(b.rows, b.length)
 	p, err := s.programs.Program(fmt.Sprintf("logits/%dx%d", b.rows, b.length), func(g *graph.Graph) []*graph.Node {
 		return []*graph.Node{s.build(g, b.rows, b.length)}
@@ -196,22 +159,22 @@ func (s *Recompute) build(g *graph.Graph, rows, length int) *graph.Node {
 	} else {
 		in.Tokens = ints("tokens", rows, length)
 	}
-	return c.Logits(params, in, s.options)
+	return c.Logits(params, in, s.options.Graph)
 }
 
-// padded is texts as rows of one length.
+// padded is answers as rows of one length.
 type padded struct {
 	rows, length                        int
 	tokens, positions, groups, segments []int32 // [rows, length]
 	source                              []int32 // [rows] where a row's text ends
 }
 
-func pad(texts []*text) *padded {
-	longest := 0
-	for _, t := range texts {
-		longest = max(longest, len(t.tokens))
+func pad(answers []*answer) *padded {
+	most := 0
+	for _, a := range answers {
+		most = max(most, len(a.tokens))
 	}
-	b := &padded{rows: rowBucket(len(texts)), length: lengthBucket(longest)}
+	b := &padded{rows: rowBucket(len(answers)), length: lengthBucket(most)}
 	n := b.rows * b.length
 	b.tokens, b.positions, b.groups, b.segments = make([]int32, n), make([]int32, n), make([]int32, n), make([]int32, n)
 	b.source = make([]int32, b.rows)
@@ -221,8 +184,8 @@ func pad(texts []*text) *padded {
 	for row := range b.rows {
 		b.source[row] = int32(row * b.length)
 	}
-	for row, t := range texts {
-		b.put(row, t.tokens)
+	for row, a := range answers {
+		b.put(row, a.tokens)
 	}
 	return b
 }

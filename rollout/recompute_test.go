@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"reflect"
@@ -27,7 +28,7 @@ func sampler(t testing.TB, e *backend.Engine, m *model.Model) *Recompute {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := NewRecompute(e, m.Config, func() []compute.Buffer { return weights }, model.GraphOptions{})
+	s := NewRecompute(e, m.Config, func() []compute.Buffer { return weights }, Options{})
 	t.Cleanup(func() {
 		s.Close()
 		backend.FinalizeAll(weights...)
@@ -37,7 +38,7 @@ func sampler(t testing.TB, e *backend.Engine, m *model.Model) *Recompute {
 
 func sample(t testing.TB, s Sampler, requests ...Request) []Completion {
 	t.Helper()
-	c, err := s.Sample(requests)
+	c, err := s.Sample(context.Background(), requests)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +277,7 @@ func TestWeightsAreLive(t *testing.T) {
 			weights, views = append(weights, b), append(views, view)
 		}
 		defer backend.FinalizeAll(weights...)
-		s := NewRecompute(e, m.Config, func() []compute.Buffer { return weights }, model.GraphOptions{})
+		s := NewRecompute(e, m.Config, func() []compute.Buffer { return weights }, Options{})
 		defer s.Close()
 		r := requests(1, 6, 0)[0]
 		before := sample(t, s, r)[0]
@@ -308,12 +309,12 @@ func TestBadRequests(t *testing.T) {
 	for want, spoil := range cases {
 		bad := good
 		spoil(&bad)
-		_, err := s.Sample([]Request{good, bad})
+		_, err := s.Sample(context.Background(), []Request{good, bad})
 		if err == nil || !strings.Contains(err.Error(), "request 1: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q, want %q", err, want)
 		}
 	}
-	if c, err := s.Sample(nil); len(c) != 0 || err != nil {
+	if c, err := s.Sample(context.Background(), nil); len(c) != 0 || err != nil {
 		t.Errorf("no requests: %v, %v", c, err)
 	}
 }
@@ -321,7 +322,7 @@ func TestBadRequests(t *testing.T) {
 func TestBrokenWeights(t *testing.T) {
 	m := testkit.Model(t, "llama")
 	m.Params[1].Data[0] = float32(math.NaN())
-	_, err := sampler(t, backendtest.Go(t), m).Sample(requests(2, 2, 0))
+	_, err := sampler(t, backendtest.Go(t), m).Sample(context.Background(), requests(2, 2, 0))
 	if err == nil || !strings.Contains(err.Error(), "request 0, token 0: ") || !strings.Contains(err.Error(), "NaN") {
 		t.Error(err)
 	}

@@ -62,11 +62,11 @@ func answerScenarios(ctx context.Context, items []data.CIItem, f samplingFlags, 
 	together := max(1, 64/f.answers) // scenarios a call: enough to fill a batch, few enough that Ctrl-C is heard
 	var out []answered
 	for at := 0; at < len(items); at += together {
-		if err := context.Cause(ctx); err != nil {
+		part, err := s.answer(ctx, items[at:min(at+together, len(items))], f, seed, at)
+		switch {
+		case context.Cause(ctx) != nil:
 			return nil, train.ErrInterrupted
-		}
-		part, err := s.answer(items[at:min(at+together, len(items))], f, seed, at)
-		if err != nil {
+		case err != nil:
 			return nil, err
 		}
 		out = append(out, part...)
@@ -78,7 +78,7 @@ func answerScenarios(ctx context.Context, items []data.CIItem, f samplingFlags, 
 // sampler is a model that answers.
 type sampler struct {
 	*world
-	rollout *rollout.Recompute
+	rollout *rollout.Cached
 	weights []compute.Buffer
 }
 
@@ -93,7 +93,7 @@ func openSampler(f samplingFlags) (*sampler, error) {
 		return nil, err
 	}
 	live := func() []compute.Buffer { return weights }
-	return &sampler{w, rollout.NewRecompute(w.engine, w.model.Config, live, w.graph), weights}, nil
+	return &sampler{w, rollout.NewCached(w.engine, w.model.Config, live, rollout.Options{Graph: w.graph, Decoder: w.tokenizer}), weights}, nil
 }
 
 func (s *sampler) close() {
@@ -103,7 +103,7 @@ func (s *sampler) close() {
 }
 
 // answer samples the answers to some scenarios, the first of which is number first.
-func (s *sampler) answer(items []data.CIItem, f samplingFlags, seed uint64, first int) ([]answered, error) {
+func (s *sampler) answer(ctx context.Context, items []data.CIItem, f samplingFlags, seed uint64, first int) ([]answered, error) {
 	e := batch.Encoder{Tokenizer: s.tokenizer}
 	var out []answered
 	var requests []rollout.Request
@@ -118,21 +118,13 @@ func (s *sampler) answer(items []data.CIItem, f samplingFlags, seed uint64, firs
 		requests = append(requests, r.Samples(f.answers)...)
 		out = append(out, a)
 	}
-	completions, err := s.rollout.Sample(requests)
+	completions, err := s.rollout.Sample(ctx, requests)
 	if err != nil {
 		return nil, err
 	}
 	for i, c := range completions {
 		a := &out[i/f.answers]
-		a.texts = append(a.texts, s.tokenizer.Decode(s.withoutStop(c), false))
+		a.texts = append(a.texts, c.Text)
 	}
 	return out, nil
-}
-
-// withoutStop drops the token that ended a completion. Special tokens before it stay: a think tag may be one.
-func (s *sampler) withoutStop(c rollout.Completion) []int32 {
-	if c.Reason == rollout.EOS {
-		return c.Tokens[:len(c.Tokens)-1]
-	}
-	return c.Tokens
 }

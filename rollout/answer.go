@@ -1,0 +1,113 @@
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/posttrain/posttrain/model"
+)
+
+// answer is a request under way.
+type answer struct {
+	request Request
+	index   int // of the request
+	tokens  []int32
+	most    int // tokens of the finished text at most
+	decoder Decoder
+	done    *Completion
+}
+
+// newAnswer begins the answer to request number index.
+func newAnswer(r Request, index int, c *model.Config, d Decoder, done *Completion) *answer {
+	if r.Stop == nil {
+		for _, id := range c.EOS {
+			r.Stop = append(r.Stop, int32(id))
+		}
+	}
+	return &answer{request: r, index: index, tokens: slices.Clone(r.Prompt), most: longest(r, c), decoder: d, done: done}
+}
+
+// longest is the length of a request's text at its longest.
+func longest(r Request, c *model.Config) int { return min(len(r.Prompt)+r.MaxNew, c.MaxPositions) }
+
+// finished tells whether the answer has ended.
+func (a *answer) finished() bool { return a.done.Reason != "" }
+
+// draw is the number that decides the next token.
+func (a *answer) draw() float64 { return draw(a.request.Seed, len(a.done.Tokens)) }
+
+// take adds a token, and ends the answer where it is the last.
+func (a *answer) take(token int32, logp float32) {
+	c := a.done
+	c.Tokens, c.Logps, a.tokens = append(c.Tokens, token), append(c.Logps, logp), append(a.tokens, token)
+	switch {
+	case slices.Contains(a.request.Stop, token):
+		a.end(EOS)
+	case a.stopped():
+		a.end(StopString)
+	case len(a.tokens) == a.most:
+		a.end(Length)
+	}
+	if a.request.OnToken != nil {
+		a.request.OnToken(token, logp)
+	}
+}
+
+// stopMargin is how many tokens more than a stop string has bytes are decoded to find it: for tokens without any, and
+// for what decoders do to a text's beginning.
+const stopMargin = 8
+
+// stopped tells whether a stop string ends within the last token. It looks at the text's end only: every token has a
+// byte or more, but for a few.
+func (a *answer) stopped() bool {
+	if len(a.request.StopStrings) == 0 {
+		return false
+	}
+	bytes := 0
+	for _, s := range a.request.StopStrings {
+		bytes = max(bytes, len(s))
+	}
+	tokens := a.done.Tokens
+	end := a.decoder.Decode(tokens[max(0, len(tokens)-bytes-stopMargin):], false)
+	return firstOf(end, a.request.StopStrings) >= 0 && firstOf(a.decoder.Decode(tokens, false), a.request.StopStrings) >= 0
+}
+
+// firstOf is where the first of some strings begins in a text, -1 where none does.
+func firstOf(text string, stops []string) int {
+	first := -1
+	for _, s := range stops {
+		if i := strings.Index(text, s); i >= 0 && (first < 0 || i < first) {
+			first = i
+		}
+	}
+	return first
+}
+
+func (a *answer) end(reason string) {
+	a.done.Reason = reason
+	if a.decoder == nil {
+		return
+	}
+	tokens := a.done.Tokens
+	if reason == EOS {
+		tokens = tokens[:len(tokens)-1]
+	}
+	a.done.Text = a.decoder.Decode(tokens, false)
+	if i := firstOf(a.done.Text, a.request.StopStrings); i >= 0 {
+		a.done.Text = a.done.Text[:i]
+	}
+}
+
+// extend chooses the next token of every answer on all cores, and then adds them in their order.
+func extend(answers []*answer, choose func(i int) (token int32, logp float32, err error)) error {
+	tokens, logps, errs := make([]int32, len(answers)), make([]float32, len(answers)), make([]error, len(answers))
+	parallel(len(answers), func(i int) { tokens[i], logps[i], errs[i] = choose(i) })
+	for i, a := range answers {
+		if errs[i] != nil {
+			return fmt.Errorf("request %d, token %d: %w", a.index, len(a.done.Tokens), errs[i])
+		}
+		a.take(tokens[i], logps[i])
+	}
+	return nil
+}
