@@ -39,9 +39,13 @@ type Line struct {
 }
 
 // PanelsOf chooses what to draw of a run's metrics: for preferences the log-probs of both answers over loss and
-// margin, otherwise the loss. A metric that was also measured on held-out data is drawn dashed beside.
+// margin, for reinforcement learning the rewards over what else tells of it, otherwise the loss. A metric that was also
+// measured on held-out data is drawn dashed beside.
 func PanelsOf(records []Record) []Panel {
 	has := func(name string) bool { return len(lineOf(records, name).X) > 0 }
+	if isRL(records) {
+		return panelsOfRL(records)
+	}
 	if has("logps/chosen") || has("eval_logps/chosen") {
 		return []Panel{
 			panelOf(records, "log-prob of the answer (summed)", "logps/chosen", "logps/rejected"),
@@ -192,6 +196,12 @@ var colors = map[string]color.Color{
 	"logps/rejected":  color.RGBA{R: 213, G: 94, B: 0, A: 255},
 	"loss":            color.RGBA{R: 60, G: 60, B: 60, A: 255},
 	"rewards/margins": color.RGBA{R: 0, G: 158, B: 115, A: 255},
+
+	rewardMetric:              color.RGBA{R: 0, G: 114, B: 178, A: 255},
+	completeMetric:            color.RGBA{R: 0, G: 158, B: 115, A: 255},
+	"entropy":                 color.RGBA{R: 230, G: 159, B: 0, A: 255},
+	"kl":                      color.RGBA{R: 60, G: 60, B: 60, A: 255},
+	"completions/mean_length": color.RGBA{R: 86, G: 180, B: 233, A: 255},
 }
 
 func colorOf(name string) color.Color {
