@@ -10,11 +10,12 @@
 //  2. row → record, with the field's column names; a bad row is an error that names file and line (preference.go,
 //     demonstration.go, text.go); a prompt that stands inside both answers is split off (extract.go);
 //  3. what was dropped or looks odd is counted in a Report (report.go);
-//  4. scores → prior gaps r_w − r_l of MaPPO (prior.go); Split divides training from evaluation (split.go);
+//  4. scores → prior gaps r_w − r_l of MaPPO (prior.go); Split divides training from evaluation (split.go, ci_split.go);
 //     WritePreferences and WriteDemonstrations put records back on disk (write.go).
 //
-// Contextual integrity: ReadCI reads the published items (ci.go, ci_json.go); Synthesize makes small ones from templates and open
-// value spaces, Prompt and Reference turn one into a training example, Noisy into a flawed one (synth*.go).
+// Contextual integrity: ReadCI reads the published items (ci.go, ci_json.go), CIPrompt puts one to a model (prompt.go), SplitCI
+// divides them (ci_split.go); Synthesize makes small ones from templates and open value spaces, Prompt and Reference turn
+// one into a training example, Noisy into a flawed one (synth*.go).
 //
 // The package knows no tensors, no tokenizer and no network.
 package data

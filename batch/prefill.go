@@ -1,0 +1,64 @@
+package batch
+
+import (
+	"strings"
+
+	"github.com/posttrain/posttrain/data"
+)
+
+// Prefilled encodes a prompt with the beginning of its answer: text such as "<think>\n" behind the generation prompt,
+// tokenised together with it. A chat template that already ends its generation prompt with this text (white space at
+// the end aside), as some reasoning models' do, gets it only once. An empty prefill is Prompt.
+func (e *Encoder) Prefilled(t data.Text, prefill string) ([]int32, error) {
+	if prefill == "" {
+		return e.Prompt(t)
+	}
+	if t.Messages == nil {
+		return e.opened(t.Plain + prefill), nil
+	}
+	text, err := e.render(t.Messages, true)
+	if err != nil {
+		return nil, err
+	}
+	if !endsWith(text, prefill) {
+		text += prefill
+	}
+	return e.Tokenizer.Encode(text, false), nil
+}
+
+// Opens says whether the chat template itself ends the generation prompt of a conversation with this text: an answer
+// then begins behind it, whatever is prefilled.
+func (e *Encoder) Opens(t data.Text, prefill string) (bool, error) {
+	if t.Messages == nil {
+		return false, nil
+	}
+	text, err := e.render(t.Messages, true)
+	return err == nil && endsWith(text, prefill), err
+}
+
+// endsWith compares without white space at the end.
+func endsWith(text, suffix string) bool {
+	suffix = strings.TrimSpace(suffix)
+	return suffix != "" && strings.HasSuffix(strings.TrimSpace(text), suffix)
+}
+
+// LimitedPrompts is the outcome of a limit on prompts: which were kept, and how many were too long.
+type LimitedPrompts struct {
+	Keep    []int // indices of the prompts kept
+	Dropped int   // longer than the limit
+	Longest int   // tokens of the longest prompt, kept or not
+}
+
+// LimitPrompts drops prompts of more than maxTokens tokens, as the released CI-RL preprocessing does; 0 is no limit.
+func LimitPrompts(prompts [][]int32, maxTokens int) LimitedPrompts {
+	var l LimitedPrompts
+	for i, p := range prompts {
+		l.Longest = max(l.Longest, len(p))
+		if maxTokens > 0 && len(p) > maxTokens {
+			l.Dropped++
+		} else {
+			l.Keep = append(l.Keep, i)
+		}
+	}
+	return l
+}

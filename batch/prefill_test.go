@@ -1,0 +1,101 @@
+package batch
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/data"
+)
+
+func ask(text string) data.Text {
+	return data.Text{Messages: []data.Message{{Role: "user", Content: text}}}
+}
+
+// template is ChatML with a generation prompt that ends in opened.
+func template(opened string) string {
+	return "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}" +
+		"{% if add_generation_prompt %}<|im_start|>assistant\n" + opened + "{% endif %}"
+}
+
+func TestPrefilledStandsBehindTheGenerationPrompt(t *testing.T) {
+	for _, name := range []string{"qwen2-newer", "llama-newer"} {
+		e := folder(t, name)
+		head, err := e.Prompt(ask("hello"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, err := e.Prefilled(ask("hello"), data.ThinkPrefill)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := e.Tokenizer.Decode(head, false) + data.ThinkPrefill
+		if got := e.Tokenizer.Decode(ids, false); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+		if again, _ := e.Prefilled(ask("hello"), ""); !slices.Equal(again, head) {
+			t.Errorf("%s: without a prefill %v, want the prompt %v", name, again, head)
+		}
+	}
+}
+
+// Tokenised together: what merges across the place where the prefill begins, merges.
+func TestPrefilledPlainText(t *testing.T) {
+	e := folder(t, "qwen2-newer")
+	for _, c := range [][2]string{{"The answer is", " 42"}, {"in", "formation"}, {"Q", data.ThinkPrefill}} {
+		ids, err := e.Prefilled(data.Text{Plain: c[0]}, c[1])
+		if want := e.Tokenizer.Encode(c[0]+c[1], true); err != nil || !slices.Equal(ids, want) {
+			t.Errorf("%q | %q: %v, %v, want %v", c[0], c[1], ids, err, want)
+		}
+	}
+}
+
+// A template that opens the think block itself gets it once.
+func TestPrefilledOnce(t *testing.T) {
+	for _, c := range []struct {
+		opened string
+		opens  bool
+	}{{"", false}, {"<think>", true}, {"<think>\n", true}, {"<think>\n\n", true}, {"<think></think>", false}} {
+		e := withTemplate(t, "qwen2-newer", template(c.opened))
+		ids, err := e.Prefilled(ask("hello"), data.ThinkPrefill)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := strings.Count(c.opened, "<think>")
+		if !c.opens {
+			want++
+		}
+		if text := e.Tokenizer.Decode(ids, false); strings.Count(text, "<think>") != want {
+			t.Errorf("template ending in %q: %q", c.opened, text)
+		}
+		if opens, err := e.Opens(ask("hello"), data.ThinkPrefill); err != nil || opens != c.opens {
+			t.Errorf("template ending in %q: opens %v, %v", c.opened, opens, err)
+		}
+	}
+}
+
+func TestPrefilledWithoutATemplate(t *testing.T) {
+	e := withTemplate(t, "qwen2-newer", "")
+	if _, err := e.Prefilled(ask("hello"), data.ThinkPrefill); err == nil || !strings.Contains(err.Error(), "chat template") {
+		t.Errorf("error %v: want one that says the chat template is missing", err)
+	}
+	if _, err := e.Opens(ask("hello"), data.ThinkPrefill); err == nil {
+		t.Error("no error")
+	}
+	if opens, err := e.Opens(data.Text{Plain: "<think>"}, data.ThinkPrefill); opens || err != nil {
+		t.Errorf("plain text has no generation prompt: %v, %v", opens, err)
+	}
+}
+
+func TestLimitPrompts(t *testing.T) {
+	prompts := [][]int32{make([]int32, 3), make([]int32, 9), make([]int32, 8), {}}
+	for _, c := range []struct {
+		limit, dropped int
+		keep           []int
+	}{{8, 1, []int{0, 2, 3}}, {9, 0, []int{0, 1, 2, 3}}, {0, 0, []int{0, 1, 2, 3}}, {2, 3, []int{3}}} {
+		l := LimitPrompts(prompts, c.limit)
+		if l.Dropped != c.dropped || !slices.Equal(l.Keep, c.keep) || l.Longest != 9 {
+			t.Errorf("limit %d: %+v", c.limit, l)
+		}
+	}
+}
