@@ -1,0 +1,46 @@
+// Package grpo teaches a model from rewarded samples with Group Relative Policy Optimisation.
+//
+// Sources: GRPO, Shao et al. 2024 (DeepSeekMath, arXiv:2402.03300), equations 3 and 4; the CI-RL paper's use of it with its
+// released settings; the wider clipping range and the masking of truncated answers are DAPO's (arXiv:2503.14476), the constant
+// length is Dr. GRPO's (arXiv:2503.20783), the ratio of a whole sequence GSPO's (arXiv:2507.18071).
+//
+// Glossary:
+//
+//	rollout batch  prompts with G sampled answers each, all of one state of the weights
+//	group          one prompt and its G answers
+//	advantage      A: how much better an answer's reward is than its group's mean, in standard deviations
+//	old            the policy that the ratio is measured against: the one before the first update of the rollout batch
+//	ratio          ρ = π/π_old, of a token, or of a sequence (the geometric mean over its tokens)
+//	reference      the frozen model that training started from, which the KL term holds the policy to
+//	minibatch      the groups of one optimiser update: prompts/updates of them
+//
+// The loss, which is minimised, is the weighted sum over the tokens t of all answers i of a minibatch
+//
+//	Σ w(i)·( -min(ρ·A(i), clip(ρ, 1-ε_low, 1+ε_high)·A(i)) + β·KL(i,t) )
+//
+//	aggregation               w(i), for N answers of |i| tokens, T tokens in all
+//	token-mean                1/T
+//	seq-mean-token-mean       1/(N·|i|)
+//	seq-mean-token-sum        1/N
+//	seq-mean-token-sum-norm   1/(N·norm_length)
+//
+// with d = logπ_ref - logπ: k1 is -d, k2 is d²/2, k3 is exp(d) - d - 1.
+//
+// The pipeline:
+//
+//  1. rewards become advantages ([Advantages]);
+//  2. [Trainer.Measure] gives the reference's log-probs of every token, and the old policy's where a rollout batch serves
+//     several updates;
+//  3. [Trainer.Update] lays groups out in rows that hold a prompt once (batch.Spread), adds up the gradient part by part and
+//     updates the weights once.
+//
+// Departures:
+//
+//   - With one update per rollout batch the old policy is the policy itself: its log-probs are those of the same pass, without
+//     a gradient. The ratio is 1 then, and nothing is ever clipped.
+//   - Masked answers (truncated ones, where mask_truncated is on) and answers without tokens count in neither N nor T.
+//     Groups of equal rewards do: their gradient is that of KL alone.
+//   - A reward that is not finite has advantage 0 and counts in neither mean nor deviation.
+//   - The entropy that is logged is an estimate from the sampled tokens alone, the mean of -log p; it costs nothing.
+//   - Differences of log-probs are held to ±30 before they are exponentiated.
+package grpo
