@@ -130,10 +130,7 @@ func (c *Config) layer(layer int, x *Node, named map[string]*Node, s shared, o G
 		weights[i] = named[spec.Name]
 	}
 	build := func(x *Node, weights []*Node) *Node {
-		w := layerWeights{}
-		for i, spec := range c.layerSpecs(0) {
-			w[spec.Name[len("model.layers.0."):]] = weights[i]
-		}
+		w := c.layerWeights(weights)
 		mixed := c.attention(x, w, s, s.masks[c.Window(layer)])
 		if layer == c.Layers-1 && s.source != nil {
 			x, mixed = rowsAt(x, s.source, s.inverse), rowsAt(mixed, s.source, s.inverse)
@@ -150,6 +147,24 @@ func (c *Config) layer(layer int, x *Node, named map[string]*Node, s shared, o G
 // layerWeights are a layer's tensors by name, without "model.layers.N.".
 type layerWeights map[string]*Node
 
+// layerWeights names a layer's tensors, which stand in the order of layerSpecs.
+func (c *Config) layerWeights(weights []*Node) layerWeights {
+	w := layerWeights{}
+	for i, spec := range c.layerSpecs(0) {
+		w[spec.Name[len("model.layers.0."):]] = weights[i]
+	}
+	return w
+}
+
+// byLayer takes a layer's tensors from all of them.
+func (c *Config) byLayer(named map[string]*Node, layer int) layerWeights {
+	var weights []*Node
+	for _, spec := range c.layerSpecs(layer) {
+		weights = append(weights, named[spec.Name])
+	}
+	return c.layerWeights(weights)
+}
+
 // affine applies the linear layer of a name, with its bias where there is one.
 func (w layerWeights) affine(x *Node, name string) *Node {
 	return affine(x, w[name+".weight"], w[name+".bias"])
@@ -157,13 +172,19 @@ func (w layerWeights) affine(x *Node, name string) *Node {
 
 // attention is what the heads of a layer mix together, [N, h*D], before o_proj.
 func (c *Config) attention(x *Node, w layerWeights, s shared, mask *Node) *Node {
+	q, k, v := c.projected(x, w, s)
+	return attend(q, k, v, mask)
+}
+
+// projected are queries [rows, h, T, D], rotated and scaled, keys [rows, kv, T, D], rotated, and values of x [N, H].
+func (c *Config) projected(x *Node, w layerWeights, s shared) (q, k, v *Node) {
 	x = rmsNorm(x, w["input_layernorm.weight"], c.RMSNormEps)
-	q, k, v := w.affine(x, "self_attn.q_proj"), w.affine(x, "self_attn.k_proj"), w.affine(x, "self_attn.v_proj")
+	q, k, v = w.affine(x, "self_attn.q_proj"), w.affine(x, "self_attn.k_proj"), w.affine(x, "self_attn.v_proj")
 	if c.QKNorm {
 		q, k = c.headNorm(q, w["self_attn.q_norm.weight"]), c.headNorm(k, w["self_attn.k_norm.weight"])
 	}
 	split := func(x *Node) *Node { return heads(x, s.rows, s.tokens, c.HeadDim) }
-	return attend(s.forQuery.apply(split(q)), s.forKeys.apply(split(k)), split(v), mask)
+	return s.forQuery.apply(split(q)), s.forKeys.apply(split(k)), split(v)
 }
 
 // headNorm normalises every head of x [N, h*D] by one weight [D].

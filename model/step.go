@@ -1,0 +1,348 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	. "github.com/gomlx/gomlx/core/graph"
+)
+
+// StepShape are the sizes of a decoding step: one token more for each of B = Prompts*Samples rows, the samples of a
+// prompt next to each other.
+//
+// The cache has up to two parts. The prefix, Tp slots, is a prompt's, as the prefill gave it, and its samples share it.
+// The suffix, Ts slots, is every row's own. A row fills its slots in the order of its text: first those of its prefix,
+// then its suffix; slots that it has not filled are hidden by the mask. Without a prefix all of a text is in the suffix.
+type StepShape struct {
+	Prompts, Samples int
+	Prefix, Suffix   int // Tp and Ts; 0: there is no such part
+	// InGraph: the step writes the new keys and values into the suffix itself and gives the whole suffix back, in the
+	// type of the activations; its inputs may be donated. Else it gives the new ones only, and the host writes them
+	// into buffers that it shares with the engine.
+	InGraph bool
+}
+
+// Rows is B.
+func (s StepShape) Rows() int { return s.Prompts * s.Samples }
+
+// Seen is the length of a mask's row: the slots of both parts, and the new token where it is not in the suffix yet.
+func (s StepShape) Seen() int {
+	if s.InGraph {
+		return s.Prefix + s.Suffix
+	}
+	return s.Prefix + s.Suffix + 1
+}
+
+// StepInputs are a step's inputs as nodes.
+type StepInputs struct {
+	Tokens    *Node   // int32 [B]; not read where EmbedRows is given
+	EmbedRows *Node   // float32 [B, H], rows of the embedding copied by the host; nil: gathered in the graph
+	Cos, Sin  *Node   // float32 [B, D], of the new tokens' positions ([Rotary])
+	Masks     []*Node // float32 [B, Seen], one for each of Config.Windows ([StepShape.Mask])
+	Inverse   *Node   // float32 [B, 1], 1/temperature
+	Slots     *Node   // int32 [B], the suffix slot that a new token takes; nil unless InGraph
+
+	PrefixKeys, PrefixValues []*Node // [Layers] of [Prompts, kv, D, Tp] and [Prompts, kv, Tp, D]; nil without a prefix
+	Keys, Values             []*Node // [Layers] of [Prompts, kv, Samples, D, Ts] and [..., Ts, D]; nil without a suffix
+
+	shape StepShape
+}
+
+// StepInputs makes the parameters of a step, in the order embed rows (with hostRows) or tokens, cos, sin, masks, inverse
+// temperature, slots (with InGraph), then for every layer prefix keys, prefix values, keys, values.
+func (c *Config) StepInputs(g *Graph, s StepShape, hostRows bool, o GraphOptions) StepInputs {
+	in, rows := StepInputs{shape: s}, s.Rows()
+	float := func(name string, dims ...int) *Node { return Parameter(g, name, shapes.Make(dtypes.Float32, dims...)) }
+	if hostRows {
+		in.EmbedRows = float("embed_rows", rows, c.HiddenSize)
+	} else {
+		in.Tokens = Parameter(g, "tokens", shapes.Make(dtypes.Int32, rows))
+	}
+	in.Cos, in.Sin = float("cos", rows, c.HeadDim), float("sin", rows, c.HeadDim)
+	for _, w := range c.Windows() {
+		in.Masks = append(in.Masks, float(fmt.Sprint("mask_", w), rows, s.Seen()))
+	}
+	in.Inverse = float("inverse_temperature", rows, 1)
+	if s.InGraph {
+		in.Slots = Parameter(g, "slots", shapes.Make(dtypes.Int32, rows))
+	}
+	c.cacheInputs(g, &in, o)
+	return in
+}
+
+// cacheInputs makes the parameters of the cache.
+func (c *Config) cacheInputs(g *Graph, in *StepInputs, o GraphOptions) {
+	s, dtype := in.shape, dtypes.Float32
+	if s.InGraph {
+		dtype = o.dtype()
+	}
+	part := func(name string, layer int, dims ...int) *Node {
+		return Parameter(g, fmt.Sprint(name, "_", layer), shapes.Make(dtype, dims...))
+	}
+	for i := range c.Layers {
+		if s.Prefix > 0 {
+			in.PrefixKeys = append(in.PrefixKeys, part("prefix_keys", i, s.Prompts, c.KVHeads, c.HeadDim, s.Prefix))
+			in.PrefixValues = append(in.PrefixValues, part("prefix_values", i, s.Prompts, c.KVHeads, s.Prefix, c.HeadDim))
+		}
+		if s.Suffix > 0 {
+			in.Keys = append(in.Keys, part("keys", i, s.Prompts, c.KVHeads, s.Samples, c.HeadDim, s.Suffix))
+			in.Values = append(in.Values, part("values", i, s.Prompts, c.KVHeads, s.Samples, s.Suffix, c.HeadDim))
+		}
+	}
+}
+
+// Windows lists the sliding windows of the layers, each once, in the order of the layers; 0 is none.
+func (c *Config) Windows() []int {
+	var out []int
+	for layer := range c.Layers {
+		if w := c.Window(layer); !slices.Contains(out, w) {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// Step builds a decoding step. Of every layer it gives the new keys, rotated, and the new values [Prompts, kv, Samples,
+// D], or with InGraph the whole suffix with them. params are the weights in the order of ParamSpecs.
+func (c *Config) Step(params []*Node, in StepInputs, o GraphOptions) Decoded {
+	named := c.byName(params)
+	x := in.EmbedRows
+	if x == nil {
+		x = Gather(named[embedName], Reshape(in.Tokens, -1, 1))
+	}
+	x = ConvertDType(x, o.dtype())
+	d := c.decoding(in)
+	var out Decoded
+	for layer := range c.Layers {
+		w := c.byLayer(named, layer)
+		mixed, k, v := d.attention(layer, x, w)
+		out.Keys, out.Values = append(out.Keys, cached(k, in.shape.InGraph)), append(out.Values, cached(v, in.shape.InGraph))
+		x = Add(x, d.affine(mixed, w, "self_attn.o_proj"))
+		x = Add(x, d.mlp(x, w))
+	}
+	x = rmsNorm(x, named[normName], c.RMSNormEps)
+	out.Head = c.sampleHeadOf(ConvertDType(d.product(x, params[c.HeadTable()], nil), dtypes.Float32), in.Inverse)
+	return out
+}
+
+// decoding is what the layers of a step share. Its nodes have the axes [Prompts, kv, Samples, G, last], where G queries
+// share a head of keys.
+type decoding struct {
+	*Config
+	StepInputs
+	forKeys, forQuery rotation
+	masks             map[int]*Node // by window, [Prompts, 1, Samples, 1, Seen]
+	swapped           bool          // products are W x' rather than x W'
+	written           *Node         // InGraph: bool [Prompts, 1, Samples, 1, Ts], the slot that the new token takes
+}
+
+func (c *Config) decoding(in StepInputs) decoding {
+	s := in.shape
+	row := func(x *Node) *Node { return Reshape(x, s.Prompts, 1, s.Samples, 1, -1) }
+	r := rotation{row(in.Cos), row(in.Sin)}
+	d := decoding{
+		Config: c, StepInputs: in, forKeys: r, forQuery: r.scaled(c.attentionScale()), masks: map[int]*Node{},
+		swapped: swapsOperands(s.Rows()),
+	}
+	for i, w := range c.Windows() {
+		d.masks[w] = row(in.Masks[i])
+	}
+	if s.InGraph {
+		slots := Iota(in.Slots.Graph(), shapes.Make(dtypes.Int32, 1, 1, 1, 1, s.Suffix), 4)
+		d.written = Equal(row(in.Slots), slots)
+	}
+	return d
+}
+
+// swapsOperands tells whether products of so many rows with a weight [out, in] are faster as W x'. A matrix library packs
+// its right operand anew at every call, which costs more than the product where that is the weight and the rows are few;
+// a single row is not packed for, and many rows are worth it.
+func swapsOperands(rows int) bool { return rows >= 2 && rows < 96 }
+
+// product is x [B, in] times the transposed weight [out, in], plus a bias [out], nil for none: [B, out].
+func (d decoding) product(x, weight, bias *Node) *Node {
+	if !d.swapped {
+		return d.plus(dot(x, 1, ConvertDType(weight, x.DType()), 1, 0, x.DType()), bias, 1, -1)
+	}
+	return Transpose(d.column(x, 1, weight, bias), 0, 1)
+}
+
+// column is the weight [out, in] times x, whose given axis has in elements, plus the bias: [out, B].
+func (d decoding) column(x *Node, axis int, weight, bias *Node) *Node {
+	return d.plus(dot(ConvertDType(weight, x.DType()), 1, x, axis, 0, x.DType()), bias, -1, 1)
+}
+
+func (d decoding) plus(y, bias *Node, dims ...int) *Node {
+	if bias == nil {
+		return y
+	}
+	return Add(y, Reshape(ConvertDType(bias, y.DType()), dims...))
+}
+
+func (d decoding) affine(x *Node, w layerWeights, name string) *Node {
+	return d.product(x, w[name+".weight"], w[name+".bias"])
+}
+
+// mlp stays in columns between its products.
+func (d decoding) mlp(x *Node, w layerWeights) *Node {
+	if !d.swapped {
+		return d.Config.mlp(x, w)
+	}
+	x = rmsNorm(x, w["post_attention_layernorm.weight"], d.RMSNormEps)
+	column := func(x *Node, axis int, name string) *Node {
+		return d.column(x, axis, w["mlp."+name+".weight"], w["mlp."+name+".bias"])
+	}
+	inner := swiglu(column(x, 1, "gate_proj"), column(x, 1, "up_proj"))
+	return Transpose(column(inner, 0, "down_proj"), 0, 1)
+}
+
+// attention is what the heads of a layer mix together, [B, h*D], and the layer's new keys and values.
+func (d decoding) attention(layer int, x *Node, w layerWeights) (mixed, keys, values *Node) {
+	q, k, v := d.projected(x, w)
+	scores, parts := d.parts(layer, q, k, v)
+	p := Softmax(Add(joined(scores, 4), ConvertDType(d.masks[d.Window(layer)], scores[0].DType())), -1)
+	mixed = d.mix(p, parts)
+	s := d.shape
+	if s.InGraph {
+		n := len(parts) - 1
+		return d.rows(mixed), parts[n].keys, parts[n].values
+	}
+	flat := func(x *Node) *Node { return Reshape(x, s.Prompts, d.KVHeads, s.Samples, d.HeadDim) }
+	return d.rows(mixed), flat(k), flat(v)
+}
+
+// projected are queries [Prompts, kv, Samples, G, D], rotated and scaled, keys [Prompts, kv, Samples, 1, D], rotated, and
+// values of x [B, H].
+func (d decoding) projected(x *Node, w layerWeights) (q, k, v *Node) {
+	x = rmsNorm(x, w["input_layernorm.weight"], d.RMSNormEps)
+	q, k, v = d.affine(x, w, "self_attn.q_proj"), d.affine(x, w, "self_attn.k_proj"), d.affine(x, w, "self_attn.v_proj")
+	if d.QKNorm {
+		q, k = d.headNorm(q, w["self_attn.q_norm.weight"]), d.headNorm(k, w["self_attn.k_norm.weight"])
+	}
+	return d.forQuery.apply(d.heads(q)), d.forKeys.apply(d.heads(k)), d.heads(v)
+}
+
+// heads lays x [B, kv*G*D] out as [Prompts, kv, Samples, G, D].
+func (d decoding) heads(x *Node) *Node {
+	s, g := d.shape, x.Shape().Dim(1)/(d.KVHeads*d.HeadDim)
+	if s.Samples == 1 {
+		return Reshape(x, s.Prompts, d.KVHeads, 1, g, d.HeadDim)
+	}
+	return TransposeAllAxes(Reshape(x, s.Prompts, s.Samples, d.KVHeads, g, d.HeadDim), 0, 2, 1, 3, 4)
+}
+
+// rows lays x [Prompts, kv, Samples, G, D] out as [B, kv*G*D].
+func (d decoding) rows(x *Node) *Node {
+	if d.shape.Samples > 1 {
+		x = TransposeAllAxes(x, 0, 2, 1, 3, 4)
+	}
+	return Reshape(x, d.shape.Rows(), d.Heads*d.HeadDim)
+}
+
+// seenPart is a part of what the queries see: len slots, with the function that mixes their values by weights
+// [Prompts, kv, Samples, G, len].
+type seenPart struct {
+	len          int
+	keys, values *Node
+	mix          func(p *Node) *Node
+}
+
+// parts gives the scores [Prompts, kv, Samples, G, len] of the parts that the queries see, wide, and the parts.
+func (d decoding) parts(layer int, q, k, v *Node) (scores []*Node, parts []seenPart) {
+	add := func(score *Node, p seenPart) { scores, parts = append(scores, score), append(parts, p) }
+	if d.shape.Prefix > 0 {
+		add(d.prefixPart(q, cacheAs(d.PrefixKeys[layer], q), cacheAs(d.PrefixValues[layer], q)))
+	}
+	if d.shape.InGraph {
+		keys, values := d.write(d.Keys[layer], k, d.Values[layer], v)
+		add(d.suffixPart(q, keys, values))
+		return scores, parts
+	}
+	if d.shape.Suffix > 0 {
+		add(d.suffixPart(q, cacheAs(d.Keys[layer], q), cacheAs(d.Values[layer], q)))
+	}
+	add(newPart(q, k, v))
+	return scores, parts
+}
+
+// cacheAs is a part of the cache in the type of the queries.
+func cacheAs(x, q *Node) *Node { return ConvertDType(x, q.DType()) }
+
+// prefixPart is that of the prompts, keys [Prompts, kv, D, Tp] and values [Prompts, kv, Tp, D]: the queries of a prompt's
+// samples go together.
+func (d decoding) prefixPart(q, keys, values *Node) (*Node, seenPart) {
+	s, g, n := d.shape, q.Shape().Dim(3), d.shape.Prefix
+	together := func(x *Node) *Node { return Reshape(x, s.Prompts, d.KVHeads, s.Samples*g, -1) }
+	apart := func(x *Node) *Node { return Reshape(x, s.Prompts, d.KVHeads, s.Samples, g, -1) }
+	scores := apart(dot(together(q), 3, keys, 2, 2, wideType(q.DType())))
+	return scores, seenPart{n, keys, values, func(p *Node) *Node { return apart(dot(together(p), 3, values, 2, 2, values.DType())) }}
+}
+
+// suffixPart is that of the rows, keys [Prompts, kv, Samples, D, Ts] and values [Prompts, kv, Samples, Ts, D].
+func (d decoding) suffixPart(q, keys, values *Node) (*Node, seenPart) {
+	scores := dot(q, 4, keys, 3, 3, wideType(q.DType()))
+	return scores, seenPart{d.shape.Suffix, keys, values, func(p *Node) *Node { return dot(p, 4, values, 3, 3, values.DType()) }}
+}
+
+// newPart is the new token alone, k and v [Prompts, kv, Samples, 1, D].
+func newPart(q, k, v *Node) (*Node, seenPart) {
+	scores := ReduceAndKeep(Mul(wide(q), wide(k)), ReduceSum, -1)
+	return scores, seenPart{1, k, v, func(p *Node) *Node { return Mul(p, v) }}
+}
+
+// mix adds up the values of all parts by the weights p [Prompts, kv, Samples, G, Seen].
+func (d decoding) mix(p *Node, parts []seenPart) *Node {
+	var sum *Node
+	at := 0
+	for _, s := range parts {
+		mixed := s.mix(ConvertDType(part(p, 4, at, at+s.len), s.values.DType()))
+		if at += s.len; sum == nil {
+			sum = mixed
+		} else {
+			sum = Add(sum, mixed)
+		}
+	}
+	return sum
+}
+
+// write puts new keys and values [Prompts, kv, Samples, 1, D] into the rows' slots of the suffix.
+func (d decoding) write(keys, k, values, v *Node) (newKeys, newValues *Node) {
+	s := d.shape
+	put := func(cache, x *Node, dims ...int) *Node {
+		all := cache.Shape().Dimensions
+		at := BroadcastToDims(Reshape(d.written, s.Prompts, 1, s.Samples, dims[0], dims[1]), all...)
+		x = BroadcastToDims(Reshape(x, s.Prompts, d.KVHeads, s.Samples, dims[2], dims[3]), all...)
+		return Where(at, ConvertDType(x, cache.DType()), cache)
+	}
+	return put(keys, k, 1, s.Suffix, d.HeadDim, 1), put(values, v, s.Suffix, 1, 1, d.HeadDim)
+}
+
+// SelectRows builds the cache of other rows from parts [n, kv, (1,) D, T] of keys and [n, kv, (1,) T, D] of values, for
+// engines that hold the cache: row i of the result [len(index), kv, 1, ...] is row index[i], with slots for tokens. It
+// fills the cache behind a prefill, and drops finished rows.
+func SelectRows(keys, values []*Node, index *Node, tokens int) (newKeys, newValues []*Node) {
+	for i := range keys {
+		newKeys = append(newKeys, selectRows(keys[i], index, -1, tokens))
+		newValues = append(newValues, selectRows(values[i], index, -2, tokens))
+	}
+	return newKeys, newValues
+}
+
+// selectRows takes rows of x and brings an axis, counted from the end, to so many slots.
+func selectRows(x, index *Node, axis, tokens int) *Node {
+	dims := x.Shape().Dimensions
+	last := len(dims) - 2
+	x = Reshape(x, dims[0], dims[1], 1, dims[last], dims[last+1])
+	axis += 5
+	x = Gather(x, Reshape(index, -1, 1))
+	if have := x.Shape().Dim(axis); have > tokens {
+		return SliceAxis(x, axis, AxisRange(0, tokens))
+	} else if have < tokens {
+		config := make([]PadAxis, 5)
+		config[axis].End = tokens - have
+		x = Pad(x, ScalarZero(x.Graph(), x.DType()), config...)
+	}
+	return x
+}
