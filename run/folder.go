@@ -17,6 +17,7 @@ import (
 const (
 	configName      = "config.yaml"
 	metricsName     = "metrics.jsonl"
+	samplesName     = "samples.jsonl"
 	curvesName      = "curves.png"
 	summaryName     = "summary.txt"
 	modelName       = "model"
@@ -32,7 +33,7 @@ const (
 )
 
 // fileNames are the files of a run folder that are written under a temporary name.
-var fileNames = []string{configName, metricsName, curvesName, summaryName, bestName, ReferenceName, ReferenceEvalName}
+var fileNames = []string{configName, metricsName, samplesName, curvesName, summaryName, bestName, ReferenceName, ReferenceEvalName}
 
 // Folder is the folder of one run, locked against other processes. It is not safe for concurrent use.
 type Folder struct {

@@ -42,6 +42,62 @@ func (x Exporter) Write(dir string, weights [][]float32, dtype string) error {
 	return x.Tokenizer.CopyTo(dir)
 }
 
+// WriteCheckpoint stores weights and moments in a checkpoint under way.
+func (x Exporter) WriteCheckpoint(dir string, t Tensors) error {
+	if err := x.Write(filepath.Join(dir, checkpointModel), t.Weights, "float32"); err != nil {
+		return err
+	}
+	for name, data := range map[string][][]float32{firstMoments: t.First, secondMoments: t.Second} {
+		if err := model.WriteTensors(filepath.Join(dir, name), x.named(data), nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x Exporter) named(data [][]float32) []model.Tensor {
+	tensors := make([]model.Tensor, len(data))
+	for i, p := range x.Model.Params {
+		tensors[i] = model.Tensor{Name: p.Name, Shape: p.Shape, Floats: data[i]}
+	}
+	return tensors
+}
+
+// ReadCheckpoint reads the weights and moments of a checkpoint.
+func (x Exporter) ReadCheckpoint(dir string) (t Tensors, err error) {
+	m, err := model.Load(filepath.Join(dir, checkpointModel))
+	if err != nil {
+		return t, err
+	}
+	for _, p := range m.Params {
+		t.Weights = append(t.Weights, p.Data)
+	}
+	if t.First, err = x.moments(filepath.Join(dir, firstMoments)); err != nil {
+		return t, err
+	}
+	t.Second, err = x.moments(filepath.Join(dir, secondMoments))
+	return t, err
+}
+
+// moments reads tensors in the order of the model's parameters.
+func (x Exporter) moments(path string) ([][]float32, error) {
+	tensors, _, err := model.ReadTensors(path)
+	if err != nil {
+		return nil, err
+	}
+	byName := map[string][]float32{}
+	for _, t := range tensors {
+		byName[t.Name] = t.Floats
+	}
+	out := make([][]float32, len(x.Model.Params))
+	for i, p := range x.Model.Params {
+		if out[i] = byName[p.Name]; len(out[i]) != len(p.Data) {
+			return nil, fmt.Errorf("%s: tensor %s has %d numbers: want %d", path, p.Name, len(out[i]), len(p.Data))
+		}
+	}
+	return out, nil
+}
+
 // save writes a checkpoint of the present step and drops those that are not kept.
 func (l *Loop) save(best bool) error {
 	t, updates, err := l.Learner.Read()
@@ -49,8 +105,8 @@ func (l *Loop) save(best bool) error {
 		return err
 	}
 	state := l.state
-	state.ConfigHash, state.Engine, state.Data = l.ConfigHash, l.Learner.engine.Name, l.dataHash()
-	state.Metrics = l.window.pack()
+	state.ConfigHash, state.Engine, state.Data = l.ConfigHash, l.Learner.Engine(), l.dataHash()
+	state.Metrics = l.window.Pack()
 	state.Metrics["tokens"], state.Metrics["updates"] = l.tokens, float64(updates)
 	_, err = l.Folder.WriteCheckpoint(state.Step, func(dir string) error { return l.writeTensors(dir, t, state) })
 	if err != nil {
@@ -65,85 +121,86 @@ func (l *Loop) save(best bool) error {
 }
 
 func (l *Loop) writeTensors(dir string, t Tensors, state run.State) error {
-	if err := l.Export.Write(filepath.Join(dir, checkpointModel), t.Weights, "float32"); err != nil {
+	if err := l.Export.WriteCheckpoint(dir, t); err != nil {
 		return err
 	}
-	for name, data := range map[string][][]float32{firstMoments: t.First, secondMoments: t.Second} {
-		if err := model.WriteTensors(filepath.Join(dir, name), l.named(data), nil); err != nil {
-			return err
-		}
-	}
 	return state.Write(dir)
-}
-
-func (l *Loop) named(data [][]float32) []model.Tensor {
-	tensors := make([]model.Tensor, len(data))
-	for i, p := range l.Export.Model.Params {
-		tensors[i] = model.Tensor{Name: p.Name, Shape: p.Shape, Floats: data[i]}
-	}
-	return tensors
 }
 
 // Resume continues from the newest good checkpoint of the folder and returns its warnings. Metrics after it are cut:
 // they are about to be measured again. A run that ended before its first checkpoint starts over.
 func (l *Loop) Resume() ([]run.Warning, error) {
-	c, warnings, err := l.Folder.Latest()
+	return Resume(l.Folder, func(dir string) (run.State, error) {
+		err := l.load(dir)
+		return l.state, err
+	})
+}
+
+// Resume has load read the newest good checkpoint of a run, and cuts from the folder what was logged after it. Its
+// warnings are of the checkpoints passed over. A run that ended before its first checkpoint starts over.
+func Resume(f *run.Folder, load func(dir string) (run.State, error)) ([]run.Warning, error) {
+	c, warnings, err := f.Latest()
 	if errors.Is(err, run.ErrNoCheckpoint) && len(warnings) == 0 {
-		_, err = l.Folder.CutMetrics(-1)
-		return nil, err
+		return nil, cut(f, -1)
 	}
 	if err != nil {
 		return warnings, err
 	}
-	if err := l.Folder.ReadCheckpoint(c, l.load); err != nil {
+	var state run.State
+	err = f.ReadCheckpoint(c, func(dir string) (err error) {
+		state, err = load(dir)
+		return err
+	})
+	if err != nil {
 		return warnings, err
 	}
-	if _, err := l.Folder.CutMetrics(l.state.Step); err != nil {
+	if err := cut(f, state.Step); err != nil {
 		return warnings, err
 	}
-	return warnings, l.Folder.RestoreBest(l.state.Best)
+	return warnings, f.RestoreBest(state.Best)
+}
+
+// cut removes what was logged after a step.
+func cut(f *run.Folder, step int) error {
+	if _, err := f.CutMetrics(step); err != nil {
+		return err
+	}
+	return f.CutSamples(step)
 }
 
 func (l *Loop) load(dir string) (err error) {
 	if l.state, err = run.ReadState(dir); err != nil {
 		return err
 	}
-	if err := l.checkState(); err != nil {
+	if err := SameRun(l.state, run.State{Seed: l.Seed, ConfigHash: l.ConfigHash, Engine: l.Learner.Engine(), Data: l.dataHash()}); err != nil {
 		return err
 	}
-	m, err := model.Load(filepath.Join(dir, checkpointModel))
+	t, err := l.Export.ReadCheckpoint(dir)
 	if err != nil {
 		return err
 	}
-	t := Tensors{}
-	for _, p := range m.Params {
-		t.Weights = append(t.Weights, p.Data)
-	}
-	if t.First, err = l.moments(filepath.Join(dir, firstMoments)); err != nil {
-		return err
-	}
-	if t.Second, err = l.moments(filepath.Join(dir, secondMoments)); err != nil {
-		return err
-	}
-	l.tokens, l.window = l.state.Metrics["tokens"], unpack(l.state.Metrics)
+	l.tokens, l.window = l.state.Metrics["tokens"], UnpackMetrics(l.state.Metrics)
 	return l.Learner.Write(t, int(l.state.Metrics["updates"]))
 }
 
-// checkState refuses to go on with something else than the run was started with: it would be neither run.
-func (l *Loop) checkState() error {
-	s := l.state
+// SameRun refuses to go on with something else than a run was started with: it would be neither run. It compares seed,
+// config, engine and data of the saved state with what they are now.
+func SameRun(saved, now run.State) error {
 	switch {
-	case s.Seed != l.Seed:
-		return fmt.Errorf("the run was started with seed %d, now it is %d", s.Seed, l.Seed)
-	case s.ConfigHash != l.ConfigHash:
+	case saved.Seed != now.Seed:
+		return fmt.Errorf("the run was started with seed %d, now it is %d", saved.Seed, now.Seed)
+	case saved.ConfigHash != now.ConfigHash:
 		return errors.New("the config is not the one that the run was started with")
-	case s.Engine != l.Learner.engine.Name:
-		return fmt.Errorf("the run was started on engine %s, now it is %s: engines round differently; name it with --backend %s", s.Engine, l.Learner.engine.Name, s.Engine)
-	case s.Data != l.dataHash():
+	case saved.Engine != now.Engine:
+		return fmt.Errorf("the run was started on engine %s, now it is %s: engines round differently; name it with --backend %s", saved.Engine, now.Engine, saved.Engine)
+	case saved.Data != now.Data:
 		return errors.New("the training or evaluation data (or the tokenizer) has changed since the run was started: start a new run with --out DIR")
 	}
 	return nil
 }
+
+// Engine is the name of the engine that the learner computes with.
+func (l *Learner) Engine() string { return l.engine.Name }
 
 // dataHash identifies the token ids of all examples, and the reward gaps of pairs.
 func (l *Loop) dataHash() string {
@@ -161,29 +218,11 @@ func (l *Loop) dataHash() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// moments reads tensors in the order of the model's parameters.
-func (l *Loop) moments(path string) ([][]float32, error) {
-	tensors, _, err := model.ReadTensors(path)
-	if err != nil {
-		return nil, err
-	}
-	byName := map[string][]float32{}
-	for _, t := range tensors {
-		byName[t.Name] = t.Floats
-	}
-	out := make([][]float32, len(l.Export.Model.Params))
-	for i, p := range l.Export.Model.Params {
-		if out[i] = byName[p.Name]; len(out[i]) != len(p.Data) {
-			return nil, fmt.Errorf("%s: tensor %s has %d numbers: want %d", path, p.Name, len(out[i]), len(p.Data))
-		}
-	}
-	return out, nil
-}
-
 // Prefixes of the sums and weights of an unfinished metrics window in a checkpoint.
 const sumOf, weightOf = "sum of ", "weight of "
 
-func (m *Metrics) pack() run.Values {
+// Pack gives the sums and weights as a checkpoint keeps them.
+func (m *Metrics) Pack() run.Values {
 	v := run.Values{}
 	for name := range m.Sums {
 		v[sumOf+name], v[weightOf+name] = m.Sums[name], m.Weights[name]
@@ -191,7 +230,8 @@ func (m *Metrics) pack() run.Values {
 	return v
 }
 
-func unpack(v run.Values) *Metrics {
+// UnpackMetrics reads what Pack gave; other values are passed over.
+func UnpackMetrics(v run.Values) *Metrics {
 	m := NewMetrics()
 	for name, x := range v {
 		if base, ok := strings.CutPrefix(name, sumOf); ok {

@@ -100,7 +100,7 @@ func (l *Loop) step() error {
 		tokens += p.Count
 	}
 	rate := l.Options.RateAt(l.state.Step, l.Total())
-	norm, err := l.Learner.Update(l.Options.rule(), rate)
+	norm, err := l.Learner.Update(l.Options.Rule(), rate)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ type Options struct {
 	CheckpointKeep        int     `yaml:"checkpoint_keep"`        // last K kept, beside the best
 }
 
-// rule is the optimiser's part of the options.
-func (o Options) rule() AdamW {
+// Rule is the optimiser's part of the options.
+func (o Options) Rule() AdamW {
 	return AdamW{Beta1: o.AdamBeta1, Beta2: o.AdamBeta2, Epsilon: o.AdamEpsilon, WeightDecay: o.WeightDecay, MaxNorm: o.MaxGradNorm}
 }
