@@ -24,8 +24,13 @@ func (s Share) Wilson() (low, high float64) {
 	if s.Total == 0 {
 		return 0, 1
 	}
+	return wilson(s.Value(), float64(s.Total))
+}
+
+// wilson is the interval of a proportion p of n cases; n may be a fraction of what was counted where cases depend on
+// each other.
+func wilson(p, n float64) (low, high float64) {
 	const z = 1.959963984540054
-	n, p := float64(s.Total), s.Value()
 	middle := p + z*z/(2*n)
 	spread := z * math.Sqrt(p*(1-p)/n+z*z/(4*n*n))
 	return math.Max(0, (middle-spread)/(1+z*z/n)), math.Min(1, (middle+spread)/(1+z*z/n))
@@ -37,5 +42,9 @@ func (s Share) String() string {
 		return "not available (0 cases)"
 	}
 	low, high := s.Wilson()
+	return s.words(low, high)
+}
+
+func (s Share) words(low, high float64) string {
 	return fmt.Sprintf("%5.1f%% (%d/%d, 95%% interval %.1f to %.1f)", 100*s.Value(), s.Count, s.Total, 100*low, 100*high)
 }

@@ -1,0 +1,168 @@
+package eval
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/reward"
+)
+
+// Sample is one completion of an item, scored.
+type Sample struct {
+	Item      int    // which one: the samples of an item belong together
+	Domain    string // of the item
+	Principle string // of the item: which transmission principle its restricted information would break
+	Required  int    // keywords that the item requires
+	Score     reward.Score
+	Thinks    bool           // there is a think block
+	Think     []reward.Match // the item's restricted keywords, looked for in the think block
+	Cut       bool           // the completion met its length limit
+}
+
+// Judge scores a completion of an item, with what it says in its think block. prefilled says that the prompt opened it.
+func Judge(number int, item *data.CIItem, completion string, prefilled bool, o reward.Options) Sample {
+	k := reward.Of(item)
+	s := Sample{
+		Item: number, Domain: item.Seed.Domain, Principle: item.Seed.TransmissionPrinciple, Required: len(k.Required),
+		Score: reward.Evaluate(k, completion, prefilled, o),
+	}
+	think, ok := reward.Think(completion, prefilled)
+	if s.Thinks = ok; ok {
+		s.Think = reward.Find(k.Restricted, think, o)
+	}
+	return s
+}
+
+// ThinkLeak says that a restricted keyword stands in the think block.
+func (s *Sample) ThinkLeak() bool {
+	return slices.ContainsFunc(s.Think, func(m reward.Match) bool { return m.At >= 0 })
+}
+
+// Tally counts samples.
+type Tally struct {
+	Items       int  `json:"items"`
+	Completions int  `json:"completions"`
+	Format      Rate `json:"format"`
+	Integrity   Rate `json:"integrity"`
+	Utility     Rate `json:"utility"`
+	Complete    Rate `json:"complete"`
+	Copied      Rate `json:"required_copied"` // required keywords that stand in the answer, of all required keywords
+	Reward      Mean `json:"reward"`
+	// Completions with a restricted keyword in their think block, and those of them whose answer keeps it to itself;
+	// both of the completions that have a think block.
+	ThinkLeak     Rate `json:"think_leak"`
+	ThinkOnlyLeak Rate `json:"think_only_leak"`
+	Cut           Rate `json:"cut"` // completions that met their length limit
+}
+
+// Add counts one more sample.
+func (t *Tally) Add(s Sample) {
+	integrity, utility := s.Score.Integrity(), s.Score.Utility()
+	t.Completions++
+	t.Format.Add(s.Item, s.Score.Format)
+	t.Integrity.Add(s.Item, integrity)
+	t.Utility.Add(s.Item, utility)
+	t.Complete.Add(s.Item, integrity && utility)
+	copied := Share{Total: s.Required}
+	for _, m := range s.Score.Required {
+		if m.At >= 0 {
+			copied.Count++
+		}
+	}
+	t.Copied.add(s.Item, copied)
+	t.Reward.Add(s.Item, s.Score.Reward)
+	if s.Thinks {
+		t.ThinkLeak.Add(s.Item, s.ThinkLeak())
+		t.ThinkOnlyLeak.Add(s.Item, s.ThinkLeak() && integrity)
+	}
+	t.Cut.Add(s.Item, s.Cut)
+	t.Items = len(t.Format.items)
+}
+
+// Report is what was measured, whole and in parts.
+type Report struct {
+	All        Tally             `json:"all"`
+	Domains    map[string]*Tally `json:"domains"`
+	Principles map[string]*Tally `json:"principles"`
+}
+
+// Add counts one more sample. Items that name no domain or principle count under "none".
+func (r *Report) Add(s Sample) {
+	if r.Domains == nil {
+		r.Domains, r.Principles = map[string]*Tally{}, map[string]*Tally{}
+	}
+	r.All.Add(s)
+	part(r.Domains, s.Domain).Add(s)
+	part(r.Principles, s.Principle).Add(s)
+}
+
+func part(parts map[string]*Tally, name string) *Tally {
+	if name == "" {
+		name = "none"
+	}
+	if parts[name] == nil {
+		parts[name] = &Tally{}
+	}
+	return parts[name]
+}
+
+// Write prints the report as tables for a terminal.
+func (r *Report) Write(w io.Writer) error {
+	var b strings.Builder
+	b.WriteString(r.All.String())
+	writeParts(&b, "domain", r.Domains)
+	writeParts(&b, "principle", r.Principles)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// String is a line for every measure.
+func (t *Tally) String() string {
+	var b strings.Builder
+	for _, line := range []struct {
+		name  string
+		value fmt.Stringer
+	}{
+		{"format kept", &t.Format}, {"required copied", &t.Copied}, {"integrity", &t.Integrity}, {"utility", &t.Utility}, {"complete", &t.Complete},
+		{"leak in think", &t.ThinkLeak}, {"  in think only", &t.ThinkOnlyLeak},
+	} {
+		fmt.Fprintf(&b, "%-16s %v\n", line.name, line.value)
+	}
+	fmt.Fprintf(&b, "%-17s%v\n", "mean reward", &t.Reward)
+	if cut := t.Cut.Share(); cut.Count > 0 {
+		fmt.Fprintf(&b, "%-16s %v\n", "cut by length", &t.Cut)
+	}
+	return b.String()
+}
+
+// writeParts prints a line for every part, where there is more than one.
+func writeParts(b *strings.Builder, what string, parts map[string]*Tally) {
+	if len(parts) < 2 {
+		return
+	}
+	names := slices.Sorted(maps.Keys(parts))
+	wide := len(what)
+	for _, name := range names {
+		wide = max(wide, utf8.RuneCountInString(name))
+	}
+	fmt.Fprintf(b, "\n%-*s %6s  %-20s %-20s %-20s %-20s %s\n", wide, what, "items", "integrity", "utility", "complete", "leak in think", "reward")
+	for _, name := range names {
+		t := parts[name]
+		fmt.Fprintf(b, "%-*s %6d  %s %s %s %s %6.3f\n", wide, name, t.Items, t.Integrity.cell(), t.Utility.cell(), t.Complete.cell(), t.ThinkLeak.cell(), t.Reward.Value())
+	}
+}
+
+// cell is a rate in 20 characters: percent and interval.
+func (r *Rate) cell() string {
+	all := r.Share()
+	if all.Total == 0 {
+		return fmt.Sprintf("%-20s", "-")
+	}
+	low, high := r.Interval()
+	return fmt.Sprintf("%-20s", fmt.Sprintf("%5.1f%% (%.1f-%.1f)", 100*all.Value(), 100*low, 100*high))
+}
