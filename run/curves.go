@@ -86,7 +86,7 @@ func Curves(path, title string, panels []Panel) error {
 	}
 	plots := make([][]*plot.Plot, len(panels))
 	for i, p := range panels {
-		drawn, err := newPlot(p)
+		drawn, err := newPlot(p, len(panels))
 		if err != nil {
 			return fmt.Errorf("%s: %s: %w", path, p.Label, err)
 		}
@@ -101,7 +101,8 @@ func Curves(path, title string, panels []Panel) error {
 	return replaceFile(path, b)
 }
 
-func newPlot(p Panel) (*plot.Plot, error) {
+// newPlot draws one of so many panels.
+func newPlot(p Panel, panels int) (*plot.Plot, error) {
 	drawn := plot.New()
 	drawn.Title.TextStyle.Font.Size = vg.Points(14)
 	drawn.Title.Padding = vg.Points(8)
@@ -117,7 +118,7 @@ func newPlot(p Panel) (*plot.Plot, error) {
 			return nil, fmt.Errorf("%s: %w", l.Name, err)
 		}
 	}
-	widen(&drawn.Y, len(p.Lines))
+	widen(&drawn.Y, len(p.Lines)*panels)
 	drawn.X.Tick.Marker, drawn.Y.Tick.Marker = plot.TickerFunc(roundTicks), plot.TickerFunc(roundTicks)
 	return drawn, nil
 }
@@ -146,16 +147,16 @@ func tickLabel(v float64, digits int) string {
 	return strconv.FormatFloat(v+0, 'f', digits, 64) // never -0
 }
 
-// widen leaves room above the lines, so that the legend covers none, and keeps the range wide enough for its ticks to
-// be different numbers.
-func widen(a *plot.Axis, lines int) {
+// widen leaves room above the lines, so that the legend covers none: its share of the height grows with the lines and with
+// the panels. It keeps the range wide enough for its ticks to be different numbers.
+func widen(a *plot.Axis, linesTimesPanels int) {
 	if a.Min > a.Max { // no points
 		return
 	}
 	if least := 1e-6 * max(math.Abs(a.Min), math.Abs(a.Max), 1e-6); a.Max-a.Min < least {
 		a.Min, a.Max = a.Min-least, a.Max+least
 	}
-	a.Max += (a.Max - a.Min) * 0.09 * float64(lines)
+	a.Max += (a.Max - a.Min) * 0.045 * float64(linesTimesPanels)
 }
 
 func addLine(drawn *plot.Plot, l Line) error {

@@ -33,19 +33,31 @@ func newExplain(s streams) *cobra.Command {
 	return cmd
 }
 
-// explain reads a config of either training command; the file says which.
+// explainCIRL is explain of a config for ci-rl.
+func explainCIRL(path string, sets []config.Override) (string, error) {
+	c, err := config.LoadCIRL(path, sets)
+	if err != nil {
+		return "", err
+	}
+	return c.Explain(), nil
+}
+
+// explain reads a config of any training command; the file says which.
 func explain(path string, sets []config.Override) (string, error) {
 	if path != "" {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return "", err
 		}
-		if config.CommandOf(text) == config.CommandSFT {
+		switch config.CommandOf(text) {
+		case config.CommandSFT:
 			c, err := config.LoadSFT(path, sets)
 			if err != nil {
 				return "", err
 			}
 			return c.Explain(), nil
+		case config.CommandCIRL:
+			return explainCIRL(path, sets)
 		}
 	}
 	c, err := config.LoadMappo(path, sets)

@@ -285,7 +285,7 @@ func TestResolvedLoadsToTheSame(t *testing.T) {
 // Every key of every command stands in the rules, so that no option goes unchecked, and the words agree with their owners'.
 func TestRulesAreComplete(t *testing.T) {
 	known := map[string]bool{}
-	for _, command := range []string{CommandMappo, CommandSFT} {
+	for _, command := range commands {
 		for _, leaf := range schemaFor(command).leaves {
 			known[leaf.key] = true
 			if _, ok := rules[leaf.key]; !ok {
@@ -335,6 +335,17 @@ func TestReleasedFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := "configs/" + e.Name()
+		if CommandOf(text) == CommandCIRL {
+			c, err := ParseCIRL(name, text, nil)
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			if again, err := ParseCIRL(name, c.Resolved(), nil); err != nil || !reflect.DeepEqual(c, again) {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
 		if strings.HasPrefix(e.Name(), "sft") {
 			c, err := ParseSFT(name, text, nil)
 			if err != nil {

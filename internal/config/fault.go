@@ -28,12 +28,17 @@ func (f Faults) Error() string {
 }
 
 // list joins words: "a, b or c".
-func list(words []string) string {
+func list(words []string) string { return join(words, " or ") }
+
+// conjoin joins words: "a, b and c".
+func conjoin(words []string) string { return join(words, " and ") }
+
+func join(words []string, last string) string {
 	n := len(words) - 1
 	if n <= 0 {
 		return strings.Join(words, "")
 	}
-	return strings.Join(words[:n], ", ") + " or " + words[n]
+	return strings.Join(words[:n], ", ") + last + words[n]
 }
 
 // unknown says what to write instead of a key that does not exist.
@@ -42,8 +47,8 @@ func unknown(key string, schema *schema) string {
 	if schema.has(key) {
 		return text + fmt.Sprintf("write %s within the section %s", last(key), strings.TrimSuffix(section(key), "."))
 	}
-	if other := otherCommand(schema.command); other.has(key) {
-		return text + fmt.Sprintf("only `posttrain %s` has it", other.command)
+	if others := schema.othersWith(key); len(others) > 0 {
+		return text + fmt.Sprintf("only %s %s it", conjoin(others), map[bool]string{true: "has", false: "have"}[len(others) == 1])
 	}
 	if best := nearest(key, schema.keys()); best != "" {
 		return text + "did you mean " + best + "?"

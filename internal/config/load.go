@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/goccy/go-yaml"
 
@@ -45,10 +44,13 @@ func read(path, command string, overrides []Override) (name string, text []byte,
 	case !quickStart(overrides):
 		return "", []byte("command: " + command), nil
 	}
-	name = command + ".yaml"
+	name = quickStarts[command]
 	text, err = configs.Files.ReadFile(name)
 	return "configs/" + name, text, err
 }
+
+// quickStarts are the files that stand for a command without flags.
+var quickStarts = map[string]string{CommandMappo: "mappo.yaml", CommandSFT: "sft.yaml", CommandCIRL: "ci-rl-quickstart.yaml"}
 
 // quickStart says that both the model and the data stay the embedded ones.
 func quickStart(overrides []Override) bool {
@@ -138,18 +140,14 @@ func dropEpochs(t *train.Options) {
 // checkCommon looks across the keys that all commands have. Every check is of values, not of who gave them, so that the
 // resolved configuration passes as well.
 func (l *loader) checkCommon(command, backend string, s Source, limits batch.Options, t train.Options, metrics []string) {
-	if command != l.schema.command && command != "" {
-		l.faultOf("command", "command %q: want %s", command, l.schema.command)
-	}
+	l.checkCommand(command)
 	if s.Eval != "" && s.EvalFraction != 0 {
 		l.faultOf("data.eval_fraction", "data.eval_fraction %v: data.eval already names the evaluation data; remove one of the two", s.EvalFraction)
 	}
 	if t.BatchSize > 0 && t.MicroBatchSize > t.BatchSize {
 		l.faultOf("train.micro_batch_size", "train.micro_batch_size %d: want at most train.batch_size, %d", t.MicroBatchSize, t.BatchSize)
 	}
-	if engine, _, _ := strings.Cut(backend, ":"); t.DType == "bfloat16" && (engine == "go" || engine == "onnx") {
-		l.faultOf("train.dtype", "train.dtype bfloat16: backend %s computes in float32, only xla can do bfloat16", backend)
-	}
+	l.checkDType(backend, t.DType)
 	l.checkTruncate(limits)
 	l.checkEval(s, t, metrics)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -160,7 +161,7 @@ func (l *loader) forThisCommand(top []*ast.MappingValueNode) bool {
 	for _, p := range top {
 		if key, line := keyOf(p); key == "command" {
 			found = true
-			if other := otherCommand(l.schema.command).command; valueOf(p.Value).text == other {
+			if other := valueOf(p.Value).text; other != l.schema.command && slices.Contains(commands, other) {
 				l.fault(line, "is a config for `posttrain %s`, not %s", other, l.schema.command)
 				return false
 			}

@@ -32,7 +32,7 @@ type Flag struct {
 // Override is the flag with a value.
 func (f Flag) Override(value string) Override { return Override{"--" + f.Name, f.Key, value} }
 
-// Flags are the flags of a command (CommandMappo, CommandSFT) beside --config and --set.
+// Flags are the flags of a command (CommandMappo, CommandSFT, CommandCIRL) beside --config and --set.
 func Flags(command string) []Flag {
 	all := []Flag{
 		{"model", "model", "model folder in Hugging Face layout, or embedded"},
@@ -41,6 +41,13 @@ func Flags(command string) []Flag {
 		{"score-columns", "data.score_columns", "two columns with the scores of chosen and rejected, such as a,b"},
 		{"loss", "loss.type", "dpo, ipo, simpo or cpo"},
 		{"prior", "loss.prior", "mappo or none (the plain loss)"},
+		{"prompt", "data.prompt", "form of the prompts: cot (think about every piece of information), plain, or compact (the embedded model's)"},
+		{"prompts", "grpo.prompts_per_step", "prompts of a step"},
+		{"group-size", "grpo.group_size", "completions of a prompt, which are compared with each other"},
+		{"max-new-tokens", "sampling.max_new_tokens", "most tokens of a completion"},
+		{"temperature", "sampling.temperature", "of the completions that are trained on"},
+		{"kl", "grpo.kl", "estimator of the distance to the model before training: none, k1, k2 or k3"},
+		{"kl-coef", "grpo.kl_coef", "weight of that distance"},
 		{"backend", "backend", rules["backend"].accepts},
 		{"seed", "seed", "seed of every random choice"},
 		{"max-steps", "train.max_steps", "stop after this many updates, whatever the epochs; 0: run the epochs"},

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/losses"
 )
 
@@ -39,7 +41,7 @@ func (r rule) wants(t reflect.Type) string {
 
 // rules has every key of every command; a test fails where one is missing.
 var rules = map[string]rule{
-	"command":   {accepts: "mappo or sft", ok: nonEmpty},
+	"command":   {accepts: list(commands), ok: nonEmpty},
 	"model":     {"embedded, or a Hugging Face model folder", nonEmpty},
 	"reference": {accepts: "a Hugging Face model folder, or nothing: the model before training"},
 	"backend":   {"auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN", isBackend},
@@ -56,6 +58,42 @@ var rules = map[string]rule{
 	"data.max_completion_tokens": atLeast(0),
 	"data.max_tokens":            atLeast(0),
 	"data.truncate":              oneOf("none", "prompt", "completion", "both"),
+
+	"data.scenarios":           {"a whole number, 3 or more", func(v reflect.Value) bool { return v.Int() >= 0 }},
+	"data.validation_fraction": number("above 0 and below 1", func(x float64) bool { return x > 0 && x < 1 }),
+	"data.test_fraction":       number("0 or more and below 1", func(x float64) bool { return x >= 0 && x < 1 }),
+	"data.prompt":              oneOf(data.PromptKinds...),
+	"data.prefill":             {},
+
+	"sampling.max_new_tokens": atLeast(1),
+	"sampling.temperature":    number("above 0", func(x float64) bool { return x >= 0 }), // 0 has words of its own
+	"sampling.top_k":          {"a whole number, 1 or more, or 0 (off)", func(v reflect.Value) bool { return v.Int() >= 0 }},
+	"sampling.top_p":          number("above 0 and at most 1 (off), or 0 (off)", func(x float64) bool { return x >= 0 && x <= 1 }),
+	"sampling.min_p":          number("0 (off) or more and below 1", func(x float64) bool { return x >= 0 && x < 1 }),
+
+	"reward.format":            oneOf("paper", "strict"),
+	"reward.match":             oneOf("substring", "word"),
+	"reward.required_weight":   number("0 or more", func(x float64) bool { return x >= 0 }),
+	"reward.restricted_weight": number("0 or more", func(x float64) bool { return x >= 0 }),
+
+	// grpo.Options validates these itself; the words are for values of a wrong type.
+	"grpo.prompts_per_step":    {accepts: "a whole number, 1 or more"},
+	"grpo.group_size":          {accepts: "a whole number, 2 or more"},
+	"grpo.updates_per_rollout": {accepts: "a whole number that divides grpo.prompts_per_step"},
+	"grpo.std":                 {accepts: list(grpo.Stds())},
+	"grpo.ratio_level":         {accepts: list(grpo.RatioLevels())},
+	"grpo.aggregation":         {accepts: list(grpo.Aggregations())},
+	"grpo.norm_length":         {accepts: "a whole number, 1 or more"},
+	"grpo.clip_low":            {accepts: "a number above 0 and below 1"},
+	"grpo.clip_high":           {accepts: "a number above 0"},
+	"grpo.kl":                  {accepts: list(grpo.KLs())},
+	"grpo.kl_coef":             {accepts: "a number above 0"},
+	"grpo.dynamic_sampling":    {accepts: "a whole number, 0 (off) or more"},
+	"grpo.mask_truncated":      {},
+
+	"validation.every":       {"a whole number of steps, or 0 (only at the end)", func(v reflect.Value) bool { return v.Int() >= 0 }},
+	"validation.temperature": number("0 (greedy) or more", func(x float64) bool { return x >= 0 }),
+	"validation.samples":     atLeast(0),
 
 	// losses.Options validates these itself; the words are for values of a wrong type.
 	"loss.type":            {accepts: list(losses.Types())},

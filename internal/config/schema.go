@@ -28,20 +28,29 @@ func schemaOf(command string, config any) *schema {
 
 // schemaFor is the schema of a command.
 func schemaFor(command string) *schema {
-	if command == CommandSFT {
+	switch command {
+	case CommandSFT:
 		s := schemaOf(CommandSFT, SFT{})
 		// A demonstration has one answer: nothing to share its prompt with.
 		s.leaves = slices.DeleteFunc(s.leaves, func(l leaf) bool { return l.key == "train.share_prefix" })
 		return s
+	case CommandCIRL:
+		return schemaOf(CommandCIRL, CIRL{})
 	}
 	return schemaOf(CommandMappo, Mappo{})
 }
 
-func otherCommand(command string) *schema {
-	if command == CommandMappo {
-		return schemaFor(CommandSFT)
+// commands are all that have a configuration.
+var commands = []string{CommandMappo, CommandSFT, CommandCIRL}
+
+// othersWith names the other commands that have a key, as a user writes them.
+func (s *schema) othersWith(key string) (names []string) {
+	for _, c := range commands {
+		if c != s.command && schemaFor(c).has(key) {
+			names = append(names, "`posttrain "+c+"`")
+		}
 	}
-	return schemaFor(CommandMappo)
+	return names
 }
 
 func (s *schema) walk(t reflect.Type, prefix string, index []int) {

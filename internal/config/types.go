@@ -14,6 +14,7 @@ const Embedded = "embedded"
 const (
 	CommandMappo = "mappo"
 	CommandSFT   = "sft"
+	CommandCIRL  = "ci-rl"
 )
 
 // Mappo is the configuration of posttrain mappo.

@@ -1,0 +1,172 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/posttrain/posttrain/grpo"
+	"github.com/posttrain/posttrain/losses"
+)
+
+// Explain says in plain text what the configuration trains: the reward and the objective as formulas with their numbers, the
+// training around them, and every option that is not the released one. Its lines end in \n.
+func (c *CIRL) Explain() string {
+	var s strings.Builder
+	s.WriteString("objective: GRPO on the contextual-integrity reward\n")
+	s.WriteString(c.explainReward() + c.explainAdvantage() + c.explainLoss() + c.explainKL())
+	fmt.Fprintf(&s, "model: %s, backend %s, seed %d\n", c.Model, c.Backend, c.Seed)
+	fmt.Fprintf(&s, "data: %s\n", c.describeItems())
+	fmt.Fprintf(&s, "rollouts: %s a step, %s each, at most %s, temperature %v%s\n", count(c.GRPO.Prompts, "prompt"),
+		count(c.GRPO.GroupSize, "completion"), count(c.Sampling.MaxNew, "token"), c.Sampling.Temperature, c.truncation())
+	fmt.Fprintf(&s, "validation: %s, at temperature %v; the best checkpoint by mean reward is the result\n", every(c.Validation.Every), c.Validation.Temperature)
+	s.WriteString(c.describeTraining())
+	s.WriteString(losses.ListDeviations(c.Deviations()))
+	return s.String()
+}
+
+func (c *CIRL) explainReward() string {
+	r := c.Reward
+	format := "the tags must occur"
+	if r.Format == "strict" {
+		format = "one think block, then one answer block, and nothing else"
+	}
+	match := "as substrings"
+	if r.Match == "word" {
+		match = "as whole words"
+	}
+	return fmt.Sprintf("  R = %v·(required keywords in the answer)/(all required) - %v·(restricted ones in it)/(all restricted), -1 on a broken format\n"+
+		"  format: %s (%s); keywords are found %s, without regard to case\n", r.RequiredWeight, r.RestrictedWeight, r.Format, format, match)
+}
+
+func (c *CIRL) explainAdvantage() string {
+	by := map[string]string{
+		grpo.Sample:     fmt.Sprintf("/(std R + 1e-6), divisor %d", c.GRPO.GroupSize-1),
+		grpo.Population: fmt.Sprintf("/(std R + 1e-6), divisor %d", c.GRPO.GroupSize),
+	}[c.GRPO.Std]
+	return fmt.Sprintf("  A = (R - mean R)%s, over the %d completions of a prompt; equal rewards give 0\n", by, c.GRPO.GroupSize)
+}
+
+// explainLoss is what is minimised.
+func (c *CIRL) explainLoss() string {
+	g := c.GRPO
+	kl := ""
+	if g.NeedsReference() {
+		kl = fmt.Sprintf(" + %v·KL", g.KLCoef)
+	}
+	weights := map[string]string{
+		grpo.TokenMean:       "the mean over all tokens of a minibatch",
+		grpo.SeqMeanMean:     "the mean over the completions of their tokens' mean",
+		grpo.SeqMeanSum:      "the mean over the completions of their tokens' sum",
+		grpo.SeqMeanConstant: fmt.Sprintf("the mean over the completions of their tokens' sum divided by %d", g.NormLength),
+	}[g.Aggregation]
+	ratio := "of each token"
+	if g.RatioLevel == grpo.Sequence {
+		ratio = "of each completion: exp of its tokens' mean log-ratio"
+	}
+	return fmt.Sprintf("  loss = %s of -min(ρ·A, clip(ρ, %.4g, %.4g)·A)%s\n  ρ = π/π_old %s; π_old is the policy before the step's first update\n",
+		weights, 1-g.ClipLow, 1+g.ClipHigh, kl, ratio)
+}
+
+func (c *CIRL) explainKL() string {
+	if !c.GRPO.NeedsReference() {
+		return "  no KL: no reference model\n"
+	}
+	form := map[string]string{grpo.K1: "-d", grpo.K2: "d²/2", grpo.K3: "exp(d) - d - 1"}[c.GRPO.KL]
+	return fmt.Sprintf("  KL = %s (%s) with d = logπ_ref - logπ of each token; the reference is the model before training\n", form, c.GRPO.KL)
+}
+
+func (c *CIRL) describeItems() string {
+	d := c.Data
+	from := d.Train
+	if d.Scenarios > 0 {
+		from = fmt.Sprintf("%d embedded scenarios", d.Scenarios)
+	}
+	prefill := ""
+	if d.Prefill {
+		prefill = `, which end with "<think>"`
+	}
+	limit := "of any length"
+	if d.MaxPromptTokens > 0 {
+		limit = fmt.Sprintf("of at most %s", count(d.MaxPromptTokens, "token"))
+	}
+	return fmt.Sprintf("%s, a share of %v for validation and %v for the test; %s prompts%s, %s", from, d.ValidationFraction, d.TestFraction, d.Prompt, prefill, limit)
+}
+
+// truncation says how the draws are cut off.
+func (c *CIRL) truncation() (text string) {
+	s := c.Sampling
+	if s.TopK > 0 {
+		text += fmt.Sprintf(", top-k %d", s.TopK)
+	}
+	if s.TopP > 0 && s.TopP < 1 {
+		text += fmt.Sprintf(", top-p %v", s.TopP)
+	}
+	if s.MinP > 0 {
+		text += fmt.Sprintf(", min-p %v", s.MinP)
+	}
+	return text
+}
+
+func every(steps int) string {
+	switch steps {
+	case 0:
+		return "at the start and at the end"
+	case 1:
+		return "every step"
+	}
+	return fmt.Sprintf("every %d steps", steps)
+}
+
+func (c *CIRL) describeTraining() string {
+	t, g := c.Train, c.GRPO
+	span := count(t.Epochs, "epoch")
+	if t.MaxSteps > 0 {
+		span = count(t.MaxSteps, "step")
+	}
+	return fmt.Sprintf("training: %s, %s a step on %d completions each, AdamW at %v, %s of warm-up, then %s, weight decay %v, gradient norm %s, dtype %s\n",
+		span, count(g.Updates, "update"), g.Prompts/g.Updates*g.GroupSize, t.LearningRate, count(t.WarmupSteps, "step"), t.Schedule, t.WeightDecay,
+		clipping(t.MaxGradNorm), t.DType)
+}
+
+// Deviations are the options that are not those of the released training.
+func (c *CIRL) Deviations() []losses.Deviation {
+	var all []losses.Deviation
+	differ := func(key string, value, released any) {
+		if value != released {
+			all = append(all, losses.Deviation{Key: key, Value: fmt.Sprint(value), Paper: fmt.Sprint(released)})
+		}
+	}
+	d := defaultCIRL()
+	differ("data.prompt", c.Data.Prompt, "cot")
+	differ("data.prefill", c.Data.Prefill, true)
+	differ("data.max_prompt_tokens", c.Data.MaxPromptTokens, d.Data.MaxPromptTokens)
+	differ("sampling.max_new_tokens", c.Sampling.MaxNew, d.Sampling.MaxNew)
+	differ("sampling.temperature", c.Sampling.Temperature, d.Sampling.Temperature)
+	differ("sampling", strings.TrimPrefix(c.truncation(), ", "), "")
+	differ("reward.format", c.Reward.Format, d.Reward.Format)
+	differ("reward.match", c.Reward.Match, d.Reward.Match)
+	differ("reward.required_weight", c.Reward.RequiredWeight, d.Reward.RequiredWeight)
+	differ("reward.restricted_weight", c.Reward.RestrictedWeight, d.Reward.RestrictedWeight)
+	c.deviateGRPO(d.GRPO, differ)
+	differ("validation.temperature", c.Validation.Temperature, d.Validation.Temperature)
+	differ("train.learning_rate", c.Train.LearningRate, d.Train.LearningRate)
+	return all
+}
+
+func (c *CIRL) deviateGRPO(released grpo.Options, differ func(key string, value, released any)) {
+	g := c.GRPO
+	differ("grpo.prompts_per_step", g.Prompts, released.Prompts)
+	differ("grpo.group_size", g.GroupSize, released.GroupSize)
+	differ("grpo.updates_per_rollout", g.Updates, released.Updates)
+	differ("grpo.std", g.Std, released.Std)
+	differ("grpo.ratio_level", g.RatioLevel, released.RatioLevel)
+	differ("grpo.aggregation", g.Aggregation, released.Aggregation)
+	differ("grpo.clip_low", g.ClipLow, released.ClipLow)
+	differ("grpo.clip_high", g.ClipHigh, released.ClipHigh)
+	differ("grpo.kl", g.KL, released.KL)
+	if g.KL != grpo.None {
+		differ("grpo.kl_coef", g.KLCoef, released.KLCoef)
+	}
+	differ("grpo.dynamic_sampling", g.DynamicSampling, 0)
+	differ("grpo.mask_truncated", g.MaskTruncated, false)
+}
