@@ -1,0 +1,269 @@
+package grpo
+
+import (
+	"math"
+
+	"github.com/gomlx/gomlx/core/graph"
+)
+
+// bound holds a difference of log-probs before it is exponentiated, so that nothing overflows.
+const bound = 30
+
+// Batch are the numbers of a minibatch on the host; answers may have different lengths.
+type Batch struct {
+	Logps      [][]float64 // [answers][tokens] of the policy
+	Old        [][]float64 // [answers][tokens]; nil: the policy itself
+	Reference  [][]float64 // [answers][tokens]; nil where the objective needs none
+	Advantages []float64   // [answers]
+	Masked     []bool      // [answers] true: the answer does not train; nil: all do
+}
+
+// Outcome is what the objective says of a minibatch.
+type Outcome struct {
+	Loss float64
+	Grad [][]float64 // [answers][tokens] d Loss / d Logps
+
+	Tokens              int     // that train
+	KL, Entropy         float64 // summed over them; 0 where there is no reference
+	ClippedLow          int     // tokens with ratio below 1-clip_low and a negative advantage
+	ClippedHigh         int     // tokens with ratio above 1+clip_high and a positive advantage
+	Ratio               float64 // summed over the tokens
+	MinRatio, MaxRatio  float64
+	WithoutAdvantage    int // answers that train and whose advantage is 0
+	Answers, OutOfTrain int // answers that train, answers that do not
+}
+
+// Host computes in float64 what Graph builds, with its gradient by hand.
+func (o Options) Host(b Batch) Outcome {
+	weights := o.weights(lengths(b.Logps), b.Masked)
+	out := Outcome{Grad: make([][]float64, len(b.Logps)), MinRatio: math.Inf(1), MaxRatio: math.Inf(-1)}
+	for i, w := range weights {
+		out.Grad[i] = make([]float64, len(b.Logps[i]))
+		if w == 0 {
+			out.OutOfTrain++
+			continue
+		}
+		out.Answers++
+		if b.Advantages[i] == 0 {
+			out.WithoutAdvantage++
+		}
+		o.answer(b, i, w, &out)
+	}
+	return out
+}
+
+// answer adds the tokens of answer i.
+func (o Options) answer(b Batch, i int, w float64, out *Outcome) {
+	ratios := o.ratios(b, i)
+	for t, logp := range b.Logps[i] {
+		value, slope, clipped := o.surrogate(ratios[t], b.Advantages[i])
+		if o.NeedsReference() {
+			kl, klSlope := o.kl(b.Reference[i][t] - logp)
+			value, slope = value+o.KLCoef*kl, slope+o.KLCoef*klSlope
+			out.KL += kl
+		}
+		out.Loss += w * value
+		out.Grad[i][t] = w * slope
+		out.count(ratios[t], b.Advantages[i], clipped)
+		out.Entropy -= logp
+	}
+}
+
+func (out *Outcome) count(ratio, advantage float64, clipped bool) {
+	out.Tokens++
+	out.Ratio += ratio
+	out.MinRatio, out.MaxRatio = min(out.MinRatio, ratio), max(out.MaxRatio, ratio)
+	switch {
+	case clipped && advantage < 0:
+		out.ClippedLow++
+	case clipped:
+		out.ClippedHigh++
+	}
+}
+
+// weights are those of one token of every answer, [answers]: 0 where it does not train. They depend on the whole minibatch,
+// so that the parts of one add up to it.
+func (o Options) weights(lengths []int, masked []bool) []float64 {
+	answers, tokens := 0, 0
+	trains := func(i int) bool { return lengths[i] > 0 && (masked == nil || !masked[i]) }
+	for i, n := range lengths {
+		if trains(i) {
+			answers, tokens = answers+1, tokens+n
+		}
+	}
+	weights := make([]float64, len(lengths))
+	for i, n := range lengths {
+		if trains(i) {
+			weights[i] = 1 / o.divisor(float64(n), float64(answers), float64(tokens))
+		}
+	}
+	return weights
+}
+
+// divisor is that of a token of an answer of n tokens, among so many answers and tokens.
+func (o Options) divisor(n, answers, tokens float64) float64 {
+	switch o.Aggregation {
+	case SeqMeanMean:
+		return answers * n
+	case SeqMeanSum:
+		return answers
+	case SeqMeanConstant:
+		return answers * float64(o.NormLength)
+	}
+	return tokens
+}
+
+// ratios are those of answer i's tokens. The level sequence gives every token the geometric mean; since its gradient goes to
+// all tokens alike, and all have the same slope, a token's share of it is its own slope.
+func (o Options) ratios(b Batch, i int) []float64 {
+	ratios := make([]float64, len(b.Logps[i]))
+	if b.Old == nil {
+		for t := range ratios {
+			ratios[t] = 1
+		}
+		return ratios
+	}
+	mean := 0.0
+	for t, logp := range b.Logps[i] {
+		ratios[t] = logp - b.Old[i][t]
+		mean += ratios[t] / float64(len(ratios))
+	}
+	for t, r := range ratios {
+		if o.RatioLevel == Sequence {
+			r = mean
+		}
+		ratios[t] = exp(r)
+	}
+	return ratios
+}
+
+func exp(d float64) float64 { return math.Exp(max(-bound, min(bound, d))) }
+
+// surrogate is -min(ρA, clip(ρ)A), its derivative by log ρ, and whether the clipped side decides.
+func (o Options) surrogate(ratio, advantage float64) (value, slope float64, clipped bool) {
+	low, high := 1-o.ClipLow, 1+o.ClipHigh
+	switch {
+	case advantage > 0 && ratio > high:
+		return -high * advantage, 0, true
+	case advantage < 0 && ratio < low:
+		return -low * advantage, 0, true
+	}
+	return -ratio * advantage, -ratio * advantage, false
+}
+
+// kl is the estimate from d = logπref - logπ, and its derivative by logπ.
+func (o Options) kl(d float64) (value, slope float64) {
+	switch o.KL {
+	case K1:
+		return -d, 1
+	case K2:
+		return d * d / 2, -d
+	}
+	more := math.Expm1(max(-bound, min(bound, d)))
+	return more - d, -more
+}
+
+func lengths[T any](rows [][]T) []int {
+	n := make([]int, len(rows))
+	for i, r := range rows {
+		n[i] = len(r)
+	}
+	return n
+}
+
+// Inputs are the nodes of the objective, float32, each [slots] but for Answer's count; padding slots have weight 0, and their
+// other numbers are not read.
+type Inputs struct {
+	Logps     *graph.Node // of the policy; the loss has a gradient by it alone
+	Weight    *graph.Node // of the slot in the sum, see the package's table; 0: padding, or does not train
+	Advantage *graph.Node
+	Old       *graph.Node // nil: the policy itself
+	Reference *graph.Node // nil where the objective needs none
+
+	// Only with the level sequence and Old:
+	Answer  *graph.Node // number of the slot's answer, from 0
+	Share   *graph.Node // 1/tokens of that answer
+	Answers int         // numbers that there are
+}
+
+// Graph builds the loss, a scalar: the weighted sum over the slots. Value and slope of every slot are computed without a
+// gradient, and the slope is attached by hand: no gradient then passes through a Where, or an exponential that is not used.
+func (o Options) Graph(in Inputs) *graph.Node {
+	logps := graph.StopGradient(in.Logps)
+	trains := graph.GreaterThan(in.Weight, graph.ZerosLike(in.Weight))
+	value, slope := o.surrogateOf(o.logRatio(logps, in, trains), in.Advantage)
+	if o.NeedsReference() {
+		kl, klSlope := o.klOf(among(trains, graph.Sub(in.Reference, logps)))
+		value = graph.Add(value, graph.MulScalar(kl, o.KLCoef))
+		slope = graph.Add(slope, graph.MulScalar(klSlope, o.KLCoef))
+	}
+	value = graph.Add(graph.Mul(in.Weight, value), graph.Mul(graph.Mul(in.Weight, slope), graph.Sub(in.Logps, logps)))
+	return graph.ReduceAllSum(value)
+}
+
+// among is x where the slot trains and 0 elsewhere: chosen before anything is multiplied, since 0 times infinity is not 0.
+func among(trains, x *graph.Node) *graph.Node { return graph.Where(trains, x, graph.ZerosLike(x)) }
+
+// logRatio is log ρ of every slot; nil: the ratio is 1 everywhere.
+func (o Options) logRatio(logps *graph.Node, in Inputs, trains *graph.Node) *graph.Node {
+	if in.Old == nil {
+		return nil
+	}
+	r := among(trains, graph.Sub(logps, in.Old))
+	if o.RatioLevel == Sequence {
+		r = answerMeans(r, in)
+	}
+	return graph.ClipScalar(r, -bound, bound)
+}
+
+// answerMeans gives every slot the mean over its answer. Masked sums, not a scatter and a gather: a scatter with repeated
+// indices races on onnx.
+func answerMeans(r *graph.Node, in Inputs) *graph.Node {
+	slots := r.Shape().Dim(0)
+	number := graph.ConvertDType(graph.Iota(r.Graph(), shapeInt32(in.Answers, 1), 0), r.DType())
+	member := graph.ConvertDType(graph.Equal(number, graph.Reshape(in.Answer, 1, slots)), r.DType())
+	means := graph.ReduceAndKeep(graph.Mul(member, graph.Reshape(graph.Mul(r, in.Share), 1, slots)), graph.ReduceSum, -1)
+	return graph.ReduceSum(graph.Mul(member, means), 0)
+}
+
+// surrogateOf is surrogate in the graph.
+func (o Options) surrogateOf(logRatio, advantage *graph.Node) (value, slope *graph.Node) {
+	if logRatio == nil {
+		value = graph.Neg(advantage)
+		return value, value
+	}
+	ratio, zero := graph.Exp(logRatio), graph.ZerosLike(advantage)
+	positive := graph.GreaterThan(advantage, zero)
+	low, high := graph.Scalar(ratio.Graph(), ratio.DType(), 1-o.ClipLow), graph.Scalar(ratio.Graph(), ratio.DType(), 1+o.ClipHigh)
+	over := graph.LogicalAnd(positive, graph.GreaterThan(ratio, high))
+	under := graph.LogicalAnd(graph.LessThan(advantage, zero), graph.LessThan(ratio, low))
+	slope = graph.Neg(graph.Mul(ratio, advantage))
+	value = graph.Neg(graph.Mul(graph.Max(graph.Min(ratio, high), low), advantage))
+	clipped := graph.LogicalOr(over, under)
+	return graph.Where(clipped, value, slope), graph.Where(clipped, zero, slope)
+}
+
+// klOf is kl in the graph.
+func (o Options) klOf(d *graph.Node) (value, slope *graph.Node) {
+	switch o.KL {
+	case K1:
+		return graph.Neg(d), graph.OnesLike(d)
+	case K2:
+		return graph.MulScalar(graph.Square(d), 0.5), graph.Neg(d)
+	}
+	more, excess := expm1(d)
+	return excess, graph.Neg(more)
+}
+
+// expm1 gives exp(d)-1 and exp(d)-1-d. Near 0, where training starts, the differences of float32 numbers would leave little
+// of either: there they are their series, d + d²/2 + … + d⁶/720.
+func expm1(d *graph.Node) (more, excess *graph.Node) {
+	small := graph.LessThan(graph.Abs(d), graph.Scalar(d.Graph(), d.DType(), 0.25))
+	sum := graph.MulScalar(d, 1.0/6)
+	for k := 5.0; k >= 3; k-- {
+		sum = graph.MulScalar(graph.Mul(d, graph.OnePlus(sum)), 1/k)
+	}
+	series := graph.MulScalar(graph.Mul(graph.Square(d), graph.OnePlus(sum)), 0.5)
+	direct := graph.AddScalar(graph.Exp(graph.ClipScalar(d, -bound, bound)), -1)
+	return graph.Where(small, graph.Add(d, series), direct), graph.Where(small, series, graph.Sub(direct, d))
+}

@@ -1,0 +1,154 @@
+package grpo
+
+import (
+	"math"
+	"testing"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/gomlx/core/graph"
+
+	"github.com/posttrain/posttrain/backend"
+)
+
+// slots lays a batch out as the trainer does, with padding slots that hold rubbish at both ends.
+type slots struct {
+	logps, weight, advantage, old, reference, answer, share []float32
+}
+
+const padding = 3
+
+func (s *slots) add(logp, weight, advantage, old, reference, answer, share float64) {
+	for _, x := range []struct {
+		to *[]float32
+		v  float64
+	}{{&s.logps, logp}, {&s.weight, weight}, {&s.advantage, advantage}, {&s.old, old}, {&s.reference, reference},
+		{&s.answer, answer}, {&s.share, share}} {
+		*x.to = append(*x.to, float32(x.v))
+	}
+}
+
+func (s *slots) pad() {
+	for range padding {
+		s.add(-700, 0, 5, 600, 500, -1, 0.5)
+	}
+}
+
+func laidOut(o Options, b Batch) *slots {
+	s := &slots{}
+	s.pad()
+	for i, w := range o.weights(lengths(b.Logps), b.Masked) {
+		for t := range b.Logps[i] {
+			old, ref := 0.0, 0.0
+			if b.Old != nil {
+				old = b.Old[i][t]
+			}
+			if b.Reference != nil {
+				ref = b.Reference[i][t]
+			}
+			s.add(b.Logps[i][t], w, b.Advantages[i], old, ref, float64(i), 1/float64(len(b.Logps[i])))
+		}
+	}
+	s.pad()
+	return s
+}
+
+// inGraph runs the float32 graph of the objective: loss, and gradient by answers and tokens.
+func inGraph(t *testing.T, e *backend.Engine, o Options, b Batch) (loss float64, grad [][]float64) {
+	t.Helper()
+	s := laidOut(o, b)
+	n := len(s.logps)
+	p, err := e.Compile("objective", func(g *graph.Graph) []*graph.Node {
+		node := func(name string) *graph.Node { return graph.Parameter(g, name, shapeFloat32(n)) }
+		in := Inputs{Logps: node("logps"), Weight: node("weight"), Advantage: node("advantage"), Answers: len(b.Logps)}
+		old, ref := node("old"), node("reference")
+		in.Answer, in.Share = node("answer"), node("share")
+		if b.Old != nil {
+			in.Old = old
+		}
+		if b.Reference != nil {
+			in.Reference = ref
+		}
+		loss := o.Graph(in)
+		return []*graph.Node{loss, graph.Gradient(loss, in.Logps)[0], graph.Add(graph.Add(old, ref), graph.Add(in.Answer, in.Share))}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	var in []compute.Buffer
+	for _, x := range [][]float32{s.logps, s.weight, s.advantage, s.old, s.reference, s.answer, s.share} {
+		buffer, err := e.Float32(x, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in = append(in, buffer)
+	}
+	out, err := p.Run(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer backend.FinalizeAll(append(in, out...)...)
+	value, err := backend.Floats(out[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	flat, err := backend.Floats(out[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return float64(value[0]), byAnswer(t, b, flat)
+}
+
+// byAnswer takes a gradient apart; that of padding must be 0.
+func byAnswer(t *testing.T, b Batch, flat []float32) (grad [][]float64) {
+	t.Helper()
+	for k := range padding {
+		if flat[k] != 0 || flat[len(flat)-1-k] != 0 {
+			t.Error("padding has a gradient")
+		}
+	}
+	at := padding
+	for _, row := range b.Logps {
+		g := make([]float64, len(row))
+		for k := range g {
+			g[k] = float64(flat[at])
+			at++
+		}
+		grad = append(grad, g)
+	}
+	return grad
+}
+
+// rounded is the batch with its numbers rounded to float32.
+func rounded(b Batch) Batch {
+	round := func(rows [][]float64) (out [][]float64) {
+		for _, row := range rows {
+			r := make([]float64, len(row))
+			for t, x := range row {
+				r[t] = float64(float32(x))
+			}
+			out = append(out, r)
+		}
+		return out
+	}
+	advantages := round([][]float64{b.Advantages})[0]
+	return Batch{Logps: round(b.Logps), Old: round(b.Old), Reference: round(b.Reference), Advantages: advantages, Masked: b.Masked}
+}
+
+func near(t *testing.T, what string, got, want, relative float64) {
+	t.Helper()
+	if !(math.Abs(got-want) <= relative*math.Abs(want)+1e-12) {
+		t.Errorf("%s is %v: want %v", what, got, want)
+	}
+}
+
+func nearAll(t *testing.T, what string, got, want []float64, relative float64) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Errorf("%s has %d numbers: want %d", what, len(got), len(want))
+		return
+	}
+	for i := range want {
+		near(t, what, got[i], want[i], relative)
+	}
+}
