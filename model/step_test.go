@@ -1,0 +1,447 @@
+package model
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	"github.com/gomlx/gomlx/core/graph"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/backend/backendtest"
+)
+
+// cachedText decodes given texts by prefill and steps: prompts, and for every prompt samples answers, all of one length.
+type cachedText struct {
+	prompts [][]int32
+	answers [][]int32 // [prompts*samples]
+	samples int
+	shared  bool // the prompts' part of the cache is shared by the samples; else all of a text is its row's own
+	inGraph bool
+	padding int // of the prompts, and slots too many of the suffix
+	options GraphOptions
+	inverse float32 // 1/temperature
+}
+
+// texts are prompts of different lengths with answers of 6 tokens.
+func texts(samples int) cachedText {
+	c := cachedText{samples: samples, padding: 3, inverse: 1.25}
+	for i, n := range []int{9, 1, 4} {
+		var prompt []int32
+		for j := range n {
+			prompt = append(prompt, int32(3+(7*i+5*j+j*j)%29))
+		}
+		c.prompts = append(c.prompts, prompt)
+		for s := range samples {
+			var answer []int32
+			for j := range 6 {
+				answer = append(answer, int32(2+(3*i+11*s+j*j*j)%30))
+			}
+			c.answers = append(c.answers, answer)
+		}
+	}
+	return c
+}
+
+// rowHeads are the outputs of the sampling head behind every token of one row: of the prompt's last, and of the answer's.
+type rowHeads struct{ logits, sums, maxima, lse [][]float32 }
+
+func (h *rowHeads) add(c *Config, row int, out [][]float32) {
+	v, n := c.VocabSize, c.SampleBlocks()
+	h.logits = append(h.logits, out[0][row*v:(row+1)*v])
+	h.sums = append(h.sums, out[1][row*n:(row+1)*n])
+	h.maxima = append(h.maxima, out[2][row*n:(row+1)*n])
+	h.lse = append(h.lse, out[3][row:row+1])
+}
+
+// decode runs prefill and steps on the given answers.
+func (c cachedText) decode(t testing.TB, e *backend.Engine, m *Model) []rowHeads {
+	t.Helper()
+	prompt := c.prefill(t, e, m)
+	rows := make([]rowHeads, len(c.answers))
+	for r := range rows {
+		rows[r].add(m.Config, r/c.samples, prompt)
+	}
+	if c.inGraph {
+		c.stepsInGraph(t, e, m, prompt[4:], rows)
+	} else {
+		c.stepsOnHost(t, e, m, prompt[4:], rows)
+	}
+	return rows
+}
+
+func (c cachedText) promptTokens() int {
+	n := 0
+	for _, p := range c.prompts {
+		n = max(n, len(p))
+	}
+	return n + c.padding
+}
+
+func (c cachedText) prefill(t testing.TB, e *backend.Engine, m *Model) [][]float32 {
+	t.Helper()
+	s := PrefillShape{Prompts: len(c.prompts), Tokens: c.promptTokens(), InGraph: c.inGraph}
+	program := compile(t, e, "prefill", func(g *graph.Graph) []*graph.Node {
+		params := m.Config.Parameters(g)
+		return floats(m.Config.Prefill(params, m.Config.PrefillInputs(g, s, e.Wants.HostRows), c.options).Nodes())
+	})
+	ids, source := make([]int32, s.Prompts*s.Tokens), make([]int32, s.Prompts)
+	for i, p := range c.prompts {
+		copy(ids[i*s.Tokens:], p)
+		source[i] = int32(i*s.Tokens + len(p) - 1)
+	}
+	in := weights(t, e, m)
+	if h := m.Config.HiddenSize; e.Wants.HostRows {
+		in = append(in, must(e.Float32(copyRows(m.Params[0].Data, ids, h), len(ids), h)))
+	} else {
+		in = append(in, must(e.Int32(ids, s.Prompts, s.Tokens)))
+	}
+	in = append(in, must(e.Int32(source, s.Prompts)), must(e.Float32(slices.Repeat([]float32{c.inverse}, s.Prompts), s.Prompts, 1)))
+	defer backend.FinalizeAll(in...)
+	return runOnce(t, program, in)
+}
+
+// floats converts nodes for the host.
+func floats(nodes []*graph.Node) []*graph.Node {
+	for i := range nodes {
+		nodes[i] = graph.ConvertDType(nodes[i], dtypes.Float32)
+	}
+	return nodes
+}
+
+func must[T any](x T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return x
+}
+
+func compile(t testing.TB, e *backend.Engine, name string, build func(g *graph.Graph) []*graph.Node) *backend.Program {
+	t.Helper()
+	p, err := e.Compile(name, build)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// shape is that of the steps.
+func (c cachedText) shape() StepShape {
+	s := StepShape{Prompts: len(c.prompts), Samples: c.samples, Prefix: c.promptTokens(), Suffix: len(c.answers[0]) + c.padding, InGraph: c.inGraph}
+	if !c.shared {
+		s.Prompts, s.Samples, s.Suffix, s.Prefix = s.Rows(), 1, s.Prefix+s.Suffix, 0
+	}
+	return s
+}
+
+// feed makes a step's inputs before the cache: the rows' tokens, rotations, masks and temperatures.
+func (c cachedText) feed(t testing.TB, e *backend.Engine, m *Model, s StepShape, n int) []compute.Buffer {
+	t.Helper()
+	ids, positions := make([]int32, s.Rows()), make([]int32, s.Rows())
+	masks := make([][]float32, len(m.Config.Windows()))
+	slots := make([]int32, s.Rows())
+	for r, a := range c.answers {
+		prompt := len(c.prompts[r/c.samples])
+		ids[r], positions[r] = a[n], int32(prompt+n)
+		inPrefix, inSuffix := c.filled(r, n)
+		slots[r] = int32(inSuffix)
+		for i, w := range m.Config.Windows() {
+			row := slices.Repeat([]float32{7}, s.Seen())
+			s.Mask(row, inPrefix, inSuffix, w)
+			masks[i] = append(masks[i], row...)
+		}
+	}
+	d, h := m.Config.HeadDim, m.Config.HiddenSize
+	cos, sin := make([]float32, len(ids)*d), make([]float32, len(ids)*d)
+	m.Config.Rotary().Rows(positions, cos, sin)
+	var in []compute.Buffer
+	if e.Wants.HostRows {
+		in = append(in, must(e.Float32(copyRows(m.Params[0].Data, ids, h), len(ids), h)))
+	} else {
+		in = append(in, must(e.Int32(ids, len(ids))))
+	}
+	in = append(in, must(e.Float32(cos, len(ids), d)), must(e.Float32(sin, len(ids), d)))
+	for _, mask := range masks {
+		in = append(in, must(e.Float32(mask, len(ids), s.Seen())))
+	}
+	in = append(in, must(e.Float32(slices.Repeat([]float32{c.inverse}, len(ids)), len(ids), 1)))
+	if s.InGraph {
+		in = append(in, must(e.Int32(slots, len(ids))))
+	}
+	return in
+}
+
+// filled are the slots of a row that stand in the cache before step n.
+func (c cachedText) filled(row, n int) (inPrefix, inSuffix int) {
+	prompt := len(c.prompts[row/c.samples])
+	if c.shared {
+		return prompt, n
+	}
+	return 0, prompt + n
+}
+
+// hostCache is the cache of one layer in host memory.
+type hostCache struct{ keys, values []float32 }
+
+// stepsOnHost decodes with the cache in host memory. Slots not filled hold rubbish.
+func (c cachedText) stepsOnHost(t testing.TB, e *backend.Engine, m *Model, prompt [][]float32, rows []rowHeads) {
+	t.Helper()
+	s, config := c.shape(), m.Config
+	program := compile(t, e, "step", func(g *graph.Graph) []*graph.Node {
+		return config.Step(config.Parameters(g), config.StepInputs(g, s, e.Wants.HostRows, c.options), c.options).Nodes()
+	})
+	var cache []compute.Buffer
+	var own []hostCache
+	kv, d := config.KVHeads, config.HeadDim
+	for layer := range config.Layers {
+		if s.Prefix > 0 {
+			cache = append(cache, must(e.Float32(prompt[2*layer], s.Prompts, kv, d, s.Prefix)), must(e.Float32(prompt[2*layer+1], s.Prompts, kv, s.Prefix, d)))
+		}
+		k, keys, err := e.SharedFloat32(s.Prompts, kv, s.Samples, d, s.Suffix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, values, err := e.SharedFloat32(s.Prompts, kv, s.Samples, s.Suffix, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range keys {
+			keys[i], values[i] = float32(i), -float32(i)
+		}
+		cache, own = append(cache, k, v), append(own, hostCache{keys, values})
+		if !c.shared {
+			c.copyPrompts(config, own[layer], prompt[2*layer], prompt[2*layer+1], s.Suffix)
+		}
+	}
+	params := weights(t, e, m)
+	defer backend.FinalizeAll(append(params, cache...)...)
+	for n := range c.answers[0] {
+		in := c.feed(t, e, m, s, n)
+		out := runOnce(t, program, slices.Concat(params, in, cache))
+		backend.FinalizeAll(in...)
+		for r := range rows {
+			rows[r].add(config, r, out)
+		}
+		for layer, o := range own {
+			for r := range rows {
+				_, slot := c.filled(r, n)
+				for h := range kv {
+					at := (r/s.Samples*kv+h)*s.Samples + r%s.Samples
+					for i := range d {
+						o.keys[(at*d+i)*s.Suffix+slot] = out[4+2*layer][at*d+i]
+						o.values[(at*s.Suffix+slot)*d+i] = out[5+2*layer][at*d+i]
+					}
+				}
+			}
+		}
+	}
+}
+
+// copyPrompts puts the prompts' keys and values at the start of every row's own.
+func (c cachedText) copyPrompts(config *Config, own hostCache, keys, values []float32, suffix int) {
+	kv, d, tokens := config.KVHeads, config.HeadDim, c.promptTokens()
+	for r := range c.answers {
+		p := r / c.samples
+		for h := range kv {
+			for i := range d {
+				copy(own.keys[((r*kv+h)*d+i)*suffix:], keys[((p*kv+h)*d+i)*tokens:][:len(c.prompts[p])])
+			}
+			copy(own.values[(r*kv+h)*suffix*d:], values[(p*kv+h)*tokens*d:][:len(c.prompts[p])*d])
+		}
+	}
+}
+
+// stepsInGraph decodes with the cache on the engine, which SelectRows fills.
+func (c cachedText) stepsInGraph(t testing.TB, e *backend.Engine, m *Model, prompt [][]float32, rows []rowHeads) {
+	t.Helper()
+	s, config := c.shape(), m.Config
+	dtype := c.options.dtype()
+	kv, d, layers := config.KVHeads, config.HeadDim, config.Layers
+	program := compile(t, e, "step", func(g *graph.Graph) []*graph.Node {
+		return config.Step(config.Parameters(g), config.StepInputs(g, s, e.Wants.HostRows, c.options), c.options).Nodes()
+	})
+	// the prefill's outputs as inputs of a program that makes both parts of the cache
+	fill := compile(t, e, "fill", func(g *graph.Graph) []*graph.Node {
+		var keys, values, out []*graph.Node
+		n, tokens := len(c.prompts), c.promptTokens()
+		for range layers {
+			keys = append(keys, graph.ConvertDType(graph.Parameter(g, "k"+string(rune('a'+len(keys))), shapes.Make(dtypes.Float32, n, kv, d, tokens)), dtype))
+			values = append(values, graph.ConvertDType(graph.Parameter(g, "v"+string(rune('a'+len(values))), shapes.Make(dtypes.Float32, n, kv, tokens, d)), dtype))
+		}
+		var index []int32
+		for r := range c.answers {
+			index = append(index, int32(r/c.samples))
+		}
+		ks, vs := SelectRows(keys, values, graph.Const(g, index), s.Suffix)
+		for i := range layers {
+			if s.Prefix > 0 {
+				zero := func(dims ...int) *graph.Node { return graph.Zeros(g, shapes.Make(dtype, dims...)) }
+				out = append(out, graph.Identity(keys[i]), graph.Identity(values[i]), zero(s.Prompts, kv, s.Samples, d, s.Suffix), zero(s.Prompts, kv, s.Samples, s.Suffix, d))
+				continue
+			}
+			out = append(out, ks[i], vs[i])
+		}
+		return out
+	})
+	var in []compute.Buffer
+	for i := range layers {
+		in = append(in, must(e.Float32(prompt[2*i], len(c.prompts), kv, d, c.promptTokens())), must(e.Float32(prompt[2*i+1], len(c.prompts), kv, c.promptTokens(), d)))
+	}
+	cache, err := fill.Run(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	params := weights(t, e, m)
+	for n := range c.answers[0] {
+		in := c.feed(t, e, m, s, n)
+		inputs := slices.Concat(params, in, cache)
+		donate := make([]bool, len(inputs))
+		each := 2
+		if s.Prefix > 0 {
+			each = 4
+		}
+		for i := range layers {
+			at := len(params) + len(in) + i*each + each - 2
+			donate[at], donate[at+1] = true, true
+		}
+		out, err := program.Run(inputs, donate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var values [][]float32
+		for _, b := range out[:4] {
+			values = append(values, slices.Clone(must(backend.Floats(b))))
+		}
+		for r := range rows {
+			rows[r].add(config, r, values)
+		}
+		for i := range layers {
+			cache[i*each+each-2], cache[i*each+each-1] = out[4+2*i], out[5+2*i]
+		}
+	}
+}
+
+// whole gives the logits of every row's text at once, from the prompt's last token to the answer's last.
+func (c cachedText) whole(t testing.TB, e *backend.Engine, m *Model) [][][]float32 {
+	t.Helper()
+	var groups []group
+	for r, a := range c.answers {
+		groups = append(groups, group{c.prompts[r/c.samples], [][]int32{append(slices.Clone(a), 0)}})
+	}
+	logits := logitsOf(t, e, m, pack(groups, false, 0))
+	return slices.Collect(slices.Chunk(logits, len(c.answers[0])+1))
+}
+
+// check compares the heads with the logits of whole texts.
+func (c cachedText) check(t *testing.T, m *Model, got []rowHeads, want [][][]float32, limit float64) {
+	t.Helper()
+	for r := range got {
+		for i, z := range want[r] {
+			near(t, "logits", worst(got[r].logits[i], z), limit)
+			sums, maxima, lse := c.blocksOf(m.Config, z)
+			near(t, "block sums", worst(got[r].sums[i], sums), 10*limit)
+			near(t, "block maxima", worst(got[r].maxima[i], maxima), limit)
+			near(t, "log-sum-exp", math.Abs(float64(got[r].lse[i][0])-lse), limit)
+			if t.Failed() {
+				t.Fatalf("row %d, token %d of the answer", r, i)
+			}
+		}
+	}
+}
+
+// blocksOf is the head spelled out.
+func (c cachedText) blocksOf(config *Config, z []float32) (sums, maxima []float32, lse float64) {
+	top := float64(slices.Max(z))
+	total := 0.0
+	for block := range slices.Chunk(z, SampleBlock) {
+		sum := 0.0
+		for _, v := range block {
+			sum += math.Exp((float64(v) - top) * float64(c.inverse))
+			total += math.Exp(float64(v) - top)
+		}
+		sums, maxima = append(sums, float32(sum)), append(maxima, slices.Max(block))
+	}
+	return sums, maxima, math.Log(total) + top
+}
+
+// Decoding with a cache gives the logits of whole texts: all four model types, windows shorter than the texts, prompts of
+// different lengths, samples that share their prompt's part, products in either order, both places of the cache.
+func TestCachedLogits(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *backend.Engine) {
+		for name, m := range worlds(t) {
+			t.Run(name, func(t *testing.T) {
+				for _, samples := range []int{1, 3, 40} {
+					c := texts(samples)
+					want := c.whole(t, e, m)
+					for _, c.shared = range []bool{true, false} {
+						for _, c.inGraph = range []bool{false, true} {
+							if c.inGraph && e.Name == "onnx" && samples > 1 {
+								continue // the form of other engines
+							}
+							c.check(t, m, c.decode(t, e, m), want, 2e-5)
+						}
+					}
+				}
+			})
+		}
+	})
+}
+
+// One row alone, as products and prompts of one row take other forms.
+func TestCachedLogitsOfOneRow(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *backend.Engine) {
+		for name, m := range worlds(t) {
+			t.Run(name, func(t *testing.T) {
+				c := texts(1)
+				c.prompts, c.answers = c.prompts[:1], c.answers[:1]
+				want := c.whole(t, e, m)
+				for _, c.shared = range []bool{true, false} {
+					c.check(t, m, c.decode(t, e, m), want, 2e-5)
+				}
+			})
+		}
+	})
+}
+
+// Stretched rotations, and a vocabulary of several blocks with a short one at its end.
+func TestCachedLogitsOfLongRotations(t *testing.T) {
+	llama3 := map[string]any{"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
+	onEngines(t, func(t *testing.T, e *backend.Engine) {
+		for name, m := range map[string]*Model{
+			"llama3": lively(t, "llama", "rope_scaling", llama3, "vocab_size", 150),
+			"linear": lively(t, "llama", "rope_scaling", map[string]any{"rope_type": "linear", "factor": 4.0}, "vocab_size", 128, "tie_word_embeddings", true),
+		} {
+			t.Run(name, func(t *testing.T) {
+				c := texts(2)
+				c.shared = true
+				c.check(t, m, c.decode(t, e, m), c.whole(t, e, m), 2e-5)
+			})
+		}
+	})
+}
+
+// bfloat16 stays near float32.
+func TestCachedLogitsInBFloat16(t *testing.T) {
+	e := backendtest.Go(t)
+	for name, m := range worlds(t) {
+		t.Run(name, func(t *testing.T) {
+			c := texts(2)
+			want := c.whole(t, e, m)
+			c.options.DType = dtypes.BFloat16
+			for _, c.inGraph = range []bool{true, false} {
+				got := c.decode(t, e, m)
+				for r := range got {
+					for i := range want[r] {
+						if cosine(got[r].logits[i], want[r][i]) < 0.99 {
+							t.Fatalf("row %d, token %d: cosine %.4f", r, i, cosine(got[r].logits[i], want[r][i]))
+						}
+					}
+				}
+			}
+		})
+	}
+}
