@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -110,8 +111,10 @@ func (c *CIItem) Attributes() []CIAttribute {
 	return all
 }
 
-// ReadCI reads contextual-integrity items from a .json or .jsonl file, each also with .gz. No item is dropped: keywords
-// that do not occur in their information, that stand on both sides, or that make the full reward unreachable are
+// ReadCI reads contextual-integrity items from a .json, .jsonl or .parquet file, each also with .gz. In parquet, the
+// objects with free keys may be lists of {key, text} and {key, words}, as WriteCI writes them (these keep their order),
+// maps, structs with one field for every key of the set (null where an item lacks it), or texts of JSON. No item is
+// dropped: keywords that do not occur in their information, that stand on both sides, or that make the full reward unreachable are
 // counted as warts in the Report. An item that has not the fields is an error that names the row.
 func ReadCI(path string) ([]CIItem, *Report, error) { return readCI(nil, path) }
 
@@ -143,28 +146,14 @@ func readCI(fsys fs.FS, path string) ([]CIItem, *Report, error) {
 	return items, report, nil
 }
 
-// WriteCI writes items as a JSON array of the release's shape, one item a line, whole or not at all.
+// WriteCI writes items in the release's shape, by the extension of the file's name: .json (an array, one item a line),
+// .jsonl or .parquet, each also with .gz; whole or not at all. Values stand as ReadCI has flattened them. In parquet,
+// information is a list of {key, text} and each side of the annotation a list of {key, words}.
 func WriteCI(path string, items []CIItem) error {
-	return writeAtomic(path, func(w io.Writer) error {
-		for i := range items {
-			line, err := marshal(&items[i])
-			if err != nil {
-				return err
-			}
-			sep := ",\n"
-			if i == 0 {
-				sep = "[\n"
-			}
-			if _, err := fmt.Fprintf(w, "%s%s", sep, line); err != nil {
-				return err
-			}
-		}
-		end := "\n]\n"
-		if len(items) == 0 {
-			end = "[]\n"
-		}
-		_, err := io.WriteString(w, end)
-		return err
+	return writeTable(path, table{
+		n:       len(items),
+		value:   func(i int) (any, error) { return &items[i], nil },
+		parquet: func(w io.Writer) error { return ciParquet(w, items) },
 	})
 }
 
@@ -205,30 +194,24 @@ func ciError(err error) error {
 func flattened(text []byte) []string {
 	var raw struct {
 		Item struct {
-			Information map[string]any `json:"information"`
-			Annotation  map[string]map[string]any
+			Information json.RawMessage            `json:"information"`
+			Annotation  map[string]json.RawMessage `json:"annotation"`
 		} `json:"dataset_item"`
 	}
 	if json.Unmarshal(text, &raw) != nil {
 		return nil
 	}
 	kinds := map[string]bool{}
-	for _, value := range raw.Item.Information {
-		kinds["information value is "+kindOf(value)] = true
+	note := func(text []byte, what string) {
+		eachKey(text, what, func(_ string, value any) error { kinds[what+" is "+kindOf(value)] = true; return nil })
 	}
+	note(raw.Item.Information, "information value")
 	for _, side := range raw.Item.Annotation {
-		for _, value := range side {
-			kinds["keyword is "+kindOf(value)] = true
-		}
+		note(side, "keyword")
 	}
 	delete(kinds, "information value is a string")
 	delete(kinds, "keyword is a string")
-	var warts []string
-	for kind := range kinds {
-		warts = append(warts, kind)
-	}
-	slices.Sort(warts)
-	return warts
+	return slices.Sorted(maps.Keys(kinds))
 }
 
 // warts says what is odd about an item. Comparison is by substring without regard to case, as the reward's.

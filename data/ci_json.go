@@ -48,20 +48,22 @@ type entry struct {
 
 type entries []entry
 
-// eachKey walks the JSON object in text in its order; null is an empty object.
+// eachKey walks the JSON object in text in its order. Tables, which have no free keys, hold it as a list of {key, text} or
+// {key, words}, or as a text of JSON; null is an empty object.
 func eachKey(text []byte, what string, visit func(key string, value any) error) error {
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.UseNumber()
-	value, err := ordered(dec)
-	if err != nil {
+	value, err := decodeOrdered(text)
+	if s, ok := value.(string); ok && json.Valid([]byte(s)) { // which also bounds how deep it nests
+		value, err = decodeOrdered([]byte(s))
+	}
+	if value == nil || err != nil {
 		return err
 	}
-	if value == nil {
-		return nil
-	}
 	object, ok := value.(entries)
+	if list, isList := value.([]any); isList {
+		object, ok = keyed(list)
+	}
 	if !ok {
-		return fmt.Errorf("%s is %s: want an object", what, kindOf(value))
+		return fmt.Errorf("%s is %s: want an object, or a list of {key, text} or {key, words}", what, kindOf(value))
 	}
 	for _, e := range object {
 		if err := visit(e.key, e.value); err != nil {
@@ -69,6 +71,41 @@ func eachKey(text []byte, what string, visit func(key string, value any) error) 
 		}
 	}
 	return nil
+}
+
+// keyed turns a list of {key, something} into the object it stands for. A list of one keyword is that keyword.
+func keyed(list []any) (entries, bool) {
+	var object entries
+	for _, item := range list {
+		e, ok := keyedEntry(item)
+		if !ok {
+			return nil, false
+		}
+		object = append(object, e)
+	}
+	return object, true
+}
+
+func keyedEntry(item any) (e entry, ok bool) {
+	fields, _ := item.(entries)
+	for _, f := range fields {
+		if f.key == "key" && !ok {
+			e.key, ok = f.value.(string)
+		} else {
+			e.value = f.value
+		}
+	}
+	if one, isList := e.value.([]any); isList && len(one) == 1 {
+		e.value = one[0]
+	}
+	return e, ok && len(fields) <= 2
+}
+
+// decodeOrdered decodes one JSON text, objects as entries.
+func decodeOrdered(text []byte) (any, error) {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	return ordered(dec)
 }
 
 // ordered decodes the next JSON value, objects as entries.

@@ -50,7 +50,8 @@ func TestCIErrors(t *testing.T) {
 		{"ci.json", `[{"seed":{"domain":"Work"},"dataset_item":{"user_task":"x","information":["a"]}}]`, "information is a list: want an object"},
 		{"ci.json", `[{"seed":{"domain":"Work"},"dataset_item":{"user_task":"x","information":{"a":"b"},"annotation":{"allowed":{"a":""}}}}]`, "dataset_item.annotation is missing or empty"},
 		{"ci.jsonl", `{"seed":`, "ci.jsonl:1: bad JSON: the object is not closed"},
-		{"ci.parquet", "", "ci.parquet: want .json or .jsonl here"},
+		{"ci.parquet", "", "ci.parquet: not a readable parquet file: 0 bytes"},
+		{"ci.csv", "", `ci.csv: extension ".csv": want .jsonl, .json or .parquet`},
 	} {
 		_, _, err := ReadCIFS(files(c.name, c.content), c.name)
 		wantError(t, err, c.want)

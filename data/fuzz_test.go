@@ -30,12 +30,12 @@ func readAll(t *testing.T, name, content string) {
 			t.Fatalf("%+v", d)
 		}
 	}
-	if !strings.Contains(name, ".parquet") {
-		items, report, err := ReadCIFS(fsys, name)
-		checkOutcome(t, len(items), report, err)
-		for i := range items {
-			Prompt(items[i], 1)
-			Reference(items[i], 1)
+	items, report, err := ReadCIFS(fsys, name)
+	checkOutcome(t, len(items), report, err)
+	for i := range items {
+		Reference(items[i], 1)
+		for _, kind := range PromptKinds {
+			CIPrompt(items[i], kind, 1)
 		}
 	}
 }
@@ -81,7 +81,7 @@ func FuzzGzip(f *testing.F) {
 }
 
 func FuzzParquet(f *testing.F) {
-	for _, name := range []string{"pairs.parquet", "texts.parquet"} {
+	for _, name := range []string{"pairs.parquet", "texts.parquet", "ci.parquet", "ci-struct.parquet", "ci-map.parquet", "ci-json.parquet"} {
 		content, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {
 			f.Fatal(err)

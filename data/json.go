@@ -114,7 +114,7 @@ func kindOf(value any) string {
 		return "true or false"
 	case []any:
 		return "a list"
-	case map[string]any:
+	case map[string]any, entries:
 		return "an object"
 	}
 	return "a number"

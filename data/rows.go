@@ -31,8 +31,8 @@ type rawRow struct {
 
 type rawSeq = iter.Seq2[rawRow, error]
 
-// format is what an extension (without .gz) stands for. Readers get the name of the file for their messages; a format
-// whose rows are JSON texts has raw, which yields them undecoded.
+// format is what an extension (without .gz) stands for. Readers get the name of the file for their messages; raw yields
+// the rows as JSON texts, in which the order of an object's keys is kept.
 type format struct {
 	rows func(name string, r io.Reader) rowSeq
 	raw  func(name string, r io.Reader) rawSeq
@@ -41,7 +41,7 @@ type format struct {
 var formats = map[string]format{
 	".jsonl":   {rows: decoded(jsonlRows), raw: jsonlRows},
 	".json":    {rows: decoded(jsonRows), raw: jsonRows},
-	".parquet": {rows: parquetRows},
+	".parquet": {rows: parquetRows, raw: parquetTexts},
 }
 
 // decoded turns a reader of JSON texts into one of rows.
@@ -76,7 +76,7 @@ func readRows(fsys fs.FS, name string) rowSeq {
 	}
 }
 
-// readRaw streams the JSON texts of a .json or .jsonl file.
+// readRaw streams the rows of a file as JSON texts.
 func readRaw(fsys fs.FS, name string) rawSeq {
 	return func(yield func(rawRow, error) bool) {
 		f, in, err := openRows(fsys, name)
@@ -85,10 +85,6 @@ func readRaw(fsys fs.FS, name string) rawSeq {
 			return
 		}
 		defer in.Close()
-		if f.raw == nil {
-			yield(rawRow{}, fmt.Errorf("%s: want .json or .jsonl here", name))
-			return
-		}
 		f.raw(name, in.content)(yield)
 	}
 }
@@ -101,8 +97,8 @@ type input struct {
 
 // openRows opens a file and finds its format by the extension.
 func openRows(fsys fs.FS, name string) (format, input, error) {
-	base, zipped := strings.CutSuffix(strings.ToLower(filepath.ToSlash(name)), ".gz")
-	f, known := formats[path.Ext(base)]
+	ext, zipped := formOf(name)
+	f, known := formats[ext]
 	if !known {
 		return f, input{}, fmt.Errorf("%s: extension %q: want .jsonl, .json or .parquet, each also with .gz", name, path.Ext(strings.ToLower(name)))
 	}

@@ -2,7 +2,6 @@ package data
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -10,17 +9,26 @@ import (
 	"path/filepath"
 )
 
-// WritePreferences writes pairs as JSON lines with the columns prompt, chosen, rejected and, for scored pairs,
-// chosen_score, rejected_score. The file appears whole or not at all: it is written beside path under a temporary name
-// and renamed.
+// WritePreferences writes pairs with the columns prompt, chosen, rejected and, for scored pairs, chosen_score and
+// rejected_score: as JSON lines, a JSON array or parquet, by the extension of the file's name (.jsonl, .json or .parquet,
+// each also with .gz). The file appears whole or not at all: it is written beside path under a temporary name and
+// renamed.
 func WritePreferences(path string, pairs []Preference) error {
-	return writeLines(path, len(pairs), func(i int) (any, error) { return preferenceLine(pairs[i]) })
+	return writeTable(path, table{
+		n:       len(pairs),
+		value:   func(i int) (any, error) { return preferenceLine(pairs[i]) },
+		parquet: func(w io.Writer) error { return preferenceParquet(w, pairs) },
+	})
 }
 
-// WriteDemonstrations writes demonstrations as JSON lines with the columns prompt and completion, or text where there
-// is no prompt, whole or not at all.
+// WriteDemonstrations writes demonstrations with the columns prompt and completion, or text where there is no prompt, in
+// the forms of WritePreferences.
 func WriteDemonstrations(path string, demos []Demonstration) error {
-	return writeLines(path, len(demos), func(i int) (any, error) { return demonstrationLine(demos[i]), nil })
+	return writeTable(path, table{
+		n:       len(demos),
+		value:   func(i int) (any, error) { return demonstrationLine(demos[i]), nil },
+		parquet: func(w io.Writer) error { return demonstrationParquet(w, demos) },
+	})
 }
 
 type preferenceJSON struct {
@@ -61,24 +69,6 @@ func (t Text) value() any {
 		return t.Messages
 	}
 	return t.Plain
-}
-
-// writeLines writes n JSON lines.
-func writeLines(path string, n int, line func(i int) (any, error)) error {
-	return writeAtomic(path, func(w io.Writer) error {
-		enc := json.NewEncoder(w)
-		enc.SetEscapeHTML(false) // <think> stays readable
-		for i := range n {
-			value, err := line(i)
-			if err != nil {
-				return err
-			}
-			if err := enc.Encode(value); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
 }
 
 // writeAtomic writes a temporary file beside path and renames it.

@@ -3,6 +3,8 @@
 Run from the repository root: python scripts/oracle/parquet_fixtures.py   (needs pyarrow)
 """
 
+import json
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -25,3 +27,36 @@ TEXTS = [{"text": f"line {i}", "n": i} for i in range(5)]
 
 pq.write_table(pa.Table.from_pylist(PAIRS), "data/testdata/pairs.parquet", compression="zstd", row_group_size=2)
 pq.write_table(pa.Table.from_pylist(TEXTS), "data/testdata/texts.parquet", compression="snappy")
+
+# One contextual-integrity item, as three kinds of tables hold its objects with free keys.
+SEED = {"scenario": "email", "domain": "Hospitality", "user_intention": "book", "sender": "user", "recipient": "desk", "data_subject": "user",
+        "information_type": {"allowed": ["name"], "disallowed": ["health"]}, "transmission_principle": "Consent"}
+FIELDS = [("Zip", "90210"), ("Name", "Mira"), ("Chats", "hi\nbye é")]
+ALLOWED, DISALLOWED = [("Name", ["Mira"]), ("Chats", ["hi", "bye"])], [("Zip", ["90210"])]
+
+
+def item(fields, words):
+    return {"seed": SEED, "dataset_item": {"user_task": "Book a room", "information": fields(FIELDS),
+            "annotation": {"allowed": words(ALLOWED), "disallowed": words(DISALLOWED)}}}
+
+
+def listed(name):
+    return lambda pairs: [{"key": key, name: value} for key, value in pairs]
+
+
+def write_item(name, row, schema=None):
+    pq.write_table(pa.Table.from_pylist([row], schema=schema), f"data/testdata/{name}.parquet", compression="snappy")
+
+
+write_item("ci", item(listed("text"), listed("words")))
+# What pyarrow makes of the release's JSON: a struct with every key of the set, null where an item lacks it.
+struct = item(dict, dict)
+struct["dataset_item"]["information"]["Other"] = None
+struct["dataset_item"]["annotation"]["disallowed"]["Other"] = None
+write_item("ci-struct", struct)
+write_item("ci-json", {"seed": json.dumps(SEED), "dataset_item": json.dumps(item(dict, dict)["dataset_item"])})
+text, texts = pa.string(), pa.list_(pa.string())
+seed = pa.struct([(k, text) for k in SEED if k != "information_type"] + [("information_type", pa.struct([("allowed", texts), ("disallowed", texts)]))])
+keywords = pa.map_(text, texts)
+write_item("ci-map", item(dict, dict), pa.schema([("seed", seed), ("dataset_item", pa.struct([
+    ("user_task", text), ("information", pa.map_(text, text)), ("annotation", pa.struct([("allowed", keywords), ("disallowed", keywords)]))]))]))

@@ -1,0 +1,196 @@
+package data
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+)
+
+// allForms are the names under which records can be written.
+var allForms = []string{"x.json", "x.jsonl", "x.parquet", "x.json.gz", "x.jsonl.gz", "x.parquet.gz", "X.PARQUET"}
+
+// comeBack writes items in every form and wants them back the same.
+func comeBack(t *testing.T, items []CIItem) {
+	t.Helper()
+	for _, name := range allForms {
+		path := filepath.Join(t.TempDir(), name)
+		if err := WriteCI(path, items); err != nil {
+			t.Fatal(err)
+		}
+		back, _, err := ReadCI(path)
+		if err != nil || len(back) != len(items) {
+			t.Fatalf("%s: %d items, %v", name, len(back), err)
+		}
+		for i := range back {
+			if back[i].Source == "" {
+				t.Errorf("%s: row %d has no source", name, i)
+			}
+			if back[i].Source = items[i].Source; !reflect.DeepEqual(back[i], items[i]) {
+				t.Fatalf("%s, %s:\n%+v\nwant\n%+v", name, items[i].Source, back[i], items[i])
+			}
+		}
+	}
+}
+
+func TestCIInEveryForm(t *testing.T) {
+	items := Synthesize(30, 5)
+	items[0].DatasetItem.Annotation.Allowed[0].Words = []string{"two", "<words>"}
+	items[1].DatasetItem.Annotation.Disallowed = nil
+	items[2].Seed.InformationType = CIInformationType{Allowed: []string{}, Reasoning: "why"}
+	items[3].DatasetItem.Information = append(items[3].DatasetItem.Information, items[3].DatasetItem.Information[0], CIField{"", "no\nkey"})
+	comeBack(t, items)
+}
+
+func TestCIReleaseInEveryForm(t *testing.T) {
+	items, before, err := ReadCI(realData(t, "contextual-integrity/dataset.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	comeBack(t, items)
+	// The warts of the items stay; those of the file's form (values that are lists, objects, numbers) go with the form.
+	path := filepath.Join(t.TempDir(), "x.parquet")
+	if err := WriteCI(path, items); err != nil {
+		t.Fatal(err)
+	}
+	_, after, err := ReadCI(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, _ := os.Stat(path)
+	t.Logf("%d bytes\n%s", info.Size(), after)
+	for _, w := range before.Warts {
+		i := slices.IndexFunc(after.Warts, func(x Tally) bool { return x.What == w.What })
+		form := slices.Contains([]string{"information value is an object", "information value is a list", "information value is a number", "keyword is an object", "keyword is a list"}, w.What)
+		if !form && (i < 0 || after.Warts[i].Count != w.Count) {
+			t.Errorf("%s is lost: %v", w, after.Warts)
+		}
+	}
+}
+
+// The files of testdata are laid out by pyarrow (scripts/oracle/parquet_fixtures.py), one item in each.
+func TestCIParquetAsOthersWriteIt(t *testing.T) {
+	inOrder := CIFields{{"Zip", "90210"}, {"Name", "Mira"}, {"Chats", "hi\nbye é"}}
+	byName := CIFields{{"Chats", "hi\nbye é"}, {"Name", "Mira"}, {"Zip", "90210"}}
+	for name, want := range map[string]CIFields{"ci": inOrder, "ci-json": inOrder, "ci-struct": byName, "ci-map": byName} {
+		items, report, err := ReadCI(filepath.Join("testdata", name+".parquet"))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		item := items[0]
+		if !reflect.DeepEqual(item.DatasetItem.Information, want) {
+			t.Errorf("%s: information %q", name, item.DatasetItem.Information)
+		}
+		required := slices.Sorted(slices.Values(item.Required()))
+		if !slices.Equal(required, []string{"Mira", "bye", "hi"}) || !slices.Equal(item.Restricted(), []string{"90210"}) {
+			t.Errorf("%s: required %q, restricted %q", name, required, item.Restricted())
+		}
+		if item.Seed.Domain != "Hospitality" || !slices.Equal(item.Seed.InformationType.Disallowed, []string{"health"}) || item.DatasetItem.UserTask != "Book a room" {
+			t.Errorf("%s: %+v", name, item)
+		}
+		if len(report.Warts) != 1 || report.Warts[0].What != "keyword is a list" {
+			t.Errorf("%s: warts %v", name, report.Warts)
+		}
+	}
+}
+
+func TestCIParquetFaults(t *testing.T) {
+	type seed struct {
+		Domain string `parquet:"domain"`
+	}
+	type item struct {
+		UserTask    string   `parquet:"user_task"`
+		Information []string `parquet:"information,list"`
+	}
+	for _, c := range []struct{ content, want string }{
+		{parquetOf(t, struct{ Question string }{"a"}), "ci.parquet: row 1: seed.domain is missing or empty"},
+		{parquetOf(t, struct {
+			Seed string `parquet:"seed"`
+		}{"Work"}), "ci.parquet: row 1: seed is of JSON type string: want struct"},
+		{parquetOf(t, struct {
+			Seed seed `parquet:"seed"`
+			Item item `parquet:"dataset_item"`
+		}{seed{"Work"}, item{"do", []string{"a"}}}), "ci.parquet: row 1: information is a list: want an object, or a list of {key, text} or {key, words}"},
+		{parquetOf(t, struct {
+			Seed seed `parquet:"seed"`
+		}{seed{"\xff"}}), "ci.parquet: row 1: seed.domain is not valid UTF-8"},
+		{parquetOf(t, struct {
+			X float64 `parquet:"x"`
+		}{nan()}), "ci.parquet: row 1: unsupported value: NaN"},
+		{parquetOf[struct{ X int }](t), "ci.parquet: no rows: the file is empty"},
+	} {
+		_, _, err := ReadCIFS(files("ci.parquet", c.content), "ci.parquet")
+		wantError(t, err, c.want)
+	}
+}
+
+// A text of JSON that nests without end is an error, not an overflow.
+func TestCIDeepText(t *testing.T) {
+	deep := make([]byte, 1<<20)
+	for i := range deep {
+		deep[i] = '['
+	}
+	row := `{"seed":{"domain":"Work"},"dataset_item":{"user_task":"x","information":"` + string(deep) + `"}}`
+	_, _, err := ReadCIFS(files("ci.jsonl", row), "ci.jsonl")
+	wantError(t, err, "ci.jsonl:1: information is a string: want an object")
+}
+
+func TestPreferencesAndDemonstrationsInEveryForm(t *testing.T) {
+	for _, pairs := range [][]Preference{
+		{{Prompt: plain("Q"), Chosen: plain("é\n"), Rejected: plain("b"), ChosenScore: 1.0 / 3, RejectedScore: 1e-300, Scored: true}, {Prompt: plain("Q"), Chosen: plain("a"), Rejected: plain("b")}},
+		{{Prompt: talk("user", "Q"), Chosen: talk("assistant", "<answer>&</answer>"), Rejected: talk("assistant", "b")}},
+	} {
+		for _, name := range allForms {
+			path := filepath.Join(t.TempDir(), name)
+			if err := WritePreferences(path, pairs); err != nil {
+				t.Fatal(err)
+			}
+			back, _, err := ReadPreferences(path, PreferenceOptions{})
+			for i := range back {
+				back[i].Source = ""
+			}
+			if err != nil || !reflect.DeepEqual(back, pairs) {
+				t.Errorf("%s: %v\n%+v\nwant\n%+v", name, err, back, pairs)
+			}
+		}
+	}
+	for _, demos := range [][]Demonstration{
+		{{Completion: plain("bare text")}},
+		{{Prompt: plain("Q"), Completion: plain("A")}},
+		{{Prompt: talk("user", "Q", "A", "R"), Completion: talk("assistant", "A")}},
+	} {
+		for _, name := range allForms {
+			path := filepath.Join(t.TempDir(), name)
+			if err := WriteDemonstrations(path, demos); err != nil {
+				t.Fatal(err)
+			}
+			back, _, err := ReadDemonstrations(path)
+			for i := range back {
+				back[i].Source = ""
+			}
+			if err != nil || !reflect.DeepEqual(back, demos) {
+				t.Errorf("%s: %v\n%+v\nwant\n%+v", name, err, back, demos)
+			}
+		}
+	}
+}
+
+func TestWhatNoFormHolds(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x.parquet")
+	wantError(t, WritePreferences(path, []Preference{
+		{Prompt: plain("Q"), Chosen: plain("a"), Rejected: plain("b")}, {Prompt: talk("user", "Q"), Chosen: talk("assistant", "a"), Rejected: talk("assistant", "b")},
+	}), "some texts are strings and some conversations")
+	wantError(t, WriteDemonstrations(path, []Demonstration{{Completion: plain("bare")}, {Prompt: plain("Q"), Completion: plain("A")}}), "some are bare text")
+	wantError(t, WritePreferences(path, scored([2]float64{nan(), 0})), "want finite numbers")
+	wantError(t, WriteCI(filepath.Join(dir, "x.csv"), nil), `extension ".csv": want .jsonl, .json or .parquet`)
+	wantError(t, CheckWritable("pairs"), `pairs: extension "": want .jsonl`)
+	if err := CheckWritable("a.JSON.gz"); err != nil {
+		t.Error(err)
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 0 {
+		t.Errorf("left behind: %v", entries)
+	}
+}
