@@ -42,6 +42,7 @@ const (
 	xla     = "github.com/gomlx/go-xla"
 	hub     = "github.com/gomlx/go-huggingface"
 	openai  = "github.com/sashabaranov/go-openai"
+	retry   = "github.com/hashicorp/go-retryablehttp"
 	yaml    = "github.com/goccy/go-yaml"
 	rename  = "github.com/google/renameio/v2"
 )
@@ -60,7 +61,7 @@ var table = []row{
 	{"losses", tensor, []string{gomlx, compute}},
 	{"model", tensor, []string{gomlx, compute, hub, rename}},
 
-	{"rollout", behaviour, []string{gomlx, compute, openai}},
+	{"rollout", behaviour, []string{gomlx, compute, openai, retry}},
 	{"train", behaviour, []string{gomlx, compute}},
 	{"eval", behaviour, []string{"rollout"}},
 

@@ -1,0 +1,247 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sashabaranov/go-openai"
+
+	"github.com/posttrain/posttrain/data"
+)
+
+// Conversation is a chat with how to go on with it.
+type Conversation struct {
+	Messages    []data.Message
+	Samples     int      // answers wanted; 0: 1
+	MaxNew      int      // most tokens of an answer; 0: the server's limit
+	Temperature float64  // 0: the likeliest tokens
+	TopP        float64  // 0 or 1: off
+	Seed        uint64   // of the draws, for servers that keep to it
+	Stop        []string // texts that end an answer
+}
+
+// Answer is what a model says in a chat.
+type Answer struct {
+	Text   string
+	Reason string // EOS, which a server says for a stop string too, Length, or the server's own word
+}
+
+// Chat answers conversations. Its promises:
+//   - answers stand in the order of the conversations, Samples to each;
+//   - an error names what is wrong in one line; an ended context ends with its cause.
+type Chat interface {
+	Answer(ctx context.Context, conversations []Conversation) ([][]Answer, error)
+}
+
+// RemoteOptions say where a server is and how it is asked.
+type RemoteOptions struct {
+	BaseURL  string         // such as http://localhost:8000/v1
+	Model    string         // as the server calls it
+	Key      string         // secret: in no message; empty: none is sent
+	KeyName  string         // the environment variable of the key, for messages
+	Parallel int            // requests under way at a time; 0: 8
+	Timeout  time.Duration  // of one try; 0: 5 minutes
+	Retries  int            // tries after the first, after 429, 5xx, time-outs and broken connections; 0: 5, negative: none
+	Wait     time.Duration  // before the first retry, doubled each time, unless the server says; 0: 1 second
+	Tick     func(done int) // nil: none; told how many conversations are answered, one call at a time
+}
+
+// The defaults of RemoteOptions, and the longest wait between two tries, whatever a server says.
+const (
+	defaultParallel = 8
+	defaultTimeout  = 5 * time.Minute
+	defaultRetries  = 5
+	defaultWait     = time.Second
+	longestWait     = 2 * time.Minute
+)
+
+// Usage is what a server was asked for.
+type Usage struct {
+	Requests         int `json:"requests"` // answered ones
+	PromptTokens     int `json:"prompt_tokens"`
+	CompletionTokens int `json:"completion_tokens"`
+}
+
+// Remote is a Chat with a server that speaks OpenAI's protocol, such as vLLM, llama.cpp, Ollama or OpenAI itself.
+type Remote struct {
+	options RemoteOptions
+	client  *openai.Client
+	mu      sync.Mutex
+	usage   Usage
+}
+
+// NewRemote checks the options. It asks the server nothing.
+func NewRemote(o RemoteOptions) (*Remote, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	o.settle()
+	c := openai.DefaultConfig(o.Key)
+	c.BaseURL = strings.TrimRight(o.BaseURL, "/")
+	c.HTTPClient = newRetrier(o)
+	return &Remote{options: o, client: openai.NewClientWithConfig(c)}, nil
+}
+
+func (o *RemoteOptions) check() error {
+	u, err := url.Parse(o.BaseURL)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return fmt.Errorf("base URL %q: want one such as http://localhost:8000/v1", o.BaseURL)
+	case u.User != nil:
+		return fmt.Errorf("base URL %s: a key does not belong there: set it in the environment", u.Redacted())
+	case o.Model == "":
+		return fmt.Errorf("no model is named: want one that %s serves", o.BaseURL)
+	case o.Parallel < 0:
+		return fmt.Errorf("%d parallel requests: want 1 or more", o.Parallel)
+	case o.Timeout < 0:
+		return fmt.Errorf("time-out %v: want more than 0", o.Timeout)
+	}
+	return nil
+}
+
+func (o *RemoteOptions) settle() {
+	if o.Parallel == 0 {
+		o.Parallel = defaultParallel
+	}
+	if o.Timeout == 0 {
+		o.Timeout = defaultTimeout
+	}
+	if o.Retries == 0 {
+		o.Retries = defaultRetries
+	}
+	o.Retries = max(o.Retries, 0)
+	if o.Wait == 0 {
+		o.Wait = defaultWait
+	}
+	if o.Tick == nil {
+		o.Tick = func(int) {}
+	}
+}
+
+// Usage is what the server was asked for so far.
+func (r *Remote) Usage() Usage {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.usage
+}
+
+// Answer asks for all answers, several at a time. The first error ends it.
+func (r *Remote) Answer(ctx context.Context, conversations []Conversation) ([][]Answer, error) {
+	inner, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	answers := make([][]Answer, len(conversations))
+	places := make(chan int)
+	var wg sync.WaitGroup
+	done := 0
+	for range min(r.options.Parallel, len(conversations)) {
+		wg.Go(func() {
+			for i := range places {
+				a, err := r.one(inner, conversations[i])
+				if err != nil {
+					cancel(err)
+					continue // drains what was handed out
+				}
+				r.mu.Lock()
+				answers[i], done = a, done+1
+				r.options.Tick(done)
+				r.mu.Unlock()
+			}
+		})
+	}
+	hand(inner, places, len(conversations))
+	wg.Wait()
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case inner.Err() != nil:
+		return nil, context.Cause(inner)
+	}
+	return answers, nil
+}
+
+// hand gives out the places 0 to n-1, until the context ends.
+func hand(ctx context.Context, places chan<- int, n int) {
+	defer close(places)
+	for i := range n {
+		select {
+		case places <- i:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// one answers one conversation. A server that gives fewer answers than it is asked for is asked again, with other seeds.
+func (r *Remote) one(ctx context.Context, c Conversation) ([]Answer, error) {
+	want, tries := max(c.Samples, 1), new(int)
+	ctx = context.WithValue(ctx, triesKey{}, tries)
+	var answers []Answer
+	for len(answers) < want {
+		response, err := r.client.CreateChatCompletion(ctx, r.request(c, want-len(answers), len(answers)))
+		if err == nil && len(response.Choices) == 0 {
+			err = errors.New("the reply has no choices")
+		}
+		if err != nil {
+			return nil, r.explain(err, *tries)
+		}
+		r.count(response.Usage)
+		for _, choice := range response.Choices[:min(want-len(answers), len(response.Choices))] {
+			answers = append(answers, answerOf(choice))
+		}
+	}
+	return answers, nil
+}
+
+func (r *Remote) count(u openai.Usage) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.usage.Requests++
+	r.usage.PromptTokens += u.PromptTokens
+	r.usage.CompletionTokens += u.CompletionTokens
+}
+
+// request asks for n answers after the first so many.
+func (r *Remote) request(c Conversation, n, after int) openai.ChatCompletionRequest {
+	seed := int(mix(c.Seed+uint64(after)) >> 33) // 31 bits: what every server takes
+	q := openai.ChatCompletionRequest{
+		Model: r.options.Model, N: n, Seed: &seed, Stop: c.Stop,
+		Temperature: float32(c.Temperature), TopP: float32(c.TopP), // a 0 is left out; the retrier puts the temperature in again
+	}
+	if reasons(r.options.Model) {
+		q.MaxCompletionTokens = c.MaxNew
+	} else {
+		q.MaxTokens = c.MaxNew
+	}
+	for _, m := range c.Messages {
+		q.Messages = append(q.Messages, openai.ChatCompletionMessage{Role: m.Role, Content: m.Content})
+	}
+	return q
+}
+
+// reasons tells OpenAI's own models that take max_completion_tokens and refuse max_tokens, which everybody else takes.
+func reasons(model string) bool {
+	for _, series := range []string{"o1", "o3", "o4", "gpt-5", "gpt-6"} {
+		if strings.HasPrefix(model, series) {
+			return true
+		}
+	}
+	return false
+}
+
+// answerOf takes an answer out of a reply. Servers that cut the reasoning out of the text give it beside: it is put
+// back, in think tags.
+func answerOf(c openai.ChatCompletionChoice) Answer {
+	a := Answer{Text: c.Message.Content, Reason: string(c.FinishReason)}
+	if think := c.Message.ReasoningContent; think != "" {
+		a.Text = "<think>" + think + "</think>" + a.Text
+	}
+	if c.FinishReason == openai.FinishReasonStop {
+		a.Reason = EOS
+	}
+	return a
+}

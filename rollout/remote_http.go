@@ -1,0 +1,178 @@
+package rollout
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+	"github.com/sashabaranov/go-openai"
+)
+
+// triesKey is where a request's context has the *int that counts its tries.
+type triesKey struct{}
+
+// retrier sends requests until one is answered.
+type retrier struct{ client *retryablehttp.Client }
+
+func newRetrier(o RemoteOptions) retrier {
+	c := retryablehttp.NewClient()
+	c.Logger = nil
+	c.RetryMax, c.RetryWaitMin, c.RetryWaitMax = o.Retries, o.Wait, longestWait
+	c.HTTPClient.Timeout = o.Timeout
+	if t, ok := c.HTTPClient.Transport.(*http.Transport); ok {
+		t.MaxIdleConnsPerHost = o.Parallel
+	}
+	c.CheckRetry = checkRetry
+	c.RequestLogHook = func(_ retryablehttp.Logger, req *http.Request, before int) {
+		if tries, ok := req.Context().Value(triesKey{}).(*int); ok {
+			*tries = before + 1
+		}
+	}
+	c.Backoff = func(least, most time.Duration, try int, resp *http.Response) time.Duration {
+		return min(retryablehttp.DefaultBackoff(least, most, try, resp), most) // it heeds Retry-After, without bound
+	}
+	c.ErrorHandler = retryablehttp.PassthroughErrorHandler // the last reply says more than the number of tries
+	return retrier{c}
+}
+
+// Do sends a request with a JSON object for a body.
+func (r retrier) Do(req *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return nil, err
+	}
+	if body, err = withTemperature(body); err != nil {
+		return nil, err
+	}
+	req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	again, err := retryablehttp.FromRequest(req)
+	if err != nil {
+		return nil, err
+	}
+	return r.client.Do(again)
+}
+
+// withTemperature states a temperature of 0, which go-openai leaves out: servers' defaults are others.
+func withTemperature(body []byte) ([]byte, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(body, &fields); err != nil {
+		return nil, err
+	}
+	if fields["temperature"] != nil {
+		return body, nil
+	}
+	fields["temperature"] = json.RawMessage("0")
+	return json.Marshal(fields)
+}
+
+// checkRetry is the library's policy (429, 5xx, time-outs, connections that fail), and holds for replies that break off
+// too. A spent quota, which is a 429 as well, is not waited for.
+func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
+	again, ended := retryablehttp.DefaultRetryPolicy(ctx, resp, err)
+	if ended != nil || err != nil || resp == nil {
+		return again, ended
+	}
+	body, broken := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	resp.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), failing{broken}))
+	if broken != nil {
+		return ctx.Err() == nil, ctx.Err()
+	}
+	return again && !bytes.Contains(body, []byte("insufficient_quota")), nil
+}
+
+// failing is the end of a body: an error, or none.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) {
+	if f.err == nil {
+		return 0, io.EOF
+	}
+	return 0, f.err
+}
+
+// explain words an error of the client for the user.
+func (r *Remote) explain(err error, tries int) error {
+	text := r.words(err, tried(tries))
+	if key := r.options.Key; key != "" {
+		text = strings.ReplaceAll(text, key, "***")
+	}
+	return fmt.Errorf("%s: %s", r.options.BaseURL, text)
+}
+
+func (r *Remote) words(err error, tried string) string {
+	var api *openai.APIError
+	var request *openai.RequestError
+	var timeout net.Error
+	var sending *url.Error
+	switch {
+	case errors.As(err, &api) && api.HTTPStatusCode > 0:
+		return r.status(api.HTTPStatusCode, api.Message, tried)
+	case errors.As(err, &request):
+		return r.status(request.HTTPStatusCode, string(request.Body), tried)
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return fmt.Sprintf("no reply within %v, %s", r.options.Timeout, tried)
+	case errors.As(err, &sending):
+		return fmt.Sprintf("no server answers (%s), %s", short(sending.Err.Error()), tried)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return "the reply breaks off, " + tried
+	case errors.As(err, new(*json.SyntaxError)), errors.As(err, new(*json.UnmarshalTypeError)), errors.Is(err, io.EOF):
+		return fmt.Sprintf("the reply is no chat completion (%s): want the base URL of an OpenAI-compatible server, which as a rule ends in /v1", short(err.Error()))
+	}
+	return short(err.Error())
+}
+
+// status words a reply with an error's status.
+func (r *Remote) status(code int, message, tried string) string {
+	said := fmt.Sprintf("%d %s", code, http.StatusText(code))
+	if message = short(message); message != "" {
+		said += ": " + message
+	}
+	switch {
+	case code == http.StatusUnauthorized || code == http.StatusForbidden:
+		return r.aboutKey() + " (" + said + ")"
+	case code == http.StatusNotFound:
+		return fmt.Sprintf("there is no model %q, or the base URL is not that of an OpenAI-compatible server, which as a rule ends in /v1 (%s)", r.options.Model, said)
+	case code == http.StatusTooManyRequests:
+		return fmt.Sprintf("too many requests or a spent quota, %s (%s)", tried, said)
+	case code >= 500:
+		return fmt.Sprintf("the server fails, %s (%s)", tried, said)
+	}
+	return "the server refuses the request (" + said + ")"
+}
+
+func (r *Remote) aboutKey() string {
+	name := r.options.KeyName
+	switch {
+	case name == "":
+		return "the server refuses the key"
+	case r.options.Key == "":
+		return "the server wants a key: set " + name + " in the environment"
+	}
+	return "the server refuses the key of " + name
+}
+
+func tried(n int) string {
+	if n == 1 {
+		return "tried once"
+	}
+	return fmt.Sprintf("tried %d times", n)
+}
+
+// short is the first words of a message, in one line.
+func short(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if runes := []rune(text); len(runes) > 160 {
+		text = string(runes[:160]) + "…"
+	}
+	return text
+}

@@ -1,0 +1,310 @@
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/posttrain/posttrain/data"
+)
+
+// asked is what a test's server reads of a request.
+type asked struct {
+	Model       string
+	N           int
+	Seed        int
+	Temperature *float64
+	TopP        float64 `json:"top_p"`
+	MaxTokens   int     `json:"max_tokens"`
+	MaxNew      int     `json:"max_completion_tokens"`
+	Stop        []string
+	Messages    []data.Message
+}
+
+// said is a reply with these answers.
+func said(texts ...string) string {
+	var choices []any
+	for _, text := range texts {
+		choices = append(choices, map[string]any{"finish_reason": "stop", "message": map[string]any{"role": "assistant", "content": text}})
+	}
+	b, err := json.Marshal(map[string]any{"choices": choices, "usage": map[string]any{"prompt_tokens": 3, "completion_tokens": 2 * len(texts)}})
+	if err != nil {
+		panic(err) // maps and strings
+	}
+	return string(b)
+}
+
+// serve is a server whose reply to every try, from 0 on, is the handler's; the Remote waits a millisecond between tries.
+func serve(t *testing.T, handle func(w http.ResponseWriter, a asked, try int), change ...func(*RemoteOptions)) *Remote {
+	t.Helper()
+	var tries atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/chat/completions" {
+			http.NotFound(w, r)
+			return
+		}
+		var a asked
+		if err := json.NewDecoder(r.Body).Decode(&a); err != nil {
+			t.Error(err)
+		}
+		handle(w, a, int(tries.Add(1))-1)
+	}))
+	t.Cleanup(s.Close)
+	o := RemoteOptions{BaseURL: s.URL + "/v1", Model: "tiny", Wait: time.Millisecond}
+	for _, c := range change {
+		c(&o)
+	}
+	r, err := NewRemote(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func talk(text string) Conversation {
+	return Conversation{Messages: []data.Message{{Role: "user", Content: text}}}
+}
+
+// TestRemoteAnswers: in order, all settings passed on, never more requests at a time than allowed, usage counted.
+func TestRemoteAnswers(t *testing.T) {
+	var mu sync.Mutex
+	now, most, ticks := 0, 0, 0
+	seeds := map[int]bool{}
+	r := serve(t, func(w http.ResponseWriter, a asked, _ int) {
+		mu.Lock()
+		now++
+		most, seeds[a.Seed] = max(most, now), true
+		mu.Unlock()
+		time.Sleep(5 * time.Millisecond)
+		mu.Lock()
+		now--
+		mu.Unlock()
+		if a.Model != "tiny" || a.MaxTokens != 7 || *a.Temperature != 0.5 || a.TopP != 0.9 || len(a.Stop) != 1 || a.N != 2 || a.Seed < 0 {
+			t.Errorf("%+v", a)
+		}
+		io.WriteString(w, said("re: "+a.Messages[0].Content, "2"))
+	}, func(o *RemoteOptions) { o.Parallel, o.Tick = 3, func(done int) { ticks += done } })
+	var cs []Conversation
+	for i := range 10 {
+		c := talk(fmt.Sprint(i))
+		c.Samples, c.MaxNew, c.Temperature, c.TopP, c.Seed, c.Stop = 2, 7, 0.5, 0.9, uint64(i), []string{"\n"}
+		cs = append(cs, c)
+	}
+	got, err := r.Answer(t.Context(), cs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, a := range got {
+		if len(a) != 2 || a[0] != (Answer{fmt.Sprintf("re: %d", i), EOS}) {
+			t.Errorf("conversation %d: %v", i, a)
+		}
+	}
+	if most > 3 || len(seeds) != 10 || ticks != 55 {
+		t.Errorf("%d at a time, %d seeds, ticks %d", most, len(seeds), ticks)
+	}
+	if u := r.Usage(); u != (Usage{10, 30, 40}) {
+		t.Errorf("usage %+v", u)
+	}
+}
+
+// TestRemoteSaysZero: temperature 0 is stated, and what was not asked for is not.
+func TestRemoteSaysZero(t *testing.T) {
+	r := serve(t, func(w http.ResponseWriter, a asked, _ int) {
+		if a.Temperature == nil || *a.Temperature != 0 || a.MaxTokens != 0 || a.N != 1 {
+			t.Errorf("%+v", a)
+		}
+		io.WriteString(w, said("x"))
+	})
+	if _, err := r.Answer(t.Context(), []Conversation{talk("")}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRemoteAsksAgainForMissingAnswers: some servers give one answer, whatever n is.
+func TestRemoteAsksAgainForMissingAnswers(t *testing.T) {
+	seeds := map[int]bool{}
+	r := serve(t, func(w http.ResponseWriter, a asked, try int) {
+		seeds[a.Seed] = true
+		io.WriteString(w, said(fmt.Sprint(try)))
+	})
+	c := talk("")
+	c.Samples = 3
+	got, err := r.Answer(t.Context(), []Conversation{c})
+	if err != nil || len(got[0]) != 3 || got[0][2].Text != "2" || len(seeds) != 3 {
+		t.Errorf("%v, %v, seeds %v", got, err, seeds)
+	}
+}
+
+func TestRemoteReasons(t *testing.T) {
+	r := serve(t, func(w http.ResponseWriter, a asked, _ int) {
+		if a.MaxNew != 5 || a.MaxTokens != 0 {
+			t.Errorf("%+v", a)
+		}
+		io.WriteString(w, `{"choices": [{"finish_reason": "length", "message": {"content": "<answer>b</answer>", "reasoning_content": "a"}}]}`)
+	}, func(o *RemoteOptions) { o.Model = "o3-small" })
+	c := talk("")
+	c.MaxNew, c.Temperature = 5, 1
+	got, err := r.Answer(t.Context(), []Conversation{c})
+	if err != nil || got[0][0] != (Answer{"<think>a</think><answer>b</answer>", Length}) {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// breakOff ends the connection, after some of a reply or before it.
+func breakOff(w http.ResponseWriter, some string) {
+	if some != "" {
+		w.Header().Set("Content-Length", "1000")
+		io.WriteString(w, some)
+		w.(http.Flusher).Flush()
+	}
+	panic(http.ErrAbortHandler)
+}
+
+// TestRemoteTriesAgain: what passes is waited out.
+func TestRemoteTriesAgain(t *testing.T) {
+	for name, fail := range map[string]func(w http.ResponseWriter){
+		"500":                   func(w http.ResponseWriter) { http.Error(w, "oops", 500) },
+		"503 of a proxy":        func(w http.ResponseWriter) { http.Error(w, "<html>", 503) },
+		"429":                   func(w http.ResponseWriter) { http.Error(w, `{"error": {"message": "slowly"}}`, 429) },
+		"dropped connection":    func(w http.ResponseWriter) { breakOff(w, "") },
+		"reply that breaks":     func(w http.ResponseWriter) { breakOff(w, `{"choices": [`) },
+		"reply that takes long": func(w http.ResponseWriter) { time.Sleep(150 * time.Millisecond) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			tries := 0
+			r := serve(t, func(w http.ResponseWriter, _ asked, try int) {
+				if tries = try + 1; try < 2 {
+					fail(w)
+					return
+				}
+				io.WriteString(w, said("at last"))
+			}, func(o *RemoteOptions) { o.Timeout = 100 * time.Millisecond })
+			got, err := r.Answer(t.Context(), []Conversation{talk("")})
+			if err != nil || got[0][0].Text != "at last" || tries != 3 {
+				t.Errorf("%v, %v after %d tries", got, err, tries)
+			}
+		})
+	}
+}
+
+// TestRemoteHeedsRetryAfter waits as long as the server says, not as long as it would itself.
+func TestRemoteHeedsRetryAfter(t *testing.T) {
+	begin := time.Now()
+	r := serve(t, func(w http.ResponseWriter, _ asked, try int) {
+		if try == 0 {
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "", 429)
+			return
+		}
+		io.WriteString(w, said("x"))
+	})
+	_, err := r.Answer(t.Context(), []Conversation{talk("")})
+	if waited := time.Since(begin); err != nil || waited < time.Second || waited > 20*time.Second {
+		t.Errorf("%v after %v", err, waited)
+	}
+}
+
+// TestRemoteErrors: one line each, without the key.
+func TestRemoteErrors(t *testing.T) {
+	const key = "sk-very-secret"
+	status := func(code int, text string) func(http.ResponseWriter) {
+		return func(w http.ResponseWriter) { w.WriteHeader(code); io.WriteString(w, text) }
+	}
+	ours := func(o *RemoteOptions) { o.Key, o.KeyName, o.Retries = key, "MY_KEY", 2 }
+	for _, c := range []struct {
+		name   string
+		reply  func(w http.ResponseWriter)
+		change func(*RemoteOptions)
+		want   string
+		tries  int
+	}{
+		{"wrong key", status(401, `{"error": {"message": "Incorrect API key `+key+`"}}`), ours, "the server refuses the key of MY_KEY (401 Unauthorized: Incorrect API key ***)", 1},
+		{"no key", status(401, `{"error": {"message": "no key"}}`), func(o *RemoteOptions) { o.KeyName = "MY_KEY" }, "the server wants a key: set MY_KEY in the environment (401", 1},
+		{"unknown model", status(404, `{"error": {"message": "The model does not exist."}}`), ours, `there is no model "tiny", or the base URL is not that`, 1},
+		{"bad request", status(400, `{"error": {"message": "maximum context\nlength is 512 tokens"}}`), ours, "the server refuses the request (400 Bad Request: maximum context length is 512 tokens)", 1},
+		{"bad request of a plain server", status(422, `{"detail": "no"}`), ours, `the server refuses the request (422 Unprocessable Entity: {"detail": "no"})`, 1},
+		{"too many requests", status(429, "slowly"), ours, "too many requests or a spent quota, tried 3 times (429 Too Many Requests: slowly)", 3},
+		{"spent quota", status(429, `{"error": {"message": "You exceeded", "code": "insufficient_quota"}}`), ours, "spent quota, tried once (429", 1},
+		{"always fails", status(500, "oops"), ours, "the server fails, tried 3 times (500 Internal Server Error: oops)", 3},
+		{"web page", status(200, "<html>hello</html>"), ours, "the reply is no chat completion (invalid character '<' looking for beginning of value): want the base URL", 1},
+		{"other JSON", status(200, `{"choices": 5}`), ours, "the reply is no chat completion", 1},
+		{"no JSON at all", status(200, ""), ours, "the reply is no chat completion (EOF)", 1},
+		{"no choices", status(200, `{}`), ours, "the reply has no choices", 1},
+		{"breaks off each time", func(w http.ResponseWriter) { breakOff(w, "{") }, ours, "the reply breaks off, tried 3 times", 3},
+		{"never answers", func(w http.ResponseWriter) { time.Sleep(100 * time.Millisecond) }, func(o *RemoteOptions) { o.Timeout, o.Retries = 30*time.Millisecond, -1 }, "no reply within 30ms, tried once", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var tries atomic.Int32
+			r := serve(t, func(w http.ResponseWriter, _ asked, try int) { tries.Add(1); c.reply(w) }, c.change)
+			got, err := r.Answer(t.Context(), []Conversation{talk("")})
+			if err == nil {
+				t.Fatalf("no error: %v", got)
+			}
+			t.Log(err)
+			if text := err.Error(); !strings.Contains(text, c.want) || !strings.HasPrefix(text, "http://127.0.0.1:") || strings.Contains(text, "\n") || strings.Contains(text, key) {
+				t.Errorf("%q, want one line with %q", text, c.want)
+			}
+			if int(tries.Load()) != c.tries {
+				t.Errorf("%d tries, want %d", tries.Load(), c.tries)
+			}
+		})
+	}
+}
+
+func TestRemoteWithoutServer(t *testing.T) {
+	s := httptest.NewServer(nil)
+	s.Close()
+	r, err := NewRemote(RemoteOptions{BaseURL: s.URL, Model: "m", Retries: 1, Wait: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.Answer(t.Context(), []Conversation{talk("")})
+	if err == nil || !strings.Contains(err.Error(), "no server answers (dial tcp") || !strings.HasSuffix(err.Error(), "tried 2 times") {
+		t.Error(err)
+	}
+}
+
+// TestRemoteStops: an ended context ends it at once, waits included, and the first error ends the others.
+func TestRemoteStops(t *testing.T) {
+	why := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	r := serve(t, func(w http.ResponseWriter, _ asked, _ int) {
+		cancel(why)
+		http.Error(w, "", 503)
+	}, func(o *RemoteOptions) { o.Wait = time.Hour })
+	if _, err := r.Answer(ctx, []Conversation{talk("a"), talk("b")}); err != why {
+		t.Errorf("%v, want the context's cause", err)
+	}
+	var asks atomic.Int32
+	r = serve(t, func(w http.ResponseWriter, _ asked, _ int) { asks.Add(1); w.WriteHeader(401) }, func(o *RemoteOptions) { o.Parallel = 2 })
+	if _, err := r.Answer(t.Context(), make([]Conversation, 100)); err == nil || asks.Load() > 10 {
+		t.Errorf("%v after %d requests", err, asks.Load())
+	}
+}
+
+func TestRemoteOptions(t *testing.T) {
+	for _, c := range []struct {
+		o    RemoteOptions
+		want string
+	}{
+		{RemoteOptions{Model: "m"}, `base URL "": want one such as http://localhost:8000/v1`},
+		{RemoteOptions{BaseURL: "localhost:8000", Model: "m"}, `base URL "localhost:8000"`},
+		{RemoteOptions{BaseURL: "https://me:secret@host/v1", Model: "m"}, "base URL https://me:xxxxx@host/v1: a key does not belong there"},
+		{RemoteOptions{BaseURL: "https://host/v1"}, "no model is named: want one that https://host/v1 serves"},
+		{RemoteOptions{BaseURL: "https://host/v1", Model: "m", Parallel: -1}, "-1 parallel requests"},
+		{RemoteOptions{BaseURL: "https://host/v1", Model: "m", Timeout: -1}, "time-out -1ns"},
+	} {
+		if _, err := NewRemote(c.o); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %s", err, c.want)
+		}
+	}
+}
