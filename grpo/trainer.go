@@ -1,7 +1,7 @@
 package grpo
 
 import (
-	"errors"
+	"fmt"
 
 	"github.com/gomlx/compute"
 
@@ -15,7 +15,7 @@ type Group struct {
 	Advantages []float64   // [answers]
 	Masked     []bool      // [answers] true: the answer does not train; nil: all do
 	Sampled    [][]float32 // [answers][tokens] the sampler's log-probs; nil: unknown
-	Old        [][]float32 // [answers][tokens] the old policy's log-probs; nil: the policy of this very update
+	Old        [][]float32 // [answers][tokens] the old policy's log-probs; nil, in all groups: the policy of this very update
 	Reference  [][]float32 // [answers][tokens] the reference's log-probs; nil: no KL
 }
 
@@ -23,17 +23,144 @@ type Group struct {
 type Trainer struct {
 	Learner *train.Learner
 	Options Options
-	Tokens  int  // tokens that go through the model at once; 0: as the engine wants
+	Tokens  int  // tokens that go through the model at once, about; 0: as the engine wants
 	Apart   bool // every answer repeats its prompt: slower, for tests and benchmarks
 }
 
 // Measure returns the log-probs [groups][answers][tokens] of every answer's tokens under weights (nil: the learner's own).
+// Of a group it reads prompt and answers.
 func (t *Trainer) Measure(groups []Group, weights []compute.Buffer) ([][][]float32, error) {
-	return nil, errors.New("grpo: not there yet")
+	if err := t.checkTokens(groups); err != nil {
+		return nil, err
+	}
+	plain, out := make([]batch.Group, len(groups)), make([][][]float32, len(groups))
+	for i, g := range groups {
+		plain[i], out[i] = g.Group, make([][]float32, len(g.Answers))
+	}
+	for _, p := range batch.Spread(plain, t.spreading(plain)) {
+		logps, err := t.Learner.TokenLogps(p.Packed, weights)
+		if err != nil {
+			return nil, err
+		}
+		eachSlot(p, func(slot, _, group, answer, _ int) {
+			out[group][answer] = append(out[group][answer], logps[slot])
+		})
+	}
+	return out, nil
 }
 
 // Update is one optimiser update by the gradient of the objective on a minibatch. It adds to the metrics what the answers'
-// log-probs of before the update say, and returns the gradient's norm before clipping.
+// log-probs of before the update say (metrics.go), and returns the gradient's norm before clipping. A norm that is not finite
+// leaves the weights as they were; so does a minibatch of which nothing trains, whose norm is 0.
 func (t *Trainer) Update(groups []Group, rule train.AdamW, rate float64, m *train.Metrics) (norm float64, err error) {
-	return 0, errors.New("grpo: not there yet")
+	if err := t.check(groups); err != nil {
+		return 0, err
+	}
+	b := newMinibatch(t.Options, groups)
+	training, idle := b.training()
+	if err := t.accumulate(b, training); err != nil {
+		return 0, err
+	}
+	if err := t.look(b, idle); err != nil {
+		return 0, err
+	}
+	if !b.report(m) {
+		return 0, nil
+	}
+	return t.Learner.Update(rule, rate)
+}
+
+// accumulate adds up the gradient of the groups' loss, part by part.
+func (t *Trainer) accumulate(b *minibatch, groups []batch.Group) error {
+	for _, p := range batch.Spread(groups, t.spreading(groups)) {
+		_, outputs, err := t.Learner.Accumulate(p.Packed, b.objective, b.inputs(p), 1)
+		if err != nil {
+			return err
+		}
+		b.keep(p, outputs[0])
+	}
+	return nil
+}
+
+// look measures groups that have no gradient.
+func (t *Trainer) look(b *minibatch, groups []batch.Group) error {
+	for _, p := range batch.Spread(groups, t.spreading(groups)) {
+		logps, err := t.Learner.TokenLogps(p.Packed, nil)
+		if err != nil {
+			return err
+		}
+		b.keep(p, logps)
+	}
+	return nil
+}
+
+// check refuses what would be trained on wrongly.
+func (t *Trainer) check(groups []Group) error {
+	if err := t.Options.Err(); err != nil {
+		return err
+	}
+	if err := t.checkTokens(groups); err != nil {
+		return err
+	}
+	for i, g := range groups {
+		if err := t.checkNumbers(g, groups[0].Old != nil); err != nil {
+			return fmt.Errorf("group %d of the minibatch: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (t *Trainer) checkTokens(groups []Group) error {
+	vocab := int32(t.Learner.Config().VocabSize)
+	for i, g := range groups {
+		if len(g.Prompt) == 0 {
+			return fmt.Errorf("group %d: the prompt has no tokens: want at least one", i)
+		}
+		for _, ids := range append([][]int32{g.Prompt}, g.Answers...) {
+			for _, id := range ids {
+				if id < 0 || id >= vocab {
+					return fmt.Errorf("group %d: token %d: want one below the model's vocabulary size %d", i, id, vocab)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (t *Trainer) checkNumbers(g Group, old bool) error {
+	n := len(g.Answers)
+	if len(g.Advantages) != n || g.Masked != nil && len(g.Masked) != n {
+		return fmt.Errorf("%d answers, %d advantages, %d masks: want one for each answer", n, len(g.Advantages), len(g.Masked))
+	}
+	for a, x := range g.Advantages {
+		if !finite(x) {
+			return fmt.Errorf("the advantage of answer %d is %v: want a finite number", a, x)
+		}
+	}
+	if (g.Old != nil) != old {
+		return fmt.Errorf("the old policy's log-probs are given for some groups and not for others: want all or none")
+	}
+	for _, x := range []struct {
+		name   string
+		logps  [][]float32
+		needed bool
+	}{{"old", g.Old, old}, {"reference", g.Reference, t.Options.NeedsReference()}, {"sampled", g.Sampled, g.Sampled != nil}} {
+		if x.needed && !fitting(x.logps, g.Answers) {
+			return fmt.Errorf("the %s log-probs have other lengths than the answers: want one for every token", x.name)
+		}
+	}
+	return nil
+}
+
+// fitting tells whether there is a number for every token.
+func fitting(logps [][]float32, answers [][]int32) bool {
+	if len(logps) != len(answers) {
+		return false
+	}
+	for a := range answers {
+		if len(logps[a]) != len(answers[a]) {
+			return false
+		}
+	}
+	return true
 }

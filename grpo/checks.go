@@ -1,0 +1,182 @@
+package grpo
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/posttrain/posttrain/rollout"
+)
+
+// check says before anything is sampled what cannot go well.
+func (l *Loop) check() error {
+	if err := l.Options.Err(); err != nil {
+		return err
+	}
+	switch {
+	case len(l.Tasks) == 0:
+		return errors.New("the training split is empty: there is no task to learn from")
+	case l.Options.Prompts > len(l.Tasks):
+		return fmt.Errorf("grpo.prompts_per_step %d: want at most the number of training tasks, %d", l.Options.Prompts, len(l.Tasks))
+	case len(l.Held) == 0 && l.Validation.Every > 0:
+		return errors.New("the validation split is empty: raise data.validation_fraction, or do without a best checkpoint by validation.every 0")
+	case l.Sampling.Temperature == 0:
+		return errors.New("sampling.temperature 0: all completions of a prompt would be the same, and teach nothing: want a number above 0")
+	case l.Options.NeedsReference() && l.Reference == nil:
+		return fmt.Errorf("grpo.kl %s needs the weights of a reference, and has none", l.Options.KL)
+	}
+	return l.checkPositions()
+}
+
+// checkPositions wants room for every prompt and the longest completion of it.
+func (l *Loop) checkPositions() error {
+	positions, longest := l.Export.Model.Config.MaxPositions, Task{}
+	for _, tasks := range [][]Task{l.Tasks, l.Held} {
+		for _, t := range tasks {
+			if len(t.Tokens) > len(longest.Tokens) {
+				longest = t
+			}
+			if len(t.Tokens) >= positions {
+				return fmt.Errorf("%s: the prompt has %d tokens, the model %d positions: lower data.max_prompt_tokens to drop such prompts", t.Source, len(t.Tokens), positions)
+			}
+		}
+	}
+	if n := len(longest.Tokens); n+l.Sampling.MaxNew > positions {
+		return fmt.Errorf("sampling.max_new_tokens %d: with the longest prompt, of %d tokens (%s), the model's %d positions leave room for %d",
+			l.Sampling.MaxNew, n, longest.Source, positions, positions-n)
+	}
+	return nil
+}
+
+// Bounds of the self-checks, for a graph in float32 and in bfloat16.
+type bounds struct {
+	ratio float64 // of the first minibatch, from 1; of KL to the start, from 0
+	warn  float64 // mean difference of the sampler's log-probs and the trainer's that is worth a warning
+	stop  float64 // … that stops a run at its first step: sampler and trainer are not the same model
+}
+
+func (l *Loop) bounds() bounds {
+	if l.Learner.BFloat16() {
+		return bounds{ratio: 0.1, warn: 0.05, stop: 0.5}
+	}
+	return bounds{ratio: 1e-3, warn: 1e-2, stop: 0.1}
+}
+
+// differenceMean is the mean difference of the sampler's log-probs and the trainer's on the same tokens, in nats.
+const differenceMean = "sampling/sampling_logp_difference/mean"
+
+// checkStart is the self-check of step 0: the first minibatch was sampled from the very policy that learns, and that policy is
+// the reference.
+func (l *Loop) checkStart(values map[string]float64) error {
+	b := l.bounds()
+	for _, c := range []struct {
+		name, what  string
+		want, bound float64
+	}{
+		{"ratio/mean", "mean ratio of the policy to the one that the rollouts came from", 1, b.ratio},
+		{"clip_ratio/region_mean", "share of clipped ratios", 0, 0},
+		{"kl", "KL to the reference", 0, b.ratio},
+		{differenceMean, "mean difference of the sampler's log-probs from the trainer's", 0, b.stop},
+	} {
+		if v, ok := values[c.name]; ok && !(math.Abs(v-c.want) <= c.bound) {
+			return fmt.Errorf("step 0: the %s is %.4g, where it must be %v: the engine computes wrongly; try another --backend, and please report it", c.what, v, c.want)
+		}
+	}
+	return nil
+}
+
+// fruitlessSteps in a row whose completions all broke the format end a run.
+const fruitlessSteps = 5
+
+// fruitful counts steps without one readable answer, and stops the run where they do not end.
+func (l *Loop) fruitful(r *rolled) error {
+	for _, a := range r.drawn {
+		for _, s := range a.scores {
+			if s.Format {
+				l.fruitless = 0
+				return nil
+			}
+		}
+	}
+	if l.fruitless++; l.fruitless < fruitlessSteps {
+		return nil
+	}
+	first := r.drawn[0]
+	return fmt.Errorf("step %d: all completions of %d steps broke the format, so there is nothing to learn from: one of %s begins %q (%s); %s",
+		l.state.Step+1, fruitlessSteps, first.Source, beginning(first.completions[0].Text, 200), first.scores[0].Fault, l.advice(r))
+}
+
+// advice for a model that never keeps the format.
+func (l *Loop) advice(r *rolled) string {
+	cut, n := 0, 0
+	for _, a := range r.drawn {
+		for _, c := range a.completions {
+			n++
+			if c.Reason == rollout.Length {
+				cut++
+			}
+		}
+	}
+	if 2*cut > n {
+		return fmt.Sprintf("%d of %d were cut at %d tokens: raise sampling.max_new_tokens, or begin with a model that writes such answers (posttrain sft)", cut, n, l.Sampling.MaxNew)
+	}
+	return "begin with a model that can write <think>…</think><answer>…</answer>, such as one trained on demonstrations (posttrain sft)"
+}
+
+// beginning is the text up to n characters.
+func beginning(text string, n int) string {
+	if r := []rune(text); len(r) > n {
+		return string(r[:n]) + "…"
+	}
+	return text
+}
+
+// A step's figures that are worth a word.
+const (
+	manyCut     = 0.9  // share of completions cut by the length limit
+	manyEqual   = 0.8  // share of groups whose rewards are all equal
+	manyClipped = 0.3  // share of clipped ratios
+	collapsed   = 0.1  // entropy, as a share of the first step's
+	farAway     = 10.0 // KL to the reference, nats per token
+)
+
+// diagnose says in plain words what is odd about a step.
+func (l *Loop) diagnose(v map[string]float64) {
+	if l.state.Step == 1 {
+		l.entropy = v["entropy"]
+	}
+	l.warn("cut", v["completions/clipped_ratio"] >= manyCut, "%.0f%% of the completions were cut at sampling.max_new_tokens %d, before they ended: raise it",
+		100*v["completions/clipped_ratio"], l.Sampling.MaxNew)
+	l.warn("equal", v["frac_reward_zero_std"] >= manyEqual, "in %.0f%% of the groups all rewards are equal, so that they teach nothing: %s",
+		100*v["frac_reward_zero_std"], l.againstEqual())
+	l.warn("clipped", v["clip_ratio/region_mean"] >= manyClipped, "%.0f%% of the ratios were clipped: lower train.learning_rate or grpo.updates_per_rollout",
+		100*v["clip_ratio/region_mean"])
+	l.warn("entropy", l.entropy > 0 && v["entropy"] < collapsed*l.entropy, "the entropy fell from %.3f to %.3f nats a token: the policy hardly varies any more, and groups will teach little; lower train.learning_rate, or raise grpo.kl_coef",
+		l.entropy, v["entropy"])
+	l.warn("far", v["kl"] > farAway, "the policy is %.1f nats a token away from the reference: lower train.learning_rate, or raise grpo.kl_coef", v["kl"])
+	l.warn("difference", v[differenceMean] > l.bounds().warn, "the sampler's log-probs differ from the trainer's by %.3g nats a token in the mean, where they should agree",
+		v[differenceMean])
+}
+
+// againstEqual is what helps against groups of equal rewards.
+func (l *Loop) againstEqual() string {
+	ways := []string{"raise grpo.group_size", "use tasks that the model solves sometimes"}
+	if l.Options.DynamicSampling == 0 {
+		ways = append(ways, "set grpo.dynamic_sampling to sample such groups anew")
+	}
+	return strings.Join(ways, ", or ")
+}
+
+// quietSteps lie between two warnings of a kind.
+const quietSteps = 50
+
+// warn says something, now and then, as long as it holds.
+func (l *Loop) warn(kind string, holds bool, format string, args ...any) {
+	last, told := l.told[kind]
+	if !holds || told && l.state.Step < last+quietSteps {
+		return
+	}
+	l.told[kind] = l.state.Step
+	l.notice("warning: step %d: %s", l.state.Step, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,512 @@
+package grpo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/gomlx/compute"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/scripted"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/reward"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/train"
+)
+
+// framed is a byte tokenizer for a vocabulary of 64: token 32+i is the letter 'a'+i, the others are spaces. It puts what a
+// model writes into the tags that a random model would never find.
+type framed struct{}
+
+func (framed) Decode(ids []int32, _ bool) string {
+	letters := make([]byte, len(ids))
+	for i, id := range ids {
+		letters[i] = ' '
+		if id >= 32 && id < 32+26 {
+			letters[i] = 'a' + byte(id-32)
+		}
+	}
+	return "</think><answer>" + string(letters) + "</answer>"
+}
+
+// tinyTasks ask for one or two letters, which the prompt has, and restrict a third.
+func tinyTasks(n int) []Task {
+	tasks := make([]Task, n)
+	for i := range tasks {
+		a, b, c := int32(32+i%5), int32(32+(i+1)%5), int32(50+i%3)
+		letter := func(id int32) string { return string(rune('a' + id - 32)) }
+		tasks[i] = Task{Tokens: []int32{2, a, b, 3, c, 4}, Prefilled: true, Source: fmt.Sprintf("items:%d", i+1), Prompt: "write " + letter(a),
+			Keywords: reward.Keywords{Required: []string{letter(a), letter(b)}, Restricted: []string{letter(c)}}}
+	}
+	return tasks
+}
+
+// tiny is a loop over tinyTasks with everything that a resumed run must remember.
+func tiny(t testing.TB, e *backend.Engine, folder *run.Folder) *Loop {
+	t.Helper()
+	l, closer, err := newTiny(e, testkit.Config(t, "llama"), folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(closer)
+	return l
+}
+
+func newTiny(e *backend.Engine, config *model.Config, folder *run.Folder) (*Loop, func(), error) {
+	m := model.Init(config, 7)
+	learner, err := train.NewLearner(e, m, model.GraphOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	reference, err := rollout.Upload(e, m)
+	if err != nil {
+		return nil, nil, err
+	}
+	sampler := rollout.NewCached(e, m.Config, learner.Weights, rollout.Options{Decoder: framed{}})
+	all := tinyTasks(13)
+	l := &Loop{
+		Options: Options{Prompts: 4, GroupSize: 4, Updates: 2, Std: Sample, RatioLevel: Token, Aggregation: TokenMean,
+			ClipLow: 0.2, ClipHigh: 0.2, KL: K3, KLCoef: 0.01, DynamicSampling: 1, MaskTruncated: false},
+		Train: train.Options{MaxSteps: 4, LearningRate: 1e-2, Schedule: "cosine", WarmupSteps: 2, WeightDecay: 0.1,
+			AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1, Shuffle: true, LogEvery: 3, CheckpointEvery: 1, CheckpointKeep: 2},
+		Sampling: Sampling{MaxNew: 8, Temperature: 1}, Reward: reward.DefaultOptions(),
+		Validation: ValidationOptions{Every: 2, Temperature: 0.7, Samples: 2},
+		Learner:    learner, Sampler: sampler, Reference: reference, Tasks: all[:10], Held: all[10:], Folder: folder,
+		Export: train.Exporter{Model: m}, Seed: 5, ConfigHash: "test",
+	}
+	return l, func() {
+		sampler.Close()
+		backend.FinalizeAll(reference...)
+		learner.Close()
+	}, nil
+}
+
+func newFolder(t testing.TB) *run.Folder {
+	t.Helper()
+	f, err := run.Create(t.TempDir(), "test")
+	if err == nil {
+		err = f.WriteConfig([]byte("command: test\n"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func mustRun(t testing.TB, l *Loop) {
+	t.Helper()
+	if err := l.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func metrics(t testing.TB, f *run.Folder) []run.Record {
+	t.Helper()
+	records, err := f.ReadMetrics()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return records
+}
+
+func wantError(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, want one with %q", parts)
+	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("more than one line: %q", err)
+	}
+	for _, p := range parts {
+		if !strings.Contains(err.Error(), p) {
+			t.Errorf("error %q lacks %q", err, p)
+		}
+	}
+}
+
+// TestRewardRises: a random model learns which letters are wanted and which are not.
+func TestRewardRises(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		l := tiny(t, e, newFolder(t))
+		l.Options = Options{Prompts: 8, GroupSize: 8, Updates: 1, Std: Sample, RatioLevel: Token, Aggregation: TokenMean,
+			ClipLow: 0.2, ClipHigh: 0.2, KL: None}
+		l.Train.MaxSteps, l.Train.LearningRate, l.Train.Schedule, l.Train.WeightDecay, l.Train.CheckpointEvery = 60, 2e-2, "constant", 0, 0
+		l.Validation.Every, l.Reference = 20, nil
+		l.OnNotice = func(line string) { t.Log(line) }
+		mustRun(t, l)
+		var first, last float64
+		records := metrics(t, l.Folder)
+		for _, r := range records {
+			if v, ok := r.Values["reward"]; ok && r.Step <= 6 {
+				first = v
+			} else if ok {
+				last = v
+			}
+		}
+		t.Logf("reward %.3f at first, %.3f at last", first, last)
+		if last < first+0.3 {
+			t.Errorf("the reward went from %.3f to %.3f: want it to rise by 0.3", first, last)
+		}
+		before, after := records[0].Values["eval_reward"], records[len(records)-1].Values["eval_reward"]
+		if !(after > before+0.2) {
+			t.Errorf("the held-out reward went from %.3f to %.3f: want it to rise by 0.2", before, after)
+		}
+	})
+}
+
+// TestMetrics: the names that dashboards know, and that they fit together.
+func TestMetrics(t *testing.T) {
+	l := tiny(t, backendtest.Go(t), newFolder(t))
+	l.Train.LogEvery = 1
+	mustRun(t, l)
+	records := metrics(t, l.Folder)
+	var training, validation []run.Record
+	for _, r := range records {
+		if _, ok := r.Values["eval_reward"]; ok {
+			validation = append(validation, r)
+		} else {
+			training = append(training, r)
+		}
+	}
+	if len(training) != 4 || len(validation) != 3 || validation[0].Step != 0 || validation[2].Step != 4 {
+		t.Fatalf("%d lines of training, %d of validation: want 4 and 3, at steps 0, 2, 4", len(training), len(validation))
+	}
+	for _, name := range []string{"reward", "reward_std", "frac_reward_zero_std", "rewards/format/mean", "rewards/required/mean", "rewards/restricted/mean",
+		"completions/mean_length", "completions/min_length", "completions/max_length", "completions/clipped_ratio", "kl", "entropy",
+		"clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "sampling/sampling_logp_difference/mean", "sampling/sampling_logp_difference/max",
+		"loss", "grad_norm", "learning_rate", "num_tokens", "step_time", "time/rollout", "time/score", "time/train", "tokens_per_second",
+		"integrity", "utility", "complete"} {
+		if v, ok := training[0].Values[name]; !ok || math.IsNaN(v) {
+			t.Errorf("%s is %v: want a number", name, v)
+		}
+	}
+	for _, name := range []string{"eval_reward", "eval_integrity", "eval_utility", "eval_complete", "eval_format"} {
+		if v, ok := validation[1].Values[name]; !ok || math.IsNaN(v) {
+			t.Errorf("%s is %v: want a number", name, v)
+		}
+	}
+	v := training[1].Values
+	if got := v["rewards/required/mean"] - v["rewards/restricted/mean"]; math.Abs(got-v["reward"]) > 1e-9 || v["rewards/format/mean"] != 1 {
+		t.Errorf("reward %v, its parts give %v, format %v", v["reward"], got, v["rewards/format/mean"])
+	}
+	if v["sampling/sampling_logp_difference/max"] > 1e-4 {
+		t.Errorf("sampler and trainer differ by %v", v["sampling/sampling_logp_difference/max"])
+	}
+}
+
+// TestSamples: every validation shows the same tasks, with what was found.
+func TestSamples(t *testing.T) {
+	l := tiny(t, backendtest.Go(t), newFolder(t))
+	mustRun(t, l)
+	text, err := os.ReadFile(l.Folder.SamplesPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	if len(lines) != 6 {
+		t.Fatalf("%d lines: want 2 of each of 3 validations", len(lines))
+	}
+	for i, line := range lines {
+		var s shown
+		if err := json.Unmarshal([]byte(line), &s); err != nil {
+			t.Fatal(err)
+		}
+		task := l.Held[i%2]
+		if s.Step != i/2*2 || s.Item != task.Source || s.Prompt != task.Prompt || !s.Format || len(s.Required.Keywords) != 2 || len(s.Restricted.Keywords) != 1 {
+			t.Errorf("line %d: %s", i+1, line)
+		}
+		score := reward.Evaluate(task.Keywords, s.Completion, true, l.Reward)
+		if score.Reward != s.Reward || score.Required[0].At != s.Required.Keywords[0].At || s.Required.Share-s.Restricted.Share != s.Reward {
+			t.Errorf("line %d: %s: want a reward of %v", i+1, line, score.Reward)
+		}
+	}
+}
+
+// script replaces the sampler of a loop by texts.
+func script(l *Loop, text func(r rollout.Request, nth int) string) *scripted.Sampler {
+	s := &scripted.Sampler{Answer: func(r rollout.Request, nth int) rollout.Completion {
+		return scripted.Says(text(r, nth), testkit.Vocab)
+	}}
+	l.Sampler = s
+	return s
+}
+
+// answerOf wraps a text as the format wants it behind a prefilled prompt.
+func answerOf(text string) string { return "x</think><answer>" + text + "</answer>" }
+
+// TestDynamicSampling: groups of equal rewards make room for the tasks that follow, the others stay in their places.
+func TestDynamicSampling(t *testing.T) {
+	l := tiny(t, backendtest.Go(t), newFolder(t))
+	l.Options.DynamicSampling, l.Train.Shuffle = 2, false
+	equal := map[int]bool{1: true, 3: true, 4: true} // tasks whose groups are of equal rewards
+	s := script(l, func(r rollout.Request, nth int) string {
+		if group := nth / 4; equal[group] || nth%2 == 0 {
+			return answerOf("")
+		}
+		return answerOf("abcde")
+	})
+	l.begin()
+	r, err := l.roll(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The first round takes tasks 0 to 3, of which 1 and 3 fall; the second 4 and 5, of which 4 falls; the third 6.
+	var places []string
+	for _, a := range r.places {
+		places = append(places, a.Source)
+	}
+	if want := []string{"items:1", "items:7", "items:3", "items:6"}; !reflect.DeepEqual(places, want) || r.used != 7 || len(s.Asked) != 28 {
+		t.Errorf("places %v of %d tasks, %d requests: want %v of 7, 28", places, r.used, len(s.Asked), want)
+	}
+	m := train.NewMetrics()
+	r.observe(m)
+	if got := m.Means("")["frac_reward_zero_std"]; math.Abs(got-3.0/7) > 1e-12 {
+		t.Errorf("frac_reward_zero_std %v: want 3 of 7", got)
+	}
+	seeds := map[uint64]bool{}
+	for _, r := range s.Asked {
+		seeds[r.Seed] = true
+	}
+	if len(seeds) != 28 {
+		t.Errorf("%d different seeds of 28 requests", len(seeds))
+	}
+}
+
+// TestTasksGoOnIntoTheNextEpoch, in its order.
+func TestTasksGoOnIntoTheNextEpoch(t *testing.T) {
+	l := &Loop{Tasks: tinyTasks(5), Seed: 3, Train: train.Options{Shuffle: true}}
+	first, second := train.Order(5, 3, 0, true), train.Order(5, 3, 1, true)
+	l.Options.Prompts = 4
+	var got []string
+	for range 2 {
+		for _, a := range l.tasks(0, 4) {
+			got = append(got, a.Source)
+		}
+		l.advance(4)
+	}
+	var want []string
+	for _, i := range append(first, second[:3]...) {
+		want = append(want, l.Tasks[i].Source)
+	}
+	if !reflect.DeepEqual(got, want) || l.state.Epoch != 1 || l.state.Position != 3 || l.Step() != 2 {
+		t.Errorf("tasks %v, epoch %d, position %d: want %v, 1, 3", got, l.state.Epoch, l.state.Position, want)
+	}
+	l.Train.Epochs = 3
+	if l.Total() != 4 {
+		t.Errorf("%d steps of 4 prompts in 3 epochs of 5 tasks: want 4", l.Total())
+	}
+}
+
+// TestMaskTruncated: only what the length limit cut is masked.
+func TestMaskTruncated(t *testing.T) {
+	a := &answered{Task: &Task{}, completions: []rollout.Completion{{Reason: rollout.EOS}, {Reason: rollout.Length}, {Reason: rollout.StopString}}}
+	if g := a.group(true); !reflect.DeepEqual(g.Masked, []bool{false, true, false}) {
+		t.Errorf("masked %v", g.Masked)
+	}
+	if g := a.group(false); g.Masked != nil {
+		t.Errorf("masked %v: want none", g.Masked)
+	}
+}
+
+// TestFruitless: a model without the format in reach ends the run, which shows what it writes.
+func TestFruitless(t *testing.T) {
+	for name, c := range map[string]struct {
+		reason string
+		want   string
+	}{"ended": {rollout.EOS, "posttrain sft"}, "cut": {rollout.Length, "16 of 16 were cut at 8 tokens: raise sampling.max_new_tokens"}} {
+		t.Run(name, func(t *testing.T) {
+			l := tiny(t, backendtest.Go(t), newFolder(t))
+			l.Options.DynamicSampling, l.Train.MaxSteps, l.Held, l.Validation.Every = 0, 50, nil, 0
+			l.Sampler = &scripted.Sampler{Answer: func(rollout.Request, int) rollout.Completion {
+				c2 := scripted.Says("Dear hotel, "+strings.Repeat("é", 300), testkit.Vocab)
+				c2.Tokens, c2.Reason = c2.Tokens[:8], c.reason
+				return c2
+			}}
+			err := l.Run(t.Context())
+			wantError(t, err, "step 5: all completions of 5 steps broke the format", `begins "Dear hotel, é`, "(no </think>)", c.want, "last good checkpoint is")
+			if strings.Count(err.Error(), "é") != 200-len("Dear hotel, ") {
+				t.Errorf("want 200 characters of the text: %s", err)
+			}
+		})
+	}
+}
+
+// TestFruitfulSteps start the count anew.
+func TestFruitfulSteps(t *testing.T) {
+	l := tiny(t, backendtest.Go(t), newFolder(t))
+	l.Options.DynamicSampling, l.Train.MaxSteps, l.Held, l.Validation.Every = 0, 12, nil, 0
+	script(l, func(_ rollout.Request, nth int) string {
+		if step := nth / 16; step == 4 || step == 8 {
+			return answerOf("a")
+		}
+		return "Dear hotel,"
+	})
+	mustRun(t, l)
+}
+
+// TestBadInput: what cannot go well is one line, before anything is sampled.
+func TestBadInput(t *testing.T) {
+	e := backendtest.Go(t)
+	for name, c := range map[string]struct {
+		spoil func(l *Loop)
+		want  []string
+	}{
+		"group of one":        {func(l *Loop) { l.Options.GroupSize = 1 }, []string{"grpo.group_size 1", "2 or more"}},
+		"no tasks":            {func(l *Loop) { l.Tasks = nil }, []string{"the training split is empty"}},
+		"few tasks":           {func(l *Loop) { l.Tasks = l.Tasks[:3] }, []string{"grpo.prompts_per_step 4", "tasks, 3"}},
+		"nothing held out":    {func(l *Loop) { l.Held = nil }, []string{"the validation split is empty", "data.validation_fraction"}},
+		"greedy":              {func(l *Loop) { l.Sampling.Temperature = 0 }, []string{"sampling.temperature 0", "above 0"}},
+		"long prompt":         {func(l *Loop) { l.Tasks[1].Tokens = make([]int32, 128) }, []string{"items:2: the prompt has 128 tokens, the model 128 positions"}},
+		"long held-out":       {func(l *Loop) { l.Held[0].Tokens = make([]int32, 200) }, []string{"items:11: the prompt has 200 tokens"}},
+		"long responses":      {func(l *Loop) { l.Sampling.MaxNew = 123 }, []string{"sampling.max_new_tokens 123", "6 tokens (items:1)", "128 positions leave room for 122"}},
+		"KL to nothing":       {func(l *Loop) { l.Reference = nil }, []string{"grpo.kl k3"}},
+		"a sampler in a knot": {func(l *Loop) { l.Sampler = &scripted.Sampler{Answer: nil}; l.Sampler = few{} }, []string{"step 1: sampling: 0 completions of"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := tiny(t, e, newFolder(t))
+			c.spoil(l)
+			wantError(t, l.Run(t.Context()), c.want...)
+		})
+	}
+}
+
+// few is a sampler that answers nothing.
+type few struct{}
+
+func (few) Sample(context.Context, []rollout.Request) ([]rollout.Completion, error) { return nil, nil }
+
+// TestNoHeldOutTasks: without validation there is no best checkpoint, and the last weights stay.
+func TestNoHeldOutTasks(t *testing.T) {
+	l := tiny(t, backendtest.Go(t), newFolder(t))
+	l.Held, l.Validation.Every = nil, 0
+	mustRun(t, l)
+	if best, err := l.LoadBest(); best != nil || err != nil {
+		t.Errorf("best %v, %v", best, err)
+	}
+}
+
+// TestBestIsLoaded: after the run the learner can be given the weights of the best validation.
+func TestBestIsLoaded(t *testing.T) {
+	l := tiny(t, backendtest.Go(t), newFolder(t))
+	l.Train.MaxSteps, l.Train.CheckpointKeep = 8, 1
+	weights := map[int][]float32{}
+	l.OnStep = func(step, _ int, _ map[string]float64) { weights[step] = readWeights(t, l) }
+	weights[0] = readWeights(t, l)
+	mustRun(t, l)
+	best, err := l.LoadBest()
+	if err != nil || best == nil {
+		t.Fatalf("best %v, %v", best, err)
+	}
+	value, step := math.Inf(-1), -1
+	for _, r := range metrics(t, l.Folder) {
+		if v, ok := r.Values["eval_reward"]; ok && v > value {
+			value, step = v, r.Step
+		}
+	}
+	if best.Step != step || best.Value != value || !reflect.DeepEqual(readWeights(t, l), weights[step]) {
+		t.Errorf("best is step %d with %v: want %d with %v and its weights", best.Step, best.Value, step, value)
+	}
+}
+
+func readWeights(t testing.TB, l *Loop) (all []float32) {
+	t.Helper()
+	tensors, _, err := l.Learner.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range tensors.Weights {
+		all = append(all, w...)
+	}
+	return all
+}
+
+// TestEvaluate: scores of a script, by hand.
+func TestEvaluate(t *testing.T) {
+	l := tiny(t, backendtest.Go(t), newFolder(t))
+	texts := []string{answerOf("ab"), answerOf("s a"), "oh"} // complete; a leak with half of what is required; no format
+	script(l, func(_ rollout.Request, nth int) string { return texts[nth] })
+	tasks := tinyTasks(3)
+	for i := range tasks {
+		tasks[i].Keywords = reward.Keywords{Required: []string{"a", "b"}, Restricted: []string{"s"}}
+	}
+	c, err := l.Evaluate(t.Context(), tasks, l.Sampling, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Reward() != (1-0.5-1)/3 || c.Integrity.Count != 2 || c.Utility.Count != 1 || c.Complete.Count != 1 || c.Format.Count != 2 {
+		t.Errorf("got %v", c)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stop := errors.New("stop")
+	cancel(stop)
+	if _, err := l.Evaluate(ctx, tasks, l.Sampling, 1); !errors.Is(err, stop) {
+		t.Errorf("error %v: want the context's cause", err)
+	}
+}
+
+// TestWarnings: rollouts that are all cut, groups that are all equal, are worth a word, now and then.
+func TestWarnings(t *testing.T) {
+	l := tiny(t, backendtest.Go(t), newFolder(t))
+	l.Options.DynamicSampling, l.Held, l.Validation.Every, l.Train.MaxSteps = 0, nil, 0, quietSteps+2
+	l.Sampler = &scripted.Sampler{Answer: func(rollout.Request, int) rollout.Completion {
+		c := scripted.Says(answerOf("a"), testkit.Vocab)
+		c.Tokens, c.Reason = c.Tokens[:8], rollout.Length
+		return c
+	}}
+	var notices []string
+	l.OnNotice = func(line string) { notices = append(notices, line) }
+	mustRun(t, l)
+	all := strings.Join(notices, "\n")
+	for want, n := range map[string]int{"100% of the completions were cut at sampling.max_new_tokens 8": 2, "in 100% of the groups all rewards are equal": 2,
+		"warning: step 1: ": 2, fmt.Sprintf("warning: step %d: ", quietSteps+1): 2} {
+		if strings.Count(all, want) != n {
+			t.Errorf("%d times %q, want %d, in\n%s", strings.Count(all, want), want, n, all)
+		}
+	}
+}
+
+// other samples from other weights than those that learn.
+type other struct {
+	rollout.Sampler
+	weights []compute.Buffer
+}
+
+// TestStaleSampler: a sampler of another model is found out at step 0.
+func TestStaleSampler(t *testing.T) {
+	e := backendtest.Go(t)
+	l := tiny(t, e, newFolder(t))
+	m := model.Init(testkit.Config(t, "llama"), 8)
+	weights, err := rollout.Upload(e, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer backend.FinalizeAll(weights...)
+	s := rollout.NewCached(e, m.Config, func() []compute.Buffer { return weights }, rollout.Options{Decoder: framed{}})
+	defer s.Close()
+	l.Sampler = s
+	wantError(t, l.Run(t.Context()), "step 0: the mean difference of the sampler's log-probs")
+}
+
+// TestOtherReference: a reference that is not where training starts is found out at step 0.
+func TestOtherReference(t *testing.T) {
+	e := backendtest.Go(t)
+	l := tiny(t, e, newFolder(t))
+	weights, err := rollout.Upload(e, model.Init(testkit.Config(t, "llama"), 8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer backend.FinalizeAll(weights...)
+	l.Reference = weights
+	wantError(t, l.Run(t.Context()), "step 0: the KL to the reference is")
+}

@@ -1,0 +1,174 @@
+package grpo
+
+import (
+	"fmt"
+
+	"github.com/gomlx/gomlx/core/graph"
+
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/train"
+)
+
+// objective is the loss over a part's slots, as a train.Objective. The host makes a weight for every slot, so that the graph
+// depends neither on the aggregation nor on what else is in the minibatch, and parts add up to it.
+type objective struct {
+	Options
+	old bool // the old policy's log-probs are given
+}
+
+// Name covers what changes the graph.
+func (o objective) Name() string {
+	name := "grpo"
+	if o.old {
+		name += fmt.Sprintf(" %s clip=%v,%v", o.RatioLevel, o.ClipLow, o.ClipHigh)
+	}
+	if o.NeedsReference() {
+		name += fmt.Sprintf(" %s=%v", o.KL, o.KLCoef)
+	}
+	return name
+}
+
+// sequence says that the graph takes means over answers.
+func (o objective) sequence() bool { return o.old && o.RatioLevel == Sequence }
+
+// Loss reads inputs in the order of minibatch.inputs; output: the log-probs [slots].
+func (o objective) Loss(lp train.LogProbs, inputs []*graph.Node) (*graph.Node, []*graph.Node) {
+	in := Inputs{Logps: lp.Tokens, Weight: inputs[0], Advantage: inputs[1], Answers: lp.Sums.Shape().Dim(0)}
+	inputs = inputs[2:]
+	if o.NeedsReference() {
+		in.Reference, inputs = inputs[0], inputs[1:]
+	}
+	if o.old {
+		in.Old, inputs = inputs[0], inputs[1:]
+	}
+	if o.sequence() {
+		in.Answer, in.Share = inputs[0], inputs[1]
+	}
+	return o.Graph(in), []*graph.Node{lp.Tokens}
+}
+
+// minibatch is what an update knows of its groups' answers, which are numbered group by group.
+type minibatch struct {
+	objective
+	groups  []Group
+	first   []int     // [groups] number of the group's first answer
+	weights []float64 // [answers] of a token; 0: does not train
+	numbers Batch     // Logps are filled in as they are measured
+}
+
+func newMinibatch(o Options, groups []Group) *minibatch {
+	m := &minibatch{objective: objective{o, len(groups) > 0 && groups[0].Old != nil}, groups: groups}
+	var lens []int
+	for _, g := range groups {
+		m.first = append(m.first, len(lens))
+		lens = append(lens, lengths(g.Answers)...)
+		m.numbers.Advantages = append(m.numbers.Advantages, g.Advantages...)
+		m.numbers.Masked = append(m.numbers.Masked, masks(g)...)
+		if m.old {
+			m.numbers.Old = append(m.numbers.Old, wide(g.Old)...)
+		}
+		if o.NeedsReference() {
+			m.numbers.Reference = append(m.numbers.Reference, wide(g.Reference)...)
+		}
+	}
+	m.weights = o.weights(lens, m.numbers.Masked)
+	m.numbers.Logps = make([][]float64, len(lens))
+	return m
+}
+
+func masks(g Group) []bool {
+	if g.Masked == nil {
+		return make([]bool, len(g.Answers))
+	}
+	return g.Masked
+}
+
+func wide(rows [][]float32) [][]float64 {
+	out := make([][]float64, len(rows))
+	for i, row := range rows {
+		out[i] = make([]float64, len(row))
+		for t, x := range row {
+			out[i][t] = float64(x)
+		}
+	}
+	return out
+}
+
+// training are the groups whose answers have a gradient, and idle those of which only the log-probs are of interest: with
+// equal rewards and no KL. Answers that do not train are left empty.
+func (m *minibatch) training() (training, idle []batch.Group) {
+	training, idle = make([]batch.Group, len(m.groups)), make([]batch.Group, len(m.groups))
+	for i, g := range m.groups {
+		answers, still := make([][]int32, len(g.Answers)), !m.NeedsReference()
+		for a := range answers {
+			if m.weights[m.first[i]+a] != 0 {
+				answers[a], still = g.Answers[a], still && g.Advantages[a] == 0
+			}
+		}
+		to, other := &training[i], &idle[i]
+		if still {
+			to, other = other, to
+		}
+		*to, *other = batch.Group{Prompt: g.Prompt, Answers: answers}, batch.Group{Prompt: g.Prompt}
+	}
+	return training, idle
+}
+
+// inputs are the objective's own for a part, in the order of Loss. Padding slots are 0 throughout: weight and share above all.
+func (m *minibatch) inputs(p batch.Spreaded) []train.Input {
+	var columns [][]float32
+	column := func(given bool) []float32 {
+		if !given {
+			return nil
+		}
+		columns = append(columns, make([]float32, p.Slots))
+		return columns[len(columns)-1]
+	}
+	weight, advantage := column(true), column(true)
+	reference, old := column(m.NeedsReference()), column(m.old)
+	number, share := column(m.sequence()), column(m.sequence())
+	eachSlot(p, func(slot, packed, group, answer, token int) {
+		i := m.first[group] + answer
+		weight[slot], advantage[slot] = float32(m.weights[i]), float32(m.numbers.Advantages[i])
+		if reference != nil {
+			reference[slot] = m.groups[group].Reference[answer][token]
+		}
+		if old != nil {
+			old[slot] = m.groups[group].Old[answer][token]
+		}
+		if share != nil {
+			number[slot], share[slot] = float32(packed), 1/float32(p.Lengths[packed])
+		}
+	})
+	return inputsOf(columns)
+}
+
+func inputsOf(columns [][]float32) []train.Input {
+	out := make([]train.Input, len(columns))
+	for i, c := range columns {
+		out[i] = train.Input{Data: c, Dims: []int{len(c)}}
+	}
+	return out
+}
+
+// keep takes the log-probs [slots] of a part.
+func (m *minibatch) keep(p batch.Spreaded, logps []float32) {
+	eachSlot(p, func(slot, _, group, answer, _ int) {
+		row := &m.numbers.Logps[m.first[group]+answer]
+		*row = append(*row, float64(logps[slot]))
+	})
+}
+
+// eachSlot goes through the slots that are no padding: slot, the packed answer's number, group, answer, token.
+func eachSlot(p batch.Spreaded, f func(slot, packed, group, answer, token int)) {
+	slot, packed := 0, 0
+	for _, s := range p.Shares {
+		for _, a := range s.Answers {
+			for token := range int(p.Lengths[packed]) {
+				f(slot, packed, s.Group, a, token)
+				slot++
+			}
+			packed++
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package grpo
+
+import (
+	"math"
+
+	"github.com/posttrain/posttrain/train"
+)
+
+// Metric names of an update, TRL's but for the ratio's. All are over the tokens that train.
+const (
+	MetricLoss           = "loss"
+	MetricKL             = "kl"      // mean of the estimate in force; only with a reference
+	MetricEntropy        = "entropy" // estimate: mean of -log p of the sampled tokens
+	MetricRatioMean      = "ratio/mean"
+	MetricRatioMin       = "ratio/min" // over several updates: the mean of their minima
+	MetricRatioMax       = "ratio/max"
+	MetricClipLow        = "clip_ratio/low_mean"    // share of tokens below 1-clip_low with a negative advantage
+	MetricClipHigh       = "clip_ratio/high_mean"   // share of tokens above 1+clip_high with a positive advantage
+	MetricClipRegion     = "clip_ratio/region_mean" // both
+	MetricDifferenceMean = "sampling/sampling_logp_difference/mean"
+	MetricDifferenceMax  = "sampling/sampling_logp_difference/max" // over several updates: the mean of their maxima
+)
+
+// report adds what the minibatch's numbers say to the metrics, in float64. It is false, and adds nothing, where no token
+// trains.
+func (m *minibatch) report(to *train.Metrics) bool {
+	out := m.Host(m.numbers)
+	if out.Tokens == 0 {
+		return false
+	}
+	n := float64(out.Tokens)
+	to.Add(MetricLoss, out.Loss, 1)
+	to.Add(MetricEntropy, out.Entropy/n, n)
+	to.Add(MetricRatioMean, out.Ratio/n, n)
+	to.Add(MetricRatioMin, out.MinRatio, 1)
+	to.Add(MetricRatioMax, out.MaxRatio, 1)
+	to.Add(MetricClipLow, float64(out.ClippedLow)/n, n)
+	to.Add(MetricClipHigh, float64(out.ClippedHigh)/n, n)
+	to.Add(MetricClipRegion, float64(out.ClippedLow+out.ClippedHigh)/n, n)
+	if m.NeedsReference() {
+		to.Add(MetricKL, out.KL/n, n)
+	}
+	m.sampling(to)
+	return true
+}
+
+// sampling compares the sampler's log-probs with the trainer's of the same weights: the old ones, or where there are none
+// those of this update.
+func (m *minibatch) sampling(to *train.Metrics) {
+	sum, top, n := 0.0, 0.0, 0.0
+	for i, g := range m.groups {
+		for a, sampled := range g.Sampled {
+			logps := m.numbers.Logps[m.first[i]+a]
+			if m.old && logps != nil {
+				logps = m.numbers.Old[m.first[i]+a]
+			}
+			for t, logp := range logps {
+				d := math.Abs(logp - float64(sampled[t]))
+				sum, top, n = sum+d, math.Max(top, d), n+1
+			}
+		}
+	}
+	if n > 0 {
+		to.Add(MetricDifferenceMean, sum/n, n)
+		to.Add(MetricDifferenceMax, top, 1)
+	}
+}

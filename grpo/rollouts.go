@@ -1,0 +1,225 @@
+package grpo
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/reward"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/train"
+)
+
+// answered is a task with a group of completions and what they are worth.
+type answered struct {
+	*Task
+	completions []rollout.Completion
+	scores      []reward.Score
+	advantages  []float64
+	degenerate  bool // all rewards are equal
+}
+
+// rolled is the rollout batch of a step.
+type rolled struct {
+	places         []*answered // [prompts] what is learnt from
+	drawn          []*answered // all that was sampled: with dynamic sampling, more
+	used           int         // tasks
+	rollout, score float64     // seconds
+}
+
+// roll samples and scores the groups of a step. With dynamic sampling, groups of equal rewards make room for the tasks that
+// follow, as often as the option says; what is equal then stays.
+func (l *Loop) roll(ctx context.Context) (*rolled, error) {
+	r := &rolled{places: make([]*answered, l.Options.Prompts)}
+	open := train.Order(l.Options.Prompts, 0, 0, false) // places to fill
+	for round := 0; round <= l.Options.DynamicSampling && len(open) > 0; round++ {
+		fresh, err := l.draw(ctx, r, len(open))
+		if err != nil {
+			return nil, err
+		}
+		for i, place := range open {
+			r.places[place] = fresh[i]
+		}
+		open = slices.DeleteFunc(open, func(place int) bool { return !r.places[place].degenerate })
+	}
+	return r, nil
+}
+
+// draw samples and scores groups of the next n tasks.
+func (l *Loop) draw(ctx context.Context, r *rolled, n int) ([]*answered, error) {
+	started := time.Now()
+	fresh := l.tasks(r.used, n)
+	var requests []rollout.Request
+	for i, a := range fresh {
+		one := l.Sampling.request(a.Tokens, seedOf(l.Seed, "rollout", l.state.Step, r.used+i))
+		requests = append(requests, one.Samples(l.Options.GroupSize)...)
+	}
+	completions, err := l.sample(ctx, requests)
+	if err != nil {
+		return nil, err
+	}
+	sampled := time.Now()
+	for i, a := range fresh {
+		a.completions = completions[i*l.Options.GroupSize:][:l.Options.GroupSize]
+		l.score(a)
+	}
+	r.rollout, r.score = r.rollout+sampled.Sub(started).Seconds(), r.score+time.Since(sampled).Seconds()
+	r.used, r.drawn = r.used+n, append(r.drawn, fresh...)
+	return fresh, nil
+}
+
+// tasks are the next n, after so many that the running step has used. They go on into the next epoch.
+func (l *Loop) tasks(used, n int) []*answered {
+	next := make([]*answered, n)
+	var order []int
+	for i := range next {
+		at := l.state.Position + used + i
+		epoch, at := at/len(l.Tasks), at%len(l.Tasks)
+		if order == nil || at == 0 {
+			order = train.Order(len(l.Tasks), l.Seed, l.state.Epoch+epoch, l.Train.Shuffle)
+		}
+		next[i] = &answered{Task: &l.Tasks[order[at]]}
+	}
+	return next
+}
+
+// sample asks the sampler; an ended context abandons the step.
+func (l *Loop) sample(ctx context.Context, requests []rollout.Request) ([]rollout.Completion, error) {
+	completions, err := l.Sampler.Sample(ctx, requests)
+	if err != nil && ctx.Err() != nil {
+		return nil, errAbandoned
+	}
+	if err == nil && len(completions) != len(requests) {
+		err = fmt.Errorf("%d completions of %d requests", len(completions), len(requests))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("step %d: sampling: %w", l.state.Step+1, err)
+	}
+	return completions, nil
+}
+
+// seedOf gives every request of a run a seed of its own.
+func seedOf(seed uint64, purpose string, step, place int) uint64 {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s %d %d", seed, purpose, step, place))
+	return binary.LittleEndian.Uint64(sum[:])
+}
+
+// score gives the completions of a group their rewards and advantages.
+func (l *Loop) score(a *answered) {
+	a.scores = make([]reward.Score, len(a.completions))
+	for i, c := range a.completions {
+		a.scores[i] = reward.Evaluate(a.Keywords, c.Text, a.Prefilled, l.Reward)
+	}
+	a.advantages, a.degenerate = Advantages(a.rewards(), l.Options.Std)
+}
+
+func (a *answered) rewards() []float64 {
+	rewards := make([]float64, len(a.scores))
+	for i, s := range a.scores {
+		rewards[i] = s.Reward
+	}
+	return rewards
+}
+
+// groups are what the places hold, for the trainer.
+func (r *rolled) groups(maskTruncated bool) []Group {
+	groups := make([]Group, len(r.places))
+	for i, a := range r.places {
+		groups[i] = a.group(maskTruncated)
+	}
+	return groups
+}
+
+func (a *answered) group(maskTruncated bool) Group {
+	g := Group{Group: batch.Group{Prompt: a.Tokens}, Advantages: a.advantages}
+	for _, c := range a.completions {
+		g.Answers, g.Sampled = append(g.Answers, c.Tokens), append(g.Sampled, c.Logps)
+		if maskTruncated {
+			g.Masked = append(g.Masked, c.Reason == rollout.Length)
+		}
+	}
+	if slices.ContainsFunc(a.completions, func(c rollout.Completion) bool { return len(c.Logps) != len(c.Tokens) }) {
+		g.Sampled = nil // a sampler that does not tell
+	}
+	return g
+}
+
+// tokens of all sequences, prompts and completions.
+func (r *rolled) tokens() float64 {
+	n := 0
+	for _, a := range r.drawn {
+		for _, c := range a.completions {
+			n += len(a.Tokens) + len(c.Tokens)
+		}
+	}
+	return float64(n)
+}
+
+// observe adds what was sampled to the metrics, groups that dynamic sampling dropped included.
+func (r *rolled) observe(m *train.Metrics) {
+	var tally eval.CI
+	for _, a := range r.drawn {
+		for _, s := range a.scores {
+			tally.Add(s, len(a.Keywords.Required))
+			m.Add("reward", s.Reward, 1)
+			m.Add("rewards/required/mean", s.RequiredShare(), 1)
+			m.Add("rewards/restricted/mean", s.RestrictedShare(), 1)
+		}
+		m.Add("reward_std", deviation(a.rewards()), 1)
+		m.Add("frac_reward_zero_std", one(a.degenerate), 1)
+	}
+	m.Add("rewards/format/mean", tally.Format.Value(), float64(tally.Format.Total))
+	m.Add("integrity", tally.Integrity.Value(), float64(tally.Integrity.Total))
+	m.Add("utility", tally.Utility.Value(), float64(tally.Utility.Total))
+	m.Add("complete", tally.Complete.Value(), float64(tally.Complete.Total))
+	tokens := r.lengths(m)
+	m.Add("time/rollout", r.rollout, 1)
+	m.Add("time/score", r.score, 1)
+	m.Add("rollout/tokens_per_second", tokens/r.rollout, r.rollout)
+	m.Add("rollout/groups", float64(len(r.drawn)), 1)
+}
+
+// lengths adds what the completions' lengths are, and returns their sum in tokens.
+func (r *rolled) lengths(m *train.Metrics) (tokens float64) {
+	least, most := math.Inf(1), 0.0
+	for _, a := range r.drawn {
+		for _, c := range a.completions {
+			n := float64(len(c.Tokens))
+			tokens, least, most = tokens+n, min(least, n), max(most, n)
+			m.Add("completions/mean_length", n, 1)
+			m.Add("completions/clipped_ratio", one(c.Reason == rollout.Length), 1)
+		}
+	}
+	m.Add("completions/min_length", least, 1)
+	m.Add("completions/max_length", most, 1)
+	return tokens
+}
+
+// deviation is the standard deviation of a group's rewards, with divisor n-1.
+func deviation(x []float64) float64 {
+	if len(x) < 2 {
+		return 0
+	}
+	mean, squares := 0.0, 0.0
+	for _, v := range x {
+		mean += v / float64(len(x))
+	}
+	for _, v := range x {
+		squares += (v - mean) * (v - mean)
+	}
+	return math.Sqrt(squares / float64(len(x)-1))
+}
+
+// one is 1 for yes.
+func one(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,61 @@
+package grpo
+
+import "github.com/posttrain/posttrain/reward"
+
+// shown is a line of samples.jsonl: a completion of a held-out task, its reward and what it is made of.
+type shown struct {
+	Step       int      `json:"step"` // of the weights that wrote it
+	Item       string   `json:"item"` // where the task stands
+	Prompt     string   `json:"prompt"`
+	Completion string   `json:"completion"`
+	Tokens     int      `json:"tokens"` // of the completion
+	Reason     string   `json:"reason"` // why it ends: eos, length, stop
+	Reward     float64  `json:"reward"`
+	Format     bool     `json:"format"`          // whether the format is kept
+	Fault      string   `json:"fault,omitempty"` // what breaks it
+	Required   keywords `json:"required"`
+	Restricted keywords `json:"restricted"`
+}
+
+// keywords are those of one side of a task, and the share of them that the answer has.
+type keywords struct {
+	Share    float64           `json:"share"`
+	Keywords []keywordInAnswer `json:"keywords"`
+}
+
+// keywordInAnswer says where a keyword stands: a byte offset in the answer block, -1 for nowhere.
+type keywordInAnswer struct {
+	Keyword string `json:"keyword"`
+	At      int    `json:"at"`
+}
+
+// show writes the first few completions of a validation into samples.jsonl: always of the same tasks, so that one can watch
+// them change.
+func (l *Loop) show(m *measured) error {
+	var lines []any
+	for i, t := range m.tasks[:min(l.Validation.Samples, len(m.tasks))] {
+		c, s := m.completions[i], m.scores[i]
+		lines = append(lines, shown{Step: l.state.Step, Item: t.Source, Prompt: t.Prompt, Completion: c.Text, Tokens: len(c.Tokens),
+			Reason: c.Reason, Reward: s.Reward, Format: s.Format, Fault: s.Fault,
+			Required:   found(s.RequiredShare(), t.Keywords.Required, s.Required),
+			Restricted: found(s.RestrictedShare(), t.Keywords.Restricted, s.Restricted)})
+	}
+	if lines == nil {
+		return nil
+	}
+	return l.Folder.LogSamples(lines...)
+}
+
+// found lists keywords with their places; where the format is broken nothing was looked for, and nothing found.
+func found(share float64, words []string, matches []reward.Match) keywords {
+	k := keywords{Share: share, Keywords: []keywordInAnswer{}}
+	for _, m := range matches {
+		k.Keywords = append(k.Keywords, keywordInAnswer{m.Keyword, m.At})
+	}
+	if matches == nil {
+		for _, w := range words {
+			k.Keywords = append(k.Keywords, keywordInAnswer{w, -1})
+		}
+	}
+	return k
+}
