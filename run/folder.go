@@ -33,7 +33,8 @@ const (
 )
 
 // fileNames are the files of a run folder that are written under a temporary name.
-var fileNames = []string{configName, metricsName, samplesName, curvesName, summaryName, bestName, ReferenceName, ReferenceEvalName}
+var fileNames = []string{configName, metricsName, samplesName, curvesName, summaryName, bestName, ReferenceName, ReferenceEvalName,
+	summaryJSONName, TestBeforeName, TestAfterName}
 
 // Folder is the folder of one run, locked against other processes. It is not safe for concurrent use.
 type Folder struct {

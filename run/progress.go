@@ -31,6 +31,7 @@ var shown = []struct{ name, label string }{
 	{"loss", "loss"},
 	{"rewards/margins", "margin"},
 	{"reward", "reward"},
+	{"complete", "complete"},
 }
 
 // Progress tells a user how a run goes: a bar on a terminal, plain lines elsewhere. It is not safe for concurrent use.
@@ -83,7 +84,7 @@ func newBar(o ProgressOptions) *progressbar.ProgressBar {
 	return bar
 }
 
-// Step reports that a step is done, with what it measured: loss, rewards/margins, reward and tokens_per_second are told.
+// Step reports that a step is done, with what it measured: loss, rewards/margins, reward, complete and tokens_per_second are told.
 func (p *Progress) Step(step int, values map[string]float64) {
 	if p.o.Quiet {
 		return
