@@ -132,8 +132,11 @@ func (l *Loop) interrupt() error {
 type notFinite struct{ error }
 
 // explain adds which checkpoint a failed run can go on from. After a NaN, the checkpoint of the present step holds the very
-// weights that gave it: a good one is of an earlier step.
+// weights that gave it: a good one is of an earlier step. A checkpoint that could not be saved says it by itself.
 func (l *Loop) explain(err error) error {
+	if errors.As(err, new(*run.SaveError)) {
+		return err
+	}
 	before := l.state.Step + 1
 	if errors.As(err, new(notFinite)) {
 		before--

@@ -63,9 +63,6 @@ func (l *Loop) bounds() bounds {
 	return bounds{ratio: 1e-3, warn: 1e-2, stop: 0.1}
 }
 
-// differenceMean is the mean difference of the sampler's log-probs and the trainer's on the same tokens, in nats.
-const differenceMean = "sampling/sampling_logp_difference/mean"
-
 // checkStart is the self-check of step 0: the first minibatch was sampled from the very policy that learns, and that policy is
 // the reference.
 func (l *Loop) checkStart(values map[string]float64) error {
@@ -74,10 +71,11 @@ func (l *Loop) checkStart(values map[string]float64) error {
 		name, what  string
 		want, bound float64
 	}{
-		{"ratio/mean", "mean ratio of the policy to the one that the rollouts came from", 1, b.ratio},
-		{"clip_ratio/region_mean", "share of clipped ratios", 0, 0},
-		{"kl", "KL to the reference", 0, b.ratio},
-		{differenceMean, "mean difference of the sampler's log-probs from the trainer's", 0, b.stop},
+		{MetricRatioMin, "least ratio of the policy to the one that the rollouts came from", 1, b.ratio},
+		{MetricRatioMax, "greatest ratio of the policy to the one that the rollouts came from", 1, b.ratio},
+		{MetricClipRegion, "share of clipped ratios", 0, 0},
+		{MetricKL, "KL to the reference", 0, b.ratio},
+		{MetricDifferenceMean, "mean difference of the sampler's log-probs from the trainer's", 0, b.stop},
 	} {
 		if v, ok := values[c.name]; ok && !(math.Abs(v-c.want) <= c.bound) {
 			return fmt.Errorf("step 0: the %s is %.4g, where it must be %v: the engine computes wrongly; try another --backend, and please report it", c.what, v, c.want)
@@ -144,19 +142,19 @@ const (
 // diagnose says in plain words what is odd about a step.
 func (l *Loop) diagnose(v map[string]float64) {
 	if l.state.Step == 1 {
-		l.entropy = v["entropy"]
+		l.entropy = v[MetricEntropy]
 	}
 	l.warn("cut", v["completions/clipped_ratio"] >= manyCut, "%.0f%% of the completions were cut at sampling.max_new_tokens %d, before they ended: raise it",
 		100*v["completions/clipped_ratio"], l.Sampling.MaxNew)
 	l.warn("equal", v["frac_reward_zero_std"] >= manyEqual, "in %.0f%% of the groups all rewards are equal, so that they teach nothing: %s",
 		100*v["frac_reward_zero_std"], l.againstEqual())
-	l.warn("clipped", v["clip_ratio/region_mean"] >= manyClipped, "%.0f%% of the ratios were clipped: lower train.learning_rate or grpo.updates_per_rollout",
-		100*v["clip_ratio/region_mean"])
-	l.warn("entropy", l.entropy > 0 && v["entropy"] < collapsed*l.entropy, "the entropy fell from %.3f to %.3f nats a token: the policy hardly varies any more, and groups will teach little; lower train.learning_rate, or raise grpo.kl_coef",
-		l.entropy, v["entropy"])
-	l.warn("far", v["kl"] > farAway, "the policy is %.1f nats a token away from the reference: lower train.learning_rate, or raise grpo.kl_coef", v["kl"])
-	l.warn("difference", v[differenceMean] > l.bounds().warn, "the sampler's log-probs differ from the trainer's by %.3g nats a token in the mean, where they should agree",
-		v[differenceMean])
+	l.warn("clipped", v[MetricClipRegion] >= manyClipped, "%.0f%% of the ratios were clipped: lower train.learning_rate or grpo.updates_per_rollout",
+		100*v[MetricClipRegion])
+	l.warn("entropy", l.entropy > 0 && v[MetricEntropy] < collapsed*l.entropy, "the entropy fell from %.3f to %.3f nats a token: the policy hardly varies any more, and groups will teach little; lower train.learning_rate, or raise grpo.kl_coef",
+		l.entropy, v[MetricEntropy])
+	l.warn("far", v[MetricKL] > farAway, "the policy is %.1f nats a token away from the reference: lower train.learning_rate, or raise grpo.kl_coef", v[MetricKL])
+	l.warn("difference", v[MetricDifferenceMean] > l.bounds().warn, "the sampler's log-probs differ from the trainer's by %.3g nats a token in the mean, where they should agree",
+		v[MetricDifferenceMean])
 }
 
 // againstEqual is what helps against groups of equal rewards.

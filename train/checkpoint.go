@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/gomlx/compute/dtypes"
+
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/run"
 )
@@ -201,6 +203,18 @@ func SameRun(saved, now run.State) error {
 
 // Engine is the name of the engine that the learner computes with.
 func (l *Learner) Engine() string { return l.engine.Name }
+
+// BFloat16 tells whether the learner's graphs compute in bfloat16.
+func (l *Learner) BFloat16() bool { return l.graph.DType == dtypes.BFloat16 }
+
+// WithCheckpoint adds to a run's error which checkpoint of fewer steps than before it can go on from.
+func WithCheckpoint(f *run.Folder, before int, err error) error {
+	c, _, e := f.LatestBefore(before)
+	if e != nil {
+		return fmt.Errorf("%w (there is no good checkpoint yet)", err)
+	}
+	return fmt.Errorf("%w (the last good checkpoint is %s)", err, c.Dir)
+}
 
 // dataHash identifies the token ids of all examples, and the reward gaps of pairs.
 func (l *Loop) dataHash() string {

@@ -348,11 +348,7 @@ func (l *Loop) explain(err error) error {
 	if errors.As(err, new(notFinite)) {
 		before--
 	}
-	c, _, e := l.Folder.LatestBefore(before)
-	if e != nil {
-		return fmt.Errorf("%w (there is no good checkpoint yet)", err)
-	}
-	return fmt.Errorf("%w (the last good checkpoint is %s)", err, c.Dir)
+	return WithCheckpoint(l.Folder, before, err)
 }
 
 func (l *Loop) notice(format string, args ...any) {

@@ -76,7 +76,7 @@ var table = []row{
 }
 
 // testsOnly are packages that only tests may import.
-var testsOnly = []string{"internal/testkit", "backend/backendtest"}
+var testsOnly = []string{"internal/testkit", "internal/testkit/scripted", "backend/backendtest"}
 
 // never are the rules that hold whatever the table says; those with a module hold for tests too.
 var never = []struct {
