@@ -31,7 +31,8 @@ func main() {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newStep(), newPrefix(), newAccumulate(), newTRL(), newPadding(), newParity(), newGPU(), newServe())
+	root.AddCommand(newStep(), newPrefix(), newAccumulate(), newTRL(), newPadding(), newParity(), newGPU(), newServe(),
+		newSample(), newGroup(), newCompaction(), newServeSampler())
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
 		os.Exit(1)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -22,6 +23,7 @@ const bfloat16 = dtypes.BFloat16
 type ready struct {
 	Ready      bool   `json:"ready"`
 	Torch      string `json:"torch,omitempty"`
+	TRL        string `json:"trl,omitempty"`
 	Engine     string `json:"engine,omitempty"`
 	Threads    int    `json:"threads,omitempty"`
 	Parameters int    `json:"parameters"`
@@ -34,6 +36,18 @@ type did struct {
 	Seconds   float64 `json:"seconds"`
 	Loss      float64 `json:"loss"`
 	PeakRSSMB float64 `json:"peak_rss_mb"`
+
+	Tokens int         `json:"tokens,omitempty"` // sampled
+	IDs    [][]int32   `json:"ids,omitempty"`    // the tokens themselves, where they were asked for
+	Logps  [][]float32 `json:"logps,omitempty"`  // and their log-probs
+
+	Rollout  float64 `json:"rollout_seconds,omitempty"` // parts of a step of reinforcement learning
+	Scoring  float64 `json:"scoring_seconds,omitempty"`
+	Training float64 `json:"training_seconds,omitempty"`
+	Reward   float64 `json:"reward,omitempty"` // its means
+	KL       float64 `json:"kl,omitempty"`
+	Entropy  float64 `json:"entropy,omitempty"`
+	Norm     float64 `json:"norm,omitempty"` // of the gradient, before clipping
 }
 
 // newServe is posttrain's side of a comparison, which other commands start.
@@ -89,22 +103,34 @@ func serve(dir string, f form, in io.Reader, out io.Writer) error {
 
 // obey works through the lines: step, forward, quit.
 func (t *trainer) obey(in io.Reader, say func(any) error) error {
-	work := map[string]func() (float64, error){"step": t.step, "forward": t.forward}
+	losing := func(f func() (float64, error)) work {
+		return func(int) (d did, err error) { d.Loss, err = f(); return d, err }
+	}
+	return obey(in, say, "step, forward or quit", map[string]work{"step": losing(t.step), "forward": losing(t.forward)})
+}
+
+// work is what a side does for a line, which may end in a number. Its seconds are those of the whole unless it gives them.
+type work = func(n int) (did, error)
+
+// obey works through the lines of a side.
+func obey(in io.Reader, say func(any) error, want string, all map[string]work) error {
 	for lines := bufio.NewScanner(in); lines.Scan(); {
-		word := strings.TrimSpace(lines.Text())
+		word, number, _ := strings.Cut(strings.TrimSpace(lines.Text()), " ")
 		if word == "quit" {
 			return nil
 		}
-		f, ok := work[word]
-		if !ok {
-			return fmt.Errorf("%q: want step, forward or quit", word)
+		f, ok := all[word]
+		n, err := strconv.Atoi(cmp.Or(number, "0"))
+		if !ok || err != nil {
+			return fmt.Errorf("%q: want %s", lines.Text(), want)
 		}
 		begin := time.Now()
-		loss, err := f()
+		d, err := f(n)
 		if err != nil {
 			return err
 		}
-		if err := say(did{word, time.Since(begin).Seconds(), loss, peakRSSMB()}); err != nil {
+		d.Did, d.Seconds, d.PeakRSSMB = word, cmp.Or(d.Seconds, time.Since(begin).Seconds()), peakRSSMB()
+		if err := say(d); err != nil {
 			return err
 		}
 	}

@@ -41,13 +41,38 @@ func start(name, program string, args ...string) (*side, error) {
 	return s, nil
 }
 
-// startOurs starts posttrain's side, this very program, on a world.
+// startOurs starts posttrain's side of a step, this very program, on a world.
 func startOurs(name, world string, f form) (*side, error) {
+	return startSelf(name, append([]string{"serve", world}, f.args()...)...)
+}
+
+// startSelf starts a side of posttrain's: this very program with other arguments.
+func startSelf(name string, args ...string) (*side, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	return start(name, self, append([]string{"serve", world}, f.args()...)...)
+	return start(name, self, args...)
+}
+
+// startPython starts a side of a script of this folder.
+func startPython(python, name string, args ...string) (*side, error) {
+	path, err := script(name)
+	if err != nil {
+		return nil, err
+	}
+	return start(name, python, append([]string{path}, args...)...)
+}
+
+// title is the name with what the side runs on.
+func (s *side) title() string {
+	switch {
+	case s.ready.TRL != "":
+		return s.name + " " + s.ready.TRL + " (PyTorch " + s.ready.Torch + ")"
+	case s.ready.Torch != "":
+		return s.name + " (PyTorch " + s.ready.Torch + ")"
+	}
+	return s.name + " (" + s.ready.Engine + ")"
 }
 
 // ask has the side do one thing.
