@@ -10,33 +10,7 @@ import (
 	"time"
 
 	"github.com/sashabaranov/go-openai"
-
-	"github.com/posttrain/posttrain/data"
 )
-
-// Conversation is a chat with how to go on with it.
-type Conversation struct {
-	Messages    []data.Message
-	Samples     int      // answers wanted; 0: 1
-	MaxNew      int      // most tokens of an answer; 0: the server's limit
-	Temperature float64  // 0: the likeliest tokens
-	TopP        float64  // 0 or 1: off
-	Seed        uint64   // of the draws, for servers that keep to it
-	Stop        []string // texts that end an answer
-}
-
-// Answer is what a model says in a chat.
-type Answer struct {
-	Text   string
-	Reason string // EOS, which a server says for a stop string too, Length, or the server's own word
-}
-
-// Chat answers conversations. Its promises:
-//   - answers stand in the order of the conversations, Samples to each;
-//   - an error names what is wrong in one line; an ended context ends with its cause.
-type Chat interface {
-	Answer(ctx context.Context, conversations []Conversation) ([][]Answer, error)
-}
 
 // RemoteOptions say where a server is and how it is asked.
 type RemoteOptions struct {
@@ -132,6 +106,11 @@ func (r *Remote) Usage() Usage {
 
 // Answer asks for all answers, several at a time. The first error ends it.
 func (r *Remote) Answer(ctx context.Context, conversations []Conversation) ([][]Answer, error) {
+	for i, c := range conversations {
+		if c.Prefill != "" {
+			return nil, fmt.Errorf("conversation %d: a server takes no beginning of the answer (%q)", i, c.Prefill)
+		}
+	}
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	answers := make([][]Answer, len(conversations))

@@ -1,0 +1,103 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/data"
+)
+
+// Conversation is a chat with how to go on with it.
+type Conversation struct {
+	Messages    []data.Message
+	Prefill     string   // how the answer begins, which its text then lacks; not with a server
+	Samples     int      // answers wanted; 0: 1
+	MaxNew      int      // most tokens of an answer; 0: the server's limit, an error in process
+	Temperature float64  // 0: the likeliest tokens
+	TopP        float64  // 0 or 1: off
+	Seed        uint64   // of the draws; a server may not keep to it
+	Stop        []string // texts that end an answer
+}
+
+// Answer is what a model says in a chat.
+type Answer struct {
+	Text   string
+	Reason string // EOS, which a server says for a stop string too, StopString, Length, or the server's own word
+}
+
+// Chat answers conversations. Its promises:
+//   - answers stand in the order of the conversations, Samples to each;
+//   - an error says in one line what is wrong; of an ended context it is the cause.
+type Chat interface {
+	Answer(ctx context.Context, conversations []Conversation) ([][]Answer, error)
+}
+
+// Local is a Chat with a model in this process.
+type Local struct {
+	Sampler Sampler // with a Decoder
+	Encoder *batch.Encoder
+	Tick    func(done int) // nil: none; told how many conversations are answered
+}
+
+// Prompt is a conversation's prompt in tokens.
+func (l *Local) Prompt(c Conversation) ([]int32, error) {
+	return l.Encoder.Prefilled(data.Text{Messages: c.Messages}, c.Prefill)
+}
+
+// Answer samples what fits a batch at a time.
+func (l *Local) Answer(ctx context.Context, conversations []Conversation) ([][]Answer, error) {
+	var answers [][]Answer
+	for at := 0; at < len(conversations); {
+		n := together(conversations[at:])
+		part, err := l.answer(ctx, conversations[at:at+n], at)
+		if err != nil {
+			return nil, err
+		}
+		answers = append(answers, part...)
+		if at += n; l.Tick != nil {
+			l.Tick(at)
+		}
+	}
+	return answers, nil
+}
+
+// chatBatch is how many requests a call of the sampler gets: what it decodes together as a rule, so that progress can
+// be told without loss.
+const chatBatch = 128
+
+// together is how many conversations are answered by one call of the sampler.
+func together(conversations []Conversation) int {
+	requests := 0
+	for n, c := range conversations {
+		if requests += max(c.Samples, 1); requests > chatBatch && n > 0 {
+			return n
+		}
+	}
+	return len(conversations)
+}
+
+// answer samples the answers to some conversations, the first of which is number first.
+func (l *Local) answer(ctx context.Context, conversations []Conversation, first int) ([][]Answer, error) {
+	var requests []Request
+	var owners []int
+	for i, c := range conversations {
+		prompt, err := l.Prompt(c)
+		if err != nil {
+			return nil, fmt.Errorf("conversation %d: %w", first+i, err)
+		}
+		r := Request{Prompt: prompt, MaxNew: c.MaxNew, Temperature: c.Temperature, TopP: c.TopP, Seed: c.Seed, StopStrings: c.Stop}
+		for _, r := range r.Samples(max(c.Samples, 1)) {
+			requests, owners = append(requests, r), append(owners, i)
+		}
+	}
+	completions, err := l.Sampler.Sample(ctx, requests)
+	if err != nil {
+		return nil, err
+	}
+	answers := make([][]Answer, len(conversations))
+	for i, c := range completions {
+		answers[owners[i]] = append(answers[owners[i]], Answer{c.Text, c.Reason})
+	}
+	return answers, nil
+}
