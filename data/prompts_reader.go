@@ -1,0 +1,71 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+)
+
+// PromptRow is a text or conversation to be continued.
+type PromptRow struct {
+	Prompt Text
+	Source string // as in Preference
+}
+
+const promptColumns = "want prompt (a string or a list of {role, content}) or messages"
+
+// ReadPrompts reads prompts from a .jsonl, .json or .parquet file, each also with .gz. The column is TRL's prompt, a
+// string or a list of {role, content}, or messages; other columns are left alone. Empty prompts are dropped and counted
+// in the Report, conversations that end with the assistant's turn too: there is nothing to be said.
+func ReadPrompts(path string) ([]PromptRow, *Report, error) { return readPrompts(nil, path) }
+
+func readPrompts(fsys fs.FS, path string) ([]PromptRow, *Report, error) {
+	report := &Report{Path: path}
+	var prompts []PromptRow
+	for row, err := range readRows(fsys, path) {
+		if err != nil {
+			return nil, nil, err
+		}
+		report.Read++
+		prompt, why, err := promptOf(row)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", row.source, err)
+		}
+		if why != "" {
+			report.drop(why, row.source)
+			continue
+		}
+		report.Kept++
+		prompts = append(prompts, prompt)
+	}
+	if err := report.check(); err != nil {
+		return nil, nil, err
+	}
+	return prompts, report, nil
+}
+
+// promptOf turns a row into a prompt; why says for what reason it is dropped, "" when it is not.
+func promptOf(r row) (p PromptRow, why string, err error) {
+	p.Source = r.source
+	switch {
+	case has(r.fields, "prompt"):
+		p.Prompt, err = textOf("prompt", r.fields["prompt"])
+	case has(r.fields, "messages"):
+		p.Prompt, err = textOf("messages", r.fields["messages"])
+		if err == nil && !p.Prompt.IsChat() {
+			err = errors.New("messages is a string: want a list of {role, content}, or the column named prompt")
+		}
+	default:
+		err = fmt.Errorf("found columns %s: %s", list(columnsOf(r.fields)), promptColumns)
+	}
+	if err != nil {
+		return p, "", err
+	}
+	if p.Prompt.Empty() {
+		return p, "prompt is empty", nil
+	}
+	if m := p.Prompt.Messages; m != nil && m[len(m)-1].Role == "assistant" {
+		return p, "the last message is the assistant's", nil
+	}
+	return p, "", nil
+}
