@@ -9,16 +9,16 @@ import (
 
 // CIRL is the configuration of posttrain ci-rl.
 type CIRL struct {
-	Command    string         `yaml:"command"` // ci-rl
-	Model      string         `yaml:"model"`   // Embedded, or a Hugging Face model folder
-	Backend    string         `yaml:"backend"` // auto|go|onnx[:LIB]|xla[:cpu|:cuda|:PLUGIN]
-	Seed       uint64         `yaml:"seed"`
-	Data       CIData         `yaml:"data"`
-	Sampling   rlSampling     `yaml:"sampling"`
-	Reward     reward.Options `yaml:"reward"`
-	GRPO       grpo.Options   `yaml:"grpo"`
-	Validation rlValidation   `yaml:"validation"`
-	Train      RLTrain        `yaml:"train"`
+	Command    string                 `yaml:"command"` // ci-rl
+	Model      string                 `yaml:"model"`   // Embedded, or a Hugging Face model folder
+	Backend    string                 `yaml:"backend"` // auto|go|onnx[:LIB]|xla[:cpu|:cuda|:PLUGIN]
+	Seed       uint64                 `yaml:"seed"`
+	Data       CIData                 `yaml:"data"`
+	Sampling   grpo.Sampling          `yaml:"sampling"`
+	Reward     reward.Options         `yaml:"reward"`
+	GRPO       grpo.Options           `yaml:"grpo"`
+	Validation grpo.ValidationOptions `yaml:"validation"`
+	Train      RLTrain                `yaml:"train"`
 }
 
 // CIData is the data section of posttrain ci-rl. Paths are relative to the working directory.
@@ -75,10 +75,10 @@ func defaultCIRL() CIRL {
 		Command:    CommandCIRL,
 		Backend:    "auto",
 		Data:       CIData{ValidationFraction: 0.09, TestFraction: 0.10, MaxPromptTokens: 768},
-		Sampling:   rlSampling{MaxNew: 2048, Temperature: 1},
+		Sampling:   grpo.Sampling{MaxNew: 2048, Temperature: 1},
 		Reward:     reward.DefaultOptions(),
 		GRPO:       grpo.DefaultOptions(),
-		Validation: rlValidation{Every: 20, Temperature: 0.7, Samples: 4},
+		Validation: grpo.DefaultValidation(),
 		Train: RLTrain{
 			Epochs: 150, LearningRate: 1e-6, Schedule: "constant", WeightDecay: 0.01,
 			AdamBeta1: t.AdamBeta1, AdamBeta2: t.AdamBeta2, AdamEpsilon: t.AdamEpsilon, MaxGradNorm: t.MaxGradNorm,
@@ -107,19 +107,4 @@ func settleRL(l *loader, c *CIRL) {
 	if c.GRPO.Aggregation == grpo.SeqMeanConstant && !l.has("grpo.norm_length") {
 		c.GRPO.NormLength = c.Sampling.MaxNew
 	}
-}
-
-// rlSampling and rlValidation stand in for the types of package grpo.
-type rlSampling struct {
-	MaxNew      int     `yaml:"max_new_tokens"`
-	Temperature float64 `yaml:"temperature"`
-	TopK        int     `yaml:"top_k"`
-	TopP        float64 `yaml:"top_p"`
-	MinP        float64 `yaml:"min_p"`
-}
-
-type rlValidation struct {
-	Every       int     `yaml:"every"`
-	Temperature float64 `yaml:"temperature"`
-	Samples     int     `yaml:"samples"`
 }
