@@ -3,10 +3,8 @@ package rollout
 import (
 	"context"
 	"fmt"
-	"math"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/gomlx/compute"
@@ -117,28 +115,6 @@ func int32s(t *testing.T, e *backend.Engine, data []int32, dims ...int) compute.
 	return b
 }
 
-// TestLogpsAreTheTrainers: the log-probs of drawn tokens are those that training measures on the same tokens, for
-// every model type, beyond the sliding window, at any temperature.
-func TestLogpsAreTheTrainers(t *testing.T) {
-	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
-		for i, kind := range model.Types {
-			m := testkit.Model(t, kind)
-			rs := requests(5, 9, []float64{0, 0.7, 1, 2}[i])
-			cs := sample(t, sampler(t, e, m), rs...)
-			for r, want := range logProbs(t, e, m, rs, cs) {
-				if len(want) != len(cs[r].Logps) || len(want) != 9 {
-					t.Fatalf("%s: %d log-probs, want %d", kind, len(cs[r].Logps), len(want))
-				}
-				for k := range want {
-					if d := math.Abs(float64(cs[r].Logps[k] - want[k])); !(d < 2e-5) {
-						t.Errorf("%s, request %d, token %d: log-prob %v, trainer %v", kind, r, k, cs[r].Logps[k], want[k])
-					}
-				}
-			}
-		}
-	})
-}
-
 // TestGreedyIsTheArgmax: every token of a greedy completion is the likeliest of all that could stand there.
 func TestGreedyIsTheArgmax(t *testing.T) {
 	e := backendtest.Go(t)
@@ -158,73 +134,6 @@ func TestGreedyIsTheArgmax(t *testing.T) {
 				t.Errorf("token %d: %d has %v, %d was taken with %v", k, id, logps[id][0], token, logps[token][0])
 			}
 		}
-	}
-}
-
-// TestBatchesDoNotMatter: a request alone, among others, and in another place, draws the same tokens.
-func TestBatchesDoNotMatter(t *testing.T) {
-	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
-		s := sampler(t, e, testkit.Model(t, "llama"))
-		for _, temperature := range []float64{0, 1} {
-			rs := requests(6, 5, temperature)
-			together := sample(t, s, rs...)
-			slices.Reverse(rs)
-			reversed := sample(t, s, rs...)
-			slices.Reverse(rs)
-			for i, r := range rs {
-				alone := sample(t, s, r)[0]
-				for _, other := range []Completion{together[i], reversed[len(rs)-1-i]} {
-					if !reflect.DeepEqual(alone.Tokens, other.Tokens) || alone.Reason != other.Reason {
-						t.Errorf("temperature %v, request %d: %v alone, %v in a batch", temperature, i, alone.Tokens, other.Tokens)
-					}
-				}
-			}
-		}
-	})
-}
-
-// TestSeedsMatter: other seeds, other tokens; the same seed, the same tokens.
-func TestSeedsMatter(t *testing.T) {
-	s := sampler(t, backendtest.Go(t), testkit.Model(t, "llama"))
-	r := requests(1, 8, 1)[0]
-	cs := sample(t, s, append(r.Samples(4), r.Samples(1)...)...)
-	for i := 1; i < 4; i++ {
-		if reflect.DeepEqual(cs[0].Tokens, cs[i].Tokens) {
-			t.Errorf("samples 0 and %d are equal: %v", i, cs[0].Tokens)
-		}
-	}
-	if !reflect.DeepEqual(cs[0], cs[4]) {
-		t.Errorf("one seed, two completions: %v, %v", cs[0], cs[4])
-	}
-}
-
-// TestEnds: a stop token ends a completion and is its last, MaxNew and the model's positions cut it; finished texts
-// leave the batch.
-func TestEnds(t *testing.T) {
-	e := backendtest.Go(t)
-	m := testkit.Model(t, "llama")
-	s := sampler(t, e, m)
-	free := sample(t, s, requests(1, 6, 0)...)[0]
-	if len(free.Tokens) != 6 || free.Reason != Length {
-		t.Fatalf("%+v, want 6 tokens cut by length", free)
-	}
-	third := slices.Index(free.Tokens, free.Tokens[2]) // where that token comes first
-	r := requests(1, 6, 0)[0]
-	r.Stop = []int32{999, free.Tokens[2]}
-	c := sample(t, s, r)[0]
-	if !reflect.DeepEqual(c.Tokens, free.Tokens[:third+1]) || c.Reason != EOS || len(c.Logps) != third+1 {
-		t.Errorf("%+v, want the tokens up to %d", c, third)
-	}
-
-	m.Config.EOS = []int{int(free.Tokens[0])}
-	r.Stop = nil
-	if c = sample(t, s, r)[0]; len(c.Tokens) != 1 || c.Reason != EOS {
-		t.Errorf("%+v, want the model's own EOS to end it", c)
-	}
-
-	long := Request{Prompt: make([]int32, m.Config.MaxPositions-2), MaxNew: 50, Stop: []int32{}}
-	if c = sample(t, s, long)[0]; len(c.Tokens) != 2 || c.Reason != Length {
-		t.Errorf("%d tokens, %s, want the 2 that the model has positions for", len(c.Tokens), c.Reason)
 	}
 }
 
@@ -256,74 +165,5 @@ func TestBatchesFitTheMemory(t *testing.T) {
 		if got := s.batch(many(c.n, c.length)); got != c.want {
 			t.Errorf("%d requests of %d tokens: %d together, want %d", c.n, c.length, got, c.want)
 		}
-	}
-}
-
-// TestWeightsAreLive: what a trainer writes into the buffers is what the next call samples from.
-func TestWeightsAreLive(t *testing.T) {
-	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
-		if !e.Wants.HostUpdate {
-			t.Skip("no live buffers on this engine")
-		}
-		m := testkit.Model(t, "llama")
-		var weights []compute.Buffer
-		var views [][]float32
-		for _, p := range m.Params {
-			b, view, err := e.SharedFloat32(p.Shape...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			copy(view, p.Data)
-			weights, views = append(weights, b), append(views, view)
-		}
-		defer backend.FinalizeAll(weights...)
-		s := NewRecompute(e, m.Config, func() []compute.Buffer { return weights }, Options{})
-		defer s.Close()
-		r := requests(1, 6, 0)[0]
-		before := sample(t, s, r)[0]
-
-		other := model.Init(m.Config, 8)
-		for i, p := range other.Params {
-			copy(views[i], p.Data)
-		}
-		after, want := sample(t, s, r)[0], sample(t, sampler(t, e, other), r)[0]
-		if reflect.DeepEqual(before.Tokens, after.Tokens) || !reflect.DeepEqual(after, want) {
-			t.Errorf("before %v, after %v, want %v", before.Tokens, after.Tokens, want.Tokens)
-		}
-	})
-}
-
-func TestBadRequests(t *testing.T) {
-	s := sampler(t, backendtest.Go(t), testkit.Model(t, "llama"))
-	good := requests(1, 2, 0)[0]
-	cases := map[string]func(r *Request){
-		"empty prompt":      func(r *Request) { r.Prompt = nil },
-		"128 positions":     func(r *Request) { r.Prompt = make([]int32, 128) },
-		"token 1 of the":    func(r *Request) { r.Prompt = []int32{0, 64} },
-		"token 0 of the":    func(r *Request) { r.Prompt = []int32{-1} },
-		"0 new tokens":      func(r *Request) { r.MaxNew = 0 },
-		"temperature -1":    func(r *Request) { r.Temperature = -1 },
-		"temperature NaN":   func(r *Request) { r.Temperature = math.NaN() },
-		"temperature +Inf:": func(r *Request) { r.Temperature = math.Inf(1) },
-	}
-	for want, spoil := range cases {
-		bad := good
-		spoil(&bad)
-		_, err := s.Sample(context.Background(), []Request{good, bad})
-		if err == nil || !strings.Contains(err.Error(), "request 1: ") || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q, want %q", err, want)
-		}
-	}
-	if c, err := s.Sample(context.Background(), nil); len(c) != 0 || err != nil {
-		t.Errorf("no requests: %v, %v", c, err)
-	}
-}
-
-func TestBrokenWeights(t *testing.T) {
-	m := testkit.Model(t, "llama")
-	m.Params[1].Data[0] = float32(math.NaN())
-	_, err := sampler(t, backendtest.Go(t), m).Sample(context.Background(), requests(2, 2, 0))
-	if err == nil || !strings.Contains(err.Error(), "request 0, token 0: ") || !strings.Contains(err.Error(), "NaN") {
-		t.Error(err)
 	}
 }

@@ -73,6 +73,9 @@ type Options struct {
 	Graph   model.GraphOptions
 	Decoder Decoder // of completions' texts and stop strings; nil: no texts
 	Slots   int     // rows decoded together at most; 0: 128
+
+	NoSharing    bool // for benchmarks: requests of one prompt read it once each
+	NoCompaction bool // for benchmarks: finished rows keep their places until the last one ends
 }
 
 // limits are what a model and a sampler can take.
