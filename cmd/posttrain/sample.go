@@ -8,6 +8,7 @@ import (
 
 	"github.com/gomlx/compute"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/batch"
@@ -22,6 +23,8 @@ type samplingFlags struct {
 	answers        int
 	maxNew         int
 	temperature    float64
+	prompt         string // form of a scenario's prompt; "": data.PromptCompact
+	length         *pflag.Flag
 }
 
 func (f *samplingFlags) register(cmd *cobra.Command, temperature float64) {
@@ -30,6 +33,7 @@ func (f *samplingFlags) register(cmd *cobra.Command, temperature float64) {
 	cmd.Flags().StringVar(&f.backend, "backend", "auto", "auto, go, onnx[:LIB] or xla[:cpu|:cuda|:PLUGIN]")
 	cmd.Flags().IntVar(&f.maxNew, "max-new-tokens", 128, "most tokens of an answer")
 	cmd.Flags().Float64Var(&f.temperature, "temperature", temperature, "of the draws; 0 always takes the likeliest token")
+	f.length = cmd.Flags().Lookup("max-new-tokens")
 }
 
 // check refuses what no sampling can do.
@@ -45,6 +49,16 @@ func (f *samplingFlags) check() error {
 	return nil
 }
 
+// conversation is a prompt to be answered, with draws of its own: number n of a seed's.
+func (f *samplingFlags) conversation(prompt []data.Message, seed uint64, n int) rollout.Conversation {
+	return rollout.Conversation{
+		Messages: prompt, Samples: f.answers, MaxNew: f.maxNew, Temperature: f.temperature, Seed: drawSeed(seed, n),
+	}
+}
+
+// drawSeed is the seed of prompt n's draws.
+func drawSeed(seed uint64, n int) uint64 { return rand.New(rand.NewPCG(seed, uint64(n))).Uint64() }
+
 // answered is a scenario with a model's answers.
 type answered struct {
 	item   data.CIItem
@@ -59,20 +73,33 @@ func answerScenarios(ctx context.Context, items []data.CIItem, f samplingFlags, 
 		return nil, err
 	}
 	defer s.close()
-	together := max(1, 64/f.answers) // scenarios a call: enough to fill a batch, few enough that Ctrl-C is heard
-	var out []answered
-	for at := 0; at < len(items); at += together {
-		part, err := s.answer(ctx, items[at:min(at+together, len(items))], f, seed, at)
-		switch {
-		case context.Cause(ctx) != nil:
-			return nil, train.ErrInterrupted
-		case err != nil:
-			return nil, err
+	kind := f.prompt
+	if kind == "" {
+		kind = data.PromptCompact
+	}
+	out, conversations := make([]answered, len(items)), make([]rollout.Conversation, len(items))
+	for i, item := range items {
+		out[i] = answered{item: item, prompt: data.CIPrompt(item, kind, uint64(i))}
+		conversations[i] = f.conversation(out[i].prompt, seed, i)
+	}
+	answers, err := s.chat(tick).Answer(ctx, conversations)
+	if err != nil {
+		return nil, stopped(ctx, err)
+	}
+	for i := range out {
+		for _, a := range answers[i] {
+			out[i].texts = append(out[i].texts, a.Text)
 		}
-		out = append(out, part...)
-		tick(len(out))
 	}
 	return out, nil
+}
+
+// stopped is the error of work that a context may have ended.
+func stopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return train.ErrInterrupted
+	}
+	return err
 }
 
 // sampler is a model that answers.
@@ -87,6 +114,10 @@ func openSampler(f samplingFlags) (*sampler, error) {
 	if err != nil {
 		return nil, err
 	}
+	if positions := w.model.Config.MaxPositions; f.length != nil && f.length.Changed && f.maxNew >= positions {
+		w.close()
+		return nil, usageError{fmt.Errorf("--max-new-tokens %d: the model has %d positions, for prompt and answer together: want fewer", f.maxNew, positions)}
+	}
 	weights, err := rollout.Upload(w.engine, w.model)
 	if err != nil {
 		w.close()
@@ -96,35 +127,13 @@ func openSampler(f samplingFlags) (*sampler, error) {
 	return &sampler{w, rollout.NewCached(w.engine, w.model.Config, live, rollout.Options{Graph: w.graph, Decoder: w.tokenizer}), weights}, nil
 }
 
+// chat lets the model answer conversations.
+func (s *sampler) chat(tick func(done int)) *rollout.Local {
+	return &rollout.Local{Sampler: s.rollout, Encoder: &batch.Encoder{Tokenizer: s.tokenizer}, Tick: tick}
+}
+
 func (s *sampler) close() {
 	s.rollout.Close()
 	backend.FinalizeAll(s.weights...)
 	s.world.close()
-}
-
-// answer samples the answers to some scenarios, the first of which is number first.
-func (s *sampler) answer(ctx context.Context, items []data.CIItem, f samplingFlags, seed uint64, first int) ([]answered, error) {
-	e := batch.Encoder{Tokenizer: s.tokenizer}
-	var out []answered
-	var requests []rollout.Request
-	for i, item := range items {
-		n := uint64(first + i)
-		a := answered{item: item, prompt: data.Prompt(item, n)}
-		ids, err := e.Prompt(data.Text{Messages: a.prompt})
-		if err != nil {
-			return nil, err
-		}
-		r := rollout.Request{Prompt: ids, MaxNew: f.maxNew, Temperature: f.temperature, Seed: rand.New(rand.NewPCG(seed, n)).Uint64()}
-		requests = append(requests, r.Samples(f.answers)...)
-		out = append(out, a)
-	}
-	completions, err := s.rollout.Sample(ctx, requests)
-	if err != nil {
-		return nil, err
-	}
-	for i, c := range completions {
-		a := &out[i/f.answers]
-		a.texts = append(a.texts, c.Text)
-	}
-	return out, nil
 }
