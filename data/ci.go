@@ -235,6 +235,8 @@ func (c *CIItem) warts() []string {
 	task := strings.ToLower(c.DatasetItem.UserTask)
 	add(slices.ContainsFunc(restricted, func(d string) bool { return strings.Contains(task, d) }), "the user task contains a restricted keyword")
 	add(c.strayKeyword(), "a keyword does not occur in its information")
+	prompt := strings.ToLower(c.setOut(0))
+	add(slices.ContainsFunc(required, func(a string) bool { return !strings.Contains(prompt, a) }), "a required keyword stands nowhere in the prompt: only a guess reaches the full reward")
 	return warts
 }
 

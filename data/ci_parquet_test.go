@@ -139,7 +139,7 @@ func TestCIDeepText(t *testing.T) {
 
 func TestPreferencesAndDemonstrationsInEveryForm(t *testing.T) {
 	for _, pairs := range [][]Preference{
-		{{Prompt: plain("Q"), Chosen: plain("é\n"), Rejected: plain("b"), ChosenScore: 1.0 / 3, RejectedScore: 1e-300, Scored: true}, {Prompt: plain("Q"), Chosen: plain("a"), Rejected: plain("b")}},
+		{{Prompt: plain("Q"), Chosen: plain("é\n"), Rejected: plain("b"), ChosenScore: 1.0 / 3, RejectedScore: 1e-300, Scored: true}, {Prompt: plain("Q"), Chosen: plain("a"), Rejected: plain("b")}, {Prompt: plain("Q"), Chosen: plain("a"), Rejected: plain("b"), Scored: true}},
 		{{Prompt: talk("user", "Q"), Chosen: talk("assistant", "<answer>&</answer>"), Rejected: talk("assistant", "b")}},
 	} {
 		for _, name := range allForms {

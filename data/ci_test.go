@@ -102,7 +102,8 @@ func TestCIReleaseLoadsWhole(t *testing.T) {
 		"keyword is an object":                        2, // items; 5 keywords
 		"a keyword is annotated twice on one side":    82,
 		"a keyword does not occur in its information": 122,
-		"a keyword is on both sides":                  28,
+		"a required keyword stands nowhere in the prompt: only a guess reaches the full reward": 60,
+		"a keyword is on both sides": 28,
 		"a restricted keyword is part of a required one: the full reward cannot be reached": 32,
 		"the user task contains a restricted keyword":                                       7,
 	}

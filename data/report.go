@@ -10,7 +10,12 @@ type Tally struct {
 	What  string // the remark, in the words of the report
 	Count int
 	First string // the first row concerned, e.g. "pairs.jsonl:41"
+
+	places []string // the first rows concerned, at most keptPlaces
 }
+
+// keptPlaces bounds what a tally remembers of a large file.
+const keptPlaces = 20
 
 // Report says what reading a file found. Dropped rows are not in the result; rows with warts are.
 type Report struct {
@@ -41,6 +46,40 @@ func (r *Report) Lines() []string {
 	return lines
 }
 
+// Details are the Lines with the places of every remark: the rows that it is about, the first twenty of them.
+func (r *Report) Details() []string {
+	lines := r.Lines()[:1]
+	add := func(kind string, tallies []Tally) {
+		for _, t := range tallies {
+			lines = append(lines, fmt.Sprintf("  %s%d: %s", kind, t.Count, t.What), "    in "+t.where(r.Path))
+		}
+	}
+	add("dropped ", r.Dropped)
+	add("note: ", r.Warts)
+	return lines
+}
+
+// where lists the places of a tally without the name of the file.
+func (t Tally) where(path string) string {
+	what := "line"
+	var names []string
+	for _, p := range t.places {
+		p = strings.TrimPrefix(strings.TrimPrefix(p, path), ":")
+		if row, ok := strings.CutPrefix(p, " row "); ok {
+			what, p = "row", row
+		}
+		names = append(names, p)
+	}
+	if t.Count > 1 {
+		what += "s"
+	}
+	text := what + " " + strings.Join(names, ", ")
+	if more := t.Count - len(t.places); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
 func (r *Report) String() string { return strings.Join(r.Lines(), "\n") }
 
 func (t Tally) String() string {
@@ -58,10 +97,13 @@ func count(tallies []Tally, what, source string) []Tally {
 	for i := range tallies {
 		if tallies[i].What == what {
 			tallies[i].Count++
+			if len(tallies[i].places) < keptPlaces {
+				tallies[i].places = append(tallies[i].places, source)
+			}
 			return tallies
 		}
 	}
-	return append(tallies, Tally{What: what, Count: 1, First: source})
+	return append(tallies, Tally{What: what, Count: 1, First: source, places: []string{source}})
 }
 
 // check turns a result without rows into the error a user can act on.

@@ -46,7 +46,7 @@ func preferenceParquet(w io.Writer, pairs []Preference) error {
 		texts = append(texts, p.Prompt, p.Chosen, p.Rejected)
 		row := map[string]any{"prompt": p.Prompt.cell(), "chosen": p.Chosen.cell(), "rejected": p.Rejected.cell()}
 		if p.Scored {
-			row["chosen_score"], row["rejected_score"] = p.ChosenScore, p.RejectedScore
+			row["chosen_score"], row["rejected_score"] = &p.ChosenScore, &p.RejectedScore // a plain 0 would be written as null
 		}
 		rows[i] = row
 	}
