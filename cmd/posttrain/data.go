@@ -16,11 +16,12 @@ import (
 
 func newData(s streams) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "data", Short: "Make training data: synthetic scenarios, best-of-n pairs",
-		Example: "  posttrain data synth --n 1000 --out demos.jsonl\n  posttrain data pairs --model DIR --n 200 --out pairs.jsonl", Args: noArgs,
+		Use: "data", Short: "Make training data (synthetic scenarios, best-of-n pairs, good answers), check it, convert it",
+		Example: "  posttrain data synth --n 1000 --out demos.jsonl\n  posttrain data pairs --model DIR --n 200 --out pairs.jsonl\n" +
+			"  posttrain data best --model DIR --n 200 --out good.jsonl\n  posttrain data check dataset.json\n  posttrain data convert dataset.json items.parquet", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newSynth(s), newPairs(s))
+	cmd.AddCommand(newSynth(s), newPairs(s), newBest(s), newCheck(s), newConvert(s))
 	return cmd
 }
 
@@ -36,7 +37,7 @@ func (f *synthFlags) register(cmd *cobra.Command, n int) {
 	cmd.Flags().IntVar(&f.n, "n", n, "scenarios")
 	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "seed of scenarios, orders and draws")
 	cmd.Flags().BoolVar(&f.heldOut, "held-out", false, "scenarios whose names and values training scenarios never have")
-	cmd.Flags().StringVar(&f.out, "out", "", "jsonl file to write")
+	cmd.Flags().StringVar(&f.out, "out", "", "file to write: .jsonl, .json or .parquet, each also with .gz")
 }
 
 func (f *synthFlags) check(path string) error {
@@ -45,6 +46,9 @@ func (f *synthFlags) check(path string) error {
 	}
 	if f.out == "" {
 		return usageError{fmt.Errorf("%s wants --out FILE, such as --out pairs.jsonl", path)}
+	}
+	if err := data.CheckWritable(f.out); err != nil {
+		return usageError{fmt.Errorf("--out %w", err)}
 	}
 	if info, err := os.Stat(filepath.Dir(f.out)); err != nil || !info.IsDir() {
 		return fmt.Errorf("--out %s: there is no folder %s to write it in", f.out, filepath.Dir(f.out))

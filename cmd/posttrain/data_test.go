@@ -1,0 +1,240 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/data"
+)
+
+// ciLine is a scenario in the release's shape, with a value that is a list and a restricted keyword inside a required one.
+const ciLine = `{"seed":{"scenario":"email","domain":"Work","user_intention":"ask","sender":"user","recipient":"boss","data_subject":"user","transmission_principle":"Consent"},` +
+	`"dataset_item":{"user_task":"Ask for a day off","information":{"Name":"Ann Lee","Chats":["hi","bye"],"Bag":"red"},"annotation":{"allowed":{"Name":"Ann Lee"},"disallowed":{"Chats":"bye","Name":"Lee"}}}}` + "\n"
+
+func withItems(t *testing.T) { write(t, "items.jsonl", strings.Repeat(ciLine, 4)) }
+
+// TestDataFaults: bad input to data best, check and convert gives one line, and leaves nothing behind.
+func TestDataFaults(t *testing.T) {
+	best := func(more ...string) []string {
+		return append([]string{"data", "best", "--model", "model", "--backend", "go", "--n", "2", "--answers", "2", "--max-new-tokens", "2", "--out", "x.jsonl"}, more...)
+	}
+	fromFile := func(more ...string) []string {
+		return append([]string{"data", "best", "--model", "model", "--backend", "go", "--data", "items.jsonl", "--out", "x.jsonl"}, more...)
+	}
+	for _, f := range []fault{
+		{"best of nothing good", nil, best(), 1, []string{"no answer has a reward of 1 or more", "best of 4", "-1.00", "--min-reward"}, nil},
+		{"best without out", nil, []string{"data", "best"}, 2, []string{"posttrain data best wants --out FILE"}, nil},
+		{"best into another kind of file", nil, best("--out", "x.csv"), 2, []string{"--out x.csv", `".csv"`, ".jsonl, .json or .parquet"}, nil},
+		{"pairs into a file without kind", nil, []string{"data", "pairs", "--out", "pairs"}, 2, []string{"--out pairs", `extension ""`, ".jsonl"}, nil},
+		{"best into no folder", nil, best("--out", "no/x.jsonl"), 1, []string{"--out no/x.jsonl", "no folder no"}, nil},
+		{"best of too much", nil, best("--min-reward", "1.5"), 2, []string{"--min-reward 1.5", "-1 to 1"}, nil},
+		{"best of no number", nil, best("--min-reward", "NaN"), 2, []string{"--min-reward NaN", "-1 to 1"}, nil},
+		{"best keeps none", nil, best("--keep", "-1"), 2, []string{"--keep -1", "0 for all"}, nil},
+		{"best of no answers", nil, best("--answers", "0"), 2, []string{"--answers 0", "1 or more"}, nil},
+		{"best of no scenarios", nil, best("--n", "0"), 2, []string{"--n 0", "1 or more"}, nil},
+		{"best part of no file", nil, best("--part", "train"), 2, []string{"--part", "--data FILE", "--n"}, nil},
+		{"best number of a file", withItems, fromFile("--n", "5"), 2, []string{"--n", "--data items.jsonl", "remove one"}, nil},
+		{"best held-out of a file", withItems, fromFile("--held-out"), 2, []string{"--held-out", "--data items.jsonl"}, nil},
+		{"best fraction of all", withItems, fromFile("--test-fraction", "0.2"), 2, []string{"--test-fraction", "--part"}, nil},
+		{"best of an unknown part", withItems, fromFile("--part", "dev"), 2, []string{`--part "dev"`, "all, train, validation or test"}, nil},
+		{"best of fractions above 1", withItems, fromFile("--part", "train", "--test-fraction", "0.95"), 2, []string{"--validation-fraction 0.09", "--test-fraction 0.95", "below 1"}, nil},
+		{"best of an empty part", withItems, fromFile("--part", "test", "--test-fraction", "0"), 1, []string{"items.jsonl", "test part has no items", "--test-fraction 0", "of 4"}, nil},
+		{"best of no such file", nil, fromFile(), 1, []string{"items.jsonl: no such file"}, nil},
+		{"best of pairs", nil, []string{"data", "best", "--data", "pairs.jsonl", "--out", "x.jsonl"}, 1, []string{"pairs.jsonl:1", "seed.domain is missing", "dataset_item"}, nil},
+		{"best of an item without annotations", withFile("items.jsonl", strings.Replace(ciLine, `{"allowed":{"Name":"Ann Lee"},"disallowed":{"Chats":"bye","Name":"Lee"}}`, "{}", 1)), fromFile(), 1,
+			[]string{"items.jsonl:1", "dataset_item.annotation is missing or empty", "allowed, disallowed"}, nil},
+		{"best of an unknown model", nil, []string{"data", "best", "--model", "nowhere", "--out", "x.jsonl"}, 1, []string{"nowhere", "config.json"}, nil},
+
+		{"check of no file", nil, []string{"data", "check", "no.jsonl"}, 1, []string{"no.jsonl: no such file"}, nil},
+		{"check of nothing", nil, []string{"data", "check"}, 2, []string{"one data file", "found 0"}, nil},
+		{"check of a folder", func(t *testing.T) { os.Mkdir("d.json", 0o777) }, []string{"data", "check", "d.json"}, 1, []string{"d.json", "folder"}, nil},
+		{"check of an unknown kind of file", withFile("a.txt", "x"), []string{"data", "check", "a.txt"}, 1, []string{"a.txt", `".txt"`, ".jsonl, .json or .parquet"}, nil},
+		{"check of unknown columns", withFile("a.jsonl", `{"question":"a"}`), []string{"data", "check", "a.jsonl"}, 1, []string{"a.jsonl:1", "found columns question", "seed and dataset_item", "chosen and rejected", "messages"}, nil},
+		{"check of an empty file", withFile("a.json", "[]"), []string{"data", "check", "a.json"}, 1, []string{"a.json", "empty"}, nil},
+		{"check of broken parquet", withFile("a.parquet", "PAR1 and no more"), []string{"data", "check", "a.parquet"}, 1, []string{"a.parquet", "parquet"}, nil},
+		{"check of an item without information", withFile("a.jsonl", strings.Replace(ciLine, `"information":{"Name":"Ann Lee","Chats":["hi","bye"],"Bag":"red"}`, `"information":null`, 1)),
+			[]string{"data", "check", "a.jsonl"}, 1, []string{"a.jsonl:1", "dataset_item.information is missing or empty"}, nil},
+		{"check prompts without a model", withItems, []string{"data", "check", "--prompt", "cot", "items.jsonl"}, 2, []string{"--prompt", "--model DIR"}, nil},
+		{"check limit without a model", withItems, []string{"data", "check", "--max-prompt-tokens", "9", "items.jsonl"}, 2, []string{"--max-prompt-tokens", "--model DIR"}, nil},
+		{"check a negative limit", withItems, []string{"data", "check", "--model", "model", "--max-prompt-tokens", "-9", "items.jsonl"}, 2, []string{"--max-prompt-tokens -9", "0 (no limit)"}, nil},
+		{"check an unknown prompt", withItems, []string{"data", "check", "--model", "model", "--prompt", "CoT", "items.jsonl"}, 2, []string{`--prompt "CoT"`, "compact, plain or cot"}, nil},
+		{"check prompts of pairs", nil, []string{"data", "check", "--model", "model", "--prompt", "cot", "pairs.jsonl"}, 2, []string{"--prompt cot", "pairs.jsonl holds preference pairs"}, nil},
+		{"check with no tokenizer", withItems, []string{"data", "check", "--model", "nowhere", "items.jsonl"}, 1, []string{"nowhere/tokenizer.json"}, nil},
+		{"check without a chat template", func(t *testing.T) { withItems(t); remove(t, "model/chat_template.jinja") }, []string{"data", "check", "--model", "model", "items.jsonl"}, 1,
+			[]string{"items.jsonl:1", "chat template", "chat_template.jinja"}, nil},
+		{"check scores of items", withItems, []string{"data", "check", "--score-columns", "a,b", "items.jsonl"}, 1, []string{"score columns a, b", "only preference pairs"}, nil},
+		{"check one score column", nil, []string{"data", "check", "--score-columns", "a", "pairs.jsonl"}, 1, []string{"score_columns", `"a"`, "two names"}, nil},
+
+		{"convert one file", nil, []string{"data", "convert", "pairs.jsonl"}, 2, []string{"IN and OUT", "found 1"}, nil},
+		{"convert to an unknown kind of file", nil, []string{"data", "convert", "pairs.jsonl", "pairs.csv"}, 1, []string{"pairs.csv", `".csv"`, ".jsonl, .json or .parquet"}, nil},
+		{"convert to itself", nil, []string{"data", "convert", "pairs.jsonl", "./pairs.jsonl"}, 1, []string{"pairs.jsonl", "one file", "another name"}, nil},
+		{"convert to no folder", nil, []string{"data", "convert", "pairs.jsonl", "no/pairs.json"}, 1, []string{"no/pairs.json", "no such file"}, nil},
+		{"convert nothing", nil, []string{"data", "convert", "no.jsonl", "x.json"}, 1, []string{"no.jsonl: no such file"}, nil},
+		{"convert what no table holds", withFile("mixed.jsonl", `{"prompt":"Q","completion":"A"}`+"\n"+`{"text":"bare"}`+"\n"), []string{"data", "convert", "mixed.jsonl", "x.parquet"}, 1,
+			[]string{"x.parquet: not written", "some are bare text", ".jsonl"}, nil},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			work(t, "qwen2-newer")
+			if f.make != nil {
+				f.make(t)
+			}
+			before := tree(t)
+			checkRefusal(t, cli(t, f.args...), f)
+			if after := tree(t); !slices.Equal(before, after) {
+				t.Errorf("left behind:\n%s\nbefore:\n%s", strings.Join(after, "\n"), strings.Join(before, "\n"))
+			}
+		})
+	}
+}
+
+func TestDataConvertAndCheck(t *testing.T) {
+	work(t, "qwen2-newer")
+	withItems(t)
+	for _, c := range [][3]string{
+		{"items.jsonl", "items.parquet", "items.parquet: 4 contextual-integrity items\n"},
+		{"items.parquet", "items.json.gz", "items.json.gz: 4 contextual-integrity items\n"},
+		{"items.json.gz", "items2.jsonl", "items2.jsonl: 4 contextual-integrity items\n"},
+		{"pairs.jsonl", "pairs.parquet.gz", "pairs.parquet.gz: 12 preference pairs\n"},
+		{"pairs.parquet.gz", "pairs2.jsonl", "pairs2.jsonl: 12 preference pairs\n"},
+	} {
+		if o := must(t, "data", "convert", c[0], c[1]); o.out != c[2] || !strings.Contains(o.err, " rows read") {
+			t.Errorf("%s: %q, %q", c[1], o.out, o.err)
+		}
+	}
+	if read(t, "pairs2.jsonl") == "" || read(t, "items2.jsonl") != strings.Repeat(strings.Replace(flat(t), "\n", "", 1)+"\n", 4) {
+		t.Errorf("after three conversions:\n%s", read(t, "items2.jsonl"))
+	}
+	want := `items.jsonl: 4 rows read, 4 kept
+  contextual-integrity items
+  scenarios: email 4
+  domains: Work 4
+  principles: Consent 4
+  an item: 2.0 pieces of information in its prompt, 1.0 required and 2.0 restricted keywords
+  note: 4: information value is a list
+    in lines 1, 2, 3, 4
+  note: 4: a restricted keyword is part of a required one: the full reward cannot be reached
+    in lines 1, 2, 3, 4
+`
+	if o := must(t, "data", "check", "items.jsonl"); o.out != want {
+		t.Errorf("%s\nwant\n%s", o.out, want)
+	}
+	o := must(t, "data", "check", "--model", "model", "--max-prompt-tokens", "50", "items.parquet")
+	if !strings.Contains(o.out, "cot prompts in tokens of model: the longest has ") || !strings.HasSuffix(o.out, "; 4 of 4 have more than 50\n") {
+		t.Errorf("%s", o.out)
+	}
+	o = must(t, "data", "check", "--model", "model", "pairs.jsonl")
+	if !strings.Contains(o.out, "12 scored (chosen_score, rejected_score)\n  preference pairs\n  prompts in tokens of model: the longest has ") {
+		t.Errorf("%s", o.out)
+	}
+}
+
+// flat is ciLine as conversions leave it.
+func flat(t *testing.T) string {
+	t.Helper()
+	items, _, err := data.ReadCI("items.jsonl")
+	if err == nil {
+		err = data.WriteCI("flat.jsonl", items[:1])
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read(t, "flat.jsonl")
+}
+
+// TestDataBest: every answer of the embedded model that is good enough becomes a demonstration that posttrain sft takes;
+// the same again gives the same file.
+func TestDataBest(t *testing.T) {
+	work(t, "qwen2-newer")
+	args := []string{"data", "best", "--backend", "go", "--n", "3", "--answers", "3", "--min-reward", "-1", "--max-new-tokens", "64", "--seed", "5"}
+	o := must(t, append(args, "--out", "all.jsonl")...)
+	if !strings.Contains(o.out, "9 of 9 answers have a reward of -1 or more") || !strings.Contains(o.out, "to 3 of 3 scenarios") {
+		t.Errorf("%s", o.out)
+	}
+	must(t, append(args, "--out", "again.jsonl")...)
+	if read(t, "all.jsonl") != read(t, "again.jsonl") {
+		t.Error("the same seed gives other demonstrations")
+	}
+	demos, _, err := data.ReadDemonstrations("all.jsonl")
+	if err != nil || len(demos) < 3 || len(demos) > 9 {
+		t.Fatalf("%d demonstrations, %v", len(demos), err)
+	}
+	// The scenarios are those that a training run with this number and seed makes.
+	items := data.Synthesize(3, 5)
+	if got := demos[0].Prompt.Messages; !strings.HasPrefix(got[0].Content, items[0].Seed.Domain+". "+items[0].DatasetItem.UserTask) {
+		t.Errorf("first prompt %q, want scenario %+v", got, items[0])
+	}
+	must(t, append(args, "--keep", "1", "--out", "one.parquet")...)
+	if one, _, err := data.ReadDemonstrations("one.parquet"); err != nil || len(one) != 3 {
+		t.Errorf("--keep 1: %d demonstrations, %v", len(one), err)
+	}
+	must(t, "sft", "--model", "embedded", "--data", "all.jsonl", "--backend", "go", "--set", "train.max_steps=1", "--set", "data.eval_fraction=0", "--out", "run")
+}
+
+// TestDataBestOfAFile: --part takes the split that ci-rl makes.
+func TestDataBestOfAFile(t *testing.T) {
+	work(t, "qwen2-newer")
+	items := data.Synthesize(6, 3)
+	if err := data.WriteCI("items.parquet", items); err != nil {
+		t.Fatal(err)
+	}
+	_, _, test := data.SplitCI(6, 0.09, 0.4, 7)
+	must(t, "data", "best", "--backend", "go", "--data", "items.parquet", "--part", "test", "--test-fraction", "0.4", "--seed", "7",
+		"--answers", "1", "--min-reward", "-1", "--max-new-tokens", "8", "--out", "x.jsonl")
+	demos, _, err := data.ReadDemonstrations("x.jsonl")
+	if err != nil || len(demos) != len(test) {
+		t.Fatalf("%d demonstrations, %v, want one for each of %v", len(demos), err, test)
+	}
+	for k, i := range test {
+		if !strings.Contains(demos[k].Prompt.Messages[0].Content, items[i].DatasetItem.UserTask) {
+			t.Errorf("demonstration %d is %q, want item %d", k, demos[k].Prompt, i)
+		}
+	}
+}
+
+// TestFilterAnswers: by hand.
+func TestFilterAnswers(t *testing.T) {
+	item := data.Synthesize(1, 1)[0]
+	perfect, broken := data.Reference(item, 0), "no tags"
+	silent := "<think></think><answer></answer>" // nothing required, nothing restricted: reward 0
+	answers := []answered{{item: item, texts: []string{broken, silent, perfect, perfect}}, {item: item, texts: []string{broken, broken}}}
+	for _, c := range []struct {
+		least float64
+		keep  int
+		want  []string
+		good  int
+	}{
+		{1, 0, []string{perfect}, 2}, {0, 0, []string{perfect, silent}, 3}, {0, 1, []string{perfect}, 3}, {-1, 0, []string{perfect, silent, broken, broken}, 6},
+	} {
+		demos, tally := filterAnswers(answers, c.least, c.keep)
+		var got []string
+		for _, d := range demos {
+			got = append(got, d.Completion.Messages[0].Content)
+		}
+		if !slices.Equal(got, c.want) || tally.good != c.good || tally.answers != 6 || tally.best != 1 || tally.sum != -1 {
+			t.Errorf("least %v, keep %d: %q, %+v", c.least, c.keep, got, tally)
+		}
+	}
+}
+
+// TestReleaseThroughTheCommands converts and checks the real set.
+func TestReleaseThroughTheCommands(t *testing.T) {
+	dir := os.Getenv("POSTTRAIN_DATA_DIR")
+	if dir == "" {
+		dir = filepath.Join(root, "..", "shared", "data")
+	}
+	path := filepath.Join(dir, "contextual-integrity", "dataset.json")
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("no %s: set POSTTRAIN_DATA_DIR to the folder with the real data", path)
+	}
+	t.Chdir(t.TempDir())
+	must(t, "data", "convert", path, "items.parquet")
+	o := must(t, "data", "check", "items.parquet")
+	for _, part := range []string{"729 rows read, 729 kept", "scenarios: email 500, chat messages 229", "principles: Confidentiality 428, Proportionality 201, Consent 100", "note: 32: a restricted keyword is part of a required one"} {
+		if !strings.Contains(o.out, part) {
+			t.Errorf("%q is missing in\n%s", part, o.out)
+		}
+	}
+}
