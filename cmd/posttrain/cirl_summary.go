@@ -69,7 +69,7 @@ func (r *cirl) summary(best *run.Best, before, after *measurement) string {
 // beforeAfter is the table of a test split.
 func beforeAfter(before, after *eval.Tally) string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "%-12s  %-30s  %s\n", "", "before", "after")
+	fmt.Fprintf(&s, "%-12s  %-34s  %s\n", "", "before", "after")
 	for _, row := range []struct {
 		name   string
 		before string
@@ -81,7 +81,7 @@ func beforeAfter(before, after *eval.Tally) string {
 		{"format kept", rateCell(&before.Format), rateCell(&after.Format)},
 		{"mean reward", meanCell(&before.Reward), meanCell(&after.Reward)},
 	} {
-		fmt.Fprintf(&s, "%-12s  %-30s  %s\n", row.name, row.before, row.after)
+		fmt.Fprintf(&s, "%-12s  %-34s  %s\n", row.name, row.before, row.after)
 	}
 	return s.String()
 }
@@ -90,12 +90,12 @@ func beforeAfter(before, after *eval.Tally) string {
 func rateCell(r *eval.Rate) string {
 	low, high := r.Interval()
 	all := r.Share()
-	return fmt.Sprintf("%5.1f%%  %d/%d  (%.1f to %.1f)", 100*all.Value(), all.Count, all.Total, 100*low, 100*high)
+	return fmt.Sprintf("%5.1f%%  %-9s (%.1f to %.1f)", 100*all.Value(), fmt.Sprintf("%d/%d", all.Count, all.Total), 100*low, 100*high)
 }
 
 func meanCell(m *eval.Mean) string {
 	low, high := m.Interval()
-	return fmt.Sprintf("%6.3f  (%.3f to %.3f)", m.Value(), low, high)
+	return fmt.Sprintf("%6.3f  %-9s (%.3f to %.3f)", m.Value(), "", low, high)
 }
 
 // verdictOfTest says what the intervals allow to say.
