@@ -27,10 +27,10 @@ func (m *Mean) Add(item int, x float64) {
 }
 
 // Value is the mean over all cases, NaN of none.
-func (m *Mean) Value() float64 { return mean(m.sums()) }
+func (m Mean) Value() float64 { return mean(m.sums()) }
 
 // sums are those of the items, in the items' order.
-func (m *Mean) sums() []sum {
+func (m Mean) sums() []sum {
 	var all []sum
 	for _, item := range slices.Sorted(maps.Keys(m.items)) {
 		all = append(all, m.items[item])
@@ -55,7 +55,7 @@ const (
 
 // Interval is the 95 % percentile bootstrap interval (Efron 1979) of the mean: items are drawn again, with all of their
 // cases, 2000 times. NaN of fewer than two items.
-func (m *Mean) Interval() (low, high float64) {
+func (m Mean) Interval() (low, high float64) {
 	sums := m.sums()
 	if len(sums) < 2 {
 		return math.NaN(), math.NaN()
@@ -73,19 +73,22 @@ func (m *Mean) Interval() (low, high float64) {
 }
 
 // String prints the mean with its interval.
-func (m *Mean) String() string {
+func (m Mean) String() string {
 	switch len(m.items) {
 	case 0:
 		return "not available (0 cases)"
 	case 1:
-		return fmt.Sprintf("%.3f (of one item: no interval)", m.Value())
+		return fmt.Sprintf("%.3f (of one item: no interval)", thousandths(m.Value()))
 	}
 	low, high := m.Interval()
-	return fmt.Sprintf("%.3f (95%% interval %.3f to %.3f)", m.Value(), low, high)
+	return fmt.Sprintf("%.3f (95%% interval %.3f to %.3f)", thousandths(m.Value()), thousandths(low), thousandths(high))
 }
 
+// thousandths rounds for printing: there is no -0.000.
+func thousandths(x float64) float64 { return math.Round(1000*x)/1000 + 0 }
+
 // MarshalJSON gives value, low and high, null where they are not to be had.
-func (m *Mean) MarshalJSON() ([]byte, error) {
+func (m Mean) MarshalJSON() ([]byte, error) {
 	low, high := m.Interval()
 	return json.Marshal(struct {
 		Value *float64 `json:"value"`

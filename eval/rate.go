@@ -27,7 +27,7 @@ func (r *Rate) add(item int, s Share) {
 }
 
 // Share is the proportion over all cases.
-func (r *Rate) Share() (all Share) {
+func (r Rate) Share() (all Share) {
 	for _, s := range r.items {
 		all.Count += s.Count
 		all.Total += s.Total
@@ -38,7 +38,7 @@ func (r *Rate) Share() (all Share) {
 // Interval is the 95 % Wilson interval. With one case an item it is that of the Share. With several, the cases count
 // for fewer: their number is divided by the design effect (Kish 1965), the variance between items over that of
 // independent cases, which is taken to be 1 at least, and the cases of an item at most.
-func (r *Rate) Interval() (low, high float64) {
+func (r Rate) Interval() (low, high float64) {
 	all := r.Share()
 	if all.Total == 0 {
 		return all.Wilson()
@@ -47,7 +47,7 @@ func (r *Rate) Interval() (low, high float64) {
 }
 
 // effect is the design effect.
-func (r *Rate) effect(all Share) float64 {
+func (r Rate) effect(all Share) float64 {
 	clusters := 0
 	for _, s := range r.items {
 		if s.Total > 0 {
@@ -67,7 +67,7 @@ func (r *Rate) effect(all Share) float64 {
 }
 
 // String prints the proportion with numerator, denominator and interval.
-func (r *Rate) String() string {
+func (r Rate) String() string {
 	all := r.Share()
 	if all.Total == 0 {
 		return all.String()
@@ -76,7 +76,7 @@ func (r *Rate) String() string {
 }
 
 // MarshalJSON gives value, count, total, low and high; without any case value, low and high are null.
-func (r *Rate) MarshalJSON() ([]byte, error) {
+func (r Rate) MarshalJSON() ([]byte, error) {
 	all := r.Share()
 	out := struct {
 		Value *float64 `json:"value"`

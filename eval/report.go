@@ -128,14 +128,14 @@ func (t *Tally) String() string {
 		name  string
 		value fmt.Stringer
 	}{
-		{"format kept", &t.Format}, {"required copied", &t.Copied}, {"integrity", &t.Integrity}, {"utility", &t.Utility}, {"complete", &t.Complete},
-		{"leak in think", &t.ThinkLeak}, {"  in think only", &t.ThinkOnlyLeak},
+		{"format kept", t.Format}, {"required copied", t.Copied}, {"integrity", t.Integrity}, {"utility", t.Utility}, {"complete", t.Complete},
+		{"leak in think", t.ThinkLeak}, {"  in think only", t.ThinkOnlyLeak},
 	} {
 		fmt.Fprintf(&b, "%-16s %v\n", line.name, line.value)
 	}
-	fmt.Fprintf(&b, "%-17s%v\n", "mean reward", &t.Reward)
+	fmt.Fprintf(&b, "%-17s%v\n", "mean reward", t.Reward)
 	if cut := t.Cut.Share(); cut.Count > 0 {
-		fmt.Fprintf(&b, "%-16s %v\n", "cut by length", &t.Cut)
+		fmt.Fprintf(&b, "%-16s %v\n", "cut by length", t.Cut)
 	}
 	return b.String()
 }
@@ -153,12 +153,12 @@ func writeParts(b *strings.Builder, what string, parts map[string]*Tally) {
 	fmt.Fprintf(b, "\n%-*s %6s  %-20s %-20s %-20s %-20s %s\n", wide, what, "items", "integrity", "utility", "complete", "leak in think", "reward")
 	for _, name := range names {
 		t := parts[name]
-		fmt.Fprintf(b, "%-*s %6d  %s %s %s %s %6.3f\n", wide, name, t.Items, t.Integrity.cell(), t.Utility.cell(), t.Complete.cell(), t.ThinkLeak.cell(), t.Reward.Value())
+		fmt.Fprintf(b, "%-*s %6d  %s %s %s %s %6.3f\n", wide, name, t.Items, t.Integrity.cell(), t.Utility.cell(), t.Complete.cell(), t.ThinkLeak.cell(), thousandths(t.Reward.Value()))
 	}
 }
 
 // cell is a rate in 20 characters: percent and interval.
-func (r *Rate) cell() string {
+func (r Rate) cell() string {
 	all := r.Share()
 	if all.Total == 0 {
 		return fmt.Sprintf("%-20s", "-")

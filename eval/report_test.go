@@ -128,7 +128,7 @@ func TestReportCounts(t *testing.T) {
 }
 
 func TestReportJSON(t *testing.T) {
-	b, err := json.Marshal(testReport())
+	b, err := json.Marshal(*testReport()) // a copy: no method is lost
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,6 +190,12 @@ func TestReportOfOneDomain(t *testing.T) {
 		t.Error(b.String())
 	}
 	if text := fmt.Sprint(&r.All.Reward); text != "-1.000 (of one item: no interval)" {
+		t.Error(text)
+	}
+	var m Mean
+	m.Add(0, 1e-9)
+	m.Add(1, -1e-8)
+	if text := fmt.Sprint(m); text != "0.000 (95% interval 0.000 to 0.000)" {
 		t.Error(text)
 	}
 }
