@@ -13,6 +13,8 @@
 //	ratio          ρ = π/π_old, of a token, or of a sequence (the geometric mean over its tokens)
 //	reference      the frozen model that training started from, which the KL term holds the policy to
 //	minibatch      the groups of one optimiser update: prompts/updates of them
+//	task           a prompt with the keywords that its answers are scored by
+//	step           of a [Loop]: a rollout batch and the updates on it
 //
 // The loss, which is minimised, is the weighted sum over the tokens t of all answers i of a minibatch
 //
@@ -26,13 +28,18 @@
 //
 // with d = logπ_ref - logπ: k1 is -d, k2 is d²/2, k3 is exp(d) - d - 1.
 //
-// The pipeline:
+// The pipeline of a step:
 //
-//  1. rewards become advantages ([Advantages]);
-//  2. [Trainer.Measure] gives the reference's log-probs of every token, and the old policy's where a rollout batch serves
+//  1. the sampler answers the next tasks, G times each, and package reward scores the answers (rollouts.go);
+//  2. rewards become advantages ([Advantages]); groups of equal rewards may make room for others (dynamic sampling);
+//  3. [Trainer.Measure] gives the reference's log-probs of every token, and the old policy's where a rollout batch serves
 //     several updates;
-//  3. [Trainer.Update] lays groups out in rows that hold a prompt once (batch.Spread), adds up the gradient part by part and
-//     updates the weights once.
+//  4. [Trainer.Update] lays groups out in rows that hold a prompt once (batch.Spread), adds up the gradient part by part and
+//     updates the weights once, for every minibatch;
+//  5. now and then the held-out tasks are answered and scored (evaluate.go), a few answers are shown (samples.go), and a
+//     checkpoint is written (checkpoint.go). The best by held-out reward is the result.
+//
+// What cannot go well, or does not, is said by checks.go.
 //
 // Departures:
 //

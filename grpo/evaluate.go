@@ -2,6 +2,9 @@ package grpo
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"time"
 
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/reward"
@@ -23,7 +26,7 @@ type measured struct {
 // seed alone: two evaluations with one seed differ by the weights, not by luck.
 func (l *Loop) Evaluate(ctx context.Context, tasks []Task, s Sampling, seed uint64) (*eval.CI, error) {
 	m, err := l.evaluate(ctx, tasks, s, seed)
-	if err == errAbandoned {
+	if errors.Is(err, errAbandoned) {
 		return nil, context.Cause(ctx)
 	}
 	if err != nil {
@@ -76,13 +79,14 @@ func (l *Loop) toValidate(last bool) bool {
 
 // validate measures the held-out tasks, logs what came out, and tells whether it is the best so far.
 func (l *Loop) validate(ctx context.Context) (best bool, err error) {
-	s := l.Sampling
+	s, started := l.Sampling, time.Now()
 	s.Temperature = l.Validation.Temperature
 	m, err := l.evaluate(ctx, l.Held, s, seedOf(l.Seed, "validation", 0, 0))
 	if err != nil {
-		return false, err
+		return false, fmt.Errorf("validation after step %d: %w", l.state.Step, err)
 	}
 	values := m.values()
+	values["eval_runtime"] = time.Since(started).Seconds()
 	if err := l.Folder.Log(run.Record{Step: l.state.Step, Epoch: l.epoch(), Values: values}); err != nil {
 		return false, err
 	}

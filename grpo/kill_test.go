@@ -179,7 +179,7 @@ func sameMetrics(t *testing.T, a, b string) {
 
 func withoutClocks(r run.Record) run.Record {
 	maps.DeleteFunc(r.Values, func(name string, _ float64) bool {
-		return name == "step_time" || strings.HasPrefix(name, "time/") || strings.HasSuffix(name, "tokens_per_second")
+		return name == "step_time" || name == "eval_runtime" || strings.HasPrefix(name, "time/") || strings.HasSuffix(name, "tokens_per_second")
 	})
 	return r
 }

@@ -142,7 +142,7 @@ func TestRewardRises(t *testing.T) {
 		l := tiny(t, e, newFolder(t))
 		l.Options = Options{Prompts: 8, GroupSize: 8, Updates: 1, Std: Sample, RatioLevel: Token, Aggregation: TokenMean,
 			ClipLow: 0.2, ClipHigh: 0.2, KL: None}
-		l.Train.MaxSteps, l.Train.LearningRate, l.Train.Schedule, l.Train.WeightDecay, l.Train.CheckpointEvery = 60, 2e-2, "constant", 0, 0
+		l.Train.MaxSteps, l.Train.LearningRate, l.Train.Schedule, l.Train.WeightDecay, l.Train.CheckpointEvery = 40, 2e-2, "constant", 0, 0
 		l.Validation.Every, l.Reference = 20, nil
 		l.OnNotice = func(line string) { t.Log(line) }
 		mustRun(t, l)
@@ -372,7 +372,7 @@ func TestBadInput(t *testing.T) {
 		"long held-out":       {func(l *Loop) { l.Held[0].Tokens = make([]int32, 200) }, []string{"items:11: the prompt has 200 tokens"}},
 		"long responses":      {func(l *Loop) { l.Sampling.MaxNew = 123 }, []string{"sampling.max_new_tokens 123", "6 tokens (items:1)", "128 positions leave room for 122"}},
 		"KL to nothing":       {func(l *Loop) { l.Reference = nil }, []string{"grpo.kl k3"}},
-		"a sampler in a knot": {func(l *Loop) { l.Sampler = few{} }, []string{"step 1: sampling: 0 completions of"}},
+		"a sampler in a knot": {func(l *Loop) { l.Sampler = few{} }, []string{"sampling: 0 completions of"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := tiny(t, e, newFolder(t))
@@ -521,6 +521,20 @@ func TestStaleSampler(t *testing.T) {
 	defer s.Close()
 	l.Sampler = s
 	wantError(t, l.Run(t.Context()), "step 0: the mean difference of the sampler's log-probs")
+}
+
+// TestStart: the self-check of step 0 knows every figure.
+func TestStart(t *testing.T) {
+	l := tiny(t, backendtest.Go(t), newFolder(t))
+	healthy := map[string]float64{MetricRatioMean: 1 + 1e-5, MetricRatioMin: 0.9999, MetricRatioMax: 1.0001, MetricClipRegion: 0, MetricKL: 1e-9, MetricDifferenceMean: 1e-5}
+	if err := l.checkStart(healthy); err != nil {
+		t.Error(err)
+	}
+	for name, value := range map[string]float64{MetricRatioMean: 1.01, MetricRatioMin: 0.8, MetricRatioMax: math.NaN(), MetricClipRegion: 0.01, MetricKL: 0.1, MetricDifferenceMean: 0.5} {
+		ill := maps.Clone(healthy)
+		ill[name] = value
+		wantError(t, l.checkStart(ill), "step 0: the ", fmt.Sprintf(" is %.4g, where it must be", value), "--backend")
+	}
 }
 
 // TestOtherReference: a reference that is not where training starts is found out at step 0.

@@ -62,7 +62,7 @@ func (l *Loop) draw(ctx context.Context, r *rolled, n int) ([]*answered, error) 
 	}
 	completions, err := l.sample(ctx, requests)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("step %d: %w", l.state.Step+1, err)
 	}
 	sampled := time.Now()
 	for i, a := range fresh {
@@ -89,7 +89,7 @@ func (l *Loop) tasks(used, n int) []*answered {
 	return next
 }
 
-// sample asks the sampler; an ended context abandons the step.
+// sample asks the sampler; an ended context abandons what it was for.
 func (l *Loop) sample(ctx context.Context, requests []rollout.Request) ([]rollout.Completion, error) {
 	completions, err := l.Sampler.Sample(ctx, requests)
 	if err != nil && ctx.Err() != nil {
@@ -99,7 +99,7 @@ func (l *Loop) sample(ctx context.Context, requests []rollout.Request) ([]rollou
 		err = fmt.Errorf("%d completions of %d requests", len(completions), len(requests))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("step %d: sampling: %w", l.state.Step+1, err)
+		return nil, fmt.Errorf("sampling: %w", err)
 	}
 	return completions, nil
 }
