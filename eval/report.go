@@ -133,7 +133,11 @@ func (t *Tally) String() string {
 	} {
 		fmt.Fprintf(&b, "%-16s %v\n", line.name, line.value)
 	}
-	fmt.Fprintf(&b, "%-17s%v\n", "mean reward", t.Reward)
+	sign := " " // in which a minus would stand
+	if t.Reward.Value() <= -0.0005 {
+		sign = ""
+	}
+	fmt.Fprintf(&b, "%-16s %s%v\n", "mean reward", sign, t.Reward)
 	if cut := t.Cut.Share(); cut.Count > 0 {
 		fmt.Fprintf(&b, "%-16s %v\n", "cut by length", t.Cut)
 	}

@@ -1,0 +1,311 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/posttrain/posttrain/data"
+)
+
+// writeItems writes n synthetic items as a data set in the released form.
+func writeItems(t *testing.T, path string, n int) []data.CIItem {
+	t.Helper()
+	items := data.Synthesize(n, 5)
+	if err := data.WriteCI(path, items); err != nil {
+		t.Fatal(err)
+	}
+	return items
+}
+
+// ciServer answers every prompt with its reference, where the prompt is of one of the items, and keeps the prompts.
+type ciServer struct {
+	*httptest.Server
+	mu      sync.Mutex
+	prompts []string
+	keys    []string
+}
+
+// answerers, by the name of the model that is asked for.
+var answerers = map[string]func(item data.CIItem) string{
+	"good": func(item data.CIItem) string { return data.Reference(item, 0) },
+	"leaky": func(item data.CIItem) string {
+		return fmt.Sprintf("<think>so %s</think><answer>%s</answer>", item.Restricted()[0], strings.Join(append(item.Required(), item.Restricted()...), " "))
+	},
+	"plain": func(item data.CIItem) string { return strings.Join(item.Required(), " ") },
+	"opened": func(item data.CIItem) string {
+		return strings.Replace(data.Reference(item, 0), "<think>", "", 1)
+	},
+}
+
+func newCIServer(t *testing.T, items []data.CIItem) *ciServer {
+	t.Helper()
+	s := &ciServer{}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var a struct {
+			Model    string
+			Messages []data.Message
+			N        int
+		}
+		if err := json.NewDecoder(r.Body).Decode(&a); err != nil {
+			t.Error(err)
+		}
+		prompt := a.Messages[0].Content
+		s.mu.Lock()
+		s.prompts, s.keys = append(s.prompts, prompt), append(s.keys, r.Header.Get("Authorization"))
+		s.mu.Unlock()
+		if answerers[a.Model] == nil {
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprintf(w, `{"error": {"message": "The model %s does not exist."}}`, a.Model)
+			return
+		}
+		i := slices.IndexFunc(items, func(c data.CIItem) bool {
+			return strings.Contains(prompt, c.DatasetItem.UserTask) && !slices.ContainsFunc(c.Attributes(), func(a data.CIAttribute) bool { return !strings.Contains(prompt, a.Text) })
+		})
+		if i < 0 {
+			t.Errorf("no item has the prompt %q", prompt)
+			return
+		}
+		choice := map[string]any{"finish_reason": "stop", "message": map[string]any{"role": "assistant", "content": answerers[a.Model](items[i])}}
+		b, _ := json.Marshal(map[string]any{"choices": slices.Repeat([]any{choice}, a.N), "usage": map[string]int{"prompt_tokens": 10, "completion_tokens": 5}})
+		w.Write(b)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// rowsOf reads results.jsonl.
+func rowsOf(t *testing.T, path string) (rows []resultRow) {
+	t.Helper()
+	lines := bufio.NewScanner(strings.NewReader(read(t, path)))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var r resultRow
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			t.Fatal(err)
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// TestEvalCIOfAServer measures served models on the test split of a file.
+func TestEvalCIOfAServer(t *testing.T) {
+	t.Chdir(t.TempDir())
+	items := writeItems(t, "items.json", 40)
+	s := newCIServer(t, items)
+	t.Setenv("OPENAI_API_KEY", "sk-secret")
+	args := []string{"eval", "ci", "--base-url", s.URL + "/v1", "--data", "items.json", "--test-fraction", "0.5", "--samples", "3"}
+	o := must(t, append(args, "--api-model", "good", "--cot", "--out", "good")...)
+	for _, part := range []string{"good on " + s.URL + "/v1: 20 of 40 items of items.json (test split of seed 0), prompt cot\n", "complete         100.0% (60/60, 95% interval 83.9 to 100.0)",
+		"mean reward       1.000", "\ndomain ", "\nprinciple "} {
+		if !strings.Contains(o.out, part) {
+			t.Errorf("lacks %q:\n%s", part, o.out)
+		}
+	}
+	if strings.Contains(o.out+o.err+read(t, "good/summary.json")+read(t, "good/results.jsonl"), "sk-secret") || s.keys[0] != "Bearer sk-secret" {
+		t.Errorf("the key is told, or not sent: %q", s.keys[0])
+	}
+	_, _, test := data.SplitCI(40, 0.09, 0.5, 0)
+	rows := rowsOf(t, "good/results.jsonl")
+	if len(rows) != 60 || rows[0].Item != fmt.Sprintf("items.json: row %d", test[0]+1) || rows[59].Sample != 2 {
+		t.Errorf("%d rows, the first %+v", len(rows), rows[0])
+	}
+	if r := rows[7]; !r.Complete || r.Reward != 1 || r.Required[0].At < 0 || r.Restricted[0].At >= 0 || !strings.Contains(r.Prompt[0].Content, "necessary, helpful, optional or inappropriate") {
+		t.Errorf("%+v", r)
+	}
+	var summary struct {
+		Model   string
+		BaseURL string `json:"base_url"`
+		Usage   map[string]int
+		All     struct {
+			Items, Completions int
+			Complete           struct{ Count, Total int }
+		}
+	}
+	if err := json.Unmarshal([]byte(read(t, "good/summary.json")), &summary); err != nil || summary.Model != "good" || summary.All.Items != 20 || summary.All.Complete.Count != 60 ||
+		summary.Usage["requests"] != 20 || summary.Usage["prompt_tokens"] != 200 {
+		t.Errorf("%+v, %v", summary, err)
+	}
+
+	o = must(t, append(args, "--api-model", "leaky", "--out", "leaky")...)
+	if !strings.Contains(o.out, "prompt plain") || !strings.Contains(o.out, "integrity          0.0% (0/60") || !strings.Contains(o.out, "leak in think    100.0% (60/60") || !strings.Contains(o.out, "in think only    0.0% (0/60") {
+		t.Error(o.out)
+	}
+	if r := rowsOf(t, "leaky/results.jsonl")[0]; !r.ThinkLeak || r.Think[0].At != 3 || r.Integrity || !r.Utility || strings.Contains(r.Prompt[0].Content, "optional or") {
+		t.Errorf("%+v", r)
+	}
+
+	o = must(t, append(args, "--api-model", "plain")...)
+	if !strings.Contains(o.err, "warning: no answer keeps the format (most often: no <think>)") || !strings.Contains(o.out, "leak in think    not available (0 cases)") || !strings.Contains(o.out, "utility            0.0%") {
+		t.Errorf("%s%s", o.out, o.err)
+	}
+	if o = must(t, append(args, "--api-model", "opened")...); !strings.Contains(o.out, "format kept        0.0%") {
+		t.Error(o.out)
+	}
+	if o = must(t, append(args, "--api-model", "opened", "--think-opened")...); !strings.Contains(o.out, "format kept      100.0%") || !strings.Contains(o.out, "complete         100.0%") {
+		t.Error(o.out)
+	}
+}
+
+// TestEvalCISplits: the parts of a file do not meet, and are all of it.
+func TestEvalCISplits(t *testing.T) {
+	t.Chdir(t.TempDir())
+	s := newCIServer(t, writeItems(t, "items.jsonl", 30))
+	seen := map[string]string{}
+	for _, split := range []string{"train", "validation", "test", "all"} {
+		must(t, "eval", "ci", "--base-url", s.URL, "--api-model", "good", "--data", "items.jsonl", "--split", split, "--out", split)
+		for _, r := range rowsOf(t, split+"/results.jsonl") {
+			if before := seen[r.Item]; split != "all" && before != "" {
+				t.Errorf("%s is in %s and in %s", r.Item, before, split)
+			} else if split == "all" && before == "" {
+				t.Errorf("%s is in no part", r.Item)
+			}
+			seen[r.Item] = split
+		}
+	}
+	if len(seen) != 30 {
+		t.Errorf("%d items", len(seen))
+	}
+	if o := must(t, "eval", "ci", "--base-url", s.URL, "--api-model", "good", "--data", "items.jsonl", "--split", "all", "--n", "4"); !strings.Contains(o.out, "4 of 30 items") {
+		t.Error(o.out)
+	}
+}
+
+// TestEvalCIOfAModel: files, samples, prefill; the same again for the same seed.
+func TestEvalCIOfAModel(t *testing.T) {
+	work(t, "qwen2-newer")
+	args := []string{"eval", "ci", "--model", "model", "--backend", "go", "--n", "2", "--samples", "2", "--temperature", "1", "--max-new-tokens", "3"}
+	o := must(t, append(args, "--out", "a")...)
+	if !strings.Contains(o.out, "model: 2 held-out synthetic scenarios, prompt compact") || !strings.Contains(o.out, "(0/4") || !strings.Contains(o.out, "cut by length") {
+		t.Error(o.out)
+	}
+	must(t, append(args, "--out", "b")...)
+	if read(t, "a/results.jsonl") != read(t, "b/results.jsonl") || read(t, "a/summary.json") != read(t, "b/summary.json") {
+		t.Error("the same seed gives other results")
+	}
+	rows := rowsOf(t, "a/results.jsonl")
+	if len(rows) != 4 || rows[0].Completion == rows[1].Completion || rows[0].Reason != "length" || rows[0].Fault == "" {
+		t.Errorf("%+v", rows)
+	}
+	must(t, append(args, "--prefill", "--out", "c")...)
+	if r := rowsOf(t, "c/results.jsonl")[0]; r.Prefill != data.ThinkPrefill || r.Fault != "no </think>" {
+		t.Errorf("prefilled: %+v", r)
+	}
+}
+
+// TestEvalCILeavesOutLongPrompts, and says so.
+func TestEvalCILeavesOutLongPrompts(t *testing.T) {
+	work(t, "qwen2-newer")
+	items := writeItems(t, "items.json", 3)
+	items[1].DatasetItem.Information[0].Text = strings.Repeat("long ", 300)
+	if err := data.WriteCI("items.json", items); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"eval", "ci", "--model", "model", "--backend", "go", "--data", "items.json", "--split", "all", "--max-new-tokens", "1", "--out", "out"}
+	config := strings.Replace(read(t, "model/config.json"), `"max_position_embeddings": 256`, `"max_position_embeddings": 600`, 1)
+	write(t, "model/config.json", config)
+	o := must(t, args...)
+	if !strings.Contains(o.err, "warning: 1 of 3 scenarios left out") || !strings.Contains(read(t, "out/summary.json"), `"left_out": 1`) || len(rowsOf(t, "out/results.jsonl")) != 2 {
+		t.Errorf("%s%s", o.out, o.err)
+	}
+}
+
+// TestEvalCIInterrupted leaves nothing behind.
+func TestEvalCIInterrupted(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeItems(t, "items.json", 30)
+	ctx, cancel := context.WithCancel(t.Context())
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { cancel() }))
+	defer s.Close()
+	out, errs := &watched{}, &watched{}
+	code := execute(ctx, streams{in: strings.NewReader(""), out: out, err: errs},
+		[]string{"eval", "ci", "--base-url", s.URL, "--api-model", "good", "--data", "items.json", "--split", "all", "--out", "out"})
+	if code != exitInterrupted || out.Len() > 0 || exists("out") || !strings.HasSuffix(errs.String(), "posttrain: interrupted\n") {
+		t.Errorf("exit code %d, %q, %q", code, out, errs)
+	}
+}
+
+// TestEvalCIFaults: one line for every bad input.
+func TestEvalCIFaults(t *testing.T) {
+	t.Setenv("OPENAI_API_KEY", "")
+	eval := func(more ...string) []string { return append([]string{"eval", "ci"}, more...) }
+	model := []string{"--model", "model", "--backend", "go"}
+	withItems := func(t *testing.T) { writeItems(t, "items.json", 5) }
+	for _, f := range []fault{
+		{"no scenarios", nil, eval("--n", "0"), 2, []string{"--n 0", "1 or more"}, nil},
+		{"no samples", nil, eval("--samples", "0"), 2, []string{"--samples 0", "1 or more"}, nil},
+		{"negative show", nil, eval("--show", "-1"), 2, []string{"--show -1"}, nil},
+		{"split of nothing", nil, eval("--split", "all"), 2, []string{"--split", "only --data FILE"}, nil},
+		{"unknown split", nil, eval("--data", "items.json", "--split", "dev"), 2, []string{`--split "dev"`, "test, validation, train or all"}, nil},
+		{"seed of no split", nil, eval("--data", "items.json", "--split", "all", "--split-seed", "3"), 2, []string{"--split-seed", "--split all"}, nil},
+		{"fractions", nil, eval("--data", "items.json", "--test-fraction", "0.95"), 2, []string{"--test-fraction 0.95", "sum of 1 at most"}, nil},
+		{"empty name", nil, eval("--data", ""), 2, []string{"--data is empty"}, nil},
+		{"empty folder name", nil, eval("--out", ""), 2, []string{"--out is empty"}, nil},
+		{"format", nil, eval("--format", "lax"), 2, []string{`--format "lax"`, "paper or strict"}, nil},
+		{"match", nil, eval("--match", "fuzzy"), 2, []string{`--match "fuzzy"`, "substring or word"}, nil},
+		{"no file", nil, eval("--data", "no.json"), 1, []string{"no.json: no such file"}, nil},
+		{"no items", withFile("items.json", "[]"), eval("--data", "items.json"), 1, []string{"items.json", "empty"}, nil},
+		{"item without annotations", withFile("items.json", `[{"seed": {"domain": "Work"}, "dataset_item": {"user_task": "t", "information": {"a": "b"}}}]`), eval("--data", "items.json"), 1,
+			[]string{"items.json: row 1", "dataset_item.annotation", "missing"}, nil},
+		{"empty split", withItems, eval("--data", "items.json", "--split", "test", "--test-fraction", "0"), 1, []string{"items.json", "test split has no items", "--test-fraction 0 of 5", "--split all"}, nil},
+		{"answers longer than the model", nil, eval(append(model, "--max-new-tokens", "256")...), 2, []string{"--max-new-tokens 256", "256 positions"}, nil},
+		{"prompts longer than the model", withItems, eval(append(model, "--data", "items.json", "--cot")...), 1, []string{"no prompt fits", "256 positions", "tokens"}, nil},
+		{"no template", func(t *testing.T) { remove(t, "model/chat_template.jinja") }, eval(append(model, "--n", "1")...), 1, []string{"synthetic 1", "chat_template.jinja"}, nil},
+		{"folder is not empty", nil, eval("--out", "model"), 1, []string{"--out model", "not empty"}, nil},
+		{"folder is a file", nil, eval("--out", "pairs.jsonl"), 1, []string{"--out pairs.jsonl", "a file"}, nil},
+		{"model without server", nil, eval("--api-model", "m"), 2, []string{"--api-model", "--base-url"}, nil},
+		{"server without model", nil, eval("--base-url", "http://localhost:1/v1"), 2, []string{"--base-url", "--api-model NAME"}, nil},
+		{"server and folder", nil, eval("--base-url", "http://localhost:1/v1", "--api-model", "m", "--model", "model"), 2, []string{"--model", "--base-url", "remove one"}, nil},
+		{"server and prefill", nil, eval("--base-url", "http://localhost:1/v1", "--api-model", "m", "--prefill"), 2, []string{"--prefill", "--base-url", "remove one"}, nil},
+		{"no URL", nil, eval("--base-url", "localhost:1", "--api-model", "m"), 2, []string{`base URL "localhost:1"`, "http://localhost:8000/v1"}, nil},
+		{"key in the URL", nil, eval("--base-url", "http://k:secret@localhost:1", "--api-model", "m"), 2, []string{"key", "environment"}, nil},
+		{"key of no variable", nil, eval("--base-url", "http://localhost:1", "--api-model", "m", "--api-key-env", "NO_SUCH_KEY"), 2, []string{"--api-key-env NO_SUCH_KEY", "not set"}, nil},
+		{"no parallel requests", nil, eval("--base-url", "http://localhost:1", "--api-model", "m", "--parallel", "0"), 2, []string{"--parallel 0"}, nil},
+		{"no time", nil, eval("--base-url", "http://localhost:1", "--api-model", "m", "--timeout", "0s"), 2, []string{"--timeout 0s", "5m"}, nil},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			work(t, "qwen2-newer")
+			if f.make != nil {
+				f.make(t)
+			}
+			before := tree(t)
+			checkRefusal(t, cli(t, f.args...), f)
+			if after := tree(t); !slices.Equal(before, after) {
+				t.Errorf("left behind: %v", after)
+			}
+		})
+	}
+}
+
+// TestEvalCIServerFaults: what a server says in one line, with the key in none.
+func TestEvalCIServerFaults(t *testing.T) {
+	t.Chdir(t.TempDir())
+	s := newCIServer(t, writeItems(t, "items.json", 5))
+	t.Setenv("MY_KEY", "sk-secret")
+	run := func(url, name string) outcome {
+		return cli(t, "eval", "ci", "--base-url", url, "--api-model", name, "--api-key-env", "MY_KEY", "--data", "items.json", "--split", "all", "--out", filepath.Join("out", "deep"))
+	}
+	checkRefusal(t, run(s.URL, "best"), fault{code: 1, says: []string{s.URL, `no model "best"`, "404", "best does not exist"}})
+	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, `{"error": {"message": "bad key `+strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")+`"}}`, 401)
+	}))
+	defer refusing.Close()
+	o := run(refusing.URL, "good")
+	checkRefusal(t, o, fault{code: 1, says: []string{"refuses the key of MY_KEY", "401", "bad key ***"}})
+	if strings.Contains(o.err, "sk-secret") || exists("out") {
+		t.Errorf("%s, folder made: %v", o.err, exists("out"))
+	}
+	if _, err := os.Stat("items.json"); err != nil {
+		t.Error(err)
+	}
+}
