@@ -128,7 +128,7 @@ func (l *Loop) interrupt() error {
 	return train.ErrInterrupted
 }
 
-// notFinite is the error of a step that met NaN or infinity.
+// notFinite is the error of a step that met NaN or infinity, which came from the weights that it began with.
 type notFinite struct{ error }
 
 // explain adds which checkpoint a failed run can go on from. After a NaN, the checkpoint of the present step holds the very

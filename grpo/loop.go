@@ -187,10 +187,11 @@ func (l *Loop) learn(groups []Group, m *train.Metrics) error {
 		if err != nil {
 			return err
 		}
+		first := m.Weights["grad_norm"] == 0
 		if !finite(norm) {
-			return notFinite{fmt.Errorf("step %d: the gradient's norm is %v: lower train.learning_rate", l.state.Step+1, norm)}
+			return l.broken(norm, first)
 		}
-		if l.state.Step == 0 && m.Weights["grad_norm"] == 0 {
+		if l.state.Step == 0 && first {
 			if err := l.checkStart(u.Means("")); err != nil {
 				return err
 			}
@@ -200,6 +201,16 @@ func (l *Loop) learn(groups []Group, m *train.Metrics) error {
 	}
 	m.Add("learning_rate", rate, 1)
 	return nil
+}
+
+// broken is the error of a gradient that is not finite. Where it is the step's first, the weights that the step began with gave
+// it.
+func (l *Loop) broken(norm float64, first bool) error {
+	err := fmt.Errorf("step %d: the gradient's norm is %v: lower train.learning_rate", l.state.Step+1, norm)
+	if first {
+		return notFinite{err}
+	}
+	return err
 }
 
 // measure gives the groups the log-probs of the old policy and of the reference, where the objective needs them.

@@ -99,7 +99,7 @@ func (l *Loop) sample(ctx context.Context, requests []rollout.Request) ([]rollou
 		err = fmt.Errorf("%d completions of %d requests", len(completions), len(requests))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("sampling: %w", err)
+		return nil, notFinite{fmt.Errorf("sampling: %w", err)} // as it is with weights that are broken
 	}
 	return completions, nil
 }

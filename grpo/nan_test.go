@@ -1,0 +1,38 @@
+package grpo
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/rollout"
+)
+
+// TestBrokenWeights: a rate that blows the weights up ends the run in one line.
+func TestBrokenWeights(t *testing.T) {
+	l := tiny(t, backendtest.Go(t), newFolder(t))
+	l.Train.LearningRate, l.Train.MaxSteps, l.Held, l.Validation.Every = 1e38, 10, nil, 0
+	wantError(t, l.Run(t.Context()), "step 2: the gradient's norm is", "lower train.learning_rate", "the last good checkpoint is", "step-00000001")
+}
+
+// TestSamplingFails: where the weights that a step begins with are broken, a good checkpoint is of an earlier step.
+func TestSamplingFails(t *testing.T) {
+	l := tiny(t, backendtest.Go(t), newFolder(t))
+	l.Options.DynamicSampling, l.Held, l.Validation.Every = 0, nil, 0
+	l.Sampler = &failing{l.Sampler, 4}
+	wantError(t, l.Run(t.Context()), "step 4: sampling: the logit of token 3 is NaN", "the last good checkpoint is", "step-00000002")
+}
+
+// failing is a sampler whose nth call fails.
+type failing struct {
+	rollout.Sampler
+	left int
+}
+
+func (s *failing) Sample(ctx context.Context, requests []rollout.Request) ([]rollout.Completion, error) {
+	if s.left--; s.left == 0 {
+		return nil, errors.New("the logit of token 3 is NaN")
+	}
+	return s.Sampler.Sample(ctx, requests)
+}
