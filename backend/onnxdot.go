@@ -65,8 +65,12 @@ func matMulTypes(l, r dtypes.DType, c compute.DotGeneralConfig) bool {
 	return l == r && (l == dtypes.Float32 || l == dtypes.Float64) && same(c.AccumulatorDType) && same(c.OutputDType)
 }
 
-// dot emits a product as the MatMul of [batch, m, k] by [batch, k, n], without the batch axis where it has one element.
+// dot emits a product as a MatMul: of the operands as they are where their axes stand right, else of [batch, m, k] by
+// [batch, k, n], without the batch axis where it has one element.
 func (f *onnxFunction) dot(p product) (compute.Value, error) {
+	if y, err := f.direct(p); y != nil || err != nil {
+		return y, err
+	}
 	left, m, err := f.arranged(p.left.node, p.left.batch, p.left.free(), p.left.contracted)
 	if err != nil {
 		return nil, err
@@ -81,6 +85,62 @@ func (f *onnxFunction) dot(p product) (compute.Value, error) {
 		f.products[y.(*onnxbackend.Node)] = p
 	}
 	return y, err
+}
+
+// fewRows is up to how many rows a matrix is multiplied row by row, its partner repeated: the library packs its right
+// operand for several rows, and has a kernel for one that does not.
+const fewRows = 4
+
+// direct emits a product whose axes stand as MatMul takes them, [batch..., m, k] by [batch..., k, n] or [batch..., n, k], or
+// any rows by a matrix; nil where they do not. No reshape is needed then, and each is an operation.
+func (f *onnxFunction) direct(p product) (compute.Value, error) {
+	l, r, batch := p.left.dims(), p.right.dims(), len(p.left.batch)
+	lastBy := func(x factor, axis int) bool { return slices.Equal(x.contracted, []int{axis}) }
+	leading := slices.Equal(p.left.batch, upTo(0, batch)) && slices.Equal(p.right.batch, upTo(0, batch))
+	if !leading || len(r) != batch+2 || len(l) < batch+2 || batch > 0 && len(l) != batch+2 || !lastBy(p.left, len(l)-1) {
+		return nil, nil
+	}
+	left, right := compute.Value(p.left.node), compute.Value(p.right.node)
+	var err error
+	if lastBy(p.right, batch+1) {
+		perm := append(upTo(0, batch), batch+1, batch)
+		if right, err = f.transpose(right, perm...); err != nil {
+			return nil, err
+		}
+		r = permuted(r, perm)
+	} else if rows := l[len(l)-2]; batch > 0 && rows > 1 && rows <= fewRows {
+		return f.rowByRow(p, l[:batch], rows, l[len(l)-1], r[len(r)-1])
+	}
+	shape := shapes.Make(p.left.node.Shape().DType, append(slices.Clone(l[:len(l)-1]), r[len(r)-1])...)
+	y := f.AddCustomNode("MatMul", []*onnxbackend.Node{left.(*onnxbackend.Node), right.(*onnxbackend.Node)}, shape)
+	f.products[y] = p
+	return y, nil
+}
+
+// rowByRow emits [batch..., rows, 1, k] by [batch..., 1, k, n].
+func (f *onnxFunction) rowByRow(p product, batch []int, rows, k, n int) (compute.Value, error) {
+	dims := func(last ...int) []int { return append(slices.Clone(batch), last...) }
+	left, err := f.Reshape(p.left.node, dims(rows, 1, k)...)
+	if err != nil {
+		return nil, err
+	}
+	right, err := f.Reshape(p.right.node, dims(1, k, n)...)
+	if err != nil {
+		return nil, err
+	}
+	shape := shapes.Make(p.left.node.Shape().DType, dims(rows, 1, n)...)
+	y := f.AddCustomNode("MatMul", []*onnxbackend.Node{left.(*onnxbackend.Node), right.(*onnxbackend.Node)}, shape)
+	return f.Reshape(y, p.outDims()...)
+}
+
+// ofFewRows tells whether a product is that of a weight with the transposition of a few rows, which is faster than that of
+// the rows with the weight's: the library packs its right operand anew at every run.
+func (p product) ofFewRows() bool {
+	if p.left.node.OpType() != "Parameter" || p.right.node.OpType() == "Parameter" || len(p.left.batch) > 0 {
+		return false
+	}
+	n := joined(p.right.dims(), p.right.free())[0]
+	return n > 1 && n < 96
 }
 
 // arranged brings the axes of x into the order of the groups and joins each group to one axis: [batch, rows, columns],

@@ -31,6 +31,10 @@ func (e *onnxEngine) Capabilities() compute.Capabilities {
 	return c
 }
 
+// FusedRMSNorm says that a FusedLayerNorm of negative epsilon is an RMSNorm of that epsilon here. Nothing that GoMLX has
+// stands for one.
+func (e *onnxEngine) FusedRMSNorm() bool { return true }
+
 // onnxBuilder decorates compute-onnx's builder: operations go to the decorated main function.
 type onnxBuilder struct {
 	*onnxbackend.Builder

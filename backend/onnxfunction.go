@@ -4,6 +4,7 @@ package backend
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/gomlx/compute"
@@ -19,6 +20,7 @@ import (
 //   - identity transpositions and reshapes to the same shape are dropped, each of which copies; chains of reshapes
 //     become one;
 //   - the transposition of a product, which every gradient of one ends with, swaps the operands instead;
+//   - a layer norm of negative epsilon is ONNX Runtime's RMSNorm, in one operation;
 //   - rows of a table are taken by Gather, where compute-onnx takes GatherND of a transposed copy of the table.
 //
 // Safer than the plain one: scatters that could race are refused, the fused attention is not implemented, and a
@@ -69,7 +71,7 @@ func (f *onnxFunction) Reshape(x compute.Value, dims ...int) (compute.Value, err
 // transposition of a product that was made just now swaps its operands.
 func (f *onnxFunction) Transpose(x compute.Value, perm ...int) (compute.Value, error) {
 	if n, dims, ok := static(x); ok && !keepsOrder(dims, perm) {
-		if p, ok := f.products[n]; ok && p.swappedBy(perm) && f.isLast(n) {
+		if p, ok := f.products[n]; ok && p.swappedBy(perm) && f.isLast(n) && !p.ofFewRows() {
 			return f.dot(p.swapped())
 		}
 	}
@@ -114,6 +116,31 @@ func permuted(dims, perm []int) []int {
 		out[i] = dims[axis]
 	}
 	return out
+}
+
+// normEpsilon is the epsilon of ONNX Runtime's RMSNorm: custom nodes have no attributes.
+const normEpsilon = 1e-5
+
+// FusedLayerNorm with a negative epsilon and no beta is x / sqrt(mean(x²) - epsilon) * gamma over the last axis (see
+// [onnxEngine.FusedRMSNorm]). Scaling x makes up for another epsilon than the operation's own.
+func (f *onnxFunction) FusedLayerNorm(x compute.Value, axes []int, epsilon float64, gamma, beta compute.Value) (compute.Value, error) {
+	n, dims, ok := static(x)
+	if epsilon >= 0 || !ok {
+		return f.Function.FusedLayerNorm(x, axes, epsilon, gamma, beta)
+	}
+	weight, _, ok := static(gamma)
+	if !ok || beta != nil || n.Shape().DType != dtypes.Float32 || len(axes) != 1 || axes[0] != len(dims)-1 {
+		return nil, fmt.Errorf("RMSNorm of this form: %w", compute.ErrNotImplemented)
+	}
+	shape := n.Shape()
+	if epsilon != -normEpsilon {
+		scale, err := f.Constant([]float32{float32(math.Sqrt(normEpsilon / -epsilon))})
+		if err != nil {
+			return nil, err
+		}
+		n = f.AddCustomNode("Mul", []*onnxbackend.Node{n, scale.(*onnxbackend.Node)}, shape)
+	}
+	return f.AddCustomNode("SimplifiedLayerNormalization", []*onnxbackend.Node{n, weight}, shape), nil
 }
 
 // Gather takes whole rows of a table by Gather; anything else is left to compute-onnx. Indices out of range are

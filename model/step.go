@@ -112,8 +112,8 @@ func (c *Config) Step(params []*Node, in StepInputs, o GraphOptions) Decoded {
 	if x == nil {
 		x = Gather(named[embedName], Reshape(in.Tokens, -1, 1))
 	}
-	x = ConvertDType(x, o.dtype())
-	d := c.decoding(in)
+	d := c.decoding(in, o)
+	x = Reshape(ConvertDType(x, o.dtype()), d.rowDims(c.HiddenSize)...)
 	var out Decoded
 	for layer := range c.Layers {
 		w := c.byLayer(named, layer)
@@ -122,38 +122,52 @@ func (c *Config) Step(params []*Node, in StepInputs, o GraphOptions) Decoded {
 		x = Add(x, d.affine(mixed, w, "self_attn.o_proj"))
 		x = Add(x, d.mlp(x, w))
 	}
-	x = rmsNorm(x, named[normName], c.RMSNormEps)
-	out.Head = c.sampleHeadOf(ConvertDType(d.product(x, params[c.HeadTable()], nil), dtypes.Float32), in.Inverse)
+	x = inferenceNorm(x, named[normName], c.RMSNormEps)
+	z := Reshape(d.product(x, params[c.HeadTable()], nil), in.shape.Rows(), c.VocabSize)
+	out.Head = c.sampleHeadOf(ConvertDType(z, dtypes.Float32), in.Inverse)
 	return out
 }
 
-// decoding is what the layers of a step share. Its nodes have the axes [Prompts, kv, Samples, G, last], where G queries
-// share a head of keys.
+// decoding is what the layers of a step share. Its nodes have the axes [Prompts, kv, Samples, G, 1, last], where G queries
+// share a head of keys: each query is a row of its own, which goes through the keys at the speed of memory.
 type decoding struct {
 	*Config
 	StepInputs
 	forKeys, forQuery rotation
-	masks             map[int]*Node // by window, [Prompts, 1, Samples, 1, Seen]
+	turn              *Node         // [D, D], what takes (a, b) to (-b, a)
+	masks             map[int]*Node // by window, [Prompts, 1, Samples, 1, 1, Seen]
 	swapped           bool          // products are W x' rather than x W'
 	written           *Node         // InGraph: bool [Prompts, 1, Samples, 1, Ts], the slot that the new token takes
 }
 
-func (c *Config) decoding(in StepInputs) decoding {
-	s := in.shape
-	row := func(x *Node) *Node { return Reshape(x, s.Prompts, 1, s.Samples, 1, -1) }
+func (c *Config) decoding(in StepInputs, o GraphOptions) decoding {
+	s, g := in.shape, in.Cos.Graph()
+	row := func(x *Node) *Node { return Reshape(x, s.Prompts, 1, s.Samples, 1, 1, -1) }
 	r := rotation{row(in.Cos), row(in.Sin)}
 	d := decoding{
 		Config: c, StepInputs: in, forKeys: r, forQuery: r.scaled(c.attentionScale()), masks: map[int]*Node{},
-		swapped: swapsOperands(s.Rows()),
+		turn: ConvertDType(Const(g, c.halfTurn()), o.dtype()), swapped: swapsOperands(s.Rows()),
 	}
 	for i, w := range c.Windows() {
 		d.masks[w] = row(in.Masks[i])
 	}
 	if s.InGraph {
-		slots := Iota(in.Slots.Graph(), shapes.Make(dtypes.Int32, 1, 1, 1, 1, s.Suffix), 4)
-		d.written = Equal(row(in.Slots), slots)
+		d.written = Equal(Reshape(in.Slots, s.Prompts, 1, s.Samples, 1, 1), Iota(g, shapes.Make(dtypes.Int32, 1, 1, 1, 1, s.Suffix), 4))
 	}
 	return d
+}
+
+// halfTurn is the matrix that takes a head (a, b) to (-b, a), by which it is multiplied from the right: one operation
+// where slices of it are four.
+func (c *Config) halfTurn() [][]float32 {
+	m := make([][]float32, c.HeadDim)
+	for i := range m {
+		m[i] = make([]float32, c.HeadDim)
+	}
+	for i := range c.HeadDim / 2 {
+		m[i+c.HeadDim/2][i], m[i][i+c.HeadDim/2] = -1, 1
+	}
+	return m
 }
 
 // swapsOperands tells whether products of so many rows with a weight [out, in] are faster as W x'. A matrix library packs
@@ -161,143 +175,163 @@ func (c *Config) decoding(in StepInputs) decoding {
 // a single row is not packed for, and many rows are worth it.
 func swapsOperands(rows int) bool { return rows >= 2 && rows < 96 }
 
-// product is x [B, in] times the transposed weight [out, in], plus a bias [out], nil for none: [B, out].
-func (d decoding) product(x, weight, bias *Node) *Node {
-	if !d.swapped {
-		return d.plus(dot(x, 1, ConvertDType(weight, x.DType()), 1, 0, x.DType()), bias, 1, -1)
+// rowDims are the dimensions of the rows of a step. Where their products are x W', a leading axis of one keeps ONNX
+// Runtime from joining product and sum to an operation that transposes the weight at every run.
+func (d decoding) rowDims(last int) []int {
+	if d.swapped {
+		return []int{d.shape.Rows(), last}
 	}
-	return Transpose(d.column(x, 1, weight, bias), 0, 1)
+	return []int{1, d.shape.Rows(), last}
+}
+
+// product is x (rowDims) times the transposed weight [out, in], plus a bias [out], nil for none.
+func (d decoding) product(x, weight, bias *Node) *Node {
+	if d.swapped {
+		return Transpose(d.column(x, 1, weight, bias), 0, 1)
+	}
+	y := dot(x, 2, ConvertDType(weight, x.DType()), 1, 0, x.DType())
+	if bias == nil {
+		return y
+	}
+	return Add(y, Reshape(ConvertDType(bias, y.DType()), 1, 1, -1))
 }
 
 // column is the weight [out, in] times x, whose given axis has in elements, plus the bias: [out, B].
 func (d decoding) column(x *Node, axis int, weight, bias *Node) *Node {
-	return d.plus(dot(ConvertDType(weight, x.DType()), 1, x, axis, 0, x.DType()), bias, -1, 1)
-}
-
-func (d decoding) plus(y, bias *Node, dims ...int) *Node {
+	y := dot(ConvertDType(weight, x.DType()), 1, x, axis, 0, x.DType())
 	if bias == nil {
 		return y
 	}
-	return Add(y, Reshape(ConvertDType(bias, y.DType()), dims...))
+	return Add(y, Reshape(ConvertDType(bias, y.DType()), -1, 1))
 }
 
 func (d decoding) affine(x *Node, w layerWeights, name string) *Node {
 	return d.product(x, w[name+".weight"], w[name+".bias"])
 }
 
-// mlp stays in columns between its products.
+// mlp stays in columns between its products where they are swapped.
 func (d decoding) mlp(x *Node, w layerWeights) *Node {
+	x = inferenceNorm(x, w["post_attention_layernorm.weight"], d.RMSNormEps)
 	if !d.swapped {
-		return d.Config.mlp(x, w)
+		return d.affine(inferenceSwiglu(d.affine(x, w, "mlp.gate_proj"), d.affine(x, w, "mlp.up_proj")), w, "mlp.down_proj")
 	}
-	x = rmsNorm(x, w["post_attention_layernorm.weight"], d.RMSNormEps)
 	column := func(x *Node, axis int, name string) *Node {
 		return d.column(x, axis, w["mlp."+name+".weight"], w["mlp."+name+".bias"])
 	}
-	inner := swiglu(column(x, 1, "gate_proj"), column(x, 1, "up_proj"))
+	inner := inferenceSwiglu(column(x, 1, "gate_proj"), column(x, 1, "up_proj"))
 	return Transpose(column(inner, 0, "down_proj"), 0, 1)
 }
 
-// attention is what the heads of a layer mix together, [B, h*D], and the layer's new keys and values.
+// attention is what the heads of a layer mix together (rowDims), before o_proj, and the layer's keys and values to give.
 func (d decoding) attention(layer int, x *Node, w layerWeights) (mixed, keys, values *Node) {
 	q, k, v := d.projected(x, w)
 	scores, parts := d.parts(layer, q, k, v)
-	p := Softmax(Add(joined(scores, 4), ConvertDType(d.masks[d.Window(layer)], scores[0].DType())), -1)
-	mixed = d.mix(p, parts)
-	s := d.shape
-	if s.InGraph {
-		n := len(parts) - 1
-		return d.rows(mixed), parts[n].keys, parts[n].values
+	p := Softmax(Add(joined(scores, 5), ConvertDType(d.masks[d.Window(layer)], scores[0].DType())), -1)
+	mixed = d.rows(d.mix(p, parts))
+	if s := d.shape; !s.InGraph {
+		flat := func(x *Node) *Node { return Reshape(x, s.Prompts, d.KVHeads, s.Samples, d.HeadDim) }
+		return mixed, flat(k), flat(v)
 	}
-	flat := func(x *Node) *Node { return Reshape(x, s.Prompts, d.KVHeads, s.Samples, d.HeadDim) }
-	return d.rows(mixed), flat(k), flat(v)
+	last := parts[len(parts)-1]
+	return mixed, last.keys, last.values
 }
 
-// projected are queries [Prompts, kv, Samples, G, D], rotated and scaled, keys [Prompts, kv, Samples, 1, D], rotated, and
-// values of x [B, H].
+// projected are queries [Prompts, kv, Samples, G, 1, D], rotated and scaled, keys [Prompts, kv, Samples, 1, 1, D], rotated,
+// and values of x.
 func (d decoding) projected(x *Node, w layerWeights) (q, k, v *Node) {
-	x = rmsNorm(x, w["input_layernorm.weight"], d.RMSNormEps)
+	x = inferenceNorm(x, w["input_layernorm.weight"], d.RMSNormEps)
 	q, k, v = d.affine(x, w, "self_attn.q_proj"), d.affine(x, w, "self_attn.k_proj"), d.affine(x, w, "self_attn.v_proj")
+	q, k, v = d.heads(q), d.heads(k), d.heads(v)
 	if d.QKNorm {
-		q, k = d.headNorm(q, w["self_attn.q_norm.weight"]), d.headNorm(k, w["self_attn.k_norm.weight"])
+		q = inferenceNorm(q, w["self_attn.q_norm.weight"], d.RMSNormEps)
+		k = inferenceNorm(k, w["self_attn.k_norm.weight"], d.RMSNormEps)
 	}
-	return d.forQuery.apply(d.heads(q)), d.forKeys.apply(d.heads(k)), d.heads(v)
+	return d.rotated(q, d.forQuery), d.rotated(k, d.forKeys), v
 }
 
-// heads lays x [B, kv*G*D] out as [Prompts, kv, Samples, G, D].
+// rotated rotates x [Prompts, kv, Samples, G, 1, D], as rotation.apply does.
+func (d decoding) rotated(x *Node, r rotation) *Node {
+	turned := wide(dot(x, 5, d.turn, 0, 0, x.DType()))
+	cos, sin := ConvertDType(r.cos, turned.DType()), ConvertDType(r.sin, turned.DType())
+	return ConvertDType(Add(Mul(wide(x), cos), Mul(turned, sin)), x.DType())
+}
+
+// heads lays x of B rows of kv*G*D elements out as [Prompts, kv, Samples, G, 1, D].
 func (d decoding) heads(x *Node) *Node {
-	s, g := d.shape, x.Shape().Dim(1)/(d.KVHeads*d.HeadDim)
+	s, g := d.shape, x.Shape().Dim(-1)/(d.KVHeads*d.HeadDim)
 	if s.Samples == 1 {
-		return Reshape(x, s.Prompts, d.KVHeads, 1, g, d.HeadDim)
+		return Reshape(x, s.Prompts, d.KVHeads, 1, g, 1, d.HeadDim)
 	}
-	return TransposeAllAxes(Reshape(x, s.Prompts, s.Samples, d.KVHeads, g, d.HeadDim), 0, 2, 1, 3, 4)
+	x = TransposeAllAxes(Reshape(x, s.Prompts, s.Samples, d.KVHeads, g*d.HeadDim), 0, 2, 1, 3)
+	return Reshape(x, s.Prompts, d.KVHeads, s.Samples, g, 1, d.HeadDim)
 }
 
-// rows lays x [Prompts, kv, Samples, G, D] out as [B, kv*G*D].
+// rows lays x [Prompts, kv, Samples, G, 1, D] out as rows of kv*G*D elements.
 func (d decoding) rows(x *Node) *Node {
-	if d.shape.Samples > 1 {
-		x = TransposeAllAxes(x, 0, 2, 1, 3, 4)
+	s := d.shape
+	if s.Samples > 1 {
+		x = TransposeAllAxes(Reshape(x, s.Prompts, d.KVHeads, s.Samples, -1), 0, 2, 1, 3)
 	}
-	return Reshape(x, d.shape.Rows(), d.Heads*d.HeadDim)
+	return Reshape(x, d.rowDims(d.Heads*d.HeadDim)...)
 }
 
 // seenPart is a part of what the queries see: len slots, with the function that mixes their values by weights
-// [Prompts, kv, Samples, G, len].
+// [Prompts, kv, Samples, G, 1, len].
 type seenPart struct {
 	len          int
 	keys, values *Node
 	mix          func(p *Node) *Node
 }
 
-// parts gives the scores [Prompts, kv, Samples, G, len] of the parts that the queries see, wide, and the parts.
+// parts gives the scores [Prompts, kv, Samples, G, 1, len] of the parts that the queries see, wide, and the parts.
 func (d decoding) parts(layer int, q, k, v *Node) (scores []*Node, parts []seenPart) {
 	add := func(score *Node, p seenPart) { scores, parts = append(scores, score), append(parts, p) }
+	as := func(cache *Node) *Node { return ConvertDType(cache, q.DType()) }
 	if d.shape.Prefix > 0 {
-		add(d.prefixPart(q, cacheAs(d.PrefixKeys[layer], q), cacheAs(d.PrefixValues[layer], q)))
+		add(d.prefixPart(q, as(d.PrefixKeys[layer]), as(d.PrefixValues[layer])))
 	}
 	if d.shape.InGraph {
-		keys, values := d.write(d.Keys[layer], k, d.Values[layer], v)
-		add(d.suffixPart(q, keys, values))
+		add(d.suffixPart(q, d.write(d.Keys[layer], k, -1), d.write(d.Values[layer], v, -2)))
 		return scores, parts
 	}
 	if d.shape.Suffix > 0 {
-		add(d.suffixPart(q, cacheAs(d.Keys[layer], q), cacheAs(d.Values[layer], q)))
+		add(d.suffixPart(q, as(d.Keys[layer]), as(d.Values[layer])))
 	}
 	add(newPart(q, k, v))
 	return scores, parts
 }
 
-// cacheAs is a part of the cache in the type of the queries.
-func cacheAs(x, q *Node) *Node { return ConvertDType(x, q.DType()) }
-
 // prefixPart is that of the prompts, keys [Prompts, kv, D, Tp] and values [Prompts, kv, Tp, D]: the queries of a prompt's
 // samples go together.
 func (d decoding) prefixPart(q, keys, values *Node) (*Node, seenPart) {
-	s, g, n := d.shape, q.Shape().Dim(3), d.shape.Prefix
+	s, g := d.shape, q.Shape().Dim(3)
 	together := func(x *Node) *Node { return Reshape(x, s.Prompts, d.KVHeads, s.Samples*g, -1) }
-	apart := func(x *Node) *Node { return Reshape(x, s.Prompts, d.KVHeads, s.Samples, g, -1) }
+	apart := func(x *Node) *Node { return Reshape(x, s.Prompts, d.KVHeads, s.Samples, g, 1, -1) }
 	scores := apart(dot(together(q), 3, keys, 2, 2, wideType(q.DType())))
-	return scores, seenPart{n, keys, values, func(p *Node) *Node { return apart(dot(together(p), 3, values, 2, 2, values.DType())) }}
+	return scores, seenPart{s.Prefix, keys, values, func(p *Node) *Node { return apart(dot(together(p), 3, values, 2, 2, values.DType())) }}
 }
 
 // suffixPart is that of the rows, keys [Prompts, kv, Samples, D, Ts] and values [Prompts, kv, Samples, Ts, D].
 func (d decoding) suffixPart(q, keys, values *Node) (*Node, seenPart) {
-	scores := dot(q, 4, keys, 3, 3, wideType(q.DType()))
-	return scores, seenPart{d.shape.Suffix, keys, values, func(p *Node) *Node { return dot(p, 4, values, 3, 3, values.DType()) }}
+	s, g := d.shape, q.Shape().Dim(3)
+	dense := func(x *Node) *Node { return Reshape(x, s.Prompts, d.KVHeads, s.Samples, g, -1) }
+	apart := func(x *Node) *Node { return Reshape(x, s.Prompts, d.KVHeads, s.Samples, g, 1, -1) }
+	scores := apart(dot(dense(q), 4, keys, 3, 3, wideType(q.DType())))
+	return scores, seenPart{s.Suffix, keys, values, func(p *Node) *Node { return apart(dot(dense(p), 4, values, 3, 3, values.DType())) }}
 }
 
-// newPart is the new token alone, k and v [Prompts, kv, Samples, 1, D].
+// newPart is the new token alone, k and v [Prompts, kv, Samples, 1, 1, D].
 func newPart(q, k, v *Node) (*Node, seenPart) {
 	scores := ReduceAndKeep(Mul(wide(q), wide(k)), ReduceSum, -1)
 	return scores, seenPart{1, k, v, func(p *Node) *Node { return Mul(p, v) }}
 }
 
-// mix adds up the values of all parts by the weights p [Prompts, kv, Samples, G, Seen].
+// mix adds up the values of all parts by the weights p [Prompts, kv, Samples, G, 1, Seen].
 func (d decoding) mix(p *Node, parts []seenPart) *Node {
 	var sum *Node
 	at := 0
 	for _, s := range parts {
-		mixed := s.mix(ConvertDType(part(p, 4, at, at+s.len), s.values.DType()))
+		mixed := s.mix(ConvertDType(part(p, 5, at, at+s.len), s.values.DType()))
 		if at += s.len; sum == nil {
 			sum = mixed
 		} else {
@@ -307,16 +341,13 @@ func (d decoding) mix(p *Node, parts []seenPart) *Node {
 	return sum
 }
 
-// write puts new keys and values [Prompts, kv, Samples, 1, D] into the rows' slots of the suffix.
-func (d decoding) write(keys, k, values, v *Node) (newKeys, newValues *Node) {
-	s := d.shape
-	put := func(cache, x *Node, dims ...int) *Node {
-		all := cache.Shape().Dimensions
-		at := BroadcastToDims(Reshape(d.written, s.Prompts, 1, s.Samples, dims[0], dims[1]), all...)
-		x = BroadcastToDims(Reshape(x, s.Prompts, d.KVHeads, s.Samples, dims[2], dims[3]), all...)
-		return Where(at, ConvertDType(x, cache.DType()), cache)
-	}
-	return put(keys, k, 1, s.Suffix, d.HeadDim, 1), put(values, v, s.Suffix, 1, 1, d.HeadDim)
+// write puts x [Prompts, kv, Samples, 1, 1, D] into the rows' slots of a suffix, whose axis of slots is the one given.
+func (d decoding) write(cache, x *Node, slots int) *Node {
+	s, all := d.shape, cache.Shape().Dimensions
+	own, at := []int{s.Prompts, d.KVHeads, s.Samples, d.HeadDim, d.HeadDim}, []int{s.Prompts, 1, s.Samples, 1, 1}
+	own[5+slots], at[5+slots] = 1, s.Suffix
+	written := BroadcastToDims(Reshape(d.written, at...), all...)
+	return Where(written, BroadcastToDims(Reshape(ConvertDType(x, cache.DType()), own...), all...), cache)
 }
 
 // SelectRows builds the cache of other rows from parts [n, kv, (1,) D, T] of keys and [n, kv, (1,) T, D] of values, for
