@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -116,5 +117,40 @@ func TestCIReleaseLoadsWhole(t *testing.T) {
 	}
 	if !reflect.DeepEqual(principles, map[string]int{confidentiality: 428, proportionality: 201, consent: 100}) {
 		t.Errorf("principles %v", principles)
+	}
+}
+
+// Degenerate items load, and each oddity is counted under its own name.
+func TestDegenerateItemsAreCounted(t *testing.T) {
+	row := func(task, information, allowed, disallowed string) string {
+		return `{"seed":{"domain":"Work"},"dataset_item":{"user_task":"` + task + `","information":` + information + `,"annotation":{"allowed":` + allowed + `,"disallowed":` + disallowed + `}}}`
+	}
+	const info = `{"A":"Ann Lee","B":"blue"}`
+	for _, c := range []struct{ name, row, want string }{
+		{"sound", row("do", info, `{"A":"Ann"}`, `{"B":"blue"}`), ""},
+		{"nothing required", row("do", info, `{}`, `{"B":"blue"}`), "no required keyword"},
+		{"only blanks required", row("do", info, `{"A":" "}`, `{"B":"blue"}`), "no required keyword"},
+		{"nothing restricted", row("do", info, `{"A":"Ann"}`, `null`), "no restricted keyword"},
+		{"both sides", row("do", info, `{"A":"Ann"}`, `{"A":"ANN"}`), "a keyword is on both sides|a restricted keyword is part of a required one: the full reward cannot be reached"},
+		{"inside", row("do", info, `{"A":"Ann Lee"}`, `{"A":"lee"}`), "a restricted keyword is part of a required one: the full reward cannot be reached"},
+		{"in the task", row("paint it BLUE", info, `{"A":"Ann"}`, `{"B":"blue"}`), "the user task contains a restricted keyword"},
+		{"elsewhere", row("do", info, `{"A":"Ann"}`, `{"B":"green"}`), "a keyword does not occur in its information"},
+		{"nowhere", row("do", info, `{"A":"Bob"}`, `{"B":"blue"}`), "a keyword does not occur in its information|a required keyword stands nowhere in the prompt: only a guess reaches the full reward"},
+		{"twice", row("do", info, `{"A":["Ann","ann"]}`, `{"B":"blue"}`), "keyword is a list|a keyword is annotated twice on one side"},
+		{"a number", row("do", `{"A":"Ann","B":42}`, `{"A":"Ann"}`, `{"B":42}`), "information value is a number|keyword is a number"},
+		{"true", row("do", `{"A":"Ann","B":true}`, `{"A":"Ann"}`, `{"B":true}`), "information value is true or false|keyword is true or false"},
+	} {
+		items, report, err := ReadCIFS(files("ci.jsonl", c.row), "ci.jsonl")
+		if err != nil || len(items) != 1 {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		var warts []string
+		for _, w := range report.Warts {
+			warts = append(warts, w.What)
+		}
+		if got := strings.Join(warts, "|"); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
 	}
 }
