@@ -1,15 +1,16 @@
 package main
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"math"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/run"
 )
@@ -18,9 +19,14 @@ import (
 type bestFlags struct {
 	synthFlags
 	samplingFlags
-	path             string  // items of a file; "" makes scenarios
-	part             string  // of the file
+	config           string // of ci-rl, whose training scenarios are taken
+	path             string // items of a file; "" makes scenarios
+	split            string // of the file
+	splitSeed        uint64
 	validation, test float64 // fractions of the file's split
+	prefill          bool
+	maxPrompt        int // tokens; 0: what the model takes
+	rule             reward.Options
 	minReward        float64
 	keep             int // answers of a scenario; 0: all
 }
@@ -30,34 +36,43 @@ func newBest(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "best", Short: "Sample n answers to each scenario and keep the good ones as demonstrations",
 		Long: "Sample answers to contextual-integrity scenarios and write those with a reward of at least --min-reward as demonstrations, which\n" +
-			"posttrain sft takes: rejection sampling, also known as reward-filtered fine-tuning. With --n and --seed of a ci-rl run on embedded\n" +
-			"scenarios, or with --data and --part train, it sees the scenarios that the run trains on. Equal answers to a scenario count once.",
+			"posttrain sft takes: rejection sampling, also known as reward-filtered fine-tuning. Equal answers to a scenario count once.\n" +
+			"The scenarios are synthetic ones, items of --data, or those that ci-rl trains on with --config, in the same prompts.",
 		Example: "  posttrain data best --n 1000 --answers 8 --out good.jsonl\n" +
-			"  posttrain data best --model DIR --data dataset.json --part train --min-reward 0.8 --out good.jsonl",
+			"  posttrain data best --config configs/ci-rl-quickstart.yaml --out good.jsonl\n" +
+			"  posttrain data best --model DIR --data dataset.json --max-new-tokens 1024 --min-reward 0.8 --out good.jsonl",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(cmd); err != nil {
 				return err
 			}
-			return makeBest(cmd.Context(), s, f)
+			return makeBest(cmd.Context(), s, f, cmd.Flags().Changed)
 		},
 	}
+	f.register(cmd)
+	return cmd
+}
+
+func (f *bestFlags) register(cmd *cobra.Command) {
 	f.synthFlags.register(cmd, 300)
 	f.samplingFlags.register(cmd, 1)
+	f.rule = reward.DefaultOptions()
 	flags := cmd.Flags()
 	flags.IntVar(&f.answers, "answers", 8, "answers sampled for each scenario")
 	flags.Float64Var(&f.minReward, "min-reward", 1, "least reward of an answer that is kept, from -1 (everything) to 1 (all that is required, nothing that is restricted)")
 	flags.IntVar(&f.keep, "keep", 0, "most answers kept of a scenario, the best first; 0 keeps all")
+	flags.StringVar(&f.config, "config", "", "config of a ci-rl run, such as the config.yaml in its folder: model, training scenarios, prompts, sampling and reward as it has them")
 	flags.StringVar(&f.path, "data", "", "contextual-integrity items to answer, .json, .jsonl or .parquet (default: synthetic scenarios)")
-	flags.StringVar(&f.part, "part", "all", "part of --data: all, train, validation or test, as ci-rl splits it with the same --seed")
+	flags.StringVar(&f.split, "split", "train", "part of --data: train, validation, test or all, as ci-rl splits it with --split-seed for its seed")
+	flags.Uint64Var(&f.splitSeed, "split-seed", 0, "seed of the split")
 	flags.Float64Var(&f.validation, "validation-fraction", 0.09, "share of --data that the split gives to validation")
 	flags.Float64Var(&f.test, "test-fraction", 0.10, "share of --data that the split gives to test")
-	return cmd
+	flags.StringVar(&f.prompt, "prompt", "", "form of the prompt: compact, plain or cot (default: compact for the embedded model, cot for others)")
+	flags.StringVar(&f.rule.Format, "format", f.rule.Format, "of an answer: paper (the tags occur) or strict (one think block, one answer block, nothing else)")
+	flags.StringVar(&f.rule.Match, "match", f.rule.Match, "of keywords: substring or word")
 }
 
-// parts are what --part takes.
-var parts = []string{"all", "train", "validation", "test"}
-
+// check refuses what cannot be made, and settles the defaults that depend on other flags.
 func (f *bestFlags) check(cmd *cobra.Command) error {
 	if err := f.synthFlags.check(cmd.CommandPath()); err != nil {
 		return err
@@ -65,141 +80,154 @@ func (f *bestFlags) check(cmd *cobra.Command) error {
 	if err := f.samplingFlags.check(); err != nil {
 		return err
 	}
-	if err := f.applies(cmd); err != nil {
+	given := cmd.Flags().Changed
+	if err := f.applies(given); err != nil {
 		return usageError{err}
 	}
-	sum := f.validation + f.test
+	if err := f.values(given); err != nil {
+		return usageError{err}
+	}
+	if f.prompt == "" {
+		f.prompt = data.PromptCoT
+		if f.model == config.Embedded {
+			f.prompt = data.PromptCompact
+		}
+	}
+	f.prefill = f.prompt == data.PromptCoT
+	return nil
+}
+
+// values refuses values without meaning.
+func (f *bestFlags) values(given func(string) bool) error {
 	switch {
 	case !(f.minReward >= -1 && f.minReward <= 1):
-		return usageError{fmt.Errorf("--min-reward %v: want a number from -1 to 1", f.minReward)}
+		return fmt.Errorf("--min-reward %v: want a number from -1 to 1", f.minReward)
 	case f.keep < 0:
-		return usageError{fmt.Errorf("--keep %d: want 1 or more, or 0 for all", f.keep)}
-	case !slices.Contains(parts, f.part):
-		return usageError{fmt.Errorf("--part %q: want all, train, validation or test", f.part)}
-	case !(f.validation >= 0 && f.test >= 0 && sum < 1):
-		return usageError{fmt.Errorf("--validation-fraction %v and --test-fraction %v: want numbers of 0 or more with a sum below 1", f.validation, f.test)}
+		return fmt.Errorf("--keep %d: want 1 or more, or 0 for all", f.keep)
+	case given("data") && f.path == "":
+		return errors.New("--data is empty: want a .json, .jsonl or .parquet file")
+	case given("config") && f.config == "":
+		return errors.New("--config is empty: want the config file of a ci-rl run")
+	case !slices.Contains([]string{"train", "validation", "test", "all"}, f.split):
+		return fmt.Errorf("--split %q: want train, validation, test or all", f.split)
+	case !(f.validation >= 0 && f.test >= 0 && f.validation+f.test <= 1):
+		return fmt.Errorf("--validation-fraction %v and --test-fraction %v: want numbers of 0 or more with a sum of 1 at most", f.validation, f.test)
+	}
+	err := f.rule.Validate()
+	if err == nil && given("prompt") {
+		err = data.CheckPrompt(f.prompt)
+	}
+	if err != nil {
+		return fmt.Errorf("--%w", err)
 	}
 	return nil
 }
 
 // applies refuses flags without effect.
-func (f *bestFlags) applies(cmd *cobra.Command) error {
-	given := cmd.Flags().Changed
+func (f *bestFlags) applies(given func(string) bool) error {
+	ofSplit := []string{"split", "split-seed", "validation-fraction", "test-fraction"}
+	for _, name := range append([]string{"n", "held-out", "data", "prompt", "format", "match"}, ofSplit...) {
+		if given("config") && given(name) {
+			return fmt.Errorf("--%s: --config %s has that; remove one of the two flags", name, f.config)
+		}
+	}
 	for _, name := range []string{"n", "held-out"} {
-		if f.path != "" && given(name) {
+		if given("data") && given(name) {
 			return fmt.Errorf("--%s: it is about synthetic scenarios, and --data %s has its own; remove one of the two flags", name, f.path)
 		}
 	}
-	for _, name := range []string{"part", "validation-fraction", "test-fraction"} {
-		if f.path == "" && given(name) {
-			return fmt.Errorf("--%s: only --data FILE is split; for the training scenarios of ci-rl give their number as --n", name)
+	for _, name := range ofSplit {
+		if given(name) && !given("data") {
+			return fmt.Errorf("--%s: only --data FILE is split; for the training scenarios of ci-rl use --config", name)
 		}
-	}
-	for _, name := range []string{"validation-fraction", "test-fraction"} {
-		if f.part == "all" && given(name) {
-			return fmt.Errorf("--%s: all of the file is taken; add --part train, validation or test", name)
+		if given(name) && name != "split" && f.split == "all" {
+			return fmt.Errorf("--%s: --split all takes the whole file; remove one of the two flags", name)
 		}
 	}
 	return nil
 }
 
-// scenarios are the items to answer.
-func (f *bestFlags) scenarios(s streams) ([]data.CIItem, error) {
-	if f.path == "" {
-		return f.items(), nil
+// follow takes from the config of a ci-rl run what the command line does not say, and returns its training scenarios
+// with the order of each prompt.
+func (f *bestFlags) follow(s streams, given func(string) bool) ([]data.CIItem, func(i int) uint64, error) {
+	c, err := config.LoadCIRL(f.config, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	take(given("model"), &f.model, c.Model)
+	take(given("backend"), &f.backend, c.Backend)
+	take(given("max-new-tokens"), &f.maxNew, c.Sampling.MaxNew)
+	take(given("temperature"), &f.temperature, c.Sampling.Temperature)
+	f.prompt, f.prefill, f.rule, f.maxPrompt = c.Data.Prompt, c.Data.Prefill, c.Reward, c.Data.MaxPromptTokens
+	parts, err := readCIItems(&job{streams: s, flags: &trainFlags{}}, c)
+	return parts[0], trainingOrder(c.Seed), err
+}
+
+// take gives a flag that was not set another value.
+func take[T any](given bool, flag *T, value T) {
+	if !given {
+		*flag = value
+	}
+}
+
+// trainingOrder is the order of attributes in the prompt of ci-rl's training item i.
+func trainingOrder(seed uint64) func(i int) uint64 {
+	return func(i int) uint64 { return rand.New(rand.NewPCG(seed, uint64(i))).Uint64() }
+}
+
+// scenarios are the items to answer, and the order of attributes in the prompt of each.
+func (f *bestFlags) scenarios(s streams, given func(string) bool) ([]data.CIItem, func(i int) uint64, error) {
+	switch {
+	case f.config != "":
+		return f.follow(s, given)
+	case f.path == "":
+		return f.items(), func(i int) uint64 { return uint64(i) }, nil
 	}
 	items, report, err := data.ReadCI(f.path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	fmt.Fprintln(s.err, report)
-	if f.part == "all" {
-		return items, nil
+	if f.split != "all" {
+		train, validation, test := data.SplitCI(len(items), f.validation, f.test, f.splitSeed)
+		items = pick(items, map[string][]int{"train": train, "validation": validation, "test": test}[f.split])
 	}
-	train, validation, test := data.SplitCI(len(items), f.validation, f.test, f.seed)
-	items = pick(items, map[string][]int{"train": train, "validation": validation, "test": test}[f.part])
 	if len(items) == 0 {
-		return nil, fmt.Errorf("%s: the %s part has no items (--validation-fraction %v, --test-fraction %v of %d)", f.path, f.part, f.validation, f.test, report.Kept)
+		return nil, nil, fmt.Errorf("%s: the %s split has no items (--validation-fraction %v and --test-fraction %v of %d): want other fractions, or --split all",
+			f.path, f.split, f.validation, f.test, report.Kept)
 	}
-	return items, nil
+	return items, trainingOrder(f.splitSeed), nil
 }
 
 // makeBest samples, scores, keeps, and says what came of it.
-func makeBest(ctx context.Context, s streams, f bestFlags) error {
-	items, err := f.scenarios(s)
+func makeBest(ctx context.Context, s streams, f bestFlags, given func(string) bool) error {
+	items, order, err := f.scenarios(s, given)
 	if err != nil {
 		return err
 	}
-	bar := run.NewProgress(run.ProgressOptions{Out: s.err, Terminal: s.terminal, Unit: "scenario", Total: len(items)})
-	answers, err := answerScenarios(ctx, items, f.samplingFlags, f.seed, func(done int) { bar.Step(done, nil) })
-	bar.Close()
+	m, err := openSampler(f.samplingFlags)
 	if err != nil {
 		return err
 	}
-	demos, tally := filterAnswers(answers, f.minReward, f.keep)
+	defer m.close()
+	r := &rejection{streams: s, flags: f}
+	if err := r.ask(ctx, m, items, order); err != nil {
+		return err
+	}
+	demos := r.filter()
 	if len(demos) == 0 {
 		return fmt.Errorf("no answer has a reward of %v or more: the best of %d has %.2f, the mean is %.2f; lower --min-reward, or sample more answers or at another temperature",
-			f.minReward, tally.answers, tally.best, tally.sum/float64(tally.answers))
+			f.minReward, r.sampled, r.best, r.sum/float64(r.sampled))
 	}
 	if err := data.WriteDemonstrations(f.out, demos); err != nil {
 		return err
 	}
 	fmt.Fprintf(s.out, "%s: %d demonstrations\n%d of %d answers have a reward of %v or more (mean reward %.3f), to %d of %d scenarios\n",
-		f.out, len(demos), tally.good, tally.answers, f.minReward, tally.sum/float64(tally.answers), tally.scenarios, len(items))
+		f.out, len(demos), r.good, r.sampled, f.minReward, r.sum/float64(r.sampled), r.met, len(r.cases))
 	return nil
 }
 
-// filterTally counts what rejection sampling met.
-type filterTally struct {
-	answers, good int // sampled, of them good enough
-	scenarios     int // with an answer good enough
-	sum, best     float64
-}
-
-// filterAnswers makes demonstrations of the answers that are good enough: of a scenario at most keep (0: all), the best
-// first, equal ones once.
-func filterAnswers(answers []answered, least float64, keep int) (demos []data.Demonstration, t filterTally) {
-	t.best = math.Inf(-1)
-	for i, a := range answers {
-		good := t.score(a, least)
-		if len(good) > 0 {
-			t.scenarios++
-		}
-		if keep > 0 && len(good) > keep {
-			good = good[:keep]
-		}
-		for _, g := range good {
-			demos = append(demos, data.Demonstration{
-				Prompt:     data.Text{Messages: a.prompt},
-				Completion: data.Text{Messages: []data.Message{{Role: "assistant", Content: g.text}}},
-				Source:     fmt.Sprintf("scenario %d", i+1),
-			})
-		}
-	}
-	return demos, t
-}
-
-// scored is an answer with its reward.
-type scored struct {
-	text   string
-	reward float64
-}
-
-// score gives the distinct answers to a scenario that are good enough, the best first.
-func (t *filterTally) score(a answered, least float64) (good []scored) {
-	for _, text := range a.texts {
-		r := reward.Evaluate(reward.Of(&a.item), text, false, reward.DefaultOptions()).Reward
-		t.answers++
-		t.sum += r
-		t.best = max(t.best, r)
-		if r < least {
-			continue
-		}
-		t.good++
-		if !slices.ContainsFunc(good, func(s scored) bool { return s.text == text }) {
-			good = append(good, scored{text, r})
-		}
-	}
-	slices.SortStableFunc(good, func(x, y scored) int { return cmp.Compare(y.reward, x.reward) })
-	return good
+// newBar watches scenarios being answered.
+func (s streams) newBar(total int) *run.Progress {
+	return run.NewProgress(run.ProgressOptions{Out: s.err, Terminal: s.terminal, Unit: "scenario", Total: total})
 }

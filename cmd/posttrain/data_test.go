@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,6 +9,9 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/reward"
+	"github.com/posttrain/posttrain/train"
 )
 
 // ciLine is a scenario in the release's shape, with a value that is a list and a restricted keyword inside a required one.
@@ -19,7 +23,7 @@ func withItems(t *testing.T) { write(t, "items.jsonl", strings.Repeat(ciLine, 4)
 // TestDataFaults: bad input to data best, check and convert gives one line, and leaves nothing behind.
 func TestDataFaults(t *testing.T) {
 	best := func(more ...string) []string {
-		return append([]string{"data", "best", "--model", "model", "--backend", "go", "--n", "2", "--answers", "2", "--max-new-tokens", "2", "--out", "x.jsonl"}, more...)
+		return append([]string{"data", "best", "--model", "model", "--backend", "go", "--n", "2", "--answers", "2", "--max-new-tokens", "2", "--prompt", "compact", "--out", "x.jsonl"}, more...)
 	}
 	fromFile := func(more ...string) []string {
 		return append([]string{"data", "best", "--model", "model", "--backend", "go", "--data", "items.jsonl", "--out", "x.jsonl"}, more...)
@@ -35,13 +39,26 @@ func TestDataFaults(t *testing.T) {
 		{"best keeps none", nil, best("--keep", "-1"), 2, []string{"--keep -1", "0 for all"}, nil},
 		{"best of no answers", nil, best("--answers", "0"), 2, []string{"--answers 0", "1 or more"}, nil},
 		{"best of no scenarios", nil, best("--n", "0"), 2, []string{"--n 0", "1 or more"}, nil},
-		{"best part of no file", nil, best("--part", "train"), 2, []string{"--part", "--data FILE", "--n"}, nil},
+		{"best split of no file", nil, best("--split", "train"), 2, []string{"--split", "--data FILE", "--config"}, nil},
 		{"best number of a file", withItems, fromFile("--n", "5"), 2, []string{"--n", "--data items.jsonl", "remove one"}, nil},
 		{"best held-out of a file", withItems, fromFile("--held-out"), 2, []string{"--held-out", "--data items.jsonl"}, nil},
-		{"best fraction of all", withItems, fromFile("--test-fraction", "0.2"), 2, []string{"--test-fraction", "--part"}, nil},
-		{"best of an unknown part", withItems, fromFile("--part", "dev"), 2, []string{`--part "dev"`, "all, train, validation or test"}, nil},
-		{"best of fractions above 1", withItems, fromFile("--part", "train", "--test-fraction", "0.95"), 2, []string{"--validation-fraction 0.09", "--test-fraction 0.95", "below 1"}, nil},
-		{"best of an empty part", withItems, fromFile("--part", "test", "--test-fraction", "0"), 1, []string{"items.jsonl", "test part has no items", "--test-fraction 0", "of 4"}, nil},
+		{"best fraction of all", withItems, fromFile("--split", "all", "--test-fraction", "0.2"), 2, []string{"--test-fraction", "--split all"}, nil},
+		{"best of an unknown split", withItems, fromFile("--split", "dev"), 2, []string{`--split "dev"`, "train, validation, test or all"}, nil},
+		{"best of fractions above 1", withItems, fromFile("--test-fraction", "0.95"), 2, []string{"--validation-fraction 0.09", "--test-fraction 0.95", "1 at most"}, nil},
+		{"best of an empty split", withItems, fromFile("--split", "test", "--test-fraction", "0"), 1, []string{"items.jsonl", "test split has no items", "--test-fraction 0", "of 4"}, nil},
+		{"best of all for the others", withItems, fromFile("--test-fraction", "0.5", "--validation-fraction", "0.5"), 1, []string{"items.jsonl", "train split has no items"}, nil},
+		{"best of an unknown prompt", nil, best("--prompt", "CoT"), 2, []string{`--prompt "CoT"`, "compact, plain or cot"}, nil},
+		{"best of an unknown format", nil, best("--format", "xml"), 2, []string{`--format "xml"`, "paper or strict"}, nil},
+		{"best of an unknown match", nil, best("--match", "exact"), 2, []string{`--match "exact"`, "substring or word"}, nil},
+		{"best of an empty name", nil, []string{"data", "best", "--data", "", "--out", "x.jsonl"}, 2, []string{"--data is empty"}, nil},
+		{"best of a config without name", nil, []string{"data", "best", "--config", "", "--out", "x.jsonl"}, 2, []string{"--config is empty", "ci-rl"}, nil},
+		{"best of no config", nil, []string{"data", "best", "--config", "no.yaml", "--out", "x.jsonl"}, 1, []string{"no.yaml: no such file"}, nil},
+		{"best of another command's config", withConfig(mappoHead, ""), []string{"data", "best", "--config", "bad.yaml", "--out", "x.jsonl"}, 1, []string{"bad.yaml:1", "posttrain mappo", "not ci-rl"}, nil},
+		{"best of a config and more", nil, best("--config", "bad.yaml"), 2, []string{"--n", "--config bad.yaml has that", "remove one"}, nil},
+		{"best of long prompts", func(t *testing.T) {
+			write(t, "items.jsonl", strings.Replace(ciLine, "Ask for", strings.Repeat("Ask ", 2000), 1))
+		}, fromFile("--split", "all"), 1,
+			[]string{"all 1 prompts are too long", "tokens", "are allowed"}, nil},
 		{"best of no such file", nil, fromFile(), 1, []string{"items.jsonl: no such file"}, nil},
 		{"best of pairs", nil, []string{"data", "best", "--data", "pairs.jsonl", "--out", "x.jsonl"}, 1, []string{"pairs.jsonl:1", "seed.domain is missing", "dataset_item"}, nil},
 		{"best of an item without annotations", withFile("items.jsonl", strings.Replace(ciLine, `{"allowed":{"Name":"Ann Lee"},"disallowed":{"Chats":"bye","Name":"Lee"}}`, "{}", 1)), fromFile(), 1,
@@ -173,7 +190,7 @@ func TestDataBest(t *testing.T) {
 	must(t, "sft", "--model", "embedded", "--data", "all.jsonl", "--backend", "go", "--set", "train.max_steps=1", "--set", "data.eval_fraction=0", "--out", "run")
 }
 
-// TestDataBestOfAFile: --part takes the split that ci-rl makes.
+// TestDataBestOfAFile: --split takes the split that ci-rl makes.
 func TestDataBestOfAFile(t *testing.T) {
 	work(t, "qwen2-newer")
 	items := data.Synthesize(6, 3)
@@ -181,7 +198,7 @@ func TestDataBestOfAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, test := data.SplitCI(6, 0.09, 0.4, 7)
-	must(t, "data", "best", "--backend", "go", "--data", "items.parquet", "--part", "test", "--test-fraction", "0.4", "--seed", "7",
+	must(t, "data", "best", "--backend", "go", "--data", "items.parquet", "--split", "test", "--test-fraction", "0.4", "--split-seed", "7",
 		"--answers", "1", "--min-reward", "-1", "--max-new-tokens", "8", "--out", "x.jsonl")
 	demos, _, err := data.ReadDemonstrations("x.jsonl")
 	if err != nil || len(demos) != len(test) {
@@ -194,12 +211,40 @@ func TestDataBestOfAFile(t *testing.T) {
 	}
 }
 
-// TestFilterAnswers: by hand.
-func TestFilterAnswers(t *testing.T) {
+// TestDataBestOfARun: with the config of a ci-rl run come its training scenarios, in the prompts that it trains with.
+func TestDataBestOfARun(t *testing.T) {
+	work(t, "qwen2-newer")
+	write(t, "rl.yaml", "command: ci-rl\nmodel: embedded\nbackend: go\nseed: 9\ndata:\n  train: embedded\n  scenarios: 6\n  prompt: compact\n  validation_fraction: 0.2\n  test_fraction: 0.2\nsampling:\n  max_new_tokens: 8\ngrpo:\n  prompts_per_step: 4\n  updates_per_rollout: 1\n")
+	must(t, "data", "best", "--config", "rl.yaml", "--answers", "1", "--min-reward", "-1", "--out", "x.jsonl")
+	demos, _, err := data.ReadDemonstrations("x.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.LoadCIRL("rl.yaml", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := openWorld("go", "embedded", train.Options{DType: "auto"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	splits, err := loadCISplits(&job{streams: streams{err: io.Discard}, flags: &trainFlags{}, world: w}, c)
+	if err != nil || len(splits.train) != len(demos) {
+		t.Fatalf("%d training tasks, %d demonstrations, %v", len(splits.train), len(demos), err)
+	}
+	for i, task := range splits.train {
+		if got := demos[i].Prompt.Messages[0].Content; got != task.Prompt {
+			t.Errorf("demonstration %d asks\n%s\nci-rl asks\n%s", i, got, task.Prompt)
+		}
+	}
+}
+
+// TestRejection: by hand.
+func TestRejection(t *testing.T) {
 	item := data.Synthesize(1, 1)[0]
 	perfect, broken := data.Reference(item, 0), "no tags"
 	silent := "<think></think><answer></answer>" // nothing required, nothing restricted: reward 0
-	answers := []answered{{item: item, texts: []string{broken, silent, perfect, perfect}}, {item: item, texts: []string{broken, broken}}}
 	for _, c := range []struct {
 		least float64
 		keep  int
@@ -208,13 +253,34 @@ func TestFilterAnswers(t *testing.T) {
 	}{
 		{1, 0, []string{perfect}, 2}, {0, 0, []string{perfect, silent}, 3}, {0, 1, []string{perfect}, 3}, {-1, 0, []string{perfect, silent, broken, broken}, 6},
 	} {
-		demos, tally := filterAnswers(answers, c.least, c.keep)
-		var got []string
-		for _, d := range demos {
-			got = append(got, d.Completion.Messages[0].Content)
+		r := &rejection{
+			flags: bestFlags{minReward: c.least, keep: c.keep, rule: reward.DefaultOptions()},
+			cases: []answered{{item: item, texts: []string{broken, silent, perfect, perfect}}, {item: item, texts: []string{broken, broken}}},
 		}
-		if !slices.Equal(got, c.want) || tally.good != c.good || tally.answers != 6 || tally.best != 1 || tally.sum != -1 {
-			t.Errorf("least %v, keep %d: %q, %+v", c.least, c.keep, got, tally)
+		if got := contents(r.filter()); !slices.Equal(got, c.want) || r.good != c.good || r.sampled != 6 || r.best != 1 || r.sum != -1 {
+			t.Errorf("least %v, keep %d: %q, %+v", c.least, c.keep, got, r)
+		}
+	}
+}
+
+func contents(demos []data.Demonstration) (texts []string) {
+	for _, d := range demos {
+		texts = append(texts, d.Completion.Messages[0].Content)
+	}
+	return texts
+}
+
+// TestRejectionPrefilled: what was put into the model's mouth belongs to the demonstration, unless the template says it.
+func TestRejectionPrefilled(t *testing.T) {
+	item := data.Synthesize(1, 1)[0]
+	tail := strings.TrimPrefix(data.Reference(item, 0), "<think>")
+	for _, c := range []struct {
+		prefill, opens bool
+		want           []string
+	}{{true, false, []string{data.ThinkPrefill + tail}}, {true, true, []string{tail}}, {false, true, []string{tail}}, {false, false, nil}} {
+		r := &rejection{flags: bestFlags{minReward: 1, prefill: c.prefill, rule: reward.DefaultOptions()}, opens: c.opens, cases: []answered{{item: item, texts: []string{tail}}}}
+		if got := contents(r.filter()); !slices.Equal(got, c.want) {
+			t.Errorf("prefill %v, template opens %v: %q, want %q", c.prefill, c.opens, got, c.want)
 		}
 	}
 }
