@@ -25,8 +25,8 @@ func (e *Engine) NewCache() *Cache {
 	return &Cache{engine: e, live: max(1, e.Wants.LiveGraphs), programs: map[string]*Program{}}
 }
 
-// Program gives the program of a key, compiling it where it is not there.
-func (c *Cache) Program(key string, build func(g *graph.Graph) []*graph.Node) (*Program, error) {
+// Program gives the program of a key, compiling it with the options where it is not there.
+func (c *Cache) Program(key string, build func(g *graph.Graph) []*graph.Node, options ...Option) (*Program, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p, ok := c.programs[key]; ok {
@@ -36,7 +36,7 @@ func (c *Cache) Program(key string, build func(g *graph.Graph) []*graph.Node) (*
 	for len(c.recent) >= c.live { // before compiling, so that two arenas never stand in for one
 		c.drop(c.recent[0])
 	}
-	p, err := c.engine.Compile(key, build)
+	p, err := c.engine.Compile(key, build, options...)
 	if err != nil {
 		return nil, err
 	}

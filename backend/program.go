@@ -28,7 +28,7 @@ type Program struct {
 // graph: a weight passed as an input is read anew by each run.
 //
 // Panics of build and of the libraries become errors.
-func (e *Engine) Compile(name string, build func(g *graph.Graph) []*graph.Node) (p *Program, err error) {
+func (e *Engine) Compile(name string, build func(g *graph.Graph) []*graph.Node, options ...Option) (p *Program, err error) {
 	g := graph.NewGraph(e.Backend, name)
 	defer func() {
 		if err != nil {
@@ -43,10 +43,30 @@ func (e *Engine) Compile(name string, build func(g *graph.Graph) []*graph.Node) 
 	if err := e.check(g); err != nil {
 		return nil, fmt.Errorf("backend: compile %s on %s: %w", name, e.Name, err)
 	}
-	if err := g.Compile(outputs...); err != nil {
+	exec, err := e.compiled(g, outputs, options)
+	if err != nil {
 		return nil, fmt.Errorf("backend: compile %s on %s: %s", name, e.Name, oneLine(err.Error()))
 	}
-	return newProgram(e, name, g), nil
+	return newProgram(e, name, g, exec), nil
+}
+
+// Option says how a program is to run. An engine that cannot run it so does as it always does.
+type Option int
+
+// OneThread keeps a program from starting threads of its own. On onnx every program has some, and they look out for work
+// for tens of milliseconds after a run, at the cost of whatever runs then: a small program between the runs of another
+// one, as the prefill of a few rows is, is better off without.
+const OneThread Option = 1
+
+// compiled compiles a graph to run as the options say.
+func (e *Engine) compiled(g *graph.Graph, outputs []*graph.Node, options []Option) (compute.Executable, error) {
+	if o, ok := e.Backend.(interface {
+		compileOneThread(compile func() (compute.Executable, error)) (compute.Executable, error)
+	}); ok && slices.Contains(options, OneThread) {
+		return o.compileOneThread(func() (compute.Executable, error) { err := g.Compile(outputs...); return g.Executable(), err })
+	}
+	err := g.Compile(outputs...)
+	return g.Executable(), err
 }
 
 // check refuses what an engine is known to fail on at run time, where it could not be caught.
@@ -62,8 +82,8 @@ func (e *Engine) check(g *graph.Graph) error {
 	return nil
 }
 
-func newProgram(e *Engine, name string, g *graph.Graph) *Program {
-	p := &Program{name: name, engine: e, exec: g.Executable()}
+func newProgram(e *Engine, name string, g *graph.Graph, exec compute.Executable) *Program {
+	p := &Program{name: name, engine: e, exec: exec}
 	if g.NumParameters() > 0 { // compute-onnx gives a graph without parameters a dummy one
 		p.names, p.inputs = p.exec.Inputs()
 	}

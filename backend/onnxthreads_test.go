@@ -1,0 +1,64 @@
+//go:build cgo && linux
+
+package backend
+
+import (
+	"os"
+	"testing"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	"github.com/gomlx/gomlx/core/graph"
+)
+
+// threads counts those of this process.
+func threads(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Skip(err)
+	}
+	return len(entries)
+}
+
+// A program of one thread gives what any other does, reads its inputs anew at each run, and starts no thread.
+func TestOneThread(t *testing.T) {
+	e := openTestONNX(t)
+	build := func(g *graph.Graph) []*graph.Node {
+		x := graph.Parameter(g, "x", shapes.Make(dtypes.Float32, 2, 3))
+		return []*graph.Node{graph.MatMul(x, graph.Transpose(x, 0, 1)), graph.AddScalar(x, 1)}
+	}
+	before := threads(t)
+	var p *Program
+	for range 8 {
+		var err error
+		if p, err = e.Compile("one", build, OneThread); err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+	}
+	if names, in := p.Inputs(); len(in) != 1 || names[0] != "x" || len(p.Outputs()) != 2 {
+		t.Errorf("inputs %v %v, outputs %v", names, in, p.Outputs())
+	}
+	x, view, err := e.SharedFloat32(2, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer FinalizeAll(x)
+	for i := range 3 {
+		view[5] = float32(i)
+		out, err := p.Run([]compute.Buffer{x}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values, err := Floats(out[0])
+		if err != nil || values[3] != float32(i*i) {
+			t.Errorf("run %d: %v, %v", i, values, err)
+		}
+		FinalizeAll(out...)
+	}
+	if after := threads(t); after > before+3 { // Go may start some for its calls
+		t.Errorf("%d threads before, %d after", before, after)
+	}
+}
