@@ -51,7 +51,7 @@ func (l *loader) checkItems(d CIData) {
 	if d.Train == Embedded && d.Scenarios < fewestScenarios {
 		l.faultOf("data.scenarios", "data.scenarios %d: want %d or more", d.Scenarios, fewestScenarios)
 	}
-	if sum := d.ValidationFraction + d.TestFraction; sum >= 1 {
+	if v, t := d.ValidationFraction, d.TestFraction; v < 1 && t < 1 && v+t >= 1 {
 		l.faultOf("data.test_fraction", "data.test_fraction %v: with data.validation_fraction %v nothing is left to train on: want a sum below 1", d.TestFraction, d.ValidationFraction)
 	}
 	if d.Prefill && d.Prompt == data.PromptCompact {
