@@ -2,34 +2,113 @@ package rollout
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 
 	"github.com/posttrain/posttrain/backend/backendtest"
 	"github.com/posttrain/posttrain/model"
 )
 
-// BenchmarkRecompute answers 64 prompts of 90 tokens with 80 each, by a model of 1.0 million parameters.
-func BenchmarkRecompute(b *testing.B) {
-	c, err := model.ParseConfig([]byte(`{"model_type": "llama", "vocab_size": 2048, "hidden_size": 128, "intermediate_size": 352, "num_hidden_layers": 4,
-		"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "hidden_act": "silu", "max_position_embeddings": 512, "rms_norm_eps": 1e-6,
-		"rope_theta": 10000.0, "tie_word_embeddings": true, "eos_token_id": 1}`), nil)
+// presets are the models of package bench.
+var presets = []struct{ name, config string }{
+	{"5.4M", `{"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 4,
+		"head_dim": 32, "intermediate_size": 688, "vocab_size": 4096`},
+	{"56M", `{"model_type": "llama", "hidden_size": 640, "num_hidden_layers": 10, "num_attention_heads": 10, "num_key_value_heads": 5,
+		"head_dim": 64, "intermediate_size": 1728, "vocab_size": 16384`},
+}
+
+func preset(b *testing.B, text string) *model.Model {
+	c, err := model.ParseConfig([]byte(text+`, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu", "max_position_embeddings": 32768,
+		"tie_word_embeddings": true, "initializer_range": 0.02, "eos_token_id": 0, "torch_dtype": "float32"}`), nil)
 	if err != nil {
 		b.Fatal(err)
 	}
-	s := sampler(b, backendtest.ONNX(b), model.Init(c, 1))
+	return model.Init(c, 1)
+}
+
+// prompts are n requests of random prompts, samples of each.
+func prompts(n, samples, length, maxNew, vocab int) (out []Request) {
 	r := rand.New(rand.NewPCG(1, 2))
-	rs := make([]Request, 64)
-	for i := range rs {
-		rs[i] = Request{MaxNew: 80, Temperature: 1, Seed: uint64(i), Stop: []int32{}}
-		for range 90 {
-			rs[i].Prompt = append(rs[i].Prompt, r.Int32N(2048))
+	for i := range n {
+		x := Request{MaxNew: maxNew, Temperature: 1, Seed: uint64(i), Stop: []int32{}}
+		for range length {
+			x.Prompt = append(x.Prompt, r.Int32N(int32(vocab)))
 		}
+		out = append(out, x.Samples(samples)...)
 	}
+	return out
+}
+
+// measure reports the new tokens a second, prefill included. The first call, which compiles, does not count.
+func measure(b *testing.B, m *model.Model, o Options, rs []Request) {
+	s := setup{backendtest.ONNX(b), implementations[1]}.of(b, m, o)
+	sample(b, s, rs...)
+	runtime.GC()
+	tokens := 0
 	for b.Loop() {
-		if _, err := s.Sample(context.Background(), rs); err != nil {
+		cs, err := s.Sample(context.Background(), rs)
+		if err != nil {
 			b.Fatal(err)
 		}
+		for _, c := range cs {
+			tokens += len(c.Tokens)
+		}
 	}
-	b.ReportMetric(float64(b.N*64*80)/b.Elapsed().Seconds(), "tokens/s")
+	b.ReportMetric(float64(tokens)/b.Elapsed().Seconds(), "tokens/s")
+}
+
+// BenchmarkBatch: prompts of 64 tokens, 64 new ones.
+func BenchmarkBatch(b *testing.B) {
+	for _, p := range presets {
+		m := preset(b, p.config)
+		for _, n := range []int{1, 16, 128} {
+			b.Run(fmt.Sprintf("%s/%d", p.name, n), func(b *testing.B) {
+				measure(b, m, Options{}, prompts(n, 1, 64, 64, m.Config.VocabSize))
+			})
+		}
+	}
+}
+
+// BenchmarkGroups: 8 prompts with 16 samples each, 64 new tokens, against a prefill for every sample.
+func BenchmarkGroups(b *testing.B) {
+	m := preset(b, presets[0].config)
+	for _, length := range []int{64, 256} {
+		for name, o := range map[string]Options{"shared": {}, "own": {NoSharing: true}} {
+			b.Run(fmt.Sprintf("%d/%s", length, name), func(b *testing.B) {
+				measure(b, m, o, prompts(8, 16, length, 64, m.Config.VocabSize))
+			})
+		}
+	}
+}
+
+// BenchmarkLengths: 512 requests of geometric lengths, mean 40, at most 128, against waves that wait for their last.
+func BenchmarkLengths(b *testing.B) {
+	m := preset(b, presets[0].config)
+	rs := prompts(512, 1, 64, 0, m.Config.VocabSize)
+	r := rand.New(rand.NewPCG(5, 5))
+	for i := range rs {
+		rs[i].MaxNew = min(128, 1+int(math.Log(1-r.Float64())/math.Log(1-1.0/40)))
+	}
+	for name, o := range map[string]Options{"compaction": {}, "full": {NoCompaction: true}} {
+		b.Run(name, func(b *testing.B) { measure(b, m, o, rs) })
+	}
+}
+
+// BenchmarkCutOff: what top-k, top-p and min-p cost.
+func BenchmarkCutOff(b *testing.B) {
+	m := preset(b, presets[0].config)
+	for name, spoil := range map[string]func(r *Request){
+		"none": func(*Request) {}, "top-k 50": func(r *Request) { r.TopK = 50 }, "top-p 0.9": func(r *Request) { r.TopP = 0.9 }, "min-p 0.1": func(r *Request) { r.MinP = 0.1 },
+	} {
+		b.Run(name, func(b *testing.B) {
+			rs := prompts(128, 1, 64, 64, m.Config.VocabSize)
+			for i := range rs {
+				spoil(&rs[i])
+			}
+			measure(b, m, Options{}, rs)
+		})
+	}
 }

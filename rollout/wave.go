@@ -214,16 +214,17 @@ type stepInputs struct {
 	cos, sin, inverse []float32
 	masks             [][]float32 // by window
 	slots             []int32     // nil unless the cache lives in the engine
+	windows           []int
 	positions         []int32
 }
 
 func (w *wave) newStepInputs() (*stepInputs, error) {
 	shape, c := w.layout.shape, w.config
 	rows := shape.Rows()
-	in := &stepInputs{inputSet: inputSet{engine: w.engine}, positions: make([]int32, rows)}
+	in := &stepInputs{inputSet: inputSet{engine: w.engine}, windows: c.Windows(), positions: make([]int32, rows)}
 	in.tokens = in.embedding(c.HiddenSize, w.live[c.EmbedTable()], rows)
 	in.cos, in.sin = in.floats(rows, c.HeadDim), in.floats(rows, c.HeadDim)
-	for range c.Windows() {
+	for range in.windows {
 		in.masks = append(in.masks, in.floats(rows, shape.Seen()))
 	}
 	in.inverse = in.floats(rows, 1)
@@ -260,7 +261,7 @@ func (in *stepInputs) write(w *wave) (temperatures []float64) {
 		if in.slots != nil {
 			in.slots[row] = int32(own)
 		}
-		for i, window := range w.config.Windows() {
+		for i, window := range in.windows {
 			seen := w.layout.shape.Seen()
 			w.layout.shape.Mask(in.masks[i][row*seen:(row+1)*seen], prompt, own, window)
 		}

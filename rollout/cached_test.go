@@ -1,0 +1,262 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/gomlx/compute"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/model"
+)
+
+// cached is a Cached with its own weights that notes the programs it runs, each once as long as it does not change.
+func cached(t testing.TB, e *backend.Engine, m *model.Model, o Options) (*Cached, *[]string) {
+	t.Helper()
+	s := setup{e, implementations[1]}.of(t, m, o).(*Cached)
+	told := new([]string)
+	s.told = func(program string) {
+		if n := len(*told); n == 0 || (*told)[n-1] != program {
+			*told = append(*told, program)
+		}
+	}
+	return s, told
+}
+
+// grouped are samples of prompts of a length; sample k of prompt i draws lengths(i, k) tokens.
+func grouped(prompts, samples, length int, lengths func(i, k int) int) (out []Request) {
+	for i := range prompts {
+		r := Request{Temperature: 1, Seed: uint64(i), Stop: []int32{}}
+		for k := range length {
+			r.Prompt = append(r.Prompt, int32(7*i+k*k)%testkit.Vocab)
+		}
+		for k, x := range r.Samples(samples) {
+			x.MaxNew = lengths(i, k)
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// TestGroupsShareTheirPrompt: it is read once, its samples stand together, and those that are left move to fewer rows.
+func TestGroupsShareTheirPrompt(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		m := testkit.Model(t, "mistral")
+		rs := grouped(4, 16, 40, func(i, k int) int { return 2 + k + i })
+		s, told := cached(t, e, m, Options{})
+		shared := sample(t, s, rs...)
+		want := []string{"prefill/4x64", "step/4x16/64+32", "step/32x1/0+64", "step/16x1/0+64", "step/4x1/0+64", "step/1x1/0+64"}
+		if !reflect.DeepEqual(*told, want) {
+			t.Errorf("programs %v, want %v", *told, want)
+		}
+		equalAnswers(t, shared, sample(t, first(cached(t, e, m, Options{NoSharing: true})), rs...))
+		equalAnswers(t, shared, sample(t, first(cached(t, e, m, Options{NoCompaction: true})), rs...))
+		for i, logps := range logProbs(t, e, m, rs, shared) {
+			for k, want := range logps {
+				if d := math.Abs(float64(shared[i].Logps[k] - want)); !(d < 2e-5) {
+					t.Errorf("request %d, token %d: log-prob %v, trainer %v", i, k, shared[i].Logps[k], want)
+				}
+			}
+		}
+	})
+}
+
+func first[A, B any](a A, _ B) A { return a }
+
+// TestPromptsAreReadInChunks: of about 1,024 tokens, the long ones first.
+func TestPromptsAreReadInChunks(t *testing.T) {
+	s, told := cached(t, backendtest.Go(t), testkit.Model(t, "llama"), Options{})
+	rs := grouped(20, 1, 60, func(int, int) int { return 1 })
+	for i := range 9 {
+		rs[2*i].Prompt = rs[2*i].Prompt[:10+i]
+	}
+	sample(t, s, rs...)
+	if want := []string{"prefill/16x64", "prefill/4x32"}; !reflect.DeepEqual(*told, want) {
+		t.Errorf("programs %v, want %v", *told, want)
+	}
+}
+
+// TestWaves: more requests than slots are answered one wave after the other, also where that cuts a group in two.
+func TestWaves(t *testing.T) {
+	m := testkit.Model(t, "llama")
+	rs := grouped(3, 8, 40, func(i, k int) int { return 5 })
+	s, told := cached(t, backendtest.Go(t), m, Options{Slots: 12})
+	waves := sample(t, s, rs...)
+	if want := []string{"prefill/2x64", "step/3x4/64+32", "prefill/2x64", "step/3x4/64+32"}; !reflect.DeepEqual(*told, want) {
+		t.Errorf("programs %v, want %v", *told, want)
+	}
+	equalAnswers(t, waves, sample(t, first(cached(t, backendtest.Go(t), m, Options{})), rs...))
+}
+
+// TestCachesGrow: a cache that is full moves into a longer one, with one prompt for all or one for each.
+func TestCachesGrow(t *testing.T) {
+	e := backendtest.Go(t)
+	m := testkit.Model(t, "mistral")
+	m.Config.MaxPositions = 512
+	for _, prompt := range []int{9, 40} {
+		for _, engine := range []*backend.Engine{e, onDevice(e)} {
+			rs := grouped(1, 4, prompt, func(_, k int) int { return 290 + k })
+			s, told := cached(t, engine, m, Options{})
+			cs := sample(t, s, rs...)
+			if len(*told) < 3 {
+				t.Errorf("programs %v, want several lengths", *told)
+			}
+			for i, logps := range logProbs(t, e, m, rs, cs) {
+				if len(logps) != rs[i].MaxNew {
+					t.Fatalf("request %d: %d log-probs, want %d", i, len(logps), rs[i].MaxNew)
+				}
+				for k, want := range logps {
+					if d := math.Abs(float64(cs[i].Logps[k] - want)); !(d < 5e-5) {
+						t.Fatalf("prompt %d, request %d, token %d: log-prob %v, trainer %v", prompt, i, k, cs[i].Logps[k], want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestGreedyWithACacheIsGreedyWithout, token by token, alone and among others.
+func TestGreedyWithACacheIsGreedyWithout(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		m := testkit.Model(t, "qwen2")
+		rs := requests(5, 60, 0)
+		want := sample(t, setup{e, implementations[0]}.of(t, m, Options{}), rs...)
+		s := first(cached(t, e, m, Options{}))
+		equalAnswers(t, sample(t, s, rs...), want)
+		equalAnswers(t, sample(t, s, rs[3]), want[3:4])
+	})
+}
+
+func TestLayouts(t *testing.T) {
+	p := plan{slots: 128, positions: 4096, slotBytes: 1 << 10}
+	group := func(sizes ...int) (seats []*seat) {
+		for i, n := range sizes {
+			for range n {
+				a := newAnswer(Request{Prompt: make([]int32, 100), MaxNew: 60}, 0, &model.Config{MaxPositions: 4096}, nil, &Completion{})
+				seats = append(seats, &seat{answer: a, prompt: i})
+			}
+		}
+		return seats
+	}
+	cases := []struct {
+		name   string
+		seats  []*seat
+		shared bool
+		want   string
+	}{
+		{"a group of 16", group(16), true, "1x16/128+64"},
+		{"alone", group(1), true, "1x1/0+192"},
+		{"8 groups of 16", group(16, 16, 16, 16, 16, 16, 16, 16), true, "8x16/128+64"},
+		{"no sharing", group(16, 16), false, "32x1/0+192"},
+		{"groups of 5", group(5, 5, 5, 5), true, "4x8/128+64"},
+		{"pairs", group(2, 2, 2, 2), true, "4x4/128+64"},
+		{"one each", group(1, 1, 1, 1, 1), true, "16x1/0+192"},
+		{"one large, small ones", group(40, 1, 1), true, "8x8/128+64"},
+	}
+	for _, c := range cases {
+		l := p.layout(c.seats, c.shared)
+		if got := fmt.Sprintf("%dx%d/%d+%d", l.shape.Prompts, l.shape.Samples, l.shape.Prefix, l.shape.Suffix); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+		prompts, seen := map[int]int{}, 0
+		for row, s := range l.seats {
+			if s == nil {
+				continue
+			}
+			seen++
+			if other, ok := prompts[row/l.shape.Samples]; ok && other != s.prompt {
+				t.Errorf("%s: row %d has prompt %d among samples of %d", c.name, row, s.prompt, other)
+			}
+			prompts[row/l.shape.Samples] = s.prompt
+		}
+		if seen != len(c.seats) {
+			t.Errorf("%s: %d rows placed of %d", c.name, seen, len(c.seats))
+		}
+	}
+}
+
+func TestWavesFitTheMemory(t *testing.T) {
+	many := slices.Repeat([]Request{{Prompt: make([]int32, 1000), MaxNew: 24}}, 300)
+	for _, c := range []struct {
+		plan plan
+		want int
+	}{
+		{plan{slots: 128, positions: 4096, slotBytes: 1 << 10}, 128},
+		{plan{slots: 300, positions: 4096, slotBytes: 1 << 10}, 300},
+		{plan{slots: 128, positions: 4096, slotBytes: 1 << 15}, 32},
+		{plan{slots: 128, positions: 4096, slotBytes: 1 << 24}, 1},
+		{plan{slots: 128, positions: 4096, slotBytes: 1 << 10, inGraph: true}, 64},
+	} {
+		if got := c.plan.together(many); got != c.want {
+			t.Errorf("%+v: %d together, want %d", c.plan, got, c.want)
+		}
+	}
+}
+
+// resident is the memory of this process in bytes.
+func resident(t *testing.T) int {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		t.Skip("no /proc here to read the process's memory from")
+	}
+	var total, pages int
+	if _, err := fmt.Sscan(string(b), &total, &pages); err != nil {
+		t.Fatal(err)
+	}
+	return pages * os.Getpagesize()
+}
+
+// TestSamplingDoesNotLeak: tensors of ONNX Runtime are invisible to Go's collector. A call here makes 40 MB of logits
+// and several caches of 1 MB, and one in four is stopped halfway.
+func TestSamplingDoesNotLeak(t *testing.T) {
+	config := testkit.Config(t, "llama")
+	config.VocabSize = 20000
+	m := model.Init(config, 1)
+	s := first(cached(t, backendtest.ONNX(t), m, Options{}))
+	calls := func(n int) {
+		for i := range n {
+			ctx, cancel := context.WithCancel(context.Background())
+			rs := grouped(4, 8, 40, func(_, k int) int { return 4 + k })
+			if i%4 == 3 {
+				rs[0].OnToken = func(int32, float32) { cancel() }
+			}
+			if _, err := s.Sample(ctx, rs); (err != nil) != (i%4 == 3) {
+				t.Fatal(err)
+			}
+			cancel()
+		}
+	}
+	calls(8)
+	before := resident(t)
+	calls(40)
+	if grown := resident(t) - before; grown > 60<<20 {
+		t.Errorf("40 calls left %d MB behind", grown>>20)
+	}
+}
+
+// TestMomentsOfWeights: weights are asked for at every call, and once.
+func TestMomentsOfWeights(t *testing.T) {
+	e := backendtest.Go(t)
+	m := testkit.Model(t, "llama")
+	weights, err := Upload(e, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer backend.FinalizeAll(weights...)
+	asked := 0
+	s := NewCached(e, m.Config, func() []compute.Buffer { asked++; return weights }, Options{Slots: 2})
+	defer s.Close()
+	sample(t, s, requests(5, 3, 1)...)
+	sample(t, s, requests(1, 3, 1)...)
+	if asked != 2 {
+		t.Errorf("weights were asked for %d times in 2 calls", asked)
+	}
+}
