@@ -104,7 +104,7 @@ func TestEvalCIOfAServer(t *testing.T) {
 	items := writeItems(t, "items.json", 40)
 	s := newCIServer(t, items)
 	t.Setenv("OPENAI_API_KEY", "sk-secret")
-	args := []string{"eval", "ci", "--base-url", s.URL + "/v1", "--data", "items.json", "--test-fraction", "0.5", "--samples", "3"}
+	args := []string{"eval", "ci", "--base-url", s.URL + "/v1", "--data", "items.json", "--test-fraction", "0.5", "--samples", "3", "--temperature", "0.7"}
 	o := must(t, append(args, "--api-model", "good", "--cot", "--out", "good")...)
 	for _, part := range []string{"good on " + s.URL + "/v1: 20 of 40 items of items.json (test split of seed 0), prompt cot\n", "complete         100.0% (60/60, 95% interval 83.9 to 100.0)",
 		"mean reward       1.000", "\ndomain ", "\nprinciple "} {
@@ -244,6 +244,7 @@ func TestEvalCIFaults(t *testing.T) {
 	for _, f := range []fault{
 		{"no scenarios", nil, eval("--n", "0"), 2, []string{"--n 0", "1 or more"}, nil},
 		{"no samples", nil, eval("--samples", "0"), 2, []string{"--samples 0", "1 or more"}, nil},
+		{"samples without effect", nil, eval("--samples", "2"), 2, []string{"--samples 2", "--temperature 0"}, nil},
 		{"negative show", nil, eval("--show", "-1"), 2, []string{"--show -1"}, nil},
 		{"split of nothing", nil, eval("--split", "all"), 2, []string{"--split", "only --data FILE"}, nil},
 		{"unknown split", nil, eval("--data", "items.json", "--split", "dev"), 2, []string{`--split "dev"`, "test, validation, train or all"}, nil},

@@ -96,7 +96,7 @@ func answerScenarios(ctx context.Context, items []data.CIItem, f samplingFlags, 
 
 // stopped is the error of work that a context may have ended.
 func stopped(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		return train.ErrInterrupted
 	}
 	return err
