@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 }
 
 // Steps of the tiny run, and how often it must be killed.
-const tinySteps, leastKills = 14, 8
+const tinySteps, leastKills = 14, 6
 
 // runTiny starts or resumes a tiny run in a folder and prints a line at its start and for every step.
 func runTiny(engine, dir string) error {
@@ -95,7 +95,7 @@ func TestKilledRunsEndInTheSameBits(t *testing.T) {
 		}
 		r, kills := rand.New(rand.NewPCG(uint64(len(e.Name)), 11)), 0
 		step := time.Since(started) / tinySteps // that of the beginning is longer, since programs are compiled
-		for runChild(t, e.Name, broken, r.IntN(4), rand.N(step)) {
+		for runChild(t, e.Name, broken, r.IntN(3), rand.N(step)) {
 			if kills++; kills > 100 {
 				t.Fatal("the run never ends")
 			}
