@@ -9,7 +9,8 @@
 //
 // A completion without a readable answer (the format is broken: no answer block, say) leaks nothing and helps nobody:
 // it counts for integrity, not for utility and so not for complete. Read integrity beside the share that keeps the
-// format. An item without restricted keywords cannot leak, and one without required ones is always helped by an answer.
+// format, or the integrity of answers, which leaves the others out. An item without restricted keywords cannot leak,
+// and one without required ones is always helped by an answer.
 //
 // [CI] is the plain count; [Report] has intervals that know of several samples of an item, counts by domain and by
 // transmission principle, and the leak in think.

@@ -49,6 +49,7 @@ type Tally struct {
 	Completions int  `json:"completions"`
 	Format      Rate `json:"format"`
 	Integrity   Rate `json:"integrity"`
+	OfAnswers   Rate `json:"integrity_of_answers"` // the same of the completions alone that keep the format
 	Utility     Rate `json:"utility"`
 	Complete    Rate `json:"complete"`
 	Copied      Rate `json:"required_copied"` // required keywords that stand in the answer, of all required keywords
@@ -66,6 +67,9 @@ func (t *Tally) Add(s Sample) {
 	t.Completions++
 	t.Format.Add(s.Item, s.Score.Format)
 	t.Integrity.Add(s.Item, integrity)
+	if s.Score.Format {
+		t.OfAnswers.Add(s.Item, integrity)
+	}
 	t.Utility.Add(s.Item, utility)
 	t.Complete.Add(s.Item, integrity && utility)
 	copied := Share{Total: s.Required}
@@ -124,23 +128,25 @@ func (r *Report) Write(w io.Writer) error {
 // String is a line for every measure.
 func (t *Tally) String() string {
 	var b strings.Builder
+	kept, cut := t.Format.Share(), t.Cut.Share()
 	for _, line := range []struct {
 		name  string
-		value fmt.Stringer
+		value Rate
+		show  bool
 	}{
-		{"format kept", t.Format}, {"required copied", t.Copied}, {"integrity", t.Integrity}, {"utility", t.Utility}, {"complete", t.Complete},
-		{"leak in think", t.ThinkLeak}, {"  in think only", t.ThinkOnlyLeak},
+		{"format kept", t.Format, true}, {"required copied", t.Copied, true},
+		{"integrity", t.Integrity, true}, {"  of answers", t.OfAnswers, kept.Count < kept.Total}, {"utility", t.Utility, true}, {"complete", t.Complete, true},
+		{"leak in think", t.ThinkLeak, true}, {"  in think only", t.ThinkOnlyLeak, true}, {"cut by length", t.Cut, cut.Count > 0},
 	} {
-		fmt.Fprintf(&b, "%-16s %v\n", line.name, line.value)
+		if line.show {
+			fmt.Fprintf(&b, "%-16s %v\n", line.name, line.value)
+		}
 	}
 	sign := " " // in which a minus would stand
 	if t.Reward.Value() <= -0.0005 {
 		sign = ""
 	}
 	fmt.Fprintf(&b, "%-16s %s%v\n", "mean reward", sign, t.Reward)
-	if cut := t.Cut.Share(); cut.Count > 0 {
-		fmt.Fprintf(&b, "%-16s %v\n", "cut by length", t.Cut)
-	}
 	return b.String()
 }
 

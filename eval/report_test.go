@@ -112,7 +112,7 @@ func TestReportCounts(t *testing.T) {
 		rate *Rate
 		want Share
 	}{
-		"format": {&r.All.Format, Share{3, 4}}, "integrity": {&r.All.Integrity, Share{2, 4}}, "utility": {&r.All.Utility, Share{2, 4}},
+		"format": {&r.All.Format, Share{3, 4}}, "integrity": {&r.All.Integrity, Share{2, 4}}, "of answers": {&r.All.OfAnswers, Share{1, 3}}, "utility": {&r.All.Utility, Share{2, 4}},
 		"complete": {&r.All.Complete, Share{1, 4}}, "copied": {&r.All.Copied, Share{2, 4}}, "think": {&r.All.ThinkLeak, Share{2, 3}},
 		"think only": {&r.All.ThinkOnlyLeak, Share{1, 3}}, "cut": {&r.All.Cut, Share{1, 4}},
 		"work": {&r.Domains["Work"].Complete, Share{1, 2}}, "family": {&r.Domains["Family"].Complete, Share{0, 2}},
@@ -165,6 +165,7 @@ func TestReportTable(t *testing.T) {
 	}
 	want := []string{
 		"format kept       75.0% (3/4, 95% interval 30.1 to 95.4)",
+		"  of answers      33.3% (1/3,",
 		"leak in think     66.7% (2/3, 95% interval 20.8 to 93.9)",
 		"mean reward      -0.250 (95% interval ",
 		"cut by length     25.0% (1/4,",
