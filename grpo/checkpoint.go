@@ -2,6 +2,7 @@ package grpo
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -110,14 +111,19 @@ func (l *Loop) LoadBest() (*run.Best, error) {
 
 // dataHash identifies prompts and keywords of all tasks.
 func (l *Loop) dataHash() string {
+	if l.data != "" {
+		return l.data
+	}
 	h := sha256.New()
 	for _, tasks := range [][]Task{l.Tasks, l.Held} {
 		fmt.Fprintln(h, len(tasks))
 		for _, t := range tasks {
-			fmt.Fprintf(h, "%v %q %q %v\n", t.Tokens, t.Keywords.Required, t.Keywords.Restricted, t.Prefilled)
+			fmt.Fprintf(h, "%d %q %q %v\n", len(t.Tokens), t.Keywords.Required, t.Keywords.Restricted, t.Prefilled)
+			binary.Write(h, binary.LittleEndian, t.Tokens) // a hash never fails
 		}
 	}
-	return hex.EncodeToString(h.Sum(nil))
+	l.data = hex.EncodeToString(h.Sum(nil))
+	return l.data
 }
 
 // interrupt saves what there is.

@@ -64,29 +64,37 @@ func (l *Loop) bounds() bounds {
 	if l.Learner.BFloat16() {
 		return bounds{mean: 0.05, single: 2, clipped: 0.05, warn: 0.05, stop: 0.5}
 	}
-	return bounds{mean: 1e-3, single: 0.05, clipped: 0, warn: 1e-2, stop: 0.1}
+	return bounds{mean: 1e-3, single: 0.1, clipped: 0, warn: 1e-2, stop: 0.1}
 }
 
-// checkStart is the self-check of step 0: the first minibatch was sampled from the very policy that learns, and that policy is
-// the reference.
-func (l *Loop) checkStart(values map[string]float64) error {
+// checkFirst is the self-check of a step's first minibatch, which was sampled from the very policy that learns. At step 0 that
+// policy is the reference, too, and the sampler is held to it.
+func (l *Loop) checkFirst(values map[string]float64) error {
 	b := l.bounds()
-	for _, c := range []struct {
-		name, what  string
-		want, bound float64
-	}{
+	checks := []selfCheck{
 		{MetricRatioMean, "mean ratio of the policy to the one that the rollouts came from", 1, b.mean},
-		{MetricRatioMin, "least ratio of the policy to the one that the rollouts came from", 1, b.single},
-		{MetricRatioMax, "greatest ratio of the policy to the one that the rollouts came from", 1, b.single},
 		{MetricClipRegion, "share of clipped ratios", 0, b.clipped},
-		{MetricKL, "KL to the reference", 0, b.mean},
-		{MetricDifferenceMean, "mean difference of the sampler's log-probs from the trainer's", 0, b.stop},
-	} {
+	}
+	if l.state.Step == 0 {
+		checks = append(checks,
+			selfCheck{MetricRatioMin, "least ratio of the policy to the one that the rollouts came from", 1, b.single},
+			selfCheck{MetricRatioMax, "greatest ratio of the policy to the one that the rollouts came from", 1, b.single},
+			selfCheck{MetricKL, "KL to the reference", 0, b.mean},
+			selfCheck{MetricDifferenceMean, "mean difference of the sampler's log-probs from the trainer's", 0, b.stop})
+	}
+	for _, c := range checks {
 		if v, ok := values[c.name]; ok && !(math.Abs(v-c.want) <= c.bound) {
-			return fmt.Errorf("step 0: the %s is %.4g, where it must be %v: the engine computes wrongly; try another --backend, and please report it", c.what, v, c.want)
+			return fmt.Errorf("step %d: the %s is %.4g, where it must be %v: the engine computes wrongly; try another --backend, and please report it",
+				l.state.Step, c.what, v, c.want)
 		}
 	}
 	return nil
+}
+
+// selfCheck is a metric that must have a value, within a bound.
+type selfCheck struct {
+	name, what  string
+	want, bound float64
 }
 
 // fruitlessSteps in a row whose completions all broke the format end a run.

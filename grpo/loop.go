@@ -61,7 +61,7 @@ func DefaultValidation() ValidationOptions {
 type Loop struct {
 	Options    Options
 	Train      train.Options // optimiser, schedule, steps or epochs over the tasks, log lines, checkpoints
-	Sampling   Sampling
+	Sampling   Sampling      // of rollouts; the objective is that of the model at temperature 1, nothing cut off
 	Reward     reward.Options
 	Validation ValidationOptions
 	Learner    *train.Learner
@@ -84,6 +84,7 @@ type Loop struct {
 	entropy   float64        // of the first step
 	clean     bool           // a checkpoint holds the present state
 	told      map[string]int // the last step of every kind of warning
+	data      string         // see dataHash
 }
 
 // Run trains to the last step, or until ctx ends. Then it gives up the rollouts under way, or finishes the updates under way,
@@ -191,8 +192,8 @@ func (l *Loop) learn(groups []Group, m *train.Metrics) error {
 		if !finite(norm) {
 			return l.broken(norm, first)
 		}
-		if l.state.Step == 0 && first {
-			if err := l.checkStart(u.Means("")); err != nil {
+		if first {
+			if err := l.checkFirst(u.Means("")); err != nil {
 				return err
 			}
 		}

@@ -523,17 +523,26 @@ func TestStaleSampler(t *testing.T) {
 	wantError(t, l.Run(t.Context()), "step 0: the mean difference of the sampler's log-probs")
 }
 
-// TestStart: the self-check of step 0 knows every figure.
-func TestStart(t *testing.T) {
+// TestSelfChecks: that of step 0 knows every figure, those of later steps what must hold there.
+func TestSelfChecks(t *testing.T) {
 	l := tiny(t, backendtest.Go(t), newFolder(t))
 	healthy := map[string]float64{MetricRatioMean: 1 + 1e-5, MetricRatioMin: 0.9999, MetricRatioMax: 1.0001, MetricClipRegion: 0, MetricKL: 1e-9, MetricDifferenceMean: 1e-5}
-	if err := l.checkStart(healthy); err != nil {
+	if err := l.checkFirst(healthy); err != nil {
 		t.Error(err)
 	}
-	for name, value := range map[string]float64{MetricRatioMean: 1.01, MetricRatioMin: 0.8, MetricRatioMax: math.NaN(), MetricClipRegion: 0.01, MetricKL: 0.1, MetricDifferenceMean: 0.5} {
+	for name, c := range map[string]struct {
+		value float64
+		later bool
+	}{MetricRatioMean: {1.01, true}, MetricRatioMin: {0.8, false}, MetricRatioMax: {math.NaN(), false}, MetricClipRegion: {0.01, true},
+		MetricKL: {0.1, false}, MetricDifferenceMean: {0.5, false}} {
 		ill := maps.Clone(healthy)
-		ill[name] = value
-		wantError(t, l.checkStart(ill), "step 0: the ", fmt.Sprintf(" is %.4g, where it must be", value), "--backend")
+		ill[name] = c.value
+		l.state.Step = 0
+		wantError(t, l.checkFirst(ill), "step 0: the ", fmt.Sprintf(" is %.4g, where it must be", c.value), "--backend")
+		l.state.Step = 7
+		if err := l.checkFirst(ill); (err != nil) != c.later {
+			t.Errorf("step 7, %s %v: %v", name, c.value, err)
+		}
 	}
 }
 
