@@ -74,10 +74,11 @@ func withTemperature(body []byte) ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// checkRetry is the library's policy (429, 5xx, time-outs, connections that fail), and holds for replies that break off
-// too. A spent quota, which is a 429 as well, is not waited for.
+// checkRetry is the library's policy (429, 5xx, time-outs of ours, connections that fail), and holds for a server's own
+// time-out (408) and replies that break off too. A spent quota, which is a 429 as well, is not waited for.
 func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	again, ended := retryablehttp.DefaultRetryPolicy(ctx, resp, err)
+	again = again || ended == nil && resp != nil && resp.StatusCode == http.StatusRequestTimeout
 	if ended != nil || err != nil || resp == nil {
 		return again, ended
 	}

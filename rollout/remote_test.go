@@ -172,6 +172,7 @@ func breakOff(w http.ResponseWriter, some string) {
 // TestRemoteTriesAgain: what passes is waited out.
 func TestRemoteTriesAgain(t *testing.T) {
 	for name, fail := range map[string]func(w http.ResponseWriter){
+		"408":                   func(w http.ResponseWriter) { http.Error(w, "late", 408) },
 		"500":                   func(w http.ResponseWriter) { http.Error(w, "oops", 500) },
 		"503 of a proxy":        func(w http.ResponseWriter) { http.Error(w, "<html>", 503) },
 		"429":                   func(w http.ResponseWriter) { http.Error(w, `{"error": {"message": "slowly"}}`, 429) },

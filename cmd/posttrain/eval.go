@@ -171,14 +171,13 @@ func checkNewFolder(dir string) error {
 	if dir == "" {
 		return nil
 	}
-	info, err := os.Stat(dir)
-	if errors.Is(err, os.ErrNotExist) {
+	entries, err := os.ReadDir(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
 		return nil
-	}
-	if err == nil && !info.IsDir() {
-		return fmt.Errorf("--out %s: it is a file; want a folder to make", dir)
-	}
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+	case err != nil:
+		return fmt.Errorf("--out %s: %w; want a folder to make", dir, errors.Unwrap(err))
+	case len(entries) > 0:
 		return fmt.Errorf("--out %s: the folder is not empty; name another", dir)
 	}
 	return nil

@@ -316,10 +316,12 @@ func (e *evaluation) write() error {
 		return nil
 	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return fmt.Errorf("--out %s cannot be made: %w", dir, errors.Unwrap(err))
+	}
+	if err := data.WriteLines(filepath.Join(dir, "results.jsonl"), len(e.rows), func(i int) any { return e.rows[i] }); err != nil {
 		return err
 	}
-	results, summary := filepath.Join(dir, "results.jsonl"), filepath.Join(dir, "summary.json")
-	return errors.Join(data.WriteLines(results, len(e.rows), func(i int) any { return e.rows[i] }), data.WriteJSON(summary, e.summary()))
+	return data.WriteJSON(filepath.Join(dir, "summary.json"), e.summary())
 }
 
 // print shows the tables.
