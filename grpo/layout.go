@@ -27,7 +27,9 @@ func (t *Trainer) spreading(groups []batch.Group) batch.Spreading {
 		s.Short = (units[len(units)-1] + 31) / 32 * 32
 		return s
 	}
-	s.Short = max(nearest(t.best(groups)), atLeast(units[9*(len(units)-1)/10]))
+	if s.Short = t.row; t.row == 0 {
+		s.Short = max(nearest(t.best(groups)), atLeast(units[9*(len(units)-1)/10]))
+	}
 	return s
 }
 

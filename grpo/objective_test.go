@@ -8,6 +8,7 @@ import (
 	"github.com/gomlx/gomlx/core/graph"
 
 	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/backend/backendtest"
 )
 
 // slots lays a batch out as the trainer does, with padding slots that hold rubbish at both ends.
@@ -151,4 +152,92 @@ func nearAll(t *testing.T, what string, got, want []float64, relative float64) {
 	for i := range want {
 		near(t, what, got[i], want[i], relative)
 	}
+}
+
+// TestObjectiveByHand: two answers of one and two tokens, ratios 1.5, 1 and 0.5, advantages 1 and -1, clipped at 0.8 and 1.2.
+func TestObjectiveByHand(t *testing.T) {
+	o := DefaultOptions()
+	o.KL, o.KLCoef = None, 0
+	b := Batch{Logps: [][]float64{{-1}, {-2, -3}}, Old: [][]float64{{-1 - math.Log(1.5)}, {-2, -3 + math.Log(2)}}, Advantages: []float64{1, -1}}
+	out := o.Host(b)
+	near(t, "loss", out.Loss, (-1.2+1+0.8)/3, 1e-12)
+	nearAll(t, "gradient of the first", out.Grad[0], []float64{0}, 1e-12)
+	nearAll(t, "gradient of the second", out.Grad[1], []float64{1.0 / 3, 0}, 1e-12)
+	if out.Tokens != 3 || out.ClippedHigh != 1 || out.ClippedLow != 1 || out.MaxRatio != 1.5 || math.Abs(out.MinRatio-0.5) > 1e-12 {
+		t.Errorf("%+v", out)
+	}
+	o.Aggregation = SeqMeanMean
+	near(t, "mean of means", o.Host(b).Loss, (-1.2+(1+0.8)/2)/2, 1e-12)
+	o.Aggregation = SeqMeanSum
+	near(t, "mean of sums", o.Host(b).Loss, (-1.2+1+0.8)/2, 1e-12)
+	o.Aggregation, o.NormLength = SeqMeanConstant, 4
+	near(t, "mean of sums over 4", o.Host(b).Loss, (-1.2+1+0.8)/8, 1e-12)
+	o.Aggregation, o.RatioLevel = TokenMean, Sequence // geometric mean √0.5 of the second answer, below 0.8
+	near(t, "sequence", o.Host(b).Loss, (-1.2+2*0.8)/3, 1e-12)
+	b.Masked = []bool{true, false}
+	near(t, "masked", o.Host(b).Loss, 0.8, 1e-12)
+}
+
+// TestHostFollowsFiniteDifferences for every option, away from the edges of clipping.
+func TestHostFollowsFiniteDifferences(t *testing.T) {
+	for name, o := range objectives() {
+		b := Batch{Logps: [][]float64{{-1, -0.5, -2}, {-3, -0.1}, {-0.7}}, Old: [][]float64{{-1.4, -0.45, -2.1}, {-2.7, -0.6}, {-0.75}},
+			Reference: [][]float64{{-1.1, -0.9, -1.2}, {-2, -0.3}, {-1}}, Advantages: []float64{1.2, -0.7, 0}}
+		if !o.NeedsReference() {
+			b.Reference = nil
+		}
+		out := o.Host(b)
+		for i := range b.Logps {
+			for k, was := range b.Logps[i] {
+				const h = 1e-6
+				b.Logps[i][k] = was + h
+				up := o.Host(b).Loss
+				b.Logps[i][k] = was - h
+				down := o.Host(b).Loss
+				b.Logps[i][k] = was
+				if got := (up - down) / (2 * h); math.Abs(got-out.Grad[i][k]) > 1e-8 {
+					t.Errorf("%s: answer %d, token %d: differences give %v, the gradient is %v", name, i, k, got, out.Grad[i][k])
+				}
+			}
+		}
+	}
+}
+
+// TestExtremesStayFinite: log-probs far from the old policy's and the reference's, on the host and in the graph.
+func TestExtremesStayFinite(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		for name, o := range objectives() {
+			b := Batch{Logps: [][]float64{{-700, 0, -300}, {0, -700}}, Old: [][]float64{{0, -700, -300}, {-700, 0}},
+				Reference: [][]float64{{0, -700, -300}, {-700, 0}}, Advantages: []float64{2, -2}}
+			if !o.NeedsReference() {
+				b.Reference = nil
+			}
+			want := o.Host(b)
+			loss, grad := inGraph(t, e, o, b)
+			near(t, name+" loss", loss, want.Loss, 1e-4)
+			for i := range grad {
+				nearAll(t, name+" gradient", grad[i], want.Grad[i], 1e-4)
+				for _, g := range want.Grad[i] {
+					if !finite(g) {
+						t.Errorf("%s: gradient %v", name, want.Grad[i])
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestSmallDifferencesKeepTheirKL: near the reference, k3 and its gradient are d²/2 and -d to float32's accuracy.
+func TestSmallDifferencesKeepTheirKL(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		o := DefaultOptions()
+		o.KLCoef = 1
+		for _, d := range []float64{1.0 / 1024, -1.0 / 4096, 0.125, -0.2421875, 0.265625, -0.5, 3} {
+			b := rounded(Batch{Logps: [][]float64{{-1 - d}}, Reference: [][]float64{{-1}}, Advantages: []float64{0}})
+			want := o.Host(b)
+			loss, grad := inGraph(t, e, o, b)
+			near(t, "k3", loss, want.Loss, 1e-5)
+			nearAll(t, "its gradient", grad[0], want.Grad[0], 1e-6)
+		}
+	})
 }

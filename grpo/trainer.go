@@ -25,6 +25,8 @@ type Trainer struct {
 	Options Options
 	Tokens  int  // tokens that go through the model at once, about; 0: as the engine wants
 	Apart   bool // every answer repeats its prompt: slower, for tests and benchmarks
+
+	row int // tokens of a row; 0: chosen
 }
 
 // Measure returns the log-probs [groups][answers][tokens] of every answer's tokens under weights (nil: the learner's own).

@@ -1,0 +1,39 @@
+package grpo
+
+import (
+	"math"
+	"testing"
+)
+
+// Numbers to check by hand: mean 0.5, deviations ±0.5.
+func TestAdvantagesByHand(t *testing.T) {
+	rewards := []float64{0, 1, 0, 1}
+	for std, want := range map[string]float64{None: 0.5, Population: 0.5 / (0.5 + 1e-6), Sample: 0.5 / (math.Sqrt(1.0/3) + 1e-6)} {
+		got, degenerate := Advantages(rewards, std)
+		nearAll(t, std, got, []float64{-want, want, -want, want}, 1e-12)
+		if degenerate {
+			t.Errorf("%s: the group is said to teach nothing", std)
+		}
+	}
+}
+
+func TestEqualRewardsHaveNoAdvantage(t *testing.T) {
+	for _, std := range Stds() {
+		for _, rewards := range [][]float64{nil, {3}, {0.1, 0.1, 0.1}, {-1, -1}, {math.NaN(), 2}, {math.NaN(), math.NaN()}, {1, math.NaN(), 1, math.Inf(1)}} {
+			got, degenerate := Advantages(rewards, std)
+			nearAll(t, std, got, make([]float64, len(rewards)), 0)
+			if !degenerate {
+				t.Errorf("%v: the group is said to teach something", rewards)
+			}
+		}
+	}
+}
+
+// TestBrokenRewardsCountNowhere: the others' advantages are those of a group without them.
+func TestBrokenRewardsCountNowhere(t *testing.T) {
+	for _, std := range Stds() {
+		want, _ := Advantages([]float64{0.25, 1, -1}, std)
+		got, _ := Advantages([]float64{0.25, math.NaN(), 1, math.Inf(-1), -1}, std)
+		nearAll(t, std, got, []float64{want[0], 0, want[1], 0, want[2]}, 1e-12)
+	}
+}
