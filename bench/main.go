@@ -32,7 +32,7 @@ func main() {
 		SilenceUsage:  true,
 	}
 	root.AddCommand(newStep(), newPrefix(), newAccumulate(), newTRL(), newPadding(), newParity(), newGPU(), newServe(),
-		newSample(), newGroup(), newCompaction(), newServeSampler())
+		newSample(), newGroup(), newCompaction(), newGRPOTrain(), newGRPO(), newServeSampler(), newServeGroups())
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
 		os.Exit(1)

@@ -1,0 +1,279 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/gomlx/compute"
+	"github.com/spf13/cobra"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/grpo"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/train"
+)
+
+// learning is how posttrain learns from groups in a comparison. Prompts are those of a world, each once.
+type learning struct {
+	backend    string
+	bfloat16   bool
+	checkpoint bool
+	apart      bool // every answer repeats its prompt
+	samples    int  // answers of a prompt
+	rate       float64
+}
+
+func (l learning) args(world string) []string {
+	return []string{"serve-groups", world, "--backend=" + l.backend, fmt.Sprintf("--bfloat16=%v", l.bfloat16),
+		fmt.Sprintf("--checkpoint=%v", l.checkpoint), fmt.Sprintf("--apart=%v", l.apart), fmt.Sprintf("--samples=%d", l.samples), fmt.Sprintf("--rate=%g", l.rate)}
+}
+
+func (l learning) graph() model.GraphOptions {
+	return form{bfloat16: l.bfloat16, checkpoint: l.checkpoint}.options()
+}
+
+// klCoef is the weight of KL in the comparisons, the released one; peer_grpo.py has the same.
+const klCoef = 0.001
+
+// options are those of one update per rollout batch with the k3 estimate of KL.
+func (l learning) options(prompts int) grpo.Options {
+	o := grpo.DefaultOptions()
+	o.Prompts, o.GroupSize, o.Updates, o.KL, o.KLCoef = prompts, l.samples, 1, grpo.K3, klCoef
+	return o
+}
+
+// newServeGroups is posttrain's side of the comparisons of reinforcement learning.
+func newServeGroups() *cobra.Command {
+	var l learning
+	cmd := &cobra.Command{
+		Use:    "serve-groups DIR",
+		Short:  "posttrain's side: one step of GRPO for each line read, as peer_grpo.py does it",
+		Hidden: true,
+		Args:   cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return serveGroups(args[0], l, cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&l.backend, "backend", "auto", "engine")
+	flags.BoolVar(&l.bfloat16, "bfloat16", false, "compute in bfloat16")
+	flags.BoolVar(&l.checkpoint, "checkpoint", false, "recompute layers in the backward pass")
+	flags.BoolVar(&l.apart, "apart", false, "every answer repeats its prompt")
+	flags.IntVar(&l.samples, "samples", 16, "answers of a prompt")
+	flags.Float64Var(&l.rate, "rate", 1e-6, "learning rate")
+	return cmd
+}
+
+// pupil learns from groups.
+type pupil struct {
+	learning
+	engine    *backend.Engine
+	learner   *train.Learner
+	sampler   *rollout.Cached
+	trainer   *grpo.Trainer
+	reference []compute.Buffer
+	world     *prompts
+	vocab     int
+	steps     uint64
+	fixed     []grpo.Group // of random answers, for updates without a rollout
+}
+
+func openPupil(dir string, l learning) (p *pupil, err error) {
+	p = &pupil{learning: l}
+	if p.world, err = readPrompts(dir); err != nil {
+		return nil, err
+	}
+	m, err := model.Load(dir)
+	if err != nil {
+		return nil, err
+	}
+	p.vocab = m.Config.VocabSize
+	if p.engine, err = backend.Open(l.backend); err != nil {
+		return nil, err
+	}
+	if p.learner, err = train.NewLearner(p.engine, m, l.graph()); err != nil {
+		p.engine.Close()
+		return nil, err
+	}
+	if p.reference, err = rollout.Upload(p.engine, m); err != nil {
+		p.learner.Close()
+		p.engine.Close()
+		return nil, err
+	}
+	p.sampler = rollout.NewCached(p.engine, m.Config, p.learner.Weights, rollout.Options{Graph: l.graph(), Decoder: words{}})
+	p.trainer = &grpo.Trainer{Learner: p.learner, Options: l.options(len(p.world.Prompts)), Apart: l.apart}
+	return p, nil
+}
+
+func (p *pupil) close() {
+	p.sampler.Close()
+	backend.FinalizeAll(p.reference...)
+	p.learner.Close()
+	p.engine.Close()
+}
+
+// words decodes as peer_grpo.py's tokenizer does: t0, t1, ... with t0 the end of a text.
+type words struct{}
+
+func (words) Decode(ids []int32, skipSpecial bool) string {
+	var b strings.Builder
+	for _, id := range ids {
+		if id != 0 || !skipSpecial {
+			fmt.Fprintf(&b, "t%d ", id)
+		}
+	}
+	return strings.TrimSuffix(b.String(), " ")
+}
+
+func serveGroups(dir string, l learning, in io.Reader, out io.Writer) error {
+	p, err := openPupil(dir, l)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	say := json.NewEncoder(out).Encode
+	if err := say(ready{Ready: true, Engine: p.engine.Name, Parameters: p.learner.Config().ParamCount(), Tokens: len(p.world.Prompts) * l.samples * p.world.New}); err != nil {
+		return err
+	}
+	return obey(in, say, "step, update, measure or quit", map[string]work{"step": p.step, "update": p.update, "measure": p.measure})
+}
+
+// step is a whole one: rollout, scoring (rewards, advantages, the reference's log-probs), training.
+func (p *pupil) step(int) (d did, err error) {
+	begin := time.Now()
+	p.steps++
+	groups, err := p.roll(&d)
+	if err != nil {
+		return d, err
+	}
+	rolled := time.Now()
+	if err := p.score(groups, &d); err != nil {
+		return d, err
+	}
+	scored := time.Now()
+	if err := p.train(groups, &d); err != nil {
+		return d, err
+	}
+	d.Rollout, d.Scoring, d.Training = rolled.Sub(begin).Seconds(), scored.Sub(rolled).Seconds(), time.Since(scored).Seconds()
+	return d, nil
+}
+
+// roll samples every prompt's answers, which end with the text or after New tokens.
+func (p *pupil) roll(d *did) ([]grpo.Group, error) {
+	var requests []rollout.Request
+	for i, prompt := range p.world.Prompts {
+		r := rollout.Request{Prompt: prompt, MaxNew: p.world.New, Temperature: 1, Seed: p.steps<<32 | uint64(i)}
+		requests = append(requests, r.Samples(p.samples)...)
+	}
+	completions, err := p.sampler.Sample(context.Background(), requests)
+	if err != nil {
+		return nil, err
+	}
+	groups := make([]grpo.Group, len(p.world.Prompts))
+	for i, c := range completions {
+		g := &groups[i/p.samples]
+		g.Prompt, g.Answers, g.Sampled = requests[i].Prompt, append(g.Answers, c.Tokens), append(g.Sampled, c.Logps)
+		d.Tokens += len(c.Tokens)
+	}
+	return groups, nil
+}
+
+// score gives rewards, advantages and the reference's log-probs.
+func (p *pupil) score(groups []grpo.Group, d *did) error {
+	for i := range groups {
+		rewards := make([]float64, len(groups[i].Answers))
+		for a, ids := range groups[i].Answers {
+			rewards[a] = even(ids)
+			d.Reward += rewards[a] / float64(len(groups)*len(rewards))
+		}
+		groups[i].Advantages, _ = grpo.Advantages(rewards, p.trainer.Options.Std)
+	}
+	return p.refer(groups)
+}
+
+// even is the reward: the share of even token ids, as in peer_grpo.py.
+func even(ids []int32) float64 {
+	n := 0.0
+	for _, id := range ids {
+		n += float64(1 - id%2)
+	}
+	return n / float64(len(ids))
+}
+
+// refer measures the reference's log-probs.
+func (p *pupil) refer(groups []grpo.Group) error {
+	logps, err := p.trainer.Measure(groups, p.reference)
+	if err != nil {
+		return err
+	}
+	for i := range groups {
+		groups[i].Reference = logps[i]
+	}
+	return nil
+}
+
+// train is one update on all groups.
+func (p *pupil) train(groups []grpo.Group, d *did) (err error) {
+	rule := train.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1}
+	m := train.NewMetrics()
+	if d.Norm, err = p.trainer.Update(groups, rule, p.rate, m); err != nil {
+		return err
+	}
+	means := m.Means("")
+	d.Loss, d.KL, d.Entropy = means[grpo.MetricLoss], means[grpo.MetricKL], means[grpo.MetricEntropy]
+	return nil
+}
+
+// update trains on groups of random answers, the same each time. Their rewards are random, and so their advantages.
+func (p *pupil) update(int) (d did, err error) {
+	if err := p.fix(); err != nil {
+		return d, err
+	}
+	begin := time.Now()
+	err = p.train(p.fixed, &d)
+	d.Seconds = time.Since(begin).Seconds()
+	return d, err
+}
+
+// measure gives the log-probs of the random answers' tokens, a row for every answer.
+func (p *pupil) measure(int) (d did, err error) {
+	if err := p.fix(); err != nil {
+		return d, err
+	}
+	begin := time.Now()
+	logps, err := p.trainer.Measure(p.fixed, nil)
+	d.Seconds = time.Since(begin).Seconds()
+	for _, g := range logps {
+		d.Logps = append(d.Logps, g...)
+	}
+	return d, err
+}
+
+// fix makes the random answers.
+func (p *pupil) fix() error {
+	if p.fixed != nil {
+		return nil
+	}
+	r := rand.New(rand.NewPCG(5, 5))
+	groups := make([]grpo.Group, len(p.world.Prompts))
+	for i := range groups {
+		rewards := make([]float64, p.samples)
+		groups[i].Group = batch.Group{Prompt: p.world.Prompts[i], Answers: make([][]int32, p.samples)}
+		for a := range rewards {
+			rewards[a] = r.Float64()
+			for range p.world.New {
+				groups[i].Answers[a] = append(groups[i].Answers[a], r.Int32N(int32(p.vocab)))
+			}
+		}
+		groups[i].Advantages, _ = grpo.Advantages(rewards, p.trainer.Options.Std)
+	}
+	p.fixed = groups
+	return p.refer(groups)
+}
