@@ -14,7 +14,7 @@ func newExplain(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "explain",
 		Short:   "Print the objective that a config puts in force, and where it deviates from the paper",
-		Example: "  posttrain explain --config configs/mappo.yaml\n  posttrain explain --loss simpo --prior none",
+		Example: "  posttrain explain --config configs/mappo.yaml\n  posttrain explain --loss simpo --prior none\n  posttrain explain --config configs/ci-rl.yaml",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sets, err := f.overrides(cmd)
