@@ -25,6 +25,7 @@ type Cached struct {
 	prefills *backend.Cache
 	steps    *backend.Cache
 	rotary   *model.Rotary
+	pool     *pool
 	told     func(program string) // for tests: of every program that runs
 }
 
@@ -34,14 +35,16 @@ type Cached struct {
 func NewCached(e *backend.Engine, c *model.Config, weights func() []compute.Buffer, o Options) *Cached {
 	return &Cached{
 		engine: e, config: c, options: o, weights: weights, prefills: e.NewCache(), steps: e.NewCache(), rotary: c.Rotary(),
+		pool: &pool{engine: e},
 		told: func(string) {},
 	}
 }
 
-// Close gives the compiled programs back; the weights stay.
+// Close gives the compiled programs and the memory of the caches back; the weights stay.
 func (s *Cached) Close() {
 	s.prefills.Close()
 	s.steps.Close()
+	s.pool.empty()
 }
 
 // Sample answers the requests.
@@ -78,7 +81,12 @@ func (s *Cached) wave(ctx context.Context, weights []compute.Buffer, requests []
 	for i, r := range requests {
 		w.add(newAnswer(r, first+i, s.config, s.options.Decoder, &completions[i]))
 	}
-	defer w.close()
+	defer func() {
+		w.close()
+		if err != nil {
+			s.pool.empty() // there may be numbers in it that are none
+		}
+	}()
 	if err := w.begin(ctx); err != nil {
 		return err
 	}
@@ -119,13 +127,21 @@ func (s *Cached) run(p *backend.Program, weights []compute.Buffer, inputs []*inp
 	return p.Run(append(all, rest...), given)
 }
 
-func (s *Cached) prefillProgram(shape model.PrefillShape) (*backend.Program, error) {
+// fewRows is how many rows the steps have that a prefill with threads would slow down by more than it gains.
+const fewRows = 4
+
+// prefillProgram is a prefill that so many rows' steps follow.
+func (s *Cached) prefillProgram(shape model.PrefillShape, rows int) (*backend.Program, error) {
 	name := fmt.Sprintf("prefill/%dx%d", shape.Prompts, shape.Tokens)
 	s.told(name)
+	var options []backend.Option
+	if rows <= fewRows {
+		name, options = name+"/few", append(options, backend.OneThread)
+	}
 	return s.prefills.Program(name, func(g *graph.Graph) []*graph.Node {
 		params := s.config.Parameters(g)
 		return s.config.Prefill(params, s.config.PrefillInputs(g, shape, s.engine.Wants.HostRows), s.options.Graph).Nodes()
-	})
+	}, options...)
 }
 
 func (s *Cached) stepProgram(shape model.StepShape) (*backend.Program, error) {

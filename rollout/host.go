@@ -29,13 +29,13 @@ type store interface {
 type part struct {
 	prompts, samples, slots int
 	kv, d                   int
-	buffers                 []compute.Buffer // keys and values of every layer
-	keys, values            [][]float32      // [Layers]
+	memory                  []shared    // keys and values of every layer; none of a part that is only read
+	keys, values            [][]float32 // [Layers]
 }
 
 // hostStore is a cache that the host writes.
 type hostStore struct {
-	engine         *backend.Engine
+	pool           *pool
 	config         *model.Config
 	layout         layout
 	prefix, suffix part
@@ -59,51 +59,52 @@ func (h *hostStore) parts(l layout) (prefix, suffix part) {
 		part{prompts: s.Prompts, samples: s.Samples, slots: s.Suffix, kv: c.KVHeads, d: c.HeadDim}
 }
 
-// add makes room for one layer more, all zero: nobody sees what nothing was written to, but it must be a number.
+// add makes room for one layer more. What nothing was written to is zero or of another wave: nobody sees it, but it must
+// be a number.
 func (h *hostStore) add() error {
 	p, s := &h.prefix, &h.suffix
 	if p.slots > 0 {
-		if err := p.add(h.engine, []int{p.prompts, p.kv, p.d, p.slots}, []int{p.prompts, p.kv, p.slots, p.d}); err != nil {
+		if err := p.add(h.pool, []int{p.prompts, p.kv, p.d, p.slots}, []int{p.prompts, p.kv, p.slots, p.d}); err != nil {
 			return err
 		}
 	}
-	return s.add(h.engine, []int{s.prompts, s.kv, s.samples, s.d, s.slots}, []int{s.prompts, s.kv, s.samples, s.slots, s.d})
+	return s.add(h.pool, []int{s.prompts, s.kv, s.samples, s.d, s.slots}, []int{s.prompts, s.kv, s.samples, s.slots, s.d})
 }
 
-func (p *part) add(e *backend.Engine, keys, values []int) error {
-	k, keyView, err := e.SharedFloat32(keys...)
-	if err != nil {
-		return err
+func (p *part) add(from *pool, keys, values []int) error {
+	for _, dims := range [][]int{keys, values} {
+		m, err := from.get(dims)
+		if err != nil {
+			return err
+		}
+		p.memory = append(p.memory, m)
 	}
-	p.buffers, p.keys = append(p.buffers, k), append(p.keys, keyView)
-	v, valueView, err := e.SharedFloat32(values...)
-	if err != nil {
-		return err
-	}
-	p.buffers, p.values = append(p.buffers, v), append(p.values, valueView)
+	n := len(p.memory)
+	p.keys, p.values = append(p.keys, p.memory[n-2].view), append(p.values, p.memory[n-1].view)
 	return nil
 }
 
 // free gives a layer's memory back.
-func (p *part) free(layer int) {
-	if p.slots > 0 && 2*layer+1 < len(p.buffers) {
-		backend.FinalizeAll(p.buffers[2*layer], p.buffers[2*layer+1])
-		p.buffers[2*layer], p.buffers[2*layer+1] = nil, nil
+func (p *part) free(to *pool, layer int) {
+	for i := 2 * layer; i < min(2*layer+2, len(p.memory)); i++ {
+		to.put(p.memory[i])
+		p.memory[i] = shared{}
 	}
 }
 
 func (h *hostStore) close() {
-	backend.FinalizeAll(h.prefix.buffers...)
-	backend.FinalizeAll(h.suffix.buffers...)
-	h.prefix, h.suffix = part{}, part{}
+	for layer := range h.config.Layers {
+		h.prefix.free(h.pool, layer)
+		h.suffix.free(h.pool, layer)
+	}
 }
 
 func (h *hostStore) inputs() (out []compute.Buffer) {
 	for i := range h.config.Layers {
 		if h.prefix.slots > 0 {
-			out = append(out, h.prefix.buffers[2*i:2*i+2]...)
+			out = append(out, h.prefix.memory[2*i].buffer, h.prefix.memory[2*i+1].buffer)
 		}
-		out = append(out, h.suffix.buffers[2*i:2*i+2]...)
+		out = append(out, h.suffix.memory[2*i].buffer, h.suffix.memory[2*i+1].buffer)
 	}
 	return out
 }
@@ -197,7 +198,7 @@ func (p *part) put(layer, row, at int, from *part) {
 
 // move copies one layer after the other, so that two caches never stand in for one.
 func (h *hostStore) move(to layout) error {
-	next := &hostStore{engine: h.engine, config: h.config, layout: to}
+	next := &hostStore{pool: h.pool, config: h.config, layout: to}
 	next.prefix, next.suffix = next.parts(to)
 	for layer := range h.config.Layers {
 		if err := next.add(); err != nil {
@@ -209,8 +210,8 @@ func (h *hostStore) move(to layout) error {
 				next.take(layer, row, h, s)
 			}
 		})
-		h.prefix.free(layer)
-		h.suffix.free(layer)
+		h.prefix.free(h.pool, layer)
+		h.suffix.free(h.pool, layer)
 	}
 	*h = *next
 	return nil

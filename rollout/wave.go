@@ -53,7 +53,7 @@ func (w *wave) begin(ctx context.Context) error {
 	if w.plan.inGraph {
 		w.store = &graphStore{Cached: w.Cached}
 	} else {
-		w.store = &hostStore{engine: w.engine, config: w.config}
+		w.store = &hostStore{pool: w.pool, config: w.config}
 	}
 	w.sit(w.plan.layout(w.seats, w.plan.shares(w.seats)))
 	if err := w.store.open(w.layout); err != nil {
@@ -123,7 +123,7 @@ func (w *wave) prefill(prompts []int) error {
 
 // read runs a prefill. It gives its outputs, and the temperatures that the rows' sums were made at.
 func (w *wave) read(shape model.PrefillShape, prompts []int, seats []*seat) (out []compute.Buffer, temperatures []float64, err error) {
-	p, err := w.prefillProgram(shape)
+	p, err := w.prefillProgram(shape, w.layout.shape.Rows())
 	if err != nil {
 		return nil, nil, err
 	}
