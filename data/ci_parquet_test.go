@@ -1,10 +1,12 @@
 package data
 
 import (
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -193,4 +195,26 @@ func TestWhatNoFormHolds(t *testing.T) {
 	if entries, _ := os.ReadDir(dir); len(entries) != 0 {
 		t.Errorf("left behind: %v", entries)
 	}
+}
+
+// Whatever stands in the texts, every form gives it back.
+func TestCIAwkwardTexts(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 2))
+	pieces := []string{"a", " ", "\n", "\t", "\x00", "\"", "\\", "<think>", "é", "e\u0301", "日本", "👩\u200d🔬", "\u2028", "null", "{}", "[\"x\"]", "1e9", "\ufeff", "&amp;", "\u007f"}
+	text := func() string {
+		var b strings.Builder
+		for range 1 + rng.IntN(4) {
+			b.WriteString(pieces[rng.IntN(len(pieces))])
+		}
+		return b.String()
+	}
+	word := func() string { return "w" + text() + "w" } // readers trim keywords
+	items := Synthesize(40, 8)
+	for i := range items {
+		c := &items[i]
+		c.Seed.Domain, c.DatasetItem.UserTask, c.Seed.InformationType.Allowed = text(), text(), []string{text(), ""}
+		c.DatasetItem.Information = CIFields{{text(), text()}, {"", ""}, {text(), text()}}
+		c.DatasetItem.Annotation = CIAnnotation{Allowed: CIKeywords{{text(), []string{word(), word()}}}, Disallowed: CIKeywords{{text(), []string{word()}}, {"", []string{word()}}}}
+	}
+	comeBack(t, items)
 }
