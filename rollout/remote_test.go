@@ -181,17 +181,17 @@ func TestRemoteTriesAgain(t *testing.T) {
 		"reply that takes long": func(w http.ResponseWriter) { time.Sleep(150 * time.Millisecond) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			tries := 0
+			var tries atomic.Int32
 			r := serve(t, func(w http.ResponseWriter, _ asked, try int) {
-				if tries = try + 1; try < 2 {
+				if tries.Add(1); try < 2 {
 					fail(w)
 					return
 				}
 				io.WriteString(w, said("at last"))
 			}, func(o *RemoteOptions) { o.Timeout = 100 * time.Millisecond })
 			got, err := r.Answer(t.Context(), []Conversation{talk("")})
-			if err != nil || got[0][0].Text != "at last" || tries != 3 {
-				t.Errorf("%v, %v after %d tries", got, err, tries)
+			if err != nil || got[0][0].Text != "at last" || tries.Load() != 3 {
+				t.Errorf("%v, %v after %d tries", got, err, tries.Load())
 			}
 		})
 	}
