@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -23,7 +24,7 @@ type rounds struct {
 }
 
 func (r *rounds) register(flags *pflag.FlagSet) {
-	flags.IntVar(&r.count, "rounds", 9, "rounds measured (at least 7 for a figure to be quoted)")
+	flags.IntVar(&r.count, "rounds", cmp.Or(r.count, 9), "rounds measured (at least 7 for a figure to be quoted, 5 where one takes long)")
 	flags.DurationVar(&r.pause, "pause", 300*time.Millisecond, "pause before every step: threads spin for a while after their work")
 	r.warmup = 2
 }

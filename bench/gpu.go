@@ -50,6 +50,40 @@ func newGPU() *cobra.Command {
 	flags.IntVar(&o.steps, "steps", 20, "steps measured")
 	flags.IntVar(&o.warmup, "warmup", 5, "steps before")
 	flags.Float64Var(&o.peak, "peak-tflops", 0, "the chip's dense bfloat16 rate; 0: known chips by their name, through PyTorch")
+	cmd.AddCommand(newGPUSample(), newGPUGRPO())
+	return cmd
+}
+
+// onGPU are the Python sides' defaults there: none unless an interpreter is given.
+var onGPU = peers{"", "cuda", "bfloat16"}
+
+// newGPUSample is the comparison of sampling at the size that a GPU is for.
+func newGPUSample() *cobra.Command {
+	o := &sampleOptions{peers: onGPU, backend: "xla:cuda", presets: []string{"qwen2.5-0.5b"}, batches: []int{256}}
+	cmd := &cobra.Command{
+		Use:   "sample",
+		Short: "Sampling through XLA on a GPU (untested: see docs/gpu.md)",
+		Example: "  go run ./bench gpu sample --backend xla:/path/plugin.so --python venv/bin/python\n" +
+			"  go run ./bench gpu sample --backend onnx --dtype float32 --preset tiny   (that it runs)",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout()) },
+	}
+	o.register(cmd)
+	return cmd
+}
+
+// newGPUGRPO is the comparison of whole steps there.
+func newGPUGRPO() *cobra.Command {
+	o := &groupOptions{learning: learning{backend: "xla:cuda"}, peers: onGPU, preset: "qwen2.5-0.5b", prompts: []int{64, 256}}
+	cmd := &cobra.Command{
+		Use:   "grpo",
+		Short: "A whole step of GRPO through XLA on a GPU (untested: see docs/gpu.md)",
+		Example: "  go run ./bench gpu grpo --backend xla:/path/plugin.so --python venv/bin/python\n" +
+			"  go run ./bench gpu grpo --backend onnx --dtype float32 --preset tiny   (that it runs)",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout()) },
+	}
+	o.registerStep(cmd)
 	return cmd
 }
 

@@ -22,8 +22,8 @@ type drawOptions struct {
 
 func (o *drawOptions) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	o.rounds.register(flags)
 	o.few(7)
+	o.rounds.register(flags)
 	flags.StringVar(&o.backend, "backend", "auto", "engine")
 	flags.StringVar(&o.preset, "preset", "5.4M", "model, with random weights")
 	flags.IntSliceVar(&o.prompts, "prompt", o.prompts, "tokens of a prompt")

@@ -85,31 +85,36 @@ type pupil struct {
 	fixed     []grpo.Group // of random answers, for updates without a rollout
 }
 
-func openPupil(dir string, l learning) (p *pupil, err error) {
-	p = &pupil{learning: l}
-	if p.world, err = readPrompts(dir); err != nil {
+// newPupil puts a world's model into an engine, and closes that in the end.
+func newPupil(e *backend.Engine, dir string, l learning) (p *pupil, err error) {
+	p = &pupil{learning: l, engine: e}
+	if err := p.load(dir); err != nil {
+		e.Close()
 		return nil, err
+	}
+	c := p.learner.Config()
+	p.vocab = c.VocabSize
+	p.sampler = rollout.NewCached(e, c, p.learner.Weights, rollout.Options{Graph: l.graph(), Decoder: words{}})
+	p.trainer = &grpo.Trainer{Learner: p.learner, Options: l.options(len(p.world.Prompts)), Apart: l.apart}
+	return p, nil
+}
+
+// load reads the world and makes what holds weights: the policy, and its reference.
+func (p *pupil) load(dir string) (err error) {
+	if p.world, err = readPrompts(dir); err != nil {
+		return err
 	}
 	m, err := model.Load(dir)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	p.vocab = m.Config.VocabSize
-	if p.engine, err = backend.Open(l.backend); err != nil {
-		return nil, err
-	}
-	if p.learner, err = train.NewLearner(p.engine, m, l.graph()); err != nil {
-		p.engine.Close()
-		return nil, err
+	if p.learner, err = train.NewLearner(p.engine, m, p.graph()); err != nil {
+		return err
 	}
 	if p.reference, err = rollout.Upload(p.engine, m); err != nil {
 		p.learner.Close()
-		p.engine.Close()
-		return nil, err
 	}
-	p.sampler = rollout.NewCached(p.engine, m.Config, p.learner.Weights, rollout.Options{Graph: l.graph(), Decoder: words{}})
-	p.trainer = &grpo.Trainer{Learner: p.learner, Options: l.options(len(p.world.Prompts)), Apart: l.apart}
-	return p, nil
+	return err
 }
 
 func (p *pupil) close() {
@@ -133,7 +138,11 @@ func (words) Decode(ids []int32, skipSpecial bool) string {
 }
 
 func serveGroups(dir string, l learning, in io.Reader, out io.Writer) error {
-	p, err := openPupil(dir, l)
+	e, err := backend.Open(l.backend)
+	if err != nil {
+		return err
+	}
+	p, err := newPupil(e, dir, l)
 	if err != nil {
 		return err
 	}
@@ -239,6 +248,7 @@ func (p *pupil) update(int) (d did, err error) {
 	begin := time.Now()
 	err = p.train(p.fixed, &d)
 	d.Seconds = time.Since(begin).Seconds()
+	d.Loss = d.Entropy // -log p of all answers: the loss itself is near 0 at a ratio of 1, whatever the model
 	return d, err
 }
 

@@ -26,8 +26,8 @@ type groupOptions struct {
 
 func (o *groupOptions) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	o.rounds.register(flags)
 	o.few(7)
+	o.rounds.register(flags)
 	flags.StringVar(&o.backend, "backend", o.backend, "posttrain's engine")
 	flags.StringVar(&o.preset, "preset", o.preset, "model, with random weights")
 	flags.IntSliceVar(&o.prompts, "prompt", o.prompts, "tokens of a prompt")

@@ -61,9 +61,9 @@ func newSample() *cobra.Command {
 
 func (o *sampleOptions) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
+	o.few(7)
 	o.rounds.register(flags)
 	o.peers.register(cmd)
-	o.few(7)
 	flags.StringVar(&o.backend, "backend", o.backend, "posttrain's engine")
 	flags.StringSliceVar(&o.presets, "preset", o.presets, "models, with random weights")
 	flags.IntSliceVar(&o.batches, "batch", o.batches, "prompts at a time")
@@ -129,7 +129,7 @@ func (o *sampleOptions) start(world string) (sides []*side, err error) {
 		s.name = map[string]string{"generate": "transformers generate", "loop": "PyTorch loop"}[kind]
 		sides = append(sides, s)
 	}
-	s, err := startSelf("posttrain", sampling{backend: o.backend, bfloat16: o.dtype == "bfloat16"}.args(world)...)
+	s, err := startSelf("posttrain", sampling{backend: o.backend, bfloat16: o.dtype == "bfloat16", slots: max(128, slices.Max(o.batches))}.args(world)...)
 	if err != nil {
 		return sides, err
 	}

@@ -20,15 +20,16 @@ type sampling struct {
 	bfloat16 bool
 	apart    bool // every request reads its prompt for itself
 	whole    bool // finished rows stay until the longest one ends
+	slots    int  // rows decoded together; 0: as posttrain does by itself
 }
 
 func (s sampling) args(world string) []string {
 	return []string{"serve-sampler", world, "--backend=" + s.backend, fmt.Sprintf("--bfloat16=%v", s.bfloat16),
-		fmt.Sprintf("--apart=%v", s.apart), fmt.Sprintf("--whole=%v", s.whole)}
+		fmt.Sprintf("--apart=%v", s.apart), fmt.Sprintf("--whole=%v", s.whole), fmt.Sprintf("--slots=%d", s.slots)}
 }
 
 func (s sampling) options() rollout.Options {
-	o := rollout.Options{NoSharing: s.apart, NoCompaction: s.whole}
+	o := rollout.Options{Slots: s.slots, NoSharing: s.apart, NoCompaction: s.whole}
 	if s.bfloat16 {
 		o.Graph.DType = bfloat16
 	}
@@ -52,6 +53,7 @@ func newServeSampler() *cobra.Command {
 	flags.BoolVar(&s.bfloat16, "bfloat16", false, "compute in bfloat16")
 	flags.BoolVar(&s.apart, "apart", false, "no prompt is shared")
 	flags.BoolVar(&s.whole, "whole", false, "no compaction")
+	flags.IntVar(&s.slots, "slots", 0, "rows decoded together; 0: posttrain's default")
 	return cmd
 }
 
@@ -62,25 +64,27 @@ type drawer struct {
 	sampler *rollout.Cached
 	world   *prompts
 	calls   uint64
+
+	parameters int
 }
 
-func openDrawer(dir string, s sampling) (d *drawer, m *model.Model, err error) {
-	d = &drawer{}
-	if d.world, err = readPrompts(dir); err != nil {
-		return nil, nil, err
+// newDrawer puts a world's model into an engine, and closes that in the end.
+func newDrawer(e *backend.Engine, dir string, s sampling) (d *drawer, err error) {
+	d = &drawer{engine: e}
+	var m *model.Model
+	if d.world, err = readPrompts(dir); err == nil {
+		m, err = model.Load(dir)
 	}
-	if m, err = model.Load(dir); err != nil {
-		return nil, nil, err
+	if err == nil {
+		d.weights, err = rollout.Upload(e, m)
 	}
-	if d.engine, err = backend.Open(s.backend); err != nil {
-		return nil, nil, err
+	if err != nil {
+		e.Close()
+		return nil, err
 	}
-	if d.weights, err = rollout.Upload(d.engine, m); err != nil {
-		d.engine.Close()
-		return nil, nil, err
-	}
-	d.sampler = rollout.NewCached(d.engine, m.Config, func() []compute.Buffer { return d.weights }, s.options())
-	return d, m, nil
+	d.parameters = m.Config.ParamCount()
+	d.sampler = rollout.NewCached(e, m.Config, func() []compute.Buffer { return d.weights }, s.options())
+	return d, nil
 }
 
 func (d *drawer) close() {
@@ -90,13 +94,17 @@ func (d *drawer) close() {
 }
 
 func serveSampler(dir string, s sampling, in io.Reader, out io.Writer) error {
-	d, m, err := openDrawer(dir, s)
+	e, err := backend.Open(s.backend)
+	if err != nil {
+		return err
+	}
+	d, err := newDrawer(e, dir, s)
 	if err != nil {
 		return err
 	}
 	defer d.close()
 	say := json.NewEncoder(out).Encode
-	if err := say(ready{Ready: true, Engine: d.engine.Name, Parameters: m.Config.ParamCount(), Tokens: d.world.New}); err != nil {
+	if err := say(ready{Ready: true, Engine: d.engine.Name, Parameters: d.parameters, Tokens: d.world.New}); err != nil {
 		return err
 	}
 	return obey(in, say, "sample N, greedy N, draw N or quit", map[string]work{

@@ -119,8 +119,10 @@ func writeWorld(dir, preset string, s shape, rate float64) error {
 	return os.WriteFile(filepath.Join(dir, problemFile), raw, 0o644)
 }
 
-// presets are decoder.py's, in the order of their sizes.
+// presets are decoder.py's, in the order of their sizes, after one to see that things run.
 var presets = map[string]string{
+	"tiny": `{"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+		"head_dim": 8, "intermediate_size": 64, "vocab_size": 256, "rms_norm_eps": 1e-5, "rope_theta": 10000.0`,
 	"5.4M": `{"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 4,
 		"head_dim": 32, "intermediate_size": 688, "vocab_size": 4096, "rms_norm_eps": 1e-5, "rope_theta": 10000.0`,
 	"56M": `{"model_type": "llama", "hidden_size": 640, "num_hidden_layers": 10, "num_attention_heads": 10, "num_key_value_heads": 5,
@@ -133,7 +135,7 @@ var presets = map[string]string{
 func config(preset string) (*model.Config, error) {
 	text, ok := presets[preset]
 	if !ok {
-		return nil, fmt.Errorf("preset %q: want 5.4M, 56M or qwen2.5-0.5b", preset)
+		return nil, fmt.Errorf("preset %q: want tiny, 5.4M, 56M or qwen2.5-0.5b", preset)
 	}
 	return model.ParseConfig([]byte(text+`, "hidden_act": "silu", "max_position_embeddings": 32768, "tie_word_embeddings": true,
 		"initializer_range": 0.02, "eos_token_id": 0, "torch_dtype": "float32"}`), nil)
