@@ -122,6 +122,21 @@ func TestCachesGrow(t *testing.T) {
 	}
 }
 
+// TestVocabularies: sizes that are no whole number of blocks.
+func TestVocabularies(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		for _, v := range []int{65, 100} {
+			config := testkit.Config(t, "llama")
+			config.VocabSize = v
+			m := model.Init(config, 3)
+			want := sample(t, setup{e, implementations[0]}.of(t, m, Options{}), mixed()...)
+			for _, i := range implementations[1:] {
+				equalAnswers(t, sample(t, setup{e, i}.of(t, m, Options{}), mixed()...), want)
+			}
+		}
+	})
+}
+
 // TestGreedyWithACacheIsGreedyWithout, token by token, alone and among others.
 func TestGreedyWithACacheIsGreedyWithout(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {

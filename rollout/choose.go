@@ -51,9 +51,8 @@ func partition(logits []float32) (best int, total float64, err error) {
 			best = i
 		}
 	}
-	top := float64(logits[best])
 	for _, z := range logits {
-		total += math.Exp(float64(z) - top)
+		total += math.Exp(float64(z) - float64(logits[best]))
 	}
 	return best, total, nil
 }

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"fmt"
 	"math"
 	"slices"
 )
@@ -11,74 +12,94 @@ const block = 64
 // row is the head's output for one token to come: the logits, and what saves looking at most of them. Tokens are chosen
 // from it without a pass over the vocabulary, but for flat distributions that are cut off.
 type row struct {
-	logits      []float32 // [V]
+	logits      []float32 // [V]; nil: only one block of them is at hand
+	only        []float32 // that block, as [row.decisive] asks for it
 	sums        []float32 // [blocks] of exp((logit - the likeliest's) / temperature)
 	maxima      []float32 // [blocks] of the logits
 	logSumExp   float32   // of the logits, at temperature 1
 	temperature float64   // of the sums
+	vocabulary  int       // V
 }
 
 // choose picks the token for a draw, in float64, and gives its log-prob at temperature 1. It is the token that the
 // function choose takes, unless the draw falls on the edge of two tokens as near as the rounding of the sums, 1e-6.
 func (x row) choose(r rule, u float64) (token int32, logp float32, err error) {
-	best, err := x.best()
-	if err != nil {
+	if err := x.sound(); err != nil {
 		return 0, 0, err
 	}
-	top := float64(x.logits[best])
+	top := float64(x.maxima[x.likeliestBlock()])
+	at, shareOfBlock, one := x.decisive(r, u)
+	z := x.block(at)
 	switch {
 	case r.temperature == 0:
-		token = int32(best)
-	case r.cutsOff(len(x.logits)):
+		token = greatest(z)
+	case one:
+		token = r.inverse(z, top, float32(math.Inf(-1)), shareOfBlock)
+	case r.cutsOff(x.vocabulary):
+		at, z = 0, x.logits
 		token = x.inverseFrom(r, top, x.least(r, top), u)
-	case r.temperature != x.temperature:
-		token = r.inverse(x.logits, top, float32(math.Inf(-1)), u)
 	default:
-		token = x.inverse(r, top, u)
+		at, z = 0, x.logits
+		token = r.inverse(z, top, float32(math.Inf(-1)), u)
 	}
-	return token, float32(float64(x.logits[token]) - float64(x.logSumExp)), nil
+	return int32(at*block) + token, float32(float64(z[token]) - float64(x.logSumExp)), nil
 }
 
-// best is the likeliest token, the first of equals.
-func (x row) best() (int, error) {
-	top := 0
-	for b, z := range x.maxima {
-		if z > x.maxima[top] {
-			top = b
-		}
+// decisive is the block whose logits alone decide a token, and where a draw in it falls as a share of the block; false
+// where it takes more than one.
+func (x row) decisive(r rule, u float64) (at int, share float64, one bool) {
+	switch {
+	case r.temperature == 0:
+		return x.likeliestBlock(), 0, true
+	case r.cutsOff(x.vocabulary) || r.temperature != x.temperature:
+		return 0, 0, false
 	}
-	if i := slices.Index(x.block(top), x.maxima[top]); i >= 0 && !math.IsNaN(float64(x.logSumExp)) && !math.IsInf(float64(x.logSumExp), 0) {
-		return top*block + i, nil
-	}
-	_, _, err := partition(x.logits)
-	if err == nil {
-		err = broken(top*block, x.maxima[top]) // a sum beyond all numbers
-	}
-	return 0, err
-}
-
-// block is the logits of block b; the last one may be short.
-func (x row) block(b int) []float32 { return x.logits[b*block : min((b+1)*block, len(x.logits))] }
-
-// inverse is the first token whose cumulative probability exceeds u, in the order of ids: first the block, by the sums,
-// then the token in it.
-func (x row) inverse(r rule, top, u float64) int32 {
 	total := 0.0
 	for _, s := range x.sums {
 		total += float64(s)
 	}
-	sum, at := 0.0, -1
+	sum := 0.0
 	for b, s := range x.sums {
 		if s > 0 {
-			at = b
+			at, share = b, (u*total-sum)/float64(s)
 		}
-		if sum+float64(s) > u*total {
+		if sum += float64(s); sum > u*total {
 			break
 		}
-		sum += float64(s)
 	}
-	rest := min((u*total-sum)/float64(x.sums[at]), math.Nextafter(1, 0)) // the share of the block
-	return int32(at*block) + r.inverse(x.block(at), top, float32(math.Inf(-1)), rest)
+	return at, min(share, math.Nextafter(1, 0)), true
+}
+
+// likeliestBlock is the first block that has the greatest logit.
+func (x row) likeliestBlock() int { return int(greatest(x.maxima)) }
+
+// greatest is the place of the first of the greatest of some numbers.
+func greatest(xs []float32) (best int32) {
+	for i, x := range xs {
+		if x > xs[best] {
+			best = int32(i)
+		}
+	}
+	return best
+}
+
+// sound tells whether the logits are numbers: where one is not, their sum is none either.
+func (x row) sound() error {
+	if s := float64(x.logSumExp); !math.IsNaN(s) && !math.IsInf(s, 0) {
+		return nil
+	}
+	if _, _, err := partition(x.logits); err != nil {
+		return err
+	}
+	return fmt.Errorf("the sum of the probabilities is %v: the model's weights are broken", x.logSumExp)
+}
+
+// block is the logits of block b; the last one may be short.
+func (x row) block(b int) []float32 {
+	if x.logits == nil {
+		return x.only
+	}
+	return x.logits[b*block : min((b+1)*block, len(x.logits))]
 }
 
 // inverseFrom is inverse among the tokens whose logits are least or more.
@@ -112,7 +133,7 @@ func (x row) inverseFrom(r rule, top float64, least float32, u float64) int32 {
 // least is the least logit that is kept.
 func (x row) least(r rule, top float64) float32 {
 	least := r.leastByRatio(top)
-	if r.topK > 0 && r.topK < len(x.logits) {
+	if r.topK > 0 && r.topK < x.vocabulary {
 		likely := x.likeliest(r.topK)
 		kth := selected(likely, r.topK)
 		likely = slices.DeleteFunc(likely, func(z float32) bool { return z < kth })

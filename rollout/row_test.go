@@ -11,7 +11,7 @@ import (
 
 // rowOf is what the graph makes of logits, sums in float32 as there.
 func rowOf(logits []float32, temperature float64) row {
-	x := row{logits: logits, temperature: temperature}
+	x := row{logits: logits, temperature: temperature, vocabulary: len(logits)}
 	if temperature == 0 {
 		x.temperature = 1
 	}
@@ -38,9 +38,16 @@ func sameChoice(logits []float32, r rule, u float64) error {
 	if err != nil {
 		return err
 	}
-	fast, fastLogp, err := rowOf(logits, r.temperature).choose(r, u)
+	x := rowOf(logits, r.temperature)
+	fast, fastLogp, err := x.choose(r, u)
 	if err != nil {
 		return err
+	}
+	if at, _, one := x.decisive(r, u); one { // the one block must do
+		x.only, x.logits = x.block(at), nil
+		if token, logp, err := x.choose(r, u); token != fast || logp != fastLogp || err != nil {
+			return fmt.Errorf("token %d, log-prob %v, %v from one block, %d, %v from all", token, logp, err, fast, fastLogp)
+		}
 	}
 	if fast == slow {
 		if d := math.Abs(float64(fastLogp - slowLogp)); d > 1e-5*(1+math.Abs(float64(slowLogp))) {

@@ -3,7 +3,6 @@ package rollout
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/gomlx/compute"
@@ -106,7 +105,7 @@ func (w *wave) prefill(prompts []int) error {
 			seats = append(seats, s)
 		}
 	}
-	out, inverse, err := w.read(shape, prompts, seats)
+	out, temperatures, err := w.read(shape, prompts, seats)
 	if err != nil {
 		return err
 	}
@@ -114,11 +113,7 @@ func (w *wave) prefill(prompts []int) error {
 	if err := w.store.fill(out[headOutputs:], shape, prompts); err != nil {
 		return err
 	}
-	h, err := readHead(out, inverse)
-	if err != nil {
-		return err
-	}
-	return h.extend(seats, func(s *seat) int { return slices.Index(prompts, s.prompt) })
+	return w.extend(out, temperatures, seats, func(s *seat) int { return slices.Index(prompts, s.prompt) })
 }
 
 // read runs a prefill. It gives its outputs, and the temperatures that the rows' sums were made at.
@@ -200,11 +195,7 @@ func (w *wave) step() error {
 	if err := w.store.write(out[headOutputs:]); err != nil {
 		return err
 	}
-	h, err := readHead(out, temperatures)
-	if err != nil {
-		return err
-	}
-	return h.extend(w.seats, func(s *seat) int { return s.row })
+	return w.extend(out, temperatures, w.seats, func(s *seat) int { return s.row })
 }
 
 // stepInputs are the inputs of a layout's steps.
@@ -268,45 +259,4 @@ func (in *stepInputs) write(w *wave) (temperatures []float64) {
 	}
 	w.rotary.Rows(in.positions, in.cos, in.sin)
 	return temperatures
-}
-
-// headOutputs is how many outputs of a program are its head.
-const headOutputs = 4
-
-// head is what tokens are drawn from: the outputs of a program as rows.
-type head struct {
-	logits, sums, maxima, logSumExp []float32
-	temperatures                    []float64 // of the sums
-}
-
-func readHead(out []compute.Buffer, temperatures []float64) (*head, error) {
-	h := &head{temperatures: temperatures}
-	for i, to := range []*[]float32{&h.logits, &h.sums, &h.maxima, &h.logSumExp} {
-		var err error
-		if *to, err = backend.Floats(out[i]); err != nil {
-			return nil, fmt.Errorf("output %d: %w", i, err)
-		}
-	}
-	return h, nil
-}
-
-// row is row number i.
-func (h *head) row(i int) row {
-	of := func(x []float32) []float32 {
-		n := len(x) / len(h.temperatures)
-		return x[i*n : (i+1)*n]
-	}
-	return row{of(h.logits), of(h.sums), of(h.maxima), h.logSumExp[i], h.temperatures[i]}
-}
-
-// extend draws a token for every seat from its row.
-func (h *head) extend(seats []*seat, place func(s *seat) int) error {
-	answers := make([]*answer, len(seats))
-	for i, s := range seats {
-		answers[i] = s.answer
-	}
-	return extend(answers, func(i int) (int32, float32, error) {
-		a := answers[i]
-		return h.row(place(seats[i])).choose(ruleOf(a.request), a.draw())
-	})
 }
