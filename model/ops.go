@@ -65,21 +65,6 @@ func rmsNorm(x, weight *Node, eps float64) *Node {
 	})
 }
 
-// inferenceNorm is rmsNorm for x of any rank, without a gradient: one operation where the engine has it.
-func inferenceNorm(x, weight *Node, eps float64) *Node {
-	engine, ok := x.Graph().Backend().(interface{ FusedRMSNorm() bool })
-	if ok && engine.FusedRMSNorm() && eps > 0 && x.DType() == dtypes.Float32 {
-		return BackendFusedLayerNorm(x, []int{x.Rank() - 1}, -eps, weight, nil)
-	}
-	return Reshape(rmsNorm(Reshape(x, -1, x.Shape().Dim(-1)), weight, eps), x.Shape().Dimensions...)
-}
-
-// inferenceSwiglu is swiglu without a gradient.
-func inferenceSwiglu(gate, up *Node) *Node {
-	a := wide(gate)
-	return ConvertDType(Mul(Mul(a, Sigmoid(a)), wide(up)), gate.DType())
-}
-
 // swiglu is silu(gate) * up.
 func swiglu(gate, up *Node) *Node {
 	a, u := wide(gate), wide(up)

@@ -58,21 +58,23 @@ func (d Decoded) Nodes() []*Node {
 func (c *Config) Prefill(params []*Node, in PrefillInputs, o GraphOptions) Decoded {
 	named := c.byName(params)
 	x := ConvertDType(c.embedded(named, Inputs{EmbedRows: in.EmbedRows, Tokens: in.Tokens}), o.dtype())
-	s := c.sharedPrompt(in)
+	s := c.prompts(in, o)
+	x = Reshape(x, s.rowDims(c.HiddenSize)...)
 	var out Decoded
 	for layer := range c.Layers {
 		w := c.byLayer(named, layer)
-		q, k, v := c.projected(x, w, s)
+		q, k, v := s.projected(x, w)
 		out.Keys = append(out.Keys, cached(TransposeAllAxes(k, 0, 1, 3, 2), in.shape.InGraph))
 		out.Values = append(out.Values, cached(v, in.shape.InGraph))
 		mixed := attend(q, k, v, s.masks[c.Window(layer)])
 		if layer == c.Layers-1 {
-			x, mixed = rowsAt(x, s.source, nil), rowsAt(mixed, s.source, nil)
+			x, mixed = s.last(x, mixed)
 		}
-		x = Add(x, w.affine(mixed, "self_attn.o_proj"))
-		x = Add(x, c.mlp(x, w))
+		x = Add(x, s.affine(Reshape(mixed, s.rowDims(c.Heads*c.HeadDim)...), w, "self_attn.o_proj"))
+		x = Add(x, s.mlp(x, w))
 	}
-	out.Head = c.sampleHead(rmsNorm(x, named[normName], c.RMSNormEps), params[c.HeadTable()], in.Inverse)
+	x = Reshape(inferenceNorm(x, named[normName], c.RMSNormEps), -1, c.HiddenSize)
+	out.Head = c.sampleHead(x, params[c.HeadTable()], in.Inverse)
 	return out
 }
 
@@ -84,12 +86,35 @@ func cached(x *Node, inGraph bool) *Node {
 	return ConvertDType(x, dtypes.Float32)
 }
 
-// sharedPrompt is what the layers of a prefill share: positions 0 to P-1 and the masks, the same in every row.
-func (c *Config) sharedPrompt(in PrefillInputs) shared {
+// prompts is what the layers of a prefill share.
+type prompts struct {
+	inference
+	PrefillInputs
+	forKeys, forQuery rotation      // of positions 0 to P-1, the same in every row
+	masks             map[int]*Node // by window, [1, 1, P, P]
+}
+
+func (c *Config) prompts(in PrefillInputs, o GraphOptions) *prompts {
 	g := in.Source.Graph()
 	positions := Iota(g, shapes.Make(dtypes.Int32, 1, in.shape.Tokens), 1)
 	zeros := Zeros(g, positions.Shape())
-	s := c.shared(Inputs{Positions: positions, Groups: zeros, Segments: zeros, Source: in.Source})
-	s.rows = in.shape.Prompts
-	return s
+	s := c.shared(Inputs{Positions: positions, Groups: zeros, Segments: zeros})
+	n := c.inference(g, in.shape.Prompts*in.shape.Tokens, o)
+	return &prompts{inference: n, PrefillInputs: in, forKeys: s.forKeys, forQuery: s.forQuery, masks: s.masks}
+}
+
+// projected are queries [B, h, P, D], rotated and scaled, keys [B, kv, P, D], rotated, and values of x.
+func (p *prompts) projected(x *Node, w layerWeights) (q, k, v *Node) {
+	q, k, v = p.inference.projected(x, w, func(x *Node) *Node { return heads(x, p.shape.Prompts, p.shape.Tokens, p.HeadDim) })
+	return p.rotated(q, p.forQuery), p.rotated(k, p.forKeys), v
+}
+
+// last takes the prompts' last rows of x and mixed; products are of B rows then.
+func (p *prompts) last(x, mixed *Node) (*Node, *Node) {
+	p.inference.rows, p.inference.swapped = p.shape.Prompts, swapsOperands(p.shape.Prompts)
+	rows := func(x *Node) *Node {
+		d := x.Shape().Dim(-1)
+		return Reshape(rowsAt(Reshape(x, -1, d), p.Source, nil), p.rowDims(d)...)
+	}
+	return rows(x), rows(mixed)
 }

@@ -28,11 +28,7 @@ func (h SampleHead) nodes() []*Node {
 
 // sampleHead builds the head for hidden states x [B, H] by the table [V, H]; inverse [B, 1] is 1/temperature.
 func (c *Config) sampleHead(x, table, inverse *Node) SampleHead {
-	return c.sampleHeadOf(ConvertDType(logits(x, table), dtypes.Float32), inverse)
-}
-
-// sampleHeadOf is sampleHead for logits z [B, V].
-func (c *Config) sampleHeadOf(z, inverse *Node) SampleHead {
+	z := ConvertDType(c.rowLogits(x, table), dtypes.Float32)
 	blocks := c.blocks(z)
 	maxima := ReduceMax(blocks, -1)
 	top := ReduceAndKeep(maxima, ReduceMax, -1)
@@ -40,6 +36,14 @@ func (c *Config) sampleHeadOf(z, inverse *Node) SampleHead {
 	sums := ReduceSum(Exp(Mul(below, Reshape(inverse, -1, 1, 1))), -1)
 	total := ReduceAndKeep(ReduceSum(Exp(below), -1), ReduceSum, -1)
 	return SampleHead{Logits: z, BlockSums: sums, BlockMaxima: maxima, LogSumExp: Reshape(Add(Log(total), top), -1)}
+}
+
+// rowLogits is logits for a few rows or many.
+func (c *Config) rowLogits(x, table *Node) *Node {
+	if !swapsOperands(x.Shape().Dim(0)) {
+		return logits(x, table)
+	}
+	return Transpose(dot(ConvertDType(table, x.DType()), 1, x, 1, 0, wideType(x.DType())), 0, 1)
 }
 
 // blocks is z [B, V] as [B, SampleBlocks, SampleBlock], filled up with what is never drawn.

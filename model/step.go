@@ -104,8 +104,8 @@ func (c *Config) Windows() []int {
 	return out
 }
 
-// Step builds a decoding step. Of every layer it gives the new keys, rotated, and the new values [Prompts, kv, Samples,
-// D], or with InGraph the whole suffix with them. params are the weights in the order of ParamSpecs.
+// Step builds a decoding step. Of every layer it gives the new keys, rotated, and the new values [Prompts, kv, Samples, 1,
+// 1, D], or with InGraph the whole suffix with them. params are the weights in the order of ParamSpecs.
 func (c *Config) Step(params []*Node, in StepInputs, o GraphOptions) Decoded {
 	named := c.byName(params)
 	x := in.EmbedRows
@@ -123,103 +123,35 @@ func (c *Config) Step(params []*Node, in StepInputs, o GraphOptions) Decoded {
 		x = Add(x, d.mlp(x, w))
 	}
 	x = inferenceNorm(x, named[normName], c.RMSNormEps)
-	z := Reshape(d.product(x, params[c.HeadTable()], nil), in.shape.Rows(), c.VocabSize)
-	out.Head = c.sampleHeadOf(ConvertDType(z, dtypes.Float32), in.Inverse)
+	out.Head = c.sampleHead(Reshape(x, in.shape.Rows(), c.HiddenSize), params[c.HeadTable()], in.Inverse)
 	return out
 }
 
 // decoding is what the layers of a step share. Its nodes have the axes [Prompts, kv, Samples, G, 1, last], where G queries
 // share a head of keys: each query is a row of its own, which goes through the keys at the speed of memory.
 type decoding struct {
-	*Config
+	inference
 	StepInputs
 	forKeys, forQuery rotation
-	turn              *Node         // [D, D], what takes (a, b) to (-b, a)
 	masks             map[int]*Node // by window, [Prompts, 1, Samples, 1, 1, Seen]
-	swapped           bool          // products are W x' rather than x W'
 	written           *Node         // InGraph: bool [Prompts, 1, Samples, 1, Ts], the slot that the new token takes
 }
 
 func (c *Config) decoding(in StepInputs, o GraphOptions) decoding {
-	s, g := in.shape, in.Cos.Graph()
+	s := in.shape
 	row := func(x *Node) *Node { return Reshape(x, s.Prompts, 1, s.Samples, 1, 1, -1) }
 	r := rotation{row(in.Cos), row(in.Sin)}
 	d := decoding{
-		Config: c, StepInputs: in, forKeys: r, forQuery: r.scaled(c.attentionScale()), masks: map[int]*Node{},
-		turn: ConvertDType(Const(g, c.halfTurn()), o.dtype()), swapped: swapsOperands(s.Rows()),
+		inference: c.inference(in.Cos.Graph(), s.Rows(), o), StepInputs: in,
+		forKeys: r, forQuery: r.scaled(c.attentionScale()), masks: map[int]*Node{},
 	}
 	for i, w := range c.Windows() {
 		d.masks[w] = row(in.Masks[i])
 	}
 	if s.InGraph {
-		d.written = Equal(Reshape(in.Slots, s.Prompts, 1, s.Samples, 1, 1), Iota(g, shapes.Make(dtypes.Int32, 1, 1, 1, 1, s.Suffix), 4))
+		d.written = Equal(Reshape(in.Slots, s.Prompts, 1, s.Samples, 1, 1), Iota(in.Slots.Graph(), shapes.Make(dtypes.Int32, 1, 1, 1, 1, s.Suffix), 4))
 	}
 	return d
-}
-
-// halfTurn is the matrix that takes a head (a, b) to (-b, a), by which it is multiplied from the right: one operation
-// where slices of it are four.
-func (c *Config) halfTurn() [][]float32 {
-	m := make([][]float32, c.HeadDim)
-	for i := range m {
-		m[i] = make([]float32, c.HeadDim)
-	}
-	for i := range c.HeadDim / 2 {
-		m[i+c.HeadDim/2][i], m[i][i+c.HeadDim/2] = -1, 1
-	}
-	return m
-}
-
-// swapsOperands tells whether products of so many rows with a weight [out, in] are faster as W x'. A matrix library packs
-// its right operand anew at every call, which costs more than the product where that is the weight and the rows are few;
-// a single row is not packed for, and many rows are worth it.
-func swapsOperands(rows int) bool { return rows >= 2 && rows < 96 }
-
-// rowDims are the dimensions of the rows of a step. Where their products are x W', a leading axis of one keeps ONNX
-// Runtime from joining product and sum to an operation that transposes the weight at every run.
-func (d decoding) rowDims(last int) []int {
-	if d.swapped {
-		return []int{d.shape.Rows(), last}
-	}
-	return []int{1, d.shape.Rows(), last}
-}
-
-// product is x (rowDims) times the transposed weight [out, in], plus a bias [out], nil for none.
-func (d decoding) product(x, weight, bias *Node) *Node {
-	if d.swapped {
-		return Transpose(d.column(x, 1, weight, bias), 0, 1)
-	}
-	y := dot(x, 2, ConvertDType(weight, x.DType()), 1, 0, x.DType())
-	if bias == nil {
-		return y
-	}
-	return Add(y, Reshape(ConvertDType(bias, y.DType()), 1, 1, -1))
-}
-
-// column is the weight [out, in] times x, whose given axis has in elements, plus the bias: [out, B].
-func (d decoding) column(x *Node, axis int, weight, bias *Node) *Node {
-	y := dot(ConvertDType(weight, x.DType()), 1, x, axis, 0, x.DType())
-	if bias == nil {
-		return y
-	}
-	return Add(y, Reshape(ConvertDType(bias, y.DType()), -1, 1))
-}
-
-func (d decoding) affine(x *Node, w layerWeights, name string) *Node {
-	return d.product(x, w[name+".weight"], w[name+".bias"])
-}
-
-// mlp stays in columns between its products where they are swapped.
-func (d decoding) mlp(x *Node, w layerWeights) *Node {
-	x = inferenceNorm(x, w["post_attention_layernorm.weight"], d.RMSNormEps)
-	if !d.swapped {
-		return d.affine(inferenceSwiglu(d.affine(x, w, "mlp.gate_proj"), d.affine(x, w, "mlp.up_proj")), w, "mlp.down_proj")
-	}
-	column := func(x *Node, axis int, name string) *Node {
-		return d.column(x, axis, w["mlp."+name+".weight"], w["mlp."+name+".bias"])
-	}
-	inner := inferenceSwiglu(column(x, 1, "gate_proj"), column(x, 1, "up_proj"))
-	return Transpose(column(inner, 0, "down_proj"), 0, 1)
 }
 
 // attention is what the heads of a layer mix together (rowDims), before o_proj, and the layer's keys and values to give.
@@ -228,9 +160,8 @@ func (d decoding) attention(layer int, x *Node, w layerWeights) (mixed, keys, va
 	scores, parts := d.parts(layer, q, k, v)
 	p := Softmax(Add(joined(scores, 5), ConvertDType(d.masks[d.Window(layer)], scores[0].DType())), -1)
 	mixed = d.rows(d.mix(p, parts))
-	if s := d.shape; !s.InGraph {
-		flat := func(x *Node) *Node { return Reshape(x, s.Prompts, d.KVHeads, s.Samples, d.HeadDim) }
-		return mixed, flat(k), flat(v)
+	if !d.shape.InGraph {
+		return mixed, k, v
 	}
 	last := parts[len(parts)-1]
 	return mixed, last.keys, last.values
@@ -239,21 +170,8 @@ func (d decoding) attention(layer int, x *Node, w layerWeights) (mixed, keys, va
 // projected are queries [Prompts, kv, Samples, G, 1, D], rotated and scaled, keys [Prompts, kv, Samples, 1, 1, D], rotated,
 // and values of x.
 func (d decoding) projected(x *Node, w layerWeights) (q, k, v *Node) {
-	x = inferenceNorm(x, w["input_layernorm.weight"], d.RMSNormEps)
-	q, k, v = d.affine(x, w, "self_attn.q_proj"), d.affine(x, w, "self_attn.k_proj"), d.affine(x, w, "self_attn.v_proj")
-	q, k, v = d.heads(q), d.heads(k), d.heads(v)
-	if d.QKNorm {
-		q = inferenceNorm(q, w["self_attn.q_norm.weight"], d.RMSNormEps)
-		k = inferenceNorm(k, w["self_attn.k_norm.weight"], d.RMSNormEps)
-	}
+	q, k, v = d.inference.projected(x, w, d.heads)
 	return d.rotated(q, d.forQuery), d.rotated(k, d.forKeys), v
-}
-
-// rotated rotates x [Prompts, kv, Samples, G, 1, D], as rotation.apply does.
-func (d decoding) rotated(x *Node, r rotation) *Node {
-	turned := wide(dot(x, 5, d.turn, 0, 0, x.DType()))
-	cos, sin := ConvertDType(r.cos, turned.DType()), ConvertDType(r.sin, turned.DType())
-	return ConvertDType(Add(Mul(wide(x), cos), Mul(turned, sin)), x.DType())
 }
 
 // heads lays x of B rows of kv*G*D elements out as [Prompts, kv, Samples, G, 1, D].
