@@ -77,14 +77,15 @@ func keywordRows(keywords CIKeywords) (rows []ciKeywordRow) {
 	return rows
 }
 
-// parquetTexts reads the rows of a parquet file as JSON texts. Null fields are left out, top-level texts that are JSON
-// objects are taken as such, and the fields of a struct or map stand in the order of their names.
+// parquetTexts reads the rows of a parquet file as the JSON texts of CIItems; other columns are left alone. Null fields
+// are left out, texts that are JSON objects are taken as such, and the fields of a struct or map stand in the order of
+// their names.
 func parquetTexts(name string, r io.Reader) rawSeq {
 	return func(yield func(rawRow, error) bool) {
 		for row, err := range parquetRows(name, r) {
 			var text []byte
 			if err == nil {
-				if text, err = rowText(row.fields); err != nil {
+				if text, err = ciText(row.fields); err != nil {
 					err = fmt.Errorf("%s: %w", row.source, err)
 				}
 			}
@@ -95,23 +96,21 @@ func parquetTexts(name string, r io.Reader) rawSeq {
 	}
 }
 
-func rowText(fields map[string]any) ([]byte, error) {
+func ciText(fields map[string]any) (text []byte, err error) {
+	defer recovered(&err) // reflection meets whatever types the library makes up
 	object := map[string]any{}
-	for column, value := range fields {
-		tidied, err := tidy(column, reflect.ValueOf(value))
+	for _, column := range []string{"seed", "dataset_item"} {
+		value, err := tidy(column, reflect.ValueOf(fields[column]))
 		if err != nil {
 			return nil, err
 		}
-		if s, ok := tidied.(string); ok && strings.HasPrefix(s, "{") && json.Valid([]byte(s)) {
-			tidied = json.RawMessage(s)
+		if s, ok := value.(string); ok && strings.HasPrefix(s, "{") && json.Valid([]byte(s)) {
+			value = json.RawMessage(s)
 		}
-		if tidied != nil {
-			object[column] = tidied
-		}
+		object[column] = value
 	}
-	text, err := marshal(object)
-	if err != nil {
-		return nil, fmt.Errorf("%s: want text, whole numbers, finite numbers, lists and objects of them", strings.TrimPrefix(err.Error(), "json: "))
+	if text, err = marshal(object); err != nil {
+		return nil, fmt.Errorf("%s: want text, finite numbers, and lists and objects of them", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	return text, nil
 }

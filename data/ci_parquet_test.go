@@ -119,8 +119,16 @@ func TestCIParquetFaults(t *testing.T) {
 			Seed seed `parquet:"seed"`
 		}{seed{"\xff"}}), "ci.parquet: row 1: seed.domain is not valid UTF-8"},
 		{parquetOf(t, struct {
+			Seed struct {
+				X float64 `parquet:"x"`
+			} `parquet:"seed"`
+		}{struct {
 			X float64 `parquet:"x"`
-		}{nan()}), "ci.parquet: row 1: unsupported value: NaN"},
+		}{nan()}}), "ci.parquet: row 1: unsupported value: NaN: want text, finite numbers"},
+		{parquetOf(t, struct {
+			Seed  seed   `parquet:"seed"`
+			Image []byte `parquet:"image"` // nobody asked for it
+		}{seed{"Work"}, []byte("\xff")}), "ci.parquet: row 1: dataset_item.user_task is missing or empty"},
 		{parquetOf[struct{ X int }](t), "ci.parquet: no rows: the file is empty"},
 	} {
 		_, _, err := ReadCIFS(files("ci.parquet", c.content), "ci.parquet")

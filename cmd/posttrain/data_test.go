@@ -321,3 +321,29 @@ func TestDataDocs(t *testing.T) {
 		}
 	}
 }
+
+// TestDataBestLeavesLongPromptsOut: and says how many.
+func TestDataBestLeavesLongPromptsOut(t *testing.T) {
+	work(t, "qwen2-newer")
+	items := data.Synthesize(3, 3)
+	items[1].DatasetItem.UserTask = strings.Repeat("Write ", 600)
+	if err := data.WriteCI("items.json", items); err != nil {
+		t.Fatal(err)
+	}
+	o := must(t, "data", "best", "--backend", "go", "--data", "items.json", "--split", "all", "--answers", "1", "--min-reward", "-1", "--max-new-tokens", "4", "--out", "x.jsonl")
+	if !strings.Contains(o.err, "1 of 3 scenarios left out: their prompts have more than ") || !strings.Contains(o.out, "to 2 of 2 scenarios") {
+		t.Errorf("%s\n%s", o.err, o.out)
+	}
+}
+
+// TestDataBestInterrupted: Ctrl-C ends it with its own exit code and without a file.
+func TestDataBestInterrupted(t *testing.T) {
+	work(t, "qwen2-newer")
+	o := cliUntil(t, "scenario ", "data", "best", "--backend", "go", "--n", "200", "--max-new-tokens", "8", "--out", "x.jsonl")
+	if o.code != exitInterrupted || !strings.HasPrefix(o.last(), "posttrain: interrupted") {
+		t.Errorf("exit code %d: %s", o.code, o.err)
+	}
+	if _, err := os.Stat("x.jsonl"); err == nil {
+		t.Error("half of the demonstrations were written")
+	}
+}
