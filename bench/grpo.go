@@ -218,8 +218,9 @@ func (o *groupOptions) start(world string) (sides []*side, err error) {
 }
 
 // alike holds what both sides did against each other. They draw for themselves, so that means can be alike at best; their
-// bounds are several times what the draws of a step of 8 x 16 x 64 tokens were seen to vary by.
+// bounds are several times what the draws of a step of 8 x 16 x 64 tokens were seen to vary by, and wider for smaller ones.
 func (o *groupOptions) alike(all []*series) error {
+	wider := math.Sqrt(max(1, 8*16*64/float64(o.groups*o.samples*o.fresh)))
 	for _, c := range []struct {
 		what  string
 		of    func(did) float64
@@ -229,7 +230,7 @@ func (o *groupOptions) alike(all []*series) error {
 		{"entropy", func(d did) float64 { return d.Entropy }, 0.02}, {"gradient's norm", norm, 0.3},
 	} {
 		a, b := median(each(all[0], c.of)), median(each(all[1], c.of))
-		if !(math.Abs(a-b) <= c.bound*math.Abs(a)) {
+		if !(math.Abs(a-b) <= wider*c.bound*math.Abs(a)) {
 			return fmt.Errorf("%s: %.4g on one side and %.4g on the other: they do not do the same thing", c.what, a, b)
 		}
 	}

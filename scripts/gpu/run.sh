@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that wants a GPU, in one run: engines, parity, the quick start, speed. UNTESTED: see docs/gpu.md.
 #
-#   scripts/gpu/run.sh /path/to/xla_cuda_plugin.so [PYTHON with torch and transformers]
+#   scripts/gpu/run.sh /path/to/xla_cuda_plugin.so [PYTHON with torch, transformers and trl]
 set -euo pipefail
 plugin=${1:?usage: scripts/gpu/run.sh /absolute/path/of/xla_cuda_plugin.so [PYTHON]}
 python=${2:-}
@@ -32,3 +32,9 @@ time build/posttrain mappo --backend "xla:$plugin" --out build/gpu-quickstart
 echo "== speed: the DPO step of a Qwen2.5-0.5B-shaped model in bfloat16"
 build/bench gpu --backend "xla:$plugin" ${python:+--python "$python"}
 build/bench gpu --backend "xla:$plugin" --share ${python:+--python "$python"}
+
+echo "== speed: sampling at batch 256"
+build/bench gpu sample --backend "xla:$plugin" ${python:+--python "$python"}
+
+echo "== speed: a step of GRPO"
+build/bench gpu grpo --backend "xla:$plugin" ${python:+--python "$python"}
