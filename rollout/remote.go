@@ -203,6 +203,7 @@ func (r *Remote) request(c Conversation, n, after int) openai.ChatCompletionRequ
 }
 
 // reasons tells OpenAI's own models that take max_completion_tokens and refuse max_tokens, which everybody else takes.
+// Their temperature is fixed.
 func reasons(model string) bool {
 	for _, series := range []string{"o1", "o3", "o4", "gpt-5", "gpt-6"} {
 		if strings.HasPrefix(model, series) {

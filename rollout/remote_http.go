@@ -61,13 +61,18 @@ func (r retrier) Do(req *http.Request) (*http.Response, error) {
 	return r.client.Do(again)
 }
 
-// withTemperature states a temperature of 0, which go-openai leaves out: servers' defaults are others.
+// withTemperature states a temperature of 0, which go-openai leaves out: servers' defaults are others. Models that have
+// theirs fixed are told none.
 func withTemperature(body []byte) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(body, &fields); err != nil {
 		return nil, err
 	}
-	if fields["temperature"] != nil {
+	var model string
+	if err := json.Unmarshal(fields["model"], &model); err != nil {
+		return nil, err
+	}
+	if fields["temperature"] != nil || reasons(model) {
 		return body, nil
 	}
 	fields["temperature"] = json.RawMessage("0")

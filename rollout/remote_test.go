@@ -146,13 +146,13 @@ func TestRemoteAsksAgainForMissingAnswers(t *testing.T) {
 
 func TestRemoteReasons(t *testing.T) {
 	r := serve(t, func(w http.ResponseWriter, a asked, _ int) {
-		if a.MaxNew != 5 || a.MaxTokens != 0 {
+		if a.MaxNew != 5 || a.MaxTokens != 0 || a.Temperature != nil {
 			t.Errorf("%+v", a)
 		}
 		io.WriteString(w, `{"choices": [{"finish_reason": "length", "message": {"content": "<answer>b</answer>", "reasoning_content": "a"}}]}`)
 	}, func(o *RemoteOptions) { o.Model = "o3-small" })
 	c := talk("")
-	c.MaxNew, c.Temperature = 5, 1
+	c.MaxNew = 5
 	got, err := r.Answer(t.Context(), []Conversation{c})
 	if err != nil || got[0][0] != (Answer{"<think>a</think><answer>b</answer>", Length}) {
 		t.Errorf("%v, %v", got, err)
