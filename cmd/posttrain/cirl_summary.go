@@ -61,6 +61,9 @@ func (r *cirl) summary(best *run.Best, before, after *measurement) string {
 	if best != nil {
 		fmt.Fprintf(&s, "Best checkpoint: step %d, %s %.4f.\n", best.Step, best.Metric, best.Value)
 	}
+	if best != nil && best.Step == 0 {
+		s.WriteString("No step did better in validation than the model before training, which is therefore the result: more steps, or another train.learning_rate.\n")
+	}
 	f := r.folder
 	fmt.Fprintf(&s, "Model: %s\nCurves: %s\nMetrics: %s\nSamples: %s\n", f.ModelDir(), f.Path("curves.png"), f.Path("metrics.jsonl"), f.SamplesPath())
 	return s.String()
@@ -69,7 +72,7 @@ func (r *cirl) summary(best *run.Best, before, after *measurement) string {
 // beforeAfter is the table of a test split.
 func beforeAfter(before, after *eval.Tally) string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "%-12s  %-34s  %s\n", "", "before", "after")
+	fmt.Fprintf(&s, "%-12s  %-36s  %s\n", "", "before", "after")
 	for _, row := range []struct {
 		name   string
 		before string
@@ -81,7 +84,7 @@ func beforeAfter(before, after *eval.Tally) string {
 		{"format kept", rateCell(&before.Format), rateCell(&after.Format)},
 		{"mean reward", meanCell(&before.Reward), meanCell(&after.Reward)},
 	} {
-		fmt.Fprintf(&s, "%-12s  %-34s  %s\n", row.name, row.before, row.after)
+		fmt.Fprintf(&s, "%-12s  %-36s  %s\n", row.name, row.before, row.after)
 	}
 	return s.String()
 }

@@ -254,7 +254,8 @@ func TestCIRLOfTheReleasedData(t *testing.T) {
 	}
 	path := filepath.Join(dir, "contextual-integrity", "dataset.json")
 	t.Chdir(t.TempDir())
-	o := cli(t, "ci-rl", "--model", "embedded", "--data", path, "--prompt", "cot", "--max-new-tokens", "8", "--max-steps", "1", "--set", "data.max_prompt_tokens=0", "--out", "out")
+	o := cli(t, "ci-rl", "--model", "embedded", "--data", path, "--prompt", "cot", "--max-new-tokens", "8", "--max-steps", "1", "--prompts", "4", "--group-size", "2",
+		"--kl", "none", "--set", "validation.every=0", "--set", "data.max_prompt_tokens=0", "--out", "out")
 	if !strings.Contains(o.err, path+": 590 items to train on, 66 for validation, 73 for the test\n") {
 		t.Errorf("%s", o.err)
 	}

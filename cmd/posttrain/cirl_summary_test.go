@@ -1,0 +1,90 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/reward"
+)
+
+// tallied are n samples, so many of which are complete; the others share a restricted keyword and nothing else.
+func tallied(complete, n int) *eval.Tally {
+	var t eval.Tally
+	k := reward.Keywords{Required: []string{"a"}, Restricted: []string{"z"}}
+	for i := range n {
+		text := "<think></think><answer>z</answer>"
+		if i < complete {
+			text = "<think></think><answer>a</answer>"
+		}
+		t.Add(eval.Sample{Item: i, Required: 1, Score: reward.Evaluate(k, text, false, reward.DefaultOptions())})
+	}
+	return &t
+}
+
+// TestTableOfTheTest: numerators, denominators and intervals of before and after, in columns; 80 of 400 is 20.0 %, and its
+// Wilson interval 16.4 to 24.2 by hand.
+func TestTableOfTheTest(t *testing.T) {
+	text := beforeAfter(tallied(80, 400), tallied(200, 400))
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	if len(lines) != 6 {
+		t.Fatalf("%d lines:\n%s", len(lines), text)
+	}
+	if !strings.Contains(lines[3], "complete") || !strings.Contains(lines[3], "20.0%  80/400    (16.4 to 24.2)") || !strings.Contains(lines[3], "50.0%  200/400   (45.1 to 54.9)") {
+		t.Errorf("complete: %s", lines[3])
+	}
+	if !strings.Contains(lines[5], "-0.600") || !strings.Contains(lines[5], " 0.000") { // 80·1 - 320·1 of 400, then 200 - 200
+		t.Errorf("mean reward: %s", lines[5])
+	}
+	at := strings.Index(lines[0], "after")
+	for _, line := range lines[1:] {
+		if len(line) <= at || line[at-1] != ' ' || line[at-2] != ' ' {
+			t.Errorf("the columns are crooked:\n%s", text)
+		}
+	}
+}
+
+func TestVerdictOfTheTest(t *testing.T) {
+	for _, c := range []struct {
+		before, after int // of 400
+		says          string
+	}{
+		{80, 140, "The share of complete answers rose clearly (the intervals are apart); the mean reward rose clearly (the intervals are apart).\n"},
+		{80, 90, "The share of complete answers rose, but the intervals overlap; the mean reward rose, but the intervals overlap.\n"},
+		{80, 80, "The share of complete answers stayed; the mean reward stayed.\n"},
+		{80, 70, "The share of complete answers sank, but the intervals overlap; the mean reward sank, but the intervals overlap.\n"},
+		{140, 80, "The share of complete answers sank clearly (the intervals are apart); the mean reward sank clearly (the intervals are apart).\n"},
+	} {
+		if got := verdictOfTest(tallied(c.before, 400), tallied(c.after, 400)); got != c.says {
+			t.Errorf("%d to %d: %q, want %q", c.before, c.after, got, c.says)
+		}
+	}
+}
+
+// TestEmbeddedItems: sizes by the fractions, distinct scenarios, other ones by seed, and nothing that is tested has values which
+// training shows.
+func TestEmbeddedItems(t *testing.T) {
+	d := config.CIData{Train: config.Embedded, Scenarios: 200, ValidationFraction: 0.1, TestFraction: 0.2}
+	parts := embeddedItems(d, 1)
+	if len(parts[0]) != 140 || len(parts[1]) != 20 || len(parts[2]) != 40 {
+		t.Errorf("%d, %d, %d, want 140, 20, 40", len(parts[0]), len(parts[1]), len(parts[2]))
+	}
+	seen := map[string]int{}
+	for k, part := range parts {
+		for _, item := range part {
+			key := item.DatasetItem.UserTask
+			for _, f := range item.DatasetItem.Information {
+				key += "\n" + f.Text
+			}
+			if at, twice := seen[key]; twice {
+				t.Errorf("a scenario stands in the parts %d and %d:\n%s", at, k, key)
+			}
+			seen[key] = k
+		}
+	}
+	if again, other := embeddedItems(d, 1), embeddedItems(d, 2); again[2][0].DatasetItem.Information[0] != parts[2][0].DatasetItem.Information[0] ||
+		other[2][0].DatasetItem.Information[0] == parts[2][0].DatasetItem.Information[0] && other[2][1].DatasetItem.Information[0] == parts[2][1].DatasetItem.Information[0] {
+		t.Error("the seed does not decide the scenarios")
+	}
+}
