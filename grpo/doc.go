@@ -49,5 +49,7 @@
 //     Groups of equal rewards do: their gradient is that of KL alone.
 //   - A reward that is not finite has advantage 0 and counts in neither mean nor deviation.
 //   - The entropy that is logged is an estimate from the sampled tokens alone, the mean of -log p; it costs nothing.
+//   - KL is not weighted with the ratio, as TRL's GRPOTrainer does by default since use_bias_correction_kl; without that option
+//     updates equal TRL's (trl_test.go).
 //   - Differences of log-probs are held to ±30 before they are exponentiated.
 package grpo

@@ -1,0 +1,140 @@
+package grpo
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/train"
+)
+
+// trlRun is several updates on given rollouts, recorded by scripts/oracle/trl_grpo.py.
+type trlRun struct {
+	Model   string `json:"model"`
+	Options struct {
+		LearningRate float64 `json:"learning_rate"`
+		Prompts      int     `json:"prompts"`
+		Group        int     `json:"group"`
+		Updates      int     `json:"updates"`
+		Beta         float64 `json:"beta"`
+		Epsilon      float64 `json:"epsilon"`
+		EpsilonHigh  float64 `json:"epsilon_high"`
+		MaxGradNorm  float64 `json:"max_grad_norm"`
+		ScaleRewards string  `json:"scale_rewards"`
+		Level        string  `json:"importance_sampling_level"`
+		MaxLength    int     `json:"max_completion_length"`
+		LossType     string  `json:"loss_type"`
+	} `json:"options"`
+	Prompts     [][]int32            `json:"prompts"`
+	Completions [][]int32            `json:"completions"`
+	Rewards     []float64            `json:"rewards"`
+	Masked      []bool               `json:"masked"`
+	Steps       []map[string]float64 `json:"steps"`
+}
+
+// ours gives our options for TRL's.
+func (r trlRun) ours() Options {
+	o := DefaultOptions()
+	o.Prompts, o.GroupSize, o.Updates = r.Options.Prompts*r.Options.Updates, r.Options.Group, r.Options.Updates
+	o.Std = map[string]string{"group": Sample, "none": None}[r.Options.ScaleRewards]
+	o.RatioLevel, o.ClipLow, o.ClipHigh = r.Options.Level, r.Options.Epsilon, r.Options.EpsilonHigh
+	o.Aggregation = map[string]string{"bnpo": TokenMean, "grpo": SeqMeanMean, "dr_grpo": SeqMeanConstant}[r.Options.LossType]
+	if o.Aggregation == SeqMeanConstant {
+		o.NormLength = r.Options.MaxLength
+	}
+	if o.KLCoef = r.Options.Beta; o.KLCoef == 0 {
+		o.KL = None
+	}
+	return o
+}
+
+// groups are the rollouts with the advantages that we compute.
+func (r trlRun) groups(std string) []Group {
+	var groups []Group
+	for i, prompt := range r.Prompts {
+		at, n := i*r.Options.Group, r.Options.Group
+		a, _ := Advantages(r.Rewards[at:at+n], std)
+		groups = append(groups, Group{Group: batch.Group{Prompt: prompt, Answers: r.Completions[at : at+n]}, Advantages: a, Masked: r.Masked[at : at+n]})
+	}
+	return groups
+}
+
+// TestUpdatesEqualTRLs repeats recorded updates, each on the same rollouts, so that from the second on ratios are clipped and
+// the policy is away from the reference: loss, norm, KL, shares of clipped ratios and how far the weights have moved.
+func TestUpdatesEqualTRLs(t *testing.T) {
+	files, err := filepath.Glob("testdata/trl-*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no recorded runs in testdata", err)
+	}
+	for _, file := range files {
+		var r trlRun
+		text, err := os.ReadFile(file)
+		if err == nil {
+			err = json.Unmarshal(text, &r)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) {
+			backendtest.Each(t, func(t *testing.T, e *backend.Engine) { repeatTRL(t, e, r) })
+		})
+	}
+}
+
+func repeatTRL(t *testing.T, e *backend.Engine, r trlRun) {
+	m, err := model.Load(filepath.Join("..", "model", "testdata", r.Model))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := trainer(t, e, m, r.ours())
+	groups := r.groups(tr.Options.Std)
+	logps, err := tr.Measure(groups, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range groups {
+		groups[i].Old, groups[i].Reference = logps[i], logps[i]
+	}
+	rule := train.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: r.Options.MaxGradNorm}
+	for i, want := range r.Steps {
+		values := train.NewMetrics()
+		norm, err := tr.Update(groups, rule, r.Options.LearningRate, values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := values.Means("")
+		got["grad_norm"], got["weight_change"] = norm, travelled(t, tr, m)
+		for name, w := range want {
+			if r.Options.Level == Sequence && strings.HasPrefix(name, "clip_ratio/") {
+				continue // TRL counts answers there, not tokens
+			}
+			if d := math.Abs(got[name] - w); d > 1e-3*math.Abs(w)+2e-5 {
+				t.Errorf("update %d: %s is %v: TRL has %v", i+1, name, got[name], w)
+			}
+		}
+	}
+}
+
+// travelled is the distance of all weights from where they began.
+func travelled(t *testing.T, tr *Trainer, m *model.Model) float64 {
+	t.Helper()
+	now, _, err := tr.Learner.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0.0
+	for i, p := range m.Params {
+		for k, x := range now.Weights[i] {
+			d := float64(x) - float64(p.Data[k])
+			sum += d * d
+		}
+	}
+	return math.Sqrt(sum)
+}
