@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/train"
 )
 
 // writeItems writes n synthetic items as a data set in the released form.
@@ -351,5 +353,35 @@ func TestEvalCIOfTheReleasedItems(t *testing.T) {
 	t.Logf("%d items that cannot be complete\n%s", leaks, o.out)
 	if o := must(t, "eval", "ci", "--base-url", s.URL, "--api-model", "required", "--data", path, "--cot"); !strings.Contains(o.out, "73 of 729 items") {
 		t.Error(o.out)
+	}
+}
+
+// TestEvalCIAsksWhatCIRLAsked: on the test split of the same seed and fractions, the prompts are those of ci-rl, to the
+// order of the attributes.
+func TestEvalCIAsksWhatCIRLAsked(t *testing.T) {
+	work(t, "qwen2-newer")
+	write(t, "model/config.json", strings.Replace(read(t, "model/config.json"), `"max_position_embeddings": 256`, `"max_position_embeddings": 4000`, 1))
+	writeItems(t, "items.json", 20)
+	w, err := openWorld("go", "model", train.Options{DType: "auto"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	c := &config.CIRL{Seed: 7, Data: config.CIData{Train: "items.json", ValidationFraction: 0.2, TestFraction: 0.3, Prompt: data.PromptCoT, Prefill: true}}
+	c.Sampling.MaxNew, c.GRPO.Prompts = 4, 1
+	splits, err := loadCISplits(&job{flags: &trainFlags{quiet: true}, world: w}, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(t, "eval", "ci", "--model", "model", "--backend", "go", "--data", "items.json", "--cot", "--split-seed", "7", "--validation-fraction", "0.2", "--test-fraction", "0.3",
+		"--max-new-tokens", "1", "--out", "out")
+	rows := rowsOf(t, "out/results.jsonl")
+	if len(rows) != 6 || len(splits.test) != 6 {
+		t.Fatalf("%d rows, %d tasks", len(rows), len(splits.test))
+	}
+	for i, task := range splits.test {
+		if r := rows[i]; r.Item != task.Source || r.Prompt[0].Content != task.Prompt || (r.Prefill != "") != task.Prefilled {
+			t.Errorf("row %d: %s %q, ci-rl asks %s %q", i, r.Item, r.Prompt[0].Content, task.Source, task.Prompt)
+		}
 	}
 }
