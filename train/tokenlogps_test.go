@@ -1,0 +1,97 @@
+package train
+
+import (
+	"math"
+	"testing"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/model"
+)
+
+// tokenForms are the engines, and the go engine with look-ups in the graph, as xla has them.
+func tokenForms(t *testing.T, test func(t *testing.T, e *backend.Engine)) {
+	t.Helper()
+	backendtest.Each(t, test)
+	t.Run("go with look-ups in the graph", func(t *testing.T) {
+		e := backendtest.Go(t)
+		e.Wants.HostRows, e.Wants.HostUpdate = false, false
+		test(t, e)
+	})
+}
+
+// TestTokenLogpsAddUpToSums: for the model's own weights, and for lent ones.
+func TestTokenLogpsAddUpToSums(t *testing.T) {
+	groups := testkit.Groups(4, 5, 3)
+	tokenForms(t, func(t *testing.T, e *backend.Engine) {
+		own := learner(t, e, testkit.Model(t, "qwen3"))
+		other := learner(t, e, model.Init(testkit.Config(t, "qwen3"), 8))
+		for _, share := range []bool{true, false} {
+			p := batch.Pack(groups, batch.Layout{Share: share, Pad: 6})
+			for _, l := range []*Learner{own, other} {
+				want, err := l.Sums(p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				compareTokens(t, own, l, p, want)
+			}
+		}
+	})
+}
+
+// compareTokens holds the log-probs under lender's weights, measured by l, against the answers' sums.
+func compareTokens(t *testing.T, l, lender *Learner, p *batch.Packed, want []float32) {
+	t.Helper()
+	weights := lender.Weights()
+	if l == lender {
+		weights = nil
+	}
+	tokens, err := l.TokenLogps(p, weights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(tokens) != p.Slots {
+		t.Fatalf("%d log-probs: want one for each of %d slots", len(tokens), p.Slots)
+	}
+	got := make([]float64, p.Answers)
+	for slot, a := range p.Answer {
+		if a >= 0 {
+			got[a] += float64(tokens[slot])
+		}
+	}
+	for a := range got {
+		if math.Abs(got[a]-float64(want[a])) > 1e-5*(1+math.Abs(got[a])) {
+			t.Errorf("answer %d: the tokens' log-probs add up to %v: want %v", a, got[a], want[a])
+		}
+	}
+}
+
+// TestLentWeightsStayTheLenders: a learner that is closed, or has measured, leaves them as they were.
+func TestLentWeightsStayTheLenders(t *testing.T) {
+	e := backendtest.Go(t)
+	lender := learner(t, e, testkit.Model(t, "llama"))
+	p := batch.Pack(testkit.Groups(4, 2, 2), batch.Layout{Share: true})
+	before, err := lender.TokenLogps(p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	borrower, err := NewLearner(e, model.Init(testkit.Config(t, "llama"), 9), model.GraphOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := borrower.TokenLogps(p, lender.Weights()); err != nil {
+		t.Fatal(err)
+	}
+	borrower.Close()
+	after, err := lender.TokenLogps(p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range before {
+		if before[i] != after[i] {
+			t.Fatal("the lender's log-probs changed")
+		}
+	}
+}
