@@ -34,10 +34,20 @@ type Cached struct {
 // call at a time.
 func NewCached(e *backend.Engine, c *model.Config, weights func() []compute.Buffer, o Options) *Cached {
 	return &Cached{
-		engine: e, config: c, options: o, weights: weights, prefills: e.NewCache(), steps: e.NewCache(), rotary: c.Rotary(),
+		engine: e, config: c, options: o, weights: weights, prefills: e.NewCache(), steps: stepCache(e, c), rotary: c.Rotary(),
 		pool: &pool{engine: e},
 		told: func(string) {},
 	}
+}
+
+// stepCache keeps more programs than other caches do: a wave that shrinks goes through several, and the next one through
+// them all again. They are small, unless the vocabulary is large.
+func stepCache(e *backend.Engine, c *model.Config) *backend.Cache {
+	more := *e
+	if c.VocabSize <= 1<<15 {
+		more.Wants.LiveGraphs *= 2
+	}
+	return more.NewCache()
 }
 
 // Close gives the compiled programs and the memory of the caches back; the weights stay.
@@ -127,7 +137,8 @@ func (s *Cached) run(p *backend.Program, weights []compute.Buffer, inputs []*inp
 	return p.Run(append(all, rest...), given)
 }
 
-// fewRows is how many rows the steps have that a prefill with threads would slow down by more than it gains.
+// fewRows is how many rows a step has that costs next to no more than a step of one: a prefill with threads of its own
+// slows such steps down by more than it gains, and a change to fewer rows is not worth it.
 const fewRows = 4
 
 // prefillProgram is a prefill that so many rows' steps follow.

@@ -52,7 +52,7 @@ func TestGroupsShareTheirPrompt(t *testing.T) {
 		rs := grouped(4, 16, 40, func(i, k int) int { return 2 + k + i })
 		s, told := cached(t, e, m, Options{})
 		shared := sample(t, s, rs...)
-		want := []string{"prefill/4x64", "step/4x16/64+32", "step/32x1/0+64", "step/16x1/0+64", "step/4x1/0+64", "step/1x1/0+64"}
+		want := []string{"prefill/4x64", "step/4x16/64+32", "step/32x1/0+64", "step/16x1/0+64", "step/4x1/0+64"}
 		if !reflect.DeepEqual(*told, want) {
 			t.Errorf("programs %v, want %v", *told, want)
 		}
@@ -79,6 +79,11 @@ func TestPromptsAreReadInChunks(t *testing.T) {
 	}
 	sample(t, s, rs...)
 	if want := []string{"prefill/16x64", "prefill/4x32"}; !reflect.DeepEqual(*told, want) {
+		t.Errorf("programs %v, want %v", *told, want)
+	}
+	*told = nil
+	sample(t, s, grouped(11, 1, 90, func(int, int) int { return 1 })...)
+	if want := []string{"prefill/8x96", "prefill/4x96"}; !reflect.DeepEqual(*told, want) {
 		t.Errorf("programs %v, want %v", *told, want)
 	}
 }

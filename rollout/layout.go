@@ -49,6 +49,9 @@ func powerOf(n int) int {
 	return p
 }
 
+// powerUpTo is the greatest power of two that is n or less, at least 1.
+func powerUpTo(n int) int { return powerOf(n/2 + 1) }
+
 // plan makes layouts.
 type plan struct {
 	slots     int  // rows at most

@@ -89,7 +89,7 @@ func (w *wave) chunks() (out [][]int) {
 	for len(order) > 0 {
 		n := len(order)
 		if tokens := w.engine.Wants.Tokens; tokens > 0 && !w.plan.inGraph {
-			n = min(n, max(1, tokens/lengthOf(len(w.prompts[order[0]]))))
+			n = min(n, powerUpTo(tokens/lengthOf(len(w.prompts[order[0]]))))
 		}
 		out, order = append(out, order[:n]), order[n:]
 	}
@@ -157,7 +157,8 @@ func summedAt(r Request) (temperature float64, inverse float32) {
 // arrange moves the rows into another layout where they outgrow the one in force, or fit one of fewer rows.
 func (w *wave) arrange() error {
 	next := w.plan.layout(w.seats, w.layout.shape.Prefix > 0)
-	fewer := !w.options.NoCompaction && next.shape.Rows() < w.layout.shape.Rows()
+	rows := w.layout.shape.Rows()
+	fewer := !w.options.NoCompaction && next.shape.Rows() < rows && rows > fewRows
 	if !fewer && w.layout.fits() {
 		return nil
 	}
