@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/gomlx/core/graph"
@@ -114,12 +115,15 @@ func (s *Cached) wave(ctx context.Context, weights []compute.Buffer, requests []
 	return nil
 }
 
-// run executes a program on the weights and inputs.
-func (s *Cached) run(p *backend.Program, weights []compute.Buffer, inputs []*input, rest []compute.Buffer, donate bool) ([]compute.Buffer, error) {
+// run executes a program on the weights, the inputs and the cache, which with donate is given away.
+func (s *Cached) run(p *backend.Program, weights []compute.Buffer, inputs []*input, cache []compute.Buffer, donate bool) ([]compute.Buffer, error) {
 	all := append([]compute.Buffer(nil), weights...)
 	for _, in := range inputs {
 		b, err := in.buffer(s.engine)
 		if err != nil {
+			if donate {
+				backend.FinalizeAll(cache...)
+			}
 			return nil, err
 		}
 		if in.live == nil {
@@ -129,12 +133,9 @@ func (s *Cached) run(p *backend.Program, weights []compute.Buffer, inputs []*inp
 	}
 	var given []bool
 	if donate {
-		given = make([]bool, len(all)+len(rest))
-		for i := range rest {
-			given[len(all)+i] = true
-		}
+		given = append(make([]bool, len(all)), slices.Repeat([]bool{true}, len(cache))...)
 	}
-	return p.Run(append(all, rest...), given)
+	return p.Run(append(all, cache...), given)
 }
 
 // fewRows is how many rows a step has that costs next to no more than a step of one: a prefill with threads of its own
