@@ -508,3 +508,28 @@ func TestUpdateRefusesWhatDoesNotFit(t *testing.T) {
 		}
 	}
 }
+
+// TestUpdatesOnADeviceEqualThoseOnTheHost: with look-ups and the optimiser in the graph, as on a GPU, two updates give the same
+// weights.
+func TestUpdatesOnADeviceEqualThoseOnTheHost(t *testing.T) {
+	var weights [2][][]float64
+	for i, host := range []bool{true, false} {
+		e := backendtest.Go(t)
+		e.Wants.HostRows, e.Wants.HostUpdate = host, host
+		tr := trainer(t, e, testkit.Model(t, "qwen2"), objectives()["several updates"])
+		groups := rollouts(t, tr, 13, 4, 4)
+		for range 2 {
+			if _, err := tr.Update(groups, train.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, MaxNorm: 1}, 1e-2, train.NewMetrics()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, _, err := tr.Learner.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		weights[i] = wide(got.Weights)
+	}
+	if d := farthest(weights[0], weights[1]); d > 2e-5 {
+		t.Errorf("weights differ by %.1e of their maximum", d)
+	}
+}
