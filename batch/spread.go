@@ -32,22 +32,24 @@ type Spreaded struct {
 // eighths of a part's tokens, answers in powers of two. The result depends on the arguments alone.
 func Spread(groups []Group, s Spreading) []Spreaded {
 	var short, long []Share
-	longest := 0
+	longer := doubled(longestOver(groups, s.Short))
 	for i, g := range groups {
 		fits, over := g.divided(s.Short)
 		short = append(short, g.shares(i, fits, s.Short, s.Apart)...)
+		long = append(long, g.shares(i, over, longer, s.Apart)...)
+	}
+	return append(spreadAt(groups, long, longer, s.Tokens), spreadAt(groups, short, s.Short, s.Tokens)...)
+}
+
+// longestOver is the longest answer with its prompt among those that do not fit into a row, 0 where all do.
+func longestOver(groups []Group, row int) (longest int) {
+	for _, g := range groups {
+		_, over := g.divided(row)
 		for _, a := range over {
 			longest = max(longest, g.with(a))
 		}
 	}
-	if longest > 0 {
-		longest = doubled(longest)
-		for i, g := range groups {
-			_, over := g.divided(s.Short)
-			long = append(long, g.shares(i, over, longest, s.Apart)...)
-		}
-	}
-	return append(spreadAt(groups, long, longest, s.Tokens), spreadAt(groups, short, s.Short, s.Tokens)...)
+	return longest
 }
 
 // doubled is the smallest power of two, from 64 on, that is not below n.
@@ -124,29 +126,44 @@ func spreadAt(groups []Group, shares []Share, length, tokens int) []Spreaded {
 
 // cutRows makes parts of most rows each, and one of half as many where the rest needs no more.
 func cutRows(groups []Group, rows [][]Share, length, most int) (parts []Spreaded) {
-	answers, slots := 0, 0
 	var plans []*plan
 	for part := range slices.Chunk(rows, most) {
 		n := most
 		if len(part) <= (most+1)/2 {
 			n = (most + 1) / 2
 		}
-		p, own := &plan{len: length, rows: n}, Spreaded{}
-		for r, shares := range part {
-			for _, s := range shares {
-				p.row, own.Shares = append(p.row, r), append(own.Shares, s)
-				p.answers, p.slots = p.answers+len(s.Answers), p.slots+s.group(groups).AnswerTokens()
-			}
-		}
-		slots = max(slots, (8*p.slots+n*length-1)/(n*length))
-		answers = max(answers, doubled(p.answers))
-		plans, parts = append(plans, p), append(parts, own)
+		plans = append(plans, planned(groups, part, length, n))
+		parts = append(parts, Spreaded{Shares: slices.Concat(part...)})
 	}
+	alike(plans)
 	for i, p := range plans {
-		p.answers, p.slots = answers, p.rows*length*slots/8
 		parts[i].Packed = write(p, parts[i].groups(groups), Layout{Share: true})
 	}
 	return parts
+}
+
+// planned is the plan of a part whose rows hold these shares.
+func planned(groups []Group, shares [][]Share, length, rows int) *plan {
+	p := &plan{len: length, rows: rows}
+	for r, row := range shares {
+		for _, s := range row {
+			p.row = append(p.row, r)
+			p.answers, p.slots = p.answers+len(s.Answers), p.slots+s.group(groups).AnswerTokens()
+		}
+	}
+	return p
+}
+
+// alike gives all plans the answers and the share of slots of the fullest.
+func alike(plans []*plan) {
+	answers, eighths := 0, 0
+	for _, p := range plans {
+		all := p.rows * p.len
+		answers, eighths = max(answers, doubled(p.answers)), max(eighths, (8*p.slots+all-1)/all)
+	}
+	for _, p := range plans {
+		p.answers, p.slots = answers, p.rows*p.len*eighths/8
+	}
 }
 
 // groups are the part's shares as groups.

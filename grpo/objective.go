@@ -3,6 +3,8 @@ package grpo
 import (
 	"math"
 
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
 )
 
@@ -23,14 +25,12 @@ type Outcome struct {
 	Loss float64
 	Grad [][]float64 // [answers][tokens] d Loss / d Logps
 
-	Tokens              int     // that train
-	KL, Entropy         float64 // summed over them; 0 where there is no reference
-	ClippedLow          int     // tokens with ratio below 1-clip_low and a negative advantage
-	ClippedHigh         int     // tokens with ratio above 1+clip_high and a positive advantage
-	Ratio               float64 // summed over the tokens
-	MinRatio, MaxRatio  float64
-	WithoutAdvantage    int // answers that train and whose advantage is 0
-	Answers, OutOfTrain int // answers that train, answers that do not
+	Tokens             int     // that train; what follows is of them
+	KL, Entropy        float64 // sums of the estimates; KL 0 where there is no reference
+	ClippedLow         int     // ratio below 1-clip_low and a negative advantage
+	ClippedHigh        int     // ratio above 1+clip_high and a positive advantage
+	Ratio              float64 // sum
+	MinRatio, MaxRatio float64
 }
 
 // Host computes in float64 what Graph builds, with its gradient by hand.
@@ -39,15 +39,9 @@ func (o Options) Host(b Batch) Outcome {
 	out := Outcome{Grad: make([][]float64, len(b.Logps)), MinRatio: math.Inf(1), MaxRatio: math.Inf(-1)}
 	for i, w := range weights {
 		out.Grad[i] = make([]float64, len(b.Logps[i]))
-		if w == 0 {
-			out.OutOfTrain++
-			continue
+		if w != 0 {
+			o.answer(b, i, w, &out)
 		}
-		out.Answers++
-		if b.Advantages[i] == 0 {
-			out.WithoutAdvantage++
-		}
-		o.answer(b, i, w, &out)
 	}
 	return out
 }
@@ -220,7 +214,7 @@ func (o Options) logRatio(logps *graph.Node, in Inputs, trains *graph.Node) *gra
 // indices races on onnx.
 func answerMeans(r *graph.Node, in Inputs) *graph.Node {
 	slots := r.Shape().Dim(0)
-	number := graph.ConvertDType(graph.Iota(r.Graph(), shapeInt32(in.Answers, 1), 0), r.DType())
+	number := graph.ConvertDType(graph.Iota(r.Graph(), shapes.Make(dtypes.Int32, in.Answers, 1), 0), r.DType())
 	member := graph.ConvertDType(graph.Equal(number, graph.Reshape(in.Answer, 1, slots)), r.DType())
 	means := graph.ReduceAndKeep(graph.Mul(member, graph.Reshape(graph.Mul(r, in.Share), 1, slots)), graph.ReduceSum, -1)
 	return graph.ReduceSum(graph.Mul(member, means), 0)

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
 
 	"github.com/posttrain/posttrain/backend"
@@ -59,7 +61,7 @@ func inGraph(t *testing.T, e *backend.Engine, o Options, b Batch) (loss float64,
 	s := laidOut(o, b)
 	n := len(s.logps)
 	p, err := e.Compile("objective", func(g *graph.Graph) []*graph.Node {
-		node := func(name string) *graph.Node { return graph.Parameter(g, name, shapeFloat32(n)) }
+		node := func(name string) *graph.Node { return graph.Parameter(g, name, shapes.Make(dtypes.Float32, n)) }
 		in := Inputs{Logps: node("logps"), Weight: node("weight"), Advantage: node("advantage"), Answers: len(b.Logps)}
 		old, ref := node("old"), node("reference")
 		in.Answer, in.Share = node("answer"), node("share")
