@@ -20,6 +20,7 @@ require (
 	github.com/spf13/pflag v1.0.9
 	golang.org/x/term v0.44.0
 	golang.org/x/text v0.35.0
+	golang.org/x/time v0.14.0
 	gonum.org/v1/plot v0.17.0
 	k8s.io/klog/v2 v2.140.0
 )

@@ -157,23 +157,50 @@ func hand(ctx context.Context, places chan<- int, n int) {
 
 // one answers one conversation. A server that gives fewer answers than it is asked for is asked again, with other seeds.
 func (r *Remote) one(ctx context.Context, c Conversation) ([]Answer, error) {
-	want, tries := max(c.Samples, 1), new(int)
-	ctx = context.WithValue(ctx, triesKey{}, tries)
+	want := max(c.Samples, 1)
 	var answers []Answer
 	for len(answers) < want {
-		response, err := r.client.CreateChatCompletion(ctx, r.request(c, want-len(answers), len(answers)))
-		if err == nil && len(response.Choices) == 0 {
-			err = errors.New("the reply has no choices")
-		}
+		response, err := r.complete(ctx, r.request(c, want-len(answers), len(answers)), 0)
 		if err != nil {
-			return nil, r.explain(err, *tries)
+			return nil, err
 		}
-		r.count(response.Usage)
 		for _, choice := range response.Choices[:min(want-len(answers), len(response.Choices))] {
 			answers = append(answers, answerOf(choice))
 		}
 	}
 	return answers, nil
+}
+
+// Ask is for callers that wait and try again by themselves, with Retries negative: it asks for one answer and says what
+// it took. Tries were made before, for messages. An error is a [*RemoteError], or the cause of an ended context.
+func (r *Remote) Ask(ctx context.Context, c Conversation, tries int) (Answer, Usage, error) {
+	if c.Prefill != "" {
+		return Answer{}, Usage{}, fmt.Errorf("a server takes no beginning of the answer (%q)", c.Prefill)
+	}
+	response, err := r.complete(ctx, r.request(c, 1, 0), tries)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return Answer{}, Usage{}, context.Cause(ctx)
+	case err != nil:
+		return Answer{}, Usage{}, err
+	}
+	u := response.Usage
+	return answerOf(response.Choices[0]), Usage{1, u.PromptTokens, u.CompletionTokens}, nil
+}
+
+// complete gets a reply that has choices, and counts it. Tries were made before.
+func (r *Remote) complete(ctx context.Context, q openai.ChatCompletionRequest, tries int) (openai.ChatCompletionResponse, error) {
+	var sent sending
+	response, err := r.client.CreateChatCompletion(context.WithValue(ctx, sendingKey{}, &sent), q)
+	if err == nil && len(response.Choices) == 0 {
+		err = errors.New("the reply has no choices")
+	}
+	if err != nil {
+		sent.tries += tries
+		return response, r.explain(err, sent)
+	}
+	r.count(response.Usage)
+	return response, nil
 }
 
 func (r *Remote) count(u openai.Usage) {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,8 +18,23 @@ import (
 	"github.com/sashabaranov/go-openai"
 )
 
-// triesKey is where a request's context has the *int that counts its tries.
-type triesKey struct{}
+// sending is what is noted of a request on its way.
+type sending struct {
+	tries   int
+	passing bool          // another try may help
+	status  int           // of the last reply; 0: there was none
+	wait    time.Duration // that the last reply asks for
+}
+
+// sendingKey is where a request's context has its *sending.
+type sendingKey struct{}
+
+func sendingOf(ctx context.Context) *sending {
+	if s, ok := ctx.Value(sendingKey{}).(*sending); ok {
+		return s
+	}
+	return new(sending)
+}
 
 // retrier sends requests until one is answered.
 type retrier struct{ client *retryablehttp.Client }
@@ -31,11 +47,13 @@ func newRetrier(o RemoteOptions) retrier {
 	if t, ok := c.HTTPClient.Transport.(*http.Transport); ok {
 		t.MaxIdleConnsPerHost = o.Parallel
 	}
-	c.CheckRetry = checkRetry
+	c.CheckRetry = func(ctx context.Context, resp *http.Response, err error) (bool, error) {
+		again, err := checkRetry(ctx, resp, err)
+		sendingOf(ctx).note(again, resp)
+		return again, err
+	}
 	c.RequestLogHook = func(_ retryablehttp.Logger, req *http.Request, before int) {
-		if tries, ok := req.Context().Value(triesKey{}).(*int); ok {
-			*tries = before + 1
-		}
+		sendingOf(req.Context()).tries = before + 1
 	}
 	c.Backoff = func(least, most time.Duration, try int, resp *http.Response) time.Duration {
 		return min(retryablehttp.DefaultBackoff(least, most, try, resp), most) // it heeds Retry-After, without bound
@@ -106,20 +124,84 @@ func (f failing) Read([]byte) (int, error) {
 	return 0, f.err
 }
 
+// note keeps what a reply, or none, says of the next try.
+func (s *sending) note(again bool, resp *http.Response) {
+	s.passing, s.status, s.wait = again, 0, 0
+	if resp != nil {
+		s.status, s.wait = resp.StatusCode, waitOf(resp.Header)
+	}
+}
+
+// waitOf is how long a server asks to be left alone, 0 where it does not say: in milliseconds as OpenAI does, in seconds,
+// or until a date.
+func waitOf(h http.Header) time.Duration {
+	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms >= 0 {
+		return bounded(ms, time.Millisecond)
+	}
+	after := h.Get("Retry-After")
+	if seconds, err := strconv.ParseFloat(after, 64); err == nil && seconds >= 0 {
+		return bounded(seconds, time.Second)
+	}
+	if date, err := http.ParseTime(after); err == nil {
+		return bounded(float64(time.Until(date)), 1)
+	}
+	return 0
+}
+
+func bounded(n float64, unit time.Duration) time.Duration {
+	return time.Duration(min(max(n*float64(unit), 0), float64(longestWait)))
+}
+
+// Failure is a kind of error of a server, by what may help.
+type Failure int
+
+// The failures.
+const (
+	Refused     Failure = iota // it does not answer this request, or does not take the key: another try does not help
+	Busy                       // it answers, but not now: 408, 429, 5xx
+	Unreachable                // no connection
+	Lost                       // a time-out or a connection that broke: it may have answered, for money too
+	Foreign                    // what came is no chat completion: another kind of server, or a garbled reply
+)
+
+// RemoteError is an error of a server, in one line, without the key.
+type RemoteError struct {
+	Kind Failure
+	Wait time.Duration // that the server asks for before the next try; 0: it does not say
+	text string
+}
+
+func (e *RemoteError) Error() string { return e.text }
+
 // explain words an error of the client for the user.
-func (r *Remote) explain(err error, tries int) error {
-	text := r.words(err, tried(tries))
+func (r *Remote) explain(err error, s sending) error {
+	text := r.words(err, tried(s.tries))
 	if key := r.options.Key; key != "" {
 		text = strings.ReplaceAll(text, key, "***")
 	}
-	return fmt.Errorf("%s: %s", r.options.BaseURL, text)
+	return &RemoteError{s.failure(err), s.wait, r.options.BaseURL + ": " + text}
+}
+
+func (s sending) failure(err error) Failure {
+	var dial *net.OpError
+	switch {
+	case !s.passing && s.status/100 == 2:
+		return Foreign
+	case !s.passing:
+		return Refused
+	case s.status/100 > 2:
+		return Busy
+	case errors.As(err, &dial) && dial.Op == "dial":
+		return Unreachable
+	}
+	return Lost
 }
 
 func (r *Remote) words(err error, tried string) string {
 	var api *openai.APIError
 	var request *openai.RequestError
 	var timeout net.Error
-	var sending *url.Error
+	var unsent *url.Error
 	switch {
 	case errors.As(err, &api) && api.HTTPStatusCode > 0:
 		return r.status(api.HTTPStatusCode, api.Message, tried)
@@ -127,8 +209,8 @@ func (r *Remote) words(err error, tried string) string {
 		return r.status(request.HTTPStatusCode, string(request.Body), tried)
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return fmt.Sprintf("no reply within %v, %s", r.options.Timeout, tried)
-	case errors.As(err, &sending):
-		return fmt.Sprintf("no server answers (%s), %s", short(sending.Err.Error()), tried)
+	case errors.As(err, &unsent):
+		return fmt.Sprintf("no server answers (%s), %s", short(unsent.Err.Error()), tried)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return "the reply breaks off, " + tried
 	case errors.As(err, new(*json.SyntaxError)), errors.As(err, new(*json.UnmarshalTypeError)), errors.Is(err, io.EOF):

@@ -261,6 +261,69 @@ func TestRemoteErrors(t *testing.T) {
 	}
 }
 
+// TestRemoteAsk: one try, what it took, and what a caller must know to try again.
+func TestRemoteAsk(t *testing.T) {
+	later := func(name, value string, code int) func(http.ResponseWriter) {
+		return func(w http.ResponseWriter) { w.Header().Set(name, value); http.Error(w, "later", code) }
+	}
+	for name, c := range map[string]struct {
+		reply func(w http.ResponseWriter)
+		kind  Failure
+		wait  time.Duration
+	}{
+		"wrong key":          {func(w http.ResponseWriter) { w.WriteHeader(401) }, Refused, 0},
+		"spent quota":        {func(w http.ResponseWriter) { http.Error(w, "insufficient_quota", 429) }, Refused, 0},
+		"429 with seconds":   {later("Retry-After", "3", 429), Busy, 3 * time.Second},
+		"503 with more":      {later("Retry-After", "0.25", 503), Busy, time.Second / 4},
+		"milliseconds":       {later("Retry-After-Ms", "20", 429), Busy, 20 * time.Millisecond},
+		"a day":              {later("Retry-After", "86400", 429), Busy, longestWait},
+		"a date long gone":   {later("Retry-After", "Fri, 31 Dec 1999 23:59:59 GMT", 429), Busy, 0},
+		"nonsense":           {later("Retry-After", "NaN", 500), Busy, 0},
+		"dropped connection": {func(w http.ResponseWriter) { breakOff(w, "") }, Lost, 0},
+		"reply that breaks":  {func(w http.ResponseWriter) { breakOff(w, `{"choices": [`) }, Lost, 0},
+		"stall":              {func(http.ResponseWriter) { time.Sleep(400 * time.Millisecond) }, Lost, 0},
+		"half a reply":       {func(w http.ResponseWriter) { io.WriteString(w, `{"choices": [`) }, Foreign, 0},
+		"no choices":         {func(w http.ResponseWriter) { io.WriteString(w, `{}`) }, Foreign, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asks atomic.Int32
+			r := serve(t, func(w http.ResponseWriter, _ asked, _ int) { asks.Add(1); c.reply(w) },
+				func(o *RemoteOptions) { o.Retries, o.Timeout = -1, 200*time.Millisecond })
+			_, _, err := r.Ask(t.Context(), talk(""), 4)
+			var failed *RemoteError
+			if !errors.As(err, &failed) || failed.Kind != c.kind || failed.Wait != c.wait || asks.Load() != 1 {
+				t.Errorf("%+v after %d requests, want kind %d, wait %v", err, asks.Load(), c.kind, c.wait)
+			}
+			if failed.Kind == Busy && !strings.Contains(err.Error(), "tried 5 times") {
+				t.Error(err)
+			}
+		})
+	}
+	r := serve(t, func(w http.ResponseWriter, _ asked, _ int) { io.WriteString(w, said("yes")) })
+	if a, u, err := r.Ask(t.Context(), talk(""), 0); err != nil || a != (Answer{"yes", EOS}) || u != (Usage{1, 3, 2}) || r.Usage() != u {
+		t.Errorf("%v, %v, %v", a, u, err)
+	}
+}
+
+func TestRemoteAskWithoutServer(t *testing.T) {
+	s := httptest.NewServer(nil)
+	s.Close()
+	r, err := NewRemote(RemoteOptions{BaseURL: s.URL, Model: "m", Retries: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failed *RemoteError
+	if _, _, err := r.Ask(t.Context(), talk(""), 0); !errors.As(err, &failed) || failed.Kind != Unreachable {
+		t.Errorf("%v, want it unreachable", err)
+	}
+	why := errors.New("enough")
+	ctx, ended := context.WithCancelCause(t.Context())
+	ended(why)
+	if _, _, err := r.Ask(ctx, talk(""), 0); err != why {
+		t.Errorf("%v, want the context's cause", err)
+	}
+}
+
 func TestRemoteWithoutServer(t *testing.T) {
 	s := httptest.NewServer(nil)
 	s.Close()

@@ -45,6 +45,7 @@ const (
 	retry   = "github.com/hashicorp/go-retryablehttp"
 	yaml    = "github.com/goccy/go-yaml"
 	rename  = "github.com/google/renameio/v2"
+	rate    = "golang.org/x/time/rate"
 )
 
 // table is the house. A package that is not in it belongs to the nearest one above it in the tree.
@@ -63,7 +64,7 @@ var table = []row{
 
 	{"rollout", behaviour, []string{gomlx, compute, openai, retry}},
 	{"train", behaviour, []string{gomlx, compute}},
-	{"eval", behaviour, []string{"rollout"}},
+	{"eval", behaviour, []string{"rollout", rate}},
 
 	{"grpo", method, []string{gomlx, compute}},
 
@@ -76,7 +77,7 @@ var table = []row{
 }
 
 // testsOnly are packages that only tests may import.
-var testsOnly = []string{"internal/testkit", "internal/testkit/scripted", "backend/backendtest"}
+var testsOnly = []string{"internal/testkit", "internal/testkit/scripted", "backend/backendtest", "eval/judge/judgetest"}
 
 // never are the rules that hold whatever the table says; those with a module hold for tests too.
 var never = []struct {
