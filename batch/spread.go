@@ -13,7 +13,7 @@ type Share struct {
 
 // Spreading says how large groups are laid out ([Spread]).
 type Spreading struct {
-	Short  int  // tokens of a row; the longest row where nothing fits
+	Short  int  // tokens of a row
 	Tokens int  // tokens of a part, about: a part is at least one row
 	Apart  bool // every answer brings a prompt of its own
 }

@@ -6,7 +6,8 @@ import (
 	"github.com/posttrain/posttrain/train"
 )
 
-// Metric names of an update, TRL's but for the ratio's. All are over the tokens that train.
+// Metric names of an update, TRL's but for the ratio's. All are over the tokens that train, with the level sequence too, where
+// TRL counts answers.
 const (
 	MetricLoss           = "loss"
 	MetricKL             = "kl"      // mean of the estimate in force; only with a reference
