@@ -11,5 +11,9 @@
 //  3. [Load] reads them from model.safetensors, whole or sharded, into float32 (safetensors.go, load.go);
 //  4. [Config.LogProbs] and [Config.Logits] build the graph over them: embedding rows, layers of attention over packed rows
 //     and SwiGLU, and a head that never holds [S, V] for a large batch at once (decoder.go, attention.go, head.go);
-//  5. [Model.Save] writes the older generation of the layout, which every tool reads.
+//  5. [Config.Prefill] and [Config.Step] build the graphs of decoding with a cache of keys and values: one pass over
+//     prompts, then one token for every row a step, with what the next token is drawn from ([SampleHead]). They compute
+//     what Logits does, of fewer operations and without gradients (prefill.go, step.go, inference.go). Rotations and
+//     masks of a step are the host's ([Rotary], [StepShape.Mask]), so that rows may stand at different positions;
+//  6. [Model.Save] writes the older generation of the layout, which every tool reads.
 package model

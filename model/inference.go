@@ -32,9 +32,9 @@ func (c *Config) halfTurn() [][]float32 {
 }
 
 // swapsOperands tells whether products of so many rows with a weight [out, in] are faster as W x'. A matrix library packs
-// its right operand anew at every call, which costs more than the product where that is the weight and the rows are few;
-// a single row is not packed for, and many rows are worth it.
-func swapsOperands(rows int) bool { return rows >= 2 && rows < 96 }
+// its right operand anew at every call, which costs more than the product where that is the weight and the rows are few. For
+// one to three of them that is less than to bring the results back into rows, and many are worth it.
+func swapsOperands(rows int) bool { return rows >= 4 && rows < 96 }
 
 // rowDims are the dimensions of rows. Where their products are x W', a leading axis of one keeps ONNX
 // Runtime from joining product and sum to an operation that transposes the weight at every run.
