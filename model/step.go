@@ -14,7 +14,7 @@ import (
 //
 // The cache has up to two parts. The prefix, Tp slots, is a prompt's, as the prefill gave it, and its samples share it.
 // The suffix, Ts slots, is every row's own. A row fills its slots in the order of its text: first those of its prefix,
-// then its suffix; slots that it has not filled are hidden by the mask. Without a prefix all of a text is in the suffix.
+// then its suffix; slots that it has not filled are hidden by the mask, and must hold finite numbers. Without a prefix all of a text is in the suffix.
 type StepShape struct {
 	Prompts, Samples int
 	Prefix, Suffix   int // Tp and Ts; 0: there is no such part
