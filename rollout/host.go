@@ -17,7 +17,7 @@ type store interface {
 	fill(keysAndValues []compute.Buffer, shape model.PrefillShape, prompts []int) error
 	// inputs are the cache's inputs of a step.
 	inputs() []compute.Buffer
-	// write takes what a step gives, before its tokens are added to the answers.
+	// write takes what a step gives, which is the store's from then on, before its tokens are added to the answers.
 	write(keysAndValues []compute.Buffer) error
 	// move changes the layout.
 	move(to layout) error
@@ -173,6 +173,7 @@ func forSeats(l layout, f func(s *seat, first bool)) {
 }
 
 func (h *hostStore) write(keysAndValues []compute.Buffer) error {
+	defer backend.FinalizeAll(keysAndValues...)
 	news := part{prompts: h.suffix.prompts, samples: h.suffix.samples, slots: 1, kv: h.config.KVHeads, d: h.config.HeadDim}
 	if err := news.read(keysAndValues); err != nil {
 		return err

@@ -49,19 +49,18 @@ func (in *input) buffer(e *backend.Engine) (compute.Buffer, error) {
 	return e.Float32(slices.Clone(in.floats), in.dims...)
 }
 
-func freeInputs(inputs []*input) {
-	for _, in := range inputs {
-		if in != nil {
-			backend.FinalizeAll(in.live)
-		}
-	}
-}
-
 // inputSet makes inputs one after the other, and remembers the first error.
 type inputSet struct {
 	engine *backend.Engine
 	all    []*input
 	err    error
+}
+
+// close frees what the inputs share with the engine.
+func (s *inputSet) close() {
+	for _, in := range s.all {
+		backend.FinalizeAll(in.live)
+	}
 }
 
 func (s *inputSet) fail(err error) {

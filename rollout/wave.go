@@ -34,7 +34,15 @@ func (w *wave) add(a *answer) {
 
 func (w *wave) close() {
 	w.store.close()
-	w.inputs.close()
+	w.forget()
+}
+
+// forget frees the inputs of the layout's steps.
+func (w *wave) forget() {
+	if w.inputs != nil {
+		w.inputs.close()
+		w.inputs = nil
+	}
 }
 
 // drop lets finished rows go; their places are vacant.
@@ -116,42 +124,23 @@ func (w *wave) prefill(prompts []int) error {
 	return w.extend(out, temperatures, seats, func(s *seat) int { return slices.Index(prompts, s.prompt) })
 }
 
-// read runs a prefill. It gives its outputs, and the temperatures that the rows' sums were made at.
+// read runs a prefill. It gives its outputs, and the temperatures that the rows' sums are made at.
 func (w *wave) read(shape model.PrefillShape, prompts []int, seats []*seat) (out []compute.Buffer, temperatures []float64, err error) {
 	p, err := w.prefillProgram(shape, w.layout.shape.Rows())
 	if err != nil {
 		return nil, nil, err
 	}
-	set := &inputSet{engine: w.engine}
-	defer func() { freeInputs(set.all) }()
-	tokens := set.embedding(w.config.HiddenSize, w.live[w.config.EmbedTable()], shape.Prompts, shape.Tokens)
-	source, inverse := set.ints(shape.Prompts), set.floats(shape.Prompts, 1)
-	if set.err != nil {
-		return nil, nil, set.err
-	}
-	temperatures = make([]float64, shape.Prompts)
-	for i := range temperatures {
-		source[i], temperatures[i], inverse[i] = int32(i*shape.Tokens), 1, 1
+	in, err := w.newPrefillInputs(shape)
+	defer in.close()
+	if err != nil {
+		return nil, nil, err
 	}
 	for i, prompt := range prompts {
-		for k, token := range w.prompts[prompt] {
-			tokens.put(i*shape.Tokens+k, token)
-		}
-		source[i] += int32(len(w.prompts[prompt]) - 1)
 		first := slices.IndexFunc(seats, func(s *seat) bool { return s.prompt == prompt })
-		temperatures[i], inverse[i] = summedAt(seats[first].request)
+		in.put(i, shape.Tokens, w.prompts[prompt], seats[first].request)
 	}
-	out, err = w.run(p, w.live, set.all, nil, false)
-	return out, temperatures, err
-}
-
-// summedAt is the temperature that the sums of a request's row are made at, and its inverse: the request's own, unless
-// that is greedy or too extreme for a float32.
-func summedAt(r Request) (temperature float64, inverse float32) {
-	if r.Temperature < 1e-6 || r.Temperature > 1e6 {
-		return 1, 1
-	}
-	return r.Temperature, float32(1 / r.Temperature)
+	out, err = w.run(p, w.live, in.all, nil, false)
+	return out, in.temperatures, err
 }
 
 // arrange moves the rows into another layout where they outgrow the one in force, or fit one of fewer rows.
@@ -166,8 +155,7 @@ func (w *wave) arrange() error {
 		return err
 	}
 	w.sit(next)
-	w.inputs.close()
-	w.inputs = nil
+	w.forget()
 	return nil
 }
 
@@ -182,82 +170,17 @@ func (w *wave) step() error {
 			return err
 		}
 	}
-	temperatures := w.inputs.write(w)
-	cache := w.store.inputs()
-	out, err := w.run(p, w.live, w.inputs.all, cache, w.plan.inGraph)
+	for row, s := range w.layout.seats {
+		w.inputs.put(row, s, w.layout)
+	}
+	w.rotary.Rows(w.inputs.positions, w.inputs.cos, w.inputs.sin)
+	out, err := w.run(p, w.live, w.inputs.all, w.store.inputs(), w.plan.inGraph)
 	if err != nil {
 		return err
 	}
-	kept := headOutputs
-	if !w.plan.inGraph {
-		kept = len(out)
-	}
-	defer backend.FinalizeAll(out[:kept]...)
+	defer backend.FinalizeAll(out[:headOutputs]...)
 	if err := w.store.write(out[headOutputs:]); err != nil {
 		return err
 	}
-	return w.extend(out, temperatures, w.seats, func(s *seat) int { return s.row })
-}
-
-// stepInputs are the inputs of a layout's steps.
-type stepInputs struct {
-	inputSet
-	tokens            embedding
-	cos, sin, inverse []float32
-	masks             [][]float32 // by window
-	slots             []int32     // nil unless the cache lives in the engine
-	windows           []int
-	positions         []int32
-}
-
-func (w *wave) newStepInputs() (*stepInputs, error) {
-	shape, c := w.layout.shape, w.config
-	rows := shape.Rows()
-	in := &stepInputs{inputSet: inputSet{engine: w.engine}, windows: c.Windows(), positions: make([]int32, rows)}
-	in.tokens = in.embedding(c.HiddenSize, w.live[c.EmbedTable()], rows)
-	in.cos, in.sin = in.floats(rows, c.HeadDim), in.floats(rows, c.HeadDim)
-	for range in.windows {
-		in.masks = append(in.masks, in.floats(rows, shape.Seen()))
-	}
-	in.inverse = in.floats(rows, 1)
-	if shape.InGraph {
-		in.slots = in.ints(rows)
-	}
-	if in.err != nil {
-		in.close()
-		return nil, in.err
-	}
-	return in, nil
-}
-
-func (in *stepInputs) close() {
-	if in != nil {
-		freeInputs(in.all)
-	}
-}
-
-// write sets the inputs of the next step: every row reads the token that it drew last. It gives the temperatures that
-// the rows' sums are made at.
-func (in *stepInputs) write(w *wave) (temperatures []float64) {
-	temperatures = make([]float64, len(w.layout.seats))
-	for row, s := range w.layout.seats {
-		temperatures[row], in.inverse[row], in.positions[row] = 1, 1, 0
-		prompt, own := 0, 0
-		if s != nil {
-			temperatures[row], in.inverse[row] = summedAt(s.request)
-			in.tokens.put(row, s.tokens[len(s.tokens)-1])
-			in.positions[row] = int32(s.cached())
-			own = w.layout.own(s)
-			prompt = s.cached() - own
-		}
-		if in.slots != nil {
-			in.slots[row] = int32(own)
-		}
-		for i, window := range in.windows {
-			seen := w.layout.shape.Seen()
-			w.layout.shape.Mask(in.masks[i][row*seen:(row+1)*seen], prompt, own, window)
-		}
-	}
-	w.rotary.Rows(in.positions, in.cos, in.sin)
-	return temperatures
+	return w.extend(out, w.inputs.temperatures, w.seats, func(s *seat) int { return s.row })
 }
