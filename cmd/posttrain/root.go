@@ -27,7 +27,7 @@ func newRoot(s streams) *cobra.Command {
 	root.SetErr(s.err)
 	root.Version = version()
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newMappo(s), newSFT(s), newCIRL(s), newExplain(s), newModel(s), newData(s), newEval(s), newGenerate(s), newBackends(s), newVersion(s))
+	root.AddCommand(newMappo(s), newSFT(s), newCIRL(s), newExplain(s), newModel(s), newData(s), newEval(s), newGenerate(s), newServe(s), newBackends(s), newVersion(s))
 	root.SetHelpCommand(newHelp(root))
 	finishCompletion(root)
 	return root

@@ -1,0 +1,142 @@
+package serve
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/rollout"
+)
+
+// job is an ask under way. The sampler's goroutine writes into it, the handler reads.
+type job struct {
+	ask      *ask
+	ctx      context.Context // ends when the client is gone
+	requests []rollout.Request
+	choices  []*choice // the sampler's until the job is over
+
+	mu     sync.Mutex
+	open   int     // choices under way
+	events []event // since the handler looked last
+	over   bool
+	err    error
+	news   chan struct{} // of one element
+}
+
+// choice is one of the answers to an ask.
+type choice struct {
+	*rollout.Stream
+	told int // tokens that events have had
+}
+
+// event is what came of a choice: text that can be shown, with the tokens since the event before.
+type event struct {
+	choice int
+	piece  string
+	tokens []int32
+	logps  []float32
+	reason string // of the end; "": it goes on
+}
+
+// newJob makes the sampler's requests of an ask.
+func newJob(ctx context.Context, a *ask, prompt []int32, c *model.Config, d rollout.Decoder) *job {
+	seed := rand.Uint64()
+	if a.seed != nil {
+		seed = *a.seed
+	}
+	r := rollout.Request{
+		Prompt: prompt, MaxNew: a.maxNew, Temperature: a.temperature, TopK: max(a.topK, 0), TopP: a.topP, MinP: a.minP, Seed: seed, StopStrings: a.stop,
+	}
+	j := &job{ask: a, ctx: ctx, requests: r.Samples(a.n), open: a.n, news: make(chan struct{}, 1)}
+	for i := range j.requests {
+		j.choices = append(j.choices, &choice{Stream: rollout.NewStream(r, c, d)})
+		j.requests[i].OnToken = func(token int32, logp float32) { j.take(i, token, logp) }
+	}
+	return j
+}
+
+// take adds a token to choice number i.
+func (j *job) take(i int, token int32, logp float32) {
+	c := j.choices[i]
+	if c.Ended() {
+		return
+	}
+	piece := c.Take(token, logp)
+	if !c.Ended() && (piece == "" || !j.ask.stream) {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.ask.stream {
+		j.events = append(j.events, c.event(i, piece))
+		j.tell()
+	}
+	if c.Ended() {
+		j.open--
+	}
+	if j.open == 0 {
+		j.finish(nil)
+	}
+}
+
+// event takes what is new of choice number i. Tokens of which nothing is shown are left out at its end.
+func (c *choice) event(i int, piece string) event {
+	e := event{choice: i, piece: piece, reason: c.Reason}
+	if to := c.Shown(); to > c.told {
+		e.tokens, e.logps = slices.Clone(c.Tokens[c.told:to]), slices.Clone(c.Logps[c.told:to])
+		c.told = to
+	}
+	return e
+}
+
+// end is the last word on a job, unless it is over.
+func (j *job) end(err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.finish(err)
+}
+
+func (j *job) finish(err error) {
+	if j.over {
+		return
+	}
+	j.over, j.err = true, err
+	j.tell()
+}
+
+// ended tells whether the job is over.
+func (j *job) ended() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.over
+}
+
+func (j *job) tell() {
+	select {
+	case j.news <- struct{}{}:
+	default:
+	}
+}
+
+// wait gives what has come since it was called last, as soon as there is anything; over says that it is all.
+func (j *job) wait() (events []event, over bool, err error) {
+	select {
+	case <-j.news:
+	case <-j.ctx.Done():
+		return nil, true, context.Cause(j.ctx)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	events, j.events = j.events, nil
+	return events, j.over, j.err
+}
+
+// drawn counts the tokens of all choices; the job must be over.
+func (j *job) drawn() (n int) {
+	for _, c := range j.choices {
+		n += len(c.Tokens)
+	}
+	return n
+}

@@ -1,0 +1,131 @@
+package serve
+
+import (
+	"crypto/rand"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/posttrain/posttrain/rollout"
+)
+
+// Replies as the protocol has them. Fields that clients expect are there, null where they say nothing.
+type (
+	completion struct {
+		ID      string        `json:"id"`
+		Object  string        `json:"object"`
+		Created int64         `json:"created"`
+		Model   string        `json:"model"`
+		Choices []replyChoice `json:"choices"`
+		Usage   *usage        `json:"usage,omitempty"`
+	}
+	replyChoice struct {
+		Index    int       `json:"index"`
+		Message  message   `json:"message"`
+		Logprobs *logprobs `json:"logprobs"`
+		Finish   string    `json:"finish_reason"`
+	}
+	message struct {
+		Role    string  `json:"role"`
+		Content string  `json:"content"`
+		Refusal *string `json:"refusal"`
+	}
+	usage struct {
+		Prompt     int `json:"prompt_tokens"`
+		Completion int `json:"completion_tokens"` // stop tokens too
+		Total      int `json:"total_tokens"`
+	}
+	logprobs struct {
+		Content []tokenLogprob `json:"content"`
+		Refusal []tokenLogprob `json:"refusal"` // always null
+	}
+	tokenLogprob struct {
+		alternative
+		Top []alternative `json:"top_logprobs"`
+	}
+	alternative struct {
+		Token   string  `json:"token"`
+		Logprob float32 `json:"logprob"`
+		Bytes   []int   `json:"bytes"` // null where the token is no whole character
+	}
+)
+
+// finishes are the sampler's reasons in the protocol's words.
+var finishes = map[string]string{rollout.EOS: "stop", rollout.StopString: "stop", rollout.Length: "length"}
+
+// head is what all parts of a reply begin with.
+type head struct {
+	id      string
+	created int64
+}
+
+func newHead() head { return head{"chatcmpl-" + rand.Text(), time.Now().Unix()} }
+
+// answer waits for a job and writes its reply.
+func (s *Server) answer(w http.ResponseWriter, j *job) (status int) {
+	for {
+		_, over, err := j.wait()
+		switch {
+		case err != nil:
+			return s.fail(w, j, err)
+		case over:
+			writeJSON(w, http.StatusOK, s.completion(j))
+			return http.StatusOK
+		}
+	}
+}
+
+func (s *Server) completion(j *job) completion {
+	h := newHead()
+	c := completion{ID: h.id, Object: "chat.completion", Created: h.created, Model: s.options.Name, Usage: j.usage()}
+	for i, a := range j.choices {
+		part := replyChoice{Index: i, Message: message{Role: "assistant", Content: a.Text}, Finish: finishes[a.Reason]}
+		if j.ask.logprobs {
+			n := a.Shown()
+			part.Logprobs = &logprobs{Content: s.logprobs(j.ask, nil, a.Tokens[:n], a.Logps[:n])}
+		}
+		c.Choices = append(c.Choices, part)
+	}
+	return c
+}
+
+func (j *job) usage() *usage {
+	u := usage{Prompt: len(j.requests[0].Prompt), Completion: j.drawn()}
+	u.Total = u.Prompt + u.Completion
+	return &u
+}
+
+// logprobs words tokens that follow others. They are those of the model itself, at temperature 1 with nothing cut off.
+func (s *Server) logprobs(a *ask, before, tokens []int32, logps []float32) []tokenLogprob {
+	out := make([]tokenLogprob, len(tokens))
+	for i, token := range tokens {
+		if i > 0 {
+			before = tokens[:i]
+		}
+		text := s.text(before, token)
+		alt := alternative{Token: text, Logprob: logps[i]}
+		if !strings.Contains(text, "\uFFFD") {
+			alt.Bytes = []int{}
+			for _, b := range []byte(text) {
+				alt.Bytes = append(alt.Bytes, int(b))
+			}
+		}
+		out[i] = tokenLogprob{alternative: alt, Top: []alternative{}}
+		if a.top > 0 { // the temperature is 0: it was the likeliest
+			out[i].Top = append(out[i].Top, alt)
+		}
+	}
+	return out
+}
+
+// text is a token's, as it stands behind others: some decoders take a space off the first.
+func (s *Server) text(before []int32, token int32) string {
+	d := s.options.Decoder
+	if len(before) > 0 {
+		last := before[len(before)-1]
+		if rest, ok := strings.CutPrefix(d.Decode([]int32{last, token}, false), d.Decode([]int32{last}, false)); ok {
+			return rest
+		}
+	}
+	return d.Decode([]int32{token}, false)
+}
