@@ -1,0 +1,287 @@
+package judge
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+)
+
+// header is the first line of a cache.
+const header = `{"file":"replies of a posttrain judge","version":1}` + "\n"
+
+// entry is a line of a cache: a reply, with what it is the reply to.
+type entry struct {
+	Name             string  `json:"name"` // hex
+	Model            string  `json:"model"`
+	Temperature      float64 `json:"temperature"`
+	MaxTokens        int     `json:"max_tokens"`
+	Nth              int     `json:"nth,omitempty"`
+	Reply            string  `json:"reply"`
+	Reason           string  `json:"reason"`
+	PromptTokens     int     `json:"prompt_tokens"`
+	CompletionTokens int     `json:"completion_tokens"`
+}
+
+// cache keeps replies in a file, and in memory where in the file they are. Lines that come together are flushed together.
+// A nil cache keeps nothing.
+type cache struct {
+	path  string
+	file  *os.File
+	queue chan *pending
+	ended chan struct{} // closed when the queue is written
+
+	mu     sync.Mutex
+	places map[name]place
+	size   int64 // of whole lines
+	broken error // half a line stands behind them
+}
+
+// place is a line in the file.
+type place struct {
+	at   int64
+	size int
+}
+
+// pending is a line on its way into the file.
+type pending struct {
+	name name
+	line []byte
+	done chan error
+}
+
+// openCache opens or makes a file of replies, for this process alone. Half a line at its end is cut off.
+func openCache(path string) (*cache, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o666)
+	if err != nil {
+		return nil, fmt.Errorf("%s, for the judge's replies, cannot be opened: %w", path, bare(err))
+	}
+	c := &cache{path: path, file: file, queue: make(chan *pending, 64), ended: make(chan struct{}), places: map[name]place{}}
+	if err := c.load(); err != nil {
+		file.Close()
+		return nil, err
+	}
+	go c.write()
+	return c, nil
+}
+
+// bare is an error of the system without the path, which the message has anyway.
+func bare(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+func (c *cache) load() error {
+	if info, err := c.file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return fmt.Errorf("%s, for the judge's replies: want a file", c.path)
+	}
+	if err := lock(c.file); err != nil {
+		return fmt.Errorf("%s: %w", c.path, err)
+	}
+	lines := bufio.NewReaderSize(c.file, 1<<16)
+	first, err := lines.ReadString('\n')
+	switch {
+	case err != nil && err != io.EOF:
+		return fmt.Errorf("%s cannot be read: %w", c.path, bare(err))
+	case err == io.EOF && strings.HasPrefix(header, first): // a new file, or one whose maker was killed at once
+		return c.begin()
+	case first != header:
+		return fmt.Errorf("%s is no file of a judge's replies: its first line is not %s; name another", c.path, strings.TrimSpace(header))
+	}
+	c.size = int64(len(header))
+	return c.index(lines)
+}
+
+// begin writes the first line.
+func (c *cache) begin() error {
+	err := c.file.Truncate(0)
+	if err == nil {
+		_, err = c.file.WriteString(header)
+	}
+	if err == nil {
+		err = c.file.Sync()
+	}
+	if err != nil {
+		return c.unwritten(err)
+	}
+	c.size = int64(len(header))
+	return nil
+}
+
+func (c *cache) unwritten(err error) error {
+	return fmt.Errorf("%s, for the judge's replies, cannot be written: %w", c.path, bare(err))
+}
+
+// index notes where the replies are. A last line that lacks but its end is completed, half a line is cut off.
+func (c *cache) index(lines *bufio.Reader) error {
+	for number := 2; ; number++ {
+		line, err := lines.ReadBytes('\n')
+		if err != nil && err != io.EOF {
+			return fmt.Errorf("%s cannot be read: %w", c.path, bare(err))
+		}
+		n, fault := nameOf(line)
+		switch {
+		case err == io.EOF && fault != nil:
+			return c.cut(len(line))
+		case fault != nil:
+			return fmt.Errorf("%s:%d: no reply of a judge (%w): remove the line", c.path, number, fault)
+		}
+		if err == io.EOF {
+			if _, err := c.file.WriteString("\n"); err != nil {
+				return c.unwritten(err)
+			}
+			line = append(line, '\n')
+		}
+		c.note(n, len(line))
+		if err == io.EOF {
+			return nil
+		}
+	}
+}
+
+// cut removes so many bytes behind the whole lines.
+func (c *cache) cut(n int) error {
+	if n == 0 {
+		return nil
+	}
+	if err := c.file.Truncate(c.size); err != nil {
+		return c.unwritten(err)
+	}
+	return nil
+}
+
+// note takes down the next line of the file.
+func (c *cache) note(n name, size int) {
+	c.places[n] = place{c.size, size}
+	c.size += int64(size)
+}
+
+// nameOf reads the name of a line that is a whole entry.
+func nameOf(line []byte) (n name, err error) {
+	var e struct {
+		Name  *string
+		Reply *string
+	}
+	switch err := json.Unmarshal(line, &e); {
+	case err != nil:
+		return n, err
+	case e.Name == nil || e.Reply == nil:
+		return n, errors.New("name or reply is missing")
+	}
+	b, err := hex.DecodeString(*e.Name)
+	if err != nil || len(b) != len(n) {
+		return n, fmt.Errorf("name %q: want %d hex digits", *e.Name, 2*len(n))
+	}
+	return name(b), nil
+}
+
+func (c *cache) has(n name) bool {
+	if c == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.places[n]
+	return ok
+}
+
+// read returns the reply of a name that the cache has.
+func (c *cache) read(n name) (string, error) {
+	c.mu.Lock()
+	p := c.places[n]
+	c.mu.Unlock()
+	line := make([]byte, p.size)
+	if _, err := c.file.ReadAt(line, p.at); err != nil {
+		return "", fmt.Errorf("%s cannot be read: %w", c.path, bare(err))
+	}
+	var e entry
+	if err := json.Unmarshal(line, &e); err != nil || e.Name != hex.EncodeToString(n[:]) {
+		return "", fmt.Errorf("%s was changed by somebody else: start again", c.path)
+	}
+	return e.Reply, nil
+}
+
+// add keeps a reply. When it returns, the reply is on the disk.
+func (c *cache) add(n name, e entry) error {
+	e.Name = hex.EncodeToString(n[:])
+	line, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	p := &pending{n, append(line, '\n'), make(chan error, 1)}
+	c.queue <- p
+	return <-p.done
+}
+
+// write writes what is in the queue, all that is there at a time.
+func (c *cache) write() {
+	defer close(c.ended)
+	for p := range c.queue {
+		batch := []*pending{p}
+		for more := true; more; {
+			select {
+			case p, ok := <-c.queue:
+				if more = ok; ok {
+					batch = append(batch, p)
+				}
+			default:
+				more = false
+			}
+		}
+		err := c.append(batch)
+		for _, p := range batch {
+			p.done <- err
+		}
+	}
+}
+
+// append writes lines and flushes them. What does not fit on the disk is taken back, so that the file stays whole.
+func (c *cache) append(batch []*pending) error {
+	if c.broken != nil {
+		return c.broken
+	}
+	var lines bytes.Buffer
+	for _, p := range batch {
+		lines.Write(p.line)
+	}
+	_, err := c.file.Write(lines.Bytes())
+	if err == nil {
+		err = c.file.Sync()
+	}
+	if err != nil {
+		err = c.unwritten(err)
+		if c.cut(lines.Len()) != nil {
+			c.broken = err
+		}
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range batch {
+		c.note(p.name, len(p.line))
+	}
+	return nil
+}
+
+// close ends the writing, after the last add.
+func (c *cache) close() error {
+	if c == nil {
+		return nil
+	}
+	close(c.queue)
+	<-c.ended
+	if err := c.file.Close(); err != nil {
+		return c.unwritten(err)
+	}
+	return nil
+}

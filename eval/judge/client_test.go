@@ -1,0 +1,272 @@
+package judge
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/posttrain/posttrain/eval/judge/judgetest"
+)
+
+// open is a client of a test's server that waits a millisecond between tries.
+func open(t testing.TB, s *judgetest.Server, change ...func(*Options)) *Client {
+	t.Helper()
+	o := Options{BaseURL: s.URL, Model: "tiny", Wait: time.Millisecond}
+	for _, f := range change {
+		f(&o)
+	}
+	c, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// The questions of PrivacyLens's 493 cases.
+const leakage, helpfulness = 1487, 493
+
+func question(i int) string {
+	if i < leakage {
+		return fmt.Sprintf("Does action %d leak item %d?\nAnswer:", i/3, i)
+	}
+	return fmt.Sprintf("How helpful is action %d?\nAnswer:", i-leakage)
+}
+
+// verdict is the reply to a question, another one to each.
+func verdict(prompt string) string { return "Answer: Yes, to <" + prompt + ">" }
+
+// judgeAll asks all questions and checks every reply.
+func judgeAll(ctx context.Context, c *Client, n int, each func(i int)) error {
+	return Run(ctx, n, c.options.Parallel, func(ctx context.Context, i int) (string, error) {
+		reply, err := c.Ask(ctx, question(i))
+		if err == nil && reply != verdict(question(i)) {
+			err = fmt.Errorf("question %d: reply %q", i, reply)
+		}
+		each(i)
+		return reply, err
+	}, func(int, string) error { return nil })
+}
+
+// TestFaults: a tenth of the requests fail in every way; all questions are answered, and none is asked after its answer.
+func TestFaults(t *testing.T) {
+	const n = leakage + helpfulness
+	var done sync.Map
+	s := judgetest.Start(t, judgetest.Options{Reply: verdict, Faults: 0.1, Stall: time.Minute, Seed: 1, Watch: func(prompt string) {
+		if _, ok := done.Load(prompt); ok {
+			t.Errorf("asked again: %q", prompt)
+		}
+	}})
+	path := filepath.Join(t.TempDir(), "judge.jsonl")
+	options := func(o *Options) { o.Cache, o.Parallel, o.Timeout = path, 32, 300*time.Millisecond }
+	c := open(t, s, options)
+	if err := judgeAll(t.Context(), c, n, func(i int) { done.Store(question(i), true) }); err != nil {
+		t.Fatal(err)
+	}
+	requests, together := s.Requests()
+	stats, faults := c.Stats(), s.Faults()
+	t.Logf("%d requests, %d together, %+v, faults %v", requests, together, stats, faults)
+	failed := 0
+	for _, kind := range judgetest.Kinds() {
+		if failed += faults[kind]; faults[kind] == 0 {
+			t.Errorf("no %s", kind)
+		}
+	}
+	if failed < n/20 || stats.Replies != n || stats.Requests != requests || stats.Retried != requests-n || together > 32 {
+		t.Errorf("%d faults, %d requests, %d together, %+v", failed, requests, together, stats)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := open(t, s, options)
+	if err := judgeAll(t.Context(), again, n, func(int) {}); err != nil {
+		t.Fatal(err)
+	}
+	if stats := again.Stats(); stats != (Stats{Replies: n, Cached: n}) {
+		t.Errorf("from the cache: %+v", stats)
+	}
+}
+
+// TestSharesEqualQuestions: many askers, one request; another parameter is another question.
+func TestSharesEqualQuestions(t *testing.T) {
+	s := judgetest.Start(t, judgetest.Options{Delay: 50 * time.Millisecond})
+	path := filepath.Join(t.TempDir(), "judge.jsonl")
+	c := open(t, s, func(o *Options) { o.Cache = path })
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			if reply, err := c.Ask(t.Context(), "same"); err != nil || reply != "Answer: Yes" {
+				t.Errorf("%q, %v", reply, err)
+			}
+		})
+	}
+	wg.Wait()
+	if n, _ := s.Requests(); n != 1 {
+		t.Errorf("%d requests, want 1", n)
+	}
+	for nth, want := range []int{1, 2, 3} {
+		for range 2 {
+			if _, err := c.AskAgain(t.Context(), "same", nth); err != nil {
+				t.Error(err)
+			}
+		}
+		if n, _ := s.Requests(); n != want {
+			t.Errorf("reply %d: %d requests, want %d", nth, n, want)
+		}
+	}
+	c.Close()
+	for want, change := range []func(o *Options){func(o *Options) {}, func(o *Options) { o.Model = "other" }, func(o *Options) { o.MaxTokens = 5 }, func(o *Options) { o.Temperature = 0.5 }} {
+		c := open(t, s, func(o *Options) { o.Cache = path }, change)
+		if _, err := c.Ask(t.Context(), "same"); err != nil {
+			t.Error(err)
+		}
+		c.Close()
+		if n, _ := s.Requests(); n != 3+want {
+			t.Errorf("%d requests, want %d", n, 3+want)
+		}
+	}
+}
+
+// TestAskerLeaves: whoever leaves gets the cause at once; the request that is paid for is kept, and nobody asks again.
+func TestAskerLeaves(t *testing.T) {
+	arrived := make(chan string, 9)
+	s := judgetest.Start(t, judgetest.Options{Delay: 200 * time.Millisecond, Watch: func(p string) { arrived <- p }})
+	c := open(t, s, func(o *Options) { o.Cache = filepath.Join(t.TempDir(), "judge.jsonl") })
+	why := errors.New("enough")
+	ctx, leave := context.WithCancelCause(t.Context())
+	go func() { <-arrived; leave(why) }()
+	begin := time.Now()
+	if _, err := c.Ask(ctx, "q"); err != why || time.Since(begin) > 190*time.Millisecond {
+		t.Errorf("%v after %v", err, time.Since(begin))
+	}
+	if reply, err := c.Ask(t.Context(), "q"); err != nil || reply != "Answer: Yes" {
+		t.Errorf("%q, %v", reply, err)
+	}
+	if n, _ := s.Requests(); n != 1 {
+		t.Errorf("%d requests, want 1", n)
+	}
+}
+
+// TestCloseKeepsWhatIsPaid: the request under way ends in the cache; with no grace it ends.
+func TestCloseKeepsWhatIsPaid(t *testing.T) {
+	for _, grace := range []time.Duration{0, -1} {
+		arrived := make(chan string, 9)
+		s := judgetest.Start(t, judgetest.Options{Delay: 100 * time.Millisecond, Watch: func(p string) { arrived <- p }})
+		path := filepath.Join(t.TempDir(), "judge.jsonl")
+		c := open(t, s, func(o *Options) { o.Cache, o.Grace = path, grace })
+		asked := make(chan error)
+		go func() { _, err := c.Ask(t.Context(), "q"); asked <- err }()
+		<-arrived
+		if err := errors.Join(c.Close(), c.Close()); err != nil {
+			t.Error(err)
+		}
+		if err := <-asked; grace < 0 && err != errClosed || grace == 0 && err != nil {
+			t.Errorf("grace %v: the asker got %v", grace, err)
+		}
+		if _, err := c.Ask(t.Context(), "q"); err != errClosed {
+			t.Errorf("closed: %v", err)
+		}
+		b, err := os.ReadFile(path)
+		if want := map[bool]int{true: 2, false: 1}[grace == 0]; err != nil || bytes.Count(b, []byte("\n")) != want {
+			t.Errorf("grace %v: %s, want %d lines", grace, b, want)
+		}
+	}
+}
+
+// TestKeyIsNowhere: a server that repeats the key in replies and errors.
+func TestKeyIsNowhere(t *testing.T) {
+	const key = "sk-very-secret-0123456789"
+	t.Setenv("JUDGE_KEY", key)
+	s := judgetest.Start(t, judgetest.Options{Key: key, Reply: func(string) string { return "Bearer " + key }})
+	path := filepath.Join(t.TempDir(), "judge.jsonl")
+	c := open(t, s, func(o *Options) { o.Cache, o.KeyName = path, "JUDGE_KEY" })
+	reply, err := c.Ask(t.Context(), "q")
+	if err != nil || reply != "Bearer ***" {
+		t.Errorf("%q, %v", reply, err)
+	}
+	if b, err := os.ReadFile(path); err != nil || bytes.Contains(b, []byte(key)) || !bytes.Contains(b, []byte("***")) {
+		t.Errorf("%s, %v", b, err)
+	}
+	for _, code := range []int{400, 401, 429, 500} {
+		echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Error(w, r.Header.Get("Authorization"), code) }))
+		defer echo.Close()
+		c := open(t, &judgetest.Server{URL: echo.URL}, func(o *Options) { o.KeyName, o.Retries = "JUDGE_KEY", 1 })
+		if _, err := c.Ask(t.Context(), "q"); err == nil || strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), "***") {
+			t.Errorf("%d: %v", code, err)
+		}
+	}
+}
+
+// TestErrors: one clear line each, after so many requests.
+func TestErrors(t *testing.T) {
+	status := func(code int, text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, code) }
+	}
+	for _, c := range []struct {
+		name  string
+		reply http.HandlerFunc
+		want  string
+		asked int
+	}{
+		{"no key", status(401, `{"error": {"message": "You didn't provide an API key."}}`), "the server wants a key: set JUDGE_KEY in the environment (401", 1},
+		{"wrong base URL: another service", status(200, "<html>hello</html>"), "the reply is no chat completion (invalid character '<' looking for beginning of value): want the base URL of an OpenAI-compatible server", 3},
+		{"wrong base URL: wrong path", status(404, "404 page not found"), "the base URL is not that of an OpenAI-compatible server, which as a rule ends in /v1 (404", 1},
+		{"prompt too long", status(400, `{"error": {"message": "maximum context length is 512 tokens"}}`), "the server refuses the request (400", 1},
+		{"spent quota", status(429, `{"error": {"message": "You exceeded", "code": "insufficient_quota"}}`), "spent quota, tried once", 1},
+		{"always fails", status(500, "oops"), "the server fails, tried 4 times (500", 4},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Setenv("JUDGE_KEY", "")
+			var asked atomic.Int32
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { asked.Add(1); c.reply(w, r) }))
+			defer s.Close()
+			client := open(t, &judgetest.Server{URL: s.URL}, func(o *Options) { o.KeyName, o.Retries = "JUDGE_KEY", 3 })
+			_, err := client.Ask(t.Context(), "q")
+			if err == nil || !strings.HasPrefix(err.Error(), "judge: http://127.0.0.1:") || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v, want one line with %q", err, c.want)
+			}
+			if int(asked.Load()) != c.asked || client.Stats().Failed != 1 {
+				t.Errorf("%d requests, want %d; %+v", asked.Load(), c.asked, client.Stats())
+			}
+		})
+	}
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	c := open(t, &judgetest.Server{URL: gone.URL})
+	if _, err := c.Ask(t.Context(), "q"); err == nil || !strings.Contains(err.Error(), "no server answers (dial tcp") || !strings.HasSuffix(err.Error(), "tried 3 times") {
+		t.Error(err)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for _, c := range []struct {
+		change func(o *Options)
+		want   string
+	}{
+		{func(o *Options) { o.BaseURL = "localhost:8000" }, `judge: base URL "localhost:8000": want one such as http://localhost:8000/v1`},
+		{func(o *Options) { o.Model = "" }, "judge: no model is named"},
+		{func(o *Options) { o.BaseURL = "https://me:secret@host/v1" }, "judge: base URL https://me:xxxxx@host/v1: a key does not belong there"},
+		{func(o *Options) { o.Parallel = -1 }, "judge: -1 parallel requests: want 1 or more"},
+		{func(o *Options) { o.MaxRequests = -1 }, "judge: budget of requests -1: want 0 or more"},
+		{func(o *Options) { o.TokensPerMinute = -5 }, "judge: tokens a minute -5"},
+		{func(o *Options) { o.Timeout = -1 }, "judge: time-out -1ns"},
+		{func(o *Options) { o.Wait = -1 }, "judge: wait of -1ns"},
+		{func(o *Options) { o.MaxCost = 3 }, "judge: a budget of cost needs the prices"},
+	} {
+		o := Options{BaseURL: "https://host/v1", Model: "m"}
+		c.change(&o)
+		if _, err := Open(o); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%v, want %s", err, c.want)
+		}
+	}
+}

@@ -1,0 +1,206 @@
+// Package judgetest has a server that stands in for a judge in tests, and fails on purpose.
+package judgetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Options say how the server answers.
+type Options struct {
+	Reply  func(prompt string) string // nil: "Answer: Yes"
+	Watch  func(prompt string)        // nil: none; told of each request that arrives, from several goroutines
+	Delay  time.Duration              // until a reply
+	Faults float64                    // the share of requests that get a fault for a reply
+	Stall  time.Duration              // how long a fault that stalls takes; longer than the client's time-out
+	Seed   uint64                     // of the faults
+	Key    string                     // that requests must bear; empty: none
+}
+
+// Server is a judge on this machine.
+type Server struct {
+	URL     string // the base URL, which ends in /v1
+	options Options
+
+	mu       sync.Mutex
+	random   *rand.Rand
+	requests int
+	most     int
+	now      int
+	faults   map[string]int
+}
+
+// Start serves until the test ends.
+func Start(t testing.TB, o Options) *Server {
+	t.Helper()
+	if o.Reply == nil {
+		o.Reply = func(string) string { return "Answer: Yes" }
+	}
+	if o.Watch == nil {
+		o.Watch = func(string) {}
+	}
+	s := &Server{options: o, random: rand.New(rand.NewPCG(o.Seed, 1)), faults: map[string]int{}}
+	h := httptest.NewServer(http.HandlerFunc(s.serve))
+	t.Cleanup(h.Close)
+	s.URL = h.URL + "/v1"
+	return s
+}
+
+// Requests is how many arrived, and how many of them at the same time at most.
+func (s *Server) Requests() (all, together int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requests, s.most
+}
+
+// Faults counts the faults so far by kind.
+func (s *Server) Faults() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	counts := map[string]int{}
+	for kind, n := range s.faults {
+		counts[kind] = n
+	}
+	return counts
+}
+
+// Kinds are the names of all faults.
+func Kinds() (names []string) {
+	for _, f := range faults {
+		names = append(names, f.kind)
+	}
+	return names
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != "/v1/chat/completions" {
+		http.NotFound(w, r)
+		return
+	}
+	if s.options.Key != "" && r.Header.Get("Authorization") != "Bearer "+s.options.Key {
+		http.Error(w, `{"error": {"message": "Incorrect API key provided"}}`, http.StatusUnauthorized)
+		return
+	}
+	prompt, err := promptOf(r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	s.options.Watch(prompt)
+	fail := s.arrive()
+	defer s.leave()
+	if fail != nil {
+		fail(s, w, r)
+		return
+	}
+	if pause(r, s.options.Delay) {
+		_, _ = w.Write(Completion(prompt, s.options.Reply(prompt)))
+	}
+}
+
+func promptOf(body io.Reader) (string, error) {
+	var q struct{ Messages []struct{ Content string } }
+	if err := json.NewDecoder(body).Decode(&q); err != nil {
+		return "", err
+	}
+	if len(q.Messages) == 0 {
+		return "", fmt.Errorf("no messages")
+	}
+	return q.Messages[len(q.Messages)-1].Content, nil
+}
+
+// arrive counts a request and chooses its fault, nil for none. The faults take turns.
+func (s *Server) arrive() func(*Server, http.ResponseWriter, *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests++
+	s.now++
+	s.most = max(s.most, s.now)
+	if s.random.Float64() >= s.options.Faults {
+		return nil
+	}
+	n := 0
+	for _, count := range s.faults {
+		n += count
+	}
+	f := faults[n%len(faults)]
+	s.faults[f.kind]++
+	return f.serve
+}
+
+func (s *Server) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now--
+}
+
+// pause waits, and tells whether the client is still there.
+func pause(r *http.Request, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-r.Context().Done():
+		return false
+	}
+}
+
+// Completion is a chat completion with a reply to a prompt; a token is a word.
+func Completion(prompt, reply string) []byte {
+	in, out := len(strings.Fields(prompt)), len(strings.Fields(reply))
+	b, _ := json.Marshal(map[string]any{ // maps, strings and numbers always marshal
+		"object":  "chat.completion",
+		"choices": []any{map[string]any{"index": 0, "finish_reason": "stop", "message": map[string]any{"role": "assistant", "content": reply}}},
+		"usage":   map[string]any{"prompt_tokens": in, "completion_tokens": out, "total_tokens": in + out}})
+	return b
+}
+
+// faults are what a server in trouble does.
+var faults = []struct {
+	kind  string
+	serve func(*Server, http.ResponseWriter, *http.Request)
+}{
+	{"429", refuse(http.StatusTooManyRequests, "", "")},
+	{"500", refuse(http.StatusInternalServerError, "", "")},
+	{"dropped connection", func(*Server, http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
+	{"reply cut", cut},
+	{"invalid JSON", func(_ *Server, w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"choices": [{"message": oops`)
+	}},
+	{"stall", func(s *Server, _ http.ResponseWriter, r *http.Request) { pause(r, s.options.Stall) }},
+	{"429 with milliseconds", refuse(http.StatusTooManyRequests, "Retry-After-Ms", "20")},
+	{"429 with seconds", refuse(http.StatusTooManyRequests, "Retry-After", "0.05")},
+	{"503 with a date", refuse(http.StatusServiceUnavailable, "Retry-After", "Fri, 31 Dec 1999 23:59:59 GMT")},
+	{"web page", func(_ *Server, w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "<html>we will be back</html>")
+	}},
+}
+
+func refuse(code int, name, value string) func(*Server, http.ResponseWriter, *http.Request) {
+	return func(_ *Server, w http.ResponseWriter, _ *http.Request) {
+		if name != "" {
+			w.Header().Set(name, value)
+		}
+		http.Error(w, `{"error": {"message": "later"}}`, code)
+	}
+}
+
+// cut ends the connection in the middle of a good reply.
+func cut(_ *Server, w http.ResponseWriter, _ *http.Request) {
+	b := Completion("", "Answer: Yes")
+	w.Header().Set("Content-Length", fmt.Sprint(len(b)))
+	_, _ = w.Write(b[:len(b)/2])
+	if f, ok := w.(http.Flusher); ok {
+		f.Flush()
+	}
+	panic(http.ErrAbortHandler)
+}
