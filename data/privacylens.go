@@ -1,0 +1,158 @@
+package data
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// PLCase is one case of PrivacyLens, in the field names of its release: a norm of privacy (the seed), a story in which it
+// is at stake (the vignette), and what an agent has done so far for its user (the trajectory), who has asked for
+// something that can be had without breaking the norm.
+type PLCase struct {
+	Name       string       `json:"name"`
+	Seed       PLSeed       `json:"seed"`
+	Vignette   PLVignette   `json:"vignette"`
+	Trajectory PLTrajectory `json:"trajectory"`
+	Place      string       `json:"-"` // where the case stands: "main_data.json: row 41"
+}
+
+// PLSeed is the norm: it is not acceptable that the sender shares such information about the subject with the recipient
+// in this way.
+type PLSeed struct {
+	DataType              string          `json:"data_type"`
+	DataSubject           string          `json:"data_subject"`
+	DataSender            string          `json:"data_sender"`
+	DataSenderName        string          `json:"data_sender_name"`
+	DataRecipient         string          `json:"data_recipient"`
+	TransmissionPrinciple string          `json:"transmission_principle"` // "send an email"
+	Source                string          `json:"source"`                 // crowdsourcing, literature, regulation, ConfAIde
+	SourceDetails         json.RawMessage `json:"source_details,omitempty"`
+}
+
+// PLVignette is the story, with who and what the seed means in it.
+type PLVignette struct {
+	Story         string `json:"story"`
+	DataType      string `json:"data_type_concrete"`
+	DataSubject   string `json:"data_subject_concrete"`
+	DataSender    string `json:"data_sender_concrete"`
+	DataRecipient string `json:"data_recipient_concrete"`
+}
+
+// PLTrajectory is the agent's task and its past.
+type PLTrajectory struct {
+	UserName    string   `json:"user_name"`
+	UserEmail   string   `json:"user_email"`
+	Instruction string   `json:"user_instruction"`
+	Toolkits    []string `json:"toolkits"`
+	Past        string   `json:"executable_trajectory"` // Action, Action Input, Observation, again and again
+	FinalAction string   `json:"final_action"`          // the tool that the next action should use
+	Items       []string `json:"sensitive_info_items"`  // sentences that the next action should not give away
+}
+
+// ReadPrivacyLens reads cases from a .json, .jsonl or .parquet file, each also with .gz. None is dropped. A case that
+// lacks what actions are asked for and judged by, or a second one of the same name, is an error that names the row; what
+// probing alone needs is counted as a wart in the Report where it is missing.
+func ReadPrivacyLens(path string) ([]PLCase, *Report, error) {
+	report, places := &Report{Path: path}, map[string]string{}
+	var cases []PLCase
+	for raw, err := range readRaw(nil, path) {
+		if err != nil {
+			return nil, nil, err
+		}
+		report.Read++
+		c, err := plCase(raw.text)
+		if first, twice := places[c.Name]; err == nil && twice {
+			err = fmt.Errorf("name %q stands at %s already: want every name once", c.Name, first)
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", raw.source, err)
+		}
+		c.Place, places[c.Name] = raw.source, raw.source
+		for _, wart := range c.warts() {
+			report.wart(wart, raw.source)
+		}
+		report.Kept++
+		cases = append(cases, c)
+	}
+	if err := report.check(); err != nil {
+		return nil, nil, err
+	}
+	return cases, report, nil
+}
+
+// WritePrivacyLens writes cases in the release's shape, as .json or .jsonl, each also with .gz; whole or not at all.
+func WritePrivacyLens(path string, cases []PLCase) error {
+	if ext, _ := formOf(path); ext == ".parquet" {
+		return fmt.Errorf("%s: want .json or .jsonl, each also with .gz", path)
+	}
+	return writeTable(path, table{
+		n:       len(cases),
+		value:   func(i int) (any, error) { return &cases[i], nil },
+		parquet: func(io.Writer) error { return nil },
+	})
+}
+
+// plCase decodes a case and says what it lacks.
+func plCase(text []byte) (PLCase, error) {
+	var c PLCase
+	if err := json.Unmarshal(text, &c); err != nil {
+		return c, ciError(err)
+	}
+	for _, field := range []struct {
+		name  string
+		empty bool
+	}{
+		{"name", blank(c.Name)},
+		{"trajectory.user_name", blank(c.Trajectory.UserName)},
+		{"trajectory.user_instruction", blank(c.Trajectory.Instruction)},
+		{"trajectory.toolkits", len(c.Trajectory.Toolkits) == 0},
+		{"trajectory.executable_trajectory", blank(c.Trajectory.Past)},
+		{"trajectory.final_action", blank(c.Trajectory.FinalAction)},
+		{"trajectory.sensitive_info_items", len(c.Trajectory.Items) == 0},
+	} {
+		if field.empty {
+			return c, fmt.Errorf("%s is missing or empty: want name, seed, vignette and trajectory {user_name, user_instruction, toolkits, "+
+				"executable_trajectory, final_action, sensitive_info_items}", field.name)
+		}
+	}
+	return c, c.checkItems()
+}
+
+func blank(s string) bool { return strings.TrimSpace(s) == "" }
+
+// checkItems wants items that verdicts can be joined to.
+func (c *PLCase) checkItems() error {
+	seen := map[string]bool{}
+	for i, item := range c.Trajectory.Items {
+		if blank(item) {
+			return fmt.Errorf("trajectory.sensitive_info_items[%d] is empty: want a sentence", i)
+		}
+		if seen[item] {
+			return fmt.Errorf("trajectory.sensitive_info_items[%d] stands there twice: %.60q", i, item)
+		}
+		seen[item] = true
+	}
+	return nil
+}
+
+// warts says what probing lacks of a case, and what a report has no group for.
+func (c *PLCase) warts() []string {
+	var warts []string
+	s, v := &c.Seed, &c.Vignette
+	for _, w := range []struct {
+		what string
+		is   bool
+	}{
+		{"no source", blank(s.Source)},
+		{"no transmission principle", blank(s.TransmissionPrinciple)},
+		{"the seed is not complete: it cannot be probed", blank(s.DataType) || blank(s.DataSubject) || blank(s.DataSender) || blank(s.DataSenderName) || blank(s.DataRecipient)},
+		{"the vignette is not complete: it cannot be probed", blank(v.Story) || blank(v.DataType) || blank(v.DataSubject) || blank(v.DataSender) || blank(v.DataRecipient)},
+	} {
+		if w.is {
+			warts = append(warts, w.what)
+		}
+	}
+	return warts
+}

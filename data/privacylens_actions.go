@@ -1,0 +1,187 @@
+package data
+
+import (
+	"bufio"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// ReadActions reads what agents did last, by the names of the cases: from a .csv file with the columns name and
+// final_action, as the benchmark's own tools write it (an empty cell is an empty text), or from .jsonl, .json or .parquet
+// rows with these two, or from .json with one list of each, which those tools write when a csv fails. Other columns are
+// left alone. Names that no case has, and names that come twice, are errors; a case that is not in the file is not in
+// the result either.
+func ReadActions(path string, cases []PLCase) (map[string]string, error) {
+	a := &actionReader{path: path, known: caseNames(cases), actions: map[string]string{}, places: map[string]string{}}
+	var err error
+	if ext, zipped := formOf(path); ext == ".csv" && !zipped {
+		err = a.readCSV()
+	} else {
+		err = a.readRows()
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case len(a.strange) > 0:
+		return nil, fmt.Errorf("%s: %d names that no case of the data has: %s", path, len(a.strange), list(a.strange))
+	case len(a.actions) == 0:
+		return nil, fmt.Errorf("%s: no rows: the file is empty", path)
+	}
+	return a.actions, nil
+}
+
+// WriteActions writes actions as the benchmark's own tools write them, in the order of the cases: those that have one.
+func WriteActions(path string, cases []PLCase, actions map[string]string) error {
+	return writeAtomic(path, func(w io.Writer) error {
+		out := csv.NewWriter(w)
+		out.Write([]string{"name", "final_action"})
+		for i := range cases {
+			if text, ok := actions[cases[i].Name]; ok {
+				out.Write([]string{cases[i].Name, text})
+			}
+		}
+		out.Flush()
+		return out.Error()
+	})
+}
+
+func caseNames(cases []PLCase) map[string]bool {
+	names := map[string]bool{}
+	for i := range cases {
+		names[cases[i].Name] = true
+	}
+	return names
+}
+
+// actionReader gathers actions.
+type actionReader struct {
+	path    string
+	known   map[string]bool   // names of the cases
+	actions map[string]string // by name
+	places  map[string]string // by name: where it stands
+	strange []string          // names that no case has
+}
+
+func (a *actionReader) add(place, name, action string) error {
+	switch first, twice := a.places[name]; {
+	case name == "":
+		return fmt.Errorf("%s: name is empty: want the name of a case", place)
+	case twice:
+		return fmt.Errorf("%s: name %q stands at %s already: want every name once", place, name, first)
+	case !utf8.ValidString(action):
+		return fmt.Errorf("%s: final_action is not valid UTF-8", place)
+	}
+	a.places[name], a.actions[name] = place, action
+	if !a.known[name] {
+		a.strange = append(a.strange, name)
+	}
+	return nil
+}
+
+// readCSV reads a table with a header.
+func (a *actionReader) readCSV() error {
+	file, err := openFile(nil, a.path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	in := bufio.NewReader(file)
+	if bom, _ := in.Peek(3); string(bom) == "\ufeff" {
+		in.Discard(3)
+	}
+	table := csv.NewReader(in)
+	header, err := table.Read()
+	if err == io.EOF {
+		return fmt.Errorf("%s: no rows: the file is empty", a.path)
+	}
+	name, action := slices.Index(header, "name"), slices.Index(header, "final_action")
+	if err == nil && (name < 0 || action < 0) {
+		return fmt.Errorf("%s:1: found columns %s: want name and final_action", a.path, list(header))
+	}
+	for err == nil {
+		var row []string
+		if row, err = table.Read(); err == nil {
+			line, _ := table.FieldPos(0)
+			err = a.add(fmt.Sprintf("%s:%d", a.path, line), row[name], row[action])
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return csvError(a.path, err)
+}
+
+// csvError words what ended the reading of a table, nil at its end.
+func csvError(path string, err error) error {
+	var parse *csv.ParseError
+	switch {
+	case err == io.EOF:
+		return nil
+	case !errors.As(err, &parse):
+		return readError(path, "", err)
+	case parse.Err == csv.ErrFieldCount:
+		return fmt.Errorf("%s:%d: another number of columns than the header has: the file is truncated or damaged", path, parse.StartLine)
+	case parse.Err == csv.ErrQuote:
+		return fmt.Errorf("%s:%d: the quoted text that begins in line %d has no end, or text behind it: the file is truncated or damaged", path, parse.Line, parse.StartLine)
+	}
+	return fmt.Errorf("%s:%d: bad csv: %v", path, parse.Line, parse.Err)
+}
+
+// readRows reads rows with the two columns, or one of two lists.
+func (a *actionReader) readRows() error {
+	for row, err := range readRows(nil, a.path) {
+		if err != nil {
+			if strings.Contains(err.Error(), ": extension ") {
+				err = fmt.Errorf("%s: want actions as .csv, .jsonl, .json or .parquet, the last three also with .gz", a.path)
+			}
+			return err
+		}
+		if err := a.addRow(row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *actionReader) addRow(r row) error {
+	_, found := r.fields["final_action"]
+	if r.fields["name"] == nil || !found {
+		return fmt.Errorf("%s: found columns %s: want name and final_action", r.source, list(columnsOf(r.fields)))
+	}
+	names, isList := r.fields["name"].([]any)
+	if !isList {
+		return a.addValues(r.source, r.fields["name"], r.fields["final_action"])
+	}
+	actions, isList := r.fields["final_action"].([]any)
+	if !isList || len(actions) != len(names) {
+		return fmt.Errorf("%s: name is a list of %d: want final_action a list as long", r.source, len(names))
+	}
+	for i := range names {
+		if err := a.addValues(fmt.Sprintf("%s[%d]", r.source, i), names[i], actions[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addValues takes a name and an action, null for an empty one, as a table's row has them.
+func (a *actionReader) addValues(place string, name, action any) error {
+	texts := [2]string{}
+	for i, value := range []any{name, action} {
+		switch v := value.(type) {
+		case string:
+			texts[i] = v
+		case []byte: // parquet without the string annotation
+			texts[i] = string(v)
+		case nil:
+		default:
+			return fmt.Errorf("%s: %s is %s: want a string", place, []string{"name", "final_action"}[i], kindOf(value))
+		}
+	}
+	return a.add(place, texts[0], texts[1])
+}

@@ -1,0 +1,244 @@
+package data
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+)
+
+// PLVerdict is a judge's verdict on a case's action, in the benchmark's own form: {leak_info, secret_judgment: [[item, bool]…]}.
+type PLVerdict struct {
+	Leaks     bool         `json:"leak_info"` // any item does
+	Judgments []PLJudgment `json:"secret_judgment"`
+}
+
+// PLJudgment says whether an action gives an item away. In JSON it is the list [item, bool].
+type PLJudgment struct {
+	Item  string
+	Leaks bool
+}
+
+// MarshalJSON writes [item, bool].
+func (j PLJudgment) MarshalJSON() ([]byte, error) { return marshal([]any{j.Item, j.Leaks}) }
+
+// ReadVerdicts reads verdicts in the benchmark's own form, an object with the cases' names for keys, and joins them to the
+// cases: names that no case has or that come twice, items that are not the case's, items without a verdict, and a
+// leak_info that its items contradict are errors. A case that is not in the file is not in the result either. Judgments
+// stand in the order of the case's items.
+func ReadVerdicts(path string, cases []PLCase) (map[string]PLVerdict, error) {
+	byName := map[string]*PLCase{}
+	for i := range cases {
+		byName[cases[i].Name] = &cases[i]
+	}
+	verdicts := map[string]PLVerdict{}
+	err := readObject(path, "{name: {leak_info, secret_judgment: [[item, bool], …]}}", caseNames(cases), func(name string, value any) error {
+		v, err := plVerdict(value)
+		if err == nil {
+			v, err = v.of(byName[name])
+		}
+		verdicts[name] = v
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return verdicts, nil
+}
+
+// WriteVerdicts writes verdicts in the benchmark's own form, in the order of the cases: those that have one.
+func WriteVerdicts(path string, cases []PLCase, verdicts map[string]PLVerdict) error {
+	return writeObject(path, cases, func(name string) (any, bool) { v, ok := verdicts[name]; return v, ok })
+}
+
+// ReadScores reads helpfulness scores, 0 to 3, in the benchmark's own form {name: score}, with the rules of ReadVerdicts
+// for names.
+func ReadScores(path string, cases []PLCase) (map[string]int, error) {
+	scores := map[string]int{}
+	err := readObject(path, "{name: score}", caseNames(cases), func(name string, value any) error {
+		number, isNumber := value.(json.Number)
+		score, err := strconv.Atoi(number.String())
+		if !isNumber || err != nil || score < 0 || score > 3 {
+			return fmt.Errorf("helpfulness is %s: want 0, 1, 2 or 3", said(value))
+		}
+		scores[name] = score
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return scores, nil
+}
+
+// WriteScores writes helpfulness scores in the benchmark's own form, in the order of the cases: those that have one.
+func WriteScores(path string, cases []PLCase, scores map[string]int) error {
+	return writeObject(path, cases, func(name string) (any, bool) { s, ok := scores[name]; return s, ok })
+}
+
+// said is a value as a message has it: a number as it stands, anything else by its kind.
+func said(value any) string {
+	if n, ok := value.(json.Number); ok {
+		return n.String()
+	}
+	return kindOf(value)
+}
+
+// maxVerdicts bounds a file of verdicts, which is read whole: a larger one is none.
+const maxVerdicts = 256 << 20
+
+// readObject walks a file that is one object with names of cases for keys.
+func readObject(path, want string, known map[string]bool, visit func(name string, value any) error) error {
+	object, err := openObject(path, want)
+	if err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	var strange []string
+	for _, e := range object {
+		if seen[e.key] {
+			return fmt.Errorf("%s: name %q stands there twice: want every name once", path, e.key)
+		}
+		seen[e.key] = true
+		if !known[e.key] {
+			strange = append(strange, e.key)
+			continue
+		}
+		if err := visit(e.key, e.value); err != nil {
+			return fmt.Errorf("%s: %s: %w", path, e.key, err)
+		}
+	}
+	if len(strange) > 0 {
+		return fmt.Errorf("%s: %d names that no case of the data has: %s", path, len(strange), list(strange))
+	}
+	return nil
+}
+
+// openObject reads a file that is one object, its keys in order.
+func openObject(path, want string) (entries, error) {
+	file, err := openFile(nil, path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxVerdicts+1))
+	switch {
+	case err != nil:
+		return nil, readError(path, "", err)
+	case len(text) > maxVerdicts:
+		return nil, fmt.Errorf("%s: longer than %d MiB: want %s", path, maxVerdicts>>20, want)
+	}
+	if err := json.Unmarshal(text, new(json.RawMessage)); err != nil {
+		return nil, fmt.Errorf("%s: %w: want %s", path, badJSON(err), want)
+	}
+	value, err := decodeOrdered(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: want %s", path, badJSON(err), want)
+	}
+	object, ok := value.(entries)
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("%s: holds %s: want %s", path, kindOf(value), want)
+	case len(object) == 0:
+		return nil, fmt.Errorf("%s: no names: the object is empty: want %s", path, want)
+	}
+	return object, nil
+}
+
+// writeObject writes an object with the cases' names for keys, as Python's json.dump does with an indent of 4 but for
+// letters, which stand as they are.
+func writeObject(path string, cases []PLCase, value func(name string) (any, bool)) error {
+	var names []string
+	for i := range cases {
+		if _, ok := value(cases[i].Name); ok {
+			names = append(names, cases[i].Name)
+		}
+	}
+	text, err := marshalObject(len(names), func(i int) (string, any) { v, _ := value(names[i]); return names[i], v })
+	if err != nil {
+		return err
+	}
+	return writeAtomic(path, func(w io.Writer) error {
+		enc := json.NewEncoder(w)
+		enc.SetEscapeHTML(false)
+		enc.SetIndent("", "    ")
+		return enc.Encode(json.RawMessage(text))
+	})
+}
+
+// field is the value of an object's key; found is false where it is no object or lacks the key.
+func (e entries) field(key string) (value any, found bool) {
+	i := slices.IndexFunc(e, func(x entry) bool { return x.key == key })
+	if i < 0 {
+		return nil, false
+	}
+	return e[i].value, true
+}
+
+const verdictForm = "want {leak_info, secret_judgment: [[item, bool], …]}"
+
+// plVerdict reads a verdict as the file has it.
+func plVerdict(value any) (v PLVerdict, err error) {
+	object, ok := value.(entries)
+	if !ok {
+		return v, fmt.Errorf("is %s: %s", kindOf(value), verdictForm)
+	}
+	leaks, _ := object.field("leak_info")
+	if v.Leaks, ok = leaks.(bool); !ok {
+		return v, fmt.Errorf("leak_info is missing or not true or false: %s", verdictForm)
+	}
+	judgments, _ := object.field("secret_judgment")
+	rows, ok := judgments.([]any)
+	if !ok {
+		return v, fmt.Errorf("secret_judgment is missing or no list: %s", verdictForm)
+	}
+	for i, row := range rows {
+		j, err := plJudgment(row)
+		if err != nil {
+			return v, fmt.Errorf("secret_judgment[%d] %w", i, err)
+		}
+		v.Judgments = append(v.Judgments, j)
+	}
+	return v, nil
+}
+
+func plJudgment(value any) (j PLJudgment, err error) {
+	pair, ok := value.([]any)
+	if !ok || len(pair) != 2 {
+		return j, fmt.Errorf("is no [item, bool]: %s", verdictForm)
+	}
+	if j.Item, ok = pair[0].(string); !ok {
+		return j, fmt.Errorf("has %s for its item: want a string", kindOf(pair[0]))
+	}
+	if j.Leaks, ok = pair[1].(bool); !ok {
+		return j, fmt.Errorf("has %s for its verdict: want true or false", kindOf(pair[1]))
+	}
+	return j, nil
+}
+
+// of joins a verdict to its case.
+func (v PLVerdict) of(c *PLCase) (PLVerdict, error) {
+	verdicts, leaks := map[string]bool{}, false
+	for _, j := range v.Judgments {
+		if !slices.Contains(c.Trajectory.Items, j.Item) {
+			return v, fmt.Errorf("item %.80q is none of the case's: the verdicts are for other data", j.Item)
+		}
+		if _, twice := verdicts[j.Item]; twice {
+			return v, fmt.Errorf("two verdicts for item %.80q", j.Item)
+		}
+		verdicts[j.Item] = j.Leaks
+		leaks = leaks || j.Leaks
+	}
+	joined := PLVerdict{Leaks: v.Leaks}
+	for _, item := range c.Trajectory.Items {
+		leak, found := verdicts[item]
+		if !found {
+			return v, fmt.Errorf("no verdict for item %.80q", item)
+		}
+		joined.Judgments = append(joined.Judgments, PLJudgment{item, leak})
+	}
+	if leaks != v.Leaks {
+		return v, fmt.Errorf("leak_info is %v, but the verdicts of its items say %v", v.Leaks, leaks)
+	}
+	return joined, nil
+}

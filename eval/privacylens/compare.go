@@ -1,0 +1,206 @@
+package privacylens
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// Compared is a run with its name.
+type Compared struct {
+	Name    string
+	Results []CaseResult
+}
+
+// Comparison puts runs on the same cases side by side.
+type Comparison struct {
+	Cases       int           `json:"cases"`
+	Runs        []RunCounts   `json:"runs"`
+	Differences []Differences `json:"differences"` // of every later run from the first
+}
+
+// RunCounts is a run of a comparison.
+type RunCounts struct {
+	Name string `json:"name"`
+	Group
+}
+
+// Differences are those of a run from another, over the same cases.
+type Differences struct {
+	From        string     `json:"from"`
+	To          string     `json:"to"`
+	Leakage     Difference `json:"leakage_rate"`
+	Adjusted    Difference `json:"adjusted_leakage_rate"` // each among its own helpful cases
+	Helpfulness Difference `json:"helpfulness"`
+	OnlyFrom    []string   `json:"leaks_only_in_from"` // names of cases
+	OnlyTo      []string   `json:"leaks_only_in_to"`
+	Both        int        `json:"leaks_in_both"`
+	Neither     int        `json:"leaks_in_neither"`
+	P           float64    `json:"leakage_p"` // exact McNemar test of OnlyFrom against OnlyTo, two-sided
+}
+
+// Difference is to − from with its 95 % paired bootstrap interval; null where one of the two is not available.
+type Difference struct {
+	From  *float64 `json:"from"`
+	To    *float64 `json:"to"`
+	Value *float64 `json:"value"`
+	Low   *float64 `json:"low"`
+	High  *float64 `json:"high"`
+}
+
+// Points prints the difference of two rates, in points of percent.
+func (d Difference) Points() string {
+	return d.print(100, "%+.1f points (95%% interval %+.1f to %+.1f)")
+}
+
+// Scores prints the difference of two means.
+func (d Difference) Scores() string { return d.print(1, "%+.2f (95%% interval %+.2f to %+.2f)") }
+
+func (d Difference) print(scale float64, form string) string {
+	if d.Value == nil || d.Low == nil {
+		return "not available"
+	}
+	return fmt.Sprintf(form, scale**d.Value, scale**d.Low, scale**d.High)
+}
+
+// Compare compares runs over the same cases with the first of them.
+func Compare(runs ...Compared) (*Comparison, error) {
+	if len(runs) < 2 {
+		return nil, fmt.Errorf("%d run: want two or more to compare", len(runs))
+	}
+	out := &Comparison{Cases: len(runs[0].Results)}
+	for i, run := range runs {
+		joined, err := join(runs[0], run)
+		if err != nil {
+			return nil, err
+		}
+		out.Runs = append(out.Runs, RunCounts{run.Name, groupOf(joined)})
+		if i > 0 {
+			out.Differences = append(out.Differences, differences(runs[0], Compared{run.Name, joined}))
+		}
+	}
+	return out, nil
+}
+
+// join puts the results of a run into the order of the first one's.
+func join(first, run Compared) ([]CaseResult, error) {
+	byName := map[string]*CaseResult{}
+	for i := range run.Results {
+		byName[run.Results[i].Name] = &run.Results[i]
+	}
+	if len(byName) != len(run.Results) {
+		return nil, fmt.Errorf("%s: a case stands there twice", run.Name)
+	}
+	joined := make([]CaseResult, len(first.Results))
+	for i := range first.Results {
+		a := &first.Results[i]
+		b, ok := byName[a.Name]
+		switch {
+		case !ok:
+			return nil, fmt.Errorf("%s has no case %s, which %s has: want runs over the same cases", run.Name, a.Name, first.Name)
+		case !slices.EqualFunc(a.Items, b.Items, func(x, y ItemResult) bool { return x.Item == y.Item }):
+			return nil, fmt.Errorf("%s: %s has other sensitive items than in %s: want runs over the same data", run.Name, a.Name, first.Name)
+		}
+		joined[i] = *b
+	}
+	if len(byName) > len(joined) {
+		return nil, fmt.Errorf("%s has %d cases, %s has %d: want runs over the same cases", run.Name, len(byName), first.Name, len(joined))
+	}
+	return joined, nil
+}
+
+// differences compares two runs whose results stand in the same order.
+func differences(from, to Compared) Differences {
+	d := Differences{From: from.Name, To: to.Name, OnlyFrom: []string{}, OnlyTo: []string{}}
+	for i, a := range from.Results {
+		switch b := to.Results[i]; {
+		case a.Leaks && b.Leaks:
+			d.Both++
+		case a.Leaks:
+			d.OnlyFrom = append(d.OnlyFrom, a.Name)
+		case b.Leaks:
+			d.OnlyTo = append(d.OnlyTo, a.Name)
+		default:
+			d.Neither++
+		}
+	}
+	d.P = mcnemar(len(d.OnlyFrom), len(d.OnlyTo))
+	d.Leakage = difference(from.Results, to.Results, func(r *CaseResult) (float64, bool) { return float(r.Leaks), true })
+	d.Adjusted = difference(from.Results, to.Results, func(r *CaseResult) (float64, bool) { return float(r.Leaks), r.Helpful() })
+	d.Helpfulness = difference(from.Results, to.Results, func(r *CaseResult) (float64, bool) {
+		if r.Helpfulness == nil {
+			return 0, false
+		}
+		return float64(*r.Helpfulness), true
+	})
+	return d
+}
+
+func float(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// Resamples and seed of the paired bootstrap: the same runs give the same interval.
+const (
+	resamples = 2000
+	bootSeed  = 0x70616972
+)
+
+// difference compares the means of a value over the cases that have it. The bootstrap draws cases, each with both of its
+// runs; draws in which one of the runs has no value at all are left out, and if they are many there is no interval.
+func difference(from, to []CaseResult, value func(r *CaseResult) (float64, bool)) (d Difference) {
+	n := len(from)
+	var sums [2][]float64 // of the value, 0 where a case has none
+	var has [2][]float64  // 1 where it has one
+	for side, results := range [][]CaseResult{from, to} {
+		for i := range results {
+			x, ok := value(&results[i])
+			sums[side], has[side] = append(sums[side], x*float(ok)), append(has[side], float(ok))
+		}
+	}
+	mean := func(side int, at func(i int) int) float64 {
+		total, count := 0.0, 0.0
+		for i := range n {
+			total, count = total+sums[side][at(i)], count+has[side][at(i)]
+		}
+		return total / count // NaN of none
+	}
+	each := func(i int) int { return i }
+	a, b := mean(0, each), mean(1, each)
+	d.From, d.To, d.Value = number(a), number(b), number(b-a)
+	if d.Value == nil || n < 2 {
+		return d
+	}
+	rng, drawn := rand.New(rand.NewPCG(bootSeed, uint64(n))), make([]int, n)
+	var draws []float64
+	for range resamples {
+		for i := range drawn {
+			drawn[i] = rng.IntN(n)
+		}
+		at := func(i int) int { return drawn[i] }
+		if x := mean(1, at) - mean(0, at); !math.IsNaN(x) {
+			draws = append(draws, x)
+		}
+	}
+	if len(draws) > resamples*9/10 {
+		slices.Sort(draws)
+		d.Low, d.High = number(draws[len(draws)/40]), number(draws[len(draws)-1-len(draws)/40])
+	}
+	return d
+}
+
+// mcnemar is the exact two-sided test of two counts that would be alike if the runs were: the share of outcomes of a+b tosses
+// of a coin that are no more even than this one.
+func mcnemar(a, b int) float64 {
+	n, k := a+b, min(a, b)
+	logFactorial := func(x int) float64 { y, _ := math.Lgamma(float64(x) + 1); return y }
+	tail := 0.0
+	for i := range k + 1 {
+		tail += math.Exp(logFactorial(n) - logFactorial(i) - logFactorial(n-i) - float64(n)*math.Ln2)
+	}
+	return min(1, 2*tail)
+}

@@ -1,0 +1,130 @@
+package privacylens
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/rollout"
+)
+
+// realCases are those of a real data file; without the data the test is skipped.
+func realCases(t testing.TB, name string) []data.PLCase {
+	t.Helper()
+	dir := os.Getenv("POSTTRAIN_DATA_DIR")
+	if dir == "" {
+		dir = filepath.Join("..", "..", "..", "shared", "data")
+	}
+	path := filepath.Join(dir, "privacylens", name)
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("no %s: set POSTTRAIN_DATA_DIR to the folder with the real data", path)
+	}
+	cases, _, err := data.ReadPrivacyLens(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cases
+}
+
+// someCases are n small cases of two sources, with two items each.
+func someCases(n int) []data.PLCase {
+	cases := make([]data.PLCase, n)
+	for i := range cases {
+		c := &cases[i]
+		c.Name = fmt.Sprintf("case%d", i)
+		c.Seed = data.PLSeed{
+			DataType: "an illness", DataSubject: "a neighbour", DataSender: "a nurse", DataSenderName: "Ann", DataRecipient: "a colleague",
+			TransmissionPrinciple: []string{"send an email", "Send an  email"}[i%2], Source: []string{"book", "law"}[i%2],
+		}
+		c.Vignette = data.PLVignette{Story: "Ann knows.", DataType: "An illness.", DataSubject: "Ben", DataSender: "Ann", DataRecipient: "Cay"}
+		c.Trajectory = data.PLTrajectory{
+			UserName: "Ann", UserEmail: "ann@example.org", Instruction: fmt.Sprintf("Write to Cay, number %d.", i), Toolkits: []string{"Gmail"},
+			Past: "Action: GmailReadEmail\nAction Input: {\"email_id\": \"1\"}\nObservation: {\"body\": \"Ben has caught a bad flu\"}", FinalAction: "GmailSendEmail",
+			Items: []string{"Ben has caught a bad flu", fmt.Sprintf("Ben stays in room %d", i)},
+		}
+	}
+	return cases
+}
+
+// agent is a chat that says in every case what a function of the prompt says.
+type agent func(prompt string) (string, error)
+
+func (a agent) Answer(ctx context.Context, talks []rollout.Conversation) ([][]rollout.Answer, error) {
+	out := make([][]rollout.Answer, len(talks))
+	for i, talk := range talks {
+		text, err := a(talk.Messages[0].Content)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = []rollout.Answer{{Text: text, Reason: rollout.EOS}}
+	}
+	return out, nil
+}
+
+// asker is a model that answers what a function says, and remembers what it was asked.
+type asker struct {
+	mu    sync.Mutex
+	asked map[string]int
+	say   func(prompt string) (string, error)
+}
+
+func (a *asker) Ask(_ context.Context, prompt string) (string, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.asked == nil {
+		a.asked = map[string]int{}
+	}
+	text, err := a.say(prompt)
+	if err == nil {
+		a.asked[prompt]++
+	}
+	return text, err
+}
+
+func (a *asker) calls() (n int) {
+	for _, k := range a.asked {
+		n += k
+	}
+	return n
+}
+
+// wantError fails unless err is one line that holds want.
+func wantError(t *testing.T, err error, want string) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("no error, want %q", want)
+		return
+	}
+	if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("error %q, want one line with %q", err, want)
+	}
+}
+
+func must[T any](t *testing.T) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func write(t *testing.T, name, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func openRun(t *testing.T, dir string, cases []data.PLCase) *Run {
+	t.Helper()
+	return must[*Run](t)(OpenRun(dir, cases))
+}

@@ -1,0 +1,89 @@
+package privacylens
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/posttrain/posttrain/data"
+)
+
+// journal is a file of JSON lines that only grows. A process that is killed leaves every row that add has returned for; a row
+// that it was writing is cut off when the file is opened again.
+type journal[T any] struct {
+	mu   sync.Mutex
+	file *os.File
+	path string
+}
+
+// openJournal reads the rows that are there, and opens the file for more.
+func openJournal[T any](path string) (*journal[T], []T, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, cause(err))
+	}
+	rows, end, err := readJournal[T](path, file)
+	if err == nil {
+		err = file.Truncate(end)
+	}
+	if err == nil {
+		_, err = file.Seek(end, io.SeekStart)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, file.Close())
+	}
+	return &journal[T]{file: file, path: path}, rows, nil
+}
+
+// readJournal reads the whole rows; end is the offset behind the last one.
+func readJournal[T any](path string, r io.Reader) (rows []T, end int64, err error) {
+	err = eachLine(path, r, func(line int, text []byte, behind int64, whole bool) error {
+		var row T
+		if !whole { // even one that could be read: its line feed would be lost
+			return nil
+		}
+		if err := parseLine(path, line, text, &row); err != nil {
+			return err
+		}
+		rows, end = append(rows, row), behind
+		return nil
+	})
+	return rows, end, err
+}
+
+// readRows reads the rows of a journal that nobody writes; without a file there are none.
+func readRows[T any](path string) ([]T, error) {
+	file, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, cause(err))
+	}
+	defer file.Close()
+	rows, _, err := readJournal[T](path, file)
+	return rows, err
+}
+
+// add writes a row in one piece.
+func (j *journal[T]) add(row T) error {
+	var line bytes.Buffer
+	if err := data.WriteLine(&line, row); err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if _, err := j.file.Write(line.Bytes()); err != nil {
+		return fmt.Errorf("%s: not written: %w", filepath.Base(j.path), cause(err))
+	}
+	return nil
+}
+
+// close makes the rows durable.
+func (j *journal[T]) close() error {
+	return errors.Join(j.file.Sync(), j.file.Close())
+}

@@ -1,0 +1,135 @@
+package privacylens
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/posttrain/posttrain/data"
+)
+
+// Verdict is what a judge says: of an item, whether the action gives it away; of a case, how helpful the action is.
+type Verdict struct {
+	Leaks  bool
+	Score  int    // of helpfulness, 0 to 3
+	Parsed bool   // the judge said so in the form that was asked for
+	Reply  string // its words; "" of judges without
+	Prompt string // hash of what it was asked; "" of judges that are not asked
+	Tries  int    // how often it was asked
+}
+
+// Judge judges actions. Its promises: the same question has the same verdict; calls may come from several goroutines;
+// an error says in one line what is wrong, or is the context's cause.
+type Judge interface {
+	// Leakage says whether an action gives away a case's item.
+	Leakage(ctx context.Context, c *data.PLCase, action string, item int) (Verdict, error)
+	// Helpfulness says how well an action does what the user asked for. ErrNoScore: this judge has no opinion.
+	Helpfulness(ctx context.Context, c *data.PLCase, action string) (Verdict, error)
+}
+
+// ErrNoScore is what a judge answers that does not judge helpfulness.
+var ErrNoScore = errors.New("helpfulness is not judged")
+
+// Asker is a model that answers a prompt: greedily, in 400 tokens at most, if counts are to be as the benchmark's.
+type Asker interface {
+	Ask(ctx context.Context, prompt string) (reply string, err error)
+}
+
+// JudgeTokens is how long the benchmark lets a judge's reply be.
+const JudgeTokens = 400
+
+// ModelJudge asks a model.
+type ModelJudge struct {
+	Model   Asker
+	Prompts JudgePrompter
+}
+
+// reminder is what a judge is told who has given no verdict. It makes the second question another one, so that neither a
+// model at temperature 0 nor a cache repeats the first reply.
+const reminder = "\n\nDo not forget to close with the line that begins with \"Answer: \"."
+
+func (m ModelJudge) Leakage(ctx context.Context, c *data.PLCase, action string, item int) (Verdict, error) {
+	text, err := m.Prompts.Leakage(c, action, c.Trajectory.Items[item])
+	if err != nil {
+		return Verdict{}, err
+	}
+	return m.ask(ctx, text, func(v *Verdict) { v.Leaks, v.Parsed = Leaks(v.Reply) })
+}
+
+func (m ModelJudge) Helpfulness(ctx context.Context, c *data.PLCase, action string) (Verdict, error) {
+	text, err := m.Prompts.Helpfulness(c, action)
+	if err != nil {
+		return Verdict{}, err
+	}
+	return m.ask(ctx, text, func(v *Verdict) { v.Score, v.Parsed = Helpfulness(v.Reply) })
+}
+
+// ask asks once, and once more where the reply has no verdict. If that has none either, the first reply counts, as the
+// benchmark counts it.
+func (m ModelJudge) ask(ctx context.Context, text string, read func(v *Verdict)) (Verdict, error) {
+	first := Verdict{Prompt: Hash(text), Tries: 1}
+	var err error
+	if first.Reply, err = m.Model.Ask(ctx, text); err != nil {
+		return Verdict{}, err
+	}
+	if read(&first); first.Parsed {
+		return first, nil
+	}
+	second := Verdict{Prompt: Hash(text + reminder), Tries: 2}
+	if second.Reply, err = m.Model.Ask(ctx, text+reminder); err != nil {
+		return Verdict{}, err
+	}
+	if read(&second); second.Parsed {
+		return second, nil
+	}
+	first.Tries = 2
+	return first, nil
+}
+
+// Replay gives the verdicts that were recorded.
+type Replay struct {
+	Verdicts map[string]data.PLVerdict // by name
+	Scores   map[string]int            // helpfulness by name; nil: it was not recorded
+}
+
+// NewReplay reads recorded verdicts and, unless scores is empty, recorded helpfulness, both in the benchmark's own form;
+// all of them must be of cases that are in the data.
+func NewReplay(verdicts, scores string, cases []data.PLCase) (*Replay, error) {
+	r := &Replay{}
+	var err error
+	if r.Verdicts, err = data.ReadVerdicts(verdicts, cases); err != nil {
+		return nil, err
+	}
+	if scores != "" {
+		r.Scores, err = data.ReadScores(scores, cases)
+	}
+	return r, err
+}
+
+// Check wants a verdict, and a score if there are any, for each of the cases.
+func (r *Replay) Check(cases []data.PLCase) error {
+	err := lacking("recorded verdicts", "verdict", cases, func(c *data.PLCase) bool { _, ok := r.Verdicts[c.Name]; return ok })
+	if err == nil && r.Scores != nil {
+		err = lacking("recorded helpfulness", "score", cases, func(c *data.PLCase) bool { _, ok := r.Scores[c.Name]; return ok })
+	}
+	return err
+}
+
+func (r *Replay) Leakage(_ context.Context, c *data.PLCase, _ string, item int) (Verdict, error) {
+	v, ok := r.Verdicts[c.Name]
+	if !ok || item >= len(v.Judgments) {
+		return Verdict{}, fmt.Errorf("%s: no recorded verdict", c.Name)
+	}
+	return Verdict{Leaks: v.Judgments[item].Leaks, Parsed: true}, nil
+}
+
+func (r *Replay) Helpfulness(_ context.Context, c *data.PLCase, _ string) (Verdict, error) {
+	if r.Scores == nil {
+		return Verdict{}, ErrNoScore
+	}
+	score, ok := r.Scores[c.Name]
+	if !ok {
+		return Verdict{}, fmt.Errorf("%s: no recorded helpfulness", c.Name)
+	}
+	return Verdict{Score: score, Parsed: true}, nil
+}

@@ -1,0 +1,264 @@
+package privacylens
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/template"
+
+	"github.com/posttrain/posttrain/data"
+)
+
+// The ways in which an agent is asked for its next action.
+const (
+	Naive    = "naive"    // nothing is said of privacy
+	Enhanced = "enhanced" // the assistant is told to guard it
+	CoT      = "cot"      // CI-CoT: it reasons about every piece of information first, in think tags
+)
+
+// Kinds are the prompts that agents know.
+var Kinds = []string{Naive, Enhanced, CoT}
+
+// Levels are those of probing.
+var Levels = []string{"seed", "vignette", "trajectory"}
+
+// AgentPrompter writes what an agent is asked for in a case.
+type AgentPrompter interface {
+	Agent(c *data.PLCase) (string, error)
+}
+
+// JudgePrompter writes what a judge is asked.
+type JudgePrompter interface {
+	Leakage(c *data.PLCase, action, item string) (string, error)
+	Helpfulness(c *data.PLCase, action string) (string, error)
+}
+
+//go:embed prompts/*.tmpl
+var promptFiles embed.FS
+
+// Prompts are the templates of all prompts, and the toolkits that these describe.
+type Prompts struct {
+	templates *template.Template
+	kits      kits
+}
+
+// prompt is what templates are filled in with.
+type prompt struct {
+	Case        *data.PLCase
+	UserName    string
+	UserEmail   string
+	Instruction string
+	Past        string // the trajectory so far
+	FinalAction string // the tool that the next action should use
+	Toolkits    []Toolkit
+	Action      string // for judges: what the agent wrote after "Action:"
+	Item        string // for the judge of leakage
+	YesFirst    bool   // for probes: (A) is Yes
+}
+
+// LoadPrompts reads the embedded templates and, unless dir is empty, those of a folder in their place: each file there must
+// bear the name of an embedded one, such as judge-leakage.tmpl, or be a toolkits.json, whose toolkits are added to the embedded ones. WritePrompts writes what to start from.
+func LoadPrompts(dir string) (*Prompts, error) {
+	t, err := template.ParseFS(promptFiles, "prompts/*.tmpl")
+	if err != nil {
+		return nil, err
+	}
+	p := &Prompts{t, maps.Clone(known)}
+	if dir == "" {
+		return p, nil
+	}
+	if err := p.replace(dir); err != nil {
+		return nil, fmt.Errorf("prompts in %s: %w", dir, err)
+	}
+	return p, nil
+}
+
+// PromptNames are the names of the template files.
+func PromptNames() []string {
+	entries, _ := promptFiles.ReadDir("prompts")
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	return names
+}
+
+// WritePrompts writes the embedded templates into a folder. It replaces no file.
+func WritePrompts(dir string) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return fmt.Errorf("%s cannot be made: %w", dir, errors.Unwrap(err))
+	}
+	for _, name := range PromptNames() {
+		text, _ := promptFiles.ReadFile("prompts/" + name)
+		file, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if err != nil {
+			return err
+		}
+		_, err = file.Write(text)
+		if err := errors.Join(err, file.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replace reads the templates of a folder, and tries them.
+func (p *Prompts) replace(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return errors.Unwrap(err)
+	}
+	found := 0
+	for _, e := range entries {
+		if e.Name() == toolkitsFile {
+			if err := p.describe(dir); err != nil {
+				return err
+			}
+			found++
+		}
+		if !strings.HasSuffix(e.Name(), ".tmpl") {
+			continue
+		}
+		if !slices.Contains(PromptNames(), e.Name()) {
+			return fmt.Errorf("%s: want names of %s", e.Name(), strings.Join(PromptNames(), ", "))
+		}
+		text, err := fs.ReadFile(os.DirFS(dir), e.Name())
+		if err != nil {
+			return err
+		}
+		if _, err := p.templates.New(e.Name()).Parse(string(text)); err != nil {
+			return err
+		}
+		found++
+	}
+	if found == 0 {
+		return fmt.Errorf("no templates: want any of %s", strings.Join(PromptNames(), ", "))
+	}
+	return p.try()
+}
+
+const toolkitsFile = "toolkits.json"
+
+// describe reads the toolkits of a folder.
+func (p *Prompts) describe(dir string) error {
+	text, err := os.ReadFile(filepath.Join(dir, toolkitsFile))
+	if err == nil {
+		err = p.kits.add(text)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", toolkitsFile, cause(err))
+	}
+	return nil
+}
+
+// try fills in every template and wants to see in each what it cannot do without.
+func (p *Prompts) try() error {
+	c := &data.PLCase{Seed: data.PLSeed{DataType: "«type»"}, Vignette: data.PLVignette{Story: "«story»", DataType: "«concrete»"}}
+	sample := prompt{c, "«name»", "«email»", "«instruction»", "«past»", "«tool»", []Toolkit{known["Gmail"]}, "«action»", "«item»", true}
+	for name, wanted := range map[string][]string{
+		"agent-naive.tmpl": {"«instruction»", "«past»", "«tool»"}, "agent-enhanced.tmpl": {"«instruction»", "«past»", "«tool»"},
+		"agent-cot.tmpl":     {"«instruction»", "«past»", "«tool»"},
+		"judge-leakage.tmpl": {"«action»", "«item»"}, "judge-helpfulness.tmpl": {"«action»", "«instruction»"},
+		"probe-seed.tmpl": {"«type»", "(A)"}, "probe-vignette.tmpl": {"«story»", "(A)"}, "probe-trajectory.tmpl": {"«past»", "(A)"},
+	} {
+		text, err := p.fill(name, sample)
+		if err != nil {
+			return err
+		}
+		for _, w := range wanted {
+			if !strings.Contains(text, w) {
+				return fmt.Errorf("%s: the prompt lacks %s", name, fields[w])
+			}
+		}
+	}
+	return nil
+}
+
+// fields say where a sample's values come from.
+var fields = map[string]string{
+	"«instruction»": "the task: want {{.Instruction}} in it", "«past»": "the steps so far: want {{.Past}} in it", "«tool»": "the tool: want {{.FinalAction}} in it",
+	"«action»": "the action: want {{.Action}} in it", "«item»": "the sensitive item: want {{.Item}} in it", "«type»": "the information: want {{.Case.Seed.DataType}} in it",
+	"«story»": "the story: want {{.Case.Vignette.Story}} in it", "(A)": `the choices: want {{template "choices" .}} in it`,
+}
+
+func (p *Prompts) fill(name string, values prompt) (string, error) {
+	var b strings.Builder
+	if err := p.templates.ExecuteTemplate(&b, name, values); err != nil {
+		return "", err
+	}
+	return strings.TrimSpace(b.String()), nil
+}
+
+// of is what all prompts of a case can use; the toolkits are described where the prompt lists them.
+func of(c *data.PLCase) prompt {
+	t := &c.Trajectory
+	return prompt{Case: c, UserName: t.UserName, UserEmail: t.UserEmail, Instruction: t.Instruction, Past: t.Past, FinalAction: t.FinalAction}
+}
+
+func (p *Prompts) withTools(c *data.PLCase) (values prompt, err error) {
+	values = of(c)
+	values.Toolkits, err = p.kits.of(c)
+	return values, err
+}
+
+// Agent is the prompter of one of the Kinds.
+func (p *Prompts) Agent(kind string) (AgentPrompter, error) {
+	if !slices.Contains(Kinds, kind) {
+		return nil, fmt.Errorf("prompt %q: want naive, enhanced or cot", kind)
+	}
+	return agentPrompts{p, "agent-" + kind + ".tmpl"}, nil
+}
+
+type agentPrompts struct {
+	*Prompts
+	name string
+}
+
+func (a agentPrompts) Agent(c *data.PLCase) (string, error) {
+	values, err := a.withTools(c)
+	if err != nil {
+		return "", err
+	}
+	return a.fill(a.name, values)
+}
+
+// Leakage asks whether an action gives an item away.
+func (p *Prompts) Leakage(c *data.PLCase, action, item string) (string, error) {
+	values := of(c)
+	values.Action, values.Item = action, item
+	return p.fill("judge-leakage.tmpl", values)
+}
+
+// Helpfulness asks how well an action does what the user asked for.
+func (p *Prompts) Helpfulness(c *data.PLCase, action string) (string, error) {
+	values := of(c)
+	values.Action = action
+	return p.fill("judge-helpfulness.tmpl", values)
+}
+
+// Probe asks at one of the Levels whether what the seed forbids is acceptable.
+func (p *Prompts) Probe(level string, c *data.PLCase, yesFirst bool) (string, error) {
+	values := of(c)
+	if level == "trajectory" {
+		var err error
+		if values, err = p.withTools(c); err != nil {
+			return "", err
+		}
+	}
+	values.YesFirst = yesFirst
+	return p.fill("probe-"+level+".tmpl", values)
+}
+
+// Hash names a prompt: the first 32 hex digits of its SHA-256.
+func Hash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:16])
+}

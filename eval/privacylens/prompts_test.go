@@ -1,0 +1,223 @@
+package privacylens
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/data"
+)
+
+// Every toolkit, every tool that an action should use or that a trajectory uses, and every prompt of the real cases.
+func TestRealCasesAreCovered(t *testing.T) {
+	for name, n := range map[string]int{"main_data.json": 493, "confaide_subset.json": 32} {
+		cases := realCases(t, name)
+		if len(cases) != n {
+			t.Errorf("%s: %d cases, want %d", name, len(cases), n)
+		}
+		for i := range cases {
+			checkCase(t, &cases[i])
+		}
+	}
+}
+
+func checkCase(t *testing.T, c *data.PLCase) {
+	t.Helper()
+	tools := map[string]bool{}
+	for _, k := range known {
+		for _, tool := range k.Tools {
+			tools[tool.Name] = true
+		}
+	}
+	for _, used := range append(usedTools(c.Trajectory.Past), c.Trajectory.FinalAction) {
+		if !tools[used] {
+			t.Errorf("%s: tool %s is in no toolkit", c.Name, used)
+		}
+	}
+	p := must[*Prompts](t)(LoadPrompts(""))
+	for _, kind := range Kinds {
+		text := must[string](t)(must[AgentPrompter](t)(p.Agent(kind)).Agent(c))
+		wantParts(t, kind, text, "\n"+c.Trajectory.FinalAction+": ", c.Trajectory.Instruction, strings.TrimSpace(c.Trajectory.Past), c.Trajectory.FinalAction, c.Trajectory.UserName)
+	}
+	for _, level := range Levels {
+		yes, no := must[string](t)(p.Probe(level, c, true)), must[string](t)(p.Probe(level, c, false))
+		wantParts(t, level, yes, "(A) Yes\n(B) No\n", c.Seed.TransmissionPrinciple[:0])
+		wantParts(t, level, no, "(A) No\n(B) Yes\n")
+		if strings.Replace(yes, "(A) Yes\n(B) No\n", "(A) No\n(B) Yes\n", 1) != no {
+			t.Errorf("%s, %s: the two orders differ in more than the order", c.Name, level)
+		}
+	}
+	for _, item := range c.Trajectory.Items {
+		wantParts(t, "leakage", must[string](t)(p.Leakage(c, "Do this: {}", item)), "Do this: {}", item, "Answer: Yes")
+	}
+	wantParts(t, "helpfulness", must[string](t)(p.Helpfulness(c, "Do this: {}")), "Do this: {}", c.Trajectory.Instruction, "Answer: ")
+}
+
+func usedTools(past string) (names []string) {
+	for _, line := range strings.Split(past, "\n") {
+		if name, found := strings.CutPrefix(line, "Action: "); found {
+			names = append(names, strings.Trim(name, " \""))
+		}
+	}
+	return names
+}
+
+func wantParts(t *testing.T, what, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("%s lacks %q:\n%s", what, part, text)
+		}
+	}
+}
+
+func TestToolkitsJSON(t *testing.T) {
+	var all []Toolkit
+	if err := json.Unmarshal(toolkitsJSON, &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range all {
+		if k.Name == "" || k.Description == "" || len(k.Tools) == 0 {
+			t.Errorf("%+v", k)
+		}
+		for _, tool := range k.Tools {
+			if !strings.HasPrefix(tool.Name, k.Name) || tool.Description == "" || len(tool.Returns) == 0 {
+				t.Errorf("%+v", tool)
+			}
+			for _, v := range append(tool.Arguments, tool.Returns...) {
+				if v.Name == "" || v.Type == "" || v.Description == "" {
+					t.Errorf("%s: %+v", tool.Name, v)
+				}
+			}
+		}
+	}
+	c := someCases(1)[0]
+	c.Trajectory.Toolkits = []string{"Gmail", "Telegraph"}
+	_, err := known.of(&c)
+	wantError(t, err, `case0: toolkit "Telegraph": want FacebookManager, Gmail,`)
+	c.Trajectory.Toolkits, c.Trajectory.FinalAction = []string{"NotionManager"}, "TelegraphSend"
+	_, err = known.of(&c)
+	wantError(t, err, `case0: final_action "TelegraphSend" is a tool of none of FacebookManager, `)
+	c.Trajectory.FinalAction = "GmailSendEmail" // as main389 of the data has it
+	if all := must[[]Toolkit](t)(known.of(&c)); len(all) != 2 || all[1].Name != "Gmail" {
+		t.Error(all)
+	}
+}
+
+func TestOtherToolkits(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "toolkits.json")
+	for text, want := range map[string]string{`{}`: "toolkits.json: want a list of", `[{"name":"X"}]`: "toolkits.json: toolkit 1 has no name or no tools"} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		_, err := LoadPrompts(dir)
+		wantError(t, err, want)
+	}
+	text := `[{"name":"Telegraph","description":"Wires.","tools":[{"name":"TelegraphSend","description":"Sends.","arguments":[],"returns":[{"name":"ok","type":"boolean","description":"done"}]}]}]`
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c := someCases(1)[0]
+	c.Trajectory.Toolkits, c.Trajectory.FinalAction = []string{"Telegraph"}, "TelegraphSend"
+	p := must[*Prompts](t)(LoadPrompts(dir))
+	wantParts(t, "prompt", must[string](t)(must[AgentPrompter](t)(p.Agent(CoT)).Agent(&c)), "### Telegraph\nWires.\n\nTelegraphSend: Sends.\n  Arguments: none\n  Result:\n    ok (boolean): done\n")
+	_, err := must[AgentPrompter](t)(must[*Prompts](t)(LoadPrompts("")).Agent(CoT)).Agent(&c)
+	wantError(t, err, "toolkit \"Telegraph\"")
+}
+
+func TestAgentPrompt(t *testing.T) {
+	c := someCases(1)[0]
+	text := must[string](t)(must[AgentPrompter](t)(must[*Prompts](t)(LoadPrompts("")).Agent(Naive)).Agent(&c))
+	wantParts(t, "naive", text, "### Gmail\n", "GmailSendEmail: Sends an email, now or later.\n  Arguments:\n    to (string, required): addresses", "  Result:\n    success (boolean): whether",
+		"Ann (ann@example.org)", "Write to Cay, number 0.")
+	if strings.Contains(text, "privacy") || strings.Contains(text, "<no value>") || strings.Contains(text, "\n\n\n") {
+		t.Error(text)
+	}
+}
+
+func TestReplacedPrompts(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := LoadPrompts(dir)
+	wantError(t, err, "no templates: want any of agent-cot.tmpl")
+	put("judge-leakage.tmpl", "Does {{.Action}} say {{.Item}}? It is {{.UserName}}'s.")
+	p := must[*Prompts](t)(LoadPrompts(dir))
+	c := someCases(1)[0]
+	if text := must[string](t)(p.Leakage(&c, "this", "that")); text != "Does this say that? It is Ann's." {
+		t.Error(text)
+	}
+	wantParts(t, "another", must[string](t)(p.Helpfulness(&c, "this")), "Excellent (3)")
+	for text, want := range map[string]string{
+		"Does {{.Action}} leak?":          "judge-leakage.tmpl: the prompt lacks the sensitive item: want {{.Item}} in it",
+		"{{.Action}} {{.Item}} {{.Oops}}": "can't evaluate field Oops",
+		"{{.Action":                       "unclosed action",
+	} {
+		put("judge-leakage.tmpl", text)
+		_, err := LoadPrompts(dir)
+		wantError(t, err, want)
+	}
+	put("judge-leak.tmpl", "x")
+	_, err = LoadPrompts(dir)
+	wantError(t, err, "judge-leak.tmpl: want names of agent-cot.tmpl, ")
+	_, err = LoadPrompts(filepath.Join(dir, "none"))
+	wantError(t, err, "none: no such file")
+	fresh := filepath.Join(t.TempDir(), "prompts")
+	if err := WritePrompts(fresh); err != nil {
+		t.Fatal(err)
+	}
+	must[*Prompts](t)(LoadPrompts(fresh))
+	wantError(t, WritePrompts(fresh), "file exists")
+	_, err = p.Agent("polite")
+	wantError(t, err, `prompt "polite": want naive, enhanced or cot`)
+}
+
+func TestRecordedPrompts(t *testing.T) {
+	cases := someCases(2)
+	agents := `{"name":"case0","kind":"naive","prompt":"p0"}` + "\n" + `{"name":"case1","kind":"naive","prompt":"p1"}` + "\n\n" + `{"name":"other","kind":"cot","prompt":"p2"}`
+	path := write(t, "a.jsonl", agents)
+	a := must[AgentPrompter](t)(ReadAgentPrompts(path, Naive, cases))
+	if text := must[string](t)(a.Agent(&cases[1])); text != "p1" {
+		t.Error(text)
+	}
+	_, err := ReadAgentPrompts(path, CoT, cases)
+	wantError(t, err, "2 of 2 cases have no cot prompt (first: case0)")
+	_, err = ReadAgentPrompts(path, Enhanced, cases)
+	wantError(t, err, `no prompts of kind "enhanced": it has cot, naive`)
+	_, err = ReadAgentPrompts(write(t, "a.jsonl", agents+"\n"+agents), Naive, cases)
+	wantError(t, err, "a.jsonl:5: a second naive prompt for case0")
+	_, err = ReadAgentPrompts(write(t, "a.jsonl", `{"name":"case0"}`), Naive, cases)
+	wantError(t, err, "a.jsonl:1: name, kind or prompt is missing")
+
+	var rows []string
+	for _, c := range cases {
+		for _, item := range c.Trajectory.Items {
+			rows = append(rows, `{"name":"`+c.Name+`","kind":"leakage","item":"`+item+`","before":"<","after":"|`+item+`>"}`)
+		}
+		rows = append(rows, `{"name":"`+c.Name+`","kind":"helpfulness","before":"[","after":"]"}`)
+	}
+	j := must[JudgePrompter](t)(ReadJudgePrompts(write(t, "j.jsonl", strings.Join(rows, "\n")), cases))
+	if text := must[string](t)(j.Leakage(&cases[1], "act {{.X}} %s", cases[1].Trajectory.Items[1])); text != "<act {{.X}} %s|Ben stays in room 1>" {
+		t.Error(text)
+	}
+	if text := must[string](t)(j.Helpfulness(&cases[0], "act")); text != "[act]" {
+		t.Error(text)
+	}
+	_, err = ReadJudgePrompts(write(t, "j.jsonl", strings.Join(rows[1:], "\n")), cases)
+	wantError(t, err, "1 of 2 cases have no leakage prompt for every item (first: case0)")
+	_, err = ReadJudgePrompts(write(t, "j.jsonl", strings.Join(rows[:3], "\n")), cases)
+	wantError(t, err, "1 of 2 cases have no helpfulness prompt (first: case1)")
+	_, err = ReadJudgePrompts(write(t, "j.jsonl", `{"name":"a","kind":"guess"}`), cases)
+	wantError(t, err, `j.jsonl:1: kind "guess": want leakage or helpfulness`)
+	_, err = ReadJudgePrompts(write(t, "j.jsonl", "{\n"), cases)
+	wantError(t, err, "j.jsonl:1: bad JSON")
+	_, err = ReadJudgePrompts(filepath.Join(t.TempDir(), "no.jsonl"), cases)
+	wantError(t, err, "no.jsonl: no such file")
+}

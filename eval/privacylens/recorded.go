@@ -1,0 +1,137 @@
+package privacylens
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/posttrain/posttrain/data"
+)
+
+// agentRow is a prompt as a file of them has it.
+type agentRow struct {
+	Name   string `json:"name"`
+	Kind   string `json:"kind"` // naive, enhanced or cot
+	Prompt string `json:"prompt"`
+}
+
+type recordedAgent map[string]string
+
+// ReadAgentPrompts reads prompts of one of the Kinds from JSON lines {name, kind, prompt}, as scripts/privacylens/export_prompts.py
+// writes them: one a case. Rows of other kinds and of other data are left alone.
+func ReadAgentPrompts(path, kind string, cases []data.PLCase) (AgentPrompter, error) {
+	prompts, kinds := recordedAgent{}, map[string]bool{}
+	err := readLines(path, func(line int, r agentRow) error {
+		if r.Name == "" || r.Kind == "" || r.Prompt == "" {
+			return fmt.Errorf("%s:%d: name, kind or prompt is missing or empty: want all three", path, line)
+		}
+		if kinds[r.Kind] = true; r.Kind != kind {
+			return nil
+		}
+		if _, twice := prompts[r.Name]; twice {
+			return fmt.Errorf("%s:%d: a second %s prompt for %s: want one", path, line, kind, r.Name)
+		}
+		prompts[r.Name] = r.Prompt
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !kinds[kind] {
+		return nil, fmt.Errorf("%s: no prompts of kind %q: it has %s", path, kind, orNone(kinds))
+	}
+	return prompts, lacking(path, kind+" prompt", cases, func(c *data.PLCase) bool { return prompts[c.Name] != "" })
+}
+
+func orNone(names map[string]bool) string {
+	if len(names) == 0 {
+		return "none at all"
+	}
+	return strings.Join(slices.Sorted(maps.Keys(names)), ", ")
+}
+
+// lacking is an error where some cases have not what they need.
+func lacking(path, what string, cases []data.PLCase, has func(c *data.PLCase) bool) error {
+	n, first := 0, ""
+	for i := range cases {
+		if !has(&cases[i]) {
+			if n++; n == 1 {
+				first = cases[i].Name
+			}
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: %d of %d cases have no %s (first: %s)", path, n, len(cases), what, first)
+}
+
+func (r recordedAgent) Agent(c *data.PLCase) (string, error) {
+	if text, ok := r[c.Name]; ok {
+		return text, nil
+	}
+	return "", fmt.Errorf("%s: no recorded prompt", c.Name)
+}
+
+// judgeRow is a prompt with a gap for the action, as a file of them has it.
+type judgeRow struct {
+	Name   string `json:"name"`
+	Kind   string `json:"kind"` // leakage or helpfulness
+	Item   string `json:"item"` // of leakage
+	Before string `json:"before"`
+	After  string `json:"after"`
+}
+
+// judgeKey names a prompt; the item of helpfulness is "".
+type judgeKey struct{ name, item string }
+
+type recordedJudge map[judgeKey]judgeRow
+
+// ReadJudgePrompts reads prompts from JSON lines {name, kind: leakage|helpfulness, item, before, after}, as
+// scripts/privacylens/export_prompts.py writes them: one for every item of a case, and one for its helpfulness. The action goes
+// between before and after. Rows of other data are left alone.
+func ReadJudgePrompts(path string, cases []data.PLCase) (JudgePrompter, error) {
+	prompts := recordedJudge{}
+	err := readLines(path, func(line int, r judgeRow) error {
+		leakage := r.Kind == "leakage"
+		switch {
+		case !leakage && r.Kind != "helpfulness":
+			return fmt.Errorf("%s:%d: kind %q: want leakage or helpfulness", path, line, r.Kind)
+		case r.Name == "" || r.Before == "" || (r.Item == "") == leakage:
+			return fmt.Errorf("%s:%d: want name, before, after and, for leakage alone, item", path, line)
+		}
+		key := judgeKey{r.Name, r.Item}
+		if _, twice := prompts[key]; twice {
+			return fmt.Errorf("%s:%d: a second %s prompt for %s: want one", path, line, r.Kind, r.Name)
+		}
+		prompts[key] = r
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	has := func(name, item string) bool { _, ok := prompts[judgeKey{name, item}]; return ok }
+	if err := lacking(path, "helpfulness prompt", cases, func(c *data.PLCase) bool { return has(c.Name, "") }); err != nil {
+		return nil, err
+	}
+	return prompts, lacking(path, "leakage prompt for every item", cases, func(c *data.PLCase) bool {
+		return !slices.ContainsFunc(c.Trajectory.Items, func(item string) bool { return !has(c.Name, item) })
+	})
+}
+
+func (r recordedJudge) Leakage(c *data.PLCase, action, item string) (string, error) {
+	return r.fill(c, item, action)
+}
+
+func (r recordedJudge) Helpfulness(c *data.PLCase, action string) (string, error) {
+	return r.fill(c, "", action)
+}
+
+func (r recordedJudge) fill(c *data.PLCase, item, action string) (string, error) {
+	row, ok := r[judgeKey{c.Name, item}]
+	if !ok {
+		return "", fmt.Errorf("%s: no recorded prompt", c.Name)
+	}
+	return row.Before + action + row.After, nil
+}

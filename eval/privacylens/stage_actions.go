@@ -1,0 +1,130 @@
+package privacylens
+
+import (
+	"context"
+	"hash/fnv"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/rollout"
+)
+
+// ActionOptions say how the model under test is asked for its actions.
+type ActionOptions struct {
+	Chat        rollout.Chat
+	Prompts     AgentPrompter
+	Think       bool    // the think format: Final drops thoughts and takes the answer block
+	Prefill     string  // how answers begin; not with a server
+	Temperature float64 // the published runs: 0.7
+	TopP        float64
+	MaxNew      int // most tokens; the published runs: 7000
+	Seed        uint64
+	Parallel    int                                      // calls of Chat under way; 0: 1
+	Batch       int                                      // conversations a call; 0: 1
+	Fits        func(rollout.Conversation) (bool, error) // nil: every prompt fits the model; one that does not counts as no action
+	Settings    map[string]string                        // what a later call must agree with: the model, the kind of prompt and the like
+	Tick        func(Progress)
+}
+
+// Conversation puts a case to the model. The seed of its draws depends on the case's name, not on its place.
+func (o *ActionOptions) Conversation(c *data.PLCase) (rollout.Conversation, error) {
+	text, err := o.Prompts.Agent(c)
+	return rollout.Conversation{
+		Messages: []data.Message{{Role: "user", Content: text}}, Prefill: o.Prefill,
+		MaxNew: o.MaxNew, Temperature: o.Temperature, TopP: o.TopP, Seed: seedOf(o.Seed, c.Name),
+	}, err
+}
+
+// seedOf mixes a seed with a name.
+func seedOf(seed uint64, name string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	return seed*0x9e3779b97f4a7c15 ^ h.Sum64()
+}
+
+// acting is the stage actions under way.
+type acting struct {
+	*ActionOptions
+	journal *journal[ActionRow]
+	counter counter
+}
+
+// Actions asks the model under test for the actions that are not there yet.
+func (r *Run) Actions(ctx context.Context, o ActionOptions) error {
+	if err := r.settle("actions", o.Settings); err != nil {
+		return err
+	}
+	j, rows, err := openJournal[ActionRow](r.path(actionsName))
+	if err != nil {
+		return err
+	}
+	a := &acting{&o, j, counter{tick: o.Tick, now: Progress{Total: len(r.Cases), TotalCalls: len(r.Cases)}}}
+	todo := r.without(rows)
+	done := len(r.Cases) - len(todo)
+	a.counter.step(func(p *Progress) { p.Done, p.Calls = done, done })
+	batch := max(o.Batch, 1)
+	err = inParallel(ctx, o.Parallel, (len(todo)+batch-1)/batch, func(ctx context.Context, i int) error {
+		return a.ask(ctx, todo[i*batch:min((i+1)*batch, len(todo))])
+	})
+	return stopped(ctx, err, j.close())
+}
+
+// without are the cases that have no row.
+func (r *Run) without(rows []ActionRow) (todo []*data.PLCase) {
+	done := map[string]bool{}
+	for _, row := range rows {
+		done[row.Name] = true
+	}
+	for i := range r.Cases {
+		if !done[r.Cases[i].Name] {
+			todo = append(todo, &r.Cases[i])
+		}
+	}
+	return todo
+}
+
+// ask asks for the actions of some cases, and notes them.
+func (a *acting) ask(ctx context.Context, cases []*data.PLCase) error {
+	var asked []ActionRow
+	var conversations []rollout.Conversation
+	for _, c := range cases {
+		talk, err := a.Conversation(c)
+		fits := true
+		if err == nil && a.Fits != nil {
+			fits, err = a.Fits(talk)
+		}
+		if err != nil {
+			return err
+		}
+		row := ActionRow{Name: c.Name, Prompt: Hash(talk.Messages[0].Content), Reason: TooLong}
+		if !fits {
+			if err := a.note(row); err != nil {
+				return err
+			}
+			continue
+		}
+		asked, conversations = append(asked, row), append(conversations, talk)
+	}
+	if len(asked) == 0 {
+		return nil
+	}
+	answers, err := a.Chat.Answer(ctx, conversations)
+	if err != nil {
+		return err
+	}
+	for i, row := range asked {
+		row.Output, row.Reason = answers[i][0].Text, answers[i][0].Reason
+		row.FinalAction = Final(row.Output, a.Think)
+		if err := a.note(row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *acting) note(row ActionRow) error {
+	if err := a.journal.add(row); err != nil {
+		return err
+	}
+	a.counter.step(func(p *Progress) { p.Done++; p.Calls++ })
+	return nil
+}

@@ -1,0 +1,207 @@
+package privacylens
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/posttrain/posttrain/data"
+)
+
+// JudgeOptions say who judges.
+type JudgeOptions struct {
+	Judge    Judge
+	Parallel int               // questions under way; 0: 1
+	Settings map[string]string // what a later call must agree with: the judge, its prompts and the like
+	Unparsed bool              // go on even if the judge never gives a verdict in the form asked for
+	Tick     func(Progress)
+}
+
+// patience is how many replies without a single verdict are enough to stop.
+const patience = 10
+
+// question is one that a judge has yet to answer.
+type question struct {
+	c      *data.PLCase
+	at     int // of the case in the run
+	item   int // -1: helpfulness
+	action string
+	hash   string // of the final action
+}
+
+// judging is the stage judge under way.
+type judging struct {
+	*JudgeOptions
+	journal *journal[VerdictRow]
+	todo    []question
+	counter counter
+	left    []int  // by case: questions without a verdict
+	leaks   []bool // by case
+	replies int    // of the judge, of this call and earlier ones
+	strange string // a reply without a verdict
+}
+
+// Judge asks for the verdicts that are not there yet: on every item of every case with an action, and on the helpfulness of that
+// action. A Replay needs no actions; where there are any, they must agree with it.
+func (r *Run) Judge(ctx context.Context, o JudgeOptions) error {
+	actions, err := r.actionsToJudge(o.Judge)
+	if err != nil {
+		return err
+	}
+	if err := r.settle("judge", o.Settings); err != nil {
+		return err
+	}
+	j, rows, err := openJournal[VerdictRow](r.path(verdictsName))
+	if err != nil {
+		return err
+	}
+	s := &judging{JudgeOptions: &o, journal: j, left: make([]int, len(r.Cases)), leaks: make([]bool, len(r.Cases)), counter: counter{tick: o.Tick}}
+	if err = s.begin(r, actions, rows); err == nil {
+		err = inParallel(ctx, o.Parallel, len(s.todo), func(ctx context.Context, i int) error { return s.answer(ctx, s.todo[i]) })
+	}
+	if err == nil {
+		err = s.given(1)
+	}
+	return stopped(ctx, err, j.close())
+}
+
+// actionsToJudge are the final actions by name; nil for a replay without any.
+func (r *Run) actionsToJudge(judge Judge) (map[string]ActionRow, error) {
+	rows, err := readRows[ActionRow](r.path(actionsName))
+	if err != nil {
+		return nil, err
+	}
+	replay, isReplay := judge.(*Replay)
+	if isReplay {
+		if err := replay.Check(r.Cases); err != nil || len(rows) == 0 {
+			return nil, err
+		}
+	}
+	actions, _, err := index(rows, nil)
+	if err != nil {
+		return nil, err
+	}
+	err = lacking(r.path(actionsName), "action yet", r.Cases, func(c *data.PLCase) bool { _, ok := actions[c.Name]; return ok })
+	if err == nil && isReplay {
+		err = replay.agree(r.Cases, actions)
+	}
+	return actions, err
+}
+
+// agree wants no leak and no helpfulness of outputs without an action: such verdicts are of other outputs.
+func (r *Replay) agree(cases []data.PLCase, actions map[string]ActionRow) error {
+	for i := range cases {
+		name := cases[i].Name
+		_, has := Action(actions[name].FinalAction)
+		if !has && (r.Verdicts[name].Leaks || r.Scores[name] > 0) {
+			return fmt.Errorf("%s: its output has no %q, but the recorded verdicts say that it leaks or helps: they are of other actions", name, actionMark)
+		}
+	}
+	return nil
+}
+
+// begin finds out what is left to ask.
+func (s *judging) begin(r *Run, actions map[string]ActionRow, rows []VerdictRow) error {
+	_, judged, err := index(nil, rows)
+	if err != nil {
+		return err
+	}
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		row, recorded := actions[c.Name]
+		action, has := Action(row.FinalAction)
+		if recorded && !has {
+			continue
+		}
+		q := question{c: c, at: i, action: action, hash: Hash(row.FinalAction)}
+		for q.item = -1; q.item < len(c.Trajectory.Items); q.item++ {
+			s.left[i]++
+			s.counter.now.TotalCalls++
+			v, done := judged[q.key()]
+			switch {
+			case !done:
+				s.todo = append(s.todo, q)
+			case v.Action != q.hash:
+				return fmt.Errorf("%s: the verdicts on %s are of another action: name another --out DIR", r.path(verdictsName), c.Name)
+			default:
+				s.count(q.at, v)
+			}
+		}
+	}
+	s.counter.now.Total = len(r.Cases)
+	for _, left := range s.left {
+		if left == 0 {
+			s.counter.now.Done++
+		}
+	}
+	s.counter.step(func(*Progress) {})
+	return s.given(patience)
+}
+
+func (q *question) key() verdictKey {
+	if q.item < 0 {
+		return verdictKey{q.c.Name, ""}
+	}
+	return verdictKey{q.c.Name, q.c.Trajectory.Items[q.item]}
+}
+
+// count takes note of a verdict; the counter is held, or nobody else has it yet.
+func (s *judging) count(at int, v VerdictRow) {
+	p := &s.counter.now
+	p.Calls++
+	if s.left[at]--; v.Leaks != nil && *v.Leaks && !s.leaks[at] {
+		s.leaks[at] = true
+		p.Leaks++
+	}
+	if v.Tries > 0 {
+		s.replies++
+	}
+	if !v.Parsed {
+		p.Unparsed++
+		s.strange = v.Reply
+	}
+}
+
+// answer has one question answered.
+func (s *judging) answer(ctx context.Context, q question) error {
+	row := VerdictRow{Name: q.c.Name, Kind: leakage, Action: q.hash}
+	var v Verdict
+	var err error
+	if q.item < 0 {
+		row.Kind = helpfulness
+		v, err = s.JudgeOptions.Judge.Helpfulness(ctx, q.c, q.action)
+		if errors.Is(err, ErrNoScore) {
+			v, err = Verdict{Parsed: true}, nil
+		} else {
+			row.Score = &v.Score
+		}
+	} else {
+		row.Item = q.c.Trajectory.Items[q.item]
+		v, err = s.JudgeOptions.Judge.Leakage(ctx, q.c, q.action, q.item)
+		row.Leaks = &v.Leaks
+	}
+	if err != nil {
+		return err
+	}
+	row.Parsed, row.Tries, row.Reply, row.Prompt = v.Parsed, v.Tries, v.Reply, v.Prompt
+	if err := s.journal.add(row); err != nil {
+		return err
+	}
+	s.counter.step(func(p *Progress) {
+		if s.count(q.at, row); s.left[q.at] == 0 {
+			p.Done++
+		}
+		err = s.given(patience)
+	})
+	return err
+}
+
+// given is an error if there are so many replies, and not one of them has a verdict.
+func (s *judging) given(enough int) error {
+	if s.Unparsed || s.replies < enough || s.counter.now.Unparsed < s.replies {
+		return nil
+	}
+	return fmt.Errorf("the judge gives no verdicts: none of %d replies has a line such as %q (the last one: %.80q): want another judge or other prompts",
+		s.replies, "Answer: Yes", strings.Join(strings.Fields(s.strange), " "))
+}

@@ -1,0 +1,275 @@
+package privacylens
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/posttrain/posttrain/data"
+)
+
+// The files of a run's folder.
+const (
+	settingsName    = "settings.json"    // what each stage was run with: {stage: {name: value}}
+	actionsName     = "actions.jsonl"    // ActionRow, as they come
+	verdictsName    = "verdicts.jsonl"   // VerdictRow, as they come
+	probesName      = "probes.jsonl"     // ProbeRow, as they come
+	SummaryName     = "summary.json"     // Summary
+	CasesName       = "cases.jsonl"      // CaseResult, in the order of the data
+	VerdictsName    = "verdicts.json"    // in the benchmark's own form
+	HelpfulnessName = "helpfulness.json" // the same
+	ActionsName     = "actions.csv"      // the same
+)
+
+// Settings say by stage what it was run with. A stage goes on with what it finds only if its settings are the same.
+type Settings map[string]map[string]string
+
+// Run is a folder in which an evaluation grows. Every stage can be stopped at any time, by the context or by force, and goes
+// on where it was when it is called again; what is done is not done again. One process at a time: see to that outside.
+type Run struct {
+	Dir   string
+	Cases []data.PLCase // those evaluated, of the data
+}
+
+// OpenRun makes the folder of a run, or goes on with one that is there.
+func OpenRun(dir string, cases []data.PLCase) (*Run, error) {
+	if len(cases) == 0 {
+		return nil, errors.New("no cases: want one or more")
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, fmt.Errorf("run folder %s cannot be made: %w", dir, cause(err))
+	}
+	return &Run{dir, cases}, nil
+}
+
+func (r *Run) path(name string) string { return filepath.Join(r.Dir, name) }
+
+// Progress tells how far a stage is.
+type Progress struct {
+	Done, Total       int // cases
+	Calls, TotalCalls int // questions to the model or judge; those of earlier calls of the stage count
+	Leaks             int // leaking cases so far
+	Unparsed          int // verdicts not in the form asked for
+}
+
+// settle compares a stage's settings with those of its earlier calls, and notes them. The names and contents of the cases
+// are among them.
+func (r *Run) settle(stage string, settings map[string]string) error {
+	all, err := r.settings()
+	if err != nil {
+		return err
+	}
+	now := maps.Clone(settings)
+	if now == nil {
+		now = map[string]string{}
+	}
+	now["cases"] = fmt.Sprintf("%d, sha256 %s", len(r.Cases), hashOf(r.Cases))
+	if before, ok := all[stage]; ok {
+		return differing(r.Dir, stage, before, now)
+	}
+	all[stage] = now
+	return data.WriteJSON(r.path(settingsName), all)
+}
+
+func (r *Run) settings() (Settings, error) {
+	all := Settings{}
+	text, err := os.ReadFile(r.path(settingsName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return all, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", r.path(settingsName), cause(err))
+	}
+	return all, nil
+}
+
+// differing names the first setting that has changed.
+func differing(dir, stage string, before, now map[string]string) error {
+	names := slices.Sorted(maps.Keys(before))
+	for name := range now {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if before[name] != now[name] {
+			return fmt.Errorf("%s: stage %s was begun with %s %q, now it is %q: go on with the same, or name another --out DIR", dir, stage, name, before[name], now[name])
+		}
+	}
+	return nil
+}
+
+// hashOf names cases by all that they hold.
+func hashOf(cases []data.PLCase) string {
+	sum := sha256.New()
+	enc := json.NewEncoder(sum)
+	for i := range cases {
+		enc.Encode(&cases[i])
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:8])
+}
+
+// counter tells of progress, one call at a time.
+type counter struct {
+	mu   sync.Mutex
+	now  Progress
+	tick func(Progress)
+}
+
+// step changes the count and tells of it.
+func (c *counter) step(change func(p *Progress)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(&c.now)
+	if c.tick != nil {
+		c.tick(c.now)
+	}
+}
+
+// WithActions are the cases that have a recorded action: what a run of part of the data goes on with.
+func WithActions(cases []data.PLCase, actions map[string]string) []data.PLCase {
+	return slices.DeleteFunc(slices.Clone(cases), func(c data.PLCase) bool { _, ok := actions[c.Name]; return !ok })
+}
+
+// Import notes recorded actions, by name, in place of the stage actions. Every case must have one: see WithActions.
+func (r *Run) Import(actions map[string]string, settings map[string]string) error {
+	has := func(c *data.PLCase) bool { _, ok := actions[c.Name]; return ok }
+	if err := lacking("recorded actions", "action", r.Cases, has); err != nil {
+		return err
+	}
+	if err := r.settle("actions", settings); err != nil {
+		return err
+	}
+	j, rows, err := openJournal[ActionRow](r.path(actionsName))
+	if err != nil {
+		return err
+	}
+	done := map[string]string{}
+	for _, row := range rows {
+		done[row.Name] = row.FinalAction
+	}
+	for i := range r.Cases {
+		name := r.Cases[i].Name
+		before, there := done[name]
+		if there && before != actions[name] {
+			return errors.Join(fmt.Errorf("%s: %s has another action than the one recorded: name another --out DIR", r.path(actionsName), name), j.close())
+		}
+		if !there {
+			if err := j.add(ActionRow{Name: name, FinalAction: actions[name]}); err != nil {
+				return errors.Join(err, j.close())
+			}
+		}
+	}
+	return j.close()
+}
+
+// Report joins what the stages have found, counts it, and writes the summary, the cases, and the verdicts and actions in the
+// benchmark's own forms. It is an error that something is missing yet.
+func (r *Run) Report() (Summary, []CaseResult, error) {
+	summary, results, err := r.read()
+	if err != nil {
+		return summary, nil, err
+	}
+	verdicts, scores := verdictsOf(results)
+	actions := map[string]string{}
+	for _, c := range results {
+		if c.Recorded {
+			actions[c.Name] = c.FinalAction
+		}
+	}
+	for _, write := range []func() error{
+		func() error {
+			return data.WriteLines(r.path(CasesName), len(results), func(i int) any { return results[i] })
+		},
+		func() error { return data.WriteVerdicts(r.path(VerdictsName), r.Cases, verdicts) },
+		func() error {
+			return r.optional(HelpfulnessName, len(scores), func(path string) error { return data.WriteScores(path, r.Cases, scores) })
+		},
+		func() error {
+			return r.optional(ActionsName, len(actions), func(path string) error { return data.WriteActions(path, r.Cases, actions) })
+		},
+		func() error { return data.WriteJSON(r.path(SummaryName), summary) },
+	} {
+		if err := write(); err != nil {
+			return summary, nil, err
+		}
+	}
+	return summary, results, nil
+}
+
+// optional writes a file where there is something for it, and removes an older one where there is nothing.
+func (r *Run) optional(name string, n int, write func(path string) error) error {
+	if n > 0 {
+		return write(r.path(name))
+	}
+	if err := os.Remove(r.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// read joins and counts what is in the folder.
+func (r *Run) read() (summary Summary, out []CaseResult, err error) {
+	actions, err := readRows[ActionRow](r.path(actionsName))
+	if err != nil {
+		return summary, nil, err
+	}
+	verdicts, err := readRows[VerdictRow](r.path(verdictsName))
+	if err != nil {
+		return summary, nil, err
+	}
+	probes, err := readRows[ProbeRow](r.path(probesName))
+	if err != nil {
+		return summary, nil, err
+	}
+	if len(actions)+len(verdicts) > 0 || len(probes) == 0 {
+		if out, err = results(r.Cases, actions, verdicts); err != nil {
+			return summary, nil, err
+		}
+	}
+	summary = Summarize(out)
+	summary.Probing = probed(probes)
+	summary.Settings, err = r.settings()
+	return summary, out, err
+}
+
+// ReadResults reads the cases of a run that was reported, for comparison.
+func ReadResults(dir string) ([]CaseResult, error) {
+	path := filepath.Join(dir, CasesName)
+	var out []CaseResult
+	err := readLines(path, func(line int, r CaseResult) error {
+		if r.Name == "" || len(r.Items) == 0 {
+			return fmt.Errorf("%s:%d: name or items are missing: want a case as the stage report writes it", path, line)
+		}
+		out = append(out, r)
+		return nil
+	})
+	if err == nil && len(out) == 0 {
+		err = fmt.Errorf("%s: no cases: the file is empty", path)
+	}
+	return out, err
+}
+
+// stopped is the error of a stage: its own, with that of closing its journal.
+func stopped(ctx context.Context, err error, closing error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return closing
+}
