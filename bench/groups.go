@@ -124,7 +124,7 @@ func (p *pupil) close() {
 	p.engine.Close()
 }
 
-// words decodes as peer_grpo.py's tokenizer does: t0, t1, ... with t0 the end of a text.
+// words decodes as peer_grpo.py's tokenizer does: words t2, t3, ..., with 0 the end of a text.
 type words struct{}
 
 func (words) Decode(ids []int32, skipSpecial bool) string {

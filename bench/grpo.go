@@ -227,7 +227,7 @@ func (o *groupOptions) alike(all []*series) error {
 		bound float64
 	}{
 		{"tokens", func(d did) float64 { return float64(d.Tokens) }, 0.05}, {"reward", func(d did) float64 { return d.Reward }, 0.05},
-		{"entropy", func(d did) float64 { return d.Entropy }, 0.02}, {"gradient's norm", norm, 0.3},
+		{"entropy", func(d did) float64 { return d.Entropy }, 0.02}, {"gradient's norm", norm, 0.15},
 	} {
 		a, b := median(each(all[0], c.of)), median(each(all[1], c.of))
 		if !(math.Abs(a-b) <= wider*c.bound*math.Abs(a)) {

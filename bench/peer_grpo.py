@@ -7,7 +7,7 @@ A driver alternates it with posttrain:
 DIR is a world of the driver: a Hugging Face model folder and prompts.json ({"new", "prompts"}), prompts of one length. A
 step is a rollout of `group` completions a prompt by transformers' generate, their rewards, the reference's log-probs,
 forward, backward, clip, AdamW: GRPO with the k3 estimate of KL. The reward is the share of even token ids, which both
-sides can compute. Text is words t0, t1, ... of one token each, so that a prompt has the length it should have.
+sides can compute. Text is words t2, t3, ... of one token each, so that a prompt has the length it should have.
 
 First line out: {"ready": true, ...}. Then for each line in, one line out:
   step       {"did": "step", "seconds", "rollout_seconds", "scoring_seconds", "training_seconds", "tokens", "reward", ...}
@@ -52,10 +52,11 @@ def parse():
 
 
 def words(vocab):
-    """A tokenizer of the words t0, t1, ...; t0 ends a text, t1 pads."""
-    t = tokenizers.Tokenizer(tokenizers.models.WordLevel({f"t{i}": i for i in range(vocab)}, unk_token="t1"))
+    """A tokenizer of the words t2, t3, ...; token 0 ends a text, 1 pads. No word may hold the text of these two."""
+    ids = {"<end>": 0, "<pad>": 1} | {f"t{i}": i for i in range(2, vocab)}
+    t = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, unk_token="<pad>"))
     t.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=t, eos_token="t0", pad_token="t1", padding_side="left")
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=t, eos_token="<end>", pad_token="<pad>", padding_side="left")
 
 
 def even(completion_ids, **_):
@@ -144,7 +145,9 @@ class OnDemand(transformers.TrainerCallback):
 
 def train(args, world, out, say):
     vocab = json.loads((args.world / "config.json").read_text())["vocab_size"]
-    prompts = [" ".join(f"t{i}" for i in ids) for ids in world["prompts"]]
+    prompts, tokenizer = [" ".join(f"t{i}" for i in ids) for ids in world["prompts"]], words(vocab)
+    if tokenizer(text=prompts)["input_ids"] != world["prompts"]:
+        raise SystemExit("the prompts' words are not the prompts' tokens")
     wait = torch.cuda.synchronize if args.device != "cpu" else (lambda: None)
     callback = OnDemand(len(prompts) * args.group, say, wait)
     trainer = Timed(
@@ -152,7 +155,7 @@ def train(args, world, out, say):
         args=settings(args, out, len(prompts), world["new"]),
         reward_funcs=even,
         train_dataset=datasets.Dataset.from_dict({"prompt": prompts}),
-        processing_class=words(vocab),
+        processing_class=tokenizer,
         callbacks=[callback],
     )
     trainer.remove_callback(transformers.PrinterCallback)
