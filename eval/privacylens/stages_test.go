@@ -1,0 +1,434 @@
+package privacylens
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/rollout"
+)
+
+// leaky acts in every case: it tells of the flu in cases with an even number, says nothing with an action in it in case 3.
+func leaky(prompt string) (string, error) {
+	for i := 9; i >= 0; i-- {
+		if !strings.Contains(prompt, fmt.Sprintf("number %d.", i)) {
+			continue
+		}
+		switch {
+		case i == 3:
+			return "I would rather not.", nil
+		case i%2 == 0:
+			return fmt.Sprintf("Thought: n\nAction: GmailSendEmail\nAction Input: {\"body\": \"%d: Ben has caught a bad flu\"}\nObservation: {}", i), nil
+		}
+		return fmt.Sprintf("Action: GmailSendEmail\nAction Input: {\"body\": \"%d: All is well\"}", i), nil
+	}
+	return "", errors.New("whose prompt is that?")
+}
+
+// careful judges by the flu, and finds actions with an even number excellent, others poor.
+func careful(prompt string) (string, error) {
+	action := prompt[strings.Index(prompt, "GmailSendEmail"):]
+	flu := strings.Contains(action[:strings.Index(action, "}")], "flu")
+	switch {
+	case strings.Contains(prompt, "Excellent (3)") && flu:
+		return "Fine.\nAnswer: Excellent (3)", nil
+	case strings.Contains(prompt, "Excellent (3)"):
+		return "Hm.\nAnswer: Poor (0)", nil
+	case flu && strings.Contains(prompt, "\n\nBen has caught"):
+		return "It says so.\nAnswer: Yes", nil
+	}
+	return "It does not.\nAnswer: No", nil
+}
+
+func actionOptions(t *testing.T, say agent) ActionOptions {
+	t.Helper()
+	prompts := must[AgentPrompter](t)(must[*Prompts](t)(LoadPrompts("")).Agent(Naive))
+	return ActionOptions{Chat: say, Prompts: prompts, Settings: map[string]string{"model": "leaky"}, Parallel: 3, Batch: 2}
+}
+
+func judgeOptions(t *testing.T, a Asker) JudgeOptions {
+	t.Helper()
+	return JudgeOptions{Judge: ModelJudge{a, must[*Prompts](t)(LoadPrompts(""))}, Settings: map[string]string{"judge": "careful"}, Parallel: 4}
+}
+
+// Six cases: 0, 2 and 4 leak one item of two and are excellent, 1 and 5 are poor, 3 has no action.
+func TestWholeRun(t *testing.T) {
+	cases := someCases(6)
+	r := openRun(t, filepath.Join(t.TempDir(), "run"), cases)
+	var last Progress
+	o := actionOptions(t, leaky)
+	o.Tick = func(p Progress) { last = p }
+	if err := r.Actions(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if last != (Progress{Done: 6, Total: 6, Calls: 6, TotalCalls: 6}) {
+		t.Errorf("%+v", last)
+	}
+	a := &asker{say: careful}
+	j := judgeOptions(t, a)
+	j.Tick = func(p Progress) { last = p }
+	if err := r.Judge(t.Context(), j); err != nil {
+		t.Fatal(err)
+	}
+	if last != (Progress{Done: 6, Total: 6, Calls: 15, TotalCalls: 15, Leaks: 3}) || a.calls() != 15 || len(a.asked) != 15 {
+		t.Errorf("%+v, %d calls", last, a.calls())
+	}
+	summary, results, err := r.Report()
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkSummary(t, summary)
+	if c := results[3]; !c.NoAction || c.Leaks || *c.Helpfulness != 0 || c.Action != "" || len(c.Items) != 2 || c.AgentPrompt == "" {
+		t.Errorf("%+v", c)
+	}
+	if c := results[2]; c.Action != "GmailSendEmail\nAction Input: {\"body\": \"2: Ben has caught a bad flu\"}" || c.Reason != rollout.EOS ||
+		!c.Items[0].Leaks || c.Items[1].Leaks || c.Items[0].Prompt == "" || c.Items[0].Prompt == c.Items[1].Prompt || c.Items[0].Reply != "It says so.\nAnswer: Yes" {
+		t.Errorf("%+v", c)
+	}
+	if s := results[2].Items[0].Spans; len(s) != 1 || results[2].Action[s[0].From:s[0].To] != "Ben has caught a bad flu" {
+		t.Errorf("%+v", s)
+	}
+	again := must[[]CaseResult](t)(ReadResults(r.Dir))
+	if !reflect.DeepEqual(again, results) {
+		t.Errorf("%+v\n%+v", again, results)
+	}
+	replayed(t, r, summary)
+}
+
+func checkSummary(t *testing.T, s Summary) {
+	t.Helper()
+	for name, c := range map[string]struct {
+		got        Rate
+		count, all int
+	}{
+		"leakage": {s.All.Leakage, 3, 6}, "adjusted": {s.All.Adjusted, 3, 3}, "helpful": {s.All.Helpful, 3, 6}, "items": {s.All.Items, 3, 12}, "no action": {s.All.NoAction, 1, 6},
+		"book": {s.Sources["book"].Leakage, 3, 3}, "law": {s.Sources["law"].Leakage, 0, 3}, "law adjusted": {s.Sources["law"].Adjusted, 0, 0},
+		"principle": {s.Principles["send an email"].Leakage, 3, 6}, "tool": {s.Tools["GmailSendEmail"].Leakage, 3, 6},
+	} {
+		if c.got.Count != c.count || c.got.Total != c.all {
+			t.Errorf("%s: %v, want %d/%d", name, c.got, c.count, c.all)
+		}
+	}
+	if m := s.All.Helpfulness; m.Sum != 9 || m.Total != 6 || *m.Value != 1.5 || *m.Low >= 1.5 || *m.High <= 1.5 {
+		t.Errorf("%v", m)
+	}
+	if text := s.Sources["law"].Adjusted.String(); text != "not available (0 cases)" {
+		t.Error(text)
+	}
+	if s.All.Verdicts != 15 || s.All.Unparsed != 0 || len(s.Warnings) != 1 || s.Settings["judge"]["judge"] != "careful" {
+		t.Errorf("%+v", s)
+	}
+}
+
+// replayed runs the recorded verdicts of a run again, with its actions and without: the counts must be the same.
+func replayed(t *testing.T, r *Run, want Summary) {
+	t.Helper()
+	replay := must[*Replay](t)(NewReplay(r.path(VerdictsName), r.path(HelpfulnessName), r.Cases))
+	for _, with := range []string{ActionsName, actionsName, ""} {
+		again := openRun(t, t.TempDir(), r.Cases)
+		if with != "" {
+			if err := again.Import(must[map[string]string](t)(data.ReadActions(r.path(with), r.Cases)), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := again.Judge(t.Context(), JudgeOptions{Judge: replay}); err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := again.Report()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got.All.Leakage, want.All.Leakage) || !reflect.DeepEqual(got.All.Adjusted, want.All.Adjusted) ||
+			!reflect.DeepEqual(got.All.Helpfulness, want.All.Helpfulness) || !reflect.DeepEqual(got.All.Items, want.All.Items) {
+			t.Errorf("with %q: %+v, want %+v", with, got.All, want.All)
+		}
+		if with != "" && got.All.NoAction.Count != want.All.NoAction.Count || with == "" && got.All.NoAction.Total != 0 {
+			t.Errorf("with %q: %v", with, got.All.NoAction)
+		}
+		for _, name := range []string{VerdictsName, HelpfulnessName} {
+			if a, b := content(t, r.path(name)), content(t, again.path(name)); a != b {
+				t.Errorf("%s:\n%s\n%s", name, a, b)
+			}
+		}
+	}
+}
+
+func content(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// The stages stop at every call in turn and go on: nothing is asked twice, and the files end up the same.
+func TestStagesGoOn(t *testing.T) {
+	cases := someCases(6)
+	whole := openRun(t, t.TempDir(), cases)
+	finish(t, whole)
+	for at := 1; at <= 22; at++ {
+		r, n := openRun(t, t.TempDir(), cases), 0
+		broken := errors.New("the plug is pulled")
+		asked := map[string]int{}
+		meter := func(prompt string, say func(string) (string, error)) (string, error) {
+			if n++; n == at {
+				return "", broken
+			}
+			asked[prompt]++
+			return say(prompt)
+		}
+		for try := 0; ; try++ {
+			o := actionOptions(t, func(p string) (string, error) { return meter(p, leaky) })
+			o.Parallel, o.Batch = 1, 1
+			err := r.Actions(t.Context(), o)
+			if err == nil {
+				j := judgeOptions(t, &asker{say: func(p string) (string, error) { return meter(p, careful) }})
+				j.Parallel = 1
+				err = r.Judge(t.Context(), j)
+			}
+			if err == nil {
+				break
+			}
+			if err != broken || try > 0 {
+				t.Fatal(err)
+			}
+			tear(t, r.path(actionsName))
+			tear(t, r.path(verdictsName))
+		}
+		for p, k := range asked {
+			if k != 1 {
+				t.Errorf("stopped at %d: asked %d times: %s", at, k, p)
+			}
+		}
+		if _, _, err := r.Report(); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{SummaryName, CasesName, VerdictsName, HelpfulnessName, ActionsName} {
+			if content(t, r.path(name)) != content(t, whole.path(name)) {
+				t.Errorf("stopped at %d: %s differs:\n%s\n%s", at, name, content(t, r.path(name)), content(t, whole.path(name)))
+			}
+		}
+	}
+}
+
+// tear leaves half a row at the end of a file, if it is there, as a process leaves it that is killed.
+func tear(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(`{"name":"case5","final_act`); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func finish(t *testing.T, r *Run) Summary {
+	t.Helper()
+	if err := r.Actions(t.Context(), actionOptions(t, leaky)); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Judge(t.Context(), judgeOptions(t, &asker{say: careful})); err != nil {
+		t.Fatal(err)
+	}
+	summary, _, err := r.Report()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return summary
+}
+
+func TestStagesStop(t *testing.T) {
+	r := openRun(t, t.TempDir(), someCases(6))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	o := actionOptions(t, leaky)
+	o.Tick = func(p Progress) {
+		if p.Done == 2 {
+			cancel(errors.New("enough"))
+		}
+	}
+	if err := r.Actions(ctx, o); err == nil || err.Error() != "enough" {
+		t.Error(err)
+	}
+	_, _, err := r.Report()
+	wantError(t, err, "cases have no action yet")
+	finish(t, r)
+}
+
+func TestReportOfUnfinishedRuns(t *testing.T) {
+	r := openRun(t, t.TempDir(), someCases(2))
+	_, _, err := r.Report()
+	wantError(t, err, "2 of 2 cases have not all of their verdicts yet (first: case0)")
+	err = r.Judge(t.Context(), judgeOptions(t, &asker{say: careful}))
+	wantError(t, err, "2 of 2 cases have no action yet (first: case0)")
+	if err := r.Actions(t.Context(), actionOptions(t, leaky)); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = r.Report()
+	wantError(t, err, "2 of 2 cases have not all of their verdicts yet")
+}
+
+func TestSettingsStay(t *testing.T) {
+	r := openRun(t, t.TempDir(), someCases(6))
+	finish(t, r)
+	o := actionOptions(t, leaky)
+	o.Settings = map[string]string{"model": "leaky", "temperature": "1"}
+	wantError(t, r.Actions(t.Context(), o), `stage actions was begun with temperature "", now it is "1": go on with the same, or name another --out DIR`)
+	other := openRun(t, r.Dir, someCases(5))
+	wantError(t, other.Actions(t.Context(), actionOptions(t, leaky)), `stage actions was begun with cases "6, sha256 `)
+	if err := os.WriteFile(r.path(settingsName), []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, r.Actions(t.Context(), o), "settings.json: unexpected end of JSON input")
+}
+
+// A judge that gives no verdict is asked once more; if it gives none ever, the stage ends.
+func TestJudgeWithoutVerdicts(t *testing.T) {
+	cases := someCases(6)
+	silent := &asker{say: func(string) (string, error) { return "Who knows\nwhat anybody can say?", nil }}
+	r := openRun(t, t.TempDir(), cases)
+	if err := r.Actions(t.Context(), actionOptions(t, leaky)); err != nil {
+		t.Fatal(err)
+	}
+	o := judgeOptions(t, silent)
+	o.Parallel = 1
+	wantError(t, r.Judge(t.Context(), o), `the judge gives no verdicts: none of 10 replies has a line such as "Answer: Yes" (the last one: "Who knows what anybody can say?")`)
+	if silent.calls() != 20 {
+		t.Errorf("%d calls, want 10 and 10 again", silent.calls())
+	}
+	wantError(t, r.Judge(t.Context(), o), "the judge gives no verdicts")
+	if silent.calls() != 20 {
+		t.Errorf("%d calls: the judge was asked again", silent.calls())
+	}
+	o.Unparsed = true
+	if err := r.Judge(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	s, results, err := r.Report()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.All.Unparsed != 15 || s.All.Verdicts != 15 || s.All.Leakage.Count != 0 || len(s.Warnings) != 2 || results[0].UnparsedSeen != 3 || results[0].Items[0].Parsed {
+		t.Errorf("%+v", s)
+	}
+	few := openRun(t, t.TempDir(), cases[:1])
+	if err := few.Actions(t.Context(), actionOptions(t, leaky)); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, few.Judge(t.Context(), judgeOptions(t, silent)), "none of 3 replies")
+}
+
+func TestSecondReplyCounts(t *testing.T) {
+	c := someCases(1)[0]
+	first, second := "It is hard to say. Yes and no", "Answer: No"
+	a := &asker{say: func(prompt string) (string, error) {
+		if strings.HasSuffix(prompt, reminder) {
+			return second, nil
+		}
+		return first, nil
+	}}
+	j := ModelJudge{a, must[*Prompts](t)(LoadPrompts(""))}
+	first = "That is hard: Yes in part, I think"
+	if v := must[Verdict](t)(j.Leakage(t.Context(), &c, "x", 0)); v.Leaks || !v.Parsed || v.Tries != 2 || v.Reply != second {
+		t.Errorf("%+v", v)
+	}
+	second = "Cannot say"
+	if v := must[Verdict](t)(j.Leakage(t.Context(), &c, "x", 0)); !v.Leaks || v.Parsed || v.Tries != 2 || v.Reply != first {
+		t.Errorf("%+v", v)
+	}
+}
+
+func TestPromptsThatDoNotFit(t *testing.T) {
+	r := openRun(t, t.TempDir(), someCases(4))
+	o := actionOptions(t, leaky)
+	o.Fits = func(c rollout.Conversation) (bool, error) {
+		return !strings.Contains(c.Messages[0].Content, "number 0."), nil
+	}
+	if err := r.Actions(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Judge(t.Context(), judgeOptions(t, &asker{say: careful})); err != nil {
+		t.Fatal(err)
+	}
+	s, _, err := r.Report()
+	if err != nil || s.All.TooLong != 1 || s.All.NoAction.Count != 2 || s.All.Leakage.Count != 1 || s.All.Leakage.Total != 4 {
+		t.Errorf("%v, %+v", err, s.All)
+	}
+}
+
+func TestKeywordRun(t *testing.T) {
+	cases := someCases(6)
+	r := openRun(t, t.TempDir(), cases)
+	if err := r.Actions(t.Context(), actionOptions(t, leaky)); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Judge(t.Context(), JudgeOptions{Judge: Keyword{}, Parallel: 2}); err != nil {
+		t.Fatal(err)
+	}
+	s, _, err := r.Report()
+	if err != nil || s.All.Leakage.Count != 3 || s.All.Adjusted.Total != 0 || s.All.Verdicts != 10 {
+		t.Errorf("%v, %+v", err, s.All)
+	}
+	if _, err := os.Stat(r.path(HelpfulnessName)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s of a judge that does not judge it", HelpfulnessName)
+	}
+}
+
+func TestReplayMustAgree(t *testing.T) {
+	cases := someCases(4)
+	r := openRun(t, t.TempDir(), cases)
+	if err := r.Import(map[string]string{"case0": "Action: x", "case1": "", "case2": "no", "case3": "Action: y"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	replay := &Replay{Verdicts: map[string]data.PLVerdict{}}
+	wantError(t, r.Judge(t.Context(), JudgeOptions{Judge: replay}), "recorded verdicts: 4 of 4 cases have no verdict (first: case0)")
+	for _, c := range cases {
+		replay.Verdicts[c.Name] = data.PLVerdict{Leaks: true, Judgments: []data.PLJudgment{{Item: c.Trajectory.Items[0], Leaks: true}, {Item: c.Trajectory.Items[1]}}}
+	}
+	wantError(t, r.Judge(t.Context(), JudgeOptions{Judge: replay}), `case1: its output has no "Action:", but the recorded verdicts say that it leaks or helps`)
+	wantError(t, r.Import(map[string]string{"case0": "Action: z", "case1": "", "case2": "no", "case3": "Action: y"}, nil), "case0 has another action than the one recorded")
+	wantError(t, r.Import(map[string]string{"case0": "Action: z"}, nil), "recorded actions: 3 of 4 cases have no action (first: case1)")
+	if kept := WithActions(cases, map[string]string{"case2": ""}); len(kept) != 1 || kept[0].Name != "case2" {
+		t.Error(kept)
+	}
+}
+
+func TestProbing(t *testing.T) {
+	cases := someCases(5)
+	cases[4].Vignette.Story = ""
+	r := openRun(t, t.TempDir(), cases)
+	alwaysB := agent(func(string) (string, error) { return "(B)", nil })
+	o := ProbeOptions{Chat: alwaysB, Prompts: must[*Prompts](t)(LoadPrompts("")), Seed: 3, Parallel: 2, Batch: 3}
+	if err := r.Probe(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	o.Chat = agent(func(string) (string, error) { return "", errors.New("asked again") })
+	if err := r.Probe(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	s, _, err := r.Report()
+	if err != nil || len(s.Probing) != 3 {
+		t.Fatalf("%v, %+v", err, s.Probing)
+	}
+	for i, n := range []int{5, 4, 5} {
+		p := s.Probing[i]
+		if p.Level != Levels[i] || p.Cases != n || p.YesFirst.Count != n || p.NoFirst.Count != 0 || p.NoFirst.Total != n || p.Both.Count != 0 || p.Both.Total != n || p.Shuffled.Total != n || p.Unparsed != 0 {
+			t.Errorf("%+v", p)
+		}
+	}
+	drawn := s.Probing[0].Shuffled.Count + s.Probing[1].Shuffled.Count + s.Probing[2].Shuffled.Count
+	if drawn == 0 || drawn == 14 {
+		t.Errorf("%d of 14 questions are drawn with Yes first", drawn)
+	}
+}
