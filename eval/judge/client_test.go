@@ -62,7 +62,7 @@ func judgeAll(ctx context.Context, c *Client, n int, each func(i int)) error {
 func TestFaults(t *testing.T) {
 	const n = leakage + helpfulness
 	var done sync.Map
-	s := judgetest.Start(t, judgetest.Options{Reply: verdict, Faults: 0.1, Stall: time.Minute, Seed: 1, Watch: func(prompt string) {
+	s := judgetest.Start(t, judgetest.Options{Reply: verdict, Delay: 2 * time.Millisecond, Faults: 0.1, Stall: time.Minute, Seed: 1, Watch: func(prompt string) {
 		if _, ok := done.Load(prompt); ok {
 			t.Errorf("asked again: %q", prompt)
 		}

@@ -1,0 +1,156 @@
+package judge
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func nameNumber(i int) (n name) {
+	n[0], n[1] = byte(i), byte(i>>8)
+	return n
+}
+
+func put(t *testing.T, path string, from, to int) {
+	t.Helper()
+	c, err := openCache(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i := from; i < to; i++ {
+		wg.Go(func() {
+			if err := c.add(nameNumber(i), entry{Model: "m", Reply: fmt.Sprintf("reply\n%d", i)}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := c.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// holds opens a cache and checks that it has replies 0 to n-1 and no more.
+func holds(t *testing.T, path string, n int) {
+	t.Helper()
+	c, err := openCache(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	if len(c.places) != n {
+		t.Errorf("%d replies, want %d", len(c.places), n)
+	}
+	for i := range n {
+		if reply, err := c.read(nameNumber(i)); err != nil || reply != fmt.Sprintf("reply\n%d", i) {
+			t.Errorf("%d: %q, %v", i, reply, err)
+		}
+	}
+}
+
+// TestTornCache cuts a cache at every byte of its first line and of its last: what is whole stays, and it goes on from there.
+func TestTornCache(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "whole")
+	put(t, path, 0, 2)
+	put(t, path, 2, 3)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := len(strings.Join(strings.SplitAfter(string(whole), "\n")[:3], ""))
+	for at := 0; at <= len(whole); at++ {
+		kept := 2
+		switch {
+		case at < len(header):
+			kept = 0
+		case at < last:
+			continue
+		case at >= len(whole)-1: // but for the end of the line, all is there
+			kept = 3
+		}
+		torn := filepath.Join(dir, fmt.Sprint(at))
+		if err := os.WriteFile(torn, whole[:at], 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if kept < 2 {
+			put(t, torn, 0, 2)
+			kept = 2
+		}
+		holds(t, torn, kept)
+		put(t, torn, kept, 5)
+		holds(t, torn, 5)
+	}
+}
+
+// TestNoCache: what is no cache is named in one line and left as it is.
+func TestNoCache(t *testing.T) {
+	dir := t.TempDir()
+	for name, c := range map[string]struct{ content, want string }{
+		"other lines":      {`{"a": 1}` + "\n", "is no file of a judge's replies: its first line is not {"},
+		"one line, no end": {`{"a": 1}`, "is no file of a judge's replies"},
+		"a later version":  {strings.Replace(header, "1}", "2}", 1), "is no file of a judge's replies"},
+		"bytes":            {"\x00\x01\x02", "is no file of a judge's replies"},
+		"a broken line":    {header + "{\n" + `{"name":"`, ":2: no reply of a judge (unexpected end of JSON input): remove the line"},
+		"another line":     {header + `{"name":"00","reply":""}` + "\n", `:2: no reply of a judge (name "00": want 64 hex digits): remove the line`},
+		"a line of others": {header + `{}` + "\n", ":2: no reply of a judge (name or reply is missing)"},
+	} {
+		path := filepath.Join(dir, strings.ReplaceAll(name, " ", "-"))
+		if err := os.WriteFile(path, []byte(c.content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Open(Options{BaseURL: "http://localhost/v1", Model: "m", Cache: path})
+		if err == nil || !strings.HasPrefix(err.Error(), path) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want %s", name, err, c.want)
+		}
+		if b, _ := os.ReadFile(path); string(b) != c.content {
+			t.Errorf("%s: the file was changed to %q", name, b)
+		}
+	}
+	for path, want := range map[string]string{
+		dir: "is a directory", filepath.Join(dir, "none", "judge.jsonl"): "no such file or directory", os.DevNull: "want a file",
+	} {
+		if _, err := openCache(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", path, err, want)
+		}
+	}
+}
+
+// TestCacheOfTwo: the second gets no hand on it.
+func TestCacheOfTwo(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "judge.jsonl")
+	c, err := openCache(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openCache(path); err == nil || !strings.Contains(err.Error(), "another run is using this file") {
+		t.Error(err)
+	}
+	c.close()
+	holds(t, path, 0)
+}
+
+// TestFullDisk: what does not fit is said, and the file stays whole.
+func TestFullDisk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "judge.jsonl")
+	c, err := openCache(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := c.file
+	if c.file, err = os.OpenFile("/dev/full", os.O_RDWR, 0); err != nil {
+		t.Skip("no /dev/full")
+	}
+	err = c.add(nameNumber(0), entry{})
+	if err == nil || !strings.Contains(err.Error(), "cannot be written: no space left on device") || strings.Contains(err.Error(), "\n") || c.has(nameNumber(0)) {
+		t.Error(err)
+	}
+	c.file.Close()
+	c.file = good
+	c.close()
+	holds(t, path, 0)
+}

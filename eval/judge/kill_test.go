@@ -1,0 +1,152 @@
+package judge
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/posttrain/posttrain/eval/judge/judgetest"
+)
+
+// The test binary runs itself as the process that is killed: these variables name the server and the cache.
+const childServer, childCache = "POSTTRAIN_TEST_JUDGE", "POSTTRAIN_TEST_CACHE"
+
+func TestMain(m *testing.M) {
+	if url := os.Getenv(childServer); url != "" {
+		if err := judgeChild(url, os.Getenv(childCache)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// judgeChild asks all questions and prints the number of each that is answered.
+func judgeChild(url, path string) error {
+	c, err := Open(Options{BaseURL: url, Model: "tiny", Cache: path, Parallel: 32, Wait: time.Millisecond, Timeout: 300 * time.Millisecond})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	var mu sync.Mutex
+	return judgeAll(context.Background(), c, leakage+helpfulness, func(i int) {
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Println(i)
+	})
+}
+
+// TestKilled kills the process at random points, over and over, at a server that fails a tenth of the time: what was
+// answered is in the cache, what is in the cache is never asked again, and in the end every verdict is there once.
+func TestKilled(t *testing.T) {
+	const n = leakage + helpfulness
+	var kept sync.Map // prompts that were in the cache when a process was killed
+	s := judgetest.Start(t, judgetest.Options{Reply: verdict, Delay: 2 * time.Millisecond, Faults: 0.1, Stall: time.Minute, Seed: 2, Watch: func(prompt string) {
+		if _, ok := kept.Load(prompt); ok {
+			t.Errorf("asked again: %q", prompt)
+		}
+	}})
+	path := filepath.Join(t.TempDir(), "judge.jsonl")
+	names := questionNames()
+	r := rand.New(rand.NewPCG(3, 3))
+	kills, before := 0, 0
+	for {
+		answered, killed := runChild(t, s.URL, path, before+50+r.IntN(250), time.Duration(r.IntN(5000))*time.Microsecond)
+		inside := map[int]bool{}
+		for _, e := range entries(t, path, !killed) {
+			i, ok := names[e.Name]
+			if !ok || inside[i] || e.Reply != verdict(question(i)) {
+				t.Fatalf("%+v: of no question, there twice, or not its reply", e)
+			}
+			inside[i] = true
+			kept.Store(question(i), true)
+		}
+		for _, i := range answered {
+			if !inside[i] {
+				t.Fatalf("question %d was answered and is not in the cache", i)
+			}
+		}
+		if before = len(inside); !killed {
+			break
+		}
+		if kills++; kills > 100 {
+			t.Fatal("it never ends")
+		}
+	}
+	all, _ := s.Requests()
+	t.Logf("killed %d times, %d requests for %d questions", kills, all, n)
+	if got := len(entries(t, path, true)); got != n || kills < 3 {
+		t.Errorf("%d replies after %d kills, want %d", got, kills, n)
+	}
+}
+
+// questionNames are the questions by their names in the cache.
+func questionNames() map[string]int {
+	c := newClient(Options{Model: "tiny", MaxTokens: 400})
+	names := map[string]int{}
+	for i := range leakage + helpfulness {
+		names[fmt.Sprintf("%x", c.name(question(i), 0))] = i
+	}
+	return names
+}
+
+// entries are the whole lines of a cache; the file must end with one where it says so.
+func entries(t *testing.T, path string, whole bool) (all []entry) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(string(b), "\n")
+	if whole && lines[len(lines)-1] != "" {
+		t.Errorf("half a line at the end: %q", lines[len(lines)-1])
+	}
+	for _, line := range lines[1 : len(lines)-1] {
+		var e entry
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// runChild judges in another process, which it kills some time after so many answers, and returns what was answered.
+func runChild(t *testing.T, url, path string, after int, delay time.Duration) (answered []int, killed bool) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childServer+"="+url, childCache+"="+path)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		var i int
+		if _, err := fmt.Sscanln(lines.Text(), &i); err != nil {
+			t.Fatal(err)
+		}
+		if answered = append(answered, i); len(answered) == after {
+			time.AfterFunc(delay, func() { cmd.Process.Kill() })
+		}
+	}
+	err = cmd.Wait()
+	if err != nil && !strings.Contains(err.Error(), "killed") {
+		t.Fatalf("%v: %s", err, stderr.String())
+	}
+	return answered, err != nil
+}
