@@ -1,11 +1,14 @@
 package data
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // PLVerdict is a judge's verdict on a case's action, in the benchmark's own form: {leak_info, secret_judgment: [[item, bool]…]}.
@@ -145,8 +148,7 @@ func openObject(path, want string) (entries, error) {
 	return object, nil
 }
 
-// writeObject writes an object with the cases' names for keys, as Python's json.dump does with an indent of 4 but for
-// letters, which stand as they are.
+// writeObject writes an object with the cases' names for keys, byte for byte as Python's json.dump does with an indent of 4.
 func writeObject(path string, cases []PLCase, value func(name string) (any, bool)) error {
 	var names []string
 	for i := range cases {
@@ -159,11 +161,30 @@ func writeObject(path string, cases []PLCase, value func(name string) (any, bool
 		return err
 	}
 	return writeAtomic(path, func(w io.Writer) error {
-		enc := json.NewEncoder(w)
-		enc.SetEscapeHTML(false)
-		enc.SetIndent("", "    ")
-		return enc.Encode(json.RawMessage(text))
+		var indented bytes.Buffer
+		if err := json.Indent(&indented, text, "", "    "); err != nil {
+			return err
+		}
+		_, err := w.Write(toASCII(indented.Bytes()))
+		return err
 	})
+}
+
+// toASCII writes the letters of a JSON text that are not ASCII as \u escapes.
+func toASCII(text []byte) []byte {
+	out := make([]byte, 0, len(text))
+	for _, r := range string(text) {
+		switch {
+		case r < utf8.RuneSelf:
+			out = append(out, byte(r))
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+	}
+	return out
 }
 
 // field is the value of an object's key; found is false where it is no object or lacks the key.
