@@ -172,7 +172,8 @@ func (r *Remote) one(ctx context.Context, c Conversation) ([]Answer, error) {
 }
 
 // Ask is for callers that wait and try again by themselves, with Retries negative: it asks for one answer and says what
-// it took. Tries were made before, for messages. An error is a [*RemoteError], or the cause of an ended context.
+// it took. The answer is without the reasoning that a server keeps beside it. Tries were made before, for messages. An
+// error is a [*RemoteError], or the cause of an ended context.
 func (r *Remote) Ask(ctx context.Context, c Conversation, tries int) (Answer, Usage, error) {
 	if c.Prefill != "" {
 		return Answer{}, Usage{}, fmt.Errorf("a server takes no beginning of the answer (%q)", c.Prefill)
@@ -184,8 +185,9 @@ func (r *Remote) Ask(ctx context.Context, c Conversation, tries int) (Answer, Us
 	case err != nil:
 		return Answer{}, Usage{}, err
 	}
-	u := response.Usage
-	return answerOf(response.Choices[0]), Usage{1, u.PromptTokens, u.CompletionTokens}, nil
+	u, choice := response.Usage, response.Choices[0]
+	choice.Message.ReasoningContent = ""
+	return answerOf(choice), Usage{1, u.PromptTokens, u.CompletionTokens}, nil
 }
 
 // complete gets a reply that has choices, and counts it. Tries were made before.

@@ -299,7 +299,8 @@ func TestRemoteAsk(t *testing.T) {
 			}
 		})
 	}
-	r := serve(t, func(w http.ResponseWriter, _ asked, _ int) { io.WriteString(w, said("yes")) })
+	reasoned := strings.Replace(said("yes"), `"content"`, `"reasoning_content": "no?", "content"`, 1)
+	r := serve(t, func(w http.ResponseWriter, _ asked, _ int) { io.WriteString(w, reasoned) })
 	if a, u, err := r.Ask(t.Context(), talk(""), 0); err != nil || a != (Answer{"yes", EOS}) || u != (Usage{1, 3, 2}) || r.Usage() != u {
 		t.Errorf("%v, %v, %v", a, u, err)
 	}

@@ -140,13 +140,13 @@ func TestSharesEqualQuestions(t *testing.T) {
 // TestAskerLeaves: whoever leaves gets the cause at once; the request that is paid for is kept, and nobody asks again.
 func TestAskerLeaves(t *testing.T) {
 	arrived := make(chan string, 9)
-	s := judgetest.Start(t, judgetest.Options{Delay: 200 * time.Millisecond, Watch: func(p string) { arrived <- p }})
+	s := judgetest.Start(t, judgetest.Options{Delay: time.Second, Watch: func(p string) { arrived <- p }})
 	c := open(t, s, func(o *Options) { o.Cache = filepath.Join(t.TempDir(), "judge.jsonl") })
 	why := errors.New("enough")
 	ctx, leave := context.WithCancelCause(t.Context())
 	go func() { <-arrived; leave(why) }()
 	begin := time.Now()
-	if _, err := c.Ask(ctx, "q"); err != why || time.Since(begin) > 190*time.Millisecond {
+	if _, err := c.Ask(ctx, "q"); err != why || time.Since(begin) > 900*time.Millisecond {
 		t.Errorf("%v after %v", err, time.Since(begin))
 	}
 	if reply, err := c.Ask(t.Context(), "q"); err != nil || reply != "Answer: Yes" {

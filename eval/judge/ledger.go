@@ -79,7 +79,7 @@ func (l *ledger) tryReserve(guess tokens) (wait chan struct{}, err error) {
 		if l.open > 0 {
 			return l.settled, nil
 		}
-		l.spent = l.spend(fmt.Sprintf("%g, of which the next request may take %.2g and %.4g are left,", o.MaxCost, cost, o.MaxCost-l.counts.Cost))
+		l.spent = l.spend(fmt.Sprintf("%g, of which the next request may take %.3g and %.3g are left", o.MaxCost, cost, o.MaxCost-l.counts.Cost))
 		return nil, l.spent
 	}
 	l.promised, l.open, l.reserved = l.promised+1, l.open+1, l.reserved+cost
@@ -87,8 +87,11 @@ func (l *ledger) tryReserve(guess tokens) (wait chan struct{}, err error) {
 }
 
 func (l *ledger) spend(what string) error {
-	s := l.counts
-	return fmt.Errorf("judge: %w: %s (%d replies, %d requests, cost %.4g); nothing is lost: the same command goes on from here", ErrBudget, what, s.Replies, s.Requests, s.Cost)
+	s, then := l.counts, ""
+	if l.options.Cache != "" {
+		then = "; nothing is lost, the same again goes on from here"
+	}
+	return fmt.Errorf("judge: %w: %s (%d replies, %d requests, cost %.4g)%s", ErrBudget, what, s.Replies, s.Requests, s.Cost, then)
 }
 
 // release gives back the room of a request that is not sent.

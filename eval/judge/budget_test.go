@@ -1,0 +1,200 @@
+package judge
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/posttrain/posttrain/eval/judge/judgetest"
+	"github.com/posttrain/posttrain/rollout"
+)
+
+// TestBudgetOfRequests: never one more, retries included; one line; the same again goes on, and pays for nothing twice.
+func TestBudgetOfRequests(t *testing.T) {
+	const n, budget = 300, 100
+	s := judgetest.Start(t, judgetest.Options{Reply: verdict, Delay: time.Millisecond, Faults: 0.1, Stall: time.Minute, Seed: 5})
+	path := filepath.Join(t.TempDir(), "judge.jsonl")
+	answered, runs := 0, 0
+	for ; runs < 10; runs++ {
+		before, _ := s.Requests()
+		c := open(t, s, func(o *Options) {
+			o.Cache, o.Parallel, o.MaxRequests, o.Timeout = path, 16, budget, 300*time.Millisecond
+		})
+		err := judgeAll(t.Context(), c, n, func(int) {})
+		c.Close()
+		after, _ := s.Requests()
+		kept := len(entries(t, path, true))
+		if answered += c.Stats().Replies - c.Stats().Cached; kept < answered {
+			t.Errorf("%d replies handed out, %d kept", answered, kept)
+		}
+		if err == nil {
+			break
+		}
+		if after-before > budget || c.Stats().Requests != after-before || !errors.Is(err, ErrBudget) ||
+			!strings.HasPrefix(err.Error(), "judge: the budget is spent: 100 requests (") || strings.Contains(err.Error(), "\n") {
+			t.Fatalf("%v after %d requests, %+v", err, after-before, c.Stats())
+		}
+	}
+	all, _ := s.Requests()
+	t.Logf("%d runs, %d requests, faults %v", runs+1, all, s.Faults())
+	if kept := len(entries(t, path, true)); kept != n || runs > 5 {
+		t.Errorf("%d replies in %d runs, want %d", kept, runs+1, n)
+	}
+}
+
+// TestBudgetOfCost: what is spent stays below it, and comes as near as one request; two requests under way count as well.
+func TestBudgetOfCost(t *testing.T) {
+	prompt := strings.Repeat("word ", 60) // 60 tokens by the server's count, 116 by our guess
+	s := judgetest.Start(t, judgetest.Options{Delay: 5 * time.Millisecond, Reply: func(string) string { return "one two three four five" }})
+	c := open(t, s, func(o *Options) {
+		o.Parallel, o.MaxTokens, o.PromptPrice, o.CompletionPrice, o.MaxCost = 4, 10, 1e4, 2e4, 10
+	})
+	// A request costs 60/100 + 5/50 = 0.7; before, 116/100 + 10/50 = 1.36 is set aside.
+	err := Run(t.Context(), 100, 4, func(ctx context.Context, i int) (string, error) { return c.AskAgain(ctx, prompt, i) }, func(int, string) error { return nil })
+	c.Close()
+	if err == nil || !errors.Is(err, ErrBudget) || !strings.HasPrefix(err.Error(), "judge: the budget is spent: 10, of which the next request may take 1.36 and 0.9 are left (") {
+		t.Error(err)
+	}
+	if s := c.Stats(); s.Requests != 13 || s.Cost < 9.09 || s.Cost > 9.11 || s.PromptTokens != 13*60 || s.CompletionTokens != 13*5 {
+		t.Errorf("%+v, want 13 requests for 9.1", s)
+	}
+}
+
+// TestLostRepliesCost: a reply that may have been made is paid for, by guess; one that was refused is not.
+func TestLostRepliesCost(t *testing.T) {
+	for _, c := range []struct {
+		kind rollout.Failure
+		want float64
+	}{{rollout.Lost, 21}, {rollout.Foreign, 21}, {rollout.Busy, 0}, {rollout.Unreachable, 0}} {
+		o := Options{Model: "m", MaxTokens: 4, PromptPrice: 1e6, CompletionPrice: 1e6, Retries: -1}
+		o.settle()
+		client := newClient(o)
+		client.send = func(context.Context, string, int, int) (rollout.Answer, rollout.Usage, error) {
+			return rollout.Answer{}, rollout.Usage{}, &rollout.RemoteError{Kind: c.kind}
+		}
+		if _, err := client.Ask(t.Context(), "abc"); err == nil || client.Stats().Cost != c.want {
+			t.Errorf("kind %d: %v, cost %v, want %v", c.kind, err, client.Stats().Cost, c.want)
+		}
+	}
+}
+
+// bubble runs a client whose clock is the test's, with this answer to every try.
+func bubble(t *testing.T, o Options, send func(tries int) (rollout.Usage, error), test func(t *testing.T, c *Client)) {
+	synctest.Test(t, func(t *testing.T) {
+		o.Model = "m"
+		o.settle()
+		c := newClient(o)
+		c.send = func(_ context.Context, _ string, _, tries int) (rollout.Answer, rollout.Usage, error) {
+			u, err := send(tries)
+			return rollout.Answer{Text: "yes"}, u, err
+		}
+		test(t, c)
+		c.Close()
+	})
+}
+
+// TestRequestsPerMinute: evenly spaced, from the first on.
+func TestRequestsPerMinute(t *testing.T) {
+	bubble(t, Options{RequestsPerMinute: 120, Parallel: 10}, func(int) (rollout.Usage, error) { return rollout.Usage{}, nil }, func(t *testing.T, c *Client) {
+		begin := time.Now()
+		if err := askMany(t.Context(), c, 241); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begin); took < 2*time.Minute || took > 2*time.Minute+time.Second {
+			t.Errorf("241 requests at 120 a minute took %v", took)
+		}
+	})
+}
+
+func askMany(ctx context.Context, c *Client, n int) error {
+	return Run(ctx, n, c.options.Parallel, func(ctx context.Context, i int) (string, error) { return c.AskAgain(ctx, strings.Repeat("x", 252), i) },
+		func(int, string) error { return nil })
+}
+
+// TestTokensPerMinute: what a request does not use of its guess is given to the next, what it uses beyond is taken off.
+func TestTokensPerMinute(t *testing.T) {
+	for _, used := range []int{50, 500, 3000} { // the guess is 252/3+16 = 100 and 400 for the reply
+		bubble(t, Options{TokensPerMinute: 6000, Parallel: 10},
+			func(int) (rollout.Usage, error) {
+				return rollout.Usage{PromptTokens: used - 5, CompletionTokens: 5}, nil
+			}, func(t *testing.T, c *Client) {
+				begin := time.Now()
+				if err := askMany(t.Context(), c, 200); err != nil {
+					t.Error(err)
+				}
+				ideal := time.Duration(200*used) * time.Minute / 6000
+				if took := time.Since(begin); took < ideal-time.Duration(10*used)*time.Minute/6000 || took > ideal+10*time.Minute/12 {
+					t.Errorf("200 requests of %d tokens at 6000 a minute took %v, want about %v", used, took, ideal)
+				}
+			})
+	}
+}
+
+// TestBackoff: waits double, are shorter by a half at most, never longer than a minute; the server's come on top.
+func TestBackoff(t *testing.T) {
+	var began time.Time
+	var waits []time.Duration
+	asked := rollout.RemoteError{Kind: rollout.Busy}
+	send := func(int) (rollout.Usage, error) {
+		if !began.IsZero() {
+			waits = append(waits, time.Since(began))
+		}
+		began = time.Now()
+		return rollout.Usage{}, &asked
+	}
+	for _, asked.Wait = range []time.Duration{0, 90 * time.Second} {
+		began, waits = time.Time{}, nil
+		bubble(t, Options{}, send, func(t *testing.T, c *Client) {
+			if _, err := c.Ask(t.Context(), "q"); err == nil {
+				t.Error("no error")
+			}
+		})
+		if len(waits) != 8 {
+			t.Fatalf("%d waits: %v", len(waits), waits)
+		}
+		for i, wait := range waits {
+			most := min(time.Second<<i, time.Minute)
+			if wait -= asked.Wait; wait < most/2 || wait > most {
+				t.Errorf("wait %d is %v, want %v to %v", i, wait, most/2, most)
+			}
+		}
+	}
+}
+
+// TestWaitsEnd: whoever waits for a limit, a place, the next try or the budget goes at once when its context ends, and
+// gives back what it held.
+func TestWaitsEnd(t *testing.T) {
+	busy := func(int) (rollout.Usage, error) { return rollout.Usage{}, &rollout.RemoteError{Kind: rollout.Busy} }
+	slow := func(int) (rollout.Usage, error) { time.Sleep(time.Hour); return rollout.Usage{}, nil }
+	fine := func(int) (rollout.Usage, error) { return rollout.Usage{}, nil }
+	for name, c := range map[string]struct {
+		o    Options
+		send func(int) (rollout.Usage, error)
+	}{
+		"next try":        {Options{Wait: time.Hour}, busy},
+		"place":           {Options{Parallel: 1, Grace: 2 * time.Hour}, slow},
+		"requests":        {Options{RequestsPerMinute: 1, MaxRequests: 9}, fine},
+		"tokens":          {Options{TokensPerMinute: 60}, fine},
+		"budget of cost":  {Options{MaxCost: 1.5, PromptPrice: 1e4, CompletionPrice: 1, Grace: 2 * time.Hour}, slow},
+		"budget of tries": {Options{MaxRequests: 2, RequestsPerMinute: 1, Grace: 2 * time.Hour}, slow},
+	} {
+		bubble(t, c.o, c.send, func(t *testing.T, client *Client) {
+			why := errors.New("enough")
+			begin := time.Now()
+			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, why)
+			defer cancel()
+			err := askMany(ctx, client, 5)
+			if time.Since(begin) != time.Second || err != why {
+				t.Errorf("%s: %v after %v", name, err, time.Since(begin))
+			}
+			client.Close()
+			if l := client.ledger; l.open != 0 || l.promised != 0 || l.reserved != 0 || len(client.places) != 0 {
+				t.Errorf("%s: %d open, %d promised, %v reserved, %d places taken", name, l.open, l.promised, l.reserved, len(client.places))
+			}
+		})
+	}
+}
