@@ -253,6 +253,7 @@ func TestStagesStop(t *testing.T) {
 	r := openRun(t, t.TempDir(), someCases(6))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	o := actionOptions(t, leaky)
+	o.Parallel, o.Batch = 1, 1
 	o.Tick = func(p Progress) {
 		if p.Done == 2 {
 			cancel(errors.New("enough"))
