@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -57,6 +58,17 @@ func (p *problem) write(w http.ResponseWriter) {
 	writeJSON(w, p.status, p.body())
 }
 
+// log is what the log says: nothing of what the client sent.
+func (p *problem) log() string {
+	text := strconv.Itoa(p.status)
+	for _, part := range []*string{p.Param, p.Code} {
+		if part != nil {
+			text += " " + strconv.Quote(short([]byte(*part)))
+		}
+	}
+	return text
+}
+
 func (p *problem) body() any {
 	return struct {
 		Error *problem `json:"error"`
@@ -65,12 +77,21 @@ func (p *problem) body() any {
 
 // writeJSON sends a value. What cannot be sent is lost: nobody is there to be told.
 func writeJSON(w http.ResponseWriter, status int, value any) {
-	text, err := json.Marshal(value)
+	text, err := marshal(value)
 	if err != nil {
-		status, text = http.StatusInternalServerError, []byte(`{"error":{"message":"the reply cannot be written","type":"server_error","param":null,"code":null}}`)
+		status, text = http.StatusInternalServerError, []byte(`{"error":{"message":"the reply cannot be written","type":"server_error","param":null,"code":null}}`+"\n")
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	w.Write(append(text, '\n'))
+	w.Write(text)
+}
+
+// marshal writes a value as a line of JSON, < and > as they are: texts of models are full of them.
+func marshal(value any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(value)
+	return b.Bytes(), err
 }

@@ -154,7 +154,7 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 	j, p := s.accept(w, r)
 	if p != nil {
 		p.write(w)
-		s.options.Log(fmt.Sprintf("%d %s", p.status, p.Message))
+		s.options.Log(p.log())
 		return
 	}
 	defer s.line.leave(j)
@@ -168,7 +168,7 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 
 // summary is what the log says of a job.
 func (j *job) summary(status int) string {
-	text := fmt.Sprintf("%d prompt tokens, %d choices", len(j.requests[0].Prompt), j.ask.n)
+	text := fmt.Sprintf("%d prompt tokens, n %d", len(j.requests[0].Prompt), j.ask.n)
 	if status == http.StatusOK {
 		text += fmt.Sprintf(", %d tokens drawn", j.drawn())
 	}

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"encoding/json"
 	"io"
 	"net/http"
 	"time"
@@ -128,12 +127,12 @@ func (e *events) end() {
 }
 
 func (e *events) send(value any) {
-	text, err := json.Marshal(value)
+	text, err := marshal(value)
 	if err != nil {
 		e.err = err
 		return
 	}
-	e.write(string(text))
+	e.write(string(text[:len(text)-1]))
 }
 
 // write writes one event, unless the client is gone.

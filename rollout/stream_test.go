@@ -1,0 +1,90 @@
+package rollout
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/testkit"
+)
+
+// TestStreamsAreTheCompletions: what a stream makes of the tokens is what the sampler returns, piece by piece, characters
+// of several tokens whole, stop strings never shown.
+func TestStreamsAreTheCompletions(t *testing.T) {
+	m := testkit.Model(t, "llama")
+	sampler := setup{backendtest.Go(t), implementations[1]}.of(t, m, Options{Decoder: letters{}})
+	rs := mixed()
+	texts := sample(t, sampler, rs...)
+	for i := range rs {
+		if text := []rune(texts[i].Text); i%2 == 0 && len(text) > 6 {
+			rs[i].StopStrings = []string{string(text[4:6]), "never there"}
+		}
+		if i%5 == 1 {
+			rs[i].Stop = []int32{texts[i].Tokens[len(texts[i].Tokens)/2]}
+		}
+	}
+	streams, pieces, reasons := make([]*Stream, len(rs)), make([][]string, len(rs)), map[string]int{}
+	for i := range rs {
+		streams[i] = NewStream(rs[i], m.Config, letters{})
+		rs[i].OnToken = func(token int32, logp float32) { pieces[i] = append(pieces[i], streams[i].Take(token, logp)) }
+	}
+	for i, c := range sample(t, sampler, rs...) {
+		if !streams[i].Ended() || !reflect.DeepEqual(streams[i].Completion, c) {
+			t.Errorf("request %d: the stream has %+v, the sampler %+v", i, streams[i].Completion, c)
+		}
+		if got := strings.Join(pieces[i], ""); got != c.Text && !strings.Contains(c.Text, "\uFFFD") {
+			t.Errorf("request %d: pieces %q, text %q", i, pieces[i], c.Text)
+		}
+		if slices.ContainsFunc(pieces[i], func(p string) bool { return !utf8.ValidString(p) }) {
+			t.Errorf("request %d: %q is cut within a character", i, pieces[i])
+		}
+		reasons[c.Reason]++
+	}
+	if reasons[EOS] == 0 || reasons[StopString] == 0 || reasons[Length] == 0 {
+		t.Errorf("ends %v: want some of each", reasons)
+	}
+}
+
+// scriptedStream gives a stream the tokens of letters up to its end; every token is two letters.
+func scriptedStream(t *testing.T, r Request, tokens ...int32) (*Stream, []string) {
+	t.Helper()
+	r.Prompt, r.MaxNew = []int32{1}, 10
+	s := NewStream(r, testkit.Config(t, "llama"), letters{})
+	var pieces []string
+	for _, token := range tokens {
+		pieces = append(pieces, s.Take(token, -1))
+	}
+	return s, pieces
+}
+
+// TestStreamHoldsBack: text that may become a stop string waits until it does or does not; tokens behind the text's end
+// are not shown.
+func TestStreamHoldsBack(t *testing.T) {
+	text := letters{}.Decode([]int32{1, 2, 3, 4}, false) // 8 letters
+	for _, c := range []struct {
+		stop   string
+		pieces []string
+		shown  int
+	}{
+		{text[3:6], []string{text[:2], text[2:3], ""}, 2},
+		{text[2:6], []string{text[:2], "", ""}, 1},
+		{text[3:5] + "!", []string{text[:2], text[2:3], text[3:6], text[6:]}, 4},
+		{text[:1] + "!", []string{text[:2], text[2:4], text[4:6], text[6:]}, 4},
+	} {
+		s, pieces := scriptedStream(t, Request{StopStrings: []string{c.stop}, Stop: []int32{}}, []int32{1, 2, 3, 4}[:len(c.pieces)]...)
+		if !slices.Equal(pieces, c.pieces) || s.Shown() != c.shown {
+			t.Errorf("stop %q: pieces %q, %d tokens shown; want %q, %d", c.stop, pieces, s.Shown(), c.pieces, c.shown)
+		}
+	}
+	s, pieces := scriptedStream(t, Request{Stop: []int32{2}}, 1, 2)
+	if !slices.Equal(pieces, []string{text[:2], ""}) || s.Shown() != 1 || s.Reason != EOS {
+		t.Errorf("a stop token: %q, %d tokens shown, %s", pieces, s.Shown(), s.Reason)
+	}
+	s, pieces = scriptedStream(t, Request{Stop: []int32{}}, 60, 61, 62, 63, 1) // the four bytes of one rune, after letters
+	if strings.Join(pieces, "") != (letters{}).Decode(s.Tokens, false) || s.Ended() {
+		t.Errorf("a rune of four tokens: %q", pieces)
+	}
+}

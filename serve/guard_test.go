@@ -1,0 +1,162 @@
+package serve_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/serve"
+)
+
+// TestToken: only who has the token is served, but for the health page; it stands in no message and no line of the log.
+func TestToken(t *testing.T) {
+	const secret = "sk-0123456789"
+	r := start(t, newPaced(), func(o *serve.Options) { o.Token = secret })
+	if _, err := r.client.ListModels(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, token := range []string{"", "sk-", secret + "0", "SK-0123456789"} {
+		_, err := r.with(token).CreateChatCompletion(t.Context(), says("Hello", nil))
+		checkError(t, err, http.StatusUnauthorized, "invalid_api_key", "Authorization: Bearer")
+		_, err = r.with(token).ListModels(t.Context())
+		checkError(t, err, http.StatusUnauthorized, "invalid_api_key")
+		if strings.Contains(err.Error(), "0123") {
+			t.Error(err)
+		}
+	}
+	if got := r.send(t, "GET", "/healthz", "", nil); got.status != http.StatusOK {
+		t.Errorf("%+v", got)
+	}
+	basic := r.send(t, "GET", "/v1/models", "", func(q *http.Request) { q.Header.Set("Authorization", "Basic "+secret) })
+	if basic.status != http.StatusUnauthorized || basic.header.Get("WWW-Authenticate") != "Bearer" {
+		t.Errorf("%+v", basic)
+	}
+	if strings.Contains(r.log.text(), "0123") {
+		t.Errorf("the log tells the token: %s", r.log.text())
+	}
+}
+
+// TestOtherSites: a browser may not be led here by a page of another site, nor by a name that only looks like one of ours.
+func TestOtherSites(t *testing.T) {
+	r := start(t, newPaced(), nil)
+	for name, change := range map[string]func(q *http.Request){
+		"another site":   func(q *http.Request) { q.Header.Set("Sec-Fetch-Site", "cross-site") },
+		"another origin": func(q *http.Request) { q.Header.Set("Origin", "https://example.org") },
+		"another name":   func(q *http.Request) { q.Host = "example.org:8080" },
+	} {
+		got := r.send(t, "POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"Hello"}]}`, change)
+		if _, _, _, code := got.error(t); got.status != http.StatusForbidden || code != "cross_origin" {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	for _, host := range []string{"localhost", "localhost:1", "[::1]:80", "127.0.0.2"} {
+		if got := r.send(t, "GET", "/v1/models", "", func(q *http.Request) { q.Host = host }); got.status != http.StatusOK {
+			t.Errorf("%s: %+v", host, got)
+		}
+	}
+}
+
+// TestTooLarge: a request over the limit is refused, with a reply that its sender reads.
+func TestTooLarge(t *testing.T) {
+	r := start(t, newPaced(), func(o *serve.Options) { o.MaxRequest = 1000 })
+	for _, size := range []int{1000, 300_000, 3_000_000} {
+		_, err := r.client.CreateChatCompletion(t.Context(), says(strings.Repeat("a", size), nil))
+		checkError(t, err, http.StatusRequestEntityTooLarge, "request_too_large", "1000 bytes")
+	}
+	_, err := r.client.CreateChatCompletion(t.Context(), says(strings.Repeat("Zq", 400), nil))
+	checkError(t, err, http.StatusBadRequest, "context_length_exceeded", "messages: ", "512 positions")
+}
+
+// TestUnknownPlaces: errors of addresses and methods are the protocol's too.
+func TestUnknownPlaces(t *testing.T) {
+	r := start(t, newPaced(), nil)
+	for _, c := range []struct {
+		method, path string
+		status       int
+		says         string
+	}{
+		{"POST", "/v1/completions", http.StatusNotFound, "POST /v1/chat/completions"},
+		{"GET", "/", http.StatusNotFound, "GET /v1/models"},
+		{"GET", "/v1/chat/completions", http.StatusMethodNotAllowed, "want POST"},
+		{"DELETE", "/v1/models/tiny", http.StatusMethodNotAllowed, "want GET"},
+		{"POST", "/healthz", http.StatusMethodNotAllowed, "want GET"},
+	} {
+		got := r.send(t, c.method, c.path, "", nil)
+		if message, _, _, _ := got.error(t); got.status != c.status || !strings.Contains(message, c.says) {
+			t.Errorf("%s %s: %+v, want %q", c.method, c.path, got, c.says)
+		}
+	}
+}
+
+// TestRefusals: what cannot be done is refused by the field's name, and what changes nothing is taken.
+func TestRefusals(t *testing.T) {
+	r := start(t, nil, func(o *serve.Options) { o.MaxNew = 1 })
+	const hello = `"messages":[{"role":"user","content":"Hello"}]`
+	for _, c := range []struct{ body, param, says string }{
+		{`{`, "", "no JSON object"},
+		{`[]`, "", "no JSON object"},
+		{`{} {}`, "", "no JSON object"},
+		{`{}`, "messages", "one message or more"},
+		{`{"messages":[]}`, "messages", "one message or more"},
+		{`{"messages":"Hello"}`, "messages", "a list of messages"},
+		{`{"messages":[{"content":"Hello"}]}`, "messages", `message 0: role: found ""`},
+		{`{"messages":[{"role":"user"}]}`, "messages", "message 0: content: missing"},
+		{`{"messages":[{"role":"user","content":null}]}`, "messages", "message 0: content: found null"},
+		{`{"messages":[{"role":"user","content":5}]}`, "messages", "content: found 5: want a text"},
+		{`{"messages":[{"role":"tool","content":"x"}]}`, "messages", `role: found "tool": want system, user or assistant`},
+		{`{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, "messages", `part 0 is of type "image_url"`},
+		{`{"messages":[{"role":"user","content":"x","name":"Ann"}]}`, "messages", "name: "},
+		{`{"messages":[{"role":"assistant","content":"x","tool_calls":[{}]}]}`, "messages", "tool_calls: "},
+		{`{` + hello + `,"tools":[{"type":"function"}]}`, "tools", "not supported"},
+		{`{` + hello + `,"tool_choice":"required"}`, "tool_choice", "not supported"},
+		{`{` + hello + `,"response_format":{"type":"json_object"}}`, "response_format", `json_object"} is not supported`},
+		{`{` + hello + `,"frequency_penalty":0.5}`, "frequency_penalty", "0.5 is not supported"},
+		{`{` + hello + `,"logit_bias":{"5":-100}}`, "logit_bias", "not supported"},
+		{`{` + hello + `,"modalities":["text","audio"]}`, "modalities", "not supported"},
+		{`{` + hello + `,"store":true}`, "store", "not supported"},
+		{`{` + hello + `,"web_search_options":{}}`, "web_search_options", "not supported"},
+		{`{` + hello + `,"temprature":1}`, "temprature", "unknown field"},
+		{`{` + hello + `,"Temperature":1}`, "Temperature", "unknown field"},
+		{`{` + hello + `,"temperature":"hot"}`, "temperature", `found "hot": want a number from 0 to 2`},
+		{`{` + hello + `,"temperature":2.5}`, "temperature", "found 2.5: want a number from 0 to 2"},
+		{`{` + hello + `,"top_p":-1}`, "top_p", "0 to 1"},
+		{`{` + hello + `,"n":0}`, "n", "1 to 128"},
+		{`{` + hello + `,"n":1.5}`, "n", "1 to 128"},
+		{`{` + hello + `,"max_tokens":0}`, "max_tokens", "1 to "},
+		{`{` + hello + `,"max_tokens":5,"max_completion_tokens":6}`, "max_tokens", "one of the two"},
+		{`{` + hello + `,"seed":"x"}`, "seed", "whole number"},
+		{`{` + hello + `,"stop":""}`, "stop", "none of them empty"},
+		{`{` + hello + `,"stop":[1]}`, "stop", "a list of at most 16 texts"},
+		{`{` + hello + `,"stream":"yes"}`, "stream", "true or false"},
+		{`{` + hello + `,"stream_options":{"include_usage":true}}`, "stream_options", "stream true"},
+		{`{` + hello + `,"stream":true,"stream_options":{"chunks":1}}`, "stream_options", "chunks: unknown field"},
+		{`{` + hello + `,"top_logprobs":0,"logprobs":1}`, "logprobs", "true or false"},
+		{`{` + hello + `,"top_logprobs":1}`, "top_logprobs", "logprobs true"},
+		{`{` + hello + `,"logprobs":true,"top_logprobs":5,"temperature":0}`, "top_logprobs", "the chosen token alone"},
+		{`{` + hello + `,"logprobs":true,"top_logprobs":1}`, "top_logprobs", "1 where temperature is 0"},
+	} {
+		got := r.send(t, "POST", "/v1/chat/completions", c.body, nil)
+		message, kind, param, _ := got.error(t)
+		if got.status != http.StatusBadRequest || param != c.param || !strings.Contains(message, c.says) || kind != "invalid_request_error" || strings.Contains(message, "\n") {
+			t.Errorf("%s: %d %s, %q, want %q", c.body, got.status, param, message, c.says)
+		}
+	}
+	for _, more := range []string{
+		`"frequency_penalty":0,"presence_penalty":0.0,"logit_bias":{},"logit_bias":null,"n":1,"top_p":1,"temperature":1,"user":"ann"`,
+		`"tools":[],"tool_choice":"none","parallel_tool_calls":true,"functions":null,"response_format":{"type":"text"}`,
+		`"stream":false,"stream_options":null,"stop":null,"seed":-5,"max_tokens":1,"max_completion_tokens":1,"logprobs":true,"top_logprobs":0`,
+		`"metadata":{},"store":false,"service_tier":"auto","modalities":["text"],"audio":null,"verbosity":"medium","reasoning_effort":null`,
+	} {
+		if got := r.send(t, "POST", "/v1/chat/completions", fmt.Sprintf("{%s,%s}", hello, more), nil); got.status != http.StatusOK {
+			t.Errorf("%s: %+v", more, got)
+		}
+	}
+	back := `{"messages":[{"role":"developer","content":"Hi"},{"role":"user","content":"Hello"},{"role":"assistant","content":"Yes?","refusal":null,"tool_calls":[]},{"role":"user","content":"No"}]}`
+	if got := r.send(t, "POST", "/v1/chat/completions", back, nil); got.status != http.StatusOK {
+		t.Errorf("%+v", got)
+	}
+	if log := r.log.text(); strings.Contains(log, "Hello") || strings.Contains(log, "json_object") || !strings.Contains(log, `400 "tools"`) {
+		t.Errorf("the log tells of requests what it should not: %s", log)
+	}
+}

@@ -1,0 +1,320 @@
+package serve_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gomlx/compute"
+	"github.com/sashabaranov/go-openai"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/serve"
+	"github.com/posttrain/posttrain/tokenizer"
+)
+
+// world is the embedded model on the go engine, for all tests of the package.
+type world struct {
+	config  *model.Config
+	tokens  *tokenizer.Tokenizer
+	sampler *rollout.Cached
+}
+
+var theWorld = sync.OnceValues(func() (*world, error) {
+	fsys, err := fs.Sub(embedded.Files, embedded.Model)
+	if err != nil {
+		return nil, err
+	}
+	m, err := model.LoadFS(fsys, "embedded model")
+	if err != nil {
+		return nil, err
+	}
+	tok, err := tokenizer.LoadFS(fsys, "embedded model")
+	if err != nil {
+		return nil, err
+	}
+	e, err := backend.Open("go")
+	if err != nil {
+		return nil, err
+	}
+	weights, err := rollout.Upload(e, m)
+	if err != nil {
+		return nil, err
+	}
+	live := func() []compute.Buffer { return weights }
+	return &world{m.Config, tok, rollout.NewCached(e, m.Config, live, rollout.Options{Decoder: tok})}, nil
+})
+
+// only lets one call at a time through to the sampler that the tests share.
+type only struct {
+	mu sync.Mutex
+	*rollout.Cached
+	calls [][]rollout.Request
+}
+
+func (o *only) Sample(ctx context.Context, rs []rollout.Request) ([]rollout.Completion, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.calls = append(o.calls, rs)
+	return o.Cached.Sample(ctx, rs)
+}
+
+// running is a server under test.
+type running struct {
+	url     string
+	world   *world
+	client  *openai.Client
+	stop    context.CancelFunc // as Ctrl-C does
+	stopped chan error
+	log     *lines
+}
+
+// lines are what a server logs.
+type lines struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (l *lines) add(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, line)
+}
+
+func (l *lines) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.all, "\n")
+}
+
+// start runs a server of the embedded model with a sampler, the real one if it is nil; it stops with the test.
+func start(t *testing.T, sampler rollout.Sampler, change func(o *serve.Options)) *running {
+	t.Helper()
+	w, err := theWorld()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sampler == nil {
+		sampler = &only{Cached: w.sampler}
+	}
+	r := &running{world: w, stopped: make(chan error, 1), log: &lines{}}
+	o := serve.Options{
+		Name: "tiny", Sampler: sampler, Config: w.config, Encoder: &batch.Encoder{Tokenizer: w.tokens}, Decoder: w.tokens, MaxNew: 12, Log: r.log.add,
+	}
+	if change != nil {
+		change(&o)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { r.stopped <- serve.New(o).Run(ctx, l) }()
+	r.url, r.stop = "http://"+l.Addr().String(), cancel
+	t.Cleanup(func() {
+		cancel()
+		r.wait(t)
+	})
+	r.client = r.with(o.Token)
+	return r
+}
+
+// with is a client with a token.
+func (r *running) with(token string) *openai.Client {
+	c := openai.DefaultConfig(token)
+	c.BaseURL, c.HTTPClient = r.url+"/v1", &http.Client{Timeout: 20 * time.Second}
+	return openai.NewClientWithConfig(c)
+}
+
+// wait waits until the server has stopped.
+func (r *running) wait(t *testing.T) {
+	t.Helper()
+	select {
+	case err := <-r.stopped:
+		if r.stopped <- nil; err != nil {
+			t.Errorf("the server stopped with %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the server does not stop")
+	}
+}
+
+// says is a request with one message.
+func says(text string, change func(q *openai.ChatCompletionRequest)) openai.ChatCompletionRequest {
+	q := openai.ChatCompletionRequest{Model: "tiny", Messages: []openai.ChatCompletionMessage{{Role: "user", Content: text}}}
+	if change != nil {
+		change(&q)
+	}
+	return q
+}
+
+// chat asks, and fails the test where that fails.
+func (r *running) chat(t *testing.T, q openai.ChatCompletionRequest) openai.ChatCompletionResponse {
+	t.Helper()
+	c, err := r.client.CreateChatCompletion(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// streamed is what came of a stream.
+type streamed struct {
+	texts    map[int]string
+	reasons  map[int]string
+	logprobs map[int][]float64
+	chunks   int
+	usage    *openai.Usage
+}
+
+func (r *running) streamed(t *testing.T, q openai.ChatCompletionRequest) streamed {
+	t.Helper()
+	stream, err := r.client.CreateChatCompletionStream(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	out := streamed{map[int]string{}, map[int]string{}, map[int][]float64{}, 0, nil}
+	for {
+		c, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return out
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.chunks++
+		if c.Usage != nil {
+			out.usage = c.Usage
+		}
+		for _, choice := range c.Choices {
+			out.texts[choice.Index] += choice.Delta.Content
+			if choice.FinishReason != "" {
+				out.reasons[choice.Index] = string(choice.FinishReason)
+			}
+			if choice.Logprobs != nil {
+				for _, l := range choice.Logprobs.Content {
+					out.logprobs[choice.Index] = append(out.logprobs[choice.Index], l.Logprob)
+				}
+			}
+		}
+	}
+}
+
+// reply is a plain request's.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// error is a reply's error, with its parts.
+func (r reply) error(t *testing.T) (message, kind, param, code string) {
+	t.Helper()
+	var e struct {
+		Error struct{ Message, Type, Param, Code *string }
+	}
+	if err := json.Unmarshal([]byte(r.body), &e); err != nil || e.Error.Message == nil || e.Error.Type == nil {
+		t.Fatalf("%q is no error of the protocol: %v", r.body, err)
+	}
+	text := func(s *string) string {
+		if s == nil {
+			return ""
+		}
+		return *s
+	}
+	return text(e.Error.Message), text(e.Error.Type), text(e.Error.Param), text(e.Error.Code)
+}
+
+// send sends a request without a client library.
+func (r *running) send(t *testing.T, method, path, body string, change func(q *http.Request)) reply {
+	t.Helper()
+	q, err := http.NewRequestWithContext(t.Context(), method, r.url+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Header.Set("Content-Type", "application/json")
+	if change != nil {
+		change(q)
+	}
+	got, err := http.DefaultClient.Do(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Body.Close()
+	var b bytes.Buffer
+	if _, err := b.ReadFrom(got.Body); err != nil {
+		t.Fatal(err)
+	}
+	return reply{got.StatusCode, got.Header, b.String()}
+}
+
+// until waits for something to become true.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within 10 s", what)
+		}
+	}
+}
+
+// health is what /healthz says.
+func (r *running) health(t *testing.T) (h struct {
+	Status, Model    string
+	Running, Waiting int
+}) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(r.send(t, "GET", "/healthz", "", nil).body), &h); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// paced is a sampler that draws a token of every row each time that it is told to. It never ends a row by itself but by
+// MaxNew.
+type paced struct {
+	steps chan struct{} // closed: as fast as it can
+	calls chan []rollout.Request
+	ended chan error
+}
+
+func newPaced() *paced {
+	return &paced{make(chan struct{}), make(chan []rollout.Request, 100), make(chan error, 100)}
+}
+
+func (p *paced) Sample(ctx context.Context, rs []rollout.Request) (out []rollout.Completion, err error) {
+	p.calls <- rs
+	defer func() { p.ended <- err }()
+	out = make([]rollout.Completion, len(rs))
+	for open := true; open; {
+		select {
+		case <-p.steps:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		open = false
+		for i, r := range rs {
+			if len(out[i].Tokens) == r.MaxNew {
+				continue
+			}
+			out[i].Tokens, out[i].Logps = append(out[i].Tokens, 'a'), append(out[i].Logps, -1)
+			r.OnToken('a', -1)
+			open = open || len(out[i].Tokens) < r.MaxNew
+		}
+	}
+	return out, nil
+}
