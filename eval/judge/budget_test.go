@@ -3,6 +3,7 @@ package judge
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -48,15 +49,15 @@ func TestBudgetOfRequests(t *testing.T) {
 
 // TestBudgetOfCost: what is spent stays below it, and comes as near as one request; two requests under way count as well.
 func TestBudgetOfCost(t *testing.T) {
-	prompt := strings.Repeat("word ", 60) // 60 tokens by the server's count, 116 by our guess
+	prompt := strings.Repeat("word ", 59) // with two digits behind it 60 tokens by the server's count, 115 by our guess
 	s := judgetest.Start(t, judgetest.Options{Delay: 5 * time.Millisecond, Reply: func(string) string { return "one two three four five" }})
 	c := open(t, s, func(o *Options) {
 		o.Parallel, o.MaxTokens, o.PromptPrice, o.CompletionPrice, o.MaxCost = 4, 10, 1e4, 2e4, 10
 	})
-	// A request costs 60/100 + 5/50 = 0.7; before, 116/100 + 10/50 = 1.36 is set aside.
-	err := Run(t.Context(), 100, 4, func(ctx context.Context, i int) (string, error) { return c.AskAgain(ctx, prompt, i) }, func(int, string) error { return nil })
+	// A request costs 60/100 + 5/50 = 0.7; before, 115/100 + 10/50 = 1.35 is set aside.
+	err := Run(t.Context(), 100, 4, func(ctx context.Context, i int) (string, error) { return c.Ask(ctx, fmt.Sprintf("%s%02d", prompt, i)) }, func(int, string) error { return nil })
 	c.Close()
-	if err == nil || !errors.Is(err, ErrBudget) || !strings.HasPrefix(err.Error(), "judge: the budget is spent: 10, of which the next request may take 1.36 and 0.9 are left (") {
+	if err == nil || !errors.Is(err, ErrBudget) || !strings.HasPrefix(err.Error(), "judge: the budget is spent: 10, of which the next request may take 1.35 and 0.9 are left (") {
 		t.Error(err)
 	}
 	if s := c.Stats(); s.Requests != 13 || s.Cost < 9.09 || s.Cost > 9.11 || s.PromptTokens != 13*60 || s.CompletionTokens != 13*5 {
@@ -73,7 +74,7 @@ func TestLostRepliesCost(t *testing.T) {
 		o := Options{Model: "m", MaxTokens: 4, PromptPrice: 1e6, CompletionPrice: 1e6, Retries: -1}
 		o.settle()
 		client := newClient(o)
-		client.send = func(context.Context, string, int, int) (rollout.Answer, rollout.Usage, error) {
+		client.send = func(context.Context, string, int) (rollout.Answer, rollout.Usage, error) {
 			return rollout.Answer{}, rollout.Usage{}, &rollout.RemoteError{Kind: c.kind}
 		}
 		if _, err := client.Ask(t.Context(), "abc"); err == nil || client.Stats().Cost != c.want {
@@ -88,7 +89,7 @@ func bubble(t *testing.T, o Options, send func(tries int) (rollout.Usage, error)
 		o.Model = "m"
 		o.settle()
 		c := newClient(o)
-		c.send = func(_ context.Context, _ string, _, tries int) (rollout.Answer, rollout.Usage, error) {
+		c.send = func(_ context.Context, _ string, tries int) (rollout.Answer, rollout.Usage, error) {
 			u, err := send(tries)
 			return rollout.Answer{Text: "yes"}, u, err
 		}
@@ -111,7 +112,7 @@ func TestRequestsPerMinute(t *testing.T) {
 }
 
 func askMany(ctx context.Context, c *Client, n int) error {
-	return Run(ctx, n, c.options.Parallel, func(ctx context.Context, i int) (string, error) { return c.AskAgain(ctx, strings.Repeat("x", 252), i) },
+	return Run(ctx, n, c.options.Parallel, func(ctx context.Context, i int) (string, error) { return c.Ask(ctx, fmt.Sprintf("%252d", i)) },
 		func(int, string) error { return nil })
 }
 

@@ -23,7 +23,6 @@ type entry struct {
 	Model            string  `json:"model"`
 	Temperature      float64 `json:"temperature"`
 	MaxTokens        int     `json:"max_tokens"`
-	Nth              int     `json:"nth,omitempty"`
 	Reply            string  `json:"reply"`
 	Reason           string  `json:"reason"`
 	PromptTokens     int     `json:"prompt_tokens"`

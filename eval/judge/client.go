@@ -18,7 +18,7 @@ import (
 // Client asks a judge. It is safe for concurrent use.
 type Client struct {
 	options  Options
-	send     func(ctx context.Context, prompt string, nth, tries int) (rollout.Answer, rollout.Usage, error)
+	send     func(ctx context.Context, prompt string, tries int) (rollout.Answer, rollout.Usage, error)
 	cache    *cache // nil: none
 	ledger   *ledger
 	limits   *limits
@@ -62,8 +62,8 @@ func Open(o Options) (*Client, error) {
 		return nil, err
 	}
 	c := newClient(o)
-	c.send = func(ctx context.Context, prompt string, nth, tries int) (rollout.Answer, rollout.Usage, error) {
-		return remote.Ask(ctx, c.conversation(prompt, nth), tries)
+	c.send = func(ctx context.Context, prompt string, tries int) (rollout.Answer, rollout.Usage, error) {
+		return remote.Ask(ctx, c.conversation(prompt), tries)
 	}
 	if o.Cache != "" {
 		if c.cache, err = openCache(o.Cache); err != nil {
@@ -81,23 +81,17 @@ func newClient(o Options) *Client {
 	return c
 }
 
-func (c *Client) conversation(prompt string, nth int) rollout.Conversation {
+func (c *Client) conversation(prompt string) rollout.Conversation {
 	return rollout.Conversation{Messages: []data.Message{{Role: "user", Content: prompt}},
-		Temperature: c.options.Temperature, MaxNew: c.options.MaxTokens, Seed: uint64(nth)}
+		Temperature: c.options.Temperature, MaxNew: c.options.MaxTokens}
 }
 
 // Ask returns the judge's reply to a prompt, from the cache if it is there. The error of an ended context is its cause;
 // others say in one line what is wrong.
 func (c *Client) Ask(ctx context.Context, prompt string) (string, error) {
-	return c.AskAgain(ctx, prompt, 0)
-}
-
-// AskAgain is Ask for another reply to the same prompt, the nth after the first: with another seed, and a place of its
-// own in the cache, so that asking again after a reply without a verdict is paid for once as well.
-func (c *Client) AskAgain(ctx context.Context, prompt string, nth int) (string, error) {
-	n := c.name(prompt, nth)
+	n := c.name(prompt)
 	for ctx.Err() == nil {
-		f, ours, err := c.join(n, prompt, nth)
+		f, ours, err := c.join(n, prompt)
 		switch {
 		case err != nil:
 			return "", err
@@ -117,14 +111,14 @@ func (c *Client) AskAgain(ctx context.Context, prompt string, nth int) (string, 
 }
 
 // name hashes what a reply depends on.
-func (c *Client) name(prompt string, nth int) name {
-	b, _ := json.Marshal([]any{c.options.Model, prompt, c.options.Temperature, c.options.MaxTokens, nth}) // strings and finite numbers
+func (c *Client) name(prompt string) name {
+	b, _ := json.Marshal([]any{c.options.Model, prompt, c.options.Temperature, c.options.MaxTokens}) // strings and finite numbers
 	return sha256.Sum256(b)
 }
 
 // join returns the flight of a question, a new one if need be, or none where the reply is in the cache. A flight that was
 // given up is not ours: its reply is not for us, but in the cache perhaps once it is done.
-func (c *Client) join(n name, prompt string, nth int) (f *flight, ours bool, err error) {
+func (c *Client) join(n name, prompt string) (f *flight, ours bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -144,7 +138,7 @@ func (c *Client) join(n name, prompt string, nth int) (f *flight, ours bool, err
 	f = &flight{done: make(chan struct{}), askers: 1}
 	f.wanted, f.leave = context.WithCancelCause(context.Background())
 	c.flights[n] = f
-	c.flying.Go(func() { c.fly(f, n, prompt, nth) })
+	c.flying.Go(func() { c.fly(f, n, prompt) })
 	return f, true, nil
 }
 
@@ -161,8 +155,8 @@ func (c *Client) quit(f *flight, ours bool) {
 }
 
 // fly gets the reply of a flight.
-func (c *Client) fly(f *flight, n name, prompt string, nth int) {
-	f.reply, f.err = c.get(f.wanted, n, prompt, nth)
+func (c *Client) fly(f *flight, n name, prompt string) {
+	f.reply, f.err = c.get(f.wanted, n, prompt)
 	c.mu.Lock()
 	delete(c.flights, n)
 	c.mu.Unlock()
@@ -171,13 +165,13 @@ func (c *Client) fly(f *flight, n name, prompt string, nth int) {
 }
 
 // get tries until there is a reply, and keeps it.
-func (c *Client) get(wanted context.Context, n name, prompt string, nth int) (string, error) {
+func (c *Client) get(wanted context.Context, n name, prompt string) (string, error) {
 	for tries := 0; ; tries++ {
-		answer, usage, err := c.try(wanted, prompt, nth, tries)
+		answer, usage, err := c.try(wanted, prompt, tries)
 		if err == nil {
 			c.answered.Store(true)
 			answer.Text = c.withoutKey(answer.Text)
-			return answer.Text, c.keep(n, nth, answer, usage)
+			return answer.Text, c.keep(n, answer, usage)
 		}
 		wait, again := c.again(err, tries)
 		if !again {
@@ -198,12 +192,12 @@ func named(err error) error {
 	return err
 }
 
-func (c *Client) keep(n name, nth int, a rollout.Answer, u rollout.Usage) error {
+func (c *Client) keep(n name, a rollout.Answer, u rollout.Usage) error {
 	if c.cache == nil {
 		return nil
 	}
 	o := c.options
-	return c.cache.add(n, entry{Model: o.Model, Temperature: o.Temperature, MaxTokens: o.MaxTokens, Nth: nth,
+	return c.cache.add(n, entry{Model: o.Model, Temperature: o.Temperature, MaxTokens: o.MaxTokens,
 		Reply: a.Text, Reason: a.Reason, PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens})
 }
 

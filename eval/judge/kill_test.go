@@ -95,7 +95,7 @@ func questionNames() map[string]int {
 	c := newClient(Options{Model: "tiny", MaxTokens: 400})
 	names := map[string]int{}
 	for i := range leakage + helpfulness {
-		names[fmt.Sprintf("%x", c.name(question(i), 0))] = i
+		names[fmt.Sprintf("%x", c.name(question(i)))] = i
 	}
 	return names
 }

@@ -11,7 +11,7 @@ import (
 
 // try sends one request, when there is room for it. Waits end when nobody wants the reply any more, a request that is
 // sent does not.
-func (c *Client) try(wanted context.Context, prompt string, nth, tries int) (rollout.Answer, rollout.Usage, error) {
+func (c *Client) try(wanted context.Context, prompt string, tries int) (rollout.Answer, rollout.Usage, error) {
 	select {
 	case c.places <- struct{}{}:
 		defer func() { <-c.places }()
@@ -23,7 +23,7 @@ func (c *Client) try(wanted context.Context, prompt string, nth, tries int) (rol
 		return rollout.Answer{}, rollout.Usage{}, err
 	}
 	c.ledger.sent(tries > 0)
-	answer, usage, err := c.send(c.alive, prompt, nth, tries)
+	answer, usage, err := c.send(c.alive, prompt, tries)
 	used := paid(guess, usage, err)
 	c.ledger.settle(guess, used, usage)
 	c.limits.settle(guess.total(), used.total())
