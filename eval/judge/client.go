@@ -104,7 +104,9 @@ func (c *Client) Ask(ctx context.Context, prompt string) (string, error) {
 				return c.ledger.handed(f.reply, f.err)
 			} // else it was given up before we came: look again
 		case <-ctx.Done():
-			c.quit(f, ours)
+			if ours {
+				c.quit(f)
+			}
 		}
 	}
 	return "", context.Cause(ctx)
@@ -143,12 +145,9 @@ func (c *Client) join(n name, prompt string) (f *flight, ours bool, err error) {
 }
 
 // quit takes an asker off a flight.
-func (c *Client) quit(f *flight, ours bool) {
+func (c *Client) quit(f *flight) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !ours {
-		return
-	}
 	if f.askers--; f.askers == 0 {
 		f.leave(context.Canceled)
 	}
