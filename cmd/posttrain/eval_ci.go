@@ -11,6 +11,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/run"
@@ -37,11 +38,9 @@ type evaluation struct {
 }
 
 // evalCI puts scenarios to a model, judges its answers, and reports.
-func evalCI(ctx context.Context, s streams, f evalFlags) error {
+func evalCI(ctx context.Context, s streams, f evalFlags, items scenarios) error {
 	e := &evaluation{streams: s, flags: f}
-	if err := e.load(); err != nil {
-		return err
-	}
+	e.load(items)
 	answer := e.askModel
 	if f.server.url != "" {
 		answer = e.askServer
@@ -56,48 +55,82 @@ func evalCI(ctx context.Context, s streams, f evalFlags) error {
 	return e.print()
 }
 
-// load reads or makes the scenarios, and writes their prompts.
-func (e *evaluation) load() error {
+// load writes the prompts.
+func (e *evaluation) load(s scenarios) {
 	f := e.flags
-	items, order, what, err := e.items()
-	if err != nil {
-		return err
-	}
-	for i := range items {
-		e.cases = append(e.cases, evalCase{item: &items[i], prompt: data.CIPrompt(items[i], f.prompt, order(i)), prefilled: f.prefill || f.server.opens})
+	for i := range s.items {
+		prompt := data.CIPrompt(s.items[i], f.prompt, s.order(i))
+		e.cases = append(e.cases, evalCase{item: &s.items[i], prompt: prompt, prefilled: f.prefill || f.server.opens})
 	}
 	name := f.model
 	if f.server.url != "" {
 		name = f.server.model + " on " + f.server.url
 	}
-	e.title = fmt.Sprintf("%s: %s, prompt %s", name, what, f.prompt)
-	return nil
+	e.title = fmt.Sprintf("%s: %s, prompt %s", name, s.what, f.prompt)
 }
 
-// items are the scenarios, the order of attributes of each, and what they are in words.
-func (e *evaluation) items() (items []data.CIItem, order func(i int) uint64, what string, err error) {
-	f := e.flags
-	if f.path == "" {
-		return data.SynthesizeHeldOut(f.n, f.seed), func(i int) uint64 { return uint64(i) }, fmt.Sprintf("%d held-out synthetic scenarios", f.n), nil
+// scenarios are what a model is measured on.
+type scenarios struct {
+	items []data.CIItem
+	order func(i int) uint64 // of the attributes in the prompt of each
+	what  string             // in words
+}
+
+// scenarios reads or makes the scenarios.
+func (f *evalFlags) scenarios(s streams, given func(string) bool) (scenarios, error) {
+	switch {
+	case f.config != "":
+		return f.ofRun(s, given)
+	case f.path != "":
+		return f.ofFile(s)
 	}
+	return scenarios{data.SynthesizeHeldOut(f.n, f.seed), func(i int) uint64 { return uint64(i) }, fmt.Sprintf("%d held-out synthetic scenarios", f.n)}, nil
+}
+
+// ofRun takes from the config of a ci-rl run what the command line does not say, and gives the run's test split.
+func (f *evalFlags) ofRun(s streams, given func(string) bool) (none scenarios, err error) {
+	c, err := config.LoadCIRL(f.config, nil)
+	if err != nil {
+		return none, err
+	}
+	if cut := c.Sampling; cut.TopK > 0 || cut.TopP > 0 && cut.TopP < 1 || cut.MinP > 0 {
+		return none, fmt.Errorf("--config %s: its tests are sampled with sampling.top_k, top_p or min_p, which eval ci has not", f.config)
+	}
+	take(given("model") || given("base-url"), &f.model, c.Model)
+	take(given("backend") || given("base-url"), &f.backend, c.Backend)
+	take(given("max-new-tokens"), &f.maxNew, c.Sampling.MaxNew)
+	take(given("temperature"), &f.temperature, c.Validation.Temperature)
+	f.prompt, f.prefill, f.rule, f.splitSeed = c.Data.Prompt, c.Data.Prefill && f.server.url == "", c.Reward, c.Seed
+	parts, err := readCIItems(&job{streams: s, flags: &trainFlags{quiet: true}}, c)
+	if err != nil {
+		return none, err
+	}
+	if len(parts[2]) == 0 {
+		return none, fmt.Errorf("--config %s: the run has no test split (data.test_fraction 0)", f.config)
+	}
+	return scenarios{parts[2], f.order, fmt.Sprintf("%d test scenarios of %s", len(parts[2]), f.config)}, nil
+}
+
+// ofFile reads the items of a split.
+func (f *evalFlags) ofFile(s streams) (none scenarios, err error) {
 	all, report, err := data.ReadCI(f.path)
 	if err != nil {
-		return nil, nil, "", err
+		return none, err
 	}
-	fmt.Fprintln(e.err, report)
+	fmt.Fprintln(s.err, report)
 	part := f.part(len(all))
 	if len(part) == 0 {
-		return nil, nil, "", fmt.Errorf("%s: the %s split has no items (--validation-fraction %v and --test-fraction %v of %d): want larger fractions, or --split all",
+		return none, fmt.Errorf("%s: the %s split has no items (--validation-fraction %v and --test-fraction %v of %d): want larger fractions, or --split all",
 			f.path, f.split, f.validation, f.test, len(all))
 	}
 	if f.n > 0 {
 		part = part[:min(f.n, len(part))]
 	}
-	what = fmt.Sprintf("%d of %d items of %s (%s split of seed %d)", len(part), len(all), f.path, f.split, f.splitSeed)
+	what := fmt.Sprintf("%d of %d items of %s (%s split of seed %d)", len(part), len(all), f.path, f.split, f.splitSeed)
 	if f.split == "all" {
 		what = fmt.Sprintf("%d of %d items of %s", len(part), len(all), f.path)
 	}
-	return pick(all, part), f.order, what, nil
+	return scenarios{pick(all, part), f.order, what}, nil
 }
 
 // part are the indices of the split, of n items.
@@ -299,6 +332,9 @@ func (e *evaluation) summary() evalSummary {
 	}
 	if f.server.url != "" {
 		s.Model, s.BaseURL = f.server.model, f.server.url
+	}
+	if f.config != "" {
+		s.Data, s.Split, s.SplitSeed = f.config, f.split, &f.splitSeed
 	}
 	if f.path != "" {
 		s.Data, s.Split = f.path, f.split
