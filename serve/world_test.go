@@ -299,6 +299,11 @@ func newPaced() *paced {
 func (p *paced) Sample(ctx context.Context, rs []rollout.Request) (out []rollout.Completion, err error) {
 	p.calls <- rs
 	defer func() { p.ended <- err }()
+	w, err := theWorld()
+	if err != nil {
+		return nil, err
+	}
+	token := w.tokens.Encode("a", false)[0]
 	out = make([]rollout.Completion, len(rs))
 	for open := true; open; {
 		select {
@@ -311,8 +316,8 @@ func (p *paced) Sample(ctx context.Context, rs []rollout.Request) (out []rollout
 			if len(out[i].Tokens) == r.MaxNew {
 				continue
 			}
-			out[i].Tokens, out[i].Logps = append(out[i].Tokens, 'a'), append(out[i].Logps, -1)
-			r.OnToken('a', -1)
+			out[i].Tokens, out[i].Logps = append(out[i].Tokens, token), append(out[i].Logps, -1)
+			r.OnToken(token, -1)
 			open = open || len(out[i].Tokens) < r.MaxNew
 		}
 	}

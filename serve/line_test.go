@@ -1,0 +1,267 @@
+package serve_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sashabaranov/go-openai"
+
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/serve"
+)
+
+// asked is the outcome of a request that is under way.
+type asked struct {
+	reply openai.ChatCompletionResponse
+	err   error
+}
+
+// ask begins a request for so many tokens.
+func (r *running) ask(ctx context.Context, tokens int) <-chan asked {
+	out := make(chan asked, 1)
+	go func() {
+		c, err := r.client.CreateChatCompletion(ctx, says("Hello", func(q *openai.ChatCompletionRequest) { q.MaxTokens = tokens }))
+		out <- asked{c, err}
+	}()
+	return out
+}
+
+// tokens waits for a request, and looks how many tokens it got.
+func tokens(t *testing.T, out <-chan asked, want int) {
+	t.Helper()
+	if got := <-out; got.err != nil || got.reply.Usage.CompletionTokens != want {
+		t.Errorf("%+v, %v: want %d tokens", got.reply.Usage, got.err, want)
+	}
+}
+
+// waiting waits until so many requests wait.
+func (r *running) waiting(t *testing.T, n int) {
+	t.Helper()
+	until(t, fmt.Sprintf("%d requests wait", n), func() bool { return r.health(t).Waiting == n })
+}
+
+// TestWhoWaitsIsAnsweredTogether: requests that come while the sampler is at work make up its next call, as many rows as
+// it may have.
+func TestWhoWaitsIsAnsweredTogether(t *testing.T) {
+	p := newPaced()
+	r := start(t, p, func(o *serve.Options) { o.Rows = 3 })
+	first := r.ask(t.Context(), 2)
+	if rs := <-p.calls; len(rs) != 1 {
+		t.Fatalf("%d requests, want the first", len(rs))
+	}
+	var others []<-chan asked
+	for i := range 5 {
+		others = append(others, r.ask(t.Context(), 2+i))
+		r.waiting(t, i+1)
+	}
+	if h := r.health(t); h.Running != 1 {
+		t.Errorf("%+v", h)
+	}
+	close(p.steps)
+	tokens(t, first, 2)
+	for i, other := range others {
+		tokens(t, other, 2+i)
+	}
+	if a, b := len(<-p.calls), len(<-p.calls); a != 3 || b != 2 {
+		t.Errorf("batches of %d and %d, want 3 and 2", a, b)
+	}
+}
+
+// TestShortAnswersDoNotWait for the long ones of their batch.
+func TestShortAnswersDoNotWait(t *testing.T) {
+	p := newPaced()
+	r := start(t, p, nil)
+	blocker := r.ask(t.Context(), 1)
+	<-p.calls
+	long, short := r.ask(t.Context(), 50), r.ask(t.Context(), 2)
+	r.waiting(t, 2)
+	for range 3 {
+		p.steps <- struct{}{}
+	}
+	tokens(t, blocker, 1)
+	tokens(t, short, 2)
+	select {
+	case got := <-long:
+		t.Errorf("%+v: want it under way", got)
+	default:
+	}
+	close(p.steps)
+	tokens(t, long, 50)
+}
+
+// TestFullLine: who comes when the line is full is told when to come again, and is served then.
+func TestFullLine(t *testing.T) {
+	p := newPaced()
+	r := start(t, p, func(o *serve.Options) { o.MaxQueue = 2 })
+	all := []<-chan asked{r.ask(t.Context(), 1)}
+	<-p.calls
+	for i := range 2 {
+		all = append(all, r.ask(t.Context(), 1))
+		r.waiting(t, i+1)
+	}
+	got := r.send(t, "POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"Hello"}]}`, nil)
+	_, kind, _, code := got.error(t)
+	if after, err := strconv.Atoi(got.header.Get("Retry-After")); got.status != http.StatusTooManyRequests || code != "queue_full" || kind != "rate_limit_error" || err != nil || after < 1 {
+		t.Errorf("%+v", got)
+	}
+	_, err := r.client.CreateChatCompletion(t.Context(), says("Hello", nil))
+	checkError(t, err, http.StatusTooManyRequests, "queue_full", "2 requests are waiting")
+	close(p.steps)
+	for _, a := range all {
+		tokens(t, a, 1)
+	}
+	tokens(t, r.ask(t.Context(), 1), 1)
+}
+
+// TestClientsLeave: who goes away leaves the line; a batch ends when nobody in it is left, and goes on for those who are.
+func TestClientsLeave(t *testing.T) {
+	p := newPaced()
+	r := start(t, p, nil)
+	ctx, leave := context.WithCancel(t.Context())
+	alone := r.ask(ctx, 100)
+	<-p.calls
+	waiting := r.ask(ctx, 100)
+	r.waiting(t, 1)
+	leave()
+	if a, b := <-alone, <-waiting; !errors.Is(a.err, context.Canceled) || !errors.Is(b.err, context.Canceled) {
+		t.Errorf("%v, %v", a.err, b.err)
+	}
+	if err := <-p.ended; err == nil {
+		t.Error("the sampler went on for nobody")
+	}
+	r.waiting(t, 0)
+
+	blocker := r.ask(t.Context(), 1)
+	<-p.calls
+	ctx, leave = context.WithCancel(t.Context())
+	gone, stays := r.ask(ctx, 100), r.ask(t.Context(), 4)
+	r.waiting(t, 2)
+	p.steps <- struct{}{}
+	tokens(t, blocker, 1)
+	<-p.ended
+	<-p.calls
+	p.steps <- struct{}{}
+	leave()
+	<-gone
+	for range 3 {
+		p.steps <- struct{}{}
+	}
+	tokens(t, stays, 4)
+	if err := <-p.ended; err == nil {
+		t.Error("the sampler went on for who had gone")
+	}
+}
+
+// TestStreamedClientLeaves: the sampler hears of a reader of a stream who closes it.
+func TestStreamedClientLeaves(t *testing.T) {
+	p := newPaced()
+	r := start(t, p, nil)
+	stream, err := make(chan *openai.ChatCompletionStream, 1), make(chan error, 1)
+	go func() {
+		s, e := r.client.CreateChatCompletionStream(t.Context(), says("Hello", func(q *openai.ChatCompletionRequest) { q.MaxTokens = 100 }))
+		stream <- s
+		err <- e
+	}()
+	<-p.calls
+	p.steps <- struct{}{}
+	s := <-stream
+	if e := <-err; e != nil {
+		t.Fatal(e)
+	}
+	for range 2 { // the beginning, and the first piece
+		if c, err := s.Recv(); err != nil || len(c.Choices) != 1 {
+			t.Fatalf("%+v, %v", c, err)
+		}
+	}
+	s.Close()
+	if err := <-p.ended; err == nil {
+		t.Error("the sampler went on for nobody")
+	}
+}
+
+// TestStopFinishes: a server that stops answers what it has taken and takes nothing new.
+func TestStopFinishes(t *testing.T) {
+	p := newPaced()
+	r := start(t, p, nil)
+	late, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	io.WriteString(late, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
+	running := r.ask(t.Context(), 3)
+	<-p.calls
+	waits := r.ask(t.Context(), 2)
+	r.waiting(t, 1)
+	r.stop()
+	until(t, "new connections are refused", func() bool {
+		c, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	})
+	io.WriteString(late, "\r\n") // a connection from before
+	if reply, err := io.ReadAll(late); len(reply) > 0 && !strings.HasPrefix(string(reply), "HTTP/1.1 503") {
+		t.Errorf("%q, %v: want 503, or nothing", reply, err)
+	}
+	select {
+	case err := <-r.stopped:
+		t.Fatalf("it stopped with requests under way: %v", err)
+	default:
+	}
+	close(p.steps)
+	tokens(t, running, 3)
+	tokens(t, waits, 2)
+	r.wait(t)
+}
+
+// TestStopBreaksOff: what is not done after the time of grace ends with an error that says why, streams too.
+func TestStopBreaksOff(t *testing.T) {
+	p := newPaced()
+	r := start(t, p, func(o *serve.Options) { o.Grace = 100 * time.Millisecond })
+	streams := make(chan error, 1)
+	go func() {
+		s, err := r.client.CreateChatCompletionStream(t.Context(), says("Hello", func(q *openai.ChatCompletionRequest) { q.MaxTokens = 100 }))
+		for err == nil {
+			_, err = s.Recv()
+		}
+		streams <- err
+	}()
+	<-p.calls
+	p.steps <- struct{}{}
+	waits := r.ask(t.Context(), 2)
+	r.waiting(t, 1)
+	r.stop()
+	if err := <-streams; err == nil || !strings.Contains(err.Error(), "the server is stopping") {
+		t.Errorf("the stream ends with %v", err)
+	}
+	checkError(t, (<-waits).err, http.StatusServiceUnavailable, "stopping", "the server is stopping")
+	r.wait(t)
+}
+
+// failing is a sampler that does not work.
+type failing struct{ calls int }
+
+func (f *failing) Sample(context.Context, []rollout.Request) ([]rollout.Completion, error) {
+	if f.calls++; f.calls%2 == 0 {
+		panic("no numbers left")
+	}
+	return nil, errors.New("the model's weights are broken")
+}
+
+// TestSamplerFails: its errors and panics are the batch's, and the server goes on.
+func TestSamplerFails(t *testing.T) {
+	r := start(t, &failing{}, nil)
+	for _, says := range []string{"the model's weights are broken", "no numbers left", "the model's weights are broken"} {
+		checkError(t, (<-r.ask(t.Context(), 2)).err, http.StatusInternalServerError, "sampling_failed", says)
+	}
+}
