@@ -38,8 +38,7 @@ func (s *Stream) Take(token int32, logp float32) (piece string) {
 	s.starts = append(s.starts, s.known)
 	s.answer.take(token, logp)
 	if s.Ended() {
-		rest, _ := strings.CutPrefix(s.Text, s.given.String())
-		return s.give(rest)
+		return s.give(s.rest())
 	}
 	now, ok := s.decode()
 	if !ok {
@@ -57,16 +56,26 @@ func (s *Stream) give(piece string) string {
 	return piece
 }
 
-// Shown is how many tokens make up the text: not a stop token, nor those of which all is behind the text's end.
+// rest is what of the whole text was not given yet. Bytes that are no character make some decoders take back what they
+// had said: then it is what is longer.
+func (s *Stream) rest() string {
+	if rest, ok := strings.CutPrefix(s.Text, s.given.String()); ok {
+		return rest
+	}
+	return strings.ToValidUTF8(s.Text[min(s.given.Len(), len(s.Text)):], "")
+}
+
+// Shown is how many tokens make up the text given so far: not a stop token, nor those of which nothing was given.
 func (s *Stream) Shown() int {
 	n := len(s.Tokens)
 	switch s.Reason {
 	case EOS:
 		return n - 1
-	case StopString:
-		for n > 0 && s.starts[n-1] >= len(s.Text) {
-			n--
-		}
+	case Length:
+		return n
+	}
+	for n > 0 && s.starts[n-1] >= s.given.Len() {
+		n--
 	}
 	return n
 }

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/posttrain/posttrain/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/tokenizer"
 )
 
 // TestStreamsAreTheCompletions: what a stream makes of the tokens is what the sampler returns, piece by piece, characters
@@ -79,12 +81,42 @@ func TestStreamHoldsBack(t *testing.T) {
 			t.Errorf("stop %q: pieces %q, %d tokens shown; want %q, %d", c.stop, pieces, s.Shown(), c.pieces, c.shown)
 		}
 	}
-	s, pieces := scriptedStream(t, Request{Stop: []int32{2}}, 1, 2)
+	two := text[2:4]
+	s, pieces := scriptedStream(t, Request{StopStrings: []string{two + two + text[4:6]}, Stop: []int32{}}, 1, 2, 2, 2)
+	if !slices.Equal(pieces, []string{text[:2], "", "", two}) || s.Shown() != 2 {
+		t.Errorf("a stop string that begins twice: %q, %d tokens shown", pieces, s.Shown())
+	}
+	s, pieces = scriptedStream(t, Request{Stop: []int32{2}}, 1, 2)
 	if !slices.Equal(pieces, []string{text[:2], ""}) || s.Shown() != 1 || s.Reason != EOS {
 		t.Errorf("a stop token: %q, %d tokens shown, %s", pieces, s.Shown(), s.Reason)
 	}
 	s, pieces = scriptedStream(t, Request{Stop: []int32{}}, 60, 61, 62, 63, 1) // the four bytes of one rune, after letters
 	if strings.Join(pieces, "") != (letters{}).Decode(s.Tokens, false) || s.Ended() {
 		t.Errorf("a rune of four tokens: %q", pieces)
+	}
+}
+
+// TestStreamsOfTokenizers: with every kind of decoder the pieces are the text, characters of several tokens included.
+func TestStreamsOfTokenizers(t *testing.T) {
+	for _, name := range []string{"qwen2-newer", "llama-older", "mistral-older"} {
+		tok, err := tokenizer.Load(filepath.Join("..", "model", "testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := testkit.Config(t, "llama")
+		c.MaxPositions = 1000
+		for _, text := range []string{"Hello, what fits here?", "naïve Žižek: 東京 🙂🙃 done", "a  b\n\n c", "🙂"} {
+			ids := tok.Encode(text, false)
+			s, got := NewStream(Request{Prompt: []int32{1}, MaxNew: len(ids), Stop: []int32{}}, c, tok), ""
+			for _, id := range ids {
+				piece := s.Take(id, -1)
+				if got += piece; !utf8.ValidString(piece) {
+					t.Errorf("%s: %q is cut within a character", name, piece)
+				}
+			}
+			if want := tok.Decode(ids, false); got != want || s.Shown() != len(ids) {
+				t.Errorf("%s: %q, want %q; %d of %d tokens shown", name, got, want, s.Shown(), len(ids))
+			}
+		}
 	}
 }

@@ -20,7 +20,7 @@ func (s *Server) guard(next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case s.elsewhere.Check(r) != nil || s.options.Token == "" && foreign(r):
-			other(http.StatusForbidden, invalidRequest, "cross_origin", "requests of web pages elsewhere, and under names that are not this machine's, are not served").write(w)
+			other(http.StatusForbidden, invalidRequest, "cross_origin", "requests of web pages elsewhere are not served, nor are those under names that are not this machine's where no token is set").write(w)
 		case !s.knows(r):
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			other(http.StatusUnauthorized, invalidRequest, "invalid_api_key", "wrong or missing token: want the header Authorization: Bearer TOKEN").write(w)

@@ -54,7 +54,7 @@ func TestWhoWaitsIsAnsweredTogether(t *testing.T) {
 	p := newPaced()
 	r := start(t, p, func(o *serve.Options) { o.Rows = 3 })
 	first := r.ask(t.Context(), 2)
-	if rs := <-p.calls; len(rs) != 1 {
+	if rs := p.call(t); len(rs) != 1 {
 		t.Fatalf("%d requests, want the first", len(rs))
 	}
 	var others []<-chan asked
@@ -70,7 +70,7 @@ func TestWhoWaitsIsAnsweredTogether(t *testing.T) {
 	for i, other := range others {
 		tokens(t, other, 2+i)
 	}
-	if a, b := len(<-p.calls), len(<-p.calls); a != 3 || b != 2 {
+	if a, b := len(p.call(t)), len(p.call(t)); a != 3 || b != 2 {
 		t.Errorf("batches of %d and %d, want 3 and 2", a, b)
 	}
 }
@@ -80,11 +80,11 @@ func TestShortAnswersDoNotWait(t *testing.T) {
 	p := newPaced()
 	r := start(t, p, nil)
 	blocker := r.ask(t.Context(), 1)
-	<-p.calls
+	p.call(t)
 	long, short := r.ask(t.Context(), 50), r.ask(t.Context(), 2)
 	r.waiting(t, 2)
 	for range 3 {
-		p.steps <- struct{}{}
+		p.step(t)
 	}
 	tokens(t, blocker, 1)
 	tokens(t, short, 2)
@@ -102,7 +102,7 @@ func TestFullLine(t *testing.T) {
 	p := newPaced()
 	r := start(t, p, func(o *serve.Options) { o.MaxQueue = 2 })
 	all := []<-chan asked{r.ask(t.Context(), 1)}
-	<-p.calls
+	p.call(t)
 	for i := range 2 {
 		all = append(all, r.ask(t.Context(), 1))
 		r.waiting(t, i+1)
@@ -127,35 +127,35 @@ func TestClientsLeave(t *testing.T) {
 	r := start(t, p, nil)
 	ctx, leave := context.WithCancel(t.Context())
 	alone := r.ask(ctx, 100)
-	<-p.calls
+	p.call(t)
 	waiting := r.ask(ctx, 100)
 	r.waiting(t, 1)
 	leave()
 	if a, b := <-alone, <-waiting; !errors.Is(a.err, context.Canceled) || !errors.Is(b.err, context.Canceled) {
 		t.Errorf("%v, %v", a.err, b.err)
 	}
-	if err := <-p.ended; err == nil {
+	if err := p.end(t); err == nil {
 		t.Error("the sampler went on for nobody")
 	}
 	r.waiting(t, 0)
 
 	blocker := r.ask(t.Context(), 1)
-	<-p.calls
+	p.call(t)
 	ctx, leave = context.WithCancel(t.Context())
 	gone, stays := r.ask(ctx, 100), r.ask(t.Context(), 4)
 	r.waiting(t, 2)
-	p.steps <- struct{}{}
+	p.step(t)
 	tokens(t, blocker, 1)
-	<-p.ended
-	<-p.calls
-	p.steps <- struct{}{}
+	p.end(t)
+	p.call(t)
+	p.step(t)
 	leave()
 	<-gone
 	for range 3 {
-		p.steps <- struct{}{}
+		p.step(t)
 	}
 	tokens(t, stays, 4)
-	if err := <-p.ended; err == nil {
+	if err := p.end(t); err == nil {
 		t.Error("the sampler went on for who had gone")
 	}
 }
@@ -170,8 +170,8 @@ func TestStreamedClientLeaves(t *testing.T) {
 		stream <- s
 		err <- e
 	}()
-	<-p.calls
-	p.steps <- struct{}{}
+	p.call(t)
+	p.step(t)
 	s := <-stream
 	if e := <-err; e != nil {
 		t.Fatal(e)
@@ -182,7 +182,7 @@ func TestStreamedClientLeaves(t *testing.T) {
 		}
 	}
 	s.Close()
-	if err := <-p.ended; err == nil {
+	if err := p.end(t); err == nil {
 		t.Error("the sampler went on for nobody")
 	}
 }
@@ -198,7 +198,7 @@ func TestStopFinishes(t *testing.T) {
 	defer late.Close()
 	io.WriteString(late, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
 	running := r.ask(t.Context(), 3)
-	<-p.calls
+	p.call(t)
 	waits := r.ask(t.Context(), 2)
 	r.waiting(t, 1)
 	r.stop()
@@ -236,8 +236,8 @@ func TestStopBreaksOff(t *testing.T) {
 		}
 		streams <- err
 	}()
-	<-p.calls
-	p.steps <- struct{}{}
+	p.call(t)
+	p.step(t)
 	waits := r.ask(t.Context(), 2)
 	r.waiting(t, 1)
 	r.stop()

@@ -81,20 +81,31 @@ const statusGone = 499
 // Handler serves the protocol. Something must call the sampler meanwhile: [Server.Run] does.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", s.health)
-	mux.Handle("POST /v1/chat/completions", s.guard(s.chat))
-	mux.Handle("GET /v1/models", s.guard(s.models))
-	mux.Handle("GET /v1/models/{name...}", s.guard(s.model))
-	for path, method := range map[string]string{"/healthz": "GET", "/v1/chat/completions": "POST", "/v1/models": "GET", "/v1/models/{name...}": "GET"} {
-		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Allow", method)
-			other(http.StatusMethodNotAllowed, invalidRequest, "method_not_allowed", "%s %s: want %s", r.Method, r.URL.Path, method).write(w)
-		})
+	for _, r := range []struct {
+		method, path string
+		handler      http.Handler
+	}{
+		{"GET", "/healthz", http.HandlerFunc(s.health)},
+		{"POST", "/v1/chat/completions", s.guard(s.chat)},
+		{"GET", "/v1/models", s.guard(s.models)},
+		{"GET", "/v1/models/{name...}", s.guard(s.model)},
+	} {
+		mux.Handle(r.method+" "+r.path, r.handler)
+		mux.Handle(r.path, wrongMethod(r.method))
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		other(http.StatusNotFound, invalidRequest, "unknown_url", "%s %s is not served: there is POST /v1/chat/completions, GET /v1/models, GET /healthz", r.Method, r.URL.Path).write(w)
-	})
+	mux.HandleFunc("/", wrongPath)
 	return mux
+}
+
+func wrongMethod(want string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Allow", want)
+		other(http.StatusMethodNotAllowed, invalidRequest, "method_not_allowed", "%s %s: want %s", r.Method, r.URL.Path, want).write(w)
+	}
+}
+
+func wrongPath(w http.ResponseWriter, r *http.Request) {
+	other(http.StatusNotFound, invalidRequest, "unknown_url", "%s %s is not served: there is POST /v1/chat/completions, GET /v1/models, GET /healthz", r.Method, r.URL.Path).write(w)
 }
 
 // health says whether requests are taken, and how busy the server is.

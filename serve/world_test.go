@@ -323,3 +323,31 @@ func (p *paced) Sample(ctx context.Context, rs []rollout.Request) (out []rollout
 	}
 	return out, nil
 }
+
+// step lets the sampler draw a token of every row.
+func (p *paced) step(t *testing.T) {
+	t.Helper()
+	select {
+	case p.steps <- struct{}{}:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the sampler is not at work")
+	}
+}
+
+// call is the next call of the sampler.
+func (p *paced) call(t *testing.T) []rollout.Request {
+	return soon(t, "a call of the sampler", p.calls)
+}
+
+// end waits until a call ends.
+func (p *paced) end(t *testing.T) error { return soon(t, "the end of a call of the sampler", p.ended) }
+
+func soon[T any](t *testing.T, what string, c <-chan T) (value T) {
+	t.Helper()
+	select {
+	case value = <-c:
+	case <-time.After(10 * time.Second):
+		t.Fatalf("%s: not within 10 s", what)
+	}
+	return value
+}
