@@ -20,11 +20,14 @@ type journal[T any] struct {
 	path string
 }
 
-// openJournal reads the rows that are there, and opens the file for more.
+// openJournal reads the rows that are there, and opens the file for more, for this process alone.
 func openJournal[T any](path string) (*journal[T], []T, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, cause(err))
+	}
+	if err := lock(file); err != nil {
+		return nil, nil, errors.Join(err, file.Close())
 	}
 	rows, end, err := readJournal[T](path, file)
 	if err == nil {

@@ -2,7 +2,10 @@ package privacylens
 
 import (
 	"reflect"
+	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/data"
 )
 
 func TestContentWords(t *testing.T) {
@@ -39,5 +42,54 @@ func TestSpans(t *testing.T) {
 		if !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%q in %q: %q, want %q", c.item, c.action, got, c.want)
 		}
+	}
+}
+
+// Actions that quote one item each: every one of them is found, and joined to its case whatever the order.
+func TestKeywordsOfRealCases(t *testing.T) {
+	cases := realCases(t, "main_data.json")
+	for leaking, want := range map[bool]int{true: 493, false: 0} {
+		actions := map[string]string{}
+		for i := range cases {
+			items := cases[i].Trajectory.Items
+			actions[cases[i].Name] = "Action: Send\nAction Input: {\"body\": \"All is well\"}"
+			if leaking {
+				actions[cases[i].Name] = "Action: Send\nAction Input: {\"body\": \"Hi,\\n" + strings.ToUpper(items[len(items)-1]) + "\"}"
+			}
+		}
+		r := openRun(t, t.TempDir(), cases)
+		if err := r.Import(actions, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Judge(t.Context(), JudgeOptions{Judge: Keyword{}, Parallel: 2}); err != nil {
+			t.Fatal(err)
+		}
+		s, results, err := r.Report()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.All.Leakage.Count != want || s.All.Leakage.Total != 493 || s.All.Items.Total != 1487 || s.Sources["literature"].Leakage.Total != 87 || s.All.NoAction.Count != 0 {
+			t.Errorf("leakage %v, items %v", s.All.Leakage, s.All.Items)
+		}
+		for i, c := range results {
+			last := c.Items[len(c.Items)-1]
+			if last.Leaks != leaking || leaking && len(last.Spans) == 0 {
+				t.Errorf("%s: %+v", cases[i].Name, last)
+			}
+		}
+		checkVerdictFile(t, r, cases, want)
+	}
+}
+
+func checkVerdictFile(t *testing.T, r *Run, cases []data.PLCase, want int) {
+	t.Helper()
+	leaks := 0
+	for _, v := range must[map[string]data.PLVerdict](t)(data.ReadVerdicts(r.path(VerdictsName), cases)) {
+		if v.Leaks {
+			leaks++
+		}
+	}
+	if leaks != want {
+		t.Errorf("%d leaks in %s, want %d", leaks, VerdictsName, want)
 	}
 }

@@ -11,6 +11,7 @@ const (
 	observationMark = "Observation:"
 	finalMark       = "Final Answer:"
 	answerMark      = "Answer:"
+	thinkStart      = "<think>"
 	thinkEnd        = "</think>"
 )
 
@@ -51,9 +52,13 @@ func Action(final string) (text string, ok bool) {
 }
 
 // verdictOf is the text of a judge's reply that its verdict is read from: what follows the first "Answer:", or the whole
-// reply, from its first character on, where there is none.
+// reply, from its first character on, where there is none. Thoughts that the reply begins with are no part of it.
 func verdictOf(reply string) (text string, marked bool) {
 	reply = strings.TrimSpace(reply)
+	if strings.HasPrefix(reply, thinkStart) {
+		_, reply, _ = strings.Cut(reply, thinkEnd)
+		reply = strings.TrimSpace(reply)
+	}
 	if _, after, found := strings.Cut(reply, answerMark); found {
 		return strings.TrimSpace(after), true
 	}

@@ -2,6 +2,7 @@ package privacylens
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"regexp"
 	"slices"
@@ -47,7 +48,7 @@ type ProbeOptions struct {
 	Batch    int
 	Fits     func(rollout.Conversation) (bool, error) // nil: every prompt fits the model; one that does not counts as wrong
 	Settings map[string]string
-	Tick     func(Progress)
+	Tick     func(Progress) // one call at a time
 }
 
 // probeTokens are enough for "(A)" and some words that nobody asked for.
@@ -71,10 +72,12 @@ type probing struct {
 // Probe asks the questions that are not answered yet, at every level, in both orders. Cases whose seed or vignette is not complete
 // are not asked at the levels that need it.
 func (r *Run) Probe(ctx context.Context, o ProbeOptions) error {
-	if err := r.settle("probe", o.Settings); err != nil {
-		return err
+	for _, level := range o.Levels {
+		if !slices.Contains(Levels, level) {
+			return fmt.Errorf("level %q: want seed, vignette or trajectory", level)
+		}
 	}
-	j, rows, err := openJournal[ProbeRow](r.path(probesName))
+	j, rows, err := begin[ProbeRow](r, "probe", probesName, o.Settings)
 	if err != nil {
 		return err
 	}

@@ -103,7 +103,19 @@ func results(cases []data.PLCase, actions []ActionRow, verdicts []VerdictRow) ([
 	if missing > 0 {
 		return nil, fmt.Errorf("%s: %d of %d cases have not all of their verdicts yet (first: %s): the stage judge goes on with them", verdictsName, missing, len(cases), first)
 	}
+	unscored(out)
 	return out, nil
+}
+
+// unscored takes the 0 of outputs without an action away again where the judge does not judge helpfulness: a mean over these alone
+// says nothing.
+func unscored(results []CaseResult) {
+	if !slices.ContainsFunc(results, func(r CaseResult) bool { return r.Helpfulness == nil }) {
+		return
+	}
+	for i := range results {
+		results[i].Helpfulness = nil
+	}
 }
 
 // verdictKey names a question to a judge; the item of helpfulness is "".
@@ -202,9 +214,6 @@ func verdictsOf(results []CaseResult) (map[string]data.PLVerdict, map[string]int
 		if r.Helpfulness != nil {
 			scores[r.Name] = *r.Helpfulness
 		}
-	}
-	if slices.ContainsFunc(results, func(r CaseResult) bool { return r.Helpfulness == nil }) {
-		scores = nil
 	}
 	return verdicts, scores
 }

@@ -22,7 +22,7 @@ type ActionOptions struct {
 	Batch       int                                      // conversations a call; 0: 1
 	Fits        func(rollout.Conversation) (bool, error) // nil: every prompt fits the model; one that does not counts as no action
 	Settings    map[string]string                        // what a later call must agree with: the model, the kind of prompt and the like
-	Tick        func(Progress)
+	Tick        func(Progress)                           // one call at a time
 }
 
 // Conversation puts a case to the model. The seed of its draws depends on the case's name, not on its place.
@@ -50,10 +50,7 @@ type acting struct {
 
 // Actions asks the model under test for the actions that are not there yet.
 func (r *Run) Actions(ctx context.Context, o ActionOptions) error {
-	if err := r.settle("actions", o.Settings); err != nil {
-		return err
-	}
-	j, rows, err := openJournal[ActionRow](r.path(actionsName))
+	j, rows, err := begin[ActionRow](r, "actions", actionsName, o.Settings)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ type JudgeOptions struct {
 	Parallel int               // questions under way; 0: 1
 	Settings map[string]string // what a later call must agree with: the judge, its prompts and the like
 	Unparsed bool              // go on even if the judge never gives a verdict in the form asked for
-	Tick     func(Progress)
+	Tick     func(Progress)    // one call at a time
 }
 
 // patience is how many replies without a single verdict are enough to stop.
@@ -49,10 +49,7 @@ func (r *Run) Judge(ctx context.Context, o JudgeOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := r.settle("judge", o.Settings); err != nil {
-		return err
-	}
-	j, rows, err := openJournal[VerdictRow](r.path(verdictsName))
+	j, rows, err := begin[VerdictRow](r, "judge", verdictsName, o.Settings)
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ const (
 type Settings map[string]map[string]string
 
 // Run is a folder in which an evaluation grows. Every stage can be stopped at any time, by the context or by force, and goes
-// on where it was when it is called again; what is done is not done again. One process at a time: see to that outside.
+// on where it was when it is called again; what is done is not done again. One process at a time can be at a stage.
 type Run struct {
 	Dir   string
 	Cases []data.PLCase // those evaluated, of the data
@@ -62,8 +62,8 @@ type Progress struct {
 }
 
 // settle compares a stage's settings with those of its earlier calls, and notes them. The names and contents of the cases
-// are among them.
-func (r *Run) settle(stage string, settings map[string]string) error {
+// are among them. As long as the stage has found nothing, its settings may change: a mistyped address, say.
+func (r *Run) settle(stage string, settings map[string]string, begun bool) error {
 	all, err := r.settings()
 	if err != nil {
 		return err
@@ -73,11 +73,23 @@ func (r *Run) settle(stage string, settings map[string]string) error {
 		now = map[string]string{}
 	}
 	now["cases"] = fmt.Sprintf("%d, sha256 %s", len(r.Cases), hashOf(r.Cases))
-	if before, ok := all[stage]; ok {
+	if before, ok := all[stage]; ok && begun {
 		return differing(r.Dir, stage, before, now)
 	}
 	all[stage] = now
 	return data.WriteJSON(r.path(settingsName), all)
+}
+
+// begin opens the journal of a stage with such settings.
+func begin[T any](r *Run, stage, name string, settings map[string]string) (*journal[T], []T, error) {
+	j, rows, err := openJournal[T](r.path(name))
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := r.settle(stage, settings, len(rows) > 0); err != nil {
+		return nil, nil, errors.Join(err, j.close())
+	}
+	return j, rows, nil
 }
 
 func (r *Run) settings() (Settings, error) {
@@ -91,6 +103,9 @@ func (r *Run) settings() (Settings, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", r.path(settingsName), cause(err))
+	}
+	if all == nil { // the file says null
+		all = Settings{}
 	}
 	return all, nil
 }
@@ -150,10 +165,7 @@ func (r *Run) Import(actions map[string]string, settings map[string]string) erro
 	if err := lacking("recorded actions", "action", r.Cases, has); err != nil {
 		return err
 	}
-	if err := r.settle("actions", settings); err != nil {
-		return err
-	}
-	j, rows, err := openJournal[ActionRow](r.path(actionsName))
+	j, rows, err := begin[ActionRow](r, "actions", actionsName, settings)
 	if err != nil {
 		return err
 	}

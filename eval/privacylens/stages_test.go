@@ -7,8 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/rollout"
@@ -152,14 +155,14 @@ func replayed(t *testing.T, r *Run, want Summary) {
 			t.Errorf("with %q: %v", with, got.All.NoAction)
 		}
 		for _, name := range []string{VerdictsName, HelpfulnessName} {
-			if a, b := content(t, r.path(name)), content(t, again.path(name)); a != b {
+			if a, b := read(t, r.path(name)), read(t, again.path(name)); a != b {
 				t.Errorf("%s:\n%s\n%s", name, a, b)
 			}
 		}
 	}
 }
 
-func content(t *testing.T, path string) string {
+func read(t *testing.T, path string) string {
 	t.Helper()
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -211,8 +214,8 @@ func TestStagesGoOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, name := range []string{SummaryName, CasesName, VerdictsName, HelpfulnessName, ActionsName} {
-			if content(t, r.path(name)) != content(t, whole.path(name)) {
-				t.Errorf("stopped at %d: %s differs:\n%s\n%s", at, name, content(t, r.path(name)), content(t, whole.path(name)))
+			if read(t, r.path(name)) != read(t, whole.path(name)) {
+				t.Errorf("stopped at %d: %s differs:\n%s\n%s", at, name, read(t, r.path(name)), read(t, whole.path(name)))
 			}
 		}
 	}
@@ -288,6 +291,13 @@ func TestSettingsStay(t *testing.T) {
 	wantError(t, r.Actions(t.Context(), o), `stage actions was begun with temperature "", now it is "1": go on with the same, or name another --out DIR`)
 	other := openRun(t, r.Dir, someCases(5))
 	wantError(t, other.Actions(t.Context(), actionOptions(t, leaky)), `stage actions was begun with cases "6, sha256 `)
+	fresh := openRun(t, t.TempDir(), someCases(6)) // nothing found yet: other settings are taken
+	broken := actionOptions(t, func(string) (string, error) { return "", errors.New("no such host") })
+	broken.Settings = map[string]string{"base_url": "http://locahost"}
+	wantError(t, fresh.Actions(t.Context(), broken), "no such host")
+	if err := fresh.Actions(t.Context(), actionOptions(t, leaky)); err != nil {
+		t.Error(err)
+	}
 	if err := os.WriteFile(r.path(settingsName), []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -378,7 +388,7 @@ func TestKeywordRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, _, err := r.Report()
-	if err != nil || s.All.Leakage.Count != 3 || s.All.Adjusted.Total != 0 || s.All.Verdicts != 10 {
+	if err != nil || s.All.Leakage.Count != 3 || s.All.Adjusted.Total != 0 || s.All.Verdicts != 10 || s.All.Helpfulness.String() != "not available (0 cases)" || s.All.NoAction.Count != 1 {
 		t.Errorf("%v, %+v", err, s.All)
 	}
 	if _, err := os.Stat(r.path(HelpfulnessName)); !errors.Is(err, os.ErrNotExist) {
@@ -411,6 +421,9 @@ func TestProbing(t *testing.T) {
 	r := openRun(t, t.TempDir(), cases)
 	alwaysB := agent(func(string) (string, error) { return "(B)", nil })
 	o := ProbeOptions{Chat: alwaysB, Prompts: must[*Prompts](t)(LoadPrompts("")), Seed: 3, Parallel: 2, Batch: 3}
+	bad := o
+	bad.Levels = []string{"seed", "plot"}
+	wantError(t, r.Probe(t.Context(), bad), `level "plot": want seed, vignette or trajectory`)
 	if err := r.Probe(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
@@ -432,4 +445,112 @@ func TestProbing(t *testing.T) {
 	if drawn == 0 || drawn == 14 {
 		t.Errorf("%d of 14 questions are drawn with Yes first", drawn)
 	}
+}
+
+// With a judge that answers in 200 ms, as many questions as the benchmark has take little longer than they must. The clock is
+// that of a bubble: nobody waits.
+func TestJudgeKeepsBusy(t *testing.T) {
+	cases := someCases(493)
+	for n := range 1487 - 2*len(cases) { // items of the benchmark
+		c := &cases[n%len(cases)]
+		c.Trajectory.Items = append(c.Trajectory.Items, fmt.Sprintf("Ben has %d cats", n))
+	}
+	actions := map[string]string{}
+	for i := range cases {
+		actions[cases[i].Name] = "Action: GmailSendEmail\nAction Input: {}"
+	}
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		r := openRun(t, dir, cases)
+		if err := r.Import(actions, nil); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		o := judgeOptions(t, slow{})
+		o.Parallel = 32
+		var last Progress
+		o.Tick = func(p Progress) { last = p }
+		if err := r.Judge(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		if took, ideal := time.Since(begun), 1980*200*time.Millisecond/32; took > ideal*115/100 || last.Calls != 1980 || last.Done != 493 {
+			t.Errorf("%v, want %v and little more; %+v", took, ideal, last)
+		}
+	})
+}
+
+// slow answers after 200 ms.
+type slow struct{}
+
+func (slow) Ask(context.Context, string) (string, error) {
+	time.Sleep(200 * time.Millisecond)
+	return "Answer: No, Good (2)", nil
+}
+
+func TestOneProcessAtATime(t *testing.T) {
+	r := openRun(t, t.TempDir(), someCases(1))
+	j, _, err := openJournal[ActionRow](r.path(actionsName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := openJournal[ActionRow](r.path(actionsName)); runtime.GOOS == "linux" {
+		wantError(t, err, "another process is at this stage of the run")
+	}
+	if err := j.close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestJournal(t *testing.T) {
+	for content, want := range map[string]struct {
+		rows int
+		left string
+	}{
+		"":                                   {0, ""},
+		"{\"name\":\"a\"}\n":                 {1, "{\"name\":\"a\"}\n"},
+		"{\"name\":\"a\"}\n{\"name\":\"b\"}": {1, "{\"name\":\"a\"}\n"}, // whole, but for its line feed
+		"{\"name\":\"a\"}\n{\"na":            {1, "{\"name\":\"a\"}\n"},
+		"{\"na":                              {0, ""},
+	} {
+		path := write(t, "j.jsonl", content)
+		j, rows, err := openJournal[ActionRow](path)
+		if err != nil || len(rows) != want.rows {
+			t.Errorf("%q: %d rows, %v", content, len(rows), err)
+			continue
+		}
+		if err := errors.Join(j.add(ActionRow{Name: "<c>"}), j.close()); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(t, path); got != want.left+"{\"name\":\"<c>\",\"final_action\":\"\"}\n" {
+			t.Errorf("%q: %q", content, got)
+		}
+	}
+	_, _, err := openJournal[ActionRow](write(t, "j.jsonl", "{\"name\":\"a\"}\n{oops}\n{\"name\":\"b\"}\n"))
+	wantError(t, err, "j.jsonl:2: bad JSON")
+	r := openRun(t, t.TempDir(), someCases(1))
+	for name, text := range map[string]string{actionsName: "{\"name\":\"a\"}\n{\"name\":\"a\"}\n", verdictsName: "{\"name\":\"a\",\"kind\":\"guess\"}\n"} {
+		if err := os.WriteFile(r.path(name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err := r.Report()
+		wantError(t, err, name+": row ")
+		os.Remove(r.path(name))
+	}
+}
+
+func FuzzJournal(f *testing.F) {
+	f.Add("{\"name\":\"a\",\"kind\":\"leakage\",\"item\":\"x\",\"leaks\":true,\"action_sha256\":\"\"}\n{\"name\":\"a\",\"kind\":\"helpfulness\",\"score\":2}\n")
+	f.Fuzz(func(t *testing.T, content string) {
+		rows, end, err := readJournal[VerdictRow]("j", strings.NewReader(content))
+		if end > int64(len(content)) || err != nil && (!strings.HasPrefix(err.Error(), "j:") || strings.Contains(err.Error(), "\n")) {
+			t.Fatal(end, err)
+		}
+		if err == nil {
+			again, behind, err := readJournal[VerdictRow]("j", strings.NewReader(content[:end]))
+			if err != nil || behind != end || len(again) != len(rows) {
+				t.Fatal(behind, end, err)
+			}
+		}
+		index(nil, rows)
+	})
 }

@@ -28,7 +28,7 @@ import types
 
 # What the checkout imports to run models; no prompt depends on any of it.
 MODEL_SIDE = {
-    "anthropic", "dotenv", "joblib", "langchain", "numpy", "openai", "pandas", "rouge_score", "scipy", "tenacity",
+    "anthropic", "azure", "dotenv", "joblib", "langchain", "mlflow", "numpy", "openai", "pandas", "rouge_score", "scipy", "tenacity",
     "tiktoken", "torch", "tqdm", "transformers", "vllm", "wikipedia", "src", "model_engines",
 }
 
