@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,7 +34,8 @@ func newServe(s streams) *cobra.Command {
 		Use: "serve", Short: "Put a model behind an OpenAI-compatible endpoint",
 		Long: "Put a model behind an OpenAI-compatible endpoint: POST /v1/chat/completions (whole or streamed), GET /v1/models, GET /healthz.\n" +
 			"Requests that wait are answered together. Only this machine is served unless --addr says otherwise; clients must send the\n" +
-			"token of the environment variable POSTTRAIN_SERVE_TOKEN where it is set. Ctrl-C, or SIGTERM, lets it finish what it has taken.",
+			"token of the environment variable POSTTRAIN_SERVE_TOKEN where it is set. Ctrl-C, or SIGTERM, lets it finish what it has taken;\n" +
+			"the exit code is 0 then.",
 		Example: "  posttrain serve --model DIR\n  posttrain serve --model DIR --name judge --addr 127.0.0.1:9000",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -75,12 +76,14 @@ func (f *serveFlags) check(given func(string) bool) error {
 		return errors.New("--name is empty: want a name")
 	case given("token-env") && os.Getenv(f.tokenEnv) == "":
 		return fmt.Errorf("--token-env %s: this environment variable is not set", f.tokenEnv)
+	case strings.ContainsFunc(os.Getenv(f.tokenEnv), func(r rune) bool { return r <= ' ' || r > '~' }):
+		return fmt.Errorf("%s: the token has white space or other characters in it that no client can send: want one word", f.tokenEnv)
 	case f.maxRequest < 1:
 		return fmt.Errorf("--max-request-bytes %d: want 1 or more", f.maxRequest)
 	case f.maxQueue < 1:
 		return fmt.Errorf("--max-queue %d: want 1 or more", f.maxQueue)
-	case f.rows < 1 || f.rows > math.MaxInt16:
-		return fmt.Errorf("--max-batch %d: want 1 to %d", f.rows, math.MaxInt16)
+	case f.rows < 1 || f.rows > serve.DefaultRows:
+		return fmt.Errorf("--max-batch %d: want 1 to %d", f.rows, serve.DefaultRows)
 	case f.grace <= 0:
 		return fmt.Errorf("--grace %v: want more than 0, such as 1m", f.grace)
 	}
@@ -90,6 +93,9 @@ func (f *serveFlags) check(given func(string) bool) error {
 // serveModel loads the model, and serves it until the context ends.
 func serveModel(ctx context.Context, s streams, f serveFlags) error {
 	l, err := net.Listen("tcp", f.addr)
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
+		err = op.Err // without the address again
+	}
 	if err != nil {
 		return fmt.Errorf("--addr %s: %w", f.addr, err)
 	}
@@ -109,7 +115,7 @@ func serveModel(ctx context.Context, s streams, f serveFlags) error {
 	if tcp, ok := l.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && o.Token == "" {
 		fmt.Fprintf(s.err, "warning: --addr %s: everybody who reaches this machine is served: set a token in %s\n", f.addr, f.tokenEnv)
 	}
-	fmt.Fprintf(s.out, "%s on http://%s/v1\n", o.Name, l.Addr())
+	fmt.Fprintf(s.out, "serving %s on http://%s/v1\n", o.Name, l.Addr())
 	return serve.New(o).Run(ctx, l)
 }
 

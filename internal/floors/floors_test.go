@@ -65,6 +65,7 @@ var table = []row{
 	{"rollout", behaviour, []string{gomlx, compute, openai, retry}},
 	{"train", behaviour, []string{gomlx, compute}},
 	{"eval", behaviour, []string{"rollout", rate}},
+	{"serve", behaviour, []string{"rollout"}},
 
 	{"grpo", method, []string{gomlx, compute}},
 

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/sashabaranov/go-openai"
+)
+
+// locked is a stream that several goroutines write.
+type locked struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *locked) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// served is posttrain serve at work.
+type served struct {
+	url  string
+	name string
+	err  *locked
+	stop func() (code int) // as Ctrl-C does
+}
+
+var serving = regexp.MustCompile(`^serving (\S+) on (http://127\.0\.0\.1:\d+/v1)\n$`)
+
+// serveTiny serves the working directory's model.
+func serveTiny(t *testing.T, more ...string) served {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	out, in := io.Pipe()
+	s := served{err: &locked{}}
+	code := make(chan int, 1)
+	args := append([]string{"serve", "--model", "model", "--backend", "go", "--addr", "127.0.0.1:0"}, more...)
+	go func() {
+		defer in.Close()
+		code <- execute(ctx, streams{in: strings.NewReader(""), out: in, err: s.err}, args)
+	}()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	m := serving.FindStringSubmatch(line)
+	if err != nil || m == nil {
+		t.Fatalf("%q, %v: %s", line, err, s.err)
+	}
+	s.name, s.url = m[1], m[2]
+	s.stop = func() int {
+		cancel()
+		return <-code
+	}
+	return s
+}
+
+// TestServe: a model is served to who has the token, as a chat and as what eval asks, and Ctrl-C ends it well.
+func TestServe(t *testing.T) {
+	work(t, "qwen2-newer")
+	t.Setenv("POSTTRAIN_SERVE_TOKEN", "secret-word")
+	s := serveTiny(t, "--max-new-tokens", "4")
+	c := openai.DefaultConfig("secret-word")
+	c.BaseURL = s.url
+	q := openai.ChatCompletionRequest{Model: "model", Messages: []openai.ChatCompletionMessage{{Role: "user", Content: "Where is key 3?"}}}
+	got, err := openai.NewClientWithConfig(c).CreateChatCompletion(t.Context(), q)
+	if err != nil || s.name != "model" || got.Usage.CompletionTokens == 0 || got.Usage.CompletionTokens > 4 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	o := must(t, "eval", "ci", "--base-url", s.url, "--api-model", "model", "--api-key-env", "POSTTRAIN_SERVE_TOKEN", "--n", "2", "--max-new-tokens", "3")
+	if !strings.Contains(o.out, "0/2") {
+		t.Errorf("%s", o.out)
+	}
+	if code := s.stop(); code != 0 {
+		t.Errorf("exit code %d: %s", code, s.err)
+	}
+	log := s.err.String()
+	if strings.Count(log, " 200 in ") != 3 || strings.Contains(log, "key 3") || strings.Contains(log, "secret") {
+		t.Errorf("the log: %s", log)
+	}
+}
+
+// TestServeFlags: names and silence are the user's, and a warning says what an open address means.
+func TestServeFlags(t *testing.T) {
+	work(t, "qwen2-newer")
+	s := serveTiny(t, "--name", "judge", "--quiet")
+	c := openai.DefaultConfig("")
+	c.BaseURL = s.url
+	list, err := openai.NewClientWithConfig(c).ListModels(t.Context())
+	if err != nil || len(list.Models) != 1 || list.Models[0].ID != "judge" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if code := s.stop(); code != 0 || s.err.String() != "" {
+		t.Errorf("exit code %d, %q", code, s.err)
+	}
+}
+
+// TestServeRefusals: what cannot be served is refused in one line.
+func TestServeRefusals(t *testing.T) {
+	work(t, "qwen2-newer")
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	for _, f := range []fault{
+		{name: "no port", args: []string{"--addr", "localhost"}, code: 2, says: []string{`--addr "localhost"`, "HOST:PORT"}},
+		{name: "busy port", args: []string{"--addr", busy.Addr().String()}, code: 1, says: []string{"--addr " + busy.Addr().String(), "address already in use"}},
+		{name: "no token", args: []string{"--token-env", "POSTTRAIN_NOT_SET"}, code: 2, says: []string{"--token-env POSTTRAIN_NOT_SET", "not set"}},
+		{name: "odd token", make: func(t *testing.T) { t.Setenv("POSTTRAIN_SERVE_TOKEN", "two words") }, code: 2, says: []string{"POSTTRAIN_SERVE_TOKEN", "one word"}},
+		{name: "no line", args: []string{"--max-queue", "0"}, code: 2, says: []string{"--max-queue 0", "1 or more"}},
+		{name: "no bytes", args: []string{"--max-request-bytes", "0"}, code: 2, says: []string{"--max-request-bytes 0", "1 or more"}},
+		{name: "no batch", args: []string{"--max-batch", "1000"}, code: 2, says: []string{"--max-batch 1000", "1 to 128"}},
+		{name: "no grace", args: []string{"--grace", "-1s"}, code: 2, says: []string{"--grace -1s", "more than 0"}},
+		{name: "no name", args: []string{"--name", ""}, code: 2, says: []string{"--name is empty"}},
+		{name: "no template", make: func(t *testing.T) { remove(t, "model/chat_template.jinja") }, code: 1, says: []string{"model has no chat template"}},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			if f.make != nil {
+				f.make(t)
+			}
+			args := append([]string{"serve", "--model", "model", "--backend", "go", "--addr", "127.0.0.1:0"}, f.args...)
+			checkRefusal(t, cli(t, args...), f)
+		})
+	}
+}
