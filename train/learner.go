@@ -55,22 +55,7 @@ func (l *Learner) Write(t Tensors, updates int) error {
 
 // Sums returns the summed log-prob of every answer of a batch, [answers], under the present weights.
 func (l *Learner) Sums(p *batch.Packed) ([]float32, error) {
-	prog, err := l.programs.Program("logps/"+shapeKey(p), func(g *graph.Graph) []*graph.Node {
-		return []*graph.Node{l.declare(g, p).logProbs(l, p).Sums}
-	})
-	if err != nil {
-		return nil, err
-	}
-	f, err := l.feed(p)
-	if err != nil {
-		return nil, err
-	}
-	defer f.release()
-	out, err := prog.Run(f.inputs(l), nil)
-	if err != nil {
-		return nil, err
-	}
-	return take(out[0])
+	return l.forward("logps", p, func(lp LogProbs) *graph.Node { return lp.Sums })
 }
 
 // Accumulate adds the gradient of the objective's loss on a batch, times scale, and returns the loss times scale and

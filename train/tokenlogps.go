@@ -17,9 +17,13 @@ func (l *Learner) TokenLogps(p *batch.Packed, weights []compute.Buffer) ([]float
 		other.store = borrowed{l.store, weights}
 		l = &other
 	}
-	key := "tokens/" + shapeKey(p)
-	prog, err := l.programs.Program(key, func(g *graph.Graph) []*graph.Node {
-		return []*graph.Node{l.declare(g, p).logProbs(l, p).Tokens}
+	return l.forward("tokens", p, func(lp LogProbs) *graph.Node { return lp.Tokens })
+}
+
+// forward runs the forward pass of a batch and returns one of its log-probs.
+func (l *Learner) forward(name string, p *batch.Packed, which func(LogProbs) *graph.Node) ([]float32, error) {
+	prog, err := l.programs.Program(name+"/"+shapeKey(p), func(g *graph.Graph) []*graph.Node {
+		return []*graph.Node{which(l.declare(g, p).logProbs(l, p))}
 	})
 	if err != nil {
 		return nil, err

@@ -183,6 +183,48 @@ func TestEvalCISplits(t *testing.T) {
 	}
 }
 
+// TestEvalCIOfARun: --config asks exactly what the test split of the run asks, and takes the length of answers from it.
+func TestEvalCIOfARun(t *testing.T) {
+	t.Chdir(t.TempDir())
+	text := "command: ci-rl\nmodel: embedded\nseed: 4\ndata: {train: embedded, scenarios: 80, validation_fraction: 0.1, test_fraction: 0.1, prompt: compact}\nsampling: {max_new_tokens: 33}\n"
+	if err := os.WriteFile("run.yaml", []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.LoadCIRL("run.yaml", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := openWorld("go", config.Embedded, train.Options{DType: "auto"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	splits, err := loadCISplits(&job{world: w, flags: &trainFlags{quiet: true}}, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var items []data.CIItem
+	for _, test := range splits.test {
+		items = append(items, *test.item)
+	}
+	s := newCIServer(t, items)
+	if o := must(t, "eval", "ci", "--base-url", s.URL, "--api-model", "good", "--config", "run.yaml", "--out", "out"); !strings.Contains(o.out, "good on "+s.URL+": 8 test scenarios of run.yaml, prompt compact") {
+		t.Error(o.out)
+	}
+	rows := rowsOf(t, "out/results.jsonl")
+	if len(rows) != len(splits.test) {
+		t.Fatalf("%d rows, the run tests %d", len(rows), len(splits.test))
+	}
+	for i, test := range splits.test {
+		if rows[i].Item != test.Source || rows[i].Prompt[0].Content != test.Prompt {
+			t.Errorf("row %d asks %q of %s, the run %q of %s", i, rows[i].Prompt[0].Content, rows[i].Item, test.Prompt, test.Source)
+		}
+	}
+	if text := read(t, "out/summary.json"); !strings.Contains(text, `"data": "run.yaml"`) || !strings.Contains(text, `"max_new_tokens": 33`) || !strings.Contains(text, `"temperature": 0.7`) {
+		t.Error(text)
+	}
+}
+
 // TestEvalCIOfAModel: files, samples, prefill; the same again for the same seed.
 func TestEvalCIOfAModel(t *testing.T) {
 	work(t, "qwen2-newer")
@@ -253,6 +295,11 @@ func TestEvalCIFaults(t *testing.T) {
 		{"seed of no split", nil, eval("--data", "items.json", "--split", "all", "--split-seed", "3"), 2, []string{"--split-seed", "--split all"}, nil},
 		{"fractions", nil, eval("--data", "items.json", "--test-fraction", "0.95"), 2, []string{"--test-fraction 0.95", "sum of 1 at most"}, nil},
 		{"empty name", nil, eval("--data", ""), 2, []string{"--data is empty"}, nil},
+		{"empty config name", nil, eval("--config", ""), 2, []string{"--config is empty"}, nil},
+		{"config that has the data", nil, eval("--config", "run.yaml", "--data", "items.json"), 2, []string{"--data", "--config run.yaml has that"}, nil},
+		{"no config", nil, eval("--config", "no.yaml"), 1, []string{"no.yaml: no such file"}, nil},
+		{"config without a test", withFile("run.yaml", "command: ci-rl\nmodel: embedded\ndata: {train: embedded, test_fraction: 0}\n"), eval("--config", "run.yaml"), 1, []string{"run.yaml", "no test split"}, nil},
+		{"config that truncates", withFile("run.yaml", "command: ci-rl\nmodel: embedded\ndata: {train: embedded}\nsampling: {top_k: 5}\n"), eval("--config", "run.yaml"), 1, []string{"run.yaml", "sampling.top_k"}, nil},
 		{"empty folder name", nil, eval("--out", ""), 2, []string{"--out is empty"}, nil},
 		{"format", nil, eval("--format", "lax"), 2, []string{`--format "lax"`, "paper or strict"}, nil},
 		{"match", nil, eval("--match", "fuzzy"), 2, []string{`--match "fuzzy"`, "substring or word"}, nil},
