@@ -224,18 +224,20 @@ func (g *generation) show(ctx context.Context, p data.PromptRow) error {
 
 // stream prints an answer while it is written.
 func (g *generation) stream(ctx context.Context, r rollout.Request) (rollout.Completion, error) {
-	printer := g.printer()
-	r.OnToken = func(token int32, _ float32) { printer.add(token) }
+	s, begun := rollout.NewStream(r, g.model.Config, g.tokenizer), false
+	r.OnToken = func(token int32, logp float32) {
+		piece := s.Take(token, logp)
+		begun = begun || piece != ""
+		fmt.Fprint(g.out, piece)
+	}
 	completions, err := g.rollout.Sample(ctx, []rollout.Request{r})
+	if err == nil || begun {
+		fmt.Fprintln(g.out)
+	}
 	if err != nil {
-		if printer.printed.Len() > 0 {
-			fmt.Fprintln(g.out)
-		}
 		return rollout.Completion{}, err
 	}
 	c := completions[0]
-	printer.finish(c.Text)
-	fmt.Fprintln(g.out)
 	if c.Reason == rollout.Length {
 		fmt.Fprintf(g.err, "(cut after %d tokens)\n", len(c.Tokens))
 	}

@@ -12,41 +12,39 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/tokenizer"
 )
 
-// pieces keeps what is written, write by write.
-type pieces []string
-
-func (p *pieces) Write(b []byte) (int, error) {
-	*p = append(*p, string(b))
-	return len(b), nil
-}
-
-// printed lets a printer print tokens one by one, and checks that every piece is whole characters.
-func printed(t *testing.T, tok *tokenizer.Tokenizer, ids []int32, stops []string, text string) []string {
+// streamed gives the pieces in which tokens with this text are printed, and checks that every one is whole characters.
+func streamed(t *testing.T, tok *tokenizer.Tokenizer, ids []int32, stops []string, text string) (pieces []string) {
 	t.Helper()
-	var out pieces
-	p := &printer{out: &out, decoder: tok, ends: []int32{-1}, stops: stops}
+	r := rollout.Request{Prompt: []int32{0}, MaxNew: len(ids) + 1, Stop: []int32{-1}, StopStrings: stops}
+	s := rollout.NewStream(r, &model.Config{MaxPositions: 1000}, tok)
 	for _, id := range append(slices.Clone(ids), -1) {
-		p.add(id)
+		if piece := s.Take(id, 0); piece != "" {
+			pieces = append(pieces, piece)
+		}
+		if s.Ended() {
+			break
+		}
 	}
-	p.finish(text)
-	for _, piece := range out {
+	for _, piece := range pieces {
 		if !utf8.ValidString(piece) {
 			t.Errorf("%q is cut within a character", piece)
 		}
 	}
 	// Bytes that are no character may change what a decoder said of those before them, when that is printed.
-	if got := strings.Join(out, ""); got != text && !strings.Contains(text, "\uFFFD") {
-		t.Errorf("printed %q, want %q", got, text)
+	if got := strings.Join(pieces, ""); got != text && !strings.Contains(text, "\uFFFD") || s.Text != text {
+		t.Errorf("printed %q of %q, want %q", got, s.Text, text)
 	}
-	return slices.DeleteFunc(out, func(s string) bool { return s == "" })
+	return pieces
 }
 
-// TestPrinter: what is printed piece by piece is the text, characters of several tokens included, with every kind of
+// TestStreams: what is printed piece by piece is the text, characters of several tokens included, with every kind of
 // decoder.
-func TestPrinter(t *testing.T) {
+func TestStreams(t *testing.T) {
 	for _, name := range []string{"qwen2-newer", "llama-older", "mistral-older"} {
 		tok, err := tokenizer.Load(fixture(name))
 		if err != nil {
@@ -54,7 +52,7 @@ func TestPrinter(t *testing.T) {
 		}
 		for _, text := range []string{"Hello, what fits here?", "naïve Žižek: 東京 🙂🙃 done", "a  b\n\n c", "", "🙂"} {
 			ids := tok.Encode(text, false)
-			out := printed(t, tok, ids, nil, tok.Decode(ids, false))
+			out := streamed(t, tok, ids, nil, tok.Decode(ids, false))
 			if text != "" && len([]rune(text)) > 5 && len(out) < 4 {
 				t.Errorf("%s: %q came in %d pieces: %q", name, text, len(out), out)
 			}
@@ -65,13 +63,13 @@ func TestPrinter(t *testing.T) {
 			for i := range ids {
 				ids[i] = int32(rng.IntN(tok.Size()))
 			}
-			printed(t, tok, ids, nil, tok.Decode(ids, false))
+			streamed(t, tok, ids, nil, tok.Decode(ids, false))
 		}
 	}
 }
 
-// TestPrinterHoldsStopStringsBack: nothing of a stop string is printed, and what only looked like one is.
-func TestPrinterHoldsStopStringsBack(t *testing.T) {
+// TestStreamsHoldStopStringsBack: nothing of a stop string is printed, and what only looked like one is.
+func TestStreamsHoldStopStringsBack(t *testing.T) {
 	tok, err := tokenizer.Load(fixture("qwen2-newer"))
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +85,7 @@ func TestPrinterHoldsStopStringsBack(t *testing.T) {
 		{"one STO", []string{"STOP", "TO me"}, "one STO"},
 		{"a\n\nUser: b", []string{"\n\nUser:", "x"}, "a"},
 	} {
-		printed(t, tok, tok.Encode(c.text, false), c.stops, c.want)
+		streamed(t, tok, tok.Encode(c.text, false), c.stops, c.want)
 	}
 }
 
