@@ -51,8 +51,8 @@ type ProbeOptions struct {
 	Tick     func(Progress) // one call at a time
 }
 
-// probeTokens are enough for "(A)" and some words that nobody asked for.
-const probeTokens = 10
+// ProbeTokens are enough for "(A)" and some words that nobody asked for.
+const ProbeTokens = 10
 
 type probeKey struct {
 	name, level string
@@ -150,7 +150,7 @@ func (p *probing) ask(ctx context.Context, rows []ProbeRow) error {
 		row.Prompt = Hash(text)
 		talk := rollout.Conversation{Messages: []data.Message{{Role: "user", Content: text}}, MaxNew: p.MaxNew, Seed: seedOf(p.Seed, row.Name)}
 		if talk.MaxNew == 0 {
-			talk.MaxNew = probeTokens
+			talk.MaxNew = ProbeTokens
 		}
 		fits := true
 		if p.Fits != nil {

@@ -335,6 +335,17 @@ func TestReleasedFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := "configs/" + e.Name()
+		if CommandOf(text) == CommandPrivacyLens {
+			c, err := ParsePrivacyLens(name, text, nil, StageActions, StageJudge)
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			if again, err := ParsePrivacyLens(name, c.Resolved(), nil); err != nil || !reflect.DeepEqual(c, again) {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
 		if CommandOf(text) == CommandCIRL {
 			c, err := ParseCIRL(name, text, nil)
 			if err != nil {

@@ -41,7 +41,7 @@ func read(path, command string, overrides []Override) (name string, text []byte,
 	case path != "":
 		text, err = os.ReadFile(path)
 		return path, text, err
-	case !quickStart(overrides):
+	case !quickStart(command, overrides):
 		return "", []byte("command: " + command), nil
 	}
 	name = quickStarts[command]
@@ -50,10 +50,15 @@ func read(path, command string, overrides []Override) (name string, text []byte,
 }
 
 // quickStarts are the files that stand for a command without flags.
-var quickStarts = map[string]string{CommandMappo: "mappo.yaml", CommandSFT: "sft.yaml", CommandCIRL: "ci-rl-quickstart.yaml"}
+var quickStarts = map[string]string{CommandMappo: "mappo.yaml", CommandSFT: "sft.yaml", CommandCIRL: "ci-rl-quickstart.yaml", CommandPrivacyLens: "privacylens-quickstart.yaml"}
 
-// quickStart says that both the model and the data stay the embedded ones.
-func quickStart(overrides []Override) bool {
+// quickStart says that both the model and the data stay the embedded ones; for an evaluation, the agent and the cases.
+func quickStart(command string, overrides []Override) bool {
+	if command == CommandPrivacyLens {
+		return !slices.ContainsFunc(overrides, func(o Override) bool {
+			return section(o.Key) == "agent." || o.Key == "data.cases" && o.Value != Embedded
+		})
+	}
 	values := map[string]string{"model": Embedded, "data.train": Embedded}
 	for _, o := range overrides {
 		values[o.Key] = o.Value

@@ -3,11 +3,14 @@ package config
 import (
 	"fmt"
 	"math"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/eval/privacylens"
 	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/losses"
 )
@@ -25,6 +28,9 @@ func (r rule) wants(t reflect.Type) string {
 	}
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
+	}
+	if t == reflect.TypeFor[time.Duration]() {
+		return "a time above 0, such as 90s or 5m"
 	}
 	switch t.Kind() {
 	case reflect.Bool:
@@ -105,6 +111,49 @@ var rules = map[string]rule{
 	"loss.logps":           {accepts: "mean or sum"},
 	"loss.nll":             {accepts: "mean or sum"},
 
+	"prompts":    {accepts: "a folder of templates, or nothing: the embedded ones"},
+	"data.cases": {"a file of PrivacyLens cases (main_data.json), the folder that it is in, or embedded (an example)", nonEmpty},
+	"data.first": atLeast(0),
+
+	"agent.model":          {accepts: "embedded, or a Hugging Face model folder"},
+	"agent.backend":        {"auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN", isBackend},
+	"agent.base_url":       {"the URL of an OpenAI-compatible server, such as http://localhost:8000/v1, without a key in it", isURL},
+	"agent.api_model":      {accepts: "a model's name on the server"},
+	"agent.api_key_env":    {accepts: "the name of an environment variable"},
+	"agent.parallel":       atLeast(1),
+	"agent.timeout":        {"a time above 0, such as 90s or 5m", aboveZero},
+	"agent.batch":          atLeast(1),
+	"agent.actions":        {accepts: "embedded, or a .csv, .jsonl, .json or .parquet file with columns name and final_action"},
+	"agent.prompt":         oneOf(privacylens.Kinds...),
+	"agent.prompts":        {accepts: "a .jsonl file with name, kind and prompt"},
+	"agent.prefill":        {},
+	"agent.temperature":    number("0 (greedy) or more", func(x float64) bool { return x >= 0 }),
+	"agent.top_p":          number("above 0 and at most 1 (off), or 0 (off)", func(x float64) bool { return x >= 0 && x <= 1 }),
+	"agent.max_new_tokens": atLeast(1),
+
+	"judge.kind":                oneOf(JudgeModel, JudgeKeyword, JudgeReplay),
+	"judge.base_url":            {"the URL of an OpenAI-compatible server, such as http://localhost:8000/v1, without a key in it", isURL},
+	"judge.model":               {accepts: "a model's name on the server"},
+	"judge.api_key_env":         {accepts: "the name of an environment variable"},
+	"judge.parallel":            atLeast(1),
+	"judge.requests_per_minute": atLeast(0),
+	"judge.tokens_per_minute":   atLeast(0),
+	"judge.timeout":             {"a time above 0, such as 90s or 5m", aboveZero},
+	"judge.retries":             atLeast(0),
+	"judge.max_new_tokens":      atLeast(1),
+	"judge.max_requests":        atLeast(0),
+	"judge.max_cost":            number("0 (no limit) or more", func(x float64) bool { return x >= 0 }),
+	"judge.prompt_price":        number("0 or more", func(x float64) bool { return x >= 0 }),
+	"judge.completion_price":    number("0 or more", func(x float64) bool { return x >= 0 }),
+	"judge.cache":               {accepts: "a file, or nothing: one in the run folder"},
+	"judge.prompts":             {accepts: "a .jsonl file with name, kind, item, before and after"},
+	"judge.allow_unparsed":      {},
+	"judge.verdicts":            {accepts: "embedded, or a .json file {name: {leak_info, secret_judgment}}"},
+	"judge.helpfulness":         {accepts: "embedded, a .json file {name: score}, or nothing: it was not recorded"},
+
+	"probe.levels":         {"some of seed, vignette and trajectory", areLevels},
+	"probe.max_new_tokens": atLeast(1),
+
 	"train.epochs":                 atLeast(1),
 	"train.max_steps":              atLeast(0),
 	"train.batch_size":             atLeast(1),
@@ -149,6 +198,23 @@ func twoOrNone(v reflect.Value) bool {
 		return true
 	}
 	return v.Len() == 2 && v.Index(0).String() != "" && v.Index(1).String() != ""
+}
+
+func aboveZero(v reflect.Value) bool { return v.Int() > 0 }
+
+// isURL accepts where a server is, or nothing. User names and queries are where keys are put, which are not to be written to files.
+func isURL(v reflect.Value) bool {
+	u, err := url.Parse(v.String())
+	return v.String() == "" || err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
+}
+
+func areLevels(v reflect.Value) bool {
+	for i := range v.Len() {
+		if !slices.Contains(privacylens.Levels, v.Index(i).String()) {
+			return false
+		}
+	}
+	return v.Len() > 0
 }
 
 func isBackend(v reflect.Value) bool {

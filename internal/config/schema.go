@@ -36,12 +36,14 @@ func schemaFor(command string) *schema {
 		return s
 	case CommandCIRL:
 		return schemaOf(CommandCIRL, CIRL{})
+	case CommandPrivacyLens:
+		return schemaOf(CommandPrivacyLens, PrivacyLens{})
 	}
 	return schemaOf(CommandMappo, Mappo{})
 }
 
 // commands are all that have a configuration.
-var commands = []string{CommandMappo, CommandSFT, CommandCIRL}
+var commands = []string{CommandMappo, CommandSFT, CommandCIRL, CommandPrivacyLens}
 
 // othersWith names the other commands that have a key, as a user writes them.
 func (s *schema) othersWith(key string) (names []string) {

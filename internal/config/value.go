@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -85,9 +86,24 @@ func (g given) show() string {
 	case formNull:
 		return "is empty"
 	case formRaw, formPlain, formQuoted:
-		return strconv.Quote(g.text)
+		return strconv.Quote(withoutSecrets(g.text))
 	}
 	return g.text
+}
+
+// withoutSecrets takes out of a URL what may be a key: a user's name and password, and the query.
+func withoutSecrets(text string) string {
+	scheme, rest, is := strings.Cut(text, "://")
+	if !is {
+		return text
+	}
+	if at := strings.LastIndex(rest, "@"); at >= 0 {
+		rest = "…" + rest[at:]
+	}
+	if path, _, has := strings.Cut(rest, "?"); has {
+		rest = path + "?…"
+	}
+	return scheme + "://" + rest
 }
 
 func (g given) isText() bool { return g.form == formRaw || g.form == formPlain || g.form == formQuoted }
@@ -126,6 +142,10 @@ func (g given) assignNumber(v reflect.Value) bool {
 	}
 	text := strings.ReplaceAll(g.text, "_", "")
 	switch {
+	case v.Type() == reflect.TypeFor[time.Duration]():
+		d, err := time.ParseDuration(g.text)
+		v.SetInt(int64(d))
+		return err == nil
 	case v.CanInt():
 		n, err := strconv.ParseInt(text, 10, 64)
 		v.SetInt(n)

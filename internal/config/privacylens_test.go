@@ -1,0 +1,106 @@
+package config
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/posttrain/posttrain/configs"
+)
+
+func parsePL(text string, stages []string, sets ...string) (*PrivacyLens, error) {
+	return ParsePrivacyLens("f.yaml", []byte("command: eval privacylens\n"+text), overridesOf(sets), stages...)
+}
+
+var allStages = []string{StageActions, StageJudge, StageReport}
+
+// The released file shows and explains every key that applies, as its default where it has one, and names the others.
+func TestPrivacyLensFileHasEveryKey(t *testing.T) {
+	text, err := configs.Files.ReadFile("privacylens.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLoader("privacylens.yaml", schemaFor(CommandPrivacyLens))
+	if !l.parse(text) || len(l.faults) > 0 {
+		t.Fatal(l.err())
+	}
+	c, err := ParsePrivacyLens("privacylens.yaml", text, nil, allStages...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, leaf := range l.schema.leaves {
+		word := strings.TrimPrefix(leaf.key, section(leaf.key)) + ":"
+		if c.idle(leaf.key) && !strings.Contains(string(text), "  # "+word) || !c.idle(leaf.key) && !l.has(leaf.key) {
+			t.Errorf("%s is not there", leaf.key)
+		}
+	}
+	d := defaultPrivacyLens()
+	d.Data.Cases, d.Agent.Model, d.Judge.Model = c.Data.Cases, c.Agent.Model, c.Judge.Model
+	if string(d.Resolved()) != string(c.Resolved()) {
+		t.Errorf("the file has\n%s\nthe defaults are\n%s", c.Resolved(), d.Resolved())
+	}
+}
+
+// An agent or judge that the command line chooses takes the place of the file's.
+func TestPrivacyLensChoice(t *testing.T) {
+	const file = "data: {cases: embedded}\nagent: {actions: a.csv}\njudge: {kind: replay, verdicts: v.json}"
+	c, err := parsePL(file, allStages, "agent.base_url=http://h/v1", "agent.api_model=m", "judge.kind=model", "judge.model=j", "judge.timeout=90s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Agent.Way() != AgentServer || c.Agent.Actions != "" || c.Judge.Verdicts != "" || c.Judge.Timeout != 90*time.Second {
+		t.Errorf("%+v", c)
+	}
+	if text := string(c.Resolved()); strings.Contains(text, "actions") || strings.Contains(text, "verdicts") || strings.Contains(text, "backend") || !strings.Contains(text, "timeout: 1m30s") {
+		t.Errorf("resolved:\n%s", text)
+	}
+	c, err = parsePL("data: {cases: embedded}\nagent: {model: m, prompt: cot}\njudge: {kind: keyword}", allStages)
+	if err != nil || !c.Agent.Prefill {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if c, err = LoadPrivacyLens("", nil, allStages...); err != nil || c.Agent.Actions != Embedded {
+		t.Errorf("quick start: %+v, %v", c, err)
+	}
+	if c, err = LoadPrivacyLens("", overridesOf([]string{"judge.kind=keyword"}), allStages...); err != nil || c.Agent.Actions != Embedded || c.Judge.Kind != JudgeKeyword {
+		t.Errorf("quick start with another judge: %+v, %v", c, err)
+	}
+}
+
+func TestPrivacyLensFaults(t *testing.T) {
+	const cases = "data: {cases: c.json}\n"
+	for _, c := range []struct {
+		text   string
+		stages []string
+		sets   []string
+		want   string
+	}{
+		{"", []string{StageReport}, nil, "f.yaml: data.cases is missing: want a file of PrivacyLens cases (main_data.json), the folder that it is in, or embedded (an example)"},
+		{cases, []string{StageActions}, nil, "f.yaml: agent.model is missing: want a model folder; or agent.base_url and agent.api_model of a server, or agent.actions, a file of recorded actions"},
+		{cases, []string{StageJudge}, nil, "f.yaml: judge.model is missing: want the judge's name on https://api.openai.com/v1; or judge.kind keyword (a smoke test), or replay (recorded verdicts)"},
+		{cases, []string{StageJudge}, []string{"judge.kind=replay"}, "f.yaml: judge.verdicts is missing: judge.kind replay wants a file of recorded verdicts"},
+		{cases + "agent: {model: m, base_url: http://h}", nil, nil, "f.yaml:3: agent.base_url \"http://h\": agent.model names an agent already; remove one of the two"},
+		{cases + "agent: {base_url: http://h/v1}", nil, nil, "f.yaml: agent.api_model is missing: want the model's name on http://h/v1"},
+		{cases + "agent: {actions: a.csv}", []string{StageProbe}, nil, "f.yaml:3: agent.actions a.csv: recorded actions cannot be asked; want agent.model, or agent.base_url and agent.api_model"},
+		{cases + "agent:\n  actions: a.csv\n  temperature: 0.5", nil, nil, "f.yaml:5: agent.temperature 0.5: it has no effect with agent.actions; remove it"},
+		{cases + "agent: {model: m}", nil, []string{"agent.parallel=3"}, "--set: agent.parallel \"3\": it has no effect with agent.model; remove it"},
+		{cases + "judge:\n  kind: keyword\n  max_cost: 3", nil, nil, "f.yaml:5: judge.max_cost 3: without prices nothing costs anything; give judge.prompt_price and judge.completion_price, each of a million tokens"},
+		{cases + "judge:\n  kind: keyword\n  model: j", nil, nil, "f.yaml:5: judge.model \"j\": it has no effect with judge.kind keyword; remove it"},
+		{cases + "judge:\n  verdicts: v.json", nil, nil, "f.yaml:4: judge.verdicts \"v.json\": it has no effect with judge.kind model; remove it"},
+		{cases + "judge: {kind: gpt}", nil, nil, "f.yaml:3: judge.kind \"gpt\": want model, keyword or replay"},
+		{cases + "judge: {timeout: 5}", nil, nil, "f.yaml:3: judge.timeout 5: want a time above 0, such as 90s or 5m"},
+		{cases + "judge: {timeout: -5m}", nil, nil, "f.yaml:3: judge.timeout \"-5m\": want a time above 0, such as 90s or 5m"},
+		{cases + "judge: {base_url: 'localhost:8000'}", nil, nil, "f.yaml:3: judge.base_url \"localhost:8000\": want the URL of an OpenAI-compatible server, such as http://localhost:8000/v1, without a key in it"},
+		{cases + "probe: {levels: [seed, story]}", nil, nil, "f.yaml:3: probe.levels [seed, story]: want some of seed, vignette and trajectory"},
+		{cases + "agent: {prompt: rude, model: m}", nil, nil, "f.yaml:3: agent.prompt \"rude\": want naive, enhanced or cot"},
+	} {
+		_, err := parsePL(c.text, c.stages, c.sets...)
+		if err == nil || err.Error() != c.want {
+			t.Errorf("%q %v:\n%v, want\n%s", c.text, c.sets, err, c.want)
+		}
+	}
+	for _, secret := range []string{"http://u:sk-secret@h/v1", "http://h/v1?key=sk-secret"} {
+		if _, err := parsePL(cases+"judge: {base_url: '"+secret+"'}", nil); err == nil || strings.Contains(err.Error(), "sk-secret") {
+			t.Errorf("%v: want an error without the key", err)
+		}
+	}
+}
