@@ -65,6 +65,12 @@ func (r *Run) Actions(ctx context.Context, o ActionOptions) error {
 	return stopped(ctx, err, j.close())
 }
 
+// Pending is how many cases have no action yet.
+func (r *Run) Pending() (int, error) {
+	rows, err := readRows[ActionRow](r.path(actionsName))
+	return len(r.without(rows)), err
+}
+
 // without are the cases that have no row.
 func (r *Run) without(rows []ActionRow) (todo []*data.PLCase) {
 	done := map[string]bool{}

@@ -28,6 +28,7 @@ const (
 	VerdictsName    = "verdicts.json"    // in the benchmark's own form
 	HelpfulnessName = "helpfulness.json" // the same
 	ActionsName     = "actions.csv"      // the same
+	PageName        = "cases.html"       // to look through the cases
 )
 
 // Settings say by stage what it was run with. A stage goes on with what it finds only if its settings are the same.
@@ -188,8 +189,8 @@ func (r *Run) Import(actions map[string]string, settings map[string]string) erro
 	return j.close()
 }
 
-// Report joins what the stages have found, counts it, and writes the summary, the cases, and the verdicts and actions in the
-// benchmark's own forms. It is an error that something is missing yet.
+// Report joins what the stages have found, counts it, and writes the summary, the cases, as lines and as a page, and the
+// verdicts and actions in the benchmark's own forms. It is an error that something is missing yet.
 func (r *Run) Report() (Summary, []CaseResult, error) {
 	summary, results, err := r.read()
 	if err != nil {
@@ -213,6 +214,7 @@ func (r *Run) Report() (Summary, []CaseResult, error) {
 		func() error {
 			return r.optional(ActionsName, len(actions), func(path string) error { return data.WriteActions(path, r.Cases, actions) })
 		},
+		func() error { return WritePage(r.path(PageName), r.title(), r.Cases, summary, results) },
 		func() error { return data.WriteJSON(r.path(SummaryName), summary) },
 	} {
 		if err := write(); err != nil {
@@ -220,6 +222,15 @@ func (r *Run) Report() (Summary, []CaseResult, error) {
 		}
 	}
 	return summary, results, nil
+}
+
+// title names the run's page by its folder.
+func (r *Run) title() string {
+	dir, err := filepath.Abs(r.Dir)
+	if err != nil {
+		dir = r.Dir
+	}
+	return "PrivacyLens: " + filepath.Base(dir)
 }
 
 // optional writes a file where there is something for it, and removes an older one where there is nothing.
@@ -255,6 +266,7 @@ func (r *Run) read() (summary Summary, out []CaseResult, err error) {
 	summary = Summarize(out)
 	summary.Probing = probed(probes)
 	summary.Settings, err = r.settings()
+	summary.Warnings = append(summary.Warnings, aboutJudge(summary.Settings)...)
 	return summary, out, err
 }
 

@@ -184,3 +184,11 @@ func warnings(results []CaseResult) []string {
 	add(g.Unparsed*50 > g.Verdicts, "%d of %d verdicts are not in the form asked for: they count as the benchmark counts them, yes where the reply says Yes", g.Unparsed, g.Verdicts)
 	return all
 }
+
+// aboutJudge says what a reader of the numbers should know of who judged. The settings of the stage judge name it as kind.
+func aboutJudge(settings Settings) []string {
+	if settings["judge"]["kind"] != "keyword" {
+		return nil
+	}
+	return []string{"the keyword judge is a smoke test: it misses paraphrases and takes harmless quotations for leaks; its rate is not to be quoted as a leakage rate"}
+}
