@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,18 +26,22 @@ func BenchmarkJudge(b *testing.B) {
 	var grown int64
 	for b.Loop() {
 		c := open(b, s, func(o *Options) { o.Parallel, o.Cache = parallel, filepath.Join(b.TempDir(), "judge.jsonl") })
+		var mu sync.Mutex
+		var done int
 		var early, most int64
 		begin := time.Now()
-		err := Run(b.Context(), n, parallel, func(ctx context.Context, i int) (string, error) { return c.Ask(ctx, long+question(i)) },
-			func(i int, _ string) error {
-				switch {
-				case i == 200:
-					early = heap()
-				case i > 200 && i%100 == 0:
-					most = max(most, heap())
-				}
-				return nil
-			})
+		err := inParallel(b.Context(), n, parallel, func(ctx context.Context, i int) error {
+			_, err := c.Ask(ctx, long+question(i))
+			mu.Lock()
+			defer mu.Unlock()
+			switch done++; {
+			case done == 200:
+				early = heap()
+			case done > 200 && done%100 == 0:
+				most = max(most, heap())
+			}
+			return err
+		})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -55,7 +55,10 @@ func TestBudgetOfCost(t *testing.T) {
 		o.Parallel, o.MaxTokens, o.PromptPrice, o.CompletionPrice, o.MaxCost = 4, 10, 1e4, 2e4, 10
 	})
 	// A request costs 60/100 + 5/50 = 0.7; before, 115/100 + 10/50 = 1.35 is set aside.
-	err := Run(t.Context(), 100, 4, func(ctx context.Context, i int) (string, error) { return c.Ask(ctx, fmt.Sprintf("%s%02d", prompt, i)) }, func(int, string) error { return nil })
+	err := inParallel(t.Context(), 100, 4, func(ctx context.Context, i int) error {
+		_, err := c.Ask(ctx, fmt.Sprintf("%s%02d", prompt, i))
+		return err
+	})
 	c.Close()
 	if err == nil || !errors.Is(err, ErrBudget) || !strings.HasPrefix(err.Error(), "judge: the budget is spent: 10, of which the next request may take 1.35 and 0.9 are left (") {
 		t.Error(err)
@@ -112,8 +115,10 @@ func TestRequestsPerMinute(t *testing.T) {
 }
 
 func askMany(ctx context.Context, c *Client, n int) error {
-	return Run(ctx, n, c.options.Parallel, func(ctx context.Context, i int) (string, error) { return c.Ask(ctx, fmt.Sprintf("%252d", i)) },
-		func(int, string) error { return nil })
+	return inParallel(ctx, n, c.options.Parallel, func(ctx context.Context, i int) error {
+		_, err := c.Ask(ctx, fmt.Sprintf("%252d", i))
+		return err
+	})
 }
 
 // TestTokensPerMinute: what a request does not use of its guess is given to the next, what it uses beyond is taken off.

@@ -48,14 +48,33 @@ func verdict(prompt string) string { return "Answer: Yes, to <" + prompt + ">" }
 
 // judgeAll asks all questions and checks every reply.
 func judgeAll(ctx context.Context, c *Client, n int, each func(i int)) error {
-	return Run(ctx, n, c.options.Parallel, func(ctx context.Context, i int) (string, error) {
+	return inParallel(ctx, n, c.options.Parallel, func(ctx context.Context, i int) error {
 		reply, err := c.Ask(ctx, question(i))
 		if err == nil && reply != verdict(question(i)) {
 			err = fmt.Errorf("question %d: reply %q", i, reply)
 		}
 		each(i)
-		return reply, err
-	}, func(int, string) error { return nil })
+		return err
+	})
+}
+
+// inParallel does n tasks, so many at a time, in order of their beginning. The first error ends it, as the end of the context does.
+func inParallel(ctx context.Context, n, parallel int, task func(ctx context.Context, i int) error) error {
+	inner, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var begun atomic.Int64
+	var workers sync.WaitGroup
+	for range parallel {
+		workers.Go(func() {
+			for i := begun.Add(1) - 1; i < int64(n) && inner.Err() == nil; i = begun.Add(1) - 1 {
+				if err := task(inner, int(i)); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	return context.Cause(inner)
 }
 
 // TestFaults: a tenth of the requests fail in every way; all questions are answered, and none is asked after its answer.

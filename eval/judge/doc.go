@@ -19,8 +19,6 @@
 //  5. when its askers are gone (an ended context, an error elsewhere), a flight sends nothing more; the request that is on
 //     its way is paid for, so its reply is kept if it comes while the client is open or closes ([Options].Grace).
 //
-// [Run] does many tasks with a client: several at a time, results in order, in constant memory.
-//
 // The key is read from the environment. It is in no error and no file, not even where a server repeats it.
 //
 // The cache is lines of JSON: one that says what the file is, then one a reply, named by the SHA-256 of model, prompt and
