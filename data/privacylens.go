@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 )
 
@@ -54,10 +55,17 @@ type PLTrajectory struct {
 // ReadPrivacyLens reads cases from a .json, .jsonl or .parquet file, each also with .gz. None is dropped. A case that
 // lacks what actions are asked for and judged by, or a second one of the same name, is an error that names the row; what
 // probing alone needs is counted as a wart in the Report where it is missing.
-func ReadPrivacyLens(path string) ([]PLCase, *Report, error) {
+func ReadPrivacyLens(path string) ([]PLCase, *Report, error) { return readPrivacyLens(nil, path) }
+
+// ReadPrivacyLensFS is ReadPrivacyLens from a file system, such as an embedded one.
+func ReadPrivacyLensFS(fsys fs.FS, path string) ([]PLCase, *Report, error) {
+	return readPrivacyLens(fsys, path)
+}
+
+func readPrivacyLens(fsys fs.FS, path string) ([]PLCase, *Report, error) {
 	report, places := &Report{Path: path}, map[string]string{}
 	var cases []PLCase
-	for raw, err := range readRaw(nil, path) {
+	for raw, err := range readRaw(fsys, path) {
 		if err != nil {
 			return nil, nil, err
 		}

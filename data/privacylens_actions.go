@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -17,7 +18,16 @@ import (
 // left alone. Names that no case has, and names that come twice, are errors; a case that is not in the file is not in
 // the result either.
 func ReadActions(path string, cases []PLCase) (map[string]string, error) {
-	a := &actionReader{path: path, known: caseNames(cases), actions: map[string]string{}, places: map[string]string{}}
+	return readActions(nil, path, cases)
+}
+
+// ReadActionsFS is ReadActions from a file system, such as an embedded one.
+func ReadActionsFS(fsys fs.FS, path string, cases []PLCase) (map[string]string, error) {
+	return readActions(fsys, path, cases)
+}
+
+func readActions(fsys fs.FS, path string, cases []PLCase) (map[string]string, error) {
+	a := &actionReader{fsys: fsys, path: path, known: caseNames(cases), actions: map[string]string{}, places: map[string]string{}}
 	var err error
 	if ext, zipped := formOf(path); ext == ".csv" && !zipped {
 		err = a.readCSV()
@@ -60,6 +70,7 @@ func caseNames(cases []PLCase) map[string]bool {
 
 // actionReader gathers actions.
 type actionReader struct {
+	fsys    fs.FS // nil: the operating system's
 	path    string
 	known   map[string]bool   // names of the cases
 	actions map[string]string // by name
@@ -85,7 +96,7 @@ func (a *actionReader) add(place, name, action string) error {
 
 // readCSV reads a table with a header.
 func (a *actionReader) readCSV() error {
-	file, err := openFile(nil, a.path)
+	file, err := openFile(a.fsys, a.path)
 	if err != nil {
 		return err
 	}
@@ -134,7 +145,7 @@ func csvError(path string, err error) error {
 
 // readRows reads rows with the two columns, or one of two lists.
 func (a *actionReader) readRows() error {
-	for row, err := range readRows(nil, a.path) {
+	for row, err := range readRows(a.fsys, a.path) {
 		if err != nil {
 			if strings.Contains(err.Error(), ": extension ") {
 				err = fmt.Errorf("%s: want actions as .csv, .jsonl, .json or .parquet, the last three also with .gz", a.path)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strconv"
 	"unicode/utf16"
@@ -31,12 +32,21 @@ func (j PLJudgment) MarshalJSON() ([]byte, error) { return marshal([]any{j.Item,
 // leak_info that its items contradict are errors. A case that is not in the file is not in the result either. Judgments
 // stand in the order of the case's items.
 func ReadVerdicts(path string, cases []PLCase) (map[string]PLVerdict, error) {
+	return readVerdicts(nil, path, cases)
+}
+
+// ReadVerdictsFS is ReadVerdicts from a file system, such as an embedded one.
+func ReadVerdictsFS(fsys fs.FS, path string, cases []PLCase) (map[string]PLVerdict, error) {
+	return readVerdicts(fsys, path, cases)
+}
+
+func readVerdicts(fsys fs.FS, path string, cases []PLCase) (map[string]PLVerdict, error) {
 	byName := map[string]*PLCase{}
 	for i := range cases {
 		byName[cases[i].Name] = &cases[i]
 	}
 	verdicts := map[string]PLVerdict{}
-	err := readObject(path, "{name: {leak_info, secret_judgment: [[item, bool], …]}}", caseNames(cases), func(name string, value any) error {
+	err := readObject(fsys, path, "{name: {leak_info, secret_judgment: [[item, bool], …]}}", caseNames(cases), func(name string, value any) error {
 		v, err := plVerdict(value)
 		if err == nil {
 			v, err = v.of(byName[name])
@@ -58,8 +68,17 @@ func WriteVerdicts(path string, cases []PLCase, verdicts map[string]PLVerdict) e
 // ReadScores reads helpfulness scores, 0 to 3, in the benchmark's own form {name: score}, with the rules of ReadVerdicts
 // for names.
 func ReadScores(path string, cases []PLCase) (map[string]int, error) {
+	return readScores(nil, path, cases)
+}
+
+// ReadScoresFS is ReadScores from a file system, such as an embedded one.
+func ReadScoresFS(fsys fs.FS, path string, cases []PLCase) (map[string]int, error) {
+	return readScores(fsys, path, cases)
+}
+
+func readScores(fsys fs.FS, path string, cases []PLCase) (map[string]int, error) {
 	scores := map[string]int{}
-	err := readObject(path, "{name: score}", caseNames(cases), func(name string, value any) error {
+	err := readObject(fsys, path, "{name: score}", caseNames(cases), func(name string, value any) error {
 		number, isNumber := value.(json.Number)
 		score, err := strconv.Atoi(number.String())
 		if !isNumber || err != nil || score < 0 || score > 3 {
@@ -91,8 +110,8 @@ func said(value any) string {
 const maxVerdicts = 256 << 20
 
 // readObject walks a file that is one object with names of cases for keys.
-func readObject(path, want string, known map[string]bool, visit func(name string, value any) error) error {
-	object, err := openObject(path, want)
+func readObject(fsys fs.FS, path, want string, known map[string]bool, visit func(name string, value any) error) error {
+	object, err := openObject(fsys, path, want)
 	if err != nil {
 		return err
 	}
@@ -118,8 +137,8 @@ func readObject(path, want string, known map[string]bool, visit func(name string
 }
 
 // openObject reads a file that is one object, its keys in order.
-func openObject(path, want string) (entries, error) {
-	file, err := openFile(nil, path)
+func openObject(fsys fs.FS, path, want string) (entries, error) {
+	file, err := openFile(fsys, path)
 	if err != nil {
 		return nil, err
 	}
