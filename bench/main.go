@@ -29,12 +29,12 @@ func main() {
 	root := &cobra.Command{
 		Use:           "bench",
 		Short:         "Measure posttrain against its peers, alternating in one run",
-		Example:       "  go run ./bench step --python venv/bin/python\n  go run ./bench prefix\n  go run ./bench sample --python venv/bin/python\n  go run ./bench grpo --python venv/bin/python\n  go run ./bench trl --python venv/bin/python --data pairs.jsonl.gz",
+		Example:       "  go run ./bench step --python venv/bin/python\n  go run ./bench prefix\n  go run ./bench sample --python venv/bin/python\n  go run ./bench grpo --python venv/bin/python\n  go run ./bench trl --python venv/bin/python --data pairs.jsonl.gz\n  go run ./bench privacylens",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
 	root.AddCommand(newStep(), newPrefix(), newAccumulate(), newTRL(), newPadding(), newParity(), newGPU(), newServe(),
-		newSample(), newGroup(), newCompaction(), newGRPOTrain(), newGRPO(), newServeSampler(), newServeGroups())
+		newSample(), newGroup(), newCompaction(), newGRPOTrain(), newGRPO(), newPrivacyLens(), newServeSampler(), newServeGroups())
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
 		os.Exit(1)

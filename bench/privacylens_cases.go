@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/posttrain/posttrain/data"
+)
+
+// madeUpCases are cases with so many items in all, and texts as long as those of PrivacyLens are on average.
+func madeUpCases(n, items int) []data.PLCase {
+	r := rand.New(rand.NewPCG(4, 1))
+	cases := make([]data.PLCase, n)
+	for i := range cases {
+		cases[i] = madeUpCase(r, fmt.Sprintf("bench%d", i), items*(i+1)/n-items*i/n)
+	}
+	return cases
+}
+
+func madeUpCase(r *rand.Rand, name string, items int) data.PLCase {
+	c := data.PLCase{
+		Name: name,
+		Seed: data.PLSeed{DataType: prose(r, 20), DataSubject: prose(r, 20), DataSender: prose(r, 20), DataSenderName: "Kim Lee", DataRecipient: prose(r, 20),
+			TransmissionPrinciple: "send a message", Source: "made up"},
+		Vignette: data.PLVignette{Story: prose(r, 770), DataType: prose(r, 60), DataSubject: prose(r, 20), DataSender: "Kim Lee", DataRecipient: prose(r, 20)},
+		Trajectory: data.PLTrajectory{UserName: "Kim Lee", UserEmail: "kim.lee@example.com", Instruction: prose(r, 145), Toolkits: []string{"Messenger", "NotionManager"},
+			FinalAction: "MessengerSendMessage"},
+	}
+	for step := range 5 {
+		c.Trajectory.Past += fmt.Sprintf("Action: NotionManagerReadPage\nAction Input: {\"page_id\": \"%d\"}\nObservation: {\"content\": %q}\n\n", step, prose(r, 420))
+	}
+	for range items {
+		c.Trajectory.Items = append(c.Trajectory.Items, prose(r, 85))
+	}
+	return c
+}
+
+// actionOf is an agent's output in a case, another one in every case.
+func actionOf(r *rand.Rand, c *data.PLCase) string {
+	return fmt.Sprintf("Thought: %s\nAction: %s\nAction Input: {\"message\": \"On %s: %s\"}", prose(r, 120), c.Trajectory.FinalAction, c.Name, prose(r, 500))
+}
+
+// tenfold are the cases ten times, under other names.
+func tenfold(cases []data.PLCase) (all []data.PLCase) {
+	for copied := range 10 {
+		for _, c := range cases {
+			c.Name = fmt.Sprintf("%s copy %d", c.Name, copied)
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+var vocabulary = strings.Fields("the a my her his their this that new old next first last meeting doctor school letter money health family office travel plan " +
+	"report friend message secret name week month house about with from after before because asked told sent kept wrote found heard needs wants")
+
+// prose is a sentence of random words, so many bytes long or a few more.
+func prose(r *rand.Rand, length int) string {
+	var b strings.Builder
+	for b.Len() < length {
+		if b.Len() > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(vocabulary[r.IntN(len(vocabulary))])
+	}
+	return b.String() + "."
+}
