@@ -8,6 +8,7 @@ import (
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -56,5 +57,5 @@ func TestLoopOnDevice(t *testing.T) {
 	if x, y := readWeights(t, device), readWeights(t, rest); fmt.Sprint(x) != fmt.Sprint(y) {
 		t.Error("other weights than those of the whole run")
 	}
-	sameMetrics(t, device.Folder.Dir, rest.Folder.Dir)
+	testkit.SameMetrics(t, device.Folder.Dir, rest.Folder.Dir)
 }

@@ -1,39 +1,25 @@
 package grpo
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
-	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/train"
 )
 
-// The test binary runs itself as the process that is killed: these variables name the engine and the run folder.
-const childEngine, childFolder = "POSTTRAIN_TEST_ENGINE", "POSTTRAIN_TEST_FOLDER"
-
 func TestMain(m *testing.M) {
-	if engine := os.Getenv(childEngine); engine != "" {
-		if err := runTiny(engine, os.Getenv(childFolder)); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
+	testkit.Main(m, func(args []string) error { return runTiny(args[0], args[1]) })
 }
 
 // Steps of the tiny run, and how often it must be killed.
@@ -50,7 +36,7 @@ func runTiny(engine, dir string) error {
 	if err != nil {
 		return err
 	}
-	f, err := openTiny(dir)
+	f, err := testkit.Folder(dir)
 	if err != nil {
 		return err
 	}
@@ -69,17 +55,6 @@ func runTiny(engine, dir string) error {
 	return l.Run(context.Background())
 }
 
-func openTiny(dir string) (*run.Folder, error) {
-	f, err := run.Open(dir)
-	if err == nil {
-		return f, nil
-	}
-	if f, err = run.Create(dir, "test"); err == nil {
-		err = f.WriteConfig([]byte("command: test\n"))
-	}
-	return f, err
-}
-
 const tinyConfig = `{"model_type": "llama", "vocab_size": 64, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
 	"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_act": "silu", "max_position_embeddings": 64, "rms_norm_eps": 1e-6,
 	"rope_theta": 10000.0, "tie_word_embeddings": false, "initializer_range": 0.3, "eos_token_id": 1, "torch_dtype": "float32"}`
@@ -90,98 +65,20 @@ func TestKilledRunsEndInTheSameBits(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		whole, broken := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "broken")
 		started := time.Now()
-		if runChild(t, e.Name, whole, -1, 0) {
-			t.Fatal("the uninterrupted run was killed")
-		}
-		r, kills := rand.New(rand.NewPCG(uint64(len(e.Name)), 11)), 0
+		testkit.Child(t, 0, 0, e.Name, whole)
+		r := rand.New(rand.NewPCG(uint64(len(e.Name)), 11))
 		step := time.Since(started) / tinySteps // that of the beginning is longer, since programs are compiled
-		for runChild(t, e.Name, broken, r.IntN(3), rand.N(step)) {
-			if kills++; kills > 100 {
-				t.Fatal("the run never ends")
-			}
-		}
+		kills := testkit.UntilDone(t, 100, func() (killed bool) {
+			_, killed = testkit.Child(t, 1+r.IntN(3), rand.N(step), e.Name, broken)
+			return killed
+		})
 		t.Logf("killed %d times in %d steps", kills, tinySteps)
 		if kills < leastKills {
 			t.Errorf("killed %d times: want at least %d", kills, leastKills)
 		}
-		sameFiles(t, whole, broken)
-		sameMetrics(t, whole, broken)
+		testkit.SameFiles(t, whole, broken, append(testkit.CheckpointFiles(tinySteps), "samples.jsonl", "best.json")...)
+		testkit.SameMetrics(t, whole, broken)
 	})
-}
-
-// runChild trains in another process and kills it some time after so many lines; after < 0 lets it end.
-func runChild(t *testing.T, engine, dir string, after int, delay time.Duration) (killed bool) {
-	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childEngine+"="+engine, childFolder+"="+dir)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen := 0
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		if seen++; seen == after+1 {
-			time.AfterFunc(delay, func() { cmd.Process.Kill() })
-		}
-	}
-	err = cmd.Wait()
-	if err != nil && !strings.Contains(err.Error(), "killed") {
-		t.Fatalf("%v: %s", err, stderr.String())
-	}
-	return err != nil
-}
-
-// sameFiles compares the last checkpoints and the samples.
-func sameFiles(t *testing.T, a, b string) {
-	t.Helper()
-	last := filepath.Join("checkpoints", fmt.Sprintf("step-%08d", tinySteps))
-	for _, name := range []string{filepath.Join(last, "model", "model.safetensors"), filepath.Join(last, "first_moments.safetensors"),
-		filepath.Join(last, "second_moments.safetensors"), "samples.jsonl", "best.json"} {
-		x, err := os.ReadFile(filepath.Join(a, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		y, err := os.ReadFile(filepath.Join(b, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if string(x) != string(y) {
-			t.Errorf("%s differs between the whole and the broken run", name)
-		}
-	}
-}
-
-// sameMetrics compares everything but clocks.
-func sameMetrics(t *testing.T, a, b string) {
-	t.Helper()
-	x, err := run.ReadMetrics(filepath.Join(a, "metrics.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	y, err := run.ReadMetrics(filepath.Join(b, "metrics.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(x) != len(y) || len(x) == 0 {
-		t.Fatalf("%d lines of metrics, %d in the broken run", len(x), len(y))
-	}
-	for i := range x {
-		if p, q := fmt.Sprint(withoutClocks(x[i])), fmt.Sprint(withoutClocks(y[i])); p != q {
-			t.Errorf("line %d: %v in the whole run, %v in the broken one", i+1, p, q)
-		}
-	}
-}
-
-func withoutClocks(r run.Record) run.Record {
-	maps.DeleteFunc(r.Values, func(name string, _ float64) bool {
-		return name == "step_time" || name == "eval_runtime" || strings.HasPrefix(name, "time/") || strings.HasSuffix(name, "tokens_per_second")
-	})
-	return r
 }
 
 // stopping is a sampler that ends the context in the middle of its nth call.
@@ -234,7 +131,7 @@ func TestInterruptedRunsEndInTheSameBits(t *testing.T) {
 	if calls < 5 {
 		t.Errorf("interrupted %d times, at steps %v: want more", calls, steps)
 	}
-	sameMetrics(t, whole.Folder.Dir, f.Dir)
+	testkit.SameMetrics(t, whole.Folder.Dir, f.Dir)
 	x, _ := os.ReadFile(whole.Folder.SamplesPath())
 	if y, _ := os.ReadFile(f.SamplesPath()); string(x) != string(y) || len(x) == 0 {
 		t.Errorf("samples\n%s\nin the whole run, in the other\n%s", x, y)

@@ -1,15 +1,11 @@
 package train
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -20,18 +16,8 @@ import (
 	"github.com/posttrain/posttrain/run"
 )
 
-// The test binary runs itself as the process that is killed: these variables name the engine and the run folder.
-const childEngine, childFolder = "POSTTRAIN_TEST_ENGINE", "POSTTRAIN_TEST_FOLDER"
-
 func TestMain(m *testing.M) {
-	if engine := os.Getenv(childEngine); engine != "" {
-		if err := trainTiny(context.Background(), engine, os.Getenv(childFolder)); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
+	testkit.Main(m, func(args []string) error { return trainTiny(context.Background(), args[0], args[1]) })
 }
 
 const tinySteps = 72
@@ -54,12 +40,7 @@ func trainTiny(ctx context.Context, engine, dir string) error {
 	}
 	defer l.Close()
 	loop := tinyLoop(l, m)
-	f, err := run.Open(dir)
-	if err != nil {
-		if f, err = run.Create(dir, "test"); err == nil {
-			err = f.WriteConfig([]byte("command: test\n"))
-		}
-	}
+	f, err := testkit.Folder(dir)
 	if err != nil {
 		return err
 	}
@@ -94,93 +75,19 @@ func tinyLoop(l *Learner, m *model.Model) *Loop {
 func TestKilledRunsEndInTheSameBits(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		whole, broken := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "broken")
-		if killed := runChild(t, e.Name, whole, -1, 0); killed {
-			t.Fatal("the uninterrupted run was killed")
-		}
+		testkit.Child(t, 0, 0, e.Name, whole)
 		r := rand.New(rand.NewPCG(uint64(len(e.Name)), 11))
-		kills := 0
-		for runChild(t, e.Name, broken, r.IntN(4), time.Duration(r.IntN(12000))*time.Microsecond) {
-			if kills++; kills > 400 {
-				t.Fatal("the run never ends")
-			}
-		}
+		kills := testkit.UntilDone(t, 400, func() (killed bool) {
+			_, killed = testkit.Child(t, 1+r.IntN(4), time.Duration(r.IntN(12000))*time.Microsecond, e.Name, broken)
+			return killed
+		})
 		t.Logf("killed %d times in %d steps", kills, tinySteps)
 		if kills < 20 {
 			t.Fatalf("killed %d times: want at least 20", kills)
 		}
-		sameCheckpoint(t, whole, broken)
-		sameMetrics(t, whole, broken)
+		testkit.SameFiles(t, whole, broken, testkit.CheckpointFiles(tinySteps)...)
+		testkit.SameMetrics(t, whole, broken)
 	})
-}
-
-// runChild trains in another process and kills it some time after so many steps; after < 0 lets it end.
-func runChild(t *testing.T, engine, dir string, after int, delay time.Duration) (killed bool) {
-	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childEngine+"="+engine, childFolder+"="+dir)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen := 0
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		if seen++; seen == after+1 {
-			time.AfterFunc(delay, func() { cmd.Process.Kill() })
-		}
-	}
-	err = cmd.Wait()
-	if err != nil && !strings.Contains(err.Error(), "killed") {
-		t.Fatalf("%v: %s", err, stderr.String())
-	}
-	return err != nil
-}
-
-func sameCheckpoint(t *testing.T, a, b string) {
-	t.Helper()
-	for _, name := range []string{"model/model.safetensors", firstMoments, secondMoments} {
-		path := filepath.Join("checkpoints", fmt.Sprintf("step-%08d", tinySteps), name)
-		x, err := os.ReadFile(filepath.Join(a, path))
-		if err != nil {
-			t.Fatal(err)
-		}
-		y, err := os.ReadFile(filepath.Join(b, path))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if string(x) != string(y) {
-			t.Errorf("%s differs between the whole and the broken run", path)
-		}
-	}
-}
-
-// sameMetrics compares everything but clocks.
-func sameMetrics(t *testing.T, a, b string) {
-	t.Helper()
-	x, err := run.ReadMetrics(filepath.Join(a, "metrics.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	y, err := run.ReadMetrics(filepath.Join(b, "metrics.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(x) != len(y) || len(x) == 0 {
-		t.Fatalf("%d lines of metrics, %d in the broken run", len(x), len(y))
-	}
-	for i := range x {
-		for _, r := range []run.Record{x[i], y[i]} {
-			delete(r.Values, "step_time")
-			delete(r.Values, "tokens_per_second")
-		}
-		if fmt.Sprint(x[i]) != fmt.Sprint(y[i]) {
-			t.Errorf("line %d: %v in the whole run, %v in the broken one", i+1, x[i], y[i])
-		}
-	}
 }
 
 // TestInterruptionFinishesTheStep: the context's end saves the running step and says so; a resumed run ends as a whole one.

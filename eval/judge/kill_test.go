@@ -1,34 +1,24 @@
 package judge
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/posttrain/posttrain/eval/judge/judgetest"
+	"github.com/posttrain/posttrain/internal/testkit"
 )
 
-// The test binary runs itself as the process that is killed: these variables name the server and the cache.
-const childServer, childCache = "POSTTRAIN_TEST_JUDGE", "POSTTRAIN_TEST_CACHE"
-
 func TestMain(m *testing.M) {
-	if url := os.Getenv(childServer); url != "" {
-		if err := judgeChild(url, os.Getenv(childCache)); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
+	testkit.Main(m, func(args []string) error { return judgeChild(args[0], args[1]) })
 }
 
 // judgeChild asks all questions and prints the number of each that is answered.
@@ -59,9 +49,9 @@ func TestKilled(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "judge.jsonl")
 	names := questionNames()
 	r := rand.New(rand.NewPCG(3, 3))
-	kills, before := 0, 0
-	for {
-		answered, killed := runChild(t, s.URL, path, before+50+r.IntN(250), time.Duration(r.IntN(5000))*time.Microsecond)
+	before := 0
+	kills := testkit.UntilDone(t, 100, func() bool {
+		answered, killed := testkit.Child(t, before+50+r.IntN(250), time.Duration(r.IntN(5000))*time.Microsecond, s.URL, path)
 		inside := map[int]bool{}
 		for _, e := range entries(t, path, !killed) {
 			i, ok := names[e.Name]
@@ -71,18 +61,14 @@ func TestKilled(t *testing.T) {
 			inside[i] = true
 			kept.Store(question(i), true)
 		}
-		for _, i := range answered {
-			if !inside[i] {
-				t.Fatalf("question %d was answered and is not in the cache", i)
+		for _, line := range answered {
+			if i, err := strconv.Atoi(line); err != nil || !inside[i] {
+				t.Fatalf("question %s was answered and is not in the cache (%v)", line, err)
 			}
 		}
-		if before = len(inside); !killed {
-			break
-		}
-		if kills++; kills > 100 {
-			t.Fatal("it never ends")
-		}
-	}
+		before = len(inside)
+		return killed
+	})
 	all, _ := s.Requests()
 	t.Logf("killed %d times, %d requests for %d questions", kills, all, n)
 	if got := len(entries(t, path, true)); got != n || kills < 3 {
@@ -119,34 +105,4 @@ func entries(t *testing.T, path string, whole bool) (all []entry) {
 		all = append(all, e)
 	}
 	return all
-}
-
-// runChild judges in another process, which it kills some time after so many answers, and returns what was answered.
-func runChild(t *testing.T, url, path string, after int, delay time.Duration) (answered []int, killed bool) {
-	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childServer+"="+url, childCache+"="+path)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		var i int
-		if _, err := fmt.Sscanln(lines.Text(), &i); err != nil {
-			t.Fatal(err)
-		}
-		if answered = append(answered, i); len(answered) == after {
-			time.AfterFunc(delay, func() { cmd.Process.Kill() })
-		}
-	}
-	err = cmd.Wait()
-	if err != nil && !strings.Contains(err.Error(), "killed") {
-		t.Fatalf("%v: %s", err, stderr.String())
-	}
-	return answered, err != nil
 }

@@ -1,4 +1,5 @@
-// Package testkit is a tiny complete world for tests: a seeded two-layer model and groups of random tokens.
+// Package testkit is a tiny complete world for tests: a seeded two-layer model, groups of random tokens, processes to kill, and
+// comparisons of what is left of them.
 package testkit
 
 import (

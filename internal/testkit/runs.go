@@ -1,0 +1,79 @@
+package testkit
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/run"
+)
+
+// Folder opens a run folder, or makes it: for a process that starts a run or goes on with it.
+func Folder(dir string) (*run.Folder, error) {
+	f, err := run.Open(dir)
+	if err == nil {
+		return f, nil
+	}
+	if f, err = run.Create(dir, "test"); err == nil {
+		err = f.WriteConfig([]byte("command: test\n"))
+	}
+	return f, err
+}
+
+// CheckpointFiles are the files of a step's checkpoint that a resumed run goes on from, within the run folder.
+func CheckpointFiles(step int) (names []string) {
+	for _, name := range []string{"model/model.safetensors", "first_moments.safetensors", "second_moments.safetensors"} {
+		names = append(names, filepath.Join("checkpoints", fmt.Sprintf("step-%08d", step), name))
+	}
+	return names
+}
+
+// SameFiles compares files of two folders byte by byte.
+func SameFiles(t testing.TB, whole, broken string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		x, err := os.ReadFile(filepath.Join(whole, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		y, err := os.ReadFile(filepath.Join(broken, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(x) != string(y) {
+			t.Errorf("%s differs between the whole and the broken run", name)
+		}
+	}
+}
+
+// SameMetrics compares the metrics of two run folders, everything but clocks.
+func SameMetrics(t testing.TB, whole, broken string) {
+	t.Helper()
+	x, y := metrics(t, whole), metrics(t, broken)
+	if len(x) != len(y) || len(x) == 0 {
+		t.Fatalf("%d lines of metrics, %d in the broken run", len(x), len(y))
+	}
+	for i := range x {
+		if p, q := fmt.Sprint(x[i]), fmt.Sprint(y[i]); p != q {
+			t.Errorf("line %d: %v in the whole run, %v in the broken one", i+1, p, q)
+		}
+	}
+}
+
+// metrics are the records of a run folder without their clocks.
+func metrics(t testing.TB, dir string) []run.Record {
+	t.Helper()
+	records, err := run.ReadMetrics(filepath.Join(dir, "metrics.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range records {
+		maps.DeleteFunc(r.Values, func(name string, _ float64) bool {
+			return name == "step_time" || name == "eval_runtime" || strings.HasPrefix(name, "time/") || strings.HasSuffix(name, "tokens_per_second")
+		})
+	}
+	return records
+}
