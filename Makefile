@@ -1,9 +1,11 @@
 # make test    all tests: offline, on a CPU, in minutes
 # make check   what a change must pass besides: format, vet, tidy, a build without a C compiler, floors, every config
-# make bench   posttrain against its peers; PYTHON=venv/bin/python for those that need PyTorch (bench/README.md)
+# make bench   posttrain against itself; PYTHON=venv/bin/python: and against PyTorch and TRL; DATA=pairs.jsonl.gz: and on
+#              real pairs (bench/README.md)
 
 GO ?= go
 PYTHON ?=
+DATA ?=
 
 .PHONY: test check format vet tidy static floors configs bench
 
@@ -35,7 +37,10 @@ configs:
 	$(GO) test ./internal/config
 
 bench:
-	$(GO) run ./bench prefix
+	set -e; for c in prefix accumulate group compaction grpo-train privacylens; do $(GO) run ./bench $$c; done
 ifneq ($(PYTHON),)
-	$(GO) run ./bench step --python $(PYTHON)
+	set -e; for c in step sample grpo; do $(GO) run ./bench $$c --python $(PYTHON); done
+ifneq ($(DATA),)
+	$(GO) run ./bench trl --python $(PYTHON) --data $(DATA)
+endif
 endif
