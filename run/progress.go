@@ -27,11 +27,18 @@ type ProgressOptions struct {
 const redraw = 100 * time.Millisecond
 
 // shown are the metrics that progress tells, where a step has them, and what it calls them.
-var shown = []struct{ name, label string }{
-	{"loss", "loss"},
-	{"rewards/margins", "margin"},
-	{"reward", "reward"},
-	{"complete", "complete"},
+var shown = []struct {
+	name, label string
+	words       func(float64) string
+}{
+	{"loss", "loss", short},
+	{"rewards/margins", "margin", short},
+	{"reward", "reward", short},
+	{"complete", "complete", short},
+	{"leaks", "leaks", whole},
+	{"unparsed", "unparsed", whole},
+	{"requests", "requests", whole},
+	{"cost", "cost", short},
 }
 
 // Progress tells a user how a run goes: a bar on a terminal, plain lines elsewhere. It is not safe for concurrent use.
@@ -84,7 +91,7 @@ func newBar(o ProgressOptions) *progressbar.ProgressBar {
 	return bar
 }
 
-// Step reports that a step is done, with what it measured: loss, rewards/margins, reward, complete and tokens_per_second are told.
+// Step reports that a step is done, with what it measured: what stands in shown and tokens_per_second are told.
 func (p *Progress) Step(step int, values map[string]float64) {
 	if p.o.Quiet {
 		return
@@ -126,7 +133,7 @@ func (p *Progress) words(step int, values map[string]float64, now time.Time) str
 	var parts []string
 	for _, s := range shown {
 		if v, ok := values[s.name]; ok {
-			parts = append(parts, s.label+" "+short(v))
+			parts = append(parts, s.label+" "+s.words(v))
 		}
 	}
 	if v, ok := values["tokens_per_second"]; ok && finite(v) {
@@ -155,6 +162,9 @@ func short(v float64) string {
 	}
 	return fmt.Sprintf("%.4f", v)
 }
+
+// whole is a count.
+func whole(v float64) string { return fmt.Sprintf("%.0f", v) }
 
 // Notice prints a line between the steps, and lets the bar go on below it.
 func (p *Progress) Notice(line string) {

@@ -17,10 +17,10 @@ import (
 func newEval(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "eval", Short: "Measure a model",
-		Example: "  posttrain eval ci --model DIR", Args: noArgs,
+		Example: "  posttrain eval ci --model DIR\n  posttrain eval privacylens", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newEvalCI(s))
+	cmd.AddCommand(newEvalCI(s), newPrivacyLens(s))
 	return cmd
 }
 

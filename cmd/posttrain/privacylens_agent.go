@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/eval/privacylens"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/rollout"
+)
+
+// agent is the model under test. One of this process is loaded when it is first needed: a run whose actions are all there
+// does without.
+type agent struct {
+	config  config.PLAgent
+	server  *rollout.Remote // nil: a model of this process
+	sampler func() (*sampler, error)
+	loaded  *sampler
+}
+
+func newAgent(c config.PLAgent) (a *agent, err error) {
+	a = &agent{config: c}
+	a.sampler = sync.OnceValues(func() (s *sampler, err error) {
+		s, err = openSampler(samplingFlags{model: c.Model, backend: c.Backend, answers: 1, maxNew: c.MaxNew, temperature: c.Temperature})
+		a.loaded = s
+		return s, err
+	})
+	if c.Way() == config.AgentServer {
+		a.server, err = rollout.NewRemote(rollout.RemoteOptions{
+			BaseURL: c.BaseURL, Model: c.APIModel, Key: os.Getenv(c.KeyEnv), KeyName: c.KeyEnv, Parallel: c.Parallel, Timeout: c.Timeout,
+		})
+	}
+	return a, err
+}
+
+// name is the model's.
+func (a *agent) name() string {
+	if a.server != nil {
+		return a.config.APIModel
+	}
+	return a.config.Model
+}
+
+// Answer implements [rollout.Chat].
+func (a *agent) Answer(ctx context.Context, talks []rollout.Conversation) ([][]rollout.Answer, error) {
+	if a.server != nil {
+		return a.server.Answer(ctx, talks)
+	}
+	s, err := a.sampler()
+	if err != nil {
+		return nil, err
+	}
+	return s.chat(nil).Answer(ctx, talks)
+}
+
+// fits says whether a model of this process has room for a prompt and an answer's first token.
+func (a *agent) fits(talk rollout.Conversation) (bool, error) {
+	n, positions, err := a.measure(talk)
+	return n < positions, err
+}
+
+// measure is a prompt's length in tokens, and how many positions the model has.
+func (a *agent) measure(talk rollout.Conversation) (n, positions int, err error) {
+	s, err := a.sampler()
+	if err != nil {
+		return 0, 0, err
+	}
+	ids, err := s.chat(nil).Prompt(talk)
+	return len(ids), s.model.Config.MaxPositions, err
+}
+
+// together is how many calls of Answer are made at a time, and with how many conversations each.
+func (a *agent) together() (parallel, batch int) {
+	if a.server != nil {
+		return a.config.Parallel, 1
+	}
+	return 1, a.config.Batch
+}
+
+// told are the requests answered so far, of a server's model.
+func (a *agent) told(p privacylens.Progress) map[string]float64 {
+	values := map[string]float64{}
+	if a.server != nil {
+		values["requests"] = float64(a.server.Usage().Requests)
+	}
+	if p.Unparsed > 0 {
+		values["unparsed"] = float64(p.Unparsed)
+	}
+	return values
+}
+
+func (a *agent) close() {
+	if a.loaded != nil {
+		a.loaded.close()
+	}
+}
+
+// identifyAgent notes in a stage's settings which model it is.
+func identifyAgent(c config.PLAgent, settings map[string]string) {
+	if c.Way() == config.AgentServer {
+		settings["model"], settings["base_url"] = c.APIModel, c.BaseURL
+		return
+	}
+	settings["model"], settings["backend"], settings["prefill"] = c.Model, c.Backend, fmt.Sprint(c.Prefill)
+}
+
+// prepareAgent prepares the stage actions. A model of this process is loaded at once for a new run, so that a wrong folder
+// leaves nothing behind.
+func (s *plStaged) prepareAgent() (err error) {
+	a := s.config.Agent
+	if a.Way() == config.AgentRecorded || a.Way() == "" {
+		return nil
+	}
+	if err := s.openAgent(); err != nil {
+		return err
+	}
+	if a.Recorded != "" {
+		s.agentPrompts, err = privacylens.ReadAgentPrompts(a.Recorded, a.Prompt, s.all)
+	} else {
+		s.agentPrompts, err = s.prompts.Agent(a.Prompt)
+	}
+	if err != nil {
+		return err
+	}
+	if s.agentSettings, err = s.settingsOfAgent(); err != nil || s.flags.goesOn() {
+		return err
+	}
+	return s.checkRoom()
+}
+
+// openAgent opens the model under test.
+func (s *plStaged) openAgent() (err error) {
+	s.agent, err = newAgent(s.config.Agent)
+	return err
+}
+
+// settingsOfAgent are what the actions depend on.
+func (s *plStaged) settingsOfAgent() (map[string]string, error) {
+	a := s.config.Agent
+	all := map[string]string{
+		"kind": a.Way(), "prompt": a.Prompt, "temperature": fmt.Sprint(a.Temperature), "top_p": fmt.Sprint(a.TopP),
+		"max_new_tokens": fmt.Sprint(a.MaxNew), "seed": fmt.Sprint(s.config.Seed),
+	}
+	identifyAgent(a, all)
+	var b strings.Builder
+	for i := range s.cases {
+		text, err := s.agentPrompts.Agent(&s.cases[i])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s.cases[i].Place, err)
+		}
+		b.WriteString(text)
+	}
+	all["prompts"] = "sha256 " + privacylens.Hash(b.String())
+	return all, nil
+}
+
+// checkRoom wants a model of this process that at least one prompt fits.
+func (s *plStaged) checkRoom() error {
+	if s.agent.server != nil {
+		return nil
+	}
+	o, shortest := s.actionOptions(), math.MaxInt
+	positions := 0
+	for i := range s.cases {
+		talk, err := o.Conversation(&s.cases[i])
+		if err != nil {
+			return err
+		}
+		n, room, err := s.agent.measure(talk)
+		if err != nil {
+			return err
+		}
+		if shortest, positions = min(shortest, n), room; shortest < positions {
+			return nil
+		}
+	}
+	return fmt.Errorf("no prompt fits the model: %s has %d positions, the shortest prompt has %d tokens", s.agent.name(), positions, shortest)
+}
+
+func (s *plStaged) actionOptions() privacylens.ActionOptions {
+	a := s.config.Agent
+	o := privacylens.ActionOptions{
+		Chat: s.agent, Prompts: s.agentPrompts, Think: a.Prompt == privacylens.CoT, Temperature: a.Temperature, TopP: a.TopP, MaxNew: a.MaxNew,
+		Seed: s.config.Seed, Settings: s.agentSettings,
+	}
+	o.Parallel, o.Batch = s.agent.together()
+	if s.agent.server == nil {
+		o.Fits = s.agent.fits
+	}
+	if a.Prefill {
+		o.Prefill = data.ThinkPrefill
+	}
+	return o
+}
+
+// actions is the stage of that name.
+func (s *plStaged) actions(ctx context.Context) error {
+	if s.agent == nil {
+		return s.importActions()
+	}
+	if err := s.tryJudge(ctx); err != nil {
+		return err
+	}
+	bar := s.newBar("action", s.agent.told)
+	defer bar.close()
+	o := s.actionOptions()
+	o.Tick = bar.tick
+	return s.plRun.run.Actions(ctx, o)
+}
+
+// importActions notes recorded actions.
+func (s *plStaged) importActions() error {
+	if s.recorded == nil {
+		return nil
+	}
+	hash, err := fileHash(s.config.Agent.Actions)
+	if err != nil {
+		return err
+	}
+	return s.plRun.run.Import(s.recorded, map[string]string{"kind": config.AgentRecorded, "contents": hash})
+}
+
+// probe is the stage of that name.
+func (s *plStaged) probe(ctx context.Context) error {
+	bar := s.newBar("case", s.agent.told)
+	defer bar.close()
+	c := s.config
+	o := privacylens.ProbeOptions{
+		Chat: s.agent, Prompts: s.prompts, Levels: c.Probe.Levels, Seed: c.Seed, MaxNew: c.Probe.MaxNew, Tick: bar.tick,
+		Settings: map[string]string{"kind": c.Agent.Way(), "seed": fmt.Sprint(c.Seed), "max_new_tokens": fmt.Sprint(c.Probe.MaxNew)},
+	}
+	identifyAgent(c.Agent, o.Settings)
+	delete(o.Settings, "prefill")
+	o.Parallel, o.Batch = s.agent.together()
+	if s.agent.server == nil {
+		o.Fits = s.agent.fits
+	}
+	return s.plRun.run.Probe(ctx, o)
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/eval/privacylens"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/train"
+)
+
+// plRun is an evaluation on its way.
+type plRun struct {
+	streams
+	flags    *plFlags
+	config   *config.PrivacyLens
+	prompts  *privacylens.Prompts
+	all      []data.PLCase     // of the data
+	cases    []data.PLCase     // those evaluated
+	recorded map[string]string // actions by name; nil: none
+	folder   *run.Folder
+	run      *privacylens.Run
+}
+
+// runPrivacyLens reads everything that can be wrong, makes the run folder or goes on with it, and runs the stages.
+func runPrivacyLens(ctx context.Context, s streams, f *plFlags, cmd *cobra.Command) error {
+	c, err := f.load(cmd)
+	if err != nil {
+		return err
+	}
+	p := &plRun{streams: s, flags: f, config: c}
+	if err := p.read(); err != nil {
+		return err
+	}
+	staged, err := p.prepare()
+	if err != nil {
+		return err
+	}
+	defer staged.close()
+	if err := p.open(); err != nil {
+		return err
+	}
+	defer p.folder.Close()
+	for _, stage := range plStages[f.stage] {
+		err := staged.stage(ctx, stage)
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w in stage %s: go on with %s", train.ErrInterrupted, stage, f.again(cmd, p.folder.Dir))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// say prints to standard error, unless --quiet.
+func (p *plRun) say(format string, args ...any) {
+	if !p.flags.quiet {
+		fmt.Fprintf(p.err, format+"\n", args...)
+	}
+}
+
+// read reads cases, prompts and recorded actions.
+func (p *plRun) read() (err error) {
+	var report *data.Report
+	if p.all, report, err = readCases(p.config.Data.Cases); err != nil {
+		return err
+	}
+	p.say("%s", report)
+	p.cases = p.all
+	if n := p.config.Data.First; n > 0 {
+		p.cases = p.all[:min(n, len(p.all))]
+	}
+	if p.prompts, err = privacylens.LoadPrompts(p.config.Prompts); err != nil {
+		return err
+	}
+	return p.readActions()
+}
+
+// readCases reads cases from a file, the embedded ones, or the folder in which PrivacyLens has them.
+func readCases(path string) ([]data.PLCase, *data.Report, error) {
+	if path == config.Embedded {
+		return data.ReadPrivacyLensFS(embedded.Files, embedded.PrivacyLensCases)
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		path = filepath.Join(path, mainData)
+		if _, err := os.Stat(path); err != nil {
+			return nil, nil, fmt.Errorf("data.cases: %w: want the folder with PrivacyLens's %s, or a file of cases", err, mainData)
+		}
+	}
+	return data.ReadPrivacyLens(path)
+}
+
+// mainData is the file of the released cases.
+const mainData = "main_data.json"
+
+// readActions reads recorded actions, and leaves out the cases that have none.
+func (p *plRun) readActions() (err error) {
+	switch path := p.config.Agent.Actions; path {
+	case "":
+		return nil
+	case config.Embedded:
+		p.recorded, err = data.ReadActionsFS(embedded.Files, embedded.PrivacyLensActions, p.all)
+	default:
+		p.recorded, err = data.ReadActions(path, p.all)
+	}
+	if err != nil {
+		return err
+	}
+	wanted := len(p.cases)
+	if p.cases = privacylens.WithActions(p.cases, p.recorded); len(p.cases) == 0 {
+		return fmt.Errorf("%s: no actions for the first %d cases", p.config.Agent.Actions, wanted)
+	}
+	if left := wanted - len(p.cases); left > 0 {
+		p.say("warning: %d of %d cases have no recorded action: they are left out", left, wanted)
+	}
+	return nil
+}
+
+// open makes the run folder, or opens the one to go on with.
+func (p *plRun) open() (err error) {
+	if p.flags.goesOn() {
+		p.folder, err = run.Open(p.flags.out)
+	} else {
+		p.folder, err = run.Create(p.flags.out, "privacylens")
+	}
+	if err != nil {
+		return err
+	}
+	if !p.flags.goesOn() {
+		err = p.keepConfig()
+	}
+	if err == nil {
+		p.run, err = privacylens.OpenRun(p.folder.Dir, p.cases)
+	}
+	if err != nil {
+		return errors.Join(err, p.folder.Close())
+	}
+	return nil
+}
+
+// keepConfig notes what is in force for later commands on the folder.
+func (p *plRun) keepConfig() error { return p.folder.WriteConfig(p.config.Resolved()) }
+
+// fileHash names a file's contents in settings; embedded ones and none by their word.
+func fileHash(path string) (string, error) {
+	if path == "" || path == config.Embedded {
+		return path, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(text)
+	return "sha256 " + hex.EncodeToString(sum[:8]), nil
+}
