@@ -11,7 +11,7 @@ const (
 	Model = "model"       // a model folder in Hugging Face layout
 	Pairs = "pairs.jsonl" // preference pairs on held-out scenarios, with rewards in [0,1]
 
-	PrivacyLensCases       = "privacylens/cases.json"       // cases in the shape of the benchmark's
+	PrivacyLensCases       = "privacylens/cases.json"       // twelve cases in the shape of the benchmark's
 	PrivacyLensActions     = "privacylens/actions.csv"      // what an assistant might have done last in each
 	PrivacyLensVerdicts    = "privacylens/verdicts.json"    // whether that gives away the items of the case, judged by hand
 	PrivacyLensHelpfulness = "privacylens/helpfulness.json" // 0 to 3, judged by hand
