@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/fstest"
 )
 
 // plRow is a case; %s is its name.
@@ -218,6 +219,36 @@ func TestScores(t *testing.T) {
 	for content, want := range map[string]string{`{"a": 4}`: "a: helpfulness is 4: want 0, 1, 2 or 3", `{"a": 1.5}`: "helpfulness is 1.5", `{"a": "2"}`: "helpfulness is a string", `{"z": 1}`: "no case of the data has: z"} {
 		_, err := ReadScores(temporary(t, "s.json", content), cases)
 		wantError(t, err, want)
+	}
+}
+
+func TestPrivacyLensFromFileSystem(t *testing.T) {
+	fsys := fstest.MapFS{
+		"x/cases.json":    {Data: []byte("[" + strings.ReplaceAll(strings.TrimSpace(plNamed("a", "b")), "\n", ",") + "]")},
+		"x/actions.csv":   {Data: []byte("name,final_action\nb,Action: y\na,\n")},
+		"x/actions.jsonl": {Data: []byte(`{"name": "a", "final_action": "Action: z"}`)},
+		"x/verdicts.json": {Data: []byte(`{"a": {"leak_info": true, "secret_judgment": [["Ben has the flu", true], ["Ben stays in room 3", false]]}}`)},
+		"x/scores.json":   {Data: []byte(`{"b": 3}`)},
+	}
+	cases, report, err := ReadPrivacyLensFS(fsys, "x/cases.json")
+	if err != nil || len(cases) != 2 || report.Path != "x/cases.json" || cases[1].Place != "x/cases.json: row 2" {
+		t.Fatalf("%+v, %v", cases, err)
+	}
+	if actions, err := ReadActionsFS(fsys, "x/actions.csv", cases); err != nil || !reflect.DeepEqual(actions, map[string]string{"a": "", "b": "Action: y"}) {
+		t.Errorf("%v, %v", actions, err)
+	}
+	if actions, err := ReadActionsFS(fsys, "x/actions.jsonl", cases); err != nil || !reflect.DeepEqual(actions, map[string]string{"a": "Action: z"}) {
+		t.Errorf("%v, %v", actions, err)
+	}
+	if verdicts, err := ReadVerdictsFS(fsys, "x/verdicts.json", cases); err != nil || len(verdicts) != 1 || !verdicts["a"].Judgments[0].Leaks {
+		t.Errorf("%v, %v", verdicts, err)
+	}
+	if scores, err := ReadScoresFS(fsys, "x/scores.json", cases); err != nil || !reflect.DeepEqual(scores, map[string]int{"b": 3}) {
+		t.Errorf("%v, %v", scores, err)
+	}
+	_, err = ReadScoresFS(fsys, "x/none.json", cases)
+	if err == nil || err.Error() != "x/none.json: file does not exist" {
+		t.Error(err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/embedded"
@@ -243,3 +244,40 @@ func TestExamplePrompts(t *testing.T) {
 		}
 	}
 }
+
+// Nothing of the example is the benchmark's: no six words in a row of what its cases tell and ask for occur in those of the benchmark.
+func TestExampleIsNotTheBenchmarks(t *testing.T) {
+	theirs := map[string]string{} // six words: the case
+	for _, name := range []string{"main_data.json", "confaide_subset.json"} {
+		for _, c := range realCases(t, name) {
+			for _, six := range sixes(&c) {
+				theirs[six] = c.Name
+			}
+		}
+	}
+	for _, c := range exampleCases(t) {
+		for _, six := range sixes(&c) {
+			if name, found := theirs[six]; found {
+				t.Errorf("%s and %s: %q", c.Name, name, six)
+			}
+		}
+	}
+}
+
+// sixes are all runs of six words in the sentences of a case.
+func sixes(c *data.PLCase) (all []string) {
+	texts := append([]string{c.Vignette.Story, c.Vignette.DataType, c.Trajectory.Instruction, c.Seed.DataType}, c.Trajectory.Items...)
+	for _, m := range saying.FindAllStringSubmatch(c.Trajectory.Past, -1) {
+		texts = append(texts, m[1])
+	}
+	for _, text := range texts {
+		words := strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+		for i := range max(len(words)-5, 0) {
+			all = append(all, strings.Join(words[i:i+6], " "))
+		}
+	}
+	return all
+}
+
+// saying is what somebody says in a trajectory: a value of an observation.
+var saying = regexp.MustCompile(`": "((?:[^"\\]|\\.)*)"`)
