@@ -13,7 +13,6 @@ import (
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit"
-	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/train"
 )
@@ -32,7 +31,7 @@ func runTiny(engine, dir string) error {
 		return err
 	}
 	defer e.Close()
-	config, err := model.ParseConfig([]byte(tinyConfig), nil)
+	config, err := testkit.Llama()
 	if err != nil {
 		return err
 	}
@@ -54,10 +53,6 @@ func runTiny(engine, dir string) error {
 	fmt.Println("start")
 	return l.Run(context.Background())
 }
-
-const tinyConfig = `{"model_type": "llama", "vocab_size": 64, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
-	"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_act": "silu", "max_position_embeddings": 64, "rms_norm_eps": 1e-6,
-	"rope_theta": 10000.0, "tie_word_embeddings": false, "initializer_range": 0.3, "eos_token_id": 1, "torch_dtype": "float32"}`
 
 // TestKilledRunsEndInTheSameBits kills a run at random points, over and over, and compares what it ends in with an
 // uninterrupted run: weights, moments, metrics and samples, bit for bit.

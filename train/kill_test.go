@@ -29,7 +29,7 @@ func trainTiny(ctx context.Context, engine, dir string) error {
 		return err
 	}
 	defer e.Close()
-	config, err := model.ParseConfig([]byte(tinyConfig), nil)
+	config, err := testkit.Llama()
 	if err != nil {
 		return err
 	}
@@ -51,10 +51,6 @@ func trainTiny(ctx context.Context, engine, dir string) error {
 	}
 	return loop.Run(ctx)
 }
-
-const tinyConfig = `{"model_type": "llama", "vocab_size": 64, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
-	"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_act": "silu", "max_position_embeddings": 64, "rms_norm_eps": 1e-6,
-	"rope_theta": 10000.0, "tie_word_embeddings": false, "initializer_range": 0.3, "torch_dtype": "float32"}`
 
 // tinyLoop has everything that a resumed run must remember: an epoch in the middle, microbatches, a schedule, a metrics
 // window over several steps, a best checkpoint.

@@ -27,6 +27,14 @@ func Config(t testing.TB, modelType string) *model.Config {
 	return c
 }
 
+// Llama is a two-layer model whose head is not its table of embeddings, for processes without a test ([Main]).
+func Llama() (*model.Config, error) {
+	return model.ParseConfig([]byte(`{"model_type": "llama", "vocab_size": 64, "hidden_size": 16, "intermediate_size": 24,
+		"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_act": "silu", "max_position_embeddings": 64,
+		"rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": false, "initializer_range": 0.3, "eos_token_id": 1,
+		"torch_dtype": "float32"}`), nil)
+}
+
 // Model is a model of a type with seeded weights.
 func Model(t testing.TB, modelType string) *model.Model { return model.Init(Config(t, modelType), 7) }
 
