@@ -38,11 +38,11 @@ func newPLCompare(s streams) *cobra.Command {
 func comparePL(s streams, dirs []string, out string) error {
 	var runs []privacylens.Compared
 	for _, dir := range dirs {
-		results, err := privacylens.ReadResults(dir)
+		run, err := privacylens.ReadCompared(dir)
 		if err != nil {
 			return err
 		}
-		runs = append(runs, privacylens.Compared{Name: filepath.Clean(dir), Results: results})
+		runs = append(runs, run)
 	}
 	c, err := privacylens.Compare(runs...)
 	if err != nil {

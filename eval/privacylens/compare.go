@@ -4,13 +4,25 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 )
 
 // Compared is a run with its name.
 type Compared struct {
-	Name    string
-	Results []CaseResult
+	Name     string
+	Results  []CaseResult
+	Settings Settings // of its stages; nil: not known
+}
+
+// ReadCompared reads a run that was reported.
+func ReadCompared(dir string) (c Compared, err error) {
+	c.Name = filepath.Clean(dir)
+	if c.Results, err = ReadResults(dir); err != nil {
+		return c, err
+	}
+	c.Settings, err = (&Run{Dir: dir}).settings()
+	return c, err
 }
 
 // Comparison puts runs on the same cases side by side.
@@ -18,6 +30,7 @@ type Comparison struct {
 	Cases       int           `json:"cases"`
 	Runs        []RunCounts   `json:"runs"`
 	Differences []Differences `json:"differences"` // of every later run from the first
+	Warnings    []string      `json:"warnings,omitempty"`
 }
 
 // RunCounts is a run of a comparison.
@@ -77,10 +90,22 @@ func Compare(runs ...Compared) (*Comparison, error) {
 		}
 		out.Runs = append(out.Runs, RunCounts{run.Name, groupOf(joined)})
 		if i > 0 {
-			out.Differences = append(out.Differences, differences(runs[0], Compared{run.Name, joined}))
+			out.Differences = append(out.Differences, differences(runs[0], Compared{Name: run.Name, Results: joined}))
+			out.Warnings = append(out.Warnings, otherJudge(runs[0], run)...)
 		}
 	}
 	return out, nil
+}
+
+// otherJudge says in what two runs were judged differently.
+func otherJudge(first, run Compared) []string {
+	a, b := first.Settings["judge"], run.Settings["judge"]
+	for _, name := range []string{"kind", "model", "base_url", "prompts", "max_new_tokens"} {
+		if a != nil && b != nil && a[name] != b[name] {
+			return []string{fmt.Sprintf("%s was judged with %s %q, %s with %q: the differences are not those of the agents alone", run.Name, name, b[name], first.Name, a[name])}
+		}
+	}
+	return nil
 }
 
 // join puts the results of a run into the order of the first one's.

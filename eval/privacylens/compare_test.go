@@ -25,7 +25,7 @@ func TestCompare(t *testing.T) {
 	a := scored(100, func(i int) bool { return i < 50 }, func(i int) int { return i % 4 })
 	b := scored(100, func(i int) bool { return i < 30 || i >= 50 && i < 55 }, func(i int) int { return min(i%4+1, 3) })
 	b[0], b[99] = b[99], b[0] // joined by name
-	c, err := Compare(Compared{"A", a}, Compared{"B", b}, Compared{"A again", a})
+	c, err := Compare(Compared{Name: "A", Results: a}, Compared{Name: "B", Results: b}, Compared{Name: "A again", Results: a})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestCompareWithoutHelpfulness(t *testing.T) {
 	a := scored(10, func(i int) bool { return i < 5 }, func(int) int { return 3 })
 	b := scored(10, func(i int) bool { return i < 3 }, func(int) int { return -1 })
 	poor := scored(10, func(i int) bool { return i < 3 }, func(int) int { return 1 })
-	c, err := Compare(Compared{"a", a}, Compared{"b", b}, Compared{"poor", poor})
+	c, err := Compare(Compared{Name: "a", Results: a}, Compared{Name: "b", Results: b}, Compared{Name: "poor", Results: poor})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,18 +76,18 @@ func TestCompareWithoutHelpfulness(t *testing.T) {
 func TestCompareOtherCases(t *testing.T) {
 	no := func(int) bool { return false }
 	one := func(int) int { return 1 }
-	a := Compared{"a", scored(3, no, one)}
+	a := Compared{Name: "a", Results: scored(3, no, one)}
 	_, err := Compare(a)
 	wantError(t, err, "1 run: want two or more")
-	_, err = Compare(a, Compared{"b", scored(2, no, one)})
+	_, err = Compare(a, Compared{Name: "b", Results: scored(2, no, one)})
 	wantError(t, err, "b has no case case2, which a has")
-	_, err = Compare(a, Compared{"b", scored(4, no, one)})
+	_, err = Compare(a, Compared{Name: "b", Results: scored(4, no, one)})
 	wantError(t, err, "b has 4 cases, a has 3")
 	other := scored(3, no, one)
 	other[1].Items[0].Item = "y"
-	_, err = Compare(a, Compared{"b", other})
+	_, err = Compare(a, Compared{Name: "b", Results: other})
 	wantError(t, err, "b: case1 has other sensitive items than in a")
-	_, err = Compare(a, Compared{"b", append(scored(2, no, one), scored(1, no, one)...)})
+	_, err = Compare(a, Compared{Name: "b", Results: append(scored(2, no, one), scored(1, no, one)...)})
 	wantError(t, err, "b: a case stands there twice")
 }
 

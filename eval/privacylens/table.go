@@ -19,15 +19,7 @@ func (s *Summary) Write(w io.Writer) error {
 		t.parts("by tool", s.Tools)
 	}
 	t.probing(s.Probing)
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	for _, warning := range s.Warnings {
-		if _, err := fmt.Fprintln(w, "warning: "+warning); err != nil {
-			return err
-		}
-	}
-	return nil
+	return t.finish(s.Warnings)
 }
 
 // table prints rows of columns that are divided by tabs.
@@ -37,6 +29,14 @@ func newTable(w io.Writer) table { return table{tabwriter.NewWriter(w, 0, 0, 2, 
 
 // row prints cells; an error is kept until Flush.
 func (t table) row(cells ...string) { fmt.Fprintln(t, strings.Join(cells, "\t")) }
+
+// finish prints what is left, and the warnings below it.
+func (t table) finish(warnings []string) error {
+	for _, warning := range warnings {
+		t.row("warning: " + warning)
+	}
+	return t.Flush()
+}
 
 // all is a line for every measure. Those of what went wrong are left out where nothing did.
 func (t table) all(g *Group) {
@@ -120,7 +120,7 @@ func (c *Comparison) Write(w io.Writer) error {
 	for i := range c.Differences {
 		t.differences(&c.Differences[i])
 	}
-	return t.Flush()
+	return t.finish(c.Warnings)
 }
 
 func (t table) differences(d *Differences) {
