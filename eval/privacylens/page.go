@@ -64,16 +64,17 @@ func writePage(path string, write func(w io.Writer) error) error {
 
 // pageView is what the template prints.
 type pageView struct {
-	Title   string
-	Policy  string
-	Style   template.CSS
-	Script  template.JS
-	Summary Summary
-	Keyword bool // judged by the keyword judge
-	Replay  bool // judged by recorded verdicts
-	Stages  []pageStage
-	Counts  []pageCount
-	Parts   []pagePart
+	Title    string
+	Policy   string
+	Style    template.CSS
+	Script   template.JS
+	Summary  Summary
+	Keyword  bool     // judged by the keyword judge
+	Replay   bool     // judged by recorded verdicts
+	Warnings []string // but for those that these two stand for
+	Stages   []pageStage
+	Counts   []pageCount
+	Parts    []pagePart
 
 	Published []Published
 	Cases     []pageCase
@@ -178,10 +179,10 @@ func (c pageCase) Origin() []pageSetting {
 }
 
 func pageOf(title string, cases []data.PLCase, s Summary, results []CaseResult) pageView {
-	kind := cmp.Or(s.Settings["judge"]["kind"], s.Settings["judge"]["judge"])
+	kind := s.Settings["judge"]["kind"]
 	v := pageView{
 		Title: title, Policy: policy(), Style: template.CSS(pageStyle), Script: template.JS(pageScript),
-		Summary: s, Keyword: kind == "keyword", Replay: kind == "replay",
+		Summary: s, Keyword: kind == "keyword", Replay: kind == "replay", Warnings: except(s.Warnings, aboutJudge(s.Settings)),
 		Stages: stagesOf(s.Settings), Counts: countsOf(&s.All), Published: PublishedResults,
 		Parts: []pagePart{{"source", pageGroups(s.Sources)}, {"transmission principle", pageGroups(s.Principles)}, {"tool", pageGroups(s.Tools)}},
 		Cases: pageCases(cases, results),
@@ -195,6 +196,11 @@ func pageOf(title string, cases []data.PLCase, s Summary, results []CaseResult) 
 		selectOf(v.Cases, "tool", "Tool", func(c *pageCase) string { return c.Tool }),
 	}
 	return v
+}
+
+// except are the texts that are not among others.
+func except(texts, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(texts), func(text string) bool { return slices.Contains(others, text) })
 }
 
 // policy lets the browser load nothing, and run and apply only what is embedded here.
