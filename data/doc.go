@@ -17,5 +17,8 @@
 // divides them (ci_split.go); Synthesize makes small ones from templates and open value spaces, Prompt and Reference turn
 // one into a training example, Noisy into a flawed one (synth*.go).
 //
+// PrivacyLens: ReadPrivacyLens reads the benchmark's cases (privacylens.go), ReadActions what agents did in them
+// (privacylens_actions.go), ReadVerdicts and ReadScores what judges said of that (privacylens_verdicts.go); all joined by name.
+//
 // The package knows no tensors, no tokenizer and no network.
 package data

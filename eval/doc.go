@@ -13,5 +13,6 @@
 // and one without required ones is always helped by an answer.
 //
 // [CI] is the plain count; [Report] has intervals that know of several samples of an item, counts by domain and by
-// transmission principle, and the leak in think.
+// transmission principle, and the leak in think. What an agent leaks is measured by its part privacylens, whose judge is
+// asked by its part judge.
 package eval

@@ -13,9 +13,10 @@ import (
 func newRoot(s streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "posttrain",
-		Short: "Align language models with MaPPO, on a CPU or a GPU",
+		Short: "Align language models with MaPPO and CI-RL, and measure what they leak, on a CPU or a GPU",
 		Long: "posttrain aligns Hugging Face language models with MaPPO preference optimisation (arXiv 2507.21183), the DPO family with\n" +
-			"prior reward knowledge. Without any flag, `posttrain mappo` trains a small embedded model on embedded pairs.",
+			"prior reward knowledge, teaches them contextual integrity by reinforcement learning, and measures both. Without any flag,\n" +
+			"`posttrain mappo` trains a small embedded model on embedded pairs.",
 		Example:       "  posttrain mappo\n  posttrain mappo --config configs/mappo.yaml\n  posttrain sft --model DIR --data chat.jsonl",
 		SilenceErrors: true,
 		SilenceUsage:  true,
