@@ -109,8 +109,7 @@ func identifyAgent(c config.PLAgent, settings map[string]string) {
 	settings["model"], settings["backend"], settings["prefill"] = c.Model, c.Backend, fmt.Sprint(c.Prefill)
 }
 
-// prepareAgent prepares the stage actions. A model of this process is loaded at once for a new run, so that a wrong folder
-// leaves nothing behind.
+// prepareAgent prepares the stage actions.
 func (s *plStaged) prepareAgent() (err error) {
 	a := s.config.Agent
 	if a.Way() == config.AgentRecorded || a.Way() == "" {
@@ -133,9 +132,12 @@ func (s *plStaged) prepareAgent() (err error) {
 	return s.checkRoom()
 }
 
-// openAgent opens the model under test.
+// openAgent opens the model under test. One of this process is loaded at once for a new run, so that a wrong folder leaves
+// nothing behind.
 func (s *plStaged) openAgent() (err error) {
-	s.agent, err = newAgent(s.config.Agent)
+	if s.agent, err = newAgent(s.config.Agent); err == nil && s.agent.server == nil && !s.flags.goesOn() {
+		_, err = s.agent.sampler()
+	}
 	return err
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -42,6 +41,7 @@ func runPrivacyLens(ctx context.Context, s streams, f *plFlags, cmd *cobra.Comma
 	if err := p.read(); err != nil {
 		return err
 	}
+	defer p.close() // after the judge's client, whose cache is in the folder
 	staged, err := p.prepare()
 	if err != nil {
 		return err
@@ -50,7 +50,6 @@ func runPrivacyLens(ctx context.Context, s streams, f *plFlags, cmd *cobra.Comma
 	if err := p.open(); err != nil {
 		return err
 	}
-	defer p.folder.Close()
 	for _, stage := range plStages[f.stage] {
 		err := staged.stage(ctx, stage)
 		if ctx.Err() != nil {
@@ -143,10 +142,13 @@ func (p *plRun) open() (err error) {
 	if err == nil {
 		p.run, err = privacylens.OpenRun(p.folder.Dir, p.cases)
 	}
-	if err != nil {
-		return errors.Join(err, p.folder.Close())
+	return err
+}
+
+func (p *plRun) close() {
+	if p.folder != nil {
+		p.folder.Close()
 	}
-	return nil
 }
 
 // keepConfig notes what is in force for later commands on the folder.
