@@ -188,9 +188,9 @@ type lensRun struct {
 	seconds float64 // of the process
 	before  float64 // of them, until the first question
 	after   float64 // of them, from the last reply
-	early   float64 // peak memory in MB until a tenth of the questions
-	judged  float64 // until the last reply
-	peak    float64 // until the end
+	peak    float64 // memory in MB, the most there was
+	early   float64 // the most in the second twentieth of the questions
+	late    float64 // the most in the last twentieth
 }
 
 func (r lensRun) String() string {
@@ -200,9 +200,9 @@ func (r lensRun) String() string {
 
 // memory tells how it grew with the questions.
 func (r lensRun) memory() string {
-	perQuestion := (r.judged - r.early) * (1 << 20) / (0.9 * float64(r.questions))
-	return fmt.Sprintf("%d cases, %d questions, files of %.1f MB: peak %.0f MB; %.0f MB after a tenth of the questions, %.0f MB after all (%.0f bytes a question)",
-		r.cases, r.questions, float64(r.bytes)/(1<<20), r.peak, r.early, r.judged, perQuestion)
+	perQuestion := (r.late - r.early) * (1 << 20) / (0.9 * float64(r.questions))
+	return fmt.Sprintf("%d cases, %d questions, files of %.1f MB: peak %.0f MB; %.0f MB after a tenth of the questions, %.0f MB after all (%+.0f bytes a question)",
+		r.cases, r.questions, float64(r.bytes)/(1<<20), r.peak, r.early, r.late, perQuestion)
 }
 
 // measure runs an evaluation. It is an error that the judge is asked for more or for less than there is to ask.
@@ -237,8 +237,8 @@ func (o *lensOptions) measure(w lensWorld, judge *slowJudge, delay time.Duration
 	return r, nil
 }
 
-// watch notes the peak memory of a process until it is stopped. What the system tells of a process when it has ended would be no
-// smaller than this process was at the other's start.
+// watch notes the memory of a process until it is stopped. (The peak that the system tells of an ended process is no smaller
+// than its parent was when it began.)
 func (r *lensRun) watch(pid int, judge *slowJudge) (stop func()) {
 	ended, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -248,7 +248,8 @@ func (r *lensRun) watch(pid int, judge *slowJudge) (stop func()) {
 		for {
 			select {
 			case <-ticks.C:
-				r.note(peakMBOf(pid), judge.replied())
+				now, peak := memoryOf(pid)
+				r.note(now, peak, judge.replied())
 			case <-ended:
 				return
 			}
@@ -257,28 +258,28 @@ func (r *lensRun) watch(pid int, judge *slowJudge) (stop func()) {
 	return func() { close(ended); <-done }
 }
 
-// note takes down the peak until so many replies.
-func (r *lensRun) note(peak float64, replies int) {
-	if peak == 0 { // it has ended
-		return
-	}
-	r.peak = peak
-	if replies < r.questions || r.judged == 0 {
-		r.judged = peak
-	}
-	if replies < r.questions/10 || r.early == 0 {
-		r.early = peak
+// note takes down the memory at so many replies.
+func (r *lensRun) note(now, peak float64, replies int) {
+	r.peak = max(r.peak, peak)
+	switch twentieth := r.questions / 20; {
+	case replies == r.questions: // what follows is the report
+	case replies >= r.questions-twentieth:
+		r.late = max(r.late, now)
+	case replies >= twentieth && replies < 2*twentieth:
+		r.early = max(r.early, now)
 	}
 }
 
-// peakMBOf is the most memory that another process has held, as Linux counts it; 0 elsewhere.
-func peakMBOf(pid int) float64 {
+// memoryOf is what another process holds, and the most it has held, in MB as Linux counts it; 0 elsewhere, and when it is ending.
+func memoryOf(pid int) (now, peak float64) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return 0
+		return 0, 0
 	}
-	_, rest, _ := strings.Cut(string(status), "\nVmHWM:")
-	var kb float64
-	_, _ = fmt.Sscan(rest, &kb) // 0 of a process that is ending
-	return kb / 1024
+	read := func(field string) (kb float64) {
+		_, rest, _ := strings.Cut(string(status), "\n"+field+":")
+		_, _ = fmt.Sscan(rest, &kb)
+		return kb / 1024
+	}
+	return read("VmRSS"), read("VmHWM")
 }
