@@ -77,15 +77,7 @@ func runCIRL(ctx context.Context, s streams, f *trainFlags, cmd *cobra.Command) 
 
 // loadCIRL makes up the config from file and flags.
 func loadCIRL(f *trainFlags, cmd *cobra.Command) (*config.CIRL, error) {
-	sets, err := f.overrides(cmd)
-	if err != nil {
-		return nil, err
-	}
-	path, err := f.path()
-	if err != nil {
-		return nil, err
-	}
-	c, err := config.LoadCIRL(path, sets)
+	c, err := loadConfig(f, cmd, config.LoadCIRL)
 	if err != nil {
 		return nil, err
 	}

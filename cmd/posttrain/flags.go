@@ -92,6 +92,19 @@ func (f *trainFlags) path() (string, error) {
 	return path, nil
 }
 
+// loadConfig makes up the config of a command from file and flags.
+func loadConfig[C any](f *trainFlags, cmd *cobra.Command, load func(path string, sets []config.Override) (C, error)) (c C, err error) {
+	sets, err := f.overrides(cmd)
+	if err != nil {
+		return c, err
+	}
+	path, err := f.path()
+	if err != nil {
+		return c, err
+	}
+	return load(path, sets)
+}
+
 // check compares the config in force with the one that a resumed run was started with.
 func (f *trainFlags) check(resolved []byte) error {
 	if f.resume == "" {

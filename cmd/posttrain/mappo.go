@@ -35,15 +35,7 @@ func newMappo(s streams) *cobra.Command {
 
 // runMappo loads, measures the reference, trains, reports.
 func runMappo(ctx context.Context, s streams, f *trainFlags, cmd *cobra.Command) error {
-	sets, err := f.overrides(cmd)
-	if err != nil {
-		return err
-	}
-	path, err := f.path()
-	if err != nil {
-		return err
-	}
-	c, err := config.LoadMappo(path, sets)
+	c, err := loadConfig(f, cmd, config.LoadMappo)
 	if err != nil {
 		return err
 	}

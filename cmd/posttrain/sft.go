@@ -29,15 +29,7 @@ func newSFT(s streams) *cobra.Command {
 
 // runSFT loads, trains, reports.
 func runSFT(ctx context.Context, s streams, f *trainFlags, cmd *cobra.Command) error {
-	sets, err := f.overrides(cmd)
-	if err != nil {
-		return err
-	}
-	path, err := f.path()
-	if err != nil {
-		return err
-	}
-	c, err := config.LoadSFT(path, sets)
+	c, err := loadConfig(f, cmd, config.LoadSFT)
 	if err != nil {
 		return err
 	}
