@@ -111,8 +111,7 @@ type ciEncoder struct {
 // encode makes the tasks of one part. The attributes' order follows from the seed, the part and the item's place in it.
 func (e *ciEncoder) encode(items []data.CIItem, part uint64) (cases []testCase, err error) {
 	for i := range items {
-		order := rand.New(rand.NewPCG(e.config.Seed, part<<32|uint64(i))).Uint64()
-		task, err := e.task(&items[i], order)
+		task, err := e.task(&items[i], itemOrder(e.config.Seed, part, i))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", items[i].Source, err)
 		}
@@ -126,6 +125,11 @@ func (e *ciEncoder) encode(items []data.CIItem, part uint64) (cases []testCase, 
 		cases = append(cases, testCase{task, &items[i]})
 	}
 	return cases, nil
+}
+
+// itemOrder is the seed of the order in which the prompt of a part's item i lists its attributes.
+func itemOrder(seed, part uint64, i int) uint64 {
+	return rand.New(rand.NewPCG(seed, part<<32|uint64(i))).Uint64()
 }
 
 // task encodes the prompt of an item.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -145,7 +144,7 @@ func (f *evalFlags) part(n int) []int {
 // order is the seed of the order in which the prompt of a split's item i lists its attributes: the one that ci-rl has.
 func (f *evalFlags) order(i int) uint64 {
 	part := map[string]uint64{"train": 0, "validation": 1, "test": 2, "all": 3}[f.split]
-	return rand.New(rand.NewPCG(f.splitSeed, part<<32|uint64(i))).Uint64()
+	return itemOrder(f.splitSeed, part, i)
 }
 
 // conversations are the cases as a Chat takes them.
