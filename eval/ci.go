@@ -1,8 +1,6 @@
 package eval
 
 import (
-	"fmt"
-
 	"github.com/posttrain/posttrain/reward"
 )
 
@@ -33,9 +31,3 @@ func (c *CI) Add(s reward.Score, required int) {
 
 // Reward is the mean reward.
 func (c *CI) Reward() float64 { return c.rewards / float64(c.Format.Total) }
-
-// String is a small table.
-func (c *CI) String() string {
-	return fmt.Sprintf("format kept      %v\nrequired copied  %v\nintegrity        %v\nutility          %v\ncomplete         %v\nmean reward      %.3f\n",
-		c.Format, c.Copied, c.Integrity, c.Utility, c.Complete, c.Reward())
-}
