@@ -128,3 +128,13 @@ func openRun(t *testing.T, dir string, cases []data.PLCase) *Run {
 	t.Helper()
 	return must[*Run](t)(OpenRun(dir, cases))
 }
+
+// readReplay reads recorded verdicts and, unless scores is empty, recorded helpfulness.
+func readReplay(t *testing.T, verdicts, scores string, cases []data.PLCase) *Replay {
+	t.Helper()
+	r := &Replay{Verdicts: must[map[string]data.PLVerdict](t)(data.ReadVerdicts(verdicts, cases))}
+	if scores != "" {
+		r.Scores = must[map[string]int](t)(data.ReadScores(scores, cases))
+	}
+	return r
+}

@@ -86,24 +86,10 @@ func (m ModelJudge) ask(ctx context.Context, text string, read func(v *Verdict))
 	return first, nil
 }
 
-// Replay gives the verdicts that were recorded.
+// Replay gives the verdicts that were recorded, as data.ReadVerdicts and data.ReadScores read them.
 type Replay struct {
 	Verdicts map[string]data.PLVerdict // by name
 	Scores   map[string]int            // helpfulness by name; nil: it was not recorded
-}
-
-// NewReplay reads recorded verdicts and, unless scores is empty, recorded helpfulness, both in the benchmark's own form;
-// all of them must be of cases that are in the data.
-func NewReplay(verdicts, scores string, cases []data.PLCase) (*Replay, error) {
-	r := &Replay{}
-	var err error
-	if r.Verdicts, err = data.ReadVerdicts(verdicts, cases); err != nil {
-		return nil, err
-	}
-	if scores != "" {
-		r.Scores, err = data.ReadScores(scores, cases)
-	}
-	return r, err
 }
 
 // Check wants a verdict, and a score if there are any, for each of the cases.

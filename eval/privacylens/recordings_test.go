@@ -26,7 +26,7 @@ func TestReplayOfReleasedRuns(t *testing.T) {
 		if err := r.Import(actions, nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Judge(t.Context(), JudgeOptions{Judge: must[*Replay](t)(NewReplay(verdicts, "", cases))}); err != nil {
+		if err := r.Judge(t.Context(), JudgeOptions{Judge: readReplay(t, verdicts, "", cases)}); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}

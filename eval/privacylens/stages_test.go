@@ -132,7 +132,7 @@ func checkSummary(t *testing.T, s Summary) {
 // replayed runs the recorded verdicts of a run again, with its actions and without: the counts must be the same.
 func replayed(t *testing.T, r *Run, want Summary) {
 	t.Helper()
-	replay := must[*Replay](t)(NewReplay(r.path(VerdictsName), r.path(HelpfulnessName), r.Cases))
+	replay := readReplay(t, r.path(VerdictsName), r.path(HelpfulnessName), r.Cases)
 	for _, with := range []string{ActionsName, actionsName, ""} {
 		again := openRun(t, t.TempDir(), r.Cases)
 		if with != "" {
