@@ -347,7 +347,7 @@ func selectOf(cases []pageCase, by, label string, value func(c *pageCase) string
 // piece is a part of an action with the numbers of the items whose words it is, such as "1 3"; "" of none.
 type piece struct{ Text, Items string }
 
-// pieces cut an action where a span begins or ends, so that spans that overlap need not nest.
+// pieces cut an action where the items that speak of it change, so that spans that overlap need not nest.
 func pieces(action string, items []ItemResult) []piece {
 	spans, cuts := make([][]Span, len(items)), []int{0, len(action)}
 	for i, item := range items {
@@ -361,7 +361,12 @@ func pieces(action string, items []ItemResult) []piece {
 	cuts = slices.Compact(cuts)
 	var out []piece
 	for i := range len(cuts) - 1 {
-		out = append(out, piece{strings.ToValidUTF8(action[cuts[i]:cuts[i+1]], "\uFFFD"), covering(spans, cuts[i])})
+		text, of := strings.ToValidUTF8(action[cuts[i]:cuts[i+1]], "\uFFFD"), covering(spans, cuts[i])
+		if last := len(out) - 1; last >= 0 && out[last].Items == of {
+			out[last].Text += text
+		} else {
+			out = append(out, piece{text, of})
+		}
 	}
 	return out
 }
