@@ -95,7 +95,7 @@
   function key(e) {
     if (e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented) return;
     const arrow = e.key.startsWith("Arrow");
-    if (e.target.closest?.(arrow ? "input, select, pre" : "input:not([type=radio]), select")) return;
+    if (e.target.closest?.(arrow ? "input, select" : "input:not([type=radio]), select")) return;
     const step = { j: 1, ArrowRight: 1, k: -1, ArrowLeft: -1 }[e.key];
     if (!step && e.key !== "/") return;
     e.preventDefault();

@@ -73,6 +73,9 @@ func writtenPage(t *testing.T, cases []data.PLCase, s Summary, results []CaseRes
 	if left := must[[]os.DirEntry](t)(os.ReadDir(filepath.Dir(path))); len(left) != 1 {
 		t.Errorf("%v", left)
 	}
+	if mode := must[os.FileInfo](t)(os.Stat(path)).Mode(); mode&0o444 != 0o444 {
+		t.Errorf("%v: others cannot read it", mode)
+	}
 	return read(t, path)
 }
 
