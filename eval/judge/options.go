@@ -21,7 +21,7 @@ type Options struct {
 
 	Cache string // file that keeps the replies; empty: none are kept
 
-	Parallel          int           // requests under way at a time; 0: 8
+	Parallel          int           // requests under way at a time; 0: 8. With twice as many askers none waits while replies go to the disk
 	RequestsPerMinute int           // evenly spaced; 0: no limit
 	TokensPerMinute   int           // of prompts and replies; 0: no limit
 	Timeout           time.Duration // of one try; 0: 1 minute

@@ -12,7 +12,7 @@ import (
 // JudgeOptions say who judges.
 type JudgeOptions struct {
 	Judge    Judge
-	Parallel int               // questions under way; 0: 1
+	Parallel int               // questions under way; 0: 1. With twice the requests of a judge.Client none waits while replies go to the disk
 	Settings map[string]string // what a later call must agree with: the judge, its prompts and the like
 	Unparsed bool              // go on even if the judge never gives a verdict in the form asked for
 	Tick     func(Progress)    // one call at a time
