@@ -133,6 +133,12 @@ func (f *plFlags) goesOn() bool {
 	return err == nil
 }
 
+// takesActions says that recorded actions are to be read: for the stage actions, and where a flag names them.
+func (f *plFlags) takesActions() bool {
+	return slices.Contains(plStages[f.stage], config.StageActions) ||
+		slices.ContainsFunc(f.keys, func(k keyFlag) bool { return k.Key == "agent.actions" && k.value != "" })
+}
+
 // checkKeys wants the keys of servers that cannot do without, ahead of anything that takes long.
 func (f *plFlags) checkKeys(c *config.PrivacyLens) error {
 	has := func(stage string) bool { return slices.Contains(plStages[f.stage], stage) }

@@ -106,7 +106,7 @@ func identifyAgent(c config.PLAgent, settings map[string]string) {
 		settings["model"], settings["base_url"] = c.APIModel, c.BaseURL
 		return
 	}
-	settings["model"], settings["backend"], settings["prefill"] = c.Model, c.Backend, fmt.Sprint(c.Prefill)
+	settings["model"], settings["backend"], settings["prefill"] = wholePath(c.Model), c.Backend, fmt.Sprint(c.Prefill)
 }
 
 // prepareAgent prepares the stage actions.

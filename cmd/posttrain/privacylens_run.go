@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -103,9 +104,15 @@ func readCases(path string) ([]data.PLCase, *data.Report, error) {
 // mainData is the file of the released cases.
 const mainData = "main_data.json"
 
-// readActions reads recorded actions, and leaves out the cases that have none.
+// readActions reads recorded actions, and leaves out the cases that have none. A stage that goes on with a run finds them in
+// its folder.
 func (p *plRun) readActions() (err error) {
-	switch path := p.config.Agent.Actions; path {
+	path := p.config.Agent.Actions
+	if path != "" && p.flags.goesOn() && !p.flags.takesActions() {
+		p.cases, err = privacylens.Acted(p.flags.out, p.cases)
+		return err
+	}
+	switch path {
 	case "":
 		return nil
 	case config.Embedded:
@@ -151,8 +158,35 @@ func (p *plRun) close() {
 	}
 }
 
-// keepConfig notes what is in force for later commands on the folder.
-func (p *plRun) keepConfig() error { return p.folder.WriteConfig(p.config.Resolved()) }
+// keepConfig notes what is in force for later commands on the folder, wherever these are given.
+func (p *plRun) keepConfig() error {
+	c := *p.config
+	for _, path := range c.Paths() {
+		*path = wholePath(*path)
+	}
+	return p.folder.WriteConfig(c.Resolved())
+}
+
+// wholePath is a path from the root; none and embedded stay.
+func wholePath(path string) string {
+	if path == "" || path == config.Embedded {
+		return path
+	}
+	if whole, err := filepath.Abs(path); err == nil {
+		return whole
+	}
+	return path // there is no working directory: relative paths are as good as any
+}
+
+// shortPath is a path from the working directory, where it lies within that.
+func shortPath(path string) string {
+	if here, err := os.Getwd(); err == nil {
+		if within, ok := strings.CutPrefix(path, here+string(filepath.Separator)); ok {
+			return within
+		}
+	}
+	return path
+}
 
 // fileHash names a file's contents in settings; embedded ones and none by their word.
 func fileHash(path string) (string, error) {

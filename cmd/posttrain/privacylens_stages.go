@@ -84,7 +84,7 @@ func (s *plStaged) title(settings privacylens.Settings) string {
 	case actions["kind"] == config.AgentRecorded:
 		who = "recorded actions"
 	case actions != nil:
-		who = actions["model"] + ", prompt " + actions["prompt"]
+		who = shortPath(actions["model"]) + ", prompt " + actions["prompt"]
 	}
 	judge := by["kind"]
 	switch judge {
@@ -93,7 +93,7 @@ func (s *plStaged) title(settings privacylens.Settings) string {
 	case config.JudgeReplay:
 		judge = "recorded verdicts"
 	}
-	return fmt.Sprintf("%d cases of %s: %s; judge: %s", len(s.cases), s.config.Data.Cases, who, judge)
+	return fmt.Sprintf("%d cases of %s: %s; judge: %s", len(s.cases), shortPath(s.config.Data.Cases), who, judge)
 }
 
 // plBar tells how far a stage is: cases, leaks, requests, cost.

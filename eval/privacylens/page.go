@@ -267,7 +267,7 @@ func pageCases(cases []data.PLCase, results []CaseResult) []pageCase {
 	for i, r := range results {
 		out[i] = pageCase{
 			Case: byName[r.Name], Result: r, Marks: marks(&r), Facts: facts(byName[r.Name]), Pieces: pieces(r.Action, r.Items),
-			Source: cmp.Or(r.Source, "none"), Principle: cmp.Or(strings.ToLower(strings.Join(strings.Fields(r.Principle), " ")), "none"), Tool: cmp.Or(r.Tool, "none"),
+			Source: cmp.Or(r.Source, "none"), Principle: cmp.Or(principleOf(&r), "none"), Tool: cmp.Or(r.Tool, "none"),
 		}
 		if before, _, ok := strings.Cut(r.FinalAction, "Action:"); ok && !r.NoAction {
 			out[i].Before = strings.TrimSpace(before)

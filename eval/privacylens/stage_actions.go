@@ -3,6 +3,7 @@ package privacylens
 import (
 	"context"
 	"hash/fnv"
+	"path/filepath"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/rollout"
@@ -69,6 +70,16 @@ func (r *Run) Actions(ctx context.Context, o ActionOptions) error {
 func (r *Run) Pending() (int, error) {
 	rows, err := readRows[ActionRow](r.path(actionsName))
 	return len(r.without(rows)), err
+}
+
+// Acted are those of the cases that have an action in a run's folder.
+func Acted(dir string, cases []data.PLCase) ([]data.PLCase, error) {
+	rows, err := readRows[ActionRow](filepath.Join(dir, actionsName))
+	there := map[string]string{}
+	for _, row := range rows {
+		there[row.Name] = row.FinalAction
+	}
+	return WithActions(cases, there), err
 }
 
 // without are the cases that have no row.

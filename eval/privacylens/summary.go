@@ -98,14 +98,17 @@ type Summary struct {
 // Summarize counts results.
 func Summarize(results []CaseResult) Summary {
 	return Summary{
-		All:     groupOf(results),
-		Sources: groups(results, func(r *CaseResult) string { return r.Source }),
-		Principles: groups(results, func(r *CaseResult) string {
-			return strings.ToLower(strings.Join(strings.Fields(r.Principle), " "))
-		}),
-		Tools:    groups(results, func(r *CaseResult) string { return r.Tool }),
-		Warnings: warnings(results),
+		All:        groupOf(results),
+		Sources:    groups(results, func(r *CaseResult) string { return r.Source }),
+		Principles: groups(results, principleOf),
+		Tools:      groups(results, func(r *CaseResult) string { return r.Tool }),
+		Warnings:   warnings(results),
 	}
+}
+
+// principleOf is a case's transmission principle, less what the data write in several ways.
+func principleOf(r *CaseResult) string {
+	return strings.ToLower(strings.Join(strings.Fields(r.Principle), " "))
 }
 
 // groups counts parts of the results; what has no name counts under "none".

@@ -148,6 +148,12 @@ var applies = map[string][]string{
 	"judge.verdicts": {JudgeReplay}, "judge.helpfulness": {JudgeReplay},
 }
 
+// Paths are the options that name files and folders.
+func (c *PrivacyLens) Paths() []*string {
+	a, j := &c.Agent, &c.Judge
+	return []*string{&c.Prompts, &c.Data.Cases, &a.Model, &a.Actions, &a.Recorded, &j.Cache, &j.Recorded, &j.Verdicts, &j.Helpfulness}
+}
+
 // Resolved is everything in force as YAML, which loads to the same value.
 func (c *PrivacyLens) Resolved() []byte {
 	var tree yaml.MapSlice
