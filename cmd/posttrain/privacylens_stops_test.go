@@ -1,0 +1,270 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/eval/judge/judgetest"
+	"github.com/posttrain/posttrain/eval/privacylens"
+)
+
+var plGoOn = regexp.MustCompile(`^posttrain: interrupted in stage (\w+): go on with posttrain (.*)$`)
+
+// stopPL runs a command, interrupts it at a text, and returns the words of the command that its last line names.
+func stopPL(t *testing.T, stage, until string, args ...string) []string {
+	t.Helper()
+	o := cliUntil(t, until, args...)
+	m := plGoOn.FindStringSubmatch(o.last())
+	if o.code != exitInterrupted || m == nil || m[1] != stage || strings.Count(o.err, "posttrain: ") != 1 {
+		t.Fatalf("exit code %d, want %d and a command to go on with stage %s:\n%s", o.code, exitInterrupted, stage, o.err)
+	}
+	return words(t, m[2])
+}
+
+// linesOf are the lines of a file, in order of the alphabet.
+func linesOf(t *testing.T, path string) []string {
+	t.Helper()
+	return slices.Sorted(strings.Lines(read(t, path)))
+}
+
+// once wants every prompt to have arrived once.
+func (s *plServer) once(t *testing.T, want int) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.seen) != want {
+		t.Errorf("%d prompts, want %d", len(s.seen), want)
+	}
+	for prompt, n := range s.seen {
+		if n != 1 {
+			t.Errorf("asked %d times: %q", n, prompt)
+		}
+	}
+}
+
+// TestPLInterruptedAtServers: Ctrl-C in the actions, then in the judging; the command that the message names ends in what a whole run
+// ends in, and the judge is asked nothing twice.
+func TestPLInterruptedAtServers(t *testing.T) {
+	workPL(t)
+	args := func(agent, judge *plServer) []string {
+		return []string{"--base-url", agent.URL, "--api-model", "leaky", "--parallel", "2", "--judge-base-url", judge.URL, "--judge-model", "flu", "--judge-parallel", "2",
+			"--set", "agent.max_new_tokens=50", "--set", "judge.retries=3"}
+	}
+	must(t, ofData("whole", args(agentServer(t), judgeServer(t))...)...)
+	agent, judge := agentServer(t), judgeServer(t)
+	again := stopPL(t, "actions", "action 2/6", ofData("it's stopped", args(agent, judge)...)...)
+	if n := strings.Count(read(t, "it's stopped/actions.jsonl"), "\n"); n < 2 || n > 4 {
+		t.Errorf("%d actions at the stop, want 2 and those under way", n)
+	}
+	if exists("it's stopped/verdicts.jsonl") || judge.requests() != 1 {
+		t.Errorf("%d requests to the judge before there are actions", judge.requests())
+	}
+	again = stopPL(t, "judge", "case 3/6", again...)
+	if exists("it's stopped/summary.json") {
+		t.Error("a summary of half a run")
+	}
+	o := must(t, again...)
+	checkTable(t, o, "it's stopped")
+	sameFiles(t, "whole", "it's stopped", "cases.jsonl", "verdicts.json", "helpfulness.json", "actions.csv")
+	if a, b := linesOf(t, "whole/verdicts.jsonl"), linesOf(t, "it's stopped/verdicts.jsonl"); !slices.Equal(a, b) {
+		t.Errorf("%s\n%s", a, b)
+	}
+	judge.once(t, 16)
+	if agent.requests() > 6+2 {
+		t.Errorf("%d requests for actions: those that are there are asked for again", agent.requests())
+	}
+}
+
+// TestPLInterruptedStages: each stage alone goes on, too; with as many stops as there are cases.
+func TestPLInterruptedStages(t *testing.T) {
+	workPL(t)
+	agent, judge := agentServer(t), judgeServer(t)
+	stages := map[string][]string{
+		"actions": {"--data", "cases.json", "--base-url", agent.URL, "--api-model", "leaky", "--parallel", "1"},
+		"judge":   {"--judge-base-url", judge.URL, "--judge-model", "flu", "--judge-parallel", "1"},
+		"probe":   {"--set", "probe.levels=seed", "--parallel", "1"},
+	}
+	for _, stage := range []string{"actions", "judge", "probe"} {
+		args := append([]string{"eval", "privacylens", stage, "--out", "run"}, stages[stage]...)
+		unit := map[bool]string{true: "action", false: "case"}[stage == "actions"]
+		for i := 1; i < 6; i++ {
+			args = stopPL(t, stage, fmt.Sprintf("%s %d/6", unit, i), args...)
+			if strings.Join(args[:3], " ") != "eval privacylens "+stage {
+				t.Fatalf("%q is another command", args)
+			}
+		}
+		must(t, args...)
+	}
+	must(t, "eval", "privacylens", "report", "--out", "run")
+	checkCounts(t, "run", 3, 6, 3, 3, 9)
+	judge.once(t, 15)
+	if p := plSummary(t, "run").Probing; len(p) != 1 || p[0].Cases != 6 || p[0].YesFirst.Count != 6 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestPLBudget: a spent budget stops in one line; the same command goes on, until all is judged, and nothing is asked twice.
+func TestPLBudget(t *testing.T) {
+	workPL(t)
+	s := judgeServer(t)
+	args := ofData("run", "--actions", "actions.csv", "--judge-base-url", s.URL, "--judge-model", "flu", "--max-requests", "6")
+	for _, want := range []int{6, 12} {
+		checkRefusal(t, cli(t, args...), fault{code: 1, says: []string{"budget", "6"}})
+		if s.requests() != want || exists("run/summary.json") {
+			t.Errorf("%d requests, want %d", s.requests(), want)
+		}
+	}
+	must(t, args...)
+	s.once(t, 15)
+	checkCounts(t, "run", 3, 6, 3, 3, 9)
+
+	rich := judgeServer(t)
+	args = ofData("cost", "--actions", "actions.csv", "--judge-base-url", rich.URL, "--judge-model", "flu", "--prompt-price", "1e6", "--completion-price", "1e6")
+	checkRefusal(t, cli(t, append(args, "--max-cost", "1000")...), fault{code: 1, says: []string{"budget", "1000"}})
+	spent := rich.requests()
+	if spent == 0 || spent > 14 {
+		t.Errorf("%d requests for 1000 at a price of 1 a token", spent)
+	}
+	must(t, append(args, "--max-cost", "0")...) // the folder's config keeps the budget of its first command
+	rich.once(t, 15)
+}
+
+// workLocal is workPL with a tiny model, and prompts that are short enough for it, but for that of the last case.
+func workLocal(t *testing.T) []data.PLCase {
+	t.Helper()
+	cases := workPL(t)
+	copyModel(t, fixture("qwen2-newer"), "model")
+	if err := os.Mkdir("short", 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range privacylens.Kinds {
+		write(t, "short/agent-"+kind+".tmpl", "{{.Instruction}} {{.Past}} {{.FinalAction}}")
+	}
+	cases[5].Trajectory.Instruction += strings.Repeat(" And then some.", 30)
+	if err := data.WritePrivacyLens("cases.json", cases); err != nil {
+		t.Fatal(err)
+	}
+	return cases
+}
+
+// local are the flags of the tiny model.
+func local(more ...string) []string {
+	return append([]string{"--model", "model", "--backend", "go", "--prompts", "short", "--max-new-tokens", "6", "--batch", "2"}, more...)
+}
+
+// actionsOf reads actions.jsonl by name.
+func actionsOf(t *testing.T, dir string) map[string]privacylens.ActionRow {
+	t.Helper()
+	rows := map[string]privacylens.ActionRow{}
+	for line := range strings.Lines(read(t, dir+"/actions.jsonl")) {
+		var r privacylens.ActionRow
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatal(err)
+		}
+		rows[r.Name] = r
+	}
+	return rows
+}
+
+// TestPLLocalModel: a model of this process acts, as its seed says; a prompt that it has no room for is no action, and counted.
+func TestPLLocalModel(t *testing.T) {
+	cases := workLocal(t)
+	o := must(t, ofData("run", local("--judge", "keyword")...)...)
+	checkTable(t, o, "run")
+	rows := actionsOf(t, "run")
+	for i, c := range cases {
+		r := rows[c.Name]
+		if long := i == 5; (r.Reason == privacylens.TooLong) != long || (r.Output == "") != long || r.Prompt != privacylens.Hash(c.Trajectory.Instruction+" Action: GmailReadEmail GmailSendEmail") {
+			t.Errorf("%+v", r)
+		}
+	}
+	a := plSummary(t, "run").All
+	if a.TooLong != 1 || a.NoAction.Count != 6 || a.Leakage.Count != 0 || !strings.Contains(o.out, "model, prompt naive; judge: keyword") || !regexp.MustCompile(`(?m)^.*too long.*1`).MatchString(o.out) {
+		t.Errorf("%+v\n%s", a, o.out)
+	}
+	must(t, ofData("same", local("--judge", "keyword")...)...)
+	must(t, ofData("other", local("--judge", "keyword", "--seed", "1")...)...)
+	sameFiles(t, "run", "same", "actions.jsonl", "cases.jsonl", "summary.json")
+	if read(t, "run/actions.jsonl") == read(t, "other/actions.jsonl") {
+		t.Error("another seed, the same actions")
+	}
+}
+
+// TestPLLocalModelInterrupted: the rows of a stopped run are those of a whole one, whatever the batch in which it was stopped.
+func TestPLLocalModelInterrupted(t *testing.T) {
+	workLocal(t)
+	must(t, ofData("whole", local("--judge", "keyword", "--prompt", "cot")...)...)
+	again := stopPL(t, "actions", "action 1/6", ofData("run", local("--judge", "keyword", "--prompt", "cot")...)...)
+	if n := len(actionsOf(t, "run")); n == 0 || n == 6 {
+		t.Errorf("%d actions at the stop", n)
+	}
+	again = stopPL(t, "actions", "action 3/6", again...)
+	must(t, again...)
+	sameFiles(t, "whole", "run", append(plReport[:3:3], "actions.jsonl", "settings.json", "config.yaml")...)
+}
+
+// TestPLNothingFits: one line, and nothing is left behind.
+func TestPLNothingFits(t *testing.T) {
+	workLocal(t)
+	before := tree(t)
+	for _, args := range [][]string{
+		ofData("run", "--model", "model", "--backend", "go", "--judge", "keyword"),
+		{"eval", "privacylens", "actions", "--data", "cases.json", "--out", "run", "--model", "model", "--backend", "go"},
+	} {
+		checkRefusal(t, cli(t, args...), fault{code: 1, says: []string{"no prompt fits the model", "model has 256 positions", "the shortest prompt has "}})
+		if after := tree(t); !slices.Equal(before, after) {
+			t.Errorf("left behind: %q", after)
+		}
+	}
+}
+
+// TestPLKilled: SIGKILL in the middle of the judging, with a question on its way; going on asks that again, and nothing that was answered.
+func TestPLKilled(t *testing.T) {
+	if child == nil {
+		t.Skip("no processes of the test binary on this system")
+	}
+	workPL(t)
+	var mu sync.Mutex
+	seen, order := map[string]int{}, []string{}
+	reached, dead := make(chan struct{}), make(chan struct{})
+	s := judgetest.Start(t, judgetest.Options{Reply: fluJudge, Watch: func(prompt string) {
+		mu.Lock()
+		seen[prompt]++
+		order = append(order, prompt)
+		n := len(order)
+		mu.Unlock()
+		if n == 7 {
+			close(reached)
+			<-dead
+		}
+	}})
+	args := ofData("run", "--actions", "actions.csv", "--judge-base-url", s.URL, "--judge-model", "flu", "--judge-parallel", "1")
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), childVar+"=nothing is refused")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case <-reached:
+		_ = cmd.Process.Kill()
+		<-ended
+	case err := <-ended:
+		t.Errorf("it ended by itself: %v", err)
+	}
+	close(dead)
+	must(t, args...)
+	checkCounts(t, "run", 3, 6, 3, 3, 9)
+	if len(seen) != 15 || len(order) != 16 || seen[order[6]] != 2 {
+		t.Errorf("%d prompts, %d requests, want the seventh again and no other: %v", len(seen), len(order), seen)
+	}
+}
