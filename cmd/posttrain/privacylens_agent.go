@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"strings"
 	"sync"
 
 	"github.com/posttrain/posttrain/data"
@@ -149,16 +148,9 @@ func (s *plStaged) settingsOfAgent() (map[string]string, error) {
 		"max_new_tokens": fmt.Sprint(a.MaxNew), "seed": fmt.Sprint(s.config.Seed),
 	}
 	identifyAgent(a, all)
-	var b strings.Builder
-	for i := range s.cases {
-		text, err := s.agentPrompts.Agent(&s.cases[i])
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", s.cases[i].Place, err)
-		}
-		b.WriteString(text)
-	}
-	all["prompts"] = "sha256 " + privacylens.Hash(b.String())
-	return all, nil
+	var err error
+	all["prompts"], err = s.hashPrompts(func(c *data.PLCase, add func(string, error)) { add(s.agentPrompts.Agent(c)) })
+	return all, err
 }
 
 // checkRoom wants a model of this process that at least one prompt fits.

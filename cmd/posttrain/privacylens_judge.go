@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/embedded"
@@ -77,23 +76,12 @@ func (s *plStaged) prepareModel(j config.PLJudge) (err error) {
 
 // hashJudgePrompts names all prompts, less the actions in them.
 func (s *plStaged) hashJudgePrompts() (string, error) {
-	var b strings.Builder
-	for i := range s.cases {
-		c := &s.cases[i]
+	return s.hashPrompts(func(c *data.PLCase, add func(string, error)) {
 		for _, item := range c.Trajectory.Items {
-			text, err := s.judgePrompts.Leakage(c, "", item)
-			if err != nil {
-				return "", fmt.Errorf("%s: %w", c.Place, err)
-			}
-			b.WriteString(text)
+			add(s.judgePrompts.Leakage(c, "", item))
 		}
-		text, err := s.judgePrompts.Helpfulness(c, "")
-		if err != nil {
-			return "", fmt.Errorf("%s: %w", c.Place, err)
-		}
-		b.WriteString(text)
-	}
-	return "sha256 " + privacylens.Hash(b.String()), nil
+		add(s.judgePrompts.Helpfulness(c, ""))
+	})
 }
 
 // openJudge opens the client of a model that judges.
@@ -144,7 +132,8 @@ func (s *plStaged) judging(ctx context.Context) error {
 	bar := s.newBar("case", s.told)
 	o := privacylens.JudgeOptions{Judge: s.judge, Parallel: 1, Settings: s.judgeSettings, Tick: bar.tick}
 	if s.client != nil {
-		o.Parallel, o.Unparsed = s.config.Judge.Parallel, s.config.Judge.AllowUnparsed
+		o.Unparsed = s.config.Judge.AllowUnparsed
+		o.Parallel = 2 * s.config.Judge.Parallel // the client sends half as many: the others wait for a slow disk
 	}
 	err := s.plRun.run.Judge(ctx, o)
 	bar.close()

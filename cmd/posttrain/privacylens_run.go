@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -199,4 +200,19 @@ func fileHash(path string) (string, error) {
 	}
 	sum := sha256.Sum256(text)
 	return "sha256 " + hex.EncodeToString(sum[:8]), nil
+}
+
+// hashPrompts names the prompts that a function adds of every case.
+func (p *plRun) hashPrompts(of func(c *data.PLCase, add func(text string, err error))) (string, error) {
+	sum := sha256.New()
+	var first error
+	for i := range p.cases {
+		of(&p.cases[i], func(text string, err error) {
+			if err != nil && first == nil {
+				first = fmt.Errorf("%s: %w", p.cases[i].Place, err)
+			}
+			io.WriteString(sum, text)
+		})
+	}
+	return "sha256 " + hex.EncodeToString(sum.Sum(nil)[:16]), first
 }
