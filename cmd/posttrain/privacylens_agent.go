@@ -109,63 +109,63 @@ func identifyAgent(c config.PLAgent, settings map[string]string) {
 }
 
 // prepareAgent prepares the stage actions.
-func (s *plStaged) prepareAgent() (err error) {
-	a := s.config.Agent
+func (p *plRun) prepareAgent() (err error) {
+	a := p.config.Agent
 	if a.Way() == config.AgentRecorded || a.Way() == "" {
 		return nil
 	}
-	if err := s.openAgent(); err != nil {
+	if err := p.openAgent(); err != nil {
 		return err
 	}
 	if a.Recorded != "" {
-		s.agentPrompts, err = privacylens.ReadAgentPrompts(a.Recorded, a.Prompt, s.all)
+		p.agentPrompts, err = privacylens.ReadAgentPrompts(a.Recorded, a.Prompt, p.all)
 	} else {
-		s.agentPrompts, err = s.prompts.Agent(a.Prompt)
+		p.agentPrompts, err = p.prompts.Agent(a.Prompt)
 	}
 	if err != nil {
 		return err
 	}
-	if s.agentSettings, err = s.settingsOfAgent(); err != nil || s.flags.goesOn() {
+	if p.agentSettings, err = p.settingsOfAgent(); err != nil || p.flags.goesOn() {
 		return err
 	}
-	return s.checkRoom()
+	return p.checkRoom()
 }
 
 // openAgent opens the model under test. One of this process is loaded at once for a new run, so that a wrong folder leaves
 // nothing behind.
-func (s *plStaged) openAgent() (err error) {
-	if s.agent, err = newAgent(s.config.Agent); err == nil && s.agent.server == nil && !s.flags.goesOn() {
-		_, err = s.agent.sampler()
+func (p *plRun) openAgent() (err error) {
+	if p.agent, err = newAgent(p.config.Agent); err == nil && p.agent.server == nil && !p.flags.goesOn() {
+		_, err = p.agent.sampler()
 	}
 	return err
 }
 
 // settingsOfAgent are what the actions depend on.
-func (s *plStaged) settingsOfAgent() (map[string]string, error) {
-	a := s.config.Agent
+func (p *plRun) settingsOfAgent() (map[string]string, error) {
+	a := p.config.Agent
 	all := map[string]string{
 		"kind": a.Way(), "prompt": a.Prompt, "temperature": fmt.Sprint(a.Temperature), "top_p": fmt.Sprint(a.TopP),
-		"max_new_tokens": fmt.Sprint(a.MaxNew), "seed": fmt.Sprint(s.config.Seed),
+		"max_new_tokens": fmt.Sprint(a.MaxNew), "seed": fmt.Sprint(p.config.Seed),
 	}
 	identifyAgent(a, all)
 	var err error
-	all["prompts"], err = s.hashPrompts(func(c *data.PLCase, add func(string, error)) { add(s.agentPrompts.Agent(c)) })
+	all["prompts"], err = p.hashPrompts(func(c *data.PLCase, add func(string, error)) { add(p.agentPrompts.Agent(c)) })
 	return all, err
 }
 
 // checkRoom wants a model of this process that at least one prompt fits.
-func (s *plStaged) checkRoom() error {
-	if s.agent.server != nil {
+func (p *plRun) checkRoom() error {
+	if p.agent.server != nil {
 		return nil
 	}
-	o, shortest := s.actionOptions(), math.MaxInt
+	o, shortest := p.actionOptions(), math.MaxInt
 	positions := 0
-	for i := range s.cases {
-		talk, err := o.Conversation(&s.cases[i])
+	for i := range p.cases {
+		talk, err := o.Conversation(&p.cases[i])
 		if err != nil {
 			return err
 		}
-		n, room, err := s.agent.measure(talk)
+		n, room, err := p.agent.measure(talk)
 		if err != nil {
 			return err
 		}
@@ -173,18 +173,18 @@ func (s *plStaged) checkRoom() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("no prompt fits the model: %s has %d positions, the shortest prompt has %d tokens", s.agent.name(), positions, shortest)
+	return fmt.Errorf("no prompt fits the model: %s has %d positions, the shortest prompt has %d tokens", p.agent.name(), positions, shortest)
 }
 
-func (s *plStaged) actionOptions() privacylens.ActionOptions {
-	a := s.config.Agent
+func (p *plRun) actionOptions() privacylens.ActionOptions {
+	a := p.config.Agent
 	o := privacylens.ActionOptions{
-		Chat: s.agent, Prompts: s.agentPrompts, Think: a.Prompt == privacylens.CoT, Temperature: a.Temperature, TopP: a.TopP, MaxNew: a.MaxNew,
-		Seed: s.config.Seed, Settings: s.agentSettings,
+		Chat: p.agent, Prompts: p.agentPrompts, Think: a.Prompt == privacylens.CoT, Temperature: a.Temperature, TopP: a.TopP, MaxNew: a.MaxNew,
+		Seed: p.config.Seed, Settings: p.agentSettings,
 	}
-	o.Parallel, o.Batch = s.agent.together()
-	if s.agent.server == nil {
-		o.Fits = s.agent.fits
+	o.Parallel, o.Batch = p.agent.together()
+	if p.agent.server == nil {
+		o.Fits = p.agent.fits
 	}
 	if a.Prefill {
 		o.Prefill = data.ThinkPrefill
@@ -193,46 +193,62 @@ func (s *plStaged) actionOptions() privacylens.ActionOptions {
 }
 
 // actions is the stage of that name.
-func (s *plStaged) actions(ctx context.Context) error {
-	if s.agent == nil {
-		return s.importActions()
+func (p *plRun) actions(ctx context.Context) error {
+	if p.agent == nil {
+		return p.importActions()
 	}
-	if err := s.tryJudge(ctx); err != nil {
+	if err := p.tryJudge(ctx); err != nil {
 		return err
 	}
-	bar := s.newBar("action", s.agent.told)
+	bar := p.newBar("action", p.agent.told)
 	defer bar.close()
-	o := s.actionOptions()
+	o := p.actionOptions()
 	o.Tick = bar.tick
-	return s.plRun.run.Actions(ctx, o)
+	return p.run.Actions(ctx, o)
 }
 
 // importActions notes recorded actions.
-func (s *plStaged) importActions() error {
-	if s.recorded == nil {
+func (p *plRun) importActions() error {
+	if p.recorded == nil {
 		return nil
 	}
-	hash, err := fileHash(s.config.Agent.Actions)
+	hash, err := fileHash(p.config.Agent.Actions)
 	if err != nil {
 		return err
 	}
-	return s.plRun.run.Import(s.recorded, map[string]string{"kind": config.AgentRecorded, "contents": hash})
+	return p.run.Import(p.recorded, map[string]string{"kind": config.AgentRecorded, "contents": hash})
 }
 
 // probe is the stage of that name.
-func (s *plStaged) probe(ctx context.Context) error {
-	bar := s.newBar("case", s.agent.told)
+func (p *plRun) probe(ctx context.Context) error {
+	c := p.config
+	settings, err := p.settingsOfProbe()
+	if err != nil {
+		return err
+	}
+	bar := p.newBar("case", p.agent.told)
 	defer bar.close()
-	c := s.config
 	o := privacylens.ProbeOptions{
-		Chat: s.agent, Prompts: s.prompts, Levels: c.Probe.Levels, Seed: c.Seed, MaxNew: c.Probe.MaxNew, Tick: bar.tick,
-		Settings: map[string]string{"kind": c.Agent.Way(), "seed": fmt.Sprint(c.Seed), "max_new_tokens": fmt.Sprint(c.Probe.MaxNew)},
+		Chat: p.agent, Prompts: p.prompts, Levels: c.Probe.Levels, Seed: c.Seed, MaxNew: c.Probe.MaxNew, Settings: settings, Tick: bar.tick,
 	}
-	identifyAgent(c.Agent, o.Settings)
-	delete(o.Settings, "prefill")
-	o.Parallel, o.Batch = s.agent.together()
-	if s.agent.server == nil {
-		o.Fits = s.agent.fits
+	o.Parallel, o.Batch = p.agent.together()
+	if p.agent.server == nil {
+		o.Fits = p.agent.fits
 	}
-	return s.plRun.run.Probe(ctx, o)
+	return p.run.Probe(ctx, o)
+}
+
+// settingsOfProbe are what the answers depend on. More levels may be probed later.
+func (p *plRun) settingsOfProbe() (map[string]string, error) {
+	c := p.config
+	all := map[string]string{"kind": c.Agent.Way(), "seed": fmt.Sprint(c.Seed), "max_new_tokens": fmt.Sprint(c.Probe.MaxNew)}
+	identifyAgent(c.Agent, all)
+	delete(all, "prefill") // there is none
+	var err error
+	all["prompts"], err = p.hashPrompts(func(c *data.PLCase, add func(string, error)) {
+		for _, level := range privacylens.Levels {
+			add(p.prompts.Probe(level, c, true))
+		}
+	})
+	return all, err
 }

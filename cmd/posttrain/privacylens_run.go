@@ -14,6 +14,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/eval/judge"
 	"github.com/posttrain/posttrain/eval/privacylens"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/run"
@@ -29,8 +30,16 @@ type plRun struct {
 	all      []data.PLCase     // of the data
 	cases    []data.PLCase     // those evaluated
 	recorded map[string]string // actions by name; nil: none
-	folder   *run.Folder
+	folder   *run.Folder       // nil until open
 	run      *privacylens.Run
+
+	agent         *agent                    // nil: none is asked
+	agentPrompts  privacylens.AgentPrompter // of the stage actions
+	agentSettings map[string]string         // of the stage actions
+	judge         privacylens.Judge         // of a model: from the client's opening on
+	judgePrompts  privacylens.JudgePrompter // of a model; nil: none judges
+	judgeSettings map[string]string         // of the stage judge
+	client        *judge.Client             // of a model, from the first question on
 }
 
 // runPrivacyLens reads everything that can be wrong, makes the run folder or goes on with it, and runs the stages.
@@ -40,20 +49,14 @@ func runPrivacyLens(ctx context.Context, s streams, f *plFlags, cmd *cobra.Comma
 		return err
 	}
 	p := &plRun{streams: s, flags: f, config: c}
-	if err := p.read(); err != nil {
-		return err
-	}
-	defer p.close() // after the judge's client, whose cache is in the folder
-	staged, err := p.prepare()
-	if err != nil {
-		return err
-	}
-	defer staged.close()
-	if err := p.open(); err != nil {
-		return err
+	defer p.close()
+	for _, step := range []func() error{p.read, p.prepare, p.open} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
 	for _, stage := range plStages[f.stage] {
-		err := staged.stage(ctx, stage)
+		err := p.stage(ctx, stage)
 		if ctx.Err() != nil {
 			return fmt.Errorf("%w in stage %s: go on with %s", train.ErrInterrupted, stage, f.again(cmd, p.folder.Dir))
 		}
@@ -134,6 +137,20 @@ func (p *plRun) readActions() (err error) {
 	return nil
 }
 
+// prepare prepares the stages that are to be run.
+func (p *plRun) prepare() error {
+	prepare := map[string]func() error{config.StageActions: p.prepareAgent, config.StageProbe: p.openAgent, config.StageJudge: p.prepareJudge}
+	for _, stage := range plStages[p.flags.stage] {
+		if prepare[stage] == nil {
+			continue
+		}
+		if err := prepare[stage](); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // open makes the run folder, or opens the one to go on with.
 func (p *plRun) open() (err error) {
 	if p.flags.goesOn() {
@@ -154,6 +171,12 @@ func (p *plRun) open() (err error) {
 }
 
 func (p *plRun) close() {
+	if p.agent != nil {
+		p.agent.close()
+	}
+	if p.client != nil {
+		p.client.Close() // ahead of the folder, in which its cache is
+	}
 	if p.folder != nil {
 		p.folder.Close()
 	}
