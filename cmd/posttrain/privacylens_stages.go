@@ -26,9 +26,7 @@ func (p *plRun) report(context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(results) > 0 {
-		fmt.Fprintf(p.out, "PrivacyLens, %s\n", p.title(summary.Settings))
-	}
+	fmt.Fprintf(p.out, "PrivacyLens, %d cases of %s: %s\n", len(p.cases), shortPath(p.config.Data.Cases), whose(summary.Settings, len(results) > 0))
 	if err := summary.Write(p.out); err != nil {
 		return err
 	}
@@ -38,9 +36,12 @@ func (p *plRun) report(context.Context) error {
 	return nil
 }
 
-// title says what was measured, by whose judgement.
-func (p *plRun) title(settings privacylens.Settings) string {
+// whose says who was measured, by whose judgement.
+func whose(settings privacylens.Settings, judged bool) string {
 	actions, by := settings["actions"], settings["judge"]
+	if !judged {
+		return shortPath(settings["probe"]["model"]) + ", probed"
+	}
 	who := "no actions"
 	switch {
 	case actions["kind"] == config.AgentRecorded:
@@ -55,7 +56,7 @@ func (p *plRun) title(settings privacylens.Settings) string {
 	case config.JudgeReplay:
 		judge = "recorded verdicts"
 	}
-	return fmt.Sprintf("%d cases of %s: %s; judge: %s", len(p.cases), shortPath(p.config.Data.Cases), who, judge)
+	return who + "; judge: " + judge
 }
 
 // plBar tells how far a stage is: cases, leaks, requests, cost.

@@ -18,7 +18,9 @@ func (s *Summary) Write(w io.Writer) error {
 		t.parts("by transmission principle", s.Principles)
 		t.parts("by tool", s.Tools)
 	}
-	t.probing(s.Probing)
+	if len(s.Probing) > 0 {
+		t.probing(s.Probing, s.All.Cases > 0)
+	}
 	return t.finish(s.Warnings)
 }
 
@@ -79,11 +81,11 @@ func (t table) parts(title string, groups map[string]Group) {
 	}
 }
 
-func (t table) probing(levels []Probed) {
-	if len(levels) == 0 {
-		return
+// probing is a line for every level, apart from what stands above.
+func (t table) probing(levels []Probed, below bool) {
+	if below {
+		t.row("")
 	}
-	t.row("")
 	t.row("probing, right answers", "shuffled", "(A) is yes", "(A) is no", "both orders", "unparsed")
 	for _, p := range levels {
 		t.row(p.Level, p.Shuffled.short(), p.YesFirst.short(), p.NoFirst.short(), p.Both.short(), fmt.Sprint(p.Unparsed))
