@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -96,11 +97,13 @@ func readCases(path string) ([]data.PLCase, *data.Report, error) {
 	if path == config.Embedded {
 		return data.ReadPrivacyLensFS(embedded.Files, embedded.PrivacyLensCases)
 	}
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
 		path = filepath.Join(path, mainData)
-		if _, err := os.Stat(path); err != nil {
-			return nil, nil, fmt.Errorf("data.cases: %w: want the folder with PrivacyLens's %s, or a file of cases", err, mainData)
-		}
+		_, err = os.Stat(path)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w: want a file of cases, or the folder with PrivacyLens's %s", path, errors.Unwrap(err), mainData)
 	}
 	return data.ReadPrivacyLens(path)
 }

@@ -14,7 +14,8 @@ func (p *plRun) stage(ctx context.Context, name string) error {
 	stages := map[string]func(context.Context) error{
 		config.StageActions: p.actions, config.StageJudge: p.judging, config.StageProbe: p.probe, config.StageReport: p.report,
 	}
-	if err := stages[name](ctx); err != nil {
+	err := stages[name](ctx)
+	if err != nil || name == config.StageReport || name == config.StageActions && p.flags.stage == "" { // whose judge may be refused yet
 		return err
 	}
 	return p.keepConfig()
