@@ -413,6 +413,42 @@ func TestPLChanges(t *testing.T) {
 	}
 }
 
+// TestPLOtherAgents: the actions of one model are not mixed with those of another, or of the same asked otherwise.
+func TestPLOtherAgents(t *testing.T) {
+	cases := workPL(t)
+	agent, other := agentServer(t), agentServer(t)
+	actions := []string{"eval", "privacylens", "actions", "--out", "out", "--data", "cases.json", "--base-url", agent.URL, "--api-model", "leaky"}
+	must(t, actions...)
+	lines := ""
+	for _, c := range cases {
+		lines += jsonLine(map[string]any{"name": c.Name, "kind": "naive", "prompt": c.Name})
+	}
+	write(t, "agent.jsonl", lines)
+	mkdir(t, "mine")
+	write(t, "mine/agent-naive.tmpl", "{{.Instruction}} {{.Past}} {{.FinalAction}}")
+	before := plContents(t)
+	for _, f := range []fault{
+		{name: "model", args: []string{"--api-model", "shy"}, says: []string{`begun with model "leaky", now it is "shy"`}},
+		{name: "server", args: []string{"--base-url", other.URL}, says: []string{"begun with base_url", other.URL}},
+		{name: "prompt", args: []string{"--prompt", "enhanced"}, says: []string{`begun with prompt "naive", now it is "enhanced"`}},
+		{name: "prompts", args: []string{"--agent-prompts", "agent.jsonl"}, says: []string{"begun with prompts"}},
+		{name: "templates", args: []string{"--prompts", "mine"}, says: []string{"begun with prompts"}},
+		{name: "temperature", args: []string{"--temperature", "0"}, says: []string{`begun with temperature "0.7", now it is "0"`}},
+		{name: "length", args: []string{"--max-new-tokens", "9"}, says: []string{`begun with max_new_tokens "7000", now it is "9"`}},
+		{name: "seed", args: []string{"--seed", "9"}, says: []string{`begun with seed "0", now it is "9"`}},
+		{name: "recorded", args: []string{"--actions", "actions.csv"}, says: []string{"out: stage actions was begun with"}},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			f.code = 1
+			checkRefusal(t, cli(t, append([]string{"eval", "privacylens", "actions", "--out", "out"}, f.args...)...), f)
+			checkUnchanged(t, before)
+		})
+	}
+	if must(t, append(actions, "--parallel", "3", "--timeout", "9s")...); agent.requests() != 6 || other.requests() != 0 { // no matter of the results
+		t.Errorf("%d and %d requests", agent.requests(), other.requests())
+	}
+}
+
 // TestPLLostRows: a run folder that lost rows, half a line or a whole stage's, is asked for those alone.
 func TestPLLostRows(t *testing.T) {
 	workPL(t)

@@ -18,6 +18,9 @@ func (p *plRun) stage(ctx context.Context, name string) error {
 	if err != nil || name == config.StageReport || name == config.StageActions && p.flags.stage == "" { // whose judge may be refused yet
 		return err
 	}
+	if pending, err := p.run.Pending(); name == config.StageProbe && pending < len(p.cases) { // the config's agent is that of the actions
+		return err
+	}
 	return p.keepConfig()
 }
 

@@ -520,6 +520,79 @@ func TestPLProbe(t *testing.T) {
 	}
 }
 
+// TestPLProbeBeside: the probes of a run with recorded actions ask another model, and the run goes on as it was.
+func TestPLProbeBeside(t *testing.T) {
+	workPL(t)
+	agent := agentServer(t)
+	must(t, ofData("run", "--actions", "actions.csv", "--judge", "keyword")...)
+	config := read(t, "run/config.yaml")
+	must(t, "eval", "privacylens", "probe", "--out", "run", "--base-url", agent.URL, "--api-model", "leaky")
+	if now := read(t, "run/config.yaml"); now != config {
+		t.Errorf("the probed model has taken the place of the actions:\n%s", now)
+	}
+	o := must(t, pl("run")...)
+	checkTable(t, o, "run")
+	if s := plSummary(t, "run"); s.All.Leakage.Count != 3 || len(s.Probing) != 3 || agent.requests() != 36 {
+		t.Errorf("%+v, %d requests", s, agent.requests())
+	}
+}
+
+// TestPLElsewhere: a run goes on from any folder, though it was begun with paths of this one.
+func TestPLElsewhere(t *testing.T) {
+	workPL(t)
+	s := judgeServer(t)
+	must(t, "eval", "privacylens", "prompts", "mine")
+	must(t, "eval", "privacylens", "actions", "--out", "run", "--data", "cases.json", "--actions", "actions.csv", "--prompts", "mine")
+	mkdir(t, "elsewhere")
+	t.Chdir("elsewhere")
+	must(t, "eval", "privacylens", "judge", "--out", "../run", "--judge-base-url", s.URL, "--judge-model", "flu", "--judge-cache", "cache.jsonl")
+	must(t, "eval", "privacylens", "report", "--out", "../run")
+	checkCounts(t, "../run", 3, 6, 3, 3, 9)
+	t.Chdir("..")
+	must(t, pl("run")...)
+	if s.requests() != 15 || !exists("elsewhere/cache.jsonl") || exists("cache.jsonl") {
+		t.Errorf("%d requests; %q", s.requests(), tree(t))
+	}
+}
+
+// TestPLReportOfSome: a report of the first cases is one, and the run stays as it is.
+func TestPLReportOfSome(t *testing.T) {
+	workPL(t)
+	must(t, ofData("run", "--actions", "actions.csv", "--judge", "keyword")...)
+	must(t, "eval", "privacylens", "report", "--out", "run", "--first", "3")
+	checkCounts(t, "run", 2, 3, 0, 0, 0)
+	must(t, pl("run")...)
+	checkCounts(t, "run", 3, 6, 0, 0, 0)
+}
+
+// TestPLConfig: a file says what flags say; flags win.
+func TestPLConfig(t *testing.T) {
+	workPL(t)
+	write(t, "pl.yaml", "command: eval privacylens\ndata: {cases: cases.json, first: 2}\nagent: {actions: nowhere.csv}\njudge: {kind: keyword}\n")
+	must(t, pl("file", "--config", "pl.yaml", "--actions", "actions.csv", "--first", "6")...)
+	must(t, ofData("flags", "--actions", "actions.csv", "--judge", "keyword", "--first", "6")...)
+	sameFiles(t, "file", "flags", "config.yaml", "settings.json", "summary.json", "cases.jsonl")
+}
+
+// TestPLBar: on a terminal a bar tells of cases, leaks, requests and cost.
+func TestPLBar(t *testing.T) {
+	workPL(t)
+	s := judgeServer(t)
+	out, errs := &watched{}, &watched{}
+	args := ofData("run", "--actions", "actions.csv", "--judge-base-url", s.URL, "--judge-model", "flu", "--prompt-price", "1000", "--completion-price", "1000")
+	if code := execute(t.Context(), streams{in: strings.NewReader(""), out: out, err: errs, terminal: true}, args); code != 0 {
+		t.Fatalf("exit code %d: %s", code, errs)
+	}
+	for _, part := range []string{"6/6", "leaks 3", "requests 15", "cost "} {
+		if !strings.Contains(errs.String(), part) {
+			t.Errorf("the bar lacks %q: %q", part, errs)
+		}
+	}
+	if strings.Contains(out.String(), "\x1b") || strings.Contains(errs.String(), "case 1/6") {
+		t.Errorf("%q\n%q", out, errs)
+	}
+}
+
 // TestPLServedJudge: posttrain serve stands in for a judge; a tiny model never says Answer, which is allowed on request, and shown.
 func TestPLServedJudge(t *testing.T) {
 	workPL(t)
