@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -109,6 +110,26 @@ func TestPLInterruptedStages(t *testing.T) {
 	if p := plSummary(t, "run").Probing; len(p) != 1 || p[0].Cases != 6 || p[0].YesFirst.Count != 6 {
 		t.Errorf("%+v", p)
 	}
+}
+
+// TestPLInterruptedEarly: a stop ahead of the first answer, or in the wait for a server that is not there, is none the less a stop; the
+// run folder that the command chose by itself is named.
+func TestPLInterruptedEarly(t *testing.T) {
+	workPL(t)
+	again := stopPL(t, "actions", "rows read", "eval", "privacylens")
+	runs, err := filepath.Glob("runs/privacylens-*")
+	if err != nil || len(runs) != 1 || again[len(again)-1] != runs[0] {
+		t.Fatalf("%v, %v, go on with %q", runs, err, again)
+	}
+	again = stopPL(t, "judge", "case 3/12", again...)
+	must(t, again...)
+	must(t, pl("whole")...)
+	sameFiles(t, "whole", runs[0], "summary.json", "cases.jsonl", "verdicts.json", "config.yaml")
+
+	absent := withServers(t, []string{"NOBODY"})[0]
+	again = stopPL(t, "actions", "action 0/6", ofData("absent", "--base-url", absent, "--api-model", "leaky", "--judge", "keyword")...)
+	must(t, append(again, "--base-url", agentServer(t).URL)...)
+	checkCounts(t, "absent", 3, 6, 0, 0, 0)
 }
 
 // TestPLBudget: a spent budget stops in one line; the same command goes on, until all is judged, and nothing is asked twice.
