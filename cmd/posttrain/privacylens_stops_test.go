@@ -232,6 +232,25 @@ func TestPLLocalModelInterrupted(t *testing.T) {
 	sameFiles(t, "whole", "run", append(plReport[:3:3], "actions.jsonl", "settings.json", "config.yaml")...)
 }
 
+// TestPLLocalProbe: a model of this process is probed, and a stopped probe ends as a whole one does. It names no letter, which is shown.
+func TestPLLocalProbe(t *testing.T) {
+	workLocal(t)
+	write(t, "model/config.json", strings.Replace(read(t, "model/config.json"), `"max_position_embeddings": 256`, `"max_position_embeddings": 4000`, 1))
+	args := []string{"eval", "privacylens", "probe", "--data", "cases.json", "--model", "model", "--backend", "go", "--first", "3", "--set", "probe.levels=seed,vignette", "--set", "probe.max_new_tokens=2"}
+	o := must(t, append(args, "--out", "whole")...)
+	if !strings.Contains(o.err, "unparsed 12") {
+		t.Errorf("%s", o.err)
+	}
+	must(t, stopPL(t, "probe", "/6  unparsed", append(args, "--batch", "1", "--out", "run")...)...)
+	if a, b := linesOf(t, "whole/probes.jsonl"), linesOf(t, "run/probes.jsonl"); !slices.Equal(a, b) || len(a) != 12 {
+		t.Errorf("%s\n%s", a, b)
+	}
+	must(t, "eval", "privacylens", "report", "--out", "run")
+	if p := plSummary(t, "run").Probing; len(p) != 2 || p[0].Unparsed != 6 || p[0].Shuffled.Total != 3 {
+		t.Errorf("%+v", p)
+	}
+}
+
 // TestPLNothingFits: one line, and nothing is left behind.
 func TestPLNothingFits(t *testing.T) {
 	workLocal(t)
