@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
 )
@@ -236,6 +237,8 @@ func (f *serverFlags) check(given func(string) bool) error {
 		return fmt.Errorf("--parallel %d: want 1 or more", f.parallel)
 	case f.timeout <= 0:
 		return fmt.Errorf("--timeout %v: want more than 0, such as 5m", f.timeout)
+	case !config.IsVariable(f.keyName): // it may be the key itself
+		return errors.New("--api-key-env: want the name of an environment variable, such as OPENAI_API_KEY, not the key itself")
 	case given("api-key-env") && os.Getenv(f.keyName) == "":
 		return fmt.Errorf("--api-key-env %s: this environment variable is not set", f.keyName)
 	}

@@ -58,6 +58,8 @@ func explain(path string, sets []config.Override) (string, error) {
 			return c.Explain(), nil
 		case config.CommandCIRL:
 			return explainCIRL(path, sets)
+		case config.CommandPrivacyLens:
+			return "", fmt.Errorf("%s is a config for `posttrain %s`, which trains nothing: want one for mappo, sft or ci-rl", path, config.CommandPrivacyLens)
 		}
 	}
 	c, err := config.LoadMappo(path, sets)

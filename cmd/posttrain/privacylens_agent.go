@@ -226,7 +226,7 @@ func (p *plRun) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	bar := p.newBar("case", p.agent.told)
+	bar := p.newBar("probe", p.agent.told)
 	defer bar.close()
 	o := privacylens.ProbeOptions{
 		Chat: p.agent, Prompts: p.prompts, Levels: c.Probe.Levels, Seed: c.Seed, MaxNew: c.Probe.MaxNew, Settings: settings, Tick: bar.tick,

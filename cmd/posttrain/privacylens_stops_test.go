@@ -95,7 +95,7 @@ func TestPLInterruptedStages(t *testing.T) {
 	}
 	for _, stage := range []string{"actions", "judge", "probe"} {
 		args := append([]string{"eval", "privacylens", stage, "--out", "run"}, stages[stage]...)
-		unit := map[bool]string{true: "action", false: "case"}[stage == "actions"]
+		unit := map[string]string{"actions": "action", "judge": "case", "probe": "probe"}[stage]
 		for i := 1; i < 6; i++ {
 			args = stopPL(t, stage, fmt.Sprintf("%s %d/6", unit, i), args...)
 			if strings.Join(args[:3], " ") != "eval privacylens "+stage {

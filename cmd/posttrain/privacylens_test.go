@@ -441,7 +441,7 @@ func TestPLOwnTemplates(t *testing.T) {
 	if got := changed.prompts(); !slices.Equal(got, want) {
 		t.Errorf("asked %q\nwant %q", got, want)
 	}
-	checkRefusal(t, cli(t, "eval", "privacylens", "prompts", "mine"), fault{code: 1, says: []string{"mine/", "exists"}})
+	checkRefusal(t, cli(t, "eval", "privacylens", "prompts", "mine"), fault{code: 1, says: []string{"mine/", "is there already"}})
 	write(t, "mine/judge-leakage.tmpl", "Is it bad? {{.Action}}")
 	checkRefusal(t, cli(t, ofData("x", "--actions", "actions.csv", "--judge-base-url", changed.URL, "--judge-model", "flu", "--prompts", "mine")...),
 		fault{code: 1, says: []string{"mine", "judge-leakage.tmpl", "{{.Item}}"}})
@@ -555,14 +555,21 @@ func TestPLElsewhere(t *testing.T) {
 	}
 }
 
-// TestPLReportOfSome: a report of the first cases is one, and the run stays as it is.
-func TestPLReportOfSome(t *testing.T) {
+// TestPLReportOfOthers: a report counts the cases that were judged, no others and no part of them.
+func TestPLReportOfOthers(t *testing.T) {
 	workPL(t)
 	must(t, ofData("run", "--actions", "actions.csv", "--judge", "keyword")...)
-	must(t, "eval", "privacylens", "report", "--out", "run", "--first", "3")
-	checkCounts(t, "run", 2, 3, 0, 0, 0)
-	must(t, pl("run")...)
-	checkCounts(t, "run", 3, 6, 0, 0, 0)
+	before := read(t, "run/summary.json")
+	if o := cli(t, "eval", "privacylens", "report", "--out", "run", "--first", "3"); o.code != 1 || !strings.Contains(o.last(), "was run on other cases (6, sha256") {
+		t.Errorf("exit code %d: %s", o.code, o.err)
+	}
+	write(t, "run/actions.jsonl", strings.Replace(read(t, "run/actions.jsonl"), `"case1"`, `"main1"`, 1))
+	if o := cli(t, "eval", "privacylens", "report", "--out", "run"); o.code != 1 || !strings.Contains(o.last(), "was run on other cases (6, sha256") {
+		t.Errorf("exit code %d: %s", o.code, o.err)
+	}
+	if read(t, "run/summary.json") != before {
+		t.Error("the summary has changed")
+	}
 }
 
 // TestPLConfig: a file says what flags say; flags win.

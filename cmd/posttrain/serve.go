@@ -74,6 +74,8 @@ func (f *serveFlags) check(given func(string) bool) error {
 		return fmt.Errorf("--addr %q: want HOST:PORT, such as 127.0.0.1:8080", f.addr)
 	case given("name") && f.name == "":
 		return errors.New("--name is empty: want a name")
+	case !config.IsVariable(f.tokenEnv): // it may be the token itself
+		return errors.New("--token-env: want the name of an environment variable, such as POSTTRAIN_SERVE_TOKEN, not the token itself")
 	case given("token-env") && os.Getenv(f.tokenEnv) == "":
 		return fmt.Errorf("--token-env %s: this environment variable is not set", f.tokenEnv)
 	case strings.ContainsFunc(os.Getenv(f.tokenEnv), func(r rune) bool { return r <= ' ' || r > '~' }):

@@ -91,7 +91,7 @@ func (l *ledger) spend(what string) error {
 	if l.options.Cache != "" {
 		then = "; nothing is lost, the same again goes on from here"
 	}
-	return fmt.Errorf("judge: %w: %s (%d replies, %d requests, cost %.4g)%s", ErrBudget, what, s.Replies, s.Requests, s.Cost, then)
+	return fmt.Errorf("judge: %w: %s (%d requests, cost %.4g)%s", ErrBudget, what, s.Requests, s.Cost, then)
 }
 
 // release gives back the room of a request that is not sent.

@@ -23,6 +23,7 @@ type ProbeRow struct {
 	Choice   string `json:"choice"`    // A or B; "" where the reply has neither
 	Right    bool   `json:"right"`
 	Reply    string `json:"reply"`
+	Reason   string `json:"reason,omitempty"` // TooLong: the question was not asked
 	Prompt   string `json:"prompt_sha256"`
 }
 
@@ -160,7 +161,10 @@ func (p *probing) ask(ctx context.Context, rows []ProbeRow) error {
 		}
 		if fits {
 			asked, conversations = append(asked, row), append(conversations, talk)
-		} else if err := p.note(row); err != nil {
+			continue
+		}
+		row.Reason = TooLong
+		if err := p.note(row); err != nil {
 			return err
 		}
 	}
@@ -208,6 +212,20 @@ var letter = regexp.MustCompile(`\b[AB]\b`)
 
 // Choice is the first A or B of a reply that stands alone, "" where there is none. Thoughts do not count.
 func Choice(reply string) string { return letter.FindString(withoutThoughts(reply)) }
+
+// aboutProbes says how many questions were not asked.
+func aboutProbes(rows []ProbeRow) []string {
+	tooLong := 0
+	for i := range rows {
+		if rows[i].Reason == TooLong {
+			tooLong++
+		}
+	}
+	if tooLong == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%d of %d questions of probing do not fit the model: they count as wrong", tooLong, len(rows))}
+}
 
 // probed counts answers by level.
 func probed(rows []ProbeRow) []Probed {

@@ -97,6 +97,11 @@ func WritePrompts(dir string) error {
 		return fmt.Errorf("%s cannot be made: %w", dir, errors.Unwrap(err))
 	}
 	for _, name := range PromptNames() {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			return fmt.Errorf("%s is there already: want a folder without templates", filepath.Join(dir, name))
+		}
+	}
+	for _, name := range PromptNames() {
 		text, _ := promptFiles.ReadFile("prompts/" + name)
 		file, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 		if err != nil {

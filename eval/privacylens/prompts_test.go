@@ -174,7 +174,14 @@ func TestReplacedPrompts(t *testing.T) {
 		t.Fatal(err)
 	}
 	must[*Prompts](t)(LoadPrompts(fresh))
-	wantError(t, WritePrompts(fresh), "file exists")
+	wantError(t, WritePrompts(fresh), "agent-cot.tmpl is there already")
+	if err := os.Remove(filepath.Join(fresh, "agent-cot.tmpl")); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, WritePrompts(fresh), "agent-enhanced.tmpl is there already")
+	if _, err := os.Stat(filepath.Join(fresh, "agent-cot.tmpl")); err == nil {
+		t.Error("a refused folder was written to")
+	}
 	_, err = p.Agent("polite")
 	wantError(t, err, `prompt "polite": want naive, enhanced or cot`)
 }

@@ -73,12 +73,24 @@ func (r *Run) settle(stage string, settings map[string]string, begun bool) error
 	if now == nil {
 		now = map[string]string{}
 	}
-	now["cases"] = fmt.Sprintf("%d, sha256 %s", len(r.Cases), hashOf(r.Cases))
+	now["cases"] = r.namesCases()
 	if before, ok := all[stage]; ok && begun {
 		return differing(r.Dir, stage, before, now)
 	}
 	all[stage] = now
 	return data.WriteJSON(r.path(settingsName), all)
+}
+
+// namesCases names the cases of the run by all that they hold.
+func (r *Run) namesCases() string { return fmt.Sprintf("%d, sha256 %s", len(r.Cases), hashOf(r.Cases)) }
+
+// sameCases wants a stage to have been run on the cases that are counted now.
+func (r *Run) sameCases(settings Settings, stage string) error {
+	before, ok := settings[stage]
+	if now := r.namesCases(); ok && before["cases"] != now {
+		return fmt.Errorf("%s: stage %s was run on other cases (%s, now %s): want the same data, whole or the same part", r.Dir, stage, before["cases"], now)
+	}
+	return nil
 }
 
 // begin opens the journal of a stage with such settings.
@@ -100,7 +112,9 @@ func (r *Run) settings() (Settings, error) {
 		return all, nil
 	}
 	if err == nil {
-		err = json.Unmarshal(text, &all)
+		if err = json.Unmarshal(text, &all); err != nil {
+			return nil, fmt.Errorf("%s: damaged: want {stage: {name: text}}, as the stages write it; put it back, or name another --out DIR", r.path(settingsName))
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", r.path(settingsName), cause(err))
@@ -258,16 +272,28 @@ func (r *Run) read() (summary Summary, out []CaseResult, err error) {
 	if err != nil {
 		return summary, nil, err
 	}
+	if _, _, err := index(actions, verdicts); err != nil {
+		return summary, nil, fmt.Errorf("%s: %w", r.Dir, err)
+	}
+	settings, err := r.settings()
+	if err != nil {
+		return summary, nil, err
+	}
+	for stage, begun := range map[string]bool{"actions": len(actions) > 0, "judge": len(verdicts) > 0} {
+		if err := r.sameCases(settings, stage); err != nil && begun {
+			return summary, nil, err
+		}
+	}
 	if len(actions)+len(verdicts) > 0 || len(probes) == 0 {
 		if out, err = results(r.Cases, actions, verdicts); err != nil {
-			return summary, nil, err
+			return summary, nil, fmt.Errorf("%s: %w", r.Dir, err)
 		}
 	}
 	summary = Summarize(out)
 	summary.Probing = probed(probes)
-	summary.Settings, err = r.settings()
-	summary.Warnings = append(summary.Warnings, aboutJudge(summary.Settings)...)
-	return summary, out, err
+	summary.Settings = settings
+	summary.Warnings = append(summary.Warnings, slices.Concat(aboutJudge(settings), aboutProbes(probes))...)
+	return summary, out, nil
 }
 
 // ReadResults reads the cases of a run that was reported, for comparison.

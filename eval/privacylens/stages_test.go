@@ -301,7 +301,7 @@ func TestSettingsStay(t *testing.T) {
 	if err := os.WriteFile(r.path(settingsName), []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, r.Actions(t.Context(), o), "settings.json: unexpected end of JSON input")
+	wantError(t, r.Actions(t.Context(), o), "settings.json: damaged: want")
 }
 
 // A judge that gives no verdict is asked once more; if it gives none ever, the stage ends.

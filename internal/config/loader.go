@@ -232,7 +232,11 @@ func (l *loader) hold(config any) {
 		r := rules[leaf.key]
 		if v := top.FieldByIndex(leaf.index); r.ok != nil && !r.ok(v) {
 			if g, given := l.given[leaf.key]; given {
-				l.faultOf(leaf.key, "%s %s: want %s", leaf.key, g.show(), r.wants(leaf.kind))
+				shown := g.show()
+				if strings.HasSuffix(leaf.key, "_key_env") { // it may be the key itself
+					shown = "…"
+				}
+				l.faultOf(leaf.key, "%s %s: want %s", leaf.key, shown, r.wants(leaf.kind))
 			} else {
 				l.faultOf(leaf.key, "%s is missing: want %s", leaf.key, r.wants(leaf.kind))
 			}

@@ -98,8 +98,8 @@ func TestPrivacyLensFaults(t *testing.T) {
 			t.Errorf("%q %v:\n%v, want\n%s", c.text, c.sets, err, c.want)
 		}
 	}
-	for _, secret := range []string{"http://u:sk-secret@h/v1", "http://h/v1?key=sk-secret"} {
-		if _, err := parsePL(cases+"judge: {base_url: '"+secret+"'}", nil); err == nil || strings.Contains(err.Error(), "sk-secret") {
+	for _, secret := range []string{"base_url: http://u:sk-secret@h/v1", "base_url: http://h/v1?key=sk-secret", "api_key_env: sk-secret"} {
+		if _, err := parsePL(cases+"judge:\n  "+secret, nil); err == nil || strings.Contains(err.Error(), "sk-secret") {
 			t.Errorf("%v: want an error without the key", err)
 		}
 	}

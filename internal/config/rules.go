@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/url"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -119,7 +120,7 @@ var rules = map[string]rule{
 	"agent.backend":        {"auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN", isBackend},
 	"agent.base_url":       {"the URL of an OpenAI-compatible server, such as http://localhost:8000/v1, without a key in it", isURL},
 	"agent.api_model":      {accepts: "a model's name on the server"},
-	"agent.api_key_env":    {accepts: "the name of an environment variable"},
+	"agent.api_key_env":    variable,
 	"agent.parallel":       atLeast(1),
 	"agent.timeout":        {"a time above 0, such as 90s or 5m", aboveZero},
 	"agent.batch":          atLeast(1),
@@ -134,7 +135,7 @@ var rules = map[string]rule{
 	"judge.kind":                oneOf(JudgeModel, JudgeKeyword, JudgeReplay),
 	"judge.base_url":            {"the URL of an OpenAI-compatible server, such as http://localhost:8000/v1, without a key in it", isURL},
 	"judge.model":               {accepts: "a model's name on the server"},
-	"judge.api_key_env":         {accepts: "the name of an environment variable"},
+	"judge.api_key_env":         variable,
 	"judge.parallel":            atLeast(1),
 	"judge.requests_per_minute": atLeast(0),
 	"judge.tokens_per_minute":   atLeast(0),
@@ -199,6 +200,14 @@ func twoOrNone(v reflect.Value) bool {
 	}
 	return v.Len() == 2 && v.Index(0).String() != "" && v.Index(1).String() != ""
 }
+
+// variable accepts the name of an environment variable. A wrong one may be a key: it is not shown.
+var variable = rule{"the name of an environment variable, such as OPENAI_API_KEY, not the key itself", func(v reflect.Value) bool { return IsVariable(v.String()) }}
+
+// IsVariable tells the names of environment variables.
+func IsVariable(name string) bool { return variableName.MatchString(name) }
+
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 func aboveZero(v reflect.Value) bool { return v.Int() > 0 }
 
