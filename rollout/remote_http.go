@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
@@ -47,10 +48,16 @@ func newRetrier(o RemoteOptions) retrier {
 	if t, ok := c.HTTPClient.Transport.(*http.Transport); ok {
 		t.MaxIdleConnsPerHost = o.Parallel
 	}
+	var answered atomic.Bool // by the server, ever
 	c.CheckRetry = func(ctx context.Context, resp *http.Response, err error) (bool, error) {
-		again, err := checkRetry(ctx, resp, err)
-		sendingOf(ctx).note(again, resp)
-		return again, err
+		again, ended := checkRetry(ctx, resp, err)
+		s := sendingOf(ctx)
+		s.note(again, resp)
+		if resp != nil {
+			answered.Store(true)
+		}
+		stranger := unreachable(err) && !answered.Load() && s.tries >= triesOfStranger
+		return again && !stranger, ended
 	}
 	c.RequestLogHook = func(_ retryablehttp.Logger, req *http.Request, before int) {
 		sendingOf(req.Context()).tries = before + 1
@@ -60,6 +67,14 @@ func newRetrier(o RemoteOptions) retrier {
 	}
 	c.ErrorHandler = retryablehttp.PassthroughErrorHandler // the last reply says more than the number of tries
 	return retrier{c}
+}
+
+// triesOfStranger is how often a server is tried that nobody reaches and that never answered: its address is wrong as a rule.
+const triesOfStranger = 3
+
+func unreachable(err error) bool {
+	var dial *net.OpError
+	return errors.As(err, &dial) && dial.Op == "dial"
 }
 
 // Do sends a request with a JSON object for a body.
@@ -183,7 +198,6 @@ func (r *Remote) explain(err error, s sending) error {
 }
 
 func (s sending) failure(err error) Failure {
-	var dial *net.OpError
 	switch {
 	case !s.passing && s.status/100 == 2:
 		return Foreign
@@ -191,7 +205,7 @@ func (s sending) failure(err error) Failure {
 		return Refused
 	case s.status/100 > 2:
 		return Busy
-	case errors.As(err, &dial) && dial.Op == "dial":
+	case unreachable(err):
 		return Unreachable
 	}
 	return Lost

@@ -336,6 +336,13 @@ func TestRemoteWithoutServer(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "no server answers (dial tcp") || !strings.HasSuffix(err.Error(), "tried 2 times") {
 		t.Error(err)
 	}
+	patient, err := NewRemote(RemoteOptions{BaseURL: s.URL, Model: "m", Retries: 9, Wait: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = patient.Answer(t.Context(), []Conversation{talk("")}); err == nil || !strings.HasSuffix(err.Error(), "tried 3 times") {
+		t.Errorf("%v: want patience with servers only that were there once", err)
+	}
 }
 
 // TestRemoteStops: an ended context ends it at once, waits included, and the first error ends the others.
