@@ -165,7 +165,7 @@ func (r *Remote) one(ctx context.Context, c Conversation) ([]Answer, error) {
 			return nil, err
 		}
 		for _, choice := range response.Choices[:min(want-len(answers), len(response.Choices))] {
-			answers = append(answers, answerOf(choice))
+			answers = append(answers, r.answerOf(choice))
 		}
 	}
 	return answers, nil
@@ -187,7 +187,7 @@ func (r *Remote) Ask(ctx context.Context, c Conversation, tries int) (Answer, Us
 	}
 	u, choice := response.Usage, response.Choices[0]
 	choice.Message.ReasoningContent = ""
-	return answerOf(choice), Usage{1, u.PromptTokens, u.CompletionTokens}, nil
+	return r.answerOf(choice), Usage{1, u.PromptTokens, u.CompletionTokens}, nil
 }
 
 // complete gets a reply that has choices, and counts it. Tries were made before.
@@ -242,15 +242,21 @@ func reasons(model string) bool {
 	return false
 }
 
+// shortestSecret is how long a key must be to be one: servers that want none are often given a word such as EMPTY.
+const shortestSecret = 16
+
 // answerOf takes an answer out of a reply. Servers that cut the reasoning out of the text give it beside: it is put
-// back, in think tags.
-func answerOf(c openai.ChatCompletionChoice) Answer {
+// back, in think tags. Some say back what they are sent, key and all: answers are stored, so it is taken out.
+func (r *Remote) answerOf(c openai.ChatCompletionChoice) Answer {
 	a := Answer{Text: c.Message.Content, Reason: string(c.FinishReason)}
 	if think := c.Message.ReasoningContent; think != "" {
 		a.Text = "<think>" + think + "</think>" + a.Text
 	}
 	if c.FinishReason == openai.FinishReasonStop {
 		a.Reason = EOS
+	}
+	if key := r.options.Key; len(key) >= shortestSecret {
+		a.Text = strings.ReplaceAll(a.Text, key, "***")
 	}
 	return a
 }

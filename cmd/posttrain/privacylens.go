@@ -107,7 +107,7 @@ func (f *plFlags) load(cmd *cobra.Command) (*config.PrivacyLens, error) {
 	switch {
 	case f.goesOn() && path == "":
 		path = f.ownConfig()
-	case !f.goesOn() && f.stage == config.StageReport:
+	case !f.goesOn() && (f.stage == config.StageReport || f.stage == config.StageJudge && path == "" && !cmd.Flags().Changed("data")):
 		return nil, usageError{fmt.Errorf("--out %q: there is no run in it (no config.yaml): want the folder of a run, such as runs/privacylens-20260102-150405", f.out)}
 	}
 	c, err := config.LoadPrivacyLens(path, sets, plStages[f.stage]...)
@@ -155,6 +155,9 @@ func (f *plFlags) checkKeys(c *config.PrivacyLens) error {
 
 // checkKey wants a key where a variable is named for it on purpose, and on OpenAI's own server. Others often need none.
 func checkKey(who, flag, variable, url string) error {
+	if strings.ContainsFunc(os.Getenv(variable), func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return fmt.Errorf("the environment variable %s has white space or other characters in it that no key has: set it anew", variable)
+	}
 	if os.Getenv(variable) != "" || variable == config.DefaultKeyEnv && strings.TrimRight(url, "/") != config.DefaultBaseURL {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/eval/privacylens"
@@ -45,16 +46,32 @@ func (a *agent) name() string {
 	return a.config.Model
 }
 
-// Answer implements [rollout.Chat].
+// Answer implements [rollout.Chat]. What a server has begun to answer, and is paid for, is waited for a while when the context
+// ends.
 func (a *agent) Answer(ctx context.Context, talks []rollout.Conversation) ([][]rollout.Answer, error) {
 	if a.server != nil {
-		return a.server.Answer(ctx, talks)
+		later, done := after(ctx, agentGrace)
+		defer done()
+		return a.server.Answer(later, talks)
 	}
 	s, err := a.sampler()
 	if err != nil {
 		return nil, err
 	}
 	return s.chat(nil).Answer(ctx, talks)
+}
+
+// agentGrace is how long answers under way are waited for.
+const agentGrace = time.Minute
+
+// after is a context that ends some time after another one.
+func after(ctx context.Context, grace time.Duration) (later context.Context, done func()) {
+	later, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(grace, func() { cancel(context.Cause(ctx)) })
+		context.AfterFunc(later, func() { timer.Stop() })
+	})
+	return later, func() { stop(); cancel(nil) }
 }
 
 // fits says whether a model of this process has room for a prompt and an answer's first token.
@@ -118,7 +135,7 @@ func (p *plRun) prepareAgent() (err error) {
 		return err
 	}
 	if a.Recorded != "" {
-		p.agentPrompts, err = privacylens.ReadAgentPrompts(a.Recorded, a.Prompt, p.all)
+		p.agentPrompts, err = privacylens.ReadAgentPrompts(a.Recorded, a.Prompt, p.cases)
 	} else {
 		p.agentPrompts, err = p.prompts.Agent(a.Prompt)
 	}

@@ -65,7 +65,7 @@ func (p *plRun) readScores(path string) (map[string]int, error) {
 func (p *plRun) prepareModel(j config.PLJudge) (err error) {
 	p.judgePrompts = p.prompts
 	if j.Recorded != "" {
-		if p.judgePrompts, err = privacylens.ReadJudgePrompts(j.Recorded, p.all); err != nil {
+		if p.judgePrompts, err = privacylens.ReadJudgePrompts(j.Recorded, p.cases); err != nil {
 			return err
 		}
 	}

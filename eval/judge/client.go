@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -169,7 +168,6 @@ func (c *Client) get(wanted context.Context, n name, prompt string) (string, err
 		answer, usage, err := c.try(wanted, prompt, tries)
 		if err == nil {
 			c.answered.Store(true)
-			answer.Text = c.withoutKey(answer.Text)
 			return answer.Text, c.keep(n, answer, usage)
 		}
 		wait, again := c.again(err, tries)
@@ -198,17 +196,6 @@ func (c *Client) keep(n name, a rollout.Answer, u rollout.Usage) error {
 	o := c.options
 	return c.cache.add(n, entry{Model: o.Model, Temperature: o.Temperature, MaxTokens: o.MaxTokens,
 		Reply: a.Text, Reason: a.Reason, PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens})
-}
-
-// shortestSecret is how long a key must be to be one: servers that want none are often given a word such as EMPTY.
-const shortestSecret = 16
-
-// withoutKey is for servers that say back what they are sent: replies are stored.
-func (c *Client) withoutKey(reply string) string {
-	if key := c.options.key(); len(key) >= shortestSecret {
-		return strings.ReplaceAll(reply, key, "***")
-	}
-	return reply
 }
 
 // Stats are the counts so far.

@@ -78,10 +78,25 @@ func (j *journal[T]) add(row T) error {
 	if err := data.WriteLine(&line, row); err != nil {
 		return err
 	}
+	if line.Len() > maxLine {
+		return fmt.Errorf("%s: a row of %d MiB: want %d at most", filepath.Base(j.path), line.Len()>>20, maxLine>>20)
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if _, err := j.file.Write(line.Bytes()); err != nil {
 		return fmt.Errorf("%s: not written: %w", filepath.Base(j.path), cause(err))
+	}
+	return nil
+}
+
+// clear takes all rows away.
+func (j *journal[T]) clear() error {
+	err := j.file.Truncate(0)
+	if err == nil {
+		_, err = j.file.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", filepath.Base(j.path), cause(err))
 	}
 	return nil
 }

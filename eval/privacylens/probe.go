@@ -78,7 +78,7 @@ func (r *Run) Probe(ctx context.Context, o ProbeOptions) error {
 			return fmt.Errorf("level %q: want seed, vignette or trajectory", level)
 		}
 	}
-	j, rows, err := begin[ProbeRow](r, "probe", probesName, o.Settings)
+	j, rows, err := begin(r, "probe", probesName, o.Settings, every[ProbeRow])
 	if err != nil {
 		return err
 	}

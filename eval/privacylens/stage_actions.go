@@ -51,7 +51,7 @@ type acting struct {
 
 // Actions asks the model under test for the actions that are not there yet.
 func (r *Run) Actions(ctx context.Context, o ActionOptions) error {
-	j, rows, err := begin[ActionRow](r, "actions", actionsName, o.Settings)
+	j, rows, err := begin(r, "actions", actionsName, o.Settings, every[ActionRow])
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func (r *Run) Judge(ctx context.Context, o JudgeOptions) error {
 	if err != nil {
 		return err
 	}
-	j, rows, err := begin[VerdictRow](r, "judge", verdictsName, o.Settings)
+	j, rows, err := begin(r, "judge", verdictsName, o.Settings, func(v *VerdictRow) bool { return v.Parsed })
 	if err != nil {
 		return err
 	}
@@ -77,6 +77,13 @@ func (r *Run) actionsToJudge(judge Judge) (map[string]ActionRow, error) {
 	}
 	actions, _, err := index(rows, nil)
 	if err != nil {
+		return nil, err
+	}
+	settings, err := r.settings()
+	if err != nil {
+		return nil, err
+	}
+	if err := r.sameCases(settings, "actions"); err != nil {
 		return nil, err
 	}
 	err = lacking(r.path(actionsName), "action yet", r.Cases, func(c *data.PLCase) bool { _, ok := actions[c.Name]; return ok })

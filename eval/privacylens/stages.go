@@ -62,25 +62,6 @@ type Progress struct {
 	Unparsed          int // verdicts not in the form asked for
 }
 
-// settle compares a stage's settings with those of its earlier calls, and notes them. The names and contents of the cases
-// are among them. As long as the stage has found nothing, its settings may change: a mistyped address, say.
-func (r *Run) settle(stage string, settings map[string]string, begun bool) error {
-	all, err := r.settings()
-	if err != nil {
-		return err
-	}
-	now := maps.Clone(settings)
-	if now == nil {
-		now = map[string]string{}
-	}
-	now["cases"] = r.namesCases()
-	if before, ok := all[stage]; ok && begun {
-		return differing(r.Dir, stage, before, now)
-	}
-	all[stage] = now
-	return data.WriteJSON(r.path(settingsName), all)
-}
-
 // namesCases names the cases of the run by all that they hold.
 func (r *Run) namesCases() string { return fmt.Sprintf("%d, sha256 %s", len(r.Cases), hashOf(r.Cases)) }
 
@@ -93,17 +74,43 @@ func (r *Run) sameCases(settings Settings, stage string) error {
 	return nil
 }
 
-// begin opens the journal of a stage with such settings.
-func begin[T any](r *Run, stage, name string, settings map[string]string) (*journal[T], []T, error) {
+// begin opens the journal of a stage, and settles what it is run with.
+func begin[T any](r *Run, stage, name string, settings map[string]string, counts func(*T) bool) (*journal[T], []T, error) {
 	j, rows, err := openJournal[T](r.path(name))
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := r.settle(stage, settings, len(rows) > 0); err != nil {
+	if rows, err = settle(r, stage, settings, j, rows, counts); err != nil {
 		return nil, nil, errors.Join(err, j.close())
 	}
 	return j, rows, nil
 }
+
+// settle notes a stage's settings, the names and contents of the cases among them. Rows that count bind the stage to the settings
+// that they came of. Where none does, the settings may change, a mistyped address or a judge that never gives a verdict, say, and
+// such rows make room. It returns the rows that stay.
+func settle[T any](r *Run, stage string, settings map[string]string, j *journal[T], rows []T, counts func(*T) bool) ([]T, error) {
+	all, err := r.settings()
+	if err != nil {
+		return nil, err
+	}
+	now := map[string]string{"cases": r.namesCases()}
+	maps.Copy(now, settings)
+	if before, ok := all[stage]; ok && len(rows) > 0 && !maps.Equal(before, now) {
+		if slices.ContainsFunc(rows, func(row T) bool { return counts(&row) }) {
+			return nil, differing(r.Dir, stage, before, now)
+		}
+		if err := j.clear(); err != nil {
+			return nil, err
+		}
+		rows = nil
+	}
+	all[stage] = now
+	return rows, data.WriteJSON(r.path(settingsName), all)
+}
+
+// every row counts.
+func every[T any](*T) bool { return true }
 
 func (r *Run) settings() (Settings, error) {
 	all := Settings{}
@@ -125,18 +132,17 @@ func (r *Run) settings() (Settings, error) {
 	return all, nil
 }
 
-// differing names the first setting that has changed.
+// differing names the first setting that has changed: the kind, if that has.
 func differing(dir, stage string, before, now map[string]string) error {
-	names := slices.Sorted(maps.Keys(before))
-	for name := range now {
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
+	both := maps.Clone(before)
+	maps.Copy(both, now)
+	then := "go on with the same, or name another --out DIR"
+	if stage == "judge" {
+		then += fmt.Sprintf(" (with --actions %s it judges the same actions)", filepath.Join(dir, actionsName))
 	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range append([]string{"kind"}, slices.Sorted(maps.Keys(both))...) {
 		if before[name] != now[name] {
-			return fmt.Errorf("%s: stage %s was begun with %s %q, now it is %q: go on with the same, or name another --out DIR", dir, stage, name, before[name], now[name])
+			return fmt.Errorf("%s: stage %s was begun with %s %q, now it is %q: %s", dir, stage, name, before[name], now[name], then)
 		}
 	}
 	return nil
@@ -180,7 +186,7 @@ func (r *Run) Import(actions map[string]string, settings map[string]string) erro
 	if err := lacking("recorded actions", "action", r.Cases, has); err != nil {
 		return err
 	}
-	j, rows, err := begin[ActionRow](r, "actions", actionsName, settings)
+	j, rows, err := begin(r, "actions", actionsName, settings, every[ActionRow])
 	if err != nil {
 		return err
 	}

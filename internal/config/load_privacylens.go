@@ -14,10 +14,13 @@ const (
 	StageReport  = "report"
 )
 
-// LoadPrivacyLens is LoadMappo for posttrain eval privacylens, of which some stages are to be run; its quick start is
-// configs/privacylens-quickstart.yaml. An agent or judge chosen by an override takes the place of the file's, with all that the
+// LoadPrivacyLens is LoadMappo for posttrain eval privacylens, of which some stages are to be run; its quick start, for actions and
+// judge together, is configs/privacylens-quickstart.yaml. An agent or judge chosen by an override takes the place of the file's, with all that the
 // file says about that.
 func LoadPrivacyLens(path string, overrides []Override, stages ...string) (*PrivacyLens, error) {
+	if path == "" && !(slices.Contains(stages, StageActions) && slices.Contains(stages, StageJudge)) {
+		return ParsePrivacyLens("", []byte("command: "+CommandPrivacyLens), overrides, stages...)
+	}
 	name, text, err := read(path, CommandPrivacyLens, overrides)
 	if err != nil {
 		return nil, err
@@ -68,10 +71,18 @@ func (l *loader) chooseAgent() {
 	}
 }
 
-// chooseJudge is chooseAgent for the judge.
+// chooseJudge is chooseAgent for the judge, which an override names by its kind, or by what one kind alone has.
 func (l *loader) chooseJudge() {
 	if g, ok := l.given["judge.kind"]; ok && g.form == formRaw {
 		l.drop("judge.", g.text)
+		return
+	}
+	for _, k := range []struct{ key, kind string }{{"judge.model", JudgeModel}, {"judge.base_url", JudgeModel}, {"judge.verdicts", JudgeReplay}} {
+		if g, ok := l.given[k.key]; ok && g.form == formRaw {
+			l.given["judge.kind"] = given{place: g.place, form: formRaw, text: k.kind}
+			l.drop("judge.", k.kind)
+			return
+		}
 	}
 }
 
@@ -139,6 +150,9 @@ func (l *loader) checkIdle(c *PrivacyLens) {
 		if k.way == c.Agent.Way() {
 			chosen["agent."] = k.key
 		}
+	}
+	if l.bad["judge.kind"] {
+		delete(chosen, "judge.")
 	}
 	for _, leaf := range l.schema.leaves {
 		g, ok := l.given[leaf.key]
