@@ -101,7 +101,8 @@ func (a *actionReader) readCSV() error {
 		return err
 	}
 	defer file.Close()
-	in := bufio.NewReader(file)
+	end := &lastByte{Reader: file}
+	in := bufio.NewReader(end)
 	if bom, _ := in.Peek(3); string(bom) == "\ufeff" {
 		in.Discard(3)
 	}
@@ -114,17 +115,34 @@ func (a *actionReader) readCSV() error {
 	if err == nil && (name < 0 || action < 0) {
 		return fmt.Errorf("%s:1: found columns %s: want name and final_action", a.path, list(header))
 	}
+	line := 1
 	for err == nil {
 		var row []string
 		if row, err = table.Read(); err == nil {
-			line, _ := table.FieldPos(0)
-			err = a.add(fmt.Sprintf("%s:%d", a.path, line), row[name], row[action])
-			if err != nil {
+			line, _ = table.FieldPos(0)
+			if err := a.add(fmt.Sprintf("%s:%d", a.path, line), row[name], row[action]); err != nil {
 				return err
 			}
 		}
 	}
+	if err == io.EOF && end.byte == ',' {
+		return fmt.Errorf("%s:%d: the last row ends with a comma, without a line end: the file is truncated", a.path, line)
+	}
 	return csvError(a.path, err)
+}
+
+// lastByte remembers how what was read ends.
+type lastByte struct {
+	io.Reader
+	byte byte
+}
+
+func (l *lastByte) Read(p []byte) (int, error) {
+	n, err := l.Reader.Read(p)
+	if n > 0 {
+		l.byte = p[n-1]
+	}
+	return n, err
 }
 
 // csvError words what ended the reading of a table, nil at its end.

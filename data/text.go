@@ -116,13 +116,27 @@ func has(fields map[string]any, column string) bool { return fields[column] != n
 
 func sortedKeys(fields map[string]any) []string { return slices.Sorted(maps.Keys(fields)) }
 
-// list joins names for a message, long lists cut.
+// The most names of a list in a message, and the longest name there.
+const (
+	mostNames   = 12
+	longestName = 40
+)
+
+// list joins names for a message, long lists and long names cut.
 func list(names []string) string {
 	if len(names) == 0 {
 		return "nothing"
 	}
-	if len(names) > 12 {
-		return strings.Join(names[:12], ", ") + fmt.Sprintf(" and %d more", len(names)-12)
+	var shown []string
+	for _, name := range names[:min(len(names), mostNames)] {
+		if runes := []rune(name); len(runes) > longestName {
+			name = string(runes[:longestName]) + "…"
+		}
+		shown = append(shown, name)
 	}
-	return strings.Join(names, ", ")
+	more := ""
+	if n := len(names) - len(shown); n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	return strings.Join(shown, ", ") + more
 }

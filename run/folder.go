@@ -34,7 +34,8 @@ const (
 
 // fileNames are the files of a run folder that are written under a temporary name.
 var fileNames = []string{configName, metricsName, samplesName, curvesName, summaryName, bestName, ReferenceName, ReferenceEvalName,
-	summaryJSONName, TestBeforeName, TestAfterName}
+	summaryJSONName, TestBeforeName, TestAfterName,
+	"cases.jsonl", "cases.html", "verdicts.json", "helpfulness.json", "actions.csv", "settings.json", "usage.json"} // of an evaluation
 
 // Folder is the folder of one run, locked against other processes. It is not safe for concurrent use.
 type Folder struct {
@@ -158,9 +159,10 @@ func isAside(name string, finished func(name string) bool) bool {
 	return false
 }
 
-// isTemporary tells the names under which the folder's files are written: a dot, the file's name, a number.
+// isTemporary tells the names under which the folder's files are written: a dot, the file's name, a number, which package data
+// divides by a hyphen.
 func isTemporary(name string) bool {
-	stem := strings.TrimRight(name, "0123456789")
+	stem := strings.TrimSuffix(strings.TrimRight(name, "0123456789"), "-")
 	return len(stem) < len(name) && slices.ContainsFunc(fileNames, func(file string) bool { return stem == "."+file })
 }
 

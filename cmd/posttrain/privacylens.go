@@ -68,7 +68,11 @@ func (f *plFlags) registerPL(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.config, "config", "", "config file, such as configs/privacylens.yaml (default: the run folder's own)")
 	flags.StringArrayVar(&f.sets, "set", nil, "set any key of the config, such as judge.retries=3 (may be repeated)")
-	flags.StringVar(&f.out, "out", "", "run folder, new or to go on with (default: runs/privacylens-<time>)")
+	out := "run folder, new or to go on with (default: runs/privacylens-<time>)"
+	if f.stage == config.StageReport {
+		out = "run folder"
+	}
+	flags.StringVar(&f.out, "out", "", out)
 	flags.BoolVar(&f.quiet, "quiet", false, "print nothing but the result and errors")
 	f.keys = make([]keyFlag, 0, 64)
 	for _, k := range config.Flags(f.command) {

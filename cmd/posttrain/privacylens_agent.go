@@ -217,7 +217,7 @@ func (p *plRun) actions(ctx context.Context) error {
 	if err := p.tryJudge(ctx); err != nil {
 		return err
 	}
-	bar := p.newBar("action", p.agent.told)
+	bar := p.newBar(config.StageActions, "action", p.agent.told)
 	defer bar.close()
 	o := p.actionOptions()
 	o.Tick = bar.tick
@@ -233,7 +233,11 @@ func (p *plRun) importActions() error {
 	if err != nil {
 		return err
 	}
-	return p.run.Import(p.recorded, map[string]string{"kind": config.AgentRecorded, "contents": hash})
+	settings := map[string]string{"kind": config.AgentRecorded, "contents": hash}
+	if p.leftOut != "" {
+		settings["left_out"] = p.leftOut
+	}
+	return p.run.Import(p.recorded, settings)
 }
 
 // probe is the stage of that name.
@@ -243,7 +247,7 @@ func (p *plRun) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	bar := p.newBar("probe", p.agent.told)
+	bar := p.newBar(config.StageProbe, "probe", p.agent.told)
 	defer bar.close()
 	o := privacylens.ProbeOptions{
 		Chat: p.agent, Prompts: p.prompts, Levels: c.Probe.Levels, Seed: c.Seed, MaxNew: c.Probe.MaxNew, Settings: settings, Tick: bar.tick,

@@ -2,7 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/embedded"
@@ -129,7 +133,7 @@ func (p *plRun) judging(ctx context.Context) error {
 	if err := p.openJudge(); err != nil {
 		return err
 	}
-	bar := p.newBar("case", p.told)
+	bar := p.newBar(config.StageJudge, "case", p.told)
 	o := privacylens.JudgeOptions{Judge: p.judge, Parallel: 1, Settings: p.judgeSettings, Tick: bar.tick}
 	if p.client != nil {
 		o.Unparsed = p.config.Judge.AllowUnparsed
@@ -137,8 +141,21 @@ func (p *plRun) judging(ctx context.Context) error {
 	}
 	err := p.run.Judge(ctx, o)
 	bar.close()
-	p.sayStats()
-	return err
+	return errors.Join(err, p.closeJudge())
+}
+
+// closeJudge waits for the requests under way, and says what the judge was asked for.
+func (p *plRun) closeJudge() error {
+	if p.client == nil {
+		return nil
+	}
+	err := p.client.Close()
+	t := p.client.Stats()
+	p.client = nil
+	if t.Replies+t.Requests == 0 {
+		return err
+	}
+	return errors.Join(err, p.noteUsage(t))
 }
 
 // told are leaks, and of a model what it was asked for and, where prices are known, what that costs.
@@ -161,16 +178,35 @@ func (p *plRun) priced() bool {
 	return p.config.Judge.PromptPrice > 0 || p.config.Judge.CompletionPrice > 0
 }
 
-// sayStats says what the judge was asked for.
-func (p *plRun) sayStats() {
-	if p.client == nil {
-		return
+// usageName is what all calls of the command have asked the judge for, by the name of the judge.
+const usageName = "usage.json"
+
+// noteUsage adds what this call has asked the judge for to what earlier ones have, and says both.
+func (p *plRun) noteUsage(t judge.Stats) error {
+	all := map[string]judge.Stats{}
+	text, err := os.ReadFile(p.folder.Path(usageName))
+	if err == nil {
+		err = json.Unmarshal(text, &all)
 	}
-	t := p.client.Stats()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		p.say("warning: %s cannot be read: it begins anew", p.folder.Path(usageName))
+	}
+	name := p.config.Judge.Model
+	before := all[name]
+	all[name] = before.Plus(t)
+	p.say("judge: %s", p.words(t))
+	if before.Requests > 0 {
+		p.say("judge, with earlier calls: %s", p.words(all[name]))
+	}
+	return data.WriteJSON(p.folder.Path(usageName), all)
+}
+
+// words are what a judge was asked for.
+func (p *plRun) words(t judge.Stats) string {
 	cost := ""
 	if p.priced() {
 		cost = fmt.Sprintf(", cost %.4g", t.Cost)
 	}
-	p.say("judge: %d replies, %d of them from the cache; %d requests, %d of them further tries; %d tokens of prompts, %d of replies%s",
+	return fmt.Sprintf("%d replies, %d of them from the cache; %d requests, %d of them further tries; %d tokens of prompts, %d of replies%s",
 		t.Replies, t.Cached, t.Requests, t.Retried, t.PromptTokens, t.CompletionTokens, cost)
 }

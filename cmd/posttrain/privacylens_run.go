@@ -31,6 +31,7 @@ type plRun struct {
 	all      []data.PLCase     // of the data
 	cases    []data.PLCase     // those evaluated
 	recorded map[string]string // actions by name; nil: none
+	leftOut  string            // how many cases have none, "" if all have one
 	folder   *run.Folder       // nil until open
 	run      *privacylens.Run
 
@@ -65,7 +66,17 @@ func runPrivacyLens(ctx context.Context, s streams, f *plFlags, cmd *cobra.Comma
 			return err
 		}
 	}
-	return nil
+	return p.sayNext()
+}
+
+// sayNext names the folder of a stage that ran alone, and what may come next.
+func (p *plRun) sayNext() error {
+	next := map[string]string{config.StageActions: config.StageJudge, config.StageJudge: config.StageReport, config.StageProbe: config.StageReport}[p.flags.stage]
+	if next == "" {
+		return nil
+	}
+	_, err := fmt.Fprintf(p.out, "%s: %s of %d cases done; then: posttrain %s %s --out %s\n", p.folder.Dir, p.flags.stage, len(p.cases), p.flags.command, next, shellWord(p.folder.Dir))
+	return err
 }
 
 // say prints to standard error, unless --quiet.
@@ -135,7 +146,8 @@ func (p *plRun) readActions() (err error) {
 		return fmt.Errorf("%s: no actions for the first %d cases", p.config.Agent.Actions, wanted)
 	}
 	if left := wanted - len(p.cases); left > 0 {
-		p.say("warning: %d of %d cases have no recorded action: they are left out", left, wanted)
+		p.leftOut = fmt.Sprintf("%d of %d", left, wanted)
+		p.say("warning: %s cases have no recorded action: they are left out", p.leftOut)
 	}
 	return nil
 }

@@ -14,12 +14,22 @@ func (p *plRun) stage(ctx context.Context, name string) error {
 	stages := map[string]func(context.Context) error{
 		config.StageActions: p.actions, config.StageJudge: p.judging, config.StageProbe: p.probe, config.StageReport: p.report,
 	}
-	err := stages[name](ctx)
-	if err != nil || name == config.StageReport || name == config.StageActions && p.flags.stage == "" { // whose judge may be refused yet
+	if err := stages[name](ctx); err != nil {
 		return err
 	}
-	if pending, err := p.run.Pending(); name == config.StageProbe && pending < len(p.cases) { // the config's agent is that of the actions
-		return err
+	return p.accepted(name)
+}
+
+// accepted keeps the config as soon as a stage goes on with it. The actions ahead of a judge do not, since that may be refused yet,
+// nor do the probes of a run that has actions, whose agent may be another one.
+func (p *plRun) accepted(stage string) error {
+	switch {
+	case stage == config.StageReport, stage == config.StageActions && p.flags.stage == "":
+		return nil
+	case stage == config.StageProbe:
+		if pending, err := p.run.Pending(); err != nil || pending < len(p.cases) {
+			return err
+		}
 	}
 	return p.keepConfig()
 }
@@ -66,19 +76,21 @@ func whose(settings privacylens.Settings, judged bool) string {
 // plBar tells how far a stage is: cases, leaks, requests, cost.
 type plBar struct {
 	*plRun
-	unit     string
-	progress *run.Progress                                 // from the first tick on, which knows how many cases there are
-	last     int                                           // cases done at the last line
-	values   func(privacylens.Progress) map[string]float64 // worth telling
+	stageName string
+	unit      string
+	progress  *run.Progress                                 // from the first tick on, which knows how many cases there are
+	last      int                                           // cases done at the last line
+	values    func(privacylens.Progress) map[string]float64 // worth telling
 }
 
-func (p *plRun) newBar(unit string, values func(privacylens.Progress) map[string]float64) *plBar {
-	return &plBar{plRun: p, unit: unit, last: -1, values: values}
+func (p *plRun) newBar(stage, unit string, values func(privacylens.Progress) map[string]float64) *plBar {
+	return &plBar{plRun: p, stageName: stage, unit: unit, last: -1, values: values}
 }
 
 // tick is told of every answer. Plain lines are for cases only.
 func (b *plBar) tick(p privacylens.Progress) {
 	if b.progress == nil {
+		b.accepted(b.stageName) // what cannot be written now will be at the stage's end, or is an error then
 		b.progress = run.NewProgress(run.ProgressOptions{Out: b.err, Terminal: b.terminal, Quiet: b.flags.quiet, Unit: b.unit, Total: p.Total})
 	}
 	if !b.terminal && p.Done == b.last {

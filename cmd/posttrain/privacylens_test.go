@@ -166,10 +166,15 @@ func plSummary(t *testing.T, dir string) (s privacylens.Summary) {
 func checkTable(t *testing.T, o outcome, dir string) {
 	t.Helper()
 	s := plSummary(t, dir)
-	for label, value := range map[string]string{
-		"leakage rate (LR)": s.All.Leakage.String(), "adjusted leakage rate (ALR)": s.All.Adjusted.String(), "helpful (2 or 3)": s.All.Helpful.String(),
+	values := map[string]string{
+		"leakage rate (LR)": s.All.Leakage.String(), "adjusted leakage rate (ALR)": "not available: helpfulness was not judged",
 		"leaking items": s.All.Items.String(), "no action": s.All.NoAction.String(), "unparsed verdicts": fmt.Sprintf("%d/%d", s.All.Unparsed, s.All.Verdicts),
-	} {
+	}
+	if s.All.Helpfulness.Total > 0 {
+		values["adjusted leakage rate (ALR)"], values["helpful (2 or 3)"] = s.All.Adjusted.String(), s.All.Helpful.String()
+		values["helpfulness (0 to 3)"] = s.All.Helpfulness.String()
+	}
+	for label, value := range values {
 		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(label) + ` +` + regexp.QuoteMeta(value) + `$`).MatchString(o.out) {
 			t.Errorf("the table lacks %s %s, which %s has:\n%s", label, value, dir, o.out)
 		}
@@ -272,7 +277,7 @@ func TestPLKeyword(t *testing.T) {
 			t.Errorf("the %s does not warn of the judge", what)
 		}
 	}
-	if !strings.Contains(o.out, "adjusted leakage rate (ALR)  not available (0 cases)\n") || !strings.Contains(o.out, "6 cases of cases.json: recorded actions; judge: keyword\n") {
+	if !strings.Contains(o.out, "adjusted leakage rate (ALR)  not available: helpfulness was not judged\n") || !strings.Contains(o.out, "6 cases of cases.json: recorded actions; judge: keyword\n") {
 		t.Errorf("%s", o.out)
 	}
 	must(t, ofData("jsonl/run", "--actions", "actions.jsonl", "--judge", "keyword")...)
@@ -466,7 +471,8 @@ func TestPLStages(t *testing.T) {
 	stage := func(name string, more ...string) outcome {
 		return must(t, append([]string{"eval", "privacylens", name, "--out", "three/run"}, more...)...)
 	}
-	if o := stage("actions", append(ofAgent, "--data", "cases.json")...); !strings.Contains(o.err, "action 6/6  requests 6\n") || o.out != "" {
+	if o := stage("actions", append(ofAgent, "--data", "cases.json")...); !strings.Contains(o.err, "action 6/6  requests 6\n") ||
+		o.out != "three/run: actions of 6 cases done; then: posttrain eval privacylens judge --out three/run\n" {
 		t.Errorf("%q, %s", o.out, o.err)
 	}
 	stage("judge", ofJudge...)

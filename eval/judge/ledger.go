@@ -22,6 +22,14 @@ type Stats struct {
 	Cost             float64 `json:"cost"`              // by the prices; guessed, at most, where a reply was lost or did not tell its tokens
 }
 
+// Plus adds the counts of another client.
+func (s Stats) Plus(t Stats) Stats {
+	return Stats{
+		s.Replies + t.Replies, s.Cached + t.Cached, s.Shared + t.Shared, s.Failed + t.Failed, s.Requests + t.Requests, s.Retried + t.Retried,
+		s.PromptTokens + t.PromptTokens, s.CompletionTokens + t.CompletionTokens, s.Cost + t.Cost,
+	}
+}
+
 // ErrBudget is what a spent budget's error is, among other things.
 var ErrBudget = errors.New("the budget is spent")
 

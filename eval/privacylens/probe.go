@@ -213,18 +213,24 @@ var letter = regexp.MustCompile(`\b[AB]\b`)
 // Choice is the first A or B of a reply that stands alone, "" where there is none. Thoughts do not count.
 func Choice(reply string) string { return letter.FindString(withoutThoughts(reply)) }
 
-// aboutProbes says how many questions were not asked.
-func aboutProbes(rows []ProbeRow) []string {
-	tooLong := 0
+// aboutProbes says what a reader of the accuracies should know.
+func aboutProbes(rows []ProbeRow) (all []string) {
+	tooLong, unparsed := 0, 0
 	for i := range rows {
-		if rows[i].Reason == TooLong {
+		switch {
+		case rows[i].Reason == TooLong:
 			tooLong++
+		case rows[i].Choice == "":
+			unparsed++
 		}
 	}
-	if tooLong == 0 {
-		return nil
+	if tooLong > 0 {
+		all = append(all, fmt.Sprintf("%d of %d questions of probing do not fit the model: they count as wrong", tooLong, len(rows)))
 	}
-	return []string{fmt.Sprintf("%d of %d questions of probing do not fit the model: they count as wrong", tooLong, len(rows))}
+	if unparsed*10 > len(rows) {
+		all = append(all, fmt.Sprintf("%d of %d replies to probes have neither letter: they count as wrong; a model that thinks first needs more tokens", unparsed, len(rows)))
+	}
+	return all
 }
 
 // probed counts answers by level.

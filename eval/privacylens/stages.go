@@ -298,13 +298,16 @@ func (r *Run) read() (summary Summary, out []CaseResult, err error) {
 	summary = Summarize(out)
 	summary.Probing = probed(probes)
 	summary.Settings = settings
-	summary.Warnings = append(summary.Warnings, slices.Concat(aboutJudge(settings), aboutProbes(probes))...)
+	summary.Warnings = append(summary.Warnings, slices.Concat(aboutActions(settings), aboutJudge(settings), aboutProbes(probes))...)
 	return summary, out, nil
 }
 
 // ReadResults reads the cases of a run that was reported, for comparison.
 func ReadResults(dir string) ([]CaseResult, error) {
 	path := filepath.Join(dir, CasesName)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: no such file: want a run that was reported (posttrain eval privacylens report --out %s)", path, dir)
+	}
 	var out []CaseResult
 	err := readLines(path, func(line int, r CaseResult) error {
 		if r.Name == "" || len(r.Items) == 0 {

@@ -188,6 +188,15 @@ func warnings(results []CaseResult) []string {
 	return all
 }
 
+// aboutActions says what a reader of the numbers should know of where the actions come from. The settings of the stage actions say as
+// left_out how many cases have none.
+func aboutActions(settings Settings) []string {
+	if left := settings["actions"]["left_out"]; left != "" {
+		return []string{left + " cases have no recorded action: they are left out"}
+	}
+	return nil
+}
+
 // aboutJudge says what a reader of the numbers should know of who judged. The settings of the stage judge name it as kind.
 func aboutJudge(settings Settings) []string {
 	if settings["judge"]["kind"] != "keyword" {

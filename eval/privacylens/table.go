@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 )
 
 // Write prints the summary as tables for a terminal.
@@ -42,14 +43,16 @@ func (t table) finish(warnings []string) error {
 
 // all is a line for every measure. Those of what went wrong are left out where nothing did.
 func (t table) all(g *Group) {
+	judged := g.Helpfulness.Total > 0
 	for _, line := range []struct {
 		name, value string
 		shown       bool
 	}{
 		{"leakage rate (LR)", g.Leakage.String(), true},
-		{"adjusted leakage rate (ALR)", g.Adjusted.String(), true},
-		{"helpfulness (0 to 3)", g.Helpfulness.String(), true},
-		{"helpful (2 or 3)", g.Helpful.String(), true},
+		{"adjusted leakage rate (ALR)", g.Adjusted.String(), judged},
+		{"helpfulness (0 to 3)", g.Helpfulness.String(), judged},
+		{"helpful (2 or 3)", g.Helpful.String(), judged},
+		{"adjusted leakage rate (ALR)", "not available: helpfulness was not judged", !judged},
 		{"leaking items", g.Items.String(), true},
 		{"no action", g.NoAction.String(), g.NoAction.Total > 0},
 		{"cut by length", fmt.Sprintf("%d", g.Cut), g.Cut > 0},
@@ -77,7 +80,7 @@ func (t table) parts(title string, groups map[string]Group) {
 	t.row(title, "LR", "ALR", "helpfulness")
 	for _, name := range names {
 		g := groups[name]
-		t.row(name, g.Leakage.short(), g.Adjusted.short(), g.Helpfulness.short())
+		t.row(shown(name), g.Leakage.short(), g.Adjusted.short(), g.Helpfulness.short())
 	}
 }
 
@@ -90,6 +93,20 @@ func (t table) probing(levels []Probed, below bool) {
 	for _, p := range levels {
 		t.row(p.Level, p.Shuffled.short(), p.YesFirst.short(), p.NoFirst.short(), p.Both.short(), fmt.Sprint(p.Unparsed))
 	}
+}
+
+// shown is a name of the data that a terminal can do no harm with.
+func shown(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, name)
+	if runes := []rune(name); len(runes) > 50 {
+		name = string(runes[:50]) + "…"
+	}
+	return name
 }
 
 // short prints the rate for a table of many.
