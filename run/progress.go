@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
 )
 
 // ProgressOptions say where and how often progress is shown.
@@ -21,6 +24,7 @@ type ProgressOptions struct {
 	Every    int              // steps between plain lines; 0: a twentieth of the run
 	Interval time.Duration    // a plain line is printed after this time at the latest; 0: half a minute
 	Now      func() time.Time // the clock; nil: time.Now
+	Width    func() int       // of the terminal in characters; nil: Out's
 }
 
 // redraw is the least time between two pictures of the bar.
@@ -36,9 +40,9 @@ var shown = []struct {
 	{"reward", "reward", short},
 	{"complete", "complete", short},
 	{"leaks", "leaks", whole},
-	{"unparsed", "unparsed", whole},
 	{"requests", "requests", whole},
 	{"cost", "cost", short},
+	{"unparsed", "unparsed", whole},
 }
 
 // Progress tells a user how a run goes: a bar on a terminal, plain lines elsewhere. It is not safe for concurrent use.
@@ -55,6 +59,9 @@ type Progress struct {
 func NewProgress(o ProgressOptions) *Progress {
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Width == nil {
+		o.Width = func() int { return widthOf(o.Out) }
 	}
 	if o.Unit == "" {
 		o.Unit = "step"
@@ -76,7 +83,7 @@ func newBar(o ProgressOptions) *progressbar.ProgressBar {
 	bar := progressbar.NewOptions(o.Total,
 		progressbar.OptionSetWriter(o.Out),
 		progressbar.OptionUseANSICodes(true),
-		progressbar.OptionSetWidth(24),
+		progressbar.OptionSetWidth(cells(o.Width())),
 		progressbar.OptionShowCount(),
 		progressbar.OptionSetPredictTime(false), // ours leaves compilation out
 		progressbar.OptionSetElapsedTime(false),
@@ -124,8 +131,36 @@ func (p *Progress) show(step int, words string) {
 		fmt.Fprintln(p.o.Out, strings.TrimSpace(fmt.Sprintf("%s %d/%d  %s", p.o.Unit, step, p.o.Total, words)))
 		return
 	}
-	p.bar.Describe(words)
+	p.bar.Describe(fit(p.o.Unit+"  "+words, p.o.Width()-cells(p.o.Width())-aroundBar))
 	_ = p.bar.Set(step)
+}
+
+// aroundBar is what percentage and count take of a terminal's width, beside the bar.
+const aroundBar = 22
+
+// cells is the bar's length on a terminal of a width.
+func cells(width int) int { return min(max(6, width/6), 24) }
+
+// fit leaves out the last words until the others fit; two spaces divide them.
+func fit(words string, room int) string {
+	for utf8.RuneCountInString(words) > room {
+		at := strings.LastIndex(words, "  ")
+		if at < 0 {
+			return ""
+		}
+		words = words[:at]
+	}
+	return words
+}
+
+// widthOf is a terminal's width; of what is none, more than enough.
+func widthOf(out io.Writer) int {
+	if file, ok := out.(*os.File); ok {
+		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
+			return width
+		}
+	}
+	return 1000
 }
 
 // words are the metrics, the speed and the remaining time.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 // clock is a time that a test moves.
@@ -147,4 +148,27 @@ func TestProgressOfNothing(t *testing.T) {
 	p := NewProgress(ProgressOptions{Out: io.Discard, Terminal: true})
 	p.Step(1, nil)
 	p.Close()
+}
+
+// On a narrow terminal the last words give way, and the bar gets shorter.
+func TestProgressBarFits(t *testing.T) {
+	values := map[string]float64{"leaks": 64, "requests": 1312, "cost": 0.4773, "unparsed": 7, "tokens_per_second": 1234}
+	for width, want := range map[int]string{
+		200: "case  leaks 64  requests 1312  cost 0.4773  unparsed 7  1234 tokens/s",
+		80:  "case  leaks 64  requests 1312  cost 0.4773",
+		60:  "case  leaks 64",
+		20:  "",
+	} {
+		out := &bytes.Buffer{}
+		p := NewProgress(ProgressOptions{Out: out, Terminal: true, Unit: "case", Total: 493, Width: func() int { return width }})
+		p.Step(123, values)
+		pictures := strings.Split(out.String(), "\r")
+		last := strings.NewReplacer("\x1b[0K", "", "\x1b[2K", "").Replace(pictures[len(pictures)-1])
+		if _, words, _ := strings.Cut(last, "(123/493)"); strings.TrimSpace(words) != want {
+			t.Errorf("width %d: %q, want %q", width, words, want)
+		}
+		if n := utf8.RuneCountInString(last); width >= 60 && n > width {
+			t.Errorf("width %d: %d characters: %q", width, n, last)
+		}
+	}
 }
