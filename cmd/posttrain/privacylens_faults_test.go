@@ -346,12 +346,13 @@ func TestPLServerFaults(t *testing.T) {
 				t.Error("a report of nothing")
 			}
 			mended := keyworded()
-			if slices.Contains(f.args, "--judge-model") && !slices.Contains(f.args, "--base-url") && f.name != "a judge without verdicts" {
+			if slices.Contains(f.args, "--judge-model") && !slices.Contains(f.args, "--base-url") {
 				mended = withServers(t, judgedBy("FLU"))
 			}
-			if f.name != "a judge without verdicts" { // whose replies are kept
-				must(t, mended...)
+			if f.name == "a judge without verdicts" { // whose replies are kept, by its name
+				mended = append(mended, "--judge-cache", "other.jsonl")
 			}
+			must(t, mended...)
 		})
 	}
 }
@@ -368,6 +369,8 @@ var plChanges = []fault{
 		mkdir(t, "mine")
 		write(t, "mine/judge-leakage.tmpl", "{{.Action}} {{.Item}}")
 	}, append(onlyOut[:4:4], "--prompts", "mine"), 1, []string{"out: stage judge was begun with prompts", "--out"}, nil},
+	{"a judge by its address, where verdicts were recorded", nil, append(onlyOut[:4:4], "--verdicts", "out/verdicts.json"), 1,
+		[]string{`out: stage judge was begun with kind "model", now it is "replay"`, "with --actions out/actions.jsonl"}, nil},
 	{"data that is gone", func(t *testing.T) { remove(t, "cases.json") }, onlyOut, 1, []string{"cases.json: no such file"}, nil},
 
 	{"config cut", withFile("out/config.yaml", "command: eval privacylens\nseed: "), onlyOut, 1, []string{"out/config.yaml:2", "seed is empty"}, [][]string{{"data.cases is missing"}, {"judge.model is missing"}, {"agent.model is missing"}}},
@@ -549,4 +552,98 @@ func TestPLReleasedCases(t *testing.T) {
 	o := must(t, pl("out", "--data", dir, "--actions", "actions.csv", "--judge", "keyword", "--quiet")...)
 	checkTable(t, o, "out")
 	checkCounts(t, "out", 247, 493, 0, 0, 0)
+}
+
+// TestPLStageAlone: a stage that is run alone wants a run, or says what it lacks: it never falls back to the example.
+func TestPLStageAlone(t *testing.T) {
+	workPL(t)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"judge", "--out", "typo", "--judge", "keyword"}, `--out "typo": there is no run in it`},
+		{[]string{"judge"}, `--out "": there is no run in it`},
+		{[]string{"report", "--out", "typo"}, `--out "typo": there is no run in it`},
+		{[]string{"actions", "--out", "typo"}, "data.cases is missing"},
+		{[]string{"judge", "--data", "cases.json", "--judge", "keyword", "--out", "typo"}, "no run in it whose actions could be judged"},
+	} {
+		o := cli(t, append([]string{"eval", "privacylens"}, c.args...)...)
+		if o.code != exitUsage || !strings.Contains(o.err, c.want) {
+			t.Errorf("%q: exit code %d: %s", c.args, o.code, o.err)
+		}
+		if exists("typo") || exists("runs") {
+			t.Fatalf("%q has made a run", c.args)
+		}
+	}
+}
+
+// TestPLJudgeByName: naming a judge's model or recorded verdicts chooses that kind of judge, whatever the folder's config has.
+func TestPLJudgeByName(t *testing.T) {
+	workPL(t)
+	judge := judgeServer(t)
+	must(t, ofData("a", "--actions", "actions.csv", "--judge", "keyword")...)
+	must(t, pl("b", "--data", "cases.json", "--actions", "a/actions.jsonl", "--judge-base-url", judge.URL, "--judge-model", "flu")...)
+	must(t, pl("c", "--config", "b/config.yaml", "--verdicts", "b/verdicts.json", "--helpfulness", "b/helpfulness.json")...)
+	sameFiles(t, "b", "c", "verdicts.json", "helpfulness.json", "actions.csv")
+	if text := read(t, "c/config.yaml"); !strings.Contains(text, "kind: replay") || strings.Contains(text, "judge.model") || strings.Contains(text, judge.URL) {
+		t.Errorf("config:\n%s", text)
+	}
+	compared := must(t, "eval", "privacylens", "compare", "b", "c")
+	if !strings.Contains(compared.out, "warning: c was judged with kind") {
+		t.Error(compared.out)
+	}
+}
+
+// TestPLChangedData: nobody is asked about cases that have changed since their actions were written.
+func TestPLChangedData(t *testing.T) {
+	workPL(t)
+	judge := judgeServer(t)
+	must(t, "eval", "privacylens", "actions", "--out", "out", "--data", "cases.json", "--base-url", agentServer(t).URL, "--api-model", "leaky")
+	edit("cases.json", "Tell Cay news 1.", "Tell Cay news 8.")(t)
+	o := cli(t, "eval", "privacylens", "judge", "--out", "out", "--judge-base-url", judge.URL, "--judge-model", "flu")
+	if o.code != 1 || !strings.Contains(o.last(), "stage actions was run on other cases") || judge.requests() != 0 || exists("out/verdicts.jsonl") {
+		t.Errorf("exit code %d, %d requests: %s", o.code, judge.requests(), o.err)
+	}
+}
+
+// TestPLMuteJudge: a judge that never gave a verdict makes room for another.
+func TestPLMuteJudge(t *testing.T) {
+	workPL(t)
+	judge := judgeServer(t)
+	mute := judgetest.Start(t, judgetest.Options{Reply: func(string) string { return "I would not like to say so." }})
+	run := func(url string) outcome {
+		return cli(t, ofData("out", "--actions", "actions.csv", "--judge-base-url", url, "--judge-model", "flu", "--judge-cache", "cache-"+url[len(url)-8:len(url)-3]+".jsonl")...)
+	}
+	if o := run(mute.URL); o.code != 1 || !strings.Contains(o.last(), "another judge") {
+		t.Fatalf("exit code %d: %s", o.code, o.err)
+	}
+	if o := run(judge.URL); o.code != 0 {
+		t.Fatal(o.err)
+	}
+	must(t, ofData("whole", "--actions", "actions.csv", "--judge-base-url", judge.URL, "--judge-model", "flu")...)
+	sameFiles(t, "whole", "out", "verdicts.json", "helpfulness.json", "cases.jsonl")
+}
+
+// TestPLKeyInReplies: a server that says back the key does not bring it into the run's files.
+func TestPLKeyInReplies(t *testing.T) {
+	workPL(t)
+	const key = "sk-not-to-be-seen-anywhere"
+	t.Setenv("OPENAI_API_KEY", key)
+	echo := judgetest.Start(t, judgetest.Options{Key: key, Reply: func(prompt string) string {
+		return leakyAgent(prompt) + " Answer: No, " + key
+	}})
+	o := must(t, ofData("out", "--base-url", echo.URL, "--api-model", "leaky", "--judge-base-url", echo.URL, "--judge-model", "flu")...)
+	must(t, "eval", "privacylens", "probe", "--out", "out")
+	for name, text := range plContents(t) {
+		if strings.Contains(text, key) {
+			t.Errorf("%s has the key", name)
+		}
+	}
+	if strings.Contains(o.out+o.err, key) || !strings.Contains(read(t, "out/actions.jsonl"), "***") {
+		t.Errorf("%s%s", o.out, o.err)
+	}
+	t.Setenv("OPENAI_API_KEY", key+"\n")
+	if o := cli(t, ofData("other", "--base-url", echo.URL, "--api-model", "leaky", "--judge", "keyword")...); o.code != 1 || !strings.Contains(o.last(), "OPENAI_API_KEY has white space") {
+		t.Errorf("exit code %d: %s", o.code, o.err)
+	}
 }
