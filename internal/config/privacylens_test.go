@@ -54,6 +54,15 @@ func TestPrivacyLensChoice(t *testing.T) {
 	if text := string(c.Resolved()); strings.Contains(text, "actions") || strings.Contains(text, "verdicts") || strings.Contains(text, "backend") || !strings.Contains(text, "timeout: 1m30s") {
 		t.Errorf("resolved:\n%s", text)
 	}
+	for key, kind := range map[string]string{"judge.model": JudgeModel, "judge.verdicts": JudgeReplay} {
+		c, err := parsePL("data: {cases: embedded}\njudge: {kind: keyword}", nil, key+"=x")
+		if err != nil || c.Judge.Kind != kind {
+			t.Errorf("%s: %+v, %v", key, c, err)
+		}
+	}
+	if _, err := LoadPrivacyLens("", nil, StageActions); err == nil || !strings.Contains(err.Error(), "data.cases is missing") {
+		t.Errorf("a stage alone: %v", err)
+	}
 	c, err = parsePL("data: {cases: embedded}\nagent: {model: m, prompt: cot}\njudge: {kind: keyword}", allStages)
 	if err != nil || !c.Agent.Prefill {
 		t.Errorf("%+v, %v", c, err)
