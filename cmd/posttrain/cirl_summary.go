@@ -38,12 +38,7 @@ func (r *cirl) report(best *run.Best, before, after *measurement) error {
 	if err != nil {
 		return err
 	}
-	text := r.summary(best, before, after)
-	if err := r.folder.WriteSummary(text); err != nil {
-		return err
-	}
-	fmt.Fprint(r.out, text)
-	return nil
+	return r.conclude(r.summary(best, before, after))
 }
 
 // summary says in words what the run did.

@@ -92,8 +92,9 @@ func (f *trainFlags) path() (string, error) {
 	return path, nil
 }
 
-// loadConfig makes up the config of a command from file and flags.
-func loadConfig[C any](f *trainFlags, cmd *cobra.Command, load func(path string, sets []config.Override) (C, error)) (c C, err error) {
+// loadConfig makes up the config of a command from file and flags, with the engine that auto stands for here, and holds it against
+// that of a resumed run.
+func loadConfig[C interface{ Resolved() []byte }](f *trainFlags, cmd *cobra.Command, load func(path string, sets []config.Override) (C, error), engine func(C) *string) (c C, err error) {
 	sets, err := f.overrides(cmd)
 	if err != nil {
 		return c, err
@@ -102,7 +103,11 @@ func loadConfig[C any](f *trainFlags, cmd *cobra.Command, load func(path string,
 	if err != nil {
 		return c, err
 	}
-	return load(path, sets)
+	if c, err = load(path, sets); err != nil {
+		return c, err
+	}
+	pinEngine(engine(c))
+	return c, f.check(c.Resolved())
 }
 
 // check compares the config in force with the one that a resumed run was started with.

@@ -10,7 +10,7 @@ import (
 	"github.com/posttrain/posttrain/train"
 )
 
-// job is a training command on its way: the world, the run folder, the loop.
+// job is what the training commands have in common: the world, the run folder, the learner, and the way through a loop.
 type job struct {
 	streams
 	flags    *trainFlags
@@ -22,9 +22,16 @@ type job struct {
 
 	world    *world
 	folder   *run.Folder
-	loop     *train.Loop
+	learner  *train.Learner
 	progress *run.Progress
-	earlier  bool // the loop continues from a checkpoint
+}
+
+// loop is what a job runs: a train.Loop or a grpo.Loop.
+type loop interface {
+	Resume() ([]run.Warning, error)
+	Run(ctx context.Context) error
+	Step() int
+	Total() int
 }
 
 func newJob(s streams, f *trainFlags, o train.Options, seed uint64, resolved []byte, title string) *job {
@@ -38,11 +45,18 @@ func (j *job) say(format string, args ...any) {
 	}
 }
 
-// warn says what is odd about the tokenizer.
-func (j *job) warn() {
+// notice is a line of the loop's between two steps.
+func (j *job) notice(line string) { j.progress.Notice(line) }
+
+// openWorld opens engine and model, and says what is odd about the tokenizer.
+func (j *job) openWorld(engine, folder string) (err error) {
+	if j.world, err = openWorld(engine, folder, j.options); err != nil {
+		return err
+	}
 	for _, w := range j.world.tokenizer.Warnings() {
 		j.say("warning: %s", w)
 	}
+	return nil
 }
 
 // newProgress watches steps on standard error: a bar on a terminal, plain lines elsewhere, nothing with --quiet.
@@ -67,25 +81,17 @@ func (j *job) limit(path string, groups []batch.Group, o batch.Options, drift in
 // open makes the run folder, or opens the one to go on with, and puts the model into the engine.
 func (j *job) open() (err error) {
 	if j.flags.resume != "" {
-		err = j.openEarlier()
+		j.folder, err = run.Open(j.flags.resume) // trainFlags.check has compared the configs
 	} else {
 		err = j.create()
 	}
 	if err != nil {
 		return err
 	}
-	learner, err := train.NewLearner(j.world.engine, j.world.model, j.world.graph)
-	if err != nil {
+	if j.learner, err = train.NewLearner(j.world.engine, j.world.model, j.world.graph); err != nil {
 		j.folder.Close()
-		return err
 	}
-	j.loop = &train.Loop{
-		Options: j.options, Learner: learner, Folder: j.folder, Seed: j.seed, ConfigHash: run.HashConfig(j.resolved),
-		Export:   train.Exporter{Model: j.world.model, Tokenizer: j.world.tokenizer},
-		OnNotice: func(line string) { j.progress.Notice(line) },
-		OnStep:   func(step, total int, values map[string]float64) { j.progress.Step(step, values) },
-	}
-	return nil
+	return err
 }
 
 func (j *job) create() (err error) {
@@ -99,15 +105,23 @@ func (j *job) create() (err error) {
 	return nil
 }
 
-// openEarlier opens the folder of the run to go on with; trainFlags.check has compared the configs.
-func (j *job) openEarlier() (err error) {
-	j.folder, err = run.Open(j.flags.resume)
-	return err
+func (j *job) close() {
+	j.learner.Close()
+	j.folder.Close()
 }
 
-func (j *job) close() {
-	j.loop.Learner.Close()
-	j.folder.Close()
+func (j *job) exporter() train.Exporter {
+	return train.Exporter{Model: j.world.model, Tokenizer: j.world.tokenizer}
+}
+
+// newLoop is the loop of mappo and sft.
+func (j *job) newLoop(examples, heldOut *train.Examples) *train.Loop {
+	return &train.Loop{
+		Options: j.options, Learner: j.learner, Train: *examples, Eval: heldOut,
+		Folder: j.folder, Seed: j.seed, ConfigHash: run.HashConfig(j.resolved),
+		Export: j.exporter(), OnNotice: j.notice,
+		OnStep: func(step, total int, values map[string]float64) { j.progress.Step(step, values) },
+	}
 }
 
 // shares decides whether prompts are shared in one row.
@@ -129,8 +143,8 @@ func (j *job) micro() int {
 }
 
 // reference measures the log-probs of a set of pairs, or takes them from the run folder.
-func (j *job) reference(ctx context.Context, name string, l *train.Learner, set *pairSet) error {
-	layout := batch.Layout{Share: j.loop.Share, Pad: j.micro()}
+func (j *job) reference(ctx context.Context, name string, l *train.Learner, share bool, set *pairSet) error {
+	layout := batch.Layout{Share: share, Pad: j.micro()}
 	j.say("reference log-probs of %d pairs", len(set.groups))
 	bar := j.newProgress("pair", 0, len(set.groups))
 	sums, cached, err := train.CachedPairSums(j.folder.Path(name), l, set.groups, layout, func(done int) error {
@@ -151,59 +165,65 @@ func (j *job) reference(ctx context.Context, name string, l *train.Learner, set 
 	return nil
 }
 
-// run trains from the start or from the newest checkpoint, and reports.
-func (j *job) run(ctx context.Context) error {
-	if err := j.resume(); err != nil {
+// run goes to the last step of a loop, from the start or from the newest checkpoint.
+func (j *job) run(ctx context.Context, l loop) error {
+	if err := j.resume(l); err != nil {
 		return err
 	}
-	j.progress = j.newProgress("step", j.loop.Step(), j.loop.Total())
-	err := j.loop.Run(ctx)
+	j.progress = j.newProgress("step", l.Step(), l.Total())
+	err := l.Run(ctx)
 	j.progress.Close()
 	if errors.Is(err, train.ErrInterrupted) {
-		return fmt.Errorf("%w at step %d of %d, saved: go on with %s", err, j.loop.Step(), j.loop.Total(), j.flags.again(j.folder.Dir))
-	}
-	if err != nil {
-		return err
-	}
-	return j.finish()
-}
-
-// resume loads the newest checkpoint of a resumed run; a run that was stopped before its first starts over.
-func (j *job) resume() error {
-	if j.flags.resume == "" {
-		return nil
-	}
-	warnings, err := j.loop.Resume()
-	for _, w := range warnings {
-		fmt.Fprintln(j.err, "warning: "+string(w))
-	}
-	if errors.Is(err, run.ErrNoCheckpoint) && len(warnings) == 0 {
-		_, err = j.folder.CutMetrics(-1)
-	}
-	if err == nil {
-		j.say("%s: going on after step %d of %d", j.folder.Dir, j.loop.Step(), j.loop.Total())
+		return fmt.Errorf("%w at step %d of %d, saved: go on with %s", err, l.Step(), l.Total(), j.flags.again(j.folder.Dir))
 	}
 	return err
 }
 
-// finish writes the trained model, the picture and the summary.
-func (j *job) finish() error {
-	t, _, err := j.loop.Learner.Read()
-	if err != nil {
+// resume loads the newest checkpoint of a resumed run; a run that was stopped before its first starts over.
+func (j *job) resume(l loop) error {
+	if j.flags.resume == "" {
+		return nil
+	}
+	warnings, err := l.Resume()
+	for _, w := range warnings {
+		fmt.Fprintln(j.err, "warning: "+string(w))
+	}
+	if err == nil {
+		j.say("%s: going on after step %d of %d", j.folder.Dir, l.Step(), l.Total())
+	}
+	return err
+}
+
+// train runs the loop of mappo or sft, and reports.
+func (j *job) train(ctx context.Context, l *train.Loop) error {
+	if err := j.run(ctx, l); err != nil {
 		return err
 	}
-	err = j.folder.WriteModel(func(dir string) error { return j.loop.Export.Write(dir, t.Weights, j.world.saveDType(j.options)) })
-	if err != nil {
-		return err
-	}
-	if err := j.folder.WriteCurves(j.title + " (posttrain " + j.flags.command + ")"); err != nil {
+	if err := j.save(); err != nil {
 		return err
 	}
 	records, err := j.folder.ReadMetrics()
 	if err != nil {
 		return err
 	}
-	text := summary(j, records)
+	return j.conclude(summary(j, l, records))
+}
+
+// save writes the trained model and the picture.
+func (j *job) save() error {
+	t, _, err := j.learner.Read()
+	if err != nil {
+		return err
+	}
+	err = j.folder.WriteModel(func(dir string) error { return j.exporter().Write(dir, t.Weights, j.world.saveDType(j.options)) })
+	if err != nil {
+		return err
+	}
+	return j.folder.WriteCurves(j.title + " (posttrain " + j.flags.command + ")")
+}
+
+// conclude writes and prints the summary.
+func (j *job) conclude(text string) error {
 	if err := j.folder.WriteSummary(text); err != nil {
 		return err
 	}

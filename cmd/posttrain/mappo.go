@@ -35,23 +35,18 @@ func newMappo(s streams) *cobra.Command {
 
 // runMappo loads, measures the reference, trains, reports.
 func runMappo(ctx context.Context, s streams, f *trainFlags, cmd *cobra.Command) error {
-	c, err := loadConfig(f, cmd, config.LoadMappo)
+	c, err := loadConfig(f, cmd, config.LoadMappo, func(c *config.Mappo) *string { return &c.Backend })
 	if err != nil {
-		return err
-	}
-	pinEngine(&c.Backend)
-	if err := f.check(c.Resolved()); err != nil {
 		return err
 	}
 	j := newJob(s, f, c.Train, c.Seed, c.Resolved(), title(c))
 	if !c.Loss.ReferenceFree() && c.Reference == "" {
 		j.beta = c.Loss.Beta
 	}
-	if j.world, err = openWorld(c.Backend, c.Model, c.Train); err != nil {
+	if err := j.openWorld(c.Backend, c.Model); err != nil {
 		return err
 	}
 	defer j.world.close()
-	j.warn()
 	reference, err := loadReference(j, c)
 	if err != nil {
 		return err
@@ -64,15 +59,12 @@ func runMappo(ctx context.Context, s streams, f *trainFlags, cmd *cobra.Command)
 		return err
 	}
 	defer j.close()
-	if err := measureReference(ctx, j, c, reference, pairs, heldOut); err != nil {
+	l := j.newLoop(pairs.examples(), heldOut.examples())
+	l.Share = j.shares(pairs.groups)
+	if err := measureReference(ctx, j, c, reference, l.Share, pairs, heldOut); err != nil {
 		return err
 	}
-	j.loop.Train = pairs.examples()
-	if heldOut != nil {
-		x := heldOut.examples()
-		j.loop.Eval = &x
-	}
-	return j.run(ctx)
+	return j.train(ctx, l)
 }
 
 // title names the run in its picture and summary: MaPPO-DPO, DPO, …
@@ -85,8 +77,11 @@ type pairSet struct {
 	sources []string
 }
 
-func (p *pairSet) examples() train.Examples {
-	return train.Examples{Method: p.method, Groups: p.groups, Sources: p.sources}
+func (p *pairSet) examples() *train.Examples {
+	if p == nil {
+		return nil
+	}
+	return &train.Examples{Method: p.method, Groups: p.groups, Sources: p.sources}
 }
 
 // loadPairs reads the training pairs and the held-out ones (nil where there are none). Whether scores pass through the
@@ -200,12 +195,11 @@ func loadReference(j *job, c *config.Mappo) (*model.Model, error) {
 
 // measureReference computes the reference's log-probs of all pairs, once, ahead of training; reference-free losses need
 // none.
-func measureReference(ctx context.Context, j *job, c *config.Mappo, reference *model.Model, pairs, heldOut *pairSet) (err error) {
-	j.loop.Share = j.shares(pairs.groups)
+func measureReference(ctx context.Context, j *job, c *config.Mappo, reference *model.Model, share bool, pairs, heldOut *pairSet) (err error) {
 	if c.Loss.ReferenceFree() {
 		return nil
 	}
-	learner := j.loop.Learner
+	learner := j.learner
 	if reference == nil {
 		pairs.method.Tolerance = j.world.tolerance()
 	} else {
@@ -214,8 +208,8 @@ func measureReference(ctx context.Context, j *job, c *config.Mappo, reference *m
 		}
 		defer learner.Close()
 	}
-	if err := j.reference(ctx, run.ReferenceName, learner, pairs); err != nil || heldOut == nil {
+	if err := j.reference(ctx, run.ReferenceName, learner, share, pairs); err != nil || heldOut == nil {
 		return err
 	}
-	return j.reference(ctx, run.ReferenceEvalName, learner, heldOut)
+	return j.reference(ctx, run.ReferenceEvalName, learner, share, heldOut)
 }

@@ -29,20 +29,15 @@ func newSFT(s streams) *cobra.Command {
 
 // runSFT loads, trains, reports.
 func runSFT(ctx context.Context, s streams, f *trainFlags, cmd *cobra.Command) error {
-	c, err := loadConfig(f, cmd, config.LoadSFT)
+	c, err := loadConfig(f, cmd, config.LoadSFT, func(c *config.SFT) *string { return &c.Backend })
 	if err != nil {
 		return err
 	}
-	pinEngine(&c.Backend)
-	if err := f.check(c.Resolved()); err != nil {
-		return err
-	}
 	j := newJob(s, f, c.Train, c.Seed, c.Resolved(), "SFT")
-	if j.world, err = openWorld(c.Backend, c.Model, c.Train); err != nil {
+	if err := j.openWorld(c.Backend, c.Model); err != nil {
 		return err
 	}
 	defer j.world.close()
-	j.warn()
 	demos, heldOut, err := loadDemonstrations(j, c)
 	if err != nil {
 		return err
@@ -51,8 +46,7 @@ func runSFT(ctx context.Context, s streams, f *trainFlags, cmd *cobra.Command) e
 		return err
 	}
 	defer j.close()
-	j.loop.Train, j.loop.Eval = *demos, heldOut
-	return j.run(ctx)
+	return j.train(ctx, j.newLoop(demos, heldOut))
 }
 
 // embeddedDemonstrations is how many scenarios the embedded set has.

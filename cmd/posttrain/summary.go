@@ -6,12 +6,13 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/train"
 )
 
 // summary says in words what a run did.
-func summary(j *job, records []run.Record) string {
+func summary(j *job, l *train.Loop, records []run.Record) string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "%s: %s on %d examples, engine %s.\n", j.title, steps(j.loop.Step()), len(j.loop.Train.Groups), j.world.engine.Name)
+	fmt.Fprintf(&s, "%s: %s on %d examples, engine %s.\n", j.title, steps(l.Step()), len(l.Train.Groups), j.world.engine.Name)
 	s.WriteString(onTraining(records, j.beta))
 	if c := changeOf(records, "logps/chosen"); c.known {
 		r := changeOf(records, "logps/rejected")
