@@ -122,6 +122,19 @@ const (
 	longestName = 40
 )
 
+// Beginning is the first n characters of a text, with … in place of the rest.
+func Beginning(text string, n int) string {
+	if runes := []rune(text); len(runes) > n {
+		return string(runes[:n]) + "…"
+	}
+	return text
+}
+
+// OneLine is the beginning of a text in one line, for a message.
+func OneLine(text string, n int) string {
+	return Beginning(strings.Join(strings.Fields(text), " "), n)
+}
+
 // list joins names for a message, long lists and long names cut.
 func list(names []string) string {
 	if len(names) == 0 {
@@ -129,10 +142,7 @@ func list(names []string) string {
 	}
 	var shown []string
 	for _, name := range names[:min(len(names), mostNames)] {
-		if runes := []rune(name); len(runes) > longestName {
-			name = string(runes[:longestName]) + "…"
-		}
-		shown = append(shown, name)
+		shown = append(shown, Beginning(name, longestName))
 	}
 	more := ""
 	if n := len(names) - len(shown); n > 0 {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -115,7 +116,7 @@ func (l *Loop) fruitful(r *rolled) error {
 	}
 	first := r.drawn[0]
 	return fmt.Errorf("step %d: all completions of %d steps broke the format, so there is nothing to learn from: one of %s begins %q (%s); %s",
-		l.state.Step+1, fruitlessSteps, first.Source, beginning(first.completions[0].Text, 200), first.scores[0].Fault, l.advice(r))
+		l.state.Step+1, fruitlessSteps, first.Source, data.Beginning(first.completions[0].Text, 200), first.scores[0].Fault, l.advice(r))
 }
 
 // advice for a model that never keeps the format.
@@ -133,14 +134,6 @@ func (l *Loop) advice(r *rolled) string {
 		return fmt.Sprintf("%d of %d were cut at %d tokens: raise sampling.max_new_tokens, or begin with a model that writes such answers (posttrain sft)", cut, n, l.Sampling.MaxNew)
 	}
 	return "begin with a model that can write <think>…</think><answer>…</answer>, such as one trained on demonstrations (posttrain sft)"
-}
-
-// beginning is the text up to n characters.
-func beginning(text string, n int) string {
-	if r := []rune(text); len(r) > n {
-		return string(r[:n]) + "…"
-	}
-	return text
 }
 
 // A step's figures that are worth a word.

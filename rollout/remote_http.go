@@ -17,6 +17,8 @@ import (
 
 	"github.com/hashicorp/go-retryablehttp"
 	"github.com/sashabaranov/go-openai"
+
+	"github.com/posttrain/posttrain/data"
 )
 
 // sending is what is noted of a request on its way.
@@ -271,10 +273,4 @@ func tried(n int) string {
 }
 
 // short is the first words of a message, in one line.
-func short(text string) string {
-	text = strings.Join(strings.Fields(text), " ")
-	if runes := []rune(text); len(runes) > 160 {
-		text = string(runes[:160]) + "…"
-	}
-	return text
-}
+func short(text string) string { return data.OneLine(text, 160) }

@@ -244,13 +244,7 @@ func readStreamOptions(a *ask, raw json.RawMessage) error {
 }
 
 // short is the beginning of a value, for messages.
-func short(raw []byte) string {
-	text := strings.Join(strings.Fields(string(raw)), " ")
-	if runes := []rune(text); len(runes) > 60 {
-		return string(runes[:60]) + "…"
-	}
-	return text
-}
+func short(raw []byte) string { return data.OneLine(string(raw), 60) }
 
 // wording is an error of package json without its name.
 func wording(err error) error {

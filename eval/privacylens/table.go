@@ -8,6 +8,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"unicode"
+
+	"github.com/posttrain/posttrain/data"
 )
 
 // Write prints the summary as tables for a terminal.
@@ -97,16 +99,12 @@ func (t table) probing(levels []Probed, below bool) {
 
 // shown is a name of the data that a terminal can do no harm with.
 func shown(name string) string {
-	name = strings.Map(func(r rune) rune {
+	return data.Beginning(strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return '?'
 		}
 		return r
-	}, name)
-	if runes := []rune(name); len(runes) > 50 {
-		name = string(runes[:50]) + "…"
-	}
-	return name
+	}, name), 50)
 }
 
 // short prints the rate for a table of many.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/posttrain/posttrain/data"
 )
 
 // form is how a given value is written.
@@ -72,13 +74,7 @@ func valueOf(node ast.Node) given {
 	return given{form: formOther, text: oneLine(node.String())}
 }
 
-func oneLine(text string) string {
-	text = strings.Join(strings.Fields(text), " ")
-	if runes := []rune(text); len(runes) > 60 {
-		text = string(runes[:60]) + "…"
-	}
-	return text
-}
+func oneLine(text string) string { return data.OneLine(text, 60) }
 
 // show prints the value for a fault.
 func (g given) show() string {
