@@ -33,9 +33,8 @@ func newExplain(s streams) *cobra.Command {
 	return cmd
 }
 
-// explainCIRL is explain of a config for ci-rl.
-func explainCIRL(path string, sets []config.Override) (string, error) {
-	c, err := config.LoadCIRL(path, sets)
+// explained is what a config of a command says of itself.
+func explained[C interface{ Explain() string }](c C, err error) (string, error) {
 	if err != nil {
 		return "", err
 	}
@@ -51,20 +50,12 @@ func explain(path string, sets []config.Override) (string, error) {
 		}
 		switch config.CommandOf(text) {
 		case config.CommandSFT:
-			c, err := config.LoadSFT(path, sets)
-			if err != nil {
-				return "", err
-			}
-			return c.Explain(), nil
+			return explained(config.LoadSFT(path, sets))
 		case config.CommandCIRL:
-			return explainCIRL(path, sets)
+			return explained(config.LoadCIRL(path, sets))
 		case config.CommandPrivacyLens:
 			return "", fmt.Errorf("%s is a config for `posttrain %s`, which trains nothing: want one for mappo, sft or ci-rl", path, config.CommandPrivacyLens)
 		}
 	}
-	c, err := config.LoadMappo(path, sets)
-	if err != nil {
-		return "", err
-	}
-	return c.Explain(), nil
+	return explained(config.LoadMappo(path, sets))
 }
