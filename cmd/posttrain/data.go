@@ -15,14 +15,11 @@ import (
 )
 
 func newData(s streams) *cobra.Command {
-	cmd := &cobra.Command{
+	return parent(&cobra.Command{
 		Use: "data", Short: "Make training data (synthetic scenarios, best-of-n pairs, good answers), check it, convert it",
 		Example: "  posttrain data synth --n 1000 --out demos.jsonl\n  posttrain data pairs --model DIR --n 200 --out pairs.jsonl\n" +
-			"  posttrain data best --model DIR --n 200 --out good.jsonl\n  posttrain data check dataset.json\n  posttrain data convert dataset.json items.parquet", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newSynth(s), newPairs(s), newBest(s), newCheck(s), newConvert(s))
-	return cmd
+			"  posttrain data best --model DIR --n 200 --out good.jsonl\n  posttrain data check dataset.json\n  posttrain data convert dataset.json items.parquet",
+	}, newSynth(s), newPairs(s), newBest(s), newCheck(s), newConvert(s))
 }
 
 // synthFlags choose scenarios.

@@ -16,13 +16,10 @@ import (
 )
 
 func newEval(s streams) *cobra.Command {
-	cmd := &cobra.Command{
+	return parent(&cobra.Command{
 		Use: "eval", Short: "Measure a model",
-		Example: "  posttrain eval ci --model DIR\n  posttrain eval privacylens", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newEvalCI(s), newPrivacyLens(s))
-	return cmd
+		Example: "  posttrain eval ci --model DIR\n  posttrain eval privacylens",
+	}, newEvalCI(s), newPrivacyLens(s))
 }
 
 // evalFlags choose what is measured on what.

@@ -14,13 +14,10 @@ import (
 )
 
 func newModel(s streams) *cobra.Command {
-	cmd := &cobra.Command{
+	return parent(&cobra.Command{
 		Use: "model", Short: "Look at model folders, or make one with random weights",
-		Example: "  posttrain model info DIR\n  posttrain model init --like DIR --out NEW", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newModelInfo(s), newModelInit(s))
-	return cmd
+		Example: "  posttrain model info DIR\n  posttrain model init --like DIR --out NEW",
+	}, newModelInfo(s), newModelInit(s))
 }
 
 func newModelInfo(s streams) *cobra.Command {

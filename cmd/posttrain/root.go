@@ -11,7 +11,7 @@ import (
 
 // newRoot makes the whole command tree.
 func newRoot(s streams) *cobra.Command {
-	root := &cobra.Command{
+	root := parent(&cobra.Command{
 		Use:   "posttrain",
 		Short: "Align language models with MaPPO and CI-RL, and measure what they leak, on a CPU or a GPU",
 		Long: "posttrain aligns Hugging Face language models with MaPPO preference optimisation (arXiv 2507.21183), the DPO family with\n" +
@@ -20,18 +20,22 @@ func newRoot(s streams) *cobra.Command {
 		Example:       "  posttrain mappo\n  posttrain mappo --config configs/mappo.yaml\n  posttrain sft --model DIR --data chat.jsonl",
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          noArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
+	}, newMappo(s), newSFT(s), newCIRL(s), newExplain(s), newModel(s), newData(s), newEval(s), newGenerate(s), newServe(s), newBackends(s), newVersion(s))
 	root.SetIn(s.in)
 	root.SetOut(s.out)
 	root.SetErr(s.err)
 	root.Version = version()
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newMappo(s), newSFT(s), newCIRL(s), newExplain(s), newModel(s), newData(s), newEval(s), newGenerate(s), newServe(s), newBackends(s), newVersion(s))
 	root.SetHelpCommand(newHelp(root))
 	finishCompletion(root)
 	return root
+}
+
+// parent is a command that does nothing by itself: it prints its help.
+func parent(cmd *cobra.Command, parts ...*cobra.Command) *cobra.Command {
+	cmd.Args, cmd.RunE = noArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.AddCommand(parts...)
+	return cmd
 }
 
 // flagError says which commands have a flag that this one lacks.
@@ -79,8 +83,7 @@ func finishCompletion(root *cobra.Command) {
 		if c.Name() != "completion" {
 			continue
 		}
-		c.Args, c.RunE = noArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-		c.Example = "  posttrain completion bash > /etc/bash_completion.d/posttrain"
+		parent(c).Example = "  posttrain completion bash > /etc/bash_completion.d/posttrain"
 		for _, shell := range c.Commands() {
 			shell.Args, shell.Example = noArgs, "  posttrain completion "+shell.Name()
 		}
