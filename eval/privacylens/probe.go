@@ -1,6 +1,7 @@
 package privacylens
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -84,10 +85,7 @@ func (r *Run) Probe(ctx context.Context, o ProbeOptions) error {
 	}
 	p := &probing{&o, j, map[string]*data.PLCase{}, counter{tick: o.Tick}}
 	todo := p.begin(r, rows)
-	batch := max(o.Batch, 1)
-	err = inParallel(ctx, o.Parallel, (len(todo)+batch-1)/batch, func(ctx context.Context, i int) error {
-		return p.ask(ctx, todo[i*batch:min((i+1)*batch, len(todo))])
-	})
+	err = asking[ProbeRow]{o.Chat, o.Fits, o.Parallel, o.Batch, p.question, p.note}.all(ctx, todo)
 	return stopped(ctx, err, j.close())
 }
 
@@ -139,51 +137,12 @@ func canProbe(c *data.PLCase, level string) bool {
 	return !slices.Contains(needs, "")
 }
 
-// ask asks some questions, and notes the answers.
-func (p *probing) ask(ctx context.Context, rows []ProbeRow) error {
-	var asked []ProbeRow
-	var conversations []rollout.Conversation
-	for _, row := range rows {
-		text, err := p.Prompts.Probe(row.Level, p.cases[row.Name], row.YesFirst)
-		if err != nil {
-			return err
-		}
-		row.Prompt = Hash(text)
-		talk := rollout.Conversation{Messages: []data.Message{{Role: "user", Content: text}}, MaxNew: p.MaxNew, Seed: seedOf(p.Seed, row.Name)}
-		if talk.MaxNew == 0 {
-			talk.MaxNew = ProbeTokens
-		}
-		fits := true
-		if p.Fits != nil {
-			if fits, err = p.Fits(talk); err != nil {
-				return err
-			}
-		}
-		if fits {
-			asked, conversations = append(asked, row), append(conversations, talk)
-			continue
-		}
-		row.Reason = TooLong
-		if err := p.note(row); err != nil {
-			return err
-		}
-	}
-	if len(asked) == 0 {
-		return nil
-	}
-	answers, err := p.Chat.Answer(ctx, conversations)
-	if err != nil {
-		return err
-	}
-	for i, row := range asked {
-		row.Reply = answers[i][0].Text
-		row.Choice = Choice(row.Reply)
-		row.Right = row.Choice == row.gold()
-		if err := p.note(row); err != nil {
-			return err
-		}
-	}
-	return nil
+// question puts a row's question to the model.
+func (p *probing) question(row ProbeRow) (rollout.Conversation, error) {
+	text, err := p.Prompts.Probe(row.Level, p.cases[row.Name], row.YesFirst)
+	return rollout.Conversation{
+		Messages: []data.Message{{Role: "user", Content: text}}, MaxNew: cmp.Or(p.MaxNew, ProbeTokens), Seed: seedOf(p.Seed, row.Name),
+	}, err
 }
 
 // gold is the letter of No.
@@ -194,7 +153,14 @@ func (p *ProbeRow) gold() string {
 	return "A"
 }
 
-func (p *probing) note(row ProbeRow) error {
+func (p *probing) note(row ProbeRow, talk rollout.Conversation, answer *rollout.Answer) error {
+	row.Prompt = Hash(talk.Messages[0].Content)
+	if answer == nil {
+		row.Reason = TooLong
+	} else {
+		row.Reply, row.Choice = answer.Text, Choice(answer.Text)
+		row.Right = row.Choice == row.gold()
+	}
 	if err := p.journal.add(row); err != nil {
 		return err
 	}

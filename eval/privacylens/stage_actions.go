@@ -59,10 +59,7 @@ func (r *Run) Actions(ctx context.Context, o ActionOptions) error {
 	todo := r.without(rows)
 	done := len(r.Cases) - len(todo)
 	a.counter.step(func(p *Progress) { p.Done, p.Calls = done, done })
-	batch := max(o.Batch, 1)
-	err = inParallel(ctx, o.Parallel, (len(todo)+batch-1)/batch, func(ctx context.Context, i int) error {
-		return a.ask(ctx, todo[i*batch:min((i+1)*batch, len(todo))])
-	})
+	err = asking[*data.PLCase]{o.Chat, o.Fits, o.Parallel, o.Batch, a.Conversation, a.note}.all(ctx, todo)
 	return stopped(ctx, err, j.close())
 }
 
@@ -96,46 +93,12 @@ func (r *Run) without(rows []ActionRow) (todo []*data.PLCase) {
 	return todo
 }
 
-// ask asks for the actions of some cases, and notes them.
-func (a *acting) ask(ctx context.Context, cases []*data.PLCase) error {
-	var asked []ActionRow
-	var conversations []rollout.Conversation
-	for _, c := range cases {
-		talk, err := a.Conversation(c)
-		fits := true
-		if err == nil && a.Fits != nil {
-			fits, err = a.Fits(talk)
-		}
-		if err != nil {
-			return err
-		}
-		row := ActionRow{Name: c.Name, Prompt: Hash(talk.Messages[0].Content), Reason: TooLong}
-		if !fits {
-			if err := a.note(row); err != nil {
-				return err
-			}
-			continue
-		}
-		asked, conversations = append(asked, row), append(conversations, talk)
-	}
-	if len(asked) == 0 {
-		return nil
-	}
-	answers, err := a.Chat.Answer(ctx, conversations)
-	if err != nil {
-		return err
-	}
-	for i, row := range asked {
-		row.Output, row.Reason = answers[i][0].Text, answers[i][0].Reason
+func (a *acting) note(c *data.PLCase, talk rollout.Conversation, answer *rollout.Answer) error {
+	row := ActionRow{Name: c.Name, Prompt: Hash(talk.Messages[0].Content), Reason: TooLong}
+	if answer != nil {
+		row.Output, row.Reason = answer.Text, answer.Reason
 		row.FinalAction = Final(row.Output, a.Think)
-		if err := a.note(row); err != nil {
-			return err
-		}
 	}
-	return nil
-}
-
-func (a *acting) note(row ActionRow) error {
 	if err := a.journal.add(row); err != nil {
 		return err
 	}

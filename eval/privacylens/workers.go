@@ -2,7 +2,10 @@ package privacylens
 
 import (
 	"context"
+	"slices"
 	"sync"
+
+	"github.com/posttrain/posttrain/rollout"
 )
 
 // inParallel does n pieces of work, so many at a time, in order of their beginning. The first error ends it, as the end of the
@@ -34,4 +37,49 @@ func inParallel(ctx context.Context, parallel, n int, work func(ctx context.Cont
 		return context.Cause(ctx)
 	}
 	return context.Cause(inner)
+}
+
+// asking is how a stage puts rows to the model under test.
+type asking[R any] struct {
+	Chat     rollout.Chat
+	Fits     func(rollout.Conversation) (bool, error) // nil: every prompt fits
+	Parallel int                                      // calls of Chat under way
+	Batch    int                                      // conversations a call; 0: 1
+	Talk     func(R) (rollout.Conversation, error)
+	Note     func(R, rollout.Conversation, *rollout.Answer) error // the answer is nil where the conversation does not fit
+}
+
+func (a asking[R]) all(ctx context.Context, rows []R) error {
+	batches := slices.Collect(slices.Chunk(rows, max(a.Batch, 1)))
+	return inParallel(ctx, a.Parallel, len(batches), func(ctx context.Context, i int) error { return a.some(ctx, batches[i]) })
+}
+
+// some is one call of Chat, or none where nothing fits.
+func (a asking[R]) some(ctx context.Context, rows []R) error {
+	var asked []R
+	var talks []rollout.Conversation
+	for _, row := range rows {
+		talk, err := a.Talk(row)
+		fits := true
+		if err == nil && a.Fits != nil {
+			fits, err = a.Fits(talk)
+		}
+		if err == nil && !fits {
+			err = a.Note(row, talk, nil)
+		}
+		if err != nil {
+			return err
+		}
+		if fits {
+			asked, talks = append(asked, row), append(talks, talk)
+		}
+	}
+	if len(asked) == 0 {
+		return nil
+	}
+	answers, err := a.Chat.Answer(ctx, talks)
+	for i := 0; i < len(asked) && err == nil; i++ {
+		err = a.Note(asked[i], talks[i], &answers[i][0])
+	}
+	return err
 }
