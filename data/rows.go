@@ -65,27 +65,23 @@ func decoded(raw func(string, io.Reader) rawSeq) func(string, io.Reader) rowSeq 
 
 // readRows streams the rows of a file of the operating system (fsys nil) or of fsys.
 func readRows(fsys fs.FS, name string) rowSeq {
-	return func(yield func(row, error) bool) {
-		f, in, err := openRows(fsys, name)
-		if err != nil {
-			yield(row{}, err)
-			return
-		}
-		defer in.Close()
-		f.rows(name, in.content)(yield)
-	}
+	return stream(fsys, name, func(f format, r io.Reader) rowSeq { return f.rows(name, r) })
 }
 
 // readRaw streams the rows of a file as JSON texts.
 func readRaw(fsys fs.FS, name string) rawSeq {
-	return func(yield func(rawRow, error) bool) {
+	return stream(fsys, name, func(f format, r io.Reader) rawSeq { return f.raw(name, r) })
+}
+
+func stream[R any](fsys fs.FS, name string, read func(format, io.Reader) iter.Seq2[R, error]) iter.Seq2[R, error] {
+	return func(yield func(R, error) bool) {
 		f, in, err := openRows(fsys, name)
 		if err != nil {
-			yield(rawRow{}, err)
+			yield(*new(R), err)
 			return
 		}
 		defer in.Close()
-		f.raw(name, in.content)(yield)
+		read(f, in.content)(yield)
 	}
 }
 
