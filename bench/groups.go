@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -52,17 +51,10 @@ func (l learning) options(prompts int) grpo.Options {
 // newServeGroups is posttrain's side of the comparisons of reinforcement learning.
 func newServeGroups() *cobra.Command {
 	var l learning
-	cmd := &cobra.Command{
-		Use:    "serve-groups DIR",
-		Short:  "posttrain's side: one step of GRPO for each line read, as peer_grpo.py does it",
-		Hidden: true,
-		Args:   cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return serveGroups(args[0], l, cmd.InOrStdin(), cmd.OutOrStdout())
-		},
-	}
+	cmd := newSide("serve-groups", "one step of GRPO for each line read, as peer_grpo.py does it", &l.backend, func(dir string, in io.Reader, out io.Writer) error {
+		return serveGroups(dir, l, in, out)
+	})
 	flags := cmd.Flags()
-	flags.StringVar(&l.backend, "backend", "auto", "engine")
 	flags.BoolVar(&l.bfloat16, "bfloat16", false, "compute in bfloat16")
 	flags.BoolVar(&l.checkpoint, "checkpoint", false, "recompute layers in the backward pass")
 	flags.BoolVar(&l.apart, "apart", false, "every answer repeats its prompt")
@@ -147,11 +139,8 @@ func serveGroups(dir string, l learning, in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer p.close()
-	say := json.NewEncoder(out).Encode
-	if err := say(ready{Ready: true, Engine: p.engine.Name, Parameters: p.learner.Config().ParamCount(), Tokens: len(p.world.Prompts) * l.samples * p.world.New}); err != nil {
-		return err
-	}
-	return obey(in, say, "step, update, measure or quit", map[string]work{"step": p.step, "update": p.update, "measure": p.measure})
+	r := ready{Engine: p.engine.Name, Parameters: p.learner.Config().ParamCount(), Tokens: len(p.world.Prompts) * l.samples * p.world.New}
+	return obey(in, out, r, "step, update, measure or quit", map[string]work{"step": p.step, "update": p.update, "measure": p.measure})
 }
 
 // step is a whole one: rollout, scoring (rewards, advantages, the reference's log-probs), training.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 
@@ -39,17 +38,10 @@ func (s sampling) options() rollout.Options {
 // newServeSampler is posttrain's side of the comparisons of sampling.
 func newServeSampler() *cobra.Command {
 	var s sampling
-	cmd := &cobra.Command{
-		Use:    "serve-sampler DIR",
-		Short:  "posttrain's side: a batch of completions for each line read, as peer_sample.py does it",
-		Hidden: true,
-		Args:   cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return serveSampler(args[0], s, cmd.InOrStdin(), cmd.OutOrStdout())
-		},
-	}
+	cmd := newSide("serve-sampler", "a batch of completions for each line read, as peer_sample.py does it", &s.backend, func(dir string, in io.Reader, out io.Writer) error {
+		return serveSampler(dir, s, in, out)
+	})
 	flags := cmd.Flags()
-	flags.StringVar(&s.backend, "backend", "auto", "engine")
 	flags.BoolVar(&s.bfloat16, "bfloat16", false, "compute in bfloat16")
 	flags.BoolVar(&s.apart, "apart", false, "no prompt is shared")
 	flags.BoolVar(&s.whole, "whole", false, "no compaction")
@@ -103,11 +95,7 @@ func serveSampler(dir string, s sampling, in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer d.close()
-	say := json.NewEncoder(out).Encode
-	if err := say(ready{Ready: true, Engine: d.engine.Name, Parameters: d.parameters, Tokens: d.world.New}); err != nil {
-		return err
-	}
-	return obey(in, say, "sample N, greedy N, draw N or quit", map[string]work{
+	return obey(in, out, ready{Engine: d.engine.Name, Parameters: d.parameters, Tokens: d.world.New}, "sample N, greedy N, draw N or quit", map[string]work{
 		"sample": func(n int) (did, error) { d.calls++; return d.answer(n, 1, d.calls, false) },
 		"greedy": func(n int) (did, error) { return d.answer(n, 0, 0, true) },
 		"draw":   func(n int) (did, error) { return d.answer(n, 1, 0, true) },

@@ -50,20 +50,28 @@ type did struct {
 	Norm     float64 `json:"norm,omitempty"` // of the gradient, before clipping
 }
 
-// newServe is posttrain's side of a comparison, which other commands start.
-func newServe() *cobra.Command {
-	var f form
+// newSide is a command that other commands start, as their peers in Python; it works on the folder that its argument names.
+func newSide(name, does string, backend *string, serve func(dir string, in io.Reader, out io.Writer) error) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:    "serve DIR",
-		Short:  "posttrain's side: one step for each line read, as peer_torch.py does it",
+		Use:    name + " DIR",
+		Short:  "posttrain's side: " + does,
 		Hidden: true,
 		Args:   cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return serve(args[0], f, cmd.InOrStdin(), cmd.OutOrStdout())
+			return serve(args[0], cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
+	cmd.Flags().StringVar(backend, "backend", "auto", "engine")
+	return cmd
+}
+
+// newServe is posttrain's side of a comparison, which other commands start.
+func newServe() *cobra.Command {
+	var f form
+	cmd := newSide("serve", "one step for each line read, as peer_torch.py does it", &f.backend, func(dir string, in io.Reader, out io.Writer) error {
+		return serve(dir, f, in, out)
+	})
 	flags := cmd.Flags()
-	flags.StringVar(&f.backend, "backend", "auto", "engine")
 	flags.BoolVar(&f.share, "share", false, "prompts stand once")
 	flags.BoolVar(&f.checkpoint, "checkpoint", false, "recompute layers in the backward pass")
 	flags.IntVar(&f.micro, "micro", 0, "pairs a forward pass; 0: all at once")
@@ -90,30 +98,27 @@ func serve(dir string, f form, in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer t.close()
-	say := json.NewEncoder(out).Encode
 	tokens := 0
 	for _, p := range t.parts {
 		tokens += p.Rows * p.Len
 	}
-	if err := say(ready{Ready: true, Engine: t.engine.Name, Parameters: m.Config.ParamCount(), Tokens: tokens}); err != nil {
-		return err
-	}
-	return t.obey(in, say)
-}
-
-// obey works through the lines: step, forward, quit.
-func (t *trainer) obey(in io.Reader, say func(any) error) error {
 	losing := func(f func() (float64, error)) work {
 		return func(int) (d did, err error) { d.Loss, err = f(); return d, err }
 	}
-	return obey(in, say, "step, forward or quit", map[string]work{"step": losing(t.step), "forward": losing(t.forward)})
+	r := ready{Engine: t.engine.Name, Parameters: m.Config.ParamCount(), Tokens: tokens}
+	return obey(in, out, r, "step, forward or quit", map[string]work{"step": losing(t.step), "forward": losing(t.forward)})
 }
 
 // work is what a side does for a line, which may end in a number. Its seconds are those of the whole unless it gives them.
 type work = func(n int) (did, error)
 
-// obey works through the lines of a side.
-func obey(in io.Reader, say func(any) error, want string, all map[string]work) error {
+// obey says that a side is ready, and works through its lines.
+func obey(in io.Reader, out io.Writer, r ready, want string, all map[string]work) error {
+	say := json.NewEncoder(out).Encode
+	r.Ready = true
+	if err := say(r); err != nil {
+		return err
+	}
 	for lines := bufio.NewScanner(in); lines.Scan(); {
 		word, number, _ := strings.Cut(strings.TrimSpace(lines.Text()), " ")
 		if word == "quit" {
