@@ -118,9 +118,6 @@ func (c *CIItem) Attributes() []CIAttribute {
 // counted as warts in the Report. An item that has not the fields is an error that names the row.
 func ReadCI(path string) ([]CIItem, *Report, error) { return readCI(nil, path) }
 
-// ReadCIFS is ReadCI from a file system, such as an embedded one.
-func ReadCIFS(fsys fs.FS, path string) ([]CIItem, *Report, error) { return readCI(fsys, path) }
-
 func readCI(fsys fs.FS, path string) ([]CIItem, *Report, error) {
 	report := &Report{Path: path}
 	var items []CIItem

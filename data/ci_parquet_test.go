@@ -131,7 +131,7 @@ func TestCIParquetFaults(t *testing.T) {
 		}{seed{"Work"}, []byte("\xff")}), "ci.parquet: row 1: dataset_item.user_task is missing or empty"},
 		{parquetOf[struct{ X int }](t), "ci.parquet: no rows: the file is empty"},
 	} {
-		_, _, err := ReadCIFS(files("ci.parquet", c.content), "ci.parquet")
+		_, _, err := readCI(files("ci.parquet", c.content), "ci.parquet")
 		wantError(t, err, c.want)
 	}
 }
@@ -143,7 +143,7 @@ func TestCIDeepText(t *testing.T) {
 		deep[i] = '['
 	}
 	row := `{"seed":{"domain":"Work"},"dataset_item":{"user_task":"x","information":"` + string(deep) + `"}}`
-	_, _, err := ReadCIFS(files("ci.jsonl", row), "ci.jsonl")
+	_, _, err := readCI(files("ci.jsonl", row), "ci.jsonl")
 	wantError(t, err, "ci.jsonl:1: information is a string: want an object")
 }
 

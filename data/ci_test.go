@@ -15,7 +15,7 @@ const ciRow = `{"seed":{"scenario":"email","domain":"Hospitality","user_intentio
 "annotation":{"allowed":{"Name":" Mira ","Chats":["hi",""]},"disallowed":{"Zip":{"code":90210},"Bag":null}}}}`
 
 func TestCIItemKeepsOrderAndFlattens(t *testing.T) {
-	items, report, err := ReadCIFS(files("ci.jsonl", oneLine(ciRow)), "ci.jsonl")
+	items, report, err := readCI(files("ci.jsonl", oneLine(ciRow)), "ci.jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestCIErrors(t *testing.T) {
 		{"ci.parquet", "", "ci.parquet: not a readable parquet file: 0 bytes"},
 		{"ci.csv", "", `ci.csv: extension ".csv": want .jsonl, .json or .parquet`},
 	} {
-		_, _, err := ReadCIFS(files(c.name, c.content), c.name)
+		_, _, err := readCI(files(c.name, c.content), c.name)
 		wantError(t, err, c.want)
 	}
 }
@@ -140,7 +140,7 @@ func TestDegenerateItemsAreCounted(t *testing.T) {
 		{"a number", row("do", `{"A":"Ann","B":42}`, `{"A":"Ann"}`, `{"B":42}`), "information value is a number|keyword is a number"},
 		{"true", row("do", `{"A":"Ann","B":true}`, `{"A":"Ann"}`, `{"B":true}`), "information value is true or false|keyword is true or false"},
 	} {
-		items, report, err := ReadCIFS(files("ci.jsonl", c.row), "ci.jsonl")
+		items, report, err := readCI(files("ci.jsonl", c.row), "ci.jsonl")
 		if err != nil || len(items) != 1 {
 			t.Errorf("%s: %v", c.name, err)
 			continue

@@ -16,11 +16,6 @@ func ReadDemonstrations(path string) ([]Demonstration, *Report, error) {
 	return readDemonstrations(nil, path)
 }
 
-// ReadDemonstrationsFS is ReadDemonstrations from a file system, such as an embedded one.
-func ReadDemonstrationsFS(fsys fs.FS, path string) ([]Demonstration, *Report, error) {
-	return readDemonstrations(fsys, path)
-}
-
 func readDemonstrations(fsys fs.FS, path string) ([]Demonstration, *Report, error) {
 	report := &Report{Path: path}
 	var demos []Demonstration

@@ -20,7 +20,7 @@ func TestDemonstrationColumns(t *testing.T) {
 		{`{"messages":[{"role":"assistant","content":"A"}]}`, Demonstration{Prompt: talk("user"), Completion: talk("assistant", "A")}},
 	} {
 		c.want.Source = "d.jsonl:1"
-		demos, _, err := ReadDemonstrationsFS(files("d.jsonl", c.row), "d.jsonl")
+		demos, _, err := readDemonstrations(files("d.jsonl", c.row), "d.jsonl")
 		if err != nil {
 			t.Errorf("%s: %v", c.row, err)
 		} else if !reflect.DeepEqual(demos[0], c.want) {
@@ -36,7 +36,7 @@ func TestDemonstrationDrops(t *testing.T) {
 {"messages":[{"role":"assistant","content":"A"},{"role":"user","content":"Q"}]}
 {"prompt":"Q","completion":" "}
 `
-	demos, report, err := ReadDemonstrationsFS(files("d.jsonl", rows), "d.jsonl")
+	demos, report, err := readDemonstrations(files("d.jsonl", rows), "d.jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestDemonstrationErrors(t *testing.T) {
 		`{"messages":[{"role":5,"content":"A"}]}`:                            "messages[0].role is a number: want a string",
 		`{"prompt":"Q","completion":` + strings.Repeat("[", 20000) + `"A"]}`: "d.jsonl:1: bad JSON: invalid character '[' exceeded max depth",
 	} {
-		demos, report, err := ReadDemonstrationsFS(files("d.jsonl", row), "d.jsonl")
+		demos, report, err := readDemonstrations(files("d.jsonl", row), "d.jsonl")
 		wantError(t, err, want)
 		if demos != nil || report != nil {
 			t.Errorf("%.40s: a result beside the error", row)

@@ -23,14 +23,14 @@ func readAll(t *testing.T, name, content string) {
 			t.Fatalf("%+v", p)
 		}
 	}
-	demos, report, err := ReadDemonstrationsFS(fsys, name)
+	demos, report, err := readDemonstrations(fsys, name)
 	checkOutcome(t, len(demos), report, err)
 	for _, d := range demos {
 		if d.Completion.Empty() {
 			t.Fatalf("%+v", d)
 		}
 	}
-	items, report, err := ReadCIFS(fsys, name)
+	items, report, err := readCI(fsys, name)
 	checkOutcome(t, len(items), report, err)
 	for i := range items {
 		Reference(items[i], 1)

@@ -151,7 +151,7 @@ func TestParquetAsHuggingFaceWritesIt(t *testing.T) {
 	if p := pairs[2]; p.ChosenScore != 3 || p.RejectedScore != 4 {
 		t.Errorf("scores %v, %v", p.ChosenScore, p.RejectedScore)
 	}
-	demos, _, err := ReadDemonstrationsFS(os.DirFS("testdata"), "texts.parquet")
+	demos, _, err := readDemonstrations(os.DirFS("testdata"), "texts.parquet")
 	if err != nil || len(demos) != 5 || demos[4].Completion.Plain != "line 4" {
 		t.Errorf("%v, %v", demos, err)
 	}
@@ -183,8 +183,8 @@ func TestDropsAndWartsAreCounted(t *testing.T) {
 	if report.String() != want {
 		t.Errorf("report\n%s\nwant\n%s", report, want)
 	}
-	if len(pairs) != 3 || report.DroppedRows() != 6 {
-		t.Errorf("%d pairs, %d dropped", len(pairs), report.DroppedRows())
+	if len(pairs) != 3 || report.Read-report.Kept != 6 {
+		t.Errorf("%d pairs, %d dropped", len(pairs), report.Read-report.Kept)
 	}
 }
 

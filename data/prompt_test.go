@@ -10,7 +10,7 @@ import (
 // hotel is a small item with what the prompts must cope with: a key without annotation, a text of two lines, a list.
 func hotel(t *testing.T) CIItem {
 	t.Helper()
-	items, _, err := ReadCIFS(files("ci.jsonl", oneLine(ciRow)), "ci.jsonl")
+	items, _, err := readCI(files("ci.jsonl", oneLine(ciRow)), "ci.jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,9 +27,6 @@ type Report struct {
 	Warts        []Tally
 }
 
-// DroppedRows is the number of rows left out.
-func (r *Report) DroppedRows() int { return r.Read - r.Kept }
-
 // Lines returns the report as short lines, the first one a total.
 func (r *Report) Lines() []string {
 	head := fmt.Sprintf("%s: %d rows read, %d kept", r.Path, r.Read, r.Kept)

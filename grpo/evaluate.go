@@ -2,7 +2,6 @@ package grpo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -22,19 +21,8 @@ type measured struct {
 	scores      []reward.Score
 }
 
-// Evaluate draws one completion of every task from the present weights and tallies their scores. The draws follow from the
-// seed alone: two evaluations with one seed differ by the weights, not by luck.
-func (l *Loop) Evaluate(ctx context.Context, tasks []Task, s Sampling, seed uint64) (*eval.CI, error) {
-	m, err := l.evaluate(ctx, tasks, s, seed)
-	if errors.Is(err, errAbandoned) {
-		return nil, context.Cause(ctx)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return m.tally(), nil
-}
-
+// evaluate draws one completion of every task from the present weights, and scores it. The draws follow from the seed alone: two
+// evaluations with one seed differ by the weights, not by luck.
 func (l *Loop) evaluate(ctx context.Context, tasks []Task, s Sampling, seed uint64) (m *measured, err error) {
 	requests := make([]rollout.Request, len(tasks))
 	for i, t := range tasks {

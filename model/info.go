@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"strings"
 	"text/tabwriter"
 )
@@ -49,10 +48,8 @@ func (c *Config) Info() *Info {
 	return info
 }
 
-// Describe reads the config and the headers of a model folder's weight files, not the weights.
-func Describe(dir string) (*Info, error) { return DescribeFS(os.DirFS(dir), dir) }
-
-// DescribeFS is Describe from any file system; name stands for the folder in messages.
+// DescribeFS reads the config and the headers of a model folder's weight files, not the weights; name stands for the folder in
+// messages.
 func DescribeFS(fsys fs.FS, name string) (*Info, error) {
 	c, s, err := openFolder(fsys, name)
 	if err != nil {

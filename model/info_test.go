@@ -2,6 +2,7 @@ package model
 
 import (
 	"bytes"
+	"os"
 	"strings"
 	"testing"
 )
@@ -12,7 +13,7 @@ func TestInfo(t *testing.T) {
 	if err := m.Save(dir, "bfloat16"); err != nil {
 		t.Fatal(err)
 	}
-	info, err := Describe(dir)
+	info, err := DescribeFS(os.DirFS(dir), dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,9 +76,6 @@ func (c *chat) readList(raw json.RawMessage) error {
 // HasTemplate says whether Render can work.
 func (t *Tokenizer) HasTemplate() bool { return len(t.chat.templates) > 0 }
 
-// TemplateText is the chat template as it stands in its file, empty where there is none.
-func (t *Tokenizer) TemplateText() string { return t.chat.templates["default"] }
-
 // Render writes a conversation as text by the folder's chat template. Encode the result without specials: they are in it.
 // What the template refuses is a *jinja.Exception.
 func (t *Tokenizer) Render(msgs []Message, o RenderOptions) (string, error) {

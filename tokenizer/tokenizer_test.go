@@ -174,8 +174,8 @@ func TestRenderMessages(t *testing.T) {
 	if err != nil || got != want {
 		t.Errorf("got %q, %v\nwant %q", got, err, want)
 	}
-	if !tok.HasTemplate() || !strings.HasPrefix(tok.TemplateText(), "{{- bos_token }}") {
-		t.Errorf("template %q", tok.TemplateText())
+	if text := tok.chat.templates["default"]; !tok.HasTemplate() || !strings.HasPrefix(text, "{{- bos_token }}") {
+		t.Errorf("template %q", text)
 	}
 }
 
@@ -277,7 +277,7 @@ func TestCopyTo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := again.TemplateText(), tok.TemplateText(); got != want || got == "" {
+		if got, want := again.chat.templates["default"], tok.chat.templates["default"]; got != want || got == "" {
 			t.Errorf("%s: template %q, want %q", folder, got, want)
 		}
 		for _, f := range fileNames {

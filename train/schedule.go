@@ -1,31 +1,14 @@
 package train
 
-import (
-	"fmt"
-	"math"
-	"strings"
-)
-
-// Schedules are the names of the learning rate's courses after the warm-up.
-var Schedules = []string{"constant", "linear", "cosine"}
+import "math"
 
 // Schedule is the course of the learning rate over a run, as transformers' get_scheduler has it: update k, counted
 // from 0, uses the rate of k/warm-up on the way up, so the first update of a warm-up uses 0.
 type Schedule struct {
-	Kind   string  // one of Schedules; linear and cosine fall to 0 at update Total
+	Kind   string  // of the course after the warm-up: constant, linear or cosine; the last two fall to 0 at update Total
 	Peak   float64 // rate at the end of the warm-up
 	Warmup int     // updates
 	Total  int     // updates of the whole run
-}
-
-// Check names what is wrong with a schedule, if anything.
-func (s Schedule) Check() error {
-	for _, kind := range Schedules {
-		if s.Kind == kind {
-			return nil
-		}
-	}
-	return fmt.Errorf("schedule %q: want %s", s.Kind, strings.Join(Schedules, ", "))
 }
 
 // At is the rate of update k, counted from 0.
