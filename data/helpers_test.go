@@ -8,6 +8,8 @@ import (
 	"testing/fstest"
 
 	"github.com/parquet-go/parquet-go"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // files is a file system of one file.
@@ -50,17 +52,8 @@ func talk(first string, contents ...string) Text {
 	return t
 }
 
-// wantError fails unless err is one line that holds want.
-func wantError(t *testing.T, err error, want string) {
-	t.Helper()
-	if err == nil {
-		t.Errorf("no error, want %q", want)
-		return
-	}
-	if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
-		t.Errorf("error %q, want one line with %q", err, want)
-	}
-}
+// wantError checks that an error is one line that holds every one of the parts.
+var wantError = expect.Error
 
 // onePair reads a file of one row.
 func onePair(t *testing.T, row string) Preference {

@@ -16,6 +16,7 @@ import (
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/scripted"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/reward"
@@ -120,20 +121,8 @@ func metrics(t testing.TB, f *run.Folder) []run.Record {
 	return records
 }
 
-func wantError(t *testing.T, err error, parts ...string) {
-	t.Helper()
-	if err == nil {
-		t.Fatalf("no error, want one with %q", parts)
-	}
-	if strings.Contains(err.Error(), "\n") {
-		t.Errorf("more than one line: %q", err)
-	}
-	for _, p := range parts {
-		if !strings.Contains(err.Error(), p) {
-			t.Errorf("error %q lacks %q", err, p)
-		}
-	}
-}
+// wantError checks that an error is one line that holds every one of the parts.
+var wantError = expect.Error
 
 // TestRewardRises: a random model learns which letters are wanted and which are not.
 func TestRewardRises(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // newFolder is a run folder with a config, closed at the end of the test.
@@ -40,20 +42,7 @@ func reopen(t *testing.T, f *Folder) *Folder {
 }
 
 // wantError checks that an error is one line that holds every one of the parts.
-func wantError(t *testing.T, err error, parts ...string) {
-	t.Helper()
-	if err == nil {
-		t.Fatalf("no error, want one with %q", parts)
-	}
-	if strings.Contains(err.Error(), "\n") {
-		t.Errorf("more than one line: %q", err)
-	}
-	for _, p := range parts {
-		if !strings.Contains(err.Error(), p) {
-			t.Errorf("error %q lacks %q", err, p)
-		}
-	}
-}
+var wantError = expect.Error
 
 func writeFile(t *testing.T, path, text string) {
 	t.Helper()

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -93,17 +93,8 @@ func (a *asker) calls() (n int) {
 	return n
 }
 
-// wantError fails unless err is one line that holds want.
-func wantError(t *testing.T, err error, want string) {
-	t.Helper()
-	if err == nil {
-		t.Errorf("no error, want %q", want)
-		return
-	}
-	if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
-		t.Errorf("error %q, want one line with %q", err, want)
-	}
-}
+// wantError checks that an error is one line that holds every one of the parts.
+var wantError = expect.Error
 
 func must[T any](t *testing.T) func(T, error) T {
 	return func(v T, err error) T {

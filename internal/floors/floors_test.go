@@ -78,7 +78,7 @@ var table = []row{
 }
 
 // testsOnly are packages that only tests may import.
-var testsOnly = []string{"internal/testkit", "internal/testkit/scripted", "backend/backendtest", "eval/judge/judgetest"}
+var testsOnly = []string{"internal/testkit", "internal/testkit/expect", "internal/testkit/scripted", "backend/backendtest", "eval/judge/judgetest"}
 
 // never are the rules that hold whatever the table says; those with a module hold for tests too.
 var never = []struct {

@@ -1,0 +1,24 @@
+// Package expect has what tests of every floor check alike. It imports nothing of the house, so that all may import it.
+package expect
+
+import (
+	"strings"
+	"testing"
+)
+
+// Error wants an error of one line that has these parts.
+func Error(t testing.TB, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("no error, want one with %q", parts)
+		return
+	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("more than one line: %q", err)
+	}
+	for _, p := range parts {
+		if !strings.Contains(err.Error(), p) {
+			t.Errorf("error %q lacks %q", err, p)
+		}
+	}
+}
