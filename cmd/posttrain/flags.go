@@ -12,7 +12,7 @@ import (
 	"github.com/posttrain/posttrain/run"
 )
 
-// trainFlags are the flags that mappo and sft share.
+// trainFlags are the flags that mappo, sft and ci-rl share.
 type trainFlags struct {
 	command string
 	config  string
