@@ -21,6 +21,7 @@ type RemoteOptions struct {
 	Parallel int            // requests under way at a time; 0: 8
 	Timeout  time.Duration  // of one try; 0: 5 minutes
 	Retries  int            // tries after the first, after 429, 5xx, time-outs and broken connections; 0: 5, negative: none
+	Grace    time.Duration  // how long a request under way is waited for when the context ends: it is paid for; 0: not at all
 	Wait     time.Duration  // before the first retry, doubled each time, unless the server says; 0: 1 second
 	Tick     func(done int) // nil: none; told how many conversations are answered, one call at a time
 }
@@ -135,12 +136,12 @@ func (r *Remote) Answer(ctx context.Context, conversations []Conversation) ([][]
 	hand(inner, places, len(conversations))
 	wg.Wait()
 	switch {
+	case done == len(conversations): // the last of them may have come after the end
+		return answers, nil
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	case inner.Err() != nil:
-		return nil, context.Cause(inner)
 	}
-	return answers, nil
+	return nil, context.Cause(inner)
 }
 
 // hand gives out the places 0 to n-1, until the context ends.

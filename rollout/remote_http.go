@@ -50,6 +50,9 @@ func newRetrier(o RemoteOptions) retrier {
 	if t, ok := c.HTTPClient.Transport.(*http.Transport); ok {
 		t.MaxIdleConnsPerHost = o.Parallel
 	}
+	if o.Grace > 0 {
+		c.HTTPClient.Transport = lingering{c.HTTPClient.Transport, o.Grace}
+	}
 	var answered atomic.Bool // by the server, ever
 	c.CheckRetry = func(ctx context.Context, resp *http.Response, err error) (bool, error) {
 		again, ended := checkRetry(ctx, resp, err)
@@ -119,16 +122,63 @@ func withTemperature(body []byte) ([]byte, error) {
 func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	again, ended := retryablehttp.DefaultRetryPolicy(ctx, resp, err)
 	again = again || ended == nil && resp != nil && resp.StatusCode == http.StatusRequestTimeout
-	if ended != nil || err != nil || resp == nil {
+	if err != nil || resp == nil {
 		return again, ended
 	}
-	body, broken := io.ReadAll(resp.Body)
-	resp.Body.Close()
-	resp.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), failing{broken}))
-	if broken != nil {
+	body, broken := readWhole(resp)
+	switch {
+	case broken != nil:
 		return ctx.Err() == nil, ctx.Err()
+	case resp.StatusCode/100 == 2: // even if the context has ended meanwhile
+		return false, nil
+	case ended != nil:
+		return false, ended
 	}
 	return again && !bytes.Contains(body, []byte("insufficient_quota")), nil
+}
+
+// readWhole reads a reply's body, which can be read again.
+func readWhole(resp *http.Response) (body []byte, broken error) {
+	body, broken = io.ReadAll(resp.Body)
+	resp.Body.Close()
+	resp.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), failing{broken}))
+	return body, broken
+}
+
+// lingering sends requests that outlive the end of their context for some time, but not their deadline. None is sent after the
+// end.
+type lingering struct {
+	http.RoundTripper
+	grace time.Duration
+}
+
+func (l lingering) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx := req.Context()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	later, done := after(ctx, l.grace)
+	defer done()
+	resp, err := l.RoundTripper.RoundTrip(req.WithContext(later))
+	if err == nil {
+		readWhole(resp)
+	}
+	return resp, err
+}
+
+// after is a context that ends some time after another one is cancelled, and at its deadline if it has one.
+func after(ctx context.Context, grace time.Duration) (later context.Context, done func()) {
+	var cancel context.CancelFunc
+	if deadline, ok := ctx.Deadline(); ok {
+		later, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
+	} else {
+		later, cancel = context.WithCancel(context.WithoutCancel(ctx))
+	}
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(grace, cancel)
+		context.AfterFunc(later, func() { timer.Stop() })
+	})
+	return later, func() { stop(); cancel() }
 }
 
 // failing is the end of a body: an error, or none.

@@ -111,7 +111,7 @@ func (f *plFlags) load(cmd *cobra.Command) (*config.PrivacyLens, error) {
 	switch {
 	case f.goesOn() && path == "":
 		path = f.ownConfig()
-	case !f.goesOn() && (f.stage == config.StageReport || f.stage == config.StageJudge && path == "" && !cmd.Flags().Changed("data")):
+	case !f.goesOn() && (f.stage == config.StageReport || f.stage == config.StageJudge && path == "" && !slices.ContainsFunc(sets, beginsRun)):
 		return nil, usageError{fmt.Errorf("--out %q: there is no run in it (no config.yaml): want the folder of a run, such as runs/privacylens-20260102-150405", f.out)}
 	}
 	c, err := config.LoadPrivacyLens(path, sets, plStages[f.stage]...)
@@ -124,6 +124,9 @@ func (f *plFlags) load(cmd *cobra.Command) (*config.PrivacyLens, error) {
 	}
 	return c, f.checkKeys(c)
 }
+
+// beginsRun tells what a new run of the stage judge is begun with.
+func beginsRun(o config.Override) bool { return o.Key == "data.cases" || o.Key == "agent.actions" }
 
 // ownConfig is the config of the run folder.
 func (f *plFlags) ownConfig() string { return filepath.Join(f.out, "config.yaml") }

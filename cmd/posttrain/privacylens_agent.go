@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +24,9 @@ type agent struct {
 	loaded  *sampler
 }
 
+// agentGrace is how long answers of a server are waited for that are under way at a stop.
+const agentGrace = time.Minute
+
 func newAgent(c config.PLAgent) (a *agent, err error) {
 	a = &agent{config: c}
 	a.sampler = sync.OnceValues(func() (s *sampler, err error) {
@@ -32,7 +36,7 @@ func newAgent(c config.PLAgent) (a *agent, err error) {
 	})
 	if c.Way() == config.AgentServer {
 		a.server, err = rollout.NewRemote(rollout.RemoteOptions{
-			BaseURL: c.BaseURL, Model: c.APIModel, Key: os.Getenv(c.KeyEnv), KeyName: c.KeyEnv, Parallel: c.Parallel, Timeout: c.Timeout,
+			BaseURL: c.BaseURL, Model: c.APIModel, Key: os.Getenv(c.KeyEnv), KeyName: c.KeyEnv, Parallel: c.Parallel, Timeout: c.Timeout, Grace: agentGrace,
 		})
 	}
 	return a, err
@@ -46,32 +50,16 @@ func (a *agent) name() string {
 	return a.config.Model
 }
 
-// Answer implements [rollout.Chat]. What a server has begun to answer, and is paid for, is waited for a while when the context
-// ends.
+// Answer implements [rollout.Chat].
 func (a *agent) Answer(ctx context.Context, talks []rollout.Conversation) ([][]rollout.Answer, error) {
 	if a.server != nil {
-		later, done := after(ctx, agentGrace)
-		defer done()
-		return a.server.Answer(later, talks)
+		return a.server.Answer(ctx, talks)
 	}
 	s, err := a.sampler()
 	if err != nil {
 		return nil, err
 	}
 	return s.chat(nil).Answer(ctx, talks)
-}
-
-// agentGrace is how long answers under way are waited for.
-const agentGrace = time.Minute
-
-// after is a context that ends some time after another one.
-func after(ctx context.Context, grace time.Duration) (later context.Context, done func()) {
-	later, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		timer := time.AfterFunc(grace, func() { cancel(context.Cause(ctx)) })
-		context.AfterFunc(later, func() { timer.Stop() })
-	})
-	return later, func() { stop(); cancel(nil) }
 }
 
 // fits says whether a model of this process has room for a prompt and an answer's first token.
@@ -119,7 +107,7 @@ func (a *agent) close() {
 // identifyAgent notes in a stage's settings which model it is.
 func identifyAgent(c config.PLAgent, settings map[string]string) {
 	if c.Way() == config.AgentServer {
-		settings["model"], settings["base_url"] = c.APIModel, c.BaseURL
+		settings["model"], settings["base_url"] = c.APIModel, strings.TrimRight(c.BaseURL, "/")
 		return
 	}
 	settings["model"], settings["backend"], settings["prefill"] = wholePath(c.Model), c.Backend, fmt.Sprint(c.Prefill)
@@ -128,7 +116,7 @@ func identifyAgent(c config.PLAgent, settings map[string]string) {
 // prepareAgent prepares the stage actions.
 func (p *plRun) prepareAgent() (err error) {
 	a := p.config.Agent
-	if a.Way() == config.AgentRecorded || a.Way() == "" {
+	if a.Way() == config.AgentRecorded || a.Way() == "" { // a replay needs none
 		return nil
 	}
 	if err := p.openAgent(); err != nil {
@@ -235,7 +223,7 @@ func (p *plRun) importActions() error {
 	}
 	settings := map[string]string{"kind": config.AgentRecorded, "contents": hash}
 	if p.leftOut != "" {
-		settings["left_out"] = p.leftOut
+		settings[privacylens.LeftOut] = p.leftOut
 	}
 	return p.run.Import(p.recorded, settings)
 }

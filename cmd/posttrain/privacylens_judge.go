@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/embedded"
@@ -74,7 +75,7 @@ func (p *plRun) prepareModel(j config.PLJudge) (err error) {
 		}
 	}
 	hash, err := p.hashJudgePrompts()
-	p.judgeSettings = map[string]string{"model": j.Model, "base_url": j.BaseURL, "max_new_tokens": fmt.Sprint(j.MaxNew), "prompts": hash}
+	p.judgeSettings = map[string]string{"model": j.Model, "base_url": strings.TrimRight(j.BaseURL, "/"), "max_new_tokens": fmt.Sprint(j.MaxNew), "prompts": hash}
 	return err
 }
 
@@ -136,12 +137,15 @@ func (p *plRun) judging(ctx context.Context) error {
 	bar := p.newBar(config.StageJudge, "case", p.told)
 	o := privacylens.JudgeOptions{Judge: p.judge, Parallel: 1, Settings: p.judgeSettings, Tick: bar.tick}
 	if p.client != nil {
-		o.Unparsed = p.config.Judge.AllowUnparsed
+		o.AllowUnparsed = p.config.Judge.AllowUnparsed
 		o.Parallel = 2 * p.config.Judge.Parallel // the client sends half as many: the others wait for a slow disk
 	}
 	err := p.run.Judge(ctx, o)
 	bar.close()
-	return errors.Join(err, p.closeJudge())
+	if closing := p.closeJudge(); err == nil {
+		err = closing
+	}
+	return err
 }
 
 // closeJudge waits for the requests under way, and says what the judge was asked for.

@@ -189,9 +189,7 @@ func (p *plRun) close() {
 	if p.agent != nil {
 		p.agent.close()
 	}
-	if p.client != nil {
-		p.client.Close() // ahead of the folder, in which its cache is
-	}
+	p.closeJudge() // ahead of the folder, in which its cache is
 	if p.folder != nil {
 		p.folder.Close()
 	}

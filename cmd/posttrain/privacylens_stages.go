@@ -52,9 +52,9 @@ func (p *plRun) report(context.Context) error {
 
 // whose says who was measured, by whose judgement.
 func whose(settings privacylens.Settings, judged bool) string {
-	actions, by := settings["actions"], settings["judge"]
+	actions, by := settings[config.StageActions], settings[config.StageJudge]
 	if !judged {
-		return shortPath(settings["probe"]["model"]) + ", probed"
+		return shortPath(settings[config.StageProbe]["model"]) + ", probed"
 	}
 	who := "no actions"
 	switch {

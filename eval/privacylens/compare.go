@@ -99,7 +99,7 @@ func Compare(runs ...Compared) (*Comparison, error) {
 
 // otherJudge says in what two runs were judged differently.
 func otherJudge(first, run Compared) []string {
-	a, b := first.Settings["judge"], run.Settings["judge"]
+	a, b := first.Settings[StageJudge], run.Settings[StageJudge]
 	for _, name := range []string{"kind", "model", "base_url", "prompts", "max_new_tokens"} {
 		if a != nil && b != nil && a[name] != b[name] {
 			return []string{fmt.Sprintf("%s was judged with %s %q, %s with %q: the differences are not those of the agents alone", run.Name, name, b[name], first.Name, a[name])}

@@ -103,7 +103,7 @@ func TestMcNemar(t *testing.T) {
 }
 
 func TestReadResults(t *testing.T) {
-	for content, want := range map[string]string{"": "no cases: the file is empty", "{\"name\":\"a\"}": "cases.jsonl:1: name or items are missing", "{": "cases.jsonl:1: bad JSON"} {
+	for content, want := range map[string]string{"": "no cases: want a run that was judged", "{\"name\":\"a\"}": "cases.jsonl:1: name or items are missing", "{": "cases.jsonl:1: bad JSON"} {
 		path := write(t, CasesName, content)
 		_, err := ReadResults(path[:len(path)-len(CasesName)])
 		wantError(t, err, want)

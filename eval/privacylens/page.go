@@ -179,10 +179,10 @@ func (c pageCase) Origin() []pageSetting {
 }
 
 func pageOf(title string, cases []data.PLCase, s Summary, results []CaseResult) pageView {
-	kind := s.Settings["judge"]["kind"]
+	kind := s.Settings[StageJudge]["kind"]
 	v := pageView{
 		Title: title, Policy: policy(), Style: template.CSS(pageStyle), Script: template.JS(pageScript),
-		Summary: s, Keyword: kind == "keyword", Replay: kind == "replay", Warnings: except(s.Warnings, aboutJudge(s.Settings)),
+		Summary: s, Keyword: kind == KindKeyword, Replay: kind == KindReplay, Warnings: except(s.Warnings, aboutJudge(s.Settings)),
 		Stages: stagesOf(s.Settings), Counts: countsOf(&s.All), Published: PublishedResults,
 		Parts: []pagePart{{"source", pageGroups(s.Sources)}, {"transmission principle", pageGroups(s.Principles)}, {"tool", pageGroups(s.Tools)}},
 		Cases: pageCases(cases, results),
@@ -214,7 +214,7 @@ func policy() string {
 
 // stagesOf are the settings in the order of the stages, other names after them.
 func stagesOf(settings Settings) []pageStage {
-	order := []string{"actions", "judge", "probe"}
+	order := []string{StageActions, StageJudge, StageProbe}
 	names := slices.SortedFunc(maps.Keys(settings), func(a, b string) int {
 		place := func(name string) int { return (slices.Index(order, name) + len(order) + 1) % (len(order) + 1) }
 		return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a, b))

@@ -61,6 +61,9 @@ type probeKey struct {
 	yesFirst    bool
 }
 
+// unparsed says that the reply has neither letter.
+func (p *ProbeRow) unparsed() bool { return p.Choice == "" && p.Reason != TooLong }
+
 func (p *ProbeRow) key() probeKey { return probeKey{p.Name, p.Level, p.YesFirst} }
 
 // probing is the stage probe under way.
@@ -79,7 +82,7 @@ func (r *Run) Probe(ctx context.Context, o ProbeOptions) error {
 			return fmt.Errorf("level %q: want seed, vignette or trajectory", level)
 		}
 	}
-	j, rows, err := begin(r, "probe", probesName, o.Settings, every[ProbeRow])
+	j, rows, err := begin(r, StageProbe, probesName, o.Settings, every[ProbeRow])
 	if err != nil {
 		return err
 	}
@@ -92,14 +95,32 @@ func (r *Run) Probe(ctx context.Context, o ProbeOptions) error {
 // begin lists the questions that are left.
 func (p *probing) begin(r *Run, rows []ProbeRow) (todo []ProbeRow) {
 	done := map[probeKey]bool{}
+	now := &p.counter.now
 	for i := range rows {
 		done[rows[i].key()] = true
+		if rows[i].unparsed() {
+			now.Unparsed++
+		}
 	}
+	for _, row := range p.questions(r) {
+		now.TotalCalls++
+		if done[row.key()] {
+			now.Calls++
+		} else {
+			todo = append(todo, row)
+		}
+	}
+	now.Total, now.Done = now.TotalCalls/2, now.Calls/2
+	p.counter.step(func(*Progress) {})
+	return todo
+}
+
+// questions are all of them, each in both orders.
+func (p *probing) questions(r *Run) (all []ProbeRow) {
 	levels := p.Levels
 	if levels == nil {
 		levels = Levels
 	}
-	now := &p.counter.now
 	for _, level := range levels {
 		for i := range r.Cases {
 			c := &r.Cases[i]
@@ -107,21 +128,13 @@ func (p *probing) begin(r *Run, rows []ProbeRow) (todo []ProbeRow) {
 			if !canProbe(c, level) {
 				continue
 			}
-			now.Total++
 			drawn := rand.New(rand.NewPCG(seedOf(p.Seed, c.Name), seedOf(1, level))).IntN(2) == 0
 			for _, yesFirst := range []bool{true, false} {
-				row := ProbeRow{Name: c.Name, Level: level, YesFirst: yesFirst, Drawn: yesFirst == drawn}
-				if now.TotalCalls++; done[row.key()] {
-					now.Calls++
-				} else {
-					todo = append(todo, row)
-				}
+				all = append(all, ProbeRow{Name: c.Name, Level: level, YesFirst: yesFirst, Drawn: yesFirst == drawn})
 			}
 		}
 	}
-	now.Done = now.Calls / 2
-	p.counter.step(func(*Progress) {})
-	return todo
+	return all
 }
 
 // canProbe says whether a case has what the level's question is made of.
@@ -167,7 +180,7 @@ func (p *probing) note(row ProbeRow, talk rollout.Conversation, answer *rollout.
 	p.counter.step(func(now *Progress) {
 		now.Calls++
 		now.Done = now.Calls / 2
-		if row.Choice == "" {
+		if row.unparsed() {
 			now.Unparsed++
 		}
 	})
@@ -186,7 +199,7 @@ func aboutProbes(rows []ProbeRow) (all []string) {
 		switch {
 		case rows[i].Reason == TooLong:
 			tooLong++
-		case rows[i].Choice == "":
+		case rows[i].unparsed():
 			unparsed++
 		}
 	}
@@ -221,7 +234,7 @@ func probed(rows []ProbeRow) []Probed {
 				both.Add(right && row.Right)
 			}
 			first[row.Name] = row.Right
-			if row.Choice == "" {
+			if row.unparsed() {
 				p.Unparsed++
 			}
 		}

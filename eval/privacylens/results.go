@@ -104,7 +104,22 @@ func results(cases []data.PLCase, actions []ActionRow, verdicts []VerdictRow) ([
 		return nil, fmt.Errorf("%s: %d of %d cases have not all of their verdicts yet (first: %s): the stage judge goes on with them", verdictsName, missing, len(cases), first)
 	}
 	unscored(out)
+	if err := ofOtherActions(cases, byName, judged); err != nil {
+		return nil, err
+	}
 	return out, nil
+}
+
+// ofOtherActions is an error where a verdict is not of the action that is there now.
+func ofOtherActions(cases []data.PLCase, actions map[string]ActionRow, judged map[verdictKey]VerdictRow) error {
+	for i := range cases {
+		row := actions[cases[i].Name]
+		v, ok := judged[verdictKey{row.Name, ""}]
+		if _, has := Action(row.FinalAction); ok && has && v.Action != Hash(row.FinalAction) {
+			return fmt.Errorf("%s: the verdicts on %s are of another action: name another --out DIR", verdictsName, row.Name)
+		}
+	}
+	return nil
 }
 
 // unscored takes the 0 of outputs without an action away again where the judge does not judge helpfulness: a mean over these alone

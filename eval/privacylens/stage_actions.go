@@ -2,6 +2,7 @@ package privacylens
 
 import (
 	"context"
+	"fmt"
 	"hash/fnv"
 	"path/filepath"
 
@@ -51,7 +52,7 @@ type acting struct {
 
 // Actions asks the model under test for the actions that are not there yet.
 func (r *Run) Actions(ctx context.Context, o ActionOptions) error {
-	j, rows, err := begin(r, "actions", actionsName, o.Settings, every[ActionRow])
+	j, rows, err := r.beginActions(o.Settings)
 	if err != nil {
 		return err
 	}
@@ -69,14 +70,26 @@ func (r *Run) Pending() (int, error) {
 	return len(r.without(rows)), err
 }
 
-// Acted are those of the cases that have an action in a run's folder.
+// Acted are those of the cases that have an action in a run's folder, in which none may be missing.
 func Acted(dir string, cases []data.PLCase) ([]data.PLCase, error) {
 	rows, err := readRows[ActionRow](filepath.Join(dir, actionsName))
+	if err != nil {
+		return nil, err
+	}
+	settings, err := (&Run{Dir: dir}).settings()
+	if err != nil {
+		return nil, err
+	}
+	wanted := 1
+	fmt.Sscanf(settings[StageActions]["cases"], "%d,", &wanted) // 1 where it does not say
+	if len(rows) < wanted {
+		return nil, fmt.Errorf("%s: %d of %d actions are there: the stage actions goes on with them", filepath.Join(dir, actionsName), len(rows), wanted)
+	}
 	there := map[string]string{}
 	for _, row := range rows {
 		there[row.Name] = row.FinalAction
 	}
-	return WithActions(cases, there), err
+	return WithActions(cases, there), nil
 }
 
 // without are the cases that have no row.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
@@ -11,11 +12,11 @@ import (
 
 // JudgeOptions say who judges.
 type JudgeOptions struct {
-	Judge    Judge
-	Parallel int               // questions under way; 0: 1. With twice the requests of a judge.Client none waits while replies go to the disk
-	Settings map[string]string // what a later call must agree with: the judge, its prompts and the like
-	Unparsed bool              // go on even if the judge never gives a verdict in the form asked for
-	Tick     func(Progress)    // one call at a time
+	Judge         Judge
+	Parallel      int               // questions under way; 0: 1. With twice the requests of a judge.Client none waits while replies go to the disk
+	Settings      map[string]string // what a later call must agree with: the judge, its prompts and the like
+	AllowUnparsed bool              // go on even if the judge never gives a verdict in the form asked for; such verdicts bind as others do
+	Tick          func(Progress)    // one call at a time
 }
 
 // patience is how many replies without a single verdict are enough to stop.
@@ -49,7 +50,7 @@ func (r *Run) Judge(ctx context.Context, o JudgeOptions) error {
 	if err != nil {
 		return err
 	}
-	j, rows, err := begin(r, "judge", verdictsName, o.Settings, func(v *VerdictRow) bool { return v.Parsed })
+	j, rows, err := r.beginJudge(o.Settings, o.AllowUnparsed)
 	if err != nil {
 		return err
 	}
@@ -58,9 +59,24 @@ func (r *Run) Judge(ctx context.Context, o JudgeOptions) error {
 		err = inParallel(ctx, o.Parallel, len(s.todo), func(ctx context.Context, i int) error { return s.answer(ctx, s.todo[i]) })
 	}
 	if err == nil {
-		err = s.given(1)
+		err = s.given(1) // at the end one reply without a verdict is enough, if there is none with one
 	}
 	return stopped(ctx, err, j.close())
+}
+
+// beginJudge is begin for verdicts, of which those count that were given in the form asked for, or accepted without it.
+func (r *Run) beginJudge(settings map[string]string, allowUnparsed bool) (*journal[VerdictRow], []VerdictRow, error) {
+	all, err := r.settings()
+	if err != nil {
+		return nil, nil, err
+	}
+	now := map[string]string{}
+	maps.Copy(now, settings)
+	if allowUnparsed {
+		now["unparsed"] = "allowed"
+	}
+	accepted := all[StageJudge]["unparsed"] != ""
+	return begin(r, StageJudge, verdictsName, now, func(v *VerdictRow) bool { return v.Parsed || accepted })
 }
 
 // actionsToJudge are the final actions by name; nil for a replay without any.
@@ -83,10 +99,10 @@ func (r *Run) actionsToJudge(judge Judge) (map[string]ActionRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.sameCases(settings, "actions"); err != nil {
+	if err := r.sameCases(settings, StageActions); err != nil {
 		return nil, err
 	}
-	err = lacking(r.path(actionsName), "action yet", r.Cases, func(c *data.PLCase) bool { _, ok := actions[c.Name]; return ok })
+	err = lacking(r.path(actionsName), "action yet: the stage actions goes on with them", r.Cases, func(c *data.PLCase) bool { _, ok := actions[c.Name]; return ok })
 	if err == nil && isReplay {
 		err = replay.agree(r.Cases, actions)
 	}
@@ -203,7 +219,7 @@ func (s *judging) answer(ctx context.Context, q question) error {
 
 // given is an error if there are so many replies, and not one of them has a verdict.
 func (s *judging) given(enough int) error {
-	if s.Unparsed || s.replies < enough || s.counter.now.Unparsed < s.replies {
+	if s.AllowUnparsed || s.replies < enough || s.counter.now.Unparsed < s.replies {
 		return nil
 	}
 	return fmt.Errorf("the judge gives no verdicts: none of %d replies has a line such as %q (the last one: %.80q): want another judge or other prompts",

@@ -1,6 +1,7 @@
 package privacylens
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -31,8 +32,24 @@ const (
 	PageName        = "cases.html"       // to look through the cases
 )
 
+// The stages, as Settings name them.
+const (
+	StageActions = "actions"
+	StageJudge   = "judge"
+	StageProbe   = "probe"
+	StageReport  = "report"
+)
+
 // Settings say by stage what it was run with. A stage goes on with what it finds only if its settings are the same.
 type Settings map[string]map[string]string
+
+// What reports read in settings: the judge's "kind", and of actions how many cases were left out.
+const (
+	KindModel   = "model"
+	KindKeyword = "keyword"
+	KindReplay  = "replay"
+	LeftOut     = "left_out"
+)
 
 // Run is a folder in which an evaluation grows. Every stage can be stopped at any time, by the context or by force, and goes
 // on where it was when it is called again; what is done is not done again. One process at a time can be at a stage.
@@ -96,7 +113,11 @@ func settle[T any](r *Run, stage string, settings map[string]string, j *journal[
 	}
 	now := map[string]string{"cases": r.namesCases()}
 	maps.Copy(now, settings)
-	if before, ok := all[stage]; ok && len(rows) > 0 && !maps.Equal(before, now) {
+	before, known := all[stage]
+	if !known && len(rows) > 0 {
+		return nil, fmt.Errorf("%s: it does not say what stage %s was begun with: put it back, or name another --out DIR", r.path(settingsName), stage)
+	}
+	if len(rows) > 0 && !maps.Equal(before, now) {
 		if slices.ContainsFunc(rows, func(row T) bool { return counts(&row) }) {
 			return nil, differing(r.Dir, stage, before, now)
 		}
@@ -137,7 +158,7 @@ func differing(dir, stage string, before, now map[string]string) error {
 	both := maps.Clone(before)
 	maps.Copy(both, now)
 	then := "go on with the same, or name another --out DIR"
-	if stage == "judge" {
+	if stage == StageJudge {
 		then += fmt.Sprintf(" (with --actions %s it judges the same actions)", filepath.Join(dir, actionsName))
 	}
 	for _, name := range append([]string{"kind"}, slices.Sorted(maps.Keys(both))...) {
@@ -180,13 +201,25 @@ func WithActions(cases []data.PLCase, actions map[string]string) []data.PLCase {
 	return slices.DeleteFunc(slices.Clone(cases), func(c data.PLCase) bool { _, ok := actions[c.Name]; return !ok })
 }
 
+// beginActions is begin for actions, which are not to come after verdicts, as those of a replay without actions are.
+func (r *Run) beginActions(settings map[string]string) (*journal[ActionRow], []ActionRow, error) {
+	verdicts, err := readRows[VerdictRow](r.path(verdictsName))
+	if err != nil {
+		return nil, nil, err
+	}
+	if pending, err := r.Pending(); err != nil || len(verdicts) > 0 && pending == len(r.Cases) {
+		return nil, nil, cmp.Or(err, fmt.Errorf("%s: there are verdicts already, on actions that are not there: name another --out DIR", r.Dir))
+	}
+	return begin(r, StageActions, actionsName, settings, every[ActionRow])
+}
+
 // Import notes recorded actions, by name, in place of the stage actions. Every case must have one: see WithActions.
 func (r *Run) Import(actions map[string]string, settings map[string]string) error {
 	has := func(c *data.PLCase) bool { _, ok := actions[c.Name]; return ok }
 	if err := lacking("recorded actions", "action", r.Cases, has); err != nil {
 		return err
 	}
-	j, rows, err := begin(r, "actions", actionsName, settings, every[ActionRow])
+	j, rows, err := r.beginActions(settings)
 	if err != nil {
 		return err
 	}
@@ -285,12 +318,13 @@ func (r *Run) read() (summary Summary, out []CaseResult, err error) {
 	if err != nil {
 		return summary, nil, err
 	}
-	for stage, begun := range map[string]bool{"actions": len(actions) > 0, "judge": len(verdicts) > 0} {
-		if err := r.sameCases(settings, stage); err != nil && begun {
+	judged := len(actions)+len(verdicts) > 0
+	for stage, counted := range map[string]bool{StageActions: len(actions) > 0, StageJudge: len(verdicts) > 0, StageProbe: len(probes) > 0 && !judged} {
+		if err := r.sameCases(settings, stage); err != nil && counted {
 			return summary, nil, err
 		}
 	}
-	if len(actions)+len(verdicts) > 0 || len(probes) == 0 {
+	if judged || len(probes) == 0 {
 		if out, err = results(r.Cases, actions, verdicts); err != nil {
 			return summary, nil, fmt.Errorf("%s: %w", r.Dir, err)
 		}
@@ -317,7 +351,7 @@ func ReadResults(dir string) ([]CaseResult, error) {
 		return nil
 	})
 	if err == nil && len(out) == 0 {
-		err = fmt.Errorf("%s: no cases: the file is empty", path)
+		err = fmt.Errorf("%s: no cases: want a run that was judged, not only probed", path)
 	}
 	return out, err
 }

@@ -275,7 +275,7 @@ func TestReportOfUnfinishedRuns(t *testing.T) {
 	_, _, err := r.Report()
 	wantError(t, err, "2 of 2 cases have not all of their verdicts yet (first: case0)")
 	err = r.Judge(t.Context(), judgeOptions(t, &asker{say: careful}))
-	wantError(t, err, "2 of 2 cases have no action yet (first: case0)")
+	wantError(t, err, "2 of 2 cases have no action yet: the stage actions goes on with them (first: case0)")
 	if err := r.Actions(t.Context(), actionOptions(t, leaky)); err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +322,7 @@ func TestJudgeWithoutVerdicts(t *testing.T) {
 	if silent.calls() != 20 {
 		t.Errorf("%d calls: the judge was asked again", silent.calls())
 	}
-	o.Unparsed = true
+	o.AllowUnparsed = true
 	if err := r.Judge(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}

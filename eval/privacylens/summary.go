@@ -189,9 +189,9 @@ func warnings(results []CaseResult) []string {
 }
 
 // aboutActions says what a reader of the numbers should know of where the actions come from. The settings of the stage actions say as
-// left_out how many cases have none.
+// LeftOut how many cases have none.
 func aboutActions(settings Settings) []string {
-	if left := settings["actions"]["left_out"]; left != "" {
+	if left := settings[StageActions][LeftOut]; left != "" {
 		return []string{left + " cases have no recorded action: they are left out"}
 	}
 	return nil
@@ -199,7 +199,7 @@ func aboutActions(settings Settings) []string {
 
 // aboutJudge says what a reader of the numbers should know of who judged. The settings of the stage judge name it as kind.
 func aboutJudge(settings Settings) []string {
-	if settings["judge"]["kind"] != "keyword" {
+	if settings[StageJudge]["kind"] != KindKeyword {
 		return nil
 	}
 	return []string{"the keyword judge is a smoke test: it misses paraphrases and takes harmless quotations for leaks; its rate is not to be quoted as a leakage rate"}

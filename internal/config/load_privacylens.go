@@ -8,10 +8,10 @@ import (
 
 // The stages of posttrain eval privacylens, each with needs of its own.
 const (
-	StageActions = "actions"
-	StageJudge   = "judge"
-	StageProbe   = "probe"
-	StageReport  = "report"
+	StageActions = privacylens.StageActions
+	StageJudge   = privacylens.StageJudge
+	StageProbe   = privacylens.StageProbe
+	StageReport  = privacylens.StageReport
 )
 
 // LoadPrivacyLens is LoadMappo for posttrain eval privacylens, of which some stages are to be run; its quick start, for actions and
@@ -129,7 +129,7 @@ func (l *loader) checkAgent(c *PrivacyLens, stages []string) {
 // checkJudge wants what the stage judge needs.
 func (l *loader) checkJudge(c *PrivacyLens, stages []string) {
 	j := c.Judge
-	if j.MaxCost > 0 && j.PromptPrice == 0 && j.CompletionPrice == 0 {
+	if j.Kind == JudgeModel && j.MaxCost > 0 && j.PromptPrice == 0 && j.CompletionPrice == 0 {
 		l.faultOf("judge.max_cost", "judge.max_cost %v: without prices nothing costs anything; give judge.prompt_price and judge.completion_price, each of a million tokens", j.MaxCost)
 	}
 	if !slices.Contains(stages, StageJudge) {

@@ -97,9 +97,9 @@ type PLJudge struct {
 
 // The kinds of judges.
 const (
-	JudgeModel   = "model"
-	JudgeKeyword = "keyword"
-	JudgeReplay  = "replay"
+	JudgeModel   = privacylens.KindModel
+	JudgeKeyword = privacylens.KindKeyword
+	JudgeReplay  = privacylens.KindReplay
 )
 
 // PLProbe is about the stage probe.
