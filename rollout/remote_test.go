@@ -363,6 +363,47 @@ func TestRemoteStops(t *testing.T) {
 	}
 }
 
+// TestRemoteGrace: what is under way when the context ends comes home, for so long; nothing is sent after that, and waits end at once.
+func TestRemoteGrace(t *testing.T) {
+	why := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	gone := func(o *RemoteOptions) { o.Grace, o.Wait = time.Hour, time.Hour }
+	r := serve(t, func(w http.ResponseWriter, _ asked, _ int) {
+		cancel(why)
+		<-ctx.Done()
+		io.WriteString(w, said("late"))
+	}, gone)
+	answers, err := r.Answer(ctx, []Conversation{talk("a")})
+	if err != nil || answers[0][0].Text != "late" {
+		t.Errorf("%v, %v: want the answer that was under way", answers, err)
+	}
+	if _, err := r.Answer(ctx, []Conversation{talk("b")}); err != why || r.Usage().Requests != 1 {
+		t.Errorf("%v after %d requests, want none after the end", err, r.Usage().Requests)
+	}
+
+	ctx, cancel = context.WithCancelCause(t.Context())
+	var asks atomic.Int32
+	r = serve(t, func(w http.ResponseWriter, _ asked, _ int) {
+		asks.Add(1)
+		cancel(why)
+		http.Error(w, "", 503)
+	}, gone)
+	if _, err := r.Answer(ctx, []Conversation{talk("a")}); err != why || asks.Load() != 1 {
+		t.Errorf("%v after %d requests, want an end ahead of the next try", err, asks.Load())
+	}
+
+	ctx, cancel = context.WithCancelCause(t.Context())
+	over := make(chan struct{})
+	r = serve(t, func(http.ResponseWriter, asked, int) {
+		cancel(why)
+		<-over
+	}, func(o *RemoteOptions) { o.Grace = time.Millisecond })
+	t.Cleanup(func() { close(over) }) // ahead of the server's end, which waits for it
+	if _, err := r.Answer(ctx, []Conversation{talk("a")}); err != why {
+		t.Errorf("%v, want an end after the grace", err)
+	}
+}
+
 func TestRemoteOptions(t *testing.T) {
 	for _, c := range []struct {
 		o    RemoteOptions
