@@ -18,7 +18,8 @@
 // one into a training example, Noisy into a flawed one (synth*.go).
 //
 // PrivacyLens: ReadPrivacyLens reads the benchmark's cases (privacylens.go), ReadActions what agents did in them
-// (privacylens_actions.go), ReadVerdicts and ReadScores what judges said of that (privacylens_verdicts.go); all joined by name.
+// (privacylens_actions.go), ReadVerdicts and ReadScores what judges said of that (privacylens_verdicts.go), all joined by name;
+// WriteActions, WriteVerdicts and WriteScores write them in the benchmark's own forms.
 //
 // The package knows no tensors, no tokenizer and no network.
 package data

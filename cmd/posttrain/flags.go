@@ -12,7 +12,7 @@ import (
 	"github.com/posttrain/posttrain/run"
 )
 
-// trainFlags are the flags that mappo, sft and ci-rl share.
+// trainFlags are the flags of the commands with a config: mappo, sft, ci-rl and eval privacylens.
 type trainFlags struct {
 	command string
 	config  string

@@ -48,7 +48,7 @@ func newPrivacyLens(s streams) *cobra.Command {
 	return cmd
 }
 
-// plFlags choose agent, judge and cases.
+// plFlags are the flags of a stage, or of all.
 type plFlags struct {
 	trainFlags
 	stage string // "": all of them

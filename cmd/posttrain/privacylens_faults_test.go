@@ -647,3 +647,33 @@ func TestPLKeyInReplies(t *testing.T) {
 		t.Errorf("exit code %d: %s", o.code, o.err)
 	}
 }
+
+// TestPLVerdictsOfOthers: verdicts that were replayed without actions do not become those of a model's actions.
+func TestPLVerdictsOfOthers(t *testing.T) {
+	workPL(t)
+	agent := agentServer(t)
+	must(t, ofData("recorded", "--actions", "actions.csv", "--judge", "keyword")...)
+	must(t, ofData("out", "--judge", "replay", "--verdicts", "recorded/verdicts.json")...)
+	o := cli(t, "eval", "privacylens", "actions", "--out", "out", "--base-url", agent.URL, "--api-model", "leaky")
+	if o.code != 1 || !strings.Contains(o.last(), "there are verdicts already, on actions that are not there") || agent.requests() != 0 {
+		t.Errorf("exit code %d, %d requests: %s", o.code, agent.requests(), o.err)
+	}
+	must(t, "eval", "privacylens", "report", "--out", "out")
+	write(t, "out/actions.jsonl", read(t, "actions.jsonl"))
+	if o := cli(t, "eval", "privacylens", "report", "--out", "out"); o.code != 1 || !strings.Contains(o.last(), "are of another action") {
+		t.Errorf("exit code %d: %s", o.code, o.err)
+	}
+}
+
+// TestPLAcceptedVerdicts: verdicts that were accepted without the form bind the run as others do.
+func TestPLAcceptedVerdicts(t *testing.T) {
+	workPL(t)
+	mute := judgetest.Start(t, judgetest.Options{Reply: func(string) string { return "Who knows." }})
+	must(t, ofData("out", "--actions", "actions.csv", "--judge-base-url", mute.URL, "--judge-model", "mute", "--set", "judge.allow_unparsed=true")...)
+	before := plContents(t)
+	o := cli(t, "eval", "privacylens", "judge", "--out", "out", "--judge", "keyword")
+	if o.code != 1 || !strings.Contains(o.last(), `begun with kind "model", now it is "keyword"`) {
+		t.Errorf("exit code %d: %s", o.code, o.err)
+	}
+	checkUnchanged(t, before)
+}

@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/eval/judge/judgetest"
@@ -327,5 +330,25 @@ func TestPLUsage(t *testing.T) {
 	}
 	if u := usage["flu"]; u.Requests != 15 || u.Cost <= 0 || !strings.Contains(o.err, "judge, with earlier calls: ") || judge.requests() != 15 {
 		t.Errorf("%+v after %d requests: %s", u, judge.requests(), o.err)
+	}
+}
+
+// TestPLStopsWhereNothingIsUnderWay: a stop does not wait for the next try of a server that fails, and counts what the judge was asked
+// ahead of the actions.
+func TestPLStopsWhereNothingIsUnderWay(t *testing.T) {
+	workPL(t)
+	judge := judgeServer(t)
+	failing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "100")
+		http.Error(w, "", http.StatusServiceUnavailable)
+	}))
+	t.Cleanup(failing.Close)
+	begun := time.Now()
+	stopPL(t, "actions", "action 0/6", ofData("out", "--base-url", failing.URL+"/v1", "--api-model", "leaky", "--judge-base-url", judge.URL, "--judge-model", "flu")...)
+	if spent := time.Since(begun); spent > 20*time.Second {
+		t.Errorf("it took %v to stop", spent)
+	}
+	if !strings.Contains(read(t, "out/usage.json"), `"requests": 1`) || judge.requests() != 1 {
+		t.Errorf("%d requests; %s", judge.requests(), read(t, "out/usage.json"))
 	}
 }

@@ -16,7 +16,8 @@
 //  2. [Run.Judge] asks a [Judge] about every item, and for the helpfulness (stage_judge.go): a [ModelJudge], the [Keyword] judge
 //     of smoke tests, or a [Replay] of recorded verdicts (judge.go, keyword.go);
 //  3. [Run.Probe] asks the model yes/no questions at the levels of seed, vignette and trajectory (probe.go);
-//  4. [Run.Report] joins it all by the names of the cases and counts ([Summarize]); [Compare] puts runs side by side.
+//  4. [Run.Report] joins it all by the names of the cases and counts ([Summarize]); [Compare] puts runs side by side (compare.go). Both print
+//     tables (table.go), and a run has a page of its cases (page.go).
 //
 // Rates have Wilson's 95 % intervals, the mean helpfulness a bootstrap interval, differences of runs a paired bootstrap interval.
 //

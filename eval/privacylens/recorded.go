@@ -83,10 +83,7 @@ type judgeRow struct {
 	After  string `json:"after"`
 }
 
-// judgeKey names a prompt; the item of helpfulness is "".
-type judgeKey struct{ name, item string }
-
-type recordedJudge map[judgeKey]judgeRow
+type recordedJudge map[verdictKey]judgeRow
 
 // ReadJudgePrompts reads prompts from JSON lines {name, kind: leakage|helpfulness, item, before, after}, as
 // scripts/privacylens/export_prompts.py writes them: one for every item of a case, and one for its helpfulness. The action goes
@@ -94,14 +91,13 @@ type recordedJudge map[judgeKey]judgeRow
 func ReadJudgePrompts(path string, cases []data.PLCase) (JudgePrompter, error) {
 	prompts := recordedJudge{}
 	err := readLines(path, func(line int, r judgeRow) error {
-		leakage := r.Kind == "leakage"
 		switch {
-		case !leakage && r.Kind != "helpfulness":
+		case r.Kind != leakage && r.Kind != helpfulness:
 			return fmt.Errorf("%s:%d: kind %q: want leakage or helpfulness", path, line, r.Kind)
-		case r.Name == "" || r.Before == "" || (r.Item == "") == leakage:
+		case r.Name == "" || r.Before == "" || (r.Item == "") == (r.Kind == leakage):
 			return fmt.Errorf("%s:%d: want name, before, after and, for leakage alone, item", path, line)
 		}
-		key := judgeKey{r.Name, r.Item}
+		key := verdictKey{r.Name, r.Item}
 		if _, twice := prompts[key]; twice {
 			return fmt.Errorf("%s:%d: a second %s prompt for %s: want one", path, line, r.Kind, r.Name)
 		}
@@ -111,7 +107,7 @@ func ReadJudgePrompts(path string, cases []data.PLCase) (JudgePrompter, error) {
 	if err != nil {
 		return nil, err
 	}
-	has := func(name, item string) bool { _, ok := prompts[judgeKey{name, item}]; return ok }
+	has := func(name, item string) bool { _, ok := prompts[verdictKey{name, item}]; return ok }
 	if err := lacking(path, "helpfulness prompt", cases, func(c *data.PLCase) bool { return has(c.Name, "") }); err != nil {
 		return nil, err
 	}
@@ -129,7 +125,7 @@ func (r recordedJudge) Helpfulness(c *data.PLCase, action string) (string, error
 }
 
 func (r recordedJudge) fill(c *data.PLCase, item, action string) (string, error) {
-	row, ok := r[judgeKey{c.Name, item}]
+	row, ok := r[verdictKey{c.Name, item}]
 	if !ok {
 		return "", fmt.Errorf("%s: no recorded prompt", c.Name)
 	}

@@ -133,7 +133,7 @@ func unscored(results []CaseResult) {
 	}
 }
 
-// verdictKey names a question to a judge; the item of helpfulness is "".
+// verdictKey names a question to a judge, and a prompt for it; the item of helpfulness is "".
 type verdictKey struct{ name, item string }
 
 func (v *VerdictRow) key() verdictKey { return verdictKey{v.Name, v.Item} }

@@ -297,42 +297,67 @@ func (r *Run) optional(name string, n int, write func(path string) error) error 
 	return nil
 }
 
-// read joins and counts what is in the folder.
-func (r *Run) read() (summary Summary, out []CaseResult, err error) {
-	actions, err := readRows[ActionRow](r.path(actionsName))
-	if err != nil {
-		return summary, nil, err
+// found is what is in a run's folder.
+type found struct {
+	settings Settings
+	actions  []ActionRow
+	verdicts []VerdictRow
+	probes   []ProbeRow
+}
+
+// judged says that there is more than probes.
+func (f *found) judged() bool { return len(f.actions)+len(f.verdicts) > 0 }
+
+// find reads what the stages have left.
+func (r *Run) find() (f found, err error) {
+	if f.settings, err = r.settings(); err != nil {
+		return f, err
 	}
-	verdicts, err := readRows[VerdictRow](r.path(verdictsName))
-	if err != nil {
-		return summary, nil, err
+	if f.actions, err = readRows[ActionRow](r.path(actionsName)); err != nil {
+		return f, err
 	}
-	probes, err := readRows[ProbeRow](r.path(probesName))
-	if err != nil {
-		return summary, nil, err
+	if f.verdicts, err = readRows[VerdictRow](r.path(verdictsName)); err != nil {
+		return f, err
 	}
-	if _, _, err := index(actions, verdicts); err != nil {
-		return summary, nil, fmt.Errorf("%s: %w", r.Dir, err)
+	if f.probes, err = readRows[ProbeRow](r.path(probesName)); err != nil {
+		return f, err
 	}
-	settings, err := r.settings()
-	if err != nil {
-		return summary, nil, err
+	if _, _, err = index(f.actions, f.verdicts); err != nil {
+		return f, fmt.Errorf("%s: %w", r.Dir, err)
 	}
-	judged := len(actions)+len(verdicts) > 0
-	for stage, counted := range map[string]bool{StageActions: len(actions) > 0, StageJudge: len(verdicts) > 0, StageProbe: len(probes) > 0 && !judged} {
-		if err := r.sameCases(settings, stage); err != nil && counted {
-			return summary, nil, err
+	return f, nil
+}
+
+// allOnTheseCases wants every stage that is counted to have been run on the cases of the run.
+func (r *Run) allOnTheseCases(f *found) error {
+	for _, stage := range []struct {
+		name    string
+		counted bool
+	}{{StageActions, len(f.actions) > 0}, {StageJudge, len(f.verdicts) > 0}, {StageProbe, len(f.probes) > 0 && !f.judged()}} {
+		if err := r.sameCases(f.settings, stage.name); err != nil && stage.counted {
+			return err
 		}
 	}
-	if judged || len(probes) == 0 {
-		if out, err = results(r.Cases, actions, verdicts); err != nil {
+	return nil
+}
+
+// read joins and counts what is in the folder.
+func (r *Run) read() (summary Summary, out []CaseResult, err error) {
+	f, err := r.find()
+	if err == nil {
+		err = r.allOnTheseCases(&f)
+	}
+	if err != nil {
+		return summary, nil, err
+	}
+	if f.judged() || len(f.probes) == 0 {
+		if out, err = results(r.Cases, f.actions, f.verdicts); err != nil {
 			return summary, nil, fmt.Errorf("%s: %w", r.Dir, err)
 		}
 	}
 	summary = Summarize(out)
-	summary.Probing = probed(probes)
-	summary.Settings = settings
-	summary.Warnings = append(summary.Warnings, slices.Concat(aboutActions(settings), aboutJudge(settings), aboutProbes(probes))...)
+	summary.Probing, summary.Settings = probed(f.probes), f.settings
+	summary.Warnings = append(summary.Warnings, slices.Concat(aboutActions(f.settings), aboutJudge(f.settings), aboutProbes(f.probes))...)
 	return summary, out, nil
 }
 

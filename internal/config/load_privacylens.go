@@ -119,7 +119,9 @@ func (l *loader) checkAgent(c *PrivacyLens, stages []string) {
 	switch way := a.Way(); {
 	case asked && way == AgentRecorded:
 		l.faultOf("agent.actions", "agent.actions %s: recorded actions cannot be asked; want agent.model, or agent.base_url and agent.api_model", a.Actions)
-	case (asked || slices.Contains(stages, StageActions)) && way == "":
+	case asked && way == "":
+		l.faultOf("agent.model", "agent.model is missing: want a model folder; or agent.base_url and agent.api_model of a server")
+	case slices.Contains(stages, StageActions) && way == "" && !(c.Judge.Kind == JudgeReplay && slices.Contains(stages, StageJudge)): // which needs none
 		l.faultOf("agent.model", "agent.model is missing: want a model folder; or agent.base_url and agent.api_model of a server, or agent.actions, a file of recorded actions")
 	case way == AgentServer && a.APIModel == "":
 		l.faultOf("agent.api_model", "agent.api_model is missing: want the model's name on %s", a.BaseURL)

@@ -32,7 +32,7 @@ type Flag struct {
 // Override is the flag with a value.
 func (f Flag) Override(value string) Override { return Override{"--" + f.Name, f.Key, value} }
 
-// Flags are the flags of a command (CommandMappo, CommandSFT, CommandCIRL) beside --config and --set.
+// Flags are the flags of a command (CommandMappo, CommandSFT, CommandCIRL, CommandPrivacyLens) beside --config and --set.
 func Flags(command string) []Flag {
 	all := []Flag{
 		{"model", "model", "model folder in Hugging Face layout, or embedded"},
