@@ -1,6 +1,7 @@
 package config
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -113,4 +114,28 @@ func TestPrivacyLensFaults(t *testing.T) {
 			t.Errorf("%v: want an error without the key", err)
 		}
 	}
+}
+
+// FuzzParsePrivacyLens: no file and no flag is more than faults of one line each, and what loads is resolved to what loads to the same.
+func FuzzParsePrivacyLens(f *testing.F) {
+	f.Add("data: {cases: c.json}\nagent: {model: m}\njudge: {kind: keyword}\n", "judge.model", "x")
+	f.Add("data: {cases: embedded, first: 3}\nagent:\n  base_url: http://h/v1\n  api_model: m\n  timeout: 90s\njudge: {kind: replay, verdicts: v.json}\nprobe: {levels: [seed]}\n", "agent.actions", "a.csv")
+	f.Add("judge: {max_cost: .5, timeout: -1h}\nagent: {api_key_env: 'sk 1'}\n", "judge.kind", "model")
+	f.Fuzz(func(t *testing.T, text, key, value string) {
+		c, err := ParsePrivacyLens("f.yaml", []byte("command: eval privacylens\n"+text), []Override{{"--set", key, value}}, StageActions)
+		if err != nil {
+			for _, fault := range err.(Faults) {
+				if strings.ContainsAny(fault.Error(), "\n\r") {
+					t.Fatalf("%q", fault.Error())
+				}
+			}
+			return
+		}
+		if strings.Contains(strings.ToLower(text+value), "inf") || strings.Contains(strings.ToLower(text+value), "nan") {
+			return // the YAML library writes the text .inf as it writes the number
+		}
+		if again, err := ParsePrivacyLens("config.yaml", c.Resolved(), nil); err != nil || !reflect.DeepEqual(c, again) {
+			t.Fatalf("%v\n%s", err, c.Resolved())
+		}
+	})
 }
