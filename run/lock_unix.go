@@ -4,41 +4,16 @@ package run
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"os"
-	"path/filepath"
-	"strings"
 	"syscall"
 )
 
-// acquire takes the folder's lock. The system releases it when the process ends, however it ends, so that a killed run
-// can be resumed at once. The file holds the process id, for the message that another process prints.
-func acquire(dir string) (*os.File, error) {
-	path := filepath.Join(dir, lockName)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
-	if err != nil {
-		return nil, fmt.Errorf("run folder %s cannot be locked: %w", dir, cause(err))
+// Lock takes an open file for this process, or says [ErrInUse]. The system releases it when the file is closed or the process
+// ends, however it ends, so that a killed run can be resumed at once.
+func Lock(f *os.File) error {
+	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return ErrInUse
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		holder := lockHolder(f)
-		f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("run folder %s is in use by %s: wait for it to end, or name another with --out DIR", dir, holder)
-		}
-		return nil, fmt.Errorf("run folder %s cannot be locked: %w", dir, err)
-	}
-	// Only for that message: a disk without room for it is no reason to stop here.
-	if f.Truncate(0) == nil {
-		_, _ = fmt.Fprintf(f, "%d\n", os.Getpid())
-	}
-	return f, nil
-}
-
-func lockHolder(f *os.File) string {
-	b, _ := io.ReadAll(io.LimitReader(f, 32))
-	if pid := strings.TrimSpace(string(b)); pid != "" {
-		return "process " + pid
-	}
-	return "another process"
+	return err
 }

@@ -12,6 +12,8 @@ import (
 	"os"
 	"strings"
 	"sync"
+
+	"github.com/posttrain/posttrain/run"
 )
 
 // header is the first line of a cache.
@@ -84,8 +86,8 @@ func (c *cache) load() error {
 	if info, err := c.file.Stat(); err != nil || !info.Mode().IsRegular() {
 		return fmt.Errorf("%s, for the judge's replies: want a file", c.path)
 	}
-	if err := lock(c.file); err != nil {
-		return fmt.Errorf("%s: %w", c.path, err)
+	if err := run.Lock(c.file); err != nil {
+		return fmt.Errorf("%s, for the judge's replies, cannot be locked: %w: wait for the other run to end, or name another file", c.path, err)
 	}
 	lines := bufio.NewReaderSize(c.file, 1<<16)
 	first, err := lines.ReadString('\n')

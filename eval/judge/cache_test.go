@@ -127,7 +127,7 @@ func TestCacheOfTwo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openCache(path); err == nil || !strings.Contains(err.Error(), "another run is using this file") {
+	if _, err := openCache(path); err == nil || !strings.Contains(err.Error(), "in use by another process: wait for the other run") {
 		t.Error(err)
 	}
 	c.close()

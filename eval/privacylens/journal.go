@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/run"
 )
 
 // journal is a file of JSON lines that only grows. A process that is killed leaves every row that add has returned for; a row
@@ -26,8 +27,9 @@ func openJournal[T any](path string) (*journal[T], []T, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, cause(err))
 	}
-	if err := lock(file); err != nil {
-		return nil, nil, errors.Join(err, file.Close())
+	if err := run.Lock(file); err != nil {
+		file.Close()
+		return nil, nil, fmt.Errorf("%s cannot be locked: %w: wait for the stage's other process to end, or name another --out DIR", path, err)
 	}
 	rows, end, err := readJournal[T](path, file)
 	if err == nil {

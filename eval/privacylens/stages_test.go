@@ -494,7 +494,7 @@ func TestOneProcessAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := openJournal[ActionRow](r.path(actionsName)); runtime.GOOS == "linux" {
-		wantError(t, err, "another process is at this stage of the run")
+		wantError(t, err, "in use by another process: wait for the stage")
 	}
 	if err := j.close(); err != nil {
 		t.Fatal(err)
