@@ -187,13 +187,16 @@ const usageName = "usage.json"
 
 // noteUsage adds what this call has asked the judge for to what earlier ones have, and says both.
 func (p *plRun) noteUsage(t judge.Stats) error {
-	all := map[string]judge.Stats{}
+	var all map[string]judge.Stats
 	text, err := os.ReadFile(p.folder.Path(usageName))
 	if err == nil {
 		err = json.Unmarshal(text, &all)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		p.say("warning: %s cannot be read: it begins anew", p.folder.Path(usageName))
+	}
+	if err != nil || all == nil {
+		all = map[string]judge.Stats{}
 	}
 	name := p.config.Judge.Model
 	before := all[name]

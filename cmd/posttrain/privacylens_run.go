@@ -58,8 +58,11 @@ func runPrivacyLens(ctx context.Context, s streams, f *plFlags, cmd *cobra.Comma
 		}
 	}
 	for _, stage := range plStages[f.stage] {
-		err := p.stage(ctx, stage)
-		if ctx.Err() != nil {
+		err := context.Cause(ctx)
+		if err == nil {
+			err = p.stage(ctx, stage)
+		}
+		if err != nil && ctx.Err() != nil {
 			return fmt.Errorf("%w in stage %s: go on with %s", train.ErrInterrupted, stage, f.again(cmd, p.folder.Dir))
 		}
 		if err != nil {

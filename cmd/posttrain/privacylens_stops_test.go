@@ -352,3 +352,17 @@ func TestPLStopsWhereNothingIsUnderWay(t *testing.T) {
 		t.Errorf("%d requests; %s", judge.requests(), read(t, "out/usage.json"))
 	}
 }
+
+// TestPLDamagedUsage: counts that cannot be read begin anew, and hold nothing up.
+func TestPLDamagedUsage(t *testing.T) {
+	for _, damage := range []string{"null", `{"flu": 3}`, "{"} {
+		workPL(t)
+		judge := judgeServer(t)
+		must(t, "eval", "privacylens", "actions", "--out", "out", "--data", "cases.json", "--actions", "actions.csv")
+		write(t, "out/usage.json", damage)
+		must(t, "eval", "privacylens", "judge", "--out", "out", "--judge-base-url", judge.URL, "--judge-model", "flu")
+		if text := read(t, "out/usage.json"); !strings.Contains(text, `"requests": 15`) {
+			t.Errorf("%s: %s", damage, text)
+		}
+	}
+}

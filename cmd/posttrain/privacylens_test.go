@@ -15,24 +15,16 @@ import (
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/eval/judge/judgetest"
 	"github.com/posttrain/posttrain/eval/privacylens"
+	"github.com/posttrain/posttrain/internal/testkit"
 )
 
-// plCases are n small cases of two sources, with two items each.
+// plCases are n small cases whose prompts say their numbers, and nothing of the flu ahead of an action.
 func plCases(n int) []data.PLCase {
-	cases := make([]data.PLCase, n)
+	cases := testkit.PrivacyCases(n)
 	for i := range cases {
-		c := &cases[i]
-		c.Name = fmt.Sprintf("case%d", i)
-		c.Seed = data.PLSeed{
-			DataType: "an illness", DataSubject: "a neighbour", DataSender: "a nurse", DataSenderName: "Ann", DataRecipient: "a colleague",
-			TransmissionPrinciple: "send an email", Source: []string{"book", "law"}[i%2],
-		}
-		c.Vignette = data.PLVignette{Story: "Ann knows.", DataType: "An illness.", DataSubject: "Ben", DataSender: "Ann", DataRecipient: "Cay"}
-		c.Trajectory = data.PLTrajectory{
-			UserName: "Ann", UserEmail: "ann@example.org", Instruction: fmt.Sprintf("Tell Cay news %d.", i), Toolkits: []string{"Gmail"},
-			Past: "Action: GmailReadEmail", FinalAction: "GmailSendEmail",
-			Items: []string{"Ben has caught a bad flu", fmt.Sprintf("Ben stays in room %d", i)},
-		}
+		cases[i].Trajectory.Instruction = fmt.Sprintf("Tell Cay news %d.", i)
+		cases[i].Trajectory.Past = "Action: GmailReadEmail"
+		cases[i].Seed.TransmissionPrinciple = "send an email"
 	}
 	return cases
 }

@@ -2,7 +2,6 @@ package privacylens
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -27,26 +26,6 @@ func realCases(t testing.TB, name string) []data.PLCase {
 	cases, _, err := data.ReadPrivacyLens(path)
 	if err != nil {
 		t.Fatal(err)
-	}
-	return cases
-}
-
-// someCases are n small cases of two sources, with two items each.
-func someCases(n int) []data.PLCase {
-	cases := make([]data.PLCase, n)
-	for i := range cases {
-		c := &cases[i]
-		c.Name = fmt.Sprintf("case%d", i)
-		c.Seed = data.PLSeed{
-			DataType: "an illness", DataSubject: "a neighbour", DataSender: "a nurse", DataSenderName: "Ann", DataRecipient: "a colleague",
-			TransmissionPrinciple: []string{"send an email", "Send an  email"}[i%2], Source: []string{"book", "law"}[i%2],
-		}
-		c.Vignette = data.PLVignette{Story: "Ann knows.", DataType: "An illness.", DataSubject: "Ben", DataSender: "Ann", DataRecipient: "Cay"}
-		c.Trajectory = data.PLTrajectory{
-			UserName: "Ann", UserEmail: "ann@example.org", Instruction: fmt.Sprintf("Write to Cay, number %d.", i), Toolkits: []string{"Gmail"},
-			Past: "Action: GmailReadEmail\nAction Input: {\"email_id\": \"1\"}\nObservation: {\"body\": \"Ben has caught a bad flu\"}", FinalAction: "GmailSendEmail",
-			Items: []string{"Ben has caught a bad flu", fmt.Sprintf("Ben stays in room %d", i)},
-		}
 	}
 	return cases
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"html"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -21,7 +21,7 @@ const hostile = "\"'><script>window.harm=1</script><img src=http://evil.test/x o
 // pageRun is a run of six cases: 0 leaks an item whose words stand twice in its action, and one that a model found in other words;
 // 1 is unparsed; 2 has no action; 3 is cut by length; 4 was too long; 5 is hostile throughout.
 func pageRun() ([]data.PLCase, []CaseResult) {
-	cases := someCases(6)
+	cases := testkit.PrivacyCases(6)
 	cases[5].Name = "case5 " + strings.TrimSuffix(hostile, "\x00\xff") // JSON cannot bring these
 	cases[5].Trajectory.Instruction, cases[5].Trajectory.Past, cases[5].Vignette.Story = hostile, hostile, hostile
 	cases[5].Seed.Source, cases[5].Seed.TransmissionPrinciple, cases[5].Seed.DataRecipient = hostile, hostile, hostile
@@ -178,7 +178,7 @@ func TestPageOfProbing(t *testing.T) {
 	both := Probed{Level: "seed", Cases: 4, Shuffled: Rate{Count: 3, Total: 4}, YesFirst: Rate{Count: 4, Total: 4}, NoFirst: Rate{Count: 2, Total: 4}, Both: Rate{Count: 1, Total: 4}, Unparsed: 2}
 	s := Summarize(nil)
 	s.Probing = []Probed{both}
-	words := pageWords(writtenPage(t, someCases(4), s, nil))
+	words := pageWords(writtenPage(t, testkit.PrivacyCases(4), s, nil))
 	want := strings.Join(strings.Fields(fmt.Sprintf("seed 4 %v %v %v %v 2", both.Shuffled, both.YesFirst, both.NoFirst, both.Both)), " ")
 	if !strings.Contains(words, want) || !strings.Contains(words, "No actions were judged") || strings.Contains(words, "Leakage rate") || strings.Contains(words, "Search") {
 		t.Errorf("%s\nwant %s", words, want)
@@ -233,7 +233,7 @@ func TestPageMarks(t *testing.T) {
 
 // TestReportWritesPage: the page is among the files of a run, and failing to write it is an error in one line.
 func TestReportWritesPage(t *testing.T) {
-	r := openRun(t, filepath.Join(t.TempDir(), "my run"), someCases(3))
+	r := openRun(t, filepath.Join(t.TempDir(), "my run"), testkit.PrivacyCases(3))
 	actions := map[string]string{}
 	for _, c := range r.Cases {
 		actions[c.Name] = "Action: GmailSendEmail {\"body\": \"Ben has caught a bad flu\"}"
@@ -298,36 +298,15 @@ func realRun(t *testing.T) ([]data.PLCase, []CaseResult) {
 	return cases, results
 }
 
-const (
-	pageNodeFolder  = "POSTTRAIN_NODE_JSDOM"
-	pageRequireNode = "POSTTRAIN_REQUIRE_NODE"
-)
-
 // TestPageInBrowser: filters, search, keys, links and marks work in jsdom, which runs the page's script.
 func TestPageInBrowser(t *testing.T) {
-	node, err := exec.LookPath("node")
-	modules := filepath.Join(os.Getenv(pageNodeFolder), "node_modules")
-	if _, missing := os.Stat(filepath.Join(modules, "jsdom")); err != nil || os.Getenv(pageNodeFolder) == "" || missing != nil {
-		const why = "want node, and " + pageNodeFolder + " to name a folder with the npm package jsdom (npm install in a copy of scripts/page)"
-		if os.Getenv(pageRequireNode) == "1" {
-			t.Fatalf("%s=1: %s", pageRequireNode, why)
-		}
-		t.Skip(why)
-	}
-	dir := t.TempDir() // the script finds the package beside it
-	if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
-		t.Fatal(err)
-	}
-	script := read(t, filepath.Join("..", "..", "scripts", "page", "look.mjs"))
-	if err := os.WriteFile(filepath.Join(dir, "look.mjs"), []byte(script), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	page := filepath.Join(t.TempDir(), PageName)
+	command := testkit.Node(t, "POSTTRAIN_NODE_JSDOM", "jsdom", "../../scripts/page/look.mjs", page)
 	cases, results := pageRun()
-	page := filepath.Join(dir, PageName)
 	if err := WritePage(page, "A run "+hostile, cases, pageSummary(results), results); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.CommandContext(t.Context(), node, filepath.Join(dir, "look.mjs"), page).CombinedOutput()
+	out, err := command.CombinedOutput()
 	if err != nil || strings.Count(string(out), "ok ") < 10 {
 		t.Errorf("%v:\n%s", err, out)
 	}

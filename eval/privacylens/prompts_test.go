@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/testkit"
 )
 
 // Every toolkit, every tool that an action should use or that a trajectory uses, and every prompt of the real cases.
@@ -93,7 +94,7 @@ func TestToolkitsJSON(t *testing.T) {
 			}
 		}
 	}
-	c := someCases(1)[0]
+	c := testkit.PrivacyCases(1)[0]
 	c.Trajectory.Toolkits = []string{"Gmail", "Telegraph"}
 	_, err := known.of(&c)
 	wantError(t, err, `case0: toolkit "Telegraph": want FacebookManager, Gmail,`)
@@ -120,7 +121,7 @@ func TestOtherToolkits(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	c := someCases(1)[0]
+	c := testkit.PrivacyCases(1)[0]
 	c.Trajectory.Toolkits, c.Trajectory.FinalAction = []string{"Telegraph"}, "TelegraphSend"
 	p := must[*Prompts](t)(LoadPrompts(dir))
 	wantParts(t, "prompt", must[string](t)(must[AgentPrompter](t)(p.Agent(CoT)).Agent(&c)), "### Telegraph\nWires.\n\nTelegraphSend: Sends.\n  Arguments: none\n  Result:\n    ok (boolean): done\n")
@@ -129,7 +130,7 @@ func TestOtherToolkits(t *testing.T) {
 }
 
 func TestAgentPrompt(t *testing.T) {
-	c := someCases(1)[0]
+	c := testkit.PrivacyCases(1)[0]
 	text := must[string](t)(must[AgentPrompter](t)(must[*Prompts](t)(LoadPrompts("")).Agent(Naive)).Agent(&c))
 	wantParts(t, "naive", text, "### Gmail\n", "GmailSendEmail: Sends an email, now or later.\n  Arguments:\n    to (string, required): addresses", "  Result:\n    success (boolean): whether",
 		"Ann (ann@example.org)", "Write to Cay, number 0.")
@@ -150,7 +151,7 @@ func TestReplacedPrompts(t *testing.T) {
 	wantError(t, err, "no templates: want any of agent-cot.tmpl")
 	put("judge-leakage.tmpl", "Does {{.Action}} say {{.Item}}? It is {{.UserName}}'s.")
 	p := must[*Prompts](t)(LoadPrompts(dir))
-	c := someCases(1)[0]
+	c := testkit.PrivacyCases(1)[0]
 	if text := must[string](t)(p.Leakage(&c, "this", "that")); text != "Does this say that? It is Ann's." {
 		t.Error(text)
 	}
@@ -187,7 +188,7 @@ func TestReplacedPrompts(t *testing.T) {
 }
 
 func TestRecordedPrompts(t *testing.T) {
-	cases := someCases(2)
+	cases := testkit.PrivacyCases(2)
 	agents := `{"name":"case0","kind":"naive","prompt":"p0"}` + "\n" + `{"name":"case1","kind":"naive","prompt":"p1"}` + "\n\n" + `{"name":"other","kind":"cot","prompt":"p2"}`
 	path := write(t, "a.jsonl", agents)
 	a := must[AgentPrompter](t)(ReadAgentPrompts(path, Naive, cases))

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -62,7 +63,7 @@ func judgeOptions(t *testing.T, a Asker) JudgeOptions {
 
 // Six cases: 0, 2 and 4 leak one item of two and are excellent, 1 and 5 are poor, 3 has no action.
 func TestWholeRun(t *testing.T) {
-	cases := someCases(6)
+	cases := testkit.PrivacyCases(6)
 	r := openRun(t, filepath.Join(t.TempDir(), "run"), cases)
 	var last Progress
 	o := actionOptions(t, leaky)
@@ -173,7 +174,7 @@ func read(t *testing.T, path string) string {
 
 // The stages stop at every call in turn and go on: nothing is asked twice, and the files end up the same.
 func TestStagesGoOn(t *testing.T) {
-	cases := someCases(6)
+	cases := testkit.PrivacyCases(6)
 	whole := openRun(t, t.TempDir(), cases)
 	finish(t, whole)
 	for at := 1; at <= 22; at++ {
@@ -253,7 +254,7 @@ func finish(t *testing.T, r *Run) Summary {
 }
 
 func TestStagesStop(t *testing.T) {
-	r := openRun(t, t.TempDir(), someCases(6))
+	r := openRun(t, t.TempDir(), testkit.PrivacyCases(6))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	o := actionOptions(t, leaky)
 	o.Parallel, o.Batch = 1, 1
@@ -271,7 +272,7 @@ func TestStagesStop(t *testing.T) {
 }
 
 func TestReportOfUnfinishedRuns(t *testing.T) {
-	r := openRun(t, t.TempDir(), someCases(2))
+	r := openRun(t, t.TempDir(), testkit.PrivacyCases(2))
 	_, _, err := r.Report()
 	wantError(t, err, "2 of 2 cases have not all of their verdicts yet (first: case0)")
 	err = r.Judge(t.Context(), judgeOptions(t, &asker{say: careful}))
@@ -284,14 +285,14 @@ func TestReportOfUnfinishedRuns(t *testing.T) {
 }
 
 func TestSettingsStay(t *testing.T) {
-	r := openRun(t, t.TempDir(), someCases(6))
+	r := openRun(t, t.TempDir(), testkit.PrivacyCases(6))
 	finish(t, r)
 	o := actionOptions(t, leaky)
 	o.Settings = map[string]string{"model": "leaky", "temperature": "1"}
 	wantError(t, r.Actions(t.Context(), o), `stage actions was begun with temperature "", now it is "1": go on with the same, or name another --out DIR`)
-	other := openRun(t, r.Dir, someCases(5))
+	other := openRun(t, r.Dir, testkit.PrivacyCases(5))
 	wantError(t, other.Actions(t.Context(), actionOptions(t, leaky)), `stage actions was begun with cases "6, sha256 `)
-	fresh := openRun(t, t.TempDir(), someCases(6)) // nothing found yet: other settings are taken
+	fresh := openRun(t, t.TempDir(), testkit.PrivacyCases(6)) // nothing found yet: other settings are taken
 	broken := actionOptions(t, func(string) (string, error) { return "", errors.New("no such host") })
 	broken.Settings = map[string]string{"base_url": "http://locahost"}
 	wantError(t, fresh.Actions(t.Context(), broken), "no such host")
@@ -306,7 +307,7 @@ func TestSettingsStay(t *testing.T) {
 
 // A judge that gives no verdict is asked once more; if it gives none ever, the stage ends.
 func TestJudgeWithoutVerdicts(t *testing.T) {
-	cases := someCases(6)
+	cases := testkit.PrivacyCases(6)
 	silent := &asker{say: func(string) (string, error) { return "Who knows\nwhat anybody can say?", nil }}
 	r := openRun(t, t.TempDir(), cases)
 	if err := r.Actions(t.Context(), actionOptions(t, leaky)); err != nil {
@@ -341,7 +342,7 @@ func TestJudgeWithoutVerdicts(t *testing.T) {
 }
 
 func TestSecondReplyCounts(t *testing.T) {
-	c := someCases(1)[0]
+	c := testkit.PrivacyCases(1)[0]
 	first, second := "It is hard to say. Yes and no", "Answer: No"
 	a := &asker{say: func(prompt string) (string, error) {
 		if strings.HasSuffix(prompt, reminder) {
@@ -361,7 +362,7 @@ func TestSecondReplyCounts(t *testing.T) {
 }
 
 func TestPromptsThatDoNotFit(t *testing.T) {
-	r := openRun(t, t.TempDir(), someCases(4))
+	r := openRun(t, t.TempDir(), testkit.PrivacyCases(4))
 	o := actionOptions(t, leaky)
 	o.Fits = func(c rollout.Conversation) (bool, error) {
 		return !strings.Contains(c.Messages[0].Content, "number 0."), nil
@@ -379,7 +380,7 @@ func TestPromptsThatDoNotFit(t *testing.T) {
 }
 
 func TestKeywordRun(t *testing.T) {
-	cases := someCases(6)
+	cases := testkit.PrivacyCases(6)
 	r := openRun(t, t.TempDir(), cases)
 	if err := r.Actions(t.Context(), actionOptions(t, leaky)); err != nil {
 		t.Fatal(err)
@@ -397,7 +398,7 @@ func TestKeywordRun(t *testing.T) {
 }
 
 func TestReplayMustAgree(t *testing.T) {
-	cases := someCases(4)
+	cases := testkit.PrivacyCases(4)
 	r := openRun(t, t.TempDir(), cases)
 	if err := r.Import(map[string]string{"case0": "Action: x", "case1": "", "case2": "no", "case3": "Action: y"}, nil); err != nil {
 		t.Fatal(err)
@@ -416,7 +417,7 @@ func TestReplayMustAgree(t *testing.T) {
 }
 
 func TestProbing(t *testing.T) {
-	cases := someCases(5)
+	cases := testkit.PrivacyCases(5)
 	cases[4].Vignette.Story = ""
 	r := openRun(t, t.TempDir(), cases)
 	alwaysB := agent(func(string) (string, error) { return "(B)", nil })
@@ -450,7 +451,7 @@ func TestProbing(t *testing.T) {
 // With a judge that answers in 200 ms, as many questions as the benchmark has take little longer than they must. The clock is
 // that of a bubble: nobody waits.
 func TestJudgeKeepsBusy(t *testing.T) {
-	cases := someCases(493)
+	cases := testkit.PrivacyCases(493)
 	for n := range 1487 - 2*len(cases) { // items of the benchmark
 		c := &cases[n%len(cases)]
 		c.Trajectory.Items = append(c.Trajectory.Items, fmt.Sprintf("Ben has %d cats", n))
@@ -488,7 +489,7 @@ func (slow) Ask(context.Context, string) (string, error) {
 }
 
 func TestOneProcessAtATime(t *testing.T) {
-	r := openRun(t, t.TempDir(), someCases(1))
+	r := openRun(t, t.TempDir(), testkit.PrivacyCases(1))
 	j, _, err := openJournal[ActionRow](r.path(actionsName))
 	if err != nil {
 		t.Fatal(err)
@@ -527,7 +528,7 @@ func TestJournal(t *testing.T) {
 	}
 	_, _, err := openJournal[ActionRow](write(t, "j.jsonl", "{\"name\":\"a\"}\n{oops}\n{\"name\":\"b\"}\n"))
 	wantError(t, err, "j.jsonl:2: bad JSON")
-	r := openRun(t, t.TempDir(), someCases(1))
+	r := openRun(t, t.TempDir(), testkit.PrivacyCases(1))
 	for name, text := range map[string]string{actionsName: "{\"name\":\"a\"}\n{\"name\":\"a\"}\n", verdictsName: "{\"name\":\"a\",\"kind\":\"guess\"}\n"} {
 		if err := os.WriteFile(r.path(name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
