@@ -303,12 +303,9 @@ func (f *Folder) RestoreBest(b *Best) error {
 // Best reads best.json; nil where there is none.
 func (f *Folder) Best() (*Best, error) {
 	path := f.Path(bestName)
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s cannot be read: %w", path, cause(err))
+	b, err := readIfThere(path)
+	if b == nil {
+		return nil, err
 	}
 	var best Best
 	if err := json.Unmarshal(b, &best); err != nil {

@@ -28,6 +28,12 @@ type Panel struct {
 	Lines []Line
 }
 
+// The metrics of reinforcement learning that PanelsOf looks for.
+const (
+	rewardMetric   = "reward"
+	completeMetric = "complete"
+)
+
 // drawable bounds what is drawn: the search for ticks never ends on a range that overflows.
 const drawable = 1e30
 
@@ -53,6 +59,27 @@ func PanelsOf(records []Record) []Panel {
 		}
 	}
 	return []Panel{panelOf(records, "loss per token", "loss")}
+}
+
+// isRL reports whether the records are of a run that learns from rewards.
+func isRL(records []Record) bool {
+	return len(lineOf(records, rewardMetric).X)+len(lineOf(records, "eval_"+rewardMetric).X) > 0
+}
+
+// panelsOfRL are: reward and share of complete answers; how far the policy has moved and how sure it is; the length of
+// its completions. A panel without a line is left out.
+func panelsOfRL(records []Record) []Panel {
+	var panels []Panel
+	for _, p := range []Panel{
+		panelOf(records, "mean reward, share complete", rewardMetric, completeMetric),
+		panelOf(records, "nats per token", "entropy", "kl"),
+		panelOf(records, "tokens of a completion", "completions/mean_length"),
+	} {
+		if len(p.Lines) > 0 {
+			panels = append(panels, p)
+		}
+	}
+	return panels
 }
 
 func panelOf(records []Record, label string, names ...string) Panel {

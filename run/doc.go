@@ -3,6 +3,7 @@
 //	runs/mappo-20260102-150405/
 //	  config.yaml                       the resolved config
 //	  metrics.jsonl                     one object a line: step, epoch, then the metrics in order of name
+//	  samples.jsonl                     completions of a run that learns from rewards, one object a line
 //	  curves.png                        the same as a picture
 //	  summary.txt                       the same in words
 //	  model/                            the trained model, a Hugging Face folder

@@ -3,6 +3,7 @@ package run
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,6 +21,7 @@ const (
 	samplesName     = "samples.jsonl"
 	curvesName      = "curves.png"
 	summaryName     = "summary.txt"
+	summaryJSONName = "summary.json" // the same in numbers
 	modelName       = "model"
 	bestName        = "best.json"
 	checkpointsName = "checkpoints"
@@ -32,10 +34,15 @@ const (
 	ReferenceEvalName = "reference-eval.safetensors"
 )
 
-// fileNames are the files of a run folder that are written under a temporary name.
-var fileNames = []string{configName, metricsName, samplesName, curvesName, summaryName, bestName, ReferenceName, ReferenceEvalName,
-	summaryJSONName, TestBeforeName, TestAfterName,
-	"cases.jsonl", "cases.html", "verdicts.json", "helpfulness.json", "actions.csv", "settings.json", "usage.json"} // of an evaluation
+// Names of the completions on a test split, before and after training.
+const (
+	TestBeforeName = "test-before.jsonl"
+	TestAfterName  = "test-after.jsonl"
+)
+
+// ownNames are the files that this package and its callers write under a temporary name, in every run folder.
+var ownNames = []string{configName, metricsName, samplesName, curvesName, summaryName, summaryJSONName, bestName,
+	ReferenceName, ReferenceEvalName, TestBeforeName, TestAfterName}
 
 // Folder is the folder of one run, locked against other processes. It is not safe for concurrent use.
 type Folder struct {
@@ -132,8 +139,8 @@ func Open(dir string) (*Folder, error) {
 	return f, nil
 }
 
-// tidy puts back a checkpoint or model that was caught while being replaced, and removes the temporary files and folders
-// of this package, and no others.
+// tidy puts back a checkpoint or model that was interrupted while it was replaced, and removes this package's
+// temporary files and folders, no others.
 func (f *Folder) tidy() error {
 	for dir, finished := range map[string]func(name string) bool{f.Dir: isModel, f.Path(checkpointsName): isStep} {
 		if err := restoreReplaced(dir, finished); err != nil {
@@ -144,7 +151,13 @@ func (f *Folder) tidy() error {
 			return err
 		}
 	}
-	return removeEntries(f.Dir, isTemporary)
+	return f.Own(ownNames...)
+}
+
+// Own names further files that the caller writes into the folder. Temporary files of these names, which an interrupted
+// process left behind, are removed.
+func (f *Folder) Own(names ...string) error {
+	return removeEntries(f.Dir, func(name string) bool { return isTemporary(name, names) })
 }
 
 func isModel(name string) bool { return name == modelName }
@@ -159,11 +172,11 @@ func isAside(name string, finished func(name string) bool) bool {
 	return false
 }
 
-// isTemporary tells the names under which the folder's files are written: a dot, the file's name, a number, which package data
-// divides by a hyphen.
-func isTemporary(name string) bool {
+// isTemporary reports whether name is a temporary name of one of the files: a dot, the file's name and a number, with a
+// hyphen between them where package data wrote the file.
+func isTemporary(name string, files []string) bool {
 	stem := strings.TrimSuffix(strings.TrimRight(name, "0123456789"), "-")
-	return len(stem) < len(name) && slices.ContainsFunc(fileNames, func(file string) bool { return stem == "."+file })
+	return len(stem) < len(name) && slices.ContainsFunc(files, func(file string) bool { return stem == "."+file })
 }
 
 func removeEntries(dir string, which func(name string) bool) error {
@@ -229,6 +242,15 @@ func HashConfig(resolved []byte) string {
 // WriteSummary stores the run's summary in words.
 func (f *Folder) WriteSummary(text string) error {
 	return replaceFile(f.Path(summaryName), []byte(text))
+}
+
+// WriteSummaryJSON stores the run's summary in numbers.
+func (f *Folder) WriteSummaryJSON(summary any) error {
+	b, err := json.MarshalIndent(summary, "", "  ")
+	if err != nil {
+		return fmt.Errorf("%s: %w", summaryJSONName, err)
+	}
+	return replaceFile(f.Path(summaryJSONName), append(b, '\n'))
 }
 
 // WriteCurves draws the folder's metrics (see [PanelsOf]) into curves.png.

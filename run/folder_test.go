@@ -157,6 +157,25 @@ func TestOpenRemovesLeftovers(t *testing.T) {
 	}
 }
 
+// TestOwn: a caller's own files leave nothing under temporary names either.
+func TestOwn(t *testing.T) {
+	f := newFolder(t)
+	for _, name := range []string{".cases.jsonl12", ".cases.jsonl-34", ".notes.txt5", "cases.jsonl"} {
+		writeFile(t, f.Path(name), "half")
+	}
+	if err := f.Own("cases.jsonl"); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	entries, err := os.ReadDir(f.Dir)
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	if want := []string{".notes.txt5", "cases.jsonl", configName, lockName}; err != nil || !slices.Equal(left, want) {
+		t.Errorf("left %q, %v, want %q", left, err, want)
+	}
+}
+
 // TestLock has another process hold the folder, and kills it.
 func TestLock(t *testing.T) {
 	f := newFolder(t)

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"maps"
 	"math"
 	"os"
@@ -115,19 +113,7 @@ func (f *Folder) Log(r Record) error {
 	return nil
 }
 
-func appendLine(file *os.File, line []byte) error {
-	info, err := file.Stat()
-	if err != nil {
-		return err
-	}
-	if _, err = file.Write(line); err != nil {
-		return errors.Join(err, file.Truncate(info.Size()))
-	}
-	return nil
-}
-
-// syncMetrics makes the system write out the records logged so far: a run that goes on from a checkpoint goes on from
-// them too.
+// syncMetrics flushes the records logged so far to the disk: a run that resumes from a checkpoint relies on them.
 func (f *Folder) syncMetrics() error {
 	if f.metrics == nil {
 		return nil
@@ -138,75 +124,45 @@ func (f *Folder) syncMetrics() error {
 	return syncDir(f.Dir)
 }
 
-// ReadMetrics is all records of the folder, in the order of logging; none where nothing was logged yet.
+// ReadMetrics is all records of the folder, in the order of logging; nil before the first.
 func (f *Folder) ReadMetrics() ([]Record, error) {
 	return ReadMetrics(f.Path(metricsName))
 }
 
-// ReadMetrics reads a metrics.jsonl. A last line without an end, as a crash leaves it, is ignored.
+// ReadMetrics reads a metrics.jsonl. Half a last line, as a crash leaves it, is ignored.
 func ReadMetrics(path string) ([]Record, error) {
-	lines, err := metricLines(path)
+	lines, err := completeLines(path)
 	if err != nil {
 		return nil, err
 	}
 	records := make([]Record, len(lines))
 	for i, line := range lines {
 		if err := json.Unmarshal(line, &records[i]); err != nil {
-			return nil, fmt.Errorf("%s:%d: no line of metrics: %s", path, i+1, oneLine(err))
+			return nil, fmt.Errorf("%s:%d: not a line of metrics: %s", path, i+1, oneLine(err))
 		}
 	}
 	return records, nil
 }
 
-// metricLines are the complete lines of the file, none where there is no file.
-func metricLines(path string) ([][]byte, error) {
-	file, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s cannot be read: %w", path, cause(err))
-	}
-	defer file.Close()
-	b, err := io.ReadAll(file)
-	if err != nil {
-		return nil, fmt.Errorf("%s cannot be read: %w", path, cause(err))
-	}
-	lines := bytes.Split(b, []byte("\n"))
-	return lines[:len(lines)-1], nil // what stands behind the last line's end is nothing, or half a line
-}
-
-// CutMetrics removes the records after the given step, which a resumed run is about to measure again, and returns how
-// many these were.
+// CutMetrics removes the records after the given step, which a resumed run is about to measure again, and returns
+// their number.
 func (f *Folder) CutMetrics(step int) (int, error) {
-	lines, err := metricLines(f.Path(metricsName))
-	if err != nil || lines == nil {
-		return 0, err
-	}
-	records, err := f.ReadMetrics()
-	if err != nil {
-		return 0, err
-	}
-	var kept bytes.Buffer
-	cut := 0
-	for i, r := range records {
-		if r.Step > step {
-			cut++
-			continue
-		}
-		kept.Write(lines[i])
-		kept.WriteByte('\n')
-	}
-	if f.metrics != nil { // it would go on appending to the replaced file
+	if f.metrics != nil { // it would append to the replaced file
 		if err := f.metrics.Close(); err != nil {
 			return 0, fmt.Errorf("%s cannot be closed: %w", f.Path(metricsName), cause(err))
 		}
 		f.metrics = nil
 	}
-	return cut, replaceFile(f.Path(metricsName), kept.Bytes())
+	return cutLines(f.Path(metricsName), func(line []byte) (bool, error) {
+		var r Record
+		if err := json.Unmarshal(line, &r); err != nil {
+			return false, fmt.Errorf("not a line of metrics: %w", err)
+		}
+		return r.Step <= step, nil
+	})
 }
 
-// oneLine is an error's text without line ends.
+// oneLine is an error's text without line breaks.
 func oneLine(err error) string {
 	return strings.Join(strings.Fields(err.Error()), " ")
 }

@@ -182,18 +182,15 @@ func (p *plRun) priced() bool {
 	return p.config.Judge.PromptPrice > 0 || p.config.Judge.CompletionPrice > 0
 }
 
-// usageName is what all calls of the command have asked the judge for, by the name of the judge.
-const usageName = "usage.json"
-
 // noteUsage adds what this call has asked the judge for to what earlier ones have, and says both.
 func (p *plRun) noteUsage(t judge.Stats) error {
 	var all map[string]judge.Stats
-	text, err := os.ReadFile(p.folder.Path(usageName))
+	text, err := os.ReadFile(p.folder.Path(privacylens.UsageName))
 	if err == nil {
 		err = json.Unmarshal(text, &all)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		p.say("warning: %s cannot be read: it begins anew", p.folder.Path(usageName))
+		p.say("warning: %s cannot be read: it begins anew", p.folder.Path(privacylens.UsageName))
 	}
 	if err != nil || all == nil {
 		all = map[string]judge.Stats{}
@@ -205,7 +202,7 @@ func (p *plRun) noteUsage(t judge.Stats) error {
 	if before.Requests > 0 {
 		p.say("judge, with earlier calls: %s", p.words(all[name]))
 	}
-	return data.WriteJSON(p.folder.Path(usageName), all)
+	return data.WriteJSON(p.folder.Path(privacylens.UsageName), all)
 }
 
 // words are what a judge was asked for.

@@ -179,6 +179,9 @@ func (p *plRun) open() (err error) {
 	if err != nil {
 		return err
 	}
+	if err := p.folder.Own(privacylens.FileNames...); err != nil {
+		return err
+	}
 	if !p.flags.goesOn() {
 		err = p.keepConfig()
 	}

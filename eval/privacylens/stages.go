@@ -30,7 +30,11 @@ const (
 	HelpfulnessName = "helpfulness.json" // the same
 	ActionsName     = "actions.csv"      // the same
 	PageName        = "cases.html"       // to look through the cases
+	UsageName       = "usage.json"       // what all calls of the command have asked the judge for, by the judge's name
 )
+
+// FileNames are the files that are written whole, under a temporary name first; the journals grow line by line.
+var FileNames = []string{settingsName, SummaryName, CasesName, VerdictsName, HelpfulnessName, ActionsName, PageName, UsageName}
 
 // The stages, as Settings name them.
 const (

@@ -1,0 +1,141 @@
+package run
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+)
+
+// SamplesPath is the file of completions that a run shows: one JSON object a line, each with the "step" of its weights.
+func (f *Folder) SamplesPath() string { return f.Path(samplesName) }
+
+// LogSamples appends samples, which marshal to objects with a "step", to samples.jsonl: all of them or none. They are
+// on the disk when it returns, so that the checkpoint that follows may rely on them.
+func (f *Folder) LogSamples(samples ...any) error {
+	lines, err := encodeLines(samplesName, samples)
+	if err != nil {
+		return err
+	}
+	if err := appendFile(f.SamplesPath(), lines); err != nil {
+		return fmt.Errorf("%s cannot be written: %w", f.SamplesPath(), cause(err))
+	}
+	return syncDir(f.Dir)
+}
+
+// CutSamples removes the samples after the given step, which a resumed run is about to draw again.
+func (f *Folder) CutSamples(step int) error {
+	_, err := cutLines(f.SamplesPath(), func(line []byte) (bool, error) {
+		var s struct{ Step *int }
+		if err := json.Unmarshal(line, &s); err != nil || s.Step == nil {
+			return false, errors.New("not a sample of a run: want a JSON object with a step")
+		}
+		return *s.Step <= step, nil
+	})
+	return err
+}
+
+// WriteLines stores records as a file of the folder, one JSON object a line, whole or not at all.
+func (f *Folder) WriteLines(name string, records ...any) error {
+	lines, err := encodeLines(name, records)
+	if err != nil {
+		return err
+	}
+	return replaceFile(f.Path(name), lines)
+}
+
+// ReadLines calls read with every line of a file of the folder. A missing file has no lines.
+func (f *Folder) ReadLines(name string, read func(line []byte) error) error {
+	text, err := readIfThere(f.Path(name))
+	if err != nil {
+		return err
+	}
+	n := 0
+	for line := range bytes.Lines(text) {
+		n++
+		if err := read(line); err != nil {
+			return fmt.Errorf("%s:%d: %s", f.Path(name), n, oneLine(err))
+		}
+	}
+	return nil
+}
+
+func encodeLines(name string, records []any) ([]byte, error) {
+	var lines bytes.Buffer
+	out := json.NewEncoder(&lines)
+	out.SetEscapeHTML(false) // <think> stays legible
+	for _, r := range records {
+		if err := out.Encode(r); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return lines.Bytes(), nil
+}
+
+// completeLines are the lines of a file that end with a line break; a crash may leave half a line after them. They are
+// nil where there is no file.
+func completeLines(path string) ([][]byte, error) {
+	text, err := readIfThere(path)
+	if text == nil {
+		return nil, err
+	}
+	lines := bytes.Split(text, []byte("\n"))
+	return lines[:len(lines)-1], nil
+}
+
+// readIfThere is a file's content, nil where there is no file.
+func readIfThere(path string) ([]byte, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be read: %w", path, cause(err))
+	}
+	return text, nil
+}
+
+// cutLines leaves only the lines that keep accepts, and half a last line goes too. It returns how many it removed.
+// A missing file stays missing.
+func cutLines(path string, keep func(line []byte) (bool, error)) (removed int, err error) {
+	lines, err := completeLines(path)
+	if lines == nil {
+		return 0, err
+	}
+	var kept bytes.Buffer
+	for i, line := range lines {
+		ok, err := keep(line)
+		if err != nil {
+			return 0, fmt.Errorf("%s:%d: %s", path, i+1, oneLine(err))
+		}
+		if ok {
+			kept.Write(append(line, '\n'))
+		} else {
+			removed++
+		}
+	}
+	return removed, replaceFile(path, kept.Bytes())
+}
+
+// appendFile appends text to a file and flushes it to the disk.
+func appendFile(path string, text []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o666)
+	if err != nil {
+		return err
+	}
+	return errors.Join(appendLine(file, text), file.Sync(), file.Close())
+}
+
+// appendLine appends to an open file all or nothing.
+func appendLine(file *os.File, line []byte) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if _, err = file.Write(line); err != nil {
+		return errors.Join(err, file.Truncate(info.Size()))
+	}
+	return nil
+}
