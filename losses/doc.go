@@ -1,18 +1,21 @@
 // Package losses holds the preference objectives: dpo, ipo, simpo and cpo, each plain or with the MaPPO prior.
 //
-// Source: MaPPO, arXiv:2507.21183 v5, equation 8 (the authority where its equation 5 disagrees), read as a modifier of every loss.
+// Source: MaPPO, arXiv:2507.21183 v5, equation 8, applied to every loss. Where the paper's equation 5 disagrees with
+// equation 8, equation 8 is followed.
 //
 // Glossary. Everything is per pair, so every vector is [pairs]:
 //
-//	logps        the SUM of the log-probabilities of a response's tokens (end-of-turn token included, prompt excluded)
-//	reference    the frozen model that training started from; simpo and cpo have none
-//	lengths      the number of those tokens, as a float
+//	logps        the SUM of the log-probabilities of a response's tokens (with end-of-turn token, without the prompt)
+//	reference    the frozen model that training started from; simpo and cpo use none
+//	lengths      the number of a response's tokens, as a float
 //	reward gap   Δr = r(chosen) - r(rejected), rewards in [0,1]; the plain losses are the same formulas with Δr = 1
-//	argument     what goes into the logistic (dpo, simpo, cpo) or the square (ipo)
+//	argument u   the argument of the logistic (dpo, simpo, cpo) or of the square (ipo)
 //
 // All four losses are one formula:
 //
-//	u    = s(chosen)·(logπ(chosen) - logπref(chosen)) - Δr·s(rejected)·(logπ(rejected) - logπref(rejected)) - offset
+//	A    = s(chosen)·(logπ(chosen) - logπref(chosen))
+//	B    = s(rejected)·(logπ(rejected) - logπref(rejected))
+//	u    = A - Δr·B - offset
 //	loss = -(1-ε)·log σ(u) - ε·log σ(-u) + λ·NLL(chosen)      dpo, simpo, cpo
 //	loss = u²                                                 ipo
 //
@@ -24,9 +27,9 @@
 //
 // The pipeline:
 //
-//  1. Defaults gives the paper's options of a loss, the configuration changes some, Validate names every fault.
+//  1. Defaults gives the paper's options of a loss. The configuration changes some of them and checks the result.
 //  2. Options.Graph builds the loss on GoMLX nodes; Options.Host computes the same in float64 with its gradients.
-//  3. CheckStart compares the first batch with what is known of it: policy = reference, dpo's loss = ln 2.
+//  3. CheckStart compares the first batch with what must hold before training: policy = reference, dpo's loss = ln 2.
 //  4. Outcome.Metrics names the per-pair diagnostics as TRL does.
-//  5. Options.Describe prints the objective in force, ListDeviations what in it is not the paper's.
+//  5. Options.Describe prints the objective, ListDeviations where it differs from the paper's.
 package losses

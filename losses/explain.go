@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// A Deviation is an option in force that is not the paper's.
+// A Deviation is an option that differs from the paper's.
 type Deviation struct {
 	Key   string // full key, such as "loss.beta"
-	Value string // in force
-	Paper string // what the paper has
+	Value string // the value used
+	Paper string // the paper's value
 }
 
 func (d Deviation) String() string { return fmt.Sprintf("%s: %s (paper: %s)", d.Key, d.Value, d.Paper) }
@@ -31,7 +31,8 @@ func (o Options) Formula() string {
 		return "(" + u + ")²"
 	}
 	if smoothing := value(o.LabelSmoothing); smoothing != 0 {
-		return fmt.Sprintf("-%s·log σ(u) - %s·log σ(-u)%s, u = %s", number(1-smoothing), number(smoothing), o.formulaOfNLL(), u)
+		logistic := fmt.Sprintf("-%s·log σ(u) - %s·log σ(-u)", number(1-smoothing), number(smoothing))
+		return logistic + o.formulaOfNLL() + ", u = " + u
 	}
 	return "-log σ(" + u + ")" + o.formulaOfNLL()
 }
@@ -72,7 +73,7 @@ func (o Options) formulaOfNLL() string {
 	return fmt.Sprintf(" - %s·logπ(yw)", number(value(o.Lambda)))
 }
 
-// Describe says in plain text which objective is in force. Its lines end in \n.
+// Describe prints the objective in plain text. Its lines end in \n.
 func (o Options) Describe() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "objective: %s, the mean over pairs of\n", o.Name())
@@ -81,7 +82,8 @@ func (o Options) Describe() string {
 		fmt.Fprintf(&s, "  %s\n", line)
 	}
 	if loss, known := o.StepZero(); known {
-		fmt.Fprintf(&s, "  as long as policy = reference every reward is 0 and the loss is %.6g%s\n", loss, map[bool]string{true: " (ln 2)"}[o.Type == DPO])
+		ln2 := map[bool]string{true: " (ln 2)"}[o.Type == DPO]
+		fmt.Fprintf(&s, "  as long as policy = reference every reward is 0 and the loss is %.6g%s\n", loss, ln2)
 	}
 	return s.String()
 }
@@ -117,7 +119,7 @@ func (o Options) glossary() []string {
 	return lines
 }
 
-// Deviations are the options that are not the paper's, and the choices where its equations leave room.
+// Deviations lists the options that differ from the paper's, and the choices that its equations leave open.
 func (o Options) Deviations() []Deviation {
 	var all []Deviation
 	differ := func(key, value, paper string, differs bool) {
@@ -126,21 +128,22 @@ func (o Options) Deviations() []Deviation {
 		}
 	}
 	paper := Defaults(o.Type)
-	number64 := func(key string, have, want *float64) {
+	differFloat := func(key string, have, want *float64) {
 		if have != nil && want != nil {
 			differ(key, number(*have), number(*want), *have != *want)
 		}
 	}
 	differ("prior", o.Prior, paper.Prior, o.Prior != paper.Prior)
-	number64("beta", &o.Beta, &paper.Beta)
-	number64("gamma", o.Gamma, paper.Gamma)
-	number64("lambda", o.Lambda, paper.Lambda)
+	differFloat("beta", &o.Beta, &paper.Beta)
+	differFloat("gamma", o.Gamma, paper.Gamma)
+	differFloat("lambda", o.Lambda, paper.Lambda)
 	if value(o.LabelSmoothing) != 0 {
 		differ("label_smoothing", number(*o.LabelSmoothing), "none", true)
 	}
-	// Defaults has the field's per-token means here; the letter of the paper's equations is the sum.
-	differ("logps", Mean, "its equation has sums; the field's libraries use means", o.Type == IPO && mode(o.Logps) == Mean)
-	differ("nll", Mean, "its equation has the sum; the field's libraries use the mean", o.Type == CPO && mode(o.NLL) == Mean)
+	// Here Defaults follows the other libraries, which use means per token; the paper's equations have sums.
+	meanLogps, meanNLL := o.Type == IPO && mode(o.Logps) == Mean, o.Type == CPO && mode(o.NLL) == Mean
+	differ("logps", Mean, "its equation has sums; the field's libraries use means", meanLogps)
+	differ("nll", Mean, "its equation has the sum; the field's libraries use the mean", meanNLL)
 	return all
 }
 

@@ -6,16 +6,16 @@ import (
 	"github.com/gomlx/gomlx/core/graph"
 )
 
-// Inputs are the nodes of a loss, each [pairs], float32 (or all float64). A padding pair (log-probabilities 0, lengths 0)
-// gives finite values and gradients; the caller takes its loss out of the sum with a weight of 0.
+// Inputs are the nodes of a loss, each [pairs], all float32 or all float64. A padding pair (log-probabilities 0,
+// lengths 0) gives finite values and gradients; the caller gives its loss a weight of 0.
 type Inputs struct {
 	PolicyChosen, PolicyRejected       *graph.Node // summed log-probabilities under the model in training
-	ReferenceChosen, ReferenceRejected *graph.Node // the same under the reference; unread (nil will do) when ReferenceFree
-	ChosenLengths, RejectedLengths     *graph.Node // response tokens; at least 1 is assumed
-	RewardGap                          *graph.Node // Δr; unread (nil will do) when the prior is none
+	ReferenceChosen, ReferenceRejected *graph.Node // the same under the reference; unused (may be nil) if ReferenceFree
+	ChosenLengths, RejectedLengths     *graph.Node // response tokens; 0 counts as 1
+	RewardGap                          *graph.Node // Δr; unused (may be nil) if the prior is None
 }
 
-// Result is a loss and its diagnostics, each [pairs]. Gradients flow through Loss alone.
+// Result is a loss and its diagnostics, each [pairs]. Only Loss has a gradient.
 type Result struct {
 	Loss            *graph.Node
 	ChosenRewards   *graph.Node // implicit reward of the chosen response (see Outcome)
@@ -24,10 +24,10 @@ type Result struct {
 	Accuracies      *graph.Node // 1 where the margin is above 0, else 0
 }
 
-// Graph builds the loss of every pair. The options must be valid; it panics, as graph functions do, where an input that
-// the loss needs is missing. Only ops that every engine has are used.
+// Graph builds the loss of every pair, out of operations that every engine has. The options must be valid. Like all
+// functions that build graphs it panics on a programming error, here a missing input.
 func (o Options) Graph(in Inputs) Result {
-	o.require(in)
+	o.requireInputs(in)
 	chosen, rejected := in.PolicyChosen, in.PolicyRejected
 	if !o.ReferenceFree() {
 		chosen, rejected = graph.Sub(chosen, in.ReferenceChosen), graph.Sub(rejected, in.ReferenceRejected)
@@ -39,7 +39,7 @@ func (o Options) Graph(in Inputs) Result {
 	return o.diagnose(loss, graph.StopGradient(chosen), graph.StopGradient(rejected), in)
 }
 
-func (o Options) require(in Inputs) {
+func (o Options) requireInputs(in Inputs) {
 	needed := map[string]*graph.Node{
 		"PolicyChosen": in.PolicyChosen, "PolicyRejected": in.PolicyRejected,
 		"ChosenLengths": in.ChosenLengths, "RejectedLengths": in.RejectedLengths,
@@ -59,8 +59,8 @@ func (o Options) require(in Inputs) {
 
 // argument is u of the package's formula.
 func (o Options) argument(chosen, rejected *graph.Node, in Inputs) *graph.Node {
-	chosen = o.scaled(chosen, in.ChosenLengths)
-	rejected = o.scaled(rejected, in.RejectedLengths)
+	chosen = o.scaleLogps(chosen, in.ChosenLengths)
+	rejected = o.scaleLogps(rejected, in.RejectedLengths)
 	if o.NeedsGap() {
 		rejected = graph.Mul(in.RewardGap, rejected)
 	}
@@ -71,7 +71,7 @@ func (o Options) argument(chosen, rejected *graph.Node, in Inputs) *graph.Node {
 	return u
 }
 
-func (o Options) scaled(logps, lengths *graph.Node) *graph.Node {
+func (o Options) scaleLogps(logps, lengths *graph.Node) *graph.Node {
 	if o.perToken() {
 		logps = perToken(logps, lengths)
 	}
@@ -81,7 +81,7 @@ func (o Options) scaled(logps, lengths *graph.Node) *graph.Node {
 	return logps
 }
 
-// perToken divides by the length; a padding pair has length 0 and must not become NaN.
+// perToken divides by the length, at least 1: a padding pair has length 0 and must not become NaN.
 func perToken(logps, lengths *graph.Node) *graph.Node {
 	return graph.Div(logps, graph.MaxScalar(lengths, 1.0))
 }
@@ -117,14 +117,14 @@ func logistic(u *graph.Node, smoothing float64) *graph.Node {
 	sigma := graph.Where(positive, atLeastHalf, atMostHalf)       // σ(u)
 	sigmaNeg := graph.Where(positive, atMostHalf, atLeastHalf)    // σ(-u)
 
-	// -log σ(u) = max(-u, 0) + log(1+e), and -log σ(-u) is u more.
+	// -log σ(u) = max(-u, 0) + log(1+e), and -log σ(-u) = -log σ(u) + u.
 	value := graph.Add(graph.MaxScalar(graph.Neg(fixed), 0.0), graph.Log1p(e))
 	slope := graph.MulScalar(sigmaNeg, -(1 - smoothing))
 	if smoothing != 0 {
 		value = graph.Add(value, graph.MulScalar(fixed, smoothing))
 		slope = graph.Add(slope, graph.MulScalar(sigma, smoothing))
 	}
-	// u - fixed is 0, and carries the derivative.
+	// u - fixed is 0 but carries the derivative.
 	return graph.Add(graph.StopGradient(value), graph.Mul(graph.StopGradient(slope), graph.Sub(u, fixed)))
 }
 
@@ -140,7 +140,7 @@ func (o Options) diagnose(loss, chosen, rejected *graph.Node, in Inputs) Result 
 	return r
 }
 
-// reward is the implicit reward (see Outcome) of log-ratios, or of log-probabilities when reference-free.
+// reward is the implicit reward (see Outcome) of log-ratios, or of log-probabilities if ReferenceFree.
 func (o Options) reward(logratios, lengths *graph.Node) *graph.Node {
 	if o.Type == SimPO {
 		logratios = perToken(logratios, lengths)

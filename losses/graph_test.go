@@ -19,15 +19,16 @@ var engine = sync.OnceValue(func() compute.Backend {
 	return b
 })
 
-// inGraph runs the float32 graph of a loss: its diagnostics, and the gradients of the SUM of the losses.
-func inGraph(t *testing.T, o Options, b Batch) (Outcome, []float64, []float64) {
+// runGraph runs the float32 graph of a loss: its diagnostics, and the gradients of the SUM of the losses.
+func runGraph(t *testing.T, o Options, b Batch) (Outcome, []float64, []float64) {
 	t.Helper()
-	vectors := []any{single(b.PolicyChosen), single(b.PolicyRejected), single(b.ChosenLengths), single(b.RejectedLengths)}
+	vectors := []any{toFloat32(b.PolicyChosen), toFloat32(b.PolicyRejected), toFloat32(b.ChosenLengths),
+		toFloat32(b.RejectedLengths)}
 	if !o.ReferenceFree() {
-		vectors = append(vectors, single(b.ReferenceChosen), single(b.ReferenceRejected))
+		vectors = append(vectors, toFloat32(b.ReferenceChosen), toFloat32(b.ReferenceRejected))
 	}
 	if o.NeedsGap() {
-		vectors = append(vectors, single(b.RewardGap))
+		vectors = append(vectors, toFloat32(b.RewardGap))
 	}
 	exec, err := graph.NewExec(engine(), func(n []*graph.Node) []*graph.Node {
 		in := Inputs{PolicyChosen: n[0], PolicyRejected: n[1], ChosenLengths: n[2], RejectedLengths: n[3]}
@@ -58,7 +59,7 @@ func inGraph(t *testing.T, o Options, b Batch) (Outcome, []float64, []float64) {
 	return Outcome{v[0], v[1], v[2], v[3], v[4]}, v[5], v[6]
 }
 
-func single(v []float64) []float32 {
+func toFloat32(v []float64) []float32 {
 	out := make([]float32, len(v))
 	for i, x := range v {
 		out[i] = float32(x)
@@ -75,9 +76,10 @@ func nearAll(t *testing.T, what string, got, want []float64, relative float64) {
 
 // Inputs that float32 holds exactly, so that only the graph's own arithmetic is seen.
 func TestGraphEqualsHost(t *testing.T) {
-	for _, o := range every() {
-		b := random(16, 17)
-		for _, v := range [][]float64{b.PolicyChosen, b.PolicyRejected, b.ReferenceChosen, b.ReferenceRejected, b.RewardGap} {
+	for _, o := range everyOption() {
+		b := randomBatch(16, 17)
+		for _, v := range [][]float64{b.PolicyChosen, b.PolicyRejected, b.ReferenceChosen, b.ReferenceRejected,
+			b.RewardGap} {
 			for i := range v {
 				v[i] = math.Round(v[i]*64) / 64
 			}
@@ -86,7 +88,7 @@ func TestGraphEqualsHost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, margins, accuracies := inGraph(t, o, b)
+		got, margins, accuracies := runGraph(t, o, b)
 		name := describe(o)
 		nearAll(t, name+" loss", got.Loss, want.Loss, 2e-5)
 		nearAll(t, name+" grad chosen", got.GradChosen, want.GradChosen, 2e-5)
@@ -102,11 +104,12 @@ func TestGraphEqualsHost(t *testing.T) {
 }
 
 func TestGraphExtremeMarginsStayFinite(t *testing.T) {
-	for _, o := range every() {
-		b := extreme()
-		got, margins, accuracies := inGraph(t, o, b)
-		for _, v := range [][]float64{got.Loss, got.GradChosen, got.GradRejected, got.ChosenRewards, got.RejectedRewards, margins, accuracies} {
-			finite(t, describe(o), v)
+	for _, o := range everyOption() {
+		b := extremeBatch()
+		got, margins, accuracies := runGraph(t, o, b)
+		for _, v := range [][]float64{got.Loss, got.GradChosen, got.GradRejected, got.ChosenRewards,
+			got.RejectedRewards, margins, accuracies} {
+			wantFinite(t, describe(o), v)
 		}
 		want, err := o.Host(b)
 		if err != nil {
@@ -117,8 +120,8 @@ func TestGraphExtremeMarginsStayFinite(t *testing.T) {
 	}
 }
 
-// Training starts at u = 0, where a derivative taken through |u| or max would be wrong; and a large margin's gradient is
-// small, not zero: σ(-30) = 9.4e-14.
+// Training starts at u = 0, where a derivative taken through |u| or max would be wrong; and a large margin's gradient
+// is small, not zero: σ(-30) = 9.4e-14.
 func TestGraphGradientAtTheEdges(t *testing.T) {
 	o := plain(Defaults(DPO))
 	o.Beta = 1
@@ -127,7 +130,7 @@ func TestGraphGradientAtTheEdges(t *testing.T) {
 		ReferenceChosen: []float64{-7, -25, -25}, ReferenceRejected: []float64{-9, -25, -25},
 		ChosenLengths: []float64{3, 3, 3}, RejectedLengths: []float64{3, 3, 3},
 	}
-	got, _, _ := inGraph(t, o, b)
+	got, _, _ := runGraph(t, o, b)
 	nearAll(t, "loss", got.Loss, []float64{math.Ln2, math.Exp(-30), 30}, 1e-6)
 	nearAll(t, "grad chosen", got.GradChosen, []float64{-0.5, -math.Exp(-30), -1}, 1e-6)
 }
@@ -135,7 +138,7 @@ func TestGraphGradientAtTheEdges(t *testing.T) {
 func TestGraphPanicsOnAMissingInput(t *testing.T) {
 	defer func() {
 		if recover() == nil {
-			t.Error("no panic")
+			t.Error("Graph accepts missing inputs, want a panic")
 		}
 	}()
 	Defaults(DPO).Graph(Inputs{})
@@ -144,7 +147,8 @@ func TestGraphPanicsOnAMissingInput(t *testing.T) {
 func TestOnlyTheLossHasAGradient(t *testing.T) {
 	grad, err := graph.NewExec(engine(), func(x *graph.Node) *graph.Node {
 		one := graph.OnesLike(x)
-		r := Defaults(CPO).Graph(Inputs{PolicyChosen: x, PolicyRejected: graph.Neg(x), ChosenLengths: one, RejectedLengths: one, RewardGap: one})
+		r := Defaults(CPO).Graph(Inputs{PolicyChosen: x, PolicyRejected: graph.Neg(x), ChosenLengths: one,
+			RejectedLengths: one, RewardGap: one})
 		sum := graph.Add(graph.Add(r.ChosenRewards, r.RejectedRewards), graph.Add(r.Margins, r.Accuracies))
 		return graph.Gradient(graph.ReduceAllSum(sum), x)[0]
 	})
@@ -157,6 +161,6 @@ func TestOnlyTheLossHasAGradient(t *testing.T) {
 		t.Fatal(err)
 	}
 	if g := out[0].Value().([]float32); g[0] != 0 || g[1] != 0 {
-		t.Errorf("gradient %v", g)
+		t.Errorf("gradient %v, want zeros", g)
 	}
 }

@@ -5,21 +5,20 @@ import (
 	"math"
 )
 
-// Batch are the numbers of a loss on the host, each [pairs].
+// Batch holds the inputs of a loss on the host, each [pairs].
 type Batch struct {
 	PolicyChosen, PolicyRejected       []float64 // summed log-probabilities under the model in training
-	ReferenceChosen, ReferenceRejected []float64 // the same under the reference; unread when ReferenceFree
+	ReferenceChosen, ReferenceRejected []float64 // the same under the reference; unused if ReferenceFree
 	ChosenLengths, RejectedLengths     []float64 // response tokens
-	RewardGap                          []float64 // Δr; unread by the loss when the prior is none
+	RewardGap                          []float64 // Δr; unused by the loss if the prior is None
 }
 
-// Pairs is the number of pairs.
 func (b Batch) Pairs() int { return len(b.PolicyChosen) }
 
-// Outcome is what a loss says of a batch, each [pairs].
+// Outcome holds a batch's losses, implicit rewards and gradients, each [pairs].
 //
-// The implicit rewards are TRL's: β·(logπ - logπref) of the summed log-probabilities for dpo and ipo (ipo's per-token
-// means are in its loss only), β·logπ for cpo, β·logπ/length for simpo. The prior does not enter them.
+// The implicit rewards are TRL's: β·(logπ - logπref) of the summed log-probabilities for dpo and ipo (ipo uses means
+// per token only in its loss), β·logπ for cpo, β·logπ/length for simpo. The prior does not change them.
 type Outcome struct {
 	Loss            []float64
 	ChosenRewards   []float64
@@ -28,20 +27,20 @@ type Outcome struct {
 	GradRejected    []float64 // d Loss[i] / d PolicyRejected[i]
 }
 
-// Host computes in float64 what Graph builds, with analytic gradients. It is an error when a vector's length differs.
+// Host computes in float64 what Graph builds, with analytic gradients.
 func (o Options) Host(b Batch) (Outcome, error) {
-	if err := o.check(b); err != nil {
+	if err := o.checkBatch(b); err != nil {
 		return Outcome{}, err
 	}
 	n := b.Pairs()
 	out := Outcome{make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)}
 	for i := range n {
-		o.pair(b, i, &out)
+		o.computePair(b, i, &out)
 	}
 	return out, nil
 }
 
-func (o Options) check(b Batch) error {
+func (o Options) checkBatch(b Batch) error {
 	if err := o.Err(); err != nil {
 		return err
 	}
@@ -56,14 +55,13 @@ func (o Options) check(b Batch) error {
 	}
 	for name, v := range vectors {
 		if len(v) != b.Pairs() {
-			return fmt.Errorf("losses: %s has %d numbers, PolicyChosen %d: want one a pair", name, len(v), b.Pairs())
+			return fmt.Errorf("losses: %s has %d numbers: want %d, as PolicyChosen has", name, len(v), b.Pairs())
 		}
 	}
 	return nil
 }
 
-// pair computes pair i.
-func (o Options) pair(b Batch, i int, out *Outcome) {
+func (o Options) computePair(b Batch, i int, out *Outcome) {
 	chosen, rejected := b.PolicyChosen[i], b.PolicyRejected[i]
 	if !o.ReferenceFree() {
 		chosen, rejected = chosen-b.ReferenceChosen[i], rejected-b.ReferenceRejected[i]
@@ -85,7 +83,8 @@ func (o Options) pair(b Batch, i int, out *Outcome) {
 		out.Loss[i] -= weight * b.PolicyChosen[i]
 		out.GradChosen[i] -= weight
 	}
-	out.ChosenRewards[i], out.RejectedRewards[i] = o.rewardOf(chosen, chosenTokens), o.rewardOf(rejected, rejectedTokens)
+	out.ChosenRewards[i] = o.rewardOf(chosen, chosenTokens)
+	out.RejectedRewards[i] = o.rewardOf(rejected, rejectedTokens)
 }
 
 func (o Options) scaleOf(tokens float64) float64 {
@@ -122,4 +121,42 @@ func sigmoid(x float64) float64 {
 	}
 	e := math.Exp(x)
 	return e / (1 + e)
+}
+
+// Metric names, TRL's, so that dashboards carry over. logps/* are summed log-probabilities for every loss, so that the
+// curves of two losses can be compared (TRL's CPOTrainer logs per-token means there for simpo).
+const (
+	MetricLoss            = "loss"
+	MetricLogpsChosen     = "logps/chosen"
+	MetricLogpsRejected   = "logps/rejected"
+	MetricRewardsChosen   = "rewards/chosen"
+	MetricRewardsRejected = "rewards/rejected"
+	MetricAccuracies      = "rewards/accuracies" // 1 where the chosen reward is strictly higher, else 0
+	MetricMargins         = "rewards/margins"    // chosen reward - rejected reward
+	MetricRewardGap       = "prior/reward_gap"   // only where the pairs have rewards
+)
+
+// Metrics gives the values of each metric, [pairs]. Average them over all pairs of a step or an evaluation, not over
+// the means of its microbatches. The reward gap is left out if the batch has none.
+func (out Outcome) Metrics(b Batch) map[string][]float64 {
+	margins, accuracies := make([]float64, b.Pairs()), make([]float64, b.Pairs())
+	for i, chosen := range out.ChosenRewards {
+		margins[i] = chosen - out.RejectedRewards[i]
+		if margins[i] > 0 {
+			accuracies[i] = 1
+		}
+	}
+	values := map[string][]float64{
+		MetricLoss:            out.Loss,
+		MetricLogpsChosen:     b.PolicyChosen,
+		MetricLogpsRejected:   b.PolicyRejected,
+		MetricRewardsChosen:   out.ChosenRewards,
+		MetricRewardsRejected: out.RejectedRewards,
+		MetricAccuracies:      accuracies,
+		MetricMargins:         margins,
+	}
+	if len(b.RewardGap) > 0 {
+		values[MetricRewardGap] = b.RewardGap
+	}
+	return values
 }

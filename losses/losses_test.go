@@ -15,8 +15,8 @@ func near(t *testing.T, what string, got, want, tolerance float64) {
 	}
 }
 
-// one is a batch of a single pair: log-ratios A = -10+12 = 2 and B = -20+19 = -1, 4 and 5 tokens, Δr = 0.5.
-func one() Batch {
+// onePair is a batch of one pair: log-ratios A = -10+12 = 2 and B = -20+19 = -1, 4 and 5 tokens, Δr = 0.5.
+func onePair() Batch {
 	return Batch{
 		PolicyChosen: []float64{-10}, PolicyRejected: []float64{-20},
 		ReferenceChosen: []float64{-12}, ReferenceRejected: []float64{-19},
@@ -27,7 +27,7 @@ func one() Batch {
 
 func plain(o Options) Options { o.Prior = None; return o }
 
-// Numbers that a reader can check by hand on one().
+// Numbers that a reader can check by hand on onePair().
 func TestHandNumbers(t *testing.T) {
 	ipoSum := Defaults(IPO)
 	ipoSum.Logps = new(Sum)
@@ -45,7 +45,8 @@ func TestHandNumbers(t *testing.T) {
 	}{
 		{"dpo", plain(Defaults(DPO)), logistic(0.3), -0.1 * down(0.3), 0.1 * down(0.3), 0.2, -0.1},
 		{"mappo dpo", Defaults(DPO), logistic(0.25), -0.1 * down(0.25), 0.05 * down(0.25), 0.2, -0.1},
-		{"smoothed dpo", smooth, 0.75*logistic(0.3) + 0.25*logistic(-0.3), 0.1 * (0.25 - down(0.3)), -0.1 * (0.25 - down(0.3)), 0.2, -0.1},
+		{"smoothed dpo", smooth, 0.75*logistic(0.3) + 0.25*logistic(-0.3), 0.1 * (0.25 - down(0.3)),
+			-0.1 * (0.25 - down(0.3)), 0.2, -0.1},
 		// A' = 2/4, B' = -1/5, offset 5: u = 0.5+0.2-5 = -4.3, with the prior 0.5+0.1-5 = -4.4
 		{"ipo", plain(Defaults(IPO)), 18.49, -8.6 / 4, 8.6 / 5, 0.2, -0.1},
 		{"mappo ipo", Defaults(IPO), 19.36, -8.8 / 4, 8.8 / 10, 0.2, -0.1},
@@ -58,7 +59,7 @@ func TestHandNumbers(t *testing.T) {
 		{"mappo cpo", Defaults(CPO), math.Ln2 + 0.5, -0.05 - 0.05, 0.025, -1, -2},
 		{"mappo cpo, sum", cpoSum, math.Ln2 + 2, -0.05 - 0.2, 0.025, -1, -2},
 	} {
-		out, err := c.o.Host(one())
+		out, err := c.o.Host(onePair())
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
@@ -70,8 +71,8 @@ func TestHandNumbers(t *testing.T) {
 	}
 }
 
-// every are all four losses with every mode and option on and off, both priors.
-func every() []Options {
+// everyOption lists all four losses with both priors, and with each mode and option on and off.
+func everyOption() []Options {
 	var all []Options
 	for _, kind := range Types() {
 		for _, prior := range Priors() {
@@ -94,8 +95,8 @@ func every() []Options {
 	return all
 }
 
-// random is a batch of n pairs with log-ratios of a few units.
-func random(n int, seed uint64) Batch {
+// randomBatch is a batch of n pairs with log-ratios of a few units.
+func randomBatch(n int, seed uint64) Batch {
 	r := rand.New(rand.NewPCG(seed, 1))
 	fill := func(f func() float64) []float64 {
 		v := make([]float64, n)
@@ -134,8 +135,8 @@ func TestHostGradientsAreFiniteDifferences(t *testing.T) {
 		}
 		return out.Loss[i]
 	}
-	for _, o := range every() {
-		b := random(n, 7)
+	for _, o := range everyOption() {
+		b := randomBatch(n, 7)
 		out, err := o.Host(b)
 		if err != nil {
 			t.Fatal(err)
@@ -148,18 +149,19 @@ func TestHostGradientsAreFiniteDifferences(t *testing.T) {
 			}{{"chosen", b.PolicyChosen, out.GradChosen[i]}, {"rejected", b.PolicyRejected, out.GradRejected[i]}} {
 				x := side.vector[i]
 				slope := (lossAt(o, b, side.vector, i, x+h) - lossAt(o, b, side.vector, i, x-h)) / (2 * h)
-				near(t, fmt.Sprintf("%s: pair %d, %s", describe(o), i, side.name), side.grad, slope, 1e-7*(1+math.Abs(slope)))
+				near(t, fmt.Sprintf("%s: pair %d, %s", describe(o), i, side.name), side.grad, slope,
+					1e-7*(1+math.Abs(slope)))
 			}
 		}
 	}
 }
 
 func TestGapOfOneIsThePlainLoss(t *testing.T) {
-	for _, o := range every() {
+	for _, o := range everyOption() {
 		if o.Prior == None {
 			continue
 		}
-		b := random(8, 11)
+		b := randomBatch(8, 11)
 		for i := range b.RewardGap {
 			b.RewardGap[i] = 1
 		}
@@ -179,11 +181,11 @@ func TestGapOfOneIsThePlainLoss(t *testing.T) {
 
 // With Δr = 0 the prior only raises the chosen response: nothing pushes the rejected one down.
 func TestGapOfZeroLeavesTheRejectedAlone(t *testing.T) {
-	for _, o := range every() {
+	for _, o := range everyOption() {
 		if o.Prior == None {
 			continue
 		}
-		b := random(8, 13)
+		b := randomBatch(8, 13)
 		b.RewardGap = make([]float64, 8)
 		out, err := o.Host(b)
 		if err != nil {
@@ -196,19 +198,20 @@ func TestGapOfZeroLeavesTheRejectedAlone(t *testing.T) {
 }
 
 func TestHostExtremeMarginsStayFinite(t *testing.T) {
-	for _, o := range every() {
-		out, err := o.Host(extreme())
+	for _, o := range everyOption() {
+		out, err := o.Host(extremeBatch())
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, v := range [][]float64{out.Loss, out.GradChosen, out.GradRejected, out.ChosenRewards, out.RejectedRewards} {
-			finite(t, describe(o), v)
+		for _, v := range [][]float64{out.Loss, out.GradChosen, out.GradRejected, out.ChosenRewards,
+			out.RejectedRewards} {
+			wantFinite(t, describe(o), v)
 		}
 	}
 }
 
-// extreme has margins of ±1e6, an exact tie, and a padding pair of zeros.
-func extreme() Batch {
+// extremeBatch has margins of ±1e6, an exact tie, and a padding pair of zeros.
+func extremeBatch() Batch {
 	return Batch{
 		PolicyChosen: []float64{0, -1e6, -5, 0}, PolicyRejected: []float64{-1e6, 0, -5, 0},
 		ReferenceChosen: []float64{-1e6, 0, -5, 0}, ReferenceRejected: []float64{0, -1e6, -5, 0},
@@ -217,7 +220,7 @@ func extreme() Batch {
 	}
 }
 
-func finite(t *testing.T, what string, v []float64) {
+func wantFinite(t *testing.T, what string, v []float64) {
 	t.Helper()
 	for i, x := range v {
 		if math.IsNaN(x) || math.IsInf(x, 0) {
@@ -227,11 +230,11 @@ func finite(t *testing.T, what string, v []float64) {
 }
 
 func TestHostNamesAMissingVector(t *testing.T) {
-	b := one()
+	b := onePair()
 	b.RewardGap = nil
 	_, err := Defaults(DPO).Host(b)
 	if err == nil || !strings.Contains(err.Error(), "RewardGap has 0 numbers") {
-		t.Errorf("got %v", err)
+		t.Errorf("error %v, want one that names RewardGap", err)
 	}
 	if _, err := plain(Defaults(DPO)).Host(b); err != nil {
 		t.Errorf("plain dpo needs no gap: %v", err)
@@ -256,7 +259,8 @@ func TestMetrics(t *testing.T) {
 	got := out.Metrics(b)
 	want := map[string]float64{
 		"loss": (out.Loss[0] + out.Loss[1] + out.Loss[2]) / 3, "logps/chosen": -5, "logps/rejected": -28. / 3,
-		"rewards/chosen": 0.2 / 3, "rewards/rejected": 0.4 / 3, "rewards/accuracies": 1. / 3, "rewards/margins": -0.2 / 3, "prior/reward_gap": 0.5,
+		"rewards/chosen": 0.2 / 3, "rewards/rejected": 0.4 / 3, "rewards/accuracies": 1. / 3,
+		"rewards/margins": -0.2 / 3, "prior/reward_gap": 0.5,
 	}
 	for name, x := range want {
 		if len(got[name]) != 3 {
@@ -265,11 +269,11 @@ func TestMetrics(t *testing.T) {
 		near(t, name, (got[name][0]+got[name][1]+got[name][2])/3, x, 1e-12)
 	}
 	if len(got) != len(want) {
-		t.Errorf("metrics %v", got)
+		t.Errorf("metrics %v, want %v", got, want)
 	}
 	b.RewardGap = nil
 	if _, ok := out.Metrics(b)[MetricRewardGap]; ok {
-		t.Error("a reward gap without rewards")
+		t.Error("found a reward gap in a batch without rewards")
 	}
 }
 
@@ -286,20 +290,20 @@ func TestStepZero(t *testing.T) {
 	} {
 		got, known := c.o.StepZero()
 		if near(t, describe(c.o), got, c.want, 1e-12); known != c.known {
-			t.Errorf("%s: known %v", describe(c.o), known)
+			t.Errorf("%s: known %v, want %v", describe(c.o), known, c.known)
 		}
 	}
 }
 
 func TestCheckStart(t *testing.T) {
-	same := random(4, 5)
+	same := randomBatch(4, 5)
 	same.PolicyChosen, same.PolicyRejected = same.ReferenceChosen, same.ReferenceRejected
-	for _, o := range every() {
+	for _, o := range everyOption() {
 		if err := o.CheckStart(same); err != nil {
 			t.Errorf("%s: %v", describe(o), err)
 		}
 	}
-	slightly := same // 1e-3 of a log-probability is more than two graphs of one model differ by in float32
+	slightly := same // 1e-3 of a log-probability: two float32 graphs of one model differ by less
 	slightly.PolicyChosen = append([]float64(nil), same.PolicyChosen...)
 	slightly.PolicyChosen[0] *= 1.001
 	moved := same
@@ -314,7 +318,8 @@ func TestCheckStart(t *testing.T) {
 		b    Batch
 		says []string
 	}{
-		{"moved policy", Defaults(DPO), moved, []string{"step 0", "pair 2", "log p(rejected)", "must be 0.6931", "reference", "stale", "adapter"}},
+		{"moved policy", Defaults(DPO), moved, []string{"step 0", "pair 2", "log p(rejected)", "must be 0.6931",
+			"reference", "stale", "adapter"}},
 		{"slightly moved policy", Defaults(DPO), slightly, []string{"pair 0", "log p(chosen)"}},
 		{"moved policy, ipo", Defaults(IPO), moved, []string{"pair 2", "must be 25.0000"}},
 		{"moved policy, no reference", Defaults(SimPO), moved, nil},
@@ -326,7 +331,7 @@ func TestCheckStart(t *testing.T) {
 			continue
 		}
 		if c.says != nil && c.name != "NaN" && c.o.CheckStartWithin(c.b, 0.5) != nil {
-			t.Errorf("%s: a wide tolerance changes nothing", c.name)
+			t.Errorf("%s: refused within a tolerance of 0.5", c.name)
 		}
 		for _, part := range c.says {
 			if !strings.Contains(err.Error(), part) || strings.Contains(err.Error(), "\n") {

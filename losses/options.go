@@ -23,33 +23,33 @@ const (
 	MaPPO = "mappo" // the rejected response weighs Δr, the reward gap of its pair
 )
 
-// The two ways to take a response's log-probability.
+// How a response's log-probability is taken.
 const (
 	Sum  = "sum"
 	Mean = "mean" // per token
 )
 
-// Types are the losses that exist, in the order in which messages name them.
+// Types lists the losses, in the order in which messages name them.
 func Types() []string { return []string{DPO, IPO, SimPO, CPO} }
 
-// Priors are the priors that exist.
+// Priors lists the priors.
 func Priors() []string { return []string{MaPPO, None} }
 
-// Options say which objective is in force. An option that only some losses use is a pointer: nil is "not given", and
-// giving one to a loss that does not use it is a fault. Start from Defaults.
+// Options choose the objective. An option that only some losses use is a pointer: nil means "not given", and giving one
+// to a loss that does not use it is a fault. Start from Defaults.
 type Options struct {
 	Type           string   `yaml:"type"`                      // dpo|ipo|simpo|cpo
 	Prior          string   `yaml:"prior"`                     // mappo|none
 	Beta           float64  `yaml:"beta"`                      // β > 0
 	Gamma          *float64 `yaml:"gamma,omitempty"`           // simpo: target margin γ >= 0
 	Lambda         *float64 `yaml:"lambda,omitempty"`          // cpo: weight λ >= 0 of the chosen response's NLL
-	LabelSmoothing *float64 `yaml:"label_smoothing,omitempty"` // dpo, simpo, cpo: ε in [0, 0.5), share of pairs taken as flipped
-	Logps          *string  `yaml:"logps,omitempty"`           // ipo: mean (per token) or sum (the paper's equation to the letter)
-	NLL            *string  `yaml:"nll,omitempty"`             // cpo: mean (per token) or sum (the paper's equation to the letter)
+	LabelSmoothing *float64 `yaml:"label_smoothing,omitempty"` // not ipo: ε in [0, 0.5), assumed share of swapped pairs
+	Logps          *string  `yaml:"logps,omitempty"`           // ipo: mean (per token) or sum (as the paper's equation)
+	NLL            *string  `yaml:"nll,omitempty"`             // cpo: mean (per token) or sum (as the paper's equation)
 }
 
-// Defaults are the paper's options of a loss, with its prior on; where the paper leaves a choice open, the project's.
-// An unknown loss gets only what all losses share, and Validate names the fault.
+// Defaults gives the paper's options of a loss, with its prior on. Where the paper leaves a choice open, they are ours.
+// An unknown loss gets only the options that all losses share.
 func Defaults(loss string) Options {
 	o := Options{Type: loss, Prior: MaPPO, Beta: 0.1}
 	switch loss {
@@ -109,10 +109,10 @@ func (o Options) Err() error {
 	return errors.New(strings.Join(all, "; "))
 }
 
-// Key is a text that differs between two options whenever their losses do.
+// Key is a text that differs between two options whenever their losses differ.
 func (o Options) Key() string {
 	parts := []string{o.Type, "prior=" + o.Prior, "beta=" + number(o.Beta)}
-	for _, s := range o.special() {
+	for _, s := range o.specialOptions() {
 		if s.given {
 			parts = append(parts, s.key+"="+s.value)
 		}
@@ -120,29 +120,27 @@ func (o Options) Key() string {
 	return strings.Join(parts, " ")
 }
 
-// special lists the options that only some losses use.
-func (o Options) special() []special {
-	return []special{
-		ofNumber("gamma", o.Gamma, SimPO),
-		ofNumber("lambda", o.Lambda, CPO),
-		ofNumber("label_smoothing", o.LabelSmoothing, DPO, SimPO, CPO),
-		ofText("logps", o.Logps, IPO),
-		ofText("nll", o.NLL, CPO),
-	}
-}
-
-type special struct {
+// specialOption is an option that only some losses use.
+type specialOption struct {
 	key, value string
 	given      bool
 	users      []string // losses that use it
 }
 
-func ofNumber(key string, p *float64, users ...string) special {
-	return special{key, number(value(p)), p != nil, users}
-}
-
-func ofText(key string, p *string, users ...string) special {
-	return special{key, mode(p), p != nil, users}
+func (o Options) specialOptions() []specialOption {
+	float := func(key string, p *float64, users ...string) specialOption {
+		return specialOption{key, number(value(p)), p != nil, users}
+	}
+	text := func(key string, p *string, users ...string) specialOption {
+		return specialOption{key, mode(p), p != nil, users}
+	}
+	return []specialOption{
+		float("gamma", o.Gamma, SimPO),
+		float("lambda", o.Lambda, CPO),
+		float("label_smoothing", o.LabelSmoothing, DPO, SimPO, CPO),
+		text("logps", o.Logps, IPO),
+		text("nll", o.NLL, CPO),
+	}
 }
 
 type faults []Fault
@@ -175,10 +173,9 @@ func (v *faults) optionalOneOf(key string, value *string) {
 	}
 }
 
-// unused names the options that are given and that the loss does not use: an option that silently does nothing is a
-// mistake that peers shipped.
+// unused reports options that are given but that the loss does not use, since an option must not silently do nothing.
 func (v *faults) unused(o Options) {
-	for _, s := range o.special() {
+	for _, s := range o.specialOptions() {
 		if s.given && !slices.Contains(s.users, o.Type) {
 			do := map[bool]string{true: "does", false: "do"}[len(s.users) == 1]
 			v.add(s.key, s.value, "%s does not use it, only %s %s; remove it", o.Type, list(s.users, "and"), do)
@@ -209,13 +206,12 @@ func mode(p *string) string {
 	return *p
 }
 
-// perToken says whether the scale of a log-probability is divided by the response's length.
+// perToken reports whether log-probabilities are divided by the response's length.
 func (o Options) perToken() bool {
 	return o.Type == SimPO || o.Type == IPO && mode(o.Logps) == Mean
 }
 
-// scale is what multiplies a log-probability (before the division by the length, where there is one). β stands in ipo's
-// offset alone.
+// scale is s of the package's formula before any division by the length. ipo's β is in its offset only.
 func (o Options) scale() float64 {
 	if o.Type == IPO {
 		return 1
@@ -223,7 +219,7 @@ func (o Options) scale() float64 {
 	return o.Beta
 }
 
-// offset is what the argument must exceed.
+// offset is the offset of the package's formula.
 func (o Options) offset() float64 {
 	switch o.Type {
 	case IPO:

@@ -13,11 +13,11 @@ func TestDefaultsAreValidAndThePapers(t *testing.T) {
 			t.Errorf("%s: %v", kind, err)
 		}
 		if o.Beta != 0.1 || o.Prior != MaPPO {
-			t.Errorf("%s: beta %v, prior %v", kind, o.Beta, o.Prior)
+			t.Errorf("%s: beta %v, prior %v, want 0.1 and mappo", kind, o.Beta, o.Prior)
 		}
 	}
 	if g, l := *Defaults(SimPO).Gamma, *Defaults(CPO).Lambda; g != 1 || l != 0.2 {
-		t.Errorf("gamma %v, lambda %v", g, l)
+		t.Errorf("gamma %v, lambda %v, want 1 and 0.2", g, l)
 	}
 }
 
@@ -35,13 +35,19 @@ func TestValidateNamesEveryFault(t *testing.T) {
 		{"misspelt", with("dop", func(o *Options) { o.Prior = "map" }),
 			[]string{`type "dop": want dpo, ipo, simpo or cpo`, `prior "map": want mappo or none`}},
 		{"ranges", with(SimPO, func(o *Options) { o.Beta, o.Gamma, o.LabelSmoothing = 0, new(-1.0), new(0.5) }),
-			[]string{"beta 0: want a number above 0", "gamma -1: want 0 or more", "label_smoothing 0.5: want 0 or more and below 0.5"}},
+			[]string{"beta 0: want a number above 0", "gamma -1: want 0 or more",
+				"label_smoothing 0.5: want 0 or more and below 0.5"}},
 		{"not finite", with(CPO, func(o *Options) { o.Beta, o.Lambda = math.Inf(1), new(math.NaN()) }),
 			[]string{"beta +Inf: want a number above 0", "lambda NaN: want 0 or more"}},
 		{"modes", with(CPO, func(o *Options) { o.NLL = new("avg") }), []string{`nll "avg": want mean or sum`}},
-		{"unused, even at zero", with(DPO, func(o *Options) { o.Gamma, o.Lambda, o.Logps, o.NLL = new(0.0), new(0.2), new(Sum), new(Mean) }),
-			[]string{"gamma 0: dpo does not use it, only simpo does; remove it", "lambda 0.2: dpo does not use it, only cpo does; remove it",
-				"logps sum: dpo does not use it, only ipo does; remove it", "nll mean: dpo does not use it, only cpo does; remove it"}},
+		{"unused, even at zero", with(DPO, func(o *Options) {
+			o.Gamma, o.Lambda, o.Logps, o.NLL = new(0.0), new(0.2),
+				new(Sum), new(Mean)
+		}),
+			[]string{"gamma 0: dpo does not use it, only simpo does; remove it",
+				"lambda 0.2: dpo does not use it, only cpo does; remove it",
+				"logps sum: dpo does not use it, only ipo does; remove it",
+				"nll mean: dpo does not use it, only cpo does; remove it"}},
 		{"smoothing of ipo", with(IPO, func(o *Options) { o.LabelSmoothing = new(0.1) }),
 			[]string{"label_smoothing 0.1: ipo does not use it, only dpo, simpo and cpo do; remove it"}},
 	} {
@@ -65,38 +71,44 @@ func TestDescribe(t *testing.T) {
 		has   []string
 		lacks string
 	}{
-		{Defaults(DPO), []string{"MaPPO-DPO", "loss = -log σ(0.1·A - Δr·0.1·B)", "0.693147 (ln 2)", "no option deviates"}, "not as in the paper"},
-		{plain(Defaults(DPO)), []string{"objective: DPO", "loss = -log σ(0.1·A - 0.1·B)", "loss.prior: none (paper: mappo)"}, "Δr"},
-		{Defaults(IPO), []string{"loss = (A - Δr·B - 5)²", "per token", "the loss is 25", "loss.logps: mean (paper: its equation has sums"}, "ln 2"},
+		{Defaults(DPO), []string{"MaPPO-DPO", "loss = -log σ(0.1·A - Δr·0.1·B)", "0.693147 (ln 2)",
+			"no option deviates"}, "not as in the paper"},
+		{plain(Defaults(DPO)), []string{"objective: DPO", "loss = -log σ(0.1·A - 0.1·B)",
+			"loss.prior: none (paper: mappo)"}, "Δr"},
+		{Defaults(IPO), []string{"loss = (A - Δr·B - 5)²", "per token", "the loss is 25",
+			"loss.logps: mean (paper: its equation has sums"}, "ln 2"},
 		{ipoSum, []string{"loss = (A - Δr·B - 5)²", "no option deviates"}, "per token"},
-		{Defaults(SimPO), []string{"loss = -log σ(0.1/|yw|·logπ(yw) - Δr·0.1/|yl|·logπ(yl) - 1)", "no reference model"}, "as long as"},
-		{Defaults(CPO), []string{"loss = -log σ(0.1·logπ(yw) - Δr·0.1·logπ(yl)) - 0.2/|yw|·logπ(yw)", "loss.nll: mean"}, "A ="},
-		{smooth, []string{"loss = -0.9·log σ(u) - 0.1·log σ(-u) - 0.2/|yw|·logπ(yw), u = 0.25·logπ(yw) - Δr·0.25·logπ(yl)",
-			"loss.beta: 0.25 (paper: 0.1)", "loss.label_smoothing: 0.1 (paper: none)"}, "as long as"},
+		{Defaults(SimPO), []string{"loss = -log σ(0.1/|yw|·logπ(yw) - Δr·0.1/|yl|·logπ(yl) - 1)", "no reference model"},
+			"as long as"},
+		{Defaults(CPO), []string{"loss = -log σ(0.1·logπ(yw) - Δr·0.1·logπ(yl)) - 0.2/|yw|·logπ(yw)", "loss.nll: mean"},
+			"A ="},
+		{smooth,
+			[]string{"loss = -0.9·log σ(u) - 0.1·log σ(-u) - 0.2/|yw|·logπ(yw), u = 0.25·logπ(yw) - Δr·0.25·logπ(yl)",
+				"loss.beta: 0.25 (paper: 0.1)", "loss.label_smoothing: 0.1 (paper: none)"}, "as long as"},
 	} {
 		text := c.o.Describe() + ListDeviations(c.o.Deviations())
 		for _, part := range c.has {
 			if !strings.Contains(text, part) {
-				t.Errorf("lacks %q:\n%s", part, text)
+				t.Errorf("want %q in\n%s", part, text)
 			}
 		}
 		if strings.Contains(text, c.lacks) {
-			t.Errorf("has %q:\n%s", c.lacks, text)
+			t.Errorf("want no %q in\n%s", c.lacks, text)
 		}
 	}
 }
 
 func TestKeyTellsLossesApart(t *testing.T) {
 	seen := map[string]bool{}
-	for _, o := range every() {
+	for _, o := range everyOption() {
 		if seen[o.Key()] {
-			t.Errorf("%s: key %q twice", describe(o), o.Key())
+			t.Errorf("%s: another option has the same key %q", describe(o), o.Key())
 		}
 		seen[o.Key()] = true
 	}
 	with := Defaults(SimPO)
 	with.Gamma = new(1.5)
 	if with.Key() == Defaults(SimPO).Key() {
-		t.Errorf("key %q whatever gamma", with.Key())
+		t.Errorf("key %q does not change with gamma", with.Key())
 	}
 }

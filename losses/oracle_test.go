@@ -33,7 +33,8 @@ type oracleCase struct {
 }
 
 func (c oracleCase) options() Options {
-	o := Options{Type: c.Loss, Prior: c.Prior, Beta: c.Beta, Gamma: c.Gamma, Lambda: c.Lambda, Logps: c.Logps, NLL: c.NLL}
+	o := Options{Type: c.Loss, Prior: c.Prior, Beta: c.Beta, Gamma: c.Gamma, Lambda: c.Lambda, Logps: c.Logps,
+		NLL: c.NLL}
 	if c.Loss != IPO || c.LabelSmoothing != 0 {
 		o.LabelSmoothing = &c.LabelSmoothing
 	}
@@ -41,7 +42,8 @@ func (c oracleCase) options() Options {
 }
 
 func (c oracleCase) batch() Batch {
-	return Batch{c.PolicyChosen, c.PolicyRejected, c.RefChosen, c.RefRejected, c.ChosenLengths, c.RejectLengths, c.RewardGap}
+	return Batch{c.PolicyChosen, c.PolicyRejected, c.RefChosen, c.RefRejected, c.ChosenLengths, c.RejectLengths,
+		c.RewardGap}
 }
 
 func oracle(t *testing.T) []oracleCase {
@@ -83,14 +85,14 @@ func TestOracleHost(t *testing.T) {
 	}
 }
 
-// The oracle's inputs are float64. Rounding them to float32 alone moves an argument by up to 6e-5 (β = 2, log-probability
-// -312), so the graph is held to the oracle relative to the largest number of a vector, and to the host on the rounded
-// inputs relative to each number.
+// The oracle's inputs are float64. Rounding them to float32 alone moves an argument by up to 6e-5 (β = 2,
+// log-probability -312), so the graph is held to the oracle relative to the largest number of a vector, and to the host
+// on the rounded inputs relative to each number.
 func TestOracleGraph(t *testing.T) {
 	for k, c := range oracle(t) {
 		name := fmt.Sprintf("case %d, %s", k, describe(c.options()))
-		out, _, _ := inGraph(t, c.options(), c.batch())
-		compareWithOracle(t, name, c, out, 2e-5)
+		out, _, _ := runGraph(t, c.options(), c.batch())
+		compareOracle(t, name, c, out, 2e-5)
 		rounded, err := c.options().Host(c.rounded())
 		if err != nil {
 			t.Fatal(err)
@@ -114,8 +116,8 @@ func (c oracleCase) rounded() Batch {
 		c.ChosenLengths, c.RejectLengths, round(c.RewardGap)}
 }
 
-// compareWithOracle is relative to the largest number of each vector.
-func compareWithOracle(t *testing.T, name string, c oracleCase, out Outcome, relative float64) {
+// compareOracle is relative to the largest number of each vector.
+func compareOracle(t *testing.T, name string, c oracleCase, out Outcome, relative float64) {
 	t.Helper()
 	n, mean := float64(len(c.PerPair)), 0.0
 	for i := range c.PerPair {

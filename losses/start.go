@@ -6,15 +6,15 @@ import (
 )
 
 // Tolerances of CheckStart: how far policy and reference may be apart before training, relative to 1 + |logp|. The two
-// passes may run in graphs of other shapes, so they are not bit-identical.
+// passes may run in graphs of different shapes, so they need not agree to the bit.
 const (
 	ToleranceFloat32  = 1e-4
 	ToleranceBFloat16 = 2e-2
 )
 
-// StepZero is the loss that every pair must have as long as policy = reference, and whether it is known. The log-ratios
-// are 0 then, so that neither the reward gap nor label smoothing matters: dpo ln 2, ipo (1/(2β))². A reference-free loss
-// has no such value.
+// StepZero is the loss of every pair as long as policy = reference: the log-ratios are 0 then, so that neither the
+// reward gap nor label smoothing matters. It is ln 2 for dpo and (1/(2β))² for ipo; known is false for a loss without a
+// reference.
 func (o Options) StepZero() (loss float64, known bool) {
 	if o.ReferenceFree() {
 		return 0, false
@@ -23,10 +23,9 @@ func (o Options) StepZero() (loss float64, known bool) {
 	return loss, true
 }
 
-// CheckStart compares the first batch of a run, before any update, with what must hold: every number finite and, where
-// the reference is the model that training starts from, policy log-probabilities equal to the reference's (rewards 0) and
-// every loss equal to StepZero. Its error says in one line what a breach means. It does not apply to a run with another
-// reference model on purpose, nor to a resumed run. The tolerance is ToleranceFloat32's.
+// CheckStart checks the first batch of a run before any update: every loss is finite and, if the loss has a reference,
+// the policy's log-probabilities equal the reference's. Its error explains the likely cause in one line. Do not call it
+// for a resumed run or a run whose reference is another model on purpose. The tolerance is ToleranceFloat32.
 func (o Options) CheckStart(b Batch) error { return o.CheckStartWithin(b, ToleranceFloat32) }
 
 // CheckStartWithin is CheckStart with a tolerance, relative to 1 + |logp|.
@@ -37,8 +36,9 @@ func (o Options) CheckStartWithin(b Batch, tolerance float64) error {
 	}
 	for i, loss := range out.Loss {
 		if math.IsNaN(loss) || math.IsInf(loss, 0) {
-			return fmt.Errorf("step 0: the loss of pair %d of the first batch is %v, before any update: its log p(chosen) is %v and log p(rejected) %v; "+
-				"the model's weights or the reference's log-probabilities hold NaN or infinite numbers", i, loss, b.PolicyChosen[i], b.PolicyRejected[i])
+			return fmt.Errorf("step 0: the loss of pair %d of the first batch is %v, before any update: its "+
+				"log p(chosen) is %v and log p(rejected) %v; the model's weights or the reference's log-probabilities "+
+				"hold NaN or infinite numbers", i, loss, b.PolicyChosen[i], b.PolicyRejected[i])
 		}
 	}
 	want, known := o.StepZero()
@@ -62,9 +62,10 @@ func (o Options) checkPair(b Batch, out Outcome, i int, want, tolerance float64)
 		{"rejected", b.PolicyRejected[i], b.ReferenceRejected[i]},
 	} {
 		if math.Abs(side.policy-side.reference) > tolerance*(1+math.Abs(side.reference)) {
-			return fmt.Errorf("step 0: before any update policy and reference must agree, but for pair %d of the first batch log p(%s) is %.4f under the policy and %.4f "+
-				"under the reference (%s loss %.4f, must be %.4f): the reference is not the model that training starts from, or its cached log-probabilities "+
-				"are stale (other weights, data or limits), or an adapter or dropout is on in one of the two",
+			return fmt.Errorf("step 0: before any update policy and reference must agree, but for pair %d of the "+
+				"first batch log p(%s) is %.4f under the policy and %.4f under the reference (%s loss %.4f, must be "+
+				"%.4f): the reference is not the model that training starts from, or its cached log-probabilities are "+
+				"stale (other weights, data or limits), or an adapter or dropout is on in one of the two",
 				i, side.name, side.policy, side.reference, o.Type, out.Loss[i], want)
 		}
 	}

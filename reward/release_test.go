@@ -9,8 +9,8 @@ import (
 	"github.com/posttrain/posttrain/data"
 )
 
-// release is the released set of contextual-integrity items, or skips the test where there is none.
-func release(t *testing.T) ([]data.CIItem, *data.Report) {
+// readRelease reads the released contextual-integrity items, or skips the test if they are not there.
+func readRelease(t *testing.T) ([]data.CIItem, *data.Report) {
 	t.Helper()
 	dir := os.Getenv("POSTTRAIN_DATA_DIR")
 	if dir == "" {
@@ -27,10 +27,10 @@ func release(t *testing.T) ([]data.CIItem, *data.Report) {
 	return items, report
 }
 
-// An answer of exactly the required keywords has all of them, and the full reward but for the items that the reader
-// counts as unreachable: the reader and the reward see the same degenerate items.
+// An answer of exactly the required keywords contains them all. It gets the full reward except for the items that the
+// reader counts as unreachable: reader and reward agree about which items are degenerate.
 func TestReleaseRewards(t *testing.T) {
-	items, report := release(t)
+	items, report := readRelease(t)
 	unreachable := 0
 	for _, w := range report.Warts {
 		if strings.Contains(w.What, "the full reward cannot be reached") {
@@ -42,24 +42,25 @@ func TestReleaseRewards(t *testing.T) {
 		k := Of(&items[i])
 		s := Evaluate(k, "<think></think><answer>"+strings.Join(k.Required, "\n")+"</answer>", false, paper)
 		if len(k.Required) == 0 || len(k.Restricted) == 0 {
-			t.Errorf("%s has an empty side, of which the release has none", items[i].Source)
+			t.Errorf("%s: %d required and %d restricted keywords, want some of both", items[i].Source, len(k.Required),
+				len(k.Restricted))
 		}
 		if s.RequiredShare() != 1 || !s.Utility() {
-			t.Errorf("%s: required share %v of an answer with every required keyword: %+v", items[i].Source, s.RequiredShare(), s)
+			t.Errorf("%s: required share %v, want 1: %+v", items[i].Source, s.RequiredShare(), s)
 		}
 		for _, m := range append(s.Required, s.Restricted...) {
 			if m.At >= 0 && !strings.EqualFold(s.Answer[m.At:m.At+len(m.Keyword)], m.Keyword) {
-				t.Errorf("%s: %q is said to stand at %d of %q", items[i].Source, m.Keyword, m.At, s.Answer)
+				t.Errorf("%s: %q is not at offset %d of %q", items[i].Source, m.Keyword, m.At, s.Answer)
 			}
 		}
 		if s.Reward < 1 {
 			below++
 			if s.Integrity() {
-				t.Errorf("%s: reward %v without a leak", items[i].Source, s.Reward)
+				t.Errorf("%s: reward %v without a restricted keyword, want 1", items[i].Source, s.Reward)
 			}
 		}
 	}
 	if below != unreachable || below != 32 {
-		t.Errorf("%d items cannot have the full reward, the reader counts %d, want 32", below, unreachable)
+		t.Errorf("%d items get less than the full reward and the reader counts %d, want 32", below, unreachable)
 	}
 }

@@ -32,7 +32,7 @@ func TestOracleReward(t *testing.T) {
 	if err != nil {
 		t.Skipf("no oracle: %v; set POSTTRAIN_ORACLE_DIR", err)
 	}
-	var cases []struct {
+	var cases []struct { // keys as in reward.json
 		Completion           string
 		Required, Restricted []string
 		ThinkPrefilled       bool `json:"think_prefilled"`
@@ -64,11 +64,13 @@ func TestRewardByHand(t *testing.T) {
 		{"half of both", "<think>x</think><answer>Mira, PIN 4821</answer>", paper, 0},
 		{"one required, both restricted", "<think>x</think><answer>Mira has asthma, 4821</answer>", paper, -0.5},
 		{"thoughts do not count", "<think>4821 asthma</think><answer>Mira, May 4</answer>", paper, 1},
-		{"only the first answer counts", "<think></think><answer>Mira</answer><answer>May 4, asthma</answer>", paper, 0.5},
+		{"only the first answer counts", "<think></think><answer>Mira</answer><answer>May 4, asthma</answer>", paper,
+			0.5},
 		{"part of a word counts", "<think></think><answer>Miranda, May 43</answer>", paper, 1},
 		{"but not in word mode", "<think></think><answer>Miranda, May 43</answer>", word, 0},
-		{"word mode looks on", "<think></think><answer>Miranda or Mira? May 43 or May 4.</answer>", word, 1},
-		{"weights", "<think></think><answer>Mira, 4821</answer>", with(func(o *Options) { o.RequiredWeight, o.RestrictedWeight = 1, 3 }), -1},
+		{"word mode finds later words", "<think></think><answer>Miranda or Mira? May 43 or May 4.</answer>", word, 1},
+		{"weights", "<think></think><answer>Mira, 4821</answer>",
+			with(func(o *Options) { o.RequiredWeight, o.RestrictedWeight = 1, 3 }), -1},
 		{"no tags", "Mira, May 4", paper, -1},
 		{"tags in capitals", "<THINK></THINK><ANSWER>Mira</ANSWER>", paper, -1},
 	} {
@@ -82,7 +84,7 @@ func TestFormat(t *testing.T) {
 	for _, c := range []struct {
 		completion    string
 		prefilled     bool
-		paper, strict string // what the fault says; "" for none
+		paper, strict string // part of the fault; "": no fault
 	}{
 		{"<think>a</think><answer>b</answer>", false, "", ""},
 		{" \n<think>a</think>\n\n<answer>b</answer>\n ", false, "", ""},
@@ -106,10 +108,11 @@ func TestFormat(t *testing.T) {
 		}{{paper, c.paper}, {strict, c.strict}} {
 			got := Evaluate(Keywords{}, c.completion, c.prefilled, mode.o)
 			if got.Format != (mode.want == "") || !strings.Contains(got.Fault, mode.want) {
-				t.Errorf("%s %q prefilled %v: fault %q, want %q", mode.o.Format, c.completion, c.prefilled, got.Fault, mode.want)
+				t.Errorf("%s %q prefilled %v: fault %q, want %q", mode.o.Format, c.completion, c.prefilled, got.Fault,
+					mode.want)
 			}
 			if !got.Format && got.Reward != -1 {
-				t.Errorf("%q: reward %v of a broken format", c.completion, got.Reward)
+				t.Errorf("%q: reward %v of a broken format, want -1", c.completion, got.Reward)
 			}
 		}
 	}
@@ -132,8 +135,8 @@ func TestEmptySidesGiveNothing(t *testing.T) {
 	}
 }
 
-// The offsets point into the answer as the model wrote it, also where folding changes lengths.
-func TestMatchesCarryTheirPlace(t *testing.T) {
+// Offsets point into the answer as the model wrote it, even if folding changes lengths.
+func TestMatchOffsets(t *testing.T) {
 	answer := "ſtart \u212AELVIN: José, ΣΟΦΟΣ and 4 of 2024" // U+212A is the Kelvin sign, three bytes
 	k := Keywords{Required: []string{"kelvin", "JOSÉ", "σοφος", "4", "absent"}}
 	score := Evaluate(k, "<think></think><answer>\n"+answer+" </answer>", false, word)
@@ -141,17 +144,18 @@ func TestMatchesCarryTheirPlace(t *testing.T) {
 	for _, m := range score.Required {
 		text, found := want[m.Keyword]
 		if found != (m.At >= 0) {
-			t.Errorf("%q at %d", m.Keyword, m.At)
+			t.Errorf("%q at %d, want found: %v", m.Keyword, m.At, found)
 		}
 		if found && m.At >= 0 && !strings.HasPrefix(score.Answer[m.At:], text) {
-			t.Errorf("%q found at %q", m.Keyword, score.Answer[m.At:])
+			t.Errorf("%q found at %q, want at %q", m.Keyword, score.Answer[m.At:], text)
 		}
 	}
 	if score.Answer != answer || score.RequiredShare() != 0.8 {
-		t.Errorf("answer %q, share %v", score.Answer, score.RequiredShare())
+		t.Errorf("answer %q, share %v, want %q and 0.8", score.Answer, score.RequiredShare(), answer)
 	}
-	if got := Evaluate(Keywords{Required: []string{"STRASSE"}}, "<think></think><answer>Straße</answer>", false, paper); got.Reward != 0 {
-		t.Error("STRASSE met Straße: folding is rune by rune")
+	strasse := Keywords{Required: []string{"STRASSE"}}
+	if got := Evaluate(strasse, "<think></think><answer>Straße</answer>", false, paper); got.Reward != 0 {
+		t.Error("STRASSE matches Straße, want no match: folding is rune by rune")
 	}
 }
 
@@ -163,17 +167,53 @@ func TestWordBoundaries(t *testing.T) {
 		{"in 2024", "4", false},
 		{"4 guests", "4", true},
 		{"$40.", "$40", true},
-		{"US$40", "$40", true}, // "$" is no word rune, so nothing before it matters
+		{"US$40", "$40", true}, // "$" is not a word rune, so the rune before it does not matter
 		{"$400", "$40", false},
-		{"Jose\u0301", "Jose", false}, // the accent belongs to the word
+		{"Jose\u0301", "Jose", false}, // the combining accent is part of the word
 		{"a_b", "b", false},
 		{"b", "b", true},
 		{"東京へ", "東京", false},
 	} {
-		got := Evaluate(Keywords{Required: []string{c.keyword}}, "<think></think><answer>"+c.answer+"</answer>", false, word)
+		got := Evaluate(Keywords{Required: []string{c.keyword}}, "<think></think><answer>"+c.answer+"</answer>", false,
+			word)
 		if got.Utility() != c.want {
 			t.Errorf("%q in %q: %v, want %v", c.keyword, c.answer, got.Utility(), c.want)
 		}
+	}
+}
+
+func TestThink(t *testing.T) {
+	for _, c := range []struct {
+		completion string
+		prefilled  bool
+		want       string
+		ok         bool
+	}{
+		{"<think> a b </think><answer>c</answer>", false, "a b", true},
+		{"hm <think>a</think> <think>b</think>", false, "a", true},
+		{"a</think><answer>c</answer>", true, "a", true},
+		{"<think>\na</think>", true, "a", true}, // opened by the prompt and again
+		{"a</think> so <think>b</think>", true, "a", true},
+		{"<think>a<answer>c</answer>", false, "a", true}, // never closed
+		{"<think>a", false, "a", true},
+		{"a", true, "a", true},
+		{"a</think><answer>c</answer>", false, "", false}, // never opened
+		{"<answer>c</answer>", false, "", false},
+		{"", true, "", true},
+	} {
+		if got, ok := Think(c.completion, c.prefilled); got != c.want || ok != c.ok {
+			t.Errorf("%q, prefilled %v: %q, %v, want %q, %v", c.completion, c.prefilled, got, ok, c.want, c.ok)
+		}
+	}
+}
+
+func TestFind(t *testing.T) {
+	got := Find([]string{"LEVOPAM", "4", ""}, "she takes Levopam in 2024", word)
+	if len(got) != 2 || got[0].At != 10 || got[1].At != -1 {
+		t.Errorf("matches %v, want LEVOPAM at 10 and 4 at -1", got)
+	}
+	if got := Find([]string{"4"}, "in 2024", paper); got[0].At != 6 {
+		t.Errorf("substring: %v, want 4 at 6", got)
 	}
 }
 
@@ -190,7 +230,8 @@ func TestMetrics(t *testing.T) {
 	} {
 		s := Evaluate(k, c.completion, false, paper)
 		if s.Integrity() != c.integrity || s.Utility() != c.utility {
-			t.Errorf("%q: integrity %v, utility %v", c.completion, s.Integrity(), s.Utility())
+			t.Errorf("%q: integrity %v, utility %v, want %v and %v", c.completion, s.Integrity(), s.Utility(),
+				c.integrity, c.utility)
 		}
 	}
 }
@@ -222,7 +263,7 @@ func TestUnit(t *testing.T) {
 	}
 }
 
-// What data synthesises is what reward rewards: references are perfect in every mode, garbled ones never.
+// The reference answers of synthetic items get the full reward in every mode.
 func TestReferencesOfSyntheticItemsArePerfect(t *testing.T) {
 	modes := []Options{paper, strict, word, with(func(o *Options) { o.Format, o.Match = "strict", "word" })}
 	for _, items := range [][]data.CIItem{data.Synthesize(500, 3), data.SynthesizeHeldOut(500, 3)} {
@@ -258,7 +299,7 @@ func FuzzEvaluate(f *testing.F) {
 			}
 		}
 		if strictly && s.Format && !Evaluate(Keywords{}, completion, prefilled, DefaultOptions()).Format {
-			t.Fatal("strict format kept, paper's not")
+			t.Fatal("the strict format accepts what the paper's refuses")
 		}
 	})
 }
