@@ -168,7 +168,7 @@ func checkSummary(t *testing.T, o outcome) {
 	if o.out != read(t, "out/summary.txt") {
 		t.Errorf("printed %q, summary.txt holds %q", o.out, read(t, "out/summary.txt"))
 	}
-	for _, part := range []string{"MaPPO-DPO: 4 steps on 11 examples, engine go.", "log p(chosen) went from", "on the held-out examples", "Reward accuracy", "Best checkpoint: step ", "Model: out/model\n", "Curves: out/curves.png\n"} {
+	for _, part := range []string{"MaPPO-DPO: 4 steps on 11 examples, engine go.", "log p(chosen) went from", "on the held-out examples", "Reward accuracy at the end ", "95% interval", "Best checkpoint: step ", "Model: out/model\n", "Curves: out/curves.png\n"} {
 		if !strings.Contains(o.out, part) {
 			t.Errorf("summary lacks %q:\n%s", part, o.out)
 		}

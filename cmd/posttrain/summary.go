@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/train"
 )
@@ -22,7 +23,7 @@ func summary(j *job, l *train.Loop, records []run.Record) string {
 			fmt.Fprintln(&s, verdict(c, r))
 		}
 		a, m := changeOf(records, "rewards/accuracies"), changeOf(records, "rewards/margins")
-		fmt.Fprintf(&s, "Reward accuracy at the end %.3f, margin %.3f.\n", a.last, m.last)
+		fmt.Fprintf(&s, "Reward accuracy at the end %s, margin %.3f%s.\n", accuracy(a, l.Eval), m.last, m.where())
 	}
 	if l := changeOf(records, "loss"); l.known {
 		fmt.Fprintf(&s, "The loss went from %.4f to %.4f%s.\n", l.first, l.last, l.where())
@@ -32,6 +33,16 @@ func summary(j *job, l *train.Loop, records []run.Record) string {
 	}
 	fmt.Fprintf(&s, "Model: %s\nCurves: %s\nMetrics: %s\n", j.folder.ModelDir(), j.folder.Path("curves.png"), j.folder.Path("metrics.jsonl"))
 	return s.String()
+}
+
+// accuracy prints a held-out accuracy, the mean over pairs, with its counts and interval; of batches only the mean.
+func accuracy(c change, heldOut *train.Examples) string {
+	if !c.held || heldOut == nil {
+		return fmt.Sprintf("%.3f", c.last)
+	}
+	n := len(heldOut.Groups)
+	share := eval.Share{Count: int(math.Round(c.last * float64(n))), Total: n}
+	return strings.TrimSpace(share.String())
 }
 
 func steps(n int) string {

@@ -4,7 +4,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/train"
 )
 
 // TestVerdict reads the two curves in words.
@@ -63,5 +65,18 @@ func TestOnTraining(t *testing.T) {
 	}
 	if got := onTraining(records, 0) + onTraining(records[:19], 0.1); got != "" {
 		t.Errorf("%q without a reference or with few steps, want nothing", got)
+	}
+}
+
+// TestAccuracy: of held-out pairs the counts and the Wilson interval (by hand 46.0 to 84.6), of batches the mean.
+func TestAccuracy(t *testing.T) {
+	heldOut := &train.Examples{Groups: make([]batch.Group, 19)}
+	c := change{last: 13.0 / 19, held: true}
+	if got, want := accuracy(c, heldOut), "68.4% (13/19, 95% interval 46.0 to 84.6)"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	c.held = false
+	if got := accuracy(c, heldOut); got != "0.684" {
+		t.Errorf("%q of batches, want 0.684", got)
 	}
 }
