@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 )
 
 func ask(text string) data.Text {
@@ -25,11 +26,11 @@ func TestPrefilledStandsBehindTheGenerationPrompt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ids, err := e.Prefilled(ask("hello"), data.ThinkPrefill)
+		ids, err := e.Prefilled(ask("hello"), ci.ThinkPrefill)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := e.Tokenizer.Decode(head, false) + data.ThinkPrefill
+		want := e.Tokenizer.Decode(head, false) + ci.ThinkPrefill
 		if got := e.Tokenizer.Decode(ids, false); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
@@ -42,7 +43,7 @@ func TestPrefilledStandsBehindTheGenerationPrompt(t *testing.T) {
 // Tokenised together: what merges across the place where the prefill begins, merges.
 func TestPrefilledPlainText(t *testing.T) {
 	e := folder(t, "qwen2-newer")
-	for _, c := range [][2]string{{"The answer is", " 42"}, {"in", "formation"}, {"Q", data.ThinkPrefill}} {
+	for _, c := range [][2]string{{"The answer is", " 42"}, {"in", "formation"}, {"Q", ci.ThinkPrefill}} {
 		ids, err := e.Prefilled(data.Text{Plain: c[0]}, c[1])
 		if want := e.Tokenizer.Encode(c[0]+c[1], true); err != nil || !slices.Equal(ids, want) {
 			t.Errorf("%q | %q: %v, %v, want %v", c[0], c[1], ids, err, want)
@@ -57,7 +58,7 @@ func TestPrefilledOnce(t *testing.T) {
 		opens  bool
 	}{{"", false}, {"<think>", true}, {"<think>\n", true}, {"<think>\n\n", true}, {"<think></think>", false}} {
 		e := withTemplate(t, "qwen2-newer", template(c.opened))
-		ids, err := e.Prefilled(ask("hello"), data.ThinkPrefill)
+		ids, err := e.Prefilled(ask("hello"), ci.ThinkPrefill)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +69,7 @@ func TestPrefilledOnce(t *testing.T) {
 		if text := e.Tokenizer.Decode(ids, false); strings.Count(text, "<think>") != want {
 			t.Errorf("template ending in %q: %q", c.opened, text)
 		}
-		if opens, err := e.Opens(ask("hello"), data.ThinkPrefill); err != nil || opens != c.opens {
+		if opens, err := e.Opens(ask("hello"), ci.ThinkPrefill); err != nil || opens != c.opens {
 			t.Errorf("template ending in %q: opens %v, %v", c.opened, opens, err)
 		}
 	}
@@ -76,13 +77,13 @@ func TestPrefilledOnce(t *testing.T) {
 
 func TestPrefilledWithoutATemplate(t *testing.T) {
 	e := withTemplate(t, "qwen2-newer", "")
-	if _, err := e.Prefilled(ask("hello"), data.ThinkPrefill); err == nil || !strings.Contains(err.Error(), "chat template") {
+	if _, err := e.Prefilled(ask("hello"), ci.ThinkPrefill); err == nil || !strings.Contains(err.Error(), "chat template") {
 		t.Errorf("error %v: want one that says the chat template is missing", err)
 	}
-	if _, err := e.Opens(ask("hello"), data.ThinkPrefill); err == nil {
+	if _, err := e.Opens(ask("hello"), ci.ThinkPrefill); err == nil {
 		t.Error("no error")
 	}
-	if opens, err := e.Opens(data.Text{Plain: "<think>"}, data.ThinkPrefill); opens || err != nil {
+	if opens, err := e.Opens(data.Text{Plain: "<think>"}, ci.ThinkPrefill); opens || err != nil {
 		t.Errorf("plain text has no generation prompt: %v, %v", opens, err)
 	}
 }

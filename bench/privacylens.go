@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
 )
 
 // lensGoal is how long a run may take, as a multiple of what its judge takes.
@@ -87,16 +87,16 @@ func (o *lensOptions) prepare(dir string) error {
 	return nil
 }
 
-func (o *lensOptions) cases() ([]data.PLCase, error) {
+func (o *lensOptions) cases() ([]lens.Case, error) {
 	if o.data == "" {
 		return madeUpCases(493, 1487), nil
 	}
-	cases, _, err := data.ReadPrivacyLens(o.data)
+	cases, _, err := lens.Read(o.data)
 	return cases, err
 }
 
 // time runs all cases so many times, and holds the median against the ideal.
-func (o *lensOptions) time(out io.Writer, dir string, judge *slowJudge, cases []data.PLCase) (last lensRun, err error) {
+func (o *lensOptions) time(out io.Writer, dir string, judge *slowJudge, cases []lens.Case) (last lensRun, err error) {
 	w, err := writeLensWorld(filepath.Join(dir, "all"), cases)
 	if err != nil {
 		return last, err
@@ -119,7 +119,7 @@ func (o *lensOptions) time(out io.Writer, dir string, judge *slowJudge, cases []
 }
 
 // memory runs fewer cases, and more, and tells the peaks.
-func (o *lensOptions) memory(out io.Writer, dir string, judge *slowJudge, cases []data.PLCase, all lensRun) error {
+func (o *lensOptions) memory(out io.Writer, dir string, judge *slowJudge, cases []lens.Case, all lensRun) error {
 	few, err := o.once(filepath.Join(dir, "few"), judge, cases[:min(100, len(cases))], o.delay)
 	if err != nil {
 		return err
@@ -139,7 +139,7 @@ func (o *lensOptions) memory(out io.Writer, dir string, judge *slowJudge, cases 
 }
 
 // once runs some cases once.
-func (o *lensOptions) once(dir string, judge *slowJudge, cases []data.PLCase, delay time.Duration) (lensRun, error) {
+func (o *lensOptions) once(dir string, judge *slowJudge, cases []lens.Case, delay time.Duration) (lensRun, error) {
 	w, err := writeLensWorld(dir, cases)
 	if err != nil {
 		return lensRun{}, err
@@ -155,7 +155,7 @@ type lensWorld struct {
 }
 
 // writeLensWorld writes cases, and an action for each.
-func writeLensWorld(dir string, cases []data.PLCase) (w lensWorld, err error) {
+func writeLensWorld(dir string, cases []lens.Case) (w lensWorld, err error) {
 	w = lensWorld{dir: dir, data: filepath.Join(dir, "cases.json"), actions: filepath.Join(dir, "actions.csv"), cases: len(cases)}
 	if err := os.Mkdir(dir, 0o777); err != nil {
 		return w, err
@@ -165,10 +165,10 @@ func writeLensWorld(dir string, cases []data.PLCase) (w lensWorld, err error) {
 		w.questions += len(cases[i].Trajectory.Items) + 1
 		actions[cases[i].Name] = actionOf(r, &cases[i])
 	}
-	if err := data.WritePrivacyLens(w.data, cases); err != nil {
+	if err := lens.Write(w.data, cases); err != nil {
 		return w, err
 	}
-	if err := data.WriteActions(w.actions, cases, actions); err != nil {
+	if err := lens.WriteActions(w.actions, cases, actions); err != nil {
 		return w, err
 	}
 	for _, path := range []string{w.data, w.actions} {

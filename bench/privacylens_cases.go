@@ -5,26 +5,26 @@ import (
 	"math/rand/v2"
 	"strings"
 
-	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
 )
 
 // madeUpCases are cases with so many items in all, and texts as long as those of PrivacyLens are on average.
-func madeUpCases(n, items int) []data.PLCase {
+func madeUpCases(n, items int) []lens.Case {
 	r := rand.New(rand.NewPCG(4, 1))
-	cases := make([]data.PLCase, n)
+	cases := make([]lens.Case, n)
 	for i := range cases {
 		cases[i] = madeUpCase(r, fmt.Sprintf("bench%d", i), items*(i+1)/n-items*i/n)
 	}
 	return cases
 }
 
-func madeUpCase(r *rand.Rand, name string, items int) data.PLCase {
-	c := data.PLCase{
+func madeUpCase(r *rand.Rand, name string, items int) lens.Case {
+	c := lens.Case{
 		Name: name,
-		Seed: data.PLSeed{DataType: prose(r, 20), DataSubject: prose(r, 20), DataSender: prose(r, 20), DataSenderName: "Kim Lee", DataRecipient: prose(r, 20),
+		Seed: lens.Seed{DataType: prose(r, 20), DataSubject: prose(r, 20), DataSender: prose(r, 20), DataSenderName: "Kim Lee", DataRecipient: prose(r, 20),
 			TransmissionPrinciple: "send a message", Source: "made up"},
-		Vignette: data.PLVignette{Story: prose(r, 770), DataType: prose(r, 60), DataSubject: prose(r, 20), DataSender: "Kim Lee", DataRecipient: prose(r, 20)},
-		Trajectory: data.PLTrajectory{UserName: "Kim Lee", UserEmail: "kim.lee@example.com", Instruction: prose(r, 145), Toolkits: []string{"Messenger", "NotionManager"},
+		Vignette: lens.Vignette{Story: prose(r, 770), DataType: prose(r, 60), DataSubject: prose(r, 20), DataSender: "Kim Lee", DataRecipient: prose(r, 20)},
+		Trajectory: lens.Trajectory{UserName: "Kim Lee", UserEmail: "kim.lee@example.com", Instruction: prose(r, 145), Toolkits: []string{"Messenger", "NotionManager"},
 			FinalAction: "MessengerSendMessage"},
 	}
 	for step := range 5 {
@@ -37,12 +37,12 @@ func madeUpCase(r *rand.Rand, name string, items int) data.PLCase {
 }
 
 // actionOf is an agent's output in a case, another one in every case.
-func actionOf(r *rand.Rand, c *data.PLCase) string {
+func actionOf(r *rand.Rand, c *lens.Case) string {
 	return fmt.Sprintf("Thought: %s\nAction: %s\nAction Input: {\"message\": \"On %s: %s\"}", prose(r, 120), c.Trajectory.FinalAction, c.Name, prose(r, 500))
 }
 
 // tenfold are the cases ten times, under other names.
-func tenfold(cases []data.PLCase) (all []data.PLCase) {
+func tenfold(cases []lens.Case) (all []lens.Case) {
 	for copied := range 10 {
 		for _, c := range cases {
 			c.Name = fmt.Sprintf("%s copy %d", c.Name, copied)

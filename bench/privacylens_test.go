@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval/judge"
 	"github.com/posttrain/posttrain/eval/privacylens"
 )
@@ -37,11 +37,11 @@ func standIn(args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	cases, _, err := data.ReadPrivacyLens(*path)
+	cases, _, err := lens.Read(*path)
 	if err != nil {
 		return err
 	}
-	recorded, err := data.ReadActions(*actions, cases)
+	recorded, err := lens.ReadActions(*actions, cases)
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func standIn(args []string) error {
 	return evaluate(*out, cases, recorded, client, *parallel)
 }
 
-func evaluate(dir string, cases []data.PLCase, actions map[string]string, client *judge.Client, parallel int) error {
+func evaluate(dir string, cases []lens.Case, actions map[string]string, client *judge.Client, parallel int) error {
 	prompts, err := privacylens.LoadPrompts("")
 	if err != nil {
 		return err
@@ -105,11 +105,11 @@ func TestMadeUpCasesAreRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	read, report, err := data.ReadPrivacyLens(w.data)
+	read, report, err := lens.Read(w.data)
 	if err != nil || len(read) != 493 || w.questions != 1980 || len(report.Warts) > 0 {
 		t.Fatalf("%d cases, %d questions, %v, %v: want 493 and 1980", len(read), w.questions, report, err)
 	}
-	actions, err := data.ReadActions(w.actions, read)
+	actions, err := lens.ReadActions(w.actions, read)
 	if err != nil || len(actions) != 493 {
 		t.Fatalf("%d actions, %v: want 493", len(actions), err)
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+
+	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
 const demonstrationColumns = "want text, or messages, or prompt and completion"
@@ -19,46 +21,46 @@ func ReadDemonstrations(path string) ([]Demonstration, *Report, error) {
 func readDemonstrations(fsys fs.FS, path string) ([]Demonstration, *Report, error) {
 	report := &Report{Path: path}
 	var demos []Demonstration
-	for row, err := range readRows(fsys, path) {
+	for row, err := range rows.Read(fsys, path) {
 		if err != nil {
 			return nil, nil, err
 		}
 		report.Read++
 		demo, why, err := demonstrationOf(row)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", row.source, err)
+			return nil, nil, fmt.Errorf("%s: %w", row.Source, err)
 		}
 		if why != "" {
-			report.drop(why, row.source)
+			report.Drop(why, row.Source)
 			continue
 		}
 		report.Kept++
 		if demo.Completion.Blank() {
-			report.wart("completion is only white space", row.source)
+			report.Wart("completion is only white space", row.Source)
 		}
 		demos = append(demos, demo)
 	}
-	if err := report.check(); err != nil {
+	if err := report.Check(); err != nil {
 		return nil, nil, err
 	}
 	return demos, report, nil
 }
 
 // demonstrationOf turns a row into a demonstration; why says for what reason it is dropped, "" when it is not.
-func demonstrationOf(r row) (demo Demonstration, why string, err error) {
-	demo.Source = r.source
+func demonstrationOf(r rows.Row) (demo Demonstration, why string, err error) {
+	demo.Source = r.Source
 	switch {
-	case has(r.fields, "prompt") && has(r.fields, "completion"):
-		err = demo.fromCompletion(r.fields)
-	case has(r.fields, "messages"):
-		why, err = demo.fromMessages(r.fields["messages"])
-	case has(r.fields, "text"):
-		demo.Completion, err = textOf("text", r.fields["text"])
+	case r.Has("prompt") && r.Has("completion"):
+		err = demo.fromCompletion(r.Fields)
+	case r.Has("messages"):
+		why, err = demo.fromMessages(r.Fields["messages"])
+	case r.Has("text"):
+		demo.Completion, err = textOf("text", r.Fields["text"])
 		if err == nil && demo.Completion.IsChat() {
 			err = errors.New("text is a list: want a string, or the column named messages")
 		}
 	default:
-		err = fmt.Errorf("found columns %s: %s", list(columnsOf(r.fields)), demonstrationColumns)
+		err = fmt.Errorf("found columns %s: %s", rows.List(r.Columns()), demonstrationColumns)
 	}
 	if err == nil && why == "" && demo.Completion.Empty() {
 		why = "completion is empty"

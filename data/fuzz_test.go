@@ -30,14 +30,6 @@ func readAll(t *testing.T, name, content string) {
 			t.Fatalf("%+v", d)
 		}
 	}
-	items, report, err := readCI(fsys, name)
-	checkOutcome(t, len(items), report, err)
-	for i := range items {
-		Reference(items[i], 1)
-		for _, kind := range PromptKinds {
-			CIPrompt(items[i], kind, 1)
-		}
-	}
 }
 
 // checkOutcome wants rows or a one-line error that begins with the file's name.
@@ -56,7 +48,6 @@ var jsonSeeds = []string{
 	`{"chosen":[{"role":"user","content":"Q"},{"role":"assistant","content":"a"}],"rejected":[{"role":"user","content":"Q"},{"role":"assistant","content":"b"}]}`,
 	`{"chosen":"\n\nHuman: a\n\nAssistant: é","rejected":"\n\nHuman: a\n\nAssistant: è"}`,
 	`{"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"a"}],"text":"t"}`,
-	oneLine(ciRow),
 	`{"a":1e999,"b":"\ud800"}`,
 }
 
@@ -81,7 +72,7 @@ func FuzzGzip(f *testing.F) {
 }
 
 func FuzzParquet(f *testing.F) {
-	for _, name := range []string{"pairs.parquet", "texts.parquet", "ci.parquet", "ci-struct.parquet", "ci-map.parquet", "ci-json.parquet"} {
+	for _, name := range []string{"pairs.parquet", "texts.parquet"} {
 		content, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {
 			f.Fatal(err)

@@ -3,11 +3,13 @@ package data
 import (
 	"encoding/json"
 	"io"
+
+	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
 // WriteLines writes n values as JSON lines, whole or not at all.
 func WriteLines(path string, n int, line func(i int) any) error {
-	return writeAtomic(path, func(w io.Writer) error {
+	return rows.WriteFile(path, func(w io.Writer) error {
 		for i := range n {
 			if err := WriteLine(w, line(i)); err != nil {
 				return err
@@ -26,7 +28,7 @@ func WriteLine(w io.Writer, value any) error {
 
 // WriteJSON writes a value as indented JSON, whole or not at all.
 func WriteJSON(path string, value any) error {
-	return writeAtomic(path, func(w io.Writer) error {
+	return rows.WriteFile(path, func(w io.Writer) error {
 		enc := json.NewEncoder(w)
 		enc.SetEscapeHTML(false)
 		enc.SetIndent("", "  ")
@@ -35,4 +37,4 @@ func WriteJSON(path string, value any) error {
 }
 
 // MarshalJSON writes a text as a column holds it: a string or a list of {role, content}.
-func (t Text) MarshalJSON() ([]byte, error) { return marshal(t.value()) }
+func (t Text) MarshalJSON() ([]byte, error) { return rows.Marshal(t.value()) }

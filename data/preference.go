@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+
+	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
 // PreferenceOptions says how preference rows are read.
@@ -46,29 +48,29 @@ func readPreferences(fsys fs.FS, path string, o PreferenceOptions) ([]Preference
 	report := &Report{Path: path}
 	var pairs []Preference
 	var found []string // columns of the first row, for messages
-	for row, err := range readRows(fsys, path) {
+	for row, err := range rows.Read(fsys, path) {
 		if err != nil {
 			return nil, nil, err
 		}
 		if report.Read++; report.Read == 1 {
-			found = columnsOf(row.fields)
+			found = row.Columns()
 		}
 		pair, columns, err := preferenceOf(row, o)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", row.source, err)
+			return nil, nil, fmt.Errorf("%s: %w", row.Source, err)
 		}
 		if why := unusable(pair); why != "" {
-			report.drop(why, row.source)
+			report.Drop(why, row.Source)
 			continue
 		}
 		report.note(pair, columns)
 		pairs = append(pairs, pair)
 	}
-	if err := report.check(); err != nil {
+	if err := report.Check(); err != nil {
 		return nil, nil, err
 	}
 	if len(o.ScoreColumns) == 2 && report.Scored == 0 {
-		return nil, nil, fmt.Errorf("%s: no row has a number in both score columns %s and %s: found columns %s", path, o.ScoreColumns[0], o.ScoreColumns[1], list(found))
+		return nil, nil, fmt.Errorf("%s: no row has a number in both score columns %s and %s: found columns %s", path, o.ScoreColumns[0], o.ScoreColumns[1], rows.List(found))
 	}
 	return pairs, report, nil
 }
@@ -83,33 +85,22 @@ func (o PreferenceOptions) Validate() error {
 }
 
 // preferenceOf turns a row into a pair; columns are the ones its scores came from.
-func preferenceOf(r row, o PreferenceOptions) (pair Preference, columns string, err error) {
-	pair.Source = r.source
-	if !has(r.fields, "chosen") || !has(r.fields, "rejected") {
-		return pair, "", fmt.Errorf("found columns %s: %s", list(columnsOf(r.fields)), preferenceColumns)
+func preferenceOf(r rows.Row, o PreferenceOptions) (pair Preference, columns string, err error) {
+	pair.Source = r.Source
+	if !r.Has("chosen") || !r.Has("rejected") {
+		return pair, "", fmt.Errorf("found columns %s: %s", rows.List(r.Columns()), preferenceColumns)
 	}
-	if pair.Chosen, err = textOf("chosen", r.fields["chosen"]); err != nil {
+	if pair.Chosen, err = textOf("chosen", r.Fields["chosen"]); err != nil {
 		return pair, "", err
 	}
-	if pair.Rejected, err = textOf("rejected", r.fields["rejected"]); err != nil {
+	if pair.Rejected, err = textOf("rejected", r.Fields["rejected"]); err != nil {
 		return pair, "", err
 	}
-	if err = pair.splitPrompt(r.fields["prompt"]); err != nil {
+	if err = pair.splitPrompt(r.Fields["prompt"]); err != nil {
 		return pair, "", err
 	}
-	columns, err = pair.readScores(r.fields, o)
+	columns, err = pair.readScores(r.Fields, o)
 	return pair, columns, err
-}
-
-// columnsOf lists the columns of a row, the null ones marked.
-func columnsOf(fields map[string]any) []string {
-	names := sortedKeys(fields)
-	for i, name := range names {
-		if fields[name] == nil {
-			names[i] += " (null)"
-		}
-	}
-	return names
 }
 
 // splitPrompt takes the prompt from its column, or from inside both answers.
@@ -183,15 +174,15 @@ func (r *Report) note(p Preference, columns string) {
 		}
 	}
 	if p.Chosen.Blank() {
-		r.wart("chosen is only white space", p.Source)
+		r.Wart("chosen is only white space", p.Source)
 	}
 	if p.Rejected.Blank() {
-		r.wart("rejected is only white space", p.Source)
+		r.Wart("rejected is only white space", p.Source)
 	}
 	if severalTurns(p.Chosen) || severalTurns(p.Rejected) {
-		r.wart("an answer has turns of the user", p.Source)
+		r.Wart("an answer has turns of the user", p.Source)
 	}
 	if p.Scored && p.ChosenScore < p.RejectedScore {
-		r.wart("rejected scores higher than chosen", p.Source)
+		r.Wart("rejected scores higher than chosen", p.Source)
 	}
 }

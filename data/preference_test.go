@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
 func TestPreferenceColumns(t *testing.T) {
@@ -294,7 +296,7 @@ func TestARowOfManyMegabytesIsRefused(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs 64 MiB")
 	}
-	long := strings.Repeat(" ", maxRowBytes) + "{}\n"
+	long := strings.Repeat(" ", rows.MaxRowBytes) + "{}\n"
 	_, _, err := ReadPreferencesFS(files("p.jsonl", "\n"+long), "p.jsonl", PreferenceOptions{})
 	wantError(t, err, "p.jsonl:2: longer than 64 MiB")
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+
+	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
 // PromptRow is a text or conversation to be continued.
@@ -22,41 +24,41 @@ func ReadPrompts(path string) ([]PromptRow, *Report, error) { return readPrompts
 func readPrompts(fsys fs.FS, path string) ([]PromptRow, *Report, error) {
 	report := &Report{Path: path}
 	var prompts []PromptRow
-	for row, err := range readRows(fsys, path) {
+	for row, err := range rows.Read(fsys, path) {
 		if err != nil {
 			return nil, nil, err
 		}
 		report.Read++
 		prompt, why, err := promptOf(row)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", row.source, err)
+			return nil, nil, fmt.Errorf("%s: %w", row.Source, err)
 		}
 		if why != "" {
-			report.drop(why, row.source)
+			report.Drop(why, row.Source)
 			continue
 		}
 		report.Kept++
 		prompts = append(prompts, prompt)
 	}
-	if err := report.check(); err != nil {
+	if err := report.Check(); err != nil {
 		return nil, nil, err
 	}
 	return prompts, report, nil
 }
 
 // promptOf turns a row into a prompt; why says for what reason it is dropped, "" when it is not.
-func promptOf(r row) (p PromptRow, why string, err error) {
-	p.Source = r.source
+func promptOf(r rows.Row) (p PromptRow, why string, err error) {
+	p.Source = r.Source
 	switch {
-	case has(r.fields, "prompt"):
-		p.Prompt, err = textOf("prompt", r.fields["prompt"])
-	case has(r.fields, "messages"):
-		p.Prompt, err = textOf("messages", r.fields["messages"])
+	case r.Has("prompt"):
+		p.Prompt, err = textOf("prompt", r.Fields["prompt"])
+	case r.Has("messages"):
+		p.Prompt, err = textOf("messages", r.Fields["messages"])
 		if err == nil && !p.Prompt.IsChat() {
 			err = errors.New("messages is a string: want a list of {role, content}, or the column named prompt")
 		}
 	default:
-		err = fmt.Errorf("found columns %s: %s", list(columnsOf(r.fields)), promptColumns)
+		err = fmt.Errorf("found columns %s: %s", rows.List(r.Columns()), promptColumns)
 	}
 	if err != nil {
 		return p, "", err

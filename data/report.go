@@ -86,8 +86,8 @@ func (t Tally) String() string {
 	return fmt.Sprintf("%d: %s (first: %s)", t.Count, t.What, t.First)
 }
 
-func (r *Report) drop(what, source string) { r.Dropped = count(r.Dropped, what, source) }
-func (r *Report) wart(what, source string) { r.Warts = count(r.Warts, what, source) }
+func (r *Report) Drop(what, source string) { r.Dropped = count(r.Dropped, what, source) }
+func (r *Report) Wart(what, source string) { r.Warts = count(r.Warts, what, source) }
 
 // count adds one to the tally of what, which keeps the order in which remarks first appear.
 func count(tallies []Tally, what, source string) []Tally {
@@ -104,7 +104,7 @@ func count(tallies []Tally, what, source string) []Tally {
 }
 
 // check turns a result without rows into the error a user can act on.
-func (r *Report) check() error {
+func (r *Report) Check() error {
 	if r.Read == 0 {
 		return fmt.Errorf("%s: no rows: the file is empty", r.Path)
 	}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
 // textOf reads a column that is a string or a list of {role, content}.
@@ -22,7 +24,7 @@ func textOf(column string, value any) (Text, error) {
 		messages, err := messagesOf(column, v)
 		return Text{Messages: messages}, err
 	}
-	return Text{}, fmt.Errorf("%s is %s: want a string or a list of {role, content}", column, kindOf(value))
+	return Text{}, fmt.Errorf("%s is %s: want a string or a list of {role, content}", column, rows.KindOf(value))
 }
 
 func plainText(column, s string) (Text, error) {
@@ -37,7 +39,7 @@ func messagesOf(column string, list []any) ([]Message, error) {
 	for i, item := range list {
 		object, ok := item.(map[string]any)
 		if !ok {
-			return nil, fmt.Errorf("%s[%d] is %s: want {role, content}", column, i, kindOf(item))
+			return nil, fmt.Errorf("%s[%d] is %s: want {role, content}", column, i, rows.KindOf(item))
 		}
 		var err error
 		if messages[i].Role, err = messageField(column, i, object, "role"); err != nil {
@@ -53,14 +55,14 @@ func messagesOf(column string, list []any) ([]Message, error) {
 func messageField(column string, i int, object map[string]any, field string) (string, error) {
 	value, found := object[field]
 	if !found {
-		return "", fmt.Errorf("%s[%d] has %s: want role and content", column, i, list(sortedKeys(object)))
+		return "", fmt.Errorf("%s[%d] has %s: want role and content", column, i, rows.List(slices.Sorted(maps.Keys(object))))
 	}
 	s, ok := value.(string)
 	if b, isBytes := value.([]byte); isBytes {
 		s, ok = string(b), true
 	}
 	if !ok {
-		return "", fmt.Errorf("%s[%d].%s is %s: want a string", column, i, field, kindOf(value))
+		return "", fmt.Errorf("%s[%d].%s is %s: want a string", column, i, field, rows.KindOf(value))
 	}
 	if !utf8.ValidString(s) {
 		return "", fmt.Errorf("%s[%d].%s is not valid UTF-8", column, i, field)
@@ -108,45 +110,15 @@ func toFloat(value any) (float64, error) {
 	case string:
 		return 0, fmt.Errorf("the string %.40q", v)
 	}
-	return 0, errors.New(kindOf(value))
+	return 0, errors.New(rows.KindOf(value))
 }
-
-// has says whether the row has a value, not null, in the column.
-func has(fields map[string]any, column string) bool { return fields[column] != nil }
-
-func sortedKeys(fields map[string]any) []string { return slices.Sorted(maps.Keys(fields)) }
-
-// The most names of a list in a message, and the longest name there.
-const (
-	mostNames   = 12
-	longestName = 40
-)
 
 // Beginning is the first n characters of a text, with … in place of the rest.
 func Beginning(text string, n int) string {
-	if runes := []rune(text); len(runes) > n {
-		return string(runes[:n]) + "…"
-	}
-	return text
+	return rows.Beginning(text, n)
 }
 
 // OneLine is the beginning of a text in one line, for a message.
 func OneLine(text string, n int) string {
 	return Beginning(strings.Join(strings.Fields(text), " "), n)
-}
-
-// list joins names for a message, long lists and long names cut.
-func list(names []string) string {
-	if len(names) == 0 {
-		return "nothing"
-	}
-	var shown []string
-	for _, name := range names[:min(len(names), mostNames)] {
-		shown = append(shown, Beginning(name, longestName))
-	}
-	more := ""
-	if n := len(names) - len(shown); n > 0 {
-		more = fmt.Sprintf(" and %d more", n)
-	}
-	return strings.Join(shown, ", ") + more
 }

@@ -1,12 +1,11 @@
 package data
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
+
+	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
 // WritePreferences writes pairs with the columns prompt, chosen, rejected and, for scored pairs, chosen_score and
@@ -14,22 +13,25 @@ import (
 // each also with .gz). The file appears whole or not at all: it is written beside path under a temporary name and
 // renamed.
 func WritePreferences(path string, pairs []Preference) error {
-	return writeTable(path, table{
-		n:       len(pairs),
-		value:   func(i int) (any, error) { return preferenceLine(pairs[i]) },
-		parquet: func(w io.Writer) error { return preferenceParquet(w, pairs) },
-	})
+	return rows.Table{
+		N:       len(pairs),
+		Value:   func(i int) (any, error) { return preferenceLine(pairs[i]) },
+		Parquet: func(w io.Writer) error { return preferenceParquet(w, pairs) },
+	}.Write(path)
 }
 
 // WriteDemonstrations writes demonstrations with the columns prompt and completion, or text where there is no prompt, in
 // the forms of WritePreferences.
 func WriteDemonstrations(path string, demos []Demonstration) error {
-	return writeTable(path, table{
-		n:       len(demos),
-		value:   func(i int) (any, error) { return demonstrationLine(demos[i]), nil },
-		parquet: func(w io.Writer) error { return demonstrationParquet(w, demos) },
-	})
+	return rows.Table{
+		N:       len(demos),
+		Value:   func(i int) (any, error) { return demonstrationLine(demos[i]), nil },
+		Parquet: func(w io.Writer) error { return demonstrationParquet(w, demos) },
+	}.Write(path)
 }
+
+// CheckWritable says whether records can be written under a name, nil when they can.
+func CheckWritable(name string) error { return rows.CheckWritable(name) }
 
 type preferenceJSON struct {
 	Prompt        any      `json:"prompt"`
@@ -69,41 +71,4 @@ func (t Text) value() any {
 		return t.Messages
 	}
 	return t.Plain
-}
-
-// writeAtomic writes a temporary file beside path and renames it.
-func writeAtomic(path string, write func(w io.Writer) error) (err error) {
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return fmt.Errorf("%s: not written: %w", path, causeOf(err))
-	}
-	defer func() {
-		if err != nil {
-			tmp.Close()
-			os.Remove(tmp.Name())
-			err = fmt.Errorf("%s: not written: %w", path, causeOf(err))
-		}
-	}()
-	out := bufio.NewWriter(tmp)
-	if err := write(out); err != nil {
-		return err
-	}
-	if err := out.Flush(); err != nil {
-		return err
-	}
-	return publish(tmp, path)
-}
-
-// publish makes the temporary file durable and gives it its name.
-func publish(tmp *os.File, path string) error {
-	if err := tmp.Chmod(0o644); err != nil {
-		return err
-	}
-	if err := tmp.Sync(); err != nil {
-		return err
-	}
-	if err := tmp.Close(); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), path)
 }

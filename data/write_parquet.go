@@ -5,6 +5,8 @@ import (
 	"io"
 
 	"github.com/parquet-go/parquet-go"
+
+	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
 // textColumn is the parquet type of a column of texts: a string or a list of {role, content}. All texts must be alike.
@@ -38,7 +40,7 @@ func (t Text) cell() any {
 
 func preferenceParquet(w io.Writer, pairs []Preference) error {
 	var texts []Text
-	rows := make([]any, len(pairs))
+	cells := make([]any, len(pairs))
 	for i, p := range pairs {
 		if _, err := preferenceLine(p); err != nil {
 			return err
@@ -48,33 +50,33 @@ func preferenceParquet(w io.Writer, pairs []Preference) error {
 		if p.Scored {
 			row["chosen_score"], row["rejected_score"] = &p.ChosenScore, &p.RejectedScore // a plain 0 would be written as null
 		}
-		rows[i] = row
+		cells[i] = row
 	}
 	column, err := textColumn(texts)
 	if err != nil {
 		return err
 	}
 	score := parquet.Optional(parquet.Leaf(parquet.DoubleType))
-	return writeParquet(w, rows, parquet.NewSchema("preference", parquet.Group{
+	return rows.WriteParquet(w, cells, parquet.NewSchema("preference", parquet.Group{
 		"prompt": column, "chosen": column, "rejected": column, "chosen_score": score, "rejected_score": score,
 	}))
 }
 
 func demonstrationParquet(w io.Writer, demos []Demonstration) error {
 	var texts []Text
-	rows := make([]any, len(demos))
+	cells := make([]any, len(demos))
 	bare := 0
 	for i, d := range demos {
 		if d.Prompt.Empty() && !d.Completion.IsChat() {
 			bare++
-			rows[i] = map[string]any{"text": d.Completion.cell()}
+			cells[i] = map[string]any{"text": d.Completion.cell()}
 			continue
 		}
 		texts = append(texts, d.Prompt, d.Completion)
-		rows[i] = map[string]any{"prompt": d.Prompt.cell(), "completion": d.Completion.cell()}
+		cells[i] = map[string]any{"prompt": d.Prompt.cell(), "completion": d.Completion.cell()}
 	}
 	if bare == len(demos) {
-		return writeParquet(w, rows, parquet.NewSchema("text", parquet.Group{"text": parquet.String()}))
+		return rows.WriteParquet(w, cells, parquet.NewSchema("text", parquet.Group{"text": parquet.String()}))
 	}
 	if bare > 0 {
 		return errors.New("some demonstrations have a prompt and some are bare text, which one table cannot hold: write .jsonl")
@@ -83,5 +85,5 @@ func demonstrationParquet(w io.Writer, demos []Demonstration) error {
 	if err != nil {
 		return err
 	}
-	return writeParquet(w, rows, parquet.NewSchema("demonstration", parquet.Group{"prompt": column, "completion": column}))
+	return rows.WriteParquet(w, cells, parquet.NewSchema("demonstration", parquet.Group{"prompt": column, "completion": column}))
 }

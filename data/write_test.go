@@ -124,3 +124,64 @@ func TestBestWorst(t *testing.T) {
 		t.Errorf("plain prompt: %+v", pair)
 	}
 }
+
+// allForms are the names under which records can be written.
+var allForms = []string{"x.json", "x.jsonl", "x.parquet", "x.json.gz", "x.jsonl.gz", "x.parquet.gz", "X.PARQUET"}
+
+func TestPreferencesAndDemonstrationsInEveryForm(t *testing.T) {
+	for _, pairs := range [][]Preference{
+		{{Prompt: plain("Q"), Chosen: plain("é\n"), Rejected: plain("b"), ChosenScore: 1.0 / 3, RejectedScore: 1e-300, Scored: true}, {Prompt: plain("Q"), Chosen: plain("a"), Rejected: plain("b")}, {Prompt: plain("Q"), Chosen: plain("a"), Rejected: plain("b"), Scored: true}},
+		{{Prompt: talk("user", "Q"), Chosen: talk("assistant", "<answer>&</answer>"), Rejected: talk("assistant", "b")}},
+	} {
+		for _, name := range allForms {
+			path := filepath.Join(t.TempDir(), name)
+			if err := WritePreferences(path, pairs); err != nil {
+				t.Fatal(err)
+			}
+			back, _, err := ReadPreferences(path, PreferenceOptions{})
+			for i := range back {
+				back[i].Source = ""
+			}
+			if err != nil || !reflect.DeepEqual(back, pairs) {
+				t.Errorf("%s: %v\n%+v\nwant\n%+v", name, err, back, pairs)
+			}
+		}
+	}
+	for _, demos := range [][]Demonstration{
+		{{Completion: plain("bare text")}},
+		{{Prompt: plain("Q"), Completion: plain("A")}},
+		{{Prompt: talk("user", "Q", "A", "R"), Completion: talk("assistant", "A")}},
+	} {
+		for _, name := range allForms {
+			path := filepath.Join(t.TempDir(), name)
+			if err := WriteDemonstrations(path, demos); err != nil {
+				t.Fatal(err)
+			}
+			back, _, err := ReadDemonstrations(path)
+			for i := range back {
+				back[i].Source = ""
+			}
+			if err != nil || !reflect.DeepEqual(back, demos) {
+				t.Errorf("%s: %v\n%+v\nwant\n%+v", name, err, back, demos)
+			}
+		}
+	}
+}
+
+func TestWhatNoFormHolds(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x.parquet")
+	wantError(t, WritePreferences(path, []Preference{
+		{Prompt: plain("Q"), Chosen: plain("a"), Rejected: plain("b")}, {Prompt: talk("user", "Q"), Chosen: talk("assistant", "a"), Rejected: talk("assistant", "b")},
+	}), "some texts are strings and some conversations")
+	wantError(t, WriteDemonstrations(path, []Demonstration{{Completion: plain("bare")}, {Prompt: plain("Q"), Completion: plain("A")}}), "some are bare text")
+	wantError(t, WritePreferences(path, scored([2]float64{nan(), 0})), "want finite numbers")
+	wantError(t, WriteDemonstrations(filepath.Join(dir, "x.csv"), nil), `extension ".csv": want .jsonl, .json or .parquet`)
+	wantError(t, CheckWritable("pairs"), `pairs: extension "": want .jsonl`)
+	if err := CheckWritable("a.JSON.gz"); err != nil {
+		t.Error(err)
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 0 {
+		t.Errorf("left behind: %v", entries)
+	}
+}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/reward"
 )
 
@@ -25,7 +25,7 @@ type Sample struct {
 }
 
 // Judge scores a completion of an item, with what it says in its think block. prefilled says that the prompt opened it.
-func Judge(number int, item *data.CIItem, completion string, prefilled bool, o reward.Options) Sample {
+func Judge(number int, item *ci.Item, completion string, prefilled bool, o reward.Options) Sample {
 	k := reward.Of(item)
 	s := Sample{
 		Item: number, Domain: item.Seed.Domain, Principle: item.Seed.TransmissionPrinciple, Required: len(k.Required),

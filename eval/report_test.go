@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/reward"
 )
 
@@ -81,12 +81,12 @@ func TestMeanInterval(t *testing.T) {
 }
 
 // item requires "May 14" and restricts "Levopam".
-func item(domain, principle string) *data.CIItem {
-	return &data.CIItem{
-		Seed: data.CISeed{Domain: domain, TransmissionPrinciple: principle},
-		DatasetItem: data.CIDatasetItem{Annotation: data.CIAnnotation{
-			Allowed:    data.CIKeywords{{Key: "date", Words: []string{"May 14"}}},
-			Disallowed: data.CIKeywords{{Key: "medicine", Words: []string{"Levopam"}}},
+func item(domain, principle string) *ci.Item {
+	return &ci.Item{
+		Seed: ci.Seed{Domain: domain, TransmissionPrinciple: principle},
+		DatasetItem: ci.DatasetItem{Annotation: ci.Annotation{
+			Allowed:    ci.Keywords{{Key: "date", Words: []string{"May 14"}}},
+			Disallowed: ci.Keywords{{Key: "medicine", Words: []string{"Levopam"}}},
 		}},
 	}
 }

@@ -7,10 +7,11 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 )
 
 // readRelease reads the released contextual-integrity items, or skips the test if they are not there.
-func readRelease(t *testing.T) ([]data.CIItem, *data.Report) {
+func readRelease(t *testing.T) ([]ci.Item, *data.Report) {
 	t.Helper()
 	dir := os.Getenv("POSTTRAIN_DATA_DIR")
 	if dir == "" {
@@ -20,7 +21,7 @@ func readRelease(t *testing.T) ([]data.CIItem, *data.Report) {
 	if _, err := os.Stat(path); err != nil {
 		t.Skipf("no %s: set POSTTRAIN_DATA_DIR to the folder with the real data", path)
 	}
-	items, report, err := data.ReadCI(path)
+	items, report, err := ci.Read(path)
 	if err != nil {
 		t.Fatal(err)
 	}

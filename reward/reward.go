@@ -18,7 +18,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 )
 
 // Options choose the variant of the reward.
@@ -57,7 +57,7 @@ type Keywords struct {
 }
 
 // Of takes the keywords of an item.
-func Of(item *data.CIItem) Keywords {
+func Of(item *ci.Item) Keywords {
 	return Keywords{Required: item.Required(), Restricted: item.Restricted()}
 }
 

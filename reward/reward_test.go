@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 )
 
 func with(change func(*Options)) Options {
@@ -266,9 +266,9 @@ func TestUnit(t *testing.T) {
 // The reference answers of synthetic items get the full reward in every mode.
 func TestReferencesOfSyntheticItemsArePerfect(t *testing.T) {
 	modes := []Options{paper, strict, word, with(func(o *Options) { o.Format, o.Match = "strict", "word" })}
-	for _, items := range [][]data.CIItem{data.Synthesize(500, 3), data.SynthesizeHeldOut(500, 3)} {
+	for _, items := range [][]ci.Item{ci.Synthesize(500, 3), ci.SynthesizeHeldOut(500, 3)} {
 		for i := range items {
-			completion := data.Reference(items[i], uint64(i))
+			completion := ci.Reference(items[i], uint64(i))
 			for _, o := range modes {
 				if s := Evaluate(Of(&items[i]), completion, false, o); s.Reward != 1 {
 					t.Fatalf("%s: reward %v in %+v\n%s\n%+v", items[i].Source, s.Reward, o, completion, s)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/tokenizer"
 )
 
@@ -120,7 +121,7 @@ func TestLocalBatches(t *testing.T) {
 // TestPrefill: a local model goes on from the beginning it is given; a server is given none.
 func TestPrefill(t *testing.T) {
 	l, _ := local(t)
-	c := Conversation{Messages: []data.Message{{Role: "user", Content: "hi"}}, Prefill: data.ThinkPrefill, MaxNew: 1}
+	c := Conversation{Messages: []data.Message{{Role: "user", Content: "hi"}}, Prefill: ci.ThinkPrefill, MaxNew: 1}
 	ids, err := l.Prompt(c)
 	if text := l.Encoder.Tokenizer.Decode(ids, false); err != nil || !strings.HasSuffix(text, "<think>\n") {
 		t.Errorf("%q, %v", text, err)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/reward"
@@ -20,7 +21,7 @@ type ciSplits struct {
 // testCase is a task of the test split with the item that it was made from.
 type testCase struct {
 	grpo.Task
-	item *data.CIItem
+	item *ci.Item
 }
 
 // loadCISplits reads or makes the items, splits them, and encodes their prompts.
@@ -58,20 +59,20 @@ func tasksOf(cases []testCase) []grpo.Task {
 }
 
 // readCIItems gives the items to train on, to validate on and to test on.
-func readCIItems(j *job, c *config.CIRL) (parts [3][]data.CIItem, err error) {
+func readCIItems(j *job, c *config.CIRL) (parts [3][]ci.Item, err error) {
 	d := c.Data
 	if d.Train == config.Embedded {
 		parts = embeddedItems(d, c.Seed)
 		j.say("embedded: %d distinct scenarios to train on, %d for validation and %d for the test", len(parts[0]), len(parts[1]), len(parts[2]))
 		return parts, nil
 	}
-	items, report, err := data.ReadCI(d.Train)
+	items, report, err := ci.Read(d.Train)
 	if err != nil {
 		return parts, err
 	}
 	j.say("%s", report)
-	first, second, third := data.SplitCI(len(items), d.ValidationFraction, d.TestFraction, c.Seed)
-	parts = [3][]data.CIItem{pick(items, first), pick(items, second), pick(items, third)}
+	first, second, third := ci.Split(len(items), d.ValidationFraction, d.TestFraction, c.Seed)
+	parts = [3][]ci.Item{pick(items, first), pick(items, second), pick(items, third)}
 	if err := notEmpty(parts, d, len(items)); err != nil {
 		return parts, err
 	}
@@ -80,7 +81,7 @@ func readCIItems(j *job, c *config.CIRL) (parts [3][]data.CIItem, err error) {
 }
 
 // notEmpty refuses fractions that leave a part without items.
-func notEmpty(parts [3][]data.CIItem, d config.CIData, n int) error {
+func notEmpty(parts [3][]ci.Item, d config.CIData, n int) error {
 	if len(parts[0]) > 0 && len(parts[1]) > 0 && (len(parts[2]) > 0 || d.TestFraction == 0) {
 		return nil
 	}
@@ -92,10 +93,10 @@ func notEmpty(parts [3][]data.CIItem, d config.CIData, n int) error {
 const embeddedSeed = 0x63692d726c
 
 // embeddedItems makes scenarios and splits them; all are distinct.
-func embeddedItems(d config.CIData, seed uint64) [3][]data.CIItem {
-	items := data.Synthesize(d.Scenarios, seed^embeddedSeed)
-	first, second, third := data.SplitCI(len(items), d.ValidationFraction, d.TestFraction, seed)
-	return [3][]data.CIItem{pick(items, first), pick(items, second), pick(items, third)}
+func embeddedItems(d config.CIData, seed uint64) [3][]ci.Item {
+	items := ci.Synthesize(d.Scenarios, seed^embeddedSeed)
+	first, second, third := ci.Split(len(items), d.ValidationFraction, d.TestFraction, seed)
+	return [3][]ci.Item{pick(items, first), pick(items, second), pick(items, third)}
 }
 
 // ciEncoder turns items into tasks, and counts what it leaves out.
@@ -109,7 +110,7 @@ type ciEncoder struct {
 }
 
 // encode makes the tasks of one part. The attributes' order follows from the seed, the part and the item's place in it.
-func (e *ciEncoder) encode(items []data.CIItem, part uint64) (cases []testCase, err error) {
+func (e *ciEncoder) encode(items []ci.Item, part uint64) (cases []testCase, err error) {
 	for i := range items {
 		task, err := e.task(&items[i], itemOrder(e.config.Seed, part, i))
 		if err != nil {
@@ -133,22 +134,22 @@ func itemOrder(seed, part uint64, i int) uint64 {
 }
 
 // task encodes the prompt of an item.
-func (e *ciEncoder) task(item *data.CIItem, order uint64) (t grpo.Task, err error) {
+func (e *ciEncoder) task(item *ci.Item, order uint64) (t grpo.Task, err error) {
 	d := e.config.Data
-	messages := data.CIPrompt(*item, d.Prompt, order)
+	messages := ci.Prompt(*item, d.Prompt, order)
 	text := data.Text{Messages: messages}
 	t = grpo.Task{
 		Keywords: reward.Of(item), Source: item.Source, Domain: item.Seed.Domain, Principle: item.Seed.TransmissionPrinciple,
 		Prompt: messages[len(messages)-1].Content, Prefilled: d.Prefill,
 	}
 	if !d.Prefill {
-		if t.Prefilled, err = e.encoder.Opens(text, data.ThinkPrefill); err != nil {
+		if t.Prefilled, err = e.encoder.Opens(text, ci.ThinkPrefill); err != nil {
 			return t, err
 		}
 		t.Tokens, err = e.encoder.Prompt(text)
 		return t, err
 	}
-	t.Tokens, err = e.encoder.Prefilled(text, data.ThinkPrefill)
+	t.Tokens, err = e.encoder.Prefilled(text, ci.ThinkPrefill)
 	return t, err
 }
 

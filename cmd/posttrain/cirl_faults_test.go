@@ -9,19 +9,19 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/embedded"
 )
 
 // writeScenarios writes so many scenarios as items.json, changed.
-func writeScenarios(n int, change func(items []data.CIItem)) func(t *testing.T) {
+func writeScenarios(n int, change func(items []ci.Item)) func(t *testing.T) {
 	return func(t *testing.T) {
 		t.Helper()
-		items := data.Synthesize(n, 5)
+		items := ci.Synthesize(n, 5)
 		if change != nil {
 			change(items)
 		}
-		if err := data.WriteCI("items.json", items); err != nil {
+		if err := ci.Write("items.json", items); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -84,7 +84,7 @@ var cirlFaults = []fault{
 
 	// what the model can take
 	{"prompts longer than the limit", nil, tinyCIRL(2, "--set", "data.max_prompt_tokens=20"), 1, []string{"items.json", "at most 20 tokens", "leave 0 to train on", "24 were dropped", "data.max_prompt_tokens 20"}, nil},
-	{"prompts longer than the context", writeScenarios(24, func(items []data.CIItem) {
+	{"prompts longer than the context", writeScenarios(24, func(items []ci.Item) {
 		for i := range items {
 			items[i].DatasetItem.UserTask += strings.Repeat(" and more of it", 400)
 		}
@@ -164,20 +164,20 @@ func TestResumeOfAChangedCIRL(t *testing.T) {
 	must(t, tinyCIRL(1, "--max-new-tokens", "16")...)
 	checkRefusal(t, cli(t, "ci-rl", "--resume", "out", "--group-size", "8"), fault{code: 1, says: []string{"--resume out", "grpo.group_size: 4, now 8", "--out"}})
 	checkRefusal(t, cli(t, "mappo", "--resume", "out"), fault{code: 1, says: []string{"out/config.yaml:1", "posttrain ci-rl", "not mappo"}})
-	items, _, err := data.ReadCI("items.json")
+	items, _, err := ci.Read("items.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range items {
 		items[i].DatasetItem.UserTask = fmt.Sprintf("%s (%d)", items[i].DatasetItem.UserTask, i)
 	}
-	if err := data.WriteCI("items.json", items); err != nil {
+	if err := ci.Write("items.json", items); err != nil {
 		t.Fatal(err)
 	}
 	checkRefusal(t, cli(t, "ci-rl", "--resume", "out"), fault{code: 1, says: []string{"out/test-before.jsonl", "test data", "start a new run with --out"}})
-	writeScenarios(24, func(items []data.CIItem) { // the prompts stay, a keyword changes: what is trained on is another thing
+	writeScenarios(24, func(items []ci.Item) { // the prompts stay, a keyword changes: what is trained on is another thing
 		for i := range items {
-			items[i].DatasetItem.Annotation.Allowed = append(items[i].DatasetItem.Annotation.Allowed, data.CIKeyword{Key: "X", Words: []string{"x"}})
+			items[i].DatasetItem.Annotation.Allowed = append(items[i].DatasetItem.Annotation.Allowed, ci.Keyword{Key: "X", Words: []string{"x"}})
 		}
 	})(t)
 	checkRefusal(t, cli(t, "ci-rl", "--resume", "out"), fault{code: 1, says: []string{"data", "has changed since the run was started", "start a new run with --out"}})

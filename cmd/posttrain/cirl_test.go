@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/backend/backendtest"
-	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/run"
@@ -22,7 +22,7 @@ import (
 func workCI(t *testing.T) {
 	t.Helper()
 	t.Chdir(t.TempDir())
-	if err := data.WriteCI("items.json", data.Synthesize(24, 5)); err != nil {
+	if err := ci.Write("items.json", ci.Synthesize(24, 5)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -194,13 +194,13 @@ func sameCIRLRun(t *testing.T, a, b string) {
 // TestCIRLTakesEveryForm: the released form as JSON, lines and parquet, give the same run; so does the order in the file.
 func TestCIRLTakesEveryForm(t *testing.T) {
 	workCI(t)
-	items, _, err := data.ReadCI("items.json")
+	items, _, err := ci.Read("items.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var first string
 	for _, name := range []string{"items.json", "items.jsonl", "items.parquet"} {
-		if err := data.WriteCI(name, items); err != nil {
+		if err := ci.Write(name, items); err != nil {
 			t.Fatal(err)
 		}
 		must(t, tinyCIRL(1, "--data", name, "--out", name+".run", "--max-new-tokens", "24")...)
@@ -232,11 +232,11 @@ func TestCIRLWithoutTest(t *testing.T) {
 func TestCIRLDropsLongPrompts(t *testing.T) {
 	workCI(t)
 	long := strings.Repeat("and on it goes ", 60)
-	items := data.Synthesize(24, 5)
+	items := ci.Synthesize(24, 5)
 	for i := range 3 {
 		items[i*7].DatasetItem.UserTask += long
 	}
-	if err := data.WriteCI("items.json", items); err != nil {
+	if err := ci.Write("items.json", items); err != nil {
 		t.Fatal(err)
 	}
 	o := must(t, tinyCIRL(1, "--set", "data.max_prompt_tokens=200")...)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/run"
 )
@@ -53,16 +54,16 @@ func (f *synthFlags) check(path string) error {
 	return nil
 }
 
-func (f *synthFlags) items() []data.CIItem {
+func (f *synthFlags) items() []ci.Item {
 	if f.heldOut {
-		return data.SynthesizeHeldOut(f.n, f.seed)
+		return ci.SynthesizeHeldOut(f.n, f.seed)
 	}
-	return data.Synthesize(f.n, f.seed)
+	return ci.Synthesize(f.n, f.seed)
 }
 
 func newSynth(s streams) *cobra.Command {
 	var f synthFlags
-	var flaws data.Flaws
+	var flaws ci.Flaws
 	cmd := &cobra.Command{
 		Use: "synth", Short: "Write demonstrations of synthetic contextual-integrity scenarios",
 		Long: "Write demonstrations (columns prompt and completion) of synthetic contextual-integrity scenarios: who writes to whom for which\n" +
@@ -75,7 +76,7 @@ func newSynth(s streams) *cobra.Command {
 			if err := checkFlaws(flaws); err != nil {
 				return err
 			}
-			if err := data.WriteDemonstrations(f.out, data.Demonstrations(f.items(), flaws, f.seed)); err != nil {
+			if err := data.WriteDemonstrations(f.out, ci.Demonstrations(f.items(), flaws, f.seed)); err != nil {
 				return err
 			}
 			fmt.Fprintf(s.out, "%s: %d demonstrations\n", f.out, f.n)
@@ -96,7 +97,7 @@ type flawFlag struct {
 	help string
 }
 
-func flawFlags(f *data.Flaws) []flawFlag {
+func flawFlags(f *ci.Flaws) []flawFlag {
 	return []flawFlag{
 		{"leak", &f.Leak, "probability that a restricted attribute is judged to fit"},
 		{"omit", &f.Omit, "probability that a required attribute is judged not to fit"},
@@ -106,7 +107,7 @@ func flawFlags(f *data.Flaws) []flawFlag {
 	}
 }
 
-func checkFlaws(f data.Flaws) error {
+func checkFlaws(f ci.Flaws) error {
 	for _, p := range flawFlags(&f) {
 		if !(*p.at >= 0 && *p.at <= 1) {
 			return usageError{fmt.Errorf("--%s %v: want a number from 0 to 1", p.name, *p.at)}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/run"
@@ -88,12 +89,12 @@ func (f *bestFlags) check(cmd *cobra.Command) error {
 		return usageError{err}
 	}
 	if f.prompt == "" {
-		f.prompt = data.PromptCoT
+		f.prompt = ci.PromptCoT
 		if f.model == config.Embedded {
-			f.prompt = data.PromptCompact
+			f.prompt = ci.PromptCompact
 		}
 	}
-	f.prefill = f.prompt == data.PromptCoT
+	f.prefill = f.prompt == ci.PromptCoT
 	return nil
 }
 
@@ -115,7 +116,7 @@ func (f *bestFlags) values(given func(string) bool) error {
 	}
 	err := f.rule.Validate()
 	if err == nil && given("prompt") {
-		err = data.CheckPrompt(f.prompt)
+		err = ci.CheckPrompt(f.prompt)
 	}
 	if err != nil {
 		return fmt.Errorf("--%w", err)
@@ -149,7 +150,7 @@ func (f *bestFlags) applies(given func(string) bool) error {
 
 // follow takes from the config of a ci-rl run what the command line does not say, and returns its training scenarios
 // with the order of each prompt.
-func (f *bestFlags) follow(s streams, given func(string) bool) ([]data.CIItem, func(i int) uint64, error) {
+func (f *bestFlags) follow(s streams, given func(string) bool) ([]ci.Item, func(i int) uint64, error) {
 	c, err := config.LoadCIRL(f.config, nil)
 	if err != nil {
 		return nil, nil, err
@@ -176,20 +177,20 @@ func trainingOrder(seed uint64) func(i int) uint64 {
 }
 
 // scenarios are the items to answer, and the order of attributes in the prompt of each.
-func (f *bestFlags) scenarios(s streams, given func(string) bool) ([]data.CIItem, func(i int) uint64, error) {
+func (f *bestFlags) scenarios(s streams, given func(string) bool) ([]ci.Item, func(i int) uint64, error) {
 	switch {
 	case f.config != "":
 		return f.follow(s, given)
 	case f.path == "":
 		return f.items(), func(i int) uint64 { return uint64(i) }, nil
 	}
-	items, report, err := data.ReadCI(f.path)
+	items, report, err := ci.Read(f.path)
 	if err != nil {
 		return nil, nil, err
 	}
 	fmt.Fprintln(s.err, report)
 	if f.split != "all" {
-		train, validation, test := data.SplitCI(len(items), f.validation, f.test, f.splitSeed)
+		train, validation, test := ci.Split(len(items), f.validation, f.test, f.splitSeed)
 		items = pick(items, map[string][]int{"train": train, "validation": validation, "test": test}[f.split])
 	}
 	if len(items) == 0 {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/data/records"
 	"github.com/posttrain/posttrain/tokenizer"
 )
 
@@ -51,15 +53,15 @@ func convert(s streams, in, out string, o data.PreferenceOptions) error {
 	if sameFile(in, out) {
 		return fmt.Errorf("%s and %s are one file: want another name for what is written", in, out)
 	}
-	records, report, err := data.Read(in, o)
+	r, report, err := records.Read(in, o)
 	if err != nil {
 		return err
 	}
-	if err := records.Write(out); err != nil {
+	if err := r.Write(out); err != nil {
 		return err
 	}
 	fmt.Fprintln(s.err, report)
-	fmt.Fprintf(s.out, "%s: %d %s\n", out, records.Len(), records.Kind)
+	fmt.Fprintf(s.out, "%s: %d %s\n", out, r.Len(), r.Kind)
 	return nil
 }
 
@@ -112,7 +114,7 @@ func (f *checkFlags) validate(cmd *cobra.Command) error {
 	if f.prompt == "" {
 		return nil
 	}
-	if err := data.CheckPrompt(f.prompt); err != nil {
+	if err := ci.CheckPrompt(f.prompt); err != nil {
 		return usageError{fmt.Errorf("--%w", err)}
 	}
 	return nil
@@ -120,20 +122,20 @@ func (f *checkFlags) validate(cmd *cobra.Command) error {
 
 // checkData reports.
 func checkData(s streams, path string, f checkFlags) error {
-	records, report, err := data.Read(path, f.PreferenceOptions)
+	r, report, err := records.Read(path, f.PreferenceOptions)
 	if err != nil {
 		return err
 	}
-	if records.Kind != data.KindCI && f.prompt != "" {
-		return usageError{fmt.Errorf("--prompt %s: %s holds %s; only contextual-integrity items have forms of prompt", f.prompt, path, records.Kind)}
+	if r.Kind != records.KindCI && f.prompt != "" {
+		return usageError{fmt.Errorf("--prompt %s: %s holds %s; only contextual-integrity items have forms of prompt", f.prompt, path, r.Kind)}
 	}
 	lines := report.Details()
-	lines = slices.Insert(lines, 1, "  "+records.Kind.String())
-	for i, line := range data.ProfileCI(records.CI) {
+	lines = slices.Insert(lines, 1, "  "+r.Kind.String())
+	for i, line := range ci.Profile(r.CI) {
 		lines = slices.Insert(lines, 2+i, "  "+line)
 	}
 	if f.model != "" {
-		counted, err := countTokens(records, f)
+		counted, err := countTokens(r, f)
 		if err != nil {
 			return err
 		}
@@ -144,7 +146,7 @@ func checkData(s streams, path string, f checkFlags) error {
 }
 
 // countTokens says how long the prompts are.
-func countTokens(r *data.Records, f checkFlags) (string, error) {
+func countTokens(r *records.File, f checkFlags) (string, error) {
 	fsys, name, err := modelFS(f.model)
 	if err != nil {
 		return "", err
@@ -153,7 +155,7 @@ func countTokens(r *data.Records, f checkFlags) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	kind := cmp.Or(f.prompt, data.PromptCoT)
+	kind := cmp.Or(f.prompt, ci.PromptCoT)
 	e := &batch.Encoder{Tokenizer: t}
 	prompts, err := encodePrompts(e, r, kind)
 	if err != nil {
@@ -161,7 +163,7 @@ func countTokens(r *data.Records, f checkFlags) (string, error) {
 	}
 	l := batch.LimitPrompts(prompts, f.maxPrompt)
 	line := fmt.Sprintf("  prompts in tokens of %s: the longest has %d", f.model, l.Longest)
-	if r.Kind == data.KindCI {
+	if r.Kind == records.KindCI {
 		line = fmt.Sprintf("  %s prompts in tokens of %s: the longest has %d", kind, f.model, l.Longest)
 	}
 	if f.maxPrompt > 0 {
@@ -174,7 +176,7 @@ func countTokens(r *data.Records, f checkFlags) (string, error) {
 }
 
 // encodePrompts tokenises every prompt, and the answers for what drifts at the boundary.
-func encodePrompts(e *batch.Encoder, r *data.Records, kind string) ([][]int32, error) {
+func encodePrompts(e *batch.Encoder, r *records.File, kind string) ([][]int32, error) {
 	prompts := make([][]int32, r.Len())
 	for i := range prompts {
 		var err error
@@ -185,20 +187,20 @@ func encodePrompts(e *batch.Encoder, r *data.Records, kind string) ([][]int32, e
 	return prompts, nil
 }
 
-func encodePrompt(e *batch.Encoder, r *data.Records, i int, kind string) ([]int32, error) {
+func encodePrompt(e *batch.Encoder, r *records.File, i int, kind string) ([]int32, error) {
 	switch r.Kind {
-	case data.KindPreference:
+	case records.KindPreference:
 		g, err := e.Preference(r.Preferences[i])
 		return g.Prompt, err
-	case data.KindDemonstration:
+	case records.KindDemonstration:
 		g, err := e.Demonstration(r.Demonstrations[i], false)
 		return g.Prompt, err
 	}
 	prefill := ""
-	if kind == data.PromptCoT {
-		prefill = data.ThinkPrefill
+	if kind == ci.PromptCoT {
+		prefill = ci.ThinkPrefill
 	}
-	ids, err := e.Prefilled(data.Text{Messages: data.CIPrompt(r.CI[i], kind, uint64(i))}, prefill)
+	ids, err := e.Prefilled(data.Text{Messages: ci.Prompt(r.CI[i], kind, uint64(i))}, prefill)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", r.CI[i].Source, err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
 )
@@ -26,7 +27,7 @@ type rejection struct {
 }
 
 // ask lets the model answer the scenarios whose prompts are not too long.
-func (r *rejection) ask(ctx context.Context, m *sampler, items []data.CIItem, order func(i int) uint64) error {
+func (r *rejection) ask(ctx context.Context, m *sampler, items []ci.Item, order func(i int) uint64) error {
 	chat := m.chat(nil)
 	conversations, err := r.conversations(chat, items, order, m.model.Config.MaxPositions-1)
 	if err != nil {
@@ -48,7 +49,7 @@ func (r *rejection) ask(ctx context.Context, m *sampler, items []data.CIItem, or
 }
 
 // conversations puts the scenarios, less those with over-long prompts, which it counts; room is what the model takes.
-func (r *rejection) conversations(chat *rollout.Local, items []data.CIItem, order func(i int) uint64, room int) ([]rollout.Conversation, error) {
+func (r *rejection) conversations(chat *rollout.Local, items []ci.Item, order func(i int) uint64, room int) ([]rollout.Conversation, error) {
 	limit := room
 	if r.flags.maxPrompt > 0 {
 		limit = min(limit, r.flags.maxPrompt)
@@ -56,9 +57,9 @@ func (r *rejection) conversations(chat *rollout.Local, items []data.CIItem, orde
 	var all []rollout.Conversation
 	var prompts [][]int32
 	for i, item := range items {
-		c := r.flags.conversation(data.CIPrompt(item, r.flags.prompt, order(i)), r.flags.seed, i)
+		c := r.flags.conversation(ci.Prompt(item, r.flags.prompt, order(i)), r.flags.seed, i)
 		if r.flags.prefill {
-			c.Prefill = data.ThinkPrefill
+			c.Prefill = ci.ThinkPrefill
 		}
 		ids, err := chat.Prompt(c)
 		if err != nil {
@@ -76,7 +77,7 @@ func (r *rejection) conversations(chat *rollout.Local, items []data.CIItem, orde
 	}
 	r.cases = pick(r.cases, l.Keep)
 	var err error
-	r.opens, err = chat.Encoder.Opens(data.Text{Messages: r.cases[0].prompt}, data.ThinkPrefill)
+	r.opens, err = chat.Encoder.Opens(data.Text{Messages: r.cases[0].prompt}, ci.ThinkPrefill)
 	return pick(all, l.Keep), err
 }
 
@@ -86,7 +87,7 @@ func (r *rejection) filter() (demos []data.Demonstration) {
 	r.best = math.Inf(-1)
 	head := ""
 	if r.flags.prefill && !r.opens {
-		head = data.ThinkPrefill
+		head = ci.ThinkPrefill
 	}
 	for i, a := range r.cases {
 		good := r.score(a)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/train"
@@ -151,9 +152,9 @@ func TestDataConvertAndCheck(t *testing.T) {
 // flat is ciLine as conversions leave it.
 func flat(t *testing.T) string {
 	t.Helper()
-	items, _, err := data.ReadCI("items.jsonl")
+	items, _, err := ci.Read("items.jsonl")
 	if err == nil {
-		err = data.WriteCI("flat.jsonl", items[:1])
+		err = ci.Write("flat.jsonl", items[:1])
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +180,7 @@ func TestDataBest(t *testing.T) {
 		t.Fatalf("%d demonstrations, %v", len(demos), err)
 	}
 	// The scenarios are those that a training run with this number and seed makes.
-	items := data.Synthesize(3, 5)
+	items := ci.Synthesize(3, 5)
 	if got := demos[0].Prompt.Messages; !strings.HasPrefix(got[0].Content, items[0].Seed.Domain+". "+items[0].DatasetItem.UserTask) {
 		t.Errorf("first prompt %q, want scenario %+v", got, items[0])
 	}
@@ -193,11 +194,11 @@ func TestDataBest(t *testing.T) {
 // TestDataBestOfAFile: --split takes the split that ci-rl makes.
 func TestDataBestOfAFile(t *testing.T) {
 	work(t, "qwen2-newer")
-	items := data.Synthesize(6, 3)
-	if err := data.WriteCI("items.parquet", items); err != nil {
+	items := ci.Synthesize(6, 3)
+	if err := ci.Write("items.parquet", items); err != nil {
 		t.Fatal(err)
 	}
-	_, _, test := data.SplitCI(6, 0.09, 0.4, 7)
+	_, _, test := ci.Split(6, 0.09, 0.4, 7)
 	must(t, "data", "best", "--backend", "go", "--data", "items.parquet", "--split", "test", "--test-fraction", "0.4", "--split-seed", "7",
 		"--answers", "1", "--min-reward", "-1", "--max-new-tokens", "8", "--out", "x.jsonl")
 	demos, _, err := data.ReadDemonstrations("x.jsonl")
@@ -242,8 +243,8 @@ func TestDataBestOfARun(t *testing.T) {
 
 // TestRejection: by hand.
 func TestRejection(t *testing.T) {
-	item := data.Synthesize(1, 1)[0]
-	perfect, broken := data.Reference(item, 0), "no tags"
+	item := ci.Synthesize(1, 1)[0]
+	perfect, broken := ci.Reference(item, 0), "no tags"
 	silent := "<think></think><answer></answer>" // nothing required, nothing restricted: reward 0
 	for _, c := range []struct {
 		least float64
@@ -272,12 +273,12 @@ func contents(demos []data.Demonstration) (texts []string) {
 
 // TestRejectionPrefilled: what was put into the model's mouth belongs to the demonstration, unless the template says it.
 func TestRejectionPrefilled(t *testing.T) {
-	item := data.Synthesize(1, 1)[0]
-	tail := strings.TrimPrefix(data.Reference(item, 0), "<think>")
+	item := ci.Synthesize(1, 1)[0]
+	tail := strings.TrimPrefix(ci.Reference(item, 0), "<think>")
 	for _, c := range []struct {
 		prefill, opens bool
 		want           []string
-	}{{true, false, []string{data.ThinkPrefill + tail}}, {true, true, []string{tail}}, {false, true, []string{tail}}, {false, false, nil}} {
+	}{{true, false, []string{ci.ThinkPrefill + tail}}, {true, true, []string{tail}}, {false, true, []string{tail}}, {false, false, nil}} {
 		r := &rejection{flags: bestFlags{minReward: 1, prefill: c.prefill, rule: reward.DefaultOptions()}, opens: c.opens, cases: []answered{{item: item, texts: []string{tail}}}}
 		if got := contents(r.filter()); !slices.Equal(got, c.want) {
 			t.Errorf("prefill %v, template opens %v: %q, want %q", c.prefill, c.opens, got, c.want)
@@ -325,9 +326,9 @@ func TestDataDocs(t *testing.T) {
 // TestDataBestLeavesLongPromptsOut: and says how many.
 func TestDataBestLeavesLongPromptsOut(t *testing.T) {
 	work(t, "qwen2-newer")
-	items := data.Synthesize(3, 3)
+	items := ci.Synthesize(3, 3)
 	items[1].DatasetItem.UserTask = strings.Repeat("Write ", 600)
-	if err := data.WriteCI("items.json", items); err != nil {
+	if err := ci.Write("items.json", items); err != nil {
 		t.Fatal(err)
 	}
 	o := must(t, "data", "best", "--backend", "go", "--data", "items.json", "--split", "all", "--answers", "1", "--min-reward", "-1", "--max-new-tokens", "4", "--out", "x.jsonl")

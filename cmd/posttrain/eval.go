@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
@@ -172,11 +172,11 @@ func (f *evalFlags) settle(given func(string) bool) {
 	case f.config != "": // which has it
 		return
 	case f.cot:
-		f.prompt = data.PromptCoT
+		f.prompt = ci.PromptCoT
 	case f.path == "":
-		f.prompt = data.PromptCompact
+		f.prompt = ci.PromptCompact
 	default:
-		f.prompt = data.PromptPlain
+		f.prompt = ci.PromptPlain
 	}
 	if !given("prefill") {
 		f.prefill = f.cot && f.server.url == ""

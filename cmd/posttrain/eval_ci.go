@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/reward"
@@ -18,7 +19,7 @@ import (
 
 // evalCase is a scenario as it is put to the model.
 type evalCase struct {
-	item      *data.CIItem
+	item      *ci.Item
 	prompt    []data.Message
 	prefilled bool // the answer begins inside the think block
 	answers   []rollout.Answer
@@ -58,7 +59,7 @@ func evalCI(ctx context.Context, s streams, f evalFlags, items scenarios) error 
 func (e *evaluation) load(s scenarios) {
 	f := e.flags
 	for i := range s.items {
-		prompt := data.CIPrompt(s.items[i], f.prompt, s.order(i))
+		prompt := ci.Prompt(s.items[i], f.prompt, s.order(i))
 		e.cases = append(e.cases, evalCase{item: &s.items[i], prompt: prompt, prefilled: f.prefill || f.server.opens})
 	}
 	name := f.model
@@ -70,7 +71,7 @@ func (e *evaluation) load(s scenarios) {
 
 // scenarios are what a model is measured on.
 type scenarios struct {
-	items []data.CIItem
+	items []ci.Item
 	order func(i int) uint64 // of the attributes in the prompt of each
 	what  string             // in words
 }
@@ -83,7 +84,7 @@ func (f *evalFlags) scenarios(s streams, given func(string) bool) (scenarios, er
 	case f.path != "":
 		return f.ofFile(s)
 	}
-	return scenarios{data.SynthesizeHeldOut(f.n, f.seed), func(i int) uint64 { return uint64(i) }, fmt.Sprintf("%d held-out synthetic scenarios", f.n)}, nil
+	return scenarios{ci.SynthesizeHeldOut(f.n, f.seed), func(i int) uint64 { return uint64(i) }, fmt.Sprintf("%d held-out synthetic scenarios", f.n)}, nil
 }
 
 // ofRun takes from the config of a ci-rl run what the command line does not say, and gives the run's test split.
@@ -112,7 +113,7 @@ func (f *evalFlags) ofRun(s streams, given func(string) bool) (none scenarios, e
 
 // ofFile reads the items of a split.
 func (f *evalFlags) ofFile(s streams) (none scenarios, err error) {
-	all, report, err := data.ReadCI(f.path)
+	all, report, err := ci.Read(f.path)
 	if err != nil {
 		return none, err
 	}
@@ -134,7 +135,7 @@ func (f *evalFlags) ofFile(s streams) (none scenarios, err error) {
 
 // part are the indices of the split, of n items.
 func (f *evalFlags) part(n int) []int {
-	train, validation, test := data.SplitCI(n, f.validation, f.test, f.splitSeed)
+	train, validation, test := ci.Split(n, f.validation, f.test, f.splitSeed)
 	if f.split == "all" {
 		return slices.Sorted(slices.Values(slices.Concat(train, validation, test)))
 	}
@@ -153,7 +154,7 @@ func (e *evaluation) conversations() []rollout.Conversation {
 	for i, c := range e.cases {
 		out[i] = e.flags.conversation(c.prompt, e.flags.seed, i)
 		if e.flags.prefill {
-			out[i].Prefill = data.ThinkPrefill
+			out[i].Prefill = ci.ThinkPrefill
 		}
 	}
 	return out
@@ -188,7 +189,7 @@ func (e *evaluation) fit(chat *rollout.Local, positions int) error {
 		if longest = max(longest, len(ids)); len(ids) >= positions {
 			continue
 		}
-		opens, err := chat.Encoder.Opens(data.Text{Messages: c.Messages}, data.ThinkPrefill)
+		opens, err := chat.Encoder.Opens(data.Text{Messages: c.Messages}, ci.ThinkPrefill)
 		if err != nil {
 			return err
 		}
@@ -298,7 +299,7 @@ func (e *evaluation) row(c evalCase, sample int, s eval.Sample) resultRow {
 		ThinkLeak: s.ThinkLeak(), Think: keywordsAt(s.Think),
 	}
 	if e.flags.prefill {
-		r.Prefill = data.ThinkPrefill
+		r.Prefill = ci.ThinkPrefill
 	}
 	return r
 }

@@ -15,15 +15,16 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/train"
 )
 
 // writeItems writes n synthetic items as a data set in the released form.
-func writeItems(t *testing.T, path string, n int) []data.CIItem {
+func writeItems(t *testing.T, path string, n int) []ci.Item {
 	t.Helper()
-	items := data.Synthesize(n, 5)
-	if err := data.WriteCI(path, items); err != nil {
+	items := ci.Synthesize(n, 5)
+	if err := ci.Write(path, items); err != nil {
 		t.Fatal(err)
 	}
 	return items
@@ -38,18 +39,18 @@ type ciServer struct {
 }
 
 // answerers, by the name of the model that is asked for.
-var answerers = map[string]func(item data.CIItem) string{
-	"good": func(item data.CIItem) string { return data.Reference(item, 0) },
-	"leaky": func(item data.CIItem) string {
+var answerers = map[string]func(item ci.Item) string{
+	"good": func(item ci.Item) string { return ci.Reference(item, 0) },
+	"leaky": func(item ci.Item) string {
 		return fmt.Sprintf("<think>so %s</think><answer>%s</answer>", item.Restricted()[0], strings.Join(append(item.Required(), item.Restricted()...), " "))
 	},
-	"plain": func(item data.CIItem) string { return strings.Join(item.Required(), " ") },
-	"opened": func(item data.CIItem) string {
-		return strings.Replace(data.Reference(item, 0), "<think>", "", 1)
+	"plain": func(item ci.Item) string { return strings.Join(item.Required(), " ") },
+	"opened": func(item ci.Item) string {
+		return strings.Replace(ci.Reference(item, 0), "<think>", "", 1)
 	},
 }
 
-func newCIServer(t *testing.T, items []data.CIItem) *ciServer {
+func newCIServer(t *testing.T, items []ci.Item) *ciServer {
 	t.Helper()
 	s := &ciServer{}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -70,8 +71,8 @@ func newCIServer(t *testing.T, items []data.CIItem) *ciServer {
 			fmt.Fprintf(w, `{"error": {"message": "The model %s does not exist."}}`, a.Model)
 			return
 		}
-		i := slices.IndexFunc(items, func(c data.CIItem) bool {
-			return strings.Contains(prompt, c.DatasetItem.UserTask) && !slices.ContainsFunc(c.Attributes(), func(a data.CIAttribute) bool { return !strings.Contains(prompt, a.Text) })
+		i := slices.IndexFunc(items, func(c ci.Item) bool {
+			return strings.Contains(prompt, c.DatasetItem.UserTask) && !slices.ContainsFunc(c.Attributes(), func(a ci.Attribute) bool { return !strings.Contains(prompt, a.Text) })
 		})
 		if i < 0 {
 			t.Errorf("no item has the prompt %q", prompt)
@@ -117,7 +118,7 @@ func TestEvalCIOfAServer(t *testing.T) {
 	if strings.Contains(o.out+o.err+read(t, "good/summary.json")+read(t, "good/results.jsonl"), "sk-secret") || s.keys[0] != "Bearer sk-secret" {
 		t.Errorf("the key is told, or not sent: %q", s.keys[0])
 	}
-	_, _, test := data.SplitCI(40, 0.09, 0.5, 0)
+	_, _, test := ci.Split(40, 0.09, 0.5, 0)
 	rows := rowsOf(t, "good/results.jsonl")
 	if len(rows) != 60 || rows[0].Item != fmt.Sprintf("items.json: row %d", test[0]+1) || rows[59].Sample != 2 {
 		t.Errorf("%d rows, the first %+v", len(rows), rows[0])
@@ -203,7 +204,7 @@ func TestEvalCIOfARun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var items []data.CIItem
+	var items []ci.Item
 	for _, test := range splits.test {
 		items = append(items, *test.item)
 	}
@@ -242,7 +243,7 @@ func TestEvalCIOfAModel(t *testing.T) {
 		t.Errorf("%+v", rows)
 	}
 	must(t, append(args, "--prefill", "--out", "c")...)
-	if r := rowsOf(t, "c/results.jsonl")[0]; r.Prefill != data.ThinkPrefill || r.Fault != "no </think>" {
+	if r := rowsOf(t, "c/results.jsonl")[0]; r.Prefill != ci.ThinkPrefill || r.Fault != "no </think>" {
 		t.Errorf("prefilled: %+v", r)
 	}
 }
@@ -252,7 +253,7 @@ func TestEvalCILeavesOutLongPrompts(t *testing.T) {
 	work(t, "qwen2-newer")
 	items := writeItems(t, "items.json", 3)
 	items[1].DatasetItem.Information[0].Text = strings.Repeat("long ", 300)
-	if err := data.WriteCI("items.json", items); err != nil {
+	if err := ci.Write("items.json", items); err != nil {
 		t.Fatal(err)
 	}
 	args := []string{"eval", "ci", "--model", "model", "--backend", "go", "--data", "items.json", "--split", "all", "--max-new-tokens", "1", "--out", "out"}
@@ -369,12 +370,12 @@ func TestEvalCIOfTheReleasedItems(t *testing.T) {
 		dir = filepath.Join(root, "..", "shared", "data")
 	}
 	path := filepath.Join(dir, "contextual-integrity", "dataset.json")
-	items, _, err := data.ReadCI(path)
+	items, _, err := ci.Read(path)
 	if err != nil {
 		t.Skipf("%v: set POSTTRAIN_DATA_DIR to the folder with the real data", err)
 	}
 	t.Chdir(t.TempDir())
-	answerers["required"] = func(item data.CIItem) string {
+	answerers["required"] = func(item ci.Item) string {
 		return "<think></think><answer>" + strings.Join(item.Required(), "\n") + "</answer>"
 	}
 	s := newCIServer(t, items)
@@ -414,7 +415,7 @@ func TestEvalCIAsksWhatCIRLAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.close()
-	c := &config.CIRL{Seed: 7, Data: config.CIData{Train: "items.json", ValidationFraction: 0.2, TestFraction: 0.3, Prompt: data.PromptCoT, Prefill: true}}
+	c := &config.CIRL{Seed: 7, Data: config.CIData{Train: "items.json", ValidationFraction: 0.2, TestFraction: 0.3, Prompt: ci.PromptCoT, Prefill: true}}
 	c.Sampling.MaxNew, c.GRPO.Prompts = 4, 1
 	splits, err := loadCISplits(&job{flags: &trainFlags{quiet: true}, world: w}, c)
 	if err != nil {

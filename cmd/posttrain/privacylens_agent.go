@@ -9,7 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
+	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval/privacylens"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/rollout"
@@ -154,7 +155,7 @@ func (p *plRun) settingsOfAgent() (map[string]string, error) {
 	}
 	identifyAgent(a, all)
 	var err error
-	all["prompts"], err = p.hashPrompts(func(c *data.PLCase, add func(string, error)) { add(p.agentPrompts.Agent(c)) })
+	all["prompts"], err = p.hashPrompts(func(c *lens.Case, add func(string, error)) { add(p.agentPrompts.Agent(c)) })
 	return all, err
 }
 
@@ -192,7 +193,7 @@ func (p *plRun) actionOptions() privacylens.ActionOptions {
 		o.Fits = p.agent.fits
 	}
 	if a.Prefill {
-		o.Prefill = data.ThinkPrefill
+		o.Prefill = ci.ThinkPrefill
 	}
 	return o
 }
@@ -254,7 +255,7 @@ func (p *plRun) settingsOfProbe() (map[string]string, error) {
 	identifyAgent(c.Agent, all)
 	delete(all, "prefill") // there is none
 	var err error
-	all["prompts"], err = p.hashPrompts(func(c *data.PLCase, add func(string, error)) {
+	all["prompts"], err = p.hashPrompts(func(c *lens.Case, add func(string, error)) {
 		for _, level := range privacylens.Levels {
 			add(p.prompts.Probe(level, c, true))
 		}

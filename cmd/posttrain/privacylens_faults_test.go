@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval/judge/judgetest"
 	"github.com/posttrain/posttrain/run"
 )
@@ -534,7 +534,7 @@ func TestPLReleasedCases(t *testing.T) {
 		dir = filepath.Join(root, "..", "shared", "data")
 	}
 	dir = filepath.Join(dir, "privacylens")
-	cases, _, err := data.ReadPrivacyLens(filepath.Join(dir, "main_data.json"))
+	cases, _, err := lens.Read(filepath.Join(dir, "main_data.json"))
 	if err != nil {
 		t.Skipf("%v: set POSTTRAIN_DATA_DIR to the folder with the real data", err)
 	}
@@ -546,7 +546,7 @@ func TestPLReleasedCases(t *testing.T) {
 			actions[c.Name] += " " + c.Trajectory.Items[0]
 		}
 	}
-	if err := data.WriteActions("actions.csv", cases, actions); err != nil {
+	if err := lens.WriteActions("actions.csv", cases, actions); err != nil {
 		t.Fatal(err)
 	}
 	o := must(t, pl("out", "--data", dir, "--actions", "actions.csv", "--judge", "keyword", "--quiet")...)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/eval/judge"
 	"github.com/posttrain/posttrain/eval/privacylens"
@@ -52,18 +53,18 @@ func (p *plRun) prepareReplay(j config.PLJudge) (err error) {
 	return replay.Check(p.cases)
 }
 
-func (p *plRun) readVerdicts(path string) (map[string]data.PLVerdict, error) {
+func (p *plRun) readVerdicts(path string) (map[string]lens.Verdict, error) {
 	if path == config.Embedded {
-		return data.ReadVerdictsFS(embedded.Files, embedded.PrivacyLensVerdicts, p.all)
+		return lens.ReadVerdictsFS(embedded.Files, embedded.PrivacyLensVerdicts, p.all)
 	}
-	return data.ReadVerdicts(path, p.all)
+	return lens.ReadVerdicts(path, p.all)
 }
 
 func (p *plRun) readScores(path string) (map[string]int, error) {
 	if path == config.Embedded {
-		return data.ReadScoresFS(embedded.Files, embedded.PrivacyLensHelpfulness, p.all)
+		return lens.ReadScoresFS(embedded.Files, embedded.PrivacyLensHelpfulness, p.all)
 	}
-	return data.ReadScores(path, p.all)
+	return lens.ReadScores(path, p.all)
 }
 
 // prepareModel reads the prompts of a model that judges.
@@ -81,7 +82,7 @@ func (p *plRun) prepareModel(j config.PLJudge) (err error) {
 
 // hashJudgePrompts names all prompts, less the actions in them.
 func (p *plRun) hashJudgePrompts() (string, error) {
-	return p.hashPrompts(func(c *data.PLCase, add func(string, error)) {
+	return p.hashPrompts(func(c *lens.Case, add func(string, error)) {
 		for _, item := range c.Trajectory.Items {
 			add(p.judgePrompts.Leakage(c, "", item))
 		}

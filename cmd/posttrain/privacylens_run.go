@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/eval/judge"
 	"github.com/posttrain/posttrain/eval/privacylens"
@@ -28,8 +29,8 @@ type plRun struct {
 	flags    *plFlags
 	config   *config.PrivacyLens
 	prompts  *privacylens.Prompts
-	all      []data.PLCase     // of the data
-	cases    []data.PLCase     // those evaluated
+	all      []lens.Case       // of the data
+	cases    []lens.Case       // those evaluated
 	recorded map[string]string // actions by name; nil: none
 	leftOut  string            // how many cases have none, "" if all have one
 	folder   *run.Folder       // nil until open
@@ -107,9 +108,9 @@ func (p *plRun) read() (err error) {
 }
 
 // readCases reads cases from a file, the embedded ones, or the folder in which PrivacyLens has them.
-func readCases(path string) ([]data.PLCase, *data.Report, error) {
+func readCases(path string) ([]lens.Case, *data.Report, error) {
 	if path == config.Embedded {
-		return data.ReadPrivacyLensFS(embedded.Files, embedded.PrivacyLensCases)
+		return lens.ReadFS(embedded.Files, embedded.PrivacyLensCases)
 	}
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
@@ -119,7 +120,7 @@ func readCases(path string) ([]data.PLCase, *data.Report, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w: want a file of cases, or the folder with PrivacyLens's %s", path, errors.Unwrap(err), mainData)
 	}
-	return data.ReadPrivacyLens(path)
+	return lens.Read(path)
 }
 
 // mainData is the file of the released cases.
@@ -137,9 +138,9 @@ func (p *plRun) readActions() (err error) {
 	case "":
 		return nil
 	case config.Embedded:
-		p.recorded, err = data.ReadActionsFS(embedded.Files, embedded.PrivacyLensActions, p.all)
+		p.recorded, err = lens.ReadActionsFS(embedded.Files, embedded.PrivacyLensActions, p.all)
 	default:
-		p.recorded, err = data.ReadActions(path, p.all)
+		p.recorded, err = lens.ReadActions(path, p.all)
 	}
 	if err != nil {
 		return err
@@ -245,7 +246,7 @@ func fileHash(path string) (string, error) {
 }
 
 // hashPrompts names the prompts that a function adds of every case.
-func (p *plRun) hashPrompts(of func(c *data.PLCase, add func(text string, err error))) (string, error) {
+func (p *plRun) hashPrompts(of func(c *lens.Case, add func(text string, err error))) (string, error) {
 	sum := sha256.New()
 	var first error
 	for i := range p.cases {

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval/judge/judgetest"
 	"github.com/posttrain/posttrain/eval/privacylens"
 )
@@ -160,7 +160,7 @@ func TestPLBudget(t *testing.T) {
 }
 
 // workLocal is workPL with a tiny model, and prompts that are short enough for it, but for that of the last case.
-func workLocal(t *testing.T) []data.PLCase {
+func workLocal(t *testing.T) []lens.Case {
 	t.Helper()
 	cases := workPL(t)
 	copyModel(t, fixture("qwen2-newer"), "model")
@@ -171,7 +171,7 @@ func workLocal(t *testing.T) []data.PLCase {
 		write(t, "short/agent-"+kind+".tmpl", "{{.Instruction}} {{.Past}} {{.FinalAction}}")
 	}
 	cases[5].Trajectory.Instruction += strings.Repeat(" And then some.", 30)
-	if err := data.WritePrivacyLens("cases.json", cases); err != nil {
+	if err := lens.Write("cases.json", cases); err != nil {
 		t.Fatal(err)
 	}
 	return cases

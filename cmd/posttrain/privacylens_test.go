@@ -11,7 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/eval/judge/judgetest"
 	"github.com/posttrain/posttrain/eval/privacylens"
@@ -19,7 +19,7 @@ import (
 )
 
 // plCases are n small cases whose prompts say their numbers, and nothing of the flu ahead of an action.
-func plCases(n int) []data.PLCase {
+func plCases(n int) []lens.Case {
 	cases := testkit.PrivacyCases(n)
 	for i := range cases {
 		cases[i].Trajectory.Instruction = fmt.Sprintf("Tell Cay news %d.", i)
@@ -30,12 +30,12 @@ func plCases(n int) []data.PLCase {
 }
 
 // workPL makes an empty folder with six cases the working directory, and recorded actions for them in both forms.
-func workPL(t *testing.T) []data.PLCase {
+func workPL(t *testing.T) []lens.Case {
 	t.Helper()
 	t.Chdir(t.TempDir())
 	t.Setenv("OPENAI_API_KEY", "")
 	cases := plCases(6)
-	if err := data.WritePrivacyLens("cases.json", cases); err != nil {
+	if err := lens.Write("cases.json", cases); err != nil {
 		t.Fatal(err)
 	}
 	actions, rows := map[string]string{}, ""
@@ -43,7 +43,7 @@ func workPL(t *testing.T) []data.PLCase {
 		actions[c.Name] = leakyAction(i)
 		rows += jsonLine(map[string]any{"name": c.Name, "final_action": leakyAction(i)})
 	}
-	if err := data.WriteActions("actions.csv", cases, actions); err != nil {
+	if err := lens.WriteActions("actions.csv", cases, actions); err != nil {
 		t.Fatal(err)
 	}
 	write(t, "actions.jsonl", rows)
@@ -204,15 +204,15 @@ func TestPLQuickStart(t *testing.T) {
 		t.Fatalf("%v, %v", runs, err)
 	}
 	checkTable(t, o, runs[0])
-	cases, _, err := data.ReadPrivacyLensFS(embedded.Files, embedded.PrivacyLensCases)
+	cases, _, err := lens.ReadFS(embedded.Files, embedded.PrivacyLensCases)
 	if err != nil {
 		t.Fatal(err)
 	}
-	verdicts, err := data.ReadVerdictsFS(embedded.Files, embedded.PrivacyLensVerdicts, cases)
+	verdicts, err := lens.ReadVerdictsFS(embedded.Files, embedded.PrivacyLensVerdicts, cases)
 	if err != nil {
 		t.Fatal(err)
 	}
-	scores, err := data.ReadScoresFS(embedded.Files, embedded.PrivacyLensHelpfulness, cases)
+	scores, err := lens.ReadScoresFS(embedded.Files, embedded.PrivacyLensHelpfulness, cases)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +285,7 @@ func TestPLFolderOfData(t *testing.T) {
 	if err := os.Mkdir("privacylens", 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if err := data.WritePrivacyLens("privacylens/main_data.json", cases); err != nil {
+	if err := lens.Write("privacylens/main_data.json", cases); err != nil {
 		t.Fatal(err)
 	}
 	o := must(t, pl("run", "--data", "privacylens", "--first", "3", "--actions", "actions.csv", "--judge", "keyword")...)

@@ -13,6 +13,7 @@ import (
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/train"
 )
@@ -23,7 +24,7 @@ type samplingFlags struct {
 	answers        int
 	maxNew         int
 	temperature    float64
-	prompt         string // form of a scenario's prompt; "": data.PromptCompact
+	prompt         string // form of a scenario's prompt; "": ci.PromptCompact
 	length         *pflag.Flag
 }
 
@@ -61,13 +62,13 @@ func drawSeed(seed uint64, n int) uint64 { return rand.New(rand.NewPCG(seed, uin
 
 // answered is a scenario with a model's answers.
 type answered struct {
-	item   data.CIItem
+	item   ci.Item
 	prompt []data.Message
 	texts  []string
 }
 
 // answerScenarios lets a model answer every scenario f.answers times; tick is told how many are done.
-func answerScenarios(ctx context.Context, items []data.CIItem, f samplingFlags, seed uint64, tick func(done int)) ([]answered, error) {
+func answerScenarios(ctx context.Context, items []ci.Item, f samplingFlags, seed uint64, tick func(done int)) ([]answered, error) {
 	s, err := openSampler(f)
 	if err != nil {
 		return nil, err
@@ -75,11 +76,11 @@ func answerScenarios(ctx context.Context, items []data.CIItem, f samplingFlags, 
 	defer s.close()
 	kind := f.prompt
 	if kind == "" {
-		kind = data.PromptCompact
+		kind = ci.PromptCompact
 	}
 	out, conversations := make([]answered, len(items)), make([]rollout.Conversation, len(items))
 	for i, item := range items {
-		out[i] = answered{item: item, prompt: data.CIPrompt(item, kind, uint64(i))}
+		out[i] = answered{item: item, prompt: ci.Prompt(item, kind, uint64(i))}
 		conversations[i] = f.conversation(out[i].prompt, seed, i)
 	}
 	answers, err := s.chat(tick).Answer(ctx, conversations)

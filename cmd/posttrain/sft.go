@@ -8,6 +8,7 @@ import (
 
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/train"
 )
@@ -112,7 +113,7 @@ func encodeDemonstrations(j *job, c *config.SFT, path string) ([]batch.Group, []
 func readDemonstrations(j *job, path string, seed uint64) ([]data.Demonstration, error) {
 	if path == config.Embedded {
 		j.say("embedded: %d synthetic contextual-integrity scenarios", embeddedDemonstrations)
-		return data.Demonstrations(data.Synthesize(embeddedDemonstrations, seed), data.Flaws{}, seed), nil
+		return ci.Demonstrations(ci.Synthesize(embeddedDemonstrations, seed), ci.Flaws{}, seed), nil
 	}
 	demos, report, err := data.ReadDemonstrations(path)
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/embedded"
 )
 
 // exampleCases are those of the embedded example.
-func exampleCases(t testing.TB) []data.PLCase {
+func exampleCases(t testing.TB) []lens.Case {
 	t.Helper()
-	cases, report, err := data.ReadPrivacyLensFS(embedded.Files, embedded.PrivacyLensCases)
+	cases, report, err := lens.ReadFS(embedded.Files, embedded.PrivacyLensCases)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,16 +30,16 @@ func exampleCases(t testing.TB) []data.PLCase {
 	return cases
 }
 
-func exampleActions(t *testing.T, cases []data.PLCase) map[string]string {
+func exampleActions(t *testing.T, cases []lens.Case) map[string]string {
 	t.Helper()
-	return must[map[string]string](t)(data.ReadActionsFS(embedded.Files, embedded.PrivacyLensActions, cases))
+	return must[map[string]string](t)(lens.ReadActionsFS(embedded.Files, embedded.PrivacyLensActions, cases))
 }
 
-func exampleReplay(t *testing.T, cases []data.PLCase) *Replay {
+func exampleReplay(t *testing.T, cases []lens.Case) *Replay {
 	t.Helper()
 	return &Replay{
-		Verdicts: must[map[string]data.PLVerdict](t)(data.ReadVerdictsFS(embedded.Files, embedded.PrivacyLensVerdicts, cases)),
-		Scores:   must[map[string]int](t)(data.ReadScoresFS(embedded.Files, embedded.PrivacyLensHelpfulness, cases)),
+		Verdicts: must[map[string]lens.Verdict](t)(lens.ReadVerdictsFS(embedded.Files, embedded.PrivacyLensVerdicts, cases)),
+		Scores:   must[map[string]int](t)(lens.ReadScoresFS(embedded.Files, embedded.PrivacyLensHelpfulness, cases)),
 	}
 }
 
@@ -56,10 +56,10 @@ func TestExampleFiles(t *testing.T) {
 	}
 	size := 0
 	for name, write := range map[string]func(path string) error{
-		embedded.PrivacyLensCases:       func(p string) error { return data.WritePrivacyLens(p, cases) },
-		embedded.PrivacyLensActions:     func(p string) error { return data.WriteActions(p, cases, exampleActions(t, cases)) },
-		embedded.PrivacyLensVerdicts:    func(p string) error { return data.WriteVerdicts(p, cases, replay.Verdicts) },
-		embedded.PrivacyLensHelpfulness: func(p string) error { return data.WriteScores(p, cases, replay.Scores) },
+		embedded.PrivacyLensCases:       func(p string) error { return lens.Write(p, cases) },
+		embedded.PrivacyLensActions:     func(p string) error { return lens.WriteActions(p, cases, exampleActions(t, cases)) },
+		embedded.PrivacyLensVerdicts:    func(p string) error { return lens.WriteVerdicts(p, cases, replay.Verdicts) },
+		embedded.PrivacyLensHelpfulness: func(p string) error { return lens.WriteScores(p, cases, replay.Scores) },
 	} {
 		text := must[[]byte](t)(fs.ReadFile(embedded.Files, name))
 		size += len(text)
@@ -123,7 +123,7 @@ func TestExampleTools(t *testing.T) {
 	}
 }
 
-func toolOf(t *testing.T, c *data.PLCase, kits []Toolkit, name string) Tool {
+func toolOf(t *testing.T, c *lens.Case, kits []Toolkit, name string) Tool {
 	t.Helper()
 	for _, kit := range kits {
 		if i := slices.IndexFunc(kit.Tools, func(x Tool) bool { return x.Name == name }); i >= 0 {
@@ -265,7 +265,7 @@ func TestExampleIsNotTheBenchmarks(t *testing.T) {
 }
 
 // sixes are all runs of six words in the sentences of a case.
-func sixes(c *data.PLCase) (all []string) {
+func sixes(c *lens.Case) (all []string) {
 	texts := append([]string{c.Vignette.Story, c.Vignette.DataType, c.Trajectory.Instruction, c.Seed.DataType}, c.Trajectory.Items...)
 	for _, m := range saying.FindAllStringSubmatch(c.Trajectory.Past, -1) {
 		texts = append(texts, m[1])

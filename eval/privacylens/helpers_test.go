@@ -7,13 +7,13 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/rollout"
 )
 
 // realCases are those of a real data file; without the data the test is skipped.
-func realCases(t testing.TB, name string) []data.PLCase {
+func realCases(t testing.TB, name string) []lens.Case {
 	t.Helper()
 	dir := os.Getenv("POSTTRAIN_DATA_DIR")
 	if dir == "" {
@@ -23,7 +23,7 @@ func realCases(t testing.TB, name string) []data.PLCase {
 	if _, err := os.Stat(path); err != nil {
 		t.Skipf("no %s: set POSTTRAIN_DATA_DIR to the folder with the real data", path)
 	}
-	cases, _, err := data.ReadPrivacyLens(path)
+	cases, _, err := lens.Read(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,17 +94,17 @@ func write(t *testing.T, name, content string) string {
 	return path
 }
 
-func openRun(t *testing.T, dir string, cases []data.PLCase) *Run {
+func openRun(t *testing.T, dir string, cases []lens.Case) *Run {
 	t.Helper()
 	return must[*Run](t)(OpenRun(dir, cases))
 }
 
 // readReplay reads recorded verdicts and, unless scores is empty, recorded helpfulness.
-func readReplay(t *testing.T, verdicts, scores string, cases []data.PLCase) *Replay {
+func readReplay(t *testing.T, verdicts, scores string, cases []lens.Case) *Replay {
 	t.Helper()
-	r := &Replay{Verdicts: must[map[string]data.PLVerdict](t)(data.ReadVerdicts(verdicts, cases))}
+	r := &Replay{Verdicts: must[map[string]lens.Verdict](t)(lens.ReadVerdicts(verdicts, cases))}
 	if scores != "" {
-		r.Scores = must[map[string]int](t)(data.ReadScores(scores, cases))
+		r.Scores = must[map[string]int](t)(lens.ReadScores(scores, cases))
 	}
 	return r
 }

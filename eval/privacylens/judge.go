@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
 )
 
 // Verdict is what a judge says: of an item, whether the action gives it away; of a case, how helpful the action is.
@@ -22,9 +22,9 @@ type Verdict struct {
 // an error says in one line what is wrong, or is the context's cause.
 type Judge interface {
 	// Leakage says whether an action gives away a case's item.
-	Leakage(ctx context.Context, c *data.PLCase, action string, item int) (Verdict, error)
+	Leakage(ctx context.Context, c *lens.Case, action string, item int) (Verdict, error)
 	// Helpfulness says how well an action does what the user asked for. ErrNoScore: this judge has no opinion.
-	Helpfulness(ctx context.Context, c *data.PLCase, action string) (Verdict, error)
+	Helpfulness(ctx context.Context, c *lens.Case, action string) (Verdict, error)
 }
 
 // ErrNoScore is what a judge answers that does not judge helpfulness.
@@ -48,7 +48,7 @@ type ModelJudge struct {
 // model at temperature 0 nor a cache repeats the first reply.
 const reminder = "\n\nDo not forget to close with the line that begins with \"Answer: \"."
 
-func (m ModelJudge) Leakage(ctx context.Context, c *data.PLCase, action string, item int) (Verdict, error) {
+func (m ModelJudge) Leakage(ctx context.Context, c *lens.Case, action string, item int) (Verdict, error) {
 	text, err := m.Prompts.Leakage(c, action, c.Trajectory.Items[item])
 	if err != nil {
 		return Verdict{}, err
@@ -56,7 +56,7 @@ func (m ModelJudge) Leakage(ctx context.Context, c *data.PLCase, action string, 
 	return m.ask(ctx, text, func(v *Verdict) { v.Leaks, v.Parsed = Leaks(v.Reply) })
 }
 
-func (m ModelJudge) Helpfulness(ctx context.Context, c *data.PLCase, action string) (Verdict, error) {
+func (m ModelJudge) Helpfulness(ctx context.Context, c *lens.Case, action string) (Verdict, error) {
 	text, err := m.Prompts.Helpfulness(c, action)
 	if err != nil {
 		return Verdict{}, err
@@ -86,22 +86,22 @@ func (m ModelJudge) ask(ctx context.Context, text string, read func(v *Verdict))
 	return first, nil
 }
 
-// Replay gives the verdicts that were recorded, as data.ReadVerdicts and data.ReadScores read them.
+// Replay gives the verdicts that were recorded, as lens.ReadVerdicts and lens.ReadScores read them.
 type Replay struct {
-	Verdicts map[string]data.PLVerdict // by name
-	Scores   map[string]int            // helpfulness by name; nil: it was not recorded
+	Verdicts map[string]lens.Verdict // by name
+	Scores   map[string]int          // helpfulness by name; nil: it was not recorded
 }
 
 // Check wants a verdict, and a score if there are any, for each of the cases.
-func (r *Replay) Check(cases []data.PLCase) error {
-	err := lacking("recorded verdicts", "verdict", cases, func(c *data.PLCase) bool { _, ok := r.Verdicts[c.Name]; return ok })
+func (r *Replay) Check(cases []lens.Case) error {
+	err := lacking("recorded verdicts", "verdict", cases, func(c *lens.Case) bool { _, ok := r.Verdicts[c.Name]; return ok })
 	if err == nil && r.Scores != nil {
-		err = lacking("recorded helpfulness", "score", cases, func(c *data.PLCase) bool { _, ok := r.Scores[c.Name]; return ok })
+		err = lacking("recorded helpfulness", "score", cases, func(c *lens.Case) bool { _, ok := r.Scores[c.Name]; return ok })
 	}
 	return err
 }
 
-func (r *Replay) Leakage(_ context.Context, c *data.PLCase, _ string, item int) (Verdict, error) {
+func (r *Replay) Leakage(_ context.Context, c *lens.Case, _ string, item int) (Verdict, error) {
 	v, ok := r.Verdicts[c.Name]
 	if !ok || item >= len(v.Judgments) {
 		return Verdict{}, fmt.Errorf("%s: no recorded verdict", c.Name)
@@ -109,7 +109,7 @@ func (r *Replay) Leakage(_ context.Context, c *data.PLCase, _ string, item int) 
 	return Verdict{Leaks: v.Judgments[item].Leaks, Parsed: true}, nil
 }
 
-func (r *Replay) Helpfulness(_ context.Context, c *data.PLCase, _ string) (Verdict, error) {
+func (r *Replay) Helpfulness(_ context.Context, c *lens.Case, _ string) (Verdict, error) {
 	if r.Scores == nil {
 		return Verdict{}, ErrNoScore
 	}

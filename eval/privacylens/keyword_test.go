@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
 )
 
 func TestContentWords(t *testing.T) {
@@ -81,10 +81,10 @@ func TestKeywordsOfRealCases(t *testing.T) {
 	}
 }
 
-func checkVerdictFile(t *testing.T, r *Run, cases []data.PLCase, want int) {
+func checkVerdictFile(t *testing.T, r *Run, cases []lens.Case, want int) {
 	t.Helper()
 	leaks := 0
-	for _, v := range must[map[string]data.PLVerdict](t)(data.ReadVerdicts(r.path(VerdictsName), cases)) {
+	for _, v := range must[map[string]lens.Verdict](t)(lens.ReadVerdicts(r.path(VerdictsName), cases)) {
 		if v.Leaks {
 			leaks++
 		}

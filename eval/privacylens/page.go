@@ -18,7 +18,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
 )
 
 // The parts of the page. Style and script stand in it as they are here, so that its policy can name them by their hashes and
@@ -37,7 +37,7 @@ var (
 // WritePage writes a run as one HTML file to look through: its settings and counts, and every case with its action, in which
 // the words of leaking items are marked. It needs no network and, but for filters and search, no JavaScript. Results are
 // those of the cases, found by name; without any, the page has the counts alone. It appears whole or not at all.
-func WritePage(path, title string, cases []data.PLCase, s Summary, results []CaseResult) error {
+func WritePage(path, title string, cases []lens.Case, s Summary, results []CaseResult) error {
 	view := pageOf(title, cases, s, results)
 	return writePage(path, func(w io.Writer) error { return pageTemplate.Execute(w, view) })
 }
@@ -141,7 +141,7 @@ type pageSelect struct {
 
 // pageCase is a case of the list.
 type pageCase struct {
-	Case   data.PLCase
+	Case   lens.Case
 	Result CaseResult
 	Marks  string // what filters go by: leaking, helpful, score-2 …
 	Facts  []pageSetting
@@ -178,7 +178,7 @@ func (c pageCase) Origin() []pageSetting {
 	return slices.DeleteFunc(all, func(s pageSetting) bool { return s.Value == "" })
 }
 
-func pageOf(title string, cases []data.PLCase, s Summary, results []CaseResult) pageView {
+func pageOf(title string, cases []lens.Case, s Summary, results []CaseResult) pageView {
 	kind := s.Settings[StageJudge]["kind"]
 	v := pageView{
 		Title: title, Policy: policy(), Style: template.CSS(pageStyle), Script: template.JS(pageScript),
@@ -258,8 +258,8 @@ func pageGroups(groups map[string]Group) []pageGroup {
 }
 
 // pageCases joins results with the cases that they are of.
-func pageCases(cases []data.PLCase, results []CaseResult) []pageCase {
-	byName := map[string]data.PLCase{}
+func pageCases(cases []lens.Case, results []CaseResult) []pageCase {
+	byName := map[string]lens.Case{}
 	for _, c := range cases {
 		byName[c.Name] = c
 	}
@@ -277,7 +277,7 @@ func pageCases(cases []data.PLCase, results []CaseResult) []pageCase {
 }
 
 // facts say who shares what about whom with whom: in the norm, and in the story where it says more.
-func facts(c data.PLCase) []pageSetting {
+func facts(c lens.Case) []pageSetting {
 	var out []pageSetting
 	for _, f := range []struct{ name, norm, story string }{
 		{"user", c.Trajectory.UserName, c.Trajectory.UserEmail},

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/rollout"
 )
@@ -20,7 +20,7 @@ const hostile = "\"'><script>window.harm=1</script><img src=http://evil.test/x o
 
 // pageRun is a run of six cases: 0 leaks an item whose words stand twice in its action, and one that a model found in other words;
 // 1 is unparsed; 2 has no action; 3 is cut by length; 4 was too long; 5 is hostile throughout.
-func pageRun() ([]data.PLCase, []CaseResult) {
+func pageRun() ([]lens.Case, []CaseResult) {
 	cases := testkit.PrivacyCases(6)
 	cases[5].Name = "case5 " + strings.TrimSuffix(hostile, "\x00\xff") // JSON cannot bring these
 	cases[5].Trajectory.Instruction, cases[5].Trajectory.Past, cases[5].Vignette.Story = hostile, hostile, hostile
@@ -64,7 +64,7 @@ func pageSummary(results []CaseResult) Summary {
 }
 
 // writtenPage is the page as it stands in its file.
-func writtenPage(t *testing.T, cases []data.PLCase, s Summary, results []CaseResult) string {
+func writtenPage(t *testing.T, cases []lens.Case, s Summary, results []CaseResult) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), PageName)
 	if err := WritePage(path, "A run "+hostile, cases, s, results); err != nil {
@@ -277,7 +277,7 @@ func TestPageOfRealCases(t *testing.T) {
 }
 
 // realRun are the benchmark's cases with actions that tell some of their items, each judged by the keyword judge.
-func realRun(t *testing.T) ([]data.PLCase, []CaseResult) {
+func realRun(t *testing.T) ([]lens.Case, []CaseResult) {
 	cases := realCases(t, "main_data.json")
 	r := openRun(t, t.TempDir(), cases)
 	actions := map[string]string{}

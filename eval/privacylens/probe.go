@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/rollout"
 )
@@ -70,7 +71,7 @@ func (p *ProbeRow) key() probeKey { return probeKey{p.Name, p.Level, p.YesFirst}
 type probing struct {
 	*ProbeOptions
 	journal *journal[ProbeRow]
-	cases   map[string]*data.PLCase
+	cases   map[string]*lens.Case
 	counter counter
 }
 
@@ -86,7 +87,7 @@ func (r *Run) Probe(ctx context.Context, o ProbeOptions) error {
 	if err != nil {
 		return err
 	}
-	p := &probing{&o, j, map[string]*data.PLCase{}, counter{tick: o.Tick}}
+	p := &probing{&o, j, map[string]*lens.Case{}, counter{tick: o.Tick}}
 	todo := p.begin(r, rows)
 	err = asking[ProbeRow]{o.Chat, o.Fits, o.Parallel, o.Batch, p.question, p.note}.all(ctx, todo)
 	return stopped(ctx, err, j.close())
@@ -138,7 +139,7 @@ func (p *probing) questions(r *Run) (all []ProbeRow) {
 }
 
 // canProbe says whether a case has what the level's question is made of.
-func canProbe(c *data.PLCase, level string) bool {
+func canProbe(c *lens.Case, level string) bool {
 	s, v := &c.Seed, &c.Vignette
 	needs := []string{s.DataType, s.DataSubject, s.TransmissionPrinciple}
 	switch level {

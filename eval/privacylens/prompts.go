@@ -14,7 +14,7 @@ import (
 	"strings"
 	"text/template"
 
-	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
 )
 
 // The ways in which an agent is asked for its next action.
@@ -32,13 +32,13 @@ var Levels = []string{"seed", "vignette", "trajectory"}
 
 // AgentPrompter writes what an agent is asked for in a case.
 type AgentPrompter interface {
-	Agent(c *data.PLCase) (string, error)
+	Agent(c *lens.Case) (string, error)
 }
 
 // JudgePrompter writes what a judge is asked.
 type JudgePrompter interface {
-	Leakage(c *data.PLCase, action, item string) (string, error)
-	Helpfulness(c *data.PLCase, action string) (string, error)
+	Leakage(c *lens.Case, action, item string) (string, error)
+	Helpfulness(c *lens.Case, action string) (string, error)
 }
 
 //go:embed prompts/*.tmpl
@@ -52,7 +52,7 @@ type Prompts struct {
 
 // prompt is what templates are filled in with.
 type prompt struct {
-	Case        *data.PLCase
+	Case        *lens.Case
 	UserName    string
 	UserEmail   string
 	Instruction string
@@ -166,7 +166,7 @@ func (p *Prompts) describe(dir string) error {
 
 // try fills in every template and wants to see in each what it cannot do without.
 func (p *Prompts) try() error {
-	c := &data.PLCase{Seed: data.PLSeed{DataType: "«type»"}, Vignette: data.PLVignette{Story: "«story»", DataType: "«concrete»"}}
+	c := &lens.Case{Seed: lens.Seed{DataType: "«type»"}, Vignette: lens.Vignette{Story: "«story»", DataType: "«concrete»"}}
 	sample := prompt{c, "«name»", "«email»", "«instruction»", "«past»", "«tool»", []Toolkit{known["Gmail"]}, "«action»", "«item»", true}
 	for name, wanted := range map[string][]string{
 		"agent-naive.tmpl": {"«instruction»", "«past»", "«tool»"}, "agent-enhanced.tmpl": {"«instruction»", "«past»", "«tool»"},
@@ -203,12 +203,12 @@ func (p *Prompts) fill(name string, values prompt) (string, error) {
 }
 
 // of is what all prompts of a case can use; the toolkits are described where the prompt lists them.
-func of(c *data.PLCase) prompt {
+func of(c *lens.Case) prompt {
 	t := &c.Trajectory
 	return prompt{Case: c, UserName: t.UserName, UserEmail: t.UserEmail, Instruction: t.Instruction, Past: t.Past, FinalAction: t.FinalAction}
 }
 
-func (p *Prompts) withTools(c *data.PLCase) (values prompt, err error) {
+func (p *Prompts) withTools(c *lens.Case) (values prompt, err error) {
 	values = of(c)
 	values.Toolkits, err = p.kits.of(c)
 	return values, err
@@ -227,7 +227,7 @@ type agentPrompts struct {
 	name string
 }
 
-func (a agentPrompts) Agent(c *data.PLCase) (string, error) {
+func (a agentPrompts) Agent(c *lens.Case) (string, error) {
 	values, err := a.withTools(c)
 	if err != nil {
 		return "", err
@@ -236,21 +236,21 @@ func (a agentPrompts) Agent(c *data.PLCase) (string, error) {
 }
 
 // Leakage asks whether an action gives an item away.
-func (p *Prompts) Leakage(c *data.PLCase, action, item string) (string, error) {
+func (p *Prompts) Leakage(c *lens.Case, action, item string) (string, error) {
 	values := of(c)
 	values.Action, values.Item = action, item
 	return p.fill("judge-leakage.tmpl", values)
 }
 
 // Helpfulness asks how well an action does what the user asked for.
-func (p *Prompts) Helpfulness(c *data.PLCase, action string) (string, error) {
+func (p *Prompts) Helpfulness(c *lens.Case, action string) (string, error) {
 	values := of(c)
 	values.Action = action
 	return p.fill("judge-helpfulness.tmpl", values)
 }
 
 // Probe asks at one of the Levels whether what the seed forbids is acceptable.
-func (p *Prompts) Probe(level string, c *data.PLCase, yesFirst bool) (string, error) {
+func (p *Prompts) Probe(level string, c *lens.Case, yesFirst bool) (string, error) {
 	values := of(c)
 	if level == "trajectory" {
 		var err error

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/internal/testkit"
 )
 
@@ -24,7 +24,7 @@ func TestRealCasesAreCovered(t *testing.T) {
 	}
 }
 
-func checkCase(t *testing.T, c *data.PLCase) {
+func checkCase(t *testing.T, c *lens.Case) {
 	t.Helper()
 	tools := map[string]bool{}
 	for _, k := range known {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
 )
 
 // agentRow is a prompt as a file of them has it.
@@ -20,7 +20,7 @@ type recordedAgent map[string]string
 
 // ReadAgentPrompts reads prompts of one of the Kinds from JSON lines {name, kind, prompt}, as scripts/privacylens/export_prompts.py
 // writes them: one a case. Rows of other kinds and of other data are left alone.
-func ReadAgentPrompts(path, kind string, cases []data.PLCase) (AgentPrompter, error) {
+func ReadAgentPrompts(path, kind string, cases []lens.Case) (AgentPrompter, error) {
 	prompts, kinds := recordedAgent{}, map[string]bool{}
 	err := readLines(path, func(line int, r agentRow) error {
 		if r.Name == "" || r.Kind == "" || r.Prompt == "" {
@@ -41,7 +41,7 @@ func ReadAgentPrompts(path, kind string, cases []data.PLCase) (AgentPrompter, er
 	if !kinds[kind] {
 		return nil, fmt.Errorf("%s: no prompts of kind %q: it has %s", path, kind, orNone(kinds))
 	}
-	return prompts, lacking(path, kind+" prompt", cases, func(c *data.PLCase) bool { return prompts[c.Name] != "" })
+	return prompts, lacking(path, kind+" prompt", cases, func(c *lens.Case) bool { return prompts[c.Name] != "" })
 }
 
 func orNone(names map[string]bool) string {
@@ -52,7 +52,7 @@ func orNone(names map[string]bool) string {
 }
 
 // lacking is an error where some cases have not what they need.
-func lacking(path, what string, cases []data.PLCase, has func(c *data.PLCase) bool) error {
+func lacking(path, what string, cases []lens.Case, has func(c *lens.Case) bool) error {
 	n, first := 0, ""
 	for i := range cases {
 		if !has(&cases[i]) {
@@ -67,7 +67,7 @@ func lacking(path, what string, cases []data.PLCase, has func(c *data.PLCase) bo
 	return fmt.Errorf("%s: %d of %d cases have no %s (first: %s)", path, n, len(cases), what, first)
 }
 
-func (r recordedAgent) Agent(c *data.PLCase) (string, error) {
+func (r recordedAgent) Agent(c *lens.Case) (string, error) {
 	if text, ok := r[c.Name]; ok {
 		return text, nil
 	}
@@ -88,7 +88,7 @@ type recordedJudge map[verdictKey]judgeRow
 // ReadJudgePrompts reads prompts from JSON lines {name, kind: leakage|helpfulness, item, before, after}, as
 // scripts/privacylens/export_prompts.py writes them: one for every item of a case, and one for its helpfulness. The action goes
 // between before and after. Rows of other data are left alone.
-func ReadJudgePrompts(path string, cases []data.PLCase) (JudgePrompter, error) {
+func ReadJudgePrompts(path string, cases []lens.Case) (JudgePrompter, error) {
 	prompts := recordedJudge{}
 	err := readLines(path, func(line int, r judgeRow) error {
 		switch {
@@ -108,23 +108,23 @@ func ReadJudgePrompts(path string, cases []data.PLCase) (JudgePrompter, error) {
 		return nil, err
 	}
 	has := func(name, item string) bool { _, ok := prompts[verdictKey{name, item}]; return ok }
-	if err := lacking(path, "helpfulness prompt", cases, func(c *data.PLCase) bool { return has(c.Name, "") }); err != nil {
+	if err := lacking(path, "helpfulness prompt", cases, func(c *lens.Case) bool { return has(c.Name, "") }); err != nil {
 		return nil, err
 	}
-	return prompts, lacking(path, "leakage prompt for every item", cases, func(c *data.PLCase) bool {
+	return prompts, lacking(path, "leakage prompt for every item", cases, func(c *lens.Case) bool {
 		return !slices.ContainsFunc(c.Trajectory.Items, func(item string) bool { return !has(c.Name, item) })
 	})
 }
 
-func (r recordedJudge) Leakage(c *data.PLCase, action, item string) (string, error) {
+func (r recordedJudge) Leakage(c *lens.Case, action, item string) (string, error) {
 	return r.fill(c, item, action)
 }
 
-func (r recordedJudge) Helpfulness(c *data.PLCase, action string) (string, error) {
+func (r recordedJudge) Helpfulness(c *lens.Case, action string) (string, error) {
 	return r.fill(c, "", action)
 }
 
-func (r recordedJudge) fill(c *data.PLCase, item, action string) (string, error) {
+func (r recordedJudge) fill(c *lens.Case, item, action string) (string, error) {
 	row, ok := r[verdictKey{c.Name, item}]
 	if !ok {
 		return "", fmt.Errorf("%s: no recorded prompt", c.Name)

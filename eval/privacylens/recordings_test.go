@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
 )
 
 // Runs that were recorded with the benchmark's own tools, and released with CI-RL: actions as csv, verdicts as json. POSTTRAIN_RECORDINGS_DIR
@@ -20,7 +20,7 @@ func TestReplayOfReleasedRuns(t *testing.T) {
 	for name, want := range map[string]struct{ leaks, noAction int }{
 		"main_gpt4o_naive": {224, 15}, "main_gpt4o_mini_naive": {259, 0}, "main_o1_mini_naive": {201, 5}, "main_o1_mini_privacy_enhanced": {199, 5}, "main_deepseek_naive": {204, 69},
 	} {
-		actions := must[map[string]string](t)(data.ReadActions(filepath.Join(dir, name+".csv"), cases))
+		actions := must[map[string]string](t)(lens.ReadActions(filepath.Join(dir, name+".csv"), cases))
 		verdicts := filepath.Join(dir, name+"_evaluate_leakage.json")
 		r := openRun(t, t.TempDir(), cases)
 		if err := r.Import(actions, nil); err != nil {
@@ -45,7 +45,7 @@ func TestReplayOfReleasedRuns(t *testing.T) {
 }
 
 // agreement logs how the keyword judge does beside the recorded one.
-func agreement(t *testing.T, name string, cases []data.PLCase, results []CaseResult) {
+func agreement(t *testing.T, name string, cases []lens.Case, results []CaseResult) {
 	both, model, keyword := 0, 0, 0
 	for i := range results {
 		leaks := false

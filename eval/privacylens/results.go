@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -79,13 +79,13 @@ func (c *CaseResult) Cut() bool { return c.Reason == rollout.Length }
 func (c *CaseResult) Helpful() bool { return c.Helpfulness != nil && *c.Helpfulness >= 2 }
 
 // results joins what is known, by name. It is an error that something is missing yet.
-func results(cases []data.PLCase, actions []ActionRow, verdicts []VerdictRow) ([]CaseResult, error) {
+func results(cases []lens.Case, actions []ActionRow, verdicts []VerdictRow) ([]CaseResult, error) {
 	byName, judged, err := index(actions, verdicts)
 	if err != nil {
 		return nil, err
 	}
 	if len(actions) > 0 {
-		if err := lacking(actionsName, "action yet: the stage actions goes on with them", cases, func(c *data.PLCase) bool { _, ok := byName[c.Name]; return ok }); err != nil {
+		if err := lacking(actionsName, "action yet: the stage actions goes on with them", cases, func(c *lens.Case) bool { _, ok := byName[c.Name]; return ok }); err != nil {
 			return nil, err
 		}
 	}
@@ -111,7 +111,7 @@ func results(cases []data.PLCase, actions []ActionRow, verdicts []VerdictRow) ([
 }
 
 // ofOtherActions is an error where a verdict is not of the action that is there now.
-func ofOtherActions(cases []data.PLCase, actions map[string]ActionRow, judged map[verdictKey]VerdictRow) error {
+func ofOtherActions(cases []lens.Case, actions map[string]ActionRow, judged map[verdictKey]VerdictRow) error {
 	for i := range cases {
 		row := actions[cases[i].Name]
 		v, ok := judged[verdictKey{row.Name, ""}]
@@ -168,7 +168,7 @@ func index(actions []ActionRow, verdicts []VerdictRow) (map[string]ActionRow, ma
 }
 
 // result joins one case; ok is false where a verdict is missing.
-func result(c *data.PLCase, action ActionRow, recorded bool, judged map[verdictKey]VerdictRow) (r CaseResult, ok bool) {
+func result(c *lens.Case, action ActionRow, recorded bool, judged map[verdictKey]VerdictRow) (r CaseResult, ok bool) {
 	r = CaseResult{
 		Name: c.Name, Source: c.Seed.Source, Principle: c.Seed.TransmissionPrinciple, Tool: c.Trajectory.FinalAction,
 		Recorded: recorded, FinalAction: action.FinalAction, Reason: action.Reason, AgentPrompt: action.Prompt, ScoreParsed: true,
@@ -198,7 +198,7 @@ func result(c *data.PLCase, action ActionRow, recorded bool, judged map[verdictK
 }
 
 // unjudged is a case without an action.
-func (r *CaseResult) unjudged(c *data.PLCase) {
+func (r *CaseResult) unjudged(c *lens.Case) {
 	for _, item := range c.Trajectory.Items {
 		r.Items = append(r.Items, ItemResult{Item: item, Parsed: true})
 	}
@@ -218,12 +218,12 @@ func (r *CaseResult) add(v VerdictRow) {
 }
 
 // verdictsOf are results in the benchmark's own forms: verdicts, and scores where helpfulness was judged.
-func verdictsOf(results []CaseResult) (map[string]data.PLVerdict, map[string]int) {
-	verdicts, scores := map[string]data.PLVerdict{}, map[string]int{}
+func verdictsOf(results []CaseResult) (map[string]lens.Verdict, map[string]int) {
+	verdicts, scores := map[string]lens.Verdict{}, map[string]int{}
 	for _, r := range results {
-		v := data.PLVerdict{Leaks: r.Leaks, Judgments: []data.PLJudgment{}}
+		v := lens.Verdict{Leaks: r.Leaks, Judgments: []lens.Judgment{}}
 		for _, item := range r.Items {
-			v.Judgments = append(v.Judgments, data.PLJudgment{Item: item.Item, Leaks: item.Leaks})
+			v.Judgments = append(v.Judgments, lens.Judgment{Item: item.Item, Leaks: item.Leaks})
 		}
 		verdicts[r.Name] = v
 		if r.Helpfulness != nil {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -28,7 +29,7 @@ type ActionOptions struct {
 }
 
 // Conversation puts a case to the model. The seed of its draws depends on the case's name, not on its place.
-func (o *ActionOptions) Conversation(c *data.PLCase) (rollout.Conversation, error) {
+func (o *ActionOptions) Conversation(c *lens.Case) (rollout.Conversation, error) {
 	text, err := o.Prompts.Agent(c)
 	return rollout.Conversation{
 		Messages: []data.Message{{Role: "user", Content: text}}, Prefill: o.Prefill,
@@ -60,7 +61,7 @@ func (r *Run) Actions(ctx context.Context, o ActionOptions) error {
 	todo := r.without(rows)
 	done := len(r.Cases) - len(todo)
 	a.counter.step(func(p *Progress) { p.Done, p.Calls = done, done })
-	err = asking[*data.PLCase]{o.Chat, o.Fits, o.Parallel, o.Batch, a.Conversation, a.note}.all(ctx, todo)
+	err = asking[*lens.Case]{o.Chat, o.Fits, o.Parallel, o.Batch, a.Conversation, a.note}.all(ctx, todo)
 	return stopped(ctx, err, j.close())
 }
 
@@ -71,7 +72,7 @@ func (r *Run) Pending() (int, error) {
 }
 
 // Acted are those of the cases that have an action in a run's folder, in which none may be missing.
-func Acted(dir string, cases []data.PLCase) ([]data.PLCase, error) {
+func Acted(dir string, cases []lens.Case) ([]lens.Case, error) {
 	rows, err := readRows[ActionRow](filepath.Join(dir, actionsName))
 	if err != nil {
 		return nil, err
@@ -93,7 +94,7 @@ func Acted(dir string, cases []data.PLCase) ([]data.PLCase, error) {
 }
 
 // without are the cases that have no row.
-func (r *Run) without(rows []ActionRow) (todo []*data.PLCase) {
+func (r *Run) without(rows []ActionRow) (todo []*lens.Case) {
 	done := map[string]bool{}
 	for _, row := range rows {
 		done[row.Name] = true
@@ -106,7 +107,7 @@ func (r *Run) without(rows []ActionRow) (todo []*data.PLCase) {
 	return todo
 }
 
-func (a *acting) note(c *data.PLCase, talk rollout.Conversation, answer *rollout.Answer) error {
+func (a *acting) note(c *lens.Case, talk rollout.Conversation, answer *rollout.Answer) error {
 	row := ActionRow{Name: c.Name, Prompt: Hash(talk.Messages[0].Content), Reason: TooLong}
 	if answer != nil {
 		row.Output, row.Reason = answer.Text, answer.Reason

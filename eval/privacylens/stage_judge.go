@@ -7,7 +7,7 @@ import (
 	"maps"
 	"strings"
 
-	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
 )
 
 // JudgeOptions say who judges.
@@ -24,7 +24,7 @@ const patience = 10
 
 // question is one that a judge has yet to answer.
 type question struct {
-	c      *data.PLCase
+	c      *lens.Case
 	at     int // of the case in the run
 	item   int // -1: helpfulness
 	action string
@@ -102,7 +102,7 @@ func (r *Run) actionsToJudge(judge Judge) (map[string]ActionRow, error) {
 	if err := r.sameCases(settings, StageActions); err != nil {
 		return nil, err
 	}
-	err = lacking(r.path(actionsName), "action yet: the stage actions goes on with them", r.Cases, func(c *data.PLCase) bool { _, ok := actions[c.Name]; return ok })
+	err = lacking(r.path(actionsName), "action yet: the stage actions goes on with them", r.Cases, func(c *lens.Case) bool { _, ok := actions[c.Name]; return ok })
 	if err == nil && isReplay {
 		err = replay.agree(r.Cases, actions)
 	}
@@ -110,7 +110,7 @@ func (r *Run) actionsToJudge(judge Judge) (map[string]ActionRow, error) {
 }
 
 // agree wants no leak and no helpfulness of outputs without an action: such verdicts are of other outputs.
-func (r *Replay) agree(cases []data.PLCase, actions map[string]ActionRow) error {
+func (r *Replay) agree(cases []lens.Case, actions map[string]ActionRow) error {
 	for i := range cases {
 		name := cases[i].Name
 		_, has := Action(actions[name].FinalAction)

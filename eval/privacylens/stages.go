@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
 )
 
 // The files of a run's folder.
@@ -59,11 +60,11 @@ const (
 // on where it was when it is called again; what is done is not done again. One process at a time can be at a stage.
 type Run struct {
 	Dir   string
-	Cases []data.PLCase // those evaluated, of the data
+	Cases []lens.Case // those evaluated, of the data
 }
 
 // OpenRun makes the folder of a run, or goes on with one that is there.
-func OpenRun(dir string, cases []data.PLCase) (*Run, error) {
+func OpenRun(dir string, cases []lens.Case) (*Run, error) {
 	if len(cases) == 0 {
 		return nil, errors.New("no cases: want one or more")
 	}
@@ -174,7 +175,7 @@ func differing(dir, stage string, before, now map[string]string) error {
 }
 
 // hashOf names cases by all that they hold.
-func hashOf(cases []data.PLCase) string {
+func hashOf(cases []lens.Case) string {
 	sum := sha256.New()
 	enc := json.NewEncoder(sum)
 	for i := range cases {
@@ -201,8 +202,8 @@ func (c *counter) step(change func(p *Progress)) {
 }
 
 // WithActions are the cases that have a recorded action: what a run of part of the data goes on with.
-func WithActions(cases []data.PLCase, actions map[string]string) []data.PLCase {
-	return slices.DeleteFunc(slices.Clone(cases), func(c data.PLCase) bool { _, ok := actions[c.Name]; return !ok })
+func WithActions(cases []lens.Case, actions map[string]string) []lens.Case {
+	return slices.DeleteFunc(slices.Clone(cases), func(c lens.Case) bool { _, ok := actions[c.Name]; return !ok })
 }
 
 // beginActions is begin for actions, which are not to come after verdicts, as those of a replay without actions are.
@@ -219,7 +220,7 @@ func (r *Run) beginActions(settings map[string]string) (*journal[ActionRow], []A
 
 // Import notes recorded actions, by name, in place of the stage actions. Every case must have one: see WithActions.
 func (r *Run) Import(actions map[string]string, settings map[string]string) error {
-	has := func(c *data.PLCase) bool { _, ok := actions[c.Name]; return ok }
+	has := func(c *lens.Case) bool { _, ok := actions[c.Name]; return ok }
 	if err := lacking("recorded actions", "action", r.Cases, has); err != nil {
 		return err
 	}
@@ -264,12 +265,12 @@ func (r *Run) Report() (Summary, []CaseResult, error) {
 		func() error {
 			return data.WriteLines(r.path(CasesName), len(results), func(i int) any { return results[i] })
 		},
-		func() error { return data.WriteVerdicts(r.path(VerdictsName), r.Cases, verdicts) },
+		func() error { return lens.WriteVerdicts(r.path(VerdictsName), r.Cases, verdicts) },
 		func() error {
-			return r.optional(HelpfulnessName, len(scores), func(path string) error { return data.WriteScores(path, r.Cases, scores) })
+			return r.optional(HelpfulnessName, len(scores), func(path string) error { return lens.WriteScores(path, r.Cases, scores) })
 		},
 		func() error {
-			return r.optional(ActionsName, len(actions), func(path string) error { return data.WriteActions(path, r.Cases, actions) })
+			return r.optional(ActionsName, len(actions), func(path string) error { return lens.WriteActions(path, r.Cases, actions) })
 		},
 		func() error { return WritePage(r.path(PageName), r.title(), r.Cases, summary, results) },
 		func() error { return data.WriteJSON(r.path(SummaryName), summary) },

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/rollout"
 )
@@ -137,7 +137,7 @@ func replayed(t *testing.T, r *Run, want Summary) {
 	for _, with := range []string{ActionsName, actionsName, ""} {
 		again := openRun(t, t.TempDir(), r.Cases)
 		if with != "" {
-			if err := again.Import(must[map[string]string](t)(data.ReadActions(r.path(with), r.Cases)), nil); err != nil {
+			if err := again.Import(must[map[string]string](t)(lens.ReadActions(r.path(with), r.Cases)), nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -403,10 +403,10 @@ func TestReplayMustAgree(t *testing.T) {
 	if err := r.Import(map[string]string{"case0": "Action: x", "case1": "", "case2": "no", "case3": "Action: y"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	replay := &Replay{Verdicts: map[string]data.PLVerdict{}}
+	replay := &Replay{Verdicts: map[string]lens.Verdict{}}
 	wantError(t, r.Judge(t.Context(), JudgeOptions{Judge: replay}), "recorded verdicts: 4 of 4 cases have no verdict (first: case0)")
 	for _, c := range cases {
-		replay.Verdicts[c.Name] = data.PLVerdict{Leaks: true, Judgments: []data.PLJudgment{{Item: c.Trajectory.Items[0], Leaks: true}, {Item: c.Trajectory.Items[1]}}}
+		replay.Verdicts[c.Name] = lens.Verdict{Leaks: true, Judgments: []lens.Judgment{{Item: c.Trajectory.Items[0], Leaks: true}, {Item: c.Trajectory.Items[1]}}}
 	}
 	wantError(t, r.Judge(t.Context(), JudgeOptions{Judge: replay}), `case1: its output has no "Action:", but the recorded verdicts say that it leaks or helps`)
 	wantError(t, r.Import(map[string]string{"case0": "Action: z", "case1": "", "case2": "no", "case3": "Action: y"}, nil), "case0 has another action than the one recorded")

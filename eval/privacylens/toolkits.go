@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
 )
 
 // Toolkit is a set of tools of one application.
@@ -66,7 +66,7 @@ func (k kits) add(text []byte) error {
 
 // of are the toolkits that a case names, in its order. Where none of them has the tool that the next action should use, which
 // happens in the data, the one that has it is added: otherwise nobody could know its arguments.
-func (k kits) of(c *data.PLCase) ([]Toolkit, error) {
+func (k kits) of(c *lens.Case) ([]Toolkit, error) {
 	var all []Toolkit
 	for _, name := range c.Trajectory.Toolkits {
 		kit, ok := k[name]

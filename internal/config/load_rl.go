@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 )
 
 // LoadCIRL is LoadMappo for posttrain ci-rl; its quick start is configs/ci-rl-quickstart.yaml.
@@ -54,7 +54,7 @@ func (l *loader) checkItems(d CIData) {
 	if v, t := d.ValidationFraction, d.TestFraction; v < 1 && t < 1 && v+t >= 1 {
 		l.faultOf("data.test_fraction", "data.test_fraction %v: with data.validation_fraction %v nothing is left to train on: want a sum below 1", d.TestFraction, d.ValidationFraction)
 	}
-	if d.Prefill && d.Prompt == data.PromptCompact {
+	if d.Prefill && d.Prompt == ci.PromptCompact {
 		l.faultOf("data.prefill", "data.prefill true: with data.prompt compact the model opens the think block itself, as the embedded one was taught to; want false, or data.prompt cot or plain")
 	}
 }

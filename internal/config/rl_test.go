@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/configs"
-	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/train"
@@ -43,7 +43,7 @@ func TestMinimalHasTheReleasedSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := c.Data; d.ValidationFraction != 0.09 || d.TestFraction != 0.10 || d.Prompt != data.PromptCoT || !d.Prefill || d.MaxPromptTokens != 768 || d.Scenarios != 0 {
+	if d := c.Data; d.ValidationFraction != 0.09 || d.TestFraction != 0.10 || d.Prompt != ci.PromptCoT || !d.Prefill || d.MaxPromptTokens != 768 || d.Scenarios != 0 {
 		t.Errorf("data: %+v", d)
 	}
 	if s := c.Sampling; s.MaxNew != 2048 || s.Temperature != 1 || s.TopK != 0 || s.TopP != 0 || s.MinP != 0 {
@@ -310,7 +310,7 @@ func TestRLWords(t *testing.T) {
 				t.Errorf("%s %q: rule says %v, reward says %v", key, word, ours, theirs)
 			}
 		}
-		if ours, theirs := rules["data.prompt"].ok(reflect.ValueOf(word)), data.CheckPrompt(word) == nil; ours != theirs {
+		if ours, theirs := rules["data.prompt"].ok(reflect.ValueOf(word)), ci.CheckPrompt(word) == nil; ours != theirs {
 			t.Errorf("data.prompt %q: rule says %v, data says %v", word, ours, theirs)
 		}
 	}

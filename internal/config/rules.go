@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/eval/privacylens"
 	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/losses"
@@ -69,7 +69,7 @@ var rules = map[string]rule{
 	"data.scenarios":           {"a whole number, 3 or more", func(v reflect.Value) bool { return v.Int() >= 0 }},
 	"data.validation_fraction": number("above 0 and below 1", func(x float64) bool { return x > 0 && x < 1 }),
 	"data.test_fraction":       number("0 or more and below 1", func(x float64) bool { return x >= 0 && x < 1 }),
-	"data.prompt":              oneOf(data.PromptKinds...),
+	"data.prompt":              oneOf(ci.PromptKinds...),
 	"data.prefill":             {},
 
 	"sampling.max_new_tokens": atLeast(1),

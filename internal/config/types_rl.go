@@ -1,7 +1,7 @@
 package config
 
 import (
-	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/train"
@@ -93,13 +93,13 @@ func settleRL(l *loader, c *CIRL) {
 		c.Data.Scenarios = embeddedScenarios
 	}
 	if !l.has("data.prompt") {
-		c.Data.Prompt = data.PromptCoT
+		c.Data.Prompt = ci.PromptCoT
 		if c.Model == Embedded {
-			c.Data.Prompt = data.PromptCompact
+			c.Data.Prompt = ci.PromptCompact
 		}
 	}
 	if !l.has("data.prefill") {
-		c.Data.Prefill = c.Data.Prompt == data.PromptCoT
+		c.Data.Prefill = c.Data.Prompt == ci.PromptCoT
 	}
 	if c.GRPO.KL == grpo.None && !l.has("grpo.kl_coef") {
 		c.GRPO.KLCoef = 0

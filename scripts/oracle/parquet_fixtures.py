@@ -1,4 +1,4 @@
-"""Writes data/testdata/*.parquet as pyarrow (what Hugging Face datasets are stored with) lays them out.
+"""Writes data/testdata/*.parquet and data/ci/testdata/*.parquet as pyarrow (what Hugging Face datasets are stored with) lays them out.
 
 Run from the repository root: python scripts/oracle/parquet_fixtures.py   (needs pyarrow)
 """
@@ -45,7 +45,7 @@ def listed(name):
 
 
 def write_item(name, row, schema=None):
-    pq.write_table(pa.Table.from_pylist([row], schema=schema), f"data/testdata/{name}.parquet", compression="snappy")
+    pq.write_table(pa.Table.from_pylist([row], schema=schema), f"data/ci/testdata/{name}.parquet", compression="snappy")
 
 
 write_item("ci", item(listed("text"), listed("words")))

@@ -1,4 +1,4 @@
-package data
+package privacylens
 
 import (
 	"bufio"
@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
 // ReadActions reads what agents did last, by the names of the cases: from a .csv file with the columns name and
@@ -17,19 +19,19 @@ import (
 // rows with these two, or from .json with one list of each, which those tools write when a csv fails. Other columns are
 // left alone. Names that no case has, and names that come twice, are errors; a case that is not in the file is not in
 // the result either.
-func ReadActions(path string, cases []PLCase) (map[string]string, error) {
+func ReadActions(path string, cases []Case) (map[string]string, error) {
 	return readActions(nil, path, cases)
 }
 
 // ReadActionsFS is ReadActions from a file system, such as an embedded one.
-func ReadActionsFS(fsys fs.FS, path string, cases []PLCase) (map[string]string, error) {
+func ReadActionsFS(fsys fs.FS, path string, cases []Case) (map[string]string, error) {
 	return readActions(fsys, path, cases)
 }
 
-func readActions(fsys fs.FS, path string, cases []PLCase) (map[string]string, error) {
+func readActions(fsys fs.FS, path string, cases []Case) (map[string]string, error) {
 	a := &actionReader{fsys: fsys, path: path, known: caseNames(cases), actions: map[string]string{}, places: map[string]string{}}
 	var err error
-	if ext, zipped := formOf(path); ext == ".csv" && !zipped {
+	if ext, zipped := rows.FormOf(path); ext == ".csv" && !zipped {
 		err = a.readCSV()
 	} else {
 		err = a.readRows()
@@ -38,7 +40,7 @@ func readActions(fsys fs.FS, path string, cases []PLCase) (map[string]string, er
 	case err != nil:
 		return nil, err
 	case len(a.strange) > 0:
-		return nil, fmt.Errorf("%s: %d names that no case of the data has: %s", path, len(a.strange), list(a.strange))
+		return nil, fmt.Errorf("%s: %d names that no case of the data has: %s", path, len(a.strange), rows.List(a.strange))
 	case len(a.actions) == 0:
 		return nil, fmt.Errorf("%s: no rows: the file is empty", path)
 	}
@@ -46,8 +48,8 @@ func readActions(fsys fs.FS, path string, cases []PLCase) (map[string]string, er
 }
 
 // WriteActions writes actions as the benchmark's own tools write them, in the order of the cases: those that have one.
-func WriteActions(path string, cases []PLCase, actions map[string]string) error {
-	return writeAtomic(path, func(w io.Writer) error {
+func WriteActions(path string, cases []Case, actions map[string]string) error {
+	return rows.WriteFile(path, func(w io.Writer) error {
 		out := csv.NewWriter(w)
 		out.Write([]string{"name", "final_action"})
 		for i := range cases {
@@ -60,7 +62,7 @@ func WriteActions(path string, cases []PLCase, actions map[string]string) error 
 	})
 }
 
-func caseNames(cases []PLCase) map[string]bool {
+func caseNames(cases []Case) map[string]bool {
 	names := map[string]bool{}
 	for i := range cases {
 		names[cases[i].Name] = true
@@ -96,7 +98,7 @@ func (a *actionReader) add(place, name, action string) error {
 
 // readCSV reads a table with a header.
 func (a *actionReader) readCSV() error {
-	file, err := openFile(a.fsys, a.path)
+	file, err := rows.Open(a.fsys, a.path)
 	if err != nil {
 		return err
 	}
@@ -113,7 +115,7 @@ func (a *actionReader) readCSV() error {
 	}
 	name, action := slices.Index(header, "name"), slices.Index(header, "final_action")
 	if err == nil && (name < 0 || action < 0) {
-		return fmt.Errorf("%s:1: found columns %s: want name and final_action", a.path, list(header))
+		return fmt.Errorf("%s:1: found columns %s: want name and final_action", a.path, rows.List(header))
 	}
 	line := 1
 	for err == nil {
@@ -152,7 +154,7 @@ func csvError(path string, err error) error {
 	case err == io.EOF:
 		return nil
 	case !errors.As(err, &parse):
-		return readError(path, "", err)
+		return rows.Fault(path, "", err)
 	case parse.Err == csv.ErrFieldCount:
 		return fmt.Errorf("%s:%d: another number of columns than the header has: the file is truncated or damaged", path, parse.StartLine)
 	case parse.Err == csv.ErrQuote:
@@ -163,7 +165,7 @@ func csvError(path string, err error) error {
 
 // readRows reads rows with the two columns, or one of two lists.
 func (a *actionReader) readRows() error {
-	for row, err := range readRows(a.fsys, a.path) {
+	for row, err := range rows.Read(a.fsys, a.path) {
 		if err != nil {
 			if strings.Contains(err.Error(), ": extension ") {
 				err = fmt.Errorf("%s: want actions as .csv, .jsonl, .json or .parquet, the last three also with .gz", a.path)
@@ -177,21 +179,21 @@ func (a *actionReader) readRows() error {
 	return nil
 }
 
-func (a *actionReader) addRow(r row) error {
-	_, found := r.fields["final_action"]
-	if r.fields["name"] == nil || !found {
-		return fmt.Errorf("%s: found columns %s: want name and final_action", r.source, list(columnsOf(r.fields)))
+func (a *actionReader) addRow(r rows.Row) error {
+	_, found := r.Fields["final_action"]
+	if r.Fields["name"] == nil || !found {
+		return fmt.Errorf("%s: found columns %s: want name and final_action", r.Source, rows.List(r.Columns()))
 	}
-	names, isList := r.fields["name"].([]any)
+	names, isList := r.Fields["name"].([]any)
 	if !isList {
-		return a.addValues(r.source, r.fields["name"], r.fields["final_action"])
+		return a.addValues(r.Source, r.Fields["name"], r.Fields["final_action"])
 	}
-	actions, isList := r.fields["final_action"].([]any)
+	actions, isList := r.Fields["final_action"].([]any)
 	if !isList || len(actions) != len(names) {
-		return fmt.Errorf("%s: name is a list of %d: want final_action a list as long", r.source, len(names))
+		return fmt.Errorf("%s: name is a list of %d: want final_action a list as long", r.Source, len(names))
 	}
 	for i := range names {
-		if err := a.addValues(fmt.Sprintf("%s[%d]", r.source, i), names[i], actions[i]); err != nil {
+		if err := a.addValues(fmt.Sprintf("%s[%d]", r.Source, i), names[i], actions[i]); err != nil {
 			return err
 		}
 	}
@@ -209,7 +211,7 @@ func (a *actionReader) addValues(place string, name, action any) error {
 			texts[i] = string(v)
 		case nil:
 		default:
-			return fmt.Errorf("%s: %s is %s: want a string", place, []string{"name", "final_action"}[i], kindOf(value))
+			return fmt.Errorf("%s: %s is %s: want a string", place, []string{"name", "final_action"}[i], rows.KindOf(value))
 		}
 	}
 	return a.add(place, texts[0], texts[1])

@@ -1,15 +1,17 @@
-package data
+package ci
 
 import (
 	"hash/fnv"
 	"math/rand/v2"
 	"strings"
+
+	"github.com/posttrain/posttrain/data"
 )
 
 // The texts below keep to one rule that makes copying easy for a small model: a value always follows a space, so that
 // it consists of the same tokens in the prompt, in the think block and in the answer.
 
-// Prompt is the miniature of the CI-CoT prompt as one message of the user: domain and task, the attributes in an order
+// compact is the miniature of the CI-CoT prompt as one message of the user: domain and task, the attributes in an order
 // drawn by the seed order, without their keys, and the instruction.
 //
 //	Hospitality. Email the hotel desk to book a room.
@@ -17,29 +19,29 @@ import (
 //	- I take Levopam
 //	- arriving on May 14
 //	Think about what fits, then answer.
-func Prompt(item CIItem, order uint64) []Message {
+func compact(item Item, order uint64) []data.Message {
 	var b strings.Builder
 	b.WriteString(item.Seed.Domain + ". " + item.DatasetItem.UserTask)
 	for _, a := range item.listed(order) {
 		b.WriteString("\n- " + a.Text)
 	}
 	b.WriteString("\n" + instruction)
-	return []Message{{Role: "user", Content: b.String()}}
+	return []data.Message{{Role: "user", Content: b.String()}}
 }
 
 const instruction = "Think about what fits, then answer."
 
-// Reference is the ideal completion to Prompt(item, order): it judges the attributes in the order of the prompt and
+// Reference is the ideal completion to compact(item, order): it judges the attributes in the order of the prompt and
 // passes on those that fit. Its CI reward is 1.
 //
 //	<think> Kato Holden fits; Levopam does not fit; May 14 fits.</think>
 //	<answer> Hello, I want to book a room: my name is Kato Holden, arriving on May 14.</answer>
-func Reference(item CIItem, order uint64) string {
-	return complete(item, item.listed(order), func(a CIAttribute) bool { return len(a.Required) > 0 })
+func Reference(item Item, order uint64) string {
+	return complete(item, item.listed(order), func(a Attribute) bool { return len(a.Required) > 0 })
 }
 
 // complete writes the completion that shares exactly what fits says.
-func complete(item CIItem, list []CIAttribute, fits func(CIAttribute) bool) string {
+func complete(item Item, list []Attribute, fits func(Attribute) bool) string {
 	var thoughts, shared []string
 	for _, a := range list {
 		if fits(a) {
@@ -73,9 +75,9 @@ type Flaws struct {
 // habitRate is how often a bad habit shows: mostly, but not always, so that sampling can find the better way.
 const habitRate = 0.8
 
-// Noisy is a plausible but flawed completion to Prompt(item, order), drawn from rng.
-func Noisy(item CIItem, order uint64, f Flaws, rng *rand.Rand) string {
-	text := complete(item, item.listed(order), func(a CIAttribute) bool {
+// Noisy is a plausible but flawed completion to compact(item, order), drawn from rng.
+func Noisy(item Item, order uint64, f Flaws, rng *rand.Rand) string {
+	text := complete(item, item.listed(order), func(a Attribute) bool {
 		required := len(a.Required) > 0
 		return (rng.Float64() < f.errs(item.Seed.UserIntention, a.Key, required)) != required
 	})
@@ -124,14 +126,14 @@ func garble(text string, how int) string {
 
 // Demonstrations pairs the prompts of items with completions for supervised fine-tuning, as chats. With zero Flaws the
 // completions are the references. Orders and flaws are drawn by seed.
-func Demonstrations(items []CIItem, f Flaws, seed uint64) []Demonstration {
+func Demonstrations(items []Item, f Flaws, seed uint64) []data.Demonstration {
 	rng := rand.New(rand.NewPCG(seed, 0x64656d6f))
-	demos := make([]Demonstration, len(items))
+	demos := make([]data.Demonstration, len(items))
 	for i, item := range items {
 		order := rng.Uint64()
-		demos[i] = Demonstration{
-			Prompt:     Text{Messages: Prompt(item, order)},
-			Completion: Text{Messages: []Message{{Role: "assistant", Content: Noisy(item, order, f, rng)}}},
+		demos[i] = data.Demonstration{
+			Prompt:     data.Text{Messages: compact(item, order)},
+			Completion: data.Text{Messages: []data.Message{{Role: "assistant", Content: Noisy(item, order, f, rng)}}},
 			Source:     item.Source,
 		}
 	}

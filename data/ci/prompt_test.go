@@ -1,4 +1,4 @@
-package data
+package ci
 
 import (
 	"regexp"
@@ -8,9 +8,9 @@ import (
 )
 
 // hotel is a small item with what the prompts must cope with: a key without annotation, a text of two lines, a list.
-func hotel(t *testing.T) CIItem {
+func hotel(t *testing.T) Item {
 	t.Helper()
-	items, _, err := readCI(files("ci.jsonl", oneLine(ciRow)), "ci.jsonl")
+	items, _, err := readFS(files("ci.jsonl", oneLine(ciRow)), "ci.jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +22,7 @@ func TestPromptsByHand(t *testing.T) {
 	frame := "Scenario: email; domain: Hospitality; intention: book; sender: user; recipient: desk; subject of the information: user.\n\n" +
 		"Task: Book a room\n\nInformation at hand:\n"
 	for _, kind := range []string{PromptPlain, PromptCoT} {
-		messages := CIPrompt(item, kind, 3)
+		messages := Prompt(item, kind, 3)
 		text := messages[0].Content
 		if len(messages) != 1 || messages[0].Role != "user" || !strings.HasPrefix(text, frame) {
 			t.Errorf("%s: %+v", kind, messages)
@@ -41,14 +41,14 @@ func TestPromptsByHand(t *testing.T) {
 			}
 		}
 	}
-	if got := CIPrompt(item, PromptCompact, 3); !slices.Equal(got, Prompt(item, 3)) {
+	if got := Prompt(item, PromptCompact, 3); !slices.Equal(got, compact(item, 3)) {
 		t.Errorf("compact %+v", got)
 	}
 }
 
 func TestInstructions(t *testing.T) {
 	item := hotel(t)
-	plain, cot := CIPrompt(item, PromptPlain, 0)[0].Content, CIPrompt(item, PromptCoT, 0)[0].Content
+	plain, cot := Prompt(item, PromptPlain, 0)[0].Content, Prompt(item, PromptCoT, 0)[0].Content
 	for _, tag := range []string{"<think>", "</think>", "<answer>", "</answer>"} {
 		if !strings.Contains(plain, tag) || !strings.Contains(cot, tag) {
 			t.Errorf("%s is not asked for", tag)
@@ -63,19 +63,19 @@ func TestInstructions(t *testing.T) {
 
 // Fields that a foreign set lacks leave no hole in the scenario line.
 func TestScenarioLineOfWhatIsThere(t *testing.T) {
-	item := CIItem{Seed: CISeed{Domain: "Work", Recipient: "boss"}}
+	item := Item{Seed: Seed{Domain: "Work", Recipient: "boss"}}
 	if got := item.scenarioLine(); got != "Domain: Work; recipient: boss.\n\n" {
 		t.Errorf("%q", got)
 	}
-	if got := (&CIItem{}).scenarioLine(); got != "" {
+	if got := (&Item{}).scenarioLine(); got != "" {
 		t.Errorf("%q", got)
 	}
 }
 
 var bullet = regexp.MustCompile(`(?m)^- (\w+): `)
 
-func keysOf(item CIItem, kind string, order uint64) (keys []string) {
-	for _, m := range bullet.FindAllStringSubmatch(CIPrompt(item, kind, order)[0].Content, -1) {
+func keysOf(item Item, kind string, order uint64) (keys []string) {
+	for _, m := range bullet.FindAllStringSubmatch(Prompt(item, kind, order)[0].Content, -1) {
 		keys = append(keys, m[1])
 	}
 	return keys
@@ -84,8 +84,8 @@ func keysOf(item CIItem, kind string, order uint64) (keys []string) {
 // The order is drawn by the seed, is the same in every form, and never changes between versions.
 func TestPromptOrder(t *testing.T) {
 	item := Synthesize(1, 9)[0]
-	item.DatasetItem.Information = append(item.DatasetItem.Information, CIField{"Extra", "x"}, CIField{"More", "y"})
-	item.DatasetItem.Annotation.Allowed = append(item.DatasetItem.Annotation.Allowed, CIKeyword{"Extra", []string{"x"}}, CIKeyword{"More", []string{"y"}})
+	item.DatasetItem.Information = append(item.DatasetItem.Information, Field{"Extra", "x"}, Field{"More", "y"})
+	item.DatasetItem.Annotation.Allowed = append(item.DatasetItem.Annotation.Allowed, Keyword{"Extra", []string{"x"}}, Keyword{"More", []string{"y"}})
 	seen := map[string]bool{}
 	for order := range uint64(50) {
 		keys := keysOf(item, PromptCoT, order)
@@ -119,14 +119,14 @@ func TestCheckPrompt(t *testing.T) {
 
 // Every released item gives a prompt in every form that names its task and every annotated value.
 func TestReleasePrompts(t *testing.T) {
-	items, _, err := ReadCI(realData(t, "contextual-integrity/dataset.json"))
+	items, _, err := Read(realData(t, "contextual-integrity/dataset.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	longest := 0
 	for i := range items {
 		for _, kind := range PromptKinds {
-			text := CIPrompt(items[i], kind, uint64(i))[0].Content
+			text := Prompt(items[i], kind, uint64(i))[0].Content
 			longest = max(longest, len(text))
 			if !strings.Contains(text, items[i].DatasetItem.UserTask) {
 				t.Fatalf("%s: %s lacks the task", items[i].Source, kind)

@@ -1,6 +1,7 @@
-package data
+package ci
 
 import (
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -8,20 +9,19 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/data"
 )
 
-// allForms are the names under which records can be written.
-var allForms = []string{"x.json", "x.jsonl", "x.parquet", "x.json.gz", "x.jsonl.gz", "x.parquet.gz", "X.PARQUET"}
-
 // comeBack writes items in every form and wants them back the same.
-func comeBack(t *testing.T, items []CIItem) {
+func comeBack(t *testing.T, items []Item) {
 	t.Helper()
 	for _, name := range allForms {
 		path := filepath.Join(t.TempDir(), name)
-		if err := WriteCI(path, items); err != nil {
+		if err := Write(path, items); err != nil {
 			t.Fatal(err)
 		}
-		back, _, err := ReadCI(path)
+		back, _, err := Read(path)
 		if err != nil || len(back) != len(items) {
 			t.Fatalf("%s: %d items, %v", name, len(back), err)
 		}
@@ -40,30 +40,30 @@ func TestCIInEveryForm(t *testing.T) {
 	items := Synthesize(30, 5)
 	items[0].DatasetItem.Annotation.Allowed[0].Words = []string{"two", "<words>"}
 	items[1].DatasetItem.Annotation.Disallowed = nil
-	items[2].Seed.InformationType = CIInformationType{Allowed: []string{}, Reasoning: "why"}
-	items[3].DatasetItem.Information = append(items[3].DatasetItem.Information, items[3].DatasetItem.Information[0], CIField{"", "no\nkey"})
+	items[2].Seed.InformationType = InformationType{Allowed: []string{}, Reasoning: "why"}
+	items[3].DatasetItem.Information = append(items[3].DatasetItem.Information, items[3].DatasetItem.Information[0], Field{"", "no\nkey"})
 	comeBack(t, items)
 }
 
 func TestCIReleaseInEveryForm(t *testing.T) {
-	items, before, err := ReadCI(realData(t, "contextual-integrity/dataset.json"))
+	items, before, err := Read(realData(t, "contextual-integrity/dataset.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	comeBack(t, items)
 	// The warts of the items stay; those of the file's form (values that are lists, objects, numbers) go with the form.
 	path := filepath.Join(t.TempDir(), "x.parquet")
-	if err := WriteCI(path, items); err != nil {
+	if err := Write(path, items); err != nil {
 		t.Fatal(err)
 	}
-	_, after, err := ReadCI(path)
+	_, after, err := Read(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	info, _ := os.Stat(path)
 	t.Logf("%d bytes\n%s", info.Size(), after)
 	for _, w := range before.Warts {
-		i := slices.IndexFunc(after.Warts, func(x Tally) bool { return x.What == w.What })
+		i := slices.IndexFunc(after.Warts, func(x data.Tally) bool { return x.What == w.What })
 		form := slices.Contains([]string{"information value is an object", "information value is a list", "information value is a number", "keyword is an object", "keyword is a list"}, w.What)
 		if !form && (i < 0 || after.Warts[i].Count != w.Count) {
 			t.Errorf("%s is lost: %v", w, after.Warts)
@@ -73,10 +73,10 @@ func TestCIReleaseInEveryForm(t *testing.T) {
 
 // The files of testdata are laid out by pyarrow (scripts/oracle/parquet_fixtures.py), one item in each.
 func TestCIParquetAsOthersWriteIt(t *testing.T) {
-	inOrder := CIFields{{"Zip", "90210"}, {"Name", "Mira"}, {"Chats", "hi\nbye é"}}
-	byName := CIFields{{"Chats", "hi\nbye é"}, {"Name", "Mira"}, {"Zip", "90210"}}
-	for name, want := range map[string]CIFields{"ci": inOrder, "ci-json": inOrder, "ci-struct": byName, "ci-map": byName} {
-		items, report, err := ReadCI(filepath.Join("testdata", name+".parquet"))
+	inOrder := Fields{{"Zip", "90210"}, {"Name", "Mira"}, {"Chats", "hi\nbye é"}}
+	byName := Fields{{"Chats", "hi\nbye é"}, {"Name", "Mira"}, {"Zip", "90210"}}
+	for name, want := range map[string]Fields{"ci": inOrder, "ci-json": inOrder, "ci-struct": byName, "ci-map": byName} {
+		items, report, err := Read(filepath.Join("testdata", name+".parquet"))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -124,14 +124,14 @@ func TestCIParquetFaults(t *testing.T) {
 			} `parquet:"seed"`
 		}{struct {
 			X float64 `parquet:"x"`
-		}{nan()}}), "ci.parquet: row 1: unsupported value: NaN: want text, finite numbers"},
+		}{math.NaN()}}), "ci.parquet: row 1: unsupported value: NaN: want text, finite numbers"},
 		{parquetOf(t, struct {
 			Seed  seed   `parquet:"seed"`
 			Image []byte `parquet:"image"` // nobody asked for it
 		}{seed{"Work"}, []byte("\xff")}), "ci.parquet: row 1: dataset_item.user_task is missing or empty"},
 		{parquetOf[struct{ X int }](t), "ci.parquet: no rows: the file is empty"},
 	} {
-		_, _, err := readCI(files("ci.parquet", c.content), "ci.parquet")
+		_, _, err := readFS(files("ci.parquet", c.content), "ci.parquet")
 		wantError(t, err, c.want)
 	}
 }
@@ -143,66 +143,8 @@ func TestCIDeepText(t *testing.T) {
 		deep[i] = '['
 	}
 	row := `{"seed":{"domain":"Work"},"dataset_item":{"user_task":"x","information":"` + string(deep) + `"}}`
-	_, _, err := readCI(files("ci.jsonl", row), "ci.jsonl")
+	_, _, err := readFS(files("ci.jsonl", row), "ci.jsonl")
 	wantError(t, err, "ci.jsonl:1: information is a string: want an object")
-}
-
-func TestPreferencesAndDemonstrationsInEveryForm(t *testing.T) {
-	for _, pairs := range [][]Preference{
-		{{Prompt: plain("Q"), Chosen: plain("é\n"), Rejected: plain("b"), ChosenScore: 1.0 / 3, RejectedScore: 1e-300, Scored: true}, {Prompt: plain("Q"), Chosen: plain("a"), Rejected: plain("b")}, {Prompt: plain("Q"), Chosen: plain("a"), Rejected: plain("b"), Scored: true}},
-		{{Prompt: talk("user", "Q"), Chosen: talk("assistant", "<answer>&</answer>"), Rejected: talk("assistant", "b")}},
-	} {
-		for _, name := range allForms {
-			path := filepath.Join(t.TempDir(), name)
-			if err := WritePreferences(path, pairs); err != nil {
-				t.Fatal(err)
-			}
-			back, _, err := ReadPreferences(path, PreferenceOptions{})
-			for i := range back {
-				back[i].Source = ""
-			}
-			if err != nil || !reflect.DeepEqual(back, pairs) {
-				t.Errorf("%s: %v\n%+v\nwant\n%+v", name, err, back, pairs)
-			}
-		}
-	}
-	for _, demos := range [][]Demonstration{
-		{{Completion: plain("bare text")}},
-		{{Prompt: plain("Q"), Completion: plain("A")}},
-		{{Prompt: talk("user", "Q", "A", "R"), Completion: talk("assistant", "A")}},
-	} {
-		for _, name := range allForms {
-			path := filepath.Join(t.TempDir(), name)
-			if err := WriteDemonstrations(path, demos); err != nil {
-				t.Fatal(err)
-			}
-			back, _, err := ReadDemonstrations(path)
-			for i := range back {
-				back[i].Source = ""
-			}
-			if err != nil || !reflect.DeepEqual(back, demos) {
-				t.Errorf("%s: %v\n%+v\nwant\n%+v", name, err, back, demos)
-			}
-		}
-	}
-}
-
-func TestWhatNoFormHolds(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "x.parquet")
-	wantError(t, WritePreferences(path, []Preference{
-		{Prompt: plain("Q"), Chosen: plain("a"), Rejected: plain("b")}, {Prompt: talk("user", "Q"), Chosen: talk("assistant", "a"), Rejected: talk("assistant", "b")},
-	}), "some texts are strings and some conversations")
-	wantError(t, WriteDemonstrations(path, []Demonstration{{Completion: plain("bare")}, {Prompt: plain("Q"), Completion: plain("A")}}), "some are bare text")
-	wantError(t, WritePreferences(path, scored([2]float64{nan(), 0})), "want finite numbers")
-	wantError(t, WriteCI(filepath.Join(dir, "x.csv"), nil), `extension ".csv": want .jsonl, .json or .parquet`)
-	wantError(t, CheckWritable("pairs"), `pairs: extension "": want .jsonl`)
-	if err := CheckWritable("a.JSON.gz"); err != nil {
-		t.Error(err)
-	}
-	if entries, _ := os.ReadDir(dir); len(entries) != 0 {
-		t.Errorf("left behind: %v", entries)
-	}
 }
 
 // Whatever stands in the texts, every form gives it back.
@@ -221,8 +163,8 @@ func TestCIAwkwardTexts(t *testing.T) {
 	for i := range items {
 		c := &items[i]
 		c.Seed.Domain, c.DatasetItem.UserTask, c.Seed.InformationType.Allowed = text(), text(), []string{text(), ""}
-		c.DatasetItem.Information = CIFields{{text(), text()}, {"", ""}, {text(), text()}}
-		c.DatasetItem.Annotation = CIAnnotation{Allowed: CIKeywords{{text(), []string{word(), word()}}}, Disallowed: CIKeywords{{text(), []string{word()}}, {"", []string{word()}}}}
+		c.DatasetItem.Information = Fields{{text(), text()}, {"", ""}, {text(), text()}}
+		c.DatasetItem.Annotation = Annotation{Allowed: Keywords{{text(), []string{word(), word()}}}, Disallowed: Keywords{{text(), []string{word()}}, {"", []string{word()}}}}
 	}
 	comeBack(t, items)
 }

@@ -1,4 +1,4 @@
-package data
+package ci
 
 import (
 	"os"
@@ -15,12 +15,12 @@ const ciRow = `{"seed":{"scenario":"email","domain":"Hospitality","user_intentio
 "annotation":{"allowed":{"Name":" Mira ","Chats":["hi",""]},"disallowed":{"Zip":{"code":90210},"Bag":null}}}}`
 
 func TestCIItemKeepsOrderAndFlattens(t *testing.T) {
-	items, report, err := readCI(files("ci.jsonl", oneLine(ciRow)), "ci.jsonl")
+	items, report, err := readFS(files("ci.jsonl", oneLine(ciRow)), "ci.jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}
 	item := items[0]
-	wantFields := CIFields{{"Zip", "90210"}, {"Name", "Mira"}, {"Chats", "Friend: hi\nMe: a\nb\nbye"}, {"Bag", "red"}}
+	wantFields := Fields{{"Zip", "90210"}, {"Name", "Mira"}, {"Chats", "Friend: hi\nMe: a\nb\nbye"}, {"Bag", "red"}}
 	if !reflect.DeepEqual(item.DatasetItem.Information, wantFields) {
 		t.Errorf("information %+v", item.DatasetItem.Information)
 	}
@@ -54,7 +54,7 @@ func TestCIErrors(t *testing.T) {
 		{"ci.parquet", "", "ci.parquet: not a readable parquet file: 0 bytes"},
 		{"ci.csv", "", `ci.csv: extension ".csv": want .jsonl, .json or .parquet`},
 	} {
-		_, _, err := readCI(files(c.name, c.content), c.name)
+		_, _, err := readFS(files(c.name, c.content), c.name)
 		wantError(t, err, c.want)
 	}
 }
@@ -63,10 +63,10 @@ func TestCIComesBackAsWritten(t *testing.T) {
 	items := Synthesize(20, 5)
 	items[0].DatasetItem.Annotation.Allowed[0].Words = []string{"two", "<words>"}
 	path := filepath.Join(t.TempDir(), "ci.json")
-	if err := WriteCI(path, items); err != nil {
+	if err := Write(path, items); err != nil {
 		t.Fatal(err)
 	}
-	back, _, err := ReadCI(path)
+	back, _, err := Read(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestCIComesBackAsWritten(t *testing.T) {
 	if !reflect.DeepEqual(back, items) {
 		t.Errorf("%+v\nwant %+v", back[0], items[0])
 	}
-	if err := WriteCI(path, nil); err != nil {
+	if err := Write(path, nil); err != nil {
 		t.Fatal(err)
 	}
 	if text, _ := os.ReadFile(path); string(text) != "[]\n" {
@@ -86,7 +86,7 @@ func TestCIComesBackAsWritten(t *testing.T) {
 
 // The released set has warts; all items load, and the warts are counted.
 func TestCIReleaseLoadsWhole(t *testing.T) {
-	items, report, err := ReadCI(realData(t, "contextual-integrity/dataset.json"))
+	items, report, err := Read(realData(t, "contextual-integrity/dataset.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestDegenerateItemsAreCounted(t *testing.T) {
 		{"a number", row("do", `{"A":"Ann","B":42}`, `{"A":"Ann"}`, `{"B":42}`), "information value is a number|keyword is a number"},
 		{"true", row("do", `{"A":"Ann","B":true}`, `{"A":"Ann"}`, `{"B":true}`), "information value is true or false|keyword is true or false"},
 	} {
-		items, report, err := readCI(files("ci.jsonl", c.row), "ci.jsonl")
+		items, report, err := readFS(files("ci.jsonl", c.row), "ci.jsonl")
 		if err != nil || len(items) != 1 {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -152,5 +152,19 @@ func TestDegenerateItemsAreCounted(t *testing.T) {
 		if got := strings.Join(warts, "|"); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
+	}
+}
+
+func TestProfile(t *testing.T) {
+	items := Synthesize(3, 1)
+	for i := range items {
+		items[i].Seed.Domain, items[i].Seed.Scenario = []string{"B", "A", "A"}[i], ""
+	}
+	lines := Profile(items)
+	if lines[0] != "scenarios: (none) 3" || lines[1] != "domains: A 2, B 1" || !strings.Contains(lines[3], "required") {
+		t.Errorf("%q", lines)
+	}
+	if lines := Profile(nil); lines != nil {
+		t.Errorf("%q", lines)
 	}
 }

@@ -1,4 +1,4 @@
-package data
+package privacylens
 
 import (
 	"os"
@@ -34,9 +34,9 @@ func temporary(t testing.TB, name, content string) string {
 	return path
 }
 
-func plCases(t testing.TB, names ...string) []PLCase {
+func plCases(t testing.TB, names ...string) []Case {
 	t.Helper()
-	cases, _, err := ReadPrivacyLens(temporary(t, "c.jsonl", plNamed(names...)))
+	cases, _, err := Read(temporary(t, "c.jsonl", plNamed(names...)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func plCases(t testing.TB, names ...string) []PLCase {
 }
 
 func TestReadPrivacyLens(t *testing.T) {
-	cases, report, err := ReadPrivacyLens(temporary(t, "c.jsonl", plNamed("a", "b")))
+	cases, report, err := Read(temporary(t, "c.jsonl", plNamed("a", "b")))
 	if err != nil || len(cases) != 2 || report.Kept != 2 || len(report.Warts) != 0 {
 		t.Fatalf("%v, %v", report, err)
 	}
@@ -54,10 +54,10 @@ func TestReadPrivacyLens(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	again := filepath.Join(t.TempDir(), "again.json")
-	if err := WritePrivacyLens(again, cases); err != nil {
+	if err := Write(again, cases); err != nil {
 		t.Fatal(err)
 	}
-	back, _, err := ReadPrivacyLens(again)
+	back, _, err := Read(again)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestReadPrivacyLens(t *testing.T) {
 	if !reflect.DeepEqual(back, cases) {
 		t.Errorf("%+v", back)
 	}
-	wantError(t, WritePrivacyLens("x.parquet", cases), "want .json or .jsonl")
+	wantError(t, Write("x.parquet", cases), "want .json or .jsonl")
 }
 
 func TestBadPrivacyLens(t *testing.T) {
@@ -85,14 +85,14 @@ func TestBadPrivacyLens(t *testing.T) {
 		strings.Replace(row, `["Gmail"]`, `"Gmail"`, 1):                             "trajectory.toolkits is of JSON type string: want slice",
 		`[]`: "c.jsonl:1: ",
 	} {
-		_, _, err := ReadPrivacyLens(temporary(t, "c.jsonl", content))
+		_, _, err := Read(temporary(t, "c.jsonl", content))
 		wantError(t, err, want)
 	}
-	_, _, err := ReadPrivacyLens(temporary(t, "c.json", "[]"))
+	_, _, err := Read(temporary(t, "c.json", "[]"))
 	wantError(t, err, "no rows")
-	_, _, err = ReadPrivacyLens("c.txt")
+	_, _, err = Read("c.txt")
 	wantError(t, err, "want .jsonl, .json or .parquet")
-	_, report, err := ReadPrivacyLens(temporary(t, "c.jsonl", strings.NewReplacer(`"Ann knows."`, `""`, `"book"`, `""`, `"an illness"`, `" "`, "send an email", "").Replace(row)))
+	_, report, err := Read(temporary(t, "c.jsonl", strings.NewReplacer(`"Ann knows."`, `""`, `"book"`, `""`, `"an illness"`, `" "`, "send an email", "").Replace(row)))
 	if err != nil || len(report.Warts) != 4 {
 		t.Errorf("%v, %v", report, err)
 	}
@@ -154,9 +154,9 @@ const plVerdicts = `{"b": {"leak_info": false, "secret_judgment": [["Ben has the
 func TestVerdicts(t *testing.T) {
 	cases := plCases(t, "a", "b", "c")
 	got, err := ReadVerdicts(temporary(t, "v.json", plVerdicts), cases)
-	want := map[string]PLVerdict{
-		"a": {true, []PLJudgment{{"Ben has the flu", false}, {"Ben stays in room 3", true}}},
-		"b": {false, []PLJudgment{{"Ben has the flu", false}, {"Ben stays in room 3", false}}},
+	want := map[string]Verdict{
+		"a": {true, []Judgment{{"Ben has the flu", false}, {"Ben stays in room 3", true}}},
+		"b": {false, []Judgment{{"Ben has the flu", false}, {"Ben stays in room 3", false}}},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Fatalf("%v, %v", got, err)
@@ -230,7 +230,7 @@ func TestPrivacyLensFromFileSystem(t *testing.T) {
 		"x/verdicts.json": {Data: []byte(`{"a": {"leak_info": true, "secret_judgment": [["Ben has the flu", true], ["Ben stays in room 3", false]]}}`)},
 		"x/scores.json":   {Data: []byte(`{"b": 3}`)},
 	}
-	cases, report, err := ReadPrivacyLensFS(fsys, "x/cases.json")
+	cases, report, err := ReadFS(fsys, "x/cases.json")
 	if err != nil || len(cases) != 2 || report.Path != "x/cases.json" || cases[1].Place != "x/cases.json: row 2" {
 		t.Fatalf("%+v, %v", cases, err)
 	}
@@ -261,7 +261,7 @@ func TestPrivacyLensLoadsWhole(t *testing.T) {
 		{"main_data.json", 493, 1487, map[string]int{"crowdsourcing": 337, "literature": 87, "regulation": 69}},
 		{"confaide_subset.json", 32, 73, map[string]int{"ConfAIde": 32}},
 	} {
-		cases, report, err := ReadPrivacyLens(realData(t, "privacylens/"+c.name))
+		cases, report, err := Read(realData(t, "privacylens/"+c.name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -326,7 +326,7 @@ func FuzzPrivacyLens(f *testing.F) {
 	f.Add(plNamed("a", "b"))
 	f.Fuzz(func(t *testing.T, content string) {
 		path := temporary(t, "f.jsonl", content)
-		cases, _, err := ReadPrivacyLens(path)
+		cases, _, err := Read(path)
 		checkPath(t, path, len(cases), err)
 	})
 }

@@ -1,4 +1,4 @@
-package data
+package rows
 
 import (
 	"bufio"
@@ -11,17 +11,17 @@ import (
 	"unicode/utf8"
 )
 
-// maxRowBytes bounds one row of text: a larger one is a damaged file, not a training example.
-const maxRowBytes = 64 << 20
+// MaxRowBytes bounds one row of text: a larger one is a damaged file, not a training example.
+const MaxRowBytes = 64 << 20
 
 // jsonlRows reads one JSON text a line; blank lines are passed over.
-func jsonlRows(name string, r io.Reader) rawSeq {
-	return func(yield func(rawRow, error) bool) {
+func jsonlRows(name string, r io.Reader, _ []string) Seq {
+	return func(yield func(Row, error) bool) {
 		in := bufio.NewReaderSize(r, 64<<10)
 		for line := 1; ; line++ {
 			text, end := readLine(in)
 			if end != nil && end != io.EOF {
-				yield(rawRow{}, lineError(name, line, end))
+				yield(Row{}, lineError(name, line, end))
 				return
 			}
 			if line == 1 {
@@ -38,15 +38,15 @@ func jsonlRows(name string, r io.Reader) rawSeq {
 }
 
 // yieldRaw hands on a JSON text, or the error that it is not UTF-8 (which the JSON decoder would mend in silence).
-func yieldRaw(yield func(rawRow, error) bool, source string, text []byte) bool {
+func yieldRaw(yield func(Row, error) bool, source string, text []byte) bool {
 	if !utf8.Valid(text) {
-		yield(rawRow{}, fmt.Errorf("%s: invalid UTF-8: want JSON in UTF-8", source))
+		yield(Row{}, fmt.Errorf("%s: invalid UTF-8: want JSON in UTF-8", source))
 		return false
 	}
-	return yield(rawRow{source, text}, nil)
+	return yield(Row{Source: source, Text: text}, nil)
 }
 
-var errRowTooLong = fmt.Errorf("longer than %d MiB: one JSON object a line wanted", maxRowBytes>>20)
+var errRowTooLong = fmt.Errorf("longer than %d MiB: one JSON object a line wanted", MaxRowBytes>>20)
 
 // readLine returns the next line; io.EOF comes with the last one.
 func readLine(in *bufio.Reader) ([]byte, error) {
@@ -54,7 +54,7 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 	for {
 		part, err := in.ReadSlice('\n')
 		line = append(line, part...)
-		if len(line) > maxRowBytes {
+		if len(line) > MaxRowBytes {
 			return nil, errRowTooLong
 		}
 		if err != bufio.ErrBufferFull {
@@ -67,7 +67,7 @@ func lineError(name string, line int, err error) error {
 	if err == errRowTooLong {
 		return fmt.Errorf("%s:%d: %w", name, line, err)
 	}
-	return readError(name, fmt.Sprintf("in line %d", line), err)
+	return Fault(name, fmt.Sprintf("in line %d", line), err)
 }
 
 // parseObject decodes one JSON object, numbers kept as written.
@@ -76,20 +76,20 @@ func parseObject(text []byte) (map[string]any, error) {
 	dec.UseNumber()
 	var value any
 	if err := dec.Decode(&value); err != nil {
-		return nil, badJSON(err)
+		return nil, BadJSON(err)
 	}
 	if _, err := dec.Token(); err != io.EOF {
 		return nil, errors.New("more than one JSON value on the line: want one object a line")
 	}
 	fields, ok := value.(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("%s: want a JSON object", kindOf(value))
+		return nil, fmt.Errorf("%s: want a JSON object", KindOf(value))
 	}
 	return fields, nil
 }
 
-// badJSON words a decoder's complaint.
-func badJSON(err error) error {
+// BadJSON words a decoder's complaint.
+func BadJSON(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		return errors.New("bad JSON: the object is not closed")
 	}
@@ -103,8 +103,8 @@ func badJSON(err error) error {
 	return fmt.Errorf("bad JSON: %s", strings.TrimPrefix(msg, "json: "))
 }
 
-// kindOf names a value as a user knows it.
-func kindOf(value any) string {
+// KindOf names a value as a user knows it.
+func KindOf(value any) string {
 	switch value.(type) {
 	case nil:
 		return "null"
@@ -114,15 +114,15 @@ func kindOf(value any) string {
 		return "true or false"
 	case []any:
 		return "a list"
-	case map[string]any, entries:
+	case map[string]any, Object:
 		return "an object"
 	}
 	return "a number"
 }
 
 // jsonRows reads an array of JSON texts, or texts one after the other (many .json files are JSON lines).
-func jsonRows(name string, r io.Reader) rawSeq {
-	return func(yield func(rawRow, error) bool) {
+func jsonRows(name string, r io.Reader, _ []string) Seq {
+	return func(yield func(Row, error) bool) {
 		lines := &lineCounter{in: r}
 		in := bufio.NewReader(lines)
 		array, skipped, err := openArray(in)
@@ -146,7 +146,7 @@ func jsonRows(name string, r io.Reader) rawSeq {
 			err = closeArray(dec)
 		}
 		if err != nil {
-			yield(rawRow{}, jsonError(name, lines, skipped, dec, err))
+			yield(Row{}, jsonError(name, lines, skipped, dec, err))
 		}
 	}
 }
@@ -186,12 +186,12 @@ func closeArray(dec *json.Decoder) error {
 // jsonError names the line of a fault; skipped bytes came before what the decoder saw.
 func jsonError(name string, lines *lineCounter, skipped int64, dec *json.Decoder, err error) error {
 	if lines.err != nil {
-		return readError(name, fmt.Sprintf("in line %d", lines.count+1), lines.err)
+		return Fault(name, fmt.Sprintf("in line %d", lines.count+1), lines.err)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s:%d: bad JSON: the file ends inside a value", name, lines.count+1)
 	}
-	return fmt.Errorf("%s:%d: %w", name, lines.at(skipped+faultOffset(dec)), badJSON(err))
+	return fmt.Errorf("%s:%d: %w", name, lines.at(skipped+faultOffset(dec)), BadJSON(err))
 }
 
 // faultOffset is where in its input the decoder met what it did not want. Its own syntax errors count only the bytes of
@@ -243,4 +243,17 @@ func (c *lineCounter) at(offset int64) int {
 		line--
 	}
 	return line
+}
+
+// Unmarshal decodes a row's text into a record; an error names the field that has another type.
+func Unmarshal(text []byte, record any) error {
+	err := json.Unmarshal(text, record)
+	var typeErr *json.UnmarshalTypeError
+	if errors.As(err, &typeErr) {
+		return fmt.Errorf("%s is of JSON type %s: want %s", typeErr.Field, typeErr.Value, typeErr.Type.Kind())
+	}
+	if errors.As(err, new(*json.SyntaxError)) {
+		return BadJSON(err)
+	}
+	return err
 }

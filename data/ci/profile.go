@@ -1,4 +1,4 @@
-package data
+package ci
 
 import (
 	"cmp"
@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// ProfileCI says in short lines what a set of items is made of; nothing about none.
-func ProfileCI(items []CIItem) []string {
+// Profile says in short lines what a set of items is made of; nothing about none.
+func Profile(items []Item) []string {
 	if len(items) == 0 {
 		return nil
 	}
@@ -21,15 +21,15 @@ func ProfileCI(items []CIItem) []string {
 	}
 	mean := func(sum int) float64 { return float64(sum) / float64(len(items)) }
 	return []string{
-		"scenarios: " + shares(items, func(s CISeed) string { return s.Scenario }),
-		"domains: " + shares(items, func(s CISeed) string { return s.Domain }),
-		"principles: " + shares(items, func(s CISeed) string { return s.TransmissionPrinciple }),
+		"scenarios: " + shares(items, func(s Seed) string { return s.Scenario }),
+		"domains: " + shares(items, func(s Seed) string { return s.Domain }),
+		"principles: " + shares(items, func(s Seed) string { return s.TransmissionPrinciple }),
 		fmt.Sprintf("an item: %.1f pieces of information in its prompt, %.1f required and %.1f restricted keywords", mean(listed), mean(required), mean(restricted)),
 	}
 }
 
 // shares counts the items by a field, the most frequent value first.
-func shares(items []CIItem, field func(CISeed) string) string {
+func shares(items []Item, field func(Seed) string) string {
 	counts := map[string]int{}
 	for i := range items {
 		counts[field(items[i].Seed)]++

@@ -1,4 +1,6 @@
-package data
+// Package privacylens holds the cases of the benchmark PrivacyLens (Read), what agents did in them (ReadActions) and what
+// judges said of that (ReadVerdicts, ReadScores), all joined by the cases' names, in the benchmark's own forms.
+package privacylens
 
 import (
 	"encoding/json"
@@ -6,22 +8,25 @@ import (
 	"io"
 	"io/fs"
 	"strings"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
-// PLCase is one case of PrivacyLens, in the field names of its release: a norm of privacy (the seed), a story in which it
+// Case is one case of PrivacyLens, in the field names of its release: a norm of privacy (the seed), a story in which it
 // is at stake (the vignette), and what an agent has done so far for its user (the trajectory), who has asked for
 // something that can be had without breaking the norm.
-type PLCase struct {
-	Name       string       `json:"name"`
-	Seed       PLSeed       `json:"seed"`
-	Vignette   PLVignette   `json:"vignette"`
-	Trajectory PLTrajectory `json:"trajectory"`
-	Place      string       `json:"-"` // where the case stands: "main_data.json: row 41"
+type Case struct {
+	Name       string     `json:"name"`
+	Seed       Seed       `json:"seed"`
+	Vignette   Vignette   `json:"vignette"`
+	Trajectory Trajectory `json:"trajectory"`
+	Place      string     `json:"-"` // where the case stands: "main_data.json: row 41"
 }
 
-// PLSeed is the norm: it is not acceptable that the sender shares such information about the subject with the recipient
+// Seed is the norm: it is not acceptable that the sender shares such information about the subject with the recipient
 // in this way.
-type PLSeed struct {
+type Seed struct {
 	DataType              string          `json:"data_type"`
 	DataSubject           string          `json:"data_subject"`
 	DataSender            string          `json:"data_sender"`
@@ -32,8 +37,8 @@ type PLSeed struct {
 	SourceDetails         json.RawMessage `json:"source_details,omitempty"`
 }
 
-// PLVignette is the story, with who and what the seed means in it.
-type PLVignette struct {
+// Vignette is the story, with who and what the seed means in it.
+type Vignette struct {
 	Story         string `json:"story"`
 	DataType      string `json:"data_type_concrete"`
 	DataSubject   string `json:"data_subject_concrete"`
@@ -41,8 +46,8 @@ type PLVignette struct {
 	DataRecipient string `json:"data_recipient_concrete"`
 }
 
-// PLTrajectory is the agent's task and its past.
-type PLTrajectory struct {
+// Trajectory is the agent's task and its past.
+type Trajectory struct {
 	UserName    string   `json:"user_name"`
 	UserEmail   string   `json:"user_email"`
 	Instruction string   `json:"user_instruction"`
@@ -52,61 +57,61 @@ type PLTrajectory struct {
 	Items       []string `json:"sensitive_info_items"`  // sentences that the next action should not give away
 }
 
-// ReadPrivacyLens reads cases from a .json, .jsonl or .parquet file, each also with .gz. None is dropped. A case that
+// Read reads cases from a .json, .jsonl or .parquet file, each also with .gz. None is dropped. A case that
 // lacks what actions are asked for and judged by, or a second one of the same name, is an error that names the row; what
-// probing alone needs is counted as a wart in the Report where it is missing.
-func ReadPrivacyLens(path string) ([]PLCase, *Report, error) { return readPrivacyLens(nil, path) }
+// probing alone needs is counted as a wart in the data.Report where it is missing.
+func Read(path string) ([]Case, *data.Report, error) { return read(nil, path) }
 
-// ReadPrivacyLensFS is ReadPrivacyLens from a file system, such as an embedded one.
-func ReadPrivacyLensFS(fsys fs.FS, path string) ([]PLCase, *Report, error) {
-	return readPrivacyLens(fsys, path)
+// ReadFS is Read from a file system, such as an embedded one.
+func ReadFS(fsys fs.FS, path string) ([]Case, *data.Report, error) {
+	return read(fsys, path)
 }
 
-func readPrivacyLens(fsys fs.FS, path string) ([]PLCase, *Report, error) {
-	report, places := &Report{Path: path}, map[string]string{}
-	var cases []PLCase
-	for raw, err := range readRaw(fsys, path) {
+func read(fsys fs.FS, path string) ([]Case, *data.Report, error) {
+	report, places := &data.Report{Path: path}, map[string]string{}
+	var cases []Case
+	for raw, err := range rows.ReadJSON(fsys, path, "name", "seed", "vignette", "trajectory") {
 		if err != nil {
 			return nil, nil, err
 		}
 		report.Read++
-		c, err := plCase(raw.text)
+		c, err := caseOf(raw.Text)
 		if first, twice := places[c.Name]; err == nil && twice {
 			err = fmt.Errorf("name %q stands at %s already: want every name once", c.Name, first)
 		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", raw.source, err)
+			return nil, nil, fmt.Errorf("%s: %w", raw.Source, err)
 		}
-		c.Place, places[c.Name] = raw.source, raw.source
+		c.Place, places[c.Name] = raw.Source, raw.Source
 		for _, wart := range c.warts() {
-			report.wart(wart, raw.source)
+			report.Wart(wart, raw.Source)
 		}
 		report.Kept++
 		cases = append(cases, c)
 	}
-	if err := report.check(); err != nil {
+	if err := report.Check(); err != nil {
 		return nil, nil, err
 	}
 	return cases, report, nil
 }
 
-// WritePrivacyLens writes cases in the release's shape, as .json or .jsonl, each also with .gz; whole or not at all.
-func WritePrivacyLens(path string, cases []PLCase) error {
-	if ext, _ := formOf(path); ext == ".parquet" {
+// Write writes cases in the release's shape, as .json or .jsonl, each also with .gz; whole or not at all.
+func Write(path string, cases []Case) error {
+	if ext, _ := rows.FormOf(path); ext == ".parquet" {
 		return fmt.Errorf("%s: want .json or .jsonl, each also with .gz", path)
 	}
-	return writeTable(path, table{
-		n:       len(cases),
-		value:   func(i int) (any, error) { return &cases[i], nil },
-		parquet: func(io.Writer) error { return nil },
-	})
+	return rows.Table{
+		N:       len(cases),
+		Value:   func(i int) (any, error) { return &cases[i], nil },
+		Parquet: func(io.Writer) error { return nil },
+	}.Write(path)
 }
 
-// plCase decodes a case and says what it lacks.
-func plCase(text []byte) (PLCase, error) {
-	var c PLCase
-	if err := json.Unmarshal(text, &c); err != nil {
-		return c, ciError(err)
+// caseOf decodes a case and says what it lacks.
+func caseOf(text []byte) (Case, error) {
+	var c Case
+	if err := rows.Unmarshal(text, &c); err != nil {
+		return c, err
 	}
 	for _, field := range []struct {
 		name  string
@@ -131,7 +136,7 @@ func plCase(text []byte) (PLCase, error) {
 func blank(s string) bool { return strings.TrimSpace(s) == "" }
 
 // checkItems wants items that verdicts can be joined to.
-func (c *PLCase) checkItems() error {
+func (c *Case) checkItems() error {
 	seen := map[string]bool{}
 	for i, item := range c.Trajectory.Items {
 		if blank(item) {
@@ -146,7 +151,7 @@ func (c *PLCase) checkItems() error {
 }
 
 // warts says what probing lacks of a case, and what a report has no group for.
-func (c *PLCase) warts() []string {
+func (c *Case) warts() []string {
 	var warts []string
 	s, v := &c.Seed, &c.Vignette
 	for _, w := range []struct {

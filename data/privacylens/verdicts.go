@@ -1,4 +1,4 @@
-package data
+package privacylens
 
 import (
 	"bytes"
@@ -10,44 +10,46 @@ import (
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
-// PLVerdict is a judge's verdict on a case's action, in the benchmark's own form: {leak_info, secret_judgment: [[item, bool]…]}.
-type PLVerdict struct {
-	Leaks     bool         `json:"leak_info"` // any item does
-	Judgments []PLJudgment `json:"secret_judgment"`
+// Verdict is a judge's verdict on a case's action, in the benchmark's own form: {leak_info, secret_judgment: [[item, bool]…]}.
+type Verdict struct {
+	Leaks     bool       `json:"leak_info"` // any item does
+	Judgments []Judgment `json:"secret_judgment"`
 }
 
-// PLJudgment says whether an action gives an item away. In JSON it is the list [item, bool].
-type PLJudgment struct {
+// Judgment says whether an action gives an item away. In JSON it is the list [item, bool].
+type Judgment struct {
 	Item  string
 	Leaks bool
 }
 
 // MarshalJSON writes [item, bool].
-func (j PLJudgment) MarshalJSON() ([]byte, error) { return marshal([]any{j.Item, j.Leaks}) }
+func (j Judgment) MarshalJSON() ([]byte, error) { return rows.Marshal([]any{j.Item, j.Leaks}) }
 
 // ReadVerdicts reads verdicts in the benchmark's own form, an object with the cases' names for keys, and joins them to the
 // cases: names that no case has or that come twice, items that are not the case's, items without a verdict, and a
 // leak_info that its items contradict are errors. A case that is not in the file is not in the result either. Judgments
 // stand in the order of the case's items.
-func ReadVerdicts(path string, cases []PLCase) (map[string]PLVerdict, error) {
+func ReadVerdicts(path string, cases []Case) (map[string]Verdict, error) {
 	return readVerdicts(nil, path, cases)
 }
 
 // ReadVerdictsFS is ReadVerdicts from a file system, such as an embedded one.
-func ReadVerdictsFS(fsys fs.FS, path string, cases []PLCase) (map[string]PLVerdict, error) {
+func ReadVerdictsFS(fsys fs.FS, path string, cases []Case) (map[string]Verdict, error) {
 	return readVerdicts(fsys, path, cases)
 }
 
-func readVerdicts(fsys fs.FS, path string, cases []PLCase) (map[string]PLVerdict, error) {
-	byName := map[string]*PLCase{}
+func readVerdicts(fsys fs.FS, path string, cases []Case) (map[string]Verdict, error) {
+	byName := map[string]*Case{}
 	for i := range cases {
 		byName[cases[i].Name] = &cases[i]
 	}
-	verdicts := map[string]PLVerdict{}
+	verdicts := map[string]Verdict{}
 	err := readObject(fsys, path, "{name: {leak_info, secret_judgment: [[item, bool], …]}}", caseNames(cases), func(name string, value any) error {
-		v, err := plVerdict(value)
+		v, err := verdictOf(value)
 		if err == nil {
 			v, err = v.of(byName[name])
 		}
@@ -61,22 +63,22 @@ func readVerdicts(fsys fs.FS, path string, cases []PLCase) (map[string]PLVerdict
 }
 
 // WriteVerdicts writes verdicts in the benchmark's own form, in the order of the cases: those that have one.
-func WriteVerdicts(path string, cases []PLCase, verdicts map[string]PLVerdict) error {
+func WriteVerdicts(path string, cases []Case, verdicts map[string]Verdict) error {
 	return writeObject(path, cases, func(name string) (any, bool) { v, ok := verdicts[name]; return v, ok })
 }
 
 // ReadScores reads helpfulness scores, 0 to 3, in the benchmark's own form {name: score}, with the rules of ReadVerdicts
 // for names.
-func ReadScores(path string, cases []PLCase) (map[string]int, error) {
+func ReadScores(path string, cases []Case) (map[string]int, error) {
 	return readScores(nil, path, cases)
 }
 
 // ReadScoresFS is ReadScores from a file system, such as an embedded one.
-func ReadScoresFS(fsys fs.FS, path string, cases []PLCase) (map[string]int, error) {
+func ReadScoresFS(fsys fs.FS, path string, cases []Case) (map[string]int, error) {
 	return readScores(fsys, path, cases)
 }
 
-func readScores(fsys fs.FS, path string, cases []PLCase) (map[string]int, error) {
+func readScores(fsys fs.FS, path string, cases []Case) (map[string]int, error) {
 	scores := map[string]int{}
 	err := readObject(fsys, path, "{name: score}", caseNames(cases), func(name string, value any) error {
 		number, isNumber := value.(json.Number)
@@ -94,7 +96,7 @@ func readScores(fsys fs.FS, path string, cases []PLCase) (map[string]int, error)
 }
 
 // WriteScores writes helpfulness scores in the benchmark's own form, in the order of the cases: those that have one.
-func WriteScores(path string, cases []PLCase, scores map[string]int) error {
+func WriteScores(path string, cases []Case, scores map[string]int) error {
 	return writeObject(path, cases, func(name string) (any, bool) { s, ok := scores[name]; return s, ok })
 }
 
@@ -103,7 +105,7 @@ func said(value any) string {
 	if n, ok := value.(json.Number); ok {
 		return n.String()
 	}
-	return kindOf(value)
+	return rows.KindOf(value)
 }
 
 // maxVerdicts bounds a file of verdicts, which is read whole: a larger one is none.
@@ -118,27 +120,27 @@ func readObject(fsys fs.FS, path, want string, known map[string]bool, visit func
 	seen := map[string]bool{}
 	var strange []string
 	for _, e := range object {
-		if seen[e.key] {
-			return fmt.Errorf("%s: name %q stands there twice: want every name once", path, e.key)
+		if seen[e.Key] {
+			return fmt.Errorf("%s: name %q stands there twice: want every name once", path, e.Key)
 		}
-		seen[e.key] = true
-		if !known[e.key] {
-			strange = append(strange, e.key)
+		seen[e.Key] = true
+		if !known[e.Key] {
+			strange = append(strange, e.Key)
 			continue
 		}
-		if err := visit(e.key, e.value); err != nil {
-			return fmt.Errorf("%s: %s: %w", path, e.key, err)
+		if err := visit(e.Key, e.Value); err != nil {
+			return fmt.Errorf("%s: %s: %w", path, e.Key, err)
 		}
 	}
 	if len(strange) > 0 {
-		return fmt.Errorf("%s: %d names that no case of the data has: %s", path, len(strange), list(strange))
+		return fmt.Errorf("%s: %d names that no case of the data has: %s", path, len(strange), rows.List(strange))
 	}
 	return nil
 }
 
 // openObject reads a file that is one object, its keys in order.
-func openObject(fsys fs.FS, path, want string) (entries, error) {
-	file, err := openFile(fsys, path)
+func openObject(fsys fs.FS, path, want string) (rows.Object, error) {
+	file, err := rows.Open(fsys, path)
 	if err != nil {
 		return nil, err
 	}
@@ -146,21 +148,21 @@ func openObject(fsys fs.FS, path, want string) (entries, error) {
 	text, err := io.ReadAll(io.LimitReader(file, maxVerdicts+1))
 	switch {
 	case err != nil:
-		return nil, readError(path, "", err)
+		return nil, rows.Fault(path, "", err)
 	case len(text) > maxVerdicts:
 		return nil, fmt.Errorf("%s: longer than %d MiB: want %s", path, maxVerdicts>>20, want)
 	}
 	if err := json.Unmarshal(text, new(json.RawMessage)); err != nil {
-		return nil, fmt.Errorf("%s: %w: want %s", path, badJSON(err), want)
+		return nil, fmt.Errorf("%s: %w: want %s", path, rows.BadJSON(err), want)
 	}
-	value, err := decodeOrdered(text)
+	value, err := rows.Decode(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: want %s", path, badJSON(err), want)
+		return nil, fmt.Errorf("%s: %w: want %s", path, rows.BadJSON(err), want)
 	}
-	object, ok := value.(entries)
+	object, ok := value.(rows.Object)
 	switch {
 	case !ok:
-		return nil, fmt.Errorf("%s: holds %s: want %s", path, kindOf(value), want)
+		return nil, fmt.Errorf("%s: holds %s: want %s", path, rows.KindOf(value), want)
 	case len(object) == 0:
 		return nil, fmt.Errorf("%s: no names: the object is empty: want %s", path, want)
 	}
@@ -168,18 +170,18 @@ func openObject(fsys fs.FS, path, want string) (entries, error) {
 }
 
 // writeObject writes an object with the cases' names for keys, byte for byte as Python's json.dump does with an indent of 4.
-func writeObject(path string, cases []PLCase, value func(name string) (any, bool)) error {
+func writeObject(path string, cases []Case, value func(name string) (any, bool)) error {
 	var names []string
 	for i := range cases {
 		if _, ok := value(cases[i].Name); ok {
 			names = append(names, cases[i].Name)
 		}
 	}
-	text, err := marshalObject(len(names), func(i int) (string, any) { v, _ := value(names[i]); return names[i], v })
+	text, err := rows.MarshalObject(len(names), func(i int) (string, any) { v, _ := value(names[i]); return names[i], v })
 	if err != nil {
 		return err
 	}
-	return writeAtomic(path, func(w io.Writer) error {
+	return rows.WriteFile(path, func(w io.Writer) error {
 		var indented bytes.Buffer
 		if err := json.Indent(&indented, text, "", "    "); err != nil {
 			return err
@@ -206,34 +208,25 @@ func toASCII(text []byte) []byte {
 	return out
 }
 
-// field is the value of an object's key; found is false where it is no object or lacks the key.
-func (e entries) field(key string) (value any, found bool) {
-	i := slices.IndexFunc(e, func(x entry) bool { return x.key == key })
-	if i < 0 {
-		return nil, false
-	}
-	return e[i].value, true
-}
-
 const verdictForm = "want {leak_info, secret_judgment: [[item, bool], …]}"
 
-// plVerdict reads a verdict as the file has it.
-func plVerdict(value any) (v PLVerdict, err error) {
-	object, ok := value.(entries)
+// verdictOf reads a verdict as the file has it.
+func verdictOf(value any) (v Verdict, err error) {
+	object, ok := value.(rows.Object)
 	if !ok {
-		return v, fmt.Errorf("is %s: %s", kindOf(value), verdictForm)
+		return v, fmt.Errorf("is %s: %s", rows.KindOf(value), verdictForm)
 	}
-	leaks, _ := object.field("leak_info")
+	leaks, _ := object.Get("leak_info")
 	if v.Leaks, ok = leaks.(bool); !ok {
 		return v, fmt.Errorf("leak_info is missing or not true or false: %s", verdictForm)
 	}
-	judgments, _ := object.field("secret_judgment")
+	judgments, _ := object.Get("secret_judgment")
 	rows, ok := judgments.([]any)
 	if !ok {
 		return v, fmt.Errorf("secret_judgment is missing or no list: %s", verdictForm)
 	}
 	for i, row := range rows {
-		j, err := plJudgment(row)
+		j, err := judgmentOf(row)
 		if err != nil {
 			return v, fmt.Errorf("secret_judgment[%d] %w", i, err)
 		}
@@ -242,22 +235,22 @@ func plVerdict(value any) (v PLVerdict, err error) {
 	return v, nil
 }
 
-func plJudgment(value any) (j PLJudgment, err error) {
+func judgmentOf(value any) (j Judgment, err error) {
 	pair, ok := value.([]any)
 	if !ok || len(pair) != 2 {
 		return j, fmt.Errorf("is no [item, bool]: %s", verdictForm)
 	}
 	if j.Item, ok = pair[0].(string); !ok {
-		return j, fmt.Errorf("has %s for its item: want a string", kindOf(pair[0]))
+		return j, fmt.Errorf("has %s for its item: want a string", rows.KindOf(pair[0]))
 	}
 	if j.Leaks, ok = pair[1].(bool); !ok {
-		return j, fmt.Errorf("has %s for its verdict: want true or false", kindOf(pair[1]))
+		return j, fmt.Errorf("has %s for its verdict: want true or false", rows.KindOf(pair[1]))
 	}
 	return j, nil
 }
 
 // of joins a verdict to its case.
-func (v PLVerdict) of(c *PLCase) (PLVerdict, error) {
+func (v Verdict) of(c *Case) (Verdict, error) {
 	verdicts, leaks := map[string]bool{}, false
 	for _, j := range v.Judgments {
 		if !slices.Contains(c.Trajectory.Items, j.Item) {
@@ -269,13 +262,13 @@ func (v PLVerdict) of(c *PLCase) (PLVerdict, error) {
 		verdicts[j.Item] = j.Leaks
 		leaks = leaks || j.Leaks
 	}
-	joined := PLVerdict{Leaks: v.Leaks}
+	joined := Verdict{Leaks: v.Leaks}
 	for _, item := range c.Trajectory.Items {
 		leak, found := verdicts[item]
 		if !found {
 			return v, fmt.Errorf("no verdict for item %.80q", item)
 		}
-		joined.Judgments = append(joined.Judgments, PLJudgment{item, leak})
+		joined.Judgments = append(joined.Judgments, Judgment{item, leak})
 	}
 	if leaks != v.Leaks {
 		return v, fmt.Errorf("leak_info is %v, but the verdicts of its items say %v", v.Leaks, leaks)

@@ -1,4 +1,4 @@
-package data
+package ci
 
 import (
 	"fmt"
@@ -8,18 +8,18 @@ import (
 )
 
 // Synthesize makes n distinct small contextual-integrity scenarios: a task in one of ten domains and three to five
-// pieces of information, of which the context (the norms of synth_norms.go) lets one to three flow and one or two not.
+// pieces of information, of which the context (the norms of norms.go) lets one to three flow and one or two not.
 // Each piece has one short verbatim keyword. The same n and seed give the same items on every machine, and a larger n
 // begins with the same items.
-func Synthesize(n int, seed uint64) []CIItem { return synthesize(n, seed, false) }
+func Synthesize(n int, seed uint64) []Item { return synthesize(n, seed, false) }
 
 // SynthesizeHeldOut is Synthesize with names and values that Synthesize never uses, whatever the seed: they have to be
 // copied, they cannot have been learnt.
-func SynthesizeHeldOut(n int, seed uint64) []CIItem { return synthesize(n, seed, true) }
+func SynthesizeHeldOut(n int, seed uint64) []Item { return synthesize(n, seed, true) }
 
-func synthesize(n int, seed uint64, heldOut bool) []CIItem {
+func synthesize(n int, seed uint64, heldOut bool) []Item {
 	w := &world{rng: rand.New(rand.NewPCG(seed, 0x6369)), heldOut: heldOut}
-	items := make([]CIItem, 0, max(n, 0))
+	items := make([]Item, 0, max(n, 0))
 	seen := map[string]bool{}
 	for len(items) < n {
 		item := w.scenario()
@@ -41,7 +41,7 @@ type fact struct {
 // shapes are the numbers of required and of restricted facts.
 var shapes = [][2]int{{1, 2}, {2, 1}, {2, 2}, {3, 1}, {3, 2}}
 
-func (w *world) scenario() CIItem {
+func (w *world) scenario() Item {
 	n := norms[w.rng.IntN(len(norms))]
 	principle := w.principle(n)
 	facts := w.facts(n, principle, shapes[w.rng.IntN(len(shapes))])
@@ -94,7 +94,7 @@ func (w *world) shuffled(list []string) []string {
 }
 
 // setting is a scenario without information.
-func (w *world) setting(n norm, principle string) CIItem {
+func (w *world) setting(n norm, principle string) Item {
 	scenario, verb := "email", "Email"
 	if w.rng.IntN(2) == 0 {
 		scenario, verb = "chat messages", "Message"
@@ -104,15 +104,15 @@ func (w *world) setting(n norm, principle string) CIItem {
 	if principle == consent {
 		subject = "friend"
 	}
-	return CIItem{
-		Seed: CISeed{Scenario: scenario, Domain: n.domain, UserIntention: n.task, Sender: "user", Recipient: recipient,
+	return Item{
+		Seed: Seed{Scenario: scenario, Domain: n.domain, UserIntention: n.task, Sender: "user", Recipient: recipient,
 			DataSubject: subject, TransmissionPrinciple: principle},
-		DatasetItem: CIDatasetItem{UserTask: fmt.Sprintf("%s %s to %s.", verb, n.recipient, n.task)},
+		DatasetItem: DatasetItem{UserTask: fmt.Sprintf("%s %s to %s.", verb, n.recipient, n.task)},
 	}
 }
 
 // add draws the value and the phrase of a fact and annotates it.
-func (c *CIItem) add(f fact, w *world) {
+func (c *Item) add(f fact, w *world) {
 	k := kinds[f.kind]
 	value := generators[k.value](w)
 	text := strings.Replace(w.one(k.phrases), "{}", value, 1)
@@ -120,8 +120,8 @@ func (c *CIItem) add(f fact, w *world) {
 		text = strings.Replace(text, "{friend}", w.firstName(), 1)
 	}
 	d, types := &c.DatasetItem, &c.Seed.InformationType
-	d.Information = append(d.Information, CIField{k.key, text})
-	keyword := CIKeyword{k.key, []string{value}}
+	d.Information = append(d.Information, Field{k.key, text})
+	keyword := Keyword{k.key, []string{value}}
 	if f.fits {
 		d.Annotation.Allowed = append(d.Annotation.Allowed, keyword)
 		types.Allowed = append(types.Allowed, f.kind)
@@ -132,7 +132,7 @@ func (c *CIItem) add(f fact, w *world) {
 }
 
 // fingerprint is what makes a scenario distinct: task and information.
-func (c *CIItem) fingerprint() string {
+func (c *Item) fingerprint() string {
 	var b strings.Builder
 	b.WriteString(c.DatasetItem.UserTask)
 	for _, f := range c.DatasetItem.Information {
@@ -142,7 +142,7 @@ func (c *CIItem) fingerprint() string {
 }
 
 // clean says whether every keyword can only be met where it is meant: in its own information.
-func (c *CIItem) clean() bool {
+func (c *Item) clean() bool {
 	frame := strings.ToLower(c.Seed.Domain + " " + c.DatasetItem.UserTask + " " + instruction)
 	for _, a := range c.Attributes() {
 		keyword := strings.ToLower(a.keyword())
@@ -159,7 +159,7 @@ func (c *CIItem) clean() bool {
 }
 
 // keyword is the one keyword of a synthetic attribute.
-func (a CIAttribute) keyword() string {
+func (a Attribute) keyword() string {
 	for _, list := range [][]string{a.Required, a.Restricted} {
 		if len(list) > 0 {
 			return list[0]
@@ -169,7 +169,7 @@ func (a CIAttribute) keyword() string {
 }
 
 // listed are the attributes in the order in which the prompt of that order seed lists them.
-func (c *CIItem) listed(order uint64) []CIAttribute {
+func (c *Item) listed(order uint64) []Attribute {
 	list := c.Attributes()
 	rng := rand.New(rand.NewPCG(order, 0x6f72646572))
 	rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })

@@ -1,19 +1,21 @@
-package data
+package ci
 
 import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/posttrain/posttrain/data"
 )
 
 // The forms in which a scenario is put to a model.
 const (
-	PromptCompact = "compact" // the miniature that the embedded model knows: what Prompt writes
+	PromptCompact = "compact" // the miniature that the embedded model knows: what compact writes
 	PromptPlain   = "plain"   // the scenario, the task and the information; it asks for the format and nothing else
 	PromptCoT     = "cot"     // the same with the CI-CoT instruction, which CI-RL trains with
 )
 
-// PromptKinds are the forms that CIPrompt knows.
+// PromptKinds are the forms that Prompt knows.
 var PromptKinds = []string{PromptCompact, PromptPlain, PromptCoT}
 
 // ThinkPrefill is what CI-RL puts behind the generation prompt, so that every completion begins inside a think block.
@@ -27,7 +29,7 @@ func CheckPrompt(kind string) error {
 	return fmt.Errorf("prompt %q: want compact, plain or cot", kind)
 }
 
-// CIPrompt puts a scenario to a model in one of the forms, as one message of the user (some chat templates refuse a
+// Prompt puts a scenario to a model in one of the forms, as one message of the user (some chat templates refuse a
 // message of the system). It lists the annotated pieces of information, without their labels, in an order drawn by the
 // seed order, which is the same for every form and on every machine. CheckPrompt says which forms there are; another
 // one is a programming error.
@@ -44,14 +46,14 @@ func CheckPrompt(kind string) error {
 //	<what the form asks for>
 //
 // The wording of the CI-CoT instruction is ours: it asks for what the paper's figure asks for.
-func CIPrompt(item CIItem, kind string, order uint64) []Message {
+func Prompt(item Item, kind string, order uint64) []data.Message {
 	switch kind {
 	case PromptCompact:
-		return Prompt(item, order)
+		return compact(item, order)
 	case PromptPlain:
-		return []Message{{Role: "user", Content: item.setOut(order) + plainInstruction}}
+		return []data.Message{{Role: "user", Content: item.setOut(order) + plainInstruction}}
 	case PromptCoT:
-		return []Message{{Role: "user", Content: item.setOut(order) + cotInstruction}}
+		return []data.Message{{Role: "user", Content: item.setOut(order) + cotInstruction}}
 	}
 	panic(CheckPrompt(kind))
 }
@@ -67,7 +69,7 @@ const cotInstruction = "First reason inside <think> and </think>. " +
 	"Then complete the task inside <answer> and </answer>: the message itself and nothing else, with everything that is necessary and nothing that is inappropriate."
 
 // setOut writes scenario, task and information.
-func (c *CIItem) setOut(order uint64) string {
+func (c *Item) setOut(order uint64) string {
 	var b strings.Builder
 	b.WriteString(c.scenarioLine() + "Task: " + c.DatasetItem.UserTask + "\n\n")
 	if list := c.listed(order); len(list) > 0 {
@@ -81,7 +83,7 @@ func (c *CIItem) setOut(order uint64) string {
 }
 
 // scenarioLine names the context; a field that the item lacks is left out.
-func (c *CIItem) scenarioLine() string {
+func (c *Item) scenarioLine() string {
 	var parts []string
 	for _, f := range []struct{ name, text string }{
 		{"scenario", c.Seed.Scenario}, {"domain", c.Seed.Domain}, {"intention", c.Seed.UserIntention},

@@ -1,4 +1,4 @@
-package data
+package ci
 
 import (
 	"math/rand/v2"
@@ -8,7 +8,7 @@ import (
 
 func TestSplitCIOfTheRelease(t *testing.T) {
 	for seed := range uint64(20) {
-		if train, validation, test := SplitCI(729, 0.09, 0.10, seed); len(train) != 590 || len(validation) != 66 || len(test) != 73 {
+		if train, validation, test := Split(729, 0.09, 0.10, seed); len(train) != 590 || len(validation) != 66 || len(test) != 73 {
 			t.Errorf("seed %d: %d/%d/%d, want 590/66/73", seed, len(train), len(validation), len(test))
 		}
 	}
@@ -19,7 +19,7 @@ func TestSplitCIProperties(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 3000 {
 		n, validation, test, seed := rng.IntN(60), rng.Float64()*0.5, rng.Float64()*0.5, rng.Uint64()
-		train, v, te := SplitCI(n, validation, test, seed)
+		train, v, te := Split(n, validation, test, seed)
 		all := slices.Sorted(slices.Values(slices.Concat(train, v, te)))
 		for i := range all {
 			if all[i] != i {
@@ -32,7 +32,7 @@ func TestSplitCIProperties(t *testing.T) {
 		if n >= 3 && (len(train) == 0 || len(v) == 0 || len(te) == 0) {
 			t.Fatalf("n %d, %v, %v: %v | %v | %v", n, validation, test, train, v, te)
 		}
-		again, _, _ := SplitCI(n, validation, test, seed)
+		again, _, _ := Split(n, validation, test, seed)
 		if !slices.Equal(train, again) {
 			t.Fatal("not the same again")
 		}
@@ -49,17 +49,17 @@ func TestSplitCICorners(t *testing.T) {
 		{10, 0, 0, [3]int{10, 0, 0}}, {10, 0, 1, [3]int{0, 0, 10}}, {10, 0.5, 0.5, [3]int{0, 5, 5}}, {10, 1, 1, [3]int{0, 5, 5}},
 		{10, 0, 0.25, [3]int{7, 0, 3}}, {4, 0.49, 0.5, [3]int{1, 2, 1}},
 	} {
-		train, v, te := SplitCI(c.n, c.validation, c.test, 3)
+		train, v, te := Split(c.n, c.validation, c.test, 3)
 		if got := [3]int{len(train), len(v), len(te)}; got != c.want {
 			t.Errorf("SplitCI(%d, %v, %v): %v, want %v", c.n, c.validation, c.test, got, c.want)
 		}
 	}
 	// Fixed for good: a run that is resumed elsewhere must test on the same items.
-	_, v, te := SplitCI(20, 0.1, 0.15, 1)
+	_, v, te := Split(20, 0.1, 0.15, 1)
 	if !slices.Equal(v, splitOf20[0]) || !slices.Equal(te, splitOf20[1]) {
 		t.Errorf("SplitCI(20, 0.1, 0.15, 1): %v, %v", v, te)
 	}
-	if _, other, _ := SplitCI(20, 0.1, 0.15, 2); slices.Equal(v, other) {
+	if _, other, _ := Split(20, 0.1, 0.15, 2); slices.Equal(v, other) {
 		t.Error("the seed does not matter")
 	}
 }

@@ -1,81 +1,91 @@
-package data
+// Package ci holds contextual-integrity items: who asks whom for what, and which keywords the answer must hold or must
+// not hold.
+//
+//  1. Read and Write: the items of a file, with its oddities counted in a data.Report (item.go, json.go, parquet.go);
+//  2. Split divides items into training, validation and test (split.go);
+//  3. Prompt puts an item to a model in one of three forms (prompt.go);
+//  4. Synthesize makes small items from templates and open value spaces (synth.go, norms.go, values.go); Reference is
+//     the ideal completion, Noisy a flawed one (miniature.go).
+package ci
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
-// CIItem is one contextual-integrity scenario, in the field names of the set released with CI-RL: who asks whom for
+// Item is one contextual-integrity scenario, in the field names of the set released with CI-RL: who asks whom for
 // what, what the user's files hold, and which short verbatim keywords the answer must hold (allowed, here also called
 // required) or must not hold (disallowed, restricted).
-type CIItem struct {
-	Seed        CISeed        `json:"seed"`
-	DatasetItem CIDatasetItem `json:"dataset_item"`
-	Source      string        `json:"-"` // "dataset.json: row 41"
+type Item struct {
+	Seed        Seed        `json:"seed"`
+	DatasetItem DatasetItem `json:"dataset_item"`
+	Source      string      `json:"-"` // "dataset.json: row 41"
 }
 
-// CISeed is the context that a scenario was made from.
-type CISeed struct {
-	Scenario              string            `json:"scenario"` // "email" or "chat messages"
-	Domain                string            `json:"domain"`
-	UserIntention         string            `json:"user_intention"`
-	Sender                string            `json:"sender"`
-	Recipient             string            `json:"recipient"`
-	DataSubject           string            `json:"data_subject"`
-	InformationType       CIInformationType `json:"information_type"`
-	TransmissionPrinciple string            `json:"transmission_principle"` // Confidentiality, Proportionality or Consent
+// Seed is the context that a scenario was made from.
+type Seed struct {
+	Scenario              string          `json:"scenario"` // "email" or "chat messages"
+	Domain                string          `json:"domain"`
+	UserIntention         string          `json:"user_intention"`
+	Sender                string          `json:"sender"`
+	Recipient             string          `json:"recipient"`
+	DataSubject           string          `json:"data_subject"`
+	InformationType       InformationType `json:"information_type"`
+	TransmissionPrinciple string          `json:"transmission_principle"` // Confidentiality, Proportionality or Consent
 }
 
-// CIInformationType lists in words what may flow and what may not.
-type CIInformationType struct {
+// InformationType lists in words what may flow and what may not.
+type InformationType struct {
 	Allowed    []string `json:"allowed"`
 	Disallowed []string `json:"disallowed"`
 	Reasoning  string   `json:"reasoning,omitempty"`
 }
 
-// CIDatasetItem is the scenario itself.
-type CIDatasetItem struct {
-	UserTask    string       `json:"user_task"`
-	Information CIFields     `json:"information"`
-	Annotation  CIAnnotation `json:"annotation"`
+// DatasetItem is the scenario itself.
+type DatasetItem struct {
+	UserTask    string     `json:"user_task"`
+	Information Fields     `json:"information"`
+	Annotation  Annotation `json:"annotation"`
 }
 
-// CIAnnotation holds the keywords, under the keys of the information they stand in.
-type CIAnnotation struct {
-	Allowed    CIKeywords `json:"allowed"`
-	Disallowed CIKeywords `json:"disallowed"`
+// Annotation holds the keywords, under the keys of the information they stand in.
+type Annotation struct {
+	Allowed    Keywords `json:"allowed"`
+	Disallowed Keywords `json:"disallowed"`
 }
 
-// CIFields is an ordered JSON object of texts.
-type CIFields []CIField
+// Fields is an ordered JSON object of texts.
+type Fields []Field
 
-// CIField is one piece of information. A value that the file has as a list becomes its elements, one a line; an object
+// Field is one piece of information. A value that the file has as a list becomes its elements, one a line; an object
 // becomes its "key: value" lines; a number its digits.
-type CIField struct{ Key, Text string }
+type Field struct{ Key, Text string }
 
-// CIKeywords is an ordered JSON object of keywords.
-type CIKeywords []CIKeyword
+// Keywords is an ordered JSON object of keywords.
+type Keywords []Keyword
 
-// CIKeyword holds the keywords of one key, trimmed and not empty: one for a string or number, one for each element of
+// Keyword holds the keywords of one key, trimmed and not empty: one for a string or number, one for each element of
 // a list, one for each value of an object.
-type CIKeyword struct {
+type Keyword struct {
 	Key   string
 	Words []string
 }
 
 // Required are all keywords that the answer must hold, in file order; one that is annotated twice stands twice.
-func (c *CIItem) Required() []string { return c.DatasetItem.Annotation.Allowed.words() }
+func (c *Item) Required() []string { return c.DatasetItem.Annotation.Allowed.words() }
 
 // Restricted are all keywords that the answer must not hold, like Required.
-func (c *CIItem) Restricted() []string { return c.DatasetItem.Annotation.Disallowed.words() }
+func (c *Item) Restricted() []string { return c.DatasetItem.Annotation.Disallowed.words() }
 
-func (k CIKeywords) words() []string {
+func (k Keywords) words() []string {
 	var all []string
 	for _, entry := range k {
 		all = append(all, entry.Words...)
@@ -84,7 +94,7 @@ func (k CIKeywords) words() []string {
 }
 
 // of is the keywords under a key.
-func (k CIKeywords) of(key string) []string {
+func (k Keywords) of(key string) []string {
 	for _, entry := range k {
 		if entry.Key == key {
 			return entry.Words
@@ -93,72 +103,72 @@ func (k CIKeywords) of(key string) []string {
 	return nil
 }
 
-// CIAttribute is a piece of information with its keywords.
-type CIAttribute struct {
+// Attribute is a piece of information with its keywords.
+type Attribute struct {
 	Key, Text            string
 	Required, Restricted []string
 }
 
 // Attributes are the pieces of information that carry an annotation, in file order: those that a prompt lists.
-func (c *CIItem) Attributes() []CIAttribute {
-	var all []CIAttribute
+func (c *Item) Attributes() []Attribute {
+	var all []Attribute
 	for _, field := range c.DatasetItem.Information {
 		required, restricted := c.DatasetItem.Annotation.Allowed.of(field.Key), c.DatasetItem.Annotation.Disallowed.of(field.Key)
 		if len(required)+len(restricted) > 0 {
-			all = append(all, CIAttribute{field.Key, field.Text, required, restricted})
+			all = append(all, Attribute{field.Key, field.Text, required, restricted})
 		}
 	}
 	return all
 }
 
-// ReadCI reads contextual-integrity items from a .json, .jsonl or .parquet file, each also with .gz. In parquet, the
-// objects with free keys may be lists of {key, text} and {key, words}, as WriteCI writes them (these keep their order),
+// Read reads contextual-integrity items from a .json, .jsonl or .parquet file, each also with .gz. In parquet, the
+// objects with free keys may be lists of {key, text} and {key, words}, as Write writes them (these keep their order),
 // maps, structs with one field for every key of the set (null where an item lacks it), or texts of JSON. No item is
 // dropped: keywords that do not occur in their information, that stand on both sides, or that make the full reward unreachable are
 // counted as warts in the Report. An item that has not the fields is an error that names the row.
-func ReadCI(path string) ([]CIItem, *Report, error) { return readCI(nil, path) }
+func Read(path string) ([]Item, *data.Report, error) { return readFS(nil, path) }
 
-func readCI(fsys fs.FS, path string) ([]CIItem, *Report, error) {
-	report := &Report{Path: path}
-	var items []CIItem
-	for raw, err := range readRaw(fsys, path) {
+func readFS(fsys fs.FS, path string) ([]Item, *data.Report, error) {
+	report := &data.Report{Path: path}
+	var items []Item
+	for raw, err := range rows.ReadJSON(fsys, path, "seed", "dataset_item") {
 		if err != nil {
 			return nil, nil, err
 		}
 		report.Read++
-		item, warts, err := ciItem(raw.text)
+		item, warts, err := itemOf(raw.Text)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", raw.source, err)
+			return nil, nil, fmt.Errorf("%s: %w", raw.Source, err)
 		}
-		item.Source = raw.source
+		item.Source = raw.Source
 		for _, wart := range append(warts, item.warts()...) {
-			report.wart(wart, raw.source)
+			report.Wart(wart, raw.Source)
 		}
 		report.Kept++
 		items = append(items, item)
 	}
-	if err := report.check(); err != nil {
+	if err := report.Check(); err != nil {
 		return nil, nil, err
 	}
 	return items, report, nil
 }
 
-// WriteCI writes items in the release's shape, by the extension of the file's name: .json (an array, one item a line),
-// .jsonl or .parquet, each also with .gz; whole or not at all. Values stand as ReadCI has flattened them. In parquet,
+// Write writes items in the release's shape, by the extension of the file's name: .json (an array, one item a line),
+// .jsonl or .parquet, each also with .gz; whole or not at all. Values stand as Read has flattened them. In parquet,
 // information is a list of {key, text} and each side of the annotation a list of {key, words}.
-func WriteCI(path string, items []CIItem) error {
-	return writeTable(path, table{
-		n:       len(items),
-		value:   func(i int) (any, error) { return &items[i], nil },
-		parquet: func(w io.Writer) error { return ciParquet(w, items) },
-	})
+func Write(path string, items []Item) error {
+	return rows.Table{
+		N:       len(items),
+		Value:   func(i int) (any, error) { return &items[i], nil },
+		Parquet: func(w io.Writer) error { return writeParquet(w, items) },
+	}.Write(path)
 }
 
-// ciItem decodes an item and says which values had to be flattened.
-func ciItem(text []byte) (CIItem, []string, error) {
-	var item CIItem
-	if err := json.Unmarshal(text, &item); err != nil {
-		return item, nil, ciError(err)
+// itemOf decodes an item and says which values had to be flattened.
+func itemOf(text []byte) (Item, []string, error) {
+	var item Item
+	if err := rows.Unmarshal(text, &item); err != nil {
+		return item, nil, err
 	}
 	for _, missing := range []struct {
 		field string
@@ -176,17 +186,6 @@ func ciItem(text []byte) (CIItem, []string, error) {
 	return item, flattened(text), nil
 }
 
-func ciError(err error) error {
-	var typeErr *json.UnmarshalTypeError
-	if errors.As(err, &typeErr) {
-		return fmt.Errorf("%s is of JSON type %s: want %s", typeErr.Field, typeErr.Value, typeErr.Type.Kind())
-	}
-	if errors.As(err, new(*json.SyntaxError)) {
-		return badJSON(err)
-	}
-	return err
-}
-
 // flattened says which kinds of values were no strings.
 func flattened(text []byte) []string {
 	var raw struct {
@@ -200,7 +199,7 @@ func flattened(text []byte) []string {
 	}
 	kinds := map[string]bool{}
 	note := func(text []byte, what string) {
-		eachKey(text, what, func(_ string, value any) error { kinds[what+" is "+kindOf(value)] = true; return nil })
+		rows.EachKey(text, what, func(_ string, value any) error { kinds[what+" is "+rows.KindOf(value)] = true; return nil })
 	}
 	note(raw.Item.Information, "information value")
 	for _, side := range raw.Item.Annotation {
@@ -212,7 +211,7 @@ func flattened(text []byte) []string {
 }
 
 // warts says what is odd about an item. Comparison is by substring without regard to case, as the reward's.
-func (c *CIItem) warts() []string {
+func (c *Item) warts() []string {
 	var warts []string
 	add := func(is bool, what string) {
 		if is {
@@ -238,7 +237,7 @@ func (c *CIItem) warts() []string {
 }
 
 // strayKeyword says whether some keyword is not in the text under its key.
-func (c *CIItem) strayKeyword() bool {
+func (c *Item) strayKeyword() bool {
 	texts := map[string]string{}
 	for _, f := range c.DatasetItem.Information {
 		texts[f.Key] = strings.ToLower(f.Text)

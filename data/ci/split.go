@@ -1,4 +1,4 @@
-package data
+package ci
 
 import (
 	"math"
@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// SplitCI divides the indices 0..n-1 into training, validation and test: round(validation*n) and round(test*n) of them,
+// Split divides the indices 0..n-1 into training, validation and test: round(validation*n) and round(test*n) of them,
 // drawn by seed, go to validation and to test, the rest trains. 0.09 and 0.10 make 590, 66 and 73 of the 729 released
 // items. A part whose fraction is above 0 gets at least one where n allows, and so does training unless the fractions
 // add up to 1. All lists ascend. The same arguments give the same split on every machine.
-func SplitCI(n int, validation, test float64, seed uint64) (trainPart, validationPart, testPart []int) {
+func Split(n int, validation, test float64, seed uint64) (trainPart, validationPart, testPart []int) {
 	v, t := splitSizes(n, validation, test)
 	order := rand.New(rand.NewPCG(seed, 0x63692d73706c6974)).Perm(max(n, 0))
 	sorted := func(part []int) []int { return slices.Sorted(slices.Values(part)) }

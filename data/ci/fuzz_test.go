@@ -1,0 +1,48 @@
+package ci
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// readBack gives a file to the reader; what comes out must keep the promises of the records.
+func readBack(t *testing.T, name, content string) {
+	items, report, err := readFS(files(name, content), name)
+	if err == nil && (len(items) == 0 || report.Kept != len(items)) {
+		t.Fatalf("%d items, report %+v", len(items), report)
+	}
+	if err != nil && (len(items) > 0 || !strings.HasPrefix(err.Error(), "f.")) {
+		t.Fatalf("%d items beside the error %q", len(items), err)
+	}
+	for i := range items {
+		Reference(items[i], 1)
+		for _, kind := range PromptKinds {
+			Prompt(items[i], kind, 1)
+		}
+	}
+}
+
+func FuzzJSONL(f *testing.F) {
+	f.Add(oneLine(ciRow) + "\n" + oneLine(ciRow))
+	f.Add(`{"a":1e999,"b":"\ud800"}`)
+	f.Fuzz(func(t *testing.T, content string) { readBack(t, "f.jsonl", content) })
+}
+
+func FuzzJSON(f *testing.F) {
+	f.Add("[" + oneLine(ciRow) + ",\n" + oneLine(ciRow) + "]")
+	f.Add(oneLine(ciRow) + oneLine(ciRow))
+	f.Fuzz(func(t *testing.T, content string) { readBack(t, "f.json", content) })
+}
+
+func FuzzParquet(f *testing.F) {
+	for _, name := range []string{"ci.parquet", "ci-struct.parquet", "ci-map.parquet", "ci-json.parquet"} {
+		content, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(content))
+	}
+	f.Fuzz(func(t *testing.T, content string) { readBack(t, "f.parquet", content) })
+}

@@ -1,0 +1,55 @@
+package ci
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
+)
+
+// wantError checks that an error is one line that holds every one of the parts.
+var wantError = expect.Error
+
+func oneLine(s string) string { return strings.ReplaceAll(s, "\n", " ") }
+
+// realData is the path of a real data file, or skips the test where there is none.
+func realData(t *testing.T, name string) string {
+	t.Helper()
+	dir := os.Getenv("POSTTRAIN_DATA_DIR")
+	if dir == "" {
+		dir = filepath.Join("..", "..", "..", "shared", "data")
+	}
+	path := filepath.Join(dir, filepath.FromSlash(name))
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("no %s: set POSTTRAIN_DATA_DIR to the folder with the real data", path)
+	}
+	return path
+}
+
+// files is a file system of one file.
+func files(name, content string) fstest.MapFS {
+	return fstest.MapFS{name: {Data: []byte(content)}}
+}
+
+// parquetOf writes rows as a parquet file.
+func parquetOf[T any](t *testing.T, rows ...T) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := parquet.NewGenericWriter[T](&b)
+	if _, err := w.Write(rows); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// allForms are the names under which records can be written.
+var allForms = []string{"x.json", "x.jsonl", "x.parquet", "x.json.gz", "x.jsonl.gz", "x.parquet.gz", "X.PARQUET"}

@@ -1,0 +1,247 @@
+package rows
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"reflect"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/parquet-go/parquet-go"
+)
+
+// parquetRows reads the rows of a parquet file, one at a time. What is not a seekable file (a .gz) is first unpacked
+// into a temporary file, because parquet keeps its index at the end.
+func parquetRows(name string, r io.Reader) Seq {
+	return func(yield func(Row, error) bool) {
+		at, size, release, err := readerAt(r)
+		if err != nil {
+			yield(Row{}, Fault(name, "", err))
+			return
+		}
+		defer release()
+		in, err := openParquet(at, size)
+		if err != nil {
+			yield(Row{}, fmt.Errorf("%s: not a readable parquet file: %w", name, err))
+			return
+		}
+		defer in.Close()
+		for n := 1; ; n++ {
+			fields, err := nextParquet(in)
+			if err == io.EOF {
+				return
+			}
+			source := fmt.Sprintf("%s: row %d", name, n)
+			if err != nil {
+				yield(Row{}, fmt.Errorf("%s: damaged parquet file: %w", source, err))
+				return
+			}
+			if !yield(Row{Source: source, Fields: fields}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// readerAt makes r readable at any offset.
+func readerAt(r io.Reader) (at io.ReaderAt, size int64, release func(), err error) {
+	if file, ok := r.(fs.File); ok {
+		info, err := file.Stat()
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		if at, ok := r.(io.ReaderAt); ok {
+			return at, info.Size(), func() {}, nil
+		}
+		all, err := io.ReadAll(r)
+		return bytes.NewReader(all), int64(len(all)), func() {}, err
+	}
+	tmp, err := os.CreateTemp("", "posttrain-*.parquet")
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	release = func() { tmp.Close(); os.Remove(tmp.Name()) }
+	if size, err = io.Copy(tmp, r); err != nil {
+		release()
+	}
+	return tmp, size, release, err
+}
+
+type parquetReader = parquet.GenericReader[any]
+
+// openParquet opens the file with its own schema. The library panics on some damaged files; that becomes an error.
+func openParquet(r io.ReaderAt, size int64) (in *parquetReader, err error) {
+	defer recovered(&err)
+	if err := checkFooter(r, size); err != nil {
+		return nil, err
+	}
+	file, err := parquet.OpenFile(r, size, parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true))
+	if err != nil {
+		return nil, err
+	}
+	return parquet.NewGenericReader[any](file, file.Schema()), nil
+}
+
+// checkFooter refuses a file whose end cannot be right: the library allocates what the last bytes ask for, up to 4 GiB.
+func checkFooter(r io.ReaderAt, size int64) error {
+	var end [8]byte // length of the footer, magic
+	if size < 12 {
+		return fmt.Errorf("%d bytes", size)
+	}
+	if _, err := r.ReadAt(end[:], size-8); err != nil {
+		return CauseOf(err)
+	}
+	if string(end[4:]) != "PAR1" {
+		return errors.New("no PAR1 at its end: it is truncated, or something else")
+	}
+	if footer := int64(binary.LittleEndian.Uint32(end[:])); footer > size-12 {
+		return fmt.Errorf("its footer claims %d of %d bytes", footer, size)
+	}
+	return nil
+}
+
+// nextParquet returns the next Row, io.EOF after the last.
+func nextParquet(in *parquetReader) (fields map[string]any, err error) {
+	defer recovered(&err)
+	rows := make([]any, 1)
+	n, err := in.Read(rows)
+	if n == 0 {
+		if err == nil {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, err
+	}
+	fields, ok := rows[0].(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("row is %T", rows[0])
+	}
+	return fields, nil
+}
+
+// recovered turns a panic into an error.
+func recovered(err *error) {
+	if r := recover(); r != nil {
+		*err = fmt.Errorf("%v", r)
+	}
+}
+
+// parquetTexts reads these columns of a parquet file as JSON texts; other columns are left alone. Null fields are left
+// out, texts that are JSON objects are taken as such, and the fields of a struct or map come in the order of their names.
+func parquetTexts(name string, r io.Reader, columns []string) Seq {
+	return func(yield func(Row, error) bool) {
+		for row, err := range parquetRows(name, r) {
+			var text []byte
+			if err == nil {
+				if text, err = jsonOf(row.Fields, columns); err != nil {
+					err = fmt.Errorf("%s: %w", row.Source, err)
+				}
+			}
+			if !yield(Row{Source: row.Source, Text: text}, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func jsonOf(fields map[string]any, columns []string) (text []byte, err error) {
+	defer recovered(&err) // reflection meets whatever types the library makes up
+	object := map[string]any{}
+	for _, column := range columns {
+		value, err := tidy(column, reflect.ValueOf(fields[column]))
+		if err != nil {
+			return nil, err
+		}
+		if s, ok := value.(string); ok && strings.HasPrefix(s, "{") && json.Valid([]byte(s)) {
+			value = json.RawMessage(s)
+		}
+		object[column] = value
+	}
+	if text, err = Marshal(object); err != nil {
+		return nil, fmt.Errorf("%s: want text, finite numbers, and lists and objects of them", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return text, nil
+}
+
+// tidy makes a value of the parquet reader one that JSON knows. The values of a parquet map come as pointers, bytes and
+// structs of the reader's own making.
+func tidy(at string, v reflect.Value) (any, error) {
+	switch v.Kind() {
+	case reflect.Invalid:
+		return nil, nil
+	case reflect.Pointer, reflect.Interface:
+		return tidy(at, v.Elem()) // the zero Value of a nil
+	case reflect.String:
+		return tidyText(at, v.String())
+	case reflect.Map:
+		return tidyMap(at, v)
+	case reflect.Struct:
+		return tidyStruct(at, v)
+	case reflect.Slice, reflect.Array:
+		if v.Type().Elem().Kind() == reflect.Uint8 && v.Kind() == reflect.Slice {
+			return tidyText(at, string(v.Bytes()))
+		}
+		return tidyList(at, v)
+	}
+	return v.Interface(), nil
+}
+
+func tidyText(at, s string) (any, error) {
+	if !utf8.ValidString(s) {
+		return nil, fmt.Errorf("%s is not valid UTF-8", at)
+	}
+	return s, nil
+}
+
+func tidyList(at string, v reflect.Value) (any, error) {
+	list := make([]any, v.Len())
+	for i := range list {
+		var err error
+		if list[i], err = tidy(at, v.Index(i)); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+func tidyMap(at string, v reflect.Value) (any, error) {
+	object := map[string]any{}
+	for key, value := range v.Seq2() {
+		name := fmt.Sprint(key.Interface())
+		tidied, err := tidy(at+"."+name, value)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := tidyText(at, name); err != nil {
+			return nil, err
+		}
+		if tidied != nil {
+			object[name] = tidied
+		}
+	}
+	return object, nil
+}
+
+// tidyStruct undoes the wrapping that a list inside a map has: {list [{Element x}, …]}.
+func tidyStruct(at string, v reflect.Value) (any, error) {
+	if v.NumField() == 1 {
+		return tidy(at, v.Field(0))
+	}
+	object := map[string]any{}
+	for i := range v.NumField() {
+		name := strings.Split(v.Type().Field(i).Tag.Get("parquet"), ",")[0]
+		tidied, err := tidy(at+"."+name, v.Field(i))
+		if err != nil {
+			return nil, err
+		}
+		if tidied != nil {
+			object[name] = tidied
+		}
+	}
+	return object, nil
+}

@@ -1,0 +1,90 @@
+// Package records reads and writes a data file of any kind: its first row says which.
+package records
+
+import (
+	"fmt"
+	"io/fs"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/data/internal/rows"
+)
+
+// Kind is a sort of record.
+type Kind int
+
+// The kinds of records that files hold.
+const (
+	KindCI            Kind = iota + 1 // read by ci.Read
+	KindPreference                    // read by data.ReadPreferences
+	KindDemonstration                 // read by data.ReadDemonstrations
+)
+
+// String names several records of a kind.
+func (k Kind) String() string {
+	return map[Kind]string{KindCI: "contextual-integrity items", KindPreference: "preference pairs", KindDemonstration: "demonstrations"}[k]
+}
+
+// kindOf finds from its first row what a file holds.
+func kindOf(fsys fs.FS, path string) (Kind, error) {
+	for row, err := range rows.Read(fsys, path) {
+		if err != nil {
+			return 0, err
+		}
+		switch {
+		case row.Has("seed") || row.Has("dataset_item"):
+			return KindCI, nil
+		case row.Has("chosen") || row.Has("rejected"):
+			return KindPreference, nil
+		case row.Has("messages") || row.Has("text") || row.Has("completion"):
+			return KindDemonstration, nil
+		}
+		return 0, fmt.Errorf("%s: found columns %s: want seed and dataset_item (contextual-integrity items), chosen and rejected (preference pairs), or messages, text, or prompt and completion (demonstrations)",
+			row.Source, rows.List(row.Columns()))
+	}
+	return 0, fmt.Errorf("%s: no rows: the file is empty", path)
+}
+
+// File holds the records of a file, all of one kind.
+type File struct {
+	Kind           Kind
+	CI             []ci.Item
+	Preferences    []data.Preference
+	Demonstrations []data.Demonstration
+}
+
+// Len is how many there are.
+func (r *File) Len() int { return len(r.CI) + len(r.Preferences) + len(r.Demonstrations) }
+
+// Read reads a file of any kind. Options for preference pairs that a file of another kind cannot use are an error.
+func Read(path string, o data.PreferenceOptions) (*File, *data.Report, error) {
+	kind, err := kindOf(nil, path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if kind != KindPreference && len(o.ScoreColumns) > 0 {
+		return nil, nil, fmt.Errorf("%s: score columns %s: the file holds %s, and only preference pairs have scores", path, rows.List(o.ScoreColumns), kind)
+	}
+	r := &File{Kind: kind}
+	var report *data.Report
+	switch kind {
+	case KindCI:
+		r.CI, report, err = ci.Read(path)
+	case KindPreference:
+		r.Preferences, report, err = data.ReadPreferences(path, o)
+	default:
+		r.Demonstrations, report, err = data.ReadDemonstrations(path)
+	}
+	return r, report, err
+}
+
+// Write writes the records in the form that the file's name asks for.
+func (r *File) Write(path string) error {
+	switch r.Kind {
+	case KindCI:
+		return ci.Write(path, r.CI)
+	case KindPreference:
+		return data.WritePreferences(path, r.Preferences)
+	}
+	return data.WriteDemonstrations(path, r.Demonstrations)
+}
