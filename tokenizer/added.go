@@ -7,13 +7,13 @@ import (
 	"unicode/utf8"
 )
 
-// An addedToken is one of tokenizer.json's added_tokens.
+// An addedToken is an entry of tokenizer.json's added_tokens.
 type addedToken struct {
 	Content    string `json:"content"`
-	SingleWord bool   `json:"single_word"` // only where no letter or digit touches it
-	LStrip     bool   `json:"lstrip"`      // takes the whitespace before it
-	RStrip     bool   `json:"rstrip"`      // and after it
-	Normalized bool   `json:"normalized"`  // is looked for in the normalized text, itself normalized
+	SingleWord bool   `json:"single_word"` // found only where no word character touches it
+	LStrip     bool   `json:"lstrip"`      // includes the whitespace before it
+	RStrip     bool   `json:"rstrip"`      // includes the whitespace after it
+	Normalized bool   `json:"normalized"`  // its normalized form is searched for in the normalized text
 	Special    bool   `json:"special"`
 }
 
@@ -24,14 +24,15 @@ type addedTokens struct {
 	special    map[string]bool
 	normalized map[int32]string // normalized contents that differ from the content
 
-	raw, late     *trie // of the tokens to look for before and after normalization
-	ignoreSpecial bool  // special tokens in a text are text
+	raw, late     *trie // the tokens to search for before and after normalization
+	ignoreSpecial bool  // special tokens in a text count as text
 }
 
-// add gives tokens the ids that Hugging Face gives them: that of the vocabulary, or the next free one.
+// add gives tokens the ids that Hugging Face gives them: that in the vocabulary, or the next free one.
 func (a *addedTokens) add(tokens []addedToken, model *bpe, normalize normalizer) {
 	if a.byID == nil {
-		a.byID, a.ids, a.special, a.normalized = map[int32]addedToken{}, map[string]int32{}, map[string]bool{}, map[int32]string{}
+		a.byID, a.ids = map[int32]addedToken{}, map[string]int32{}
+		a.special, a.normalized = map[string]bool{}, map[int32]string{}
 	}
 	next := int32(len(model.vocab))
 	for id := range a.byID {
@@ -59,7 +60,6 @@ func (a *addedTokens) add(tokens []addedToken, model *bpe, normalize normalizer)
 	a.index()
 }
 
-// index builds the two tries.
 func (a *addedTokens) index() {
 	a.raw, a.late = nil, nil
 	for id := range maps.Keys(a.byID) {
@@ -74,8 +74,8 @@ func (a *addedTokens) index() {
 	}
 }
 
-// decoded returns an added token as a decoder takes it: as the normalizer would have left it.
-func (a *addedTokens) decoded(id int32) (string, bool) {
+// forDecoder returns an added token in the form that the decoder reads: normalized.
+func (a *addedTokens) forDecoder(id int32) (string, bool) {
 	if n, ok := a.normalized[id]; ok {
 		return n, true
 	}
@@ -86,12 +86,12 @@ func (a *addedTokens) decoded(id int32) (string, bool) {
 // A piece is a stretch of text, or an added token.
 type piece struct {
 	text  string
-	first bool // begins where the text began
+	first bool // at the start of the whole text
 	added bool
 	id    int32
 }
 
-// cut hands the pieces of text to emit: added tokens, and what is between them after normalization. No piece is empty.
+// cut emits the pieces of text: added tokens, and the normalized text between them. No piece is empty.
 func (a *addedTokens) cut(text string, normalize normalizer, emit func(piece)) {
 	a.find(piece{text: text, first: true}, a.raw, func(p piece) {
 		if p.added {
@@ -103,7 +103,7 @@ func (a *addedTokens) cut(text string, normalize normalizer, emit func(piece)) {
 	})
 }
 
-// find cuts the trie's tokens out of one piece: at each place the longest, from left to right.
+// find cuts the trie's tokens out of one piece, from left to right, the longest first.
 func (a *addedTokens) find(p piece, tokens *trie, emit func(piece)) {
 	text, done := p.text, 0
 	plain := func(end int) {
@@ -131,21 +131,22 @@ func (a *addedTokens) find(p piece, tokens *trie, emit func(piece)) {
 		}
 		plain(start)
 		emit(piece{added: true, id: id})
-		done = end // at stays where the match ended: a token that begins with whitespace taken by RStrip is still found
+		done = end // the search resumes at the match's end: a token may begin with the whitespace that RStrip took
 	}
 	plain(len(text))
 }
 
-// wordAlone says whether no word character touches the cut between before and after.
+// wordAlone reports whether no word character touches the token between before and after.
 func wordAlone(before, after string) bool {
 	last, _ := utf8.DecodeLastRuneInString(before)
 	first, _ := utf8.DecodeRuneInString(after)
 	return (before == "" || !isWord(last)) && (after == "" || !isWord(first))
 }
 
-// isWord is \w with Unicode: alphabetic, marks, decimal digits, connectors and joiners.
+// isWord is Unicode's \w: letters, marks, decimal digits, connectors and joiners.
 func isWord(r rune) bool {
-	return unicode.In(r, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic) || r == 0x200c || r == 0x200d
+	joiner := r == 0x200c || r == 0x200d
+	return joiner || unicode.In(r, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic)
 }
 
 // A trie finds the longest of many strings at the start of a text.

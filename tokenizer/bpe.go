@@ -19,26 +19,26 @@ type bpe struct {
 	hasUnk                              bool
 	fuseUnk, byteFallback, ignoreMerges bool
 
-	// With raw set words come as bytes and not in GPT-2's alphabet: bytes has the id of each byte's character, or -1,
-	// and rawWords the vocabulary by bytes.
+	// If raw is set, words are bytes, not text in GPT-2's alphabet. Then bytes has the id of each byte's character, or
+	// -1, and rawWords is the vocabulary in bytes.
 	raw      bool
 	bytes    [256]int32
 	rawWords map[string]int32
 	chars    map[rune]int32 // the vocabulary's single characters
 
-	cuts bool // no merge joins a mark to what stands before it, another mark aside
+	cuts bool // no merge joins a mark to what precedes it, except to another mark
 
 	cache wordCache
 }
 
-// A pair is two ids in one word, which Go's maps look up faster than a struct.
+// A pair is two ids in 64 bits, which Go's maps look up faster than a struct.
 type pair uint64
 
 func pairOf(left, right int32) pair { return pair(uint64(uint32(left))<<32 | uint64(uint32(right))) }
 
 type merge struct{ rank, id int32 }
 
-// mark is what metaspace tokenizers write for a space.
+// mark is the character that metaspace tokenizers write for a space.
 const mark = "▁"
 
 // encode appends the ids of one word.
@@ -59,9 +59,9 @@ func (m *bpe) encode(ids []int32, word string) []int32 {
 	return m.encodeCached(ids, word)
 }
 
-// cut finds where a metaspace tokenizer's word, which may be a whole text, can be cut without changing the ids, so that its
-// parts are found in the cache: before the first mark that follows a known character, for no merge crosses that place. It
-// returns 0 where there is none. After an unknown character there is no cut, for it may melt into the next.
+// cut finds where a metaspace tokenizer's word, which may be a whole text, can be cut without changing the ids, so that
+// the cache can hold its parts. That is before the first mark that follows a known character: no merge crosses that
+// place. An unknown character may fuse with the next, so there is no cut after it. It returns 0 if there is no cut.
 func (m *bpe) cut(word string) int {
 	for from := 0; ; {
 		next := strings.Index(word[from:], mark)
@@ -77,7 +77,7 @@ func (m *bpe) cut(word string) int {
 	}
 }
 
-// encodeCached appends the ids of a word, or of a part that no merge leaves.
+// encodeCached appends the ids of a word, or of a part of it that cut gave.
 func (m *bpe) encodeCached(ids []int32, word string) []int32 {
 	cached, hit := m.cache.get(word)
 	if !hit {
@@ -96,7 +96,7 @@ func (m *bpe) whole(word string) (int32, bool) {
 	return id, ok
 }
 
-// useBytes makes the model take words as bytes, where the pre-tokenizer ends in ByteLevel: the ids are the same.
+// useBytes makes the model read words as bytes, if the pre-tokenizer ends in ByteLevel. The ids are the same.
 func (m *bpe) useBytes() {
 	m.raw, m.rawWords = true, make(map[string]int32, len(m.vocab))
 	for token, id := range m.vocab {
@@ -112,12 +112,12 @@ func (m *bpe) useBytes() {
 	}
 }
 
-// symbols gives the ids that merging begins with: one a character, or its bytes, or unknown.
+// symbols returns the ids that merging begins with: one for each character, or for each of its bytes, or unknown.
 func (m *bpe) symbols(word string) []int32 {
 	s := symbolizer{m: m, out: make([]int32, 0, len(word))}
 	if m.raw {
 		for i := range len(word) {
-			s.add(m.bytes[word[i]], "") // byte fallback has no use for the character: see readPipeline
+			s.add(m.bytes[word[i]], "") // a model with raw set has no byte fallback: see readPipeline
 		}
 	} else {
 		for _, r := range word {
@@ -138,10 +138,10 @@ func (m *bpe) symbols(word string) []int32 {
 type symbolizer struct {
 	m       *bpe
 	out     []int32
-	unknown bool // an unknown character is not yet in out: another one may melt into it
+	unknown bool // an unknown character is not yet in out, as the next one may fuse with it
 }
 
-// add appends a character that has this id, or none where it is negative.
+// add appends a character. A negative id means that the vocabulary does not have it.
 func (s *symbolizer) add(id int32, char string) {
 	switch {
 	case id >= 0:
@@ -163,8 +163,8 @@ func (s *symbolizer) flush() {
 	}
 }
 
-// fallBack writes a character as byte tokens <0xNN>, where the vocabulary has all of them. A pending unknown stays
-// pending, as in Hugging Face's.
+// fallBack writes a character as byte tokens <0xNN>, if the vocabulary has all of them. As in Hugging Face's library, a
+// pending unknown character remains pending.
 func (s *symbolizer) fallBack(char string) bool {
 	var ids [utf8.UTFMax]int32
 	for i := range len(char) {
@@ -180,24 +180,24 @@ func (s *symbolizer) fallBack(char string) bool {
 
 func byteToken(b byte) string { return fmt.Sprintf("<0x%02X>", b) }
 
-// A link is one symbol of a word being merged: a linked list in a slice, so that a merge costs no move.
+// A link is one symbol of a word that is being merged. Links form a list inside a slice, so that a merge moves nothing.
 type link struct {
 	id         int32
 	prev, next int32 // -1 at the ends
 	gone       bool
 }
 
-// A candidate is a pair of neighbours that may be merged.
+// A candidate is a pair of neighbours that can be merged.
 type candidate struct {
 	merge
-	at int32 // of the left one
+	at int32 // index of the left one
 }
 
 func (c candidate) before(d candidate) bool {
 	return c.rank < d.rank || c.rank == d.rank && c.at < d.at
 }
 
-// A merger merges one word: candidates are a heap by rank, then place, so that n symbols cost n log n.
+// A merger merges one word. Its heap orders candidates by rank, then place, so that n symbols take n log n steps.
 type merger struct {
 	links []link
 	heap  []candidate
@@ -205,7 +205,7 @@ type merger struct {
 
 var mergers = sync.Pool{New: func() any { return &merger{} }}
 
-// merge merges neighbours, the lowest rank first and the leftmost of equals, until none is in the list.
+// merge merges neighbours until no merge fits: the lowest rank first, and among equals the leftmost.
 func (m *bpe) merge(ids []int32) []int32 {
 	if len(ids) < 2 {
 		return ids
@@ -236,7 +236,7 @@ func (w *merger) begin(ids []int32) {
 	w.links[len(ids)-1].next = -1
 }
 
-// offer puts the pair at and its next on the heap where the list has it.
+// offer adds a symbol and its right neighbour to the heap, if they can be merged.
 func (w *merger) offer(m *bpe, at int32) {
 	if at < 0 || w.links[at].next < 0 {
 		return
@@ -246,7 +246,7 @@ func (w *merger) offer(m *bpe, at int32) {
 	}
 }
 
-// apply merges a candidate, unless one of its two has changed since it was offered.
+// apply merges a candidate, unless one of its two symbols has changed since it was offered.
 func (w *merger) apply(m *bpe, c candidate) {
 	left := &w.links[c.at]
 	if left.gone || left.next < 0 {
@@ -295,11 +295,11 @@ func (w *merger) pop() candidate {
 	}
 }
 
-// Bounds of the cache: a shard that is full is emptied, which keeps the words of the text at hand.
+// Bounds of the cache. A full shard is emptied, so that it holds the words of recent text.
 const (
 	cacheShards = 16
 	shardWords  = 8192
-	cachedBytes = 64 // longest word kept
+	cachedBytes = 64 // length of the longest word that is kept
 )
 
 // A wordCache remembers the ids of words.

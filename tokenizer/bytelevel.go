@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// GPT-2's alphabet gives every byte a printable character, so that merges can be written as text: the printable bytes of
-// Latin-1 stand for themselves, the others follow from U+0100 on.
+// GPT-2's alphabet has a printable character for every byte, so that merges can be written as text. The printable bytes
+// of Latin-1 are their own characters; the others have those from U+0100 on.
 var (
 	byteChars [256]rune
 	charBytes = map[rune]byte{}
@@ -34,7 +34,7 @@ func toAlphabet(s string) string {
 	return b.String()
 }
 
-// fromAlphabet is the inverse; ok is false where s has a character outside the alphabet.
+// fromAlphabet is the inverse; ok is false if s has a character outside the alphabet.
 func fromAlphabet(s string) (bytes []byte, ok bool) {
 	bytes = make([]byte, 0, len(s))
 	for _, r := range s {
@@ -47,7 +47,7 @@ func fromAlphabet(s string) (bytes []byte, ok bool) {
 	return bytes, true
 }
 
-// lossy reads bytes as UTF-8 with one U+FFFD for each maximal part of a broken character, as Rust and browsers do.
+// lossy reads bytes as UTF-8. As in Rust and browsers, each maximal part of a broken character becomes one U+FFFD.
 func lossy(bytes []byte) string {
 	if utf8.Valid(bytes) {
 		return string(bytes)
@@ -64,7 +64,7 @@ func lossy(bytes []byte) string {
 	return b.String()
 }
 
-// brokenSize is the length of the longest start of a valid character at the head of bytes, at least 1.
+// brokenSize is the length of the longest prefix of bytes that begins a valid character, at least 1.
 func brokenSize(bytes []byte) int {
 	lead, low, high, size := bytes[0], byte(0x80), byte(0xbf), 1
 	switch {
@@ -75,7 +75,7 @@ func brokenSize(bytes []byte) int {
 	case lead >= 0xf0 && lead <= 0xf4:
 		size = 4
 	}
-	switch lead { // the second byte's range where it is narrower
+	switch lead { // the second byte's range is narrower
 	case 0xe0:
 		low = 0xa0
 	case 0xed:

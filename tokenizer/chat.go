@@ -15,19 +15,19 @@ import (
 // A Message is one turn of a conversation.
 type Message struct{ Role, Content string }
 
-// RenderOptions are what a chat template is given besides the messages and the named special tokens.
+// RenderOptions are what a chat template gets besides the messages and the named special tokens.
 type RenderOptions struct {
 	AddGenerationPrompt bool // end with the beginning of the assistant's turn
-	// Extra has more variables, such as tools or documents, which replace those of the same name; messages with fields
-	// beyond role and content come as "messages". Values are nil, booleans, strings, numbers, slices, maps, jinja.Dict, or
-	// json.RawMessage, whose objects keep their order.
+	// Extra has more variables, such as tools or documents. They replace those of the same name: use "messages" for
+	// messages with more fields than role and content. Values are nil, booleans, strings, numbers, slices, maps,
+	// jinja.Dict, or json.RawMessage, whose objects keep their order.
 	Extra map[string]any
-	Now   time.Time // what strftime_now prints; the zero value is the time of the call
+	Now   time.Time // the time that strftime_now prints; zero: the time of the call
 }
 
 // chat holds the templates of a folder.
 type chat struct {
-	templates map[string]string // by name; a single one is called default
+	templates map[string]string // by name; if there is only one, it is called default
 	mu        sync.Mutex
 	compiled  map[string]compiled
 }
@@ -37,7 +37,7 @@ type compiled struct {
 	err      error
 }
 
-// read takes the templates from chat_template.jinja, which wins, or tokenizer_config.json.
+// read takes the template from chat_template.jinja, or if there is no such file from tokenizer_config.json.
 func (c *chat) read(config configuration, jinjaFile []byte) error {
 	c.templates, c.compiled = map[string]string{}, map[string]compiled{}
 	if jinjaFile != nil {
@@ -73,11 +73,11 @@ func (c *chat) readList(raw json.RawMessage) error {
 	return nil
 }
 
-// HasTemplate says whether Render can work.
+// HasTemplate reports whether the folder has a chat template for Render.
 func (t *Tokenizer) HasTemplate() bool { return len(t.chat.templates) > 0 }
 
-// Render writes a conversation as text by the folder's chat template. Encode the result without specials: they are in it.
-// What the template refuses is a *jinja.Exception.
+// Render writes a conversation as text with the folder's chat template. The text has its special tokens: encode it
+// without adding more. If the template refuses the conversation, the error is a *jinja.Exception.
 func (t *Tokenizer) Render(msgs []Message, o RenderOptions) (string, error) {
 	name, err := t.templateName(o)
 	if err != nil {
@@ -97,7 +97,7 @@ func (t *Tokenizer) Render(msgs []Message, o RenderOptions) (string, error) {
 	return text, nil
 }
 
-// templateName chooses among several templates: tool_use where there are tools and one of that name, or default.
+// templateName chooses the template: tool_use if there are tools and such a template, else default.
 func (t *Tokenizer) templateName(o RenderOptions) (string, error) {
 	if _, ok := t.chat.templates["tool_use"]; ok && o.Extra["tools"] != nil {
 		return "tool_use", nil
@@ -106,13 +106,14 @@ func (t *Tokenizer) templateName(o RenderOptions) (string, error) {
 		return "default", nil
 	}
 	if !t.HasTemplate() {
-		return "", fmt.Errorf("%s: no chat template: want chat_template.jinja, or chat_template in tokenizer_config.json", t.name)
+		const fault = "no chat template: want chat_template.jinja, or chat_template in tokenizer_config.json"
+		return "", fmt.Errorf("%s: "+fault, t.name)
 	}
 	names := strings.Join(slices.Sorted(maps.Keys(t.chat.templates)), ", ")
 	return "", fmt.Errorf("%s: tokenizer_config.json: chat_template has %s: want one called default", t.name, names)
 }
 
-// compile compiles a template the first time it is asked for, so that plain text needs no working template.
+// compile compiles a template at its first use, so that a broken one harms nobody who does not render.
 func (c *chat) compile(name string) (*jinja.Template, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,7 +125,7 @@ func (c *chat) compile(name string) (*jinja.Template, error) {
 	return done.template, done.err
 }
 
-// variables are those that transformers gives a template.
+// variables are the variables that transformers gives a template.
 func (t *Tokenizer) variables(msgs []Message, o RenderOptions) map[string]any {
 	list := make([]any, len(msgs))
 	for i, m := range msgs {

@@ -10,11 +10,11 @@ import (
 	"github.com/posttrain/posttrain/tokenizer/jinja"
 )
 
-// standard are the names that transformers gives special tokens, in its order.
+// standard are transformers' names of special tokens, in its order.
 var standard = []string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}
 
-// configure applies tokenizer_config.json, and special_tokens_map.json where the former has no added_tokens_decoder, as
-// transformers 5 does: more added tokens, the named ones, chat templates.
+// configure reads added tokens, named tokens and chat templates from tokenizer_config.json. Like transformers 5 it
+// reads special_tokens_map.json too, if the former has no added_tokens_decoder.
 func (t *Tokenizer) configure(contents map[string][]byte) error {
 	config, err := readOrdered(contents["tokenizer_config.json"])
 	if err != nil {
@@ -76,7 +76,7 @@ func (c configuration) get(key string) (json.RawMessage, bool) {
 	return nil, false
 }
 
-// with returns c with the other's values in place of its own, but for additional special tokens, where its own stay.
+// with returns c with the values of other, which replace its own, except for additional_special_tokens.
 func (c configuration) with(other configuration) configuration {
 	c = slices.Clone(c)
 	for _, e := range other {
@@ -91,13 +91,12 @@ func (c configuration) with(other configuration) configuration {
 	return c
 }
 
-func (c configuration) truth(key string) bool {
+func (c configuration) isTrue(key string) bool {
 	value, _ := c.get(key)
 	return string(value) == "true"
 }
 
-// readToken reads a token as a configuration gives it: a string, or an object with flags. Flags that are left out are those
-// of a special token.
+// readToken reads a token of a configuration: a string, which is a special token, or an object with flags.
 func readToken(raw json.RawMessage, at string) (t addedToken, ok bool, err error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return t, false, nil
@@ -122,7 +121,7 @@ func readToken(raw json.RawMessage, at string) (t addedToken, ok bool, err error
 	return t, t.Content != "", nil
 }
 
-// addTokens adds the tokens that the configuration has and tokenizer.json has not, or has with other flags.
+// addTokens adds the configuration's tokens that tokenizer.json lacks, or has with other flags.
 func (t *Tokenizer) addTokens(config configuration) error {
 	tokens, err := readAddedTokensDecoder(config)
 	if err != nil {
@@ -136,7 +135,7 @@ func (t *Tokenizer) addTokens(config configuration) error {
 	if err != nil {
 		return err
 	}
-	t.added.ignoreSpecial = config.truth("split_special_tokens")
+	t.added.ignoreSpecial = config.isTrue("split_special_tokens")
 	for _, n := range append(named, extra...) {
 		_, known := t.added.ids[n.Content]
 		known = known || slices.ContainsFunc(tokens, func(a addedToken) bool { return a.Content == n.Content })
@@ -145,7 +144,8 @@ func (t *Tokenizer) addTokens(config configuration) error {
 		}
 	}
 	for i := range tokens {
-		if slices.ContainsFunc(named, func(n addedToken) bool { return n.Content == tokens[i].Content }) && t.added.byID[t.added.ids[tokens[i].Content]] != tokens[i] {
+		isNamed := slices.ContainsFunc(named, func(n addedToken) bool { return n.Content == tokens[i].Content })
+		if isNamed && t.added.byID[t.added.ids[tokens[i].Content]] != tokens[i] {
 			tokens[i].Special = true
 		}
 	}
@@ -153,7 +153,7 @@ func (t *Tokenizer) addTokens(config configuration) error {
 	return nil
 }
 
-// readAddedTokensDecoder reads {"id": token, ...} in the order of the ids.
+// readAddedTokensDecoder reads {"id": token, ...} and sorts it by id.
 func readAddedTokensDecoder(config configuration) ([]addedToken, error) {
 	raw, _ := config.get("added_tokens_decoder")
 	if len(raw) == 0 {
@@ -179,7 +179,7 @@ func readAddedTokensDecoder(config configuration) ([]addedToken, error) {
 	return tokens, nil
 }
 
-// readNamed reads bos_token and the like, the standard ones first, then others that end in _token.
+// readNamed reads bos_token and the like: the standard ones first, then other keys that end in _token.
 func (t *Tokenizer) readNamed(config configuration) ([]addedToken, error) {
 	t.named = map[string]string{}
 	var out []addedToken
@@ -208,7 +208,7 @@ func (t *Tokenizer) readNamed(config configuration) ([]addedToken, error) {
 	return out, nil
 }
 
-// modelSpecific returns extra_special_tokens in its form {name: token}.
+// modelSpecific returns extra_special_tokens if it has the form {name: token}.
 func (c configuration) modelSpecific() configuration {
 	raw, _ := c.get("extra_special_tokens")
 	if len(raw) == 0 || raw[0] != '{' {
@@ -223,7 +223,7 @@ func (c configuration) modelSpecific() configuration {
 	return out
 }
 
-// readExtra reads extra_special_tokens, which used to be additional_special_tokens, in its form [token, ...].
+// readExtra reads extra_special_tokens, or its older name additional_special_tokens, if it has the form [token, ...].
 func readExtra(config configuration) ([]addedToken, error) {
 	var out []addedToken
 	for _, key := range []string{"extra_special_tokens", "additional_special_tokens"} {
@@ -248,8 +248,8 @@ func readExtra(config configuration) ([]addedToken, error) {
 	return out, nil
 }
 
-// compareBOS notes where add_bos_token or add_eos_token says something else than tokenizer.json's post-processor, which
-// rules: so it is in transformers 5, while the Llama classes of transformers 4 let the two words rule.
+// compareBOS warns if add_bos_token or add_eos_token contradicts tokenizer.json's post-processor. The post-processor
+// wins, as in transformers 5; in the Llama classes of transformers 4 the two keys win.
 func (t *Tokenizer) compareBOS(config configuration) {
 	for _, c := range []struct {
 		key   string
@@ -259,8 +259,8 @@ func (t *Tokenizer) compareBOS(config configuration) {
 		id, ok := t.namedID(c.key)
 		does := ok && slices.Contains(c.added, id)
 		if says := string(raw) == "true"; (says || string(raw) == "false") && says != does {
-			t.warnings = append(t.warnings, fmt.Sprintf("%s: tokenizer_config.json says add_%s: %s, but tokenizer.json's post_processor rules, and it says %v",
-				t.name, c.key, raw, does))
+			t.warnings = append(t.warnings, fmt.Sprintf("%s: add_%s is %s in tokenizer_config.json, "+
+				"but the post_processor of tokenizer.json wins, and it says %v", t.name, c.key, raw, does))
 		}
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// A decoder turns tokens, step by step, into the parts of a text.
+// A decoder turns tokens into the parts of a text; it may change the slice.
 type decoder func(tokens []string) []string
 
-// readDecoder reads tokenizer.json's decoder; of none it returns nil.
+// readDecoder reads tokenizer.json's decoder. It returns nil if there is no decoder.
 func readDecoder(raw json.RawMessage, at string) (decoder, error) {
 	kind, err := kindOf(raw, at)
 	if err != nil || kind == "" {
@@ -27,16 +27,17 @@ func readDecoder(raw json.RawMessage, at string) (decoder, error) {
 		return readStrip(raw, at)
 	case "Replace":
 		replace, err := readReplace(raw, at)
-		return each(replace), err
+		return mapEach(replace), err
 	case "Metaspace":
 		return readMetaspaceDecoder(raw, at)
 	case "Sequence":
 		return readDecoders(raw, at)
 	}
-	return nil, fmt.Errorf("%s.type %q: want ByteLevel, ByteFallback, Fuse, Strip, Replace, Metaspace or Sequence", at, kind)
+	const want = "ByteLevel, ByteFallback, Fuse, Strip, Replace, Metaspace or Sequence"
+	return nil, fmt.Errorf("%s.type %q: want %s", at, kind, want)
 }
 
-func each(f func(string) string) decoder {
+func mapEach(f func(string) string) decoder {
 	return func(tokens []string) []string {
 		for i, t := range tokens {
 			tokens[i] = f(t)
@@ -46,29 +47,18 @@ func each(f func(string) string) decoder {
 }
 
 func readDecoders(raw json.RawMessage, at string) (decoder, error) {
-	var spec struct{ Decoders []json.RawMessage }
-	if err := unmarshal(raw, at, &spec); err != nil {
-		return nil, err
-	}
-	var steps []decoder
-	for i, r := range spec.Decoders {
-		step, err := readDecoder(r, fmt.Sprintf("%s.decoders[%d]", at, i))
-		if err != nil {
-			return nil, err
-		}
-		if step != nil {
-			steps = append(steps, step)
-		}
-	}
+	steps, err := readSequence(raw, at, "decoders", readDecoder)
 	return func(tokens []string) []string {
 		for _, step := range steps {
-			tokens = step(tokens)
+			if step != nil {
+				tokens = step(tokens)
+			}
 		}
 		return tokens
-	}, nil
+	}, err
 }
 
-// decodeBytes reads GPT-2's alphabet; a token with a character outside it counts as it stands.
+// decodeBytes reads GPT-2's alphabet; a token with a character outside it is kept as it is.
 func decodeBytes(tokens []string) []string {
 	var out []byte
 	for _, t := range tokens {
@@ -81,7 +71,7 @@ func decodeBytes(tokens []string) []string {
 	return []string{lossy(out)}
 }
 
-// decodeFallback joins byte tokens <0xNN> in a row into characters; where they are none, each becomes U+FFFD.
+// decodeFallback joins byte tokens <0xNN> in a row into characters. If they are not UTF-8, each becomes U+FFFD.
 func decodeFallback(tokens []string) []string {
 	out := make([]string, 0, len(tokens))
 	var held []byte
@@ -131,7 +121,7 @@ func lowerASCII(b byte) byte {
 	return b
 }
 
-// readStrip reads Strip: up to start and stop copies of a character are taken off the ends of each token.
+// readStrip reads Strip, which removes up to start and stop copies of a character from the ends of each token.
 func readStrip(raw json.RawMessage, at string) (decoder, error) {
 	var spec struct {
 		Content     string
@@ -143,7 +133,7 @@ func readStrip(raw json.RawMessage, at string) (decoder, error) {
 	if utf8.RuneCountInString(spec.Content) != 1 {
 		return nil, fmt.Errorf("%s.content %q: want one character", at, spec.Content)
 	}
-	return each(func(t string) string {
+	return mapEach(func(t string) string {
 		for n := spec.Start; n > 0 && strings.HasPrefix(t, spec.Content); n-- {
 			t = t[len(spec.Content):]
 		}
@@ -154,7 +144,7 @@ func readStrip(raw json.RawMessage, at string) (decoder, error) {
 	}), nil
 }
 
-// readMetaspaceDecoder reads Metaspace: marks become spaces, those of the first token nothing.
+// readMetaspaceDecoder reads Metaspace, which turns marks into spaces, or removes them from the first token.
 func readMetaspaceDecoder(raw json.RawMessage, at string) (decoder, error) {
 	m, scheme, err := readMetaspaceSpec(raw, at)
 	if err != nil {

@@ -12,13 +12,14 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	text, err := tok.Render([]tokenizer.Message{{Role: "user", Content: "Who may know?"}}, tokenizer.RenderOptions{AddGenerationPrompt: true})
+	question := []tokenizer.Message{{Role: "user", Content: "Who may know?"}}
+	text, err := tok.Render(question, tokenizer.RenderOptions{AddGenerationPrompt: true})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	fmt.Print(text)
-	ids := tok.Encode(text, false) // the template has written the specials
+	ids := tok.Encode(text, false) // the template has written the special tokens
 	fmt.Println(len(ids), "ids,", tok.Decode(ids, false) == text)
 	// Output:
 	// <|im_start|>system

@@ -22,7 +22,7 @@ var fileNames = []string{"tokenizer.json", "tokenizer_config.json", "special_tok
 // Load reads the tokenizer of the model folder dir. Its errors name the file and the field.
 func Load(dir string) (*Tokenizer, error) { return LoadFS(os.DirFS(dir), dir) }
 
-// LoadFS reads a tokenizer from the root of fsys; name stands for it in messages.
+// LoadFS reads a tokenizer from the root of fsys; error messages call it name.
 func LoadFS(fsys fs.FS, name string) (*Tokenizer, error) {
 	t := &Tokenizer{name: name}
 	contents := map[string][]byte{}
@@ -46,7 +46,8 @@ func (t *Tokenizer) fault(file string, err error) error {
 
 func (t *Tokenizer) read(contents map[string][]byte) error {
 	if contents["tokenizer.json"] == nil {
-		return t.fault("tokenizer.json", errors.New("no such file: want the tokenizer in this form (transformers' save_pretrained writes it)"))
+		const fault = "no such file: want the tokenizer in this form (transformers' save_pretrained writes it)"
+		return t.fault("tokenizer.json", errors.New(fault))
 	}
 	if err := t.readPipeline(contents["tokenizer.json"]); err != nil {
 		return t.fault("tokenizer.json", err)
@@ -54,7 +55,7 @@ func (t *Tokenizer) read(contents map[string][]byte) error {
 	return t.configure(contents)
 }
 
-// CopyTo writes the tokenizer's files into dir as they were read.
+// CopyTo writes the tokenizer's files into dir, unchanged.
 func (t *Tokenizer) CopyTo(dir string) error {
 	for _, f := range t.files {
 		if err := renameio.WriteFile(filepath.Join(dir, f.name), f.data, 0o644); err != nil {
@@ -64,7 +65,7 @@ func (t *Tokenizer) CopyTo(dir string) error {
 	return nil
 }
 
-// readPipeline reads tokenizer.json. Truncation and padding in it are not for us.
+// readPipeline reads tokenizer.json, except its truncation and padding.
 func (t *Tokenizer) readPipeline(data []byte) (err error) {
 	var spec struct {
 		Version                    *string
@@ -149,7 +150,7 @@ func readModel(raw json.RawMessage, at string) (*bpe, error) {
 	if err := unmarshal(raw, at, &kind); err != nil {
 		return nil, err
 	}
-	// A vocabulary of another kind of model has another form, so its kind comes first. Old files leave it out.
+	// The type comes first, for other types have vocabularies of another form. Old files have no type.
 	if kind.Type != nil && *kind.Type != "BPE" {
 		return nil, fmt.Errorf("%s.type %q: want BPE", at, *kind.Type)
 	}
@@ -161,16 +162,19 @@ func readModel(raw json.RawMessage, at string) (*bpe, error) {
 		return nil, err
 	}
 	m := &bpe{
-		vocab: spec.Vocab, tokens: make(map[int32]string, len(spec.Vocab)), merges: make(map[pair]merge, len(spec.Merges)), top: -1,
+		vocab: spec.Vocab, tokens: make(map[int32]string, len(spec.Vocab)), top: -1,
+		merges:  make(map[pair]merge, len(spec.Merges)),
 		fuseUnk: spec.FuseUnk, byteFallback: spec.ByteFallback, ignoreMerges: spec.IgnoreMerges,
 		chars: map[rune]int32{}, cache: wordCache{seed: maphash.MakeSeed()},
 	}
 	for token, id := range spec.Vocab {
 		if other, taken := m.tokens[id]; taken || id < 0 {
-			return nil, fmt.Errorf("%s.vocab: id %d of %q (and %q): want ids from 0 on, each once", at, id, min(token, other), max(token, other))
+			return nil, fmt.Errorf("%s.vocab: id %d of %q (and %q): want ids from 0 on, each once",
+				at, id, min(token, other), max(token, other))
 		}
 		m.tokens[id], m.top = token, max(m.top, id)
-		if r, size := utf8.DecodeRuneInString(token); size == len(token) && (size > 1 || r < utf8.RuneSelf) && size > 0 {
+		r, size := utf8.DecodeRuneInString(token)
+		if size == len(token) && (size > 1 || r < utf8.RuneSelf) && size > 0 {
 			m.chars[r] = id
 		}
 	}
@@ -182,7 +186,7 @@ func readModel(raw json.RawMessage, at string) (*bpe, error) {
 	return m, m.readMerges(spec.Merges, at)
 }
 
-// check names the options that BPE has and this package has not.
+// check refuses the options of BPE that this package does not have.
 func (s *modelSpec) check(at string) error {
 	switch {
 	case len(s.Vocab) == 0:
@@ -219,7 +223,7 @@ func (m *bpe) readMerges(merges []mergeSpec, at string) error {
 	return nil
 }
 
-// kindOf reads the type of a part of the pipeline; of a part that is absent or null it is empty.
+// kindOf reads the type of a part of the pipeline; it is empty if the part is absent or null.
 func kindOf(raw json.RawMessage, at string) (string, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return "", nil
@@ -234,21 +238,46 @@ func kindOf(raw json.RawMessage, at string) (string, error) {
 	return spec.Type, nil
 }
 
-// unmarshal reads JSON and names the field, or the line, that is wrong.
+// readSequence reads the steps of a part whose type is Sequence; they are in the array called key.
+func readSequence[T any](
+	raw json.RawMessage, at, key string, read func(raw json.RawMessage, at string) (T, error),
+) ([]T, error) {
+	var spec map[string]json.RawMessage
+	if err := unmarshal(raw, at, &spec); err != nil {
+		return nil, err
+	}
+	var list []json.RawMessage
+	at += "." + key
+	if err := unmarshal(spec[key], at, &list); spec[key] != nil && err != nil {
+		return nil, err
+	}
+	steps := make([]T, len(list))
+	for i, r := range list {
+		var err error
+		if steps[i], err = read(r, fmt.Sprintf("%s[%d]", at, i)); err != nil {
+			return nil, err
+		}
+	}
+	return steps, nil
+}
+
+// unmarshal reads JSON. Its error names the field or the line the field, or the line, that is wrong.
 func unmarshal(data []byte, at string, into any) error {
 	err := json.Unmarshal(data, into)
 	var wrongType *json.UnmarshalTypeError
 	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &wrongType):
-		field := strings.ReplaceAll(strings.ToLower(wrongType.Field), "addedtoken.", "") // Go's name where the field has no tag
+		field := strings.ToLower(wrongType.Field) // Go's name, if the field has no tag
+		field = strings.ReplaceAll(field, "addedtoken.", "")
 		fault := fmt.Errorf("found %s, want %s", wrongType.Value, jsonKind(wrongType.Type.String()))
 		if field = strings.Trim(at+"."+field, "."); field == "" {
 			return fault
 		}
 		return fmt.Errorf("%s: %w", field, fault)
 	case errors.As(err, &syntax):
-		return fmt.Errorf("line %d: %w", 1+bytes.Count(data[:min(int(syntax.Offset), len(data))], []byte("\n")), err)
+		before := data[:min(int(syntax.Offset), len(data))]
+		return fmt.Errorf("line %d: %w", 1+bytes.Count(before, []byte("\n")), err)
 	case err != nil && at != "":
 		return fmt.Errorf("%s: %w", at, err)
 	}
@@ -260,7 +289,7 @@ func jsonKind(goType string) string {
 	switch {
 	case strings.HasPrefix(goType, "[]"):
 		return "an array"
-	case strings.HasPrefix(goType, "map[") || strings.Contains(goType, "struct") || strings.HasPrefix(goType, "tokenizer."):
+	case strings.HasPrefix(goType, "map["), strings.Contains(goType, "struct"), strings.HasPrefix(goType, "tokenizer."):
 		return "an object"
 	case strings.Contains(goType, "int") || strings.Contains(goType, "float"):
 		return "a number in range"

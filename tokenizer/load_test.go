@@ -7,7 +7,7 @@ import (
 
 const tinyModel = `"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}`
 
-// badTokenizers are files with one fault each, and what the message must say.
+// badTokenizers are files with one fault each, and what the error must say.
 var badTokenizers = []struct{ tokenizer, config, want string }{
 	{`{`, ``, "memory/tokenizer.json: line 1: unexpected end of JSON input"},
 	{"{\n\"model\": \n}", ``, "tokenizer.json: line 3: invalid character"},
@@ -19,34 +19,58 @@ var badTokenizers = []struct{ tokenizer, config, want string }{
 	{`{"model": {"type": "BPE", "vocab": [1], "merges": []}}`, ``, `model.vocab: found array, want an object`},
 	{`{"model": {"type": "BPE", "merges": []}}`, ``, `model.vocab: missing or empty`},
 	{`{"model": {"type": "BPE", "vocab": {"a": -1}, "merges": []}}`, ``, `model.vocab: id -1 of`},
-	{`{"model": {"type": "BPE", "vocab": {"a": 1, "b": 1}, "merges": []}}`, ``, `model.vocab: id 1 of "a" (and "b"): want ids from 0 on, each once`},
-	{`{"model": {"type": "BPE", "vocab": {"a": 99999999999}, "merges": []}}`, ``, `model.vocab: found number 99999999999, want a number in range`},
-	{`{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a"]}}`, ``, `model: merge "a": want "a b" or ["a", "b"]`},
-	{`{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["a", "c"]]}}`, ``, `model.merges[0]: "c" is not in model.vocab`},
-	{`{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "dropout": 0.1}}`, ``, `model.dropout 0.1: want 0 or null`},
-	{`{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "end_of_word_suffix": "</w>"}}`, ``, `model.end_of_word_suffix "</w>": want none`},
-	{`{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "continuing_subword_prefix": "##"}}`, ``, `model.continuing_subword_prefix "##": want none`},
-	{`{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "unk_token": "u"}}`, ``, `model.unk_token "u": not in model.vocab`},
-	{`{"normalizer": {"type": "BertNormalizer"}, ` + tinyModel + `}`, ``, `normalizer.type "BertNormalizer": want NFC, NFD`},
-	{`{"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Nmt"}]}, ` + tinyModel + `}`, ``, `normalizer.normalizers[1].type "Nmt": want`},
-	{`{"normalizer": {"type": "Replace", "pattern": {"Regex": "("}, "content": ""}, ` + tinyModel + `}`, ``, `normalizer.pattern.Regex: regular expression "("`},
-	{`{"normalizer": {"type": "Replace", "pattern": {"Glob": "*"}, "content": ""}, ` + tinyModel + `}`, ``, `normalizer.pattern: want {"String": text} or {"Regex": expression}`},
+	{`{"model": {"type": "BPE", "vocab": {"a": 1, "b": 1}, "merges": []}}`, ``,
+		`model.vocab: id 1 of "a" (and "b"): want ids from 0 on, each once`},
+	{`{"model": {"type": "BPE", "vocab": {"a": 99999999999}, "merges": []}}`, ``,
+		`model.vocab: found number 99999999999, want a number in range`},
+	{`{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a"]}}`, ``,
+		`model: merge "a": want "a b" or ["a", "b"]`},
+	{`{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["a", "c"]]}}`, ``,
+		`model.merges[0]: "c" is not in model.vocab`},
+	{`{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "dropout": 0.1}}`, ``,
+		`model.dropout 0.1: want 0 or null`},
+	{`{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "end_of_word_suffix": "</w>"}}`, ``,
+		`model.end_of_word_suffix "</w>": want none`},
+	{`{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "continuing_subword_prefix": "##"}}`, ``,
+		`model.continuing_subword_prefix "##": want none`},
+	{`{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "unk_token": "u"}}`, ``,
+		`model.unk_token "u": not in model.vocab`},
+	{`{"normalizer": {"type": "BertNormalizer"}, ` + tinyModel + `}`, ``,
+		`normalizer.type "BertNormalizer": want NFC, NFD`},
+	{`{"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Nmt"}]}, ` + tinyModel + `}`, ``,
+		`normalizer.normalizers[1].type "Nmt": want`},
+	{`{"normalizer": {"type": "Replace", "pattern": {"Regex": "("}, "content": ""}, ` + tinyModel + `}`, ``,
+		`normalizer.pattern.Regex: regular expression "("`},
+	{`{"normalizer": {"type": "Replace", "pattern": {"Glob": "*"}, "content": ""}, ` + tinyModel + `}`, ``,
+		`normalizer.pattern: want {"String": text} or {"Regex": expression}`},
 	{`{"normalizer": {"prepend": "x"}, ` + tinyModel + `}`, ``, `normalizer.type: missing`},
-	{`{"normalizer": {"type": "Prepend", "prepend": 3}, ` + tinyModel + `}`, ``, `normalizer.prepend: found number, want a string`},
-	{`{"pre_tokenizer": {"type": "Whitespace"}, ` + tinyModel + `}`, ``, `pre_tokenizer.type "Whitespace": want ByteLevel, Split, Digits, Metaspace or Sequence`},
-	{`{"pre_tokenizer": {"type": "Split", "pattern": {"String": "x"}, "behavior": "Keep"}, ` + tinyModel + `}`, ``, `pre_tokenizer.behavior "Keep": want Removed`},
-	{`{"pre_tokenizer": {"type": "Metaspace", "replacement": "ab"}, ` + tinyModel + `}`, ``, `pre_tokenizer.replacement "ab": want one character`},
-	{`{"pre_tokenizer": {"type": "Metaspace", "replacement": "_", "prepend_scheme": "last"}, ` + tinyModel + `}`, ``, `pre_tokenizer.prepend_scheme "last": want always, first or never`},
-	{`{"post_processor": {"type": "BertProcessing"}, ` + tinyModel + `}`, ``, `post_processor.type "BertProcessing": want TemplateProcessing, ByteLevel or Sequence`},
-	{`{"post_processor": {"type": "TemplateProcessing", "single": []}, ` + tinyModel + `}`, ``, `post_processor.single: holds the text 0 times, want once`},
-	{`{"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}}]}, ` + tinyModel + `}`, ``, `special token "x" is not in special_tokens`},
+	{`{"normalizer": {"type": "Prepend", "prepend": 3}, ` + tinyModel + `}`, ``,
+		`normalizer.prepend: found number, want a string`},
+	{`{"pre_tokenizer": {"type": "Whitespace"}, ` + tinyModel + `}`, ``,
+		`pre_tokenizer.type "Whitespace": want ByteLevel, Split, Digits, Metaspace or Sequence`},
+	{`{"pre_tokenizer": {"type": "Split", "pattern": {"String": "x"}, "behavior": "Keep"}, ` + tinyModel + `}`, ``,
+		`pre_tokenizer.behavior "Keep": want Removed`},
+	{`{"pre_tokenizer": {"type": "Metaspace", "replacement": "ab"}, ` + tinyModel + `}`, ``,
+		`pre_tokenizer.replacement "ab": want one character`},
+	{`{"pre_tokenizer": {"type": "Metaspace", "replacement": "_", "prepend_scheme": "last"}, ` + tinyModel + `}`, ``,
+		`pre_tokenizer.prepend_scheme "last": want always, first or never`},
+	{`{"post_processor": {"type": "BertProcessing"}, ` + tinyModel + `}`, ``,
+		`post_processor.type "BertProcessing": want TemplateProcessing, ByteLevel or Sequence`},
+	{`{"post_processor": {"type": "TemplateProcessing", "single": []}, ` + tinyModel + `}`, ``,
+		`post_processor.single: holds the text 0 times, want once`},
+	{`{"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}}]}, ` +
+		tinyModel + `}`, ``,
+		`special token "x" is not in special_tokens`},
 	{`{"decoder": {"type": "WordPiece"}, ` + tinyModel + `}`, ``, `decoder.type "WordPiece": want ByteLevel`},
 	{`{"decoder": {"type": "Strip", "content": ""}, ` + tinyModel + `}`, ``, `decoder.content "": want one character`},
 	{`{"added_tokens": [{"content": 1}], ` + tinyModel + `}`, ``, `added_tokens.content: found number, want a string`},
-	{`{` + tinyModel + `}`, `{"bos_token": 3}`, `tokenizer_config.json: bos_token: found 3, want a string or an object`},
+	{`{` + tinyModel + `}`, `{"bos_token": 3}`,
+		`tokenizer_config.json: bos_token: found 3, want a string or an object`},
 	{`{` + tinyModel + `}`, `[1]`, `tokenizer_config.json: found array, want an object`},
-	{`{` + tinyModel + `}`, `{"bos_token": {"content": 1}}`, `tokenizer_config.json: bos_token.content: found number, want a string`},
-	{`{` + tinyModel + `}`, `{"added_tokens_decoder": {"x": {"content": "y"}}}`, `added_tokens_decoder: key "x": want a token id`},
+	{`{` + tinyModel + `}`, `{"bos_token": {"content": 1}}`,
+		`tokenizer_config.json: bos_token.content: found number, want a string`},
+	{`{` + tinyModel + `}`, `{"added_tokens_decoder": {"x": {"content": "y"}}}`,
+		`added_tokens_decoder: key "x": want a token id`},
 	{`{` + tinyModel + `}`, `{"chat_template": 1}`, `chat_template: found number, want a string`},
 	{`{` + tinyModel + `}`, `{"chat_template": [{"template": "x"}]}`, `chat_template[0].name: missing`},
 }
@@ -75,7 +99,10 @@ func TestFaultsAreNamed(t *testing.T) {
 
 func tiny(t *testing.T, config, jinjaFile string) *Tokenizer {
 	t.Helper()
-	files := map[string][]byte{"tokenizer.json": []byte(`{"added_tokens": [{"content": "<s>", "special": true}], ` + tinyModel + `}`), "tokenizer_config.json": []byte(config)}
+	files := map[string][]byte{
+		"tokenizer.json":        []byte(`{"added_tokens": [{"content": "<s>", "special": true}], ` + tinyModel + `}`),
+		"tokenizer_config.json": []byte(config),
+	}
 	if jinjaFile != "" {
 		files["chat_template.jinja"] = []byte(jinjaFile)
 	}
@@ -87,7 +114,8 @@ func tiny(t *testing.T, config, jinjaFile string) *Tokenizer {
 }
 
 func TestWhichTemplate(t *testing.T) {
-	list := `{"chat_template": [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "with {{ tools|length }}"}]}`
+	list := `{"chat_template": [{"name": "default", "template": "plain"},
+		{"name": "tool_use", "template": "with {{ tools|length }}"}]}`
 	tools := map[string]any{"tools": []string{"x", "y"}}
 	for _, c := range []struct {
 		name, config, file string
@@ -100,10 +128,14 @@ func TestWhichTemplate(t *testing.T) {
 		{"tools", list, "", tools, "with 2", ""},
 		{"tools with one template", `{"chat_template": "one {{ tools[1] }}"}`, "", tools, "one y", ""},
 		{"none", `{"chat_template": null}`, "", nil, "", "memory: no chat template: want chat_template.jinja"},
-		{"no default", `{"chat_template": [{"name": "rag", "template": "r"}]}`, "", nil, "", "chat_template has rag: want one called default"},
-		{"broken", `{"chat_template": "a\n{% if %}"}`, "", nil, "", "memory: chat template: line 2: {% if %}: found the end of the tag"},
-		{"refusing", `{"chat_template": "{{ raise_exception('no') }}"}`, "", nil, "", "memory: the chat template refuses: no"},
-		{"bad variable", `{"chat_template": "x"}`, "", map[string]any{"tools": struct{}{}}, "", "template variable tools: value of type struct {}"},
+		{"no default", `{"chat_template": [{"name": "rag", "template": "r"}]}`, "", nil,
+			"", "chat_template has rag: want one called default"},
+		{"broken", `{"chat_template": "a\n{% if %}"}`, "", nil,
+			"", "memory: chat template: line 2: {% if %}: found the end of the tag"},
+		{"refusing", `{"chat_template": "{{ raise_exception('no') }}"}`, "", nil,
+			"", "memory: the chat template refuses: no"},
+		{"bad variable", `{"chat_template": "x"}`, "", map[string]any{"tools": struct{}{}},
+			"", "template variable tools: value of type struct {}"},
 	} {
 		tok := tiny(t, c.config, c.file)
 		if tok.HasTemplate() != (c.name != "none") {
@@ -124,7 +156,9 @@ func TestWarnings(t *testing.T) {
 		t.Errorf("agreement: warnings %q", got)
 	}
 	got := tiny(t, `{"bos_token": "<s>", "add_bos_token": true}`, "").Warnings()
-	if want := "memory: tokenizer_config.json says add_bos_token: true, but tokenizer.json's post_processor rules, and it says false"; len(got) != 1 || got[0] != want {
+	want := "memory: add_bos_token is true in tokenizer_config.json, " +
+		"but the post_processor of tokenizer.json wins, and it says false"
+	if len(got) != 1 || got[0] != want {
 		t.Errorf("warnings %q, want %q", got, want)
 	}
 }

@@ -13,55 +13,46 @@ import (
 // A normalizer rewrites a piece of text.
 type normalizer func(string) string
 
-func same(s string) string { return s }
+func identity(s string) string { return s }
 
-// readNormalizer reads tokenizer.json's normalizer; at is the field's name for messages.
+// readNormalizer reads tokenizer.json's normalizer; at is the field's name for error messages.
 func readNormalizer(raw json.RawMessage, at string) (normalizer, error) {
 	kind, err := kindOf(raw, at)
 	if err != nil || kind == "" {
-		return same, err
+		return identity, err
 	}
 	switch kind {
 	case "NFC":
-		return func(s string) string { return compose(norm.NFC, s) }, nil
+		return func(s string) string { return normalizeForm(norm.NFC, s) }, nil
 	case "NFD":
-		return func(s string) string { return compose(norm.NFD, s) }, nil
+		return func(s string) string { return normalizeForm(norm.NFD, s) }, nil
 	case "NFKC":
-		return func(s string) string { return compose(norm.NFKC, s) }, nil
+		return func(s string) string { return normalizeForm(norm.NFKC, s) }, nil
 	case "NFKD":
-		return func(s string) string { return compose(norm.NFKD, s) }, nil
+		return func(s string) string { return normalizeForm(norm.NFKD, s) }, nil
 	case "Lowercase":
 		return lowercase, nil
 	case "Prepend":
 		return readPrepend(raw, at)
 	case "Replace":
-		return readReplaceNormalizer(raw, at)
+		return readReplace(raw, at)
 	case "Strip":
 		return readStripNormalizer(raw, at)
 	case "Sequence":
 		return readNormalizers(raw, at)
 	}
-	return nil, fmt.Errorf("%s.type %q: want NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip or Sequence", at, kind)
+	const want = "NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip or Sequence"
+	return nil, fmt.Errorf("%s.type %q: want %s", at, kind, want)
 }
 
 func readNormalizers(raw json.RawMessage, at string) (normalizer, error) {
-	var spec struct{ Normalizers []json.RawMessage }
-	if err := unmarshal(raw, at, &spec); err != nil {
-		return nil, err
-	}
-	steps := make([]normalizer, len(spec.Normalizers))
-	for i, r := range spec.Normalizers {
-		var err error
-		if steps[i], err = readNormalizer(r, fmt.Sprintf("%s.normalizers[%d]", at, i)); err != nil {
-			return nil, err
-		}
-	}
+	steps, err := readSequence(raw, at, "normalizers", readNormalizer)
 	return func(s string) string {
 		for _, step := range steps {
 			s = step(s)
 		}
 		return s
-	}, nil
+	}, err
 }
 
 func readPrepend(raw json.RawMessage, at string) (normalizer, error) {
@@ -73,11 +64,6 @@ func readPrepend(raw json.RawMessage, at string) (normalizer, error) {
 		}
 		return spec.Prepend + s
 	}, err
-}
-
-func readReplaceNormalizer(raw json.RawMessage, at string) (normalizer, error) {
-	replace, err := readReplace(raw, at)
-	return replace, err
 }
 
 func readStripNormalizer(raw json.RawMessage, at string) (normalizer, error) {
@@ -97,8 +83,8 @@ func readStripNormalizer(raw json.RawMessage, at string) (normalizer, error) {
 	}, err
 }
 
-// readReplace reads Replace, which is a normalizer and a decoder.
-func readReplace(raw json.RawMessage, at string) (func(string) string, error) {
+// readReplace reads Replace, which is both a normalizer and a decoder.
+func readReplace(raw json.RawMessage, at string) (normalizer, error) {
 	var spec struct {
 		Pattern json.RawMessage
 		Content string
@@ -125,7 +111,7 @@ func readReplace(raw json.RawMessage, at string) (func(string) string, error) {
 	}, nil
 }
 
-// lowercase goes character by character, as Rust's char::to_lowercase does.
+// lowercase maps each character by itself, as Rust's char::to_lowercase does.
 func lowercase(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -138,12 +124,12 @@ func lowercase(s string) string {
 	return b.String()
 }
 
-// longestMarks is how many combining marks in a row golang.org/x/text surely normalizes as Unicode says; from thirty on, taken
-// apart, it puts U+034F between them ("stream-safe"), which Hugging Face does not.
+// longestMarks is a number of combining marks in a row that golang.org/x/text always normalizes as Unicode says. From
+// thirty decomposed marks on it inserts U+034F ("stream-safe text"), which Hugging Face does not.
 const longestMarks = 12
 
-// compose normalizes, by our own hand where golang.org/x/text goes another way than Unicode.
-func compose(form norm.Form, s string) string {
+// normalizeForm normalizes as Unicode says, with code of our own where golang.org/x/text differs from it.
+func normalizeForm(form norm.Form, s string) string {
 	if !needsCare(s) {
 		return form.String(s)
 	}
@@ -154,8 +140,8 @@ func compose(form norm.Form, s string) string {
 	return string(runes)
 }
 
-// needsCare finds long runs of marks, and marks on characters beyond U+FFFF, of which golang.org/x/text looks at the
-// lower sixteen bits only: U+E003E with U+0338 would become ≯.
+// needsCare reports whether s has a long run of marks, or a mark on a character beyond U+FFFF: golang.org/x/text looks
+// only at the lower sixteen bits of those, so that U+E003E with U+0338 would become ≯.
 func needsCare(s string) bool {
 	marks, high := 0, false
 	for _, r := range s {
@@ -177,7 +163,7 @@ func needsCare(s string) bool {
 // class is the canonical combining class.
 func class(r rune) uint8 { return norm.NFD.PropertiesString(string(r)).CCC() }
 
-// decompose takes every character apart and orders the marks.
+// decompose replaces every character by its decomposition and orders the marks by class.
 func decompose(form norm.Form, s string) []rune {
 	apart := norm.NFD
 	if form == norm.NFKC || form == norm.NFKD {
@@ -198,14 +184,14 @@ func decompose(form norm.Form, s string) []rune {
 	return out
 }
 
-// join composes two characters, if Unicode has one for them.
+// join composes two characters into one, if Unicode has such a character.
 func join(starter, mark rune) (rune, bool) {
 	joined := []rune(norm.NFC.String(string(starter) + string(mark)))
-	ok := len(joined) == 1 && norm.NFD.String(string(joined)) == norm.NFD.String(string(starter))+norm.NFD.String(string(mark))
-	return joined[0], ok
+	apart := norm.NFD.String(string(starter)) + norm.NFD.String(string(mark))
+	return joined[0], len(joined) == 1 && norm.NFD.String(string(joined)) == apart
 }
 
-// recompose joins a starter with each mark that nothing of its class or higher stands before.
+// recompose joins a starter with each following mark, unless a mark of the same or a higher class comes in between.
 func recompose(in []rune) []rune {
 	var out []rune
 	starter := -1

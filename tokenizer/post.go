@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// A postProcessor puts ids around those of a text.
+// A postProcessor adds ids before and after those of a text.
 type postProcessor struct{ before, after []int32 }
 
 // readPostProcessor reads tokenizer.json's post_processor.
@@ -16,7 +16,7 @@ func readPostProcessor(raw json.RawMessage, at string) (postProcessor, error) {
 		return postProcessor{}, err
 	}
 	switch kind {
-	case "", "ByteLevel": // ByteLevel only moves offsets
+	case "", "ByteLevel": // ByteLevel only changes offsets
 		return postProcessor{}, nil
 	case "TemplateProcessing":
 		return readTemplateProcessing(raw, at)
@@ -27,18 +27,11 @@ func readPostProcessor(raw json.RawMessage, at string) (postProcessor, error) {
 }
 
 func readPostProcessors(raw json.RawMessage, at string) (all postProcessor, err error) {
-	var spec struct{ Processors []json.RawMessage }
-	if err := unmarshal(raw, at, &spec); err != nil {
-		return all, err
-	}
-	for i, r := range spec.Processors {
-		p, err := readPostProcessor(r, fmt.Sprintf("%s.processors[%d]", at, i))
-		if err != nil {
-			return all, err
-		}
+	steps, err := readSequence(raw, at, "processors", readPostProcessor)
+	for _, p := range steps {
 		all.before, all.after = slices.Concat(p.before, all.before), slices.Concat(all.after, p.after)
 	}
-	return all, nil
+	return all, err
 }
 
 // readTemplateProcessing reads the form for a single text: special tokens around one {"Sequence": {"id": "A"}}.
@@ -55,13 +48,14 @@ func readTemplateProcessing(raw json.RawMessage, at string) (p postProcessor, er
 	}
 	texts := 0
 	for i, part := range spec.Single {
+		at := fmt.Sprintf("%s.single[%d]", at, i)
 		switch {
 		case part.Sequence != nil && part.Sequence.ID == "A":
 			texts++
 		case part.SpecialToken != nil:
 			token, ok := spec.Special[part.SpecialToken.ID]
 			if !ok {
-				return p, fmt.Errorf("%s.single[%d]: special token %q is not in special_tokens", at, i, part.SpecialToken.ID)
+				return p, fmt.Errorf("%s: special token %q is not in special_tokens", at, part.SpecialToken.ID)
 			}
 			if texts == 0 {
 				p.before = append(p.before, token.IDs...)
@@ -69,7 +63,7 @@ func readTemplateProcessing(raw json.RawMessage, at string) (p postProcessor, er
 				p.after = append(p.after, token.IDs...)
 			}
 		default:
-			return p, fmt.Errorf(`%s.single[%d]: want {"SpecialToken": {"id": ...}} or {"Sequence": {"id": "A"}}`, at, i)
+			return p, fmt.Errorf(`%s: want {"SpecialToken": {"id": ...}} or {"Sequence": {"id": "A"}}`, at)
 		}
 	}
 	if texts != 1 {

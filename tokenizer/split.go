@@ -13,9 +13,9 @@ import (
 // A splitter cuts a piece into words.
 type splitter func(p piece, emit func(piece))
 
-func unsplit(p piece, emit func(piece)) { emit(p) }
+func keepWhole(p piece, emit func(piece)) { emit(p) }
 
-// A finder goes through a text from left to right: the matches of a pattern and what is between them, none of it empty.
+// A finder emits a text from left to right in parts: matches of a pattern and what is between them. No part is empty.
 type finder func(s string, emit func(part string, match bool))
 
 const (
@@ -25,7 +25,7 @@ const (
 	llamaPattern = suffixes + `|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
-// findRegex finds a regular expression's matches, the usual ones without the regular expression.
+// findRegex finds a regular expression's matches. The usual expressions have a scanner, which is faster.
 func findRegex(pattern, at string) (finder, error) {
 	if scan := scanners[pattern]; scan != nil {
 		return scan, nil
@@ -47,7 +47,7 @@ func compileRegex(pattern, at string) (find finder, err error) {
 	return func(s string, emit func(string, bool)) { walkRegex(re, s, emit) }, nil
 }
 
-// walkRegex turns regexp2's rune positions into parts of s. Empty matches are passed over.
+// walkRegex turns regexp2's matches, which count in runes, into parts of s. It skips empty matches.
 func walkRegex(re *regexp2.Regexp, s string, emit func(part string, match bool)) {
 	runes, done := 0, 0
 	advance := func(to int, match bool) {
@@ -72,7 +72,7 @@ func walkRegex(re *regexp2.Regexp, s string, emit func(part string, match bool))
 	}
 }
 
-// readPattern reads {"String": ...} or {"Regex": ...}: a finder for the latter, the text of the former.
+// readPattern reads {"Regex": ...}, for which it returns a finder, or {"String": ...}, for which it returns the text.
 func readPattern(raw json.RawMessage, at string) (finder, string, error) {
 	var spec struct{ String, Regex *string }
 	if err := unmarshal(raw, at, &spec); err != nil {
@@ -125,7 +125,7 @@ func findRunes(is func(rune) bool) finder {
 func readSplitter(raw json.RawMessage, at string) (splitter, error) {
 	kind, err := kindOf(raw, at)
 	if err != nil || kind == "" {
-		return unsplit, err
+		return keepWhole, err
 	}
 	switch kind {
 	case "ByteLevel":
@@ -146,16 +146,17 @@ func readSplitter(raw json.RawMessage, at string) (splitter, error) {
 	case "Metaspace":
 		return readMetaspace(raw, at)
 	case "Sequence":
-		return readSplitters(raw, at)
+		steps, err := readSequence(raw, at, "pretokenizers", readSplitter)
+		return chain(steps...), err
 	}
 	return nil, fmt.Errorf("%s.type %q: want ByteLevel, Split, Digits, Metaspace or Sequence", at, kind)
 }
 
-// chain runs splitters one after the other.
+// chain runs splitters one after another.
 func chain(steps ...splitter) splitter {
 	switch len(steps) {
 	case 0:
-		return unsplit
+		return keepWhole
 	case 1:
 		return steps[0]
 	}
@@ -165,23 +166,8 @@ func chain(steps ...splitter) splitter {
 	}
 }
 
-func readSplitters(raw json.RawMessage, at string) (splitter, error) {
-	var spec struct{ Pretokenizers []json.RawMessage }
-	if err := unmarshal(raw, at, &spec); err != nil {
-		return nil, err
-	}
-	steps := make([]splitter, len(spec.Pretokenizers))
-	for i, r := range spec.Pretokenizers {
-		var err error
-		if steps[i], err = readSplitter(r, fmt.Sprintf("%s.pretokenizers[%d]", at, i)); err != nil {
-			return nil, err
-		}
-	}
-	return chain(steps...), nil
-}
-
-// endsInBytes says whether a pre-tokenizer's last step is its only ByteLevel; then that step's alphabet can be left out and
-// the model works on bytes. The splitter returned is without it.
+// endsInBytes reports whether ByteLevel is a pre-tokenizer's last step and no earlier one. If so, the splitter returned
+// leaves GPT-2's alphabet out, and the model works on bytes.
 func endsInBytes(raw json.RawMessage) (splitter, bool) {
 	kind, _ := kindOf(raw, "")
 	if kind == "ByteLevel" {
@@ -219,7 +205,7 @@ func readByteLevel(raw json.RawMessage, at string) (byteLevel, error) {
 	return spec, err
 }
 
-// words is ByteLevel without the alphabet.
+// words is ByteLevel without its alphabet.
 func (b byteLevel) words() splitter {
 	prefix := func(p piece, emit func(piece)) {
 		if !strings.HasPrefix(p.text, " ") {
@@ -232,7 +218,7 @@ func (b byteLevel) words() splitter {
 		steps = append(steps, prefix)
 	}
 	if b.UseRegex == nil || *b.UseRegex {
-		steps = append(steps, isolated(scanners[gpt2Pattern]))
+		steps = append(steps, isolate(scanners[gpt2Pattern]))
 	}
 	return chain(steps...)
 }
@@ -260,7 +246,8 @@ func readSplit(raw json.RawMessage, at string) (splitter, error) {
 	}
 	behaviour := behaviours[spec.Behavior]
 	if behaviour == nil {
-		return nil, fmt.Errorf("%s.behavior %q: want Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous", at, spec.Behavior)
+		const want = "Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous"
+		return nil, fmt.Errorf("%s.behavior %q: want %s", at, spec.Behavior, want)
 	}
 	if spec.Invert {
 		inner := find
@@ -271,39 +258,37 @@ func readSplit(raw json.RawMessage, at string) (splitter, error) {
 	return behaviour(find), nil
 }
 
-// behaviours say what becomes of a pattern's matches.
+// behaviours are what Split can do with a pattern's matches.
 var behaviours = map[string]func(finder) splitter{
-	"Removed":            removed,
-	"Isolated":           isolated,
-	"MergedWithPrevious": joining(func(match, previous bool) bool { return match && !previous }),
-	"MergedWithNext":     mergedWithNext,
-	"Contiguous":         joining(func(match, previous bool) bool { return match == previous }),
+	"Removed":            remove,
+	"Isolated":           isolate,
+	"MergedWithPrevious": joinWhere(func(match, previous bool) bool { return match && !previous }),
+	"MergedWithNext":     mergeWithNext,
+	"Contiguous":         joinWhere(func(match, previous bool) bool { return match == previous }),
 }
 
-func isolated(find finder) splitter {
+func isolate(find finder) splitter {
 	return func(p piece, emit func(piece)) {
-		first := p.first
 		find(p.text, func(part string, _ bool) {
-			emit(piece{text: part, first: first})
-			first = false
+			emit(piece{text: part, first: p.first})
+			p.first = false
 		})
 	}
 }
 
-func removed(find finder) splitter {
+func remove(find finder) splitter {
 	return func(p piece, emit func(piece)) {
-		first := p.first
 		find(p.text, func(part string, match bool) {
 			if !match {
-				emit(piece{text: part, first: first})
+				emit(piece{text: part, first: p.first})
 			}
-			first = false
+			p.first = false
 		})
 	}
 }
 
-// joining puts a part to the one before it where joins says so; before the first stands, as it were, a part that is no match.
-func joining(joins func(match, previous bool) bool) func(finder) splitter {
+// joinWhere joins a part to the one before it where joins says so. The part before the first counts as no match.
+func joinWhere(joins func(match, previous bool) bool) func(finder) splitter {
 	return func(find finder) splitter {
 		return func(p piece, emit func(piece)) {
 			begin, end, previous := 0, 0, false
@@ -325,8 +310,8 @@ func joining(joins func(match, previous bool) bool) func(finder) splitter {
 	}
 }
 
-// mergedWithNext is MergedWithPrevious from the right: a match goes to what follows it, unless that is a match too.
-func mergedWithNext(find finder) splitter {
+// mergeWithNext joins a match to the part that follows it, unless that is a match too.
+func mergeWithNext(find finder) splitter {
 	return func(p piece, emit func(piece)) {
 		begin, end, held := 0, 0, false
 		find(p.text, func(part string, match bool) {
@@ -350,7 +335,8 @@ type metaspace struct {
 	Split          *bool
 }
 
-// readMetaspaceSpec reads Metaspace, which is a pre-tokenizer and a decoder. Older files have add_prefix_space for prepend_scheme.
+// readMetaspaceSpec reads Metaspace, which is both a pre-tokenizer and a decoder. Older files have add_prefix_space
+// instead of prepend_scheme.
 func readMetaspaceSpec(raw json.RawMessage, at string) (m metaspace, scheme string, err error) {
 	if err = unmarshal(raw, at, &m); err != nil {
 		return m, "", err
@@ -385,5 +371,5 @@ func readMetaspace(raw json.RawMessage, at string) (splitter, error) {
 	if m.Split != nil && !*m.Split {
 		return mark, nil
 	}
-	return chain(mark, mergedWithNext(findString(m.Replacement))), nil
+	return chain(mark, mergeWithNext(findString(m.Replacement))), nil
 }

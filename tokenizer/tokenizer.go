@@ -5,10 +5,10 @@ import (
 	"unicode/utf8"
 )
 
-// A Tokenizer may be used by many goroutines at the same time.
+// A Tokenizer is safe for concurrent use.
 type Tokenizer struct {
-	name  string // the folder, for messages
-	files []file // as they were
+	name  string // the folder, for error messages
+	files []file
 
 	added     addedTokens
 	normalize normalizer
@@ -17,7 +17,7 @@ type Tokenizer struct {
 	post      postProcessor
 	decode    decoder
 
-	named map[string]string // bos_token, eos_token, pad_token, unk_token and others that the configuration names
+	named map[string]string // tokens by their names in the configuration: bos_token, eos_token, pad_token, ...
 	chat  chat
 
 	warnings []string
@@ -29,8 +29,8 @@ type file struct {
 	data []byte
 }
 
-// Encode returns the ids of text. Added tokens in it are recognised; with addSpecial the ids that the post-processor
-// puts around a text, BOS mostly, are there too. Text that came out of Render already has them. Bytes that are not UTF-8 count as U+FFFD.
+// Encode returns the ids of text, in which it recognises added tokens. With addSpecial it adds the post-processor's
+// ids, mostly BOS; leave them out for text from Render, which has them. Bytes that are not UTF-8 count as U+FFFD.
 func (t *Tokenizer) Encode(text string, addSpecial bool) []int32 {
 	if !utf8.ValidString(text) {
 		text = lossy([]byte(text))
@@ -52,8 +52,8 @@ func (t *Tokenizer) Encode(text string, addSpecial bool) []int32 {
 	return ids
 }
 
-// Decode returns the text of ids, without the special tokens where skipSpecial is set. Ids that do not exist are left out.
-// Unlike transformers it never takes away spaces before punctuation, whatever clean_up_tokenization_spaces says.
+// Decode returns the text of ids, with skipSpecial without the special tokens. It skips ids that do not exist. Unlike
+// transformers it never removes spaces before punctuation: it ignores clean_up_tokenization_spaces.
 func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	tokens := make([]string, 0, len(ids))
 	for _, id := range ids {
@@ -69,9 +69,9 @@ func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	return strings.Join(t.decode(tokens), "")
 }
 
-// token returns the token of an id in the form that the decoder takes.
+// token returns the token of an id in the form that the decoder reads.
 func (t *Tokenizer) token(id int32) (string, bool) {
-	if token, ok := t.added.decoded(id); ok {
+	if token, ok := t.added.forDecoder(id); ok {
 		return token, true
 	}
 	token, ok := t.model.tokens[id]
@@ -113,10 +113,10 @@ func (t *Tokenizer) namedID(key string) (int32, bool) {
 	return t.ID(token)
 }
 
-// Warnings are what a user should know of the folder, one line each: settings that contradict each other.
+// Warnings are settings of the folder that contradict each other, one line each.
 func (t *Tokenizer) Warnings() []string { return t.warnings }
 
-// Special says whether the id is markup, which Decode leaves out with skipSpecial.
+// Special reports whether the id is markup, which Decode leaves out with skipSpecial.
 func (t *Tokenizer) Special(id int32) bool {
 	token, ok := t.token(id)
 	return ok && t.added.special[token]

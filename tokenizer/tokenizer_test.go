@@ -14,7 +14,7 @@ import (
 	"github.com/posttrain/posttrain/tokenizer/jinja"
 )
 
-// The fixtures are what Hugging Face's libraries gave: scripts/oracle/tokenizer_cases.py.
+// The fixtures are results of Hugging Face's libraries, written by scripts/oracle/tokenizer_cases.py.
 var folders = []string{"qwen2-older", "llama3-newer", "mistral-newer", "mistral-older"}
 
 type encodeCase struct {
@@ -169,7 +169,8 @@ func TestFoldersRenderAsTransformers(t *testing.T) {
 func TestRenderMessages(t *testing.T) {
 	tok := load(t, "llama3-newer")
 	got, err := tok.Render([]Message{{"system", "S"}, {"user", " hi "}}, RenderOptions{AddGenerationPrompt: true})
-	want := "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nKnowledge ends: December 2023\nToday: 02 Feb 2025\n\nS<|eot_id|>" +
+	want := "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n" +
+		"Knowledge ends: December 2023\nToday: 02 Feb 2025\n\nS<|eot_id|>" +
 		"<|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
 	if err != nil || got != want {
 		t.Errorf("got %q, %v\nwant %q", got, err, want)
@@ -284,11 +285,12 @@ func TestCopyTo(t *testing.T) {
 			got, _ := os.ReadFile(filepath.Join(dir, f))
 			want, _ := os.ReadFile(filepath.Join("testdata", folder, f))
 			if string(got) != string(want) {
-				t.Errorf("%s/%s is not what it was", folder, f)
+				t.Errorf("%s/%s: the copy differs", folder, f)
 			}
 		}
 	}
-	if err := load(t, folders[0]).CopyTo(filepath.Join(t.TempDir(), "missing")); err == nil || !strings.Contains(err.Error(), "tokenizer.json") {
+	err := load(t, folders[0]).CopyTo(filepath.Join(t.TempDir(), "missing"))
+	if err == nil || !strings.Contains(err.Error(), "tokenizer.json") {
 		t.Errorf("error %v, want one that names the file", err)
 	}
 }

@@ -21,7 +21,7 @@ func parts(find finder, s string) (out []string) {
 	return out
 }
 
-// checkScanners holds the hand-written scanners against the regular expressions that they stand for.
+// checkScanners compares the hand-written scanners with the regular expressions that they replace.
 func checkScanners(t *testing.T, s string) {
 	t.Helper()
 	for pattern, scan := range scanners {
@@ -94,7 +94,8 @@ func TestMergeIsBPE(t *testing.T) {
 	}
 }
 
-// A word twenty times as long may take somewhat more than twenty times as long; a quadratic merge would take four hundred times.
+// A word twenty times as long may take somewhat more than twenty times as long; a quadratic merge would take four
+// hundred times.
 func TestLongWordsAreNearLinear(t *testing.T) {
 	tok := load(t, "llama3-newer")
 	took := func(n int) time.Duration {
@@ -131,9 +132,10 @@ func TestCacheIsBounded(t *testing.T) {
 	}
 }
 
-// With few marks in a row golang.org/x/text is right, so our own composition must give the same.
+// With few marks in a row golang.org/x/text is correct, so our own composition must give the same.
 func TestLongMarksComposeAlike(t *testing.T) {
-	for _, text := range append(readTexts(t), "q\u0307\u0323", "\u1100\u1161\u11a8", "\u0344\u0f73\u0958", "a\u0315\u0300\u05ae\u0062") {
+	more := []string{"q\u0307\u0323", "\u1100\u1161\u11a8", "\u0344\u0f73\u0958", "a\u0315\u0300\u05ae\u0062"}
+	for _, text := range append(readTexts(t), more...) {
 		for _, form := range []norm.Form{norm.NFC, norm.NFD, norm.NFKC, norm.NFKD} {
 			if needsCare(text) {
 				continue
@@ -147,13 +149,14 @@ func TestLongMarksComposeAlike(t *testing.T) {
 			}
 		}
 	}
-	if got := compose(norm.NFC, "e"+strings.Repeat("\u0301", 40)); got != "é"+strings.Repeat("\u0301", 39) {
+	if got := normalizeForm(norm.NFC, "e"+strings.Repeat("\u0301", 40)); got != "é"+strings.Repeat("\u0301", 39) {
 		t.Errorf("forty accents became %q", got)
 	}
 	for in, want := range map[string]string{
-		"\U000e003e\u0338": "\U000e003e\u0338", ">\u0338": "≯", "\U00011099\U000110ba": "\U0001109a", "\U00011131\U00011127\u0300": "\U0001112e\u0300",
+		"\U000e003e\u0338": "\U000e003e\u0338", ">\u0338": "≯", "\U00011099\U000110ba": "\U0001109a",
+		"\U00011131\U00011127\u0300": "\U0001112e\u0300",
 	} {
-		if got := compose(norm.NFC, in); got != want {
+		if got := normalizeForm(norm.NFC, in); got != want {
 			t.Errorf("%+q: got %+q, want %+q", in, got, want)
 		}
 	}
@@ -162,7 +165,8 @@ func TestLongMarksComposeAlike(t *testing.T) {
 func TestLossyIsRusts(t *testing.T) {
 	for in, want := range map[string]string{
 		"ok é": "ok é", "\xff": "�", "a\xc3": "a�", "\xc3\x28": "�(", "\xf0\x9f\x98": "�", "\xf0\x9f\x98x": "�x",
-		"\xe0\x80\x80": "���", "\xed\xa0\x80": "���", "\xf4\x90\x80\x80": "����", "\xf0\x9f\xf0\x9f\x98\x80": "�😀", "\xe4\xbb\xe4\xbb\x8a": "�今",
+		"\xe0\x80\x80": "���", "\xed\xa0\x80": "���", "\xf4\x90\x80\x80": "����",
+		"\xf0\x9f\xf0\x9f\x98\x80": "�😀", "\xe4\xbb\xe4\xbb\x8a": "�今",
 	} {
 		if got := lossy([]byte(in)); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)
@@ -177,8 +181,8 @@ func TestInvalidTextIsReplaced(t *testing.T) {
 	}
 }
 
-// FuzzEncode: nothing panics, and byte-level text comes back: letter for letter from Llama 3's pipeline, canonically
-// equivalent from Qwen's, which composes.
+// FuzzEncode: nothing panics, and decoding gives byte-level text back: unchanged from Llama 3's pipeline, canonically
+// equivalent from Qwen's, which composes characters.
 func FuzzEncode(f *testing.F) {
 	toks := map[string]*Tokenizer{}
 	for _, folder := range folders {
@@ -198,7 +202,7 @@ func FuzzEncode(f *testing.F) {
 			switch {
 			case folder == "llama3-newer" && got != text:
 				t.Errorf("%s: %q came back as %q", folder, text, got)
-			case folder == "qwen2-older" && compose(norm.NFC, got) != compose(norm.NFC, text):
+			case folder == "qwen2-older" && normalizeForm(norm.NFC, got) != normalizeForm(norm.NFC, text):
 				t.Errorf("%s: %q came back as %q", folder, text, got)
 			}
 			checkUncut(t, tok, text, ids)
@@ -206,7 +210,7 @@ func FuzzEncode(f *testing.F) {
 	})
 }
 
-// checkUncut encodes a text again with the metaspace words left whole.
+// checkUncut encodes a text again without cutting metaspace words.
 func checkUncut(t *testing.T, tok *Tokenizer, text string, want []int32) {
 	t.Helper()
 	if !tok.model.cuts {
@@ -227,7 +231,7 @@ func TestCuttingAtMarksChangesNothing(t *testing.T) {
 	for _, folder := range []string{"mistral-newer", "mistral-older"} {
 		tok := load(t, folder)
 		if !tok.model.cuts {
-			t.Errorf("%s: is not cut at marks", folder)
+			t.Errorf("%s: words are not cut at marks", folder)
 		}
 		for range 300 {
 			text := make([]rune, rng.IntN(30))
@@ -239,7 +243,7 @@ func TestCuttingAtMarksChangesNothing(t *testing.T) {
 		}
 	}
 	if load(t, "qwen2-older").model.cuts {
-		t.Error("qwen2-older: is cut at marks that it has not")
+		t.Error("qwen2-older has no marks, but its words are cut at marks")
 	}
 }
 
@@ -268,7 +272,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// dialogues are the texts of the real preference data, where it is at hand.
+// dialogues are the texts of the real preference data, if they are on this machine.
 func dialogues(b *testing.B) []string {
 	dir := os.Getenv("POSTTRAIN_DATA_DIR")
 	if dir == "" {
