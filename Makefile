@@ -1,13 +1,14 @@
 # make test    all tests: offline, on a CPU, in minutes
-# make check   what a change must pass besides: format, vet, tidy, a build without a C compiler, floors, every config
-# make bench   posttrain against itself; PYTHON=venv/bin/python: and against PyTorch and TRL; DATA=pairs.jsonl.gz: and on
+# make check   what else a change must pass: format, vet, tidy, a build without a C compiler, floors, every config
+# make bench   speed of posttrain; with PYTHON=venv/bin/python also of PyTorch and TRL; with DATA=pairs.jsonl.gz also on
 #              real pairs (bench/README.md)
+# make picture draw the floors again
 
 GO ?= go
 PYTHON ?=
 DATA ?=
 
-.PHONY: test check format vet tidy static floors configs bench
+.PHONY: test check format vet tidy static floors picture configs bench
 
 test:
 	$(GO) test -timeout 15m ./...
@@ -32,6 +33,10 @@ static:
 
 floors:
 	$(GO) test ./internal/floors
+
+# Draws docs/floors.svg from the imports and the table of internal/floors.
+picture:
+	$(GO) run ./scripts/architecture > docs/floors.svg
 
 configs:
 	$(GO) test ./internal/config
