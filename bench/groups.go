@@ -167,7 +167,7 @@ func (p *pupil) step(int) (d did, err error) {
 func (p *pupil) roll(d *did) ([]grpo.Group, error) {
 	var requests []rollout.Request
 	for i, prompt := range p.world.Prompts {
-		r := rollout.Request{Prompt: prompt, MaxNew: p.world.New, Temperature: 1, Seed: p.steps<<32 | uint64(i)}
+		r := rollout.Request{Sampling: rollout.Sampling{MaxNew: p.world.New, Temperature: 1}, Prompt: prompt, Seed: p.steps<<32 | uint64(i)}
 		requests = append(requests, r.Samples(p.samples)...)
 	}
 	completions, err := p.sampler.Sample(context.Background(), requests)

@@ -112,8 +112,10 @@ func (d *drawer) answer(n int, temperature float64, seed uint64, show bool) (a d
 	}
 	requests := make([]rollout.Request, n)
 	for i := range requests {
-		requests[i] = rollout.Request{Prompt: d.world.Prompts[i], MaxNew: d.world.length(i), Temperature: temperature,
-			Seed: seed<<32 | uint64(i), Stop: []int32{}}
+		requests[i] = rollout.Request{
+			Sampling: rollout.Sampling{MaxNew: d.world.length(i), Temperature: temperature},
+			Prompt:   d.world.Prompts[i], Seed: seed<<32 | uint64(i), StopTokens: []int32{},
+		}
 	}
 	completions, err := d.sampler.Sample(context.Background(), requests)
 	if err != nil {

@@ -23,10 +23,10 @@ type measured struct {
 
 // evaluate draws one completion of every task from the present weights, and scores it. The draws follow from the seed alone: two
 // evaluations with one seed differ by the weights, not by luck.
-func (l *Loop) evaluate(ctx context.Context, tasks []Task, s Sampling, seed uint64) (m *measured, err error) {
+func (l *Loop) evaluate(ctx context.Context, tasks []Task, s rollout.Sampling, seed uint64) (m *measured, err error) {
 	requests := make([]rollout.Request, len(tasks))
 	for i, t := range tasks {
-		requests[i] = s.request(t.Tokens, seedOf(seed, "evaluation", 0, i))
+		requests[i] = rollout.Request{Sampling: s, Prompt: t.Tokens, Seed: seedOf(seed, "evaluation", 0, i)}
 	}
 	m = &measured{tasks: tasks, scores: make([]reward.Score, len(tasks))}
 	if m.completions, err = l.sample(ctx, requests); err != nil {

@@ -26,20 +26,6 @@ type Task struct {
 	Prompt    string // the prompt as text, for samples.jsonl
 }
 
-// Sampling is how completions are drawn.
-type Sampling struct {
-	MaxNew      int     `yaml:"max_new_tokens"` // most tokens of a completion
-	Temperature float64 `yaml:"temperature"`    // 0: always the likeliest token
-	TopK        int     `yaml:"top_k"`          // 0: off
-	TopP        float64 `yaml:"top_p"`          // 0 or 1: off
-	MinP        float64 `yaml:"min_p"`          // 0: off
-}
-
-// request is how a prompt is continued.
-func (s Sampling) request(prompt []int32, seed uint64) rollout.Request {
-	return rollout.Request{Prompt: prompt, MaxNew: s.MaxNew, Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP, Seed: seed}
-}
-
 // ValidationOptions say how the held-out tasks are measured while training.
 type ValidationOptions struct {
 	Every       int     `yaml:"every"`       // steps between validations; 0: only before the first step and after the last
@@ -60,8 +46,8 @@ func DefaultValidation() ValidationOptions {
 // seed and how many tasks were used before, a request's draws from seed, step and place in the step alone.
 type Loop struct {
 	Options    Options
-	Train      train.Options // optimiser, schedule, steps or epochs over the tasks, log lines, checkpoints
-	Sampling   Sampling      // of rollouts; the objective is that of the model at temperature 1, nothing cut off
+	Train      train.Options    // optimiser, schedule, steps or epochs over the tasks, log lines, checkpoints
+	Sampling   rollout.Sampling // of rollouts; the objective is that of the model at temperature 1, nothing cut off
 	Reward     reward.Options
 	Validation ValidationOptions
 	Learner    *train.Learner

@@ -80,7 +80,7 @@ func newTiny(e *backend.Engine, config *model.Config, folder *run.Folder) (*Loop
 			ClipLow: 0.2, ClipHigh: 0.2, KL: K3, KLCoef: 0.01, DynamicSampling: 1, MaskTruncated: false},
 		Train: train.Options{MaxSteps: 4, LearningRate: 1e-2, Schedule: "cosine", WarmupSteps: 2, WeightDecay: 0.1,
 			AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1, Shuffle: true, LogEvery: 3, CheckpointEvery: 1, CheckpointKeep: 2},
-		Sampling: Sampling{MaxNew: 8, Temperature: 1}, Reward: reward.DefaultOptions(),
+		Sampling: rollout.Sampling{MaxNew: 8, Temperature: 1}, Reward: reward.DefaultOptions(),
 		Validation: ValidationOptions{Every: 2, Temperature: 0.7, Samples: 2},
 		Learner:    learner, Sampler: sampler, Reference: reference, Tasks: all[:10], Held: all[10:], Folder: folder,
 		Export: train.Exporter{Model: m}, Seed: 5, ConfigHash: "test",

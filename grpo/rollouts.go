@@ -57,7 +57,7 @@ func (l *Loop) draw(ctx context.Context, r *rolled, n int) ([]*answered, error) 
 	fresh := l.tasks(r.used, n)
 	var requests []rollout.Request
 	for i, a := range fresh {
-		one := l.Sampling.request(a.Tokens, seedOf(l.Seed, "rollout", l.state.Step, r.used+i))
+		one := rollout.Request{Sampling: l.Sampling, Prompt: a.Tokens, Seed: seedOf(l.Seed, "rollout", l.state.Step, r.used+i)}
 		requests = append(requests, one.Samples(l.Options.GroupSize)...)
 	}
 	completions, err := l.sample(ctx, requests)

@@ -20,9 +20,9 @@ type answer struct {
 
 // newAnswer begins the answer to request number index.
 func newAnswer(r Request, index int, c *model.Config, d Decoder, done *Completion) *answer {
-	if r.Stop == nil {
+	if r.StopTokens == nil {
 		for _, id := range c.EOS {
-			r.Stop = append(r.Stop, int32(id))
+			r.StopTokens = append(r.StopTokens, int32(id))
 		}
 	}
 	return &answer{request: r, index: index, tokens: slices.Clone(r.Prompt), most: longest(r, c), decoder: d, done: done}
@@ -42,7 +42,7 @@ func (a *answer) take(token int32, logp float32) {
 	c := a.done
 	c.Tokens, c.Logps, a.tokens = append(c.Tokens, token), append(c.Logps, logp), append(a.tokens, token)
 	switch {
-	case slices.Contains(a.request.Stop, token):
+	case slices.Contains(a.request.StopTokens, token):
 		a.end(EOS)
 	case a.stopped():
 		a.end(StopString)
@@ -61,16 +61,16 @@ const stopMargin = 8
 // stopped tells whether a stop string ends within the last token. It looks at the text's end only: every token has a
 // byte or more, but for a few.
 func (a *answer) stopped() bool {
-	if len(a.request.StopStrings) == 0 {
+	if len(a.request.Stop) == 0 {
 		return false
 	}
 	bytes := 0
-	for _, s := range a.request.StopStrings {
+	for _, s := range a.request.Stop {
 		bytes = max(bytes, len(s))
 	}
 	tokens := a.done.Tokens
 	end := a.decoder.Decode(tokens[max(0, len(tokens)-bytes-stopMargin):], false)
-	return firstOf(end, a.request.StopStrings) >= 0 && firstOf(a.decoder.Decode(tokens, false), a.request.StopStrings) >= 0
+	return firstOf(end, a.request.Stop) >= 0 && firstOf(a.decoder.Decode(tokens, false), a.request.Stop) >= 0
 }
 
 // firstOf is where the first of some strings begins in a text, -1 where none does.
@@ -94,7 +94,7 @@ func (a *answer) end(reason string) {
 		tokens = tokens[:len(tokens)-1]
 	}
 	a.done.Text = a.decoder.Decode(tokens, false)
-	if i := firstOf(a.done.Text, a.request.StopStrings); i >= 0 {
+	if i := firstOf(a.done.Text, a.request.Stop); i >= 0 {
 		a.done.Text = a.done.Text[:i]
 	}
 }

@@ -33,7 +33,7 @@ func preset(b *testing.B, text string) *model.Model {
 func prompts(n, samples, length, maxNew, vocab int) (out []Request) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range n {
-		x := Request{MaxNew: maxNew, Temperature: 1, Seed: uint64(i), Stop: []int32{}}
+		x := Request{Sampling: Sampling{MaxNew: maxNew, Temperature: 1}, Seed: uint64(i), StopTokens: []int32{}}
 		for range length {
 			x.Prompt = append(x.Prompt, r.Int32N(int32(vocab)))
 		}

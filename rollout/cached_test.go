@@ -33,7 +33,7 @@ func cached(t testing.TB, e *backend.Engine, m *model.Model, o Options) (*Cached
 // grouped are samples of prompts of a length; sample k of prompt i draws lengths(i, k) tokens.
 func grouped(prompts, samples, length int, lengths func(i, k int) int) (out []Request) {
 	for i := range prompts {
-		r := Request{Temperature: 1, Seed: uint64(i), Stop: []int32{}}
+		r := Request{Sampling: Sampling{Temperature: 1}, Seed: uint64(i), StopTokens: []int32{}}
 		for k := range length {
 			r.Prompt = append(r.Prompt, int32(7*i+k*k)%testkit.Vocab)
 		}
@@ -159,7 +159,7 @@ func TestLayouts(t *testing.T) {
 	group := func(sizes ...int) (seats []*seat) {
 		for i, n := range sizes {
 			for range n {
-				a := newAnswer(Request{Prompt: make([]int32, 100), MaxNew: 60}, 0, &model.Config{MaxPositions: 4096}, nil, &Completion{})
+				a := newAnswer(Request{Sampling: Sampling{MaxNew: 60}, Prompt: make([]int32, 100)}, 0, &model.Config{MaxPositions: 4096}, nil, &Completion{})
 				seats = append(seats, &seat{answer: a, prompt: i})
 			}
 		}
@@ -203,7 +203,7 @@ func TestLayouts(t *testing.T) {
 }
 
 func TestWavesFitTheMemory(t *testing.T) {
-	many := slices.Repeat([]Request{{Prompt: make([]int32, 1000), MaxNew: 24}}, 300)
+	many := slices.Repeat([]Request{{Sampling: Sampling{MaxNew: 24}, Prompt: make([]int32, 1000)}}, 300)
 	for _, c := range []struct {
 		plan plan
 		want int

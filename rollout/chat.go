@@ -8,16 +8,13 @@ import (
 	"github.com/posttrain/posttrain/data"
 )
 
-// Conversation is a chat with how to go on with it.
+// Conversation is a chat and how to continue it.
 type Conversation struct {
-	Messages    []data.Message
-	Prefill     string   // how the answer begins, which its text then lacks; not with a server
-	Samples     int      // answers wanted; 0: 1
-	MaxNew      int      // most tokens of an answer; 0: the server's limit, an error in process
-	Temperature float64  // 0: the likeliest tokens
-	TopP        float64  // 0 or 1: off
-	Seed        uint64   // of the draws; a server may not keep to it
-	Stop        []string // texts that end an answer
+	Sampling // a server has no TopK and MinP; its own limit applies where MaxNew is 0
+	Messages []data.Message
+	Prefill  string // the beginning of the answer, which its text leaves out; not with a server
+	Samples  int    // answers wanted; 0: 1
+	Seed     uint64 // of the draws; a server may ignore it
 }
 
 // Answer is what a model says in a chat.
@@ -86,7 +83,7 @@ func (l *Local) answer(ctx context.Context, conversations []Conversation, first 
 		if err != nil {
 			return nil, fmt.Errorf("conversation %d: %w", first+i, err)
 		}
-		r := Request{Prompt: prompt, MaxNew: c.MaxNew, Temperature: c.Temperature, TopP: c.TopP, Seed: c.Seed, StopStrings: c.Stop}
+		r := Request{Sampling: c.Sampling, Prompt: prompt, Seed: c.Seed}
 		for _, r := range r.Samples(max(c.Samples, 1)) {
 			requests, owners = append(requests, r), append(owners, i)
 		}

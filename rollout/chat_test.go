@@ -71,7 +71,7 @@ func TestChat(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var cs []Conversation
 			for i := range 300 {
-				cs = append(cs, Conversation{Messages: []data.Message{{Role: "user", Content: fmt.Sprintf("say %d", i)}}, Samples: i % 3, MaxNew: 4})
+				cs = append(cs, Conversation{Messages: []data.Message{{Role: "user", Content: fmt.Sprintf("say %d", i)}}, Samples: i % 3, Sampling: Sampling{MaxNew: 4}})
 			}
 			got, err := c.Answer(t.Context(), cs)
 			if err != nil || len(got) != len(cs) {
@@ -82,7 +82,7 @@ func TestChat(t *testing.T) {
 					t.Fatalf("conversation %d: %v", i, answers)
 				}
 			}
-			draws := Conversation{Messages: []data.Message{{Role: "user", Content: "say seed"}}, Samples: 4, MaxNew: 4, Seed: 1}
+			draws := Conversation{Messages: []data.Message{{Role: "user", Content: "say seed"}}, Samples: 4, Sampling: Sampling{MaxNew: 4}, Seed: 1}
 			other := draws
 			other.Seed = 2
 			got, err = c.Answer(t.Context(), []Conversation{draws, draws, other})
@@ -107,7 +107,7 @@ func TestLocalBatches(t *testing.T) {
 	l, s := local(t)
 	var ticks []int
 	l.Tick = func(done int) { ticks = append(ticks, done) }
-	c := Conversation{Messages: []data.Message{{Role: "user", Content: "say a"}}, Samples: 60, MaxNew: 1}
+	c := Conversation{Messages: []data.Message{{Role: "user", Content: "say a"}}, Samples: 60, Sampling: Sampling{MaxNew: 1}}
 	big := c
 	big.Samples = 200
 	if _, err := l.Answer(t.Context(), []Conversation{c, c, c, big, c}); err != nil {
@@ -121,7 +121,7 @@ func TestLocalBatches(t *testing.T) {
 // TestPrefill: a local model goes on from the beginning it is given; a server is given none.
 func TestPrefill(t *testing.T) {
 	l, _ := local(t)
-	c := Conversation{Messages: []data.Message{{Role: "user", Content: "hi"}}, Prefill: ci.ThinkPrefill, MaxNew: 1}
+	c := Conversation{Messages: []data.Message{{Role: "user", Content: "hi"}}, Prefill: ci.ThinkPrefill, Sampling: Sampling{MaxNew: 1}}
 	ids, err := l.Prompt(c)
 	if text := l.Encoder.Tokenizer.Decode(ids, false); err != nil || !strings.HasSuffix(text, "<think>\n") {
 		t.Errorf("%q, %v", text, err)

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"math"
+	"strings"
 	"testing"
 )
 
@@ -90,7 +91,7 @@ func TestDraw(t *testing.T) {
 }
 
 func TestSamples(t *testing.T) {
-	r := Request{Prompt: []int32{1}, MaxNew: 3, Temperature: 0.7, Seed: 9}
+	r := Request{Sampling: Sampling{MaxNew: 3, Temperature: 0.7}, Prompt: []int32{1}, Seed: 9}
 	seen := map[uint64]bool{}
 	for i, s := range r.Samples(8) {
 		if s.MaxNew != 3 || s.Temperature != 0.7 || len(s.Prompt) != 1 || seen[s.Seed] {
@@ -100,5 +101,30 @@ func TestSamples(t *testing.T) {
 	}
 	if a, b := r.Samples(2)[1].Seed, r.Samples(8)[1].Seed; a != b {
 		t.Error("a sample's seed depends on how many there are")
+	}
+}
+
+// TestSamplingFaults: each bad value and each rule without effect has one fault, by its key in YAML.
+func TestSamplingFaults(t *testing.T) {
+	good := Sampling{MaxNew: 1, Temperature: 1, TopK: 3, TopP: 0.9, MinP: 0.1, Stop: []string{"\n"}}
+	for want, spoil := range map[string]func(s *Sampling){
+		"":                          func(*Sampling) {},
+		"max_new_tokens 0: want 1 ": func(s *Sampling) { s.MaxNew = 0 },
+		"temperature NaN: want ":    func(s *Sampling) { s.Temperature = math.NaN() },
+		"temperature +Inf: want ":   func(s *Sampling) { s.Temperature = math.Inf(1) },
+		"top_k -1: want 0 (off) ":   func(s *Sampling) { s.TopK = -1 },
+		"top_p NaN: want 0 ":        func(s *Sampling) { s.TopP = math.NaN() },
+		"min_p 1.5: want 0 ":        func(s *Sampling) { s.MinP = 1.5 },
+		`stop "": want `:            func(s *Sampling) { s.Stop = []string{"a", ""} },
+		"top_k 3: temperature 0 ":   func(s *Sampling) { s.Temperature, s.TopP, s.MinP = 0, 1, 0 },
+		"top_p 0.9: temperature 0 ": func(s *Sampling) { s.Temperature, s.TopK, s.MinP = 0, 0, 0 },
+		"min_p 0.1: temperature 0 ": func(s *Sampling) { s.Temperature, s.TopK, s.TopP = 0, 0, 0 },
+	} {
+		s := good
+		spoil(&s)
+		faults := s.Check()
+		if n := min(len(want), 1); len(faults) != n || n > 0 && !strings.HasPrefix(faults[0].Error(), want) {
+			t.Errorf("%+v: %v, want %q", s, faults, want)
+		}
 	}
 }

@@ -50,7 +50,7 @@ func sample(t testing.TB, s Sampler, requests ...Request) []Completion {
 func requests(n, maxNew int, temperature float64) []Request {
 	var rs []Request
 	for i, g := range testkit.Groups(3, n, 0) {
-		rs = append(rs, Request{Prompt: g.Prompt, MaxNew: maxNew, Temperature: temperature, Seed: uint64(i), Stop: []int32{}})
+		rs = append(rs, Request{Sampling: Sampling{MaxNew: maxNew, Temperature: temperature}, Prompt: g.Prompt, Seed: uint64(i), StopTokens: []int32{}})
 	}
 	return rs
 }
@@ -157,7 +157,7 @@ func TestBatchesFitTheMemory(t *testing.T) {
 	s := &Recompute{config: &model.Config{MaxPositions: 1 << 20}}
 	many := func(n, length int) (rs []Request) {
 		for range n {
-			rs = append(rs, Request{Prompt: make([]int32, length-10), MaxNew: 10})
+			rs = append(rs, Request{Sampling: Sampling{MaxNew: 10}, Prompt: make([]int32, length-10)})
 		}
 		return rs
 	}

@@ -108,8 +108,8 @@ func (r *Remote) Usage() Usage {
 // Answer asks for all answers, several at a time. The first error ends it.
 func (r *Remote) Answer(ctx context.Context, conversations []Conversation) ([][]Answer, error) {
 	for i, c := range conversations {
-		if c.Prefill != "" {
-			return nil, fmt.Errorf("conversation %d: a server takes no beginning of the answer (%q)", i, c.Prefill)
+		if err := c.checkRemote(); err != nil {
+			return nil, fmt.Errorf("conversation %d: %w", i, err)
 		}
 	}
 	inner, cancel := context.WithCancelCause(ctx)
@@ -144,6 +144,19 @@ func (r *Remote) Answer(ctx context.Context, conversations []Conversation) ([][]
 	return nil, context.Cause(inner)
 }
 
+// checkRemote refuses what OpenAI's protocol cannot ask for.
+func (c Conversation) checkRemote() error {
+	switch {
+	case c.Prefill != "":
+		return fmt.Errorf("a server takes no beginning of the answer (%q)", c.Prefill)
+	case c.TopK != 0:
+		return fmt.Errorf("top_k %d: OpenAI's protocol has no top_k: want 0 (off)", c.TopK)
+	case c.MinP != 0:
+		return fmt.Errorf("min_p %v: OpenAI's protocol has no min_p: want 0 (off)", c.MinP)
+	}
+	return nil
+}
+
 // hand gives out the places 0 to n-1, until the context ends.
 func hand(ctx context.Context, places chan<- int, n int) {
 	defer close(places)
@@ -176,8 +189,8 @@ func (r *Remote) one(ctx context.Context, c Conversation) ([]Answer, error) {
 // it took. The answer is without the reasoning that a server keeps beside it. Tries were made before, for messages. An
 // error is a [*RemoteError], or the cause of an ended context.
 func (r *Remote) Ask(ctx context.Context, c Conversation, tries int) (Answer, Usage, error) {
-	if c.Prefill != "" {
-		return Answer{}, Usage{}, fmt.Errorf("a server takes no beginning of the answer (%q)", c.Prefill)
+	if err := c.checkRemote(); err != nil {
+		return Answer{}, Usage{}, err
 	}
 	response, err := r.complete(ctx, r.request(c, 1, 0), tries)
 	switch {

@@ -132,12 +132,12 @@ func TestRowsChooseAsThePlainWay(t *testing.T) {
 func FuzzRowsChooseAsThePlainWay(f *testing.F) {
 	f.Add(uint64(1), 100, 0.5, 10, 0.9, 0.1, 0.3)
 	f.Fuzz(func(t *testing.T, seed uint64, v int, temperature float64, topK int, topP, minP, u float64) {
-		request := Request{Temperature: temperature, TopK: topK, TopP: topP, MinP: minP}
-		if v < 1 || v > 5000 || request.checkRule() != nil || temperature != 0 && (temperature < 1e-2 || temperature > 1e3) || !(u >= 0 && u < 1) {
+		request := Sampling{MaxNew: 1, Temperature: temperature, TopK: topK, TopP: topP, MinP: minP}
+		if v < 1 || v > 5000 || request.outOfRange() != nil || temperature != 0 && (temperature < 1e-2 || temperature > 1e3) || !(u >= 0 && u < 1) {
 			t.Skip()
 		}
 		logits := randomLogits(rand.New(rand.NewPCG(seed, 5)), v)
-		if err := sameChoice(logits, ruleOf(request), u); err != nil {
+		if err := sameChoice(logits, ruleOf(Request{Sampling: request}), u); err != nil {
 			t.Errorf("%+v: %v", request, err)
 		}
 	})

@@ -13,26 +13,73 @@ import (
 const (
 	EOS        = "eos"    // a stop token, which is the completion's last
 	Length     = "length" // MaxNew tokens, or as many as the model has positions for
-	StopString = "stop"   // one of the request's stop strings stands in the text
+	StopString = "stop"   // the text has one of the request's stop strings
 )
 
-// Request is a prompt and how to continue it.
+// Sampling says how tokens are drawn.
 //
-// Temperature, TopK, TopP and MinP cut off unlikely tokens in this order, as transformers does: the temperature divides
-// the logits; TopK keeps the K likeliest; TopP keeps of these the likeliest, as few as it takes for their share to reach
-// P; MinP keeps those at least MinP times as likely as the likeliest. Tokens as likely as the last one kept are kept
-// too. The likeliest token is always kept, so that nothing of this matters to a greedy request.
+// Temperature, TopK, TopP and MinP drop unlikely tokens in this order, as transformers does: the temperature divides the
+// logits; TopK keeps the K likeliest tokens; TopP keeps the fewest of the likeliest whose share reaches P; MinP keeps
+// tokens at least MinP times as likely as the likeliest. A token as likely as the last one kept is kept too. The
+// likeliest token is always kept.
+type Sampling struct {
+	MaxNew      int      `yaml:"max_new_tokens"` // most tokens drawn
+	Temperature float64  `yaml:"temperature"`    // 0: greedy, always the likeliest token, the lowest id of equals
+	TopK        int      `yaml:"top_k"`          // 0: off
+	TopP        float64  `yaml:"top_p"`          // 0 or 1: off
+	MinP        float64  `yaml:"min_p"`          // 0: off
+	Stop        []string `yaml:"stop,omitempty"` // texts that end the completion, also within a token
+}
+
+// Fault is one thing wrong with a value.
+type Fault struct {
+	Key  string // as in YAML
+	Text string // the value, a colon and what is accepted
+}
+
+func (f Fault) Error() string { return f.Key + " " + f.Text }
+
+// Check returns every fault of configured values: values out of range, and rules that temperature 0 makes useless.
+func (s Sampling) Check() []Fault {
+	all := s.outOfRange()
+	if s.Temperature != 0 {
+		return all
+	}
+	idle := func(used bool, key string, value any) {
+		if used {
+			text := "%v: temperature 0 always takes the likeliest token; remove one of the two"
+			all = append(all, Fault{key, fmt.Sprintf(text, value)})
+		}
+	}
+	idle(s.TopK > 0, "top_k", s.TopK)
+	idle(s.TopP > 0 && s.TopP < 1, "top_p", s.TopP)
+	idle(s.MinP > 0 && s.MinP <= 1, "min_p", s.MinP)
+	return all
+}
+
+// outOfRange returns the values that no sampler accepts. NaN fails every comparison.
+func (s Sampling) outOfRange() (all []Fault) {
+	check := func(ok bool, key string, value any, want string) {
+		if !ok {
+			all = append(all, Fault{key, fmt.Sprintf("%v: want %s", value, want)})
+		}
+	}
+	check(s.MaxNew >= 1, "max_new_tokens", s.MaxNew, "1 or more")
+	check(s.Temperature >= 0 && !math.IsInf(s.Temperature, 0), "temperature", s.Temperature, "a number, 0 (greedy) or more")
+	check(s.TopK >= 0, "top_k", s.TopK, "0 (off) or more")
+	check(s.TopP >= 0 && s.TopP <= 1, "top_p", s.TopP, "0 (off) to 1 (off)")
+	check(s.MinP >= 0 && s.MinP <= 1, "min_p", s.MinP, "0 (off) to 1")
+	check(!slices.Contains(s.Stop, ""), "stop", `""`, "texts that are not empty")
+	return all
+}
+
+// Request is a prompt and how to continue it.
 type Request struct {
-	Prompt      []int32                         // at least one token
-	MaxNew      int                             // most tokens drawn
-	Temperature float64                         // 0: always the likeliest token, the lowest id of equals
-	TopK        int                             // 0: off
-	TopP        float64                         // 0 or 1: off
-	MinP        float64                         // 0: off
-	Seed        uint64                          // of the draws
-	Stop        []int32                         // tokens that end the completion; nil: the model's EOS ids
-	StopStrings []string                        // texts that end the completion, wherever tokens begin and end; the sampler needs a Decoder
-	OnToken     func(token int32, logp float32) // nil: none; told of every token as soon as it is drawn, by the goroutine that called Sample
+	Sampling                                   // the sampler needs a Decoder for Stop
+	Prompt     []int32                         // at least one token
+	Seed       uint64                          // of the draws
+	StopTokens []int32                         // end the completion; nil: the model's EOS ids
+	OnToken    func(token int32, logp float32) // called with every token as it is drawn, in Sample's goroutine; may be nil
 }
 
 // Samples are n requests like r, with seeds of their own that follow from r's.
@@ -91,39 +138,14 @@ func (l limits) check(r Request) error {
 		return fmt.Errorf("empty prompt: want one token or more")
 	case len(r.Prompt) >= l.positions:
 		return fmt.Errorf("prompt of %d tokens: the model has %d positions, want fewer tokens", len(r.Prompt), l.positions)
-	case r.MaxNew < 1:
-		return fmt.Errorf("%d new tokens: want 1 or more", r.MaxNew)
+	case len(r.Stop) > 0 && !l.decoder:
+		return fmt.Errorf("stop string %q: the sampler has no decoder to find it with", r.Stop[0])
 	}
 	if i := slices.IndexFunc(r.Prompt, func(t int32) bool { return t < 0 || int(t) >= l.vocabulary }); i >= 0 {
 		return fmt.Errorf("token %d of the prompt is %d: the model has ids 0 to %d", i, r.Prompt[i], l.vocabulary-1)
 	}
-	if err := l.checkStops(r); err != nil {
-		return err
-	}
-	return r.checkRule()
-}
-
-func (l limits) checkStops(r Request) error {
-	if len(r.StopStrings) > 0 && !l.decoder {
-		return fmt.Errorf("stop string %q: the sampler has no decoder to find it with", r.StopStrings[0])
-	}
-	if i := slices.Index(r.StopStrings, ""); i >= 0 {
-		return fmt.Errorf("stop string %d is empty: want one byte or more", i)
-	}
-	return nil
-}
-
-// checkRule looks at the numbers that a token is chosen by.
-func (r Request) checkRule() error {
-	switch {
-	case !(r.Temperature >= 0) || math.IsInf(r.Temperature, 0):
-		return fmt.Errorf("temperature %v: want 0 (greedy) or more", r.Temperature)
-	case r.TopK < 0:
-		return fmt.Errorf("top-k %d: want 0 (off) or more", r.TopK)
-	case !(r.TopP >= 0 && r.TopP <= 1):
-		return fmt.Errorf("top-p %v: want 0 to 1 (both: off)", r.TopP)
-	case !(r.MinP >= 0 && r.MinP <= 1):
-		return fmt.Errorf("min-p %v: want 0 (off) to 1", r.MinP)
+	if faults := r.outOfRange(); faults != nil {
+		return faults[0]
 	}
 	return nil
 }

@@ -100,7 +100,7 @@ func (s *Stream) decode() (text string, ok bool) {
 // safe is how much of the held text no stop string touches, whatever follows.
 func (s *Stream) safe() int {
 	safe := len(s.held)
-	for _, stop := range s.answer.request.StopStrings {
+	for _, stop := range s.answer.request.Stop {
 		for n := min(len(stop)-1, len(s.held)); n > 0; n-- {
 			if strings.HasSuffix(s.held, stop[:n]) {
 				safe = min(safe, len(s.held)-n)

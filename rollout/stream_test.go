@@ -22,10 +22,10 @@ func TestStreamsAreTheCompletions(t *testing.T) {
 	texts := sample(t, sampler, rs...)
 	for i := range rs {
 		if text := []rune(texts[i].Text); i%2 == 0 && len(text) > 6 {
-			rs[i].StopStrings = []string{string(text[4:6]), "never there"}
+			rs[i].Stop = []string{string(text[4:6]), "never there"}
 		}
 		if i%5 == 1 {
-			rs[i].Stop = []int32{texts[i].Tokens[len(texts[i].Tokens)/2]}
+			rs[i].StopTokens = []int32{texts[i].Tokens[len(texts[i].Tokens)/2]}
 		}
 	}
 	streams, pieces, reasons := make([]*Stream, len(rs)), make([][]string, len(rs)), map[string]int{}
@@ -76,21 +76,21 @@ func TestStreamHoldsBack(t *testing.T) {
 		{text[3:5] + "!", []string{text[:2], text[2:3], text[3:6], text[6:]}, 4},
 		{text[:1] + "!", []string{text[:2], text[2:4], text[4:6], text[6:]}, 4},
 	} {
-		s, pieces := scriptedStream(t, Request{StopStrings: []string{c.stop}, Stop: []int32{}}, []int32{1, 2, 3, 4}[:len(c.pieces)]...)
+		s, pieces := scriptedStream(t, Request{Sampling: Sampling{Stop: []string{c.stop}}, StopTokens: []int32{}}, []int32{1, 2, 3, 4}[:len(c.pieces)]...)
 		if !slices.Equal(pieces, c.pieces) || s.Shown() != c.shown {
 			t.Errorf("stop %q: pieces %q, %d tokens shown; want %q, %d", c.stop, pieces, s.Shown(), c.pieces, c.shown)
 		}
 	}
 	two := text[2:4]
-	s, pieces := scriptedStream(t, Request{StopStrings: []string{two + two + text[4:6]}, Stop: []int32{}}, 1, 2, 2, 2)
+	s, pieces := scriptedStream(t, Request{Sampling: Sampling{Stop: []string{two + two + text[4:6]}}, StopTokens: []int32{}}, 1, 2, 2, 2)
 	if !slices.Equal(pieces, []string{text[:2], "", "", two}) || s.Shown() != 2 {
 		t.Errorf("a stop string that begins twice: %q, %d tokens shown", pieces, s.Shown())
 	}
-	s, pieces = scriptedStream(t, Request{Stop: []int32{2}}, 1, 2)
+	s, pieces = scriptedStream(t, Request{StopTokens: []int32{2}}, 1, 2)
 	if !slices.Equal(pieces, []string{text[:2], ""}) || s.Shown() != 1 || s.Reason != EOS {
 		t.Errorf("a stop token: %q, %d tokens shown, %s", pieces, s.Shown(), s.Reason)
 	}
-	s, pieces = scriptedStream(t, Request{Stop: []int32{}}, 60, 61, 62, 63, 1) // the four bytes of one rune, after letters
+	s, pieces = scriptedStream(t, Request{StopTokens: []int32{}}, 60, 61, 62, 63, 1) // the four bytes of one rune, after letters
 	if strings.Join(pieces, "") != (letters{}).Decode(s.Tokens, false) || s.Ended() {
 		t.Errorf("a rune of four tokens: %q", pieces)
 	}
@@ -107,7 +107,7 @@ func TestStreamsOfTokenizers(t *testing.T) {
 		c.MaxPositions = 1000
 		for _, text := range []string{"Hello, what fits here?", "naïve Žižek: 東京 🙂🙃 done", "a  b\n\n c", "🙂"} {
 			ids := tok.Encode(text, false)
-			s, got := NewStream(Request{Prompt: []int32{1}, MaxNew: len(ids), Stop: []int32{}}, c, tok), ""
+			s, got := NewStream(Request{Sampling: Sampling{MaxNew: len(ids)}, Prompt: []int32{1}, StopTokens: []int32{}}, c, tok), ""
 			for _, id := range ids {
 				piece := s.Take(id, -1)
 				if got += piece; !utf8.ValidString(piece) {

@@ -239,7 +239,7 @@ func TestEnds(t *testing.T) {
 		}
 		third := slices.Index(free.Tokens, free.Tokens[2]) // where that token comes first
 		r := requests(1, 6, 1)[0]
-		r.Stop = []int32{999, free.Tokens[2]}
+		r.StopTokens = []int32{999, free.Tokens[2]}
 		c := sample(t, sampler, r)[0]
 		if !reflect.DeepEqual(c.Tokens, free.Tokens[:third+1]) || c.Reason != EOS || len(c.Logps) != third+1 {
 			t.Errorf("%+v, want the tokens up to %d", c, third)
@@ -248,12 +248,12 @@ func TestEnds(t *testing.T) {
 			t.Errorf("text %q, want %q, without the stop token", c.Text, want)
 		}
 
-		long := Request{Prompt: make([]int32, m.Config.MaxPositions-2), MaxNew: 50, Stop: []int32{}}
+		long := Request{Sampling: Sampling{MaxNew: 50}, Prompt: make([]int32, m.Config.MaxPositions-2), StopTokens: []int32{}}
 		if c = sample(t, sampler, long)[0]; len(c.Tokens) != 2 || c.Reason != Length {
 			t.Errorf("%d tokens, %s, want the 2 that the model has positions for", len(c.Tokens), c.Reason)
 		}
 		m.Config.EOS = []int{int(free.Tokens[0])}
-		r.Stop = nil
+		r.StopTokens = nil
 		if c = sample(t, sampler, r)[0]; len(c.Tokens) != 1 || c.Reason != EOS || c.Text != "" {
 			t.Errorf("%+v, want the model's own EOS to end it", c)
 		}
@@ -268,7 +268,7 @@ func TestStopStrings(t *testing.T) {
 		text := sample(t, sampler, r)[0].Text
 		of := func(from, to int) string { return string([]rune(text)[from:to]) }
 		for _, stops := range [][]string{{"never there"}, {of(5, 8)}, {of(9, 20), of(5, 8), of(6, 8)}, {of(0, 1)}, {of(55, 60)}} {
-			r.StopStrings = stops
+			r.Stop = stops
 			want, reason := text, Length
 			if at := firstOf(text, stops); at >= 0 {
 				want, reason = text[:at], StopString
@@ -359,16 +359,16 @@ func TestBadRequests(t *testing.T) {
 		"128 positions":      func(r *Request) { r.Prompt = make([]int32, 128) },
 		"token 1 of the":     func(r *Request) { r.Prompt = []int32{0, 64} },
 		"token 0 of the":     func(r *Request) { r.Prompt = []int32{-1} },
-		"0 new tokens":       func(r *Request) { r.MaxNew = 0 },
+		"max_new_tokens 0":   func(r *Request) { r.MaxNew = 0 },
 		"temperature -1":     func(r *Request) { r.Temperature = -1 },
 		"temperature NaN":    func(r *Request) { r.Temperature = math.NaN() },
 		"temperature +Inf:":  func(r *Request) { r.Temperature = math.Inf(1) },
-		"top-k -1":           func(r *Request) { r.TopK = -1 },
-		"top-p 1.1":          func(r *Request) { r.TopP = 1.1 },
-		"top-p NaN":          func(r *Request) { r.TopP = math.NaN() },
-		"min-p -0.1":         func(r *Request) { r.MinP = -0.1 },
-		`stop string "x"`:    func(r *Request) { r.StopStrings = []string{"x"} },
-		"no decoder to find": func(r *Request) { r.StopStrings = []string{""} },
+		"top_k -1":           func(r *Request) { r.TopK = -1 },
+		"top_p 1.1":          func(r *Request) { r.TopP = 1.1 },
+		"top_p NaN":          func(r *Request) { r.TopP = math.NaN() },
+		"min_p -0.1":         func(r *Request) { r.MinP = -0.1 },
+		`stop string "x"`:    func(r *Request) { r.Stop = []string{"x"} },
+		"no decoder to find": func(r *Request) { r.Stop = []string{""} },
 	}
 	suite(t, func(t *testing.T, s setup) {
 		sampler := s.of(t, testkit.Model(t, "llama"), Options{})
@@ -383,7 +383,7 @@ func TestBadRequests(t *testing.T) {
 		for want, spoil := range cases {
 			check(sampler, want, spoil)
 		}
-		check(s.of(t, testkit.Model(t, "llama"), Options{Decoder: letters{}}), "stop string 1 is empty", func(r *Request) { r.StopStrings = []string{"a", ""} })
+		check(s.of(t, testkit.Model(t, "llama"), Options{Decoder: letters{}}), `stop "": want texts`, func(r *Request) { r.Stop = []string{"a", ""} })
 		if c, err := sampler.Sample(context.Background(), nil); len(c) != 0 || err != nil {
 			t.Errorf("no requests: %v, %v", c, err)
 		}

@@ -11,24 +11,21 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/rollout"
 )
 
 // ask is what a client wants, in numbers that the sampler takes. A field that is missing or null has its default.
 type ask struct {
-	model       string // "": the one there is
-	messages    []data.Message
-	n           int
-	maxNew      int // 0: the server's default
-	temperature float64
-	topP        float64
-	topK        int
-	minP        float64
-	seed        *uint64 // nil: any
-	stop        []string
-	logprobs    bool
-	top         int // of top_logprobs
-	stream      bool
-	usage       bool // at the end of a stream
+	rollout.Sampling // MaxNew 0: the server's default
+
+	model    string // "": the one there is
+	messages []data.Message
+	n        int
+	seed     *uint64 // nil: any
+	logprobs bool
+	top      int // of top_logprobs
+	stream   bool
+	usage    bool // at the end of a stream
 }
 
 // Bounds of what is taken, OpenAI's where it names any.
@@ -46,10 +43,10 @@ var readers = map[string]func(a *ask, raw json.RawMessage) error{
 	"n":                     func(a *ask, raw json.RawMessage) error { return readInt(raw, &a.n, 1, mostChoices) },
 	"max_tokens":            readMaxNew,
 	"max_completion_tokens": readMaxNew,
-	"temperature":           func(a *ask, raw json.RawMessage) error { return readFloat(raw, &a.temperature, 0, hottest) },
+	"temperature":           func(a *ask, raw json.RawMessage) error { return readFloat(raw, &a.Temperature, 0, hottest) },
 	"top_p":                 readTopP,
-	"top_k":                 func(a *ask, raw json.RawMessage) error { return readInt(raw, &a.topK, -1, math.MaxInt32) },
-	"min_p":                 func(a *ask, raw json.RawMessage) error { return readFloat(raw, &a.minP, 0, 1) },
+	"top_k":                 readTopK,
+	"min_p":                 func(a *ask, raw json.RawMessage) error { return readFloat(raw, &a.MinP, 0, 1) },
 	"seed":                  readSeed,
 	"stop":                  readStop,
 	"logprobs":              func(a *ask, raw json.RawMessage) error { return read(raw, &a.logprobs, "true or false") },
@@ -91,7 +88,7 @@ func readAsk(body []byte) (*ask, *problem) {
 	if err := json.Unmarshal(body, &fields); err != nil {
 		return nil, refuse("", "the body is no JSON object: %v", wording(err))
 	}
-	a := &ask{n: 1, temperature: 1}
+	a := &ask{n: 1, Sampling: rollout.Sampling{Temperature: 1}}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if err := a.take(name, fields[name]); err != nil {
 			return nil, refuse(name, "%v", err)
@@ -143,7 +140,7 @@ func (a *ask) check(fields map[string]json.RawMessage) *problem {
 		return refuse("max_tokens", "max_completion_tokens says something else: want one of the two")
 	case a.top > 0 && !a.logprobs:
 		return refuse("top_logprobs", "want logprobs true beside it")
-	case a.top > 0 && (a.top > 1 || a.temperature > 0):
+	case a.top > 0 && (a.top > 1 || a.Temperature > 0):
 		return refuse("top_logprobs", "%d alternatives are not to be had: this server knows the log-prob of the chosen token alone; want 0, or 1 where temperature is 0", a.top)
 	case given(fields, "stream_options") && !a.stream:
 		return refuse("stream_options", "want stream true beside it")
@@ -186,14 +183,21 @@ func readFloat(raw json.RawMessage, into *float64, least, most float64) error {
 	return nil
 }
 
-// readTopP takes 0 for what it means, the likeliest token alone: to the sampler it is off.
-func readTopP(a *ask, raw json.RawMessage) error {
-	err := readFloat(raw, &a.topP, 0, 1)
-	a.topP = max(a.topP, math.SmallestNonzeroFloat64)
+// readTopK takes -1 for off too, as other servers do.
+func readTopK(a *ask, raw json.RawMessage) error {
+	err := readInt(raw, &a.TopK, -1, math.MaxInt32)
+	a.TopK = max(a.TopK, 0)
 	return err
 }
 
-func readMaxNew(a *ask, raw json.RawMessage) error { return readInt(raw, &a.maxNew, 1, math.MaxInt32) }
+// readTopP takes 0 for what it means, the likeliest token alone: to the sampler it is off.
+func readTopP(a *ask, raw json.RawMessage) error {
+	err := readFloat(raw, &a.TopP, 0, 1)
+	a.TopP = max(a.TopP, math.SmallestNonzeroFloat64)
+	return err
+}
+
+func readMaxNew(a *ask, raw json.RawMessage) error { return readInt(raw, &a.MaxNew, 1, math.MaxInt32) }
 
 func readSeed(a *ask, raw json.RawMessage) error {
 	var seed int64
@@ -210,11 +214,11 @@ func readStop(a *ask, raw json.RawMessage) error {
 	want := fmt.Sprintf("a text, or a list of at most %d texts, none of them empty", mostStops)
 	var one string
 	if json.Unmarshal(raw, &one) == nil {
-		a.stop = []string{one}
-	} else if err := read(raw, &a.stop, want); err != nil {
+		a.Stop = []string{one}
+	} else if err := read(raw, &a.Stop, want); err != nil {
 		return err
 	}
-	if len(a.stop) > mostStops || slices.Contains(a.stop, "") {
+	if len(a.Stop) > mostStops || slices.Contains(a.Stop, "") {
 		return fmt.Errorf("found %s: want %s", short(raw), want)
 	}
 	return nil

@@ -46,9 +46,7 @@ func newJob(ctx context.Context, a *ask, prompt []int32, c *model.Config, d roll
 	if a.seed != nil {
 		seed = *a.seed
 	}
-	r := rollout.Request{
-		Prompt: prompt, MaxNew: a.maxNew, Temperature: a.temperature, TopK: max(a.topK, 0), TopP: a.topP, MinP: a.minP, Seed: seed, StopStrings: a.stop,
-	}
+	r := rollout.Request{Sampling: a.Sampling, Prompt: prompt, Seed: seed}
 	j := &job{ask: a, ctx: ctx, requests: r.Samples(a.n), open: a.n, news: make(chan struct{}, 1)}
 	for i := range j.requests {
 		j.choices = append(j.choices, &choice{Stream: rollout.NewStream(r, c, d)})

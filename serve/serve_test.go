@@ -30,7 +30,7 @@ func TestChatIsTheSamplers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := r.world.sampler.Sample(t.Context(), rollout.Request{Prompt: prompt, MaxNew: 60, Temperature: float64(float32(0.8)), Seed: 7}.Samples(3))
+	want, err := r.world.sampler.Sample(t.Context(), rollout.Request{Sampling: rollout.Sampling{MaxNew: 60, Temperature: float64(float32(0.8))}, Prompt: prompt, Seed: 7}.Samples(3))
 	if err != nil {
 		t.Fatal(err)
 	}

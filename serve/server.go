@@ -203,8 +203,8 @@ func (s *Server) accept(w http.ResponseWriter, r *http.Request) (*job, *problem)
 	if p != nil {
 		return nil, p
 	}
-	if a.maxNew == 0 {
-		a.maxNew = s.options.MaxNew
+	if a.MaxNew == 0 {
+		a.MaxNew = s.options.MaxNew
 	}
 	j := newJob(r.Context(), a, prompt, s.options.Config, s.options.Decoder)
 	if retry, ok := s.line.join(j); !ok {

@@ -111,11 +111,11 @@ func (r *cirl) measure(ctx context.Context, name, when string) (*measurement, er
 // requests are the test's; first is the place of the first of them.
 func (r *cirl) requests(cases []testCase, first int) []rollout.Request {
 	s := r.config.Sampling
+	s.Temperature = r.config.Validation.Temperature
 	requests := make([]rollout.Request, len(cases))
 	for i, c := range cases {
 		requests[i] = rollout.Request{
-			Prompt: c.Tokens, MaxNew: s.MaxNew, Temperature: r.config.Validation.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP,
-			Seed: rand.New(rand.NewPCG(r.seed^testDraws, uint64(first+i))).Uint64(),
+			Sampling: s, Prompt: c.Tokens, Seed: rand.New(rand.NewPCG(r.seed^testDraws, uint64(first+i))).Uint64(),
 		}
 	}
 	return requests

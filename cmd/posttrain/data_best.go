@@ -157,8 +157,7 @@ func (f *bestFlags) follow(s streams, given func(string) bool) ([]ci.Item, func(
 	}
 	take(given("model"), &f.model, c.Model)
 	take(given("backend"), &f.backend, c.Backend)
-	take(given("max-new-tokens"), &f.maxNew, c.Sampling.MaxNew)
-	take(given("temperature"), &f.temperature, c.Sampling.Temperature)
+	f.samplingFlags.follow(c.Sampling, given)
 	f.prompt, f.prefill, f.rule, f.maxPrompt = c.Data.Prompt, c.Data.Prefill, c.Reward, c.Data.MaxPromptTokens
 	parts, err := readCIItems(&job{streams: s, flags: &trainFlags{}}, c)
 	return parts[0], trainingOrder(c.Seed), err

@@ -114,7 +114,7 @@ func (f *evalFlags) check(cmd *cobra.Command) error {
 // values refuses values without meaning.
 func (f *evalFlags) values(given func(string) bool) error {
 	switch {
-	case f.answers > 1 && f.temperature == 0:
+	case f.answers > 1 && f.Temperature == 0:
 		return fmt.Errorf("--samples %d: at --temperature 0 all answers to a scenario are the same; add --temperature 0.7, say", f.answers)
 	case f.n < 1:
 		return fmt.Errorf("--n %d: want 1 or more", f.n)

@@ -93,13 +93,10 @@ func (f *evalFlags) ofRun(s streams, given func(string) bool) (none scenarios, e
 	if err != nil {
 		return none, err
 	}
-	if cut := c.Sampling; cut.TopK > 0 || cut.TopP > 0 && cut.TopP < 1 || cut.MinP > 0 {
-		return none, fmt.Errorf("--config %s: its tests are sampled with sampling.top_k, top_p or min_p, which eval ci has not", f.config)
-	}
 	take(given("model") || given("base-url"), &f.model, c.Model)
 	take(given("backend") || given("base-url"), &f.backend, c.Backend)
-	take(given("max-new-tokens"), &f.maxNew, c.Sampling.MaxNew)
-	take(given("temperature"), &f.temperature, c.Validation.Temperature)
+	c.Sampling.Temperature = c.Validation.Temperature
+	f.follow(c.Sampling, given)
 	f.prompt, f.prefill, f.rule, f.splitSeed = c.Data.Prompt, c.Data.Prefill && f.server.url == "", c.Reward, c.Seed
 	parts, err := readCIItems(&job{streams: s, flags: &trainFlags{quiet: true}}, c)
 	if err != nil {
@@ -327,8 +324,8 @@ type evalSummary struct {
 func (e *evaluation) summary() evalSummary {
 	f := e.flags
 	s := evalSummary{
-		Model: f.model, Data: "held-out synthetic scenarios", Prompt: f.prompt, Prefill: f.prefill, Samples: f.answers, Temperature: f.temperature,
-		MaxNew: f.maxNew, Seed: f.seed, Format: f.rule.Format, Match: f.rule.Match, LeftOut: e.dropped, Usage: e.usage, Report: e.report,
+		Model: f.model, Data: "held-out synthetic scenarios", Prompt: f.prompt, Prefill: f.prefill, Samples: f.answers, Temperature: f.Temperature,
+		MaxNew: f.MaxNew, Seed: f.seed, Format: f.rule.Format, Match: f.rule.Match, LeftOut: e.dropped, Usage: e.usage, Report: e.report,
 	}
 	if f.server.url != "" {
 		s.Model, s.BaseURL = f.server.model, f.server.url

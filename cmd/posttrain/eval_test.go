@@ -17,6 +17,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -300,7 +301,8 @@ func TestEvalCIFaults(t *testing.T) {
 		{"config that has the data", nil, eval("--config", "run.yaml", "--data", "items.json"), 2, []string{"--data", "--config run.yaml has that"}, nil},
 		{"no config", nil, eval("--config", "no.yaml"), 1, []string{"no.yaml: no such file"}, nil},
 		{"config without a test", withFile("run.yaml", "command: ci-rl\nmodel: embedded\ndata: {train: embedded, test_fraction: 0}\n"), eval("--config", "run.yaml"), 1, []string{"run.yaml", "no test split"}, nil},
-		{"config that truncates", withFile("run.yaml", "command: ci-rl\nmodel: embedded\ndata: {train: embedded}\nsampling: {top_k: 5}\n"), eval("--config", "run.yaml"), 1, []string{"run.yaml", "sampling.top_k"}, nil},
+		{"config with a rule that servers lack", withFile("run.yaml", "command: ci-rl\nmodel: embedded\ndata: {train: embedded}\nsampling: {top_k: 5}\n"),
+			eval("--config", "run.yaml", "--base-url", "http://127.0.0.1:1/v1", "--api-model", "m"), 1, []string{"top_k 5", "want 0 (off)"}, nil},
 		{"empty folder name", nil, eval("--out", ""), 2, []string{"--out is empty"}, nil},
 		{"format", nil, eval("--format", "lax"), 2, []string{`--format "lax"`, "paper or strict"}, nil},
 		{"match", nil, eval("--match", "fuzzy"), 2, []string{`--match "fuzzy"`, "substring or word"}, nil},
@@ -401,6 +403,25 @@ func TestEvalCIOfTheReleasedItems(t *testing.T) {
 	t.Logf("%d items that cannot be complete\n%s", leaks, o.out)
 	if o := must(t, "eval", "ci", "--base-url", s.URL, "--api-model", "required", "--data", path, "--cot"); !strings.Contains(o.out, "73 of 729 items") {
 		t.Error(o.out)
+	}
+}
+
+// TestEvalCIFollowsTheConfigsSampling: sampling.min_p 0.999 makes draws at validation.temperature greedy.
+func TestEvalCIFollowsTheConfigsSampling(t *testing.T) {
+	t.Chdir(t.TempDir())
+	run := "command: ci-rl\nmodel: embedded\nbackend: go\ndata: {train: embedded, scenarios: 30}\n"
+	write(t, "greedy.yaml", run+"sampling: {max_new_tokens: 20}\nvalidation: {temperature: 0}\n")
+	write(t, "top.yaml", run+"sampling: {max_new_tokens: 20, min_p: 0.999}\nvalidation: {temperature: 2}\n")
+	write(t, "stop.yaml", run+"sampling: {max_new_tokens: 20, stop: [\" \"]}\nvalidation: {temperature: 0}\n")
+	for _, name := range []string{"greedy", "top", "stop"} {
+		must(t, "eval", "ci", "--config", name+".yaml", "--out", name)
+	}
+	greedy, top, stop := rowsOf(t, "greedy/results.jsonl"), rowsOf(t, "top/results.jsonl"), rowsOf(t, "stop/results.jsonl")
+	for i, r := range greedy {
+		first, _, found := strings.Cut(r.Completion, " ")
+		if top[i].Completion != r.Completion || stop[i].Completion != first || found && stop[i].Reason != rollout.StopString {
+			t.Errorf("%s: %q, want %q; %q, want %q", r.Item, top[i].Completion, r.Completion, stop[i].Completion, first)
+		}
 	}
 }
 

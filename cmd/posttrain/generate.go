@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -23,9 +22,6 @@ type generateFlags struct {
 	chat        bool
 	out         string
 	logps       bool
-	topK        int
-	topP, minP  float64
-	stops       []string
 	seed        uint64
 }
 
@@ -53,17 +49,17 @@ func newGenerate(s streams) *cobra.Command {
 func (f *generateFlags) register(cmd *cobra.Command) {
 	f.samplingFlags.register(cmd, 1)
 	flags := cmd.Flags()
-	flags.Lookup("max-new-tokens").DefValue, f.maxNew = "256", 256
+	flags.Lookup("max-new-tokens").DefValue, f.MaxNew = "256", 256
 	flags.StringVar(&f.text, "prompt", "", "text to continue")
 	flags.StringVar(&f.input, "input", "", "prompts to continue, .jsonl, .json or .parquet: column prompt (text or messages) or messages")
 	flags.BoolVar(&f.chat, "chat", false, "apply the chat template to plain prompts; without --prompt and --input: talk")
 	flags.StringVar(&f.out, "out", "", "jsonl file to write: prompt, completion, reason, tokens")
 	flags.BoolVar(&f.logps, "logps", false, "write each token's log-prob too, at temperature 1 and with nothing cut off")
 	flags.IntVar(&f.answers, "samples", 1, "answers to each prompt")
-	flags.IntVar(&f.topK, "top-k", 0, "draw from the k likeliest tokens only; 0: off")
-	flags.Float64Var(&f.topP, "top-p", 0, "draw from the likeliest tokens that make up this probability only; 0: off")
-	flags.Float64Var(&f.minP, "min-p", 0, "draw from tokens at least this share as likely as the likeliest only; 0: off")
-	flags.StringArrayVar(&f.stops, "stop", nil, "text that ends an answer (may be repeated)")
+	flags.IntVar(&f.TopK, "top-k", 0, "draw from the k likeliest tokens only; 0: off")
+	flags.Float64Var(&f.TopP, "top-p", 0, "draw from the likeliest tokens that make up this probability only; 0: off")
+	flags.Float64Var(&f.MinP, "min-p", 0, "draw from tokens at least this share as likely as the likeliest only; 0: off")
+	flags.StringArrayVar(&f.Stop, "stop", nil, "text that ends an answer (may be repeated)")
 	flags.Uint64Var(&f.seed, "seed", 0, "seed of the draws")
 }
 
@@ -97,20 +93,10 @@ func (f *generateFlags) check(given func(string) bool) error {
 	return f.checkOut(given)
 }
 
-// draws refuses rules of drawing without meaning or effect.
+// draws refuses flags that temperature 0 makes useless.
 func (f *generateFlags) draws(given func(string) bool) error {
-	switch {
-	case f.topK < 0:
-		return fmt.Errorf("--top-k %d: want 0 (off) or more", f.topK)
-	case !(f.topP >= 0 && f.topP <= 1):
-		return fmt.Errorf("--top-p %v: want 0 (off) to 1", f.topP)
-	case !(f.minP >= 0 && f.minP <= 1):
-		return fmt.Errorf("--min-p %v: want 0 (off) to 1", f.minP)
-	case slices.Contains(f.stops, ""):
-		return errors.New("--stop is empty: want a text")
-	}
-	for _, name := range []string{"top-k", "top-p", "min-p", "seed", "samples"} {
-		if f.temperature == 0 && given(name) {
+	for _, name := range []string{"seed", "samples"} {
+		if f.Temperature == 0 && given(name) {
 			return fmt.Errorf("--%s: --temperature 0 always takes the likeliest token; remove one of the two flags", name)
 		}
 	}
@@ -200,9 +186,7 @@ func (g *generation) request(p data.PromptRow, n int) (rollout.Request, error) {
 	case len(ids) >= positions:
 		err = fmt.Errorf("%s: the prompt has %d tokens: the model has %d positions, want fewer tokens", p.Source, len(ids), positions)
 	}
-	return rollout.Request{
-		Prompt: ids, MaxNew: f.maxNew, Temperature: f.temperature, TopK: f.topK, TopP: f.topP, MinP: f.minP, Seed: drawSeed(f.seed, n), StopStrings: f.stops,
-	}, err
+	return rollout.Request{Sampling: f.Sampling, Prompt: ids, Seed: drawSeed(f.seed, n)}, err
 }
 
 // show prints the answers to a prompt: a single one while it is written.

@@ -92,7 +92,7 @@ func (g *generation) fitting(history []data.Message, turn int) ([]data.Message, 
 	positions := g.model.Config.MaxPositions
 	for forgotten := false; ; forgotten = true {
 		r, err := g.request(data.PromptRow{Prompt: data.Text{Messages: history}, Source: "the conversation"}, turn)
-		tooLong := len(r.Prompt)+min(g.flags.maxNew, positions/2) > positions
+		tooLong := len(r.Prompt)+min(g.flags.MaxNew, positions/2) > positions
 		if len(history) > 2 && len(r.Prompt) > 0 && tooLong {
 			history = history[2:]
 			continue

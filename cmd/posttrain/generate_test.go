@@ -20,7 +20,7 @@ import (
 // streamed gives the pieces in which tokens with this text are printed, and checks that every one is whole characters.
 func streamed(t *testing.T, tok *tokenizer.Tokenizer, ids []int32, stops []string, text string) (pieces []string) {
 	t.Helper()
-	r := rollout.Request{Prompt: []int32{0}, MaxNew: len(ids) + 1, Stop: []int32{-1}, StopStrings: stops}
+	r := rollout.Request{Prompt: []int32{0}, StopTokens: []int32{-1}, Sampling: rollout.Sampling{MaxNew: len(ids) + 1, Stop: stops}}
 	s := rollout.NewStream(r, &model.Config{MaxPositions: 1000}, tok)
 	for _, id := range append(slices.Clone(ids), -1) {
 		if piece := s.Take(id, 0); piece != "" {
@@ -267,9 +267,9 @@ func TestGenerateFaults(t *testing.T) {
 		{"bad top-k", nil, generateArgs("--prompt", "a", "--top-k", "-1"), 2, []string{"--top-k -1"}, nil},
 		{"bad min-p", nil, generateArgs("--prompt", "a", "--min-p", "2"), 2, []string{"--min-p 2"}, nil},
 		{"hot", nil, generateArgs("--prompt", "a", "--temperature", "Inf"), 2, []string{"--temperature +Inf"}, nil},
-		{"rule without effect", nil, generateArgs("--prompt", "a", "--temperature", "0", "--top-p", "0.9"), 2, []string{"--top-p", "--temperature 0", "remove one"}, nil},
+		{"rule without effect", nil, generateArgs("--prompt", "a", "--temperature", "0", "--top-p", "0.9"), 2, []string{"--top-p 0.9", "temperature 0", "remove one"}, nil},
 		{"samples without effect", nil, generateArgs("--prompt", "a", "--temperature", "0", "--samples", "3"), 2, []string{"--samples", "--temperature 0"}, nil},
-		{"empty stop", nil, generateArgs("--prompt", "a", "--stop", ""), 2, []string{"--stop is empty"}, nil},
+		{"empty stop", nil, generateArgs("--prompt", "a", "--stop", ""), 2, []string{`--stop ""`}, nil},
 		{"talk into a file", nil, generateArgs("--chat", "--out", "x.jsonl"), 2, []string{"--out", "talking", "--prompt"}, nil},
 		{"log-probs to nowhere", nil, generateArgs("--prompt", "a", "--logps"), 2, []string{"--logps", "--out FILE.jsonl"}, nil},
 		{"file of another kind", nil, generateArgs("--prompt", "a", "--out", "x.parquet"), 2, []string{`--out "x.parquet"`, ".jsonl"}, nil},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -31,7 +32,7 @@ const agentGrace = time.Minute
 func newAgent(c config.PLAgent) (a *agent, err error) {
 	a = &agent{config: c}
 	a.sampler = sync.OnceValues(func() (s *sampler, err error) {
-		s, err = openSampler(samplingFlags{model: c.Model, backend: c.Backend, answers: 1, maxNew: c.MaxNew, temperature: c.Temperature})
+		s, err = openSampler(samplingFlags{model: c.Model, backend: c.Backend, answers: 1, Sampling: c.Sampling})
 		a.loaded = s
 		return s, err
 	})
@@ -153,6 +154,12 @@ func (p *plRun) settingsOfAgent() (map[string]string, error) {
 		"kind": a.Way(), "prompt": a.Prompt, "temperature": fmt.Sprint(a.Temperature), "top_p": fmt.Sprint(a.TopP),
 		"max_new_tokens": fmt.Sprint(a.MaxNew), "seed": fmt.Sprint(p.config.Seed),
 	}
+	optional := map[string]any{"top_k": a.TopK, "min_p": a.MinP, "stop": a.Stop} // absent from older runs
+	for key, value := range optional {
+		if !reflect.ValueOf(value).IsZero() {
+			all[key] = fmt.Sprint(value)
+		}
+	}
 	identifyAgent(a, all)
 	var err error
 	all["prompts"], err = p.hashPrompts(func(c *lens.Case, add func(string, error)) { add(p.agentPrompts.Agent(c)) })
@@ -185,7 +192,7 @@ func (p *plRun) checkRoom() error {
 func (p *plRun) actionOptions() privacylens.ActionOptions {
 	a := p.config.Agent
 	o := privacylens.ActionOptions{
-		Chat: p.agent, Prompts: p.agentPrompts, Think: a.Prompt == privacylens.CoT, Temperature: a.Temperature, TopP: a.TopP, MaxNew: a.MaxNew,
+		Chat: p.agent, Prompts: p.agentPrompts, Think: a.Prompt == privacylens.CoT, Sampling: a.Sampling,
 		Seed: p.config.Seed, Settings: p.agentSettings,
 	}
 	o.Parallel, o.Batch = p.agent.together()

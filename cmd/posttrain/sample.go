@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"math"
 	"math/rand/v2"
+	"strings"
 
 	"github.com/gomlx/compute"
 	"github.com/spf13/cobra"
@@ -20,10 +20,9 @@ import (
 
 // samplingFlags choose a model and how it answers.
 type samplingFlags struct {
+	rollout.Sampling
 	model, backend string
 	answers        int
-	maxNew         int
-	temperature    float64
 	prompt         string // form of a scenario's prompt; "": ci.PromptCompact
 	length         *pflag.Flag
 }
@@ -32,28 +31,32 @@ func (f *samplingFlags) register(cmd *cobra.Command, temperature float64) {
 	f.answers = 1
 	cmd.Flags().StringVar(&f.model, "model", "embedded", "model folder in Hugging Face layout, or embedded")
 	cmd.Flags().StringVar(&f.backend, "backend", "auto", "auto, go, onnx[:LIB] or xla[:cpu|:cuda|:PLUGIN]")
-	cmd.Flags().IntVar(&f.maxNew, "max-new-tokens", 128, "most tokens of an answer")
-	cmd.Flags().Float64Var(&f.temperature, "temperature", temperature, "of the draws; 0 always takes the likeliest token")
+	cmd.Flags().IntVar(&f.MaxNew, "max-new-tokens", 128, "most tokens of an answer")
+	cmd.Flags().Float64Var(&f.Temperature, "temperature", temperature, "of the draws; 0 always takes the likeliest token")
 	f.length = cmd.Flags().Lookup("max-new-tokens")
 }
 
-// check refuses what no sampling can do.
 func (f *samplingFlags) check() error {
-	switch {
-	case f.answers < 1:
+	if f.answers < 1 {
 		return usageError{fmt.Errorf("--answers %d: want 1 or more", f.answers)}
-	case f.maxNew < 1:
-		return usageError{fmt.Errorf("--max-new-tokens %d: want 1 or more", f.maxNew)}
-	case !(f.temperature >= 0) || math.IsInf(f.temperature, 0):
-		return usageError{fmt.Errorf("--temperature %v: want a number, 0 or more", f.temperature)}
+	}
+	for _, fault := range f.Check() {
+		return usageError{fmt.Errorf("--%s %s", strings.ReplaceAll(fault.Key, "_", "-"), fault.Text)}
 	}
 	return nil
+}
+
+// follow takes what no flag gives from the configuration of a run.
+func (f *samplingFlags) follow(s rollout.Sampling, given func(string) bool) {
+	take(!given("max-new-tokens"), &s.MaxNew, f.MaxNew)
+	take(!given("temperature"), &s.Temperature, f.Temperature)
+	f.Sampling = s
 }
 
 // conversation is a prompt to be answered, with draws of its own: number n of a seed's.
 func (f *samplingFlags) conversation(prompt []data.Message, seed uint64, n int) rollout.Conversation {
 	return rollout.Conversation{
-		Messages: prompt, Samples: f.answers, MaxNew: f.maxNew, Temperature: f.temperature, Seed: drawSeed(seed, n),
+		Sampling: f.Sampling, Messages: prompt, Samples: f.answers, Seed: drawSeed(seed, n),
 	}
 }
 
@@ -115,9 +118,9 @@ func openSampler(f samplingFlags) (*sampler, error) {
 	if err != nil {
 		return nil, err
 	}
-	if positions := w.model.Config.MaxPositions; f.length != nil && f.length.Changed && f.maxNew >= positions {
+	if positions := w.model.Config.MaxPositions; f.length != nil && f.length.Changed && f.MaxNew >= positions {
 		w.close()
-		return nil, usageError{fmt.Errorf("--max-new-tokens %d: the model has %d positions, for prompt and answer together: want fewer", f.maxNew, positions)}
+		return nil, usageError{fmt.Errorf("--max-new-tokens %d: the model has %d positions, for prompt and answer together: want fewer", f.MaxNew, positions)}
 	}
 	weights, err := rollout.Upload(w.engine, w.model)
 	if err != nil {

@@ -57,7 +57,7 @@ func (f *serveFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.addr, "addr", "127.0.0.1:8080", "address and port to serve on; port 0: a free one")
 	flags.StringVar(&f.name, "name", "", "the model's name to clients (default: the folder's)")
 	flags.StringVar(&f.tokenEnv, "token-env", "POSTTRAIN_SERVE_TOKEN", "environment variable that holds the token which clients must send; none where it is not set")
-	flags.IntVar(&f.maxNew, "max-new-tokens", serve.DefaultMaxNew, "most tokens of an answer to a request that does not say max_tokens")
+	flags.IntVar(&f.MaxNew, "max-new-tokens", serve.DefaultMaxNew, "most tokens of an answer to a request that does not say max_tokens")
 	flags.Int64Var(&f.maxRequest, "max-request-bytes", serve.DefaultMaxRequest, "largest request that is read")
 	flags.IntVar(&f.maxQueue, "max-queue", serve.DefaultMaxQueue, "requests that may wait; more are told to come again (429)")
 	flags.IntVar(&f.rows, "max-batch", serve.DefaultRows, "answers that are sampled together")
@@ -131,7 +131,7 @@ func (f *serveFlags) options(m *sampler) serve.Options {
 	}
 	return serve.Options{
 		Name: name, Sampler: m.rollout, Config: m.model.Config, Encoder: &batch.Encoder{Tokenizer: m.tokenizer}, Decoder: m.tokenizer,
-		Token: os.Getenv(f.tokenEnv), MaxNew: f.maxNew, MaxRequest: f.maxRequest, MaxQueue: f.maxQueue, Rows: f.rows, Grace: f.grace,
+		Token: os.Getenv(f.tokenEnv), MaxNew: f.MaxNew, MaxRequest: f.maxRequest, MaxQueue: f.maxQueue, Rows: f.rows, Grace: f.grace,
 	}
 }
 

@@ -82,7 +82,7 @@ func newClient(o Options) *Client {
 
 func (c *Client) conversation(prompt string) rollout.Conversation {
 	return rollout.Conversation{Messages: []data.Message{{Role: "user", Content: prompt}},
-		Temperature: c.options.Temperature, MaxNew: c.options.MaxTokens}
+		Sampling: rollout.Sampling{Temperature: c.options.Temperature, MaxNew: c.options.MaxTokens}}
 }
 
 // Ask returns the judge's reply to a prompt, from the cache if it is there. The error of an ended context is its cause;

@@ -155,7 +155,8 @@ func canProbe(c *lens.Case, level string) bool {
 func (p *probing) question(row ProbeRow) (rollout.Conversation, error) {
 	text, err := p.Prompts.Probe(row.Level, p.cases[row.Name], row.YesFirst)
 	return rollout.Conversation{
-		Messages: []data.Message{{Role: "user", Content: text}}, MaxNew: cmp.Or(p.MaxNew, ProbeTokens), Seed: seedOf(p.Seed, row.Name),
+		Messages: []data.Message{{Role: "user", Content: text}}, Seed: seedOf(p.Seed, row.Name),
+		Sampling: rollout.Sampling{MaxNew: cmp.Or(p.MaxNew, ProbeTokens)},
 	}, err
 }
 

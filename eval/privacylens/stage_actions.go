@@ -13,19 +13,18 @@ import (
 
 // ActionOptions say how the model under test is asked for its actions.
 type ActionOptions struct {
-	Chat        rollout.Chat
-	Prompts     AgentPrompter
-	Think       bool    // the think format: Final drops thoughts and takes the answer block
-	Prefill     string  // how answers begin; not with a server
-	Temperature float64 // the published runs: 0.7
-	TopP        float64
-	MaxNew      int // most tokens; the published runs: 7000
-	Seed        uint64
-	Parallel    int                                      // calls of Chat under way; 0: 1
-	Batch       int                                      // conversations a call; 0: 1
-	Fits        func(rollout.Conversation) (bool, error) // nil: every prompt fits the model; one that does not counts as no action
-	Settings    map[string]string                        // what a later call must agree with: the model, the kind of prompt and the like
-	Tick        func(Progress)                           // one call at a time
+	rollout.Sampling // the published runs: temperature 0.7, 7000 new tokens
+
+	Chat     rollout.Chat
+	Prompts  AgentPrompter
+	Think    bool   // the think format: Final drops thoughts and takes the answer block
+	Prefill  string // how answers begin; not with a server
+	Seed     uint64
+	Parallel int                                      // calls of Chat under way; 0: 1
+	Batch    int                                      // conversations a call; 0: 1
+	Fits     func(rollout.Conversation) (bool, error) // nil: every prompt fits the model; one that does not counts as no action
+	Settings map[string]string                        // what a later call must agree with: the model, the kind of prompt and the like
+	Tick     func(Progress)                           // one call at a time
 }
 
 // Conversation puts a case to the model. The seed of its draws depends on the case's name, not on its place.
@@ -33,7 +32,7 @@ func (o *ActionOptions) Conversation(c *lens.Case) (rollout.Conversation, error)
 	text, err := o.Prompts.Agent(c)
 	return rollout.Conversation{
 		Messages: []data.Message{{Role: "user", Content: text}}, Prefill: o.Prefill,
-		MaxNew: o.MaxNew, Temperature: o.Temperature, TopP: o.TopP, Seed: seedOf(o.Seed, c.Name),
+		Sampling: o.Sampling, Seed: seedOf(o.Seed, c.Name),
 	}, err
 }
 

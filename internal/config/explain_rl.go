@@ -104,6 +104,9 @@ func (c *CIRL) truncation() (text string) {
 	if s.MinP > 0 {
 		text += fmt.Sprintf(", min-p %v", s.MinP)
 	}
+	if len(s.Stop) > 0 {
+		text += fmt.Sprintf(", stop at %q", s.Stop)
+	}
 	return text
 }
 

@@ -116,6 +116,9 @@ func (l *loader) checkOneAgent() bool {
 func (l *loader) checkAgent(c *PrivacyLens, stages []string) {
 	a := c.Agent
 	asked := slices.Contains(stages, StageProbe)
+	if way := a.Way(); way == AgentLocal || way == AgentServer {
+		l.checkDraws("agent.", a.Sampling)
+	}
 	switch way := a.Way(); {
 	case asked && way == AgentRecorded:
 		l.faultOf("agent.actions", "agent.actions %s: recorded actions cannot be asked; want agent.model, or agent.base_url and agent.api_model", a.Actions)

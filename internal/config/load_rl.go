@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/rollout"
 )
 
 // LoadCIRL is LoadMappo for posttrain ci-rl; its quick start is configs/ci-rl-quickstart.yaml.
@@ -70,6 +71,7 @@ func (l *loader) checkSampling(c CIRL) {
 	if c.Sampling.TopK == 1 {
 		l.faultOf("sampling.top_k", "sampling.top_k 1: all completions of a prompt would be the same, and their advantages 0: want 2 or more, or 0 (off)")
 	}
+	l.checkDraws("sampling.", c.Sampling)
 	if c.Reward.RequiredWeight == 0 && c.Reward.RestrictedWeight == 0 {
 		l.faultOf("reward.required_weight", "reward.required_weight 0: reward.restricted_weight is 0 too, so that only the format would count: want one of them above 0")
 	}
@@ -83,6 +85,13 @@ func (l *loader) checkGRPO(c CIRL) {
 			text += fmt.Sprintf(" (for one run: --set %s=)", key)
 		}
 		l.faultOf(key, "grpo.%s", text)
+	}
+}
+
+// checkDraws takes over the faults that the owner of a section's Sampling finds.
+func (l *loader) checkDraws(section string, s rollout.Sampling) {
+	for _, f := range s.Check() {
+		l.faultOf(section+f.Key, "%s%v", section, f)
 	}
 }
 

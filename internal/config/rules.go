@@ -77,6 +77,7 @@ var rules = map[string]rule{
 	"sampling.top_k":          {"a whole number, 1 or more, or 0 (off)", func(v reflect.Value) bool { return v.Int() >= 0 }},
 	"sampling.top_p":          number("above 0 and at most 1 (off), or 0 (off)", func(x float64) bool { return x >= 0 && x <= 1 }),
 	"sampling.min_p":          number("0 (off) or more and below 1", func(x float64) bool { return x >= 0 && x < 1 }),
+	"sampling.stop":           {}, // rollout.Sampling checks it
 
 	"reward.format":            oneOf("paper", "strict"),
 	"reward.match":             oneOf("substring", "word"),
@@ -130,6 +131,9 @@ var rules = map[string]rule{
 	"agent.prefill":        {},
 	"agent.temperature":    number("0 (greedy) or more", func(x float64) bool { return x >= 0 }),
 	"agent.top_p":          number("above 0 and at most 1 (off), or 0 (off)", func(x float64) bool { return x >= 0 && x <= 1 }),
+	"agent.top_k":          {"a whole number, 1 or more, or 0 (off)", func(v reflect.Value) bool { return v.Int() >= 0 }},
+	"agent.min_p":          number("0 (off) to 1", func(x float64) bool { return x >= 0 && x <= 1 }),
+	"agent.stop":           {}, // rollout.Sampling checks it
 	"agent.max_new_tokens": atLeast(1),
 
 	"judge.kind":                oneOf(JudgeModel, JudgeKeyword, JudgeReplay),

@@ -9,6 +9,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/posttrain/posttrain/eval/privacylens"
+	"github.com/posttrain/posttrain/rollout"
 )
 
 // CommandPrivacyLens is the command of [PrivacyLens].
@@ -44,12 +45,10 @@ type PLAgent struct {
 	Batch    int           `yaml:"batch"`       // cases that a model of this process answers together
 	Actions  string        `yaml:"actions"`     // Embedded, or a file of recorded actions
 
-	Prompt      string  `yaml:"prompt"`      // privacylens.Kinds
-	Recorded    string  `yaml:"prompts"`     // file of prompts in the place of the templates
-	Prefill     bool    `yaml:"prefill"`     // answers begin with <think>; in process only
-	Temperature float64 `yaml:"temperature"` // of the draws; 0: greedy
-	TopP        float64 `yaml:"top_p"`       // 0 or 1: off
-	MaxNew      int     `yaml:"max_new_tokens"`
+	Prompt           string `yaml:"prompt"`  // privacylens.Kinds
+	Recorded         string `yaml:"prompts"` // file of prompts in the place of the templates
+	Prefill          bool   `yaml:"prefill"` // answers begin with <think>; in process only
+	rollout.Sampling `yaml:",inline"`
 }
 
 // The ways in which an agent's actions come about.
@@ -120,7 +119,7 @@ func defaultPrivacyLens() PrivacyLens {
 		Command: CommandPrivacyLens,
 		Agent: PLAgent{
 			Backend: "auto", KeyEnv: DefaultKeyEnv, Parallel: 8, Timeout: 5 * time.Minute, Batch: 16,
-			Prompt: privacylens.Naive, Temperature: 0.7, MaxNew: 7000,
+			Prompt: privacylens.Naive, Sampling: rollout.Sampling{Temperature: 0.7, MaxNew: 7000},
 		},
 		Judge: PLJudge{
 			Kind: JudgeModel, BaseURL: DefaultBaseURL, KeyEnv: DefaultKeyEnv, Parallel: 8, Timeout: time.Minute, Retries: 8, MaxNew: privacylens.JudgeTokens,
@@ -139,7 +138,8 @@ var applies = map[string][]string{
 	"agent.base_url": {AgentServer}, "agent.api_model": {AgentServer}, "agent.api_key_env": {AgentServer},
 	"agent.parallel": {AgentServer}, "agent.timeout": {AgentServer},
 	"agent.prompt": {AgentLocal, AgentServer}, "agent.prompts": {AgentLocal, AgentServer}, "agent.temperature": {AgentLocal, AgentServer},
-	"agent.top_p": {AgentLocal, AgentServer}, "agent.max_new_tokens": {AgentLocal, AgentServer},
+	"agent.top_k": {AgentLocal}, "agent.top_p": {AgentLocal, AgentServer}, "agent.min_p": {AgentLocal},
+	"agent.stop": {AgentLocal, AgentServer}, "agent.max_new_tokens": {AgentLocal, AgentServer},
 
 	"judge.base_url": {JudgeModel}, "judge.model": {JudgeModel}, "judge.api_key_env": {JudgeModel}, "judge.parallel": {JudgeModel},
 	"judge.requests_per_minute": {JudgeModel}, "judge.tokens_per_minute": {JudgeModel}, "judge.timeout": {JudgeModel}, "judge.retries": {JudgeModel},

@@ -4,6 +4,7 @@ import (
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/reward"
+	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -14,7 +15,7 @@ type CIRL struct {
 	Backend    string                 `yaml:"backend"` // auto|go|onnx[:LIB]|xla[:cpu|:cuda|:PLUGIN]
 	Seed       uint64                 `yaml:"seed"`
 	Data       CIData                 `yaml:"data"`
-	Sampling   grpo.Sampling          `yaml:"sampling"`
+	Sampling   rollout.Sampling       `yaml:"sampling"`
 	Reward     reward.Options         `yaml:"reward"`
 	GRPO       grpo.Options           `yaml:"grpo"`
 	Validation grpo.ValidationOptions `yaml:"validation"`
@@ -75,7 +76,7 @@ func defaultCIRL() CIRL {
 		Command:    CommandCIRL,
 		Backend:    "auto",
 		Data:       CIData{ValidationFraction: 0.09, TestFraction: 0.10, MaxPromptTokens: 768},
-		Sampling:   grpo.Sampling{MaxNew: 2048, Temperature: 1},
+		Sampling:   rollout.Sampling{MaxNew: 2048, Temperature: 1},
 		Reward:     reward.DefaultOptions(),
 		GRPO:       grpo.DefaultOptions(),
 		Validation: grpo.DefaultValidation(),
