@@ -2,6 +2,7 @@ package backend
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
@@ -12,20 +13,23 @@ import (
 
 // Float32 copies data, row-major, into a new buffer [dims]. The caller finalises it.
 func (e *Engine) Float32(data []float32, dims ...int) (compute.Buffer, error) {
-	return e.upload(data, len(data), shapes.Shape{DType: dtypes.Float32, Dimensions: dims})
+	return e.upload(data, len(data), dtypes.Float32, dims)
 }
 
 // Int32 copies data, row-major, into a new buffer [dims]. The caller finalises it.
 func (e *Engine) Int32(data []int32, dims ...int) (compute.Buffer, error) {
-	return e.upload(data, len(data), shapes.Shape{DType: dtypes.Int32, Dimensions: dims})
+	return e.upload(data, len(data), dtypes.Int32, dims)
 }
 
-// upload copies a flat slice of n values into a new buffer.
-func (e *Engine) upload(flat any, n int, shape shapes.Shape) (b compute.Buffer, err error) {
-	defer recovered(&err, "copy a buffer")
-	shape, err = checkedShape(shape, n)
+// upload copies a slice of n values into a new buffer.
+func (e *Engine) upload(flat any, n int, dtype dtypes.DType, dims []int) (b compute.Buffer, err error) {
+	defer catchPanic(&err, "copy a buffer")
+	shape, err := makeShape(dtype, dims)
 	if err != nil {
 		return nil, err
+	}
+	if n != shape.Size() {
+		return nil, fmt.Errorf("backend: buffer of dimensions %v: found %d values, want %d", dims, n, shape.Size())
 	}
 	b, err = e.BufferFromFlatData(0, flat, shape)
 	if err != nil {
@@ -34,33 +38,21 @@ func (e *Engine) upload(flat any, n int, shape shapes.Shape) (b compute.Buffer, 
 	return b, nil
 }
 
-// checkedShape refuses dimensions that are negative or do not hold n values.
-func checkedShape(s shapes.Shape, n int) (shapes.Shape, error) {
-	size := 1
-	for _, d := range s.Dimensions {
-		if d < 0 {
-			return s, fmt.Errorf("backend: buffer of dimensions %v: want none negative", s.Dimensions)
-		}
-		size *= d
+func makeShape(dtype dtypes.DType, dims []int) (shapes.Shape, error) {
+	if slices.ContainsFunc(dims, func(d int) bool { return d < 0 }) {
+		return shapes.Shape{}, fmt.Errorf("backend: buffer of dimensions %v: want 0 or more each", dims)
 	}
-	if size != n {
-		return s, fmt.Errorf("backend: buffer of dimensions %v holds %d values, %d given", s.Dimensions, size, n)
-	}
-	return shapes.Make(s.DType, s.Dimensions...), nil
+	return shapes.Make(dtype, dims...), nil
 }
 
 // SharedFloat32 makes a zeroed buffer [dims] that programs read and Go writes: the slice is its memory, valid until the
 // buffer is finalised. Only engines that want HostUpdate have such buffers.
 func (e *Engine) SharedFloat32(dims ...int) (b compute.Buffer, view []float32, err error) {
-	defer recovered(&err, "share a buffer")
+	defer catchPanic(&err, "share a buffer")
 	if !e.Wants.HostUpdate {
-		return nil, nil, fmt.Errorf("backend %s: no buffers are shared with this engine", e.Name)
+		return nil, nil, fmt.Errorf("backend %s: this engine shares no buffers with the host", e.Name)
 	}
-	size := 1
-	for _, d := range dims {
-		size *= max(d, 0)
-	}
-	shape, err := checkedShape(shapes.Shape{DType: dtypes.Float32, Dimensions: dims}, size)
+	shape, err := makeShape(dtypes.Float32, dims)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -69,14 +61,14 @@ func (e *Engine) SharedFloat32(dims ...int) (b compute.Buffer, view []float32, e
 		return nil, nil, fmt.Errorf("backend %s: new buffer %s: %w", e.Name, shape, err)
 	}
 	view = flat.([]float32)
-	clear(view) // memory comes from a pool
+	clear(view) // the memory comes from a pool
 	return b, view, nil
 }
 
-// Floats gives the values of a buffer, row-major, as float32: the memory itself where the engine shares it (valid until
-// the buffer is finalised, and written to by nobody else), else a copy. bfloat16 and float16 are converted.
+// Floats reads a buffer of float32, bfloat16 or float16 as float32, row-major. On engines that share float32 memory the
+// result is that memory: do not write to it, nor use it after the buffer is finalised. Otherwise it is a copy.
 func Floats(b compute.Buffer) (values []float32, err error) {
-	defer recovered(&err, "read a buffer")
+	defer catchPanic(&err, "read a buffer")
 	shape, err := b.Shape()
 	if err != nil {
 		return nil, fmt.Errorf("backend: read a buffer: %w", err)
@@ -85,16 +77,15 @@ func Floats(b compute.Buffer) (values []float32, err error) {
 	case dtypes.Float32:
 		return float32s(b, shape)
 	case dtypes.BFloat16:
-		return converted(b, shape, bfloat16.BFloat16.Float32)
+		return downloadAs(b, shape, bfloat16.BFloat16.Float32)
 	case dtypes.Float16:
-		return converted(b, shape, float16.Float16.Float32)
+		return downloadAs(b, shape, float16.Float16.Float32)
 	}
 	return nil, fmt.Errorf("backend: read a buffer %s: want float32, bfloat16 or float16", shape)
 }
 
-// float32s gives the shared memory of a buffer, or a copy.
 func float32s(b compute.Buffer, shape shapes.Shape) ([]float32, error) {
-	if hostMemory(b) {
+	if sharesHostMemory(b) {
 		flat, err := b.Data()
 		if err != nil {
 			return nil, fmt.Errorf("backend: read a buffer %s: %w", shape, err)
@@ -104,8 +95,8 @@ func float32s(b compute.Buffer, shape shapes.Shape) ([]float32, error) {
 	return download[float32](b, shape)
 }
 
-// hostMemory: xla's CPU plugin shares memory too, but its outputs may still be on the way.
-func hostMemory(b compute.Buffer) bool {
+// sharesHostMemory leaves out xla: its CPU plugin shares memory too, but its outputs may not be finished yet.
+func sharesHostMemory(b compute.Buffer) bool {
 	owner := b.Backend()
 	return owner.HasSharedBuffers() && owner.Name() != "xla"
 }
@@ -118,7 +109,7 @@ func download[T any](b compute.Buffer, shape shapes.Shape) ([]T, error) {
 	return values, nil
 }
 
-func converted[T any](b compute.Buffer, shape shapes.Shape, float func(T) float32) ([]float32, error) {
+func downloadAs[T any](b compute.Buffer, shape shapes.Shape, float func(T) float32) ([]float32, error) {
 	raw, err := download[T](b, shape)
 	if err != nil {
 		return nil, err
@@ -130,7 +121,7 @@ func converted[T any](b compute.Buffer, shape shapes.Shape, float func(T) float3
 	return values, nil
 }
 
-// FinalizeAll frees buffers; nil ones are skipped. Errors are of no use to the caller: the buffers are gone either way.
+// FinalizeAll frees buffers and skips nil ones. It ignores errors, since the buffers are gone either way.
 func FinalizeAll(buffers ...compute.Buffer) {
 	for _, b := range buffers {
 		if b != nil {

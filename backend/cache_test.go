@@ -11,7 +11,7 @@ import (
 	"github.com/posttrain/posttrain/backend/backendtest"
 )
 
-// The cache compiles once a key, keeps the programs used last, and closes the one that it drops.
+// The cache compiles each key once, keeps the programs used last, and closes a program that it drops.
 func TestCacheKeepsTheProgramsUsedLast(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		e.Wants.LiveGraphs = 2
@@ -29,7 +29,7 @@ func TestCacheKeepsTheProgramsUsedLast(t *testing.T) {
 		a := get("a")
 		b := get("b")
 		if get("a") != a || builds != 2 {
-			t.Fatalf("%d builds for two keys", builds)
+			t.Fatalf("%d builds for two keys, want 2", builds)
 		}
 		get("c") // drops b, which was used before a
 		if get("a") != a || builds != 3 || c.Len() != 2 {
@@ -46,7 +46,7 @@ func TestCacheKeepsTheProgramsUsedLast(t *testing.T) {
 		}
 		backend.FinalizeAll(out...)
 		if get("b") == b {
-			t.Error("a closed program was given out")
+			t.Error("the cache gives a closed program")
 		}
 		c.Close()
 		if _, err := a.Run([]compute.Buffer{x, w}, nil); err == nil || c.Len() != 0 {
@@ -55,11 +55,12 @@ func TestCacheKeepsTheProgramsUsedLast(t *testing.T) {
 	})
 }
 
-func TestCacheHandsOnErrors(t *testing.T) {
+func TestCacheReturnsErrors(t *testing.T) {
 	c := backendtest.Go(t).NewCache()
 	cause := errors.New("cause")
 	for range 2 {
-		if _, err := c.Program("bad", func(*graph.Graph) []*graph.Node { panic(cause) }); !errors.Is(err, cause) || c.Len() != 0 {
+		if _, err := c.Program("bad", func(*graph.Graph) []*graph.Node { panic(cause) }); !errors.Is(err, cause) ||
+			c.Len() != 0 {
 			t.Errorf("got %v with %d held, want the cause and none held", err, c.Len())
 		}
 	}

@@ -1,26 +1,26 @@
-// Package backend opens the engine that carries out tensor programs. It is the only package that links engines.
+// Package backend opens the engine that runs tensor programs. It is the only package that links engines.
 //
 // Glossary:
 //   - engine: one of go (pure Go, always in the binary), onnx (ONNX Runtime, the fast one on a CPU) and xla (PJRT
 //     plugins, GPUs);
-//   - wants: how an engine would like to be fed ([Wants]); train and rollout read it, and nobody asks which engine runs;
-//   - buffer: a tensor that an engine can read. On go and onnx it lies in host memory and is shared;
-//   - program: one graph of fixed shapes, compiled ([Program]); a [Cache] keeps the few that are in use.
+//   - wants: how to use an engine well ([Wants]); train and rollout read it and never ask which engine runs;
+//   - buffer: a tensor that an engine can read. On go and onnx it is shared host memory;
+//   - program: one compiled graph of fixed shapes ([Program]); a [Cache] keeps the few that are in use.
 //
 // The pipeline:
-//  1. [Open] finds the engine and what it needs on this machine ([List] says what is there); nothing is ever downloaded;
+//  1. [Open] finds the engine and its libraries on this machine ([List] says which are there); it downloads nothing;
 //  2. [Engine.Compile] builds a graph and compiles it;
-//  3. [Program.Run] executes it; its outputs belong to the caller, who finalises them.
+//  3. [Program.Run] executes it; the caller owns the outputs and finalises them.
 //
-// Guards. Each engine has traps that are silent or fatal. Their guards stand here, each with a test:
-//   - onnx loses additions when a scatter meets an index twice, so the gradient of a look-up is refused when the graph
-//     is built (see the decorator in onnxfunction.go);
-//   - onnx's fused attention is wrong for grouped queries: it is taken out, attention is built of plain operations;
-//   - onnx would bake variables into a graph as constants: it is told not to;
-//   - onnx's tensors live outside Go's heap: a program that fails frees what it made, and the caller finalises the rest;
-//   - go deadlocks with a bounded worker pool: it is always unbounded;
-//   - go panics in a goroutine of its own on float16: such graphs are refused;
+// Guards. Each engine can fail silently or fatally. Each guard against that has a test:
+//   - onnx loses additions if a scatter gets an index twice: the gradient of a look-up is refused when the graph is
+//     built (onnxfunction.go);
+//   - onnx's fused attention is wrong for grouped queries: it is removed, and attention is built of plain operations;
+//   - onnx would turn variables into constants of the graph: that is switched off;
+//   - onnx's tensors live outside Go's heap: a program that fails frees its outputs, and the caller finalises the rest;
+//   - go deadlocks with a bounded worker pool: the pool is always unbounded;
+//   - go panics on float16 in a goroutine of its own: such graphs are refused;
 //   - the libraries panic on many mistakes: [Open], [Engine.Compile] and [Program.Run] return errors.
 //
-// The xla engine has been tested as far as its error paths only: no PJRT plugin was at hand.
+// Only the error paths of the xla engine have been tested: no PJRT plugin was at hand.
 package backend

@@ -8,44 +8,44 @@ import (
 	"github.com/gomlx/compute"
 )
 
-// Wants says how an engine would like to be fed. It is the only thing that other packages may ask of it.
+// Wants says how to use an engine well. It is the only thing that other packages may ask about the engine.
 type Wants struct {
-	// HostUpdate: weights and moments live in host buffers shared with the engine ([Engine.SharedFloat32]) and are
-	// updated by Go loops. Otherwise the update is a graph with donated buffers.
+	// HostUpdate: weights and moments live in host buffers shared with the engine ([Engine.SharedFloat32]), and Go
+	// loops update them. Otherwise the update is a graph with donated buffers.
 	HostUpdate bool
-	// HostRows: rows of the embedding and head tables are copied by the host and are plain inputs, their gradients are
-	// outputs which the host adds to the table's gradient. Otherwise the graph gathers from the table.
+	// HostRows: the host copies the needed rows of the embedding and head tables into inputs, and adds the gradients of
+	// these rows, which are outputs, to the table's gradient. Otherwise the graph gathers from the table.
 	HostRows bool
-	// BFloat16: the engine computes in bfloat16, and gains by it.
+	// BFloat16: the engine computes in bfloat16, and is faster so.
 	BFloat16 bool
-	// Tokens is how many tokens a program of a training step is best given at once: more gain nothing and take memory and
-	// padding. 0: as many as there are.
+	// Tokens is the best number of tokens for one program of a training step. More are no faster, but cost memory and
+	// padding. 0: all tokens of the step.
 	Tokens int
-	// LiveGraphs is how many compiled programs one [Cache] keeps: on onnx each holds its own arena.
+	// LiveGraphs is the number of compiled programs that one [Cache] keeps. On onnx each holds its own arena.
 	LiveGraphs int
 }
 
-// Engine carries out programs. Graphs are built on it as on any compute.Backend.
+// Engine runs programs. Graphs are built on it as on any compute.Backend.
 type Engine struct {
 	compute.Backend
 	Name  string // go, onnx or xla
 	Wants Wants
 
-	owner compute.Backend // what buffers give as their backend: Backend itself, or the one it decorates
+	owner compute.Backend // the backend that buffers name: Backend itself, or the one that it decorates
 }
 
 const specs = "auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN"
 
 // Open opens the engine of a spec: auto, go, onnx[:LIBRARY] or xla[:cpu|:cuda|:PLUGIN[,options]].
 //
-// auto (and "") is onnx where its library is found, go otherwise; xla only runs when asked for.
-// Nothing is downloaded: what is missing is an error that says how to get it.
+// auto (or "") is onnx if its library is found and go otherwise, never xla. Nothing is downloaded: the error for a
+// missing library says how to get it.
 func Open(spec string) (e *Engine, err error) {
-	defer recovered(&err, "open "+spec)
+	defer catchPanic(&err, "open "+spec)
 	name, arg, hasArg := strings.Cut(spec, ":")
 	switch {
 	case hasArg && arg == "":
-		return nil, fmt.Errorf("backend %q: nothing after the colon: want %s", spec, specs)
+		return nil, fmt.Errorf("backend %q: found nothing after the colon, want %s", spec, specs)
 	case hasArg && (name == "go" || name == "auto"):
 		return nil, fmt.Errorf("backend %q: %s takes no argument: want %s", spec, name, specs)
 	}
@@ -62,9 +62,9 @@ func Open(spec string) (e *Engine, err error) {
 	return nil, fmt.Errorf("backend %q: unknown: want %s", spec, specs)
 }
 
-// Auto is the name of the engine that auto opens here: a run that says auto writes this into its config, so that it is
-// resumed on the engine which it was started on. It is onnx also where the environment names a library that is not there:
-// opening it is an error then, since the go engine is slower by far, and nobody would know why.
+// Auto is the name of the engine that auto opens on this machine. A run stores it in its config, so that it resumes on
+// the engine that it started on. If the environment names a library that does not exist, Auto is still onnx: opening it
+// is then an error, since the go engine would silently be much slower.
 func Auto() string {
 	if onnxBuilt && os.Getenv(onnxLibraryEnv) != "" || statusONNX().Present {
 		return "onnx"
@@ -72,8 +72,6 @@ func Auto() string {
 	return "go"
 }
 
-// openAuto takes ONNX Runtime where its library is found in the usual places, or should be. A library that does not load
-// is an error, as in [Auto].
 func openAuto() (*Engine, error) {
 	if Auto() == "go" {
 		return openGo()
@@ -85,24 +83,19 @@ func openAuto() (*Engine, error) {
 	return e, nil
 }
 
-// newEngine describes an engine whose graphs are built on b and whose buffers name owner as theirs.
-func newEngine(name string, b, owner compute.Backend, w Wants) *Engine {
-	return &Engine{Backend: b, Name: name, Wants: w, owner: owner}
-}
-
 // Close frees the engine. Its programs and buffers must not be used afterwards.
 func (e *Engine) Close() { e.Finalize() }
 
-// Status says whether an engine can be opened here.
+// Status says whether an engine can be opened on this machine.
 type Status struct {
 	Name     string // as in a spec
 	Present  bool   // built in, or its library's file is found
-	Untried  bool   // the file was found and not loaded: that would run its code
+	Untried  bool   // the file was found but not loaded, since loading runs its code
 	Detail   string // version and place, or what is missing
-	HowToGet string // one line; empty where present
+	HowToGet string // one line; empty if present
 }
 
-// State is the status in a word: present, found (a file, which was not loaded) or missing.
+// State is the status in one word: present, found (a file that was not loaded) or missing.
 func (s Status) State() string {
 	switch {
 	case !s.Present:
@@ -113,8 +106,7 @@ func (s Status) State() string {
 	return "present"
 }
 
-// List says of go, onnx and xla which are present, which are found, which are missing and how to get them. It loads no
-// library.
+// List gives the status of go, onnx and xla. It loads no library.
 func List() []Status {
 	return []Status{statusGo(), statusONNX(), statusXLA()}
 }

@@ -10,19 +10,20 @@ import (
 	"github.com/posttrain/posttrain/backend/backendtest"
 )
 
-// nothingInstalled hides what this machine has: no library and no plugin in the environment or the home directory.
-func nothingInstalled(t *testing.T) (home string) {
+// hideInstalled hides the machine's libraries and plugins: the environment and the home directory name none.
+func hideInstalled(t *testing.T) (home string) {
 	t.Helper()
 	home = t.TempDir()
 	t.Setenv("HOME", home)
-	for _, key := range []string{"XDG_DATA_HOME", "ONNXRUNTIME_SHARED_LIBRARY_PATH", "PJRT_PLUGIN_LIBRARY_PATH", "LD_LIBRARY_PATH", "XLA_FLAGS"} {
+	for _, key := range []string{"XDG_DATA_HOME", "ONNXRUNTIME_SHARED_LIBRARY_PATH", "PJRT_PLUGIN_LIBRARY_PATH",
+		"LD_LIBRARY_PATH", "XLA_FLAGS"} {
 		t.Setenv(key, "")
 	}
 	return home
 }
 
 func TestOpenErrorsAreOneLineAndSayWhatToDo(t *testing.T) {
-	home := nothingInstalled(t)
+	home := hideInstalled(t)
 	for _, tc := range []struct {
 		spec string
 		want []string
@@ -48,12 +49,13 @@ func TestOpenErrorsAreOneLineAndSayWhatToDo(t *testing.T) {
 			t.Errorf("%s: got no error", tc.spec)
 			continue
 		}
-		if !backendtest.Cgo && (strings.HasPrefix(tc.spec, "onnx") || strings.HasPrefix(tc.spec, "xla")) && !strings.HasSuffix(tc.spec, ":") {
+		if !backendtest.Cgo && (strings.HasPrefix(tc.spec, "onnx") || strings.HasPrefix(tc.spec, "xla")) &&
+			!strings.HasSuffix(tc.spec, ":") {
 			tc.want = []string{"not built in", "CGO_ENABLED=1"}
 		}
 		for _, w := range tc.want {
 			if !strings.Contains(err.Error(), w) {
-				t.Errorf("%s: error %q lacks %q", tc.spec, err, w)
+				t.Errorf("%s: error %q, want %q in it", tc.spec, err, w)
 			}
 		}
 		if strings.Contains(err.Error(), "\n") {
@@ -62,12 +64,12 @@ func TestOpenErrorsAreOneLineAndSayWhatToDo(t *testing.T) {
 	}
 }
 
-// A file that is no library must fail with its name, not start a download or end the process.
+// A file that is not a library is an error with its name, not a download or the end of the process.
 func TestOpenNamesABrokenLibrary(t *testing.T) {
 	if !backendtest.Cgo {
 		t.Skip("built without cgo")
 	}
-	home := nothingInstalled(t)
+	home := hideInstalled(t)
 	broken := filepath.Join(home, "broken.so")
 	if err := os.WriteFile(broken, []byte("no library"), 0o644); err != nil {
 		t.Fatal(err)
@@ -82,23 +84,23 @@ func TestOpenNamesABrokenLibrary(t *testing.T) {
 	}
 }
 
-func TestAutoIsGoWhereNothingIsInstalled(t *testing.T) {
-	nothingInstalled(t)
+func TestAutoIsGoIfNothingIsInstalled(t *testing.T) {
+	hideInstalled(t)
 	for _, spec := range []string{"", "auto", "go"} {
 		e, err := backend.Open(spec)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if e.Name != "go" || !e.Wants.HostUpdate || !e.Wants.HostRows || e.Wants.BFloat16 || e.Wants.LiveGraphs < 1 {
-			t.Errorf("%q: got %s, %+v: want go, updated on the host", spec, e.Name, e.Wants)
+			t.Errorf("%q: got %s, %+v: want go with HostUpdate and HostRows", spec, e.Name, e.Wants)
 		}
 		e.Close()
 	}
 }
 
-// A library that the environment names and that is not there is an error, not a silent way to the slow engine.
-func TestAutoWantsTheLibraryThatIsNamed(t *testing.T) {
-	home := nothingInstalled(t)
+// If the environment names a library that does not exist, auto is an error, not the slow engine.
+func TestAutoWantsTheNamedLibrary(t *testing.T) {
+	home := hideInstalled(t)
 	for path, want := range map[string]string{filepath.Join(home, "none.so"): "no file", home: "is a directory"} {
 		t.Setenv("ONNXRUNTIME_SHARED_LIBRARY_PATH", path)
 		e, err := backend.Open("auto")
@@ -106,7 +108,7 @@ func TestAutoWantsTheLibraryThatIsNamed(t *testing.T) {
 			e.Close()
 		}
 		if pinned := backend.Auto(); backendtest.Cgo != (pinned == "onnx") {
-			t.Errorf("%s: auto stands for %s", path, pinned)
+			t.Errorf("%s: auto is %s, want onnx if and only if it is built in", path, pinned)
 		}
 		if !backendtest.Cgo {
 			if err != nil || e.Name != "go" {
@@ -118,32 +120,35 @@ func TestAutoWantsTheLibraryThatIsNamed(t *testing.T) {
 			t.Errorf("%s: got the engine %s, want an error", path, e.Name)
 			continue
 		}
-		for _, part := range []string{"ONNXRUNTIME_SHARED_LIBRARY_PATH: ", path, want, "unset it", "go needs no library"} {
+		for _, part := range []string{"ONNXRUNTIME_SHARED_LIBRARY_PATH: ", path, want, "unset it",
+			"go needs no library"} {
 			if !strings.Contains(err.Error(), part) || strings.Contains(err.Error(), "\n") {
-				t.Errorf("%q lacks %q", err, part)
+				t.Errorf("got %q, want one line with %q", err, part)
 			}
 		}
 	}
 }
 
-func TestAutoIsONNXWhereItsLibraryIs(t *testing.T) {
+func TestAutoIsONNXIfItsLibraryIsInstalled(t *testing.T) {
 	backendtest.ONNX(t)
 	e, err := backend.Open("auto")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	if e.Name != "onnx" || !e.Wants.HostUpdate || !e.Wants.HostRows || e.Wants.LiveGraphs < 2 || e.Wants.LiveGraphs > 6 {
-		t.Errorf("got %s, %+v: want onnx with 2 to 4 live graphs", e.Name, e.Wants)
+	if e.Name != "onnx" || !e.Wants.HostUpdate || !e.Wants.HostRows || e.Wants.LiveGraphs < 2 ||
+		e.Wants.LiveGraphs > 6 {
+		t.Errorf("got %s, %+v: want onnx with 2 to 6 live graphs", e.Name, e.Wants)
 	}
 }
 
 func TestListSaysWhatIsMissingAndHowToGetIt(t *testing.T) {
-	nothingInstalled(t)
+	hideInstalled(t)
 	var names []string
 	for _, s := range backend.List() {
 		names = append(names, s.Name)
-		if s.Detail == "" || s.Present != (s.HowToGet == "") || s.State() != map[bool]string{true: "present", false: "missing"}[s.Name == "go"] {
+		if s.Detail == "" || s.Present != (s.HowToGet == "") ||
+			s.State() != map[bool]string{true: "present", false: "missing"}[s.Name == "go"] {
 			t.Errorf("got %+v: want go present, the others missing with a way to get them", s)
 		}
 	}
@@ -156,7 +161,7 @@ func TestListFindsInstalledFiles(t *testing.T) {
 	if !backendtest.Cgo {
 		t.Skip("built without cgo")
 	}
-	home := nothingInstalled(t)
+	home := hideInstalled(t)
 	data := filepath.Join(home, "data", "posttrain")
 	if err := os.MkdirAll(data, 0o755); err != nil {
 		t.Fatal(err)
@@ -169,7 +174,7 @@ func TestListFindsInstalledFiles(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", filepath.Join(home, "data"))
 	t.Setenv("PJRT_PLUGIN_LIBRARY_PATH", data)
 	list := backend.List()
-	for i, want := range []string{"present", "found", "found"} { // empty files: nobody has loaded them
+	for i, want := range []string{"present", "found", "found"} { // files are found, but not loaded
 		if got := list[i].State(); got != want {
 			t.Errorf("%s is %s, want %s", list[i].Name, got, want)
 		}

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"runtime"
@@ -9,8 +10,8 @@ import (
 	"github.com/gomlx/compute/gobackend"
 )
 
-// openGo opens the pure Go engine with an unbounded worker pool. With a bounded one (the library's default) every
-// worker can end up waiting in a nested matrix product for a worker that never comes free.
+// openGo opens the pure Go engine with an unbounded worker pool. In a bounded pool, the library's default, all workers
+// can end up in nested matrix products that wait for a free worker.
 func openGo() (*Engine, error) {
 	b, err := gobackend.New("")
 	if err != nil {
@@ -19,11 +20,12 @@ func openGo() (*Engine, error) {
 	if err := unboundWorkers(b); err != nil {
 		return nil, err
 	}
-	return newEngine("go", b, b, Wants{HostUpdate: true, HostRows: true, Tokens: 1024, LiveGraphs: 64}), nil
+	wants := Wants{HostUpdate: true, HostRows: true, Tokens: 1024, LiveGraphs: 64}
+	return &Engine{Backend: b, owner: b, Name: "go", Wants: wants}, nil
 }
 
-// unboundWorkers does what the configuration "parallelism=-1" does, which also prints a line on standard output. The
-// type lies in an internal package, its field Workers is exported.
+// unboundWorkers does what the configuration "parallelism=-1" does, without the line that this prints on standard
+// output. It uses reflection since the engine's type is internal, while its field Workers is exported.
 func unboundWorkers(b compute.Backend) error {
 	v := reflect.Indirect(reflect.ValueOf(b))
 	if v.Kind() == reflect.Struct {
@@ -34,7 +36,8 @@ func unboundWorkers(b compute.Backend) error {
 			}
 		}
 	}
-	return fmt.Errorf("backend go: this version of github.com/gomlx/compute hides its worker pool, which deadlocks unless it is unbounded")
+	return errors.New("backend go: this version of github.com/gomlx/compute hides its worker pool, which deadlocks " +
+		"unless it is unbounded")
 }
 
 func statusGo() Status {

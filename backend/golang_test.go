@@ -14,11 +14,11 @@ import (
 	"github.com/gomlx/gomlx/core/graph"
 )
 
-// With two threads the library's default pool has four places. The twelve products below become ready at once, as the
-// heads of a training step do: four take the places, and each then waits for a place for its own workers.
+// With two threads the library's default pool has four workers. The twelve products below become ready at once, as the
+// heads of a training step do: four occupy the workers, and each then waits for a free worker.
 func TestGoDoesNotDeadlockOnParallelProducts(t *testing.T) {
 	if !isChild(t) {
-		child(t, 60*time.Second, "GOMAXPROCS=2")
+		runChild(t, 60*time.Second, "GOMAXPROCS=2")
 		return
 	}
 	e := openTestGo(t)
@@ -102,7 +102,7 @@ func TestGoRefusesFloat16(t *testing.T) {
 	}
 }
 
-// A version of the library without the field must be noticed when the engine is opened, not by a hang.
+// If the library has no such field, opening the engine is an error; without this check training would hang.
 func TestUnboundWorkersNoticesAnotherLibrary(t *testing.T) {
 	var other struct {
 		compute.Backend

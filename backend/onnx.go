@@ -3,23 +3,26 @@
 package backend
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
+	"maps"
 	"os"
 	"sync"
 
+	"github.com/gomlx/compute"
 	onnxbackend "github.com/gomlx/compute-onnx"
 )
 
-// onnxBuilt says that this program can load ONNX Runtime.
-const onnxBuilt = true
+const onnxBuilt = true // this program can load ONNX Runtime
 
-// loaded is the library that this process has opened: ONNX Runtime is loaded once.
-var loaded struct {
+// onnxLibrary is the library that this process has loaded; a process can load only one.
+var onnxLibrary struct {
 	sync.Mutex
 	path string
 }
 
-// openONNX opens ONNX Runtime's CPU engine with the library at path ("": the usual places).
+// openONNX opens ONNX Runtime's CPU engine with the library at path; "" searches for it.
 func openONNX(path string) (*Engine, error) {
 	found, err := findONNXLibrary(path)
 	if err != nil {
@@ -30,16 +33,17 @@ func openONNX(path string) (*Engine, error) {
 		return nil, err
 	}
 	wants := Wants{HostUpdate: true, HostRows: true, Tokens: 1024, LiveGraphs: 6}
-	return newEngine("onnx", &onnxEngine{Backend: b}, b, wants), nil
+	return &Engine{Backend: &onnxEngine{Backend: b}, owner: b, Name: "onnx", Wants: wants}, nil
 }
 
-// loadONNX opens the library at path. compute-onnx downloads a library when it finds none: it is told not to, and
-// never gets to look, since the path stands in the environment variable that it reads first.
+// loadONNX opens the library at path. compute-onnx would download a library if it found none. That is switched off, and
+// it does not search either, since it first reads the environment variable that is set here.
 func loadONNX(path string) (*onnxbackend.Backend, error) {
-	loaded.Lock()
-	defer loaded.Unlock()
-	if loaded.path != "" && loaded.path != path {
-		return nil, fmt.Errorf("backend onnx: %s is already loaded: one process cannot load %s as well", loaded.path, path)
+	onnxLibrary.Lock()
+	defer onnxLibrary.Unlock()
+	if onnxLibrary.path != "" && onnxLibrary.path != path {
+		return nil, fmt.Errorf("backend onnx: %s is already loaded: one process cannot load %s as well",
+			onnxLibrary.path, path)
 	}
 	onnxbackend.EnableAutoInstall(false)
 	restore := setenv(onnxLibraryEnv, path)
@@ -48,11 +52,11 @@ func loadONNX(path string) (*onnxbackend.Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("backend onnx: load %s: %s", path, oneLine(err.Error()))
 	}
-	loaded.path = path
+	onnxLibrary.path = path
 	return b.(*onnxbackend.Backend), nil
 }
 
-// setenv sets an environment variable and gives the function that puts back what was there.
+// setenv sets an environment variable. restore sets it back.
 func setenv(key, value string) (restore func()) {
 	old, had := os.LookupEnv(key)
 	_ = os.Setenv(key, value)
@@ -71,4 +75,78 @@ func statusONNX() Status {
 		return Status{Name: "onnx", Detail: err.Error(), HowToGet: howToGetONNX("")}
 	}
 	return Status{Name: "onnx", Present: true, Untried: true, Detail: "ONNX Runtime, CPU, " + path}
+}
+
+// onnxEngine decorates compute-onnx's engine: its graphs are faster, and they refuse what ONNX Runtime gets wrong (see
+// [onnxFunction]).
+type onnxEngine struct{ *onnxbackend.Backend }
+
+func (e *onnxEngine) Builder(name string) compute.Builder {
+	b := e.Backend.Builder(name).(*onnxbackend.Builder)
+	return &onnxBuilder{Builder: b, main: newONNXFunction(b.MainFunction())}
+}
+
+// Capabilities are compute-onnx's with two changes. Variables never become constants of the graph, which would keep the
+// values that they have when it is compiled. The fused attention is removed: for grouped queries it repeats the keys'
+// heads in the wrong order, and it misreads masks if the length equals the number of heads.
+func (e *onnxEngine) Capabilities() compute.Capabilities {
+	c := e.Backend.Capabilities()
+	c.PreferConstantsForVariables = false
+	c.Operations = maps.Clone(c.Operations)
+	delete(c.Operations, compute.OpTypeFusedScaledDotProductAttention)
+	delete(c.Operations, compute.OpTypeFusedScaledDotProductAttentionVJP)
+	return c
+}
+
+// FusedRMSNorm says that this engine reads a FusedLayerNorm of epsilon -e as an RMSNorm of epsilon e, for which GoMLX
+// has no operation.
+func (e *onnxEngine) FusedRMSNorm() bool { return true }
+
+// onnxBuilder decorates compute-onnx's builder: its operations go to the decorated main function.
+type onnxBuilder struct {
+	*onnxbackend.Builder
+	main *onnxFunction
+}
+
+func (b *onnxBuilder) Main() compute.Function { return b.main }
+
+// oneThreadConfig are session options that ONNX Runtime reads from the model's metadata if the environment variable is
+// 1. compute-onnx cannot set session options.
+const (
+	oneThreadConfig  = `{"session_options":{"intra_op_num_threads":1}}`
+	configFromModel  = "ORT_LOAD_CONFIG_FROM_MODEL"
+	configInMetadata = "ort_config"
+)
+
+// modelMutex guards the engine's KeepModelProto and the environment variable.
+var modelMutex sync.Mutex
+
+// compileOneThread compiles a graph and loads its model again with a session that runs in the caller's thread.
+func (e *onnxEngine) compileOneThread(compile func() (compute.Executable, error)) (compute.Executable, error) {
+	modelMutex.Lock()
+	defer modelMutex.Unlock()
+	e.SetKeepModelProto(true)
+	defer e.SetKeepModelProto(false)
+	first, err := compile()
+	if err != nil {
+		return nil, err
+	}
+	defer first.Finalize()
+	var model bytes.Buffer
+	if err := onnxbackend.SaveModel(e.Backend, first, &model, nil, nil); err != nil {
+		return nil, err
+	}
+	model.Write(metadata(configInMetadata, oneThreadConfig))
+	restore := setenv(configFromModel, "1")
+	defer restore()
+	return onnxbackend.LoadModel(e.Backend, &model)
+}
+
+// metadata encodes a metadata entry in protocol buffers, as field 14 of ModelProto with the strings 1 and 2. Appended
+// to an encoded model it becomes part of the model.
+func metadata(key, value string) []byte {
+	text := func(field byte, s string) []byte {
+		return append(binary.AppendUvarint([]byte{field<<3 | 2}, uint64(len(s))), s...)
+	}
+	return text(14, string(append(text(1, key), text(2, value)...)))
 }

@@ -13,14 +13,15 @@ import (
 	"github.com/gomlx/gomlx/core/graph"
 )
 
-// Products of few query rows, and of rows of any rank by a matrix, equal those of go, and take no reshape where their
-// axes stand right.
+// Products of few query rows, and of rows of any rank by a matrix, equal those of go. They need no reshape if their
+// axes are in MatMul's order.
 func TestProductsOfDecoding(t *testing.T) {
 	e, goEngine := openTestONNX(t), openTestGo(t)
 	r := rand.New(rand.NewPCG(6, 3))
 	scores := func(x []*graph.Node) *graph.Node {
 		q := graph.Reshape(x[0], append(x[0].Shape().Dimensions[:3:3], x[0].Shape().Dim(3), x[0].Shape().Dim(5))...)
-		return graph.Reshape(graph.DotGeneral(q, []int{4}, []int{0, 1, 2}, x[1], []int{3}, []int{0, 1, 2}), 2, 3, 1, x[0].Shape().Dim(3), 1, 7)
+		return graph.Reshape(graph.DotGeneral(q, []int{4}, []int{0, 1, 2}, x[1], []int{3}, []int{0, 1, 2}), 2, 3, 1,
+			x[0].Shape().Dim(3), 1, 7)
 	}
 	for _, c := range []struct {
 		name     string
@@ -28,10 +29,12 @@ func TestProductsOfDecoding(t *testing.T) {
 		f        func(x []*graph.Node) *graph.Node
 		reshapes int
 	}{
-		{"two query rows", [][]int{{2, 3, 1, 2, 1, 5}, {2, 3, 1, 5, 7}}, scores, 1}, // that of the keys
+		{"two query rows", [][]int{{2, 3, 1, 2, 1, 5}, {2, 3, 1, 5, 7}}, scores, 1}, // of the keys
 		{"five query rows", [][]int{{2, 3, 1, 5, 1, 5}, {2, 3, 1, 5, 7}}, scores, 2},
-		{"three axes by [in,out]", [][]int{{1, 4, 5}, {5, 6}}, func(x []*graph.Node) *graph.Node { return graph.DotGeneral(x[0], []int{2}, nil, x[1], []int{0}, nil) }, 0},
-		{"three axes by [out,in]", [][]int{{1, 4, 5}, {6, 5}}, func(x []*graph.Node) *graph.Node { return graph.DotGeneral(x[0], []int{2}, nil, x[1], []int{1}, nil) }, 0},
+		{"three axes by [in,out]", [][]int{{1, 4, 5}, {5, 6}},
+			func(x []*graph.Node) *graph.Node { return graph.DotGeneral(x[0], []int{2}, nil, x[1], []int{0}, nil) }, 0},
+		{"three axes by [out,in]", [][]int{{1, 4, 5}, {6, 5}},
+			func(x []*graph.Node) *graph.Node { return graph.DotGeneral(x[0], []int{2}, nil, x[1], []int{1}, nil) }, 0},
 		{"keys by rows", [][]int{{2, 3, 9, 5}, {2, 3, 7, 5}}, func(x []*graph.Node) *graph.Node {
 			return graph.DotGeneral(x[0], []int{3}, []int{0, 1}, x[1], []int{3}, []int{0, 1})
 		}, 0},
@@ -47,10 +50,11 @@ func TestProductsOfDecoding(t *testing.T) {
 	}
 }
 
-// A weight times the transposition of a few rows stays so, though its transposition could be had by swapping.
+// A weight times the transposition of a few rows is not swapped into rows times the weight, which would be slower.
 func TestProductOfFewRowsIsNotSwapped(t *testing.T) {
 	e := openTestONNX(t)
-	for _, c := range []struct{ rows, transposes int }{{16, 2}, {96, 1}} { // of the rows and of the result; of the weight
+	// 16 rows: the rows and the result are transposed; 96 rows: the weight is.
+	for _, c := range []struct{ rows, transposes int }{{16, 2}, {96, 1}} {
 		in := []tensor{{dims: []int{5, 3}}, {dims: []int{c.rows, 3}}}
 		got := opCounts(t, e, in, func(x []*graph.Node) []*graph.Node {
 			y := graph.DotGeneral(x[0], []int{1}, nil, graph.AddScalar(x[1], 1), []int{1}, nil)
@@ -62,11 +66,12 @@ func TestProductOfFewRowsIsNotSwapped(t *testing.T) {
 	}
 }
 
-// A layer norm of negative epsilon is the RMSNorm of that epsilon, in one operation or two; of another type it is refused.
+// A layer norm of epsilon -e is the RMSNorm of epsilon e, in one or two operations. Types other than float32 are
+// refused.
 func TestFusedRMSNorm(t *testing.T) {
 	e := openTestONNX(t)
 	if f, ok := e.Backend.(interface{ FusedRMSNorm() bool }); !ok || !f.FusedRMSNorm() {
-		t.Fatal("onnx does not say that it has the operation")
+		t.Fatal("FusedRMSNorm of onnx is false, want true")
 	}
 	r := rand.New(rand.NewPCG(6, 4))
 	for _, eps := range []float64{1e-5, 1e-6, 1e-2} {
@@ -81,19 +86,22 @@ func TestFusedRMSNorm(t *testing.T) {
 				for i := range ones {
 					ones[i] = 1
 				}
-				return []*graph.Node{graph.Mul(graph.Div(x[0], graph.Sqrt(graph.AddScalar(mean, eps))), graph.Reshape(x[1], append(ones, 6)...))}
+				return []*graph.Node{graph.Mul(graph.Div(x[0], graph.Sqrt(graph.AddScalar(mean, eps))),
+					graph.Reshape(x[1], append(ones, 6)...))}
 			}
-			near(t, fmt.Sprintf("epsilon %g, %v", eps, dims), evaluate(t, e, in, fused), evaluate(t, e, in, plain), 2e-6)
+			near(t, fmt.Sprintf("epsilon %g, %v", eps, dims), evaluate(t, e, in, fused), evaluate(t, e, in, plain),
+				2e-6)
 			if got := opCounts(t, e, in, fused); got["SimplifiedLayerNormalization"] != 1 || len(got) > 2 {
-				t.Errorf("epsilon %g: operations %v", eps, got)
+				t.Errorf("epsilon %g: operations %v, want one RMSNorm and at most one more", eps, got)
 			}
 		}
 	}
 	_, err := e.Compile("float64", func(g *graph.Graph) []*graph.Node {
-		x, w := graph.Parameter(g, "x", shapes.Make(dtypes.Float64, 2, 3)), graph.Parameter(g, "w", shapes.Make(dtypes.Float64, 3))
+		x, w := graph.Parameter(g, "x", shapes.Make(dtypes.Float64, 2, 3)),
+			graph.Parameter(g, "w", shapes.Make(dtypes.Float64, 3))
 		return []*graph.Node{graph.BackendFusedLayerNorm(x, []int{1}, -1e-5, w, nil)}
 	})
 	if err == nil || !strings.Contains(err.Error(), "RMSNorm") {
-		t.Errorf("float64: %v", err)
+		t.Errorf("float64: got %v, want an error that names RMSNorm", err)
 	}
 }

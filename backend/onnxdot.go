@@ -11,7 +11,7 @@ import (
 	"github.com/gomlx/compute/shapes"
 )
 
-// factor is one operand of a general product: its axes are batch axes, contracted ones, or free.
+// factor is one operand of a general product. Each of its axes is a batch axis, contracted, or free.
 type factor struct {
 	node              *onnxbackend.Node
 	contracted, batch []int
@@ -19,7 +19,6 @@ type factor struct {
 
 func (x factor) dims() []int { return x.node.Shape().Dimensions }
 
-// free lists the axes that are neither batch nor contracted.
 func (x factor) free() []int {
 	var out []int
 	for axis := range x.dims() {
@@ -30,52 +29,52 @@ func (x factor) free() []int {
 	return out
 }
 
-// product is a general product [batch..., left free..., right free...].
+// product is a general product, of the shape [batch..., left free..., right free...].
 type product struct{ left, right factor }
 
-func (p product) swapped() product { return product{p.right, p.left} }
+func (p product) swap() product { return product{p.right, p.left} }
 
-// outDims are the dimensions of the result.
 func (p product) outDims() []int {
-	out := permuted(p.left.dims(), p.left.batch)
-	out = append(out, permuted(p.left.dims(), p.left.free())...)
-	return append(out, permuted(p.right.dims(), p.right.free())...)
+	out := permute(p.left.dims(), p.left.batch)
+	out = append(out, permute(p.left.dims(), p.left.free())...)
+	return append(out, permute(p.right.dims(), p.right.free())...)
 }
 
-// swappedBy tells whether a transposition of the result gives that of the swapped product.
-func (p product) swappedBy(perm []int) bool {
+// isSwap reports whether a transposition of the result gives the result of the swapped product.
+func (p product) isSwap(perm []int) bool {
 	batch, left := len(p.left.batch), len(p.left.free())
-	want := append(upTo(0, batch), upTo(batch+left, len(perm))...)
-	return slices.Equal(perm, append(want, upTo(batch, batch+left)...))
+	want := append(axisRange(0, batch), axisRange(batch+left, len(perm))...)
+	return slices.Equal(perm, append(want, axisRange(batch, batch+left)...))
 }
 
-// DotGeneral multiplies floats by MatMul; other types are left to compute-onnx.
-func (f *onnxFunction) DotGeneral(lhs compute.Value, lhsContracted, lhsBatch []int, rhs compute.Value, rhsContracted, rhsBatch []int, config compute.DotGeneralConfig) (compute.Value, error) {
-	l, _, ok1 := static(lhs)
-	r, _, ok2 := static(rhs)
+// DotGeneral multiplies float32 and float64 by MatMul; compute-onnx multiplies other types.
+func (f *onnxFunction) DotGeneral(lhs compute.Value, lhsContracted, lhsBatch []int, rhs compute.Value, rhsContracted,
+	rhsBatch []int, config compute.DotGeneralConfig) (compute.Value, error) {
+	l, _, ok1 := staticNode(lhs)
+	r, _, ok2 := staticNode(rhs)
 	if !ok1 || !ok2 || !matMulTypes(l.Shape().DType, r.Shape().DType, config) {
 		return f.Function.DotGeneral(lhs, lhsContracted, lhsBatch, rhs, rhsContracted, rhsBatch, config)
 	}
 	return f.dot(product{factor{l, lhsContracted, lhsBatch}, factor{r, rhsContracted, rhsBatch}})
 }
 
-// matMulTypes tells whether a product is one of float32 or float64 throughout.
+// matMulTypes reports whether operands, sums and result are all float32 or all float64.
 func matMulTypes(l, r dtypes.DType, c compute.DotGeneralConfig) bool {
 	same := func(d dtypes.DType) bool { return d == dtypes.InvalidDType || d == l }
 	return l == r && (l == dtypes.Float32 || l == dtypes.Float64) && same(c.AccumulatorDType) && same(c.OutputDType)
 }
 
-// dot emits a product as a MatMul: of the operands as they are where their axes stand right, else of [batch, m, k] by
-// [batch, k, n], without the batch axis where it has one element.
+// dot emits a product as a MatMul: of the operands as they are if dotDirect can, else of [batch, m, k] by [batch, k,
+// n], without the batch axis if it has one element.
 func (f *onnxFunction) dot(p product) (compute.Value, error) {
-	if y, err := f.direct(p); y != nil || err != nil {
+	if y, err := f.dotDirect(p); y != nil || err != nil {
 		return y, err
 	}
-	left, m, err := f.arranged(p.left.node, p.left.batch, p.left.free(), p.left.contracted)
+	left, m, err := f.arrange(p.left.node, p.left.batch, p.left.free(), p.left.contracted)
 	if err != nil {
 		return nil, err
 	}
-	right, n, err := f.arranged(p.right.node, p.right.batch, p.right.contracted, p.right.free())
+	right, n, err := f.arrange(p.right.node, p.right.batch, p.right.contracted, p.right.free())
 	if err != nil {
 		return nil, err
 	}
@@ -87,28 +86,29 @@ func (f *onnxFunction) dot(p product) (compute.Value, error) {
 	return y, err
 }
 
-// fewRows is up to how many rows a matrix is multiplied row by row, its partner repeated: the library packs its right
-// operand for several rows, and has a kernel for one that does not.
+// Matrices of up to fewRows rows are multiplied row by row, with the right operand repeated. ONNX Runtime copies the
+// right operand into a packed form for several rows, but not for a single row.
 const fewRows = 4
 
-// direct emits a product whose axes stand as MatMul takes them, [batch..., m, k] by [batch..., k, n] or [batch..., n, k], or
-// any rows by a matrix; nil where they do not. No reshape is needed then, and each is an operation.
-func (f *onnxFunction) direct(p product) (compute.Value, error) {
+// dotDirect emits a product without reshapes, each of which is an operation. The axes must be in MatMul's order:
+// [batch..., m, k] by [batch..., k, n] or [batch..., n, k], or [..., k] by a matrix. Otherwise it returns nil.
+func (f *onnxFunction) dotDirect(p product) (compute.Value, error) {
 	l, r, batch := p.left.dims(), p.right.dims(), len(p.left.batch)
 	lastBy := func(x factor, axis int) bool { return slices.Equal(x.contracted, []int{axis}) }
-	leading := slices.Equal(p.left.batch, upTo(0, batch)) && slices.Equal(p.right.batch, upTo(0, batch))
-	if !leading || len(r) != batch+2 || len(l) < batch+2 || batch > 0 && len(l) != batch+2 || !lastBy(p.left, len(l)-1) {
+	leading := slices.Equal(p.left.batch, axisRange(0, batch)) && slices.Equal(p.right.batch, axisRange(0, batch))
+	if !leading || len(r) != batch+2 || len(l) < batch+2 || batch > 0 && len(l) != batch+2 ||
+		!lastBy(p.left, len(l)-1) {
 		return nil, nil
 	}
 	left, right := compute.Value(p.left.node), compute.Value(p.right.node)
 	var err error
 	if lastBy(p.right, batch+1) {
-		perm := append(upTo(0, batch), batch+1, batch)
+		perm := append(axisRange(0, batch), batch+1, batch)
 		if right, err = f.transpose(right, perm...); err != nil {
 			return nil, err
 		}
-		r = permuted(r, perm)
-	} else if rows := l[len(l)-2]; batch > 0 && rows > 1 && rows <= fewRows {
+		r = permute(r, perm)
+	} else if rows := l[len(l)-2]; batch > 0 && 1 < rows && rows <= fewRows {
 		return f.rowByRow(p, l[:batch], rows, l[len(l)-1], r[len(r)-1])
 	}
 	shape := shapes.Make(p.left.node.Shape().DType, append(slices.Clone(l[:len(l)-1]), r[len(r)-1])...)
@@ -133,22 +133,22 @@ func (f *onnxFunction) rowByRow(p product, batch []int, rows, k, n int) (compute
 	return f.Reshape(y, p.outDims()...)
 }
 
-// ofFewRows tells whether a product is that of a weight with the transposition of a few rows, which is faster than that of
-// the rows with the weight's: the library packs its right operand anew at every run.
-func (p product) ofFewRows() bool {
+// hasFewRows reports whether the product is weight × rows' for a few rows. That is faster than rows × weight', since
+// ONNX Runtime packs its right operand in every run.
+func (p product) hasFewRows() bool {
 	if p.left.node.OpType() != "Parameter" || p.right.node.OpType() == "Parameter" || len(p.left.batch) > 0 {
 		return false
 	}
-	n := joined(p.right.dims(), p.right.free())[0]
+	n := groupSizes(p.right.dims(), p.right.free())[0]
 	return n > 1 && n < 96
 }
 
-// arranged brings the axes of x into the order of the groups and joins each group to one axis: [batch, rows, columns],
-// or [rows, columns] where there is no batch. Runs of axes that stay together are moved as one, so that the
-// transposition of a matrix is one of the last two axes only, which ONNX Runtime takes into the product.
-func (f *onnxFunction) arranged(x *onnxbackend.Node, batch, rows, columns []int) (*onnxbackend.Node, []int, error) {
+// arrange puts the axes of x into the order of the groups and joins each group to one axis: [batch, rows, columns], or
+// [rows, columns] if the batch has one element. Neighbouring axes that stay together move as one, so that a matrix is
+// transposed by its last two axes only, which ONNX Runtime fuses into the product.
+func (f *onnxFunction) arrange(x *onnxbackend.Node, batch, rows, columns []int) (*onnxbackend.Node, []int, error) {
 	source, perm := runs(x.Shape().Dimensions, slices.Concat(batch, rows, columns))
-	target := joined(x.Shape().Dimensions, batch, rows, columns)
+	target := groupSizes(x.Shape().Dimensions, batch, rows, columns)
 	if target[0] == 1 {
 		target = target[1:]
 	}
@@ -165,8 +165,8 @@ func (f *onnxFunction) arranged(x *onnxbackend.Node, batch, rows, columns []int)
 	return v.(*onnxbackend.Node), target, nil
 }
 
-// joined gives the number of elements of each group of axes.
-func joined(dims []int, groups ...[]int) []int {
+// groupSizes gives the number of elements of each group of axes.
+func groupSizes(dims []int, groups ...[]int) []int {
 	out := make([]int, len(groups))
 	for i, axes := range groups {
 		out[i] = 1
@@ -177,11 +177,11 @@ func joined(dims []int, groups ...[]int) []int {
 	return out
 }
 
-// run is a stretch of neighbouring axes: first..last among those of more than one element, and its number of elements.
+// run is a range of neighbouring axes, first to last counted without axes of one element, and its number of elements.
 type run struct{ first, last, size int }
 
-// runs splits a transposition into as few axes as it needs: the dimensions to reshape to, and their permutation. Axes
-// of one element vanish.
+// runs reduces a transposition to as few axes as possible: the dimensions to reshape to, and their permutation. Axes of
+// one element vanish.
 func runs(dims, perm []int) (source, order []int) {
 	target := targetRuns(dims, perm)
 	sorted := slices.Clone(target)
@@ -196,7 +196,7 @@ func runs(dims, perm []int) (source, order []int) {
 }
 
 func targetRuns(dims, perm []int) []run {
-	place := places(dims)
+	place := placesOf(dims)
 	var out []run
 	for _, axis := range perm {
 		if dims[axis] == 1 {
@@ -211,8 +211,8 @@ func targetRuns(dims, perm []int) []run {
 	return out
 }
 
-// places numbers the axes of more than one element.
-func places(dims []int) []int {
+// placesOf numbers the axes, without counting axes of one element.
+func placesOf(dims []int) []int {
 	out, next := make([]int, len(dims)), 0
 	for axis, d := range dims {
 		out[axis] = next

@@ -16,7 +16,9 @@ import (
 )
 
 // plainONNX is compute-onnx's engine without the decorator.
-func plainONNX(e *Engine) *Engine { return newEngine("onnx", e.owner, e.owner, e.Wants) }
+func plainONNX(e *Engine) *Engine {
+	return &Engine{Backend: e.owner, owner: e.owner, Name: "onnx", Wants: e.Wants}
+}
 
 // randomProduct draws a product: axes of 1 to 4 elements in any order, up to two of each kind.
 func randomProduct(r *rand.Rand) (l, lc, lb, rr, rc, rb []int) {
@@ -75,7 +77,7 @@ func TestRandomProductsEqualPlainONNXAndGo(t *testing.T) {
 	}
 }
 
-// attention is softmax(q kᵀ) v in one layout, all three of it inputs.
+// attentions are softmax(q kᵀ) v in several layouts.
 var attentions = []struct {
 	name    string
 	q, k, v []int
@@ -89,18 +91,21 @@ var attentions = []struct {
 		p := graph.Softmax(graph.DotGeneral(q, []int{3}, []int{0, 2}, k, []int{3}, []int{0, 2}))
 		return graph.DotGeneral(p, []int{3}, []int{0, 1}, v, []int{1}, []int{0, 2})
 	}},
-	{"grouped queries [B,kv,G,T,D]", []int{2, 2, 3, 4, 5}, []int{2, 2, 6, 5}, []int{2, 2, 6, 5}, func(q, k, v *graph.Node) *graph.Node {
-		p := graph.Softmax(graph.DotGeneral(q, []int{4}, []int{0, 1}, k, []int{3}, []int{0, 1}))
-		return graph.DotGeneral(p, []int{4}, []int{0, 1}, v, []int{2}, []int{0, 1})
-	}},
-	{"keys by columns [B,h,D,T]", []int{1, 3, 1, 5}, []int{1, 3, 5, 6}, []int{1, 3, 6, 5}, func(q, k, v *graph.Node) *graph.Node {
-		p := graph.Softmax(graph.DotGeneral(q, []int{3}, []int{0, 1}, k, []int{2}, []int{0, 1}))
-		return graph.DotGeneral(p, []int{3}, []int{0, 1}, v, []int{2}, []int{0, 1})
-	}},
-	{"one head, one row", []int{1, 1, 4, 5}, []int{1, 1, 4, 5}, []int{1, 1, 4, 5}, func(q, k, v *graph.Node) *graph.Node {
-		p := graph.Softmax(graph.DotGeneral(q, []int{3}, []int{0, 1}, k, []int{3}, []int{0, 1}))
-		return graph.DotGeneral(p, []int{3}, []int{0, 1}, v, []int{2}, []int{0, 1})
-	}},
+	{"grouped queries [B,kv,G,T,D]", []int{2, 2, 3, 4, 5}, []int{2, 2, 6, 5}, []int{2, 2, 6, 5},
+		func(q, k, v *graph.Node) *graph.Node {
+			p := graph.Softmax(graph.DotGeneral(q, []int{4}, []int{0, 1}, k, []int{3}, []int{0, 1}))
+			return graph.DotGeneral(p, []int{4}, []int{0, 1}, v, []int{2}, []int{0, 1})
+		}},
+	{"keys by columns [B,h,D,T]", []int{1, 3, 1, 5}, []int{1, 3, 5, 6}, []int{1, 3, 6, 5},
+		func(q, k, v *graph.Node) *graph.Node {
+			p := graph.Softmax(graph.DotGeneral(q, []int{3}, []int{0, 1}, k, []int{2}, []int{0, 1}))
+			return graph.DotGeneral(p, []int{3}, []int{0, 1}, v, []int{2}, []int{0, 1})
+		}},
+	{"one head, one row", []int{1, 1, 4, 5}, []int{1, 1, 4, 5}, []int{1, 1, 4, 5},
+		func(q, k, v *graph.Node) *graph.Node {
+			p := graph.Softmax(graph.DotGeneral(q, []int{3}, []int{0, 1}, k, []int{3}, []int{0, 1}))
+			return graph.DotGeneral(p, []int{3}, []int{0, 1}, v, []int{2}, []int{0, 1})
+		}},
 }
 
 func TestAttentionLayoutsEqualPlainONNXAndGo(t *testing.T) {
@@ -149,9 +154,9 @@ func TestAttentionIsMatMulsWithoutCopies(t *testing.T) {
 		t.Errorf("got %d Einsum and %d MatMul, want 0 and 6", got["Einsum"], got["MatMul"])
 	}
 	if plain := opCounts(t, plainONNX(e), in, f); plain["Einsum"] != 6 {
-		t.Errorf("plain onnx: got %d Einsum, want 6: is the decorator still of use?", plain["Einsum"])
+		t.Errorf("plain onnx: got %d Einsum, want 6: is the decorator still useful?", plain["Einsum"])
 	}
-	if got["Transpose"] > 4 { // kᵀ; vᵀ, Pᵀ, dSᵀ in the gradients; all of the last two axes, which the products take in
+	if got["Transpose"] > 4 { // kᵀ; vᵀ, Pᵀ, dSᵀ in the gradients; all of the last two axes, fused into the products
 		t.Errorf("got %d Transpose, want 4 at most", got["Transpose"])
 	}
 }
@@ -193,7 +198,8 @@ func TestCopiesAreDropped(t *testing.T) {
 
 func TestRowsAreGathered(t *testing.T) {
 	e, goEngine := openTestONNX(t), openTestGo(t)
-	in := []tensor{{dims: []int{4, 2}, data: []float32{0, 1, 10, 11, 20, 21, 30, 31}}, {dims: []int{2, 3}, data: []float32{3, 0, 3, -1, 9, 1}}}
+	in := []tensor{{dims: []int{4, 2}, data: []float32{0, 1, 10, 11, 20, 21, 30, 31}},
+		{dims: []int{2, 3}, data: []float32{3, 0, 3, -1, 9, 1}}}
 	f := func(x []*graph.Node) []*graph.Node {
 		index := graph.ConvertDType(x[1], dtypes.Int32)
 		return []*graph.Node{graph.Gather(x[0], graph.InsertAxes(index, -1))}

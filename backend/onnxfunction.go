@@ -12,23 +12,23 @@ import (
 	"github.com/gomlx/compute/dtypes"
 )
 
-// onnxFunction decorates the function that compute-onnx builds an ONNX graph in.
+// onnxFunction decorates the function in which compute-onnx builds an ONNX graph.
 //
-// Faster than the plain one:
-//   - a DotGeneral of any rank is a MatMul of two or three axes (onnxdot.go), where compute-onnx takes Einsum, which
-//     runs at half its speed on attention's products;
-//   - identity transpositions and reshapes to the same shape are dropped, each of which copies; chains of reshapes
-//     become one;
-//   - the transposition of a product, which every gradient of one ends with, swaps the operands instead;
+// Its graphs are faster:
+//   - a DotGeneral of any rank is a MatMul of two or three axes (onnxdot.go); compute-onnx uses Einsum, which has half
+//     the speed for attention's products;
+//   - identity transpositions and reshapes to the same shape are dropped, since each copies; a chain of reshapes
+//     becomes one;
+//   - the transposition of a product, the last operation of its gradient, swaps the operands instead;
 //   - a layer norm of negative epsilon is ONNX Runtime's RMSNorm, in one operation;
-//   - rows of a table are taken by Gather, where compute-onnx takes GatherND of a transposed copy of the table.
+//   - rows of a table are taken by Gather; compute-onnx uses GatherND of a transposed copy of the table.
 //
-// Safer than the plain one: scatters that could race are refused, the fused attention is not implemented, and a
-// scheduling barrier cannot turn an infinity into NaN.
+// They are safer: scatters that could race are refused, the fused attention is not implemented, and a scheduling
+// barrier does not turn an infinity into NaN.
 type onnxFunction struct {
 	*onnxbackend.Function
-	products map[*onnxbackend.Node]product           // what a node is the product of
-	reshaped map[*onnxbackend.Node]*onnxbackend.Node // what a node is a reshape of
+	products map[*onnxbackend.Node]product           // node → the product that it computes
+	reshaped map[*onnxbackend.Node]*onnxbackend.Node // node → the node that it reshapes
 }
 
 func newONNXFunction(f *onnxbackend.Function) *onnxFunction {
@@ -39,8 +39,8 @@ func newONNXFunction(f *onnxbackend.Function) *onnxFunction {
 	}
 }
 
-// static gives the node of a value if it has a shape of fixed dimensions.
-func static(v compute.Value) (*onnxbackend.Node, []int, bool) {
+// staticNode gives the node and dimensions of a value if all its dimensions are fixed.
+func staticNode(v compute.Value) (*onnxbackend.Node, []int, bool) {
 	n, ok := v.(*onnxbackend.Node)
 	if !ok || n.Shape().IsDynamic() {
 		return nil, nil, false
@@ -48,9 +48,9 @@ func static(v compute.Value) (*onnxbackend.Node, []int, bool) {
 	return n, n.Shape().Dimensions, true
 }
 
-// Reshape drops the reshape to the same dimensions and skips over an earlier reshape.
+// Reshape drops reshapes to the same dimensions and joins a reshape with the one before it.
 func (f *onnxFunction) Reshape(x compute.Value, dims ...int) (compute.Value, error) {
-	n, have, ok := static(x)
+	n, have, ok := staticNode(x)
 	if !ok {
 		return f.Function.Reshape(x, dims...)
 	}
@@ -67,32 +67,32 @@ func (f *onnxFunction) Reshape(x compute.Value, dims ...int) (compute.Value, err
 	return y, err
 }
 
-// Transpose drops what moves no data: the identity, and the moving of axes of one element only, which is a reshape. The
-// transposition of a product that was made just now swaps its operands.
+// Transpose emits nothing for the identity and a reshape if only axes of one element move. The transposition of a
+// product that was made just before swaps the product's operands.
 func (f *onnxFunction) Transpose(x compute.Value, perm ...int) (compute.Value, error) {
-	if n, dims, ok := static(x); ok && !keepsOrder(dims, perm) {
-		if p, ok := f.products[n]; ok && p.swappedBy(perm) && f.isLast(n) && !p.ofFewRows() {
-			return f.dot(p.swapped())
+	if n, dims, ok := staticNode(x); ok && !keepsOrder(dims, perm) {
+		if p, ok := f.products[n]; ok && p.isSwap(perm) && f.isLast(n) && !p.hasFewRows() {
+			return f.dot(p.swap())
 		}
 	}
 	return f.transpose(x, perm...)
 }
 
-// transpose is Transpose without the swapping.
+// transpose is Transpose without swapping operands.
 func (f *onnxFunction) transpose(x compute.Value, perm ...int) (compute.Value, error) {
-	if _, dims, ok := static(x); ok && len(perm) == len(dims) && keepsOrder(dims, perm) {
-		return f.Reshape(x, permuted(dims, perm)...)
+	if _, dims, ok := staticNode(x); ok && len(perm) == len(dims) && keepsOrder(dims, perm) {
+		return f.Reshape(x, permute(dims, perm)...)
 	}
 	return f.Function.Transpose(x, perm...)
 }
 
-// isLast tells whether a node was made last: then nothing else can have used it yet, and it is dropped if this use goes.
+// isLast reports whether a node is the newest. Nothing else uses it then, so that it is dropped if nothing ever does.
 func (f *onnxFunction) isLast(n *onnxbackend.Node) bool {
 	nodes := f.Nodes()
 	return len(nodes) > 0 && nodes[len(nodes)-1] == n
 }
 
-// keepsOrder tells whether perm leaves the axes of more than one element in their order.
+// keepsOrder reports whether perm keeps the order of the axes of more than one element.
 func keepsOrder(dims, perm []int) bool {
 	last := -1
 	for _, axis := range perm {
@@ -110,7 +110,7 @@ func keepsOrder(dims, perm []int) bool {
 	return true
 }
 
-func permuted(dims, perm []int) []int {
+func permute(dims, perm []int) []int {
 	out := make([]int, len(perm))
 	for i, axis := range perm {
 		out[i] = dims[axis]
@@ -118,17 +118,18 @@ func permuted(dims, perm []int) []int {
 	return out
 }
 
-// normEpsilon is the epsilon of ONNX Runtime's RMSNorm: custom nodes have no attributes.
+// normEpsilon is the default epsilon of ONNX Runtime's RMSNorm, the only one possible: custom nodes have no attributes.
 const normEpsilon = 1e-5
 
 // FusedLayerNorm with a negative epsilon and no beta is x / sqrt(mean(x²) - epsilon) * gamma over the last axis (see
-// [onnxEngine.FusedRMSNorm]). Scaling x makes up for another epsilon than the operation's own.
-func (f *onnxFunction) FusedLayerNorm(x compute.Value, axes []int, epsilon float64, gamma, beta compute.Value) (compute.Value, error) {
-	n, dims, ok := static(x)
+// [onnxEngine.FusedRMSNorm]). Scaling x has the effect of an epsilon different from normEpsilon.
+func (f *onnxFunction) FusedLayerNorm(x compute.Value, axes []int, epsilon float64, gamma,
+	beta compute.Value) (compute.Value, error) {
+	n, dims, ok := staticNode(x)
 	if epsilon >= 0 || !ok {
 		return f.Function.FusedLayerNorm(x, axes, epsilon, gamma, beta)
 	}
-	weight, _, ok := static(gamma)
+	weight, _, ok := staticNode(gamma)
 	if !ok || beta != nil || n.Shape().DType != dtypes.Float32 || len(axes) != 1 || axes[0] != len(dims)-1 {
 		return nil, fmt.Errorf("RMSNorm of this form: %w", compute.ErrNotImplemented)
 	}
@@ -143,29 +144,30 @@ func (f *onnxFunction) FusedLayerNorm(x compute.Value, axes []int, epsilon float
 	return f.AddCustomNode("SimplifiedLayerNormalization", []*onnxbackend.Node{n, weight}, shape), nil
 }
 
-// Gather takes whole rows of a table by Gather; anything else is left to compute-onnx. Indices out of range are
-// clamped, as the other engines do.
-func (f *onnxFunction) Gather(table, indices compute.Value, vectorAxis int, offsetAxes, collapsed, indexMap, sliceSizes []int, sorted bool) (compute.Value, error) {
-	_, tableDims, ok1 := static(table)
-	_, indexDims, ok2 := static(indices)
-	if !ok1 || !ok2 || !wholeRows(tableDims, indexDims, vectorAxis, offsetAxes, collapsed, indexMap, sliceSizes) {
+// Gather takes whole rows of a table by Gather, with indices clamped to the table as on the other engines. compute-onnx
+// handles other gathers.
+func (f *onnxFunction) Gather(table, indices compute.Value, vectorAxis int, offsetAxes, collapsed, indexMap,
+	sliceSizes []int, sorted bool) (compute.Value, error) {
+	_, tableDims, ok1 := staticNode(table)
+	_, indexDims, ok2 := staticNode(indices)
+	if !ok1 || !ok2 || !isRowGather(tableDims, indexDims, vectorAxis, offsetAxes, collapsed, indexMap, sliceSizes) {
 		return f.Function.Gather(table, indices, vectorAxis, offsetAxes, collapsed, indexMap, sliceSizes, sorted)
 	}
-	return f.rows(table.(*onnxbackend.Node), indices, indexDims[:len(indexDims)-1])
+	return f.gatherRows(table.(*onnxbackend.Node), indices, indexDims[:len(indexDims)-1])
 }
 
-// wholeRows tells whether a gather is that of rows: indices [..., 1] into the first axis of a table [rows, ...].
-func wholeRows(table, indices []int, vectorAxis int, offsetAxes, collapsed, indexMap, sliceSizes []int) bool {
+// isRowGather reports whether a gather takes whole rows: indices [..., 1] into the first axis of a table [rows, ...].
+func isRowGather(table, indices []int, vectorAxis int, offsetAxes, collapsed, indexMap, sliceSizes []int) bool {
 	lead := len(indices) - 1
 	if len(table) == 0 || table[0] == 0 || lead < 0 || vectorAxis != lead || indices[lead] != 1 {
 		return false
 	}
 	wantSizes := append([]int{1}, table[1:]...)
 	return slices.Equal(indexMap, []int{0}) && slices.Equal(collapsed, []int{0}) &&
-		slices.Equal(sliceSizes, wantSizes) && slices.Equal(offsetAxes, upTo(lead, lead+len(table)-1))
+		slices.Equal(sliceSizes, wantSizes) && slices.Equal(offsetAxes, axisRange(lead, lead+len(table)-1))
 }
 
-func upTo(from, to int) []int {
+func axisRange(from, to int) []int {
 	var out []int
 	for i := from; i < to; i++ {
 		out = append(out, i)
@@ -173,8 +175,8 @@ func upTo(from, to int) []int {
 	return out
 }
 
-// rows takes rows of table [rows, ...] by indices reshaped to dims: [dims..., ...].
-func (f *onnxFunction) rows(table *onnxbackend.Node, indices compute.Value, dims []int) (compute.Value, error) {
+// gatherRows takes rows of table [rows, ...] by indices, reshaped to dims. The result is [dims..., ...].
+func (f *onnxFunction) gatherRows(table *onnxbackend.Node, indices compute.Value, dims []int) (compute.Value, error) {
 	index, err := f.ConvertDType(indices, dtypes.Int64)
 	if err != nil {
 		return nil, err
@@ -182,7 +184,7 @@ func (f *onnxFunction) rows(table *onnxbackend.Node, indices compute.Value, dims
 	if index, err = f.Reshape(index, dims...); err != nil {
 		return nil, err
 	}
-	if index, err = f.clamped(index, table.Shape().Dimensions[0]-1); err != nil {
+	if index, err = f.clamp(index, table.Shape().Dimensions[0]-1); err != nil {
 		return nil, err
 	}
 	shape := table.Shape().Clone()
@@ -190,8 +192,8 @@ func (f *onnxFunction) rows(table *onnxbackend.Node, indices compute.Value, dims
 	return f.AddCustomNode("Gather", []*onnxbackend.Node{table, index.(*onnxbackend.Node)}, shape), nil
 }
 
-// clamped limits int64 values to 0..top.
-func (f *onnxFunction) clamped(x compute.Value, top int) (compute.Value, error) {
+// clamp limits int64 values to 0..top.
+func (f *onnxFunction) clamp(x compute.Value, top int) (compute.Value, error) {
 	zero, err := f.Constant([]int64{0})
 	if err != nil {
 		return nil, err
@@ -206,47 +208,55 @@ func (f *onnxFunction) clamped(x compute.Value, top int) (compute.Value, error) 
 	return f.Min(x, most)
 }
 
-// errRace: ONNX Runtime shares the updates of ScatterND out to its threads without a lock (its issues 18048 and
-// 23396). Additions to the same place are lost, other ones each run.
+// errRace explains the refusal of a scatter: ONNX Runtime's threads write the updates of ScatterND without a lock (its
+// issues 18048 and 23396). If an index repeats, additions are lost, different ones in each run.
 func errRace(op string) error {
-	return fmt.Errorf("%s with indices that may repeat would race on onnx and lose additions: declare the indices unique, "+
-		"or, for the gradient of a look-up, take the gradient of the looked-up rows and add it to the table's on the host", op)
+	return fmt.Errorf("%s with indices that may repeat would race on onnx and lose additions: declare the indices "+
+		"unique, or, for the gradient of a look-up, take the gradient of the looked-up rows and add it to the table's "+
+		"on the host", op)
 }
 
-// ScatterSum is refused unless the indices are declared unique. The gradient of every Gather is a ScatterSum that does
-// not declare it.
-func (f *onnxFunction) ScatterSum(operand, indices, updates compute.Value, vectorAxis int, windowAxes, insertedAxes, operandAxes []int, sorted, unique bool) (compute.Value, error) {
+// ScatterSum is refused unless the indices are declared unique. The gradient of a Gather is a ScatterSum that does not
+// declare it.
+func (f *onnxFunction) ScatterSum(operand, indices, updates compute.Value, vectorAxis int, windowAxes, insertedAxes,
+	operandAxes []int, sorted, unique bool) (compute.Value, error) {
 	if !unique {
 		return nil, errRace("ScatterSum")
 	}
-	return f.Function.ScatterSum(operand, indices, updates, vectorAxis, windowAxes, insertedAxes, operandAxes, sorted, unique)
+	return f.Function.ScatterSum(operand, indices, updates, vectorAxis, windowAxes, insertedAxes, operandAxes, sorted,
+		unique)
 }
 
 // ScatterMax is refused unless the indices are declared unique.
-func (f *onnxFunction) ScatterMax(operand, indices, updates compute.Value, vectorAxis int, windowAxes, insertedAxes, operandAxes []int, sorted, unique bool) (compute.Value, error) {
+func (f *onnxFunction) ScatterMax(operand, indices, updates compute.Value, vectorAxis int, windowAxes, insertedAxes,
+	operandAxes []int, sorted, unique bool) (compute.Value, error) {
 	if !unique {
 		return nil, errRace("ScatterMax")
 	}
-	return f.Function.ScatterMax(operand, indices, updates, vectorAxis, windowAxes, insertedAxes, operandAxes, sorted, unique)
+	return f.Function.ScatterMax(operand, indices, updates, vectorAxis, windowAxes, insertedAxes, operandAxes, sorted,
+		unique)
 }
 
 // ScatterMin is refused unless the indices are declared unique.
-func (f *onnxFunction) ScatterMin(operand, indices, updates compute.Value, vectorAxis int, windowAxes, insertedAxes, operandAxes []int, sorted, unique bool) (compute.Value, error) {
+func (f *onnxFunction) ScatterMin(operand, indices, updates compute.Value, vectorAxis int, windowAxes, insertedAxes,
+	operandAxes []int, sorted, unique bool) (compute.Value, error) {
 	if !unique {
 		return nil, errRace("ScatterMin")
 	}
-	return f.Function.ScatterMin(operand, indices, updates, vectorAxis, windowAxes, insertedAxes, operandAxes, sorted, unique)
+	return f.Function.ScatterMin(operand, indices, updates, vectorAxis, windowAxes, insertedAxes, operandAxes, sorted,
+		unique)
 }
 
-// FusedScaledDotProductAttention is not implemented, so that GoMLX falls back to plain operations (see Capabilities).
-func (f *onnxFunction) FusedScaledDotProductAttention(_, _, _ compute.Value, _ compute.AttentionAxesLayout, _ *compute.ScaledDotProductAttentionConfig) (compute.Value, []compute.Value, error) {
+// FusedScaledDotProductAttention is not implemented, so that GoMLX uses plain operations (see Capabilities).
+func (f *onnxFunction) FusedScaledDotProductAttention(_, _, _ compute.Value, _ compute.AttentionAxesLayout,
+	_ *compute.ScaledDotProductAttentionConfig) (compute.Value, []compute.Value, error) {
 	return nil, nil, fmt.Errorf("fused attention is wrong on onnx for grouped queries: %w", compute.ErrNotImplemented)
 }
 
-// SchedulingBarrier gives the operand, computed after the dependencies. compute-onnx adds 0 times an element of each,
-// which is NaN where that element is infinite; here it is whether the element is less than itself, which is never so.
+// SchedulingBarrier gives the operand, computed after the dependencies. compute-onnx adds 0 times an element of each
+// dependency, which is NaN for an infinite element. Here the addend is x < x for that element x, which is always 0.
 func (f *onnxFunction) SchedulingBarrier(operand compute.Value, dependencies ...compute.Value) (compute.Value, error) {
-	n, _, ok := static(operand)
+	n, _, ok := staticNode(operand)
 	if !ok || n.Shape().DType == dtypes.Bool {
 		return f.Function.SchedulingBarrier(operand, dependencies...)
 	}
@@ -262,7 +272,7 @@ func (f *onnxFunction) SchedulingBarrier(operand compute.Value, dependencies ...
 	return operand, nil
 }
 
-// zeroAfter is a scalar zero that is known once dependency is.
+// zeroAfter is a scalar zero that is computed after dependency.
 func (f *onnxFunction) zeroAfter(dependency compute.Value, dtype dtypes.DType) (compute.Value, error) {
 	x, err := f.firstElement(dependency)
 	if err != nil {
@@ -276,7 +286,7 @@ func (f *onnxFunction) zeroAfter(dependency compute.Value, dtype dtypes.DType) (
 }
 
 func (f *onnxFunction) firstElement(x compute.Value) (compute.Value, error) {
-	_, dims, ok := static(x)
+	_, dims, ok := staticNode(x)
 	if !ok {
 		return nil, fmt.Errorf("scheduling barrier after a value of unknown shape")
 	}

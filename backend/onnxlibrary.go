@@ -12,7 +12,7 @@ const (
 	onnxHowToGet   = "run scripts/install-onnxruntime.sh, or set " + onnxLibraryEnv + " to a libonnxruntime.so"
 )
 
-// dataDir is the user's data directory of posttrain, where the install script puts libraries.
+// dataDir is where the install script puts libraries.
 func dataDir() string {
 	if dir := os.Getenv("XDG_DATA_HOME"); dir != "" {
 		return filepath.Join(dir, "posttrain")
@@ -24,8 +24,8 @@ func dataDir() string {
 	return filepath.Join(home, ".local", "share", "posttrain")
 }
 
-// findONNXLibrary gives the path of ONNX Runtime's library: the one asked for, the environment's, or the newest in
-// the user's data directory. The error says what is missing.
+// findONNXLibrary gives the path of ONNX Runtime's library: the one asked for, the one that the environment names, or
+// the newest in dataDir.
 func findONNXLibrary(asked string) (string, error) {
 	if asked != "" {
 		return existingFile(asked, "onnx")
@@ -41,8 +41,8 @@ func findONNXLibrary(asked string) (string, error) {
 	return slices.MaxFunc(found, compareVersions), nil
 }
 
-// howToGetONNX says what to do where the library is missing: a path in the environment must be put right before any
-// other is looked for.
+// howToGetONNX says what to do if the library is missing. A wrong path in the environment must be corrected first,
+// since then no other place is searched.
 func howToGetONNX(asked string) string {
 	if asked == "" && os.Getenv(onnxLibraryEnv) != "" {
 		return "set " + onnxLibraryEnv + " to a libonnxruntime.so, or unset it"
@@ -61,7 +61,7 @@ func existingFile(path, who string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// compareVersions orders libonnxruntime.so.1.9.0 before libonnxruntime.so.1.31.1: runs of digits as numbers.
+// compareVersions compares runs of digits as numbers: libonnxruntime.so.1.9.0 is older than libonnxruntime.so.1.31.1.
 func compareVersions(a, b string) int {
 	for a != "" && b != "" {
 		x, restA := leadingNumber(a)
@@ -74,7 +74,7 @@ func compareVersions(a, b string) int {
 	return len(a) - len(b)
 }
 
-// leadingNumber cuts a run of digits (as its value), or else one byte (as its code), off the front of s.
+// leadingNumber splits s after its leading digits, whose value it gives; without digits after one byte, with its code.
 func leadingNumber(s string) (int, string) {
 	n, i := 0, 0
 	for i < len(s) && i < 9 && s[i] >= '0' && s[i] <= '9' {

@@ -12,8 +12,8 @@ import (
 	"github.com/gomlx/gomlx/core/graph"
 )
 
-// threads counts those of this process.
-func threads(t *testing.T) int {
+// countThreads counts the threads of this process.
+func countThreads(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -22,14 +22,14 @@ func threads(t *testing.T) int {
 	return len(entries)
 }
 
-// A program of one thread gives what any other does, reads its inputs anew at each run, and starts no thread.
+// A program of one thread reads its inputs again in each run, like any other, and starts no thread.
 func TestOneThread(t *testing.T) {
 	e := openTestONNX(t)
 	build := func(g *graph.Graph) []*graph.Node {
 		x := graph.Parameter(g, "x", shapes.Make(dtypes.Float32, 2, 3))
 		return []*graph.Node{graph.MatMul(x, graph.Transpose(x, 0, 1)), graph.AddScalar(x, 1)}
 	}
-	before := threads(t)
+	before := countThreads(t)
 	var p *Program
 	for range 8 {
 		var err error
@@ -58,7 +58,7 @@ func TestOneThread(t *testing.T) {
 		}
 		FinalizeAll(out...)
 	}
-	if after := threads(t); after > before+3 { // Go may start some for its calls
-		t.Errorf("%d threads before, %d after", before, after)
+	if after := countThreads(t); after > before+3 { // Go may start some for its calls
+		t.Errorf("%d threads before, %d after, want at most 3 more", before, after)
 	}
 }

@@ -2,7 +2,9 @@ package backend
 
 import (
 	"fmt"
+	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/gomlx/compute"
@@ -11,7 +13,7 @@ import (
 	"github.com/gomlx/gomlx/core/graph"
 )
 
-// Program is one compiled graph of fixed shapes. Runs are one at a time; Close waits for the one under way.
+// Program is one compiled graph of fixed shapes. It runs once at a time, and Close waits for the current run.
 type Program struct {
 	name    string
 	engine  *Engine
@@ -23,54 +25,57 @@ type Program struct {
 	exec compute.Executable // nil once closed
 }
 
-// Compile builds a graph and compiles it. The graph's parameters, in the order of their making, are the inputs of Run;
-// the nodes that build returns are its outputs. All that a program computes from is an input or a constant of the
-// graph: a weight passed as an input is read anew by each run.
+// Compile builds a graph and compiles it. The graph's parameters, in the order in which build makes them, are the
+// inputs of Run, and the nodes that build returns are its outputs. A weight that is an input is read again in each run.
 //
 // Panics of build and of the libraries become errors.
-func (e *Engine) Compile(name string, build func(g *graph.Graph) []*graph.Node, options ...Option) (p *Program, err error) {
+func (e *Engine) Compile(name string, build func(g *graph.Graph) []*graph.Node, options ...Option) (p *Program,
+	err error) {
 	g := graph.NewGraph(e.Backend, name)
 	defer func() {
 		if err != nil {
 			g.Finalize()
 		}
 	}()
-	defer recovered(&err, fmt.Sprintf("compile %s on %s", name, e.Name))
+	defer catchPanic(&err, fmt.Sprintf("compile %s on %s", name, e.Name))
 	outputs := build(g)
 	if len(outputs) == 0 {
 		return nil, fmt.Errorf("backend: compile %s on %s: the graph has no outputs", name, e.Name)
 	}
-	if err := e.check(g); err != nil {
+	if err := e.checkGraph(g); err != nil {
 		return nil, fmt.Errorf("backend: compile %s on %s: %w", name, e.Name, err)
 	}
-	exec, err := e.compiled(g, outputs, options)
+	exec, err := e.compileGraph(g, outputs, options)
 	if err != nil {
 		return nil, fmt.Errorf("backend: compile %s on %s: %s", name, e.Name, oneLine(err.Error()))
 	}
 	return newProgram(e, name, g, exec), nil
 }
 
-// Option says how a program is to run. An engine that cannot run it so does as it always does.
+// Option says how a program runs. Engines ignore options that they do not have.
 type Option int
 
-// OneThread keeps a program from starting threads of its own. On onnx every program has some, and they look out for work
-// for tens of milliseconds after a run, at the cost of whatever runs then: a small program between the runs of another
-// one, as the prefill of a few rows is, is better off without.
+// OneThread keeps a program from starting threads of its own. On onnx the threads of a program keep spinning for tens
+// of milliseconds after a run and slow down whatever runs next. A small program between runs of another one, such as
+// the prefill of a few rows, is faster without them.
 const OneThread Option = 1
 
-// compiled compiles a graph to run as the options say.
-func (e *Engine) compiled(g *graph.Graph, outputs []*graph.Node, options []Option) (compute.Executable, error) {
-	if o, ok := e.Backend.(interface {
-		compileOneThread(compile func() (compute.Executable, error)) (compute.Executable, error)
-	}); ok && slices.Contains(options, OneThread) {
-		return o.compileOneThread(func() (compute.Executable, error) { err := g.Compile(outputs...); return g.Executable(), err })
+func (e *Engine) compileGraph(g *graph.Graph, outputs []*graph.Node, options []Option) (compute.Executable, error) {
+	compile := func() (compute.Executable, error) {
+		err := g.Compile(outputs...)
+		return g.Executable(), err
 	}
-	err := g.Compile(outputs...)
-	return g.Executable(), err
+	o, ok := e.Backend.(interface {
+		compileOneThread(compile func() (compute.Executable, error)) (compute.Executable, error)
+	})
+	if ok && slices.Contains(options, OneThread) {
+		return o.compileOneThread(compile)
+	}
+	return compile()
 }
 
-// check refuses what an engine is known to fail on at run time, where it could not be caught.
-func (e *Engine) check(g *graph.Graph) error {
+// checkGraph refuses operations that would crash the engine when it runs, where nothing could catch it.
+func (e *Engine) checkGraph(g *graph.Graph) error {
 	if e.Name != "go" {
 		return nil
 	}
@@ -84,7 +89,7 @@ func (e *Engine) check(g *graph.Graph) error {
 
 func newProgram(e *Engine, name string, g *graph.Graph, exec compute.Executable) *Program {
 	p := &Program{name: name, engine: e, exec: exec}
-	if g.NumParameters() > 0 { // compute-onnx gives a graph without parameters a dummy one
+	if g.NumParameters() > 0 { // compute-onnx adds a dummy to a graph without parameters
 		p.names, p.inputs = p.exec.Inputs()
 	}
 	p.outputs = p.exec.Outputs()
@@ -99,11 +104,11 @@ func (p *Program) Inputs() ([]string, []shapes.Shape) {
 // Outputs gives the shapes of the outputs of Run.
 func (p *Program) Outputs() []shapes.Shape { return slices.Clone(p.outputs) }
 
-// Run executes the program. Inputs must have the number, types and shapes of [Program.Inputs]; those marked in donate
-// (nil: none) are given away and must not be used again. The outputs belong to the caller, who finalises each: on
-// onnx their memory is not the garbage collector's.
+// Run executes the program. Inputs must have the number, types and shapes of [Program.Inputs]. Inputs marked in donate
+// (nil: none) must not be used again. The caller owns the outputs and finalises each: on onnx the garbage collector
+// does not free their memory.
 func (p *Program) Run(inputs []compute.Buffer, donate []bool) (outputs []compute.Buffer, err error) {
-	defer recovered(&err, fmt.Sprintf("run %s on %s", p.name, p.engine.Name))
+	defer catchPanic(&err, fmt.Sprintf("run %s on %s", p.name, p.engine.Name))
 	if err := p.checkInputs(inputs, donate); err != nil {
 		return nil, fmt.Errorf("backend: run %s on %s: %w", p.name, p.engine.Name, err)
 	}
@@ -122,10 +127,10 @@ func (p *Program) Run(inputs []compute.Buffer, donate []bool) (outputs []compute
 
 func (p *Program) checkInputs(inputs []compute.Buffer, donate []bool) error {
 	if len(inputs) != len(p.inputs) {
-		return fmt.Errorf("%d inputs given, %d wanted", len(inputs), len(p.inputs))
+		return fmt.Errorf("found %d inputs, want %d", len(inputs), len(p.inputs))
 	}
 	if len(donate) != 0 && len(donate) != len(inputs) {
-		return fmt.Errorf("donate has %d entries for %d inputs", len(donate), len(inputs))
+		return fmt.Errorf("donate has %d entries, want %d or none", len(donate), len(inputs))
 	}
 	for i, b := range inputs {
 		if err := p.checkInput(b, p.inputs[i]); err != nil {
@@ -137,7 +142,7 @@ func (p *Program) checkInputs(inputs []compute.Buffer, donate []bool) error {
 
 func (p *Program) checkInput(b compute.Buffer, want shapes.Shape) error {
 	if b == nil {
-		return fmt.Errorf("nil given, %s wanted", want)
+		return fmt.Errorf("found nil, want %s", want)
 	}
 	if b.Backend() != p.engine.owner {
 		return fmt.Errorf("the buffer belongs to another engine")
@@ -150,7 +155,7 @@ func (p *Program) checkInput(b compute.Buffer, want shapes.Shape) error {
 		return fmt.Errorf("the buffer has been finalised")
 	}
 	if !have.Equal(want) {
-		return fmt.Errorf("%s given, %s wanted", have, want)
+		return fmt.Errorf("found %s, want %s", have, want)
 	}
 	return nil
 }
@@ -164,3 +169,90 @@ func (p *Program) Close() {
 		p.exec = nil
 	}
 }
+
+// Cache keeps the programs used last and closes those that it drops, since each onnx program holds an arena of its own,
+// hundreds of megabytes for a training step. A program's key names the shapes of its batch.
+//
+// Use a program only until the next call of Cache.Program, which may drop it.
+type Cache struct {
+	engine *Engine
+	live   int
+
+	mu       sync.Mutex
+	programs map[string]*Program
+	recent   []string // keys, the one used last at the end
+}
+
+// NewCache makes a cache of Wants.LiveGraphs programs, at least one.
+func (e *Engine) NewCache() *Cache {
+	return &Cache{engine: e, live: max(1, e.Wants.LiveGraphs), programs: map[string]*Program{}}
+}
+
+// Program gives the program of a key. It compiles it, with the options, if the cache does not hold it.
+func (c *Cache) Program(key string, build func(g *graph.Graph) []*graph.Node, options ...Option) (*Program, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p, ok := c.programs[key]; ok {
+		c.touch(key)
+		return p, nil
+	}
+	for len(c.recent) >= c.live { // before compiling, so that both arenas are never held at once
+		c.drop(c.recent[0])
+	}
+	p, err := c.engine.Compile(key, build, options...)
+	if err != nil {
+		return nil, err
+	}
+	c.programs[key] = p
+	c.recent = append(c.recent, key)
+	return p, nil
+}
+
+func (c *Cache) touch(key string) {
+	i := slices.Index(c.recent, key)
+	c.recent = append(slices.Delete(c.recent, i, i+1), key)
+}
+
+func (c *Cache) drop(key string) {
+	c.programs[key].Close()
+	delete(c.programs, key)
+	c.recent = slices.DeleteFunc(c.recent, func(k string) bool { return k == key })
+}
+
+// Len is the number of programs in the cache.
+func (c *Cache) Len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.recent)
+}
+
+// Close closes all programs in the cache.
+func (c *Cache) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.recent) > 0 {
+		c.drop(c.recent[0])
+	}
+}
+
+// PanicError is a panic of a library or of a function that builds a graph, turned into an error.
+type PanicError struct {
+	Value any // the panic's value; if it is an error, Unwrap gives it
+	Stack []byte
+}
+
+func (p *PanicError) Error() string { return oneLine(fmt.Sprint(p.Value)) }
+
+func (p *PanicError) Unwrap() error {
+	err, _ := p.Value.(error)
+	return err
+}
+
+// catchPanic, deferred, turns a panic into *err, which names what the program was doing.
+func catchPanic(err *error, doing string) {
+	if v := recover(); v != nil {
+		*err = fmt.Errorf("backend: %s: %w", doing, &PanicError{Value: v, Stack: debug.Stack()})
+	}
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

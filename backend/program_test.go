@@ -21,7 +21,7 @@ func scale(g *graph.Graph) []*graph.Node {
 	return []*graph.Node{graph.Mul(x, w)}
 }
 
-func compiled(t *testing.T, e *backend.Engine, build func(g *graph.Graph) []*graph.Node) *backend.Program {
+func compileGraph(t *testing.T, e *backend.Engine, build func(g *graph.Graph) []*graph.Node) *backend.Program {
 	t.Helper()
 	p, err := e.Compile("scale", build)
 	if err != nil {
@@ -42,9 +42,9 @@ func float32s(t *testing.T, e *backend.Engine, data []float32, dims ...int) comp
 
 func TestRunGivesOutputs(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
-		p := compiled(t, e, scale)
+		p := compileGraph(t, e, scale)
 		x, w := float32s(t, e, []float32{1, 2}, 2), float32s(t, e, []float32{3})
-		for range 3 { // inputs stay good
+		for range 3 { // the inputs stay valid
 			out, err := p.Run([]compute.Buffer{x, w}, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -56,16 +56,17 @@ func TestRunGivesOutputs(t *testing.T) {
 		}
 		backend.FinalizeAll(x, w)
 		names, inputs := p.Inputs()
-		if strings.Join(names, " ") != "x w" || !inputs[0].Equal(shapes.Make(dtypes.Float32, 2)) || len(p.Outputs()) != 1 {
+		if strings.Join(names, " ") != "x w" || !inputs[0].Equal(shapes.Make(dtypes.Float32, 2)) ||
+			len(p.Outputs()) != 1 {
 			t.Errorf("got inputs %v %v, outputs %v: want x [2] and w, one output", names, inputs, p.Outputs())
 		}
 	})
 }
 
-// An output that is an input, or given twice, is a buffer of its own all the same: finalising it harms nothing.
+// An output that is an input or another output too has a buffer of its own, which can be finalised.
 func TestOutputsBelongToTheCaller(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
-		p := compiled(t, e, func(g *graph.Graph) []*graph.Node {
+		p := compileGraph(t, e, func(g *graph.Graph) []*graph.Node {
 			x := graph.Parameter(g, "x", shapes.Make(dtypes.Float32, 2))
 			y := graph.Neg(x)
 			return []*graph.Node{x, y, y}
@@ -89,7 +90,9 @@ func TestOutputsBelongToTheCaller(t *testing.T) {
 
 func TestGraphWithoutInputs(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
-		p := compiled(t, e, func(g *graph.Graph) []*graph.Node { return []*graph.Node{graph.Const(g, []float32{1, 2})} })
+		p := compileGraph(t, e, func(g *graph.Graph) []*graph.Node {
+			return []*graph.Node{graph.Const(g, []float32{1, 2})}
+		})
 		out, err := p.Run(nil, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -103,7 +106,7 @@ func TestGraphWithoutInputs(t *testing.T) {
 
 func TestRunRefusesWrongInputs(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
-		p := compiled(t, e, scale)
+		p := compileGraph(t, e, scale)
 		x, w := float32s(t, e, []float32{1, 2}, 2), float32s(t, e, []float32{3})
 		long := float32s(t, e, []float32{1, 2, 3}, 3)
 		whole, err := e.Int32([]int32{1, 2}, 2)
@@ -119,16 +122,17 @@ func TestRunRefusesWrongInputs(t *testing.T) {
 			donate []bool
 			want   string
 		}{
-			{"too few", []compute.Buffer{x}, nil, "1 inputs given, 2 wanted"},
-			{"too many", []compute.Buffer{x, w, w}, nil, "3 inputs given, 2 wanted"},
-			{"nil", []compute.Buffer{nil, w}, nil, "input 0 (x): nil given"},
-			{"shape", []compute.Buffer{long, w}, nil, "input 0 (x): (Float32)[3] given, (Float32)[2] wanted"},
-			{"type", []compute.Buffer{whole, w}, nil, "(Int32)[2] given"},
+			{"too few", []compute.Buffer{x}, nil, "found 1 inputs, want 2"},
+			{"too many", []compute.Buffer{x, w, w}, nil, "found 3 inputs, want 2"},
+			{"nil", []compute.Buffer{nil, w}, nil, "input 0 (x): found nil"},
+			{"shape", []compute.Buffer{long, w}, nil, "input 0 (x): found (Float32)[3], want (Float32)[2]"},
+			{"type", []compute.Buffer{whole, w}, nil, "found (Int32)[2]"},
 			{"finalised", []compute.Buffer{gone, w}, nil, "finali"},
 			{"another engine's", []compute.Buffer{other, w}, nil, "another engine"},
 			{"donate", []compute.Buffer{x, w}, []bool{true}, "donate has 1"},
 		} {
-			if out, err := p.Run(tc.in, tc.donate); err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
+			if out, err := p.Run(tc.in, tc.donate); err == nil || !strings.Contains(err.Error(), tc.want) ||
+				strings.Contains(err.Error(), "\n") {
 				t.Errorf("%s: got %v, %v: want one line with %q", tc.name, out, err, tc.want)
 			}
 		}
@@ -137,7 +141,7 @@ func TestRunRefusesWrongInputs(t *testing.T) {
 
 func TestDonatedInputsAreGone(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
-		p := compiled(t, e, scale)
+		p := compileGraph(t, e, scale)
 		x, w := float32s(t, e, []float32{1, 2}, 2), float32s(t, e, []float32{3})
 		out, err := p.Run([]compute.Buffer{x, w}, []bool{true, false})
 		if err != nil {
@@ -147,8 +151,8 @@ func TestDonatedInputsAreGone(t *testing.T) {
 		if got, err := backend.Floats(out[0]); err != nil || got[1] != 6 {
 			t.Errorf("got %v, %v: want [3 6]", got, err)
 		}
-		if _, err := p.Run([]compute.Buffer{x, w}, nil); err == nil && e.Name == "onnx" { // on go it is merely forbidden
-			t.Error("a donated input was taken again")
+		if _, err := p.Run([]compute.Buffer{x, w}, nil); err == nil && e.Name == "onnx" { // go does not notice
+			t.Error("Run accepts a donated input again, want an error")
 		}
 	})
 }
@@ -169,7 +173,7 @@ func TestCompileTurnsPanicsIntoErrors(t *testing.T) {
 				var x *graph.Node
 				return []*graph.Node{graph.Neg(x)}
 			}},
-			{"a panic of the builder's", func(*graph.Graph) []*graph.Node { panic("boom") }},
+			{"a panic of build", func(*graph.Graph) []*graph.Node { panic("boom") }},
 			{"no outputs", func(g *graph.Graph) []*graph.Node { param(g, "a", 2); return nil }},
 			{"nil output", func(g *graph.Graph) []*graph.Node { return []*graph.Node{param(g, "a", 2), nil} }},
 			{"a name twice", func(g *graph.Graph) []*graph.Node {
@@ -177,8 +181,9 @@ func TestCompileTurnsPanicsIntoErrors(t *testing.T) {
 			}},
 		} {
 			p, err := e.Compile(tc.name, tc.build)
-			if err == nil || p != nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "compile "+tc.name) {
-				t.Errorf("%s: got %v, %v: want one line that says what was compiled", tc.name, p, err)
+			if err == nil || p != nil || strings.Contains(err.Error(), "\n") ||
+				!strings.Contains(err.Error(), "compile "+tc.name) {
+				t.Errorf("%s: got %v, %v: want one line that names the program", tc.name, p, err)
 			}
 		}
 	})
@@ -188,8 +193,9 @@ func TestPanicErrorKeepsCauseAndStack(t *testing.T) {
 	cause := errors.New("cause")
 	_, err := backendtest.Go(t).Compile("p", func(*graph.Graph) []*graph.Node { panic(cause) })
 	var p *backend.PanicError
-	if !errors.Is(err, cause) || !errors.As(err, &p) || !strings.Contains(string(p.Stack), "TestPanicErrorKeepsCauseAndStack") {
-		t.Errorf("got %v: want the cause and a stack that leads here", err)
+	if !errors.Is(err, cause) || !errors.As(err, &p) ||
+		!strings.Contains(string(p.Stack), "TestPanicErrorKeepsCauseAndStack") {
+		t.Errorf("got %v: want the cause and a stack with this test", err)
 	}
 }
 
@@ -199,7 +205,7 @@ func TestBuffers(t *testing.T) {
 		b := float32s(t, e, data, 2, 3)
 		data[0] = 9
 		if got, err := backend.Floats(b); err != nil || len(got) != 6 || got[0] != 1 {
-			t.Errorf("got %v, %v: want a copy of what was given", got, err)
+			t.Errorf("got %v, %v: want a copy of [1 2 3 4 5 6]", got, err)
 		}
 		backend.FinalizeAll(b, nil)
 		if _, err := backend.Floats(b); err == nil {
@@ -225,7 +231,7 @@ func TestBuffers(t *testing.T) {
 	})
 }
 
-// Memory of shared buffers comes from a pool: it must be zeroed, and be the buffer's own.
+// The memory of a shared buffer comes from a pool: it must be zeroed, and no copy.
 func TestSharedBuffersAreZeroedAndLive(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		for range 3 {

@@ -28,7 +28,7 @@ func openTestGo(t *testing.T) *Engine {
 	return e
 }
 
-// openTestONNX opens onnx, or skips the test where the library is missing (fails with POSTTRAIN_REQUIRE_ONNX=1).
+// openTestONNX opens onnx, or skips the test if the library is missing (fails it with POSTTRAIN_REQUIRE_ONNX=1).
 func openTestONNX(t *testing.T) *Engine {
 	t.Helper()
 	if s := statusONNX(); !s.Present {
@@ -51,11 +51,11 @@ func eachEngine(t *testing.T, test func(t *testing.T, e *Engine)) {
 	t.Run("onnx", func(t *testing.T) { test(t, openTestONNX(t)) })
 }
 
-// inChild is set in the process that a test starts of itself, to the name of that test.
+// inChild names the running test in a process that runChild starts.
 const inChild = "POSTTRAIN_TEST_CHILD"
 
-// child runs this test binary again, with only the named test, and gives what it printed. It is killed after a limit.
-func child(t *testing.T, limit time.Duration, env ...string) string {
+// runChild runs only this test in a new process and returns its output. The process is killed after limit.
+func runChild(t *testing.T, limit time.Duration, env ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -63,10 +63,10 @@ func child(t *testing.T, limit time.Duration, env ...string) string {
 	cmd.Env = append(os.Environ(), append(env, inChild+"="+t.Name())...)
 	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
-		t.Fatalf("the child did not end within %s:\n%s", limit, out)
+		t.Fatalf("the child process did not end within %s:\n%s", limit, out)
 	}
 	if err != nil {
-		t.Fatalf("the child failed: %v\n%s", err, out)
+		t.Fatalf("the child process failed: %v\n%s", err, out)
 	}
 	return string(out)
 }
@@ -80,18 +80,14 @@ type tensor struct {
 }
 
 func randomTensor(r *rand.Rand, dims ...int) tensor {
-	n := 1
-	for _, d := range dims {
-		n *= d
-	}
-	x := tensor{dims: dims, data: make([]float32, n)}
+	x := tensor{dims: dims, data: make([]float32, shapes.Make(dtypes.Float32, dims...).Size())}
 	for i := range x.data {
 		x.data[i] = float32(r.NormFloat64())
 	}
 	return x
 }
 
-// evaluate compiles a function of tensors, runs it once and gives its outputs.
+// evaluate compiles a function of tensors, runs it once and returns its outputs.
 func evaluate(t *testing.T, e *Engine, in []tensor, f func(x []*graph.Node) []*graph.Node) [][]float32 {
 	t.Helper()
 	p, err := e.Compile("test", func(g *graph.Graph) []*graph.Node {
@@ -148,7 +144,7 @@ func withGradients(f func(x []*graph.Node) *graph.Node) func(x []*graph.Node) []
 	}
 }
 
-// near fails unless every value is within tolerance of the other tensor's largest.
+// near fails unless every value is within tolerance, relative to the largest value of want (at least 1).
 func near(t *testing.T, what string, got, want [][]float32, tolerance float64) {
 	t.Helper()
 	for i := range want {
@@ -158,7 +154,8 @@ func near(t *testing.T, what string, got, want [][]float32, tolerance float64) {
 		}
 		for j := range want[i] {
 			if d := math.Abs(float64(got[i][j] - want[i][j])); !(d <= tolerance*top) {
-				t.Fatalf("%s: output %d, element %d: got %g, want %g (largest %g)", what, i, j, got[i][j], want[i][j], top)
+				t.Fatalf("%s: output %d, element %d: got %g, want %g (largest %g)", what, i, j, got[i][j], want[i][j],
+					top)
 			}
 		}
 	}

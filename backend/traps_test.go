@@ -21,17 +21,17 @@ import (
 	"github.com/gomlx/gomlx/ml/model"
 )
 
-// Trap 0. The gradient of a look-up is a scatter of which nobody knows that its indices differ: with a token that
-// repeats, ONNX Runtime would lose additions. It must not compile.
+// Trap 0. The gradient of a look-up is a scatter whose indices may repeat, and then ONNX Runtime loses additions. It
+// must not compile.
 func TestGradientOfLookupIsRefusedOnONNX(t *testing.T) {
 	e := openTestONNX(t)
 	_, err := e.Compile("lookup", lookupGradient)
 	if err == nil || !strings.Contains(err.Error(), "race") || strings.Contains(err.Error(), "\n") {
-		t.Errorf("got %v, want an error of one line that says the scatter would race", err)
+		t.Errorf("got %v, want one line that says that the scatter would race", err)
 	}
 }
 
-// lookupGradient is the gradient of a table [8,3] looked up at tokens [6], by the graph itself.
+// lookupGradient is the gradient of a table [8,3] looked up at tokens [6,1] in the graph.
 func lookupGradient(g *graph.Graph) []*graph.Node {
 	table := graph.Parameter(g, "table", shapes.Make(dtypes.Float32, 8, 3))
 	tokens := graph.Parameter(g, "tokens", shapes.Make(dtypes.Int32, 6, 1))
@@ -39,7 +39,7 @@ func lookupGradient(g *graph.Graph) []*graph.Node {
 	return graph.Gradient(graph.ReduceAllSum(graph.Mul(rows, rows)), table)
 }
 
-// The go engine adds in one thread: it may have the gradient in the graph.
+// The go engine adds in one thread, so that the gradient in the graph is right.
 func TestGradientOfLookupOnGo(t *testing.T) {
 	e := openTestGo(t)
 	p, err := e.Compile("lookup", lookupGradient)
@@ -57,8 +57,8 @@ func TestGradientOfLookupOnGo(t *testing.T) {
 	}
 }
 
-// What stands in for it (Wants.HostRows): the rows are inputs, their gradients outputs, the host adds. With a token
-// that repeats hundreds of times it equals float64 in every one of 20 runs.
+// With Wants.HostRows the rows are inputs and their gradients outputs, which the host adds up. With a token that
+// repeats hundreds of times this equals float64 in each of 20 runs.
 func TestHostRowsGradientIsExactInEveryRun(t *testing.T) {
 	const tokens, width, vocabulary = 2048, 64, 512
 	r := rand.New(rand.NewPCG(6, 4))
@@ -99,28 +99,31 @@ func TestHostRowsGradientIsExactInEveryRun(t *testing.T) {
 	}
 }
 
-// A scatter to places declared unique is let through, and right.
+// A scatter to indices declared unique is accepted and right.
 func TestUniqueScatterRuns(t *testing.T) {
 	eachEngine(t, func(t *testing.T, e *Engine) {
 		f := func(x []*graph.Node) []*graph.Node {
 			g := x[0].Graph()
 			places := graph.Const(g, [][]int32{{3}, {0}})
-			return []*graph.Node{graph.ScatterSum(graph.Zeros(g, shapes.Make(dtypes.Float32, 4, 2)), places, x[0], false, true)}
+			return []*graph.Node{graph.ScatterSum(graph.Zeros(g, shapes.Make(dtypes.Float32, 4, 2)), places, x[0],
+				false, true)}
 		}
 		in := []tensor{{dims: []int{2, 2}, data: []float32{1, 2, 3, 4}}}
 		near(t, e.Name, evaluate(t, e, in, f), [][]float32{{3, 4, 0, 0, 0, 0, 1, 2}}, 0)
 	})
 }
 
-// Trap 2. GoMLX's attention with fusion allowed must not reach onnx's fused attention: it repeats key heads in the
-// wrong order for grouped queries, and misreads a mask where length equals heads.
+// Trap 2. GoMLX's attention, with fusion allowed, must not use onnx's fused attention, which repeats key heads in the
+// wrong order for grouped queries and misreads a mask if the length equals the number of heads.
 func TestGroupedQueryAttentionIsExact(t *testing.T) {
 	const length, heads, kvHeads, width = 4, 4, 2, 3
 	r := rand.New(rand.NewPCG(6, 5))
-	in := []tensor{randomTensor(r, 1, length, heads, width), randomTensor(r, 1, length, kvHeads, width), randomTensor(r, 1, length, kvHeads, width)}
+	in := []tensor{randomTensor(r, 1, length, heads, width), randomTensor(r, 1, length, kvHeads, width),
+		randomTensor(r, 1, length, kvHeads, width)}
 	for _, fused := range []bool{true, false} {
 		f := withGradients(func(x []*graph.Node) *graph.Node {
-			y, _ := attention.Core(x[0], x[1], x[2], attention.LayoutBSHD, attention.CoreOptions{UseCausalMask: true, DisableFusion: !fused})
+			y, _ := attention.Core(x[0], x[1], x[2], attention.LayoutBSHD,
+				attention.CoreOptions{UseCausalMask: true, DisableFusion: !fused})
 			return y
 		})
 		want := evaluate(t, openTestGo(t), in, f)
@@ -128,7 +131,7 @@ func TestGroupedQueryAttentionIsExact(t *testing.T) {
 	}
 }
 
-// Softmax is the one fused operation in use: it must equal the plain one, under the large negative numbers of masks too.
+// Softmax is the only fused operation in use: it must equal the plain one, also with a mask's large negative numbers.
 func TestFusedSoftmaxEqualsPlain(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 6))
 	x := randomTensor(r, 3, 4, 7)
@@ -138,7 +141,8 @@ func TestFusedSoftmaxEqualsPlain(t *testing.T) {
 		}
 	}
 	eachEngine(t, func(t *testing.T, e *Engine) {
-		fused := evaluate(t, e, []tensor{x}, withGradients(func(x []*graph.Node) *graph.Node { return graph.Softmax(x[0]) }))
+		fused := evaluate(t, e, []tensor{x},
+			withGradients(func(x []*graph.Node) *graph.Node { return graph.Softmax(x[0]) }))
 		plain := evaluate(t, e, []tensor{x}, withGradients(func(x []*graph.Node) *graph.Node {
 			p := graph.Exp(graph.Sub(x[0], graph.StopGradient(graph.ReduceAndKeep(x[0], graph.ReduceMax, -1))))
 			return graph.Div(p, graph.ReduceAndKeep(p, graph.ReduceSum, -1))
@@ -147,7 +151,7 @@ func TestFusedSoftmaxEqualsPlain(t *testing.T) {
 	})
 }
 
-// Trap 3. A weight is an input: writing its buffer changes the next run's result, without compiling again.
+// Trap 3. A weight is an input: writing to its buffer changes the next run's result without compiling again.
 func TestWeightsAreReadAnewByEachRun(t *testing.T) {
 	eachEngine(t, func(t *testing.T, e *Engine) {
 		p, err := e.Compile("scale", func(g *graph.Graph) []*graph.Node {
@@ -170,7 +174,7 @@ func TestWeightsAreReadAnewByEachRun(t *testing.T) {
 	})
 }
 
-// The same for GoMLX's variables, of which onnx would bake the untrained ones into the graph.
+// The same for GoMLX's variables: onnx would make the untrained ones constants of the graph.
 func TestVariablesAreNotBakedIn(t *testing.T) {
 	eachEngine(t, func(t *testing.T, e *Engine) {
 		store := model.NewStore()
@@ -197,12 +201,12 @@ func TestVariablesAreNotBakedIn(t *testing.T) {
 	})
 }
 
-// residentMB reads the memory of this process that is in use, in MB, native memory included.
+// residentMB is the memory in use by this process, native memory included.
 func residentMB(t *testing.T) int {
 	t.Helper()
 	raw, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
-		t.Skip("no /proc/self/statm here: memory cannot be measured")
+		t.Skip("no /proc/self/statm: memory cannot be measured")
 	}
 	pages, err := strconv.Atoi(strings.Fields(string(raw))[1])
 	if err != nil {
@@ -211,7 +215,7 @@ func residentMB(t *testing.T) int {
 	return pages * os.Getpagesize() >> 20
 }
 
-// Trap 4. ONNX Runtime's memory is not Go's: 300 runs with inputs and outputs of 1 MB must not keep it.
+// Trap 4. ONNX Runtime's memory is not Go's: 300 runs with inputs and outputs of 1 MB must give theirs back.
 func TestRunsKeepNoNativeMemory(t *testing.T) {
 	e := openTestONNX(t)
 	p, err := e.Compile("copy", func(g *graph.Graph) []*graph.Node {
@@ -243,9 +247,8 @@ func TestRunsKeepNoNativeMemory(t *testing.T) {
 	}
 }
 
-// Trap 6. A program's arena lives until it is closed, and no longer: closing gives it back there and then, whatever the
-// garbage collector does.
-func TestClosingGivesBackTheArena(t *testing.T) {
+// Trap 6. Closing a program frees its arena at once, whatever the garbage collector does.
+func TestCloseFreesTheArena(t *testing.T) {
 	e := openTestONNX(t)
 	p, err := e.Compile("arena", func(g *graph.Graph) []*graph.Node {
 		x := graph.Parameter(g, "x", shapes.Make(dtypes.Float32, 1<<21))
@@ -267,11 +270,11 @@ func TestClosingGivesBackTheArena(t *testing.T) {
 		t.Errorf("closing freed %d MB, want at least 64", freed)
 	}
 	if _, err := p.Run([]compute.Buffer{x}, nil); err == nil || !strings.Contains(err.Error(), "closed") {
-		t.Errorf("running a closed program: got %v, want an error that says so", err)
+		t.Errorf("run a closed program: got %v, want an error that says so", err)
 	}
 }
 
-// Trap 7. The barrier that gradient checkpoints stand on must hand an infinite adjoint on as it is.
+// Trap 7. The barrier that gradient checkpoints use must not change an infinite adjoint.
 func TestCheckpointKeepsInfinities(t *testing.T) {
 	eachEngine(t, func(t *testing.T, e *Engine) {
 		in := []tensor{{dims: []int{2}, data: []float32{0, 4}}}
@@ -283,7 +286,8 @@ func TestCheckpointKeepsInfinities(t *testing.T) {
 		if !math.IsInf(float64(got[0]), 1) || got[1] != 0.25+32 {
 			t.Errorf("got %v, want [+Inf 32.25]", got)
 		}
-		barrier := evaluate(t, e, []tensor{{dims: []int{1}, data: []float32{0}}, {dims: []int{2}, data: []float32{1, 2}}}, func(x []*graph.Node) []*graph.Node {
+		barrier := evaluate(t, e, []tensor{{dims: []int{1}, data: []float32{0}},
+			{dims: []int{2}, data: []float32{1, 2}}}, func(x []*graph.Node) []*graph.Node {
 			infinite := graph.Div(graph.OnesLike(x[0]), x[0])
 			return []*graph.Node{graph.SchedulingBarrier(x[1], infinite)}
 		})
@@ -291,8 +295,8 @@ func TestCheckpointKeepsInfinities(t *testing.T) {
 	})
 }
 
-// Trap 8. Rsqrt is not on onnx and has no gradient anywhere: both are errors when compiling; 1/Sqrt has neither flaw.
-func TestRsqrtIsAnErrorAndSqrtServes(t *testing.T) {
+// Trap 8. onnx has no Rsqrt and no engine has its gradient: both are errors when compiling. 1/Sqrt works.
+func TestRsqrtIsAnErrorAndSqrtWorks(t *testing.T) {
 	eachEngine(t, func(t *testing.T, e *Engine) {
 		_, err := e.Compile("rsqrt", func(g *graph.Graph) []*graph.Node {
 			x := graph.Parameter(g, "x", shapes.Make(dtypes.Float32, 2))
@@ -302,12 +306,13 @@ func TestRsqrtIsAnErrorAndSqrtServes(t *testing.T) {
 			t.Errorf("got %v, want an error that names Rsqrt", err)
 		}
 		in := []tensor{{dims: []int{2}, data: []float32{4, 16}}}
-		got := evaluate(t, e, in, withGradients(func(x []*graph.Node) *graph.Node { return graph.Inverse(graph.Sqrt(x[0])) }))
+		got := evaluate(t, e, in,
+			withGradients(func(x []*graph.Node) *graph.Node { return graph.Inverse(graph.Sqrt(x[0])) }))
 		near(t, e.Name, got, [][]float32{{0.5, 0.25}, {0, -1.0 / 128}}, 1e-6)
 	})
 }
 
-// trainingLike is two layers of grouped attention with a loss, its value and gradients.
+// trainingLike is two layers of attention with a loss: the gradients and the loss.
 func trainingLike(x []*graph.Node) []*graph.Node {
 	y := x[0] // [rows, width]
 	for range 2 {
@@ -333,7 +338,7 @@ func trainingLikeHash(t *testing.T, e *Engine) string {
 	return fmt.Sprintf("hash-%016x", h.Sum64())
 }
 
-// Resuming a run bit for bit stands on this: the same program gives the same bits, again and in another process.
+// The same program gives the same bits again and in another process. Exact resuming depends on this.
 func TestSameBitsInEveryRunAndProcess(t *testing.T) {
 	eachEngine(t, func(t *testing.T, e *Engine) {
 		if isChild(t) {
@@ -343,11 +348,11 @@ func TestSameBitsInEveryRunAndProcess(t *testing.T) {
 		first := trainingLikeHash(t, e)
 		for run := range 5 {
 			if again := trainingLikeHash(t, e); again != first {
-				t.Fatalf("run %d gives other bits than the first", run+2)
+				t.Fatalf("run %d: %s, want %s as in the first run", run+2, again, first)
 			}
 		}
 		for range 2 {
-			if out := child(t, 60*time.Second); !strings.Contains(out, first) {
+			if out := runChild(t, 60*time.Second); !strings.Contains(out, first) {
 				t.Fatalf("another process gives other bits: want %s in\n%s", first, out)
 			}
 		}

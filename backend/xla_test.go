@@ -9,7 +9,7 @@ import (
 	"github.com/gomlx/go-xla/compute/xla"
 )
 
-// Trap 5. No package that downloads plugins may be linked: importing gomlx/backends/default or an autoinstall would.
+// Trap 5. No package that downloads plugins is linked, as gomlx/backends/default and the autoinstall packages do.
 func TestNoInstallerIsLinked(t *testing.T) {
 	if err := xla.AutoInstall(); !errors.Is(err, xla.ErrNoAutoInstaller) {
 		t.Errorf("got %v, want %v: something links an installer", err, xla.ErrNoAutoInstaller)

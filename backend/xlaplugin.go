@@ -10,11 +10,12 @@ import (
 
 const (
 	pluginPathEnv = "PJRT_PLUGIN_LIBRARY_PATH"
-	xlaHowToGet   = "give the path of a PJRT plugin as xla:/path/plugin.so (of JAX: jax_plugins/xla_cuda13/xla_cuda_plugin.so in its site-packages), " +
-		"or name the folder that holds pjrt_c_api_<name>_plugin.so in " + pluginPathEnv + " (docs/gpu.md)"
+	xlaHowToGet   = "give the path of a PJRT plugin as xla:/path/plugin.so (of JAX: " +
+		"jax_plugins/xla_cuda13/xla_cuda_plugin.so in its site-packages), or name the folder that holds " +
+		"pjrt_c_api_<name>_plugin.so in " + pluginPathEnv + " (docs/gpu.md)"
 )
 
-// pluginFolders are where go-xla looks for plugins, but for the system's library folders.
+// pluginFolders lists the folders that go-xla searches for plugins, without the system's library folders.
 func pluginFolders() []string {
 	if paths := os.Getenv(pluginPathEnv); paths != "" {
 		return slices.DeleteFunc(filepath.SplitList(paths), func(p string) bool { return p == "" })
@@ -31,7 +32,7 @@ func pluginFolders() []string {
 	return folders
 }
 
-// findPlugins lists the plugin files in the folders that are searched. None is opened: opening one runs its code.
+// findPlugins lists the plugin files in pluginFolders. It opens none, since opening a plugin runs its code.
 func findPlugins() []string {
 	var found []string
 	for _, folder := range pluginFolders() {
@@ -43,8 +44,8 @@ func findPlugins() []string {
 	return found
 }
 
-// xlaConfig splits what follows "xla:", that is [PLUGIN][,option...], into go-xla's configuration and the plugin's name
-// or absolute path. A path must be that of a file; names are left to go-xla, which searches the linker's folders too.
+// xlaConfig turns the text after "xla:", [PLUGIN][,option...], into go-xla's configuration and the plugin's name or
+// absolute path. A path must name a file; go-xla searches for names, in the linker's folders too.
 func xlaConfig(arg string) (config, plugin string, err error) {
 	plugin, options, hasOptions := strings.Cut(arg, ",")
 	if strings.Contains(plugin, "/") {
@@ -58,13 +59,13 @@ func xlaConfig(arg string) (config, plugin string, err error) {
 	return plugin, plugin, nil
 }
 
-func noPlugin() error {
+func noPluginError() error {
 	return fmt.Errorf("no PJRT plugin in %s", strings.Join(pluginFolders(), ", "))
 }
 
-// pluginEnvironment is what must stand in the environment before a plugin is opened, for those variables that the user
-// has not set: go-xla looks for CUDA's libraries only beside a plugin of its own installer and warns where it finds
-// none; XLA must be told where a plugin of Python's site-packages has its CUDA tools.
+// pluginEnvironment gives the variables to set before a plugin is opened, unless the user has set them. go-xla looks
+// for CUDA's libraries only beside plugins that it installed itself, and otherwise warns. XLA needs to know where a
+// plugin from Python's site-packages has its CUDA tools.
 func pluginEnvironment(plugin string) map[string]string {
 	set := map[string]string{}
 	if os.Getenv("GOPJRT_CUDA_CHECKS") == "" {
@@ -78,8 +79,8 @@ func pluginEnvironment(plugin string) map[string]string {
 	return set
 }
 
-// cudaDataDir gives the newest nvidia/cu* (or nvidia/cuda_nvcc) of the site-packages that a plugin lies in
-// (site-packages/jax_plugins/xla_cuda13/xla_cuda_plugin.so), "" where it lies elsewhere.
+// cudaDataDir finds the newest nvidia/cu* (or nvidia/cuda_nvcc) in the site-packages folder that holds a plugin such as
+// site-packages/jax_plugins/xla_cuda13/xla_cuda_plugin.so. It is "" for a plugin in another place.
 func cudaDataDir(plugin string) string {
 	for dir := filepath.Dir(plugin); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
 		if found, _ := filepath.Glob(filepath.Join(dir, "nvidia", "cu[0-9]*")); len(found) > 0 {

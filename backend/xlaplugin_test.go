@@ -7,11 +7,12 @@ import (
 	"testing"
 )
 
-// A plugin in Python's site-packages needs XLA to be told where CUDA's tools are; what the user has set stays.
+// For a plugin in Python's site-packages XLA_FLAGS names CUDA's tools. Variables that the user has set stay.
 func TestPluginEnvironment(t *testing.T) {
 	site := t.TempDir()
 	plugin := filepath.Join(site, "jax_plugins", "xla_cuda13", "xla_cuda_plugin.so")
-	for _, dir := range []string{filepath.Dir(plugin), filepath.Join(site, "nvidia", "cu12"), filepath.Join(site, "nvidia", "cu13"), filepath.Join(site, "nvidia", "cudnn")} {
+	for _, dir := range []string{filepath.Dir(plugin), filepath.Join(site, "nvidia", "cu12"),
+		filepath.Join(site, "nvidia", "cu13"), filepath.Join(site, "nvidia", "cudnn")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -22,7 +23,8 @@ func TestPluginEnvironment(t *testing.T) {
 		want                        map[string]string
 	}{
 		{"site-packages", plugin, "", "", map[string]string{"XLA_FLAGS": data, "GOPJRT_CUDA_CHECKS": "0"}},
-		{"other flags stay", plugin, "--xla_dump_to=x", "", map[string]string{"XLA_FLAGS": "--xla_dump_to=x " + data, "GOPJRT_CUDA_CHECKS": "0"}},
+		{"other flags stay", plugin, "--xla_dump_to=x", "", map[string]string{"XLA_FLAGS": "--xla_dump_to=x " + data,
+			"GOPJRT_CUDA_CHECKS": "0"}},
 		{"the user's folder stays", plugin, "--xla_gpu_cuda_data_dir=/mine", "1", map[string]string{}},
 		{"no site-packages", filepath.Join(t.TempDir(), "plugin.so"), "", "0", map[string]string{}},
 		{"by name", "cuda", "", "0", map[string]string{}},

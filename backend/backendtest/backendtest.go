@@ -1,4 +1,4 @@
-// Package backendtest opens the engines that a test can use here.
+// Package backendtest opens engines for tests.
 package backendtest
 
 import (
@@ -8,22 +8,21 @@ import (
 	"github.com/posttrain/posttrain/backend"
 )
 
-// RequireONNX is the environment variable that makes tests fail, not skip, where ONNX Runtime's library is missing.
+// RequireONNX is the environment variable that makes tests fail instead of skip if ONNX Runtime's library is missing.
 const RequireONNX = "POSTTRAIN_REQUIRE_ONNX"
 
-// Engines opens the go engine and, where its library is found, onnx; they are closed with the test.
+// Engines opens the go engine and, if its library is found, onnx. The test's cleanup closes them.
 func Engines(t testing.TB) []*backend.Engine {
 	t.Helper()
 	engines := []*backend.Engine{Go(t)}
-	if e := open(t); e != nil {
+	if e := openONNX(t); e != nil {
 		engines = append(engines, e)
 	} else {
-		t.Log("onnx left out: its library is not installed (scripts/install-onnxruntime.sh)")
+		t.Log("tested without onnx: its library is not installed (scripts/install-onnxruntime.sh)")
 	}
 	return engines
 }
 
-// Go opens the go engine.
 func Go(t testing.TB) *backend.Engine {
 	t.Helper()
 	e, err := backend.Open("go")
@@ -34,18 +33,18 @@ func Go(t testing.TB) *backend.Engine {
 	return e
 }
 
-// ONNX opens the onnx engine and skips the test where its library is missing.
+// ONNX opens the onnx engine, or skips the test if its library is missing.
 func ONNX(t testing.TB) *backend.Engine {
 	t.Helper()
-	e := open(t)
+	e := openONNX(t)
 	if e == nil {
 		t.Skip("ONNX Runtime's library is not installed (scripts/install-onnxruntime.sh)")
 	}
 	return e
 }
 
-// open gives the onnx engine, or nil where its library is missing and need not be there.
-func open(t testing.TB) *backend.Engine {
+// openONNX opens the onnx engine. It returns nil if the library is missing and RequireONNX is not set.
+func openONNX(t testing.TB) *backend.Engine {
 	t.Helper()
 	for _, s := range backend.List() {
 		if s.Name == "onnx" && !s.Present {
@@ -63,7 +62,7 @@ func open(t testing.TB) *backend.Engine {
 	return e
 }
 
-// Each runs a test on every engine at hand.
+// Each runs a test on every engine of Engines.
 func Each(t *testing.T, test func(t *testing.T, e *backend.Engine)) {
 	t.Helper()
 	for _, e := range Engines(t) {

@@ -2,5 +2,5 @@
 
 package backendtest
 
-// Cgo tells whether onnx and xla are built in.
+// Cgo reports whether onnx and xla are built in.
 const Cgo = true

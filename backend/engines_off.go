@@ -1,0 +1,25 @@
+//go:build !(cgo && linux)
+
+package backend
+
+import "fmt"
+
+const onnxBuilt = false
+
+func openONNX(string) (*Engine, error) { return nil, notBuilt("onnx", "ONNX Runtime") }
+func openXLA(string) (*Engine, error)  { return nil, notBuilt("xla", "XLA") }
+
+func notBuilt(name, engine string) error {
+	return fmt.Errorf("backend %s: not built in: %s needs Linux and a build with cgo (CGO_ENABLED=1 and a C compiler)",
+		name, engine)
+}
+
+func statusONNX() Status { return statusNotBuilt("onnx", "ONNX Runtime", onnxHowToGet) }
+func statusXLA() Status  { return statusNotBuilt("xla", "XLA", xlaHowToGet) }
+
+func statusNotBuilt(name, engine, howToGet string) Status {
+	return Status{
+		Name: name, Detail: "not built in: " + engine + " needs Linux and a build with cgo",
+		HowToGet: "build with CGO_ENABLED=1 and a C compiler, then " + howToGet,
+	}
+}
