@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/pflag"
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
-	"github.com/posttrain/posttrain/eval/judge"
 	"github.com/posttrain/posttrain/eval/privacylens"
+	"github.com/posttrain/posttrain/rollout/metered"
 )
 
 // standsIn makes this test's own binary the command that is measured.
@@ -45,7 +45,7 @@ func standIn(args []string) error {
 	if err != nil {
 		return err
 	}
-	client, err := judge.Open(judge.Options{BaseURL: *url, Model: *name, Parallel: *parallel, Cache: filepath.Join(*out, "judge-cache.jsonl")})
+	client, err := metered.Open(metered.Options{BaseURL: *url, Model: *name, Parallel: *parallel, Cache: filepath.Join(*out, "judge-cache.jsonl")})
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func standIn(args []string) error {
 	return evaluate(*out, cases, recorded, client, *parallel)
 }
 
-func evaluate(dir string, cases []lens.Case, actions map[string]string, client *judge.Client, parallel int) error {
+func evaluate(dir string, cases []lens.Case, actions map[string]string, client *metered.Client, parallel int) error {
 	prompts, err := privacylens.LoadPrompts("")
 	if err != nil {
 		return err
@@ -121,7 +121,7 @@ func TestSlowJudgeCountsAndGivesVerdicts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer j.close()
-	client, err := judge.Open(judge.Options{BaseURL: j.url, Model: "x"})
+	client, err := metered.Open(metered.Options{BaseURL: j.url, Model: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,8 +24,8 @@ type Sample struct {
 	Cut       bool           // the completion met its length limit
 }
 
-// Judge scores a completion of an item, with what it says in its think block. prefilled says that the prompt opened it.
-func Judge(number int, item *ci.Item, completion string, prefilled bool, o reward.Options) Sample {
+// Score scores a completion of an item and its think block. prefilled: the prompt opened the think block.
+func Score(number int, item *ci.Item, completion string, prefilled bool, o reward.Options) Sample {
 	k := reward.Of(item)
 	s := Sample{
 		Item: number, Domain: item.Seed.Domain, Principle: item.Seed.TransmissionPrinciple, Required: len(k.Required),

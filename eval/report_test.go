@@ -99,7 +99,7 @@ func testReport() *Report {
 		{"Family", "Consent", "<think>so</think><answer>Levopam</answer>"},              // leaks in the answer only
 		{"Family", "", "May 14"}, // no format, no thoughts
 	} {
-		s := Judge(i, item(c.domain, c.principle), c.completion, false, reward.DefaultOptions())
+		s := Score(i, item(c.domain, c.principle), c.completion, false, reward.DefaultOptions())
 		s.Cut = i == 3
 		r.Add(s)
 	}
@@ -184,7 +184,7 @@ func TestReportTable(t *testing.T) {
 // Of one kind alone there is no table of kinds.
 func TestReportOfOneDomain(t *testing.T) {
 	var r Report
-	r.Add(Judge(0, item("Work", "Consent"), "May 14", false, reward.DefaultOptions()))
+	r.Add(Score(0, item("Work", "Consent"), "May 14", false, reward.DefaultOptions()))
 	var b strings.Builder
 	r.Write(&b)
 	if strings.Contains(b.String(), "domain") || !strings.Contains(b.String(), "leak in think    not available (0 cases)") {

@@ -129,7 +129,7 @@ func (r *cirl) judge(lines []testLine) *measurement {
 	m := &measurement{}
 	for i := range lines {
 		l, c := &lines[i], r.items.test[i]
-		s := eval.Judge(i, c.item, l.Completion, c.Prefilled, r.config.Reward)
+		s := eval.Score(i, c.item, l.Completion, c.Prefilled, r.config.Reward)
 		s.Cut = l.Reason == rollout.Length
 		l.Reward, l.Integrity, l.Utility = s.Score.Reward, s.Score.Integrity(), s.Score.Utility()
 		m.Add(s)

@@ -275,7 +275,7 @@ func keywordsAt(matches []reward.Match) []keywordAt {
 func (e *evaluation) judge() {
 	for i, c := range e.cases {
 		for k, a := range c.answers {
-			s := eval.Judge(i, c.item, a.Text, c.prefilled, e.flags.rule)
+			s := eval.Score(i, c.item, a.Text, c.prefilled, e.flags.rule)
 			s.Cut = a.Reason == rollout.Length
 			e.report.Add(s)
 			e.rows = append(e.rows, e.row(c, k, s))

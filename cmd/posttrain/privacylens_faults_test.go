@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
-	"github.com/posttrain/posttrain/eval/judge/judgetest"
+	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 	"github.com/posttrain/posttrain/run"
 )
 
@@ -30,7 +30,7 @@ var strangers = map[string]func(w http.ResponseWriter, r *http.Request){
 		fmt.Fprintf(w, `{"error": {"message": "Incorrect API key provided: %s."}}`, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
 	},
 	"MUTE": func(w http.ResponseWriter, _ *http.Request) {
-		w.Write(judgetest.Completion("", "I would not like to say so."))
+		w.Write(meteredtest.Completion("", "I would not like to say so."))
 	},
 	"LONG": func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
@@ -38,7 +38,7 @@ var strangers = map[string]func(w http.ResponseWriter, r *http.Request){
 	},
 	"FLU": func(w http.ResponseWriter, r *http.Request) {
 		text, _ := io.ReadAll(r.Body)
-		w.Write(judgetest.Completion("", fluJudge(strings.ReplaceAll(string(text), `\"`, `"`))))
+		w.Write(meteredtest.Completion("", fluJudge(strings.ReplaceAll(string(text), `\"`, `"`))))
 	},
 }
 
@@ -498,8 +498,8 @@ func TestPLSecrets(t *testing.T) {
 	t.Setenv("OPENAI_API_KEY", "sk-nobodys")
 	t.Setenv("AGENT_KEY", "sk-agents")
 	t.Setenv("JUDGE_KEY", "sk-judges")
-	agent := startPL(t, judgetest.Options{Key: "sk-agents", Reply: leakyAgent})
-	judge := startPL(t, judgetest.Options{Key: "sk-judges", Reply: fluJudge})
+	agent := startPL(t, meteredtest.Options{Key: "sk-agents", Reply: leakyAgent})
+	judge := startPL(t, meteredtest.Options{Key: "sk-judges", Reply: fluJudge})
 	keys := []string{"--api-key-env", "AGENT_KEY", "--judge-key-env", "JUDGE_KEY"}
 	var said strings.Builder
 	note := func(o outcome) outcome {
@@ -610,7 +610,7 @@ func TestPLChangedData(t *testing.T) {
 func TestPLMuteJudge(t *testing.T) {
 	workPL(t)
 	judge := judgeServer(t)
-	mute := judgetest.Start(t, judgetest.Options{Reply: func(string) string { return "I would not like to say so." }})
+	mute := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string { return "I would not like to say so." }})
 	run := func(url string) outcome {
 		return cli(t, ofData("out", "--actions", "actions.csv", "--judge-base-url", url, "--judge-model", "flu", "--judge-cache", "cache-"+url[len(url)-8:len(url)-3]+".jsonl")...)
 	}
@@ -629,7 +629,7 @@ func TestPLKeyInReplies(t *testing.T) {
 	workPL(t)
 	const key = "sk-not-to-be-seen-anywhere"
 	t.Setenv("OPENAI_API_KEY", key)
-	echo := judgetest.Start(t, judgetest.Options{Key: key, Reply: func(prompt string) string {
+	echo := meteredtest.Start(t, meteredtest.Options{Key: key, Reply: func(prompt string) string {
 		return leakyAgent(prompt) + " Answer: No, " + key
 	}})
 	o := must(t, ofData("out", "--base-url", echo.URL, "--api-model", "leaky", "--judge-base-url", echo.URL, "--judge-model", "flu")...)
@@ -668,7 +668,7 @@ func TestPLVerdictsOfOthers(t *testing.T) {
 // TestPLAcceptedVerdicts: verdicts that were accepted without the form bind the run as others do.
 func TestPLAcceptedVerdicts(t *testing.T) {
 	workPL(t)
-	mute := judgetest.Start(t, judgetest.Options{Reply: func(string) string { return "Who knows." }})
+	mute := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string { return "Who knows." }})
 	must(t, ofData("out", "--actions", "actions.csv", "--judge-base-url", mute.URL, "--judge-model", "mute", "--set", "judge.allow_unparsed=true")...)
 	before := plContents(t)
 	o := cli(t, "eval", "privacylens", "judge", "--out", "out", "--judge", "keyword")

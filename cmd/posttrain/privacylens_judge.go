@@ -12,9 +12,9 @@ import (
 	"github.com/posttrain/posttrain/data"
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/embedded"
-	"github.com/posttrain/posttrain/eval/judge"
 	"github.com/posttrain/posttrain/eval/privacylens"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/rollout/metered"
 )
 
 // prepareJudge reads what the judge goes by; a server is asked nothing yet.
@@ -102,9 +102,10 @@ func (p *plRun) openJudge() (err error) {
 	}
 	retries := j.Retries
 	if retries == 0 {
-		retries = -1 // judge.Options: none
+		retries = -1 // metered.Options: none
 	}
-	p.client, err = judge.Open(judge.Options{
+	p.client, err = metered.Open(metered.Options{
+		Name:    "judge",
 		BaseURL: j.BaseURL, Model: j.Model, KeyName: j.KeyEnv, MaxTokens: j.MaxNew, Cache: cache,
 		Parallel: j.Parallel, RequestsPerMinute: j.RequestsPerMinute, TokensPerMinute: j.TokensPerMinute, Timeout: j.Timeout, Retries: retries,
 		MaxRequests: j.MaxRequests, MaxCost: j.MaxCost, PromptPrice: j.PromptPrice, CompletionPrice: j.CompletionPrice,
@@ -184,8 +185,8 @@ func (p *plRun) priced() bool {
 }
 
 // noteUsage adds what this call has asked the judge for to what earlier ones have, and says both.
-func (p *plRun) noteUsage(t judge.Stats) error {
-	var all map[string]judge.Stats
+func (p *plRun) noteUsage(t metered.Stats) error {
+	var all map[string]metered.Stats
 	text, err := os.ReadFile(p.folder.Path(privacylens.UsageName))
 	if err == nil {
 		err = json.Unmarshal(text, &all)
@@ -194,7 +195,7 @@ func (p *plRun) noteUsage(t judge.Stats) error {
 		p.say("warning: %s cannot be read: it begins anew", p.folder.Path(privacylens.UsageName))
 	}
 	if err != nil || all == nil {
-		all = map[string]judge.Stats{}
+		all = map[string]metered.Stats{}
 	}
 	name := p.config.Judge.Model
 	before := all[name]
@@ -207,7 +208,7 @@ func (p *plRun) noteUsage(t judge.Stats) error {
 }
 
 // words are what a judge was asked for.
-func (p *plRun) words(t judge.Stats) string {
+func (p *plRun) words(t metered.Stats) string {
 	cost := ""
 	if p.priced() {
 		cost = fmt.Sprintf(", cost %.4g", t.Cost)

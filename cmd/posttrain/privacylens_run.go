@@ -16,9 +16,9 @@ import (
 	"github.com/posttrain/posttrain/data"
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/embedded"
-	"github.com/posttrain/posttrain/eval/judge"
 	"github.com/posttrain/posttrain/eval/privacylens"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/rollout/metered"
 	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/train"
 )
@@ -42,7 +42,7 @@ type plRun struct {
 	judge         privacylens.Judge         // of a model: from the client's opening on
 	judgePrompts  privacylens.JudgePrompter // of a model; nil: none judges
 	judgeSettings map[string]string         // of the stage judge
-	client        *judge.Client             // of a model, from the first question on
+	client        *metered.Client           // of a model, from the first question on
 }
 
 // runPrivacyLens reads everything that can be wrong, makes the run folder or goes on with it, and runs the stages.

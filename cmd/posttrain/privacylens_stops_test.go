@@ -16,8 +16,8 @@ import (
 	"time"
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
-	"github.com/posttrain/posttrain/eval/judge/judgetest"
 	"github.com/posttrain/posttrain/eval/privacylens"
+	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 var plGoOn = regexp.MustCompile(`^posttrain: interrupted in stage (\w+): go on with posttrain (.*)$`)
@@ -276,7 +276,7 @@ func TestPLKilled(t *testing.T) {
 	var mu sync.Mutex
 	seen, order := map[string]int{}, []string{}
 	reached, dead := make(chan struct{}), make(chan struct{})
-	s := judgetest.Start(t, judgetest.Options{Reply: fluJudge, Watch: func(prompt string) {
+	s := meteredtest.Start(t, meteredtest.Options{Reply: fluJudge, Watch: func(prompt string) {
 		mu.Lock()
 		seen[prompt]++
 		order = append(order, prompt)

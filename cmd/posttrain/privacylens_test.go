@@ -13,9 +13,9 @@ import (
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/embedded"
-	"github.com/posttrain/posttrain/eval/judge/judgetest"
 	"github.com/posttrain/posttrain/eval/privacylens"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 // plCases are n small cases whose prompts say their numbers, and nothing of the flu ahead of an action.
@@ -92,12 +92,12 @@ func fluJudge(prompt string) string {
 
 // plServer answers and keeps the prompts.
 type plServer struct {
-	*judgetest.Server
+	*meteredtest.Server
 	mu   sync.Mutex
 	seen map[string]int // by prompt
 }
 
-func startPL(t *testing.T, o judgetest.Options) *plServer {
+func startPL(t *testing.T, o meteredtest.Options) *plServer {
 	t.Helper()
 	s := &plServer{seen: map[string]int{}}
 	o.Watch = func(prompt string) {
@@ -105,7 +105,7 @@ func startPL(t *testing.T, o judgetest.Options) *plServer {
 		defer s.mu.Unlock()
 		s.seen[prompt]++
 	}
-	s.Server = judgetest.Start(t, o)
+	s.Server = meteredtest.Start(t, o)
 	return s
 }
 
@@ -128,11 +128,11 @@ func (s *plServer) requests() int {
 }
 
 func agentServer(t *testing.T) *plServer {
-	return startPL(t, judgetest.Options{Reply: leakyAgent})
+	return startPL(t, meteredtest.Options{Reply: leakyAgent})
 }
 
 func judgeServer(t *testing.T) *plServer {
-	return startPL(t, judgetest.Options{Reply: fluJudge})
+	return startPL(t, meteredtest.Options{Reply: fluJudge})
 }
 
 // pl is the command with a run folder.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/posttrain/posttrain/eval/judge"
-	"github.com/posttrain/posttrain/eval/judge/judgetest"
+	"github.com/posttrain/posttrain/rollout/metered"
+	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 // All 493 cases with their 1,487 items, against a server that fails at every tenth request, with a stage that is stopped in the
@@ -21,7 +21,7 @@ func TestWholeBenchmarkWithFaults(t *testing.T) {
 	for i := range cases {
 		actions[cases[i].Name] = "Action: Send\nAction Input: {\"body\": \"" + cases[i].Name + "\"}"
 	}
-	server := judgetest.Start(t, judgetest.Options{Faults: 0.1, Stall: time.Minute, Seed: 7, Reply: func(prompt string) string {
+	server := meteredtest.Start(t, meteredtest.Options{Faults: 0.1, Stall: time.Minute, Seed: 7, Reply: func(prompt string) string {
 		if strings.Contains(prompt, "Excellent (3)") {
 			return "Answer: Good (2)"
 		}
@@ -32,8 +32,8 @@ func TestWholeBenchmarkWithFaults(t *testing.T) {
 	if err := r.Import(actions, nil); err != nil {
 		t.Fatal(err)
 	}
-	ask := func(ctx context.Context, tick func(Progress)) (judge.Stats, error) {
-		client := must[*judge.Client](t)(judge.Open(judge.Options{
+	ask := func(ctx context.Context, tick func(Progress)) (metered.Stats, error) {
+		client := must[*metered.Client](t)(metered.Open(metered.Options{
 			BaseURL: server.URL, Model: "m", Cache: filepath.Join(dir, "cache.jsonl"), Parallel: 32, Timeout: 3 * time.Second, Wait: time.Millisecond,
 		}))
 		o := judgeOptions(t, client)

@@ -13,7 +13,7 @@ import (
 // JudgeOptions say who judges.
 type JudgeOptions struct {
 	Judge         Judge
-	Parallel      int               // questions under way; 0: 1. With twice the requests of a judge.Client none waits while replies go to the disk
+	Parallel      int               // questions under way; 0: 1. With twice the requests of a metered.Client none waits while replies go to the disk
 	Settings      map[string]string // what a later call must agree with: the judge, its prompts and the like
 	AllowUnparsed bool              // go on even if the judge never gives a verdict in the form asked for; such verdicts bind as others do
 	Tick          func(Progress)    // one call at a time

@@ -67,7 +67,8 @@ var Table = []Row{
 
 	{"rollout", behaviour, []string{gomlx, compute, openai, retry}},
 	{"train", behaviour, []string{gomlx, compute}},
-	{"eval", behaviour, []string{"rollout", rate}},
+	{"rollout/metered", behaviour, []string{"rollout", rate}},
+	{"eval", behaviour, []string{"rollout"}},
 	{"serve", behaviour, []string{"rollout"}},
 
 	{"grpo", method, []string{gomlx, compute}},
@@ -83,7 +84,7 @@ var Table = []Row{
 
 // TestsOnly are the packages that only tests may import.
 var TestsOnly = []string{"internal/testkit", "internal/testkit/expect", "internal/testkit/scripted",
-	"backend/backendtest", "eval/judge/judgetest"}
+	"backend/backendtest", "rollout/metered/meteredtest"}
 
 // never are rules that no row can lift. Those about another module hold for tests too.
 var never = []struct {

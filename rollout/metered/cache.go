@@ -1,4 +1,4 @@
-package judge
+package metered
 
 import (
 	"bufio"
@@ -16,10 +16,10 @@ import (
 	"github.com/posttrain/posttrain/run"
 )
 
-// header is the first line of a cache.
+// header is the first line of a cache. Its wording is that of the first caches, so that they still load.
 const header = `{"file":"replies of a posttrain judge","version":1}` + "\n"
 
-// entry is a line of a cache: a reply, with what it is the reply to.
+// entry is a line of a cache: a reply and the parameters that it depends on, but for the prompt.
 type entry struct {
 	Name             string  `json:"name"` // hex
 	Model            string  `json:"model"`
@@ -31,8 +31,8 @@ type entry struct {
 	CompletionTokens int     `json:"completion_tokens"`
 }
 
-// cache keeps replies in a file, and in memory where in the file they are. Lines that come together are flushed together.
-// A nil cache keeps nothing.
+// cache keeps replies in a file, and their places in memory. Lines that arrive together are flushed together. A nil
+// cache keeps nothing.
 type cache struct {
 	path  string
 	file  *os.File
@@ -42,7 +42,7 @@ type cache struct {
 	mu     sync.Mutex
 	places map[name]place
 	size   int64 // of whole lines
-	broken error // half a line stands behind them
+	broken error // why the file ends in half a line that cannot be removed
 }
 
 // place is a line in the file.
@@ -51,29 +51,30 @@ type place struct {
 	size int
 }
 
-// pending is a line on its way into the file.
+// pending is a line to be written.
 type pending struct {
 	name name
 	line []byte
 	done chan error
 }
 
-// openCache opens or makes a file of replies, for this process alone. Half a line at its end is cut off.
+// openCache opens or creates a cache for this process alone. It cuts off half a line at the end.
 func openCache(path string) (*cache, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o666)
 	if err != nil {
-		return nil, fmt.Errorf("%s, for the judge's replies, cannot be opened: %w", path, bare(err))
+		return nil, fmt.Errorf("%s, the cache of replies, cannot be opened: %w", path, bare(err))
 	}
-	c := &cache{path: path, file: file, queue: make(chan *pending, 64), ended: make(chan struct{}), places: map[name]place{}}
+	c := &cache{path: path, file: file, queue: make(chan *pending, 64), ended: make(chan struct{}),
+		places: map[name]place{}}
 	if err := c.load(); err != nil {
 		file.Close()
 		return nil, err
 	}
-	go c.write()
+	go c.writeQueue()
 	return c, nil
 }
 
-// bare is an error of the system without the path, which the message has anyway.
+// bare removes the path from a system error: the message names it anyway.
 func bare(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {
@@ -84,26 +85,28 @@ func bare(err error) error {
 
 func (c *cache) load() error {
 	if info, err := c.file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return fmt.Errorf("%s, for the judge's replies: want a file", c.path)
+		return fmt.Errorf("%s, the cache of replies: want a file", c.path)
 	}
 	if err := run.Lock(c.file); err != nil {
-		return fmt.Errorf("%s, for the judge's replies, cannot be locked: %w: wait for the other run to end, or name another file", c.path, err)
+		return fmt.Errorf("%s, the cache of replies, cannot be locked: %w: "+
+			"wait for the other run to end, or name another file", c.path, err)
 	}
 	lines := bufio.NewReaderSize(c.file, 1<<16)
 	first, err := lines.ReadString('\n')
 	switch {
 	case err != nil && err != io.EOF:
-		return fmt.Errorf("%s cannot be read: %w", c.path, bare(err))
-	case err == io.EOF && strings.HasPrefix(header, first): // a new file, or one whose maker was killed at once
+		return c.unreadable(err)
+	case err == io.EOF && strings.HasPrefix(header, first): // a new file, or its creator was killed at once
 		return c.begin()
 	case first != header:
-		return fmt.Errorf("%s is no file of a judge's replies: its first line is not %s; name another", c.path, strings.TrimSpace(header))
+		return fmt.Errorf("%s is not a cache of replies: its first line is not %s; name another file",
+			c.path, strings.TrimSpace(header))
 	}
 	c.size = int64(len(header))
 	return c.index(lines)
 }
 
-// begin writes the first line.
+// begin writes the header.
 func (c *cache) begin() error {
 	err := c.file.Truncate(0)
 	if err == nil {
@@ -113,33 +116,37 @@ func (c *cache) begin() error {
 		err = c.file.Sync()
 	}
 	if err != nil {
-		return c.unwritten(err)
+		return c.unwritable(err)
 	}
 	c.size = int64(len(header))
 	return nil
 }
 
-func (c *cache) unwritten(err error) error {
-	return fmt.Errorf("%s, for the judge's replies, cannot be written: %w", c.path, bare(err))
+func (c *cache) unreadable(err error) error {
+	return fmt.Errorf("%s, the cache of replies, cannot be read: %w", c.path, bare(err))
 }
 
-// index notes where the replies are. A last line that lacks but its end is completed, half a line is cut off.
+func (c *cache) unwritable(err error) error {
+	return fmt.Errorf("%s, the cache of replies, cannot be written: %w", c.path, bare(err))
+}
+
+// index notes the places of the replies. It completes a last line that lacks only its newline and cuts off half a line.
 func (c *cache) index(lines *bufio.Reader) error {
 	for number := 2; ; number++ {
 		line, err := lines.ReadBytes('\n')
 		if err != nil && err != io.EOF {
-			return fmt.Errorf("%s cannot be read: %w", c.path, bare(err))
+			return c.unreadable(err)
 		}
 		n, fault := nameOf(line)
 		switch {
 		case err == io.EOF && fault != nil:
 			return c.cut(len(line))
 		case fault != nil:
-			return fmt.Errorf("%s:%d: no reply of a judge (%w): remove the line", c.path, number, fault)
+			return fmt.Errorf("%s:%d: not a reply (%w): remove the line", c.path, number, fault)
 		}
 		if err == io.EOF {
 			if _, err := c.file.WriteString("\n"); err != nil {
-				return c.unwritten(err)
+				return c.unwritable(err)
 			}
 			line = append(line, '\n')
 		}
@@ -150,24 +157,24 @@ func (c *cache) index(lines *bufio.Reader) error {
 	}
 }
 
-// cut removes so many bytes behind the whole lines.
+// cut removes n bytes that follow the whole lines.
 func (c *cache) cut(n int) error {
 	if n == 0 {
 		return nil
 	}
 	if err := c.file.Truncate(c.size); err != nil {
-		return c.unwritten(err)
+		return c.unwritable(err)
 	}
 	return nil
 }
 
-// note takes down the next line of the file.
+// note records the place of the next line.
 func (c *cache) note(n name, size int) {
 	c.places[n] = place{c.size, size}
 	c.size += int64(size)
 }
 
-// nameOf reads the name of a line that is a whole entry.
+// nameOf reads the name of an entry, or says why the line is not one.
 func nameOf(line []byte) (n name, err error) {
 	var e struct {
 		Name  *string
@@ -196,23 +203,23 @@ func (c *cache) has(n name) bool {
 	return ok
 }
 
-// read returns the reply of a name that the cache has.
+// read returns a reply that the cache has.
 func (c *cache) read(n name) (string, error) {
 	c.mu.Lock()
 	p := c.places[n]
 	c.mu.Unlock()
 	line := make([]byte, p.size)
 	if _, err := c.file.ReadAt(line, p.at); err != nil {
-		return "", fmt.Errorf("%s cannot be read: %w", c.path, bare(err))
+		return "", c.unreadable(err)
 	}
 	var e entry
 	if err := json.Unmarshal(line, &e); err != nil || e.Name != hex.EncodeToString(n[:]) {
-		return "", fmt.Errorf("%s was changed by somebody else: start again", c.path)
+		return "", fmt.Errorf("%s was changed by another program: start again", c.path)
 	}
 	return e.Reply, nil
 }
 
-// add keeps a reply. When it returns, the reply is on the disk.
+// add keeps a reply: it is on disk when add returns.
 func (c *cache) add(n name, e entry) error {
 	e.Name = hex.EncodeToString(n[:])
 	line, err := json.Marshal(e)
@@ -224,8 +231,8 @@ func (c *cache) add(n name, e entry) error {
 	return <-p.done
 }
 
-// write writes what is in the queue, all that is there at a time.
-func (c *cache) write() {
+// writeQueue writes queued lines, all that are there at a time.
+func (c *cache) writeQueue() {
 	defer close(c.ended)
 	for p := range c.queue {
 		batch := []*pending{p}
@@ -246,7 +253,7 @@ func (c *cache) write() {
 	}
 }
 
-// append writes lines and flushes them. What does not fit on the disk is taken back, so that the file stays whole.
+// append writes and flushes lines. If that fails it cuts them off again, so that the file stays whole.
 func (c *cache) append(batch []*pending) error {
 	if c.broken != nil {
 		return c.broken
@@ -260,7 +267,7 @@ func (c *cache) append(batch []*pending) error {
 		err = c.file.Sync()
 	}
 	if err != nil {
-		err = c.unwritten(err)
+		err = c.unwritable(err)
 		if c.cut(lines.Len()) != nil {
 			c.broken = err
 		}
@@ -274,7 +281,7 @@ func (c *cache) append(batch []*pending) error {
 	return nil
 }
 
-// close ends the writing, after the last add.
+// close must follow the last add.
 func (c *cache) close() error {
 	if c == nil {
 		return nil
@@ -282,7 +289,7 @@ func (c *cache) close() error {
 	close(c.queue)
 	<-c.ended
 	if err := c.file.Close(); err != nil {
-		return c.unwritten(err)
+		return c.unwritable(err)
 	}
 	return nil
 }

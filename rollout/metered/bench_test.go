@@ -1,4 +1,4 @@
-package judge
+package metered
 
 import (
 	"context"
@@ -9,19 +9,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/posttrain/posttrain/eval/judge/judgetest"
+	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 // BenchmarkJudge asks the questions of PrivacyLens's 493 cases, with prompts of their length, of a judge that answers in
 // 200 ms, 32 at a time: how much longer it takes than the judge alone would, and how much the heap grows from the 200th
 // question to its largest. The test's server is in the same heap.
 //
-//	go test ./eval/judge -run '^$' -bench Judge -benchtime 1x
+//	go test ./rollout/metered -run '^$' -bench Judge -benchtime 1x
 func BenchmarkJudge(b *testing.B) {
 	const n, parallel, delay = leakage + helpfulness, 32, 200 * time.Millisecond
 	const ideal = (n + parallel - 1) / parallel * delay
 	long := strings.Repeat("what the agent knows and does ", 150)
-	s := judgetest.Start(b, judgetest.Options{Delay: delay})
+	s := meteredtest.Start(b, meteredtest.Options{Delay: delay})
 	var slowest float64
 	var grown int64
 	for b.Loop() {

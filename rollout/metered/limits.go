@@ -1,4 +1,4 @@
-package judge
+package metered
 
 import (
 	"context"
@@ -7,14 +7,14 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// limits spread requests and tokens over the minutes: requests one at a time, tokens a second's worth at a time.
+// limits spread requests and tokens over each minute: one request, or one second's worth of tokens, at a time.
 type limits struct {
-	requests *rate.Limiter // nil: none
-	tokens   *rate.Limiter // nil: none
-	turn     chan struct{} // who waits for tokens; the others queue, so that none waits for all
+	requests *rate.Limiter // nil: no limit
+	tokens   *rate.Limiter // nil: no limit
+	turn     chan struct{} // held by the caller that waits for tokens, so that a large request is not starved
 
 	mu     sync.Mutex
-	credit int // tokens that were waited for and not used; negative: used and not waited for
+	credit int // tokens waited for but not used; negative: used but not waited for
 }
 
 func newLimits(o Options) *limits {
@@ -28,15 +28,15 @@ func newLimits(o Options) *limits {
 	return l
 }
 
-// wait until a request of so many tokens may be sent.
-func (l *limits) wait(ctx context.Context, tokens int) error {
+// wait returns when a request of n tokens may be sent.
+func (l *limits) wait(ctx context.Context, n int) error {
 	if l.tokens != nil {
-		if err := l.waitTokens(ctx, tokens); err != nil {
+		if err := l.waitTokens(ctx, n); err != nil {
 			return err
 		}
 	}
 	if l.requests != nil && l.requests.Wait(ctx) != nil {
-		l.settle(tokens, 0)
+		l.settle(n, 0)
 		return context.Cause(ctx)
 	}
 	return nil
@@ -49,7 +49,7 @@ func (l *limits) waitTokens(ctx context.Context, n int) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	for due := l.draw(n); due > 0; {
+	for due := l.useCredit(n); due > 0; {
 		part := min(due, l.tokens.Burst())
 		if l.tokens.WaitN(ctx, part) != nil {
 			l.settle(n-due, 0)
@@ -60,20 +60,17 @@ func (l *limits) waitTokens(ctx context.Context, n int) error {
 	return nil
 }
 
-// draw takes n tokens from the credit and returns how many are still due.
-func (l *limits) draw(n int) int {
+// useCredit takes n tokens from the credit and returns how many it lacks.
+func (l *limits) useCredit(n int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.credit -= n
-	if l.credit >= 0 {
-		return 0
-	}
-	due := -l.credit
-	l.credit = 0
+	due := max(-l.credit, 0)
+	l.credit = max(l.credit, 0)
 	return due
 }
 
-// settle corrects what was waited for by what was used.
+// settle corrects the tokens waited for to the tokens used.
 func (l *limits) settle(waited, used int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,4 +1,4 @@
-package judge
+package metered
 
 import (
 	"bytes"
@@ -15,13 +15,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/posttrain/posttrain/eval/judge/judgetest"
+	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 // open is a client of a test's server that waits a millisecond between tries.
-func open(t testing.TB, s *judgetest.Server, change ...func(*Options)) *Client {
+func open(t testing.TB, s *meteredtest.Server, change ...func(*Options)) *Client {
 	t.Helper()
-	o := Options{BaseURL: s.URL, Model: "tiny", Wait: time.Millisecond}
+	o := Options{Name: "judge", BaseURL: s.URL, Model: "tiny", Wait: time.Millisecond}
 	for _, f := range change {
 		f(&o)
 	}
@@ -81,7 +81,7 @@ func inParallel(ctx context.Context, n, parallel int, task func(ctx context.Cont
 func TestFaults(t *testing.T) {
 	const n = leakage + helpfulness
 	var done sync.Map
-	s := judgetest.Start(t, judgetest.Options{Reply: verdict, Delay: 2 * time.Millisecond, Faults: 0.1, Stall: time.Minute, Seed: 1, Watch: func(prompt string) {
+	s := meteredtest.Start(t, meteredtest.Options{Reply: verdict, Delay: 2 * time.Millisecond, Faults: 0.1, Stall: time.Minute, Seed: 1, Watch: func(prompt string) {
 		if _, ok := done.Load(prompt); ok {
 			t.Errorf("asked again: %q", prompt)
 		}
@@ -96,7 +96,7 @@ func TestFaults(t *testing.T) {
 	stats, faults := c.Stats(), s.Faults()
 	t.Logf("%d requests, %d together, %+v, faults %v", requests, together, stats, faults)
 	failed := 0
-	for _, kind := range judgetest.Kinds() {
+	for _, kind := range meteredtest.Kinds() {
 		if failed += faults[kind]; faults[kind] == 0 {
 			t.Errorf("no %s", kind)
 		}
@@ -118,7 +118,7 @@ func TestFaults(t *testing.T) {
 
 // TestSharesEqualQuestions: many askers, one request; another parameter is another question.
 func TestSharesEqualQuestions(t *testing.T) {
-	s := judgetest.Start(t, judgetest.Options{Delay: 50 * time.Millisecond})
+	s := meteredtest.Start(t, meteredtest.Options{Delay: 50 * time.Millisecond})
 	path := filepath.Join(t.TempDir(), "judge.jsonl")
 	c := open(t, s, func(o *Options) { o.Cache = path })
 	var wg sync.WaitGroup
@@ -149,7 +149,7 @@ func TestSharesEqualQuestions(t *testing.T) {
 // TestAskerLeaves: whoever leaves gets the cause at once; the request that is paid for is kept, and nobody asks again.
 func TestAskerLeaves(t *testing.T) {
 	arrived := make(chan string, 9)
-	s := judgetest.Start(t, judgetest.Options{Delay: time.Second, Watch: func(p string) { arrived <- p }})
+	s := meteredtest.Start(t, meteredtest.Options{Delay: time.Second, Watch: func(p string) { arrived <- p }})
 	c := open(t, s, func(o *Options) { o.Cache = filepath.Join(t.TempDir(), "judge.jsonl") })
 	why := errors.New("enough")
 	ctx, leave := context.WithCancelCause(t.Context())
@@ -170,7 +170,7 @@ func TestAskerLeaves(t *testing.T) {
 func TestCloseKeepsWhatIsPaid(t *testing.T) {
 	for _, grace := range []time.Duration{0, -1} {
 		arrived := make(chan string, 9)
-		s := judgetest.Start(t, judgetest.Options{Delay: 100 * time.Millisecond, Watch: func(p string) { arrived <- p }})
+		s := meteredtest.Start(t, meteredtest.Options{Delay: 100 * time.Millisecond, Watch: func(p string) { arrived <- p }})
 		path := filepath.Join(t.TempDir(), "judge.jsonl")
 		c := open(t, s, func(o *Options) { o.Cache, o.Grace = path, grace })
 		asked := make(chan error)
@@ -196,7 +196,7 @@ func TestCloseKeepsWhatIsPaid(t *testing.T) {
 func TestKeyIsNowhere(t *testing.T) {
 	const key = "sk-very-secret-0123456789"
 	t.Setenv("JUDGE_KEY", key)
-	s := judgetest.Start(t, judgetest.Options{Key: key, Reply: func(string) string { return "Bearer " + key }})
+	s := meteredtest.Start(t, meteredtest.Options{Key: key, Reply: func(string) string { return "Bearer " + key }})
 	path := filepath.Join(t.TempDir(), "judge.jsonl")
 	c := open(t, s, func(o *Options) { o.Cache, o.KeyName = path, "JUDGE_KEY" })
 	reply, err := c.Ask(t.Context(), "q")
@@ -209,7 +209,7 @@ func TestKeyIsNowhere(t *testing.T) {
 	for _, code := range []int{400, 401, 429, 500} {
 		echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Error(w, r.Header.Get("Authorization"), code) }))
 		defer echo.Close()
-		c := open(t, &judgetest.Server{URL: echo.URL}, func(o *Options) { o.KeyName, o.Retries = "JUDGE_KEY", 1 })
+		c := open(t, &meteredtest.Server{URL: echo.URL}, func(o *Options) { o.KeyName, o.Retries = "JUDGE_KEY", 1 })
 		if _, err := c.Ask(t.Context(), "q"); err == nil || strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), "***") {
 			t.Errorf("%d: %v", code, err)
 		}
@@ -239,7 +239,7 @@ func TestErrors(t *testing.T) {
 			var asked atomic.Int32
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { asked.Add(1); c.reply(w, r) }))
 			defer s.Close()
-			client := open(t, &judgetest.Server{URL: s.URL}, func(o *Options) { o.KeyName, o.Retries = "JUDGE_KEY", 3 })
+			client := open(t, &meteredtest.Server{URL: s.URL}, func(o *Options) { o.KeyName, o.Retries = "JUDGE_KEY", 3 })
 			_, err := client.Ask(t.Context(), "q")
 			if err == nil || !strings.HasPrefix(err.Error(), "judge: http://127.0.0.1:") || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%v, want one line with %q", err, c.want)
@@ -251,7 +251,7 @@ func TestErrors(t *testing.T) {
 	}
 	gone := httptest.NewServer(nil)
 	gone.Close()
-	c := open(t, &judgetest.Server{URL: gone.URL})
+	c := open(t, &meteredtest.Server{URL: gone.URL})
 	if _, err := c.Ask(t.Context(), "q"); err == nil || !strings.Contains(err.Error(), "no server answers (dial tcp") || !strings.HasSuffix(err.Error(), "tried 3 times") {
 		t.Error(err)
 	}
@@ -272,7 +272,7 @@ func TestOptions(t *testing.T) {
 		{func(o *Options) { o.Wait = -1 }, "judge: wait of -1ns"},
 		{func(o *Options) { o.MaxCost = 3 }, "judge: a budget of cost needs the prices"},
 	} {
-		o := Options{BaseURL: "https://host/v1", Model: "m"}
+		o := Options{Name: "judge", BaseURL: "https://host/v1", Model: "m"}
 		c.change(&o)
 		if _, err := Open(o); err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%v, want %s", err, c.want)

@@ -1,4 +1,4 @@
-package judge
+package metered
 
 import (
 	"context"
@@ -10,14 +10,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/posttrain/posttrain/eval/judge/judgetest"
 	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 // TestBudgetOfRequests: never one more, retries included; one line; the same again goes on, and pays for nothing twice.
 func TestBudgetOfRequests(t *testing.T) {
 	const n, budget = 300, 100
-	s := judgetest.Start(t, judgetest.Options{Reply: verdict, Delay: time.Millisecond, Faults: 0.1, Stall: time.Minute, Seed: 5})
+	s := meteredtest.Start(t, meteredtest.Options{Reply: verdict, Delay: time.Millisecond, Faults: 0.1, Stall: time.Minute, Seed: 5})
 	path := filepath.Join(t.TempDir(), "judge.jsonl")
 	answered, runs := 0, 0
 	for ; runs < 10; runs++ {
@@ -50,7 +50,7 @@ func TestBudgetOfRequests(t *testing.T) {
 // TestBudgetOfCost: what is spent stays below it, and comes as near as one request; two requests under way count as well.
 func TestBudgetOfCost(t *testing.T) {
 	prompt := strings.Repeat("word ", 59) // with two digits behind it 60 tokens by the server's count, 115 by our guess
-	s := judgetest.Start(t, judgetest.Options{Delay: 5 * time.Millisecond, Reply: func(string) string { return "one two three four five" }})
+	s := meteredtest.Start(t, meteredtest.Options{Delay: 5 * time.Millisecond, Reply: func(string) string { return "one two three four five" }})
 	c := open(t, s, func(o *Options) {
 		o.Parallel, o.MaxTokens, o.PromptPrice, o.CompletionPrice, o.MaxCost = 4, 10, 1e4, 2e4, 10
 	})
@@ -60,7 +60,7 @@ func TestBudgetOfCost(t *testing.T) {
 		return err
 	})
 	c.Close()
-	if err == nil || !errors.Is(err, ErrBudget) || !strings.HasPrefix(err.Error(), "judge: the budget is spent: 10, of which the next request may take 1.35 and 0.9 are left (") {
+	if err == nil || !errors.Is(err, ErrBudget) || !strings.HasPrefix(err.Error(), "judge: the budget is spent: 0.9 of 10 left, the next request may cost 1.35 (") {
 		t.Error(err)
 	}
 	if s := c.Stats(); s.Requests != 13 || s.Cost < 9.09 || s.Cost > 9.11 || s.PromptTokens != 13*60 || s.CompletionTokens != 13*5 {
@@ -75,7 +75,7 @@ func TestLostRepliesCost(t *testing.T) {
 		want float64
 	}{{rollout.Lost, 21}, {rollout.Foreign, 21}, {rollout.Busy, 0}, {rollout.Unreachable, 0}} {
 		o := Options{Model: "m", MaxTokens: 4, PromptPrice: 1e6, CompletionPrice: 1e6, Retries: -1}
-		o.settle()
+		o.setDefaults()
 		client := newClient(o)
 		client.send = func(context.Context, string, int) (rollout.Answer, rollout.Usage, error) {
 			return rollout.Answer{}, rollout.Usage{}, &rollout.RemoteError{Kind: c.kind}
@@ -90,7 +90,7 @@ func TestLostRepliesCost(t *testing.T) {
 func bubble(t *testing.T, o Options, send func(tries int) (rollout.Usage, error), test func(t *testing.T, c *Client)) {
 	synctest.Test(t, func(t *testing.T) {
 		o.Model = "m"
-		o.settle()
+		o.setDefaults()
 		c := newClient(o)
 		c.send = func(_ context.Context, _ string, tries int) (rollout.Answer, rollout.Usage, error) {
 			u, err := send(tries)

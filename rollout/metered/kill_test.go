@@ -1,4 +1,4 @@
-package judge
+package metered
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/posttrain/posttrain/eval/judge/judgetest"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 func TestMain(m *testing.M) {
@@ -41,7 +41,7 @@ func judgeChild(url, path string) error {
 func TestKilled(t *testing.T) {
 	const n = leakage + helpfulness
 	var kept sync.Map // prompts that were in the cache when a process was killed
-	s := judgetest.Start(t, judgetest.Options{Reply: verdict, Delay: 2 * time.Millisecond, Faults: 0.1, Stall: time.Minute, Seed: 2, Watch: func(prompt string) {
+	s := meteredtest.Start(t, meteredtest.Options{Reply: verdict, Delay: 2 * time.Millisecond, Faults: 0.1, Stall: time.Minute, Seed: 2, Watch: func(prompt string) {
 		if _, ok := kept.Load(prompt); ok {
 			t.Errorf("asked again: %q", prompt)
 		}

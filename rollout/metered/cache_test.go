@@ -1,4 +1,4 @@
-package judge
+package metered
 
 import (
 	"fmt"
@@ -91,13 +91,13 @@ func TestTornCache(t *testing.T) {
 func TestNoCache(t *testing.T) {
 	dir := t.TempDir()
 	for name, c := range map[string]struct{ content, want string }{
-		"other lines":      {`{"a": 1}` + "\n", "is no file of a judge's replies: its first line is not {"},
-		"one line, no end": {`{"a": 1}`, "is no file of a judge's replies"},
-		"a later version":  {strings.Replace(header, "1}", "2}", 1), "is no file of a judge's replies"},
-		"bytes":            {"\x00\x01\x02", "is no file of a judge's replies"},
-		"a broken line":    {header + "{\n" + `{"name":"`, ":2: no reply of a judge (unexpected end of JSON input): remove the line"},
-		"another line":     {header + `{"name":"00","reply":""}` + "\n", `:2: no reply of a judge (name "00": want 64 hex digits): remove the line`},
-		"a line of others": {header + `{}` + "\n", ":2: no reply of a judge (name or reply is missing)"},
+		"other lines":      {`{"a": 1}` + "\n", "is not a cache of replies: its first line is not {"},
+		"one line, no end": {`{"a": 1}`, "is not a cache of replies"},
+		"a later version":  {strings.Replace(header, "1}", "2}", 1), "is not a cache of replies"},
+		"bytes":            {"\x00\x01\x02", "is not a cache of replies"},
+		"a broken line":    {header + "{\n" + `{"name":"`, ":2: not a reply (unexpected end of JSON input): remove the line"},
+		"another line":     {header + `{"name":"00","reply":""}` + "\n", `:2: not a reply (name "00": want 64 hex digits): remove the line`},
+		"a line of others": {header + `{}` + "\n", ":2: not a reply (name or reply is missing)"},
 	} {
 		path := filepath.Join(dir, strings.ReplaceAll(name, " ", "-"))
 		if err := os.WriteFile(path, []byte(c.content), 0o666); err != nil {

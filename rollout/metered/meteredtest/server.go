@@ -1,5 +1,5 @@
-// Package judgetest has a server that stands in for a judge in tests, and fails on purpose.
-package judgetest
+// Package meteredtest has a server that stands in for a judge in tests, and fails on purpose.
+package meteredtest
 
 import (
 	"encoding/json"
