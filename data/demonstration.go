@@ -19,35 +19,11 @@ func ReadDemonstrations(path string) ([]Demonstration, *Report, error) {
 }
 
 func readDemonstrations(fsys fs.FS, path string) ([]Demonstration, *Report, error) {
-	report := &Report{Path: path}
-	var demos []Demonstration
-	for row, err := range rows.Read(fsys, path) {
-		if err != nil {
-			return nil, nil, err
-		}
-		report.Read++
-		demo, why, err := demonstrationOf(row)
-		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", row.Source, err)
-		}
-		if why != "" {
-			report.Drop(why, row.Source)
-			continue
-		}
-		report.Kept++
-		if demo.Completion.Blank() {
-			report.Wart("completion is only white space", row.Source)
-		}
-		demos = append(demos, demo)
-	}
-	if err := report.Check(); err != nil {
-		return nil, nil, err
-	}
-	return demos, report, nil
+	return Collect(path, rows.Read(fsys, path), demonstrationOf)
 }
 
-// demonstrationOf turns a row into a demonstration; why says for what reason it is dropped, "" when it is not.
-func demonstrationOf(r rows.Row) (demo Demonstration, why string, err error) {
+// demonstrationOf makes a demonstration of a row; why is the reason to drop it, "" to keep it.
+func demonstrationOf(r rows.Row, report *Report) (demo Demonstration, why string, err error) {
 	demo.Source = r.Source
 	switch {
 	case r.Has("prompt") && r.Has("completion"):
@@ -62,8 +38,12 @@ func demonstrationOf(r rows.Row) (demo Demonstration, why string, err error) {
 	default:
 		err = fmt.Errorf("found columns %s: %s", rows.List(r.Columns()), demonstrationColumns)
 	}
-	if err == nil && why == "" && demo.Completion.Empty() {
+	switch {
+	case err != nil || why != "":
+	case demo.Completion.Empty():
 		why = "completion is empty"
+	case demo.Completion.Blank():
+		report.Wart("completion is only white space", r.Source)
 	}
 	return demo, why, err
 }

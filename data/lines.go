@@ -2,7 +2,10 @@ package data
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
+	"unicode/utf8"
 
 	"github.com/posttrain/posttrain/data/internal/rows"
 )
@@ -34,6 +37,61 @@ func WriteJSON(path string, value any) error {
 		enc.SetIndent("", "  ")
 		return enc.Encode(value)
 	})
+}
+
+// MaxLine bounds a line of JSON in bytes: a longer one is damage.
+const MaxLine = rows.MaxRowBytes
+
+// ReadLines decodes a file of JSON lines and hands on every value with the number of its line, from 1.
+func ReadLines[T any](path string, visit func(line int, value T) error) error {
+	file, err := rows.Open(nil, path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	for line, err := range rows.Lines(path, file) {
+		if err != nil {
+			return err
+		}
+		value, err := decodeLine[T](path, line)
+		if err != nil {
+			return err
+		}
+		if err := visit(line.Number, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ReadJournal decodes JSON lines that a process may have left in the middle of one: a last line without a line end is
+// left out. end is the offset behind the last whole line.
+func ReadJournal[T any](path string, r io.Reader) (values []T, end int64, err error) {
+	for line, err := range rows.Lines(path, r) {
+		if err != nil {
+			return nil, 0, err
+		}
+		if !line.Whole { // even one that could be decoded: the next line would be appended to it
+			continue
+		}
+		value, err := decodeLine[T](path, line)
+		if err != nil {
+			return nil, 0, err
+		}
+		values, end = append(values, value), line.End
+	}
+	return values, end, nil
+}
+
+func decodeLine[T any](path string, line rows.Line) (value T, err error) {
+	err = errors.New("invalid UTF-8: want JSON in UTF-8")
+	if utf8.Valid(line.Text) {
+		err = rows.Unmarshal(line.Text, &value)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s:%d: %w", path, line.Number, err)
+	}
+	return value, err
 }
 
 // MarshalJSON writes a text as a column holds it: a string or a list of {role, content}.

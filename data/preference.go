@@ -45,32 +45,27 @@ func readPreferences(fsys fs.FS, path string, o PreferenceOptions) ([]Preference
 	if err := o.Validate(); err != nil {
 		return nil, nil, err
 	}
-	report := &Report{Path: path}
-	var pairs []Preference
 	var found []string // columns of the first row, for messages
-	for row, err := range rows.Read(fsys, path) {
+	pairs, report, err := Collect(path, rows.Read(fsys, path), func(r rows.Row, report *Report) (Preference, string, error) {
+		if report.Read == 1 {
+			found = r.Columns()
+		}
+		pair, columns, err := preferenceOf(r, o)
 		if err != nil {
-			return nil, nil, err
+			return pair, "", err
 		}
-		if report.Read++; report.Read == 1 {
-			found = row.Columns()
+		why := unusable(pair)
+		if why == "" {
+			report.note(pair, columns)
 		}
-		pair, columns, err := preferenceOf(row, o)
-		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", row.Source, err)
-		}
-		if why := unusable(pair); why != "" {
-			report.Drop(why, row.Source)
-			continue
-		}
-		report.note(pair, columns)
-		pairs = append(pairs, pair)
-	}
-	if err := report.Check(); err != nil {
+		return pair, why, nil
+	})
+	if err != nil {
 		return nil, nil, err
 	}
 	if len(o.ScoreColumns) == 2 && report.Scored == 0 {
-		return nil, nil, fmt.Errorf("%s: no row has a number in both score columns %s and %s: found columns %s", path, o.ScoreColumns[0], o.ScoreColumns[1], rows.List(found))
+		return nil, nil, fmt.Errorf("%s: no row has a number in both score columns %s and %s: found columns %s",
+			path, o.ScoreColumns[0], o.ScoreColumns[1], rows.List(found))
 	}
 	return pairs, report, nil
 }
@@ -166,7 +161,6 @@ func unusable(p Preference) string {
 
 // note counts the warts and scores of a kept pair.
 func (r *Report) note(p Preference, columns string) {
-	r.Kept++
 	if p.Scored {
 		r.Scored++
 		if r.ScoreColumns == "" {

@@ -22,32 +22,11 @@ const promptColumns = "want prompt (a string or a list of {role, content}) or me
 func ReadPrompts(path string) ([]PromptRow, *Report, error) { return readPrompts(nil, path) }
 
 func readPrompts(fsys fs.FS, path string) ([]PromptRow, *Report, error) {
-	report := &Report{Path: path}
-	var prompts []PromptRow
-	for row, err := range rows.Read(fsys, path) {
-		if err != nil {
-			return nil, nil, err
-		}
-		report.Read++
-		prompt, why, err := promptOf(row)
-		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", row.Source, err)
-		}
-		if why != "" {
-			report.Drop(why, row.Source)
-			continue
-		}
-		report.Kept++
-		prompts = append(prompts, prompt)
-	}
-	if err := report.Check(); err != nil {
-		return nil, nil, err
-	}
-	return prompts, report, nil
+	return Collect(path, rows.Read(fsys, path), promptOf)
 }
 
-// promptOf turns a row into a prompt; why says for what reason it is dropped, "" when it is not.
-func promptOf(r rows.Row) (p PromptRow, why string, err error) {
+// promptOf makes a prompt of a row; why is the reason to drop it, "" to keep it.
+func promptOf(r rows.Row, _ *Report) (p PromptRow, why string, err error) {
 	p.Source = r.Source
 	switch {
 	case r.Has("prompt"):

@@ -3,6 +3,8 @@ package data
 import (
 	"fmt"
 	"strings"
+
+	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
 // Tally counts the rows to which one remark applies.
@@ -86,7 +88,7 @@ func (t Tally) String() string {
 	return fmt.Sprintf("%d: %s (first: %s)", t.Count, t.What, t.First)
 }
 
-func (r *Report) Drop(what, source string) { r.Dropped = count(r.Dropped, what, source) }
+// Wart counts a remark about a row that is kept.
 func (r *Report) Wart(what, source string) { r.Warts = count(r.Warts, what, source) }
 
 // count adds one to the tally of what, which keeps the order in which remarks first appear.
@@ -103,15 +105,35 @@ func count(tallies []Tally, what, source string) []Tally {
 	return append(tallies, Tally{What: what, Count: 1, First: source, places: []string{source}})
 }
 
-// check turns a result without rows into the error a user can act on.
-func (r *Report) Check() error {
-	if r.Read == 0 {
-		return fmt.Errorf("%s: no rows: the file is empty", r.Path)
+// Collect reads rows into records and counts them in a Report. of makes a record of a row; why is the reason to drop
+// the row, "" to keep it. Warts belong into the report only for rows that are kept. The first error ends the reading.
+func Collect[T any](path string, in rows.Seq, of func(rows.Row, *Report) (record T, why string, err error)) (
+	[]T, *Report, error) {
+	report := &Report{Path: path}
+	var records []T
+	for row, err := range in {
+		if err != nil {
+			return nil, nil, err
+		}
+		report.Read++
+		record, why, err := of(row, report)
+		switch {
+		case err != nil:
+			return nil, nil, fmt.Errorf("%s: %w", row.Source, err)
+		case why != "":
+			report.Dropped = count(report.Dropped, why, row.Source)
+		default:
+			records = append(records, record)
+		}
 	}
-	if r.Kept == 0 {
-		return fmt.Errorf("%s: all %d rows dropped: %s", r.Path, r.Read, joinTallies(r.Dropped))
+	report.Kept = len(records)
+	switch {
+	case report.Read == 0:
+		return nil, nil, fmt.Errorf("%s: no rows: the file is empty", path)
+	case report.Kept == 0:
+		return nil, nil, fmt.Errorf("%s: all %d rows dropped: %s", path, report.Read, joinTallies(report.Dropped))
 	}
-	return nil
+	return records, report, nil
 }
 
 func joinTallies(tallies []Tally) string {

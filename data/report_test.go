@@ -7,7 +7,7 @@ import (
 
 func TestDetails(t *testing.T) {
 	r := &Report{Path: "p.jsonl", Read: 40, Kept: 39}
-	r.Drop("no prompt", "p.jsonl:7")
+	r.Dropped = count(r.Dropped, "no prompt", "p.jsonl:7")
 	for i := range 25 {
 		r.Wart("odd", "p.jsonl: row "+string(rune('a'+i)))
 	}

@@ -20,3 +20,12 @@ func Split(n int, fraction float64, seed uint64) (train, eval []int) {
 	train = slices.Sorted(slices.Values(order[count:]))
 	return train, eval
 }
+
+// Pick is the elements with these indices.
+func Pick[T any](from []T, indices []int) []T {
+	out := make([]T, len(indices))
+	for i, at := range indices {
+		out[i] = from[at]
+	}
+	return out
+}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"math/rand/v2"
 
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
@@ -33,7 +32,7 @@ func loadCISplits(j *job, c *config.CIRL) (*ciSplits, error) {
 	e := &ciEncoder{job: j, config: c, encoder: batch.Encoder{Tokenizer: j.world.tokenizer}}
 	s := &ciSplits{}
 	for k, part := range items {
-		cases, err := e.encode(part, uint64(k))
+		cases, err := e.encode(part, ci.Part(k))
 		if err != nil {
 			return nil, err
 		}
@@ -72,7 +71,7 @@ func readCIItems(j *job, c *config.CIRL) (parts [3][]ci.Item, err error) {
 	}
 	j.say("%s", report)
 	first, second, third := ci.Split(len(items), d.ValidationFraction, d.TestFraction, c.Seed)
-	parts = [3][]ci.Item{pick(items, first), pick(items, second), pick(items, third)}
+	parts = [3][]ci.Item{data.Pick(items, first), data.Pick(items, second), data.Pick(items, third)}
 	if err := notEmpty(parts, d, len(items)); err != nil {
 		return parts, err
 	}
@@ -96,7 +95,7 @@ const embeddedSeed = 0x63692d726c
 func embeddedItems(d config.CIData, seed uint64) [3][]ci.Item {
 	items := ci.Synthesize(d.Scenarios, seed^embeddedSeed)
 	first, second, third := ci.Split(len(items), d.ValidationFraction, d.TestFraction, seed)
-	return [3][]ci.Item{pick(items, first), pick(items, second), pick(items, third)}
+	return [3][]ci.Item{data.Pick(items, first), data.Pick(items, second), data.Pick(items, third)}
 }
 
 // ciEncoder turns items into tasks, and counts what it leaves out.
@@ -110,9 +109,9 @@ type ciEncoder struct {
 }
 
 // encode makes the tasks of one part. The attributes' order follows from the seed, the part and the item's place in it.
-func (e *ciEncoder) encode(items []ci.Item, part uint64) (cases []testCase, err error) {
+func (e *ciEncoder) encode(items []ci.Item, part ci.Part) (cases []testCase, err error) {
 	for i := range items {
-		task, err := e.task(&items[i], itemOrder(e.config.Seed, part, i))
+		task, err := e.task(&items[i], ci.Order(e.config.Seed, part, i))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", items[i].Source, err)
 		}
@@ -126,11 +125,6 @@ func (e *ciEncoder) encode(items []ci.Item, part uint64) (cases []testCase, err 
 		cases = append(cases, testCase{task, &items[i]})
 	}
 	return cases, nil
-}
-
-// itemOrder is the seed of the order in which the prompt of a part's item i lists its attributes.
-func itemOrder(seed, part uint64, i int) uint64 {
-	return rand.New(rand.NewPCG(seed, part<<32|uint64(i))).Uint64()
 }
 
 // task encodes the prompt of an item.

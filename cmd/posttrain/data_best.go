@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -172,7 +171,7 @@ func take[T any](given bool, flag *T, value T) {
 
 // trainingOrder is the order of attributes in the prompt of ci-rl's training item i.
 func trainingOrder(seed uint64) func(i int) uint64 {
-	return func(i int) uint64 { return rand.New(rand.NewPCG(seed, uint64(i))).Uint64() }
+	return func(i int) uint64 { return ci.Order(seed, ci.Train, i) }
 }
 
 // scenarios are the items to answer, and the order of attributes in the prompt of each.
@@ -190,7 +189,7 @@ func (f *bestFlags) scenarios(s streams, given func(string) bool) ([]ci.Item, fu
 	fmt.Fprintln(s.err, report)
 	if f.split != "all" {
 		train, validation, test := ci.Split(len(items), f.validation, f.test, f.splitSeed)
-		items = pick(items, map[string][]int{"train": train, "validation": validation, "test": test}[f.split])
+		items = data.Pick(items, map[string][]int{"train": train, "validation": validation, "test": test}[f.split])
 	}
 	if len(items) == 0 {
 		return nil, nil, fmt.Errorf("%s: the %s split has no items (--validation-fraction %v and --test-fraction %v of %d): want other fractions, or --split all",

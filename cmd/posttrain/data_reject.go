@@ -75,10 +75,10 @@ func (r *rejection) conversations(chat *rollout.Local, items []ci.Item, order fu
 	if l.Dropped > 0 {
 		fmt.Fprintf(r.err, "%d of %d scenarios left out: their prompts have more than %d tokens\n", l.Dropped, len(items), limit)
 	}
-	r.cases = pick(r.cases, l.Keep)
+	r.cases = data.Pick(r.cases, l.Keep)
 	var err error
 	r.opens, err = chat.Encoder.Opens(data.Text{Messages: r.cases[0].prompt}, ci.ThinkPrefill)
-	return pick(all, l.Keep), err
+	return data.Pick(all, l.Keep), err
 }
 
 // filter makes demonstrations of the answers that are good enough: of a scenario at most flags.keep (0: all), the best

@@ -127,7 +127,7 @@ func (f *evalFlags) ofFile(s streams) (none scenarios, err error) {
 	if f.split == "all" {
 		what = fmt.Sprintf("%d of %d items of %s", len(part), len(all), f.path)
 	}
-	return scenarios{pick(all, part), f.order, what}, nil
+	return scenarios{data.Pick(all, part), f.order, what}, nil
 }
 
 // part are the indices of the split, of n items.
@@ -141,8 +141,8 @@ func (f *evalFlags) part(n int) []int {
 
 // order is the seed of the order in which the prompt of a split's item i lists its attributes: the one that ci-rl has.
 func (f *evalFlags) order(i int) uint64 {
-	part := map[string]uint64{"train": 0, "validation": 1, "test": 2, "all": 3}[f.split]
-	return itemOrder(f.splitSeed, part, i)
+	part := map[string]ci.Part{"train": ci.Train, "validation": ci.Validation, "test": ci.Test, "all": ci.All}[f.split]
+	return ci.Order(f.splitSeed, part, i)
 }
 
 // conversations are the cases as a Chat takes them.

@@ -71,19 +71,11 @@ func loadDemonstrations(j *job, c *config.SFT) (demos, heldOut *train.Examples, 
 		return nil, nil, fmt.Errorf("data.eval_fraction %v: of %d demonstrations it leaves %d to train on and %d to evaluate on: want at least one of each",
 			c.Data.EvalFraction, len(groups), len(first), len(second))
 	}
-	return sftExamples(pick(groups, first), pick(sources, first)), sftExamples(pick(groups, second), pick(sources, second)), nil
+	return sftExamples(data.Pick(groups, first), data.Pick(sources, first)), sftExamples(data.Pick(groups, second), data.Pick(sources, second)), nil
 }
 
 func sftExamples(groups []batch.Group, sources []string) *train.Examples {
 	return &train.Examples{Method: &train.SFT{Groups: groups}, Groups: groups, Sources: sources}
-}
-
-func pick[T any](from []T, indices []int) []T {
-	out := make([]T, len(indices))
-	for k, i := range indices {
-		out[k] = from[i]
-	}
-	return out
 }
 
 // encodeDemonstrations reads, encodes and applies the limits.
@@ -106,7 +98,7 @@ func encodeDemonstrations(j *job, c *config.SFT, path string) ([]batch.Group, []
 	if err != nil {
 		return nil, nil, err
 	}
-	return pick(groups, keep), pick(sources, keep), nil
+	return data.Pick(groups, keep), data.Pick(sources, keep), nil
 }
 
 // readDemonstrations reads a file, or makes the embedded scenarios' ideal completions.

@@ -129,28 +129,18 @@ func (c *Item) Attributes() []Attribute {
 func Read(path string) ([]Item, *data.Report, error) { return readFS(nil, path) }
 
 func readFS(fsys fs.FS, path string) ([]Item, *data.Report, error) {
-	report := &data.Report{Path: path}
-	var items []Item
-	for raw, err := range rows.ReadJSON(fsys, path, "seed", "dataset_item") {
+	in := rows.ReadJSON(fsys, path, "seed", "dataset_item")
+	return data.Collect(path, in, func(r rows.Row, report *data.Report) (Item, string, error) {
+		item, warts, err := itemOf(r.Text)
 		if err != nil {
-			return nil, nil, err
+			return item, "", err
 		}
-		report.Read++
-		item, warts, err := itemOf(raw.Text)
-		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", raw.Source, err)
-		}
-		item.Source = raw.Source
+		item.Source = r.Source
 		for _, wart := range append(warts, item.warts()...) {
-			report.Wart(wart, raw.Source)
+			report.Wart(wart, r.Source)
 		}
-		report.Kept++
-		items = append(items, item)
-	}
-	if err := report.Check(); err != nil {
-		return nil, nil, err
-	}
-	return items, report, nil
+		return item, "", nil
+	})
 }
 
 // Write writes items in the release's shape, by the extension of the file's name: .json (an array, one item a line),

@@ -40,3 +40,20 @@ func splitSizes(n int, validation, test float64) (v, t int) {
 	}
 	return v, t
 }
+
+// Part is a part of a split.
+type Part uint64
+
+// The parts of a split; All is the items of a file in their order.
+const (
+	Train Part = iota
+	Validation
+	Test
+	All
+)
+
+// Order is the seed of the order in which the prompt of a part's item i lists its attributes (the last argument of
+// Prompt). Every command that puts the items of a run to a model takes it from here, so that all see the same prompts.
+func Order(seed uint64, part Part, i int) uint64 {
+	return rand.New(rand.NewPCG(seed, uint64(part)<<32|uint64(i))).Uint64()
+}

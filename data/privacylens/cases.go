@@ -68,31 +68,22 @@ func ReadFS(fsys fs.FS, path string) ([]Case, *data.Report, error) {
 }
 
 func read(fsys fs.FS, path string) ([]Case, *data.Report, error) {
-	report, places := &data.Report{Path: path}, map[string]string{}
-	var cases []Case
-	for raw, err := range rows.ReadJSON(fsys, path, "name", "seed", "vignette", "trajectory") {
-		if err != nil {
-			return nil, nil, err
-		}
-		report.Read++
-		c, err := caseOf(raw.Text)
+	places := map[string]string{} // by name
+	in := rows.ReadJSON(fsys, path, "name", "seed", "vignette", "trajectory")
+	return data.Collect(path, in, func(r rows.Row, report *data.Report) (Case, string, error) {
+		c, err := caseOf(r.Text)
 		if first, twice := places[c.Name]; err == nil && twice {
 			err = fmt.Errorf("name %q stands at %s already: want every name once", c.Name, first)
 		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", raw.Source, err)
+			return c, "", err
 		}
-		c.Place, places[c.Name] = raw.Source, raw.Source
+		c.Place, places[c.Name] = r.Source, r.Source
 		for _, wart := range c.warts() {
-			report.Wart(wart, raw.Source)
+			report.Wart(wart, r.Source)
 		}
-		report.Kept++
-		cases = append(cases, c)
-	}
-	if err := report.Check(); err != nil {
-		return nil, nil, err
-	}
-	return cases, report, nil
+		return c, "", nil
+	})
 }
 
 // Write writes cases in the release's shape, as .json or .jsonl, each also with .gz; whole or not at all.

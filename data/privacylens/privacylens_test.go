@@ -1,12 +1,16 @@
 package privacylens
 
 import (
+	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/parquet-go/parquet-go"
 )
 
 // plRow is a case; %s is its name.
@@ -335,5 +339,38 @@ func checkPath(t *testing.T, path string, rows int, err error) {
 	t.Helper()
 	if err == nil && rows == 0 || err != nil && (rows > 0 || !strings.HasPrefix(err.Error(), path) || strings.Contains(err.Error(), "\n")) {
 		t.Fatalf("%d rows beside the error %v", rows, err)
+	}
+}
+
+// Cases in a table: the four columns are read, others are left alone.
+func TestCasesFromParquet(t *testing.T) {
+	cases := plCases(t, "a")
+	column := func(value any) string {
+		text, err := json.Marshal(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	c := cases[0]
+	schema := parquet.NewSchema("cases", parquet.Group{"name": parquet.String(), "seed": parquet.String(),
+		"vignette": parquet.String(), "trajectory": parquet.String(), "other": parquet.String()})
+	var file bytes.Buffer
+	out := parquet.NewGenericWriter[map[string]any](&file, schema)
+	_, err := out.Write([]map[string]any{{"name": c.Name, "seed": column(c.Seed), "vignette": column(c.Vignette),
+		"trajectory": column(c.Trajectory), "other": "\xff"}})
+	if err == nil {
+		err = out.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, _, err := Read(temporary(t, "c.parquet", file.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	back[0].Place = c.Place
+	if !reflect.DeepEqual(back, cases) {
+		t.Errorf("%+v, want %+v", back, cases)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -31,7 +32,7 @@ func openJournal[T any](path string) (*journal[T], []T, error) {
 		file.Close()
 		return nil, nil, fmt.Errorf("%s cannot be locked: %w: wait for the stage's other process to end, or name another --out DIR", path, err)
 	}
-	rows, end, err := readJournal[T](path, file)
+	rows, end, err := data.ReadJournal[T](path, file)
 	if err == nil {
 		err = file.Truncate(end)
 	}
@@ -44,22 +45,6 @@ func openJournal[T any](path string) (*journal[T], []T, error) {
 	return &journal[T]{file: file, path: path}, rows, nil
 }
 
-// readJournal reads the whole rows; end is the offset behind the last one.
-func readJournal[T any](path string, r io.Reader) (rows []T, end int64, err error) {
-	err = eachLine(path, r, func(line int, text []byte, behind int64, whole bool) error {
-		var row T
-		if !whole { // even one that could be read: its line feed would be lost
-			return nil
-		}
-		if err := parseLine(path, line, text, &row); err != nil {
-			return err
-		}
-		rows, end = append(rows, row), behind
-		return nil
-	})
-	return rows, end, err
-}
-
 // readRows reads the rows of a journal that nobody writes; without a file there are none.
 func readRows[T any](path string) ([]T, error) {
 	file, err := os.Open(path)
@@ -70,7 +55,7 @@ func readRows[T any](path string) ([]T, error) {
 		return nil, fmt.Errorf("%s: %w", path, cause(err))
 	}
 	defer file.Close()
-	rows, _, err := readJournal[T](path, file)
+	rows, _, err := data.ReadJournal[T](path, file)
 	return rows, err
 }
 
@@ -80,8 +65,8 @@ func (j *journal[T]) add(row T) error {
 	if err := data.WriteLine(&line, row); err != nil {
 		return err
 	}
-	if line.Len() > maxLine {
-		return fmt.Errorf("%s: a row of %d MiB: want %d at most", filepath.Base(j.path), line.Len()>>20, maxLine>>20)
+	if line.Len() > data.MaxLine {
+		return fmt.Errorf("%s: a row of %d MiB: want %d at most", filepath.Base(j.path), line.Len()>>20, data.MaxLine>>20)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -106,4 +91,13 @@ func (j *journal[T]) clear() error {
 // close makes the rows durable.
 func (j *journal[T]) close() error {
 	return errors.Join(j.file.Sync(), j.file.Close())
+}
+
+// cause drops the operation and path that a file system's error repeats.
+func cause(err error) error {
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) {
+		return pathErr.Err
+	}
+	return err
 }

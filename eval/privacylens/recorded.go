@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/posttrain/posttrain/data"
+
 	lens "github.com/posttrain/posttrain/data/privacylens"
 )
 
@@ -22,7 +24,7 @@ type recordedAgent map[string]string
 // writes them: one a case. Rows of other kinds and of other data are left alone.
 func ReadAgentPrompts(path, kind string, cases []lens.Case) (AgentPrompter, error) {
 	prompts, kinds := recordedAgent{}, map[string]bool{}
-	err := readLines(path, func(line int, r agentRow) error {
+	err := data.ReadLines(path, func(line int, r agentRow) error {
 		if r.Name == "" || r.Kind == "" || r.Prompt == "" {
 			return fmt.Errorf("%s:%d: name, kind or prompt is missing or empty: want all three", path, line)
 		}
@@ -90,7 +92,7 @@ type recordedJudge map[verdictKey]judgeRow
 // between before and after. Rows of other data are left alone.
 func ReadJudgePrompts(path string, cases []lens.Case) (JudgePrompter, error) {
 	prompts := recordedJudge{}
-	err := readLines(path, func(line int, r judgeRow) error {
+	err := data.ReadLines(path, func(line int, r judgeRow) error {
 		switch {
 		case r.Kind != leakage && r.Kind != helpfulness:
 			return fmt.Errorf("%s:%d: kind %q: want leakage or helpfulness", path, line, r.Kind)

@@ -373,7 +373,7 @@ func ReadResults(dir string) ([]CaseResult, error) {
 		return nil, fmt.Errorf("%s: no such file: want a run that was reported (posttrain eval privacylens report --out %s)", path, dir)
 	}
 	var out []CaseResult
-	err := readLines(path, func(line int, r CaseResult) error {
+	err := data.ReadLines(path, func(line int, r CaseResult) error {
 		if r.Name == "" || len(r.Items) == 0 {
 			return fmt.Errorf("%s:%d: name or items are missing: want a case as the stage report writes it", path, line)
 		}

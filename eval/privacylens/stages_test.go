@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/posttrain/posttrain/data"
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/rollout"
@@ -542,12 +543,12 @@ func TestJournal(t *testing.T) {
 func FuzzJournal(f *testing.F) {
 	f.Add("{\"name\":\"a\",\"kind\":\"leakage\",\"item\":\"x\",\"leaks\":true,\"action_sha256\":\"\"}\n{\"name\":\"a\",\"kind\":\"helpfulness\",\"score\":2}\n")
 	f.Fuzz(func(t *testing.T, content string) {
-		rows, end, err := readJournal[VerdictRow]("j", strings.NewReader(content))
+		rows, end, err := data.ReadJournal[VerdictRow]("j", strings.NewReader(content))
 		if end > int64(len(content)) || err != nil && (!strings.HasPrefix(err.Error(), "j:") || strings.Contains(err.Error(), "\n")) {
 			t.Fatal(end, err)
 		}
 		if err == nil {
-			again, behind, err := readJournal[VerdictRow]("j", strings.NewReader(content[:end]))
+			again, behind, err := data.ReadJournal[VerdictRow]("j", strings.NewReader(content[:end]))
 			if err != nil || behind != end || len(again) != len(rows) {
 				t.Fatal(behind, end, err)
 			}

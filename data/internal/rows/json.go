@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"strings"
 	"unicode/utf8"
 )
@@ -14,39 +15,41 @@ import (
 // MaxRowBytes bounds one row of text: a larger one is a damaged file, not a training example.
 const MaxRowBytes = 64 << 20
 
-// jsonlRows reads one JSON text a line; blank lines are passed over.
-func jsonlRows(name string, r io.Reader, _ []string) Seq {
-	return func(yield func(Row, error) bool) {
-		in := bufio.NewReaderSize(r, 64<<10)
-		for line := 1; ; line++ {
-			text, end := readLine(in)
-			if end != nil && end != io.EOF {
-				yield(Row{}, lineError(name, line, end))
+// Line is a line of a file that is not blank.
+type Line struct {
+	Number int    // from 1
+	Text   []byte // without the white space around it
+	End    int64  // offset behind the line
+	Whole  bool   // false for a last line without a line end
+}
+
+// Lines yields the lines of a reader that are not blank; it ends after the first error. A byte order mark is skipped.
+func Lines(name string, r io.Reader) iter.Seq2[Line, error] {
+	return func(yield func(Line, error) bool) {
+		in, end := bufio.NewReaderSize(r, 64<<10), int64(0)
+		for n := 1; ; n++ {
+			text, err := readLine(in)
+			switch {
+			case err == errRowTooLong:
+				yield(Line{}, fmt.Errorf("%s:%d: %w", name, n, err))
+				return
+			case err != nil && err != io.EOF:
+				yield(Line{}, Fault(name, fmt.Sprintf("in line %d", n), err))
 				return
 			}
-			if line == 1 {
+			end += int64(len(text))
+			if n == 1 {
 				text = bytes.TrimPrefix(text, []byte("\ufeff"))
 			}
-			if text = bytes.TrimSpace(text); len(text) > 0 && !yieldRaw(yield, fmt.Sprintf("%s:%d", name, line), text) {
-				return
-			}
-			if end == io.EOF {
+			text = bytes.TrimSpace(text)
+			if len(text) > 0 && !yield(Line{n, text, end, err == nil}, nil) || err == io.EOF {
 				return
 			}
 		}
 	}
 }
 
-// yieldRaw hands on a JSON text, or the error that it is not UTF-8 (which the JSON decoder would mend in silence).
-func yieldRaw(yield func(Row, error) bool, source string, text []byte) bool {
-	if !utf8.Valid(text) {
-		yield(Row{}, fmt.Errorf("%s: invalid UTF-8: want JSON in UTF-8", source))
-		return false
-	}
-	return yield(Row{Source: source, Text: text}, nil)
-}
-
-var errRowTooLong = fmt.Errorf("longer than %d MiB: one JSON object a line wanted", MaxRowBytes>>20)
+var errRowTooLong = fmt.Errorf("longer than %d MiB: want one JSON object a line", MaxRowBytes>>20)
 
 // readLine returns the next line; io.EOF comes with the last one.
 func readLine(in *bufio.Reader) ([]byte, error) {
@@ -63,11 +66,28 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 	}
 }
 
-func lineError(name string, line int, err error) error {
-	if err == errRowTooLong {
-		return fmt.Errorf("%s:%d: %w", name, line, err)
+// jsonlRows reads one JSON text a line.
+func jsonlRows(name string, r io.Reader, _ []string) Seq {
+	return func(yield func(Row, error) bool) {
+		for line, err := range Lines(name, r) {
+			if err != nil {
+				yield(Row{}, err)
+				return
+			}
+			if !yieldRaw(yield, fmt.Sprintf("%s:%d", name, line.Number), line.Text) {
+				return
+			}
+		}
 	}
-	return Fault(name, fmt.Sprintf("in line %d", line), err)
+}
+
+// yieldRaw hands on a JSON text, or the error that it is not UTF-8 (which the JSON decoder would mend in silence).
+func yieldRaw(yield func(Row, error) bool, source string, text []byte) bool {
+	if !utf8.Valid(text) {
+		yield(Row{}, fmt.Errorf("%s: invalid UTF-8: want JSON in UTF-8", source))
+		return false
+	}
+	return yield(Row{Source: source, Text: text}, nil)
 }
 
 // parseObject decodes one JSON object, numbers kept as written.
@@ -248,11 +268,13 @@ func (c *lineCounter) at(offset int64) int {
 // Unmarshal decodes a row's text into a record; an error names the field that has another type.
 func Unmarshal(text []byte, record any) error {
 	err := json.Unmarshal(text, record)
-	var typeErr *json.UnmarshalTypeError
-	if errors.As(err, &typeErr) {
-		return fmt.Errorf("%s is of JSON type %s: want %s", typeErr.Field, typeErr.Value, typeErr.Type.Kind())
-	}
-	if errors.As(err, new(*json.SyntaxError)) {
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &kind) && kind.Field != "":
+		return fmt.Errorf("%s is of JSON type %s: want %s", kind.Field, kind.Value, kind.Type.Kind())
+	case errors.As(err, &kind):
+		return fmt.Errorf("JSON type %s: want an object", kind.Value)
+	case errors.As(err, new(*json.SyntaxError)):
 		return BadJSON(err)
 	}
 	return err
