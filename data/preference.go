@@ -6,13 +6,14 @@ import (
 	"io/fs"
 
 	"github.com/posttrain/posttrain/data/internal/rows"
+	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 // PreferenceOptions says how preference rows are read.
 type PreferenceOptions struct {
 	// ScoreColumns names the columns with the scores of the chosen and of the rejected answer; empty: the first pair
 	// of KnownScoreColumns that a row has.
-	ScoreColumns []string `yaml:"score_columns"`
+	ScoreColumns []string `yaml:"score_columns" words:"two column names, the chosen answer's score and the rejected one's"`
 }
 
 // KnownScoreColumns are the column pairs that published preference sets use for the scores of their answers.
@@ -42,7 +43,7 @@ func ReadPreferencesFS(fsys fs.FS, path string, o PreferenceOptions) ([]Preferen
 }
 
 func readPreferences(fsys fs.FS, path string, o PreferenceOptions) ([]Preference, *Report, error) {
-	if err := o.Validate(); err != nil {
+	if err := fault.Err("data", o.Check()); err != nil {
 		return nil, nil, err
 	}
 	var found []string // columns of the first row, for messages
@@ -70,14 +71,15 @@ func readPreferences(fsys fs.FS, path string, o PreferenceOptions) ([]Preference
 	return pairs, report, nil
 }
 
-// Validate says what is wrong with the options, nil when nothing is.
-func (o PreferenceOptions) Validate() error {
-	n := len(o.ScoreColumns)
-	if n != 0 && n != 2 || n == 2 && (o.ScoreColumns[0] == "" || o.ScoreColumns[1] == "" || o.ScoreColumns[0] == o.ScoreColumns[1]) {
-		return fmt.Errorf("score_columns %q: want two names, the column of the chosen and of the rejected score", o.ScoreColumns)
+// Check names every fault of the options.
+func (o PreferenceOptions) Check() (faults []fault.Fault) {
+	if c := o.ScoreColumns; len(c) != 0 && (len(c) != 2 || c[0] == "" || c[1] == "" || c[0] == c[1]) {
+		faults = append(faults, fault.Fault{Key: "score_columns", Value: fmt.Sprint(c), Problem: "want " + scoreColumns})
 	}
-	return nil
+	return faults
 }
+
+const scoreColumns = "two column names, the chosen answer's score and the rejected one's"
 
 // preferenceOf turns a row into a pair; columns are the ones its scores came from.
 func preferenceOf(r rows.Row, o PreferenceOptions) (pair Preference, columns string, err error) {

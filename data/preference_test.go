@@ -283,9 +283,9 @@ func TestNamedScoreColumns(t *testing.T) {
 		want    string
 	}{
 		{[]string{"w", "l"}, "p.jsonl: no row has a number in both score columns w and l: found columns chosen, prompt, rejected, w"},
-		{[]string{"w"}, "want two names"},
-		{[]string{"w", "w"}, "want two names"},
-		{[]string{"w", ""}, "want two names"},
+		{[]string{"w"}, "want two column names"},
+		{[]string{"w", "w"}, "want two column names"},
+		{[]string{"w", ""}, "want two column names"},
 	} {
 		_, _, err := ReadPreferencesFS(row, "p.jsonl", PreferenceOptions{ScoreColumns: c.columns})
 		wantError(t, err, c.want)

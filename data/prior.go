@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 // RewardOptions say how scores become the prior gap of MaPPO.
 type RewardOptions struct {
-	Transform     string `yaml:"reward_transform"` // auto|none|logistic
-	OnNegativeGap string `yaml:"on_negative_gap"`  // clamp|drop|swap|error
+	Transform     string `yaml:"reward_transform" want:"auto|none|logistic"`
+	OnNegativeGap string `yaml:"on_negative_gap" want:"clamp|drop|swap|error"`
 }
 
 // DefaultRewardOptions are those of the method: auto, clamp.
@@ -18,20 +20,8 @@ func DefaultRewardOptions() RewardOptions {
 	return RewardOptions{Transform: "auto", OnNegativeGap: "clamp"}
 }
 
-// Validate says what is wrong with the options, nil when nothing is.
-func (o RewardOptions) Validate() error {
-	switch o.Transform {
-	case "auto", "none", "logistic":
-	default:
-		return fmt.Errorf("reward_transform %q: want auto, none or logistic", o.Transform)
-	}
-	switch o.OnNegativeGap {
-	case "clamp", "drop", "swap", "error":
-	default:
-		return fmt.Errorf("on_negative_gap %q: want clamp, drop, swap or error", o.OnNegativeGap)
-	}
-	return nil
-}
+// Check names every fault of the options.
+func (o RewardOptions) Check() []fault.Fault { return fault.Check(o) }
 
 // Over settles the transform auto over several sets at once, so that all of them are measured alike.
 func (o RewardOptions) Over(sets ...[]Preference) RewardOptions {
@@ -69,7 +59,7 @@ type PriorReport struct {
 // kept[i] has gap gaps[i]; with "clamp" and "swap" it has all the pairs in their order. The scores of kept pairs stay
 // as the file gave them. pairs is not changed.
 func Prior(pairs []Preference, o RewardOptions) (kept []Preference, gaps []float64, report *PriorReport, err error) {
-	if err := o.Validate(); err != nil {
+	if err := fault.Err("data", o.Check()); err != nil {
 		return nil, nil, nil, err
 	}
 	if err := requireScores(pairs); err != nil {

@@ -8,6 +8,8 @@ import "embed"
 
 // Paths in Files.
 const (
+	Name = "embedded" // names the model or the data that the program carries, in options
+
 	Model = "model"       // a model folder in Hugging Face layout
 	Pairs = "pairs.jsonl" // preference pairs on held-out scenarios, with rewards in [0,1]
 

@@ -6,13 +6,15 @@ import (
 	"math"
 	"strings"
 
+	"github.com/posttrain/posttrain/internal/config/fault"
+
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/rollout"
 )
 
 // check says before anything is sampled what cannot go well.
 func (l *Loop) check() error {
-	if err := l.Options.Err(); err != nil {
+	if err := fault.Err("grpo", l.Options.Check()); err != nil {
 		return err
 	}
 	switch {

@@ -28,9 +28,9 @@ type Task struct {
 
 // ValidationOptions say how the held-out tasks are measured while training.
 type ValidationOptions struct {
-	Every       int     `yaml:"every"`       // steps between validations; 0: only before the first step and after the last
-	Temperature float64 `yaml:"temperature"` // of the completions, one a task
-	Samples     int     `yaml:"samples"`     // completions of each validation that are shown in samples.jsonl
+	Every       int     `yaml:"every" want:">=0" zero:"only at the end"` // steps between validations; 0: only before the first step and after the last
+	Temperature float64 `yaml:"temperature" want:">=0" zero:"greedy"`    // of the completions, one a task
+	Samples     int     `yaml:"samples" want:">=0"`                      // completions of each validation that are shown in samples.jsonl
 }
 
 // DefaultValidation are the settings of CI-RL.

@@ -3,27 +3,29 @@ package grpo
 import (
 	"math"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 func TestDefaultOptionsAreInOrder(t *testing.T) {
 	o := DefaultOptions()
-	if err := o.Err(); err != nil {
+	if err := fault.Err("grpo", o.Check()); err != nil {
 		t.Fatal(err)
 	}
 	if !o.NeedsReference() || !o.NeedsOld() {
 		t.Error("the released settings need a reference and, with 4 updates, the old policy")
 	}
 	o.KL, o.Updates = None, 1
-	if err := o.Err(); err != nil || o.NeedsReference() || o.NeedsOld() {
+	if err := fault.Err("grpo", o.Check()); err != nil || o.NeedsReference() || o.NeedsOld() {
 		t.Error("without KL the default coefficient does no harm, and nothing is needed", err)
 	}
 }
 
 func TestOptionsSayWhatIsWrong(t *testing.T) {
 	for want, spoil := range map[string]func(o *Options){
-		"grpo.prompts_per_step 0: want 1 or more":                                                                      func(o *Options) { o.Prompts = 0 },
+		"grpo.prompts_per_step 0: want a whole number, 1 or more":                                                      func(o *Options) { o.Prompts = 0 },
 		"grpo.updates_per_rollout 5: want a divisor of prompts_per_step 32":                                            func(o *Options) { o.Updates = 5 },
-		"grpo.updates_per_rollout 0: want 1 or more":                                                                   func(o *Options) { o.Updates = 0 },
+		"grpo.updates_per_rollout 0: want a whole number, 1 or more":                                                   func(o *Options) { o.Updates = 0 },
 		`grpo.std "sampled": want sample, population or none`:                                                          func(o *Options) { o.Std = "sampled" },
 		`grpo.ratio_level "word": want token or sequence`:                                                              func(o *Options) { o.RatioLevel = "word" },
 		`grpo.kl "k4": want none, k1, k2 or k3`:                                                                        func(o *Options) { o.KL = "k4" },
@@ -31,15 +33,15 @@ func TestOptionsSayWhatIsWrong(t *testing.T) {
 		"grpo.kl_coef 0.5: kl none does not use it; remove it":                                                         func(o *Options) { o.KL, o.KLCoef = None, 0.5 },
 		"grpo.clip_low 1: want a number above 0 and below 1":                                                           func(o *Options) { o.ClipLow = 1 },
 		"grpo.clip_high NaN: want a number above 0":                                                                    func(o *Options) { o.ClipHigh = math.NaN() },
-		"grpo.dynamic_sampling -1: want 0 or more":                                                                     func(o *Options) { o.DynamicSampling = -1 },
+		"grpo.dynamic_sampling -1: want a whole number, 0 (off) or more":                                               func(o *Options) { o.DynamicSampling = -1 },
 		"grpo.norm_length 0: want a length of 1 or more tokens for aggregation " + SeqMeanConstant:                     func(o *Options) { o.Aggregation = SeqMeanConstant },
 		"grpo.norm_length 9: aggregation token-mean does not use it, only seq-mean-token-sum-norm does; remove it":     func(o *Options) { o.NormLength = 9 },
 		`grpo.aggregation "mean": want token-mean, seq-mean-token-mean, seq-mean-token-sum or seq-mean-token-sum-norm`: func(o *Options) { o.Aggregation = "mean" },
-		"grpo.group_size 1: want 2 or more: an answer's advantage is measured against the other answers to its prompt": func(o *Options) { o.GroupSize = 1 },
+		"grpo.group_size 1: want a whole number, 2 or more":                                                            func(o *Options) { o.GroupSize = 1 },
 	} {
 		o := DefaultOptions()
 		spoil(&o)
-		if err := o.Err(); err == nil || err.Error() != want {
+		if err := fault.Err("grpo", o.Check()); err == nil || err.Error() != want {
 			t.Errorf("error %v\nwant  %s", err, want)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 // oracleAdvantages is a case of grpo.json: one group.
@@ -100,7 +101,7 @@ func TestOracleAdvantages(t *testing.T) {
 
 func TestOracleHost(t *testing.T) {
 	for k, c := range oracle(t).Objectives {
-		if err := c.options().Err(); err != nil {
+		if err := fault.Err("grpo", c.options().Check()); err != nil {
 			t.Fatal(err)
 		}
 		name, out := fmt.Sprintf("case %d, %s", k, c), c.options().Host(c.batch())

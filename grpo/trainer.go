@@ -3,6 +3,8 @@ package grpo
 import (
 	"fmt"
 
+	"github.com/posttrain/posttrain/internal/config/fault"
+
 	"github.com/gomlx/compute"
 
 	"github.com/posttrain/posttrain/batch"
@@ -98,7 +100,7 @@ func (t *Trainer) look(b *minibatch, groups []batch.Group) error {
 
 // check refuses what would be trained on wrongly.
 func (t *Trainer) check(groups []Group) error {
-	if err := t.Options.Err(); err != nil {
+	if err := fault.Err("grpo", t.Options.Check()); err != nil {
 		return err
 	}
 	if err := t.checkTokens(groups); err != nil {

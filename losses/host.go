@@ -3,6 +3,8 @@ package losses
 import (
 	"fmt"
 	"math"
+
+	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 // Batch holds the inputs of a loss on the host, each [pairs].
@@ -41,7 +43,7 @@ func (o Options) Host(b Batch) (Outcome, error) {
 }
 
 func (o Options) checkBatch(b Batch) error {
-	if err := o.Err(); err != nil {
+	if err := fault.Err("loss", o.Check()); err != nil {
 		return err
 	}
 	vectors := map[string][]float64{

@@ -4,12 +4,14 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 func TestDefaultsAreValidAndThePapers(t *testing.T) {
 	for _, kind := range Types() {
 		o := Defaults(kind)
-		if err := o.Err(); err != nil {
+		if err := fault.Err("loss", o.Check()); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
 		if o.Beta != 0.1 || o.Prior != MaPPO {
@@ -21,7 +23,7 @@ func TestDefaultsAreValidAndThePapers(t *testing.T) {
 	}
 }
 
-func TestValidateNamesEveryFault(t *testing.T) {
+func TestCheckNamesEveryFault(t *testing.T) {
 	with := func(kind string, change func(*Options)) Options {
 		o := Defaults(kind)
 		change(&o)
@@ -35,10 +37,9 @@ func TestValidateNamesEveryFault(t *testing.T) {
 		{"misspelt", with("dop", func(o *Options) { o.Prior = "map" }),
 			[]string{`type "dop": want dpo, ipo, simpo or cpo`, `prior "map": want mappo or none`}},
 		{"ranges", with(SimPO, func(o *Options) { o.Beta, o.Gamma, o.LabelSmoothing = 0, new(-1.0), new(0.5) }),
-			[]string{"beta 0: want a number above 0", "gamma -1: want 0 or more",
-				"label_smoothing 0.5: want 0 or more and below 0.5"}},
+			[]string{"beta 0: want a number above 0", "gamma -1: want a number, 0 or more", "label_smoothing 0.5: want a number, 0 or more and below 0.5"}},
 		{"not finite", with(CPO, func(o *Options) { o.Beta, o.Lambda = math.Inf(1), new(math.NaN()) }),
-			[]string{"beta +Inf: want a number above 0", "lambda NaN: want 0 or more"}},
+			[]string{"beta +Inf: want a number above 0", "lambda NaN: want a number, 0 or more"}},
 		{"modes", with(CPO, func(o *Options) { o.NLL = new("avg") }), []string{`nll "avg": want mean or sum`}},
 		{"unused, even at zero", with(DPO, func(o *Options) {
 			o.Gamma, o.Lambda, o.Logps, o.NLL = new(0.0), new(0.2),
@@ -52,7 +53,7 @@ func TestValidateNamesEveryFault(t *testing.T) {
 			[]string{"label_smoothing 0.1: ipo does not use it, only dpo, simpo and cpo do; remove it"}},
 	} {
 		var got []string
-		for _, f := range c.o.Validate() {
+		for _, f := range c.o.Check() {
 			got = append(got, f.Error())
 		}
 		if strings.Join(got, "\n") != strings.Join(c.want, "\n") {

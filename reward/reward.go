@@ -12,21 +12,20 @@
 package reward
 
 import (
-	"fmt"
-	"math"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 // Options choose the variant of the reward.
 type Options struct {
-	Format           string  `yaml:"format"`            // paper: all tags occur|strict: the two blocks and no more
-	Match            string  `yaml:"match"`             // substring (paper)|word: "4" is not found in "2024"
-	RequiredWeight   float64 `yaml:"required_weight"`   // w_A
-	RestrictedWeight float64 `yaml:"restricted_weight"` // w_D
+	Format           string  `yaml:"format" want:"paper|strict"`   // paper: all tags occur; strict: the two blocks and no more
+	Match            string  `yaml:"match" want:"substring|word"`  // substring (paper); word: "4" is not found in "2024"
+	RequiredWeight   float64 `yaml:"required_weight" want:">=0"`   // w_A
+	RestrictedWeight float64 `yaml:"restricted_weight" want:">=0"` // w_D
 }
 
 // DefaultOptions are the paper's.
@@ -34,20 +33,13 @@ func DefaultOptions() Options {
 	return Options{Format: "paper", Match: "substring", RequiredWeight: 1, RestrictedWeight: 1}
 }
 
-// Validate says what is wrong with the options, nil when nothing is.
-func (o Options) Validate() error {
-	if o.Format != "paper" && o.Format != "strict" {
-		return fmt.Errorf("format %q: want paper or strict", o.Format)
+// Check names every fault of the options.
+func (o Options) Check() []fault.Fault {
+	faults := fault.Check(o)
+	if o.RequiredWeight == 0 && o.RestrictedWeight == 0 {
+		faults.Add("required_weight", 0, "restricted_weight is 0 too, so that only the format would count: want one of them above 0")
 	}
-	if o.Match != "substring" && o.Match != "word" {
-		return fmt.Errorf("match %q: want substring or word", o.Match)
-	}
-	for name, w := range map[string]float64{"required_weight": o.RequiredWeight, "restricted_weight": o.RestrictedWeight} {
-		if !(w >= 0) || math.IsInf(w, 1) {
-			return fmt.Errorf("%s %v: want a finite number, 0 or more", name, w)
-		}
-	}
-	return nil
+	return faults
 }
 
 // Keywords are what an answer must contain and must not contain. Empty keywords are not counted. A keyword that is

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 func with(change func(*Options)) Options {
@@ -246,11 +247,11 @@ func TestOptionsAreChecked(t *testing.T) {
 		{func(o *Options) { o.RequiredWeight = math.NaN() }, "required_weight NaN"},
 		{func(o *Options) { o.RestrictedWeight = -1 }, "restricted_weight -1"},
 	} {
-		if err := with(c.change).Validate(); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := fault.Err("", with(c.change).Check()); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want %s", err, c.want)
 		}
 	}
-	if err := DefaultOptions().Validate(); err != nil {
+	if err := fault.Err("", DefaultOptions().Check()); err != nil {
 		t.Error(err)
 	}
 }

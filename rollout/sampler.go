@@ -3,8 +3,9 @@ package rollout
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
+
+	"github.com/posttrain/posttrain/internal/config/fault"
 
 	"github.com/posttrain/posttrain/model"
 )
@@ -23,54 +24,35 @@ const (
 // tokens at least MinP times as likely as the likeliest. A token as likely as the last one kept is kept too. The
 // likeliest token is always kept.
 type Sampling struct {
-	MaxNew      int      `yaml:"max_new_tokens"` // most tokens drawn
-	Temperature float64  `yaml:"temperature"`    // 0: greedy, always the likeliest token, the lowest id of equals
-	TopK        int      `yaml:"top_k"`          // 0: off
-	TopP        float64  `yaml:"top_p"`          // 0 or 1: off
-	MinP        float64  `yaml:"min_p"`          // 0: off
-	Stop        []string `yaml:"stop,omitempty"` // texts that end the completion, also within a token
+	MaxNew      int      `yaml:"max_new_tokens" want:">=1"`                       // most tokens drawn
+	Temperature float64  `yaml:"temperature" want:">=0" zero:"greedy"`            // 0: the likeliest token, the lowest id of equals
+	TopK        int      `yaml:"top_k" want:">=0" zero:"off"`                     // draw from the k likeliest tokens
+	TopP        float64  `yaml:"top_p" want:">=0 <=1" zero:"off"`                 // 1 is off too
+	MinP        float64  `yaml:"min_p" want:">=0 <=1" zero:"off"`                 // of the likeliest token's probability
+	Stop        []string `yaml:"stop,omitempty" words:"texts that are not empty"` // end the completion, also within a token
 }
 
-// Fault is one thing wrong with a value.
-type Fault struct {
-	Key  string // as in YAML
-	Text string // the value, a colon and what is accepted
-}
-
-func (f Fault) Error() string { return f.Key + " " + f.Text }
-
-// Check returns every fault of configured values: values out of range, and rules that temperature 0 makes useless.
-func (s Sampling) Check() []Fault {
-	all := s.outOfRange()
-	if s.Temperature != 0 {
-		return all
-	}
+// Check names values out of range, and rules that temperature 0 makes useless.
+func (s Sampling) Check() []fault.Fault {
+	faults := fault.Faults(s.outOfRange())
 	idle := func(used bool, key string, value any) {
-		if used {
-			text := "%v: temperature 0 always takes the likeliest token; remove one of the two"
-			all = append(all, Fault{key, fmt.Sprintf(text, value)})
+		if used && s.Temperature == 0 {
+			faults.Add(key, value, "temperature 0 always takes the likeliest token; remove one of the two")
 		}
 	}
 	idle(s.TopK > 0, "top_k", s.TopK)
 	idle(s.TopP > 0 && s.TopP < 1, "top_p", s.TopP)
 	idle(s.MinP > 0 && s.MinP <= 1, "min_p", s.MinP)
-	return all
+	return faults
 }
 
-// outOfRange returns the values that no sampler accepts. NaN fails every comparison.
-func (s Sampling) outOfRange() (all []Fault) {
-	check := func(ok bool, key string, value any, want string) {
-		if !ok {
-			all = append(all, Fault{key, fmt.Sprintf("%v: want %s", value, want)})
-		}
+// outOfRange names the values that no sampler accepts.
+func (s Sampling) outOfRange() []fault.Fault {
+	faults := fault.Check(s)
+	if slices.Contains(s.Stop, "") {
+		faults.Add("stop", "", "want texts that are not empty")
 	}
-	check(s.MaxNew >= 1, "max_new_tokens", s.MaxNew, "1 or more")
-	check(s.Temperature >= 0 && !math.IsInf(s.Temperature, 0), "temperature", s.Temperature, "a number, 0 (greedy) or more")
-	check(s.TopK >= 0, "top_k", s.TopK, "0 (off) or more")
-	check(s.TopP >= 0 && s.TopP <= 1, "top_p", s.TopP, "0 (off) to 1 (off)")
-	check(s.MinP >= 0 && s.MinP <= 1, "min_p", s.MinP, "0 (off) to 1")
-	check(!slices.Contains(s.Stop, ""), "stop", `""`, "texts that are not empty")
-	return all
+	return faults
 }
 
 // Request is a prompt and how to continue it.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	cirlrecipe "github.com/posttrain/posttrain/recipe/cirl"
+
 	"context"
 
 	"github.com/gomlx/compute"
@@ -8,13 +10,12 @@ import (
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/grpo"
-	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/run"
 )
 
 func newCIRL(s streams) *cobra.Command {
-	f := &trainFlags{command: config.CommandCIRL}
+	f := &trainFlags{command: cirlrecipe.Command, known: cirlFlags}
 	cmd := &cobra.Command{
 		Use:   "ci-rl",
 		Short: "Teach contextual integrity by reinforcement learning (GRPO)",
@@ -35,7 +36,7 @@ func newCIRL(s streams) *cobra.Command {
 // cirl is a CI-RL run on its way.
 type cirl struct {
 	*job
-	config    *config.CIRL
+	config    *cirlrecipe.Options
 	items     *ciSplits
 	loop      *grpo.Loop
 	sampler   *rollout.Cached
@@ -44,11 +45,11 @@ type cirl struct {
 
 // runCIRL loads, measures the test split, trains, measures it again, reports.
 func runCIRL(ctx context.Context, s streams, f *trainFlags, cmd *cobra.Command) error {
-	c, err := loadConfig(f, cmd, config.LoadCIRL, func(c *config.CIRL) *string { return &c.Backend })
+	c, err := loadConfig(f, cmd, cirlrecipe.Spec, func(c *cirlrecipe.Options) *string { return &c.Backend })
 	if err != nil {
 		return err
 	}
-	r := &cirl{job: newJob(s, f, c.Train.Options(), c.Seed, c.Resolved(), "CI-RL"), config: c}
+	r := &cirl{job: newJob(s, f, c.Train, c.Seed, c.Resolved(), "CI-RL"), config: c}
 	if err := r.openWorld(c.Backend, c.Model); err != nil {
 		return err
 	}

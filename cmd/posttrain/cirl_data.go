@@ -1,13 +1,15 @@
 package main
 
 import (
+	"github.com/posttrain/posttrain/embedded"
+	cirlrecipe "github.com/posttrain/posttrain/recipe/cirl"
+
 	"fmt"
 
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/grpo"
-	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/reward"
 )
 
@@ -24,7 +26,7 @@ type testCase struct {
 }
 
 // loadCISplits reads or makes the items, splits them, and encodes their prompts.
-func loadCISplits(j *job, c *config.CIRL) (*ciSplits, error) {
+func loadCISplits(j *job, c *cirlrecipe.Options) (*ciSplits, error) {
 	items, err := readCIItems(j, c)
 	if err != nil {
 		return nil, err
@@ -58,9 +60,9 @@ func tasksOf(cases []testCase) []grpo.Task {
 }
 
 // readCIItems gives the items to train on, to validate on and to test on.
-func readCIItems(j *job, c *config.CIRL) (parts [3][]ci.Item, err error) {
+func readCIItems(j *job, c *cirlrecipe.Options) (parts [3][]ci.Item, err error) {
 	d := c.Data
-	if d.Train == config.Embedded {
+	if d.Train == embedded.Name {
 		parts = embeddedItems(d, c.Seed)
 		j.say("embedded: %d distinct scenarios to train on, %d for validation and %d for the test", len(parts[0]), len(parts[1]), len(parts[2]))
 		return parts, nil
@@ -80,7 +82,7 @@ func readCIItems(j *job, c *config.CIRL) (parts [3][]ci.Item, err error) {
 }
 
 // notEmpty refuses fractions that leave a part without items.
-func notEmpty(parts [3][]ci.Item, d config.CIData, n int) error {
+func notEmpty(parts [3][]ci.Item, d cirlrecipe.Data, n int) error {
 	if len(parts[0]) > 0 && len(parts[1]) > 0 && (len(parts[2]) > 0 || d.TestFraction == 0) {
 		return nil
 	}
@@ -92,7 +94,7 @@ func notEmpty(parts [3][]ci.Item, d config.CIData, n int) error {
 const embeddedSeed = 0x63692d726c
 
 // embeddedItems makes scenarios and splits them; all are distinct.
-func embeddedItems(d config.CIData, seed uint64) [3][]ci.Item {
+func embeddedItems(d cirlrecipe.Data, seed uint64) [3][]ci.Item {
 	items := ci.Synthesize(d.Scenarios, seed^embeddedSeed)
 	first, second, third := ci.Split(len(items), d.ValidationFraction, d.TestFraction, seed)
 	return [3][]ci.Item{data.Pick(items, first), data.Pick(items, second), data.Pick(items, third)}
@@ -101,7 +103,7 @@ func embeddedItems(d config.CIData, seed uint64) [3][]ci.Item {
 // ciEncoder turns items into tasks, and counts what it leaves out.
 type ciEncoder struct {
 	*job
-	config  *config.CIRL
+	config  *cirlrecipe.Options
 	encoder batch.Encoder
 	dropped int
 	longest grpo.Task // of those kept

@@ -55,9 +55,9 @@ func embeddedModel(t *testing.T) {
 }
 
 // cirlFaults are what must be refused before anything is trained or written.
-var cirlFaults = []fault{
+var cirlFaults = []faultCase{
 	// configs and flags
-	{"group of one", nil, tinyCIRL(2, "--group-size", "1"), 2, []string{"--group-size", "grpo.group_size 1", "2 or more", "advantage"}, nil},
+	{"group of one", nil, tinyCIRL(2, "--group-size", "1"), 2, []string{"--group-size", "grpo.group_size 1", "2 or more"}, nil},
 	{"prompts that the updates do not divide", nil, tinyCIRL(2, "--prompts", "3"), 2, []string{"--set", "grpo.updates_per_rollout 2", "divisor", "3"}, nil},
 	{"option without KL", nil, tinyCIRL(2, "--kl", "none", "--kl-coef", "0.5"), 2, []string{"--kl-coef", "kl none", "remove it"}, nil},
 	{"constant length without its aggregation", nil, tinyCIRL(2, "--set", "grpo.norm_length=9"), 2, []string{"--set", "norm_length 9", "seq-mean-token-sum-norm"}, nil},
@@ -142,7 +142,7 @@ func TestModelWithoutTheFormat(t *testing.T) {
 	untaught(t)
 	args := tinyCIRL(9, "--model", "random", "--prompt", "compact", "--max-new-tokens", "4", "--kl", "none", "--set", "validation.every=0", "--set", "grpo.updates_per_rollout=1")
 	o := cli(t, args...)
-	checkRefusal(t, o, fault{code: 1, says: []string{"step 5", "all completions of 5 steps broke the format", `begins "`, "no <think>", "were cut at 4 tokens", "sampling.max_new_tokens", "posttrain sft"}})
+	checkRefusal(t, o, faultCase{code: 1, says: []string{"step 5", "all completions of 5 steps broke the format", `begins "`, "no <think>", "were cut at 4 tokens", "sampling.max_new_tokens", "posttrain sft"}})
 	if !strings.Contains(o.err, "warning: step 1: 100% of the completions were cut at sampling.max_new_tokens 4") {
 		t.Errorf("nothing says that all were cut:\n%s", o.err)
 	}
@@ -155,15 +155,15 @@ func TestModelWithoutTheFormat(t *testing.T) {
 func TestCIRLNaN(t *testing.T) {
 	workCI(t)
 	o := cli(t, tinyCIRL(6, "--set", "train.learning_rate=1e30", "--set", "validation.every=0", "--set", "grpo.updates_per_rollout=1", "--set", "train.warmup_steps=0")...)
-	checkRefusal(t, o, fault{code: 1, says: []string{"step 2", "NaN", "the last good checkpoint is out/checkpoints/step-00000000"}})
+	checkRefusal(t, o, faultCase{code: 1, says: []string{"step 2", "NaN", "the last good checkpoint is out/checkpoints/step-00000000"}})
 }
 
 // TestResumeOfAChangedCIRL: config, items and engine belong to the run.
 func TestResumeOfAChangedCIRL(t *testing.T) {
 	workCI(t)
 	must(t, tinyCIRL(1, "--max-new-tokens", "16")...)
-	checkRefusal(t, cli(t, "ci-rl", "--resume", "out", "--group-size", "8"), fault{code: 1, says: []string{"--resume out", "grpo.group_size: 4, now 8", "--out"}})
-	checkRefusal(t, cli(t, "mappo", "--resume", "out"), fault{code: 1, says: []string{"out/config.yaml:1", "posttrain ci-rl", "not mappo"}})
+	checkRefusal(t, cli(t, "ci-rl", "--resume", "out", "--group-size", "8"), faultCase{code: 1, says: []string{"--resume out", "grpo.group_size: 4, now 8", "--out"}})
+	checkRefusal(t, cli(t, "mappo", "--resume", "out"), faultCase{code: 1, says: []string{"out/config.yaml:1", "posttrain ci-rl", "not mappo"}})
 	items, _, err := ci.Read("items.json")
 	if err != nil {
 		t.Fatal(err)
@@ -174,11 +174,11 @@ func TestResumeOfAChangedCIRL(t *testing.T) {
 	if err := ci.Write("items.json", items); err != nil {
 		t.Fatal(err)
 	}
-	checkRefusal(t, cli(t, "ci-rl", "--resume", "out"), fault{code: 1, says: []string{"out/test-before.jsonl", "test data", "start a new run with --out"}})
+	checkRefusal(t, cli(t, "ci-rl", "--resume", "out"), faultCase{code: 1, says: []string{"out/test-before.jsonl", "test data", "start a new run with --out"}})
 	writeScenarios(24, func(items []ci.Item) { // the prompts stay, a keyword changes: what is trained on is another thing
 		for i := range items {
 			items[i].DatasetItem.Annotation.Allowed = append(items[i].DatasetItem.Annotation.Allowed, ci.Keyword{Key: "X", Words: []string{"x"}})
 		}
 	})(t)
-	checkRefusal(t, cli(t, "ci-rl", "--resume", "out"), fault{code: 1, says: []string{"data", "has changed since the run was started", "start a new run with --out"}})
+	checkRefusal(t, cli(t, "ci-rl", "--resume", "out"), faultCase{code: 1, says: []string{"data", "has changed since the run was started", "start a new run with --out"}})
 }

@@ -1,11 +1,12 @@
 package main
 
 import (
+	cirlrecipe "github.com/posttrain/posttrain/recipe/cirl"
+
 	"fmt"
 	"strings"
 
 	"github.com/posttrain/posttrain/eval"
-	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/run"
 )
 
@@ -32,7 +33,7 @@ type testSummary struct {
 func (r *cirl) report(best *run.Best, before, after *measurement) error {
 	c := r.config
 	err := r.folder.WriteSummaryJSON(cirlSummary{
-		Command: config.CommandCIRL, Model: c.Model, Data: c.Data.Train, Engine: r.world.engine.Name, Seed: c.Seed, Steps: r.loop.Step(), Best: best,
+		Command: cirlrecipe.Command, Model: c.Model, Data: c.Data.Train, Engine: r.world.engine.Name, Seed: c.Seed, Steps: r.loop.Step(), Best: best,
 		Test: testSummary{c.Validation.Temperature, before, after},
 	})
 	if err != nil {

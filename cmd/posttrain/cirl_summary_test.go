@@ -1,11 +1,13 @@
 package main
 
 import (
+	"github.com/posttrain/posttrain/embedded"
+	cirlrecipe "github.com/posttrain/posttrain/recipe/cirl"
+
 	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/eval"
-	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/reward"
 )
 
@@ -65,7 +67,7 @@ func TestVerdictOfTheTest(t *testing.T) {
 // TestEmbeddedItems: sizes by the fractions, distinct scenarios, other ones by seed, and nothing that is tested has values which
 // training shows.
 func TestEmbeddedItems(t *testing.T) {
-	d := config.CIData{Train: config.Embedded, Scenarios: 200, ValidationFraction: 0.1, TestFraction: 0.2}
+	d := cirlrecipe.Data{Train: embedded.Name, Scenarios: 200, ValidationFraction: 0.1, TestFraction: 0.2}
 	parts := embeddedItems(d, 1)
 	if len(parts[0]) != 140 || len(parts[1]) != 20 || len(parts[2]) != 40 {
 		t.Errorf("%d, %d, %d, want 140, 20, 40", len(parts[0]), len(parts[1]), len(parts[2]))

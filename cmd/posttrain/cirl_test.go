@@ -15,6 +15,7 @@ import (
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/model"
+	cirlrecipe "github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/run"
 )
 
@@ -45,7 +46,7 @@ func TestCIRLLeavesAWholeRun(t *testing.T) {
 			t.Errorf("%s is missing", name)
 		}
 	}
-	c, err := config.LoadCIRL("out/config.yaml", nil)
+	c, err := cirlrecipe.Spec.Load(config.Input{Path: "out/config.yaml"})
 	if err != nil || c.Train.MaxSteps != 3 || c.GRPO.Updates != 2 || c.Data.Prompt != "compact" || string(c.Resolved()) != read(t, "out/config.yaml") {
 		t.Errorf("config.yaml: %v\n%s", err, read(t, "out/config.yaml"))
 	}

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"github.com/posttrain/posttrain/embedded"
+	cirlrecipe "github.com/posttrain/posttrain/recipe/cirl"
+
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +14,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/run"
 )
@@ -89,7 +93,7 @@ func (f *bestFlags) check(cmd *cobra.Command) error {
 	}
 	if f.prompt == "" {
 		f.prompt = ci.PromptCoT
-		if f.model == config.Embedded {
+		if f.model == embedded.Name {
 			f.prompt = ci.PromptCompact
 		}
 	}
@@ -113,7 +117,7 @@ func (f *bestFlags) values(given func(string) bool) error {
 	case !(f.validation >= 0 && f.test >= 0 && f.validation+f.test <= 1):
 		return fmt.Errorf("--validation-fraction %v and --test-fraction %v: want numbers of 0 or more with a sum of 1 at most", f.validation, f.test)
 	}
-	err := f.rule.Validate()
+	err := fault.Err("", f.rule.Check())
 	if err == nil && given("prompt") {
 		err = ci.CheckPrompt(f.prompt)
 	}
@@ -150,7 +154,7 @@ func (f *bestFlags) applies(given func(string) bool) error {
 // follow takes from the config of a ci-rl run what the command line does not say, and returns its training scenarios
 // with the order of each prompt.
 func (f *bestFlags) follow(s streams, given func(string) bool) ([]ci.Item, func(i int) uint64, error) {
-	c, err := config.LoadCIRL(f.config, nil)
+	c, err := cirlrecipe.Spec.Load(config.Input{Path: f.config})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config"
+	cirlrecipe "github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/train"
 )
@@ -29,7 +30,7 @@ func TestDataFaults(t *testing.T) {
 	fromFile := func(more ...string) []string {
 		return append([]string{"data", "best", "--model", "model", "--backend", "go", "--data", "items.jsonl", "--out", "x.jsonl"}, more...)
 	}
-	for _, f := range []fault{
+	for _, f := range []faultCase{
 		{"best of nothing good", nil, best(), 1, []string{"no answer has a reward of 1 or more", "best of 4", "-1.00", "--min-reward"}, nil},
 		{"best without out", nil, []string{"data", "best"}, 2, []string{"posttrain data best wants --out FILE"}, nil},
 		{"best into another kind of file", nil, best("--out", "x.csv"), 2, []string{"--out x.csv", `".csv"`, ".jsonl, .json or .parquet"}, nil},
@@ -84,7 +85,7 @@ func TestDataFaults(t *testing.T) {
 		{"check without a chat template", func(t *testing.T) { withItems(t); remove(t, "model/chat_template.jinja") }, []string{"data", "check", "--model", "model", "items.jsonl"}, 1,
 			[]string{"items.jsonl:1", "chat template", "chat_template.jinja"}, nil},
 		{"check scores of items", withItems, []string{"data", "check", "--score-columns", "a,b", "items.jsonl"}, 1, []string{"score columns a, b", "only preference pairs"}, nil},
-		{"check one score column", nil, []string{"data", "check", "--score-columns", "a", "pairs.jsonl"}, 1, []string{"score_columns", `"a"`, "two names"}, nil},
+		{"check one score column", nil, []string{"data", "check", "--score-columns", "a", "pairs.jsonl"}, 1, []string{"score_columns", "[a]", "two column names"}, nil},
 
 		{"convert one file", nil, []string{"data", "convert", "pairs.jsonl"}, 2, []string{"IN and OUT", "found 1"}, nil},
 		{"convert to an unknown kind of file", nil, []string{"data", "convert", "pairs.jsonl", "pairs.csv"}, 1, []string{"pairs.csv", `".csv"`, ".jsonl, .json or .parquet"}, nil},
@@ -221,7 +222,7 @@ func TestDataBestOfARun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := config.LoadCIRL("rl.yaml", nil)
+	c, err := cirlrecipe.Spec.Load(config.Input{Path: "rl.yaml"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func TestDiskFull(t *testing.T) {
 	work(t, "qwen2-newer")
 	args := tinyMappo(5, "--set", "train.checkpoint_every=2")
 	o := refusedAt(t, "step 3/5", args...)
-	checkRefusal(t, o, fault{code: 1, says: []string{
+	checkRefusal(t, o, faultCase{code: 1, says: []string{
 		"checkpoint not saved: out/checkpoints/step-00000004/model/model.safetensors: file too large (the last checkpoint is whole: out/checkpoints/step-00000002)"}})
 	for _, name := range tree(t) {
 		if strings.Contains(name, "step-00000004") || strings.Contains(name, "/.") {
@@ -57,7 +57,7 @@ func TestDiskFull(t *testing.T) {
 func TestDiskFullAtTheStart(t *testing.T) {
 	work(t, "qwen2-newer")
 	o := refusedAt(t, "pairs.jsonl", tinyMappo(2)...)
-	checkRefusal(t, o, fault{code: 1, says: []string{"checkpoint not saved: out/checkpoints/step-00000002/model/model.safetensors: file too large (there is no checkpoint yet)"}})
+	checkRefusal(t, o, faultCase{code: 1, says: []string{"checkpoint not saved: out/checkpoints/step-00000002/model/model.safetensors: file too large (there is no checkpoint yet)"}})
 	if exists("out/model") || exists("out/summary.txt") {
 		t.Error("a run that could not be saved has a model or a summary")
 	}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/posttrain/posttrain/internal/config/fault"
+
 	"errors"
 	"fmt"
 	"os"
@@ -10,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
 )
@@ -131,7 +132,7 @@ func (f *evalFlags) values(given func(string) bool) error {
 	case !(f.validation >= 0 && f.test >= 0 && f.validation+f.test <= 1):
 		return fmt.Errorf("--validation-fraction %v and --test-fraction %v: want numbers of 0 or more with a sum of 1 at most", f.validation, f.test)
 	}
-	if err := f.rule.Validate(); err != nil {
+	if err := fault.Err("", f.rule.Check()); err != nil {
 		return fmt.Errorf("--%w", err)
 	}
 	return f.server.check(given)
@@ -234,7 +235,7 @@ func (f *serverFlags) check(given func(string) bool) error {
 		return fmt.Errorf("--parallel %d: want 1 or more", f.parallel)
 	case f.timeout <= 0:
 		return fmt.Errorf("--timeout %v: want more than 0, such as 5m", f.timeout)
-	case !config.IsVariable(f.keyName): // it may be the key itself
+	case !fault.IsVariable(f.keyName): // it may be the key itself
 		return errors.New("--api-key-env: want the name of an environment variable, such as OPENAI_API_KEY, not the key itself")
 	case given("api-key-env") && os.Getenv(f.keyName) == "":
 		return fmt.Errorf("--api-key-env %s: this environment variable is not set", f.keyName)

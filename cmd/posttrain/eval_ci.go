@@ -12,6 +12,7 @@ import (
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/config"
+	cirlrecipe "github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/run"
@@ -89,7 +90,7 @@ func (f *evalFlags) scenarios(s streams, given func(string) bool) (scenarios, er
 
 // ofRun takes from the config of a ci-rl run what the command line does not say, and gives the run's test split.
 func (f *evalFlags) ofRun(s streams, given func(string) bool) (none scenarios, err error) {
-	c, err := config.LoadCIRL(f.config, nil)
+	c, err := cirlrecipe.Spec.Load(config.Input{Path: f.config})
 	if err != nil {
 		return none, err
 	}

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"github.com/posttrain/posttrain/embedded"
+	cirlrecipe "github.com/posttrain/posttrain/recipe/cirl"
+
 	"bufio"
 	"context"
 	"encoding/json"
@@ -192,11 +195,11 @@ func TestEvalCIOfARun(t *testing.T) {
 	if err := os.WriteFile("run.yaml", []byte(text), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	c, err := config.LoadCIRL("run.yaml", nil)
+	c, err := cirlrecipe.Spec.Load(config.Input{Path: "run.yaml"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := openWorld("go", config.Embedded, train.Options{DType: "auto"})
+	w, err := openWorld("go", embedded.Name, train.Options{DType: "auto"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +290,7 @@ func TestEvalCIFaults(t *testing.T) {
 	eval := func(more ...string) []string { return append([]string{"eval", "ci"}, more...) }
 	model := []string{"--model", "model", "--backend", "go"}
 	withItems := func(t *testing.T) { writeItems(t, "items.json", 5) }
-	for _, f := range []fault{
+	for _, f := range []faultCase{
 		{"no scenarios", nil, eval("--n", "0"), 2, []string{"--n 0", "1 or more"}, nil},
 		{"no samples", nil, eval("--samples", "0"), 2, []string{"--samples 0", "1 or more"}, nil},
 		{"samples without effect", nil, eval("--samples", "2"), 2, []string{"--samples 2", "--temperature 0"}, nil},
@@ -349,13 +352,13 @@ func TestEvalCIServerFaults(t *testing.T) {
 	run := func(url, name string) outcome {
 		return cli(t, "eval", "ci", "--base-url", url, "--api-model", name, "--api-key-env", "MY_KEY", "--data", "items.json", "--split", "all", "--out", filepath.Join("out", "deep"))
 	}
-	checkRefusal(t, run(s.URL, "best"), fault{code: 1, says: []string{s.URL, `no model "best"`, "404", "best does not exist"}})
+	checkRefusal(t, run(s.URL, "best"), faultCase{code: 1, says: []string{s.URL, `no model "best"`, "404", "best does not exist"}})
 	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, `{"error": {"message": "bad key `+strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")+`"}}`, 401)
 	}))
 	defer refusing.Close()
 	o := run(refusing.URL, "good")
-	checkRefusal(t, o, fault{code: 1, says: []string{"refuses the key of MY_KEY", "401", "bad key ***"}})
+	checkRefusal(t, o, faultCase{code: 1, says: []string{"refuses the key of MY_KEY", "401", "bad key ***"}})
 	if strings.Contains(o.err, "sk-secret") || exists("out") {
 		t.Errorf("%s, folder made: %v", o.err, exists("out"))
 	}
@@ -436,7 +439,7 @@ func TestEvalCIAsksWhatCIRLAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.close()
-	c := &config.CIRL{Seed: 7, Data: config.CIData{Train: "items.json", ValidationFraction: 0.2, TestFraction: 0.3, Prompt: ci.PromptCoT, Prefill: true}}
+	c := &cirlrecipe.Options{Seed: 7, Data: cirlrecipe.Data{Train: "items.json", ValidationFraction: 0.2, TestFraction: 0.3, Prompt: ci.PromptCoT, Prefill: true}}
 	c.Sampling.MaxNew, c.GRPO.Prompts = 4, 1
 	splits, err := loadCISplits(&job{flags: &trainFlags{quiet: true}, world: w}, c)
 	if err != nil {

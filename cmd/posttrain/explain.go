@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/posttrain/posttrain/recipe/preference"
+
 	"fmt"
 	"os"
 
@@ -10,7 +12,7 @@ import (
 )
 
 func newExplain(s streams) *cobra.Command {
-	f := &trainFlags{command: config.CommandMappo}
+	f := &trainFlags{command: preference.Command, known: mappoFlags}
 	cmd := &cobra.Command{
 		Use:     "explain",
 		Short:   "Print the objective that a config puts in force, and where it deviates from the paper",
@@ -21,7 +23,7 @@ func newExplain(s streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			text, err := explain(f.config, sets)
+			text, err := explain(config.Input{Path: f.config, Overrides: sets, Flags: f.known})
 			if err != nil {
 				return err
 			}
@@ -33,29 +35,24 @@ func newExplain(s streams) *cobra.Command {
 	return cmd
 }
 
-// explained is what a config of a command says of itself.
-func explained[C interface{ Explain() string }](c C, err error) (string, error) {
-	if err != nil {
-		return "", err
-	}
-	return c.Explain(), nil
-}
-
 // explain reads a config of any training command; the file says which.
-func explain(path string, sets []config.Override) (string, error) {
-	if path != "" {
-		text, err := os.ReadFile(path)
+func explain(in config.Input) (string, error) {
+	var command config.Command = preference.Spec
+	if in.Path != "" {
+		text, err := os.ReadFile(in.Path)
 		if err != nil {
 			return "", err
 		}
-		switch config.CommandOf(text) {
-		case config.CommandSFT:
-			return explained(config.LoadSFT(path, sets))
-		case config.CommandCIRL:
-			return explained(config.LoadCIRL(path, sets))
-		case config.CommandPrivacyLens:
-			return "", fmt.Errorf("%s is a config for `posttrain %s`, which trains nothing: want one for mappo, sft or ci-rl", path, config.CommandPrivacyLens)
+		if c := config.Find(config.CommandOf(text)); c != nil {
+			command = c
 		}
 	}
-	return explained(config.LoadMappo(path, sets))
+	c, err := command.Read(in)
+	if err != nil {
+		return "", err
+	}
+	if c, ok := c.(config.Explainer); ok {
+		return c.Explain(), nil
+	}
+	return "", fmt.Errorf("%s is a config for `posttrain %s`, which trains nothing: want one for mappo, sft or ci-rl", in.Path, command.Name())
 }

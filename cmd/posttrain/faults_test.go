@@ -14,8 +14,8 @@ import (
 	"github.com/posttrain/posttrain/model"
 )
 
-// fault is one bad input and what the user must read.
-type fault struct {
+// faultCase is one bad input and what the user must read.
+type faultCase struct {
 	name string
 	make func(t *testing.T) // the bad files, in the working directory
 	args []string
@@ -62,7 +62,7 @@ const mappoHead = "command: mappo\n"
 var fromConfig = []string{"mappo", "--config", "bad.yaml", "--out", "out"}
 
 // faults is section 8 of what posttrain has to do, and a few more.
-var faults = []fault{
+var faults = []faultCase{
 	// configs
 	{"unknown config key", withConfig(mappoHead, "  batchsize: 8\n"), fromConfig, 1,
 		[]string{"bad.yaml:9", `unknown key "train.batchsize"`, "train.batch_size"}, nil},
@@ -88,7 +88,7 @@ var faults = []fault{
 	{"--set of an unknown key", nil, tinyMappo(2, "--set", "train.batchsize=3"), 2, []string{"--set", "train.batchsize", "train.batch_size"}, nil},
 	{"--set of a section", nil, tinyMappo(2, "--set", "loss=dpo"), 2, []string{"--set", "loss is a section", "loss.type"}, nil},
 	{"--set of a wrong type", nil, tinyMappo(2, "--set", "train.epochs=x"), 2, []string{"--set", `train.epochs "x"`, "whole number"}, nil},
-	{"bad flag value", nil, tinyMappo(2, "--seed", "-1"), 2, []string{"--seed", `"-1"`, "0 or more"}, nil},
+	{"bad flag value", nil, tinyMappo(2, "--seed", "-1"), 2, []string{"--seed", "-1", "0 or more"}, nil},
 	{"two bad flags", nil, tinyMappo(2, "--loss", "dop", "--prior", "all"), 2, []string{"--loss", `"dop"`, "simpo"}, [][]string{{"--prior", `"all"`, "mappo or none"}}},
 	{"unknown backend", nil, tinyMappo(2, "--backend", "cuda"), 2, []string{"--backend", `"cuda"`, "xla:cuda"}, nil},
 	{"unknown command", nil, []string{"mapo"}, 2, []string{`"mapo"`, "mappo", "explain"}, nil},
@@ -99,7 +99,7 @@ var faults = []fault{
 	{"model init without flags", nil, []string{"model", "init"}, 2, []string{"--like", "--out"}, nil},
 	{"pairs of no answers", nil, []string{"data", "pairs", "--model", "model", "--answers", "0", "--out", "x.jsonl"}, 2, []string{"--answers 0", "1 or more"}, nil},
 	{"no probability", nil, []string{"data", "synth", "--leak", "2", "--out", "x.jsonl"}, 2, []string{"--leak 2", "0 to 1"}, nil},
-	{"cold temperature", nil, []string{"eval", "ci", "--model", "model", "--temperature", "-1"}, 2, []string{"--temperature -1", "0 or more"}, nil},
+	{"cold temperature", nil, []string{"eval", "ci", "--model", "model", "--temperature", "-1"}, 2, []string{"--temperature -1", "0 (greedy) or more"}, nil},
 	{"folder to write in is missing", nil, []string{"data", "synth", "--out", "no/x.jsonl"}, 1, []string{"--out no/x.jsonl", "no folder no"}, nil},
 
 	// engines
@@ -237,7 +237,7 @@ func TestFaults(t *testing.T) {
 }
 
 // checkRefusal holds a failed command against what it must say.
-func checkRefusal(t *testing.T, o outcome, f fault) {
+func checkRefusal(t *testing.T, o outcome, f faultCase) {
 	t.Helper()
 	var found []string
 	for line := range strings.Lines(o.err) {

@@ -20,6 +20,7 @@ type trainFlags struct {
 	out     string
 	resume  string
 	quiet   bool
+	known   []config.Flag // that set keys
 	keys    []keyFlag
 }
 
@@ -44,7 +45,7 @@ func (f *trainFlags) registerConfig(cmd *cobra.Command) {
 	flags.StringVar(&f.config, "config", "", "config file (default: configs/"+f.command+".yaml for the embedded model and data, every key's default for others)")
 	flags.StringArrayVar(&f.sets, "set", nil, "set any key of the config, such as train.learning_rate=1e-6 (may be repeated)")
 	f.keys = make([]keyFlag, 0, 16)
-	for _, k := range config.Flags(f.command) {
+	for _, k := range f.known {
 		f.keys = append(f.keys, keyFlag{Flag: k})
 		flags.StringVar(&f.keys[len(f.keys)-1].value, k.Name, "", k.Help)
 	}
@@ -94,7 +95,7 @@ func (f *trainFlags) path() (string, error) {
 
 // loadConfig makes up the config of a command from file and flags, with the engine that auto stands for here, and holds it against
 // that of a resumed run.
-func loadConfig[C interface{ Resolved() []byte }](f *trainFlags, cmd *cobra.Command, load func(path string, sets []config.Override) (C, error), engine func(C) *string) (c C, err error) {
+func loadConfig[C any](f *trainFlags, cmd *cobra.Command, spec *config.Spec[C], engine func(*C) *string) (c *C, err error) {
 	sets, err := f.overrides(cmd)
 	if err != nil {
 		return c, err
@@ -103,11 +104,11 @@ func loadConfig[C interface{ Resolved() []byte }](f *trainFlags, cmd *cobra.Comm
 	if err != nil {
 		return c, err
 	}
-	if c, err = load(path, sets); err != nil {
+	if c, err = spec.Load(config.Input{Path: path, Overrides: sets, Flags: f.known}); err != nil {
 		return c, err
 	}
 	pinEngine(engine(c))
-	return c, f.check(c.Resolved())
+	return c, f.check(spec.Resolve(c))
 }
 
 // check compares the config in force with the one that a resumed run was started with.

@@ -249,7 +249,7 @@ func TestGenerateInterrupted(t *testing.T) {
 func TestGenerateFaults(t *testing.T) {
 	long := strings.Repeat("word ", 300)
 	rows := func(text string) func(t *testing.T) { return withFile("p.jsonl", text) }
-	for _, f := range []fault{
+	for _, f := range []faultCase{
 		{"nothing to do", nil, generateArgs(), 2, []string{"--prompt TEXT", "--input FILE", "--chat"}, nil},
 		{"two things to do", nil, generateArgs("--prompt", "a", "--input", "p.jsonl"), 2, []string{"--prompt and --input", "one"}, nil},
 		{"empty name", nil, generateArgs("--input", ""), 2, []string{"--input is empty"}, nil},
@@ -263,7 +263,7 @@ func TestGenerateFaults(t *testing.T) {
 		{"prompt longer than the model", nil, generateArgs("--prompt", long), 1, []string{"--prompt", "tokens", "256 positions"}, nil},
 		{"row longer than the model", rows(`{"prompt": "a"}` + "\n" + `{"prompt": "` + long + `"}`), generateArgs("--input", "p.jsonl", "--out", "x.jsonl"), 1, []string{"p.jsonl:2", "tokens", "256 positions"}, nil},
 		{"empty prompt", nil, generateArgs("--prompt", ""), 1, []string{"--prompt", "no tokens"}, nil},
-		{"bad top-p", nil, generateArgs("--prompt", "a", "--top-p", "1.5"), 2, []string{"--top-p 1.5", "0 (off) to 1"}, nil},
+		{"bad top-p", nil, generateArgs("--prompt", "a", "--top-p", "1.5"), 2, []string{"--top-p 1.5", "0 (off) or more and at most 1"}, nil},
 		{"bad top-k", nil, generateArgs("--prompt", "a", "--top-k", "-1"), 2, []string{"--top-k -1"}, nil},
 		{"bad min-p", nil, generateArgs("--prompt", "a", "--min-p", "2"), 2, []string{"--min-p 2"}, nil},
 		{"hot", nil, generateArgs("--prompt", "a", "--temperature", "Inf"), 2, []string{"--temperature +Inf"}, nil},

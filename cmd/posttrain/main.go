@@ -77,14 +77,11 @@ func codeOf(err error) int {
 	switch {
 	case errors.Is(err, train.ErrInterrupted):
 		return exitInterrupted
-	case errors.As(err, new(usageError)), errors.As(err, &faults) && !slices.ContainsFunc(faults, inFile):
+	case errors.As(err, new(usageError)), errors.As(err, &faults) && !slices.ContainsFunc(faults, config.Fault.InFile):
 		return exitUsage
 	}
 	return exitFailed
 }
-
-// inFile tells a fault of a config file from one of a flag.
-func inFile(f config.Fault) bool { return !strings.HasPrefix(f.Place, "--") }
 
 // lines words an error for the user: a config's faults one a line, everything else in one line.
 func lines(err error) []string {

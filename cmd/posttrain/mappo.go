@@ -1,6 +1,9 @@
 package main
 
 import (
+	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/recipe/preference"
+
 	"context"
 	"fmt"
 
@@ -8,15 +11,13 @@ import (
 
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/embedded"
-	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/train"
 )
 
 func newMappo(s streams) *cobra.Command {
-	f := &trainFlags{command: config.CommandMappo}
+	f := &trainFlags{command: preference.Command, known: mappoFlags}
 	cmd := &cobra.Command{
 		Use:   "mappo",
 		Short: "Train on preference pairs with MaPPO, or plain DPO, IPO, SimPO or CPO",
@@ -35,7 +36,7 @@ func newMappo(s streams) *cobra.Command {
 
 // runMappo loads, measures the reference, trains, reports.
 func runMappo(ctx context.Context, s streams, f *trainFlags, cmd *cobra.Command) error {
-	c, err := loadConfig(f, cmd, config.LoadMappo, func(c *config.Mappo) *string { return &c.Backend })
+	c, err := loadConfig(f, cmd, preference.Spec, func(c *preference.Options) *string { return &c.Backend })
 	if err != nil {
 		return err
 	}
@@ -68,7 +69,7 @@ func runMappo(ctx context.Context, s streams, f *trainFlags, cmd *cobra.Command)
 }
 
 // title names the run in its picture and summary: MaPPO-DPO, DPO, …
-func title(c *config.Mappo) string { return c.Loss.Name() }
+func title(c *preference.Options) string { return c.Loss.Name() }
 
 // pairSet is a set of encoded pairs with the method that trains on it.
 type pairSet struct {
@@ -86,7 +87,7 @@ func (p *pairSet) examples() *train.Examples {
 
 // loadPairs reads the training pairs and the held-out ones (nil where there are none). Whether scores pass through the
 // logistic function is decided for both together: losses of differently scaled rewards could not be compared.
-func loadPairs(j *job, c *config.Mappo) (pairs, heldOut *pairSet, err error) {
+func loadPairs(j *job, c *preference.Options) (pairs, heldOut *pairSet, err error) {
 	first, err := readPairs(j, c, c.Data.Train)
 	if err != nil {
 		return nil, nil, err
@@ -111,7 +112,7 @@ func loadPairs(j *job, c *config.Mappo) (pairs, heldOut *pairSet, err error) {
 }
 
 // splitPairs holds a share of the pairs out.
-func splitPairs(c *config.Mappo, all *pairSet) (pairs, heldOut *pairSet, err error) {
+func splitPairs(c *preference.Options, all *pairSet) (pairs, heldOut *pairSet, err error) {
 	first, second := data.Split(len(all.groups), c.Data.EvalFraction, c.Seed)
 	if len(first) == 0 || len(second) == 0 {
 		return nil, nil, fmt.Errorf("data.eval_fraction %v: of %d pairs it leaves %d to train on and %d to evaluate on: want at least one of each",
@@ -133,7 +134,7 @@ func (p *pairSet) subset(keep []int) *pairSet {
 
 // encodePairs makes the prior's gaps (none where there are no scores and the loss needs none), encodes, and applies the
 // limits.
-func encodePairs(j *job, c *config.Mappo, path string, pairs []data.Preference, rewards data.RewardOptions) (*pairSet, error) {
+func encodePairs(j *job, c *preference.Options, path string, pairs []data.Preference, rewards data.RewardOptions) (*pairSet, error) {
 	all := &pairSet{method: &train.Preference{Options: c.Loss}}
 	if c.Loss.NeedsGap() || allScored(pairs) {
 		kept, gaps, report, err := data.Prior(pairs, rewards)
@@ -159,9 +160,9 @@ func encodePairs(j *job, c *config.Mappo, path string, pairs []data.Preference, 
 }
 
 // readPairs reads a file of pairs, or the embedded ones.
-func readPairs(j *job, c *config.Mappo, path string) (pairs []data.Preference, err error) {
+func readPairs(j *job, c *preference.Options, path string) (pairs []data.Preference, err error) {
 	var report *data.Report
-	if path == config.Embedded {
+	if path == embedded.Name {
 		pairs, report, err = data.ReadPreferencesFS(embedded.Files, embedded.Pairs, c.Data.PreferenceOptions)
 	} else {
 		pairs, report, err = data.ReadPreferences(path, c.Data.PreferenceOptions)
@@ -182,7 +183,7 @@ func allScored(pairs []data.Preference) bool {
 }
 
 // loadReference loads the reference model where the config names another than the model itself, nil where not.
-func loadReference(j *job, c *config.Mappo) (*model.Model, error) {
+func loadReference(j *job, c *preference.Options) (*model.Model, error) {
 	if c.Reference == "" {
 		return nil, nil
 	}
@@ -195,7 +196,7 @@ func loadReference(j *job, c *config.Mappo) (*model.Model, error) {
 
 // measureReference computes the reference's log-probs of all pairs, once, ahead of training; reference-free losses need
 // none.
-func measureReference(ctx context.Context, j *job, c *config.Mappo, reference *model.Model, share bool, pairs, heldOut *pairSet) (err error) {
+func measureReference(ctx context.Context, j *job, c *preference.Options, reference *model.Model, share bool, pairs, heldOut *pairSet) (err error) {
 	if c.Loss.ReferenceFree() {
 		return nil
 	}

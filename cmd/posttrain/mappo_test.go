@@ -15,6 +15,7 @@ import (
 	"github.com/posttrain/posttrain/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/recipe/preference"
 	"github.com/posttrain/posttrain/run"
 )
 
@@ -54,7 +55,7 @@ func checkFiles(t *testing.T) {
 // checkConfig: the stored config is complete, and in force.
 func checkConfig(t *testing.T) {
 	t.Helper()
-	c, err := config.LoadMappo("out/config.yaml", nil)
+	c, err := preference.Spec.Load(config.Input{Path: "out/config.yaml"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/posttrain/posttrain/eval/privacylens"
+
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,17 +12,16 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/posttrain/posttrain/eval/privacylens"
 	"github.com/posttrain/posttrain/internal/config"
 )
 
 // plStages are the stages of each command, in their order; "" is posttrain eval privacylens itself.
 var plStages = map[string][]string{
-	"":                  {config.StageActions, config.StageJudge, config.StageReport},
-	config.StageActions: {config.StageActions},
-	config.StageJudge:   {config.StageJudge},
-	config.StageProbe:   {config.StageProbe},
-	config.StageReport:  {config.StageReport},
+	"":                       {privacylens.StageActions, privacylens.StageJudge, privacylens.StageReport},
+	privacylens.StageActions: {privacylens.StageActions},
+	privacylens.StageJudge:   {privacylens.StageJudge},
+	privacylens.StageProbe:   {privacylens.StageProbe},
+	privacylens.StageReport:  {privacylens.StageReport},
 }
 
 func newPrivacyLens(s streams) *cobra.Command {
@@ -35,14 +36,14 @@ func newPrivacyLens(s streams) *cobra.Command {
 			"  posttrain eval privacylens --data privacylens/ --base-url http://localhost:8000/v1 --api-model NAME --judge-base-url http://localhost:9000/v1 --judge-model NAME\n"+
 			"  posttrain eval privacylens --data privacylens/ --actions actions.csv --judge replay --verdicts verdicts.json")
 	cmd.AddCommand(
-		newPLStage(s, config.StageActions, "actions", "Let the model under test write its final actions", "Let the model under test write its final action in every case, or take recorded actions.",
+		newPLStage(s, privacylens.StageActions, "actions", "Let the model under test write its final actions", "Let the model under test write its final action in every case, or take recorded actions.",
 			"  posttrain eval privacylens actions --data privacylens/ --model DIR --out runs/pl"),
-		newPLStage(s, config.StageJudge, "judge", "Judge the actions of a run: leakage of every item, helpfulness", "Judge the actions of a run: whether they leak each sensitive item, and how helpful they are.",
+		newPLStage(s, privacylens.StageJudge, "judge", "Judge the actions of a run: leakage of every item, helpfulness", "Judge the actions of a run: whether they leak each sensitive item, and how helpful they are.",
 			"  posttrain eval privacylens judge --out runs/pl --judge-model gpt-4o --max-cost 5 --prompt-price 2.5 --completion-price 10"),
-		newPLStage(s, config.StageProbe, "probe", "Ask the model yes/no questions at seed, vignette and trajectory level",
+		newPLStage(s, privacylens.StageProbe, "probe", "Ask the model yes/no questions at seed, vignette and trajectory level",
 			"Ask the model under test whether what each case's norm forbids is acceptable: at the levels of seed, vignette and trajectory, every\nquestion in both orders of its choices. The stage report shows the accuracies.",
 			"  posttrain eval privacylens probe --data privacylens/ --model DIR --out runs/pl"),
-		newPLStage(s, config.StageReport, "report", "Count what a run has found, and write the report again", "Count what the other stages have found, and write the report.",
+		newPLStage(s, privacylens.StageReport, "report", "Count what a run has found, and write the report again", "Count what the other stages have found, and write the report.",
 			"  posttrain eval privacylens report --out runs/pl"),
 		newPLCompare(s), newPLPrompts(s))
 	return cmd
@@ -55,7 +56,7 @@ type plFlags struct {
 }
 
 func newPLStage(s streams, stage, use, short, long, example string) *cobra.Command {
-	f := &plFlags{trainFlags{command: config.CommandPrivacyLens}, stage}
+	f := &plFlags{trainFlags{command: privacylens.Command}, stage}
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long, Example: example, Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPrivacyLens(cmd.Context(), s, f, cmd) },
@@ -69,13 +70,13 @@ func (f *plFlags) registerPL(cmd *cobra.Command) {
 	flags.StringVar(&f.config, "config", "", "config file, such as configs/privacylens.yaml (default: the run folder's own)")
 	flags.StringArrayVar(&f.sets, "set", nil, "set any key of the config, such as judge.retries=3 (may be repeated)")
 	out := "run folder, new or to go on with (default: runs/privacylens-<time>)"
-	if f.stage == config.StageReport {
+	if f.stage == privacylens.StageReport {
 		out = "run folder"
 	}
 	flags.StringVar(&f.out, "out", "", out)
 	flags.BoolVar(&f.quiet, "quiet", false, "print nothing but the result and errors")
 	f.keys = make([]keyFlag, 0, 64)
-	for _, k := range config.Flags(f.command) {
+	for _, k := range privacyLensFlags {
 		if !f.concerns(k.Key) {
 			continue
 		}
@@ -89,20 +90,20 @@ func (f *plFlags) concerns(key string) bool {
 	section, _, _ := strings.Cut(key, ".")
 	asking := []string{"agent.model", "agent.backend", "agent.batch", "agent.base_url", "agent.api_model", "agent.api_key_env", "agent.parallel", "agent.timeout"}
 	switch f.stage {
-	case config.StageActions:
+	case privacylens.StageActions:
 		return slices.Contains([]string{"seed", "prompts", "data", "agent"}, section)
-	case config.StageJudge:
+	case privacylens.StageJudge:
 		return slices.Contains([]string{"prompts", "data", "judge"}, section) || key == "agent.actions"
-	case config.StageProbe:
+	case privacylens.StageProbe:
 		return slices.Contains([]string{"seed", "prompts", "data", "probe"}, section) || slices.Contains(asking, key)
-	case config.StageReport:
+	case privacylens.StageReport:
 		return section == "data"
 	}
 	return section != "probe"
 }
 
 // load makes up the config from the file, or the run folder's own, and flags.
-func (f *plFlags) load(cmd *cobra.Command) (*config.PrivacyLens, error) {
+func (f *plFlags) load(cmd *cobra.Command) (*privacylens.Options, error) {
 	sets, err := f.overrides(cmd)
 	if err != nil {
 		return nil, err
@@ -111,15 +112,15 @@ func (f *plFlags) load(cmd *cobra.Command) (*config.PrivacyLens, error) {
 	switch {
 	case f.goesOn() && path == "":
 		path = f.ownConfig()
-	case !f.goesOn() && (f.stage == config.StageReport || f.stage == config.StageJudge && path == "" && !slices.ContainsFunc(sets, beginsRun)):
+	case !f.goesOn() && (f.stage == privacylens.StageReport || f.stage == privacylens.StageJudge && path == "" && !slices.ContainsFunc(sets, beginsRun)):
 		return nil, usageError{fmt.Errorf("--out %q: there is no run in it (no config.yaml): want the folder of a run, such as runs/privacylens-20260102-150405", f.out)}
 	}
-	c, err := config.LoadPrivacyLens(path, sets, plStages[f.stage]...)
+	c, err := privacylens.Spec(plStages[f.stage]...).Load(config.Input{Path: path, Overrides: sets, Flags: privacyLensFlags})
 	if err != nil {
 		return nil, err
 	}
 	pinEngine(&c.Agent.Backend)
-	if f.stage == config.StageJudge && !f.goesOn() && c.Agent.Way() != config.AgentRecorded && c.Judge.Kind != config.JudgeReplay {
+	if f.stage == privacylens.StageJudge && !f.goesOn() && c.Agent.Way() != privacylens.AgentRecorded && c.Judge.Kind != privacylens.KindReplay {
 		return nil, usageError{fmt.Errorf("--out %q: there is no run in it whose actions could be judged: want the folder of a run, or --actions FILE", f.out)}
 	}
 	return c, f.checkKeys(c)
@@ -142,19 +143,19 @@ func (f *plFlags) goesOn() bool {
 
 // takesActions says that recorded actions are to be read: for the stage actions, and where a flag names them.
 func (f *plFlags) takesActions() bool {
-	return slices.Contains(plStages[f.stage], config.StageActions) ||
+	return slices.Contains(plStages[f.stage], privacylens.StageActions) ||
 		slices.ContainsFunc(f.keys, func(k keyFlag) bool { return k.Key == "agent.actions" && k.value != "" })
 }
 
 // checkKeys wants the keys of servers that cannot do without, ahead of anything that takes long.
-func (f *plFlags) checkKeys(c *config.PrivacyLens) error {
+func (f *plFlags) checkKeys(c *privacylens.Options) error {
 	has := func(stage string) bool { return slices.Contains(plStages[f.stage], stage) }
-	if c.Agent.Way() == config.AgentServer && (has(config.StageActions) || has(config.StageProbe)) {
+	if c.Agent.Way() == privacylens.AgentServer && (has(privacylens.StageActions) || has(privacylens.StageProbe)) {
 		if err := checkKey("agent", "--api-key-env", c.Agent.KeyEnv, c.Agent.BaseURL); err != nil {
 			return err
 		}
 	}
-	if c.Judge.Kind == config.JudgeModel && has(config.StageJudge) {
+	if c.Judge.Kind == privacylens.KindModel && has(privacylens.StageJudge) {
 		return checkKey("judge", "--judge-key-env", c.Judge.KeyEnv, c.Judge.BaseURL)
 	}
 	return nil
@@ -165,7 +166,7 @@ func checkKey(who, flag, variable, url string) error {
 	if strings.ContainsFunc(os.Getenv(variable), func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return fmt.Errorf("the environment variable %s has white space or other characters in it that no key has: set it anew", variable)
 	}
-	if os.Getenv(variable) != "" || variable == config.DefaultKeyEnv && strings.TrimRight(url, "/") != config.DefaultBaseURL {
+	if os.Getenv(variable) != "" || variable == privacylens.DefaultKeyEnv && strings.TrimRight(url, "/") != privacylens.DefaultBaseURL {
 		return nil
 	}
 	return fmt.Errorf("no key for the %s: the environment variable %s is not set, and %s wants a key; set it, or name another with %s", who, variable, url, flag)

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/posttrain/posttrain/eval/privacylens"
+
 	"context"
 	"fmt"
 	"math"
@@ -12,15 +14,13 @@ import (
 
 	"github.com/posttrain/posttrain/data/ci"
 	lens "github.com/posttrain/posttrain/data/privacylens"
-	"github.com/posttrain/posttrain/eval/privacylens"
-	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/rollout"
 )
 
 // agent is the model under test. One of this process is loaded when it is first needed: a run whose actions are all there
 // does without.
 type agent struct {
-	config  config.PLAgent
+	config  privacylens.AgentConfig
 	server  *rollout.Remote // nil: a model of this process
 	sampler func() (*sampler, error)
 	loaded  *sampler
@@ -29,14 +29,14 @@ type agent struct {
 // agentGrace is how long answers of a server are waited for that are under way at a stop.
 const agentGrace = time.Minute
 
-func newAgent(c config.PLAgent) (a *agent, err error) {
+func newAgent(c privacylens.AgentConfig) (a *agent, err error) {
 	a = &agent{config: c}
 	a.sampler = sync.OnceValues(func() (s *sampler, err error) {
 		s, err = openSampler(samplingFlags{model: c.Model, backend: c.Backend, answers: 1, Sampling: c.Sampling})
 		a.loaded = s
 		return s, err
 	})
-	if c.Way() == config.AgentServer {
+	if c.Way() == privacylens.AgentServer {
 		a.server, err = rollout.NewRemote(rollout.RemoteOptions{
 			BaseURL: c.BaseURL, Model: c.APIModel, Key: os.Getenv(c.KeyEnv), KeyName: c.KeyEnv, Parallel: c.Parallel, Timeout: c.Timeout, Grace: agentGrace,
 		})
@@ -107,8 +107,8 @@ func (a *agent) close() {
 }
 
 // identifyAgent notes in a stage's settings which model it is.
-func identifyAgent(c config.PLAgent, settings map[string]string) {
-	if c.Way() == config.AgentServer {
+func identifyAgent(c privacylens.AgentConfig, settings map[string]string) {
+	if c.Way() == privacylens.AgentServer {
 		settings["model"], settings["base_url"] = c.APIModel, strings.TrimRight(c.BaseURL, "/")
 		return
 	}
@@ -118,7 +118,7 @@ func identifyAgent(c config.PLAgent, settings map[string]string) {
 // prepareAgent prepares the stage actions.
 func (p *plRun) prepareAgent() (err error) {
 	a := p.config.Agent
-	if a.Way() == config.AgentRecorded || a.Way() == "" { // a replay needs none
+	if a.Way() == privacylens.AgentRecorded || a.Way() == "" { // a replay needs none
 		return nil
 	}
 	if err := p.openAgent(); err != nil {
@@ -213,7 +213,7 @@ func (p *plRun) actions(ctx context.Context) error {
 	if err := p.tryJudge(ctx); err != nil {
 		return err
 	}
-	bar := p.newBar(config.StageActions, "action", p.agent.told)
+	bar := p.newBar(privacylens.StageActions, "action", p.agent.told)
 	defer bar.close()
 	o := p.actionOptions()
 	o.Tick = bar.tick
@@ -229,7 +229,7 @@ func (p *plRun) importActions() error {
 	if err != nil {
 		return err
 	}
-	settings := map[string]string{"kind": config.AgentRecorded, "contents": hash}
+	settings := map[string]string{"kind": privacylens.AgentRecorded, "contents": hash}
 	if p.leftOut != "" {
 		settings[privacylens.LeftOut] = p.leftOut
 	}
@@ -243,7 +243,7 @@ func (p *plRun) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	bar := p.newBar(config.StageProbe, "probe", p.agent.told)
+	bar := p.newBar(privacylens.StageProbe, "probe", p.agent.told)
 	defer bar.close()
 	o := privacylens.ProbeOptions{
 		Chat: p.agent, Prompts: p.prompts, Levels: c.Probe.Levels, Seed: c.Seed, MaxNew: c.Probe.MaxNew, Settings: settings, Tick: bar.tick,

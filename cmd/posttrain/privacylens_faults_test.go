@@ -121,7 +121,7 @@ func stageOf(name string, more ...string) []string {
 }
 
 // plFaults are found before anything is made.
-var plFaults = []fault{
+var plFaults = []faultCase{
 	// cases
 	{"no data", nil, []string{"eval", "privacylens", "--actions", "actions.csv", "--judge", "keyword"}, 2, []string{"--data", "data.cases is missing", "main_data.json"}, nil},
 	{"no such data", nil, keyworded("--data", "nowhere.json"), 1, []string{"nowhere.json: no such file"}, nil},
@@ -207,11 +207,11 @@ var plFaults = []fault{
 	{"replay of nothing", nil, ofData("out", "--actions", "actions.csv", "--judge", "replay"), 2, []string{"--verdicts", "judge.verdicts is missing", "judge.kind replay"}, nil},
 	{"no such judge", nil, keyworded("--judge", "gpt-4o"), 2, []string{"--judge", `"gpt-4o"`, "model, keyword or replay"}, nil},
 	{"no such prompt", nil, actedBy("FLU", "--prompt", "kind"), 2, []string{"--prompt", `"kind"`, "naive, enhanced or cot"}, nil},
-	{"fewer than no cases", nil, keyworded("--first", "-1"), 2, []string{"--first", `"-1"`, "0 or more"}, nil},
-	{"no parallel requests", nil, judgedBy("FLU", "--judge-parallel", "0"), 2, []string{"--judge-parallel", `"0"`, "1 or more"}, nil},
-	{"time-out without unit", nil, judgedBy("FLU", "--judge-timeout", "30"), 2, []string{"--judge-timeout", `"30"`, "such as 90s"}, nil},
+	{"fewer than no cases", nil, keyworded("--first", "-1"), 2, []string{"--first", "-1", "0 or more"}, nil},
+	{"no parallel requests", nil, judgedBy("FLU", "--judge-parallel", "0"), 2, []string{"--judge-parallel", "0", "1 or more"}, nil},
+	{"time-out without unit", nil, judgedBy("FLU", "--judge-timeout", "30"), 2, []string{"--judge-timeout", "30", "such as 90s"}, nil},
 	{"no time", nil, judgedBy("FLU", "--judge-timeout", "0s"), 2, []string{"--judge-timeout", `"0s"`}, nil},
-	{"negative budget", nil, judgedBy("FLU", "--max-requests", "-5"), 2, []string{"--max-requests", `"-5"`, "0 or more"}, nil},
+	{"negative budget", nil, judgedBy("FLU", "--max-requests", "-5"), 2, []string{"--max-requests", "-5", "0 or more"}, nil},
 	{"run folder of an empty name", nil, []string{"eval", "privacylens", "--out", ""}, 2, []string{"--out is empty", "folder"}, nil},
 	{"an argument", nil, []string{"eval", "privacylens", "cases.json"}, 2, []string{`"cases.json"`, "actions", "compare"}, nil},
 	{"an argument of a stage", nil, []string{"eval", "privacylens", "judge", "out"}, 2, []string{`"out"`, "flags only"}, nil},
@@ -317,7 +317,7 @@ func checkUnchanged(t *testing.T, before map[string]string) {
 }
 
 // plServerFaults show when a server is asked.
-var plServerFaults = []fault{
+var plServerFaults = []faultCase{
 	{"nobody listens", nil, judgedBy("NOBODY"), 1, []string{"judge: http://127.0.0.1:", "no server answers", "connection refused"}, nil},
 	{"a web page", nil, judgedBy("WEB"), 1, []string{"judge: http://127.0.0.1:", "base URL", "no chat completion", "/v1"}, nil},
 	{"an address that is not there", nil, judgedBy("GONE"), 1, []string{"judge: http://127.0.0.1:", "404", "base URL"}, nil},
@@ -358,7 +358,7 @@ func TestPLServerFaults(t *testing.T) {
 }
 
 // plChanges are what a run that is done does not go on with.
-var plChanges = []fault{
+var plChanges = []faultCase{
 	{"other data", edit("cases.json", "Tell Cay news 1.", "Tell Cay news 8."), onlyOut, 1, []string{"out: stage actions was begun with cases", "--out"}, nil},
 	{"fewer cases", nil, append(onlyOut[:4:4], "--first", "3"), 1, []string{"out: stage actions was begun with cases", "3, sha256", "--out"}, nil},
 	{"other actions", edit("actions.csv", "All is well", "All is bad"), onlyOut, 1, []string{"out: stage actions was begun with contents", "--out"}, nil},
@@ -430,7 +430,7 @@ func TestPLOtherAgents(t *testing.T) {
 	mkdir(t, "mine")
 	write(t, "mine/agent-naive.tmpl", "{{.Instruction}} {{.Past}} {{.FinalAction}}")
 	before := plContents(t)
-	for _, f := range []fault{
+	for _, f := range []faultCase{
 		{name: "model", args: []string{"--api-model", "shy"}, says: []string{`begun with model "leaky", now it is "shy"`}},
 		{name: "server", args: []string{"--base-url", other.URL}, says: []string{"begun with base_url", other.URL}},
 		{name: "prompt", args: []string{"--prompt", "enhanced"}, says: []string{`begun with prompt "naive", now it is "enhanced"`}},
@@ -484,7 +484,7 @@ func TestPLVerdictsOfOtherActions(t *testing.T) {
 		text = text[:at] + strings.Replace(text[at:], word, strings.Replace(word, "false", "true", 1), 1)
 	}
 	write(t, "verdicts.json", text)
-	checkRefusal(t, cli(t, replayed("verdicts.json")...), fault{code: 1, says: []string{"case3", `no "Action:"`, "of other actions"}})
+	checkRefusal(t, cli(t, replayed("verdicts.json")...), faultCase{code: 1, says: []string{"case3", `no "Action:"`, "of other actions"}})
 	if exists("out/summary.json") {
 		t.Error("a report of them")
 	}
@@ -511,9 +511,9 @@ func TestPLSecrets(t *testing.T) {
 	note(must(t, pl("good")...))
 	urls := withServers(t, []string{"REFUSING"})
 	o := note(cli(t, judgedBy(urls[0], "--judge-key-env", "JUDGE_KEY")...))
-	checkRefusal(t, o, fault{code: 1, says: []string{"refuses the key of JUDGE_KEY", "401", "Incorrect API key provided: ***"}})
+	checkRefusal(t, o, faultCase{code: 1, says: []string{"refuses the key of JUDGE_KEY", "401", "Incorrect API key provided: ***"}})
 	o = note(cli(t, ofData("bad", "--base-url", urls[0], "--api-model", "leaky", "--judge", "keyword", "--api-key-env", "AGENT_KEY")...))
-	checkRefusal(t, o, fault{code: 1, says: []string{"refuses the key of AGENT_KEY", "401", "Incorrect API key provided: ***"}})
+	checkRefusal(t, o, faultCase{code: 1, says: []string{"refuses the key of AGENT_KEY", "401", "Incorrect API key provided: ***"}})
 	for path, text := range plContents(t) {
 		if found := secret.FindString(text); found != "" {
 			t.Errorf("%s holds %s", path, found)

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/eval/privacylens"
+
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,18 +14,15 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	lens "github.com/posttrain/posttrain/data/privacylens"
-	"github.com/posttrain/posttrain/embedded"
-	"github.com/posttrain/posttrain/eval/privacylens"
-	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/rollout/metered"
 )
 
 // prepareJudge reads what the judge goes by; a server is asked nothing yet.
 func (p *plRun) prepareJudge() (err error) {
 	switch j := p.config.Judge; j.Kind {
-	case config.JudgeKeyword:
+	case privacylens.KindKeyword:
 		p.judge, p.judgeSettings = privacylens.Keyword{}, map[string]string{}
-	case config.JudgeReplay:
+	case privacylens.KindReplay:
 		err = p.prepareReplay(j)
 	default:
 		err = p.prepareModel(j)
@@ -34,7 +34,7 @@ func (p *plRun) prepareJudge() (err error) {
 }
 
 // prepareReplay reads recorded verdicts, and recorded helpfulness where there is any.
-func (p *plRun) prepareReplay(j config.PLJudge) (err error) {
+func (p *plRun) prepareReplay(j privacylens.JudgeConfig) (err error) {
 	replay := &privacylens.Replay{}
 	if replay.Verdicts, err = p.readVerdicts(j.Verdicts); err != nil {
 		return err
@@ -54,21 +54,21 @@ func (p *plRun) prepareReplay(j config.PLJudge) (err error) {
 }
 
 func (p *plRun) readVerdicts(path string) (map[string]lens.Verdict, error) {
-	if path == config.Embedded {
+	if path == embedded.Name {
 		return lens.ReadVerdictsFS(embedded.Files, embedded.PrivacyLensVerdicts, p.all)
 	}
 	return lens.ReadVerdicts(path, p.all)
 }
 
 func (p *plRun) readScores(path string) (map[string]int, error) {
-	if path == config.Embedded {
+	if path == embedded.Name {
 		return lens.ReadScoresFS(embedded.Files, embedded.PrivacyLensHelpfulness, p.all)
 	}
 	return lens.ReadScores(path, p.all)
 }
 
 // prepareModel reads the prompts of a model that judges.
-func (p *plRun) prepareModel(j config.PLJudge) (err error) {
+func (p *plRun) prepareModel(j privacylens.JudgeConfig) (err error) {
 	p.judgePrompts = p.prompts
 	if j.Recorded != "" {
 		if p.judgePrompts, err = privacylens.ReadJudgePrompts(j.Recorded, p.cases); err != nil {
@@ -93,7 +93,7 @@ func (p *plRun) hashJudgePrompts() (string, error) {
 // openJudge opens the client of a model that judges.
 func (p *plRun) openJudge() (err error) {
 	j := p.config.Judge
-	if j.Kind != config.JudgeModel || p.client != nil {
+	if j.Kind != privacylens.KindModel || p.client != nil {
 		return nil
 	}
 	cache := j.Cache
@@ -136,7 +136,7 @@ func (p *plRun) judging(ctx context.Context) error {
 	if err := p.openJudge(); err != nil {
 		return err
 	}
-	bar := p.newBar(config.StageJudge, "case", p.told)
+	bar := p.newBar(privacylens.StageJudge, "case", p.told)
 	o := privacylens.JudgeOptions{Judge: p.judge, Parallel: 1, Settings: p.judgeSettings, Tick: bar.tick}
 	if p.client != nil {
 		o.AllowUnparsed = p.config.Judge.AllowUnparsed

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/eval/privacylens"
+
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -15,9 +18,6 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	lens "github.com/posttrain/posttrain/data/privacylens"
-	"github.com/posttrain/posttrain/embedded"
-	"github.com/posttrain/posttrain/eval/privacylens"
-	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/rollout/metered"
 	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/train"
@@ -27,7 +27,7 @@ import (
 type plRun struct {
 	streams
 	flags    *plFlags
-	config   *config.PrivacyLens
+	config   *privacylens.Options
 	prompts  *privacylens.Prompts
 	all      []lens.Case       // of the data
 	cases    []lens.Case       // those evaluated
@@ -75,7 +75,7 @@ func runPrivacyLens(ctx context.Context, s streams, f *plFlags, cmd *cobra.Comma
 
 // sayNext names the folder of a stage that ran alone, and what may come next.
 func (p *plRun) sayNext() error {
-	next := map[string]string{config.StageActions: config.StageJudge, config.StageJudge: config.StageReport, config.StageProbe: config.StageReport}[p.flags.stage]
+	next := map[string]string{privacylens.StageActions: privacylens.StageJudge, privacylens.StageJudge: privacylens.StageReport, privacylens.StageProbe: privacylens.StageReport}[p.flags.stage]
 	if next == "" {
 		return nil
 	}
@@ -109,7 +109,7 @@ func (p *plRun) read() (err error) {
 
 // readCases reads cases from a file, the embedded ones, or the folder in which PrivacyLens has them.
 func readCases(path string) ([]lens.Case, *data.Report, error) {
-	if path == config.Embedded {
+	if path == embedded.Name {
 		return lens.ReadFS(embedded.Files, embedded.PrivacyLensCases)
 	}
 	info, err := os.Stat(path)
@@ -137,7 +137,7 @@ func (p *plRun) readActions() (err error) {
 	switch path {
 	case "":
 		return nil
-	case config.Embedded:
+	case embedded.Name:
 		p.recorded, err = lens.ReadActionsFS(embedded.Files, embedded.PrivacyLensActions, p.all)
 	default:
 		p.recorded, err = lens.ReadActions(path, p.all)
@@ -158,7 +158,7 @@ func (p *plRun) readActions() (err error) {
 
 // prepare prepares the stages that are to be run.
 func (p *plRun) prepare() error {
-	prepare := map[string]func() error{config.StageActions: p.prepareAgent, config.StageProbe: p.openAgent, config.StageJudge: p.prepareJudge}
+	prepare := map[string]func() error{privacylens.StageActions: p.prepareAgent, privacylens.StageProbe: p.openAgent, privacylens.StageJudge: p.prepareJudge}
 	for _, stage := range plStages[p.flags.stage] {
 		if prepare[stage] == nil {
 			continue
@@ -213,7 +213,7 @@ func (p *plRun) keepConfig() error {
 
 // wholePath is a path from the root; none and embedded stay.
 func wholePath(path string) string {
-	if path == "" || path == config.Embedded {
+	if path == "" || path == embedded.Name {
 		return path
 	}
 	if whole, err := filepath.Abs(path); err == nil {
@@ -234,7 +234,7 @@ func shortPath(path string) string {
 
 // fileHash names a file's contents in settings; embedded ones and none by their word.
 func fileHash(path string) (string, error) {
-	if path == "" || path == config.Embedded {
+	if path == "" || path == embedded.Name {
 		return path, nil
 	}
 	text, err := os.ReadFile(path)

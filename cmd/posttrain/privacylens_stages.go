@@ -1,18 +1,18 @@
 package main
 
 import (
+	"github.com/posttrain/posttrain/eval/privacylens"
+
 	"context"
 	"fmt"
 
-	"github.com/posttrain/posttrain/eval/privacylens"
-	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/run"
 )
 
 // stage runs one stage, and notes in the folder what it was run with.
 func (p *plRun) stage(ctx context.Context, name string) error {
 	stages := map[string]func(context.Context) error{
-		config.StageActions: p.actions, config.StageJudge: p.judging, config.StageProbe: p.probe, config.StageReport: p.report,
+		privacylens.StageActions: p.actions, privacylens.StageJudge: p.judging, privacylens.StageProbe: p.probe, privacylens.StageReport: p.report,
 	}
 	if err := stages[name](ctx); err != nil {
 		return err
@@ -24,9 +24,9 @@ func (p *plRun) stage(ctx context.Context, name string) error {
 // nor do the probes of a run that has actions, whose agent may be another one.
 func (p *plRun) accepted(stage string) error {
 	switch {
-	case stage == config.StageReport, stage == config.StageActions && p.flags.stage == "":
+	case stage == privacylens.StageReport, stage == privacylens.StageActions && p.flags.stage == "":
 		return nil
-	case stage == config.StageProbe:
+	case stage == privacylens.StageProbe:
 		if pending, err := p.run.Pending(); err != nil || pending < len(p.cases) {
 			return err
 		}
@@ -52,22 +52,22 @@ func (p *plRun) report(context.Context) error {
 
 // whose says who was measured, by whose judgement.
 func whose(settings privacylens.Settings, judged bool) string {
-	actions, by := settings[config.StageActions], settings[config.StageJudge]
+	actions, by := settings[privacylens.StageActions], settings[privacylens.StageJudge]
 	if !judged {
-		return shortPath(settings[config.StageProbe]["model"]) + ", probed"
+		return shortPath(settings[privacylens.StageProbe]["model"]) + ", probed"
 	}
 	who := "no actions"
 	switch {
-	case actions["kind"] == config.AgentRecorded:
+	case actions["kind"] == privacylens.AgentRecorded:
 		who = "recorded actions"
 	case actions != nil:
 		who = shortPath(actions["model"]) + ", prompt " + actions["prompt"]
 	}
 	judge := by["kind"]
 	switch judge {
-	case config.JudgeModel:
+	case privacylens.KindModel:
 		judge = by["model"]
-	case config.JudgeReplay:
+	case privacylens.KindReplay:
 		judge = "recorded verdicts"
 	}
 	return who + "; judge: " + judge

@@ -139,7 +139,7 @@ func TestPLBudget(t *testing.T) {
 	s := judgeServer(t)
 	args := ofData("run", "--actions", "actions.csv", "--judge-base-url", s.URL, "--judge-model", "flu", "--max-requests", "6")
 	for _, want := range []int{6, 12} {
-		checkRefusal(t, cli(t, args...), fault{code: 1, says: []string{"budget", "6"}})
+		checkRefusal(t, cli(t, args...), faultCase{code: 1, says: []string{"budget", "6"}})
 		if s.requests() != want || exists("run/summary.json") {
 			t.Errorf("%d requests, want %d", s.requests(), want)
 		}
@@ -150,7 +150,7 @@ func TestPLBudget(t *testing.T) {
 
 	rich := judgeServer(t)
 	args = ofData("cost", "--actions", "actions.csv", "--judge-base-url", rich.URL, "--judge-model", "flu", "--prompt-price", "1e6", "--completion-price", "1e6")
-	checkRefusal(t, cli(t, append(args, "--max-cost", "1000")...), fault{code: 1, says: []string{"budget", "1000"}})
+	checkRefusal(t, cli(t, append(args, "--max-cost", "1000")...), faultCase{code: 1, says: []string{"budget", "1000"}})
 	spent := rich.requests()
 	if spent == 0 || spent > 14 {
 		t.Errorf("%d requests for 1000 at a price of 1 a token", spent)
@@ -260,7 +260,7 @@ func TestPLNothingFits(t *testing.T) {
 		ofData("run", "--model", "model", "--backend", "go", "--judge", "keyword"),
 		{"eval", "privacylens", "actions", "--data", "cases.json", "--out", "run", "--model", "model", "--backend", "go"},
 	} {
-		checkRefusal(t, cli(t, args...), fault{code: 1, says: []string{"no prompt fits the model", "model has 256 positions", "the shortest prompt has "}})
+		checkRefusal(t, cli(t, args...), faultCase{code: 1, says: []string{"no prompt fits the model", "model has 256 positions", "the shortest prompt has "}})
 		if after := tree(t); !slices.Equal(before, after) {
 			t.Errorf("left behind: %q", after)
 		}

@@ -409,7 +409,7 @@ func TestPLRecordedPrompts(t *testing.T) {
 		t.Errorf("the judge was asked %q, want %q", got, wantJudge)
 	}
 	checkCounts(t, "run", 3, 6, 3, 3, 9)
-	checkRefusal(t, cli(t, pl("run", "--prompt", "naive")...), fault{code: 1, says: []string{"run: stage actions was begun with prompt \"cot\"", `"naive"`, "--out"}})
+	checkRefusal(t, cli(t, pl("run", "--prompt", "naive")...), faultCase{code: 1, says: []string{"run: stage actions was begun with prompt \"cot\"", `"naive"`, "--out"}})
 }
 
 // TestPLOwnTemplates: what the command prompts writes can be changed and given back; the rest stays as it is.
@@ -438,10 +438,10 @@ func TestPLOwnTemplates(t *testing.T) {
 	if got := changed.prompts(); !slices.Equal(got, want) {
 		t.Errorf("asked %q\nwant %q", got, want)
 	}
-	checkRefusal(t, cli(t, "eval", "privacylens", "prompts", "mine"), fault{code: 1, says: []string{"mine/", "is there already"}})
+	checkRefusal(t, cli(t, "eval", "privacylens", "prompts", "mine"), faultCase{code: 1, says: []string{"mine/", "is there already"}})
 	write(t, "mine/judge-leakage.tmpl", "Is it bad? {{.Action}}")
 	checkRefusal(t, cli(t, ofData("x", "--actions", "actions.csv", "--judge-base-url", changed.URL, "--judge-model", "flu", "--prompts", "mine")...),
-		fault{code: 1, says: []string{"mine", "judge-leakage.tmpl", "{{.Item}}"}})
+		faultCase{code: 1, says: []string{"mine", "judge-leakage.tmpl", "{{.Item}}"}})
 	if exists("x") {
 		t.Error("a run folder is left behind")
 	}
@@ -654,7 +654,7 @@ func plComparisonsRefused(t *testing.T, compare []string) {
 	must(t, ofData("less", "--actions", "actions.csv", "--judge", "keyword", "--first", "5")...)
 	must(t, "eval", "privacylens", "actions", "--out", "begun", "--data", "cases.json", "--actions", "actions.csv")
 	before := tree(t)
-	for _, f := range []fault{
+	for _, f := range []faultCase{
 		{name: "fewer cases", args: []string{"a", "less"}, code: 1, says: []string{"less", "case5", "same cases"}},
 		{name: "more cases", args: []string{"less", "a"}, code: 1, says: []string{"a has 6 cases", "less has 5", "same cases"}},
 		{name: "not reported", args: []string{"a", "begun", "--out", "x.json"}, code: 1, says: []string{"begun/cases.jsonl", "no such file"}},

@@ -41,7 +41,7 @@ func (f *samplingFlags) check() error {
 		return usageError{fmt.Errorf("--answers %d: want 1 or more", f.answers)}
 	}
 	for _, fault := range f.Check() {
-		return usageError{fmt.Errorf("--%s %s", strings.ReplaceAll(fault.Key, "_", "-"), fault.Text)}
+		return usageError{fmt.Errorf("--%s %s", strings.ReplaceAll(fault.Key, "_", "-"), fault.Value+": "+fault.Problem)}
 	}
 	return nil
 }

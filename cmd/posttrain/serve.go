@@ -1,6 +1,9 @@
 package main
 
 import (
+	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/internal/config/fault"
+
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/batch"
-	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/serve"
 )
 
@@ -52,7 +54,7 @@ func newServe(s streams) *cobra.Command {
 func (f *serveFlags) register(cmd *cobra.Command) {
 	f.answers = 1
 	flags := cmd.Flags()
-	flags.StringVar(&f.model, "model", config.Embedded, "model folder in Hugging Face layout, or embedded")
+	flags.StringVar(&f.model, "model", embedded.Name, "model folder in Hugging Face layout, or embedded")
 	flags.StringVar(&f.backend, "backend", "auto", "auto, go, onnx[:LIB] or xla[:cpu|:cuda|:PLUGIN]")
 	flags.StringVar(&f.addr, "addr", "127.0.0.1:8080", "address and port to serve on; port 0: a free one")
 	flags.StringVar(&f.name, "name", "", "the model's name to clients (default: the folder's)")
@@ -74,7 +76,7 @@ func (f *serveFlags) check(given func(string) bool) error {
 		return fmt.Errorf("--addr %q: want HOST:PORT, such as 127.0.0.1:8080", f.addr)
 	case given("name") && f.name == "":
 		return errors.New("--name is empty: want a name")
-	case !config.IsVariable(f.tokenEnv): // it may be the token itself
+	case !fault.IsVariable(f.tokenEnv): // it may be the token itself
 		return errors.New("--token-env: want the name of an environment variable, such as POSTTRAIN_SERVE_TOKEN, not the token itself")
 	case given("token-env") && os.Getenv(f.tokenEnv) == "":
 		return fmt.Errorf("--token-env %s: this environment variable is not set", f.tokenEnv)
@@ -125,7 +127,7 @@ func (f *serveFlags) options(m *sampler) serve.Options {
 	name := f.name
 	if name == "" {
 		name = f.model
-		if path, err := filepath.Abs(f.model); err == nil && f.model != config.Embedded {
+		if path, err := filepath.Abs(f.model); err == nil && f.model != embedded.Name {
 			name = filepath.Base(path)
 		}
 	}

@@ -116,7 +116,7 @@ func TestServeRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer busy.Close()
-	for _, f := range []fault{
+	for _, f := range []faultCase{
 		{name: "no port", args: []string{"--addr", "localhost"}, code: 2, says: []string{`--addr "localhost"`, "HOST:PORT"}},
 		{name: "busy port", args: []string{"--addr", busy.Addr().String()}, code: 1, says: []string{"--addr " + busy.Addr().String(), "address already in use"}},
 		{name: "no token", args: []string{"--token-env", "POSTTRAIN_NOT_SET"}, code: 2, says: []string{"--token-env POSTTRAIN_NOT_SET", "not set"}},

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/recipe/sft"
+
 	"context"
 	"fmt"
 
@@ -9,12 +12,11 @@ import (
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/train"
 )
 
 func newSFT(s streams) *cobra.Command {
-	f := &trainFlags{command: config.CommandSFT}
+	f := &trainFlags{command: sft.Command, known: sftFlags}
 	cmd := &cobra.Command{
 		Use:   "sft",
 		Short: "Fine-tune on demonstrations: messages, prompt and completion, or text",
@@ -30,7 +32,7 @@ func newSFT(s streams) *cobra.Command {
 
 // runSFT loads, trains, reports.
 func runSFT(ctx context.Context, s streams, f *trainFlags, cmd *cobra.Command) error {
-	c, err := loadConfig(f, cmd, config.LoadSFT, func(c *config.SFT) *string { return &c.Backend })
+	c, err := loadConfig(f, cmd, sft.Spec, func(c *sft.Options) *string { return &c.Backend })
 	if err != nil {
 		return err
 	}
@@ -54,7 +56,7 @@ func runSFT(ctx context.Context, s streams, f *trainFlags, cmd *cobra.Command) e
 const embeddedDemonstrations = 4000
 
 // loadDemonstrations reads the training demonstrations and the held-out ones (nil where there are none).
-func loadDemonstrations(j *job, c *config.SFT) (demos, heldOut *train.Examples, err error) {
+func loadDemonstrations(j *job, c *sft.Options) (demos, heldOut *train.Examples, err error) {
 	groups, sources, err := encodeDemonstrations(j, c, c.Data.Train)
 	if err != nil {
 		return nil, nil, err
@@ -79,7 +81,7 @@ func sftExamples(groups []batch.Group, sources []string) *train.Examples {
 }
 
 // encodeDemonstrations reads, encodes and applies the limits.
-func encodeDemonstrations(j *job, c *config.SFT, path string) ([]batch.Group, []string, error) {
+func encodeDemonstrations(j *job, c *sft.Options, path string) ([]batch.Group, []string, error) {
 	demos, err := readDemonstrations(j, path, c.Seed)
 	if err != nil {
 		return nil, nil, err
@@ -103,7 +105,7 @@ func encodeDemonstrations(j *job, c *config.SFT, path string) ([]batch.Group, []
 
 // readDemonstrations reads a file, or makes the embedded scenarios' ideal completions.
 func readDemonstrations(j *job, path string, seed uint64) ([]data.Demonstration, error) {
-	if path == config.Embedded {
+	if path == embedded.Name {
 		j.say("embedded: %d synthetic contextual-integrity scenarios", embeddedDemonstrations)
 		return ci.Demonstrations(ci.Synthesize(embeddedDemonstrations, seed), ci.Flaws{}, seed), nil
 	}

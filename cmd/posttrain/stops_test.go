@@ -128,7 +128,7 @@ func TestResumeOfAFinishedRun(t *testing.T) {
 func TestNaNKeepsTheLastGoodCheckpoint(t *testing.T) {
 	work(t, "llama-newer")
 	o := cli(t, tinyMappo(6, "--set", "train.learning_rate=1e30", "--set", "train.warmup_steps=1", "--set", "train.checkpoint_every=1")...)
-	checkRefusal(t, o, fault{code: 1, says: []string{"step 3: the ", " is NaN in the batch of rows pairs.jsonl:", "the last good checkpoint is out/checkpoints/step-00000001"}})
+	checkRefusal(t, o, faultCase{code: 1, says: []string{"step 3: the ", " is NaN in the batch of rows pairs.jsonl:", "the last good checkpoint is out/checkpoints/step-00000001"}})
 	must(t, "model", "info", "out/checkpoints/step-00000001/model")
 	again := must(t, tinyMappo(2, "--model", "out/checkpoints/step-00000001/model", "--out", "again")...)
 	if !strings.Contains(again.out, "2 steps") {
@@ -166,7 +166,7 @@ func TestResumeWithoutAnyGoodCheckpoint(t *testing.T) {
 	must(t, tinyMappo(1)...)
 	path := "out/checkpoints/step-00000001/first_moments.safetensors"
 	write(t, path, "")
-	checkRefusal(t, cli(t, "mappo", "--resume", "out"), fault{code: 1, says: []string{"out/checkpoints", "no usable checkpoint", path}})
+	checkRefusal(t, cli(t, "mappo", "--resume", "out"), faultCase{code: 1, says: []string{"out/checkpoints", "no usable checkpoint", path}})
 }
 
 // TestResumeWithChangedData: the rows that the run was started with are part of the run, with a reference or without, and
@@ -182,7 +182,7 @@ func TestResumeWithChangedData(t *testing.T) {
 			work(t, "qwen2-newer")
 			must(t, tinyMappo(1, "--loss", c.loss)...)
 			write(t, "pairs.jsonl", c.rows)
-			checkRefusal(t, cli(t, "mappo", "--resume", "out"), fault{code: 1, says: []string{"out", "data", "since the run was started", "start a new run with --out"}})
+			checkRefusal(t, cli(t, "mappo", "--resume", "out"), faultCase{code: 1, says: []string{"out", "data", "since the run was started", "start a new run with --out"}})
 		})
 	}
 }
@@ -196,5 +196,5 @@ func TestResumeInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	checkRefusal(t, cli(t, "mappo", "--resume", "out"), fault{code: 1, says: []string{"out is in use by process", "wait for it to end"}})
+	checkRefusal(t, cli(t, "mappo", "--resume", "out"), faultCase{code: 1, says: []string{"out is in use by process", "wait for it to end"}})
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/posttrain/posttrain/embedded"
+
 	"fmt"
 	"io/fs"
 	"os"
@@ -8,8 +10,6 @@ import (
 	"github.com/gomlx/compute/dtypes"
 
 	"github.com/posttrain/posttrain/backend"
-	"github.com/posttrain/posttrain/embedded"
-	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/tokenizer"
@@ -78,7 +78,7 @@ func checkVocabulary(name string, t *tokenizer.Tokenizer, c *model.Config) error
 
 // modelFS is the folder of a model, on disk or embedded, and its name for messages.
 func modelFS(folder string) (fs.FS, string, error) {
-	if folder != config.Embedded {
+	if folder != embedded.Name {
 		return os.DirFS(folder), folder, nil
 	}
 	fsys, err := fs.Sub(embedded.Files, embedded.Model)

@@ -1,73 +1,52 @@
 package config
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
-// schema lists the keys of a command's configuration, read from its struct's yaml tags.
+// commandKey is the key that every file has: the command that it is for.
+const commandKey = "command"
+
+// schema lists the keys of a command's configuration, read from the yaml tags of its options.
 type schema struct {
-	command  string
 	leaves   []leaf
 	sections []string // "data", "loss", "train"
 }
 
 // leaf is one option: its dotted key and where it lives in the struct.
 type leaf struct {
-	key   string
-	index []int // for reflect.Value.FieldByIndex
-	kind  reflect.Type
+	key       string
+	index     []int // for reflect.Value.FieldByIndex; nil for the key command
+	rule      fault.Rule
+	omitEmpty bool // a zero value is left out of what Resolve writes
 }
 
-func schemaOf(command string, config any) *schema {
-	s := &schema{command: command}
-	s.walk(reflect.TypeOf(config), "", nil)
+func newSchema(options any, without []string) *schema {
+	s := &schema{leaves: []leaf{{key: commandKey}}}
+	s.walk(reflect.TypeOf(options), "", nil)
+	s.leaves = slices.DeleteFunc(s.leaves, func(l leaf) bool { return slices.Contains(without, l.key) })
 	return s
-}
-
-// schemaFor is the schema of a command.
-func schemaFor(command string) *schema {
-	switch command {
-	case CommandSFT:
-		s := schemaOf(CommandSFT, SFT{})
-		// A demonstration has one answer: nothing to share its prompt with.
-		s.leaves = slices.DeleteFunc(s.leaves, func(l leaf) bool { return l.key == "train.share_prefix" })
-		return s
-	case CommandCIRL:
-		return schemaOf(CommandCIRL, CIRL{})
-	case CommandPrivacyLens:
-		return schemaOf(CommandPrivacyLens, PrivacyLens{})
-	}
-	return schemaOf(CommandMappo, Mappo{})
-}
-
-// commands are all that have a configuration.
-var commands = []string{CommandMappo, CommandSFT, CommandCIRL, CommandPrivacyLens}
-
-// othersWith names the other commands that have a key, as a user writes them.
-func (s *schema) othersWith(key string) (names []string) {
-	for _, c := range commands {
-		if c != s.command && schemaFor(c).has(key) {
-			names = append(names, "`posttrain "+c+"`")
-		}
-	}
-	return names
 }
 
 func (s *schema) walk(t reflect.Type, prefix string, index []int) {
 	for i := range t.NumField() {
 		f := t.Field(i)
-		at := append(append([]int(nil), index...), i)
-		name, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		at := append(slices.Clone(index), i)
+		name, kind, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 		switch {
-		case options == "inline":
+		case name == "-":
+		case kind == "inline":
 			s.walk(f.Type, prefix, at)
 		case f.Type.Kind() == reflect.Struct:
 			s.sections = append(s.sections, prefix+name)
 			s.walk(f.Type, prefix+name+".", at)
 		default:
-			s.leaves = append(s.leaves, leaf{prefix + name, at, f.Type})
+			s.leaves = append(s.leaves, leaf{prefix + name, at, fault.RuleOf(f), kind == "omitempty"})
 		}
 	}
 }
@@ -81,23 +60,9 @@ func (s *schema) keys() []string {
 }
 
 // has says that a key, or a section, exists.
-func (s *schema) has(key string) bool {
-	for _, k := range s.keys() {
-		if k == key {
-			return true
-		}
-	}
-	return false
-}
+func (s *schema) has(key string) bool { return slices.Contains(s.keys(), key) }
 
-func (s *schema) isSection(key string) bool {
-	for _, k := range s.sections {
-		if k == key {
-			return true
-		}
-	}
-	return false
-}
+func (s *schema) isSection(key string) bool { return slices.Contains(s.sections, key) }
 
 // within lists the last words of the keys of a section ("loss"; "" is the top).
 func (s *schema) within(name string) []string {
@@ -114,10 +79,81 @@ func (s *schema) within(name string) []string {
 	return words
 }
 
-// siblings are the keys that stand where a key does, or the top ones where its section does not exist.
+// siblings are the keys of the section that a key is in, or the top ones where that section does not exist.
 func (s *schema) siblings(key string) []string {
 	if words := s.within(strings.TrimSuffix(section(key), ".")); words != nil {
 		return words
 	}
 	return s.within("")
+}
+
+// unknown says what to write instead of a key that does not exist.
+func (s *schema) unknown(key, command string) string {
+	text := fmt.Sprintf("unknown key %q: ", key)
+	if s.has(key) {
+		return text + fmt.Sprintf("write %s within the section %s", last(key), strings.TrimSuffix(section(key), "."))
+	}
+	if others := commandsWith(key, command); len(others) > 0 {
+		return text + fmt.Sprintf("only %s %s it", fault.And(others), map[bool]string{true: "has", false: "have"}[len(others) == 1])
+	}
+	if best := nearest(key, s.keys()); best != "" {
+		return text + "did you mean " + best + "?"
+	}
+	return text + "want " + fault.Or(s.siblings(key))
+}
+
+// commandsWith names the commands other than one that have a key, as a user writes them.
+func commandsWith(key, command string) (names []string) {
+	for _, c := range commands {
+		if c.Name() != command && c.HasKey(key) {
+			names = append(names, "`posttrain "+c.Name()+"`")
+		}
+	}
+	return names
+}
+
+// nearest is the key that a misspelt one most likely meant, "" if none is near. The same last word in another section
+// counts as near.
+func nearest(key string, keys []string) string {
+	best, least := "", 1+len(last(key))/3
+	for _, candidate := range keys {
+		if last(candidate) == last(key) {
+			return candidate
+		}
+		d := distance(last(key), last(candidate))
+		if section(candidate) != section(key) {
+			d++
+		}
+		if d <= least && (best == "" || d < least) {
+			best, least = candidate, d
+		}
+	}
+	return best
+}
+
+// last is the last word of a dotted key, section what comes before it.
+func last(key string) string { return key[strings.LastIndex(key, ".")+1:] }
+
+func section(key string) string { return key[:strings.LastIndex(key, ".")+1] }
+
+// distance is the number of letters to insert, delete or replace between two words.
+func distance(a, b string) int {
+	x, y := []rune(a), []rune(b)
+	row := make([]int, len(y)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range x {
+		next := make([]int, len(y)+1)
+		next[0] = i + 1
+		for j := range y {
+			cost := 1
+			if x[i] == y[j] {
+				cost = 0
+			}
+			next[j+1] = min(row[j]+cost, row[j+1]+1, next[j]+1)
+		}
+		row = next
+	}
+	return row[len(y)]
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
 
-	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 // form is how a given value is written.
@@ -74,7 +74,15 @@ func valueOf(node ast.Node) given {
 	return given{form: formOther, text: oneLine(node.String())}
 }
 
-func oneLine(text string) string { return data.OneLine(text, 60) }
+// oneLine is the beginning of a text, in one line.
+func oneLine(text string) string {
+	const most = 60
+	text = strings.Join(strings.Fields(text), " ")
+	if letters := []rune(text); len(letters) > most {
+		return string(letters[:most]) + "…"
+	}
+	return text
+}
 
 // show prints the value for a fault.
 func (g given) show() string {
@@ -82,24 +90,12 @@ func (g given) show() string {
 	case formNull:
 		return "is empty"
 	case formRaw, formPlain, formQuoted:
-		return strconv.Quote(withoutSecrets(g.text))
+		if _, err := strconv.ParseFloat(g.text, 64); err == nil && g.form == formRaw {
+			return g.text
+		}
+		return strconv.Quote(fault.WithoutSecrets(g.text))
 	}
 	return g.text
-}
-
-// withoutSecrets takes out of a URL what may be a key: a user's name and password, and the query.
-func withoutSecrets(text string) string {
-	scheme, rest, is := strings.Cut(text, "://")
-	if !is {
-		return text
-	}
-	if at := strings.LastIndex(rest, "@"); at >= 0 {
-		rest = "…" + rest[at:]
-	}
-	if path, _, has := strings.Cut(rest, "?"); has {
-		rest = path + "?…"
-	}
-	return scheme + "://" + rest
 }
 
 func (g given) isText() bool { return g.form == formRaw || g.form == formPlain || g.form == formQuoted }

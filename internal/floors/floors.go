@@ -19,15 +19,18 @@ const Module = "github.com/posttrain/posttrain"
 
 // The floors of the house, ground first.
 const (
-	text = iota
+	ground = iota
+	text
 	tensor
 	behaviour
 	method
+	recipe
 	roof
 )
 
 // Names are the floors, ground first.
-var Names = []string{"text floor (no tensors)", "tensor floor", "behaviour floor", "method floor", "roof"}
+var Names = []string{"ground", "text floor (no tensors)", "tensor floor", "behaviour floor", "method floor",
+	"recipe floor", "roof"}
 
 // Row is a package with its floor. It may import the standard library, packages of lower floors, its own parts, and the
 // packages of its own floor and the modules in Allow.
@@ -52,6 +55,8 @@ const (
 
 // Table is the house. A package without a row of its own belongs to the row of the nearest folder above it.
 var Table = []Row{
+	{"internal/config", ground, []string{yaml}},
+
 	{"configs", text, nil},
 	{"embedded", text, nil},
 	{"data", text, []string{"github.com/parquet-go/parquet-go"}},
@@ -73,10 +78,11 @@ var Table = []Row{
 
 	{"grpo", method, []string{gomlx, compute}},
 
-	{"internal/config", roof, []string{yaml}},
+	{"recipe", recipe, nil},
+
 	{"internal/testkit", roof, nil},
 	{"internal/floors", roof, nil},
-	{"cmd", roof, []string{"internal/config", "github.com/spf13/cobra", "github.com/spf13/pflag",
+	{"cmd", roof, []string{"github.com/spf13/cobra", "github.com/spf13/pflag",
 		"golang.org/x/term", compute}},
 	{"bench", roof, []string{compute, "github.com/spf13/cobra", "github.com/spf13/pflag"}},
 	{"scripts", roof, []string{"internal/floors"}},
@@ -200,7 +206,7 @@ func fault(s Source, from Row, path string) string {
 		return "for tests only"
 	case internal:
 		return climbs(from, own)
-	case from.Floor == text && (within(path, gomlx) || within(path, compute)):
+	case from.Floor <= text && (within(path, gomlx) || within(path, compute)):
 		return "the text floor has no tensors"
 	}
 	return fmt.Sprintf("of other modules %s may import %s", from.Package, list(from.Allow))

@@ -1,4 +1,4 @@
-package config
+package recipe_test
 
 import (
 	"errors"
@@ -8,33 +8,35 @@ import (
 
 	"github.com/posttrain/posttrain/configs"
 	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/grpo"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/reward"
-	"github.com/posttrain/posttrain/train"
 )
 
 const minimalRL = "command: ci-rl\nmodel: m\ndata: {train: d.json}\n"
 
 // parseRL is ParseCIRL of a text under a short name.
-func parseRL(text string, sets ...string) (*CIRL, error) {
-	var all []Override
+func parseRL(text string, sets ...string) (*cirl.Options, error) {
+	var all []config.Override
 	for _, set := range sets {
 		if flag, ok := strings.CutPrefix(set, "--"); ok {
 			name, value, _ := strings.Cut(flag, "=")
-			for _, f := range Flags(CommandCIRL) {
+			for _, f := range cirlFlags {
 				if f.Name == name {
 					all = append(all, f.Override(value))
 				}
 			}
 			continue
 		}
-		o, err := ParseSet(set)
+		o, err := config.ParseSet(set)
 		if err != nil {
 			panic(err)
 		}
 		all = append(all, o)
 	}
-	return ParseCIRL("f.yaml", []byte(text), all)
+	return parseCIRL("f.yaml", []byte(text), all)
 }
 
 // The defaults are the released settings, and so is the file that shows them.
@@ -62,29 +64,9 @@ func TestMinimalHasTheReleasedSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := ParseCIRL("ci-rl.yaml", text, overridesOf([]string{"model=m", "data.train=d.json", "backend=auto", "train.gradient_checkpointing=false", "train.dtype=auto"}))
+	file, err := parseCIRL("ci-rl.yaml", text, overridesOf([]string{"model=m", "data.train=d.json", "backend=auto", "train.gradient_checkpointing=false", "train.dtype=auto"}))
 	if err != nil || !reflect.DeepEqual(file, c) {
 		t.Errorf("configs/ci-rl.yaml: %v\n%s\nwant\n%s", err, file.Resolved(), c.Resolved())
-	}
-}
-
-// The released file shows and explains every key.
-func TestReleasedFileHasEveryKey(t *testing.T) {
-	text, err := configs.Files.ReadFile("ci-rl.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := newLoader("ci-rl.yaml", schemaFor(CommandCIRL))
-	if !l.parse(text) || len(l.faults) > 0 {
-		t.Fatal(l.err())
-	}
-	for _, leaf := range l.schema.leaves {
-		if leaf.key != "data.scenarios" && leaf.key != "grpo.norm_length" && !l.has(leaf.key) { // these two apply elsewhere
-			t.Errorf("%s is not there", leaf.key)
-		}
-	}
-	if c, err := ParseCIRL("ci-rl.yaml", text, nil); err != nil || len(c.Deviations()) > 0 {
-		t.Errorf("%v: the released settings deviate: %v", err, c.Deviations())
 	}
 }
 
@@ -109,43 +91,43 @@ func TestRLFaults(t *testing.T) {
 			"f.yaml:5: data.prefill \"yes\": want true or false\n" +
 				"f.yaml:6: grpo.group_size \"many\": want a whole number, 2 or more\n" +
 				"f.yaml:6: grpo.kl 3: want none, k1, k2 or k3\n" +
-				"f.yaml:7: sampling.top_k 1.5: want a whole number, 1 or more, or 0 (off)\n" +
+				"f.yaml:7: sampling.top_k 1.5: want a whole number, 0 (off) or more\n" +
 				"f.yaml:8: reward.format 1: want paper or strict\n" +
-				"f.yaml:9: validation.every \"often\": want a whole number of steps, or 0 (only at the end)"},
+				"f.yaml:9: validation.every \"often\": want a whole number, 0 (only at the end) or more"},
 		{"ranges and words", data + "  validation_fraction: 0\n  test_fraction: 1\n  prompt: long\n  max_prompt_tokens: -1\n" +
 			"sampling: {max_new_tokens: 0, temperature: -1, top_p: 1.5, min_p: 1, top_k: -1}\nreward: {match: regex, required_weight: -1}\nvalidation: {temperature: -1, samples: -1, every: -2}", nil,
-			"f.yaml:5: data.validation_fraction 0: want a number, above 0 and below 1\n" +
+			"f.yaml:5: data.validation_fraction 0: want a number above 0 and below 1\n" +
 				"f.yaml:6: data.test_fraction 1: want a number, 0 or more and below 1\n" +
 				"f.yaml:7: data.prompt \"long\": want compact, plain or cot\n" +
 				"f.yaml:8: data.max_prompt_tokens -1: want a whole number, 0 or more\n" +
 				"f.yaml:9: sampling.max_new_tokens 0: want a whole number, 1 or more\n" +
-				"f.yaml:9: sampling.temperature -1: want a number, above 0\n" +
-				"f.yaml:9: sampling.top_k -1: want a whole number, 1 or more, or 0 (off)\n" +
-				"f.yaml:9: sampling.top_p 1.5: want a number, above 0 and at most 1 (off), or 0 (off)\n" +
-				"f.yaml:9: sampling.min_p 1: want a number, 0 (off) or more and below 1\n" +
+				"f.yaml:9: sampling.temperature -1: want a number, 0 (greedy) or more\n" +
+				"f.yaml:9: sampling.top_k -1: want a whole number, 0 (off) or more\n" +
+				"f.yaml:9: sampling.top_p 1.5: want a number, 0 (off) or more and at most 1\n" +
+				"f.yaml:9: sampling.min_p 1: all completions of a prompt would be the same, and their advantages 0: want a number below 1\n" +
 				"f.yaml:10: reward.match \"regex\": want substring or word\n" +
 				"f.yaml:10: reward.required_weight -1: want a number, 0 or more\n" +
-				"f.yaml:11: validation.every -2: want a whole number of steps, or 0 (only at the end)\n" +
+				"f.yaml:11: validation.every -2: want a whole number, 0 (only at the end) or more\n" +
 				"f.yaml:11: validation.temperature -1: want a number, 0 (greedy) or more\n" +
 				"f.yaml:11: validation.samples -1: want a whole number, 0 or more"},
 		{"the method", minimalRL + "grpo:\n  prompts_per_step: 10\n  updates_per_rollout: 4\n  group_size: 1\n  norm_length: 100\n  std: yes\n  kl: none\n  kl_coef: 0.5", nil,
 			"f.yaml:6: grpo.updates_per_rollout 4: want a divisor of prompts_per_step 10\n" +
-				"f.yaml:7: grpo.group_size 1: want 2 or more: an answer's advantage is measured against the other answers to its prompt\n" +
+				"f.yaml:7: grpo.group_size 1: want a whole number, 2 or more\n" +
 				"f.yaml:8: grpo.norm_length 100: aggregation token-mean does not use it, only seq-mean-token-sum-norm does; remove it (for one run: --set grpo.norm_length=)\n" +
 				"f.yaml:9: grpo.std \"yes\": want sample, population or none\n" +
 				"f.yaml:11: grpo.kl_coef 0.5: kl none does not use it; remove it (for one run: --set grpo.kl_coef=)"},
 		{"across keys", data + "  scenarios: 100\n  validation_fraction: 0.5\n  test_fraction: 0.5\n  prompt: compact\n  prefill: true\nsampling: {temperature: 0, top_k: 1}\nreward: {required_weight: 0, restricted_weight: 0}\ntrain: {dtype: bfloat16}\nbackend: onnx", nil,
-			"f.yaml:5: data.scenarios 100: data.train d.json has the items that it has, only embedded scenarios are made to a number; remove it (for one run: --set data.scenarios=)\n" +
+			"f.yaml:5: data.scenarios 100: only embedded scenarios are made to a number, and data.train is d.json; remove it (for one run: --set data.scenarios=)\n" +
 				"f.yaml:7: data.test_fraction 0.5: with data.validation_fraction 0.5 nothing is left to train on: want a sum below 1\n" +
 				"f.yaml:9: data.prefill true: with data.prompt compact the model opens the think block itself, as the embedded one was taught to; want false, or data.prompt cot or plain\n" +
+				"f.yaml:10: sampling.top_k 1: temperature 0 always takes the likeliest token; remove one of the two\n" +
 				"f.yaml:10: sampling.temperature 0: all completions of a prompt would be the same, and their advantages 0: want a number above 0\n" +
-				"f.yaml:10: sampling.top_k 1: all completions of a prompt would be the same, and their advantages 0: want 2 or more, or 0 (off)\n" +
-				"f.yaml:11: reward.required_weight 0: reward.restricted_weight is 0 too, so that only the format would count: want one of them above 0\n" +
+				"f.yaml:11: reward.required_weight 0: restricted_weight is 0 too, so that only the format would count: want one of them above 0\n" +
 				"f.yaml:12: train.dtype bfloat16: backend onnx computes in float32, only xla can do bfloat16"},
 		{"too few scenarios", "command: ci-rl\nmodel: m\ndata: {train: embedded, scenarios: 2}", nil, "f.yaml:3: data.scenarios 2: want 3 or more"},
-		{"two lengths", minimalRL + "train: {epochs: 2, max_steps: 3}", nil, "f.yaml:4: train.max_steps 3: train.epochs 2 says as well how long the run is; give one of the two"},
+		{"two lengths", minimalRL + "train: {epochs: 2, max_steps: 3}", nil, "f.yaml:4: train.max_steps 3: train.epochs 2 also says how long the run is; give one of the two"},
 		{"flags", minimalRL, []string{"--group-size=1", "--kl=k4", "--temperature=0", "--prompt=cod", "--max-new-tokens=x"},
-			"--group-size: grpo.group_size 1: want 2 or more: an answer's advantage is measured against the other answers to its prompt\n" +
+			"--group-size: grpo.group_size 1: want a whole number, 2 or more\n" +
 				"--kl: grpo.kl \"k4\": want none, k1, k2 or k3\n" +
 				"--max-new-tokens: sampling.max_new_tokens \"x\": want a whole number, 1 or more\n" +
 				"--prompt: data.prompt \"cod\": want compact, plain or cot\n" +
@@ -156,7 +138,7 @@ func TestRLFaults(t *testing.T) {
 		{"another command", "command: mappo\nmodel: m", nil, "f.yaml:1: is a config for `posttrain mappo`, not ci-rl"},
 	} {
 		_, err := parseRL(c.text, c.sets...)
-		faults, ok := errors.AsType[Faults](err)
+		faults, ok := errors.AsType[config.Faults](err)
 		if !ok {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -171,7 +153,7 @@ func TestRLFaults(t *testing.T) {
 }
 
 // inOrder joins faults; those of the command line, which have no lines, by their place.
-func inOrder(name string, faults Faults) string {
+func inOrder(name string, faults config.Faults) string {
 	lines := strings.Split(faults.Error(), "\n")
 	if name == "flags" {
 		for i := range lines {
@@ -190,19 +172,21 @@ func TestRLSettles(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
 		sets       []string
-		holds      func(c *CIRL) bool
+		holds      func(c *cirl.Options) bool
 	}{
-		{"the embedded model knows the short form", "command: ci-rl\nmodel: embedded\ndata: {train: d.json}", nil, func(c *CIRL) bool { return c.Data.Prompt == "compact" && !c.Data.Prefill && c.Data.Scenarios == 0 }},
-		{"others get CI-CoT, prefilled", minimalRL, nil, func(c *CIRL) bool { return c.Data.Prompt == "cot" && c.Data.Prefill }},
-		{"plain is not prefilled", minimalRL, []string{"--prompt=plain"}, func(c *CIRL) bool { return !c.Data.Prefill }},
-		{"unless asked for", minimalRL, []string{"--prompt=plain", "data.prefill=true"}, func(c *CIRL) bool { return c.Data.Prefill }},
-		{"scenarios are made", "command: ci-rl\nmodel: m\ndata: {train: embedded}", nil, func(c *CIRL) bool { return c.Data.Scenarios == embeddedScenarios && c.Data.Prompt == "cot" }},
-		{"to a number", "command: ci-rl\nmodel: m\ndata: {train: embedded, scenarios: 3}", nil, func(c *CIRL) bool { return c.Data.Scenarios == 3 }},
-		{"no KL, no weight", minimalRL, []string{"--kl=none"}, func(c *CIRL) bool { return c.GRPO.KLCoef == 0 && !c.GRPO.NeedsReference() }},
-		{"the constant length", minimalRL, []string{"grpo.aggregation=seq-mean-token-sum-norm", "--max-new-tokens=77"}, func(c *CIRL) bool { return c.GRPO.NormLength == 77 }},
-		{"or another one", minimalRL, []string{"grpo.aggregation=seq-mean-token-sum-norm", "grpo.norm_length=5"}, func(c *CIRL) bool { return c.GRPO.NormLength == 5 }},
-		{"steps stand for epochs", minimalRL, []string{"--max-steps=9"}, func(c *CIRL) bool { return c.Train.MaxSteps == 9 && c.Train.Epochs == 0 }},
-		{"epochs again", "command: ci-rl\nmodel: m\ndata: {train: d.json}\ntrain: {max_steps: 9}", []string{"train.epochs=2"}, func(c *CIRL) bool { return c.Train.MaxSteps == 0 && c.Train.Epochs == 2 }},
+		{"the embedded model knows the short form", "command: ci-rl\nmodel: embedded\ndata: {train: d.json}", nil, func(c *cirl.Options) bool {
+			return c.Data.Prompt == "compact" && !c.Data.Prefill && c.Data.Scenarios == 0
+		}},
+		{"others get CI-CoT, prefilled", minimalRL, nil, func(c *cirl.Options) bool { return c.Data.Prompt == "cot" && c.Data.Prefill }},
+		{"plain is not prefilled", minimalRL, []string{"--prompt=plain"}, func(c *cirl.Options) bool { return !c.Data.Prefill }},
+		{"unless asked for", minimalRL, []string{"--prompt=plain", "data.prefill=true"}, func(c *cirl.Options) bool { return c.Data.Prefill }},
+		{"scenarios are made", "command: ci-rl\nmodel: m\ndata: {train: embedded}", nil, func(c *cirl.Options) bool { return c.Data.Scenarios == 2000 && c.Data.Prompt == "cot" }},
+		{"to a number", "command: ci-rl\nmodel: m\ndata: {train: embedded, scenarios: 3}", nil, func(c *cirl.Options) bool { return c.Data.Scenarios == 3 }},
+		{"no KL, no weight", minimalRL, []string{"--kl=none"}, func(c *cirl.Options) bool { return c.GRPO.KLCoef == 0 && !c.GRPO.NeedsReference() }},
+		{"the constant length", minimalRL, []string{"grpo.aggregation=seq-mean-token-sum-norm", "--max-new-tokens=77"}, func(c *cirl.Options) bool { return c.GRPO.NormLength == 77 }},
+		{"or another one", minimalRL, []string{"grpo.aggregation=seq-mean-token-sum-norm", "grpo.norm_length=5"}, func(c *cirl.Options) bool { return c.GRPO.NormLength == 5 }},
+		{"steps stand for epochs", minimalRL, []string{"--max-steps=9"}, func(c *cirl.Options) bool { return c.Train.MaxSteps == 9 && c.Train.Epochs == 0 }},
+		{"epochs again", "command: ci-rl\nmodel: m\ndata: {train: d.json}\ntrain: {max_steps: 9}", []string{"train.epochs=2"}, func(c *cirl.Options) bool { return c.Train.MaxSteps == 0 && c.Train.Epochs == 2 }},
 	} {
 		got, err := parseRL(c.text, c.sets...)
 		if err != nil {
@@ -212,7 +196,7 @@ func TestRLSettles(t *testing.T) {
 		if !c.holds(got) {
 			t.Errorf("%s: got\n%s", c.name, got.Resolved())
 		}
-		again, err := ParseCIRL("config.yaml", got.Resolved(), nil)
+		again, err := parseCIRL("config.yaml", got.Resolved(), nil)
 		if err != nil || !reflect.DeepEqual(got, again) || string(got.Resolved()) != string(again.Resolved()) {
 			t.Errorf("%s: %v\n%s", c.name, err, got.Resolved())
 		}
@@ -221,65 +205,24 @@ func TestRLSettles(t *testing.T) {
 
 // Without flags it is the embedded quick start; a model or data of the user's own take the released settings.
 func TestRLQuickStart(t *testing.T) {
-	quick, err := LoadCIRL("", nil)
-	if err != nil || quick.Model != Embedded || quick.Data.Train != Embedded || quick.Train.MaxSteps == 0 || quick.Sampling.MaxNew > 256 {
+	quick, err := loadCIRL("", nil)
+	if err != nil || quick.Model != embedded.Name || quick.Data.Train != embedded.Name || quick.Train.MaxSteps == 0 || quick.Sampling.MaxNew > 256 {
 		t.Fatalf("%v\n%s", err, quick.Resolved())
 	}
-	for _, sets := range [][]Override{{{"--kl", "grpo.kl", "k3"}}, {{"--kl", "grpo.kl", "none"}}, {{"--group-size", "grpo.group_size", "4"}}, {{"--set", "train.epochs", "1"}}} {
-		if _, err := LoadCIRL("", sets); err != nil {
+	for _, sets := range [][]config.Override{{{Flag: "--kl", Key: "grpo.kl", Value: "k3"}}, {{Flag: "--kl", Key: "grpo.kl", Value: "none"}}, {{Flag: "--group-size", Key: "grpo.group_size", Value: "4"}}, {{Flag: "--set", Key: "train.epochs", Value: "1"}}} {
+		if _, err := loadCIRL("", sets); err != nil {
 			t.Errorf("%v: %v", sets, err)
 		}
 	}
-	own, err := LoadCIRL("", []Override{{"--model", "model", "m"}, {"--data", "data.train", "d.json"}})
-	want := defaultCIRL()
+	own, err := loadCIRL("", []config.Override{{Flag: "--model", Key: "model", Value: "m"}, {Flag: "--data", Key: "data.train", Value: "d.json"}})
+	want := cirl.Defaults()
 	want.Model, want.Data.Train, want.Data.Prompt, want.Data.Prefill = "m", "d.json", "cot", true
 	if err != nil || !reflect.DeepEqual(*own, want) {
 		t.Errorf("%v\n%s", err, own.Resolved())
 	}
-	_, err = LoadCIRL("", []Override{{"--model", "model", "m"}})
+	_, err = loadCIRL("", []config.Override{{Flag: "--model", Key: "model", Value: "m"}})
 	if err == nil || err.Error() != "--data: data.train is missing: want embedded, or a .jsonl, .json or .parquet file (also .gz)" {
 		t.Errorf("no data: %v", err)
-	}
-	if n := len(Flags(CommandCIRL)); n != 12 {
-		t.Errorf("ci-rl has %d flags of 12", n)
-	}
-}
-
-// The loop's options hold every key of the section, and nothing else.
-func TestRLTrainIsTrain(t *testing.T) {
-	var section RLTrain
-	v := reflect.ValueOf(&section).Elem()
-	for i := range v.NumField() {
-		switch f := v.Field(i); f.Kind() {
-		case reflect.Int:
-			f.SetInt(int64(i + 1))
-		case reflect.Float64:
-			f.SetFloat(float64(i + 1))
-		case reflect.Bool:
-			f.SetBool(true)
-		case reflect.String:
-			f.SetString("x")
-		}
-	}
-	options := reflect.ValueOf(section.Options())
-	filled := 0
-	for i := range options.NumField() {
-		name := options.Type().Field(i).Name
-		mine := v.FieldByName(name)
-		if mine.IsValid() && !mine.Equal(options.Field(i)) {
-			t.Errorf("%s is %v, want %v", name, options.Field(i), mine)
-		}
-		ours, _ := v.Type().FieldByName(name)
-		theirs, _ := reflect.TypeFor[train.Options]().FieldByName(name)
-		if mine.IsValid() && ours.Tag != theirs.Tag {
-			t.Errorf("%s is %s here and %s there", name, ours.Tag, theirs.Tag)
-		}
-		if !options.Field(i).IsZero() {
-			filled++
-		}
-	}
-	if filled != v.NumField() {
-		t.Errorf("%d options are filled, the section has %d", filled, v.NumField())
 	}
 }
 
@@ -299,19 +242,5 @@ func TestExplainRL(t *testing.T) {
 	plain, err := parseRL(minimalRL, "--kl=none", "grpo.std=none")
 	if err != nil || !strings.Contains(plain.Explain(), "no KL") || !strings.Contains(plain.Explain(), "A = (R - mean R), over") || strings.Contains(plain.Explain(), "kl_coef") {
 		t.Errorf("%v\n%s", err, plain.Explain())
-	}
-}
-
-// The words of the rules are their owners'.
-func TestRLWords(t *testing.T) {
-	for _, word := range []string{"paper", "strict", "substring", "word", "other"} {
-		for key, o := range map[string]reward.Options{"reward.format": {Format: word, Match: "substring"}, "reward.match": {Format: "paper", Match: word}} {
-			if ours, theirs := rules[key].ok(reflect.ValueOf(word)), o.Validate() == nil; ours != theirs {
-				t.Errorf("%s %q: rule says %v, reward says %v", key, word, ours, theirs)
-			}
-		}
-		if ours, theirs := rules["data.prompt"].ok(reflect.ValueOf(word)), ci.CheckPrompt(word) == nil; ours != theirs {
-			t.Errorf("data.prompt %q: rule says %v, data says %v", word, ours, theirs)
-		}
 	}
 }

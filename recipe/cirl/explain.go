@@ -1,4 +1,4 @@
-package config
+package cirl
 
 import (
 	"fmt"
@@ -6,26 +6,27 @@ import (
 
 	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/losses"
+	"github.com/posttrain/posttrain/recipe"
 )
 
 // Explain says in plain text what the configuration trains: the reward and the objective as formulas with their numbers, the
 // training around them, and every option that is not the released one. Its lines end in \n.
-func (c *CIRL) Explain() string {
+func (o *Options) Explain() string {
 	var s strings.Builder
 	s.WriteString("objective: GRPO on the contextual-integrity reward\n")
-	s.WriteString(c.explainReward() + c.explainAdvantage() + c.explainLoss() + c.explainKL())
-	fmt.Fprintf(&s, "model: %s, backend %s, seed %d\n", c.Model, c.Backend, c.Seed)
-	fmt.Fprintf(&s, "data: %s\n", c.describeItems())
-	fmt.Fprintf(&s, "rollouts: %s a step, %s each, at most %s, temperature %v%s\n", count(c.GRPO.Prompts, "prompt"),
-		count(c.GRPO.GroupSize, "completion"), count(c.Sampling.MaxNew, "token"), c.Sampling.Temperature, c.truncation())
-	fmt.Fprintf(&s, "validation: %s, at temperature %v; the best checkpoint by mean reward is the result\n", every(c.Validation.Every), c.Validation.Temperature)
-	s.WriteString(c.describeTraining())
-	s.WriteString(losses.ListDeviations(c.Deviations()))
+	s.WriteString(o.explainReward() + o.explainAdvantage() + o.explainLoss() + o.explainKL())
+	fmt.Fprintf(&s, "model: %s, backend %s, seed %d\n", o.Model, o.Backend, o.Seed)
+	fmt.Fprintf(&s, "data: %s\n", o.describeItems())
+	fmt.Fprintf(&s, "rollouts: %s a step, %s each, at most %s, temperature %v%s\n", recipe.Count(o.GRPO.Prompts, "prompt"),
+		recipe.Count(o.GRPO.GroupSize, "completion"), recipe.Count(o.Sampling.MaxNew, "token"), o.Sampling.Temperature, o.truncation())
+	fmt.Fprintf(&s, "validation: %s, at temperature %v; the best checkpoint by mean reward is the result\n", every(o.Validation.Every), o.Validation.Temperature)
+	s.WriteString(o.describeTraining())
+	s.WriteString(losses.ListDeviations(o.Deviations()))
 	return s.String()
 }
 
-func (c *CIRL) explainReward() string {
-	r := c.Reward
+func (o *Options) explainReward() string {
+	r := o.Reward
 	format := "the tags must occur"
 	if r.Format == "strict" {
 		format = "one think block, then one answer block, and nothing else"
@@ -38,17 +39,17 @@ func (c *CIRL) explainReward() string {
 		"  format: %s (%s); keywords are found %s, without regard to case\n", r.RequiredWeight, r.RestrictedWeight, r.Format, format, match)
 }
 
-func (c *CIRL) explainAdvantage() string {
+func (o *Options) explainAdvantage() string {
 	by := map[string]string{
-		grpo.Sample:     fmt.Sprintf("/(std R + 1e-6), divisor %d", c.GRPO.GroupSize-1),
-		grpo.Population: fmt.Sprintf("/(std R + 1e-6), divisor %d", c.GRPO.GroupSize),
-	}[c.GRPO.Std]
-	return fmt.Sprintf("  A = (R - mean R)%s, over the %d completions of a prompt; equal rewards give 0\n", by, c.GRPO.GroupSize)
+		grpo.Sample:     fmt.Sprintf("/(std R + 1e-6), divisor %d", o.GRPO.GroupSize-1),
+		grpo.Population: fmt.Sprintf("/(std R + 1e-6), divisor %d", o.GRPO.GroupSize),
+	}[o.GRPO.Std]
+	return fmt.Sprintf("  A = (R - mean R)%s, over the %d completions of a prompt; equal rewards give 0\n", by, o.GRPO.GroupSize)
 }
 
 // explainLoss is what is minimised.
-func (c *CIRL) explainLoss() string {
-	g := c.GRPO
+func (o *Options) explainLoss() string {
+	g := o.GRPO
 	kl := ""
 	if g.NeedsReference() {
 		kl = fmt.Sprintf(" + %v·KL", g.KLCoef)
@@ -67,16 +68,16 @@ func (c *CIRL) explainLoss() string {
 		weights, 1-g.ClipLow, 1+g.ClipHigh, kl, ratio)
 }
 
-func (c *CIRL) explainKL() string {
-	if !c.GRPO.NeedsReference() {
+func (o *Options) explainKL() string {
+	if !o.GRPO.NeedsReference() {
 		return "  no KL: no reference model\n"
 	}
-	form := map[string]string{grpo.K1: "-d", grpo.K2: "d²/2", grpo.K3: "exp(d) - d - 1"}[c.GRPO.KL]
-	return fmt.Sprintf("  KL = %s (%s) with d = logπ_ref - logπ of each token; the reference is the model before training\n", form, c.GRPO.KL)
+	form := map[string]string{grpo.K1: "-d", grpo.K2: "d²/2", grpo.K3: "exp(d) - d - 1"}[o.GRPO.KL]
+	return fmt.Sprintf("  KL = %s (%s) with d = logπ_ref - logπ of each token; the reference is the model before training\n", form, o.GRPO.KL)
 }
 
-func (c *CIRL) describeItems() string {
-	d := c.Data
+func (o *Options) describeItems() string {
+	d := o.Data
 	from := d.Train
 	if d.Scenarios > 0 {
 		from = fmt.Sprintf("%d embedded scenarios", d.Scenarios)
@@ -87,14 +88,14 @@ func (c *CIRL) describeItems() string {
 	}
 	limit := "of any length"
 	if d.MaxPromptTokens > 0 {
-		limit = fmt.Sprintf("of at most %s", count(d.MaxPromptTokens, "token"))
+		limit = fmt.Sprintf("of at most %s", recipe.Count(d.MaxPromptTokens, "token"))
 	}
 	return fmt.Sprintf("%s, a share of %v for validation and %v for the test; %s prompts%s, %s", from, d.ValidationFraction, d.TestFraction, d.Prompt, prefill, limit)
 }
 
 // truncation says how the draws are cut off.
-func (c *CIRL) truncation() (text string) {
-	s := c.Sampling
+func (o *Options) truncation() (text string) {
+	s := o.Sampling
 	if s.TopK > 0 {
 		text += fmt.Sprintf(", top-k %d", s.TopK)
 	}
@@ -120,44 +121,39 @@ func every(steps int) string {
 	return fmt.Sprintf("every %d steps", steps)
 }
 
-func (c *CIRL) describeTraining() string {
-	t, g := c.Train, c.GRPO
-	span := count(t.Epochs, "epoch")
-	if t.MaxSteps > 0 {
-		span = count(t.MaxSteps, "step")
-	}
-	return fmt.Sprintf("training: %s, %s a step on %d completions each, AdamW at %v, %s of warm-up, then %s, weight decay %v, gradient norm %s, dtype %s\n",
-		span, count(g.Updates, "update"), g.Prompts/g.Updates*g.GroupSize, t.LearningRate, count(t.WarmupSteps, "step"), t.Schedule, t.WeightDecay,
-		clipping(t.MaxGradNorm), t.DType)
+func (o *Options) describeTraining() string {
+	g := o.GRPO
+	return recipe.DescribeTraining(o.Train, fmt.Sprintf(", %s a step on %d completions each",
+		recipe.Count(g.Updates, "update"), g.Prompts/g.Updates*g.GroupSize))
 }
 
 // Deviations are the options that are not those of the released training.
-func (c *CIRL) Deviations() []losses.Deviation {
+func (o *Options) Deviations() []losses.Deviation {
 	var all []losses.Deviation
 	differ := func(key string, value, released any) {
 		if value != released {
 			all = append(all, losses.Deviation{Key: key, Value: fmt.Sprint(value), Paper: fmt.Sprint(released)})
 		}
 	}
-	d := defaultCIRL()
-	differ("data.prompt", c.Data.Prompt, "cot")
-	differ("data.prefill", c.Data.Prefill, true)
-	differ("data.max_prompt_tokens", c.Data.MaxPromptTokens, d.Data.MaxPromptTokens)
-	differ("sampling.max_new_tokens", c.Sampling.MaxNew, d.Sampling.MaxNew)
-	differ("sampling.temperature", c.Sampling.Temperature, d.Sampling.Temperature)
-	differ("sampling", strings.TrimPrefix(c.truncation(), ", "), "")
-	differ("reward.format", c.Reward.Format, d.Reward.Format)
-	differ("reward.match", c.Reward.Match, d.Reward.Match)
-	differ("reward.required_weight", c.Reward.RequiredWeight, d.Reward.RequiredWeight)
-	differ("reward.restricted_weight", c.Reward.RestrictedWeight, d.Reward.RestrictedWeight)
-	c.deviateGRPO(d.GRPO, differ)
-	differ("validation.temperature", c.Validation.Temperature, d.Validation.Temperature)
-	differ("train.learning_rate", c.Train.LearningRate, d.Train.LearningRate)
+	d := Defaults()
+	differ("data.prompt", o.Data.Prompt, "cot")
+	differ("data.prefill", o.Data.Prefill, true)
+	differ("data.max_prompt_tokens", o.Data.MaxPromptTokens, d.Data.MaxPromptTokens)
+	differ("sampling.max_new_tokens", o.Sampling.MaxNew, d.Sampling.MaxNew)
+	differ("sampling.temperature", o.Sampling.Temperature, d.Sampling.Temperature)
+	differ("sampling", strings.TrimPrefix(o.truncation(), ", "), "")
+	differ("reward.format", o.Reward.Format, d.Reward.Format)
+	differ("reward.match", o.Reward.Match, d.Reward.Match)
+	differ("reward.required_weight", o.Reward.RequiredWeight, d.Reward.RequiredWeight)
+	differ("reward.restricted_weight", o.Reward.RestrictedWeight, d.Reward.RestrictedWeight)
+	o.deviateGRPO(d.GRPO, differ)
+	differ("validation.temperature", o.Validation.Temperature, d.Validation.Temperature)
+	differ("train.learning_rate", o.Train.LearningRate, d.Train.LearningRate)
 	return all
 }
 
-func (c *CIRL) deviateGRPO(released grpo.Options, differ func(key string, value, released any)) {
-	g := c.GRPO
+func (o *Options) deviateGRPO(released grpo.Options, differ func(key string, value, released any)) {
+	g := o.GRPO
 	differ("grpo.prompts_per_step", g.Prompts, released.Prompts)
 	differ("grpo.group_size", g.GroupSize, released.GroupSize)
 	differ("grpo.updates_per_rollout", g.Updates, released.Updates)

@@ -1,4 +1,4 @@
-package config
+package privacylens
 
 import (
 	"reflect"
@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/configs"
+	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/internal/config"
 )
 
-func parsePL(text string, stages []string, sets ...string) (*PrivacyLens, error) {
-	return ParsePrivacyLens("f.yaml", []byte("command: eval privacylens\n"+text), overridesOf(sets), stages...)
+func parsePL(text string, stages []string, sets ...string) (*Options, error) {
+	return parsePrivacyLens("f.yaml", []byte("command: eval privacylens\n"+text), overridesOf(sets), stages...)
 }
 
 var allStages = []string{StageActions, StageJudge, StageReport}
@@ -21,21 +23,21 @@ func TestPrivacyLensFileHasEveryKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newLoader("privacylens.yaml", schemaFor(CommandPrivacyLens))
-	if !l.parse(text) || len(l.faults) > 0 {
-		t.Fatal(l.err())
-	}
-	c, err := ParsePrivacyLens("privacylens.yaml", text, nil, allStages...)
+	c, err := parsePrivacyLens("privacylens.yaml", text, nil, allStages...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, leaf := range l.schema.leaves {
-		word := strings.TrimPrefix(leaf.key, section(leaf.key)) + ":"
-		if c.idle(leaf.key) && !strings.Contains(string(text), "  # "+word) || !c.idle(leaf.key) && !l.has(leaf.key) {
-			t.Errorf("%s is not there", leaf.key)
+	for key := range applies {
+		if word := key[strings.Index(key, ".")+1:] + ":"; c.idle(key) && !strings.Contains(string(text), "  # "+word) {
+			t.Errorf("%s is not there", key)
 		}
 	}
-	d := defaultPrivacyLens()
+	for _, line := range config.Diff(text, c.Resolved()) {
+		if strings.Contains(line, ": not given, now ") {
+			t.Error(line)
+		}
+	}
+	d := Defaults()
 	d.Data.Cases, d.Agent.Model, d.Judge.Model = c.Data.Cases, c.Agent.Model, c.Judge.Model
 	if string(d.Resolved()) != string(c.Resolved()) {
 		t.Errorf("the file has\n%s\nthe defaults are\n%s", c.Resolved(), d.Resolved())
@@ -55,23 +57,23 @@ func TestPrivacyLensChoice(t *testing.T) {
 	if text := string(c.Resolved()); strings.Contains(text, "actions") || strings.Contains(text, "verdicts") || strings.Contains(text, "backend") || !strings.Contains(text, "timeout: 1m30s") {
 		t.Errorf("resolved:\n%s", text)
 	}
-	for key, kind := range map[string]string{"judge.model": JudgeModel, "judge.verdicts": JudgeReplay} {
+	for key, kind := range map[string]string{"judge.model": KindModel, "judge.verdicts": KindReplay} {
 		c, err := parsePL("data: {cases: embedded}\njudge: {kind: keyword}", nil, key+"=x")
 		if err != nil || c.Judge.Kind != kind {
 			t.Errorf("%s: %+v, %v", key, c, err)
 		}
 	}
-	if _, err := LoadPrivacyLens("", nil, StageActions); err == nil || !strings.Contains(err.Error(), "data.cases is missing") {
+	if _, err := loadPrivacyLens("", nil, StageActions); err == nil || !strings.Contains(err.Error(), "data.cases is missing") {
 		t.Errorf("a stage alone: %v", err)
 	}
 	c, err = parsePL("data: {cases: embedded}\nagent: {model: m, prompt: cot}\njudge: {kind: keyword}", allStages)
 	if err != nil || !c.Agent.Prefill {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if c, err = LoadPrivacyLens("", nil, allStages...); err != nil || c.Agent.Actions != Embedded {
+	if c, err = loadPrivacyLens("", nil, allStages...); err != nil || c.Agent.Actions != embedded.Name {
 		t.Errorf("quick start: %+v, %v", c, err)
 	}
-	if c, err = LoadPrivacyLens("", overridesOf([]string{"judge.kind=keyword"}), allStages...); err != nil || c.Agent.Actions != Embedded || c.Judge.Kind != JudgeKeyword {
+	if c, err = loadPrivacyLens("", overridesOf([]string{"judge.kind=keyword"}), allStages...); err != nil || c.Agent.Actions != embedded.Name || c.Judge.Kind != KindKeyword {
 		t.Errorf("quick start with another judge: %+v, %v", c, err)
 	}
 }
@@ -92,7 +94,7 @@ func TestPrivacyLensFaults(t *testing.T) {
 		{cases + "agent: {base_url: http://h/v1}", nil, nil, "f.yaml: agent.api_model is missing: want the model's name on http://h/v1"},
 		{cases + "agent: {actions: a.csv}", []string{StageProbe}, nil, "f.yaml:3: agent.actions a.csv: recorded actions cannot be asked; want agent.model, or agent.base_url and agent.api_model"},
 		{cases + "agent:\n  actions: a.csv\n  temperature: 0.5", nil, nil, "f.yaml:5: agent.temperature 0.5: it has no effect with agent.actions; remove it"},
-		{cases + "agent: {model: m}", nil, []string{"agent.parallel=3"}, "--set: agent.parallel \"3\": it has no effect with agent.model; remove it"},
+		{cases + "agent: {model: m}", nil, []string{"agent.parallel=3"}, "--set: agent.parallel 3: it has no effect with agent.model; remove it"},
 		{cases + "judge:\n  kind: keyword\n  max_cost: 3", nil, nil, "f.yaml:5: judge.max_cost 3: it has no effect with judge.kind keyword; remove it"},
 		{cases + "judge:\n  kind: model\n  max_cost: 3", nil, nil, "f.yaml:5: judge.max_cost 3: without prices nothing costs anything; give judge.prompt_price and judge.completion_price, each of a million tokens"},
 		{cases + "judge:\n  kind: keyword\n  model: j", nil, nil, "f.yaml:5: judge.model \"j\": it has no effect with judge.kind keyword; remove it"},
@@ -116,15 +118,15 @@ func TestPrivacyLensFaults(t *testing.T) {
 	}
 }
 
-// FuzzParsePrivacyLens: no file and no flag is more than faults of one line each, and what loads is resolved to what loads to the same.
-func FuzzParsePrivacyLens(f *testing.F) {
+// FuzzParseOptions: no file and no flag is more than faults of one line each, and what loads is resolved to what loads to the same.
+func FuzzParseOptions(f *testing.F) {
 	f.Add("data: {cases: c.json}\nagent: {model: m}\njudge: {kind: keyword}\n", "judge.model", "x")
 	f.Add("data: {cases: embedded, first: 3}\nagent:\n  base_url: http://h/v1\n  api_model: m\n  timeout: 90s\njudge: {kind: replay, verdicts: v.json}\nprobe: {levels: [seed]}\n", "agent.actions", "a.csv")
 	f.Add("judge: {max_cost: .5, timeout: -1h}\nagent: {api_key_env: 'sk 1'}\n", "judge.kind", "model")
 	f.Fuzz(func(t *testing.T, text, key, value string) {
-		c, err := ParsePrivacyLens("f.yaml", []byte("command: eval privacylens\n"+text), []Override{{"--set", key, value}}, StageActions)
+		c, err := parsePrivacyLens("f.yaml", []byte("command: eval privacylens\n"+text), []config.Override{{Flag: "--set", Key: key, Value: value}}, StageActions)
 		if err != nil {
-			for _, fault := range err.(Faults) {
+			for _, fault := range err.(config.Faults) {
 				if strings.ContainsAny(fault.Error(), "\n\r") {
 					t.Fatalf("%q", fault.Error())
 				}
@@ -134,8 +136,27 @@ func FuzzParsePrivacyLens(f *testing.F) {
 		if strings.Contains(strings.ToLower(text+value), "inf") || strings.Contains(strings.ToLower(text+value), "nan") {
 			return // the YAML library writes the text .inf as it writes the number
 		}
-		if again, err := ParsePrivacyLens("config.yaml", c.Resolved(), nil); err != nil || !reflect.DeepEqual(c, again) {
+		if again, err := parsePrivacyLens("config.yaml", c.Resolved(), nil); err != nil || !reflect.DeepEqual(c, again) {
 			t.Fatalf("%v\n%s", err, c.Resolved())
 		}
 	})
+}
+
+func parsePrivacyLens(name string, text []byte, sets []config.Override, stages ...string) (*Options, error) {
+	return Spec(stages...).Parse(name, text, config.Input{Overrides: sets})
+}
+
+func loadPrivacyLens(path string, sets []config.Override, stages ...string) (*Options, error) {
+	return Spec(stages...).Load(config.Input{Path: path, Overrides: sets})
+}
+
+func overridesOf(sets []string) (all []config.Override) {
+	for _, set := range sets {
+		o, err := config.ParseSet(set)
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, o)
+	}
+	return all
 }

@@ -1,0 +1,322 @@
+package privacylens
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/posttrain/posttrain/configs"
+	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/rollout"
+)
+
+// Command is the command that runs an evaluation.
+const Command = "eval privacylens"
+
+// Options say which cases are put to which agent, and who judges. Paths are relative to the working directory.
+type Options struct {
+	Seed    uint64      `yaml:"seed"` // of the agent's draws, and of the orders of probes' choices
+	Prompts string      `yaml:"prompts" words:"a folder of templates, or nothing: the embedded ones"`
+	Data    DataConfig  `yaml:"data"`
+	Agent   AgentConfig `yaml:"agent"`
+	Judge   JudgeConfig `yaml:"judge"`
+	Probe   ProbeConfig `yaml:"probe"`
+}
+
+// DataConfig say which cases.
+type DataConfig struct {
+	Cases string `yaml:"cases" want:"given" words:"a file of PrivacyLens cases (main_data.json), the folder that it is in, or embedded (an example)"`
+	First int    `yaml:"first" want:">=0"` // only the first N cases; 0: all
+}
+
+// AgentConfig say which model is under test: a folder's, a server's, or one whose actions are recorded.
+type AgentConfig struct {
+	Model    string        `yaml:"model" words:"embedded, or a Hugging Face model folder"`
+	Backend  string        `yaml:"backend" want:"@backend"`
+	BaseURL  string        `yaml:"base_url" want:"@url"`
+	APIModel string        `yaml:"api_model" words:"a model's name on the server"`
+	KeyEnv   string        `yaml:"api_key_env" want:"@variable"` // the environment variable that holds the server's key
+	Parallel int           `yaml:"parallel" want:">=1"`          // requests to the server at a time
+	Timeout  time.Duration `yaml:"timeout" want:">0"`            // of a request to the server
+	Batch    int           `yaml:"batch" want:">=1"`             // cases that a model of this process answers together
+	Actions  string        `yaml:"actions" words:"embedded, or a .csv, .jsonl, .json or .parquet file with columns name and final_action"`
+
+	Prompt   string `yaml:"prompt" want:"naive|enhanced|cot"`
+	Recorded string `yaml:"prompts" words:"a .jsonl file with name, kind and prompt"` // replaces the templates
+	Prefill  bool   `yaml:"prefill"`                                                  // answers begin with <think>; in process only
+
+	rollout.Sampling `yaml:",inline"`
+}
+
+// The ways in which an agent's actions come about.
+const (
+	AgentLocal    = "local"    // a model in this process
+	AgentServer   = "server"   // a server's model
+	AgentRecorded = "recorded" // in a file
+)
+
+// Way is how the agent's actions come about, "" where the options name no agent.
+func (a AgentConfig) Way() string {
+	switch {
+	case a.Actions != "":
+		return AgentRecorded
+	case a.BaseURL != "":
+		return AgentServer
+	case a.Model != "":
+		return AgentLocal
+	}
+	return ""
+}
+
+// JudgeConfig say who judges.
+type JudgeConfig struct {
+	Kind              string        `yaml:"kind" want:"model|keyword|replay"`
+	BaseURL           string        `yaml:"base_url" want:"@url"`
+	Model             string        `yaml:"model" words:"a model's name on the server"`
+	KeyEnv            string        `yaml:"api_key_env" want:"@variable"` // the environment variable that holds the server's key
+	Parallel          int           `yaml:"parallel" want:">=1"`          // requests at a time
+	RequestsPerMinute int           `yaml:"requests_per_minute" want:">=0"`
+	TokensPerMinute   int           `yaml:"tokens_per_minute" want:">=0"`
+	Timeout           time.Duration `yaml:"timeout" want:">0"`  // of one request
+	Retries           int           `yaml:"retries" want:">=0"` // tries after the first
+	MaxNew            int           `yaml:"max_new_tokens" want:">=1"`
+	MaxRequests       int           `yaml:"max_requests" want:">=0"` // budget of a call of the command; 0: no limit
+	MaxCost           float64       `yaml:"max_cost" want:">=0" zero:"no limit"`
+	PromptPrice       float64       `yaml:"prompt_price" want:">=0"`     // of a million tokens
+	CompletionPrice   float64       `yaml:"completion_price" want:">=0"` // of a million tokens
+	Cache             string        `yaml:"cache" words:"a file, or nothing: one in the run folder"`
+	Recorded          string        `yaml:"prompts" words:"a .jsonl file with name, kind, item, before and after"` // replaces the templates
+	AllowUnparsed     bool          `yaml:"allow_unparsed"`                                                        // continue with a judge that never gives a verdict in the form asked for
+	Verdicts          string        `yaml:"verdicts" words:"embedded, or a .json file {name: {leak_info, secret_judgment}}"`
+	Helpfulness       string        `yaml:"helpfulness" words:"embedded, a .json file {name: score}, or nothing: it was not recorded"`
+}
+
+// ProbeConfig is about the stage probe.
+type ProbeConfig struct {
+	Levels []string `yaml:"levels" want:"seed|vignette|trajectory"`
+	MaxNew int      `yaml:"max_new_tokens" want:">=1"` // of a reply
+}
+
+// The default server of the judge, and the default environment variable with its key.
+const (
+	DefaultBaseURL = "https://api.openai.com/v1"
+	DefaultKeyEnv  = "OPENAI_API_KEY"
+)
+
+// Defaults are the published settings; the caller gives cases, agent and judge.
+func Defaults() Options {
+	return Options{
+		Agent: AgentConfig{
+			Backend: "auto", KeyEnv: DefaultKeyEnv, Parallel: 8, Timeout: 5 * time.Minute, Batch: 16,
+			Prompt: Naive, Sampling: rollout.Sampling{Temperature: 0.7, MaxNew: 7000},
+		},
+		Judge: JudgeConfig{
+			Kind: KindModel, BaseURL: DefaultBaseURL, KeyEnv: DefaultKeyEnv, Parallel: 8, Timeout: time.Minute, Retries: 8, MaxNew: JudgeTokens,
+		},
+		Probe: ProbeConfig{Levels: Levels, MaxNew: ProbeTokens},
+	}
+}
+
+// applies lists, for each key that only some agents or judges use, those that use it.
+var applies = map[string][]string{
+	"agent.model":    {AgentLocal},
+	"agent.backend":  {AgentLocal},
+	"agent.batch":    {AgentLocal},
+	"agent.prefill":  {AgentLocal},
+	"agent.actions":  {AgentRecorded},
+	"agent.base_url": {AgentServer}, "agent.api_model": {AgentServer}, "agent.api_key_env": {AgentServer},
+	"agent.parallel": {AgentServer}, "agent.timeout": {AgentServer},
+	"agent.prompt": {AgentLocal, AgentServer}, "agent.prompts": {AgentLocal, AgentServer}, "agent.temperature": {AgentLocal, AgentServer},
+	"agent.top_k": {AgentLocal}, "agent.top_p": {AgentLocal, AgentServer}, "agent.min_p": {AgentLocal},
+	"agent.stop": {AgentLocal, AgentServer}, "agent.max_new_tokens": {AgentLocal, AgentServer},
+
+	"judge.base_url": {KindModel}, "judge.model": {KindModel}, "judge.api_key_env": {KindModel}, "judge.parallel": {KindModel},
+	"judge.requests_per_minute": {KindModel}, "judge.tokens_per_minute": {KindModel}, "judge.timeout": {KindModel}, "judge.retries": {KindModel},
+	"judge.max_new_tokens": {KindModel}, "judge.max_requests": {KindModel}, "judge.max_cost": {KindModel}, "judge.prompt_price": {KindModel},
+	"judge.completion_price": {KindModel}, "judge.cache": {KindModel}, "judge.prompts": {KindModel}, "judge.allow_unparsed": {KindModel},
+	"judge.verdicts": {KindReplay}, "judge.helpfulness": {KindReplay},
+}
+
+// idle says that a key has no effect on the agent or judge that is chosen.
+func (o *Options) idle(key string) bool {
+	users, limited := applies[key]
+	if !limited {
+		return false
+	}
+	chosen := o.Judge.Kind
+	if strings.HasPrefix(key, "agent.") {
+		chosen = o.Agent.Way()
+	}
+	return !slices.Contains(users, chosen)
+}
+
+// Paths are the options that name files and folders.
+func (o *Options) Paths() []*string {
+	a, j := &o.Agent, &o.Judge
+	return []*string{&o.Prompts, &o.Data.Cases, &a.Model, &a.Actions, &a.Recorded, &j.Cache, &j.Recorded, &j.Verdicts, &j.Helpfulness}
+}
+
+// Resolved is everything in force as YAML, which loads to the same value. Keys without effect are left out.
+func (o *Options) Resolved() []byte { return Spec().Resolve(o) }
+
+// Spec says how a configuration becomes Options, for the stages that are to run. An agent or judge that the command line
+// chooses replaces the file's, with all that the file says about that.
+func Spec(stages ...string) *config.Spec[Options] {
+	return &config.Spec[Options]{
+		Command:    Command,
+		QuickStart: func(overrides []config.Override) (string, []byte) { return quickStart(overrides, stages) },
+		Choose:     choose,
+		Defaults:   func(*config.Given) Options { return Defaults() },
+		Settle: func(g *config.Given, o *Options) {
+			if !g.Has("agent.prefill") {
+				o.Agent.Prefill = o.Agent.Way() == AgentLocal && o.Agent.Prompt == CoT
+			}
+		},
+		Check: func(g *config.Given, o *Options) { checks{g, o, stages}.all() },
+		Idle: func(o *Options) (keys []string) {
+			for key := range applies {
+				if o.idle(key) {
+					keys = append(keys, key)
+				}
+			}
+			return keys
+		},
+	}
+}
+
+var _ = config.Register(Spec())
+
+// quickStart is the embedded example, for actions and judge together, as long as the command line names no other agent
+// and no other cases.
+func quickStart(overrides []config.Override, stages []string) (string, []byte) {
+	other := slices.ContainsFunc(overrides, func(o config.Override) bool {
+		return strings.HasPrefix(o.Key, "agent.") || o.Key == "data.cases" && o.Value != embedded.Name
+	})
+	if other || !slices.Contains(stages, StageActions) || !slices.Contains(stages, StageJudge) {
+		return "", nil
+	}
+	const name = "privacylens-quickstart.yaml"
+	text, err := configs.Files.ReadFile(name)
+	if err != nil {
+		panic(err) // the file is part of the program
+	}
+	return "configs/" + name, text
+}
+
+// agentKeys choose the agent, each in its way.
+var agentKeys = []struct{ key, way string }{{"agent.model", AgentLocal}, {"agent.base_url", AgentServer}, {"agent.actions", AgentRecorded}}
+
+// choose drops what the file says of another agent or judge than the command line chooses.
+func choose(g *config.Given) {
+	for _, k := range agentKeys {
+		if g.FromCommandLine(k.key) {
+			drop(g, "agent.", k.way)
+			break
+		}
+	}
+	if g.FromCommandLine("judge.kind") {
+		drop(g, "judge.", g.Text("judge.kind"))
+		return
+	}
+	for _, k := range []struct{ key, kind string }{{"judge.model", KindModel}, {"judge.base_url", KindModel}, {"judge.verdicts", KindReplay}} {
+		if g.FromCommandLine(k.key) {
+			g.Put("judge.kind", k.kind, k.key)
+			drop(g, "judge.", k.kind)
+			return
+		}
+	}
+}
+
+// drop forgets what a file says in a section that does not apply to the agent or judge chosen.
+func drop(g *config.Given, section, chosen string) {
+	for key, users := range applies {
+		if strings.HasPrefix(key, section) && g.Has(key) && !g.FromCommandLine(key) && !slices.Contains(users, chosen) {
+			g.Drop(key)
+		}
+	}
+}
+
+// checks look across sections, for the stages that are to run.
+type checks struct {
+	*config.Given
+	o      *Options
+	stages []string
+}
+
+func (c checks) all() {
+	c.judge()
+	if c.oneAgent() {
+		c.agent()
+		c.effects()
+	}
+}
+
+func (c checks) runs(stage string) bool { return slices.Contains(c.stages, stage) }
+
+// oneAgent refuses a second agent.
+func (c checks) oneAgent() bool {
+	first := ""
+	for _, k := range agentKeys {
+		switch {
+		case c.Text(k.key) == "":
+		case first != "":
+			c.Fault(k.key, "%s %s: %s names an agent already; remove one of the two", k.key, c.Show(k.key), first)
+			return false
+		default:
+			first = k.key
+		}
+	}
+	return true
+}
+
+// agent wants an agent, where a stage needs one.
+func (c checks) agent() {
+	const missing = "agent.model is missing: want a model folder; or agent.base_url and agent.api_model of a server"
+	a, probes := c.o.Agent, c.runs(StageProbe)
+	replays := c.o.Judge.Kind == KindReplay && c.runs(StageJudge) // needs no agent
+	switch way := a.Way(); {
+	case probes && way == AgentRecorded:
+		c.Fault("agent.actions", "agent.actions %s: recorded actions cannot be asked; want agent.model, or agent.base_url and agent.api_model", a.Actions)
+	case probes && way == "":
+		c.Fault("agent.model", missing)
+	case c.runs(StageActions) && way == "" && !replays:
+		c.Fault("agent.model", missing+", or agent.actions, a file of recorded actions")
+	case way == AgentServer && a.APIModel == "":
+		c.Fault("agent.api_model", "agent.api_model is missing: want the model's name on %s", a.BaseURL)
+	}
+}
+
+// judge wants what the stage judge needs.
+func (c checks) judge() {
+	j := c.o.Judge
+	if j.Kind == KindModel && j.MaxCost > 0 && j.PromptPrice == 0 && j.CompletionPrice == 0 {
+		c.Fault("judge.max_cost", "judge.max_cost %v: without prices nothing costs anything; give judge.prompt_price and judge.completion_price, each of a million tokens", j.MaxCost)
+	}
+	switch {
+	case !c.runs(StageJudge):
+	case j.Kind == KindModel && j.Model == "":
+		c.Fault("judge.model", "judge.model is missing: want the judge's name on %s; or judge.kind keyword (a smoke test), or replay (recorded verdicts)", j.BaseURL)
+	case j.Kind == KindReplay && j.Verdicts == "":
+		c.Fault("judge.verdicts", "judge.verdicts is missing: judge.kind replay wants a file of recorded verdicts")
+	}
+}
+
+// effects refuses keys that have no effect on the agent or judge that is chosen.
+func (c checks) effects() {
+	chosen := map[string]string{}
+	if !c.Bad("judge.kind") {
+		chosen["judge"] = "judge.kind " + c.o.Judge.Kind
+	}
+	for _, k := range agentKeys {
+		if k.way == c.o.Agent.Way() {
+			chosen["agent"] = k.key
+		}
+	}
+	for _, key := range c.Keys() {
+		section, _, _ := strings.Cut(key, ".")
+		if by := chosen[section]; c.Text(key) != "" && by != "" && c.o.idle(key) {
+			c.Fault(key, "%s %s: it has no effect with %s; remove it", key, c.Show(key), by)
+		}
+	}
+}

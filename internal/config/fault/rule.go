@@ -1,0 +1,221 @@
+package fault
+
+import (
+	"math"
+	"net/url"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Rule is what the tags of a field say.
+type Rule struct {
+	Words  string // the values accepted, in words, after "want"
+	Secret bool   // a wrong value may be a key: messages do not show it
+
+	ok func(reflect.Value) bool // nil: every value of the type
+}
+
+// Accepts says whether a field's value follows the rule. A nil pointer is an option that is not given.
+func (r Rule) Accepts(v reflect.Value) bool {
+	if v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			return true
+		}
+		v = v.Elem()
+	}
+	return r.ok == nil || r.ok(v)
+}
+
+func (r Rule) conceal(v reflect.Value) any {
+	if r.Secret {
+		return hidden{}
+	}
+	return v.Interface()
+}
+
+// hidden stands for a value that may be a key.
+type hidden struct{}
+
+func (hidden) String() string { return "…" }
+
+// A format is a named rule for texts.
+type format struct {
+	words  string
+	ok     func(string) bool
+	secret bool
+}
+
+var formats = map[string]format{
+	"@backend":  {"auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN", isBackend, false},
+	"@url":      {"the URL of an OpenAI-compatible server, such as http://localhost:8000/v1, without a key in it", isURL, false},
+	"@variable": {"the name of an environment variable, such as OPENAI_API_KEY, not the key itself", IsVariable, true},
+}
+
+// RuleOf reads the tags want, zero and words of a field.
+func RuleOf(field reflect.StructField) Rule {
+	want, t := field.Tag.Get("want"), field.Type
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	r := ruleOf(want, t, field.Tag.Get("zero"))
+	if words := field.Tag.Get("words"); words != "" {
+		r.Words = words
+	}
+	return r
+}
+
+func ruleOf(want string, t reflect.Type, zero string) Rule {
+	switch f, named := formats[want]; {
+	case named:
+		return Rule{f.words, f.secret, func(v reflect.Value) bool { return f.ok(v.String()) }}
+	case want == "given":
+		return Rule{"text", false, func(v reflect.Value) bool { return v.Len() > 0 }}
+	case strings.ContainsAny(want, "<>"):
+		return rangeRule(want, t, zero)
+	case want != "":
+		return wordRule(strings.Split(want, "|"), t)
+	}
+	return Rule{Words: typeWords(t)}
+}
+
+// typeWords describes a type whose every value is accepted.
+func typeWords(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "text"
+	case reflect.Slice:
+		return "a list of texts"
+	case reflect.Uint64:
+		return "a whole number, 0 or more"
+	}
+	return number(t)
+}
+
+func number(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[time.Duration]():
+		return "a time"
+	case t.Kind() == reflect.Float64:
+		return "a number"
+	}
+	return "a whole number"
+}
+
+// wordRule accepts one of some words; of a list, at least one, and only these.
+func wordRule(words []string, t reflect.Type) Rule {
+	if t.Kind() != reflect.Slice {
+		return Rule{Or(words), false, func(v reflect.Value) bool { return slices.Contains(words, v.String()) }}
+	}
+	return Rule{"some of " + And(words), false, func(v reflect.Value) bool {
+		for i := range v.Len() {
+			if !slices.Contains(words, v.Index(i).String()) {
+				return false
+			}
+		}
+		return v.Len() > 0
+	}}
+}
+
+// rangeRule accepts the finite numbers within bounds such as ">=0 <1".
+func rangeRule(want string, t reflect.Type, zero string) Rule {
+	var bounds []bound
+	var words []string
+	for _, text := range strings.Fields(want) {
+		b := boundOf(text)
+		bounds, words = append(bounds, b), append(words, b.words(zero))
+	}
+	text := strings.Join(words, " and ")
+	if text[0] >= '0' && text[0] <= '9' {
+		text = "," + " " + text
+	} else {
+		text = " " + text
+	}
+	if t == reflect.TypeFor[time.Duration]() {
+		text += ", such as 90s or 5m"
+	}
+	return Rule{number(t) + text, false, func(v reflect.Value) bool {
+		x := float(v)
+		return !math.IsInf(x, 0) && !slices.ContainsFunc(bounds, func(b bound) bool { return !b.holds(x) })
+	}}
+}
+
+func float(v reflect.Value) float64 {
+	if v.CanInt() {
+		return float64(v.Int())
+	}
+	return v.Float()
+}
+
+// bound is one side of a range.
+type bound struct {
+	sign  string // >, >=, < or <=
+	limit float64
+}
+
+func boundOf(text string) bound {
+	sign := text[:len(text)-len(strings.TrimLeft(text, "<>="))]
+	limit, err := strconv.ParseFloat(text[len(sign):], 64)
+	if err != nil {
+		panic("fault: bad bound in a want tag: " + text)
+	}
+	return bound{sign, limit}
+}
+
+func (b bound) holds(x float64) bool {
+	switch b.sign {
+	case ">":
+		return x > b.limit
+	case ">=":
+		return x >= b.limit
+	case "<":
+		return x < b.limit
+	}
+	return x <= b.limit
+}
+
+// words describes the bound; zero says what a value of 0 means ("off").
+func (b bound) words(zero string) string {
+	n := strconv.FormatFloat(b.limit, 'g', -1, 64)
+	if b.sign == ">=" && b.limit == 0 && zero != "" {
+		n += " (" + zero + ")"
+	}
+	switch b.sign {
+	case ">":
+		return "above " + n
+	case ">=":
+		return n + " or more"
+	case "<":
+		return "below " + n
+	}
+	return "at most " + n
+}
+
+// IsVariable says whether a text can be the name of an environment variable.
+func IsVariable(name string) bool { return variable.MatchString(name) }
+
+var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// isURL accepts the address of a server, or nothing. People put keys into user names and queries, which must not be
+// written to files.
+func isURL(text string) bool {
+	u, err := url.Parse(text)
+	return text == "" || err == nil && (u.Scheme == "http" || u.Scheme == "https") &&
+		u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
+}
+
+func isBackend(text string) bool {
+	engine, detail, has := strings.Cut(text, ":")
+	switch engine {
+	case "auto", "go":
+		return !has
+	case "onnx", "xla":
+		return !has || detail != ""
+	}
+	return false
+}

@@ -1,0 +1,337 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+
+	"github.com/posttrain/posttrain/internal/config/fault"
+)
+
+// Given holds the values that the user gave, by key, and collects faults.
+type Given struct {
+	name    string // of the file, for messages; "" where there is none
+	command string
+	schema  *schema
+	flags   []Flag
+	values  map[string]given // by dotted key
+	bad     map[string]bool  // keys whose value already has a fault
+	faults  Faults
+}
+
+func newGiven(name, command string, s *schema, flags []Flag) *Given {
+	return &Given{name: name, command: command, schema: s, flags: flags, values: map[string]given{}, bad: map[string]bool{}}
+}
+
+// Has says that a key is given.
+func (g *Given) Has(key string) bool {
+	_, ok := g.values[key]
+	return ok
+}
+
+// Text is a given value as text, "" where the key is not given.
+func (g *Given) Text(key string) string { return g.values[key].text }
+
+// Show is a given value as messages show it.
+func (g *Given) Show(key string) string { return g.values[key].show() }
+
+// FromCommandLine says that a flag or --set gives a key.
+func (g *Given) FromCommandLine(key string) bool { return g.values[key].form == formRaw && g.Has(key) }
+
+// Positive says that a whole number above 0 is given.
+func (g *Given) Positive(key string) bool {
+	var n int64
+	v, ok := g.values[key]
+	return ok && v.assign(reflect.ValueOf(&n).Elem()) && n > 0
+}
+
+// Drop forgets a given value.
+func (g *Given) Drop(key string) { delete(g.values, key) }
+
+// Put gives a key a value in the place where another key was given.
+func (g *Given) Put(key, value, like string) {
+	g.values[key] = given{place: g.values[like].place, form: formRaw, text: value}
+}
+
+// Keys are those of the schema, in its order.
+func (g *Given) Keys() (keys []string) {
+	for _, l := range g.schema.leaves {
+		keys = append(keys, l.key)
+	}
+	return keys
+}
+
+// Bad says that a key has a fault already.
+func (g *Given) Bad(key string) bool { return g.bad[key] }
+
+func (g *Given) err() error {
+	if len(g.faults) == 0 {
+		return nil
+	}
+	return sorted(g.faults)
+}
+
+// fault adds a fault of the file, of its line where one is known.
+func (g *Given) fault(line int, format string, args ...any) {
+	place := g.name
+	if line > 0 {
+		place = fmt.Sprintf("%s:%d", g.name, line)
+	} else {
+		line = noLine
+	}
+	g.faults = append(g.faults, Fault{place, fmt.Sprintf(format, args...), line})
+}
+
+// Fault adds a fault of a key, at the place where that was given. A key has one fault at most.
+func (g *Given) Fault(key, format string, args ...any) {
+	if g.bad[key] {
+		return
+	}
+	g.bad[key] = true
+	v, ok := g.values[key]
+	if !ok {
+		v.place = g.placeOf(key)
+	}
+	line := v.line
+	if line == 0 {
+		line = noLine
+	}
+	g.faults = append(g.faults, Fault{v.place, fmt.Sprintf(format, args...), line})
+}
+
+// placeOf is where a key that nobody gave should be given: in the file, or on the command line where there is no file.
+func (g *Given) placeOf(key string) string {
+	if g.name != "" {
+		return g.name
+	}
+	for _, f := range g.flags {
+		if f.Key == key {
+			return "--" + f.Name
+		}
+	}
+	return "--set"
+}
+
+// parse reads the file's text. It is false when nothing more can be said about the file.
+func (g *Given) parse(text []byte) bool {
+	file, err := syntax(text)
+	if err != nil {
+		g.faultSyntax(err)
+		return false
+	}
+	if len(file.Docs) == 0 || len(file.Docs) == 1 && file.Docs[0].Body == nil {
+		g.fault(0, "the file is empty: want command: %s and what it needs", g.command)
+		return false
+	}
+	if len(file.Docs) > 1 {
+		g.fault(0, "%d documents divided by ---: want one", len(file.Docs))
+		return false
+	}
+	top := pairs(file.Docs[0].Body)
+	if top == nil {
+		g.fault(1, "%s: want keys and values, such as command: %s", valueOf(file.Docs[0].Body).show(), g.command)
+		return false
+	}
+	if !g.checkCommand(top) {
+		return false
+	}
+	g.walk(top, "", map[string]int{})
+	return true
+}
+
+// syntax parses YAML; the parser must not take the program down with it.
+func syntax(text []byte) (file *ast.File, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%v", r)
+		}
+	}()
+	return parser.ParseBytes(text, 0, parser.AllowDuplicateMapKey())
+}
+
+func (g *Given) faultSyntax(err error) {
+	if e, ok := errors.AsType[*yaml.SyntaxError](err); ok && e.Token != nil && e.Token.Position != nil {
+		g.fault(e.Token.Position.Line, "not YAML: %s", oneLine(e.Message))
+		return
+	}
+	g.fault(0, "not YAML: %s", oneLine(err.Error()))
+}
+
+// pairs are a mapping's keys and values, nil if the node is no mapping.
+func pairs(node ast.Node) []*ast.MappingValueNode {
+	switch n := node.(type) {
+	case *ast.MappingNode:
+		return n.Values
+	case *ast.MappingValueNode:
+		return []*ast.MappingValueNode{n}
+	case *ast.AnchorNode:
+		return pairs(n.Value)
+	}
+	return nil
+}
+
+func keyOf(p *ast.MappingValueNode) (key string, line int) {
+	if t := p.Key.GetToken(); t != nil && t.Position != nil {
+		line = t.Position.Line
+	}
+	if s, ok := p.Key.(*ast.StringNode); ok {
+		return s.Value, line
+	}
+	return oneLine(p.Key.String()), line
+}
+
+// checkCommand wants the file to be for this command. It is false for the file of another: its other keys would all be
+// faults.
+func (g *Given) checkCommand(top []*ast.MappingValueNode) bool {
+	for _, p := range top {
+		key, line := keyOf(p)
+		if key != commandKey {
+			continue
+		}
+		switch v := valueOf(p.Value); {
+		case v.text == g.command:
+		case Find(v.text) != nil:
+			g.fault(line, "is a config for `posttrain %s`, not %s", v.text, g.command)
+			return false
+		default:
+			g.fault(line, "command %s: want %s", v.show(), g.command)
+		}
+		return true
+	}
+	g.fault(0, "command is missing: want command: %s, the command that the file is for", g.command)
+	return true
+}
+
+// walk collects the values of a mapping whose keys begin with prefix; lines has the line where each key came first.
+func (g *Given) walk(mapping []*ast.MappingValueNode, prefix string, lines map[string]int) {
+	for _, p := range mapping {
+		word, line := keyOf(p)
+		key := prefix + word
+		if first, twice := lines[key]; twice {
+			g.fault(line, "%s is given again: line %d has it already", key, first)
+			continue
+		}
+		lines[key] = line
+		switch {
+		case g.schema.isSection(key):
+			g.enter(p.Value, key, line, lines)
+		case !g.schema.has(key) || strings.Contains(word, "."):
+			g.fault(line, "%s", g.schema.unknown(key, g.command))
+		case key != commandKey:
+			v := valueOf(p.Value)
+			v.place, v.line = fmt.Sprintf("%s:%d", g.name, line), line
+			g.values[key] = v
+		}
+	}
+}
+
+// enter walks a section, which may be empty.
+func (g *Given) enter(node ast.Node, key string, line int, lines map[string]int) {
+	inner := pairs(node)
+	if inner == nil && valueOf(node).form != formNull && !emptyMapping(node) {
+		g.fault(line, "%s %s: want a section with %s", key, valueOf(node).show(), fault.Or(g.schema.within(key)))
+		return
+	}
+	g.walk(inner, key+".", lines)
+}
+
+func emptyMapping(node ast.Node) bool {
+	m, ok := node.(*ast.MappingNode)
+	return ok && len(m.Values) == 0
+}
+
+// override puts the overrides in the place of what the file gives.
+func (g *Given) override(overrides []Override) {
+	for _, o := range overrides {
+		wrong := func(format string, args ...any) {
+			g.faults = append(g.faults, Fault{o.Flag, fmt.Sprintf(format, args...), noLine})
+		}
+		switch {
+		case g.schema.isSection(o.Key):
+			wrong("%s is a section: set one of its keys, such as %s.%s", o.Key, o.Key, g.schema.within(o.Key)[0])
+		case o.Key == commandKey:
+			wrong("command cannot be set: it says which command the file is for")
+		case !g.schema.has(o.Key):
+			wrong("%s", g.schema.unknown(o.Key, g.command))
+		case o.Value == "":
+			delete(g.values, o.Key)
+		default:
+			g.values[o.Key] = given{place: o.Flag, form: formRaw, text: o.Value}
+		}
+	}
+}
+
+// decode writes the given values over options.
+func (g *Given) decode(options any) {
+	top := reflect.ValueOf(options).Elem()
+	for _, l := range g.schema.leaves {
+		v, ok := g.values[l.key]
+		if !ok || l.index == nil {
+			continue
+		}
+		if !v.assign(top.FieldByIndex(l.index)) {
+			g.Fault(l.key, "%s %s: want %s", l.key, v.show(), l.rule.Words)
+		}
+	}
+}
+
+// hold compares every option with its rule.
+func (g *Given) hold(options any) {
+	top := reflect.ValueOf(options).Elem()
+	for _, l := range g.schema.leaves {
+		if l.index == nil || l.rule.Accepts(top.FieldByIndex(l.index)) {
+			continue
+		}
+		v, ok := g.values[l.key]
+		switch {
+		case !ok:
+			g.Fault(l.key, "%s is missing: want %s", l.key, l.rule.Words)
+		case l.rule.Secret:
+			g.Fault(l.key, "%s …: want %s", l.key, l.rule.Words)
+		default:
+			g.Fault(l.key, "%s %s: want %s", l.key, v.show(), l.rule.Words)
+		}
+	}
+}
+
+// checkSections lets every section that can check itself do so.
+func (g *Given) checkSections(v reflect.Value, prefix string) {
+	t := v.Type()
+	for i := range t.NumField() {
+		name, kind, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
+		if name == "-" || t.Field(i).Type.Kind() != reflect.Struct {
+			continue
+		}
+		if kind == "inline" {
+			g.checkSections(v.Field(i), prefix)
+			g.take(v.Field(i), prefix)
+			continue
+		}
+		g.checkSections(v.Field(i), prefix+name+".")
+		g.take(v.Field(i), prefix+name+".")
+	}
+}
+
+// take takes over the faults that a section finds in itself.
+func (g *Given) take(section reflect.Value, prefix string) {
+	checker, ok := section.Interface().(interface{ Check() []fault.Fault })
+	if !ok {
+		return
+	}
+	for _, f := range checker.Check() {
+		key, text := prefix+f.Key, prefix+f.Error()
+		if !slices.Contains(g.Keys(), key) {
+			continue // a key that this command does not have
+		}
+		if strings.HasSuffix(text, "; remove it") && g.values[key].form != formRaw {
+			text += fmt.Sprintf(" (for one run: --set %s=)", key)
+		}
+		g.Fault(key, "%s", text)
+	}
+}

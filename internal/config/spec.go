@@ -1,0 +1,164 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+)
+
+// A Spec says how the configuration of a command is read into its options, a struct whose yaml tags name the keys and
+// whose want tags (see package fault) say which values they accept.
+type Spec[T any] struct {
+	Command string // what the key command says: "mappo"
+
+	// QuickStart gives the file that is read where the user names none, with its name; text nil: every key's default.
+	QuickStart func(overrides []Override) (name string, text []byte)
+	Without    []string          // keys of T that the command does not have
+	Choose     func(*Given)      // settles which of the given values count, before they are decoded; may be nil
+	Defaults   func(*Given) T    // the options before the given values are written over them
+	Settle     func(*Given, *T)  // gives the options that depend on others their defaults; may be nil
+	Check      func(*Given, *T)  // looks across sections, and at who gave a value; may be nil
+	Idle       func(*T) []string // keys that have no effect in T: Resolve leaves them out; may be nil
+}
+
+// Input is what the user gave.
+type Input struct {
+	Path      string     // of the file; "": the quick start
+	Overrides []Override // from the command line
+	Flags     []Flag     // of the command, for messages about keys that are missing
+}
+
+// Load reads a configuration. The error is a [Faults] where the file can be read and something is wrong with it.
+func (s *Spec[T]) Load(in Input) (*T, error) {
+	name, text := in.Path, []byte(nil)
+	if in.Path != "" {
+		var err error
+		if text, err = os.ReadFile(in.Path); err != nil {
+			return nil, err
+		}
+	} else if s.QuickStart != nil {
+		name, text = s.QuickStart(in.Overrides)
+	}
+	if text == nil {
+		name, text = "", []byte("command: "+s.Command)
+	}
+	return s.Parse(name, text, in)
+}
+
+// Parse is Load of a text; name stands for the file in messages, "" where there is only the command line.
+func (s *Spec[T]) Parse(name string, text []byte, in Input) (*T, error) {
+	g := newGiven(name, s.Command, s.schema(), in.Flags)
+	if !g.parse(text) {
+		return nil, g.err()
+	}
+	g.override(in.Overrides)
+	if s.Choose != nil {
+		s.Choose(g)
+	}
+	c := s.Defaults(g)
+	g.decode(&c)
+	if s.Settle != nil {
+		s.Settle(g, &c)
+	}
+	g.hold(&c)
+	g.checkSections(reflect.ValueOf(&c).Elem(), "")
+	if s.Check != nil {
+		s.Check(g, &c)
+	}
+	if err := g.err(); err != nil {
+		return nil, err
+	}
+	return &c, nil
+}
+
+// Resolve writes every option in force as YAML, which loads to the same value.
+func (s *Spec[T]) Resolve(c *T) []byte {
+	var idle []string
+	if s.Idle != nil {
+		idle = s.Idle(c)
+	}
+	tree := yaml.MapSlice{{Key: "command", Value: s.Command}}
+	values := reflect.ValueOf(c).Elem()
+	for _, l := range s.schema().leaves {
+		v := values.FieldByIndex(l.index)
+		if l.key == commandKey || slices.Contains(idle, l.key) || l.omitEmpty && v.IsZero() {
+			continue
+		}
+		tree = insert(tree, strings.Split(l.key, "."), v.Interface())
+	}
+	text, err := yaml.Marshal(tree)
+	if err != nil {
+		panic(fmt.Errorf("config: %w", err)) // plain structs of words and numbers
+	}
+	return text
+}
+
+// insert adds a value to a tree at a path; the sections of a schema are contiguous.
+func insert(tree yaml.MapSlice, path []string, value any) yaml.MapSlice {
+	if len(path) == 1 {
+		return append(tree, yaml.MapItem{Key: path[0], Value: value})
+	}
+	if n := len(tree); n == 0 || tree[n-1].Key != path[0] {
+		tree = append(tree, yaml.MapItem{Key: path[0], Value: yaml.MapSlice(nil)})
+	}
+	section := &tree[len(tree)-1]
+	section.Value = insert(section.Value.(yaml.MapSlice), path[1:], value)
+	return tree
+}
+
+// schema is that of T, with the key command, less the keys that the command does not have.
+func (s *Spec[T]) schema() *schema {
+	var none T
+	return newSchema(none, s.Without)
+}
+
+// A Command is a registered Spec of whatever options.
+type Command interface {
+	Name() string
+	HasKey(key string) bool
+	Read(Input) (any, error) // a pointer to the options
+}
+
+func (s *Spec[T]) Name() string               { return s.Command }
+func (s *Spec[T]) HasKey(key string) bool     { return s.schema().has(key) }
+func (s *Spec[T]) Read(in Input) (any, error) { return s.Load(in) }
+
+// commands are the registered ones.
+var commands []Command
+
+// Register makes a command known to the messages of all others, and to [Find]. Call it while packages initialise.
+func Register[T any](s *Spec[T]) *Spec[T] {
+	commands = append(commands, s)
+	return s
+}
+
+// Find gives a registered command, nil where there is none of that name.
+func Find(name string) Command {
+	for _, c := range commands {
+		if c.Name() == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// An Explainer says in words what its options put in force.
+type Explainer interface{ Explain() string }
+
+// CommandOf gives the command that a file says it is for, "" where it does not say so.
+func CommandOf(text []byte) string {
+	file, err := syntax(text)
+	if err != nil || len(file.Docs) == 0 {
+		return ""
+	}
+	for _, p := range pairs(file.Docs[0].Body) {
+		if key, _ := keyOf(p); key == commandKey {
+			return valueOf(p.Value).text
+		}
+	}
+	return ""
+}

@@ -1,0 +1,141 @@
+// Package cirl is the recipe of posttrain ci-rl: it teaches contextual integrity with GRPO and the keyword reward.
+package cirl
+
+import (
+	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/grpo"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/reward"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/train"
+)
+
+// Command is the command that runs this recipe.
+const Command = "ci-rl"
+
+// Options say what is trained, on what and how. A training step is a rollout batch with its updates.
+type Options struct {
+	Model      string                 `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
+	Backend    string                 `yaml:"backend" want:"@backend"`
+	Seed       uint64                 `yaml:"seed"`
+	Data       Data                   `yaml:"data"`
+	Sampling   rollout.Sampling       `yaml:"sampling"`
+	Reward     reward.Options         `yaml:"reward"`
+	GRPO       grpo.Options           `yaml:"grpo"`
+	Validation grpo.ValidationOptions `yaml:"validation"`
+	Train      train.Options          `yaml:"train"`
+}
+
+// Data says where the items come from, and how they become prompts. Paths are relative to the working directory.
+type Data struct {
+	Train string `yaml:"train" want:"given" words:"embedded, or a .jsonl, .json or .parquet file (also .gz)"`
+	// how many embedded scenarios are made, those for validation and test included; 0 with a file
+	Scenarios int `yaml:"scenarios,omitempty" want:">=0" words:"a whole number, 3 or more"`
+	// the share of the items that chooses the best checkpoint
+	ValidationFraction float64 `yaml:"validation_fraction" want:">0 <1"`
+	// the share of the items that the result is measured on; 0: none
+	TestFraction float64 `yaml:"test_fraction" want:">=0 <1"`
+	Prompt       string  `yaml:"prompt" want:"compact|plain|cot"`
+	// the prompt ends with <think>, and the completion begins inside the think block
+	Prefill bool `yaml:"prefill"`
+	// longer prompts are dropped and counted; 0: no limit
+	MaxPromptTokens int `yaml:"max_prompt_tokens" want:">=0"`
+}
+
+// Spec says how a configuration becomes Options. What train.Options has about batches of examples and their evaluation,
+// the sections grpo and validation say here.
+var Spec = config.Register(&config.Spec[Options]{
+	Command:    Command,
+	QuickStart: recipe.QuickStart("ci-rl-quickstart.yaml"),
+	Without:    []string{"train.batch_size", "train.micro_batch_size", "train.share_prefix", "train.eval_every", "train.eval_metric"},
+	Choose:     recipe.ChooseLength,
+	Defaults:   func(*config.Given) Options { return Defaults() },
+	Settle:     settle,
+	Check:      check,
+})
+
+// embeddedScenarios is how many scenarios are made where the configuration does not say; fewestScenarios give one to
+// each part of the split.
+const (
+	embeddedScenarios = 2000
+	fewestScenarios   = 3
+)
+
+// Defaults are the released settings, and the field's where these leave a choice open; the caller gives model and data.
+func Defaults() Options {
+	t := train.Defaults()
+	t.Epochs, t.LearningRate, t.Schedule, t.WeightDecay, t.CheckpointEvery = 150, 1e-6, "constant", 0.01, 20
+	t.SharePrefix = ""
+	return Options{
+		Backend:    "auto",
+		Data:       Data{ValidationFraction: 0.09, TestFraction: 0.10, MaxPromptTokens: 768},
+		Sampling:   rollout.Sampling{MaxNew: 2048, Temperature: 1},
+		Reward:     reward.DefaultOptions(),
+		GRPO:       grpo.DefaultOptions(),
+		Validation: grpo.DefaultValidation(),
+		Train:      t,
+	}
+}
+
+// settle gives the options that depend on others their defaults.
+func settle(g *config.Given, o *Options) {
+	recipe.DropEpochs(&o.Train)
+	if o.Data.Train == embedded.Name && !g.Has("data.scenarios") {
+		o.Data.Scenarios = embeddedScenarios
+	}
+	if !g.Has("data.prompt") {
+		o.Data.Prompt = ci.PromptCoT
+		if o.Model == embedded.Name {
+			o.Data.Prompt = ci.PromptCompact
+		}
+	}
+	if !g.Has("data.prefill") {
+		o.Data.Prefill = o.Data.Prompt == ci.PromptCoT
+	}
+	if o.GRPO.KL == grpo.None && !g.Has("grpo.kl_coef") {
+		o.GRPO.KLCoef = 0
+	}
+	if o.GRPO.Aggregation == grpo.SeqMeanConstant && !g.Has("grpo.norm_length") {
+		o.GRPO.NormLength = o.Sampling.MaxNew
+	}
+}
+
+// check refuses draws that cannot differ: a group of equal completions teaches nothing.
+func check(g *config.Given, o *Options) {
+	const why = "all completions of a prompt would be the same, and their advantages 0: want "
+	recipe.CheckDType(g, o.Backend, o.Train.DType)
+	if o.Sampling.Temperature == 0 {
+		g.Fault("sampling.temperature", "sampling.temperature 0: %sa number above 0", why)
+	}
+	if o.Sampling.TopK == 1 {
+		g.Fault("sampling.top_k", "sampling.top_k 1: %s2 or more, or 0 (off)", why)
+	}
+	if o.Sampling.MinP == 1 {
+		g.Fault("sampling.min_p", "sampling.min_p 1: %sa number below 1", why)
+	}
+}
+
+// Check looks across the keys of the section.
+func (d Data) Check() []fault.Fault {
+	var faults fault.Faults
+	if d.Train != embedded.Name && d.Scenarios != 0 {
+		faults.Add("scenarios", d.Scenarios, "only embedded scenarios are made to a number, and data.train is %s; remove it", d.Train)
+	}
+	if d.Train == embedded.Name && d.Scenarios < fewestScenarios {
+		faults.Add("scenarios", d.Scenarios, "want %d or more", fewestScenarios)
+	}
+	if v, t := d.ValidationFraction, d.TestFraction; v < 1 && t < 1 && v+t >= 1 {
+		faults.Add("test_fraction", t, "with data.validation_fraction %v nothing is left to train on: want a sum below 1", v)
+	}
+	if d.Prefill && d.Prompt == ci.PromptCompact {
+		faults.Add("prefill", true, "with data.prompt compact the model opens the think block itself, as the embedded one was taught to; "+
+			"want false, or data.prompt cot or plain")
+	}
+	return faults
+}
+
+// Resolved is everything in force as YAML, which loads to the same value.
+func (o *Options) Resolved() []byte { return Spec.Resolve(o) }

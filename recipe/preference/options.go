@@ -1,0 +1,142 @@
+// Package preference is the recipe of posttrain mappo: it trains a model on preference pairs with a loss of the DPO
+// family, with the MaPPO prior (arXiv 2507.21183) or without.
+package preference
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/losses"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/train"
+)
+
+// Command is the command that runs this recipe.
+const Command = "mappo"
+
+// Options say what is trained, on what and how.
+type Options struct {
+	Model     string         `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
+	Reference string         `yaml:"reference" words:"a Hugging Face model folder, or nothing: the model before training"`
+	Backend   string         `yaml:"backend" want:"@backend"`
+	Seed      uint64         `yaml:"seed"`
+	Data      Data           `yaml:"data"`
+	Loss      losses.Options `yaml:"loss"`
+	Train     train.Options  `yaml:"train"`
+}
+
+// Data says where the pairs come from. With prior none the options of scores and rewards keep their defaults: rewards
+// show in the logged prior/reward_gap and do nothing else.
+type Data struct {
+	recipe.Source          `yaml:",inline"`
+	data.PreferenceOptions `yaml:",inline"`
+	data.RewardOptions     `yaml:",inline"`
+	batch.Options          `yaml:",inline"`
+}
+
+// Spec says how a configuration becomes Options.
+var Spec = config.Register(&config.Spec[Options]{
+	Command:    Command,
+	QuickStart: recipe.QuickStart("mappo.yaml"),
+	Choose:     recipe.ChooseLength,
+	Defaults:   func(g *config.Given) Options { return Defaults(cmp.Or(g.Text("loss.type"), losses.DPO)) },
+	Settle:     func(g *config.Given, o *Options) { recipe.Settle(g, o.Data.Source, &o.Train) },
+	Check:      check,
+})
+
+// Defaults are the paper's settings of a loss, where the paper has them; the caller gives model and data.
+func Defaults(loss string) Options {
+	t := train.Defaults()
+	t.BatchSize, t.LearningRate, t.WarmupSteps, t.WeightDecay = 128, 5e-7, 100, 0.01
+	return Options{
+		Backend: "auto",
+		Data:    Data{RewardOptions: data.DefaultRewardOptions(), Options: batch.Options{Truncate: "none"}},
+		Loss:    losses.Defaults(loss),
+		Train:   t,
+	}
+}
+
+// watched are the metrics that may name the best checkpoint: a smaller loss is better, and more of the rest.
+var watched = []string{"eval_" + losses.MetricLoss, "eval_" + losses.MetricAccuracies, "eval_" + losses.MetricMargins,
+	"eval_" + losses.MetricLogpsChosen, "eval_" + losses.MetricRewardsChosen}
+
+// check looks across sections. It checks values, not who gave them, so that the resolved configuration passes as well.
+func check(g *config.Given, o *Options) {
+	recipe.CheckDType(g, o.Backend, o.Train.DType)
+	recipe.CheckEval(g, o.Data.Source, o.Train, watched)
+	if o.Reference != "" && o.Loss.ReferenceFree() {
+		g.Fault("reference", "reference %q: %s uses no reference model; remove it", o.Reference, o.Loss.Type)
+	}
+	if o.Loss.Prior == losses.None {
+		checkPlain(g, o.Data)
+	}
+}
+
+// checkPlain refuses options of rewards for a loss that uses none. It accepts their defaults, which a resolved
+// configuration names.
+func checkPlain(g *config.Given, d Data) {
+	unused := func(key string, value any, given bool) {
+		if given {
+			g.Fault(key, "%s %v: loss.prior none uses no rewards; remove it (for one run: --set %s=)", key, value, key)
+		}
+	}
+	defaults := data.DefaultRewardOptions()
+	unused("data.score_columns", d.ScoreColumns, len(d.ScoreColumns) > 0)
+	unused("data.reward_transform", d.Transform, d.Transform != defaults.Transform)
+	unused("data.on_negative_gap", d.OnNegativeGap, d.OnNegativeGap != defaults.OnNegativeGap)
+}
+
+// Explain says in words what the options train: the objective as a formula with its numbers, the training around it, and
+// every option that is not the paper's. Its lines end in \n.
+func (o *Options) Explain() string {
+	var s strings.Builder
+	s.WriteString(o.Loss.Describe())
+	fmt.Fprintf(&s, "model: %s, backend %s, seed %d\n", o.Model, o.Backend, o.Seed)
+	if !o.Loss.ReferenceFree() {
+		fmt.Fprintf(&s, "reference: %s, its log-probabilities computed once ahead of training\n", o.reference())
+	}
+	fmt.Fprintf(&s, "data: %s\n", o.Data.Source)
+	if o.Loss.NeedsGap() {
+		columns := cmp.Or(strings.Join(o.Data.ScoreColumns, ", "), "found by their known names")
+		fmt.Fprintf(&s, "rewards: columns %s; transform %s; negative gaps: %s\n", columns, o.Data.Transform, o.Data.OnNegativeGap)
+	}
+	s.WriteString(recipe.DescribeTraining(o.Train, recipe.DescribeBatch(o.Train, "pairs")))
+	s.WriteString(losses.ListDeviations(o.Deviations()))
+	return s.String()
+}
+
+func (o *Options) reference() string { return cmp.Or(o.Reference, before) }
+
+const before = "the model before training"
+
+// Deviations are the options that are not the paper's, the loss's own among them.
+func (o *Options) Deviations() []losses.Deviation {
+	all := o.Loss.Deviations()
+	differ := func(key string, value, paper any) {
+		if value != paper {
+			all = append(all, losses.Deviation{Key: key, Value: fmt.Sprint(value), Paper: fmt.Sprint(paper)})
+		}
+	}
+	if !o.Loss.ReferenceFree() {
+		differ("reference", o.reference(), before)
+	}
+	if o.Loss.NeedsGap() {
+		if o.Data.Transform != "auto" {
+			differ("data.reward_transform", o.Data.Transform, "rewards outside [0,1] pass through the logistic function, others do not (auto)")
+		}
+		differ("data.on_negative_gap", o.Data.OnNegativeGap, "does not say")
+	}
+	differ("train.batch_size", o.Train.BatchSize, 128)
+	differ("train.learning_rate", o.Train.LearningRate, 5e-7)
+	differ("train.warmup_steps", o.Train.WarmupSteps, 100)
+	differ("train.weight_decay", o.Train.WeightDecay, 0.01)
+	differ("train.dtype", o.Train.DType, "bfloat16")
+	return all
+}
+
+// Resolved is everything in force as YAML, which loads to the same value.
+func (o *Options) Resolved() []byte { return Spec.Resolve(o) }
