@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -91,8 +92,12 @@ func (t *Tokenizer) Render(msgs []Message, o RenderOptions) (string, error) {
 		o.Now = time.Now()
 	}
 	text, err := template.Render(t.variables(msgs, o), o.Now)
-	if err != nil {
+	var refused *jinja.Exception
+	switch {
+	case errors.As(err, &refused):
 		return "", fmt.Errorf("%s: %w", t.name, err)
+	case err != nil:
+		return "", fmt.Errorf("%s: chat template: %w", t.name, err)
 	}
 	return text, nil
 }

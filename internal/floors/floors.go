@@ -61,8 +61,7 @@ var Table = []Row{
 	{"embedded", text, nil},
 	{"data", text, []string{"github.com/parquet-go/parquet-go"}},
 	{"reward", text, []string{"data"}},
-	{"tokenizer", text, []string{"github.com/nikolalohinski/gonja/v2", "github.com/dlclark/regexp2",
-		"golang.org/x/text", rename}},
+	{"tokenizer", text, []string{"github.com/dlclark/regexp2", "golang.org/x/text", rename}},
 	{"batch", text, []string{"data", "tokenizer"}},
 	{"run", text, []string{rename, "gonum.org/v1/plot", "github.com/schollz/progressbar/v3", "golang.org/x/term"}},
 

@@ -1,319 +1,263 @@
+// Package jinja renders chat templates as transformers does: Jinja2 with trim_blocks and lstrip_blocks on, loop controls,
+// namespace, raise_exception, strftime_now and a tojson that prints like Python's json.dumps.
+//
+// scan cuts the source into text and tags, parse turns tags into functions, and Render calls these. Values keep Python's
+// meaning: undefined is nil, None is the constant None, numbers are int and float64, a list or tuple is []any, a
+// dictionary is Dict. No template reads a file, changes a value other than a namespace, or exceeds the bounds below.
+//
+// A fault in a template is a panic inside the package; Compile and Render return it as an error that names the line.
 package jinja
 
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
-	"sync"
 	"time"
-
-	"github.com/nikolalohinski/gonja/v2/builtins/control_structures"
-	"github.com/nikolalohinski/gonja/v2/config"
-	"github.com/nikolalohinski/gonja/v2/exec"
-	"github.com/nikolalohinski/gonja/v2/loaders"
-	"github.com/nikolalohinski/gonja/v2/nodes"
-	"github.com/nikolalohinski/gonja/v2/parser"
 )
-
-// A Template is compiled once and may be rendered by many goroutines at the same time.
-type Template struct{ compiled *exec.Template }
 
 // Bounds on what a template may ask for; chat templates stay far below them.
 const (
 	maxSource = 1 << 20 // bytes of template
-	maxSteps  = 1 << 18 // passes through loop bodies and items of ranges
+	maxSteps  = 1 << 22 // operations, calls, items of lists and stretches of stepBytes
+	passSteps = 16      // steps of a pass through a loop
+	stepBytes = 128     // bytes of text that are read or written in one step
+	maxText   = 1 << 26 // bytes of a str
 	maxOutput = 1 << 28 // bytes rendered
 	maxMacros = 100     // calls within calls
+	maxDepth  = 100     // brackets or blocks within each other
+	maxNested = 1000    // lists and dictionaries within each other
 )
 
-// Compile reads a template. Its errors name the line.
-func Compile(source string) (t *Template, err error) {
-	if len(source) > maxSource {
-		return nil, fmt.Errorf("template of %d bytes: want at most %d", len(source), maxSource)
-	}
-	defer recovered(&err)
-	text, err := translate(source)
-	if err != nil {
-		return nil, err
-	}
-	loader, err := loaders.NewMemoryLoader(map[string]string{"/template": text})
-	if err != nil {
-		return nil, err
-	}
-	cfg := config.New()
-	cfg.KeepTrailingNewline = true
-	compiled, err := exec.NewTemplate("/template", cfg, loader, environment())
-	if err != nil {
-		return nil, fmt.Errorf("template does not compile: %w", root(err))
-	}
-	return &Template{compiled}, nil
-}
-
-// recovered turns a panic of gonja into an error.
-func recovered(err *error) {
-	if p := recover(); p != nil {
-		*err = fmt.Errorf("template engine: %v", p)
-	}
-}
-
-// root finds the first cause under gonja's layers of wrapping.
-func root(err error) error {
-	for {
-		if v, ok := err.(*exec.Value); ok {
-			err, _ = v.Interface().(error)
-			continue
-		}
-		inner := errors.Unwrap(err)
-		if inner == nil {
-			return err
-		}
-		err = inner
-	}
-}
-
-// Render runs the template with vars, which go through Of. now is what strftime_now prints.
-func (t *Template) Render(vars map[string]any, now time.Time) (text string, err error) {
-	defer recovered(&err)
-	run := &state{now: now}
-	values := map[string]any{
-		"_state": run, "_none": None,
-		"raise_exception": run.raiseException, "strftime_now": run.strftimeNow, "range": run.rangeFunction,
-		"namespace": run.namespace, "dict": run.dict,
-	}
-	for name, v := range vars {
-		value, err := Of(v)
-		if err != nil {
-			return "", fmt.Errorf("template variable %s: %w", name, err)
-		}
-		values[nameOf(name)] = value
-	}
-	if err := t.compiled.Execute(&run.out, exec.NewContext(values)); err != nil {
-		return "", run.cause(err)
-	}
-	return run.out.String(), nil
-}
+// A Template is compiled once and may be rendered by many goroutines at the same time.
+type Template struct{ body []statement }
 
 // An Exception is what a template raised with raise_exception.
 type Exception struct{ Message string }
 
 func (e *Exception) Error() string { return "the chat template refuses: " + e.Message }
 
-// state is what one rendering keeps.
-type state struct {
+// A fault is what the package panics with.
+type fault struct{ error }
+
+func faultf(format string, args ...any) fault { return fault{fmt.Errorf(format, args...)} }
+
+// A place is where a fault is.
+type place struct {
+	line int    // from 1
+	tag  string // the statement's name while the template is compiled
+}
+
+func (p place) String() string {
+	if p.tag != "" {
+		return fmt.Sprintf("line %d: {%% %s %%}", p.line, p.tag)
+	}
+	return fmt.Sprintf("line %d", p.line)
+}
+
+// recovered turns a panic into an error with its place.
+func recovered(err *error, at *place) {
+	var raised *Exception
+	switch p := recover().(type) {
+	case nil:
+	case fault:
+		*err = p.error
+		if !errors.As(p.error, &raised) {
+			*err = fmt.Errorf("%s: %w", *at, p.error)
+		}
+	default:
+		*err = fmt.Errorf("%s: template engine: %v", *at, p)
+	}
+}
+
+// Compile reads a template. Its errors name the line.
+func Compile(source string) (t *Template, err error) {
+	if len(source) > maxSource {
+		return nil, fmt.Errorf("template of %d bytes: want at most %d", len(source), maxSource)
+	}
+	p := &parser{}
+	defer recovered(&err, &p.place)
+	p.chunks = scan(source, &p.place)
+	body, _ := p.body("")
+	return &Template{body}, nil
+}
+
+// Render runs the template with vars, which go through Of. now is what strftime_now prints.
+func (t *Template) Render(vars map[string]any, now time.Time) (text string, err error) {
+	r := &run{now: now}
+	s := &scope{run: r, vars: map[string]any{}}
+	for name, v := range vars {
+		if s.vars[name], err = Of(v); err != nil {
+			return "", fmt.Errorf("template variable %s: %w", name, err)
+		}
+	}
+	defer recovered(&err, &r.place)
+	r.out = &writer{run: r, most: maxOutput}
+	r.execute(t.body, s)
+	return r.out.String(), nil
+}
+
+// A run is one rendering.
+type run struct {
+	place
 	now    time.Time
-	out    limitedBuilder
-	fault  error // the first that one of our functions returned
+	out    *writer
 	steps  int
-	macros int // calls that are going on
+	macros int // calls that have not returned
 }
 
-type limitedBuilder struct{ strings.Builder }
-
-func (b *limitedBuilder) Write(p []byte) (int, error) { return b.WriteString(string(p)) }
-
-func (b *limitedBuilder) WriteString(s string) (int, error) {
-	if b.Len()+len(s) > maxOutput {
-		return 0, fmt.Errorf("template output of more than %d bytes", maxOutput)
+func (r *run) step(n int) {
+	if r.steps += n; r.steps > maxSteps {
+		panic(faultf("template takes more than %d steps", maxSteps))
 	}
-	return b.Builder.WriteString(s)
 }
 
-func (s *state) cause(err error) error {
-	if s.fault != nil {
-		return s.fault
+// fits counts the steps of a text of n pieces of size bytes, and refuses one that is too long before it is built.
+func (r *run) fits(n, size int) {
+	if float64(n)*float64(size) > maxText {
+		panic(tooLong(maxText))
 	}
-	return root(err)
+	r.step(max(0, n) * size / stepBytes)
 }
 
-// fail remembers the first fault, because gonja keeps of an error little but its text.
-func (s *state) fail(err error) *exec.Value {
-	if s.fault == nil {
-		s.fault = err
+func tooLong(most int) fault { return faultf("template builds a str of more than %d bytes", most) }
+
+// A writer collects text up to a bound.
+type writer struct {
+	strings.Builder
+	run  *run
+	most int
+}
+
+func (w *writer) write(s string) {
+	w.run.step(len(s) / stepBytes)
+	if w.Len()+len(s) > w.most {
+		panic(tooLong(w.most))
 	}
-	return exec.AsValue(err)
+	w.WriteString(s)
 }
 
-func (s *state) step(n int) error {
-	if s.steps += n; s.steps > maxSteps {
-		return fmt.Errorf("template loops more than %d times", maxSteps)
+// text returns what write puts into a writer.
+func (r *run) text(write func(w *writer)) string {
+	w := &writer{run: r, most: maxText}
+	write(w)
+	return w.String()
+}
+
+// A scope holds the variables of a loop's pass, a macro's call or a block.
+type scope struct {
+	*run
+	vars   map[string]any
+	parent *scope
+}
+
+func (s *scope) inner() *scope { return &scope{run: s.run, vars: map[string]any{}, parent: s} }
+
+func (s *scope) lookup(name string) any {
+	for ; s != nil; s = s.parent {
+		if v, ok := s.vars[name]; ok {
+			return v
+		}
 	}
-	return nil
+	return globals[name]
 }
 
-func stateOf(ctx *exec.Context) *state {
-	v, _ := ctx.Get("_state")
-	return v.(*state)
+// A call holds the arguments of a filter, method, macro or global function.
+type call struct {
+	*run
+	self   any // what is before the | or dot
+	args   []any
+	kwargs Dict
 }
 
-func callOf(self any, params *exec.VarArgs) *call {
-	c := &call{self: self, kwargs: map[string]any{}}
-	for _, a := range params.Args {
-		c.args = append(c.args, plain(a))
+type function func(c *call) any
+
+// apply calls f and counts its steps.
+func (c *call) apply(f function) any {
+	c.step(1 + textSize(c.self)/stepBytes)
+	v := f(c)
+	c.step(textSize(v) / stepBytes)
+	return v
+}
+
+func textSize(v any) int {
+	s, _ := v.(string)
+	return len(s)
+}
+
+// arg returns the argument at position i or of that name, or otherwise.
+func (c *call) arg(i int, name string, otherwise any) any {
+	if v, ok := c.given(i, name); ok {
+		return v
 	}
-	for k, a := range params.KwArgs {
-		c.kwargs[k] = plain(a)
+	return otherwise
+}
+
+func (c *call) given(i int, name string) (any, bool) {
+	if i < len(c.args) {
+		return c.args[i], true
 	}
-	return c
+	return c.kwargs.get(name)
 }
 
-func (s *state) raiseException(params *exec.VarArgs) *exec.Value {
-	return s.fail(&Exception{str(callOf(nil, params).arg(0, "message", ""))})
+func (c *call) textArg(i int, name string) string { return c.str(c.arg(i, name, "")) }
+
+func (c *call) flag(i int, name string) bool { return truth(c.arg(i, name, false)) }
+
+var globals = map[string]any{
+	"raise_exception": function(func(c *call) any { panic(fault{&Exception{c.textArg(0, "message")}}) }),
+	"strftime_now":    function(strftimeNow),
+	"range":           function(makeRange),
+	"namespace":       function(makeNamespace),
+	"dict":            function(makeDict),
 }
 
-func (s *state) strftimeNow(params *exec.VarArgs) *exec.Value {
-	return exec.AsValue(strftime(s.now, str(callOf(nil, params).arg(0, "format", ""))))
-}
-
-func (s *state) rangeFunction(params *exec.VarArgs) *exec.Value {
-	var n [3]int
-	args := callOf(nil, params).args
-	for i := range args {
-		whole, ok := args[i].(int)
+func makeRange(c *call) any {
+	n := [3]int{0, 0, 1}
+	for i, v := range c.args {
+		whole, ok := v.(int)
 		if !ok || i == len(n) {
-			return s.fail(fmt.Errorf("range: argument %d is %s, want one to three ints", i+1, kindOf(args[i])))
+			panic(faultf("range: argument %d is %s, want one to three ints", i+1, kindOf(v)))
 		}
 		n[i] = whole
 	}
-	switch len(args) {
-	case 1:
-		n = [3]int{0, n[0], 1}
-	case 2:
-		n[2] = 1
+	if len(c.args) == 1 {
+		n[0], n[1] = 0, n[0]
 	}
-	if n[2] == 0 {
-		return s.fail(fmt.Errorf("range: want one to three ints, the third not 0"))
+	if len(c.args) == 0 || n[2] == 0 {
+		panic(faultf("range: want one to three ints, the third not 0"))
 	}
 	out := []any{}
-	for i := n[0]; n[2] > 0 && i < n[1] || n[2] < 0 && i > n[1]; i += n[2] {
-		if err := s.step(1); err != nil {
-			return s.fail(err)
-		}
+	for i := n[0]; n[2] > 0 && i < n[1] || n[2] < 0 && i > n[1]; {
+		c.step(passSteps)
 		out = append(out, i)
-	}
-	return exec.AsValue(out)
-}
-
-// namespace makes the one value that a template may change.
-func (s *state) namespace(params *exec.VarArgs) *exec.Value {
-	out := map[string]any{}
-	c := callOf(nil, params)
-	if d, ok := c.arg(0, "", nil).(Dict); ok {
-		for _, e := range d {
-			out[str(e.Key)] = e.Value
+		next := i + n[2]
+		if (next > i) != (n[2] > 0) {
+			break // past the largest or smallest int
 		}
-	}
-	for k, v := range c.kwargs {
-		out[k] = v
-	}
-	return exec.AsValue(out)
-}
-
-func (s *state) dict(params *exec.VarArgs) *exec.Value {
-	c := callOf(nil, params)
-	out := Dict{}
-	if d, ok := c.arg(0, "", nil).(Dict); ok {
-		out = append(out, d...)
-	}
-	sorted, err := Of(c.kwargs)
-	if err != nil {
-		return s.fail(err)
-	}
-	for _, e := range sorted.(Dict) {
-		out = out.with(e.Key, e.Value)
-	}
-	return exec.AsValue(out)
-}
-
-// environment gives gonja nothing but our filters and the statements that translate writes: no file is ever read.
-var environment = sync.OnceValue(func() *exec.Environment {
-	return &exec.Environment{
-		Context:           exec.EmptyContext(),
-		Filters:           exec.NewFilterSet(gonjaFilters()),
-		Tests:             exec.NewTestSet(map[string]exec.TestFunction{}),
-		ControlStructures: exec.NewControlStructureSet(gonjaStatements()),
-		Methods:           exec.Methods{},
-	}
-})
-
-func gonjaFilters() map[string]exec.FilterFunction {
-	out := map[string]exec.FilterFunction{}
-	for name, f := range filters {
-		out[name] = func(e *exec.Evaluator, in *exec.Value, params *exec.VarArgs) *exec.Value {
-			var v any
-			err := errorOf(in)
-			if err == nil {
-				v, err = f(callOf(plain(in), params))
-			}
-			if err != nil {
-				return stateOf(e.Environment.Context).fail(err)
-			}
-			return exec.AsValue(v)
-		}
+		i = next
 	}
 	return out
 }
 
-// errorOf is the error that gonja hands on as a value, without its wrapping.
-func errorOf(v *exec.Value) error {
-	if v.IsError() {
-		return root(v)
+// makeNamespace makes the one kind of value that a template may change.
+func makeNamespace(c *call) any {
+	out := namespace{}
+	for _, e := range makeDict(c).(Dict) {
+		out[c.str(e.Key)] = e.Value
 	}
-	return nil
-}
-
-func gonjaStatements() map[string]parser.ControlStructureParser {
-	out := map[string]parser.ControlStructureParser{}
-	for _, name := range []string{"if", "set", "break", "continue"} {
-		out[name], _ = controlStructures.All.Get(name)
-	}
-	out["for"], out["macro"] = countedFor, countedMacro
 	return out
 }
 
-// countedFor is gonja's for with a count of all passes, so that no template runs for ever.
-func countedFor(p, args *parser.Parser) (nodes.ControlStructure, error) {
-	parse, _ := controlStructures.All.Get("for")
-	cs, err := parse(p, args)
-	if loop, ok := cs.(*controlStructures.ForControlStructure); ok && err == nil {
-		tick := &nodes.ControlStructureBlock{Location: loop.Position(), Name: "tick", ControlStructure: tick{loop}}
-		loop.BodyWrapper.Nodes = append([]nodes.Node{tick}, loop.BodyWrapper.Nodes...)
+func makeDict(c *call) any {
+	out, _ := c.arg(0, "", nil).(Dict)
+	out = slices.Clone(out)
+	for _, e := range c.kwargs {
+		out = c.with(out, e.Key, e.Value)
 	}
-	return cs, err
+	return out
 }
 
-type tick struct{ nodes.ControlStructure }
-
-func (tick) Execute(r *exec.Renderer, _ *nodes.ControlStructureBlock) error {
-	return stateOf(r.Environment.Context).step(1)
-}
-
-// countedMacro is gonja's macro with a bound on calls within calls: a stack overflow could not be recovered.
-func countedMacro(p, args *parser.Parser) (nodes.ControlStructure, error) {
-	parse, _ := controlStructures.All.Get("macro")
-	cs, err := parse(p, args)
-	if macro, ok := cs.(*controlStructures.MacroControlStructure); ok && err == nil {
-		return &boundedMacro{macro}, nil
-	}
-	return cs, err
-}
-
-type boundedMacro struct {
-	*controlStructures.MacroControlStructure
-}
-
-func (m *boundedMacro) Execute(r *exec.Renderer, tag *nodes.ControlStructureBlock) error {
-	f, err := exec.MacroNodeToFunc(m.Macro, r)
-	if err != nil {
-		return err
-	}
-	run := stateOf(r.Environment.Context)
-	r.Environment.Context.Set(m.Name, exec.Macro(func(params *exec.VarArgs) *exec.Value {
-		if run.macros >= maxMacros {
-			return run.fail(fmt.Errorf("macro %s: more than %d calls within calls", m.Name, maxMacros))
-		}
-		run.macros++
-		defer func() { run.macros-- }()
-		return f(params)
-	}))
-	return nil
-}
+// names lists the keys of m, for messages.
+func names[V any](m map[string]V) string { return strings.Join(slices.Sorted(maps.Keys(m)), ", ") }

@@ -1,237 +1,214 @@
 package jinja
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/nikolalohinski/gonja/v2/builtins/control_structures"
-	"github.com/nikolalohinski/gonja/v2/exec"
 )
 
-// method calls x.name(args): the first argument is the name.
-func method(c *call) (any, error) {
-	name := c.args[0].(string)
-	c = &call{self: c.self, args: c.args[1:], kwargs: c.kwargs}
+// methodOf finds what v.name(args) calls.
+func methodOf(v any, name string) function {
 	known := map[string]function{}
-	switch self := c.self.(type) {
+	switch v.(type) {
 	case string:
 		known = stringMethods
 	case Dict:
 		known = dictMethods
 	case []any:
 		known = listMethods
-	case *controlStructures.LoopInfos:
-		return loopMethod(self, name, c.args)
+	case *loop:
+		known = loopMethods
 	}
 	if f := known[name]; f != nil {
-		return f(c)
+		return f
 	}
-	return nil, fmt.Errorf("%s has no method %q: want one of %s", kindOf(c.self), name, names(known))
+	if len(known) == 0 {
+		panic(faultf("%s has no method %q", kindOf(v), name))
+	}
+	panic(faultf("%s has no method %q: want one of %s", kindOf(v), name, names(known)))
 }
 
-// loopMethod calls loop.cycle or loop.changed.
-func loopMethod(loop *controlStructures.LoopInfos, name string, args []any) (any, error) {
-	v, _ := loop.GetAttribute(name)
-	f, ok := v.Interface().(func(*exec.VarArgs) *exec.Value)
-	if !ok {
-		return nil, fmt.Errorf("the loop has no method %q: want cycle or changed", name)
-	}
-	given := exec.NewVarArgs()
-	for _, a := range args {
-		given.Args = append(given.Args, exec.AsValue(a))
-	}
-	return plain(f(given)), nil
+var loopMethods = map[string]function{
+	"cycle": func(c *call) any {
+		if len(c.args) == 0 {
+			panic(faultf("loop.cycle: found no argument, want one or more"))
+		}
+		return c.args[c.self.(*loop).at%len(c.args)]
+	},
+	"changed": func(c *call) any {
+		l := c.self.(*loop)
+		same := l.changed != nil && c.equal(l.changed, c.args, 0)
+		l.changed = append([]any{}, c.args...)
+		return !same
+	},
 }
 
 var dictMethods = map[string]function{
-	"get": func(c *call) (any, error) {
+	"get": func(c *call) any {
+		c.step(len(c.self.(Dict)) / passSteps)
 		if v, ok := c.self.(Dict).get(c.arg(0, "key", None)); ok {
-			return v, nil
+			return v
 		}
-		return c.arg(1, "default", None), nil
+		return c.arg(1, "default", None)
 	},
-	"items": func(c *call) (any, error) { return c.self.(Dict).items(), nil },
-	"keys":  func(c *call) (any, error) { return c.self.(Dict).keys(), nil },
-	"values": func(c *call) (any, error) {
-		out := []any{}
-		for _, e := range c.self.(Dict) {
-			out = append(out, e.Value)
-		}
-		return out, nil
-	},
+	"items":  func(c *call) any { return c.pairs(c.self.(Dict)) },
+	"keys":   func(c *call) any { return c.iterate(c.self) },
+	"values": func(c *call) any { return c.pluck(c.self.(Dict), func(e Entry) any { return e.Value }) },
 }
 
 var listMethods = map[string]function{
-	"count": func(c *call) (any, error) {
+	"count": func(c *call) any {
 		n := 0
 		for _, x := range c.self.([]any) {
-			n += btoi(equal(x, c.arg(0, "value", None)))
+			n += btoi(c.equal(x, c.arg(0, "value", None), 0))
 		}
-		return n, nil
+		return n
 	},
-	"index": func(c *call) (any, error) {
-		at := slices.IndexFunc(c.self.([]any), func(x any) bool { return equal(x, c.arg(0, "value", None)) })
+	"index": func(c *call) any {
+		want := c.arg(0, "value", None)
+		at := slices.IndexFunc(c.self.([]any), func(x any) bool { return c.equal(x, want, 0) })
 		if at < 0 {
-			return nil, fmt.Errorf("index: %s is not in the list", repr(c.arg(0, "value", None)))
+			panic(faultf("index: %s is not in the list", c.repr(want)))
 		}
-		return at, nil
+		return at
 	},
 }
 
 var stringMethods = map[string]function{
-	"capitalize": onString(func(s string) any { return capitalize(s) }),
-	"count":      func(c *call) (any, error) { return countString(c.self.(string), str(c.arg(0, "sub", ""))), nil },
-	"endswith":   affixed(strings.HasSuffix),
-	"find":       finding(strings.Index, -1),
-	"index":      finding(strings.Index, 0),
-	"isalnum":    every(func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }),
-	"isalpha":    every(unicode.IsLetter),
-	"isdigit":    every(unicode.IsDigit),
-	"islower":    onString(func(s string) any { return s == strings.ToLower(s) && s != strings.ToUpper(s) }),
-	"isspace":    every(isSpace),
-	"isupper":    onString(func(s string) any { return s == strings.ToUpper(s) && s != strings.ToLower(s) }),
-	"join":       func(c *call) (any, error) { return joinStrings(c.self.(string), c.arg(0, "iterable", None)) },
-	"lower":      onString(func(s string) any { return toLower(s) }),
-	"lstrip":     stripping(true, false),
-	"partition":  partitioning(strings.Index, false),
-	"removeprefix": func(c *call) (any, error) {
-		return strings.TrimPrefix(c.self.(string), str(c.arg(0, "prefix", ""))), nil
-	},
-	"removesuffix": func(c *call) (any, error) {
-		return strings.TrimSuffix(c.self.(string), str(c.arg(0, "suffix", ""))), nil
-	},
-	"replace":    replace,
-	"rfind":      finding(strings.LastIndex, -1),
-	"rpartition": partitioning(strings.LastIndex, true),
-	"rsplit":     splitting(true),
-	"rstrip":     stripping(false, true),
-	"split":      splitting(false),
-	"splitlines": splitLines,
-	"startswith": affixed(strings.HasPrefix),
-	"strip":      stripping(true, true),
-	"title":      onString(func(s string) any { return titleWords(s) }),
-	"upper":      onString(func(s string) any { return toUpper(s) }),
+	"capitalize":   onText(capitalize),
+	"count":        func(c *call) any { return strings.Count(c.self.(string), c.textArg(0, "sub")) },
+	"endswith":     affixed(strings.HasSuffix),
+	"find":         finding(strings.Index, true),
+	"index":        finding(strings.Index, false),
+	"isalnum":      every(func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }),
+	"isalpha":      every(unicode.IsLetter),
+	"isdigit":      every(unicode.IsDigit),
+	"islower":      onText(isLower),
+	"isspace":      every(isSpace),
+	"isupper":      onText(isUpper),
+	"join":         joinStrings,
+	"lower":        onText(toLower),
+	"lstrip":       stripping(true, false),
+	"partition":    partitioning(strings.Index, false),
+	"removeprefix": func(c *call) any { return strings.TrimPrefix(c.self.(string), c.textArg(0, "prefix")) },
+	"removesuffix": func(c *call) any { return strings.TrimSuffix(c.self.(string), c.textArg(0, "suffix")) },
+	"replace":      replace,
+	"rfind":        finding(strings.LastIndex, true),
+	"rpartition":   partitioning(strings.LastIndex, true),
+	"rsplit":       splitting(true),
+	"rstrip":       stripping(false, true),
+	"split":        splitting(false),
+	"splitlines":   splitLines,
+	"startswith":   affixed(strings.HasPrefix),
+	"strip":        stripping(true, true),
+	"title":        onText(titleWords),
+	"upper":        onText(toUpper),
 }
 
-func onString(f func(string) any) function {
-	return func(c *call) (any, error) { return f(c.self.(string)), nil }
-}
+func isLower(s string) bool { return s == strings.ToLower(s) && s != strings.ToUpper(s) }
+
+func isUpper(s string) bool { return s == strings.ToUpper(s) && s != strings.ToLower(s) }
 
 func every(f func(rune) bool) function {
-	return onString(func(s string) any { return s != "" && strings.IndexFunc(s, func(r rune) bool { return !f(r) }) < 0 })
+	return onText(func(s string) bool { return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return !f(r) }) })
 }
 
 func stripping(left, right bool) function {
-	return func(c *call) (any, error) { return strip(c.self.(string), c.arg(0, "chars", None), left, right), nil }
+	return func(c *call) any { return strip(c.self.(string), c.arg(0, "chars", None), left, right) }
 }
 
 // affixed takes one affix or a tuple of them.
 func affixed(has func(s, affix string) bool) function {
-	return func(c *call) (any, error) {
+	return func(c *call) any {
 		affixes, ok := c.arg(0, "prefix", None).([]any)
 		if !ok {
 			affixes = []any{c.arg(0, "prefix", None)}
 		}
-		for _, a := range affixes {
-			s, ok := a.(string)
+		return slices.ContainsFunc(affixes, func(v any) bool {
+			s, ok := v.(string)
 			if !ok {
-				return nil, fmt.Errorf("found %s, want a str or a tuple of them", kindOf(a))
+				panic(faultf("found %s, want a str or a tuple of them", kindOf(v)))
 			}
-			if has(c.self.(string), s) {
-				return true, nil
-			}
-		}
-		return false, nil
+			c.step(1 + len(s)/stepBytes)
+			return has(c.self.(string), s)
+		})
 	}
 }
 
-// finding counts in characters; absent is the result where there is none, 0 makes that an error.
-func finding(find func(s, sub string) int, absent int) function {
-	return func(c *call) (any, error) {
-		s, sub := c.self.(string), str(c.arg(0, "sub", ""))
+// finding counts in characters; of what is absent the place is -1, or an error.
+func finding(find func(s, sub string) int, mayMiss bool) function {
+	return func(c *call) any {
+		s, sub := c.self.(string), c.textArg(0, "sub")
 		at := find(s, sub)
-		switch {
-		case at >= 0:
-			return utf8.RuneCountInString(s[:at]), nil
-		case absent == 0:
-			return nil, fmt.Errorf("index: %s is not in the str", repr(sub))
+		if at < 0 && !mayMiss {
+			panic(faultf("index: %s is not in the str", c.repr(sub)))
 		}
-		return absent, nil
+		return utf8.RuneCountInString(s[:max(0, at)]) - btoi(at < 0)
 	}
 }
 
-func countString(s, sub string) int { return strings.Count(s, sub) }
-
-func joinStrings(separator string, v any) (any, error) {
-	items, err := iterate(v)
-	parts := make([]string, len(items))
-	for i, x := range items {
-		s, ok := x.(string)
+func joinStrings(c *call) any {
+	return c.joined(c.self.(string), c.iterate(c.arg(0, "iterable", None)), func(i int, v any) string {
+		s, ok := v.(string)
 		if !ok {
-			return nil, fmt.Errorf("join: item %d is %s, want a str", i, kindOf(x))
+			panic(faultf("join: item %d is %s, want a str", i, kindOf(v)))
 		}
-		parts[i] = s
-	}
-	if err == nil {
-		err = fits(len(parts), len(separator))
-	}
-	if err != nil {
-		return nil, err
-	}
-	return strings.Join(parts, separator), nil
+		return s
+	})
 }
 
 func partitioning(find func(s, sub string) int, last bool) function {
-	return func(c *call) (any, error) {
-		s, sub := c.self.(string), str(c.arg(0, "sep", ""))
+	return func(c *call) any {
+		s, sub := c.self.(string), c.textArg(0, "sep")
 		at := find(s, sub)
 		switch {
 		case sub == "":
-			return nil, fmt.Errorf("partition: found an empty separator, want one character or more")
+			panic(faultf("partition: found an empty separator, want one character or more"))
 		case at >= 0:
-			return []any{s[:at], sub, s[at+len(sub):]}, nil
+			return []any{s[:at], sub, s[at+len(sub):]}
 		case last:
-			return []any{"", "", s}, nil
+			return []any{"", "", s}
 		}
-		return []any{s, "", ""}, nil
+		return []any{s, "", ""}
 	}
 }
 
 // splitting is str.split or rsplit(separator, most).
 func splitting(fromRight bool) function {
-	return func(c *call) (any, error) {
+	return func(c *call) any {
 		s := c.self.(string)
 		most, ok := c.arg(1, "maxsplit", -1).(int)
 		if !ok {
-			return nil, fmt.Errorf("split: maxsplit is %s, want an int", kindOf(c.arg(1, "maxsplit", -1)))
+			panic(faultf("split: maxsplit is %s, want an int", kindOf(c.arg(1, "maxsplit", -1))))
 		}
 		separator, isString := c.arg(0, "sep", None).(string)
 		if isString && separator == "" {
-			return nil, fmt.Errorf("split: found an empty separator, want one character or more")
+			panic(faultf("split: found an empty separator, want one character or more"))
 		}
-		cut := func(s string) (string, string, bool) { return cutSpace(s, fromRight) }
-		if isString {
-			cut = func(s string) (string, string, bool) { return cutString(s, separator, fromRight) }
-		} else {
+		next := func(s string) (int, int) { return edges(s, fromRight, separator) }
+		if !isString {
 			s = strip(s, None, !fromRight, fromRight)
+			next = func(s string) (int, int) { return spaces(s, fromRight) }
 		}
-		return splitWith(s, most, fromRight, isString, cut), nil
+		return c.pieces(s, most, fromRight, isString, next)
 	}
 }
 
-// splitWith cuts pieces off one end, at most that many times.
-func splitWith(s string, most int, fromRight, keepEmpty bool, cut func(string) (piece, rest string, ok bool)) []any {
+// pieces cuts s at most that many times, from one end; next says where the next separator begins and ends, or is -1.
+func (r *run) pieces(s string, most int, fromRight, keepEmpty bool, next func(string) (begin, end int)) []any {
 	out := []any{}
 	for ; most != 0; most-- {
-		piece, rest, ok := cut(s)
-		if !ok {
+		begin, end := next(s)
+		if begin < 0 {
 			break
 		}
-		out = append(out, piece)
-		s = rest
+		r.step(1)
+		if fromRight {
+			out, s = append(out, s[end:]), s[:begin]
+		} else {
+			out, s = append(out, s[:begin]), s[end:]
+		}
 	}
 	if s != "" || keepEmpty {
 		out = append(out, s)
@@ -242,55 +219,44 @@ func splitWith(s string, most int, fromRight, keepEmpty bool, cut func(string) (
 	return out
 }
 
-func cutString(s, separator string, fromRight bool) (piece, rest string, ok bool) {
-	if !fromRight {
-		return strings.Cut(s, separator)
+func edges(s string, last bool, separator string) (begin, end int) {
+	if begin = strings.Index(s, separator); last {
+		begin = strings.LastIndex(s, separator)
 	}
-	at := strings.LastIndex(s, separator)
-	if at < 0 {
-		return "", s, false
-	}
-	return s[at+len(separator):], s[:at], true
+	return begin, begin + len(separator)
 }
 
-// cutSpace cuts at a run of whitespace.
-func cutSpace(s string, fromRight bool) (piece, rest string, ok bool) {
-	if fromRight {
-		s = strings.TrimRightFunc(s, isSpace)
-		at := strings.LastIndexFunc(s, isSpace)
-		if at < 0 {
-			return s, "", s != ""
-		}
-		_, size := utf8.DecodeRuneInString(s[at:])
-		return s[at+size:], strings.TrimRightFunc(s[:at+size], isSpace), true
+// spaces finds the first or last run of whitespace.
+func spaces(s string, last bool) (begin, end int) {
+	if !last {
+		begin = strings.IndexFunc(s, isSpace)
+		return begin, len(s) - len(strings.TrimLeftFunc(s[max(0, begin):], isSpace))
 	}
-	at := strings.IndexFunc(s, isSpace)
-	if at < 0 {
-		return s, "", s != ""
+	if begin = strings.LastIndexFunc(s, isSpace); begin < 0 {
+		return begin, 0
 	}
-	return s[:at], strings.TrimLeftFunc(s[at:], isSpace), true
+	_, size := utf8.DecodeRuneInString(s[begin:])
+	end = begin + size
+	return len(strings.TrimRightFunc(s[:end], isSpace)), end
 }
 
-func splitLines(c *call) (any, error) {
-	s, keep := c.self.(string), truth(c.arg(0, "keepends", false))
+func splitLines(c *call) any {
+	s, keep := c.self.(string), c.flag(0, "keepends")
 	out := []any{}
 	for s != "" {
+		c.step(1)
 		at := strings.IndexFunc(s, isLineEnd)
 		if at < 0 {
-			return append(out, s), nil
+			return append(out, s)
 		}
 		_, size := utf8.DecodeRuneInString(s[at:])
 		if strings.HasPrefix(s[at:], "\r\n") {
 			size = 2
 		}
-		line := s[:at]
-		if keep {
-			line = s[:at+size]
-		}
-		out = append(out, line)
+		out = append(out, s[:at+size*btoi(keep)])
 		s = s[at+size:]
 	}
-	return out, nil
+	return out
 }
 
 func isLineEnd(r rune) bool {

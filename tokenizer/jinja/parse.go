@@ -1,50 +1,56 @@
 package jinja
 
 import (
-	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// An expr is an expression in the language that gonja reads faithfully: a base and the filters put upon it.
-type expr struct {
-	base    string
-	filters []string
-	name    string // the plain name it is, which may be called
-}
+// An expr computes a value.
+type expr func(s *scope) any
 
-// String is the text for gonja, safe in every place of a larger expression.
-func (e expr) String() string {
-	if len(e.filters) == 0 {
-		return e.base
+// A link takes a value and hands on another: an operator with its right side, an attribute, a filter.
+type link func(s *scope, v any) any
+
+// chain applies links in a loop, so that a long chain needs no deep stack.
+func chain(first expr, links []link) expr {
+	if len(links) == 0 {
+		return first
 	}
-	return "(" + e.base + " | " + strings.Join(e.filters, " | ") + ")"
+	return func(s *scope) any {
+		v := first(s)
+		for _, f := range links {
+			s.step(1)
+			v = f(s, v)
+		}
+		return v
+	}
 }
 
-func (e expr) pipe(filter string) expr {
-	return expr{base: e.base, filters: append(e.filters, filter)}
+func constant(v any) expr { return func(*scope) any { return v } }
+
+// A parser reads a template by Jinja2's grammar; the methods for expressions carry the names of the grammar's levels.
+type parser struct {
+	chunk          // which is read
+	chunks []chunk // not yet read
+	pos    int     // in the chunk's tokens
+	depth  int     // of brackets
+	blocks int     // open statements
+	loops  int     // open for statements, up to the innermost macro
 }
 
-const maxDepth = 100
-
-// A grammar reads the tokens of one tag by Jinja2's grammar; its methods carry the names of the grammar's levels.
-type grammar struct {
-	toks  []tok
-	pos   int
-	depth int
-}
-
-func (p *grammar) peek() tok {
+func (p *parser) peek() tok {
 	if p.pos < len(p.toks) {
 		return p.toks[p.pos]
 	}
 	return tok{}
 }
 
-func (p *grammar) is(kind tokKind, text string) bool { return p.peek() == tok{kind, text} }
+func (p *parser) is(kind tokKind, text string) bool { return p.peek() == tok{kind, text} }
 
-// skip consumes the token where it stands next.
-func (p *grammar) skip(kind tokKind, text string) bool {
+// skip consumes the token if it is next.
+func (p *parser) skip(kind tokKind, text string) bool {
 	if p.is(kind, text) {
 		p.pos++
 		return true
@@ -52,136 +58,160 @@ func (p *grammar) skip(kind tokKind, text string) bool {
 	return false
 }
 
-func (p *grammar) want(kind tokKind, text string) error {
-	if p.skip(kind, text) {
-		return nil
+func (p *parser) want(kind tokKind, text string) {
+	if !p.skip(kind, text) {
+		panic(faultf("found %s, want %q", p.found(), text))
 	}
-	return fmt.Errorf("found %s, want %q", p.found(), text)
 }
 
-func (p *grammar) found() string {
+func (p *parser) end() {
+	if p.pos < len(p.toks) {
+		panic(faultf("found %s, want the end of the tag", p.found()))
+	}
+}
+
+func (p *parser) found() string {
 	if t := p.peek(); t.kind != tokEnd {
 		return strconv.Quote(t.text)
 	}
 	return "the end of the tag"
 }
 
-// whole reads an expression that fills the rest of the tag.
-func (p *grammar) whole() (expr, error) {
-	e, err := p.tuple()
-	if err == nil && p.pos < len(p.toks) {
-		err = fmt.Errorf("found %s, want the end of the tag", p.found())
-	}
-	return e, err
+var constants = map[string]any{
+	"true": true, "True": true, "false": false, "False": false, "none": None, "None": None,
 }
 
-// tuple reads a, b, c without parentheses, or a single expression.
-func (p *grammar) tuple() (expr, error) {
-	first, err := p.condition()
-	if err != nil || !p.is(tokOp, ",") {
-		return first, err
-	}
-	items := []string{first.String()}
-	for p.skip(tokOp, ",") && p.pos < len(p.toks) && !p.is(tokOp, ")") && !p.is(tokOp, "=") {
-		e, err := p.condition()
-		if err != nil {
-			return expr{}, err
-		}
-		items = append(items, e.String())
-	}
-	return list(items), nil
+var keywords = map[string]bool{"and": true, "or": true, "not": true, "in": true, "is": true, "if": true, "else": true}
+
+func (p *parser) isName() bool {
+	t := p.peek()
+	_, isConstant := constants[t.text]
+	return t.kind == tokName && !keywords[t.text] && !isConstant
 }
 
-func list(items []string) expr {
-	return expr{base: "[" + strings.Join(items, ", ") + "]", filters: []string{"_list"}}
+// name reads a name that a template may set.
+func (p *parser) name() string {
+	if !p.isName() {
+		panic(faultf("found %s, want a name", p.found()))
+	}
+	p.pos++
+	return p.toks[p.pos-1].text
 }
 
-// condition is a if b else c. Lists of one carry the values through "and" and "or", which return their operand, so that only
-// the chosen side is evaluated and its falsehood does not matter.
-func (p *grammar) condition() (expr, error) {
+// deeper counts a level of nesting until the function that it returns is called.
+func (p *parser) deeper() (leave func()) {
 	if p.depth++; p.depth > maxDepth {
-		return expr{}, fmt.Errorf("expression nested more than %d deep", maxDepth)
+		panic(faultf("expression nested more than %d deep", maxDepth))
 	}
-	defer func() { p.depth-- }()
-	e, err := p.or()
-	for err == nil && p.skip(tokName, "if") {
-		e, err = p.choice(e)
-	}
-	return e, err
+	return func() { p.depth-- }
 }
 
-func (p *grammar) choice(yes expr) (expr, error) {
-	test, err := p.or()
-	if err != nil {
-		return expr{}, err
+// tuple reads a, b, c without parentheses, or a single item.
+func (p *parser) tuple(item func() expr) expr {
+	first := item()
+	if !p.is(tokOp, ",") {
+		return first
 	}
-	no := expr{base: "_undefined"}
-	if p.skip(tokName, "else") {
-		if no, err = p.condition(); err != nil {
-			return expr{}, err
+	items := []expr{first}
+	for p.skip(tokOp, ",") && p.pos < len(p.toks) && !p.is(tokOp, ")") && !p.is(tokOp, "=") {
+		items = append(items, item())
+	}
+	return list(items)
+}
+
+func list(items []expr) expr {
+	return func(s *scope) any { return s.values(items) }
+}
+
+func (s *scope) values(items []expr) []any {
+	s.step(len(items))
+	out := make([]any, len(items))
+	for i, e := range items {
+		out[i] = e(s)
+	}
+	return out
+}
+
+// condition reads a if b else c.
+func (p *parser) condition() expr {
+	defer p.deeper()()
+	e := p.or()
+	for p.skip(tokName, "if") {
+		defer p.deeper()()
+		yes, test, no := e, p.or(), constant(nil)
+		if p.skip(tokName, "else") {
+			no = p.condition()
+		}
+		e = func(s *scope) any {
+			s.step(1)
+			if truth(test(s)) {
+				return yes(s)
+			}
+			return no(s)
 		}
 	}
-	return expr{base: fmt.Sprintf("(%s and [%s] or [%s])", test, yes, no), filters: []string{"_pick"}}, nil
+	return e
 }
 
-func (p *grammar) or() (expr, error) { return p.logical("or", p.and) }
+func (p *parser) or() expr { return p.logical("or", p.and) }
 
-func (p *grammar) and() (expr, error) { return p.logical("and", p.not) }
+func (p *parser) and() expr { return p.logical("and", p.not) }
 
-func (p *grammar) logical(word string, operand func() (expr, error)) (expr, error) {
-	first, err := operand()
-	if err != nil || !p.is(tokName, word) {
-		return first, err
-	}
-	parts := []string{first.String()}
+func (p *parser) logical(word string, operand func() expr) expr {
+	parts := []expr{operand()}
 	for p.skip(tokName, word) {
-		e, err := operand()
-		if err != nil {
-			return expr{}, err
+		parts = append(parts, operand())
+	}
+	if len(parts) == 1 {
+		return parts[0]
+	}
+	return func(s *scope) (v any) {
+		for _, part := range parts {
+			s.step(1)
+			if v = part(s); truth(v) == (word == "or") {
+				break
+			}
 		}
-		parts = append(parts, e.String())
+		return v
 	}
-	return expr{base: "(" + strings.Join(parts, " "+word+" ") + ")"}, nil
 }
 
-func (p *grammar) not() (expr, error) {
-	nots := 0
+func (p *parser) not() expr {
+	var nots []link
 	for p.skip(tokName, "not") {
-		nots++
+		nots = append(nots, func(_ *scope, v any) any { return !truth(v) })
 	}
-	e, err := p.compare()
-	for ; nots > 0; nots-- {
-		e = e.pipe("_not")
-	}
-	return e, err
+	return chain(p.compare(), nots)
 }
-
-var comparisons = map[string]bool{"==": true, "!=": true, "<": true, "<=": true, ">": true, ">=": true}
 
 // compare reads chains too: a < b < c.
-func (p *grammar) compare() (expr, error) {
-	e, err := p.sum()
-	var args []string
-	for err == nil {
-		op := p.comparison()
-		if op == "" {
-			break
-		}
-		var right expr
-		if right, err = p.sum(); err == nil {
-			args = append(args, quote(op), right.String())
-		}
+func (p *parser) compare() expr {
+	first := p.sum()
+	var ops []string
+	var operands []expr
+	for op := p.comparison(); op != ""; op = p.comparison() {
+		ops, operands = append(ops, op), append(operands, p.sum())
 	}
-	if err != nil || args == nil {
-		return e, err
+	if ops == nil {
+		return first
 	}
-	return e.pipe("_compare(" + strings.Join(args, ", ") + ")"), nil
+	return func(s *scope) any {
+		left := first(s)
+		for i, op := range ops {
+			right := operands[i](s)
+			if !s.compare(op, left, right) {
+				return false
+			}
+			left = right
+		}
+		return true
+	}
 }
 
-func (p *grammar) comparison() string {
+func (p *parser) comparison() string {
 	t := p.peek()
 	switch {
-	case t.kind == tokOp && comparisons[t.text], t == tok{tokName, "in"}:
+	case t.kind == tokOp && slices.Contains([]string{"==", "!=", "<", "<=", ">", ">="}, t.text), t == tok{tokName, "in"}:
 		p.pos++
 		return t.text
 	case t == tok{tokName, "not"} && p.pos+1 < len(p.toks) && p.toks[p.pos+1] == tok{tokName, "in"}:
@@ -191,374 +221,283 @@ func (p *grammar) comparison() string {
 	return ""
 }
 
-func (p *grammar) sum() (expr, error) { return p.binary(p.concat, "+", "-") }
+func (p *parser) sum() expr { return p.binary(p.concat, "+", "-") }
 
-func (p *grammar) concat() (expr, error) { return p.binary(p.product, "~") }
+func (p *parser) concat() expr { return p.binary(p.product, "~") }
 
-func (p *grammar) product() (expr, error) { return p.binary(p.power, "*", "/", "//", "%") }
+func (p *parser) product() expr { return p.binary(p.power, "*", "/", "//", "%") }
 
-func (p *grammar) power() (expr, error) {
-	return p.binary(func() (expr, error) { return p.unary(true) }, "**")
+func (p *parser) power() expr {
+	return p.binary(func() expr { return p.filtersAndTests(p.unary()) }, "**")
 }
 
 // binary reads operands with left-associative operators between them.
-func (p *grammar) binary(operand func() (expr, error), ops ...string) (expr, error) {
-	e, err := operand()
-	for err == nil {
-		op := ""
-		for _, o := range ops {
-			if p.skip(tokOp, o) {
-				op = o
-				break
-			}
-		}
-		if op == "" {
-			break
-		}
-		var right expr
-		if right, err = operand(); err == nil {
-			e = e.pipe(fmt.Sprintf("_op(%s, %s)", quote(op), right))
-		}
-	}
-	return e, err
-}
-
-// unary reads signs, a primary, what follows it and, for the outermost, filters and tests.
-func (p *grammar) unary(filters bool) (e expr, err error) {
-	sign := ""
-	if t := p.peek(); t == (tok{tokOp, "-"}) || t == (tok{tokOp, "+"}) {
-		if p.depth++; p.depth > maxDepth {
-			return expr{}, fmt.Errorf("expression nested more than %d deep", maxDepth)
-		}
-		defer func() { p.depth-- }()
+func (p *parser) binary(operand func() expr, ops ...string) expr {
+	first := operand()
+	var links []link
+	for p.peek().kind == tokOp && slices.Contains(ops, p.peek().text) {
+		op := p.peek().text
 		p.pos++
-		sign = t.text
-		e, err = p.unary(false)
-	} else if e, err = p.primary(); err == nil {
-		e, err = p.postfix(e)
+		right := operand()
+		links = append(links, func(s *scope, left any) any { return s.operate(op, left, right(s)) })
 	}
-	if err != nil {
-		return expr{}, err
-	}
-	if sign != "" {
-		e = e.pipe("_sign(" + quote(sign) + ")")
-	}
-	if filters {
-		return p.filtersAndTests(e)
-	}
-	return e, nil
+	return chain(first, links)
 }
 
-var constants = map[string]string{
-	"true": "true", "True": "true", "false": "false", "False": "false", "none": "_none", "None": "_none",
+// unary reads signs, a primary and what follows it.
+func (p *parser) unary() expr {
+	for _, sign := range []string{"-", "+"} {
+		if p.skip(tokOp, sign) {
+			defer p.deeper()()
+			return chain(p.unary(), []link{func(s *scope, v any) any { return s.sign(sign, v) }})
+		}
+	}
+	return p.postfix(p.primary())
 }
 
-func (p *grammar) primary() (expr, error) {
+func (p *parser) primary() expr {
+	if p.isName() {
+		return p.variable()
+	}
 	t := p.peek()
 	p.pos++
 	switch {
-	case t.kind == tokName && constants[t.text] != "":
-		return expr{base: constants[t.text]}, nil
 	case t.kind == tokName && !keywords[t.text]:
-		return expr{base: nameOf(t.text), name: nameOf(t.text)}, nil
+		return constant(constants[t.text])
 	case t.kind == tokString:
-		return p.strings(t.text), nil
+		return p.strings(t.text)
 	case t.kind == tokInt || t.kind == tokFloat:
 		return number(t)
 	case t == tok{tokOp, "("}:
 		return p.parenthesis()
 	case t == tok{tokOp, "["}:
-		items, err := p.items("]")
-		return list(items), err
+		var items []expr
+		p.series("]", func() { items = append(items, p.condition()) })
+		return list(items)
 	case t == tok{tokOp, "{"}:
 		return p.dictionary()
 	}
 	p.pos--
-	return expr{}, fmt.Errorf("found %s, want an expression", p.found())
+	panic(faultf("found %s, want an expression", p.found()))
 }
 
-var keywords = map[string]bool{"and": true, "or": true, "not": true, "in": true, "is": true, "if": true, "else": true}
-
-// nameOf keeps a template's names apart from gonja's constants and from the names used here.
-func nameOf(name string) string {
-	if name == "nil" || name == "self" || strings.HasPrefix(name, "_") {
-		return "x" + name
+// variable reads a name, or the call of a macro or global function.
+func (p *parser) variable() expr {
+	name := p.name()
+	if !p.skip(tokOp, "(") {
+		return func(s *scope) any { return s.lookup(name) }
 	}
-	return name
+	args := p.arguments()
+	return func(s *scope) any {
+		f, ok := s.lookup(name).(function)
+		if !ok {
+			panic(faultf("%s is not callable", name))
+		}
+		return args.call(s, nil).apply(f)
+	}
 }
 
 // strings joins adjacent literals, as Python does.
-func (p *grammar) strings(value string) expr {
-	for p.peek().kind == tokString {
+func (p *parser) strings(value string) expr {
+	for ; p.peek().kind == tokString; p.pos++ {
 		value += p.peek().text
-		p.pos++
 	}
-	return expr{base: quote(value)}
+	return constant(value)
 }
 
-func number(t tok) (expr, error) {
+func number(t tok) expr {
 	if t.kind == tokInt {
-		n, err := strconv.ParseInt(t.text, 10, 64)
+		n, err := strconv.Atoi(t.text)
 		if err != nil {
-			return expr{}, fmt.Errorf("integer %s: want -2^63 to 2^63-1", t.text)
+			panic(faultf("integer %s: want -2^63 to 2^63-1", t.text))
 		}
-		return expr{base: strconv.FormatInt(n, 10)}, nil
+		return constant(n)
 	}
 	f, err := strconv.ParseFloat(t.text, 64)
-	if err != nil {
-		return expr{}, fmt.Errorf("number %s: want a 64-bit float", t.text)
+	if err != nil || math.IsInf(f, 0) {
+		panic(faultf("number %s: want a 64-bit float", t.text))
 	}
-	return expr{base: quote(t.text), filters: []string{"_float"}}, checkFloat(f)
+	return constant(f)
 }
 
-func checkFloat(f float64) error {
-	if f-f != 0 {
-		return fmt.Errorf("number is not finite")
-	}
-	return nil
-}
-
-// quote writes a string so that gonja's reader, which knows only backslash escapes that Go knows, gives it back unchanged.
-func quote(s string) string {
-	return `"` + strings.NewReplacer(`\`, `\x5c`, `"`, `\x22`, `'`, `\x27`, "\n", `\n`, "\r", `\r`).Replace(s) + `"`
-}
-
-func (p *grammar) parenthesis() (expr, error) {
+func (p *parser) parenthesis() expr {
 	if p.skip(tokOp, ")") {
-		return list(nil), nil
+		return list(nil)
 	}
-	e, err := p.tuple()
-	if err == nil {
-		err = p.want(tokOp, ")")
-	}
-	e.name = ""
-	return e, err
+	e := p.tuple(p.condition)
+	p.want(tokOp, ")")
+	return e
 }
 
-// items reads expressions between commas up to the closing bracket, a trailing comma allowed.
-func (p *grammar) items(end string) ([]string, error) {
-	var out []string
-	for !p.skip(tokOp, end) {
-		if len(out) > 0 {
-			if err := p.want(tokOp, ","); err != nil {
-				return nil, err
-			}
+// series reads items between commas up to the closing bracket, a trailing comma allowed.
+func (p *parser) series(end string, item func()) {
+	for first := true; !p.skip(tokOp, end); first = false {
+		if !first {
+			p.want(tokOp, ",")
 			if p.skip(tokOp, end) {
 				break
 			}
 		}
-		e, err := p.condition()
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, e.String())
+		item()
 	}
-	return out, nil
 }
 
-func (p *grammar) dictionary() (expr, error) {
-	var items []string
-	for first := true; !p.skip(tokOp, "}"); first = false {
-		if !first {
-			if err := p.want(tokOp, ","); err != nil {
-				return expr{}, err
-			}
-			if p.skip(tokOp, "}") {
-				break
-			}
+func (p *parser) dictionary() expr {
+	var keys, values []expr
+	p.series("}", func() {
+		keys = append(keys, p.condition())
+		p.want(tokOp, ":")
+		values = append(values, p.condition())
+	})
+	return func(s *scope) any {
+		d := Dict{}
+		for i, key := range s.values(keys) {
+			d = s.with(d, key, values[i](s))
 		}
-		for _, end := range []string{":", ""} {
-			e, err := p.condition()
-			if err == nil && end != "" {
-				err = p.want(tokOp, end)
-			}
-			if err != nil {
-				return expr{}, err
-			}
-			items = append(items, e.String())
-		}
+		return d
 	}
-	return expr{base: "[" + strings.Join(items, ", ") + "]", filters: []string{"_dict"}}, nil
 }
 
-// postfix reads .name, [index], [a:b:c] and calls.
-func (p *grammar) postfix(e expr) (expr, error) {
-	var err error
-	for err == nil {
+// postfix reads .name, .name(args), [index] and [a:b:c].
+func (p *parser) postfix(e expr) expr {
+	var links []link
+	for {
 		switch {
 		case p.skip(tokOp, "."):
-			e, err = p.attribute(e)
+			links = append(links, p.attribute())
 		case p.skip(tokOp, "["):
-			e, err = p.subscript(e)
+			links = append(links, p.subscript())
 		case p.is(tokOp, "("):
-			e, err = p.call(e)
+			panic(faultf("call of something that is neither a function nor a method: not supported"))
 		default:
-			return e, nil
+			return chain(e, links)
 		}
 	}
-	return expr{}, err
 }
 
-// attribute reads what follows a dot; where it is called at once it is a method.
-func (p *grammar) attribute(e expr) (expr, error) {
+// attribute reads what follows a dot; with arguments it is a method.
+func (p *parser) attribute() link {
 	t := p.peek()
-	p.pos++
-	switch {
-	case t.kind == tokInt:
-		return e.pipe("_item(" + t.text + ")"), nil
-	case t.kind == tokName && p.skip(tokOp, "("):
-		args, err := p.arguments()
-		return e.pipe("_method(" + strings.Join(append([]string{quote(t.text)}, args...), ", ") + ")"), err
-	case t.kind == tokName:
-		return e.pipe("_attr(" + quote(t.text) + ")"), nil
+	if t.kind != tokName && t.kind != tokInt {
+		panic(faultf("found %s after a dot, want a name", p.found()))
 	}
-	p.pos--
-	return expr{}, fmt.Errorf("found %s after a dot, want a name", p.found())
+	p.pos++
+	if t.kind == tokInt {
+		key := number(t)(nil)
+		return func(s *scope, v any) any { return s.item(v, key) }
+	}
+	if !p.skip(tokOp, "(") {
+		return func(s *scope, v any) any { return s.attribute(v, t.text) }
+	}
+	args := p.arguments()
+	return func(s *scope, v any) any { return args.call(s, v).apply(methodOf(v, t.text)) }
 }
 
-func (p *grammar) subscript(e expr) (expr, error) {
-	var parts [3]string
-	n, filled := 0, false
-	for ; ; n++ {
-		if n == len(parts) {
-			return expr{}, fmt.Errorf("slice of more than three parts")
-		}
-		parts[n] = "_none"
+func (p *parser) subscript() link {
+	var parts []expr
+	for more := true; more; more = p.skip(tokOp, ":") {
+		part := constant(None)
 		if !p.is(tokOp, ":") && !p.is(tokOp, "]") {
-			part, err := p.condition()
-			if err != nil {
-				return expr{}, err
-			}
-			parts[n], filled = part.String(), true
+			part = p.tuple(p.condition)
+		} else if len(parts) == 0 && p.is(tokOp, "]") {
+			panic(faultf("found [], want an index"))
 		}
-		if !p.skip(tokOp, ":") {
-			break
-		}
+		parts = append(parts, part)
 	}
-	if err := p.want(tokOp, "]"); err != nil {
-		return expr{}, err
+	p.want(tokOp, "]")
+	switch len(parts) {
+	case 1:
+		return func(s *scope, v any) any { return s.item(v, parts[0](s)) }
+	case 2, 3:
+		return func(s *scope, v any) any { return s.slice(v, s.values(parts)) }
 	}
-	if n > 0 {
-		for n++; n < len(parts); n++ {
-			parts[n] = "_none"
-		}
-		return e.pipe("_slice(" + strings.Join(parts[:], ", ") + ")"), nil
-	}
-	if !filled {
-		return expr{}, fmt.Errorf("found [], want an index")
-	}
-	return e.pipe("_item(" + parts[0] + ")"), nil
+	panic(faultf("slice of more than three parts"))
 }
 
-// call reads the call of a plain name: a global function or a macro.
-func (p *grammar) call(e expr) (expr, error) {
-	if e.name == "" || len(e.filters) > 0 {
-		return expr{}, fmt.Errorf("call of something that is neither a function nor a method: not supported")
-	}
-	p.pos++
-	args, err := p.argumentsOf(nameOf)
-	return expr{base: e.name + "(" + strings.Join(args, ", ") + ")"}, err
+// arguments are those of a call: by position, then by name.
+type arguments struct {
+	names  []string // empty for an argument by position
+	values []expr
 }
 
-func (p *grammar) arguments() ([]string, error) {
-	return p.argumentsOf(func(key string) string { return key })
-}
-
-// argumentsOf reads a call's arguments after its parenthesis, by position and by name, and writes the names with rename.
-func (p *grammar) argumentsOf(rename func(string) string) ([]string, error) {
-	var out []string
-	for !p.skip(tokOp, ")") {
-		if len(out) > 0 {
-			if err := p.want(tokOp, ","); err != nil {
-				return nil, err
-			}
-			if p.skip(tokOp, ")") {
-				break
-			}
+func (a arguments) call(s *scope, self any) *call {
+	c := &call{run: s.run, self: self}
+	for i, v := range s.values(a.values) {
+		if a.names[i] == "" {
+			c.args = append(c.args, v)
+		} else {
+			c.kwargs = append(c.kwargs, Entry{a.names[i], v})
 		}
-		key := ""
-		if t := p.peek(); t.kind == tokName && p.pos+1 < len(p.toks) && p.toks[p.pos+1] == (tok{tokOp, "="}) {
-			key = rename(t.text) + " = "
+	}
+	return c
+}
+
+// arguments reads a call's arguments after its parenthesis.
+func (p *parser) arguments() (a arguments) {
+	p.series(")", func() {
+		name := ""
+		if p.peek().kind == tokName && p.pos+1 < len(p.toks) && p.toks[p.pos+1] == (tok{tokOp, "="}) {
+			name = p.peek().text
 			p.pos += 2
 		}
-		e, err := p.condition()
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, key+e.String())
-	}
-	return out, nil
+		a.names, a.values = append(a.names, name), append(a.values, p.condition())
+	})
+	return a
 }
 
 // filtersAndTests reads | filter, | filter(args), is test, is not test.
-func (p *grammar) filtersAndTests(e expr) (expr, error) {
-	var err error
-	for err == nil {
+func (p *parser) filtersAndTests(e expr) expr {
+	var links []link
+	for {
 		switch {
 		case p.skip(tokOp, "|"):
-			e, err = p.filter(e)
+			links = append(links, p.filter())
 		case p.skip(tokName, "is"):
-			e, err = p.test(e)
-		case p.is(tokOp, "("):
-			return expr{}, fmt.Errorf("call of a filter's result: not supported")
+			links = append(links, p.test())
 		default:
-			return e, nil
+			return chain(e, links)
 		}
 	}
-	return expr{}, err
 }
 
-func (p *grammar) filter(e expr) (expr, error) {
+func (p *parser) filter() link {
 	t := p.peek()
 	if t.kind != tokName {
-		return expr{}, fmt.Errorf("found %s after |, want a filter", p.found())
+		panic(faultf("found %s after |, want a filter", p.found()))
 	}
-	if filters[t.text] == nil {
-		return expr{}, fmt.Errorf("filter %q: want one of %s", t.text, names(filters))
+	f := filters[t.text]
+	if f == nil {
+		panic(faultf("filter %q: want one of %s", t.text, names(filters)))
 	}
 	p.pos++
-	if !p.skip(tokOp, "(") {
-		return e.pipe(t.text), nil
+	var args arguments
+	if p.skip(tokOp, "(") {
+		args = p.arguments()
 	}
-	args, err := p.arguments()
-	if len(args) == 0 {
-		return e.pipe(t.text), err
-	}
-	return e.pipe(t.text + "(" + strings.Join(args, ", ") + ")"), err
+	return func(s *scope, v any) any { return args.call(s, v).apply(f) }
 }
 
-func (p *grammar) test(e expr) (expr, error) {
-	negate := p.skip(tokName, "not")
-	t := p.peek()
-	if tests[t.text] == nil {
-		return expr{}, fmt.Errorf("test %s: want one of %s", p.found(), names(tests))
+func (p *parser) test() link {
+	want := !p.skip(tokName, "not")
+	name := p.peek().text
+	if tests[name] == nil {
+		panic(faultf("test %s: want one of %s", p.found(), names(tests)))
 	}
 	p.pos++
-	args, err := p.testArguments()
-	if err != nil {
-		return expr{}, err
-	}
-	e = e.pipe("_test(" + strings.Join(append([]string{quote(t.text)}, args...), ", ") + ")")
-	if negate {
-		e = e.pipe("_not")
-	}
-	return e, nil
+	args := p.testArguments()
+	return func(s *scope, v any) any { return s.holds(v, name, args.call(s, v).args) == want }
 }
 
 // testArguments reads (args), or one primary without parentheses: x is divisibleby 3.
-func (p *grammar) testArguments() ([]string, error) {
+func (p *parser) testArguments() (a arguments) {
 	if p.skip(tokOp, "(") {
 		return p.arguments()
 	}
 	t := p.peek()
-	opens := t.kind == tokOp && (t.text == "[" || t.text == "{")
+	opens := t.kind == tokOp && strings.Contains("[{", t.text)
 	value := t.kind == tokString || t.kind == tokInt || t.kind == tokFloat || t.kind == tokName && !keywords[t.text]
-	if !opens && !value {
-		return nil, nil
+	if opens || value {
+		return arguments{[]string{""}, []expr{p.postfix(p.primary())}}
 	}
-	e, err := p.primary()
-	if err == nil {
-		e, err = p.postfix(e)
-	}
-	return []string{e.String()}, err
+	return a
 }

@@ -1,7 +1,6 @@
 package jinja
 
 import (
-	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -9,10 +8,10 @@ import (
 
 // A chunk is a stretch of template: text, the expression of {{ }} or the statement of {% %}.
 type chunk struct {
-	kind chunkKind
-	text string // of a text chunk
-	toks []tok  // of a tag
-	line int    // where it begins, from 1
+	place // of its beginning
+	kind  chunkKind
+	text  string // of a text chunk
+	toks  []tok  // of a tag
 }
 
 type chunkKind int
@@ -20,76 +19,74 @@ type chunkKind int
 const (
 	text chunkKind = iota
 	output
-	statement
+	tag
 )
 
 type scanner struct {
 	src       string
 	pos       int
-	lineStart bool // the last thing consumed ended in a newline
+	place     *place // of the tag that is read
+	lineStart bool   // the last thing consumed ended in a newline
 	chunks    []chunk
+	toks      []tok // of the tag that is read
 }
 
-// scan cuts src into chunks, comments left out, whitespace already trimmed.
-func scan(src string) ([]chunk, error) {
+// scan cuts src into chunks, comments left out, whitespace already trimmed. at becomes the place of a fault.
+func scan(src string, at *place) []chunk {
 	src = strings.ReplaceAll(strings.ReplaceAll(src, "\r\n", "\n"), "\r", "\n")
-	s := &scanner{src: strings.TrimSuffix(src, "\n"), lineStart: true}
-	for s.pos < len(s.src) {
-		at := nextTag(s.src, s.pos)
-		if at < 0 {
+	s := &scanner{src: strings.TrimSuffix(src, "\n"), place: at, lineStart: true}
+	at.line = 1
+	for from := 0; s.pos < len(s.src); {
+		next := s.nextTag()
+		at.line += strings.Count(s.src[from:next], "\n")
+		if from = next; next == len(s.src) {
 			s.addText(s.src[s.pos:])
 			break
 		}
-		if err := s.tag(at); err != nil {
-			return nil, fmt.Errorf("line %d: %w", s.line(at), err)
-		}
+		s.tag(next)
 	}
-	return s.chunks, nil
+	return s.chunks
 }
 
-// nextTag returns where the next {{, {% or {# stands, or -1.
-func nextTag(src string, from int) int {
-	for i := from; i+1 < len(src); i++ {
-		if src[i] == '{' && strings.IndexByte("{%#", src[i+1]) >= 0 {
+// nextTag returns where the next {{, {% or {# stands, or the end.
+func (s *scanner) nextTag() int {
+	for i := s.pos; i+1 < len(s.src); i++ {
+		if s.src[i] == '{' && strings.IndexByte("{%#", s.src[i+1]) >= 0 {
 			return i
 		}
 	}
-	return -1
+	return len(s.src)
 }
-
-func (s *scanner) line(at int) int { return 1 + strings.Count(s.src[:min(at, len(s.src))], "\n") }
 
 func (s *scanner) addText(t string) {
 	if t != "" {
-		s.chunks = append(s.chunks, chunk{kind: text, text: t})
+		s.chunks = append(s.chunks, chunk{kind: text, text: t, place: *s.place})
 	}
 }
 
 // tag consumes the text before the tag at position at, and the tag.
-func (s *scanner) tag(at int) error {
+func (s *scanner) tag(at int) {
 	before, kind := s.src[s.pos:at], s.src[at+1]
-	sign := s.sign(at + 2)
-	s.addText(s.trimBefore(before, sign, kind))
 	s.pos = at + 2
-	if sign != 0 {
-		s.pos++
+	sign := s.sign()
+	s.addText(s.trimBefore(before, sign, kind))
+	switch {
+	case kind == '#':
+		s.comment()
+	case kind == '{':
+		s.expression(output, "}}")
+	case isRaw(s.src[s.pos:]):
+		s.raw()
+	default:
+		s.expression(tag, "%}")
 	}
-	switch kind {
-	case '#':
-		return s.comment()
-	case '{':
-		return s.expression(output, "}}", at)
-	}
-	if isRaw(s.src[s.pos:]) {
-		return s.raw()
-	}
-	return s.expression(statement, "%}", at)
 }
 
-// sign returns the - or + at position at, or 0.
-func (s *scanner) sign(at int) byte {
-	if at < len(s.src) && (s.src[at] == '-' || s.src[at] == '+') {
-		return s.src[at]
+// sign consumes a - or +, and is 0 without one.
+func (s *scanner) sign() byte {
+	if s.pos < len(s.src) && (s.src[s.pos] == '-' || s.src[s.pos] == '+') {
+		s.pos++
+		return s.src[s.pos-1]
 	}
 	return 0
 }
@@ -110,44 +107,27 @@ func (s *scanner) trimBefore(before string, sign, kind byte) string {
 }
 
 // comment consumes a comment's text and its end.
-func (s *scanner) comment() error {
+func (s *scanner) comment() {
 	end := strings.Index(s.src[s.pos:], "#}")
 	if end < 0 {
-		return fmt.Errorf("comment {# is not closed: want #}")
+		panic(faultf("comment {# is not closed: want #}"))
 	}
-	sign := byte(0)
-	if end > 0 {
-		sign = s.sign(s.pos + end - 1)
-	}
-	s.pos += end
-	s.close(2, sign, true)
-	return nil
+	s.pos = max(s.pos, s.pos+end-1)
+	sign := s.sign()
+	s.pos = strings.Index(s.src[s.pos:], "#}") + s.pos
+	s.close(sign, true)
 }
 
-// close consumes a tag's end of n bytes and the whitespace that belongs to it: all with -, one newline where trim.
-func (s *scanner) close(n int, sign byte, trim bool) {
-	s.pos += n
+// close consumes a tag's end and the whitespace that belongs to it: all with -, one newline where trim.
+func (s *scanner) close(sign byte, trim bool) {
+	s.pos += 2
 	switch {
 	case sign == '-':
-		rest := strings.TrimLeftFunc(s.src[s.pos:], isSpace)
-		s.pos = len(s.src) - len(rest)
+		s.pos = len(s.src) - len(strings.TrimLeftFunc(s.src[s.pos:], isSpace))
 	case sign == 0 && trim && strings.HasPrefix(s.src[s.pos:], "\n"):
 		s.pos++
 	}
 	s.lineStart = s.src[s.pos-1] == '\n'
-}
-
-// expression consumes tokens up to the tag's end.
-func (s *scanner) expression(kind chunkKind, end string, at int) error {
-	lx := lexer{src: s.src, pos: s.pos}
-	toks, sign, err := lx.until(end)
-	if err != nil {
-		return err
-	}
-	s.pos = lx.pos
-	s.chunks = append(s.chunks, chunk{kind: kind, toks: toks, line: s.line(at)})
-	s.close(len(end), sign, kind == statement)
-	return nil
 }
 
 // isRaw says whether a {% tag goes on as "raw %}".
@@ -157,37 +137,37 @@ func isRaw(rest string) bool {
 	return found && (strings.HasPrefix(rest, "%}") || strings.HasPrefix(rest, "-%}"))
 }
 
-// raw consumes {% raw %} ... {% endraw %}; what stands between is text.
-func (s *scanner) raw() error {
-	s.pos += strings.Index(s.src[s.pos:], "%}")
-	s.close(2, s.sign(s.pos-1), false)
-	for at := s.pos; ; at += 2 {
-		next := strings.Index(s.src[at:], "{%")
+// raw consumes {% raw %} ... {% endraw %}; what is between is text.
+func (s *scanner) raw() {
+	s.pos += strings.IndexAny(s.src[s.pos:], "-%")
+	s.close(s.sign(), false)
+	begin := s.pos
+	for {
+		next := strings.Index(s.src[s.pos:], "{%")
 		if next < 0 {
-			return fmt.Errorf("{%% raw %%} is not closed: want {%% endraw %%}")
+			panic(faultf("{%% raw %%} is not closed: want {%% endraw %%}"))
 		}
-		at += next
-		if end, sign, ok := endRaw(s.src, at); ok {
-			s.addText(s.trimBefore(s.src[s.pos:at], s.sign(at+2), '%'))
-			s.pos = end
-			s.close(2, sign, true)
-			return nil
+		text := s.src[begin : s.pos+next]
+		s.pos += next + 2
+		sign := s.sign()
+		if !s.word("endraw") {
+			continue
+		}
+		if end := s.sign(); strings.HasPrefix(s.src[s.pos:], "%}") {
+			s.addText(s.trimBefore(text, sign, '%'))
+			s.close(end, true)
+			return
 		}
 	}
 }
 
-// endRaw says whether the tag at position at is {% endraw %}, where its %} stands and with which sign.
-func endRaw(src string, at int) (end int, sign byte, ok bool) {
-	rest := strings.TrimLeft(src[at+2:], "+-")
-	rest, ok = strings.CutPrefix(strings.TrimLeftFunc(rest, isSpace), "endraw")
-	if !ok {
-		return 0, 0, false
+// word consumes a word with the whitespace around it.
+func (s *scanner) word(want string) bool {
+	rest, ok := strings.CutPrefix(strings.TrimLeftFunc(s.src[s.pos:], isSpace), want)
+	if ok {
+		s.pos = len(s.src) - len(strings.TrimLeftFunc(rest, isSpace))
 	}
-	rest = strings.TrimLeftFunc(rest, isSpace)
-	if rest != "" && (rest[0] == '-' || rest[0] == '+') {
-		sign, rest = rest[0], rest[1:]
-	}
-	return len(src) - len(rest), sign, strings.HasPrefix(rest, "%}")
+	return ok
 }
 
 // isSpace is Python's str.isspace.
@@ -210,133 +190,112 @@ const (
 	tokOp
 )
 
-type lexer struct {
-	src   string
-	pos   int
-	depth int // of open brackets
-	toks  []tok
-}
-
 const maxTokens = 10000
 
-// until reads tokens up to the tag's end at bracket depth 0, and returns the sign before it.
-func (l *lexer) until(end string) ([]tok, byte, error) {
-	for l.pos < len(l.src) && len(l.toks) < maxTokens {
-		rest := l.src[l.pos:]
-		if l.depth == 0 {
-			if strings.HasPrefix(rest, end) {
-				return l.toks, 0, nil
-			}
-			if (rest[0] == '-' || rest[0] == '+') && strings.HasPrefix(rest[1:], end) {
-				l.pos++
-				return l.toks, rest[0], nil
-			}
+// expression consumes tokens up to the tag's end, which stands outside of brackets.
+func (s *scanner) expression(kind chunkKind, end string) {
+	s.toks = nil
+	for open := 0; s.pos < len(s.src); open += s.token() {
+		rest := s.src[s.pos:]
+		if open < 0 {
+			panic(faultf("%s closes nothing", s.toks[len(s.toks)-1].text))
 		}
-		if err := l.next(rest); err != nil {
-			return nil, 0, err
+		if len(s.toks) >= maxTokens {
+			panic(faultf("tag of more than %d tokens", maxTokens))
+		}
+		if open == 0 && (strings.HasPrefix(rest, end) || strings.IndexByte("-+", rest[0]) >= 0 && strings.HasPrefix(rest[1:], end)) {
+			s.chunks = append(s.chunks, chunk{kind: kind, toks: s.toks, place: *s.place})
+			s.close(s.sign(), kind == tag)
+			return
 		}
 	}
-	if len(l.toks) >= maxTokens {
-		return nil, 0, fmt.Errorf("tag of more than %d tokens", maxTokens)
-	}
-	return nil, 0, fmt.Errorf("tag is not closed: want %s", end)
+	panic(faultf("tag is not closed: want %s", end))
 }
 
-// next reads one token or one space at the start of rest.
-func (l *lexer) next(rest string) error {
+// token consumes one token or one space, and is 1 for an opening bracket, -1 for a closing one.
+func (s *scanner) token() int {
+	rest := s.src[s.pos:]
 	r, size := utf8.DecodeRuneInString(rest)
 	switch {
 	case isSpace(r):
-		l.pos += size
+		s.pos += size
 	case r == '\'' || r == '"':
-		return l.quoted(rest)
+		s.quoted(rest)
 	case isDigit(rest[0]):
-		l.number(rest)
+		s.number(rest)
 	case isName(r):
-		end := strings.IndexFunc(rest, func(r rune) bool { return !isName(r) })
-		if end < 0 {
-			end = len(rest)
-		}
-		l.add(tokName, rest[:end], end)
+		s.add(tokName, rest[:len(rest)-len(strings.TrimLeftFunc(rest, isName))])
 	default:
-		return l.operator(rest)
+		return s.operator(rest)
 	}
-	return nil
+	return 0
 }
 
 func isDigit(b byte) bool { return b >= '0' && b <= '9' }
 
 func isName(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) }
 
-func (l *lexer) add(kind tokKind, text string, size int) {
-	l.toks = append(l.toks, tok{kind, text})
-	l.pos += size
+func (s *scanner) add(kind tokKind, text string) {
+	s.toks = append(s.toks, tok{kind, text})
+	s.pos += len(text)
 }
 
-var operators = []string{"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<", "=", ".", ":", "|", ",", ";"}
-
-func (l *lexer) operator(rest string) error {
-	for _, op := range operators {
-		if !strings.HasPrefix(rest, op) {
-			continue
+func (s *scanner) operator(rest string) int {
+	for _, op := range []string{"//", "**", "==", "!=", ">=", "<="} {
+		if strings.HasPrefix(rest, op) {
+			s.add(tokOp, op)
+			return 0
 		}
-		switch op {
-		case "(", "[", "{":
-			l.depth++
-		case ")", "]", "}":
-			l.depth--
-		}
-		if l.depth < 0 {
-			return fmt.Errorf("%s closes nothing", op)
-		}
-		l.add(tokOp, op, len(op))
-		return nil
 	}
-	r, _ := utf8.DecodeRuneInString(rest)
-	return fmt.Errorf("unexpected character %q", r)
+	if strings.IndexByte("+-/*%~[](){}><=.:|,;", rest[0]) < 0 {
+		r, _ := utf8.DecodeRuneInString(rest)
+		panic(faultf("unexpected character %q", r))
+	}
+	s.add(tokOp, rest[:1])
+	return btoi(strings.Contains("([{", rest[:1])) - btoi(strings.Contains(")]}", rest[:1]))
 }
 
 // number reads 12, 1_000, 1.5 or 2e-3; after a dot only an integer (x.0.1 is two look-ups).
-func (l *lexer) number(rest string) {
+func (s *scanner) number(rest string) {
 	digits := func(from int) int {
 		for from < len(rest) && (isDigit(rest[from]) || rest[from] == '_') {
 			from++
 		}
 		return from
 	}
+	isDigitAt := func(i int) bool { return i < len(rest) && isDigit(rest[i]) }
 	end, kind := digits(0), tokInt
-	afterDot := len(l.toks) > 0 && l.toks[len(l.toks)-1] == tok{tokOp, "."}
-	if !afterDot && end+1 < len(rest) && rest[end] == '.' && isDigit(rest[end+1]) {
-		end, kind = digits(end+1), tokFloat
-	}
-	if !afterDot && end < len(rest) && (rest[end] == 'e' || rest[end] == 'E') {
-		exp := end + 1
-		if exp < len(rest) && (rest[exp] == '-' || rest[exp] == '+') {
-			exp++
+	if len(s.toks) == 0 || s.toks[len(s.toks)-1] != (tok{tokOp, "."}) {
+		if isDigitAt(end+1) && rest[end] == '.' {
+			end, kind = digits(end+1), tokFloat
 		}
-		if exp < len(rest) && isDigit(rest[exp]) {
-			end, kind = digits(exp), tokFloat
+		if end < len(rest) && (rest[end] == 'e' || rest[end] == 'E') {
+			exponent := end + 1
+			if exponent < len(rest) && (rest[exponent] == '-' || rest[exponent] == '+') {
+				exponent++
+			}
+			if isDigitAt(exponent) {
+				end, kind = digits(exponent), tokFloat
+			}
 		}
 	}
-	l.add(kind, strings.ReplaceAll(rest[:end], "_", ""), end)
+	s.toks = append(s.toks, tok{kind, strings.ReplaceAll(rest[:end], "_", "")})
+	s.pos += end
 }
 
 // quoted reads a string literal and its escapes.
-func (l *lexer) quoted(rest string) error {
+func (s *scanner) quoted(rest string) {
 	for i := 1; i < len(rest); i++ {
 		switch rest[i] {
 		case '\\':
 			i++
 		case rest[0]:
-			value, err := unescape(rest[1:i])
-			if err != nil {
-				return err
-			}
-			l.add(tokString, value, i+1)
-			return nil
+			s.toks = append(s.toks, tok{tokString, unescape(rest[1:i])})
+			s.pos += i + 1
+			return
 		}
 	}
-	return fmt.Errorf("string is not closed: want %c", rest[0])
+	panic(faultf("string is not closed: want %c", rest[0]))
 }
 
 var simpleEscapes = map[byte]string{
@@ -344,7 +303,7 @@ var simpleEscapes = map[byte]string{
 }
 
 // unescape reads the escapes of a Python string; an unknown one keeps its backslash.
-func unescape(s string) (string, error) {
+func unescape(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
 		if s[i] != '\\' || i+1 == len(s) {
@@ -354,46 +313,33 @@ func unescape(s string) (string, error) {
 		i++
 		if simple, ok := simpleEscapes[s[i]]; ok {
 			b.WriteString(simple)
-		} else if value, size, err := codeEscape(s[i:]); err != nil {
-			return "", err
-		} else if size > 0 {
+		} else if value, size := codeEscape(s[i:]); size > 0 {
 			b.WriteRune(value)
 			i += size - 1
 		} else {
-			b.WriteByte('\\')
-			b.WriteByte(s[i])
+			b.WriteString(s[i-1 : i+1])
 		}
 	}
-	return b.String(), nil
+	return b.String()
 }
 
 // codeEscape reads x41, u00e9, U0001f600 or octal 101 at the start of s.
-func codeEscape(s string) (value rune, size int, err error) {
-	widths := map[byte]int{'x': 2, 'u': 4, 'U': 8}
-	width, base, from := widths[s[0]], rune(16), 1
+func codeEscape(s string) (value rune, size int) {
+	width := map[byte]int{'x': 2, 'u': 4, 'U': 8}[s[0]]
+	base, from := rune(16), 1
 	if width == 0 {
 		width, base, from = 3, 8, 0
 	}
 	end := from
 	for ; end < len(s) && end < from+width; end++ {
-		digit := rune(strings.IndexByte("0123456789abcdef", lower(s[end])))
+		digit := rune(strings.IndexByte("0123456789abcdef", byte(unicode.ToLower(rune(s[end])))))
 		if digit < 0 || digit >= base {
 			break
 		}
 		value = value*base + digit
 	}
-	if base == 8 {
-		return value, end, nil
+	if base == 16 && (end-from < width || value < 0 || value > utf8.MaxRune) {
+		panic(faultf(`string escape \%s: want %d hexadecimal digits of a character`, s[:end], width))
 	}
-	if end-from < width || value < 0 || value > utf8.MaxRune {
-		return 0, 0, fmt.Errorf(`string escape \%s: want %d hexadecimal digits of a character`, s[:end], width)
-	}
-	return value, end, nil
-}
-
-func lower(b byte) byte {
-	if b >= 'A' && b <= 'Z' {
-		return b + 'a' - 'A'
-	}
-	return b
+	return value, end
 }

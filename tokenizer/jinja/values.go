@@ -4,42 +4,75 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
+	"math/big"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/nikolalohinski/gonja/v2/builtins/control_structures"
-	"github.com/nikolalohinski/gonja/v2/exec"
 )
 
 type none struct{}
 
-// None is Python's None. It is a nil pointer so that gonja takes it for false, yet tells it from undefined, which is nil.
-var None = (*none)(nil)
+// None is Python's None.
+var None = none{}
 
 // An Entry is one key of a dictionary with its value.
 type Entry struct{ Key, Value any }
 
-// A Dict is a dictionary in the order its keys were given. It is a slice so that gonja takes an empty one for false.
+// A Dict is a dictionary in the order its keys were given.
 type Dict []Entry
+
+// A namespace is the one value that a template may change.
+type namespace map[string]any
+
+// A loop is what the name loop means inside a for.
+type loop struct {
+	items   []any
+	at      int
+	changed []any // what loop.changed was last given; nil before
+}
 
 func (d Dict) get(key any) (any, bool) {
 	for _, e := range d {
-		if equal(e.Key, key) {
+		if sameKey(e.Key, key) {
 			return e.Value, true
 		}
 	}
 	return nil, false
 }
 
+// sameKey is == of two values that may be keys: a list never is.
+func sameKey(a, b any) bool {
+	if is[int](a) && is[int](b) {
+		return a == b
+	}
+	x, _, isNumber := toNumber(a)
+	if y, _, ok := toNumber(b); isNumber || ok {
+		return isNumber && ok && x == y
+	}
+	switch a.(type) {
+	case string, none:
+		return a == b
+	}
+	return false
+}
+
+// with sets a key.
+func (r *run) with(d Dict, key, value any) Dict {
+	r.step(len(d) / passSteps)
+	if i := slices.IndexFunc(d, func(e Entry) bool { return sameKey(e.Key, key) }); i >= 0 {
+		d[i].Value = value
+		return d
+	}
+	return append(d, Entry{key, value})
+}
+
 // Of turns a Go value into a template's: nil, booleans, strings, numbers, slices, maps with string keys (sorted), Dict,
 // and json.RawMessage, whose objects keep their order.
 func Of(v any) (any, error) {
 	switch v := v.(type) {
-	case nil, *none:
+	case nil, none:
 		return None, nil
 	case bool, string, Dict:
 		return v, nil
@@ -95,24 +128,27 @@ func ofMap(v reflect.Value) (any, error) {
 func FromJSON(data []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
-	v, err := fromJSON(d)
+	v, err := fromJSON(d, 0)
 	if err == nil && d.More() {
 		err = fmt.Errorf("more than one JSON value")
 	}
 	return v, err
 }
 
-func fromJSON(d *json.Decoder) (any, error) {
+func fromJSON(d *json.Decoder, depth int) (any, error) {
 	t, err := d.Token()
+	if err == nil && depth > maxNested {
+		err = fmt.Errorf("JSON value nested more than %d deep", maxNested)
+	}
 	if err != nil {
 		return nil, err
 	}
 	switch t := t.(type) {
 	case json.Delim:
 		if t == '{' {
-			return dictFromJSON(d)
+			return dictFromJSON(d, depth+1)
 		}
-		return listFromJSON(d)
+		return listFromJSON(d, depth+1)
 	case json.Number:
 		return fromNumber(t)
 	case nil:
@@ -121,10 +157,10 @@ func fromJSON(d *json.Decoder) (any, error) {
 	return t, nil
 }
 
-func listFromJSON(d *json.Decoder) (any, error) {
+func listFromJSON(d *json.Decoder, depth int) (any, error) {
 	out := []any{}
 	for d.More() {
-		v, err := fromJSON(d)
+		v, err := fromJSON(d, depth)
 		if err != nil {
 			return nil, err
 		}
@@ -135,14 +171,14 @@ func listFromJSON(d *json.Decoder) (any, error) {
 }
 
 // dictFromJSON lets a repeated key replace the value in its first place, as Python does.
-func dictFromJSON(d *json.Decoder) (any, error) {
+func dictFromJSON(d *json.Decoder, depth int) (any, error) {
 	out, at := Dict{}, map[any]int{}
 	for d.More() {
 		key, err := d.Token()
 		if err != nil {
 			return nil, err
 		}
-		v, err := fromJSON(d)
+		v, err := fromJSON(d, depth)
 		if err != nil {
 			return nil, err
 		}
@@ -164,29 +200,10 @@ func fromNumber(n json.Number) (any, error) {
 	return n.Float64()
 }
 
-// plain takes a value out of gonja's wrapping.
-func plain(v *exec.Value) any {
-	if v == nil || !v.Val.IsValid() {
-		return nil
-	}
-	switch x := v.Interface().(type) {
-	case *exec.Value:
-		return plain(x)
-	case exec.ValuesList:
-		out := make([]any, len(x))
-		for i, item := range x {
-			out[i] = plain(item)
-		}
-		return out
-	default:
-		return x
-	}
-}
-
 // truth is Python's bool(v).
 func truth(v any) bool {
 	switch v := v.(type) {
-	case nil, *none:
+	case nil, none:
 		return false
 	case bool:
 		return v
@@ -208,10 +225,7 @@ func truth(v any) bool {
 func toNumber(v any) (f float64, whole, ok bool) {
 	switch v := v.(type) {
 	case bool:
-		if v {
-			return 1, true, true
-		}
-		return 0, true, true
+		return float64(btoi(v)), true, true
 	case int:
 		return float64(v), true, true
 	case float64:
@@ -220,63 +234,13 @@ func toNumber(v any) (f float64, whole, ok bool) {
 	return 0, false, false
 }
 
-// equal is Python's ==.
-func equal(a, b any) bool {
-	if x, _, ok := toNumber(a); ok {
-		y, _, ok := toNumber(b)
-		return ok && x == y
+// toInt is the int that a boolean or int is.
+func toInt(v any) int {
+	if b, ok := v.(bool); ok {
+		return btoi(b)
 	}
-	switch a := a.(type) {
-	case nil:
-		return b == nil
-	case string:
-		b, ok := b.(string)
-		return ok && a == b
-	case []any:
-		b, ok := b.([]any)
-		return ok && slices.EqualFunc(a, b, equal)
-	case Dict:
-		b, ok := b.(Dict)
-		return ok && equalDicts(a, b)
-	case *none:
-		_, ok := b.(*none)
-		return ok
-	}
-	return false
-}
-
-func equalDicts(a, b Dict) bool {
-	for _, e := range a {
-		if v, ok := b.get(e.Key); !ok || !equal(e.Value, v) {
-			return false
-		}
-	}
-	return len(a) == len(b)
-}
-
-// compareValues orders two numbers, strings or lists.
-func compareValues(a, b any) (int, error) {
-	if x, _, ok := toNumber(a); ok {
-		if y, _, ok := toNumber(b); ok {
-			return int(math.Copysign(1, x-y)) * btoi(x != y), nil
-		}
-	}
-	switch x := a.(type) {
-	case string:
-		if y, ok := b.(string); ok {
-			return strings.Compare(x, y), nil
-		}
-	case []any:
-		if y, ok := b.([]any); ok {
-			for i := range min(len(x), len(y)) {
-				if c, err := compareValues(x[i], y[i]); err != nil || c != 0 {
-					return c, err
-				}
-			}
-			return len(x) - len(y), nil
-		}
-	}
-	return 0, fmt.Errorf("cannot order %s and %s", kindOf(a), kindOf(b))
+	n, _ := v.(int)
+	return n
 }
 
 func btoi(b bool) int {
@@ -291,7 +255,7 @@ func kindOf(v any) string {
 	switch v.(type) {
 	case nil:
 		return "an undefined value"
-	case *none:
+	case none:
 		return "None"
 	case bool:
 		return "a bool"
@@ -305,361 +269,422 @@ func kindOf(v any) string {
 		return "a list"
 	case Dict:
 		return "a dict"
-	case map[string]any:
+	case namespace:
 		return "a namespace"
-	case *controlStructures.LoopInfos:
+	case *loop:
 		return "the loop"
 	}
 	return "a function"
 }
 
+func (r *run) sign(sign string, v any) any {
+	_, whole, ok := toNumber(v)
+	switch {
+	case !ok:
+		panic(faultf("cannot put a sign before %s", kindOf(v)))
+	case sign == "-" && whole:
+		return -toInt(v)
+	case sign == "-":
+		return -v.(float64)
+	case whole:
+		return toInt(v)
+	}
+	return v
+}
+
+// operate is a op b for the operators of arithmetic.
+func (r *run) operate(op string, a, b any) any {
+	if op == "~" {
+		op, a, b = "+", r.str(a), r.str(b)
+	}
+	x, wholeX, okX := toNumber(a)
+	y, wholeY, okY := toNumber(b)
+	switch {
+	case okX && okY && wholeX && wholeY && op != "/":
+		return integerOp(op, toInt(a), toInt(b))
+	case okX && okY:
+		return floatOp(op, x, y)
+	case op == "*" && wholeX:
+		return r.repeat(b, a)
+	case op == "*" && wholeY:
+		return r.repeat(a, b)
+	case op == "+":
+		return r.concat(a, b)
+	}
+	panic(faultf("%s %s %s: not defined", kindOf(a), op, kindOf(b)))
+}
+
+func (r *run) concat(a, b any) any {
+	switch x := a.(type) {
+	case string:
+		if y, ok := b.(string); ok {
+			r.fits(1, len(x)+len(y))
+			return x + y
+		}
+	case []any:
+		if y, ok := b.([]any); ok {
+			r.step(len(x) + len(y))
+			return slices.Concat(x, y)
+		}
+	}
+	panic(faultf("%s + %s: not defined", kindOf(a), kindOf(b)))
+}
+
+func (r *run) repeat(v, times any) any {
+	n := max(0, toInt(times))
+	switch v := v.(type) {
+	case string:
+		r.fits(n, len(v))
+		if v != "" {
+			return strings.Repeat(v, n)
+		}
+		return ""
+	case []any:
+		r.step(min(n, maxSteps) * min(len(v), maxSteps))
+		if len(v) > 0 {
+			return slices.Repeat(v, n)
+		}
+		return v
+	}
+	panic(faultf("%s * %s: not defined", kindOf(v), kindOf(times)))
+}
+
+func integerOp(op string, a, b int) any {
+	if op == "**" && b < 0 {
+		return math.Pow(float64(a), float64(b))
+	}
+	if op == "//" || op == "%" {
+		return divide(op, a, b)
+	}
+	if op == "**" && float64(b)*math.Log2(math.Max(1, math.Abs(float64(a)))) > 64 {
+		panic(faultf("%d ** %d: result of more than 62 bits", a, b))
+	}
+	x, y, result := big.NewInt(int64(a)), big.NewInt(int64(b)), new(big.Int)
+	switch op {
+	case "+":
+		result.Add(x, y)
+	case "-":
+		result.Sub(x, y)
+	case "*":
+		result.Mul(x, y)
+	default:
+		result.Exp(x, y, nil)
+	}
+	if !result.IsInt64() {
+		panic(faultf("%d %s %d: result of more than 64 bits", a, op, b))
+	}
+	return int(result.Int64())
+}
+
+// divide rounds towards minus infinity, as Python does.
+func divide(op string, a, b int) int {
+	if b == 0 {
+		panic(faultf("%d %s 0: division by zero", a, op))
+	}
+	quotient := a / b
+	if a%b != 0 && (a < 0) != (b < 0) {
+		quotient--
+	}
+	if op == "//" {
+		return quotient
+	}
+	return a - quotient*b
+}
+
+func floatOp(op string, a, b float64) float64 {
+	switch op {
+	case "+":
+		return a + b
+	case "-":
+		return a - b
+	case "*":
+		return a * b
+	case "**":
+		return math.Pow(a, b)
+	}
+	switch {
+	case b == 0:
+		panic(faultf("%s %s 0: division by zero", reprFloat(a), op))
+	case op == "/":
+		return a / b
+	case op == "//":
+		return math.Floor(a / b)
+	}
+	return a - math.Floor(a/b)*b
+}
+
+func (r *run) compare(op string, a, b any) bool {
+	switch op {
+	case "==":
+		return r.equal(a, b, 0)
+	case "!=":
+		return !r.equal(a, b, 0)
+	case "in":
+		return r.contains(b, a)
+	case "not in":
+		return !r.contains(b, a)
+	}
+	order := r.order(a, b, 0)
+	switch op {
+	case "<":
+		return order < 0
+	case "<=":
+		return order <= 0
+	case ">":
+		return order > 0
+	}
+	return order >= 0
+}
+
+// visit counts a value of a nested one, and bounds the nesting.
+func (r *run) visit(depth int) {
+	if r.step(1); depth > maxNested {
+		panic(faultf("value nested more than %d deep", maxNested))
+	}
+}
+
+// equal is Python's ==; depth is how deep the two are nested in what is compared.
+func (r *run) equal(a, b any, depth int) bool {
+	r.visit(depth)
+	switch x := a.(type) {
+	case nil:
+		return b == nil
+	case string:
+		y, ok := b.(string)
+		if ok = ok && len(x) == len(y); ok {
+			r.step(len(x) / stepBytes)
+		}
+		return ok && x == y
+	case []any:
+		y, ok := b.([]any)
+		return ok && slices.EqualFunc(x, y, func(a, b any) bool { return r.equal(a, b, depth+1) })
+	case Dict:
+		y, ok := b.(Dict)
+		return ok && len(x) == len(y) && !slices.ContainsFunc(x, func(e Entry) bool {
+			r.step(len(y) / passSteps)
+			v, ok := y.get(e.Key)
+			return !ok || !r.equal(e.Value, v, depth+1)
+		})
+	}
+	return sameKey(a, b)
+}
+
+// order compares two numbers, strings or lists.
+func (r *run) order(a, b any, depth int) int {
+	r.visit(depth)
+	if x, _, ok := toNumber(a); ok {
+		if y, _, ok := toNumber(b); ok {
+			return int(math.Copysign(1, x-y)) * btoi(x != y)
+		}
+	}
+	switch x := a.(type) {
+	case string:
+		if y, ok := b.(string); ok {
+			r.step(min(len(x), len(y)) / stepBytes)
+			return strings.Compare(x, y)
+		}
+	case []any:
+		if y, ok := b.([]any); ok {
+			return slices.CompareFunc(x, y, func(a, b any) int { return r.order(a, b, depth+1) })
+		}
+	}
+	panic(faultf("cannot order %s and %s", kindOf(a), kindOf(b)))
+}
+
 // contains is Python's item in container.
-func contains(container, item any) (bool, error) {
+func (r *run) contains(container, item any) bool {
 	switch c := container.(type) {
 	case string:
-		if s, ok := item.(string); ok {
-			return strings.Contains(c, s), nil
+		s, ok := item.(string)
+		if !ok {
+			panic(faultf("cannot look for %s in a str", kindOf(item)))
 		}
-		return false, fmt.Errorf("cannot look for %s in a str", kindOf(item))
+		r.step(len(c) / stepBytes)
+		return strings.Contains(c, s)
 	case []any:
-		return slices.ContainsFunc(c, func(x any) bool { return equal(x, item) }), nil
+		return slices.ContainsFunc(c, func(x any) bool { return r.equal(x, item, 0) })
 	case Dict:
+		r.step(len(c) / passSteps)
 		_, ok := c.get(item)
-		return ok, nil
+		return ok
 	case nil:
-		return false, nil
+		return false
 	}
-	return false, fmt.Errorf("cannot look for anything in %s", kindOf(container))
+	panic(faultf("cannot look for anything in %s", kindOf(container)))
+}
+
+func iterable(v any) bool {
+	switch v.(type) {
+	case nil, []any, string, Dict:
+		return true
+	}
+	return false
 }
 
 // iterate gives the items that a for loop sees.
-func iterate(v any) ([]any, error) {
+func (r *run) iterate(v any) []any {
 	switch v := v.(type) {
 	case nil:
-		return nil, nil
+		return nil
 	case []any:
-		return v, nil
+		return v
 	case string:
+		r.step(len(v))
 		out := make([]any, 0, len(v))
-		for _, r := range v {
-			out = append(out, string(r))
+		for _, c := range v {
+			out = append(out, string(c))
 		}
-		return out, nil
+		return out
 	case Dict:
-		return v.keys(), nil
+		return r.pluck(v, func(e Entry) any { return e.Key })
 	}
-	return nil, fmt.Errorf("cannot iterate over %s", kindOf(v))
+	panic(faultf("cannot iterate over %s", kindOf(v)))
 }
 
-func (d Dict) keys() []any {
+// pluck makes a list of something of every entry.
+func (r *run) pluck(d Dict, f func(e Entry) any) []any {
+	r.step(len(d))
 	out := make([]any, len(d))
 	for i, e := range d {
-		out[i] = e.Key
+		out[i] = f(e)
 	}
 	return out
 }
 
-func (d Dict) items() []any {
-	out := make([]any, len(d))
-	for i, e := range d {
-		out[i] = []any{e.Key, e.Value}
-	}
-	return out
+func (r *run) pairs(d Dict) []any {
+	return r.pluck(d, func(e Entry) any { return []any{e.Key, e.Value} })
 }
 
 // attribute is Jinja2's x.name without a call: a dictionary's or namespace's value, a property of the loop.
-func attribute(v any, name string) (any, error) {
+func (r *run) attribute(v any, name string) any {
 	switch v := v.(type) {
 	case nil:
-		return nil, fmt.Errorf("cannot read .%s of an undefined value", name)
+		panic(faultf("cannot read .%s of an undefined value", name))
 	case Dict:
-		value, _ := v.get(name)
-		return value, nil
-	case map[string]any:
-		return plain(exec.ToValue(v[name])), nil
-	case *controlStructures.LoopInfos:
-		value, _ := v.GetAttribute(name)
-		return plain(value), nil
+		return r.item(v, name)
+	case namespace:
+		return v[name]
+	case *loop:
+		return v.attribute(name)
 	}
-	return nil, nil
+	return nil
+}
+
+func (l *loop) attribute(name string) any {
+	n := len(l.items)
+	switch name {
+	case "first":
+		return l.at == 0
+	case "last":
+		return l.at == n-1
+	case "previtem":
+		return at(l.items, l.at-1)
+	case "nextitem":
+		return at(l.items, l.at+1)
+	}
+	count, ok := map[string]int{
+		"index": l.at + 1, "index0": l.at, "revindex": n - l.at, "revindex0": n - l.at - 1, "length": n, "depth": 1, "depth0": 0,
+	}[name]
+	if !ok {
+		return nil
+	}
+	return count
+}
+
+// at is undefined outside of the list.
+func at(items []any, i int) any {
+	if i < 0 || i >= len(items) {
+		return nil
+	}
+	return items[i]
 }
 
 // item is Jinja2's x[key]; what is not there is undefined.
-func item(v, key any) (any, error) {
+func (r *run) item(v, key any) any {
 	i, isInt := key.(int)
 	switch x := v.(type) {
 	case []any:
-		if i += len(x) * btoi(i < 0); isInt && i >= 0 && i < len(x) {
-			return x[i], nil
+		if isInt {
+			return at(x, i+len(x)*btoi(i < 0))
 		}
-		return nil, nil
+		return nil
 	case string:
-		runes := []rune(x)
-		if i += len(runes) * btoi(i < 0); isInt && i >= 0 && i < len(runes) {
-			return string(runes[i]), nil
+		if isInt {
+			runes := r.runes(x)
+			if i += len(runes) * btoi(i < 0); i >= 0 && i < len(runes) {
+				return string(runes[i])
+			}
 		}
-		return nil, nil
+		return nil
 	case Dict:
+		r.step(len(x) / passSteps)
 		value, _ := x.get(key)
-		return value, nil
+		return value
+	case nil:
+		panic(faultf("cannot take item %s of an undefined value", r.repr(key)))
 	}
-	if name, ok := key.(string); ok {
-		return attribute(v, name)
-	}
-	if v == nil {
-		return nil, fmt.Errorf("cannot take item %s of an undefined value", repr(key))
-	}
-	return nil, nil
+	name, _ := key.(string)
+	return r.attribute(v, name)
+}
+
+func (r *run) runes(s string) []rune {
+	r.step(len(s) / stepBytes)
+	return []rune(s)
 }
 
 // slice is Python's x[start:stop:step].
-func slice(v any, bounds []any) (any, error) {
+func (r *run) slice(v any, bounds []any) any {
 	switch x := v.(type) {
 	case string:
-		runes := []rune(x)
-		at, err := sliceIndices(len(runes), bounds)
-		return string(pick(runes, at)), err
+		return string(pick(r, r.runes(x), bounds))
 	case []any:
-		at, err := sliceIndices(len(x), bounds)
-		return pick(x, at), err
+		return pick(r, x, bounds)
 	}
-	return nil, fmt.Errorf("cannot slice %s", kindOf(v))
+	panic(faultf("cannot slice %s", kindOf(v)))
 }
 
-func pick[T any](from []T, at []int) []T {
-	out := make([]T, len(at))
-	for i, j := range at {
-		out[i] = from[j]
+func pick[T any](r *run, from []T, bounds []any) []T {
+	start, stop, step := sliceBounds(len(from), bounds)
+	out := []T{}
+	for i := start; step > 0 && i < stop || step < 0 && i > stop; i += step {
+		out = append(out, from[i])
 	}
+	r.step(len(out) / passSteps)
 	return out
 }
 
-func sliceIndices(n int, bounds []any) ([]int, error) {
-	var set [3]bool
-	var at [3]int
-	for i, b := range bounds {
-		if b == any(None) {
-			continue
-		}
-		x, ok := b.(int)
-		if !ok {
-			return nil, fmt.Errorf("slice bound is %s: want an int", kindOf(b))
-		}
-		at[i], set[i] = x, true
-	}
-	step := at[2]
-	if !set[2] {
+// sliceBounds clamps as Python does: to 0..n forwards, and to -1..n-1 backwards.
+func sliceBounds(n int, bounds []any) (start, stop, step int) {
+	step, ok := sliceBound(bounds, 2)
+	switch step = max(-n-1, min(step, n+1)); {
+	case !ok:
 		step = 1
+	case step == 0:
+		panic(faultf("slice step is 0: want another"))
 	}
-	if step == 0 {
-		return nil, fmt.Errorf("slice step is 0: want another")
-	}
-	step = max(-n-1, min(step, n+1))
-	// Python clamps both bounds to 0..n forwards, and to -1..n-1 backwards.
 	low, high := 0, n
 	if step < 0 {
 		low, high = -1, n-1
 	}
 	clamp := func(i, open int) int {
-		if !set[i] {
+		at, ok := sliceBound(bounds, i)
+		if !ok {
 			return open
 		}
-		return max(low, min(high, at[i]+n*btoi(at[i] < 0)))
+		return max(low, min(high, at+n*btoi(at < 0)))
 	}
-	start, stop := clamp(0, low), clamp(1, high)
 	if step < 0 {
-		start, stop = clamp(0, high), clamp(1, low)
+		return clamp(0, high), clamp(1, low), step
 	}
-	var out []int
-	for i := start; step > 0 && i < stop || step < 0 && i > stop; i += step {
-		out = append(out, i)
-	}
-	return out, nil
+	return clamp(0, low), clamp(1, high), step
 }
 
-// str is Python's str(v); undefined is empty.
-func str(v any) string {
-	switch v := v.(type) {
-	case nil:
-		return ""
-	case string:
-		return v
+func sliceBound(bounds []any, i int) (n int, ok bool) {
+	if i >= len(bounds) || bounds[i] == any(None) {
+		return 0, false
 	}
-	return repr(v)
-}
-
-// repr is Python's repr(v).
-func repr(v any) string {
-	switch v := v.(type) {
-	case nil:
-		return "Undefined"
-	case *none:
-		return "None"
-	case bool:
-		return strings.ToUpper(strconv.FormatBool(v)[:1]) + strconv.FormatBool(v)[1:]
-	case string:
-		return reprString(v)
-	case int:
-		return strconv.Itoa(v)
-	case float64:
-		return reprFloat(v)
-	case []any:
-		parts := make([]string, len(v))
-		for i, x := range v {
-			parts[i] = repr(x)
-		}
-		return "[" + strings.Join(parts, ", ") + "]"
-	case Dict:
-		parts := make([]string, len(v))
-		for i, e := range v {
-			parts[i] = repr(e.Key) + ": " + repr(e.Value)
-		}
-		return "{" + strings.Join(parts, ", ") + "}"
+	if n, ok = bounds[i].(int); !ok {
+		panic(faultf("slice bound is %s: want an int", kindOf(bounds[i])))
 	}
-	return "<" + kindOf(v) + ">"
-}
-
-func reprString(s string) string {
-	mark := "'"
-	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
-		mark = `"`
-	}
-	var b strings.Builder
-	b.WriteString(mark)
-	for _, r := range s {
-		switch {
-		case r == '\\' || string(r) == mark:
-			b.WriteString(`\` + string(r))
-		case r == '\n' || r == '\r' || r == '\t':
-			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
-		case strconv.IsPrint(r):
-			b.WriteRune(r)
-		case r < 0x100:
-			fmt.Fprintf(&b, `\x%02x`, r)
-		case r < 0x10000:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			fmt.Fprintf(&b, `\U%08x`, r)
-		}
-	}
-	return b.String() + mark
-}
-
-// reprFloat prints the shortest digits, with an exponent below 1e-4 and from 1e16 on.
-func reprFloat(f float64) string {
-	if math.IsInf(f, 0) || math.IsNaN(f) {
-		return strings.TrimPrefix(strings.ToLower(strconv.FormatFloat(f, 'g', -1, 64)), "+")
-	}
-	if a := math.Abs(f); a != 0 && (a < 1e-4 || a >= 1e16) {
-		return strconv.FormatFloat(f, 'e', -1, 64)
-	}
-	s := strconv.FormatFloat(f, 'f', -1, 64)
-	if !strings.Contains(s, ".") {
-		s += ".0"
-	}
-	return s
-}
-
-// jsonStyle holds the options of Python's json.dumps that a template can give.
-type jsonStyle struct {
-	indent          string // of one level; empty with compact set for one line
-	oneLine         bool
-	comma, colon    string
-	ascii, sortKeys bool
-}
-
-// dumps is Python's json.dumps.
-func (j jsonStyle) dumps(v any, margin string) (string, error) {
-	switch v := v.(type) {
-	case nil:
-		return "", fmt.Errorf("cannot write an undefined value as JSON")
-	case *none:
-		return "null", nil
-	case bool:
-		return strconv.FormatBool(v), nil
-	case string:
-		return j.quote(v), nil
-	case int:
-		return strconv.Itoa(v), nil
-	case float64:
-		return jsonFloat(v), nil
-	case []any:
-		return j.join("[", "]", margin, len(v), func(i int, inner string) (string, error) { return j.dumps(v[i], inner) })
-	case Dict:
-		return j.dict(v, margin)
-	}
-	return "", fmt.Errorf("cannot write %s as JSON", kindOf(v))
-}
-
-func (j jsonStyle) dict(v Dict, margin string) (string, error) {
-	if j.sortKeys {
-		v = slices.Clone(v)
-		slices.SortStableFunc(v, func(a, b Entry) int { return strings.Compare(str(a.Key), str(b.Key)) })
-	}
-	return j.join("{", "}", margin, len(v), func(i int, inner string) (string, error) {
-		value, err := j.dumps(v[i].Value, inner)
-		key, isString := v[i].Key.(string)
-		if !isString {
-			key, _ = jsonStyle{}.dumps(v[i].Key, "")
-		}
-		return j.quote(key) + j.colon + value, err
-	})
-}
-
-func (j jsonStyle) join(open, end, margin string, n int, part func(i int, inner string) (string, error)) (string, error) {
-	if n == 0 {
-		return open + end, nil
-	}
-	inner, first, last := margin, "", ""
-	if !j.oneLine {
-		inner = margin + j.indent
-		first, last = "\n"+inner, "\n"+margin
-	}
-	parts := make([]string, n)
-	for i := range parts {
-		p, err := part(i, inner)
-		if err != nil {
-			return "", err
-		}
-		parts[i] = p
-	}
-	return open + first + strings.Join(parts, j.comma+first) + last + end, nil
-}
-
-func jsonFloat(f float64) string {
-	switch {
-	case math.IsNaN(f):
-		return "NaN"
-	case math.IsInf(f, 1):
-		return "Infinity"
-	case math.IsInf(f, -1):
-		return "-Infinity"
-	}
-	return reprFloat(f)
-}
-
-var jsonEscapes = map[rune]string{'"': `\"`, '\\': `\\`, '\n': `\n`, '\r': `\r`, '\t': `\t`, '\b': `\b`, '\f': `\f`}
-
-func (j jsonStyle) quote(s string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, r := range s {
-		switch escape, ok := jsonEscapes[r]; {
-		case ok:
-			b.WriteString(escape)
-		case r < 0x20 || j.ascii && r >= 0x7f && r < 0x10000:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		case j.ascii && r >= 0x10000:
-			fmt.Fprintf(&b, `\u%04x\u%04x`, 0xd800+(r-0x10000)>>10, 0xdc00+(r-0x10000)&0x3ff)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String() + `"`
-}
-
-// names lists the names that a user may write, for messages.
-func names[V any](m map[string]V) string {
-	keys := slices.DeleteFunc(slices.Sorted(maps.Keys(m)), func(k string) bool { return strings.HasPrefix(k, "_") })
-	return strings.Join(keys, ", ")
+	return n, true
 }

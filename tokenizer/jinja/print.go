@@ -1,0 +1,288 @@
+package jinja
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// str is Python's str(v); undefined is empty.
+func (r *run) str(v any) string {
+	if s, ok := v.(string); ok {
+		return s
+	}
+	return r.text(func(w *writer) { r.print(w, v) })
+}
+
+func (r *run) repr(v any) string { return r.text(func(w *writer) { w.repr(v, 0) }) }
+
+// print writes str(v).
+func (r *run) print(w *writer, v any) {
+	switch v := v.(type) {
+	case nil:
+	case string:
+		w.write(v)
+	default:
+		w.repr(v, 0)
+	}
+}
+
+// repr writes Python's repr(v); depth is how deep v is nested in what is written.
+func (w *writer) repr(v any, depth int) {
+	w.run.visit(depth)
+	switch v := v.(type) {
+	case nil:
+		w.write("Undefined")
+	case none:
+		w.write("None")
+	case bool:
+		w.write([]string{"False", "True"}[btoi(v)])
+	case string:
+		w.write(reprString(v))
+	case int:
+		w.write(strconv.Itoa(v))
+	case float64:
+		w.write(reprFloat(v))
+	case []any:
+		w.series("[", "]", ", ", len(v), func(i int) { w.repr(v[i], depth+1) })
+	case Dict:
+		w.series("{", "}", ", ", len(v), func(i int) {
+			w.repr(v[i].Key, depth+1)
+			w.write(": ")
+			w.repr(v[i].Value, depth+1)
+		})
+	default:
+		w.write("<" + kindOf(v) + ">")
+	}
+}
+
+func (w *writer) series(open, end, comma string, n int, item func(i int)) {
+	w.write(open)
+	for i := range n {
+		if i > 0 {
+			w.write(comma)
+		}
+		item(i)
+	}
+	w.write(end)
+}
+
+func reprString(s string) string {
+	mark := "'"
+	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
+		mark = `"`
+	}
+	var b strings.Builder
+	b.WriteString(mark)
+	for _, r := range s {
+		switch {
+		case r >= ' ' && r < 0x7f && r != '\\' && r != rune(mark[0]):
+			b.WriteByte(byte(r))
+		case r == '\\' || string(r) == mark:
+			b.WriteString(`\` + string(r))
+		case r == '\n' || r == '\r' || r == '\t':
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		case strconv.IsPrint(r):
+			b.WriteRune(r)
+		case r < 0x100:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		case r < 0x10000:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		}
+	}
+	return b.String() + mark
+}
+
+// reprFloat prints the shortest digits, with an exponent below 1e-4 and from 1e16 on.
+func reprFloat(f float64) string {
+	if math.IsInf(f, 0) || math.IsNaN(f) {
+		return strings.TrimPrefix(strings.ToLower(strconv.FormatFloat(f, 'g', -1, 64)), "+")
+	}
+	if a := math.Abs(f); a != 0 && (a < 1e-4 || a >= 1e16) {
+		return strconv.FormatFloat(f, 'e', -1, 64)
+	}
+	s := strconv.FormatFloat(f, 'f', -1, 64)
+	if !strings.Contains(s, ".") {
+		s += ".0"
+	}
+	return s
+}
+
+// jsonStyle holds the options of Python's json.dumps that a template can give.
+type jsonStyle struct {
+	*writer
+	indent          string // of one level
+	oneLine         bool
+	comma, colon    string
+	ascii, sortKeys bool
+}
+
+func toJSON(c *call) any {
+	j := jsonStyle{oneLine: true, comma: ", ", colon: ": ", ascii: c.flag(0, "ensure_ascii"), sortKeys: c.flag(3, "sort_keys")}
+	switch width := c.arg(1, "indent", None).(type) {
+	case int:
+		j.oneLine, j.comma, j.indent = false, ",", strings.Repeat(" ", max(0, min(width, 100)))
+	case string:
+		j.oneLine, j.comma, j.indent = false, ",", width
+	}
+	if separators, ok := c.arg(2, "separators", None).([]any); ok && len(separators) == 2 {
+		j.comma, j.colon = c.str(separators[0]), c.str(separators[1])
+	}
+	return c.text(func(w *writer) {
+		j.writer = w
+		j.dumps(c.self, 0)
+	})
+}
+
+// dumps writes Python's json.dumps(v); depth is how deep v is nested in what is written.
+func (j jsonStyle) dumps(v any, depth int) {
+	j.run.visit(depth)
+	switch v := v.(type) {
+	case none:
+		j.write("null")
+	case bool:
+		j.write(strconv.FormatBool(v))
+	case string:
+		j.write(j.quote(v))
+	case int:
+		j.write(strconv.Itoa(v))
+	case float64:
+		j.write(jsonFloat(v))
+	case []any:
+		j.block("[", "]", depth, len(v), func(i int) { j.dumps(v[i], depth+1) })
+	case Dict:
+		j.dict(v, depth)
+	default:
+		panic(faultf("cannot write %s as JSON", kindOf(v)))
+	}
+}
+
+func (j jsonStyle) dict(d Dict, depth int) {
+	if j.sortKeys {
+		d = slices.Clone(d)
+		slices.SortStableFunc(d, func(a, b Entry) int { return j.run.order(a.Key, b.Key, 0) })
+	}
+	j.block("{", "}", depth, len(d), func(i int) {
+		key, isString := d[i].Key.(string)
+		if !isString {
+			key = j.run.text(func(w *writer) { jsonStyle{writer: w}.dumps(d[i].Key, depth) })
+		}
+		j.write(j.quote(key) + j.colon)
+		j.dumps(d[i].Value, depth+1)
+	})
+}
+
+// block writes items on one line, or each on its own.
+func (j jsonStyle) block(open, end string, depth, n int, item func(i int)) {
+	if j.oneLine || n == 0 {
+		j.series(open, end, j.comma, n, item)
+		return
+	}
+	j.series(open, "", j.comma, n, func(i int) {
+		j.newLine(depth + 1)
+		item(i)
+	})
+	j.newLine(depth)
+	j.write(end)
+}
+
+func (j jsonStyle) newLine(depth int) {
+	j.write("\n")
+	for range depth {
+		j.write(j.indent)
+	}
+}
+
+func jsonFloat(f float64) string {
+	switch {
+	case math.IsNaN(f):
+		return "NaN"
+	case math.IsInf(f, 1):
+		return "Infinity"
+	case math.IsInf(f, -1):
+		return "-Infinity"
+	}
+	return reprFloat(f)
+}
+
+var jsonEscapes = [0x80]string{'"': `\"`, '\\': `\\`, '\n': `\n`, '\r': `\r`, '\t': `\t`, '\b': `\b`, '\f': `\f`}
+
+func (j jsonStyle) quote(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range s {
+		switch escape := jsonEscapes[min(r, 0x7f)]; {
+		case escape != "":
+			b.WriteString(escape)
+		case r < 0x20 || j.ascii && r >= 0x7f && r < 0x10000:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		case j.ascii && r >= 0x10000:
+			fmt.Fprintf(&b, `\u%04x\u%04x`, 0xd800+(r-0x10000)>>10, 0xdc00+(r-0x10000)&0x3ff)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String() + `"`
+}
+
+// layouts has Go's layout for the codes of strftime that it covers.
+var layouts = map[byte]string{
+	'a': "Mon", 'A': "Monday", 'b': "Jan", 'B': "January", 'd': "02", 'D': "01/02/06", 'e': "_2", 'F': "2006-01-02", 'H': "15",
+	'I': "03", 'm': "01", 'M': "04", 'p': "PM", 'R': "15:04", 'S': "05", 'T': "15:04:05", 'y': "06", 'Y': "2006",
+	'c': "Mon Jan _2 15:04:05 2006", 'h': "Jan", 'x': "01/02/06", 'X': "15:04:05", 'j': "002",
+}
+
+func strftimeNow(c *call) any {
+	format := c.textArg(0, "format")
+	c.fits(len(format), 16)
+	return strftime(c.now, format)
+}
+
+// strftime formats t as Python's strftime does in the C locale; of an unknown code nothing is changed.
+func strftime(t time.Time, format string) string {
+	var b strings.Builder
+	for i := 0; i < len(format); i++ {
+		if format[i] != '%' || i+1 == len(format) {
+			b.WriteByte(format[i])
+			continue
+		}
+		i++
+		bare := format[i] == '-' && i+1 < len(format)
+		if bare {
+			i++
+		}
+		out := strftimeCode(t, format[i])
+		if bare {
+			out = strings.TrimLeft(out, "0 ")
+		}
+		b.WriteString(out)
+	}
+	return b.String()
+}
+
+func strftimeCode(t time.Time, code byte) string {
+	switch layout := layouts[code]; {
+	case layout != "":
+		return t.Format(layout)
+	case code == '%':
+		return "%"
+	case code == 'n':
+		return "\n"
+	case code == 't':
+		return "\t"
+	case code == 'f':
+		return fmt.Sprintf("%06d", t.Nanosecond()/1000)
+	case code == 'w':
+		return fmt.Sprint(int(t.Weekday()))
+	case code == 'u':
+		return fmt.Sprint((int(t.Weekday())+6)%7 + 1)
+	case code == 'z' || code == 'Z':
+		return "" // datetime.now() knows no zone
+	}
+	return "%" + string(code)
+}
