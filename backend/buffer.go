@@ -46,10 +46,10 @@ func makeShape(dtype dtypes.DType, dims []int) (shapes.Shape, error) {
 }
 
 // SharedFloat32 makes a zeroed buffer [dims] that programs read and Go writes: the slice is its memory, valid until the
-// buffer is finalised. Only engines that want HostUpdate have such buffers.
+// buffer is finalised. Only engines that want SharedMemory have such buffers.
 func (e *Engine) SharedFloat32(dims ...int) (b compute.Buffer, view []float32, err error) {
 	defer catchPanic(&err, "share a buffer")
-	if !e.Wants.HostUpdate {
+	if !e.Wants.SharedMemory {
 		return nil, nil, fmt.Errorf("backend %s: this engine shares no buffers with the host", e.Name)
 	}
 	shape, err := makeShape(dtypes.Float32, dims)

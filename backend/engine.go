@@ -10,9 +10,9 @@ import (
 
 // Wants says how to use an engine well. It is the only thing that other packages may ask about the engine.
 type Wants struct {
-	// HostUpdate: weights and moments live in host buffers shared with the engine ([Engine.SharedFloat32]), and Go
-	// loops update them. Otherwise the update is a graph with donated buffers.
-	HostUpdate bool
+	// SharedMemory: the engine reads host buffers where they are ([Engine.SharedFloat32]). Weights, moments and the
+	// sampler's cache are such buffers, and Go loops update them. Otherwise the update is a graph with donated buffers.
+	SharedMemory bool
 	// HostRows: the host copies the needed rows of the embedding and head tables into inputs, and adds the gradients of
 	// these rows, which are outputs, to the table's gradient. Otherwise the graph gathers from the table.
 	HostRows bool

@@ -91,8 +91,8 @@ func TestAutoIsGoIfNothingIsInstalled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e.Name != "go" || !e.Wants.HostUpdate || !e.Wants.HostRows || e.Wants.BFloat16 || e.Wants.LiveGraphs < 1 {
-			t.Errorf("%q: got %s, %+v: want go with HostUpdate and HostRows", spec, e.Name, e.Wants)
+		if e.Name != "go" || !e.Wants.SharedMemory || !e.Wants.HostRows || e.Wants.BFloat16 || e.Wants.LiveGraphs < 1 {
+			t.Errorf("%q: got %s, %+v: want go with SharedMemory and HostRows", spec, e.Name, e.Wants)
 		}
 		e.Close()
 	}
@@ -136,7 +136,7 @@ func TestAutoIsONNXIfItsLibraryIsInstalled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	if e.Name != "onnx" || !e.Wants.HostUpdate || !e.Wants.HostRows || e.Wants.LiveGraphs < 2 ||
+	if e.Name != "onnx" || !e.Wants.SharedMemory || !e.Wants.HostRows || e.Wants.LiveGraphs < 2 ||
 		e.Wants.LiveGraphs > 6 {
 		t.Errorf("got %s, %+v: want onnx with 2 to 6 live graphs", e.Name, e.Wants)
 	}

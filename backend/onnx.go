@@ -32,7 +32,7 @@ func openONNX(path string) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	wants := Wants{HostUpdate: true, HostRows: true, Tokens: 1024, LiveGraphs: 6}
+	wants := Wants{SharedMemory: true, HostRows: true, Tokens: 1024, LiveGraphs: 6}
 	return &Engine{Backend: &onnxEngine{Backend: b}, owner: b, Name: "onnx", Wants: wants}, nil
 }
 

@@ -2,6 +2,23 @@ package batch
 
 import "slices"
 
+// lengths are the row lengths that graphs are compiled for: few enough to be compiled once each, close enough that
+// padding stays below a third.
+var lengths = []int{32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768}
+
+// atLeast is the smallest length of a table that holds n; beyond the table it is n rounded up to a multiple.
+func atLeast(table []int, n, multiple int) int {
+	if i, _ := slices.BinarySearch(table, n); i < len(table) {
+		return table[i]
+	}
+	return roundUp(n, multiple)
+}
+
+// bucket is the smallest compiled length that holds n; beyond the table it is n rounded up to whole 8,192s.
+func bucket(n int) int { return atLeast(lengths, n, 8192) }
+
+func roundUp(n, multiple int) int { return (n + multiple - 1) / multiple * multiple }
+
 // Layout says how groups are laid out in rows.
 type Layout struct {
 	Share bool // a group's prompt stands once, its answers blind to each other; else every answer repeats the prompt
@@ -95,7 +112,7 @@ func (pl *plan) round(groups []Group, units int, l Layout) {
 		most = units * l.Pad / len(groups)
 		pl.answers = pl.answers * l.Pad / len(groups)
 	}
-	pl.rows = rowBucket(len(pl.used), most)
+	pl.rows = min(most, roundUp(len(pl.used), max(1, (most+3)/4)))
 	pl.slots = min(bucket(pl.slots), pl.rows*pl.len)
 }
 
@@ -198,8 +215,11 @@ func (w *writer) finish() {
 // Cost estimates the time of a forward pass over the packed rows of a model with this hidden size, in units of one
 // token through the layers' matrices: attention adds a share that grows with the row's length.
 func (p *Packed) Cost(hidden int) float64 {
-	return float64(p.Rows*p.Len) * (1 + float64(p.Len)/float64(4*hidden))
+	return float64(p.Rows*p.Len) * (1 + float64(p.Len)/float64(attentionShare*hidden))
 }
+
+// attentionShare is c: a row of c·H tokens spends as much on attention as on the layers' matrices.
+const attentionShare = 4
 
 // SharePays tells whether laying out groups with shared prompts saves time, from a sample of batches of size n.
 func SharePays(groups []Group, n, hidden int) bool {

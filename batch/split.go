@@ -24,11 +24,14 @@ func (l Layout) Fit(groups []Group) Layout {
 	}
 	slices.Sort(lens)
 	most := min(0.9, 0.2*float64(max(1, l.Pad)))
-	l.Shortest = min(whole(lens[int(most*float64(len(lens)-1))]), l.Tokens)
+	l.Shortest = min(roundUp(lens[int(most*float64(len(lens)-1))], tile), l.Tokens)
 	mean, deviation := l.predicted(groups)
 	l.Slots = min(16, int(math.Ceil(16*(mean+0.75*deviation))))
 	return l
 }
+
+// tile is the number of tokens that row lengths are multiples of where no table has them: matrix products like it.
+const tile = 32
 
 // predicted is the share of the groups' tokens that have a slot, and its deviation between groups, weighted by tokens.
 func (l Layout) predicted(groups []Group) (mean, deviation float64) {
@@ -43,9 +46,6 @@ func (l Layout) predicted(groups []Group) (mean, deviation float64) {
 	mean = slots / max(1, tokens)
 	return mean, math.Sqrt(max(0, squares/max(1, tokens)-mean*mean))
 }
-
-// whole rounds a length up to one that matrix products like.
-func whole(n int) int { return (n + 31) / 32 * 32 }
 
 // Split lays groups out in parts of about l.Tokens tokens each, in few different shapes and with little padding: long
 // groups first, each in the first part with room, shorter ones into what is left of the rows. A part holds l.Pad groups
@@ -126,7 +126,7 @@ func newDraft(g Group, l Layout) *draft {
 	longest := slices.Max(units)
 	d := &draft{plan: plan{len: l.Shortest}}
 	if d.len == 0 {
-		d.len = whole(longest)
+		d.len = roundUp(longest, tile)
 	}
 	for d.len < longest {
 		d.len *= 2

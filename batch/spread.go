@@ -2,49 +2,128 @@ package batch
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
-// Share is some answers of a group, which stand in one row behind one copy of the prompt.
-type Share struct {
+// AnswerSet is some answers of a group that are in one row behind one copy of the prompt.
+type AnswerSet struct {
 	Group   int   // index into the groups that were spread
 	Answers []int // indices into the group's answers, in the order of the packed ones
 }
 
 // Spreading says how large groups are laid out ([Spread]).
 type Spreading struct {
-	Short  int  // tokens of a row
+	Short  int  // tokens of a row; see Fit
 	Tokens int  // tokens of a part, about: a part is at least one row
 	Apart  bool // every answer brings a prompt of its own
 }
 
-// Spreaded is a part of what was spread: the shares, in the order of the packed answers, and their rows.
-type Spreaded struct {
-	Shares []Share
+// SpreadPart is a part of what was spread: the answers, in the order of the packed answers, and their rows.
+type SpreadPart struct {
+	Sets []AnswerSet
 	*Packed
 }
 
 // Spread lays large groups out in rows of one length. A row holds a prompt once with as many of its answers as fit; a group
-// that does not fit into one row goes on in others, which repeat the prompt; room that is left takes shares of other groups.
+// that does not fit into one row goes on in others, which repeat the prompt; room that is left takes answers of other groups.
 // An answer that is too long even alone goes, with its kind, to rows whose length is the next power of two.
 //
 // Shapes are few: all parts of a length have one shape, but for the last, which may have half the rows. Slots are counted in
 // eighths of a part's tokens, answers in powers of two. The result depends on the arguments alone.
-func Spread(groups []Group, s Spreading) []Spreaded {
-	var short, long []Share
-	longer := doubled(longestOver(groups, s.Short))
+func Spread(groups []Group, s Spreading) []SpreadPart {
+	var short, long []AnswerSet
+	longer := powerOfTwo(longestOver(groups, s.Short))
 	for i, g := range groups {
-		fits, over := g.divided(s.Short)
-		short = append(short, g.shares(i, fits, s.Short, s.Apart)...)
-		long = append(long, g.shares(i, over, longer, s.Apart)...)
+		fits, over := g.divide(s.Short)
+		short = append(short, g.sets(i, fits, s.Short, s.Apart)...)
+		long = append(long, g.sets(i, over, longer, s.Apart)...)
 	}
 	return append(spreadAt(groups, long, longer, s.Tokens), spreadAt(groups, short, s.Short, s.Tokens)...)
+}
+
+// rowLengths are those that Fit chooses from: few, since each is compiled for, and two more than elsewhere, since the time
+// per answer token is flat around its least.
+var rowLengths = slices.Sorted(slices.Values(append([]int{640, 1280}, lengths[1:]...)))
+
+// Fit completes a spreading with the row length for groups of a model of this hidden size, unless it has one. That is a
+// function of the groups alone, so that a resumed run has the shapes, and the rounding, of one that was never stopped; and
+// a coarse one, so that steps of like groups have the same shapes.
+func (s Spreading) Fit(groups []Group, hidden int) Spreading {
+	units := alone(groups)
+	switch {
+	case len(units) == 0:
+		s.Short = rowLengths[0]
+	case s.Apart:
+		s.Short = roundUp(units[len(units)-1], tile)
+	case s.Short == 0:
+		s.Short = s.cheapest(groups, hidden, atLeast(rowLengths, units[9*(len(units)-1)/10], 1))
+	}
+	return s
+}
+
+// alone are the lengths of all answers with their prompts, in order.
+func alone(groups []Group) (units []int) {
+	for _, g := range groups {
+		for a := range g.Answers {
+			if len(g.Answers[a]) > 0 {
+				units = append(units, g.with(a))
+			}
+		}
+	}
+	slices.Sort(units)
+	return units
+}
+
+// cheapest is the row length, at least so many tokens, that is nearest to the best, or another not far from it that saves an
+// eighth of the time: groups that just fit into their rows waste nothing.
+func (s Spreading) cheapest(groups []Group, hidden, least int) int {
+	start := max(nearest(best(groups, hidden)), least)
+	chosen, time := start, s.cost(groups, hidden, start)
+	for _, l := range rowLengths {
+		if near := l >= least && 2*l > start && l < 2*start; !near {
+			continue
+		}
+		if c := s.cost(groups, hidden, l); c < 0.875*time {
+			chosen, time = l, c
+		}
+	}
+	return chosen
+}
+
+// best estimates the row length at which an answer token costs least. A row of L tokens costs L·(1 + L/(c·H)), see
+// [Packed.Cost], and holds L - P tokens of answers behind its prompt of P: the least per token is at P + √(P² + c·H·P). It
+// is not longer than a group.
+func best(groups []Group, hidden int) float64 {
+	prompts, longest, n := 0.0, 0.0, 0.0
+	for _, g := range groups {
+		if g.AnswerTokens() > 0 {
+			prompts, longest, n = prompts+float64(len(g.Prompt)), max(longest, float64(len(g.Prompt)+g.AnswerTokens())), n+1
+		}
+	}
+	p := prompts / n
+	return min(longest, p+math.Sqrt(p*p+attentionShare*float64(hidden)*p))
+}
+
+// cost estimates the time of a pass over the groups in rows of so many tokens.
+func (s Spreading) cost(groups []Group, hidden, row int) (sum float64) {
+	for _, p := range Spread(groups, Spreading{Short: row, Tokens: s.Tokens}) {
+		sum += p.Cost(hidden)
+	}
+	return sum
+}
+
+// nearest is the row length of the smallest ratio to n.
+func nearest(n float64) int {
+	return slices.MinFunc(rowLengths, func(a, b int) int {
+		return cmp.Compare(math.Abs(math.Log(float64(a)/n)), math.Abs(math.Log(float64(b)/n)))
+	})
 }
 
 // longestOver is the longest answer with its prompt among those that do not fit into a row, 0 where all do.
 func longestOver(groups []Group, row int) (longest int) {
 	for _, g := range groups {
-		_, over := g.divided(row)
+		_, over := g.divide(row)
 		for _, a := range over {
 			longest = max(longest, g.with(a))
 		}
@@ -52,8 +131,8 @@ func longestOver(groups []Group, row int) (longest int) {
 	return longest
 }
 
-// doubled is the smallest power of two, from 64 on, that is not below n.
-func doubled(n int) int {
+// powerOfTwo is the smallest power of two, from 64 on, that is not below n.
+func powerOfTwo(n int) int {
 	p := 64
 	for p < n {
 		p *= 2
@@ -64,8 +143,8 @@ func doubled(n int) int {
 // with is the length of the prompt and answer a alone in a row.
 func (g Group) with(a int) int { return len(g.Prompt) - 1 + len(g.Answers[a]) }
 
-// divided tells the answers that fit into a row with their prompt from those that do not. Empty ones are left out.
-func (g Group) divided(length int) (fits, over []int) {
+// divide separates the answers that fit into a row with their prompt from those that do not. Empty ones are left out.
+func (g Group) divide(length int) (fits, over []int) {
 	for a := range g.Answers {
 		switch {
 		case len(g.Answers[a]) == 0:
@@ -78,8 +157,8 @@ func (g Group) divided(length int) (fits, over []int) {
 	return fits, over
 }
 
-// shares divides some answers of group i among rows: the longest first, each into the first row with room.
-func (g Group) shares(i int, answers []int, length int, apart bool) (shares []Share) {
+// sets divides some answers of group i among rows: the longest first, each into the first row with room.
+func (g Group) sets(i int, answers []int, length int, apart bool) (sets []AnswerSet) {
 	order := slices.Clone(answers)
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(len(g.Answers[b]), len(g.Answers[a])) })
 	var used []int
@@ -87,17 +166,17 @@ func (g Group) shares(i int, answers []int, length int, apart bool) (shares []Sh
 		n := len(g.Answers[a])
 		k := slices.IndexFunc(used, func(u int) bool { return !apart && u+n <= length })
 		if k < 0 {
-			used, shares = append(used, len(g.Prompt)-1), append(shares, Share{Group: i})
+			used, sets = append(used, len(g.Prompt)-1), append(sets, AnswerSet{Group: i})
 			k = len(used) - 1
 		}
 		used[k] += n
-		shares[k].Answers = append(shares[k].Answers, a)
+		sets[k].Answers = append(sets[k].Answers, a)
 	}
-	return shares
+	return sets
 }
 
-// group is the share as a group of its own.
-func (s Share) group(groups []Group) Group {
+// group is the set as a group of its own.
+func (s AnswerSet) group(groups []Group) Group {
 	g := Group{Prompt: groups[s.Group].Prompt}
 	for _, a := range s.Answers {
 		g.Answers = append(g.Answers, groups[s.Group].Answers[a])
@@ -105,47 +184,47 @@ func (s Share) group(groups []Group) Group {
 	return g
 }
 
-// spreadAt fills rows of one length with shares, the longest first, and cuts them into parts.
-func spreadAt(groups []Group, shares []Share, length, tokens int) []Spreaded {
-	lens := make([]int, len(shares))
-	for k, s := range shares {
+// spreadAt fills rows of one length with sets of answers, the longest first, and cuts them into parts.
+func spreadAt(groups []Group, sets []AnswerSet, length, tokens int) []SpreadPart {
+	lens := make([]int, len(sets))
+	for k, s := range sets {
 		lens[k] = s.group(groups).sharedLen()
 	}
-	order := upTo(len(shares))
+	order := upTo(len(sets))
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(lens[b], lens[a]) })
-	fill, rows := plan{len: length}, [][]Share{}
+	fill, rows := plan{len: length}, [][]AnswerSet{}
 	for _, k := range order {
 		r := fill.place(lens[k])
 		if r == len(rows) {
 			rows = append(rows, nil)
 		}
-		rows[r] = append(rows[r], shares[k])
+		rows[r] = append(rows[r], sets[k])
 	}
 	return cutRows(groups, rows, length, max(1, (tokens+length/2)/max(1, length)))
 }
 
 // cutRows makes parts of most rows each, and one of half as many where the rest needs no more.
-func cutRows(groups []Group, rows [][]Share, length, most int) (parts []Spreaded) {
+func cutRows(groups []Group, rows [][]AnswerSet, length, most int) (parts []SpreadPart) {
 	var plans []*plan
 	for part := range slices.Chunk(rows, most) {
 		n := most
 		if len(part) <= (most+1)/2 {
 			n = (most + 1) / 2
 		}
-		plans = append(plans, planned(groups, part, length, n))
-		parts = append(parts, Spreaded{Shares: slices.Concat(part...)})
+		plans = append(plans, planOf(groups, part, length, n))
+		parts = append(parts, SpreadPart{Sets: slices.Concat(part...)})
 	}
-	alike(plans)
+	equalize(plans)
 	for i, p := range plans {
 		parts[i].Packed = write(p, parts[i].groups(groups), Layout{Share: true})
 	}
 	return parts
 }
 
-// planned is the plan of a part whose rows hold these shares.
-func planned(groups []Group, shares [][]Share, length, rows int) *plan {
+// planOf is the plan of a part whose rows hold these sets.
+func planOf(groups []Group, sets [][]AnswerSet, length, rows int) *plan {
 	p := &plan{len: length, rows: rows}
-	for r, row := range shares {
+	for r, row := range sets {
 		for _, s := range row {
 			p.row = append(p.row, r)
 			p.answers, p.slots = p.answers+len(s.Answers), p.slots+s.group(groups).AnswerTokens()
@@ -154,22 +233,22 @@ func planned(groups []Group, shares [][]Share, length, rows int) *plan {
 	return p
 }
 
-// alike gives all plans the answers and the share of slots of the fullest.
-func alike(plans []*plan) {
+// equalize gives all plans the answers and the share of slots of the fullest.
+func equalize(plans []*plan) {
 	answers, eighths := 0, 0
 	for _, p := range plans {
 		all := p.rows * p.len
-		answers, eighths = max(answers, doubled(p.answers)), max(eighths, (8*p.slots+all-1)/all)
+		answers, eighths = max(answers, powerOfTwo(p.answers)), max(eighths, (8*p.slots+all-1)/all)
 	}
 	for _, p := range plans {
 		p.answers, p.slots = answers, p.rows*p.len*eighths/8
 	}
 }
 
-// groups are the part's shares as groups.
-func (s Spreaded) groups(groups []Group) []Group {
-	out := make([]Group, len(s.Shares))
-	for i, x := range s.Shares {
+// groups are the part's sets as groups.
+func (s SpreadPart) groups(groups []Group) []Group {
+	out := make([]Group, len(s.Sets))
+	for i, x := range s.Sets {
 		out[i] = x.group(groups)
 	}
 	return out

@@ -18,7 +18,7 @@ func TestSpreadHoldsEveryAnswerOnce(t *testing.T) {
 		for _, p := range Spread(groups, s) {
 			checkSlots(t, p.Packed, p.groups(groups))
 			checkSpread(t, p, s)
-			for _, x := range p.Shares {
+			for _, x := range p.Sets {
 				for _, a := range x.Answers {
 					if name := fmt.Sprint(x.Group, " ", a); seen[name] {
 						t.Fatalf("answer %s stands in two places", name)
@@ -38,7 +38,7 @@ func TestSpreadHoldsEveryAnswerOnce(t *testing.T) {
 	}
 }
 
-func checkSpread(t *testing.T, p Spreaded, s Spreading) {
+func checkSpread(t *testing.T, p SpreadPart, s Spreading) {
 	t.Helper()
 	used := map[int32]bool{}
 	for slot, at := range p.Source {
@@ -50,13 +50,13 @@ func checkSpread(t *testing.T, p Spreaded, s Spreading) {
 			t.Fatalf("slot %d, real %v: inverse of its source is %d", slot, real, p.Inverse[at])
 		}
 	}
-	if p.Len != s.Short && p.Len != doubled(p.Len) || p.Len < s.Short {
+	if p.Len != s.Short && p.Len != powerOfTwo(p.Len) || p.Len < s.Short {
 		t.Fatalf("a row of %d tokens, where short ones have %d", p.Len, s.Short)
 	}
 	if p.Rows > 1 && p.Rows*p.Len > s.Tokens+p.Len/2 {
 		t.Fatalf("a part of %d rows of %d tokens: want about %d", p.Rows, p.Len, s.Tokens)
 	}
-	for _, x := range p.Shares {
+	for _, x := range p.Sets {
 		if s.Apart && len(x.Answers) != 1 {
 			t.Fatalf("%d answers share a prompt", len(x.Answers))
 		}

@@ -89,7 +89,7 @@ func benchmarkTraining(b *testing.B, e *backend.Engine, prompt, row int, apart b
 	for i, g := range groups {
 		plain[i] = g.Group
 	}
-	parts := batch.Spread(plain, t.spreading(plain))
+	parts := t.spread(plain)
 	b.ReportMetric(float64(len(parts)), "parts")
 	b.ReportMetric(float64(parts[0].Len), "row")
 	b.ReportMetric(float64(parts[0].Rows), "rows")

@@ -17,7 +17,12 @@ func (l *Loop) check() error {
 	if err := fault.Err("grpo", l.Options.Check()); err != nil {
 		return err
 	}
+	if err := l.Train.Err(); err != nil {
+		return err
+	}
 	switch {
+	case l.Score == nil:
+		return errors.New("the loop has no score function: set Score, for instance to CIScore")
 	case len(l.Tasks) == 0:
 		return errors.New("the training split is empty: there is no task to learn from")
 	case l.Options.Prompts > len(l.Tasks):
@@ -34,7 +39,7 @@ func (l *Loop) check() error {
 
 // checkPositions wants room for every prompt and the longest completion of it.
 func (l *Loop) checkPositions() error {
-	positions, longest := l.Export.Model.Config.MaxPositions, Task{}
+	positions, longest := l.Learner.Config().MaxPositions, Task{}
 	for _, tasks := range [][]Task{l.Tasks, l.Held} {
 		for _, t := range tasks {
 			if len(t.Tokens) > len(longest.Tokens) {
@@ -78,7 +83,7 @@ func (l *Loop) checkFirst(values map[string]float64) error {
 		{MetricRatioMean, "mean ratio of the policy to the one that the rollouts came from", 1, b.mean},
 		{MetricClipRegion, "share of clipped ratios", 0, b.clipped},
 	}
-	if l.state.Step == 0 {
+	if l.State.Step == 0 {
 		checks = append(checks,
 			selfCheck{MetricRatioMin, "least ratio of the policy to the one that the rollouts came from", 1, b.single},
 			selfCheck{MetricRatioMax, "greatest ratio of the policy to the one that the rollouts came from", 1, b.single},
@@ -88,7 +93,7 @@ func (l *Loop) checkFirst(values map[string]float64) error {
 	for _, c := range checks {
 		if v, ok := values[c.name]; ok && !(math.Abs(v-c.want) <= c.bound) {
 			return fmt.Errorf("step %d: the %s is %.4g, where it must be %v: the engine computes wrongly; try another --backend, and please report it",
-				l.state.Step, c.what, v, c.want)
+				l.State.Step, c.what, v, c.want)
 		}
 	}
 	return nil
@@ -107,18 +112,18 @@ const fruitlessSteps = 5
 func (l *Loop) fruitful(r *rolled) error {
 	for _, a := range r.drawn {
 		for _, s := range a.scores {
-			if s.Format {
-				l.fruitless = 0
+			if s.Fault == "" {
+				l.Kept[fruitless] = 0
 				return nil
 			}
 		}
 	}
-	if l.fruitless++; l.fruitless < fruitlessSteps {
+	if l.Kept[fruitless]++; l.Kept[fruitless] < fruitlessSteps {
 		return nil
 	}
 	first := r.drawn[0]
 	return fmt.Errorf("step %d: all completions of %d steps broke the format, so there is nothing to learn from: one of %s begins %q (%s); %s",
-		l.state.Step+1, fruitlessSteps, first.Source, data.Beginning(first.completions[0].Text, 200), first.scores[0].Fault, l.advice(r))
+		l.State.Step+1, fruitlessSteps, first.Source, data.Beginning(first.completions[0].Text, 200), first.scores[0].Fault, l.advice(r))
 }
 
 // advice for a model that never keeps the format.
@@ -135,7 +140,7 @@ func (l *Loop) advice(r *rolled) string {
 	if 2*cut > n {
 		return fmt.Sprintf("%d of %d were cut at %d tokens: raise sampling.max_new_tokens, or begin with a model that writes such answers (posttrain sft)", cut, n, l.Sampling.MaxNew)
 	}
-	return "begin with a model that can write <think>…</think><answer>…</answer>, such as one trained on demonstrations (posttrain sft)"
+	return "begin with a model that can write such answers, such as one trained on demonstrations (posttrain sft)"
 }
 
 // A step's figures that are worth a word.
@@ -149,8 +154,8 @@ const (
 
 // diagnose says in plain words what is odd about a step.
 func (l *Loop) diagnose(v map[string]float64) {
-	if l.state.Step == 1 {
-		l.entropy = v[MetricEntropy]
+	if l.State.Step == 1 {
+		l.Kept[firstEntropy] = v[MetricEntropy]
 	}
 	l.warn("cut", v["completions/clipped_ratio"] >= manyCut, "%.0f%% of the completions were cut at sampling.max_new_tokens %d, before they ended: raise it",
 		100*v["completions/clipped_ratio"], l.Sampling.MaxNew)
@@ -158,8 +163,8 @@ func (l *Loop) diagnose(v map[string]float64) {
 		100*v["frac_reward_zero_std"], l.againstEqual())
 	l.warn("clipped", v[MetricClipRegion] >= manyClipped, "%.0f%% of the ratios were clipped: lower train.learning_rate or grpo.updates_per_rollout",
 		100*v[MetricClipRegion])
-	l.warn("entropy", l.entropy > 0 && v[MetricEntropy] < collapsed*l.entropy, "the entropy fell from %.3f to %.3f nats a token: the policy hardly varies any more, and groups will teach little; lower train.learning_rate, or raise grpo.kl_coef",
-		l.entropy, v[MetricEntropy])
+	l.warn("entropy", l.Kept[firstEntropy] > 0 && v[MetricEntropy] < collapsed*l.Kept[firstEntropy], "the entropy fell from %.3f to %.3f nats a token: the policy hardly varies any more, and groups will teach little; lower train.learning_rate, or raise grpo.kl_coef",
+		l.Kept[firstEntropy], v[MetricEntropy])
 	l.warn("far", v[MetricKL] > farAway, "the policy is %.1f nats a token away from the reference: lower train.learning_rate, or raise grpo.kl_coef", v[MetricKL])
 	l.warn("difference", v[MetricDifferenceMean] > l.bounds().warn, "the sampler's log-probs differ from the trainer's by %.3g nats a token in the mean, where they should agree",
 		v[MetricDifferenceMean])
@@ -179,10 +184,13 @@ const quietSteps = 50
 
 // warn says something, now and then, as long as it holds.
 func (l *Loop) warn(kind string, holds bool, format string, args ...any) {
-	last, told := l.told[kind]
-	if !holds || told && l.state.Step < last+quietSteps {
+	last, warned := l.warned[kind]
+	if !holds || warned && l.State.Step < last+quietSteps {
 		return
 	}
-	l.told[kind] = l.state.Step
-	l.notice("warning: step %d: %s", l.state.Step, fmt.Sprintf(format, args...))
+	if l.warned == nil {
+		l.warned = map[string]int{}
+	}
+	l.warned[kind] = l.State.Step
+	l.Notice("warning: step %d: %s", l.State.Step, fmt.Sprintf(format, args...))
 }

@@ -16,7 +16,7 @@ import (
 func onDevice(t *testing.T) *backend.Engine {
 	t.Helper()
 	e := *backendtest.Go(t)
-	e.Wants.HostUpdate, e.Wants.HostRows, e.Wants.Tokens = false, false, 0
+	e.Wants.SharedMemory, e.Wants.HostRows, e.Wants.Tokens = false, false, 0
 	return &e
 }
 

@@ -3,90 +3,73 @@ package grpo
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
-	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/train"
 )
 
-// bestMetric is what names the best checkpoint.
-const bestMetric = "eval_reward"
+// rewardMetric names the best checkpoint.
+const rewardMetric = "eval_reward"
 
-// measured are tasks with one completion each.
-type measured struct {
-	tasks       []Task
-	completions []rollout.Completion
-	scores      []reward.Score
+// CIScore is the contextual-integrity reward of tasks with keywords, for [Loop].Score.
+func CIScore(o reward.Options) func(t *Task, completion string) reward.Score {
+	return func(t *Task, completion string) reward.Score {
+		s := reward.Evaluate(t.Keywords, completion, t.Prefilled, o)
+		s.Parts = map[string]float64{
+			"rewards/required/mean": s.RequiredShare(), "rewards/restricted/mean": s.RestrictedShare(),
+			"integrity": one(s.Integrity()), "utility": one(s.Utility()), "complete": one(s.Integrity() && s.Utility()),
+		}
+		return s
+	}
 }
 
-// evaluate draws one completion of every task from the present weights, and scores it. The draws follow from the seed alone: two
-// evaluations with one seed differ by the weights, not by luck.
-func (l *Loop) evaluate(ctx context.Context, tasks []Task, s rollout.Sampling, seed uint64) (m *measured, err error) {
-	requests := make([]rollout.Request, len(tasks))
-	for i, t := range tasks {
+// validate draws one completion of every held-out task from the present weights, scores them, and shows the first. The
+// draws follow from the seed alone: two validations differ by the weights, not by luck.
+func (l *Loop) validate(ctx context.Context) (map[string]float64, error) {
+	started, s, seed := time.Now(), l.Sampling, seedOf(l.Seed, "validation", 0, 0)
+	s.Temperature = l.Validation.Temperature
+	requests := make([]rollout.Request, len(l.Held))
+	for i, t := range l.Held {
 		requests[i] = rollout.Request{Sampling: s, Prompt: t.Tokens, Seed: seedOf(seed, "evaluation", 0, i)}
 	}
-	m = &measured{tasks: tasks, scores: make([]reward.Score, len(tasks))}
-	if m.completions, err = l.sample(ctx, requests); err != nil {
-		return nil, err
-	}
-	for i, c := range m.completions {
-		m.scores[i] = reward.Evaluate(tasks[i].Keywords, c.Text, tasks[i].Prefilled, l.Reward)
-	}
-	return m, nil
-}
-
-func (m *measured) tally() *eval.CI {
-	c := &eval.CI{}
-	for i, s := range m.scores {
-		c.Add(s, len(m.tasks[i].Keywords.Required))
-	}
-	return c
-}
-
-// values are the metrics of a validation.
-func (m *measured) values() map[string]float64 {
-	c, length, cut := m.tally(), 0.0, 0.0
-	for _, x := range m.completions {
-		length += float64(len(x.Tokens))
-		cut += one(x.Reason == rollout.Length)
-	}
-	n := float64(len(m.completions))
-	return map[string]float64{bestMetric: c.Reward(), "eval_integrity": c.Integrity.Value(), "eval_utility": c.Utility.Value(),
-		"eval_complete": c.Complete.Value(), "eval_format": c.Format.Value(),
-		"eval_completions/mean_length": length / n, "eval_completions/clipped_ratio": cut / n}
-}
-
-// toValidate tells whether the present step is still to be validated.
-func (l *Loop) toValidate(last bool) bool {
-	step := l.state.Step
-	return len(l.Held) > 0 && l.validated != step && (step == 0 || last || due(step, l.Validation.Every))
-}
-
-// validate measures the held-out tasks, logs what came out, and tells whether it is the best so far.
-func (l *Loop) validate(ctx context.Context) (best bool, err error) {
-	s, started := l.Sampling, time.Now()
-	s.Temperature = l.Validation.Temperature
-	m, err := l.evaluate(ctx, l.Held, s, seedOf(l.Seed, "validation", 0, 0))
+	completions, err := l.sample(ctx, requests)
 	if err != nil {
-		return false, fmt.Errorf("validation after step %d: %w", l.state.Step, err)
+		return nil, fmt.Errorf("validation after step %d: %w", l.Step(), err)
 	}
-	values := m.values()
+	m, scores := train.NewMetrics(), make([]reward.Score, len(completions))
+	for i, c := range completions {
+		scores[i] = l.Score(&l.Held[i], c.Text)
+		observe(m, scores[i])
+		m.Add("format", one(scores[i].Fault == ""), 1)
+		m.Add("completions/mean_length", float64(len(c.Tokens)), 1)
+		m.Add("completions/clipped_ratio", one(c.Reason == rollout.Length), 1)
+	}
+	values := m.Means("eval_")
 	values["eval_runtime"] = time.Since(started).Seconds()
-	if err := l.Folder.Log(run.Record{Step: l.state.Step, Epoch: l.epoch(), Values: values}); err != nil {
-		return false, err
+	l.Notice("step %d: %s %.3f (%s)", l.Step(), rewardMetric, values[rewardMetric], describe(values, scores[0].Parts))
+	return values, l.show(completions, scores)
+}
+
+// observe adds a reward and its parts to the metrics.
+func observe(m *train.Metrics, s reward.Score) {
+	m.Add("reward", s.Reward, 1)
+	for name, x := range s.Parts {
+		m.Add(name, x, 1)
 	}
-	if err := l.show(m); err != nil {
-		return false, err
+}
+
+// describe lists the means of a validation's parts, those with a short name.
+func describe(values map[string]float64, parts map[string]float64) string {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
+		if !strings.Contains(name, "/") {
+			words = append(words, fmt.Sprintf("%s %.3f", name, values["eval_"+name]))
+		}
 	}
-	l.notice("step %d: %s %.3f (integrity %.1f%%, utility %.1f%%, complete %.1f%%, format kept %.1f%%)", l.state.Step, bestMetric, values[bestMetric],
-		100*values["eval_integrity"], 100*values["eval_utility"], 100*values["eval_complete"], 100*values["eval_format"])
-	l.validated, l.clean = l.state.Step, false
-	if l.state.Best != nil && !(values[bestMetric] > l.state.Best.Value) {
-		return false, nil
-	}
-	l.state.Best = &run.Best{Step: l.state.Step, Metric: bestMetric, Value: values[bestMetric]}
-	return true, nil
+	return strings.Join(append(words, fmt.Sprintf("format kept %.3f", values["eval_format"])), ", ")
 }

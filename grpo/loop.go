@@ -2,7 +2,9 @@ package grpo
 
 import (
 	"context"
-	"errors"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"time"
@@ -17,13 +19,12 @@ import (
 
 // Task is a prompt with what its answers are scored by.
 type Task struct {
-	Tokens    []int32 // the prompt
-	Keywords  reward.Keywords
-	Prefilled bool   // the prompt ends inside the think block
-	Source    string // where it stands, for messages
-	Domain    string
-	Principle string // the transmission principle
-	Prompt    string // the prompt as text, for samples.jsonl
+	Tokens    []int32         // the prompt
+	Prompt    string          // the prompt as text, for samples.jsonl
+	Source    string          // its place in a file, for messages
+	Target    string          // what a score function compares with, such as the right answer; CIScore does not read it
+	Keywords  reward.Keywords // what CIScore looks for
+	Prefilled bool            // the prompt ends inside the think block, which CIScore must know
 }
 
 // ValidationOptions say how the held-out tasks are measured while training.
@@ -38,40 +39,31 @@ func DefaultValidation() ValidationOptions {
 	return ValidationOptions{Every: 20, Temperature: 0.7, Samples: 4}
 }
 
-// Loop teaches a model by steps. A step is one rollout batch: so many prompts, a group of completions of each, their
-// rewards, and the optimiser's updates on them. Train.RateAt gives the learning rate of a step, counted from 0, to all its
-// updates.
+// Loop teaches a model by steps. A step is one rollout batch: some prompts, a group of completions of each, their rewards,
+// and the optimiser's updates on them. Train.RateAt gives the learning rate of a step, counted from 0, to all its updates.
 //
-// All it needs to go on bit for bit after an interruption is in its checkpoints. The tasks of a step follow from the
-// seed and how many tasks were used before, a request's draws from seed, step and place in the step alone.
+// The tasks of a step follow from the seed and how many tasks were used before, a request's draws from seed, step and
+// place in the step alone.
 type Loop struct {
+	train.Course
 	Options    Options
-	Train      train.Options    // optimiser, schedule, steps or epochs over the tasks, log lines, checkpoints
-	Sampling   rollout.Sampling // of rollouts; the objective is that of the model at temperature 1, nothing cut off
-	Reward     reward.Options
+	Train      train.Options                                 // optimiser, schedule, steps or epochs over the tasks, log lines, checkpoints
+	Sampling   rollout.Sampling                              // of rollouts; the objective is that of the model at temperature 1, nothing cut off
+	Score      func(t *Task, completion string) reward.Score // the reward of a completion, such as [CIScore]
 	Validation ValidationOptions
-	Learner    *train.Learner
 	Sampler    rollout.Sampler  // of the learner's weights
 	Reference  []compute.Buffer // weights that KL is measured to: those that training starts from; nil where there is no KL
 	Tasks      []Task
 	Held       []Task // validation; empty: none
-	Folder     *run.Folder
-	Export     train.Exporter
-	Seed       uint64
-	ConfigHash string
-	OnStep     func(step, total int, values map[string]float64) // after every step; nil: nobody watches
-	OnNotice   func(line string)                                // validations and warnings, in words; nil: nobody reads
 
-	state     run.State
-	window    *train.Metrics // since the last metrics line
-	tokens    float64        // of prompts and completions since the run began
-	validated int            // the last step that was validated; -1: none
-	fruitless int            // steps in a row whose completions all broke the format
-	entropy   float64        // of the first step
-	clean     bool           // a checkpoint holds the present state
-	told      map[string]int // the last step of every kind of warning
-	data      string         // see dataHash
+	warned map[string]int // the last step of every kind of warning
 }
+
+// Numbers of the loop that checkpoints keep.
+const (
+	fruitless    = "fruitless"            // steps in a row whose completions all broke the format
+	firstEntropy = "entropy at the start" // of the first step
+)
 
 // Run trains to the last step, or until ctx ends. Then it gives up the rollouts under way, or finishes the updates under way,
 // saves a checkpoint, and the error is train.ErrInterrupted.
@@ -79,37 +71,25 @@ func (l *Loop) Run(ctx context.Context) error {
 	if err := l.check(); err != nil {
 		return err
 	}
-	l.begin()
-	for {
-		err := l.between(ctx)
-		if err == nil && l.state.Step >= l.Total() {
-			return nil
-		}
-		if err == nil {
-			err = l.step(ctx)
-		}
-		if errors.Is(err, errAbandoned) {
-			return l.interrupt()
-		}
-		if err != nil {
-			return l.explain(err)
-		}
-	}
+	return l.Follow(ctx, l.plan())
 }
 
-// errAbandoned says that the context ended between two steps, or before anything of a step was learnt.
-var errAbandoned = errors.New("abandoned")
-
-// begin fills what a fresh loop lacks; a resumed one has it.
-func (l *Loop) begin() {
-	l.told = map[string]int{}
-	if l.window == nil {
-		l.window, l.state.Seed, l.validated = train.NewMetrics(), l.Seed, -1
+// Resume continues from the newest good checkpoint of the folder and returns its warnings, see [train.Course.Restore].
+func (l *Loop) Resume() ([]run.Warning, error) {
+	if err := l.check(); err != nil {
+		return nil, err
 	}
+	return l.Restore(l.plan())
 }
 
-// Step is the number of steps done.
-func (l *Loop) Step() int { return l.state.Step }
+func (l *Loop) plan() train.Plan {
+	p := train.Plan{Options: l.Train, Total: l.Total(), Examples: len(l.Tasks), Data: l.dataHash(), Step: l.step}
+	p.Options.EvalEvery, p.Options.EvalMetric = l.Validation.Every, rewardMetric
+	if len(l.Held) > 0 {
+		p.Evaluate = l.validate
+	}
+	return p
+}
 
 // Total is the number of steps of the whole run. Dynamic sampling uses up tasks faster, it does not change it.
 func (l *Loop) Total() int {
@@ -119,27 +99,21 @@ func (l *Loop) Total() int {
 	return (l.Train.Epochs*len(l.Tasks) + l.Options.Prompts - 1) / l.Options.Prompts
 }
 
-// between does what is due between two steps: a validation, a checkpoint.
-func (l *Loop) between(ctx context.Context) error {
-	step, last, best := l.state.Step, l.state.Step >= l.Total(), false
-	if l.toValidate(last) {
-		var err error
-		if best, err = l.validate(ctx); err != nil {
-			return err
+// dataHash identifies prompts, keywords and targets of all tasks.
+func (l *Loop) dataHash() string {
+	h := sha256.New()
+	for _, tasks := range [][]Task{l.Tasks, l.Held} {
+		fmt.Fprintln(h, len(tasks))
+		for _, t := range tasks {
+			fmt.Fprintf(h, "%d %q %q %v\n", len(t.Tokens), t.Keywords.Required, t.Keywords.Restricted, t.Prefilled)
+			if t.Target != "" {
+				fmt.Fprintf(h, "%q\n", t.Target)
+			}
+			binary.Write(h, binary.LittleEndian, t.Tokens) // a hash never fails
 		}
 	}
-	if best || last || step > 0 && due(step, l.Train.CheckpointEvery) {
-		if err := l.save(best); err != nil {
-			return err
-		}
-	}
-	if ctx.Err() != nil && !last {
-		return errAbandoned
-	}
-	return nil
+	return hex.EncodeToString(h.Sum(nil))
 }
-
-func due(step, every int) bool { return every > 0 && step%every == 0 }
 
 // step samples, scores and learns.
 func (l *Loop) step(ctx context.Context) error {
@@ -157,8 +131,11 @@ func (l *Loop) step(ctx context.Context) error {
 		return err
 	}
 	m.Add("time/train", time.Since(learning).Seconds(), 1)
-	l.advance(r.used)
-	return l.record(m, r, time.Since(started).Seconds())
+	if err := l.Record(m, r.used, r.tokens(), time.Since(started).Seconds()); err != nil {
+		return err
+	}
+	l.diagnose(m.Means(""))
+	return nil
 }
 
 // learn makes the updates of a rollout batch.
@@ -167,7 +144,7 @@ func (l *Loop) learn(groups []Group, m *train.Metrics) error {
 	if err := l.measure(t, groups); err != nil {
 		return err
 	}
-	rate := l.Train.RateAt(l.state.Step, l.Total())
+	rate := l.Train.RateAt(l.State.Step, l.Total())
 	for part := range slices.Chunk(groups, l.Options.Prompts/l.Options.Updates) {
 		u := train.NewMetrics()
 		norm, err := t.Update(part, l.Train.Rule(), rate, u)
@@ -193,9 +170,9 @@ func (l *Loop) learn(groups []Group, m *train.Metrics) error {
 // broken is the error of a gradient that is not finite. Where it is the step's first, the weights that the step began with gave
 // it.
 func (l *Loop) broken(norm float64, first bool) error {
-	err := fmt.Errorf("step %d: the gradient's norm is %v: lower train.learning_rate", l.state.Step+1, norm)
+	err := fmt.Errorf("step %d: the gradient's norm is %v: lower train.learning_rate", l.State.Step+1, norm)
 	if first {
-		return notFinite{err}
+		return train.BadWeights{Err: err}
 	}
 	return err
 }
@@ -221,46 +198,4 @@ func (l *Loop) measure(t *Trainer, groups []Group) error {
 		}
 	}
 	return nil
-}
-
-func (l *Loop) advance(tasks int) {
-	l.clean = false
-	l.state.Step++
-	at := l.state.Position + tasks
-	l.state.Epoch, l.state.Position = l.state.Epoch+at/len(l.Tasks), at%len(l.Tasks)
-}
-
-func (l *Loop) epoch() float64 {
-	return float64(l.state.Epoch) + float64(l.state.Position)/float64(len(l.Tasks))
-}
-
-// record adds a step's figures to the window of the next metrics line, writes the line where it is due, and says what is
-// odd.
-func (l *Loop) record(m *train.Metrics, r *rolled, seconds float64) error {
-	l.tokens += r.tokens()
-	m.Add("step_time", seconds, 1)
-	m.Add("tokens_per_second", r.tokens()/seconds, seconds)
-	l.window.Join(m)
-	values := m.Means("")
-	l.diagnose(values)
-	if l.OnStep != nil {
-		l.OnStep(l.state.Step, l.Total(), values)
-	}
-	if due(l.state.Step, l.Train.LogEvery) || l.state.Step == l.Total() {
-		return l.log()
-	}
-	return nil
-}
-
-func (l *Loop) log() error {
-	values := l.window.Means("")
-	values["num_tokens"] = l.tokens
-	l.window = train.NewMetrics()
-	return l.Folder.Log(run.Record{Step: l.state.Step, Epoch: l.epoch(), Values: values})
-}
-
-func (l *Loop) notice(format string, args ...any) {
-	if l.OnNotice != nil {
-		l.OnNotice(fmt.Sprintf(format, args...))
-	}
 }

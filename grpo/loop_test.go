@@ -80,10 +80,10 @@ func newTiny(e *backend.Engine, config *model.Config, folder *run.Folder) (*Loop
 			ClipLow: 0.2, ClipHigh: 0.2, KL: K3, KLCoef: 0.01, DynamicSampling: 1, MaskTruncated: false},
 		Train: train.Options{MaxSteps: 4, LearningRate: 1e-2, Schedule: "cosine", WarmupSteps: 2, WeightDecay: 0.1,
 			AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1, Shuffle: true, LogEvery: 3, CheckpointEvery: 1, CheckpointKeep: 2},
-		Sampling: rollout.Sampling{MaxNew: 8, Temperature: 1}, Reward: reward.DefaultOptions(),
+		Sampling: rollout.Sampling{MaxNew: 8, Temperature: 1}, Score: CIScore(reward.DefaultOptions()),
 		Validation: ValidationOptions{Every: 2, Temperature: 0.7, Samples: 2},
-		Learner:    learner, Sampler: sampler, Reference: reference, Tasks: all[:10], Held: all[10:], Folder: folder,
-		Export: train.Exporter{Model: m}, Seed: 5, ConfigHash: "test",
+		Sampler:    sampler, Reference: reference, Tasks: all[:10], Held: all[10:],
+		Course: train.Course{Learner: learner, Folder: folder, Export: train.Exporter{Model: m}, Seed: 5, ConfigHash: "test"},
 	}
 	return l, func() {
 		sampler.Close()
@@ -215,7 +215,7 @@ func TestSamples(t *testing.T) {
 		if s.Step != i/2*2 || s.Item != task.Source || s.Prompt != task.Prompt || !s.Format || len(s.Required.Keywords) != 2 || len(s.Restricted.Keywords) != 1 {
 			t.Errorf("line %d: %s", i+1, line)
 		}
-		score := reward.Evaluate(task.Keywords, s.Completion, true, l.Reward)
+		score := l.Score(&task, s.Completion)
 		if score.Reward != s.Reward || score.Required[0].At != s.Required.Keywords[0].At || s.Required.Share-s.Restricted.Share != s.Reward {
 			t.Errorf("line %d: %s: want a reward of %v", i+1, line, score.Reward)
 		}
@@ -245,7 +245,7 @@ func TestDynamicSampling(t *testing.T) {
 		}
 		return answerOf("abcde")
 	})
-	l.begin()
+	l.Begin(l.plan())
 	r, err := l.roll(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -274,22 +274,25 @@ func TestDynamicSampling(t *testing.T) {
 
 // TestTasksGoOnIntoTheNextEpoch, in its order.
 func TestTasksGoOnIntoTheNextEpoch(t *testing.T) {
-	l := &Loop{Tasks: tinyTasks(5), Seed: 3, Train: train.Options{Shuffle: true}}
+	l := &Loop{Tasks: tinyTasks(5), Course: train.Course{Seed: 3}, Train: train.Options{Shuffle: true}}
 	first, second := train.Order(5, 3, 0, true), train.Order(5, 3, 1, true)
 	l.Options.Prompts = 4
+	l.Begin(l.plan())
 	var got []string
 	for range 2 {
 		for _, a := range l.tasks(0, 4) {
 			got = append(got, a.Source)
 		}
-		l.advance(4)
+		if err := l.Record(train.NewMetrics(), 4, 1, 1); err != nil {
+			t.Fatal(err)
+		}
 	}
 	var want []string
 	for _, i := range append(first, second[:3]...) {
 		want = append(want, l.Tasks[i].Source)
 	}
-	if !reflect.DeepEqual(got, want) || l.state.Epoch != 1 || l.state.Position != 3 || l.Step() != 2 {
-		t.Errorf("tasks %v, epoch %d, position %d: want %v, 1, 3", got, l.state.Epoch, l.state.Position, want)
+	if !reflect.DeepEqual(got, want) || l.State.Epoch != 1 || l.State.Position != 3 || l.Step() != 2 {
+		t.Errorf("tasks %v, epoch %d, position %d: want %v, 1, 3", got, l.State.Epoch, l.State.Position, want)
 	}
 	l.Train.Epochs = 3
 	if l.Total() != 4 {
@@ -420,22 +423,23 @@ func readWeights(t testing.TB, l *Loop) (all []float32) {
 	return all
 }
 
-// TestEvaluate: scores of a script, by hand.
-func TestEvaluate(t *testing.T) {
+// TestValidate: scores of a script, by hand.
+func TestValidate(t *testing.T) {
 	l := tiny(t, backendtest.Go(t), newFolder(t))
 	texts := []string{answerOf("ab"), answerOf("s a"), "oh"} // complete; a leak with half of what is required; no format
 	script(l, func(_ rollout.Request, nth int) string { return texts[nth] })
-	tasks := tinyTasks(3)
-	for i := range tasks {
-		tasks[i].Keywords = reward.Keywords{Required: []string{"a", "b"}, Restricted: []string{"s"}}
+	l.Held = tinyTasks(3)
+	for i := range l.Held {
+		l.Held[i].Keywords = reward.Keywords{Required: []string{"a", "b"}, Restricted: []string{"s"}}
 	}
-	m, err := l.evaluate(t.Context(), tasks, l.Sampling, 1)
+	m, err := l.validate(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := m.tally()
-	if c.Reward() != (1-0.5-1)/3 || c.Integrity.Count != 2 || c.Utility.Count != 1 || c.Complete.Count != 1 || c.Format.Count != 2 {
-		t.Errorf("got %v", c)
+	for name, want := range map[string]float64{"reward": (1 - 0.5 - 1) / 3, "integrity": 2.0 / 3, "utility": 1.0 / 3, "complete": 1.0 / 3, "format": 2.0 / 3} {
+		if got := m["eval_"+name]; math.Abs(got-want) > 1e-12 {
+			t.Errorf("%s is %v: want %v", name, got, want)
+		}
 	}
 }
 
@@ -467,9 +471,9 @@ func listen(l *Loop) *[]string {
 func TestDiagnosis(t *testing.T) {
 	l := tiny(t, backendtest.Go(t), newFolder(t))
 	notices := listen(l)
-	l.begin()
+	l.Begin(l.plan())
 	healthy := map[string]float64{"completions/clipped_ratio": 0.5, "frac_reward_zero_std": 0.5, MetricClipRegion: 0.1, MetricEntropy: 2, MetricKL: 0.1, MetricDifferenceMean: 1e-5}
-	l.state.Step = 1
+	l.State.Step = 1
 	if l.diagnose(healthy); len(*notices) > 0 {
 		t.Errorf("notices of a healthy step: %q", *notices)
 	}
@@ -481,7 +485,7 @@ func TestDiagnosis(t *testing.T) {
 		*notices = nil
 		ill := maps.Clone(healthy)
 		ill[name] = c.value
-		for l.state.Step = 2; l.state.Step < 2+quietSteps+1; l.state.Step++ {
+		for l.State.Step = 2; l.State.Step < 2+quietSteps+1; l.State.Step++ {
 			l.diagnose(ill)
 		}
 		if len(*notices) != 2 || !strings.Contains((*notices)[1], c.want) {
@@ -520,9 +524,9 @@ func TestSelfChecks(t *testing.T) {
 		MetricKL: {0.1, false}, MetricDifferenceMean: {0.5, false}} {
 		ill := maps.Clone(healthy)
 		ill[name] = c.value
-		l.state.Step = 0
+		l.State.Step = 0
 		wantError(t, l.checkFirst(ill), "step 0: the ", fmt.Sprintf(" is %.4g, where it must be", c.value), "--backend")
-		l.state.Step = 7
+		l.State.Step = 7
 		if err := l.checkFirst(ill); (err != nil) != c.later {
 			t.Errorf("step 7, %s %v: %v", name, c.value, err)
 		}

@@ -1,11 +1,14 @@
 package grpo
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
+
+	"github.com/posttrain/posttrain/train"
 )
 
 // bound holds a difference of log-probs before it is exponentiated, so that nothing overflows.
@@ -260,4 +263,42 @@ func expm1(d *graph.Node) (more, excess *graph.Node) {
 	series := graph.MulScalar(graph.Mul(graph.Square(d), graph.OnePlus(sum)), 0.5)
 	direct := graph.AddScalar(graph.Exp(graph.ClipScalar(d, -bound, bound)), -1)
 	return graph.Where(small, graph.Add(d, series), direct), graph.Where(small, series, graph.Sub(direct, d))
+}
+
+// objective is the loss over a part's slots, as a train.Objective. The host makes a weight for every slot, so that the graph
+// depends neither on the aggregation nor on what else is in the minibatch, and parts add up to it.
+type objective struct {
+	Options
+	old bool // the old policy's log-probs are given
+}
+
+// Key covers what changes the graph.
+func (o objective) Key() string {
+	name := "grpo"
+	if o.old {
+		name += fmt.Sprintf(" %s clip=%v,%v", o.RatioLevel, o.ClipLow, o.ClipHigh)
+	}
+	if o.NeedsReference() {
+		name += fmt.Sprintf(" %s=%v", o.KL, o.KLCoef)
+	}
+	return name
+}
+
+// sequence says that the graph takes means over answers.
+func (o objective) sequence() bool { return o.old && o.RatioLevel == Sequence }
+
+// Loss reads inputs in the order of minibatch.inputs; output: the log-probs [slots].
+func (o objective) Loss(lp train.LogProbs, inputs []*graph.Node) (*graph.Node, []*graph.Node) {
+	in := Inputs{Logps: lp.Tokens, Weight: inputs[0], Advantage: inputs[1], Answers: lp.Sums.Shape().Dim(0)}
+	inputs = inputs[2:]
+	if o.NeedsReference() {
+		in.Reference, inputs = inputs[0], inputs[1:]
+	}
+	if o.old {
+		in.Old, inputs = inputs[0], inputs[1:]
+	}
+	if o.sequence() {
+		in.Answer, in.Share = inputs[0], inputs[1]
+	}
+	return o.Graph(in), []*graph.Node{lp.Tokens}
 }

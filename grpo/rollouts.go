@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/batch"
-	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/train"
@@ -57,12 +56,12 @@ func (l *Loop) draw(ctx context.Context, r *rolled, n int) ([]*answered, error) 
 	fresh := l.tasks(r.used, n)
 	var requests []rollout.Request
 	for i, a := range fresh {
-		one := rollout.Request{Sampling: l.Sampling, Prompt: a.Tokens, Seed: seedOf(l.Seed, "rollout", l.state.Step, r.used+i)}
+		one := rollout.Request{Sampling: l.Sampling, Prompt: a.Tokens, Seed: seedOf(l.Seed, "rollout", l.State.Step, r.used+i)}
 		requests = append(requests, one.Samples(l.Options.GroupSize)...)
 	}
 	completions, err := l.sample(ctx, requests)
 	if err != nil {
-		return nil, fmt.Errorf("step %d: %w", l.state.Step+1, err)
+		return nil, fmt.Errorf("step %d: %w", l.State.Step+1, err)
 	}
 	sampled := time.Now()
 	for i, a := range fresh {
@@ -79,10 +78,10 @@ func (l *Loop) tasks(used, n int) []*answered {
 	next := make([]*answered, n)
 	var order []int
 	for i := range next {
-		at := l.state.Position + used + i
+		at := l.State.Position + used + i
 		epoch, at := at/len(l.Tasks), at%len(l.Tasks)
 		if order == nil || at == 0 {
-			order = train.Order(len(l.Tasks), l.Seed, l.state.Epoch+epoch, l.Train.Shuffle)
+			order = train.Order(len(l.Tasks), l.Seed, l.State.Epoch+epoch, l.Train.Shuffle)
 		}
 		next[i] = &answered{Task: &l.Tasks[order[at]]}
 	}
@@ -93,13 +92,13 @@ func (l *Loop) tasks(used, n int) []*answered {
 func (l *Loop) sample(ctx context.Context, requests []rollout.Request) ([]rollout.Completion, error) {
 	completions, err := l.Sampler.Sample(ctx, requests)
 	if err != nil && ctx.Err() != nil {
-		return nil, errAbandoned
+		return nil, train.ErrInterrupted
 	}
 	if err == nil && len(completions) != len(requests) {
 		err = fmt.Errorf("%d completions of %d requests", len(completions), len(requests))
 	}
 	if err != nil {
-		return nil, notFinite{fmt.Errorf("sampling: %w", err)} // as it is with weights that are broken
+		return nil, train.BadWeights{Err: fmt.Errorf("sampling: %w", err)} // as it is with weights that are broken
 	}
 	return completions, nil
 }
@@ -114,7 +113,7 @@ func seedOf(seed uint64, purpose string, step, place int) uint64 {
 func (l *Loop) score(a *answered) {
 	a.scores = make([]reward.Score, len(a.completions))
 	for i, c := range a.completions {
-		a.scores[i] = reward.Evaluate(a.Keywords, c.Text, a.Prefilled, l.Reward)
+		a.scores[i] = l.Score(a.Task, c.Text)
 	}
 	a.advantages, a.degenerate = Advantages(a.rewards(), l.Options.Std)
 }
@@ -163,21 +162,14 @@ func (r *rolled) tokens() float64 {
 
 // observe adds what was sampled to the metrics, groups that dynamic sampling dropped included.
 func (r *rolled) observe(m *train.Metrics) {
-	var tally eval.CI
 	for _, a := range r.drawn {
 		for _, s := range a.scores {
-			tally.Add(s, len(a.Keywords.Required))
-			m.Add("reward", s.Reward, 1)
-			m.Add("rewards/required/mean", s.RequiredShare(), 1)
-			m.Add("rewards/restricted/mean", s.RestrictedShare(), 1)
+			observe(m, s)
+			m.Add("rewards/format/mean", one(s.Fault == ""), 1)
 		}
 		m.Add("reward_std", deviation(a.rewards()), 1)
 		m.Add("frac_reward_zero_std", one(a.degenerate), 1)
 	}
-	m.Add("rewards/format/mean", tally.Format.Value(), float64(tally.Format.Total))
-	m.Add("integrity", tally.Integrity.Value(), float64(tally.Integrity.Total))
-	m.Add("utility", tally.Utility.Value(), float64(tally.Utility.Total))
-	m.Add("complete", tally.Complete.Value(), float64(tally.Complete.Total))
 	tokens := r.lengths(m)
 	m.Add("time/rollout", r.rollout, 1)
 	m.Add("time/score", r.score, 1)

@@ -1,6 +1,7 @@
 package grpo
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/posttrain/posttrain/internal/config/fault"
@@ -31,6 +32,15 @@ type Trainer struct {
 	row int // tokens of a row; 0: chosen
 }
 
+// deviceTokens is what goes through the model at once where the engine asks for no bound.
+const deviceTokens = 8192
+
+// spread lays groups out in parts.
+func (t *Trainer) spread(groups []batch.Group) []batch.SpreadPart {
+	s := batch.Spreading{Short: t.row, Tokens: cmp.Or(t.Tokens, t.Learner.Wants().Tokens, deviceTokens), Apart: t.Apart}
+	return batch.Spread(groups, s.Fit(groups, t.Learner.Config().HiddenSize))
+}
+
 // Measure returns the log-probs [groups][answers][tokens] of every answer's tokens under weights (nil: the learner's own).
 // Of a group it reads prompt and answers.
 func (t *Trainer) Measure(groups []Group, weights []compute.Buffer) ([][][]float32, error) {
@@ -41,7 +51,7 @@ func (t *Trainer) Measure(groups []Group, weights []compute.Buffer) ([][][]float
 	for i, g := range groups {
 		plain[i], out[i] = g.Group, make([][]float32, len(g.Answers))
 	}
-	for _, p := range batch.Spread(plain, t.spreading(plain)) {
+	for _, p := range t.spread(plain) {
 		logps, err := t.Learner.TokenLogps(p.Packed, weights)
 		if err != nil {
 			return nil, err
@@ -76,7 +86,7 @@ func (t *Trainer) Update(groups []Group, rule train.AdamW, rate float64, m *trai
 
 // accumulate adds up the gradient of the groups' loss, part by part.
 func (t *Trainer) accumulate(b *minibatch, groups []batch.Group) error {
-	for _, p := range batch.Spread(groups, t.spreading(groups)) {
+	for _, p := range t.spread(groups) {
 		_, outputs, err := t.Learner.Accumulate(p.Packed, b.objective, b.inputs(p), 1)
 		if err != nil {
 			return err
@@ -88,7 +98,7 @@ func (t *Trainer) accumulate(b *minibatch, groups []batch.Group) error {
 
 // look measures groups that have no gradient.
 func (t *Trainer) look(b *minibatch, groups []batch.Group) error {
-	for _, p := range batch.Spread(groups, t.spreading(groups)) {
+	for _, p := range t.spread(groups) {
 		logps, err := t.Learner.TokenLogps(p.Packed, nil)
 		if err != nil {
 			return err

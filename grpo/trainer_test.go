@@ -515,7 +515,7 @@ func TestUpdatesOnADeviceEqualThoseOnTheHost(t *testing.T) {
 	var weights [2][][]float64
 	for i, host := range []bool{true, false} {
 		e := backendtest.Go(t)
-		e.Wants.HostRows, e.Wants.HostUpdate = host, host
+		e.Wants.HostRows, e.Wants.SharedMemory = host, host
 		tr := trainer(t, e, testkit.Model(t, "qwen2"), objectives()["several updates"])
 		groups := rollouts(t, tr, 13, 4, 4)
 		for range 2 {

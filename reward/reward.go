@@ -59,11 +59,14 @@ type Match struct {
 	At      int
 }
 
-// Score is a reward with its parts.
+// Score is a reward with its parts. A reward of one's own sets Reward, and what it likes of Fault and Parts.
 type Score struct {
-	Reward     float64
+	Reward float64
+	Fault  string             // how the format is broken; empty: the format is right
+	Parts  map[string]float64 // numbers that are logged beside the reward, under their names
+
+	// Of the contextual-integrity reward.
 	Format     bool    // the format is right; if not, Reward is -1 and the lists below are empty
-	Fault      string  // how the format is broken
 	Answer     string  // the inside of the answer block, trimmed
 	Required   []Match // every required keyword
 	Restricted []Match // every restricted keyword

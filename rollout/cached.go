@@ -78,7 +78,7 @@ func (s *Cached) Sample(ctx context.Context, requests []Request) ([]Completion, 
 
 // plan is what layouts are made with.
 func (s *Cached) plan() plan {
-	p := plan{slots: s.options.Slots, noSharing: s.options.NoSharing, inGraph: !s.engine.Wants.HostUpdate, positions: s.config.MaxPositions}
+	p := plan{slots: s.options.Slots, noSharing: s.options.NoSharing, inGraph: !s.engine.Wants.SharedMemory, positions: s.config.MaxPositions}
 	if p.slots == 0 {
 		p.slots = defaultSlots
 	}

@@ -19,7 +19,7 @@ type input struct {
 // newFloats makes an input of floats, all zero.
 func newFloats(e *backend.Engine, dims ...int) (*input, error) {
 	in := &input{dims: dims}
-	if !e.Wants.HostUpdate {
+	if !e.Wants.SharedMemory {
 		in.floats = make([]float32, size(dims))
 		return in, nil
 	}

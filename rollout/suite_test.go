@@ -47,7 +47,7 @@ var implementations = []implementation{
 // onDevice is an engine that is asked to hold the cache itself, as those without buffers that the host writes do.
 func onDevice(e *backend.Engine) *backend.Engine {
 	device := *e
-	device.Wants.HostUpdate, device.Wants.HostRows, device.Wants.Tokens = false, false, 0
+	device.Wants.SharedMemory, device.Wants.HostRows, device.Wants.Tokens = false, false, 0
 	return &device
 }
 

@@ -42,6 +42,9 @@ func stepOf(name string) (step int, ok bool) {
 	return step, err == nil && name == stepName(step)
 }
 
+// CheckpointDir is the folder of a step's checkpoint.
+func (f *Folder) CheckpointDir(step int) string { return f.Path(checkpointsName, stepName(step)) }
+
 func isStep(name string) bool {
 	_, ok := stepOf(name)
 	return ok
@@ -276,8 +279,8 @@ func (f *Folder) MarkBest(step int, metric string, value float64) error {
 	if !finite(value) {
 		return fmt.Errorf("best checkpoint: %s is %v at step %d, want a finite number", metric, value, step)
 	}
-	if _, err := os.Stat(f.Path(checkpointsName, stepName(step))); err != nil {
-		return fmt.Errorf("best checkpoint: %s cannot be read: %w", f.Path(checkpointsName, stepName(step)), cause(err))
+	if _, err := os.Stat(f.CheckpointDir(step)); err != nil {
+		return fmt.Errorf("best checkpoint: %s cannot be read: %w", f.CheckpointDir(step), cause(err))
 	}
 	b, err := json.MarshalIndent(Best{step, metric, value, checkpointsName + "/" + stepName(step)}, "", "  ")
 	if err != nil {
@@ -290,7 +293,7 @@ func (f *Folder) MarkBest(step int, metric string, value float64) error {
 // learned after it. A best checkpoint that is gone is forgotten too.
 func (f *Folder) RestoreBest(b *Best) error {
 	if b != nil {
-		if _, err := os.Stat(f.Path(checkpointsName, stepName(b.Step))); err == nil {
+		if _, err := os.Stat(f.CheckpointDir(b.Step)); err == nil {
 			return f.MarkBest(b.Step, b.Metric, b.Value)
 		}
 	}

@@ -59,11 +59,12 @@ func tinyLoop(l *Learner, m *model.Model) *Loop {
 	method := preference(groups)
 	x := Examples{Method: method, Groups: groups, Sources: make([]string, len(groups))}
 	held := Examples{Method: method, Groups: groups[:3], Sources: make([]string, 3)}
-	return &Loop{Learner: l, Train: x, Eval: &held, Share: true, Export: Exporter{Model: m}, Seed: 5,
+	return &Loop{Train: x, Eval: &held, Share: true,
 		Options: Options{MaxSteps: tinySteps, BatchSize: 4, MicroBatchSize: 2, LearningRate: 1e-2, Schedule: "cosine", WarmupSteps: 5,
 			WeightDecay: 0.1, AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1, Shuffle: true,
 			LogEvery: 3, EvalEvery: 7, EvalMetric: "eval_loss", CheckpointEvery: 1, CheckpointKeep: 2},
-		OnStep: func(step, _ int, _ map[string]float64) { fmt.Println("step", step) }}
+		Course: Course{Learner: l, Export: Exporter{Model: m}, Seed: 5,
+			OnStep: func(step, _ int, _ map[string]float64) { fmt.Println("step", step) }}}
 }
 
 // TestKilledRunsEndInTheSameBits kills a run at random points, over and over, and compares what it ends in with an

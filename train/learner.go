@@ -5,6 +5,7 @@ import (
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
 
 	"github.com/posttrain/posttrain/backend"
@@ -41,6 +42,23 @@ func (l *Learner) Close() {
 // them is never stale.
 func (l *Learner) Weights() []compute.Buffer { return l.store.weights() }
 
+// Engine is the name of the engine that the learner computes with.
+func (l *Learner) Engine() string { return l.engine.Name }
+
+// BFloat16 tells whether the learner's graphs compute in bfloat16.
+func (l *Learner) BFloat16() bool { return l.graph.DType == dtypes.BFloat16 }
+
+// Wants says how the learner's engine would like to be fed.
+func (l *Learner) Wants() backend.Wants { return l.engine.Wants }
+
+// Config is the model's configuration.
+func (l *Learner) Config() *model.Config { return l.model.Config }
+
+// Layout says how groups like these are laid out for this engine, pad examples at most in a piece (batch.Split).
+func (l *Learner) Layout(groups []batch.Group, share bool, pad int) batch.Layout {
+	return batch.Layout{Share: share, Pad: pad, Tokens: l.engine.Wants.Tokens}.Fit(groups)
+}
+
 // Read copies weights and moments to the host.
 func (l *Learner) Read() (Tensors, int, error) {
 	t, err := l.store.read()
@@ -58,10 +76,49 @@ func (l *Learner) Sums(p *batch.Packed) ([]float32, error) {
 	return l.forward("logps", p, func(lp LogProbs) *graph.Node { return lp.Sums })
 }
 
+// TokenLogps returns log p(target) of every slot [slots] of a packed batch under weights (nil: the learner's own); padding
+// slots hold any finite value. Other weights, such as a reference's, are in the form of Weights, and the program is the same.
+func (l *Learner) TokenLogps(p *batch.Packed, weights []compute.Buffer) ([]float32, error) {
+	if weights != nil {
+		other := *l
+		other.store = borrowed{l.store, weights}
+		l = &other
+	}
+	return l.forward("tokens", p, func(lp LogProbs) *graph.Node { return lp.Tokens })
+}
+
+// forward runs the forward pass of a batch and returns one of its log-probs.
+func (l *Learner) forward(name string, p *batch.Packed, which func(LogProbs) *graph.Node) ([]float32, error) {
+	prog, err := l.programs.Program(name+"/"+shapeKey(p), func(g *graph.Graph) []*graph.Node {
+		return []*graph.Node{which(l.declare(g, p).logProbs(l, p))}
+	})
+	if err != nil {
+		return nil, err
+	}
+	f, err := l.feed(p)
+	if err != nil {
+		return nil, err
+	}
+	defer f.release()
+	out, err := prog.Run(f.inputs(l), nil)
+	if err != nil {
+		return nil, err
+	}
+	return take(out[0])
+}
+
+// borrowed is a store of which somebody else's weights are read.
+type borrowed struct {
+	store
+	others []compute.Buffer
+}
+
+func (b borrowed) weights() []compute.Buffer { return b.others }
+
 // Accumulate adds the gradient of the objective's loss on a batch, times scale, and returns the loss times scale and
 // the objective's other outputs. With scale = 1/(global count) the sum over a step's batches is the mean's gradient.
 func (l *Learner) Accumulate(p *batch.Packed, o Objective, inputs []Input, scale float64) (loss float64, outputs [][]float32, err error) {
-	prog, err := l.programs.Program("gradient/"+o.Name()+"/"+shapeKey(p), func(g *graph.Graph) []*graph.Node {
+	prog, err := l.programs.Program("gradient/"+o.Key()+"/"+shapeKey(p), func(g *graph.Graph) []*graph.Node {
 		return l.gradient(g, p, o, inputs)
 	})
 	if err != nil {
@@ -276,3 +333,6 @@ func take(b compute.Buffer) ([]float32, error) {
 	}
 	return x, err
 }
+
+func shapeInt32(dims ...int) shapes.Shape   { return shapes.Make(dtypes.Int32, dims...) }
+func shapeFloat32(dims ...int) shapes.Shape { return shapes.Make(dtypes.Float32, dims...) }

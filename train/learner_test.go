@@ -202,7 +202,7 @@ func TestRowsLookedUpOnTheHostEqualThoseInTheGraph(t *testing.T) {
 		var updated [2][][]float32
 		for i, host := range []bool{true, false} {
 			e := backendtest.Go(t)
-			e.Wants.HostRows, e.Wants.HostUpdate = host, host
+			e.Wants.HostRows, e.Wants.SharedMemory = host, host
 			l := learner(t, e, m)
 			method := preference(groups)
 			p := batch.Pack(groups, batch.Layout{Share: true, Pad: 4})

@@ -1,10 +1,5 @@
 package train
 
-import (
-	"maps"
-	"slices"
-)
-
 // Metrics gathers weighted means by name. The names are TRL's, so that dashboards carry over.
 type Metrics struct {
 	Sums, Weights map[string]float64
@@ -39,6 +34,3 @@ func (m *Metrics) Means(prefix string) map[string]float64 {
 	}
 	return out
 }
-
-// names are the sorted keys.
-func names(values map[string]float64) []string { return slices.Sorted(maps.Keys(values)) }

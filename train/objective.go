@@ -8,8 +8,8 @@ import (
 
 // Objective is a loss over the log-probs of a packed batch, as a pure function in the graph.
 type Objective interface {
-	// Name tells graphs of different objectives apart: it covers every option that changes the graph.
-	Name() string
+	// Key is the cache key of the compiled graph: it covers every option that changes the graph.
+	Key() string
 	// Loss returns the SUM of the examples' losses (scalar; the trainer divides by the global count) and further
 	// outputs that the objective wants to see on the host.
 	Loss(lp LogProbs, inputs []*graph.Node) (loss *graph.Node, outputs []*graph.Node)

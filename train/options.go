@@ -1,6 +1,10 @@
 package train
 
-import "github.com/posttrain/posttrain/internal/config/fault"
+import (
+	"slices"
+
+	"github.com/posttrain/posttrain/internal/config/fault"
+)
 
 // Options are the settings of a training loop, whatever its objective.
 type Options struct {
@@ -66,12 +70,28 @@ func (o Options) Check() []fault.Fault {
 	return faults
 }
 
+// Err joins the faults that would make a loop do something else than train into one error; a loop over rollouts has no
+// use for the rest.
+func (o Options) Err() error {
+	faults := o.Check()
+	vital := []string{"epochs", "learning_rate", "schedule", "adam_beta1", "adam_beta2", "adam_epsilon"}
+	return fault.Err("train", slices.DeleteFunc(faults, func(f fault.Fault) bool { return !slices.Contains(vital, f.Key) }))
+}
+
+// Micro is the most examples of a forward pass.
+func (o Options) Micro() int {
+	if o.MicroBatchSize > 0 {
+		return min(o.MicroBatchSize, o.BatchSize)
+	}
+	return o.BatchSize
+}
+
 // Defaults are the field's settings: AdamW with a linear schedule, one epoch. Batch size and learning rate depend on the
 // method and the model, so that the caller must give them.
 func Defaults() Options {
 	return Options{
 		Epochs: 1, Schedule: "linear", AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1,
-		DType: "auto", SaveDType: "auto", SharePrefix: "auto", Shuffle: true, LogEvery: 1,
+		DType: "auto", SaveDType: "auto", SharePrefix: "auto", Shuffle: true, LogEvery: 1, EvalMetric: "eval_loss",
 		CheckpointEvery: 100, // what a crash can cost at most
 		CheckpointKeep:  2,
 	}

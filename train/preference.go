@@ -9,17 +9,31 @@ import (
 	"github.com/posttrain/posttrain/losses"
 )
 
-// Preference trains on pairs with a loss of the DPO family, with or without MaPPO's prior. Examples are groups of two
-// answers, the chosen one first.
+// Preference trains on pairs with a loss of the DPO family, with or without MaPPO's prior, or with a loss of one's own.
+// Examples are groups of two answers, the chosen one first.
 type Preference struct {
 	Options   losses.Options
+	Custom    *PairLoss    // in the place of the loss that Options names; nil: that loss
 	Gaps      []float64    // [examples] reward gap Δr; nil where the pairs have no scores and the loss needs none
 	Reference [][2]float32 // [examples] summed reference log-probs of chosen and rejected; nil for a reference-free loss
 	Tolerance float64      // of the self-check at step 0, relative; 0: no check, the reference is another model
 }
 
-// Name covers every option of the loss: its graph depends on all of them.
-func (m *Preference) Name() string { return m.Options.Key() }
+// PairLoss is a loss of one's own on preference pairs. Beside it, losses.Options says whether there is a reference and
+// how the logged rewards are scaled.
+type PairLoss struct {
+	Key   string                             // the cache key of the compiled graph: it covers every constant of Graph
+	Graph func(in losses.Inputs) *graph.Node // the loss of every pair [pairs]; a padding pair must give a finite number
+	Host  func(b losses.Batch) []float64     // the same on the host, for metrics and the self-check of step 0
+}
+
+// Key covers every option of the loss: its graph depends on all of them.
+func (m *Preference) Key() string {
+	if m.Custom != nil {
+		return "custom " + m.Custom.Key
+	}
+	return m.Options.Key()
+}
 
 // Weight counts pairs.
 func (m *Preference) Weight(examples []int) float64 { return float64(len(examples)) }
@@ -62,8 +76,15 @@ func (m *Preference) Loss(lp LogProbs, inputs []*graph.Node) (*graph.Node, []*gr
 	if !m.Options.ReferenceFree() {
 		in.ReferenceChosen, in.ReferenceRejected = side(inputs[3], 0), side(inputs[3], 1)
 	}
-	loss := m.Options.Graph(in).Loss
+	loss := m.pairLosses(in)
 	return graph.ReduceAllSum(graph.Mul(loss, inputs[0])), []*graph.Node{lp.Sums}
+}
+
+func (m *Preference) pairLosses(in losses.Inputs) *graph.Node {
+	if m.Custom != nil {
+		return m.Custom.Graph(in)
+	}
+	return m.Options.Graph(in).Loss
 }
 
 // Observe computes the diagnostics on the host, in float64, from the answers' log-probs.
@@ -72,6 +93,11 @@ func (m *Preference) Observe(examples []int, p *batch.Packed, outputs [][]float3
 	out, err := m.Options.Host(b)
 	if err != nil {
 		return err
+	}
+	if m.Custom != nil {
+		if out.Loss = m.Custom.Host(b); len(out.Loss) != b.Pairs() {
+			return fmt.Errorf("loss %q gives %d numbers for %d pairs: want one a pair", m.Custom.Key, len(out.Loss), b.Pairs())
+		}
 	}
 	for name, values := range out.Metrics(b) {
 		for _, v := range values {
@@ -83,7 +109,7 @@ func (m *Preference) Observe(examples []int, p *batch.Packed, outputs [][]float3
 
 // CheckStart is the self-check of step 0: as long as the policy is the reference, rewards are 0 and the loss is known.
 func (m *Preference) CheckStart(examples []int, p *batch.Packed, outputs [][]float32) error {
-	if m.Reference == nil || m.Tolerance == 0 {
+	if m.Reference == nil || m.Tolerance == 0 || m.Custom != nil {
 		return nil
 	}
 	return m.Options.CheckStartWithin(m.batch(examples, p, outputs[0]), m.Tolerance)
@@ -108,7 +134,7 @@ func (m *Preference) batch(examples []int, p *batch.Packed, sums []float32) loss
 }
 
 // PairSums measures the summed log-probs of every pair under the learner's present weights, layout.Pad pairs a forward
-// pass at most.
+// pass at most. tick, which may be nil, is called after every pass; its error ends the measurement.
 func PairSums(l *Learner, groups []batch.Group, layout batch.Layout, tick func(done int) error) ([][2]float32, error) {
 	out, done := make([][2]float32, len(groups)), 0
 	for p := range pieces(groups, Order(len(groups), 0, 0, false), l.Layout(groups, layout.Share, layout.Pad)) {
@@ -119,9 +145,10 @@ func PairSums(l *Learner, groups []batch.Group, layout batch.Layout, tick func(d
 		for i, e := range p.examples {
 			out[e] = [2]float32{sums[2*i], sums[2*i+1]}
 		}
-		done += len(p.examples)
-		if err := tick(done); err != nil {
-			return nil, err
+		if done += len(p.examples); tick != nil {
+			if err := tick(done); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return out, nil

@@ -12,8 +12,8 @@ type SFT struct {
 	Groups []batch.Group
 }
 
-// Name has no options to tell apart.
-func (m *SFT) Name() string { return "sft" }
+// Key is always the same: there are no options.
+func (m *SFT) Key() string { return "sft" }
 
 // Weight counts predicted tokens: the mean is over the tokens of the whole batch, however it is split.
 func (m *SFT) Weight(examples []int) float64 {

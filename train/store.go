@@ -34,7 +34,7 @@ type Tensors struct {
 
 // newStore puts a model's weights where the engine wants them, with zero moments.
 func newStore(e *backend.Engine, m *model.Model) (store, error) {
-	if e.Wants.HostUpdate {
+	if e.Wants.SharedMemory {
 		return newHostStore(e, m)
 	}
 	return newGraphStore(e, m)

@@ -242,3 +242,11 @@ func scalar(b compute.Buffer) (float64, error) {
 	}
 	return float64(x[0]), err
 }
+
+func size(dims []int) int {
+	n := 1
+	for _, d := range dims {
+		n *= d
+	}
+	return n
+}

@@ -17,7 +17,7 @@ func tokenForms(t *testing.T, test func(t *testing.T, e *backend.Engine)) {
 	backendtest.Each(t, test)
 	t.Run("go with look-ups in the graph", func(t *testing.T) {
 		e := backendtest.Go(t)
-		e.Wants.HostRows, e.Wants.HostUpdate = false, false
+		e.Wants.HostRows, e.Wants.SharedMemory = false, false
 		test(t, e)
 	})
 }

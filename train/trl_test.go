@@ -125,7 +125,7 @@ func repeat(t *testing.T, e *backend.Engine, file string, r trlRun, share bool) 
 		t.Fatal(err)
 	}
 	defer f.Close()
-	loop := &Loop{Options: r.train(), Learner: l, Share: share, Folder: f, Export: Exporter{Model: m}}
+	loop := &Loop{Options: r.train(), Share: share, Course: Course{Learner: l, Folder: f, Export: Exporter{Model: m}}}
 	if strings.Contains(file, "-sft") {
 		loop.Train = demonstrations(tokens, r.Options.CompletionOnly)
 	} else {

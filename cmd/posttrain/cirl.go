@@ -11,7 +11,6 @@ import (
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/rollout"
-	"github.com/posttrain/posttrain/run"
 )
 
 func newCIRL(s streams) *cobra.Command {
@@ -90,11 +89,9 @@ func (r *cirl) open() (err error) {
 func (r *cirl) newLoop() *grpo.Loop {
 	c := r.config
 	return &grpo.Loop{
-		Options: c.GRPO, Train: r.options, Sampling: c.Sampling, Reward: c.Reward, Validation: c.Validation,
-		Learner: r.learner, Sampler: r.sampler, Reference: r.reference, Tasks: r.items.train, Held: r.items.validation,
-		Folder: r.folder, Seed: r.seed, ConfigHash: run.HashConfig(r.resolved),
-		Export: r.exporter(), OnNotice: r.notice,
-		OnStep: func(step, total int, values map[string]float64) { r.progress.Step(step, worthTelling(values)) },
+		Course:  r.course(worthTelling),
+		Options: c.GRPO, Train: r.options, Sampling: c.Sampling, Score: grpo.CIScore(c.Reward), Validation: c.Validation,
+		Sampler: r.sampler, Reference: r.reference, Tasks: r.items.train, Held: r.items.validation,
 	}
 }
 
@@ -118,11 +115,8 @@ func (r *cirl) close() {
 
 // finish writes the best model and the picture, measures the test split with it, and reports.
 func (r *cirl) finish(ctx context.Context, before *measurement) error {
-	best, err := r.loop.LoadBest()
+	best, err := r.save(r.loop)
 	if err != nil {
-		return err
-	}
-	if err := r.save(); err != nil {
 		return err
 	}
 	after, err := r.after(ctx)

@@ -135,8 +135,7 @@ func (e *ciEncoder) task(item *ci.Item, order uint64) (t grpo.Task, err error) {
 	messages := ci.Prompt(*item, d.Prompt, order)
 	text := data.Text{Messages: messages}
 	t = grpo.Task{
-		Keywords: reward.Of(item), Source: item.Source, Domain: item.Seed.Domain, Principle: item.Seed.TransmissionPrinciple,
-		Prompt: messages[len(messages)-1].Content, Prefilled: d.Prefill,
+		Keywords: reward.Of(item), Source: item.Source, Prompt: messages[len(messages)-1].Content, Prefilled: d.Prefill,
 	}
 	if !d.Prefill {
 		if t.Prefilled, err = e.encoder.Opens(text, ci.ThinkPrefill); err != nil {

@@ -54,13 +54,8 @@ func (r *cirl) summary(best *run.Best, before, after *measurement) string {
 		s.WriteString(beforeAfter(&before.All, &after.All))
 		s.WriteString(verdictOfTest(&before.All, &after.All))
 	}
-	if best != nil {
-		fmt.Fprintf(&s, "Best checkpoint: step %d, %s %.4f.\n", best.Step, best.Metric, best.Value)
-	}
-	if best != nil && best.Step == 0 {
-		s.WriteString("No step did better in validation than the model before training, which is therefore the result: more steps, or another train.learning_rate.\n")
-	}
 	f := r.folder
+	s.WriteString(whichModel(f, best, r.loop.Step()))
 	fmt.Fprintf(&s, "Model: %s\nCurves: %s\nMetrics: %s\nSamples: %s\n", f.ModelDir(), f.Path("curves.png"), f.Path("metrics.jsonl"), f.SamplesPath())
 	return s.String()
 }

@@ -127,7 +127,7 @@ func checkCIRLSummary(t *testing.T, o outcome) {
 		t.Errorf("printed %q, summary.txt holds %q", o.out, read(t, "out/summary.txt"))
 	}
 	for _, part := range []string{"CI-RL: 3 steps of 2 prompts with 4 completions each, from 20 training prompts, engine go.\n", "Test of 2 prompts, one completion each at temperature 0.7",
-		"\nintegrity ", "\nutility ", "\ncomplete ", "\nformat kept ", "\nmean reward ", "/2 ", "Best checkpoint: step ", "Model: out/model\n", "Samples: out/samples.jsonl\n"} {
+		"\nintegrity ", "\nutility ", "\ncomplete ", "\nformat kept ", "\nmean reward ", "/2 ", "model/ is ", "the best by eval_reward (", "Model: out/model\n", "Samples: out/samples.jsonl\n"} {
 		if !strings.Contains(o.out, part) {
 			t.Errorf("summary lacks %q:\n%s", part, o.out)
 		}
@@ -218,7 +218,7 @@ func TestCIRLTakesEveryForm(t *testing.T) {
 func TestCIRLWithoutTest(t *testing.T) {
 	workCI(t)
 	o := must(t, tinyCIRL(1, "--set", "data.test_fraction=0", "--kl", "none", "--quiet")...)
-	if exists("out/test-before.jsonl") || strings.Contains(o.out, "Test of") || !strings.Contains(o.out, "Best checkpoint") || o.err != "" {
+	if exists("out/test-before.jsonl") || strings.Contains(o.out, "Test of") || !strings.Contains(o.out, "the best by eval_reward (") || o.err != "" {
 		t.Errorf("%s%s", o.err, o.out)
 	}
 	if s := read(t, "out/summary.json"); !strings.Contains(s, `"before": null`) {

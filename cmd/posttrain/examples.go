@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/posttrain/posttrain/batch"
-	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -34,19 +33,12 @@ func (j *job) shares(groups []batch.Group) bool {
 	case "off":
 		return false
 	}
-	return batch.SharePays(groups, j.micro(), j.world.model.Config.HiddenSize)
-}
-
-func (j *job) micro() int {
-	if j.options.MicroBatchSize > 0 {
-		return min(j.options.MicroBatchSize, j.options.BatchSize)
-	}
-	return j.options.BatchSize
+	return batch.SharePays(groups, j.options.Micro(), j.world.model.Config.HiddenSize)
 }
 
 // reference measures the log-probs of a set of pairs, or takes them from the run folder.
 func (j *job) reference(ctx context.Context, name string, l *train.Learner, share bool, set *pairSet) error {
-	layout := batch.Layout{Share: share, Pad: j.micro()}
+	layout := batch.Layout{Share: share, Pad: j.options.Micro()}
 	j.say("reference log-probs of %d pairs", len(set.groups))
 	bar := j.newProgress("pair", 0, len(set.groups))
 	sums, cached, err := train.CachedPairSums(j.folder.Path(name), l, set.groups, layout, func(done int) error {
@@ -69,12 +61,7 @@ func (j *job) reference(ctx context.Context, name string, l *train.Learner, shar
 
 // newLoop is the loop of mappo and sft.
 func (j *job) newLoop(examples, heldOut *train.Examples) *train.Loop {
-	return &train.Loop{
-		Options: j.options, Learner: j.learner, Train: *examples, Eval: heldOut,
-		Folder: j.folder, Seed: j.seed, ConfigHash: run.HashConfig(j.resolved),
-		Export: j.exporter(), OnNotice: j.notice,
-		OnStep: func(step, total int, values map[string]float64) { j.progress.Step(step, values) },
-	}
+	return &train.Loop{Course: j.course(nil), Options: j.options, Train: *examples, Eval: heldOut}
 }
 
 // train runs the loop of mappo or sft, and reports.
@@ -82,12 +69,13 @@ func (j *job) train(ctx context.Context, l *train.Loop) error {
 	if err := j.run(ctx, l); err != nil {
 		return err
 	}
-	if err := j.save(); err != nil {
+	best, err := j.save(l)
+	if err != nil {
 		return err
 	}
 	records, err := j.folder.ReadMetrics()
 	if err != nil {
 		return err
 	}
-	return j.conclude(summary(j, l, records))
+	return j.conclude(summary(j, l, best, records))
 }

@@ -29,6 +29,7 @@ type job struct {
 type loop interface {
 	Resume() ([]run.Warning, error)
 	Run(ctx context.Context) error
+	LoadBest() (*run.Best, error)
 	Step() int
 	Total() int
 }
@@ -128,17 +129,34 @@ func (j *job) resume(l loop) error {
 	return err
 }
 
-// save writes the trained model and the picture.
-func (j *job) save() error {
+// course is what every loop has beside its steps. Progress shows the metrics that pick leaves; nil: all.
+func (j *job) course(pick func(map[string]float64) map[string]float64) train.Course {
+	return train.Course{
+		Learner: j.learner, Folder: j.folder, Export: j.exporter(), Seed: j.seed, ConfigHash: run.HashConfig(j.resolved), OnNotice: j.notice,
+		OnStep: func(step, _ int, values map[string]float64) {
+			if pick != nil {
+				values = pick(values)
+			}
+			j.progress.Step(step, values)
+		},
+	}
+}
+
+// save writes the best weights of a finished loop as the trained model, and the picture. best is nil where nothing was
+// evaluated: the model is that of the last step.
+func (j *job) save(l loop) (best *run.Best, err error) {
+	if best, err = l.LoadBest(); err != nil {
+		return nil, err
+	}
 	t, _, err := j.learner.Read()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	err = j.folder.WriteModel(func(dir string) error { return j.exporter().Write(dir, t.Weights, j.world.saveDType(j.options)) })
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return j.folder.WriteCurves(j.title + " (posttrain " + j.flags.command + ")")
+	return best, j.folder.WriteCurves(j.title + " (posttrain " + j.flags.command + ")")
 }
 
 // conclude writes and prints the summary.

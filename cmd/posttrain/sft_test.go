@@ -128,7 +128,7 @@ func TestSFTEvaluates(t *testing.T) {
 		if len(losses) != 3 || !(losses[2] < losses[0]) {
 			t.Errorf("%s: evaluation losses %v, want three that fall", c.out, losses)
 		}
-		if !strings.HasPrefix(o.out, fmt.Sprintf("SFT: 4 steps on %d examples", c.examples)) || !strings.Contains(o.out, fmt.Sprintf("Best checkpoint: step 4, eval_loss %.4f.", losses[2])) {
+		if !strings.HasPrefix(o.out, fmt.Sprintf("SFT: 4 steps on %d examples", c.examples)) || !strings.Contains(o.out, fmt.Sprintf("model/ is step 4, the best by eval_loss (%.4f) and the last.", losses[2])) {
 			t.Errorf("%s: summary %q", c.out, o.out)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // summary says in words what a run did.
-func summary(j *job, l *train.Loop, records []run.Record) string {
+func summary(j *job, l *train.Loop, best *run.Best, records []run.Record) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%s: %s on %d examples, engine %s.\n", j.title, steps(l.Step()), len(l.Train.Groups), j.world.engine.Name)
 	s.WriteString(onTraining(records, j.beta))
@@ -28,9 +28,7 @@ func summary(j *job, l *train.Loop, records []run.Record) string {
 	if l := changeOf(records, "loss"); l.known {
 		fmt.Fprintf(&s, "The loss went from %.4f to %.4f%s.\n", l.first, l.last, l.where())
 	}
-	if best, err := j.folder.Best(); err == nil && best != nil {
-		fmt.Fprintf(&s, "Best checkpoint: step %d, %s %.4f.\n", best.Step, best.Metric, best.Value)
-	}
+	s.WriteString(whichModel(j.folder, best, l.Step()))
 	fmt.Fprintf(&s, "Model: %s\nCurves: %s\nMetrics: %s\n", j.folder.ModelDir(), j.folder.Path("curves.png"), j.folder.Path("metrics.jsonl"))
 	return s.String()
 }
@@ -43,6 +41,23 @@ func accuracy(c change, heldOut *train.Examples) string {
 	n := len(heldOut.Groups)
 	share := eval.Share{Count: int(math.Round(c.last * float64(n))), Total: n}
 	return strings.TrimSpace(share.String())
+}
+
+// whichModel says of which step the model is, after a run of last steps. best is nil where nothing was evaluated.
+func whichModel(f *run.Folder, best *run.Best, last int) string {
+	if best == nil {
+		return fmt.Sprintf("model/ is step %d, the last.\n", last)
+	}
+	named := fmt.Sprintf("step %d, the best by %s (%.4f)", best.Step, best.Metric, best.Value)
+	lastWeights := fmt.Sprintf("the last step's weights are in %s/model", f.CheckpointDir(last))
+	switch best.Step {
+	case last:
+		return fmt.Sprintf("model/ is %s and the last.\n", named)
+	case 0:
+		return fmt.Sprintf("model/ is the model before training, %s: no step improved on it. Try another train.learning_rate, "+
+			"or more data or steps; %s.\n", named, lastWeights)
+	}
+	return fmt.Sprintf("model/ is %s; %s.\n", named, lastWeights)
 }
 
 func steps(n int) string {

@@ -68,7 +68,7 @@ const (
 func Defaults() Options {
 	t := train.Defaults()
 	t.Epochs, t.LearningRate, t.Schedule, t.WeightDecay, t.CheckpointEvery = 150, 1e-6, "constant", 0.01, 20
-	t.SharePrefix = ""
+	t.SharePrefix, t.EvalMetric = "", ""
 	return Options{
 		Backend:    "auto",
 		Data:       Data{ValidationFraction: 0.09, TestFraction: 0.10, MaxPromptTokens: 768},

@@ -51,10 +51,11 @@ var Spec = config.Register(&config.Spec[Options]{
 // Defaults are the paper's settings of a loss, where the paper has them; the caller gives model and data.
 func Defaults(loss string) Options {
 	t := train.Defaults()
+	t.EvalMetric = "" // settled with the evaluation data
 	t.BatchSize, t.LearningRate, t.WarmupSteps, t.WeightDecay = 128, 5e-7, 100, 0.01
 	return Options{
 		Backend: "auto",
-		Data:    Data{RewardOptions: data.DefaultRewardOptions(), Options: batch.Options{Truncate: "none"}},
+		Data:    Data{RewardOptions: data.DefaultRewardOptions(), Options: batch.Defaults()},
 		Loss:    losses.Defaults(loss),
 		Train:   t,
 	}

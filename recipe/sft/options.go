@@ -45,8 +45,9 @@ var Spec = config.Register(&config.Spec[Options]{
 // Defaults are the field's settings; the caller gives model and data.
 func Defaults() Options {
 	t := train.Defaults()
+	t.EvalMetric = "" // settled with the evaluation data
 	t.BatchSize, t.LearningRate, t.SharePrefix = 32, 2e-5, ""
-	return Options{Backend: "auto", Data: Data{LossOn: "completion", Options: batch.Options{Truncate: "none"}}, Train: t}
+	return Options{Backend: "auto", Data: Data{LossOn: "completion", Options: batch.Defaults()}, Train: t}
 }
 
 func check(g *config.Given, o *Options) {

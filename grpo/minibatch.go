@@ -1,51 +1,9 @@
 package grpo
 
 import (
-	"fmt"
-
-	"github.com/gomlx/gomlx/core/graph"
-
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/train"
 )
-
-// objective is the loss over a part's slots, as a train.Objective. The host makes a weight for every slot, so that the graph
-// depends neither on the aggregation nor on what else is in the minibatch, and parts add up to it.
-type objective struct {
-	Options
-	old bool // the old policy's log-probs are given
-}
-
-// Name covers what changes the graph.
-func (o objective) Name() string {
-	name := "grpo"
-	if o.old {
-		name += fmt.Sprintf(" %s clip=%v,%v", o.RatioLevel, o.ClipLow, o.ClipHigh)
-	}
-	if o.NeedsReference() {
-		name += fmt.Sprintf(" %s=%v", o.KL, o.KLCoef)
-	}
-	return name
-}
-
-// sequence says that the graph takes means over answers.
-func (o objective) sequence() bool { return o.old && o.RatioLevel == Sequence }
-
-// Loss reads inputs in the order of minibatch.inputs; output: the log-probs [slots].
-func (o objective) Loss(lp train.LogProbs, inputs []*graph.Node) (*graph.Node, []*graph.Node) {
-	in := Inputs{Logps: lp.Tokens, Weight: inputs[0], Advantage: inputs[1], Answers: lp.Sums.Shape().Dim(0)}
-	inputs = inputs[2:]
-	if o.NeedsReference() {
-		in.Reference, inputs = inputs[0], inputs[1:]
-	}
-	if o.old {
-		in.Old, inputs = inputs[0], inputs[1:]
-	}
-	if o.sequence() {
-		in.Answer, in.Share = inputs[0], inputs[1]
-	}
-	return o.Graph(in), []*graph.Node{lp.Tokens}
-}
 
 // minibatch is what an update knows of its groups' answers, which are numbered group by group.
 type minibatch struct {
@@ -115,7 +73,7 @@ func (m *minibatch) training() (training, idle []batch.Group) {
 }
 
 // inputs are the objective's own for a part, in the order of Loss. Padding slots are 0 throughout: weight and share above all.
-func (m *minibatch) inputs(p batch.Spreaded) []train.Input {
+func (m *minibatch) inputs(p batch.SpreadPart) []train.Input {
 	var columns [][]float32
 	column := func(given bool) []float32 {
 		if !given {
@@ -152,7 +110,7 @@ func inputsOf(columns [][]float32) []train.Input {
 }
 
 // keep takes the log-probs [slots] of a part.
-func (m *minibatch) keep(p batch.Spreaded, logps []float32) {
+func (m *minibatch) keep(p batch.SpreadPart, logps []float32) {
 	eachSlot(p, func(slot, _, group, answer, _ int) {
 		row := &m.numbers.Logps[m.first[group]+answer]
 		*row = append(*row, float64(logps[slot]))
@@ -160,9 +118,9 @@ func (m *minibatch) keep(p batch.Spreaded, logps []float32) {
 }
 
 // eachSlot goes through the slots that are no padding: slot, the packed answer's number, group, answer, token.
-func eachSlot(p batch.Spreaded, f func(slot, packed, group, answer, token int)) {
+func eachSlot(p batch.SpreadPart, f func(slot, packed, group, answer, token int)) {
 	slot, packed := 0, 0
-	for _, s := range p.Shares {
+	for _, s := range p.Sets {
 		for _, a := range s.Answers {
 			for token := range int(p.Lengths[packed]) {
 				f(slot, packed, s.Group, a, token)

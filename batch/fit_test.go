@@ -1,20 +1,15 @@
-package grpo
+package batch
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-
-	"github.com/posttrain/posttrain/backend/backendtest"
-	"github.com/posttrain/posttrain/batch"
-	"github.com/posttrain/posttrain/internal/testkit"
-	"github.com/posttrain/posttrain/model"
 )
 
 // rollouts of a run whose answers become longer: 8 prompts of about so many tokens, 16 answers, at most 128 tokens.
-func drifting(r *rand.Rand, prompt int, mean float64) (groups []batch.Group) {
+func drifting(r *rand.Rand, prompt int, mean float64) (groups []Group) {
 	for range 8 {
-		g := batch.Group{Prompt: make([]int32, prompt*9/10+r.IntN(prompt/5+1))}
+		g := Group{Prompt: make([]int32, prompt*9/10+r.IntN(prompt/5+1))}
 		for range 16 {
 			g.Answers = append(g.Answers, make([]int32, 1+min(127, int(mean*(0.5+r.ExpFloat64()/2)))))
 		}
@@ -26,16 +21,11 @@ func drifting(r *rand.Rand, prompt int, mean float64) (groups []batch.Group) {
 // TestRunsNeedFewShapes: every shape of a part is compiled for, once for log-probs and once for gradients, and an engine keeps
 // six programs. So a step needs one or two, and those of many steps are the same.
 func TestRunsNeedFewShapes(t *testing.T) {
-	c := testkit.Config(t, "llama")
-	c.HiddenSize = 256
-	c.MaxPositions = 4096
-	tr := trainer(t, backendtest.Go(t), model.Init(c, 1), DefaultOptions())
-	tr.Tokens = 1024
 	for _, prompt := range []int{20, 64, 256, 700} {
 		r, run, fed, once := rand.New(rand.NewPCG(1, 2)), map[string]bool{}, 0, 0
 		for step := range 60 {
 			groups, own := drifting(r, prompt, 20+float64(step)), map[string]bool{}
-			for _, p := range batch.Spread(groups, tr.spreading(groups)) {
+			for _, p := range Spread(groups, Spreading{Tokens: 1024}.Fit(groups, 256)) {
 				shape := fmt.Sprintf("%dx%d/%d/%d", p.Rows, p.Len, p.Slots, p.Answers)
 				run[shape], own[shape] = true, true
 				fed += p.Rows * p.Len

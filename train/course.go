@@ -1,0 +1,350 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/posttrain/posttrain/run"
+)
+
+// ErrInterrupted says that a loop stopped early because its context ended: what it had done is saved.
+var ErrInterrupted = errors.New("interrupted")
+
+// Course is what every training loop has beside its steps: how far the run is, the metrics since the last line, the
+// checkpoints and the best of them. A loop embeds a Course and gives it a [Plan].
+//
+// Where there is an evaluation, it runs before the first step, every EvalEvery steps and after the last step. The best
+// checkpoint is that of the best evaluated step. Step 0 counts too: if no step improved on the model that training
+// started from, that model is the best. [Course.LoadBest] gives the weights of the best checkpoint.
+type Course struct {
+	Learner    *Learner
+	Folder     *run.Folder // nil: nothing is logged or saved
+	Export     Exporter    // writes checkpoints into Folder; empty: the learner's model, without a tokenizer
+	Seed       uint64
+	ConfigHash string
+	OnStep     func(step, total int, values map[string]float64) // called after every step; may be nil
+	OnNotice   func(line string)                                // gets evaluations and warnings in words; may be nil
+
+	State run.State  // how far the run is
+	Kept  run.Values // further numbers of the loop that checkpoints keep
+
+	plan      Plan
+	window    *Metrics // since the last metrics line
+	tokens    float64  // since the run began
+	evaluated int      // the last step that was evaluated; -1: none
+	clean     bool     // a checkpoint holds the present state
+}
+
+// Plan is what a loop does.
+type Plan struct {
+	Options  Options // when to log, evaluate and save
+	Total    int     // steps of the whole run
+	Examples int     // of an epoch
+	Data     string  // identifies the examples; a run is not resumed with others
+
+	// Step is one step. It ends with [Course.Record], or gives ErrInterrupted if the context ended before it learnt anything.
+	Step func(context.Context) error
+	// Evaluate measures the held-out examples, or gives ErrInterrupted; nil: there are none.
+	Evaluate func(context.Context) (map[string]float64, error)
+}
+
+// Step is the number of steps done.
+func (c *Course) Step() int { return c.State.Step }
+
+// Begin sets the plan. A fresh course starts at step 0, a resumed one stays where it is.
+func (c *Course) Begin(p Plan) {
+	if c.plan = p; c.window == nil {
+		c.window, c.Kept, c.evaluated, c.State.Seed = NewMetrics(), run.Values{}, -1, c.Seed
+	}
+}
+
+// Follow runs a plan to its last step, or until ctx ends. Then it saves a checkpoint, and the error is ErrInterrupted.
+func (c *Course) Follow(ctx context.Context, p Plan) error {
+	c.Begin(p)
+	for {
+		err := c.between(ctx)
+		if err == nil && c.State.Step >= p.Total {
+			return nil
+		}
+		if err == nil {
+			err = p.Step(ctx)
+		}
+		if errors.Is(err, ErrInterrupted) {
+			if err := c.save(false); err != nil {
+				return err
+			}
+			return ErrInterrupted
+		}
+		if err != nil {
+			return c.explain(err)
+		}
+	}
+}
+
+// between does what is due between two steps: an evaluation, a checkpoint.
+func (c *Course) between(ctx context.Context) (err error) {
+	step, last, best := c.State.Step, c.State.Step >= c.plan.Total, false
+	if c.plan.Evaluate != nil && c.evaluated != step && (step == 0 || last || due(step, c.plan.Options.EvalEvery)) {
+		if best, err = c.evaluate(ctx); err != nil {
+			return err
+		}
+	}
+	if best || last || step > 0 && due(step, c.plan.Options.CheckpointEvery) {
+		if err := c.save(best); err != nil {
+			return err
+		}
+	}
+	if ctx.Err() != nil && !last {
+		return ErrInterrupted
+	}
+	return nil
+}
+
+func due(step, every int) bool { return every > 0 && step%every == 0 }
+
+// evaluate logs the metrics of an evaluation and says whether it is the best so far.
+func (c *Course) evaluate(ctx context.Context) (best bool, err error) {
+	values, err := c.plan.Evaluate(ctx)
+	if err != nil {
+		return false, err
+	}
+	name := c.plan.Options.EvalMetric
+	value, ok := values[name]
+	if !ok {
+		measured := strings.Join(slices.Sorted(maps.Keys(values)), ", ")
+		return false, fmt.Errorf("train.eval_metric %q is not measured: want one of %s", name, measured)
+	}
+	if err := c.log(values); err != nil {
+		return false, err
+	}
+	c.evaluated, c.clean = c.State.Step, false
+	if !finite(value) || c.State.Best != nil && !better(name, value, c.State.Best.Value) {
+		return false, nil
+	}
+	c.State.Best = &run.Best{Step: c.State.Step, Metric: name, Value: value}
+	return true, nil
+}
+
+// better compares two values of a metric: losses are better when small, everything else when large.
+func better(name string, value, than float64) bool {
+	if strings.HasSuffix(name, "loss") {
+		return value < than
+	}
+	return value > than
+}
+
+// Record counts a step on so many examples, adds its figures to the next metrics line, and writes the line when it is due.
+func (c *Course) Record(m *Metrics, examples int, tokens, seconds float64) error {
+	at := c.State.Position + examples
+	c.State.Step, c.State.Epoch, c.State.Position = c.State.Step+1, c.State.Epoch+at/c.plan.Examples, at%c.plan.Examples
+	c.tokens, c.clean = c.tokens+tokens, false
+	m.Add("step_time", seconds, 1)
+	m.Add("tokens_per_second", tokens/seconds, seconds)
+	c.window.Join(m)
+	if c.OnStep != nil {
+		c.OnStep(c.State.Step, c.plan.Total, m.Means(""))
+	}
+	if !due(c.State.Step, c.plan.Options.LogEvery) && c.State.Step != c.plan.Total {
+		return nil
+	}
+	values := c.window.Means("")
+	values["num_tokens"] = c.tokens
+	c.window = NewMetrics()
+	return c.log(values)
+}
+
+func (c *Course) log(values map[string]float64) error {
+	if c.Folder == nil {
+		return nil
+	}
+	epoch := float64(c.State.Epoch) + float64(c.State.Position)/float64(c.plan.Examples)
+	return c.Folder.Log(run.Record{Step: c.State.Step, Epoch: epoch, Values: values})
+}
+
+// Notice passes a line on to OnNotice.
+func (c *Course) Notice(format string, args ...any) {
+	if c.OnNotice != nil {
+		c.OnNotice(fmt.Sprintf(format, args...))
+	}
+}
+
+// Names of a course's own numbers in run.State.Metrics.
+const tokensKey, updatesKey, evaluatedKey = "tokens", "updates", "validated"
+
+// save writes a checkpoint of the present state, unless there is one, and removes those that are not kept.
+func (c *Course) save(best bool) error {
+	if c.clean || c.Folder == nil {
+		return nil
+	}
+	t, updates, err := c.Learner.Read()
+	if err != nil {
+		return err
+	}
+	now, state := c.identity(), c.State
+	state.Seed, state.ConfigHash, state.Engine, state.Data = now.Seed, now.ConfigHash, now.Engine, now.Data
+	state.Metrics = c.window.Pack()
+	maps.Copy(state.Metrics, c.Kept)
+	state.Metrics[tokensKey], state.Metrics[updatesKey] = c.tokens, float64(updates)
+	state.Metrics[evaluatedKey] = float64(c.evaluated)
+	_, err = c.Folder.WriteCheckpoint(state.Step, func(dir string) error {
+		if err := c.exporter().WriteCheckpoint(dir, t); err != nil {
+			return err
+		}
+		return state.Write(dir)
+	})
+	if err != nil {
+		return err
+	}
+	if best {
+		if err := c.Folder.MarkBest(state.Step, state.Best.Metric, state.Best.Value); err != nil {
+			return err
+		}
+	}
+	c.clean = true
+	return c.Folder.Prune(c.plan.Options.CheckpointKeep)
+}
+
+func (c *Course) exporter() Exporter {
+	if c.Export.Model == nil {
+		return Exporter{Model: c.Learner.model, Tokenizer: c.Export.Tokenizer}
+	}
+	return c.Export
+}
+
+// identity is what must be the same when a run is resumed.
+func (c *Course) identity() run.State {
+	return run.State{Seed: c.Seed, ConfigHash: c.ConfigHash, Engine: c.Learner.Engine(), Data: c.plan.Data}
+}
+
+// Restore continues from the newest good checkpoint of the folder. Its warnings name the checkpoints that it skipped.
+// Metrics and samples of later steps are removed: they are about to be measured again. A run that ended before its first
+// checkpoint starts over.
+func (c *Course) Restore(p Plan) ([]run.Warning, error) {
+	if c.Folder == nil {
+		return nil, errors.New("there is no run folder to resume from")
+	}
+	c.plan = p
+	newest, warnings, err := c.Folder.Latest()
+	if errors.Is(err, run.ErrNoCheckpoint) && len(warnings) == 0 {
+		return nil, c.cut(-1)
+	}
+	if err != nil {
+		return warnings, err
+	}
+	if err := c.Folder.ReadCheckpoint(newest, c.load); err != nil {
+		return warnings, err
+	}
+	if err := c.cut(c.State.Step); err != nil {
+		return warnings, err
+	}
+	return warnings, c.Folder.RestoreBest(c.State.Best)
+}
+
+// cut removes what was logged after a step.
+func (c *Course) cut(step int) error {
+	if _, err := c.Folder.CutMetrics(step); err != nil {
+		return err
+	}
+	return c.Folder.CutSamples(step)
+}
+
+func (c *Course) load(dir string) error {
+	s, err := run.ReadState(dir)
+	if err != nil {
+		return err
+	}
+	if err := checkSameRun(s, c.identity()); err != nil {
+		return err
+	}
+	if err := c.loadTensors(dir, int(s.Metrics[updatesKey])); err != nil {
+		return err
+	}
+	c.State, c.clean = s, true
+	c.window, c.tokens, c.evaluated = UnpackMetrics(s.Metrics), s.Metrics[tokensKey], s.Step
+	if step, ok := s.Metrics[evaluatedKey]; ok { // older checkpoints of mappo and sft were written after the evaluation
+		c.evaluated = int(step)
+	}
+	c.Kept = maps.Clone(s.Metrics)
+	maps.DeleteFunc(c.Kept, func(name string, _ float64) bool {
+		return strings.HasPrefix(name, sumOf) || strings.HasPrefix(name, weightOf)
+	})
+	return nil
+}
+
+func (c *Course) loadTensors(dir string, updates int) error {
+	t, err := c.exporter().ReadCheckpoint(dir)
+	if err != nil {
+		return err
+	}
+	return c.Learner.Write(t, updates)
+}
+
+// checkSameRun refuses to continue a run with another seed, config, engine or data than it was started with.
+func checkSameRun(saved, now run.State) error {
+	switch {
+	case saved.Seed != now.Seed:
+		return fmt.Errorf("the run was started with seed %d, now it is %d", saved.Seed, now.Seed)
+	case saved.ConfigHash != now.ConfigHash:
+		return errors.New("the config is not the one that the run was started with")
+	case saved.Engine != now.Engine:
+		return fmt.Errorf("the run was started on engine %s, now it is %s: engines round differently; name it with --backend %s",
+			saved.Engine, now.Engine, saved.Engine)
+	case saved.Data != now.Data:
+		return errors.New("the training or evaluation data (or the tokenizer) has changed since the run was started: " +
+			"start a new run with --out DIR")
+	}
+	return nil
+}
+
+// LoadBest puts the weights of the best checkpoint into the learner and returns which one that is. It returns nil where
+// nothing was evaluated or nothing is saved: the present weights are the result then. No step may follow.
+func (c *Course) LoadBest() (*run.Best, error) {
+	if c.Folder == nil {
+		return nil, nil
+	}
+	best, err := c.Folder.Best()
+	if best == nil || err != nil {
+		return nil, err
+	}
+	all, err := c.Folder.All()
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(all, func(x run.Checkpoint) bool { return x.Step == best.Step })
+	if i < 0 {
+		return nil, fmt.Errorf("%s: the best checkpoint, of step %d, is gone", c.Folder.Dir, best.Step)
+	}
+	return best, c.Folder.ReadCheckpoint(all[i], func(dir string) error { return c.loadTensors(dir, 0) })
+}
+
+// BadWeights is an error that the weights of the present step caused, such as a loss that is not finite.
+type BadWeights struct{ Err error }
+
+func (e BadWeights) Error() string { return e.Err.Error() }
+
+// Unwrap gives the cause.
+func (e BadWeights) Unwrap() error { return e.Err }
+
+// explain adds the checkpoint that a failed run can continue from. With bad weights that is one of an earlier step. A
+// checkpoint that could not be saved says it by itself.
+func (c *Course) explain(err error) error {
+	if c.Folder == nil || errors.As(err, new(*run.SaveError)) {
+		return err
+	}
+	before := c.State.Step + 1
+	if errors.As(err, new(BadWeights)) {
+		before--
+	}
+	good, _, e := c.Folder.LatestBefore(before)
+	if e != nil {
+		return fmt.Errorf("%w (there is no good checkpoint yet)", err)
+	}
+	return fmt.Errorf("%w (the last good checkpoint is %s)", err, good.Dir)
+}
+
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }

@@ -1,0 +1,124 @@
+package train_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"math"
+
+	"github.com/gomlx/gomlx/core/graph"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/losses"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/train"
+)
+
+// withLearner calls f with a tiny random model in the Go engine; model.Load opens a folder instead.
+func withLearner(f func(l *train.Learner) error) {
+	e, err := backend.Open("go")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer e.Close()
+	config, err := testkit.Llama()
+	if err != nil {
+		log.Fatal(err)
+	}
+	l, err := train.NewLearner(e, model.Init(config, 1), model.GraphOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Close()
+	if err := f(l); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// pairs are prompts with two answers, the chosen one first, as token ids.
+var pairs = []batch.Group{
+	{Prompt: []int32{5, 6}, Answers: [][]int32{{7, 8, 1}, {9, 1}}},
+	{Prompt: []int32{5, 10}, Answers: [][]int32{{11, 1}, {12, 13, 1}}},
+}
+
+// One update on demonstrations, by hand.
+func ExampleLearner() {
+	withLearner(func(l *train.Learner) error {
+		groups := []batch.Group{{Prompt: []int32{5, 6}, Answers: [][]int32{{7, 8, 1}}}}
+		method, p := &train.SFT{Groups: groups}, batch.Pack(groups, batch.Layout{})
+		first, err := l.Sums(p)
+		if err != nil {
+			return err
+		}
+		if _, _, err := l.Accumulate(p, method, nil, 1/method.Weight([]int{0})); err != nil {
+			return err
+		}
+		if _, err := l.Update(train.Defaults().Rule(), 1e-2); err != nil {
+			return err
+		}
+		then, err := l.Sums(p)
+		if err != nil {
+			return err
+		}
+		fmt.Println("the answer became likelier:", then[0] > first[0])
+		return nil
+	})
+	// Output: the answer became likelier: true
+}
+
+// DPO on two pairs. Nothing is written, since the loop has no Folder.
+func ExampleLoop() {
+	withLearner(func(l *train.Learner) error { return printLosses(l, nil) })
+	// Output: the loss fell below ln 2 = 0.69: true
+}
+
+// A hinge loss of one's own: the chosen answer should lead by 1 nat more than under the reference.
+func ExamplePairLoss() {
+	hinge := &train.PairLoss{
+		Key: "hinge 1",
+		Graph: func(in losses.Inputs) *graph.Node {
+			lead := graph.Sub(graph.Sub(in.PolicyChosen, in.ReferenceChosen), graph.Sub(in.PolicyRejected, in.ReferenceRejected))
+			return graph.MaxScalar(graph.AddScalar(graph.Neg(lead), 1), 0)
+		},
+		Host: func(b losses.Batch) []float64 {
+			loss := make([]float64, b.Pairs())
+			for i := range loss {
+				lead := b.PolicyChosen[i] - b.ReferenceChosen[i] - (b.PolicyRejected[i] - b.ReferenceRejected[i])
+				loss[i] = max(0, 1-lead)
+			}
+			return loss
+		},
+	}
+	withLearner(func(l *train.Learner) error { return printLosses(l, hinge) })
+	// Output: the loss fell below 0.5: true
+}
+
+// printLosses trains with DPO, or a loss of one's own, and says whether the loss fell.
+func printLosses(l *train.Learner, custom *train.PairLoss) error {
+	o := losses.Defaults(losses.DPO)
+	o.Prior = losses.None
+	reference, err := train.PairSums(l, pairs, batch.Layout{}, nil)
+	if err != nil {
+		return err
+	}
+	method := &train.Preference{Options: o, Custom: custom, Reference: reference}
+	loop := &train.Loop{
+		Course:  train.Course{Learner: l, Seed: 1},
+		Options: train.Defaults(),
+		Train:   train.Examples{Method: method, Groups: pairs},
+	}
+	loop.Options.MaxSteps, loop.Options.BatchSize, loop.Options.LearningRate = 20, 2, 1e-2
+	last := math.Inf(1)
+	loop.OnStep = func(_, _ int, values map[string]float64) { last = values["loss"] }
+	if err := loop.Run(context.Background()); err != nil {
+		return err
+	}
+	if custom != nil {
+		fmt.Println("the loss fell below 0.5:", last < 0.5)
+	} else {
+		fmt.Println("the loss fell below ln 2 = 0.69:", last < math.Ln2)
+	}
+	return nil
+}
