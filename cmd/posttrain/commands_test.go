@@ -108,7 +108,7 @@ func TestExplain(t *testing.T) {
 		"ci-rl.yaml":       {"GRPO", "clip(ρ, 0.8, 1.2)", "0.001·KL", "32 prompts a step, 16 completions each", "4 updates a step on 128 completions each", "AdamW at 1e-06", "no option deviates"},
 		"cpo.yaml":         {"MaPPO-CPO", "0.2", "no reference model"},
 		"ipo.yaml":         {"MaPPO-IPO", "the model before training"},
-		"mappo.yaml":       {"MaPPO-DPO", "-log σ(0.1·A - Δr·0.1·B)", "0.693147 (ln 2)", "train.learning_rate: 0.0002 (paper: 5e-07)"},
+		"mappo.yaml":       {"MaPPO-DPO", "-log σ(0.1·A - Δr·0.1·B)", "0.693147 (ln 2)", "train.learning_rate: 0.0001 (paper: 5e-07)"},
 		"mappo-paper.yaml": {"MaPPO-DPO", "128 pairs", "AdamW at 5e-07"},
 		"sft.yaml":         {"negative log-likelihood", "the completions' tokens"},
 		"simpo.yaml":       {"MaPPO-SimPO", "no reference model"},
