@@ -35,8 +35,9 @@ func tinyWorld(t *testing.T) (string, *problem) {
 func TestServeStepsAreTheSameInEveryForm(t *testing.T) {
 	dir, _ := tinyWorld(t)
 	var first []did
-	for _, f := range []form{{backend: "go"}, {backend: "go", share: true}, {backend: "go", micro: 1}, {backend: "go", checkpoint: true}} {
-		lines := speak(t, dir, f, "step\nstep\nforward\nstep\nquit\nnever read")
+	for _, f := range []form{{}, {share: true}, {micro: 1}, {checkpoint: true}} {
+		f.backend = "go"
+		lines := ask(t, dir, &f, "step\nstep\nforward\nstep\nquit\nnever read")
 		if first == nil {
 			first = lines
 		}
@@ -50,24 +51,24 @@ func TestServeStepsAreTheSameInEveryForm(t *testing.T) {
 		}
 	}
 	if d := first[0]; math.Abs(d.Loss-math.Ln2) > 1e-5 || d.Seconds <= 0 || d.Did != "step" {
-		t.Errorf("first step %+v: want loss ln 2 in more than no time", d)
+		t.Errorf("first step %+v: want the loss ln 2 and a time above 0", d)
 	}
 	if first[2].Loss >= first[1].Loss {
 		t.Errorf("losses %v and then %v: a step should lower it", first[1].Loss, first[2].Loss)
 	}
 }
 
-// speak runs serve on some lines and gives its answers after the first.
-func speak(t *testing.T, dir string, f form, lines string) (all []did) {
+// ask runs one of posttrain's sides on some lines and returns its answers, without the line that says it is ready.
+func ask(t *testing.T, dir string, o option, lines string) (all []did) {
 	t.Helper()
 	var out strings.Builder
-	if err := serve(dir, f, strings.NewReader(lines), &out); err != nil {
+	if err := o.serve(dir, strings.NewReader(lines), &out); err != nil {
 		t.Fatal(err)
 	}
 	answers := strings.Split(strings.TrimSpace(out.String()), "\n")
 	var r ready
 	if err := json.Unmarshal([]byte(answers[0]), &r); err != nil || !r.Ready || r.Engine != "go" || r.Parameters == 0 {
-		t.Fatalf("first line %s (%v): want that it is ready", answers[0], err)
+		t.Fatalf("first line %s (%v): want ready, the engine go and the number of parameters", answers[0], err)
 	}
 	for _, a := range answers[1:] {
 		var d did
@@ -79,15 +80,18 @@ func speak(t *testing.T, dir string, f form, lines string) (all []did) {
 	return all
 }
 
-// Engines like xla get everything in the graph: look-ups, their gradients and the update. The go engine can do that too,
-// which is the nearest to a GPU that a test without one comes.
+// Engines like xla want everything in the graph: look-ups, their gradients and the update. The go engine can do that
+// too; without a GPU this is as close as a test can come to one.
 func TestTheGraphFormTrainsAsTheHostForm(t *testing.T) {
 	m, p := testkit.Model(t, "qwen2"), randomProblem(shape{4, 12, 5}, testkit.Vocab, 1e-3)
 	for _, c := range []struct {
 		name      string
 		f         form
 		tolerance float64
-	}{{"float32", form{}, 1e-5}, {"bfloat16", form{bfloat16: true}, 0.05}, {"shared", form{share: true}, 1e-5}, {"accumulated", form{micro: 2}, 1e-5}} {
+	}{
+		{"float32", form{}, 1e-5}, {"bfloat16", form{bfloat16: true}, 0.05},
+		{"shared", form{share: true}, 1e-5}, {"accumulated", form{micro: 2}, 1e-5},
+	} {
 		host, graph := lossesOf(t, m, p, form{share: c.f.share}, false), lossesOf(t, m, p, c.f, true)
 		for i := range host {
 			if math.Abs(host[i]-graph[i]) > c.tolerance {
@@ -122,7 +126,8 @@ func lossesOf(t *testing.T, m *model.Model, p *problem, f form, inGraph bool) (a
 }
 
 func TestSidesThatDisagreeStopTheComparison(t *testing.T) {
-	a, b := &series{side: &side{name: "a"}, losses: []float64{0.6931, 0.65}}, &series{side: &side{name: "b"}, losses: []float64{0.6931, 0.66}}
+	a := &series{side: &side{name: "a"}, losses: []float64{0.6931, 0.65}}
+	b := &series{side: &side{name: "b"}, losses: []float64{0.6931, 0.66}}
 	if err := agree([]*series{a, b}, 0); err != nil {
 		t.Error(err)
 	}

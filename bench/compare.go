@@ -14,31 +14,34 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// rounds says how often, and how gently, sides are compared.
+// rounds says how a comparison alternates between sides.
 type rounds struct {
-	count  int           // measured rounds
-	warmup int           // rounds thrown away before
+	count  int           // rounds that count
+	warmup int           // rounds before them
 	pause  time.Duration // before every step
-	long   time.Duration // a first round that takes longer is all the warm-up, and five rounds are measured; 0: no such rule
-	draws  bool          // sides draw for themselves, and their losses need not agree
+	long   time.Duration // if the first round takes longer, it is the only warm-up, and five rounds count; 0: never
+	draws  bool          // sides sample for themselves, so that their losses need not agree
 }
 
 func (r *rounds) register(flags *pflag.FlagSet) {
-	flags.IntVar(&r.count, "rounds", cmp.Or(r.count, 9), "rounds measured (at least 7 for a figure to be quoted, 5 where one takes long)")
-	flags.DurationVar(&r.pause, "pause", 300*time.Millisecond, "pause before every step: threads spin for a while after their work")
+	flags.IntVar(&r.count, "rounds", cmp.Or(r.count, 9), "rounds measured (to quote a figure: 7, or 5 slow ones)")
+	flags.DurationVar(&r.pause, "pause", 300*time.Millisecond, "pause before every step, for threads to come to rest")
 	r.warmup = 2
 }
+
+// few makes n the number of rounds, or five if a round takes long.
+func (r *rounds) few(n int) { r.count, r.long = n, 3*time.Second }
 
 // series is what one side did, round by round.
 type series struct {
 	side    *side
 	seconds []float64
-	losses  []float64 // those of the rounds thrown away included
-	answers []did     // in full, of the rounds that count
+	losses  []float64 // with those of the warm-up
+	answers []did     // of the rounds that count
 	peakMB  float64
 }
 
-// alternate has every side do a thing once a round.
+// alternate has every side do one thing in each round.
 func (r rounds) alternate(sides []*side, word string) ([]*series, error) {
 	all := make([]*series, len(sides))
 	for i, s := range sides {
@@ -64,7 +67,7 @@ func (r rounds) alternate(sides []*side, word string) ([]*series, error) {
 	return all, nil
 }
 
-// note keeps an answer; one of the warm-up counts only as a loss.
+// note keeps an answer; of one of the warm-up only the loss.
 func (s *series) note(d did, counts bool) {
 	s.losses, s.peakMB = append(s.losses, d.Loss), d.PeakRSSMB
 	if counts {
@@ -72,15 +75,16 @@ func (s *series) note(d did, counts bool) {
 	}
 }
 
-// tolerance of losses between sides: of the rounding of sums of thousands of log-probs in float32.
+// tolerance of losses between sides: sums of thousands of log-probs are rounded to float32.
 const tolerance = 1e-4
 
-// agree holds the losses of a round against the first side's: a side that trains something else measures nothing.
+// agree compares the losses of a round with the first side's. If a side trains something else, its time means nothing.
 func agree(all []*series, round int) error {
 	want := all[0].losses[round]
 	for _, s := range all[1:] {
 		if got := s.losses[round]; !(math.Abs(got-want) <= tolerance*max(1, math.Abs(want))) {
-			return fmt.Errorf("round %d: the loss of %s is %.6f, that of %s %.6f: they do not train the same thing", round+1, s.side.name, got, all[0].side.name, want)
+			return fmt.Errorf("round %d: the loss of %s is %.6f, that of %s %.6f: they do not train the same thing",
+				round+1, s.side.name, got, all[0].side.name, want)
 		}
 	}
 	return nil
@@ -102,7 +106,7 @@ func quantile(x []float64, q float64) float64 {
 	return s[i] + (at-float64(i))*(s[i+1]-s[i])
 }
 
-// ratios are those of two sides' times, round by round.
+// ratios are the ratios of two sides' times, round by round.
 func ratios(x, to *series) []float64 {
 	out := make([]float64, len(x.seconds))
 	for i := range out {
@@ -111,33 +115,43 @@ func ratios(x, to *series) []float64 {
 	return out
 }
 
-// report prints the table of a comparison; ratios are to the first side.
-func report(out io.Writer, title string, all []*series) {
-	fmt.Fprintf(out, "\n%s; %d rounds after the warm-up, losses agree (%.5f to %.5f); load of the machine %s\n",
-		title, len(all[0].seconds), all[0].losses[0], all[0].losses[len(all[0].losses)-1], load())
+// table prints a title, a header and rows, whose columns end with tabs.
+func table(out io.Writer, title, header string, rows func(w io.Writer)) {
+	fmt.Fprintf(out, "\n%s; load of the machine %s\n", title, load())
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "side\tmedian s\tfastest s\ttokens\tpeak MB\tof medians\tof fastest\tround by round, quartiles\t")
-	for i, s := range all {
-		fmt.Fprintf(w, "%s\t%.4f\t%.4f\t%d\t%.0f\t", s.side.name, median(s.seconds), slices.Min(s.seconds), s.side.ready.Tokens, s.peakMB)
-		if i > 0 {
-			r := ratios(s, all[0])
-			fmt.Fprintf(w, "%.3f\t%.3f\t%.3f (%.3f to %.3f)\t", median(s.seconds)/median(all[0].seconds),
-				slices.Min(s.seconds)/slices.Min(all[0].seconds), median(r), quantile(r, 0.25), quantile(r, 0.75))
-		} else {
-			fmt.Fprint(w, "1\t1\t1\t")
-		}
-		fmt.Fprintln(w)
-	}
+	fmt.Fprintln(w, header)
+	rows(w)
 	w.Flush()
 }
 
-// goal prints how a ratio of medians stands to what is asked of it.
+// report prints the table of a comparison; ratios are to the first side.
+func report(out io.Writer, title string, all []*series) {
+	first := all[0]
+	title = fmt.Sprintf("%s; %d rounds after the warm-up, losses agree (%.5f to %.5f)",
+		title, len(first.seconds), first.losses[0], first.losses[len(first.losses)-1])
+	header := "side\tmedian s\tfastest s\ttokens\tpeak MB\tof medians\tof fastest\tround by round, quartiles\t"
+	table(out, title, header, func(w io.Writer) {
+		for i, s := range all {
+			m, f := median(s.seconds), slices.Min(s.seconds)
+			fmt.Fprintf(w, "%s\t%.4f\t%.4f\t%d\t%.0f\t", s.side.name, m, f, s.side.ready.Tokens, s.peakMB)
+			if i == 0 {
+				fmt.Fprintln(w, "1\t1\t1\t")
+				continue
+			}
+			r := ratios(s, first)
+			fmt.Fprintf(w, "%.3f\t%.3f\t%.3f (%.3f to %.3f)\t\n", m/median(first.seconds), f/slices.Min(first.seconds),
+				median(r), quantile(r, 0.25), quantile(r, 0.75))
+		}
+	})
+}
+
+// goal prints a ratio of medians and whether it reaches its target.
 func goal(out io.Writer, what string, x, to *series, most float64) {
 	r := median(x.seconds) / median(to.seconds)
 	fmt.Fprintf(out, "%s: %.3f, asked for at most %.2f: %s\n", what, r, most, verdict(r <= most))
 }
 
-// atLeast prints how many times the rate of another side a side reaches, against what is asked of it; 0: nothing is.
+// atLeast prints one side's rate over another's and whether it reaches its target; 0: there is no target.
 func atLeast(out io.Writer, x, to *series, least float64) {
 	r := median(to.seconds) / median(x.seconds)
 	fmt.Fprintf(out, "%s against %s: %.2fx", x.side.name, to.side.name, r)
@@ -154,7 +168,7 @@ func verdict(reached bool) string {
 	return "MISSED"
 }
 
-// load is the machine's load averages, "unknown" where the system does not give them.
+// load is the machine's load averages, "unknown" on systems other than Linux.
 func load() string {
 	raw, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

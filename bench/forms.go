@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// formsOptions are those of a comparison between posttrain's own forms, which needs no Python.
+// formsOptions are the options of a comparison between forms of posttrain's own step, which needs no Python.
 type formsOptions struct {
 	rounds
 	shape
@@ -22,9 +22,7 @@ func (o *formsOptions) register(cmd *cobra.Command) {
 	o.rounds.register(flags)
 	flags.StringVar(&o.backend, "backend", "auto", "engine")
 	flags.StringSliceVar(&o.presets, "preset", []string{"5.4M", "56M"}, "models")
-	flags.IntVar(&o.pairs, "pairs", o.pairs, "pairs a step")
-	flags.IntVar(&o.length, "length", o.length, "tokens a row")
-	flags.IntVar(&o.prompt, "prompt", o.prompt, "of these, tokens of the prompt")
+	o.shape.register(flags)
 	flags.Float64Var(&o.rate, "rate", 1e-6, "learning rate")
 }
 
@@ -37,40 +35,32 @@ type named struct {
 // newPrefix measures what sharing a pair's prompt saves.
 func newPrefix() *cobra.Command {
 	o := &formsOptions{shape: shape{4, 256, 192}}
-	cmd := &cobra.Command{
-		Use:     "prefix",
-		Short:   "Prompts shared in one row against two rows a pair",
-		Example: "  go run ./bench prefix\n  go run ./bench prefix --length 128 --prompt 64",
-		Args:    cobra.NoArgs,
-	}
+	cmd := newCommand("prefix", "Prompts shared in one row against two rows a pair",
+		"  go run ./bench prefix\n  go run ./bench prefix --length 128 --prompt 64",
+		func(out io.Writer) error {
+			return o.compare(out, []named{{"two rows", form{}}, {"shared prompt", form{share: true}}}, 0.72)
+		})
 	o.register(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return o.compare(cmd.OutOrStdout(), []named{{"two rows", form{}}, {"shared prompt", form{share: true}}}, 0.72)
-	}
 	return cmd
 }
 
 // newAccumulate measures what accumulating gradients costs in time and saves in memory.
 func newAccumulate() *cobra.Command {
 	o := &formsOptions{shape: shape{8, 128, 64}}
-	cmd := &cobra.Command{
-		Use:     "accumulate",
-		Short:   "A step in one piece against accumulated microbatches and gradient checkpointing",
-		Example: "  go run ./bench accumulate --preset 5.4M --pairs 16",
-		Args:    cobra.NoArgs,
-	}
+	cmd := newCommand("accumulate", "A step in one piece against accumulated microbatches and gradient checkpointing",
+		"  go run ./bench accumulate --preset 5.4M --pairs 16",
+		func(out io.Writer) error {
+			forms := []named{{"one piece", form{}}}
+			for micro := o.pairs / 2; micro > 0; micro /= 4 {
+				forms = append(forms, named{fmt.Sprintf("%d pairs at once", micro), form{micro: micro}})
+			}
+			return o.compare(out, append(forms, named{"checkpointed", form{checkpoint: true}}), 0)
+		})
 	o.register(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		forms := []named{{"one piece", form{}}}
-		for micro := o.pairs / 2; micro > 0; micro /= 4 {
-			forms = append(forms, named{fmt.Sprintf("%d pairs at once", micro), form{micro: micro}})
-		}
-		return o.compare(cmd.OutOrStdout(), append(forms, named{"checkpointed", form{checkpoint: true}}), 0)
-	}
 	return cmd
 }
 
-// compare measures the step in several forms; the last's ratio to the first is held against most (0: nothing asked).
+// compare measures the step in several forms. The ratio of the last to the first should be at most most (0: no target).
 func (o *formsOptions) compare(out io.Writer, forms []named, most float64) error {
 	for _, preset := range o.presets {
 		all, err := o.measure(preset, forms)
@@ -86,23 +76,20 @@ func (o *formsOptions) compare(out io.Writer, forms []named, most float64) error
 }
 
 func (o *formsOptions) measure(preset string, forms []named) ([]*series, error) {
-	world, err := os.MkdirTemp("", "bench-")
+	world, err := pairWorld(preset, o.shape, o.rate)
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(world)
-	if err := writeWorld(world, preset, o.shape, o.rate); err != nil {
-		return nil, err
-	}
-	var sides []*side
-	defer func() { stopAll(sides) }()
+	var all []launch
 	for _, f := range forms {
 		f.backend = o.backend
-		s, err := startOurs(f.name, world, f.form)
-		if err != nil {
-			return nil, err
-		}
-		sides = append(sides, s)
+		all = append(all, launchOurs(f.name, "serve", world, f.register))
 	}
+	sides, err := startAll(all...)
+	if err != nil {
+		return nil, err
+	}
+	defer stopAll(sides)
 	return o.alternate(sides, "step")
 }

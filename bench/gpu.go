@@ -6,17 +6,16 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/model"
 )
 
-// gpuOptions are those of the step on a GPU.
+// gpuOptions are the options of the step on a GPU.
 type gpuOptions struct {
 	form
 	shape
@@ -27,67 +26,52 @@ type gpuOptions struct {
 
 func newGPU() *cobra.Command {
 	o := gpuOptions{shape: shape{4, 512, 256}}
-	cmd := &cobra.Command{
-		Use:   "gpu",
-		Short: "The DPO step through XLA on a GPU, and plain PyTorch's on the same one (untested: see docs/gpu.md)",
-		Example: "  go run ./bench gpu --backend xla:/path/plugin.so --python venv/bin/python --peak-tflops 989\n" +
-			"  go run ./bench gpu --backend onnx --dtype float32 --preset 5.4M --length 128 --prompt 64   (that it runs)",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout()) },
-	}
+	cmd := newCommand("gpu", "The DPO step through XLA and plain PyTorch's on one GPU (untested: see docs/gpu.md)",
+		"  go run ./bench gpu --backend xla:/path/plugin.so --python venv/bin/python --peak-tflops 989\n"+
+			"  go run ./bench gpu --backend onnx --dtype float32 --preset 5.4M --length 128   (a trial without a GPU)",
+		o.run)
 	flags := cmd.Flags()
 	flags.StringVar(&o.form.backend, "backend", "xla:cuda", "posttrain's engine")
-	flags.BoolVar(&o.share, "share", false, "prompts stand once")
+	flags.BoolVar(&o.share, "share", false, "both answers share a row with their prompt")
 	flags.BoolVar(&o.checkpoint, "checkpoint", false, "recompute layers in the backward pass")
 	flags.IntVar(&o.headChunk, "head-chunk", 0, "predicted tokens whose logits exist at once; 0: as many as fit 128 MB")
 	flags.StringVar(&o.preset, "preset", "qwen2.5-0.5b", "model, with random weights")
-	flags.StringVar(&o.dtype, "dtype", "bfloat16", "bfloat16 or float32: what the step computes in; masters are float32")
-	flags.StringVar(&o.python, "python", "", "interpreter with PyTorch for the other side; none: posttrain alone")
+	flags.StringVar(&o.dtype, "dtype", "bfloat16", "type to compute in: bfloat16 or float32; the weights are float32")
+	flags.StringVar(&o.python, "python", "", `interpreter with PyTorch for the other side; "": posttrain alone`)
 	flags.StringVar(&o.device, "device", "cuda", "PyTorch's device")
-	flags.IntVar(&o.pairs, "pairs", o.pairs, "pairs a step")
-	flags.IntVar(&o.length, "length", o.length, "tokens a row")
-	flags.IntVar(&o.prompt, "prompt", o.prompt, "of these, tokens of the prompt")
+	o.shape.register(flags)
 	flags.IntVar(&o.steps, "steps", 20, "steps measured")
-	flags.IntVar(&o.warmup, "warmup", 5, "steps before")
-	flags.Float64Var(&o.peak, "peak-tflops", 0, "the chip's dense bfloat16 rate; 0: known chips by their name, through PyTorch")
+	flags.IntVar(&o.warmup, "warmup", 5, "steps before them")
+	flags.Float64Var(&o.peak, "peak-tflops", 0, "the chip's dense bfloat16 rate; 0: PyTorch's side knows some chips")
 	cmd.AddCommand(newGPUSample(), newGPUGRPO())
 	return cmd
 }
 
-// onGPU are the Python sides' defaults there: none unless an interpreter is given.
+// onGPU are the defaults of Python's sides on a GPU: there are none unless an interpreter is given.
 var onGPU = peers{"", "cuda", "bfloat16"}
 
-// newGPUSample is the comparison of sampling at the size that a GPU is for.
 func newGPUSample() *cobra.Command {
 	o := &sampleOptions{peers: onGPU, backend: "xla:cuda", presets: []string{"qwen2.5-0.5b"}, batches: []int{256}}
-	cmd := &cobra.Command{
-		Use:   "sample",
-		Short: "Sampling through XLA on a GPU (untested: see docs/gpu.md)",
-		Example: "  go run ./bench gpu sample --backend xla:/path/plugin.so --python venv/bin/python\n" +
-			"  go run ./bench gpu sample --backend onnx --dtype float32 --preset tiny   (that it runs)",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout()) },
-	}
+	cmd := newCommand("sample", "Sampling through XLA on a GPU (untested: see docs/gpu.md)",
+		"  go run ./bench gpu sample --backend xla:/path/plugin.so --python venv/bin/python\n"+
+			"  go run ./bench gpu sample --backend onnx --dtype float32 --preset tiny   (a trial without a GPU)",
+		o.run)
 	o.register(cmd)
 	return cmd
 }
 
-// newGPUGRPO is the comparison of whole steps there.
 func newGPUGRPO() *cobra.Command {
-	o := &groupOptions{learning: learning{backend: "xla:cuda"}, peers: onGPU, preset: "qwen2.5-0.5b", prompts: []int{64, 256}}
-	cmd := &cobra.Command{
-		Use:   "grpo",
-		Short: "A whole step of GRPO through XLA on a GPU (untested: see docs/gpu.md)",
-		Example: "  go run ./bench gpu grpo --backend xla:/path/plugin.so --python venv/bin/python\n" +
-			"  go run ./bench gpu grpo --backend onnx --dtype float32 --preset tiny   (that it runs)",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout()) },
-	}
+	o := &groupOptions{learning: learning{backend: "xla:cuda"}, peers: onGPU}
+	o.preset, o.prompts = "qwen2.5-0.5b", []int{64, 256}
+	cmd := newCommand("grpo", "A whole step of GRPO through XLA on a GPU (untested: see docs/gpu.md)",
+		"  go run ./bench gpu grpo --backend xla:/path/plugin.so --python venv/bin/python\n"+
+			"  go run ./bench gpu grpo --backend onnx --dtype float32 --preset tiny   (a trial without a GPU)",
+		o.run)
 	o.registerStep(cmd)
 	return cmd
 }
 
-// gpuResult is one side's, in the words of peer_gpu.py.
+// gpuResult is the result of one side; peer_gpu.py prints it as JSON.
 type gpuResult struct {
 	Device  string   `json:"device"`
 	Torch   string   `json:"torch"`
@@ -100,7 +84,7 @@ type gpuResult struct {
 	compile float64
 }
 
-// rate is the chip's rate that the share was taken of, 0 where there is none.
+// rate is the chip's rate that the share was computed with, 0 if there is no share.
 func (r gpuResult) rate() float64 {
 	if r.Share == nil || *r.Share == 0 {
 		return 0
@@ -109,27 +93,25 @@ func (r gpuResult) rate() float64 {
 }
 
 func (o *gpuOptions) run(out io.Writer) error {
-	if o.dtype != "bfloat16" && o.dtype != "float32" {
-		return fmt.Errorf("--dtype %q: want bfloat16 or float32", o.dtype)
+	if err := checkDType(o.dtype); err != nil {
+		return err
 	}
 	o.bfloat16 = o.dtype == "bfloat16"
 	own, err := o.posttrain()
 	if err != nil {
 		return err
 	}
-	if o.python == "" {
-		o.print(out, own, nil)
-		return nil
-	}
-	torch, err := o.pytorch()
-	if err != nil {
-		return err
+	var torch *gpuResult
+	if o.python != "" {
+		if torch, err = o.pytorch(); err != nil {
+			return err
+		}
 	}
 	o.print(out, own, torch)
 	return nil
 }
 
-// posttrain measures the step; its loss comes back every time, so that a step has ended when the clock is read.
+// posttrain measures the step. Each returns its loss, so that it has ended when the clock is read.
 func (o *gpuOptions) posttrain() (*gpuResult, error) {
 	c, err := config(o.preset)
 	if err != nil {
@@ -163,12 +145,12 @@ func (o *gpuOptions) posttrain() (*gpuResult, error) {
 }
 
 func (o *gpuOptions) pytorch() (*gpuResult, error) {
-	path := filepath.Join("scripts", "gpu", "peer_gpu.py")
-	if _, err := os.Stat(path); err != nil {
-		return nil, fmt.Errorf("%s: not here: run this from the repository's root", path)
+	const path = "scripts/gpu/peer_gpu.py"
+	if err := checkScript(path); err != nil {
+		return nil, err
 	}
-	args := []string{path, "--preset", o.preset, "--pairs", strconv.Itoa(o.pairs), "--length", strconv.Itoa(o.length), "--prompt", strconv.Itoa(o.prompt),
-		"--steps", strconv.Itoa(o.steps), "--warmup", strconv.Itoa(o.warmup), "--device", o.device}
+	args := append([]string{path, "--preset", o.preset, "--steps", strconv.Itoa(o.steps),
+		"--warmup", strconv.Itoa(o.warmup), "--device", o.device}, flagArgs(o.shape.register)...)
 	if o.peak > 0 {
 		args = append(args, "--tflops", strconv.FormatFloat(o.peak, 'g', -1, 64))
 	}
@@ -182,30 +164,47 @@ func (o *gpuOptions) pytorch() (*gpuResult, error) {
 	return r, json.Unmarshal(line, r)
 }
 
-// print gives both sides' time, tokens (those of two rows a pair, on both sides) and share of the chip's rate: of the
-// operations that the side's own form of the step needs.
+// print prints both sides' time, tokens (on both sides those of two rows a pair) and share of the chip's rate, which
+// counts the operations that the side's own form of the step needs.
 func (o *gpuOptions) print(out io.Writer, own, torch *gpuResult) {
 	peak := o.peak
 	if peak == 0 && torch != nil {
 		peak = torch.rate()
 	}
-	fmt.Fprintf(out, "\nDPO step, %s, %s, %s; median of %d\n", o.preset, o.shape, o.dtype, o.steps)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "side\tms a step\ttokens/s\tTFLOP a step\tTFLOP/s\tshare of the bf16 rate\tpeak GB\tloss\t")
-	row := func(name string, r *gpuResult) {
-		share, memory := "rate unknown", "see nvidia-smi"
-		if peak > 0 {
-			share = fmt.Sprintf("%.1f%% of %g", 100*r.TFLOP/r.Seconds/peak, peak)
+	title := fmt.Sprintf("DPO step, %s, %s, %s; median of %d", o.preset, o.shape, o.dtype, o.steps)
+	header := "side\tms a step\ttokens/s\tTFLOP a step\tTFLOP/s\tshare of the bf16 rate\tpeak GB\tloss\t"
+	table(out, title, header, func(w io.Writer) {
+		own.row(w, "posttrain", peak)
+		if torch != nil {
+			torch.row(w, "PyTorch "+torch.Torch, peak)
 		}
-		if r.PeakGB != nil {
-			memory = fmt.Sprintf("%.1f", *r.PeakGB)
-		}
-		fmt.Fprintf(w, "%s\t%.2f\t%.0f\t%.3f\t%.1f\t%s\t%s\t%.5f\t\n", name, 1e3*r.Seconds, r.Tokens, r.TFLOP, r.TFLOP/r.Seconds, share, memory, r.Loss)
+	})
+	fmt.Fprintf(out, "posttrain took %.1f s from a model in memory to the end of the first step, with compilation\n",
+		own.compile)
+}
+
+func (r *gpuResult) row(w io.Writer, name string, peak float64) {
+	share, memory := "rate unknown", "see nvidia-smi"
+	if peak > 0 {
+		share = fmt.Sprintf("%.1f%% of %g", 100*r.TFLOP/r.Seconds/peak, peak)
 	}
-	row("posttrain ("+own.Device+")", own)
-	if torch != nil {
-		row("PyTorch "+torch.Torch+" ("+torch.Device+")", torch)
+	if r.PeakGB != nil {
+		memory = fmt.Sprintf("%.1f", *r.PeakGB)
 	}
-	w.Flush()
-	fmt.Fprintf(out, "posttrain took %.1f s from a model in memory to the end of the first step, compilation included\n", own.compile)
+	fmt.Fprintf(w, "%s (%s)\t%.2f\t%.0f\t%.3f\t%.1f\t%s\t%s\t%.5f\t\n", name, r.Device, 1e3*r.Seconds, r.Tokens,
+		r.TFLOP, r.TFLOP/r.Seconds, share, memory, r.Loss)
+}
+
+// flops is the number of floating-point operations of the matrix products in a step on a packed batch: forward, and
+// twice that for backward. Of attention's scores it counts the half that is not masked. The head, and what follows
+// attention in the last layer, count only for positions that predict something. peer_gpu.py counts in the same way, but
+// its head on all positions, as it computes them.
+func flops(c *model.Config, p *batch.Packed) float64 {
+	tokens, slots := float64(p.Rows*p.Len), float64(p.Slots)
+	heads, width := float64(c.Heads*c.HeadDim), float64(c.HiddenSize)
+	before := width * float64((c.Heads+2*c.KVHeads)*c.HeadDim) // q, k, v
+	after := width*heads + 3*width*float64(c.IntermediateSize) // o, gate, up, down
+	scores := 2 * heads * float64(p.Len) / 2 * tokens          // q k' and p v, half of each masked
+	layers := float64(c.Layers)*(before*tokens+scores) + after*(float64(c.Layers-1)*tokens+slots)
+	return 6 * (layers + width*float64(c.VocabSize)*slots)
 }

@@ -19,12 +19,9 @@ import (
 func newPadding() *cobra.Command {
 	var model, path string
 	var size, tokens, live, pairs int
-	cmd := &cobra.Command{
-		Use:     "padding",
-		Short:   "Padding and compiled shapes of real pairs, counted without training",
-		Example: "  go run ./bench padding --model DIR --data pairs.jsonl.gz",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+	cmd := newCommand("padding", "Padding and compiled shapes of real pairs, counted without training",
+		"  go run ./bench padding --model DIR --data pairs.jsonl.gz",
+		func(out io.Writer) error {
 			groups, err := readGroups(model, path)
 			if err != nil {
 				return err
@@ -32,15 +29,14 @@ func newPadding() *cobra.Command {
 			if pairs > 0 {
 				groups = groups[:min(pairs, len(groups))]
 			}
-			return printPadding(cmd.OutOrStdout(), groups, size, tokens, live)
-		},
-	}
+			return printPadding(out, groups, size, tokens, live)
+		})
 	flags := cmd.Flags()
 	flags.StringVar(&model, "model", "", "model folder with a tokenizer (bench/make_model.py makes one)")
 	flags.StringVar(&path, "data", "", "preference pairs")
 	flags.IntVar(&size, "batch", 8, "pairs a batch")
-	flags.IntVar(&pairs, "pairs", 0, "the first so many pairs; 0: all")
-	flags.IntVar(&tokens, "tokens", 1024, "tokens of a piece, as the engine wants them")
+	flags.IntVar(&pairs, "pairs", 0, "use only the first N pairs; 0: all")
+	flags.IntVar(&tokens, "tokens", 1024, "tokens of a piece (what the engine wants)")
 	flags.IntVar(&live, "live", 6, "programs that the engine keeps")
 	return cmd
 }
@@ -69,7 +65,7 @@ func readGroups(model, path string) ([]batch.Group, error) {
 type packing struct {
 	batches, pieces, tokens, padding, slots, slotPadding int
 	shapes                                               map[string]int
-	compiled                                             int // how often a program is not among those kept
+	compiled                                             int // pieces whose program is not among those kept
 }
 
 func count(groups []batch.Group, order []int, l batch.Layout, live int) packing {
@@ -113,7 +109,8 @@ func (c *packing) add(p *batch.Packed) {
 
 func printPadding(out io.Writer, groups []batch.Group, size, tokens, live int) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(w, "layout\tbatches\tpieces\ttokens a pair\tpadding\tslot padding\tshapes\tcompilations with %d kept\t\n", live)
+	fmt.Fprintf(w, "layout\tbatches\tpieces\ttokens a pair\tpadding\tslot padding\tshapes\t"+
+		"compilations with %d kept\t\n", live)
 	for _, budget := range []int{0, tokens} {
 		for _, share := range []bool{false, true} {
 			l := batch.Layout{Share: share, Pad: size, Tokens: budget}.Fit(groups)
@@ -122,8 +119,9 @@ func printPadding(out io.Writer, groups []batch.Group, size, tokens, live int) e
 			if budget > 0 {
 				name = fmt.Sprintf("%s, pieces of %d", strings.TrimSuffix(name, ", whole batches"), budget)
 			}
-			fmt.Fprintf(w, "%s\t%d\t%d\t%.0f\t%.1f%%\t%.1f%%\t%d\t%d\t\n", name, c.batches, c.pieces, float64(c.tokens)/float64(len(groups)),
-				100*float64(c.padding)/float64(c.tokens+c.padding), 100*float64(c.slotPadding)/float64(c.slots), len(c.shapes), c.compiled)
+			fmt.Fprintf(w, "%s\t%d\t%d\t%.0f\t%.1f%%\t%.1f%%\t%d\t%d\t\n", name, c.batches, c.pieces,
+				float64(c.tokens)/float64(len(groups)), 100*float64(c.padding)/float64(c.tokens+c.padding),
+				100*float64(c.slotPadding)/float64(c.slots), len(c.shapes), c.compiled)
 		}
 	}
 	return w.Flush()

@@ -12,32 +12,29 @@ import (
 	"github.com/posttrain/posttrain/train"
 )
 
-// parityTolerance is of losses and log-probs in float32 between engines, relative.
+// parityTolerance is the largest relative difference of losses and log-probs in float32 between engines.
 const parityTolerance = 1e-4
 
-// newParity holds an engine against another by training on both.
+// newParity compares two engines by training on both.
 func newParity() *cobra.Command {
 	var engine, against, preset string
 	var steps int
-	cmd := &cobra.Command{
-		Use:     "parity",
-		Short:   "The same steps on two engines in float32: losses and log-probs must agree",
-		Example: "  go run ./bench parity --backend xla:/path/plugin.so,tf32=false --against go\n  go run ./bench parity --backend onnx",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return parity(cmd.OutOrStdout(), preset, steps, form{backend: engine}, form{backend: against})
-		},
-	}
+	cmd := newCommand("parity", "The same steps on two engines in float32: losses and log-probs must agree",
+		"  go run ./bench parity --backend xla:/path/plugin.so,tf32=false --against go\n"+
+			"  go run ./bench parity --backend onnx",
+		func(out io.Writer) error {
+			return parity(out, preset, steps, form{backend: engine}, form{backend: against})
+		})
 	flags := cmd.Flags()
-	flags.StringVar(&engine, "backend", "onnx", "the engine in question")
+	flags.StringVar(&engine, "backend", "onnx", "the engine to check")
 	flags.StringVar(&against, "against", "go", "the engine to trust")
 	flags.StringVar(&preset, "preset", "5.4M", "model")
 	flags.IntVar(&steps, "steps", 4, "steps of training")
 	return cmd
 }
 
-// parity trains a few steps, with prompts shared and in two rows, and compares the loss of every step and the answers'
-// log-probs after the last.
+// parity trains a few steps, first with two rows a pair, then with a shared prompt. It compares the loss of every step
+// and the answers' log-probs after the last.
 func parity(out io.Writer, preset string, steps int, forms ...form) error {
 	c, err := config(preset)
 	if err != nil {
@@ -56,17 +53,19 @@ func parity(out io.Writer, preset string, steps int, forms ...form) error {
 		}
 		for _, r := range ran[1:] {
 			worst := max(furthest(ran[0].losses, r.losses), furthest(ran[0].sums, r.sums))
-			fmt.Fprintf(out, "%s against %s, shared prompts %v: losses %.6f to %.6f, largest relative difference of losses and log-probs %.1e\n",
+			fmt.Fprintf(out, "%s against %s, shared prompts %v: losses %.6f to %.6f, "+
+				"largest relative difference of losses and log-probs %.1e\n",
 				ran[0].engine, r.engine, share, ran[0].losses[0], ran[0].losses[steps-1], worst)
 			if !(worst <= parityTolerance) {
-				return fmt.Errorf("engines %s and %s differ by %.1e: want at most %.0e", ran[0].engine, r.engine, worst, parityTolerance)
+				return fmt.Errorf("engines %s and %s differ by %.1e: want at most %.0e",
+					ran[0].engine, r.engine, worst, parityTolerance)
 			}
 		}
 	}
 	return nil
 }
 
-// trace is what a run of steps gave.
+// trace is the result of a run of steps.
 type trace struct {
 	engine       string
 	losses, sums []float64
@@ -86,7 +85,8 @@ func follow(m *model.Model, p *problem, f form, steps int) (r trace, err error) 
 		}
 		r.losses = append(r.losses, loss)
 	}
-	sums, err := train.PairSums(t.learner, p.groups(), batch.Layout{Share: f.share, Pad: p.pairs()}, func(int) error { return nil })
+	layout := batch.Layout{Share: f.share, Pad: p.pairs()}
+	sums, err := train.PairSums(t.learner, p.groups(), layout, func(int) error { return nil })
 	for _, s := range sums {
 		r.sums = append(r.sums, float64(s[0]), float64(s[1]))
 	}

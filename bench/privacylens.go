@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,10 +16,10 @@ import (
 	lens "github.com/posttrain/posttrain/data/privacylens"
 )
 
-// lensGoal is how long a run may take, as a multiple of what its judge takes.
+// lensGoal is the target for a run's time, as a multiple of its judge's.
 const lensGoal = 1.15
 
-// lensOptions are those of the timing of whole evaluations.
+// lensOptions are the options of the timing of whole evaluations.
 type lensOptions struct {
 	data, binary     string
 	delay            time.Duration
@@ -30,23 +29,21 @@ type lensOptions struct {
 
 func newPrivacyLens() *cobra.Command {
 	o := lensOptions{}
-	cmd := &cobra.Command{
-		Use:   "privacylens",
-		Short: "posttrain eval privacylens with a slow judge, against the time that the judge alone takes",
-		Long: "The whole process counts: start, reading of cases and recorded actions, judging, report. The ideal is the judge's: its delay, as often\n" +
-			"as so many questions at a time go into all of them. The judge is a server of this program. Then the same with 100 cases, for the memory,\n" +
-			"and with --large with ten times the cases, of a judge that does not wait.",
-		Example: "  go run ./bench privacylens\n  go run ./bench privacylens --data ../shared/data/privacylens/main_data.json --large",
-		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout()) },
-	}
+	cmd := newCommand("privacylens", "posttrain eval privacylens with a slow judge, against the judge's time alone",
+		"  go run ./bench privacylens\n"+
+			"  go run ./bench privacylens --data ../shared/data/privacylens/main_data.json --large",
+		o.run)
+	cmd.Long = `The whole process counts: start, reading of cases and recorded actions, judging, report. The
+ideal time is the judge's: its delay times the number of questions over --parallel. The judge is
+a server of this program. To see the memory, the command then runs 100 cases, and with --large
+ten times the cases with a judge that answers at once.`
 	flags := cmd.Flags()
-	flags.StringVar(&o.data, "data", "", "cases (default: 493 made up, with 1,487 items)")
+	flags.StringVar(&o.data, "data", "", "cases (default: 493 made-up ones with 1,487 items)")
 	flags.StringVar(&o.binary, "posttrain", "", "posttrain binary (default: built now)")
-	flags.DurationVar(&o.delay, "delay", 200*time.Millisecond, "until the judge answers")
+	flags.DurationVar(&o.delay, "delay", 200*time.Millisecond, "time that the judge takes for an answer")
 	flags.IntVar(&o.parallel, "parallel", 32, "questions at a time")
 	flags.IntVar(&o.rounds, "rounds", 5, "runs timed")
-	flags.BoolVar(&o.large, "large", false, "ten times the cases as well, for the memory")
+	flags.BoolVar(&o.large, "large", false, "also measure the memory with ten times the cases")
 	return cmd
 }
 
@@ -56,7 +53,7 @@ func (o *lensOptions) run(out io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := o.prepare(dir); err != nil {
+	if err := buildPosttrain(dir, &o.binary); err != nil {
 		return err
 	}
 	cases, err := o.cases()
@@ -75,18 +72,6 @@ func (o *lensOptions) run(out io.Writer) error {
 	return o.memory(out, dir, judge, cases, all)
 }
 
-// prepare builds the binary where none is given.
-func (o *lensOptions) prepare(dir string) error {
-	if o.binary != "" {
-		return nil
-	}
-	o.binary = filepath.Join(dir, "posttrain")
-	if err := command("go", "build", "-o", o.binary, "./cmd/posttrain").Run(); err != nil {
-		return fmt.Errorf("go build ./cmd/posttrain: %w", err)
-	}
-	return nil
-}
-
 func (o *lensOptions) cases() ([]lens.Case, error) {
 	if o.data == "" {
 		return madeUpCases(493, 1487), nil
@@ -95,7 +80,7 @@ func (o *lensOptions) cases() ([]lens.Case, error) {
 	return cases, err
 }
 
-// time runs all cases so many times, and holds the median against the ideal.
+// time runs all cases in every round, and compares the median with the ideal.
 func (o *lensOptions) time(out io.Writer, dir string, judge *slowJudge, cases []lens.Case) (last lensRun, err error) {
 	w, err := writeLensWorld(filepath.Join(dir, "all"), cases)
 	if err != nil {
@@ -103,7 +88,8 @@ func (o *lensOptions) time(out io.Writer, dir string, judge *slowJudge, cases []
 	}
 	batches := (w.questions + o.parallel - 1) / o.parallel
 	ideal := (time.Duration(batches) * o.delay).Seconds()
-	fmt.Fprintf(out, "%d cases, %d questions, %d at a time, a judge that answers in %v: ideal %.2f s; load of the machine %s\n",
+	fmt.Fprintf(out, "%d cases, %d questions, %d at a time, a judge that takes %v: ideal %.2f s; "+
+		"load of the machine %s\n",
 		len(cases), w.questions, o.parallel, o.delay, ideal, load())
 	var ratios []float64
 	for round := range o.rounds {
@@ -114,11 +100,12 @@ func (o *lensOptions) time(out io.Writer, dir string, judge *slowJudge, cases []
 		fmt.Fprintf(out, "round %d: %.3f of the ideal; %v\n", round+1, last.seconds/ideal, last)
 	}
 	m := median(ratios)
-	fmt.Fprintf(out, "time, median: %.3f of the ideal, asked for at most %.2f: %s; load of the machine %s\n", m, lensGoal, verdict(m <= lensGoal), load())
+	fmt.Fprintf(out, "time, median: %.3f of the ideal, asked for at most %.2f: %s; load of the machine %s\n",
+		m, lensGoal, verdict(m <= lensGoal), load())
 	return last, nil
 }
 
-// memory runs fewer cases, and more, and tells the peaks.
+// memory runs fewer cases, and more, and prints the peaks.
 func (o *lensOptions) memory(out io.Writer, dir string, judge *slowJudge, cases []lens.Case, all lensRun) error {
 	few, err := o.once(filepath.Join(dir, "few"), judge, cases[:min(100, len(cases))], o.delay)
 	if err != nil {
@@ -138,7 +125,6 @@ func (o *lensOptions) memory(out io.Writer, dir string, judge *slowJudge, cases 
 	return nil
 }
 
-// once runs some cases once.
 func (o *lensOptions) once(dir string, judge *slowJudge, cases []lens.Case, delay time.Duration) (lensRun, error) {
 	w, err := writeLensWorld(dir, cases)
 	if err != nil {
@@ -147,16 +133,17 @@ func (o *lensOptions) once(dir string, judge *slowJudge, cases []lens.Case, dela
 	return o.measure(w, judge, delay)
 }
 
-// lensWorld is what a run reads.
+// lensWorld is the input of a run.
 type lensWorld struct {
 	dir, data, actions string
 	cases, questions   int
 	bytes              int64 // of both files
 }
 
-// writeLensWorld writes cases, and an action for each.
+// writeLensWorld writes cases and an action for each.
 func writeLensWorld(dir string, cases []lens.Case) (w lensWorld, err error) {
-	w = lensWorld{dir: dir, data: filepath.Join(dir, "cases.json"), actions: filepath.Join(dir, "actions.csv"), cases: len(cases)}
+	w = lensWorld{dir: dir, cases: len(cases)}
+	w.data, w.actions = filepath.Join(dir, "cases.json"), filepath.Join(dir, "actions.csv")
 	if err := os.Mkdir(dir, 0o777); err != nil {
 		return w, err
 	}
@@ -186,25 +173,27 @@ type lensRun struct {
 	lensWorld
 	tally
 	seconds float64 // of the process
-	before  float64 // of them, until the first question
-	after   float64 // of them, from the last reply
-	peak    float64 // memory in MB, the most there was
+	before  float64 // of these, until the first question
+	after   float64 // of these, after the last reply
+	peak    float64 // memory in MB: the most of all
 	early   float64 // the most in the second twentieth of the questions
 	late    float64 // the most in the last twentieth
 }
 
 func (r lensRun) String() string {
-	return fmt.Sprintf("%.2f s, of them %.2f s until the first question and %.2f s from the last reply; %d requests, %d asked twice, at most %d at a time; peak %.0f MB",
+	return fmt.Sprintf("%.2f s, of these %.2f s until the first question and %.2f s after the last reply; "+
+		"%d requests, %d asked twice, at most %d at a time; peak %.0f MB",
 		r.seconds, r.before, r.after, r.requests, r.twice, r.most, r.peak)
 }
 
-// memory tells how it grew with the questions.
+// memory says how the memory grew with the questions.
 func (r lensRun) memory() string {
-	return fmt.Sprintf("%d cases, %d questions, files of %.1f MB: peak %.0f MB; %.0f MB at a tenth of the questions, %.0f MB at the last",
+	return fmt.Sprintf("%d cases, %d questions, files of %.1f MB: peak %.0f MB; "+
+		"%.0f MB at a tenth of the questions, %.0f MB at the last",
 		r.cases, r.questions, float64(r.bytes)/(1<<20), r.peak, r.early, r.late)
 }
 
-// measure runs an evaluation. It is an error that the judge is asked for more or for less than there is to ask.
+// measure runs an evaluation. It is an error if the judge does not get each question exactly once.
 func (o *lensOptions) measure(w lensWorld, judge *slowJudge, delay time.Duration) (r lensRun, err error) {
 	folder, err := os.MkdirTemp(w.dir, "run-")
 	if err != nil {
@@ -213,15 +202,16 @@ func (o *lensOptions) measure(w lensWorld, judge *slowJudge, delay time.Duration
 	defer os.RemoveAll(folder)
 	judge.begin(delay)
 	var said bytes.Buffer
-	c := exec.Command(o.binary, "eval", "privacylens", "--data", w.data, "--actions", w.actions, "--judge-base-url", judge.url, "--judge-model", "bench",
-		"--judge-parallel", strconv.Itoa(o.parallel), "--out", folder)
+	c := exec.Command(o.binary, "eval", "privacylens", "--data", w.data, "--actions", w.actions,
+		"--judge-base-url", judge.url, "--judge-model", "bench", "--judge-parallel", strconv.Itoa(o.parallel),
+		"--out", folder)
 	c.Stdout, c.Stderr, c.Env = &said, &said, append(os.Environ(), "OPENAI_API_KEY=none")
 	begin := time.Now()
 	if err := c.Start(); err != nil {
 		return r, err
 	}
 	r = lensRun{lensWorld: w}
-	stop := r.watch(c.Process.Pid, judge)
+	stop := r.watch(strconv.Itoa(c.Process.Pid), judge)
 	err = c.Wait()
 	end := time.Now()
 	stop()
@@ -231,14 +221,15 @@ func (o *lensOptions) measure(w lensWorld, judge *slowJudge, delay time.Duration
 	r.tally = judge.end()
 	r.seconds, r.before, r.after = end.Sub(begin).Seconds(), r.first.Sub(begin).Seconds(), end.Sub(r.last).Seconds()
 	if r.requests != w.questions || r.twice > 0 {
-		return r, fmt.Errorf("%d requests, %d of them asked before: want each of %d questions once", r.requests, r.twice, w.questions)
+		return r, fmt.Errorf("%d requests, %d of them asked before: want each of %d questions once",
+			r.requests, r.twice, w.questions)
 	}
 	return r, nil
 }
 
-// watch notes the memory of a process until it is stopped. (The peak that the system tells of an ended process is no smaller
-// than its parent was when it began.)
-func (r *lensRun) watch(pid int, judge *slowJudge) (stop func()) {
+// watch notes the memory of a process until stop is called. (The peak that the system reports after a process has ended
+// includes its parent's size at its start.)
+func (r *lensRun) watch(pid string, judge *slowJudge) (stop func()) {
 	ended, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -257,7 +248,7 @@ func (r *lensRun) watch(pid int, judge *slowJudge) (stop func()) {
 	return func() { close(ended); <-done }
 }
 
-// note takes down the memory at so many replies.
+// note takes down the memory after a number of replies.
 func (r *lensRun) note(now, peak float64, replies int) {
 	r.peak = max(r.peak, peak)
 	switch twentieth := r.questions / 20; {
@@ -267,18 +258,4 @@ func (r *lensRun) note(now, peak float64, replies int) {
 	case replies >= twentieth && replies < 2*twentieth:
 		r.early = max(r.early, now)
 	}
-}
-
-// memoryOf is what another process holds, and the most it has held, in MB as Linux counts it; 0 elsewhere, and when it is ending.
-func memoryOf(pid int) (now, peak float64) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, 0
-	}
-	read := func(field string) (kb float64) {
-		_, rest, _ := strings.Cut(string(status), "\n"+field+":")
-		_, _ = fmt.Sscan(rest, &kb)
-		return kb / 1024
-	}
-	return read("VmRSS"), read("VmHWM")
 }

@@ -14,14 +14,14 @@ import (
 // tally is what a judge saw in a run.
 type tally struct {
 	requests int
-	twice    int // of them: with a prompt that had come before
-	most     int // at the same time
+	twice    int // requests whose prompt had come before
+	most     int // requests at the same time
 	replies  int
-	first    time.Time // a request came
-	last     time.Time // a reply went
+	first    time.Time // of the first request
+	last     time.Time // of the last reply
 }
 
-// slowJudge is a server that gives a verdict on everything, after a while.
+// slowJudge is a server that answers every question with a verdict after a delay.
 type slowJudge struct {
 	url     string // ends in /v1
 	server  *http.Server
@@ -51,14 +51,14 @@ func serveJudge() (*slowJudge, error) {
 
 func (j *slowJudge) close() { j.server.Close() }
 
-// begin forgets what was, and answers after a delay from now on.
+// begin resets the tally and sets the delay.
 func (j *slowJudge) begin(delay time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.tally, j.delay, j.seen = tally{}, delay, map[[sha256.Size]byte]bool{}
 }
 
-// end is what came since begin.
+// end is the tally since begin.
 func (j *slowJudge) end() tally {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -78,7 +78,7 @@ func (j *slowJudge) judge(w http.ResponseWriter, r *http.Request) {
 	name := sha256.Sum256([]byte(prompt))
 	time.Sleep(time.Until(began.Add(j.arrive(name))))
 	reply, _ := json.Marshal(completion(prompt, j.verdict(name))) // strings and numbers
-	_, _ = w.Write(reply)                                         // who is gone needs none
+	_, _ = w.Write(reply)                                         // a client that left needs no reply
 	j.leave()
 }
 
@@ -106,7 +106,7 @@ func (j *slowJudge) leave() {
 	j.tally.last = time.Now()
 }
 
-// verdict is one on leakage and on helpfulness at once: a tenth of the questions are leaks.
+// verdict serves both for leakage and for helpfulness. A tenth of the questions are leaks.
 func (j *slowJudge) verdict(name [sha256.Size]byte) string {
 	leaks := "No"
 	if name[0] < 26 {
@@ -120,7 +120,8 @@ func completion(prompt, reply string) any {
 	in, out := len(prompt)/4, len(reply)/4
 	return map[string]any{
 		"id": "bench", "object": "chat.completion", "model": "bench",
-		"choices": []any{map[string]any{"index": 0, "finish_reason": "stop", "message": map[string]any{"role": "assistant", "content": reply}}},
-		"usage":   map[string]any{"prompt_tokens": in, "completion_tokens": out, "total_tokens": in + out},
+		"choices": []any{map[string]any{"index": 0, "finish_reason": "stop",
+			"message": map[string]any{"role": "assistant", "content": reply}}},
+		"usage": map[string]any{"prompt_tokens": in, "completion_tokens": out, "total_tokens": in + out},
 	}
 }

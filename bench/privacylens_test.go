@@ -16,24 +16,25 @@ import (
 	"github.com/posttrain/posttrain/rollout/metered"
 )
 
-// standsIn makes this test's own binary the command that is measured.
-const standsIn = "BENCH_STANDS_IN"
+// childVar makes the test binary play the command that is measured.
+const childVar = "BENCH_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(standsIn) == "" {
+	if os.Getenv(childVar) == "" {
 		os.Exit(m.Run())
 	}
-	if err := standIn(os.Args); err != nil {
+	if err := evalPrivacyLens(os.Args); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-// standIn judges recorded actions as the command does.
-func standIn(args []string) error {
+// evalPrivacyLens judges recorded actions as the command does.
+func evalPrivacyLens(args []string) error {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	path, actions, url := flags.String("data", "", ""), flags.String("actions", "", ""), flags.String("judge-base-url", "", "")
-	name, parallel, out := flags.String("judge-model", "", ""), flags.Int("judge-parallel", 0, ""), flags.String("out", "", "")
+	path, actions, out := flags.String("data", "", ""), flags.String("actions", "", ""), flags.String("out", "", "")
+	url, name := flags.String("judge-base-url", "", ""), flags.String("judge-model", "", "")
+	parallel := flags.Int("judge-parallel", 0, "")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -45,7 +46,8 @@ func standIn(args []string) error {
 	if err != nil {
 		return err
 	}
-	client, err := metered.Open(metered.Options{BaseURL: *url, Model: *name, Parallel: *parallel, Cache: filepath.Join(*out, "judge-cache.jsonl")})
+	cache := filepath.Join(*out, "judge-cache.jsonl")
+	client, err := metered.Open(metered.Options{BaseURL: *url, Model: *name, Parallel: *parallel, Cache: cache})
 	if err != nil {
 		return err
 	}
@@ -65,7 +67,8 @@ func evaluate(dir string, cases []lens.Case, actions map[string]string, client *
 	if err := run.Import(actions, nil); err != nil {
 		return err
 	}
-	if err := run.Judge(context.Background(), privacylens.JudgeOptions{Judge: privacylens.ModelJudge{Model: client, Prompts: prompts}, Parallel: parallel}); err != nil {
+	o := privacylens.JudgeOptions{Judge: privacylens.ModelJudge{Model: client, Prompts: prompts}, Parallel: parallel}
+	if err := run.Judge(context.Background(), o); err != nil {
 		return err
 	}
 	_, _, err = run.Report()
@@ -73,7 +76,7 @@ func evaluate(dir string, cases []lens.Case, actions map[string]string, client *
 }
 
 func TestPrivacyLensAsksEveryQuestionOnce(t *testing.T) {
-	t.Setenv(standsIn, "1")
+	t.Setenv(childVar, "1")
 	o := lensOptions{binary: os.Args[0], delay: time.Millisecond, parallel: 4, rounds: 1, large: true}
 	j, err := serveJudge()
 	if err != nil {
@@ -92,7 +95,9 @@ func TestPrivacyLensAsksEveryQuestionOnce(t *testing.T) {
 	if err := o.memory(&out, t.TempDir(), j, cases, all); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"ideal 0.01 s", "round 1: ", "26 requests, 0 asked twice", "asked for at most 1.15", "60 cases, 260 questions"} {
+	for _, want := range []string{
+		"ideal 0.01 s", "round 1: ", "26 requests, 0 asked twice", "asked for at most 1.15", "60 cases, 260 questions",
+	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gomlx/compute"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/model"
@@ -17,17 +18,12 @@ import (
 type sampling struct {
 	backend  string
 	bfloat16 bool
-	apart    bool // every request reads its prompt for itself
+	apart    bool // a prefill for every request, also of the same prompt
 	whole    bool // finished rows stay until the longest one ends
-	slots    int  // rows decoded together; 0: as posttrain does by itself
+	slots    int  // rows decoded together; 0: posttrain's default
 }
 
-func (s sampling) args(world string) []string {
-	return []string{"serve-sampler", world, "--backend=" + s.backend, fmt.Sprintf("--bfloat16=%v", s.bfloat16),
-		fmt.Sprintf("--apart=%v", s.apart), fmt.Sprintf("--whole=%v", s.whole), fmt.Sprintf("--slots=%d", s.slots)}
-}
-
-func (s sampling) options() rollout.Options {
+func (s *sampling) options() rollout.Options {
 	o := rollout.Options{Slots: s.slots, NoSharing: s.apart, NoCompaction: s.whole}
 	if s.bfloat16 {
 		o.Graph.DType = bfloat16
@@ -35,18 +31,17 @@ func (s sampling) options() rollout.Options {
 	return o
 }
 
-// newServeSampler is posttrain's side of the comparisons of sampling.
 func newServeSampler() *cobra.Command {
-	var s sampling
-	cmd := newSide("serve-sampler", "a batch of completions for each line read, as peer_sample.py does it", &s.backend, func(dir string, in io.Reader, out io.Writer) error {
-		return serveSampler(dir, s, in, out)
-	})
-	flags := cmd.Flags()
-	flags.BoolVar(&s.bfloat16, "bfloat16", false, "compute in bfloat16")
-	flags.BoolVar(&s.apart, "apart", false, "no prompt is shared")
-	flags.BoolVar(&s.whole, "whole", false, "no compaction")
-	flags.IntVar(&s.slots, "slots", 0, "rows decoded together; 0: posttrain's default")
-	return cmd
+	const does = "a batch of completions for each line read, as peer_sample.py does it"
+	return newSide("serve-sampler", does, &sampling{backend: "auto"})
+}
+
+func (s *sampling) register(flags *pflag.FlagSet) {
+	flags.StringVar(&s.backend, "backend", s.backend, "engine")
+	flags.BoolVar(&s.bfloat16, "bfloat16", s.bfloat16, "compute in bfloat16")
+	flags.BoolVar(&s.apart, "apart", s.apart, "a prefill for every request")
+	flags.BoolVar(&s.whole, "whole", s.whole, "no compaction")
+	flags.IntVar(&s.slots, "slots", s.slots, "rows decoded together; 0: posttrain's default")
 }
 
 // drawer draws completions of a world's prompts.
@@ -60,8 +55,8 @@ type drawer struct {
 	parameters int
 }
 
-// newDrawer puts a world's model into an engine, and closes that in the end.
-func newDrawer(e *backend.Engine, dir string, s sampling) (d *drawer, err error) {
+// newDrawer puts a world's model into an engine, which the drawer closes.
+func newDrawer(e *backend.Engine, dir string, s *sampling) (d *drawer, err error) {
 	d = &drawer{engine: e}
 	var m *model.Model
 	if d.world, err = readPrompts(dir); err == nil {
@@ -85,7 +80,7 @@ func (d *drawer) close() {
 	d.engine.Close()
 }
 
-func serveSampler(dir string, s sampling, in io.Reader, out io.Writer) error {
+func (s *sampling) serve(dir string, in io.Reader, out io.Writer) error {
 	e, err := backend.Open(s.backend)
 	if err != nil {
 		return err
@@ -95,20 +90,21 @@ func serveSampler(dir string, s sampling, in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer d.close()
-	return obey(in, out, ready{Engine: d.engine.Name, Parameters: d.parameters, Tokens: d.world.New}, "sample N, greedy N, draw N or quit", map[string]work{
+	r := ready{Engine: d.engine.Name, Parameters: d.parameters, Tokens: d.world.New}
+	return obey(in, out, r, "sample N, greedy N, draw N or quit", map[string]work{
 		"sample": func(n int) (did, error) { d.calls++; return d.answer(n, 1, d.calls, false) },
 		"greedy": func(n int) (did, error) { return d.answer(n, 0, 0, true) },
 		"draw":   func(n int) (did, error) { return d.answer(n, 1, 0, true) },
 	})
 }
 
-// answer continues the first n prompts (0: all), none of them to an end of its own; show adds the tokens.
+// answer continues the first n prompts (0: all). No completion ends before its length. show adds the tokens.
 func (d *drawer) answer(n int, temperature float64, seed uint64, show bool) (a did, err error) {
 	if n == 0 {
 		n = len(d.world.Prompts)
 	}
 	if n > len(d.world.Prompts) {
-		return a, fmt.Errorf("%d prompts asked for: there are %d", n, len(d.world.Prompts))
+		return a, fmt.Errorf("%d prompts asked for: there are only %d", n, len(d.world.Prompts))
 	}
 	requests := make([]rollout.Request, n)
 	for i := range requests {

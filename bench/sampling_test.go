@@ -1,20 +1,21 @@
 package main
 
 import (
-	"encoding/json"
 	"math"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
+
 	"github.com/posttrain/posttrain/backend"
 )
 
-// tinyPrompts is a world of 3 prompts of 9 tokens, each twice, to be continued by 5.
+// tinyPrompts is a world of 3 prompts of 9 tokens, each repeated, with completions of 5 tokens.
 func tinyPrompts(t *testing.T, samples int) string {
 	t.Helper()
-	dir, err := promptWorld("tiny", 3, samples, 9, 5)
+	dir, err := promptWorld("tiny", 3, samples, 9, 5, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,31 +23,12 @@ func tinyPrompts(t *testing.T, samples int) string {
 	return dir
 }
 
-// tell runs a side on some lines and gives its answers after the first.
-func tell(t *testing.T, serve func(in *strings.Reader, out *strings.Builder) error, lines string) (all []did) {
-	t.Helper()
-	var out strings.Builder
-	if err := serve(strings.NewReader(lines), &out); err != nil {
-		t.Fatal(err)
-	}
-	for i, line := range strings.Split(strings.TrimSpace(out.String()), "\n") {
-		var d did
-		if err := json.Unmarshal([]byte(line), &d); err != nil {
-			t.Fatal(err)
-		}
-		if i > 0 {
-			all = append(all, d)
-		}
-	}
-	return all
-}
-
 func TestSamplersOfEveryWayDrawTheSame(t *testing.T) {
 	dir := tinyPrompts(t, 2)
 	var first []did
 	for _, s := range []sampling{{}, {apart: true}, {whole: true}, {slots: 2}} {
 		s.backend = "go"
-		all := tell(t, func(in *strings.Reader, out *strings.Builder) error { return serveSampler(dir, s, in, out) }, "draw\ngreedy 3\nsample 4\nquit\nnever read")
+		all := ask(t, dir, &s, "draw\ngreedy 3\nsample 4\nquit\nnever read")
 		if first == nil {
 			first = all
 		}
@@ -55,7 +37,8 @@ func TestSamplersOfEveryWayDrawTheSame(t *testing.T) {
 		}
 		for i := range 2 {
 			if same, worst := compareTokens(first[i], all[i]); same != len(first[i].IDs) || worst > 1e-4 {
-				t.Errorf("%+v, %s: %d of %d rows the same, log-probs within %.1e", s, all[i].Did, same, len(first[i].IDs), worst)
+				t.Errorf("%+v, %s: %d of %d rows the same, log-probs within %.1e",
+					s, all[i].Did, same, len(first[i].IDs), worst)
 			}
 		}
 	}
@@ -66,9 +49,11 @@ func TestSamplersOfEveryWayDrawTheSame(t *testing.T) {
 
 func TestSamplerRefusesWhatItDoesNotKnow(t *testing.T) {
 	dir := tinyPrompts(t, 1)
-	for line, want := range map[string]string{"step": "want sample N", "sample x": "want sample N", "sample 4": "4 prompts asked for: there are 3"} {
+	for line, want := range map[string]string{
+		"step": "want sample N", "sample x": "want sample N", "sample 4": "4 prompts asked for: there are only 3",
+	} {
 		var out strings.Builder
-		err := serveSampler(dir, sampling{backend: "go"}, strings.NewReader(line+"\n"), &out)
+		err := (&sampling{backend: "go"}).serve(dir, strings.NewReader(line+"\n"), &out)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v: want %q in it", line, err, want)
 		}
@@ -81,7 +66,7 @@ func TestGroupsTrainTheSameInBothLayouts(t *testing.T) {
 	var first []did
 	for _, apart := range []bool{false, true} {
 		l := learning{backend: "go", apart: apart, samples: 3, rate: 1e-3}
-		all := tell(t, func(in *strings.Reader, out *strings.Builder) error { return serveGroups(dir, l, in, out) }, "measure\nupdate\nupdate\nmeasure\nquit\n")
+		all := ask(t, dir, &l, "measure\nupdate\nupdate\nmeasure\nquit\n")
 		if first == nil {
 			first = all
 		}
@@ -89,12 +74,14 @@ func TestGroupsTrainTheSameInBothLayouts(t *testing.T) {
 			for r, row := range d.Logps {
 				for k := range row {
 					if math.Abs(float64(row[k]-first[i].Logps[r][k])) > 1e-4 {
-						t.Fatalf("apart %v, answer %d, row %d, token %d: log-prob %v, want %v", apart, i, r, k, row[k], first[i].Logps[r][k])
+						t.Fatalf("apart %v, answer %d, row %d, token %d: log-prob %v, want %v",
+							apart, i, r, k, row[k], first[i].Logps[r][k])
 					}
 				}
 			}
 			if math.Abs(d.Norm-first[i].Norm) > 1e-4*first[i].Norm || math.Abs(d.Loss-first[i].Loss) > 1e-4 {
-				t.Errorf("apart %v, answer %d: norm %v, loss %v: want %v, %v", apart, i, d.Norm, d.Loss, first[i].Norm, first[i].Loss)
+				t.Errorf("apart %v, answer %d: norm %v, loss %v: want %v, %v",
+					apart, i, d.Norm, d.Loss, first[i].Norm, first[i].Loss)
 			}
 		}
 	}
@@ -103,7 +90,8 @@ func TestGroupsTrainTheSameInBothLayouts(t *testing.T) {
 	}
 }
 
-// A whole step on an engine that wants everything in the graph, as a GPU does, is the step of one that shares its buffers.
+// An engine that wants everything in the graph, as a GPU does, takes the same whole step as one that shares its
+// buffers.
 func TestAStepInTheGraphIsTheStepOnTheHost(t *testing.T) {
 	dir := tinyPrompts(t, 1)
 	steps := func(inGraph bool) (all []did) {
@@ -131,12 +119,17 @@ func TestAStepInTheGraphIsTheStepOnTheHost(t *testing.T) {
 	host, graph := steps(false), steps(true)
 	for i, h := range host {
 		g := graph[i]
-		if g.Tokens != h.Tokens || g.Reward != h.Reward || math.Abs(g.Norm-h.Norm) > 1e-3*h.Norm || math.Abs(g.Entropy-h.Entropy) > 1e-4 {
+		far := math.Abs(g.Norm-h.Norm) > 1e-3*h.Norm || math.Abs(g.Entropy-h.Entropy) > 1e-4
+		if g.Tokens != h.Tokens || g.Reward != h.Reward || far {
 			t.Errorf("step %d: %+v in the graph, %+v on the host", i, g, h)
 		}
 	}
-	if h := host[0]; h.Reward <= 0 || h.Reward >= 1 || h.Norm <= 0 || h.KL != 0 || host[1].KL <= 0 || h.Rollout <= 0 || h.Scoring <= 0 || h.Training <= 0 {
-		t.Errorf("steps %+v: want rewards between 0 and 1, a gradient, no KL at first and some later, and the time of all parts", host)
+	h := host[0]
+	if h.Reward <= 0 || h.Reward >= 1 || h.Norm <= 0 || h.KL != 0 || host[1].KL <= 0 {
+		t.Errorf("steps %+v: want rewards between 0 and 1, a gradient, and KL only from the second step on", host)
+	}
+	if h.Rollout <= 0 || h.Scoring <= 0 || h.Training <= 0 {
+		t.Errorf("step %+v: want the time of all parts", h)
 	}
 }
 
@@ -147,7 +140,7 @@ func TestGeometricLengths(t *testing.T) {
 			t.Fatalf("length %d: want 1 to 128", n)
 		}
 	}
-	// Of a geometric length with mean m and p = 1/m, cut at c, the mean is (1-(1-p)^c)·m.
+	// The mean of a geometric length with mean m and p = 1/m, cut at c, is (1-(1-p)^c)·m.
 	if mean, want := float64(sum)/20_000, 40*(1-math.Pow(1-1.0/40, 128)); math.Abs(mean-want) > 0.8 {
 		t.Errorf("mean length %.2f: want %.2f", mean, want)
 	}
@@ -158,7 +151,8 @@ func TestAWorldOfPromptsComesBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(p.Prompts) != 6 || !slices.Equal(p.Prompts[0], p.Prompts[1]) || slices.Equal(p.Prompts[1], p.Prompts[2]) || p.tokens(4) != 20 {
+	q := p.Prompts
+	if len(q) != 6 || !slices.Equal(q[0], q[1]) || slices.Equal(q[1], q[2]) || p.tokens(4) != 20 {
 		t.Errorf("%+v: want 3 prompts, each twice", p)
 	}
 	p.Lengths = []int{1, 2, 3, 4, 5, 6}
@@ -176,13 +170,26 @@ func TestALongRoundShortensTheComparison(t *testing.T) {
 	if r.count != 7 || r.long == 0 {
 		t.Errorf("%+v: want 7 rounds, fewer where they are long", r)
 	}
-	x, to := &series{side: &side{name: "x"}, seconds: []float64{1, 2, 1}}, &series{side: &side{name: "y"}, seconds: []float64{3, 3, 1}}
+	x := &series{side: &side{name: "x"}, seconds: []float64{1, 2, 1}}
+	to := &series{side: &side{name: "y"}, seconds: []float64{3, 3, 1}}
 	var out strings.Builder
 	atLeast(&out, x, to, 2.5)
 	atLeast(&out, to, x, 2.5)
 	atLeast(&out, x, to, 0)
-	want := "x against y: 3.00x, asked for at least 2.50x: reached\ny against x: 0.33x, asked for at least 2.50x: MISSED\nx against y: 3.00x\n"
+	want := "x against y: 3.00x, asked for at least 2.50x: reached\n" +
+		"y against x: 0.33x, asked for at least 2.50x: MISSED\nx against y: 3.00x\n"
 	if out.String() != want {
 		t.Errorf("%q: want %q", out.String(), want)
+	}
+}
+
+// A side gets back, on its command line, the options that it was started with.
+func TestFlagArgsAreRead(t *testing.T) {
+	want := learning{backend: "xla:/a b", bfloat16: true, samples: 3, rate: 2.5e-6}
+	var got learning
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	got.register(flags)
+	if err := flags.Parse(flagArgs(want.register)); err != nil || got != want {
+		t.Errorf("%+v, %v: want %+v", got, err, want)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/posttrain/posttrain/model"
 )
@@ -30,7 +31,7 @@ type ready struct {
 	Tokens     int    `json:"tokens"` // of all rows, padding included
 }
 
-// did is a side's answer to a line.
+// did is a side's answer to a line that it read.
 type did struct {
 	Did       string  `json:"did"`
 	Seconds   float64 `json:"seconds"`
@@ -38,53 +39,51 @@ type did struct {
 	PeakRSSMB float64 `json:"peak_rss_mb"`
 
 	Tokens int         `json:"tokens,omitempty"` // sampled
-	IDs    [][]int32   `json:"ids,omitempty"`    // the tokens themselves, where they were asked for
-	Logps  [][]float32 `json:"logps,omitempty"`  // and their log-probs
+	IDs    [][]int32   `json:"ids,omitempty"`    // the sampled tokens, if they were asked for
+	Logps  [][]float32 `json:"logps,omitempty"`  // their log-probs
 
 	Rollout  float64 `json:"rollout_seconds,omitempty"` // parts of a step of reinforcement learning
 	Scoring  float64 `json:"scoring_seconds,omitempty"`
 	Training float64 `json:"training_seconds,omitempty"`
-	Reward   float64 `json:"reward,omitempty"` // its means
+	Reward   float64 `json:"reward,omitempty"` // this and the next two: means
 	KL       float64 `json:"kl,omitempty"`
 	Entropy  float64 `json:"entropy,omitempty"`
 	Norm     float64 `json:"norm,omitempty"` // of the gradient, before clipping
 }
 
-// newSide is a command that other commands start, as their peers in Python; it works on the folder that its argument names.
-func newSide(name, does string, backend *string, serve func(dir string, in io.Reader, out io.Writer) error) *cobra.Command {
+// option is how one of posttrain's sides works.
+type option interface {
+	register(flags *pflag.FlagSet) // the present values are the defaults
+	serve(dir string, in io.Reader, out io.Writer) error
+}
+
+// newSide is a command that other commands start, like their peers in Python; its argument is the world.
+func newSide(name, does string, o option) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:    name + " DIR",
 		Short:  "posttrain's side: " + does,
 		Hidden: true,
 		Args:   cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return serve(args[0], cmd.InOrStdin(), cmd.OutOrStdout())
+			return o.serve(args[0], cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(backend, "backend", "auto", "engine")
+	o.register(cmd.Flags())
 	return cmd
 }
 
-// newServe is posttrain's side of a comparison, which other commands start.
 func newServe() *cobra.Command {
-	var f form
-	cmd := newSide("serve", "one step for each line read, as peer_torch.py does it", &f.backend, func(dir string, in io.Reader, out io.Writer) error {
-		return serve(dir, f, in, out)
-	})
-	flags := cmd.Flags()
-	flags.BoolVar(&f.share, "share", false, "prompts stand once")
-	flags.BoolVar(&f.checkpoint, "checkpoint", false, "recompute layers in the backward pass")
-	flags.IntVar(&f.micro, "micro", 0, "pairs a forward pass; 0: all at once")
-	return cmd
+	return newSide("serve", "one step for each line read, as peer_torch.py does it", &form{backend: "auto"})
 }
 
-// args are the flags that make serve take this form.
-func (f form) args() []string {
-	return []string{"--backend=" + f.backend, "--share=" + strconv.FormatBool(f.share), "--checkpoint=" + strconv.FormatBool(f.checkpoint),
-		"--micro=" + strconv.Itoa(f.micro)}
+func (f *form) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.backend, "backend", f.backend, "engine")
+	flags.BoolVar(&f.share, "share", f.share, "both answers share a row with their prompt")
+	flags.BoolVar(&f.checkpoint, "checkpoint", f.checkpoint, "recompute layers in the backward pass")
+	flags.IntVar(&f.micro, "micro", f.micro, "pairs a forward pass; 0: all at once")
 }
 
-func serve(dir string, f form, in io.Reader, out io.Writer) error {
+func (f *form) serve(dir string, in io.Reader, out io.Writer) error {
 	m, err := model.Load(dir)
 	if err != nil {
 		return err
@@ -93,7 +92,7 @@ func serve(dir string, f form, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	t, err := openTrainer(m, p, f)
+	t, err := openTrainer(m, p, *f)
 	if err != nil {
 		return err
 	}
@@ -102,17 +101,18 @@ func serve(dir string, f form, in io.Reader, out io.Writer) error {
 	for _, p := range t.parts {
 		tokens += p.Rows * p.Len
 	}
-	losing := func(f func() (float64, error)) work {
+	withLoss := func(f func() (float64, error)) work {
 		return func(int) (d did, err error) { d.Loss, err = f(); return d, err }
 	}
 	r := ready{Engine: t.engine.Name, Parameters: m.Config.ParamCount(), Tokens: tokens}
-	return obey(in, out, r, "step, forward or quit", map[string]work{"step": losing(t.step), "forward": losing(t.forward)})
+	all := map[string]work{"step": withLoss(t.step), "forward": withLoss(t.forward)}
+	return obey(in, out, r, "step, forward or quit", all)
 }
 
-// work is what a side does for a line, which may end in a number. Its seconds are those of the whole unless it gives them.
+// work is what a side does for a line, which may end in a number n. obey takes the time, unless the answer has it.
 type work = func(n int) (did, error)
 
-// obey says that a side is ready, and works through its lines.
+// obey says that a side is ready, and does what the lines ask.
 func obey(in io.Reader, out io.Writer, r ready, want string, all map[string]work) error {
 	say := json.NewEncoder(out).Encode
 	r.Ready = true
@@ -134,7 +134,8 @@ func obey(in io.Reader, out io.Writer, r ready, want string, all map[string]work
 		if err != nil {
 			return err
 		}
-		d.Did, d.Seconds, d.PeakRSSMB = word, cmp.Or(d.Seconds, time.Since(begin).Seconds()), peakRSSMB()
+		_, peak := memoryOf("self")
+		d.Did, d.Seconds, d.PeakRSSMB = word, cmp.Or(d.Seconds, time.Since(begin).Seconds()), peak
 		if err := say(d); err != nil {
 			return err
 		}
@@ -142,17 +143,17 @@ func obey(in io.Reader, out io.Writer, r ready, want string, all map[string]work
 	return nil
 }
 
-// peakRSSMB is the most memory this process has held, as Linux counts it; 0 elsewhere.
-func peakRSSMB() float64 {
-	status, err := os.ReadFile("/proc/self/status")
+// memoryOf is what a process (a number, or self) holds, and the most it has held, in MB. Both are 0 on systems other
+// than Linux, and for a process that is ending.
+func memoryOf(process string) (now, peak float64) {
+	status, err := os.ReadFile("/proc/" + process + "/status")
 	if err != nil {
-		return 0
+		return 0, 0
 	}
-	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			kb, _ := strconv.ParseFloat(strings.Fields(rest)[0], 64)
-			return kb / 1024
-		}
+	read := func(field string) (kb float64) {
+		_, rest, _ := strings.Cut(string(status), "\n"+field+":")
+		_, _ = fmt.Sscan(rest, &kb)
+		return kb / 1024
 	}
-	return 0
+	return read("VmRSS"), read("VmHWM")
 }

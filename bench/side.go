@@ -7,7 +7,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
+
+	"github.com/spf13/pflag"
 )
 
 // side is one child process of a comparison.
@@ -19,9 +20,51 @@ type side struct {
 	out   *bufio.Reader
 }
 
+// launch says how a side is started.
+type launch struct {
+	name   string
+	python string // interpreter of a script, whose path is the first argument; "": this very program
+	args   []string
+}
+
+// launchOurs starts posttrain's side of a kind, on a world.
+func launchOurs(name, command, world string, register func(*pflag.FlagSet)) launch {
+	return launch{name, "", append([]string{command, world}, flagArgs(register)...)}
+}
+
+// flagArgs are the arguments that give flags their present values.
+func flagArgs(register func(*pflag.FlagSet)) (args []string) {
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	register(flags)
+	flags.VisitAll(func(f *pflag.Flag) { args = append(args, "--"+f.Name+"="+f.Value.String()) })
+	return args
+}
+
+// startAll starts sides one after another. If one fails, it stops the others.
+func startAll(all ...launch) (sides []*side, err error) {
+	for _, l := range all {
+		s, err := l.start()
+		if err != nil {
+			stopAll(sides)
+			return nil, err
+		}
+		sides = append(sides, s)
+	}
+	return sides, nil
+}
+
 // start runs a side and waits until it is ready.
-func start(name, program string, args ...string) (*side, error) {
-	s := &side{name: name, cmd: exec.Command(program, args...)}
+func (l launch) start() (s *side, err error) {
+	program := l.python
+	if program == "" {
+		program, err = os.Executable()
+	} else {
+		err = checkScript(l.args[0])
+	}
+	if err != nil {
+		return nil, err
+	}
+	s = &side{name: l.name, cmd: exec.Command(program, l.args...)}
 	s.cmd.Stderr = os.Stderr
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
@@ -32,7 +75,7 @@ func start(name, program string, args ...string) (*side, error) {
 	}
 	s.out = bufio.NewReader(out)
 	if err := s.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", l.name, err)
 	}
 	if err := s.read(&s.ready); err != nil {
 		s.stop()
@@ -41,30 +84,7 @@ func start(name, program string, args ...string) (*side, error) {
 	return s, nil
 }
 
-// startOurs starts posttrain's side of a step, this very program, on a world.
-func startOurs(name, world string, f form) (*side, error) {
-	return startSelf(name, append([]string{"serve", world}, f.args()...)...)
-}
-
-// startSelf starts a side of posttrain's: this very program with other arguments.
-func startSelf(name string, args ...string) (*side, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	return start(name, self, args...)
-}
-
-// startPython starts a side of a script of this folder.
-func startPython(python, name string, args ...string) (*side, error) {
-	path, err := script(name)
-	if err != nil {
-		return nil, err
-	}
-	return start(name, python, append([]string{path}, args...)...)
-}
-
-// title is the name with what the side runs on.
+// title is the name with the library or engine that the side uses.
 func (s *side) title() string {
 	switch {
 	case s.ready.TRL != "":
@@ -84,10 +104,22 @@ func (s *side) ask(word string) (did, error) {
 	return d, s.read(&d)
 }
 
+// askAll has every side do one thing.
+func askAll(sides []*side, word string) (all []did, err error) {
+	for _, s := range sides {
+		d, err := s.ask(word)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
+
 func (s *side) read(into any) error {
 	line, err := s.out.ReadBytes('\n')
 	if err != nil {
-		return fmt.Errorf("%s: it ended early (%w); its own message stands above", s.name, err)
+		return fmt.Errorf("%s: it ended early (%w); see its own message above", s.name, err)
 	}
 	if err := json.Unmarshal(line, into); err != nil {
 		return fmt.Errorf("%s: %w in its line %s", s.name, err, line)
@@ -98,7 +130,7 @@ func (s *side) read(into any) error {
 // stop ends the process and waits for it.
 func (s *side) stop() {
 	s.in.Close()
-	_ = s.cmd.Wait() // its last answer is all that counts
+	_ = s.cmd.Wait() // how it ends does not matter after its last answer
 }
 
 func stopAll(sides []*side) {
@@ -107,11 +139,10 @@ func stopAll(sides []*side) {
 	}
 }
 
-// script is the path of a Python script beside this program's source, seen from the repository's root.
-func script(name string) (string, error) {
-	path := filepath.Join("bench", name)
+// checkScript checks that a Python script of this repository can be found.
+func checkScript(path string) error {
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("%s: not here: run this from the repository's root", path)
+		return fmt.Errorf("%s: not found: run this from the repository's root", path)
 	}
-	return path, nil
+	return nil
 }

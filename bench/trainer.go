@@ -10,11 +10,11 @@ import (
 // form is how posttrain does the step.
 type form struct {
 	backend    string
-	share      bool // prompts stand once, in a row with their answers
+	share      bool // both answers share a row with their prompt
 	micro      int  // pairs a forward pass; 0: all at once
 	checkpoint bool
 	bfloat16   bool
-	headChunk  int // slots whose logits exist at once; 0: posttrain's own choice
+	headChunk  int // slots whose logits exist at once; 0: posttrain's default
 }
 
 // trainer repeats the step of one problem with posttrain's own Learner.
@@ -35,7 +35,7 @@ func openTrainer(m *model.Model, p *problem, f form) (*trainer, error) {
 	return newTrainer(e, m, p, f)
 }
 
-// newTrainer puts the model into an engine, and closes that in the end.
+// newTrainer puts the model into an engine, which the trainer closes.
 func newTrainer(e *backend.Engine, m *model.Model, p *problem, f form) (*trainer, error) {
 	l, err := train.NewLearner(e, m, f.options())
 	if err != nil {
@@ -58,7 +58,7 @@ func (f form) options() model.GraphOptions {
 	return o
 }
 
-// prepare cuts the batch into pieces as posttrain does, and measures the reference where the problem has none.
+// prepare cuts the batch into pieces as posttrain does, and measures the reference's log-probs if the problem has none.
 func (t *trainer) prepare(f form) (err error) {
 	groups, micro := t.problem.groups(), f.micro
 	if micro == 0 {
@@ -87,7 +87,7 @@ func (t *trainer) step() (loss float64, err error) {
 	return loss, err
 }
 
-// forward measures the answers' log-probs and gives the loss.
+// forward measures the answers' log-probs and returns the loss.
 func (t *trainer) forward() (loss float64, err error) {
 	for _, p := range t.parts {
 		sums, err := t.learner.Sums(p.Packed)

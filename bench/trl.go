@@ -13,16 +13,15 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 )
 
-// trlGoal is the ratio of pairs a second that is asked for.
+// trlGoal is the target for posttrain's pairs a second over TRL's.
 const trlGoal = 5
 
-// trlOptions are those of the comparison with TRL.
+// trlOptions are the options of the comparison with TRL.
 type trlOptions struct {
 	python, data, model, binary, backend string
 	pairs, batch                         int
@@ -33,31 +32,28 @@ type trlOptions struct {
 
 func newTRL() *cobra.Command {
 	o := trlOptions{}
-	cmd := &cobra.Command{
-		Use:   "trl",
-		Short: "posttrain mappo --prior none against TRL's DPOTrainer on real pairs",
-		Long: "Both sides train one epoch over the same pairs in file order, plain DPO, the same random 5.4M model and tokenizer, reference\n" +
-			"log-probs computed ahead. posttrain's time is that of its whole process, saving included; TRL's is loading, tokenisation,\n" +
-			"reference pass and training, without Python's imports and without saving, which stand apart in the table.",
-		Example: "  go run ./bench trl --python venv/bin/python --data ../shared/data/hh-rlhf/harmless-base-test.jsonl.gz",
-		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout()) },
-	}
+	cmd := newCommand("trl", "posttrain mappo --prior none against TRL's DPOTrainer on real pairs",
+		"  go run ./bench trl --python venv/bin/python --data ../shared/data/hh-rlhf/harmless-base-test.jsonl.gz",
+		o.run)
+	cmd.Long = `Both sides train plain DPO for one epoch on the same pairs in file order, from the same random
+5.4M model, with the same tokenizer. They compute the reference's log-probs before training.
+posttrain's time is that of its whole process, with saving. TRL's is loading, tokenisation,
+reference pass and training. Python's imports are in another column; TRL does not save.`
 	flags := cmd.Flags()
-	flags.StringVar(&o.python, "python", "python3", "interpreter with PyTorch and TRL (scripts/oracle/requirements.txt)")
+	flags.StringVar(&o.python, "python", "python3", "interpreter with TRL (scripts/oracle/requirements.txt)")
 	flags.StringVar(&o.data, "data", "", "preference pairs, .jsonl or .jsonl.gz")
 	flags.StringVar(&o.model, "model", "", "model folder (default: a new one by make_model.py)")
 	flags.StringVar(&o.binary, "posttrain", "", "posttrain binary (default: built now)")
 	flags.StringVar(&o.backend, "backend", "auto", "posttrain's engine")
-	flags.IntVar(&o.pairs, "pairs", 256, "the first so many pairs")
+	flags.IntVar(&o.pairs, "pairs", 256, "use only the first N pairs")
 	flags.IntVar(&o.batch, "batch", 8, "pairs a step")
 	flags.Float64Var(&o.rate, "rate", 1e-5, "learning rate, constant")
 	flags.StringArrayVar(&o.set, "set", nil, "further settings for posttrain, key=value")
-	flags.BoolVar(&o.keep, "keep", false, "leave the working folder behind and say where it is")
+	flags.BoolVar(&o.keep, "keep", false, "keep the working folder and print its path")
 	return cmd
 }
 
-// trlResult is peer_trl.py's line.
+// trlResult is what peer_trl.py prints.
 type trlResult struct {
 	TRL     string  `json:"trl"`
 	Torch   string  `json:"torch"`
@@ -71,12 +67,10 @@ type trlResult struct {
 	wall    float64
 }
 
-func (r trlResult) counted() float64 { return r.Load + r.Prepare + r.Train }
-
-// ownResult is what posttrain's run left behind.
+// ownResult is the result of posttrain's run.
 type ownResult struct {
 	pairs, tokens int
-	wall, train   float64 // seconds: the process, the steps in it
+	wall, train   float64 // seconds of the process, and of its steps
 	loss, peakMB  float64
 }
 
@@ -108,11 +102,11 @@ func (o *trlOptions) run(out io.Writer) error {
 	return o.report(out, own, trl)
 }
 
-// prepare makes the model and the binary where none are given.
+// prepare makes the model and the binary, unless they are given.
 func (o *trlOptions) prepare(dir string) error {
 	if o.model == "" {
-		path, err := script("make_model.py")
-		if err != nil {
+		const path = "bench/make_model.py"
+		if err := checkScript(path); err != nil {
 			return err
 		}
 		o.model = filepath.Join(dir, "model")
@@ -120,29 +114,38 @@ func (o *trlOptions) prepare(dir string) error {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	if o.binary == "" {
-		o.binary = filepath.Join(dir, "posttrain")
-		if err := command("go", "build", "-o", o.binary, "./cmd/posttrain").Run(); err != nil {
-			return fmt.Errorf("go build ./cmd/posttrain: %w", err)
-		}
+	return buildPosttrain(dir, &o.binary)
+}
+
+// buildPosttrain builds the binary, unless one is given.
+func buildPosttrain(dir string, binary *string) error {
+	if *binary != "" {
+		return nil
+	}
+	*binary = filepath.Join(dir, "posttrain")
+	if err := command("go", "build", "-o", *binary, "./cmd/posttrain").Run(); err != nil {
+		return fmt.Errorf("go build ./cmd/posttrain: %w", err)
 	}
 	return nil
 }
 
-// command is a child process that talks on standard error only.
+// command is a child process that prints to standard error only.
 func command(program string, args ...string) *exec.Cmd {
 	c := exec.Command(program, args...)
 	c.Stdout, c.Stderr = os.Stderr, os.Stderr
 	return c
 }
 
-// posttrain trains with the released command, as a user would.
+// posttrain trains with the command, as a user would.
 func (o *trlOptions) posttrain(dir, pairs string) (r ownResult, err error) {
 	folder := filepath.Join(dir, "run")
-	args := []string{"mappo", "--quiet", "--prior", "none", "--model", o.model, "--data", pairs, "--backend", o.backend, "--out", folder}
-	for _, s := range append([]string{"data.eval_fraction=0", "data.max_tokens=0", "train.epochs=1", "train.max_steps=0", "train.shuffle=false",
-		"train.schedule=constant", "train.warmup_steps=0", "train.weight_decay=0", "train.eval_every=0", "train.eval_metric=", "train.log_every=1",
-		"train.batch_size=" + strconv.Itoa(o.batch), "train.learning_rate=" + strconv.FormatFloat(o.rate, 'g', -1, 64)}, o.set...) {
+	args := []string{"mappo", "--quiet", "--prior", "none", "--model", o.model, "--data", pairs,
+		"--backend", o.backend, "--out", folder}
+	for _, s := range append([]string{"data.eval_fraction=0", "data.max_tokens=0", "train.epochs=1",
+		"train.max_steps=0", "train.shuffle=false", "train.schedule=constant", "train.warmup_steps=0",
+		"train.weight_decay=0", "train.eval_every=0", "train.eval_metric=", "train.log_every=1",
+		"train.batch_size=" + strconv.Itoa(o.batch),
+		"train.learning_rate=" + fmt.Sprint(o.rate)}, o.set...) {
 		args = append(args, "--set", s)
 	}
 	c := command(o.binary, args...)
@@ -183,13 +186,13 @@ func (r *ownResult) read(path string) error {
 }
 
 func (o *trlOptions) trl(pairs string) (r trlResult, err error) {
-	path, err := script("peer_trl.py")
-	if err != nil {
+	const path = "bench/peer_trl.py"
+	if err := checkScript(path); err != nil {
 		return r, err
 	}
-	c := exec.Command(o.python, path, "--model", o.model, "--data", pairs, "--pairs", strconv.Itoa(o.pairs), "--batch", strconv.Itoa(o.batch),
-		"--rate", strconv.FormatFloat(o.rate, 'g', -1, 64))
-	var log strings.Builder // TRL is talkative
+	c := exec.Command(o.python, path, "--model", o.model, "--data", pairs, "--pairs", strconv.Itoa(o.pairs),
+		"--batch", strconv.Itoa(o.batch), "--rate", fmt.Sprint(o.rate))
+	var log strings.Builder // TRL prints a lot
 	c.Stderr = &log
 	begin := time.Now()
 	line, err := c.Output()
@@ -200,25 +203,28 @@ func (o *trlOptions) trl(pairs string) (r trlResult, err error) {
 	return r, json.Unmarshal(line, &r)
 }
 
-// report prints both sides and holds them together: the same pairs, and losses that fit. Both sides split a dialogue into
-// prompt and answers by rules of their own, so that some answers begin a token earlier or later.
+// report prints both sides and checks that they trained on the same pairs with about the same loss. The sides split a
+// dialogue into prompt and answers by their own rules, so that some answers begin a token earlier or later.
 func (o *trlOptions) report(out io.Writer, own ownResult, trl trlResult) error {
-	fmt.Fprintf(out, "\nDPO on %d pairs of %s, batch %d, one epoch; load of the machine %s\n", o.pairs, filepath.Base(o.data), o.batch, load())
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "side\tpairs\ttokens\tbefore training s\ttraining s\tcounted s\tpairs/s\tnot counted\tmean loss\tpeak MB\t")
-	fmt.Fprintf(w, "TRL %s, PyTorch %s\t%d\t%d\t%.1f\t%.1f\t%.1f\t%.2f\timports %.1f s\t%.4f\t%.0f\t\n", trl.TRL, trl.Torch, trl.Pairs, trl.Tokens,
-		trl.Load+trl.Prepare, trl.Train, trl.counted(), float64(trl.Pairs)/trl.counted(), trl.wall-trl.counted(), trl.Loss, trl.PeakMB)
-	fmt.Fprintf(w, "posttrain mappo --prior none\t%d\t%d\t%.1f\t%.1f\t%.1f\t%.2f\tnothing\t%.4f\t%.0f\t\n", own.pairs, own.tokens,
-		own.wall-own.train, own.train, own.wall, float64(own.pairs)/own.wall, own.loss, own.peakMB)
-	w.Flush()
+	counted := trl.Load + trl.Prepare + trl.Train
+	title := fmt.Sprintf("DPO on %d pairs of %s, batch %d, one epoch", o.pairs, filepath.Base(o.data), o.batch)
+	header := "side\tpairs\ttokens\tbefore training s\ttraining s\tcounted s\tpairs/s\t" +
+		"not counted\tmean loss\tpeak MB\t"
+	const row = "%s\t%d\t%d\t%.1f\t%.1f\t%.1f\t%.2f\t%s\t%.4f\t%.0f\t\n"
+	table(out, title, header, func(w io.Writer) {
+		fmt.Fprintf(w, row, "TRL "+trl.TRL+", PyTorch "+trl.Torch, trl.Pairs, trl.Tokens,
+			trl.Load+trl.Prepare, trl.Train, counted, float64(trl.Pairs)/counted,
+			fmt.Sprintf("imports %.1f s", trl.wall-counted), trl.Loss, trl.PeakMB)
+		fmt.Fprintf(w, row, "posttrain mappo --prior none", own.pairs, own.tokens,
+			own.wall-own.train, own.train, own.wall, float64(own.pairs)/own.wall, "nothing", own.loss, own.peakMB)
+	})
 	if trl.Pairs != own.pairs || math.Abs(trl.Loss-own.loss) > 0.02 {
-		return fmt.Errorf("the sides do not train the same thing: %d and %d pairs, mean losses %.4f and %.4f", trl.Pairs, own.pairs, trl.Loss, own.loss)
+		return fmt.Errorf("the sides do not train the same thing: %d and %d pairs, mean losses %.4f and %.4f",
+			trl.Pairs, own.pairs, trl.Loss, own.loss)
 	}
-	verdict, ratio := "reached", trl.counted()/own.wall
-	if ratio < trlGoal {
-		verdict = "MISSED"
-	}
-	fmt.Fprintf(out, "pairs a second, posttrain / TRL: %.2f, asked for at least %d: %s (whole processes: %.2f)\n", ratio, trlGoal, verdict, trl.wall/own.wall)
+	ratio := counted / own.wall
+	fmt.Fprintf(out, "pairs a second, posttrain / TRL: %.2f, asked for at least %d: %s (whole processes: %.2f)\n",
+		ratio, trlGoal, verdict(ratio >= trlGoal), trl.wall/own.wall)
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gomlx/compute"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/batch"
@@ -19,7 +20,7 @@ import (
 	"github.com/posttrain/posttrain/train"
 )
 
-// learning is how posttrain learns from groups in a comparison. Prompts are those of a world, each once.
+// learning is how posttrain learns from groups in a comparison. The prompts are those of a world, each once.
 type learning struct {
 	backend    string
 	bfloat16   bool
@@ -29,38 +30,32 @@ type learning struct {
 	rate       float64
 }
 
-func (l learning) args(world string) []string {
-	return []string{"serve-groups", world, "--backend=" + l.backend, fmt.Sprintf("--bfloat16=%v", l.bfloat16),
-		fmt.Sprintf("--checkpoint=%v", l.checkpoint), fmt.Sprintf("--apart=%v", l.apart), fmt.Sprintf("--samples=%d", l.samples), fmt.Sprintf("--rate=%g", l.rate)}
-}
-
 func (l learning) graph() model.GraphOptions {
 	return form{bfloat16: l.bfloat16, checkpoint: l.checkpoint}.options()
 }
 
-// klCoef is the weight of KL in the comparisons, the released one; peer_grpo.py has the same.
+// klCoef is the weight of KL in the comparisons, that of the paper's released config; peer_grpo.py gets the same.
 const klCoef = 0.001
 
-// options are those of one update per rollout batch with the k3 estimate of KL.
+// options are for one update per rollout batch and the k3 estimate of KL.
 func (l learning) options(prompts int) grpo.Options {
 	o := grpo.DefaultOptions()
 	o.Prompts, o.GroupSize, o.Updates, o.KL, o.KLCoef = prompts, l.samples, 1, grpo.K3, klCoef
 	return o
 }
 
-// newServeGroups is posttrain's side of the comparisons of reinforcement learning.
 func newServeGroups() *cobra.Command {
-	var l learning
-	cmd := newSide("serve-groups", "one step of GRPO for each line read, as peer_grpo.py does it", &l.backend, func(dir string, in io.Reader, out io.Writer) error {
-		return serveGroups(dir, l, in, out)
-	})
-	flags := cmd.Flags()
-	flags.BoolVar(&l.bfloat16, "bfloat16", false, "compute in bfloat16")
-	flags.BoolVar(&l.checkpoint, "checkpoint", false, "recompute layers in the backward pass")
-	flags.BoolVar(&l.apart, "apart", false, "every answer repeats its prompt")
-	flags.IntVar(&l.samples, "samples", 16, "answers of a prompt")
-	flags.Float64Var(&l.rate, "rate", 1e-6, "learning rate")
-	return cmd
+	const does = "one step of GRPO for each line read, as peer_grpo.py does it"
+	return newSide("serve-groups", does, &learning{backend: "auto", samples: 16, rate: 1e-6})
+}
+
+func (l *learning) register(flags *pflag.FlagSet) {
+	flags.StringVar(&l.backend, "backend", l.backend, "engine")
+	flags.BoolVar(&l.bfloat16, "bfloat16", l.bfloat16, "compute in bfloat16")
+	flags.BoolVar(&l.checkpoint, "checkpoint", l.checkpoint, "recompute layers in the backward pass")
+	flags.BoolVar(&l.apart, "apart", l.apart, "every answer repeats its prompt")
+	flags.IntVar(&l.samples, "samples", l.samples, "answers of a prompt")
+	flags.Float64Var(&l.rate, "rate", l.rate, "learning rate")
 }
 
 // pupil learns from groups.
@@ -74,10 +69,10 @@ type pupil struct {
 	world     *prompts
 	vocab     int
 	steps     uint64
-	fixed     []grpo.Group // of random answers, for updates without a rollout
+	fixed     []grpo.Group // for updates without a rollout
 }
 
-// newPupil puts a world's model into an engine, and closes that in the end.
+// newPupil puts a world's model into an engine, which the pupil closes.
 func newPupil(e *backend.Engine, dir string, l learning) (p *pupil, err error) {
 	p = &pupil{learning: l, engine: e}
 	if err := p.load(dir); err != nil {
@@ -91,7 +86,7 @@ func newPupil(e *backend.Engine, dir string, l learning) (p *pupil, err error) {
 	return p, nil
 }
 
-// load reads the world and makes what holds weights: the policy, and its reference.
+// load reads the world and makes the policy and its reference.
 func (p *pupil) load(dir string) (err error) {
 	if p.world, err = readPrompts(dir); err != nil {
 		return err
@@ -116,7 +111,7 @@ func (p *pupil) close() {
 	p.engine.Close()
 }
 
-// words decodes as peer_grpo.py's tokenizer does: words t2, t3, ..., with 0 the end of a text.
+// words decodes like peer_grpo.py's tokenizer: to t2, t3, ..., and 0 is the end of a text.
 type words struct{}
 
 func (words) Decode(ids []int32, skipSpecial bool) string {
@@ -129,21 +124,23 @@ func (words) Decode(ids []int32, skipSpecial bool) string {
 	return strings.TrimSuffix(b.String(), " ")
 }
 
-func serveGroups(dir string, l learning, in io.Reader, out io.Writer) error {
+func (l *learning) serve(dir string, in io.Reader, out io.Writer) error {
 	e, err := backend.Open(l.backend)
 	if err != nil {
 		return err
 	}
-	p, err := newPupil(e, dir, l)
+	p, err := newPupil(e, dir, *l)
 	if err != nil {
 		return err
 	}
 	defer p.close()
-	r := ready{Engine: p.engine.Name, Parameters: p.learner.Config().ParamCount(), Tokens: len(p.world.Prompts) * l.samples * p.world.New}
-	return obey(in, out, r, "step, update, measure or quit", map[string]work{"step": p.step, "update": p.update, "measure": p.measure})
+	tokens := len(p.world.Prompts) * l.samples * p.world.New
+	r := ready{Engine: p.engine.Name, Parameters: p.learner.Config().ParamCount(), Tokens: tokens}
+	return obey(in, out, r, "step, update, measure or quit",
+		map[string]work{"step": p.step, "update": p.update, "measure": p.measure})
 }
 
-// step is a whole one: rollout, scoring (rewards, advantages, the reference's log-probs), training.
+// step is a whole step: rollout, scoring (rewards, advantages, the reference's log-probs), training.
 func (p *pupil) step(int) (d did, err error) {
 	begin := time.Now()
 	p.steps++
@@ -159,15 +156,17 @@ func (p *pupil) step(int) (d did, err error) {
 	if err := p.train(groups, &d); err != nil {
 		return d, err
 	}
-	d.Rollout, d.Scoring, d.Training = rolled.Sub(begin).Seconds(), scored.Sub(rolled).Seconds(), time.Since(scored).Seconds()
+	d.Rollout, d.Scoring = rolled.Sub(begin).Seconds(), scored.Sub(rolled).Seconds()
+	d.Training = time.Since(scored).Seconds()
 	return d, nil
 }
 
-// roll samples every prompt's answers, which end with the text or after New tokens.
+// roll samples every prompt's answers. They end with token 0 or after New tokens.
 func (p *pupil) roll(d *did) ([]grpo.Group, error) {
 	var requests []rollout.Request
+	sampling := rollout.Sampling{MaxNew: p.world.New, Temperature: 1}
 	for i, prompt := range p.world.Prompts {
-		r := rollout.Request{Sampling: rollout.Sampling{MaxNew: p.world.New, Temperature: 1}, Prompt: prompt, Seed: p.steps<<32 | uint64(i)}
+		r := rollout.Request{Sampling: sampling, Prompt: prompt, Seed: p.steps<<32 | uint64(i)}
 		requests = append(requests, r.Samples(p.samples)...)
 	}
 	completions, err := p.sampler.Sample(context.Background(), requests)
@@ -183,7 +182,7 @@ func (p *pupil) roll(d *did) ([]grpo.Group, error) {
 	return groups, nil
 }
 
-// score gives rewards, advantages and the reference's log-probs.
+// score adds rewards, advantages and the reference's log-probs.
 func (p *pupil) score(groups []grpo.Group, d *did) error {
 	for i := range groups {
 		rewards := make([]float64, len(groups[i].Answers))
@@ -205,7 +204,6 @@ func even(ids []int32) float64 {
 	return n / float64(len(ids))
 }
 
-// refer measures the reference's log-probs.
 func (p *pupil) refer(groups []grpo.Group) error {
 	logps, err := p.trainer.Measure(groups, p.reference)
 	if err != nil {
@@ -229,7 +227,7 @@ func (p *pupil) train(groups []grpo.Group, d *did) (err error) {
 	return nil
 }
 
-// update trains on groups of random answers, the same each time. Their rewards are random, and so their advantages.
+// update trains on the fixed groups.
 func (p *pupil) update(int) (d did, err error) {
 	if err := p.fix(); err != nil {
 		return d, err
@@ -237,11 +235,11 @@ func (p *pupil) update(int) (d did, err error) {
 	begin := time.Now()
 	err = p.train(p.fixed, &d)
 	d.Seconds = time.Since(begin).Seconds()
-	d.Loss = d.Entropy // -log p of all answers: the loss itself is near 0 at a ratio of 1, whatever the model
+	d.Loss = d.Entropy // -log p of all answers; GRPO's loss is near 0 for any model while the ratio is 1
 	return d, err
 }
 
-// measure gives the log-probs of the random answers' tokens, a row for every answer.
+// measure returns the log-probs of the fixed answers' tokens, a row for every answer.
 func (p *pupil) measure(int) (d did, err error) {
 	if err := p.fix(); err != nil {
 		return d, err
@@ -255,7 +253,7 @@ func (p *pupil) measure(int) (d did, err error) {
 	return d, err
 }
 
-// fix makes the random answers.
+// fix makes the fixed groups, at the first call: random answers with random rewards.
 func (p *pupil) fix() error {
 	if p.fixed != nil {
 		return nil
