@@ -8,12 +8,13 @@ import (
 	. "github.com/gomlx/gomlx/core/graph"
 )
 
-// hidden is added to the score of a key that a query must not see. It is finite, so that no softmax meets inf - inf.
-const hidden = -1e30
+// maskedScore is added to the score of a key that a query must not see. It is finite, so that no softmax computes inf -
+// inf.
+const maskedScore = -1e30
 
-// visibility builds the additive mask [rows, 1, T, T] of packed rows from groups, segments and positions [rows, T]: query
-// i sees key j <= i of its own group (not -1) in segment 0 (the prompt) or its own, less than window positions back
-// (0: no limit). Every position sees itself, so that padding stays finite.
+// visibility builds the additive mask [rows, 1, T, T] of packed rows from groups, segments and positions [rows, T].
+// Query i sees key j <= i of its own group (not -1) in segment 0 (the prompt) or its own segment, less than window
+// positions back (0: no limit). Every position sees itself, so that padding stays finite.
 func visibility(in Inputs, window int) *Node {
 	rows, tokens := in.Positions.Shape().Dim(0), in.Positions.Shape().Dim(1)
 	query := func(x *Node) *Node { return Reshape(x, rows, tokens, 1) }
@@ -31,17 +32,17 @@ func visibility(in Inputs, window int) *Node {
 		sees = LogicalAnd(sees, LessThan(back, Const(back.Graph(), int32(window))))
 	}
 	sees = LogicalOr(LogicalAnd(sees, LessThan(order(2), order(1))), Equal(order(2), order(1)))
-	mask := MulScalar(ConvertDType(LogicalNot(sees), dtypes.Float32), hidden)
+	mask := MulScalar(ConvertDType(LogicalNot(sees), dtypes.Float32), maskedScore)
 	return StopGradient(Reshape(mask, rows, 1, tokens, tokens))
 }
 
-// heads lays x [N, h*D] out as [rows, h, T, D].
-func heads(x *Node, rows, tokens, d int) *Node {
+// splitHeads turns x [N, h*D] into [rows, h, T, D].
+func splitHeads(x *Node, rows, tokens, d int) *Node {
 	return TransposeAllAxes(Reshape(x, rows, tokens, -1, d), 0, 2, 1, 3)
 }
 
-// attend is grouped-query attention over packed rows: q [rows, h, T, D], already scaled, k and v [rows, kv, T, D], mask
-// [rows, 1, T, T]; given as [N, h*D].
+// attend is grouped-query attention over packed rows, [N, h*D]: q [rows, h, T, D], already scaled, k and v [rows, kv,
+// T, D], mask [rows, 1, T, T].
 func attend(q, k, v, mask *Node) *Node {
 	dims := q.Shape().Dimensions
 	rows, h, tokens, d := dims[0], dims[1], dims[2], dims[3]
@@ -49,8 +50,9 @@ func attend(q, k, v, mask *Node) *Node {
 	return Reshape(TransposeAllAxes(mixed, 0, 2, 1, 3), rows*tokens, h*d)
 }
 
-// queryBlocks is how many blocks the queries of a row are cut into. No query sees a key behind it, so that a block needs
-// the keys up to its own end only: four blocks save three eighths of the work. Short rows are not worth the operations.
+// queryBlocks is the number of blocks into which a row's queries are cut. No query sees a later key, so that a block
+// needs the keys up to its own end only: four blocks save three eighths of the work. For short rows the additional
+// operations cost more.
 func queryBlocks(tokens int) int {
 	n := max(1, min(tokens/128, 4))
 	if tokens%n != 0 {
@@ -66,82 +68,89 @@ func mix(q, k, v, mask *Node, n int) *Node {
 	outs := make([]*Node, n)
 	for i := range blocks {
 		from, to := i*tokens/n, (i+1)*tokens/n
-		cut := func(x *Node) *Node { return part(x, 2, 0, to) }
-		blocks[i] = newQueryBlock(part(q, 2, from, to), cut(k), cut(v), part(part(mask, 2, from, to), 3, 0, to))
+		cut := func(x *Node) *Node { return sliceAxis(x, 2, 0, to) }
+		blocks[i] = newQueryBlock(sliceAxis(q, 2, from, to), cut(k), cut(v),
+			sliceAxis(sliceAxis(mask, 2, from, to), 3, 0, to))
 		outs[i] = blocks[i].out
 	}
-	return ownGradient(joined(outs, 2), []*Node{q, k, v}, func(g *Node) []*Node {
+	return ownGradient(concat(outs, 2), []*Node{q, k, v}, func(g *Node) []*Node {
 		dq := make([]*Node, n)
 		var dk, dv *Node
 		for i, b := range blocks {
-			q, k, v := b.gradients(part(g, 2, i*tokens/n, (i+1)*tokens/n))
+			q, k, v := b.gradients(sliceAxis(g, 2, i*tokens/n, (i+1)*tokens/n))
 			dq[i], dk, dv = q, addFirst(dk, k, tokens), addFirst(dv, v, tokens)
 		}
-		return []*Node{joined(dq, 2), dk, dv}
+		return []*Node{concat(dq, 2), dk, dv}
 	})
 }
 
-// part is x from..to-1 on an axis, x itself where that is all of it.
-func part(x *Node, axis, from, to int) *Node {
+// sliceAxis gives the elements from..to-1 of an axis, x itself if these are all.
+func sliceAxis(x *Node, axis, from, to int) *Node {
 	if from == 0 && to == x.Shape().Dim(axis) {
 		return x
 	}
 	return SliceAxis(x, axis, AxisRange(from, to))
 }
 
-func joined(xs []*Node, axis int) *Node {
+func concat(xs []*Node, axis int) *Node {
 	if len(xs) == 1 {
 		return xs[0]
 	}
 	return Concatenate(xs, axis)
 }
 
-// addFirst adds x [rows, kv, t, D] to the first t of the tokens of sum, nil for none.
+// addFirst adds x [rows, kv, t, D] to the first t tokens of sum, which may be nil.
 func addFirst(sum, x *Node, tokens int) *Node {
 	if missing := tokens - x.Shape().Dim(2); missing > 0 {
 		x = Pad(x, ScalarZero(x.Graph(), x.DType()), PadAxis{}, PadAxis{}, PadAxis{End: missing}, PadAxis{})
 	}
+	return addTo(sum, x)
+}
+
+// addTo adds x to sum, which may be nil.
+func addTo(sum, x *Node) *Node {
 	if sum == nil {
 		return x
 	}
 	return Add(sum, x)
 }
 
-// queryBlock is the attention of some queries of every row, q [rows, h, M, D], to keys k and v [rows, kv, T, D].
+// queryBlock is the attention of some queries of every row, q [rows, h, M, D], to keys k and values v [rows, kv, T, D].
 type queryBlock struct {
 	q, k, v *Node
-	p       *Node // weights [rows, h, M, T], wide
+	p       *Node // weights [rows, h, M, T], in the wideType
 	out     *Node // [rows, h, M, D]
 }
 
 func newQueryBlock(q, k, v, mask *Node) queryBlock {
 	b := queryBlock{q: q, k: k, v: v}
 	dims := q.Shape().Dimensions
-	scores := Reshape(dot(b.grouped(q), 3, k, 3, 2, wideType(q.DType())), dims[0], dims[1], dims[2], k.Shape().Dim(2))
+	scores := Reshape(dot(b.group(q), 3, k, 3, 2, wideType(q.DType())), dims[0], dims[1], dims[2], k.Shape().Dim(2))
 	b.p = Softmax(Add(scores, ConvertDType(mask, scores.DType())), -1)
 	b.out = Reshape(dot(b.weights(), 3, v, 2, 2, v.DType()), dims...)
 	return b
 }
 
-// grouped puts the queries that share a head of keys one after the other, [rows, kv, h/kv*M, last]: keys and values are
-// never repeated.
-func (b queryBlock) grouped(x *Node) *Node {
+// group joins the queries that share a head of keys, [rows, kv, h/kv*M, last], so that keys and values are never
+// repeated.
+func (b queryBlock) group(x *Node) *Node {
 	dims := x.Shape().Dimensions
 	return Reshape(x, dims[0], b.k.Shape().Dim(1), -1, dims[3])
 }
 
-// weights are p as the product with v takes them.
-func (b queryBlock) weights() *Node { return ConvertDType(b.grouped(b.p), b.v.DType()) }
+// weights are p in the shape and type of the product with v.
+func (b queryBlock) weights() *Node { return ConvertDType(b.group(b.p), b.v.DType()) }
 
-// gradients are those of q, k and v for the adjoint g of out. The softmax takes off the mean of its own adjoint, weighted
-// by p; that mean is the product of out and g, which is shorter by far (Dao et al. 2022, appendix B.2).
+// gradients gives the adjoints of q, k and v for the adjoint g of out. The softmax subtracts the mean of its own
+// adjoint, weighted by p. That mean equals the product of out and g, which has fewer elements (Dao et al. 2022,
+// appendix B.2).
 func (b queryBlock) gradients(g *Node) (dq, dk, dv *Node) {
-	mean := ReduceAndKeep(Mul(wide(g), wide(b.out)), ReduceSum, -1)
-	flat := b.grouped(g)
+	mean := ReduceAndKeep(Mul(widen(g), widen(b.out)), ReduceSum, -1)
+	flat := b.group(g)
 	dp := Reshape(dot(flat, 3, b.v, 3, 2, b.p.DType()), b.p.Shape().Dimensions...)
-	ds := ConvertDType(b.grouped(Mul(b.p, Sub(dp, mean))), b.q.DType())
+	ds := ConvertDType(b.group(Mul(b.p, Sub(dp, mean))), b.q.DType())
 	dq = Reshape(dot(ds, 3, b.k, 2, 2, b.q.DType()), b.q.Shape().Dimensions...)
-	return dq, dot(ds, 2, b.grouped(b.q), 2, 2, b.k.DType()), dot(b.weights(), 2, flat, 2, 2, b.v.DType())
+	return dq, dot(ds, 2, b.group(b.q), 2, 2, b.k.DType()), dot(b.weights(), 2, flat, 2, 2, b.v.DType())
 }
 
 // attentionScale is the factor of the scores, 1/sqrt(D).

@@ -20,7 +20,8 @@ var presets = map[string]Config{
 
 func preset(name string) *Model {
 	c := presets[name]
-	c.ModelType, c.TieEmbeddings, c.RMSNormEps, c.RopeTheta, c.InitRange, c.MaxPositions = "llama", true, 1e-6, 10000, 0.02, 2048
+	c.ModelType, c.TieEmbeddings, c.RMSNormEps, c.RopeTheta, c.InitRange, c.MaxPositions = "llama", true, 1e-6, 10000,
+		0.02, 2048
 	return Init(&c, 1)
 }
 
@@ -45,9 +46,10 @@ func BenchmarkStep(b *testing.B) {
 	for _, name := range []string{"5.4M", "57M"} {
 		for _, e := range backendtest.Engines(b) {
 			for _, o := range []GraphOptions{{}, {Checkpoint: true}, {HeadChunk: 256}} {
-				b.Run(fmt.Sprintf("%s/%s/checkpoint=%v,chunk=%d", name, e.Name, o.Checkpoint, o.HeadChunk), func(b *testing.B) {
-					benchmarkStep(b, e, preset(name), o)
-				})
+				b.Run(fmt.Sprintf("%s/%s/checkpoint=%v,chunk=%d", name, e.Name, o.Checkpoint, o.HeadChunk),
+					func(b *testing.B) {
+						benchmarkStep(b, e, preset(name), o)
+					})
 			}
 		}
 	}

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Types lists the values of model_type that the decoder knows.
+// Types lists the values of model_type that the decoder supports.
 var Types = []string{"llama", "mistral", "qwen2", "qwen3"}
 
-// Config is the shape of a decoder, as config.json and generation_config.json give it.
+// Config is the shape of a decoder, from config.json and generation_config.json.
 type Config struct {
 	ModelType        string  // llama, mistral, qwen2 or qwen3
 	VocabSize        int     // V, rows of the embedding
@@ -18,15 +18,15 @@ type Config struct {
 	Heads            int     // h, query heads
 	KVHeads          int     // kv, key/value heads; Heads is a multiple of it
 	HeadDim          int     // D, even; may differ from HiddenSize/Heads
-	MaxPositions     int     // positions the model was trained for; not enforced by the graph
+	MaxPositions     int     // positions that the model was trained for; the graph does not check them
 	RMSNormEps       float64 // added to the mean square before the root
-	InitRange        float64 // standard deviation of fresh weights (initializer_range)
+	InitRange        float64 // standard deviation of random weights (initializer_range)
 
 	RopeTheta   float64      // base of the rotary frequencies
-	RopeScaling *RopeScaling // nil: none ("default")
+	RopeScaling *RopeScaling // nil: no scaling ("default")
 
 	SlidingWindow int    // a query sees keys less than this many positions back; 0: off
-	WindowLayers  []bool // [Layers] layers that the window holds for; nil: all of them
+	WindowLayers  []bool // [Layers], the layers with the window; nil: all
 
 	TieEmbeddings bool // the head is the embedding's table
 	QKVBias       bool // biases on q, k, v (qwen2; llama and qwen3 with attention_bias)
@@ -34,23 +34,23 @@ type Config struct {
 	MLPBias       bool // biases on gate, up, down (llama with mlp_bias)
 	QKNorm        bool // RMSNorm of every head's query and key before the rotation (qwen3)
 
-	BOS, Pad *int   // nil: the model names none
-	EOS      []int  // one or more ids that end a text
-	DType    string // float32, bfloat16 or float16: what the folder's weights are stored in; "" unknown
+	BOS, Pad *int   // nil: not given
+	EOS      []int  // ids that end a text
+	DType    string // of the folder's weights: float32, bfloat16 or float16; "": unknown
 
-	Raw        map[string]any // config.json as read, so that saving keeps keys that the decoder has no use for
-	Generation map[string]any // generation_config.json as read; nil: there was none
+	Raw        map[string]any // config.json as read, so that saving keeps keys that the decoder does not use
+	Generation map[string]any // generation_config.json as read; nil: no such file
 }
 
 // RopeScaling stretches the rotary frequencies over longer texts.
 type RopeScaling struct {
 	Type                          string  // linear or llama3
 	Factor                        float64 // frequencies are divided by it
-	LowFreqFactor, HighFreqFactor float64 // llama3: the band between full and no scaling, in original contexts a wavelength
-	OriginalMaxPositions          int     // llama3: the context that the model was first trained for
+	LowFreqFactor, HighFreqFactor float64 // llama3: between them scaling is partial (original context/wavelength)
+	OriginalMaxPositions          int     // llama3: the context of the model's first training
 }
 
-// Window is the sliding window of a layer in positions, 0 where the layer sees everything before it.
+// Window is a layer's sliding window in positions, 0 if it sees all positions before it.
 func (c *Config) Window(layer int) int {
 	if c.WindowLayers == nil || c.WindowLayers[layer] {
 		return c.SlidingWindow
@@ -58,10 +58,10 @@ func (c *Config) Window(layer int) int {
 	return 0
 }
 
-// maxDim bounds every size in a config, so that products of them fit an int64.
+// maxDim limits the sizes in a config, so that products of them fit an int64.
 const maxDim = 1 << 24
 
-// Validate reports the first impossible size of a config by its config.json name.
+// Validate reports the first impossible value by its name in config.json.
 func (c *Config) Validate() error {
 	if !slices.Contains(Types, c.ModelType) {
 		return fmt.Errorf("model_type: found %q, supported are llama, mistral, qwen2 and qwen3", c.ModelType)
@@ -81,8 +81,9 @@ func (c *Config) validateSizes() error {
 		v     int
 		limit int
 	}{
-		{"vocab_size", c.VocabSize, maxDim}, {"hidden_size", c.HiddenSize, 1 << 20}, {"intermediate_size", c.IntermediateSize, 1 << 20},
-		{"num_hidden_layers", c.Layers, 4096}, {"num_attention_heads", c.Heads, 4096}, {"num_key_value_heads", c.KVHeads, 4096},
+		{"vocab_size", c.VocabSize, maxDim}, {"hidden_size", c.HiddenSize, 1 << 20},
+		{"intermediate_size", c.IntermediateSize, 1 << 20}, {"num_hidden_layers", c.Layers, 4096},
+		{"num_attention_heads", c.Heads, 4096}, {"num_key_value_heads", c.KVHeads, 4096},
 		{"head_dim", c.HeadDim, 1 << 14}, {"max_position_embeddings", c.MaxPositions, 1 << 30},
 	} {
 		if s.v < 1 || s.v > s.limit {
@@ -90,16 +91,18 @@ func (c *Config) validateSizes() error {
 		}
 	}
 	if c.Heads%c.KVHeads != 0 {
-		return fmt.Errorf("num_key_value_heads: found %d, which does not divide num_attention_heads (%d)", c.KVHeads, c.Heads)
+		return fmt.Errorf("num_key_value_heads: found %d, want a divisor of num_attention_heads (%d)", c.KVHeads,
+			c.Heads)
 	}
 	if c.HeadDim%2 != 0 {
-		return fmt.Errorf("head_dim: found %d, want an even number (rotary embedding turns pairs)", c.HeadDim)
+		return fmt.Errorf("head_dim: found %d, want an even number (rotary embedding rotates pairs)", c.HeadDim)
 	}
 	if c.SlidingWindow < 0 {
 		return fmt.Errorf("sliding_window: found %d, want 1 or more, or null for off", c.SlidingWindow)
 	}
 	if c.WindowLayers != nil && len(c.WindowLayers) != c.Layers {
-		return fmt.Errorf("layer_types: found %d entries, want one for each of %d layers", len(c.WindowLayers), c.Layers)
+		return fmt.Errorf("layer_types: found %d entries, want one for each of %d layers", len(c.WindowLayers),
+			c.Layers)
 	}
 	return nil
 }
@@ -134,10 +137,12 @@ func (r *RopeScaling) validate() error {
 		return nil
 	}
 	if !(r.LowFreqFactor > 0 && r.LowFreqFactor < r.HighFreqFactor && r.HighFreqFactor < 1e9) {
-		return fmt.Errorf("rope_scaling: found low_freq_factor %g and high_freq_factor %g, want 0 < low < high", r.LowFreqFactor, r.HighFreqFactor)
+		return fmt.Errorf("rope_scaling: found low_freq_factor %g and high_freq_factor %g, want 0 < low < high",
+			r.LowFreqFactor, r.HighFreqFactor)
 	}
 	if r.OriginalMaxPositions < 1 {
-		return fmt.Errorf("rope_scaling.original_max_position_embeddings: found %d, want 1 or more", r.OriginalMaxPositions)
+		return fmt.Errorf("rope_scaling.original_max_position_embeddings: found %d, want 1 or more",
+			r.OriginalMaxPositions)
 	}
 	return nil
 }
@@ -159,5 +164,5 @@ func (c *Config) validateIDs() error {
 			return err
 		}
 	}
-	return nil // pad ids beyond the vocabulary (and -1) exist in the wild and are never fed to the graph
+	return nil // published models have pad ids of -1 or beyond the vocabulary; the graph never reads them
 }

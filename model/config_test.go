@@ -15,7 +15,8 @@ func base(modelType string) map[string]any {
 	return map[string]any{
 		"model_type": modelType, "vocab_size": 64, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3,
 		"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5,
-		"rope_theta": 50000.0, "rope_scaling": nil, "torch_dtype": "bfloat16", "tie_word_embeddings": false, "hidden_act": "silu",
+		"rope_theta": 50000.0, "rope_scaling": nil, "torch_dtype": "bfloat16", "tie_word_embeddings": false,
+		"hidden_act":   "silu",
 		"eos_token_id": 2,
 	}
 }
@@ -54,9 +55,11 @@ func parse(t *testing.T, m map[string]any) *Config {
 }
 
 func TestGenerationsReadAlike(t *testing.T) {
-	scaling := map[string]any{"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+	scaling := map[string]any{"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+		"original_max_position_embeddings": 32}
 	older := parse(t, with(base("llama"), "rope_scaling", scaling))
-	newer := parse(t, with(base("llama"), "rope_theta", drop, "rope_scaling", drop, "torch_dtype", drop, "dtype", "bfloat16",
+	newer := parse(t, with(base("llama"), "rope_theta", drop, "rope_scaling", drop, "torch_dtype", drop, "dtype",
+		"bfloat16",
 		"rope_parameters", with(scaling, "rope_theta", 50000.0)))
 	older.Raw, newer.Raw = nil, nil
 	if !reflect.DeepEqual(older, newer) {
@@ -78,25 +81,38 @@ func TestConfigReads(t *testing.T) {
 		{"head_dim absent", base("llama"), func(c *Config) bool { return c.HeadDim == 4 }},
 		{"head_dim null", with(base("qwen3"), "head_dim", nil), func(c *Config) bool { return c.HeadDim == 4 }},
 		{"head_dim given", with(base("llama"), "head_dim", 10), func(c *Config) bool { return c.HeadDim == 10 }},
-		{"qwen3 head_dim absent is its class's", base("qwen3"), func(c *Config) bool { return c.HeadDim == 128 && c.QKNorm && !c.QKVBias }},
-		{"kv heads null", with(base("mistral"), "num_key_value_heads", nil), func(c *Config) bool { return c.KVHeads == 4 }},
-		{"kv heads absent, llama", with(base("llama"), "num_key_value_heads", drop), func(c *Config) bool { return c.KVHeads == 4 }},
-		{"tie absent", with(base("llama"), "tie_word_embeddings", drop), func(c *Config) bool { return !c.TieEmbeddings }},
+		{"qwen3 head_dim absent is its class's", base("qwen3"),
+			func(c *Config) bool { return c.HeadDim == 128 && c.QKNorm && !c.QKVBias }},
+		{"kv heads null", with(base("mistral"), "num_key_value_heads", nil),
+			func(c *Config) bool { return c.KVHeads == 4 }},
+		{"kv heads absent, llama", with(base("llama"), "num_key_value_heads", drop),
+			func(c *Config) bool { return c.KVHeads == 4 }},
+		{"tie absent", with(base("llama"), "tie_word_embeddings", drop),
+			func(c *Config) bool { return !c.TieEmbeddings }},
 		{"eos number", base("llama"), func(c *Config) bool { return reflect.DeepEqual(c.EOS, []int{2}) }},
-		{"eos list", with(base("llama"), "eos_token_id", []int{3, 5}), func(c *Config) bool { return reflect.DeepEqual(c.EOS, []int{3, 5}) }},
+		{"eos list", with(base("llama"), "eos_token_id", []int{3, 5}),
+			func(c *Config) bool { return reflect.DeepEqual(c.EOS, []int{3, 5}) }},
 		{"qwen2 biases", base("qwen2"), func(c *Config) bool { return c.QKVBias && !c.OBias && !c.MLPBias }},
-		{"llama biases", with(base("llama"), "attention_bias", true, "mlp_bias", true), func(c *Config) bool { return c.QKVBias && c.OBias && c.MLPBias }},
-		{"mistral window null", with(base("mistral"), "sliding_window", nil), func(c *Config) bool { return c.SlidingWindow == 0 }},
+		{"llama biases", with(base("llama"), "attention_bias", true, "mlp_bias", true),
+			func(c *Config) bool { return c.QKVBias && c.OBias && c.MLPBias }},
+		{"mistral window null", with(base("mistral"), "sliding_window", nil),
+			func(c *Config) bool { return c.SlidingWindow == 0 }},
 		{"mistral window absent is its class's", base("mistral"), func(c *Config) bool { return c.Window(0) == 4096 }},
-		{"mistral window", with(base("mistral"), "sliding_window", 6), func(c *Config) bool { return c.Window(0) == 6 && c.Window(2) == 6 }},
-		{"qwen2 window off", with(qwen, "use_sliding_window", false), func(c *Config) bool { return c.SlidingWindow == 0 && c.Window(2) == 0 }},
+		{"mistral window", with(base("mistral"), "sliding_window", 6),
+			func(c *Config) bool { return c.Window(0) == 6 && c.Window(2) == 6 }},
+		{"qwen2 window off", with(qwen, "use_sliding_window", false),
+			func(c *Config) bool { return c.SlidingWindow == 0 && c.Window(2) == 0 }},
 		{"qwen2 window from a layer on", qwen, func(c *Config) bool { return c.Window(1) == 0 && c.Window(2) == 8 }},
-		{"qwen2 window beyond the layers", with(qwen, "max_window_layers", 28), func(c *Config) bool { return c.SlidingWindow == 0 }},
-		{"layer_types win", with(qwen, "layer_types", []string{"sliding_attention", "full_attention", "full_attention"}),
+		{"qwen2 window beyond the layers", with(qwen, "max_window_layers", 28),
+			func(c *Config) bool { return c.SlidingWindow == 0 }},
+		{"layer_types win", with(qwen, "layer_types", []string{"sliding_attention", "full_attention",
+			"full_attention"}),
 			func(c *Config) bool { return c.Window(0) == 8 && c.Window(2) == 0 }},
-		{"linear rope under its old name", with(base("llama"), "rope_scaling", map[string]any{"type": "linear", "factor": 4.0}),
+		{"linear rope under its old name", with(base("llama"), "rope_scaling",
+			map[string]any{"type": "linear", "factor": 4.0}),
 			func(c *Config) bool { return *c.RopeScaling == RopeScaling{Type: "linear", Factor: 4} }},
-		{"default rope", with(base("llama"), "rope_scaling", map[string]any{"rope_type": "default"}), func(c *Config) bool { return c.RopeScaling == nil }},
+		{"default rope", with(base("llama"), "rope_scaling", map[string]any{"rope_type": "default"}),
+			func(c *Config) bool { return c.RopeScaling == nil }},
 	}
 	for _, k := range cases {
 		t.Run(k.name, func(t *testing.T) {
@@ -118,24 +134,34 @@ func TestConfigRefuses(t *testing.T) {
 		{"activation", with(base("llama"), "hidden_act", "gelu"), `hidden_act: found "gelu", want "silu"`},
 		{"rope type", with(base("llama"), "rope_scaling", map[string]any{"rope_type": "yarn", "factor": 4.0}),
 			`rope_scaling.rope_type: found "yarn", supported are default, linear and llama3`},
-		{"newer rope type", with(base("llama"), "rope_parameters", map[string]any{"rope_type": "dynamic", "factor": 4.0}),
+		{"newer rope type", with(base("llama"), "rope_parameters",
+			map[string]any{"rope_type": "dynamic", "factor": 4.0}),
 			`rope_parameters.rope_type: found "dynamic"`},
-		{"nested rope", with(base("llama"), "rope_parameters", map[string]any{"full_attention": map[string]any{}}), "rope_parameters.full_attention"},
-		{"rope factor", with(base("llama"), "rope_scaling", map[string]any{"type": "linear"}), "rope_scaling.factor: found 0"},
-		{"heads", with(base("llama"), "num_key_value_heads", 3), "num_key_value_heads: found 3, which does not divide num_attention_heads (4)"},
-		{"odd heads", with(base("llama"), "hidden_size", 18), "hidden_size: found 18, want a multiple of num_attention_heads (4)"},
+		{"nested rope", with(base("llama"), "rope_parameters", map[string]any{"full_attention": map[string]any{}}),
+			"rope_parameters.full_attention"},
+		{"rope factor", with(base("llama"), "rope_scaling", map[string]any{"type": "linear"}),
+			"rope_scaling.factor: found 0"},
+		{"heads", with(base("llama"), "num_key_value_heads", 3),
+			"num_key_value_heads: found 3, want a divisor of num_attention_heads (4)"},
+		{"odd heads", with(base("llama"), "hidden_size", 18),
+			"hidden_size: found 18, want a multiple of num_attention_heads (4)"},
 		{"odd head_dim", with(base("llama"), "head_dim", 5), "head_dim: found 5, want an even number"},
-		{"no layers", with(base("llama"), "num_hidden_layers", drop), "num_hidden_layers: found nothing, want a whole number"},
+		{"no layers", with(base("llama"), "num_hidden_layers", drop),
+			"num_hidden_layers: found nothing, want a whole number"},
 		{"wrong kind", with(base("llama"), "vocab_size", "many"), `vocab_size: found "many", want a whole number`},
 		{"fraction", with(base("llama"), "vocab_size", 10.5), "vocab_size: found 10.5"},
 		{"quantised", with(base("llama"), "quantization_config", map[string]any{"bits": 4}), "quantization_config"},
 		{"dropout", with(base("qwen2"), "attention_dropout", 0.1), "attention_dropout: found 0.1, want 0"},
-		{"mistral bias", with(base("mistral"), "attention_bias", true), "attention_bias: found true, want false for mistral"},
+		{"mistral bias", with(base("mistral"), "attention_bias", true),
+			"attention_bias: found true, want false for mistral"},
 		{"dtype", with(base("llama"), "torch_dtype", "int8"), `torch_dtype: found "int8"`},
-		{"eos beyond", with(base("llama"), "eos_token_id", 64), "eos_token_id: found 64, want an id below vocab_size (64)"},
+		{"eos beyond", with(base("llama"), "eos_token_id", 64),
+			"eos_token_id: found 64, want an id below vocab_size (64)"},
 		{"window", with(base("mistral"), "sliding_window", 0), "sliding_window: found 0, want 1 or more"},
 		{"layer types", with(base("qwen2"), "layer_types", []string{"full_attention"}), "layer_types"},
-		{"chunked layers", with(base("llama"), "layer_types", []string{"full_attention", "chunked_attention", "full_attention"}), `layer_types: found "chunked_attention"`},
+		{"chunked layers", with(base("llama"), "layer_types",
+			[]string{"full_attention", "chunked_attention", "full_attention"}),
+			`layer_types: found "chunked_attention"`},
 	}
 	for _, k := range cases {
 		t.Run(k.name, func(t *testing.T) {
@@ -151,7 +177,9 @@ func TestConfigRefuses(t *testing.T) {
 }
 
 func TestGenerationConfigWins(t *testing.T) {
-	c, err := ParseConfig(text(t, base("llama")), []byte(`{"eos_token_id": [7, 8], "bos_token_id": 1, "temperature": 0.6}`))
+	c,
+		err := ParseConfig(text(t, base("llama")),
+		[]byte(`{"eos_token_id": [7, 8], "bos_token_id": 1, "temperature": 0.6}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,13 +194,17 @@ func TestGenerationConfigWins(t *testing.T) {
 
 // Every config survives writing and reading, keys that the decoder does not know included.
 func TestConfigRoundTrip(t *testing.T) {
-	scaling := map[string]any{"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+	scaling := map[string]any{"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+		"original_max_position_embeddings": 32}
 	for name, m := range map[string]map[string]any{
-		"llama":   with(base("llama"), "rope_scaling", scaling, "attention_bias", true, "eos_token_id", []int{3, 5}, "summary_type", "first"),
-		"newer":   with(base("qwen3"), "rope_theta", drop, "rope_scaling", drop, "torch_dtype", drop, "dtype", "float16", "rope_parameters", map[string]any{"rope_type": "linear", "factor": 2.0, "rope_theta": 1e6}),
+		"llama": with(base("llama"), "rope_scaling", scaling, "attention_bias", true, "eos_token_id", []int{3, 5},
+			"summary_type", "first"),
+		"newer": with(base("qwen3"), "rope_theta", drop, "rope_scaling", drop, "torch_dtype", drop, "dtype",
+			"float16", "rope_parameters", map[string]any{"rope_type": "linear", "factor": 2.0, "rope_theta": 1e6}),
 		"mistral": with(base("mistral"), "sliding_window", 6),
 		"qwen2":   with(base("qwen2"), "use_sliding_window", true, "sliding_window", 8, "max_window_layers", 2),
-		"types":   with(base("qwen3"), "use_sliding_window", true, "sliding_window", 8, "layer_types", []string{"sliding_attention", "full_attention", "sliding_attention"}),
+		"types": with(base("qwen3"), "use_sliding_window", true, "sliding_window", 8, "layer_types",
+			[]string{"sliding_attention", "full_attention", "sliding_attention"}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := parse(t, m)
@@ -223,7 +255,8 @@ func FuzzParseConfig(f *testing.F) {
 	for _, kind := range Types {
 		f.Add(text(f, base(kind)), []byte(`{"eos_token_id": [1]}`))
 	}
-	f.Add(text(f, with(base("llama"), "rope_parameters", map[string]any{"rope_type": "llama3", "factor": 2})), []byte(nil))
+	f.Add(text(f, with(base("llama"), "rope_parameters", map[string]any{"rope_type": "llama3", "factor": 2})),
+		[]byte(nil))
 	f.Fuzz(func(t *testing.T, config, generation []byte) {
 		c, err := ParseConfig(config, generation)
 		if err != nil {

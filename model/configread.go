@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// ReadConfig reads config.json and, where present, generation_config.json of a model folder.
-// name stands for the folder in messages.
+// ReadConfig reads a model folder's config.json and, if there is one, generation_config.json. Errors call the folder
+// name.
 func ReadConfig(fsys fs.FS, name string) (*Config, error) {
 	data, err := fs.ReadFile(fsys, "config.json")
 	if err != nil {
-		return nil, fmt.Errorf("%s: no readable config.json: %w", name, cause(err))
+		return nil, fmt.Errorf("%s: cannot read config.json: %w", name, cause(err))
 	}
 	gen, err := fs.ReadFile(fsys, "generation_config.json")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -28,7 +28,7 @@ func ReadConfig(fsys fs.FS, name string) (*Config, error) {
 	return c, nil
 }
 
-// ConfigLike reads the shape of a model from a config.json, or from a folder that holds one; weights are not looked at.
+// ConfigLike reads the shape of a model from a config.json or from a folder that holds one. It reads no weights.
 func ConfigLike(path string) (*Config, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -48,7 +48,7 @@ func ConfigLike(path string) (*Config, error) {
 	return c, nil
 }
 
-// cause strips the path that os and fs errors repeat.
+// cause removes the path from os and fs errors, whose messages would repeat it.
 func cause(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {
@@ -57,8 +57,8 @@ func cause(err error) error {
 	return err
 }
 
-// ParseConfig reads the text of a config.json of either generation and, unless empty, of a generation_config.json, whose
-// token ids win. Errors begin with the file's name and the field.
+// ParseConfig parses the text of a config.json, as transformers 4 or 5 writes it, and of a generation_config.json,
+// which may be empty and whose token ids have precedence. Errors start with the file's name and the field.
 func ParseConfig(config, generation []byte) (*Config, error) {
 	raw, err := parseObject(config)
 	if err != nil {
@@ -92,11 +92,11 @@ func (c *Config) readShape(f *fields) {
 	if f.err == nil && !slices.Contains(Types, c.ModelType) {
 		f.err = (&Config{ModelType: c.ModelType}).Validate()
 	}
-	c.VocabSize = f.needWhole("vocab_size")
-	c.HiddenSize = f.needWhole("hidden_size")
-	c.IntermediateSize = f.needWhole("intermediate_size")
-	c.Layers = f.needWhole("num_hidden_layers")
-	c.Heads = f.needWhole("num_attention_heads")
+	c.VocabSize = f.requireWhole("vocab_size")
+	c.HiddenSize = f.requireWhole("hidden_size")
+	c.IntermediateSize = f.requireWhole("intermediate_size")
+	c.Layers = f.requireWhole("num_hidden_layers")
+	c.Heads = f.requireWhole("num_attention_heads")
 	c.KVHeads = f.whole("num_key_value_heads", c.defaultKVHeads(f))
 	c.HeadDim = f.whole("head_dim", c.defaultHeadDim(f))
 	c.MaxPositions = f.whole("max_position_embeddings", 2048)
@@ -106,9 +106,9 @@ func (c *Config) readShape(f *fields) {
 	c.DType = f.text("dtype", f.text("torch_dtype", ""))
 }
 
-// defaultKVHeads is what transformers' class takes for an absent num_key_value_heads; null means one a query head.
+// defaultKVHeads is transformers' default for an absent num_key_value_heads. null means one for each query head.
 func (c *Config) defaultKVHeads(f *fields) int {
-	if f.null("num_key_value_heads") || c.ModelType == "llama" {
+	if f.isNull("num_key_value_heads") || c.ModelType == "llama" {
 		return c.Heads
 	}
 	if c.ModelType == "mistral" {
@@ -117,21 +117,22 @@ func (c *Config) defaultKVHeads(f *fields) int {
 	return 32
 }
 
-// defaultHeadDim is HiddenSize/Heads, except that transformers' qwen3 class has 128 for an absent key.
+// defaultHeadDim is HiddenSize/Heads. Only transformers' qwen3 has another default for an absent head_dim, 128.
 func (c *Config) defaultHeadDim(f *fields) int {
-	if c.ModelType == "qwen3" && !f.null("head_dim") {
+	if c.ModelType == "qwen3" && !f.isNull("head_dim") {
 		return 128
 	}
 	if c.Heads < 1 {
 		return 0
 	}
 	if _, given := f.get("head_dim"); !given && c.HiddenSize%c.Heads != 0 {
-		f.fail("hidden_size", fmt.Sprint(c.HiddenSize), fmt.Sprintf("a multiple of num_attention_heads (%d), or head_dim given", c.Heads))
+		f.fail("hidden_size", fmt.Sprint(c.HiddenSize),
+			fmt.Sprintf("a multiple of num_attention_heads (%d), or a head_dim", c.Heads))
 	}
 	return c.HiddenSize / c.Heads
 }
 
-// readRope reads rope_parameters (transformers 5), else rope_theta and rope_scaling.
+// readRope reads rope_parameters (transformers 5), or rope_theta and rope_scaling (transformers 4).
 func (c *Config) readRope(f *fields) {
 	c.RopeTheta = f.float("rope_theta", 10000)
 	r := f.object("rope_parameters")
@@ -168,7 +169,7 @@ func readScaling(r *fields, maxPositions int) *RopeScaling {
 		s.OriginalMaxPositions = r.whole("original_max_position_embeddings", maxPositions)
 	}
 	if r.err == nil {
-		if err := s.validate(); err != nil { // say the name that this file's generation uses
+		if err := s.validate(); err != nil { // use the name that the key has in this file
 			r.err = errors.New(strings.Replace(err.Error(), "rope_scaling.", r.prefix, 1))
 		}
 	}
@@ -197,18 +198,18 @@ func (c *Config) readBiases(f *fields) {
 func (c *Config) readWindow(f *fields) {
 	switch c.ModelType {
 	case "mistral":
-		if !f.null("sliding_window") {
+		if !f.isNull("sliding_window") {
 			c.SlidingWindow = c.windowSize(f)
 		}
 	case "qwen2", "qwen3":
-		if f.boolean("use_sliding_window", false) && !f.null("sliding_window") {
+		if f.boolean("use_sliding_window", false) && !f.isNull("sliding_window") {
 			c.SlidingWindow = c.windowSize(f)
 		}
 	}
 	c.readLayerTypes(f)
 }
 
-// windowSize reads sliding_window; transformers' classes have 4096 for an absent key.
+// windowSize reads sliding_window, for which transformers has the default 4096.
 func (c *Config) windowSize(f *fields) int {
 	w := f.whole("sliding_window", 4096)
 	if w < 1 {
@@ -217,13 +218,14 @@ func (c *Config) windowSize(f *fields) int {
 	return w
 }
 
-// readLayerTypes decides the layers of the window: layer_types where given, else qwen's layers from max_window_layers on.
+// readLayerTypes reads which layers have the window: layer_types if given, else qwen's layers from max_window_layers
+// on.
 func (c *Config) readLayerTypes(f *fields) {
 	v, given := f.get("layer_types")
 	qwen := c.ModelType == "qwen2" || c.ModelType == "qwen3"
 	if !given {
 		if qwen && c.SlidingWindow > 0 {
-			c.windowFrom(f.whole("max_window_layers", 28))
+			c.setWindowFrom(f.whole("max_window_layers", 28))
 		}
 		return
 	}
@@ -250,12 +252,13 @@ func (c *Config) setLayers(f *fields, layers []bool, qwen bool) {
 	case qwen && c.SlidingWindow > 0 && !all:
 		c.WindowLayers = layers
 	case !qwen && c.SlidingWindow > 0 && !all, !qwen && c.SlidingWindow == 0 && any:
-		f.fail("layer_types", "a mixture that "+c.ModelType+" does not have", "every layer as sliding_window says")
+		f.fail("layer_types", "a mixture that "+c.ModelType+" does not have",
+			"the same for all layers, as in sliding_window")
 	}
 }
 
-// windowFrom turns the window on for layers first, first+1, ...
-func (c *Config) windowFrom(first int) {
+// setWindowFrom gives layers first, first+1, ... the window.
+func (c *Config) setWindowFrom(first int) {
 	if first <= 0 || c.Layers < 1 || c.Layers > 4096 {
 		return
 	}
@@ -269,7 +272,7 @@ func (c *Config) windowFrom(first int) {
 	}
 }
 
-// refuse reports options that would change the computation in a way the decoder does not know.
+// refuse reports options that change the computation and that the decoder does not support.
 func (c *Config) refuse(f *fields) {
 	if act := f.text("hidden_act", "silu"); act != "silu" && act != "swish" {
 		f.fail("hidden_act", fmt.Sprintf("%q", act), `"silu": other activations are not supported`)
@@ -284,7 +287,8 @@ func (c *Config) refuse(f *fields) {
 		f.fail("use_mrope", "true", "false: only text models are supported")
 	}
 	if v, ok := f.get("quantization_config"); ok {
-		f.fail("quantization_config", show(v), "none: quantised weights are not supported, use the float32, bfloat16 or float16 folder")
+		f.fail("quantization_config", show(v),
+			"no such key: quantised weights are not supported, use the float32, bfloat16 or float16 folder")
 	}
 }
 
@@ -292,7 +296,7 @@ func (c *Config) readIDs(f *fields) {
 	c.BOS, c.Pad, c.EOS = f.id("bos_token_id"), f.id("pad_token_id"), f.ids("eos_token_id")
 }
 
-// readGeneration lets the token ids of generation_config.json win over config.json's.
+// readGeneration replaces config.json's token ids by those of generation_config.json.
 func (c *Config) readGeneration(data []byte) error {
 	raw, err := parseObject(data)
 	if err != nil {

@@ -6,13 +6,14 @@ import (
 	"maps"
 )
 
-// classes names transformers' class for the architectures key.
+// classes names transformers' classes, for the key architectures.
 var classes = map[string]string{
-	"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
+	"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
+	"qwen3": "Qwen3ForCausalLM",
 }
 
-// JSON is the config as config.json text in the older generation, which transformers 4 and 5 and every other tool read.
-// Keys of Raw that the decoder has no use for are kept. dtype is what the weights beside it are stored in.
+// JSON writes config.json as transformers 4 does, which every tool reads, with the keys of Raw that the decoder does
+// not use. dtype is the type of the stored weights.
 func (c *Config) JSON(dtype string) ([]byte, error) {
 	m := maps.Clone(c.Raw)
 	if m == nil {
@@ -29,10 +30,10 @@ func (c *Config) JSON(dtype string) ([]byte, error) {
 	if _, ok := m["architectures"]; !ok {
 		m["architectures"] = []string{classes[c.ModelType]}
 	}
-	return indented(m)
+	return marshalIndented(m)
 }
 
-// GenerationJSON is the text of generation_config.json: the folder's own with the token ids in force.
+// GenerationJSON writes generation_config.json: the one that was read, with the config's token ids.
 func (c *Config) GenerationJSON() ([]byte, error) {
 	m := maps.Clone(c.Generation)
 	if m == nil {
@@ -44,21 +45,23 @@ func (c *Config) GenerationJSON() ([]byte, error) {
 			delete(m, k)
 		}
 	}
-	return indented(m)
+	return marshalIndented(m)
 }
 
-func indented(m map[string]any) ([]byte, error) {
+func marshalIndented(m map[string]any) ([]byte, error) {
 	b, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
-		return nil, fmt.Errorf("config.json cannot be written: %w", err)
+		return nil, fmt.Errorf("cannot write config.json: %w", err)
 	}
 	return append(b, '\n'), nil
 }
 
 func (c *Config) writeShape(m map[string]any) {
 	for k, v := range map[string]any{
-		"model_type": c.ModelType, "vocab_size": c.VocabSize, "hidden_size": c.HiddenSize, "intermediate_size": c.IntermediateSize,
-		"num_hidden_layers": c.Layers, "num_attention_heads": c.Heads, "num_key_value_heads": c.KVHeads, "head_dim": c.HeadDim,
+		"model_type": c.ModelType, "vocab_size": c.VocabSize, "hidden_size": c.HiddenSize,
+		"intermediate_size": c.IntermediateSize,
+		"num_hidden_layers": c.Layers, "num_attention_heads": c.Heads, "num_key_value_heads": c.KVHeads,
+		"head_dim":                c.HeadDim,
 		"max_position_embeddings": c.MaxPositions, "rms_norm_eps": c.RMSNormEps, "initializer_range": c.InitRange,
 		"tie_word_embeddings": c.TieEmbeddings, "hidden_act": "silu",
 	} {
@@ -84,12 +87,13 @@ func (c *Config) writeRope(m map[string]any) {
 		s["low_freq_factor"], s["high_freq_factor"] = r.LowFreqFactor, r.HighFreqFactor
 		s["original_max_position_embeddings"] = r.OriginalMaxPositions
 	} else {
-		s["type"] = r.Type // linear is older than the name rope_type
+		s["type"] = r.Type // older readers of linear do not know rope_type
 	}
 	m["rope_scaling"] = s
 }
 
-// writeWindow writes sliding_window in the type's own manner; WindowLayers that are not "from layer n on" need layer_types.
+// writeWindow writes the sliding window with the keys of the model type. layer_types can say more than
+// max_window_layers.
 func (c *Config) writeWindow(m map[string]any) {
 	delete(m, "layer_types")
 	if c.ModelType == "llama" {

@@ -13,24 +13,28 @@ import (
 	"github.com/posttrain/posttrain/backend/backendtest"
 )
 
-// BenchmarkDecodeStep is one token for every row behind 127 others, inputs ready, outputs dropped. The best run is what a
-// quiet machine would give; the mean is what this one gives.
+// BenchmarkDecodeStep is one token for every row behind 127 others, inputs ready, outputs dropped. The best run is what
+// a quiet machine would give; the mean is what this one gives.
 //
 //	go test ./model -run '^$' -bench DecodeStep/5.4M/onnx -benchtime 300x
 func BenchmarkDecodeStep(b *testing.B) {
 	for _, name := range []string{"5.4M", "57M"} {
 		for _, e := range backendtest.Engines(b) {
 			for _, s := range []StepShape{
-				{Prompts: 1, Samples: 1, Suffix: 127}, {Prompts: 4, Samples: 1, Suffix: 127}, {Prompts: 16, Samples: 1, Suffix: 127},
-				{Prompts: 32, Samples: 1, Suffix: 127}, {Prompts: 64, Samples: 1, Suffix: 127}, {Prompts: 128, Samples: 1, Suffix: 127},
+				{Prompts: 1, Samples: 1, Suffix: 127}, {Prompts: 4, Samples: 1, Suffix: 127},
+				{Prompts: 16, Samples: 1, Suffix: 127},
+				{Prompts: 32, Samples: 1, Suffix: 127}, {Prompts: 64, Samples: 1, Suffix: 127},
+				{Prompts: 128, Samples: 1, Suffix: 127},
 				{Prompts: 8, Samples: 16, Prefix: 64, Suffix: 64}, {Prompts: 8, Samples: 16, Prefix: 256, Suffix: 64},
 			} {
-				b.Run(fmt.Sprintf("%s/%s/%dx%d,%d+%d", name, e.Name, s.Prompts, s.Samples, s.Prefix, s.Suffix), func(b *testing.B) {
-					m := preset(name)
-					benchmarkProgram(b, e, m, s.Rows(), func(g *graph.Graph) []*graph.Node {
-						return m.Config.Step(m.Config.Parameters(g), m.Config.StepInputs(g, s, e.Wants.HostRows, GraphOptions{}), GraphOptions{}).Nodes()
+				b.Run(fmt.Sprintf("%s/%s/%dx%d,%d+%d", name, e.Name, s.Prompts, s.Samples, s.Prefix, s.Suffix),
+					func(b *testing.B) {
+						m := preset(name)
+						benchmarkProgram(b, e, m, s.Rows(), func(g *graph.Graph) []*graph.Node {
+							return m.Config.Step(m.Config.Parameters(g),
+								m.Config.StepInputs(g, s, e.Wants.HostRows, GraphOptions{}), GraphOptions{}).Nodes()
+						})
 					})
-				})
 			}
 		}
 	}
@@ -44,7 +48,8 @@ func BenchmarkPrefill(b *testing.B) {
 				b.Run(fmt.Sprintf("%s/%s/%dx%d", name, e.Name, s.Prompts, s.Tokens), func(b *testing.B) {
 					m := preset(name)
 					benchmarkProgram(b, e, m, s.Prompts*s.Tokens, func(g *graph.Graph) []*graph.Node {
-						return m.Config.Prefill(m.Config.Parameters(g), m.Config.PrefillInputs(g, s, e.Wants.HostRows), GraphOptions{}).Nodes()
+						return m.Config.Prefill(m.Config.Parameters(g), m.Config.PrefillInputs(g, s, e.Wants.HostRows),
+							GraphOptions{}).Nodes()
 					})
 				})
 			}

@@ -24,7 +24,7 @@ func TestVisibility(t *testing.T) {
 			})[0][0]
 			for i := range p.tokens {
 				for j := range p.tokens {
-					want := float32(hidden)
+					want := float32(maskedScore)
 					if visible(p, i, j, window) {
 						want = 0
 					}
@@ -55,7 +55,8 @@ func TestPaddingIsInert(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
 		m := lively(t, "mistral", "sliding_window", 4)
 		g := []group{{[]int32{5, 6, 7}, [][]int32{{8, 9, 2}, {9, 2}}}}
-		tight, loose := logProbsOf(t, e, m, pack(g, true, 0), GraphOptions{}), logProbsOf(t, e, m, pack(g, true, 5), GraphOptions{})
+		tight, loose := logProbsOf(t, e, m, pack(g, true, 0), GraphOptions{}),
+			logProbsOf(t, e, m, pack(g, true, 5), GraphOptions{})
 		near(t, "log-probs", worst(loose[:len(tight)], tight), 1e-6)
 		for _, v := range loose {
 			if x := float64(v); math.IsNaN(x) || math.IsInf(x, 0) {
@@ -99,7 +100,8 @@ func TestHeadChunk(t *testing.T) {
 	if got := small.headChunk(1024, GraphOptions{}); got != 1024 {
 		t.Errorf("small: %d", got)
 	}
-	if got := qwen.headChunk(4096, GraphOptions{}); got*qwen.VocabSize > headElements || got < headElements/qwen.VocabSize/2 {
+	if got := qwen.headChunk(4096, GraphOptions{}); got*qwen.VocabSize > headElements ||
+		got < headElements/qwen.VocabSize/2 {
 		t.Errorf("qwen: %d", got)
 	}
 	if got := qwen.headChunk(4096, GraphOptions{HeadChunk: 10000}); got != 4096 {
@@ -113,7 +115,8 @@ func TestBFloat16(t *testing.T) {
 	for name, m := range worlds(t) {
 		t.Run(name, func(t *testing.T) {
 			p := repeated(true)
-			for _, o := range []GraphOptions{{DType: dtypes.BFloat16}, {DType: dtypes.BFloat16, Checkpoint: true, HeadChunk: 5}} {
+			for _, o := range []GraphOptions{{DType: dtypes.BFloat16},
+				{DType: dtypes.BFloat16, Checkpoint: true, HeadChunk: 5}} {
 				got, want := gradientsOf(t, e, m, p, o, 1)[0], gradientsOf(t, e, m, p, GraphOptions{}, 1)[0]
 				near(t, "log-probs", worst(got.logps, want.logps), 0.3)
 				for i := range want.grads {
@@ -145,7 +148,7 @@ func TestAfterIsInert(t *testing.T) {
 		program, err := e.Compile("after", func(g *graph.Graph) []*graph.Node {
 			x := graph.Parameter(g, "x", shapes.Make(dtypes.Float32, 2, 2))
 			d := graph.Parameter(g, "d", shapes.Make(dtypes.Float32, 3))
-			return []*graph.Node{after(x, graph.AddScalar(d, 0), graph.Neg(d))}
+			return []*graph.Node{computeAfter(x, graph.AddScalar(d, 0), graph.Neg(d))}
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -170,8 +173,12 @@ func TestAfterIsInert(t *testing.T) {
 func TestWrongWeights(t *testing.T) {
 	e, m, p := backendtest.Go(t), tiny(t, "llama"), repeated(true)
 	for want, change := range map[string]func([]*graph.Node) []*graph.Node{
-		"29 weights given, want the 30": func(ps []*graph.Node) []*graph.Node { return ps[1:] },
-		"weight 0 has shape":            func(ps []*graph.Node) []*graph.Node { ps[0], ps[1] = ps[1], ps[0]; return ps },
+		"found 29 weights, want the 30": func(ps []*graph.Node) []*graph.Node { return ps[1:] },
+		"weight 0 has shape": func(ps []*graph.Node) []*graph.Node {
+			ps[0], ps[1] = ps[1],
+				ps[0]
+			return ps
+		},
 	} {
 		_, err := e.Compile("wrong", func(g *graph.Graph) []*graph.Node {
 			in := m.Config.Inputs(g, p.rows, p.tokens, len(p.source), true)
@@ -190,7 +197,8 @@ func TestInverseFrequencies(t *testing.T) {
 	c.RopeScaling = &RopeScaling{Type: "linear", Factor: 4}
 	near(t, "linear", worst(c.inverseFrequencies(), []float32{0.25, 0.025, 0.0025, 0.00025}), 1e-9)
 	// wavelengths 6.28, 62.8, 628, 6283; full below 256/4 = 64, divided above 256; none between
-	c.RopeScaling = &RopeScaling{Type: "llama3", Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4, OriginalMaxPositions: 256}
+	c.RopeScaling = &RopeScaling{Type: "llama3", Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4,
+		OriginalMaxPositions: 256}
 	near(t, "llama3", worst(c.inverseFrequencies(), []float32{1, 0.1, 0.00125, 0.000125}), 1e-9)
 	// wavelength 628 between 512 and 2048: smooth = (2048/628.3 - 1)/3 = 0.7532, 0.01*(0.2468/8 + 0.7532) = 0.0078402
 	c.RopeScaling.OriginalMaxPositions = 2048

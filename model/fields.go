@@ -8,14 +8,14 @@ import (
 	"math"
 )
 
-// fields reads typed values out of a JSON object and keeps the first fault.
+// fields reads typed values from a JSON object and keeps the first error.
 type fields struct {
 	values map[string]any // numbers are json.Number
 	prefix string         // "rope_parameters." inside such an object
 	err    error
 }
 
-// parseObject decodes one JSON object, numbers kept as written.
+// parseObject decodes one JSON object. Numbers stay json.Number.
 func parseObject(data []byte) (map[string]any, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
@@ -27,7 +27,7 @@ func parseObject(data []byte) (map[string]any, error) {
 		return nil, fmt.Errorf("found null, want a JSON object")
 	}
 	if _, err := dec.Token(); err != io.EOF {
-		return nil, fmt.Errorf("more text after the JSON object")
+		return nil, fmt.Errorf("found more text after the JSON object, want none")
 	}
 	return m, nil
 }
@@ -38,48 +38,51 @@ func (f *fields) fail(key, found, want string) {
 	}
 }
 
-// get returns a value and whether it is there and not null.
+// get returns a value, and false if it is absent or null.
 func (f *fields) get(key string) (any, bool) {
 	v, ok := f.values[key]
 	return v, ok && v != nil
 }
 
-// null reports a key that is there with the value null.
-func (f *fields) null(key string) bool {
+// isNull reports whether a key has the value null.
+func (f *fields) isNull(key string) bool {
 	v, ok := f.values[key]
 	return ok && v == nil
 }
 
-func (f *fields) float(key string, def float64) float64 {
+// readField converts a value with as. It returns def if the value is absent, null or wrong.
+func readField[T any](f *fields, key string, def T, want string, as func(any) (T, bool)) T {
 	v, ok := f.get(key)
 	if !ok {
 		return def
 	}
-	n, isNumber := v.(json.Number)
-	x, err := n.Float64()
-	if !isNumber || err != nil || math.IsNaN(x) || math.IsInf(x, 0) {
-		f.fail(key, show(v), "a number")
+	x, ok := as(v)
+	if !ok {
+		f.fail(key, show(v), want)
 		return def
 	}
 	return x
 }
 
-// whole reads an integer; 4096.0 counts as one.
-func (f *fields) whole(key string, def int) int {
-	v, ok := f.get(key)
-	if !ok {
-		return def
-	}
-	i, good := asInt(v)
-	if !good {
-		f.fail(key, show(v), "a whole number")
-		return def
-	}
-	return i
+func (f *fields) float(key string, def float64) float64 {
+	return readField(f, key, def, "a number", asFloat)
 }
 
-// needWhole is whole for a key without a default.
-func (f *fields) needWhole(key string) int {
+// whole reads an integer, which may be written as 4096.0.
+func (f *fields) whole(key string, def int) int {
+	return readField(f, key, def, "a whole number", asInt)
+}
+
+func (f *fields) boolean(key string, def bool) bool {
+	return readField(f, key, def, "true or false", as[bool])
+}
+
+func (f *fields) text(key, def string) string {
+	return readField(f, key, def, "a string", as[string])
+}
+
+// requireWhole is whole for a key without a default.
+func (f *fields) requireWhole(key string) int {
 	if _, ok := f.get(key); !ok {
 		f.fail(key, "nothing", "a whole number")
 		return 0
@@ -87,74 +90,52 @@ func (f *fields) needWhole(key string) int {
 	return f.whole(key, 0)
 }
 
-func (f *fields) boolean(key string, def bool) bool {
-	v, ok := f.get(key)
-	if !ok {
-		return def
-	}
-	b, isBool := v.(bool)
-	if !isBool {
-		f.fail(key, show(v), "true or false")
-		return def
-	}
-	return b
-}
-
-func (f *fields) text(key, def string) string {
-	v, ok := f.get(key)
-	if !ok {
-		return def
-	}
-	s, isText := v.(string)
-	if !isText {
-		f.fail(key, show(v), "a string")
-		return def
-	}
-	return s
-}
-
-// object returns a nested object, nil where there is none.
+// object returns a nested object, nil if it is absent.
 func (f *fields) object(key string) *fields {
-	v, ok := f.get(key)
-	if !ok {
-		return nil
-	}
-	m, isObject := v.(map[string]any)
-	if !isObject {
-		f.fail(key, show(v), "an object or null")
+	m := readField(f, key, nil, "an object or null", as[map[string]any])
+	if m == nil {
 		return nil
 	}
 	return &fields{values: m, prefix: f.prefix + key + "."}
 }
 
-// ids reads a number or a list of numbers.
 func (f *fields) ids(key string) []int {
-	v, ok := f.get(key)
-	if !ok {
-		return nil
-	}
-	list, isList := v.([]any)
-	if !isList {
-		list = []any{v}
-	}
-	var out []int
-	for _, e := range list {
-		i, good := asInt(e)
-		if !good {
-			f.fail(key, show(v), "a token id or a list of them")
-			return nil
-		}
-		out = append(out, i)
-	}
-	return out
+	return readField(f, key, nil, "a token id or a list of them", asInts)
 }
 
-// id reads a token id; bos_token_id and pad_token_id may be lists in odd folders, of which the first counts.
+// id reads a token id. Some folders have lists for bos_token_id and pad_token_id; then it is the first one.
 func (f *fields) id(key string) *int {
 	if ids := f.ids(key); len(ids) > 0 {
 		return &ids[0]
 	}
 	return nil
+}
+
+func as[T any](v any) (T, bool) {
+	x, ok := v.(T)
+	return x, ok
+}
+
+func asFloat(v any) (float64, bool) {
+	n, ok := v.(json.Number)
+	x, err := n.Float64()
+	return x, ok && err == nil
+}
+
+// asInts accepts a number or a list of numbers.
+func asInts(v any) (out []int, ok bool) {
+	list, isList := v.([]any)
+	if !isList {
+		list = []any{v}
+	}
+	for _, e := range list {
+		i, ok := asInt(e)
+		if !ok {
+			return nil, false
+		}
+		out = append(out, i)
+	}
+	return out, true
 }
 
 func asInt(v any) (int, bool) {
@@ -172,12 +153,9 @@ func asInt(v any) (int, bool) {
 	return int(x), true
 }
 
-// show prints a JSON value for a message, cut short.
+// show prints a JSON value for a message, at most 60 bytes of it.
 func show(v any) string {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return "something unreadable"
-	}
+	b, _ := json.Marshal(v) // v comes from JSON
 	if len(b) > 60 {
 		return string(bytes.ToValidUTF8(b[:57], nil)) + "..."
 	}

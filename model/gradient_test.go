@@ -103,7 +103,8 @@ func TestEnginesAgree(t *testing.T) {
 			p := pack(o.pairs(), true, 2)
 			a, b := logitsOf(t, exact, m, p), logitsOf(t, fast, m, p)
 			near(t, "logits", worst(slices.Concat(a...), slices.Concat(b...)), 1e-4)
-			sameStep(t, m, gradientsOf(t, fast, m, p, GraphOptions{}, 1)[0], gradientsOf(t, exact, m, p, GraphOptions{}, 1)[0], 1e-4, 1e-4)
+			sameStep(t, m, gradientsOf(t, fast, m, p, GraphOptions{}, 1)[0],
+				gradientsOf(t, exact, m, p, GraphOptions{}, 1)[0], 1e-4, 1e-4)
 		})
 	}
 }
@@ -135,7 +136,8 @@ func TestHeadChunksAndCheckpointing(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				p := repeated(true)
 				want := gradientsOf(t, e, m, p, GraphOptions{}, 1)[0]
-				for _, o := range []GraphOptions{{HeadChunk: 1}, {HeadChunk: 5}, {HeadChunk: len(p.source) - 1}, {Checkpoint: true}, {Checkpoint: true, HeadChunk: 7}} {
+				for _, o := range []GraphOptions{{HeadChunk: 1}, {HeadChunk: 5}, {HeadChunk: len(p.source) - 1},
+					{Checkpoint: true}, {Checkpoint: true, HeadChunk: 7}} {
 					got := gradientsOf(t, e, m, p, o, 1)[0]
 					sameStep(t, m, got, want, 2e-6, 1e-5)
 				}
@@ -244,22 +246,33 @@ var ownGradients = map[string]gradientCase{
 		func(xs []*graph.Node) *graph.Node {
 			x, r := xs[0], turned(xs[0])
 			a, b := graph.SliceAxis(x, -1, graph.AxisRange(0, 3)), graph.SliceAxis(x, -1, graph.AxisRange(3, 6))
-			return graph.Add(graph.Mul(x, r.cos), graph.Mul(graph.Concatenate([]*graph.Node{graph.Neg(b), a}, -1), r.sin))
+			return graph.Add(graph.Mul(x, r.cos), graph.Mul(graph.Concatenate([]*graph.Node{graph.Neg(b), a}, -1),
+				r.sin))
 		}},
 	"rowsAt": {[][]int{{4, 3}},
 		func(xs []*graph.Node) *graph.Node {
-			return rowsAt(xs[0], graph.Const(xs[0].Graph(), []int32{2, 0, 3}), graph.Const(xs[0].Graph(), []int32{1, 3, 0, 2}))
+			return rowsAt(xs[0], graph.Const(xs[0].Graph(), []int32{2, 0, 3}),
+				graph.Const(xs[0].Graph(), []int32{1, 3, 0, 2}))
 		},
 		func(xs []*graph.Node) *graph.Node {
 			row := func(i int) *graph.Node { return graph.SliceAxis(xs[0], 0, graph.AxisRange(i, i+1)) }
 			return graph.Concatenate([]*graph.Node{row(2), row(0), row(3)}, 0)
 		}},
-	"logSumExp":           {[][]int{{5, 3}, {7, 3}}, func(xs []*graph.Node) *graph.Node { return logSumExp(xs[0], xs[1], 5) }, plainLogSumExp},
-	"logSumExp in chunks": {[][]int{{5, 3}, {7, 3}}, func(xs []*graph.Node) *graph.Node { return logSumExp(xs[0], xs[1], 2) }, plainLogSumExp},
-	"recomputed": {[][]int{{5, 4}, {4, 4}, {4}}, func(xs []*graph.Node) *graph.Node { return recomputed(xs[0], xs[1:], block) },
+	"logSumExp": {[][]int{{5, 3}, {7, 3}}, func(xs []*graph.Node) *graph.Node {
+		return logSumExp(xs[0], xs[1],
+			5)
+	}, plainLogSumExp},
+	"logSumExp in chunks": {[][]int{{5, 3}, {7, 3}}, func(xs []*graph.Node) *graph.Node {
+		return logSumExp(xs[0], xs[1],
+			2)
+	}, plainLogSumExp},
+	"recomputed": {[][]int{{5, 4}, {4, 4}, {4}}, func(xs []*graph.Node) *graph.Node {
+		return recompute(xs[0], xs[1:],
+			block)
+	},
 		func(xs []*graph.Node) *graph.Node { return block(xs[0], xs[1:]) }},
 	"recomputed twice": {[][]int{{5, 4}, {4, 4}, {4}},
-		func(xs []*graph.Node) *graph.Node { return recomputed(recomputed(xs[0], xs[1:], block), xs[1:], block) },
+		func(xs []*graph.Node) *graph.Node { return recompute(recompute(xs[0], xs[1:], block), xs[1:], block) },
 		func(xs []*graph.Node) *graph.Node { return block(block(xs[0], xs[1:]), xs[1:]) }},
 }
 
@@ -270,7 +283,7 @@ func causalMask(n int) [][]float32 {
 		mask[i] = make([]float32, n)
 		for j := range mask[i] {
 			if j > i || i == n-1 && j == 0 {
-				mask[i][j] = hidden
+				mask[i][j] = maskedScore
 			}
 		}
 	}
@@ -301,13 +314,13 @@ func block(x *graph.Node, w []*graph.Node) *graph.Node {
 
 func turned(x *graph.Node) rotation {
 	c := &Config{HeadDim: 6, RopeTheta: 100}
-	return c.rotation(graph.Const(x.Graph(), [][]int32{{0, 1, 2, 3}, {5, 0, 1, 9}}))
+	return c.newRotation(graph.Const(x.Graph(), [][]int32{{0, 1, 2, 3}, {5, 0, 1, 9}}))
 }
 
 func randomBuffers(t *testing.T, e *backend.Engine, r *rand.Rand, dims [][]int) (out []compute.Buffer) {
 	t.Helper()
 	for _, d := range dims {
-		x := make([]float32, size(d))
+		x := make([]float32, shapes.Make(dtypes.Float32, d...).Size())
 		for i := range x {
 			x[i] = float32(r.NormFloat64())
 		}

@@ -1,20 +1,21 @@
 package model
 
 import (
+	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	. "github.com/gomlx/gomlx/core/graph"
 )
 
-// headElements bounds chunk*V where HeadChunk is 0: logits of 128 MiB in float32.
+// headElements limits chunk*V if HeadChunk is 0: logits of 128 MiB in float32.
 const headElements = 32 << 20
 
-// Logits builds the logits [S, V] in float32 of what follows every source position.
+// Logits builds the float32 logits [S, V] of the token after each source position.
 func (c *Config) Logits(params []*Node, in Inputs, o GraphOptions) *Node {
 	x := c.Hidden(params, in, o)
 	return logits(x, params[c.HeadTable()])
 }
 
-// LogProbs builds log p(target) [S] in float32, the target logit less the log of the sum of all exponentials.
+// LogProbs builds log p(target) [S] in float32: the target's logit minus the log-sum-exp of all logits.
 func (c *Config) LogProbs(params []*Node, in Inputs, o GraphOptions) *Node {
 	x := c.Hidden(params, in, o)
 	table := params[c.HeadTable()]
@@ -25,7 +26,7 @@ func (c *Config) LogProbs(params []*Node, in Inputs, o GraphOptions) *Node {
 	return Sub(rowDot(x, rows), logSumExp(x, table, c.headChunk(x.Shape().Dim(0), o)))
 }
 
-// headChunk is how many of the slots go at once.
+// headChunk is the number of slots whose logits exist at once.
 func (c *Config) headChunk(slots int, o GraphOptions) int {
 	if o.HeadChunk > 0 {
 		return min(o.HeadChunk, slots)
@@ -34,18 +35,18 @@ func (c *Config) headChunk(slots int, o GraphOptions) int {
 	return max(1, (slots+pieces-1)/pieces)
 }
 
-// rowDot is the sum over the last axis of x [S, H] times float32 rows [S, H], rounded to x's dtype as the logits see them.
+// rowDot is the sum over the last axis of x [S, H] times float32 rows [S, H], which are rounded to x's dtype as in the
+// logits.
 func rowDot(x, rows *Node) *Node {
-	return ReduceSum(Mul(wide(x), wide(ConvertDType(rows, x.DType()))), -1)
+	return ReduceSum(Mul(widen(x), widen(ConvertDType(rows, x.DType()))), -1)
 }
 
-// logits is x [S, H] times the transposed table [V, H], wide.
+// logits is x [S, H] times the transposed table [V, H], in the wideType.
 func logits(x, table *Node) *Node {
 	return dot(x, 1, ConvertDType(table, x.DType()), 1, 0, wideType(x.DType()))
 }
 
-// logSumExp is the log of the sum of exponentials [S] of x [S, H] times the transposed table [V, H], without holding more
-// than [chunk, V] logits at once.
+// logSumExp is the log-sum-exp [S] of the logits of x [S, H] and table [V, H], with at most [chunk, V] logits at once.
 func logSumExp(x, table *Node, chunk int) *Node {
 	if chunk >= x.Shape().Dim(0) {
 		return wholeLogSumExp(x, table)
@@ -53,7 +54,7 @@ func logSumExp(x, table *Node, chunk int) *Node {
 	return chunkedLogSumExp(x, table, chunk)
 }
 
-// wholeLogSumExp keeps the exponentials for the backward pass, where the logits' adjoint is theirs times v/sum.
+// wholeLogSumExp keeps the exponentials e for the backward pass: the logits' adjoint is e·v/sum.
 func wholeLogSumExp(x, table *Node) *Node {
 	z := logits(x, table)
 	top := ReduceAndKeep(z, ReduceMax, -1)
@@ -61,13 +62,13 @@ func wholeLogSumExp(x, table *Node) *Node {
 	sum := ReduceAndKeep(e, ReduceSum, -1)
 	y := Reshape(Add(Log(sum), top), -1)
 	return ownGradient(y, []*Node{x, table}, func(v *Node) []*Node {
-		dx, dTable := logitGradients(Mul(e, Div(column(v), sum)), x, table)
+		dx, dTable := logitGradients(Mul(e, Div(asColumn(v), sum)), x, table)
 		return []*Node{dx, dTable}
 	})
 }
 
-// chunkedLogSumExp computes every chunk's logits twice, forward and backward, and holds those of one chunk at a time:
-// each chunk waits for the one before it.
+// chunkedLogSumExp computes every chunk's logits twice, forward and backward. Each chunk waits for the one before it,
+// so that only one chunk's logits exist at a time.
 func chunkedLogSumExp(x, table *Node, chunk int) *Node {
 	slots := x.Shape().Dim(0)
 	var parts []*Node
@@ -75,22 +76,22 @@ func chunkedLogSumExp(x, table *Node, chunk int) *Node {
 	for at := 0; at < slots; at += chunk {
 		piece := SliceAxis(x, 0, AxisRange(at, min(at+chunk, slots)))
 		if last != nil {
-			piece = after(piece, last)
+			piece = computeAfter(piece, last)
 		}
-		last = lseOf(logits(piece, table))
+		last = rowLogSumExp(logits(piece, table))
 		parts = append(parts, last)
 	}
 	y := Concatenate(parts, 0)
 	return ownGradient(y, []*Node{x, table}, func(v *Node) []*Node { return chunkedGradients(x, table, y, v, chunk) })
 }
 
-// lseOf is the log of the sum of exponentials of z [S, V]: [S].
-func lseOf(z *Node) *Node {
+// rowLogSumExp is the log-sum-exp [S] of the rows of z [S, V].
+func rowLogSumExp(z *Node) *Node {
 	top := ReduceAndKeep(z, ReduceMax, -1)
 	return Reshape(Add(Log(ReduceAndKeep(Exp(Sub(z, top)), ReduceSum, -1)), top), -1)
 }
 
-// chunkedGradients are those of x and table for the log-sum-exp y [S] with adjoint v [S].
+// chunkedGradients gives the adjoints of x and table for the log-sum-exp y [S] with adjoint v [S].
 func chunkedGradients(x, table, y, v *Node, chunk int) []*Node {
 	slots := x.Shape().Dim(0)
 	var parts []*Node
@@ -98,32 +99,75 @@ func chunkedGradients(x, table, y, v *Node, chunk int) []*Node {
 	last := v
 	for at := 0; at < slots; at += chunk {
 		cut := func(a *Node) *Node { return SliceAxis(a, 0, AxisRange(at, min(at+chunk, slots))) }
-		piece := after(cut(x), last)
-		p := Exp(Sub(logits(piece, table), column(cut(y))))
-		dx, dt := logitGradients(Mul(p, column(cut(v))), piece, table)
-		parts = append(parts, dx)
-		if dTable == nil {
-			dTable = dt
-		} else {
-			dTable = Add(dTable, dt)
-		}
+		piece := computeAfter(cut(x), last)
+		p := Exp(Sub(logits(piece, table), asColumn(cut(y))))
+		dx, dt := logitGradients(Mul(p, asColumn(cut(v))), piece, table)
+		parts, dTable = append(parts, dx), addTo(dTable, dt)
 		last = dTable
 	}
 	return []*Node{Concatenate(parts, 0), dTable}
 }
 
-// logitGradients are those of x [S, H] and table [V, H] for logits with adjoint d [S, V].
+// logitGradients gives the adjoints of x [S, H] and table [V, H] for logits with adjoint d [S, V].
 func logitGradients(d, x, table *Node) (dx, dTable *Node) {
 	d = ConvertDType(d, x.DType())
 	return dot(d, 1, ConvertDType(table, x.DType()), 0, 0, x.DType()), dot(d, 0, x, 0, 0, table.DType())
 }
 
-// column is x [S] as [S, 1].
-func column(x *Node) *Node { return Reshape(x, -1, 1) }
+func asColumn(x *Node) *Node { return Reshape(x, -1, 1) }
 
 // withRows is x's shape [n, ...] with n rows.
 func withRows(x *Node, n int) shapes.Shape {
 	s := x.Shape().Clone()
 	s.Dimensions[0] = n
 	return s
+}
+
+// SampleBlock is how many neighbouring tokens of the vocabulary one block holds.
+const SampleBlock = 64
+
+// SampleBlocks is the number of blocks of the vocabulary; the last one may be short.
+func (c *Config) SampleBlocks() int { return (c.VocabSize + SampleBlock - 1) / SampleBlock }
+
+// SampleHead holds what the host needs to draw the next tokens of B rows, all float32. It searches the blocks' sums
+// first and then one block of the logits, so that it never reads all logits of a row.
+type SampleHead struct {
+	Logits      *Node // [B, V]
+	BlockSums   *Node // [B, SampleBlocks], of exp((z - the row's maximum) * inverse temperature)
+	BlockMaxima *Node // [B, SampleBlocks], of z
+	LogSumExp   *Node // [B], at temperature 1: log p(token) = its logit - LogSumExp
+}
+
+// nodes gives the fields in the order of their declaration.
+func (h SampleHead) nodes() []*Node {
+	return []*Node{h.Logits, h.BlockSums, h.BlockMaxima, h.LogSumExp}
+}
+
+// sampleHead builds the head for hidden states x [B, H] by the table [V, H]; inverse [B, 1] is 1/temperature.
+func (c *Config) sampleHead(x, table, inverse *Node) SampleHead {
+	z := ConvertDType(c.rowLogits(x, table), dtypes.Float32)
+	blocks := c.splitBlocks(z)
+	maxima := ReduceMax(blocks, -1)
+	top := ReduceAndKeep(maxima, ReduceMax, -1)
+	below := Sub(blocks, Reshape(top, -1, 1, 1))
+	sums := ReduceSum(Exp(Mul(below, Reshape(inverse, -1, 1, 1))), -1)
+	total := ReduceAndKeep(ReduceSum(Exp(below), -1), ReduceSum, -1)
+	return SampleHead{Logits: z, BlockSums: sums, BlockMaxima: maxima, LogSumExp: Reshape(Add(Log(total), top), -1)}
+}
+
+// rowLogits is logits in the faster form for the number of rows.
+func (c *Config) rowLogits(x, table *Node) *Node {
+	if !swapsOperands(x.Shape().Dim(0)) {
+		return logits(x, table)
+	}
+	return Transpose(dot(ConvertDType(table, x.DType()), 1, x, 1, 0, wideType(x.DType())), 0, 1)
+}
+
+// splitBlocks turns z [B, V] into [B, SampleBlocks, SampleBlock], padded with logits that are never drawn.
+func (c *Config) splitBlocks(z *Node) *Node {
+	if missing := c.SampleBlocks()*SampleBlock - c.VocabSize; missing > 0 {
+		never := MulScalar(Ones(z.Graph(), shapes.Make(z.DType(), z.Shape().Dim(0), missing)), maskedScore)
+		z = Concatenate([]*Node{z, never}, -1)
+	}
+	return Reshape(z, -1, c.SampleBlocks(), SampleBlock)
 }

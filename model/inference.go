@@ -5,21 +5,22 @@ import (
 	. "github.com/gomlx/gomlx/core/graph"
 )
 
-// inference is how a decoder's layers are built where no gradient is wanted: of as few operations as the engine lets them
-// be, for so many rows. It computes what decoder.go does, up to rounding.
+// inference builds a decoder's layers for graphs without gradients, of as few operations as the engine allows. It
+// computes the same as decoder.go, up to rounding.
 type inference struct {
 	*Config
 	rows    int
-	swapped bool  // products are W x' rather than x W'
-	turn    *Node // [D, D], what takes a head (a, b) to (-b, a)
+	swapped bool  // products are W x' instead of x W'
+	turn    *Node // [D, D], turns a head (a, b) into (-b, a)
 }
 
-func (c *Config) inference(g *Graph, rows int, o GraphOptions) inference {
-	return inference{Config: c, rows: rows, swapped: swapsOperands(rows), turn: ConvertDType(Const(g, c.halfTurn()), o.dtype())}
+func (c *Config) newInference(g *Graph, rows int, o GraphOptions) inference {
+	return inference{Config: c, rows: rows, swapped: swapsOperands(rows),
+		turn: ConvertDType(Const(g, c.halfTurn()), o.dtype())}
 }
 
-// halfTurn is the matrix that takes a head (a, b) to (-b, a), by which it is multiplied from the right: one operation
-// where slices of it are four.
+// halfTurn is the matrix that, multiplied from the right, turns a head (a, b) into (-b, a). This is one operation;
+// slicing would be four.
 func (c *Config) halfTurn() [][]float32 {
 	m := make([][]float32, c.HeadDim)
 	for i := range m {
@@ -31,13 +32,13 @@ func (c *Config) halfTurn() [][]float32 {
 	return m
 }
 
-// swapsOperands tells whether products of so many rows with a weight [out, in] are faster as W x'. A matrix library packs
-// its right operand anew at every call, which costs more than the product where that is the weight and the rows are few. For
-// one to three of them that is less than to bring the results back into rows, and many are worth it.
+// swapsOperands reports whether products of this many rows with a weight [out, in] are faster as W x'. A matrix library
+// packs its right operand in every call. For few rows, packing the weight costs more than the product. For one to three
+// rows it still costs less than turning the results back into rows.
 func swapsOperands(rows int) bool { return rows >= 4 && rows < 96 }
 
-// rowDims are the dimensions of rows. Where their products are x W', a leading axis of one keeps ONNX
-// Runtime from joining product and sum to an operation that transposes the weight at every run.
+// rowDims are the dimensions of rows. If products are x W', a leading axis of one keeps ONNX Runtime from fusing
+// product and sum into an operation that transposes the weight in every run.
 func (n inference) rowDims(last int) []int {
 	if n.swapped {
 		return []int{n.rows, last}
@@ -45,8 +46,9 @@ func (n inference) rowDims(last int) []int {
 	return []int{1, n.rows, last}
 }
 
-// product is x (rowDims) times the transposed weight [out, in], plus a bias [out], nil for none.
-func (n inference) product(x, weight, bias *Node) *Node {
+// affine is x (rowDims) times the transposed weight [out, in] of a name, plus its bias [out] if it has one.
+func (n inference) affine(x *Node, w layerWeights, name string) *Node {
+	weight, bias := w[name+".weight"], w[name+".bias"]
 	if n.swapped {
 		return Transpose(n.column(x, 1, weight, bias), 0, 1)
 	}
@@ -66,15 +68,12 @@ func (n inference) column(x *Node, axis int, weight, bias *Node) *Node {
 	return Add(y, Reshape(ConvertDType(bias, y.DType()), -1, 1))
 }
 
-func (n inference) affine(x *Node, w layerWeights, name string) *Node {
-	return n.product(x, w[name+".weight"], w[name+".bias"])
-}
-
-// mlp stays in columns between its products where they are swapped.
+// mlp keeps columns between its products if operands are swapped.
 func (n inference) mlp(x *Node, w layerWeights) *Node {
 	x = inferenceNorm(x, w["post_attention_layernorm.weight"], n.RMSNormEps)
 	if !n.swapped {
-		return n.affine(inferenceSwiglu(n.affine(x, w, "mlp.gate_proj"), n.affine(x, w, "mlp.up_proj")), w, "mlp.down_proj")
+		inner := inferenceSwiglu(n.affine(x, w, "mlp.gate_proj"), n.affine(x, w, "mlp.up_proj"))
+		return n.affine(inner, w, "mlp.down_proj")
 	}
 	column := func(x *Node, axis int, name string) *Node {
 		return n.column(x, axis, w["mlp."+name+".weight"], w["mlp."+name+".bias"])
@@ -83,12 +82,12 @@ func (n inference) mlp(x *Node, w layerWeights) *Node {
 	return Transpose(column(inner, 0, "down_proj"), 0, 1)
 }
 
-// projected are queries, keys and values of x (rowDims), normalised where the model does that, as heads lays them out: with
-// D last. They are not rotated yet.
-func (n inference) projected(x *Node, w layerWeights, heads func(x *Node) *Node) (q, k, v *Node) {
+// project gives the queries, keys and values of x (rowDims), normalised if the model has QKNorm, but not rotated yet.
+// splitHeads gives them their shape, with D last.
+func (n inference) project(x *Node, w layerWeights, splitHeads func(x *Node) *Node) (q, k, v *Node) {
 	x = inferenceNorm(x, w["input_layernorm.weight"], n.RMSNormEps)
 	q, k, v = n.affine(x, w, "self_attn.q_proj"), n.affine(x, w, "self_attn.k_proj"), n.affine(x, w, "self_attn.v_proj")
-	q, k, v = heads(q), heads(k), heads(v)
+	q, k, v = splitHeads(q), splitHeads(k), splitHeads(v)
 	if n.QKNorm {
 		q = inferenceNorm(q, w["self_attn.q_norm.weight"], n.RMSNormEps)
 		k = inferenceNorm(k, w["self_attn.k_norm.weight"], n.RMSNormEps)
@@ -96,14 +95,14 @@ func (n inference) projected(x *Node, w layerWeights, heads func(x *Node) *Node)
 	return q, k, v
 }
 
-// rotated rotates x [..., D], as rotation.apply does; the rotation has as many axes.
-func (n inference) rotated(x *Node, r rotation) *Node {
-	turned := wide(dot(x, x.Rank()-1, n.turn, 0, 0, x.DType()))
+// rotate rotates x [..., D] as rotation.apply does. The rotation has as many axes as x.
+func (n inference) rotate(x *Node, r rotation) *Node {
+	turned := widen(dot(x, x.Rank()-1, n.turn, 0, 0, x.DType()))
 	cos, sin := ConvertDType(r.cos, turned.DType()), ConvertDType(r.sin, turned.DType())
-	return ConvertDType(Add(Mul(wide(x), cos), Mul(turned, sin)), x.DType())
+	return ConvertDType(Add(Mul(widen(x), cos), Mul(turned, sin)), x.DType())
 }
 
-// inferenceNorm is rmsNorm for x of any rank, without a gradient: one operation where the engine has it.
+// inferenceNorm is rmsNorm for x of any rank, without a gradient; one operation if the engine has it.
 func inferenceNorm(x, weight *Node, eps float64) *Node {
 	engine, ok := x.Graph().Backend().(interface{ FusedRMSNorm() bool })
 	if ok && engine.FusedRMSNorm() && eps > 0 && x.DType() == dtypes.Float32 {
@@ -114,6 +113,6 @@ func inferenceNorm(x, weight *Node, eps float64) *Node {
 
 // inferenceSwiglu is swiglu without a gradient.
 func inferenceSwiglu(gate, up *Node) *Node {
-	a := wide(gate)
-	return ConvertDType(Mul(Mul(a, Sigmoid(a)), wide(up)), gate.DType())
+	a := widen(gate)
+	return ConvertDType(Mul(Mul(a, Sigmoid(a)), widen(up)), gate.DType())
 }

@@ -8,16 +8,16 @@ import (
 	"text/tabwriter"
 )
 
-// Info is what `model info` says of a model: its shape, its parameters by module, and how they are stored.
+// Info is what `model info` prints: a model's shape, its parameters by module, and how they are stored.
 type Info struct {
 	Config     *Config
 	Parameters int          // elements of all tensors; tied tables count once
 	Modules    []ModuleInfo // in the order of ParamSpecs
-	Stored     []string     // dtypes of the weight files, as in "BF16"; nil: no files looked at
-	Bytes      int64        // of the weight files' tensors
+	Stored     []string     // dtypes of the weight files, such as "BF16"; nil: no files read
+	Bytes      int64        // size of the tensors in the weight files
 }
 
-// ModuleInfo is one kind of tensor; those of equal name in all layers are one entry with "*" for the layer.
+// ModuleInfo is one kind of tensor. Tensors of the same name in all layers are one entry, with "*" for the layer.
 type ModuleInfo struct {
 	Name       string
 	Shape      []int
@@ -48,8 +48,8 @@ func (c *Config) Info() *Info {
 	return info
 }
 
-// DescribeFS reads the config and the headers of a model folder's weight files, not the weights; name stands for the folder in
-// messages.
+// DescribeFS reads a model folder's config and the headers of its weight files, but no weights. Errors call the folder
+// name.
 func DescribeFS(fsys fs.FS, name string) (*Info, error) {
 	c, s, err := openFolder(fsys, name)
 	if err != nil {
@@ -72,11 +72,12 @@ func DescribeFS(fsys fs.FS, name string) (*Info, error) {
 	return info, nil
 }
 
-// Architecture is the config in a line or two of words.
+// Architecture describes the config in two lines.
 func (i *Info) Architecture() string {
 	c := i.Config
 	s := fmt.Sprintf("%s: %d layers, hidden %d, mlp %d, %d heads (%d key/value) of %d, vocabulary %d, %d positions",
-		c.ModelType, c.Layers, c.HiddenSize, c.IntermediateSize, c.Heads, c.KVHeads, c.HeadDim, c.VocabSize, c.MaxPositions)
+		c.ModelType, c.Layers, c.HiddenSize, c.IntermediateSize, c.Heads, c.KVHeads, c.HeadDim, c.VocabSize,
+		c.MaxPositions)
 	s += fmt.Sprintf("\nrope theta %g", c.RopeTheta)
 	if r := c.RopeScaling; r != nil {
 		s += fmt.Sprintf(" (%s, factor %g)", r.Type, r.Factor)

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,11 +20,11 @@ const (
 	indexFile   = "model.safetensors.index.json"
 )
 
-// Load reads a model folder: config.json, generation_config.json, model.safetensors (or its shards).
+// Load reads a model folder: config.json, generation_config.json, and model.safetensors or its shards.
 func Load(dir string) (*Model, error) { return LoadFS(os.DirFS(dir), dir) }
 
-// LoadFS is Load from any file system, embedded ones too; name stands for the folder in messages.
-// Weights become float32; a weight that is not finite is an error.
+// LoadFS is Load from any file system, such as an embedded one. Errors call the folder name. Weights become float32; a
+// weight that is not finite is an error.
 func LoadFS(fsys fs.FS, name string) (*Model, error) {
 	c, s, err := openFolder(fsys, name)
 	if err != nil {
@@ -41,7 +42,7 @@ func LoadFS(fsys fs.FS, name string) (*Model, error) {
 	return m, nil
 }
 
-// openFolder reads the config, opens the weights, and settles what only both together tell: tied tables and dtype.
+// openFolder reads the config and opens the weights. The weights decide the dtype and whether the tables are tied.
 func openFolder(fsys fs.FS, name string) (*Config, *shards, error) {
 	c, err := ReadConfig(fsys, name)
 	if err != nil {
@@ -76,7 +77,7 @@ func (s *shards) Close() {
 	}
 }
 
-// find returns the file that holds a tensor.
+// find returns the file that holds a tensor, or nil.
 func (s *shards) find(tensor string) *tensorFile {
 	for _, f := range s.files {
 		if _, ok := f.Tensors[tensor]; ok {
@@ -90,7 +91,7 @@ func openShards(fsys fs.FS, name string) (*shards, error) {
 	files := []string{weightsFile}
 	s := &shards{label: name + "/" + weightsFile}
 	if _, err := fs.Stat(fsys, weightsFile); errors.Is(err, fs.ErrNotExist) {
-		if files, err = indexed(fsys, name); err != nil {
+		if files, err = readIndex(fsys, name); err != nil {
 			return nil, err
 		}
 		s.label = name
@@ -106,8 +107,8 @@ func openShards(fsys fs.FS, name string) (*shards, error) {
 	return s, nil
 }
 
-// indexed lists the shards that model.safetensors.index.json names.
-func indexed(fsys fs.FS, name string) ([]string, error) {
+// readIndex lists the shards that model.safetensors.index.json names.
+func readIndex(fsys fs.FS, name string) ([]string, error) {
 	data, err := fs.ReadFile(fsys, indexFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: no weights: want %s or %s", name, weightsFile, indexFile)
@@ -140,13 +141,13 @@ func parseIndex(data []byte) ([]string, error) {
 		}
 	}
 	if len(files) == 0 {
-		return nil, fmt.Errorf("weight_map: found nothing, want tensor names and their files")
+		return nil, errors.New("weight_map: found nothing, want tensor names and their files")
 	}
 	slices.Sort(files)
 	return files, nil
 }
 
-// checkNames reports a tensor that the model lacks or does not know.
+// checkNames reports a tensor that is missing or that the model does not have.
 func (s *shards) checkNames(c *Config) error {
 	known := map[string]bool{headName: true} // a tied model may store its head again
 	for _, spec := range c.ParamSpecs() {
@@ -158,18 +159,20 @@ func (s *shards) checkNames(c *Config) error {
 	for _, f := range s.files {
 		for _, name := range f.sorted() {
 			if !known[name] && !strings.HasSuffix(name, "rotary_emb.inv_freq") {
-				return fmt.Errorf("%s: tensor %s: a %s model with this config has no such tensor", f.label, name, c.ModelType)
+				return fmt.Errorf("%s: tensor %s: a %s model with this config has no such tensor", f.label, name,
+					c.ModelType)
 			}
 		}
 	}
 	return nil
 }
 
-// checkShape holds a stored tensor against the config.
+// checkShape compares a stored tensor's shape with the config.
 func (s *shards) checkShape(spec ParamSpec) error {
 	f := s.find(spec.Name)
 	if found := f.Tensors[spec.Name].Shape; !slices.Equal(found, spec.Shape) {
-		return fmt.Errorf("%s: tensor %s: found shape %v, want %v by config.json", f.label, spec.Name, found, spec.Shape)
+		return fmt.Errorf("%s: tensor %s: found shape %v, want %v by config.json", f.label, spec.Name, found,
+			spec.Shape)
 	}
 	return nil
 }
@@ -185,21 +188,17 @@ func (s *shards) param(spec ParamSpec) (*Param, error) {
 	}
 	for i, v := range p.Data {
 		if x := float64(v); math.IsNaN(x) || math.IsInf(x, 0) {
-			return nil, fmt.Errorf("%s: tensor %s: found %v at element %d, want finite weights", f.label, spec.Name, v, i)
+			return nil, fmt.Errorf("%s: tensor %s: found %v at element %d, want finite weights", f.label, spec.Name, v,
+				i)
 		}
 	}
 	return p, nil
 }
 
-// Save writes the model folder's config.json, generation_config.json and model.safetensors, each file atomically, making
-// dir where it is missing. dtype is float32, bfloat16 or float16; "" is the dtype that the model was stored in.
+// Save writes config.json, generation_config.json and model.safetensors, each atomically, and makes dir if needed.
+// dtype is float32, bfloat16 or float16; "" is the dtype that the model was loaded from, or float32.
 func (m *Model) Save(dir, dtype string) error {
-	if dtype == "" {
-		dtype = m.Config.DType
-	}
-	if dtype == "" {
-		dtype = "float32"
-	}
+	dtype = cmp.Or(dtype, m.Config.DType, "float32")
 	stored, ok := fileDTypes[dtype]
 	if !ok {
 		return fmt.Errorf("dtype: found %q, want float32, bfloat16 or float16", dtype)
@@ -220,10 +219,10 @@ func (m *Model) Save(dir, dtype string) error {
 	return writeTensorFile(filepath.Join(dir, weightsFile), tensors, stored, map[string]string{"format": "pt"})
 }
 
-// largest finite values that still round to a finite number of the dtype.
+// largest are the largest values that round to a finite number of the dtype.
 var largest = map[string]float64{"float32": math.MaxFloat32, "bfloat16": 0x1.fefffep127, "float16": 0x1.ffdffep15}
 
-// checkStorable refuses weights that a later Load would refuse.
+// checkStorable refuses weights that would not be finite in dtype, since Load would refuse them later.
 func (m *Model) checkStorable(dtype string) error {
 	limit := largest[dtype]
 	for _, p := range m.Params {

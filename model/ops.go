@@ -3,9 +3,10 @@ package model
 import (
 	"github.com/gomlx/compute/dtypes"
 	. "github.com/gomlx/gomlx/core/graph"
+	"github.com/gomlx/gomlx/support/exceptions"
 )
 
-// dot contracts one axis of a with one of b over shared leading batch axes, summed in float32, given as dtype out.
+// dot contracts one axis of a with one of b. The leading batch axes are shared; the result has dtype out.
 func dot(a *Node, axisA int, b *Node, axisB, batch int, out dtypes.DType) *Node {
 	shared := make([]int, batch)
 	for i := range shared {
@@ -19,7 +20,7 @@ func dot(a *Node, axisA int, b *Node, axisB, batch int, out dtypes.DType) *Node 
 }
 
 // linear is x [N, in] times the transposed weight [out, in]: [N, out] in x's dtype. The weight's gradient has the
-// weight's dtype, so that float32 masters get float32 gradients.
+// weight's dtype, so that float32 weights get float32 gradients.
 func linear(x, weight *Node) *Node {
 	w := ConvertDType(weight, x.DType())
 	y := dot(x, 1, w, 1, 0, x.DType())
@@ -28,7 +29,7 @@ func linear(x, weight *Node) *Node {
 	})
 }
 
-// affine is linear plus a bias [out], nil for none.
+// affine is linear plus a bias [out], which may be nil.
 func affine(x, weight, bias *Node) *Node {
 	y := linear(x, weight)
 	if bias == nil {
@@ -37,7 +38,7 @@ func affine(x, weight, bias *Node) *Node {
 	return Add(y, Reshape(ConvertDType(bias, y.DType()), 1, -1))
 }
 
-// wideType is what norms, softmax and sums over the vocabulary are computed in: float32, or float64 in a float64 graph.
+// wideType is the type of norms, softmax and sums over the vocabulary: float32, or float64 in a float64 graph.
 func wideType(d dtypes.DType) dtypes.DType {
 	if d == dtypes.Float64 {
 		return d
@@ -45,17 +46,17 @@ func wideType(d dtypes.DType) dtypes.DType {
 	return dtypes.Float32
 }
 
-// wide converts x to its wideType.
-func wide(x *Node) *Node { return ConvertDType(x, wideType(x.DType())) }
+// widen converts x to its wideType.
+func widen(x *Node) *Node { return ConvertDType(x, wideType(x.DType())) }
 
-// rmsNorm is x / sqrt(mean(x²) + eps) * weight over the last axis of x [n, d], computed wide and given back in x's dtype.
-// It divides by Sqrt, since Rsqrt has no gradient.
+// rmsNorm is x / sqrt(mean(x²) + eps) * weight over the last axis of x [n, d], computed in the wideType and returned in
+// x's dtype. It divides by Sqrt, since Rsqrt has no gradient.
 func rmsNorm(x, weight *Node, eps float64) *Node {
 	float := wideType(x.DType())
 	mean := func(a *Node) *Node { return MulScalar(ReduceAndKeep(a, ReduceSum, -1), 1/float64(x.Shape().Dim(-1))) }
 	w := Reshape(ConvertDType(weight, float), 1, -1)
-	inverse := Reciprocal(Sqrt(AddScalar(mean(Square(wide(x))), eps)))
-	unit := Mul(wide(x), inverse)
+	inverse := Reciprocal(Sqrt(AddScalar(mean(Square(widen(x))), eps)))
+	unit := Mul(widen(x), inverse)
 	y := ConvertDType(Mul(unit, w), x.DType())
 	return ownGradient(y, []*Node{x, weight}, func(v *Node) []*Node {
 		v = ConvertDType(v, float)
@@ -67,21 +68,21 @@ func rmsNorm(x, weight *Node, eps float64) *Node {
 
 // swiglu is silu(gate) * up.
 func swiglu(gate, up *Node) *Node {
-	a, u := wide(gate), wide(up)
+	a, u := widen(gate), widen(up)
 	sigmoid := Sigmoid(a)
 	silu := Mul(a, sigmoid)
 	y := ConvertDType(Mul(silu, u), gate.DType())
 	return ownGradient(y, []*Node{gate, up}, func(v *Node) []*Node {
-		v = wide(v)
+		v = widen(v)
 		slope := Add(sigmoid, Mul(silu, OneMinus(sigmoid))) // of silu
 		return []*Node{ConvertDType(Mul(Mul(v, u), slope), gate.DType()), ConvertDType(Mul(v, silu), up.DType())}
 	})
 }
 
-// rowsAt takes rows of x [N, d] by index [S]: [S, d]. With inverse [N], which names the one place among S that a row went
-// to (S: none), the gradient is a gather by inverse and not a scatter, which would race on onnx. Rows that several places
-// take, as padding places do, pass the gradient of the place that inverse names only. inverse nil leaves the gradient to
-// GoMLX, which onnx refuses.
+// rowsAt takes rows of x [N, d] by index [S]: [S, d]. inverse [N] gives for each row its place in the result, or S if
+// it is not taken: the gradient is then a gather by inverse, not a scatter, which would race on onnx. If several places
+// take a row, as padding places do, only the place in inverse has a gradient. If inverse is nil, the gradient is
+// GoMLX's, which onnx refuses.
 func rowsAt(x, index, inverse *Node) *Node {
 	y := Gather(x, Reshape(index, -1, 1))
 	if inverse == nil {
@@ -91,4 +92,62 @@ func rowsAt(x, index, inverse *Node) *Node {
 		none := Zeros(v.Graph(), withRows(v, 1))
 		return []*Node{Gather(Concatenate([]*Node{v, none}, 0), Reshape(inverse, -1, 1))}
 	})
+}
+
+// ownGradient is y, computed from xs, with gradients written by hand: vjp takes the adjoint of y and gives those of xs,
+// in order, nil for none.
+//
+// It gives y an alternative that only the gradient goes through: identities on xs whose gradients are vjp's results. No
+// output needs the sum that connects them, so that every engine drops it.
+//
+// Two rules, since breaking either silently gives wrong gradients: y must not come from a StopGradient of xs, and vjp
+// must not use operations without a second gradient.
+func ownGradient(y *Node, xs []*Node, vjp func(v *Node) []*Node) *Node {
+	var adjoints []*Node
+	alternative := func() *Node {
+		var sum *Node
+		for i, x := range xs {
+			x = IdentityWithCustomGradient(x, func(_, _ *Node) *Node { return adjoints[i] })
+			sum = addTo(sum, ConvertDType(ReduceAllSum(x), y.DType()))
+		}
+		return IdentityWithCustomGradient(BroadcastToDims(sum, y.Shape().Dimensions...), func(_, v *Node) *Node {
+			adjoints = vjp(v)
+			return v
+		})
+	}
+	out, taken := InternalFusedOpCaller(func() *Node { return Identity(y) }, alternative, true)
+	if !taken {
+		exceptions.Panicf("%s is switched off in the environment, but the model's gradients need it: unset it",
+			FusionEnv)
+	}
+	return out
+}
+
+// recompute is f(x, weights), but keeps only x for the backward pass and computes f again there.
+//
+// The second computation waits for the adjoint; otherwise an engine sees that both are equal and keeps the first. The
+// adjoint of x waits for the weights' gradients; otherwise an engine may compute all weights' gradients at the end and
+// keep the activations of every layer until then.
+func recompute(x *Node, weights []*Node, f func(x *Node, weights []*Node) *Node) *Node {
+	inputs := append([]*Node{x}, weights...)
+	return ownGradient(f(x, weights), inputs, func(v *Node) []*Node {
+		again := Identity(StopGradient(computeAfter(x, v))) // the gradient below stops here
+		y := IdentityWithCustomGradient(f(again, weights), func(_, _ *Node) *Node { return v })
+		grads := Gradient(ConvertDType(ReduceAllSum(y), v.DType()), append([]*Node{again}, weights...)...)
+		grads[0] = computeAfter(grads[0], grads[1:]...)
+		return grads
+	})
+}
+
+// computeAfter is x, computed after the dependencies. The barrier adds 0 times an element of each, clipped to [-1, 1],
+// so that an infinite element does not give NaN.
+func computeAfter(x *Node, dependencies ...*Node) *Node {
+	var sum *Node
+	for _, d := range dependencies {
+		for axis := range d.Rank() {
+			d = SliceAxis(d, axis, AxisRange(0, 1))
+		}
+		sum = addTo(sum, ConvertDType(ClipScalar(Reshape(d), -1, 1), x.DType()))
+	}
+	return SchedulingBarrier(x, sum)
 }

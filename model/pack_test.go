@@ -92,7 +92,8 @@ func (p *packed) lay(at int, id int32, g group, answer *int32) int {
 	}
 	for k, a := range g.answers {
 		for i, token := range a {
-			p.source, p.target, p.answer = append(p.source, int32(at)), append(p.target, token), append(p.answer, *answer)
+			p.source, p.target, p.answer = append(p.source, int32(at)), append(p.target, token),
+				append(p.answer, *answer)
 			if i == 0 {
 				put(g.prompt[last], last, int32(k+1))
 			} else {
@@ -162,7 +163,8 @@ func weights(t testing.TB, e *backend.Engine, m *Model) []compute.Buffer {
 }
 
 // evaluate compiles build over the weights and a packed batch and runs it times over; the results are copies.
-func evaluate(t testing.TB, e *backend.Engine, m *Model, p packed, times int, build func(params []*graph.Node, in Inputs) []*graph.Node) [][][]float32 {
+func evaluate(t testing.TB, e *backend.Engine, m *Model, p packed, times int,
+	build func(params []*graph.Node, in Inputs) []*graph.Node) [][][]float32 {
 	t.Helper()
 	program, err := e.Compile("test", func(g *graph.Graph) []*graph.Node {
 		params := m.Config.Parameters(g)
@@ -226,7 +228,8 @@ func gradientsOf(t testing.TB, e *backend.Engine, m *Model, p packed, o GraphOpt
 	t.Helper()
 	runs := evaluate(t, e, m, p, times, func(params []*graph.Node, in Inputs) []*graph.Node {
 		logps := m.Config.LogProbs(params, in, o)
-		loss := graph.ReduceAllSum(graph.Mul(logps, graph.ConvertDType(graph.Const(logps.Graph(), p.slotWeights()), logps.DType())))
+		loss := graph.ReduceAllSum(graph.Mul(logps, graph.ConvertDType(graph.Const(logps.Graph(), p.slotWeights()),
+			logps.DType())))
 		wrt := slices.Clone(params)
 		if in.EmbedRows != nil {
 			wrt = append(wrt, in.EmbedRows, in.TargetRows)

@@ -4,25 +4,19 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+
+	"github.com/gomlx/compute/shapes"
 )
 
 // ParamSpec names one tensor of a model.
 type ParamSpec struct {
 	Name    string // Hugging Face's, e.g. "model.layers.0.self_attn.q_proj.weight"
 	Shape   []int  // matrices are [out, in]
-	NoDecay bool   // norms and biases, which weight decay leaves alone
+	NoDecay bool   // norms and biases, which have no weight decay
 }
 
 // Size is the number of elements.
-func (s ParamSpec) Size() int { return size(s.Shape) }
-
-func size(shape []int) int {
-	n := 1
-	for _, d := range shape {
-		n *= d
-	}
-	return n
-}
+func (s ParamSpec) Size() int { return shapes.Shape{Dimensions: s.Shape}.Size() }
 
 // Param is one tensor of a model in float32, row-major.
 type Param struct {
@@ -38,16 +32,16 @@ type Model struct {
 	Params []*Param // in the order of Config.ParamSpecs
 }
 
-// names of the tensors outside the layers.
+// Names of the tensors outside the layers.
 const (
 	embedName = "model.embed_tokens.weight"
 	normName  = "model.norm.weight"
 	headName  = "lm_head.weight"
 )
 
-// ParamSpecs lists a model's tensors. The order is fixed, and checkpoints and optimiser moments follow it: the embedding;
-// for every layer input norm, q, k, v, o (each weight before its bias, then the norms of q and k), post-attention norm,
-// gate, up, down; the last norm; the head where it is not tied.
+// ParamSpecs lists a model's tensors. Their order is fixed, since checkpoints and optimiser moments depend on it: the
+// embedding; for each layer input norm, q, k, v, o (each weight before its bias, then the norms of q and k),
+// post-attention norm, gate, up, down; the last norm; the head unless it is tied.
 func (c *Config) ParamSpecs() []ParamSpec {
 	specs := []ParamSpec{{Name: embedName, Shape: []int{c.VocabSize, c.HiddenSize}}}
 	for i := range c.Layers {
@@ -88,34 +82,28 @@ func (c *Config) layerSpecs(layer int) (specs []ParamSpec) {
 	return specs
 }
 
-// ParamCount is the number of weights.
-func (c *Config) ParamCount() int {
-	n := 0
-	for _, s := range c.ParamSpecs() {
-		n += s.Size()
-	}
-	return n
-}
+// ParamCount is the number of elements of all tensors.
+func (c *Config) ParamCount() int { return c.Info().Parameters }
 
 // EmbedTable is the index in Params of the embedding's table.
 func (c *Config) EmbedTable() int { return 0 }
 
-// HeadTable is the index in Params of the head's table, the embedding's where they are tied.
+// HeadTable is the index in Params of the head's table, which is the embedding's if they are tied.
 func (c *Config) HeadTable() int {
 	if c.TieEmbeddings {
 		return 0
 	}
-	return len(c.ParamSpecs()) - 1
+	return c.normIndex() + 1
 }
 
-// EmbedTable is the index in Params of the embedding's table.
+// normIndex is the index in Params of the last norm.
+func (c *Config) normIndex() int { return 1 + c.Layers*len(c.layerSpecs(0)) }
+
 func (m *Model) EmbedTable() int { return m.Config.EmbedTable() }
+func (m *Model) HeadTable() int  { return m.Config.HeadTable() }
 
-// HeadTable is the index in Params of the head's table, the embedding's where they are tied.
-func (m *Model) HeadTable() int { return m.Config.HeadTable() }
-
-// Init makes a model with fresh weights as transformers does: matrices normal with deviation initializer_range, norms one,
-// biases zero. Equal seeds give equal weights, whatever the order of the tensors.
+// Init makes a model with random weights, as transformers does: matrices normal with standard deviation
+// initializer_range, norms one, biases zero. A tensor's weights depend on the seed and its name only.
 func Init(c *Config, seed uint64) *Model {
 	m := &Model{Config: c}
 	for _, s := range c.ParamSpecs() {

@@ -11,16 +11,16 @@ import (
 	"slices"
 )
 
-// maxHeader bounds the JSON header of a safetensors file, as the reference implementation does.
+// maxHeader limits the JSON header of a safetensors file, as the reference implementation does.
 const maxHeader = 100 << 20
 
-// dtypeSizes are the element types of the format, in bytes; only those of decoders below are read.
+// dtypeSizes are the sizes of the format's element types in bytes. Tensors of a few types only can be read.
 var dtypeSizes = map[string]int{
 	"BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
 	"I32": 4, "U32": 4, "F32": 4, "F64": 8, "I64": 8, "U64": 8, "C64": 8,
 }
 
-// tensorInfo is one entry of a header.
+// tensorInfo is a tensor's entry in the header.
 type tensorInfo struct {
 	DType   string   `json:"dtype"`
 	Shape   []int    `json:"shape"`
@@ -49,8 +49,8 @@ func (h *tensorHeader) sorted() []string {
 	return names
 }
 
-// readHeader reads and checks the header of a safetensors file of the given size: 8 bytes of length, JSON, then the data
-// without gaps or overlaps to the file's end.
+// readHeader reads and checks the header of a safetensors file of the given size: 8 bytes with the header's length, the
+// header as JSON, then the data without gaps or overlaps up to the file's end.
 func readHeader(r io.ReaderAt, fileSize int64) (*tensorHeader, error) {
 	var length [8]byte
 	if fileSize < 8 {
@@ -78,7 +78,6 @@ func readHeader(r io.ReaderAt, fileSize int64) (*tensorHeader, error) {
 	return h, h.checkLayout(fileSize - h.Start)
 }
 
-// parseHeader decodes the JSON header.
 func parseHeader(text []byte) (*tensorHeader, error) {
 	var entries map[string]json.RawMessage
 	if err := json.Unmarshal(text, &entries); err != nil {
@@ -88,7 +87,7 @@ func parseHeader(text []byte) (*tensorHeader, error) {
 	for name, entry := range entries {
 		if name == "__metadata__" {
 			if err := json.Unmarshal(entry, &h.Meta); err != nil {
-				return nil, fmt.Errorf("header: __metadata__: want strings: %v", err)
+				return nil, fmt.Errorf("header: __metadata__: want an object of strings: %v", err)
 			}
 			continue
 		}
@@ -113,7 +112,7 @@ func parseEntry(entry json.RawMessage) (tensorInfo, error) {
 	want := int64(width)
 	for _, d := range t.Shape {
 		if d < 0 || d > 1<<40 || (d > 0 && want > (1<<50)/int64(d)) {
-			return t, fmt.Errorf("shape %v: impossible", t.Shape)
+			return t, fmt.Errorf("shape: found %v, want 0 or more elements, at most 2^50 bytes", t.Shape)
 		}
 		want *= int64(d)
 	}
@@ -123,13 +122,14 @@ func parseEntry(entry json.RawMessage) (tensorInfo, error) {
 	return t, nil
 }
 
-// checkLayout holds the tensors against the bytes that the file has for them.
+// checkLayout checks that the tensors fill the file's data without gaps or overlaps.
 func (h *tensorHeader) checkLayout(dataBytes int64) error {
 	end := int64(0)
 	for _, name := range h.sorted() {
 		o := h.Tensors[name].Offsets
 		if o[1] > dataBytes {
-			return fmt.Errorf("truncated: tensor %s ends at byte %d of the data, the file has %d", name, o[1], dataBytes)
+			return fmt.Errorf("truncated: tensor %s ends at byte %d of the data, the file has %d", name, o[1],
+				dataBytes)
 		}
 		if o[0] < end {
 			return fmt.Errorf("tensor %s: its bytes overlap another tensor's", name)
@@ -148,12 +148,12 @@ func (h *tensorHeader) checkLayout(dataBytes int64) error {
 // tensorFile is an open safetensors file.
 type tensorFile struct {
 	*tensorHeader
-	label  string // for messages
+	label  string // the file's name in errors
 	data   io.ReaderAt
 	closer io.Closer
 }
 
-// openTensors opens a file of fsys; label names it in messages.
+// openTensors opens a file of fsys, which errors call label.
 func openTensors(fsys fs.FS, path, label string) (*tensorFile, error) {
 	f, err := fsys.Open(path)
 	if err != nil {
@@ -173,7 +173,7 @@ func newTensorFile(f fs.File, label string) (*tensorFile, error) {
 		return nil, cause(err)
 	}
 	size := info.Size()
-	r, ok := f.(io.ReaderAt) // files of os.DirFS and embed.FS are; others are read whole
+	r, ok := f.(io.ReaderAt) // as files of os.DirFS and embed.FS are; others are read whole
 	if !ok {
 		b, err := io.ReadAll(f)
 		if err != nil {
@@ -190,7 +190,7 @@ func newTensorFile(f fs.File, label string) (*tensorFile, error) {
 
 func (t *tensorFile) Close() error { return t.closer.Close() }
 
-// floats reads a tensor of F32, F16 or BF16 into out, whose length is the tensor's.
+// floats reads a tensor of F32, F16 or BF16 into out, which has its length.
 func (t *tensorFile) floats(name string, out []float32) error {
 	info := t.Tensors[name]
 	decode, ok := floatDecoders[info.DType]
@@ -200,7 +200,7 @@ func (t *tensorFile) floats(name string, out []float32) error {
 	return t.read(name, func(b []byte, at int) { decode(b, out[at:]) })
 }
 
-// read hands the bytes of a tensor to use piece by piece, with the index of the piece's first element.
+// read calls use for each piece of a tensor's bytes, with the index of the piece's first element.
 func (t *tensorFile) read(name string, use func(b []byte, at int)) error {
 	info := t.Tensors[name]
 	width := dtypeSizes[info.DType]

@@ -20,7 +20,8 @@ import (
 
 func tiny(t testing.TB, modelType string, pairs ...any) *Model {
 	t.Helper()
-	c, err := ParseConfig(text(t, with(base(modelType), append([]any{"head_dim", 4, "sliding_window", nil}, pairs...)...)), nil)
+	c, err := ParseConfig(text(t, with(base(modelType), append([]any{"head_dim", 4, "sliding_window", nil},
+		pairs...)...)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +33,8 @@ func TestFloat16Rounding(t *testing.T) {
 		x       float32
 		f16, bf uint16
 	}{
-		{0, 0, 0}, {1, 0x3c00, 0x3f80}, {-2, 0xc000, 0xc000}, {65504, 0x7bff, 0x4780}, {65519, 0x7bff, 0x4780}, {65520, 0x7c00, 0x4780},
+		{0, 0, 0}, {1, 0x3c00, 0x3f80}, {-2, 0xc000, 0xc000}, {65504, 0x7bff, 0x4780}, {65519, 0x7bff, 0x4780},
+		{65520, 0x7c00, 0x4780},
 		{1 + 0x1p-11, 0x3c00, 0x3f80}, {1 + 0x3p-11, 0x3c02, 0x3f80}, // ties to even
 		{1 + 0x1p-8, 0x3c04, 0x3f80}, {1 + 0x3p-8, 0x3c0c, 0x3f82},
 		{0x1p-24, 1, 0x3380}, {0x1p-25, 0, 0x3300}, {0x1.8p-25, 1, 0x3340}, {0x1.ffep-15, 0x0400, 0x3880},
@@ -110,7 +112,8 @@ func TestSaveRefuses(t *testing.T) {
 		t.Errorf("dtype int8: %v", err)
 	}
 	m.Params[1].Data[3] = 70000
-	if err := m.Save(t.TempDir(), "float16"); err == nil || !strings.Contains(err.Error(), "model.layers.0.input_layernorm.weight") {
+	if err := m.Save(t.TempDir(), "float16"); err == nil || !strings.Contains(err.Error(),
+		"model.layers.0.input_layernorm.weight") {
 		t.Errorf("70000 in float16: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
@@ -234,11 +237,15 @@ func TestLoadRefuses(t *testing.T) {
 		fsys fs.FS
 		want string
 	}{
-		"no folder":  {fstest.MapFS{}, "dir: no readable config.json"},
-		"no weights": {fstest.MapFS{"config.json": rewrite(t, m, same)["config.json"]}, "dir: no weights: want model.safetensors"},
+		"no folder": {fstest.MapFS{}, "dir: cannot read config.json"},
+		"no weights": {fstest.MapFS{"config.json": rewrite(t, m, same)["config.json"]},
+			"dir: no weights: want model.safetensors"},
 		"missing tensor": {rewrite(t, m, func(ts []Tensor) []Tensor { return append(ts[:2], ts[3:]...) }),
 			"dir/model.safetensors: tensor model.layers.0.self_attn.q_proj.weight is missing"},
-		"unknown tensor": {rewrite(t, m, func(ts []Tensor) []Tensor { return append(ts, Tensor{Name: "extra", Shape: []int{0}}) }),
+		"unknown tensor": {rewrite(t, m, func(ts []Tensor) []Tensor {
+			return append(ts,
+				Tensor{Name: "extra", Shape: []int{0}})
+		}),
 			"tensor extra: a llama model with this config has no such tensor"},
 		"wrong shape": {rewrite(t, m, func(ts []Tensor) []Tensor { ts[2].Shape = []int{4, 64}; return ts }),
 			"tensor model.layers.0.self_attn.q_proj.weight: found shape [4 64], want [16 16] by config.json"},
@@ -296,14 +303,15 @@ func file(header string, data int) []byte {
 func TestHeaderRefuses(t *testing.T) {
 	for header, want := range map[string]string{
 		`[]`: "header: not a JSON object",
-		`{"a": {"dtype": "F31", "shape": [1], "data_offsets": [0, 4]}}`:                                                              `tensor a: dtype: found "F31"`,
-		`{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 8]}}`:                                                              "tensor a: data_offsets: found [0 8], want 4 bytes",
-		`{"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}`:                                                             "tensor a: shape [-1]",
-		`{"a": {"dtype": "F32", "shape": [4611686018427387904, 4], "data_offsets": [0, 0]}}`:                                         "impossible",
-		`{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "b": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}`: "tensor b: its bytes overlap",
-		`{"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}`:                                                              "tensor a: 4 unused bytes before it",
-		`{"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}`:                                                             "truncated: tensor a ends at byte 16 of the data, the file has 8",
-		`{"__metadata__": {"a": 1}}`: "__metadata__",
+		`{"a": {"dtype": "F31", "shape": [1], "data_offsets": [0, 4]}}`:                      `tensor a: dtype: found "F31"`,
+		`{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 8]}}`:                      "tensor a: data_offsets: found [0 8], want 4 bytes",
+		`{"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}`:                     "tensor a: shape: found [-1]",
+		`{"a": {"dtype": "F32", "shape": [4611686018427387904, 4], "data_offsets": [0, 0]}}`: "tensor a: shape: found [4611686018427387904 4]",
+		`{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
+			"b": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}`: "tensor b: its bytes overlap",
+		`{"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}`:  "tensor a: 4 unused bytes before it",
+		`{"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}`: "truncated: tensor a ends at byte 16 of the data, the file has 8",
+		`{"__metadata__": {"a": 1}}`:                                     "__metadata__",
 	} {
 		b := file(header, 8)
 		_, err := readHeader(bytes.NewReader(b), int64(len(b)))
@@ -345,7 +353,8 @@ func TestInit(t *testing.T) {
 		t.Errorf("deviation of the embedding %.4f, want 0.02", dev)
 	}
 	for _, p := range m.Params {
-		if strings.HasSuffix(p.Name, "norm.weight") && (p.Data[0] != 1 || !p.NoDecay) || strings.HasSuffix(p.Name, "bias") && (p.Data[0] != 0 || !p.NoDecay) {
+		if strings.HasSuffix(p.Name, "norm.weight") && (p.Data[0] != 1 || !p.NoDecay) ||
+			strings.HasSuffix(p.Name, "bias") && (p.Data[0] != 0 || !p.NoDecay) {
 			t.Errorf("%s: %v, no decay %v", p.Name, p.Data[0], p.NoDecay)
 		}
 	}
@@ -362,7 +371,8 @@ func (f *full) Write(b []byte) (int, error) {
 }
 
 func TestWriteFailureIsTold(t *testing.T) {
-	ts := []Tensor{{Name: "a", Shape: []int{100}, Floats: make([]float32, 100)}, {Name: "n", Shape: []int{50}, Ints: make([]int64, 50)}}
+	ts := []Tensor{{Name: "a", Shape: []int{100}, Floats: make([]float32, 100)},
+		{Name: "n", Shape: []int{50}, Ints: make([]int64, 50)}}
 	for _, room := range []full{4, 100, 500, 800} {
 		if err := encodeTensors(&room, ts, "F32", nil); err == nil {
 			t.Error("a full disk passed")
@@ -401,7 +411,8 @@ func TestTiedHead(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if !m.Config.TieEmbeddings || m.HeadTable() != m.EmbedTable() || len(m.Params) != len(tied.Params) {
-			t.Errorf("%s: tied %v, head's table %d, %d tensors", name, m.Config.TieEmbeddings, m.HeadTable(), len(m.Params))
+			t.Errorf("%s: tied %v, head's table %d, %d tensors", name, m.Config.TieEmbeddings, m.HeadTable(),
+				len(m.Params))
 		}
 	}
 	if untied.HeadTable() != len(untied.Params)-1 {

@@ -14,7 +14,8 @@ import (
 	"github.com/posttrain/posttrain/backend/backendtest"
 )
 
-// cachedText decodes given texts by prefill and steps: prompts, and for every prompt samples answers, all of one length.
+// cachedText decodes given texts by prefill and steps: prompts, and for every prompt samples answers, all of one
+// length.
 type cachedText struct {
 	prompts [][]int32
 	answers [][]int32 // [prompts*samples]
@@ -46,7 +47,8 @@ func texts(samples int) cachedText {
 	return c
 }
 
-// rowHeads are the outputs of the sampling head behind every token of one row: of the prompt's last, and of the answer's.
+// rowHeads are the outputs of the sampling head behind every token of one row: of the prompt's last, and of the
+// answer's.
 type rowHeads struct{ logits, sums, maxima, lse [][]float32 }
 
 func (h *rowHeads) add(c *Config, row int, out [][]float32) {
@@ -99,7 +101,8 @@ func (c cachedText) prefill(t testing.TB, e *backend.Engine, m *Model) [][]float
 	} else {
 		in = append(in, must(e.Int32(ids, s.Prompts, s.Tokens)))
 	}
-	in = append(in, must(e.Int32(source, s.Prompts)), must(e.Float32(slices.Repeat([]float32{c.inverse}, s.Prompts), s.Prompts, 1)))
+	in = append(in, must(e.Int32(source, s.Prompts)), must(e.Float32(slices.Repeat([]float32{c.inverse}, s.Prompts),
+		s.Prompts, 1)))
 	defer backend.FinalizeAll(in...)
 	return runOnce(t, program, in)
 }
@@ -131,7 +134,8 @@ func compile(t testing.TB, e *backend.Engine, name string, build func(g *graph.G
 
 // shape is that of the steps.
 func (c cachedText) shape() StepShape {
-	s := StepShape{Prompts: len(c.prompts), Samples: c.samples, Prefix: c.promptTokens(), Suffix: len(c.answers[0]) + c.padding, InGraph: c.inGraph}
+	s := StepShape{Prompts: len(c.prompts), Samples: c.samples, Prefix: c.promptTokens(),
+		Suffix: len(c.answers[0]) + c.padding, InGraph: c.inGraph}
 	if !c.shared {
 		s.Prompts, s.Samples, s.Suffix, s.Prefix = s.Rows(), 1, s.Prefix+s.Suffix, 0
 	}
@@ -192,14 +196,16 @@ func (c cachedText) stepsOnHost(t testing.TB, e *backend.Engine, m *Model, promp
 	t.Helper()
 	s, config := c.shape(), m.Config
 	program := compile(t, e, "step", func(g *graph.Graph) []*graph.Node {
-		return config.Step(config.Parameters(g), config.StepInputs(g, s, e.Wants.HostRows, c.options), c.options).Nodes()
+		return config.Step(config.Parameters(g), config.StepInputs(g, s, e.Wants.HostRows, c.options),
+			c.options).Nodes()
 	})
 	var cache []compute.Buffer
 	var own []hostCache
 	kv, d := config.KVHeads, config.HeadDim
 	for layer := range config.Layers {
 		if s.Prefix > 0 {
-			cache = append(cache, must(e.Float32(prompt[2*layer], s.Prompts, kv, d, s.Prefix)), must(e.Float32(prompt[2*layer+1], s.Prompts, kv, s.Prefix, d)))
+			cache = append(cache, must(e.Float32(prompt[2*layer], s.Prompts, kv, d, s.Prefix)),
+				must(e.Float32(prompt[2*layer+1], s.Prompts, kv, s.Prefix, d)))
 		}
 		k, keys, err := e.SharedFloat32(s.Prompts, kv, s.Samples, d, s.Suffix)
 		if err != nil {
@@ -262,15 +268,18 @@ func (c cachedText) stepsInGraph(t testing.TB, e *backend.Engine, m *Model, prom
 	dtype := c.options.dtype()
 	kv, d, layers := config.KVHeads, config.HeadDim, config.Layers
 	program := compile(t, e, "step", func(g *graph.Graph) []*graph.Node {
-		return config.Step(config.Parameters(g), config.StepInputs(g, s, e.Wants.HostRows, c.options), c.options).Nodes()
+		return config.Step(config.Parameters(g), config.StepInputs(g, s, e.Wants.HostRows, c.options),
+			c.options).Nodes()
 	})
 	// the prefill's outputs as inputs of a program that makes both parts of the cache
 	fill := compile(t, e, "fill", func(g *graph.Graph) []*graph.Node {
 		var keys, values, out []*graph.Node
 		n, tokens := len(c.prompts), c.promptTokens()
 		for range layers {
-			keys = append(keys, graph.ConvertDType(graph.Parameter(g, "k"+string(rune('a'+len(keys))), shapes.Make(dtypes.Float32, n, kv, d, tokens)), dtype))
-			values = append(values, graph.ConvertDType(graph.Parameter(g, "v"+string(rune('a'+len(values))), shapes.Make(dtypes.Float32, n, kv, tokens, d)), dtype))
+			keys = append(keys, graph.ConvertDType(graph.Parameter(g, "k"+string(rune('a'+len(keys))),
+				shapes.Make(dtypes.Float32, n, kv, d, tokens)), dtype))
+			values = append(values, graph.ConvertDType(graph.Parameter(g, "v"+string(rune('a'+len(values))),
+				shapes.Make(dtypes.Float32, n, kv, tokens, d)), dtype))
 		}
 		var index []int32
 		for r := range c.answers {
@@ -280,7 +289,8 @@ func (c cachedText) stepsInGraph(t testing.TB, e *backend.Engine, m *Model, prom
 		for i := range layers {
 			if s.Prefix > 0 {
 				zero := func(dims ...int) *graph.Node { return graph.Zeros(g, shapes.Make(dtype, dims...)) }
-				out = append(out, graph.Identity(keys[i]), graph.Identity(values[i]), zero(s.Prompts, kv, s.Samples, d, s.Suffix), zero(s.Prompts, kv, s.Samples, s.Suffix, d))
+				out = append(out, graph.Identity(keys[i]), graph.Identity(values[i]),
+					zero(s.Prompts, kv, s.Samples, d, s.Suffix), zero(s.Prompts, kv, s.Samples, s.Suffix, d))
 				continue
 			}
 			out = append(out, ks[i], vs[i])
@@ -289,7 +299,8 @@ func (c cachedText) stepsInGraph(t testing.TB, e *backend.Engine, m *Model, prom
 	})
 	var in []compute.Buffer
 	for i := range layers {
-		in = append(in, must(e.Float32(prompt[2*i], len(c.prompts), kv, d, c.promptTokens())), must(e.Float32(prompt[2*i+1], len(c.prompts), kv, c.promptTokens(), d)))
+		in = append(in, must(e.Float32(prompt[2*i], len(c.prompts), kv, d, c.promptTokens())),
+			must(e.Float32(prompt[2*i+1], len(c.prompts), kv, c.promptTokens(), d)))
 	}
 	cache, err := fill.Run(in, nil)
 	if err != nil {
@@ -368,8 +379,8 @@ func (c cachedText) blocksOf(config *Config, z []float32) (sums, maxima []float3
 	return sums, maxima, math.Log(total) + top
 }
 
-// Decoding with a cache gives the logits of whole texts: all four model types, windows shorter than the texts, prompts of
-// different lengths, samples that share their prompt's part, products in either order, both places of the cache.
+// Decoding with a cache gives the logits of whole texts: all four model types, windows shorter than the texts, prompts
+// of different lengths, samples that share their prompt's part, products in either order, both places of the cache.
 func TestCachedLogits(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
 		for name, m := range worlds(t) {
@@ -409,11 +420,13 @@ func TestCachedLogitsOfOneRow(t *testing.T) {
 
 // Stretched rotations, and a vocabulary of several blocks with a short one at its end.
 func TestCachedLogitsOfLongRotations(t *testing.T) {
-	llama3 := map[string]any{"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
+	llama3 := map[string]any{"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+		"original_max_position_embeddings": 16}
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
 		for name, m := range map[string]*Model{
 			"llama3": lively(t, "llama", "rope_scaling", llama3, "vocab_size", 150),
-			"linear": lively(t, "llama", "rope_scaling", map[string]any{"rope_type": "linear", "factor": 4.0}, "vocab_size", 128, "tie_word_embeddings", true),
+			"linear": lively(t, "llama", "rope_scaling", map[string]any{"rope_type": "linear", "factor": 4.0},
+				"vocab_size", 128, "tie_word_embeddings", true),
 		} {
 			t.Run(name, func(t *testing.T) {
 				c := texts(2)

@@ -6,9 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 
+	"github.com/gomlx/compute/dtypes/float16"
+	"github.com/gomlx/compute/shapes"
 	"github.com/google/renameio/v2"
 )
 
@@ -20,13 +24,13 @@ type Tensor struct {
 	Ints   []int64   // stored as I64 (read also from I32)
 }
 
-// WriteTensors writes a safetensors file under a temporary name and renames it, so that path holds either the old
-// content or all of the new. meta may be nil.
+// WriteTensors writes a safetensors file atomically: path holds either the old content or all of the new. meta may be
+// nil.
 func WriteTensors(path string, tensors []Tensor, meta map[string]string) error {
 	return writeTensorFile(path, tensors, "F32", meta)
 }
 
-// ReadTensors reads every tensor of a safetensors file in the order of the file, and the file's metadata.
+// ReadTensors reads all tensors of a safetensors file, in the order of the file, and its metadata.
 func ReadTensors(path string) ([]Tensor, map[string]string, error) {
 	f, err := openTensors(os.DirFS(filepath.Dir(path)), filepath.Base(path), path)
 	if err != nil {
@@ -47,7 +51,7 @@ func ReadTensors(path string) ([]Tensor, map[string]string, error) {
 func (t *tensorFile) tensor(name string) (Tensor, error) {
 	info := t.Tensors[name]
 	out := Tensor{Name: name, Shape: info.Shape}
-	n := size(info.Shape)
+	n := shapes.Shape{Dimensions: info.Shape}.Size()
 	switch info.DType {
 	case "I64", "I32":
 		out.Ints = make([]int64, n)
@@ -69,7 +73,7 @@ func decodeInts(dtype string, b []byte, out []int64) {
 	}
 }
 
-// writeTensorFile writes path atomically; floats is the dtype of the Floats tensors in the file.
+// writeTensorFile writes path atomically. floats is the file's dtype for Floats tensors.
 func writeTensorFile(path string, tensors []Tensor, floats string, meta map[string]string) error {
 	f, err := renameio.NewPendingFile(path, renameio.WithPermissions(0o644))
 	if err != nil {
@@ -77,19 +81,19 @@ func writeTensorFile(path string, tensors []Tensor, floats string, meta map[stri
 	}
 	defer f.Cleanup() //nolint:errcheck // nothing to do about a temporary file that cannot be removed
 	w := bufio.NewWriterSize(f, 1<<20)
-	if err := encodeTensors(w, tensors, floats, meta); err != nil {
-		return fmt.Errorf("%s: %w", path, cause(err))
+	err = encodeTensors(w, tensors, floats, meta)
+	if err == nil {
+		err = w.Flush()
 	}
-	if err := w.Flush(); err != nil {
-		return fmt.Errorf("%s: %w", path, cause(err))
+	if err == nil {
+		err = f.CloseAtomicallyReplace()
 	}
-	if err := f.CloseAtomicallyReplace(); err != nil {
+	if err != nil {
 		return fmt.Errorf("%s: %w", path, cause(err))
 	}
 	return nil
 }
 
-// encodeTensors writes header and data in the given order.
 func encodeTensors(w io.Writer, tensors []Tensor, floats string, meta map[string]string) error {
 	header, err := encodeHeader(tensors, floats, meta)
 	if err != nil {
@@ -116,14 +120,14 @@ func encodeHeader(tensors []Tensor, floats string, meta map[string]string) ([]by
 	at := int64(0)
 	for _, t := range tensors {
 		if _, twice := entries[t.Name]; twice || t.Name == "__metadata__" {
-			return nil, fmt.Errorf("tensor %s: the name is taken", t.Name)
+			return nil, fmt.Errorf("tensor %s: the name is already used", t.Name)
 		}
 		dtype, n := floats, len(t.Floats)
 		if t.Ints != nil {
 			dtype, n = "I64", len(t.Ints)
 		}
-		if n != size(t.Shape) {
-			return nil, fmt.Errorf("tensor %s: %d elements do not fill shape %v", t.Name, n, t.Shape)
+		if want := (shapes.Shape{Dimensions: t.Shape}).Size(); n != want {
+			return nil, fmt.Errorf("tensor %s: found %d elements, want %d for shape %v", t.Name, n, want, t.Shape)
 		}
 		end := at + int64(n*dtypeSizes[dtype])
 		shape := t.Shape
@@ -134,31 +138,98 @@ func encodeHeader(tensors []Tensor, floats string, meta map[string]string) ([]by
 		at = end
 	}
 	b, err := json.Marshal(entries)
-	for err == nil && len(b)%8 != 0 { // data starts aligned
+	for err == nil && len(b)%8 != 0 { // align the data
 		b = append(b, ' ')
 	}
 	return b, err
 }
 
-// encodeData writes one tensor's bytes in pieces.
 func encodeData(w io.Writer, t Tensor, floats string) error {
-	const piece = 1 << 16
-	buf := make([]byte, 8*piece)
-	for x := t.Ints; len(x) > 0; x = x[min(piece, len(x)):] {
-		p := x[:min(piece, len(x))]
-		for i, v := range p {
-			binary.LittleEndian.PutUint64(buf[8*i:], uint64(v))
-		}
-		if _, err := w.Write(buf[:8*len(p)]); err != nil {
-			return err
-		}
+	if t.Ints != nil {
+		return encodePieces(w, t.Ints, 8, func(x []int64, out []byte) {
+			for i, v := range x {
+				binary.LittleEndian.PutUint64(out[8*i:], uint64(v))
+			}
+		})
 	}
-	for x := t.Floats; len(x) > 0; x = x[min(piece, len(x)):] {
-		p := x[:min(piece, len(x))]
-		floatEncoders[floats](p, buf)
-		if _, err := w.Write(buf[:dtypeSizes[floats]*len(p)]); err != nil {
+	return encodePieces(w, t.Floats, dtypeSizes[floats], floatEncoders[floats])
+}
+
+// encodePieces writes x in pieces, of width bytes an element.
+func encodePieces[T any](w io.Writer, x []T, width int, encode func(x []T, out []byte)) error {
+	buf := make([]byte, width<<16)
+	for p := range slices.Chunk(x, 1<<16) {
+		encode(p, buf)
+		if _, err := w.Write(buf[:width*len(p)]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// floatDecoders turn little-endian bytes of a dtype into float32, without rounding.
+var floatDecoders = map[string]func(b []byte, out []float32){
+	"F32": func(b []byte, out []float32) {
+		for i := range len(b) / 4 {
+			out[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+		}
+	},
+	"F16": func(b []byte, out []float32) {
+		for i := range len(b) / 2 {
+			out[i] = float16.FromBits(binary.LittleEndian.Uint16(b[2*i:])).Float32()
+		}
+	},
+	"BF16": func(b []byte, out []float32) {
+		for i := range len(b) / 2 {
+			out[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(b[2*i:])) << 16)
+		}
+	},
+}
+
+// floatEncoders turn float32 into little-endian bytes of a dtype, rounded to nearest, ties to even.
+var floatEncoders = map[string]func(x []float32, out []byte){
+	"F32": func(x []float32, out []byte) {
+		for i, v := range x {
+			binary.LittleEndian.PutUint32(out[4*i:], math.Float32bits(v))
+		}
+	},
+	"F16": func(x []float32, out []byte) {
+		for i, v := range x {
+			binary.LittleEndian.PutUint16(out[2*i:], toFloat16(v))
+		}
+	},
+	"BF16": func(x []float32, out []byte) {
+		for i, v := range x {
+			binary.LittleEndian.PutUint16(out[2*i:], toBFloat16(v))
+		}
+	},
+}
+
+// fileDTypes maps the dtypes of config.json to those of safetensors, configDTypes the other way.
+var fileDTypes = map[string]string{"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+var configDTypes = map[string]string{"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+
+// toBFloat16 rounds to the nearest bfloat16, ties to even.
+func toBFloat16(x float32) uint16 {
+	b := math.Float32bits(x)
+	if x != x {
+		return uint16(b>>16) | 0x40 // keep a NaN a NaN
+	}
+	return uint16((b + 0x7fff + b>>16&1) >> 16)
+}
+
+// toFloat16 rounds to the nearest float16, ties to even. Values that round beyond 65504 become infinite.
+func toFloat16(x float32) uint16 {
+	b := math.Float32bits(x)
+	sign := uint16(b >> 16 & 0x8000)
+	switch mag := b & 0x7fffffff; {
+	case mag > 0x7f800000: // NaN
+		return sign | 0x7e00
+	case mag >= 0x477ff000: // rounds beyond the largest float16
+		return sign | 0x7c00
+	case mag < 0x38800000: // below the smallest normal float16: units of 2^-24
+		return sign | uint16(math.RoundToEven(math.Ldexp(float64(math.Float32frombits(mag)), 24)))
+	default:
+		return sign | uint16((mag-0x38000000+0xfff+mag>>13&1)>>13)
+	}
 }

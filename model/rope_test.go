@@ -14,14 +14,15 @@ import (
 
 // The host's rotations are the graph's, at any position and stretched.
 func TestRotary(t *testing.T) {
-	c := &Config{HeadDim: 8, RopeTheta: 10000, RopeScaling: &RopeScaling{Type: "llama3", Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4, OriginalMaxPositions: 256}}
+	c := &Config{HeadDim: 8, RopeTheta: 10000, RopeScaling: &RopeScaling{Type: "llama3", Factor: 8, LowFreqFactor: 1,
+		HighFreqFactor: 4, OriginalMaxPositions: 256}}
 	positions := []int32{7, 0, 5000, 7, 31}
 	n := len(positions) * c.HeadDim
 	cos, sin := make([]float32, n), make([]float32, n)
 	c.Rotary().Rows(positions, cos, sin)
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
 		program := compile(t, e, "rotation", func(g *graph.Graph) []*graph.Node {
-			r := c.rotation(graph.Parameter(g, "positions", shapes.Make(dtypes.Int32, 1, len(positions))))
+			r := c.newRotation(graph.Parameter(g, "positions", shapes.Make(dtypes.Int32, 1, len(positions))))
 			return []*graph.Node{r.cos, r.sin}
 		})
 		b := must(e.Int32(positions, 1, len(positions)))
@@ -53,10 +54,11 @@ func TestStepMask(t *testing.T) {
 		c.shape.Mask(mask, c.prompt, c.suffix, c.window)
 		got := ""
 		for _, v := range mask {
-			got += map[float32]string{0: "o", hidden: "x"}[v]
+			got += map[float32]string{0: "o", maskedScore: "x"}[v]
 		}
 		if got != c.want {
-			t.Errorf("%+v, prompt %d, suffix %d, window %d: %s, want %s", c.shape, c.prompt, c.suffix, c.window, got, c.want)
+			t.Errorf("%+v, prompt %d, suffix %d, window %d: %s, want %s", c.shape, c.prompt, c.suffix, c.window, got,
+				c.want)
 		}
 	}
 }
@@ -70,7 +72,8 @@ func TestCachedRunsRepeat(t *testing.T) {
 		first, second := c.decode(t, e, m), c.decode(t, e, m)
 		for r := range first {
 			for i := range first[r].logits {
-				if !slices.Equal(first[r].logits[i], second[r].logits[i]) || !slices.Equal(first[r].sums[i], second[r].sums[i]) {
+				if !slices.Equal(first[r].logits[i], second[r].logits[i]) ||
+					!slices.Equal(first[r].sums[i], second[r].sums[i]) {
 					t.Fatalf("row %d, token %d differs", r, i)
 				}
 			}
