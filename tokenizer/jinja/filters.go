@@ -224,7 +224,7 @@ func round(c *call) any {
 	case method == "floor":
 		return math.Floor(f*scale) / scale
 	case whole && digits >= 0:
-		return c.self
+		return toInt(c.self)
 	case digits < 0:
 		return math.RoundToEven(f*scale) / scale
 	}
@@ -276,6 +276,14 @@ func (r *run) joined(separator string, items []any, text func(i int, v any) stri
 	})
 }
 
+// some gives self's items; of None or another false value it gives nothing, as map and select do in Jinja2.
+func (c *call) some() []any {
+	if !truth(c.self) {
+		return nil
+	}
+	return c.iterate(c.self)
+}
+
 // mapFilter takes an attribute of every item, or puts a filter on it.
 func mapFilter(c *call) any {
 	one := func(v any) any {
@@ -293,7 +301,7 @@ func mapFilter(c *call) any {
 		}
 		one = func(v any) any { return (&call{c.run, v, c.args[1:], c.kwargs}).apply(f) }
 	}
-	items := c.iterate(c.self)
+	items := c.some()
 	c.step(len(items))
 	out := make([]any, len(items))
 	for i, v := range items {
@@ -313,7 +321,7 @@ func selecting(byAttribute, want bool) function {
 			args, by = args[1:], args[0]
 		}
 		out := []any{}
-		for _, x := range c.iterate(c.self) {
+		for _, x := range c.some() {
 			v := c.path(x, by)
 			if len(args) == 0 && truth(v) == want || len(args) > 0 && c.holds(v, args[0], args[1:]) == want {
 				out = append(out, x)
@@ -398,23 +406,23 @@ var tests = map[string]test{
 	"callable":    onValue(is[function]),
 	"defined":     onValue(func(v any) bool { return v != nil }),
 	"divisibleby": divisible,
-	"even":        onValue(func(v any) bool { n, ok := v.(int); return ok && n%2 == 0 }),
+	"even":        onValue(func(v any) bool { n, whole, _ := toNumber(v); return whole && math.Mod(n, 2) == 0 }),
 	"false":       onValue(func(v any) bool { return v == any(false) }),
 	"float":       onValue(is[float64]),
 	"in":          func(r *run, v any, args []any) bool { return r.contains(args[0], v) },
 	"integer":     onValue(is[int]),
 	"iterable":    onValue(iterable),
-	"lower":       onValue(func(v any) bool { s, ok := v.(string); return ok && isLower(s) }),
+	"lower":       func(r *run, v any, _ []any) bool { return isLower(r.str(v)) },
 	"mapping":     onValue(is[Dict]),
 	"none":        onValue(is[none]),
 	"number":      onValue(func(v any) bool { _, _, ok := toNumber(v); return ok }),
-	"odd":         onValue(func(v any) bool { n, ok := v.(int); return ok && n%2 != 0 }),
-	"sameas":      func(r *run, v any, args []any) bool { return kindOf(v) == kindOf(args[0]) && r.equal(v, args[0], 0) },
+	"odd":         onValue(func(v any) bool { n, whole, _ := toNumber(v); return whole && math.Mod(n, 2) != 0 }),
+	"sameas":      sameAs,
 	"sequence":    onValue(iterable),
 	"string":      onValue(is[string]),
 	"true":        onValue(func(v any) bool { return v == any(true) }),
 	"undefined":   onValue(func(v any) bool { return v == nil }),
-	"upper":       onValue(func(v any) bool { s, ok := v.(string); return ok && isUpper(s) }),
+	"upper":       func(r *run, v any, _ []any) bool { return isUpper(r.str(v)) },
 }
 
 // takesArgument has the tests with an argument.
@@ -422,7 +430,8 @@ var takesArgument = map[string]bool{"divisibleby": true, "in": true, "sameas": t
 
 func init() {
 	for op, spellings := range map[string]string{
-		"==": "eq equalto ==", "!=": "ne !=", "<": "lt lessthan <", "<=": "le <=", ">": "gt greaterthan >", ">=": "ge >=",
+		"==": "eq equalto ==", "!=": "ne !=", "<": "lt lessthan <", "<=": "le <=",
+		">": "gt greaterthan >", ">=": "ge >=",
 	} {
 		for name := range strings.FieldsSeq(spellings) {
 			takesArgument[name] = true
@@ -440,13 +449,17 @@ func is[T any](v any) bool {
 	return ok
 }
 
+func sameAs(r *run, v any, args []any) bool {
+	return kindOf(v) == kindOf(args[0]) && r.equal(v, args[0], 0)
+}
+
 func divisible(r *run, v any, args []any) bool {
-	n, ok := v.(int)
-	by, okBy := args[0].(int)
+	n, _, ok := toNumber(v)
+	by, _, okBy := toNumber(args[0])
 	if !ok || !okBy || by == 0 {
-		panic(faultf("divisibleby: found %s and %s, want two ints, the second not 0", r.repr(v), r.repr(args[0])))
+		panic(faultf("divisibleby: found %s and %s, want two numbers, the second not 0", r.repr(v), r.repr(args[0])))
 	}
-	return n%by == 0
+	return math.Mod(n, by) == 0
 }
 
 func (r *run) holds(v, name any, args []any) bool {

@@ -1,9 +1,9 @@
-// Package jinja renders chat templates as transformers does: Jinja2 with trim_blocks and lstrip_blocks on, loop controls,
-// namespace, raise_exception, strftime_now and a tojson that prints like Python's json.dumps.
+// Package jinja renders chat templates as transformers does: Jinja2 with trim_blocks and lstrip_blocks on, loop
+// controls, namespace, raise_exception, strftime_now and a tojson that prints like Python's json.dumps.
 //
-// scan cuts the source into text and tags, parse turns tags into functions, and Render calls these. Values keep Python's
-// meaning: undefined is nil, None is the constant None, numbers are int and float64, a list or tuple is []any, a
-// dictionary is Dict. No template reads a file, changes a value other than a namespace, or exceeds the bounds below.
+// scan cuts the source into text and tags, the parser turns tags into functions, and Render calls these. Values keep
+// Python's meaning: undefined is nil, None is the constant None, numbers are int and float64, a list or tuple is []any,
+// a dictionary is Dict. No template reads a file, changes a value but a namespace, or exceeds the bounds below.
 //
 // A fault in a template is a panic inside the package; Compile and Render return it as an error that names the line.
 package jinja
@@ -15,19 +15,21 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // Bounds on what a template may ask for; chat templates stay far below them.
 const (
-	maxSource = 1 << 20 // bytes of template
-	maxSteps  = 1 << 22 // operations, calls, items of lists and stretches of stepBytes
-	passSteps = 16      // steps of a pass through a loop
-	stepBytes = 128     // bytes of text that are read or written in one step
-	maxText   = 1 << 26 // bytes of a str
-	maxOutput = 1 << 28 // bytes rendered
-	maxMacros = 100     // calls within calls
-	maxDepth  = 100     // brackets or blocks within each other
-	maxNested = 1000    // lists and dictionaries within each other
+	maxSource  = 1 << 20 // bytes of template
+	maxSteps   = 1 << 22 // operations, calls, items of lists and stretches of stepBytes
+	passSteps  = 16      // steps of a pass through a loop
+	stepBytes  = 128     // bytes of text that are read or written in one step
+	maxText    = 1 << 26 // bytes of a str
+	maxOutput  = 1 << 28 // bytes rendered
+	maxMacros  = 100     // calls within calls
+	maxDepth   = 100     // brackets or blocks within each other
+	maxMessage = 1000    // bytes of an error
+	maxNested  = 1000    // lists and dictionaries within each other
 )
 
 // A Template is compiled once and may be rendered by many goroutines at the same time.
@@ -36,12 +38,27 @@ type Template struct{ body []statement }
 // An Exception is what a template raised with raise_exception.
 type Exception struct{ Message string }
 
-func (e *Exception) Error() string { return "the chat template refuses: " + e.Message }
+func (e *Exception) Error() string { return oneLine("the chat template refuses: " + e.Message) }
 
 // A fault is what the package panics with.
 type fault struct{ error }
 
-func faultf(format string, args ...any) fault { return fault{fmt.Errorf(format, args...)} }
+func faultf(format string, args ...any) fault {
+	return fault{errors.New(oneLine(fmt.Sprintf(format, args...)))}
+}
+
+// oneLine makes a message of a template's text fit for a terminal: short, without control characters.
+func oneLine(message string) string {
+	if len(message) > maxMessage {
+		message = message[:maxMessage] + " ..."
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, message)
+}
 
 // A place is where a fault is.
 type place struct {

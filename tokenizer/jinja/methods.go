@@ -111,7 +111,8 @@ func isLower(s string) bool { return s == strings.ToLower(s) && s != strings.ToU
 func isUpper(s string) bool { return s == strings.ToUpper(s) && s != strings.ToLower(s) }
 
 func every(f func(rune) bool) function {
-	return onText(func(s string) bool { return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return !f(r) }) })
+	other := func(r rune) bool { return !f(r) }
+	return onText(func(s string) bool { return s != "" && !strings.ContainsFunc(s, other) })
 }
 
 func stripping(left, right bool) function {
@@ -263,7 +264,7 @@ func isLineEnd(r rune) bool {
 	return r >= '\n' && r <= '\r' || r >= 0x1c && r <= 0x1e || r == 0x85 || r == 0x2028 || r == 0x2029
 }
 
-// titleWords is Python's str.title: a letter is upper case where no letter stands before it.
+// titleWords is Python's str.title: a letter is upper case where no letter is before it.
 func titleWords(s string) string {
 	start := true
 	return strings.Map(func(r rune) rune {

@@ -186,11 +186,11 @@ func (p *parser) not() expr {
 
 // compare reads chains too: a < b < c.
 func (p *parser) compare() expr {
-	first := p.sum()
+	first := p.binary(0)
 	var ops []string
 	var operands []expr
 	for op := p.comparison(); op != ""; op = p.comparison() {
-		ops, operands = append(ops, op), append(operands, p.sum())
+		ops, operands = append(ops, op), append(operands, p.binary(0))
 	}
 	if ops == nil {
 		return first
@@ -211,7 +211,7 @@ func (p *parser) compare() expr {
 func (p *parser) comparison() string {
 	t := p.peek()
 	switch {
-	case t.kind == tokOp && slices.Contains([]string{"==", "!=", "<", "<=", ">", ">="}, t.text), t == tok{tokName, "in"}:
+	case t.kind == tokOp && strings.Contains(" == != < <= > >= ", " "+t.text+" "), t == tok{tokName, "in"}:
 		p.pos++
 		return t.text
 	case t == tok{tokName, "not"} && p.pos+1 < len(p.toks) && p.toks[p.pos+1] == tok{tokName, "in"}:
@@ -221,24 +221,20 @@ func (p *parser) comparison() string {
 	return ""
 }
 
-func (p *parser) sum() expr { return p.binary(p.concat, "+", "-") }
+// operators are left-associative; the later ones bind more tightly.
+var operators = [][]string{{"+", "-"}, {"~"}, {"*", "/", "//", "%"}, {"**"}}
 
-func (p *parser) concat() expr { return p.binary(p.product, "~") }
-
-func (p *parser) product() expr { return p.binary(p.power, "*", "/", "//", "%") }
-
-func (p *parser) power() expr {
-	return p.binary(func() expr { return p.filtersAndTests(p.unary()) }, "**")
-}
-
-// binary reads operands with left-associative operators between them.
-func (p *parser) binary(operand func() expr, ops ...string) expr {
-	first := operand()
+// binary reads operands with operators of one level between them.
+func (p *parser) binary(level int) expr {
+	if level == len(operators) {
+		return p.filtersAndTests(p.unary())
+	}
+	first := p.binary(level + 1)
 	var links []link
-	for p.peek().kind == tokOp && slices.Contains(ops, p.peek().text) {
+	for p.peek().kind == tokOp && slices.Contains(operators[level], p.peek().text) {
 		op := p.peek().text
 		p.pos++
-		right := operand()
+		right := p.binary(level + 1)
 		links = append(links, func(s *scope, left any) any { return s.operate(op, left, right(s)) })
 	}
 	return chain(first, links)

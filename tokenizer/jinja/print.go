@@ -123,7 +123,8 @@ type jsonStyle struct {
 }
 
 func toJSON(c *call) any {
-	j := jsonStyle{oneLine: true, comma: ", ", colon: ": ", ascii: c.flag(0, "ensure_ascii"), sortKeys: c.flag(3, "sort_keys")}
+	j := jsonStyle{oneLine: true, comma: ", ", colon: ": "}
+	j.ascii, j.sortKeys = c.flag(0, "ensure_ascii"), c.flag(3, "sort_keys")
 	switch width := c.arg(1, "indent", None).(type) {
 	case int:
 		j.oneLine, j.comma, j.indent = false, ",", strings.Repeat(" ", max(0, min(width, 100)))
@@ -232,9 +233,10 @@ func (j jsonStyle) quote(s string) string {
 
 // layouts has Go's layout for the codes of strftime that it covers.
 var layouts = map[byte]string{
-	'a': "Mon", 'A': "Monday", 'b': "Jan", 'B': "January", 'd': "02", 'D': "01/02/06", 'e': "_2", 'F': "2006-01-02", 'H': "15",
-	'I': "03", 'm': "01", 'M': "04", 'p': "PM", 'R': "15:04", 'S': "05", 'T': "15:04:05", 'y': "06", 'Y': "2006",
-	'c': "Mon Jan _2 15:04:05 2006", 'h': "Jan", 'x': "01/02/06", 'X': "15:04:05", 'j': "002",
+	'a': "Mon", 'A': "Monday", 'b': "Jan", 'B': "January", 'd': "02", 'D': "01/02/06", 'e': "_2",
+	'F': "2006-01-02", 'H': "15", 'I': "03", 'm': "01", 'M': "04", 'p': "PM", 'R': "15:04", 'S': "05",
+	'T': "15:04:05", 'y': "06", 'Y': "2006", 'c': "Mon Jan _2 15:04:05 2006", 'h': "Jan", 'x': "01/02/06",
+	'X': "15:04:05", 'j': "002",
 }
 
 func strftimeNow(c *call) any {

@@ -48,7 +48,7 @@ func scan(src string, at *place) []chunk {
 	return s.chunks
 }
 
-// nextTag returns where the next {{, {% or {# stands, or the end.
+// nextTag returns where the next {{, {% or {# is, or the end.
 func (s *scanner) nextTag() int {
 	for i := s.pos; i+1 < len(s.src); i++ {
 		if s.src[i] == '{' && strings.IndexByte("{%#", s.src[i+1]) >= 0 {
@@ -130,7 +130,7 @@ func (s *scanner) close(sign byte, trim bool) {
 	s.lineStart = s.src[s.pos-1] == '\n'
 }
 
-// isRaw says whether a {% tag goes on as "raw %}".
+// isRaw says whether a {% tag continues as "raw %}".
 func isRaw(rest string) bool {
 	rest, found := strings.CutPrefix(strings.TrimLeftFunc(rest, isSpace), "raw")
 	rest = strings.TrimLeftFunc(rest, isSpace)
@@ -192,7 +192,7 @@ const (
 
 const maxTokens = 10000
 
-// expression consumes tokens up to the tag's end, which stands outside of brackets.
+// expression consumes tokens up to the tag's end, which is outside of brackets.
 func (s *scanner) expression(kind chunkKind, end string) {
 	s.toks = nil
 	for open := 0; s.pos < len(s.src); open += s.token() {
@@ -203,7 +203,8 @@ func (s *scanner) expression(kind chunkKind, end string) {
 		if len(s.toks) >= maxTokens {
 			panic(faultf("tag of more than %d tokens", maxTokens))
 		}
-		if open == 0 && (strings.HasPrefix(rest, end) || strings.IndexByte("-+", rest[0]) >= 0 && strings.HasPrefix(rest[1:], end)) {
+		signed := (rest[0] == '-' || rest[0] == '+') && strings.HasPrefix(rest[1:], end)
+		if open == 0 && (signed || strings.HasPrefix(rest, end)) {
 			s.chunks = append(s.chunks, chunk{kind: kind, toks: s.toks, place: *s.place})
 			s.close(s.sign(), kind == tag)
 			return
@@ -299,7 +300,8 @@ func (s *scanner) quoted(rest string) {
 }
 
 var simpleEscapes = map[byte]string{
-	'\n': "", '\\': "\\", '\'': "'", '"': "\"", 'a': "\a", 'b': "\b", 'f': "\f", 'n': "\n", 'r': "\r", 't': "\t", 'v': "\v",
+	'\n': "", '\\': "\\", '\'': "'", '"': "\"",
+	'a': "\a", 'b': "\b", 'f': "\f", 'n': "\n", 'r': "\r", 't': "\t", 'v': "\v",
 }
 
 // unescape reads the escapes of a Python string; an unknown one keeps its backslash.

@@ -107,7 +107,8 @@ func ofKind(v reflect.Value) (any, error) {
 	case v.Kind() == reflect.Map && v.Type().Key().Kind() == reflect.String:
 		return ofMap(v)
 	}
-	return nil, fmt.Errorf("value of type %s: want nil, bool, string, number, slice, map[string]..., jinja.Dict or json.RawMessage", v.Type())
+	return nil, fmt.Errorf("value of type %s: want nil, bool, string, number, slice, map[string]..., jinja.Dict or "+
+		"json.RawMessage", v.Type())
 }
 
 func ofMap(v reflect.Value) (any, error) {
@@ -202,17 +203,14 @@ func fromNumber(n json.Number) (any, error) {
 
 // truth is Python's bool(v).
 func truth(v any) bool {
+	if f, _, ok := toNumber(v); ok {
+		return f != 0
+	}
 	switch v := v.(type) {
 	case nil, none:
 		return false
-	case bool:
-		return v
 	case string:
 		return v != ""
-	case int:
-		return v != 0
-	case float64:
-		return v != 0
 	case []any:
 		return len(v) > 0
 	case Dict:
@@ -356,10 +354,8 @@ func integerOp(op string, a, b int) any {
 	if op == "//" || op == "%" {
 		return divide(op, a, b)
 	}
-	if op == "**" && float64(b)*math.Log2(math.Max(1, math.Abs(float64(a)))) > 64 {
-		panic(faultf("%d ** %d: result of more than 62 bits", a, b))
-	}
 	x, y, result := big.NewInt(int64(a)), big.NewInt(int64(b)), new(big.Int)
+	tooBig := false
 	switch op {
 	case "+":
 		result.Add(x, y)
@@ -368,9 +364,11 @@ func integerOp(op string, a, b int) any {
 	case "*":
 		result.Mul(x, y)
 	default:
-		result.Exp(x, y, nil)
+		if tooBig = float64(b)*math.Log2(math.Max(1, math.Abs(float64(a)))) > 64; !tooBig {
+			result.Exp(x, y, nil)
+		}
 	}
-	if !result.IsInt64() {
+	if tooBig || !result.IsInt64() {
 		panic(faultf("%d %s %d: result of more than 64 bits", a, op, b))
 	}
 	return int(result.Int64())
@@ -583,7 +581,8 @@ func (l *loop) attribute(name string) any {
 		return at(l.items, l.at+1)
 	}
 	count, ok := map[string]int{
-		"index": l.at + 1, "index0": l.at, "revindex": n - l.at, "revindex0": n - l.at - 1, "length": n, "depth": 1, "depth0": 0,
+		"index": l.at + 1, "index0": l.at, "revindex": n - l.at, "revindex0": n - l.at - 1,
+		"length": n, "depth": 1, "depth0": 0,
 	}[name]
 	if !ok {
 		return nil
