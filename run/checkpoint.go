@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Names under checkpoints/. Those with a dot are not finished, or on their way out.
+// Names under checkpoints/. Those with a dot are unfinished, or about to be removed.
 const (
 	stepFormat     = "step-%08d"
 	temporaryStart = ".new-"
@@ -20,23 +20,22 @@ const (
 	removedStart   = ".removed-"
 )
 
-// ErrNoCheckpoint says that a run has no checkpoint to go on from.
+// ErrNoCheckpoint says that a run has no checkpoint from which it can resume.
 var ErrNoCheckpoint = errors.New("no usable checkpoint")
 
-// Warning is something the user should be told once, though the run goes on.
+// Warning is one line that the user should read, though the run continues.
 type Warning string
 
-// Checkpoint is a folder that a run can go on from.
+// Checkpoint is a folder from which a run can resume.
 type Checkpoint struct {
 	Step     int
 	Dir      string
-	verified bool // its files were compared with the manifest by this process
+	verified bool // this process has compared its files with the manifest
 }
 
-// stepName is the name of a checkpoint's folder.
 func stepName(step int) string { return fmt.Sprintf(stepFormat, step) }
 
-// stepOf reads the name of a checkpoint's folder.
+// stepOf reads the name of a checkpoint's folder, as stepName writes it.
 func stepOf(name string) (step int, ok bool) {
 	_, err := fmt.Sscanf(name, "step-%d", &step)
 	return step, err == nil && name == stepName(step)
@@ -50,10 +49,9 @@ func isStep(name string) bool {
 	return ok
 }
 
-// WriteCheckpoint stores a checkpoint. write puts whatever files it wants into dir, a temporary folder; these are
-// flushed to the disk with the records logged so far, listed in manifest.json, and the folder then gets its name. Where anything fails, the
-// checkpoints from before stay as they are and the temporary folder is removed. An older checkpoint of the same step
-// is replaced.
+// WriteCheckpoint stores a checkpoint, and replaces an older one of the same step. write puts any files into dir, a
+// temporary folder. They are flushed to the disk with the records logged so far and listed in manifest.json; then the
+// folder gets its name. On an error the older checkpoints stay unchanged and the temporary folder is removed.
 func (f *Folder) WriteCheckpoint(step int, write func(dir string) error) (Checkpoint, error) {
 	parent := f.Path(checkpointsName)
 	err := f.writeFolder("checkpoint", parent, stepName(step), func(dir string) error {
@@ -71,11 +69,11 @@ func (f *Folder) WriteCheckpoint(step int, write func(dir string) error) (Checkp
 	return Checkpoint{Step: step, Dir: filepath.Join(parent, stepName(step)), verified: true}, nil
 }
 
-// writeFolder makes a folder under parent: write fills a temporary one, which is then renamed to name, in the place of
-// an earlier one. The error is a [SaveError] that calls it what.
+// writeFolder makes a folder under parent: write fills a temporary one, which then replaces an earlier one called name.
+// The error is a [SaveError] with what.
 func (f *Folder) writeFolder(what, parent, name string, write func(dir string) error) error {
 	final, dir := filepath.Join(parent, name), filepath.Join(parent, temporaryStart+name)
-	defer os.RemoveAll(dir) // gone by then where all went well
+	defer os.RemoveAll(dir) // place has renamed it, if there was no error
 	for _, do := range []func() error{
 		func() error { return freshFolder(dir) },
 		func() error { return write(dir) },
@@ -89,7 +87,7 @@ func (f *Folder) writeFolder(what, parent, name string, write func(dir string) e
 	return nil
 }
 
-// freshFolder makes an empty folder, whatever stood there.
+// freshFolder makes an empty folder in the place of anything older.
 func freshFolder(dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
@@ -97,8 +95,8 @@ func freshFolder(dir string) error {
 	return os.MkdirAll(dir, 0o777)
 }
 
-// place gives a finished folder its name. A folder cannot be renamed over another, so one of the same step steps
-// aside; restoreReplaced puts it back where the process dies in between.
+// place gives a finished folder its name. A folder cannot be renamed over another, so an older one is renamed first;
+// restoreReplaced puts it back if the process dies in between.
 func place(dir, final string) error {
 	aside := filepath.Join(filepath.Dir(final), replacedStart+filepath.Base(final))
 	if err := os.RemoveAll(aside); err != nil {
@@ -108,12 +106,13 @@ func place(dir, final string) error {
 		return err
 	}
 	if err := os.Rename(dir, final); err != nil {
-		_ = os.Rename(aside, final) // it may not be there
+		_ = os.Rename(aside, final) // there may be no older one
 		return err
 	}
 	return os.RemoveAll(aside)
 }
 
+// restoreReplaced gives an older folder its name back, if place was interrupted.
 func restoreReplaced(parent string, finished func(name string) bool) error {
 	entries, err := os.ReadDir(parent)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -126,7 +125,7 @@ func restoreReplaced(parent string, finished func(name string) bool) error {
 		}
 		final := filepath.Join(parent, name)
 		if _, err := os.Stat(final); err == nil {
-			continue // its successor is in place
+			continue // the newer one is in place
 		}
 		if err := os.Rename(filepath.Join(parent, e.Name()), final); err != nil {
 			return fmt.Errorf("%s cannot be put back: %w", final, cause(err))
@@ -135,8 +134,7 @@ func restoreReplaced(parent string, finished func(name string) bool) error {
 	return nil
 }
 
-// saveError is one line that names the file that could not be written, as it would have been called, and the
-// checkpoint that is left.
+// saveError names the file that could not be written, by its final name, and the checkpoint that remains.
 func (f *Folder) saveError(what, final, dir string, err error) error {
 	file := final
 	if rest, ok := strings.CutPrefix(err.Error(), dir+string(filepath.Separator)); ok {
@@ -154,7 +152,7 @@ func (f *Folder) saveError(what, final, dir string, err error) error {
 	}
 	left := "there is no checkpoint yet"
 	if all, listErr := f.All(); listErr == nil && len(all) > 0 {
-		left = "the last checkpoint is whole: " + all[len(all)-1].Dir
+		left = "the last checkpoint is intact: " + all[len(all)-1].Dir
 	}
 	return &SaveError{What: what, Path: file, Left: left, Err: err}
 }
@@ -163,7 +161,7 @@ func (f *Folder) saveError(what, final, dir string, err error) error {
 type SaveError struct {
 	What string // checkpoint or model
 	Path string // the file that could not be written
-	Left string // what the run can still go on from
+	Left string // the checkpoint from which the run can still resume, in words
 	Err  error
 }
 
@@ -174,7 +172,7 @@ func (e *SaveError) Error() string {
 // Unwrap gives the cause, such as syscall.ENOSPC.
 func (e *SaveError) Unwrap() error { return e.Err }
 
-// All are the checkpoints of the run, oldest first, unverified.
+// All are the checkpoints of the run, oldest first. Their files are not verified.
 func (f *Folder) All() ([]Checkpoint, error) {
 	parent := f.Path(checkpointsName)
 	entries, err := os.ReadDir(parent)
@@ -193,11 +191,11 @@ func (f *Folder) All() ([]Checkpoint, error) {
 	return all, nil
 }
 
-// Latest is the newest checkpoint whose files are all as they were written. Damaged ones are passed over, each with
-// a warning that names the file. Where none is left the error is [ErrNoCheckpoint].
+// Latest is the newest undamaged checkpoint. It skips damaged ones, each with a warning that names the file. If no
+// checkpoint is left, the error is [ErrNoCheckpoint].
 func (f *Folder) Latest() (Checkpoint, []Warning, error) { return f.LatestBefore(math.MaxInt) }
 
-// LatestBefore is [Folder.Latest] among the checkpoints of fewer steps than the given number.
+// LatestBefore is [Folder.Latest] among the checkpoints before the given step.
 func (f *Folder) LatestBefore(step int) (Checkpoint, []Warning, error) {
 	all, err := f.All()
 	if err != nil {
@@ -211,15 +209,16 @@ func (f *Folder) LatestBefore(step int) (Checkpoint, []Warning, error) {
 			c.verified = true
 			return c, warnings, nil
 		}
-		warnings = append(warnings, Warning(fmt.Sprintf("checkpoint of step %d passed over: %s", c.Step, oneLine(err))))
+		warnings = append(warnings, Warning(fmt.Sprintf("checkpoint of step %d skipped: %s", c.Step, oneLine(err))))
 	}
 	if len(warnings) > 0 {
 		return Checkpoint{}, warnings, fmt.Errorf("%s: %w: %s", f.Path(checkpointsName), ErrNoCheckpoint, warnings[0])
 	}
-	return Checkpoint{}, nil, fmt.Errorf("%s: %w: the run ended before its first", f.Path(checkpointsName), ErrNoCheckpoint)
+	const fault = "%s: %w: the run ended before its first"
+	return Checkpoint{}, nil, fmt.Errorf(fault, f.Path(checkpointsName), ErrNoCheckpoint)
 }
 
-// ReadCheckpoint verifies a checkpoint and has read load it.
+// ReadCheckpoint verifies a checkpoint and loads it with read.
 func (f *Folder) ReadCheckpoint(c Checkpoint, read func(dir string) error) error {
 	if !c.verified {
 		if err := verify(c.Dir, c.Step); err != nil {
@@ -232,7 +231,7 @@ func (f *Folder) ReadCheckpoint(c Checkpoint, read func(dir string) error) error
 	return nil
 }
 
-// Prune removes checkpoints but the newest keep (at least one) and the best.
+// Prune removes all checkpoints except the newest keep (at least one) and the best.
 func (f *Folder) Prune(keep int) error {
 	all, err := f.All()
 	if err != nil {
@@ -253,7 +252,7 @@ func (f *Folder) Prune(keep int) error {
 	return nil
 }
 
-// discard takes a checkpoint's name away before its files, so that half a checkpoint never bears one.
+// discard renames a checkpoint before it removes the files, so that half a checkpoint never has a checkpoint's name.
 func discard(dir string) error {
 	aside := filepath.Join(filepath.Dir(dir), removedStart+filepath.Base(dir))
 	if err := os.RemoveAll(aside); err != nil {
@@ -265,8 +264,7 @@ func discard(dir string) error {
 	return os.RemoveAll(aside)
 }
 
-// Best names the best checkpoint so far. It goes into [State] too, so that a resumed run knows what its checkpoint
-// knew.
+// Best names the best checkpoint so far. [State] has it too, so that a resumed run knows it as of its checkpoint.
 type Best struct {
 	Step       int     `json:"step"`
 	Metric     string  `json:"metric"`
@@ -274,7 +272,7 @@ type Best struct {
 	Checkpoint string  `json:"checkpoint,omitempty"` // its folder, with slashes, relative to the run folder
 }
 
-// MarkBest points best.json at the checkpoint of a step.
+// MarkBest writes the checkpoint of a step into best.json.
 func (f *Folder) MarkBest(step int, metric string, value float64) error {
 	if !finite(value) {
 		return fmt.Errorf("best checkpoint: %s is %v at step %d, want a finite number", metric, value, step)
@@ -289,8 +287,8 @@ func (f *Folder) MarkBest(step int, metric string, value float64) error {
 	return replaceFile(f.Path(bestName), append(b, '\n'))
 }
 
-// RestoreBest sets best.json to what a checkpoint's [State] holds: a run resumed from an earlier step forgets what it
-// learned after it. A best checkpoint that is gone is forgotten too.
+// RestoreBest sets best.json to the best of a checkpoint's [State], for a run that resumes from an earlier step. It
+// removes best.json if that best is nil, or its checkpoint no longer exists.
 func (f *Folder) RestoreBest(b *Best) error {
 	if b != nil {
 		if _, err := os.Stat(f.CheckpointDir(b.Step)); err == nil {
@@ -303,7 +301,7 @@ func (f *Folder) RestoreBest(b *Best) error {
 	return nil
 }
 
-// Best reads best.json; nil where there is none.
+// Best reads best.json. It is nil if the file does not exist.
 func (f *Folder) Best() (*Best, error) {
 	path := f.Path(bestName)
 	b, err := readIfThere(path)
@@ -312,7 +310,7 @@ func (f *Folder) Best() (*Best, error) {
 	}
 	var best Best
 	if err := json.Unmarshal(b, &best); err != nil {
-		return nil, fmt.Errorf("%s: not what posttrain writes: %s", path, oneLine(err))
+		return nil, fmt.Errorf("%s: not a best.json of posttrain: %s", path, oneLine(err))
 	}
 	return &best, nil
 }

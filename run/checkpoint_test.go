@@ -55,7 +55,8 @@ func TestCheckpointRoundTrip(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	wantError(t, f.ReadCheckpoint(latest, func(string) error { return errors.New("shape [2], want [3]") }), latest.Dir, "shape [2]")
+	wantError(t, f.ReadCheckpoint(latest, func(string) error { return errors.New("shape [2], want [3]") }), latest.Dir,
+		"shape [2]")
 }
 
 func TestNoCheckpoint(t *testing.T) {
@@ -101,7 +102,8 @@ func TestDamagedCheckpoint(t *testing.T) {
 				t.Fatalf("%+v, %q, %v", latest, warnings, err)
 			}
 			wantError(t, errors.New(string(warnings[0])), "step 20", path)
-			wantError(t, f.ReadCheckpoint(Checkpoint{Step: 20, Dir: f.Path(checkpointsName, stepName(20))}, checkContent(20)), path)
+			wantError(t, f.ReadCheckpoint(Checkpoint{Step: 20, Dir: f.Path(checkpointsName, stepName(20))},
+				checkContent(20)), path)
 
 			save(t, f, 20) // the run gets there again
 			if latest, warnings, err = f.Latest(); err != nil || latest.Step != 20 || warnings != nil {
@@ -249,9 +251,10 @@ func TestStateRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := State{Step: 10, Epoch: 2, Position: 37, Seed: math.MaxUint64, RNG: rng, ConfigHash: HashConfig([]byte("beta: 0.1\n")),
-		Best:    &Best{Step: 5, Metric: "eval_loss", Value: 0.1},
-		Metrics: Values{"num_tokens": 1 << 53, "third": 1. / 3, "worst": math.Inf(1)}}
+	want := State{Step: 10, Epoch: 2, Position: 37, Seed: math.MaxUint64, RNG: rng,
+		ConfigHash: HashConfig([]byte("beta: 0.1\n")),
+		Best:       &Best{Step: 5, Metric: "eval_loss", Value: 0.1},
+		Metrics:    Values{"num_tokens": 1 << 53, "third": 1. / 3, "worst": math.Inf(1)}}
 	dir := t.TempDir()
 	if err := want.Write(dir); err != nil {
 		t.Fatal(err)
@@ -295,7 +298,8 @@ func TestDiskFull(t *testing.T) {
 		return os.WriteFile(filepath.Join(dir, "weights.bin"), []byte("w"), 0o666)
 	}
 	_, err := f.WriteCheckpoint(10, full)
-	wantError(t, err, f.Path(checkpointsName, "step-00000010", "weights.bin"), "no space left on device", "no checkpoint yet")
+	wantError(t, err, f.Path(checkpointsName, "step-00000010", "weights.bin"), "no space left on device",
+		"no checkpoint yet")
 
 	save(t, f, 10)
 	_, err = f.WriteCheckpoint(20, full)
@@ -325,12 +329,17 @@ func TestSaveErrorNamesTheFile(t *testing.T) {
 		{"bare", func(dir string) error {
 			return &fs.PathError{Op: "open", Path: filepath.Join(dir, "a.json"), Err: syscall.ENOSPC}
 		}, "model/a.json: no space left on device"},
-		{"named", func(dir string) error { return fmt.Errorf("%s: %w", filepath.Join(dir, "b", "a.json"), syscall.ENOSPC) }, "model/b/a.json: no space left on device"},
-		{"named and temporary", func(dir string) error { return fmt.Errorf("%s: %w", filepath.Join(dir, "a.json"), temporary(dir)) }, "model/a.json: no space left on device"},
+		{"named", func(dir string) error {
+			return fmt.Errorf("%s: %w", filepath.Join(dir, "b", "a.json"), syscall.ENOSPC)
+		}, "model/b/a.json: no space left on device"},
+		{"named and temporary", func(dir string) error {
+			return fmt.Errorf("%s: %w", filepath.Join(dir, "a.json"), temporary(dir))
+		}, "model/a.json: no space left on device"},
 		{"no file", func(string) error { return errors.New("tensor w: found NaN") }, "model: tensor w: found NaN"},
 	} {
 		err := f.WriteModel(c.write)
-		if want := "model not saved: " + f.Path() + "/" + c.want + " (there is no checkpoint yet)"; err == nil || err.Error() != want {
+		want := "model not saved: " + f.Path() + "/" + c.want + " (there is no checkpoint yet)"
+		if err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", c.name, err, want)
 		}
 	}
@@ -392,13 +401,15 @@ func TestFileSizeLimit(t *testing.T) {
 	f := newFolder(t)
 	f.Close()
 	_, lines := startChild(t, "full", f.Dir)
-	for _, want := range []string{metricsName, "step-00000002/moments.bin|step-00000002/weights.bin", "step-00000003/manifest.json"} {
+	for _, want := range []string{metricsName, "step-00000002/moments.bin|step-00000002/weights.bin",
+		"step-00000003/manifest.json"} {
 		if !lines.Scan() {
 			t.Fatal("the child ended")
 		}
 		line := lines.Text()
 		a, b, _ := strings.Cut(want, "|")
-		if !strings.Contains(line, a) && (b == "" || !strings.Contains(line, b)) || !strings.Contains(line, "file too large") {
+		if !strings.Contains(line, a) && (b == "" || !strings.Contains(line, b)) ||
+			!strings.Contains(line, "file too large") {
 			t.Errorf("%q, want %q", line, want)
 		}
 	}

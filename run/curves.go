@@ -15,14 +15,14 @@ import (
 	"gonum.org/v1/plot/vg/vgimg"
 )
 
-// The picture's size in pixels, and pixels per inch: text is set in points, 72 to the inch.
+// The picture's size in pixels, and its pixels per inch; sizes of text are in points, 72 to the inch.
 const (
 	curvesWidth  = 1000
 	curvesHeight = 800
 	curvesDPI    = 108
 )
 
-// Panel is one of the plots that are stacked in a picture. All share the steps as their horizontal axis.
+// Panel is one of the plots that a picture stacks. All share the steps as their horizontal axis.
 type Panel struct {
 	Label string // of the vertical axis
 	Lines []Line
@@ -44,9 +44,9 @@ type Line struct {
 	Dashed bool // measured on held-out data
 }
 
-// PanelsOf chooses what to draw of a run's metrics: for preferences the log-probs of both answers over loss and
-// margin, for reinforcement learning the rewards over what else tells of it, otherwise the loss. A metric that was also
-// measured on held-out data is drawn dashed beside.
+// PanelsOf chooses the metrics to draw. For preferences: the log-probs of both answers, then loss and margin. For
+// reinforcement learning: the rewards, then entropy, KL and lengths. Otherwise: the loss. The same metric on held-out
+// data is a dashed line.
 func PanelsOf(records []Record) []Panel {
 	has := func(name string) bool { return len(lineOf(records, name).X) > 0 }
 	if isRL(records) {
@@ -106,7 +106,7 @@ func lineOf(records []Record, name string) Line {
 	return l
 }
 
-// Curves draws panels, one above the other, into a PNG file. The title stands above the first.
+// Curves draws panels, one above the other, into a PNG file, with the title at the top.
 func Curves(path, title string, panels []Panel) error {
 	if len(panels) == 0 {
 		return fmt.Errorf("%s: nothing to draw", path)
@@ -128,7 +128,7 @@ func Curves(path, title string, panels []Panel) error {
 	return replaceFile(path, b)
 }
 
-// newPlot draws one of so many panels.
+// newPlot draws one panel; panels is their number.
 func newPlot(p Panel, panels int) (*plot.Plot, error) {
 	drawn := plot.New()
 	drawn.Title.TextStyle.Font.Size = vg.Points(14)
@@ -160,7 +160,7 @@ func roundTicks(lo, hi float64) (ticks []plot.Tick) {
 		}
 	}
 	digits := max(0, -int(math.Floor(math.Log10(step)+1e-9)))
-	const slack = 1e-9 // seven tenths are more than 0.7
+	const slack = 1e-9 // for rounding: 7 * 0.1 is more than 0.7
 	for k := math.Ceil(lo/step - slack); k <= hi/step+slack && len(ticks) < 20; k++ {
 		ticks = append(ticks, plot.Tick{Value: k * step, Label: tickLabel(k*step, digits)})
 	}
@@ -174,8 +174,8 @@ func tickLabel(v float64, digits int) string {
 	return strconv.FormatFloat(v+0, 'f', digits, 64) // never -0
 }
 
-// widen leaves room above the lines, so that the legend covers none: its share of the height grows with the lines and with
-// the panels. It keeps the range wide enough for its ticks to be different numbers.
+// widen leaves room above the lines for the legend, whose share of the height grows with the lines and the panels. It
+// also keeps the range so wide that its ticks are different numbers.
 func widen(a *plot.Axis, linesTimesPanels int) {
 	if a.Min > a.Max { // no points
 		return
@@ -201,7 +201,7 @@ func addLine(drawn *plot.Plot, l Line) error {
 	}
 	marks.Color, marks.Shape, marks.Radius = line.Color, draw.CircleGlyph{}, vg.Points(2)
 	drawn.Add(line)
-	if len(points) <= 40 { // a single point has no line; many marks are no line any more
+	if len(points) <= 40 { // a single point has no line, but many marks would hide the line
 		drawn.Add(marks)
 	}
 	drawn.Legend.Add(l.Name, line)
@@ -218,7 +218,7 @@ func (l Line) points() plotter.XYs {
 	return xys
 }
 
-// colors that stay apart for most colour-blind eyes, by metric so that every picture uses the same.
+// colors that most colour-blind people can tell apart. A metric has the same color in every picture.
 var colors = map[string]color.Color{
 	"logps/chosen":    color.RGBA{R: 0, G: 114, B: 178, A: 255},
 	"logps/rejected":  color.RGBA{R: 213, G: 94, B: 0, A: 255},

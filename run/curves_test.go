@@ -43,16 +43,19 @@ func TestPanelsOf(t *testing.T) {
 	if len(panels) != 2 {
 		t.Fatalf("%d panels, want 2", len(panels))
 	}
-	if got, want := names(panels[0]), []string{"logps/chosen", "eval_logps/chosen", "logps/rejected", "eval_logps/rejected"}; !reflect.DeepEqual(got, want) {
+	want := []string{"logps/chosen", "eval_logps/chosen", "logps/rejected", "eval_logps/rejected"}
+	if got := names(panels[0]); !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	if got, want := names(panels[1]), []string{"loss", "eval_loss", "rewards/margins"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if l := panels[0].Lines[1]; !reflect.DeepEqual(l.X, []float64{10, 20}) || !reflect.DeepEqual(l.Y, []float64{-19.5, -24.5}) {
+	if l := panels[0].Lines[1]; !reflect.DeepEqual(l.X, []float64{10, 20}) ||
+		!reflect.DeepEqual(l.Y, []float64{-19.5, -24.5}) {
 		t.Errorf("%+v", l)
 	}
-	sft := PanelsOf([]Record{{Step: 1, Values: map[string]float64{"loss": 2}}, {Step: 1, Values: map[string]float64{"eval_loss": 3}}})
+	sft := PanelsOf([]Record{{Step: 1, Values: map[string]float64{"loss": 2}},
+		{Step: 1, Values: map[string]float64{"eval_loss": 3}}})
 	if len(sft) != 1 || !reflect.DeepEqual(names(sft[0]), []string{"loss", "eval_loss"}) {
 		t.Errorf("%+v", sft)
 	}
@@ -108,15 +111,22 @@ func TestTicks(t *testing.T) {
 func TestCurvesOfOddRuns(t *testing.T) {
 	nan := math.NaN()
 	cases := map[string][]Record{
-		"no records":  nil,
-		"one point":   preferenceRecords(1),
-		"constant":    {{Step: 1, Values: map[string]float64{"loss": 1}}, {Step: 2, Values: map[string]float64{"loss": 1}}},
-		"only NaN":    {{Step: 1, Values: map[string]float64{"loss": nan}}},
-		"NaN between": {{Step: 1, Values: map[string]float64{"loss": 1}}, {Step: 2, Values: map[string]float64{"loss": nan}}, {Step: 3, Values: map[string]float64{"loss": math.Inf(1)}}},
-		"next floats": {{Step: 1, Values: map[string]float64{"loss": 14.3}}, {Step: 2, Values: map[string]float64{"loss": math.Nextafter(14.3, 15)}}},
-		"zero":        {{Step: 1, Values: map[string]float64{"loss": 0}}, {Step: 2, Values: map[string]float64{"loss": 5e-324}}},
-		"explodes":    {{Step: 1, Values: map[string]float64{"loss": -1e29}}, {Step: 2, Values: map[string]float64{"loss": 1e30}}},
-		"huge":        {{Step: 1, Values: map[string]float64{"loss": -math.MaxFloat64}}, {Step: 2, Values: map[string]float64{"loss": math.MaxFloat64}}},
+		"no records": nil,
+		"one point":  preferenceRecords(1),
+		"constant": {{Step: 1, Values: map[string]float64{"loss": 1}},
+			{Step: 2, Values: map[string]float64{"loss": 1}}},
+		"only NaN": {{Step: 1, Values: map[string]float64{"loss": nan}}},
+		"NaN between": {{Step: 1, Values: map[string]float64{"loss": 1}},
+			{Step: 2, Values: map[string]float64{"loss": nan}},
+			{Step: 3, Values: map[string]float64{"loss": math.Inf(1)}}},
+		"next floats": {{Step: 1, Values: map[string]float64{"loss": 14.3}},
+			{Step: 2, Values: map[string]float64{"loss": math.Nextafter(14.3, 15)}}},
+		"zero": {{Step: 1, Values: map[string]float64{"loss": 0}},
+			{Step: 2, Values: map[string]float64{"loss": 5e-324}}},
+		"explodes": {{Step: 1, Values: map[string]float64{"loss": -1e29}},
+			{Step: 2, Values: map[string]float64{"loss": 1e30}}},
+		"huge": {{Step: 1, Values: map[string]float64{"loss": -math.MaxFloat64}},
+			{Step: 2, Values: map[string]float64{"loss": math.MaxFloat64}}},
 	}
 	for name, records := range cases {
 		path := filepath.Join(t.TempDir(), "curves.png")
@@ -169,18 +179,20 @@ func count(img image.Image, c color.Color, from, to int) int {
 	return n
 }
 
-// rlRecords look like a run that learns from rewards: the reward rises from below 0, the entropy sinks, every tenth step is
-// validated.
+// rlRecords look like a run that learns from rewards: the reward rises from below 0, the entropy sinks, every tenth
+// step is validated.
 func rlRecords(n int) []Record {
 	records := []Record{{Values: map[string]float64{"eval_reward": -0.2, "eval_complete": 0.1}}}
 	for i := range n {
 		x := float64(i)
 		records = append(records, Record{Step: i + 1, Values: map[string]float64{
-			"reward": -0.2 + x/100 + math.Sin(x)/20, "complete": 0.1 + x/200, "entropy": math.Exp(-x / 40), "kl": x * x / 1e5,
+			"reward": -0.2 + x/100 + math.Sin(x)/20, "complete": 0.1 + x/200,
+			"entropy": math.Exp(-x / 40), "kl": x * x / 1e5,
 			"completions/mean_length": 60 + x/10, "loss": 1e-9, "reward_std": 0.4,
 		}})
 		if (i+1)%10 == 0 {
-			records = append(records, Record{Step: i + 1, Values: map[string]float64{"eval_reward": -0.2 + x/90, "eval_complete": 0.1 + x/180}})
+			records = append(records, Record{Step: i + 1,
+				Values: map[string]float64{"eval_reward": -0.2 + x/90, "eval_complete": 0.1 + x/180}})
 		}
 	}
 	return records
@@ -198,7 +210,8 @@ func TestPanelsOfRL(t *testing.T) {
 		}
 		return all
 	}
-	want := [][]string{{"reward", "eval_reward", "complete", "eval_complete"}, {"entropy", "kl"}, {"completions/mean_length"}}
+	want := [][]string{{"reward", "eval_reward", "complete", "eval_complete"}, {"entropy", "kl"},
+		{"completions/mean_length"}}
 	if got := names(rlRecords(20)); !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
@@ -222,7 +235,8 @@ func TestCurvesOfRL(t *testing.T) {
 	}
 	img := readPNG(t, path)
 	const stray = 100
-	for name, third := range map[string]int{"reward": 0, "complete": 0, "entropy": 1, "kl": 1, "completions/mean_length": 2} {
+	for name, third := range map[string]int{"reward": 0, "complete": 0, "entropy": 1, "kl": 1,
+		"completions/mean_length": 2} {
 		for k := range 3 {
 			n := count(img, colors[name], k*curvesHeight/3, (k+1)*curvesHeight/3)
 			if k == third && n < 300 || k != third && n > stray {
@@ -236,8 +250,9 @@ func TestCurvesOfRL(t *testing.T) {
 func TestCurvesOfOddRLRuns(t *testing.T) {
 	for name, records := range map[string][]Record{
 		"one validation": {{Step: 0, Values: map[string]float64{"eval_reward": -1, "eval_complete": 0}}},
-		"all -1":         {{Step: 1, Values: map[string]float64{"reward": -1, "kl": 0}}, {Step: 2, Values: map[string]float64{"reward": -1, "kl": 0}}},
-		"NaN":            {{Step: 1, Values: map[string]float64{"reward": math.NaN(), "entropy": math.Inf(1)}}},
+		"all -1": {{Step: 1, Values: map[string]float64{"reward": -1, "kl": 0}},
+			{Step: 2, Values: map[string]float64{"reward": -1, "kl": 0}}},
+		"NaN": {{Step: 1, Values: map[string]float64{"reward": math.NaN(), "entropy": math.Inf(1)}}},
 	} {
 		path := filepath.Join(t.TempDir(), "curves.png")
 		if err := Curves(path, name, PanelsOf(records)); err != nil {

@@ -8,16 +8,15 @@ import (
 	"path/filepath"
 )
 
-// replaceFile writes a whole file, at once or not at all, and names the file where it cannot.
+// replaceFile writes a whole file, at once or not at all. Its error names the file.
 func replaceFile(path string, data []byte) error {
 	if err := atomicWrite(path, data); err != nil {
-		return &fs.PathError{Op: "write", Path: path, Err: cause(err)} // not the temporary file's name
+		return &fs.PathError{Op: "write", Path: path, Err: cause(err)} // without the temporary name
 	}
 	return syncDir(filepath.Dir(path))
 }
 
-// cause strips the operation and the path from an error of package os: the caller names the file that the user knows,
-// not the temporary one.
+// cause strips the operation and the path from an error of package os. The caller names the file that the user knows.
 func cause(err error) error {
 	if e := (*fs.PathError)(nil); errors.As(err, &e) {
 		return e.Err
@@ -28,7 +27,7 @@ func cause(err error) error {
 	return err
 }
 
-// syncFile makes the system write a file out: a rename alone promises nothing about the content.
+// syncFile flushes a file to the disk: a rename alone promises nothing about the content.
 func syncFile(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -37,7 +36,7 @@ func syncFile(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// syncDir makes the system write a folder's names out. Some file systems know no such thing, and refuse.
+// syncDir flushes a folder's names to the disk. Some file systems cannot, which is no error.
 func syncDir(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

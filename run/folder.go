@@ -28,7 +28,7 @@ const (
 	lockName        = "lock"
 )
 
-// Names of the reference model's log-probs, which the trainer stores in a run folder.
+// Names of the reference model's log-probs, which the trainer stores.
 const (
 	ReferenceName     = "reference.safetensors"
 	ReferenceEvalName = "reference-eval.safetensors"
@@ -51,8 +51,8 @@ type Folder struct {
 	metrics *os.File // open for appending from the first Log on
 }
 
-// Create makes the folder of a new run and locks it. An empty dir stands for runs/<command>-<time>. A folder with
-// anything in it is an error: a run never mixes with what was there before.
+// Create makes the folder of a new run and locks it. An empty dir means runs/<command>-<time>. It is an error if the
+// folder is not empty: a run never mixes with older files.
 func Create(dir, command string) (*Folder, error) {
 	if dir == "" {
 		var err error
@@ -70,15 +70,15 @@ func Create(dir, command string) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Once more, now that nobody else can write here: two processes may have found the folder empty.
+	// Check again with the lock: two processes may have found the folder empty.
 	if err := mustBeEmpty(dir); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	return &Folder{Dir: dir, lock: lock}, nil
 }
 
-// CheckNew says early what [Create] would say about a folder, before anything long is done for a run in vain. It makes
-// nothing.
+// CheckNew returns the error that [Create] would return for a folder that is not empty. It makes nothing: callers use
+// it before long work.
 func CheckNew(dir string) error {
 	if dir == "" {
 		return nil
@@ -118,15 +118,17 @@ func mustBeEmpty(dir string) error {
 		return nil
 	}
 	if _, err := os.Stat(filepath.Join(dir, configName)); err == nil {
-		return fmt.Errorf("run folder %s exists: name another with --out DIR, or go on with that run by --resume %s", dir, dir)
+		return fmt.Errorf("run folder %s exists: name another with --out DIR, or continue that run with --resume %s",
+			dir, dir)
 	}
 	return fmt.Errorf("run folder %s is not empty (it holds %s): name another with --out DIR", dir, entries[0].Name())
 }
 
-// Open locks the folder of a run that is there already, and removes what an interrupted process left half done.
+// Open locks the folder of an existing run, and removes what an interrupted process left unfinished.
 func Open(dir string) (*Folder, error) {
 	if _, err := os.Stat(filepath.Join(dir, configName)); err != nil {
-		return nil, fmt.Errorf("%s is no run folder: it has no %s (a run to go on with looks like runs/mappo-20260102-150405)", dir, configName)
+		return nil, fmt.Errorf("%s is not a run folder: it has no %s (one looks like runs/mappo-20260102-150405)",
+			dir, configName)
 	}
 	lock, err := acquire(dir)
 	if err != nil {
@@ -162,7 +164,7 @@ func (f *Folder) Own(names ...string) error {
 
 func isModel(name string) bool { return name == modelName }
 
-// isAside tells the folders that bear the name of a finished one behind the mark of what was happening to it.
+// isAside reports whether name is that of a finished folder after one of the prefixes for unfinished work.
 func isAside(name string, finished func(name string) bool) bool {
 	for _, start := range []string{temporaryStart, replacedStart, removedStart} {
 		if rest, ok := strings.CutPrefix(name, start); ok && finished(rest) {
@@ -189,13 +191,13 @@ func removeEntries(dir string, which func(name string) bool) error {
 			continue
 		}
 		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
-			return fmt.Errorf("left-over %s cannot be removed: %w", filepath.Join(dir, e.Name()), cause(err))
+			return fmt.Errorf("temporary %s cannot be removed: %w", filepath.Join(dir, e.Name()), cause(err))
 		}
 	}
 	return nil
 }
 
-// Close releases the folder. The lock is gone with the process in any case.
+// Close releases the folder. The system releases it too when the process ends.
 func (f *Folder) Close() error {
 	var err error
 	if f.metrics != nil {
@@ -217,8 +219,8 @@ func (f *Folder) Path(elem ...string) string {
 // ModelDir is where the trained model goes.
 func (f *Folder) ModelDir() string { return f.Path(modelName) }
 
-// WriteModel stores the trained model: write puts its files into dir, a temporary folder, which then gets its name. Where
-// anything fails, an earlier model stays as it is.
+// WriteModel stores the trained model: write puts its files into dir, a temporary folder, which then gets its name. On
+// an error an earlier model stays unchanged.
 func (f *Folder) WriteModel(write func(dir string) error) error {
 	return f.writeFolder("model", f.Dir, modelName, func(dir string) error {
 		if err := write(dir); err != nil {

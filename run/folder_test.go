@@ -27,7 +27,7 @@ func newFolder(t *testing.T) *Folder {
 	return f
 }
 
-// reopen closes the folder and opens it as another process would.
+// reopen closes the folder and opens it again, as another process would.
 func reopen(t *testing.T, f *Folder) *Folder {
 	t.Helper()
 	if err := f.Close(); err != nil {
@@ -41,7 +41,6 @@ func reopen(t *testing.T, f *Folder) *Folder {
 	return again
 }
 
-// wantError checks that an error is one line that holds every one of the parts.
 var wantError = expect.Error
 
 func writeFile(t *testing.T, path, text string) {
@@ -91,11 +90,11 @@ func TestCreateRefusesAFolderInUse(t *testing.T) {
 		t.Errorf("%q: no run can be resumed there", err)
 	}
 	if _, err := os.Stat(filepath.Join(other, lockName)); err == nil {
-		t.Error("a folder that is not ours was written to")
+		t.Error("a folder with other files got a lock")
 	}
 }
 
-// TestCheckNew says early what Create says later, and makes nothing.
+// TestCheckNew returns the error that Create would return, and makes nothing.
 func TestCheckNew(t *testing.T) {
 	used, free := newFolder(t), filepath.Join(t.TempDir(), "a", "b")
 	wantError(t, CheckNew(used.Dir), used.Dir, "--resume "+used.Dir)
@@ -131,16 +130,20 @@ func TestCreateNamesAnUnusablePath(t *testing.T) {
 
 func TestOpenWantsARun(t *testing.T) {
 	_, err := Open(filepath.Join(t.TempDir(), "nothing"))
-	wantError(t, err, "nothing is no run folder", configName)
+	wantError(t, err, "nothing is not a run folder", configName)
 }
 
-// TestOpenRemovesLeftovers removes what this package left half done, and nothing that anybody else put there.
+// TestOpenRemovesLeftovers: Open removes this package's unfinished files, and nobody else's.
 func TestOpenRemovesLeftovers(t *testing.T) {
 	f := newFolder(t)
-	ours := []string{".config.yaml123", ".metrics.jsonl5", ".curves.png77", ".summary.txt0", ".best.json12", ".reference.safetensors9", ".reference-eval.safetensors9",
-		".new-model/weights", ".removed-model/weights", "checkpoints/.new-step-00000009/weights", "checkpoints/.removed-step-00000001/weights"}
-	theirs := []string{".gitignore", ".DS_Store", ".config.yaml", ".config.yaml.swp", ".notes123", ".new-ideas/a", ".replaced-notes/a", ".removed-step-00000001/a",
-		"checkpoints/.new-notes/a", "checkpoints/.new-step-9/a", "checkpoints/.new-model/a", "checkpoints/.gitignore", "checkpoints/.replaced-x/a", "model1"}
+	ours := []string{".config.yaml123", ".metrics.jsonl5", ".curves.png77", ".summary.txt0", ".best.json12",
+		".reference.safetensors9", ".reference-eval.safetensors9",
+		".new-model/weights", ".removed-model/weights",
+		"checkpoints/.new-step-00000009/weights", "checkpoints/.removed-step-00000001/weights"}
+	theirs := []string{".gitignore", ".DS_Store", ".config.yaml", ".config.yaml.swp", ".notes123", ".new-ideas/a",
+		".replaced-notes/a", ".removed-step-00000001/a",
+		"checkpoints/.new-notes/a", "checkpoints/.new-step-9/a", "checkpoints/.new-model/a",
+		"checkpoints/.gitignore", "checkpoints/.replaced-x/a", "model1"}
 	for _, name := range append(slices.Clone(ours), theirs...) {
 		writeFile(t, f.Path(name), "half")
 	}
@@ -157,7 +160,7 @@ func TestOpenRemovesLeftovers(t *testing.T) {
 	}
 }
 
-// TestOwn: a caller's own files leave nothing under temporary names either.
+// TestOwn: temporary files of a caller's own names are removed, others stay.
 func TestOwn(t *testing.T) {
 	f := newFolder(t)
 	for _, name := range []string{".cases.jsonl12", ".cases.jsonl-34", ".notes.txt5", "cases.jsonl"} {
@@ -176,7 +179,7 @@ func TestOwn(t *testing.T) {
 	}
 }
 
-// TestLock has another process hold the folder, and kills it.
+// TestLock lets another process hold the folder, and kills it.
 func TestLock(t *testing.T) {
 	f := newFolder(t)
 	f.Close()
@@ -194,7 +197,7 @@ func TestLock(t *testing.T) {
 	again.Close()
 }
 
-// startChild runs this test binary as one of the processes of TestMain and gives its lines.
+// startChild runs this test binary as one of the processes of TestMain and returns its lines.
 func startChild(t *testing.T, what string, args ...string) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
 	exe, err := os.Executable()

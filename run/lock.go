@@ -22,11 +22,12 @@ func acquire(dir string) (*os.File, error) {
 		holder := lockHolder(f)
 		f.Close()
 		if errors.Is(err, ErrInUse) {
-			return nil, fmt.Errorf("run folder %s is in use by %s: wait for it to end, or name another with --out DIR", dir, holder)
+			const fault = "run folder %s is in use by %s: wait for it to end, or name another with --out DIR"
+			return nil, fmt.Errorf(fault, dir, holder)
 		}
 		return nil, fmt.Errorf("run folder %s cannot be locked: %w", dir, err)
 	}
-	// Only for that message: a disk without room for it is no reason to stop here.
+	// The id is only for that message, so an error is not a reason to stop.
 	if f.Truncate(0) == nil {
 		_, _ = fmt.Fprintf(f, "%d\n", os.Getpid())
 	}

@@ -4,5 +4,5 @@ package run
 
 import "os"
 
-// Lock does nothing: the standard library has no lock here that goes with its process.
+// Lock does nothing: on this system the standard library has no lock that ends with its process.
 func Lock(*os.File) error { return nil }

@@ -13,7 +13,7 @@ import (
 
 const manifestName = "manifest.json"
 
-// manifest lists the files of a checkpoint. It is written last: a folder without it was never finished.
+// manifest lists the files of a checkpoint. It is written last, so that a folder without it is unfinished.
 type manifest struct {
 	Step  int         `json:"step"`
 	Files []fileEntry `json:"files"`
@@ -25,7 +25,7 @@ type fileEntry struct {
 	SHA256 string `json:"sha256"`
 }
 
-// flush makes the system write out every file and folder under dir.
+// flush writes every file and folder under dir to the disk.
 func flush(dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -82,7 +82,7 @@ func digest(path string) (size int64, sum string, err error) {
 	return size, hex.EncodeToString(h.Sum(nil)), err
 }
 
-// verify compares the files of a checkpoint with its manifest; the error names the first file at fault.
+// verify compares the files of a checkpoint with its manifest. The error names the first file that differs.
 func verify(dir string, step int) error {
 	path := filepath.Join(dir, manifestName)
 	b, err := os.ReadFile(path)
@@ -91,7 +91,7 @@ func verify(dir string, step int) error {
 	}
 	var m manifest
 	if err := json.Unmarshal(b, &m); err != nil {
-		return fmt.Errorf("%s: no manifest: %s", path, oneLine(err))
+		return fmt.Errorf("%s: not a manifest: %s", path, oneLine(err))
 	}
 	if m.Step != step {
 		return fmt.Errorf("%s: step %d, but the folder says %d", path, m.Step, step)

@@ -12,19 +12,19 @@ import (
 	"strings"
 )
 
-// Record is one line of metrics.jsonl: what was measured at a step. Values are named as TRL names them (loss,
-// logps/chosen, eval_loss, …). NaN and infinities, which JSON lacks, are written as null with a note that says which,
-// and read back as NaN.
+// Record is one line of metrics.jsonl: what was measured at a step. Values have TRL's names (loss, logps/chosen,
+// eval_loss, …). JSON has no NaN and no infinities: they are written as null with a note that says which, and read as
+// NaN.
 type Record struct {
 	Step   int
 	Epoch  float64 // passes over the data, with their fraction
 	Values map[string]float64
 }
 
-// reserved names have a place of their own in a line.
+// reserved are the keys of a line that are not metrics.
 var reserved = []string{"step", "epoch", "note"}
 
-// MarshalJSON writes step, epoch, then the values in order of name, so that equal records are equal bytes.
+// MarshalJSON writes step, epoch, then the values sorted by name, so that equal records are equal bytes.
 func (r Record) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	var notes []string
@@ -42,7 +42,7 @@ func (r Record) MarshalJSON() ([]byte, error) {
 	put("epoch", r.Epoch)
 	for _, name := range slices.Sorted(maps.Keys(r.Values)) {
 		if slices.Contains(reserved, name) {
-			return nil, fmt.Errorf("metric %q: this name is taken, choose another", name)
+			return nil, fmt.Errorf("metric %q: this name is reserved: choose another", name)
 		}
 		put(name, r.Values[name])
 	}
@@ -95,8 +95,7 @@ func number(raw json.RawMessage) (float64, error) {
 
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// Log appends a record to metrics.jsonl. A line that does not fit on the disk is taken back, so that the file stays
-// whole.
+// Log appends a record to metrics.jsonl. If the line does not fit on the disk, none of it stays in the file.
 func (f *Folder) Log(r Record) error {
 	line, err := r.MarshalJSON()
 	if err != nil {

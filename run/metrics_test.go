@@ -90,7 +90,8 @@ func TestCutMetricsOfTheSameProcess(t *testing.T) {
 	if err := f.Log(Record{Step: 7}); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := readText(t, f.Path(metricsName)), "{\"step\":0,\"epoch\":0}\n{\"step\":7,\"epoch\":0}\n"; got != want {
+	want := "{\"step\":0,\"epoch\":0}\n{\"step\":7,\"epoch\":0}\n"
+	if got := readText(t, f.Path(metricsName)); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if cut, err := newFolder(t).CutMetrics(3); cut != 0 || err != nil {

@@ -15,22 +15,22 @@ import (
 
 // ProgressOptions say where and how often progress is shown.
 type ProgressOptions struct {
-	Out      io.Writer        // where it goes, as a rule standard error
-	Terminal bool             // Out is a terminal: a bar that redraws itself, instead of lines
-	Quiet    bool             // nothing is printed at all
-	Unit     string           // what a plain line counts; "": step
-	Start    int              // steps done before, by a resumed run
+	Out      io.Writer        // usually standard error
+	Terminal bool             // Out is a terminal: draw a bar instead of lines
+	Quiet    bool             // print nothing
+	Unit     string           // of the count, such as pair; "": step
+	Start    int              // steps that a resumed run has behind it
 	Total    int              // steps of the whole run
-	Every    int              // steps between plain lines; 0: a twentieth of the run
-	Interval time.Duration    // a plain line is printed after this time at the latest; 0: half a minute
+	Every    int              // steps between lines; 0: a twentieth of the run
+	Interval time.Duration    // longest time between lines; 0: half a minute
 	Now      func() time.Time // the clock; nil: time.Now
 	Width    func() int       // of the terminal in characters; nil: Out's
 }
 
-// redraw is the least time between two pictures of the bar.
+// redraw is the shortest time between two pictures of the bar.
 const redraw = 100 * time.Millisecond
 
-// shown are the metrics that progress tells, where a step has them, and what it calls them.
+// shown are the metrics that progress shows if a step has them, with their labels.
 var shown = []struct {
 	name, label string
 	words       func(float64) string
@@ -45,17 +45,18 @@ var shown = []struct {
 	{"unparsed", "unparsed", whole},
 }
 
-// Progress tells a user how a run goes: a bar on a terminal, plain lines elsewhere. It is not safe for concurrent use.
+// Progress shows how far a run is: a bar on a terminal, lines elsewhere. It implements [Bar] and is not safe for
+// concurrent use.
 type Progress struct {
 	o     ProgressOptions
-	bar   *progressbar.ProgressBar // nil: plain lines
-	first time.Time                // when the first step was reported: it includes compilation, so it predicts nothing
-	from  int                      // that step
+	bar   *progressbar.ProgressBar // nil: lines
+	first time.Time                // the end of the first step, which includes compilation and so predicts nothing
+	from  int                      // the first step
 	last  time.Time                // of the last output
 	begun bool
 }
 
-// NewProgress begins to tell. On a terminal the empty bar appears at once.
+// NewProgress starts a display. On a terminal the empty bar appears at once.
 func NewProgress(o ProgressOptions) *Progress {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -89,7 +90,7 @@ func newBar(o ProgressOptions) *progressbar.ProgressBar {
 		progressbar.OptionSetElapsedTime(false),
 		progressbar.OptionShowDescriptionAtLineEnd(),
 	)
-	// Errors of the terminal are no reason to stop a run.
+	// An error of the terminal is not a reason to stop a run.
 	if o.Start > 0 {
 		_ = bar.Set(o.Start)
 	} else {
@@ -98,7 +99,7 @@ func newBar(o ProgressOptions) *progressbar.ProgressBar {
 	return bar
 }
 
-// Step reports that a step is done, with what it measured: what stands in shown and tokens_per_second are told.
+// Step reports the number of steps done and the last one's metrics, of which it shows some and tokens_per_second.
 func (p *Progress) Step(step int, values map[string]float64) {
 	if p.o.Quiet {
 		return
@@ -114,7 +115,7 @@ func (p *Progress) Step(step int, values map[string]float64) {
 	p.begun = true
 }
 
-// due tells whether it is time to print: the first step and the last always are.
+// due reports whether to print a step. The first and the last are always printed.
 func (p *Progress) due(step int, now time.Time) bool {
 	since := now.Sub(p.last)
 	switch {
@@ -135,13 +136,13 @@ func (p *Progress) show(step int, words string) {
 	_ = p.bar.Set(step)
 }
 
-// aroundBar is what percentage and count take of a terminal's width, beside the bar.
+// aroundBar is the width of percentage and count beside the bar.
 const aroundBar = 22
 
-// cells is the bar's length on a terminal of a width.
+// cells is the bar's length on a terminal of the given width.
 func cells(width int) int { return min(max(6, width/6), 24) }
 
-// fit leaves out the last words until the others fit; two spaces divide them.
+// fit removes words from the end until the others fit. Two spaces separate them.
 func fit(words string, room int) string {
 	for utf8.RuneCountInString(words) > room {
 		at := strings.LastIndex(words, "  ")
@@ -153,7 +154,7 @@ func fit(words string, room int) string {
 	return words
 }
 
-// widthOf is a terminal's width; of what is none, more than enough.
+// widthOf is a terminal's width, and 1000 if out is not a terminal.
 func widthOf(out io.Writer) int {
 	if file, ok := out.(*os.File); ok {
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
@@ -180,7 +181,7 @@ func (p *Progress) words(step int, values map[string]float64, now time.Time) str
 	return strings.Join(parts, "  ")
 }
 
-// remaining predicts from the steps after the first.
+// remaining predicts the time that is left from the steps after the first.
 func (p *Progress) remaining(step int, now time.Time) (time.Duration, bool) {
 	done := step - p.from
 	if !p.begun || done <= 0 || step >= p.o.Total {
@@ -190,7 +191,7 @@ func (p *Progress) remaining(step int, now time.Time) (time.Duration, bool) {
 	return time.Duration(math.Round(left/float64(time.Second))) * time.Second, true
 }
 
-// short is a number in about six characters.
+// short writes a number in about six characters.
 func short(v float64) string {
 	if a := math.Abs(v); a >= 1e4 || a > 0 && a < 1e-3 {
 		return fmt.Sprintf("%.2e", v)
@@ -198,10 +199,10 @@ func short(v float64) string {
 	return fmt.Sprintf("%.4f", v)
 }
 
-// whole is a count.
+// whole writes a count.
 func whole(v float64) string { return fmt.Sprintf("%.0f", v) }
 
-// Notice prints a line between the steps, and lets the bar go on below it.
+// Notice prints a line between the steps; the bar continues below it.
 func (p *Progress) Notice(line string) {
 	if p.o.Quiet {
 		return
@@ -215,7 +216,7 @@ func (p *Progress) Notice(line string) {
 	}
 }
 
-// Close leaves the bar as it stands and goes to the next line. Closing twice is closing once.
+// Close leaves the bar on the screen and starts a new line. A second call does nothing.
 func (p *Progress) Close() {
 	if p.bar == nil {
 		return

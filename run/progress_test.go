@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// clock is a time that a test moves.
+// clock is a time that a test controls.
 type clock struct{ now time.Time }
 
 func (c *clock) tick(d time.Duration) { c.now = c.now.Add(d) }
@@ -19,17 +19,19 @@ func newClock() *clock { return &clock{now: time.Unix(1_000_000, 0)} }
 
 func TestPlainProgress(t *testing.T) {
 	c, out := newClock(), &bytes.Buffer{}
-	p := NewProgress(ProgressOptions{Out: out, Total: 9, Every: 4, Interval: 10 * time.Second, Now: func() time.Time { return c.now }})
+	p := NewProgress(ProgressOptions{Out: out, Total: 9, Every: 4, Interval: 10 * time.Second,
+		Now: func() time.Time { return c.now }})
 	for step := 1; step <= 9; step++ {
 		switch step {
 		case 1:
 			c.tick(30 * time.Second) // compilation: predicts nothing
 		case 6:
-			c.tick(10 * time.Second) // a slow one: told though it is no fourth step
+			c.tick(10 * time.Second) // a slow one: printed although it is not a fourth step
 		default:
 			c.tick(2 * time.Second)
 		}
-		p.Step(step, map[string]float64{"loss": 0.7 / float64(step), "rewards/margins": 0.25 * float64(step-1), "tokens_per_second": 1234.4, "logps/chosen": -14})
+		p.Step(step, map[string]float64{"loss": 0.7 / float64(step), "rewards/margins": 0.25 * float64(step-1),
+			"tokens_per_second": 1234.4, "logps/chosen": -14})
 		if step == 4 {
 			p.Notice("step 4: eval_loss 0.5000")
 		}
@@ -54,7 +56,8 @@ func TestPlainProgressOfAResumedRun(t *testing.T) {
 		c.tick(time.Second)
 		p.Step(step, map[string]float64{"loss": math.NaN(), "reward": -1e-7})
 	}
-	if got, want := out.String(), "step 91/100  loss NaN  reward -1.00e-07\nstep 95/100  loss NaN  reward -1.00e-07  5s left\n"; got != want {
+	want := "step 91/100  loss NaN  reward -1.00e-07\nstep 95/100  loss NaN  reward -1.00e-07  5s left\n"
+	if got := out.String(); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -89,7 +92,7 @@ func TestProgressBar(t *testing.T) {
 	}
 }
 
-// checkBar knows what must be on the screen after a step, and that every second step is too soon to redraw.
+// checkBar checks the screen after a step. Every second step is too soon to redraw.
 func checkBar(t *testing.T, step int, got string) {
 	t.Helper()
 	if step%2 == 0 && step < 40 {
@@ -98,7 +101,8 @@ func checkBar(t *testing.T, step int, got string) {
 		}
 		return
 	}
-	want := []string{"/40)", "loss 0.5000  margin 0.1250  999 tokens/s", map[bool]string{true: "left"}[step > 1 && step < 40]}
+	want := []string{"/40)", "loss 0.5000  margin 0.1250  999 tokens/s",
+		map[bool]string{true: "left"}[step > 1 && step < 40]}
 	if step == 21 {
 		want = append(want, "(21/40)", "52%", "1s left")
 	}
@@ -117,7 +121,8 @@ func checkBar(t *testing.T, step int, got string) {
 
 func TestProgressBarNotice(t *testing.T) {
 	c, out := newClock(), &bytes.Buffer{}
-	p := NewProgress(ProgressOptions{Out: out, Terminal: true, Start: 5, Total: 10, Now: func() time.Time { return c.now }})
+	p := NewProgress(ProgressOptions{Out: out, Terminal: true, Start: 5, Total: 10,
+		Now: func() time.Time { return c.now }})
 	if !strings.Contains(out.String(), "(5/10)") {
 		t.Errorf("a resumed bar begins with %q", out.String())
 	}
@@ -125,7 +130,8 @@ func TestProgressBarNotice(t *testing.T) {
 	out.Reset()
 	p.Notice("saved")
 	cleared, after, ok := strings.Cut(out.String(), "saved\n")
-	if !ok || !strings.HasSuffix(cleared, "\033[2K\r") || !strings.Contains(after, "(6/10)") || !strings.Contains(after, "loss 1.0000") {
+	if !ok || !strings.HasSuffix(cleared, "\033[2K\r") || !strings.Contains(after, "(6/10)") ||
+		!strings.Contains(after, "loss 1.0000") {
 		t.Errorf("%q", out.String())
 	}
 }
@@ -150,9 +156,10 @@ func TestProgressOfNothing(t *testing.T) {
 	p.Close()
 }
 
-// On a narrow terminal the last words give way, and the bar gets shorter.
+// On a narrow terminal the last words disappear, and the bar gets shorter.
 func TestProgressBarFits(t *testing.T) {
-	values := map[string]float64{"leaks": 64, "requests": 1312, "cost": 0.4773, "unparsed": 7, "tokens_per_second": 1234}
+	values := map[string]float64{"leaks": 64, "requests": 1312, "cost": 0.4773, "unparsed": 7,
+		"tokens_per_second": 1234}
 	for width, want := range map[int]string{
 		200: "case  leaks 64  requests 1312  cost 0.4773  unparsed 7  1234 tokens/s",
 		80:  "case  leaks 64  requests 1312  cost 0.4773",
@@ -160,7 +167,8 @@ func TestProgressBarFits(t *testing.T) {
 		20:  "",
 	} {
 		out := &bytes.Buffer{}
-		p := NewProgress(ProgressOptions{Out: out, Terminal: true, Unit: "case", Total: 493, Width: func() int { return width }})
+		p := NewProgress(ProgressOptions{Out: out, Terminal: true, Unit: "case", Total: 493,
+			Width: func() int { return width }})
 		p.Step(123, values)
 		pictures := strings.Split(out.String(), "\r")
 		last := strings.NewReplacer("\x1b[0K", "", "\x1b[2K", "").Replace(pictures[len(pictures)-1])

@@ -8,7 +8,7 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// atomicWrite puts data in the place of path's content, at once or not at all.
+// atomicWrite replaces path's content by data, at once or not at all.
 func atomicWrite(path string, data []byte) error {
 	return renameio.WriteFile(path, data, 0o666, renameio.WithTempDir(filepath.Dir(path)))
 }

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 )
 
-// atomicWrite puts data in the place of path's content; renameio leaves Windows out, whose rename promises less.
+// atomicWrite replaces path's content by data. renameio does not support Windows, whose rename promises less.
 func atomicWrite(path string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path))
 	if err != nil {

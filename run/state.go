@@ -9,18 +9,18 @@ import (
 
 const stateName = "state.json"
 
-// State is what a run must remember beside weights and moments to go on bit for bit.
+// State is what a run must remember besides weights and moments so that it resumes bit for bit.
 type State struct {
 	Step       int    `json:"step"`     // updates done
 	Epoch      int    `json:"epoch"`    // passes over the data completed
-	Position   int    `json:"position"` // examples of the running pass that were used
+	Position   int    `json:"position"` // examples used in the current pass
 	Seed       uint64 `json:"seed"`
 	RNG        []byte `json:"rng,omitempty"` // MarshalBinary of a math/rand/v2 PCG
 	ConfigHash string `json:"config_hash"`   // see [HashConfig]
-	Engine     string `json:"engine"`        // what computed: another rounds differently
+	Engine     string `json:"engine"`        // another engine rounds differently
 	Data       string `json:"data"`          // hash of the examples
 	Best       *Best  `json:"best,omitempty"`
-	Metrics    Values `json:"metrics,omitempty"` // running figures: tokens seen, sums of an unfinished logging interval, …
+	Metrics    Values `json:"metrics,omitempty"` // tokens seen, sums of an unfinished logging interval, …
 }
 
 // Values are named numbers; NaN and infinities survive JSON as strings.
@@ -66,7 +66,7 @@ func stateNumber(raw json.RawMessage) (x float64, err error) {
 	return x, err
 }
 
-// Write stores the state in a checkpoint under way.
+// Write stores the state in an unfinished checkpoint's folder.
 func (s State) Write(dir string) error {
 	b, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
@@ -84,7 +84,7 @@ func ReadState(dir string) (State, error) {
 		return s, fmt.Errorf("%s cannot be read: %w", path, cause(err))
 	}
 	if err := json.Unmarshal(b, &s); err != nil {
-		return s, fmt.Errorf("%s: no state of a run: %s", path, oneLine(err))
+		return s, fmt.Errorf("%s: not the state of a run: %s", path, oneLine(err))
 	}
 	return s, nil
 }

@@ -42,7 +42,7 @@ func TestDiskFull(t *testing.T) {
 	args := tinyMappo(5, "--set", "train.checkpoint_every=2")
 	o := refusedAt(t, "step 3/5", args...)
 	checkRefusal(t, o, faultCase{code: 1, says: []string{
-		"checkpoint not saved: out/checkpoints/step-00000004/model/model.safetensors: file too large (the last checkpoint is whole: out/checkpoints/step-00000002)"}})
+		"checkpoint not saved: out/checkpoints/step-00000004/model/model.safetensors: file too large (the last checkpoint is intact: out/checkpoints/step-00000002)"}})
 	for _, name := range tree(t) {
 		if strings.Contains(name, "step-00000004") || strings.Contains(name, "/.") {
 			t.Errorf("left behind: %s", name)

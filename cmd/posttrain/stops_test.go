@@ -154,7 +154,7 @@ func TestDamagedCheckpointIsPassedOver(t *testing.T) {
 	path := filepath.Join("out", "checkpoints", "step-00000004", "model", "model.safetensors")
 	write(t, path, read(t, path)[:1000])
 	o := must(t, "mappo", "--resume", "out", "--quiet")
-	if want := "warning: checkpoint of step 4 passed over: " + path; !strings.HasPrefix(o.err, want) || strings.Count(o.err, "\n") != 1 {
+	if want := "warning: checkpoint of step 4 skipped: " + path; !strings.HasPrefix(o.err, want) || strings.Count(o.err, "\n") != 1 {
 		t.Errorf("standard error %q, want a line %q…", o.err, want)
 	}
 	sameRun(t, "whole", "out")

@@ -181,7 +181,7 @@ func (s Source) needs(r Row, what string) bool {
 	})
 }
 
-// fault says why a file must not import a path. It is empty if the file may.
+// fault says why a file must not import a path. It is empty if the file may import it.
 func fault(s Source, from Row, path string) string {
 	for _, e := range engines {
 		if within(path, e) && from.Package != "backend" && !(s.Test() && e == goEngine) {

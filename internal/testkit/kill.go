@@ -13,8 +13,8 @@ import (
 // childVar is set in the environment of the processes that [Child] starts.
 const childVar = "POSTTRAIN_TEST_CHILD"
 
-// Main is the TestMain of a package whose tests start processes to kill: it runs the tests, or, in a process that [Child]
-// started, what that process is for.
+// Main is the TestMain of a package whose tests start processes to kill. It runs the tests, or child in a process that
+// [Child] started.
 func Main(m *testing.M, child func(args []string) error) {
 	if os.Getenv(childVar) == "" {
 		os.Exit(m.Run())
@@ -26,9 +26,9 @@ func Main(m *testing.M, child func(args []string) error) {
 	os.Exit(0)
 }
 
-// Child starts the test binary as a process with these arguments, and kills it (SIGKILL) some time after it has printed so
-// many lines; after 0 it lives until it ends. It returns the lines, and whether the process was killed. One that fails by
-// itself fails the test.
+// Child starts the test binary as a process with these arguments, and kills it (SIGKILL) a delay after it has printed
+// the given number of lines; after 0 lines it is never killed. It returns the lines, and whether the process was
+// killed. If the process fails by itself, the test fails.
 func Child(t testing.TB, after int, delay time.Duration, args ...string) (printed []string, killed bool) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], args...)
@@ -54,7 +54,7 @@ func Child(t testing.TB, after int, delay time.Duration, args ...string) (printe
 	return printed, err != nil
 }
 
-// UntilDone does attempts until one is not killed, and returns how many were: most at the most.
+// UntilDone repeats attempt until it is not killed, and returns the number of kills. More than most fail the test.
 func UntilDone(t testing.TB, most int, attempt func() (killed bool)) (kills int) {
 	t.Helper()
 	for attempt() {

@@ -7,17 +7,19 @@ import (
 	"testing"
 )
 
-// requireNode makes tests fail, not skip, that lack Node or a package.
+// requireNode, set to 1, makes tests fail instead of skip if Node or a package is missing.
 const requireNode = "POSTTRAIN_REQUIRE_NODE"
 
-// Node is the command that runs a script with an npm package that is installed in the folder which an environment variable names
-// (npm install in a copy of the script's own folder). Without either the test is skipped.
+// Node is the command that runs a script with an npm package. The package must be installed in the folder that an
+// environment variable names (npm install in a copy of the script's own folder). Without Node or the package the test
+// is skipped.
 func Node(t *testing.T, variable, pkg, script string, args ...string) *exec.Cmd {
 	t.Helper()
 	node, err := exec.LookPath("node")
 	modules := filepath.Join(os.Getenv(variable), "node_modules")
 	if _, missing := os.Stat(filepath.Join(modules, pkg)); err != nil || os.Getenv(variable) == "" || missing != nil {
-		withoutNode(t, "want node, and "+variable+" to name a folder with the npm package "+pkg+" (npm install in a copy of "+filepath.Dir(script)+")")
+		withoutNode(t, "want node, and "+variable+" to name a folder with the npm package "+pkg+
+			" (npm install in a copy of "+filepath.Dir(script)+")")
 	}
 	text, err := os.ReadFile(script)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/posttrain/posttrain/run"
 )
 
-// Folder opens a run folder, or makes it: for a process that starts a run or goes on with it.
+// Folder opens a run folder, or makes it, for a process that starts or resumes a run.
 func Folder(dir string) (*run.Folder, error) {
 	f, err := run.Open(dir)
 	if err == nil {
@@ -23,9 +23,10 @@ func Folder(dir string) (*run.Folder, error) {
 	return f, err
 }
 
-// CheckpointFiles are the files of a step's checkpoint that a resumed run goes on from, within the run folder.
+// CheckpointFiles are the files of a step's checkpoint that a resumed run reads, relative to the run folder.
 func CheckpointFiles(step int) (names []string) {
-	for _, name := range []string{"model/model.safetensors", "first_moments.safetensors", "second_moments.safetensors"} {
+	for _, name := range []string{"model/model.safetensors", "first_moments.safetensors",
+		"second_moments.safetensors"} {
 		names = append(names, filepath.Join("checkpoints", fmt.Sprintf("step-%08d", step), name))
 	}
 	return names
@@ -49,7 +50,7 @@ func SameFiles(t testing.TB, whole, broken string, names ...string) {
 	}
 }
 
-// SameMetrics compares the metrics of two run folders, everything but clocks.
+// SameMetrics compares the metrics of two run folders, except times and speeds.
 func SameMetrics(t testing.TB, whole, broken string) {
 	t.Helper()
 	x, y := metrics(t, whole), metrics(t, broken)
@@ -63,7 +64,7 @@ func SameMetrics(t testing.TB, whole, broken string) {
 	}
 }
 
-// metrics are the records of a run folder without their clocks.
+// metrics are the records of a run folder without times and speeds.
 func metrics(t testing.TB, dir string) []run.Record {
 	t.Helper()
 	records, err := run.ReadMetrics(filepath.Join(dir, "metrics.jsonl"))
@@ -72,7 +73,8 @@ func metrics(t testing.TB, dir string) []run.Record {
 	}
 	for _, r := range records {
 		maps.DeleteFunc(r.Values, func(name string, _ float64) bool {
-			return name == "step_time" || name == "eval_runtime" || strings.HasPrefix(name, "time/") || strings.HasSuffix(name, "tokens_per_second")
+			return name == "step_time" || name == "eval_runtime" || strings.HasPrefix(name, "time/") ||
+				strings.HasSuffix(name, "tokens_per_second")
 		})
 	}
 	return records

@@ -1,5 +1,5 @@
-// Package testkit is a tiny complete world for tests: a seeded two-layer model, groups of random tokens, processes to kill, and
-// comparisons of what is left of them.
+// Package testkit is a tiny complete world for tests: a seeded two-layer model, groups of random tokens, processes to
+// kill, and comparisons of the run folders that they leave.
 package testkit
 
 import (
@@ -19,7 +19,8 @@ func Config(t testing.TB, modelType string) *model.Config {
 	json := `{"model_type": "` + modelType + `", "vocab_size": 64, "hidden_size": 16, "intermediate_size": 24,
 		"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "hidden_act": "silu",
 		"max_position_embeddings": 128, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": true,
-		"sliding_window": 6, "use_sliding_window": false, "initializer_range": 0.3, "eos_token_id": 1, "torch_dtype": "float32"}`
+		"sliding_window": 6, "use_sliding_window": false, "initializer_range": 0.3, "eos_token_id": 1,
+		"torch_dtype": "float32"}`
 	c, err := model.ParseConfig([]byte(json), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -27,18 +28,19 @@ func Config(t testing.TB, modelType string) *model.Config {
 	return c
 }
 
-// Llama is a two-layer model whose head is not its table of embeddings, for processes without a test ([Main]).
+// Llama is a two-layer model whose head is not tied to its embeddings. It needs no test, for processes of [Main].
 func Llama() (*model.Config, error) {
-	return model.ParseConfig([]byte(`{"model_type": "llama", "vocab_size": 64, "hidden_size": 16, "intermediate_size": 24,
-		"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_act": "silu", "max_position_embeddings": 64,
-		"rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": false, "initializer_range": 0.3, "eos_token_id": 1,
-		"torch_dtype": "float32"}`), nil)
+	return model.ParseConfig([]byte(`{"model_type": "llama", "vocab_size": 64, "hidden_size": 16,
+		"intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+		"hidden_act": "silu", "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+		"tie_word_embeddings": false,
+		"initializer_range": 0.3, "eos_token_id": 1, "torch_dtype": "float32"}`), nil)
 }
 
 // Model is a model of a type with seeded weights.
 func Model(t testing.TB, modelType string) *model.Model { return model.Init(Config(t, modelType), 7) }
 
-// Groups are n random prompts with so many answers each, of 1 to 12 tokens.
+// Groups are n random prompts with random answers. All have 1 to 12 tokens.
 func Groups(seed uint64, n, answers int) []batch.Group {
 	r := rand.New(rand.NewPCG(seed, 1))
 	ids := func() []int32 {

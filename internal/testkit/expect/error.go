@@ -1,4 +1,4 @@
-// Package expect has what tests of every floor check alike. It imports nothing of the house, so that all may import it.
+// Package expect has checks for tests of every floor. It imports no package of this module, so that all may import it.
 package expect
 
 import (
@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Error wants an error of one line that has these parts.
+// Error checks that an error is one line with these parts.
 func Error(t testing.TB, err error, parts ...string) {
 	t.Helper()
 	if err == nil {

@@ -7,27 +7,26 @@ import (
 	"github.com/posttrain/posttrain/rollout"
 )
 
-// Sampler answers every request with what Answer returns. It looks at the context before each.
+// Sampler answers every request with Answer, and stops when the context ends.
 type Sampler struct {
 	Answer func(r rollout.Request, nth int) rollout.Completion // nth: requests answered before, over all calls
 	Asked  []rollout.Request                                   // all requests so far
 }
 
 // Sample implements [rollout.Sampler].
-func (s *Sampler) Sample(ctx context.Context, requests []rollout.Request) (completions []rollout.Completion, err error) {
+func (s *Sampler) Sample(ctx context.Context, requests []rollout.Request) (all []rollout.Completion, err error) {
 	for _, r := range requests {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 		nth := len(s.Asked)
 		s.Asked = append(s.Asked, r)
-		completions = append(completions, s.Answer(r, nth))
+		all = append(all, s.Answer(r, nth))
 	}
-	return completions, nil
+	return all, nil
 }
 
-// Says is a completion with a text, whose tokens are as many as the text has bytes, below the given vocabulary. It does not
-// tell log-probs.
+// Says is a completion with a text. It has a token below the given vocabulary for each byte, and no log-probs.
 func Says(text string, vocabulary int) rollout.Completion {
 	c := rollout.Completion{Text: text, Reason: rollout.EOS}
 	for _, b := range []byte(text) {
