@@ -23,7 +23,8 @@ SPECIALS = ["<|endoftext|>", "<|pad|>"]
 def train_tokenizer(texts, size):
     t = Tokenizer(BPE())
     t.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(SPLIT), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [pre_tokenizers.Split(Regex(SPLIT), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
     t.decoder = decoders.ByteLevel()
     t.post_processor = processors.ByteLevel(trim_offsets=False)
@@ -32,7 +33,8 @@ def train_tokenizer(texts, size):
     t.train_from_iterator(texts, trainer)
     t.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in SPECIALS])
     if t.get_vocab_size() != size:
-        raise SystemExit(f"the text gives a vocabulary of {t.get_vocab_size()}, want {size}: a smaller preset or more text")
+        got = t.get_vocab_size()
+        raise SystemExit(f"the text gives a vocabulary of {got}, want {size}: use a smaller preset or more text")
     return t
 
 

@@ -4,18 +4,18 @@ A driver alternates it with posttrain:
 
   python bench/peer_grpo.py --world DIR --group 16
 
-DIR is a world of the driver: a Hugging Face model folder and prompts.json ({"new", "prompts"}), prompts of one length. A
-step is a rollout of `group` completions a prompt by transformers' generate, their rewards, the reference's log-probs,
-forward, backward, clip, AdamW: GRPO with the k3 estimate of KL. The reward is the share of even token ids, which both
-sides can compute. Text is words t2, t3, ... of one token each, so that a prompt has the length it should have.
+DIR is a world of the driver: a Hugging Face model folder and prompts.json ({"new", "prompts"}), prompts of one length.
+A step is GRPO with the k3 estimate of KL: a rollout of `group` completions a prompt by transformers' generate, rewards,
+the reference's log-probs, forward, backward, clip, AdamW. The reward is the share of even token ids, which both sides
+can compute. Text is words t2, t3, ... of one token each, so that prompts keep their lengths.
 
 First line out: {"ready": true, ...}. Then for each line in, one line out:
-  step       {"did": "step", "seconds", "rollout_seconds", "scoring_seconds", "training_seconds", "tokens", "reward", ...}
+  step       {"did": "step", "seconds", "rollout_seconds", "scoring_seconds", "training_seconds", "tokens", ...}
   quit       (or the end of the input) ends the process
 Seconds count from the batch's arrival to the end of the update; rollout is TRL's _generate (tokenisation and decoding
-included), scoring what else happens before the loss (rewards, advantages, reference), training the rest.
+included), scoring the rest before the loss (rewards, advantages, reference), training the rest of the step.
 
-Kinder to TRL than its defaults: no gradient checkpointing, float32 rather than emulated bfloat16 on a CPU.
+Faster for TRL than its defaults: no gradient checkpointing, float32 instead of emulated bfloat16 on a CPU.
 """
 
 import argparse
@@ -56,7 +56,8 @@ def words(vocab):
     ids = {"<end>": 0, "<pad>": 1} | {f"t{i}": i for i in range(2, vocab)}
     t = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, unk_token="<pad>"))
     t.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=t, eos_token="<end>", pad_token="<pad>", padding_side="left")
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=t, eos_token="<end>", pad_token="<pad>",
+        padding_side="left")
 
 
 def even(completion_ids, **_):
@@ -161,7 +162,8 @@ def train(args, world, out, say):
     trainer.remove_callback(transformers.PrinterCallback)
     callback.trainer = trainer
     parameters = sum(p.numel() for p in trainer.model.parameters())
-    say(ready=True, torch=torch.__version__, trl=trl.__version__, threads=torch.get_num_threads(), parameters=parameters,
+    say(ready=True, torch=torch.__version__, trl=trl.__version__, threads=torch.get_num_threads(),
+        parameters=parameters,
         tokens=len(prompts) * args.group * world["new"])  # fmt: skip
     trainer.train()
 

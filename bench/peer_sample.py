@@ -91,7 +91,8 @@ class Loop:
 
     def forward(self, tokens, cache, at, cos, sin):
         """The logits behind the last token of every row."""
-        x, cos, sin = self.model.model.embed_tokens(tokens), cos[at : at + tokens.shape[1]], sin[at : at + tokens.shape[1]]
+        end = at + tokens.shape[1]
+        x, cos, sin = self.model.model.embed_tokens(tokens), cos[at:end], sin[at:end]
         for layer, (keys, values) in zip(self.model.model.layers, cache):
             x = x + self.attend(layer, layer.input_layernorm(x), cos, sin, keys, values, at)
             x = x + layer.mlp(layer.post_attention_layernorm(x))
@@ -117,8 +118,10 @@ class Loop:
 def shape_of(c):
     """The decoder's sizes from config.json; biases on q, k, v are Qwen2's."""
     return Shape(
-        hidden=c["hidden_size"], layers=c["num_hidden_layers"], heads=c["num_attention_heads"], kv_heads=c["num_key_value_heads"],
-        head_dim=c["head_dim"], intermediate=c["intermediate_size"], vocab=c["vocab_size"], tied=c["tie_word_embeddings"],
+        hidden=c["hidden_size"], layers=c["num_hidden_layers"], heads=c["num_attention_heads"],
+        kv_heads=c["num_key_value_heads"],
+        head_dim=c["head_dim"], intermediate=c["intermediate_size"], vocab=c["vocab_size"],
+        tied=c["tie_word_embeddings"],
         qkv_bias=c["model_type"] == "qwen2", rope_theta=c["rope_theta"], eps=c["rms_norm_eps"],
     )  # fmt: skip
 
@@ -135,7 +138,8 @@ def main():
     prompts = torch.tensor(world["prompts"], device=args.device)
     torch.manual_seed(1)
     parameters = sum(p.numel() for p in side.model.parameters())
-    say(ready=True, torch=torch.__version__, threads=torch.get_num_threads(), parameters=parameters, tokens=world["new"])
+    say(ready=True, torch=torch.__version__, threads=torch.get_num_threads(), parameters=parameters,
+        tokens=world["new"])
     for line in sys.stdin:
         word, _, count = line.strip().partition(" ")
         if word == "quit":

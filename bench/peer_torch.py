@@ -4,8 +4,8 @@ A driver alternates it with posttrain, so that both meet the same machine at the
 
   python bench/peer_torch.py --preset 5.4M --write DIR
 
-At the start it writes DIR (when asked): a Hugging Face model folder with its weights, and batch.json with its batch and
-reference log-probs, so that the other side can train the same thing. Then it prints a ready line, and for each line read
+With --write it first writes DIR: a Hugging Face model folder with its weights, and batch.json with its batch and
+reference log-probs, so that the other side can train the same thing. Then it prints a ready line. For each line read
   step      one DPO step: forward of chosen and rejected, loss, backward, clip, AdamW
   forward   log-probs of the answers only, without gradients
   quit      (or the end of the input) ends the process
@@ -31,7 +31,7 @@ def parse():
     parser.add_argument("--length", type=int, default=128, help="tokens a row (default 128)")
     parser.add_argument("--prompt", type=int, default=64, help="of these, tokens of the prompt (default 64)")
     parser.add_argument("--rate", type=float, default=1e-6, help="learning rate (default 1e-6)")
-    parser.add_argument("--threads", type=int, default=0, help="0: torch's own choice")
+    parser.add_argument("--threads", type=int, default=0, help="0: torch's default")
     parser.add_argument("--fused", action="store_true", help="torch's fused AdamW instead of its default")
     parser.add_argument("--write", type=pathlib.Path, help="write the model folder and batch.json here")
     return parser.parse_args()
@@ -68,7 +68,8 @@ def main():
     fused = {"fused": True} if args.fused else {}
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.rate, weight_decay=0.0, **fused)
     parameters = sum(p.numel() for p in model.parameters())
-    say(ready=True, torch=torch.__version__, threads=torch.get_num_threads(), parameters=parameters, tokens=tokens.numel())
+    say(ready=True, torch=torch.__version__, threads=torch.get_num_threads(), parameters=parameters,
+        tokens=tokens.numel())
 
     def forward():
         with torch.no_grad():

@@ -33,9 +33,11 @@ def parse():
     parser.add_argument("--data", required=True)
     parser.add_argument("--pairs", type=int, default=256)
     parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--max-length", type=int, default=1024, help="TRL cuts longer sequences (default 1024, as TRL's)")
+    parser.add_argument("--max-length", type=int, default=1024,
+        help="TRL cuts longer sequences (default 1024, as TRL's)")
     parser.add_argument("--rate", type=float, default=1e-5)
-    parser.add_argument("--reference-in-step", action="store_true", help="TRL's default: a reference forward in every step")
+    parser.add_argument("--reference-in-step", action="store_true",
+        help="TRL's default: a reference forward in every step")
     parser.add_argument("--defaults", action="store_true", help="leave gradient checkpointing on, as TRL does")
     return parser.parse_args()
 
@@ -66,7 +68,8 @@ def run(args, out):
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     model = AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32)
     # In memory: a data set read from a file would leave a cache, and the next run its reference log-probs for nothing.
-    rows = datasets.Dataset.from_list([{k: r[k] for k in ("chosen", "rejected")} for r in read_pairs(args.data, args.pairs)])
+    rows = datasets.Dataset.from_list(
+        [{k: r[k] for k in ("chosen", "rejected")} for r in read_pairs(args.data, args.pairs)])
     loaded = time.perf_counter()
     trainer = trl.DPOTrainer(model=model, args=settings(args, out), train_dataset=rows, processing_class=tokenizer)
     prepared = time.perf_counter()

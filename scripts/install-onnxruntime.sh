@@ -3,9 +3,9 @@
 #
 #   scripts/install-onnxruntime.sh [DIR]     DIR: ${XDG_DATA_HOME:-~/.local/share}/posttrain, where posttrain looks
 #
-# The library comes out of the PyPI wheel onnxruntime or, where pip cannot get it, the npm package onnxruntime-node,
-# by these tools' own clients and settings. Nothing else of the packages is kept, nothing is run. Installing again does
-# nothing. Progress goes to standard error; on failure it is one line, and the exit code is 1.
+# The library is in the PyPI package onnxruntime and, if pip cannot get that, in the npm package onnxruntime-node. pip and
+# npm download with their own settings. Only the library is kept, and nothing is executed. A second run does nothing.
+# Progress goes to standard error. A failure prints one line, and the exit code is 1.
 set -euo pipefail
 
 wheel_version=1.31.1 # of onnxruntime; its Python is only the name on the wheel
@@ -15,7 +15,7 @@ npm_version=1.30.0 # of onnxruntime-node
 say() { echo "install-onnxruntime: $*" >&2; }
 fail() { say "$*"; exit 1; }
 
-# library_version FILE prints the version that a library says it has; it fails where the file cannot be loaded.
+# library_version FILE prints a library's version; it fails if the file cannot be loaded.
 library_version() {
   python3 - "$1" 2>/dev/null <<'PY'
 import ctypes, sys
@@ -26,12 +26,12 @@ print(get_version().decode())
 PY
 }
 
-# verified FILE VERSION tells whether a file is the library of a version.
-verified() {
+# is_library FILE VERSION checks that a file is the library of that version.
+is_library() {
   [ -s "$1" ] || return 1
   if command -v python3 >/dev/null; then
     [ "$(library_version "$1")" = "$2" ]
-  else # as far as one can see without loading it
+  else # the best check without loading it
     [ "$(head -c 4 "$1" | tail -c 3)" = ELF ] && grep -q "$2" "$1"
   fi
 }
@@ -41,7 +41,8 @@ from_pypi() {
   command -v python3 >/dev/null || { echo "no python3"; return 1; }
   python3 -m pip --version >/dev/null 2>&1 || { echo "no pip"; return 1; }
   python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
-    --python-version "$wheel_python" --dest "$1" "onnxruntime==$wheel_version" >"$1/log" 2>&1 || { tail -n 1 "$1/log"; return 1; }
+    --python-version "$wheel_python" --dest "$1" "onnxruntime==$wheel_version" >"$1/log" 2>&1 ||
+    { tail -n 1 "$1/log"; return 1; }
   python3 -m zipfile -e "$1"/onnxruntime-*.whl "$1/wheel" >"$1/log" 2>&1 || { tail -n 1 "$1/log"; return 1; }
   one_of "$1"/wheel/onnxruntime/capi/libonnxruntime.so.[0-9]*
 }
@@ -49,16 +50,17 @@ from_pypi() {
 # from_npm DIR prints the path of the library unpacked from the package.
 from_npm() {
   command -v npm >/dev/null || { echo "no npm"; return 1; }
-  (cd "$1" && npm pack --loglevel=error "onnxruntime-node@$npm_version") >"$1/log" 2>&1 || { grep -m 1 . "$1/log"; return 1; }
+  (cd "$1" && npm pack --loglevel=error "onnxruntime-node@$npm_version") >"$1/log" 2>&1 ||
+    { grep -m 1 . "$1/log"; return 1; }
   tar -xzf "$1"/onnxruntime-node-*.tgz -C "$1" >"$1/log" 2>&1 || { tail -n 1 "$1/log"; return 1; }
   one_of "$1"/package/bin/napi-v*/linux/"$npm_machine"/libonnxruntime.so.[0-9]*
 }
 
 one_of() { [ -f "$1" ] && echo "$1" || { echo "the package holds no ${1##*/}"; return 1; }; }
 
-# put FILE VERSION moves a verified library into place under its full name, and prints the path.
+# put FILE VERSION installs a library under its full name, and prints the path.
 put() {
-  verified "$1" "$2" || fail "the downloaded ${1##*/} does not load as version $2 here"
+  is_library "$1" "$2" || fail "the downloaded ${1##*/} does not load as version $2 here"
   local target="$dir/libonnxruntime.so.$2"
   cp "$1" "$target.new" && chmod 755 "$target.new" && mv -f "$target.new" "$target" || fail "cannot write $target"
   echo "$target"
@@ -76,7 +78,7 @@ dir="${1:-${XDG_DATA_HOME:-${HOME:?neither XDG_DATA_HOME nor HOME is set}/.local
 mkdir -p "$dir" 2>/dev/null || fail "cannot make $dir"
 dir="$(cd "$dir" && pwd)"
 for version in "$wheel_version" "$npm_version"; do
-  if verified "$dir/libonnxruntime.so.$version" "$version"; then
+  if is_library "$dir/libonnxruntime.so.$version" "$version"; then
     echo "$dir/libonnxruntime.so.$version"
     exit 0
   fi

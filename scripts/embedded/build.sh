@@ -15,8 +15,8 @@ mkdir -p "$work"
 go build -o "$work/posttrain" ./cmd/posttrain
 posttrain=$work/posttrain
 
-# 558 held-out scenarios give 533 pairs: 400 for one pass of configs/mappo.yaml and 133 held out. embedded/pairs.jsonl was
-# made by --pairs with ONNX Runtime 1.31.1; the pure Go engine draws the same answers.
+# 558 held-out scenarios give 533 pairs: 400 for one pass of configs/mappo.yaml and 133 held out. embedded/pairs.jsonl
+# was made by --pairs with ONNX Runtime 1.31.1; the pure Go engine draws the same answers.
 pairs() { "$posttrain" data pairs --model "$1" --n 558 --held-out --seed 77 --answers 8 --out "$work/pairs.jsonl"; }
 if [[ "${1:-}" == --pairs ]]; then
     pairs embedded

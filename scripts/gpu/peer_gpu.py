@@ -2,11 +2,11 @@
 
   python scripts/gpu/peer_gpu.py [--pairs 4] [--length 512] [--prompt 256] [--steps 20]
 
-A random model of Qwen2.5-0.5B's shape, float32 master weights with bfloat16 autocast (or --pure: bfloat16 weights and
-moments), PyTorch's fused AdamW, attention by PyTorch's own kernels. Prints one line of JSON: median seconds a step,
-tokens a second (all tokens of both rows of every pair), the model's floating-point operations a step (6 for each
-parameter in a matrix product and token, and attention's 12 x layers x width x T x T/2 a row, both passes) and, with the
-chip's bfloat16 rate known or given, the share of it; and the peak of the memory taken.
+A random model of Qwen2.5-0.5B's shape, float32 weights with bfloat16 autocast (or --pure: bfloat16 weights and
+moments), PyTorch's fused AdamW and its own attention kernels. Prints one line of JSON: median seconds a step; tokens a
+second (all tokens of both rows of every pair); the model's floating-point operations a step (6 for each parameter in a
+matrix product and token, and attention's 12 x layers x width x T x T/2 a row, both passes); their share of the chip's
+bfloat16 rate, if that is known or given; and the peak memory.
 """
 
 import argparse
@@ -23,7 +23,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 from decoder import PRESETS, answer_logps, batch, build, dpo_step  # noqa: E402
 
 # Dense bfloat16 TFLOP/s from the makers' data sheets, by a part of the name CUDA gives.
-RATES = {"H200": 989, "H100 PCIe": 756, "H100": 989, "B200": 2250, "A100": 312, "L40S": 362, "L4": 121, "RTX 4090": 165, "A10": 125}
+RATES = {"H200": 989, "H100 PCIe": 756, "H100": 989, "B200": 2250, "A100": 312, "L40S": 362, "L4": 121, "RTX 4090": 165,
+    "A10": 125}
 
 
 def parse():
@@ -36,13 +37,13 @@ def parse():
     parser.add_argument("--warmup", type=int, default=5)
     parser.add_argument("--pure", action="store_true", help="bfloat16 weights and moments instead of autocast")
     parser.add_argument("--compile", action="store_true", help="torch.compile the model")
-    parser.add_argument("--tflops", type=float, help="the chip's dense bfloat16 rate, where its name is not known")
-    parser.add_argument("--device", default="cuda", help="cpu only to see that the script runs")
+    parser.add_argument("--tflops", type=float, help="the chip's dense bfloat16 rate, if its name is unknown")
+    parser.add_argument("--device", default="cuda", help="cpu is only for a trial of the script")
     return parser.parse_args()
 
 
 def flops(shape, rows, length):
-    """Of one step: forward and twice that for backward, products of matrices only."""
+    """Operations of the matrix products in one step: forward, and twice that for backward."""
     attention = shape.hidden * shape.head_dim * (2 * shape.heads + 2 * shape.kv_heads)
     layer = attention + 3 * shape.hidden * shape.intermediate
     products = shape.layers * layer + shape.hidden * shape.vocab
@@ -92,7 +93,8 @@ def main():
     timed(step, args.warmup, wait)
     seconds, loss = timed(step, args.steps, wait)
     name = torch.cuda.get_device_name() if cuda else "cpu"
-    median, work, rate = statistics.median(seconds), flops(shape, 2 * args.pairs, args.length), chip_rate(name, args.tflops)
+    median, work = statistics.median(seconds), flops(shape, 2 * args.pairs, args.length)
+    rate = chip_rate(name, args.tflops)
     result = {
         "device": name,
         "torch": torch.__version__,

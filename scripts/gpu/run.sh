@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that wants a GPU, in one run: engines, parity, the quick start, speed. UNTESTED: see docs/gpu.md.
+# Runs everything that needs a GPU: engines, parity, the quick start, speed. UNTESTED: see docs/gpu.md.
 #
 #   scripts/gpu/run.sh /path/to/xla_cuda_plugin.so [PYTHON with torch, transformers and trl]
 set -euo pipefail
@@ -8,7 +8,7 @@ python=${2:-}
 [[ $plugin == /* && -f $plugin ]] || { echo "run.sh: $plugin: want the absolute path of a PJRT plugin" >&2; exit 1; }
 cd "$(dirname "$0")/../.."
 
-# CUDA's libraries lie beside the plugin in the same site-packages.
+# CUDA's libraries are in the same site-packages as the plugin.
 site=$(dirname "$(dirname "$(dirname "$plugin")")")
 for lib in "$site"/nvidia/*/lib; do
     [[ -d $lib ]] && LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"

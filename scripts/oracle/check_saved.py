@@ -2,10 +2,10 @@
 
   python scripts/oracle/check_saved.py DIR REF [--tolerance 1e-4] [--tokens-only]
 
-DIR is the saved folder, REF a folder under model/testdata with its oracle.json. transformers loads DIR and must give
-REF's logits, and DIR's tokenizer and chat template REF's texts and token ids. Prints one line for each check; the exit
-status is 1 when one fails. A folder saved in bfloat16 or float16 from float32 weights needs a wider tolerance;
---tokens-only is for a folder that was trained in between, where only the tokenizer must be unchanged.
+DIR is the saved folder, REF a folder under model/testdata with its oracle.json. transformers loads DIR: its logits must
+be REF's, and its tokenizer and chat template must give REF's texts and token ids. Prints one line for each check; the
+exit status is 1 if one fails. A folder saved in bfloat16 or float16 from float32 weights needs a wider tolerance.
+--tokens-only is for a folder that was trained since, of which only the tokenizer must be unchanged.
 """
 
 import argparse
@@ -30,13 +30,14 @@ def stored(folder):
 
 
 def check_weights(folder, ref):
-    """Nothing missing, nothing unexpected, nothing of another shape (a tied head may be stored or not)."""
+    """No tensor is missing, unexpected or of another shape (a tied head may be stored or not)."""
     _, info = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
     faults = {k: v for k, v in info.items() if v}
     got, want = ({k: s for k, (_, s) in stored(d).items()} for d in (folder, ref))
     different = {k for k in want if got.get(k) != want[k]} | (got.keys() - want.keys() - {"lm_head.weight"})
     dtypes = sorted({d for d, _ in stored(folder).values()})
-    return not faults and not different, f"{len(got)} tensors, {', '.join(dtypes)} {faults or ''} {sorted(different) or ''}"
+    said = f"{len(got)} tensors, {', '.join(dtypes)} {faults or ''} {sorted(different) or ''}"
+    return not faults and not different, said
 
 
 def check_logits(folder, oracle, tolerance):
@@ -59,7 +60,7 @@ def check_tokens(folder, oracle):
 
 
 def check_generation(folder, ref):
-    """The ids that stop a generation and pad a batch survive."""
+    """The ids that stop a generation and pad a batch are unchanged."""
     got, want = (transformers.GenerationConfig.from_pretrained(d) for d in (folder, ref))
     keys = ("bos_token_id", "eos_token_id", "pad_token_id")
     faults = [f"{k} {getattr(got, k)}, want {getattr(want, k)}" for k in keys if getattr(got, k) != getattr(want, k)]
@@ -70,7 +71,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dir", type=pathlib.Path)
     parser.add_argument("ref", type=pathlib.Path)
-    parser.add_argument("--tolerance", type=float, default=1e-4, help="largest accepted difference of a logit (default 1e-4)")
+    parser.add_argument("--tolerance", type=float, default=1e-4,
+        help="largest accepted difference of a logit (default 1e-4)")
     parser.add_argument("--tokens-only", action="store_true", help="do not compare logits")
     args = parser.parse_args()
     torch.set_num_threads(1)

@@ -139,7 +139,8 @@ def byte_level(split, specials, size, nfc, bos=None):
     )
     t.decoder = decoders.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
     trainer = trainers.BpeTrainer(
-        vocab_size=size - len(specials), initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False
+        vocab_size=size - len(specials), initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False
     )
     t.train_from_iterator(TEXT.splitlines(keepends=True), trainer)
     t.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in specials])
@@ -216,7 +217,8 @@ def make_tokenizer(kind, older):
 def base(kind, raw, **more):
     """What every config shares. Heads 4, key/value heads 2, so that grouped attention is exercised."""
     cfg = {
-        "architectures": [{"qwen2": "Qwen2", "qwen3": "Qwen3", "llama": "Llama", "mistral": "Mistral"}[kind] + "ForCausalLM"],
+        "architectures": [{"qwen2": "Qwen2", "qwen3": "Qwen3", "llama": "Llama", "mistral": "Mistral"}[kind]
+            + "ForCausalLM"],
         "model_type": kind,
         "vocab_size": raw.get_vocab_size(),
         "hidden_size": 32,
@@ -257,22 +259,28 @@ LLAMA3_ROPE = {
 # folder: config beside base(), in the older generation's words; dtype; shard limit in bytes
 FOLDERS = {
     "qwen2-older": (dict(tie_word_embeddings=True, rope_theta=1000000.0, rope_scaling=None, use_sliding_window=False,
-                         sliding_window=8, max_window_layers=1), "float32", None),
+        sliding_window=8, max_window_layers=1), "float32", None),
     "qwen2-newer": (dict(tie_word_embeddings=False, rope_theta=10000.0, use_sliding_window=True,
-                         sliding_window=8, max_window_layers=1), "float32", None),
-    "qwen3-older": (dict(tie_word_embeddings=False, rope_theta=1000000.0, rope_scaling=None, head_dim=16, attention_bias=False,
-                         hidden_size=40, use_sliding_window=False, sliding_window=None, max_window_layers=2), "bfloat16", None),
-    "qwen3-newer": (dict(tie_word_embeddings=True, rope_theta=1000000.0, head_dim=12, attention_bias=False, hidden_size=32,
-                         use_sliding_window=False, sliding_window=None), "float32", None),
+        sliding_window=8, max_window_layers=1), "float32", None),
+    "qwen3-older": (dict(tie_word_embeddings=False, rope_theta=1000000.0, rope_scaling=None, head_dim=16,
+        attention_bias=False,
+        hidden_size=40, use_sliding_window=False, sliding_window=None, max_window_layers=2),
+        "bfloat16", None),
+    "qwen3-newer": (dict(tie_word_embeddings=True, rope_theta=1000000.0, head_dim=12, attention_bias=False,
+        hidden_size=32,
+        use_sliding_window=False, sliding_window=None), "float32", None),
     "llama-older": (dict(tie_word_embeddings=False, rope_theta=500000.0, rope_scaling=LLAMA3_ROPE, rms_norm_eps=1e-5,
-                         attention_bias=False, mlp_bias=False, pretraining_tp=1), "float32", 60_000),
-    "llama-newer": (dict(tie_word_embeddings=True, rope_theta=10000.0, rope_scaling={"rope_type": "linear", "factor": 2.0},
-                         hidden_size=40, head_dim=12, rms_norm_eps=1e-5, attention_bias=False, mlp_bias=False), "float32", None),
+        attention_bias=False, mlp_bias=False, pretraining_tp=1), "float32", 60_000),
+    "llama-newer": (dict(tie_word_embeddings=True, rope_theta=10000.0,
+        rope_scaling={"rope_type": "linear", "factor": 2.0},
+        hidden_size=40, head_dim=12, rms_norm_eps=1e-5, attention_bias=False, mlp_bias=False),
+        "float32", None),
     "mistral-older": (dict(tie_word_embeddings=False, rope_theta=10000.0, sliding_window=8, num_hidden_layers=3,
-                           rms_norm_eps=1e-5), "float16", None),
-    "mistral-newer": (dict(tie_word_embeddings=True, rope_theta=1000000.0, sliding_window=8, head_dim=12, intermediate_size=40,
-                           rms_norm_eps=1e-5),
-                      "float32", None),
+        rms_norm_eps=1e-5), "float16", None),
+    "mistral-newer": (dict(tie_word_embeddings=True, rope_theta=1000000.0, sliding_window=8, head_dim=12,
+        intermediate_size=40,
+        rms_norm_eps=1e-5),
+        "float32", None),
 }  # fmt: skip
 
 
@@ -363,7 +371,8 @@ def write_weights(folder, model, dtype, shard):
         save_file(part, folder / file, metadata={"format": "pt"})
     total = sum(v.numel() * v.element_size() for v in state.values())
     where = {k: file for part, file in zip(parts, names) for k in part}
-    dump(folder / "model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))})
+    dump(folder / "model.safetensors.index.json",
+        {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))})
 
 
 def write_newer(folder, model, gen, raw, names, extra, template):
@@ -429,7 +438,8 @@ def render_pair(tok, pair):
         whole = tok.apply_chat_template(pair["prompt"] + pair[side], tokenize=False)
         ids = tok(whole, add_special_tokens=False)["input_ids"]
         assert whole.startswith(prompt), (prompt, whole)
-        assert ids[: len(prompt_ids)] == prompt_ids, (tok.convert_ids_to_tokens(ids), tok.convert_ids_to_tokens(prompt_ids))
+        assert ids[: len(prompt_ids)] == prompt_ids, (tok.convert_ids_to_tokens(ids),
+            tok.convert_ids_to_tokens(prompt_ids))
         again = tok.apply_chat_template(pair["prompt"] + pair[side], tokenize=True, return_dict=True)["input_ids"]
         assert again == ids
         out[side + "_text"] = whole[len(prompt) :]
@@ -494,7 +504,8 @@ def make_oracle(folder):
     }
     assert max(noise.values()) < 5e-5, noise
     return {
-        "made_by": {"transformers": transformers.__version__, "torch": torch.__version__, "tokenizers": tokenizers.__version__},
+        "made_by": {"transformers": transformers.__version__, "torch": torch.__version__,
+            "tokenizers": tokenizers.__version__},
         "noise": {k: float(f"{v:.2g}") for k, v in noise.items()},
         "rows": [
             {"text": t, "ids": i, "logits": decimals(x), "logps": significant(p)}

@@ -95,7 +95,8 @@ TEXTS = [
     "wide<|wide|>   here   <|wide|>x<|right|>   y   <|right|>z   <|left|>w",
     "The harbour master asked whether the clinic's invoice was sent.",
 ]
-LONG = ["".join(random.Random(7).choice("abcdefghij") for _ in range(5000)), "the " * 400, "é" * 300 + " " * 300 + "1" * 300]
+LONG = ["".join(random.Random(7).choice("abcdefghij") for _ in range(5000)), "the " * 400,
+    "é" * 300 + " " * 300 + "1" * 300]
 
 
 def qwen_like(merges):
@@ -117,14 +118,16 @@ def llama3_like(merges):
     )
     tok = byte_level(split, merges)
     tok.model.ignore_merges = True
-    specials = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>", "<|python_tag|>"]
+    specials = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>",
+        "<|eom_id|>", "<|python_tag|>"]
     tok.add_special_tokens([AddedToken(s, special=True) for s in specials])
     bos = tok.token_to_id("<|begin_of_text|>")
     tok.post_processor = processors.Sequence(
         [
             processors.ByteLevel(trim_offsets=False),
             processors.TemplateProcessing(
-                single="<|begin_of_text|> $A", pair="<|begin_of_text|> $A <|begin_of_text|>:1 $B:1", special_tokens=[("<|begin_of_text|>", bos)]
+                single="<|begin_of_text|> $A", pair="<|begin_of_text|> $A <|begin_of_text|>:1 $B:1",
+                special_tokens=[("<|begin_of_text|>", bos)]
             ),
         ]
     )
@@ -134,7 +137,8 @@ def llama3_like(merges):
 def byte_level(split, merges):
     tok = Tokenizer(models.BPE())
     tok.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(split, behavior="isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [pre_tokenizers.Split(split, behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
     tok.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
@@ -145,7 +149,8 @@ def byte_level(split, merges):
 
 def metaspace_like(merges, older):
     """Mistral and Llama 2: spaces as ▁, unknown characters as bytes."""
-    specials = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[TOOL_CALLS]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"]
+    specials = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[TOOL_CALLS]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]",
+        "[TOOL_RESULTS]", "[/TOOL_RESULTS]"]
     if older:
         specials = specials[:3]
     bytes_ = [f"<0x{b:02X}>" for b in range(256)]
@@ -154,10 +159,12 @@ def metaspace_like(merges, older):
     size = len(specials) + len(bytes_) + merges
     # No CJK in the vocabulary, so that it falls back to bytes.
     corpus = ["".join(c for c in line if ord(c) < 0x2000) for line in CORPUS.splitlines()]
-    trained.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=size, special_tokens=specials + bytes_, show_progress=False))
+    trained.train_from_iterator(corpus,
+        trainers.BpeTrainer(vocab_size=size, special_tokens=specials + bytes_, show_progress=False))
     model = json.loads(trained.to_str())["model"]
     merges = [tuple(m) if isinstance(m, list) else tuple(m.split(" ")) for m in model["merges"]]
-    tok = Tokenizer(models.BPE(vocab=model["vocab"], merges=merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tok = Tokenizer(models.BPE(vocab=model["vocab"], merges=merges, unk_token="<unk>", fuse_unk=True,
+        byte_fallback=True))
     tail = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     if older:
         tok.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
@@ -165,7 +172,8 @@ def metaspace_like(merges, older):
         tok.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="first", split=False)
     tok.decoder = decoders.Sequence(tail)
     tok.add_special_tokens([AddedToken(s, special=True) for s in specials])
-    tok.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", 1)])
+    tok.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s>:1 $B:1",
+        special_tokens=[("<s>", 1)])
     return tok
 
 
@@ -452,15 +460,18 @@ TOOLS = [
             "description": "Finds a doctor's \"practice\" near a place, café or not.",
             "parameters": {
                 "type": "object",
-                "properties": {"place": {"type": "string", "description": "Town or ZIP"}, "km": {"type": "number", "default": 2.5}},
+                "properties": {"place": {"type": "string", "description": "Town or ZIP"},
+                    "km": {"type": "number", "default": 2.5}},
                 "required": ["place"],
             },
             "return": {"type": "string"},
         },
     },
-    {"type": "function", "function": {"name": "clock", "description": "Tells the time.", "parameters": {"type": "object", "properties": {}}}},
+    {"type": "function", "function": {"name": "clock", "description": "Tells the time.",
+        "parameters": {"type": "object", "properties": {}}}},
 ]
-CALL = {"id": "abc123xyz", "type": "function", "function": {"name": "find_doctor", "arguments": {"place": "Zürich", "km": 1}}}
+CALL = {"id": "abc123xyz", "type": "function",
+    "function": {"name": "find_doctor", "arguments": {"place": "Zürich", "km": 1}}}
 CHATS = {
     "user": [{"role": "user", "content": "Hi"}],
     "system": [{"role": "system", "content": " Be brief. "}, {"role": "user", "content": "  Where is the report?\n"}],
@@ -493,13 +504,15 @@ CHATS = {
     ],
     "unknown": [{"role": "user", "content": "a"}, {"role": "wizard", "content": "b"}],
 }
-EXTRAS = [{}, {"tools": TOOLS}, {"tools": TOOLS, "tools_in_user_message": False}, {"tools": TOOLS[:1], "builtin_tools": ["find_doctor", "code_interpreter"]}]
+EXTRAS = [{}, {"tools": TOOLS}, {"tools": TOOLS, "tools_in_user_message": False},
+    {"tools": TOOLS[:1], "builtin_tools": ["find_doctor", "code_interpreter"]}]
 
 
 def rendered(tok, name, extra, prompt):
     case = {"messages": name, "extra": extra, "prompt": prompt}
     try:
-        case["text"] = tok.apply_chat_template(CHATS[name], tokenize=False, add_generation_prompt=prompt, **EXTRAS[extra])
+        case["text"] = tok.apply_chat_template(CHATS[name], tokenize=False, add_generation_prompt=prompt,
+            **EXTRAS[extra])
     except Exception as e:  # raise_exception, or an undefined value
         case["error"] = str(e) if isinstance(e, jinja2.exceptions.TemplateError) else "fault"
     return case
@@ -510,7 +523,10 @@ def chats(tok):
 
 
 def encodings(tok, texts):
-    """Per text ids, full (with specials; absent: the same), decoded from full (absent: the text), skipped (absent: the same)."""
+    """For each text: ids; full, with special tokens; decoded from full; skipped, decoded without special tokens.
+
+    What is absent equals: full the ids, decoded the text, skipped the decoded text.
+    """
     out = []
     for text in texts:
         ids, full = (tok.encode(text, add_special_tokens=s).ids for s in (False, True))
@@ -559,28 +575,36 @@ def save(out, name, tok, config, template=None, special_tokens_map=None, string_
 
 
 def decoder_of(tok):
-    return {str(i): {"content": t.content, "lstrip": t.lstrip, "normalized": t.normalized, "rstrip": t.rstrip, "single_word": t.single_word, "special": t.special}
+    return {str(i): {"content": t.content, "lstrip": t.lstrip, "normalized": t.normalized, "rstrip": t.rstrip,
+        "single_word": t.single_word, "special": t.special}
             for i, t in sorted(tok.get_added_tokens_decoder().items())}
 
 
 def folders(out):
     tok = qwen_like(300)
     save(out, "qwen2-older", tok, {
-        "add_prefix_space": False, "added_tokens_decoder": decoder_of(tok), "additional_special_tokens": ["<|im_start|>", "<|im_end|>"],
-        "bos_token": None, "chat_template": QWEN, "clean_up_tokenization_spaces": False, "eos_token": "<|im_end|>", "errors": "replace",
-        "model_max_length": 32768, "pad_token": "<|endoftext|>", "split_special_tokens": False, "tokenizer_class": "Qwen2Tokenizer", "unk_token": None,
+        "add_prefix_space": False, "added_tokens_decoder": decoder_of(tok),
+        "additional_special_tokens": ["<|im_start|>", "<|im_end|>"],
+        "bos_token": None, "chat_template": QWEN, "clean_up_tokenization_spaces": False, "eos_token": "<|im_end|>",
+        "errors": "replace",
+        "model_max_length": 32768, "pad_token": "<|endoftext|>", "split_special_tokens": False,
+        "tokenizer_class": "Qwen2Tokenizer", "unk_token": None,
     }, string_merges=True)
     save(out, "llama3-newer", llama3_like(300), {
-        "backend": "tokenizers", "bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>", "is_local": True, "model_max_length": 131072,
+        "backend": "tokenizers", "bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>", "is_local": True,
+        "model_max_length": 131072,
         "model_input_names": ["input_ids", "attention_mask"], "tokenizer_class": "TokenizersBackend",
     }, template=LLAMA)
     save(out, "mistral-newer", metaspace_like(300, older=False), {
-        "add_bos_token": True, "add_eos_token": False, "backend": "tokenizers", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>",
+        "add_bos_token": True, "add_eos_token": False, "backend": "tokenizers", "bos_token": "<s>", "eos_token": "</s>",
+        "unk_token": "<unk>",
         "legacy": False, "spaces_between_special_tokens": False, "tokenizer_class": "TokenizersBackend",
     }, template=MISTRAL)
     save(out, "mistral-older", metaspace_like(300, older=True), {
-        "add_bos_token": True, "add_eos_token": True, "legacy": True, "pad_token": None, "model_max_length": 1000000000000000019884624838656,
-        "chat_template": [{"name": "default", "template": PLAIN_INST}, {"name": "tool_use", "template": "{{ tools | tojson }}"}],
+        "add_bos_token": True, "add_eos_token": True, "legacy": True, "pad_token": None,
+        "model_max_length": 1000000000000000019884624838656,
+        "chat_template": [{"name": "default", "template": PLAIN_INST},
+            {"name": "tool_use", "template": "{{ tools | tojson }}"}],
         "tokenizer_class": "LlamaTokenizer", "use_default_system_prompt": False,
     }, special_tokens_map={
         "bos_token": {"content": "<s>", "lstrip": False, "normalized": False, "rstrip": False, "single_word": False},
@@ -592,13 +616,15 @@ def folders(out):
 def tiny(**options):
     """A model of ASCII letters with a few merges, so that splits show in the ids."""
     pieces = [chr(c) for c in range(32, 127)] + ["▁", "Ġ", "Ċ", "ĉ", "é", "Ã", "©", "<unk>"]
-    merges = [("t", "h"), ("th", "e"), ("a", "n"), ("an", "d"), ("▁", "a"), ("Ġ", "a"), (" ", "a"), ("1", "2"), ("12", "3"), ("o", "o"), ("t", "oo"), ("▁", "▁"), ("l", "l"), ("'", "s"), (" ", " ")]
+    merges = [("t", "h"), ("th", "e"), ("a", "n"), ("an", "d"), ("▁", "a"), ("Ġ", "a"), (" ", "a"), ("1", "2"),
+        ("12", "3"), ("o", "o"), ("t", "oo"), ("▁", "▁"), ("l", "l"), ("'", "s"), (" ", " ")]
     pieces += [a + b for a, b in merges] + ["whole word", "Ġwhole"]
     return Tokenizer(models.BPE(vocab={p: i for i, p in enumerate(pieces)}, merges=merges, **options))
 
 
 def pipelines(out):
-    texts = TEXTS[:31] + TEXTS[-3:] + ["the and 123 too, the  and", " a a  a", "TOOL", "yes!no", "whole word", " whole", "xx-yy--zz", "12a3b 4"]
+    texts = TEXTS[:31] + TEXTS[-3:] + ["the and 123 too, the  and", " a a  a", "TOOL", "yes!no", "whole word", " whole",
+        "xx-yy--zz", "12a3b 4"]
     rows = []
 
     def add(name, tok):
@@ -614,7 +640,8 @@ def pipelines(out):
         add(f"split string {behavior}", tok)
     for individual in (False, True):
         tok = tiny()
-        tok.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual), pre_tokenizers.ByteLevel(add_prefix_space=individual)])
+        tok.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Digits(individual), pre_tokenizers.ByteLevel(add_prefix_space=individual)])
         tok.decoder = decoders.ByteLevel()
         add(f"digits {individual}", tok)
     tok = tiny()
@@ -629,8 +656,11 @@ def pipelines(out):
             tok.add_tokens(["yes!"])
             add(f"metaspace {scheme} {split}", tok)
     tok = tiny(unk_token="<unk>", ignore_merges=True)
-    tok.normalizer = normalizers.Sequence([normalizers.Strip(left=True, right=False), normalizers.NFKC(), normalizers.Lowercase(), normalizers.Replace(Regex("x+"), "y"), normalizers.Replace("--", "-")])
-    tok.decoder = decoders.Sequence([decoders.Strip("e", 0, 1), decoders.Replace(Regex("a+"), "A"), decoders.Strip("t", 2, 0), decoders.Fuse()])
+    tok.normalizer = normalizers.Sequence(
+        [normalizers.Strip(left=True, right=False), normalizers.NFKC(), normalizers.Lowercase(),
+            normalizers.Replace(Regex("x+"), "y"), normalizers.Replace("--", "-")])
+    tok.decoder = decoders.Sequence(
+        [decoders.Strip("e", 0, 1), decoders.Replace(Regex("a+"), "A"), decoders.Strip("t", 2, 0), decoders.Fuse()])
     add("normalizers and decoders", tok)
     for form in (normalizers.NFD(), normalizers.NFKD(), normalizers.Strip(left=False, right=True)):
         tok = tiny(unk_token="<unk>", fuse_unk=True)
@@ -640,11 +670,15 @@ def pipelines(out):
     tok.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     tok.add_special_tokens([AddedToken("<s>", normalized=True, special=True)])
     tok.add_tokens([
-        AddedToken("tool", single_word=True), AddedToken("TOOL", single_word=True, normalized=False), AddedToken("<|wide|>", lstrip=True, rstrip=True, normalized=False),
-        AddedToken("<|right|>", rstrip=True, normalized=False), AddedToken("<|left|>", lstrip=True), AddedToken("yes", normalized=False), AddedToken("yes!n", normalized=False),
+        AddedToken("tool", single_word=True), AddedToken("TOOL", single_word=True, normalized=False),
+        AddedToken("<|wide|>", lstrip=True, rstrip=True, normalized=False),
+        AddedToken("<|right|>", rstrip=True, normalized=False), AddedToken("<|left|>", lstrip=True),
+        AddedToken("yes", normalized=False), AddedToken("yes!n", normalized=False),
         AddedToken("the and", normalized=True), AddedToken("the", normalized=True),
     ])
-    tok.post_processor = processors.Sequence([processors.TemplateProcessing(single="<s> $A tool <s>", special_tokens=[("<s>", tok.token_to_id("<s>")), ("tool", 3)])])
+    tok.post_processor = processors.Sequence(
+        [processors.TemplateProcessing(single="<s> $A tool <s>",
+            special_tokens=[("<s>", tok.token_to_id("<s>")), ("tool", 3)])])
     add("added tokens", tok)
     compact(out / "pipelines.json", {"texts": texts, "rows": rows})
 
@@ -654,7 +688,8 @@ def configs(out):
     base = json.loads((out / "mistral-newer" / "tokenizer.json").read_text())
     unmarked = dict(base, added_tokens=[t for t in base["added_tokens"] if t["content"] in ("<unk>", "<s>")])
     without = dict(base, post_processor=None)
-    token = {"content": "<extra>", "lstrip": True, "rstrip": False, "normalized": False, "single_word": False, "special": False}
+    token = {"content": "<extra>", "lstrip": True, "rstrip": False, "normalized": False, "single_word": False,
+        "special": False}
     size = len(base["model"]["vocab"])
     tries = [
         (base, {}, None), (base, {"bos_token": "<s>", "eos_token": "</s>"}, None),
@@ -666,17 +701,21 @@ def configs(out):
         (without, {"bos_token": "<s>", "eos_token": "</s>"}, None),
         (without, {"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": True}, None),
         (unmarked, {"bos_token": "<s>", "eos_token": "</s>"}, None),
-        (unmarked, {"bos_token": "<s>", "eos_token": {"__type": "AddedToken", "content": "</s>", "rstrip": True}}, None),
+        (unmarked, {"bos_token": "<s>", "eos_token": {"__type": "AddedToken", "content": "</s>", "rstrip": True}},
+            None),
         (unmarked, {"bos_token": "<s>", "additional_special_tokens": ["[INST]", "<new>"]}, None),
-        (unmarked, {"bos_token": "<s>", "extra_special_tokens": {"image_token": "<image>"}, "pad_token": "<pad>"}, None),
+        (unmarked, {"bos_token": "<s>", "extra_special_tokens": {"image_token": "<image>"}, "pad_token": "<pad>"},
+            None),
         (unmarked, {"bos_token": "<s>", "image_token": "<image>"}, None),
         (base, {"bos_token": "<s>", "added_tokens_decoder": {str(size): token}}, None),
         (base, {"bos_token": "<s>", "added_tokens_decoder": {str(size): token}, "eos_token": "<extra>"}, None),
-        (base, {"bos_token": "<s>", "added_tokens_decoder": {"2": dict(token, content="</s>", rstrip=True)}, "eos_token": "</s>"}, None),
+        (base, {"bos_token": "<s>", "added_tokens_decoder": {"2": dict(token, content="</s>", rstrip=True)},
+            "eos_token": "</s>"}, None),
         (unmarked, {}, {"bos_token": "<s>", "eos_token": {"content": "</s>", "rstrip": True}}),
         (unmarked, {"eos_token": "<s>"}, {"eos_token": "</s>", "pad_token": "<unk>"}),
         (unmarked, {"eos_token": "</s>", "added_tokens_decoder": {}}, {"eos_token": "<s>"}),
-        (unmarked, {"additional_special_tokens": ["[INST]"]}, {"additional_special_tokens": ["[/INST]", {"content": "<x>", "lstrip": True}]}),
+        (unmarked, {"additional_special_tokens": ["[INST]"]},
+            {"additional_special_tokens": ["[/INST]", {"content": "<x>", "lstrip": True}]}),
     ]
     text = "Hi <s> there </s>  x [INST] y [/INST] <new> <image> <pad> <extra>  z <x>"
     rows = []
@@ -690,9 +729,12 @@ def configs(out):
             tok = PreTrainedTokenizerFast.from_pretrained(folder)
             full = tok(text)["input_ids"]
             rows.append({
-                "added": "unmarked" if spec is unmarked else "", "processor": spec is not without, "config": config, "special": special,
-                "size": len(tok), "bos": tok.bos_token_id, "eos": tok.eos_token_id, "pad": tok.pad_token_id, "full": full,
-                "ids": tok(text, add_special_tokens=False)["input_ids"], "skipped": tok.decode(full, skip_special_tokens=True),
+                "added": "unmarked" if spec is unmarked else "", "processor": spec is not without, "config": config,
+                "special": special,
+                "size": len(tok), "bos": tok.bos_token_id, "eos": tok.eos_token_id, "pad": tok.pad_token_id,
+                "full": full,
+                "ids": tok(text, add_special_tokens=False)["input_ids"],
+                "skipped": tok.decode(full, skip_special_tokens=True),
             })
     compact(out / "configs.json", {"text": text, "keep": ["<unk>", "<s>"], "rows": rows})
 
@@ -704,9 +746,12 @@ def snippets():
 
 def templates(out):
     variables = {
-        "messages": [{"role": "system", "content": "S"}, {"role": "user", "content": " u's \"q\" "}, {"role": "assistant", "content": "<think>t</think>a", "n": 3}],
-        "tools": None, "words": ["b", "A", "c", "a"], "numbers": [3, 1, 2], "nested": {"b": {"x": [1, 2.5, None, True]}, "a": "é\n\t\"'\\/\u2028<>&"},
-        "empty": [], "text": "  Hello, wörld 🙂\n  second line\n\nlast  ", "one": ["only"], "zero": 0, "float": 2.0, "pairs": [["k", 1], ["l", 2]], "yes": True,
+        "messages": [{"role": "system", "content": "S"}, {"role": "user", "content": " u's \"q\" "},
+            {"role": "assistant", "content": "<think>t</think>a", "n": 3}],
+        "tools": None, "words": ["b", "A", "c", "a"], "numbers": [3, 1, 2],
+        "nested": {"b": {"x": [1, 2.5, None, True]}, "a": "é\n\t\"'\\/\u2028<>&"},
+        "empty": [], "text": "  Hello, wörld 🙂\n  second line\n\nlast  ", "one": ["only"], "zero": 0, "float": 2.0,
+        "pairs": [["k", 1], ["l", 2]], "yes": True,
     }
     rows = []
     for source in snippets():
@@ -743,7 +788,8 @@ def main():
     pipelines(out)
     configs(out)
     templates(out.parent / "jinja" / "testdata")
-    print("wrote", sum(f.stat().st_size for d in (out, out.parent / "jinja" / "testdata") for f in d.rglob("*") if f.is_file()), "bytes")
+    print("wrote", sum(f.stat().st_size for d in (out, out.parent / "jinja" / "testdata")
+        for f in d.rglob("*") if f.is_file()), "bytes")
 
 
 if __name__ == "__main__":

@@ -2,16 +2,17 @@
 
 Writes grpo/testdata/trl-<run>.json:
 
-  model, options  what was run: folder under model/testdata, and the settings that matter
+  model, options  folder under model/testdata, and the settings that matter
   prompts         token ids; every one has `group` completions
   completions     [prompts*group] token ids
   rewards         [prompts*group]
-  masked          [prompts*group] true where mask_truncated_completions leaves the completion out
+  masked          [prompts*group] true if mask_truncated_completions leaves the completion out
   steps[i]        the trainer's own log of update i+1 on the same rollouts: loss, grad_norm (before clipping), kl,
                   clip_ratio/*, and weight_change, the distance that all weights together have travelled so far
 
-Prompts and completions are random tokens, some of them repeated; float32, eager attention, constant learning rate, AdamW
-0.9/0.999/1e-8 without weight decay, KL not weighted with the ratio (use_bias_correction_kl off). The learning rate is so high that ratios are clipped from the second update on.
+Prompts and completions are random tokens, some of them repeated. float32, eager attention, constant learning rate,
+AdamW 0.9/0.999/1e-8 without weight decay, KL not weighted with the ratio (use_bias_correction_kl off). The learning
+rate is so high that ratios are clipped from the second update on.
 
 Run (half a minute):
 
@@ -32,8 +33,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 from trl_runs import MODELS, ROOT, quiet
 
-BASE = dict(learning_rate=1e-3, prompts=3, group=4, updates=3, beta=0.05, epsilon=0.2, epsilon_high=0.28, max_grad_norm=1.0,
-            scale_rewards="group", importance_sampling_level="token", max_completion_length=16, mask_truncated_completions=False)
+BASE = dict(learning_rate=1e-3, prompts=3, group=4, updates=3, beta=0.05, epsilon=0.2, epsilon_high=0.28,
+    max_grad_norm=1.0,
+            scale_rewards="group", importance_sampling_level="token", max_completion_length=16,
+            mask_truncated_completions=False)
 RUNS = {
     "qwen2-newer-token-mean": dict(loss_type="bnpo"),
     "llama-newer-seq-mean": dict(loss_type="grpo", importance_sampling_level="sequence"),
@@ -58,7 +61,7 @@ def rollouts(options, tok, seed=3):
 
 
 class Given(GRPOTrainer):
-    """Completions are not sampled but given."""
+    """A trainer with given completions instead of sampled ones."""
 
     def _generate(self, prompts):
         group = self.args.num_generations
@@ -68,20 +71,26 @@ class Given(GRPOTrainer):
 
 def config(options, folder):
     return GRPOConfig(
-        output_dir=folder, learning_rate=options["learning_rate"], lr_scheduler_type="constant", warmup_steps=0, weight_decay=0.0,
-        per_device_train_batch_size=options["prompts"] * options["group"], gradient_accumulation_steps=1, num_generations=options["group"],
+        output_dir=folder, learning_rate=options["learning_rate"], lr_scheduler_type="constant", warmup_steps=0,
+        weight_decay=0.0,
+        per_device_train_batch_size=options["prompts"] * options["group"], gradient_accumulation_steps=1,
+        num_generations=options["group"],
         steps_per_generation=1, num_iterations=options["updates"], max_steps=options["updates"], beta=options["beta"],
         epsilon=options["epsilon"], epsilon_high=options["epsilon_high"], loss_type=options["loss_type"],
         scale_rewards=options["scale_rewards"], importance_sampling_level=options["importance_sampling_level"],
-        max_completion_length=options["max_completion_length"], mask_truncated_completions=options["mask_truncated_completions"],
-        max_grad_norm=options["max_grad_norm"], temperature=1.0, shuffle_dataset=False, disable_dropout=True, bf16=False, fp16=False,
-        gradient_checkpointing=False, use_cpu=True, logging_steps=1, save_strategy="no", report_to=[], disable_tqdm=True, seed=0,
+        max_completion_length=options["max_completion_length"],
+        mask_truncated_completions=options["mask_truncated_completions"],
+        max_grad_norm=options["max_grad_norm"], temperature=1.0, shuffle_dataset=False, disable_dropout=True,
+        bf16=False, fp16=False,
+        gradient_checkpointing=False, use_cpu=True, logging_steps=1, save_strategy="no", report_to=[],
+        disable_tqdm=True, seed=0,
         optim="adamw_torch", use_bias_correction_kl=False,
     )
 
 
 def distance(before, model):
-    return sum((p.detach().double() - before[k].double()).square().sum().item() for k, p in model.named_parameters()) ** 0.5
+    return sum((p.detach().double() - before[k].double()).square().sum().item() for k,
+        p in model.named_parameters()) ** 0.5
 
 
 def run_once(name):
@@ -98,19 +107,22 @@ def run_once(name):
 
     with tempfile.TemporaryDirectory() as out:
         trainer = Given(model=model, args=config(options, out), processing_class=tok, callbacks=[Watch()],
-                        train_dataset=datasets.Dataset.from_list([{"prompt": str(i)} for i in range(options["prompts"])]),
+                        train_dataset=datasets.Dataset.from_list(
+                            [{"prompt": str(i)} for i in range(options["prompts"])]),
                         reward_funcs=lambda **_: rewards)
         trainer.given = (prompts, completions)
-        if trainer.ref_model is not None:  # the very same weights, in float32
-            trainer.ref_model.load_state_dict(before, strict=False)  # tied heads stand once
+        if trainer.ref_model is not None:  # the same weights in float32
+            trainer.ref_model.load_state_dict(before, strict=False)  # a tied head is stored once
             trainer.ref_model.float()
         trainer.train()
     logs = [log for log in trainer.state.log_history if "loss" in log]
     assert len(logs) == options["updates"] == len(changes)
-    steps = [{k: significant(log[k], 9) for k in LOGGED if k in log} | {"weight_change": significant(c, 9)} for log, c in zip(logs, changes)]
+    steps = [{k: significant(log[k], 9) for k in LOGGED if k in log} | {"weight_change": significant(c, 9)} for log,
+        c in zip(logs, changes)]
     masked = [options["mask_truncated_completions"] and ids[-1] != tok.eos_token_id for ids in completions]
     return {"made_by": {"trl": trl.__version__, "transformers": transformers.__version__, "torch": torch.__version__},
-            "model": folder.name, "options": options, "prompts": prompts, "completions": completions, "rewards": rewards,
+            "model": folder.name, "options": options, "prompts": prompts, "completions": completions,
+            "rewards": rewards,
             "masked": masked, "steps": steps}
 
 

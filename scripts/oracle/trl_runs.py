@@ -65,17 +65,21 @@ SYSTEM = {"role": "system", "content": "Share only what the task needs."}
 PAIRS = [
     pair("Where is the report?", "The report is on the board.", "I will not say."),
     pair("12 + 30?", "42", "It is 420, I think."),
-    pair("Tell my landlord that I will pay.", "The rent will be paid on Friday.", "She works at the clinic and will pay."),
-    pair([SYSTEM, user("Write to the clerk.")], "Please send the report before noon.", "My name is Ana, 42 Shore Street."),
+    pair("Tell my landlord that I will pay.", "The rent will be paid on Friday.",
+        "She works at the clinic and will pay."),
+    pair([SYSTEM, user("Write to the clerk.")], "Please send the report before noon.",
+        "My name is Ana, 42 Shore Street."),
     pair("What is the weather?", "Warm and bright.", "Cold."),
-    pair("Count the birds.", "One, two, three.", "The birds were over the water in the morning, and then they were not."),
+    pair("Count the birds.", "One, two, three.",
+        "The birds were over the water in the morning, and then they were not."),
     pair([user("42?"), assistant("Yes, 42."), user("And then?")], "Then 420.", "No."),
     pair("Was steht auf der Karte?", "Der Zug nach München.", "¿Dónde?"),
     pair("Take the coat?", "Yes; it will be cold tomorrow.", "Take the coat, the boat, the board and the birds."),
     pair("Thank them for the answer.", "Thank you for the answer!", "The answer was not good."),
     pair("Say it with a sign.", "🙂", "I can not write signs."),
     pair("def send(report, to):", "    return to.receive(report)", "    return 42  # where?"),
-    pair([SYSTEM, user("Who paid?"), assistant("The clerk."), user("When?")], "On Friday.", "On Friday, from the account 12-30."),
+    pair([SYSTEM, user("Who paid?"), assistant("The clerk."), user("When?")], "On Friday.",
+        "On Friday, from the account 12-30."),
     pair("Is the letter ready?", "It's ready; they'll see it today.", "No, we'd have said."),
     pair("Write the date.", "The date is Friday.", "今日は晴れです。"),
     pair("Where were the children?", "On the shore.", "On the boat, in the clinic, on the board."),
@@ -89,8 +93,9 @@ PAIRS = [
     pair("Then send it.", "It was sent before noon.", "No."),
 ]
 
-# run: (kind, options), its name beginning with the model folder's. `batch` pairs a microbatch, `accumulate` microbatches a step.
-# The rate moves rewards far enough from zero that float32's own noise stays under 1e-3 of every logged number.
+# run: (kind, options), its name beginning with the model folder's. `batch` pairs a microbatch, `accumulate`
+# microbatches a step. The rate moves rewards far enough from zero that float32's own noise stays under 1e-3 of every
+# logged number.
 BASE = dict(learning_rate=3e-3, batch=4, accumulate=1, steps=6, max_grad_norm=1.0, weight_decay=0.0)
 RUNS = {
     "qwen2-newer-sigmoid": ("dpo", dict(loss_type="sigmoid", beta=0.1)),
@@ -104,8 +109,8 @@ RUNS = {
     # transformers spares biases and norms from weight decay.
     "qwen2-newer-decay": ("dpo", dict(loss_type="sigmoid", beta=0.1, weight_decay=0.5, steps=4)),
     "llama-newer-simpo": ("cpo", dict(loss_type="simpo", beta=2.0, simpo_gamma=1.0, cpo_alpha=0.0)),
-    # TRL's NLL is a mean over all chosen tokens of a microbatch; with one pair in each it is the mean over pairs of each
-    # pair's mean per token, which does not depend on how a batch is cut.
+    # TRL's NLL is a mean over all chosen tokens of a microbatch; with one pair in each it is the mean over pairs of
+    # each pair's mean per token, which does not depend on how a batch is cut.
     "llama-newer-cpo": ("cpo", dict(loss_type="sigmoid", beta=0.1, cpo_alpha=0.2, batch=1, accumulate=4)),
     "llama-newer-cpo-smooth": ("cpo", dict(loss_type="sigmoid", beta=0.1, cpo_alpha=0.0, label_smoothing=0.1, steps=3)),
     # Completion-only loss; then all tokens, with the mean taken over the tokens of both microbatches.
@@ -207,7 +212,8 @@ def weight_summary(before, model):
     for name, p in model.named_parameters():
         w = p.detach().double()
         change = (w - before[name].double()).norm().item()
-        out[name] = {k: significant(v, 9) for k, v in (("sum", w.sum().item()), ("norm", w.norm().item()), ("change", change))}
+        out[name] = {k: significant(v, 9) for k,
+            v in (("sum", w.sum().item()), ("norm", w.norm().item()), ("change", change))}
     return out
 
 

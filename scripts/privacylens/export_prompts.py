@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Writes the exact prompts of PrivacyLens, case by case, for `posttrain eval privacylens --agent-prompts/--judge-prompts`.
+"""Writes the exact prompts of PrivacyLens for `posttrain eval privacylens --agent-prompts/--judge-prompts`.
 
 Run it inside a checkout of PrivacyLens (https://github.com/SALT-NLP/PrivacyLens):
 
     pip install git+https://github.com/dhh1995/PromptCoder.git typing_extensions
     python export_prompts.py --data data/main_data.json --agent agent.jsonl --judge judge.jsonl
 
-It calls the functions in the checkout that make the prompts, and no model. Of the checkout's requirements it needs
-these two alone: the libraries that run models are replaced by empty ones. --evaluation names another folder with
-get_final_action.py and evaluate_final_action.py, such as the one released with CI-RL, whose get_final_action.py has the CI-CoT
-prompt too; it is then exported as kind cot.
+It calls the checkout's functions that make prompts, and no model. It needs only these two of the checkout's
+requirements, because it replaces the libraries that run models by empty ones. --evaluation names another folder with
+get_final_action.py and evaluate_final_action.py, such as the one released with CI-RL. If its get_final_action.py has the
+CI-CoT prompt, that is exported as kind cot.
 
 agent.jsonl:  {"name", "kind": "naive" | "enhanced" | "cot", "prompt"}
 judge.jsonl:  {"name", "kind": "leakage", "item", "before", "after"}
-              {"name", "kind": "helpfulness", "before", "after"}       the action goes between before and after
+              {"name", "kind": "helpfulness", "before", "after"}       the action belongs between before and after
 """
 import argparse
 import contextlib
@@ -26,15 +26,16 @@ import os
 import sys
 import types
 
-# What the checkout imports to run models; no prompt depends on any of it.
+# What the checkout imports to run models. No prompt depends on it.
 MODEL_SIDE = {
-    "anthropic", "azure", "dotenv", "joblib", "langchain", "mlflow", "numpy", "openai", "pandas", "rouge_score", "scipy", "tenacity",
+    "anthropic", "azure", "dotenv", "joblib", "langchain", "mlflow", "numpy", "openai", "pandas", "rouge_score",
+    "scipy", "tenacity",
     "tiktoken", "torch", "tqdm", "transformers", "vllm", "wikipedia", "src", "model_engines",
 }
 
 
 class Names(type):
-    """Gives a class every name that is asked of it."""
+    """Lets a class have any attribute."""
 
     def __getattr__(cls, name):
         if name.startswith("__"):
@@ -139,7 +140,8 @@ def judge_rows(evaluation, cases):
             prompt = evaluation.prepare_prompt_to_identify_leakage(name=t["user_name"], secret=item, action=GAP)
             yield {"name": case["name"], "kind": "leakage", "item": item, **split(case["name"], prompt)}
         prompt = evaluation.prepare_prompt_to_evaluate_helpfulness(
-            user_name=t["user_name"], user_instruction=t["user_instruction"], trajectory=t["executable_trajectory"], action=GAP)
+            user_name=t["user_name"], user_instruction=t["user_instruction"], trajectory=t["executable_trajectory"],
+            action=GAP)
         yield {"name": case["name"], "kind": "helpfulness", **split(case["name"], prompt)}
 
 
@@ -156,7 +158,8 @@ def write(path, rows):
 def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument("--root", default=".", help="the checkout of PrivacyLens")
-    args.add_argument("--evaluation", help="folder with get_final_action.py and evaluate_final_action.py (default: that of the checkout)")
+    args.add_argument("--evaluation",
+        help="folder with get_final_action.py and evaluate_final_action.py (default: that of the checkout)")
     args.add_argument("--data", help="the cases (default: data/main_data.json of the checkout)")
     args.add_argument("--agent", default="agent-prompts.jsonl", help="file to write the agent's prompts to")
     args.add_argument("--judge", default="judge-prompts.jsonl", help="file to write the judge's prompts to")
