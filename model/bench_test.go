@@ -25,7 +25,7 @@ func preset(name string) *Model {
 	return Init(&c, 1)
 }
 
-// randomBatch is rows of 128 tokens, every one but the first a target.
+// randomBatch is rows of 128 tokens; all but the first are targets.
 func randomBatch(m *Model, rows int) packed {
 	r := rand.New(rand.NewPCG(1, 1))
 	var groups []group

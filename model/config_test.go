@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// base is a small valid config of the older generation.
+// base is a small valid config as transformers 4 writes it.
 func base(modelType string) map[string]any {
 	return map[string]any{
 		"model_type": modelType, "vocab_size": 64, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3,
@@ -21,7 +21,7 @@ func base(modelType string) map[string]any {
 	}
 }
 
-// with returns m changed by pairs of key and value; a value of drop removes the key.
+// with returns m with changed values, given as pairs of key and value. The value drop removes the key.
 func with(m map[string]any, pairs ...any) map[string]any {
 	m = maps.Clone(m)
 	for i := 0; i < len(pairs); i += 2 {
@@ -170,13 +170,13 @@ func TestConfigRefuses(t *testing.T) {
 				t.Errorf("got %v, want %q", err, k.want)
 			}
 			if err != nil && strings.Contains(err.Error(), "\n") {
-				t.Errorf("more than one line: %q", err)
+				t.Errorf("got %q, want one line", err)
 			}
 		})
 	}
 }
 
-func TestGenerationConfigWins(t *testing.T) {
+func TestGenerationConfigHasPrecedence(t *testing.T) {
 	c,
 		err := ParseConfig(text(t, base("llama")),
 		[]byte(`{"eos_token_id": [7, 8], "bos_token_id": 1, "temperature": 0.6}`))
@@ -188,11 +188,11 @@ func TestGenerationConfigWins(t *testing.T) {
 	}
 	b, err := c.GenerationJSON()
 	if err != nil || !strings.Contains(string(b), `"temperature": 0.6`) {
-		t.Errorf("generation_config.json lost a key: %s %v", b, err)
+		t.Errorf("generation_config.json: %s %v, want all keys kept", b, err)
 	}
 }
 
-// Every config survives writing and reading, keys that the decoder does not know included.
+// A config that is written and read again is the same, with the keys that the decoder does not use.
 func TestConfigRoundTrip(t *testing.T) {
 	scaling := map[string]any{"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
 		"original_max_position_embeddings": 32}
@@ -221,11 +221,11 @@ func TestConfigRoundTrip(t *testing.T) {
 			}
 			for _, newer := range []string{"rope_parameters", `"dtype"`} {
 				if strings.Contains(string(b), newer) {
-					t.Errorf("a key of the newer generation stands in %s", b)
+					t.Errorf("want no key of transformers 5 in %s", b)
 				}
 			}
 			if name == "llama" && again.Raw["summary_type"] != "first" {
-				t.Error("an unknown key got lost")
+				t.Error("an unknown key is missing")
 			}
 			c.Raw, again.Raw, c.DType = nil, nil, "float16"
 			if !reflect.DeepEqual(c, again) {
@@ -239,7 +239,7 @@ func TestConfigLike(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "config.json")
 	if _, err := ConfigLike(path); err == nil {
-		t.Error("a missing file passed")
+		t.Error("a missing file: got no error")
 	}
 	if err := os.WriteFile(path, text(t, base("llama")), 0o600); err != nil {
 		t.Fatal(err)

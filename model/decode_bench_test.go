@@ -13,8 +13,8 @@ import (
 	"github.com/posttrain/posttrain/backend/backendtest"
 )
 
-// BenchmarkDecodeStep is one token for every row behind 127 others, inputs ready, outputs dropped. The best run is what
-// a quiet machine would give; the mean is what this one gives.
+// BenchmarkDecodeStep decodes one token for every row after 127 others. It does not time the inputs. The best run shows
+// the time on a quiet machine, the mean that on this one.
 //
 //	go test ./model -run '^$' -bench DecodeStep/5.4M/onnx -benchtime 300x
 func BenchmarkDecodeStep(b *testing.B) {
@@ -40,7 +40,7 @@ func BenchmarkDecodeStep(b *testing.B) {
 	}
 }
 
-// BenchmarkPrefill is the first pass over prompts of 64 tokens.
+// BenchmarkPrefill is the pass over prompts of 64 tokens.
 func BenchmarkPrefill(b *testing.B) {
 	for _, name := range []string{"5.4M", "57M"} {
 		for _, e := range backendtest.Engines(b) {
@@ -57,7 +57,7 @@ func BenchmarkPrefill(b *testing.B) {
 	}
 }
 
-// benchmarkProgram runs a program on the model's weights and inputs that are all zero, but for the temperature.
+// benchmarkProgram runs a program on the model's weights. Its other inputs are zeros, except for the temperature.
 func benchmarkProgram(b *testing.B, e *backend.Engine, m *Model, tokens int, build func(g *graph.Graph) []*graph.Node) {
 	program := compile(b, e, "bench", build)
 	in := weights(b, e, m)

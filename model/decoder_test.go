@@ -14,7 +14,7 @@ import (
 	"github.com/posttrain/posttrain/backend/backendtest"
 )
 
-// The mask of a row of two groups, the first with two answers, against the rule spelled out.
+// The mask of a row of two groups, the first with two answers, equals visible.
 func TestVisibility(t *testing.T) {
 	p := packRows([][]group{{{[]int32{1, 2, 3}, [][]int32{{4, 5}, {6, 7, 8}}}, {[]int32{9, 9}, [][]int32{{9, 9}}}}}, 2)
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
@@ -37,7 +37,7 @@ func TestVisibility(t *testing.T) {
 	})
 }
 
-// visible is the rule of packed rows for positions i and j of the first row.
+// visible reports whether position i of the first row sees position j.
 func visible(p packed, i, j, window int) bool {
 	switch {
 	case i == j:
@@ -50,25 +50,25 @@ func visible(p packed, i, j, window int) bool {
 	return p.segments[j] == 0 || p.segments[j] == p.segments[i]
 }
 
-// Padding positions and padding slots change no log-prob of the others, and give finite values themselves.
+// Padding positions and slots do not change the log-probs of others, and have finite values themselves.
 func TestPaddingIsInert(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
-		m := lively(t, "mistral", "sliding_window", 4)
+		m := sharpModel(t, "mistral", "sliding_window", 4)
 		g := []group{{[]int32{5, 6, 7}, [][]int32{{8, 9, 2}, {9, 2}}}}
 		tight, loose := logProbsOf(t, e, m, pack(g, true, 0), GraphOptions{}),
 			logProbsOf(t, e, m, pack(g, true, 5), GraphOptions{})
 		near(t, "log-probs", worst(loose[:len(tight)], tight), 1e-6)
 		for _, v := range loose {
 			if x := float64(v); math.IsNaN(x) || math.IsInf(x, 0) {
-				t.Errorf("log-prob %v of a padding slot", v)
+				t.Errorf("log-prob %v of a padding slot, want a finite number", v)
 			}
 		}
 	})
 }
 
-// With chunks no node holds logits of more slots than one chunk, forward or backward.
+// With chunks no node holds logits of more slots than a chunk, forward or backward.
 func TestNoWholeLogits(t *testing.T) {
-	e, m, p := backendtest.Go(t), tiny(t, "llama"), repeated(true)
+	e, m, p := backendtest.Go(t), tiny(t, "llama"), repeatedTokens(true)
 	slots, vocab := len(p.source), m.Config.VocabSize
 	most := func(o GraphOptions) (rows int) {
 		_, err := e.Compile("logits", func(g *graph.Graph) []*graph.Node {
@@ -88,7 +88,7 @@ func TestNoWholeLogits(t *testing.T) {
 		return rows
 	}
 	if got := most(GraphOptions{HeadChunk: 4}); got != 4 {
-		t.Errorf("chunks of 4: logits of %d slots", got)
+		t.Errorf("chunks of 4: logits of %d slots at once, want at most 4", got)
 	}
 	if got := most(GraphOptions{}); got != slots {
 		t.Errorf("a small batch: logits of %d slots, want all %d", got, slots)
@@ -109,12 +109,12 @@ func TestHeadChunk(t *testing.T) {
 	}
 }
 
-// bfloat16 computing stays near float32, in log-probs and in the direction of the gradient.
+// bfloat16 stays near float32, in log-probs and in the direction of the gradient.
 func TestBFloat16(t *testing.T) {
 	e := backendtest.Go(t)
-	for name, m := range worlds(t) {
+	for name, m := range variedModels(t) {
 		t.Run(name, func(t *testing.T) {
-			p := repeated(true)
+			p := repeatedTokens(true)
 			for _, o := range []GraphOptions{{DType: dtypes.BFloat16},
 				{DType: dtypes.BFloat16, Checkpoint: true, HeadChunk: 5}} {
 				got, want := gradientsOf(t, e, m, p, o, 1)[0], gradientsOf(t, e, m, p, GraphOptions{}, 1)[0]
@@ -142,7 +142,7 @@ func cosine(a, b []float32) float64 {
 	return ab / math.Sqrt(aa*bb)
 }
 
-// Waiting for an infinite or NaN-free large adjoint leaves a value as it is.
+// computeAfter does not change a value if a dependency is infinite or large.
 func TestAfterIsInert(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
 		program, err := e.Compile("after", func(g *graph.Graph) []*graph.Node {
@@ -169,9 +169,9 @@ func TestAfterIsInert(t *testing.T) {
 	})
 }
 
-// A wrong list of weights is told, not computed with.
+// A wrong list of weights is an error.
 func TestWrongWeights(t *testing.T) {
-	e, m, p := backendtest.Go(t), tiny(t, "llama"), repeated(true)
+	e, m, p := backendtest.Go(t), tiny(t, "llama"), repeatedTokens(true)
 	for want, change := range map[string]func([]*graph.Node) []*graph.Node{
 		"found 29 weights, want the 30": func(ps []*graph.Node) []*graph.Node { return ps[1:] },
 		"weight 0 has shape": func(ps []*graph.Node) []*graph.Node {
@@ -190,13 +190,13 @@ func TestWrongWeights(t *testing.T) {
 	}
 }
 
-// Hand-made numbers: transformers' llama3 rule for a head of 8, and the linear one.
+// Numbers by hand: transformers' llama3 rule for a head of 8, and the linear rule.
 func TestInverseFrequencies(t *testing.T) {
 	c := &Config{HeadDim: 8, RopeTheta: 10000}
 	near(t, "none", worst(c.inverseFrequencies(), []float32{1, 0.1, 0.01, 0.001}), 1e-9)
 	c.RopeScaling = &RopeScaling{Type: "linear", Factor: 4}
 	near(t, "linear", worst(c.inverseFrequencies(), []float32{0.25, 0.025, 0.0025, 0.00025}), 1e-9)
-	// wavelengths 6.28, 62.8, 628, 6283; full below 256/4 = 64, divided above 256; none between
+	// wavelengths 6.28, 62.8, 628, 6283: kept below 256/4 = 64, divided above 256, none between
 	c.RopeScaling = &RopeScaling{Type: "llama3", Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4,
 		OriginalMaxPositions: 256}
 	near(t, "llama3", worst(c.inverseFrequencies(), []float32{1, 0.1, 0.00125, 0.000125}), 1e-9)

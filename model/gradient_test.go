@@ -16,7 +16,7 @@ import (
 	"github.com/posttrain/posttrain/backend/backendtest"
 )
 
-// relative is the largest difference of a tensor as a share of the largest value of want.
+// relative is the largest difference, relative to the largest value of want.
 func relative(got, want []float32) float64 {
 	top := 0.0
 	for _, v := range want {
@@ -28,7 +28,7 @@ func relative(got, want []float32) float64 {
 	return worst(got, want) / top
 }
 
-// sameStep compares log-probs absolutely and every gradient relative to its tensor's maximum.
+// sameStep compares log-probs absolutely and each gradient relative to its tensor's maximum.
 func sameStep(t testing.TB, m *Model, got, want step, logps, grads float64) {
 	t.Helper()
 	n := min(len(got.logps), len(want.logps))
@@ -38,8 +38,8 @@ func sameStep(t testing.TB, m *Model, got, want step, logps, grads float64) {
 	}
 }
 
-// repeated is a batch in which prompts stand twice and tokens many times, padded.
-func repeated(share bool) packed {
+// repeatedTokens is a padded batch in which a prompt occurs twice and tokens many times.
+func repeatedTokens(share bool) packed {
 	prompt := []int32{5, 5, 6, 5, 7, 7, 7, 5, 9, 5}
 	return pack([]group{
 		{prompt, [][]int32{{3, 3, 5, 3, 2}, {4, 3, 3, 4, 4, 4, 2}}},
@@ -47,8 +47,8 @@ func repeated(share bool) packed {
 	}, share, 4)
 }
 
-// lively is a tiny random model whose attention and logits are far from flat.
-func lively(t testing.TB, modelType string, pairs ...any) *Model {
+// sharpModel is a tiny random model whose attention and logits are far from uniform.
+func sharpModel(t testing.TB, modelType string, pairs ...any) *Model {
 	m := tiny(t, modelType, pairs...)
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, p := range m.Params {
@@ -62,22 +62,22 @@ func lively(t testing.TB, modelType string, pairs ...any) *Model {
 	return m
 }
 
-// worlds are models that between them use every option of the graph.
-func worlds(t testing.TB) map[string]*Model {
+// variedModels are models that together use every option of the graph.
+func variedModels(t testing.TB) map[string]*Model {
 	return map[string]*Model{
-		"llama":   lively(t, "llama", "attention_bias", true, "mlp_bias", true, "tie_word_embeddings", true),
-		"mistral": lively(t, "mistral", "sliding_window", 4),
-		"qwen2":   lively(t, "qwen2", "use_sliding_window", true, "sliding_window", 5, "max_window_layers", 1),
-		"qwen3":   lively(t, "qwen3", "head_dim", 6, "tie_word_embeddings", true),
+		"llama":   sharpModel(t, "llama", "attention_bias", true, "mlp_bias", true, "tie_word_embeddings", true),
+		"mistral": sharpModel(t, "mistral", "sliding_window", 4),
+		"qwen2":   sharpModel(t, "qwen2", "use_sliding_window", true, "sliding_window", 5, "max_window_layers", 1),
+		"qwen3":   sharpModel(t, "qwen3", "head_dim", 6, "tie_word_embeddings", true),
 	}
 }
 
-// On every engine, twenty runs of one step with repeated tokens equal float64 each time, and each other bit for bit.
+// On every engine, twenty runs of one step with repeated tokens equal float64, and each other to the bit.
 func TestGradientsOfRepeatedTokens(t *testing.T) {
 	exact := backendtest.Go(t)
-	for name, m := range worlds(t) {
+	for name, m := range variedModels(t) {
 		t.Run(name, func(t *testing.T) {
-			p := repeated(true)
+			p := repeatedTokens(true)
 			want := gradientsOf(t, exact, m, p, GraphOptions{DType: dtypes.Float64}, 1)[0]
 			onEngines(t, func(t *testing.T, e *backend.Engine) {
 				runs := gradientsOf(t, e, m, p, GraphOptions{}, 20)
@@ -85,7 +85,7 @@ func TestGradientsOfRepeatedTokens(t *testing.T) {
 					sameStep(t, m, run, want, 1e-5, 1e-5)
 					for i := range run.grads {
 						if !slices.Equal(run.grads[i], runs[0].grads[i]) {
-							t.Fatalf("%s differs between runs", m.Params[i].Name)
+							t.Fatalf("the gradient of %s differs between runs", m.Params[i].Name)
 						}
 					}
 				}
@@ -94,7 +94,7 @@ func TestGradientsOfRepeatedTokens(t *testing.T) {
 	}
 }
 
-// The engines agree on the fixtures: logits within 1e-4, gradients within 1e-4 of every tensor's maximum.
+// The engines agree on the fixtures: logits within 1e-4, gradients within 1e-4 of each tensor's maximum.
 func TestEnginesAgree(t *testing.T) {
 	exact, fast := backendtest.Go(t), backendtest.ONNX(t)
 	for _, dir := range fixtures(t) {
@@ -109,7 +109,7 @@ func TestEnginesAgree(t *testing.T) {
 	}
 }
 
-// A prompt with its answers in one row gives what each answer gives in a row of its own, and so do two such groups.
+// A prompt with its answers in one row gives the same as one row for each answer, and so do two such groups.
 func TestSharedPrefix(t *testing.T) {
 	prompt := []int32{5, 8, 6, 5, 7, 12, 7, 5, 9, 5}
 	groups := []group{
@@ -118,7 +118,7 @@ func TestSharedPrefix(t *testing.T) {
 		{prompt[:1], [][]int32{{1, 2}, {2}}},
 	}
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
-		for name, m := range worlds(t) {
+		for name, m := range variedModels(t) {
 			t.Run(name, func(t *testing.T) {
 				want := gradientsOf(t, e, m, pack(groups, false, 0), GraphOptions{}, 1)[0]
 				sameStep(t, m, gradientsOf(t, e, m, pack(groups, true, 3), GraphOptions{}, 1)[0], want, 1e-5, 2e-5)
@@ -129,12 +129,12 @@ func TestSharedPrefix(t *testing.T) {
 	})
 }
 
-// Chunks of the head, and recomputed layers, change nothing beyond rounding.
+// Chunks of the head and recomputed layers change results by rounding only.
 func TestHeadChunksAndCheckpointing(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
-		for name, m := range worlds(t) {
+		for name, m := range variedModels(t) {
 			t.Run(name, func(t *testing.T) {
-				p := repeated(true)
+				p := repeatedTokens(true)
 				want := gradientsOf(t, e, m, p, GraphOptions{}, 1)[0]
 				for _, o := range []GraphOptions{{HeadChunk: 1}, {HeadChunk: 5}, {HeadChunk: len(p.source) - 1},
 					{Checkpoint: true}, {Checkpoint: true, HeadChunk: 7}} {
@@ -146,25 +146,25 @@ func TestHeadChunksAndCheckpointing(t *testing.T) {
 	})
 }
 
-// A second look at every gradient, without the hand-written ones: along a random direction, the change of the loss that
-// float64 forward passes give is the gradient's dot product with it.
+// A check of every gradient by float64 forward passes alone: along a random direction, the loss changes by the
+// gradient's dot product with it.
 func TestGradientsByFiniteDifferences(t *testing.T) {
 	e := backendtest.Go(t)
-	for name, m := range worlds(t) {
+	for name, m := range variedModels(t) {
 		t.Run(name, func(t *testing.T) {
-			p := repeated(true)
+			p := repeatedTokens(true)
 			grads := gradientsOf(t, e, m, p, GraphOptions{DType: dtypes.Float64}, 1)[0].grads
 			for i, param := range m.Params {
 				got, slope := slopeAlong(t, e, m, p, i, grads[i])
 				if math.Abs(got-slope) > 2e-3*math.Max(math.Abs(slope), 1e-2) {
-					t.Errorf("%s: slope %.6g, gradient says %.6g", param.Name, got, slope)
+					t.Errorf("%s: got slope %.6g, want %.6g by the gradient", param.Name, got, slope)
 				}
 			}
 		})
 	}
 }
 
-// slopeAlong moves one tensor by a random direction and gives the loss's slope and the gradient's prediction of it.
+// slopeAlong moves a tensor in a random direction and gives the loss's slope and the slope that the gradient predicts.
 func slopeAlong(t *testing.T, e *backend.Engine, m *Model, p packed, i int, grad []float32) (got, predicted float64) {
 	t.Helper()
 	const h = 1e-3
@@ -187,7 +187,6 @@ func slopeAlong(t *testing.T, e *backend.Engine, m *Model, p packed, i int, grad
 	return (sum[1] - sum[-1]) / (2 * h), predicted
 }
 
-// logProbs64 gives log-probs in float64.
 func logProbs64(t *testing.T, e *backend.Engine, m *Model, p packed) []float64 {
 	t.Helper()
 	program, err := e.Compile("float64", func(g *graph.Graph) []*graph.Node {
@@ -210,7 +209,7 @@ func logProbs64(t *testing.T, e *backend.Engine, m *Model, p packed) []float64 {
 	return values
 }
 
-// Every hand-written gradient equals plain differentiation of the same formula.
+// Each hand-written gradient equals GoMLX's gradient of the same formula.
 func TestOwnGradients(t *testing.T) {
 	for name, k := range ownGradients {
 		t.Run(name, func(t *testing.T) {
@@ -224,7 +223,7 @@ type gradientCase struct {
 	own, plain func(xs []*graph.Node) *graph.Node
 }
 
-// ownGradients pairs every hand-written gradient with the formula left to GoMLX.
+// ownGradients pairs each function with a hand-written gradient with its formula in plain GoMLX.
 var ownGradients = map[string]gradientCase{
 	"linear": {[][]int{{5, 4}, {3, 4}},
 		func(xs []*graph.Node) *graph.Node { return linear(xs[0], xs[1]) },
@@ -242,9 +241,9 @@ var ownGradients = map[string]gradientCase{
 	"attention in 2 blocks": mixCase(2),
 	"attention in 3 blocks": mixCase(3),
 	"rotation": {[][]int{{2, 3, 4, 6}},
-		func(xs []*graph.Node) *graph.Node { return turned(xs[0]).apply(xs[0]) },
+		func(xs []*graph.Node) *graph.Node { return testRotation(xs[0]).apply(xs[0]) },
 		func(xs []*graph.Node) *graph.Node {
-			x, r := xs[0], turned(xs[0])
+			x, r := xs[0], testRotation(xs[0])
 			a, b := graph.SliceAxis(x, -1, graph.AxisRange(0, 3)), graph.SliceAxis(x, -1, graph.AxisRange(3, 6))
 			return graph.Add(graph.Mul(x, r.cos), graph.Mul(graph.Concatenate([]*graph.Node{graph.Neg(b), a}, -1),
 				r.sin))
@@ -290,7 +289,7 @@ func causalMask(n int) [][]float32 {
 	return mask
 }
 
-// mixCase is attention of 4 heads to 2 heads of keys over 6 tokens, with n blocks of queries, against the formula.
+// mixCase is attention of 4 heads to 2 heads of keys over 6 tokens, with n blocks of queries, and its formula.
 func mixCase(n int) gradientCase {
 	scores := func(q, k *graph.Node) *graph.Node { return graph.Einsum("rghqd,rgkd->rghqk", q, k) }
 	mask := func(q *graph.Node) *graph.Node { return graph.Const(q.Graph(), [][][][]float32{{causalMask(6)}}) }
@@ -312,7 +311,7 @@ func block(x *graph.Node, w []*graph.Node) *graph.Node {
 	return graph.Add(x, graph.Tanh(linear(rmsNorm(x, w[1], 1e-3), w[0])))
 }
 
-func turned(x *graph.Node) rotation {
+func testRotation(x *graph.Node) rotation {
 	c := &Config{HeadDim: 6, RopeTheta: 100}
 	return c.newRotation(graph.Const(x.Graph(), [][]int32{{0, 1, 2, 3}, {5, 0, 1, 9}}))
 }
@@ -359,7 +358,7 @@ func compareGradients(t *testing.T, e *backend.Engine, k gradientCase) {
 	for i := range n {
 		near(t, []string{"value", "first", "second", "third"}[i], relative(out[i], out[n+i]), 3e-6)
 		if i > 0 && slices.Max(out[n+i]) == 0 && slices.Min(out[n+i]) == 0 {
-			t.Errorf("gradient %d is zero: nothing was compared", i)
+			t.Errorf("gradient %d is zero, so that the test compares nothing", i)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func TestInfo(t *testing.T) {
 		"sliding window 5 in 2 of 3 layers, head of its own", "stored as BF16", "model.layers.*.self_attn.q_proj.bias",
 	} {
 		if !strings.Contains(b.String(), want) {
-			t.Errorf("%q is missing in\n%s", want, &b)
+			t.Errorf("want %q in\n%s", want, &b)
 		}
 	}
 }

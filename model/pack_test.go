@@ -17,14 +17,14 @@ type group struct {
 	answers [][]int32
 }
 
-// packed is a packed batch on the host, laid out as Inputs has it.
+// packed is a packed batch on the host, with the fields of Inputs.
 type packed struct {
 	rows, tokens                     int
 	ids, positions, groups, segments []int32 // [rows, tokens]
 	source, target, answer, inverse  []int32
 }
 
-// pack lays groups out, one a row with a shared prefix, else one row an answer, with extra padding tokens and slots.
+// pack lays out groups with extra padding tokens and slots: one group per row if share, else one answer per row.
 func pack(groups []group, share bool, extra int) packed {
 	var rows [][]group
 	for _, g := range groups {
@@ -47,7 +47,7 @@ func packRows(rows [][]group, extra int) packed {
 		for _, g := range r {
 			n += len(g.prompt) - 1
 			for _, a := range g.answers {
-				n += len(a) // its last token is no input, the copy of the prompt's last is one
+				n += len(a) // without its last token, with a copy of the prompt's last
 			}
 		}
 		p.tokens = max(p.tokens, n)
@@ -63,7 +63,7 @@ func packRows(rows [][]group, extra int) packed {
 	for s, from := range p.source {
 		p.inverse[from] = int32(s)
 	}
-	for range extra { // padding slots all take position 0
+	for range extra { // all padding slots take position 0
 		p.source, p.target, p.answer = append(p.source, 0), append(p.target, 0), append(p.answer, -1)
 	}
 	for i, s := range p.inverse {
@@ -80,7 +80,7 @@ func (p *packed) clear() {
 	p.groups, p.inverse = slices.Repeat([]int32{-1}, n), slices.Repeat([]int32{-1}, n)
 }
 
-// lay puts one group at flat index at and gives the next free index.
+// lay writes one group at flat index at and returns the next free index.
 func (p *packed) lay(at int, id int32, g group, answer *int32) int {
 	put := func(token int32, position int, segment int32) {
 		p.ids[at], p.positions[at], p.groups[at], p.segments[at] = token, int32(position), id, segment
@@ -162,7 +162,7 @@ func weights(t testing.TB, e *backend.Engine, m *Model) []compute.Buffer {
 	return out
 }
 
-// evaluate compiles build over the weights and a packed batch and runs it times over; the results are copies.
+// evaluate compiles build for a model and a packed batch and runs it several times. The results are copies.
 func evaluate(t testing.TB, e *backend.Engine, m *Model, p packed, times int,
 	build func(params []*graph.Node, in Inputs) []*graph.Node) [][][]float32 {
 	t.Helper()
@@ -200,7 +200,7 @@ func runOnce(t testing.TB, program *backend.Program, in []compute.Buffer) (out [
 	return out
 }
 
-// logitsOf gives the logits [S][V].
+// logitsOf computes the logits [S][V].
 func logitsOf(t testing.TB, e *backend.Engine, m *Model, p packed) [][]float32 {
 	t.Helper()
 	out := evaluate(t, e, m, p, 1, func(params []*graph.Node, in Inputs) []*graph.Node {
@@ -209,7 +209,7 @@ func logitsOf(t testing.TB, e *backend.Engine, m *Model, p packed) [][]float32 {
 	return slices.Collect(slices.Chunk(out, m.Config.VocabSize))
 }
 
-// logProbsOf gives log p(target) [S].
+// logProbsOf computes log p(target) [S].
 func logProbsOf(t testing.TB, e *backend.Engine, m *Model, p packed, o GraphOptions) []float32 {
 	t.Helper()
 	return evaluate(t, e, m, p, 1, func(params []*graph.Node, in Inputs) []*graph.Node {
@@ -217,13 +217,13 @@ func logProbsOf(t testing.TB, e *backend.Engine, m *Model, p packed, o GraphOpti
 	})[0][0]
 }
 
-// step is what a training step needs: log-probs [S] and the gradients of a weighted sum of them.
+// step is the result of a training step: log-probs [S] and the gradients of a weighted sum of them.
 type step struct {
 	logps []float32
 	grads [][]float32 // by parameter
 }
 
-// gradientsOf runs a step times over. The loss is the sum over slots of weight times log-prob; padding slots weigh 0.
+// gradientsOf runs a step several times. The loss is the sum over slots of weight times log-prob; padding has weight 0.
 func gradientsOf(t testing.TB, e *backend.Engine, m *Model, p packed, o GraphOptions, times int) []step {
 	t.Helper()
 	runs := evaluate(t, e, m, p, times, func(params []*graph.Node, in Inputs) []*graph.Node {
@@ -252,7 +252,7 @@ func gradientsOf(t testing.TB, e *backend.Engine, m *Model, p packed, o GraphOpt
 	return steps
 }
 
-// slotWeights tell the slots apart: answers get different signs and sizes.
+// slotWeights give the slots different weights: answers differ in sign and size.
 func (p packed) slotWeights() []float32 {
 	out := make([]float32, len(p.answer))
 	for i, a := range p.answer {

@@ -11,7 +11,7 @@ import (
 	"github.com/posttrain/posttrain/backend/backendtest"
 )
 
-// oracle is what transformers computed with a folder of testdata (scripts/oracle/models.py).
+// oracle holds transformers' results for a folder of testdata (scripts/oracle/models.py).
 type oracle struct {
 	Rows []struct {
 		IDs    []int32     `json:"ids"`
@@ -34,7 +34,7 @@ type oracle struct {
 	} `json:"pairs"`
 }
 
-// fixtures are the folders of testdata, four types in two generations.
+// fixtures lists the folders of testdata: four model types, each as transformers 4 and 5 write it.
 func fixtures(t testing.TB) []string {
 	t.Helper()
 	dirs, err := filepath.Glob("testdata/*-*er")
@@ -102,8 +102,8 @@ func onEngines(t *testing.T, f func(t *testing.T, e *backend.Engine)) {
 	}
 }
 
-// Logits and log-probs equal transformers', alone and in batches padded left and right. All rows are longer than the
-// sliding window of 8.
+// Logits and log-probs equal transformers', for single rows and for batches padded left and right. All rows are longer
+// than the sliding window of 8.
 func TestParityWithTransformers(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
 		for _, dir := range fixtures(t) {
@@ -146,7 +146,7 @@ func paddedParity(t *testing.T, e *backend.Engine, m *Model, o oracle, side stri
 	}
 }
 
-// rowParity asks for the log-probs of every row's tokens after the first, with a padding slot and position.
+// rowParity compares the log-probs of each row's tokens after the first, with a padding slot and position.
 func rowParity(t *testing.T, e *backend.Engine, m *Model, o oracle) {
 	t.Helper()
 	for _, row := range o.Rows {

@@ -12,7 +12,7 @@ import (
 	"github.com/posttrain/posttrain/backend"
 )
 
-// The host's rotations are the graph's, at any position and stretched.
+// The host's rotations equal the graph's, at any position, with and without scaling.
 func TestRotary(t *testing.T) {
 	c := &Config{HeadDim: 8, RopeTheta: 10000, RopeScaling: &RopeScaling{Type: "llama3", Factor: 8, LowFreqFactor: 1,
 		HighFreqFactor: 4, OriginalMaxPositions: 256}}
@@ -63,10 +63,10 @@ func TestStepMask(t *testing.T) {
 	}
 }
 
-// The same batch gives the same bits, run after run.
+// The same batch gives the same bits in each run.
 func TestCachedRunsRepeat(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
-		m := lively(t, "qwen2", "use_sliding_window", true, "sliding_window", 5, "max_window_layers", 1)
+		m := sharpModel(t, "qwen2", "use_sliding_window", true, "sliding_window", 5, "max_window_layers", 1)
 		c := texts(3)
 		c.shared = true
 		first, second := c.decode(t, e, m), c.decode(t, e, m)

@@ -49,9 +49,9 @@ func TestFloat16Rounding(t *testing.T) {
 	}
 	nan := float32(math.NaN())
 	if toFloat16(nan)&0x7fff <= 0x7c00 || toBFloat16(nan)&0x7fff <= 0x7f80 {
-		t.Error("a NaN became a number")
+		t.Error("a NaN becomes a number, want NaN")
 	}
-	for i := range 1 << 16 { // every float16 and bfloat16 comes back as itself
+	for i := range 1 << 16 { // each float16 and bfloat16, decoded and encoded, is the same
 		if v := float16.FromBits(uint16(i)).Float32(); v == v && toFloat16(v) != uint16(i) {
 			t.Fatalf("float16 %#x became %#x", i, toFloat16(v))
 		}
@@ -101,7 +101,7 @@ func sameFiles(t *testing.T, a, b string, names ...string) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(x, y) {
-			t.Errorf("%s differs after a second round", name)
+			t.Errorf("%s differs after it is read and written again", name)
 		}
 	}
 }
@@ -125,7 +125,7 @@ func TestSaveRefuses(t *testing.T) {
 	}
 }
 
-// A failed write leaves what stood there before.
+// A failed write keeps the old file.
 func TestWriteTensorsIsAtomic(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.safetensors")
@@ -134,7 +134,7 @@ func TestWriteTensorsIsAtomic(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := WriteTensors(path, []Tensor{{Name: "a", Shape: []int{3}, Floats: []float32{1, 2}}}, nil); err == nil {
-		t.Error("a shape that does not fit passed")
+		t.Error("a shape that does not fit: got no error")
 	}
 	got, meta, err := ReadTensors(path)
 	if err != nil {
@@ -191,7 +191,7 @@ func TestLoadSharded(t *testing.T) {
 	}
 }
 
-// noReaderAt hides that a file can be read anywhere.
+// noReaderAt hides that its files are io.ReaderAt.
 type noReaderAt struct{ fs.FS }
 
 type plainFile struct{ fs.File }
@@ -212,7 +212,7 @@ func TestLoadFromStreams(t *testing.T) {
 	}
 }
 
-// rewrite builds the weight file of m anew after change had its way with the tensors.
+// rewrite builds the folder of m with tensors changed by change.
 func rewrite(t *testing.T, m *Model, change func(ts []Tensor) []Tensor) fstest.MapFS {
 	t.Helper()
 	config, err := m.Config.JSON("float32")
@@ -301,22 +301,29 @@ func file(header string, data int) []byte {
 }
 
 func TestHeaderRefuses(t *testing.T) {
-	for header, want := range map[string]string{
-		`[]`: "header: not a JSON object",
-		`{"a": {"dtype": "F31", "shape": [1], "data_offsets": [0, 4]}}`:                      `tensor a: dtype: found "F31"`,
-		`{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 8]}}`:                      "tensor a: data_offsets: found [0 8], want 4 bytes",
-		`{"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}`:                     "tensor a: shape: found [-1]",
-		`{"a": {"dtype": "F32", "shape": [4611686018427387904, 4], "data_offsets": [0, 0]}}`: "tensor a: shape: found [4611686018427387904 4]",
-		`{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
-			"b": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}`: "tensor b: its bytes overlap",
-		`{"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}`:  "tensor a: 4 unused bytes before it",
-		`{"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}`: "truncated: tensor a ends at byte 16 of the data, the file has 8",
-		`{"__metadata__": {"a": 1}}`:                                     "__metadata__",
+	for _, c := range []struct{ header, want string }{
+		{`[]`, "header: not a JSON object"},
+		{`{"a": {"dtype": "F31", "shape": [1], "data_offsets": [0, 4]}}`,
+			`tensor a: dtype: found "F31"`},
+		{`{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 8]}}`,
+			"tensor a: data_offsets: found [0 8], want 4 bytes"},
+		{`{"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}`,
+			"tensor a: shape: found [-1]"},
+		{`{"a": {"dtype": "F32", "shape": [4611686018427387904, 4], "data_offsets": [0, 0]}}`,
+			"tensor a: shape: found [4611686018427387904 4]"},
+		{`{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
+			"b": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}`,
+			"tensor b: its bytes overlap"},
+		{`{"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}`,
+			"tensor a: 4 unused bytes before it"},
+		{`{"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}`,
+			"truncated: tensor a ends at byte 16 of the data, the file has 8"},
+		{`{"__metadata__": {"a": 1}}`, "__metadata__"},
 	} {
-		b := file(header, 8)
+		b := file(c.header, 8)
 		_, err := readHeader(bytes.NewReader(b), int64(len(b)))
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, want %q", header, err, want)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", c.header, err, c.want)
 		}
 	}
 }
@@ -332,7 +339,7 @@ func FuzzReadHeader(f *testing.F) {
 			return
 		}
 		defer tf.Close()
-		for _, name := range tf.sorted() { // whatever the header passes can be read
+		for _, name := range tf.sorted() { // tensors of an accepted header can be read
 			if _, err := tf.tensor(name); err != nil && !strings.Contains(err.Error(), "dtype") {
 				t.Error(err)
 			}
@@ -343,7 +350,7 @@ func FuzzReadHeader(f *testing.F) {
 func TestInit(t *testing.T) {
 	m, again, other := tiny(t, "qwen2"), tiny(t, "qwen2"), Init(tiny(t, "qwen2").Config, 2)
 	if !reflect.DeepEqual(m.Params, again.Params) || reflect.DeepEqual(m.Params[0], other.Params[0]) {
-		t.Error("weights must follow the seed")
+		t.Error("want equal weights for equal seeds only")
 	}
 	sum := 0.0
 	for _, v := range m.Params[0].Data {
@@ -360,7 +367,7 @@ func TestInit(t *testing.T) {
 	}
 }
 
-// full is a disk with room for so many bytes.
+// full is a disk with room for this many bytes.
 type full int
 
 func (f *full) Write(b []byte) (int, error) {
@@ -370,12 +377,12 @@ func (f *full) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func TestWriteFailureIsTold(t *testing.T) {
+func TestWriteFailureIsAnError(t *testing.T) {
 	ts := []Tensor{{Name: "a", Shape: []int{100}, Floats: make([]float32, 100)},
 		{Name: "n", Shape: []int{50}, Ints: make([]int64, 50)}}
 	for _, room := range []full{4, 100, 500, 800} {
 		if err := encodeTensors(&room, ts, "F32", nil); err == nil {
-			t.Error("a full disk passed")
+			t.Error("a full disk: got no error")
 		}
 	}
 }
@@ -390,14 +397,14 @@ func FuzzParseIndex(f *testing.F) {
 		}
 		for _, name := range files {
 			if strings.ContainsAny(name, "/") || !fs.ValidPath(name) {
-				t.Errorf("file %q leaves the folder", name)
+				t.Errorf("file %q is outside of the folder", name)
 			}
 		}
 	})
 }
 
-// Whether the head is tied is for the weights to say where the config does not: a missing head is the embedding, and a
-// tied model that stores its head again is still tied.
+// If the weights have no head, it is tied to the embedding, whatever the config says. A tied model that stores its head
+// again is still tied.
 func TestTiedHead(t *testing.T) {
 	untied, tied := tiny(t, "llama"), tiny(t, "llama", "tie_word_embeddings", true)
 	for name, fsys := range map[string]fs.FS{
@@ -416,6 +423,6 @@ func TestTiedHead(t *testing.T) {
 		}
 	}
 	if untied.HeadTable() != len(untied.Params)-1 {
-		t.Errorf("head's table %d of %d", untied.HeadTable(), len(untied.Params))
+		t.Errorf("the head's table is %d of %d, want the last", untied.HeadTable(), len(untied.Params))
 	}
 }

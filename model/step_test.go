@@ -14,15 +14,14 @@ import (
 	"github.com/posttrain/posttrain/backend/backendtest"
 )
 
-// cachedText decodes given texts by prefill and steps: prompts, and for every prompt samples answers, all of one
-// length.
+// cachedText decodes given texts by prefill and steps: prompts, each with samples answers, all of one length.
 type cachedText struct {
 	prompts [][]int32
 	answers [][]int32 // [prompts*samples]
 	samples int
-	shared  bool // the prompts' part of the cache is shared by the samples; else all of a text is its row's own
+	shared  bool // samples share their prompt's part of the cache; otherwise each row holds all of its text
 	inGraph bool
-	padding int // of the prompts, and slots too many of the suffix
+	padding int // of the prompts, and unused slots of the suffix
 	options GraphOptions
 	inverse float32 // 1/temperature
 }
@@ -47,8 +46,8 @@ func texts(samples int) cachedText {
 	return c
 }
 
-// rowHeads are the outputs of the sampling head behind every token of one row: of the prompt's last, and of the
-// answer's.
+// rowHeads are the outputs of the sampling head for one row: after the prompt's last token and after the answer's
+// tokens.
 type rowHeads struct{ logits, sums, maxima, lse [][]float32 }
 
 func (h *rowHeads) add(c *Config, row int, out [][]float32) {
@@ -132,7 +131,6 @@ func compile(t testing.TB, e *backend.Engine, name string, build func(g *graph.G
 	return p
 }
 
-// shape is that of the steps.
 func (c cachedText) shape() StepShape {
 	s := StepShape{Prompts: len(c.prompts), Samples: c.samples, Prefix: c.promptTokens(),
 		Suffix: len(c.answers[0]) + c.padding, InGraph: c.inGraph}
@@ -151,7 +149,7 @@ func (c cachedText) feed(t testing.TB, e *backend.Engine, m *Model, s StepShape,
 	for r, a := range c.answers {
 		prompt := len(c.prompts[r/c.samples])
 		ids[r], positions[r] = a[n], int32(prompt+n)
-		inPrefix, inSuffix := c.filled(r, n)
+		inPrefix, inSuffix := c.countFilled(r, n)
 		slots[r] = int32(inSuffix)
 		for i, w := range m.Config.Windows() {
 			row := slices.Repeat([]float32{7}, s.Seen())
@@ -179,8 +177,8 @@ func (c cachedText) feed(t testing.TB, e *backend.Engine, m *Model, s StepShape,
 	return in
 }
 
-// filled are the slots of a row that stand in the cache before step n.
-func (c cachedText) filled(row, n int) (inPrefix, inSuffix int) {
+// countFilled gives the filled slots of a row before step n.
+func (c cachedText) countFilled(row, n int) (inPrefix, inSuffix int) {
 	prompt := len(c.prompts[row/c.samples])
 	if c.shared {
 		return prompt, n
@@ -191,7 +189,7 @@ func (c cachedText) filled(row, n int) (inPrefix, inSuffix int) {
 // hostCache is the cache of one layer in host memory.
 type hostCache struct{ keys, values []float32 }
 
-// stepsOnHost decodes with the cache in host memory. Slots not filled hold rubbish.
+// stepsOnHost decodes with the cache in host memory. Slots that are not filled hold arbitrary numbers.
 func (c cachedText) stepsOnHost(t testing.TB, e *backend.Engine, m *Model, prompt [][]float32, rows []rowHeads) {
 	t.Helper()
 	s, config := c.shape(), m.Config
@@ -234,7 +232,7 @@ func (c cachedText) stepsOnHost(t testing.TB, e *backend.Engine, m *Model, promp
 		}
 		for layer, o := range own {
 			for r := range rows {
-				_, slot := c.filled(r, n)
+				_, slot := c.countFilled(r, n)
 				for h := range kv {
 					at := (r/s.Samples*kv+h)*s.Samples + r%s.Samples
 					for i := range d {
@@ -247,7 +245,7 @@ func (c cachedText) stepsOnHost(t testing.TB, e *backend.Engine, m *Model, promp
 	}
 }
 
-// copyPrompts puts the prompts' keys and values at the start of every row's own.
+// copyPrompts copies the prompts' keys and values to the start of every row's own cache.
 func (c cachedText) copyPrompts(config *Config, own hostCache, keys, values []float32, suffix int) {
 	kv, d, tokens := config.KVHeads, config.HeadDim, c.promptTokens()
 	for r := range c.answers {
@@ -271,7 +269,7 @@ func (c cachedText) stepsInGraph(t testing.TB, e *backend.Engine, m *Model, prom
 		return config.Step(config.Parameters(g), config.StepInputs(g, s, e.Wants.HostRows, c.options),
 			c.options).Nodes()
 	})
-	// the prefill's outputs as inputs of a program that makes both parts of the cache
+	// The prefill's outputs are inputs of a program that makes both parts of the cache.
 	fill := compile(t, e, "fill", func(g *graph.Graph) []*graph.Node {
 		var keys, values, out []*graph.Node
 		n, tokens := len(c.prompts), c.promptTokens()
@@ -336,8 +334,8 @@ func (c cachedText) stepsInGraph(t testing.TB, e *backend.Engine, m *Model, prom
 	}
 }
 
-// whole gives the logits of every row's text at once, from the prompt's last token to the answer's last.
-func (c cachedText) whole(t testing.TB, e *backend.Engine, m *Model) [][][]float32 {
+// wholeLogits gives the logits of each row's whole text, from the prompt's last token to the answer's last.
+func (c cachedText) wholeLogits(t testing.TB, e *backend.Engine, m *Model) [][][]float32 {
 	t.Helper()
 	var groups []group
 	for r, a := range c.answers {
@@ -364,7 +362,7 @@ func (c cachedText) check(t *testing.T, m *Model, got []rowHeads, want [][][]flo
 	}
 }
 
-// blocksOf is the head spelled out.
+// blocksOf computes the sampling head from the logits z of a row.
 func (c cachedText) blocksOf(config *Config, z []float32) (sums, maxima []float32, lse float64) {
 	top := float64(slices.Max(z))
 	total := 0.0
@@ -379,19 +377,20 @@ func (c cachedText) blocksOf(config *Config, z []float32) (sums, maxima []float3
 	return sums, maxima, math.Log(total) + top
 }
 
-// Decoding with a cache gives the logits of whole texts: all four model types, windows shorter than the texts, prompts
-// of different lengths, samples that share their prompt's part, products in either order, both places of the cache.
+// Decoding with a cache gives the logits of whole texts, for all four model types, windows shorter than the texts,
+// prompts of different lengths, samples that share their prompt's part, both orders of products and both places of the
+// cache.
 func TestCachedLogits(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
-		for name, m := range worlds(t) {
+		for name, m := range variedModels(t) {
 			t.Run(name, func(t *testing.T) {
 				for _, samples := range []int{1, 3, 40} {
 					c := texts(samples)
-					want := c.whole(t, e, m)
+					want := c.wholeLogits(t, e, m)
 					for _, c.shared = range []bool{true, false} {
 						for _, c.inGraph = range []bool{false, true} {
 							if c.inGraph && e.Name == "onnx" && samples > 1 {
-								continue // the form of other engines
+								continue // other engines have this form
 							}
 							c.check(t, m, c.decode(t, e, m), want, 2e-5)
 						}
@@ -402,14 +401,14 @@ func TestCachedLogits(t *testing.T) {
 	})
 }
 
-// One row alone, as products and prompts of one row take other forms.
+// One row alone: its products have another form.
 func TestCachedLogitsOfOneRow(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
-		for name, m := range worlds(t) {
+		for name, m := range variedModels(t) {
 			t.Run(name, func(t *testing.T) {
 				c := texts(1)
 				c.prompts, c.answers = c.prompts[:1], c.answers[:1]
-				want := c.whole(t, e, m)
+				want := c.wholeLogits(t, e, m)
 				for _, c.shared = range []bool{true, false} {
 					c.check(t, m, c.decode(t, e, m), want, 2e-5)
 				}
@@ -418,20 +417,20 @@ func TestCachedLogitsOfOneRow(t *testing.T) {
 	})
 }
 
-// Stretched rotations, and a vocabulary of several blocks with a short one at its end.
+// Scaled rotations, and a vocabulary of several blocks whose last one is short.
 func TestCachedLogitsOfLongRotations(t *testing.T) {
 	llama3 := map[string]any{"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
 		"original_max_position_embeddings": 16}
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
 		for name, m := range map[string]*Model{
-			"llama3": lively(t, "llama", "rope_scaling", llama3, "vocab_size", 150),
-			"linear": lively(t, "llama", "rope_scaling", map[string]any{"rope_type": "linear", "factor": 4.0},
+			"llama3": sharpModel(t, "llama", "rope_scaling", llama3, "vocab_size", 150),
+			"linear": sharpModel(t, "llama", "rope_scaling", map[string]any{"rope_type": "linear", "factor": 4.0},
 				"vocab_size", 128, "tie_word_embeddings", true),
 		} {
 			t.Run(name, func(t *testing.T) {
 				c := texts(2)
 				c.shared = true
-				c.check(t, m, c.decode(t, e, m), c.whole(t, e, m), 2e-5)
+				c.check(t, m, c.decode(t, e, m), c.wholeLogits(t, e, m), 2e-5)
 			})
 		}
 	})
@@ -440,10 +439,10 @@ func TestCachedLogitsOfLongRotations(t *testing.T) {
 // bfloat16 stays near float32.
 func TestCachedLogitsInBFloat16(t *testing.T) {
 	e := backendtest.Go(t)
-	for name, m := range worlds(t) {
+	for name, m := range variedModels(t) {
 		t.Run(name, func(t *testing.T) {
 			c := texts(2)
-			want := c.whole(t, e, m)
+			want := c.wholeLogits(t, e, m)
 			c.options.DType = dtypes.BFloat16
 			for _, c.inGraph = range []bool{true, false} {
 				got := c.decode(t, e, m)

@@ -22,8 +22,8 @@ import (
 
 // Options choose the variant of the reward.
 type Options struct {
-	Format           string  `yaml:"format" want:"paper|strict"`   // paper: all tags occur; strict: the two blocks and no more
-	Match            string  `yaml:"match" want:"substring|word"`  // substring (paper); word: "4" is not found in "2024"
+	Format           string  `yaml:"format" want:"paper|strict"`   // strict: the two blocks and no more
+	Match            string  `yaml:"match" want:"substring|word"`  // word: "4" is not in "2024"
 	RequiredWeight   float64 `yaml:"required_weight" want:">=0"`   // w_A
 	RestrictedWeight float64 `yaml:"restricted_weight" want:">=0"` // w_D
 }
@@ -37,7 +37,8 @@ func DefaultOptions() Options {
 func (o Options) Check() []fault.Fault {
 	faults := fault.Check(o)
 	if o.RequiredWeight == 0 && o.RestrictedWeight == 0 {
-		faults.Add("required_weight", 0, "restricted_weight is 0 too, so that only the format would count: want one of them above 0")
+		faults.Add("required_weight", 0,
+			"restricted_weight is 0 too, so that only the format would count: want one of them above 0")
 	}
 	return faults
 }
