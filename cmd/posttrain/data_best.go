@@ -212,7 +212,7 @@ func makeBest(ctx context.Context, s streams, f bestFlags, given func(string) bo
 	if err != nil {
 		return err
 	}
-	defer m.close()
+	defer m.Close()
 	r := &rejection{streams: s, flags: f}
 	if err := r.ask(ctx, m, items, order); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/data/records"
+	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/tokenizer"
 )
 
@@ -147,7 +148,7 @@ func checkData(s streams, path string, f checkFlags) error {
 
 // countTokens says how long the prompts are.
 func countTokens(r *records.File, f checkFlags) (string, error) {
-	fsys, name, err := modelFS(f.model)
+	fsys, name, err := local.FS(f.model)
 	if err != nil {
 		return "", err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/local"
 )
 
 // rejection is rejection sampling on its way: scenarios, the answers to them, and what was counted.
@@ -27,9 +28,9 @@ type rejection struct {
 }
 
 // ask lets the model answer the scenarios whose prompts are not too long.
-func (r *rejection) ask(ctx context.Context, m *sampler, items []ci.Item, order func(i int) uint64) error {
-	chat := m.chat(nil)
-	conversations, err := r.conversations(chat, items, order, m.model.Config.MaxPositions-1)
+func (r *rejection) ask(ctx context.Context, m *local.Model, items []ci.Item, order func(i int) uint64) error {
+	chat := m.Chat(nil)
+	conversations, err := r.conversations(chat, items, order, m.Model.Config.MaxPositions-1)
 	if err != nil {
 		return err
 	}

@@ -164,9 +164,9 @@ func (e *evaluation) askModel(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer m.close()
-	chat := m.chat(nil)
-	if err := e.fit(chat, m.model.Config.MaxPositions); err != nil {
+	defer m.Close()
+	chat := m.Chat(nil)
+	if err := e.fit(chat, m.Model.Config.MaxPositions); err != nil {
 		return err
 	}
 	return e.ask(ctx, func(tick func(done int)) (rollout.Chat, error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/run"
 )
 
@@ -121,7 +122,7 @@ func (f *generateFlags) checkOut(given func(string) bool) error {
 // generation is a model at work.
 type generation struct {
 	streams
-	*sampler
+	model   *local.Model
 	flags   generateFlags
 	encoder batch.Encoder
 }
@@ -136,11 +137,11 @@ func generate(ctx context.Context, s streams, f generateFlags, one bool) error {
 	if err != nil {
 		return err
 	}
-	defer m.close()
-	if f.chat && !m.tokenizer.HasTemplate() {
+	defer m.Close()
+	if f.chat && !m.Tokenizer.HasTemplate() {
 		return fmt.Errorf("--chat: %s has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json); without --chat a prompt is continued as plain text", f.model)
 	}
-	g := &generation{s, m, f, batch.Encoder{Tokenizer: m.tokenizer}}
+	g := &generation{s, m, f, batch.Encoder{Tokenizer: m.Tokenizer}}
 	switch {
 	case prompts == nil:
 		return g.talk(ctx)
@@ -179,7 +180,7 @@ func (g *generation) request(p data.PromptRow, n int) (rollout.Request, error) {
 	if err != nil {
 		return rollout.Request{}, fmt.Errorf("%s: %w", p.Source, err)
 	}
-	positions := g.model.Config.MaxPositions
+	positions := g.model.Model.Config.MaxPositions
 	switch {
 	case len(ids) == 0:
 		err = fmt.Errorf("%s: the prompt has no tokens: want at least one", p.Source)
@@ -199,7 +200,7 @@ func (g *generation) show(ctx context.Context, p data.PromptRow) error {
 		_, err := g.stream(ctx, r.Samples(1)[0]) // the draws that a file has
 		return err
 	}
-	completions, err := g.rollout.Sample(ctx, r.Samples(g.flags.answers))
+	completions, err := g.model.Sampler.Sample(ctx, r.Samples(g.flags.answers))
 	for i, c := range completions {
 		fmt.Fprintf(g.out, "[%d] %s\n", i+1, c.Text)
 	}
@@ -208,13 +209,13 @@ func (g *generation) show(ctx context.Context, p data.PromptRow) error {
 
 // stream prints an answer while it is written.
 func (g *generation) stream(ctx context.Context, r rollout.Request) (rollout.Completion, error) {
-	s, begun := rollout.NewStream(r, g.model.Config, g.tokenizer), false
+	s, begun := rollout.NewStream(r, g.model.Model.Config, g.model.Tokenizer), false
 	r.OnToken = func(token int32, logp float32) {
 		piece := s.Take(token, logp)
 		begun = begun || piece != ""
 		fmt.Fprint(g.out, piece)
 	}
-	completions, err := g.rollout.Sample(ctx, []rollout.Request{r})
+	completions, err := g.model.Sampler.Sample(ctx, []rollout.Request{r})
 	if err == nil || begun {
 		fmt.Fprintln(g.out)
 	}
@@ -291,7 +292,7 @@ func (g *generation) some(ctx context.Context, prompts []data.PromptRow, request
 	for _, r := range requests {
 		all = append(all, r.Samples(g.flags.answers)...)
 	}
-	completions, err := g.rollout.Sample(ctx, all)
+	completions, err := g.model.Sampler.Sample(ctx, all)
 	if err != nil {
 		return nil, err
 	}

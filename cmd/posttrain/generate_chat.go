@@ -89,7 +89,7 @@ func (g *generation) reply(ctx context.Context, history []data.Message, turn int
 
 // fitting forgets the oldest messages and answers where the model has no positions for them beside the answer, or beside half a context.
 func (g *generation) fitting(history []data.Message, turn int) ([]data.Message, rollout.Request, error) {
-	positions := g.model.Config.MaxPositions
+	positions := g.model.Model.Config.MaxPositions
 	for forgotten := false; ; forgotten = true {
 		r, err := g.request(data.PromptRow{Prompt: data.Text{Messages: history}, Source: "the conversation"}, turn)
 		tooLong := len(r.Prompt)+min(g.flags.MaxNew, positions/2) > positions

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/recipe/preference"
+	"github.com/posttrain/posttrain/rollout/local"
 
 	"context"
 	"fmt"
@@ -187,7 +188,7 @@ func loadReference(j *job, c *preference.Options) (*model.Model, error) {
 	if c.Reference == "" {
 		return nil, nil
 	}
-	m, _, err := loadModel(c.Reference)
+	m, _, err := local.Load(c.Reference)
 	if err == nil && m.Config.VocabSize != j.world.model.Config.VocabSize {
 		err = fmt.Errorf("reference %s: its vocabulary has %d tokens, the model's %d: they must be the same", c.Reference, m.Config.VocabSize, j.world.model.Config.VocabSize)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe/preference"
+	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/run"
 )
 
@@ -121,11 +122,11 @@ func checkCurves(t *testing.T) {
 // checkModel: the trained model loads with its tokenizer, has moved, and is as the last checkpoint has it.
 func checkModel(t *testing.T) {
 	t.Helper()
-	before, _, err := loadModel("model")
+	before, _, err := local.Load("model")
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, tok, err := loadModel("out/model")
+	after, tok, err := local.Load("out/model")
 	if err != nil {
 		t.Fatal(err)
 	}

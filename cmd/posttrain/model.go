@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/tokenizer"
 )
 
@@ -31,7 +32,7 @@ func newModelInfo(s streams) *cobra.Command {
 
 // modelInfo describes a model folder. A tokenizer is no must here: weights alone are a model too.
 func modelInfo(s streams, folder string) error {
-	fsys, name, err := modelFS(folder)
+	fsys, name, err := local.FS(folder)
 	if err != nil {
 		return err
 	}
@@ -51,7 +52,7 @@ func modelInfo(s streams, folder string) error {
 		return err
 	}
 	fmt.Fprint(s.out, "\n"+describeTokenizer(t))
-	return checkVocabulary(name, t, info.Config)
+	return local.CheckVocabulary(name, t, info.Config)
 }
 
 // previewMessages are what a template is shown with.
@@ -113,7 +114,7 @@ func initModel(s streams, like, out, tokens, dtype string, seed uint64) error {
 	if tokens != "" {
 		t, err := tokenizer.Load(tokens)
 		if err == nil {
-			err = checkVocabulary(tokens, t, c)
+			err = local.CheckVocabulary(tokens, t, c)
 		}
 		if err != nil {
 			return err

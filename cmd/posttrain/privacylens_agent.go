@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/posttrain/posttrain/eval/privacylens"
+	"github.com/posttrain/posttrain/rollout/local"
 
 	"context"
 	"fmt"
@@ -22,8 +23,8 @@ import (
 type agent struct {
 	config  privacylens.AgentConfig
 	server  *rollout.Remote // nil: a model of this process
-	sampler func() (*sampler, error)
-	loaded  *sampler
+	sampler func() (*local.Model, error)
+	loaded  *local.Model
 }
 
 // agentGrace is how long answers of a server are waited for that are under way at a stop.
@@ -31,7 +32,7 @@ const agentGrace = time.Minute
 
 func newAgent(c privacylens.AgentConfig) (a *agent, err error) {
 	a = &agent{config: c}
-	a.sampler = sync.OnceValues(func() (s *sampler, err error) {
+	a.sampler = sync.OnceValues(func() (s *local.Model, err error) {
 		s, err = openSampler(samplingFlags{model: c.Model, backend: c.Backend, answers: 1, Sampling: c.Sampling})
 		a.loaded = s
 		return s, err
@@ -61,7 +62,7 @@ func (a *agent) Answer(ctx context.Context, talks []rollout.Conversation) ([][]r
 	if err != nil {
 		return nil, err
 	}
-	return s.chat(nil).Answer(ctx, talks)
+	return s.Chat(nil).Answer(ctx, talks)
 }
 
 // fits says whether a model of this process has room for a prompt and an answer's first token.
@@ -76,8 +77,8 @@ func (a *agent) measure(talk rollout.Conversation) (n, positions int, err error)
 	if err != nil {
 		return 0, 0, err
 	}
-	ids, err := s.chat(nil).Prompt(talk)
-	return len(ids), s.model.Config.MaxPositions, err
+	ids, err := s.Chat(nil).Prompt(talk)
+	return len(ids), s.Model.Config.MaxPositions, err
 }
 
 // together is how many calls of Answer are made at a time, and with how many conversations each.
@@ -102,7 +103,7 @@ func (a *agent) told(p privacylens.Progress) map[string]float64 {
 
 func (a *agent) close() {
 	if a.loaded != nil {
-		a.loaded.close()
+		a.loaded.Close()
 	}
 }
 

@@ -178,7 +178,7 @@ func workLocal(t *testing.T) []lens.Case {
 }
 
 // local are the flags of the tiny model.
-func local(more ...string) []string {
+func localRun(more ...string) []string {
 	return append([]string{"--model", "model", "--backend", "go", "--prompts", "short", "--max-new-tokens", "6", "--batch", "2"}, more...)
 }
 
@@ -199,7 +199,7 @@ func actionsOf(t *testing.T, dir string) map[string]privacylens.ActionRow {
 // TestPLLocalModel: a model of this process acts, as its seed says; a prompt that it has no room for is no action, and counted.
 func TestPLLocalModel(t *testing.T) {
 	cases := workLocal(t)
-	o := must(t, ofData("run", local("--judge", "keyword")...)...)
+	o := must(t, ofData("run", localRun("--judge", "keyword")...)...)
 	checkTable(t, o, "run")
 	rows := actionsOf(t, "run")
 	for i, c := range cases {
@@ -212,8 +212,8 @@ func TestPLLocalModel(t *testing.T) {
 	if a.TooLong != 1 || a.NoAction.Count != 6 || a.Leakage.Count != 0 || !strings.Contains(o.out, "model, prompt naive; judge: keyword") || !regexp.MustCompile(`(?m)^.*too long.*1`).MatchString(o.out) {
 		t.Errorf("%+v\n%s", a, o.out)
 	}
-	must(t, ofData("same", local("--judge", "keyword")...)...)
-	must(t, ofData("other", local("--judge", "keyword", "--seed", "1")...)...)
+	must(t, ofData("same", localRun("--judge", "keyword")...)...)
+	must(t, ofData("other", localRun("--judge", "keyword", "--seed", "1")...)...)
 	sameFiles(t, "run", "same", "actions.jsonl", "cases.jsonl", "summary.json")
 	if read(t, "run/actions.jsonl") == read(t, "other/actions.jsonl") {
 		t.Error("another seed, the same actions")
@@ -223,8 +223,8 @@ func TestPLLocalModel(t *testing.T) {
 // TestPLLocalModelInterrupted: the rows of a stopped run are those of a whole one, whatever the batch in which it was stopped.
 func TestPLLocalModelInterrupted(t *testing.T) {
 	workLocal(t)
-	must(t, ofData("whole", local("--judge", "keyword", "--prompt", "cot")...)...)
-	again := stopPL(t, "actions", "action 1/6", ofData("run", local("--judge", "keyword", "--prompt", "cot")...)...)
+	must(t, ofData("whole", localRun("--judge", "keyword", "--prompt", "cot")...)...)
+	again := stopPL(t, "actions", "action 1/6", ofData("run", localRun("--judge", "keyword", "--prompt", "cot")...)...)
 	if n := len(actionsOf(t, "run")); n == 0 || n == 6 {
 		t.Errorf("%d actions at the stop", n)
 	}

@@ -6,15 +6,13 @@ import (
 	"math/rand/v2"
 	"strings"
 
-	"github.com/gomlx/compute"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/posttrain/posttrain/backend"
-	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -76,7 +74,7 @@ func answerScenarios(ctx context.Context, items []ci.Item, f samplingFlags, seed
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
+	defer s.Close()
 	kind := f.prompt
 	if kind == "" {
 		kind = ci.PromptCompact
@@ -86,7 +84,7 @@ func answerScenarios(ctx context.Context, items []ci.Item, f samplingFlags, seed
 		out[i] = answered{item: item, prompt: ci.Prompt(item, kind, uint64(i))}
 		conversations[i] = f.conversation(out[i].prompt, seed, i)
 	}
-	answers, err := s.chat(tick).Answer(ctx, conversations)
+	answers, err := s.Chat(tick).Answer(ctx, conversations)
 	if err != nil {
 		return nil, stopped(ctx, err)
 	}
@@ -106,38 +104,16 @@ func stopped(ctx context.Context, err error) error {
 	return err
 }
 
-// sampler is a model that answers.
-type sampler struct {
-	*world
-	rollout *rollout.Cached
-	weights []compute.Buffer
-}
-
-func openSampler(f samplingFlags) (*sampler, error) {
-	w, err := openWorld(f.backend, f.model, train.Options{DType: "auto"})
+// openSampler opens the model that the flags choose.
+func openSampler(f samplingFlags) (*local.Model, error) {
+	m, err := local.Open(f.backend, f.model)
 	if err != nil {
 		return nil, err
 	}
-	if positions := w.model.Config.MaxPositions; f.length != nil && f.length.Changed && f.MaxNew >= positions {
-		w.close()
-		return nil, usageError{fmt.Errorf("--max-new-tokens %d: the model has %d positions, for prompt and answer together: want fewer", f.MaxNew, positions)}
+	if n := m.Model.Config.MaxPositions; f.length != nil && f.length.Changed && f.MaxNew >= n {
+		m.Close()
+		const text = "--max-new-tokens %d: the model has %d positions, for prompt and answer together: want fewer"
+		return nil, usageError{fmt.Errorf(text, f.MaxNew, n)}
 	}
-	weights, err := rollout.Upload(w.engine, w.model)
-	if err != nil {
-		w.close()
-		return nil, err
-	}
-	live := func() []compute.Buffer { return weights }
-	return &sampler{w, rollout.NewCached(w.engine, w.model.Config, live, rollout.Options{Graph: w.graph, Decoder: w.tokenizer}), weights}, nil
-}
-
-// chat lets the model answer conversations.
-func (s *sampler) chat(tick func(done int)) *rollout.Local {
-	return &rollout.Local{Sampler: s.rollout, Encoder: &batch.Encoder{Tokenizer: s.tokenizer}, Tick: tick}
-}
-
-func (s *sampler) close() {
-	s.rollout.Close()
-	backend.FinalizeAll(s.weights...)
-	s.world.close()
+	return m, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/rollout/local"
 
 	"context"
 	"errors"
@@ -108,8 +109,8 @@ func serveModel(ctx context.Context, s streams, f serveFlags) error {
 	if err != nil {
 		return err
 	}
-	defer m.close()
-	if !m.tokenizer.HasTemplate() {
+	defer m.Close()
+	if !m.Tokenizer.HasTemplate() {
 		return fmt.Errorf("%s has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json): there is no way to make prompts of messages", f.model)
 	}
 	o := f.options(m)
@@ -123,7 +124,7 @@ func serveModel(ctx context.Context, s streams, f serveFlags) error {
 	return serve.New(o).Run(ctx, l)
 }
 
-func (f *serveFlags) options(m *sampler) serve.Options {
+func (f *serveFlags) options(m *local.Model) serve.Options {
 	name := f.name
 	if name == "" {
 		name = f.model
@@ -132,7 +133,7 @@ func (f *serveFlags) options(m *sampler) serve.Options {
 		}
 	}
 	return serve.Options{
-		Name: name, Sampler: m.rollout, Config: m.model.Config, Encoder: &batch.Encoder{Tokenizer: m.tokenizer}, Decoder: m.tokenizer,
+		Name: name, Sampler: m.Sampler, Config: m.Model.Config, Encoder: &batch.Encoder{Tokenizer: m.Tokenizer}, Decoder: m.Tokenizer,
 		Token: os.Getenv(f.tokenEnv), MaxNew: f.MaxNew, MaxRequest: f.maxRequest, MaxQueue: f.maxQueue, Rows: f.rows, Grace: f.grace,
 	}
 }

@@ -1,17 +1,14 @@
 package main
 
 import (
-	"github.com/posttrain/posttrain/embedded"
-
 	"fmt"
-	"io/fs"
-	"os"
 
 	"github.com/gomlx/compute/dtypes"
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/tokenizer"
 	"github.com/posttrain/posttrain/train"
 )
@@ -26,7 +23,7 @@ type world struct {
 
 // openWorld opens the engine, the model and its tokenizer, and checks that they fit.
 func openWorld(engine, folder string, o train.Options) (*world, error) {
-	m, t, err := loadModel(folder)
+	m, t, err := local.Load(folder)
 	if err != nil {
 		return nil, err
 	}
@@ -49,40 +46,6 @@ func pinEngine(spec *string) {
 	if *spec == "auto" {
 		*spec = backend.Auto()
 	}
-}
-
-// loadModel loads a model folder, or the embedded one, with its tokenizer.
-func loadModel(folder string) (*model.Model, *tokenizer.Tokenizer, error) {
-	fsys, name, err := modelFS(folder)
-	if err != nil {
-		return nil, nil, err
-	}
-	m, err := model.LoadFS(fsys, name)
-	if err != nil {
-		return nil, nil, err
-	}
-	t, err := tokenizer.LoadFS(fsys, name)
-	if err != nil {
-		return nil, nil, err
-	}
-	return m, t, checkVocabulary(name, t, m.Config)
-}
-
-// checkVocabulary refuses a tokenizer with ids that the model does not know; the converse is common: tables are padded.
-func checkVocabulary(name string, t *tokenizer.Tokenizer, c *model.Config) error {
-	if t.Size() <= c.VocabSize {
-		return nil
-	}
-	return fmt.Errorf("%s/tokenizer.json: ids go up to %d, but vocab_size in config.json is %d: tokenizer and model do not belong together", name, t.Size()-1, c.VocabSize)
-}
-
-// modelFS is the folder of a model, on disk or embedded, and its name for messages.
-func modelFS(folder string) (fs.FS, string, error) {
-	if folder != embedded.Name {
-		return os.DirFS(folder), folder, nil
-	}
-	fsys, err := fs.Sub(embedded.Files, embedded.Model)
-	return fsys, "embedded model", err
 }
 
 // graphOptions settles what the graph computes in.

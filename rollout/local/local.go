@@ -1,0 +1,101 @@
+// Package local opens models that answer in this process: a Hugging Face folder or the embedded model, with its
+// tokenizer, on one of the engines.
+package local
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/tokenizer"
+)
+
+// FS is the folder of a model, on disk or embedded, and its name for messages.
+func FS(folder string) (fs.FS, string, error) {
+	if folder != embedded.Name {
+		return os.DirFS(folder), folder, nil
+	}
+	fsys, err := fs.Sub(embedded.Files, embedded.Model)
+	return fsys, "embedded model", err
+}
+
+// Load loads a model folder, or the embedded model, with its tokenizer.
+func Load(folder string) (*model.Model, *tokenizer.Tokenizer, error) {
+	fsys, name, err := FS(folder)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := model.LoadFS(fsys, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	t, err := tokenizer.LoadFS(fsys, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	return m, t, CheckVocabulary(name, t, m.Config)
+}
+
+// CheckVocabulary refuses a tokenizer with ids that the model does not know. The converse is common: embedding tables
+// are padded.
+func CheckVocabulary(name string, t *tokenizer.Tokenizer, c *model.Config) error {
+	if t.Size() <= c.VocabSize {
+		return nil
+	}
+	return fmt.Errorf("%s/tokenizer.json: ids go up to %d, but vocab_size in config.json is %d: "+
+		"tokenizer and model do not belong together", name, t.Size()-1, c.VocabSize)
+}
+
+// Model is a loaded model with its sampler.
+type Model struct {
+	Engine    *backend.Engine
+	Model     *model.Model
+	Tokenizer *tokenizer.Tokenizer
+	Sampler   *rollout.Cached
+	weights   []compute.Buffer
+}
+
+// Open loads a model folder onto an engine ("auto", "onnx:LIBRARY" and so on). It computes in bfloat16 where the
+// weights are stored in it and the engine prefers it, in float32 otherwise.
+func Open(engine, folder string) (*Model, error) {
+	m, t, err := Load(folder)
+	if err != nil {
+		return nil, err
+	}
+	e, err := backend.Open(engine)
+	if err != nil {
+		return nil, err
+	}
+	weights, err := rollout.Upload(e, m)
+	if err != nil {
+		e.Close()
+		return nil, err
+	}
+	graph := model.GraphOptions{DType: dtypes.Float32}
+	if e.Wants.BFloat16 && m.Config.DType == "bfloat16" {
+		graph.DType = dtypes.BFloat16
+	}
+	live := func() []compute.Buffer { return weights }
+	s := rollout.NewCached(e, m.Config, live, rollout.Options{Graph: graph, Decoder: t})
+	return &Model{e, m, t, s, weights}, nil
+}
+
+// Chat lets the model answer conversations; tick gets the number of those answered and may be nil.
+func (m *Model) Chat(tick func(done int)) *rollout.Local {
+	return &rollout.Local{Sampler: m.Sampler, Encoder: &batch.Encoder{Tokenizer: m.Tokenizer}, Tick: tick}
+}
+
+// Close frees the weights and the engine.
+func (m *Model) Close() {
+	m.Sampler.Close()
+	backend.FinalizeAll(m.weights...)
+	m.Engine.Close()
+}
