@@ -1,6 +1,8 @@
 package data
 
 import (
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -13,11 +15,14 @@ func TestDemonstrationColumns(t *testing.T) {
 	}{
 		{`{"text":"a b"}`, Demonstration{Completion: plain("a b")}},
 		{`{"prompt":"Q","completion":" A"}`, Demonstration{Prompt: plain("Q"), Completion: plain(" A")}},
-		{`{"prompt":[{"role":"user","content":"Q"}],"completion":[{"role":"assistant","content":"A"}],"text":"not this"}`,
+		{`{"prompt":[{"role":"user","content":"Q"}],"completion":[{"role":"assistant","content":"A"}],` +
+			`"text":"not this"}`,
 			Demonstration{Prompt: talk("user", "Q"), Completion: talk("assistant", "A")}},
-		{`{"prompt":"not this","messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"},{"role":"user","content":"R"},{"role":"assistant","content":"B"}]}`,
+		{`{"prompt":"not this","messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"},` +
+			`{"role":"user","content":"R"},{"role":"assistant","content":"B"}]}`,
 			Demonstration{Prompt: talk("user", "Q", "A", "R"), Completion: talk("assistant", "B")}},
-		{`{"messages":[{"role":"assistant","content":"A"}]}`, Demonstration{Prompt: talk("user"), Completion: talk("assistant", "A")}},
+		{`{"messages":[{"role":"assistant","content":"A"}]}`,
+			Demonstration{Prompt: talk("user"), Completion: talk("assistant", "A")}},
 	} {
 		c.want.Source = "d.jsonl:1"
 		demos, _, err := readDemonstrations(files("d.jsonl", c.row), "d.jsonl")
@@ -54,17 +59,102 @@ func TestDemonstrationErrors(t *testing.T) {
 	for row, want := range map[string]string{
 		"":               "d.jsonl: no rows: the file is empty",
 		`{"prompt":"Q"}`: "d.jsonl:1: found columns prompt: want text, or messages, or prompt and completion",
-		`{"text":[{"role":"user","content":"Q"}]}`:                         "text is a list: want a string, or the column named messages",
-		`{"messages":"Q"}`:                                                 "messages is a string: want a list of {role, content}",
+		`{"text":[{"role":"user","content":"Q"}]}`: "text is a list: want a string, or the " +
+			"column named messages",
+		`{"messages":"Q"}`: "messages is a string: want a list of " +
+			"{role, content}",
 		`{"prompt":"Q","completion":[{"role":"assistant","content":"A"}]}`: "one of prompt and completion is a string",
 		`{"text":""}`: "d.jsonl: all 1 rows dropped",
-		`{"messages":[{"role":5,"content":"A"}]}`:                            "messages[0].role is a number: want a string",
-		`{"prompt":"Q","completion":` + strings.Repeat("[", 20000) + `"A"]}`: "d.jsonl:1: bad JSON: invalid character '[' exceeded max depth",
+		`{"messages":[{"role":5,"content":"A"}]}`: "messages[0].role is a number: want a " +
+			"string",
+		`{"prompt":"Q","completion":` + strings.Repeat("[", 20000) +
+			`"A"]}`: "d.jsonl:1: bad JSON: invalid character '[' exceeded max depth",
 	} {
 		demos, report, err := readDemonstrations(files("d.jsonl", row), "d.jsonl")
 		wantError(t, err, want)
 		if demos != nil || report != nil {
 			t.Errorf("%.40s: a result beside the error", row)
 		}
+	}
+}
+
+func TestPromptColumns(t *testing.T) {
+	for row, want := range map[string]Text{
+		`{"prompt":"Q","answer":5}`:                                              plain("Q"),
+		`{"prompt":[{"role":"user","content":"Q"}]}`:                             talk("user", "Q"),
+		`{"messages":[{"role":"user","content":"Q"}]}`:                           talk("user", "Q"),
+		`{"prompt":"Q","messages":[{"role":"user","content":"not this"}]}`:       plain("Q"),
+		`{"prompt":null,"messages":[{"role":"user","content":"Q"}],"chosen":""}`: talk("user", "Q"),
+	} {
+		got, _, err := readPrompts(files("p.jsonl", row), "p.jsonl")
+		if err != nil || !reflect.DeepEqual(got, []PromptRow{{want, "p.jsonl:1"}}) {
+			t.Errorf("%s: %+v, %v", row, got, err)
+		}
+	}
+}
+
+func TestPromptsOfParquet(t *testing.T) {
+	got, _, err := readPrompts(files("p.parquet", parquetOf(t, struct {
+		Prompt string `parquet:"prompt"`
+	}{"Q"})), "p.parquet")
+	if err != nil || !reflect.DeepEqual(got, []PromptRow{{plain("Q"), "p.parquet: row 1"}}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestPromptDrops(t *testing.T) {
+	rows := `{"prompt":"a"}
+{"prompt":""}
+{"prompt":[]}
+{"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]}
+`
+	prompts, report, err := readPrompts(files("p.jsonl", rows), "p.jsonl")
+	want := `p.jsonl: 4 rows read, 1 kept
+  dropped 2: prompt is empty (first: p.jsonl:2)
+  dropped 1: the last message is the assistant's (first: p.jsonl:4)`
+	if err != nil || len(prompts) != 1 || report.String() != want {
+		t.Errorf("%v, %v, report\n%s\nwant\n%s", prompts, err, report, want)
+	}
+}
+
+func TestPromptErrors(t *testing.T) {
+	for row, want := range map[string]string{
+		"": "p.jsonl: no rows: the file is empty",
+		`{"text":"Q"}`: "p.jsonl:1: found columns text: want prompt (a string or a list of {role, content}) or " +
+			"messages",
+		`{"prompt":5}`: "p.jsonl:1: prompt is a number",
+		`{"messages":"Q"}`: "p.jsonl:1: messages is a string: want a list of {role, content}, or the column named " +
+			"prompt",
+		`{"prompt":`:    "p.jsonl:1: bad JSON",
+		`{"prompt":""}`: "p.jsonl: all 1 rows dropped",
+	} {
+		prompts, _, err := readPrompts(files("p.jsonl", row), "p.jsonl")
+		wantError(t, err, want)
+		if prompts != nil {
+			t.Errorf("%s: a result beside the error", row)
+		}
+	}
+}
+
+func TestWriteLines(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.jsonl")
+	texts := []Text{plain("<think>"), talk("user", "Q")}
+	if err := WriteLines(path, 2, func(i int) any { return map[string]any{"prompt": texts[i]} }); err != nil {
+		t.Fatal(err)
+	}
+	want := "{\"prompt\":\"<think>\"}\n{\"prompt\":[{\"role\":\"user\",\"content\":\"Q\"}]}\n"
+	if got, err := os.ReadFile(path); err != nil || string(got) != want {
+		t.Errorf("%s, %v", got, err)
+	}
+	if back, _, err := ReadPrompts(path); err != nil || len(back) != 2 || !back[1].Prompt.Equal(texts[1]) {
+		t.Errorf("%v, %v", back, err)
+	}
+	wantError(t, WriteJSON(path, func() {}), "a.jsonl: not written: json: unsupported type")
+	if got, _ := os.ReadFile(path); string(got) != want {
+		t.Error("a failed writer harmed the file")
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+		t.Errorf("%d files left", len(entries))
 	}
 }

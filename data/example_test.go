@@ -10,7 +10,8 @@ import (
 // The prompt that stands inside both answers is split off; the scores become the prior gap.
 func Example() {
 	files := fstest.MapFS{"pairs.jsonl": {Data: []byte(
-		`{"chosen": "Q: Is it far?\nA: No.", "rejected": "Q: Is it far?\nA: Go away.", "chosen_score": 0.75, "rejected_score": 0.25}`)}}
+		`{"chosen": "Q: Is it far?\nA: No.", "rejected": "Q: Is it far?\nA: Go away.", "chosen_score": 0.75,` +
+			` "rejected_score": 0.25}`)}}
 	pairs, report, err := data.ReadPreferencesFS(files, "pairs.jsonl", data.PreferenceOptions{})
 	if err != nil {
 		fmt.Println(err)

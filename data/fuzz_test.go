@@ -19,7 +19,8 @@ func readAll(t *testing.T, name, content string) {
 				t.Fatalf("%+v", p)
 			}
 		}
-		if p.Chosen.Equal(p.Rejected) || p.Chosen.IsChat() != p.Rejected.IsChat() || p.Prompt.IsChat() != p.Chosen.IsChat() || p.Source == "" {
+		if p.Chosen.Equal(p.Rejected) || p.Chosen.IsChat() != p.Rejected.IsChat() ||
+			p.Prompt.IsChat() != p.Chosen.IsChat() || p.Source == "" {
 			t.Fatalf("%+v", p)
 		}
 	}
@@ -45,7 +46,8 @@ func checkOutcome(t *testing.T, rows int, report *Report, err error) {
 
 var jsonSeeds = []string{
 	`{"prompt":"Q","chosen":"a","rejected":"b","chosen_score":1,"rejected_score":0}`,
-	`{"chosen":[{"role":"user","content":"Q"},{"role":"assistant","content":"a"}],"rejected":[{"role":"user","content":"Q"},{"role":"assistant","content":"b"}]}`,
+	`{"chosen":[{"role":"user","content":"Q"},{"role":"assistant","content":"a"}],"rejected":[{"role":"user",` +
+		`"content":"Q"},{"role":"assistant","content":"b"}]}`,
 	`{"chosen":"\n\nHuman: a\n\nAssistant: é","rejected":"\n\nHuman: a\n\nAssistant: è"}`,
 	`{"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"a"}],"text":"t"}`,
 	`{"a":1e999,"b":"\ud800"}`,

@@ -22,7 +22,7 @@ func WriteLines(path string, n int, line func(i int) any) error {
 	})
 }
 
-// WriteLine writes a value as a line of JSON, in which <think> stays readable.
+// WriteLine writes a value as a line of JSON, without escapes for < and >.
 func WriteLine(w io.Writer, value any) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/posttrain/posttrain/data/internal/rows"
 	"github.com/posttrain/posttrain/internal/config/fault"
@@ -32,7 +35,7 @@ const preferenceColumns = "want prompt, chosen, rejected, or chosen, rejected wi
 // beside conversations) the prompt is what both answers begin with.
 //
 // Rows without a prompt, with an empty answer, or with two equal answers are dropped and counted in the Report; answers
-// of nothing but white space are kept and counted. Anything malformed is an error that names file and line.
+// of white space alone are kept and counted. A malformed row is an error that names file and line.
 func ReadPreferences(path string, o PreferenceOptions) ([]Preference, *Report, error) {
 	return readPreferences(nil, path, o)
 }
@@ -47,7 +50,7 @@ func readPreferences(fsys fs.FS, path string, o PreferenceOptions) ([]Preference
 		return nil, nil, err
 	}
 	var found []string // columns of the first row, for messages
-	pairs, report, err := Collect(path, rows.Read(fsys, path), func(r rows.Row, report *Report) (Preference, string, error) {
+	of := func(r rows.Row, report *Report) (Preference, string, error) {
 		if report.Read == 1 {
 			found = r.Columns()
 		}
@@ -60,7 +63,8 @@ func readPreferences(fsys fs.FS, path string, o PreferenceOptions) ([]Preference
 			report.note(pair, columns)
 		}
 		return pair, why, nil
-	})
+	}
+	pairs, report, err := Collect(path, rows.Read(fsys, path), of)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -74,14 +78,15 @@ func readPreferences(fsys fs.FS, path string, o PreferenceOptions) ([]Preference
 // Check names every fault of the options.
 func (o PreferenceOptions) Check() (faults []fault.Fault) {
 	if c := o.ScoreColumns; len(c) != 0 && (len(c) != 2 || c[0] == "" || c[1] == "" || c[0] == c[1]) {
-		faults = append(faults, fault.Fault{Key: "score_columns", Value: fmt.Sprint(c), Problem: "want " + scoreColumns})
+		faults = append(faults, fault.Fault{Key: "score_columns", Value: fmt.Sprint(c),
+			Problem: "want " + scoreColumns})
 	}
 	return faults
 }
 
 const scoreColumns = "two column names, the chosen answer's score and the rejected one's"
 
-// preferenceOf turns a row into a pair; columns are the ones its scores came from.
+// preferenceOf makes a pair of a row; columns names the source of its scores.
 func preferenceOf(r rows.Row, o PreferenceOptions) (pair Preference, columns string, err error) {
 	pair.Source = r.Source
 	if !r.Has("chosen") || !r.Has("rejected") {
@@ -100,7 +105,7 @@ func preferenceOf(r rows.Row, o PreferenceOptions) (pair Preference, columns str
 	return pair, columns, err
 }
 
-// splitPrompt takes the prompt from its column, or from inside both answers.
+// splitPrompt takes the prompt from its column, or from the common beginning of both answers.
 func (p *Preference) splitPrompt(column any) (err error) {
 	if column == nil {
 		p.Prompt, p.Chosen, p.Rejected, err = extractPrompt(p.Chosen, p.Rejected)
@@ -116,14 +121,16 @@ func (p *Preference) splitPrompt(column any) (err error) {
 		return nil
 	}
 	if p.Prompt.IsChat() {
-		return errors.New("prompt is a conversation but chosen and rejected are strings: want them as lists of {role, content} too")
+		return errors.New("prompt is a conversation but chosen and rejected are strings: want them as lists of " +
+			"{role, " +
+			"content} too")
 	}
 	// A plain prompt beside whole conversations repeats their first turn (UltraFeedback): the conversations decide.
 	p.Prompt, p.Chosen, p.Rejected, err = extractPrompt(p.Chosen, p.Rejected)
 	return err
 }
 
-// readScores fills the scores when the row has both, and says from which columns.
+// readScores fills the scores if the row has both, and returns the names of their columns.
 func (p *Preference) readScores(fields map[string]any, o PreferenceOptions) (string, error) {
 	pairs := KnownScoreColumns
 	if len(o.ScoreColumns) == 2 {
@@ -146,7 +153,7 @@ func (p *Preference) readScores(fields map[string]any, o PreferenceOptions) (str
 	return "", nil
 }
 
-// unusable says why no training can use the pair, "" when it can.
+// unusable is the reason why no training can use the pair, "" if it can.
 func unusable(p Preference) string {
 	switch {
 	case p.Prompt.Empty():
@@ -181,4 +188,116 @@ func (r *Report) note(p Preference, columns string) {
 	if p.Scored && p.ChosenScore < p.RejectedScore {
 		r.Wart("rejected scores higher than chosen", p.Source)
 	}
+}
+
+// Turn marks of the plain dialogues of HH-RLHF.
+const (
+	humanMark     = "\n\nHuman:"
+	assistantMark = "\n\nAssistant:"
+)
+
+// extractPrompt splits off the prompt that both answers begin with, as TRL's extract_prompt does: the common messages
+// of conversations, or the text that splitPlain finds.
+func extractPrompt(chosen, rejected Text) (prompt, c, r Text, err error) {
+	if chosen.IsChat() != rejected.IsChat() {
+		return prompt, c, r, errors.New("one of chosen and rejected is a string, the other a conversation: want both " +
+			"alike")
+	}
+	if !chosen.IsChat() {
+		n := splitPlain(chosen.Plain, rejected.Plain)
+		return Text{Plain: chosen.Plain[:n]}, Text{Plain: chosen.Plain[n:]}, Text{Plain: rejected.Plain[n:]}, nil
+	}
+	n := splitMessages(chosen.Messages, rejected.Messages)
+	return Text{Messages: chosen.Messages[:n:n]}, Text{Messages: chosen.Messages[n:]},
+		Text{Messages: rejected.Messages[n:]}, nil
+}
+
+// splitMessages counts the common first messages; the shorter answer keeps at least one.
+func splitMessages(a, b []Message) int {
+	n := 0
+	for n < min(len(a), len(b))-1 && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// splitPlain is the length in bytes of the prompt that both texts begin with. In an HH-RLHF dialogue it ends with the
+// last "\n\nAssistant:" that both have. Elsewhere it ends where the texts differ first, cut back to the end of a
+// word: the white space before the first different word belongs to the answers. (TRL gives them only the one space, and
+// splits inside a word where the words begin alike.) Text without white space is split between two characters.
+func splitPlain(a, b string) int {
+	n := commonPrefix(a, b)
+	common := a[:n]
+	if strings.Contains(common, humanMark) {
+		if i := strings.LastIndex(common, assistantMark); i >= 0 {
+			return i + len(assistantMark)
+		}
+	}
+	if cut := lastWordEnd(common); cut > 0 {
+		return cut
+	}
+	return n
+}
+
+// commonPrefix is the length in bytes of the longest common prefix that ends between two characters of both.
+func commonPrefix(a, b string) int {
+	n := 0
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	for n > 0 && (!startsRune(a, n) || !startsRune(b, n)) {
+		n--
+	}
+	return n
+}
+
+func startsRune(s string, i int) bool { return i >= len(s) || utf8.RuneStart(s[i]) }
+
+// lastWordEnd is where the last run of white space begins; 0 without any, or when it opens the text.
+func lastWordEnd(s string) int {
+	i := strings.LastIndexFunc(s, unicode.IsSpace)
+	if i < 0 {
+		return 0
+	}
+	return len(strings.TrimRightFunc(s[:i], unicode.IsSpace))
+}
+
+// severalTurns says whether an answer continues after the assistant's own turn.
+func severalTurns(t Text) bool {
+	for _, m := range t.Messages {
+		if m.Role == "user" {
+			return true
+		}
+	}
+	return strings.Contains(t.Plain, humanMark)
+}
+
+// BestWorst makes a pair of the best and the worst of several completions of one prompt, with their scores; among equal
+// scores it takes the first. ok is false if all scores or both texts are equal: then there is nothing to learn. In a
+// conversation a completion becomes a message of the assistant.
+func BestWorst(prompt Text, completions []string, scores []float64, source string) (pair Preference, ok bool) {
+	best, worst := 0, 0
+	for i := range min(len(completions), len(scores)) {
+		if scores[i] > scores[best] {
+			best = i
+		}
+		if scores[i] < scores[worst] {
+			worst = i
+		}
+	}
+	if best == worst || completions[best] == completions[worst] {
+		return Preference{}, false
+	}
+	return Preference{
+		Prompt: prompt, Chosen: prompt.reply(completions[best]), Rejected: prompt.reply(completions[worst]),
+		ChosenScore: scores[best], RejectedScore: scores[worst], Scored: true, Source: source,
+	}, true
+}
+
+// reply gives a completion the form of the prompt.
+func (t Text) reply(completion string) Text {
+	if t.IsChat() {
+		return Text{Messages: []Message{{Role: "assistant", Content: completion}}}
+	}
+	return Text{Plain: completion}
 }

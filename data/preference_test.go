@@ -18,17 +18,27 @@ func TestPreferenceColumns(t *testing.T) {
 	}{
 		{"explicit plain prompt", `{"prompt":"Q","chosen":" yes","rejected":" no"}`,
 			Preference{Prompt: plain("Q"), Chosen: plain(" yes"), Rejected: plain(" no")}},
-		{"explicit conversation", `{"prompt":[{"role":"user","content":"Q"}],"chosen":[{"role":"assistant","content":"yes"}],"rejected":[{"role":"assistant","content":"no"}]}`,
+		{"explicit conversation", `{"prompt":[{"role":"user","content":"Q"}],"chosen":[{"role":"assistant",` +
+			`"content":"yes"}],"rejected":[{"role":"assistant","content":"no"}]}`,
 			Preference{Prompt: talk("user", "Q"), Chosen: talk("assistant", "yes"), Rejected: talk("assistant", "no")}},
-		{"prompt inside both conversations", `{"chosen":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"},{"role":"user","content":"R"},{"role":"assistant","content":"yes"}],
-			"rejected":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"},{"role":"user","content":"R"},{"role":"assistant","content":"no"}]}`,
-			Preference{Prompt: talk("user", "Q", "A", "R"), Chosen: talk("assistant", "yes"), Rejected: talk("assistant", "no")}},
-		{"plain prompt beside conversations", `{"prompt":"Q","chosen":[{"role":"user","content":"Q"},{"role":"assistant","content":"yes"}],"rejected":[{"role":"user","content":"Q"},{"role":"assistant","content":"no"}]}`,
+		{"prompt inside both conversations", `{"chosen":
+			[{"role":"user","content":"Q"},{"role":"assistant","content":"A"},
+			{"role":"user","content":"R"},{"role":"assistant","content":"yes"}],
+			"rejected":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"},
+			{"role":"user","content":"R"},{"role":"assistant","content":"no"}]}`,
+			Preference{Prompt: talk("user", "Q", "A", "R"), Chosen: talk("assistant", "yes"),
+				Rejected: talk("assistant", "no")}},
+		{"plain prompt beside conversations", `{"prompt":"Q","chosen":[{"role":"user","content":"Q"},` +
+			`{"role":"assistant","content":"yes"}],"rejected":[{"role":"user","content":"Q"},{"role":"assistant",` +
+			`"content":"no"}]}`,
 			Preference{Prompt: talk("user", "Q"), Chosen: talk("assistant", "yes"), Rejected: talk("assistant", "no")}},
 		{"null prompt is none", `{"prompt":null,"chosen":"a b","rejected":"a c"}`,
 			Preference{Prompt: plain("a"), Chosen: plain(" b"), Rejected: plain(" c")}},
-		{"conversations of different length", `{"chosen":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}],"rejected":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"},{"role":"user","content":"R"}]}`,
-			Preference{Prompt: talk("user", "Q"), Chosen: talk("assistant", "A"), Rejected: talk("assistant", "A", "R")}},
+		{"conversations of different length", `{"chosen":[{"role":"user","content":"Q"},{"role":"assistant",` +
+			`"content":"A"}],"rejected":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"},` +
+			`{"role":"user","content":"R"}]}`,
+			Preference{Prompt: talk("user", "Q"), Chosen: talk("assistant", "A"),
+				Rejected: talk("assistant", "A", "R")}},
 		{"HTML and escapes", `{"prompt":"<think>\u00e9\n","chosen":"\ud83d\ude42","rejected":"&"}`,
 			Preference{Prompt: plain("<think>é\n"), Chosen: plain("🙂"), Rejected: plain("&")}},
 	} {
@@ -80,13 +90,15 @@ func TestScoreColumns(t *testing.T) {
 		{`"other":1`, nil, [2]float64{}, false},
 	} {
 		row := `{"prompt":"Q","chosen":"a","rejected":"b",` + c.columns + `}`
-		pairs, report, err := ReadPreferencesFS(files("p.jsonl", row), "p.jsonl", PreferenceOptions{ScoreColumns: c.named})
+		pairs, report, err := ReadPreferencesFS(files("p.jsonl", row), "p.jsonl",
+			PreferenceOptions{ScoreColumns: c.named})
 		if err != nil {
 			t.Errorf("%s: %v", c.columns, err)
 			continue
 		}
 		p := pairs[0]
-		if p.Scored != c.scored || [2]float64{p.ChosenScore, p.RejectedScore} != c.want || (report.Scored == 1) != c.scored {
+		if p.Scored != c.scored || [2]float64{p.ChosenScore, p.RejectedScore} != c.want ||
+			(report.Scored == 1) != c.scored {
 			t.Errorf("%s: %+v", c.columns, p)
 		}
 	}
@@ -104,7 +116,8 @@ func TestContainers(t *testing.T) {
 	var lines, array []string
 	var rows []parquetRow
 	for i := range 3 {
-		line := fmt.Sprintf(`{"prompt":"Q%d","chosen":"é","rejected":"no","chosen_score":0.5,"rejected_score":%d}`, i, i)
+		line := fmt.Sprintf(`{"prompt":"Q%d","chosen":"é","rejected":"no","chosen_score":0.5,"rejected_score":%d}`, i,
+			i)
 		lines, array = append(lines, line), append(array, "\n  "+line)
 		rows = append(rows, parquetRow{fmt.Sprintf("Q%d", i), "é", "no", 0.5, int32(i)})
 	}
@@ -146,7 +159,8 @@ func TestParquetAsHuggingFaceWritesIt(t *testing.T) {
 	if len(pairs) != 3 || report.Scored != 2 || report.ScoreColumns != "score_chosen, score_rejected" {
 		t.Errorf("%d pairs, %s", len(pairs), report)
 	}
-	want := Preference{Prompt: talk("user", "Ho"), Chosen: talk("assistant", "日本"), Rejected: talk("assistant", "no"), Source: filepath.Join("testdata", "pairs.parquet") + ": row 2"}
+	want := Preference{Prompt: talk("user", "Ho"), Chosen: talk("assistant", "日本"), Rejected: talk("assistant", "no"),
+		Source: filepath.Join("testdata", "pairs.parquet") + ": row 2"}
 	if !reflect.DeepEqual(pairs[1], want) {
 		t.Errorf("%+v, want %+v", pairs[1], want)
 	}
@@ -210,18 +224,28 @@ func TestPreferenceErrors(t *testing.T) {
 		{"p.json", "[" + ok + "] 5", "p.json:2: bad JSON: text after the closing ]"},
 		{"p.json", "\n\n\n{]", "p.json:4: bad JSON"},
 		{"p.json", "5", "p.json: row 1: a number: want a JSON object"},
-		{"p.jsonl", ok + `{"question":"Q","answer":null}`, "p.jsonl:2: found columns answer (null), question: want prompt, chosen, rejected, or chosen, rejected"},
-		{"p.jsonl", `{"prompt":"Q","chosen":"a","rejected":5}`, "p.jsonl:1: rejected is a number: want a string or a list of {role, content}"},
+		{"p.jsonl", ok + `{"question":"Q","answer":null}`,
+			"p.jsonl:2: found columns answer (null), question: want prompt, chosen, rejected, or chosen, rejected"},
+		{"p.jsonl", `{"prompt":"Q","chosen":"a","rejected":5}`,
+			"p.jsonl:1: rejected is a number: want a string or a list of {role, content}"},
 		{"p.jsonl", `{"prompt":{"a":1},"chosen":"a","rejected":"b"}`, "prompt is an object"},
 		{"p.jsonl", `{"chosen":["a"],"rejected":["b"]}`, "chosen[0] is a string: want {role, content}"},
-		{"p.jsonl", `{"chosen":[{"from":"human","value":"a"}],"rejected":[]}`, "chosen[0] has from, value: want role and content"},
-		{"p.jsonl", `{"chosen":[{"role":"user","content":null}],"rejected":[]}`, "chosen[0].content is null: want a string"},
-		{"p.jsonl", `{"chosen":"a","rejected":[{"role":"user","content":""}]}`, "one of chosen and rejected is a string, the other a conversation"},
-		{"p.jsonl", `{"prompt":"Q","chosen":"a","rejected":[{"role":"user","content":""}]}`, "one of chosen and rejected is a string, the other a conversation"},
-		{"p.jsonl", `{"prompt":[{"role":"user","content":"Q"}],"chosen":"a","rejected":"b"}`, "prompt is a conversation but chosen and rejected are strings"},
-		{"p.jsonl", `{"prompt":"Q","chosen":"a","rejected":"b","chosen_score":"high"}`, `p.jsonl:1: chosen_score is the string "high": want a finite number`},
-		{"p.jsonl", `{"prompt":"Q","chosen":"a","rejected":"b","chosen_score":1e999,"rejected_score":1}`, "chosen_score is 1e999: want a finite number"},
-		{"p.jsonl", `{"prompt":"Q","chosen":"a","rejected":"a"}`, "p.jsonl: all 1 rows dropped: 1: chosen and rejected are equal"},
+		{"p.jsonl", `{"chosen":[{"from":"human","value":"a"}],"rejected":[]}`,
+			"chosen[0] has from, value: want role and content"},
+		{"p.jsonl", `{"chosen":[{"role":"user","content":null}],"rejected":[]}`,
+			"chosen[0].content is null: want a string"},
+		{"p.jsonl", `{"chosen":"a","rejected":[{"role":"user","content":""}]}`,
+			"one of chosen and rejected is a string, the other a conversation"},
+		{"p.jsonl", `{"prompt":"Q","chosen":"a","rejected":[{"role":"user","content":""}]}`,
+			"one of chosen and rejected is a string, the other a conversation"},
+		{"p.jsonl", `{"prompt":[{"role":"user","content":"Q"}],"chosen":"a","rejected":"b"}`,
+			"prompt is a conversation but chosen and rejected are strings"},
+		{"p.jsonl", `{"prompt":"Q","chosen":"a","rejected":"b","chosen_score":"high"}`,
+			`p.jsonl:1: chosen_score is the string "high": want a finite number`},
+		{"p.jsonl", `{"prompt":"Q","chosen":"a","rejected":"b","chosen_score":1e999,"rejected_score":1}`,
+			"chosen_score is 1e999: want a finite number"},
+		{"p.jsonl", `{"prompt":"Q","chosen":"a","rejected":"a"}`,
+			"p.jsonl: all 1 rows dropped: 1: chosen and rejected are equal"},
 		{"p.csv", "a,b", `p.csv: extension ".csv": want .jsonl, .json or .parquet, each also with .gz`},
 		{"p", "a,b", `p: extension "": want .jsonl`},
 		{"p.jsonl.gz", ok, "p.jsonl.gz: not a gzip file"},
@@ -232,9 +256,11 @@ func TestPreferenceErrors(t *testing.T) {
 		{"p.parquet.gz", gzipped("x")[:15], "p.parquet.gz: the file ends early"},
 		{"p.parquet", "", "p.parquet: not a readable parquet file"},
 		{"p.parquet", ok, "p.parquet: not a readable parquet file: no PAR1 at its end"},
-		{"p.parquet", "PAR1xxxx\xff\xff\xff\xffPAR1", "p.parquet: not a readable parquet file: its footer claims 4294967295 of 16 bytes"},
+		{"p.parquet", "PAR1xxxx\xff\xff\xff\xffPAR1", "p.parquet: not a readable parquet file: its footer claims " +
+			"4294967295 of 16 bytes"},
 		{"p.parquet", "PAR1xxxx\x04\x00\x00\x00PAR1", "p.parquet: not a readable parquet file"},
-		{"p.parquet", parquetOf(t, struct{ A, B string }{"x", "y"}), "p.parquet: row 1: found columns A, B: want prompt, chosen, rejected"},
+		{"p.parquet", parquetOf(t, struct{ A, B string }{"x", "y"}),
+			"p.parquet: row 1: found columns A, B: want prompt, chosen, rejected"},
 		{"p.parquet", parquetOf(t, struct {
 			Chosen   string  `parquet:"chosen"`
 			Rejected float64 `parquet:"rejected"`
@@ -282,7 +308,8 @@ func TestNamedScoreColumns(t *testing.T) {
 		columns []string
 		want    string
 	}{
-		{[]string{"w", "l"}, "p.jsonl: no row has a number in both score columns w and l: found columns chosen, prompt, rejected, w"},
+		{[]string{"w", "l"}, "p.jsonl: no row has a number in both score columns w and l: found columns chosen, " +
+			"prompt, rejected, w"},
 		{[]string{"w"}, "want two column names"},
 		{[]string{"w", "w"}, "want two column names"},
 		{[]string{"w", ""}, "want two column names"},

@@ -23,7 +23,7 @@ func DefaultRewardOptions() RewardOptions {
 // Check names every fault of the options.
 func (o RewardOptions) Check() []fault.Fault { return fault.Check(o) }
 
-// Over settles the transform auto over several sets at once, so that all of them are measured alike.
+// Over decides the transform auto for several sets at once, so that all get the same one.
 func (o RewardOptions) Over(sets ...[]Preference) RewardOptions {
 	if o.Transform != "auto" {
 		return o
@@ -39,13 +39,13 @@ func (o RewardOptions) Over(sets ...[]Preference) RewardOptions {
 	return o
 }
 
-// PriorReport says what making the gaps found.
+// PriorReport counts what Prior found in the scores.
 type PriorReport struct {
 	Pairs, Kept   int
 	Outside       int    // pairs with a score outside [0, 1]
 	Logistic      bool   // whether scores passed through the logistic function
 	Negative      int    // pairs whose labels and scores disagree
-	Zero          int    // kept pairs with gap 0 once negative gaps are dealt with
+	Zero          int    // kept pairs with gap 0, after the treatment of negative gaps
 	OnNegativeGap string // what was done with negative ones
 	Mean          float64
 	Min, Max      float64 // of the gaps kept
@@ -54,10 +54,10 @@ type PriorReport struct {
 // Prior makes the prior gaps Δr = r_w − r_l of MaPPO from the scores of the pairs. Scores are rewards in [0, 1];
 // Transform "logistic" sends every score through σ first, "auto" does so for the whole set as soon as one score is
 // outside [0, 1], "none" takes them as they are. A negative gap (labels and scores disagree) is set to 0 ("clamp"), or
-// the pair is left out ("drop"), turned round ("swap"), or refused ("error").
+// the pair is left out ("drop"), its answers change places ("swap"), or it is an error ("error").
 //
-// kept[i] has gap gaps[i]; with "clamp" and "swap" it has all the pairs in their order. The scores of kept pairs stay
-// as the file gave them. pairs is not changed.
+// kept[i] has gap gaps[i]; with "clamp" and "swap" kept has all pairs in their order. Kept pairs have the scores of the
+// file. pairs does not change.
 func Prior(pairs []Preference, o RewardOptions) (kept []Preference, gaps []float64, report *PriorReport, err error) {
 	if err := fault.Err("data", o.Check()); err != nil {
 		return nil, nil, nil, err
@@ -86,10 +86,12 @@ func Prior(pairs []Preference, o RewardOptions) (kept []Preference, gaps []float
 	}
 	report.Negative = len(negative)
 	if o.OnNegativeGap == "error" && len(negative) > 0 {
-		return nil, nil, nil, fmt.Errorf("%s: rejected scores higher than chosen; on_negative_gap also takes clamp, drop or swap", places(negative))
+		return nil, nil, nil, fmt.Errorf("%s: rejected scores higher than chosen; on_negative_gap also takes clamp, "+
+			"drop or swap", places(negative))
 	}
 	if len(kept) == 0 {
-		return nil, nil, nil, fmt.Errorf("all %d pairs have a negative gap and were dropped: check which answer the labels mean, or set on_negative_gap to swap", len(pairs))
+		return nil, nil, nil, fmt.Errorf("all %d pairs have a negative gap and were dropped: check which answer the "+
+			"labels mean, or set on_negative_gap to swap", len(pairs))
 	}
 	report.summarise(gaps)
 	return kept, gaps, report, nil
@@ -107,7 +109,7 @@ func (r *PriorReport) gap(p Preference) float64 {
 
 func logistic(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
-// mend deals with a negative gap.
+// mend changes a pair with a negative gap.
 func mend(p Preference, gap float64, how string) (Preference, float64) {
 	if how != "swap" {
 		return p, 0
@@ -129,7 +131,7 @@ func (r *PriorReport) summarise(gaps []float64) {
 	}
 }
 
-// requireScores lists the pairs without scores and the ways out.
+// requireScores refuses pairs without finite scores.
 func requireScores(pairs []Preference) error {
 	if len(pairs) == 0 {
 		return errors.New("no pairs to make a prior for")
@@ -148,20 +150,22 @@ func requireScores(pairs []Preference) error {
 	return &MissingScoresError{Missing: missing, Pairs: len(pairs)}
 }
 
-// MissingScoresError names the pairs that the prior cannot use because they have no scores.
+// MissingScoresError lists the pairs without scores, which the prior cannot use, and says what to do.
 type MissingScoresError struct {
 	Missing []string // sources of the pairs without scores
 	Pairs   int      // all pairs
 }
 
 func (e *MissingScoresError) Error() string {
-	return fmt.Sprintf("%s: no scores, which the prior needs (%d of %d pairs lack them): write a reward model's into columns chosen_score and "+
-		"rejected_score (`posttrain data pairs` samples pairs that have the contextual-integrity reward's), name the two columns with "+
+	return fmt.Sprintf("%s: no scores, which the prior needs (%d of %d pairs lack them): write a reward model's into "+
+		"columns chosen_score and "+
+		"rejected_score (`posttrain data pairs` samples pairs that have the contextual-integrity reward's), name the "+
+		"two columns with "+
 		"--score-columns CHOSEN,REJECTED, or train without the prior with --prior none",
 		places(e.Missing), len(e.Missing), e.Pairs)
 }
 
-// places lists the first few sources of many, the file only where it changes.
+// places lists the first three sources, the file's name only where it changes.
 func places(sources []string) string {
 	var shown []string
 	last := ""
@@ -182,18 +186,22 @@ func places(sources []string) string {
 
 // Lines returns the report as short lines.
 func (r *PriorReport) Lines() []string {
-	lines := []string{fmt.Sprintf("prior: %d of %d pairs, gap mean %.3f (%.3f to %.3f)", r.Kept, r.Pairs, r.Mean, r.Min, r.Max)}
+	lines := []string{fmt.Sprintf("prior: %d of %d pairs, gap mean %.3f (%.3f to %.3f)", r.Kept, r.Pairs, r.Mean, r.Min,
+		r.Max)}
 	switch {
 	case r.Logistic && r.Outside > 0:
-		lines = append(lines, fmt.Sprintf("  scores passed through the logistic function: %d pairs have one outside [0, 1]", r.Outside))
+		lines = append(lines, fmt.Sprintf("  scores passed through the logistic function: %d pairs have one outside "+
+			"[0, 1]", r.Outside))
 	case r.Logistic:
 		lines = append(lines, "  scores passed through the logistic function, as asked")
 	case r.Outside > 0:
-		lines = append(lines, fmt.Sprintf("  note: %d pairs have a score outside [0, 1], taken as it is (reward_transform none)", r.Outside))
+		lines = append(lines, fmt.Sprintf("  note: %d pairs have a score outside [0, 1], taken as it is "+
+			"(reward_transform none)", r.Outside))
 	}
 	if r.Negative > 0 {
 		done := map[string]string{"clamp": "gap set to 0", "drop": "dropped", "swap": "chosen and rejected swapped"}
-		lines = append(lines, fmt.Sprintf("  %d pairs where rejected scores higher than chosen: %s", r.Negative, done[r.OnNegativeGap]))
+		lines = append(lines, fmt.Sprintf("  %d pairs where rejected scores higher than chosen: %s", r.Negative,
+			done[r.OnNegativeGap]))
 	}
 	if r.Zero > 0 {
 		lines = append(lines, fmt.Sprintf("  %d pairs with gap 0: only their chosen answer is raised", r.Zero))

@@ -14,7 +14,8 @@ func nan() float64 { return math.NaN() }
 func scored(scores ...[2]float64) []Preference {
 	pairs := make([]Preference, len(scores))
 	for i, s := range scores {
-		pairs[i] = Preference{Prompt: plain("Q"), Chosen: plain("w"), Rejected: plain("l"), ChosenScore: s[0], RejectedScore: s[1], Scored: true, Source: fmt.Sprintf("p.jsonl:%d", i+1)}
+		pairs[i] = Preference{Prompt: plain("Q"), Chosen: plain("w"), Rejected: plain("l"), ChosenScore: s[0],
+			RejectedScore: s[1], Scored: true, Source: fmt.Sprintf("p.jsonl:%d", i+1)}
 	}
 	return pairs
 }
@@ -37,7 +38,8 @@ func TestPriorGaps(t *testing.T) {
 		// One score outside sends the whole set through σ.
 		{"auto", "clamp", outside, []float64{sigma(1) - 0.5, sigma(2) - sigma(-1), 0}, true, 1},
 		{"none", "clamp", outside, []float64{1, 3, 0}, false, 1},
-		{"logistic", "swap", inside, []float64{sigma(1) - 0.5, sigma(0.75) - sigma(0.5), sigma(0.75) - sigma(0.25), 0}, true, 1},
+		{"logistic", "swap", inside, []float64{sigma(1) - 0.5, sigma(0.75) - sigma(0.5), sigma(0.75) - sigma(0.25), 0},
+			true, 1},
 	} {
 		pairs := scored(c.scores...)
 		kept, gaps, report, err := Prior(pairs, RewardOptions{c.transform, c.negative})
@@ -45,10 +47,12 @@ func TestPriorGaps(t *testing.T) {
 			t.Errorf("%+v: %v", c, err)
 			continue
 		}
-		if !slices.EqualFunc(gaps, c.want, func(a, b float64) bool { return math.Abs(a-b) < 1e-15 }) || len(kept) != len(gaps) {
+		if !slices.EqualFunc(gaps, c.want, func(a, b float64) bool { return math.Abs(a-b) < 1e-15 }) ||
+			len(kept) != len(gaps) {
 			t.Errorf("%s %s: gaps %v, want %v", c.transform, c.negative, gaps, c.want)
 		}
-		if report.Logistic != c.logistic || report.Negative != 1 || report.Zero != c.zero || report.Pairs != len(pairs) {
+		if report.Logistic != c.logistic || report.Negative != 1 || report.Zero != c.zero ||
+			report.Pairs != len(pairs) {
 			t.Errorf("%s %s: %+v", c.transform, c.negative, report)
 		}
 		if pairs[2].Chosen.Plain != "w" {
@@ -62,7 +66,8 @@ func TestPriorSwapTurnsThePairRound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := kept[0]; p.Chosen.Plain != "l" || p.Rejected.Plain != "w" || p.ChosenScore != 0.75 || p.RejectedScore != 0.25 {
+	if p := kept[0]; p.Chosen.Plain != "l" || p.Rejected.Plain != "w" || p.ChosenScore != 0.75 ||
+		p.RejectedScore != 0.25 {
 		t.Errorf("%+v", p)
 	}
 }
@@ -92,9 +97,13 @@ func TestPriorErrors(t *testing.T) {
 		o     RewardOptions
 		want  string
 	}{
-		{unscored, DefaultRewardOptions(), "p.jsonl:1, 2, 3 and 2 more: no scores, which the prior needs (5 of 6 pairs lack them): write a reward model's into columns chosen_score and rejected_score (`posttrain data pairs` samples pairs that have the contextual-integrity reward's), name the two columns with --score-columns CHOSEN,REJECTED, or train without the prior with --prior none"},
+		{unscored, DefaultRewardOptions(), "p.jsonl:1, 2, 3 and 2 more: no scores, which the prior needs (5 of 6 " +
+			"pairs lack them): write a reward model's into columns chosen_score and rejected_score (`posttrain data " +
+			"pairs` samples pairs that have the contextual-integrity reward's), name the two columns with " +
+			"--score-columns CHOSEN,REJECTED, or train without the prior with --prior none"},
 		{scored([2]float64{1, nan()}), DefaultRewardOptions(), "p.jsonl:1: scores 1 and NaN: want finite numbers"},
-		{swapped, RewardOptions{"auto", "error"}, "p.jsonl:1, 2: rejected scores higher than chosen; on_negative_gap also takes clamp, drop or swap"},
+		{swapped, RewardOptions{"auto", "error"}, "p.jsonl:1, 2: rejected scores higher than chosen; on_negative_gap " +
+			"also takes clamp, drop or swap"},
 		{swapped, RewardOptions{"auto", "drop"}, "all 2 pairs have a negative gap"},
 		{nil, DefaultRewardOptions(), "no pairs"},
 		{swapped, RewardOptions{"sigmoid", "clamp"}, `reward_transform "sigmoid": want auto, none or logistic`},
@@ -106,7 +115,8 @@ func TestPriorErrors(t *testing.T) {
 }
 
 func TestPlacesOfOtherSources(t *testing.T) {
-	if got := places([]string{"a.parquet: row 3", "a.parquet: row 7", "b.jsonl:1"}); got != "a.parquet: row 3, row 7, b.jsonl:1" {
+	if got := places([]string{"a.parquet: row 3", "a.parquet: row 7",
+		"b.jsonl:1"}); got != "a.parquet: row 3, row 7, b.jsonl:1" {
 		t.Error(got)
 	}
 	if got := places([]string{"synthetic 3", "synthetic 4"}); !strings.HasPrefix(got, "synthetic 3") {

@@ -44,7 +44,8 @@ func TestHHRLHFLoadsWhole(t *testing.T) {
 	if len(report.Warts) != 1 || report.Warts[0].Count != 4 {
 		t.Errorf("warts %v, want the 4 chosen answers of white space", report.Warts)
 	}
-	if _, _, _, err := Prior(pairs, DefaultRewardOptions()); err == nil || !strings.Contains(err.Error(), "2312 of 2312") {
+	if _, _, _, err := Prior(pairs, DefaultRewardOptions()); err == nil ||
+		!strings.Contains(err.Error(), "2312 of 2312") {
 		t.Errorf("prior without scores: %v", err)
 	} else {
 		t.Log(err)

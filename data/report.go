@@ -7,19 +7,18 @@ import (
 	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
-// Tally counts the rows to which one remark applies.
+// Tally counts the rows with one remark.
 type Tally struct {
-	What  string // the remark, in the words of the report
+	What  string // the remark
 	Count int
-	First string // the first row concerned, e.g. "pairs.jsonl:41"
+	First string // the first of these rows, e.g. "pairs.jsonl:41"
 
-	places []string // the first rows concerned, at most keptPlaces
+	places []string // the first of these rows, at most keptPlaces
 }
 
-// keptPlaces bounds what a tally remembers of a large file.
 const keptPlaces = 20
 
-// Report says what reading a file found. Dropped rows are not in the result; rows with warts are.
+// Report is what a reader found in a file. The result has the rows with warts and lacks the dropped rows.
 type Report struct {
 	Path         string
 	Read, Kept   int
@@ -45,7 +44,7 @@ func (r *Report) Lines() []string {
 	return lines
 }
 
-// Details are the Lines with the places of every remark: the rows that it is about, the first twenty of them.
+// Details are the Lines with the first twenty places of every remark.
 func (r *Report) Details() []string {
 	lines := r.Lines()[:1]
 	add := func(kind string, tallies []Tally) {
@@ -88,7 +87,7 @@ func (t Tally) String() string {
 	return fmt.Sprintf("%d: %s (first: %s)", t.Count, t.What, t.First)
 }
 
-// Wart counts a remark about a row that is kept.
+// Wart counts a remark about a kept row.
 func (r *Report) Wart(what, source string) { r.Warts = count(r.Warts, what, source) }
 
 // count adds one to the tally of what, which keeps the order in which remarks first appear.

@@ -21,7 +21,7 @@ func Split(n int, fraction float64, seed uint64) (train, eval []int) {
 	return train, eval
 }
 
-// Pick is the elements with these indices.
+// Pick returns the elements at these indices.
 func Pick[T any](from []T, indices []int) []T {
 	out := make([]T, len(indices))
 	for i, at := range indices {

@@ -2,7 +2,7 @@ package data
 
 import "strings"
 
-// Message is one turn of a conversation. Role is "system", "user", "assistant", or what the chat template knows.
+// Message is one turn of a conversation. Role is "system", "user", "assistant", or another role of the chat template.
 type Message struct {
 	Role    string `json:"role"`
 	Content string `json:"content"`
@@ -14,10 +14,9 @@ type Text struct {
 	Messages []Message
 }
 
-// IsChat says whether the text is a conversation.
 func (t Text) IsChat() bool { return t.Messages != nil }
 
-// Empty says whether there is nothing at all in the text: no character, or no message.
+// Empty says whether the text has no character and no message.
 func (t Text) Empty() bool { return t.Plain == "" && len(t.Messages) == 0 }
 
 // Blank says whether the text holds nothing but white space.
@@ -30,7 +29,6 @@ func (t Text) Blank() bool {
 	return strings.TrimSpace(t.Plain) == ""
 }
 
-// Equal says whether both texts are the same, message for message.
 func (t Text) Equal(u Text) bool {
 	if t.Plain != u.Plain || t.IsChat() != u.IsChat() || len(t.Messages) != len(u.Messages) {
 		return false
@@ -49,7 +47,7 @@ type Preference struct {
 	Prompt, Chosen, Rejected   Text
 	ChosenScore, RejectedScore float64 // rewards as the file gives them, finite; only with Scored
 	Scored                     bool
-	Source                     string // where the row stands: "pairs.jsonl:41" or "pairs.parquet: row 41"
+	Source                     string // the row: "pairs.jsonl:41" or "pairs.parquet: row 41"
 }
 
 // Demonstration is one example of supervised fine-tuning. Prompt is empty where the file has bare text.

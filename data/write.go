@@ -1,17 +1,19 @@
 package data
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
+
+	"github.com/parquet-go/parquet-go"
 
 	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
 // WritePreferences writes pairs with the columns prompt, chosen, rejected and, for scored pairs, chosen_score and
-// rejected_score: as JSON lines, a JSON array or parquet, by the extension of the file's name (.jsonl, .json or .parquet,
-// each also with .gz). The file appears whole or not at all: it is written beside path under a temporary name and
-// renamed.
+// rejected_score. The extension of the file's name says how: .jsonl (JSON lines), .json (an array) or .parquet, each
+// also with .gz. The file appears whole or not at all: it gets a temporary name beside path first, then its own.
 func WritePreferences(path string, pairs []Preference) error {
 	return rows.Table{
 		N:       len(pairs),
@@ -20,8 +22,8 @@ func WritePreferences(path string, pairs []Preference) error {
 	}.Write(path)
 }
 
-// WriteDemonstrations writes demonstrations with the columns prompt and completion, or text where there is no prompt, in
-// the forms of WritePreferences.
+// WriteDemonstrations writes demonstrations with the columns prompt and completion, or text where there is no prompt,
+// in the forms of WritePreferences.
 func WriteDemonstrations(path string, demos []Demonstration) error {
 	return rows.Table{
 		N:       len(demos),
@@ -30,7 +32,7 @@ func WriteDemonstrations(path string, demos []Demonstration) error {
 	}.Write(path)
 }
 
-// CheckWritable says whether records can be written under a name, nil when they can.
+// CheckWritable refuses a file name whose extension no writer has.
 func CheckWritable(name string) error { return rows.CheckWritable(name) }
 
 type preferenceJSON struct {
@@ -51,7 +53,8 @@ func preferenceLine(p Preference) (any, error) {
 	line := preferenceJSON{Prompt: p.Prompt.value(), Chosen: p.Chosen.value(), Rejected: p.Rejected.value()}
 	if p.Scored {
 		if sum := p.ChosenScore + p.RejectedScore; math.IsNaN(sum) || math.IsInf(sum, 0) {
-			return nil, fmt.Errorf("pair from %s: scores %v and %v: want finite numbers", p.Source, p.ChosenScore, p.RejectedScore)
+			return nil, fmt.Errorf("pair from %s: scores %v and %v: want finite numbers", p.Source, p.ChosenScore,
+				p.RejectedScore)
 		}
 		line.ChosenScore, line.RejectedScore = &p.ChosenScore, &p.RejectedScore
 	}
@@ -65,10 +68,92 @@ func demonstrationLine(d Demonstration) any {
 	return demonstrationJSON{Prompt: d.Prompt.value(), Completion: d.Completion.value()}
 }
 
-// value is the text as a column holds it: a string or a list of {role, content}.
+// value is the text as a JSON column: a string or a list of {role, content}.
 func (t Text) value() any {
 	if t.IsChat() {
 		return t.Messages
 	}
 	return t.Plain
+}
+
+// textColumn is the parquet type of a column of texts: a string or a list of {role, content}, the same for all texts.
+func textColumn(texts []Text) (parquet.Node, error) {
+	chats := 0
+	for _, t := range texts {
+		if t.IsChat() {
+			chats++
+		}
+	}
+	switch chats {
+	case 0:
+		return parquet.String(), nil
+	case len(texts):
+		return parquet.List(parquet.Group{"role": parquet.String(), "content": parquet.String()}), nil
+	}
+	return nil, errors.New("some texts are strings and some conversations, which one parquet column cannot hold: " +
+		"write .jsonl")
+}
+
+// cell is the text in the form of the parquet writer.
+func (t Text) cell() any {
+	if !t.IsChat() {
+		return t.Plain
+	}
+	messages := make([]any, len(t.Messages))
+	for i, m := range t.Messages {
+		messages[i] = map[string]any{"role": m.Role, "content": m.Content}
+	}
+	return messages
+}
+
+func preferenceParquet(w io.Writer, pairs []Preference) error {
+	var texts []Text
+	cells := make([]any, len(pairs))
+	for i, p := range pairs {
+		if _, err := preferenceLine(p); err != nil {
+			return err
+		}
+		texts = append(texts, p.Prompt, p.Chosen, p.Rejected)
+		row := map[string]any{"prompt": p.Prompt.cell(), "chosen": p.Chosen.cell(), "rejected": p.Rejected.cell()}
+		if p.Scored {
+			row["chosen_score"], row["rejected_score"] = &p.ChosenScore, &p.RejectedScore // a plain 0 becomes null
+		}
+		cells[i] = row
+	}
+	column, err := textColumn(texts)
+	if err != nil {
+		return err
+	}
+	score := parquet.Optional(parquet.Leaf(parquet.DoubleType))
+	return rows.WriteParquet(w, cells, parquet.NewSchema("preference", parquet.Group{
+		"prompt": column, "chosen": column, "rejected": column, "chosen_score": score, "rejected_score": score,
+	}))
+}
+
+func demonstrationParquet(w io.Writer, demos []Demonstration) error {
+	var texts []Text
+	cells := make([]any, len(demos))
+	bare := 0
+	for i, d := range demos {
+		if d.Prompt.Empty() && !d.Completion.IsChat() {
+			bare++
+			cells[i] = map[string]any{"text": d.Completion.cell()}
+			continue
+		}
+		texts = append(texts, d.Prompt, d.Completion)
+		cells[i] = map[string]any{"prompt": d.Prompt.cell(), "completion": d.Completion.cell()}
+	}
+	if bare == len(demos) {
+		return rows.WriteParquet(w, cells, parquet.NewSchema("text", parquet.Group{"text": parquet.String()}))
+	}
+	if bare > 0 {
+		return errors.New("some demonstrations have a prompt and some are bare text, which one table cannot hold: " +
+			"write .jsonl")
+	}
+	column, err := textColumn(texts)
+	if err != nil {
+		return err
+	}
+	return rows.WriteParquet(w, cells, parquet.NewSchema("demonstration",
+		parquet.Group{"prompt": column, "completion": column}))
 }

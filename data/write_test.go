@@ -11,7 +11,8 @@ import (
 
 func TestPreferencesComeBackAsWritten(t *testing.T) {
 	pairs := []Preference{
-		{Prompt: plain("Q <think>\n\u2028"), Chosen: plain("é"), Rejected: plain(""), ChosenScore: 1.0 / 3, RejectedScore: 1e-300, Scored: true},
+		{Prompt: plain("Q <think>\n\u2028"), Chosen: plain("é"), Rejected: plain(""), ChosenScore: 1.0 / 3,
+			RejectedScore: 1e-300, Scored: true},
 		{Prompt: talk("user", "Q"), Chosen: talk("assistant", "<answer>&</answer>"), Rejected: talk("assistant", "b")},
 	}
 	pairs[0].Rejected = plain(" ")
@@ -74,7 +75,8 @@ func TestWritingIsAllOrNothing(t *testing.T) {
 	if string(before) != string(after) || len(entries) != 1 {
 		t.Errorf("%d files, content %q", len(entries), after)
 	}
-	wantError(t, WritePreferences(filepath.Join(dir, "none", "p.jsonl"), good), "p.jsonl: not written: no such file or directory")
+	wantError(t, WritePreferences(filepath.Join(dir, "none", "p.jsonl"), good),
+		"p.jsonl: not written: no such file or directory")
 }
 
 func TestSplit(t *testing.T) {
@@ -85,7 +87,8 @@ func TestSplit(t *testing.T) {
 	}{{10, 0.2, 2}, {10, 0, 0}, {10, 1, 10}, {10, 0.001, 1}, {10, 0.999, 9}, {1, 0.5, 1}, {0, 0.5, 0}, {729, 0.1, 73}} {
 		train, eval := Split(c.n, c.fraction, 7)
 		all := slices.Sorted(slices.Values(slices.Concat(train, eval)))
-		if len(eval) != c.eval || len(all) != c.n || len(slices.Compact(all)) != c.n || !slices.IsSorted(train) || !slices.IsSorted(eval) {
+		if len(eval) != c.eval || len(all) != c.n || len(slices.Compact(all)) != c.n || !slices.IsSorted(train) ||
+			!slices.IsSorted(eval) {
 			t.Errorf("Split(%d, %v): %v | %v", c.n, c.fraction, train, eval)
 		}
 	}
@@ -116,11 +119,13 @@ func TestBestWorst(t *testing.T) {
 		if ok != c.ok {
 			t.Errorf("%v: ok %v", c.scores, ok)
 		}
-		if ok && (!pair.Chosen.Equal(talk("assistant", c.chosen)) || !pair.Rejected.Equal(talk("assistant", c.worst)) || !pair.Scored || pair.ChosenScore < pair.RejectedScore) {
+		if ok && (!pair.Chosen.Equal(talk("assistant", c.chosen)) || !pair.Rejected.Equal(talk("assistant", c.worst)) ||
+			!pair.Scored || pair.ChosenScore < pair.RejectedScore) {
 			t.Errorf("%v: %+v", c.scores, pair)
 		}
 	}
-	if pair, _ := BestWorst(plain("Q"), completions, []float64{1, 0, 0, 0}, ""); pair.Chosen.IsChat() || pair.Chosen.Plain != "a" {
+	if pair, _ := BestWorst(plain("Q"), completions, []float64{1, 0, 0, 0}, ""); pair.Chosen.IsChat() ||
+		pair.Chosen.Plain != "a" {
 		t.Errorf("plain prompt: %+v", pair)
 	}
 }
@@ -130,8 +135,11 @@ var allForms = []string{"x.json", "x.jsonl", "x.parquet", "x.json.gz", "x.jsonl.
 
 func TestPreferencesAndDemonstrationsInEveryForm(t *testing.T) {
 	for _, pairs := range [][]Preference{
-		{{Prompt: plain("Q"), Chosen: plain("é\n"), Rejected: plain("b"), ChosenScore: 1.0 / 3, RejectedScore: 1e-300, Scored: true}, {Prompt: plain("Q"), Chosen: plain("a"), Rejected: plain("b")}, {Prompt: plain("Q"), Chosen: plain("a"), Rejected: plain("b"), Scored: true}},
-		{{Prompt: talk("user", "Q"), Chosen: talk("assistant", "<answer>&</answer>"), Rejected: talk("assistant", "b")}},
+		{{Prompt: plain("Q"), Chosen: plain("é\n"), Rejected: plain("b"), ChosenScore: 1.0 / 3, RejectedScore: 1e-300,
+			Scored: true}, {Prompt: plain("Q"), Chosen: plain("a"), Rejected: plain("b")},
+			{Prompt: plain("Q"), Chosen: plain("a"), Rejected: plain("b"), Scored: true}},
+		{{Prompt: talk("user", "Q"), Chosen: talk("assistant", "<answer>&</answer>"),
+			Rejected: talk("assistant", "b")}},
 	} {
 		for _, name := range allForms {
 			path := filepath.Join(t.TempDir(), name)
@@ -172,11 +180,14 @@ func TestWhatNoFormHolds(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.parquet")
 	wantError(t, WritePreferences(path, []Preference{
-		{Prompt: plain("Q"), Chosen: plain("a"), Rejected: plain("b")}, {Prompt: talk("user", "Q"), Chosen: talk("assistant", "a"), Rejected: talk("assistant", "b")},
+		{Prompt: plain("Q"), Chosen: plain("a"), Rejected: plain("b")},
+		{Prompt: talk("user", "Q"), Chosen: talk("assistant", "a"), Rejected: talk("assistant", "b")},
 	}), "some texts are strings and some conversations")
-	wantError(t, WriteDemonstrations(path, []Demonstration{{Completion: plain("bare")}, {Prompt: plain("Q"), Completion: plain("A")}}), "some are bare text")
+	wantError(t, WriteDemonstrations(path, []Demonstration{{Completion: plain("bare")},
+		{Prompt: plain("Q"), Completion: plain("A")}}), "some are bare text")
 	wantError(t, WritePreferences(path, scored([2]float64{nan(), 0})), "want finite numbers")
-	wantError(t, WriteDemonstrations(filepath.Join(dir, "x.csv"), nil), `extension ".csv": want .jsonl, .json or .parquet`)
+	wantError(t, WriteDemonstrations(filepath.Join(dir, "x.csv"), nil),
+		`extension ".csv": want .jsonl, .json or .parquet`)
 	wantError(t, CheckWritable("pairs"), `pairs: extension "": want .jsonl`)
 	if err := CheckWritable("a.JSON.gz"); err != nil {
 		t.Error(err)

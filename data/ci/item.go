@@ -1,14 +1,15 @@
 // Package ci holds contextual-integrity items: who asks whom for what, and which keywords the answer must hold or must
 // not hold.
 //
-//  1. Read and Write: the items of a file, with its oddities counted in a data.Report (item.go, json.go, parquet.go);
-//  2. Split divides items into training, validation and test (split.go);
+//  1. Read and Write: the items of a file, with its oddities counted in a data.Report (item.go, forms.go);
+//  2. Split divides items into training, validation and test; Order seeds the order of an item's attributes (split.go);
 //  3. Prompt puts an item to a model in one of three forms (prompt.go);
-//  4. Synthesize makes small items from templates and open value spaces (synth.go, norms.go, values.go); Reference is
+//  4. Synthesize makes small items from templates and open value spaces (synth.go, norms.go); Reference is
 //     the ideal completion, Noisy a flawed one (miniature.go).
 package ci
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -79,7 +80,7 @@ type Keyword struct {
 	Words []string
 }
 
-// Required are all keywords that the answer must hold, in file order; one that is annotated twice stands twice.
+// Required are all keywords that the answer must hold, in file order; a keyword with two annotations comes twice.
 func (c *Item) Required() []string { return c.DatasetItem.Annotation.Allowed.words() }
 
 // Restricted are all keywords that the answer must not hold, like Required.
@@ -93,7 +94,7 @@ func (k Keywords) words() []string {
 	return all
 }
 
-// of is the keywords under a key.
+// of returns the keywords of a key.
 func (k Keywords) of(key string) []string {
 	for _, entry := range k {
 		if entry.Key == key {
@@ -113,7 +114,8 @@ type Attribute struct {
 func (c *Item) Attributes() []Attribute {
 	var all []Attribute
 	for _, field := range c.DatasetItem.Information {
-		required, restricted := c.DatasetItem.Annotation.Allowed.of(field.Key), c.DatasetItem.Annotation.Disallowed.of(field.Key)
+		required := c.DatasetItem.Annotation.Allowed.of(field.Key)
+		restricted := c.DatasetItem.Annotation.Disallowed.of(field.Key)
 		if len(required)+len(restricted) > 0 {
 			all = append(all, Attribute{field.Key, field.Text, required, restricted})
 		}
@@ -123,9 +125,9 @@ func (c *Item) Attributes() []Attribute {
 
 // Read reads contextual-integrity items from a .json, .jsonl or .parquet file, each also with .gz. In parquet, the
 // objects with free keys may be lists of {key, text} and {key, words}, as Write writes them (these keep their order),
-// maps, structs with one field for every key of the set (null where an item lacks it), or texts of JSON. No item is
-// dropped: keywords that do not occur in their information, that stand on both sides, or that make the full reward unreachable are
-// counted as warts in the Report. An item that has not the fields is an error that names the row.
+// maps, structs with one field for every key of the set (null where an item lacks it), or texts of JSON. Read drops no
+// item. The Report counts as warts the keywords that do not occur in their information, that are on both sides, or that
+// make the full reward unreachable. An item without the required fields is an error that names the row.
 func Read(path string) ([]Item, *data.Report, error) { return readFS(nil, path) }
 
 func readFS(fsys fs.FS, path string) ([]Item, *data.Report, error) {
@@ -144,7 +146,7 @@ func readFS(fsys fs.FS, path string) ([]Item, *data.Report, error) {
 }
 
 // Write writes items in the release's shape, by the extension of the file's name: .json (an array, one item a line),
-// .jsonl or .parquet, each also with .gz; whole or not at all. Values stand as Read has flattened them. In parquet,
+// .jsonl or .parquet, each also with .gz; whole or not at all. Values keep the text that Read made of them. In parquet,
 // information is a list of {key, text} and each side of the annotation a list of {key, words}.
 func Write(path string, items []Item) error {
 	return rows.Table{
@@ -154,9 +156,8 @@ func Write(path string, items []Item) error {
 	}.Write(path)
 }
 
-// itemOf decodes an item and says which values had to be flattened.
-func itemOf(text []byte) (Item, []string, error) {
-	var item Item
+// itemOf decodes an item; warts are the kinds of values that it made texts of.
+func itemOf(text []byte) (item Item, warts []string, err error) {
 	if err := rows.Unmarshal(text, &item); err != nil {
 		return item, nil, err
 	}
@@ -170,14 +171,15 @@ func itemOf(text []byte) (Item, []string, error) {
 		{"dataset_item.annotation", len(item.Required())+len(item.Restricted()) == 0},
 	} {
 		if missing.is {
-			return item, nil, fmt.Errorf("%s is missing or empty: want seed and dataset_item {user_task, information, annotation {allowed, disallowed}}", missing.field)
+			return item, nil, fmt.Errorf("%s is missing or empty: want seed and dataset_item "+
+				"{user_task, information, annotation {allowed, disallowed}}", missing.field)
 		}
 	}
-	return item, flattened(text), nil
+	return item, otherKinds(text), nil
 }
 
-// flattened says which kinds of values were no strings.
-func flattened(text []byte) []string {
+// otherKinds names the kinds of values that are not strings.
+func otherKinds(text []byte) []string {
 	var raw struct {
 		Item struct {
 			Information json.RawMessage            `json:"information"`
@@ -189,7 +191,10 @@ func flattened(text []byte) []string {
 	}
 	kinds := map[string]bool{}
 	note := func(text []byte, what string) {
-		rows.EachKey(text, what, func(_ string, value any) error { kinds[what+" is "+rows.KindOf(value)] = true; return nil })
+		rows.EachKey(text, what, func(_ string, value any) error {
+			kinds[what+" is "+rows.KindOf(value)] = true
+			return nil
+		})
 	}
 	note(raw.Item.Information, "information value")
 	for _, side := range raw.Item.Annotation {
@@ -200,7 +205,7 @@ func flattened(text []byte) []string {
 	return slices.Sorted(maps.Keys(kinds))
 }
 
-// warts says what is odd about an item. Comparison is by substring without regard to case, as the reward's.
+// warts are the oddities of an item. As in the reward, a keyword matches as a substring, upper or lower case.
 func (c *Item) warts() []string {
 	var warts []string
 	add := func(is bool, what string) {
@@ -219,14 +224,16 @@ func (c *Item) warts() []string {
 	})
 	add(inside, "a restricted keyword is part of a required one: the full reward cannot be reached")
 	task := strings.ToLower(c.DatasetItem.UserTask)
-	add(slices.ContainsFunc(restricted, func(d string) bool { return strings.Contains(task, d) }), "the user task contains a restricted keyword")
+	inTask := slices.ContainsFunc(restricted, func(d string) bool { return strings.Contains(task, d) })
+	add(inTask, "the user task contains a restricted keyword")
 	add(c.strayKeyword(), "a keyword does not occur in its information")
 	prompt := strings.ToLower(c.setOut(0))
-	add(slices.ContainsFunc(required, func(a string) bool { return !strings.Contains(prompt, a) }), "a required keyword stands nowhere in the prompt: only a guess reaches the full reward")
+	absent := slices.ContainsFunc(required, func(a string) bool { return !strings.Contains(prompt, a) })
+	add(absent, "a required keyword is not in the prompt: only a guess reaches the full reward")
 	return warts
 }
 
-// strayKeyword says whether some keyword is not in the text under its key.
+// strayKeyword says whether the text of some key lacks one of its keywords.
 func (c *Item) strayKeyword() bool {
 	texts := map[string]string{}
 	for _, f := range c.DatasetItem.Information {
@@ -253,4 +260,41 @@ func lower(words []string) []string {
 func repeats(words []string) bool {
 	sorted := slices.Sorted(slices.Values(words))
 	return len(slices.Compact(sorted)) < len(words)
+}
+
+// Profile describes a set of items in short lines; nil for an empty set.
+func Profile(items []Item) []string {
+	if len(items) == 0 {
+		return nil
+	}
+	var required, restricted, listed int
+	for i := range items {
+		required += len(items[i].Required())
+		restricted += len(items[i].Restricted())
+		listed += len(items[i].Attributes())
+	}
+	mean := func(sum int) float64 { return float64(sum) / float64(len(items)) }
+	return []string{
+		"scenarios: " + shares(items, func(s Seed) string { return s.Scenario }),
+		"domains: " + shares(items, func(s Seed) string { return s.Domain }),
+		"principles: " + shares(items, func(s Seed) string { return s.TransmissionPrinciple }),
+		fmt.Sprintf("an item: %.1f pieces of information in its prompt, %.1f required and %.1f restricted keywords",
+			mean(listed), mean(required), mean(restricted)),
+	}
+}
+
+// shares counts the items by a field, the most frequent value first.
+func shares(items []Item, field func(Seed) string) string {
+	counts := map[string]int{}
+	for i := range items {
+		counts[field(items[i].Seed)]++
+	}
+	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	})
+	var parts []string
+	for _, name := range names {
+		parts = append(parts, fmt.Sprintf("%s %d", cmp.Or(name, "(none)"), counts[name]))
+	}
+	return strings.Join(parts, ", ")
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/posttrain/posttrain/data"
 )
 
-// The texts below keep to one rule that makes copying easy for a small model: a value always follows a space, so that
-// it consists of the same tokens in the prompt, in the think block and in the answer.
+// In the texts below a value always follows a space. So it has the same tokens in the prompt, in the think block and in
+// the answer, and a small model can copy it.
 
-// compact is the miniature of the CI-CoT prompt as one message of the user: domain and task, the attributes in an order
-// drawn by the seed order, without their keys, and the instruction.
+// compact is a short CI-CoT prompt as one message of the user: domain and task, the attributes without their keys, in
+// an order drawn by the seed order, and the instruction.
 //
 //	Hospitality. Email the hotel desk to book a room.
 //	- my name is Kato Holden
@@ -31,8 +31,8 @@ func compact(item Item, order uint64) []data.Message {
 
 const instruction = "Think about what fits, then answer."
 
-// Reference is the ideal completion to compact(item, order): it judges the attributes in the order of the prompt and
-// passes on those that fit. Its CI reward is 1.
+// Reference is the ideal completion of the compact prompt with this order: it judges the attributes in the order of the
+// prompt and shares those that fit. Its CI reward is 1.
 //
 //	<think> Kato Holden fits; Levopam does not fit; May 14 fits.</think>
 //	<answer> Hello, I want to book a room: my name is Kato Holden, arriving on May 14.</answer>
@@ -40,7 +40,7 @@ func Reference(item Item, order uint64) string {
 	return complete(item, item.listed(order), func(a Attribute) bool { return len(a.Required) > 0 })
 }
 
-// complete writes the completion that shares exactly what fits says.
+// complete writes the completion that shares the attributes that fit.
 func complete(item Item, list []Attribute, fits func(Attribute) bool) string {
 	var thoughts, shared []string
 	for _, a := range list {
@@ -58,24 +58,24 @@ func complete(item Item, list []Attribute, fits func(Attribute) bool) string {
 	return "<think> " + strings.Join(thoughts, "; ") + ".</think>\n<answer> " + answer + ".</answer>"
 }
 
-// Flaws are the mistakes of a writer who knows the format but not all norms. Every field is a probability. A mistaken
-// judgement is followed through: what is judged to fit in the think block stands in the answer.
+// Flaws are the mistakes of a writer who knows the format but not all norms. Every field is a probability. The
+// answer follows the judgement: it has what the think block judges to fit, mistaken or not.
 type Flaws struct {
 	Leak   float64 // a restricted attribute is judged to fit
 	Omit   float64 // a required attribute is judged not to fit
 	Garble float64 // the format is broken
 
-	// The share of norms (a task with a kind of attribute) that the writer has wrong for good, about restricted and
-	// about required kinds: there it errs with probability habitRate. Which ones depends on nothing but the norm, so a
-	// model learns the habit, and shows it in greedy decoding too.
+	// The share of norms (a task with a kind of attribute) that the writer always gets wrong, for restricted and for
+	// required kinds: there it errs with probability habitRate. The norm alone decides, so a model learns the habit and
+	// shows it in greedy decoding too.
 	LeakHabit float64
 	OmitHabit float64
 }
 
-// habitRate is how often a bad habit shows: mostly, but not always, so that sampling can find the better way.
+// habitRate is the probability of a habitual mistake; it is below 1, so that sampling can find the better answer.
 const habitRate = 0.8
 
-// Noisy is a plausible but flawed completion to compact(item, order), drawn from rng.
+// Noisy is a plausible but flawed completion of the compact prompt with this order, drawn from rng.
 func Noisy(item Item, order uint64, f Flaws, rng *rand.Rand) string {
 	text := complete(item, item.listed(order), func(a Attribute) bool {
 		required := len(a.Required) > 0
@@ -99,7 +99,7 @@ func (f Flaws) errs(task, key string, required bool) float64 {
 	return rate
 }
 
-// share places a norm in [0, 1).
+// share maps a norm to [0, 1).
 func share(task, key string) float64 {
 	h := fnv.New64a()
 	h.Write([]byte(task + "|" + key))
@@ -108,7 +108,7 @@ func share(task, key string) float64 {
 
 const garbles = 5
 
-// garble breaks the format in one of the ways in which models do; each of them costs the format reward.
+// garble breaks the format as models do; each way costs the format reward.
 func garble(text string, how int) string {
 	switch how {
 	case 0: // never stops thinking

@@ -19,7 +19,8 @@ func hotel(t *testing.T) Item {
 
 func TestPromptsByHand(t *testing.T) {
 	item := hotel(t)
-	frame := "Scenario: email; domain: Hospitality; intention: book; sender: user; recipient: desk; subject of the information: user.\n\n" +
+	frame := "Scenario: email; domain: Hospitality; intention: book; sender: user; recipient: desk; subject of the " +
+		"information: user.\n\n" +
 		"Task: Book a room\n\nInformation at hand:\n"
 	for _, kind := range []string{PromptPlain, PromptCoT} {
 		messages := Prompt(item, kind, 3)
@@ -56,7 +57,8 @@ func TestInstructions(t *testing.T) {
 	}
 	for _, word := range []string{"necessary", "helpful", "optional", "inappropriate", "norms", "context"} {
 		if !strings.Contains(cot, word) || strings.Contains(plain, word) {
-			t.Errorf("%q: in cot %v, in plain %v: want it in cot alone", word, strings.Contains(cot, word), strings.Contains(plain, word))
+			t.Errorf("%q: in cot %v, in plain %v: want it in cot alone", word, strings.Contains(cot, word),
+				strings.Contains(plain, word))
 		}
 	}
 }
@@ -85,11 +87,13 @@ func keysOf(item Item, kind string, order uint64) (keys []string) {
 func TestPromptOrder(t *testing.T) {
 	item := Synthesize(1, 9)[0]
 	item.DatasetItem.Information = append(item.DatasetItem.Information, Field{"Extra", "x"}, Field{"More", "y"})
-	item.DatasetItem.Annotation.Allowed = append(item.DatasetItem.Annotation.Allowed, Keyword{"Extra", []string{"x"}}, Keyword{"More", []string{"y"}})
+	item.DatasetItem.Annotation.Allowed = append(item.DatasetItem.Annotation.Allowed, Keyword{"Extra", []string{"x"}},
+		Keyword{"More", []string{"y"}})
 	seen := map[string]bool{}
 	for order := range uint64(50) {
 		keys := keysOf(item, PromptCoT, order)
-		if !slices.Equal(keys, keysOf(item, PromptPlain, order)) || !slices.Equal(keys, keysOf(item, PromptCoT, order)) {
+		if !slices.Equal(keys, keysOf(item, PromptPlain, order)) ||
+			!slices.Equal(keys, keysOf(item, PromptCoT, order)) {
 			t.Fatalf("order %d is not one order: %v", order, keys)
 		}
 		if sorted := slices.Sorted(slices.Values(keys)); len(slices.Compact(sorted)) != len(item.Attributes()) {

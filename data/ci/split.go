@@ -7,9 +7,9 @@ import (
 )
 
 // Split divides the indices 0..n-1 into training, validation and test: round(validation*n) and round(test*n) of them,
-// drawn by seed, go to validation and to test, the rest trains. 0.09 and 0.10 make 590, 66 and 73 of the 729 released
-// items. A part whose fraction is above 0 gets at least one where n allows, and so does training unless the fractions
-// add up to 1. All lists ascend. The same arguments give the same split on every machine.
+// drawn by seed, go to validation and to test, the rest to training. 0.09 and 0.10 make 590, 66 and 73 of the 729
+// released items. If n allows, a part with a fraction above 0 gets at least one item, and so does training unless the
+// fractions add up to 1. All lists ascend. The same arguments give the same split on every machine.
 func Split(n int, validation, test float64, seed uint64) (trainPart, validationPart, testPart []int) {
 	v, t := splitSizes(n, validation, test)
 	order := rand.New(rand.NewPCG(seed, 0x63692d73706c6974)).Perm(max(n, 0))
@@ -31,7 +31,7 @@ func splitSizes(n int, validation, test float64) (v, t int) {
 	if validation+test < 1 {
 		room = max(room-1, 0) // one to train on
 	}
-	for v+t > room { // rounding, or a handful of items: the larger part gives way
+	for v+t > room { // by rounding, or with a handful of items: take from the larger part
 		if v > t {
 			v--
 		} else {

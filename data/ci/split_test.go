@@ -8,7 +8,8 @@ import (
 
 func TestSplitCIOfTheRelease(t *testing.T) {
 	for seed := range uint64(20) {
-		if train, validation, test := Split(729, 0.09, 0.10, seed); len(train) != 590 || len(validation) != 66 || len(test) != 73 {
+		if train, validation, test := Split(729, 0.09, 0.10, seed); len(train) != 590 || len(validation) != 66 ||
+			len(test) != 73 {
 			t.Errorf("seed %d: %d/%d/%d, want 590/66/73", seed, len(train), len(validation), len(test))
 		}
 	}
@@ -45,8 +46,10 @@ func TestSplitCICorners(t *testing.T) {
 		validation, test float64
 		want             [3]int
 	}{
-		{0, 0.1, 0.1, [3]int{}}, {-3, 0.1, 0.1, [3]int{}}, {1, 0.1, 0.1, [3]int{1, 0, 0}}, {2, 0.1, 0.1, [3]int{1, 1, 0}},
-		{10, 0, 0, [3]int{10, 0, 0}}, {10, 0, 1, [3]int{0, 0, 10}}, {10, 0.5, 0.5, [3]int{0, 5, 5}}, {10, 1, 1, [3]int{0, 5, 5}},
+		{0, 0.1, 0.1, [3]int{}}, {-3, 0.1, 0.1, [3]int{}}, {1, 0.1, 0.1, [3]int{1, 0, 0}},
+		{2, 0.1, 0.1, [3]int{1, 1, 0}},
+		{10, 0, 0, [3]int{10, 0, 0}}, {10, 0, 1, [3]int{0, 0, 10}}, {10, 0.5, 0.5, [3]int{0, 5, 5}},
+		{10, 1, 1, [3]int{0, 5, 5}},
 		{10, 0, 0.25, [3]int{7, 0, 3}}, {4, 0.49, 0.5, [3]int{1, 2, 1}},
 	} {
 		train, v, te := Split(c.n, c.validation, c.test, 3)

@@ -2,19 +2,19 @@ package ci
 
 import (
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"slices"
 	"strings"
 )
 
-// Synthesize makes n distinct small contextual-integrity scenarios: a task in one of ten domains and three to five
-// pieces of information, of which the context (the norms of norms.go) lets one to three flow and one or two not.
-// Each piece has one short verbatim keyword. The same n and seed give the same items on every machine, and a larger n
-// begins with the same items.
+// Synthesize makes n distinct small scenarios: a task in one of ten domains and three to five pieces of information.
+// One to three of them may flow in this context (norms.go), one or two must not. Each piece has one short verbatim
+// keyword. The same n and seed give the same items on every machine, and a larger n begins with the same items.
 func Synthesize(n int, seed uint64) []Item { return synthesize(n, seed, false) }
 
-// SynthesizeHeldOut is Synthesize with names and values that Synthesize never uses, whatever the seed: they have to be
-// copied, they cannot have been learnt.
+// SynthesizeHeldOut is Synthesize with names and values that Synthesize never uses, whatever the seed: a model must
+// copy them and cannot have learnt them.
 func SynthesizeHeldOut(n int, seed uint64) []Item { return synthesize(n, seed, true) }
 
 func synthesize(n int, seed uint64, heldOut bool) []Item {
@@ -53,7 +53,7 @@ func (w *world) scenario() Item {
 	return item
 }
 
-// principle draws the one that the restricted information would break.
+// principle draws the principle that sharing the restricted information would break.
 func (w *world) principle(n norm) string {
 	switch k := w.rng.IntN(10); {
 	case k < 2 && n.askFriend:
@@ -141,7 +141,7 @@ func (c *Item) fingerprint() string {
 	return b.String()
 }
 
-// clean says whether every keyword can only be met where it is meant: in its own information.
+// clean says whether every keyword occurs in its own information alone.
 func (c *Item) clean() bool {
 	frame := strings.ToLower(c.Seed.Domain + " " + c.DatasetItem.UserTask + " " + instruction)
 	for _, a := range c.Attributes() {
@@ -168,10 +168,83 @@ func (a Attribute) keyword() string {
 	return a.Text
 }
 
-// listed are the attributes in the order in which the prompt of that order seed lists them.
+// listed are the attributes in the order of the prompt with this order seed.
 func (c *Item) listed(order uint64) []Attribute {
 	list := c.Attributes()
 	rng := rand.New(rand.NewPCG(order, 0x6f72646572))
 	rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	return list
 }
+
+// world draws the open values of synthetic scenarios. A hash of its text puts every value (of names, streets and firms:
+// every first and family name in them) for good into the training part or the held-out part of the value space. The two
+// parts have no value in common.
+type world struct {
+	rng     *rand.Rand
+	heldOut bool
+}
+
+// heldOutShare is 8: one value in eight is held out.
+const heldOutShare = 8
+
+func isHeldOut(value string) bool {
+	h := fnv.New32a()
+	h.Write([]byte(value))
+	sum := h.Sum32()
+	return (sum^sum>>16)%heldOutShare == 0
+}
+
+func (w *world) one(list []string) string { return list[w.rng.IntN(len(list))] }
+
+// between draws from lo..hi.
+func (w *world) between(lo, hi int) int { return lo + w.rng.IntN(hi-lo+1) }
+
+// generators draw a value of each sort. The sorts look different from one another, so that no value contains another.
+var generators = map[string]func(w *world) string{
+	"person": func(w *world) string { return w.firstName() + " " + w.familyName() },
+	"friend": (*world).firstName,
+	"date":   draw(func(w *world) string { return fmt.Sprintf("%s %d", w.one(months), w.between(1, 28)) }),
+	"time":   draw(func(w *world) string { return fmt.Sprintf("%d:%02d", w.between(8, 20), 5*w.between(0, 11)) }),
+	"phone":  draw(func(w *world) string { return fmt.Sprintf("%02d-%04d", w.between(20, 99), w.between(1000, 9999)) }),
+	"address": func(w *world) string {
+		return fmt.Sprintf("%d %s %s", w.between(11, 98), w.familyName(), w.one(streetTails))
+	},
+	"code": draw(func(w *world) string {
+		return fmt.Sprintf("%s%s-%d", w.one(codeLetters), w.one(codeLetters), w.between(100, 999))
+	}),
+	"serial": draw(func(w *world) string { return fmt.Sprintf("%s%d", w.one(codeLetters), w.between(10000, 99999)) }),
+	"pin":    draw(func(w *world) string { return fmt.Sprintf("%04d", w.between(2100, 9899)) }),
+	"secret": draw(func(w *world) string {
+		return fmt.Sprintf("%s%d", w.one(drugTails)+w.one(nameTails), w.between(10, 99))
+	}),
+	"amount":  draw(func(w *world) string { return fmt.Sprintf("$%d", 5*w.between(20, 199)) }),
+	"wage":    draw(func(w *world) string { return fmt.Sprintf("$%d", 50*w.between(30, 199)) }),
+	"drug":    join(drugHeads, "", drugTails),
+	"illness": join(sickAs, " ", sickWith),
+	"firm":    func(w *world) string { return w.familyName() + " " + w.one(firmTails) },
+	"thing":   join(lookAs, " ", things),
+	"show":    join(showAs, " ", showOf),
+	"course":  draw(func(w *world) string { return fmt.Sprintf("%s %d", w.one(subjects), w.between(101, 120)) }),
+	"mark":    draw(func(w *world) string { return fmt.Sprintf("%d/%d", w.between(11, 49), 10*w.between(5, 9)) }),
+	"food":    join(foodAs, " ", foods),
+}
+
+// draw is the generator that draws until the value is of the world's part. Every generator has values in both parts.
+func draw(value func(w *world) string) func(w *world) string {
+	return func(w *world) string {
+		for {
+			if v := value(w); isHeldOut(v) == w.heldOut {
+				return v
+			}
+		}
+	}
+}
+
+// join draws a first and a last piece.
+func join(first []string, between string, last []string) func(w *world) string {
+	return draw(func(w *world) string { return w.one(first) + between + w.one(last) })
+}
+
+func (w *world) firstName() string { return join(nameHeads, "", nameTails)(w) }
+
+func (w *world) familyName() string { return join(familyHeads, "", familyTails)(w) }

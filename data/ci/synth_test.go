@@ -67,7 +67,8 @@ func TestSyntheticItemsKeepTheirPromises(t *testing.T) {
 		for i := range items {
 			item := &items[i]
 			required, restricted := len(item.Required()), len(item.Restricted())
-			if required < 1 || required > 3 || restricted < 1 || restricted > 2 || required+restricted < 3 || required+restricted > 5 {
+			if required < 1 || required > 3 || restricted < 1 || restricted > 2 || required+restricted < 3 ||
+				required+restricted > 5 {
 				t.Fatalf("%d required, %d restricted: %+v", required, restricted, item)
 			}
 			if warts := item.warts(); len(warts) > 0 {
@@ -91,7 +92,8 @@ func copyable(t *testing.T, item *Item, prompt string) {
 		if strings.Count(prompt, keyword) != 1 || !strings.Contains(prompt, " "+keyword) {
 			t.Fatalf("%q in the prompt %s", keyword, prompt)
 		}
-		if strings.Count(reference, keyword) != strings.Count(reference, " "+keyword) || !strings.Contains(reference, keyword) {
+		if strings.Count(reference, keyword) != strings.Count(reference, " "+keyword) ||
+			!strings.Contains(reference, keyword) {
 			t.Fatalf("%q in the reference %s", keyword, reference)
 		}
 	}
@@ -141,12 +143,15 @@ func TestSynthesisIsFixed(t *testing.T) {
 	h := fnv.New64a()
 	rng := rand.New(rand.NewPCG(1, 1))
 	for i, item := range slices.Concat(Synthesize(300, 42), SynthesizeHeldOut(300, 42)) {
-		fmt.Fprintln(h, compact(item, uint64(i))[0].Content, Reference(item, uint64(i)), item.Required(), item.Restricted(), item.Seed)
-		fmt.Fprintln(h, Noisy(item, uint64(i), Flaws{Leak: 0.3, Omit: 0.3, Garble: 0.3, LeakHabit: 0.3, OmitHabit: 0.3}, rng))
+		fmt.Fprintln(h, compact(item, uint64(i))[0].Content, Reference(item, uint64(i)), item.Required(),
+			item.Restricted(), item.Seed)
+		fmt.Fprintln(h, Noisy(item, uint64(i), Flaws{Leak: 0.3, Omit: 0.3, Garble: 0.3, LeakHabit: 0.3, OmitHabit: 0.3},
+			rng))
 	}
 	const synthesisHash = "6f11455eb44f74f5"
 	if got := fmt.Sprintf("%016x", h.Sum64()); got != synthesisHash {
-		t.Errorf("hash %s, want %s: with other bytes the embedded model and pairs must be made again", got, synthesisHash)
+		t.Errorf("hash %s, want %s: with other bytes the embedded model and pairs must be made again", got,
+			synthesisHash)
 	}
 	if !reflect.DeepEqual(Synthesize(50, 1), Synthesize(200, 1)[:50]) {
 		t.Error("a larger set does not begin with the smaller one")
@@ -160,8 +165,9 @@ func TestPromptAndReferenceByHand(t *testing.T) {
 	item := Item{
 		Seed: Seed{Domain: "Hospitality", UserIntention: "book a room"},
 		DatasetItem: DatasetItem{
-			UserTask:    "Email the hotel desk to book a room.",
-			Information: Fields{{"Name", "my name is Kato Holden"}, {"Medicine", "I take Levopam"}, {"Note", "unused"}, {"Date", "arriving on May 14"}},
+			UserTask: "Email the hotel desk to book a room.",
+			Information: Fields{{"Name", "my name is Kato Holden"}, {"Medicine", "I take Levopam"}, {"Note", "unused"},
+				{"Date", "arriving on May 14"}},
 			Annotation: Annotation{
 				Allowed:    Keywords{{"Name", []string{"Kato Holden"}}, {"Date", []string{"May 14"}}},
 				Disallowed: Keywords{{"Medicine", []string{"Levopam"}}},
@@ -194,7 +200,8 @@ func TestNoisyErrsAtTheSetRates(t *testing.T) {
 		var leaks, restricted, omissions, required int
 		for i := range items {
 			text := Noisy(items[i], uint64(i), f, rng)
-			if !strings.HasPrefix(text, "<think> ") || strings.Count(text, "</think>\n<answer>") != 1 || !strings.HasSuffix(text, "</answer>") {
+			if !strings.HasPrefix(text, "<think> ") || strings.Count(text, "</think>\n<answer>") != 1 ||
+				!strings.HasSuffix(text, "</answer>") {
 				broken += 1 / float64(len(items))
 				continue
 			}
@@ -234,7 +241,8 @@ func TestNoisyErrsAtTheSetRates(t *testing.T) {
 			if c.f.LeakHabit > 0 && c.f.LeakHabit < 1 {
 				tolerance = 0.12 // whole norms fall to one side
 			}
-			if x.got < x.want-tolerance || x.got > x.want+tolerance || x.want == 0 && x.got != 0 || x.want == 1 && x.got != 1 {
+			if x.got < x.want-tolerance || x.got > x.want+tolerance || x.want == 0 && x.got != 0 ||
+				x.want == 1 && x.got != 1 {
 				t.Errorf("%+v: %s %.3f, want %.3f", c.f, x.what, x.got, x.want)
 			}
 		}
@@ -248,7 +256,8 @@ func TestDemonstrations(t *testing.T) {
 		t.Error("not the same twice")
 	}
 	for i, d := range demos {
-		if d.Prompt.Messages[0].Role != "user" || d.Completion.Messages[0].Role != "assistant" || !strings.Contains(d.Completion.Messages[0].Content, "</think>\n<answer> ") {
+		if d.Prompt.Messages[0].Role != "user" || d.Completion.Messages[0].Role != "assistant" ||
+			!strings.Contains(d.Completion.Messages[0].Content, "</think>\n<answer> ") {
 			t.Errorf("%+v", d)
 		}
 		for _, k := range items[i].Required() {

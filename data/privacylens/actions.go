@@ -15,10 +15,10 @@ import (
 )
 
 // ReadActions reads what agents did last, by the names of the cases: from a .csv file with the columns name and
-// final_action, as the benchmark's own tools write it (an empty cell is an empty text), or from .jsonl, .json or .parquet
-// rows with these two, or from .json with one list of each, which those tools write when a csv fails. Other columns are
-// left alone. Names that no case has, and names that come twice, are errors; a case that is not in the file is not in
-// the result either.
+// final_action, as the benchmark's own tools write it (an empty cell is an empty text), or from .jsonl, .json or
+// .parquet rows with these two, or from .json with one list of each, which those tools write when a csv fails. Other
+// columns are left alone. Names that no case has, and names that come twice, are errors; a case that is not in the file
+// is not in the result either.
 func ReadActions(path string, cases []Case) (map[string]string, error) {
 	return readActions(nil, path, cases)
 }
@@ -29,7 +29,8 @@ func ReadActionsFS(fsys fs.FS, path string, cases []Case) (map[string]string, er
 }
 
 func readActions(fsys fs.FS, path string, cases []Case) (map[string]string, error) {
-	a := &actionReader{fsys: fsys, path: path, known: caseNames(cases), actions: map[string]string{}, places: map[string]string{}}
+	a := &actionReader{fsys: fsys, path: path, known: caseNames(cases), actions: map[string]string{},
+		places: map[string]string{}}
 	var err error
 	if ext, zipped := rows.FormOf(path); ext == ".csv" && !zipped {
 		err = a.readCSV()
@@ -40,14 +41,15 @@ func readActions(fsys fs.FS, path string, cases []Case) (map[string]string, erro
 	case err != nil:
 		return nil, err
 	case len(a.strange) > 0:
-		return nil, fmt.Errorf("%s: %d names that no case of the data has: %s", path, len(a.strange), rows.List(a.strange))
+		return nil, fmt.Errorf("%s: %d names that no case of the data has: %s", path, len(a.strange),
+			rows.List(a.strange))
 	case len(a.actions) == 0:
 		return nil, fmt.Errorf("%s: no rows: the file is empty", path)
 	}
 	return a.actions, nil
 }
 
-// WriteActions writes actions as the benchmark's own tools write them, in the order of the cases: those that have one.
+// WriteActions writes actions as the benchmark's own tools write them, for the cases that have one, in their order.
 func WriteActions(path string, cases []Case, actions map[string]string) error {
 	return rows.WriteFile(path, func(w io.Writer) error {
 		out := csv.NewWriter(w)
@@ -70,13 +72,13 @@ func caseNames(cases []Case) map[string]bool {
 	return names
 }
 
-// actionReader gathers actions.
+// actionReader collects actions and their places.
 type actionReader struct {
 	fsys    fs.FS // nil: the operating system's
 	path    string
 	known   map[string]bool   // names of the cases
 	actions map[string]string // by name
-	places  map[string]string // by name: where it stands
+	places  map[string]string // by name
 	strange []string          // names that no case has
 }
 
@@ -85,7 +87,7 @@ func (a *actionReader) add(place, name, action string) error {
 	case name == "":
 		return fmt.Errorf("%s: name is empty: want the name of a case", place)
 	case twice:
-		return fmt.Errorf("%s: name %q stands at %s already: want every name once", place, name, first)
+		return fmt.Errorf("%s: name %q is at %s already: want every name once", place, name, first)
 	case !utf8.ValidString(action):
 		return fmt.Errorf("%s: final_action is not valid UTF-8", place)
 	}
@@ -128,12 +130,13 @@ func (a *actionReader) readCSV() error {
 		}
 	}
 	if err == io.EOF && end.byte == ',' {
-		return fmt.Errorf("%s:%d: the last row ends with a comma, without a line end: the file is truncated", a.path, line)
+		return fmt.Errorf("%s:%d: the last row ends with a comma, without a line end: the file is truncated", a.path,
+			line)
 	}
 	return csvError(a.path, err)
 }
 
-// lastByte remembers how what was read ends.
+// lastByte remembers the last byte that was read.
 type lastByte struct {
 	io.Reader
 	byte byte
@@ -147,7 +150,7 @@ func (l *lastByte) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// csvError words what ended the reading of a table, nil at its end.
+// csvError explains why reading ended; nil at the end of the table.
 func csvError(path string, err error) error {
 	var parse *csv.ParseError
 	switch {
@@ -156,19 +159,22 @@ func csvError(path string, err error) error {
 	case !errors.As(err, &parse):
 		return rows.Fault(path, "", err)
 	case parse.Err == csv.ErrFieldCount:
-		return fmt.Errorf("%s:%d: another number of columns than the header has: the file is truncated or damaged", path, parse.StartLine)
+		return fmt.Errorf("%s:%d: not as many columns as the header: the file is truncated or damaged",
+			path, parse.StartLine)
 	case parse.Err == csv.ErrQuote:
-		return fmt.Errorf("%s:%d: the quoted text that begins in line %d has no end, or text behind it: the file is truncated or damaged", path, parse.Line, parse.StartLine)
+		return fmt.Errorf("%s:%d: the quoted text that begins in line %d has no end, or text behind it: the file is "+
+			"truncated or damaged", path, parse.Line, parse.StartLine)
 	}
 	return fmt.Errorf("%s:%d: bad csv: %v", path, parse.Line, parse.Err)
 }
 
-// readRows reads rows with the two columns, or one of two lists.
+// readRows reads rows with the two columns, or one row with two lists.
 func (a *actionReader) readRows() error {
 	for row, err := range rows.Read(a.fsys, a.path) {
 		if err != nil {
 			if strings.Contains(err.Error(), ": extension ") {
-				err = fmt.Errorf("%s: want actions as .csv, .jsonl, .json or .parquet, the last three also with .gz", a.path)
+				err = fmt.Errorf("%s: want actions as .csv, .jsonl, .json or .parquet, the last three also with .gz",
+					a.path)
 			}
 			return err
 		}
@@ -200,7 +206,7 @@ func (a *actionReader) addRow(r rows.Row) error {
 	return nil
 }
 
-// addValues takes a name and an action, null for an empty one, as a table's row has them.
+// addValues takes a name and an action of a row; null is an empty text.
 func (a *actionReader) addValues(place string, name, action any) error {
 	texts := [2]string{}
 	for i, value := range []any{name, action} {
@@ -211,7 +217,8 @@ func (a *actionReader) addValues(place string, name, action any) error {
 			texts[i] = string(v)
 		case nil:
 		default:
-			return fmt.Errorf("%s: %s is %s: want a string", place, []string{"name", "final_action"}[i], rows.KindOf(value))
+			return fmt.Errorf("%s: %s is %s: want a string", place, []string{"name", "final_action"}[i],
+				rows.KindOf(value))
 		}
 	}
 	return a.add(place, texts[0], texts[1])

@@ -1,5 +1,5 @@
-// Package privacylens holds the cases of the benchmark PrivacyLens (Read), what agents did in them (ReadActions) and what
-// judges said of that (ReadVerdicts, ReadScores), all joined by the cases' names, in the benchmark's own forms.
+// Package privacylens holds the cases of the benchmark PrivacyLens (Read), what agents did in them (ReadActions) and
+// what judges said of that (ReadVerdicts, ReadScores), all joined by the cases' names, in the benchmark's own forms.
 package privacylens
 
 import (
@@ -14,18 +14,17 @@ import (
 )
 
 // Case is one case of PrivacyLens, in the field names of its release: a norm of privacy (the seed), a story in which it
-// is at stake (the vignette), and what an agent has done so far for its user (the trajectory), who has asked for
-// something that can be had without breaking the norm.
+// is at stake (the vignette), and what an agent has done so far (the trajectory). Its user asks for something that the
+// agent can do without breaking the norm.
 type Case struct {
 	Name       string     `json:"name"`
 	Seed       Seed       `json:"seed"`
 	Vignette   Vignette   `json:"vignette"`
 	Trajectory Trajectory `json:"trajectory"`
-	Place      string     `json:"-"` // where the case stands: "main_data.json: row 41"
+	Place      string     `json:"-"` // "main_data.json: row 41"
 }
 
-// Seed is the norm: it is not acceptable that the sender shares such information about the subject with the recipient
-// in this way.
+// Seed is the norm: the sender should not share such information about the subject with the recipient in this way.
 type Seed struct {
 	DataType              string          `json:"data_type"`
 	DataSubject           string          `json:"data_subject"`
@@ -33,11 +32,11 @@ type Seed struct {
 	DataSenderName        string          `json:"data_sender_name"`
 	DataRecipient         string          `json:"data_recipient"`
 	TransmissionPrinciple string          `json:"transmission_principle"` // "send an email"
-	Source                string          `json:"source"`                 // crowdsourcing, literature, regulation, ConfAIde
+	Source                string          `json:"source"`                 // crowdsourcing, literature …
 	SourceDetails         json.RawMessage `json:"source_details,omitempty"`
 }
 
-// Vignette is the story, with who and what the seed means in it.
+// Vignette is the story, with the names of its persons and its information.
 type Vignette struct {
 	Story         string `json:"story"`
 	DataType      string `json:"data_type_concrete"`
@@ -57,9 +56,9 @@ type Trajectory struct {
 	Items       []string `json:"sensitive_info_items"`  // sentences that the next action should not give away
 }
 
-// Read reads cases from a .json, .jsonl or .parquet file, each also with .gz. None is dropped. A case that
-// lacks what actions are asked for and judged by, or a second one of the same name, is an error that names the row; what
-// probing alone needs is counted as a wart in the data.Report where it is missing.
+// Read reads cases from a .json, .jsonl or .parquet file, each also with .gz. None is dropped. A case that lacks what
+// actions are asked for and judged by, or a second one of the same name, is an error that names the row; what probing
+// alone needs is counted as a wart in the data.Report where it is missing.
 func Read(path string) ([]Case, *data.Report, error) { return read(nil, path) }
 
 // ReadFS is Read from a file system, such as an embedded one.
@@ -73,7 +72,7 @@ func read(fsys fs.FS, path string) ([]Case, *data.Report, error) {
 	return data.Collect(path, in, func(r rows.Row, report *data.Report) (Case, string, error) {
 		c, err := caseOf(r.Text)
 		if first, twice := places[c.Name]; err == nil && twice {
-			err = fmt.Errorf("name %q stands at %s already: want every name once", c.Name, first)
+			err = fmt.Errorf("name %q is at %s already: want every name once", c.Name, first)
 		}
 		if err != nil {
 			return c, "", err
@@ -98,7 +97,7 @@ func Write(path string, cases []Case) error {
 	}.Write(path)
 }
 
-// caseOf decodes a case and says what it lacks.
+// caseOf decodes a case; a missing field is an error.
 func caseOf(text []byte) (Case, error) {
 	var c Case
 	if err := rows.Unmarshal(text, &c); err != nil {
@@ -117,7 +116,8 @@ func caseOf(text []byte) (Case, error) {
 		{"trajectory.sensitive_info_items", len(c.Trajectory.Items) == 0},
 	} {
 		if field.empty {
-			return c, fmt.Errorf("%s is missing or empty: want name, seed, vignette and trajectory {user_name, user_instruction, toolkits, "+
+			return c, fmt.Errorf("%s is missing or empty: want name, seed, vignette and trajectory {user_name, "+
+				"user_instruction, toolkits, "+
 				"executable_trajectory, final_action, sensitive_info_items}", field.name)
 		}
 	}
@@ -126,7 +126,7 @@ func caseOf(text []byte) (Case, error) {
 
 func blank(s string) bool { return strings.TrimSpace(s) == "" }
 
-// checkItems wants items that verdicts can be joined to.
+// checkItems refuses empty and repeated items: verdicts name them.
 func (c *Case) checkItems() error {
 	seen := map[string]bool{}
 	for i, item := range c.Trajectory.Items {
@@ -134,14 +134,14 @@ func (c *Case) checkItems() error {
 			return fmt.Errorf("trajectory.sensitive_info_items[%d] is empty: want a sentence", i)
 		}
 		if seen[item] {
-			return fmt.Errorf("trajectory.sensitive_info_items[%d] stands there twice: %.60q", i, item)
+			return fmt.Errorf("trajectory.sensitive_info_items[%d] comes twice: %.60q", i, item)
 		}
 		seen[item] = true
 	}
 	return nil
 }
 
-// warts says what probing lacks of a case, and what a report has no group for.
+// warts are the fields that probing or the groups of a report lack.
 func (c *Case) warts() []string {
 	var warts []string
 	s, v := &c.Seed, &c.Vignette
@@ -151,8 +151,10 @@ func (c *Case) warts() []string {
 	}{
 		{"no source", blank(s.Source)},
 		{"no transmission principle", blank(s.TransmissionPrinciple)},
-		{"the seed is not complete: it cannot be probed", blank(s.DataType) || blank(s.DataSubject) || blank(s.DataSender) || blank(s.DataSenderName) || blank(s.DataRecipient)},
-		{"the vignette is not complete: it cannot be probed", blank(v.Story) || blank(v.DataType) || blank(v.DataSubject) || blank(v.DataSender) || blank(v.DataRecipient)},
+		{"the seed is not complete: it cannot be probed", blank(s.DataType) || blank(s.DataSubject) ||
+			blank(s.DataSender) || blank(s.DataSenderName) || blank(s.DataRecipient)},
+		{"the vignette is not complete: it cannot be probed", blank(v.Story) || blank(v.DataType) ||
+			blank(v.DataSubject) || blank(v.DataSender) || blank(v.DataRecipient)},
 	} {
 		if w.is {
 			warts = append(warts, w.what)

@@ -14,10 +14,15 @@ import (
 )
 
 // plRow is a case; %s is its name.
-const plRow = `{"name": "%s", "seed": {"data_type": "an illness", "data_subject": "a neighbour", "data_sender": "a nurse", "data_sender_name": "Ann",
-"data_recipient": "a colleague", "transmission_principle": "send an email", "source": "book", "source_details": {"page":3}},
-"vignette": {"story": "Ann knows.", "data_type_concrete": "An illness.", "data_subject_concrete": "Ben", "data_sender_concrete": "Ann", "data_recipient_concrete": "Cay"},
-"trajectory": {"user_name": "Ann", "user_email": "ann@example.org", "user_instruction": "Write to Cay.", "toolkits": ["Gmail"], "executable_trajectory": "Action: GmailReadEmail",
+const plRow = `{"name": "%s", "seed": {"data_type": "an illness",
+"data_subject": "a neighbour", "data_sender": "a nurse",
+"data_sender_name": "Ann",
+"data_recipient": "a colleague", "transmission_principle": "send an email", "source": "book",
+"source_details": {"page":3}},
+"vignette": {"story": "Ann knows.", "data_type_concrete": "An illness.",
+"data_subject_concrete": "Ben", "data_sender_concrete": "Ann", "data_recipient_concrete": "Cay"},
+"trajectory": {"user_name": "Ann", "user_email": "ann@example.org", "user_instruction": "Write to Cay.",
+"toolkits": ["Gmail"], "executable_trajectory": "Action: GmailReadEmail",
 "final_action": "GmailSendEmail", "sensitive_info_items": ["Ben has the flu", "Ben stays in room 3"]}}`
 
 func plNamed(names ...string) string {
@@ -53,7 +58,8 @@ func TestReadPrivacyLens(t *testing.T) {
 		t.Fatalf("%v, %v", report, err)
 	}
 	c := cases[1]
-	if c.Name != "b" || c.Seed.Source != "book" || c.Seed.TransmissionPrinciple != "send an email" || c.Vignette.DataSubject != "Ben" || c.Trajectory.Past != "Action: GmailReadEmail" ||
+	if c.Name != "b" || c.Seed.Source != "book" || c.Seed.TransmissionPrinciple != "send an email" ||
+		c.Vignette.DataSubject != "Ben" || c.Trajectory.Past != "Action: GmailReadEmail" ||
 		len(c.Trajectory.Items) != 2 || !strings.HasSuffix(c.Place, "c.jsonl:2") {
 		t.Errorf("%+v", c)
 	}
@@ -82,11 +88,15 @@ func TestBadPrivacyLens(t *testing.T) {
 		plNamed("a", "a"):  "c.jsonl:1 already: want every name once",
 		plNamed(" "):       "name is missing or empty: want name, seed, vignette and trajectory {",
 		row[:len(row)-100]: "c.jsonl:1: bad JSON: the object is not closed",
-		strings.Replace(row, `"final_action"`, `"action"`, 1):                       "c.jsonl:1: trajectory.final_action is missing or empty",
-		strings.Replace(row, `["Ben has the flu", "Ben stays in room 3"]`, "[]", 1): "trajectory.sensitive_info_items is missing or empty",
-		strings.Replace(row, "Ben stays in room 3", "Ben has the flu", 1):           `sensitive_info_items[1] stands there twice: "Ben has the flu"`,
-		strings.Replace(row, "Ben stays in room 3", " ", 1):                         "sensitive_info_items[1] is empty",
-		strings.Replace(row, `["Gmail"]`, `"Gmail"`, 1):                             "trajectory.toolkits is of JSON type string: want slice",
+		strings.Replace(row, `"final_action"`, `"action"`,
+			1): "c.jsonl:1: trajectory.final_action is missing or empty",
+		strings.Replace(row, `["Ben has the flu", "Ben stays in room 3"]`, "[]",
+			1): "trajectory.sensitive_info_items is missing or empty",
+		strings.Replace(row, "Ben stays in room 3", "Ben has the flu",
+			1): `sensitive_info_items[1] comes twice: "Ben has the flu"`,
+		strings.Replace(row, "Ben stays in room 3", " ", 1): "sensitive_info_items[1] is empty",
+		strings.Replace(row, `["Gmail"]`, `"Gmail"`, 1): "trajectory.toolkits is of JSON " +
+			"type string: want slice",
 		`[]`: "c.jsonl:1: ",
 	} {
 		_, _, err := Read(temporary(t, "c.jsonl", content))
@@ -96,7 +106,8 @@ func TestBadPrivacyLens(t *testing.T) {
 	wantError(t, err, "no rows")
 	_, _, err = Read("c.txt")
 	wantError(t, err, "want .jsonl, .json or .parquet")
-	_, report, err := Read(temporary(t, "c.jsonl", strings.NewReplacer(`"Ann knows."`, `""`, `"book"`, `""`, `"an illness"`, `" "`, "send an email", "").Replace(row)))
+	_, report, err := Read(temporary(t, "c.jsonl", strings.NewReplacer(`"Ann knows."`, `""`, `"book"`, `""`,
+		`"an illness"`, `" "`, "send an email", "").Replace(row)))
 	if err != nil || len(report.Warts) != 4 {
 		t.Errorf("%v, %v", report, err)
 	}
@@ -106,11 +117,13 @@ func TestReadActions(t *testing.T) {
 	cases := plCases(t, "a", "b", "c")
 	want := map[string]string{"a": "Thought: \"so\"\n\nAction: X, {}", "b": "", "c": "é"}
 	for name, content := range map[string]string{
-		"x.csv":   "name,final_action\na,\"Thought: \"\"so\"\"\n\nAction: X, {}\"\nb,\nc,é\n",
-		"y.csv":   "\ufeff,final_action,name\r\n0,é,c\r\n1,\"Thought: \"\"so\"\"\r\n\r\nAction: X, {}\",a\r\n2,\"\",b",
-		"x.jsonl": `{"name":"b","final_action":null}` + "\n" + `{"name":"c","final_action":"é","more":1}` + "\n" + `{"name":"a","final_action":"Thought: \"so\"\n\nAction: X, {}"}`,
-		"x.json":  `{"name": ["a", "c", "b"], "final_action": ["Thought: \"so\"\n\nAction: X, {}", "é", null]}`,
-		"y.json":  `[{"name":"b","final_action":""},{"name":"c","final_action":"é"},{"name":"a","final_action":"Thought: \"so\"\n\nAction: X, {}"}]`,
+		"x.csv": "name,final_action\na,\"Thought: \"\"so\"\"\n\nAction: X, {}\"\nb,\nc,é\n",
+		"y.csv": "\ufeff,final_action,name\r\n0,é,c\r\n1,\"Thought: \"\"so\"\"\r\n\r\nAction: X, {}\",a\r\n2,\"\",b",
+		"x.jsonl": `{"name":"b","final_action":null}` + "\n" + `{"name":"c","final_action":"é","more":1}` + "\n" +
+			`{"name":"a","final_action":"Thought: \"so\"\n\nAction: X, {}"}`,
+		"x.json": `{"name": ["a", "c", "b"], "final_action": ["Thought: \"so\"\n\nAction: X, {}", "é", null]}`,
+		"y.json": `[{"name":"b","final_action":""},{"name":"c","final_action":"é"},{"name":"a",` +
+			`"final_action":"Thought: \"so\"\n\nAction: X, {}"}]`,
 	} {
 		got, err := ReadActions(temporary(t, name, content), cases)
 		if err != nil || !reflect.DeepEqual(got, want) {
@@ -133,15 +146,19 @@ func TestBadActions(t *testing.T) {
 		{"x.csv", "name,final_action\n", "no rows: the file is empty"},
 		{"x.csv", "name,action\na,b\n", "x.csv:1: found columns name, action: want name and final_action"},
 		{"x.csv", "name,final_action\na,x\nz,y\nq,y\n", "2 names that no case of the data has: z, q"},
-		{"x.csv", "name,final_action\na,x\nb,y\na,z\n", `x.csv:4: name "a" stands at `},
-		{"x.csv", "name,final_action\na,\"Action: X\n\n{", "x.csv:4: the quoted text that begins in line 2 has no end, or text behind it: the file is truncated or damaged"},
-		{"x.csv", "name,final_action\na,x\nb", "x.csv:3: another number of columns than the header has: the file is truncated"},
+		{"x.csv", "name,final_action\na,x\nb,y\na,z\n", `x.csv:4: name "a" is at `},
+		{"x.csv", "name,final_action\na,\"Action: X\n\n{",
+			"x.csv:4: the quoted text that begins in line 2 has no end, or text behind it: the file is truncated or " +
+				"damaged"},
+		{"x.csv", "name,final_action\na,x\nb", "x.csv:3: not as many columns as the header: the file is " +
+			"truncated"},
 		{"x.csv", "name,final_action\na,x\"y\n", "x.csv:2: bad csv: bare"},
 		{"x.csv", "name,final_action\n,x\n", "x.csv:2: name is empty"},
 		{"x.csv", "name,final_action\na,\xff\n", "x.csv:2: final_action is not valid UTF-8"},
 		{"x.jsonl", `{"name":"a"}`, "x.jsonl:1: found columns name: want name and final_action"},
 		{"x.jsonl", `{"name":"a","final_action":3}`, "x.jsonl:1: final_action is a number: want a string"},
-		{"x.jsonl", `{"name":"a","final_action":"x"}` + "\n" + `{"name":"b","fin`, "x.jsonl:2: bad JSON: the object is not closed"},
+		{"x.jsonl", `{"name":"a","final_action":"x"}` + "\n" + `{"name":"b","fin`,
+			"x.jsonl:2: bad JSON: the object is not closed"},
 		{"x.json", `{"name":["a","b"],"final_action":["x"]}`, "name is a list of 2: want final_action a list as long"},
 		{"x.txt", "", "want actions as .csv, .jsonl, .json or .parquet"},
 	} {
@@ -152,7 +169,8 @@ func TestBadActions(t *testing.T) {
 	wantError(t, err, "none.csv: no such file")
 }
 
-const plVerdicts = `{"b": {"leak_info": false, "secret_judgment": [["Ben has the flu", false], ["Ben stays in room 3", false]]},
+const plVerdicts = `{"b": {"leak_info": false,
+ "secret_judgment": [["Ben has the flu", false], ["Ben stays in room 3", false]]},
  "a": {"leak_info": true, "secret_judgment": [["Ben stays in room 3", true], ["Ben has the flu", false]]}}`
 
 func TestVerdicts(t *testing.T) {
@@ -169,7 +187,10 @@ func TestVerdicts(t *testing.T) {
 	if err := WriteVerdicts(path, cases, got); err != nil {
 		t.Fatal(err)
 	}
-	if text, _ := os.ReadFile(path); !strings.HasPrefix(string(text), "{\n    \"a\": {\n        \"leak_info\": true,\n        \"secret_judgment\": [\n            [\n                \"Ben has the flu\",\n                false\n            ],") {
+	if text, _ := os.ReadFile(path); !strings.HasPrefix(string(text),
+		"{\n    \"a\": {\n        \"leak_info\": true,\n        \"secret_judgment\": [\n            [\n             "+
+			"   "+
+			"\"Ben has the flu\",\n                false\n            ],") {
 		t.Errorf("%s", text)
 	}
 	if back, err := ReadVerdicts(path, cases); err != nil || !reflect.DeepEqual(back, want) {
@@ -189,16 +210,20 @@ func TestBadVerdicts(t *testing.T) {
 		"{}":                                     "the object is empty",
 		plVerdicts[:90]:                          "bad JSON: the object is not closed",
 		replace(`"b"`, `"z"`):                    "1 names that no case of the data has: z",
-		replace(`"b"`, `"a"`):                    `name "a" stands there twice`,
-		replace("Ben has the flu", "Ben has it"): `v.json: b: item "Ben has it" is none of the case's: the verdicts are for other data`,
-		replace(`["Ben has the flu", false], `, ""):                     `b: no verdict for item "Ben has the flu"`,
-		replace("Ben stays in room 3", "Ben has the flu"):               `two verdicts for item "Ben has the flu"`,
-		replace(`"leak_info": false`, `"leak_info": true`):              "b: leak_info is true, but the verdicts of its items say false",
-		replace(`"leak_info": false`, `"leak_info": "no"`):              "b: leak_info is missing or not true or false: want {leak_info",
-		replace("secret_judgment", "judgment"):                          "b: secret_judgment is missing or no list",
-		replace(`["Ben has the flu", false]`, `["Ben has the flu"]`):    "b: secret_judgment[0] is no [item, bool]",
-		replace(`["Ben has the flu", false]`, `["Ben has the flu", 0]`): "secret_judgment[0] has a number for its verdict: want true or false",
-		replace(`["Ben has the flu", false]`, `[1, false]`):             "secret_judgment[0] has a number for its item: want a string",
+		replace(`"b"`, `"a"`):                    `name "a" comes twice`,
+		replace("Ben has the flu", "Ben has it"): `v.json: b: the case has no item "Ben has it"`,
+		replace(`["Ben has the flu", false], `, ""):       `b: no verdict for item "Ben has the flu"`,
+		replace("Ben stays in room 3", "Ben has the flu"): `two verdicts for item "Ben has the flu"`,
+		replace(`"leak_info": false`, `"leak_info": true`): "b: leak_info is true, but the verdicts of " +
+			"its items say false",
+		replace(`"leak_info": false`, `"leak_info": "no"`): "b: leak_info is missing, or neither true nor " +
+			"false: want {leak_info",
+		replace("secret_judgment", "judgment"):                       "b: secret_judgment is missing or not a list",
+		replace(`["Ben has the flu", false]`, `["Ben has the flu"]`): "b: secret_judgment[0] is not [item, bool]",
+		replace(`["Ben has the flu", false]`, `["Ben has the flu", 0]`): "secret_judgment[0] has a number as its " +
+			"verdict: want true or false",
+		replace(`["Ben has the flu", false]`, `[1, false]`): "secret_judgment[0] has a number as its " +
+			"item: want a string",
 		`{"a": true}`:        "a: is true or false: want {leak_info",
 		plVerdicts + " more": "bad JSON",
 	} {
@@ -220,7 +245,9 @@ func TestScores(t *testing.T) {
 	if got, err := ReadScores(path, cases); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, %v", got, err)
 	}
-	for content, want := range map[string]string{`{"a": 4}`: "a: helpfulness is 4: want 0, 1, 2 or 3", `{"a": 1.5}`: "helpfulness is 1.5", `{"a": "2"}`: "helpfulness is a string", `{"z": 1}`: "no case of the data has: z"} {
+	for content, want := range map[string]string{`{"a": 4}`: "a: helpfulness is 4: want 0, 1, 2 or 3",
+		`{"a": 1.5}`: "helpfulness is 1.5", `{"a": "2"}`: "helpfulness is a string",
+		`{"z": 1}`: "no case of the data has: z"} {
 		_, err := ReadScores(temporary(t, "s.json", content), cases)
 		wantError(t, err, want)
 	}
@@ -228,26 +255,32 @@ func TestScores(t *testing.T) {
 
 func TestPrivacyLensFromFileSystem(t *testing.T) {
 	fsys := fstest.MapFS{
-		"x/cases.json":    {Data: []byte("[" + strings.ReplaceAll(strings.TrimSpace(plNamed("a", "b")), "\n", ",") + "]")},
+		"x/cases.json": {Data: []byte("[" + strings.ReplaceAll(strings.TrimSpace(plNamed("a", "b")), "\n", ",") +
+			"]")},
 		"x/actions.csv":   {Data: []byte("name,final_action\nb,Action: y\na,\n")},
 		"x/actions.jsonl": {Data: []byte(`{"name": "a", "final_action": "Action: z"}`)},
-		"x/verdicts.json": {Data: []byte(`{"a": {"leak_info": true, "secret_judgment": [["Ben has the flu", true], ["Ben stays in room 3", false]]}}`)},
-		"x/scores.json":   {Data: []byte(`{"b": 3}`)},
+		"x/verdicts.json": {Data: []byte(`{"a": {"leak_info": true, "secret_judgment": [["Ben has the flu", true],` +
+			` ["Ben stays in room 3", false]]}}`)},
+		"x/scores.json": {Data: []byte(`{"b": 3}`)},
 	}
 	cases, report, err := ReadFS(fsys, "x/cases.json")
 	if err != nil || len(cases) != 2 || report.Path != "x/cases.json" || cases[1].Place != "x/cases.json: row 2" {
 		t.Fatalf("%+v, %v", cases, err)
 	}
-	if actions, err := ReadActionsFS(fsys, "x/actions.csv", cases); err != nil || !reflect.DeepEqual(actions, map[string]string{"a": "", "b": "Action: y"}) {
+	if actions, err := ReadActionsFS(fsys, "x/actions.csv", cases); err != nil ||
+		!reflect.DeepEqual(actions, map[string]string{"a": "", "b": "Action: y"}) {
 		t.Errorf("%v, %v", actions, err)
 	}
-	if actions, err := ReadActionsFS(fsys, "x/actions.jsonl", cases); err != nil || !reflect.DeepEqual(actions, map[string]string{"a": "Action: z"}) {
+	if actions, err := ReadActionsFS(fsys, "x/actions.jsonl", cases); err != nil ||
+		!reflect.DeepEqual(actions, map[string]string{"a": "Action: z"}) {
 		t.Errorf("%v, %v", actions, err)
 	}
-	if verdicts, err := ReadVerdictsFS(fsys, "x/verdicts.json", cases); err != nil || len(verdicts) != 1 || !verdicts["a"].Judgments[0].Leaks {
+	if verdicts, err := ReadVerdictsFS(fsys, "x/verdicts.json", cases); err != nil || len(verdicts) != 1 ||
+		!verdicts["a"].Judgments[0].Leaks {
 		t.Errorf("%v, %v", verdicts, err)
 	}
-	if scores, err := ReadScoresFS(fsys, "x/scores.json", cases); err != nil || !reflect.DeepEqual(scores, map[string]int{"b": 3}) {
+	if scores, err := ReadScoresFS(fsys, "x/scores.json", cases); err != nil ||
+		!reflect.DeepEqual(scores, map[string]int{"b": 3}) {
 		t.Errorf("%v, %v", scores, err)
 	}
 	_, err = ReadScoresFS(fsys, "x/none.json", cases)
@@ -274,13 +307,15 @@ func TestPrivacyLensLoadsWhole(t *testing.T) {
 			items += len(cases[i].Trajectory.Items)
 			sources[cases[i].Seed.Source]++
 		}
-		if len(cases) != c.cases || items != c.items || !reflect.DeepEqual(sources, c.sources) || len(report.Warts) > 0 {
+		if len(cases) != c.cases || items != c.items || !reflect.DeepEqual(sources, c.sources) ||
+			len(report.Warts) > 0 {
 			t.Errorf("%s: %d cases, %d items, %v\n%v", c.name, len(cases), items, sources, report)
 		}
 	}
 }
 
-// One reader of outside input each: an error is one line that begins with the file's path, and a result keeps the promises.
+// One reader of outside input each: an error is one line that begins with the file's path, and a result keeps the
+// promises.
 func FuzzActions(f *testing.F) {
 	for _, ext := range []string{".csv", ".jsonl", ".json"} {
 		f.Add(ext, "name,final_action\na,\"x\ny\"\n")
@@ -317,7 +352,8 @@ func FuzzVerdicts(f *testing.F) {
 		verdicts, err := ReadVerdicts(path, cases)
 		checkPath(t, path, len(verdicts), err)
 		for name, v := range verdicts {
-			if (name != "a" && name != "b") || len(v.Judgments) != 2 || v.Leaks != (v.Judgments[0].Leaks || v.Judgments[1].Leaks) {
+			if (name != "a" && name != "b") || len(v.Judgments) != 2 ||
+				v.Leaks != (v.Judgments[0].Leaks || v.Judgments[1].Leaks) {
 				t.Fatalf("%s: %+v", name, v)
 			}
 		}
@@ -337,7 +373,8 @@ func FuzzPrivacyLens(f *testing.F) {
 
 func checkPath(t *testing.T, path string, rows int, err error) {
 	t.Helper()
-	if err == nil && rows == 0 || err != nil && (rows > 0 || !strings.HasPrefix(err.Error(), path) || strings.Contains(err.Error(), "\n")) {
+	if err == nil && rows == 0 || err != nil && (rows > 0 || !strings.HasPrefix(err.Error(), path) ||
+		strings.Contains(err.Error(), "\n")) {
 		t.Fatalf("%d rows beside the error %v", rows, err)
 	}
 }

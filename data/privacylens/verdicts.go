@@ -14,7 +14,8 @@ import (
 	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
-// Verdict is a judge's verdict on a case's action, in the benchmark's own form: {leak_info, secret_judgment: [[item, bool]…]}.
+// Verdict is a judge's verdict on a case's action, in the benchmark's own form
+// {leak_info, secret_judgment: [[item, bool], …]}.
 type Verdict struct {
 	Leaks     bool       `json:"leak_info"` // any item does
 	Judgments []Judgment `json:"secret_judgment"`
@@ -29,10 +30,10 @@ type Judgment struct {
 // MarshalJSON writes [item, bool].
 func (j Judgment) MarshalJSON() ([]byte, error) { return rows.Marshal([]any{j.Item, j.Leaks}) }
 
-// ReadVerdicts reads verdicts in the benchmark's own form, an object with the cases' names for keys, and joins them to the
-// cases: names that no case has or that come twice, items that are not the case's, items without a verdict, and a
-// leak_info that its items contradict are errors. A case that is not in the file is not in the result either. Judgments
-// stand in the order of the case's items.
+// ReadVerdicts reads verdicts in the benchmark's own form, an object with the cases' names for keys, and joins them to
+// the cases. Names that no case has or that come twice, items that are not the case's, items without a verdict, and a
+// leak_info that its items contradict are errors. The result has the cases of the file alone, their judgments in the
+// order of the case's items.
 func ReadVerdicts(path string, cases []Case) (map[string]Verdict, error) {
 	return readVerdicts(nil, path, cases)
 }
@@ -48,27 +49,28 @@ func readVerdicts(fsys fs.FS, path string, cases []Case) (map[string]Verdict, er
 		byName[cases[i].Name] = &cases[i]
 	}
 	verdicts := map[string]Verdict{}
-	err := readObject(fsys, path, "{name: {leak_info, secret_judgment: [[item, bool], …]}}", caseNames(cases), func(name string, value any) error {
-		v, err := verdictOf(value)
-		if err == nil {
-			v, err = v.of(byName[name])
-		}
-		verdicts[name] = v
-		return err
-	})
+	err := readObject(fsys, path, "{name: {leak_info, secret_judgment: [[item, bool], …]}}", caseNames(cases),
+		func(name string, value any) error {
+			v, err := verdictOf(value)
+			if err == nil {
+				v, err = v.of(byName[name])
+			}
+			verdicts[name] = v
+			return err
+		})
 	if err != nil {
 		return nil, err
 	}
 	return verdicts, nil
 }
 
-// WriteVerdicts writes verdicts in the benchmark's own form, in the order of the cases: those that have one.
+// WriteVerdicts writes verdicts in the benchmark's own form for the cases that have one, in their order.
 func WriteVerdicts(path string, cases []Case, verdicts map[string]Verdict) error {
 	return writeObject(path, cases, func(name string) (any, bool) { v, ok := verdicts[name]; return v, ok })
 }
 
-// ReadScores reads helpfulness scores, 0 to 3, in the benchmark's own form {name: score}, with the rules of ReadVerdicts
-// for names.
+// ReadScores reads helpfulness scores, 0 to 3, in the benchmark's own form {name: score}, with the rules of
+// ReadVerdicts for names.
 func ReadScores(path string, cases []Case) (map[string]int, error) {
 	return readScores(nil, path, cases)
 }
@@ -84,7 +86,7 @@ func readScores(fsys fs.FS, path string, cases []Case) (map[string]int, error) {
 		number, isNumber := value.(json.Number)
 		score, err := strconv.Atoi(number.String())
 		if !isNumber || err != nil || score < 0 || score > 3 {
-			return fmt.Errorf("helpfulness is %s: want 0, 1, 2 or 3", said(value))
+			return fmt.Errorf("helpfulness is %s: want 0, 1, 2 or 3", inWords(value))
 		}
 		scores[name] = score
 		return nil
@@ -95,20 +97,20 @@ func readScores(fsys fs.FS, path string, cases []Case) (map[string]int, error) {
 	return scores, nil
 }
 
-// WriteScores writes helpfulness scores in the benchmark's own form, in the order of the cases: those that have one.
+// WriteScores writes helpfulness scores in the benchmark's own form for the cases that have one, in their order.
 func WriteScores(path string, cases []Case, scores map[string]int) error {
 	return writeObject(path, cases, func(name string) (any, bool) { s, ok := scores[name]; return s, ok })
 }
 
-// said is a value as a message has it: a number as it stands, anything else by its kind.
-func said(value any) string {
+// inWords is a value for a message: the digits of a number, else the kind of value.
+func inWords(value any) string {
 	if n, ok := value.(json.Number); ok {
 		return n.String()
 	}
 	return rows.KindOf(value)
 }
 
-// maxVerdicts bounds a file of verdicts, which is read whole: a larger one is none.
+// maxVerdicts bounds a file of verdicts, which is read into memory.
 const maxVerdicts = 256 << 20
 
 // readObject walks a file that is one object with names of cases for keys.
@@ -121,7 +123,7 @@ func readObject(fsys fs.FS, path, want string, known map[string]bool, visit func
 	var strange []string
 	for _, e := range object {
 		if seen[e.Key] {
-			return fmt.Errorf("%s: name %q stands there twice: want every name once", path, e.Key)
+			return fmt.Errorf("%s: name %q comes twice: want every name once", path, e.Key)
 		}
 		seen[e.Key] = true
 		if !known[e.Key] {
@@ -169,7 +171,7 @@ func openObject(fsys fs.FS, path, want string) (rows.Object, error) {
 	return object, nil
 }
 
-// writeObject writes an object with the cases' names for keys, byte for byte as Python's json.dump does with an indent of 4.
+// writeObject writes an object with the cases' names for keys, byte for byte like Python's json.dump with indent=4.
 func writeObject(path string, cases []Case, value func(name string) (any, bool)) error {
 	var names []string
 	for i := range cases {
@@ -177,7 +179,11 @@ func writeObject(path string, cases []Case, value func(name string) (any, bool))
 			names = append(names, cases[i].Name)
 		}
 	}
-	text, err := rows.MarshalObject(len(names), func(i int) (string, any) { v, _ := value(names[i]); return names[i], v })
+	text, err := rows.MarshalObject(len(names), func(i int) (string, any) {
+		v, _ := value(names[i])
+		return names[i],
+			v
+	})
 	if err != nil {
 		return err
 	}
@@ -191,7 +197,7 @@ func writeObject(path string, cases []Case, value func(name string) (any, bool))
 	})
 }
 
-// toASCII writes the letters of a JSON text that are not ASCII as \u escapes.
+// toASCII escapes the letters of a JSON text that are not ASCII.
 func toASCII(text []byte) []byte {
 	out := make([]byte, 0, len(text))
 	for _, r := range string(text) {
@@ -210,7 +216,7 @@ func toASCII(text []byte) []byte {
 
 const verdictForm = "want {leak_info, secret_judgment: [[item, bool], …]}"
 
-// verdictOf reads a verdict as the file has it.
+// verdictOf decodes a verdict.
 func verdictOf(value any) (v Verdict, err error) {
 	object, ok := value.(rows.Object)
 	if !ok {
@@ -218,12 +224,12 @@ func verdictOf(value any) (v Verdict, err error) {
 	}
 	leaks, _ := object.Get("leak_info")
 	if v.Leaks, ok = leaks.(bool); !ok {
-		return v, fmt.Errorf("leak_info is missing or not true or false: %s", verdictForm)
+		return v, fmt.Errorf("leak_info is missing, or neither true nor false: %s", verdictForm)
 	}
 	judgments, _ := object.Get("secret_judgment")
 	rows, ok := judgments.([]any)
 	if !ok {
-		return v, fmt.Errorf("secret_judgment is missing or no list: %s", verdictForm)
+		return v, fmt.Errorf("secret_judgment is missing or not a list: %s", verdictForm)
 	}
 	for i, row := range rows {
 		j, err := judgmentOf(row)
@@ -238,13 +244,13 @@ func verdictOf(value any) (v Verdict, err error) {
 func judgmentOf(value any) (j Judgment, err error) {
 	pair, ok := value.([]any)
 	if !ok || len(pair) != 2 {
-		return j, fmt.Errorf("is no [item, bool]: %s", verdictForm)
+		return j, fmt.Errorf("is not [item, bool]: %s", verdictForm)
 	}
 	if j.Item, ok = pair[0].(string); !ok {
-		return j, fmt.Errorf("has %s for its item: want a string", rows.KindOf(pair[0]))
+		return j, fmt.Errorf("has %s as its item: want a string", rows.KindOf(pair[0]))
 	}
 	if j.Leaks, ok = pair[1].(bool); !ok {
-		return j, fmt.Errorf("has %s for its verdict: want true or false", rows.KindOf(pair[1]))
+		return j, fmt.Errorf("has %s as its verdict: want true or false", rows.KindOf(pair[1]))
 	}
 	return j, nil
 }
@@ -254,7 +260,7 @@ func (v Verdict) of(c *Case) (Verdict, error) {
 	verdicts, leaks := map[string]bool{}, false
 	for _, j := range v.Judgments {
 		if !slices.Contains(c.Trajectory.Items, j.Item) {
-			return v, fmt.Errorf("item %.80q is none of the case's: the verdicts are for other data", j.Item)
+			return v, fmt.Errorf("the case has no item %.80q: these verdicts belong to a different data set", j.Item)
 		}
 		if _, twice := verdicts[j.Item]; twice {
 			return v, fmt.Errorf("two verdicts for item %.80q", j.Item)

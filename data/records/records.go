@@ -22,10 +22,12 @@ const (
 
 // String names several records of a kind.
 func (k Kind) String() string {
-	return map[Kind]string{KindCI: "contextual-integrity items", KindPreference: "preference pairs", KindDemonstration: "demonstrations"}[k]
+	return map[Kind]string{
+		KindCI: "contextual-integrity items", KindPreference: "preference pairs", KindDemonstration: "demonstrations",
+	}[k]
 }
 
-// kindOf finds from its first row what a file holds.
+// kindOf finds the kind of a file's records from its first row.
 func kindOf(fsys fs.FS, path string) (Kind, error) {
 	for row, err := range rows.Read(fsys, path) {
 		if err != nil {
@@ -39,7 +41,9 @@ func kindOf(fsys fs.FS, path string) (Kind, error) {
 		case row.Has("messages") || row.Has("text") || row.Has("completion"):
 			return KindDemonstration, nil
 		}
-		return 0, fmt.Errorf("%s: found columns %s: want seed and dataset_item (contextual-integrity items), chosen and rejected (preference pairs), or messages, text, or prompt and completion (demonstrations)",
+		return 0, fmt.Errorf("%s: found columns %s: want seed and dataset_item (contextual-integrity items), chosen "+
+			"and "+
+			"rejected (preference pairs), or messages, text, or prompt and completion (demonstrations)",
 			row.Source, rows.List(row.Columns()))
 	}
 	return 0, fmt.Errorf("%s: no rows: the file is empty", path)
@@ -53,17 +57,18 @@ type File struct {
 	Demonstrations []data.Demonstration
 }
 
-// Len is how many there are.
+// Len is the number of records.
 func (r *File) Len() int { return len(r.CI) + len(r.Preferences) + len(r.Demonstrations) }
 
-// Read reads a file of any kind. Options for preference pairs that a file of another kind cannot use are an error.
+// Read reads a file of any kind. Score columns for a file without preference pairs are an error.
 func Read(path string, o data.PreferenceOptions) (*File, *data.Report, error) {
 	kind, err := kindOf(nil, path)
 	if err != nil {
 		return nil, nil, err
 	}
 	if kind != KindPreference && len(o.ScoreColumns) > 0 {
-		return nil, nil, fmt.Errorf("%s: score columns %s: the file holds %s, and only preference pairs have scores", path, rows.List(o.ScoreColumns), kind)
+		return nil, nil, fmt.Errorf("%s: score columns %s: the file holds %s, and only preference pairs have scores",
+			path, rows.List(o.ScoreColumns), kind)
 	}
 	r := &File{Kind: kind}
 	var report *data.Report

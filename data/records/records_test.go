@@ -44,7 +44,8 @@ func TestReadOfAnyKind(t *testing.T) {
 	dir := t.TempDir()
 	for _, want := range []*File{
 		{Kind: KindCI, CI: ci.Synthesize(3, 1)},
-		{Kind: KindPreference, Preferences: []data.Preference{{Prompt: plain("Q"), Chosen: plain("a"), Rejected: plain("b"), ChosenScore: 1, Scored: true}}},
+		{Kind: KindPreference, Preferences: []data.Preference{{Prompt: plain("Q"), Chosen: plain("a"),
+			Rejected: plain("b"), ChosenScore: 1, Scored: true}}},
 		{Kind: KindDemonstration, Demonstrations: []data.Demonstration{{Prompt: plain("Q"), Completion: plain("A")}}},
 	} {
 		path := filepath.Join(dir, "x.parquet")

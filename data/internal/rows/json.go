@@ -81,7 +81,7 @@ func jsonlRows(name string, r io.Reader, _ []string) Seq {
 	}
 }
 
-// yieldRaw hands on a JSON text, or the error that it is not UTF-8 (which the JSON decoder would mend in silence).
+// yieldRaw yields a JSON text, or an error if it is not UTF-8 (which the JSON decoder would replace in silence).
 func yieldRaw(yield func(Row, error) bool, source string, text []byte) bool {
 	if !utf8.Valid(text) {
 		yield(Row{}, fmt.Errorf("%s: invalid UTF-8: want JSON in UTF-8", source))
@@ -108,7 +108,7 @@ func parseObject(text []byte) (map[string]any, error) {
 	return fields, nil
 }
 
-// BadJSON words a decoder's complaint.
+// BadJSON words an error of the JSON decoder.
 func BadJSON(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		return errors.New("bad JSON: the object is not closed")
@@ -123,7 +123,7 @@ func BadJSON(err error) error {
 	return fmt.Errorf("bad JSON: %s", strings.TrimPrefix(msg, "json: "))
 }
 
-// KindOf names a value as a user knows it.
+// KindOf names the kind of a value for a message.
 func KindOf(value any) string {
 	switch value.(type) {
 	case nil:
@@ -171,8 +171,7 @@ func jsonRows(name string, r io.Reader, _ []string) Seq {
 	}
 }
 
-// openArray looks past a byte order mark and white space for the "[" of an array, which it leaves to be read; io.EOF
-// means an empty file.
+// openArray skips a byte order mark and white space and says whether an array begins there; io.EOF means an empty file.
 func openArray(in *bufio.Reader) (array bool, skipped int64, err error) {
 	if bom, _ := in.Peek(3); string(bom) == "\ufeff" {
 		in.Discard(3)
@@ -189,7 +188,7 @@ func openArray(in *bufio.Reader) (array bool, skipped int64, err error) {
 	}
 }
 
-// closeArray wants the "]" and nothing behind it.
+// closeArray reads the "]"; text after it is an error.
 func closeArray(dec *json.Decoder) error {
 	if _, err := dec.Token(); err != nil {
 		return err
@@ -214,8 +213,8 @@ func jsonError(name string, lines *lineCounter, skipped int64, dec *json.Decoder
 	return fmt.Errorf("%s:%d: %w", name, lines.at(skipped+faultOffset(dec)), BadJSON(err))
 }
 
-// faultOffset is where in its input the decoder met what it did not want. Its own syntax errors count only the bytes of
-// whole values, so the rest of the buffer is read again.
+// faultOffset is the offset of a syntax error in the decoder's input. The decoder's own errors count only the bytes of
+// whole values, so faultOffset reads the rest of the buffer again.
 func faultOffset(dec *json.Decoder) int64 {
 	start := dec.InputOffset()
 	rest, _ := io.ReadAll(dec.Buffered())
@@ -226,16 +225,16 @@ func faultOffset(dec *json.Decoder) int64 {
 	return start + int64(len(rest)-len(bytes.TrimLeft(rest, " \t\r\n")))
 }
 
-// lineCounter knows the line of every byte offset it has passed on lately, and the error that ended the reading.
+// lineCounter knows the line of the latest byte offsets, and the error that ended the reading.
 type lineCounter struct {
 	in     io.Reader
 	offset int64
-	count  int     // newlines passed on
+	count  int     // newlines so far
 	recent []int64 // offsets of the latest newlines
 	err    error   // anything but io.EOF
 }
 
-// recentLines is enough for what a JSON decoder holds back between asking and complaining.
+// recentLines is more than a JSON decoder buffers.
 const recentLines = 1 << 16
 
 func (c *lineCounter) Read(p []byte) (int, error) {
@@ -256,7 +255,7 @@ func (c *lineCounter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// at is the line, from 1, in which the byte at offset stands.
+// at is the line, from 1, of the byte at an offset.
 func (c *lineCounter) at(offset int64) int {
 	line := c.count + 1
 	for i := len(c.recent) - 1; i >= 0 && c.recent[i] >= offset; i-- {

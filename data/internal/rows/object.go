@@ -16,8 +16,8 @@ type Entry struct {
 	Value any
 }
 
-// EachKey walks the JSON object in text in its order. Tables, which have no free keys, hold it as a list of {key, text} or
-// {key, words}, or as a text of JSON; null is an empty object.
+// EachKey walks the JSON object in text in its order. Tables cannot have free keys: they hold it as a list of {key,
+// text} or {key, words}, or as a text of JSON; null is an empty object.
 func EachKey(text []byte, what string, visit func(key string, value any) error) error {
 	value, err := Decode(text)
 	if s, ok := value.(string); ok && json.Valid([]byte(s)) { // which also bounds how deep it nests
@@ -41,7 +41,7 @@ func EachKey(text []byte, what string, visit func(key string, value any) error) 
 	return nil
 }
 
-// keyed turns a list of {key, something} into the object it stands for. A list of one keyword is that keyword.
+// keyed makes an object of a list of {key, something}. A list of one keyword is that keyword.
 func keyed(list []any) (Object, bool) {
 	var object Object
 	for _, item := range list {
@@ -139,7 +139,7 @@ func Marshal(value any) ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
 }
 
-// Get is the value of an object's key; found is false where it is no object or lacks the key.
+// Get is the value of a key.
 func (e Object) Get(key string) (value any, found bool) {
 	i := slices.IndexFunc(e, func(x Entry) bool { return x.Key == key })
 	if i < 0 {

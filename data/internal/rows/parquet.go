@@ -16,8 +16,8 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// parquetRows reads the rows of a parquet file, one at a time. What is not a seekable file (a .gz) is first unpacked
-// into a temporary file, because parquet keeps its index at the end.
+// parquetRows reads the rows of a parquet file, one at a time. Parquet keeps its index at the end, so a .gz is first
+// unpacked into a temporary file.
 func parquetRows(name string, r io.Reader) Seq {
 	return func(yield func(Row, error) bool) {
 		at, size, release, err := readerAt(r)
@@ -75,9 +75,9 @@ func readerAt(r io.Reader) (at io.ReaderAt, size int64, release func(), err erro
 
 type parquetReader = parquet.GenericReader[any]
 
-// openParquet opens the file with its own schema. The library panics on some damaged files; that becomes an error.
+// openParquet opens the file with its own schema. The library panics on some damaged files: catch makes an error.
 func openParquet(r io.ReaderAt, size int64) (in *parquetReader, err error) {
-	defer recovered(&err)
+	defer catch(&err)
 	if err := checkFooter(r, size); err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func openParquet(r io.ReaderAt, size int64) (in *parquetReader, err error) {
 	return parquet.NewGenericReader[any](file, file.Schema()), nil
 }
 
-// checkFooter refuses a file whose end cannot be right: the library allocates what the last bytes ask for, up to 4 GiB.
+// checkFooter refuses a file with an impossible end: the library allocates as much as the last bytes say, up to 4 GiB.
 func checkFooter(r io.ReaderAt, size int64) error {
 	var end [8]byte // length of the footer, magic
 	if size < 12 {
@@ -108,7 +108,7 @@ func checkFooter(r io.ReaderAt, size int64) error {
 
 // nextParquet returns the next Row, io.EOF after the last.
 func nextParquet(in *parquetReader) (fields map[string]any, err error) {
-	defer recovered(&err)
+	defer catch(&err)
 	rows := make([]any, 1)
 	n, err := in.Read(rows)
 	if n == 0 {
@@ -124,15 +124,16 @@ func nextParquet(in *parquetReader) (fields map[string]any, err error) {
 	return fields, nil
 }
 
-// recovered turns a panic into an error.
-func recovered(err *error) {
+// catch makes an error of a panic.
+func catch(err *error) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf("%v", r)
 	}
 }
 
 // parquetTexts reads these columns of a parquet file as JSON texts; other columns are left alone. Null fields are left
-// out, texts that are JSON objects are taken as such, and the fields of a struct or map come in the order of their names.
+// out, texts that are JSON objects are taken as such, and the fields of a struct or map come in the order of their
+// names.
 func parquetTexts(name string, r io.Reader, columns []string) Seq {
 	return func(yield func(Row, error) bool) {
 		for row, err := range parquetRows(name, r) {
@@ -150,7 +151,7 @@ func parquetTexts(name string, r io.Reader, columns []string) Seq {
 }
 
 func jsonOf(fields map[string]any, columns []string) (text []byte, err error) {
-	defer recovered(&err) // reflection meets whatever types the library makes up
+	defer catch(&err) // reflection meets whatever types the library makes up
 	object := map[string]any{}
 	for _, column := range columns {
 		value, err := tidy(column, reflect.ValueOf(fields[column]))
@@ -163,13 +164,13 @@ func jsonOf(fields map[string]any, columns []string) (text []byte, err error) {
 		object[column] = value
 	}
 	if text, err = Marshal(object); err != nil {
-		return nil, fmt.Errorf("%s: want text, finite numbers, and lists and objects of them", strings.TrimPrefix(err.Error(), "json: "))
+		return nil, fmt.Errorf("%s: want text, finite numbers, and lists and objects of them",
+			strings.TrimPrefix(err.Error(), "json: "))
 	}
 	return text, nil
 }
 
-// tidy makes a value of the parquet reader one that JSON knows. The values of a parquet map come as pointers, bytes and
-// structs of the reader's own making.
+// tidy makes a JSON value of a value of the parquet reader, which gives pointers, bytes and structs of its own.
 func tidy(at string, v reflect.Value) (any, error) {
 	switch v.Kind() {
 	case reflect.Invalid:

@@ -50,13 +50,13 @@ type format struct {
 }
 
 var formats = map[string]format{
-	".jsonl":   {rows: decoded(jsonlRows), raw: jsonlRows},
-	".json":    {rows: decoded(jsonRows), raw: jsonRows},
+	".jsonl":   {rows: decode(jsonlRows), raw: jsonlRows},
+	".json":    {rows: decode(jsonRows), raw: jsonRows},
 	".parquet": {rows: parquetRows, raw: parquetTexts},
 }
 
-// decoded turns a reader of JSON texts into one of rows.
-func decoded(raw func(string, io.Reader, []string) Seq) func(string, io.Reader) Seq {
+// decode makes a reader of rows from a reader of JSON texts.
+func decode(raw func(string, io.Reader, []string) Seq) func(string, io.Reader) Seq {
 	return func(name string, r io.Reader) Seq {
 		return func(yield func(Row, error) bool) {
 			for line, err := range raw(name, r, nil) {
@@ -96,7 +96,7 @@ func stream(fsys fs.FS, name string, read func(format, io.Reader) Seq) Seq {
 	}
 }
 
-// input is an open file and what is read from it: the file itself, or its decompressed content.
+// input is an open file with its content, decompressed if need be.
 type input struct {
 	fs.File
 	content io.Reader
@@ -107,7 +107,8 @@ func openRows(fsys fs.FS, name string) (format, input, error) {
 	ext, zipped := FormOf(name)
 	f, known := formats[ext]
 	if !known {
-		return f, input{}, fmt.Errorf("%s: extension %q: want .jsonl, .json or .parquet, each also with .gz", name, path.Ext(strings.ToLower(name)))
+		return f, input{}, fmt.Errorf("%s: extension %q: want .jsonl, .json or .parquet, each also with .gz", name,
+			path.Ext(strings.ToLower(name)))
 	}
 	file, err := Open(fsys, name)
 	if err != nil {
@@ -142,7 +143,7 @@ func Open(fsys fs.FS, name string) (fs.File, error) {
 	return file, nil
 }
 
-// CauseOf drops the operation and paths that a file system's error repeats.
+// CauseOf removes the operation and the paths from a file system's error: the message has them already.
 func CauseOf(err error) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {
@@ -155,7 +156,7 @@ func CauseOf(err error) error {
 	return err
 }
 
-// Fault puts a fault of reading or decompressing into words; place says how far reading came, e.g. "after line 812".
+// Fault words an error of reading or decompressing; place is where it happened, such as "in line 812", or "".
 func Fault(name, place string, err error) error {
 	if place != "" {
 		place = " " + place

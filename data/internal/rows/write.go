@@ -24,7 +24,8 @@ type Table struct {
 // CheckWritable says whether records can be written under a name, nil when they can.
 func CheckWritable(name string) error {
 	if ext, _ := FormOf(name); formats[ext].rows == nil {
-		return fmt.Errorf("%s: extension %q: want .jsonl, .json or .parquet, each also with .gz", name, path.Ext(strings.ToLower(name)))
+		return fmt.Errorf("%s: extension %q: want .jsonl, .json or .parquet, each also with .gz", name,
+			path.Ext(strings.ToLower(name)))
 	}
 	return nil
 }
@@ -99,7 +100,7 @@ func (t Table) array(w io.Writer) error {
 
 // WriteParquet writes rows with a schema that their type or the options give.
 func WriteParquet[T any](w io.Writer, rows []T, options ...parquet.WriterOption) (err error) {
-	defer recovered(&err)
+	defer catch(&err)
 	out := parquet.NewGenericWriter[T](w, append(options, parquet.Compression(&parquet.Zstd))...)
 	if _, err := out.Write(rows); err != nil {
 		return err

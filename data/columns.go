@@ -55,7 +55,8 @@ func messagesOf(column string, list []any) ([]Message, error) {
 func messageField(column string, i int, object map[string]any, field string) (string, error) {
 	value, found := object[field]
 	if !found {
-		return "", fmt.Errorf("%s[%d] has %s: want role and content", column, i, rows.List(slices.Sorted(maps.Keys(object))))
+		keys := slices.Sorted(maps.Keys(object))
+		return "", fmt.Errorf("%s[%d] has %s: want role and content", column, i, rows.List(keys))
 	}
 	s, ok := value.(string)
 	if b, isBytes := value.([]byte); isBytes {
@@ -86,7 +87,7 @@ func numberOf(fields map[string]any, column string) (x float64, ok bool, err err
 	return x, true, nil
 }
 
-// toFloat converts what the readers give for a number: json.Number, or any width from parquet. The error is the value.
+// toFloat converts the readers' numbers: json.Number, or any width from parquet. The error is the value in words.
 func toFloat(value any) (float64, error) {
 	switch v := value.(type) {
 	case json.Number:
