@@ -8,43 +8,43 @@ import (
 	"github.com/posttrain/posttrain/model"
 )
 
-// answer is a request under way.
+// answer is a request being answered.
 type answer struct {
 	request Request
 	index   int // of the request
 	tokens  []int32
-	most    int // tokens of the finished text at most
+	most    int // tokens of prompt and completion
 	decoder Decoder
 	done    *Completion
 }
 
-// newAnswer begins the answer to request number index.
+// newAnswer starts the answer to a request.
 func newAnswer(r Request, index int, c *model.Config, d Decoder, done *Completion) *answer {
 	if r.StopTokens == nil {
 		for _, id := range c.EOS {
 			r.StopTokens = append(r.StopTokens, int32(id))
 		}
 	}
-	return &answer{request: r, index: index, tokens: slices.Clone(r.Prompt), most: longest(r, c), decoder: d, done: done}
+	tokens := slices.Clone(r.Prompt)
+	return &answer{request: r, index: index, tokens: tokens, most: longest(r, c), decoder: d, done: done}
 }
 
-// longest is the length of a request's text at its longest.
+// longest returns the greatest length of prompt and completion.
 func longest(r Request, c *model.Config) int { return min(len(r.Prompt)+r.MaxNew, c.MaxPositions) }
 
-// finished tells whether the answer has ended.
 func (a *answer) finished() bool { return a.done.Reason != "" }
 
-// draw is the number that decides the next token.
+// draw returns the number that decides the next token.
 func (a *answer) draw() float64 { return draw(a.request.Seed, len(a.done.Tokens)) }
 
-// take adds a token, and ends the answer where it is the last.
+// take adds a token and ends the answer if it is the last.
 func (a *answer) take(token int32, logp float32) {
 	c := a.done
 	c.Tokens, c.Logps, a.tokens = append(c.Tokens, token), append(c.Logps, logp), append(a.tokens, token)
 	switch {
 	case slices.Contains(a.request.StopTokens, token):
 		a.end(EOS)
-	case a.stopped():
+	case a.hasStop():
 		a.end(StopString)
 	case len(a.tokens) == a.most:
 		a.end(Length)
@@ -54,13 +54,13 @@ func (a *answer) take(token int32, logp float32) {
 	}
 }
 
-// stopMargin is how many tokens more than a stop string has bytes are decoded to find it: for tokens without any, and
-// for what decoders do to a text's beginning.
+// stopMargin is added to a stop string's bytes for the number of tokens decoded to find it: some tokens have no
+// bytes, and decoders change the beginning of a text.
 const stopMargin = 8
 
-// stopped tells whether a stop string ends within the last token. It looks at the text's end only: every token has a
-// byte or more, but for a few.
-func (a *answer) stopped() bool {
+// hasStop says whether a stop string ends within the last token. It decodes only the text's end: almost every token
+// has at least one byte.
+func (a *answer) hasStop() bool {
 	if len(a.request.Stop) == 0 {
 		return false
 	}
@@ -70,10 +70,11 @@ func (a *answer) stopped() bool {
 	}
 	tokens := a.done.Tokens
 	end := a.decoder.Decode(tokens[max(0, len(tokens)-bytes-stopMargin):], false)
-	return firstOf(end, a.request.Stop) >= 0 && firstOf(a.decoder.Decode(tokens, false), a.request.Stop) >= 0
+	stops := a.request.Stop
+	return firstOf(end, stops) >= 0 && firstOf(a.decoder.Decode(tokens, false), stops) >= 0
 }
 
-// firstOf is where the first of some strings begins in a text, -1 where none does.
+// firstOf returns the index of the first stop string in a text, or -1.
 func firstOf(text string, stops []string) int {
 	first := -1
 	for _, s := range stops {
@@ -99,7 +100,7 @@ func (a *answer) end(reason string) {
 	}
 }
 
-// extend chooses the next token of every answer on all cores, and then adds them in their order.
+// extend chooses the next token of every answer on all cores, then adds them in order.
 func extend(answers []*answer, choose func(i int) (token int32, logp float32, err error)) error {
 	tokens, logps, errs := make([]int32, len(answers)), make([]float32, len(answers)), make([]error, len(answers))
 	parallel(len(answers), func(i int) { tokens[i], logps[i], errs[i] = choose(i) })

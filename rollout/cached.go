@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -12,12 +13,12 @@ import (
 	"github.com/posttrain/posttrain/model"
 )
 
-// Cached samples with a cache of keys and values. A prompt is read once for all requests in a row that have it, and
-// every token after that costs one row of a decoding step.
+// Cached samples with a cache of keys and values. Neighbouring requests with the same prompt read it once, and every
+// token after that costs one row of a decoding step.
 //
-// A call goes through the requests in waves of at most Options.Slots rows. A wave's prompts are read in chunks, then all
-// of its rows step together; when enough of them have ended, the others move into a step of fewer rows (compaction), and
-// when their texts outgrow the cache, into a longer one. Steps are compiled for few shapes: layout says which.
+// A call answers its requests in waves of at most Options.Slots rows. A wave's prompts are read in chunks, then all its
+// rows step together. When enough rows have ended, the others move into a step of fewer rows (compaction); when their
+// texts outgrow the cache, into a longer one. Steps are compiled for few shapes (layout.go).
 type Cached struct {
 	engine   *backend.Engine
 	config   *model.Config
@@ -27,22 +28,20 @@ type Cached struct {
 	steps    *backend.Cache
 	rotary   *model.Rotary
 	pool     *pool
-	told     func(program string) // for tests: of every program that runs
+	trace    func(program string) // in tests: called for every program that runs
 }
 
-// NewCached makes a sampler. weights gives the model's weights on the engine, in the order of its parameters, each time
-// that Sample is called: where they are a trainer's live buffers, the sampler is never stale. A sampler answers one
-// call at a time.
+// NewCached makes a sampler that answers one call at a time. Each Sample calls weights for the model's weights on the
+// engine, in the order of its parameters; with a trainer's live buffers the sampler is always up to date.
 func NewCached(e *backend.Engine, c *model.Config, weights func() []compute.Buffer, o Options) *Cached {
 	return &Cached{
-		engine: e, config: c, options: o, weights: weights, prefills: e.NewCache(), steps: stepCache(e, c), rotary: c.Rotary(),
-		pool: &pool{engine: e},
-		told: func(string) {},
+		engine: e, config: c, options: o, weights: weights, prefills: e.NewCache(), steps: stepCache(e, c),
+		rotary: c.Rotary(), pool: &pool{engine: e}, trace: func(string) {},
 	}
 }
 
-// stepCache keeps more programs than other caches do: a wave that shrinks goes through several, and the next one through
-// them all again. They are small, unless the vocabulary is large.
+// stepCache keeps more programs than other caches: each wave passes through several as it shrinks. They are small
+// unless the vocabulary is large.
 func stepCache(e *backend.Engine, c *model.Config) *backend.Cache {
 	more := *e
 	if c.VocabSize <= 1<<15 {
@@ -51,7 +50,7 @@ func stepCache(e *backend.Engine, c *model.Config) *backend.Cache {
 	return more.NewCache()
 }
 
-// Close gives the compiled programs and the memory of the caches back; the weights stay.
+// Close frees the compiled programs and the caches; the weights stay.
 func (s *Cached) Close() {
 	s.prefills.Close()
 	s.steps.Close()
@@ -64,11 +63,15 @@ func (s *Cached) Sample(ctx context.Context, requests []Request) ([]Completion, 
 	if err := l.checkAll(requests); err != nil {
 		return nil, err
 	}
-	completions := make([]Completion, len(requests))
+	completions, p := make([]Completion, len(requests)), s.planner()
 	weights := s.weights()
 	for at := 0; at < len(requests); {
-		n := s.plan().together(requests[at:])
-		if err := s.wave(ctx, weights, requests[at:at+n], completions[at:at+n], at); err != nil {
+		n := p.fit(requests[at:])
+		w := &wave{Cached: s, planner: p, live: weights}
+		for i, r := range requests[at : at+n] {
+			w.add(newAnswer(r, at+i, s.config, s.options.Decoder, &completions[at+i]))
+		}
+		if err := w.run(ctx); err != nil {
 			return nil, err
 		}
 		at += n
@@ -76,48 +79,18 @@ func (s *Cached) Sample(ctx context.Context, requests []Request) ([]Completion, 
 	return completions, nil
 }
 
-// plan is what layouts are made with.
-func (s *Cached) plan() plan {
-	p := plan{slots: s.options.Slots, noSharing: s.options.NoSharing, inGraph: !s.engine.Wants.SharedMemory, positions: s.config.MaxPositions}
-	if p.slots == 0 {
-		p.slots = defaultSlots
+func (s *Cached) planner() planner {
+	return planner{
+		slots: cmp.Or(s.options.Slots, defaultSlots), noSharing: s.options.NoSharing,
+		inGraph: !s.engine.Wants.SharedMemory, positions: s.config.MaxPositions,
+		slotBytes: 8 * s.config.Layers * s.config.KVHeads * s.config.HeadDim,
 	}
-	p.slotBytes = 8 * s.config.Layers * s.config.KVHeads * s.config.HeadDim
-	return p
 }
 
-// wave answers requests that fit one layout; first is the index of the first of them.
-func (s *Cached) wave(ctx context.Context, weights []compute.Buffer, requests []Request, completions []Completion, first int) (err error) {
-	w := &wave{Cached: s, plan: s.plan(), live: weights}
-	for i, r := range requests {
-		w.add(newAnswer(r, first+i, s.config, s.options.Decoder, &completions[i]))
-	}
-	defer func() {
-		w.close()
-		if err != nil {
-			s.pool.empty() // there may be numbers in it that are none
-		}
-	}()
-	if err := w.begin(ctx); err != nil {
-		return err
-	}
-	for w.drop(); len(w.seats) > 0; w.drop() {
-		if err := context.Cause(ctx); err != nil {
-			return err
-		}
-		if err := w.arrange(); err != nil {
-			return err
-		}
-		if err := w.step(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// run executes a program on the weights, the inputs and the cache, which with donate is given away.
-func (s *Cached) run(p *backend.Program, weights []compute.Buffer, inputs []*input, cache []compute.Buffer, donate bool) ([]compute.Buffer, error) {
-	all := append([]compute.Buffer(nil), weights...)
+// execute runs a program on weights, inputs and cache; with donate the program takes over the cache's memory.
+func (s *Cached) execute(p *backend.Program, weights []compute.Buffer, inputs []*input, cache []compute.Buffer,
+	donate bool) ([]compute.Buffer, error) {
+	all := slices.Clone(weights)
 	for _, in := range inputs {
 		b, err := in.buffer(s.engine)
 		if err != nil {
@@ -131,36 +104,37 @@ func (s *Cached) run(p *backend.Program, weights []compute.Buffer, inputs []*inp
 		}
 		all = append(all, b)
 	}
-	var given []bool
+	var donated []bool
 	if donate {
-		given = append(make([]bool, len(all)), slices.Repeat([]bool{true}, len(cache))...)
+		donated = append(make([]bool, len(all)), slices.Repeat([]bool{true}, len(cache))...)
 	}
-	return p.Run(append(all, cache...), given)
+	return p.Run(append(all, cache...), donated)
 }
 
-// fewRows is how many rows a step has that costs next to no more than a step of one: a prefill with threads of its own
-// slows such steps down by more than it gains, and a change to fewer rows is not worth it.
+// fewRows is the most rows of a step that costs hardly more than a step of one. A prefill with threads of its own slows
+// such steps more than it gains, and moving to fewer rows is not worth it.
 const fewRows = 4
 
-// prefillProgram is a prefill that so many rows' steps follow.
+// prefillProgram returns a prefill; rows is the size of the steps that follow it.
 func (s *Cached) prefillProgram(shape model.PrefillShape, rows int) (*backend.Program, error) {
 	name := fmt.Sprintf("prefill/%dx%d", shape.Prompts, shape.Tokens)
-	s.told(name)
+	s.trace(name)
 	var options []backend.Option
 	if rows <= fewRows {
 		name, options = name+"/few", append(options, backend.OneThread)
 	}
 	return s.prefills.Program(name, func(g *graph.Graph) []*graph.Node {
-		params := s.config.Parameters(g)
-		return s.config.Prefill(params, s.config.PrefillInputs(g, shape, s.engine.Wants.HostRows), s.options.Graph).Nodes()
+		params, in := s.config.Parameters(g), s.config.PrefillInputs(g, shape, s.engine.Wants.HostRows)
+		return s.config.Prefill(params, in, s.options.Graph).Nodes()
 	}, options...)
 }
 
 func (s *Cached) stepProgram(shape model.StepShape) (*backend.Program, error) {
 	name := fmt.Sprintf("step/%dx%d/%d+%d", shape.Prompts, shape.Samples, shape.Prefix, shape.Suffix)
-	s.told(name)
+	s.trace(name)
 	return s.steps.Program(name, func(g *graph.Graph) []*graph.Node {
 		params := s.config.Parameters(g)
-		return s.config.Step(params, s.config.StepInputs(g, shape, s.engine.Wants.HostRows, s.options.Graph), s.options.Graph).Nodes()
+		in := s.config.StepInputs(g, shape, s.engine.Wants.HostRows, s.options.Graph)
+		return s.config.Step(params, in, s.options.Graph).Nodes()
 	})
 }

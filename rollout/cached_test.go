@@ -22,7 +22,7 @@ func cached(t testing.TB, e *backend.Engine, m *model.Model, o Options) (*Cached
 	t.Helper()
 	s := setup{e, implementations[1]}.of(t, m, o).(*Cached)
 	told := new([]string)
-	s.told = func(program string) {
+	s.trace = func(program string) {
 		if n := len(*told); n == 0 || (*told)[n-1] != program {
 			*told = append(*told, program)
 		}
@@ -155,7 +155,7 @@ func TestGreedyWithACacheIsGreedyWithout(t *testing.T) {
 }
 
 func TestLayouts(t *testing.T) {
-	p := plan{slots: 128, positions: 4096, slotBytes: 1 << 10}
+	p := planner{slots: 128, positions: 4096, slotBytes: 1 << 10}
 	group := func(sizes ...int) (seats []*seat) {
 		for i, n := range sizes {
 			for range n {
@@ -181,7 +181,7 @@ func TestLayouts(t *testing.T) {
 		{"one large, small ones", group(40, 1, 1), true, "8x8/128+64"},
 	}
 	for _, c := range cases {
-		l := p.layout(c.seats, c.shared)
+		l := p.plan(c.seats, c.shared)
 		if got := fmt.Sprintf("%dx%d/%d+%d", l.shape.Prompts, l.shape.Samples, l.shape.Prefix, l.shape.Suffix); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
@@ -205,16 +205,16 @@ func TestLayouts(t *testing.T) {
 func TestWavesFitTheMemory(t *testing.T) {
 	many := slices.Repeat([]Request{{Sampling: Sampling{MaxNew: 24}, Prompt: make([]int32, 1000)}}, 300)
 	for _, c := range []struct {
-		plan plan
+		plan planner
 		want int
 	}{
-		{plan{slots: 128, positions: 4096, slotBytes: 1 << 10}, 128},
-		{plan{slots: 300, positions: 4096, slotBytes: 1 << 10}, 300},
-		{plan{slots: 128, positions: 4096, slotBytes: 1 << 15}, 32},
-		{plan{slots: 128, positions: 4096, slotBytes: 1 << 24}, 1},
-		{plan{slots: 128, positions: 4096, slotBytes: 1 << 10, inGraph: true}, 64},
+		{planner{slots: 128, positions: 4096, slotBytes: 1 << 10}, 128},
+		{planner{slots: 300, positions: 4096, slotBytes: 1 << 10}, 300},
+		{planner{slots: 128, positions: 4096, slotBytes: 1 << 15}, 32},
+		{planner{slots: 128, positions: 4096, slotBytes: 1 << 24}, 1},
+		{planner{slots: 128, positions: 4096, slotBytes: 1 << 10, inGraph: true}, 64},
 	} {
-		if got := c.plan.together(many); got != c.want {
+		if got := c.plan.fit(many); got != c.want {
 			t.Errorf("%+v: %d together, want %d", c.plan, got, c.want)
 		}
 	}

@@ -17,15 +17,15 @@ type Conversation struct {
 	Seed     uint64 // of the draws; a server may ignore it
 }
 
-// Answer is what a model says in a chat.
+// Answer is a model's reply in a chat.
 type Answer struct {
 	Text   string
-	Reason string // EOS, which a server says for a stop string too, StopString, Length, or the server's own word
+	Reason string // EOS (servers use it for stop texts too), StopString, Length or the server's own word
 }
 
 // Chat answers conversations. Its promises:
-//   - answers stand in the order of the conversations, Samples to each;
-//   - an error says in one line what is wrong; of an ended context it is the cause.
+//   - answers are in the order of the conversations, Samples for each;
+//   - an error says in one line what is wrong; if the context has ended it is the cause.
 type Chat interface {
 	Answer(ctx context.Context, conversations []Conversation) ([][]Answer, error)
 }
@@ -34,19 +34,19 @@ type Chat interface {
 type Local struct {
 	Sampler Sampler // with a Decoder
 	Encoder *batch.Encoder
-	Tick    func(done int) // nil: none; told how many conversations are answered
+	Tick    func(done int) // called with the number of conversations answered; may be nil
 }
 
-// Prompt is a conversation's prompt in tokens.
+// Prompt returns the tokens of a conversation's prompt.
 func (l *Local) Prompt(c Conversation) ([]int32, error) {
 	return l.Encoder.Prefilled(data.Text{Messages: c.Messages}, c.Prefill)
 }
 
-// Answer samples what fits a batch at a time.
+// Answer samples one batch after the other.
 func (l *Local) Answer(ctx context.Context, conversations []Conversation) ([][]Answer, error) {
 	var answers [][]Answer
 	for at := 0; at < len(conversations); {
-		n := together(conversations[at:])
+		n := batchOf(conversations[at:])
 		part, err := l.answer(ctx, conversations[at:at+n], at)
 		if err != nil {
 			return nil, err
@@ -59,12 +59,12 @@ func (l *Local) Answer(ctx context.Context, conversations []Conversation) ([][]A
 	return answers, nil
 }
 
-// chatBatch is how many requests a call of the sampler gets: what it decodes together as a rule, so that progress can
-// be told without loss.
+// chatBatch is the number of requests per call of the sampler. It decodes about that many together anyway, so smaller
+// calls report progress at no cost.
 const chatBatch = 128
 
-// together is how many conversations are answered by one call of the sampler.
-func together(conversations []Conversation) int {
+// batchOf returns how many conversations one call of the sampler answers.
+func batchOf(conversations []Conversation) int {
 	requests := 0
 	for n, c := range conversations {
 		if requests += max(c.Samples, 1); requests > chatBatch && n > 0 {
@@ -74,7 +74,7 @@ func together(conversations []Conversation) int {
 	return len(conversations)
 }
 
-// answer samples the answers to some conversations, the first of which is number first.
+// answer samples one batch; first is the index of its first conversation.
 func (l *Local) answer(ctx context.Context, conversations []Conversation, first int) ([][]Answer, error) {
 	var requests []Request
 	var owners []int

@@ -15,7 +15,8 @@ import (
 	"github.com/posttrain/posttrain/tokenizer"
 )
 
-// scripted is a Sampler that says what its prompt's text says behind "say ", with the request's seed where that is "seed".
+// scripted is a Sampler that says what its prompt's text says behind "say ", with the request's seed where that is
+// "seed".
 type scripted struct {
 	tokenizer *tokenizer.Tokenizer
 	calls     []int // requests of each call

@@ -1,51 +1,47 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
 )
 
-// rule is how a token is chosen: [Request] says what the numbers mean. Each of the three that cut off comes down to a
-// least logit, so that together they keep the tokens from some logit on.
-type rule struct {
-	temperature float64
-	topK        int
-	topP, minP  float64
+// draw returns the uniform number in [0, 1) that decides a request's token at index. It depends on nothing else, so
+// there is no generator whose state would have to be kept.
+func draw(seed uint64, index int) float64 {
+	return float64(mix(mix(seed)+uint64(index))>>11) / (1 << 53)
 }
 
-func ruleOf(r Request) rule { return rule{r.Temperature, r.TopK, r.TopP, r.MinP} }
-
-// cutsOff tells whether unlikely tokens are cut off from a vocabulary of v.
-func (r rule) cutsOff(v int) bool {
-	return r.topK > 0 && r.topK < v || r.nucleus() || r.minP > 0
+// mix is one step of splitmix64 (Steele, Lea, Flood, 2014): neighbouring inputs give unrelated outputs.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
 }
 
-func (r rule) nucleus() bool { return r.topP > 0 && r.topP < 1 }
-
-// weight is a token's probability as a multiple of the likeliest's, whose logit is top.
-func (r rule) weight(z float32, top float64) float64 {
-	return math.Exp((float64(z) - top) / r.temperature)
-}
-
-// choose picks the token of a row of logits [V] for a draw, in float64, and gives its log-prob at temperature 1. It is
-// the plain way, with a sort and full passes; [row.choose] takes the same tokens and is tested against it.
-func choose(logits []float32, r rule, u float64) (token int32, logp float32, err error) {
-	best, total, err := partition(logits)
+// choose picks the token of a row of logits [V] for the draw u, in float64, and returns its log-prob at temperature 1.
+// It sorts and passes over all logits; [row.choose] picks the same tokens faster and is tested against it.
+//
+// Each of TopK, TopP and MinP amounts to a least logit, so together they keep the tokens from one threshold on.
+func choose(logits []float32, s Sampling, u float64) (token int32, logp float32, err error) {
+	best, total, err := softmax(logits)
 	if err != nil {
 		return 0, 0, err
 	}
-	if token = int32(best); r.temperature > 0 {
-		token = r.inverse(logits, float64(logits[best]), r.least(logits, float64(logits[best])), u)
+	if token = int32(best); s.Temperature > 0 {
+		top := float64(logits[best])
+		token = s.inverse(logits, top, s.threshold(logits, top), u)
 	}
 	return token, float32(float64(logits[token]-logits[best]) - math.Log(total)), nil
 }
 
-// partition finds the likeliest token, and the sum of exp(logit - its logit).
-func partition(logits []float32) (best int, total float64, err error) {
+// softmax returns the likeliest token and the sum of exp(logit - its logit).
+func softmax(logits []float32) (best int, total float64, err error) {
 	for i, z := range logits {
 		if z != z || math.IsInf(float64(z), 1) {
-			return 0, 0, broken(i, z)
+			return 0, 0, fmt.Errorf("the logit of token %d is %v: the model's weights are broken", i, z)
 		}
 		if z > logits[best] {
 			best = i
@@ -57,68 +53,67 @@ func partition(logits []float32) (best int, total float64, err error) {
 	return best, total, nil
 }
 
-func broken(token int, logit float32) error {
-	return fmt.Errorf("the logit of token %d is %v: the model's weights are broken", token, logit)
+// truncates says whether the rules may drop tokens of a vocabulary of v.
+func (s Sampling) truncates(v int) bool {
+	return s.TopK > 0 && s.TopK < v || s.usesTopP() || s.MinP > 0
 }
 
-// least is the least logit that is kept.
-func (r rule) least(logits []float32, top float64) float32 {
+func (s Sampling) usesTopP() bool { return s.TopP > 0 && s.TopP < 1 }
+
+// weight is a token's probability relative to that of the likeliest token, whose logit is top.
+func (s *Sampling) weight(z float32, top float64) float64 {
+	return math.Exp((float64(z) - top) / s.Temperature)
+}
+
+// sum adds the weights of logits.
+func (s *Sampling) sum(logits []float32, top float64) (sum float64) {
+	for _, z := range logits {
+		sum += s.weight(z, top)
+	}
+	return sum
+}
+
+// threshold returns the least logit that is kept.
+func (s Sampling) threshold(logits []float32, top float64) float32 {
 	least := float32(math.Inf(-1))
-	if !r.cutsOff(len(logits)) {
+	if !s.truncates(len(logits)) {
 		return least
 	}
 	sorted := slices.Clone(logits)
-	slices.SortFunc(sorted, func(a, b float32) int { return descending(a, b) })
-	if r.topK > 0 && r.topK < len(sorted) {
-		least = sorted[r.topK-1]
-		sorted = sorted[:len(sorted)-below(sorted, least)]
-	}
-	if r.nucleus() {
-		least = max(least, r.nucleusOf(sorted, top))
-	}
-	return max(least, r.leastByRatio(top))
-}
-
-func descending(a, b float32) int {
-	switch {
-	case a > b:
-		return -1
-	case a < b:
-		return 1
-	}
-	return 0
-}
-
-// below counts the logits that are less than one.
-func below(logits []float32, least float32) (n int) {
-	for _, z := range logits {
-		if z < least {
-			n++
+	slices.SortFunc(sorted, func(a, b float32) int { return cmp.Compare(b, a) })
+	if s.TopK > 0 && s.TopK < len(sorted) {
+		least = sorted[s.TopK-1]
+		for sorted[len(sorted)-1] < least {
+			sorted = sorted[:len(sorted)-1]
 		}
 	}
-	return n
+	if s.usesTopP() {
+		least = max(least, s.topPThreshold(sorted, top))
+	}
+	return max(least, s.minPThreshold(top))
 }
 
-// nucleusOf is the least of the likeliest of some sorted logits, as few as reach the share topP of their sum.
-func (r rule) nucleusOf(sorted []float32, top float64) float32 {
+// topPThreshold returns the least of the fewest greatest logits whose share of all weights reaches TopP. It sums small
+// weights first.
+func (s Sampling) topPThreshold(sorted []float32, top float64) float32 {
 	total, sum := 0.0, 0.0
 	for _, z := range slices.Backward(sorted) {
-		total += r.weight(z, top)
+		total += s.weight(z, top)
 	}
 	for _, z := range sorted {
-		if sum += r.weight(z, top); sum >= r.topP*total {
+		if sum += s.weight(z, top); sum >= s.TopP*total {
 			return z
 		}
 	}
 	return sorted[len(sorted)-1]
 }
 
-// leastByRatio is the least logit that minP keeps, as a float32: a logit is kept where it is that or more.
-func (r rule) leastByRatio(top float64) float32 {
-	if r.minP == 0 {
+// minPThreshold returns the least float32 logit that MinP keeps.
+func (s Sampling) minPThreshold(top float64) float32 {
+	if s.MinP == 0 {
 		return float32(math.Inf(-1))
 	}
-	exact := top + r.temperature*math.Log(r.minP)
+	exact := top + s.Temperature*math.Log(s.MinP)
 	least := float32(exact)
 	if float64(least) < exact {
 		least = math.Nextafter32(least, float32(math.Inf(1)))
@@ -126,13 +121,13 @@ func (r rule) leastByRatio(top float64) float32 {
 	return min(least, float32(top))
 }
 
-// inverse is the first token whose cumulative probability exceeds u, in the order of ids, of those whose logits are
-// least or more.
-func (r rule) inverse(logits []float32, top float64, least float32, u float64) int32 {
+// inverse returns the first token, in the order of ids, whose cumulative probability exceeds u, among those whose
+// logits are least or more.
+func (s Sampling) inverse(logits []float32, top float64, least float32, u float64) int32 {
 	total := 0.0
 	for _, z := range logits {
 		if z >= least {
-			total += r.weight(z, top)
+			total += s.weight(z, top)
 		}
 	}
 	sum, last := 0.0, 0
@@ -140,7 +135,7 @@ func (r rule) inverse(logits []float32, top float64, least float32, u float64) i
 		if z < least {
 			continue
 		}
-		p := r.weight(z, top)
+		p := s.weight(z, top)
 		if sum += p; sum > u*total {
 			return int32(i)
 		}
@@ -148,5 +143,5 @@ func (r rule) inverse(logits []float32, top float64, least float32, u float64) i
 			last = i
 		}
 	}
-	return int32(last) // u next to 1, and a sum that rounding cut short
+	return int32(last) // u is close to 1 and rounding cut the sum short
 }

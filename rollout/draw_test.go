@@ -39,13 +39,13 @@ func TestChoose(t *testing.T) {
 		{"huge logits", []float32{3e38, -3e38}, 1, 0.5, 0, 1},
 	}
 	for _, c := range cases {
-		token, logp, err := choose(c.logits, rule{temperature: c.temperature}, c.u)
+		token, logp, err := choose(c.logits, Sampling{Temperature: c.temperature}, c.u)
 		if err != nil || token != c.token || math.Abs(math.Exp(float64(logp))-c.p) > 1e-6 {
 			t.Errorf("%s: token %d, p %v, %v, want %d, %v", c.name, token, math.Exp(float64(logp)), err, c.token, c.p)
 		}
 	}
 	for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1))} {
-		if _, _, err := choose([]float32{0, bad}, rule{temperature: 1}, 0.5); err == nil {
+		if _, _, err := choose([]float32{0, bad}, Sampling{Temperature: 1}, 0.5); err == nil {
 			t.Errorf("logit %v is no error", bad)
 		}
 	}

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
@@ -12,8 +13,8 @@ import (
 	"github.com/posttrain/posttrain/model"
 )
 
-// graphStore is a cache that lives in the engine: a step gives the whole of it back, in the memory that it had. Every
-// row has its text to itself.
+// graphStore is a cache that stays in the engine: a step returns the whole cache in the same memory. Rows share
+// nothing.
 type graphStore struct {
 	*Cached
 	layout layout
@@ -25,17 +26,17 @@ func (g *graphStore) open(l layout) error {
 	return nil
 }
 
-// fill takes the prompts of the whole wave at once.
+// fill takes all prompts of the wave at once.
 func (g *graphStore) fill(keysAndValues []compute.Buffer, _ model.PrefillShape, prompts []int) error {
 	place := map[int]int{}
 	for i, p := range prompts {
 		place[p] = i
 	}
-	return g.choose(keysAndValues, g.layout, func(s *seat) int { return place[s.prompt] })
+	return g.selectRows(keysAndValues, g.layout, func(s *seat) int { return place[s.prompt] })
 }
 
-// choose makes the cache of a layout from rows of another one, or of a prefill.
-func (g *graphStore) choose(from []compute.Buffer, to layout, row func(s *seat) int) error {
+// selectRows makes a layout's cache from the rows of another cache or of a prefill.
+func (g *graphStore) selectRows(from []compute.Buffer, to layout, row func(s *seat) int) error {
 	index := make([]int32, len(to.seats))
 	for i, s := range to.seats {
 		if s != nil {
@@ -47,11 +48,11 @@ func (g *graphStore) choose(from []compute.Buffer, to layout, row func(s *seat) 
 		return err
 	}
 	defer backend.FinalizeAll(b)
-	p, err := g.chooser(from, to)
+	p, err := g.selector(from, to)
 	if err != nil {
 		return err
 	}
-	cache, err := p.Run(append(append([]compute.Buffer(nil), from...), b), nil)
+	cache, err := p.Run(append(slices.Clone(from), b), nil)
 	if err != nil {
 		return err
 	}
@@ -60,8 +61,8 @@ func (g *graphStore) choose(from []compute.Buffer, to layout, row func(s *seat) 
 	return nil
 }
 
-// chooser is the program of choose.
-func (g *graphStore) chooser(from []compute.Buffer, to layout) (*backend.Program, error) {
+// selector is the program of selectRows.
+func (g *graphStore) selector(from []compute.Buffer, to layout) (*backend.Program, error) {
 	var have []shapes.Shape
 	for _, b := range from {
 		shape, err := b.Shape()
@@ -70,7 +71,8 @@ func (g *graphStore) chooser(from []compute.Buffer, to layout) (*backend.Program
 		}
 		have = append(have, shape)
 	}
-	return g.prefills.Program(fmt.Sprintf("rows/%v/%dx%d", have[0].Dimensions, len(to.seats), to.shape.Suffix), func(gr *graph.Graph) []*graph.Node {
+	name := fmt.Sprintf("rows/%v/%dx%d", have[0].Dimensions, len(to.seats), to.shape.Suffix)
+	return g.prefills.Program(name, func(gr *graph.Graph) []*graph.Node {
 		var keys, values []*graph.Node
 		for i := 0; i < len(have); i += 2 {
 			keys = append(keys, graph.Parameter(gr, fmt.Sprint("keys_", i/2), have[i]))
@@ -86,7 +88,7 @@ func (g *graphStore) chooser(from []compute.Buffer, to layout) (*backend.Program
 	})
 }
 
-// inputs gives the cache away: the step that takes it gives a new one back.
+// inputs hands the cache to a step, whose outputs replace it.
 func (g *graphStore) inputs() []compute.Buffer {
 	cache := g.cache
 	g.cache = nil
@@ -99,7 +101,7 @@ func (g *graphStore) write(keysAndValues []compute.Buffer) error {
 }
 
 func (g *graphStore) move(to layout) error {
-	return g.choose(g.cache, to, func(s *seat) int { return s.row })
+	return g.selectRows(g.cache, to, func(s *seat) int { return s.row })
 }
 
 func (g *graphStore) close() {

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/gomlx/compute"
@@ -11,26 +12,26 @@ import (
 
 // store holds the keys and values of a wave's rows.
 type store interface {
-	// open makes room for a layout.
+	// open allocates a layout.
 	open(l layout) error
-	// fill takes the keys and values of some prompts from a prefill: row i of them is the i-th of prompts.
+	// fill takes the keys and values of prompts from a prefill, whose row i is prompts[i].
 	fill(keysAndValues []compute.Buffer, shape model.PrefillShape, prompts []int) error
-	// inputs are the cache's inputs of a step.
+	// inputs returns the cache's inputs of a step.
 	inputs() []compute.Buffer
-	// write takes what a step gives, which is the store's from then on, before its tokens are added to the answers.
+	// write takes over the outputs of a step, before its tokens are added to the answers.
 	write(keysAndValues []compute.Buffer) error
 	// move changes the layout.
 	move(to layout) error
 	close()
 }
 
-// part is keys and values of some rows in memory that the host and the engine share: per layer keys [prompts, kv,
-// samples, D, slots] and values [prompts, kv, samples, slots, D].
+// part holds keys and values of rows, per layer: keys [prompts, kv, samples, D, slots] and values [prompts, kv,
+// samples, slots, D].
 type part struct {
 	prompts, samples, slots int
 	kv, d                   int
-	memory                  []shared    // keys and values of every layer; none of a part that is only read
-	keys, values            [][]float32 // [Layers]
+	memory                  []sharedMemory // keys and values of every layer; nil if the part is only read
+	keys, values            [][]float32    // [Layers]
 }
 
 // hostStore is a cache that the host writes.
@@ -52,23 +53,25 @@ func (h *hostStore) open(l layout) error {
 	return nil
 }
 
-// parts are the parts of a layout, without memory.
+// parts returns a layout's parts without memory.
 func (h *hostStore) parts(l layout) (prefix, suffix part) {
 	s, c := l.shape, h.config
 	return part{prompts: s.Prompts, samples: 1, slots: s.Prefix, kv: c.KVHeads, d: c.HeadDim},
 		part{prompts: s.Prompts, samples: s.Samples, slots: s.Suffix, kv: c.KVHeads, d: c.HeadDim}
 }
 
-// add makes room for one layer more. What nothing was written to is zero or of another wave: nobody sees it, but it must
-// be a number.
+// add allocates another layer. Slots not written yet hold zeros or numbers of another wave: they are masked, but must
+// be finite.
 func (h *hostStore) add() error {
 	p, s := &h.prefix, &h.suffix
 	if p.slots > 0 {
-		if err := p.add(h.pool, []int{p.prompts, p.kv, p.d, p.slots}, []int{p.prompts, p.kv, p.slots, p.d}); err != nil {
+		keys, values := []int{p.prompts, p.kv, p.d, p.slots}, []int{p.prompts, p.kv, p.slots, p.d}
+		if err := p.add(h.pool, keys, values); err != nil {
 			return err
 		}
 	}
-	return s.add(h.pool, []int{s.prompts, s.kv, s.samples, s.d, s.slots}, []int{s.prompts, s.kv, s.samples, s.slots, s.d})
+	keys, values := []int{s.prompts, s.kv, s.samples, s.d, s.slots}, []int{s.prompts, s.kv, s.samples, s.slots, s.d}
+	return s.add(h.pool, keys, values)
 }
 
 func (p *part) add(from *pool, keys, values []int) error {
@@ -84,11 +87,11 @@ func (p *part) add(from *pool, keys, values []int) error {
 	return nil
 }
 
-// free gives a layer's memory back.
+// free returns a layer's memory to the pool.
 func (p *part) free(to *pool, layer int) {
 	for i := 2 * layer; i < min(2*layer+2, len(p.memory)); i++ {
 		to.put(p.memory[i])
-		p.memory[i] = shared{}
+		p.memory[i] = sharedMemory{}
 	}
 }
 
@@ -109,12 +112,12 @@ func (h *hostStore) inputs() (out []compute.Buffer) {
 	return out
 }
 
-// head is the place of a row's head among all heads of the part.
+// head returns the index of a row's head among all heads of the part.
 func (p *part) head(row, head int) int {
 	return (row/p.samples*p.kv+head)*p.samples + row%p.samples
 }
 
-// copyRow copies n slots of a row of another part, from slot from on, to slot at on.
+// copyRow copies n slots of another part's row, from fromAt to at.
 func (p *part) copyRow(layer, row, at int, from *part, fromRow, fromAt, n int) {
 	for head := range p.kv {
 		to, source := p.head(row, head)*p.d*p.slots, from.head(fromRow, head)*p.d*from.slots
@@ -143,7 +146,7 @@ func (h *hostStore) fill(keysAndValues []compute.Buffer, shape model.PrefillShap
 	return nil
 }
 
-// read looks at keys and values that a program gave.
+// read views a program's keys and values.
 func (p *part) read(keysAndValues []compute.Buffer) error {
 	for i := 0; i < len(keysAndValues); i += 2 {
 		k, err := backend.Floats(keysAndValues[i])
@@ -159,32 +162,31 @@ func (p *part) read(keysAndValues []compute.Buffer) error {
 	return nil
 }
 
-// forRows calls f for every layer and row of a layout on all cores; first tells that a row is its prompt's first.
+// forRows calls f for every layer and row of a layout on all cores; first marks a prompt's first row.
 func (h *hostStore) forRows(l layout, f func(layer int, s *seat, first bool)) {
-	parallel(h.config.Layers, func(layer int) { forSeats(l, func(s *seat, first bool) { f(layer, s, first) }) })
-}
-
-func forSeats(l layout, f func(s *seat, first bool)) {
-	for row, s := range l.seats {
-		if s != nil {
-			f(s, row%l.shape.Samples == 0)
+	parallel(h.config.Layers, func(layer int) {
+		for row, s := range l.seats {
+			if s != nil {
+				f(layer, s, row%l.shape.Samples == 0)
+			}
 		}
-	}
+	})
 }
 
 func (h *hostStore) write(keysAndValues []compute.Buffer) error {
 	defer backend.FinalizeAll(keysAndValues...)
-	news := part{prompts: h.suffix.prompts, samples: h.suffix.samples, slots: 1, kv: h.config.KVHeads, d: h.config.HeadDim}
-	if err := news.read(keysAndValues); err != nil {
+	s := h.suffix
+	from := part{prompts: s.prompts, samples: s.samples, slots: 1, kv: s.kv, d: s.d}
+	if err := from.read(keysAndValues); err != nil {
 		return err
 	}
 	h.forRows(h.layout, func(layer int, s *seat, _ bool) {
-		h.suffix.put(layer, s.row, h.layout.own(s), &news)
+		h.suffix.put(layer, s.row, h.layout.filled(s), &from)
 	})
 	return nil
 }
 
-// put copies the one slot of a row of another part.
+// put copies the only slot of another part's row.
 func (p *part) put(layer, row, at int, from *part) {
 	keys, values := p.keys[layer], p.values[layer]
 	for head := range p.kv {
@@ -197,7 +199,7 @@ func (p *part) put(layer, row, at int, from *part) {
 	}
 }
 
-// move copies one layer after the other, so that two caches never stand in for one.
+// move copies one layer after the other, so that two whole caches never exist at once.
 func (h *hostStore) move(to layout) error {
 	next := &hostStore{pool: h.pool, config: h.config, layout: to}
 	next.prefix, next.suffix = next.parts(to)
@@ -218,7 +220,7 @@ func (h *hostStore) move(to layout) error {
 	return nil
 }
 
-// take copies a row from the store where it stands so far.
+// take copies a row from its present store.
 func (h *hostStore) take(layer, row int, from *hostStore, s *seat) {
 	prompt := len(s.request.Prompt)
 	switch shared := from.prefix.slots > 0; {
@@ -233,4 +235,59 @@ func (h *hostStore) take(layer, row int, from *hostStore, s *seat) {
 		h.suffix.copyRow(layer, row, 0, &from.prefix, s.row/from.suffix.samples, 0, prompt)
 		h.suffix.copyRow(layer, row, prompt, &from.suffix, s.row, 0, s.suffix())
 	}
+}
+
+// poolBytes bounds the memory that a sampler keeps between calls.
+const poolBytes = 512 << 20
+
+// sharedMemory is written by the host and read by the engine.
+type sharedMemory struct {
+	buffer compute.Buffer // may be nil
+	view   []float32
+	dims   string
+}
+
+func (m sharedMemory) bytes() int { return 4 * len(m.view) }
+
+// pool keeps memory for reuse: new memory costs a page fault every 4 KiB, for a large cache as long as several steps.
+type pool struct {
+	engine *backend.Engine
+	free   []sharedMemory
+	bytes  int
+}
+
+// get returns memory of some dimensions. It holds zeros or older numbers.
+func (p *pool) get(dims []int) (sharedMemory, error) {
+	name := fmt.Sprint(dims)
+	if i := slices.IndexFunc(p.free, func(m sharedMemory) bool { return m.dims == name }); i >= 0 {
+		m, last := p.free[i], len(p.free)-1
+		p.free[i], p.free = p.free[last], p.free[:last]
+		p.bytes -= m.bytes()
+		return m, nil
+	}
+	b, view, err := p.engine.SharedFloat32(dims...)
+	return sharedMemory{b, view, name}, err
+}
+
+// put takes memory back. If the pool would get too large, it is emptied first.
+func (p *pool) put(m sharedMemory) {
+	if m.buffer == nil {
+		return
+	}
+	if p.bytes+m.bytes() > poolBytes {
+		p.empty()
+	}
+	if m.bytes() > poolBytes {
+		backend.FinalizeAll(m.buffer)
+		return
+	}
+	p.free = append(p.free, m)
+	p.bytes += m.bytes()
+}
+
+func (p *pool) empty() {
+	for _, m := range p.free {
+		backend.FinalizeAll(m.buffer)
+	}
+	p.free, p.bytes = nil, 0
 }

@@ -6,17 +6,18 @@ import (
 	"github.com/gomlx/compute"
 
 	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/model"
 )
 
-// input is an input of a program that the host writes: floats or ints.
+// input is a program's input that the host writes: floats or ints.
 type input struct {
 	dims   []int
 	floats []float32
 	ints   []int32
-	live   compute.Buffer // whose memory floats is, where the engine shares it; nil: it is copied for every run
+	live   compute.Buffer // shares its memory with floats; nil: floats are copied for every run
 }
 
-// newFloats makes an input of floats, all zero.
+// newFloats makes an input of zeros.
 func newFloats(e *backend.Engine, dims ...int) (*input, error) {
 	in := &input{dims: dims}
 	if !e.Wants.SharedMemory {
@@ -38,7 +39,7 @@ func size(dims []int) int {
 	return n
 }
 
-// buffer gives the input to a program. The caller finalises it, unless it is live.
+// buffer returns the input's buffer, which the caller finalises unless it is live.
 func (in *input) buffer(e *backend.Engine) (compute.Buffer, error) {
 	switch {
 	case in.live != nil:
@@ -49,14 +50,14 @@ func (in *input) buffer(e *backend.Engine) (compute.Buffer, error) {
 	return e.Float32(slices.Clone(in.floats), in.dims...)
 }
 
-// inputSet makes inputs one after the other, and remembers the first error.
+// inputSet makes inputs and keeps the first error.
 type inputSet struct {
 	engine *backend.Engine
 	all    []*input
 	err    error
 }
 
-// close frees what the inputs share with the engine.
+// close frees the buffers shared with the engine.
 func (s *inputSet) close() {
 	for _, in := range s.all {
 		backend.FinalizeAll(in.live)
@@ -82,8 +83,7 @@ func (s *inputSet) ints(dims ...int) []int32 {
 	return in.ints
 }
 
-// embedding is the input that says which tokens are read: their ids, or on engines that want it their rows of the
-// embedding.
+// embedding is the input of tokens: their ids, or, on engines that want it, their rows of the embedding table.
 type embedding struct {
 	tokens []int32   // [n]
 	rows   []float32 // [n, H]
@@ -91,7 +91,7 @@ type embedding struct {
 	width  int       // H
 }
 
-// embedding makes the input for tokens of some dimensions; rows are flat, [n, H].
+// embedding makes the input of tokens of some dimensions; rows are flat, [n, H].
 func (s *inputSet) embedding(width int, table compute.Buffer, dims ...int) embedding {
 	if !s.engine.Wants.HostRows {
 		return embedding{tokens: s.ints(dims...)}
@@ -108,4 +108,93 @@ func (e embedding) put(i int, token int32) {
 		return
 	}
 	copy(e.rows[i*e.width:(i+1)*e.width], e.table[int(token)*e.width:])
+}
+
+// prefillInputs are the inputs of a prefill.
+type prefillInputs struct {
+	inputSet
+	tokens       embedding
+	source       []int32
+	inverse      []float32
+	temperatures []float64 // of the rows' sums
+}
+
+func (w *wave) newPrefillInputs(shape model.PrefillShape) (*prefillInputs, error) {
+	in := &prefillInputs{inputSet: inputSet{engine: w.engine}, temperatures: make([]float64, shape.Prompts)}
+	in.tokens = in.embedding(w.config.HiddenSize, w.live[w.config.EmbedTable()], shape.Prompts, shape.Tokens)
+	in.source, in.inverse = in.ints(shape.Prompts), in.floats(shape.Prompts, 1)
+	if in.err != nil {
+		return in, in.err
+	}
+	for i := range in.temperatures {
+		in.source[i], in.temperatures[i], in.inverse[i] = int32(i*shape.Tokens), 1, 1
+	}
+	return in, nil
+}
+
+// put sets row i, of the given number of tokens, to a request's prompt.
+func (in *prefillInputs) put(i, tokens int, prompt []int32, r Request) {
+	for k, token := range prompt {
+		in.tokens.put(i*tokens+k, token)
+	}
+	in.source[i] += int32(len(prompt) - 1)
+	in.temperatures[i], in.inverse[i] = sumTemperature(r)
+}
+
+// sumTemperature returns the temperature of the sums of a request's row, and its inverse: the request's own, or 1 if
+// that is too extreme for float32.
+func sumTemperature(r Request) (temperature float64, inverse float32) {
+	if r.Temperature < 1e-6 || r.Temperature > 1e6 {
+		return 1, 1
+	}
+	return r.Temperature, float32(1 / r.Temperature)
+}
+
+// stepInputs are the inputs of a layout's steps.
+type stepInputs struct {
+	inputSet
+	tokens            embedding
+	cos, sin, inverse []float32
+	masks             [][]float32 // by window
+	slots             []int32     // nil unless the cache stays in the engine
+	windows           []int
+	positions         []int32
+	temperatures      []float64 // of the rows' sums
+}
+
+func (w *wave) newStepInputs() (*stepInputs, error) {
+	shape, c := w.layout.shape, w.config
+	rows := shape.Rows()
+	in := &stepInputs{inputSet: inputSet{engine: w.engine}, windows: c.Windows(), positions: make([]int32, rows),
+		temperatures: make([]float64, rows)}
+	in.tokens = in.embedding(c.HiddenSize, w.live[c.EmbedTable()], rows)
+	in.cos, in.sin = in.floats(rows, c.HeadDim), in.floats(rows, c.HeadDim)
+	for range in.windows {
+		in.masks = append(in.masks, in.floats(rows, shape.Seen()))
+	}
+	in.inverse = in.floats(rows, 1)
+	if shape.InGraph {
+		in.slots = in.ints(rows)
+	}
+	return in, in.err
+}
+
+// put sets a row of the next step: its seat, unless it is nil, reads the token it drew last.
+func (in *stepInputs) put(row int, s *seat, l layout) {
+	in.temperatures[row], in.inverse[row], in.positions[row] = 1, 1, 0
+	prompt, own := 0, 0
+	if s != nil {
+		in.temperatures[row], in.inverse[row] = sumTemperature(s.request)
+		in.tokens.put(row, s.tokens[len(s.tokens)-1])
+		in.positions[row] = int32(s.cached())
+		own = l.filled(s)
+		prompt = s.cached() - own
+	}
+	if in.slots != nil {
+		in.slots[row] = int32(own)
+	}
+	for i, window := range in.windows {
+		seen := l.shape.Seen()
+		l.shape.Mask(in.masks[i][row*seen:(row+1)*seen], prompt, own, window)
+	}
 }

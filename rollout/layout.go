@@ -6,27 +6,23 @@ import (
 	"github.com/posttrain/posttrain/model"
 )
 
-// Shapes that steps are compiled for. They are few, because each compiled step keeps memory, and on onnx threads that
-// spin for a while after a run: changing between two steps costs more than padding.
+// Shapes that steps are compiled for. They are few: each compiled step keeps memory and, on onnx, threads that spin
+// for a while after a run, so changing between two steps costs more than padding.
 var (
 	stepRows    = []int{1, 4, 16, 32, 64, 128}
-	stepSamples = []int{16, 8, 4} // of a prompt that is shared
+	stepSamples = []int{16, 8, 4} // of a shared prompt
 	stepLengths = []int{32, 64, 96, 128, 192, 256, 384, 512, 768}
 )
 
 const (
-	defaultSlots = 128
-	// headroom is how many tokens a cache has room for when it is made, at least.
-	headroom = 48
-	// sharedPrompt is the least length of a prompt that is worth a part of its own in the attention.
-	sharedPrompt = 32
-	// cacheBytes bounds the cache of a wave.
-	cacheBytes = 1 << 30
-	// inGraphTokens bounds the prompts of a wave where they are read at once.
-	inGraphTokens = 1 << 16
+	defaultSlots  = 128
+	headroom      = 48      // least number of tokens that a new cache has room for
+	sharedPrompt  = 32      // least length of a prompt that gets its own part in the attention
+	cacheBytes    = 1 << 30 // bounds the cache of a wave
+	inGraphTokens = 1 << 16 // bounds the prompts of a wave if they are read at once
 )
 
-// lengthOf is the least compiled length of n tokens or more: beyond the table in steps of a quarter to a half.
+// lengthOf returns the least compiled length of n tokens or more. Beyond the table, lengths grow by a third or a half.
 func lengthOf(n int) int {
 	if i, _ := slices.BinarySearch(stepLengths, n); i < len(stepLengths) {
 		return stepLengths[i]
@@ -40,7 +36,7 @@ func lengthOf(n int) int {
 	}
 }
 
-// powerOf is the least power of two that is n or more.
+// powerOf returns the least power of two that is n or more.
 func powerOf(n int) int {
 	p := 1
 	for p < n {
@@ -49,20 +45,20 @@ func powerOf(n int) int {
 	return p
 }
 
-// powerUpTo is the greatest power of two that is n or less, at least 1.
+// powerUpTo returns the greatest power of two that is n or less, at least 1.
 func powerUpTo(n int) int { return powerOf(n/2 + 1) }
 
-// plan makes layouts.
-type plan struct {
-	slots     int  // rows at most
-	noSharing bool // a prompt of its own for every request
-	inGraph   bool // the cache lives in the engine
+// planner makes layouts.
+type planner struct {
+	slots     int  // most rows
+	noSharing bool // every request reads its own prompt
+	inGraph   bool // the cache stays in the engine
 	positions int  // of the model
-	slotBytes int  // of the cache, a row and token
+	slotBytes int  // of the cache, per row and token
 }
 
-// rowsOf is the least compiled number of rows that holds n.
-func (p plan) rowsOf(n int) int {
+// rowsOf returns the least compiled number of rows that holds n.
+func (p planner) rowsOf(n int) int {
 	for _, rows := range p.rowCounts() {
 		if rows >= n {
 			return rows
@@ -71,8 +67,8 @@ func (p plan) rowsOf(n int) int {
 	return p.slots
 }
 
-// rowCounts are the numbers of rows that steps are compiled for.
-func (p plan) rowCounts() []int {
+// rowCounts returns the numbers of rows that steps are compiled for.
+func (p planner) rowCounts() []int {
 	var out []int
 	for _, rows := range stepRows {
 		if rows < p.slots {
@@ -85,12 +81,13 @@ func (p plan) rowCounts() []int {
 	return append(out, p.slots)
 }
 
-// together is how many of the requests make a wave: as many as there are slots and memory for.
-func (p plan) together(requests []Request) int {
+// fit returns how many of the requests make a wave: as many as there are slots and memory for.
+func (p planner) fit(requests []Request) int {
 	length, prompt := 0, 0
 	for n, r := range requests {
 		length, prompt = max(length, min(len(r.Prompt)+r.MaxNew, p.positions)), max(prompt, len(r.Prompt))
-		big := p.rowsOf(n+1)*lengthOf(length)*p.slotBytes > cacheBytes || p.inGraph && powerOf(n+1)*lengthOf(prompt) > inGraphTokens
+		big := p.rowsOf(n+1)*lengthOf(length)*p.slotBytes > cacheBytes ||
+			p.inGraph && powerOf(n+1)*lengthOf(prompt) > inGraphTokens
 		if n == p.slots || n > 0 && big {
 			return n
 		}
@@ -98,43 +95,44 @@ func (p plan) together(requests []Request) int {
 	return len(requests)
 }
 
-// seat is a row of a layout and the answer that grows there.
+// seat is an answer and its row in a layout.
 type seat struct {
 	*answer
-	prompt int // which of the wave's
+	prompt int // index of the wave's
 	row    int // in the layout
 }
 
-// cached is how many of the text's tokens are in the cache, once the prompt is: all but the last one drawn.
+// cached is the number of the text's tokens in the cache after the prefill: all but the last one drawn.
 func (s *seat) cached() int { return len(s.tokens) - 1 }
 
-// suffix is how many of them are the row's own where the prompt has a part of its own.
+// suffix is the number of cached tokens after the prompt.
 func (s *seat) suffix() int { return s.cached() - len(s.request.Prompt) }
 
-// layout is where the rows of a wave stand.
+// layout says where the rows of a wave are.
 type layout struct {
 	shape model.StepShape
 	seats []*seat // [Rows], nil: vacant
 }
 
-// own is how many slots of its own part a row fills, before the next step.
-func (l layout) own(s *seat) int {
+// filled is the number of slots of its own part that a row fills before the next step.
+func (l layout) filled(s *seat) int {
 	if l.shape.Prefix > 0 {
 		return s.suffix()
 	}
 	return s.cached()
 }
 
-// fits tells whether the next step of every row has a slot for its token.
-func (l layout) fits() bool {
-	return !slices.ContainsFunc(l.seats, func(s *seat) bool { return s != nil && l.own(s) >= l.shape.Suffix })
+// hasRoom says whether every row has a slot for the token of the next step.
+func (l layout) hasRoom() bool {
+	return !slices.ContainsFunc(l.seats, func(s *seat) bool { return s != nil && l.filled(s) >= l.shape.Suffix })
 }
 
-// layout arranges rows; shared says whether the prompts have parts of their own so far, so that they still can.
-func (p plan) layout(seats []*seat, shared bool) layout {
+// plan arranges rows. share says whether prompts may have parts of their own: rows that have left such a layout cannot
+// return to one.
+func (p planner) plan(seats []*seat, share bool) layout {
 	l := layout{shape: model.StepShape{Prompts: p.rowsOf(len(seats)), Samples: 1, InGraph: p.inGraph}}
-	if shared {
-		l.shape = p.shared(seats, l.shape)
+	if share {
+		l.shape = p.sharedShape(seats, l.shape)
 	}
 	if l.shape.Samples > 1 {
 		for _, s := range seats {
@@ -146,8 +144,8 @@ func (p plan) layout(seats []*seat, shared bool) layout {
 	return l
 }
 
-// shares tells whether rows are worth a layout with prompts of their own.
-func (p plan) shares(seats []*seat) bool {
+// sharesPrompts says whether a layout with separate parts for the prompts is worthwhile.
+func (p planner) sharesPrompts(seats []*seat) bool {
 	longest := 0
 	for _, s := range seats {
 		longest = max(longest, len(s.request.Prompt))
@@ -155,8 +153,8 @@ func (p plan) shares(seats []*seat) bool {
 	return !p.noSharing && !p.inGraph && longest >= sharedPrompt
 }
 
-// shared is the shape with prompts of several samples that has the fewest rows, or the plain one where that has fewer.
-func (p plan) shared(seats []*seat, plain model.StepShape) model.StepShape {
+// sharedShape returns the shape with several samples per prompt that has the fewest rows, or plain if that has fewer.
+func (p planner) sharedShape(seats []*seat, plain model.StepShape) model.StepShape {
 	best := plain
 	for _, samples := range stepSamples {
 		prompts := 0
@@ -165,15 +163,16 @@ func (p plan) shared(seats []*seat, plain model.StepShape) model.StepShape {
 		}
 		shape := plain
 		shape.Prompts, shape.Samples = p.promptsOf(prompts, samples), samples
-		if shape.Prompts > 0 && (shape.Rows() < best.Rows() || shape.Rows() == best.Rows() && best.Samples == 1) {
+		fewer, equal := shape.Rows() < best.Rows(), shape.Rows() == best.Rows()
+		if shape.Prompts > 0 && (fewer || equal && best.Samples == 1) {
 			best = shape
 		}
 	}
 	return best
 }
 
-// promptsOf is the least number of prompts, n or more, that makes a compiled number of rows; 0: there is none.
-func (p plan) promptsOf(n, samples int) int {
+// promptsOf returns the least number of prompts, n or more, that makes a compiled number of rows, or 0.
+func (p planner) promptsOf(n, samples int) int {
 	for _, rows := range p.rowCounts() {
 		if rows%samples == 0 && rows/samples >= n {
 			return rows / samples
@@ -182,7 +181,7 @@ func (p plan) promptsOf(n, samples int) int {
 	return 0
 }
 
-// groupSizes counts the rows of every prompt, in their order.
+// groupSizes counts the rows of each prompt, in order.
 func groupSizes(seats []*seat) (sizes []int) {
 	for i, s := range seats {
 		if i == 0 || s.prompt != seats[i-1].prompt {
@@ -193,11 +192,12 @@ func groupSizes(seats []*seat) (sizes []int) {
 	return sizes
 }
 
-// suffixOf is how many slots the rows' own parts have: enough for a while, or to the end where that is not much more.
+// suffixOf returns the number of slots of the rows' own parts: enough for a while, or to the end if that is not much
+// more.
 func suffixOf(l layout, seats []*seat) int {
 	now, end := 0, 0
 	for _, s := range seats {
-		now, end = max(now, l.own(s)), max(end, l.own(s)+s.most-len(s.tokens))
+		now, end = max(now, l.filled(s)), max(end, l.filled(s)+s.most-len(s.tokens))
 	}
 	last := lengthOf(end)
 	if soon := lengthOf(now + headroom); 2*soon < last {
@@ -206,7 +206,7 @@ func suffixOf(l layout, seats []*seat) int {
 	return last
 }
 
-// place gives every row its place: samples of a prompt stand together, and a prompt that has more than fit one place
+// place gives every row its place. Samples of a prompt are neighbours; a prompt with more samples than one place holds
 // takes several.
 func (l *layout) place(seats []*seat) {
 	l.seats = make([]*seat, l.shape.Rows())

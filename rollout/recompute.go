@@ -16,34 +16,34 @@ import (
 	"github.com/posttrain/posttrain/model"
 )
 
-// Shapes that forward passes are compiled for: rows of a multiple of lengthStep tokens, as many as one of rowCounts.
+// Shapes that forward passes are compiled for: one of rowCounts rows, of a multiple of lengthStep tokens.
 const lengthStep = 32
 
 var rowCounts = []int{1, 4, 16, 64}
 
-// batchTokens bounds the tokens of one forward pass: its attention grows with rows and the square of the length.
+// batchTokens bounds a forward pass: attention grows with the rows and the square of the length.
 const batchTokens = 16384
 
-// Recompute samples by a forward pass over the whole text for every token: slow, and obviously right.
+// Recompute samples with a forward pass over the whole text for every token: slow, but easy to verify.
 type Recompute struct {
 	engine   *backend.Engine
 	config   *model.Config
 	options  Options
 	weights  func() []compute.Buffer
 	programs *backend.Cache
-	passes   func(rows, length int) // for tests: told of every forward pass
+	passes   func(rows, length int) // in tests: called for every forward pass
 }
 
-// NewRecompute makes a sampler. weights gives the model's weights on the engine, in the order of its parameters, each
-// time that Sample is called: where they are a trainer's live buffers, the sampler is never stale.
+// NewRecompute makes a sampler. weights is as in [NewCached].
 func NewRecompute(e *backend.Engine, c *model.Config, weights func() []compute.Buffer, o Options) *Recompute {
-	return &Recompute{engine: e, config: c, options: o, weights: weights, programs: e.NewCache(), passes: func(int, int) {}}
+	return &Recompute{engine: e, config: c, options: o, weights: weights, programs: e.NewCache(),
+		passes: func(int, int) {}}
 }
 
-// Close gives the compiled programs back; the weights stay.
+// Close frees the compiled programs; the weights stay.
 func (s *Recompute) Close() { s.programs.Close() }
 
-// Upload copies a model's weights to an engine, for sampling without training. The caller finalises the buffers.
+// Upload copies a model's weights to an engine for sampling without training. The caller finalises the buffers.
 func Upload(e *backend.Engine, m *model.Model) (weights []compute.Buffer, err error) {
 	for _, p := range m.Params {
 		b, err := e.Float32(p.Data, p.Shape...)
@@ -56,7 +56,7 @@ func Upload(e *backend.Engine, m *model.Model) (weights []compute.Buffer, err er
 	return weights, nil
 }
 
-// Sample answers the requests, as many at a time as a forward pass takes. Finished ones make room in it.
+// Sample answers the requests, as many at a time as fit a forward pass.
 func (s *Recompute) Sample(ctx context.Context, requests []Request) ([]Completion, error) {
 	l := limits{s.config.VocabSize, s.config.MaxPositions, s.options.Decoder != nil}
 	if err := l.checkAll(requests); err != nil {
@@ -73,7 +73,7 @@ func (s *Recompute) Sample(ctx context.Context, requests []Request) ([]Completio
 	return completions, nil
 }
 
-// batch is how many of the requests are answered together.
+// batch returns how many of the requests are answered together.
 func (s *Recompute) batch(requests []Request) int {
 	length, most := 0, rowCounts[len(rowCounts)-1]
 	for n, r := range requests {
@@ -85,7 +85,7 @@ func (s *Recompute) batch(requests []Request) int {
 	return len(requests)
 }
 
-// sample answers requests that fit one forward pass; first is the index of the first of them.
+// sample answers requests that fit one forward pass; first is the index of the first one.
 func (s *Recompute) sample(ctx context.Context, requests []Request, completions []Completion, first int) error {
 	answers := make([]*answer, len(requests))
 	for i, r := range requests {
@@ -117,11 +117,11 @@ func (s *Recompute) step(answers []*answer, weights []compute.Buffer) error {
 	}
 	v := s.config.VocabSize
 	return extend(answers, func(i int) (int32, float32, error) {
-		return choose(all[i*v:(i+1)*v], ruleOf(answers[i].request), answers[i].draw())
+		return choose(all[i*v:(i+1)*v], answers[i].request.Sampling, answers[i].draw())
 	})
 }
 
-// logits runs a forward pass and gives the logits [rows, V] behind every answer; rows after the answers are padding.
+// logits runs a forward pass and returns the logits [rows, V] of every answer's next token; further rows are padding.
 func (s *Recompute) logits(answers []*answer, weights []compute.Buffer) (compute.Buffer, error) {
 	b := pad(answers)
 	s.passes(b.rows, b.length)
@@ -151,8 +151,8 @@ func (s *Recompute) build(g *graph.Graph, rows, length int) *graph.Node {
 	c := s.config
 	params := c.Parameters(g)
 	in := model.Inputs{
-		Positions: ints("positions", rows, length), Groups: ints("groups", rows, length), Segments: ints("segments", rows, length),
-		Source: ints("source", rows),
+		Positions: ints("positions", rows, length), Groups: ints("groups", rows, length),
+		Segments: ints("segments", rows, length), Source: ints("source", rows),
 	}
 	if s.engine.Wants.HostRows {
 		in.EmbedRows = graph.Parameter(g, "embed_rows", shapes.Make(dtypes.Float32, rows*length, c.HiddenSize))
@@ -162,11 +162,11 @@ func (s *Recompute) build(g *graph.Graph, rows, length int) *graph.Node {
 	return c.Logits(params, in, s.options.Graph)
 }
 
-// padded is answers as rows of one length.
+// padded holds answers as rows of one length.
 type padded struct {
 	rows, length                        int
 	tokens, positions, groups, segments []int32 // [rows, length]
-	source                              []int32 // [rows] where a row's text ends
+	source                              []int32 // [rows] index of each text's last token
 }
 
 func pad(answers []*answer) *padded {
@@ -199,7 +199,7 @@ func (b *padded) put(row int, tokens []int32) {
 	b.source[row] = int32(at + len(tokens) - 1)
 }
 
-// rowBucket is the least count of rows compiled for that holds n.
+// rowBucket returns the least compiled number of rows that holds n.
 func rowBucket(n int) int {
 	i, _ := slices.BinarySearch(rowCounts, n)
 	return rowCounts[i]
@@ -227,7 +227,7 @@ func (s *Recompute) feed(b *padded, weights []compute.Buffer) (buffers []compute
 	return buffers, err
 }
 
-// embed copies the rows of the embedding at ids into a new buffer [len(ids), H].
+// embed copies the embedding rows of ids into a new buffer [len(ids), H].
 func (s *Recompute) embed(ids []int32, table compute.Buffer) (compute.Buffer, error) {
 	from, err := backend.Floats(table)
 	if err != nil {

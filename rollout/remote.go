@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,32 +13,30 @@ import (
 	"github.com/sashabaranov/go-openai"
 )
 
-// RemoteOptions say where a server is and how it is asked.
+// RemoteOptions name a server and say how it is asked.
 type RemoteOptions struct {
-	BaseURL  string         // such as http://localhost:8000/v1
-	Model    string         // as the server calls it
-	Key      string         // secret: in no message; empty: none is sent
-	KeyName  string         // the environment variable of the key, for messages
-	Parallel int            // requests under way at a time; 0: 8
-	Timeout  time.Duration  // of one try; 0: 5 minutes
-	Retries  int            // tries after the first, after 429, 5xx, time-outs and broken connections; 0: 5, negative: none
-	Grace    time.Duration  // how long a request under way is waited for when the context ends: it is paid for; 0: not at all
-	Wait     time.Duration  // before the first retry, doubled each time, unless the server says; 0: 1 second
-	Tick     func(done int) // nil: none; told how many conversations are answered, one call at a time
+	BaseURL  string        // such as http://localhost:8000/v1
+	Model    string        // as the server calls it
+	Key      string        // secret, in no message; may be empty
+	KeyName  string        // environment variable of the key, for messages
+	Parallel int           // requests under way at a time; 0: 8
+	Timeout  time.Duration // of one try; 0: 5 minutes
+	Wait     time.Duration // before the first retry, doubled each time, unless the server says; 0: 1 second
+
+	// Retries after 429, 5xx, timeouts and broken connections; 0: 5, negative: none.
+	Retries int
+	// Grace is how long to wait for a request under way when the context ends: it is paid for.
+	Grace time.Duration
+	// Tick is called with the number of conversations answered, one call at a time; may be nil.
+	Tick func(done int)
 }
 
-// The defaults of RemoteOptions, and the longest wait between two tries, whatever a server says.
-const (
-	defaultParallel = 8
-	defaultTimeout  = 5 * time.Minute
-	defaultRetries  = 5
-	defaultWait     = time.Second
-	longestWait     = 2 * time.Minute
-)
+// longestWait bounds the wait between two tries, whatever a server says.
+const longestWait = 2 * time.Minute
 
-// Usage is what a server was asked for.
+// Usage counts a server's work.
 type Usage struct {
-	Requests         int `json:"requests"` // answered ones
+	Requests         int `json:"requests"` // answered
 	PromptTokens     int `json:"prompt_tokens"`
 	CompletionTokens int `json:"completion_tokens"`
 }
@@ -50,12 +49,12 @@ type Remote struct {
 	usage   Usage
 }
 
-// NewRemote checks the options. It asks the server nothing.
+// NewRemote checks the options. It sends nothing to the server.
 func NewRemote(o RemoteOptions) (*Remote, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	o.settle()
+	o.setDefaults()
 	c := openai.DefaultConfig(o.Key)
 	c.BaseURL = strings.TrimRight(o.BaseURL, "/")
 	c.HTTPClient = newRetrier(o)
@@ -79,33 +78,24 @@ func (o *RemoteOptions) check() error {
 	return nil
 }
 
-func (o *RemoteOptions) settle() {
-	if o.Parallel == 0 {
-		o.Parallel = defaultParallel
-	}
-	if o.Timeout == 0 {
-		o.Timeout = defaultTimeout
-	}
-	if o.Retries == 0 {
-		o.Retries = defaultRetries
-	}
-	o.Retries = max(o.Retries, 0)
-	if o.Wait == 0 {
-		o.Wait = defaultWait
-	}
+func (o *RemoteOptions) setDefaults() {
+	o.Parallel = cmp.Or(o.Parallel, 8)
+	o.Timeout = cmp.Or(o.Timeout, 5*time.Minute)
+	o.Retries = max(cmp.Or(o.Retries, 5), 0)
+	o.Wait = cmp.Or(o.Wait, time.Second)
 	if o.Tick == nil {
 		o.Tick = func(int) {}
 	}
 }
 
-// Usage is what the server was asked for so far.
+// Usage returns the counts so far.
 func (r *Remote) Usage() Usage {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.usage
 }
 
-// Answer asks for all answers, several at a time. The first error ends it.
+// Answer asks for all answers, several at a time, until the first error.
 func (r *Remote) Answer(ctx context.Context, conversations []Conversation) ([][]Answer, error) {
 	for i, c := range conversations {
 		if err := c.checkRemote(); err != nil {
@@ -124,7 +114,7 @@ func (r *Remote) Answer(ctx context.Context, conversations []Conversation) ([][]
 				a, err := r.one(inner, conversations[i])
 				if err != nil {
 					cancel(err)
-					continue // drains what was handed out
+					continue // until no index is left
 				}
 				r.mu.Lock()
 				answers[i], done = a, done+1
@@ -133,10 +123,10 @@ func (r *Remote) Answer(ctx context.Context, conversations []Conversation) ([][]
 			}
 		})
 	}
-	hand(inner, places, len(conversations))
+	sendIndices(inner, places, len(conversations))
 	wg.Wait()
 	switch {
-	case done == len(conversations): // the last of them may have come after the end
+	case done == len(conversations): // even if the context has ended meanwhile
 		return answers, nil
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
@@ -157,8 +147,8 @@ func (c Conversation) checkRemote() error {
 	return nil
 }
 
-// hand gives out the places 0 to n-1, until the context ends.
-func hand(ctx context.Context, places chan<- int, n int) {
+// sendIndices sends 0 to n-1 until the context ends.
+func sendIndices(ctx context.Context, places chan<- int, n int) {
 	defer close(places)
 	for i := range n {
 		select {
@@ -169,7 +159,7 @@ func hand(ctx context.Context, places chan<- int, n int) {
 	}
 }
 
-// one answers one conversation. A server that gives fewer answers than it is asked for is asked again, with other seeds.
+// one answers one conversation. A server that returns too few answers is asked again with other seeds.
 func (r *Remote) one(ctx context.Context, c Conversation) ([]Answer, error) {
 	want := max(c.Samples, 1)
 	var answers []Answer
@@ -185,9 +175,9 @@ func (r *Remote) one(ctx context.Context, c Conversation) ([]Answer, error) {
 	return answers, nil
 }
 
-// Ask is for callers that wait and try again by themselves, with Retries negative: it asks for one answer and says what
-// it took. The answer is without the reasoning that a server keeps beside it. Tries were made before, for messages. An
-// error is a [*RemoteError], or the cause of an ended context.
+// Ask asks for one answer and returns its usage, for callers that retry by themselves (Retries negative). The answer
+// omits reasoning that the server returns separately. tries is the number of tries before, for messages. An error is
+// a [*RemoteError], or the cause of an ended context.
 func (r *Remote) Ask(ctx context.Context, c Conversation, tries int) (Answer, Usage, error) {
 	if err := c.checkRemote(); err != nil {
 		return Answer{}, Usage{}, err
@@ -204,8 +194,9 @@ func (r *Remote) Ask(ctx context.Context, c Conversation, tries int) (Answer, Us
 	return r.answerOf(choice), Usage{1, u.PromptTokens, u.CompletionTokens}, nil
 }
 
-// complete gets a reply that has choices, and counts it. Tries were made before.
-func (r *Remote) complete(ctx context.Context, q openai.ChatCompletionRequest, tries int) (openai.ChatCompletionResponse, error) {
+// complete gets and counts a reply that has choices; tries is the number of tries before.
+func (r *Remote) complete(ctx context.Context, q openai.ChatCompletionRequest, tries int) (
+	openai.ChatCompletionResponse, error) {
 	var sent sending
 	response, err := r.client.CreateChatCompletion(context.WithValue(ctx, sendingKey{}, &sent), q)
 	if err == nil && len(response.Choices) == 0 {
@@ -227,12 +218,12 @@ func (r *Remote) count(u openai.Usage) {
 	r.usage.CompletionTokens += u.CompletionTokens
 }
 
-// request asks for n answers after the first so many.
+// request asks for n answers when the conversation already has some.
 func (r *Remote) request(c Conversation, n, after int) openai.ChatCompletionRequest {
 	seed := int(mix(c.Seed+uint64(after)) >> 33) // 31 bits: what every server takes
 	q := openai.ChatCompletionRequest{
 		Model: r.options.Model, N: n, Seed: &seed, Stop: c.Stop,
-		Temperature: float32(c.Temperature), TopP: float32(c.TopP), // a 0 is left out; the retrier puts the temperature in again
+		Temperature: float32(c.Temperature), TopP: float32(c.TopP), // 0 is omitted; see withTemperature
 	}
 	if reasons(r.options.Model) {
 		q.MaxCompletionTokens = c.MaxNew
@@ -245,8 +236,8 @@ func (r *Remote) request(c Conversation, n, after int) openai.ChatCompletionRequ
 	return q
 }
 
-// reasons tells OpenAI's own models that take max_completion_tokens and refuse max_tokens, which everybody else takes.
-// Their temperature is fixed.
+// reasons recognises OpenAI's models that want max_completion_tokens where others want max_tokens. Their temperature is
+// fixed.
 func reasons(model string) bool {
 	for _, series := range []string{"o1", "o3", "o4", "gpt-5", "gpt-6"} {
 		if strings.HasPrefix(model, series) {
@@ -256,11 +247,11 @@ func reasons(model string) bool {
 	return false
 }
 
-// shortestSecret is how long a key must be to be one: servers that want none are often given a word such as EMPTY.
+// shortestSecret is the least length of a real key: for servers without keys users often set a word such as EMPTY.
 const shortestSecret = 16
 
-// answerOf takes an answer out of a reply. Servers that cut the reasoning out of the text give it beside: it is put
-// back, in think tags. Some say back what they are sent, key and all: answers are stored, so it is taken out.
+// answerOf returns a choice's answer. Reasoning that the server returns separately is put back in think tags. Some
+// servers echo the key: it is removed, because answers are stored.
 func (r *Remote) answerOf(c openai.ChatCompletionChoice) Answer {
 	a := Answer{Text: c.Message.Content, Reason: string(c.FinishReason)}
 	if think := c.Message.ReasoningContent; think != "" {

@@ -21,15 +21,15 @@ import (
 	"github.com/posttrain/posttrain/data"
 )
 
-// sending is what is noted of a request on its way.
+// sending is the state of a request under way.
 type sending struct {
 	tries   int
 	passing bool          // another try may help
-	status  int           // of the last reply; 0: there was none
-	wait    time.Duration // that the last reply asks for
+	status  int           // of the last reply; 0: no reply
+	wait    time.Duration // requested by the last reply
 }
 
-// sendingKey is where a request's context has its *sending.
+// sendingKey is the key of a *sending in a request's context.
 type sendingKey struct{}
 
 func sendingOf(ctx context.Context) *sending {
@@ -51,9 +51,9 @@ func newRetrier(o RemoteOptions) retrier {
 		t.MaxIdleConnsPerHost = o.Parallel
 	}
 	if o.Grace > 0 {
-		c.HTTPClient.Transport = lingering{c.HTTPClient.Transport, o.Grace}
+		c.HTTPClient.Transport = graceful{c.HTTPClient.Transport, o.Grace}
 	}
-	var answered atomic.Bool // by the server, ever
+	var answered atomic.Bool // the server has answered once
 	c.CheckRetry = func(ctx context.Context, resp *http.Response, err error) (bool, error) {
 		again, ended := checkRetry(ctx, resp, err)
 		s := sendingOf(ctx)
@@ -68,13 +68,13 @@ func newRetrier(o RemoteOptions) retrier {
 		sendingOf(req.Context()).tries = before + 1
 	}
 	c.Backoff = func(least, most time.Duration, try int, resp *http.Response) time.Duration {
-		return min(retryablehttp.DefaultBackoff(least, most, try, resp), most) // it heeds Retry-After, without bound
+		return min(retryablehttp.DefaultBackoff(least, most, try, resp), most) // Retry-After may exceed most
 	}
 	c.ErrorHandler = retryablehttp.PassthroughErrorHandler // the last reply says more than the number of tries
 	return retrier{c}
 }
 
-// triesOfStranger is how often a server is tried that nobody reaches and that never answered: its address is wrong as a rule.
+// triesOfStranger limits the tries of an unreachable server that never answered: its address is probably wrong.
 const triesOfStranger = 3
 
 func unreachable(err error) bool {
@@ -82,7 +82,7 @@ func unreachable(err error) bool {
 	return errors.As(err, &dial) && dial.Op == "dial"
 }
 
-// Do sends a request with a JSON object for a body.
+// Do sends a request whose body is a JSON object.
 func (r retrier) Do(req *http.Request) (*http.Response, error) {
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
@@ -99,8 +99,8 @@ func (r retrier) Do(req *http.Request) (*http.Response, error) {
 	return r.client.Do(again)
 }
 
-// withTemperature states a temperature of 0, which go-openai leaves out: servers' defaults are others. Models that have
-// theirs fixed are told none.
+// withTemperature adds a temperature of 0, which go-openai omits although servers have other defaults; not for models
+// with a fixed temperature.
 func withTemperature(body []byte) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(body, &fields); err != nil {
@@ -117,8 +117,8 @@ func withTemperature(body []byte) ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// checkRetry is the library's policy (429, 5xx, time-outs of ours, connections that fail), and holds for a server's own
-// time-out (408) and replies that break off too. A spent quota, which is a 429 as well, is not waited for.
+// checkRetry retries as the library does (429, 5xx, our timeouts, failed connections), and also after a server's
+// timeout (408) and a broken reply, but not after a spent quota, which is a 429 too.
 func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	again, ended := retryablehttp.DefaultRetryPolicy(ctx, resp, err)
 	again = again || ended == nil && resp != nil && resp.StatusCode == http.StatusRequestTimeout
@@ -137,7 +137,7 @@ func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, erro
 	return again && !bytes.Contains(body, []byte("insufficient_quota")), nil
 }
 
-// readWhole reads a reply's body, which can be read again.
+// readWhole reads a reply's body and makes it readable again.
 func readWhole(resp *http.Response) (body []byte, broken error) {
 	body, broken = io.ReadAll(resp.Body)
 	resp.Body.Close()
@@ -145,14 +145,14 @@ func readWhole(resp *http.Response) (body []byte, broken error) {
 	return body, broken
 }
 
-// lingering sends requests that outlive the end of their context for some time, but not their deadline. None is sent after the
-// end.
-type lingering struct {
+// graceful lets a request under way continue for the grace period after its context is cancelled, but not beyond its
+// deadline. It sends nothing after the end.
+type graceful struct {
 	http.RoundTripper
 	grace time.Duration
 }
 
-func (l lingering) RoundTrip(req *http.Request) (*http.Response, error) {
+func (l graceful) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -166,7 +166,7 @@ func (l lingering) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// after is a context that ends some time after another one is cancelled, and at its deadline if it has one.
+// after returns a context that ends some time after ctx is cancelled, or at its deadline.
 func after(ctx context.Context, grace time.Duration) (later context.Context, done func()) {
 	var cancel context.CancelFunc
 	if deadline, ok := ctx.Deadline(); ok {
@@ -181,7 +181,7 @@ func after(ctx context.Context, grace time.Duration) (later context.Context, don
 	return later, func() { stop(); cancel() }
 }
 
-// failing is the end of a body: an error, or none.
+// failing ends a body with an error, or with EOF if it is nil.
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) {
@@ -191,7 +191,7 @@ func (f failing) Read([]byte) (int, error) {
 	return 0, f.err
 }
 
-// note keeps what a reply, or none, says of the next try.
+// note keeps what a reply says about the next try; resp may be nil.
 func (s *sending) note(again bool, resp *http.Response) {
 	s.passing, s.status, s.wait = again, 0, 0
 	if resp != nil {
@@ -199,8 +199,7 @@ func (s *sending) note(again bool, resp *http.Response) {
 	}
 }
 
-// waitOf is how long a server asks to be left alone, 0 where it does not say: in milliseconds as OpenAI does, in seconds,
-// or until a date.
+// waitOf returns the wait that a server asks for, in milliseconds as OpenAI does, in seconds or as a date; otherwise 0.
 func waitOf(h http.Header) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms >= 0 {
 		return bounded(ms, time.Millisecond)
@@ -219,30 +218,30 @@ func bounded(n float64, unit time.Duration) time.Duration {
 	return time.Duration(min(max(n*float64(unit), 0), float64(longestWait)))
 }
 
-// Failure is a kind of error of a server, by what may help.
+// Failure is a kind of server error, by what may help.
 type Failure int
 
-// The failures.
+// Kinds of failure.
 const (
-	Refused     Failure = iota // it does not answer this request, or does not take the key: another try does not help
-	Busy                       // it answers, but not now: 408, 429, 5xx
+	Refused     Failure = iota // the server refuses the request or the key: another try does not help
+	Busy                       // the server cannot answer now: 408, 429, 5xx
 	Unreachable                // no connection
-	Lost                       // a time-out or a connection that broke: it may have answered, for money too
-	Foreign                    // what came is no chat completion: another kind of server, or a garbled reply
+	Lost                       // a timeout or broken connection: the server may have answered, and charged for it
+	Foreign                    // not a chat completion: another kind of server, or a garbled reply
 )
 
-// RemoteError is an error of a server, in one line, without the key.
+// RemoteError is a server's error in one line, without the key.
 type RemoteError struct {
 	Kind Failure
-	Wait time.Duration // that the server asks for before the next try; 0: it does not say
+	Wait time.Duration // requested by the server before the next try; 0: not requested
 	text string
 }
 
 func (e *RemoteError) Error() string { return e.text }
 
-// explain words an error of the client for the user.
+// explain describes a client's error for the user.
 func (r *Remote) explain(err error, s sending) error {
-	text := r.words(err, tried(s.tries))
+	text := r.describe(err, triesText(s.tries))
 	if key := r.options.Key; key != "" {
 		text = strings.ReplaceAll(text, key, "***")
 	}
@@ -263,7 +262,7 @@ func (s sending) failure(err error) Failure {
 	return Lost
 }
 
-func (r *Remote) words(err error, tried string) string {
+func (r *Remote) describe(err error, tried string) string {
 	var api *openai.APIError
 	var request *openai.RequestError
 	var timeout net.Error
@@ -278,14 +277,16 @@ func (r *Remote) words(err error, tried string) string {
 	case errors.As(err, &unsent):
 		return fmt.Sprintf("no server answers (%s), %s", short(unsent.Err.Error()), tried)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return "the reply breaks off, " + tried
-	case errors.As(err, new(*json.SyntaxError)), errors.As(err, new(*json.UnmarshalTypeError)), errors.Is(err, io.EOF):
-		return fmt.Sprintf("the reply is no chat completion (%s): want the base URL of an OpenAI-compatible server, which as a rule ends in /v1", short(err.Error()))
+		return "the reply is incomplete, " + tried
+	case errors.As(err, new(*json.SyntaxError)), errors.As(err, new(*json.UnmarshalTypeError)),
+		errors.Is(err, io.EOF):
+		return fmt.Sprintf("the reply is no chat completion (%s): want the base URL of an OpenAI-compatible server, "+
+			"which usually ends in /v1", short(err.Error()))
 	}
 	return short(err.Error())
 }
 
-// status words a reply with an error's status.
+// status describes a reply whose status is an error.
 func (r *Remote) status(code int, message, tried string) string {
 	said := fmt.Sprintf("%d %s", code, http.StatusText(code))
 	if message = short(message); message != "" {
@@ -295,7 +296,8 @@ func (r *Remote) status(code int, message, tried string) string {
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
 		return r.aboutKey() + " (" + said + ")"
 	case code == http.StatusNotFound:
-		return fmt.Sprintf("there is no model %q, or the base URL is not that of an OpenAI-compatible server, which as a rule ends in /v1 (%s)", r.options.Model, said)
+		return fmt.Sprintf("there is no model %q, or the base URL is not that of an OpenAI-compatible server, "+
+			"which usually ends in /v1 (%s)", r.options.Model, said)
 	case code == http.StatusTooManyRequests:
 		return fmt.Sprintf("too many requests or a spent quota, %s (%s)", tried, said)
 	case code >= 500:
@@ -310,17 +312,17 @@ func (r *Remote) aboutKey() string {
 	case name == "":
 		return "the server refuses the key"
 	case r.options.Key == "":
-		return "the server wants a key: set " + name + " in the environment"
+		return "the server requires a key: set " + name + " in the environment"
 	}
 	return "the server refuses the key of " + name
 }
 
-func tried(n int) string {
+func triesText(n int) string {
 	if n == 1 {
 		return "tried once"
 	}
 	return fmt.Sprintf("tried %d times", n)
 }
 
-// short is the first words of a message, in one line.
+// short shortens a message to one line.
 func short(text string) string { return data.OneLine(text, 160) }

@@ -43,7 +43,8 @@ func said(texts ...string) string {
 	return string(b)
 }
 
-// serve is a server whose reply to every try, from 0 on, is the handler's; the Remote waits a millisecond between tries.
+// serve is a server whose reply to every try, from 0 on, is the handler's; the Remote waits a millisecond between
+// tries.
 func serve(t *testing.T, handle func(w http.ResponseWriter, a asked, try int), change ...func(*RemoteOptions)) *Remote {
 	t.Helper()
 	var tries atomic.Int32
@@ -229,7 +230,7 @@ func TestRemoteErrors(t *testing.T) {
 		tries  int
 	}{
 		{"wrong key", status(401, `{"error": {"message": "Incorrect API key `+key+`"}}`), ours, "the server refuses the key of MY_KEY (401 Unauthorized: Incorrect API key ***)", 1},
-		{"no key", status(401, `{"error": {"message": "no key"}}`), func(o *RemoteOptions) { o.KeyName = "MY_KEY" }, "the server wants a key: set MY_KEY in the environment (401", 1},
+		{"no key", status(401, `{"error": {"message": "no key"}}`), func(o *RemoteOptions) { o.KeyName = "MY_KEY" }, "the server requires a key: set MY_KEY in the environment (401", 1},
 		{"unknown model", status(404, `{"error": {"message": "The model does not exist."}}`), ours, `there is no model "tiny", or the base URL is not that`, 1},
 		{"bad request", status(400, `{"error": {"message": "maximum context\nlength is 512 tokens"}}`), ours, "the server refuses the request (400 Bad Request: maximum context length is 512 tokens)", 1},
 		{"bad request of a plain server", status(422, `{"detail": "no"}`), ours, `the server refuses the request (422 Unprocessable Entity: {"detail": "no"})`, 1},
@@ -240,7 +241,7 @@ func TestRemoteErrors(t *testing.T) {
 		{"other JSON", status(200, `{"choices": 5}`), ours, "the reply is no chat completion", 1},
 		{"no JSON at all", status(200, ""), ours, "the reply is no chat completion (EOF)", 1},
 		{"no choices", status(200, `{}`), ours, "the reply has no choices", 1},
-		{"breaks off each time", func(w http.ResponseWriter) { breakOff(w, "{") }, ours, "the reply breaks off, tried 3 times", 3},
+		{"breaks off each time", func(w http.ResponseWriter) { breakOff(w, "{") }, ours, "the reply is incomplete, tried 3 times", 3},
 		{"never answers", func(w http.ResponseWriter) { time.Sleep(100 * time.Millisecond) }, func(o *RemoteOptions) { o.Timeout, o.Retries = 30*time.Millisecond, -1 }, "no reply within 30ms, tried once", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -363,7 +364,8 @@ func TestRemoteStops(t *testing.T) {
 	}
 }
 
-// TestRemoteGrace: what is under way when the context ends comes home, for so long; nothing is sent after that, and waits end at once.
+// TestRemoteGrace: what is under way when the context ends comes home, for so long; nothing is sent after that, and
+// waits end at once.
 func TestRemoteGrace(t *testing.T) {
 	why := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -6,74 +6,78 @@ import (
 	"slices"
 )
 
-// block is how many neighbouring tokens of the vocabulary one block holds.
+// block is the number of neighbouring tokens of the vocabulary in a block.
 const block = 64
 
-// row is the head's output for one token to come: the logits, and what saves looking at most of them. Tokens are chosen
-// from it without a pass over the vocabulary, but for flat distributions that are cut off.
+// row is the output of the model's head for one token to come: logits, and the sums and maxima of their blocks. They
+// allow choosing a token without a pass over the vocabulary, except for flat distributions with truncation.
+//
+// An example with 8 tokens in blocks of 2 and weights exp((logit - greatest)/temperature), here times 4:
+//
+//	weights  1 1 | 2 4 | 4 2 | 3 1
+//	sums      2  |  6  |  6  |  4     total 18
+//	maxima    1  |  4  |  4  |  3
+//
+// The draw 0.6 falls at 0.6·18 = 10.8 of the cumulative sums 2, 8, 14, 18: in the third block, which is the deciding
+// one, at the share (10.8-8)/6 = 0.47 of it. Within the block, 0.47·6 = 2.8 is less than the first weight, 4: token 4
+// is drawn. With TopK 3, the third greatest maximum is 3, so the three greatest weights are 3 or more: only the last
+// three blocks are read, 4, 4 and 3 are kept, and the draw falls at 0.6·11 = 6.6 of 4, 8, 11: token 4 again.
 type row struct {
-	logits      []float32 // [V]; nil: only one block of them is at hand
-	only        []float32 // that block, as [row.decisive] asks for it
-	sums        []float32 // [blocks] of exp((logit - the likeliest's) / temperature)
+	logits      []float32 // [V]; nil: only the deciding block was read
+	only        []float32 // the deciding block
+	sums        []float32 // [blocks] of the weights at temperature
 	maxima      []float32 // [blocks] of the logits
 	logSumExp   float32   // of the logits, at temperature 1
 	temperature float64   // of the sums
 	vocabulary  int       // V
 }
 
-// choose picks the token for a draw, in float64, and gives its log-prob at temperature 1. It is the token that the
-// function choose takes, unless the draw falls on the edge of two tokens as near as the rounding of the sums, 1e-6.
-func (x row) choose(r rule, u float64) (token int32, logp float32, err error) {
-	if err := x.sound(); err != nil {
+// choose picks the token for the draw u, in float64, and returns its log-prob at temperature 1. The token is that of
+// the function choose, unless u is within the rounding of the sums, 1e-6, of the boundary between two tokens.
+func (x row) choose(s Sampling, u float64) (token int32, logp float32, err error) {
+	if err := x.check(); err != nil {
 		return 0, 0, err
 	}
-	top := float64(x.maxima[x.likeliestBlock()])
-	at, shareOfBlock, one := x.decisive(r, u)
+	top, all := float64(x.maxima[greatest(x.maxima)]), float32(math.Inf(-1))
+	at, share, ok := x.decidingBlock(s, u)
 	z := x.block(at)
 	switch {
-	case r.temperature == 0:
+	case s.Temperature == 0:
 		token = greatest(z)
-	case one:
-		token = r.inverse(z, top, float32(math.Inf(-1)), shareOfBlock)
-	case r.cutsOff(x.vocabulary):
+	case ok:
+		token = s.inverse(z, top, all, share)
+	case s.truncates(x.vocabulary):
 		at, z = 0, x.logits
-		token = x.inverseFrom(r, top, x.least(r, top), u)
+		token = x.inverse(s, top, x.threshold(s, top), u)
 	default:
 		at, z = 0, x.logits
-		token = r.inverse(z, top, float32(math.Inf(-1)), u)
+		token = s.inverse(z, top, all, u)
 	}
 	return int32(at*block) + token, float32(float64(z[token]) - float64(x.logSumExp)), nil
 }
 
-// decisive is the block whose logits alone decide a token, and where a draw in it falls as a share of the block; false
-// where it takes more than one.
-func (x row) decisive(r rule, u float64) (at int, share float64, one bool) {
+// decidingBlock returns the block that holds the token for a draw, and the draw's place in it as a share of the block's
+// sum; false if the sums cannot tell, because tokens are dropped or the sums have another temperature.
+func (x row) decidingBlock(s Sampling, u float64) (at int, share float64, ok bool) {
 	switch {
-	case r.temperature == 0:
-		return x.likeliestBlock(), 0, true
-	case r.cutsOff(x.vocabulary) || r.temperature != x.temperature:
+	case s.Temperature == 0:
+		return int(greatest(x.maxima)), 0, true
+	case s.truncates(x.vocabulary) || s.Temperature != x.temperature:
 		return 0, 0, false
 	}
-	total := 0.0
-	for _, s := range x.sums {
-		total += float64(s)
-	}
-	sum := 0.0
-	for b, s := range x.sums {
-		if s > 0 {
-			at, share = b, (u*total-sum)/float64(s)
+	total, sum := x.total(s, 0), 0.0
+	for b, weight := range x.sums {
+		if weight > 0 {
+			at, share = b, (u*total-sum)/float64(weight)
 		}
-		if sum += float64(s); sum > u*total {
+		if sum += float64(weight); sum > u*total {
 			break
 		}
 	}
 	return at, min(share, math.Nextafter(1, 0)), true
 }
 
-// likeliestBlock is the first block that has the greatest logit.
-func (x row) likeliestBlock() int { return int(greatest(x.maxima)) }
-
-// greatest is the place of the first of the greatest of some numbers.
+// greatest returns the index of the first greatest number.
 func greatest(xs []float32) (best int32) {
 	for i, x := range xs {
 		if x > xs[best] {
@@ -83,18 +87,18 @@ func greatest(xs []float32) (best int32) {
 	return best
 }
 
-// sound tells whether the logits are numbers: where one is not, their sum is none either.
-func (x row) sound() error {
+// check refuses logits that are not numbers: then their sum is not a number either.
+func (x row) check() error {
 	if s := float64(x.logSumExp); !math.IsNaN(s) && !math.IsInf(s, 0) {
 		return nil
 	}
-	if _, _, err := partition(x.logits); err != nil {
+	if _, _, err := softmax(x.logits); err != nil {
 		return err
 	}
 	return fmt.Errorf("the sum of the probabilities is %v: the model's weights are broken", x.logSumExp)
 }
 
-// block is the logits of block b; the last one may be short.
+// block returns the logits of block b; the last one may be short.
 func (x row) block(b int) []float32 {
 	if x.logits == nil {
 		return x.only
@@ -102,22 +106,15 @@ func (x row) block(b int) []float32 {
 	return x.logits[b*block : min((b+1)*block, len(x.logits))]
 }
 
-// inverseFrom is inverse among the tokens whose logits are least or more.
-func (x row) inverseFrom(r rule, top float64, least float32, u float64) int32 {
+// inverse is Sampling.inverse, reading only blocks with a logit of least or more.
+func (x row) inverse(s Sampling, top float64, least float32, u float64) int32 {
 	var ids []int32
 	var weights []float64
 	total := 0.0
-	for b, most := range x.maxima {
-		if !(most >= least) {
-			continue
-		}
-		for i, z := range x.block(b) {
-			if z >= least {
-				w := r.weight(z, top)
-				ids, weights, total = append(ids, int32(b*block+i)), append(weights, w), total+w
-			}
-		}
-	}
+	x.each(least, func(id int32, z float32) {
+		w := s.weight(z, top)
+		ids, weights, total = append(ids, id), append(weights, w), total+w
+	})
 	sum, last := 0.0, 0
 	for i, w := range weights {
 		if sum += w; sum > u*total {
@@ -130,89 +127,85 @@ func (x row) inverseFrom(r rule, top float64, least float32, u float64) int32 {
 	return ids[last]
 }
 
-// least is the least logit that is kept.
-func (x row) least(r rule, top float64) float32 {
-	least := r.leastByRatio(top)
-	if r.topK > 0 && r.topK < x.vocabulary {
-		likely := x.likeliest(r.topK)
-		kth := selected(likely, r.topK)
-		likely = slices.DeleteFunc(likely, func(z float32) bool { return z < kth })
-		least = max(least, kth)
-		if r.nucleus() {
-			least = max(least, r.edge(likely, top, r.topP*r.sum(likely, top)))
-		}
-	} else if r.nucleus() {
-		least = max(least, x.nucleus(r, top))
-	}
-	return least
-}
-
-// likeliest are logits among which are the k greatest: the k-th greatest of the blocks' maxima cannot exceed the k-th
-// greatest logit.
-func (x row) likeliest(k int) []float32 {
-	least := float32(math.Inf(-1))
-	if k <= len(x.maxima) {
-		least = selected(slices.Clone(x.maxima), k)
-	}
-	return x.from(least)
-}
-
-// from are the logits of least or more.
-func (x row) from(least float32) (out []float32) {
+// each calls f for the tokens whose logits are least or more.
+func (x row) each(least float32, f func(id int32, z float32)) {
 	for b, most := range x.maxima {
 		if !(most >= least) {
 			continue
 		}
-		for _, z := range x.block(b) {
+		for i, z := range x.block(b) {
 			if z >= least {
-				out = append(out, z)
+				f(int32(b*block+i), z)
 			}
 		}
 	}
+}
+
+// atLeast returns the logits of least or more.
+func (x row) atLeast(least float32) (out []float32) {
+	x.each(least, func(_ int32, z float32) { out = append(out, z) })
 	return out
 }
 
-// nucleus is the least logit that topP keeps: it looks at ever more blocks, those of the greatest maxima first, until
-// the logits beyond the maxima of all others hold the share.
-func (x row) nucleus(r rule, top float64) float32 {
-	target := r.topP * x.total(r, top)
+// threshold is Sampling.threshold.
+func (x row) threshold(s Sampling, top float64) float32 {
+	least := s.minPThreshold(top)
+	if s.TopK > 0 && s.TopK < x.vocabulary {
+		likely := x.likeliest(s.TopK)
+		kth := kthGreatest(likely, s.TopK)
+		likely = slices.DeleteFunc(likely, func(z float32) bool { return z < kth })
+		least = max(least, kth)
+		if s.usesTopP() {
+			least = max(least, s.edge(likely, top, s.TopP*s.sum(likely, top)))
+		}
+	} else if s.usesTopP() {
+		least = max(least, x.topPThreshold(s, top))
+	}
+	return least
+}
+
+// likeliest returns logits that include the k greatest: the k-th greatest logit is at least the k-th greatest maximum.
+func (x row) likeliest(k int) []float32 {
+	least := float32(math.Inf(-1))
+	if k <= len(x.maxima) {
+		least = kthGreatest(slices.Clone(x.maxima), k)
+	}
+	return x.atLeast(least)
+}
+
+// topPThreshold reads more and more blocks, those with the greatest maxima first, until the logits above the maxima of
+// all other blocks hold the share.
+func (x row) topPThreshold(s Sampling, top float64) float32 {
+	target := s.TopP * x.total(s, top)
 	for k := 8; k < len(x.maxima); k *= 4 {
-		if likely := x.from(selected(slices.Clone(x.maxima), k)); r.sum(likely, top) >= target {
-			return r.edge(likely, top, target)
+		if likely := x.atLeast(kthGreatest(slices.Clone(x.maxima), k)); s.sum(likely, top) >= target {
+			return s.edge(likely, top, target)
 		}
 	}
-	return r.edge(slices.Clone(x.logits), top, target)
+	return s.edge(slices.Clone(x.logits), top, target)
 }
 
 // total is the sum of all weights.
-func (x row) total(r rule, top float64) (sum float64) {
-	if r.temperature != x.temperature {
-		return r.sum(x.logits, top)
+func (x row) total(s Sampling, top float64) (sum float64) {
+	if s.Temperature != x.temperature {
+		return s.sum(x.logits, top)
 	}
-	for _, s := range x.sums {
-		sum += float64(s)
-	}
-	return sum
-}
-
-// sum is that of the weights of some logits.
-func (r rule) sum(logits []float32, top float64) (sum float64) {
-	for _, z := range logits {
-		sum += r.weight(z, top)
+	for _, weight := range x.sums {
+		sum += float64(weight)
 	}
 	return sum
 }
 
-// edge is the least of the greatest logits, as few as it takes for their weights to reach target. It sorts none: it
-// splits them at a pivot, and goes on with the side that the edge is on. The logits change places.
-func (r rule) edge(logits []float32, top, target float64) float32 {
+// edge returns the least of the fewest greatest logits whose weights reach target. It does not sort: it splits at a
+// pivot and continues with the side that has the edge. It reorders the logits.
+func (s Sampling) edge(logits []float32, top, target float64) float32 {
 	for {
 		if len(logits) == 1 {
 			return logits[0]
 		}
 		pivot := pivotOf(logits)
 		more, equal := split(logits, pivot)
-		above, at := r.sum(logits[:more], top), float64(equal)*r.weight(pivot, top)
+		above, at := s.sum(logits[:more], top), float64(equal)*s.weight(pivot, top)
 		switch rest := logits[more+equal:]; {
 		case above >= target:
 			logits = logits[:more]
@@ -224,8 +217,8 @@ func (r rule) edge(logits []float32, top, target float64) float32 {
 	}
 }
 
-// selected is the k-th greatest of some numbers, which change places.
-func selected(xs []float32, k int) float32 {
+// kthGreatest reorders the numbers.
+func kthGreatest(xs []float32, k int) float32 {
 	for {
 		pivot := pivotOf(xs)
 		more, equal := split(xs, pivot)
@@ -246,7 +239,7 @@ func pivotOf(xs []float32) float32 {
 	return max(min(a, b), min(max(a, b), c))
 }
 
-// split puts numbers greater than the pivot first, then those equal to it, and counts both.
+// split moves the numbers above the pivot to the front, those equal to it behind them, and counts both.
 func split(xs []float32, pivot float32) (more, equal int) {
 	for i, x := range xs {
 		if x > pivot {

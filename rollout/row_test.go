@@ -33,19 +33,19 @@ func rowOf(logits []float32, temperature float64) row {
 const somewhere = 1e-5
 
 // sameChoice tells whether both ways take the same token, or a draw or a share stands on an edge.
-func sameChoice(logits []float32, r rule, u float64) error {
-	slow, slowLogp, err := choose(logits, r, u)
+func sameChoice(logits []float32, s Sampling, u float64) error {
+	slow, slowLogp, err := choose(logits, s, u)
 	if err != nil {
 		return err
 	}
-	x := rowOf(logits, r.temperature)
-	fast, fastLogp, err := x.choose(r, u)
+	x := rowOf(logits, s.Temperature)
+	fast, fastLogp, err := x.choose(s, u)
 	if err != nil {
 		return err
 	}
-	if at, _, one := x.decisive(r, u); one { // the one block must do
+	if at, _, ok := x.decidingBlock(s, u); ok { // the deciding block alone must do
 		x.only, x.logits = x.block(at), nil
-		if token, logp, err := x.choose(r, u); token != fast || logp != fastLogp || err != nil {
+		if token, logp, err := x.choose(s, u); token != fast || logp != fastLogp || err != nil {
 			return fmt.Errorf("token %d, log-prob %v, %v from one block, %d, %v from all", token, logp, err, fast, fastLogp)
 		}
 	}
@@ -57,9 +57,9 @@ func sameChoice(logits []float32, r rule, u float64) error {
 	}
 	for _, du := range []float64{-somewhere, 0, somewhere} {
 		for _, dp := range []float64{-somewhere, 0, somewhere} {
-			near := r
-			if r.nucleus() {
-				near.topP = min(max(r.topP+dp, 1e-12), 1-1e-12)
+			near := s
+			if s.usesTopP() {
+				near.TopP = min(max(s.TopP+dp, 1e-12), 1-1e-12)
 			}
 			if token, _, _ := choose(logits, near, min(max(u+du, 0), math.Nextafter(1, 0))); token == fast {
 				return nil
@@ -90,20 +90,20 @@ func randomLogits(r *rand.Rand, v int) []float32 {
 	return logits
 }
 
-func randomRule(r *rand.Rand) rule {
+func randomRule(r *rand.Rand) Sampling {
 	some := func(p float64) bool { return r.Float64() < p }
-	x := rule{temperature: math.Exp(r.Float64()*3 - 1.5)}
+	x := Sampling{Temperature: math.Exp(r.Float64()*3 - 1.5)}
 	if some(0.1) {
-		x.temperature = 0
+		x.Temperature = 0
 	}
 	if some(0.4) {
-		x.topK = 1 + r.IntN(200)
+		x.TopK = 1 + r.IntN(200)
 	}
 	if some(0.4) {
-		x.topP = r.Float64()
+		x.TopP = r.Float64()
 	}
 	if some(0.3) {
-		x.minP = r.Float64() * r.Float64()
+		x.MinP = r.Float64() * r.Float64()
 	}
 	return x
 }
@@ -137,7 +137,7 @@ func FuzzRowsChooseAsThePlainWay(f *testing.F) {
 			t.Skip()
 		}
 		logits := randomLogits(rand.New(rand.NewPCG(seed, 5)), v)
-		if err := sameChoice(logits, ruleOf(Request{Sampling: request}), u); err != nil {
+		if err := sameChoice(logits, request, u); err != nil {
 			t.Errorf("%+v: %v", request, err)
 		}
 	})
@@ -150,30 +150,30 @@ func TestCutOff(t *testing.T) {
 	cases := []struct {
 		name   string
 		logits []float32
-		rule   rule
+		rule   Sampling
 		kept   []int32
 	}{
-		{"nothing", plain, rule{temperature: 1}, []int32{0, 1, 2, 3}},
-		{"two likeliest", plain, rule{temperature: 1, topK: 2}, []int32{2, 3}},
-		{"more than there are", plain, rule{temperature: 1, topK: 9}, []int32{0, 1, 2, 3}},
-		{"ties with the last are kept", ties, rule{temperature: 1, topK: 1}, []int32{3, 4}},
-		{"0.39 of 0.4", plain, rule{temperature: 1, topP: 0.39}, []int32{3}},
-		{"0.41 needs 0.7", plain, rule{temperature: 1, topP: 0.41}, []int32{2, 3}},
-		{"0.71 needs 0.9", plain, rule{temperature: 1, topP: 0.71}, []int32{1, 2, 3}},
-		{"cold: 16 and 9 of 30", plain, rule{temperature: 0.5, topP: 0.83}, []int32{2, 3}},
-		{"cold: 16 and 9 and 4 of 30", plain, rule{temperature: 0.5, topP: 0.84}, []int32{1, 2, 3}},
-		{"a share of what top-k left: 4 of 7", plain, rule{temperature: 1, topK: 2, topP: 0.57}, []int32{3}},
-		{"a share of what top-k left: 7 of 7", plain, rule{temperature: 1, topK: 2, topP: 0.58}, []int32{2, 3}},
-		{"half as likely as 4", plain, rule{temperature: 1, minP: 0.49}, []int32{1, 2, 3}},
-		{"more than half as likely as 4", plain, rule{temperature: 1, minP: 0.51}, []int32{2, 3}},
-		{"cold: 4 of 16", plain, rule{temperature: 0.5, minP: 0.26}, []int32{2, 3}},
-		{"only the likeliest", plain, rule{temperature: 1, minP: 1}, []int32{3}},
-		{"the strictest wins", plain, rule{temperature: 1, topK: 3, topP: 0.99, minP: 0.6}, []int32{2, 3}},
+		{"nothing", plain, Sampling{Temperature: 1}, []int32{0, 1, 2, 3}},
+		{"two likeliest", plain, Sampling{Temperature: 1, TopK: 2}, []int32{2, 3}},
+		{"more than there are", plain, Sampling{Temperature: 1, TopK: 9}, []int32{0, 1, 2, 3}},
+		{"ties with the last are kept", ties, Sampling{Temperature: 1, TopK: 1}, []int32{3, 4}},
+		{"0.39 of 0.4", plain, Sampling{Temperature: 1, TopP: 0.39}, []int32{3}},
+		{"0.41 needs 0.7", plain, Sampling{Temperature: 1, TopP: 0.41}, []int32{2, 3}},
+		{"0.71 needs 0.9", plain, Sampling{Temperature: 1, TopP: 0.71}, []int32{1, 2, 3}},
+		{"cold: 16 and 9 of 30", plain, Sampling{Temperature: 0.5, TopP: 0.83}, []int32{2, 3}},
+		{"cold: 16 and 9 and 4 of 30", plain, Sampling{Temperature: 0.5, TopP: 0.84}, []int32{1, 2, 3}},
+		{"a share of what top-k left: 4 of 7", plain, Sampling{Temperature: 1, TopK: 2, TopP: 0.57}, []int32{3}},
+		{"a share of what top-k left: 7 of 7", plain, Sampling{Temperature: 1, TopK: 2, TopP: 0.58}, []int32{2, 3}},
+		{"half as likely as 4", plain, Sampling{Temperature: 1, MinP: 0.49}, []int32{1, 2, 3}},
+		{"more than half as likely as 4", plain, Sampling{Temperature: 1, MinP: 0.51}, []int32{2, 3}},
+		{"cold: 4 of 16", plain, Sampling{Temperature: 0.5, MinP: 0.26}, []int32{2, 3}},
+		{"only the likeliest", plain, Sampling{Temperature: 1, MinP: 1}, []int32{3}},
+		{"the strictest wins", plain, Sampling{Temperature: 1, TopK: 3, TopP: 0.99, MinP: 0.6}, []int32{2, 3}},
 	}
 	for _, c := range cases {
 		for name, choose := range map[string]func(u float64) (int32, float32, error){
 			"plain": func(u float64) (int32, float32, error) { return choose(c.logits, c.rule, u) },
-			"row":   func(u float64) (int32, float32, error) { return rowOf(c.logits, c.rule.temperature).choose(c.rule, u) },
+			"row":   func(u float64) (int32, float32, error) { return rowOf(c.logits, c.rule.Temperature).choose(c.rule, u) },
 		} {
 			seen := map[int32]bool{}
 			for u := range 1000 {
@@ -200,9 +200,9 @@ func TestDistribution(t *testing.T) {
 		logits[i] = float32(r.NormFloat64())
 	}
 	const n = 200_000
-	for _, rule := range []rule{{temperature: 1}, {temperature: 0.6}, {temperature: 1, topK: 20}, {temperature: 1.5, topP: 0.8}, {temperature: 1, minP: 0.2}} {
-		x, top := rowOf(logits, rule.temperature), float64(slices.Max(logits))
-		least := rule.least(logits, top)
+	for _, rule := range []Sampling{{Temperature: 1}, {Temperature: 0.6}, {Temperature: 1, TopK: 20}, {Temperature: 1.5, TopP: 0.8}, {Temperature: 1, MinP: 0.2}} {
+		x, top := rowOf(logits, rule.Temperature), float64(slices.Max(logits))
+		least := rule.threshold(logits, top)
 		count := make([]float64, len(logits))
 		for i := range n {
 			token, _, err := x.choose(rule, draw(3, i))
@@ -238,7 +238,7 @@ func TestBrokenRows(t *testing.T) {
 	} {
 		x := rowOf(slices.Clone(logits), 1)
 		spoil(&x)
-		if _, _, err := x.choose(rule{temperature: 1}, 0.5); err == nil || !strings.Contains(err.Error(), "token 1 is NaN") {
+		if _, _, err := x.choose(Sampling{Temperature: 1}, 0.5); err == nil || !strings.Contains(err.Error(), "token 1 is NaN") {
 			t.Errorf("%v, want token 1 named", err)
 		}
 	}
@@ -254,7 +254,7 @@ func BenchmarkChoose(b *testing.B) {
 				logits[i] = float32(r.NormFloat64() * scale)
 			}
 			x := rowOf(logits, 1)
-			for name, rule := range map[string]rule{"plain": {temperature: 1}, "top-k 50": {temperature: 1, topK: 50}, "top-p 0.9": {temperature: 1, topP: 0.9}, "min-p 0.1": {temperature: 1, minP: 0.1}} {
+			for name, rule := range map[string]Sampling{"plain": {Temperature: 1}, "top-k 50": {Temperature: 1, TopK: 50}, "top-p 0.9": {Temperature: 1, TopP: 0.9}, "min-p 0.1": {Temperature: 1, MinP: 0.1}} {
 				b.Run(fmt.Sprintf("%d/%v/%s", v, scale, name), func(b *testing.B) {
 					for i := range b.N {
 						if _, _, err := x.choose(rule, draw(1, i)); err != nil {

@@ -6,30 +6,29 @@ import (
 	"slices"
 
 	"github.com/posttrain/posttrain/internal/config/fault"
-
 	"github.com/posttrain/posttrain/model"
 )
 
-// Reasons why a completion ends.
+// Reasons for the end of a completion.
 const (
-	EOS        = "eos"    // a stop token, which is the completion's last
-	Length     = "length" // MaxNew tokens, or as many as the model has positions for
+	EOS        = "eos"    // a stop token, the completion's last
+	Length     = "length" // MaxNew tokens, or no position left
 	StopString = "stop"   // the text has one of the request's stop strings
 )
 
 // Sampling says how tokens are drawn.
 //
-// Temperature, TopK, TopP and MinP drop unlikely tokens in this order, as transformers does: the temperature divides the
-// logits; TopK keeps the K likeliest tokens; TopP keeps the fewest of the likeliest whose share reaches P; MinP keeps
-// tokens at least MinP times as likely as the likeliest. A token as likely as the last one kept is kept too. The
-// likeliest token is always kept.
+// Temperature, TopK, TopP and MinP drop unlikely tokens in this order, as transformers does: the temperature divides
+// the logits; TopK keeps the K likeliest tokens; TopP keeps the fewest of the likeliest whose share reaches P; MinP
+// keeps tokens at least MinP times as likely as the likeliest. A token as likely as the last one kept is kept too.
+// The likeliest token is always kept.
 type Sampling struct {
 	MaxNew      int      `yaml:"max_new_tokens" want:">=1"`                       // most tokens drawn
-	Temperature float64  `yaml:"temperature" want:">=0" zero:"greedy"`            // 0: the likeliest token, the lowest id of equals
+	Temperature float64  `yaml:"temperature" want:">=0" zero:"greedy"`            // 0: the likeliest token, of equals the first
 	TopK        int      `yaml:"top_k" want:">=0" zero:"off"`                     // draw from the k likeliest tokens
 	TopP        float64  `yaml:"top_p" want:">=0 <=1" zero:"off"`                 // 1 is off too
 	MinP        float64  `yaml:"min_p" want:">=0 <=1" zero:"off"`                 // of the likeliest token's probability
-	Stop        []string `yaml:"stop,omitempty" words:"texts that are not empty"` // end the completion, also within a token
+	Stop        []string `yaml:"stop,omitempty" words:"texts that are not empty"` // end the completion
 }
 
 // Check names values out of range, and rules that temperature 0 makes useless.
@@ -57,14 +56,16 @@ func (s Sampling) outOfRange() []fault.Fault {
 
 // Request is a prompt and how to continue it.
 type Request struct {
-	Sampling                                   // the sampler needs a Decoder for Stop
-	Prompt     []int32                         // at least one token
-	Seed       uint64                          // of the draws
-	StopTokens []int32                         // end the completion; nil: the model's EOS ids
-	OnToken    func(token int32, logp float32) // called with every token as it is drawn, in Sample's goroutine; may be nil
+	Sampling           // the sampler needs a Decoder for Stop
+	Prompt     []int32 // at least one token
+	Seed       uint64  // of the draws
+	StopTokens []int32 // end the completion; nil: the model's EOS ids
+
+	// OnToken is called with every token as it is drawn, in Sample's goroutine; may be nil.
+	OnToken func(token int32, logp float32)
 }
 
-// Samples are n requests like r, with seeds of their own that follow from r's.
+// Samples returns n copies of r with seeds derived from its seed.
 func (r Request) Samples(n int) []Request {
 	out := make([]Request, n)
 	for i := range out {
@@ -74,20 +75,22 @@ func (r Request) Samples(n int) []Request {
 	return out
 }
 
-// Completion is what a model answered.
+// Completion is a model's answer to a request.
 type Completion struct {
-	Tokens []int32   // all that were drawn
-	Logps  []float32 // log-prob of every token under the model itself, at temperature 1, nothing cut off, as a trainer measures it
+	Tokens []int32   // all drawn tokens
+	Logps  []float32 // log-prob of each token under the model: at temperature 1, as a trainer measures it
 	Reason string    // EOS, Length or StopString
-	Text   string    // the tokens decoded, without a stop token and without a stop string and what follows it; special tokens stay; "" without a Decoder
+
+	// Text is the decoded tokens up to a stop token or stop text, special tokens included; "" without a Decoder.
+	Text string
 }
 
 // Sampler answers requests. Its promises:
-//   - completions stand in the order of the requests, of which there may be any number;
-//   - the draws of a request depend on its seed and the tokens' indices alone; so its tokens do not depend on the
-//     other requests, but for ties at the edge of two tokens that rounding decides;
-//   - tokens come from the weights as they are when Sample is called;
-//   - an error names the request by its index, or is the context's cause: Sample looks at it between two tokens.
+//   - completions are in the order of the requests, of which there may be any number;
+//   - a request's draws depend only on its seed and the tokens' indices, so its tokens do not depend on the other
+//     requests, except if a draw is so close to the boundary of two tokens that rounding decides;
+//   - tokens come from the weights at the time of the call;
+//   - an error names the request by its index, or is the context's cause, which is checked between two tokens.
 type Sampler interface {
 	Sample(ctx context.Context, requests []Request) ([]Completion, error)
 }
@@ -100,30 +103,31 @@ type Decoder interface {
 // Options of a sampler.
 type Options struct {
 	Graph   model.GraphOptions
-	Decoder Decoder // of completions' texts and stop strings; nil: no texts
-	Slots   int     // rows decoded together at most; 0: 128
+	Decoder Decoder // of texts and stop texts; nil: completions have no text
+	Slots   int     // most rows decoded together; 0: 128
 
-	NoSharing    bool // for benchmarks: requests of one prompt read it once each
+	NoSharing    bool // for benchmarks: every request reads its own prompt
 	NoCompaction bool // for benchmarks: finished rows keep their places until the last one ends
 }
 
-// limits are what a model and a sampler can take.
+// limits are those of a model and its sampler.
 type limits struct {
 	vocabulary, positions int
 	decoder               bool
 }
 
-// check names what is wrong with a request, if anything.
 func (l limits) check(r Request) error {
 	switch {
 	case len(r.Prompt) == 0:
 		return fmt.Errorf("empty prompt: want one token or more")
 	case len(r.Prompt) >= l.positions:
-		return fmt.Errorf("prompt of %d tokens: the model has %d positions, want fewer tokens", len(r.Prompt), l.positions)
+		return fmt.Errorf("prompt of %d tokens: the model has %d positions, want fewer tokens",
+			len(r.Prompt), l.positions)
 	case len(r.Stop) > 0 && !l.decoder:
 		return fmt.Errorf("stop string %q: the sampler has no decoder to find it with", r.Stop[0])
 	}
-	if i := slices.IndexFunc(r.Prompt, func(t int32) bool { return t < 0 || int(t) >= l.vocabulary }); i >= 0 {
+	unknown := func(t int32) bool { return t < 0 || int(t) >= l.vocabulary }
+	if i := slices.IndexFunc(r.Prompt, unknown); i >= 0 {
 		return fmt.Errorf("token %d of the prompt is %d: the model has ids 0 to %d", i, r.Prompt[i], l.vocabulary-1)
 	}
 	if faults := r.outOfRange(); faults != nil {

@@ -6,22 +6,21 @@ import (
 	"github.com/posttrain/posttrain/model"
 )
 
-// Stream follows a request's answer token by token, for those who show it while it is drawn, or want it before the other
-// requests of a call have theirs: [Stream.Take] is what a request's OnToken calls. It ends the answer where the sampler
-// does, by the same code.
+// Stream decodes a request's answer token by token, to show it while it is drawn or before the other requests of the
+// call have ended. The request's OnToken calls [Stream.Take]. The answer ends exactly where the sampler ends it.
 type Stream struct {
 	Completion
 	answer *answer
 
-	starts  []int // length of the text known before each token
-	context int   // tokens before read that are decoded with the next ones: some decoders look back
-	read    int   // tokens that are decoded for good
-	known   int   // length of their text
-	held    string
-	given   strings.Builder
+	starts  []int           // length of the known text before each token
+	context int             // first token decoded with the next ones: some decoders look back
+	read    int             // tokens decoded for good
+	known   int             // length of their text
+	held    string          // known text that may be part of a stop string
+	given   strings.Builder // text returned so far
 }
 
-// NewStream follows a request to a model's sampler with this decoder.
+// NewStream prepares a stream for a request to a sampler of model c with decoder d.
 func NewStream(r Request, c *model.Config, d Decoder) *Stream {
 	s := &Stream{}
 	r.OnToken = nil
@@ -29,11 +28,11 @@ func NewStream(r Request, c *model.Config, d Decoder) *Stream {
 	return s
 }
 
-// Ended tells whether the answer is whole.
+// Ended says whether the answer is complete.
 func (s *Stream) Ended() bool { return s.answer.finished() }
 
-// Take adds a token, and gives the text that can be shown now: whole characters, and nothing of what may turn out to be
-// a stop string. With the last token comes all that is left.
+// Take adds a token and returns the text that can be shown now: whole characters that cannot be part of a stop string.
+// With the last token it returns all the rest.
 func (s *Stream) Take(token int32, logp float32) (piece string) {
 	s.starts = append(s.starts, s.known)
 	s.answer.take(token, logp)
@@ -56,8 +55,8 @@ func (s *Stream) give(piece string) string {
 	return piece
 }
 
-// rest is what of the whole text was not given yet. Bytes that are no character make some decoders take back what they
-// had said: then it is what is longer.
+// rest is the part of the text that was not given yet. Some decoders change earlier text at invalid bytes; then it is
+// what exceeds the length given.
 func (s *Stream) rest() string {
 	if rest, ok := strings.CutPrefix(s.Text, s.given.String()); ok {
 		return rest
@@ -65,7 +64,7 @@ func (s *Stream) rest() string {
 	return strings.ToValidUTF8(s.Text[min(s.given.Len(), len(s.Text)):], "")
 }
 
-// Shown is how many tokens make up the text given so far: not a stop token, nor those of which nothing was given.
+// Shown is the number of tokens of the text given so far, without a stop token and without tokens that show nothing.
 func (s *Stream) Shown() int {
 	n := len(s.Tokens)
 	switch s.Reason {
@@ -80,8 +79,8 @@ func (s *Stream) Shown() int {
 	return n
 }
 
-// decode gives the text of the tokens since the last time. It is not there yet where they end within a character: such
-// bytes decode to U+FFFD.
+// decode returns the text of the tokens since the last call, or false if they end within a character, whose bytes
+// decode to U+FFFD.
 func (s *Stream) decode() (text string, ok bool) {
 	d := s.answer.decoder
 	before := d.Decode(s.Tokens[s.context:s.read], false)
@@ -90,14 +89,14 @@ func (s *Stream) decode() (text string, ok bool) {
 		return "", false
 	}
 	text, ok = strings.CutPrefix(now, before)
-	if !ok { // bytes that are no character made some decoders take back what they had said
+	if !ok { // some decoders change earlier text at invalid bytes
 		text = d.Decode(s.Tokens[s.read:], false)
 	}
 	s.context, s.read = s.read, len(s.Tokens)
 	return text, true
 }
 
-// safe is how much of the held text no stop string touches, whatever follows.
+// safe is the length of the held text that cannot be part of a stop string, whatever follows.
 func (s *Stream) safe() int {
 	safe := len(s.held)
 	for _, stop := range s.answer.request.Stop {

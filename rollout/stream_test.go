@@ -13,8 +13,8 @@ import (
 	"github.com/posttrain/posttrain/tokenizer"
 )
 
-// TestStreamsAreTheCompletions: what a stream makes of the tokens is what the sampler returns, piece by piece, characters
-// of several tokens whole, stop strings never shown.
+// TestStreamsAreTheCompletions: what a stream makes of the tokens is what the sampler returns, piece by piece,
+// characters of several tokens whole, stop strings never shown.
 func TestStreamsAreTheCompletions(t *testing.T) {
 	m := testkit.Model(t, "llama")
 	sampler := setup{backendtest.Go(t), implementations[1]}.of(t, m, Options{Decoder: letters{}})

@@ -260,7 +260,8 @@ func TestEnds(t *testing.T) {
 	})
 }
 
-// TestStopStrings: they end a text wherever tokens begin and end, the first of several counts, and it is not in the text.
+// TestStopStrings: they end a text wherever tokens begin and end, the first of several counts, and it is not in the
+// text.
 func TestStopStrings(t *testing.T) {
 	suite(t, func(t *testing.T, s setup) {
 		sampler := s.of(t, testkit.Model(t, "llama"), Options{Decoder: letters{}})

@@ -12,9 +12,9 @@ import (
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
-// BenchmarkJudge asks the questions of PrivacyLens's 493 cases, with prompts of their length, of a judge that answers in
-// 200 ms, 32 at a time: how much longer it takes than the judge alone would, and how much the heap grows from the 200th
-// question to its largest. The test's server is in the same heap.
+// BenchmarkJudge asks the questions of PrivacyLens's 493 cases, with prompts of their length, of a judge that answers
+// in 200 ms, 32 at a time: how much longer it takes than the judge alone would, and how much the heap grows from the
+// 200th question to its largest. The test's server is in the same heap.
 //
 //	go test ./rollout/metered -run '^$' -bench Judge -benchtime 1x
 func BenchmarkJudge(b *testing.B) {

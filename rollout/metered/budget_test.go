@@ -47,7 +47,8 @@ func TestBudgetOfRequests(t *testing.T) {
 	}
 }
 
-// TestBudgetOfCost: what is spent stays below it, and comes as near as one request; two requests under way count as well.
+// TestBudgetOfCost: what is spent stays below it, and comes as near as one request; two requests under way count as
+// well.
 func TestBudgetOfCost(t *testing.T) {
 	prompt := strings.Repeat("word ", 59) // with two digits behind it 60 tokens by the server's count, 115 by our guess
 	s := meteredtest.Start(t, meteredtest.Options{Delay: 5 * time.Millisecond, Reply: func(string) string { return "one two three four five" }})

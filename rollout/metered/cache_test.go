@@ -52,7 +52,8 @@ func holds(t *testing.T, path string, n int) {
 	}
 }
 
-// TestTornCache cuts a cache at every byte of its first line and of its last: what is whole stays, and it goes on from there.
+// TestTornCache cuts a cache at every byte of its first line and of its last: what is whole stays, and it goes on
+// from there.
 func TestTornCache(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "whole")

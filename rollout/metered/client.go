@@ -118,8 +118,8 @@ func (c *Client) name(prompt string) name {
 	return sha256.Sum256(b)
 }
 
-// join returns a question's flight, and starts it if needed; nil if the reply is in the cache. A flight that its callers
-// have left is not joined: it ends without a try more, perhaps with a reply in the cache.
+// join returns a question's flight, and starts it if needed; nil if the reply is in the cache. A flight that its
+// callers have left is not joined: it ends without a try more, perhaps with a reply in the cache.
 func (c *Client) join(n name, prompt string) (f *flight, joined bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -58,7 +58,8 @@ func judgeAll(ctx context.Context, c *Client, n int, each func(i int)) error {
 	})
 }
 
-// inParallel does n tasks, so many at a time, in order of their beginning. The first error ends it, as the end of the context does.
+// inParallel does n tasks, so many at a time, in order of their beginning. The first error ends it, as the end of the
+// context does.
 func inParallel(ctx context.Context, n, parallel int, task func(ctx context.Context, i int) error) error {
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -77,7 +78,8 @@ func inParallel(ctx context.Context, n, parallel int, task func(ctx context.Cont
 	return context.Cause(inner)
 }
 
-// TestFaults: a tenth of the requests fail in every way; all questions are answered, and none is asked after its answer.
+// TestFaults: a tenth of the requests fail in every way; all questions are answered, and none is asked after its
+// answer.
 func TestFaults(t *testing.T) {
 	const n = leakage + helpfulness
 	var done sync.Map
@@ -227,9 +229,9 @@ func TestErrors(t *testing.T) {
 		want  string
 		asked int
 	}{
-		{"no key", status(401, `{"error": {"message": "You didn't provide an API key."}}`), "the server wants a key: set JUDGE_KEY in the environment (401", 1},
+		{"no key", status(401, `{"error": {"message": "You didn't provide an API key."}}`), "the server requires a key: set JUDGE_KEY in the environment (401", 1},
 		{"wrong base URL: another service", status(200, "<html>hello</html>"), "the reply is no chat completion (invalid character '<' looking for beginning of value): want the base URL of an OpenAI-compatible server", 3},
-		{"wrong base URL: wrong path", status(404, "404 page not found"), "the base URL is not that of an OpenAI-compatible server, which as a rule ends in /v1 (404", 1},
+		{"wrong base URL: wrong path", status(404, "404 page not found"), "the base URL is not that of an OpenAI-compatible server, which usually ends in /v1 (404", 1},
 		{"prompt too long", status(400, `{"error": {"message": "maximum context length is 512 tokens"}}`), "the server refuses the request (400", 1},
 		{"spent quota", status(429, `{"error": {"message": "You exceeded", "code": "insufficient_quota"}}`), "spent quota, tried once", 1},
 		{"always fails", status(500, "oops"), "the server fails, tried 4 times (500", 4},
