@@ -14,21 +14,21 @@ import (
 	"github.com/posttrain/posttrain/rollout"
 )
 
-// ask is what a client wants, in numbers that the sampler takes. A field that is missing or null has its default.
+// ask is a client's request in the sampler's terms. A field that is missing or null has its default.
 type ask struct {
 	rollout.Sampling // MaxNew 0: the server's default
 
-	model    string // "": the one there is
+	model    string // "": the served model
 	messages []data.Message
 	n        int
 	seed     *uint64 // nil: any
 	logprobs bool
 	top      int // of top_logprobs
 	stream   bool
-	usage    bool // at the end of a stream
+	usage    bool // wanted at the end of a stream
 }
 
-// Bounds of what is taken, OpenAI's where it names any.
+// Limits of fields, OpenAI's where it has any.
 const (
 	mostChoices     = 128
 	mostStops       = 16
@@ -36,30 +36,29 @@ const (
 	mostAlternative = 20
 )
 
-// readers are the fields that change the answer.
+// readers read the fields that change the answer.
 var readers = map[string]func(a *ask, raw json.RawMessage) error{
 	"model":                 func(a *ask, raw json.RawMessage) error { return read(raw, &a.model, "a name") },
-	"messages":              func(a *ask, raw json.RawMessage) (err error) { a.messages, err = readMessages(raw); return err },
+	"messages":              readAllMessages,
 	"n":                     func(a *ask, raw json.RawMessage) error { return readInt(raw, &a.n, 1, mostChoices) },
 	"max_tokens":            readMaxNew,
 	"max_completion_tokens": readMaxNew,
-	"temperature":           func(a *ask, raw json.RawMessage) error { return readFloat(raw, &a.Temperature, 0, hottest) },
+	"temperature":           readTemperature,
 	"top_p":                 readTopP,
 	"top_k":                 readTopK,
 	"min_p":                 func(a *ask, raw json.RawMessage) error { return readFloat(raw, &a.MinP, 0, 1) },
 	"seed":                  readSeed,
 	"stop":                  readStop,
 	"logprobs":              func(a *ask, raw json.RawMessage) error { return read(raw, &a.logprobs, "true or false") },
-	"top_logprobs":          func(a *ask, raw json.RawMessage) error { return readInt(raw, &a.top, 0, mostAlternative) },
+	"top_logprobs":          readTopLogprobs,
 	"stream":                func(a *ask, raw json.RawMessage) error { return read(raw, &a.stream, "true or false") },
 	"stream_options":        readStreamOptions,
 }
 
-// silent are fields that never change an answer: they say who asks.
+// silent are fields that never change an answer: they identify the client.
 var silent = []string{"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"}
 
-// neutral are fields of things that this server does not do, with the values that ask for none of it: many clients
-// send them by habit.
+// neutral are fields of unsupported features, with the values that do not use them: many clients always send them.
 var neutral = map[string][]any{
 	"frequency_penalty":   {0.0},
 	"presence_penalty":    {0.0},
@@ -86,7 +85,7 @@ var neutral = map[string][]any{
 func readAsk(body []byte) (*ask, *problem) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(body, &fields); err != nil {
-		return nil, refuse("", "the body is no JSON object: %v", wording(err))
+		return nil, refuse("", "the body is not a JSON object: %v", bare(err))
 	}
 	a := &ask{n: 1, Sampling: rollout.Sampling{Temperature: 1}}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
@@ -107,14 +106,14 @@ func (a *ask) take(name string, raw json.RawMessage) error {
 	case values != nil:
 		return onlyNeutral(raw, values)
 	}
-	return fmt.Errorf("unknown field: this server would not heed it; leave it out")
+	return fmt.Errorf("unknown field: leave it out")
 }
 
-// onlyNeutral refuses values that ask for something.
+// onlyNeutral accepts only neutral values.
 func onlyNeutral(raw json.RawMessage, values []any) error {
 	var value any
 	if err := json.Unmarshal(raw, &value); err != nil {
-		return wording(err)
+		return bare(err)
 	}
 	if slices.ContainsFunc(values, func(v any) bool { return reflect.DeepEqual(v, value) }) {
 		return nil
@@ -124,7 +123,7 @@ func onlyNeutral(raw json.RawMessage, values []any) error {
 	}
 	var words []string
 	for _, v := range values {
-		text, _ := json.Marshal(v) // made of what JSON has
+		text, _ := json.Marshal(v) // only JSON types
 		words = append(words, string(text))
 	}
 	return fmt.Errorf("%s is not supported: leave it out (or send %s)", short(raw), strings.Join(words, " or "))
@@ -137,13 +136,14 @@ func (a *ask) check(fields map[string]json.RawMessage) *problem {
 	case len(a.messages) == 0:
 		return refuse("messages", "want one message or more")
 	case both && !bytes.Equal(fields["max_tokens"], fields["max_completion_tokens"]):
-		return refuse("max_tokens", "max_completion_tokens says something else: want one of the two")
+		return refuse("max_tokens", "max_completion_tokens has another value: want one of the two")
 	case a.top > 0 && !a.logprobs:
-		return refuse("top_logprobs", "want logprobs true beside it")
+		return refuse("top_logprobs", "want logprobs true as well")
 	case a.top > 0 && (a.top > 1 || a.Temperature > 0):
-		return refuse("top_logprobs", "%d alternatives are not to be had: this server knows the log-prob of the chosen token alone; want 0, or 1 where temperature is 0", a.top)
+		return refuse("top_logprobs", "%d is not supported: the server only knows the chosen token's log-prob; "+
+			"want 0, or 1 with temperature 0", a.top)
 	case given(fields, "stream_options") && !a.stream:
-		return refuse("stream_options", "want stream true beside it")
+		return refuse("stream_options", "want stream true as well")
 	}
 	return nil
 }
@@ -183,14 +183,27 @@ func readFloat(raw json.RawMessage, into *float64, least, most float64) error {
 	return nil
 }
 
-// readTopK takes -1 for off too, as other servers do.
+func readAllMessages(a *ask, raw json.RawMessage) (err error) {
+	a.messages, err = readMessages(raw)
+	return err
+}
+
+func readTemperature(a *ask, raw json.RawMessage) error {
+	return readFloat(raw, &a.Temperature, 0, hottest)
+}
+
+func readTopLogprobs(a *ask, raw json.RawMessage) error {
+	return readInt(raw, &a.top, 0, mostAlternative)
+}
+
+// readTopK accepts -1 for off, as other servers do.
 func readTopK(a *ask, raw json.RawMessage) error {
 	err := readInt(raw, &a.TopK, -1, math.MaxInt32)
 	a.TopK = max(a.TopK, 0)
 	return err
 }
 
-// readTopP takes 0 for what it means, the likeliest token alone: to the sampler it is off.
+// readTopP turns 0 into a tiny number: to clients it means the likeliest token only, to the sampler it means off.
 func readTopP(a *ask, raw json.RawMessage) error {
 	err := readFloat(raw, &a.TopP, 0, 1)
 	a.TopP = max(a.TopP, math.SmallestNonzeroFloat64)
@@ -209,7 +222,7 @@ func readSeed(a *ask, raw json.RawMessage) error {
 	return nil
 }
 
-// readStop takes a text or a list of texts.
+// readStop reads a text or a list of texts.
 func readStop(a *ask, raw json.RawMessage) error {
 	want := fmt.Sprintf("a text, or a list of at most %d texts, none of them empty", mostStops)
 	var one string
@@ -247,10 +260,10 @@ func readStreamOptions(a *ask, raw json.RawMessage) error {
 	return nil
 }
 
-// short is the beginning of a value, for messages.
+// short is the beginning of a value, for error messages.
 func short(raw []byte) string { return data.OneLine(string(raw), 60) }
 
-// wording is an error of package json without its name.
-func wording(err error) error {
+// bare removes the package's name from an error of package json.
+func bare(err error) error {
 	return fmt.Errorf("%s", strings.TrimPrefix(err.Error(), "json: "))
 }

@@ -11,28 +11,30 @@ import (
 	"time"
 )
 
-// guard turns away who must not be served: web pages of other sites, who does not have the token, and everybody while
-// the server stops.
+// guard rejects requests from other sites' web pages, requests without the token, and all requests while the server
+// stops.
 //
-// A page can let a browser ask a server of this machine. Where it says whose page it is, that is compared with the
-// server's own address; a page whose site's name leads to this machine all of a sudden is known by that name.
+// A web page can make a browser send requests to this machine. If the browser names the page's origin, it must be the
+// server's address; a site whose own name was pointed at this machine (DNS rebinding) is recognised by the Host header.
 func (s *Server) guard(next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case s.elsewhere.Check(r) != nil || s.options.Token == "" && foreign(r):
-			other(http.StatusForbidden, invalidRequest, "cross_origin", "requests of web pages elsewhere are not served, nor are those under names that are not this machine's where no token is set").write(w)
-		case !s.knows(r):
+		case s.origins.Check(r) != nil || s.options.Token == "" && foreign(r):
+			newProblem(http.StatusForbidden, "cross_origin", "requests from other sites' web pages are refused, "+
+				"and, without a token, requests to a host name other than this machine's").write(w)
+		case !s.authorized(r):
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			other(http.StatusUnauthorized, invalidRequest, "invalid_api_key", "wrong or missing token: want the header Authorization: Bearer TOKEN").write(w)
+			newProblem(http.StatusUnauthorized, "invalid_api_key",
+				"wrong or missing token: want the header Authorization: Bearer TOKEN").write(w)
 		case s.stopping.Load():
-			s.stopped().write(w)
+			stopProblem().write(w)
 		default:
 			next(w, r)
 		}
 	})
 }
 
-// foreign tells whether a request reaches this machine from itself, but under a name that is not its own.
+// foreign says whether a request reaches this machine locally but under another host name.
 func foreign(r *http.Request) bool {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	if !ok || !local.IP.IsLoopback() {
@@ -46,8 +48,8 @@ func foreign(r *http.Request) bool {
 	return host != "localhost" && !(ip != nil && ip.IsLoopback())
 }
 
-// knows compares tokens in a time that tells nothing of them.
-func (s *Server) knows(r *http.Request) bool {
+// authorized compares tokens in constant time.
+func (s *Server) authorized(r *http.Request) bool {
 	if s.options.Token == "" {
 		return true
 	}
@@ -56,22 +58,23 @@ func (s *Server) knows(r *http.Request) bool {
 	return subtle.ConstantTimeCompare(got[:], want[:]) == 1 && strings.EqualFold(scheme, "Bearer")
 }
 
-func (s *Server) stopped() *problem {
-	p := other(http.StatusServiceUnavailable, serverError, "stopping", "the server is stopping")
+func stopProblem() *problem {
+	p := newProblem(http.StatusServiceUnavailable, "stopping", "the server is stopping")
 	p.retry = 10 * time.Second
 	return p
 }
 
-// body reads a request's body, up to the limit.
+// body reads a request's body up to the limit.
 func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
 	control := http.NewResponseController(w)
-	control.SetReadDeadline(time.Now().Add(bodyTimeout)) // where the connection has no deadlines, there is none to set
-	defer control.SetReadDeadline(time.Time{})           // or the answer would have to be there by then
+	control.SetReadDeadline(time.Now().Add(bodyTimeout)) // fails harmlessly if the connection has no deadlines
+	defer control.SetReadDeadline(time.Time{})           // it must not end the answer
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.options.MaxRequest))
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return nil, other(http.StatusRequestEntityTooLarge, invalidRequest, "request_too_large", "the request has more than %d bytes", s.options.MaxRequest)
+		return nil, newProblem(http.StatusRequestEntityTooLarge, "request_too_large",
+			"the request has more than %d bytes", s.options.MaxRequest)
 	case err != nil:
 		return nil, refuse("", "the body cannot be read: %v", err)
 	}

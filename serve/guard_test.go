@@ -37,7 +37,8 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestOtherSites: a browser may not be led here by a page of another site, nor by a name that only looks like one of ours.
+// TestOtherSites: a browser may not be led here by a page of another site, nor by a name that only looks like one of
+// ours.
 func TestOtherSites(t *testing.T) {
 	r := start(t, newPaced(), nil)
 	for name, change := range map[string]func(q *http.Request){
@@ -94,9 +95,9 @@ func TestRefusals(t *testing.T) {
 	r := start(t, nil, func(o *serve.Options) { o.MaxNew = 1 })
 	const hello = `"messages":[{"role":"user","content":"Hello"}]`
 	for _, c := range []struct{ body, param, says string }{
-		{`{`, "", "no JSON object"},
-		{`[]`, "", "no JSON object"},
-		{`{} {}`, "", "no JSON object"},
+		{`{`, "", "not a JSON object"},
+		{`[]`, "", "not a JSON object"},
+		{`{} {}`, "", "not a JSON object"},
 		{`{}`, "messages", "one message or more"},
 		{`{"messages":[]}`, "messages", "one message or more"},
 		{`{"messages":"Hello"}`, "messages", "a list of messages"},
@@ -133,8 +134,8 @@ func TestRefusals(t *testing.T) {
 		{`{` + hello + `,"stream":true,"stream_options":{"chunks":1}}`, "stream_options", "chunks: unknown field"},
 		{`{` + hello + `,"top_logprobs":0,"logprobs":1}`, "logprobs", "true or false"},
 		{`{` + hello + `,"top_logprobs":1}`, "top_logprobs", "logprobs true"},
-		{`{` + hello + `,"logprobs":true,"top_logprobs":5,"temperature":0}`, "top_logprobs", "the chosen token alone"},
-		{`{` + hello + `,"logprobs":true,"top_logprobs":1}`, "top_logprobs", "1 where temperature is 0"},
+		{`{` + hello + `,"logprobs":true,"top_logprobs":5,"temperature":0}`, "top_logprobs", "the chosen token's log-prob"},
+		{`{` + hello + `,"logprobs":true,"top_logprobs":1}`, "top_logprobs", "1 with temperature 0"},
 	} {
 		got := r.send(t, "POST", "/v1/chat/completions", c.body, nil)
 		message, kind, param, _ := got.error(t)

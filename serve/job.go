@@ -10,37 +10,37 @@ import (
 	"github.com/posttrain/posttrain/rollout"
 )
 
-// job is an ask under way. The sampler's goroutine writes into it, the handler reads.
+// job is an ask being answered. The sampler's goroutine writes into it; the handler reads.
 type job struct {
 	ask      *ask
-	ctx      context.Context // ends when the client is gone
+	ctx      context.Context // ends when the client has gone
 	requests []rollout.Request
-	choices  []*choice // the sampler's until the job is over
+	choices  []*choice // owned by the sampler until the job is over
 
 	mu     sync.Mutex
-	open   int     // choices under way
-	events []event // since the handler looked last
+	open   int     // unfinished choices
+	events []event // not read by the handler yet
 	over   bool
 	err    error
-	news   chan struct{} // of one element
+	news   chan struct{} // holds an element if there is something to read
 }
 
 // choice is one of the answers to an ask.
 type choice struct {
 	*rollout.Stream
-	told int // tokens that events have had
+	sent int // tokens that were in events
 }
 
-// event is what came of a choice: text that can be shown, with the tokens since the event before.
+// event is progress of a choice: text to show and the tokens since the event before.
 type event struct {
 	choice int
 	piece  string
 	tokens []int32
 	logps  []float32
-	reason string // of the end; "": it goes on
+	reason string // of the end; "": the choice continues
 }
 
-// newJob makes the sampler's requests of an ask.
+// newJob makes the sampler's requests.
 func newJob(ctx context.Context, a *ask, prompt []int32, c *model.Config, d rollout.Decoder) *job {
 	seed := rand.Uint64()
 	if a.seed != nil {
@@ -55,7 +55,7 @@ func newJob(ctx context.Context, a *ask, prompt []int32, c *model.Config, d roll
 	return j
 }
 
-// take adds a token to choice number i.
+// take adds a token to choice i.
 func (j *job) take(i int, token int32, logp float32) {
 	c := j.choices[i]
 	if c.Ended() {
@@ -69,7 +69,7 @@ func (j *job) take(i int, token int32, logp float32) {
 	defer j.mu.Unlock()
 	if j.ask.stream {
 		j.events = append(j.events, c.event(i, piece))
-		j.tell()
+		j.wake()
 	}
 	if c.Ended() {
 		j.open--
@@ -79,17 +79,17 @@ func (j *job) take(i int, token int32, logp float32) {
 	}
 }
 
-// event takes what is new of choice number i. Tokens of which nothing is shown are left out at its end.
+// event returns what is new of choice i, without final tokens that show no text.
 func (c *choice) event(i int, piece string) event {
 	e := event{choice: i, piece: piece, reason: c.Reason}
-	if to := c.Shown(); to > c.told {
-		e.tokens, e.logps = slices.Clone(c.Tokens[c.told:to]), slices.Clone(c.Logps[c.told:to])
-		c.told = to
+	if to := c.Shown(); to > c.sent {
+		e.tokens, e.logps = slices.Clone(c.Tokens[c.sent:to]), slices.Clone(c.Logps[c.sent:to])
+		c.sent = to
 	}
 	return e
 }
 
-// end is the last word on a job, unless it is over.
+// end ends a job unless it is over.
 func (j *job) end(err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -101,24 +101,24 @@ func (j *job) finish(err error) {
 		return
 	}
 	j.over, j.err = true, err
-	j.tell()
+	j.wake()
 }
 
-// ended tells whether the job is over.
 func (j *job) ended() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.over
 }
 
-func (j *job) tell() {
+// wake lets wait return.
+func (j *job) wake() {
 	select {
 	case j.news <- struct{}{}:
 	default:
 	}
 }
 
-// wait gives what has come since it was called last, as soon as there is anything; over says that it is all.
+// wait returns the events since the last call as soon as there are any; over says that these were the last.
 func (j *job) wait() (events []event, over bool, err error) {
 	select {
 	case <-j.news:
@@ -131,7 +131,7 @@ func (j *job) wait() (events []event, over bool, err error) {
 	return events, j.over, j.err
 }
 
-// drawn counts the tokens of all choices; the job must be over.
+// drawn counts the tokens of all choices of a job that is over.
 func (j *job) drawn() (n int) {
 	for _, c := range j.choices {
 		n += len(c.Tokens)

@@ -10,12 +10,12 @@ import (
 	"github.com/posttrain/posttrain/data"
 )
 
-// roles are those of messages that chat templates know. OpenAI calls the system developer of late.
+// roles maps roles of messages to those of chat templates. OpenAI also calls the system "developer".
 var roles = map[string]string{"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
-// ofMessage are the other fields of a message with the values that say nothing. Clients send back what they were given,
+// neutralInMessage lists the other fields of a message with values that mean nothing. Clients send back what they got,
 // such as "refusal": null.
-var ofMessage = map[string][]any{
+var neutralInMessage = map[string][]any{
 	"name":              {},
 	"refusal":           {""},
 	"audio":             {},
@@ -43,7 +43,7 @@ func readMessages(raw json.RawMessage) ([]data.Message, error) {
 
 func readMessage(fields map[string]json.RawMessage) (m data.Message, err error) {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		switch raw, values := fields[name], ofMessage[name]; {
+		switch raw, values := fields[name], neutralInMessage[name]; {
 		case name == "role":
 			err = read(raw, &m.Role, "a text")
 		case name == "content":
@@ -69,7 +69,7 @@ func readMessage(fields map[string]json.RawMessage) (m data.Message, err error) 
 	return m, nil
 }
 
-// readContent takes a text, or a list of parts that are all text: each of these is a paragraph.
+// readContent reads a text, or a list of text parts, which it joins as lines.
 func readContent(raw json.RawMessage) (string, error) {
 	var text string
 	if string(raw) != "null" && json.Unmarshal(raw, &text) == nil {

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// problem is an error as OpenAI's protocol words it.
+// problem is an error in OpenAI's format.
 type problem struct {
 	status  int
 	Message string  `json:"message"`
 	Type    string  `json:"type"`
-	Param   *string `json:"param"` // the field that is at fault
+	Param   *string `json:"param"` // the field at fault
 	Code    *string `json:"code"`
 
-	retry time.Duration // when to come again; 0: not said
+	retry time.Duration // when to try again; 0: not sent
 }
 
 func (p *problem) Error() string { return p.Message }
@@ -29,7 +29,7 @@ const (
 	serverError    = "server_error"
 )
 
-// refuse names the field of a request that is at fault; "" where it is none.
+// refuse reports a fault of a field, or of the whole request if field is "".
 func refuse(field, format string, args ...any) *problem {
 	p := &problem{status: http.StatusBadRequest, Message: fmt.Sprintf(format, args...), Type: invalidRequest}
 	if field != "" {
@@ -39,18 +39,23 @@ func refuse(field, format string, args ...any) *problem {
 	return p
 }
 
-// other is a problem that is no field's.
-func other(status int, kind, code, format string, args ...any) *problem {
+// newProblem reports anything else; the type follows from the status.
+func newProblem(status int, code, format string, args ...any) *problem {
+	kind := invalidRequest
+	switch {
+	case status == http.StatusTooManyRequests:
+		kind = rateLimit
+	case status >= http.StatusInternalServerError:
+		kind = serverError
+	}
 	return &problem{status: status, Message: fmt.Sprintf(format, args...), Type: kind, Code: &code}
 }
 
-// coded gives a problem a code.
-func (p *problem) coded(code string) *problem {
+func (p *problem) withCode(code string) *problem {
 	p.Code = &code
 	return p
 }
 
-// write sends a problem.
 func (p *problem) write(w http.ResponseWriter) {
 	if p.retry > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int((p.retry+time.Second-1)/time.Second)))
@@ -58,7 +63,7 @@ func (p *problem) write(w http.ResponseWriter) {
 	writeJSON(w, p.status, p.body())
 }
 
-// log is what the log says: nothing of what the client sent.
+// log returns the log's text, without anything the client sent.
 func (p *problem) log() string {
 	text := strconv.Itoa(p.status)
 	for _, part := range []*string{p.Param, p.Code} {
@@ -75,11 +80,13 @@ func (p *problem) body() any {
 	}{p}
 }
 
-// writeJSON sends a value. What cannot be sent is lost: nobody is there to be told.
+// writeJSON sends a value. Write errors are ignored: the client has gone.
 func writeJSON(w http.ResponseWriter, status int, value any) {
 	text, err := marshal(value)
 	if err != nil {
-		status, text = http.StatusInternalServerError, []byte(`{"error":{"message":"the reply cannot be written","type":"server_error","param":null,"code":null}}`+"\n")
+		status = http.StatusInternalServerError
+		text = []byte(`{"error":{"message":"the reply cannot be written","type":"server_error",` +
+			`"param":null,"code":null}}` + "\n")
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -87,7 +94,7 @@ func writeJSON(w http.ResponseWriter, status int, value any) {
 	w.Write(text)
 }
 
-// marshal writes a value as a line of JSON, < and > as they are: texts of models are full of them.
+// marshal writes a line of JSON and leaves < and > as they are: models' texts are full of them.
 func marshal(value any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -9,7 +9,7 @@ import (
 	"github.com/posttrain/posttrain/rollout"
 )
 
-// Replies as the protocol has them. Fields that clients expect are there, null where they say nothing.
+// Replies in the protocol's format. Fields that clients expect are always present, null if empty.
 type (
 	completion struct {
 		ID      string        `json:"id"`
@@ -32,7 +32,7 @@ type (
 	}
 	usage struct {
 		Prompt     int `json:"prompt_tokens"`
-		Completion int `json:"completion_tokens"` // stop tokens too
+		Completion int `json:"completion_tokens"` // stop tokens included
 		Total      int `json:"total_tokens"`
 	}
 	logprobs struct {
@@ -46,14 +46,14 @@ type (
 	alternative struct {
 		Token   string  `json:"token"`
 		Logprob float32 `json:"logprob"`
-		Bytes   []int   `json:"bytes"` // null where the token is no whole character
+		Bytes   []int   `json:"bytes"` // null if the token is not whole characters
 	}
 )
 
-// finishes are the sampler's reasons in the protocol's words.
+// finishes translates the sampler's reasons.
 var finishes = map[string]string{rollout.EOS: "stop", rollout.StopString: "stop", rollout.Length: "length"}
 
-// head is what all parts of a reply begin with.
+// head is the common beginning of all parts of a reply.
 type head struct {
 	id      string
 	created int64
@@ -95,7 +95,7 @@ func (j *job) usage() *usage {
 	return &u
 }
 
-// logprobs words tokens that follow others. They are those of the model itself, at temperature 1 with nothing cut off.
+// logprobs describes tokens that follow others. The log-probs are the model's own, at temperature 1.
 func (s *Server) logprobs(a *ask, before, tokens []int32, logps []float32) []tokenLogprob {
 	out := make([]tokenLogprob, len(tokens))
 	for i, token := range tokens {
@@ -111,14 +111,14 @@ func (s *Server) logprobs(a *ask, before, tokens []int32, logps []float32) []tok
 			}
 		}
 		out[i] = tokenLogprob{alternative: alt, Top: []alternative{}}
-		if a.top > 0 { // the temperature is 0: it was the likeliest
+		if a.top > 0 { // the temperature is 0, so the token was the likeliest
 			out[i].Top = append(out[i].Top, alt)
 		}
 	}
 	return out
 }
 
-// text is a token's, as it stands behind others: some decoders take a space off the first.
+// text returns a token's text after other tokens: some decoders remove a space from the first one.
 func (s *Server) text(before []int32, token int32) string {
 	d := s.options.Decoder
 	if len(before) > 0 {

@@ -1,8 +1,13 @@
 package serve
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
+	"net"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -13,21 +18,21 @@ import (
 	"github.com/posttrain/posttrain/rollout"
 )
 
-// Options of a server. What has no default must be there.
+// Options of a server. Those without a default are required.
 type Options struct {
-	Name    string // of the model, as clients say it
+	Name    string // of the model, for clients
 	Sampler rollout.Sampler
 	Config  *model.Config
 	Encoder *batch.Encoder
 	Decoder rollout.Decoder
 
-	Token      string        // that clients must have; secret: in no message; "": none
-	MaxNew     int           // tokens of an answer to a client that says nothing of it; 0: 1024
+	Token      string        // that clients must send; secret, in no message; "": none needed
+	MaxNew     int           // tokens of an answer if the client does not say; 0: 1024
 	MaxRequest int64         // bytes of a request; 0: 4 MiB
-	MaxQueue   int           // requests that wait; 0: 64
+	MaxQueue   int           // waiting requests; 0: 64
 	Rows       int           // choices sampled together; 0: 128
-	Grace      time.Duration // after which a server that stops breaks off what is running; 0: a minute
-	Log        func(string)  // a line for each request, without anything of its text; nil: none
+	Grace      time.Duration // for requests under way when the server stops; 0: a minute
+	Log        func(string)  // called with a line per request, without its text; may be nil
 }
 
 // Defaults of Options.
@@ -39,22 +44,12 @@ const (
 	DefaultGrace      = time.Minute
 )
 
-func (o *Options) settle() {
-	if o.MaxNew == 0 {
-		o.MaxNew = DefaultMaxNew
-	}
-	if o.MaxRequest == 0 {
-		o.MaxRequest = DefaultMaxRequest
-	}
-	if o.MaxQueue == 0 {
-		o.MaxQueue = DefaultMaxQueue
-	}
-	if o.Rows == 0 {
-		o.Rows = DefaultRows
-	}
-	if o.Grace == 0 {
-		o.Grace = DefaultGrace
-	}
+func (o *Options) setDefaults() {
+	o.MaxNew = cmp.Or(o.MaxNew, DefaultMaxNew)
+	o.MaxRequest = cmp.Or(o.MaxRequest, DefaultMaxRequest)
+	o.MaxQueue = cmp.Or(o.MaxQueue, DefaultMaxQueue)
+	o.Rows = cmp.Or(o.Rows, DefaultRows)
+	o.Grace = cmp.Or(o.Grace, DefaultGrace)
 	if o.Log == nil {
 		o.Log = func(string) {}
 	}
@@ -62,23 +57,24 @@ func (o *Options) settle() {
 
 // Server answers requests with a model.
 type Server struct {
-	options   Options
-	line      *line
-	began     time.Time
-	stopping  atomic.Bool
-	elsewhere *http.CrossOriginProtection
+	options  Options
+	queue    *queue
+	began    time.Time
+	stopping atomic.Bool
+	origins  *http.CrossOriginProtection
 }
 
-// New makes a server, which begins to work with [Server.Run].
+// New makes a server for [Server.Run].
 func New(o Options) *Server {
-	o.settle()
-	return &Server{options: o, line: newLine(o.MaxQueue), began: time.Now(), elsewhere: http.NewCrossOriginProtection()}
+	o.setDefaults()
+	return &Server{options: o, queue: newQueue(o.MaxQueue), began: time.Now(),
+		origins: http.NewCrossOriginProtection()}
 }
 
-// statusGone is written into the log, as web servers do, where the client has gone away.
+// statusGone is logged, as web servers do, if the client has gone.
 const statusGone = 499
 
-// Handler serves the protocol. Something must call the sampler meanwhile: [Server.Run] does.
+// Handler serves the protocol while [Server.Run] calls the sampler.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for _, r := range []struct {
@@ -100,21 +96,23 @@ func (s *Server) Handler() http.Handler {
 func wrongMethod(want string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", want)
-		other(http.StatusMethodNotAllowed, invalidRequest, "method_not_allowed", "%s %s: want %s", r.Method, r.URL.Path, want).write(w)
+		newProblem(http.StatusMethodNotAllowed, "method_not_allowed",
+			"%s %s: want %s", r.Method, r.URL.Path, want).write(w)
 	}
 }
 
 func wrongPath(w http.ResponseWriter, r *http.Request) {
-	other(http.StatusNotFound, invalidRequest, "unknown_url", "%s %s is not served: there is POST /v1/chat/completions, GET /v1/models, GET /healthz", r.Method, r.URL.Path).write(w)
+	newProblem(http.StatusNotFound, "unknown_url", "%s %s is not served: want POST /v1/chat/completions, "+
+		"GET /v1/models or GET /healthz", r.Method, r.URL.Path).write(w)
 }
 
-// health says whether requests are taken, and how busy the server is.
+// health says whether the server accepts requests, and how busy it is.
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 	status, word := http.StatusOK, "ok"
 	if s.stopping.Load() {
 		status, word = http.StatusServiceUnavailable, "stopping"
 	}
-	running, waiting := s.line.counts()
+	running, waiting := s.queue.counts()
 	writeJSON(w, status, struct {
 		Status  string `json:"status"`
 		Model   string `json:"model"`
@@ -142,19 +140,19 @@ func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) model(w http.ResponseWriter, r *http.Request) {
-	if p := s.named(r.PathValue("name")); p != nil {
+	if p := s.checkName(r.PathValue("name")); p != nil {
 		p.write(w)
 		return
 	}
 	writeJSON(w, http.StatusOK, s.entry())
 }
 
-// named refuses the names of other models.
-func (s *Server) named(name string) *problem {
+// checkName refuses other models' names.
+func (s *Server) checkName(name string) *problem {
 	if name == "" || name == s.options.Name {
 		return nil
 	}
-	p := refuse("model", "there is no %s here: want %s", short([]byte(name)), s.options.Name).coded("model_not_found")
+	p := refuse("model", "there is no %s here: want %s", short([]byte(name)), s.options.Name).withCode("model_not_found")
 	p.status = http.StatusNotFound
 	return p
 }
@@ -168,7 +166,7 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 		s.options.Log(p.log())
 		return
 	}
-	defer s.line.leave(j)
+	defer s.queue.leave(j)
 	reply := s.answer
 	if j.ask.stream {
 		reply = s.stream
@@ -177,7 +175,7 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 	s.options.Log(fmt.Sprintf("%d in %.1f s: %s", status, time.Since(began).Seconds(), j.summary(status)))
 }
 
-// summary is what the log says of a job.
+// summary describes a job in the log.
 func (j *job) summary(status int) string {
 	text := fmt.Sprintf("%d prompt tokens, n %d", len(j.requests[0].Prompt), j.ask.n)
 	if status == http.StatusOK {
@@ -186,7 +184,7 @@ func (j *job) summary(status int) string {
 	return text
 }
 
-// accept reads a request and puts it into the line.
+// accept reads a request and puts it into the queue.
 func (s *Server) accept(w http.ResponseWriter, r *http.Request) (*job, *problem) {
 	body, p := s.body(w, r)
 	if p != nil {
@@ -196,7 +194,7 @@ func (s *Server) accept(w http.ResponseWriter, r *http.Request) (*job, *problem)
 	if p != nil {
 		return nil, p
 	}
-	if p := s.named(a.model); p != nil {
+	if p := s.checkName(a.model); p != nil {
 		return nil, p
 	}
 	prompt, p := s.prompt(a)
@@ -207,22 +205,24 @@ func (s *Server) accept(w http.ResponseWriter, r *http.Request) (*job, *problem)
 		a.MaxNew = s.options.MaxNew
 	}
 	j := newJob(r.Context(), a, prompt, s.options.Config, s.options.Decoder)
-	if retry, ok := s.line.join(j); !ok {
-		p := other(http.StatusTooManyRequests, rateLimit, "queue_full", "%d requests are waiting already: try again later", s.options.MaxQueue)
+	if retry, ok := s.queue.join(j); !ok {
+		p := newProblem(http.StatusTooManyRequests, "queue_full",
+			"%d requests are waiting: try again later", s.options.MaxQueue)
 		p.retry = retry
 		return nil, p
 	}
 	return j, nil
 }
 
-// prompt makes tokens of the messages.
+// prompt returns the messages' tokens.
 func (s *Server) prompt(a *ask) ([]int32, *problem) {
 	ids, err := s.options.Encoder.Prompt(data.Text{Messages: a.messages})
 	if err != nil {
 		return nil, refuse("messages", "%v", err)
 	}
 	if positions := s.options.Config.MaxPositions; len(ids) >= positions {
-		return nil, refuse("messages", "the prompt has %d tokens: the model has %d positions for prompt and answer together", len(ids), positions).coded("context_length_exceeded")
+		return nil, refuse("messages", "the prompt has %d tokens: the model has %d positions for prompt and answer "+
+			"together", len(ids), positions).withCode("context_length_exceeded")
 	}
 	if len(ids) == 0 {
 		return nil, refuse("messages", "the prompt has no tokens: want at least one")
@@ -230,7 +230,7 @@ func (s *Server) prompt(a *ask) ([]int32, *problem) {
 	return ids, nil
 }
 
-// fail writes what went wrong with a job.
+// fail sends a job's error.
 func (s *Server) fail(w http.ResponseWriter, j *job, err error) (status int) {
 	p := s.problem(j, err)
 	if p.status != statusGone {
@@ -239,16 +239,71 @@ func (s *Server) fail(w http.ResponseWriter, j *job, err error) (status int) {
 	return p.status
 }
 
-// problem words an error of a job.
+// problem describes a job's error.
 func (s *Server) problem(j *job, err error) *problem {
 	switch {
 	case j.ctx.Err() != nil:
-		return other(statusGone, serverError, "gone", "the client is gone")
+		return newProblem(statusGone, "gone", "the client has gone")
 	case errors.Is(err, errStopped):
-		return s.stopped()
+		return stopProblem()
 	}
-	return other(http.StatusInternalServerError, serverError, "sampling_failed", "%v", err)
+	return newProblem(http.StatusInternalServerError, "sampling_failed", "%v", err)
 }
 
-// errStopped ends what is running when a server has no more time to stop in.
+// errStopped ends jobs when the grace period is over.
 var errStopped = errors.New("the server is stopping")
+
+// Timeouts of connections; bodies (guard.go) and streams (stream.go) set their own deadlines.
+const (
+	headerTimeout = 10 * time.Second
+	bodyTimeout   = time.Minute
+	idleTimeout   = 2 * time.Minute
+)
+
+// Run serves on a listener until the context ends. Then it refuses new requests, answers those it has accepted, and
+// after the grace period cancels the rest, which is not an error.
+func (s *Server) Run(ctx context.Context, l net.Listener) error {
+	inner, cancel := context.WithCancelCause(context.Background())
+	worked := make(chan struct{})
+	go func() {
+		defer close(worked)
+		s.work(inner)
+	}()
+	server := &http.Server{
+		Handler: s.Handler(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		ErrorLog: log.New(io.Discard, "", 0),
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(l) }()
+	var err error
+	select {
+	case err = <-failed:
+	case <-ctx.Done():
+		s.stop(server, cancel)
+	}
+	cancel(errStopped)
+	<-worked
+	if errors.Is(err, http.ErrServerClosed) {
+		err = nil
+	}
+	return err
+}
+
+// farewell limits the replies to cancelled requests.
+const farewell = 2 * time.Second
+
+// stop waits for the accepted requests.
+func (s *Server) stop(server *http.Server, cancel context.CancelCauseFunc) {
+	s.stopping.Store(true)
+	grace, done := context.WithTimeout(context.Background(), s.options.Grace)
+	defer done()
+	if server.Shutdown(grace) == nil {
+		return
+	}
+	cancel(errStopped)
+	rest, done := context.WithTimeout(context.Background(), farewell)
+	defer done()
+	if server.Shutdown(rest) != nil {
+		server.Close()
+	}
+}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// patience is how long a client may take to read a piece of a stream.
+// patience limits the time a client takes to read a piece of a stream.
 const patience = 30 * time.Second
 
 type (
@@ -38,13 +38,14 @@ type events struct {
 	job     *job
 	head    head
 	begun   bool
-	last    [][]int32 // of each choice: its last token
+	last    [][]int32 // [choices] the last token sent, if any
 	err     error     // of writing
 }
 
-// stream writes a job's reply while it comes.
+// stream sends a job's reply while it is sampled.
 func (s *Server) stream(w http.ResponseWriter, j *job) (status int) {
-	e := &events{w: w, control: http.NewResponseController(w), server: s, job: j, head: newHead(), last: make([][]int32, j.ask.n)}
+	e := &events{w: w, control: http.NewResponseController(w), server: s, job: j, head: newHead(),
+		last: make([][]int32, j.ask.n)}
 	for e.err == nil {
 		news, over, err := j.wait()
 		if err != nil && !e.begun {
@@ -68,21 +69,21 @@ func (s *Server) stream(w http.ResponseWriter, j *job) (status int) {
 	return statusGone
 }
 
-// begin says of every choice whose it is.
+// begin sends the headers and every choice's role.
 func (e *events) begin() {
 	e.begun = true
 	h := e.w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("X-Accel-Buffering", "no") // for proxies that would hold it back
+	h.Set("X-Accel-Buffering", "no") // for proxies that would buffer it
 	empty := ""
 	for i := range e.job.ask.n {
 		e.choice(chunkChoice{Index: i, Delta: delta{Role: "assistant", Content: &empty}})
 	}
 }
 
-// news sends what came of a choice.
+// news sends a choice's progress.
 func (e *events) news(n event) {
 	if !e.begun {
 		e.begin()
@@ -106,9 +107,10 @@ func (e *events) news(n event) {
 
 func (e *events) choice(c chunkChoice) { e.send(e.chunk([]chunkChoice{c}, nil)) }
 
-// chunk is a part of the reply. Usage is left out, or null in all but the last, as the client asked for it or not.
+// chunk is a part of the reply. If the client asked for usage, all parts have the field, null except in the last.
 func (e *events) chunk(choices []chunkChoice, u *usage) any {
-	c := chunk{ID: e.head.id, Object: "chat.completion.chunk", Created: e.head.created, Model: e.server.options.Name, Choices: choices, Usage: u}
+	c := chunk{ID: e.head.id, Object: "chat.completion.chunk", Created: e.head.created,
+		Model: e.server.options.Name, Choices: choices, Usage: u}
 	if e.job.ask.usage {
 		return c
 	}
@@ -135,10 +137,10 @@ func (e *events) send(value any) {
 	e.write(string(text[:len(text)-1]))
 }
 
-// write writes one event, unless the client is gone.
+// write writes one event unless the client has gone.
 func (e *events) write(text string) {
 	if e.err == nil {
-		e.control.SetWriteDeadline(time.Now().Add(patience)) // where the connection has none, it needs none
+		e.control.SetWriteDeadline(time.Now().Add(patience)) // fails harmlessly if the connection has no deadlines
 		_, e.err = io.WriteString(e.w, "data: "+text+"\n\n")
 	}
 }

@@ -48,8 +48,8 @@ func (r *running) waiting(t *testing.T, n int) {
 	until(t, fmt.Sprintf("%d requests wait", n), func() bool { return r.health(t).Waiting == n })
 }
 
-// TestWhoWaitsIsAnsweredTogether: requests that come while the sampler is at work make up its next call, as many rows as
-// it may have.
+// TestWhoWaitsIsAnsweredTogether: requests that come while the sampler is at work make up its next call, as many rows
+// as it may have.
 func TestWhoWaitsIsAnsweredTogether(t *testing.T) {
 	p := newPaced()
 	r := start(t, p, func(o *serve.Options) { o.Rows = 3 })
@@ -121,7 +121,8 @@ func TestFullLine(t *testing.T) {
 	tokens(t, r.ask(t.Context(), 1), 1)
 }
 
-// TestClientsLeave: who goes away leaves the line; a batch ends when nobody in it is left, and goes on for those who are.
+// TestClientsLeave: who goes away leaves the line; a batch ends when nobody in it is left, and goes on for those who
+// are.
 func TestClientsLeave(t *testing.T) {
 	p := newPaced()
 	r := start(t, p, nil)
