@@ -17,7 +17,8 @@ import (
 	"github.com/posttrain/posttrain/tokenizer"
 )
 
-// The embedded model answers a scenario greedily, up to a stop text; model.Load and tokenizer.Load open a folder instead.
+// The embedded model answers a scenario greedily, up to a stop text; model.Load and tokenizer.Load open a folder
+// instead.
 func Example() {
 	must := func(err error) {
 		if err != nil {
