@@ -14,15 +14,15 @@ import (
 
 // presets are the models of package bench.
 var presets = []struct{ name, config string }{
-	{"5.4M", `{"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 4,
-		"head_dim": 32, "intermediate_size": 688, "vocab_size": 4096`},
-	{"56M", `{"model_type": "llama", "hidden_size": 640, "num_hidden_layers": 10, "num_attention_heads": 10, "num_key_value_heads": 5,
-		"head_dim": 64, "intermediate_size": 1728, "vocab_size": 16384`},
+	{"5.4M", `{"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 8,
+		"num_key_value_heads": 4, "head_dim": 32, "intermediate_size": 688, "vocab_size": 4096`},
+	{"56M", `{"model_type": "llama", "hidden_size": 640, "num_hidden_layers": 10, "num_attention_heads": 10,
+		"num_key_value_heads": 5, "head_dim": 64, "intermediate_size": 1728, "vocab_size": 16384`},
 }
 
 func preset(b *testing.B, text string) *model.Model {
-	c, err := model.ParseConfig([]byte(text+`, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu", "max_position_embeddings": 32768,
-		"tie_word_embeddings": true, "initializer_range": 0.02, "eos_token_id": 0, "torch_dtype": "float32"}`), nil)
+	c, err := model.ParseConfig([]byte(text+`, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
+		"max_position_embeddings": 32768, "tie_word_embeddings": true, "initializer_range": 0.02, "eos_token_id": 0, "torch_dtype": "float32"}`), nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -101,7 +101,8 @@ func BenchmarkLengths(b *testing.B) {
 func BenchmarkCutOff(b *testing.B) {
 	m := preset(b, presets[0].config)
 	for name, spoil := range map[string]func(r *Request){
-		"none": func(*Request) {}, "top-k 50": func(r *Request) { r.TopK = 50 }, "top-p 0.9": func(r *Request) { r.TopP = 0.9 }, "min-p 0.1": func(r *Request) { r.MinP = 0.1 },
+		"none": func(*Request) {}, "top-k 50": func(r *Request) { r.TopK = 50 },
+		"top-p 0.9": func(r *Request) { r.TopP = 0.9 }, "min-p 0.1": func(r *Request) { r.MinP = 0.1 },
 	} {
 		b.Run(name, func(b *testing.B) {
 			rs := prompts(128, 1, 64, 64, m.Config.VocabSize)

@@ -94,7 +94,8 @@ func TestWaves(t *testing.T) {
 	rs := grouped(3, 8, 40, func(i, k int) int { return 5 })
 	s, told := cached(t, backendtest.Go(t), m, Options{Slots: 12})
 	waves := sample(t, s, rs...)
-	if want := []string{"prefill/2x64", "step/3x4/64+32", "prefill/2x64", "step/3x4/64+32"}; !reflect.DeepEqual(*told, want) {
+	if want := []string{"prefill/2x64", "step/3x4/64+32", "prefill/2x64", "step/3x4/64+32"}; !reflect.DeepEqual(*told,
+		want) {
 		t.Errorf("programs %v, want %v", *told, want)
 	}
 	equalAnswers(t, waves, sample(t, first(cached(t, backendtest.Go(t), m, Options{})), rs...))
@@ -119,7 +120,8 @@ func TestCachesGrow(t *testing.T) {
 				}
 				for k, want := range logps {
 					if d := math.Abs(float64(cs[i].Logps[k] - want)); !(d < 5e-5) {
-						t.Fatalf("prompt %d, request %d, token %d: log-prob %v, trainer %v", prompt, i, k, cs[i].Logps[k], want)
+						t.Fatalf("prompt %d, request %d, token %d: log-prob %v, trainer %v", prompt, i, k,
+							cs[i].Logps[k], want)
 					}
 				}
 			}
@@ -159,7 +161,8 @@ func TestLayouts(t *testing.T) {
 	group := func(sizes ...int) (seats []*seat) {
 		for i, n := range sizes {
 			for range n {
-				a := newAnswer(Request{Sampling: Sampling{MaxNew: 60}, Prompt: make([]int32, 100)}, 0, &model.Config{MaxPositions: 4096}, nil, &Completion{})
+				a := newAnswer(Request{Sampling: Sampling{MaxNew: 60}, Prompt: make([]int32, 100)}, 0,
+					&model.Config{MaxPositions: 4096}, nil, &Completion{})
 				seats = append(seats, &seat{answer: a, prompt: i})
 			}
 		}
@@ -182,7 +185,8 @@ func TestLayouts(t *testing.T) {
 	}
 	for _, c := range cases {
 		l := p.plan(c.seats, c.shared)
-		if got := fmt.Sprintf("%dx%d/%d+%d", l.shape.Prompts, l.shape.Samples, l.shape.Prefix, l.shape.Suffix); got != c.want {
+		if got := fmt.Sprintf("%dx%d/%d+%d", l.shape.Prompts, l.shape.Samples, l.shape.Prefix,
+			l.shape.Suffix); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 		prompts, seen := map[int]int{}, 0
@@ -240,7 +244,8 @@ func TestSamplingDoesNotLeak(t *testing.T) {
 	config := testkit.Config(t, "llama")
 	config.VocabSize = 8000
 	m := model.Init(config, 1)
-	for name, e := range map[string]*backend.Engine{"host": backendtest.ONNX(t), "in-graph": onDevice(backendtest.ONNX(t))} {
+	for name, e := range map[string]*backend.Engine{"host": backendtest.ONNX(t),
+		"in-graph": onDevice(backendtest.ONNX(t))} {
 		s := first(cached(t, e, m, Options{}))
 		calls := func(n int) {
 			for i := range n {

@@ -72,7 +72,8 @@ func TestChat(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var cs []Conversation
 			for i := range 300 {
-				cs = append(cs, Conversation{Messages: []data.Message{{Role: "user", Content: fmt.Sprintf("say %d", i)}}, Samples: i % 3, Sampling: Sampling{MaxNew: 4}})
+				cs = append(cs, Conversation{Messages: []data.Message{{Role: "user",
+					Content: fmt.Sprintf("say %d", i)}}, Samples: i % 3, Sampling: Sampling{MaxNew: 4}})
 			}
 			got, err := c.Answer(t.Context(), cs)
 			if err != nil || len(got) != len(cs) {
@@ -83,11 +84,13 @@ func TestChat(t *testing.T) {
 					t.Fatalf("conversation %d: %v", i, answers)
 				}
 			}
-			draws := Conversation{Messages: []data.Message{{Role: "user", Content: "say seed"}}, Samples: 4, Sampling: Sampling{MaxNew: 4}, Seed: 1}
+			draws := Conversation{Messages: []data.Message{{Role: "user", Content: "say seed"}}, Samples: 4,
+				Sampling: Sampling{MaxNew: 4}, Seed: 1}
 			other := draws
 			other.Seed = 2
 			got, err = c.Answer(t.Context(), []Conversation{draws, draws, other})
-			if err != nil || !slices.Equal(got[0], got[1]) || slices.Contains(got[2], got[0][0]) || got[0][0] == got[0][1] {
+			if err != nil || !slices.Equal(got[0], got[1]) || slices.Contains(got[2], got[0][0]) ||
+				got[0][0] == got[0][1] {
 				t.Errorf("seeds: %v, %v", got, err)
 			}
 			why := errors.New("enough")
@@ -108,7 +111,8 @@ func TestLocalBatches(t *testing.T) {
 	l, s := local(t)
 	var ticks []int
 	l.Tick = func(done int) { ticks = append(ticks, done) }
-	c := Conversation{Messages: []data.Message{{Role: "user", Content: "say a"}}, Samples: 60, Sampling: Sampling{MaxNew: 1}}
+	c := Conversation{Messages: []data.Message{{Role: "user", Content: "say a"}}, Samples: 60,
+		Sampling: Sampling{MaxNew: 1}}
 	big := c
 	big.Samples = 200
 	if _, err := l.Answer(t.Context(), []Conversation{c, c, c, big, c}); err != nil {
@@ -122,13 +126,15 @@ func TestLocalBatches(t *testing.T) {
 // TestPrefill: a local model goes on from the beginning it is given; a server is given none.
 func TestPrefill(t *testing.T) {
 	l, _ := local(t)
-	c := Conversation{Messages: []data.Message{{Role: "user", Content: "hi"}}, Prefill: ci.ThinkPrefill, Sampling: Sampling{MaxNew: 1}}
+	c := Conversation{Messages: []data.Message{{Role: "user", Content: "hi"}}, Prefill: ci.ThinkPrefill,
+		Sampling: Sampling{MaxNew: 1}}
 	ids, err := l.Prompt(c)
 	if text := l.Encoder.Tokenizer.Decode(ids, false); err != nil || !strings.HasSuffix(text, "<think>\n") {
 		t.Errorf("%q, %v", text, err)
 	}
 	r := serve(t, func(http.ResponseWriter, asked, int) { t.Error("asked") })
-	if _, err := r.Answer(t.Context(), []Conversation{c}); err == nil || !strings.Contains(err.Error(), "beginning of the answer") {
+	if _, err := r.Answer(t.Context(), []Conversation{c}); err == nil ||
+		!strings.Contains(err.Error(), "beginning of the answer") {
 		t.Error(err)
 	}
 }

@@ -108,17 +108,17 @@ func TestSamples(t *testing.T) {
 func TestSamplingFaults(t *testing.T) {
 	good := Sampling{MaxNew: 1, Temperature: 1, TopK: 3, TopP: 0.9, MinP: 0.1, Stop: []string{"\n"}}
 	for want, spoil := range map[string]func(s *Sampling){
-		"":                          func(*Sampling) {},
+		"": func(*Sampling) {},
 		"max_new_tokens 0: want a whole number, 1 ": func(s *Sampling) { s.MaxNew = 0 },
-		"temperature NaN: want ":    func(s *Sampling) { s.Temperature = math.NaN() },
-		"temperature +Inf: want ":   func(s *Sampling) { s.Temperature = math.Inf(1) },
+		"temperature NaN: want ":                    func(s *Sampling) { s.Temperature = math.NaN() },
+		"temperature +Inf: want ":                   func(s *Sampling) { s.Temperature = math.Inf(1) },
 		"top_k -1: want a whole number, 0 (off) ":   func(s *Sampling) { s.TopK = -1 },
-		"top_p NaN: want a number, 0 ":        func(s *Sampling) { s.TopP = math.NaN() },
-		"min_p 1.5: want a number, 0 ":        func(s *Sampling) { s.MinP = 1.5 },
-		`stop "": want `:            func(s *Sampling) { s.Stop = []string{"a", ""} },
-		"top_k 3: temperature 0 ":   func(s *Sampling) { s.Temperature, s.TopP, s.MinP = 0, 1, 0 },
-		"top_p 0.9: temperature 0 ": func(s *Sampling) { s.Temperature, s.TopK, s.MinP = 0, 0, 0 },
-		"min_p 0.1: temperature 0 ": func(s *Sampling) { s.Temperature, s.TopK, s.TopP = 0, 0, 0 },
+		"top_p NaN: want a number, 0 ":              func(s *Sampling) { s.TopP = math.NaN() },
+		"min_p 1.5: want a number, 0 ":              func(s *Sampling) { s.MinP = 1.5 },
+		`stop "": want `:                            func(s *Sampling) { s.Stop = []string{"a", ""} },
+		"top_k 3: temperature 0 ":                   func(s *Sampling) { s.Temperature, s.TopP, s.MinP = 0, 1, 0 },
+		"top_p 0.9: temperature 0 ":                 func(s *Sampling) { s.Temperature, s.TopK, s.MinP = 0, 0, 0 },
+		"min_p 0.1: temperature 0 ":                 func(s *Sampling) { s.Temperature, s.TopK, s.TopP = 0, 0, 0 },
 	} {
 		s := good
 		spoil(&s)

@@ -50,7 +50,8 @@ func sample(t testing.TB, s Sampler, requests ...Request) []Completion {
 func requests(n, maxNew int, temperature float64) []Request {
 	var rs []Request
 	for i, g := range testkit.Groups(3, n, 0) {
-		rs = append(rs, Request{Sampling: Sampling{MaxNew: maxNew, Temperature: temperature}, Prompt: g.Prompt, Seed: uint64(i), StopTokens: []int32{}})
+		rs = append(rs, Request{Sampling: Sampling{MaxNew: maxNew, Temperature: temperature}, Prompt: g.Prompt,
+			Seed: uint64(i), StopTokens: []int32{}})
 	}
 	return rs
 }
@@ -74,8 +75,10 @@ func logProbs(t *testing.T, e *backend.Engine, m *model.Model, rs []Request, cs 
 	program, err := e.Compile("log-probs", func(g *graph.Graph) []*graph.Node {
 		params := m.Config.Parameters(g)
 		return []*graph.Node{m.Config.LogProbs(params, model.Inputs{
-			Tokens: ints(g, "tokens", p.Rows, p.Len), Positions: ints(g, "positions", p.Rows, p.Len), Groups: ints(g, "groups", p.Rows, p.Len),
-			Segments: ints(g, "segments", p.Rows, p.Len), Source: ints(g, "source", p.Slots), Target: ints(g, "target", p.Slots),
+			Tokens: ints(g, "tokens", p.Rows, p.Len), Positions: ints(g, "positions", p.Rows, p.Len),
+			Groups:   ints(g, "groups", p.Rows, p.Len),
+			Segments: ints(g, "segments", p.Rows, p.Len), Source: ints(g, "source", p.Slots),
+			Target: ints(g, "target", p.Slots),
 		}, model.GraphOptions{})}
 	})
 	if err != nil {
@@ -161,7 +164,8 @@ func TestBatchesFitTheMemory(t *testing.T) {
 		}
 		return rs
 	}
-	for _, c := range []struct{ n, length, want int }{{200, 128, 64}, {200, 256, 64}, {200, 257, 16}, {200, 1024, 16}, {9, 1025, 4}, {3, 64, 3}, {3, 40_000, 1}} {
+	for _, c := range []struct{ n, length, want int }{{200, 128, 64}, {200, 256, 64}, {200, 257, 16}, {200, 1024, 16},
+		{9, 1025, 4}, {3, 64, 3}, {3, 40_000, 1}} {
 		if got := s.batch(many(c.n, c.length)); got != c.want {
 			t.Errorf("%d requests of %d tokens: %d together, want %d", c.n, c.length, got, c.want)
 		}

@@ -34,9 +34,11 @@ type asked struct {
 func said(texts ...string) string {
 	var choices []any
 	for _, text := range texts {
-		choices = append(choices, map[string]any{"finish_reason": "stop", "message": map[string]any{"role": "assistant", "content": text}})
+		choices = append(choices, map[string]any{"finish_reason": "stop",
+			"message": map[string]any{"role": "assistant", "content": text}})
 	}
-	b, err := json.Marshal(map[string]any{"choices": choices, "usage": map[string]any{"prompt_tokens": 3, "completion_tokens": 2 * len(texts)}})
+	b, err := json.Marshal(map[string]any{"choices": choices,
+		"usage": map[string]any{"prompt_tokens": 3, "completion_tokens": 2 * len(texts)}})
 	if err != nil {
 		panic(err) // maps and strings
 	}
@@ -89,7 +91,8 @@ func TestRemoteAnswers(t *testing.T) {
 		mu.Lock()
 		now--
 		mu.Unlock()
-		if a.Model != "tiny" || a.MaxTokens != 7 || *a.Temperature != 0.5 || a.TopP != 0.9 || len(a.Stop) != 1 || a.N != 2 || a.Seed < 0 {
+		if a.Model != "tiny" || a.MaxTokens != 7 || *a.Temperature != 0.5 || a.TopP != 0.9 || len(a.Stop) != 1 ||
+			a.N != 2 || a.Seed < 0 {
 			t.Errorf("%+v", a)
 		}
 		io.WriteString(w, said("re: "+a.Messages[0].Content, "2"))
@@ -150,7 +153,8 @@ func TestRemoteReasons(t *testing.T) {
 		if a.MaxNew != 5 || a.MaxTokens != 0 || a.Temperature != nil {
 			t.Errorf("%+v", a)
 		}
-		io.WriteString(w, `{"choices": [{"finish_reason": "length", "message": {"content": "<answer>b</answer>", "reasoning_content": "a"}}]}`)
+		io.WriteString(w, `{"choices": [{"finish_reason": "length", "message": {"content": "<answer>b</answer>",`+
+			` "reasoning_content": "a"}}]}`)
 	}, func(o *RemoteOptions) { o.Model = "o3-small" })
 	c := talk("")
 	c.MaxNew = 5
@@ -229,20 +233,33 @@ func TestRemoteErrors(t *testing.T) {
 		want   string
 		tries  int
 	}{
-		{"wrong key", status(401, `{"error": {"message": "Incorrect API key `+key+`"}}`), ours, "the server refuses the key of MY_KEY (401 Unauthorized: Incorrect API key ***)", 1},
-		{"no key", status(401, `{"error": {"message": "no key"}}`), func(o *RemoteOptions) { o.KeyName = "MY_KEY" }, "the server requires a key: set MY_KEY in the environment (401", 1},
-		{"unknown model", status(404, `{"error": {"message": "The model does not exist."}}`), ours, `there is no model "tiny", or the base URL is not that`, 1},
-		{"bad request", status(400, `{"error": {"message": "maximum context\nlength is 512 tokens"}}`), ours, "the server refuses the request (400 Bad Request: maximum context length is 512 tokens)", 1},
-		{"bad request of a plain server", status(422, `{"detail": "no"}`), ours, `the server refuses the request (422 Unprocessable Entity: {"detail": "no"})`, 1},
-		{"too many requests", status(429, "slowly"), ours, "too many requests or a spent quota, tried 3 times (429 Too Many Requests: slowly)", 3},
-		{"spent quota", status(429, `{"error": {"message": "You exceeded", "code": "insufficient_quota"}}`), ours, "spent quota, tried once (429", 1},
-		{"always fails", status(500, "oops"), ours, "the server fails, tried 3 times (500 Internal Server Error: oops)", 3},
-		{"web page", status(200, "<html>hello</html>"), ours, "the reply is no chat completion (invalid character '<' looking for beginning of value): want the base URL", 1},
+		{"wrong key", status(401, `{"error": {"message": "Incorrect API key `+key+`"}}`), ours,
+			"the server refuses the key of MY_KEY (401 Unauthorized: Incorrect API key ***)", 1},
+		{"no key", status(401, `{"error": {"message": "no key"}}`), func(o *RemoteOptions) { o.KeyName = "MY_KEY" },
+			"the server requires a key: set MY_KEY in the environment (401", 1},
+		{"unknown model", status(404, `{"error": {"message": "The model does not exist."}}`), ours,
+			`there is no model "tiny", or the base URL is not that`, 1},
+		{"bad request", status(400, `{"error": {"message": "maximum context\nlength is 512 tokens"}}`), ours,
+			"the server refuses the request (400 Bad Request: maximum context length is 512 tokens)", 1},
+		{"bad request of a plain server", status(422, `{"detail": "no"}`), ours,
+			`the server refuses the request (422 Unprocessable Entity: {"detail": "no"})`, 1},
+		{"too many requests", status(429, "slowly"), ours,
+			"too many requests or a spent quota, tried 3 times (429 Too Many Requests: slowly)", 3},
+		{"spent quota", status(429, `{"error": {"message": "You exceeded", "code": "insufficient_quota"}}`), ours,
+			"spent quota, tried once (429", 1},
+		{"always fails", status(500, "oops"), ours, "the server fails, tried 3 times (500 Internal Server Error: oops)",
+			3},
+		{"web page", status(200, "<html>hello</html>"), ours,
+			"the reply is no chat completion (invalid character '<' looking for beginning of value): want the base URL",
+			1},
 		{"other JSON", status(200, `{"choices": 5}`), ours, "the reply is no chat completion", 1},
 		{"no JSON at all", status(200, ""), ours, "the reply is no chat completion (EOF)", 1},
 		{"no choices", status(200, `{}`), ours, "the reply has no choices", 1},
-		{"breaks off each time", func(w http.ResponseWriter) { breakOff(w, "{") }, ours, "the reply is incomplete, tried 3 times", 3},
-		{"never answers", func(w http.ResponseWriter) { time.Sleep(100 * time.Millisecond) }, func(o *RemoteOptions) { o.Timeout, o.Retries = 30*time.Millisecond, -1 }, "no reply within 30ms, tried once", 1},
+		{"breaks off each time", func(w http.ResponseWriter) { breakOff(w, "{") }, ours,
+			"the reply is incomplete, tried 3 times", 3},
+		{"never answers", func(w http.ResponseWriter) { time.Sleep(100 * time.Millisecond) },
+			func(o *RemoteOptions) { o.Timeout, o.Retries = 30*time.Millisecond, -1 },
+			"no reply within 30ms, tried once", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var tries atomic.Int32
@@ -252,7 +269,8 @@ func TestRemoteErrors(t *testing.T) {
 				t.Fatalf("no error: %v", got)
 			}
 			t.Log(err)
-			if text := err.Error(); !strings.Contains(text, c.want) || !strings.HasPrefix(text, "http://127.0.0.1:") || strings.Contains(text, "\n") || strings.Contains(text, key) {
+			if text := err.Error(); !strings.Contains(text, c.want) || !strings.HasPrefix(text, "http://127.0.0.1:") ||
+				strings.Contains(text, "\n") || strings.Contains(text, key) {
 				t.Errorf("%q, want one line with %q", text, c.want)
 			}
 			if int(tries.Load()) != c.tries {
@@ -302,7 +320,8 @@ func TestRemoteAsk(t *testing.T) {
 	}
 	reasoned := strings.Replace(said("yes"), `"content"`, `"reasoning_content": "no?", "content"`, 1)
 	r := serve(t, func(w http.ResponseWriter, _ asked, _ int) { io.WriteString(w, reasoned) })
-	if a, u, err := r.Ask(t.Context(), talk(""), 0); err != nil || a != (Answer{"yes", EOS}) || u != (Usage{1, 3, 2}) || r.Usage() != u {
+	if a, u, err := r.Ask(t.Context(), talk(""), 0); err != nil || a != (Answer{"yes", EOS}) || u != (Usage{1, 3, 2}) ||
+		r.Usage() != u {
 		t.Errorf("%v, %v, %v", a, u, err)
 	}
 }
@@ -334,14 +353,16 @@ func TestRemoteWithoutServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = r.Answer(t.Context(), []Conversation{talk("")})
-	if err == nil || !strings.Contains(err.Error(), "no server answers (dial tcp") || !strings.HasSuffix(err.Error(), "tried 2 times") {
+	if err == nil || !strings.Contains(err.Error(), "no server answers (dial tcp") ||
+		!strings.HasSuffix(err.Error(), "tried 2 times") {
 		t.Error(err)
 	}
 	patient, err := NewRemote(RemoteOptions{BaseURL: s.URL, Model: "m", Retries: 9, Wait: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = patient.Answer(t.Context(), []Conversation{talk("")}); err == nil || !strings.HasSuffix(err.Error(), "tried 3 times") {
+	if _, err = patient.Answer(t.Context(), []Conversation{talk("")}); err == nil ||
+		!strings.HasSuffix(err.Error(), "tried 3 times") {
 		t.Errorf("%v: want patience with servers only that were there once", err)
 	}
 }
@@ -358,7 +379,8 @@ func TestRemoteStops(t *testing.T) {
 		t.Errorf("%v, want the context's cause", err)
 	}
 	var asks atomic.Int32
-	r = serve(t, func(w http.ResponseWriter, _ asked, _ int) { asks.Add(1); w.WriteHeader(401) }, func(o *RemoteOptions) { o.Parallel = 2 })
+	r = serve(t, func(w http.ResponseWriter, _ asked, _ int) { asks.Add(1); w.WriteHeader(401) },
+		func(o *RemoteOptions) { o.Parallel = 2 })
 	if _, err := r.Answer(t.Context(), make([]Conversation, 100)); err == nil || asks.Load() > 10 {
 		t.Errorf("%v after %d requests", err, asks.Load())
 	}
@@ -413,7 +435,8 @@ func TestRemoteOptions(t *testing.T) {
 	}{
 		{RemoteOptions{Model: "m"}, `base URL "": want one such as http://localhost:8000/v1`},
 		{RemoteOptions{BaseURL: "localhost:8000", Model: "m"}, `base URL "localhost:8000"`},
-		{RemoteOptions{BaseURL: "https://me:secret@host/v1", Model: "m"}, "base URL https://me:xxxxx@host/v1: a key does not belong there"},
+		{RemoteOptions{BaseURL: "https://me:secret@host/v1", Model: "m"},
+			"base URL https://me:xxxxx@host/v1: a key does not belong there"},
 		{RemoteOptions{BaseURL: "https://host/v1"}, "no model is named: want one that https://host/v1 serves"},
 		{RemoteOptions{BaseURL: "https://host/v1", Model: "m", Parallel: -1}, "-1 parallel requests"},
 		{RemoteOptions{BaseURL: "https://host/v1", Model: "m", Timeout: -1}, "time-out -1ns"},

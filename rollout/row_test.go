@@ -46,7 +46,8 @@ func sameChoice(logits []float32, s Sampling, u float64) error {
 	if at, _, ok := x.decidingBlock(s, u); ok { // the deciding block alone must do
 		x.only, x.logits = x.block(at), nil
 		if token, logp, err := x.choose(s, u); token != fast || logp != fastLogp || err != nil {
-			return fmt.Errorf("token %d, log-prob %v, %v from one block, %d, %v from all", token, logp, err, fast, fastLogp)
+			return fmt.Errorf("token %d, log-prob %v, %v from one block, %d, %v from all", token, logp, err, fast,
+				fastLogp)
 		}
 	}
 	if fast == slow {
@@ -133,7 +134,8 @@ func FuzzRowsChooseAsThePlainWay(f *testing.F) {
 	f.Add(uint64(1), 100, 0.5, 10, 0.9, 0.1, 0.3)
 	f.Fuzz(func(t *testing.T, seed uint64, v int, temperature float64, topK int, topP, minP, u float64) {
 		request := Sampling{MaxNew: 1, Temperature: temperature, TopK: topK, TopP: topP, MinP: minP}
-		if v < 1 || v > 5000 || request.outOfRange() != nil || temperature != 0 && (temperature < 1e-2 || temperature > 1e3) || !(u >= 0 && u < 1) {
+		if v < 1 || v > 5000 || request.outOfRange() != nil ||
+			temperature != 0 && (temperature < 1e-2 || temperature > 1e3) || !(u >= 0 && u < 1) {
 			t.Skip()
 		}
 		logits := randomLogits(rand.New(rand.NewPCG(seed, 5)), v)
@@ -173,7 +175,10 @@ func TestCutOff(t *testing.T) {
 	for _, c := range cases {
 		for name, choose := range map[string]func(u float64) (int32, float32, error){
 			"plain": func(u float64) (int32, float32, error) { return choose(c.logits, c.rule, u) },
-			"row":   func(u float64) (int32, float32, error) { return rowOf(c.logits, c.rule.Temperature).choose(c.rule, u) },
+			"row": func(u float64) (int32, float32, error) {
+				return rowOf(c.logits, c.rule.Temperature).choose(c.rule,
+					u)
+			},
 		} {
 			seen := map[int32]bool{}
 			for u := range 1000 {
@@ -200,7 +205,8 @@ func TestDistribution(t *testing.T) {
 		logits[i] = float32(r.NormFloat64())
 	}
 	const n = 200_000
-	for _, rule := range []Sampling{{Temperature: 1}, {Temperature: 0.6}, {Temperature: 1, TopK: 20}, {Temperature: 1.5, TopP: 0.8}, {Temperature: 1, MinP: 0.2}} {
+	for _, rule := range []Sampling{{Temperature: 1}, {Temperature: 0.6}, {Temperature: 1, TopK: 20},
+		{Temperature: 1.5, TopP: 0.8}, {Temperature: 1, MinP: 0.2}} {
 		x, top := rowOf(logits, rule.Temperature), float64(slices.Max(logits))
 		least := rule.threshold(logits, top)
 		count := make([]float64, len(logits))
@@ -238,7 +244,8 @@ func TestBrokenRows(t *testing.T) {
 	} {
 		x := rowOf(slices.Clone(logits), 1)
 		spoil(&x)
-		if _, _, err := x.choose(Sampling{Temperature: 1}, 0.5); err == nil || !strings.Contains(err.Error(), "token 1 is NaN") {
+		if _, _, err := x.choose(Sampling{Temperature: 1}, 0.5); err == nil ||
+			!strings.Contains(err.Error(), "token 1 is NaN") {
 			t.Errorf("%v, want token 1 named", err)
 		}
 	}
@@ -254,7 +261,9 @@ func BenchmarkChoose(b *testing.B) {
 				logits[i] = float32(r.NormFloat64() * scale)
 			}
 			x := rowOf(logits, 1)
-			for name, rule := range map[string]Sampling{"plain": {Temperature: 1}, "top-k 50": {Temperature: 1, TopK: 50}, "top-p 0.9": {Temperature: 1, TopP: 0.9}, "min-p 0.1": {Temperature: 1, MinP: 0.1}} {
+			for name, rule := range map[string]Sampling{"plain": {Temperature: 1},
+				"top-k 50": {Temperature: 1, TopK: 50}, "top-p 0.9": {Temperature: 1, TopP: 0.9},
+				"min-p 0.1": {Temperature: 1, MinP: 0.1}} {
 				b.Run(fmt.Sprintf("%d/%v/%s", v, scale, name), func(b *testing.B) {
 					for i := range b.N {
 						if _, _, err := x.choose(rule, draw(1, i)); err != nil {

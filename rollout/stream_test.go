@@ -76,13 +76,15 @@ func TestStreamHoldsBack(t *testing.T) {
 		{text[3:5] + "!", []string{text[:2], text[2:3], text[3:6], text[6:]}, 4},
 		{text[:1] + "!", []string{text[:2], text[2:4], text[4:6], text[6:]}, 4},
 	} {
-		s, pieces := scriptedStream(t, Request{Sampling: Sampling{Stop: []string{c.stop}}, StopTokens: []int32{}}, []int32{1, 2, 3, 4}[:len(c.pieces)]...)
+		s, pieces := scriptedStream(t, Request{Sampling: Sampling{Stop: []string{c.stop}}, StopTokens: []int32{}},
+			[]int32{1, 2, 3, 4}[:len(c.pieces)]...)
 		if !slices.Equal(pieces, c.pieces) || s.Shown() != c.shown {
 			t.Errorf("stop %q: pieces %q, %d tokens shown; want %q, %d", c.stop, pieces, s.Shown(), c.pieces, c.shown)
 		}
 	}
 	two := text[2:4]
-	s, pieces := scriptedStream(t, Request{Sampling: Sampling{Stop: []string{two + two + text[4:6]}}, StopTokens: []int32{}}, 1, 2, 2, 2)
+	s, pieces := scriptedStream(t, Request{Sampling: Sampling{Stop: []string{two + two + text[4:6]}},
+		StopTokens: []int32{}}, 1, 2, 2, 2)
 	if !slices.Equal(pieces, []string{text[:2], "", "", two}) || s.Shown() != 2 {
 		t.Errorf("a stop string that begins twice: %q, %d tokens shown", pieces, s.Shown())
 	}
@@ -90,7 +92,7 @@ func TestStreamHoldsBack(t *testing.T) {
 	if !slices.Equal(pieces, []string{text[:2], ""}) || s.Shown() != 1 || s.Reason != EOS {
 		t.Errorf("a stop token: %q, %d tokens shown, %s", pieces, s.Shown(), s.Reason)
 	}
-	s, pieces = scriptedStream(t, Request{StopTokens: []int32{}}, 60, 61, 62, 63, 1) // the four bytes of one rune, after letters
+	s, pieces = scriptedStream(t, Request{StopTokens: []int32{}}, 60, 61, 62, 63, 1) // a rune's four bytes
 	if strings.Join(pieces, "") != (letters{}).Decode(s.Tokens, false) || s.Ended() {
 		t.Errorf("a rune of four tokens: %q", pieces)
 	}
@@ -107,7 +109,8 @@ func TestStreamsOfTokenizers(t *testing.T) {
 		c.MaxPositions = 1000
 		for _, text := range []string{"Hello, what fits here?", "naïve Žižek: 東京 🙂🙃 done", "a  b\n\n c", "🙂"} {
 			ids := tok.Encode(text, false)
-			s, got := NewStream(Request{Sampling: Sampling{MaxNew: len(ids)}, Prompt: []int32{1}, StopTokens: []int32{}}, c, tok), ""
+			s, got := NewStream(Request{Sampling: Sampling{MaxNew: len(ids)}, Prompt: []int32{1},
+				StopTokens: []int32{}}, c, tok), ""
 			for _, id := range ids {
 				piece := s.Take(id, -1)
 				if got += piece; !utf8.ValidString(piece) {

@@ -111,7 +111,8 @@ func TestLogpsAreTheTrainers(t *testing.T) {
 				}
 				for k := range want {
 					if d := math.Abs(float64(cs[r].Logps[k] - want[k])); !(d < 2e-5) {
-						t.Errorf("%s, request %d, token %d: log-prob %v, trainer %v", kind, r, k, cs[r].Logps[k], want[k])
+						t.Errorf("%s, request %d, token %d: log-prob %v, trainer %v", kind, r, k, cs[r].Logps[k],
+							want[k])
 					}
 				}
 			}
@@ -166,8 +167,10 @@ func TestTokensAreThePlainSamplers(t *testing.T) {
 func equalAnswers(t *testing.T, got, want []Completion) {
 	t.Helper()
 	for i := range want {
-		if !slices.Equal(got[i].Tokens, want[i].Tokens) || got[i].Reason != want[i].Reason || got[i].Text != want[i].Text {
-			t.Errorf("request %d: %v %s %q, want %v %s %q", i, got[i].Tokens, got[i].Reason, got[i].Text, want[i].Tokens, want[i].Reason, want[i].Text)
+		if !slices.Equal(got[i].Tokens, want[i].Tokens) || got[i].Reason != want[i].Reason ||
+			got[i].Text != want[i].Text {
+			t.Errorf("request %d: %v %s %q, want %v %s %q", i, got[i].Tokens, got[i].Reason, got[i].Text,
+				want[i].Tokens, want[i].Reason, want[i].Text)
 			continue
 		}
 		for k := range want[i].Logps {
@@ -248,7 +251,8 @@ func TestEnds(t *testing.T) {
 			t.Errorf("text %q, want %q, without the stop token", c.Text, want)
 		}
 
-		long := Request{Sampling: Sampling{MaxNew: 50}, Prompt: make([]int32, m.Config.MaxPositions-2), StopTokens: []int32{}}
+		long := Request{Sampling: Sampling{MaxNew: 50}, Prompt: make([]int32, m.Config.MaxPositions-2),
+			StopTokens: []int32{}}
 		if c = sample(t, sampler, long)[0]; len(c.Tokens) != 2 || c.Reason != Length {
 			t.Errorf("%d tokens, %s, want the 2 that the model has positions for", len(c.Tokens), c.Reason)
 		}
@@ -268,14 +272,17 @@ func TestStopStrings(t *testing.T) {
 		r := requests(1, 40, 1)[0]
 		text := sample(t, sampler, r)[0].Text
 		of := func(from, to int) string { return string([]rune(text)[from:to]) }
-		for _, stops := range [][]string{{"never there"}, {of(5, 8)}, {of(9, 20), of(5, 8), of(6, 8)}, {of(0, 1)}, {of(55, 60)}} {
+		for _, stops := range [][]string{{"never there"}, {of(5, 8)}, {of(9, 20), of(5, 8), of(6, 8)}, {of(0, 1)},
+			{of(55, 60)}} {
 			r.Stop = stops
 			want, reason := text, Length
 			if at := firstOf(text, stops); at >= 0 {
 				want, reason = text[:at], StopString
 			}
-			if got := sample(t, sampler, r)[0]; got.Text != want || got.Reason != reason || reason == StopString && len(got.Tokens) > (len(want)+12)/2+4 {
-				t.Errorf("stops %q: %q, %s after %d tokens, want %q, %s", stops, got.Text, got.Reason, len(got.Tokens), want, reason)
+			if got := sample(t, sampler, r)[0]; got.Text != want || got.Reason != reason ||
+				reason == StopString && len(got.Tokens) > (len(want)+12)/2+4 {
+				t.Errorf("stops %q: %q, %s after %d tokens, want %q, %s", stops, got.Text, got.Reason, len(got.Tokens),
+					want, reason)
 			}
 		}
 	})
@@ -377,14 +384,16 @@ func TestBadRequests(t *testing.T) {
 			bad := good
 			spoil(&bad)
 			_, err := sampler.Sample(context.Background(), []Request{good, bad})
-			if err == nil || !strings.Contains(err.Error(), "request 1: ") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			if err == nil || !strings.Contains(err.Error(), "request 1: ") || !strings.Contains(err.Error(), want) ||
+				strings.Contains(err.Error(), "\n") {
 				t.Errorf("%q, want %q", err, want)
 			}
 		}
 		for want, spoil := range cases {
 			check(sampler, want, spoil)
 		}
-		check(s.of(t, testkit.Model(t, "llama"), Options{Decoder: letters{}}), `stop "": want texts`, func(r *Request) { r.Stop = []string{"a", ""} })
+		check(s.of(t, testkit.Model(t, "llama"), Options{Decoder: letters{}}), `stop "": want texts`,
+			func(r *Request) { r.Stop = []string{"a", ""} })
 		if c, err := sampler.Sample(context.Background(), nil); len(c) != 0 || err != nil {
 			t.Errorf("no requests: %v, %v", c, err)
 		}
@@ -396,7 +405,8 @@ func TestBrokenWeights(t *testing.T) {
 		m := testkit.Model(t, "llama")
 		m.Params[1].Data[0] = float32(math.NaN())
 		_, err := s.of(t, m, Options{}).Sample(context.Background(), requests(2, 2, 0))
-		if err == nil || !strings.Contains(err.Error(), "request 0, token 0: ") || !strings.Contains(err.Error(), "NaN") {
+		if err == nil || !strings.Contains(err.Error(), "request 0, token 0: ") ||
+			!strings.Contains(err.Error(), "NaN") {
 			t.Error(err)
 		}
 	})

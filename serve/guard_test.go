@@ -28,7 +28,10 @@ func TestToken(t *testing.T) {
 	if got := r.send(t, "GET", "/healthz", "", nil); got.status != http.StatusOK {
 		t.Errorf("%+v", got)
 	}
-	basic := r.send(t, "GET", "/v1/models", "", func(q *http.Request) { q.Header.Set("Authorization", "Basic "+secret) })
+	basic := r.send(t, "GET", "/v1/models", "", func(q *http.Request) {
+		q.Header.Set("Authorization",
+			"Basic "+secret)
+	})
 	if basic.status != http.StatusUnauthorized || basic.header.Get("WWW-Authenticate") != "Bearer" {
 		t.Errorf("%+v", basic)
 	}
@@ -52,7 +55,8 @@ func TestOtherSites(t *testing.T) {
 		}
 	}
 	for _, host := range []string{"localhost", "localhost:1", "[::1]:80", "127.0.0.2"} {
-		if got := r.send(t, "GET", "/v1/models", "", func(q *http.Request) { q.Host = host }); got.status != http.StatusOK {
+		got := r.send(t, "GET", "/v1/models", "", func(q *http.Request) { q.Host = host })
+		if got.status != http.StatusOK {
 			t.Errorf("%s: %+v", host, got)
 		}
 	}
@@ -105,13 +109,16 @@ func TestRefusals(t *testing.T) {
 		{`{"messages":[{"role":"user"}]}`, "messages", "message 0: content: missing"},
 		{`{"messages":[{"role":"user","content":null}]}`, "messages", "message 0: content: found null"},
 		{`{"messages":[{"role":"user","content":5}]}`, "messages", "content: found 5: want a text"},
-		{`{"messages":[{"role":"tool","content":"x"}]}`, "messages", `role: found "tool": want system, user or assistant`},
-		{`{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, "messages", `part 0 is of type "image_url"`},
+		{`{"messages":[{"role":"tool","content":"x"}]}`, "messages",
+			`role: found "tool": want system, user or assistant`},
+		{`{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, "messages",
+			`part 0 is of type "image_url"`},
 		{`{"messages":[{"role":"user","content":"x","name":"Ann"}]}`, "messages", "name: "},
 		{`{"messages":[{"role":"assistant","content":"x","tool_calls":[{}]}]}`, "messages", "tool_calls: "},
 		{`{` + hello + `,"tools":[{"type":"function"}]}`, "tools", "not supported"},
 		{`{` + hello + `,"tool_choice":"required"}`, "tool_choice", "not supported"},
-		{`{` + hello + `,"response_format":{"type":"json_object"}}`, "response_format", `json_object"} is not supported`},
+		{`{` + hello + `,"response_format":{"type":"json_object"}}`, "response_format",
+			`json_object"} is not supported`},
 		{`{` + hello + `,"frequency_penalty":0.5}`, "frequency_penalty", "0.5 is not supported"},
 		{`{` + hello + `,"logit_bias":{"5":-100}}`, "logit_bias", "not supported"},
 		{`{` + hello + `,"modalities":["text","audio"]}`, "modalities", "not supported"},
@@ -134,30 +141,38 @@ func TestRefusals(t *testing.T) {
 		{`{` + hello + `,"stream":true,"stream_options":{"chunks":1}}`, "stream_options", "chunks: unknown field"},
 		{`{` + hello + `,"top_logprobs":0,"logprobs":1}`, "logprobs", "true or false"},
 		{`{` + hello + `,"top_logprobs":1}`, "top_logprobs", "logprobs true"},
-		{`{` + hello + `,"logprobs":true,"top_logprobs":5,"temperature":0}`, "top_logprobs", "the chosen token's log-prob"},
+		{`{` + hello + `,"logprobs":true,"top_logprobs":5,"temperature":0}`, "top_logprobs",
+			"the chosen token's log-prob"},
 		{`{` + hello + `,"logprobs":true,"top_logprobs":1}`, "top_logprobs", "1 with temperature 0"},
 	} {
 		got := r.send(t, "POST", "/v1/chat/completions", c.body, nil)
 		message, kind, param, _ := got.error(t)
-		if got.status != http.StatusBadRequest || param != c.param || !strings.Contains(message, c.says) || kind != "invalid_request_error" || strings.Contains(message, "\n") {
+		if got.status != http.StatusBadRequest || param != c.param || !strings.Contains(message, c.says) ||
+			kind != "invalid_request_error" || strings.Contains(message, "\n") {
 			t.Errorf("%s: %d %s, %q, want %q", c.body, got.status, param, message, c.says)
 		}
 	}
 	for _, more := range []string{
-		`"frequency_penalty":0,"presence_penalty":0.0,"logit_bias":{},"logit_bias":null,"n":1,"top_p":1,"temperature":1,"user":"ann"`,
+		`"frequency_penalty":0,"presence_penalty":0.0,"logit_bias":{},"logit_bias":null,"n":1,"top_p":1,` +
+			`"temperature":1,"user":"ann"`,
 		`"tools":[],"tool_choice":"none","parallel_tool_calls":true,"functions":null,"response_format":{"type":"text"}`,
-		`"stream":false,"stream_options":null,"stop":null,"seed":-5,"max_tokens":1,"max_completion_tokens":1,"logprobs":true,"top_logprobs":0`,
-		`"metadata":{},"store":false,"service_tier":"auto","modalities":["text"],"audio":null,"verbosity":"medium","reasoning_effort":null`,
+		`"stream":false,"stream_options":null,"stop":null,"seed":-5,"max_tokens":1,"max_completion_tokens":1,` +
+			`"logprobs":true,"top_logprobs":0`,
+		`"metadata":{},"store":false,"service_tier":"auto","modalities":["text"],"audio":null,"verbosity":"medium",` +
+			`"reasoning_effort":null`,
 	} {
-		if got := r.send(t, "POST", "/v1/chat/completions", fmt.Sprintf("{%s,%s}", hello, more), nil); got.status != http.StatusOK {
+		if got := r.send(t, "POST", "/v1/chat/completions", fmt.Sprintf("{%s,%s}", hello, more),
+			nil); got.status != http.StatusOK {
 			t.Errorf("%s: %+v", more, got)
 		}
 	}
-	back := `{"messages":[{"role":"developer","content":"Hi"},{"role":"user","content":"Hello"},{"role":"assistant","content":"Yes?","refusal":null,"tool_calls":[]},{"role":"user","content":"No"}]}`
+	back := `{"messages":[{"role":"developer","content":"Hi"},{"role":"user","content":"Hello"},{"role":"assistant",` +
+		`"content":"Yes?","refusal":null,"tool_calls":[]},{"role":"user","content":"No"}]}`
 	if got := r.send(t, "POST", "/v1/chat/completions", back, nil); got.status != http.StatusOK {
 		t.Errorf("%+v", got)
 	}
-	if log := r.log.text(); strings.Contains(log, "Hello") || strings.Contains(log, "json_object") || !strings.Contains(log, `400 "tools"`) {
+	if log := r.log.text(); strings.Contains(log, "Hello") || strings.Contains(log, "json_object") ||
+		!strings.Contains(log, `400 "tools"`) {
 		t.Errorf("the log tells of requests what it should not: %s", log)
 	}
 }

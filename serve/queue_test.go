@@ -28,7 +28,8 @@ type asked struct {
 func (r *running) ask(ctx context.Context, tokens int) <-chan asked {
 	out := make(chan asked, 1)
 	go func() {
-		c, err := r.client.CreateChatCompletion(ctx, says("Hello", func(q *openai.ChatCompletionRequest) { q.MaxTokens = tokens }))
+		c, err := r.client.CreateChatCompletion(ctx, says("Hello",
+			func(q *openai.ChatCompletionRequest) { q.MaxTokens = tokens }))
 		out <- asked{c, err}
 	}()
 	return out
@@ -109,7 +110,8 @@ func TestFullLine(t *testing.T) {
 	}
 	got := r.send(t, "POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"Hello"}]}`, nil)
 	_, kind, _, code := got.error(t)
-	if after, err := strconv.Atoi(got.header.Get("Retry-After")); got.status != http.StatusTooManyRequests || code != "queue_full" || kind != "rate_limit_error" || err != nil || after < 1 {
+	if after, err := strconv.Atoi(got.header.Get("Retry-After")); got.status != http.StatusTooManyRequests ||
+		code != "queue_full" || kind != "rate_limit_error" || err != nil || after < 1 {
 		t.Errorf("%+v", got)
 	}
 	_, err := r.client.CreateChatCompletion(t.Context(), says("Hello", nil))
@@ -167,7 +169,8 @@ func TestStreamedClientLeaves(t *testing.T) {
 	r := start(t, p, nil)
 	stream, err := make(chan *openai.ChatCompletionStream, 1), make(chan error, 1)
 	go func() {
-		s, e := r.client.CreateChatCompletionStream(t.Context(), says("Hello", func(q *openai.ChatCompletionRequest) { q.MaxTokens = 100 }))
+		s, e := r.client.CreateChatCompletionStream(t.Context(),
+			says("Hello", func(q *openai.ChatCompletionRequest) { q.MaxTokens = 100 }))
 		stream <- s
 		err <- e
 	}()
@@ -231,7 +234,8 @@ func TestStopBreaksOff(t *testing.T) {
 	r := start(t, p, func(o *serve.Options) { o.Grace = 100 * time.Millisecond })
 	streams := make(chan error, 1)
 	go func() {
-		s, err := r.client.CreateChatCompletionStream(t.Context(), says("Hello", func(q *openai.ChatCompletionRequest) { q.MaxTokens = 100 }))
+		s, err := r.client.CreateChatCompletionStream(t.Context(),
+			says("Hello", func(q *openai.ChatCompletionRequest) { q.MaxTokens = 100 }))
 		for err == nil {
 			_, err = s.Recv()
 		}
@@ -262,7 +266,8 @@ func (f *failing) Sample(context.Context, []rollout.Request) ([]rollout.Completi
 // TestSamplerFails: its errors and panics are the batch's, and the server goes on.
 func TestSamplerFails(t *testing.T) {
 	r := start(t, &failing{}, nil)
-	for _, says := range []string{"the model's weights are broken", "no numbers left", "the model's weights are broken"} {
+	for _, says := range []string{"the model's weights are broken", "no numbers left",
+		"the model's weights are broken"} {
 		checkError(t, (<-r.ask(t.Context(), 2)).err, http.StatusInternalServerError, "sampling_failed", says)
 	}
 }

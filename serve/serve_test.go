@@ -26,11 +26,13 @@ func TestChatIsTheSamplers(t *testing.T) {
 	got := r.chat(t, says(question, func(q *openai.ChatCompletionRequest) {
 		q.Seed, q.N, q.LogProbs, q.MaxTokens, q.Temperature = &seed, 3, true, 60, 0.8
 	}))
-	prompt, err := (&batch.Encoder{Tokenizer: r.world.tokens}).Prompt(data.Text{Messages: []data.Message{{Role: "user", Content: question}}})
+	prompt, err := (&batch.Encoder{Tokenizer: r.world.tokens}).Prompt(data.Text{Messages: []data.Message{{Role: "user",
+		Content: question}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := r.world.sampler.Sample(t.Context(), rollout.Request{Sampling: rollout.Sampling{MaxNew: 60, Temperature: float64(float32(0.8))}, Prompt: prompt, Seed: 7}.Samples(3))
+	want, err := r.world.sampler.Sample(t.Context(), rollout.Request{Sampling: rollout.Sampling{MaxNew: 60,
+		Temperature: float64(float32(0.8))}, Prompt: prompt, Seed: 7}.Samples(3))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +44,8 @@ func TestChatIsTheSamplers(t *testing.T) {
 			shown = shown[:len(shown)-1]
 		}
 		choice := got.Choices[i]
-		if choice.Message.Content != c.Text || choice.FinishReason != reason || choice.Index != i || choice.Message.Role != "assistant" || len(choice.LogProbs.Content) != len(shown) {
+		if choice.Message.Content != c.Text || choice.FinishReason != reason || choice.Index != i ||
+			choice.Message.Role != "assistant" || len(choice.LogProbs.Content) != len(shown) {
 			t.Errorf("choice %d: %+v, want %+v", i, choice, c)
 			continue
 		}
@@ -56,10 +59,12 @@ func TestChatIsTheSamplers(t *testing.T) {
 			t.Errorf("choice %d: the tokens are %q, the text %q", i, text, c.Text)
 		}
 	}
-	if u := got.Usage; u.PromptTokens != len(prompt) || u.CompletionTokens != drawn || u.TotalTokens != len(prompt)+drawn {
+	if u := got.Usage; u.PromptTokens != len(prompt) || u.CompletionTokens != drawn ||
+		u.TotalTokens != len(prompt)+drawn {
 		t.Errorf("usage %+v, want %d and %d", u, len(prompt), drawn)
 	}
-	if got.Model != "tiny" || got.Object != "chat.completion" || !strings.HasPrefix(got.ID, "chatcmpl-") || got.Created == 0 {
+	if got.Model != "tiny" || got.Object != "chat.completion" || !strings.HasPrefix(got.ID, "chatcmpl-") ||
+		got.Created == 0 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -122,7 +127,8 @@ func TestStream(t *testing.T) {
 		for _, l := range choice.LogProbs.Content {
 			logprobs = append(logprobs, l.LogProb)
 		}
-		if s.texts[i] != choice.Message.Content || s.reasons[i] != string(choice.FinishReason) || !slices.Equal(s.logprobs[i], logprobs) {
+		if s.texts[i] != choice.Message.Content || s.reasons[i] != string(choice.FinishReason) ||
+			!slices.Equal(s.logprobs[i], logprobs) {
 			t.Errorf("choice %d: streamed %q, %s, %v, whole %+v", i, s.texts[i], s.reasons[i], s.logprobs[i], choice)
 		}
 	}
@@ -166,7 +172,8 @@ func TestLimits(t *testing.T) {
 		return func(q *openai.ChatCompletionRequest) { q.MaxTokens = n; q.LogitBias = map[string]int{} }
 	}
 	for n, want := range map[int]int{0: 12, 5: 5} {
-		if got := r.chat(t, says("Hello", cold(n))); got.Usage.CompletionTokens != want || got.Choices[0].FinishReason != "length" {
+		if got := r.chat(t, says("Hello", cold(n))); got.Usage.CompletionTokens != want ||
+			got.Choices[0].FinishReason != "length" {
 			t.Errorf("max_tokens %d: %+v", n, got)
 		}
 	}
@@ -179,7 +186,8 @@ func TestLimits(t *testing.T) {
 // TestGreedy: temperature 0 takes the likeliest tokens, of which the log-probs can tell that much; top_p 0 does too.
 func TestGreedy(t *testing.T) {
 	r := start(t, nil, nil)
-	body := `{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":[{"type":"text","text":"Hello"}]}],"max_tokens":6,`
+	body := `{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":[{"type":"text",` +
+		`"text":"Hello"}]}],"max_tokens":6,`
 	first := r.send(t, "POST", "/v1/chat/completions", body+`"temperature":0,"logprobs":true,"top_logprobs":1}`, nil)
 	if first.status != http.StatusOK || strings.Count(first.body, `"top_logprobs":[{`) != 6 {
 		t.Errorf("%+v", first)
@@ -190,7 +198,8 @@ func TestGreedy(t *testing.T) {
 		return text
 	}
 	for _, rule := range []string{`"top_p":0}`, `"top_k":1}`, `"min_p":1}`, `"temperature":0,"seed":4,"n":1}`} {
-		if got := r.send(t, "POST", "/v1/chat/completions", body+rule, nil); content(got.body) == "" || content(got.body) != content(first.body) {
+		if got := r.send(t, "POST", "/v1/chat/completions", body+rule, nil); content(got.body) == "" ||
+			content(got.body) != content(first.body) {
 			t.Errorf("%s: %s, want %q", rule, got.body, content(first.body))
 		}
 	}
@@ -207,7 +216,8 @@ func TestModels(t *testing.T) {
 	}
 	_, err = r.client.GetModel(t.Context(), "gpt-4o")
 	checkError(t, err, http.StatusNotFound, "model_not_found", "gpt-4o", "tiny")
-	_, err = r.client.CreateChatCompletion(t.Context(), says("Hello", func(q *openai.ChatCompletionRequest) { q.Model = "gpt-4o" }))
+	_, err = r.client.CreateChatCompletion(t.Context(),
+		says("Hello", func(q *openai.ChatCompletionRequest) { q.Model = "gpt-4o" }))
 	checkError(t, err, http.StatusNotFound, "model_not_found", "gpt-4o", "tiny")
 	if h := r.health(t); h.Status != "ok" || h.Model != "tiny" || h.Running != 0 || h.Waiting != 0 {
 		t.Errorf("%+v", h)

@@ -152,7 +152,8 @@ func (s *Server) checkName(name string) *problem {
 	if name == "" || name == s.options.Name {
 		return nil
 	}
-	p := refuse("model", "there is no %s here: want %s", short([]byte(name)), s.options.Name).withCode("model_not_found")
+	p := refuse("model", "there is no %s here: want %s", short([]byte(name)),
+		s.options.Name).withCode("model_not_found")
 	p.status = http.StatusNotFound
 	return p
 }

@@ -112,7 +112,8 @@ func start(t *testing.T, sampler rollout.Sampler, change func(o *serve.Options))
 	}
 	r := &running{world: w, stopped: make(chan error, 1), log: &lines{}}
 	o := serve.Options{
-		Name: "tiny", Sampler: sampler, Config: w.config, Encoder: &batch.Encoder{Tokenizer: w.tokens}, Decoder: w.tokens, MaxNew: 12, Log: r.log.add,
+		Name: "tiny", Sampler: sampler, Config: w.config, Encoder: &batch.Encoder{Tokenizer: w.tokens},
+		Decoder: w.tokens, MaxNew: 12, Log: r.log.add,
 	}
 	if change != nil {
 		change(&o)
@@ -154,7 +155,8 @@ func (r *running) wait(t *testing.T) {
 
 // says is a request with one message.
 func says(text string, change func(q *openai.ChatCompletionRequest)) openai.ChatCompletionRequest {
-	q := openai.ChatCompletionRequest{Model: "tiny", Messages: []openai.ChatCompletionMessage{{Role: "user", Content: text}}}
+	q := openai.ChatCompletionRequest{Model: "tiny", Messages: []openai.ChatCompletionMessage{{Role: "user",
+		Content: text}}}
 	if change != nil {
 		change(&q)
 	}

@@ -17,7 +17,8 @@ import (
 // TestBudgetOfRequests: never one more, retries included; one line; the same again goes on, and pays for nothing twice.
 func TestBudgetOfRequests(t *testing.T) {
 	const n, budget = 300, 100
-	s := meteredtest.Start(t, meteredtest.Options{Reply: verdict, Delay: time.Millisecond, Faults: 0.1, Stall: time.Minute, Seed: 5})
+	s := meteredtest.Start(t, meteredtest.Options{Reply: verdict, Delay: time.Millisecond, Faults: 0.1,
+		Stall: time.Minute, Seed: 5})
 	path := filepath.Join(t.TempDir(), "judge.jsonl")
 	answered, runs := 0, 0
 	for ; runs < 10; runs++ {
@@ -36,7 +37,8 @@ func TestBudgetOfRequests(t *testing.T) {
 			break
 		}
 		if after-before > budget || c.Stats().Requests != after-before || !errors.Is(err, ErrBudget) ||
-			!strings.HasPrefix(err.Error(), "judge: the budget is spent: 100 requests (") || strings.Contains(err.Error(), "\n") {
+			!strings.HasPrefix(err.Error(), "judge: the budget is spent: 100 requests (") ||
+			strings.Contains(err.Error(), "\n") {
 			t.Fatalf("%v after %d requests, %+v", err, after-before, c.Stats())
 		}
 	}
@@ -51,7 +53,8 @@ func TestBudgetOfRequests(t *testing.T) {
 // well.
 func TestBudgetOfCost(t *testing.T) {
 	prompt := strings.Repeat("word ", 59) // with two digits behind it 60 tokens by the server's count, 115 by our guess
-	s := meteredtest.Start(t, meteredtest.Options{Delay: 5 * time.Millisecond, Reply: func(string) string { return "one two three four five" }})
+	s := meteredtest.Start(t, meteredtest.Options{Delay: 5 * time.Millisecond,
+		Reply: func(string) string { return "one two three four five" }})
 	c := open(t, s, func(o *Options) {
 		o.Parallel, o.MaxTokens, o.PromptPrice, o.CompletionPrice, o.MaxCost = 4, 10, 1e4, 2e4, 10
 	})
@@ -61,10 +64,12 @@ func TestBudgetOfCost(t *testing.T) {
 		return err
 	})
 	c.Close()
-	if err == nil || !errors.Is(err, ErrBudget) || !strings.HasPrefix(err.Error(), "judge: the budget is spent: 0.9 of 10 left, the next request may cost 1.35 (") {
+	if err == nil || !errors.Is(err, ErrBudget) || !strings.HasPrefix(err.Error(),
+		"judge: the budget is spent: 0.9 of 10 left, the next request may cost 1.35 (") {
 		t.Error(err)
 	}
-	if s := c.Stats(); s.Requests != 13 || s.Cost < 9.09 || s.Cost > 9.11 || s.PromptTokens != 13*60 || s.CompletionTokens != 13*5 {
+	if s := c.Stats(); s.Requests != 13 || s.Cost < 9.09 || s.Cost > 9.11 || s.PromptTokens != 13*60 ||
+		s.CompletionTokens != 13*5 {
 		t.Errorf("%+v, want 13 requests for 9.1", s)
 	}
 }
@@ -104,15 +109,16 @@ func bubble(t *testing.T, o Options, send func(tries int) (rollout.Usage, error)
 
 // TestRequestsPerMinute: evenly spaced, from the first on.
 func TestRequestsPerMinute(t *testing.T) {
-	bubble(t, Options{RequestsPerMinute: 120, Parallel: 10}, func(int) (rollout.Usage, error) { return rollout.Usage{}, nil }, func(t *testing.T, c *Client) {
-		begin := time.Now()
-		if err := askMany(t.Context(), c, 241); err != nil {
-			t.Error(err)
-		}
-		if took := time.Since(begin); took < 2*time.Minute || took > 2*time.Minute+time.Second {
-			t.Errorf("241 requests at 120 a minute took %v", took)
-		}
-	})
+	bubble(t, Options{RequestsPerMinute: 120, Parallel: 10},
+		func(int) (rollout.Usage, error) { return rollout.Usage{}, nil }, func(t *testing.T, c *Client) {
+			begin := time.Now()
+			if err := askMany(t.Context(), c, 241); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(begin); took < 2*time.Minute || took > 2*time.Minute+time.Second {
+				t.Errorf("241 requests at 120 a minute took %v", took)
+			}
+		})
 }
 
 func askMany(ctx context.Context, c *Client, n int) error {
@@ -134,7 +140,8 @@ func TestTokensPerMinute(t *testing.T) {
 					t.Error(err)
 				}
 				ideal := time.Duration(200*used) * time.Minute / 6000
-				if took := time.Since(begin); took < ideal-time.Duration(10*used)*time.Minute/6000 || took > ideal+10*time.Minute/12 {
+				if took := time.Since(begin); took < ideal-time.Duration(10*used)*time.Minute/6000 ||
+					took > ideal+10*time.Minute/12 {
 					t.Errorf("200 requests of %d tokens at 6000 a minute took %v, want about %v", used, took, ideal)
 				}
 			})
@@ -200,7 +207,8 @@ func TestWaitsEnd(t *testing.T) {
 			}
 			client.Close()
 			if l := client.ledger; l.open != 0 || l.promised != 0 || l.reserved != 0 || len(client.places) != 0 {
-				t.Errorf("%s: %d open, %d promised, %v reserved, %d places taken", name, l.open, l.promised, l.reserved, len(client.places))
+				t.Errorf("%s: %d open, %d promised, %v reserved, %d places taken", name, l.open, l.promised, l.reserved,
+					len(client.places))
 			}
 		})
 	}

@@ -96,8 +96,10 @@ func TestNoCache(t *testing.T) {
 		"one line, no end": {`{"a": 1}`, "is not a cache of replies"},
 		"a later version":  {strings.Replace(header, "1}", "2}", 1), "is not a cache of replies"},
 		"bytes":            {"\x00\x01\x02", "is not a cache of replies"},
-		"a broken line":    {header + "{\n" + `{"name":"`, ":2: not a reply (unexpected end of JSON input): remove the line"},
-		"another line":     {header + `{"name":"00","reply":""}` + "\n", `:2: not a reply (name "00": want 64 hex digits): remove the line`},
+		"a broken line": {header + "{\n" + `{"name":"`,
+			":2: not a reply (unexpected end of JSON input): remove the line"},
+		"another line": {header + `{"name":"00","reply":""}` + "\n",
+			`:2: not a reply (name "00": want 64 hex digits): remove the line`},
 		"a line of others": {header + `{}` + "\n", ":2: not a reply (name or reply is missing)"},
 	} {
 		path := filepath.Join(dir, strings.ReplaceAll(name, " ", "-"))
@@ -105,7 +107,8 @@ func TestNoCache(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := Open(Options{BaseURL: "http://localhost/v1", Model: "m", Cache: path})
-		if err == nil || !strings.HasPrefix(err.Error(), path) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+		if err == nil || !strings.HasPrefix(err.Error(), path) || !strings.Contains(err.Error(), c.want) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
 		if b, _ := os.ReadFile(path); string(b) != c.content {
@@ -113,7 +116,8 @@ func TestNoCache(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]string{
-		dir: "is a directory", filepath.Join(dir, "none", "judge.jsonl"): "no such file or directory", os.DevNull: "want a file",
+		dir: "is a directory", filepath.Join(dir, "none", "judge.jsonl"): "no such file or directory",
+		os.DevNull: "want a file",
 	} {
 		if _, err := openCache(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", path, err, want)
@@ -128,7 +132,8 @@ func TestCacheOfTwo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openCache(path); err == nil || !strings.Contains(err.Error(), "in use by another process: wait for the other run") {
+	if _, err := openCache(path); err == nil || !strings.Contains(err.Error(),
+		"in use by another process: wait for the other run") {
 		t.Error(err)
 	}
 	c.close()
@@ -147,7 +152,8 @@ func TestFullDisk(t *testing.T) {
 		t.Skip("no /dev/full")
 	}
 	err = c.add(nameNumber(0), entry{})
-	if err == nil || !strings.Contains(err.Error(), "cannot be written: no space left on device") || strings.Contains(err.Error(), "\n") || c.has(nameNumber(0)) {
+	if err == nil || !strings.Contains(err.Error(), "cannot be written: no space left on device") ||
+		strings.Contains(err.Error(), "\n") || c.has(nameNumber(0)) {
 		t.Error(err)
 	}
 	c.file.Close()

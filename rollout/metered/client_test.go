@@ -83,11 +83,12 @@ func inParallel(ctx context.Context, n, parallel int, task func(ctx context.Cont
 func TestFaults(t *testing.T) {
 	const n = leakage + helpfulness
 	var done sync.Map
-	s := meteredtest.Start(t, meteredtest.Options{Reply: verdict, Delay: 2 * time.Millisecond, Faults: 0.1, Stall: time.Minute, Seed: 1, Watch: func(prompt string) {
-		if _, ok := done.Load(prompt); ok {
-			t.Errorf("asked again: %q", prompt)
-		}
-	}})
+	s := meteredtest.Start(t, meteredtest.Options{Reply: verdict, Delay: 2 * time.Millisecond, Faults: 0.1,
+		Stall: time.Minute, Seed: 1, Watch: func(prompt string) {
+			if _, ok := done.Load(prompt); ok {
+				t.Errorf("asked again: %q", prompt)
+			}
+		}})
 	path := filepath.Join(t.TempDir(), "judge.jsonl")
 	options := func(o *Options) { o.Cache, o.Parallel, o.Timeout = path, 32, 300*time.Millisecond }
 	c := open(t, s, options)
@@ -103,7 +104,8 @@ func TestFaults(t *testing.T) {
 			t.Errorf("no %s", kind)
 		}
 	}
-	if failed < n/20 || stats.Replies != n || stats.Requests != requests || stats.Retried != requests-n || together > 32 {
+	if failed < n/20 || stats.Replies != n || stats.Requests != requests || stats.Retried != requests-n ||
+		together > 32 {
 		t.Errorf("%d faults, %d requests, %d together, %+v", failed, requests, together, stats)
 	}
 	if err := c.Close(); err != nil {
@@ -136,7 +138,8 @@ func TestSharesEqualQuestions(t *testing.T) {
 		t.Errorf("%d requests, want 1", n)
 	}
 	c.Close()
-	for want, change := range []func(o *Options){func(o *Options) {}, func(o *Options) { o.Model = "other" }, func(o *Options) { o.MaxTokens = 5 }, func(o *Options) { o.Temperature = 0.5 }} {
+	for want, change := range []func(o *Options){func(o *Options) {}, func(o *Options) { o.Model = "other" },
+		func(o *Options) { o.MaxTokens = 5 }, func(o *Options) { o.Temperature = 0.5 }} {
 		c := open(t, s, func(o *Options) { o.Cache = path }, change)
 		if _, err := c.Ask(t.Context(), "same"); err != nil {
 			t.Error(err)
@@ -172,7 +175,8 @@ func TestAskerLeaves(t *testing.T) {
 func TestCloseKeepsWhatIsPaid(t *testing.T) {
 	for _, grace := range []time.Duration{0, -1} {
 		arrived := make(chan string, 9)
-		s := meteredtest.Start(t, meteredtest.Options{Delay: 100 * time.Millisecond, Watch: func(p string) { arrived <- p }})
+		s := meteredtest.Start(t, meteredtest.Options{Delay: 100 * time.Millisecond,
+			Watch: func(p string) { arrived <- p }})
 		path := filepath.Join(t.TempDir(), "judge.jsonl")
 		c := open(t, s, func(o *Options) { o.Cache, o.Grace = path, grace })
 		asked := make(chan error)
@@ -209,10 +213,14 @@ func TestKeyIsNowhere(t *testing.T) {
 		t.Errorf("%s, %v", b, err)
 	}
 	for _, code := range []int{400, 401, 429, 500} {
-		echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Error(w, r.Header.Get("Authorization"), code) }))
+		echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+			r *http.Request) {
+			http.Error(w, r.Header.Get("Authorization"), code)
+		}))
 		defer echo.Close()
 		c := open(t, &meteredtest.Server{URL: echo.URL}, func(o *Options) { o.KeyName, o.Retries = "JUDGE_KEY", 1 })
-		if _, err := c.Ask(t.Context(), "q"); err == nil || strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), "***") {
+		if _, err := c.Ask(t.Context(), "q"); err == nil || strings.Contains(err.Error(), key) ||
+			!strings.Contains(err.Error(), "***") {
 			t.Errorf("%d: %v", code, err)
 		}
 	}
@@ -229,21 +237,33 @@ func TestErrors(t *testing.T) {
 		want  string
 		asked int
 	}{
-		{"no key", status(401, `{"error": {"message": "You didn't provide an API key."}}`), "the server requires a key: set JUDGE_KEY in the environment (401", 1},
-		{"wrong base URL: another service", status(200, "<html>hello</html>"), "the reply is no chat completion (invalid character '<' looking for beginning of value): want the base URL of an OpenAI-compatible server", 3},
-		{"wrong base URL: wrong path", status(404, "404 page not found"), "the base URL is not that of an OpenAI-compatible server, which usually ends in /v1 (404", 1},
-		{"prompt too long", status(400, `{"error": {"message": "maximum context length is 512 tokens"}}`), "the server refuses the request (400", 1},
-		{"spent quota", status(429, `{"error": {"message": "You exceeded", "code": "insufficient_quota"}}`), "spent quota, tried once", 1},
+		{"no key", status(401, `{"error": {"message": "You didn't provide an API key."}}`),
+			"the server requires a key: set JUDGE_KEY in the environment (401", 1},
+		{"wrong base URL: another service", status(200, "<html>hello</html>"),
+			"the reply is no chat completion (invalid character '<' looking for beginning of value): want the base " +
+				"URL of an OpenAI-compatible server", 3},
+		{"wrong base URL: wrong path", status(404, "404 page not found"),
+			"the base URL is not that of an OpenAI-compatible server, which usually ends in /v1 (404", 1},
+		{"prompt too long", status(400, `{"error": {"message": "maximum context length is 512 tokens"}}`),
+			"the server refuses the request (400", 1},
+		{"spent quota", status(429, `{"error": {"message": "You exceeded", "code": "insufficient_quota"}}`),
+			"spent quota, tried once", 1},
 		{"always fails", status(500, "oops"), "the server fails, tried 4 times (500", 4},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Setenv("JUDGE_KEY", "")
 			var asked atomic.Int32
-			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { asked.Add(1); c.reply(w, r) }))
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+				r *http.Request) {
+				asked.Add(1)
+				c.reply(w, r)
+			}))
 			defer s.Close()
-			client := open(t, &meteredtest.Server{URL: s.URL}, func(o *Options) { o.KeyName, o.Retries = "JUDGE_KEY", 3 })
+			client := open(t, &meteredtest.Server{URL: s.URL},
+				func(o *Options) { o.KeyName, o.Retries = "JUDGE_KEY", 3 })
 			_, err := client.Ask(t.Context(), "q")
-			if err == nil || !strings.HasPrefix(err.Error(), "judge: http://127.0.0.1:") || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			if err == nil || !strings.HasPrefix(err.Error(), "judge: http://127.0.0.1:") ||
+				!strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%v, want one line with %q", err, c.want)
 			}
 			if int(asked.Load()) != c.asked || client.Stats().Failed != 1 {
@@ -254,7 +274,8 @@ func TestErrors(t *testing.T) {
 	gone := httptest.NewServer(nil)
 	gone.Close()
 	c := open(t, &meteredtest.Server{URL: gone.URL})
-	if _, err := c.Ask(t.Context(), "q"); err == nil || !strings.Contains(err.Error(), "no server answers (dial tcp") || !strings.HasSuffix(err.Error(), "tried 3 times") {
+	if _, err := c.Ask(t.Context(), "q"); err == nil || !strings.Contains(err.Error(), "no server answers (dial tcp") ||
+		!strings.HasSuffix(err.Error(), "tried 3 times") {
 		t.Error(err)
 	}
 }
@@ -264,9 +285,11 @@ func TestOptions(t *testing.T) {
 		change func(o *Options)
 		want   string
 	}{
-		{func(o *Options) { o.BaseURL = "localhost:8000" }, `judge: base URL "localhost:8000": want one such as http://localhost:8000/v1`},
+		{func(o *Options) { o.BaseURL = "localhost:8000" },
+			`judge: base URL "localhost:8000": want one such as http://localhost:8000/v1`},
 		{func(o *Options) { o.Model = "" }, "judge: no model is named"},
-		{func(o *Options) { o.BaseURL = "https://me:secret@host/v1" }, "judge: base URL https://me:xxxxx@host/v1: a key does not belong there"},
+		{func(o *Options) { o.BaseURL = "https://me:secret@host/v1" },
+			"judge: base URL https://me:xxxxx@host/v1: a key does not belong there"},
 		{func(o *Options) { o.Parallel = -1 }, "judge: -1 parallel requests: want 1 or more"},
 		{func(o *Options) { o.MaxRequests = -1 }, "judge: budget of requests -1: want 0 or more"},
 		{func(o *Options) { o.TokensPerMinute = -5 }, "judge: tokens a minute -5"},

@@ -23,7 +23,8 @@ func TestMain(m *testing.M) {
 
 // judgeChild asks all questions and prints the number of each that is answered.
 func judgeChild(url, path string) error {
-	c, err := Open(Options{BaseURL: url, Model: "tiny", Cache: path, Parallel: 32, Wait: time.Millisecond, Timeout: 300 * time.Millisecond})
+	c, err := Open(Options{BaseURL: url, Model: "tiny", Cache: path, Parallel: 32, Wait: time.Millisecond,
+		Timeout: 300 * time.Millisecond})
 	if err != nil {
 		return err
 	}
@@ -41,17 +42,19 @@ func judgeChild(url, path string) error {
 func TestKilled(t *testing.T) {
 	const n = leakage + helpfulness
 	var kept sync.Map // prompts that were in the cache when a process was killed
-	s := meteredtest.Start(t, meteredtest.Options{Reply: verdict, Delay: 2 * time.Millisecond, Faults: 0.1, Stall: time.Minute, Seed: 2, Watch: func(prompt string) {
-		if _, ok := kept.Load(prompt); ok {
-			t.Errorf("asked again: %q", prompt)
-		}
-	}})
+	s := meteredtest.Start(t, meteredtest.Options{Reply: verdict, Delay: 2 * time.Millisecond, Faults: 0.1,
+		Stall: time.Minute, Seed: 2, Watch: func(prompt string) {
+			if _, ok := kept.Load(prompt); ok {
+				t.Errorf("asked again: %q", prompt)
+			}
+		}})
 	path := filepath.Join(t.TempDir(), "judge.jsonl")
 	names := questionNames()
 	r := rand.New(rand.NewPCG(3, 3))
 	before := 0
 	kills := testkit.UntilDone(t, 100, func() bool {
-		answered, killed := testkit.Child(t, before+50+r.IntN(250), time.Duration(r.IntN(5000))*time.Microsecond, s.URL, path)
+		answered, killed := testkit.Child(t, before+50+r.IntN(250), time.Duration(r.IntN(5000))*time.Microsecond, s.URL,
+			path)
 		inside := map[int]bool{}
 		for _, e := range entries(t, path, !killed) {
 			i, ok := names[e.Name]

@@ -158,9 +158,10 @@ func pause(r *http.Request, d time.Duration) bool {
 func Completion(prompt, reply string) []byte {
 	in, out := len(strings.Fields(prompt)), len(strings.Fields(reply))
 	b, _ := json.Marshal(map[string]any{ // maps, strings and numbers always marshal
-		"object":  "chat.completion",
-		"choices": []any{map[string]any{"index": 0, "finish_reason": "stop", "message": map[string]any{"role": "assistant", "content": reply}}},
-		"usage":   map[string]any{"prompt_tokens": in, "completion_tokens": out, "total_tokens": in + out}})
+		"object": "chat.completion",
+		"choices": []any{map[string]any{"index": 0, "finish_reason": "stop",
+			"message": map[string]any{"role": "assistant", "content": reply}}},
+		"usage": map[string]any{"prompt_tokens": in, "completion_tokens": out, "total_tokens": in + out}})
 	return b
 }
 
