@@ -22,7 +22,8 @@ var presets = []struct{ name, config string }{
 
 func preset(b *testing.B, text string) *model.Model {
 	c, err := model.ParseConfig([]byte(text+`, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
-		"max_position_embeddings": 32768, "tie_word_embeddings": true, "initializer_range": 0.02, "eos_token_id": 0, "torch_dtype": "float32"}`), nil)
+		"max_position_embeddings": 32768, "tie_word_embeddings": true,
+		"initializer_range": 0.02, "eos_token_id": 0, "torch_dtype": "float32"}`), nil)
 	if err != nil {
 		b.Fatal(err)
 	}
