@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/posttrain/posttrain/data"
+
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/run"
 )
@@ -261,20 +263,11 @@ const window = 4096
 func pieces(groups []batch.Group, examples []int, layout batch.Layout) iter.Seq[piece] {
 	return func(yield func(piece) bool) {
 		for part := range slices.Chunk(examples, window) {
-			for _, p := range batch.Split(pick(groups, part), layout) {
-				if !yield(piece{pick(part, p.Members), p.Packed}) {
+			for _, p := range batch.Split(data.Pick(groups, part), layout) {
+				if !yield(piece{data.Pick(part, p.Members), p.Packed}) {
 					return
 				}
 			}
 		}
 	}
-}
-
-// pick gives the elements at some indices.
-func pick[T any](from []T, indices []int) []T {
-	out := make([]T, len(indices))
-	for k, i := range indices {
-		out[k] = from[i]
-	}
-	return out
 }
