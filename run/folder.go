@@ -28,8 +28,10 @@ const (
 	lockName        = "lock"
 )
 
-// Names of the reference model's log-probs, which the trainer stores.
+// Names of the log-probs that the trainer stores in a run folder: the reference model's, and those of some training
+// pairs under the model before training.
 const (
+	BeforeName        = "before.safetensors"
 	ReferenceName     = "reference.safetensors"
 	ReferenceEvalName = "reference-eval.safetensors"
 )
@@ -42,7 +44,7 @@ const (
 
 // ownNames are the files that this package and its callers write under a temporary name, in every run folder.
 var ownNames = []string{configName, metricsName, samplesName, curvesName, summaryName, summaryJSONName, bestName,
-	ReferenceName, ReferenceEvalName, TestBeforeName, TestAfterName}
+	BeforeName, ReferenceName, ReferenceEvalName, TestBeforeName, TestAfterName}
 
 // Folder is the folder of one run, locked against other processes. It is not safe for concurrent use.
 type Folder struct {

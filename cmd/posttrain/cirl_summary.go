@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/posttrain/posttrain/recipe"
 	cirlrecipe "github.com/posttrain/posttrain/recipe/cirl"
 
 	"fmt"
@@ -47,7 +48,7 @@ func (r *cirl) summary(best *run.Best, before, after *measurement) string {
 	var s strings.Builder
 	g := r.config.GRPO
 	fmt.Fprintf(&s, "%s: %s of %d prompts with %d completions each, from %d training prompts, engine %s.\n",
-		r.title, steps(r.loop.Step()), g.Prompts, g.GroupSize, len(r.items.train), r.world.engine.Name)
+		r.title, recipe.Count(r.loop.Step(), "step"), g.Prompts, g.GroupSize, len(r.items.train), r.world.engine.Name)
 	if before != nil && after != nil {
 		fmt.Fprintf(&s, "Test of %d prompts, one completion each at temperature %v; in brackets the 95%% intervals:\n",
 			len(r.items.test), r.config.Validation.Temperature)
@@ -55,7 +56,7 @@ func (r *cirl) summary(best *run.Best, before, after *measurement) string {
 		s.WriteString(verdictOfTest(&before.All, &after.All))
 	}
 	f := r.folder
-	s.WriteString(whichModel(f, best, r.loop.Step()))
+	s.WriteString(recipe.WhichModel(f, best, r.loop.Step()))
 	fmt.Fprintf(&s, "Model: %s\nCurves: %s\nMetrics: %s\nSamples: %s\n", f.ModelDir(), f.Path("curves.png"), f.Path("metrics.jsonl"), f.SamplesPath())
 	return s.String()
 }

@@ -7,8 +7,8 @@ import (
 
 const backendHelp = "auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN"
 
-// commonFlags set the keys that every training command has.
-func commonFlags(own ...config.Flag) []config.Flag {
+// trainingFlags set the keys that every training command has.
+func trainingFlags(own ...config.Flag) []config.Flag {
 	return append([]config.Flag{
 		{Name: "model", Key: "model", Help: "model folder in Hugging Face layout, or embedded"},
 		{Name: "data", Key: "data.train", Help: "training data: .jsonl, .json or .parquet, also .gz, or embedded"},
@@ -18,16 +18,7 @@ func commonFlags(own ...config.Flag) []config.Flag {
 	}, own...)
 }
 
-var mappoFlags = commonFlags([]config.Flag{
-	{Name: "reference", Key: "reference", Help: "folder of the reference model (default: the model before training)"},
-	{Name: "score-columns", Key: "data.score_columns", Help: "two columns with the scores of chosen and rejected, such as a,b"},
-	{Name: "loss", Key: "loss.type", Help: "dpo, ipo, simpo or cpo"},
-	{Name: "prior", Key: "loss.prior", Help: "mappo or none (the plain loss)"},
-}...)
-
-var sftFlags = commonFlags()
-
-var cirlFlags = commonFlags([]config.Flag{
+var cirlFlags = trainingFlags([]config.Flag{
 	{Name: "prompt", Key: "data.prompt", Help: "form of the prompts: cot (think about every piece of information), plain, or compact (the embedded model's)"},
 	{Name: "prompts", Key: "grpo.prompts_per_step", Help: "prompts of a step"},
 	{Name: "group-size", Key: "grpo.group_size", Help: "completions of a prompt, which are compared with each other"},

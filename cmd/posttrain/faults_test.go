@@ -203,7 +203,7 @@ var faults = []faultCase{
 	{"run folder of an empty name", nil, tinyMappo(1, "--out", ""), 2, []string{"--out is empty", "folder"}, nil},
 	{"resume elsewhere", nil, []string{"mappo", "--resume", "out", "--out", "other"}, 2, []string{"--out other", "out", "remove one"}, nil},
 	{"NaN loss", nil, tinyMappo(3, "--set", "train.learning_rate=1e30"), 1, []string{"step 2", "NaN", "pairs.jsonl:", "train.learning_rate", "no good checkpoint"}, nil},
-	{"NaN in evaluation", nil, tiny("mappo", 1, "--data", "pairs.jsonl", "--set", "train.learning_rate=1e30"), 1, []string{"step 1", "evaluation loss is NaN", "pairs.jsonl:", "no good checkpoint"}, nil},
+	{"NaN in evaluation", nil, tiny("mappo", 1, "--data", "pairs.jsonl", "--set", "train.learning_rate=1e30"), 1, []string{"step 1", "evaluation loss is NaN", "pairs.jsonl:", "the last good checkpoint is out/checkpoints/step-00000000"}, nil},
 }
 
 // TestFaults: every bad input gives a line that names the file, the line or field, what was found and what is accepted;

@@ -27,6 +27,7 @@ type Options struct {
 	GRPO       grpo.Options           `yaml:"grpo"`
 	Validation grpo.ValidationOptions `yaml:"validation"`
 	Train      train.Options          `yaml:"train"`
+	Place      recipe.Place           `yaml:"-"`
 }
 
 // Data says where the items come from, and how they become prompts. Paths are relative to the working directory.

@@ -27,6 +27,7 @@ type Options struct {
 	Data      Data           `yaml:"data"`
 	Loss      losses.Options `yaml:"loss"`
 	Train     train.Options  `yaml:"train"`
+	Place     recipe.Place   `yaml:"-"`
 }
 
 // Data says where the pairs come from. With prior none the options of scores and rewards keep their defaults: rewards

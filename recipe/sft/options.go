@@ -22,6 +22,7 @@ type Options struct {
 	Seed    uint64        `yaml:"seed"`
 	Data    Data          `yaml:"data"`
 	Train   train.Options `yaml:"train"`
+	Place   recipe.Place  `yaml:"-"`
 }
 
 // Data says where the demonstrations come from, and which of their tokens the loss is on.

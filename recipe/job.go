@@ -1,0 +1,218 @@
+package recipe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/train"
+)
+
+// Place says which folder keeps a run.
+type Place struct {
+	Out    string // a folder to make; "": runs/<command>-<time>
+	Resume string // the folder of a run to continue; excludes Out
+}
+
+// Setup is what a training job needs to know ahead of its data.
+type Setup struct {
+	Command  string // names the run folder
+	Title    string // names the run in its summary and picture: MaPPO-DPO
+	Backend  string
+	Folder   string // of the model; embedded.Name: the embedded one
+	Train    train.Options
+	Seed     uint64
+	Resolved []byte // the configuration in force
+	Place    Place
+}
+
+// Job is a training run: engine, model, run folder and learner.
+type Job struct {
+	Setup
+	run.Reporter
+	*World
+	Run     *run.Folder
+	Learner *train.Learner
+
+	bar run.Bar // of the loop
+}
+
+// NewJob opens engine and model. Close the job.
+func NewJob(s Setup, r run.Reporter) (*Job, error) {
+	j := &Job{Setup: s, Reporter: run.Listen(r)}
+	if err := j.checkPlace(); err != nil {
+		return nil, err
+	}
+	var err error
+	if j.World, err = OpenWorld(s.Backend, s.Folder, s.Train); err != nil {
+		return nil, err
+	}
+	for _, w := range j.Tokenizer.Warnings() {
+		j.Warn("%s", w)
+	}
+	return j, nil
+}
+
+// checkPlace looks at the run folder ahead of anything that takes long. A run continues with the configuration that it
+// was started with.
+func (j *Job) checkPlace() error {
+	dir := j.Place.Resume
+	if dir == "" {
+		return run.CheckNew(j.Place.Out)
+	}
+	stored, err := os.ReadFile(filepath.Join(dir, "config.yaml"))
+	if err != nil {
+		return fmt.Errorf("%s: there is no run in it (no config.yaml)", dir)
+	}
+	changed := config.Diff(stored, j.Resolved)
+	if len(changed) == 0 {
+		return nil
+	}
+	return fmt.Errorf("--resume %s: the config has changed since the run was started (%s): resume without changing it, "+
+		"or start a new run with --out", dir, strings.Join(changed, "; "))
+}
+
+// Open makes the run folder, or opens the one to continue, and puts the model into the engine.
+func (j *Job) Open() (err error) {
+	if j.Place.Resume != "" {
+		j.Run, err = run.Open(j.Place.Resume)
+	} else if j.Run, err = run.Create(j.Place.Out, j.Command); err == nil {
+		err = j.Run.WriteConfig(j.Resolved)
+	}
+	if err != nil {
+		return err
+	}
+	j.Learner, err = train.NewLearner(j.Engine, j.Model, j.Graph)
+	return err
+}
+
+// Close frees what the job holds.
+func (j *Job) Close() {
+	if j.Learner != nil {
+		j.Learner.Close()
+	}
+	if j.Run != nil {
+		j.Run.Close()
+	}
+	j.World.Close()
+}
+
+// Exporter writes model folders with the job's tokenizer.
+func (j *Job) Exporter() train.Exporter {
+	return train.Exporter{Model: j.Model, Tokenizer: j.Tokenizer}
+}
+
+// Course is what the job's loop has beside its steps. Progress shows the metrics that pick leaves; nil: all.
+func (j *Job) Course(pick func(map[string]float64) map[string]float64) train.Course {
+	return train.Course{
+		Learner: j.Learner, Folder: j.Run, Export: j.Exporter(), Seed: j.Seed, ConfigHash: run.HashConfig(j.Resolved),
+		OnNotice: func(line string) { j.bar.Notice(line) },
+		OnStep: func(step, _ int, values map[string]float64) {
+			if pick != nil {
+				values = pick(values)
+			}
+			j.bar.Step(step, values)
+		},
+	}
+}
+
+// Loop is a train.Loop or a grpo.Loop.
+type Loop interface {
+	Resume() ([]run.Warning, error)
+	Run(ctx context.Context) error
+	Step() int
+	Total() int
+	LoadBest() (*run.Best, error)
+}
+
+// Follow runs a loop to its last step, from the start or from the newest checkpoint.
+func (j *Job) Follow(ctx context.Context, l Loop) error {
+	if err := j.resume(l); err != nil {
+		return err
+	}
+	j.bar = j.Progress("step", l.Step(), l.Total())
+	err := l.Run(ctx)
+	j.bar.Close()
+	if errors.Is(err, ErrInterrupted) {
+		return j.Stopped("at step %d of %d, saved", l.Step(), l.Total())
+	}
+	return err
+}
+
+// resume loads the newest checkpoint of a run to continue. A run that ended before its first checkpoint starts over.
+func (j *Job) resume(l Loop) error {
+	if j.Place.Resume == "" {
+		return nil
+	}
+	warnings, err := l.Resume()
+	for _, w := range warnings {
+		j.Warn("%s", w)
+	}
+	if err == nil {
+		j.Say("%s: continuing after step %d of %d", j.Run.Dir, l.Step(), l.Total())
+	}
+	return err
+}
+
+// Save writes the best weights of a finished loop as the trained model, and the picture. best is nil where nothing was
+// evaluated: the model is that of the last step.
+func (j *Job) Save(l Loop) (best *run.Best, err error) {
+	if best, err = l.LoadBest(); err != nil {
+		return nil, err
+	}
+	t, _, err := j.Learner.Read()
+	if err != nil {
+		return nil, err
+	}
+	err = j.Run.WriteModel(func(dir string) error {
+		return j.Exporter().Write(dir, t.Weights, j.saveDType(j.Train))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return best, j.Run.WriteCurves(j.Title + " (posttrain " + j.Command + ")")
+}
+
+// Result is what a training recipe leaves.
+type Result struct {
+	Dir     string    // the run folder; the trained model is in its folder model
+	Steps   int       // of the whole run
+	Best    *run.Best // the step whose weights the model has; nil: the last
+	Summary string    // in words
+}
+
+// Conclude writes the summary into the run folder.
+func (j *Job) Conclude(l Loop, best *run.Best, summary string) (*Result, error) {
+	summary += fmt.Sprintf("Model: %s\nCurves: %s\nMetrics: %s\n",
+		j.Run.ModelDir(), j.Run.Path("curves.png"), j.Run.Path("metrics.jsonl"))
+	if err := j.Run.WriteSummary(summary); err != nil {
+		return nil, err
+	}
+	return &Result{Dir: j.Run.Dir, Steps: l.Step(), Best: best, Summary: summary}, nil
+}
+
+// ErrInterrupted is the cause of every Stopped.
+var ErrInterrupted = train.ErrInterrupted
+
+// Stopped is the error of a run that was interrupted. Running the recipe again with Place.Resume = Dir continues it.
+type Stopped struct {
+	Where string // "at step 3 of 9, saved"
+	Dir   string // the run folder
+}
+
+func (e *Stopped) Error() string {
+	return fmt.Sprintf("interrupted %s; the run is in %s", e.Where, e.Dir)
+}
+
+// Unwrap makes it an ErrInterrupted.
+func (e *Stopped) Unwrap() error { return ErrInterrupted }
+
+// Stopped says where the run was interrupted.
+func (j *Job) Stopped(where string, args ...any) error {
+	return &Stopped{Where: fmt.Sprintf(where, args...), Dir: j.Run.Dir}
+}

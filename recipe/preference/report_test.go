@@ -1,0 +1,35 @@
+package preference
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/recipe"
+)
+
+// TestVerdict reads the two curves in words.
+func TestVerdict(t *testing.T) {
+	for _, c := range []struct {
+		chosen, rejected float64 // at the end; both began at -10
+		says             string
+	}{
+		{-12, -15, "Both sank: the squeezing effect."},
+		{-9, -15, "more likely and the rejected ones less"},
+		{-9, -8, "Both rose"},
+		{-10, -10, "Neither moved"},
+		{-12, -8, "sank while the rejected rose"},
+	} {
+		got := verdict(recipe.Change{First: -10, Last: c.chosen}, recipe.Change{First: -10, Last: c.rejected})
+		if !strings.Contains(got, c.says) {
+			t.Errorf("chosen to %v, rejected to %v: %q, want %q", c.chosen, c.rejected, got, c.says)
+		}
+	}
+}
+
+// The changes are means over the pairs.
+func TestChanges(t *testing.T) {
+	chosen, rejected := changes([][2]float32{{-10, -20}, {-30, -40}}, [][2]float32{{-9, -25}, {-28, -45}})
+	if chosen.Last != 1.5 || rejected.Last != -5 {
+		t.Errorf("chosen %v, rejected %v, want 1.5 and -5", chosen.Last, rejected.Last)
+	}
+}

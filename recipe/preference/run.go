@@ -1,0 +1,221 @@
+package preference
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/posttrain/posttrain/rollout/local"
+
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/train"
+)
+
+// Run trains on preference pairs: it loads model and pairs, measures the reference's log-probs once, trains, saves the
+// best model and reports how the log-probs of the answers changed. A nil Reporter is silent.
+func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error) {
+	recipe.PinBackend(&o.Backend)
+	j, err := recipe.NewJob(recipe.Setup{
+		Command: Command, Title: o.Loss.Name(), Backend: o.Backend, Folder: o.Model, Train: o.Train, Seed: o.Seed,
+		Resolved: o.Resolved(), Place: o.Place,
+	}, r)
+	if err != nil {
+		return nil, err
+	}
+	defer j.Close()
+	t := &training{Job: j, o: o}
+	if err := t.load(); err != nil {
+		return nil, err
+	}
+	if err := j.Open(); err != nil {
+		return nil, err
+	}
+	t.share = j.SharesPrompts(t.pairs.groups)
+	if err := t.measureReference(ctx); err != nil {
+		return nil, err
+	}
+	before, err := t.measureBefore(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l := &train.Loop{Course: j.Course(nil), Options: o.Train, Train: *t.pairs.examples(), Eval: t.heldOut.examples(), Share: t.share}
+	return j.Learn(ctx, l, func(records []run.Record) (string, error) { return t.report(before, records) })
+}
+
+// training is a run on its way.
+type training struct {
+	*recipe.Job
+	o              Options
+	reference      *model.Model // nil: the model itself
+	pairs, heldOut *pairSet     // heldOut nil: none
+	share          bool         // both answers share their prompt in one row
+}
+
+// pairSet is a set of encoded pairs with the method that trains on it.
+type pairSet struct {
+	method  *train.Preference
+	groups  []batch.Group
+	sources []string
+}
+
+func (p *pairSet) examples() *train.Examples {
+	if p == nil {
+		return nil
+	}
+	return &train.Examples{Method: p.method, Groups: p.groups, Sources: p.sources}
+}
+
+func (p *pairSet) subset(keep []int) *pairSet {
+	q := &pairSet{method: &train.Preference{Options: p.method.Options}, groups: data.Pick(p.groups, keep), sources: data.Pick(p.sources, keep)}
+	if p.method.Gaps != nil {
+		q.method.Gaps = data.Pick(p.method.Gaps, keep)
+	}
+	return q
+}
+
+// load loads the reference, the training pairs and the held-out ones. Whether scores pass through the logistic function
+// is decided for both sets together: losses of differently scaled rewards could not be compared.
+func (t *training) load() (err error) {
+	if err := t.loadReference(); err != nil {
+		return err
+	}
+	d := t.o.Data
+	first, err := t.read(d.Train)
+	if err != nil {
+		return err
+	}
+	if d.Eval == "" {
+		return t.loadOne(first)
+	}
+	second, err := t.read(d.Eval)
+	if err != nil {
+		return err
+	}
+	rewards := d.RewardOptions.Over(first, second)
+	if t.pairs, err = t.encode(d.Train, first, rewards); err == nil {
+		t.heldOut, err = t.encode(d.Eval, second, rewards)
+	}
+	return err
+}
+
+// loadOne encodes one set of pairs and holds a share of it out.
+func (t *training) loadOne(pairs []data.Preference) error {
+	all, err := t.encode(t.o.Data.Train, pairs, t.o.Data.RewardOptions)
+	if t.pairs = all; err != nil || t.o.Data.EvalFraction == 0 {
+		return err
+	}
+	kept, heldOut, err := t.o.Data.Split(len(all.groups), "pairs", t.Seed)
+	if err == nil {
+		t.pairs, t.heldOut = all.subset(kept), all.subset(heldOut)
+	}
+	return err
+}
+
+// encode makes the prior's gaps, unless there are no scores and the loss needs none, encodes, and applies the limits.
+func (t *training) encode(path string, pairs []data.Preference, rewards data.RewardOptions) (*pairSet, error) {
+	all := &pairSet{method: &train.Preference{Options: t.o.Loss}}
+	unscored := func(p data.Preference) bool { return !p.Scored }
+	if t.o.Loss.NeedsGap() || !slices.ContainsFunc(pairs, unscored) {
+		kept, gaps, report, err := data.Prior(pairs, rewards)
+		if err != nil {
+			return nil, err
+		}
+		t.Say("%s", report)
+		pairs, all.method.Gaps = kept, gaps
+	}
+	e := batch.Encoder{Tokenizer: t.Tokenizer}
+	for _, p := range pairs {
+		g, err := e.Preference(p)
+		if err != nil {
+			return nil, err
+		}
+		all.groups, all.sources = append(all.groups, g), append(all.sources, p.Source)
+	}
+	keep, err := t.Limit(path, all.groups, t.o.Data.Options, e.Drift)
+	if err != nil {
+		return nil, err
+	}
+	return all.subset(keep), nil
+}
+
+// read reads a file of pairs, or the embedded ones.
+func (t *training) read(path string) (pairs []data.Preference, err error) {
+	var report *data.Report
+	if path == embedded.Name {
+		pairs, report, err = data.ReadPreferencesFS(embedded.Files, embedded.Pairs, t.o.Data.PreferenceOptions)
+	} else {
+		pairs, report, err = data.ReadPreferences(path, t.o.Data.PreferenceOptions)
+	}
+	if err == nil {
+		t.Say("%s", report)
+	}
+	return pairs, err
+}
+
+// loadReference loads the reference model where it is another than the model itself.
+func (t *training) loadReference() (err error) {
+	if t.o.Reference == "" {
+		return nil
+	}
+	t.reference, _, err = local.Load(t.o.Reference)
+	if err != nil {
+		return err
+	}
+	if theirs, ours := t.reference.Config.VocabSize, t.Model.Config.VocabSize; theirs != ours {
+		return fmt.Errorf("reference %s: its vocabulary has %d tokens, the model's %d: they must be the same", t.o.Reference, theirs, ours)
+	}
+	return nil
+}
+
+// measureReference computes the reference's log-probs of all pairs, once, ahead of training. Reference-free losses need
+// none.
+func (t *training) measureReference(ctx context.Context) (err error) {
+	if t.o.Loss.ReferenceFree() {
+		return nil
+	}
+	learner := t.Learner
+	if t.reference == nil {
+		t.pairs.method.Tolerance = t.Tolerance()
+	} else {
+		if learner, err = train.NewLearner(t.Engine, t.reference, t.Graph); err != nil {
+			return err
+		}
+		defer learner.Close()
+	}
+	t.Say("reference log-probs of %d pairs", len(t.pairs.groups))
+	if t.pairs.method.Reference, err = t.sums(ctx, run.ReferenceName, learner, t.pairs.groups); err != nil || t.heldOut == nil {
+		return err
+	}
+	t.Say("reference log-probs of %d held-out pairs", len(t.heldOut.groups))
+	t.heldOut.method.Reference, err = t.sums(ctx, run.ReferenceEvalName, learner, t.heldOut.groups)
+	return err
+}
+
+// sums measures the summed log-probs of pairs [pairs, 2], or takes them from a file of the run folder.
+func (t *training) sums(ctx context.Context, name string, l *train.Learner, groups []batch.Group) ([][2]float32, error) {
+	bar := t.Progress("pair", 0, len(groups))
+	defer bar.Close()
+	sums, cached, err := train.CachedPairSums(t.Run.Path(name), l, groups, t.layout(), t.tick(ctx, bar))
+	if errors.Is(err, context.Canceled) {
+		return nil, t.Stopped("while log-probs were measured, before the first step")
+	}
+	if cached {
+		t.Say("taken from %s", t.Run.Path(name))
+	}
+	return sums, err
+}
+
+func (t *training) layout() batch.Layout { return batch.Layout{Share: t.share, Pad: t.Train.Micro()} }
+
+func (t *training) tick(ctx context.Context, bar run.Bar) func(done int) error {
+	return func(done int) error {
+		bar.Step(done, nil)
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,98 @@
+package sft
+
+import (
+	"context"
+
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/train"
+)
+
+// Run trains on demonstrations: it loads model and demonstrations, trains, saves the best model and reports. A nil
+// Reporter is silent.
+func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error) {
+	recipe.PinBackend(&o.Backend)
+	j, err := recipe.NewJob(recipe.Setup{
+		Command: Command, Title: "SFT", Backend: o.Backend, Folder: o.Model, Train: o.Train, Seed: o.Seed,
+		Resolved: o.Resolved(), Place: o.Place,
+	}, r)
+	if err != nil {
+		return nil, err
+	}
+	defer j.Close()
+	demos, heldOut, err := load(j, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := j.Open(); err != nil {
+		return nil, err
+	}
+	l := &train.Loop{Course: j.Course(nil), Options: o.Train, Train: *demos, Eval: heldOut}
+	return j.Learn(ctx, l, func([]run.Record) (string, error) { return "", nil })
+}
+
+// embeddedDemonstrations is how many scenarios the embedded set has.
+const embeddedDemonstrations = 4000
+
+// load reads the training demonstrations and the held-out ones, nil where there are none.
+func load(j *recipe.Job, o Options) (demos, heldOut *train.Examples, err error) {
+	demos, err = encode(j, o, o.Data.Train)
+	switch {
+	case err != nil:
+	case o.Data.Eval != "":
+		heldOut, err = encode(j, o, o.Data.Eval)
+	case o.Data.EvalFraction > 0:
+		kept, held, err := o.Data.Split(len(demos.Groups), "demonstrations", o.Seed)
+		return subset(demos, kept), subset(demos, held), err
+	}
+	return demos, heldOut, err
+}
+
+func subset(e *train.Examples, keep []int) *train.Examples {
+	return examples(data.Pick(e.Groups, keep), data.Pick(e.Sources, keep))
+}
+
+func examples(groups []batch.Group, sources []string) *train.Examples {
+	return &train.Examples{Method: &train.SFT{Groups: groups}, Groups: groups, Sources: sources}
+}
+
+// encode reads, encodes and applies the limits.
+func encode(j *recipe.Job, o Options, path string) (*train.Examples, error) {
+	demos, err := read(j, path, o.Seed)
+	if err != nil {
+		return nil, err
+	}
+	e := batch.Encoder{Tokenizer: j.Tokenizer}
+	var groups []batch.Group
+	var sources []string
+	for _, d := range demos {
+		g, err := e.Demonstration(d, o.Data.LossOn == "all")
+		if err != nil {
+			return nil, err
+		}
+		groups, sources = append(groups, g), append(sources, d.Source)
+	}
+	keep, err := j.Limit(path, groups, o.Data.Options, e.Drift)
+	if err != nil {
+		return nil, err
+	}
+	return subset(examples(groups, sources), keep), nil
+}
+
+// read reads a file, or makes the ideal completions of embedded scenarios.
+func read(j *recipe.Job, path string, seed uint64) ([]data.Demonstration, error) {
+	if path == embedded.Name {
+		j.Say("embedded: %d synthetic contextual-integrity scenarios", embeddedDemonstrations)
+		return ci.Demonstrations(ci.Synthesize(embeddedDemonstrations, seed), ci.Flaws{}, seed), nil
+	}
+	demos, report, err := data.ReadDemonstrations(path)
+	if err != nil {
+		return nil, err
+	}
+	j.Say("%s", report)
+	return demos, nil
+}

@@ -1,0 +1,167 @@
+package recipe
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/train"
+)
+
+// This file is what the recipes that learn from examples (preference, sft) share.
+
+// Limit applies the limits to the groups of a data set, and reports what it drops. drift counts the completions that
+// merge with their prompt.
+func (j *Job) Limit(path string, groups []batch.Group, o batch.Options, drift int) ([]int, error) {
+	positions := j.Model.Config.MaxPositions
+	l := batch.Limit(groups, o, positions)
+	j.Say("%s: %s", path, l)
+	if drift > 0 {
+		j.Say("%s: %d completions merge with their prompt when tokenised together; they were tokenised apart", path, drift)
+	}
+	if len(l.Keep) == 0 {
+		return nil, fmt.Errorf("%s: no row is left: %d are too long, %d have an empty answer (data.max_prompt_tokens %d, "+
+			"data.max_completion_tokens %d, data.max_tokens %d, where 0 is no limit; the model takes %d)",
+			path, l.Dropped, l.Empty, o.MaxPromptTokens, o.MaxCompletionTokens, o.MaxTokens, positions)
+	}
+	return l.Keep, nil
+}
+
+// Split holds a share of n examples out; unit names them in the error.
+func (s Source) Split(n int, unit string, seed uint64) (kept, heldOut []int, err error) {
+	kept, heldOut = data.Split(n, s.EvalFraction, seed)
+	if len(kept) == 0 || len(heldOut) == 0 {
+		return nil, nil, fmt.Errorf("data.eval_fraction %v: of %d %s it leaves %d to train on and %d to evaluate on: "+
+			"want at least one of each", s.EvalFraction, n, unit, len(kept), len(heldOut))
+	}
+	return kept, heldOut, nil
+}
+
+// SharesPrompts decides whether the answers to a prompt share it in one row.
+func (j *Job) SharesPrompts(groups []batch.Group) bool {
+	switch j.Train.SharePrefix {
+	case "on":
+		return true
+	case "off":
+		return false
+	}
+	return batch.SharePays(groups, j.Train.Micro(), j.Model.Config.HiddenSize)
+}
+
+// Learn runs a loop over examples and saves the model. The report of what changed goes into the summary; it is asked
+// for while the learner has the weights of the saved model.
+func (j *Job) Learn(ctx context.Context, l *train.Loop, report func(records []run.Record) (string, error)) (*Result, error) {
+	if err := j.Follow(ctx, l); err != nil {
+		return nil, err
+	}
+	best, err := j.Save(l)
+	if err != nil {
+		return nil, err
+	}
+	records, err := j.Run.ReadMetrics()
+	if err != nil {
+		return nil, err
+	}
+	change, err := report(records)
+	if err != nil {
+		return nil, err
+	}
+	head := fmt.Sprintf("%s: %s on %d examples, engine %s.\n", j.Title, Count(l.Step(), "step"), len(l.Train.Groups), j.Engine.Name)
+	return j.Conclude(l, best, head+change+LossChange(records)+WhichModel(j.Run, best, l.Step()))
+}
+
+// LossChange says how the loss moved over a run.
+func LossChange(records []run.Record) string {
+	c, known := ChangeOf(records, "loss")
+	if !known {
+		return ""
+	}
+	return fmt.Sprintf("The loss went from %.4f to %.4f%s.\n", c.First, c.Last, c.Where())
+}
+
+// WhichModel says of which step the model is, after a run of last steps. best is nil where nothing was evaluated.
+func WhichModel(f *run.Folder, best *run.Best, last int) string {
+	if best == nil {
+		return fmt.Sprintf("model/ is step %d, the last.\n", last)
+	}
+	name := fmt.Sprintf("step %d, the best by %s (%.4f)", best.Step, best.Metric, best.Value)
+	rest := fmt.Sprintf("the last step's weights are in %s/model", f.CheckpointDir(last))
+	switch best.Step {
+	case last:
+		return fmt.Sprintf("model/ is %s and the last.\n", name)
+	case 0:
+		return fmt.Sprintf("model/ is the model before training, %s: no step improved on it. "+
+			"Try another train.learning_rate, or more data or steps; %s.\n", name, rest)
+	}
+	return fmt.Sprintf("model/ is %s; %s.\n", name, rest)
+}
+
+// Change is how a metric moved over a run: on the held-out examples where there are some, else over the batches at both
+// ends of the run.
+type Change struct {
+	First, Last float64
+	Held        bool
+}
+
+// Direction is a verb for the change.
+func (c Change) Direction() string {
+	switch {
+	case c.Last > c.First:
+		return "rose"
+	case c.Last < c.First:
+		return "sank"
+	}
+	return "stayed"
+}
+
+// Where says on which examples the change was measured.
+func (c Change) Where() string {
+	if c.Held {
+		return " on the held-out examples"
+	}
+	return " (means of the first and the last tenth of the steps)"
+}
+
+// ChangeOf reads the change of a metric from the lines of a run.
+func ChangeOf(records []run.Record, name string) (c Change, known bool) {
+	if held := values(records, "eval_"+name); len(held) > 1 {
+		return Change{held[0], held[len(held)-1], true}, true
+	}
+	all := values(records, name)
+	if len(all) == 0 {
+		return Change{}, false
+	}
+	n := max(1, len(all)/10)
+	return Change{mean(all[:n]), mean(all[len(all)-n:]), false}, true
+}
+
+func values(records []run.Record, name string) (v []float64) {
+	for _, r := range records {
+		if x, ok := r.Values[name]; ok {
+			v = append(v, x)
+		}
+	}
+	return v
+}
+
+func mean(v []float64) float64 {
+	sum := 0.0
+	for _, x := range v {
+		sum += x
+	}
+	return sum / float64(len(v))
+}
+
+// Accuracy prints a share of n held-out examples with its counts and interval; n 0: the share of batches alone.
+func Accuracy(share float64, n int) string {
+	if n == 0 {
+		return fmt.Sprintf("%.3f", share)
+	}
+	s := eval.Share{Count: int(math.Round(share * float64(n))), Total: n}
+	return strings.TrimSpace(s.String())
+}

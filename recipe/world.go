@@ -1,0 +1,79 @@
+package recipe
+
+import (
+	"fmt"
+
+	"github.com/posttrain/posttrain/rollout/local"
+
+	"github.com/gomlx/compute/dtypes"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/losses"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/tokenizer"
+	"github.com/posttrain/posttrain/train"
+)
+
+// World is an open engine with a model and its tokenizer.
+type World struct {
+	Engine    *backend.Engine
+	Model     *model.Model
+	Tokenizer *tokenizer.Tokenizer
+	Graph     model.GraphOptions
+}
+
+// OpenWorld opens the engine, the model and its tokenizer, and checks that they fit.
+func OpenWorld(engine, folder string, o train.Options) (*World, error) {
+	m, t, err := local.Load(folder)
+	if err != nil {
+		return nil, err
+	}
+	e, err := backend.Open(engine)
+	if err != nil {
+		return nil, err
+	}
+	w := &World{Engine: e, Model: m, Tokenizer: t}
+	if w.Graph, err = graphOptions(e, m, o); err != nil {
+		e.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// Close closes the engine.
+func (w *World) Close() { w.Engine.Close() }
+
+// PinBackend replaces auto by the engine that it means on this machine.
+func PinBackend(spec *string) {
+	if *spec == "auto" {
+		*spec = backend.Auto()
+	}
+}
+
+// graphOptions chooses what the graph computes in.
+func graphOptions(e *backend.Engine, m *model.Model, o train.Options) (model.GraphOptions, error) {
+	g := model.GraphOptions{Checkpoint: o.GradientCheckpointing, DType: dtypes.Float32}
+	switch {
+	case o.DType == "bfloat16" && !e.Wants.BFloat16:
+		return g, fmt.Errorf("train.dtype bfloat16: backend %s computes in float32: want auto or float32, or --backend xla", e.Name)
+	case o.DType == "bfloat16", o.DType == "auto" && e.Wants.BFloat16 && m.Config.DType == "bfloat16":
+		g.DType = dtypes.BFloat16
+	}
+	return g, nil
+}
+
+// Tolerance is how far policy and reference may be apart at step 0.
+func (w *World) Tolerance() float64 {
+	if w.Graph.DType == dtypes.BFloat16 {
+		return losses.ToleranceBFloat16
+	}
+	return losses.ToleranceFloat32
+}
+
+// saveDType is what the trained model is stored in.
+func (w *World) saveDType(o train.Options) string {
+	if o.SaveDType != "auto" {
+		return o.SaveDType
+	}
+	return w.Model.Config.DType
+}
