@@ -77,7 +77,7 @@ var Table = []Row{
 
 	{"grpo", method, []string{gomlx, compute}},
 
-	{"recipe", recipe, nil},
+	{"recipe", recipe, []string{compute}},
 
 	{"internal/testkit", roof, nil},
 	{"internal/floors", roof, nil},
