@@ -17,20 +17,20 @@ import (
 	"github.com/posttrain/posttrain/model"
 )
 
-// cached is a Cached with its own weights that notes the programs it runs, each once as long as it does not change.
+// cached makes a Cached with its own weights that records the programs it runs, without repetitions.
 func cached(t testing.TB, e *backend.Engine, m *model.Model, o Options) (*Cached, *[]string) {
 	t.Helper()
 	s := setup{e, implementations[1]}.of(t, m, o).(*Cached)
-	told := new([]string)
+	programs := new([]string)
 	s.trace = func(program string) {
-		if n := len(*told); n == 0 || (*told)[n-1] != program {
-			*told = append(*told, program)
+		if n := len(*programs); n == 0 || (*programs)[n-1] != program {
+			*programs = append(*programs, program)
 		}
 	}
-	return s, told
+	return s, programs
 }
 
-// grouped are samples of prompts of a length; sample k of prompt i draws lengths(i, k) tokens.
+// grouped returns samples of prompts of one length; sample k of prompt i draws lengths(i, k) tokens.
 func grouped(prompts, samples, length int, lengths func(i, k int) int) (out []Request) {
 	for i := range prompts {
 		r := Request{Sampling: Sampling{Temperature: 1}, Seed: uint64(i), StopTokens: []int32{}}
@@ -45,16 +45,17 @@ func grouped(prompts, samples, length int, lengths func(i, k int) int) (out []Re
 	return out
 }
 
-// TestGroupsShareTheirPrompt: it is read once, its samples stand together, and those that are left move to fewer rows.
+// TestGroupsShareTheirPrompt: a prompt is read once, its samples are neighbours, and unfinished ones move to fewer
+// rows.
 func TestGroupsShareTheirPrompt(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		m := testkit.Model(t, "mistral")
 		rs := grouped(4, 16, 40, func(i, k int) int { return 2 + k + i })
-		s, told := cached(t, e, m, Options{})
+		s, programs := cached(t, e, m, Options{})
 		shared := sample(t, s, rs...)
 		want := []string{"prefill/4x64", "step/4x16/64+32", "step/32x1/0+64", "step/16x1/0+64", "step/4x1/0+64"}
-		if !reflect.DeepEqual(*told, want) {
-			t.Errorf("programs %v, want %v", *told, want)
+		if !reflect.DeepEqual(*programs, want) {
+			t.Errorf("programs %v, want %v", *programs, want)
 		}
 		equalAnswers(t, shared, sample(t, first(cached(t, e, m, Options{NoSharing: true})), rs...))
 		equalAnswers(t, shared, sample(t, first(cached(t, e, m, Options{NoCompaction: true})), rs...))
@@ -70,38 +71,38 @@ func TestGroupsShareTheirPrompt(t *testing.T) {
 
 func first[A, B any](a A, _ B) A { return a }
 
-// TestPromptsAreReadInChunks: of about 1,024 tokens, the long ones first.
+// TestPromptsAreReadInChunks: chunks have about 1,024 tokens, long prompts first.
 func TestPromptsAreReadInChunks(t *testing.T) {
-	s, told := cached(t, backendtest.Go(t), testkit.Model(t, "llama"), Options{})
+	s, programs := cached(t, backendtest.Go(t), testkit.Model(t, "llama"), Options{})
 	rs := grouped(20, 1, 60, func(int, int) int { return 1 })
 	for i := range 9 {
 		rs[2*i].Prompt = rs[2*i].Prompt[:10+i]
 	}
 	sample(t, s, rs...)
-	if want := []string{"prefill/16x64", "prefill/4x32"}; !reflect.DeepEqual(*told, want) {
-		t.Errorf("programs %v, want %v", *told, want)
+	if want := []string{"prefill/16x64", "prefill/4x32"}; !reflect.DeepEqual(*programs, want) {
+		t.Errorf("programs %v, want %v", *programs, want)
 	}
-	*told = nil
+	*programs = nil
 	sample(t, s, grouped(11, 1, 90, func(int, int) int { return 1 })...)
-	if want := []string{"prefill/8x96", "prefill/4x96"}; !reflect.DeepEqual(*told, want) {
-		t.Errorf("programs %v, want %v", *told, want)
+	if want := []string{"prefill/8x96", "prefill/4x96"}; !reflect.DeepEqual(*programs, want) {
+		t.Errorf("programs %v, want %v", *programs, want)
 	}
 }
 
-// TestWaves: more requests than slots are answered one wave after the other, also where that cuts a group in two.
+// TestWaves: more requests than slots are answered in several waves, even if that splits a group.
 func TestWaves(t *testing.T) {
 	m := testkit.Model(t, "llama")
 	rs := grouped(3, 8, 40, func(i, k int) int { return 5 })
-	s, told := cached(t, backendtest.Go(t), m, Options{Slots: 12})
+	s, programs := cached(t, backendtest.Go(t), m, Options{Slots: 12})
 	waves := sample(t, s, rs...)
-	if want := []string{"prefill/2x64", "step/3x4/64+32", "prefill/2x64", "step/3x4/64+32"}; !reflect.DeepEqual(*told,
-		want) {
-		t.Errorf("programs %v, want %v", *told, want)
+	want := []string{"prefill/2x64", "step/3x4/64+32", "prefill/2x64", "step/3x4/64+32"}
+	if !reflect.DeepEqual(*programs, want) {
+		t.Errorf("programs %v, want %v", *programs, want)
 	}
 	equalAnswers(t, waves, sample(t, first(cached(t, backendtest.Go(t), m, Options{})), rs...))
 }
 
-// TestCachesGrow: a cache that is full moves into a longer one, with one prompt for all or one for each.
+// TestCachesGrow: a full cache moves into a longer one, with shared and with separate prompts.
 func TestCachesGrow(t *testing.T) {
 	e := backendtest.Go(t)
 	m := testkit.Model(t, "mistral")
@@ -109,10 +110,10 @@ func TestCachesGrow(t *testing.T) {
 	for _, prompt := range []int{9, 40} {
 		for _, engine := range []*backend.Engine{e, onDevice(e)} {
 			rs := grouped(1, 4, prompt, func(_, k int) int { return 290 + k })
-			s, told := cached(t, engine, m, Options{})
+			s, programs := cached(t, engine, m, Options{})
 			cs := sample(t, s, rs...)
-			if len(*told) < 3 {
-				t.Errorf("programs %v, want several lengths", *told)
+			if len(*programs) < 3 {
+				t.Errorf("programs %v, want several lengths", *programs)
 			}
 			for i, logps := range logProbs(t, e, m, rs, cs) {
 				if len(logps) != rs[i].MaxNew {
@@ -129,7 +130,7 @@ func TestCachesGrow(t *testing.T) {
 	}
 }
 
-// TestVocabularies: sizes that are no whole number of blocks.
+// TestVocabularies: sizes that are not a multiple of the block work.
 func TestVocabularies(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		for _, v := range []int{65, 100} {
@@ -144,7 +145,7 @@ func TestVocabularies(t *testing.T) {
 	})
 }
 
-// TestGreedyWithACacheIsGreedyWithout, token by token, alone and among others.
+// TestGreedyWithACacheIsGreedyWithout: tokens are equal, alone and in a batch.
 func TestGreedyWithACacheIsGreedyWithout(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		m := testkit.Model(t, "qwen2")
@@ -224,7 +225,7 @@ func TestWavesFitTheMemory(t *testing.T) {
 	}
 }
 
-// resident is the memory of this process in bytes.
+// resident returns this process's memory in bytes.
 func resident(t *testing.T) int {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/statm")
@@ -238,8 +239,8 @@ func resident(t *testing.T) int {
 	return pages * os.Getpagesize()
 }
 
-// TestSamplingDoesNotLeak: tensors of ONNX Runtime are invisible to Go's collector. A call here makes 10 MB of logits
-// and several caches of 1 MB, and one in four is stopped halfway.
+// TestSamplingDoesNotLeak: Go's collector does not see ONNX Runtime's tensors. A call makes 10 MB of logits and
+// several caches of 1 MB; one call in four is stopped halfway.
 func TestSamplingDoesNotLeak(t *testing.T) {
 	config := testkit.Config(t, "llama")
 	config.VocabSize = 8000
@@ -269,7 +270,7 @@ func TestSamplingDoesNotLeak(t *testing.T) {
 	}
 }
 
-// TestMomentsOfWeights: weights are asked for at every call, and once.
+// TestMomentsOfWeights: each call asks for the weights exactly once.
 func TestMomentsOfWeights(t *testing.T) {
 	e := backendtest.Go(t)
 	m := testkit.Model(t, "llama")

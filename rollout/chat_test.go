@@ -15,8 +15,7 @@ import (
 	"github.com/posttrain/posttrain/tokenizer"
 )
 
-// scripted is a Sampler that says what its prompt's text says behind "say ", with the request's seed where that is
-// "seed".
+// scripted is a Sampler that answers what follows "say " in the prompt, or the request's seed for "say seed".
 type scripted struct {
 	tokenizer *tokenizer.Tokenizer
 	calls     []int // requests of each call
@@ -53,7 +52,7 @@ func local(t *testing.T) (*Local, *scripted) {
 	return &Local{Sampler: s, Encoder: &batch.Encoder{Tokenizer: tok}}, s
 }
 
-// chats are all implementations, each answering by script.
+// chats returns all implementations, each answering by script.
 func chats(t *testing.T) map[string]Chat {
 	l, _ := local(t)
 	remote := serve(t, func(w http.ResponseWriter, a asked, _ int) {
@@ -66,7 +65,7 @@ func chats(t *testing.T) map[string]Chat {
 	return map[string]Chat{"local": l, "remote": remote}
 }
 
-// TestChat holds every Chat to its promises.
+// TestChat checks every Chat's promises.
 func TestChat(t *testing.T) {
 	for name, c := range chats(t) {
 		t.Run(name, func(t *testing.T) {
@@ -106,7 +105,7 @@ func TestChat(t *testing.T) {
 	}
 }
 
-// TestLocalBatches: calls of what is decoded together, and progress.
+// TestLocalBatches: calls have the expected sizes, and progress is reported.
 func TestLocalBatches(t *testing.T) {
 	l, s := local(t)
 	var ticks []int
@@ -123,7 +122,7 @@ func TestLocalBatches(t *testing.T) {
 	}
 }
 
-// TestPrefill: a local model goes on from the beginning it is given; a server is given none.
+// TestPrefill: a local model continues the given beginning; a server refuses one.
 func TestPrefill(t *testing.T) {
 	l, _ := local(t)
 	c := Conversation{Messages: []data.Message{{Role: "user", Content: "hi"}}, Prefill: ci.ThinkPrefill,

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// logs are the logits of weights: the probabilities are the weights' shares.
+// logs returns the logits of weights: probabilities are the weights' shares.
 func logs(weights ...float64) []float32 {
 	out := make([]float32, len(weights))
 	for i, w := range weights {
@@ -51,7 +51,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestDraw: uniform over a request's tokens, over requests' seeds, and without relation between neighbours.
+// TestDraw: draws are uniform over tokens and over seeds, and neighbours are unrelated.
 func TestDraw(t *testing.T) {
 	const n = 20_000
 	streams := map[string]func(i int) float64{
@@ -104,7 +104,7 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-// TestSamplingFaults: each bad value and each rule without effect has one fault, by its key in YAML.
+// TestSamplingFaults: each bad value and each useless rule has one fault, named by its YAML key.
 func TestSamplingFaults(t *testing.T) {
 	good := Sampling{MaxNew: 1, Temperature: 1, TopK: 3, TopP: 0.9, MinP: 0.1, Stop: []string{"\n"}}
 	for want, spoil := range map[string]func(s *Sampling){

@@ -46,7 +46,7 @@ func sample(t testing.TB, s Sampler, requests ...Request) []Completion {
 	return c
 }
 
-// requests are n prompts of 1 to 12 tokens; none ends before its length.
+// requests returns n prompts of 1 to 12 tokens without stop tokens.
 func requests(n, maxNew int, temperature float64) []Request {
 	var rs []Request
 	for i, g := range testkit.Groups(3, n, 0) {
@@ -56,7 +56,7 @@ func requests(n, maxNew int, temperature float64) []Request {
 	return rs
 }
 
-// logProbs are the log-probs of the completions' tokens as training measures them: packed, in one pass.
+// logProbs returns the log-probs of the completions' tokens as training measures them: packed, in one pass.
 func logProbs(t *testing.T, e *backend.Engine, m *model.Model, rs []Request, cs []Completion) [][]float32 {
 	t.Helper()
 	var groups []batch.Group
@@ -118,7 +118,7 @@ func int32s(t *testing.T, e *backend.Engine, data []int32, dims ...int) compute.
 	return b
 }
 
-// TestGreedyIsTheArgmax: every token of a greedy completion is the likeliest of all that could stand there.
+// TestGreedyIsTheArgmax: every token of a greedy completion has the greatest logit.
 func TestGreedyIsTheArgmax(t *testing.T) {
 	e := backendtest.Go(t)
 	m := testkit.Model(t, "qwen2")

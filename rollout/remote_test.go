@@ -30,7 +30,7 @@ type asked struct {
 	Messages    []data.Message
 }
 
-// said is a reply with these answers.
+// said returns a reply with these answers.
 func said(texts ...string) string {
 	var choices []any
 	for _, text := range texts {
@@ -45,8 +45,8 @@ func said(texts ...string) string {
 	return string(b)
 }
 
-// serve is a server whose reply to every try, from 0 on, is the handler's; the Remote waits a millisecond between
-// tries.
+// serve starts a server that answers every try, numbered from 0, with the handler; the Remote waits a millisecond
+// between tries.
 func serve(t *testing.T, handle func(w http.ResponseWriter, a asked, try int), change ...func(*RemoteOptions)) *Remote {
 	t.Helper()
 	var tries atomic.Int32
@@ -77,7 +77,8 @@ func talk(text string) Conversation {
 	return Conversation{Messages: []data.Message{{Role: "user", Content: text}}}
 }
 
-// TestRemoteAnswers: in order, all settings passed on, never more requests at a time than allowed, usage counted.
+// TestRemoteAnswers: answers are in order, all settings are sent, parallel requests are limited and usage is
+// counted.
 func TestRemoteAnswers(t *testing.T) {
 	var mu sync.Mutex
 	now, most, ticks := 0, 0, 0
@@ -120,7 +121,7 @@ func TestRemoteAnswers(t *testing.T) {
 	}
 }
 
-// TestRemoteSaysZero: temperature 0 is stated, and what was not asked for is not.
+// TestRemoteSaysZero: temperature 0 is sent; settings that are off are not.
 func TestRemoteSaysZero(t *testing.T) {
 	r := serve(t, func(w http.ResponseWriter, a asked, _ int) {
 		if a.Temperature == nil || *a.Temperature != 0 || a.MaxTokens != 0 || a.N != 1 {
@@ -133,7 +134,7 @@ func TestRemoteSaysZero(t *testing.T) {
 	}
 }
 
-// TestRemoteAsksAgainForMissingAnswers: some servers give one answer, whatever n is.
+// TestRemoteAsksAgainForMissingAnswers: some servers return one answer whatever n is.
 func TestRemoteAsksAgainForMissingAnswers(t *testing.T) {
 	seeds := map[int]bool{}
 	r := serve(t, func(w http.ResponseWriter, a asked, try int) {
@@ -164,7 +165,7 @@ func TestRemoteReasons(t *testing.T) {
 	}
 }
 
-// breakOff ends the connection, after some of a reply or before it.
+// breakOff ends the connection before or within a reply.
 func breakOff(w http.ResponseWriter, some string) {
 	if some != "" {
 		w.Header().Set("Content-Length", "1000")
@@ -174,7 +175,7 @@ func breakOff(w http.ResponseWriter, some string) {
 	panic(http.ErrAbortHandler)
 }
 
-// TestRemoteTriesAgain: what passes is waited out.
+// TestRemoteTriesAgain: temporary errors are retried.
 func TestRemoteTriesAgain(t *testing.T) {
 	for name, fail := range map[string]func(w http.ResponseWriter){
 		"408":                   func(w http.ResponseWriter) { http.Error(w, "late", 408) },
@@ -202,7 +203,7 @@ func TestRemoteTriesAgain(t *testing.T) {
 	}
 }
 
-// TestRemoteHeedsRetryAfter waits as long as the server says, not as long as it would itself.
+// TestRemoteHeedsRetryAfter: the client waits as long as the server says, not as long as it would by itself.
 func TestRemoteHeedsRetryAfter(t *testing.T) {
 	begin := time.Now()
 	r := serve(t, func(w http.ResponseWriter, _ asked, try int) {
@@ -219,7 +220,7 @@ func TestRemoteHeedsRetryAfter(t *testing.T) {
 	}
 }
 
-// TestRemoteErrors: one line each, without the key.
+// TestRemoteErrors: each error is one line without the key.
 func TestRemoteErrors(t *testing.T) {
 	const key = "sk-very-secret"
 	status := func(code int, text string) func(http.ResponseWriter) {
@@ -280,7 +281,7 @@ func TestRemoteErrors(t *testing.T) {
 	}
 }
 
-// TestRemoteAsk: one try, what it took, and what a caller must know to try again.
+// TestRemoteAsk: there is one try, with its usage and what a caller must know to retry.
 func TestRemoteAsk(t *testing.T) {
 	later := func(name, value string, code int) func(http.ResponseWriter) {
 		return func(w http.ResponseWriter) { w.Header().Set(name, value); http.Error(w, "later", code) }
@@ -367,7 +368,8 @@ func TestRemoteWithoutServer(t *testing.T) {
 	}
 }
 
-// TestRemoteStops: an ended context ends it at once, waits included, and the first error ends the others.
+// TestRemoteStops: an ended context stops everything at once, waits included, and the first error stops the other
+// requests.
 func TestRemoteStops(t *testing.T) {
 	why := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -386,8 +388,8 @@ func TestRemoteStops(t *testing.T) {
 	}
 }
 
-// TestRemoteGrace: what is under way when the context ends comes home, for so long; nothing is sent after that, and
-// waits end at once.
+// TestRemoteGrace: requests under way when the context ends may finish within the grace period; nothing more is
+// sent, and waits end at once.
 func TestRemoteGrace(t *testing.T) {
 	why := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -57,7 +57,7 @@ func (x row) choose(s Sampling, u float64) (token int32, logp float32, err error
 }
 
 // decidingBlock returns the block that holds the token for a draw, and the draw's place in it as a share of the block's
-// sum; false if the sums cannot tell, because tokens are dropped or the sums have another temperature.
+// sum; false if the sums do not decide it, because tokens are dropped or the sums have another temperature.
 func (x row) decidingBlock(s Sampling, u float64) (at int, share float64, ok bool) {
 	switch {
 	case s.Temperature == 0:

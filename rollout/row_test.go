@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// rowOf is what the graph makes of logits, sums in float32 as there.
+// rowOf computes what the graph returns for logits, with sums in float32.
 func rowOf(logits []float32, temperature float64) row {
 	x := row{logits: logits, temperature: temperature, vocabulary: len(logits)}
 	if temperature == 0 {
@@ -29,10 +29,10 @@ func rowOf(logits []float32, temperature float64) row {
 	return x
 }
 
-// somewhere is how near to an edge a draw or a share may be for the two ways to differ.
+// somewhere is the distance from a boundary within which the two implementations may differ.
 const somewhere = 1e-5
 
-// sameChoice tells whether both ways take the same token, or a draw or a share stands on an edge.
+// sameChoice checks that both implementations pick the same token, unless the draw or a share is on a boundary.
 func sameChoice(logits []float32, s Sampling, u float64) error {
 	slow, slowLogp, err := choose(logits, s, u)
 	if err != nil {
@@ -70,7 +70,7 @@ func sameChoice(logits []float32, s Sampling, u float64) error {
 	return fmt.Errorf("token %d, want %d", fast, slow)
 }
 
-// randomLogits are of several kinds: flat, peaked, with ties, with impossible tokens.
+// randomLogits returns logits of several kinds: flat, peaked, with ties, with impossible tokens.
 func randomLogits(r *rand.Rand, v int) []float32 {
 	scale := math.Exp(r.Float64()*5 - 2.5)
 	kind := r.IntN(4)
@@ -109,7 +109,7 @@ func randomRule(r *rand.Rand) Sampling {
 	return x
 }
 
-// TestRowsChooseAsThePlainWay: whatever the logits, the rule and the draw.
+// TestRowsChooseAsThePlainWay: rows pick the plain implementation's tokens for all kinds of logits, rules and draws.
 func TestRowsChooseAsThePlainWay(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 2))
 	for i := range 20_000 {
@@ -145,7 +145,7 @@ func FuzzRowsChooseAsThePlainWay(f *testing.F) {
 	})
 }
 
-// TestCutOff: numbers to check by hand. The weights are 1 2 3 4 of 10; token 4 ties with token 3.
+// TestCutOff: these numbers can be checked by hand: the weights are 1 2 3 4 of 10; token 4 ties with token 3.
 func TestCutOff(t *testing.T) {
 	plain := logs(1, 2, 3, 4)
 	ties := logs(1, 2, 3, 4, 4)
@@ -197,7 +197,7 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// TestDistribution: tokens come as often as their probabilities say.
+// TestDistribution: tokens are as frequent as their probabilities say.
 func TestDistribution(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
 	logits := make([]float32, 200)
@@ -251,7 +251,7 @@ func TestBrokenRows(t *testing.T) {
 	}
 }
 
-// BenchmarkChoose is one row's choice, flat (as with fresh weights) and peaked (as with trained ones).
+// BenchmarkChoose measures one row's choice, flat (fresh weights) and peaked (trained weights).
 func BenchmarkChoose(b *testing.B) {
 	for _, v := range []int{4096, 151936} {
 		for _, scale := range []float64{1, 4} {

@@ -13,8 +13,8 @@ import (
 	"github.com/posttrain/posttrain/tokenizer"
 )
 
-// TestStreamsAreTheCompletions: what a stream makes of the tokens is what the sampler returns, piece by piece,
-// characters of several tokens whole, stop strings never shown.
+// TestStreamsAreTheCompletions: a stream's pieces make up the sampler's text; characters of several tokens come
+// whole, stop texts never show.
 func TestStreamsAreTheCompletions(t *testing.T) {
 	m := testkit.Model(t, "llama")
 	sampler := setup{backendtest.Go(t), implementations[1]}.of(t, m, Options{Decoder: letters{}})
@@ -50,7 +50,7 @@ func TestStreamsAreTheCompletions(t *testing.T) {
 	}
 }
 
-// scriptedStream gives a stream the tokens of letters up to its end; every token is two letters.
+// scriptedStream feeds tokens of letters into a stream until it ends; every token is two letters.
 func scriptedStream(t *testing.T, r Request, tokens ...int32) (*Stream, []string) {
 	t.Helper()
 	r.Prompt, r.MaxNew = []int32{1}, 10
@@ -62,7 +62,7 @@ func scriptedStream(t *testing.T, r Request, tokens ...int32) (*Stream, []string
 	return s, pieces
 }
 
-// TestStreamHoldsBack: text that may become a stop string waits until it does or does not; tokens behind the text's end
+// TestStreamHoldsBack: text that may become a stop text is held until that is decided; tokens after the text's end
 // are not shown.
 func TestStreamHoldsBack(t *testing.T) {
 	text := letters{}.Decode([]int32{1, 2, 3, 4}, false) // 8 letters
@@ -98,7 +98,8 @@ func TestStreamHoldsBack(t *testing.T) {
 	}
 }
 
-// TestStreamsOfTokenizers: with every kind of decoder the pieces are the text, characters of several tokens included.
+// TestStreamsOfTokenizers: with every kind of decoder the pieces make up the text, even if a character has several
+// tokens.
 func TestStreamsOfTokenizers(t *testing.T) {
 	for _, name := range []string{"qwen2-newer", "llama-older", "mistral-older"} {
 		tok, err := tokenizer.Load(filepath.Join("..", "model", "testdata", name))

@@ -44,14 +44,14 @@ var implementations = []implementation{
 	}},
 }
 
-// onDevice is an engine that is asked to hold the cache itself, as those without buffers that the host writes do.
+// onDevice returns an engine that keeps the cache itself, as engines without shared buffers do.
 func onDevice(e *backend.Engine) *backend.Engine {
 	device := *e
 	device.Wants.SharedMemory, device.Wants.HostRows, device.Wants.Tokens = false, false, 0
 	return &device
 }
 
-// suite is what a promise is tested with: every implementation on every engine at hand.
+// suite runs a test for every implementation on every available engine.
 func suite(t *testing.T, test func(t *testing.T, s setup)) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		for _, i := range implementations {
@@ -66,7 +66,7 @@ type setup struct {
 	implementation
 }
 
-// of is a sampler of a model with its own weights.
+// of makes a sampler of a model with its own weights.
 func (s setup) of(t testing.TB, m *model.Model, o Options) Sampler {
 	t.Helper()
 	weights, err := Upload(s.engine, m)
@@ -81,7 +81,7 @@ func (s setup) of(t testing.TB, m *model.Model, o Options) Sampler {
 	return made
 }
 
-// letters decodes a token to two letters, and the last four of them to the bytes of one rune.
+// letters decodes a token to two letters, and the last four tokens to the bytes of one rune.
 type letters struct{}
 
 const alphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567"
@@ -96,8 +96,8 @@ func (letters) Decode(ids []int32, _ bool) string {
 	return strings.ToValidUTF8(string(bytes), "\ufffd")
 }
 
-// TestLogpsAreTheTrainers: the log-probs of drawn tokens are those that training measures on the same tokens, for
-// every model type, beyond the sliding window, at any temperature.
+// TestLogpsAreTheTrainers: the log-probs of drawn tokens are those that training measures, for every model type,
+// beyond the sliding window and at any temperature.
 func TestLogpsAreTheTrainers(t *testing.T) {
 	suite(t, func(t *testing.T, s setup) {
 		for i, kind := range model.Types {
@@ -120,7 +120,7 @@ func TestLogpsAreTheTrainers(t *testing.T) {
 	})
 }
 
-// mixed are requests of all kinds: groups of equal prompts short and long, greedy and not, cut off and not, of several
+// mixed returns requests of all kinds: groups of short and long prompts, greedy or not, truncated or not, of several
 // lengths.
 func mixed() []Request {
 	var rs []Request
@@ -145,7 +145,7 @@ func mixed() []Request {
 	return rs
 }
 
-// TestTokensAreThePlainSamplers: every token and log-prob is that of the sampler that computes everything anew.
+// TestTokensAreThePlainSamplers: every token and log-prob is that of the sampler that recomputes everything.
 func TestTokensAreThePlainSamplers(t *testing.T) {
 	plain := map[string][]Completion{}
 	suite(t, func(t *testing.T, s setup) {
@@ -163,7 +163,7 @@ func TestTokensAreThePlainSamplers(t *testing.T) {
 	})
 }
 
-// equalAnswers compares tokens exactly, log-probs within rounding.
+// equalAnswers compares tokens exactly and log-probs within rounding.
 func equalAnswers(t *testing.T, got, want []Completion) {
 	t.Helper()
 	for i := range want {
@@ -181,7 +181,7 @@ func equalAnswers(t *testing.T, got, want []Completion) {
 	}
 }
 
-// TestBatchesDoNotMatter: a request alone, among others, and in another place, draws the same tokens.
+// TestBatchesDoNotMatter: a request draws the same tokens alone, among others and in another place.
 func TestBatchesDoNotMatter(t *testing.T) {
 	suite(t, func(t *testing.T, s setup) {
 		sampler := s.of(t, testkit.Model(t, "llama"), Options{})
@@ -215,7 +215,7 @@ func TestRunsRepeat(t *testing.T) {
 	})
 }
 
-// TestSeedsMatter: other seeds, other tokens; the same seed, the same tokens.
+// TestSeedsMatter: other seeds give other tokens; the same seed gives the same tokens.
 func TestSeedsMatter(t *testing.T) {
 	suite(t, func(t *testing.T, s setup) {
 		r := requests(1, 8, 1)[0]
@@ -231,7 +231,7 @@ func TestSeedsMatter(t *testing.T) {
 	})
 }
 
-// TestEnds: a stop token ends a completion and is its last, MaxNew and the model's positions cut it.
+// TestEnds: a stop token ends a completion and is its last token; MaxNew and the model's positions end it too.
 func TestEnds(t *testing.T) {
 	suite(t, func(t *testing.T, s setup) {
 		m := testkit.Model(t, "llama")
@@ -264,8 +264,8 @@ func TestEnds(t *testing.T) {
 	})
 }
 
-// TestStopStrings: they end a text wherever tokens begin and end, the first of several counts, and it is not in the
-// text.
+// TestStopStrings: a stop text ends a completion, also within a token; the first of several counts, and the text
+// omits it.
 func TestStopStrings(t *testing.T) {
 	suite(t, func(t *testing.T, s setup) {
 		sampler := s.of(t, testkit.Model(t, "llama"), Options{Decoder: letters{}})
@@ -288,7 +288,7 @@ func TestStopStrings(t *testing.T) {
 	})
 }
 
-// TestTokensAreTold: OnToken hears every token of its request, in their order.
+// TestTokensAreTold: OnToken receives every token of its request, in order.
 func TestTokensAreTold(t *testing.T) {
 	suite(t, func(t *testing.T, s setup) {
 		rs := mixed()
@@ -300,13 +300,13 @@ func TestTokensAreTold(t *testing.T) {
 		}
 		for i, c := range sample(t, s.of(t, testkit.Model(t, "llama"), Options{}), rs...) {
 			if !slices.Equal(heard[i].Tokens, c.Tokens) || !slices.Equal(heard[i].Logps, c.Logps) {
-				t.Errorf("request %d: told of %v, drew %v", i, heard[i], c)
+				t.Errorf("request %d: OnToken got %v, drew %v", i, heard[i], c)
 			}
 		}
 	})
 }
 
-// TestContext: an ended context stops the sampler before its next token, with the context's own cause.
+// TestContext: an ended context stops the sampler before its next token, with the context's cause.
 func TestContext(t *testing.T) {
 	suite(t, func(t *testing.T, s setup) {
 		sampler := s.of(t, testkit.Model(t, "llama"), Options{})
@@ -329,7 +329,7 @@ func TestContext(t *testing.T) {
 	})
 }
 
-// TestWeightsAreLive: what a trainer writes into the buffers is what the next call samples from.
+// TestWeightsAreLive: the next call samples from what a trainer writes into the buffers.
 func TestWeightsAreLive(t *testing.T) {
 	suite(t, func(t *testing.T, s setup) {
 		m := testkit.Model(t, "llama")

@@ -9,7 +9,8 @@ import (
 	"github.com/posttrain/posttrain/serve"
 )
 
-// TestToken: only who has the token is served, but for the health page; it stands in no message and no line of the log.
+// TestToken: only clients with the token are served, except for the health page; the token is in no message and no
+// log line.
 func TestToken(t *testing.T) {
 	const secret = "sk-0123456789"
 	r := start(t, newPaced(), func(o *serve.Options) { o.Token = secret })
@@ -36,12 +37,12 @@ func TestToken(t *testing.T) {
 		t.Errorf("%+v", basic)
 	}
 	if strings.Contains(r.log.text(), "0123") {
-		t.Errorf("the log tells the token: %s", r.log.text())
+		t.Errorf("the log shows the token: %s", r.log.text())
 	}
 }
 
-// TestOtherSites: a browser may not be led here by a page of another site, nor by a name that only looks like one of
-// ours.
+// TestOtherSites: a browser cannot be led here by another site's page, nor by a name that only resembles this
+// machine's.
 func TestOtherSites(t *testing.T) {
 	r := start(t, newPaced(), nil)
 	for name, change := range map[string]func(q *http.Request){
@@ -62,7 +63,7 @@ func TestOtherSites(t *testing.T) {
 	}
 }
 
-// TestTooLarge: a request over the limit is refused, with a reply that its sender reads.
+// TestTooLarge: a request over the limit is refused with a reply that its sender can read.
 func TestTooLarge(t *testing.T) {
 	r := start(t, newPaced(), func(o *serve.Options) { o.MaxRequest = 1000 })
 	for _, size := range []int{1000, 300_000, 3_000_000} {
@@ -73,7 +74,7 @@ func TestTooLarge(t *testing.T) {
 	checkError(t, err, http.StatusBadRequest, "context_length_exceeded", "messages: ", "512 positions")
 }
 
-// TestUnknownPlaces: errors of addresses and methods are the protocol's too.
+// TestUnknownPlaces: unknown paths and methods give errors in the protocol's format too.
 func TestUnknownPlaces(t *testing.T) {
 	r := start(t, newPaced(), nil)
 	for _, c := range []struct {
@@ -94,7 +95,7 @@ func TestUnknownPlaces(t *testing.T) {
 	}
 }
 
-// TestRefusals: what cannot be done is refused by the field's name, and what changes nothing is taken.
+// TestRefusals: unsupported fields are refused by name; fields without effect are accepted.
 func TestRefusals(t *testing.T) {
 	r := start(t, nil, func(o *serve.Options) { o.MaxNew = 1 })
 	const hello = `"messages":[{"role":"user","content":"Hello"}]`
@@ -173,6 +174,6 @@ func TestRefusals(t *testing.T) {
 	}
 	if log := r.log.text(); strings.Contains(log, "Hello") || strings.Contains(log, "json_object") ||
 		!strings.Contains(log, `400 "tools"`) {
-		t.Errorf("the log tells of requests what it should not: %s", log)
+		t.Errorf("the log shows too much of requests: %s", log)
 	}
 }

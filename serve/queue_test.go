@@ -18,13 +18,13 @@ import (
 	"github.com/posttrain/posttrain/serve"
 )
 
-// asked is the outcome of a request that is under way.
+// asked is the outcome of a request.
 type asked struct {
 	reply openai.ChatCompletionResponse
 	err   error
 }
 
-// ask begins a request for so many tokens.
+// ask starts a request for some tokens.
 func (r *running) ask(ctx context.Context, tokens int) <-chan asked {
 	out := make(chan asked, 1)
 	go func() {
@@ -35,7 +35,7 @@ func (r *running) ask(ctx context.Context, tokens int) <-chan asked {
 	return out
 }
 
-// tokens waits for a request, and looks how many tokens it got.
+// tokens waits for a request and checks its number of tokens.
 func tokens(t *testing.T, out <-chan asked, want int) {
 	t.Helper()
 	if got := <-out; got.err != nil || got.reply.Usage.CompletionTokens != want {
@@ -43,14 +43,14 @@ func tokens(t *testing.T, out <-chan asked, want int) {
 	}
 }
 
-// waiting waits until so many requests wait.
+// waiting waits until n requests wait.
 func (r *running) waiting(t *testing.T, n int) {
 	t.Helper()
 	until(t, fmt.Sprintf("%d requests wait", n), func() bool { return r.health(t).Waiting == n })
 }
 
-// TestWhoWaitsIsAnsweredTogether: requests that come while the sampler is at work make up its next call, as many rows
-// as it may have.
+// TestWhoWaitsIsAnsweredTogether: requests that arrive while the sampler works form its next call, up to the rows
+// allowed.
 func TestWhoWaitsIsAnsweredTogether(t *testing.T) {
 	p := newPaced()
 	r := start(t, p, func(o *serve.Options) { o.Rows = 3 })
@@ -76,7 +76,7 @@ func TestWhoWaitsIsAnsweredTogether(t *testing.T) {
 	}
 }
 
-// TestShortAnswersDoNotWait for the long ones of their batch.
+// TestShortAnswersDoNotWait: short answers do not wait for the long ones of their batch.
 func TestShortAnswersDoNotWait(t *testing.T) {
 	p := newPaced()
 	r := start(t, p, nil)
@@ -98,7 +98,7 @@ func TestShortAnswersDoNotWait(t *testing.T) {
 	tokens(t, long, 50)
 }
 
-// TestFullLine: who comes when the line is full is told when to come again, and is served then.
+// TestFullLine: a request that finds the queue full is told when to return, and is served then.
 func TestFullLine(t *testing.T) {
 	p := newPaced()
 	r := start(t, p, func(o *serve.Options) { o.MaxQueue = 2 })
@@ -123,8 +123,8 @@ func TestFullLine(t *testing.T) {
 	tokens(t, r.ask(t.Context(), 1), 1)
 }
 
-// TestClientsLeave: who goes away leaves the line; a batch ends when nobody in it is left, and goes on for those who
-// are.
+// TestClientsLeave: clients that disconnect leave the queue; a batch ends with its last client and continues for the
+// others.
 func TestClientsLeave(t *testing.T) {
 	p := newPaced()
 	r := start(t, p, nil)
@@ -138,7 +138,7 @@ func TestClientsLeave(t *testing.T) {
 		t.Errorf("%v, %v", a.err, b.err)
 	}
 	if err := p.end(t); err == nil {
-		t.Error("the sampler went on for nobody")
+		t.Error("the sampler continued without clients")
 	}
 	r.waiting(t, 0)
 
@@ -163,7 +163,7 @@ func TestClientsLeave(t *testing.T) {
 	}
 }
 
-// TestStreamedClientLeaves: the sampler hears of a reader of a stream who closes it.
+// TestStreamedClientLeaves: closing a stream reaches the sampler.
 func TestStreamedClientLeaves(t *testing.T) {
 	p := newPaced()
 	r := start(t, p, nil)
@@ -187,11 +187,11 @@ func TestStreamedClientLeaves(t *testing.T) {
 	}
 	s.Close()
 	if err := p.end(t); err == nil {
-		t.Error("the sampler went on for nobody")
+		t.Error("the sampler continued without clients")
 	}
 }
 
-// TestStopFinishes: a server that stops answers what it has taken and takes nothing new.
+// TestStopFinishes: a stopping server answers accepted requests and refuses new ones.
 func TestStopFinishes(t *testing.T) {
 	p := newPaced()
 	r := start(t, p, nil)
@@ -228,7 +228,7 @@ func TestStopFinishes(t *testing.T) {
 	r.wait(t)
 }
 
-// TestStopBreaksOff: what is not done after the time of grace ends with an error that says why, streams too.
+// TestStopBreaksOff: after the grace period, requests and streams end with an error that says why.
 func TestStopBreaksOff(t *testing.T) {
 	p := newPaced()
 	r := start(t, p, func(o *serve.Options) { o.Grace = 100 * time.Millisecond })
@@ -253,7 +253,7 @@ func TestStopBreaksOff(t *testing.T) {
 	r.wait(t)
 }
 
-// failing is a sampler that does not work.
+// failing is a sampler that always fails.
 type failing struct{ calls int }
 
 func (f *failing) Sample(context.Context, []rollout.Request) ([]rollout.Completion, error) {
@@ -263,7 +263,7 @@ func (f *failing) Sample(context.Context, []rollout.Request) ([]rollout.Completi
 	return nil, errors.New("the model's weights are broken")
 }
 
-// TestSamplerFails: its errors and panics are the batch's, and the server goes on.
+// TestSamplerFails: errors and panics end the batch, not the server.
 func TestSamplerFails(t *testing.T) {
 	r := start(t, &failing{}, nil)
 	for _, says := range []string{"the model's weights are broken", "no numbers left",

@@ -18,8 +18,7 @@ import (
 
 const question = "Please book the tickets for $665."
 
-// TestChatIsTheSamplers: a reply has the text, the reason, the log-probs and the counts of the sampler's own completion
-// of the same prompt.
+// TestChatIsTheSamplers: a reply has the text, reason, log-probs and counts of the sampler's own completion.
 func TestChatIsTheSamplers(t *testing.T) {
 	r := start(t, nil, nil)
 	seed := 7
@@ -69,7 +68,8 @@ func TestChatIsTheSamplers(t *testing.T) {
 	}
 }
 
-// TestSeeds: the same seed gives the same answers, alone or in company, whole or streamed; none gives others.
+// TestSeeds: the same seed gives the same answers, alone or in a batch, whole or streamed; without a seed they
+// differ.
 func TestSeeds(t *testing.T) {
 	r := start(t, nil, nil)
 	seed := 3
@@ -111,7 +111,7 @@ func texts(c openai.ChatCompletionResponse) (out []string) {
 	return out
 }
 
-// TestStream: the pieces make up the reply, with its log-probs, reasons and usage; it comes in many pieces.
+// TestStream: the pieces make up the reply, with its log-probs, reasons and usage; there are many pieces.
 func TestStream(t *testing.T) {
 	r := start(t, nil, nil)
 	seed := 5
@@ -140,7 +140,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestStop: an answer ends before a stop string, whole and streamed, and its tokens do too.
+// TestStop: an answer and its tokens end before a stop text, whole and streamed.
 func TestStop(t *testing.T) {
 	r := start(t, nil, nil)
 	seed := 5
@@ -165,7 +165,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestLimits: a request's own limit counts, then the server's, then the model's positions.
+// TestLimits: the request's limit counts, then the server's, then the model's positions.
 func TestLimits(t *testing.T) {
 	r := start(t, nil, nil)
 	cold := func(n int) func(q *openai.ChatCompletionRequest) {
@@ -183,7 +183,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestGreedy: temperature 0 takes the likeliest tokens, of which the log-probs can tell that much; top_p 0 does too.
+// TestGreedy: temperature 0 and top_p 0 take the likeliest tokens.
 func TestGreedy(t *testing.T) {
 	r := start(t, nil, nil)
 	body := `{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":[{"type":"text",` +
@@ -224,7 +224,7 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// checkError looks at an error as the client sees it.
+// checkError checks an error as the client sees it.
 func checkError(t *testing.T, err error, status int, code any, says ...string) {
 	t.Helper()
 	e, ok := err.(*openai.APIError)

@@ -58,7 +58,7 @@ var theWorld = sync.OnceValues(func() (*world, error) {
 	return &world{m.Config, tok, rollout.NewCached(e, m.Config, live, rollout.Options{Decoder: tok})}, nil
 })
 
-// only lets one call at a time through to the sampler that the tests share.
+// only passes one call at a time to the sampler that the tests share.
 type only struct {
 	mu sync.Mutex
 	*rollout.Cached
@@ -133,7 +133,7 @@ func start(t *testing.T, sampler rollout.Sampler, change func(o *serve.Options))
 	return r
 }
 
-// with is a client with a token.
+// with returns a client with a token.
 func (r *running) with(token string) *openai.Client {
 	c := openai.DefaultConfig(token)
 	c.BaseURL, c.HTTPClient = r.url+"/v1", &http.Client{Timeout: 20 * time.Second}
@@ -173,7 +173,7 @@ func (r *running) chat(t *testing.T, q openai.ChatCompletionRequest) openai.Chat
 	return c
 }
 
-// streamed is what came of a stream.
+// streamed is the content of a stream.
 type streamed struct {
 	texts    map[int]string
 	reasons  map[int]string
@@ -216,14 +216,14 @@ func (r *running) streamed(t *testing.T, q openai.ChatCompletionRequest) streame
 	}
 }
 
-// reply is a plain request's.
+// reply is the reply to a plain request.
 type reply struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// error is a reply's error, with its parts.
+// error returns the parts of a reply's error.
 func (r reply) error(t *testing.T) (message, kind, param, code string) {
 	t.Helper()
 	var e struct {
@@ -274,7 +274,7 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// health is what /healthz says.
+// health returns what /healthz says.
 func (r *running) health(t *testing.T) (h struct {
 	Status, Model    string
 	Running, Waiting int
@@ -286,8 +286,7 @@ func (r *running) health(t *testing.T) (h struct {
 	return h
 }
 
-// paced is a sampler that draws a token of every row each time that it is told to. It never ends a row by itself but by
-// MaxNew.
+// paced is a sampler that draws a token of every row each time step is called. Only MaxNew ends a row.
 type paced struct {
 	steps chan struct{} // closed: as fast as it can
 	calls chan []rollout.Request
@@ -336,7 +335,7 @@ func (p *paced) step(t *testing.T) {
 	}
 }
 
-// call is the next call of the sampler.
+// call returns the sampler's next call.
 func (p *paced) call(t *testing.T) []rollout.Request {
 	return soon(t, "a call of the sampler", p.calls)
 }

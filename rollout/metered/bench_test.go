@@ -53,7 +53,7 @@ func BenchmarkJudge(b *testing.B) {
 	b.ReportMetric(float64(grown)/1024, "heap-growth-KiB")
 }
 
-// heap is what is in use after a collection, in bytes.
+// heap returns the bytes in use after a collection.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats

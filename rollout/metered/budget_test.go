@@ -14,7 +14,8 @@ import (
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
-// TestBudgetOfRequests: never one more, retries included; one line; the same again goes on, and pays for nothing twice.
+// TestBudgetOfRequests: the budget is never exceeded, retries included; its error is one line; further runs continue
+// and pay for no reply twice.
 func TestBudgetOfRequests(t *testing.T) {
 	const n, budget = 300, 100
 	s := meteredtest.Start(t, meteredtest.Options{Reply: verdict, Delay: time.Millisecond, Faults: 0.1,
@@ -49,8 +50,8 @@ func TestBudgetOfRequests(t *testing.T) {
 	}
 }
 
-// TestBudgetOfCost: what is spent stays below it, and comes as near as one request; two requests under way count as
-// well.
+// TestBudgetOfCost: spending stays below the budget by less than one request, with two requests under way at a time
+// too.
 func TestBudgetOfCost(t *testing.T) {
 	prompt := strings.Repeat("word ", 59) // with two digits behind it 60 tokens by the server's count, 115 by our guess
 	s := meteredtest.Start(t, meteredtest.Options{Delay: 5 * time.Millisecond,
@@ -74,7 +75,7 @@ func TestBudgetOfCost(t *testing.T) {
 	}
 }
 
-// TestLostRepliesCost: a reply that may have been made is paid for, by guess; one that was refused is not.
+// TestLostRepliesCost: a reply that may have been made costs the guess; a refused one costs nothing.
 func TestLostRepliesCost(t *testing.T) {
 	for _, c := range []struct {
 		kind rollout.Failure
@@ -92,7 +93,7 @@ func TestLostRepliesCost(t *testing.T) {
 	}
 }
 
-// bubble runs a client whose clock is the test's, with this answer to every try.
+// bubble runs a client with a synthetic clock and this answer to every try.
 func bubble(t *testing.T, o Options, send func(tries int) (rollout.Usage, error), test func(t *testing.T, c *Client)) {
 	synctest.Test(t, func(t *testing.T) {
 		o.Model = "m"
@@ -107,7 +108,7 @@ func bubble(t *testing.T, o Options, send func(tries int) (rollout.Usage, error)
 	})
 }
 
-// TestRequestsPerMinute: evenly spaced, from the first on.
+// TestRequestsPerMinute: requests are evenly spaced from the first one on.
 func TestRequestsPerMinute(t *testing.T) {
 	bubble(t, Options{RequestsPerMinute: 120, Parallel: 10},
 		func(int) (rollout.Usage, error) { return rollout.Usage{}, nil }, func(t *testing.T, c *Client) {
@@ -128,7 +129,7 @@ func askMany(ctx context.Context, c *Client, n int) error {
 	})
 }
 
-// TestTokensPerMinute: what a request does not use of its guess is given to the next, what it uses beyond is taken off.
+// TestTokensPerMinute: tokens not used of a guess go to the next request; tokens used beyond it are deducted.
 func TestTokensPerMinute(t *testing.T) {
 	for _, used := range []int{50, 500, 3000} { // the guess is 252/3+16 = 100 and 400 for the reply
 		bubble(t, Options{TokensPerMinute: 6000, Parallel: 10},
@@ -148,7 +149,7 @@ func TestTokensPerMinute(t *testing.T) {
 	}
 }
 
-// TestBackoff: waits double, are shorter by a half at most, never longer than a minute; the server's come on top.
+// TestBackoff: waits double, are shortened by at most half and never exceed a minute; the server's wait is added.
 func TestBackoff(t *testing.T) {
 	var began time.Time
 	var waits []time.Duration
@@ -179,8 +180,8 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// TestWaitsEnd: whoever waits for a limit, a place, the next try or the budget goes at once when its context ends, and
-// gives back what it held.
+// TestWaitsEnd: waiting for a limit, a place, the next try or the budget ends at once with the context and gives
+// back what it held.
 func TestWaitsEnd(t *testing.T) {
 	busy := func(int) (rollout.Usage, error) { return rollout.Usage{}, &rollout.RemoteError{Kind: rollout.Busy} }
 	slow := func(int) (rollout.Usage, error) { time.Sleep(time.Hour); return rollout.Usage{}, nil }

@@ -34,7 +34,7 @@ func put(t *testing.T, path string, from, to int) {
 	}
 }
 
-// holds opens a cache and checks that it has replies 0 to n-1 and no more.
+// holds opens a cache and checks that it has exactly the replies 0 to n-1.
 func holds(t *testing.T, path string, n int) {
 	t.Helper()
 	c, err := openCache(path)
@@ -52,8 +52,7 @@ func holds(t *testing.T, path string, n int) {
 	}
 }
 
-// TestTornCache cuts a cache at every byte of its first line and of its last: what is whole stays, and it goes on
-// from there.
+// TestTornCache cuts a cache at every byte of its first and last lines: whole lines stay, and writing continues.
 func TestTornCache(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "whole")
@@ -88,7 +87,7 @@ func TestTornCache(t *testing.T) {
 	}
 }
 
-// TestNoCache: what is no cache is named in one line and left as it is.
+// TestNoCache: a file that is not a cache is reported in one line and stays unchanged.
 func TestNoCache(t *testing.T) {
 	dir := t.TempDir()
 	for name, c := range map[string]struct{ content, want string }{
@@ -125,7 +124,7 @@ func TestNoCache(t *testing.T) {
 	}
 }
 
-// TestCacheOfTwo: the second gets no hand on it.
+// TestCacheOfTwo: a second process cannot open the cache.
 func TestCacheOfTwo(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "judge.jsonl")
 	c, err := openCache(path)
@@ -140,7 +139,7 @@ func TestCacheOfTwo(t *testing.T) {
 	holds(t, path, 0)
 }
 
-// TestFullDisk: what does not fit is said, and the file stays whole.
+// TestFullDisk: a full disk is reported, and the file stays whole.
 func TestFullDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "judge.jsonl")
 	c, err := openCache(path)

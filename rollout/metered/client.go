@@ -195,7 +195,7 @@ func (c *Client) keep(n name, a rollout.Answer, u rollout.Usage) error {
 }
 
 // try sends one request when there is room for it. Waiting ends when no caller wants the reply any more; a request that
-// was sent goes on.
+// was sent continues.
 func (c *Client) try(wanted context.Context, prompt string, tries int) (rollout.Answer, rollout.Usage, error) {
 	select {
 	case c.places <- struct{}{}:

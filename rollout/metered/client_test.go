@@ -18,7 +18,7 @@ import (
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
-// open is a client of a test's server that waits a millisecond between tries.
+// open makes a client of a test's server that waits a millisecond between tries.
 func open(t testing.TB, s *meteredtest.Server, change ...func(*Options)) *Client {
 	t.Helper()
 	o := Options{Name: "judge", BaseURL: s.URL, Model: "tiny", Wait: time.Millisecond}
@@ -43,7 +43,7 @@ func question(i int) string {
 	return fmt.Sprintf("How helpful is action %d?\nAnswer:", i-leakage)
 }
 
-// verdict is the reply to a question, another one to each.
+// verdict returns a different reply for each question.
 func verdict(prompt string) string { return "Answer: Yes, to <" + prompt + ">" }
 
 // judgeAll asks all questions and checks every reply.
@@ -58,8 +58,7 @@ func judgeAll(ctx context.Context, c *Client, n int, each func(i int)) error {
 	})
 }
 
-// inParallel does n tasks, so many at a time, in order of their beginning. The first error ends it, as the end of the
-// context does.
+// inParallel runs n tasks in order, several at a time, until the first error or the context's end.
 func inParallel(ctx context.Context, n, parallel int, task func(ctx context.Context, i int) error) error {
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -78,7 +77,7 @@ func inParallel(ctx context.Context, n, parallel int, task func(ctx context.Cont
 	return context.Cause(inner)
 }
 
-// TestFaults: a tenth of the requests fail in every way; all questions are answered, and none is asked after its
+// TestFaults: a tenth of the requests fail in all ways; all questions are answered, and none is asked after its
 // answer.
 func TestFaults(t *testing.T) {
 	const n = leakage + helpfulness
@@ -120,7 +119,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestSharesEqualQuestions: many askers, one request; another parameter is another question.
+// TestSharesEqualQuestions: many callers share one request; another parameter is another question.
 func TestSharesEqualQuestions(t *testing.T) {
 	s := meteredtest.Start(t, meteredtest.Options{Delay: 50 * time.Millisecond})
 	path := filepath.Join(t.TempDir(), "judge.jsonl")
@@ -151,7 +150,8 @@ func TestSharesEqualQuestions(t *testing.T) {
 	}
 }
 
-// TestAskerLeaves: whoever leaves gets the cause at once; the request that is paid for is kept, and nobody asks again.
+// TestAskerLeaves: a caller that leaves gets the cause at once; the reply already paid for is kept, and nothing is
+// sent again.
 func TestAskerLeaves(t *testing.T) {
 	arrived := make(chan string, 9)
 	s := meteredtest.Start(t, meteredtest.Options{Delay: time.Second, Watch: func(p string) { arrived <- p }})
@@ -171,7 +171,7 @@ func TestAskerLeaves(t *testing.T) {
 	}
 }
 
-// TestCloseKeepsWhatIsPaid: the request under way ends in the cache; with no grace it ends.
+// TestCloseKeepsWhatIsPaid: the request under way ends in the cache, or is cancelled without grace.
 func TestCloseKeepsWhatIsPaid(t *testing.T) {
 	for _, grace := range []time.Duration{0, -1} {
 		arrived := make(chan string, 9)
@@ -198,7 +198,7 @@ func TestCloseKeepsWhatIsPaid(t *testing.T) {
 	}
 }
 
-// TestKeyIsNowhere: a server that repeats the key in replies and errors.
+// TestKeyIsNowhere: the key stays hidden if a server repeats it in replies and errors.
 func TestKeyIsNowhere(t *testing.T) {
 	const key = "sk-very-secret-0123456789"
 	t.Setenv("JUDGE_KEY", key)
@@ -226,7 +226,7 @@ func TestKeyIsNowhere(t *testing.T) {
 	}
 }
 
-// TestErrors: one clear line each, after so many requests.
+// TestErrors: each error is one clear line after the expected number of requests.
 func TestErrors(t *testing.T) {
 	status := func(code int, text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, code) }

@@ -37,8 +37,8 @@ func judgeChild(url, path string) error {
 	})
 }
 
-// TestKilled kills the process at random points, over and over, at a server that fails a tenth of the time: what was
-// answered is in the cache, what is in the cache is never asked again, and in the end every verdict is there once.
+// TestKilled kills the process at random points while a tenth of the requests fail: answered questions are in the
+// cache, cached ones are never asked again, and in the end every reply is there once.
 func TestKilled(t *testing.T) {
 	const n = leakage + helpfulness
 	var kept sync.Map // prompts that were in the cache when a process was killed
@@ -79,7 +79,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// questionNames are the questions by their names in the cache.
+// questionNames maps the questions' names in the cache to their numbers.
 func questionNames() map[string]int {
 	c := newClient(Options{Model: "tiny", MaxTokens: 400})
 	names := map[string]int{}
@@ -89,7 +89,7 @@ func questionNames() map[string]int {
 	return names
 }
 
-// entries are the whole lines of a cache; the file must end with one where it says so.
+// entries returns the whole lines of a cache; with whole set, half a line at the end is an error.
 func entries(t *testing.T, path string, whole bool) (all []entry) {
 	t.Helper()
 	b, err := os.ReadFile(path)

@@ -1,4 +1,4 @@
-// Package meteredtest has a server that stands in for a judge in tests, and fails on purpose.
+// Package meteredtest has a chat server for tests that fails on purpose.
 package meteredtest
 
 import (
@@ -17,7 +17,7 @@ import (
 // Options say how the server answers.
 type Options struct {
 	Reply  func(prompt string) string // nil: "Answer: Yes"
-	Watch  func(prompt string)        // nil: none; told of each request that arrives, from several goroutines
+	Watch  func(prompt string)        // called with each prompt, from several goroutines; may be nil
 	Delay  time.Duration              // until a reply
 	Faults float64                    // the share of requests that get a fault for a reply
 	Stall  time.Duration              // how long a fault that stalls takes; longer than the client's time-out
@@ -142,7 +142,7 @@ func (s *Server) leave() {
 	s.now--
 }
 
-// pause waits, and tells whether the client is still there.
+// pause waits and says whether the client is still connected.
 func pause(r *http.Request, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
