@@ -48,7 +48,7 @@ func (e *Encoder) plainText(d data.Demonstration) (Group, error) {
 // wholeText makes the first token the prompt and the rest the answer.
 func wholeText(ids []int32) Group { return Group{Prompt: ids[:1:1], Answers: [][]int32{ids[1:]}} }
 
-// Prompt encodes a prompt alone, as it stands before an answer is sampled.
+// Prompt encodes a prompt alone, as it is before an answer is sampled.
 func (e *Encoder) Prompt(t data.Text) ([]int32, error) {
 	if t.Messages == nil {
 		return e.opened(t.Plain), nil
@@ -99,7 +99,7 @@ func (e *Encoder) answer(prompt data.Text, ids []int32, a data.Text) ([]int32, e
 }
 
 // opened are the tokens of plain text with what the tokenizer puts before a text (BOS), but not what some put behind it
-// (EOS): the text goes on.
+// (EOS): the text continues.
 func (e *Encoder) opened(text string) []int32 {
 	ids, bare := e.Tokenizer.Encode(text, true), e.Tokenizer.Encode(text, false)
 	for lead := 0; lead+len(bare) <= len(ids); lead++ {
@@ -133,7 +133,8 @@ func (e *Encoder) turn(prompt []data.Message, head string, answer []data.Message
 		return tail, nil
 	}
 	if len(answer) != 1 {
-		return "", fmt.Errorf("the chat template rewrites the prompt when the answer of %d messages follows it", len(answer))
+		return "", fmt.Errorf("the chat template rewrites the prompt when the answer of %d messages follows it",
+			len(answer))
 	}
 	end, err := e.ending(prompt, answer[0].Role)
 	return content + end, err
@@ -156,7 +157,8 @@ func (e *Encoder) ending(prompt []data.Message, role string) (string, error) {
 func (e *Encoder) render(msgs []data.Message, generate bool) (string, error) {
 	if !e.Tokenizer.HasTemplate() {
 		_, err := e.Tokenizer.Render(nil, tokenizer.RenderOptions{}) // names the folder and the files
-		return "", fmt.Errorf("the row is a conversation, for which the model must have a chat template (plain text needs none); %w", err)
+		return "", fmt.Errorf("the row is a conversation, for which the model must have a chat template (plain "+
+			"text needs none); %w", err)
 	}
 	ms := make([]tokenizer.Message, len(msgs))
 	for i, m := range msgs {

@@ -46,7 +46,8 @@ func withTemplate(t *testing.T, name, template string) *Encoder {
 
 // TestTokensEqualTRLs: the boundary of prompt and completion falls where TRL's DPOTrainer has it.
 func TestTokensEqualTRLs(t *testing.T) {
-	pairs, _, err := data.ReadPreferences(filepath.Join("..", "train", "testdata", "pairs.jsonl"), data.PreferenceOptions{})
+	pairs, _, err := data.ReadPreferences(filepath.Join("..", "train", "testdata", "pairs.jsonl"),
+		data.PreferenceOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +70,8 @@ func TestTokensEqualTRLs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !slices.Equal(g.Prompt, want[i].Prompt) || !slices.Equal(g.Answers[0], want[i].Chosen) || !slices.Equal(g.Answers[1], want[i].Rejected) {
+			if !slices.Equal(g.Prompt, want[i].Prompt) || !slices.Equal(g.Answers[0], want[i].Chosen) ||
+				!slices.Equal(g.Answers[1], want[i].Rejected) {
 				t.Errorf("%s, pair %d: tokens %v\nTRL has %v", name, i, g, want[i])
 			}
 		}
@@ -82,10 +84,12 @@ func TestBoundaryOnAwkwardText(t *testing.T) {
 	e := folder(t, "qwen2-newer")
 	eos, _ := e.Tokenizer.EOS()
 	for _, c := range [][2]string{
-		{"The answer is", " 42"}, {"The answer is ", "42"}, {"in", "formation"}, {"line\n", "\n\nnext"}, {"a", "b"}, {"e", "\u0301"},
+		{"The answer is", " 42"}, {"The answer is ", "42"}, {"in", "formation"}, {"line\n", "\n\nnext"}, {"a", "b"},
+		{"e", "\u0301"},
 		{"👩", "\u200d🔬"}, {"tab\t", "\t"}, {"<|im_", "end|>"}, {"x", "   "}, {"don", "'t"},
 	} {
-		g, err := e.Preference(data.Preference{Prompt: data.Text{Plain: c[0]}, Chosen: data.Text{Plain: c[1]}, Rejected: data.Text{Plain: c[1] + "!"}})
+		g, err := e.Preference(data.Preference{Prompt: data.Text{Plain: c[0]}, Chosen: data.Text{Plain: c[1]},
+			Rejected: data.Text{Plain: c[1] + "!"}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,8 +18,8 @@ func drifting(r *rand.Rand, prompt int, mean float64) (groups []Group) {
 	return groups
 }
 
-// TestRunsNeedFewShapes: every shape of a part is compiled for, once for log-probs and once for gradients, and an engine keeps
-// six programs. So a step needs one or two, and those of many steps are the same.
+// TestRunsNeedFewShapes: every shape of a part is compiled for, once for log-probs and once for gradients, and an
+// engine keeps six programs. So a step needs one or two, and those of many steps are the same.
 func TestRunsNeedFewShapes(t *testing.T) {
 	for _, prompt := range []int{20, 64, 256, 700} {
 		r, run, fed, once := rand.New(rand.NewPCG(1, 2)), map[string]bool{}, 0, 0
@@ -37,7 +37,8 @@ func TestRunsNeedFewShapes(t *testing.T) {
 				once += len(g.Prompt) + g.AnswerTokens()
 			}
 		}
-		t.Logf("prompt %d: %d shapes in 60 steps, %.2f times the tokens: %v", prompt, len(run), float64(fed)/float64(once), run)
+		t.Logf("prompt %d: %d shapes in 60 steps, %.2f times the tokens: %v", prompt, len(run),
+			float64(fed)/float64(once), run)
 		if len(run) > 8 {
 			t.Errorf("prompt %d: %d shapes in 60 steps: want 8 at most", prompt, len(run))
 		}

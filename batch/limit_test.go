@@ -29,11 +29,14 @@ func TestLimit(t *testing.T) {
 		{"positions just fit", sized(5, 5, 5), Options{}, 9, 1, 0, 0, 0, 5, 5},
 		{"empty answer", sized(5, 0, 5), Options{}, 0, 0, 0, 1, 0, 5, 0},
 		{"cut completions", sized(5, 9, 2), Options{MaxTokens: 10, Truncate: "completion"}, 0, 1, 0, 0, 1, 5, 5},
-		{"never empties a completion", sized(12, 9, 2), Options{MaxTokens: 10, Truncate: "completion"}, 0, 0, 1, 0, 0, 12, 9},
+		{"never empties a completion", sized(12, 9, 2), Options{MaxTokens: 10, Truncate: "completion"}, 0, 0, 1, 0,
+			0, 12, 9},
 		{"cut prompt", sized(12, 4, 2), Options{MaxTokens: 10, Truncate: "prompt"}, 0, 1, 0, 0, 1, 6, 4},
 		{"no room for a prompt", sized(12, 10, 2), Options{MaxTokens: 10, Truncate: "prompt"}, 0, 0, 1, 0, 0, 12, 10},
-		{"cut both without a limit of their own", sized(3, 20, 5), Options{MaxTokens: 10, Truncate: "both"}, 0, 1, 0, 0, 1, 1, 9},
-		{"cut both", sized(12, 8, 2), Options{MaxTokens: 10, MaxCompletionTokens: 4, Truncate: "both"}, 0, 1, 0, 0, 1, 6, 4},
+		{"cut both without a limit of their own", sized(3, 20, 5), Options{MaxTokens: 10, Truncate: "both"}, 0, 1, 0,
+			0, 1, 1, 9},
+		{"cut both", sized(12, 8, 2), Options{MaxTokens: 10, MaxCompletionTokens: 4, Truncate: "both"}, 0, 1, 0, 0,
+			1, 6, 4},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			groups := []Group{c.group}
@@ -42,7 +45,8 @@ func TestLimit(t *testing.T) {
 				t.Errorf("got %v", l)
 			}
 			if len(groups[0].Prompt) != c.p || len(groups[0].Answers[0]) != c.a0 {
-				t.Errorf("prompt of %d, answer of %d tokens: want %d and %d", len(groups[0].Prompt), len(groups[0].Answers[0]), c.p, c.a0)
+				t.Errorf("prompt of %d, answer of %d tokens: want %d and %d", len(groups[0].Prompt),
+					len(groups[0].Answers[0]), c.p, c.a0)
 			}
 			if n := len(groups[0].Prompt); n > 0 && groups[0].Prompt[n-1] != int32(len(c.group.Prompt)-1) {
 				t.Error("truncation lost the prompt's last token")

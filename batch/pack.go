@@ -4,7 +4,8 @@ import "slices"
 
 // lengths are the row lengths that graphs are compiled for: few enough to be compiled once each, close enough that
 // padding stays below a third.
-var lengths = []int{32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768}
+var lengths = []int{32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384,
+	24576, 32768}
 
 // atLeast is the smallest length of a table that holds n; beyond the table it is n rounded up to a multiple.
 func atLeast(table []int, n, multiple int) int {
@@ -21,7 +22,7 @@ func roundUp(n, multiple int) int { return (n + multiple - 1) / multiple * multi
 
 // Layout says how groups are laid out in rows.
 type Layout struct {
-	Share bool // a group's prompt stands once, its answers blind to each other; else every answer repeats the prompt
+	Share bool // a group's prompt is there once, its answers blind to each other; else every answer repeats the prompt
 	Pad   int  // groups in a full batch: a smaller one is padded to the same number of answers; 0: no padding
 
 	Tokens   int // tokens of a part that Split makes; 0: all groups are one part
@@ -221,7 +222,7 @@ func (p *Packed) Cost(hidden int) float64 {
 // attentionShare is c: a row of c·H tokens spends as much on attention as on the layers' matrices.
 const attentionShare = 4
 
-// SharePays tells whether laying out groups with shared prompts saves time, from a sample of batches of size n.
+// SharePays says whether laying out groups with shared prompts saves time, from a sample of batches of size n.
 func SharePays(groups []Group, n, hidden int) bool {
 	shared, apart := 0.0, 0.0
 	for at := 0; at < len(groups) && at < 64*n; at += n {

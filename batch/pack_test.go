@@ -67,7 +67,8 @@ func checkSlots(t *testing.T, p *Packed, groups []Group) {
 		for _, a := range g.Answers {
 			for k, tok := range a {
 				if p.Target[slot] != tok || p.Answer[slot] != int32(answer) {
-					t.Fatalf("slot %d predicts %d of answer %d: want %d of %d", slot, p.Target[slot], p.Answer[slot], tok, answer)
+					t.Fatalf("slot %d predicts %d of answer %d: want %d of %d", slot, p.Target[slot], p.Answer[slot],
+						tok, answer)
 				}
 				if got, want := seen(p, slot), wanted(g.Prompt, a, k); got != want {
 					t.Fatalf("slot %d sees %s\nwant %s", slot, got, want)

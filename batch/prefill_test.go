@@ -77,7 +77,8 @@ func TestPrefilledOnce(t *testing.T) {
 
 func TestPrefilledWithoutATemplate(t *testing.T) {
 	e := withTemplate(t, "qwen2-newer", "")
-	if _, err := e.Prefilled(ask("hello"), ci.ThinkPrefill); err == nil || !strings.Contains(err.Error(), "chat template") {
+	_, err := e.Prefilled(ask("hello"), ci.ThinkPrefill)
+	if err == nil || !strings.Contains(err.Error(), "chat template") {
 		t.Errorf("error %v: want one that says the chat template is missing", err)
 	}
 	if _, err := e.Opens(ask("hello"), ci.ThinkPrefill); err == nil {

@@ -12,8 +12,9 @@ type Part struct {
 	*Packed
 }
 
-// Fit completes a layout for groups like these: with the shortest row that is worth a compiled shape of its own (most of
-// the groups fit into it; shorter ones share it, as far as a part may hold several), and with the share of predicted tokens.
+// Fit completes a layout for groups like these: with the shortest row that is worth a compiled shape of its own (most
+// of the groups fit into it; shorter ones share it, as far as a part may hold several), and with the share of
+// predicted tokens.
 func (l Layout) Fit(groups []Group) Layout {
 	if l.Tokens == 0 || len(groups) == 0 {
 		return l
@@ -51,8 +52,9 @@ func (l Layout) predicted(groups []Group) (mean, deviation float64) {
 // groups first, each in the first part with room, shorter ones into what is left of the rows. A part holds l.Pad groups
 // at most. Where l.Tokens is 0, parts are l.Pad groups each, as they stand.
 //
-// The parts of a batch have the gradient of the whole: it is the sum of theirs. They come in the order of their shapes,
-// the longest rows first, so that a program is used for all its parts before the next. The result depends on the groups and the layout alone.
+// The parts of a batch have the gradient of the whole: it is the sum of theirs. They come in the order of their
+// shapes, the longest rows first, so that a program is used for all its parts before the next. The result depends on
+// the groups and the layout alone.
 func Split(groups []Group, l Layout) []Part {
 	if l.Pad == 0 {
 		l.Pad = len(groups)
@@ -118,9 +120,9 @@ type draft struct {
 	members []int
 }
 
-// newDraft has rows for a group as the first and longest: as many as make up l.Tokens, at least those of the group, and not
-// more than l.Pad groups can need. Both the length of rows, in units of the shortest, and their number are powers of two:
-// shapes are few, and equal groups fill parts of equal shape.
+// newDraft has rows for a group as the first and longest: as many as make up l.Tokens, at least those of the group,
+// and not more than l.Pad groups can need. Both the length of rows, in units of the shortest, and their number are
+// powers of two: shapes are few, and equal groups fill parts of equal shape.
 func newDraft(g Group, l Layout) *draft {
 	units := g.units(l.Share)
 	longest := slices.Max(units)
@@ -155,8 +157,8 @@ func (d *draft) add(i int, g Group, share bool) bool {
 	return true
 }
 
-// part packs what the draft holds. Half the rows, or a quarter, make a shape of their own where they suffice, and so does
-// the usual share of slots.
+// part packs what the draft holds. Half the rows, or a quarter, make a shape of their own where they suffice, and so
+// does the usual share of slots.
 func (d *draft) part(groups []Group, l Layout) Part {
 	d.rows = d.most
 	for d.rows > 1 && len(d.used) <= (d.rows+1)/2 {

@@ -27,7 +27,8 @@ func TestSplitHoldsEveryGroupOnce(t *testing.T) {
 					t.Fatalf("a part holds %d groups: want %d at most", len(p.Members), l.Pad)
 				}
 				if p.Rows > max(answers, l.Tokens/p.Len) {
-					t.Fatalf("a part has %d rows of %d tokens: want %d tokens at most, or one group", p.Rows, p.Len, l.Tokens)
+					t.Fatalf("a part has %d rows of %d tokens: want %d tokens at most, or one group", p.Rows, p.Len,
+						l.Tokens)
 				}
 			}
 			slices.Sort(seen)
@@ -47,7 +48,8 @@ func TestSplitWithoutABudgetIsPack(t *testing.T) {
 	}
 	for k, p := range parts {
 		from, to := 4*k, min(4*k+4, 9)
-		if fmt.Sprint(*p.Packed) != fmt.Sprint(*Pack(groups[from:to], l)) || !slices.Equal(p.Members, upTo(9)[from:to]) {
+		if fmt.Sprint(*p.Packed) != fmt.Sprint(*Pack(groups[from:to], l)) || !slices.Equal(p.Members,
+			upTo(9)[from:to]) {
 			t.Errorf("part %d is not groups %d to %d as Pack lays them out", k, from, to)
 		}
 	}

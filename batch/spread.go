@@ -25,12 +25,13 @@ type SpreadPart struct {
 	*Packed
 }
 
-// Spread lays large groups out in rows of one length. A row holds a prompt once with as many of its answers as fit; a group
-// that does not fit into one row goes on in others, which repeat the prompt; room that is left takes answers of other groups.
-// An answer that is too long even alone goes, with its kind, to rows whose length is the next power of two.
+// Spread lays large groups out in rows of one length. A row holds a prompt once with as many of its answers as fit; a
+// group that does not fit into one row continues in others, which repeat the prompt; room that is left takes answers of
+// other groups. An answer that is too long even alone goes, with its kind, to rows whose length is the next power of
+// two.
 //
-// Shapes are few: all parts of a length have one shape, but for the last, which may have half the rows. Slots are counted in
-// eighths of a part's tokens, answers in powers of two. The result depends on the arguments alone.
+// Shapes are few: all parts of a length have one shape, but for the last, which may have half the rows. Slots are
+// counted in eighths of a part's tokens, answers in powers of two. The result depends on the arguments alone.
 func Spread(groups []Group, s Spreading) []SpreadPart {
 	var short, long []AnswerSet
 	longer := powerOfTwo(longestOver(groups, s.Short))
@@ -42,13 +43,13 @@ func Spread(groups []Group, s Spreading) []SpreadPart {
 	return append(spreadAt(groups, long, longer, s.Tokens), spreadAt(groups, short, s.Short, s.Tokens)...)
 }
 
-// rowLengths are those that Fit chooses from: few, since each is compiled for, and two more than elsewhere, since the time
-// per answer token is flat around its least.
+// rowLengths are those that Fit chooses from: few, since each is compiled for, and two more than elsewhere, since the
+// time per answer token is flat around its least.
 var rowLengths = slices.Sorted(slices.Values(append([]int{640, 1280}, lengths[1:]...)))
 
-// Fit completes a spreading with the row length for groups of a model of this hidden size, unless it has one. That is a
-// function of the groups alone, so that a resumed run has the shapes, and the rounding, of one that was never stopped; and
-// a coarse one, so that steps of like groups have the same shapes.
+// Fit completes a spreading with the row length for groups of a model of this hidden size, unless it has one. That is
+// a function of the groups alone, so that a resumed run has the shapes, and the rounding, of one that was never
+// stopped; and a coarse one, so that steps of like groups have the same shapes.
 func (s Spreading) Fit(groups []Group, hidden int) Spreading {
 	units := alone(groups)
 	switch {
@@ -75,8 +76,8 @@ func alone(groups []Group) (units []int) {
 	return units
 }
 
-// cheapest is the row length, at least so many tokens, that is nearest to the best, or another not far from it that saves an
-// eighth of the time: groups that just fit into their rows waste nothing.
+// cheapest is the row length of at least least tokens that is nearest to the best, or another not far from it that
+// saves an eighth of the time: groups that just fit into their rows waste nothing.
 func (s Spreading) cheapest(groups []Group, hidden, least int) int {
 	start := max(nearest(best(groups, hidden)), least)
 	chosen, time := start, s.cost(groups, hidden, start)
@@ -92,20 +93,21 @@ func (s Spreading) cheapest(groups []Group, hidden, least int) int {
 }
 
 // best estimates the row length at which an answer token costs least. A row of L tokens costs L·(1 + L/(c·H)), see
-// [Packed.Cost], and holds L - P tokens of answers behind its prompt of P: the least per token is at P + √(P² + c·H·P). It
-// is not longer than a group.
+// [Packed.Cost], and holds L - P tokens of answers behind its prompt of P: the least per token is at P + √(P² +
+// c·H·P). It is not longer than a group.
 func best(groups []Group, hidden int) float64 {
 	prompts, longest, n := 0.0, 0.0, 0.0
 	for _, g := range groups {
 		if g.AnswerTokens() > 0 {
-			prompts, longest, n = prompts+float64(len(g.Prompt)), max(longest, float64(len(g.Prompt)+g.AnswerTokens())), n+1
+			prompt, answers := float64(len(g.Prompt)), float64(g.AnswerTokens())
+			prompts, longest, n = prompts+prompt, max(longest, prompt+answers), n+1
 		}
 	}
 	p := prompts / n
 	return min(longest, p+math.Sqrt(p*p+attentionShare*float64(hidden)*p))
 }
 
-// cost estimates the time of a pass over the groups in rows of so many tokens.
+// cost estimates the time of a pass over the groups in rows of this length.
 func (s Spreading) cost(groups []Group, hidden, row int) (sum float64) {
 	for _, p := range Spread(groups, Spreading{Short: row, Tokens: s.Tokens}) {
 		sum += p.Cost(hidden)

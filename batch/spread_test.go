@@ -63,7 +63,8 @@ func checkSpread(t *testing.T, p SpreadPart, s Spreading) {
 	}
 }
 
-// TestSpreadRepeatsPromptsSeldom: 16 answers of 64 tokens to a prompt of 256 in rows of 768 stand in two rows, without waste.
+// TestSpreadRepeatsPromptsSeldom: 16 answers of 64 tokens to a prompt of 256 in rows of 768 stand in two rows,
+// without waste.
 func TestSpreadRepeatsPromptsSeldom(t *testing.T) {
 	g := Group{Prompt: make([]int32, 256)}
 	for range 16 {
@@ -75,12 +76,14 @@ func TestSpreadRepeatsPromptsSeldom(t *testing.T) {
 	}
 	for _, p := range parts {
 		if p.Rows != 1 || p.Count != 255+8*64 || p.Slots != 576 || p.Answers != 64 {
-			t.Errorf("%d rows, %d tokens, %d slots, %d answers: want 1, 767, 576, 64", p.Rows, p.Count, p.Slots, p.Answers)
+			t.Errorf("%d rows, %d tokens, %d slots, %d answers: want 1, 767, 576, 64", p.Rows, p.Count, p.Slots,
+				p.Answers)
 		}
 	}
 }
 
-// TestSpreadNeedsFewShapes: over many batches of answers of random lengths, with few tokens that are padding or repeated.
+// TestSpreadNeedsFewShapes: over many batches of answers of random lengths, with few tokens that are padding or
+// repeated.
 func TestSpreadNeedsFewShapes(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
 	shapes, fed, once := map[string]bool{}, 0, 0

@@ -5,10 +5,12 @@ import "math"
 // epsilon keeps a small deviation from blowing advantages up.
 const epsilon = 1e-6
 
-// Advantages are the rewards of one group less their mean, divided by their deviation plus 1e-6 (std: sample, population) or
-// not at all (none). A reward that is not finite has advantage 0 and counts in neither mean nor deviation.
+// Advantages are the rewards of one group less their mean, divided by their deviation plus 1e-6 (std: sample,
+// population) or not at all (none). A reward that is not finite has advantage 0 and counts in neither mean nor
+// deviation.
 //
-// degenerate says that all of them are 0, since the finite rewards are equal or fewer than two: the group teaches nothing.
+// degenerate says that all of them are 0, since the finite rewards are equal or fewer than two: the group teaches
+// nothing.
 func Advantages(rewards []float64, std string) (advantages []float64, degenerate bool) {
 	advantages = make([]float64, len(rewards))
 	if equalRewards(rewards) {

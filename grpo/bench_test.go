@@ -16,7 +16,8 @@ import (
 
 // small is the 5.4M preset of package bench.
 const small = `{"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 4,
-	"head_dim": 32, "intermediate_size": 688, "vocab_size": 4096, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
+	"head_dim": 32, "intermediate_size": 688, "vocab_size": 4096, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+		"hidden_act": "silu",
 	"max_position_embeddings": 32768, "tie_word_embeddings": true, "initializer_range": 0.02, "eos_token_id": 0, "torch_dtype": "float32"}`
 
 // benchmarkGroups are n prompts of random tokens with answers of one length.
@@ -41,8 +42,8 @@ func benchmarkGroups(n, prompt, answers, length int) []Group {
 	return groups
 }
 
-// BenchmarkTraining is the training half of a step: the reference's log-probs, then one update; 8 prompts with 16 answers of
-// 64 tokens, KL on. Prompts shared or repeated; POSTTRAIN_ROWS adds forms with rows of other lengths.
+// BenchmarkTraining is the training half of a step: the reference's log-probs, then one update; 8 prompts with 16
+// answers of 64 tokens, KL on. Prompts shared or repeated; POSTTRAIN_ROWS adds forms with rows of other lengths.
 //
 //	go test ./grpo -run '^$' -bench Training/onnx -benchtime 3x
 func BenchmarkTraining(b *testing.B) {
@@ -52,7 +53,9 @@ func BenchmarkTraining(b *testing.B) {
 	}
 	for _, e := range backendtest.Engines(b) {
 		for _, prompt := range []int{64, 256} {
-			b.Run(fmt.Sprintf("%s/prompt=%d/apart", e.Name, prompt), func(b *testing.B) { benchmarkTraining(b, e, prompt, 0, true) })
+			b.Run(fmt.Sprintf("%s/prompt=%d/apart", e.Name, prompt), func(b *testing.B) {
+				benchmarkTraining(b, e, prompt, 0, true)
+			})
 			for _, row := range rows {
 				b.Run(fmt.Sprintf("%s/prompt=%d/shared,row=%d", e.Name, prompt, row), func(b *testing.B) {
 					benchmarkTraining(b, e, prompt, row, false)
@@ -80,7 +83,8 @@ func benchmarkTraining(b *testing.B, e *backend.Engine, prompt, row int, apart b
 		for i := range groups {
 			groups[i].Reference = logps[i]
 		}
-		if _, err := t.Update(groups, train.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1}, 1e-6, train.NewMetrics()); err != nil {
+		if _, err := t.Update(groups, train.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1}, 1e-6,
+			train.NewMetrics()); err != nil {
 			b.Fatal(err)
 		}
 	}

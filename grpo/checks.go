@@ -4,15 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
-	"github.com/posttrain/posttrain/internal/config/fault"
-
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/rollout"
 )
 
-// check says before anything is sampled what cannot go well.
+// check refuses what cannot go well before anything is sampled.
 func (l *Loop) check() error {
 	if err := fault.Err("grpo", l.Options.Check()); err != nil {
 		return err
@@ -23,36 +23,42 @@ func (l *Loop) check() error {
 	switch {
 	case l.Score == nil:
 		return errors.New("the loop has no score function: set Score, for instance to CIScore")
-	case len(l.Tasks) == 0:
-		return errors.New("the training split is empty: there is no task to learn from")
-	case l.Options.Prompts > len(l.Tasks):
-		return fmt.Errorf("grpo.prompts_per_step %d: want at most the number of training tasks, %d", l.Options.Prompts, len(l.Tasks))
 	case len(l.Held) == 0 && l.Validation.Every > 0:
-		return errors.New("the validation split is empty: raise data.validation_fraction, or do without a best checkpoint by validation.every 0")
+		return errors.New("the validation split is empty: raise data.validation_fraction, or set validation.every 0 " +
+			"to do without a best checkpoint")
 	case l.Sampling.Temperature == 0:
-		return errors.New("sampling.temperature 0: all completions of a prompt would be the same, and teach nothing: want a number above 0")
+		return errors.New("sampling.temperature 0: all completions of a prompt would be the same, and teach nothing: " +
+			"want a number above 0")
 	case l.Options.NeedsReference() && l.Reference == nil:
 		return fmt.Errorf("grpo.kl %s needs the weights of a reference, and has none", l.Options.KL)
 	}
-	return l.checkPositions()
+	return CheckTasks(l.Options, l.Sampling, l.Learner.Config().MaxPositions, l.Tasks, l.Held)
 }
 
-// checkPositions wants room for every prompt and the longest completion of it.
-func (l *Loop) checkPositions() error {
-	positions, longest := l.Learner.Config().MaxPositions, Task{}
-	for _, tasks := range [][]Task{l.Tasks, l.Held} {
-		for _, t := range tasks {
-			if len(t.Tokens) > len(longest.Tokens) {
-				longest = t
-			}
-			if len(t.Tokens) >= positions {
-				return fmt.Errorf("%s: the prompt has %d tokens, the model %d positions: lower data.max_prompt_tokens to drop such prompts", t.Source, len(t.Tokens), positions)
-			}
+// CheckTasks refuses a step of more prompts than there are tasks, and prompts and completions that do not fit a model's
+// positions. The tasks of other sets, such as validation, only need room.
+func CheckTasks(o Options, s rollout.Sampling, positions int, tasks []Task, others ...[]Task) error {
+	if len(tasks) == 0 {
+		return errors.New("the training split is empty: there is no task to learn from")
+	}
+	if o.Prompts > len(tasks) {
+		return fmt.Errorf("grpo.prompts_per_step %d: there are %d prompts to train on: want at most as many",
+			o.Prompts, len(tasks))
+	}
+	longest := Task{}
+	for _, t := range slices.Concat(append([][]Task{tasks}, others...)...) {
+		if len(t.Tokens) >= positions {
+			return fmt.Errorf("%s: the prompt has %d tokens, the model %d positions: lower data.max_prompt_tokens to "+
+				"drop such prompts", t.Source, len(t.Tokens), positions)
+		}
+		if len(t.Tokens) > len(longest.Tokens) {
+			longest = t
 		}
 	}
-	if n := len(longest.Tokens); n+l.Sampling.MaxNew > positions {
-		return fmt.Errorf("sampling.max_new_tokens %d: with the longest prompt, of %d tokens (%s), the model's %d positions leave room for %d",
-			l.Sampling.MaxNew, n, longest.Source, positions, positions-n)
+	if n := len(longest.Tokens); n+s.MaxNew > positions {
+		return fmt.Errorf("sampling.max_new_tokens %d: the model has %d positions, of which the longest prompt (%s) "+
+			"takes %d: want at most %d, or a lower data.max_prompt_tokens", s.MaxNew, positions, longest.Source, n,
+			positions-n)
 	}
 	return nil
 }
@@ -75,8 +81,8 @@ func (l *Loop) bounds() bounds {
 	return bounds{mean: 1e-3, single: 0.1, clipped: 0, warn: 1e-2, stop: 0.1}
 }
 
-// checkFirst is the self-check of a step's first minibatch, which was sampled from the very policy that learns. At step 0 that
-// policy is the reference, too, and the sampler is held to it.
+// checkFirst is the self-check of a step's first minibatch, which was sampled from the very policy that learns. At
+// step 0 that policy is the reference, too, and the sampler is held to it.
 func (l *Loop) checkFirst(values map[string]float64) error {
 	b := l.bounds()
 	checks := []selfCheck{
@@ -86,13 +92,15 @@ func (l *Loop) checkFirst(values map[string]float64) error {
 	if l.State.Step == 0 {
 		checks = append(checks,
 			selfCheck{MetricRatioMin, "least ratio of the policy to the one that the rollouts came from", 1, b.single},
-			selfCheck{MetricRatioMax, "greatest ratio of the policy to the one that the rollouts came from", 1, b.single},
+			selfCheck{MetricRatioMax, "greatest ratio of the policy to the one that the rollouts came from", 1,
+				b.single},
 			selfCheck{MetricKL, "KL to the reference", 0, b.mean},
 			selfCheck{MetricDifferenceMean, "mean difference of the sampler's log-probs from the trainer's", 0, b.stop})
 	}
 	for _, c := range checks {
 		if v, ok := values[c.name]; ok && !(math.Abs(v-c.want) <= c.bound) {
-			return fmt.Errorf("step %d: the %s is %.4g, where it must be %v: the engine computes wrongly; try another --backend, and please report it",
+			return fmt.Errorf("step %d: the %s is %.4g, where it must be %v: the engine computes wrongly; try "+
+				"another --backend, and please report it",
 				l.State.Step, c.what, v, c.want)
 		}
 	}
@@ -122,8 +130,10 @@ func (l *Loop) fruitful(r *rolled) error {
 		return nil
 	}
 	first := r.drawn[0]
-	return fmt.Errorf("step %d: all completions of %d steps broke the format, so there is nothing to learn from: one of %s begins %q (%s); %s",
-		l.State.Step+1, fruitlessSteps, first.Source, data.Beginning(first.completions[0].Text, 200), first.scores[0].Fault, l.advice(r))
+	return fmt.Errorf("step %d: all completions of %d steps broke the format, so there is nothing to learn from: "+
+		"one of %s begins %q (%s); %s",
+		l.State.Step+1, fruitlessSteps, first.Source, data.Beginning(first.completions[0].Text, 200),
+		first.scores[0].Fault, l.advice(r))
 }
 
 // advice for a model that never keeps the format.
@@ -138,12 +148,13 @@ func (l *Loop) advice(r *rolled) string {
 		}
 	}
 	if 2*cut > n {
-		return fmt.Sprintf("%d of %d were cut at %d tokens: raise sampling.max_new_tokens, or begin with a model that writes such answers (posttrain sft)", cut, n, l.Sampling.MaxNew)
+		return fmt.Sprintf("%d of %d were cut at %d tokens: raise sampling.max_new_tokens, or begin with a model "+
+			"that writes such answers (posttrain sft)", cut, n, l.Sampling.MaxNew)
 	}
 	return "begin with a model that can write such answers, such as one trained on demonstrations (posttrain sft)"
 }
 
-// A step's figures that are worth a word.
+// Figures of a step that give a warning.
 const (
 	manyCut     = 0.9  // share of completions cut by the length limit
 	manyEqual   = 0.8  // share of groups whose rewards are all equal
@@ -157,16 +168,23 @@ func (l *Loop) diagnose(v map[string]float64) {
 	if l.State.Step == 1 {
 		l.Kept[firstEntropy] = v[MetricEntropy]
 	}
-	l.warn("cut", v["completions/clipped_ratio"] >= manyCut, "%.0f%% of the completions were cut at sampling.max_new_tokens %d, before they ended: raise it",
+	l.warn("cut", v["completions/clipped_ratio"] >= manyCut, "%.0f%% of the completions were cut at "+
+		"sampling.max_new_tokens %d, before they ended: raise it",
 		100*v["completions/clipped_ratio"], l.Sampling.MaxNew)
-	l.warn("equal", v["frac_reward_zero_std"] >= manyEqual, "in %.0f%% of the groups all rewards are equal, so that they teach nothing: %s",
+	l.warn("equal", v["frac_reward_zero_std"] >= manyEqual, "in %.0f%% of the groups all rewards are equal, so "+
+		"that they teach nothing: %s",
 		100*v["frac_reward_zero_std"], l.againstEqual())
-	l.warn("clipped", v[MetricClipRegion] >= manyClipped, "%.0f%% of the ratios were clipped: lower train.learning_rate or grpo.updates_per_rollout",
+	l.warn("clipped", v[MetricClipRegion] >= manyClipped, "%.0f%% of the ratios were clipped: lower "+
+		"train.learning_rate or grpo.updates_per_rollout",
 		100*v[MetricClipRegion])
-	l.warn("entropy", l.Kept[firstEntropy] > 0 && v[MetricEntropy] < collapsed*l.Kept[firstEntropy], "the entropy fell from %.3f to %.3f nats a token: the policy hardly varies any more, and groups will teach little; lower train.learning_rate, or raise grpo.kl_coef",
+	l.warn("entropy", l.Kept[firstEntropy] > 0 && v[MetricEntropy] < collapsed*l.Kept[firstEntropy],
+		"the entropy fell from %.3f to %.3f nats a token: the policy hardly varies any more, and groups will teach "+
+			"little; lower train.learning_rate, or raise grpo.kl_coef",
 		l.Kept[firstEntropy], v[MetricEntropy])
-	l.warn("far", v[MetricKL] > farAway, "the policy is %.1f nats a token away from the reference: lower train.learning_rate, or raise grpo.kl_coef", v[MetricKL])
-	l.warn("difference", v[MetricDifferenceMean] > l.bounds().warn, "the sampler's log-probs differ from the trainer's by %.3g nats a token in the mean, where they should agree",
+	l.warn("far", v[MetricKL] > farAway, "the policy is %.1f nats a token away from the reference: lower "+
+		"train.learning_rate, or raise grpo.kl_coef", v[MetricKL])
+	l.warn("difference", v[MetricDifferenceMean] > l.bounds().warn,
+		"the sampler's log-probs differ from the trainer's by %.3g nats a token in the mean, where they should agree",
 		v[MetricDifferenceMean])
 }
 

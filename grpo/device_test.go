@@ -12,7 +12,8 @@ import (
 	"github.com/posttrain/posttrain/train"
 )
 
-// onDevice is the go engine in the form of a GPU: weights are updated in a graph and replaced, rows are looked up there.
+// onDevice is the go engine in the form of a GPU: weights are updated in a graph and replaced, rows are looked up
+// there.
 func onDevice(t *testing.T) *backend.Engine {
 	t.Helper()
 	e := *backendtest.Go(t)
@@ -20,8 +21,8 @@ func onDevice(t *testing.T) *backend.Engine {
 	return &e
 }
 
-// TestLoopOnDevice: a run whose weights live in an engine learns what one with weights on the host learns, and goes on after
-// an interruption in the same bits.
+// TestLoopOnDevice: a run whose weights live in an engine learns what one with weights on the host learns, and goes
+// on after an interruption in the same bits.
 func TestLoopOnDevice(t *testing.T) {
 	host := tiny(t, backendtest.Go(t), newFolder(t))
 	mustRun(t, host)

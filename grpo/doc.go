@@ -1,8 +1,9 @@
 // Package grpo teaches a model from rewarded samples with Group Relative Policy Optimisation.
 //
-// Sources: GRPO, Shao et al. 2024 (DeepSeekMath, arXiv:2402.03300), equations 3 and 4; the CI-RL paper's use of it with its
-// released settings; the wider clipping range and the masking of truncated answers are DAPO's (arXiv:2503.14476), the constant
-// length is Dr. GRPO's (arXiv:2503.20783), the ratio of a whole sequence GSPO's (arXiv:2507.18071).
+// Sources: GRPO, Shao et al. 2024 (DeepSeekMath, arXiv:2402.03300), equations 3 and 4; the CI-RL paper's use of it
+// with its released settings; the wider clipping range and the masking of truncated answers are DAPO's
+// (arXiv:2503.14476), the constant length is Dr. GRPO's (arXiv:2503.20783), the ratio of a whole sequence GSPO's
+// (arXiv:2507.18071).
 //
 // Glossary:
 //

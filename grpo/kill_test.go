@@ -91,8 +91,8 @@ func (s *stopping) Sample(ctx context.Context, requests []rollout.Request) ([]ro
 	return s.Sampler.Sample(ctx, requests)
 }
 
-// TestInterruptedRunsEndInTheSameBits: a run whose context ends within any call of its sampler loses nothing but that step or
-// validation, and ends as a whole one when it goes on.
+// TestInterruptedRunsEndInTheSameBits: a run whose context ends within any call of its sampler loses nothing but that
+// step or validation, and ends as a whole one when it goes on.
 func TestInterruptedRunsEndInTheSameBits(t *testing.T) {
 	e := backendtest.Go(t)
 	whole := tiny(t, e, newFolder(t))

@@ -39,8 +39,9 @@ func DefaultValidation() ValidationOptions {
 	return ValidationOptions{Every: 20, Temperature: 0.7, Samples: 4}
 }
 
-// Loop teaches a model by steps. A step is one rollout batch: some prompts, a group of completions of each, their rewards,
-// and the optimiser's updates on them. Train.RateAt gives the learning rate of a step, counted from 0, to all its updates.
+// Loop teaches a model by steps. A step is one rollout batch: some prompts, a group of completions of each, their
+// rewards, and the optimiser's updates on them. Train.RateAt gives the learning rate of a step, counted from 0, to
+// all its updates.
 //
 // The tasks of a step follow from the seed and how many tasks were used before, a request's draws from seed, step and
 // place in the step alone.
@@ -49,10 +50,10 @@ type Loop struct {
 	Options    Options
 	Train      train.Options                                 // optimiser, schedule, steps or epochs over the tasks, log lines, checkpoints
 	Sampling   rollout.Sampling                              // of rollouts; the objective is that of the model at temperature 1, nothing cut off
-	Score      func(t *Task, completion string) reward.Score // the reward of a completion, such as [CIScore]
+	Score      func(t *Task, completion string) reward.Score // such as [CIScore]
 	Validation ValidationOptions
 	Sampler    rollout.Sampler  // of the learner's weights
-	Reference  []compute.Buffer // weights that KL is measured to: those that training starts from; nil where there is no KL
+	Reference  []compute.Buffer // KL is measured to these weights, those that training starts from; nil without KL
 	Tasks      []Task
 	Held       []Task // validation; empty: none
 
@@ -65,8 +66,8 @@ const (
 	firstEntropy = "entropy at the start" // of the first step
 )
 
-// Run trains to the last step, or until ctx ends. Then it gives up the rollouts under way, or finishes the updates under way,
-// saves a checkpoint, and the error is train.ErrInterrupted.
+// Run trains to the last step, or until ctx ends. Then it gives up the rollouts under way, or finishes the updates
+// under way, saves a checkpoint, and the error is train.ErrInterrupted.
 func (l *Loop) Run(ctx context.Context) error {
 	if err := l.check(); err != nil {
 		return err
@@ -167,8 +168,8 @@ func (l *Loop) learn(groups []Group, m *train.Metrics) error {
 	return nil
 }
 
-// broken is the error of a gradient that is not finite. Where it is the step's first, the weights that the step began with gave
-// it.
+// broken is the error of a gradient that is not finite. Where it is the step's first, the weights that the step began
+// with gave it.
 func (l *Loop) broken(norm float64, first bool) error {
 	err := fmt.Errorf("step %d: the gradient's norm is %v: lower train.learning_rate", l.State.Step+1, norm)
 	if first {

@@ -25,8 +25,8 @@ import (
 	"github.com/posttrain/posttrain/train"
 )
 
-// framed is a byte tokenizer for a vocabulary of 64: token 32+i is the letter 'a'+i, the others are spaces. It puts what a
-// model writes into the tags that a random model would never find.
+// framed is a byte tokenizer for a vocabulary of 64: token 32+i is the letter 'a'+i, the others are spaces. It puts
+// what a model writes into the tags that a random model would never find.
 type framed struct{}
 
 func (framed) Decode(ids []int32, _ bool) string {
@@ -46,7 +46,8 @@ func tinyTasks(n int) []Task {
 	for i := range tasks {
 		a, b, c := int32(32+i%5), int32(32+(i+1)%5), int32(50+i%3)
 		letter := func(id int32) string { return string(rune('a' + id - 32)) }
-		tasks[i] = Task{Tokens: []int32{2, a, b, 3, c, 4}, Prefilled: true, Source: fmt.Sprintf("items:%d", i+1), Prompt: "write " + letter(a),
+		tasks[i] = Task{Tokens: []int32{2, a, b, 3, c, 4}, Prefilled: true, Source: fmt.Sprintf("items:%d", i+1),
+			Prompt:   "write " + letter(a),
 			Keywords: reward.Keywords{Required: []string{letter(a), letter(b)}, Restricted: []string{letter(c)}}}
 	}
 	return tasks
@@ -79,11 +80,13 @@ func newTiny(e *backend.Engine, config *model.Config, folder *run.Folder) (*Loop
 		Options: Options{Prompts: 4, GroupSize: 4, Updates: 2, Std: Sample, RatioLevel: Token, Aggregation: TokenMean,
 			ClipLow: 0.2, ClipHigh: 0.2, KL: K3, KLCoef: 0.01, DynamicSampling: 1, MaskTruncated: false},
 		Train: train.Options{MaxSteps: 4, LearningRate: 1e-2, Schedule: "cosine", WarmupSteps: 2, WeightDecay: 0.1,
-			AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1, Shuffle: true, LogEvery: 3, CheckpointEvery: 1, CheckpointKeep: 2},
+			AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1, Shuffle: true, LogEvery: 3,
+			CheckpointEvery: 1, CheckpointKeep: 2},
 		Sampling: rollout.Sampling{MaxNew: 8, Temperature: 1}, Score: CIScore(reward.DefaultOptions()),
 		Validation: ValidationOptions{Every: 2, Temperature: 0.7, Samples: 2},
 		Sampler:    sampler, Reference: reference, Tasks: all[:10], Held: all[10:],
-		Course: train.Course{Learner: learner, Folder: folder, Export: train.Exporter{Model: m}, Seed: 5, ConfigHash: "test"},
+		Course: train.Course{Learner: learner, Folder: folder, Export: train.Exporter{Model: m}, Seed: 5,
+			ConfigHash: "test"},
 	}
 	return l, func() {
 		sampler.Close()
@@ -128,9 +131,11 @@ var wantError = expect.Error
 func TestRewardRises(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		l := tiny(t, e, newFolder(t))
-		l.Options = Options{Prompts: 8, GroupSize: 8, Updates: 1, Std: Sample, RatioLevel: Token, Aggregation: TokenMean,
-			ClipLow: 0.2, ClipHigh: 0.2, KL: None}
-		l.Train.MaxSteps, l.Train.LearningRate, l.Train.Schedule, l.Train.WeightDecay, l.Train.CheckpointEvery = 40, 2e-2, "constant", 0, 0
+		l.Options = Options{Prompts: 8, GroupSize: 8, Updates: 1, Std: Sample, RatioLevel: Token,
+			Aggregation: TokenMean,
+			ClipLow:     0.2, ClipHigh: 0.2, KL: None}
+		l.Train.MaxSteps, l.Train.LearningRate, l.Train.Schedule, l.Train.WeightDecay, l.Train.CheckpointEvery = 40,
+			2e-2, "constant", 0, 0
 		l.Validation.Every, l.Reference = 20, nil
 		l.OnNotice = func(line string) { t.Log(line) }
 		mustRun(t, l)
@@ -169,12 +174,17 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	if len(training) != 4 || len(validation) != 3 || validation[0].Step != 0 || validation[2].Step != 4 {
-		t.Fatalf("%d lines of training, %d of validation: want 4 and 3, at steps 0, 2, 4", len(training), len(validation))
+		t.Fatalf("%d lines of training, %d of validation: want 4 and 3, at steps 0, 2, 4", len(training),
+			len(validation))
 	}
-	for _, name := range []string{"reward", "reward_std", "frac_reward_zero_std", "rewards/format/mean", "rewards/required/mean", "rewards/restricted/mean",
-		"completions/mean_length", "completions/min_length", "completions/max_length", "completions/clipped_ratio", "kl", "entropy",
-		"clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "sampling/sampling_logp_difference/mean", "sampling/sampling_logp_difference/max",
-		"loss", "grad_norm", "learning_rate", "num_tokens", "step_time", "time/rollout", "time/score", "time/train", "tokens_per_second",
+	for _, name := range []string{"reward", "reward_std", "frac_reward_zero_std", "rewards/format/mean",
+		"rewards/required/mean", "rewards/restricted/mean",
+		"completions/mean_length", "completions/min_length", "completions/max_length", "completions/clipped_ratio",
+		"kl", "entropy",
+		"clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean",
+		"sampling/sampling_logp_difference/mean", "sampling/sampling_logp_difference/max",
+		"loss", "grad_norm", "learning_rate", "num_tokens", "step_time", "time/rollout", "time/score", "time/train",
+		"tokens_per_second",
 		"integrity", "utility", "complete"} {
 		if v, ok := training[0].Values[name]; !ok || math.IsNaN(v) {
 			t.Errorf("%s is %v: want a number", name, v)
@@ -186,7 +196,8 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	v := training[1].Values
-	if got := v["rewards/required/mean"] - v["rewards/restricted/mean"]; math.Abs(got-v["reward"]) > 1e-9 || v["rewards/format/mean"] != 1 {
+	if got := v["rewards/required/mean"] - v["rewards/restricted/mean"]; math.Abs(got-v["reward"]) > 1e-9 ||
+		v["rewards/format/mean"] != 1 {
 		t.Errorf("reward %v, its parts give %v, format %v", v["reward"], got, v["rewards/format/mean"])
 	}
 	if v["sampling/sampling_logp_difference/max"] > 1e-4 {
@@ -212,11 +223,13 @@ func TestSamples(t *testing.T) {
 			t.Fatal(err)
 		}
 		task := l.Held[i%2]
-		if s.Step != i/2*2 || s.Item != task.Source || s.Prompt != task.Prompt || !s.Format || len(s.Required.Keywords) != 2 || len(s.Restricted.Keywords) != 1 {
+		if s.Step != i/2*2 || s.Item != task.Source || s.Prompt != task.Prompt || !s.Format ||
+			len(s.Required.Keywords) != 2 || len(s.Restricted.Keywords) != 1 {
 			t.Errorf("line %d: %s", i+1, line)
 		}
 		score := l.Score(&task, s.Completion)
-		if score.Reward != s.Reward || score.Required[0].At != s.Required.Keywords[0].At || s.Required.Share-s.Restricted.Share != s.Reward {
+		if score.Reward != s.Reward || score.Required[0].At != s.Required.Keywords[0].At ||
+			s.Required.Share-s.Restricted.Share != s.Reward {
 			t.Errorf("line %d: %s: want a reward of %v", i+1, line, score.Reward)
 		}
 	}
@@ -255,7 +268,8 @@ func TestDynamicSampling(t *testing.T) {
 	for _, a := range r.places {
 		places = append(places, a.Source)
 	}
-	if want := []string{"items:1", "items:7", "items:3", "items:6"}; !reflect.DeepEqual(places, want) || r.used != 7 || len(s.Asked) != 28 {
+	if want := []string{"items:1", "items:7", "items:3", "items:6"}; !reflect.DeepEqual(places, want) ||
+		r.used != 7 || len(s.Asked) != 28 {
 		t.Errorf("places %v of %d tasks, %d requests: want %v of 7, 28", places, r.used, len(s.Asked), want)
 	}
 	m := train.NewMetrics()
@@ -302,7 +316,8 @@ func TestTasksGoOnIntoTheNextEpoch(t *testing.T) {
 
 // TestMaskTruncated: only what the length limit cut is masked.
 func TestMaskTruncated(t *testing.T) {
-	a := &answered{Task: &Task{}, completions: []rollout.Completion{{Reason: rollout.EOS}, {Reason: rollout.Length}, {Reason: rollout.StopString}}}
+	a := &answered{Task: &Task{}, completions: []rollout.Completion{{Reason: rollout.EOS}, {Reason: rollout.Length},
+		{Reason: rollout.StopString}}}
 	if g := a.group(true); !reflect.DeepEqual(g.Masked, []bool{false, true, false}) {
 		t.Errorf("masked %v", g.Masked)
 	}
@@ -316,7 +331,8 @@ func TestFruitless(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason string
 		want   string
-	}{"ended": {rollout.EOS, "posttrain sft"}, "cut": {rollout.Length, "16 of 16 were cut at 8 tokens: raise sampling.max_new_tokens"}} {
+	}{"ended": {rollout.EOS, "posttrain sft"}, "cut": {rollout.Length,
+		"16 of 16 were cut at 8 tokens: raise sampling.max_new_tokens"}} {
 		t.Run(name, func(t *testing.T) {
 			l := tiny(t, backendtest.Go(t), newFolder(t))
 			l.Options.DynamicSampling, l.Train.MaxSteps, l.Held, l.Validation.Every = 0, 50, nil, 0
@@ -354,14 +370,20 @@ func TestBadInput(t *testing.T) {
 		spoil func(l *Loop)
 		want  []string
 	}{
-		"group of one":        {func(l *Loop) { l.Options.GroupSize = 1 }, []string{"grpo.group_size 1", "2 or more"}},
-		"no tasks":            {func(l *Loop) { l.Tasks = nil }, []string{"the training split is empty"}},
-		"few tasks":           {func(l *Loop) { l.Tasks = l.Tasks[:3] }, []string{"grpo.prompts_per_step 4", "tasks, 3"}},
-		"nothing held out":    {func(l *Loop) { l.Held = nil }, []string{"the validation split is empty", "data.validation_fraction"}},
-		"greedy":              {func(l *Loop) { l.Sampling.Temperature = 0 }, []string{"sampling.temperature 0", "above 0"}},
-		"long prompt":         {func(l *Loop) { l.Tasks[1].Tokens = make([]int32, 128) }, []string{"items:2: the prompt has 128 tokens, the model 128 positions"}},
-		"long held-out":       {func(l *Loop) { l.Held[0].Tokens = make([]int32, 200) }, []string{"items:11: the prompt has 200 tokens"}},
-		"long responses":      {func(l *Loop) { l.Sampling.MaxNew = 123 }, []string{"sampling.max_new_tokens 123", "6 tokens (items:1)", "128 positions leave room for 122"}},
+		"group of one": {func(l *Loop) { l.Options.GroupSize = 1 }, []string{"grpo.group_size 1", "2 or more"}},
+		"no tasks":     {func(l *Loop) { l.Tasks = nil }, []string{"the training split is empty"}},
+		"few tasks": {func(l *Loop) { l.Tasks = l.Tasks[:3] }, []string{"grpo.prompts_per_step 4",
+			"3 prompts to train on"}},
+		"nothing held out": {func(l *Loop) { l.Held = nil }, []string{"the validation split is empty",
+			"data.validation_fraction"}},
+		"greedy": {func(l *Loop) { l.Sampling.Temperature = 0 }, []string{"sampling.temperature 0",
+			"above 0"}},
+		"long prompt": {func(l *Loop) { l.Tasks[1].Tokens = make([]int32, 128) },
+			[]string{"items:2: the prompt has 128 tokens, the model 128 positions"}},
+		"long held-out": {func(l *Loop) { l.Held[0].Tokens = make([]int32, 200) },
+			[]string{"items:11: the prompt has 200 tokens"}},
+		"long responses": {func(l *Loop) { l.Sampling.MaxNew = 123 }, []string{"sampling.max_new_tokens 123",
+			"128 positions", "takes 6", "want at most 122"}},
 		"KL to nothing":       {func(l *Loop) { l.Reference = nil }, []string{"grpo.kl k3"}},
 		"a sampler in a knot": {func(l *Loop) { l.Sampler = few{} }, []string{"sampling: 0 completions of"}},
 	} {
@@ -426,7 +448,8 @@ func readWeights(t testing.TB, l *Loop) (all []float32) {
 // TestValidate: scores of a script, by hand.
 func TestValidate(t *testing.T) {
 	l := tiny(t, backendtest.Go(t), newFolder(t))
-	texts := []string{answerOf("ab"), answerOf("s a"), "oh"} // complete; a leak with half of what is required; no format
+	// complete; a leak with half of what is required; no format
+	texts := []string{answerOf("ab"), answerOf("s a"), "oh"}
 	script(l, func(_ rollout.Request, nth int) string { return texts[nth] })
 	l.Held = tinyTasks(3)
 	for i := range l.Held {
@@ -436,7 +459,8 @@ func TestValidate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]float64{"reward": (1 - 0.5 - 1) / 3, "integrity": 2.0 / 3, "utility": 1.0 / 3, "complete": 1.0 / 3, "format": 2.0 / 3} {
+	for name, want := range map[string]float64{"reward": (1 - 0.5 - 1) / 3, "integrity": 2.0 / 3, "utility": 1.0 / 3,
+		"complete": 1.0 / 3, "format": 2.0 / 3} {
 		if got := m["eval_"+name]; math.Abs(got-want) > 1e-12 {
 			t.Errorf("%s is %v: want %v", name, got, want)
 		}
@@ -454,8 +478,11 @@ func TestWarnings(t *testing.T) {
 	}}
 	notices := listen(l)
 	mustRun(t, l)
-	want := []string{"warning: step 1: 100% of the completions were cut at sampling.max_new_tokens 8, before they ended: raise it",
-		"warning: step 1: in 100% of the groups all rewards are equal, so that they teach nothing: raise grpo.group_size, or use tasks that the model solves sometimes, or set grpo.dynamic_sampling to sample such groups anew"}
+	want := []string{"warning: step 1: 100% of the completions were cut at sampling.max_new_tokens 8, before they " +
+		"ended: raise it",
+		"warning: step 1: in 100% of the groups all rewards are equal, so that they teach nothing: raise " +
+			"grpo.group_size, or use tasks that the model solves sometimes, or set grpo.dynamic_sampling to sample " +
+			"such groups anew"}
 	if !reflect.DeepEqual(*notices, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(*notices, "\n"), strings.Join(want, "\n"))
 	}
@@ -472,7 +499,8 @@ func TestDiagnosis(t *testing.T) {
 	l := tiny(t, backendtest.Go(t), newFolder(t))
 	notices := listen(l)
 	l.Begin(l.plan())
-	healthy := map[string]float64{"completions/clipped_ratio": 0.5, "frac_reward_zero_std": 0.5, MetricClipRegion: 0.1, MetricEntropy: 2, MetricKL: 0.1, MetricDifferenceMean: 1e-5}
+	healthy := map[string]float64{"completions/clipped_ratio": 0.5, "frac_reward_zero_std": 0.5,
+		MetricClipRegion: 0.1, MetricEntropy: 2, MetricKL: 0.1, MetricDifferenceMean: 1e-5}
 	l.State.Step = 1
 	if l.diagnose(healthy); len(*notices) > 0 {
 		t.Errorf("notices of a healthy step: %q", *notices)
@@ -480,8 +508,10 @@ func TestDiagnosis(t *testing.T) {
 	for name, c := range map[string]struct {
 		value float64
 		want  string
-	}{MetricClipRegion: {0.4, "40% of the ratios were clipped"}, MetricEntropy: {0.1, "the entropy fell from 2.000 to 0.100"},
-		MetricKL: {12, "12.0 nats a token away"}, MetricDifferenceMean: {0.02, "differ from the trainer's by 0.02 nats"}} {
+	}{MetricClipRegion: {0.4, "40% of the ratios were clipped"}, MetricEntropy: {0.1,
+		"the entropy fell from 2.000 to 0.100"},
+		MetricKL: {12, "12.0 nats a token away"}, MetricDifferenceMean: {0.02,
+			"differ from the trainer's by 0.02 nats"}} {
 		*notices = nil
 		ill := maps.Clone(healthy)
 		ill[name] = c.value
@@ -513,15 +543,17 @@ func TestStaleSampler(t *testing.T) {
 // TestSelfChecks: that of step 0 knows every figure, those of later steps what must hold there.
 func TestSelfChecks(t *testing.T) {
 	l := tiny(t, backendtest.Go(t), newFolder(t))
-	healthy := map[string]float64{MetricRatioMean: 1 + 1e-5, MetricRatioMin: 0.9999, MetricRatioMax: 1.0001, MetricClipRegion: 0, MetricKL: 1e-9, MetricDifferenceMean: 1e-5}
+	healthy := map[string]float64{MetricRatioMean: 1 + 1e-5, MetricRatioMin: 0.9999, MetricRatioMax: 1.0001,
+		MetricClipRegion: 0, MetricKL: 1e-9, MetricDifferenceMean: 1e-5}
 	if err := l.checkFirst(healthy); err != nil {
 		t.Error(err)
 	}
 	for name, c := range map[string]struct {
 		value float64
 		later bool
-	}{MetricRatioMean: {1.01, true}, MetricRatioMin: {0.8, false}, MetricRatioMax: {math.NaN(), false}, MetricClipRegion: {0.01, true},
-		MetricKL: {0.1, false}, MetricDifferenceMean: {0.5, false}} {
+	}{MetricRatioMean: {1.01, true}, MetricRatioMin: {0.8, false}, MetricRatioMax: {math.NaN(), false},
+		MetricClipRegion: {0.01, true},
+		MetricKL:         {0.1, false}, MetricDifferenceMean: {0.5, false}} {
 		ill := maps.Clone(healthy)
 		ill[name] = c.value
 		l.State.Step = 0

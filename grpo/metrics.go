@@ -6,8 +6,8 @@ import (
 	"github.com/posttrain/posttrain/train"
 )
 
-// Metric names of an update, TRL's but for the ratio's. All are over the tokens that train, with the level sequence too, where
-// TRL counts answers.
+// Metric names of an update, TRL's but for the ratio's. All are over the tokens that train, with the level sequence
+// too, where TRL counts answers.
 const (
 	MetricLoss           = "loss"
 	MetricKL             = "kl"      // mean of the estimate in force; only with a reference
@@ -22,8 +22,8 @@ const (
 	MetricDifferenceMax  = "sampling/sampling_logp_difference/max" // over several updates: the mean of their maxima
 )
 
-// report adds what the minibatch's numbers say to the metrics, in float64. It is false, and adds nothing, where no token
-// trains.
+// report adds what the minibatch's numbers say to the metrics, in float64. It is false, and adds nothing, where no
+// token trains.
 func (m *minibatch) report(to *train.Metrics) bool {
 	out := m.Host(m.numbers)
 	if out.Tokens == 0 {
@@ -45,8 +45,8 @@ func (m *minibatch) report(to *train.Metrics) bool {
 	return true
 }
 
-// sampling compares the sampler's log-probs with the trainer's of the same weights: the old ones, or where there are none
-// those of this update.
+// sampling compares the sampler's log-probs with the trainer's of the same weights: the old ones, or where there are
+// none those of this update.
 func (m *minibatch) sampling(to *train.Metrics) {
 	sum, top, n := 0.0, 0.0, 0.0
 	for i, g := range m.groups {

@@ -52,8 +52,8 @@ func wide(rows [][]float32) [][]float64 {
 	return out
 }
 
-// training are the groups whose answers have a gradient, and idle those of which only the log-probs are of interest: with
-// equal rewards and no KL. Answers that do not train are left empty.
+// training are the groups whose answers have a gradient, and idle those of which only the log-probs are of interest:
+// with equal rewards and no KL. Answers that do not train are left empty.
 func (m *minibatch) training() (training, idle []batch.Group) {
 	training, idle = make([]batch.Group, len(m.groups)), make([]batch.Group, len(m.groups))
 	for i, g := range m.groups {
@@ -72,7 +72,8 @@ func (m *minibatch) training() (training, idle []batch.Group) {
 	return training, idle
 }
 
-// inputs are the objective's own for a part, in the order of Loss. Padding slots are 0 throughout: weight and share above all.
+// inputs are the objective's own for a part, in the order of Loss. Padding slots are 0 throughout: weight and share
+// above all.
 func (m *minibatch) inputs(p batch.SpreadPart) []train.Input {
 	var columns [][]float32
 	column := func(given bool) []float32 {

@@ -13,7 +13,8 @@ import (
 func TestBrokenWeights(t *testing.T) {
 	l := tiny(t, backendtest.Go(t), newFolder(t))
 	l.Train.LearningRate, l.Train.MaxSteps, l.Held, l.Validation.Every = 1e38, 10, nil, 0
-	wantError(t, l.Run(t.Context()), "step 2: the gradient's norm is", "lower train.learning_rate", "the last good checkpoint is", "step-00000001")
+	wantError(t, l.Run(t.Context()), "step 2: the gradient's norm is", "lower train.learning_rate",
+		"the last good checkpoint is", "step-00000001")
 }
 
 // TestSamplingFails: where the weights that a step begins with are broken, a good checkpoint is of an earlier step.
@@ -21,7 +22,8 @@ func TestSamplingFails(t *testing.T) {
 	l := tiny(t, backendtest.Go(t), newFolder(t))
 	l.Options.DynamicSampling, l.Held, l.Validation.Every = 0, nil, 0
 	l.Sampler = &failing{l.Sampler, 4}
-	wantError(t, l.Run(t.Context()), "step 4: sampling: the logit of token 3 is NaN", "the last good checkpoint is", "step-00000002")
+	wantError(t, l.Run(t.Context()), "step 4: sampling: the logit of token 3 is NaN", "the last good checkpoint is",
+		"step-00000002")
 }
 
 // failing is a sampler whose nth call fails.

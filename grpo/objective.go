@@ -78,8 +78,8 @@ func (out *Outcome) count(ratio, advantage float64, clipped bool) {
 	}
 }
 
-// weights are those of one token of every answer, [answers]: 0 where it does not train. They depend on the whole minibatch,
-// so that the parts of one add up to it.
+// weights are those of one token of every answer, [answers]: 0 where it does not train. They depend on the whole
+// minibatch, so that the parts of one add up to it.
 func (o Options) weights(lengths []int, masked []bool) []float64 {
 	answers, tokens := 0, 0
 	trains := func(i int) bool { return lengths[i] > 0 && (masked == nil || !masked[i]) }
@@ -97,7 +97,7 @@ func (o Options) weights(lengths []int, masked []bool) []float64 {
 	return weights
 }
 
-// divisor is that of a token of an answer of n tokens, among so many answers and tokens.
+// divisor is that of a token of an answer of n tokens, in a minibatch of this many answers and tokens.
 func (o Options) divisor(n, answers, tokens float64) float64 {
 	switch o.Aggregation {
 	case SeqMeanMean:
@@ -110,8 +110,8 @@ func (o Options) divisor(n, answers, tokens float64) float64 {
 	return tokens
 }
 
-// ratios are those of answer i's tokens. The level sequence gives every token the geometric mean; since its gradient goes to
-// all tokens alike, and all have the same slope, a token's share of it is its own slope.
+// ratios are those of answer i's tokens. The level sequence gives every token the geometric mean; since its gradient
+// goes to all tokens alike, and all have the same slope, a token's share of it is its own slope.
 func (o Options) ratios(b Batch, i int) []float64 {
 	ratios := make([]float64, len(b.Logps[i]))
 	if b.Old == nil {
@@ -168,8 +168,8 @@ func lengths[T any](rows [][]T) []int {
 	return n
 }
 
-// Inputs are the nodes of the objective, float32, each [slots] but for Answer's count; padding slots have weight 0, and their
-// other numbers are not read.
+// Inputs are the nodes of the objective, float32, each [slots] but for Answer's count; padding slots have weight 0,
+// and their other numbers are not read.
 type Inputs struct {
 	Logps     *graph.Node // of the policy; the loss has a gradient by it alone
 	Weight    *graph.Node // of the slot in the sum, see the package's table; 0: padding, or does not train
@@ -183,8 +183,9 @@ type Inputs struct {
 	Answers int         // numbers that there are
 }
 
-// Graph builds the loss, a scalar: the weighted sum over the slots. Value and slope of every slot are computed without a
-// gradient, and the slope is attached by hand: no gradient then passes through a Where, or an exponential that is not used.
+// Graph builds the loss, a scalar: the weighted sum over the slots. Value and slope of every slot are computed
+// without a gradient, and the slope is attached by hand: no gradient then passes through a Where, or an exponential
+// that is not used.
 func (o Options) Graph(in Inputs) *graph.Node {
 	logps := graph.StopGradient(in.Logps)
 	trains := graph.GreaterThan(in.Weight, graph.ZerosLike(in.Weight))
@@ -198,7 +199,8 @@ func (o Options) Graph(in Inputs) *graph.Node {
 	return graph.ReduceAllSum(value)
 }
 
-// among is x where the slot trains and 0 elsewhere: chosen before anything is multiplied, since 0 times infinity is not 0.
+// among is x where the slot trains and 0 elsewhere: chosen before anything is multiplied, since 0 times infinity is
+// not 0.
 func among(trains, x *graph.Node) *graph.Node { return graph.Where(trains, x, graph.ZerosLike(x)) }
 
 // logRatio is log ρ of every slot; nil: the ratio is 1 everywhere.
@@ -213,13 +215,14 @@ func (o Options) logRatio(logps *graph.Node, in Inputs, trains *graph.Node) *gra
 	return graph.ClipScalar(r, -bound, bound)
 }
 
-// answerMeans gives every slot the mean over its answer. Masked sums, not a scatter and a gather: a scatter with repeated
-// indices races on onnx.
+// answerMeans gives every slot the mean over its answer. Masked sums, not a scatter and a gather: a scatter with
+// repeated indices races on onnx.
 func answerMeans(r *graph.Node, in Inputs) *graph.Node {
 	slots := r.Shape().Dim(0)
 	number := graph.ConvertDType(graph.Iota(r.Graph(), shapes.Make(dtypes.Int32, in.Answers, 1), 0), r.DType())
 	member := graph.ConvertDType(graph.Equal(number, graph.Reshape(in.Answer, 1, slots)), r.DType())
-	means := graph.ReduceAndKeep(graph.Mul(member, graph.Reshape(graph.Mul(r, in.Share), 1, slots)), graph.ReduceSum, -1)
+	means := graph.ReduceAndKeep(graph.Mul(member, graph.Reshape(graph.Mul(r, in.Share), 1, slots)), graph.ReduceSum,
+		-1)
 	return graph.ReduceSum(graph.Mul(member, means), 0)
 }
 
@@ -231,7 +234,8 @@ func (o Options) surrogateOf(logRatio, advantage *graph.Node) (value, slope *gra
 	}
 	ratio, zero := graph.Exp(logRatio), graph.ZerosLike(advantage)
 	positive := graph.GreaterThan(advantage, zero)
-	low, high := graph.Scalar(ratio.Graph(), ratio.DType(), 1-o.ClipLow), graph.Scalar(ratio.Graph(), ratio.DType(), 1+o.ClipHigh)
+	low, high := graph.Scalar(ratio.Graph(), ratio.DType(), 1-o.ClipLow), graph.Scalar(ratio.Graph(), ratio.DType(),
+		1+o.ClipHigh)
 	over := graph.LogicalAnd(positive, graph.GreaterThan(ratio, high))
 	under := graph.LogicalAnd(graph.LessThan(advantage, zero), graph.LessThan(ratio, low))
 	slope = graph.Neg(graph.Mul(ratio, advantage))
@@ -252,8 +256,8 @@ func (o Options) klOf(d *graph.Node) (value, slope *graph.Node) {
 	return excess, graph.Neg(more)
 }
 
-// expm1 gives exp(d)-1 and exp(d)-1-d. Near 0, where training starts, the differences of float32 numbers would leave little
-// of either: there they are their series, d + d²/2 + … + d⁶/720.
+// expm1 gives exp(d)-1 and exp(d)-1-d. Near 0, where training starts, the differences of float32 numbers would leave
+// little of either: there they are their series, d + d²/2 + … + d⁶/720.
 func expm1(d *graph.Node) (more, excess *graph.Node) {
 	small := graph.LessThan(graph.Abs(d), graph.Scalar(d.Graph(), d.DType(), 0.25))
 	sum := graph.MulScalar(d, 1.0/6)
@@ -265,8 +269,8 @@ func expm1(d *graph.Node) (more, excess *graph.Node) {
 	return graph.Where(small, graph.Add(d, series), direct), graph.Where(small, series, graph.Sub(direct, d))
 }
 
-// objective is the loss over a part's slots, as a train.Objective. The host makes a weight for every slot, so that the graph
-// depends neither on the aggregation nor on what else is in the minibatch, and parts add up to it.
+// objective is the loss over a part's slots, as a train.Objective. The host makes a weight for every slot, so that
+// the graph depends neither on the aggregation nor on what else is in the minibatch, and parts add up to it.
 type objective struct {
 	Options
 	old bool // the old policy's log-probs are given

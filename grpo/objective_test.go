@@ -72,7 +72,8 @@ func inGraph(t *testing.T, e *backend.Engine, o Options, b Batch) (loss float64,
 			in.Reference = ref
 		}
 		loss := o.Graph(in)
-		return []*graph.Node{loss, graph.Gradient(loss, in.Logps)[0], graph.Add(graph.Add(old, ref), graph.Add(in.Answer, in.Share))}
+		return []*graph.Node{loss, graph.Gradient(loss, in.Logps)[0], graph.Add(graph.Add(old, ref),
+			graph.Add(in.Answer, in.Share))}
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +136,8 @@ func rounded(b Batch) Batch {
 		return out
 	}
 	advantages := round([][]float64{b.Advantages})[0]
-	return Batch{Logps: round(b.Logps), Old: round(b.Old), Reference: round(b.Reference), Advantages: advantages, Masked: b.Masked}
+	return Batch{Logps: round(b.Logps), Old: round(b.Old), Reference: round(b.Reference), Advantages: advantages,
+		Masked: b.Masked}
 }
 
 func near(t *testing.T, what string, got, want, relative float64) {
@@ -156,16 +158,19 @@ func nearAll(t *testing.T, what string, got, want []float64, relative float64) {
 	}
 }
 
-// TestObjectiveByHand: two answers of one and two tokens, ratios 1.5, 1 and 0.5, advantages 1 and -1, clipped at 0.8 and 1.2.
+// TestObjectiveByHand: two answers of one and two tokens, ratios 1.5, 1 and 0.5, advantages 1 and -1, clipped at 0.8
+// and 1.2.
 func TestObjectiveByHand(t *testing.T) {
 	o := DefaultOptions()
 	o.KL, o.KLCoef = None, 0
-	b := Batch{Logps: [][]float64{{-1}, {-2, -3}}, Old: [][]float64{{-1 - math.Log(1.5)}, {-2, -3 + math.Log(2)}}, Advantages: []float64{1, -1}}
+	b := Batch{Logps: [][]float64{{-1}, {-2, -3}}, Old: [][]float64{{-1 - math.Log(1.5)}, {-2, -3 + math.Log(2)}},
+		Advantages: []float64{1, -1}}
 	out := o.Host(b)
 	near(t, "loss", out.Loss, (-1.2+1+0.8)/3, 1e-12)
 	nearAll(t, "gradient of the first", out.Grad[0], []float64{0}, 1e-12)
 	nearAll(t, "gradient of the second", out.Grad[1], []float64{1.0 / 3, 0}, 1e-12)
-	if out.Tokens != 3 || out.ClippedHigh != 1 || out.ClippedLow != 1 || out.MaxRatio != 1.5 || math.Abs(out.MinRatio-0.5) > 1e-12 {
+	if out.Tokens != 3 || out.ClippedHigh != 1 || out.ClippedLow != 1 || out.MaxRatio != 1.5 ||
+		math.Abs(out.MinRatio-0.5) > 1e-12 {
 		t.Errorf("%+v", out)
 	}
 	o.Aggregation = SeqMeanMean
@@ -183,7 +188,8 @@ func TestObjectiveByHand(t *testing.T) {
 // TestHostFollowsFiniteDifferences for every option, away from the edges of clipping.
 func TestHostFollowsFiniteDifferences(t *testing.T) {
 	for name, o := range objectives() {
-		b := Batch{Logps: [][]float64{{-1, -0.5, -2}, {-3, -0.1}, {-0.7}}, Old: [][]float64{{-1.4, -0.45, -2.1}, {-2.7, -0.6}, {-0.75}},
+		b := Batch{Logps: [][]float64{{-1, -0.5, -2}, {-3, -0.1}, {-0.7}}, Old: [][]float64{{-1.4, -0.45, -2.1},
+			{-2.7, -0.6}, {-0.75}},
 			Reference: [][]float64{{-1.1, -0.9, -1.2}, {-2, -0.3}, {-1}}, Advantages: []float64{1.2, -0.7, 0}}
 		if !o.NeedsReference() {
 			b.Reference = nil
@@ -198,7 +204,8 @@ func TestHostFollowsFiniteDifferences(t *testing.T) {
 				down := o.Host(b).Loss
 				b.Logps[i][k] = was
 				if got := (up - down) / (2 * h); math.Abs(got-out.Grad[i][k]) > 1e-8 {
-					t.Errorf("%s: answer %d, token %d: differences give %v, the gradient is %v", name, i, k, got, out.Grad[i][k])
+					t.Errorf("%s: answer %d, token %d: differences give %v, the gradient is %v", name, i, k, got,
+						out.Grad[i][k])
 				}
 			}
 		}

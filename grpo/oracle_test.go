@@ -113,8 +113,8 @@ func TestOracleHost(t *testing.T) {
 	}
 }
 
-// The oracle's inputs are float64; the graph sees them rounded to float32. It is held to the oracle relative to the largest
-// number of a vector, and to the host on the rounded inputs relative to each number.
+// The oracle's inputs are float64; the graph sees them rounded to float32. It is held to the oracle relative to the
+// largest number of a vector, and to the host on the rounded inputs relative to each number.
 func TestOracleGraph(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		for k, c := range oracle(t).Objectives {
@@ -131,7 +131,8 @@ func TestOracleGraph(t *testing.T) {
 			for i := range want {
 				for s := range want[i] {
 					if d := math.Abs(grad[i][s] - want[i][s]); d > 2e-5*top {
-						t.Errorf("%s: gradient of answer %d, token %d is %v: want %v", name, i, s, grad[i][s], want[i][s])
+						t.Errorf("%s: gradient of answer %d, token %d is %v: want %v", name, i, s, grad[i][s],
+							want[i][s])
 					}
 				}
 				nearAll(t, fmt.Sprintf("%s, gradient of answer %d", name, i), grad[i], same.Grad[i], 2e-5)

@@ -32,8 +32,8 @@ type rolled struct {
 	rollout, score float64     // seconds
 }
 
-// roll samples and scores the groups of a step. With dynamic sampling, groups of equal rewards make room for the tasks that
-// follow, as often as the option says; what is equal then stays.
+// roll samples and scores the groups of a step. With dynamic sampling, groups of equal rewards make room for the
+// tasks that follow, as often as the option says; what is equal then stays.
 func (l *Loop) roll(ctx context.Context) (*rolled, error) {
 	r := &rolled{places: make([]*answered, l.Options.Prompts)}
 	open := train.Order(l.Options.Prompts, 0, 0, false) // places to fill
@@ -56,7 +56,8 @@ func (l *Loop) draw(ctx context.Context, r *rolled, n int) ([]*answered, error) 
 	fresh := l.tasks(r.used, n)
 	var requests []rollout.Request
 	for i, a := range fresh {
-		one := rollout.Request{Sampling: l.Sampling, Prompt: a.Tokens, Seed: seedOf(l.Seed, "rollout", l.State.Step, r.used+i)}
+		one := rollout.Request{Sampling: l.Sampling, Prompt: a.Tokens, Seed: seedOf(l.Seed, "rollout", l.State.Step,
+			r.used+i)}
 		requests = append(requests, one.Samples(l.Options.GroupSize)...)
 	}
 	completions, err := l.sample(ctx, requests)
@@ -73,7 +74,7 @@ func (l *Loop) draw(ctx context.Context, r *rolled, n int) ([]*answered, error) 
 	return fresh, nil
 }
 
-// tasks are the next n, after so many that the running step has used. They go on into the next epoch.
+// tasks are the next n, after those that the running step has used. They run into the next epoch.
 func (l *Loop) tasks(used, n int) []*answered {
 	next := make([]*answered, n)
 	var order []int
@@ -144,7 +145,7 @@ func (a *answered) group(maskTruncated bool) Group {
 		}
 	}
 	if slices.ContainsFunc(a.completions, func(c rollout.Completion) bool { return len(c.Logps) != len(c.Tokens) }) {
-		g.Sampled = nil // a sampler that does not tell
+		g.Sampled = nil // the sampler does not say
 	}
 	return g
 }

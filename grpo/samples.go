@@ -8,7 +8,7 @@ import (
 // shown is a line of samples.jsonl: a completion of a held-out task, its reward and what it is made of.
 type shown struct {
 	Step       int     `json:"step"` // of the weights that wrote it
-	Item       string  `json:"item"` // where the task stands
+	Item       string  `json:"item"` // the task's place in its file
 	Prompt     string  `json:"prompt"`
 	Completion string  `json:"completion"`
 	Tokens     int     `json:"tokens"` // of the completion
@@ -28,14 +28,14 @@ type keywords struct {
 	Keywords []keywordInAnswer `json:"keywords"`
 }
 
-// keywordInAnswer says where a keyword stands: a byte offset in the answer block, -1 for nowhere.
+// keywordInAnswer is a keyword with its byte offset in the answer block, -1 where it is missing.
 type keywordInAnswer struct {
 	Keyword string `json:"keyword"`
 	At      int    `json:"at"`
 }
 
-// show writes the first few completions of a validation into samples.jsonl: always of the same tasks, so that one can watch
-// them change.
+// show writes the first few completions of a validation into samples.jsonl: always of the same tasks, so that one can
+// watch them change.
 func (l *Loop) show(completions []rollout.Completion, scores []reward.Score) error {
 	if l.Folder == nil {
 		return nil

@@ -18,7 +18,7 @@ type Group struct {
 	Advantages []float64   // [answers]
 	Masked     []bool      // [answers] true: the answer does not train; nil: all do
 	Sampled    [][]float32 // [answers][tokens] the sampler's log-probs; nil: unknown
-	Old        [][]float32 // [answers][tokens] the old policy's log-probs; nil, in all groups: the policy of this very update
+	Old        [][]float32 // [answers][tokens] the old policy's log-probs; nil in all groups: this very policy's
 	Reference  [][]float32 // [answers][tokens] the reference's log-probs; nil: no KL
 }
 
@@ -41,8 +41,8 @@ func (t *Trainer) spread(groups []batch.Group) []batch.SpreadPart {
 	return batch.Spread(groups, s.Fit(groups, t.Learner.Config().HiddenSize))
 }
 
-// Measure returns the log-probs [groups][answers][tokens] of every answer's tokens under weights (nil: the learner's own).
-// Of a group it reads prompt and answers.
+// Measure returns the log-probs [groups][answers][tokens] of every answer's tokens under weights (nil: the learner's
+// own). Of a group it reads prompt and answers.
 func (t *Trainer) Measure(groups []Group, weights []compute.Buffer) ([][][]float32, error) {
 	if err := t.checkTokens(groups); err != nil {
 		return nil, err
@@ -63,9 +63,9 @@ func (t *Trainer) Measure(groups []Group, weights []compute.Buffer) ([][][]float
 	return out, nil
 }
 
-// Update is one optimiser update by the gradient of the objective on a minibatch. It adds to the metrics what the answers'
-// log-probs of before the update say (metrics.go), and returns the gradient's norm before clipping. A norm that is not finite
-// leaves the weights as they were; so does a minibatch of which nothing trains, whose norm is 0.
+// Update is one optimiser update by the gradient of the objective on a minibatch. It adds to the metrics what the
+// answers' log-probs of before the update say (metrics.go), and returns the gradient's norm before clipping. A norm
+// that is not finite leaves the weights as they were; so does a minibatch of which nothing trains, whose norm is 0.
 func (t *Trainer) Update(groups []Group, rule train.AdamW, rate float64, m *train.Metrics) (norm float64, err error) {
 	if err := t.check(groups); err != nil {
 		return 0, err
@@ -144,7 +144,8 @@ func (t *Trainer) checkTokens(groups []Group) error {
 func (t *Trainer) checkNumbers(g Group, old bool) error {
 	n := len(g.Answers)
 	if len(g.Advantages) != n || g.Masked != nil && len(g.Masked) != n {
-		return fmt.Errorf("%d answers, %d advantages, %d masks: want one for each answer", n, len(g.Advantages), len(g.Masked))
+		return fmt.Errorf("%d answers, %d advantages, %d masks: want one for each answer", n, len(g.Advantages),
+			len(g.Masked))
 	}
 	for a, x := range g.Advantages {
 		if !finite(x) {
@@ -158,16 +159,17 @@ func (t *Trainer) checkNumbers(g Group, old bool) error {
 		name   string
 		logps  [][]float32
 		needed bool
-	}{{"old", g.Old, old}, {"reference", g.Reference, t.Options.NeedsReference()}, {"sampled", g.Sampled, g.Sampled != nil}} {
-		if x.needed && !fitting(x.logps, g.Answers) {
+	}{{"old", g.Old, old}, {"reference", g.Reference, t.Options.NeedsReference()}, {"sampled", g.Sampled,
+		g.Sampled != nil}} {
+		if x.needed && !haveLengths(x.logps, g.Answers) {
 			return fmt.Errorf("the %s log-probs have other lengths than the answers: want one for every token", x.name)
 		}
 	}
 	return nil
 }
 
-// fitting tells whether there is a number for every token.
-func fitting(logps [][]float32, answers [][]int32) bool {
+// haveLengths says whether there is a number for every token.
+func haveLengths(logps [][]float32, answers [][]int32) bool {
 	if len(logps) != len(answers) {
 		return false
 	}

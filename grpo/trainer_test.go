@@ -28,8 +28,8 @@ func trainer(t testing.TB, e *backend.Engine, m *model.Model, o Options) *Traine
 	return &Trainer{Learner: l, Options: o, Tokens: 64}
 }
 
-// rollouts are random groups with advantages; the old policy's and the reference's log-probs are near the model's own where
-// options ask for them.
+// rollouts are random groups with advantages; the old policy's and the reference's log-probs are near the model's own
+// where options ask for them.
 func rollouts(t testing.TB, tr *Trainer, seed uint64, n, answers int) []Group {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 9))
@@ -213,8 +213,9 @@ func hostLoss(t *testing.T, tr *Trainer, groups []Group) float64 {
 	return b.Host(b.numbers).Loss
 }
 
-// TestUpdateFollowsFiniteDifferences: the gradient along random directions against differences of the loss that the host
-// computes from measured log-probs. With one update per rollout batch the old policy is that of the groups' own log-probs.
+// TestUpdateFollowsFiniteDifferences: the gradient along random directions against differences of the loss that the
+// host computes from measured log-probs. With one update per rollout batch the old policy is that of the groups' own
+// log-probs.
 func TestUpdateFollowsFiniteDifferences(t *testing.T) {
 	for name, o := range objectives() {
 		tr := trainer(t, backendtest.Go(t), testkit.Model(t, "qwen2"), o)
@@ -248,7 +249,8 @@ func TestUpdateFollowsFiniteDifferences(t *testing.T) {
 				return hostLoss(t, tr, groups)
 			}
 			if got := (at(h) - at(-h)) / (2 * h); math.Abs(got-slope) > 0.02*norm {
-				t.Errorf("%s: the loss changes by %v along a direction, the gradient says %v (norm %v)", name, got, slope, norm)
+				t.Errorf("%s: the loss changes by %v along a direction, the gradient says %v (norm %v)", name, got,
+					slope, norm)
 			}
 		}
 	}
@@ -288,8 +290,8 @@ func directionFor(r *rand.Rand, grads [][]float64) (direction [][]float64, slope
 	return noise, slope
 }
 
-// TestFirstMinibatch: with the old policy and the reference measured just before, the ratio is 1, nothing is clipped, and the
-// KL is 0.
+// TestFirstMinibatch: with the old policy and the reference measured just before, the ratio is 1, nothing is clipped,
+// and the KL is 0.
 func TestFirstMinibatch(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		for _, updates := range []int{1, 2} {
@@ -308,8 +310,10 @@ func TestFirstMinibatch(t *testing.T) {
 				}
 			}
 			_, _, v := gradient(t, tr, groups[:4/updates])
-			for name, want := range map[string]float64{MetricKL: 0, MetricRatioMean: 1, MetricRatioMin: 1, MetricRatioMax: 1,
-				MetricClipLow: 0, MetricClipHigh: 0, MetricClipRegion: 0, MetricDifferenceMean: 0, MetricDifferenceMax: 0} {
+			for name, want := range map[string]float64{MetricKL: 0, MetricRatioMean: 1, MetricRatioMin: 1,
+				MetricRatioMax: 1,
+				MetricClipLow:  0, MetricClipHigh: 0, MetricClipRegion: 0, MetricDifferenceMean: 0,
+				MetricDifferenceMax: 0} {
 				if got, ok := v[name]; !ok || math.Abs(got-want) > 1e-5 {
 					t.Errorf("%d updates: %s is %v: want %v", updates, name, got, want)
 				}
@@ -321,8 +325,8 @@ func TestFirstMinibatch(t *testing.T) {
 	})
 }
 
-// TestUpdatesMoveTheRatio: a second update on the same rollouts sees another policy than the old one, and the loss of the
-// first falls.
+// TestUpdatesMoveTheRatio: a second update on the same rollouts sees another policy than the old one, and the loss of
+// the first falls.
 func TestUpdatesMoveTheRatio(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		o := DefaultOptions()
@@ -400,16 +404,19 @@ func TestMaskedAnswersDoNotTrain(t *testing.T) {
 			g.Masked = []bool{false, i%2 == 0, false, false}
 			groups[i] = g
 			if g.Masked[1] {
-				g = Group{Group: batch.Group{Prompt: g.Prompt, Answers: dropped(g.Answers)}, Advantages: dropped(g.Advantages),
-					Sampled: dropped(g.Sampled), Old: dropped(g.Old), Reference: dropped(g.Reference)}
+				g = Group{Group: batch.Group{Prompt: g.Prompt, Answers: dropped(g.Answers)},
+					Advantages: dropped(g.Advantages),
+					Sampled:    dropped(g.Sampled), Old: dropped(g.Old), Reference: dropped(g.Reference)}
 			}
 			g.Masked = nil
 			without = append(without, g)
 		}
 		a, normA, va := gradient(t, tr, groups)
 		b, normB, vb := gradient(t, tr, without)
-		if d := farthest(a, b); d > 1e-5 || math.Abs(normA-normB) > 1e-5*normA || math.Abs(va[MetricLoss]-vb[MetricLoss]) > 1e-6 {
-			t.Errorf("%s: gradients with masked answers and without are apart by %.1e, losses %v and %v", name, d, va[MetricLoss], vb[MetricLoss])
+		if d := farthest(a, b); d > 1e-5 || math.Abs(normA-normB) > 1e-5*normA ||
+			math.Abs(va[MetricLoss]-vb[MetricLoss]) > 1e-6 {
+			t.Errorf("%s: gradients with masked answers and without are apart by %.1e, losses %v and %v", name, d,
+				va[MetricLoss], vb[MetricLoss])
 		}
 	}
 }
@@ -494,12 +501,18 @@ func TestMeasureUnderOtherWeights(t *testing.T) {
 func TestUpdateRefusesWhatDoesNotFit(t *testing.T) {
 	tr := trainer(t, backendtest.Go(t), testkit.Model(t, "llama"), objectives()["several updates"])
 	for want, spoil := range map[string]func(g []Group){
-		"group 1 of the minibatch: 4 answers, 3 advantages, 0 masks: want one for each answer":                                func(g []Group) { g[1].Advantages = g[1].Advantages[:3] },
-		"group 0 of the minibatch: the advantage of answer 2 is NaN: want a finite number":                                    func(g []Group) { g[0].Advantages[2] = math.NaN() },
-		"group 2 of the minibatch: the old policy's log-probs are given for some groups and not for others: want all or none": func(g []Group) { g[2].Old = nil },
-		"group 3 of the minibatch: the reference log-probs have other lengths than the answers: want one for every token":     func(g []Group) { g[3].Reference = nil },
-		"group 1: the prompt has no tokens: want at least one":                                                                func(g []Group) { g[1].Prompt = nil },
-		"group 1: token 64: want one below the model's vocabulary size 64":                                                    func(g []Group) { g[1].Answers[0][0] = 64 },
+		"group 1 of the minibatch: 4 answers, 3 advantages, 0 masks: want one for each " +
+			"answer": func(g []Group) { g[1].Advantages = g[1].Advantages[:3] },
+		"group 0 of the minibatch: the advantage of answer 2 is NaN: want a finite " +
+			"number": func(g []Group) { g[0].Advantages[2] = math.NaN() },
+		"group 2 of the minibatch: the old policy's log-probs are given for some groups and not for others: want " +
+			"all or none": func(g []Group) { g[2].Old = nil },
+		"group 3 of the minibatch: the reference log-probs have other lengths than the answers: want one for every " +
+			"token": func(g []Group) { g[3].Reference = nil },
+		"group 1: the prompt has no tokens: want at least " +
+			"one": func(g []Group) { g[1].Prompt = nil },
+		"group 1: token 64: want one below the model's vocabulary size " +
+			"64": func(g []Group) { g[1].Answers[0][0] = 64 },
 	} {
 		groups := rollouts(t, tr, 12, 4, 4)
 		spoil(groups)
@@ -509,8 +522,8 @@ func TestUpdateRefusesWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-// TestUpdatesOnADeviceEqualThoseOnTheHost: with look-ups and the optimiser in the graph, as on a GPU, two updates give the same
-// weights.
+// TestUpdatesOnADeviceEqualThoseOnTheHost: with look-ups and the optimiser in the graph, as on a GPU, two updates
+// give the same weights.
 func TestUpdatesOnADeviceEqualThoseOnTheHost(t *testing.T) {
 	var weights [2][][]float64
 	for i, host := range []bool{true, false} {
@@ -519,7 +532,8 @@ func TestUpdatesOnADeviceEqualThoseOnTheHost(t *testing.T) {
 		tr := trainer(t, e, testkit.Model(t, "qwen2"), objectives()["several updates"])
 		groups := rollouts(t, tr, 13, 4, 4)
 		for range 2 {
-			if _, err := tr.Update(groups, train.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, MaxNorm: 1}, 1e-2, train.NewMetrics()); err != nil {
+			if _, err := tr.Update(groups, train.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, MaxNorm: 1}, 1e-2,
+				train.NewMetrics()); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -45,7 +45,8 @@ func (r trlRun) ours() Options {
 	o.Prompts, o.GroupSize, o.Updates = r.Options.Prompts*r.Options.Updates, r.Options.Group, r.Options.Updates
 	o.Std = map[string]string{"group": Sample, "none": None}[r.Options.ScaleRewards]
 	o.RatioLevel, o.ClipLow, o.ClipHigh = r.Options.Level, r.Options.Epsilon, r.Options.EpsilonHigh
-	o.Aggregation = map[string]string{"bnpo": TokenMean, "grpo": SeqMeanMean, "dr_grpo": SeqMeanConstant}[r.Options.LossType]
+	o.Aggregation = map[string]string{"bnpo": TokenMean, "grpo": SeqMeanMean,
+		"dr_grpo": SeqMeanConstant}[r.Options.LossType]
 	if o.Aggregation == SeqMeanConstant {
 		o.NormLength = r.Options.MaxLength
 	}
@@ -61,13 +62,15 @@ func (r trlRun) groups(std string) []Group {
 	for i, prompt := range r.Prompts {
 		at, n := i*r.Options.Group, r.Options.Group
 		a, _ := Advantages(r.Rewards[at:at+n], std)
-		groups = append(groups, Group{Group: batch.Group{Prompt: prompt, Answers: r.Completions[at : at+n]}, Advantages: a, Masked: r.Masked[at : at+n]})
+		groups = append(groups, Group{Group: batch.Group{Prompt: prompt, Answers: r.Completions[at : at+n]},
+			Advantages: a, Masked: r.Masked[at : at+n]})
 	}
 	return groups
 }
 
-// TestUpdatesEqualTRLs repeats recorded updates, each on the same rollouts, so that from the second on ratios are clipped and
-// the policy is away from the reference: loss, norm, KL, shares of clipped ratios and how far the weights have moved.
+// TestUpdatesEqualTRLs repeats recorded updates, each on the same rollouts, so that from the second on ratios are
+// clipped and the policy is away from the reference: loss, norm, KL, shares of clipped ratios and how far the weights
+// have moved.
 func TestUpdatesEqualTRLs(t *testing.T) {
 	files, err := filepath.Glob("testdata/trl-*.json")
 	if err != nil || len(files) == 0 {

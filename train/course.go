@@ -47,9 +47,10 @@ type Plan struct {
 	Examples int     // of an epoch
 	Data     string  // identifies the examples; a run is not resumed with others
 
-	// Step is one step. It ends with [Course.Record], or gives ErrInterrupted if the context ended before it learnt anything.
+	// Step is one step. It ends with [Course.Record], or gives ErrInterrupted if the context ended before it learnt
+	// anything.
 	Step func(context.Context) error
-	// Evaluate measures the held-out examples, or gives ErrInterrupted; nil: there are none.
+	// Evaluate measures the held-out examples, or gives ErrInterrupted; nil: no evaluation.
 	Evaluate func(context.Context) (map[string]float64, error)
 }
 
@@ -138,7 +139,8 @@ func better(name string, value, than float64) bool {
 	return value > than
 }
 
-// Record counts a step on so many examples, adds its figures to the next metrics line, and writes the line when it is due.
+// Record counts a step on so many examples, adds its figures to the next metrics line, and writes the line when it is
+// due.
 func (c *Course) Record(m *Metrics, examples int, tokens, seconds float64) error {
 	at := c.State.Position + examples
 	c.State.Step, c.State.Epoch, c.State.Position = c.State.Step+1, c.State.Epoch+at/c.plan.Examples, at%c.plan.Examples
@@ -222,8 +224,8 @@ func (c *Course) identity() run.State {
 }
 
 // Restore continues from the newest good checkpoint of the folder. Its warnings name the checkpoints that it skipped.
-// Metrics and samples of later steps are removed: they are about to be measured again. A run that ended before its first
-// checkpoint starts over.
+// Metrics and samples of later steps are removed: they are about to be measured again. A run that ended before its
+// first checkpoint starts over.
 func (c *Course) Restore(p Plan) ([]run.Warning, error) {
 	if c.Folder == nil {
 		return nil, errors.New("there is no run folder to resume from")
@@ -292,7 +294,8 @@ func checkSameRun(saved, now run.State) error {
 	case saved.ConfigHash != now.ConfigHash:
 		return errors.New("the config is not the one that the run was started with")
 	case saved.Engine != now.Engine:
-		return fmt.Errorf("the run was started on engine %s, now it is %s: engines round differently; name it with --backend %s",
+		return fmt.Errorf("the run was started on engine %s, now it is %s: engines round differently; name it with "+
+			"--backend %s",
 			saved.Engine, now.Engine, saved.Engine)
 	case saved.Data != now.Data:
 		return errors.New("the training or evaluation data (or the tokenizer) has changed since the run was started: " +

@@ -79,7 +79,8 @@ func ExamplePairLoss() {
 	hinge := &train.PairLoss{
 		Key: "hinge 1",
 		Graph: func(in losses.Inputs) *graph.Node {
-			lead := graph.Sub(graph.Sub(in.PolicyChosen, in.ReferenceChosen), graph.Sub(in.PolicyRejected, in.ReferenceRejected))
+			lead := graph.Sub(graph.Sub(in.PolicyChosen, in.ReferenceChosen), graph.Sub(in.PolicyRejected,
+				in.ReferenceRejected))
 			return graph.MaxScalar(graph.AddScalar(graph.Neg(lead), 1), 0)
 		},
 		Host: func(b losses.Batch) []float64 {

@@ -60,7 +60,8 @@ func tinyLoop(l *Learner, m *model.Model) *Loop {
 	x := Examples{Method: method, Groups: groups, Sources: make([]string, len(groups))}
 	held := Examples{Method: method, Groups: groups[:3], Sources: make([]string, 3)}
 	return &Loop{Train: x, Eval: &held, Share: true,
-		Options: Options{MaxSteps: tinySteps, BatchSize: 4, MicroBatchSize: 2, LearningRate: 1e-2, Schedule: "cosine", WarmupSteps: 5,
+		Options: Options{MaxSteps: tinySteps, BatchSize: 4, MicroBatchSize: 2, LearningRate: 1e-2,
+			Schedule: "cosine", WarmupSteps: 5,
 			WeightDecay: 0.1, AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1, Shuffle: true,
 			LogEvery: 3, EvalEvery: 7, EvalMetric: "eval_loss", CheckpointEvery: 1, CheckpointKeep: 2},
 		Course: Course{Learner: l, Export: Exporter{Model: m}, Seed: 5,
@@ -87,7 +88,8 @@ func TestKilledRunsEndInTheSameBits(t *testing.T) {
 	})
 }
 
-// TestInterruptionFinishesTheStep: the context's end saves the running step and says so; a resumed run ends as a whole one.
+// TestInterruptionFinishesTheStep: the context's end saves the running step and says so; a resumed run ends as a
+// whole one.
 func TestInterruptionFinishesTheStep(t *testing.T) {
 	e := backendtest.Go(t)
 	m := testkit.Model(t, "llama")

@@ -45,7 +45,7 @@ func (l *Learner) Weights() []compute.Buffer { return l.store.weights() }
 // Engine is the name of the engine that the learner computes with.
 func (l *Learner) Engine() string { return l.engine.Name }
 
-// BFloat16 tells whether the learner's graphs compute in bfloat16.
+// BFloat16 says whether the learner's graphs compute in bfloat16.
 func (l *Learner) BFloat16() bool { return l.graph.DType == dtypes.BFloat16 }
 
 // Wants says how the learner's engine would like to be fed.
@@ -76,8 +76,9 @@ func (l *Learner) Sums(p *batch.Packed) ([]float32, error) {
 	return l.forward("logps", p, func(lp LogProbs) *graph.Node { return lp.Sums })
 }
 
-// TokenLogps returns log p(target) of every slot [slots] of a packed batch under weights (nil: the learner's own); padding
-// slots hold any finite value. Other weights, such as a reference's, are in the form of Weights, and the program is the same.
+// TokenLogps returns log p(target) of every slot [slots] of a packed batch under weights (nil: the learner's own);
+// padding slots hold any finite value. Other weights, such as a reference's, are in the form of Weights, and the
+// program is the same.
 func (l *Learner) TokenLogps(p *batch.Packed, weights []compute.Buffer) ([]float32, error) {
 	if weights != nil {
 		other := *l
@@ -117,7 +118,8 @@ func (b borrowed) weights() []compute.Buffer { return b.others }
 
 // Accumulate adds the gradient of the objective's loss on a batch, times scale, and returns the loss times scale and
 // the objective's other outputs. With scale = 1/(global count) the sum over a step's batches is the mean's gradient.
-func (l *Learner) Accumulate(p *batch.Packed, o Objective, inputs []Input, scale float64) (loss float64, outputs [][]float32, err error) {
+func (l *Learner) Accumulate(p *batch.Packed, o Objective, inputs []Input, scale float64) (loss float64,
+	outputs [][]float32, err error) {
 	prog, err := l.programs.Program("gradient/"+o.Key()+"/"+shapeKey(p), func(g *graph.Graph) []*graph.Node {
 		return l.gradient(g, p, o, inputs)
 	})
@@ -173,7 +175,7 @@ func (l *Learner) differentiated(d declared) []*graph.Node {
 	return nodes
 }
 
-// inGraph tells whether the graph uses parameter i as a whole: an untied embedding table that is looked up on the host
+// inGraph says whether the graph uses parameter i as a whole: an untied embedding table that is looked up on the host
 // does not occur in it.
 func (l *Learner) inGraph(i int) bool {
 	m := l.model

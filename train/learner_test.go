@@ -73,7 +73,8 @@ func TestAccumulatedEqualsWhole(t *testing.T) {
 	groups := testkit.Groups(3, 8, 2)
 	m := testkit.Model(t, "llama")
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
-		for name, method := range map[string]Method{"preference": preference(groups), "sft": &SFT{Groups: single(groups)}} {
+		for name, method := range map[string]Method{"preference": preference(groups),
+			"sft": &SFT{Groups: single(groups)}} {
 			l := learner(t, e, m)
 			data := groups
 			if name == "sft" {
@@ -82,7 +83,8 @@ func TestAccumulatedEqualsWhole(t *testing.T) {
 			whole := gradients(t, l, method, data, 8, false)
 			for _, micro := range []int{1, 3} {
 				if d, i := farthest(whole, gradients(t, l, method, data, micro, false)); d > 1e-6*10 {
-					t.Errorf("%s: batch 8 in microbatches of %d: gradient of %s is off by %.1e of its maximum", name, micro, m.Params[i].Name, d)
+					t.Errorf("%s: batch 8 in microbatches of %d: gradient of %s is off by %.1e of its maximum", name,
+						micro, m.Params[i].Name, d)
 				}
 			}
 		}
@@ -114,7 +116,8 @@ func TestAccumulatedStepEqualsWholeStep(t *testing.T) {
 				}
 			}
 			// Epsilon keeps rounding noise in a gradient of almost 0 from deciding the sign of a step.
-			if _, err := l.Update(AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, WeightDecay: 0.01, MaxNorm: 1}, 1e-3); err != nil {
+			if _, err := l.Update(AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, WeightDecay: 0.01, MaxNorm: 1},
+				1e-3); err != nil {
 				t.Fatal(err)
 			}
 			got, _, err := l.Read()
@@ -144,7 +147,8 @@ func TestSharedPrefixEqualsTwoRows(t *testing.T) {
 				for i := range apart {
 					for k := range 2 {
 						if d := math.Abs(float64(apart[i][k] - shared[i][k])); d > 1e-5*(1+math.Abs(float64(apart[i][k]))) {
-							t.Errorf("pair %d, answer %d: log-prob %v apart, %v shared", i, k, apart[i][k], shared[i][k])
+							t.Errorf("pair %d, answer %d: log-prob %v apart, %v shared", i, k, apart[i][k],
+								shared[i][k])
 						}
 					}
 				}

@@ -24,7 +24,7 @@ import (
 type Examples struct {
 	Method  Method
 	Groups  []batch.Group
-	Sources []string // where each example stands, for messages
+	Sources []string // the place of each example, for messages
 }
 
 // Loop trains on examples in batches. The order of the examples follows from seed and epoch alone.
@@ -107,7 +107,8 @@ func (l *Loop) step(context.Context) error {
 
 // accumulate adds the gradient of one piece of a batch.
 func (l *Loop) accumulate(p piece, scale float64, metrics *Metrics) error {
-	loss, outputs, err := l.Learner.Accumulate(p.Packed, l.Train.Method, l.Train.Method.Inputs(p.examples, p.Packed), scale)
+	method := l.Train.Method
+	loss, outputs, err := l.Learner.Accumulate(p.Packed, method, method.Inputs(p.examples, p.Packed), scale)
 	if err != nil {
 		return err
 	}
@@ -133,7 +134,8 @@ func (l *Loop) checkStart(p piece, outputs [][]float32, graph, host float64) err
 		}
 	}
 	if math.Abs(graph-host) > startTolerance*(1+math.Abs(host)) {
-		return fmt.Errorf("step 0: the engine's loss is %v, the same computed on the host from its log-probs %v: the engine computes the loss wrongly; try another --backend, and please report it", graph, host)
+		return fmt.Errorf("step 0: the engine's loss is %v, the same computed on the host from its log-probs %v: "+
+			"the engine computes the loss wrongly; try another --backend, and please report it", graph, host)
 	}
 	return nil
 }
@@ -146,8 +148,8 @@ type starter interface {
 	CheckStart(examples []int, p *batch.Packed, outputs [][]float32) error
 }
 
-// alternate reverses the pieces of every other step: it begins with the program that the step before ended with. Changing
-// programs costs time, since on onnx the threads of the one before spin for a while.
+// alternate reverses the pieces of every other step: it begins with the program that the step before ended with.
+// Changing programs costs time, since on onnx the threads of the one before spin for a while.
 func (l *Loop) alternate(p []piece) []piece {
 	if l.State.Step%2 == 1 {
 		slices.Reverse(p)
@@ -216,7 +218,8 @@ func badRows(step int, what string, value float64, in Examples, examples []int) 
 			rows[i] = in.Sources[e]
 		}
 	}
-	return BadWeights{fmt.Errorf("step %d: %s is %v in the batch of rows %s: lower train.learning_rate, or look at these rows",
+	return BadWeights{fmt.Errorf("step %d: %s is %v in the batch of rows %s: lower train.learning_rate, or look at "+
+		"these rows",
 		step, what, value, places(rows))}
 }
 
@@ -256,7 +259,8 @@ type piece struct {
 	*batch.Packed
 }
 
-// window is how many examples are sorted by their length together: enough to fill rows well, few enough to be held packed.
+// window is how many examples are sorted by their length together: enough to fill rows well, few enough to be held
+// packed.
 const window = 4096
 
 // pieces cuts examples of a set into what goes through the model at once. Together they have the gradient of the whole.

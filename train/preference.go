@@ -15,7 +15,7 @@ type Preference struct {
 	Options   losses.Options
 	Custom    *PairLoss    // in the place of the loss that Options names; nil: that loss
 	Gaps      []float64    // [examples] reward gap Δr; nil where the pairs have no scores and the loss needs none
-	Reference [][2]float32 // [examples] summed reference log-probs of chosen and rejected; nil for a reference-free loss
+	Reference [][2]float32 // [examples] summed log-probs of chosen and rejected; nil for a reference-free loss
 	Tolerance float64      // of the self-check at step 0, relative; 0: no check, the reference is another model
 }
 
@@ -42,7 +42,8 @@ func (m *Preference) Weight(examples []int) float64 { return float64(len(example
 // [pairs, 2], and the reference's log-probs [pairs, 2] where the loss has a reference.
 func (m *Preference) Inputs(examples []int, p *batch.Packed) []Input {
 	pairs := p.Answers / 2
-	weight, gap, lengths, ref := make([]float32, pairs), make([]float32, pairs), make([]float32, p.Answers), make([]float32, p.Answers)
+	weight, gap, lengths, ref := make([]float32, pairs), make([]float32, pairs), make([]float32, p.Answers),
+		make([]float32, p.Answers)
 	for i, n := range p.Lengths {
 		lengths[i] = float32(n)
 	}
@@ -96,7 +97,8 @@ func (m *Preference) Observe(examples []int, p *batch.Packed, outputs [][]float3
 	}
 	if m.Custom != nil {
 		if out.Loss = m.Custom.Host(b); len(out.Loss) != b.Pairs() {
-			return fmt.Errorf("loss %q gives %d numbers for %d pairs: want one a pair", m.Custom.Key, len(out.Loss), b.Pairs())
+			return fmt.Errorf("loss %q gives %d numbers for %d pairs: want one a pair", m.Custom.Key, len(out.Loss),
+				b.Pairs())
 		}
 	}
 	for name, values := range out.Metrics(b) {

@@ -15,10 +15,11 @@ import (
 	"github.com/posttrain/posttrain/model"
 )
 
-// CachedPairSums returns the summed log-probs of every pair under the learner's present weights: measured, and written
-// to the file at path, or read from there where an earlier start of the same run has left them. A file of other weights,
-// groups, layout or engine is an error: the run would go on with another reference than it began with.
-func CachedPairSums(path string, l *Learner, groups []batch.Group, layout batch.Layout, tick func(done int) error) (sums [][2]float32, cached bool, err error) {
+// CachedPairSums returns the summed log-probs of every pair under the learner's present weights: measured, and
+// written to the file at path, or read from there where an earlier start of the same run has left them. A file of
+// other weights, groups, layout or engine is an error: the run would continue with another reference than it began with.
+func CachedPairSums(path string, l *Learner, groups []batch.Group, layout batch.Layout,
+	tick func(done int) error) (sums [][2]float32, cached bool, err error) {
 	key, err := l.fingerprint(groups, layout)
 	if err != nil {
 		return nil, false, err
@@ -43,7 +44,8 @@ func readSums(path, key string, n int) ([][2]float32, error) {
 		return nil, err
 	}
 	if len(tensors) != 1 || meta[sumsKey] != key || len(tensors[0].Floats) != 2*n {
-		return nil, fmt.Errorf("%s: reference log-probs of another model, other data or another engine: something has changed since the run was started; start a new run with --out DIR", path)
+		return nil, fmt.Errorf("%s: reference log-probs of another model, other data or another engine: something "+
+			"has changed since the run was started; start a new run with --out DIR", path)
 	}
 	flat, sums := tensors[0].Floats, make([][2]float32, n)
 	for i := range sums {

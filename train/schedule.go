@@ -5,7 +5,8 @@ import "math"
 // Schedule is the course of the learning rate over a run, as transformers' get_scheduler has it: update k, counted
 // from 0, uses the rate of k/warm-up on the way up, so the first update of a warm-up uses 0.
 type Schedule struct {
-	Kind   string  // of the course after the warm-up: constant, linear or cosine; the last two fall to 0 at update Total
+	// of the course after the warm-up: constant, linear or cosine; the last two fall to 0 at update Total
+	Kind   string
 	Peak   float64 // rate at the end of the warm-up
 	Warmup int     // updates
 	Total  int     // updates of the whole run

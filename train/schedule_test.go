@@ -16,7 +16,8 @@ func TestSchedule(t *testing.T) {
 		{"constant", Schedule{"constant", 2, 4, 10}, map[int]float64{0: 0, 1: 0.5, 2: 1, 3: 1.5, 4: 2, 9: 2}},
 		{"linear, no warm-up", Schedule{"linear", 2, 0, 10}, map[int]float64{0: 2, 1: 1.8, 5: 1, 9: 0.2, 10: 0, 11: 0}},
 		{"linear", Schedule{"linear", 3, 2, 8}, map[int]float64{0: 0, 1: 1.5, 2: 3, 3: 2.5, 5: 1.5, 7: 0.5, 8: 0}},
-		{"cosine", Schedule{"cosine", 2, 2, 10}, map[int]float64{0: 0, 1: 1, 2: 2, 4: 1 + root, 6: 1, 8: 1 - root, 10: 0, 12: 0}},
+		{"cosine", Schedule{"cosine", 2, 2, 10}, map[int]float64{0: 0, 1: 1, 2: 2, 4: 1 + root, 6: 1, 8: 1 - root,
+			10: 0, 12: 0}},
 		{"warm-up is the whole run", Schedule{"linear", 1, 4, 4}, map[int]float64{0: 0, 2: 0.5, 3: 0.75, 4: 0}},
 		{"warm-up outlasts the run", Schedule{"cosine", 1, 8, 4}, map[int]float64{0: 0, 3: 0.375}},
 	}

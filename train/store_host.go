@@ -152,7 +152,8 @@ func (s *hostStore) step(x span, rule AdamW, f factors, clip float32) {
 	if s.noDecay[x.param] {
 		decay = 1
 	}
-	b1, b2, step, root, eps := float32(rule.Beta1), float32(rule.Beta2), float32(f.step), float32(f.root), float32(rule.Epsilon)
+	b1, b2, step, root, eps := float32(rule.Beta1), float32(rule.Beta2), float32(f.step), float32(f.root),
+		float32(rule.Epsilon)
 	c1, c2 := float32(1-rule.Beta1), float32(1-rule.Beta2)
 	for i := range p {
 		gi := g[i] * clip

@@ -37,7 +37,8 @@ func everyStore(t *testing.T, m *model.Model, f func(t *testing.T, e *backend.En
 
 func twoParams(r *rand.Rand) *model.Model {
 	m := &model.Model{}
-	for _, p := range []model.Param{{Name: "w", Shape: []int{300, 400}}, {Name: "norm", Shape: []int{7}, NoDecay: true}} {
+	for _, p := range []model.Param{{Name: "w", Shape: []int{300, 400}}, {Name: "norm", Shape: []int{7},
+		NoDecay: true}} {
 		p.Data = random(r, size(p.Shape))
 		m.Params = append(m.Params, &p)
 	}
@@ -234,7 +235,8 @@ func TestRowsAddUpWhereIdsRepeat(t *testing.T) {
 		}
 		s.addRows(0, append(make([]int32, 499), 2), rows)
 		if s.grads[0][0] != 499 || s.grads[0][2*400] != 1 || s.grads[0][400] != 0 {
-			t.Errorf("%s: counts %v, %v, %v: want 499, 1 and 0", e.Name, s.grads[0][0], s.grads[0][2*400], s.grads[0][400])
+			t.Errorf("%s: counts %v, %v, %v: want 499, 1 and 0", e.Name, s.grads[0][0], s.grads[0][2*400],
+				s.grads[0][400])
 		}
 		s.close()
 	}

@@ -78,9 +78,11 @@ func (r trlRun) loss(file string) losses.Options {
 }
 
 func (r trlRun) train() Options {
-	return Options{MaxSteps: r.Options.Steps, BatchSize: r.Options.Batch * r.Options.Accumulate, MicroBatchSize: r.Options.Batch,
-		LearningRate: r.Options.LearningRate, Schedule: "constant", WeightDecay: r.Options.WeightDecay,
-		AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: r.Options.MaxGradNorm, LogEvery: 1, CheckpointKeep: 1}
+	return Options{MaxSteps: r.Options.Steps, BatchSize: r.Options.Batch * r.Options.Accumulate,
+		MicroBatchSize: r.Options.Batch,
+		LearningRate:   r.Options.LearningRate, Schedule: "constant", WeightDecay: r.Options.WeightDecay,
+		AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: r.Options.MaxGradNorm, LogEvery: 1,
+		CheckpointKeep: 1}
 }
 
 // TestWholeRunsEqualTRLs repeats recorded runs, pairs in file order: loss, norm, log-probs and rewards of every step

@@ -106,8 +106,7 @@ type ciEncoder struct {
 	config  *cirlrecipe.Options
 	encoder batch.Encoder
 	dropped int
-	longest grpo.Task // of those kept
-	tooLong int       // tokens of the longest prompt that was dropped
+	tooLong int // tokens of the longest prompt that was dropped
 }
 
 // encode makes the tasks of one part. The attributes' order follows from the seed, the part and the item's place in it.
@@ -120,9 +119,6 @@ func (e *ciEncoder) encode(items []ci.Item, part ci.Part) (cases []testCase, err
 		if n := len(task.Tokens); n > e.limit() {
 			e.dropped, e.tooLong = e.dropped+1, max(e.tooLong, n)
 			continue
-		}
-		if len(task.Tokens) > len(e.longest.Tokens) {
-			e.longest = task
 		}
 		cases = append(cases, testCase{task, &items[i]})
 	}
@@ -171,12 +167,5 @@ func (e *ciEncoder) check(s *ciSplits) error {
 		return fmt.Errorf("%s: prompts of at most %d tokens leave %d to train on, %d for validation and %d for the test: want at least one of each; %d were dropped, the longest has %d tokens (data.max_prompt_tokens %d, where 0 is no limit; the model takes %d)",
 			d.Train, e.limit(), len(s.train), len(s.validation), len(s.test), e.dropped, e.tooLong, d.MaxPromptTokens, positions)
 	}
-	if n := len(e.longest.Tokens); n+e.config.Sampling.MaxNew > positions {
-		return fmt.Errorf("sampling.max_new_tokens %d: the model has %d positions, of which the longest prompt (%s) takes %d: want at most %d, or a lower data.max_prompt_tokens",
-			e.config.Sampling.MaxNew, positions, e.longest.Source, n, positions-n)
-	}
-	if n := len(s.train); e.config.GRPO.Prompts > n {
-		return fmt.Errorf("grpo.prompts_per_step %d: there are %d prompts to train on: want at most as many", e.config.GRPO.Prompts, n)
-	}
-	return nil
+	return grpo.CheckTasks(e.config.GRPO, e.config.Sampling, positions, s.train, s.validation, tasksOf(s.test))
 }
