@@ -101,7 +101,7 @@ func moduleName(path string) string {
 	switch parts[0] {
 	case "golang.org":
 		return "x/" + parts[2]
-	case "gonum.org", "k8s.io":
+	case "k8s.io":
 		return parts[1]
 	}
 	return parts[len(parts)-1]
@@ -114,12 +114,12 @@ const (
 	columns = 4
 	gap     = 8
 	boxWide = (width - 2*margin - (columns+1)*gap) / columns
-	line    = 15                 // between lines of text
-	heading = 26                 // of a floor
-	textMax = (boxWide - 16) / 6 // letters of a line in a box
+	line    = 15                      // between lines of text
+	heading = 26                      // of a floor
+	textMax = (boxWide - 16) * 2 / 13 // letters of a line in a box
 )
 
-var colors = []string{"#e8f1e4", "#e3eef8", "#f8f0de", "#f6e4e4", "#ece6f4", "#eeeeee"}
+var colors = []string{"#e8f1e4", "#e3eef8", "#f8f0de", "#f6e4e4", "#ece6f4", "#e2f1f0", "#eeeeee"}
 
 // draw stacks the floors, the ground at the bottom.
 func draw(boxes []box) string {
