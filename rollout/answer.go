@@ -2,8 +2,10 @@ package rollout
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/posttrain/posttrain/model"
 )
@@ -111,4 +113,18 @@ func extend(answers []*answer, choose func(i int) (token int32, logp float32, er
 		a.take(tokens[i], logps[i])
 	}
 	return nil
+}
+
+// parallel calls f(0) to f(n-1) on all cores.
+func parallel(n int, f func(i int)) {
+	workers := min(n, runtime.GOMAXPROCS(0))
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for i := w; i < n; i += workers {
+				f(i)
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -1,10 +1,8 @@
 package rollout
 
 import (
-	"cmp"
 	"fmt"
 	"math"
-	"slices"
 )
 
 // draw returns the uniform number in [0, 1) that decides a request's token at index. It depends on nothing else, so
@@ -19,22 +17,6 @@ func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
-}
-
-// choose picks the token of a row of logits [V] for the draw u, in float64, and returns its log-prob at temperature 1.
-// It sorts and passes over all logits; [row.choose] picks the same tokens faster and is tested against it.
-//
-// Each of TopK, TopP and MinP amounts to a least logit, so together they keep the tokens from one threshold on.
-func choose(logits []float32, s Sampling, u float64) (token int32, logp float32, err error) {
-	best, total, err := softmax(logits)
-	if err != nil {
-		return 0, 0, err
-	}
-	if token = int32(best); s.Temperature > 0 {
-		top := float64(logits[best])
-		token = s.inverse(logits, top, s.threshold(logits, top), u)
-	}
-	return token, float32(float64(logits[token]-logits[best]) - math.Log(total)), nil
 }
 
 // softmax returns the likeliest token and the sum of exp(logit - its logit).
@@ -71,41 +53,6 @@ func (s *Sampling) sum(logits []float32, top float64) (sum float64) {
 		sum += s.weight(z, top)
 	}
 	return sum
-}
-
-// threshold returns the least logit that is kept.
-func (s Sampling) threshold(logits []float32, top float64) float32 {
-	least := float32(math.Inf(-1))
-	if !s.truncates(len(logits)) {
-		return least
-	}
-	sorted := slices.Clone(logits)
-	slices.SortFunc(sorted, func(a, b float32) int { return cmp.Compare(b, a) })
-	if s.TopK > 0 && s.TopK < len(sorted) {
-		least = sorted[s.TopK-1]
-		for sorted[len(sorted)-1] < least {
-			sorted = sorted[:len(sorted)-1]
-		}
-	}
-	if s.usesTopP() {
-		least = max(least, s.topPThreshold(sorted, top))
-	}
-	return max(least, s.minPThreshold(top))
-}
-
-// topPThreshold returns the least of the fewest greatest logits whose share of all weights reaches TopP. It sums small
-// weights first.
-func (s Sampling) topPThreshold(sorted []float32, top float64) float32 {
-	total, sum := 0.0, 0.0
-	for _, z := range slices.Backward(sorted) {
-		total += s.weight(z, top)
-	}
-	for _, z := range sorted {
-		if sum += s.weight(z, top); sum >= s.TopP*total {
-			return z
-		}
-	}
-	return sorted[len(sorted)-1]
 }
 
 // minPThreshold returns the least float32 logit that MinP keeps.

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/gomlx/compute"
@@ -197,4 +198,17 @@ func (in *stepInputs) put(row int, s *seat, l layout) {
 		seen := l.shape.Seen()
 		l.shape.Mask(in.masks[i][row*seen:(row+1)*seen], prompt, own, window)
 	}
+}
+
+// Upload copies a model's weights to an engine for sampling without training. The caller finalises the buffers.
+func Upload(e *backend.Engine, m *model.Model) (weights []compute.Buffer, err error) {
+	for _, p := range m.Params {
+		b, err := e.Float32(p.Data, p.Shape...)
+		if err != nil {
+			backend.FinalizeAll(weights...)
+			return nil, fmt.Errorf("%s: %w", p.Name, err)
+		}
+		weights = append(weights, b)
+	}
+	return weights, nil
 }

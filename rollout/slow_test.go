@@ -1,11 +1,11 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"runtime"
+	"math"
 	"slices"
-	"sync"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
@@ -42,19 +42,6 @@ func NewRecompute(e *backend.Engine, c *model.Config, weights func() []compute.B
 
 // Close frees the compiled programs; the weights stay.
 func (s *Recompute) Close() { s.programs.Close() }
-
-// Upload copies a model's weights to an engine for sampling without training. The caller finalises the buffers.
-func Upload(e *backend.Engine, m *model.Model) (weights []compute.Buffer, err error) {
-	for _, p := range m.Params {
-		b, err := e.Float32(p.Data, p.Shape...)
-		if err != nil {
-			backend.FinalizeAll(weights...)
-			return nil, fmt.Errorf("%s: %w", p.Name, err)
-		}
-		weights = append(weights, b)
-	}
-	return weights, nil
-}
 
 // Sample answers the requests, as many at a time as fit a forward pass.
 func (s *Recompute) Sample(ctx context.Context, requests []Request) ([]Completion, error) {
@@ -244,16 +231,53 @@ func (s *Recompute) embed(ids []int32, table compute.Buffer) (compute.Buffer, er
 	return b, nil
 }
 
-// parallel calls f(0) to f(n-1) on all cores.
-func parallel(n int, f func(i int)) {
-	workers := min(n, runtime.GOMAXPROCS(0))
-	var wg sync.WaitGroup
-	for w := range workers {
-		wg.Go(func() {
-			for i := w; i < n; i += workers {
-				f(i)
-			}
-		})
+// choose picks the token of a row of logits [V] for the draw u, in float64, and returns its log-prob at temperature 1.
+// It sorts and passes over all logits; [row.choose] picks the same tokens faster and is tested against it.
+//
+// Each of TopK, TopP and MinP amounts to a least logit, so together they keep the tokens from one threshold on.
+func choose(logits []float32, s Sampling, u float64) (token int32, logp float32, err error) {
+	best, total, err := softmax(logits)
+	if err != nil {
+		return 0, 0, err
 	}
-	wg.Wait()
+	if token = int32(best); s.Temperature > 0 {
+		top := float64(logits[best])
+		token = s.inverse(logits, top, s.threshold(logits, top), u)
+	}
+	return token, float32(float64(logits[token]-logits[best]) - math.Log(total)), nil
+}
+
+// threshold returns the least logit that is kept.
+func (s Sampling) threshold(logits []float32, top float64) float32 {
+	least := float32(math.Inf(-1))
+	if !s.truncates(len(logits)) {
+		return least
+	}
+	sorted := slices.Clone(logits)
+	slices.SortFunc(sorted, func(a, b float32) int { return cmp.Compare(b, a) })
+	if s.TopK > 0 && s.TopK < len(sorted) {
+		least = sorted[s.TopK-1]
+		for sorted[len(sorted)-1] < least {
+			sorted = sorted[:len(sorted)-1]
+		}
+	}
+	if s.usesTopP() {
+		least = max(least, s.topPThreshold(sorted, top))
+	}
+	return max(least, s.minPThreshold(top))
+}
+
+// topPThreshold returns the least of the fewest greatest logits whose share of all weights reaches TopP. It sums small
+// weights first.
+func (s Sampling) topPThreshold(sorted []float32, top float64) float32 {
+	total, sum := 0.0, 0.0
+	for _, z := range slices.Backward(sorted) {
+		total += s.weight(z, top)
+	}
+	for _, z := range sorted {
+		if sum += s.weight(z, top); sum >= s.TopP*total {
+			return z
+		}
+	}
+	return sorted[len(sorted)-1]
 }
