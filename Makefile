@@ -39,7 +39,7 @@ picture:
 	$(GO) run ./scripts/architecture > docs/floors.svg
 
 configs:
-	$(GO) test ./internal/config
+	$(GO) test ./internal/config/... ./recipe ./eval/privacylens -run "Config|Options|Released|Reference|Faults|Settings"
 
 bench:
 	set -e; for c in prefix accumulate group compaction grpo-train privacylens; do $(GO) run ./bench $$c; done

@@ -1,17 +1,20 @@
-// Package config reads a command's YAML file into the option structs that the packages own, and reports every fault of
-// the file at once, each in one line with its place:
+// Package config reads a YAML file, and what the command line sets, into the options of a command. It reports every
+// fault at once, each in one line with its place:
 //
 //	configs/mappo.yaml:12: loss.type "dop": want dpo, ipo, simpo or cpo
 //
 // Glossary. A key is dotted: "loss.beta". A given value comes from the file or from an Override (a flag, or --set
-// key=value), which wins. What is not given has a default: the paper's where it has one, the field's otherwise.
+// key=value), which wins. A key that is not given has a default.
 //
-// The pipeline:
+// A [Spec] describes a command. The pipeline of [Spec.Load]:
 //
-//  1. parse: the YAML's syntax tree becomes given values by key; unknown, duplicate and misplaced keys are faults.
-//  2. overrides replace or take back given values.
-//  3. decode: given values are written over the command's defaults by the types of its structs; wrong types are faults.
-//  4. rules hold each value to its range or its list of words; losses.Options validates itself; check looks across keys.
-//  5. Resolved writes everything in force as YAML that loads to the same value; Diff names what two of them differ in;
-//     Explain says it in words.
+//  1. Parse: the YAML's syntax tree becomes given values by key. Unknown, repeated and misplaced keys are faults.
+//  2. Overrides replace or remove given values; Choose settles which of them count.
+//  3. Decode: given values are written over the Defaults by the types of the options. Wrong types are faults.
+//  4. Settle gives the options that depend on others their defaults.
+//  5. Check: every value is compared with the tags of its field (package fault), every section's own Check is asked,
+//     and the Spec's Check looks across sections.
+//
+// [Spec.Resolve] writes the options in force as YAML that loads to the same value; [Diff] names what two of them differ
+// in. The package knows no command: recipes register theirs.
 package config
