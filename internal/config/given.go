@@ -290,8 +290,10 @@ func (g *Given) hold(options any) {
 		}
 		v, ok := g.values[l.key]
 		switch {
-		case !ok:
+		case !ok && top.FieldByIndex(l.index).IsZero():
 			g.Fault(l.key, "%s is missing: want %s", l.key, l.rule.Words)
+		case !ok && !l.rule.Secret:
+			g.Fault(l.key, "%s %v: want %s", l.key, top.FieldByIndex(l.index), l.rule.Words)
 		case l.rule.Secret:
 			g.Fault(l.key, "%s …: want %s", l.key, l.rule.Words)
 		default:

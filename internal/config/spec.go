@@ -64,15 +64,22 @@ func (s *Spec[T]) Parse(name string, text []byte, in Input) (*T, error) {
 	if s.Settle != nil {
 		s.Settle(g, &c)
 	}
-	g.hold(&c)
-	g.checkSections(reflect.ValueOf(&c).Elem(), "")
-	if s.Check != nil {
-		s.Check(g, &c)
-	}
-	if err := g.err(); err != nil {
+	if err := s.check(g, &c); err != nil {
 		return nil, err
 	}
 	return &c, nil
+}
+
+// Verify checks options that a program made, as Load checks those of a user.
+func (s *Spec[T]) Verify(c *T) error { return s.check(newGiven("options", s.Command, s.schema(), nil), c) }
+
+func (s *Spec[T]) check(g *Given, c *T) error {
+	g.hold(c)
+	g.checkSections(reflect.ValueOf(c).Elem(), "")
+	if s.Check != nil {
+		s.Check(g, c)
+	}
+	return g.err()
 }
 
 // Resolve writes every option in force as YAML, which loads to the same value.

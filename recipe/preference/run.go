@@ -20,6 +20,9 @@ import (
 // Run trains on preference pairs: it loads model and pairs, measures the reference's log-probs once, trains, saves the
 // best model and reports how the log-probs of the answers changed. A nil Reporter is silent.
 func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error) {
+	if err := Spec.Verify(&o); err != nil {
+		return nil, err
+	}
 	recipe.PinBackend(&o.Backend)
 	j, err := recipe.NewJob(recipe.Setup{
 		Command: Command, Title: o.Loss.Name(), Backend: o.Backend, Folder: o.Model, Train: o.Train, Seed: o.Seed,

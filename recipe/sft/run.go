@@ -15,6 +15,9 @@ import (
 // Run trains on demonstrations: it loads model and demonstrations, trains, saves the best model and reports. A nil
 // Reporter is silent.
 func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error) {
+	if err := Spec.Verify(&o); err != nil {
+		return nil, err
+	}
 	recipe.PinBackend(&o.Backend)
 	j, err := recipe.NewJob(recipe.Setup{
 		Command: Command, Title: "SFT", Backend: o.Backend, Folder: o.Model, Train: o.Train, Seed: o.Seed,
