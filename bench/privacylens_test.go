@@ -38,40 +38,10 @@ func evalPrivacyLens(args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	cases, _, err := lens.Read(*path)
-	if err != nil {
-		return err
-	}
-	recorded, err := lens.ReadActions(*actions, cases)
-	if err != nil {
-		return err
-	}
-	cache := filepath.Join(*out, "judge-cache.jsonl")
-	client, err := metered.Open(metered.Options{BaseURL: *url, Model: *name, Parallel: *parallel, Cache: cache})
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	return evaluate(*out, cases, recorded, client, *parallel)
-}
-
-func evaluate(dir string, cases []lens.Case, actions map[string]string, client *metered.Client, parallel int) error {
-	prompts, err := privacylens.LoadPrompts("")
-	if err != nil {
-		return err
-	}
-	run, err := privacylens.OpenRun(dir, cases)
-	if err != nil {
-		return err
-	}
-	if err := run.Import(actions, nil); err != nil {
-		return err
-	}
-	o := privacylens.JudgeOptions{Judge: privacylens.ModelJudge{Model: client, Prompts: prompts}, Parallel: parallel}
-	if err := run.Judge(context.Background(), o); err != nil {
-		return err
-	}
-	_, _, err = run.Report()
+	o := privacylens.Defaults()
+	o.Data.Cases, o.Agent.Actions = *path, *actions
+	o.Judge.BaseURL, o.Judge.Model, o.Judge.Parallel = *url, *name, *parallel
+	_, err := privacylens.Run(context.Background(), o, privacylens.Place{Dir: *out}, nil)
 	return err
 }
 

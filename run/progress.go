@@ -50,6 +50,7 @@ var shown = []struct {
 type Progress struct {
 	o     ProgressOptions
 	bar   *progressbar.ProgressBar // nil: lines
+	done  int                      // of the last Step
 	first time.Time                // the end of the first step, which includes compilation and so predicts nothing
 	from  int                      // the first step
 	last  time.Time                // of the last output
@@ -99,11 +100,13 @@ func newBar(o ProgressOptions) *progressbar.ProgressBar {
 	return bar
 }
 
-// Step reports the number of steps done and the last one's metrics, of which it shows some and tokens_per_second.
+// Step reports the number of steps done and the last one's metrics, of which it shows some and tokens_per_second. A
+// second report of the same number is for the bar alone.
 func (p *Progress) Step(step int, values map[string]float64) {
-	if p.o.Quiet {
+	if p.o.Quiet || p.bar == nil && p.begun && step == p.done {
 		return
 	}
+	p.done = step
 	now := p.o.Now()
 	if !p.begun {
 		p.first, p.from = now, step

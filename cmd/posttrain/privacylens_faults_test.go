@@ -160,7 +160,7 @@ var plFaults = []faultCase{
 
 	// verdicts
 	{"no such verdicts", nil, replayed("nowhere.json"), 1, []string{"nowhere.json: no such file"}, nil},
-	{"verdicts for other items", withVerdicts("Ben stays in room 2", "Ben stays in room 7"), replayed("verdicts.json"), 1, []string{"verdicts.json: case2", "Ben stays in room 7", "other data"}, nil},
+	{"verdicts for other items", withVerdicts("Ben stays in room 2", "Ben stays in room 7"), replayed("verdicts.json"), 1, []string{"verdicts.json: case2", "Ben stays in room 7", "different data set"}, nil},
 	{"verdicts of unknown cases", withVerdicts(`"case2"`, `"main2"`), replayed("verdicts.json"), 1, []string{"verdicts.json", "names that no case of the data has", "main2"}, nil},
 	{"verdicts twice", withVerdicts(`"case1"`, `"case0"`), replayed("verdicts.json"), 1, []string{"verdicts.json", "case0", "twice"}, nil},
 	{"verdicts without an item", withVerdicts(`[
@@ -357,7 +357,7 @@ func TestPLServerFaults(t *testing.T) {
 	}
 }
 
-// plChanges are what a run that is done does not go on with.
+// plChanges are what a finished run does not continue with.
 var plChanges = []faultCase{
 	{"other data", edit("cases.json", "Tell Cay news 1.", "Tell Cay news 8."), onlyOut, 1, []string{"out: stage actions was begun with cases", "--out"}, nil},
 	{"fewer cases", nil, append(onlyOut[:4:4], "--first", "3"), 1, []string{"out: stage actions was begun with cases", "3, sha256", "--out"}, nil},
@@ -643,7 +643,7 @@ func TestPLKeyInReplies(t *testing.T) {
 		t.Errorf("%s%s", o.out, o.err)
 	}
 	t.Setenv("OPENAI_API_KEY", key+"\n")
-	if o := cli(t, ofData("other", "--base-url", echo.URL, "--api-model", "leaky", "--judge", "keyword")...); o.code != 1 || !strings.Contains(o.last(), "OPENAI_API_KEY has white space") {
+	if o := cli(t, ofData("other", "--base-url", echo.URL, "--api-model", "leaky", "--judge", "keyword")...); o.code != 1 || !strings.Contains(o.last(), "OPENAI_API_KEY contains white space") {
 		t.Errorf("exit code %d: %s", o.code, o.err)
 	}
 }
@@ -655,7 +655,7 @@ func TestPLVerdictsOfOthers(t *testing.T) {
 	must(t, ofData("recorded", "--actions", "actions.csv", "--judge", "keyword")...)
 	must(t, ofData("out", "--judge", "replay", "--verdicts", "recorded/verdicts.json")...)
 	o := cli(t, "eval", "privacylens", "actions", "--out", "out", "--base-url", agent.URL, "--api-model", "leaky")
-	if o.code != 1 || !strings.Contains(o.last(), "there are verdicts already, on actions that are not there") || agent.requests() != 0 {
+	if o.code != 1 || !strings.Contains(o.last(), "has verdicts but not the actions they judge") || agent.requests() != 0 {
 		t.Errorf("exit code %d, %d requests: %s", o.code, agent.requests(), o.err)
 	}
 	must(t, "eval", "privacylens", "report", "--out", "out")

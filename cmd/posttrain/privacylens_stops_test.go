@@ -20,7 +20,7 @@ import (
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
-var plGoOn = regexp.MustCompile(`^posttrain: interrupted in stage (\w+): go on with posttrain (.*)$`)
+var plGoOn = regexp.MustCompile(`^posttrain: interrupted in stage (\w+): continue with posttrain (.*)$`)
 
 // stopPL runs a command, interrupts it at a text, and returns the words of the command that its last line names.
 func stopPL(t *testing.T, stage, until string, args ...string) []string {
@@ -28,7 +28,7 @@ func stopPL(t *testing.T, stage, until string, args ...string) []string {
 	o := cliUntil(t, until, args...)
 	m := plGoOn.FindStringSubmatch(o.last())
 	if o.code != exitInterrupted || m == nil || m[1] != stage || strings.Count(o.err, "posttrain: ") != 1 {
-		t.Fatalf("exit code %d, want %d and a command to go on with stage %s:\n%s", o.code, exitInterrupted, stage, o.err)
+		t.Fatalf("exit code %d, want %d and a command to continue stage %s:\n%s", o.code, exitInterrupted, stage, o.err)
 	}
 	return words(t, m[2])
 }
@@ -120,7 +120,7 @@ func TestPLInterruptedEarly(t *testing.T) {
 	again := stopPL(t, "actions", "rows read", "eval", "privacylens")
 	runs, err := filepath.Glob("runs/privacylens-*")
 	if err != nil || len(runs) != 1 || again[len(again)-1] != runs[0] {
-		t.Fatalf("%v, %v, go on with %q", runs, err, again)
+		t.Fatalf("%v, %v, continue with %q", runs, err, again)
 	}
 	again = stopPL(t, "judge", "case 3/12", again...)
 	must(t, again...)

@@ -21,7 +21,7 @@ func ReadCompared(dir string) (c Compared, err error) {
 	if c.Results, err = ReadResults(dir); err != nil {
 		return c, err
 	}
-	c.Settings, err = (&Run{Dir: dir}).settings()
+	c.Settings, err = readSettings(dir)
 	return c, err
 }
 

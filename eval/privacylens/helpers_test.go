@@ -94,9 +94,9 @@ func write(t *testing.T, name, content string) string {
 	return path
 }
 
-func openRun(t *testing.T, dir string, cases []lens.Case) *Run {
+func openRun(t *testing.T, dir string, cases []lens.Case) *store {
 	t.Helper()
-	return must[*Run](t)(OpenRun(dir, cases))
+	return must[*store](t)(openStore(dir, cases))
 }
 
 // readReplay reads recorded verdicts and, unless scores is empty, recorded helpfulness.

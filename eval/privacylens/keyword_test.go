@@ -81,15 +81,15 @@ func TestKeywordsOfRealCases(t *testing.T) {
 	}
 }
 
-func checkVerdictFile(t *testing.T, r *Run, cases []lens.Case, want int) {
+func checkVerdictFile(t *testing.T, r *store, cases []lens.Case, want int) {
 	t.Helper()
 	leaks := 0
-	for _, v := range must[map[string]lens.Verdict](t)(lens.ReadVerdicts(r.path(VerdictsName), cases)) {
+	for _, v := range must[map[string]lens.Verdict](t)(lens.ReadVerdicts(r.path(verdictsFile), cases)) {
 		if v.Leaks {
 			leaks++
 		}
 	}
 	if leaks != want {
-		t.Errorf("%d leaks in %s, want %d", leaks, VerdictsName, want)
+		t.Errorf("%d leaks in %s, want %d", leaks, verdictsFile, want)
 	}
 }

@@ -320,3 +320,20 @@ func (c checks) effects() {
 		}
 	}
 }
+
+// stageKeys lists by stage the sections and keys that it uses.
+var stageKeys = map[string][]string{
+	StageActions: {"seed", "prompts", "data", "agent"},
+	StageJudge:   {"prompts", "data", "judge", "agent.actions"},
+	StageProbe: {"seed", "prompts", "data", "probe", "agent.model", "agent.backend", "agent.batch", "agent.base_url",
+		"agent.api_model", "agent.api_key_env", "agent.parallel", "agent.timeout"},
+	StageReport: {"data"},
+}
+
+// Uses reports whether one of the stages uses a key.
+func Uses(stages []string, key string) bool {
+	section, _, _ := strings.Cut(key, ".")
+	return slices.ContainsFunc(stages, func(stage string) bool {
+		return slices.Contains(stageKeys[stage], section) || slices.Contains(stageKeys[stage], key)
+	})
+}

@@ -77,7 +77,7 @@ type probing struct {
 
 // Probe asks the questions that are not answered yet, at every level, in both orders. Cases whose seed or vignette is not complete
 // are not asked at the levels that need it.
-func (r *Run) Probe(ctx context.Context, o ProbeOptions) error {
+func (r *store) Probe(ctx context.Context, o ProbeOptions) error {
 	for _, level := range o.Levels {
 		if !slices.Contains(Levels, level) {
 			return fmt.Errorf("level %q: want seed, vignette or trajectory", level)
@@ -89,12 +89,15 @@ func (r *Run) Probe(ctx context.Context, o ProbeOptions) error {
 	}
 	p := &probing{&o, j, map[string]*lens.Case{}, counter{tick: o.Tick}}
 	todo := p.begin(r, rows)
-	err = asking[ProbeRow]{o.Chat, o.Fits, o.Parallel, o.Batch, p.question, p.note}.all(ctx, todo)
+	if err = r.start(StageProbe); err == nil {
+		p.counter.step(func(*Progress) {})
+		err = asking[ProbeRow]{o.Chat, o.Fits, o.Parallel, o.Batch, p.question, p.note}.all(ctx, todo)
+	}
 	return stopped(ctx, err, j.close())
 }
 
 // begin lists the questions that are left.
-func (p *probing) begin(r *Run, rows []ProbeRow) (todo []ProbeRow) {
+func (p *probing) begin(r *store, rows []ProbeRow) (todo []ProbeRow) {
 	done := map[probeKey]bool{}
 	now := &p.counter.now
 	for i := range rows {
@@ -112,12 +115,11 @@ func (p *probing) begin(r *Run, rows []ProbeRow) (todo []ProbeRow) {
 		}
 	}
 	now.Total, now.Done = now.TotalCalls/2, now.Calls/2
-	p.counter.step(func(*Progress) {})
 	return todo
 }
 
 // questions are all of them, each in both orders.
-func (p *probing) questions(r *Run) (all []ProbeRow) {
+func (p *probing) questions(r *store) (all []ProbeRow) {
 	levels := p.Levels
 	if levels == nil {
 		levels = Levels

@@ -37,7 +37,7 @@ func TestReplayOfReleasedRuns(t *testing.T) {
 		if s.All.Leakage.Count != want.leaks || s.All.Leakage.Total != 493 || s.All.NoAction.Count != want.noAction || s.All.Adjusted.Total != 0 {
 			t.Errorf("%s: leakage %v, no action %v, adjusted %v", name, s.All.Leakage, s.All.NoAction, s.All.Adjusted)
 		}
-		if read(t, r.path(VerdictsName)) != read(t, verdicts) {
+		if read(t, r.path(verdictsFile)) != read(t, verdicts) {
 			t.Errorf("%s: the verdicts are not written as they were read", name)
 		}
 		agreement(t, name, cases, results)

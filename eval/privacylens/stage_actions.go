@@ -51,7 +51,7 @@ type acting struct {
 }
 
 // Actions asks the model under test for the actions that are not there yet.
-func (r *Run) Actions(ctx context.Context, o ActionOptions) error {
+func (r *store) Actions(ctx context.Context, o ActionOptions) error {
 	j, rows, err := r.beginActions(o.Settings)
 	if err != nil {
 		return err
@@ -59,24 +59,26 @@ func (r *Run) Actions(ctx context.Context, o ActionOptions) error {
 	a := &acting{&o, j, counter{tick: o.Tick, now: Progress{Total: len(r.Cases), TotalCalls: len(r.Cases)}}}
 	todo := r.without(rows)
 	done := len(r.Cases) - len(todo)
-	a.counter.step(func(p *Progress) { p.Done, p.Calls = done, done })
-	err = asking[*lens.Case]{o.Chat, o.Fits, o.Parallel, o.Batch, a.Conversation, a.note}.all(ctx, todo)
+	if err = r.start(StageActions); err == nil {
+		a.counter.step(func(p *Progress) { p.Done, p.Calls = done, done })
+		err = asking[*lens.Case]{o.Chat, o.Fits, o.Parallel, o.Batch, a.Conversation, a.note}.all(ctx, todo)
+	}
 	return stopped(ctx, err, j.close())
 }
 
-// Pending is how many cases have no action yet.
-func (r *Run) Pending() (int, error) {
+// pending is the number of cases without an action.
+func (r *store) pending() (int, error) {
 	rows, err := readRows[ActionRow](r.path(actionsName))
 	return len(r.without(rows)), err
 }
 
-// Acted are those of the cases that have an action in a run's folder, in which none may be missing.
-func Acted(dir string, cases []lens.Case) ([]lens.Case, error) {
+// acted are the cases that have an action in a run's folder, in which no action may be missing.
+func acted(dir string, cases []lens.Case) ([]lens.Case, error) {
 	rows, err := readRows[ActionRow](filepath.Join(dir, actionsName))
 	if err != nil {
 		return nil, err
 	}
-	settings, err := (&Run{Dir: dir}).settings()
+	settings, err := readSettings(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -89,11 +91,11 @@ func Acted(dir string, cases []lens.Case) ([]lens.Case, error) {
 	for _, row := range rows {
 		there[row.Name] = row.FinalAction
 	}
-	return WithActions(cases, there), nil
+	return withActions(cases, there), nil
 }
 
 // without are the cases that have no row.
-func (r *Run) without(rows []ActionRow) (todo []*lens.Case) {
+func (r *store) without(rows []ActionRow) (todo []*lens.Case) {
 	done := map[string]bool{}
 	for _, row := range rows {
 		done[row.Name] = true

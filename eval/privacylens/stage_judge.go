@@ -31,6 +31,19 @@ type question struct {
 	hash   string // of the final action
 }
 
+// questionsOf are all questions about a case, none about an output without an action.
+func questionsOf(c *lens.Case, at int, actions map[string]ActionRow) (all []question) {
+	row, recorded := actions[c.Name]
+	action, has := Action(row.FinalAction)
+	if recorded && !has {
+		return nil
+	}
+	for item := -1; item < len(c.Trajectory.Items); item++ {
+		all = append(all, question{c, at, item, action, Hash(row.FinalAction)})
+	}
+	return all
+}
+
 // judging is the stage judge under way.
 type judging struct {
 	*JudgeOptions
@@ -45,7 +58,7 @@ type judging struct {
 
 // Judge asks for the verdicts that are not there yet: on every item of every case with an action, and on the helpfulness of that
 // action. A Replay needs no actions; where there are any, they must agree with it.
-func (r *Run) Judge(ctx context.Context, o JudgeOptions) error {
+func (r *store) Judge(ctx context.Context, o JudgeOptions) error {
 	actions, err := r.actionsToJudge(o.Judge)
 	if err != nil {
 		return err
@@ -56,17 +69,24 @@ func (r *Run) Judge(ctx context.Context, o JudgeOptions) error {
 	}
 	s := &judging{JudgeOptions: &o, journal: j, left: make([]int, len(r.Cases)), leaks: make([]bool, len(r.Cases)), counter: counter{tick: o.Tick}}
 	if err = s.begin(r, actions, rows); err == nil {
+		err = r.start(StageJudge)
+	}
+	if err == nil {
+		s.counter.step(func(*Progress) {})
+		err = s.checkReplies(patience)
+	}
+	if err == nil {
 		err = inParallel(ctx, o.Parallel, len(s.todo), func(ctx context.Context, i int) error { return s.answer(ctx, s.todo[i]) })
 	}
 	if err == nil {
-		err = s.given(1) // at the end one reply without a verdict is enough, if there is none with one
+		err = s.checkReplies(1) // at the end one reply without a verdict is enough, if there is none with one
 	}
 	return stopped(ctx, err, j.close())
 }
 
-// beginJudge is begin for verdicts, of which those count that were given in the form asked for, or accepted without it.
-func (r *Run) beginJudge(settings map[string]string, allowUnparsed bool) (*journal[VerdictRow], []VerdictRow, error) {
-	all, err := r.settings()
+// beginJudge is begin for verdicts. Those bind that have the form asked for, or were accepted without it.
+func (r *store) beginJudge(settings map[string]string, allowUnparsed bool) (*journal[VerdictRow], []VerdictRow, error) {
+	all, err := readSettings(r.Dir)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -80,7 +100,7 @@ func (r *Run) beginJudge(settings map[string]string, allowUnparsed bool) (*journ
 }
 
 // actionsToJudge are the final actions by name; nil for a replay without any.
-func (r *Run) actionsToJudge(judge Judge) (map[string]ActionRow, error) {
+func (r *store) actionsToJudge(judge Judge) (map[string]ActionRow, error) {
 	rows, err := readRows[ActionRow](r.path(actionsName))
 	if err != nil {
 		return nil, err
@@ -95,7 +115,7 @@ func (r *Run) actionsToJudge(judge Judge) (map[string]ActionRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	settings, err := r.settings()
+	settings, err := readSettings(r.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -121,42 +141,34 @@ func (r *Replay) agree(cases []lens.Case, actions map[string]ActionRow) error {
 	return nil
 }
 
-// begin finds out what is left to ask.
-func (s *judging) begin(r *Run, actions map[string]ActionRow, rows []VerdictRow) error {
+// begin counts the verdicts that are there, and lists the questions without one.
+func (s *judging) begin(r *store, actions map[string]ActionRow, rows []VerdictRow) error {
 	_, judged, err := index(nil, rows)
 	if err != nil {
 		return err
 	}
+	s.counter.now.Total = len(r.Cases)
 	for i := range r.Cases {
-		c := &r.Cases[i]
-		row, recorded := actions[c.Name]
-		action, has := Action(row.FinalAction)
-		if recorded && !has {
-			continue
-		}
-		q := question{c: c, at: i, action: action, hash: Hash(row.FinalAction)}
-		for q.item = -1; q.item < len(c.Trajectory.Items); q.item++ {
-			s.left[i]++
-			s.counter.now.TotalCalls++
+		questions := questionsOf(&r.Cases[i], i, actions)
+		s.left[i] = len(questions)
+		s.counter.now.TotalCalls += len(questions)
+		for _, q := range questions {
 			v, done := judged[q.key()]
-			switch {
-			case !done:
+			if done && v.Action != q.hash {
+				return fmt.Errorf("%s: the verdicts on %s are of another action: name another --out DIR",
+					r.path(verdictsName), q.c.Name)
+			}
+			if done {
+				s.count(i, v)
+			} else {
 				s.todo = append(s.todo, q)
-			case v.Action != q.hash:
-				return fmt.Errorf("%s: the verdicts on %s are of another action: name another --out DIR", r.path(verdictsName), c.Name)
-			default:
-				s.count(q.at, v)
 			}
 		}
-	}
-	s.counter.now.Total = len(r.Cases)
-	for _, left := range s.left {
-		if left == 0 {
+		if s.left[i] == 0 {
 			s.counter.now.Done++
 		}
 	}
-	s.counter.step(func(*Progress) {})
-	return s.given(patience)
+	return nil
 }
 
 func (q *question) key() verdictKey {
@@ -212,13 +224,13 @@ func (s *judging) answer(ctx context.Context, q question) error {
 		if s.count(q.at, row); s.left[q.at] == 0 {
 			p.Done++
 		}
-		err = s.given(patience)
+		err = s.checkReplies(patience)
 	})
 	return err
 }
 
-// given is an error if there are so many replies, and not one of them has a verdict.
-func (s *judging) given(enough int) error {
+// checkReplies returns an error if there are enough replies, and none of them has a verdict.
+func (s *judging) checkReplies(enough int) error {
 	if s.AllowUnparsed || s.replies < enough || s.counter.now.Unparsed < s.replies {
 		return nil
 	}

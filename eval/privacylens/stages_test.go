@@ -132,10 +132,10 @@ func checkSummary(t *testing.T, s Summary) {
 }
 
 // replayed runs the recorded verdicts of a run again, with its actions and without: the counts must be the same.
-func replayed(t *testing.T, r *Run, want Summary) {
+func replayed(t *testing.T, r *store, want Summary) {
 	t.Helper()
-	replay := readReplay(t, r.path(VerdictsName), r.path(HelpfulnessName), r.Cases)
-	for _, with := range []string{ActionsName, actionsName, ""} {
+	replay := readReplay(t, r.path(verdictsFile), r.path(helpfulnessFile), r.Cases)
+	for _, with := range []string{actionsFile, actionsName, ""} {
 		again := openRun(t, t.TempDir(), r.Cases)
 		if with != "" {
 			if err := again.Import(must[map[string]string](t)(lens.ReadActions(r.path(with), r.Cases)), nil); err != nil {
@@ -156,7 +156,7 @@ func replayed(t *testing.T, r *Run, want Summary) {
 		if with != "" && got.All.NoAction.Count != want.All.NoAction.Count || with == "" && got.All.NoAction.Total != 0 {
 			t.Errorf("with %q: %v", with, got.All.NoAction)
 		}
-		for _, name := range []string{VerdictsName, HelpfulnessName} {
+		for _, name := range []string{verdictsFile, helpfulnessFile} {
 			if a, b := read(t, r.path(name)), read(t, again.path(name)); a != b {
 				t.Errorf("%s:\n%s\n%s", name, a, b)
 			}
@@ -215,7 +215,7 @@ func TestStagesGoOn(t *testing.T) {
 		if _, _, err := r.Report(); err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range []string{SummaryName, CasesName, VerdictsName, HelpfulnessName, ActionsName} {
+		for _, name := range []string{SummaryName, CasesName, verdictsFile, helpfulnessFile, actionsFile} {
 			if read(t, r.path(name)) != read(t, whole.path(name)) {
 				t.Errorf("stopped at %d: %s differs:\n%s\n%s", at, name, read(t, r.path(name)), read(t, whole.path(name)))
 			}
@@ -239,7 +239,7 @@ func tear(t *testing.T, path string) {
 	}
 }
 
-func finish(t *testing.T, r *Run) Summary {
+func finish(t *testing.T, r *store) Summary {
 	t.Helper()
 	if err := r.Actions(t.Context(), actionOptions(t, leaky)); err != nil {
 		t.Fatal(err)
@@ -290,7 +290,7 @@ func TestSettingsStay(t *testing.T) {
 	finish(t, r)
 	o := actionOptions(t, leaky)
 	o.Settings = map[string]string{"model": "leaky", "temperature": "1"}
-	wantError(t, r.Actions(t.Context(), o), `stage actions was begun with temperature "", now it is "1": go on with the same, or name another --out DIR`)
+	wantError(t, r.Actions(t.Context(), o), `stage actions was begun with temperature "", now it is "1": continue with the same, or name another --out DIR`)
 	other := openRun(t, r.Dir, testkit.PrivacyCases(5))
 	wantError(t, other.Actions(t.Context(), actionOptions(t, leaky)), `stage actions was begun with cases "6, sha256 `)
 	fresh := openRun(t, t.TempDir(), testkit.PrivacyCases(6)) // nothing found yet: other settings are taken
@@ -393,8 +393,8 @@ func TestKeywordRun(t *testing.T) {
 	if err != nil || s.All.Leakage.Count != 3 || s.All.Adjusted.Total != 0 || s.All.Verdicts != 10 || s.All.Helpfulness.String() != "not available (0 cases)" || s.All.NoAction.Count != 1 {
 		t.Errorf("%v, %+v", err, s.All)
 	}
-	if _, err := os.Stat(r.path(HelpfulnessName)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%s of a judge that does not judge it", HelpfulnessName)
+	if _, err := os.Stat(r.path(helpfulnessFile)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s of a judge that does not judge it", helpfulnessFile)
 	}
 }
 
@@ -412,7 +412,7 @@ func TestReplayMustAgree(t *testing.T) {
 	wantError(t, r.Judge(t.Context(), JudgeOptions{Judge: replay}), `case1: its output has no "Action:", but the recorded verdicts say that it leaks or helps`)
 	wantError(t, r.Import(map[string]string{"case0": "Action: z", "case1": "", "case2": "no", "case3": "Action: y"}, nil), "case0 has another action than the one recorded")
 	wantError(t, r.Import(map[string]string{"case0": "Action: z"}, nil), "recorded actions: 3 of 4 cases have no action (first: case1)")
-	if kept := WithActions(cases, map[string]string{"case2": ""}); len(kept) != 1 || kept[0].Name != "case2" {
+	if kept := withActions(cases, map[string]string{"case2": ""}); len(kept) != 1 || kept[0].Name != "case2" {
 		t.Error(kept)
 	}
 }

@@ -189,9 +189,9 @@ func warnings(results []CaseResult) []string {
 }
 
 // aboutActions says what a reader of the numbers should know of where the actions come from. The settings of the stage actions say as
-// LeftOut how many cases have none.
+// leftOut how many cases have none.
 func aboutActions(settings Settings) []string {
-	if left := settings[StageActions][LeftOut]; left != "" {
+	if left := settings[StageActions][leftOut]; left != "" {
 		return []string{left + " cases have no recorded action: they are left out"}
 	}
 	return nil

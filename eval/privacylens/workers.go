@@ -56,30 +56,40 @@ func (a asking[R]) all(ctx context.Context, rows []R) error {
 
 // some is one call of Chat, or none where nothing fits.
 func (a asking[R]) some(ctx context.Context, rows []R) error {
-	var asked []R
-	var talks []rollout.Conversation
+	asked, talks, err := a.fitting(rows)
+	if err != nil || len(asked) == 0 {
+		return err
+	}
+	answers, err := a.Chat.Answer(ctx, talks)
+	if err != nil {
+		return err
+	}
+	for i := range asked {
+		if err := a.Note(asked[i], talks[i], &answers[i][0]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fitting are the rows whose conversations fit the model. The others are noted without an answer.
+func (a asking[R]) fitting(rows []R) (asked []R, talks []rollout.Conversation, err error) {
 	for _, row := range rows {
 		talk, err := a.Talk(row)
-		fits := true
-		if err == nil && a.Fits != nil {
-			fits, err = a.Fits(talk)
-		}
-		if err == nil && !fits {
-			err = a.Note(row, talk, nil)
-		}
 		if err != nil {
-			return err
+			return nil, nil, err
+		}
+		fits := true
+		if a.Fits != nil {
+			if fits, err = a.Fits(talk); err != nil {
+				return nil, nil, err
+			}
 		}
 		if fits {
 			asked, talks = append(asked, row), append(talks, talk)
+		} else if err := a.Note(row, talk, nil); err != nil {
+			return nil, nil, err
 		}
 	}
-	if len(asked) == 0 {
-		return nil
-	}
-	answers, err := a.Chat.Answer(ctx, talks)
-	for i := 0; i < len(asked) && err == nil; i++ {
-		err = a.Note(asked[i], talks[i], &answers[i][0])
-	}
-	return err
+	return asked, talks, nil
 }

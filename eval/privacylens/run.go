@@ -1,0 +1,366 @@
+package privacylens
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
+	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/rollout/metered"
+	"github.com/posttrain/posttrain/run"
+)
+
+// Place says where an evaluation keeps its files, and what is run.
+type Place struct {
+	Dir    string   // run folder, a new one or that of a run to continue; "": a new one in runs
+	Stages []string // nil: actions, judge and report
+	// NewActions reads the recorded actions from their file. Without it only the stage actions does: a run that
+	// continues has them in its folder.
+	NewActions bool
+}
+
+// Continues reports whether the folder is that of an earlier run.
+func (p Place) Continues() bool {
+	if p.Dir == "" {
+		return false
+	}
+	_, err := os.Stat(filepath.Join(p.Dir, "config.yaml"))
+	return err == nil
+}
+
+// Result is what an evaluation has found. After an error it says how far it came.
+type Result struct {
+	Dir     string       // run folder
+	Stage   string       // the last one that was begun; "": none
+	Cases   int          // evaluated
+	Summary Summary      // of the stage report
+	Results []CaseResult // of the stage report; none where the model was only probed
+}
+
+// evaluation is a call of [Run].
+type evaluation struct {
+	Options
+	place     Place
+	continues bool
+	reporter  run.Reporter
+	result    Result
+
+	prompts  *Prompts
+	all      []lens.Case       // of the data
+	cases    []lens.Case       // those evaluated
+	recorded map[string]string // actions by name; nil: none
+	leftOut  string            // how many cases have no recorded action; "": all have one
+	folder   *run.Folder       // nil until open
+	store    *store
+
+	subject        *subject // nil: no model is asked for actions or probed
+	agentPrompts   AgentPrompter
+	actionSettings map[string]string
+
+	judge         Judge         // of a model: from the opening of the client on
+	judgePrompts  JudgePrompter // of a model; nil: no model judges
+	judgeSettings map[string]string
+	client        *metered.Client // of a model; open while it is needed
+}
+
+// Run reads everything that can be wrong, creates the run folder or continues with it, and runs the stages.
+func Run(ctx context.Context, o Options, place Place, r run.Reporter) (Result, error) {
+	if len(place.Stages) == 0 {
+		place.Stages = []string{StageActions, StageJudge, StageReport}
+	}
+	if o.Agent.Backend == "auto" {
+		o.Agent.Backend = backend.Auto()
+	}
+	e := &evaluation{Options: o, place: place, continues: place.Continues(), reporter: run.Listen(r)}
+	defer e.close()
+	err := e.prepare()
+	if err == nil && e.runs(StageActions) {
+		err = e.runActions(ctx)
+	}
+	if err == nil && e.runs(StageJudge) {
+		err = e.runJudge(ctx)
+	}
+	if err == nil && e.runs(StageProbe) {
+		err = e.runProbe(ctx)
+	}
+	if err == nil && e.runs(StageReport) {
+		err = e.runReport(ctx)
+	}
+	return e.result, err
+}
+
+func (e *evaluation) runs(stage string) bool { return slices.Contains(e.place.Stages, stage) }
+
+// prepare finds what is wrong before anything is written or takes long.
+func (e *evaluation) prepare() error {
+	if err := e.checkKeys(); err != nil {
+		return err
+	}
+	if err := e.read(); err != nil {
+		return err
+	}
+	if e.runs(StageActions) {
+		if err := e.prepareActions(); err != nil {
+			return err
+		}
+	}
+	if e.runs(StageProbe) {
+		if err := e.openSubject(); err != nil {
+			return err
+		}
+	}
+	if e.runs(StageJudge) {
+		if err := e.prepareJudge(); err != nil {
+			return err
+		}
+	}
+	return e.open()
+}
+
+// read reads cases, prompts and recorded actions.
+func (e *evaluation) read() (err error) {
+	var report *data.Report
+	if e.all, report, err = readCases(e.Data.Cases); err != nil {
+		return err
+	}
+	e.reporter.Say("%s", report)
+	e.cases = e.all
+	if n := e.Data.First; n > 0 {
+		e.cases = e.all[:min(n, len(e.all))]
+	}
+	if e.prompts, err = LoadPrompts(e.Prompts); err != nil {
+		return err
+	}
+	if e.Agent.Actions == "" {
+		return nil
+	}
+	if e.continues && !e.place.NewActions && !e.runs(StageActions) {
+		e.cases, err = acted(e.place.Dir, e.cases)
+		return err
+	}
+	return e.readActions()
+}
+
+// mainData is the file of the released cases.
+const mainData = "main_data.json"
+
+// readCases reads cases from a file, the embedded ones, or the folder in which PrivacyLens has them.
+func readCases(path string) ([]lens.Case, *data.Report, error) {
+	if path == embedded.Name {
+		return lens.ReadFS(embedded.Files, embedded.PrivacyLensCases)
+	}
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		path = filepath.Join(path, mainData)
+		_, err = os.Stat(path)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w: want a file of cases, or the folder with PrivacyLens's %s",
+			path, errors.Unwrap(err), mainData)
+	}
+	return lens.Read(path)
+}
+
+// readActions reads recorded actions, and leaves out the cases that have none.
+func (e *evaluation) readActions() (err error) {
+	path := e.Agent.Actions
+	if path == embedded.Name {
+		e.recorded, err = lens.ReadActionsFS(embedded.Files, embedded.PrivacyLensActions, e.all)
+	} else {
+		e.recorded, err = lens.ReadActions(path, e.all)
+	}
+	if err != nil {
+		return err
+	}
+	wanted := len(e.cases)
+	if e.cases = withActions(e.cases, e.recorded); len(e.cases) == 0 {
+		return fmt.Errorf("%s: no actions for the first %d cases", path, wanted)
+	}
+	if left := wanted - len(e.cases); left > 0 {
+		e.leftOut = fmt.Sprintf("%d of %d", left, wanted)
+		e.reporter.Warn("%s cases have no recorded action: they are left out", e.leftOut)
+	}
+	return nil
+}
+
+// open creates the run folder, or opens the one of the run that continues.
+func (e *evaluation) open() (err error) {
+	if e.continues {
+		e.folder, err = run.Open(e.place.Dir)
+	} else {
+		e.folder, err = run.Create(e.place.Dir, "privacylens")
+	}
+	if err != nil {
+		return err
+	}
+	e.result.Dir, e.result.Cases = e.folder.Dir, len(e.cases)
+	if err := e.folder.Own(fileNames...); err != nil {
+		return err
+	}
+	if !e.continues {
+		if err := e.saveConfig(); err != nil {
+			return err
+		}
+	}
+	if e.store, err = openStore(e.folder.Dir, e.cases); err == nil {
+		e.store.accepted = e.accepted
+	}
+	return err
+}
+
+func (e *evaluation) close() {
+	if e.subject != nil {
+		e.subject.close()
+	}
+	e.closeJudge() // before the folder, which has its cache
+	if e.folder != nil {
+		e.folder.Close()
+	}
+}
+
+// saveConfig writes what is in force, with paths from the root: later calls on the folder may come from elsewhere.
+func (e *evaluation) saveConfig() error {
+	o := e.Options
+	for _, path := range o.Paths() {
+		*path = wholePath(*path)
+	}
+	return e.folder.WriteConfig(o.Resolved())
+}
+
+// wholePath is a path from the root; an empty one and embedded stay.
+func wholePath(path string) string {
+	if path == "" || path == embedded.Name {
+		return path
+	}
+	if whole, err := filepath.Abs(path); err == nil {
+		return whole
+	}
+	return path // there is no working directory: relative paths are as good as any
+}
+
+// accepted saves config.yaml once a stage has begun with it. Two exceptions: actions that run before the judge (the
+// judge may still be rejected), and probes in a run that already has actions (their agent may differ).
+func (e *evaluation) accepted(stage string) error {
+	switch stage {
+	case StageActions:
+		if e.runs(StageJudge) {
+			return nil
+		}
+	case StageProbe:
+		if pending, err := e.store.pending(); err != nil || pending < len(e.cases) {
+			return err
+		}
+	}
+	return e.saveConfig()
+}
+
+// enter notes which stage runs, unless the context has ended.
+func (e *evaluation) enter(ctx context.Context, stage string) error {
+	e.result.Stage = stage
+	return context.Cause(ctx)
+}
+
+func (e *evaluation) runActions(ctx context.Context) error {
+	if err := e.enter(ctx, StageActions); err != nil {
+		return err
+	}
+	if e.subject == nil { // recorded actions, or a replay without any
+		if err := e.importActions(); err != nil {
+			return err
+		}
+		return e.accepted(StageActions)
+	}
+	if err := e.tryJudge(ctx); err != nil {
+		return err
+	}
+	tick, end := e.progress("action", e.subject.progress)
+	defer end()
+	o := e.actionOptions()
+	o.Tick = tick
+	return e.store.Actions(ctx, o)
+}
+
+// importActions puts recorded actions into the run folder.
+func (e *evaluation) importActions() error {
+	if e.recorded == nil {
+		return nil
+	}
+	settings, err := e.importSettings()
+	if err != nil {
+		return err
+	}
+	return e.store.Import(e.recorded, settings)
+}
+
+func (e *evaluation) runJudge(ctx context.Context) error {
+	if err := e.enter(ctx, StageJudge); err != nil {
+		return err
+	}
+	if err := e.importActions(); err != nil {
+		return err
+	}
+	if err := e.openJudge(); err != nil {
+		return err
+	}
+	tick, end := e.progress("case", e.judgeProgress)
+	o := JudgeOptions{Judge: e.judge, Parallel: 1, Settings: e.judgeSettings, Tick: tick}
+	if e.client != nil {
+		o.AllowUnparsed = e.Judge.AllowUnparsed
+		o.Parallel = 2 * e.Judge.Parallel // the client sends half as many: the others wait for a slow disk
+	}
+	err := e.store.Judge(ctx, o)
+	end()
+	if closing := e.closeJudge(); err == nil {
+		err = closing
+	}
+	return err
+}
+
+func (e *evaluation) runProbe(ctx context.Context) error {
+	if err := e.enter(ctx, StageProbe); err != nil {
+		return err
+	}
+	settings, err := e.probeSettings()
+	if err != nil {
+		return err
+	}
+	tick, end := e.progress("probe", e.subject.progress)
+	defer end()
+	o := ProbeOptions{
+		Chat: e.subject, Prompts: e.prompts, Levels: e.Probe.Levels, Seed: e.Seed, MaxNew: e.Probe.MaxNew,
+		Fits: e.subject.room(), Settings: settings, Tick: tick,
+	}
+	o.Parallel, o.Batch = e.subject.together()
+	return e.store.Probe(ctx, o)
+}
+
+func (e *evaluation) runReport(ctx context.Context) (err error) {
+	if err := e.enter(ctx, StageReport); err != nil {
+		return err
+	}
+	e.result.Summary, e.result.Results, err = e.store.Report()
+	return err
+}
+
+// progress shows how far a stage is, from its first tick on, which knows how many cases there are.
+func (e *evaluation) progress(unit string, values func(Progress) map[string]float64) (tick func(Progress), end func()) {
+	var bar run.Bar
+	tick = func(p Progress) {
+		if bar == nil {
+			bar = e.reporter.Progress(unit, 0, p.Total)
+		}
+		bar.Step(p.Done, values(p))
+	}
+	end = func() {
+		if bar != nil {
+			bar.Close()
+		}
+	}
+	return tick, end
+}

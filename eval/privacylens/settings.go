@@ -1,0 +1,231 @@
+package privacylens
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
+	"github.com/posttrain/posttrain/embedded"
+)
+
+// Settings say by stage what it was run with: what its rows depend on, and nothing else. A stage continues with the
+// rows that are there only if its settings are the same.
+type Settings map[string]map[string]string
+
+// leftOut is the setting of recorded actions that says how many cases have none.
+const leftOut = "left_out"
+
+// settingsOfActions are what the actions of a model depend on.
+func (e *evaluation) settingsOfActions() (map[string]string, error) {
+	a := e.Agent
+	all := map[string]string{
+		"kind": a.Way(), "prompt": a.Prompt, "temperature": fmt.Sprint(a.Temperature), "top_p": fmt.Sprint(a.TopP),
+		"max_new_tokens": fmt.Sprint(a.MaxNew), "seed": fmt.Sprint(e.Seed),
+	}
+	optional := map[string]any{"top_k": a.TopK, "min_p": a.MinP, "stop": a.Stop} // absent from older runs
+	for key, value := range optional {
+		if !reflect.ValueOf(value).IsZero() {
+			all[key] = fmt.Sprint(value)
+		}
+	}
+	a.identify(all)
+	var err error
+	all["prompts"], err = hashPrompts(e.cases, func(c *lens.Case, add func(string, error)) { add(e.agentPrompts.Agent(c)) })
+	return all, err
+}
+
+// importSettings are what recorded actions depend on.
+func (e *evaluation) importSettings() (map[string]string, error) {
+	hash, err := hashFile(e.Agent.Actions)
+	settings := map[string]string{"kind": AgentRecorded, "contents": hash}
+	if e.leftOut != "" {
+		settings[leftOut] = e.leftOut
+	}
+	return settings, err
+}
+
+// probeSettings are what the answers to probes depend on. The levels are not among them: more may be probed later.
+func (e *evaluation) probeSettings() (map[string]string, error) {
+	all := map[string]string{
+		"kind": e.Agent.Way(), "seed": fmt.Sprint(e.Seed), "max_new_tokens": fmt.Sprint(e.Probe.MaxNew),
+	}
+	e.Agent.identify(all)
+	delete(all, "prefill") // answers to probes are not prefilled
+	var err error
+	all["prompts"], err = hashPrompts(e.cases, func(c *lens.Case, add func(string, error)) {
+		for _, level := range Levels {
+			add(e.prompts.Probe(level, c, true))
+		}
+	})
+	return all, err
+}
+
+// identify notes which model it is.
+func (a AgentConfig) identify(settings map[string]string) {
+	if a.Way() == AgentServer {
+		settings["model"], settings["base_url"] = a.APIModel, strings.TrimRight(a.BaseURL, "/")
+		return
+	}
+	settings["model"], settings["backend"], settings["prefill"] = wholePath(a.Model), a.Backend, fmt.Sprint(a.Prefill)
+}
+
+// settingsOfJudge are what the verdicts depend on, besides the actions.
+func (e *evaluation) settingsOfJudge() (map[string]string, error) {
+	j := e.Judge
+	all := map[string]string{"kind": j.Kind}
+	switch j.Kind {
+	case KindReplay:
+		var errs [2]error
+		all["verdicts"], errs[0] = hashFile(j.Verdicts)
+		all["helpfulness"], errs[1] = hashFile(j.Helpfulness)
+		return all, errors.Join(errs[:]...)
+	case KindModel:
+		hash, err := hashPrompts(e.cases, func(c *lens.Case, add func(string, error)) {
+			for _, item := range c.Trajectory.Items {
+				add(e.judgePrompts.Leakage(c, "", item))
+			}
+			add(e.judgePrompts.Helpfulness(c, ""))
+		})
+		all["model"], all["base_url"] = j.Model, strings.TrimRight(j.BaseURL, "/")
+		all["max_new_tokens"], all["prompts"] = fmt.Sprint(j.MaxNew), hash
+		return all, err
+	}
+	return all, nil
+}
+
+// hashFile names a file by its contents; an empty path and embedded by themselves.
+func hashFile(path string) (string, error) {
+	if path == "" || path == embedded.Name {
+		return path, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(text)
+	return "sha256 " + hex.EncodeToString(sum[:8]), nil
+}
+
+// hashPrompts names the prompts that a function adds for every case.
+func hashPrompts(cases []lens.Case, of func(c *lens.Case, add func(text string, err error))) (string, error) {
+	sum := sha256.New()
+	var first error
+	for i := range cases {
+		of(&cases[i], func(text string, err error) {
+			if err != nil && first == nil {
+				first = fmt.Errorf("%s: %w", cases[i].Place, err)
+			}
+			io.WriteString(sum, text)
+		})
+	}
+	return "sha256 " + hex.EncodeToString(sum.Sum(nil)[:16]), first
+}
+
+// hashCases names cases by all that they hold.
+func hashCases(cases []lens.Case) string {
+	sum := sha256.New()
+	enc := json.NewEncoder(sum)
+	for i := range cases {
+		enc.Encode(&cases[i])
+	}
+	return fmt.Sprintf("%d, sha256 %s", len(cases), hex.EncodeToString(sum.Sum(nil)[:8]))
+}
+
+// readSettings reads those of a run's folder; of a new run there are none.
+func readSettings(dir string) (Settings, error) {
+	path, all := filepath.Join(dir, settingsName), Settings{}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return all, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, cause(err))
+	}
+	if err := json.Unmarshal(text, &all); err != nil {
+		return nil, fmt.Errorf("%s: damaged: want {stage: {name: text}}, as the stages write it; "+
+			"restore the file, or name another --out DIR", path)
+	}
+	if all == nil { // the file says null
+		all = Settings{}
+	}
+	return all, nil
+}
+
+// begin opens the journal of a stage and writes the stage's settings, the cases among them. A row that binds keeps the
+// stage to the settings that it came from. If there are only others (replies of a judge that never gives a verdict,
+// say), the settings may change, and these rows are removed. It returns the rows that stay.
+func begin[T any](s *store, stage, name string, settings map[string]string, binds func(*T) bool) (*journal[T], []T, error) {
+	j, rows, err := openJournal[T](s.path(name))
+	if err != nil {
+		return nil, nil, err
+	}
+	all, err := readSettings(s.Dir)
+	if err != nil {
+		return nil, nil, errors.Join(err, j.close())
+	}
+	now := maps.Clone(settings)
+	if now == nil {
+		now = map[string]string{}
+	}
+	now["cases"] = hashCases(s.Cases)
+	if before := all[stage]; len(rows) > 0 && !maps.Equal(before, now) {
+		if before == nil {
+			err = fmt.Errorf("%s has no settings for stage %s, but its answers exist: "+
+				"restore the file, or start a new run with --out DIR", s.path(settingsName), stage)
+		} else if slices.ContainsFunc(rows, func(row T) bool { return binds(&row) }) {
+			err = differing(s.Dir, stage, before, now)
+		} else {
+			rows, err = nil, j.clear()
+		}
+	}
+	if err == nil {
+		all[stage] = now
+		err = data.WriteJSON(s.path(settingsName), all)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, j.close())
+	}
+	return j, rows, nil
+}
+
+// every row binds.
+func every[T any](*T) bool { return true }
+
+// differing names the first setting that has changed: the kind, if that has.
+func differing(dir, stage string, before, now map[string]string) error {
+	both := maps.Clone(before)
+	maps.Copy(both, now)
+	then := "continue with the same, or name another --out DIR"
+	if stage == StageJudge {
+		then += fmt.Sprintf(" (with --actions %s it judges the same actions)", filepath.Join(dir, actionsName))
+	}
+	for _, name := range append([]string{"kind"}, slices.Sorted(maps.Keys(both))...) {
+		if before[name] != now[name] {
+			return fmt.Errorf("%s: stage %s was begun with %s %q, now it is %q: %s",
+				dir, stage, name, before[name], now[name], then)
+		}
+	}
+	return nil
+}
+
+// sameCases wants a stage to have been run on the cases that are counted now.
+func (s *store) sameCases(settings Settings, stage string) error {
+	before, ok := settings[stage]
+	if now := hashCases(s.Cases); ok && before["cases"] != now {
+		return fmt.Errorf("%s: stage %s was run on other cases (%s, now %s): want the same data, whole or the same part",
+			s.Dir, stage, before["cases"], now)
+	}
+	return nil
+}
