@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -278,24 +277,37 @@ func TestEvalCI(t *testing.T) {
 	}
 }
 
-// TestREADME: every posttrain command line in the README's code blocks parses.
-func TestREADME(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "README.md"))
-	if os.IsNotExist(err) {
-		t.Skip("there is no README.md yet")
-	}
+// TestDocs: every posttrain command line in the documents parses, in code blocks and between backquotes.
+func TestDocs(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := commandLines(string(text))
-	if len(lines) < 3 {
-		t.Errorf("%d command lines in the README's code blocks: want those of the first run at least", len(lines))
-	}
-	for _, line := range lines {
-		if err := parses(line.words); err != nil {
-			t.Errorf("README.md:%d: %s: %v", line.number, strings.Join(line.words, " "), err)
+	counts := map[string]int{}
+	for _, file := range append(files, filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")) {
+		text, name := read(t, file), filepath.Base(file)
+		for _, line := range append(commandLines(text), quotedCommands(text)...) {
+			counts[name]++
+			if err := parses(line.words); err != nil {
+				t.Errorf("%s:%d: %s: %v", name, line.number, strings.Join(line.words, " "), err)
+			}
 		}
 	}
+	for name, least := range map[string]int{"README.md": 20, "data.md": 6, "serve.md": 2, "ci-rl.md": 10, "privacylens.md": 3} {
+		if counts[name] < least {
+			t.Errorf("%s: %d command lines, want at least %d", name, counts[name], least)
+		}
+	}
+}
+
+// quotedCommands finds `posttrain …` in the text around code blocks. STAGE is the name of any stage of eval privacylens.
+func quotedCommands(text string) (found []commandLine) {
+	for i, line := range strings.Split(text, "\n") {
+		for _, quoted := range regexp.MustCompile("`(posttrain [^`]*)`").FindAllStringSubmatch(line, -1) {
+			found = append(found, commandLine{i + 1, unquoted(strings.Replace(quoted[1], " STAGE", " judge", 1))})
+		}
+	}
+	return found
 }
 
 // commandLine is a line of a document that runs posttrain.

@@ -307,23 +307,6 @@ func TestReleaseThroughTheCommands(t *testing.T) {
 	}
 }
 
-// TestDataDocs: every posttrain command line in docs/data.md parses.
-func TestDataDocs(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "docs", "data.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := commandLines(string(text))
-	if len(lines) < 6 {
-		t.Errorf("%d command lines", len(lines))
-	}
-	for _, line := range lines {
-		if err := parses(line.words); err != nil {
-			t.Errorf("docs/data.md:%d: %s: %v", line.number, strings.Join(line.words, " "), err)
-		}
-	}
-}
-
 // TestDataBestLeavesLongPromptsOut: and says how many.
 func TestDataBestLeavesLongPromptsOut(t *testing.T) {
 	work(t, "qwen2-newer")

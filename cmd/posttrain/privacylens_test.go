@@ -699,17 +699,3 @@ func TestPLHelp(t *testing.T) {
 		}
 	}
 }
-
-// TestPLDocs: the command lines of docs/privacylens.md parse.
-func TestPLDocs(t *testing.T) {
-	lines := regexp.MustCompile("`(posttrain eval privacylens[^`]*)`").FindAllStringSubmatch(read(t, filepath.Join(root, "docs", "privacylens.md")), -1)
-	if len(lines) < 3 {
-		t.Errorf("%d command lines", len(lines))
-	}
-	for _, l := range lines {
-		line := strings.Replace(l[1], " STAGE", " judge", 1)
-		if err := parses(unquoted(line)); err != nil {
-			t.Errorf("%s: %v", line, err)
-		}
-	}
-}
