@@ -14,7 +14,7 @@ import (
 )
 
 func newCIRL(s streams) *cobra.Command {
-	f := &trainFlags{command: cirlrecipe.Command, known: cirlFlags}
+	f := &trainFlags{command: cirlrecipe.Command, known: cirlFlags, kind: cirlrecipe.Spec.TypeOf}
 	cmd := &cobra.Command{
 		Use:   "ci-rl",
 		Short: "Teach contextual integrity by reinforcement learning (GRPO)",

@@ -5,6 +5,8 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 )
 
+const modelHelp = "model folder in Hugging Face layout, or embedded"
+
 const backendHelp = "auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN"
 
 // trainingFlags set the keys that every training command has.

@@ -1,23 +1,28 @@
 package main
 
 import (
-	"github.com/posttrain/posttrain/recipe/preference"
-
 	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/recipe/preference"
 )
 
 func newExplain(s streams) *cobra.Command {
-	f := &trainFlags{command: preference.Command, known: mappoFlags}
+	f := &trainFlags{command: preference.Command, known: mappoFlags, kind: preference.Spec.TypeOf}
+	f.quickStart, _ = preference.Spec.QuickStart(nil)
 	cmd := &cobra.Command{
-		Use:     "explain",
-		Short:   "Print the objective that a config puts in force, and where it deviates from the paper",
-		Example: "  posttrain explain --config configs/mappo.yaml\n  posttrain explain --loss simpo --prior none\n  posttrain explain --config configs/ci-rl.yaml",
-		Args:    noArgs,
+		Use:   "explain",
+		Short: "Print the objective of a config with its numbers, and where it deviates from the paper",
+		Long: "Print in words what a config trains: the objective as a formula with its numbers, the training around it, and every\n" +
+			"option that is not the paper's. The config says which command it is for; without --config it is that of mappo.",
+		Example: "  posttrain explain --config configs/mappo.yaml\n" +
+			"  posttrain explain --loss simpo --prior none\n" +
+			"  posttrain explain --config configs/ci-rl.yaml",
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sets, err := f.overrides(cmd)
 			if err != nil {
@@ -35,7 +40,7 @@ func newExplain(s streams) *cobra.Command {
 	return cmd
 }
 
-// explain reads a config of any training command; the file says which.
+// explain reads the config of any command that can explain its options; the file says which command it is for.
 func explain(in config.Input) (string, error) {
 	var command config.Command = preference.Spec
 	if in.Path != "" {
@@ -47,12 +52,13 @@ func explain(in config.Input) (string, error) {
 			command = c
 		}
 	}
-	c, err := command.Read(in)
+	options, err := command.Read(in)
 	if err != nil {
 		return "", err
 	}
-	if c, ok := c.(config.Explainer); ok {
-		return c.Explain(), nil
+	if o, ok := options.(config.Explainer); ok {
+		return o.Explain(), nil
 	}
-	return "", fmt.Errorf("%s is a config for `posttrain %s`, which trains nothing: want one for mappo, sft or ci-rl", in.Path, command.Name())
+	return "", fmt.Errorf("%s is a config for `posttrain %s`, which trains nothing: want one for %s",
+		in.Path, command.Name(), fault.Or(config.Explained()))
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,59 +11,163 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/run"
 )
 
-// trainFlags are the flags of the commands with a config: mappo, sft, ci-rl and eval privacylens.
-type trainFlags struct {
-	command string
-	config  string
-	sets    []string
-	out     string
-	resume  string
-	quiet   bool
-	known   []config.Flag // that set keys
-	keys    []keyFlag
+// configured is a command whose options O come from a YAML file, from flags that set its keys, and from --set.
+type configured[O any] struct {
+	spec  *config.Spec[O]
+	flags []config.Flag          // that set keys
+	place func(*O) *recipe.Place // of the run folder; nil: the command makes none
+	run   func(context.Context, O, run.Reporter) (printed string, err error)
 }
 
-// keyFlag is a flag that stands for a key of the config.
+// command completes a cobra command, which has its texts.
+func (c configured[O]) command(s streams, cmd *cobra.Command) *cobra.Command {
+	f := &trainFlags{command: c.spec.Command, known: c.flags, kind: c.spec.TypeOf}
+	if c.spec.QuickStart != nil {
+		f.quickStart, _ = c.spec.QuickStart(nil)
+	}
+	f.registerConfig(cmd)
+	if c.place != nil {
+		f.registerRun(cmd)
+	}
+	cmd.Args = noArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		o, err := c.load(f, cmd)
+		if err != nil {
+			return err
+		}
+		printed, err := c.run(cmd.Context(), *o, run.NewReporter(s.err, s.terminal, f.quiet))
+		if stopped := (*recipe.Stopped)(nil); errors.As(err, &stopped) {
+			return fmt.Errorf("%w %s: continue with %s", recipe.ErrInterrupted, stopped.Where, f.again(stopped.Dir))
+		}
+		if err == nil {
+			fmt.Fprint(s.out, printed)
+		}
+		return err
+	}
+	return cmd
+}
+
+// load reads the options from the file and the flags.
+func (c configured[O]) load(f *trainFlags, cmd *cobra.Command) (*O, error) {
+	sets, err := f.overrides(cmd)
+	if err != nil {
+		return nil, err
+	}
+	path, err := f.path()
+	if err != nil {
+		return nil, err
+	}
+	o, err := c.spec.Load(config.Input{Path: path, Overrides: sets, Flags: f.known})
+	if err == nil && c.place != nil {
+		*c.place(o) = recipe.Place{Out: f.out, Resume: f.resume}
+	}
+	return o, err
+}
+
+// summary makes a training recipe print its summary.
+func summary[O any](
+	train func(context.Context, O, run.Reporter) (*recipe.Result, error),
+) func(context.Context, O, run.Reporter) (string, error) {
+	return func(ctx context.Context, o O, r run.Reporter) (string, error) {
+		result, err := train(ctx, o, r)
+		if err != nil {
+			return "", err
+		}
+		return result.Summary, nil
+	}
+}
+
+// trainFlags are the flags of a command with a configuration.
+type trainFlags struct {
+	command    string
+	quickStart string // name of the file that is read where the user names none; "": every key's default
+	config     string
+	sets       []string
+	out        string
+	resume     string
+	quiet      bool
+	known      []config.Flag // that set keys
+	kind       func(key string) string
+	keys       []*keyFlag
+}
+
+// keyFlag is a flag that sets a key; the config checks its values.
 type keyFlag struct {
 	config.Flag
-	value string
+	kind   string
+	values []string
 }
 
-// register gives a command every training flag.
+func (k *keyFlag) Type() string { return k.kind }
+
+func (k *keyFlag) String() string {
+	if len(k.values) == 0 {
+		return ""
+	}
+	return k.values[len(k.values)-1]
+}
+
+func (k *keyFlag) Set(value string) error {
+	k.values = append(k.values, value)
+	return nil
+}
+
+// addKeyFlags adds flags that set keys; kind names the type of a key's value for the help.
+func addKeyFlags(cmd *cobra.Command, known []config.Flag, kind func(key string) string) (all []*keyFlag) {
+	for _, k := range known {
+		f := &keyFlag{Flag: k, kind: kind(k.Key)}
+		if flag := cmd.Flags().VarPF(f, k.Name, "", k.Help); f.kind == "bool" {
+			flag.NoOptDefVal = "true"
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// registerRun gives a command the flags of a run folder.
+func (f *trainFlags) registerRun(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.out, "out", "", "run folder to make (default: runs/"+f.command+"-<time>)")
+	flags.StringVar(&f.resume, "resume", "", "run folder to continue")
+	flags.BoolVar(&f.quiet, "quiet", false, "print only the summary, warnings and errors")
+}
+
+// register gives a command the flags of its config and of its run folder.
 func (f *trainFlags) register(cmd *cobra.Command) {
 	f.registerConfig(cmd)
-	flags := cmd.Flags()
-	flags.StringVar(&f.out, "out", "", "run folder (default: runs/"+f.command+"-<time>)")
-	flags.StringVar(&f.resume, "resume", "", "run folder to go on with")
-	flags.BoolVar(&f.quiet, "quiet", false, "print nothing but the summary and errors")
+	f.registerRun(cmd)
 }
 
 // registerConfig gives a command the flags that make up its config.
 func (f *trainFlags) registerConfig(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	flags.StringVar(&f.config, "config", "", "config file (default: configs/"+f.command+".yaml for the embedded model and data, every key's default for others)")
-	flags.StringArrayVar(&f.sets, "set", nil, "set any key of the config, such as train.learning_rate=1e-6 (may be repeated)")
-	f.keys = make([]keyFlag, 0, 16)
-	for _, k := range f.known {
-		f.keys = append(f.keys, keyFlag{Flag: k})
-		flags.StringVar(&f.keys[len(f.keys)-1].value, k.Name, "", k.Help)
+	flags, file := cmd.Flags(), "config file (default: every key's default)"
+	if f.quickStart != "" {
+		file = "config file (default: " + f.quickStart + " for the embedded model and data, else every key's default)"
 	}
+	flags.StringVar(&f.config, "config", "", file)
+	flags.StringArrayVar(&f.sets, "set", nil, "set a key of the config, such as seed=3 (may be repeated)")
+	f.keys = addKeyFlags(cmd, f.known, f.kind)
+}
+
+// named are the flags that take the name of a file or folder, which cannot be empty.
+var named = map[string]string{
+	"config": "a config file", "out": "the name of a file or folder", "resume": "a run folder", "input": "a data file",
 }
 
 // overrides are what the command line sets, in the order: flags, then --set.
-func (f *trainFlags) overrides(cmd *cobra.Command) ([]config.Override, error) {
-	for name, want := range map[string]string{"config": "a config file", "out": "a folder", "resume": "a run folder"} {
+func (f *trainFlags) overrides(cmd *cobra.Command) (all []config.Override, err error) {
+	for name, want := range named {
 		if flag := cmd.Flags().Lookup(name); flag != nil && flag.Changed && flag.Value.String() == "" {
 			return nil, usageError{fmt.Errorf("--%s is empty: want %s", name, want)}
 		}
 	}
-	var all []config.Override
 	for _, k := range f.keys {
-		if cmd.Flags().Changed(k.Name) {
-			all = append(all, k.Override(k.value))
+		if k.values != nil {
+			all = append(all, k.Override(k.values...))
 		}
 	}
 	for _, text := range f.sets {

@@ -145,6 +145,21 @@ func TestGeneratePrompt(t *testing.T) {
 	}
 }
 
+// TestGenerateConfig: a file, flags and --set give the same answers; a wrong file gives all its faults with lines.
+func TestGenerateConfig(t *testing.T) {
+	work(t, "qwen2-newer")
+	write(t, "g.yaml", "command: generate\nmodel: model\nbackend: go\nseed: 3\nprompt: |\n  Where\n  is\nmax_new_tokens: 9\n")
+	want := must(t, generateArgs("--prompt", "Where\nis\n", "--seed", "3")...)
+	got := must(t, "generate", "--config", "g.yaml", "--set", "max_new_tokens=6")
+	if want.out == "" || got.out != want.out {
+		t.Errorf("flags %q, file %q", want.out, got.out)
+	}
+	write(t, "bad.yaml", "command: generate\nprompt: a\nsamples: 0\nsampling: 3\n")
+	checkRefusal(t, cli(t, "generate", "--config", "bad.yaml"), faultCase{
+		code: 1, says: []string{"bad.yaml:3", "samples 0", "1 or more"}, also: [][]string{{"bad.yaml:4", `unknown key "sampling"`}},
+	})
+}
+
 // TestGenerateStop ends before a stop string.
 func TestGenerateStop(t *testing.T) {
 	work(t, "qwen2-newer")
@@ -250,31 +265,31 @@ func TestGenerateFaults(t *testing.T) {
 	long := strings.Repeat("word ", 300)
 	rows := func(text string) func(t *testing.T) { return withFile("p.jsonl", text) }
 	for _, f := range []faultCase{
-		{"nothing to do", nil, generateArgs(), 2, []string{"--prompt TEXT", "--input FILE", "--chat"}, nil},
-		{"two things to do", nil, generateArgs("--prompt", "a", "--input", "p.jsonl"), 2, []string{"--prompt and --input", "one"}, nil},
+		{"nothing to do", nil, generateArgs(), 2, []string{"--chat: chat false", "want prompt, input, or chat: true"}, nil},
+		{"two things to do", nil, generateArgs("--prompt", "a", "--input", "p.jsonl"), 2, []string{"--input", "prompt or input, not both"}, nil},
 		{"empty name", nil, generateArgs("--input", ""), 2, []string{"--input is empty"}, nil},
 		{"no such file", nil, generateArgs("--input", "p.jsonl"), 1, []string{"p.jsonl: no such file"}, nil},
 		{"no prompts", rows(`{"text": "a"}` + "\n"), generateArgs("--input", "p.jsonl"), 1, []string{"p.jsonl:1", "found columns text", "prompt"}, nil},
 		{"bad line", rows(`{"prompt": "a"}` + "\n{"), generateArgs("--input", "p.jsonl"), 1, []string{"p.jsonl:2", "bad JSON"}, nil},
 		{"no model", nil, []string{"generate", "--model", "nowhere", "--prompt", "a"}, 1, []string{"nowhere", "config.json"}, nil},
-		{"no samples", nil, generateArgs("--prompt", "a", "--samples", "0"), 2, []string{"--samples 0"}, nil},
-		{"no tokens to draw", nil, generateArgs("--prompt", "a", "--max-new-tokens", "0"), 2, []string{"--max-new-tokens 0"}, nil},
-		{"answers longer than the model", nil, generateArgs("--prompt", "a", "--max-new-tokens", "300"), 2, []string{"--max-new-tokens 300", "256 positions"}, nil},
-		{"prompt longer than the model", nil, generateArgs("--prompt", long), 1, []string{"--prompt", "tokens", "256 positions"}, nil},
+		{"no samples", nil, generateArgs("--prompt", "a", "--samples", "0"), 2, []string{"--samples", "samples 0", "1 or more"}, nil},
+		{"no tokens to draw", nil, generateArgs("--prompt", "a", "--max-new-tokens", "0"), 2, []string{"--max-new-tokens", "max_new_tokens 0", "1 or more"}, nil},
+		{"answers longer than the model", nil, generateArgs("--prompt", "a", "--max-new-tokens", "300"), 2, []string{"max_new_tokens 300", "256 positions"}, nil},
+		{"prompt longer than the model", nil, generateArgs("--prompt", long), 1, []string{"prompt", "tokens", "256 positions"}, nil},
 		{"row longer than the model", rows(`{"prompt": "a"}` + "\n" + `{"prompt": "` + long + `"}`), generateArgs("--input", "p.jsonl", "--out", "x.jsonl"), 1, []string{"p.jsonl:2", "tokens", "256 positions"}, nil},
-		{"empty prompt", nil, generateArgs("--prompt", ""), 1, []string{"--prompt", "no tokens"}, nil},
-		{"bad top-p", nil, generateArgs("--prompt", "a", "--top-p", "1.5"), 2, []string{"--top-p 1.5", "0 (off) or more and at most 1"}, nil},
-		{"bad top-k", nil, generateArgs("--prompt", "a", "--top-k", "-1"), 2, []string{"--top-k -1"}, nil},
-		{"bad min-p", nil, generateArgs("--prompt", "a", "--min-p", "2"), 2, []string{"--min-p 2"}, nil},
-		{"hot", nil, generateArgs("--prompt", "a", "--temperature", "Inf"), 2, []string{"--temperature +Inf"}, nil},
-		{"rule without effect", nil, generateArgs("--prompt", "a", "--temperature", "0", "--top-p", "0.9"), 2, []string{"--top-p 0.9", "temperature 0", "remove one"}, nil},
-		{"samples without effect", nil, generateArgs("--prompt", "a", "--temperature", "0", "--samples", "3"), 2, []string{"--samples", "--temperature 0"}, nil},
-		{"empty stop", nil, generateArgs("--prompt", "a", "--stop", ""), 2, []string{`--stop ""`}, nil},
-		{"talk into a file", nil, generateArgs("--chat", "--out", "x.jsonl"), 2, []string{"--out", "talking", "--prompt"}, nil},
-		{"log-probs to nowhere", nil, generateArgs("--prompt", "a", "--logps"), 2, []string{"--logps", "--out FILE.jsonl"}, nil},
-		{"file of another kind", nil, generateArgs("--prompt", "a", "--out", "x.parquet"), 2, []string{`--out "x.parquet"`, ".jsonl"}, nil},
-		{"no such folder", nil, generateArgs("--prompt", "a", "--out", "no/x.jsonl"), 2, []string{"--out no/x.jsonl", "no folder no"}, nil},
-		{"no template", func(t *testing.T) { remove(t, "model/chat_template.jinja") }, generateArgs("--chat"), 1, []string{"--chat: model has no chat template", "chat_template.jinja", "plain text"}, nil},
+		{"empty prompt", nil, generateArgs("--prompt", ""), 1, []string{"prompt", "no tokens"}, nil},
+		{"bad top-p", nil, generateArgs("--prompt", "a", "--top-p", "1.5"), 2, []string{"--top-p", "top_p 1.5", "0 (off) or more and at most 1"}, nil},
+		{"bad top-k", nil, generateArgs("--prompt", "a", "--top-k", "-1"), 2, []string{"--top-k", "top_k -1"}, nil},
+		{"bad min-p", nil, generateArgs("--prompt", "a", "--min-p", "2"), 2, []string{"--min-p", "min_p 2"}, nil},
+		{"hot", nil, generateArgs("--prompt", "a", "--temperature", "Inf"), 2, []string{"--temperature", "temperature Inf"}, nil},
+		{"rule without effect", nil, generateArgs("--prompt", "a", "--temperature", "0", "--top-p", "0.9"), 2, []string{"--top-p", "top_p 0.9", "temperature 0", "remove one"}, nil},
+		{"samples without effect", nil, generateArgs("--prompt", "a", "--temperature", "0", "--samples", "3"), 2, []string{"--samples", "samples 3", "temperature 0"}, nil},
+		{"empty stop", nil, generateArgs("--prompt", "a", "--stop", ""), 2, []string{"--stop", `stop ""`}, nil},
+		{"talk into a file", nil, generateArgs("--chat", "--out", "x.jsonl"), 2, []string{"--out", "talking", "add prompt"}, nil},
+		{"log-probs to nowhere", nil, generateArgs("--prompt", "a", "--logps"), 2, []string{"--logps", "out: FILE.jsonl"}, nil},
+		{"file of another kind", nil, generateArgs("--prompt", "a", "--out", "x.parquet"), 2, []string{"--out", `out "x.parquet"`, ".jsonl"}, nil},
+		{"no such folder", nil, generateArgs("--prompt", "a", "--out", "no/x.jsonl"), 2, []string{"--out", "no/x.jsonl", "no folder no"}, nil},
+		{"no template", func(t *testing.T) { remove(t, "model/chat_template.jinja") }, generateArgs("--chat"), 1, []string{"chat: model has no chat template", "chat_template.jinja", "plain text"}, nil},
 		{"no template for a row", func(t *testing.T) {
 			remove(t, "model/chat_template.jinja")
 			write(t, "p.jsonl", `{"prompt": [{"role": "user", "content": "a"}]}`)

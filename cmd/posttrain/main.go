@@ -21,6 +21,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -42,7 +43,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, func() {
 		stop()
-		fmt.Fprintln(os.Stderr, "\nposttrain: stopping after what is running; once more to stop at once")
+		fmt.Fprintln(os.Stderr, "\nposttrain: finishing the current step; press Ctrl-C again to quit now")
 	})
 	s := streams{in: os.Stdin, out: os.Stdout, err: os.Stderr, terminal: term.IsTerminal(int(os.Stderr.Fd()))}
 	os.Exit(execute(ctx, s, os.Args[1:]))
@@ -77,7 +78,8 @@ func codeOf(err error) int {
 	switch {
 	case errors.Is(err, train.ErrInterrupted):
 		return exitInterrupted
-	case errors.As(err, new(usageError)), errors.As(err, &faults) && !slices.ContainsFunc(faults, config.Fault.InFile):
+	case errors.As(err, new(usageError)), errors.As(err, new(fault.Fault)),
+		errors.As(err, &faults) && !slices.ContainsFunc(faults, config.Fault.InFile):
 		return exitUsage
 	}
 	return exitFailed

@@ -9,8 +9,9 @@ import (
 )
 
 func newMappo(s streams) *cobra.Command {
-	t := training[preference.Options]{preference.Spec, mappoFlags, func(o *preference.Options) *recipe.Place { return &o.Place }, preference.Run}
-	return t.command(s, &cobra.Command{
+	place := func(o *preference.Options) *recipe.Place { return &o.Place }
+	c := configured[preference.Options]{preference.Spec, mappoFlags, place, summary(preference.Run)}
+	return c.command(s, &cobra.Command{
 		Use:   "mappo",
 		Short: "Train on preference pairs with MaPPO, or plain DPO, IPO, SimPO or CPO",
 		Long: "Train a model on preference pairs. The loss is one of the DPO family; with the MaPPO prior (arXiv 2507.21183)\n" +

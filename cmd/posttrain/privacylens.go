@@ -73,13 +73,8 @@ func newPLStage(s streams, stage, use, short, long, example string) *cobra.Comma
 	}
 	flags.StringVar(&f.out, "out", "", out)
 	flags.BoolVar(&f.quiet, "quiet", false, "print nothing but the result, warnings and errors")
-	f.keys = make([]keyFlag, 0, len(privacyLensFlags)) // never grows: flags keep pointers to its elements
-	for _, k := range privacyLensFlags {
-		if privacylens.Uses(f.stages(), k.Key) {
-			f.keys = append(f.keys, keyFlag{Flag: k})
-			flags.StringVar(&f.keys[len(f.keys)-1].value, k.Name, "", k.Help)
-		}
-	}
+	unused := func(k config.Flag) bool { return !privacylens.Uses(f.stages(), k.Key) }
+	f.keys = addKeyFlags(cmd, slices.DeleteFunc(slices.Clone(privacyLensFlags), unused), privacylens.Spec().TypeOf)
 	return cmd
 }
 
@@ -91,7 +86,7 @@ func (f *plFlags) stages() []string {
 }
 
 func (f *plFlags) place() privacylens.Place {
-	named := func(k keyFlag) bool { return k.Key == "agent.actions" && k.value != "" }
+	named := func(k *keyFlag) bool { return k.Key == "agent.actions" && k.String() != "" }
 	return privacylens.Place{Dir: f.out, Stages: f.stages(), NewActions: slices.ContainsFunc(f.keys, named)}
 }
 

@@ -8,8 +8,9 @@ import (
 )
 
 func newSFT(s streams) *cobra.Command {
-	t := training[sft.Options]{sft.Spec, trainingFlags(), func(o *sft.Options) *recipe.Place { return &o.Place }, sft.Run}
-	return t.command(s, &cobra.Command{
+	place := func(o *sft.Options) *recipe.Place { return &o.Place }
+	c := configured[sft.Options]{sft.Spec, trainingFlags(), place, summary(sft.Run)}
+	return c.command(s, &cobra.Command{
 		Use:   "sft",
 		Short: "Fine-tune on demonstrations: messages, prompt and completion, or text",
 		Example: "  posttrain sft\n" +

@@ -259,6 +259,8 @@ func (g *Given) override(overrides []Override) {
 			wrong("command cannot be set: it says which command the file is for")
 		case !g.schema.has(o.Key):
 			wrong("%s", g.schema.unknown(o.Key, g.command))
+		case o.Exact != nil:
+			g.values[o.Key] = exactly(o)
 		case o.Value == "":
 			delete(g.values, o.Key)
 		default:
@@ -275,7 +277,7 @@ func (g *Given) decode(options any) {
 		if !ok || l.index == nil {
 			continue
 		}
-		if !v.assign(top.FieldByIndex(l.index)) {
+		if !v.assign(top.FieldByIndex(l.index)) || !l.rule.Free && !v.printable() {
 			g.Fault(l.key, "%s %s: want %s", l.key, v.show(), l.rule.Words)
 		}
 	}

@@ -8,9 +8,10 @@ import (
 // An Override is a value from the command line, which wins over the file. An empty value takes the key back to its
 // default, whatever the file says.
 type Override struct {
-	Flag  string // as the user wrote it, for messages: "--prior", "--set"
-	Key   string // dotted: "loss.prior"
-	Value string // text; a list has commas
+	Flag  string   // as the user wrote it, for messages: "--prior", "--set"
+	Key   string   // dotted: "loss.prior"
+	Value string   // text; a list has commas
+	Exact []string // if not nil: the texts of a list, or the one text, taken as they are, in the place of Value
 }
 
 // ParseSet reads the argument of --set: key=value.
@@ -19,15 +20,22 @@ func ParseSet(text string) (Override, error) {
 	if key = strings.TrimSpace(key); !ok || key == "" {
 		return Override{}, fmt.Errorf("--set %s: want key=value, such as --set train.learning_rate=1e-6", text)
 	}
-	return Override{"--set", key, strings.TrimSpace(value)}, nil
+	return Override{Flag: "--set", Key: key, Value: strings.TrimSpace(value)}, nil
 }
 
 // A Flag is a command line flag that sets a key.
 type Flag struct {
-	Name string // without dashes: "prior"
-	Key  string
-	Help string
+	Name  string // without dashes: "prior"
+	Key   string
+	Help  string
+	Exact bool // a text in which blanks and commas count; for a list the flag is repeated
 }
 
-// Override is the flag with a value.
-func (f Flag) Override(value string) Override { return Override{"--" + f.Name, f.Key, value} }
+// Override is the flag with the values that it was given, of which the last counts where the flag is not exact.
+func (f Flag) Override(values ...string) Override {
+	o := Override{Flag: "--" + f.Name, Key: f.Key, Value: values[len(values)-1]}
+	if f.Exact {
+		o.Exact = values
+	}
+	return o
+}

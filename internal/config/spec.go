@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-yaml"
 )
@@ -71,11 +72,14 @@ func (s *Spec[T]) Parse(name string, text []byte, in Input) (*T, error) {
 }
 
 // Verify checks options that a program made, as Load checks those of a user.
-func (s *Spec[T]) Verify(c *T) error { return s.check(newGiven("options", s.Command, s.schema(), nil), c) }
+func (s *Spec[T]) Verify(c *T) error {
+	return s.check(newGiven("options", s.Command, s.schema(), nil), c)
+}
 
 func (s *Spec[T]) check(g *Given, c *T) error {
 	g.hold(c)
 	g.checkSections(reflect.ValueOf(c).Elem(), "")
+	g.take(reflect.ValueOf(c).Elem(), "")
 	if s.Check != nil {
 		s.Check(g, c)
 	}
@@ -128,11 +132,39 @@ type Command interface {
 	Name() string
 	HasKey(key string) bool
 	Read(Input) (any, error) // a pointer to the options
+	explains() bool
 }
 
 func (s *Spec[T]) Name() string               { return s.Command }
 func (s *Spec[T]) HasKey(key string) bool     { return s.schema().has(key) }
 func (s *Spec[T]) Read(in Input) (any, error) { return s.Load(in) }
+
+func (s *Spec[T]) explains() bool {
+	_, ok := any(new(T)).(Explainer)
+	return ok
+}
+
+// TypeOf names the type of a key's value as a help text does: bool, int, uint, float, duration, strings or string.
+func (s *Spec[T]) TypeOf(key string) string {
+	for _, l := range s.schema().leaves {
+		if l.key == key && l.index != nil {
+			return typeName(reflect.TypeFor[T]().FieldByIndex(l.index).Type)
+		}
+	}
+	return "string"
+}
+
+func typeName(t reflect.Type) string {
+	switch {
+	case t.Kind() == reflect.Pointer:
+		return typeName(t.Elem())
+	case t.Kind() == reflect.Slice:
+		return "strings"
+	case t == reflect.TypeFor[time.Duration]():
+		return "duration"
+	}
+	return strings.TrimSuffix(t.Kind().String(), "64")
+}
 
 // commands are the registered ones.
 var commands []Command
@@ -155,6 +187,16 @@ func Find(name string) Command {
 
 // An Explainer says in words what its options put in force.
 type Explainer interface{ Explain() string }
+
+// Explained names the registered commands whose options are Explainers.
+func Explained() (names []string) {
+	for _, c := range commands {
+		if c.explains() {
+			names = append(names, c.Name())
+		}
+	}
+	return names
+}
 
 // CommandOf gives the command that a file says it is for, "" where it does not say so.
 func CommandOf(text []byte) string {

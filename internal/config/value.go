@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,6 +22,7 @@ type form int
 const (
 	formNull   form = iota
 	formRaw         // an override's text, which is what its key wants it to be
+	formExact       // an override's text or texts, in which every character counts
 	formPlain       // text without quotes
 	formQuoted      // text in quotes, or a block of text
 	formNumber
@@ -89,7 +91,7 @@ func (g given) show() string {
 	switch g.form {
 	case formNull:
 		return "is empty"
-	case formRaw, formPlain, formQuoted:
+	case formRaw, formExact, formPlain, formQuoted:
 		if _, err := strconv.ParseFloat(g.text, 64); err == nil && g.form == formRaw {
 			return g.text
 		}
@@ -98,12 +100,27 @@ func (g given) show() string {
 	return g.text
 }
 
-func (g given) isText() bool { return g.form == formRaw || g.form == formPlain || g.form == formQuoted }
+// exactly is what an override with exact texts gives.
+func exactly(o Override) given {
+	g := given{place: o.Flag, form: formExact, text: o.Value}
+	for _, text := range o.Exact {
+		g.items = append(g.items, given{form: formExact, text: text})
+	}
+	return g
+}
+
+func (g given) isText() bool {
+	return g.form == formRaw || g.form == formExact || g.form == formPlain || g.form == formQuoted
+}
 
 // printable is false for line breaks and control characters, which no path and no name has, and which would not survive
 // being written and read again.
 func (g given) printable() bool {
-	return utf8.ValidString(g.text) && !strings.ContainsFunc(g.text, func(r rune) bool { return !unicode.IsPrint(r) })
+	if slices.ContainsFunc(g.items, func(item given) bool { return !item.printable() }) {
+		return false
+	}
+	odd := func(r rune) bool { return !unicode.IsPrint(r) }
+	return !g.isText() || g.form == formExact || utf8.ValidString(g.text) && !strings.ContainsFunc(g.text, odd)
 }
 
 // assign writes the value into an option, and says whether it has the option's type.
@@ -118,7 +135,7 @@ func (g given) assign(v reflect.Value) bool {
 		return true
 	case reflect.String:
 		v.SetString(g.text)
-		return g.isText() && g.printable() || g.form == formNull
+		return g.isText() || g.form == formNull
 	case reflect.Bool:
 		v.SetBool(g.text == "true")
 		return g.form == formBool || g.form == formRaw && (g.text == "true" || g.text == "false")
@@ -161,15 +178,12 @@ func (g given) assignList(v reflect.Value) bool {
 	case formNull:
 		return true
 	case formRaw:
-		if !g.printable() {
-			return false
-		}
 		for _, word := range strings.Split(strings.Trim(g.text, "[] "), ",") {
 			words = append(words, strings.TrimSpace(word))
 		}
-	case formList:
+	case formList, formExact:
 		for _, item := range g.items {
-			if !item.isText() || !item.printable() {
+			if !item.isText() {
 				return false
 			}
 			words = append(words, item.text)

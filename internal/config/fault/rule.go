@@ -15,6 +15,7 @@ import (
 type Rule struct {
 	Words  string // the values accepted, in words, after "want"
 	Secret bool   // a wrong value may be a key: messages do not show it
+	Free   bool   // a text may have line breaks and control characters
 
 	ok func(reflect.Value) bool // nil: every value of the type
 }
@@ -47,12 +48,14 @@ type format struct {
 	words  string
 	ok     func(string) bool
 	secret bool
+	free   bool
 }
 
 var formats = map[string]format{
-	"@backend":  {"auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN", isBackend, false},
-	"@url":      {"the URL of an OpenAI-compatible server, such as http://localhost:8000/v1, without a key in it", isURL, false},
-	"@variable": {"the name of an environment variable, such as OPENAI_API_KEY, not the key itself", IsVariable, true},
+	"@backend":  {words: "auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN", ok: isBackend},
+	"@url":      {words: "the URL of an OpenAI-compatible server, such as http://localhost:8000/v1, without a key in it", ok: isURL},
+	"@variable": {words: "the name of an environment variable, such as OPENAI_API_KEY, not the key itself", ok: IsVariable, secret: true},
+	"@text":     {words: "text", ok: func(string) bool { return true }, free: true},
 }
 
 // RuleOf reads the tags want, zero and words of a field.
@@ -71,9 +74,9 @@ func RuleOf(field reflect.StructField) Rule {
 func ruleOf(want string, t reflect.Type, zero string) Rule {
 	switch f, named := formats[want]; {
 	case named:
-		return Rule{f.words, f.secret, func(v reflect.Value) bool { return f.ok(v.String()) }}
+		return Rule{f.words, f.secret, f.free, func(v reflect.Value) bool { return f.ok(v.String()) }}
 	case want == "given":
-		return Rule{"text", false, func(v reflect.Value) bool { return v.Len() > 0 }}
+		return Rule{Words: "text", ok: func(v reflect.Value) bool { return v.Len() > 0 }}
 	case strings.ContainsAny(want, "<>"):
 		return rangeRule(want, t, zero)
 	case want != "":
@@ -110,9 +113,9 @@ func number(t reflect.Type) string {
 // wordRule accepts one of some words; of a list, at least one, and only these.
 func wordRule(words []string, t reflect.Type) Rule {
 	if t.Kind() != reflect.Slice {
-		return Rule{Or(words), false, func(v reflect.Value) bool { return slices.Contains(words, v.String()) }}
+		return Rule{Words: Or(words), ok: func(v reflect.Value) bool { return slices.Contains(words, v.String()) }}
 	}
-	return Rule{"some of " + And(words), false, func(v reflect.Value) bool {
+	return Rule{Words: "some of " + And(words), ok: func(v reflect.Value) bool {
 		for i := range v.Len() {
 			if !slices.Contains(words, v.Index(i).String()) {
 				return false
@@ -139,7 +142,7 @@ func rangeRule(want string, t reflect.Type, zero string) Rule {
 	if t == reflect.TypeFor[time.Duration]() {
 		text += ", such as 90s or 5m"
 	}
-	return Rule{number(t) + text, false, func(v reflect.Value) bool {
+	return Rule{Words: number(t) + text, ok: func(v reflect.Value) bool {
 		x := float(v)
 		return !math.IsInf(x, 0) && !slices.ContainsFunc(bounds, func(b bound) bool { return !b.holds(x) })
 	}}

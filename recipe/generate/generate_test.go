@@ -1,0 +1,78 @@
+package generate_test
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/recipe/generate"
+)
+
+func options() generate.Options {
+	o, prompt := generate.Defaults(), "Hello"
+	o.Backend, o.Prompt, o.MaxNew = "go", &prompt, 5
+	return o
+}
+
+func TestRun(t *testing.T) {
+	o, out := options(), &bytes.Buffer{}
+	o.Writer = out
+	got, err := generate.Run(t.Context(), o, nil)
+	if err != nil || len(got.Rows) != 1 || len(got.Rows[0].Tokens) > 5 || got.Rows[0].Completion.Plain+"\n" != out.String() {
+		t.Fatalf("%+v, %v, written %q", got, err, out)
+	}
+	o.Writer, o.Samples = nil, 3
+	many, err := generate.Run(t.Context(), o, nil)
+	if err != nil || len(many.Rows) != 3 || many.Rows[0].Completion.Plain != got.Rows[0].Completion.Plain {
+		t.Errorf("%+v, %v", many, err)
+	}
+}
+
+func TestRunRefuses(t *testing.T) {
+	for want, change := range map[string]func(*generate.Options){
+		"top_k -1":               func(o *generate.Options) { o.TopK = -1 },
+		"temperature 0 always":   func(o *generate.Options) { o.Temperature, o.Seed = 0, 3 },
+		"prompt or input":        func(o *generate.Options) { o.Input = "p.jsonl" },
+		"nothing to continue":    func(o *generate.Options) { o.Prompt = nil },
+		"max_new_tokens 1000000": func(o *generate.Options) { o.MaxNew = 1_000_000 },
+	} {
+		o := options()
+		change(&o)
+		if _, err := generate.Run(t.Context(), o, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	o := options()
+	o.MaxNew = 1_000_000
+	if _, err := generate.Run(t.Context(), o, nil); !errors.As(err, new(fault.Fault)) {
+		t.Errorf("%v is no fault of an option", err)
+	}
+}
+
+func TestTalk(t *testing.T) {
+	o, out := options(), &bytes.Buffer{}
+	o.Prompt, o.Chat, o.Temperature, o.Writer = nil, true, 0, out
+	c, err := generate.Talk(o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ask := func(message string) string {
+		out.Reset()
+		if err := c.Reply(t.Context(), message); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	first := ask("Hello")
+	if ask(" ") != "" {
+		t.Error("a blank message got an answer")
+	}
+	ask("And now?")
+	c.Forget()
+	if again := ask("Hello"); again != first {
+		t.Errorf("%q, and %q in a new conversation", first, again)
+	}
+}

@@ -1,0 +1,108 @@
+// Package generate is the recipe of posttrain generate: a model continues a prompt, a file of prompts, or a
+// conversation.
+package generate
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/rollout"
+)
+
+// Command is the command that runs this recipe.
+const Command = "generate"
+
+// Options say what is continued and how.
+type Options struct {
+	Model   string `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
+	Backend string `yaml:"backend" want:"@backend"`
+	Seed    uint64 `yaml:"seed"` // of the draws
+
+	// What is continued: one of Prompt and Input; with Chat and neither of them, a conversation.
+	Prompt *string `yaml:"prompt,omitempty" want:"@text"`
+	Input  string  `yaml:"input,omitempty" words:"a .jsonl, .json or .parquet file (also .gz)"`
+	Chat   bool    `yaml:"chat"` // plain prompts are a user's message, and the chat template is applied
+
+	Samples          int `yaml:"samples" want:">=1"` // answers to each prompt
+	rollout.Sampling `yaml:",inline"`
+
+	Out   string `yaml:"out,omitempty" words:"a file whose name ends in .jsonl"`
+	Logps bool   `yaml:"logps"` // write each token's log-prob too, at temperature 1 with nothing cut off
+
+	// Writer gets what is not written to Out: the text of one prompt's answers, a single one as it is drawn, and the
+	// answers to a file of prompts as JSON lines. It may be nil.
+	Writer io.Writer `yaml:"-"`
+}
+
+// Spec says how a configuration becomes Options.
+var Spec = config.Register(&config.Spec[Options]{
+	Command:  Command,
+	Defaults: func(*config.Given) Options { return Defaults() },
+})
+
+// DefaultMaxNew is how many tokens an answer has at most where the options do not say. A model with fewer positions
+// writes fewer.
+const DefaultMaxNew = 256
+
+// Defaults draw one answer from the whole distribution.
+func Defaults() Options {
+	return Options{
+		Model: embedded.Name, Backend: "auto", Samples: 1,
+		Sampling: rollout.Sampling{MaxNew: DefaultMaxNew, Temperature: 1},
+	}
+}
+
+// Talks says that there is no prompt: the options are for a Conversation.
+func (o Options) Talks() bool { return o.Prompt == nil && o.Input == "" }
+
+// Check names the options that are out of range, contradict each other, or have no effect.
+func (o Options) Check() []fault.Fault {
+	faults := fault.Check(o)
+	faults = append(faults, o.Sampling.Check()...)
+	idle := func(key string, value any, used bool, problem string) {
+		if used {
+			faults.Add(key, value, "%s", problem)
+		}
+	}
+	const greedy = "temperature 0 always takes the likeliest token; remove one of the two"
+	idle("seed", o.Seed, o.Seed != 0 && o.Temperature == 0, greedy)
+	idle("samples", o.Samples, o.Samples > 1 && o.Temperature == 0, greedy)
+	idle("input", o.Input, o.Input != "" && o.Prompt != nil, "there is a prompt too: want prompt or input, not both")
+	idle("logps", o.Logps, o.Logps && o.Prompt != nil && o.Out == "", "they are written to a file; add out: FILE.jsonl")
+	if !o.Talks() {
+		return append(faults, o.checkOut()...)
+	}
+	const talking = "it does not go with talking; add prompt or input"
+	idle("out", o.Out, o.Out != "", talking)
+	idle("samples", o.Samples, o.Samples > 1, talking)
+	idle("logps", o.Logps, o.Logps, talking)
+	idle("chat", false, !o.Chat, "there is nothing to continue: want prompt, input, or chat: true to talk")
+	return faults
+}
+
+func (o Options) checkOut() (faults fault.Faults) {
+	if o.Out == "" {
+		return nil
+	}
+	dir := filepath.Dir(o.Out)
+	if filepath.Ext(o.Out) != ".jsonl" {
+		faults.Add("out", o.Out, "want a name that ends in .jsonl")
+	} else if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		faults.Add("out", o.Out, "there is no folder %s to write it in", dir)
+	}
+	return faults
+}
+
+// checkLength refuses answers that are longer than the model, unless their length is the default.
+func (o Options) checkLength(positions int) error {
+	if o.MaxNew < positions || o.MaxNew == DefaultMaxNew {
+		return nil
+	}
+	return fault.Fault{Key: "max_new_tokens", Value: fmt.Sprint(o.MaxNew),
+		Problem: fmt.Sprintf("the model has %d positions, for prompt and answer together: want fewer", positions)}
+}

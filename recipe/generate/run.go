@@ -1,0 +1,260 @@
+package generate
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/run"
+)
+
+// Row is an answer as a file has it. Prompt and completion are columns that the recipe sft reads.
+type Row struct {
+	Prompt     data.Text `json:"prompt"`
+	Completion data.Text `json:"completion"`
+	Reason     string    `json:"reason"` // eos, length or stop
+	Tokens     []int32   `json:"tokens"`
+	Logps      []float32 `json:"logps,omitempty"`
+}
+
+// Result is what the model wrote.
+type Result struct {
+	Rows    []Row  // the samples of a prompt follow each other
+	Summary string // in words, where a file was written
+}
+
+// Run continues a prompt or a file of prompts. A nil Reporter is silent.
+func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
+	g, err := open(o, r)
+	if err != nil {
+		return nil, err
+	}
+	defer g.model.Close()
+	if o.Talks() {
+		return nil, fmt.Errorf("there is nothing to continue: want prompt or input")
+	}
+	result := &Result{}
+	if o.Prompt != nil && o.Out == "" {
+		result.Rows, err = g.show(ctx, g.prompts[0])
+	} else if result.Rows, err = g.answer(ctx); err == nil && o.Out != "" {
+		result.Summary, err = g.save(result.Rows)
+	}
+	return result, g.ended(ctx, err)
+}
+
+// generator is an open model with what it continues.
+type generator struct {
+	run.Reporter
+	o       Options
+	model   *local.Model
+	encoder batch.Encoder
+	prompts []data.PromptRow
+}
+
+// open reads the prompts and opens the model.
+func open(o Options, r run.Reporter) (*generator, error) {
+	if err := Spec.Verify(&o); err != nil {
+		return nil, err
+	}
+	if o.Writer == nil {
+		o.Writer = io.Discard
+	}
+	g := &generator{Reporter: run.Listen(r), o: o}
+	var err error
+	if g.prompts, err = g.read(); err != nil {
+		return nil, err
+	}
+	if g.model, err = local.Open(o.Backend, o.Model); err != nil {
+		return nil, err
+	}
+	g.encoder.Tokenizer = g.model.Tokenizer
+	if err = o.checkLength(g.positions()); err == nil && o.Chat && !g.encoder.Tokenizer.HasTemplate() {
+		err = fmt.Errorf("chat: %s has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json); "+
+			"without chat a prompt is continued as plain text", o.Model)
+	}
+	if err != nil {
+		g.model.Close()
+	}
+	return g, err
+}
+
+func (g *generator) positions() int { return g.model.Model.Config.MaxPositions }
+
+// read reads the prompts; there are none to talk.
+func (g *generator) read() (prompts []data.PromptRow, err error) {
+	if g.o.Prompt != nil {
+		prompts = []data.PromptRow{{Prompt: data.Text{Plain: *g.o.Prompt}, Source: "prompt"}}
+	} else if g.o.Input != "" {
+		var report *data.Report
+		if prompts, report, err = data.ReadPrompts(g.o.Input); err != nil {
+			return nil, err
+		}
+		g.Say("%s", report)
+	}
+	for i := range prompts {
+		if p := &prompts[i].Prompt; g.o.Chat && !p.IsChat() {
+			*p = data.Text{Messages: []data.Message{{Role: "user", Content: p.Plain}}}
+		}
+	}
+	return prompts, nil
+}
+
+// request is a prompt, number n, as the sampler takes it.
+func (g *generator) request(p data.PromptRow, n int) (rollout.Request, error) {
+	ids, err := g.encoder.Prompt(p.Prompt)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("%s: %w", p.Source, err)
+	case len(ids) == 0:
+		err = fmt.Errorf("%s: the prompt has no tokens: want at least one", p.Source)
+	case len(ids) >= g.positions():
+		err = fmt.Errorf("%s: the prompt has %d tokens: the model has %d positions, want fewer tokens",
+			p.Source, len(ids), g.positions())
+	}
+	seed := rand.New(rand.NewPCG(g.o.Seed, uint64(n))).Uint64()
+	return rollout.Request{Sampling: g.o.Sampling, Prompt: ids, Seed: seed}, err
+}
+
+// show prints the answers to a prompt, a single one while it is drawn. The draws are those that a file would have.
+func (g *generator) show(ctx context.Context, p data.PromptRow) ([]Row, error) {
+	r, err := g.request(p, 0)
+	if err != nil {
+		return nil, err
+	}
+	if g.o.Samples == 1 {
+		c, err := g.stream(ctx, r.Samples(1)[0])
+		return []Row{g.row(p.Prompt, c)}, err
+	}
+	rows, err := g.some(ctx, []data.PromptRow{p}, []rollout.Request{r})
+	for i, row := range rows {
+		fmt.Fprintf(g.o.Writer, "[%d] %s\n", i+1, textOf(row.Completion))
+	}
+	return rows, err
+}
+
+// stream prints an answer while it is drawn.
+func (g *generator) stream(ctx context.Context, r rollout.Request) (c rollout.Completion, err error) {
+	s, begun := rollout.NewStream(r, g.model.Model.Config, g.model.Tokenizer), false
+	r.OnToken = func(token int32, logp float32) {
+		piece := s.Take(token, logp)
+		begun = begun || piece != ""
+		fmt.Fprint(g.o.Writer, piece)
+	}
+	completions, err := g.model.Sampler.Sample(ctx, []rollout.Request{r})
+	if err == nil || begun {
+		fmt.Fprintln(g.o.Writer)
+	}
+	if err != nil {
+		return c, err
+	}
+	if c = completions[0]; c.Reason == rollout.Length {
+		g.Say("(cut after %d tokens)", len(c.Tokens))
+	}
+	return c, nil
+}
+
+// promptBatch is how many answers are drawn together.
+const promptBatch = 128
+
+// answer answers all prompts, and prints the rows unless a file gets them.
+func (g *generator) answer(ctx context.Context) (rows []Row, err error) {
+	requests := make([]rollout.Request, len(g.prompts))
+	for i, p := range g.prompts {
+		if requests[i], err = g.request(p, i); err != nil {
+			return nil, err
+		}
+	}
+	bar := g.bar()
+	defer bar.Close()
+	for at := 0; at < len(requests); {
+		end := min(at+max(1, promptBatch/g.o.Samples), len(requests))
+		part, err := g.some(ctx, g.prompts[at:end], requests[at:end])
+		if err == nil && g.o.Out == "" {
+			err = g.print(part)
+		}
+		if err != nil {
+			return nil, err
+		}
+		rows, at = append(rows, part...), end
+		bar.Step(at, nil)
+	}
+	return rows, nil
+}
+
+// bar shows progress where the rows themselves do not.
+func (g *generator) bar() run.Bar {
+	if g.o.Out == "" {
+		return run.Listen(nil).Progress("", 0, 0)
+	}
+	return g.Progress("prompt", 0, len(g.prompts))
+}
+
+// some answers some prompts together.
+func (g *generator) some(ctx context.Context, prompts []data.PromptRow, requests []rollout.Request) ([]Row, error) {
+	var all []rollout.Request
+	for _, r := range requests {
+		all = append(all, r.Samples(g.o.Samples)...)
+	}
+	completions, err := g.model.Sampler.Sample(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]Row, len(completions))
+	for i, c := range completions {
+		rows[i] = g.row(prompts[i/g.o.Samples].Prompt, c)
+	}
+	return rows, nil
+}
+
+func (g *generator) row(p data.Text, c rollout.Completion) Row {
+	r := Row{Prompt: p, Completion: data.Text{Plain: c.Text}, Reason: c.Reason, Tokens: c.Tokens}
+	if p.IsChat() {
+		r.Completion = data.Text{Messages: []data.Message{{Role: "assistant", Content: c.Text}}}
+	}
+	if g.o.Logps {
+		r.Logps = c.Logps
+	}
+	return r
+}
+
+func textOf(t data.Text) string {
+	if t.IsChat() {
+		return t.Messages[0].Content
+	}
+	return t.Plain
+}
+
+func (g *generator) print(rows []Row) error {
+	for _, r := range rows {
+		if err := data.WriteLine(g.o.Writer, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// save writes a file that appears whole or not at all.
+func (g *generator) save(rows []Row) (summary string, err error) {
+	cut := 0
+	for _, r := range rows {
+		if r.Reason == rollout.Length {
+			cut++
+		}
+	}
+	err = data.WriteLines(g.o.Out, len(rows), func(i int) any { return rows[i] })
+	return fmt.Sprintf("%s: %d answers (%d cut by length)\n", g.o.Out, len(rows), cut), err
+}
+
+// ended is the error of work that a context may have ended.
+func (g *generator) ended(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return recipe.ErrInterrupted
+	}
+	return err
+}
