@@ -96,3 +96,12 @@ func decodeLine[T any](path string, line rows.Line) (value T, err error) {
 
 // MarshalJSON writes a text as a column holds it: a string or a list of {role, content}.
 func (t Text) MarshalJSON() ([]byte, error) { return rows.Marshal(t.value()) }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (t *Text) UnmarshalJSON(b []byte) error {
+	*t = Text{}
+	if len(b) > 0 && b[0] == '"' {
+		return json.Unmarshal(b, &t.Plain)
+	}
+	return json.Unmarshal(b, &t.Messages)
+}

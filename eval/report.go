@@ -10,6 +10,7 @@ import (
 
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/reward"
+	"github.com/posttrain/posttrain/rollout"
 )
 
 // Sample is one completion of an item, scored.
@@ -22,6 +23,10 @@ type Sample struct {
 	Thinks    bool           // there is a think block
 	Think     []reward.Match // the item's restricted keywords, looked for in the think block
 	Cut       bool           // the completion met its length limit
+
+	Case   *Case // what was asked; Number and Answer: which answer to it. Not set by Score.
+	Number int
+	Answer rollout.Answer
 }
 
 // Score scores a completion of an item and its think block. prefilled: the prompt opened the think block.

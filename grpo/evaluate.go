@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/train"
@@ -72,4 +74,29 @@ func describe(values map[string]float64, parts map[string]float64) string {
 		}
 	}
 	return strings.Join(append(words, fmt.Sprintf("format kept %.3f", values["eval_format"])), ", ")
+}
+
+// sampleRow is a line of samples.jsonl.
+type sampleRow struct {
+	Step int `json:"step"` // of the weights that wrote it
+	eval.Row
+}
+
+// show writes the first few completions of a validation into samples.jsonl: always of the same tasks, so that one can
+// watch them change.
+func (l *Loop) show(completions []rollout.Completion, scores []reward.Score) error {
+	var lines []any
+	for i, t := range l.Held[:min(l.Validation.Samples, len(l.Held))] {
+		c, s := completions[i], scores[i]
+		a := rollout.Answer{Text: c.Text, Tokens: len(c.Tokens), Reason: c.Reason}
+		row := eval.NewRow(t.Source, data.Text{Plain: t.Prompt}, a, s)
+		if t.Keywords.Required != nil || t.Keywords.Restricted != nil {
+			row.KeywordRow = eval.NewKeywordRow(t.Keywords, s)
+		}
+		lines = append(lines, sampleRow{l.Step(), row})
+	}
+	if lines == nil || l.Folder == nil {
+		return nil
+	}
+	return l.Folder.LogSamples(lines...)
 }

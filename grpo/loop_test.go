@@ -218,18 +218,18 @@ func TestSamples(t *testing.T) {
 		t.Fatalf("%d lines: want 2 of each of 3 validations", len(lines))
 	}
 	for i, line := range lines {
-		var s shown
+		var s sampleRow
 		if err := json.Unmarshal([]byte(line), &s); err != nil {
 			t.Fatal(err)
 		}
 		task := l.Held[i%2]
-		if s.Step != i/2*2 || s.Item != task.Source || s.Prompt != task.Prompt || !s.Format ||
-			len(s.Required.Keywords) != 2 || len(s.Restricted.Keywords) != 1 {
+		if s.Step != i/2*2 || s.Item != task.Source || s.Prompt.Plain != task.Prompt || !s.Format ||
+			len(s.Required) != 2 || len(s.Restricted) != 1 {
 			t.Errorf("line %d: %s", i+1, line)
 		}
 		score := l.Score(&task, s.Completion)
-		if score.Reward != s.Reward || score.Required[0].At != s.Required.Keywords[0].At ||
-			s.Required.Share-s.Restricted.Share != s.Reward {
+		if score.Reward != s.Reward || score.Required[0].At != s.Required[0].At ||
+			s.Parts["rewards/required/mean"]-s.Parts["rewards/restricted/mean"] != s.Reward {
 			t.Errorf("line %d: %s: want a reward of %v", i+1, line, score.Reward)
 		}
 	}

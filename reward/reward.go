@@ -56,8 +56,8 @@ func Of(item *ci.Item) Keywords {
 
 // Match is a keyword with the byte offset of its first occurrence in Score.Answer, -1 if it does not occur.
 type Match struct {
-	Keyword string
-	At      int
+	Keyword string `json:"keyword"`
+	At      int    `json:"at"`
 }
 
 // Score is a reward with its parts. A reward of one's own sets Reward, and what it likes of Fault and Parts.

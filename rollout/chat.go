@@ -15,11 +15,15 @@ type Conversation struct {
 	Prefill  string // the beginning of the answer, which its text leaves out; not with a server
 	Samples  int    // answers wanted; 0: 1
 	Seed     uint64 // of the draws; a server may ignore it
+
+	// OneDraw: Seed is the request's own, as in a call of the sampler. Otherwise the samples' seeds are derived from it.
+	OneDraw bool
 }
 
 // Answer is a model's reply in a chat.
 type Answer struct {
 	Text   string
+	Tokens int    // how many the model drew; 0: a server does not say
 	Reason string // EOS (servers use it for stop texts too), StopString, Length or the server's own word
 }
 
@@ -83,8 +87,7 @@ func (l *Local) answer(ctx context.Context, conversations []Conversation, first 
 		if err != nil {
 			return nil, fmt.Errorf("conversation %d: %w", first+i, err)
 		}
-		r := Request{Sampling: c.Sampling, Prompt: prompt, Seed: c.Seed}
-		for _, r := range r.Samples(max(c.Samples, 1)) {
+		for _, r := range c.requests(prompt) {
 			requests, owners = append(requests, r), append(owners, i)
 		}
 	}
@@ -94,7 +97,16 @@ func (l *Local) answer(ctx context.Context, conversations []Conversation, first 
 	}
 	answers := make([][]Answer, len(conversations))
 	for i, c := range completions {
-		answers[owners[i]] = append(answers[owners[i]], Answer{c.Text, c.Reason})
+		answers[owners[i]] = append(answers[owners[i]], Answer{c.Text, len(c.Tokens), c.Reason})
 	}
 	return answers, nil
+}
+
+// requests are the conversation's, one for each sample.
+func (c Conversation) requests(prompt []int32) []Request {
+	r := Request{Sampling: c.Sampling, Prompt: prompt, Seed: c.Seed}
+	if c.OneDraw {
+		return []Request{r}
+	}
+	return r.Samples(max(c.Samples, 1))
 }

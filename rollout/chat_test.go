@@ -79,7 +79,7 @@ func TestChat(t *testing.T) {
 				t.Fatalf("%d answered, %v", len(got), err)
 			}
 			for i, answers := range got {
-				if len(answers) != max(1, i%3) || answers[0] != (Answer{fmt.Sprint(i), EOS}) {
+				if len(answers) != max(1, i%3) || answers[0].Text != fmt.Sprint(i) || answers[0].Reason != EOS {
 					t.Fatalf("conversation %d: %v", i, answers)
 				}
 			}

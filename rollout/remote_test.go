@@ -109,7 +109,7 @@ func TestRemoteAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, a := range got {
-		if len(a) != 2 || a[0] != (Answer{fmt.Sprintf("re: %d", i), EOS}) {
+		if len(a) != 2 || a[0] != (Answer{Text: fmt.Sprintf("re: %d", i), Reason: EOS}) {
 			t.Errorf("conversation %d: %v", i, a)
 		}
 	}
@@ -160,7 +160,7 @@ func TestRemoteReasons(t *testing.T) {
 	c := talk("")
 	c.MaxNew = 5
 	got, err := r.Answer(t.Context(), []Conversation{c})
-	if err != nil || got[0][0] != (Answer{"<think>a</think><answer>b</answer>", Length}) {
+	if err != nil || got[0][0] != (Answer{Text: "<think>a</think><answer>b</answer>", Reason: Length}) {
 		t.Errorf("%v, %v", got, err)
 	}
 }
@@ -321,7 +321,7 @@ func TestRemoteAsk(t *testing.T) {
 	}
 	reasoned := strings.Replace(said("yes"), `"content"`, `"reasoning_content": "no?", "content"`, 1)
 	r := serve(t, func(w http.ResponseWriter, _ asked, _ int) { io.WriteString(w, reasoned) })
-	if a, u, err := r.Ask(t.Context(), talk(""), 0); err != nil || a != (Answer{"yes", EOS}) || u != (Usage{1, 3, 2}) ||
+	if a, u, err := r.Ask(t.Context(), talk(""), 0); err != nil || a != (Answer{Text: "yes", Reason: EOS}) || u != (Usage{1, 3, 2}) ||
 		r.Usage() != u {
 		t.Errorf("%v, %v, %v", a, u, err)
 	}

@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/posttrain/posttrain/internal/config/fault"
@@ -64,6 +65,9 @@ type Request struct {
 	// OnToken is called with every token as it is drawn, in Sample's goroutine; may be nil.
 	OnToken func(token int32, logp float32)
 }
+
+// DrawSeed gives prompt i of a list the seed of its draws.
+func DrawSeed(seed uint64, i int) uint64 { return rand.New(rand.NewPCG(seed, uint64(i))).Uint64() }
 
 // Samples returns n copies of r with seeds derived from its seed.
 func (r Request) Samples(n int) []Request {

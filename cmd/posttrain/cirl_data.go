@@ -9,20 +9,17 @@ import (
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/reward"
+	"github.com/posttrain/posttrain/rollout"
 )
 
 // ciSplits are the three parts of the items, as tasks.
 type ciSplits struct {
 	train, validation []grpo.Task
-	test              []testCase
-}
-
-// testCase is a task of the test split with the item that it was made from.
-type testCase struct {
-	grpo.Task
-	item *ci.Item
+	test              []eval.Case
+	chat              rollout.Local // encodes; without a sampler
 }
 
 // loadCISplits reads or makes the items, splits them, and encodes their prompts.
@@ -31,30 +28,25 @@ func loadCISplits(j *job, c *cirlrecipe.Options) (*ciSplits, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &ciEncoder{job: j, config: c, encoder: batch.Encoder{Tokenizer: j.world.tokenizer}}
-	s := &ciSplits{}
+	e := &ciEncoder{job: j, config: c, chat: rollout.Local{Encoder: &batch.Encoder{Tokenizer: j.world.tokenizer}}}
+	var cases [3][]eval.Case
 	for k, part := range items {
-		cases, err := e.encode(part, ci.Part(k))
-		if err != nil {
+		if cases[k], err = e.encode(part, ci.Part(k)); err != nil {
 			return nil, err
 		}
-		switch k {
-		case 0:
-			s.train = tasksOf(cases)
-		case 1:
-			s.validation = tasksOf(cases)
-		default:
-			s.test = cases
-		}
 	}
-	e.tell()
+	if e.left.Count > 0 {
+		e.say("%s: %v", c.Data.Train, e.left)
+	}
+	s := &ciSplits{tasksOf(cases[0]), tasksOf(cases[1]), cases[2], e.chat}
 	return s, e.check(s)
 }
 
-func tasksOf(cases []testCase) []grpo.Task {
+// tasksOf makes tasks of cases.
+func tasksOf(cases []eval.Case) []grpo.Task {
 	tasks := make([]grpo.Task, len(cases))
 	for i, c := range cases {
-		tasks[i] = c.Task
+		tasks[i] = grpo.Task{Tokens: c.Tokens, Prompt: c.Text(), Source: c.Item.Source, Keywords: reward.Of(c.Item), Prefilled: c.Prefilled()}
 	}
 	return tasks
 }
@@ -100,48 +92,26 @@ func embeddedItems(d cirlrecipe.Data, seed uint64) [3][]ci.Item {
 	return [3][]ci.Item{data.Pick(items, first), data.Pick(items, second), data.Pick(items, third)}
 }
 
-// ciEncoder turns items into tasks, and counts what it leaves out.
+// ciEncoder turns items into cases, and counts those that it leaves out.
 type ciEncoder struct {
 	*job
-	config  *cirlrecipe.Options
-	encoder batch.Encoder
-	dropped int
-	tooLong int // tokens of the longest prompt that was dropped
+	config *cirlrecipe.Options
+	chat   rollout.Local
+	left   eval.Left
 }
 
-// encode makes the tasks of one part. The attributes' order follows from the seed, the part and the item's place in it.
-func (e *ciEncoder) encode(items []ci.Item, part ci.Part) (cases []testCase, err error) {
-	for i := range items {
-		task, err := e.task(&items[i], ci.Order(e.config.Seed, part, i))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", items[i].Source, err)
-		}
-		if n := len(task.Tokens); n > e.limit() {
-			e.dropped, e.tooLong = e.dropped+1, max(e.tooLong, n)
-			continue
-		}
-		cases = append(cases, testCase{task, &items[i]})
-	}
-	return cases, nil
-}
-
-// task encodes the prompt of an item.
-func (e *ciEncoder) task(item *ci.Item, order uint64) (t grpo.Task, err error) {
+// encode makes the cases of one part. The attributes' order follows from the seed, the part and the item's place in it.
+func (e *ciEncoder) encode(items []ci.Item, part ci.Part) ([]eval.Case, error) {
 	d := e.config.Data
-	messages := ci.Prompt(*item, d.Prompt, order)
-	text := data.Text{Messages: messages}
-	t = grpo.Task{
-		Keywords: reward.Of(item), Source: item.Source, Prompt: messages[len(messages)-1].Content, Prefilled: d.Prefill,
+	way := rollout.Conversation{Sampling: e.config.Sampling, OneDraw: true}
+	way.Temperature = e.config.Validation.Temperature
+	if d.Prefill {
+		way.Prefill = ci.ThinkPrefill
 	}
-	if !d.Prefill {
-		if t.Prefilled, err = e.encoder.Opens(text, ci.ThinkPrefill); err != nil {
-			return t, err
-		}
-		t.Tokens, err = e.encoder.Prompt(text)
-		return t, err
-	}
-	t.Tokens, err = e.encoder.Prefilled(text, ci.ThinkPrefill)
-	return t, err
+	order := func(i int) uint64 { return ci.Order(e.config.Seed, part, i) }
+	cases, left, err := eval.Fit(&e.chat, eval.Cases(items, d.Prompt, order, way), e.limit())
+	e.left = e.left.And(left)
+	return cases, err
 }
 
 // limit is the most tokens of a prompt: the configuration's, and room for one more in the model.
@@ -153,19 +123,12 @@ func (e *ciEncoder) limit() int {
 	return room
 }
 
-// tell says how many prompts were too long.
-func (e *ciEncoder) tell() {
-	if e.dropped > 0 {
-		e.say("%s: %d prompts dropped as longer than %d tokens (the longest has %d)", e.config.Data.Train, e.dropped, e.limit(), e.tooLong)
-	}
-}
-
 // check refuses what the limits leave nothing of, and completions that the model has no positions for.
 func (e *ciEncoder) check(s *ciSplits) error {
 	d, positions := e.config.Data, e.world.model.Config.MaxPositions
 	if len(s.train) == 0 || len(s.validation) == 0 || len(s.test) == 0 && d.TestFraction > 0 {
 		return fmt.Errorf("%s: prompts of at most %d tokens leave %d to train on, %d for validation and %d for the test: want at least one of each; %d were dropped, the longest has %d tokens (data.max_prompt_tokens %d, where 0 is no limit; the model takes %d)",
-			d.Train, e.limit(), len(s.train), len(s.validation), len(s.test), e.dropped, e.tooLong, d.MaxPromptTokens, positions)
+			d.Train, e.limit(), len(s.train), len(s.validation), len(s.test), e.left.Count, e.left.Longest, d.MaxPromptTokens, positions)
 	}
 	return grpo.CheckTasks(e.config.GRPO, e.config.Sampling, positions, s.train, s.validation, tasksOf(s.test))
 }

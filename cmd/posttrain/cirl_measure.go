@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/run"
@@ -16,29 +16,16 @@ import (
 // measurement is what the test split gave; nil where there is none.
 type measurement = eval.Report
 
-// testLine is a completion of the test split as the run folder keeps it: what it takes to judge it again, and what a reader
-// wants to see.
-type testLine struct {
-	Item       string  `json:"item"`
-	Prompt     string  `json:"prompt"`
-	Completion string  `json:"completion"`
-	Reason     string  `json:"reason"` // why it ends
-	Tokens     int     `json:"tokens"`
-	Reward     float64 `json:"reward"`
-	Integrity  bool    `json:"integrity"`
-	Utility    bool    `json:"utility"`
-}
-
 // before measures the test split with the model as it is before training, or takes the measurement from the folder of a
 // resumed run.
 func (r *cirl) before(ctx context.Context) (*measurement, error) {
-	lines, err := r.stored(run.TestBeforeName)
+	samples, err := r.stored(run.TestBeforeName)
 	if err != nil {
 		return nil, err
 	}
-	if len(lines) > 0 {
+	if len(samples) > 0 {
 		r.say("test before training: taken from %s", r.folder.Path(run.TestBeforeName))
-		return r.judge(lines), nil
+		return count(samples), nil
 	}
 	m, err := r.measure(ctx, run.TestBeforeName, "before")
 	if errors.Is(err, train.ErrInterrupted) {
@@ -57,28 +44,33 @@ func (r *cirl) after(ctx context.Context) (*measurement, error) {
 }
 
 // stored reads a measurement of this very test split; none where there is no file.
-func (r *cirl) stored(name string) (lines []testLine, err error) {
+func (r *cirl) stored(name string) (samples []eval.Sample, err error) {
+	same := true
 	err = r.folder.ReadLines(name, func(text []byte) error {
-		var l testLine
-		err := json.Unmarshal(text, &l)
-		lines = append(lines, l)
-		return err
+		var row eval.Row
+		if err := json.Unmarshal(text, &row); err != nil {
+			return err
+		}
+		i := len(samples)
+		if same = same && i < len(r.items.test); same {
+			c := &r.items.test[i]
+			same = row.Item == c.Item.Source && row.Prompt.Plain == c.Text()
+			a := rollout.Answer{Text: row.Completion, Tokens: row.Tokens, Reason: row.Reason}
+			samples = append(samples, c.Score(i, 0, a, r.config.Reward))
+		}
+		return nil
 	})
-	if err != nil || len(lines) == 0 {
+	if err != nil || same && len(samples) == 0 {
 		return nil, err
 	}
-	same := len(lines) == len(r.items.test)
-	for i := range min(len(lines), len(r.items.test)) {
-		same = same && lines[i].Item == r.items.test[i].Source && lines[i].Prompt == r.items.test[i].Prompt
-	}
-	if !same {
+	if !same || len(samples) != len(r.items.test) {
 		return nil, fmt.Errorf("%s: the test data is not what the run was started with: start a new run with --out DIR", r.folder.Path(name))
 	}
-	return lines, nil
+	return samples, nil
 }
 
-// together is how many test prompts are answered in one call: enough to fill a batch, few enough to see it move.
-const together = 128
+// testDraws keeps the test's draws apart from others of the same seed.
+const testDraws = 0x74657374
 
 // measure draws a completion of every test prompt from the present weights, at validation's temperature. The draws follow
 // from the seed and the prompt's place alone: before and after differ by the weights, not by luck.
@@ -89,58 +81,34 @@ func (r *cirl) measure(ctx context.Context, name, when string) (*measurement, er
 	r.say("test of %d prompts %s training", len(r.items.test), when)
 	bar := r.newProgress("prompt", 0, len(r.items.test))
 	defer bar.Close()
-	var lines []testLine
-	for at := 0; at < len(r.items.test); at += together {
-		part := r.items.test[at:min(at+together, len(r.items.test))]
-		completions, err := r.sampler.Sample(ctx, r.requests(part, at))
-		if err != nil && ctx.Err() != nil {
-			return nil, train.ErrInterrupted
-		}
-		if err != nil {
-			return nil, fmt.Errorf("test %s training: %w", when, err)
-		}
-		for i, c := range completions {
-			lines = append(lines, testLine{Item: part[i].Source, Prompt: part[i].Prompt, Completion: c.Text, Reason: c.Reason, Tokens: len(c.Tokens)})
-		}
-		bar.Step(len(lines), nil)
+	chat := r.items.chat
+	chat.Sampler, chat.Tick = r.sampler, func(done int) { bar.Step(done, nil) }
+	eval.SeedDraws(r.items.test, r.seed^testDraws)
+	samples, err := eval.Ask(ctx, &chat, r.items.test, r.config.Reward)
+	if err != nil && ctx.Err() != nil {
+		return nil, train.ErrInterrupted
 	}
-	m := r.judge(lines)
-	return m, r.store(name, lines)
+	if err != nil {
+		return nil, fmt.Errorf("test %s training: %w", when, err)
+	}
+	return count(samples), r.store(name, samples)
 }
 
-// requests are the test's; first is the place of the first of them.
-func (r *cirl) requests(cases []testCase, first int) []rollout.Request {
-	s := r.config.Sampling
-	s.Temperature = r.config.Validation.Temperature
-	requests := make([]rollout.Request, len(cases))
-	for i, c := range cases {
-		requests[i] = rollout.Request{
-			Sampling: s, Prompt: c.Tokens, Seed: rand.New(rand.NewPCG(r.seed^testDraws, uint64(first+i))).Uint64(),
-		}
-	}
-	return requests
-}
-
-// testDraws keeps the test's draws apart from others of the same seed.
-const testDraws = 0x74657374
-
-// judge scores completions of the test split, and notes in the lines what they are worth.
-func (r *cirl) judge(lines []testLine) *measurement {
+// count is the report of the samples.
+func count(samples []eval.Sample) *measurement {
 	m := &measurement{}
-	for i := range lines {
-		l, c := &lines[i], r.items.test[i]
-		s := eval.Score(i, c.item, l.Completion, c.Prefilled, r.config.Reward)
-		s.Cut = l.Reason == rollout.Length
-		l.Reward, l.Integrity, l.Utility = s.Score.Reward, s.Score.Integrity(), s.Score.Utility()
+	for _, s := range samples {
 		m.Add(s)
 	}
 	return m
 }
 
-func (r *cirl) store(name string, lines []testLine) error {
-	all := make([]any, len(lines))
-	for i, l := range lines {
-		all[i] = l
+func (r *cirl) store(name string, samples []eval.Sample) error {
+	rows := make([]any, len(samples))
+	for i, s := range samples {
+		row := s.Row()
+		row.Prompt = data.Text{Plain: s.Case.Text()}
+		rows[i] = row
 	}
-	return r.folder.WriteLines(name, all...)
+	return r.folder.WriteLines(name, rows...)
 }

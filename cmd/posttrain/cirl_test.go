@@ -241,7 +241,7 @@ func TestCIRLDropsLongPrompts(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := must(t, tinyCIRL(1, "--set", "data.max_prompt_tokens=200")...)
-	if !strings.Contains(o.err, "items.json: 3 prompts dropped as longer than 200 tokens (the longest has ") {
+	if !strings.Contains(o.err, "items.json: 3 of 24 scenarios left out: their prompts have more than 200 tokens (the longest has ") {
 		t.Errorf("%s", o.err)
 	}
 }
@@ -261,7 +261,7 @@ func TestCIRLOfTheReleasedData(t *testing.T) {
 		t.Errorf("%s", o.err)
 	}
 	// The embedded model has too few positions for most of these prompts: they are counted, not cut.
-	if !strings.Contains(o.err, "prompts dropped as longer than") {
+	if !strings.Contains(o.err, "scenarios left out: their prompts have more than") {
 		t.Errorf("%s", o.err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/reward"
-	"github.com/posttrain/posttrain/run"
 )
 
 func newData(s streams) *cobra.Command {
@@ -142,19 +142,20 @@ func newPairs(s streams) *cobra.Command {
 
 // makePairs samples, scores, pairs, and says what came of it.
 func makePairs(ctx context.Context, s streams, f synthFlags, m samplingFlags) error {
-	bar := run.NewProgress(run.ProgressOptions{Out: s.err, Terminal: s.terminal, Unit: "scenario", Total: f.n})
-	answers, err := answerScenarios(ctx, f.items(), m, f.seed, func(done int) { bar.Step(done, nil) })
-	bar.Close()
+	items := f.items()
+	cases := eval.Cases(items, ci.PromptCompact, func(i int) uint64 { return uint64(i) }, m.way())
+	cases, samples, err := s.answer(ctx, m, cases, f.seed, 0, reward.DefaultOptions())
 	if err != nil {
 		return err
 	}
 	var pairs []data.Preference
-	for i, a := range answers {
+	for i, c := range cases {
+		var texts []string
 		var scores []float64
-		for _, text := range a.texts {
-			scores = append(scores, reward.Unit(reward.Evaluate(reward.Of(&a.item), text, false, reward.DefaultOptions()).Reward))
+		for _, a := range samples[i*m.answers : (i+1)*m.answers] {
+			texts, scores = append(texts, a.Answer.Text), append(scores, reward.Unit(a.Score.Reward))
 		}
-		if p, ok := data.BestWorst(data.Text{Messages: a.prompt}, a.texts, scores, fmt.Sprintf("scenario %d", i+1)); ok {
+		if p, ok := data.BestWorst(data.Text{Messages: c.Messages}, texts, scores, fmt.Sprintf("scenario %d", i+1)); ok {
 			pairs = append(pairs, p)
 		}
 	}
@@ -164,6 +165,6 @@ func makePairs(ctx context.Context, s streams, f synthFlags, m samplingFlags) er
 	if err := data.WritePreferences(f.out, pairs); err != nil {
 		return err
 	}
-	fmt.Fprintf(s.out, "%s: %d pairs of %d scenarios (the other %d give none: all answers score the same)\n", f.out, len(pairs), len(answers), len(answers)-len(pairs))
+	fmt.Fprintf(s.out, "%s: %d pairs of %d scenarios (the other %d give none: all answers score the same)\n", f.out, len(pairs), len(cases), len(cases)-len(pairs))
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/reward"
@@ -208,25 +209,25 @@ func makeBest(ctx context.Context, s streams, f bestFlags, given func(string) bo
 	if err != nil {
 		return err
 	}
-	m, err := openSampler(f.samplingFlags)
-	if err != nil {
-		return err
+	way := f.way()
+	if f.prefill {
+		way.Prefill = ci.ThinkPrefill
 	}
-	defer m.Close()
-	r := &rejection{streams: s, flags: f}
-	if err := r.ask(ctx, m, items, order); err != nil {
+	r := &rejection{flags: f}
+	cases := eval.Cases(items, f.prompt, order, way)
+	if r.cases, r.samples, err = s.answer(ctx, f.samplingFlags, cases, f.seed, f.maxPrompt, f.rule); err != nil {
 		return err
 	}
 	demos := r.filter()
 	if len(demos) == 0 {
 		return fmt.Errorf("no answer has a reward of %v or more: the best of %d has %.2f, the mean is %.2f; lower --min-reward, or sample more answers or at another temperature",
-			f.minReward, r.sampled, r.best, r.sum/float64(r.sampled))
+			f.minReward, len(r.samples), r.best, r.sum/float64(len(r.samples)))
 	}
 	if err := data.WriteDemonstrations(f.out, demos); err != nil {
 		return err
 	}
 	fmt.Fprintf(s.out, "%s: %d demonstrations\n%d of %d answers have a reward of %v or more (mean reward %.3f), to %d of %d scenarios\n",
-		f.out, len(demos), r.good, r.sampled, f.minReward, r.sum/float64(r.sampled), r.met, len(r.cases))
+		f.out, len(demos), r.good, len(r.samples), f.minReward, r.sum/float64(len(r.samples)), r.met, len(r.cases))
 	return nil
 }
 

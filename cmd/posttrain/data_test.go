@@ -10,9 +10,11 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/config"
 	cirlrecipe "github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/reward"
+	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -60,7 +62,7 @@ func TestDataFaults(t *testing.T) {
 		{"best of long prompts", func(t *testing.T) {
 			write(t, "items.jsonl", strings.Replace(ciLine, "Ask for", strings.Repeat("Ask ", 2000), 1))
 		}, fromFile("--split", "all"), 1,
-			[]string{"all 1 prompts are too long", "tokens", "are allowed"}, nil},
+			[]string{"no prompt fits: all 1 have more than", "tokens (the longest has"}, nil},
 		{"best of no such file", nil, fromFile(), 1, []string{"items.jsonl: no such file"}, nil},
 		{"best of pairs", nil, []string{"data", "best", "--data", "pairs.jsonl", "--out", "x.jsonl"}, 1, []string{"pairs.jsonl:1", "seed.domain is missing", "dataset_item"}, nil},
 		{"best of an item without annotations", withFile("items.jsonl", strings.Replace(ciLine, `{"allowed":{"Name":"Ann Lee"},"disallowed":{"Chats":"bye","Name":"Lee"}}`, "{}", 1)), fromFile(), 1,
@@ -255,14 +257,27 @@ func TestRejection(t *testing.T) {
 	}{
 		{1, 0, []string{perfect}, 2}, {0, 0, []string{perfect, silent}, 3}, {0, 1, []string{perfect}, 3}, {-1, 0, []string{perfect, silent, broken, broken}, 6},
 	} {
-		r := &rejection{
-			flags: bestFlags{minReward: c.least, keep: c.keep, rule: reward.DefaultOptions()},
-			cases: []answered{{item: item, texts: []string{broken, silent, perfect, perfect}}, {item: item, texts: []string{broken, broken}}},
-		}
-		if got := contents(r.filter()); !slices.Equal(got, c.want) || r.good != c.good || r.sampled != 6 || r.best != 1 || r.sum != -1 {
+		r := rejectionOf(item, false, false, []string{broken, silent, perfect, perfect}, []string{broken, broken})
+		r.flags.minReward, r.flags.keep = c.least, c.keep
+		if got := contents(r.filter()); !slices.Equal(got, c.want) || r.good != c.good || len(r.samples) != 6 || r.best != 1 || r.sum != -1 {
 			t.Errorf("least %v, keep %d: %q, %+v", c.least, c.keep, got, r)
 		}
 	}
+}
+
+// rejectionOf has the answers to an item that is put to a model several times.
+func rejectionOf(item ci.Item, prefill, opened bool, answers ...[]string) *rejection {
+	r := &rejection{cases: make([]eval.Case, len(answers))}
+	for i, texts := range answers {
+		c := &r.cases[i]
+		if c.Item, c.Opened = &item, opened; prefill {
+			c.Prefill = ci.ThinkPrefill
+		}
+		for k, text := range texts {
+			r.samples = append(r.samples, c.Score(i, k, rollout.Answer{Text: text}, reward.DefaultOptions()))
+		}
+	}
+	return r
 }
 
 func contents(demos []data.Demonstration) (texts []string) {
@@ -280,7 +295,8 @@ func TestRejectionPrefilled(t *testing.T) {
 		prefill, opens bool
 		want           []string
 	}{{true, false, []string{ci.ThinkPrefill + tail}}, {true, true, []string{tail}}, {false, true, []string{tail}}, {false, false, nil}} {
-		r := &rejection{flags: bestFlags{minReward: 1, prefill: c.prefill, rule: reward.DefaultOptions()}, opens: c.opens, cases: []answered{{item: item, texts: []string{tail}}}}
+		r := rejectionOf(item, c.prefill, c.opens, []string{tail})
+		r.flags.minReward = 1
 		if got := contents(r.filter()); !slices.Equal(got, c.want) {
 			t.Errorf("prefill %v, template opens %v: %q, want %q", c.prefill, c.opens, got, c.want)
 		}

@@ -13,29 +13,20 @@ import (
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/config"
 	cirlrecipe "github.com/posttrain/posttrain/recipe/cirl"
-	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/run"
 )
-
-// evalCase is a scenario as it is put to the model.
-type evalCase struct {
-	item      *ci.Item
-	prompt    []data.Message
-	prefilled bool // the answer begins inside the think block
-	answers   []rollout.Answer
-}
 
 // evaluation is a measurement under way.
 type evaluation struct {
 	streams
 	flags   evalFlags
 	title   string // what is measured on what
-	cases   []evalCase
-	dropped int // scenarios whose prompts are longer than the model takes
+	cases   []eval.Case
+	left    eval.Left // out, because the model cannot take their prompts
 	usage   *rollout.Usage
+	samples []eval.Sample
 	report  eval.Report
-	rows    []resultRow
 }
 
 // evalCI puts scenarios to a model, judges its answers, and reports.
@@ -49,7 +40,7 @@ func evalCI(ctx context.Context, s streams, f evalFlags, items scenarios) error 
 	if err := answer(ctx); err != nil {
 		return err
 	}
-	e.judge()
+	e.count()
 	if err := e.write(); err != nil {
 		return err
 	}
@@ -59,9 +50,13 @@ func evalCI(ctx context.Context, s streams, f evalFlags, items scenarios) error 
 // load writes the prompts.
 func (e *evaluation) load(s scenarios) {
 	f := e.flags
-	for i := range s.items {
-		prompt := ci.Prompt(s.items[i], f.prompt, s.order(i))
-		e.cases = append(e.cases, evalCase{item: &s.items[i], prompt: prompt, prefilled: f.prefill || f.server.opens})
+	way := f.way()
+	if f.prefill {
+		way.Prefill = ci.ThinkPrefill
+	}
+	e.cases = eval.Cases(s.items, f.prompt, s.order, way)
+	for i := range e.cases {
+		e.cases[i].Opened = f.server.opens
 	}
 	name := f.model
 	if f.server.url != "" {
@@ -146,18 +141,6 @@ func (f *evalFlags) order(i int) uint64 {
 	return ci.Order(f.splitSeed, part, i)
 }
 
-// conversations are the cases as a Chat takes them.
-func (e *evaluation) conversations() []rollout.Conversation {
-	out := make([]rollout.Conversation, len(e.cases))
-	for i, c := range e.cases {
-		out[i] = e.flags.conversation(c.prompt, e.flags.seed, i)
-		if e.flags.prefill {
-			out[i].Prefill = ci.ThinkPrefill
-		}
-	}
-	return out
-}
-
 // askModel lets a model of this process answer.
 func (e *evaluation) askModel(ctx context.Context) error {
 	m, err := openSampler(e.flags.samplingFlags)
@@ -166,42 +149,19 @@ func (e *evaluation) askModel(ctx context.Context) error {
 	}
 	defer m.Close()
 	chat := m.Chat(nil)
-	if err := e.fit(chat, m.Model.Config.MaxPositions); err != nil {
+	if e.cases, e.left, err = eval.Fit(chat, e.cases, m.Model.Config.MaxPositions-1); err != nil {
 		return err
+	}
+	if err := e.left.Err(); err != nil {
+		return err
+	}
+	if e.left.Count > 0 {
+		fmt.Fprintln(e.err, "warning:", e.left)
 	}
 	return e.ask(ctx, func(tick func(done int)) (rollout.Chat, error) {
 		chat.Tick = tick
 		return chat, nil
 	})
-}
-
-// fit leaves out prompts that the model cannot take, and finds whether its template opens the think block.
-func (e *evaluation) fit(chat *rollout.Local, positions int) error {
-	var kept []evalCase
-	longest := 0
-	for i, c := range e.conversations() {
-		ids, err := chat.Prompt(c)
-		if err != nil {
-			return fmt.Errorf("%s: %w", e.cases[i].item.Source, err)
-		}
-		if longest = max(longest, len(ids)); len(ids) >= positions {
-			continue
-		}
-		opens, err := chat.Encoder.Opens(data.Text{Messages: c.Messages}, ci.ThinkPrefill)
-		if err != nil {
-			return err
-		}
-		e.cases[i].prefilled = e.cases[i].prefilled || opens
-		kept = append(kept, e.cases[i])
-	}
-	if len(kept) == 0 {
-		return fmt.Errorf("no prompt fits the model: it has %d positions, the longest prompt has %d tokens", positions, longest)
-	}
-	if e.dropped = len(e.cases) - len(kept); e.dropped > 0 {
-		fmt.Fprintf(e.err, "warning: %d of %d scenarios left out: their prompts have up to %d tokens, the model has %d positions\n", e.dropped, len(e.cases), longest, positions)
-	}
-	e.cases = kept
-	return nil
 }
 
 // askServer lets a model answer that a server has.
@@ -226,80 +186,19 @@ func (e *evaluation) ask(ctx context.Context, open func(tick func(done int)) (ro
 	if err != nil {
 		return err
 	}
-	answers, err := chat.Answer(ctx, e.conversations())
-	if err != nil {
-		return stopped(ctx, err)
-	}
-	for i := range e.cases {
-		e.cases[i].answers = answers[i]
-	}
-	return nil
+	eval.SeedDraws(e.cases, e.flags.seed)
+	e.samples, err = eval.Ask(ctx, chat, e.cases, e.flags.rule)
+	return stopped(ctx, err)
 }
 
-// resultRow is an answer as results.jsonl has it.
-type resultRow struct {
-	Item       string         `json:"item"`
-	Sample     int            `json:"sample"`
-	Domain     string         `json:"domain"`
-	Principle  string         `json:"principle"`
-	Prompt     []data.Message `json:"prompt"`
-	Prefill    string         `json:"prefill,omitempty"`
-	Completion string         `json:"completion"`
-	Reason     string         `json:"reason"` // eos, length, or a server's own word
-	Reward     float64        `json:"reward"`
-	Format     bool           `json:"format"`
-	Fault      string         `json:"fault,omitempty"` // what breaks the format
-	Answer     string         `json:"answer"`
-	Required   []keywordAt    `json:"required"`   // at: byte of the answer, -1 where it is not there
-	Restricted []keywordAt    `json:"restricted"` // the same
-	Integrity  bool           `json:"integrity"`
-	Utility    bool           `json:"utility"`
-	Complete   bool           `json:"complete"`
-	ThinkLeak  bool           `json:"think_leak"`
-	Think      []keywordAt    `json:"restricted_in_think"` // at: byte of the think block
-}
-
-type keywordAt struct {
-	Keyword string `json:"keyword"`
-	At      int    `json:"at"`
-}
-
-func keywordsAt(matches []reward.Match) []keywordAt {
-	all := make([]keywordAt, len(matches))
-	for i, m := range matches {
-		all[i] = keywordAt(m)
-	}
-	return all
-}
-
-// judge scores every answer.
-func (e *evaluation) judge() {
-	for i, c := range e.cases {
-		for k, a := range c.answers {
-			s := eval.Score(i, c.item, a.Text, c.prefilled, e.flags.rule)
-			s.Cut = a.Reason == rollout.Length
-			e.report.Add(s)
-			e.rows = append(e.rows, e.row(c, k, s))
-			if i < e.flags.show {
-				fmt.Fprintf(e.out, "%s\n%s\nreward %.2f\n\n", c.prompt[0].Content, a.Text, s.Score.Reward)
-			}
+// count adds the samples to the report and shows the first.
+func (e *evaluation) count() {
+	for _, s := range e.samples {
+		e.report.Add(s)
+		if s.Item < e.flags.show {
+			fmt.Fprintf(e.out, "%s\n%s\nreward %.2f\n\n", s.Case.Messages[0].Content, s.Answer.Text, s.Score.Reward)
 		}
 	}
-}
-
-func (e *evaluation) row(c evalCase, sample int, s eval.Sample) resultRow {
-	a, score := c.answers[sample], s.Score
-	r := resultRow{
-		Item: c.item.Source, Sample: sample, Domain: s.Domain, Principle: s.Principle, Prompt: c.prompt, Completion: a.Text, Reason: a.Reason,
-		Reward: score.Reward, Format: score.Format, Fault: score.Fault, Answer: score.Answer,
-		Required: keywordsAt(score.Required), Restricted: keywordsAt(score.Restricted),
-		Integrity: score.Integrity(), Utility: score.Utility(), Complete: score.Integrity() && score.Utility(),
-		ThinkLeak: s.ThinkLeak(), Think: keywordsAt(s.Think),
-	}
-	if e.flags.prefill {
-		r.Prefill = ci.ThinkPrefill
-	}
-	return r
 }
 
 // evalSummary is summary.json.
@@ -326,7 +225,7 @@ func (e *evaluation) summary() evalSummary {
 	f := e.flags
 	s := evalSummary{
 		Model: f.model, Data: "held-out synthetic scenarios", Prompt: f.prompt, Prefill: f.prefill, Samples: f.answers, Temperature: f.Temperature,
-		MaxNew: f.MaxNew, Seed: f.seed, Format: f.rule.Format, Match: f.rule.Match, LeftOut: e.dropped, Usage: e.usage, Report: e.report,
+		MaxNew: f.MaxNew, Seed: f.seed, Format: f.rule.Format, Match: f.rule.Match, LeftOut: e.left.Count, Usage: e.usage, Report: e.report,
 	}
 	if f.server.url != "" {
 		s.Model, s.BaseURL = f.server.model, f.server.url
@@ -352,7 +251,7 @@ func (e *evaluation) write() error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return fmt.Errorf("--out %s cannot be made: %w", dir, errors.Unwrap(err))
 	}
-	if err := data.WriteLines(filepath.Join(dir, "results.jsonl"), len(e.rows), func(i int) any { return e.rows[i] }); err != nil {
+	if err := data.WriteLines(filepath.Join(dir, "results.jsonl"), len(e.samples), func(i int) any { return e.samples[i].Row() }); err != nil {
 		return err
 	}
 	return data.WriteJSON(filepath.Join(dir, "summary.json"), e.summary())
@@ -370,9 +269,9 @@ func (e *evaluation) print() error {
 // commonFault is what breaks the format most often.
 func (e *evaluation) commonFault() (most string) {
 	count := map[string]int{}
-	for _, r := range e.rows {
-		if count[r.Fault]++; count[r.Fault] > count[most] {
-			most = r.Fault
+	for _, s := range e.samples {
+		if count[s.Score.Fault]++; count[s.Score.Fault] > count[most] {
+			most = s.Score.Fault
 		}
 	}
 	return most

@@ -19,6 +19,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/train"
@@ -91,12 +92,12 @@ func newCIServer(t *testing.T, items []ci.Item) *ciServer {
 }
 
 // rowsOf reads results.jsonl.
-func rowsOf(t *testing.T, path string) (rows []resultRow) {
+func rowsOf(t *testing.T, path string) (rows []eval.Row) {
 	t.Helper()
 	lines := bufio.NewScanner(strings.NewReader(read(t, path)))
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		var r resultRow
+		var r eval.Row
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +128,7 @@ func TestEvalCIOfAServer(t *testing.T) {
 	if len(rows) != 60 || rows[0].Item != fmt.Sprintf("items.json: row %d", test[0]+1) || rows[59].Sample != 2 {
 		t.Errorf("%d rows, the first %+v", len(rows), rows[0])
 	}
-	if r := rows[7]; !r.Complete || r.Reward != 1 || r.Required[0].At < 0 || r.Restricted[0].At >= 0 || !strings.Contains(r.Prompt[0].Content, "necessary, helpful, optional or inappropriate") {
+	if r := rows[7]; !r.Complete || r.Reward != 1 || r.Required[0].At < 0 || r.Restricted[0].At >= 0 || !strings.Contains(r.Prompt.Messages[0].Content, "necessary, helpful, optional or inappropriate") {
 		t.Errorf("%+v", r)
 	}
 	var summary struct {
@@ -148,7 +149,7 @@ func TestEvalCIOfAServer(t *testing.T) {
 	if !strings.Contains(o.out, "prompt plain") || !strings.Contains(o.out, "integrity          0.0% (0/60") || !strings.Contains(o.out, "leak in think    100.0% (60/60") || !strings.Contains(o.out, "in think only    0.0% (0/60") {
 		t.Error(o.out)
 	}
-	if r := rowsOf(t, "leaky/results.jsonl")[0]; !r.ThinkLeak || r.Think[0].At != 3 || r.Integrity || !r.Utility || strings.Contains(r.Prompt[0].Content, "optional or") {
+	if r := rowsOf(t, "leaky/results.jsonl")[0]; !r.ThinkLeak || r.Think[0].At != 3 || r.Integrity || !r.Utility || strings.Contains(r.Prompt.Messages[0].Content, "optional or") {
 		t.Errorf("%+v", r)
 	}
 
@@ -210,7 +211,7 @@ func TestEvalCIOfARun(t *testing.T) {
 	}
 	var items []ci.Item
 	for _, test := range splits.test {
-		items = append(items, *test.item)
+		items = append(items, *test.Item)
 	}
 	s := newCIServer(t, items)
 	if o := must(t, "eval", "ci", "--base-url", s.URL, "--api-model", "good", "--config", "run.yaml", "--out", "out"); !strings.Contains(o.out, "good on "+s.URL+": 8 test scenarios of run.yaml, prompt compact") {
@@ -221,8 +222,8 @@ func TestEvalCIOfARun(t *testing.T) {
 		t.Fatalf("%d rows, the run tests %d", len(rows), len(splits.test))
 	}
 	for i, test := range splits.test {
-		if rows[i].Item != test.Source || rows[i].Prompt[0].Content != test.Prompt {
-			t.Errorf("row %d asks %q of %s, the run %q of %s", i, rows[i].Prompt[0].Content, rows[i].Item, test.Prompt, test.Source)
+		if rows[i].Item != test.Item.Source || rows[i].Prompt.Messages[0].Content != test.Text() {
+			t.Errorf("row %d asks %q of %s, the run %q of %s", i, rows[i].Prompt.Messages[0].Content, rows[i].Item, test.Text(), test.Item.Source)
 		}
 	}
 	if text := read(t, "out/summary.json"); !strings.Contains(text, `"data": "run.yaml"`) || !strings.Contains(text, `"max_new_tokens": 33`) || !strings.Contains(text, `"temperature": 0.7`) {
@@ -287,48 +288,48 @@ func TestEvalCIInterrupted(t *testing.T) {
 // TestEvalCIFaults: one line for every bad input.
 func TestEvalCIFaults(t *testing.T) {
 	t.Setenv("OPENAI_API_KEY", "")
-	eval := func(more ...string) []string { return append([]string{"eval", "ci"}, more...) }
+	evalCI := func(more ...string) []string { return append([]string{"eval", "ci"}, more...) }
 	model := []string{"--model", "model", "--backend", "go"}
 	withItems := func(t *testing.T) { writeItems(t, "items.json", 5) }
 	for _, f := range []faultCase{
-		{"no scenarios", nil, eval("--n", "0"), 2, []string{"--n 0", "1 or more"}, nil},
-		{"no samples", nil, eval("--samples", "0"), 2, []string{"--samples 0", "1 or more"}, nil},
-		{"samples without effect", nil, eval("--samples", "2"), 2, []string{"--samples 2", "--temperature 0"}, nil},
-		{"negative show", nil, eval("--show", "-1"), 2, []string{"--show -1"}, nil},
-		{"split of nothing", nil, eval("--split", "all"), 2, []string{"--split", "only --data FILE"}, nil},
-		{"unknown split", nil, eval("--data", "items.json", "--split", "dev"), 2, []string{`--split "dev"`, "test, validation, train or all"}, nil},
-		{"seed of no split", nil, eval("--data", "items.json", "--split", "all", "--split-seed", "3"), 2, []string{"--split-seed", "--split all"}, nil},
-		{"fractions", nil, eval("--data", "items.json", "--test-fraction", "0.95"), 2, []string{"--test-fraction 0.95", "sum of 1 at most"}, nil},
-		{"empty name", nil, eval("--data", ""), 2, []string{"--data is empty"}, nil},
-		{"empty config name", nil, eval("--config", ""), 2, []string{"--config is empty"}, nil},
-		{"config that has the data", nil, eval("--config", "run.yaml", "--data", "items.json"), 2, []string{"--data", "--config run.yaml has that"}, nil},
-		{"no config", nil, eval("--config", "no.yaml"), 1, []string{"no.yaml: no such file"}, nil},
-		{"config without a test", withFile("run.yaml", "command: ci-rl\nmodel: embedded\ndata: {train: embedded, test_fraction: 0}\n"), eval("--config", "run.yaml"), 1, []string{"run.yaml", "no test split"}, nil},
+		{"no scenarios", nil, evalCI("--n", "0"), 2, []string{"--n 0", "1 or more"}, nil},
+		{"no samples", nil, evalCI("--samples", "0"), 2, []string{"--samples 0", "1 or more"}, nil},
+		{"samples without effect", nil, evalCI("--samples", "2"), 2, []string{"--samples 2", "--temperature 0"}, nil},
+		{"negative show", nil, evalCI("--show", "-1"), 2, []string{"--show -1"}, nil},
+		{"split of nothing", nil, evalCI("--split", "all"), 2, []string{"--split", "only --data FILE"}, nil},
+		{"unknown split", nil, evalCI("--data", "items.json", "--split", "dev"), 2, []string{`--split "dev"`, "test, validation, train or all"}, nil},
+		{"seed of no split", nil, evalCI("--data", "items.json", "--split", "all", "--split-seed", "3"), 2, []string{"--split-seed", "--split all"}, nil},
+		{"fractions", nil, evalCI("--data", "items.json", "--test-fraction", "0.95"), 2, []string{"--test-fraction 0.95", "sum of 1 at most"}, nil},
+		{"empty name", nil, evalCI("--data", ""), 2, []string{"--data is empty"}, nil},
+		{"empty config name", nil, evalCI("--config", ""), 2, []string{"--config is empty"}, nil},
+		{"config that has the data", nil, evalCI("--config", "run.yaml", "--data", "items.json"), 2, []string{"--data", "--config run.yaml has that"}, nil},
+		{"no config", nil, evalCI("--config", "no.yaml"), 1, []string{"no.yaml: no such file"}, nil},
+		{"config without a test", withFile("run.yaml", "command: ci-rl\nmodel: embedded\ndata: {train: embedded, test_fraction: 0}\n"), evalCI("--config", "run.yaml"), 1, []string{"run.yaml", "no test split"}, nil},
 		{"config with a rule that servers lack", withFile("run.yaml", "command: ci-rl\nmodel: embedded\ndata: {train: embedded}\nsampling: {top_k: 5}\n"),
-			eval("--config", "run.yaml", "--base-url", "http://127.0.0.1:1/v1", "--api-model", "m"), 1, []string{"top_k 5", "want 0 (off)"}, nil},
-		{"empty folder name", nil, eval("--out", ""), 2, []string{"--out is empty"}, nil},
-		{"format", nil, eval("--format", "lax"), 2, []string{`--format "lax"`, "paper or strict"}, nil},
-		{"match", nil, eval("--match", "fuzzy"), 2, []string{`--match "fuzzy"`, "substring or word"}, nil},
-		{"no file", nil, eval("--data", "no.json"), 1, []string{"no.json: no such file"}, nil},
-		{"no items", withFile("items.json", "[]"), eval("--data", "items.json"), 1, []string{"items.json", "empty"}, nil},
-		{"item without annotations", withFile("items.json", `[{"seed": {"domain": "Work"}, "dataset_item": {"user_task": "t", "information": {"a": "b"}}}]`), eval("--data", "items.json"), 1,
+			evalCI("--config", "run.yaml", "--base-url", "http://127.0.0.1:1/v1", "--api-model", "m"), 1, []string{"top_k 5", "want 0 (off)"}, nil},
+		{"empty folder name", nil, evalCI("--out", ""), 2, []string{"--out is empty"}, nil},
+		{"format", nil, evalCI("--format", "lax"), 2, []string{`--format "lax"`, "paper or strict"}, nil},
+		{"match", nil, evalCI("--match", "fuzzy"), 2, []string{`--match "fuzzy"`, "substring or word"}, nil},
+		{"no file", nil, evalCI("--data", "no.json"), 1, []string{"no.json: no such file"}, nil},
+		{"no items", withFile("items.json", "[]"), evalCI("--data", "items.json"), 1, []string{"items.json", "empty"}, nil},
+		{"item without annotations", withFile("items.json", `[{"seed": {"domain": "Work"}, "dataset_item": {"user_task": "t", "information": {"a": "b"}}}]`), evalCI("--data", "items.json"), 1,
 			[]string{"items.json: row 1", "dataset_item.annotation", "missing"}, nil},
-		{"empty split", withItems, eval("--data", "items.json", "--split", "test", "--test-fraction", "0"), 1, []string{"items.json", "test split has no items", "--test-fraction 0 of 5", "--split all"}, nil},
-		{"answers longer than the model", nil, eval(append(model, "--max-new-tokens", "256")...), 2, []string{"--max-new-tokens 256", "256 positions"}, nil},
-		{"prompts longer than the model", withItems, eval(append(model, "--data", "items.json", "--cot")...), 1, []string{"no prompt fits", "256 positions", "tokens"}, nil},
-		{"no template", func(t *testing.T) { remove(t, "model/chat_template.jinja") }, eval(append(model, "--n", "1")...), 1, []string{"synthetic 1", "chat_template.jinja"}, nil},
-		{"folder is not empty", nil, eval("--out", "model"), 1, []string{"--out model", "not empty"}, nil},
-		{"folder is a file", nil, eval("--out", "pairs.jsonl"), 1, []string{"--out pairs.jsonl", "not a directory", "a folder"}, nil},
-		{"folder within a file", nil, eval("--out", "pairs.jsonl/x"), 1, []string{"--out pairs.jsonl/x", "not a directory"}, nil},
-		{"model without server", nil, eval("--api-model", "m"), 2, []string{"--api-model", "--base-url"}, nil},
-		{"server without model", nil, eval("--base-url", "http://localhost:1/v1"), 2, []string{"--base-url", "--api-model NAME"}, nil},
-		{"server and folder", nil, eval("--base-url", "http://localhost:1/v1", "--api-model", "m", "--model", "model"), 2, []string{"--model", "--base-url", "remove one"}, nil},
-		{"server and prefill", nil, eval("--base-url", "http://localhost:1/v1", "--api-model", "m", "--prefill"), 2, []string{"--prefill", "--base-url", "remove one"}, nil},
-		{"no URL", nil, eval("--base-url", "localhost:1", "--api-model", "m"), 2, []string{`base URL "localhost:1"`, "http://localhost:8000/v1"}, nil},
-		{"key in the URL", nil, eval("--base-url", "http://k:secret@localhost:1", "--api-model", "m"), 2, []string{"key", "environment"}, nil},
-		{"key of no variable", nil, eval("--base-url", "http://localhost:1", "--api-model", "m", "--api-key-env", "NO_SUCH_KEY"), 2, []string{"--api-key-env NO_SUCH_KEY", "not set"}, nil},
-		{"no parallel requests", nil, eval("--base-url", "http://localhost:1", "--api-model", "m", "--parallel", "0"), 2, []string{"--parallel 0"}, nil},
-		{"no time", nil, eval("--base-url", "http://localhost:1", "--api-model", "m", "--timeout", "0s"), 2, []string{"--timeout 0s", "5m"}, nil},
+		{"empty split", withItems, evalCI("--data", "items.json", "--split", "test", "--test-fraction", "0"), 1, []string{"items.json", "test split has no items", "--test-fraction 0 of 5", "--split all"}, nil},
+		{"answers longer than the model", nil, evalCI(append(model, "--max-new-tokens", "256")...), 2, []string{"--max-new-tokens 256", "256 positions"}, nil},
+		{"prompts longer than the model", withItems, evalCI(append(model, "--data", "items.json", "--cot")...), 1, []string{"no prompt fits", "more than 255 tokens"}, nil},
+		{"no template", func(t *testing.T) { remove(t, "model/chat_template.jinja") }, evalCI(append(model, "--n", "1")...), 1, []string{"synthetic 1", "chat_template.jinja"}, nil},
+		{"folder is not empty", nil, evalCI("--out", "model"), 1, []string{"--out model", "not empty"}, nil},
+		{"folder is a file", nil, evalCI("--out", "pairs.jsonl"), 1, []string{"--out pairs.jsonl", "not a directory", "a folder"}, nil},
+		{"folder within a file", nil, evalCI("--out", "pairs.jsonl/x"), 1, []string{"--out pairs.jsonl/x", "not a directory"}, nil},
+		{"model without server", nil, evalCI("--api-model", "m"), 2, []string{"--api-model", "--base-url"}, nil},
+		{"server without model", nil, evalCI("--base-url", "http://localhost:1/v1"), 2, []string{"--base-url", "--api-model NAME"}, nil},
+		{"server and folder", nil, evalCI("--base-url", "http://localhost:1/v1", "--api-model", "m", "--model", "model"), 2, []string{"--model", "--base-url", "remove one"}, nil},
+		{"server and prefill", nil, evalCI("--base-url", "http://localhost:1/v1", "--api-model", "m", "--prefill"), 2, []string{"--prefill", "--base-url", "remove one"}, nil},
+		{"no URL", nil, evalCI("--base-url", "localhost:1", "--api-model", "m"), 2, []string{`base URL "localhost:1"`, "http://localhost:8000/v1"}, nil},
+		{"key in the URL", nil, evalCI("--base-url", "http://k:secret@localhost:1", "--api-model", "m"), 2, []string{"key", "environment"}, nil},
+		{"key of no variable", nil, evalCI("--base-url", "http://localhost:1", "--api-model", "m", "--api-key-env", "NO_SUCH_KEY"), 2, []string{"--api-key-env NO_SUCH_KEY", "not set"}, nil},
+		{"no parallel requests", nil, evalCI("--base-url", "http://localhost:1", "--api-model", "m", "--parallel", "0"), 2, []string{"--parallel 0"}, nil},
+		{"no time", nil, evalCI("--base-url", "http://localhost:1", "--api-model", "m", "--timeout", "0s"), 2, []string{"--timeout 0s", "5m"}, nil},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			work(t, "qwen2-newer")
@@ -452,8 +453,8 @@ func TestEvalCIAsksWhatCIRLAsked(t *testing.T) {
 		t.Fatalf("%d rows, %d tasks", len(rows), len(splits.test))
 	}
 	for i, task := range splits.test {
-		if r := rows[i]; r.Item != task.Source || r.Prompt[0].Content != task.Prompt || (r.Prefill != "") != task.Prefilled {
-			t.Errorf("row %d: %s %q, ci-rl asks %s %q", i, r.Item, r.Prompt[0].Content, task.Source, task.Prompt)
+		if r := rows[i]; r.Item != task.Item.Source || r.Prompt.Messages[0].Content != task.Text() || (r.Prefill != "") != task.Prefilled() {
+			t.Errorf("row %d: %s %q, ci-rl asks %s %q", i, r.Item, r.Prompt.Messages[0].Content, task.Item.Source, task.Text())
 		}
 	}
 }

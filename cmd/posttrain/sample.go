@@ -3,14 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/train"
@@ -21,7 +18,7 @@ type samplingFlags struct {
 	rollout.Sampling
 	model, backend string
 	answers        int
-	prompt         string // form of a scenario's prompt; "": ci.PromptCompact
+	prompt         string // form of a scenario's prompt
 	length         *pflag.Flag
 }
 
@@ -51,49 +48,9 @@ func (f *samplingFlags) follow(s rollout.Sampling, given func(string) bool) {
 	f.Sampling = s
 }
 
-// conversation is a prompt to be answered, with draws of its own: number n of a seed's.
-func (f *samplingFlags) conversation(prompt []data.Message, seed uint64, n int) rollout.Conversation {
-	return rollout.Conversation{
-		Sampling: f.Sampling, Messages: prompt, Samples: f.answers, Seed: drawSeed(seed, n),
-	}
-}
-
-// drawSeed is the seed of prompt n's draws.
-func drawSeed(seed uint64, n int) uint64 { return rand.New(rand.NewPCG(seed, uint64(n))).Uint64() }
-
-// answered is a scenario with a model's answers.
-type answered struct {
-	item   ci.Item
-	prompt []data.Message
-	texts  []string
-}
-
-// answerScenarios lets a model answer every scenario f.answers times; tick is told how many are done.
-func answerScenarios(ctx context.Context, items []ci.Item, f samplingFlags, seed uint64, tick func(done int)) ([]answered, error) {
-	s, err := openSampler(f)
-	if err != nil {
-		return nil, err
-	}
-	defer s.Close()
-	kind := f.prompt
-	if kind == "" {
-		kind = ci.PromptCompact
-	}
-	out, conversations := make([]answered, len(items)), make([]rollout.Conversation, len(items))
-	for i, item := range items {
-		out[i] = answered{item: item, prompt: ci.Prompt(item, kind, uint64(i))}
-		conversations[i] = f.conversation(out[i].prompt, seed, i)
-	}
-	answers, err := s.Chat(tick).Answer(ctx, conversations)
-	if err != nil {
-		return nil, stopped(ctx, err)
-	}
-	for i := range out {
-		for _, a := range answers[i] {
-			out[i].texts = append(out[i].texts, a.Text)
-		}
-	}
-	return out, nil
+// way is how a model answers every scenario.
+func (f *samplingFlags) way() rollout.Conversation {
+	return rollout.Conversation{Sampling: f.Sampling, Samples: f.answers}
 }
 
 // stopped is the error of work that a context may have ended.
