@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
@@ -117,7 +116,7 @@ func (g *generator) request(p data.PromptRow, n int) (rollout.Request, error) {
 		err = fmt.Errorf("%s: the prompt has %d tokens: the model has %d positions, want fewer tokens",
 			p.Source, len(ids), g.positions())
 	}
-	seed := rand.New(rand.NewPCG(g.o.Seed, uint64(n))).Uint64()
+	seed := rollout.DrawSeed(g.o.Seed, n)
 	return rollout.Request{Sampling: g.o.Sampling, Prompt: ids, Seed: seed}, err
 }
 
