@@ -94,5 +94,5 @@ func (m Mean) MarshalJSON() ([]byte, error) {
 		Value *float64 `json:"value"`
 		Low   *float64 `json:"low"`
 		High  *float64 `json:"high"`
-	}{finite(m.Value()), finite(low), finite(high)})
+	}{Finite(m.Value()), Finite(low), Finite(high)})
 }

@@ -1,10 +1,5 @@
 package eval
 
-import (
-	"encoding/json"
-	"math"
-)
-
 // Rate is a proportion of cases that come in clusters: the samples of one item, which resemble each other. The zero
 // value is ready for use.
 type Rate struct{ items map[int]Share }
@@ -77,25 +72,6 @@ func (r Rate) String() string {
 
 // MarshalJSON gives value, count, total, low and high; without any case value, low and high are null.
 func (r Rate) MarshalJSON() ([]byte, error) {
-	all := r.Share()
-	out := struct {
-		Value *float64 `json:"value"`
-		Count int      `json:"count"`
-		Total int      `json:"total"`
-		Low   *float64 `json:"low"`
-		High  *float64 `json:"high"`
-	}{Count: all.Count, Total: all.Total}
-	if all.Total > 0 {
-		low, high := r.Interval()
-		out.Value, out.Low, out.High = finite(all.Value()), finite(low), finite(high)
-	}
-	return json.Marshal(out)
-}
-
-// finite is a number as JSON has it: null instead of NaN.
-func finite(x float64) *float64 {
-	if math.IsNaN(x) || math.IsInf(x, 0) {
-		return nil
-	}
-	return &x
+	low, high := r.Interval()
+	return r.Share().json(low, high)
 }

@@ -1,6 +1,7 @@
 package eval
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 )
@@ -47,4 +48,41 @@ func (s Share) String() string {
 
 func (s Share) words(low, high float64) string {
 	return fmt.Sprintf("%5.1f%% (%d/%d, 95%% interval %.1f to %.1f)", 100*s.Value(), s.Count, s.Total, 100*low, 100*high)
+}
+
+// MarshalJSON gives value, count, total and the Wilson interval low to high; without any case value, low and high are
+// null.
+func (s Share) MarshalJSON() ([]byte, error) {
+	low, high := s.Wilson()
+	return s.json(low, high)
+}
+
+// UnmarshalJSON reads count and total: the others follow from them.
+func (s *Share) UnmarshalJSON(text []byte) error {
+	var counts struct{ Count, Total int }
+	err := json.Unmarshal(text, &counts)
+	s.Count, s.Total = counts.Count, counts.Total
+	return err
+}
+
+func (s Share) json(low, high float64) ([]byte, error) {
+	out := struct {
+		Value *float64 `json:"value"`
+		Count int      `json:"count"`
+		Total int      `json:"total"`
+		Low   *float64 `json:"low"`
+		High  *float64 `json:"high"`
+	}{Count: s.Count, Total: s.Total}
+	if s.Total > 0 {
+		out.Value, out.Low, out.High = Finite(s.Value()), Finite(low), Finite(high)
+	}
+	return json.Marshal(out)
+}
+
+// Finite is a number as JSON has it: null instead of NaN or an infinity.
+func Finite(x float64) *float64 {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return nil
+	}
+	return &x
 }

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+
+	"github.com/posttrain/posttrain/eval"
 )
 
 // Compared is a run with its name.
@@ -196,7 +198,7 @@ func difference(from, to []CaseResult, value func(r *CaseResult) (float64, bool)
 	}
 	each := func(i int) int { return i }
 	a, b := mean(0, each), mean(1, each)
-	d.From, d.To, d.Value = number(a), number(b), number(b-a)
+	d.From, d.To, d.Value = eval.Finite(a), eval.Finite(b), eval.Finite(b-a)
 	if d.Value == nil || n < 2 {
 		return d
 	}
@@ -213,7 +215,7 @@ func difference(from, to []CaseResult, value func(r *CaseResult) (float64, bool)
 	}
 	if len(draws) > resamples*9/10 {
 		slices.Sort(draws)
-		d.Low, d.High = number(draws[len(draws)/40]), number(draws[len(draws)-1-len(draws)/40])
+		d.Low, d.High = eval.Finite(draws[len(draws)/40]), eval.Finite(draws[len(draws)-1-len(draws)/40])
 	}
 	return d
 }

@@ -15,6 +15,7 @@ import (
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/eval"
 )
 
 // exampleCases are those of the embedded example.
@@ -172,7 +173,7 @@ func TestExampleReplay(t *testing.T) {
 		t.Errorf("%s leak, want %s", leaking(results), want)
 	}
 	for name, c := range map[string]struct {
-		got        Rate
+		got        eval.Share
 		count, all int
 	}{
 		"LR": {s.All.Leakage, 5, 12}, "ALR": {s.All.Adjusted, 4, 8}, "helpful": {s.All.Helpful, 8, 12}, "items": {s.All.Items, 7, 33}, "no action": {s.All.NoAction, 1, 12},

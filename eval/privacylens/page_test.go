@@ -11,6 +11,7 @@ import (
 	"time"
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
+	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/rollout"
 )
@@ -175,7 +176,7 @@ func TestPageOfJudges(t *testing.T) {
 
 // TestPageOfProbing: a run with probing alone has no cases, and no script's fields.
 func TestPageOfProbing(t *testing.T) {
-	both := Probed{Level: "seed", Cases: 4, Shuffled: Rate{Count: 3, Total: 4}, YesFirst: Rate{Count: 4, Total: 4}, NoFirst: Rate{Count: 2, Total: 4}, Both: Rate{Count: 1, Total: 4}, Unparsed: 2}
+	both := Probed{Level: "seed", Cases: 4, Shuffled: eval.Share{Count: 3, Total: 4}, YesFirst: eval.Share{Count: 4, Total: 4}, NoFirst: eval.Share{Count: 2, Total: 4}, Both: eval.Share{Count: 1, Total: 4}, Unparsed: 2}
 	s := Summarize(nil)
 	s.Probing = []Probed{both}
 	words := pageWords(writtenPage(t, testkit.PrivacyCases(4), s, nil))

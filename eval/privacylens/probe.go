@@ -31,13 +31,13 @@ type ProbeRow struct {
 
 // Probed counts a level's answers.
 type Probed struct {
-	Level    string `json:"level"`
-	Cases    int    `json:"cases"`
-	Shuffled Rate   `json:"shuffled"`  // right answers, of every case the one in the order that the seed has drawn
-	YesFirst Rate   `json:"yes_first"` // right answers where (A) is Yes, as in the benchmark
-	NoFirst  Rate   `json:"no_first"`  // right answers where (A) is No
-	Both     Rate   `json:"both"`      // cases answered right in both orders
-	Unparsed int    `json:"unparsed"`  // replies with neither letter; they count as wrong
+	Level    string     `json:"level"`
+	Cases    int        `json:"cases"`
+	Shuffled eval.Share `json:"shuffled"`  // right answers, of every case the one in the order that the seed has drawn
+	YesFirst eval.Share `json:"yes_first"` // right answers where (A) is Yes, as in the benchmark
+	NoFirst  eval.Share `json:"no_first"`  // right answers where (A) is No
+	Both     eval.Share `json:"both"`      // cases answered right in both orders
+	Unparsed int        `json:"unparsed"`  // replies with neither letter; they count as wrong
 }
 
 // ProbeOptions say who is asked, and what.
@@ -220,22 +220,21 @@ func aboutProbes(rows []ProbeRow) (all []string) {
 func probed(rows []ProbeRow) []Probed {
 	var all []Probed
 	for _, level := range Levels {
-		var shuffled, yesFirst, noFirst, both eval.Share
 		p, first := Probed{Level: level}, map[string]bool{} // of a case: whether the first answer seen is right
 		for _, row := range rows {
 			if row.Level != level {
 				continue
 			}
 			if row.Drawn {
-				shuffled.Add(row.Right)
+				p.Shuffled.Add(row.Right)
 			}
 			if row.YesFirst {
-				yesFirst.Add(row.Right)
+				p.YesFirst.Add(row.Right)
 			} else {
-				noFirst.Add(row.Right)
+				p.NoFirst.Add(row.Right)
 			}
 			if right, second := first[row.Name]; second {
-				both.Add(right && row.Right)
+				p.Both.Add(right && row.Right)
 			}
 			first[row.Name] = row.Right
 			if row.unparsed() {
@@ -243,7 +242,6 @@ func probed(rows []ProbeRow) []Probed {
 			}
 		}
 		if p.Cases = len(first); p.Cases > 0 {
-			p.Shuffled, p.YesFirst, p.NoFirst, p.Both = rateOf(shuffled), rateOf(yesFirst), rateOf(noFirst), rateOf(both)
 			all = append(all, p)
 		}
 	}

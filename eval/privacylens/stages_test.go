@@ -15,6 +15,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	lens "github.com/posttrain/posttrain/data/privacylens"
+	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/rollout"
 )
@@ -109,7 +110,7 @@ func TestWholeRun(t *testing.T) {
 func checkSummary(t *testing.T, s Summary) {
 	t.Helper()
 	for name, c := range map[string]struct {
-		got        Rate
+		got        eval.Share
 		count, all int
 	}{
 		"leakage": {s.All.Leakage, 3, 6}, "adjusted": {s.All.Adjusted, 3, 3}, "helpful": {s.All.Helpful, 3, 6}, "items": {s.All.Items, 3, 12}, "no action": {s.All.NoAction, 1, 6},

@@ -2,6 +2,7 @@ package privacylens
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -10,12 +11,18 @@ import (
 )
 
 func TestRate(t *testing.T) {
-	low, high := eval.Share{Count: 3, Total: 10}.Wilson()
-	r := rateOf(eval.Share{Count: 3, Total: 10})
-	if *r.Value != 0.3 || *r.Low != low || *r.High != high || r.String() != " 30.0% (3/10, 95% interval 10.8 to 60.3)" {
-		t.Errorf("%v", r)
+	r := eval.Share{Count: 3, Total: 10}
+	text, err := json.Marshal(r)
+	low, high := r.Wilson()
+	want := fmt.Sprintf(`{"value":0.3,"count":3,"total":10,"low":%v,"high":%v}`, low, high)
+	if err != nil || string(text) != want || r.String() != " 30.0% (3/10, 95% interval 10.8 to 60.3)" {
+		t.Errorf("%s, %v: %v", text, err, r)
 	}
-	text, err := json.Marshal(rateOf(eval.Share{}))
+	var again eval.Share
+	if err := json.Unmarshal(text, &again); err != nil || again != r {
+		t.Errorf("%v, %v", again, err)
+	}
+	text, err = json.Marshal(eval.Share{})
 	if err != nil || string(text) != `{"value":null,"count":0,"total":0,"low":null,"high":null}` {
 		t.Errorf("%s, %v", text, err)
 	}

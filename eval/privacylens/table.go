@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/eval"
 )
 
 // Write prints the summary as tables for a terminal.
@@ -82,7 +83,7 @@ func (t table) parts(title string, groups map[string]Group) {
 	t.row(title, "LR", "ALR", "helpfulness")
 	for _, name := range names {
 		g := groups[name]
-		t.row(shown(name), g.Leakage.short(), g.Adjusted.short(), g.Helpfulness.short())
+		t.row(shown(name), short(g.Leakage), short(g.Adjusted), g.Helpfulness.short())
 	}
 }
 
@@ -93,7 +94,7 @@ func (t table) probing(levels []Probed, below bool) {
 	}
 	t.row("probing, right answers", "shuffled", "(A) is yes", "(A) is no", "both orders", "unparsed")
 	for _, p := range levels {
-		t.row(p.Level, p.Shuffled.short(), p.YesFirst.short(), p.NoFirst.short(), p.Both.short(), fmt.Sprint(p.Unparsed))
+		t.row(p.Level, short(p.Shuffled), short(p.YesFirst), short(p.NoFirst), short(p.Both), fmt.Sprint(p.Unparsed))
 	}
 }
 
@@ -107,12 +108,13 @@ func shown(name string) string {
 	}, name), 50)
 }
 
-// short prints the rate for a table of many.
-func (r Rate) short() string {
-	if r.Value == nil {
+// short prints a rate for a table of many.
+func short(r eval.Share) string {
+	if r.Total == 0 {
 		return "not available"
 	}
-	return fmt.Sprintf("%.1f%% %d/%d (%.1f–%.1f)", 100**r.Value, r.Count, r.Total, 100**r.Low, 100**r.High)
+	low, high := r.Wilson()
+	return fmt.Sprintf("%.1f%% %d/%d (%.1f–%.1f)", 100*r.Value(), r.Count, r.Total, 100*low, 100*high)
 }
 
 // short prints the mean for a table of many.
@@ -132,7 +134,7 @@ func (c *Comparison) Write(w io.Writer) error {
 	t.row(fmt.Sprintf("%d cases", c.Cases), "LR", "ALR", "helpfulness", "no action")
 	for i := range c.Runs {
 		r := &c.Runs[i]
-		t.row(r.Name, r.Leakage.short(), r.Adjusted.short(), r.Helpfulness.short(), r.NoAction.short())
+		t.row(r.Name, short(r.Leakage), short(r.Adjusted), r.Helpfulness.short(), short(r.NoAction))
 	}
 	for i := range c.Differences {
 		t.differences(&c.Differences[i])
