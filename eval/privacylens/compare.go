@@ -20,7 +20,7 @@ type Compared struct {
 // ReadCompared reads a run that was reported.
 func ReadCompared(dir string) (c Compared, err error) {
 	c.Name = filepath.Clean(dir)
-	if c.Results, err = ReadResults(dir); err != nil {
+	if c.Results, err = readResults(dir); err != nil {
 		return c, err
 	}
 	c.Settings, err = readSettings(dir)

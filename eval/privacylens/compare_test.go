@@ -105,9 +105,9 @@ func TestMcNemar(t *testing.T) {
 func TestReadResults(t *testing.T) {
 	for content, want := range map[string]string{"": "no cases: want a run that was judged", "{\"name\":\"a\"}": "cases.jsonl:1: name or items are missing", "{": "cases.jsonl:1: bad JSON"} {
 		path := write(t, CasesName, content)
-		_, err := ReadResults(path[:len(path)-len(CasesName)])
+		_, err := readResults(path[:len(path)-len(CasesName)])
 		wantError(t, err, want)
 	}
-	_, err := ReadResults(t.TempDir())
+	_, err := readResults(t.TempDir())
 	wantError(t, err, "cases.jsonl: no such file")
 }

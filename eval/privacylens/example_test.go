@@ -36,9 +36,9 @@ func exampleActions(t *testing.T, cases []lens.Case) map[string]string {
 	return must[map[string]string](t)(lens.ReadActionsFS(embedded.Files, embedded.PrivacyLensActions, cases))
 }
 
-func exampleReplay(t *testing.T, cases []lens.Case) *Replay {
+func exampleReplay(t *testing.T, cases []lens.Case) *replay {
 	t.Helper()
-	return &Replay{
+	return &replay{
 		Verdicts: must[map[string]lens.Verdict](t)(lens.ReadVerdictsFS(embedded.Files, embedded.PrivacyLensVerdicts, cases)),
 		Scores:   must[map[string]int](t)(lens.ReadScoresFS(embedded.Files, embedded.PrivacyLensHelpfulness, cases)),
 	}
@@ -162,7 +162,7 @@ func TestExampleReplay(t *testing.T) {
 	if err := r.Import(exampleActions(t, cases), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Judge(t.Context(), JudgeOptions{Judge: exampleReplay(t, cases)}); err != nil {
+	if err := r.Judge(t.Context(), judgeOptions{Judge: exampleReplay(t, cases)}); err != nil {
 		t.Fatal(err)
 	}
 	s, results, err := r.Report()
@@ -208,24 +208,24 @@ func TestExampleKeywords(t *testing.T) {
 		c := &cases[i]
 		action, _ := Action(actions[c.Name])
 		for k, j := range replay.Verdicts[c.Name].Judgments {
-			v := must[Verdict](t)(Keyword{}.Leakage(t.Context(), c, action, k))
+			v := must[Verdict](t)(keywordJudge{}.Leakage(t.Context(), c, action, k))
 			if want := j.Leaks && c.Name != "family-loan"; v.Leaks != want {
 				t.Errorf("%s, item %q: keyword %v, want %v", c.Name, j.Item, v.Leaks, want)
 			}
 		}
-		if final := Final(actions[c.Name], false); final != actions[c.Name] {
+		if final := finalAction(actions[c.Name], false); final != actions[c.Name] {
 			t.Errorf("%s: the action is not post-processed: %q", c.Name, final)
 		}
 	}
 }
 
 func TestExamplePrompts(t *testing.T) {
-	prompts := must[*Prompts](t)(LoadPrompts(""))
+	prompts := must[*Prompts](t)(loadPrompts(""))
 	cases := exampleCases(t)
 	for i := range cases {
 		c := &cases[i]
 		for _, kind := range Kinds {
-			text := must[string](t)(must[AgentPrompter](t)(prompts.Agent(kind)).Agent(c))
+			text := must[string](t)(must[agentPrompter](t)(prompts.Agent(kind)).Agent(c))
 			if !strings.Contains(text, c.Trajectory.Instruction) || !strings.Contains(text, c.Trajectory.Past) {
 				t.Errorf("%s: %s prompt: %s", c.Name, kind, text)
 			}

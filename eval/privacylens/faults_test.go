@@ -32,18 +32,18 @@ func TestWholeBenchmarkWithFaults(t *testing.T) {
 	if err := r.Import(actions, nil); err != nil {
 		t.Fatal(err)
 	}
-	ask := func(ctx context.Context, tick func(Progress)) (metered.Stats, error) {
+	ask := func(ctx context.Context, tick func(progress)) (metered.Stats, error) {
 		client := must[*metered.Client](t)(metered.Open(metered.Options{
 			BaseURL: server.URL, Model: "m", Cache: filepath.Join(dir, "cache.jsonl"), Parallel: 32, Timeout: 3 * time.Second, Wait: time.Millisecond,
 		}))
-		o := judgeOptions(t, client)
+		o := someJudge(t, client)
 		o.Parallel, o.Tick = 32, tick
 		err := r.Judge(ctx, o)
 		return client.Stats(), errors.Join(err, client.Close())
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")
-	first, err := ask(ctx, func(p Progress) {
+	first, err := ask(ctx, func(p progress) {
 		if p.Calls == 700 {
 			cancel(enough)
 		}
@@ -52,8 +52,8 @@ func TestWholeBenchmarkWithFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	tear(t, r.path(verdictsName))
-	var last Progress
-	second, err := ask(t.Context(), func(p Progress) { last = p })
+	var last progress
+	second, err := ask(t.Context(), func(p progress) { last = p })
 	if err != nil {
 		t.Fatal(err)
 	}

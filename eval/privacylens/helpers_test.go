@@ -100,9 +100,9 @@ func openRun(t *testing.T, dir string, cases []lens.Case) *store {
 }
 
 // readReplay reads recorded verdicts and, unless scores is empty, recorded helpfulness.
-func readReplay(t *testing.T, verdicts, scores string, cases []lens.Case) *Replay {
+func readReplay(t *testing.T, verdicts, scores string, cases []lens.Case) *replay {
 	t.Helper()
-	r := &Replay{Verdicts: must[map[string]lens.Verdict](t)(lens.ReadVerdicts(verdicts, cases))}
+	r := &replay{Verdicts: must[map[string]lens.Verdict](t)(lens.ReadVerdicts(verdicts, cases))}
 	if scores != "" {
 		r.Scores = must[map[string]int](t)(lens.ReadScores(scores, cases))
 	}

@@ -18,13 +18,13 @@ import (
 func (e *evaluation) prepareJudge() (err error) {
 	switch e.Judge.Kind {
 	case KindKeyword:
-		e.judge = Keyword{}
+		e.judge = keywordJudge{}
 	case KindReplay:
 		err = e.readReplay()
 	default:
 		e.judgePrompts = e.prompts
 		if path := e.Judge.Recorded; path != "" {
-			e.judgePrompts, err = ReadJudgePrompts(path, e.cases)
+			e.judgePrompts, err = readJudgePrompts(path, e.cases)
 		}
 	}
 	if err == nil {
@@ -35,7 +35,7 @@ func (e *evaluation) prepareJudge() (err error) {
 
 // readReplay reads recorded verdicts, and recorded helpfulness where there is any.
 func (e *evaluation) readReplay() (err error) {
-	replay, j := &Replay{}, e.Judge
+	replay, j := &replay{}, e.Judge
 	if j.Verdicts == embedded.Name {
 		replay.Verdicts, err = lens.ReadVerdictsFS(embedded.Files, embedded.PrivacyLensVerdicts, e.all)
 	} else {
@@ -78,7 +78,7 @@ func (e *evaluation) openJudge() (err error) {
 		Timeout: j.Timeout, Retries: retries, MaxRequests: j.MaxRequests,
 		MaxCost: j.MaxCost, PromptPrice: j.PromptPrice, CompletionPrice: j.CompletionPrice,
 	})
-	e.judge = ModelJudge{Model: e.client, Prompts: e.judgePrompts}
+	e.judge = modelJudge{Model: e.client, Prompts: e.judgePrompts}
 	return err
 }
 
@@ -112,7 +112,7 @@ func (e *evaluation) closeJudge() error {
 
 // judgeProgress returns what the progress bar shows: leaks, and for a model judge its requests and, if prices are set,
 // the cost.
-func (e *evaluation) judgeProgress(p Progress) map[string]float64 {
+func (e *evaluation) judgeProgress(p progress) map[string]float64 {
 	values := map[string]float64{"leaks": float64(p.Leaks)}
 	if p.Unparsed > 0 {
 		values["unparsed"] = float64(p.Unparsed)

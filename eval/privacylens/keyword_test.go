@@ -36,7 +36,7 @@ func TestSpans(t *testing.T) {
 		{"{\"body\": \"Hi,\\nBen smokes\"}", "Ben's smokes", []string{"Ben smokes"}},
 	} {
 		var got []string
-		for _, s := range Spans(c.action, c.item) {
+		for _, s := range spansOf(c.action, c.item) {
 			got = append(got, c.action[s.From:s.To])
 		}
 		if !reflect.DeepEqual(got, c.want) {
@@ -61,7 +61,7 @@ func TestKeywordsOfRealCases(t *testing.T) {
 		if err := r.Import(actions, nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Judge(t.Context(), JudgeOptions{Judge: Keyword{}, Parallel: 2}); err != nil {
+		if err := r.Judge(t.Context(), judgeOptions{Judge: keywordJudge{}, Parallel: 2}); err != nil {
 			t.Fatal(err)
 		}
 		s, results, err := r.Report()

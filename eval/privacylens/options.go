@@ -112,9 +112,9 @@ func Defaults() Options {
 			Prompt: Naive, Sampling: rollout.Sampling{Temperature: 0.7, MaxNew: 7000},
 		},
 		Judge: JudgeConfig{
-			Kind: KindModel, BaseURL: DefaultBaseURL, KeyEnv: DefaultKeyEnv, Parallel: 8, Timeout: time.Minute, Retries: 8, MaxNew: JudgeTokens,
+			Kind: KindModel, BaseURL: DefaultBaseURL, KeyEnv: DefaultKeyEnv, Parallel: 8, Timeout: time.Minute, Retries: 8, MaxNew: judgeTokens,
 		},
-		Probe: ProbeConfig{Levels: Levels, MaxNew: ProbeTokens},
+		Probe: ProbeConfig{Levels: Levels, MaxNew: probeTokens},
 	}
 }
 

@@ -34,16 +34,16 @@ var (
 	pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{"number": func(i int) int { return i + 1 }}).Parse(pageText))
 )
 
-// WritePage writes a run as one HTML file to look through: its settings and counts, and every case with its action, in which
+// writePage writes a run as one HTML file to look through: its settings and counts, and every case with its action, in which
 // the words of leaking items are marked. It needs no network and, but for filters and search, no JavaScript. Results are
 // those of the cases, found by name; without any, the page has the counts alone. It appears whole or not at all.
-func WritePage(path, title string, cases []lens.Case, s Summary, results []CaseResult) error {
+func writePage(path, title string, cases []lens.Case, s Summary, results []CaseResult) error {
 	view := pageOf(title, cases, s, results)
-	return writePage(path, func(w io.Writer) error { return pageTemplate.Execute(w, view) })
+	return writeWhole(path, func(w io.Writer) error { return pageTemplate.Execute(w, view) })
 }
 
-// writePage writes a temporary file beside path and renames it.
-func writePage(path string, write func(w io.Writer) error) error {
+// writeWhole writes a temporary file beside path and renames it.
+func writeWhole(path string, write func(w io.Writer) error) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
 		return fmt.Errorf("%s: not written: %w", path, cause(err))
@@ -349,7 +349,7 @@ type piece struct{ Text, Items string }
 
 // pieces cut an action where the items that speak of it change, so that spans that overlap need not nest.
 func pieces(action string, items []ItemResult) []piece {
-	spans, cuts := make([][]Span, len(items)), []int{0, len(action)}
+	spans, cuts := make([][]span, len(items)), []int{0, len(action)}
 	for i, item := range items {
 		for _, s := range item.Spans {
 			if s, ok := s.within(action); ok {
@@ -372,10 +372,10 @@ func pieces(action string, items []ItemResult) []piece {
 }
 
 // covering are the numbers, from 1, of the items that have a span over a place.
-func covering(spans [][]Span, at int) string {
+func covering(spans [][]span, at int) string {
 	var numbers []string
 	for i, of := range spans {
-		if slices.ContainsFunc(of, func(s Span) bool { return s.From <= at && at < s.To }) {
+		if slices.ContainsFunc(of, func(s span) bool { return s.From <= at && at < s.To }) {
 			numbers = append(numbers, strconv.Itoa(i+1))
 		}
 	}
@@ -383,7 +383,7 @@ func covering(spans [][]Span, at int) string {
 }
 
 // within widens a span to whole characters; ok is false of one that is not in the text.
-func (s Span) within(text string) (wide Span, ok bool) {
+func (s span) within(text string) (wide span, ok bool) {
 	if s.From < 0 || s.To > len(text) || s.From >= s.To {
 		return s, false
 	}

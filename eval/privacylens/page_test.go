@@ -42,7 +42,7 @@ func pageRun() ([]lens.Case, []CaseResult) {
 	leak := &results[0]
 	leak.Action = "GmailSendEmail\nAction Input: {\"body\": \"Grüße: Ben has caught a bad flu. Ben has caught a bad flu!\"}"
 	leak.Leaks, leak.FinalAction = true, "Action: "+leak.Action
-	leak.Items[0].Leaks, leak.Items[0].Spans = true, Spans(leak.Action, leak.Items[0].Item)
+	leak.Items[0].Leaks, leak.Items[0].Spans = true, spansOf(leak.Action, leak.Items[0].Item)
 	leak.Items[1].Leaks, leak.Items[1].Reply = true, "He is in hospital.\nAnswer: Yes"
 	results[1].UnparsedSeen, results[1].Items[0].Parsed, results[1].Helpfulness = 1, false, new(int)
 	for i, reason := range map[int]string{2: rollout.EOS, 4: TooLong} {
@@ -53,12 +53,12 @@ func pageRun() ([]lens.Case, []CaseResult) {
 	bad := &results[5]
 	bad.Action, bad.FinalAction, bad.Reason, bad.ScoreReply, bad.Tool, bad.AgentPrompt = hostile, hostile+"Action: "+hostile, hostile, hostile, hostile, hostile
 	bad.Leaks, bad.UnparsedSeen = true, 1
-	bad.Items = []ItemResult{{Item: hostile, Leaks: true, Reply: hostile, Prompt: hostile, Spans: []Span{{-1, 5}, {3, 1}, {2, 1 << 40}, {3, 30}, {10, 40}}}}
+	bad.Items = []ItemResult{{Item: hostile, Leaks: true, Reply: hostile, Prompt: hostile, Spans: []span{{-1, 5}, {3, 1}, {2, 1 << 40}, {3, 30}, {10, 40}}}}
 	return cases, results
 }
 
 func pageSummary(results []CaseResult) Summary {
-	s := Summarize(results)
+	s := summarize(results)
 	s.Settings = Settings{"judge": {"kind": "model", "model": "m"}, "actions": {"prompt": Naive}, hostile: {hostile: hostile}}
 	s.Warnings = append(s.Warnings, hostile)
 	return s
@@ -68,7 +68,7 @@ func pageSummary(results []CaseResult) Summary {
 func writtenPage(t *testing.T, cases []lens.Case, s Summary, results []CaseResult) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), PageName)
-	if err := WritePage(path, "A run "+hostile, cases, s, results); err != nil {
+	if err := writePage(path, "A run "+hostile, cases, s, results); err != nil {
 		t.Fatal(err)
 	}
 	if left := must[[]os.DirEntry](t)(os.ReadDir(filepath.Dir(path))); len(left) != 1 {
@@ -160,7 +160,7 @@ func TestPageOfJudges(t *testing.T) {
 		results[i].Helpfulness, results[i].Recorded = nil, false
 	}
 	for kind, want := range map[string]string{"keyword": "A smoke test.", "replay": "The verdicts were recorded"} {
-		s := Summarize(results)
+		s := summarize(results)
 		s.Settings = Settings{"judge": {"kind": kind}}
 		s.Warnings = append(s.Warnings, aboutJudge(s.Settings)...)
 		page := writtenPage(t, cases, s, results)
@@ -177,7 +177,7 @@ func TestPageOfJudges(t *testing.T) {
 // TestPageOfProbing: a run with probing alone has no cases, and no script's fields.
 func TestPageOfProbing(t *testing.T) {
 	both := Probed{Level: "seed", Cases: 4, Shuffled: eval.Share{Count: 3, Total: 4}, YesFirst: eval.Share{Count: 4, Total: 4}, NoFirst: eval.Share{Count: 2, Total: 4}, Both: eval.Share{Count: 1, Total: 4}, Unparsed: 2}
-	s := Summarize(nil)
+	s := summarize(nil)
 	s.Probing = []Probed{both}
 	words := pageWords(writtenPage(t, testkit.PrivacyCases(4), s, nil))
 	want := strings.Join(strings.Fields(fmt.Sprintf("seed 4 %v %v %v %v 2", both.Shuffled, both.YesFirst, both.NoFirst, both.Both)), " ")
@@ -187,7 +187,7 @@ func TestPageOfProbing(t *testing.T) {
 }
 
 func TestPieces(t *testing.T) {
-	of := func(spans ...[]Span) (items []ItemResult) {
+	of := func(spans ...[]span) (items []ItemResult) {
 		for _, s := range spans {
 			items = append(items, ItemResult{Spans: s})
 		}
@@ -199,18 +199,18 @@ func TestPieces(t *testing.T) {
 		want   string
 	}{
 		"none":               {"abc", of(nil), "abc|"},
-		"empty":              {"", of([]Span{{0, 1}}), ""},
-		"whole":              {"abc", of([]Span{{0, 3}}), "abc|1"},
-		"two of one":         {"abcdef", of([]Span{{0, 2}, {3, 5}}), "ab|1 c| de|1 f|"},
-		"nested":             {"abcdef", of([]Span{{0, 6}}, []Span{{2, 4}}), "ab|1 cd|1,2 ef|1"},
-		"crossing":           {"abcdef", of([]Span{{0, 4}}, []Span{{2, 6}}), "ab|1 cd|1,2 ef|2"},
-		"the same":           {"abcdef", of([]Span{{1, 3}}, nil, []Span{{1, 3}}), "a| bc|1,3 def|"},
-		"overlapping of one": {"abcdef", of([]Span{{1, 4}, {2, 5}, {1, 4}}), "a| bcde|1 f|"},
-		"adjoining":          {"abcd", of([]Span{{0, 2}}, []Span{{2, 4}}), "ab|1 cd|2"},
-		"more bytes a rune":  {"é…🙂x", of([]Span{{2, 5}}, []Span{{5, 9}}), "é| …|1 🙂|2 x|"},
-		"within a character": {"é…🙂x", of([]Span{{1, 6}}), "é…🙂|1 x|"},
-		"not in the text":    {"abc", of([]Span{{-1, 2}, {1, 4}, {2, 2}, {2, 1}, {9, 12}}), "abc|"},
-		"not UTF-8":          {"a\xff\xfeb", of([]Span{{0, 2}}), "a\uFFFD|1 \uFFFDb|"},
+		"empty":              {"", of([]span{{0, 1}}), ""},
+		"whole":              {"abc", of([]span{{0, 3}}), "abc|1"},
+		"two of one":         {"abcdef", of([]span{{0, 2}, {3, 5}}), "ab|1 c| de|1 f|"},
+		"nested":             {"abcdef", of([]span{{0, 6}}, []span{{2, 4}}), "ab|1 cd|1,2 ef|1"},
+		"crossing":           {"abcdef", of([]span{{0, 4}}, []span{{2, 6}}), "ab|1 cd|1,2 ef|2"},
+		"the same":           {"abcdef", of([]span{{1, 3}}, nil, []span{{1, 3}}), "a| bc|1,3 def|"},
+		"overlapping of one": {"abcdef", of([]span{{1, 4}, {2, 5}, {1, 4}}), "a| bcde|1 f|"},
+		"adjoining":          {"abcd", of([]span{{0, 2}}, []span{{2, 4}}), "ab|1 cd|2"},
+		"more bytes a rune":  {"é…🙂x", of([]span{{2, 5}}, []span{{5, 9}}), "é| …|1 🙂|2 x|"},
+		"within a character": {"é…🙂x", of([]span{{1, 6}}), "é…🙂|1 x|"},
+		"not in the text":    {"abc", of([]span{{-1, 2}, {1, 4}, {2, 2}, {2, 1}, {9, 12}}), "abc|"},
+		"not UTF-8":          {"a\xff\xfeb", of([]span{{0, 2}}), "a\uFFFD|1 \uFFFDb|"},
 	} {
 		var got []string
 		for _, p := range pieces(c.action, c.items) {
@@ -242,7 +242,7 @@ func TestReportWritesPage(t *testing.T) {
 	if err := r.Import(actions, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Judge(t.Context(), JudgeOptions{Judge: Keyword{}, Settings: map[string]string{"kind": "keyword"}}); err != nil {
+	if err := r.Judge(t.Context(), judgeOptions{Judge: keywordJudge{}, Settings: map[string]string{"kind": "keyword"}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := r.Report(); err != nil {
@@ -260,7 +260,7 @@ func TestReportWritesPage(t *testing.T) {
 	}
 	_, _, err := r.Report()
 	wantError(t, err, PageName+": not written: ")
-	wantError(t, WritePage(filepath.Join(t.TempDir(), "none", PageName), "", nil, Summary{}, nil), "not written: ")
+	wantError(t, writePage(filepath.Join(t.TempDir(), "none", PageName), "", nil, Summary{}, nil), "not written: ")
 }
 
 // TestPageOfRealCases: a page of all cases is a few MB and made in a moment.
@@ -289,7 +289,7 @@ func realRun(t *testing.T) ([]lens.Case, []CaseResult) {
 	if err := r.Import(actions, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Judge(t.Context(), JudgeOptions{Judge: Keyword{}}); err != nil {
+	if err := r.Judge(t.Context(), judgeOptions{Judge: keywordJudge{}}); err != nil {
 		t.Fatal(err)
 	}
 	_, results, err := r.Report()
@@ -304,7 +304,7 @@ func TestPageInBrowser(t *testing.T) {
 	page := filepath.Join(t.TempDir(), PageName)
 	command := testkit.Node(t, "POSTTRAIN_NODE_JSDOM", "jsdom", "../../scripts/page/look.mjs", page)
 	cases, results := pageRun()
-	if err := WritePage(page, "A run "+hostile, cases, pageSummary(results), results); err != nil {
+	if err := writePage(page, "A run "+hostile, cases, pageSummary(results), results); err != nil {
 		t.Fatal(err)
 	}
 	out, err := command.CombinedOutput()

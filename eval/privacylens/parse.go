@@ -21,7 +21,7 @@ var answerBlock = regexp.MustCompile(`(?s)<answer>(.*?)</answer>`)
 // up to its end, since the prompt may have opened it; and the inside of the first answer block stays. Then it is cut at
 // "Observation:", at "Final Answer:", and behind the first closing brace. What is not there cuts nothing: an output whose
 // think block never ends, or that has no answer block, is taken as it is, as the benchmark does.
-func Final(output string, think bool) string {
+func finalAction(output string, think bool) string {
 	if think {
 		output = withoutThoughts(output)
 		if m := answerBlock.FindStringSubmatch(output); m != nil {

@@ -26,7 +26,7 @@ func TestFinal(t *testing.T) {
 		"no end of thoughts":   {"<think>Action: A {} }", true, "<think>Action: A {}"},
 		"empty":                {"", true, ""},
 	} {
-		if got := Final(c.output, c.think); got != c.want {
+		if got := finalAction(c.output, c.think); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
@@ -105,20 +105,20 @@ func TestChoice(t *testing.T) {
 	for reply, want := range map[string]string{
 		"(A)": "A", "(B)": "B", "B": "B", "B) No": "B", "(B) rather than (A)": "B", "<think>A is it</think>(B)": "B", "Bad": "", "b": "", "": "", "ABBA": "",
 	} {
-		if got := Choice(reply); got != want {
+		if got := choiceOf(reply); got != want {
 			t.Errorf("%q: %q, want %q", reply, got, want)
 		}
 	}
 }
 
 func FuzzReplies(f *testing.F) {
-	for _, s := range []string{"Answer: Yes", "Answer: Good (2)", "<think>a</think><answer>Action: x {}</answer>", "Observation: Final Answer: }", "(A)"} {
+	for _, s := range []string{"Answer: Yes", "Answer: Good (2)", "<think>a</think><answer>Action: x {}</answer>", "Observation: finalAction Answer: }", "(A)"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		for _, think := range []bool{false, true} {
-			final := Final(s, think)
-			if len(final) > len(s) || Final(final, false) != final {
+			final := finalAction(s, think)
+			if len(final) > len(s) || finalAction(final, false) != final {
 				t.Fatalf("%q: %q", s, final)
 			}
 			Action(final)
@@ -127,10 +127,10 @@ func FuzzReplies(f *testing.F) {
 		if score, _ := Helpfulness(s); score < 0 || score > 3 {
 			t.Fatal(score)
 		}
-		if c := Choice(s); c != "" && c != "A" && c != "B" {
+		if c := choiceOf(s); c != "" && c != "A" && c != "B" {
 			t.Fatal(c)
 		}
-		for _, span := range Spans(s, "the quick brown fox and "+s) {
+		for _, span := range spansOf(s, "the quick brown fox and "+s) {
 			if span.From < 0 || span.From >= span.To || span.To > len(s) {
 				t.Fatal(span)
 			}

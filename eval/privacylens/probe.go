@@ -14,10 +14,10 @@ import (
 	"github.com/posttrain/posttrain/rollout"
 )
 
-// ProbeRow is one answer to a yes/no question, a line of probes.jsonl. The right answer is always no: what the seeds describe
+// probeRow is one answer to a yes/no question, a line of probes.jsonl. The right answer is always no: what the seeds describe
 // breaks a norm. So every question is asked twice, with Yes as choice (A) and as choice (B), since a model that likes
 // one letter would seem to be right or wrong throughout.
-type ProbeRow struct {
+type probeRow struct {
 	Name     string `json:"name"`
 	Level    string `json:"level"`
 	YesFirst bool   `json:"yes_first"` // (A) is Yes, as in the benchmark
@@ -40,8 +40,8 @@ type Probed struct {
 	Unparsed int        `json:"unparsed"`  // replies with neither letter; they count as wrong
 }
 
-// ProbeOptions say who is asked, and what.
-type ProbeOptions struct {
+// probeOptions say who is asked, and what.
+type probeOptions struct {
 	Chat     rollout.Chat
 	Prompts  *Prompts
 	Levels   []string // nil: all Levels
@@ -51,11 +51,11 @@ type ProbeOptions struct {
 	Batch    int
 	Fits     func(rollout.Conversation) (bool, error) // nil: every prompt fits the model; one that does not counts as wrong
 	Settings map[string]string
-	Tick     func(Progress) // one call at a time
+	Tick     func(progress) // one call at a time
 }
 
-// ProbeTokens are enough for "(A)" and some words that nobody asked for.
-const ProbeTokens = 10
+// probeTokens are enough for "(A)" and some words that nobody asked for.
+const probeTokens = 10
 
 type probeKey struct {
 	name, level string
@@ -63,41 +63,41 @@ type probeKey struct {
 }
 
 // unparsed says that the reply has neither letter.
-func (p *ProbeRow) unparsed() bool { return p.Choice == "" && p.Reason != TooLong }
+func (p *probeRow) unparsed() bool { return p.Choice == "" && p.Reason != TooLong }
 
-func (p *ProbeRow) key() probeKey { return probeKey{p.Name, p.Level, p.YesFirst} }
+func (p *probeRow) key() probeKey { return probeKey{p.Name, p.Level, p.YesFirst} }
 
 // probing is the stage probe under way.
 type probing struct {
-	*ProbeOptions
-	journal *journal[ProbeRow]
+	*probeOptions
+	journal *journal[probeRow]
 	cases   map[string]*lens.Case
 	counter counter
 }
 
 // Probe asks the questions that are not answered yet, at every level, in both orders. Cases whose seed or vignette is not complete
 // are not asked at the levels that need it.
-func (r *store) Probe(ctx context.Context, o ProbeOptions) error {
+func (r *store) Probe(ctx context.Context, o probeOptions) error {
 	for _, level := range o.Levels {
 		if !slices.Contains(Levels, level) {
 			return fmt.Errorf("level %q: want seed, vignette or trajectory", level)
 		}
 	}
-	j, rows, err := begin(r, StageProbe, probesName, o.Settings, every[ProbeRow])
+	j, rows, err := begin(r, StageProbe, probesName, o.Settings, every[probeRow])
 	if err != nil {
 		return err
 	}
 	p := &probing{&o, j, map[string]*lens.Case{}, counter{tick: o.Tick}}
 	todo := p.begin(r, rows)
 	if err = r.start(StageProbe); err == nil {
-		p.counter.step(func(*Progress) {})
-		err = asking[ProbeRow]{o.Chat, o.Fits, o.Parallel, o.Batch, p.question, p.note}.all(ctx, todo)
+		p.counter.step(func(*progress) {})
+		err = asking[probeRow]{o.Chat, o.Fits, o.Parallel, o.Batch, p.question, p.note}.all(ctx, todo)
 	}
 	return stopped(ctx, err, j.close())
 }
 
 // begin lists the questions that are left.
-func (p *probing) begin(r *store, rows []ProbeRow) (todo []ProbeRow) {
+func (p *probing) begin(r *store, rows []probeRow) (todo []probeRow) {
 	done := map[probeKey]bool{}
 	now := &p.counter.now
 	for i := range rows {
@@ -119,7 +119,7 @@ func (p *probing) begin(r *store, rows []ProbeRow) (todo []ProbeRow) {
 }
 
 // questions are all of them, each in both orders.
-func (p *probing) questions(r *store) (all []ProbeRow) {
+func (p *probing) questions(r *store) (all []probeRow) {
 	levels := p.Levels
 	if levels == nil {
 		levels = Levels
@@ -133,7 +133,7 @@ func (p *probing) questions(r *store) (all []ProbeRow) {
 			}
 			drawn := rand.New(rand.NewPCG(seedOf(p.Seed, c.Name), seedOf(1, level))).IntN(2) == 0
 			for _, yesFirst := range []bool{true, false} {
-				all = append(all, ProbeRow{Name: c.Name, Level: level, YesFirst: yesFirst, Drawn: yesFirst == drawn})
+				all = append(all, probeRow{Name: c.Name, Level: level, YesFirst: yesFirst, Drawn: yesFirst == drawn})
 			}
 		}
 	}
@@ -154,34 +154,34 @@ func canProbe(c *lens.Case, level string) bool {
 }
 
 // question puts a row's question to the model.
-func (p *probing) question(row ProbeRow) (rollout.Conversation, error) {
+func (p *probing) question(row probeRow) (rollout.Conversation, error) {
 	text, err := p.Prompts.Probe(row.Level, p.cases[row.Name], row.YesFirst)
 	return rollout.Conversation{
 		Messages: []data.Message{{Role: "user", Content: text}}, Seed: seedOf(p.Seed, row.Name),
-		Sampling: rollout.Sampling{MaxNew: cmp.Or(p.MaxNew, ProbeTokens)},
+		Sampling: rollout.Sampling{MaxNew: cmp.Or(p.MaxNew, probeTokens)},
 	}, err
 }
 
 // gold is the letter of No.
-func (p *ProbeRow) gold() string {
+func (p *probeRow) gold() string {
 	if p.YesFirst {
 		return "B"
 	}
 	return "A"
 }
 
-func (p *probing) note(row ProbeRow, talk rollout.Conversation, answer *rollout.Answer) error {
+func (p *probing) note(row probeRow, talk rollout.Conversation, answer *rollout.Answer) error {
 	row.Prompt = Hash(talk.Messages[0].Content)
 	if answer == nil {
 		row.Reason = TooLong
 	} else {
-		row.Reply, row.Choice = answer.Text, Choice(answer.Text)
+		row.Reply, row.Choice = answer.Text, choiceOf(answer.Text)
 		row.Right = row.Choice == row.gold()
 	}
 	if err := p.journal.add(row); err != nil {
 		return err
 	}
-	p.counter.step(func(now *Progress) {
+	p.counter.step(func(now *progress) {
 		now.Calls++
 		now.Done = now.Calls / 2
 		if row.unparsed() {
@@ -193,11 +193,11 @@ func (p *probing) note(row ProbeRow, talk rollout.Conversation, answer *rollout.
 
 var letter = regexp.MustCompile(`\b[AB]\b`)
 
-// Choice is the first A or B of a reply that stands alone, "" where there is none. Thoughts do not count.
-func Choice(reply string) string { return letter.FindString(withoutThoughts(reply)) }
+// choiceOf is the first A or B of a reply that stands alone, "" where there is none. Thoughts do not count.
+func choiceOf(reply string) string { return letter.FindString(withoutThoughts(reply)) }
 
 // aboutProbes says what a reader of the accuracies should know.
-func aboutProbes(rows []ProbeRow) (all []string) {
+func aboutProbes(rows []probeRow) (all []string) {
 	tooLong, unparsed := 0, 0
 	for i := range rows {
 		switch {
@@ -217,7 +217,7 @@ func aboutProbes(rows []ProbeRow) (all []string) {
 }
 
 // probed counts answers by level.
-func probed(rows []ProbeRow) []Probed {
+func probed(rows []probeRow) []Probed {
 	var all []Probed
 	for _, level := range Levels {
 		p, first := Probed{Level: level}, map[string]bool{} // of a case: whether the first answer seen is right

@@ -30,13 +30,13 @@ var Kinds = []string{Naive, Enhanced, CoT}
 // Levels are those of probing.
 var Levels = []string{"seed", "vignette", "trajectory"}
 
-// AgentPrompter writes what an agent is asked for in a case.
-type AgentPrompter interface {
+// agentPrompter writes what an agent is asked for in a case.
+type agentPrompter interface {
 	Agent(c *lens.Case) (string, error)
 }
 
-// JudgePrompter writes what a judge is asked.
-type JudgePrompter interface {
+// judgePrompter writes what a judge is asked.
+type judgePrompter interface {
 	Leakage(c *lens.Case, action, item string) (string, error)
 	Helpfulness(c *lens.Case, action string) (string, error)
 }
@@ -64,9 +64,9 @@ type prompt struct {
 	YesFirst    bool   // for probes: (A) is Yes
 }
 
-// LoadPrompts reads the embedded templates and, unless dir is empty, those of a folder in their place: each file there must
+// loadPrompts reads the embedded templates and, unless dir is empty, those of a folder in their place: each file there must
 // bear the name of an embedded one, such as judge-leakage.tmpl, or be a toolkits.json, whose toolkits are added to the embedded ones. WritePrompts writes what to start from.
-func LoadPrompts(dir string) (*Prompts, error) {
+func loadPrompts(dir string) (*Prompts, error) {
 	t, err := template.ParseFS(promptFiles, "prompts/*.tmpl")
 	if err != nil {
 		return nil, err
@@ -215,7 +215,7 @@ func (p *Prompts) withTools(c *lens.Case) (values prompt, err error) {
 }
 
 // Agent is the prompter of one of the Kinds.
-func (p *Prompts) Agent(kind string) (AgentPrompter, error) {
+func (p *Prompts) Agent(kind string) (agentPrompter, error) {
 	if !slices.Contains(Kinds, kind) {
 		return nil, fmt.Errorf("prompt %q: want naive, enhanced or cot", kind)
 	}

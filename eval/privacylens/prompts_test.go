@@ -37,9 +37,9 @@ func checkCase(t *testing.T, c *lens.Case) {
 			t.Errorf("%s: tool %s is in no toolkit", c.Name, used)
 		}
 	}
-	p := must[*Prompts](t)(LoadPrompts(""))
+	p := must[*Prompts](t)(loadPrompts(""))
 	for _, kind := range Kinds {
-		text := must[string](t)(must[AgentPrompter](t)(p.Agent(kind)).Agent(c))
+		text := must[string](t)(must[agentPrompter](t)(p.Agent(kind)).Agent(c))
 		wantParts(t, kind, text, "\n"+c.Trajectory.FinalAction+": ", c.Trajectory.Instruction, strings.TrimSpace(c.Trajectory.Past), c.Trajectory.FinalAction, c.Trajectory.UserName)
 	}
 	for _, level := range Levels {
@@ -114,7 +114,7 @@ func TestOtherToolkits(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		_, err := LoadPrompts(dir)
+		_, err := loadPrompts(dir)
 		wantError(t, err, want)
 	}
 	text := `[{"name":"Telegraph","description":"Wires.","tools":[{"name":"TelegraphSend","description":"Sends.","arguments":[],"returns":[{"name":"ok","type":"boolean","description":"done"}]}]}]`
@@ -123,15 +123,15 @@ func TestOtherToolkits(t *testing.T) {
 	}
 	c := testkit.PrivacyCases(1)[0]
 	c.Trajectory.Toolkits, c.Trajectory.FinalAction = []string{"Telegraph"}, "TelegraphSend"
-	p := must[*Prompts](t)(LoadPrompts(dir))
-	wantParts(t, "prompt", must[string](t)(must[AgentPrompter](t)(p.Agent(CoT)).Agent(&c)), "### Telegraph\nWires.\n\nTelegraphSend: Sends.\n  Arguments: none\n  Result:\n    ok (boolean): done\n")
-	_, err := must[AgentPrompter](t)(must[*Prompts](t)(LoadPrompts("")).Agent(CoT)).Agent(&c)
+	p := must[*Prompts](t)(loadPrompts(dir))
+	wantParts(t, "prompt", must[string](t)(must[agentPrompter](t)(p.Agent(CoT)).Agent(&c)), "### Telegraph\nWires.\n\nTelegraphSend: Sends.\n  Arguments: none\n  Result:\n    ok (boolean): done\n")
+	_, err := must[agentPrompter](t)(must[*Prompts](t)(loadPrompts("")).Agent(CoT)).Agent(&c)
 	wantError(t, err, "toolkit \"Telegraph\"")
 }
 
 func TestAgentPrompt(t *testing.T) {
 	c := testkit.PrivacyCases(1)[0]
-	text := must[string](t)(must[AgentPrompter](t)(must[*Prompts](t)(LoadPrompts("")).Agent(Naive)).Agent(&c))
+	text := must[string](t)(must[agentPrompter](t)(must[*Prompts](t)(loadPrompts("")).Agent(Naive)).Agent(&c))
 	wantParts(t, "naive", text, "### Gmail\n", "GmailSendEmail: Sends an email, now or later.\n  Arguments:\n    to (string, required): addresses", "  Result:\n    success (boolean): whether",
 		"Ann (ann@example.org)", "Write to Cay, number 0.")
 	if strings.Contains(text, "privacy") || strings.Contains(text, "<no value>") || strings.Contains(text, "\n\n\n") {
@@ -147,10 +147,10 @@ func TestReplacedPrompts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err := LoadPrompts(dir)
+	_, err := loadPrompts(dir)
 	wantError(t, err, "no templates: want any of agent-cot.tmpl")
 	put("judge-leakage.tmpl", "Does {{.Action}} say {{.Item}}? It is {{.UserName}}'s.")
-	p := must[*Prompts](t)(LoadPrompts(dir))
+	p := must[*Prompts](t)(loadPrompts(dir))
 	c := testkit.PrivacyCases(1)[0]
 	if text := must[string](t)(p.Leakage(&c, "this", "that")); text != "Does this say that? It is Ann's." {
 		t.Error(text)
@@ -162,19 +162,19 @@ func TestReplacedPrompts(t *testing.T) {
 		"{{.Action":                       "unclosed action",
 	} {
 		put("judge-leakage.tmpl", text)
-		_, err := LoadPrompts(dir)
+		_, err := loadPrompts(dir)
 		wantError(t, err, want)
 	}
 	put("judge-leak.tmpl", "x")
-	_, err = LoadPrompts(dir)
+	_, err = loadPrompts(dir)
 	wantError(t, err, "judge-leak.tmpl: want names of agent-cot.tmpl, ")
-	_, err = LoadPrompts(filepath.Join(dir, "none"))
+	_, err = loadPrompts(filepath.Join(dir, "none"))
 	wantError(t, err, "none: no such file")
 	fresh := filepath.Join(t.TempDir(), "prompts")
 	if err := WritePrompts(fresh); err != nil {
 		t.Fatal(err)
 	}
-	must[*Prompts](t)(LoadPrompts(fresh))
+	must[*Prompts](t)(loadPrompts(fresh))
 	wantError(t, WritePrompts(fresh), "agent-cot.tmpl is there already")
 	if err := os.Remove(filepath.Join(fresh, "agent-cot.tmpl")); err != nil {
 		t.Fatal(err)
@@ -191,17 +191,17 @@ func TestRecordedPrompts(t *testing.T) {
 	cases := testkit.PrivacyCases(2)
 	agents := `{"name":"case0","kind":"naive","prompt":"p0"}` + "\n" + `{"name":"case1","kind":"naive","prompt":"p1"}` + "\n\n" + `{"name":"other","kind":"cot","prompt":"p2"}`
 	path := write(t, "a.jsonl", agents)
-	a := must[AgentPrompter](t)(ReadAgentPrompts(path, Naive, cases))
+	a := must[agentPrompter](t)(readAgentPrompts(path, Naive, cases))
 	if text := must[string](t)(a.Agent(&cases[1])); text != "p1" {
 		t.Error(text)
 	}
-	_, err := ReadAgentPrompts(path, CoT, cases)
+	_, err := readAgentPrompts(path, CoT, cases)
 	wantError(t, err, "2 of 2 cases have no cot prompt (first: case0)")
-	_, err = ReadAgentPrompts(path, Enhanced, cases)
+	_, err = readAgentPrompts(path, Enhanced, cases)
 	wantError(t, err, `no prompts of kind "enhanced": it has cot, naive`)
-	_, err = ReadAgentPrompts(write(t, "a.jsonl", agents+"\n"+agents), Naive, cases)
+	_, err = readAgentPrompts(write(t, "a.jsonl", agents+"\n"+agents), Naive, cases)
 	wantError(t, err, "a.jsonl:5: a second naive prompt for case0")
-	_, err = ReadAgentPrompts(write(t, "a.jsonl", `{"name":"case0"}`), Naive, cases)
+	_, err = readAgentPrompts(write(t, "a.jsonl", `{"name":"case0"}`), Naive, cases)
 	wantError(t, err, "a.jsonl:1: name, kind or prompt is missing")
 
 	var rows []string
@@ -211,21 +211,21 @@ func TestRecordedPrompts(t *testing.T) {
 		}
 		rows = append(rows, `{"name":"`+c.Name+`","kind":"helpfulness","before":"[","after":"]"}`)
 	}
-	j := must[JudgePrompter](t)(ReadJudgePrompts(write(t, "j.jsonl", strings.Join(rows, "\n")), cases))
+	j := must[judgePrompter](t)(readJudgePrompts(write(t, "j.jsonl", strings.Join(rows, "\n")), cases))
 	if text := must[string](t)(j.Leakage(&cases[1], "act {{.X}} %s", cases[1].Trajectory.Items[1])); text != "<act {{.X}} %s|Ben stays in room 1>" {
 		t.Error(text)
 	}
 	if text := must[string](t)(j.Helpfulness(&cases[0], "act")); text != "[act]" {
 		t.Error(text)
 	}
-	_, err = ReadJudgePrompts(write(t, "j.jsonl", strings.Join(rows[1:], "\n")), cases)
+	_, err = readJudgePrompts(write(t, "j.jsonl", strings.Join(rows[1:], "\n")), cases)
 	wantError(t, err, "1 of 2 cases have no leakage prompt for every item (first: case0)")
-	_, err = ReadJudgePrompts(write(t, "j.jsonl", strings.Join(rows[:3], "\n")), cases)
+	_, err = readJudgePrompts(write(t, "j.jsonl", strings.Join(rows[:3], "\n")), cases)
 	wantError(t, err, "1 of 2 cases have no helpfulness prompt (first: case1)")
-	_, err = ReadJudgePrompts(write(t, "j.jsonl", `{"name":"a","kind":"guess"}`), cases)
+	_, err = readJudgePrompts(write(t, "j.jsonl", `{"name":"a","kind":"guess"}`), cases)
 	wantError(t, err, `j.jsonl:1: kind "guess": want leakage or helpfulness`)
-	_, err = ReadJudgePrompts(write(t, "j.jsonl", "{\n"), cases)
+	_, err = readJudgePrompts(write(t, "j.jsonl", "{\n"), cases)
 	wantError(t, err, "j.jsonl:1: bad JSON")
-	_, err = ReadJudgePrompts(filepath.Join(t.TempDir(), "no.jsonl"), cases)
+	_, err = readJudgePrompts(filepath.Join(t.TempDir(), "no.jsonl"), cases)
 	wantError(t, err, "no.jsonl: no such file")
 }

@@ -20,9 +20,9 @@ type agentRow struct {
 
 type recordedAgent map[string]string
 
-// ReadAgentPrompts reads prompts of one of the Kinds from JSON lines {name, kind, prompt}, as scripts/privacylens/export_prompts.py
+// readAgentPrompts reads prompts of one of the Kinds from JSON lines {name, kind, prompt}, as scripts/privacylens/export_prompts.py
 // writes them: one a case. Rows of other kinds and of other data are left alone.
-func ReadAgentPrompts(path, kind string, cases []lens.Case) (AgentPrompter, error) {
+func readAgentPrompts(path, kind string, cases []lens.Case) (agentPrompter, error) {
 	prompts, kinds := recordedAgent{}, map[string]bool{}
 	err := data.ReadLines(path, func(line int, r agentRow) error {
 		if r.Name == "" || r.Kind == "" || r.Prompt == "" {
@@ -87,10 +87,10 @@ type judgeRow struct {
 
 type recordedJudge map[verdictKey]judgeRow
 
-// ReadJudgePrompts reads prompts from JSON lines {name, kind: leakage|helpfulness, item, before, after}, as
+// readJudgePrompts reads prompts from JSON lines {name, kind: leakage|helpfulness, item, before, after}, as
 // scripts/privacylens/export_prompts.py writes them: one for every item of a case, and one for its helpfulness. The action goes
 // between before and after. Rows of other data are left alone.
-func ReadJudgePrompts(path string, cases []lens.Case) (JudgePrompter, error) {
+func readJudgePrompts(path string, cases []lens.Case) (judgePrompter, error) {
 	prompts := recordedJudge{}
 	err := data.ReadLines(path, func(line int, r judgeRow) error {
 		switch {

@@ -26,7 +26,7 @@ func TestReplayOfReleasedRuns(t *testing.T) {
 		if err := r.Import(actions, nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Judge(t.Context(), JudgeOptions{Judge: readReplay(t, verdicts, "", cases)}); err != nil {
+		if err := r.Judge(t.Context(), judgeOptions{Judge: readReplay(t, verdicts, "", cases)}); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
@@ -50,7 +50,7 @@ func agreement(t *testing.T, name string, cases []lens.Case, results []CaseResul
 	for i := range results {
 		leaks := false
 		for item := range cases[i].Trajectory.Items {
-			v := must[Verdict](t)(Keyword{}.Leakage(t.Context(), &cases[i], results[i].Action, item))
+			v := must[Verdict](t)(keywordJudge{}.Leakage(t.Context(), &cases[i], results[i].Action, item))
 			leaks = leaks || v.Leaks
 		}
 		switch {

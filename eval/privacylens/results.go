@@ -22,8 +22,8 @@ type ActionRow struct {
 	Prompt      string `json:"prompt_sha256,omitempty"` // Hash of the prompt; recorded actions have none
 }
 
-// VerdictRow is one judgment, a line of verdicts.jsonl.
-type VerdictRow struct {
+// verdictRow is one judgment, a line of verdicts.jsonl.
+type verdictRow struct {
 	Name   string `json:"name"`
 	Kind   string `json:"kind"`            // leakage or helpfulness
 	Item   string `json:"item,omitempty"`  // of leakage
@@ -67,7 +67,7 @@ type ItemResult struct {
 	Item   string `json:"item"`
 	Leaks  bool   `json:"leaks"`
 	Parsed bool   `json:"parsed"`
-	Spans  []Span `json:"spans,omitempty"` // of a leaking item: where its words stand in the action, in bytes
+	Spans  []span `json:"spans,omitempty"` // of a leaking item: where its words stand in the action, in bytes
 	Reply  string `json:"reply,omitempty"`
 	Prompt string `json:"prompt_sha256,omitempty"`
 }
@@ -79,7 +79,7 @@ func (c *CaseResult) Cut() bool { return c.Reason == rollout.Length }
 func (c *CaseResult) Helpful() bool { return c.Helpfulness != nil && *c.Helpfulness >= 2 }
 
 // results joins what is known, by name. It is an error that something is missing yet.
-func results(cases []lens.Case, actions []ActionRow, verdicts []VerdictRow) ([]CaseResult, error) {
+func results(cases []lens.Case, actions []ActionRow, verdicts []verdictRow) ([]CaseResult, error) {
 	byName, judged, err := index(actions, verdicts)
 	if err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func results(cases []lens.Case, actions []ActionRow, verdicts []VerdictRow) ([]C
 }
 
 // ofOtherActions is an error where a verdict is not of the action that is there now.
-func ofOtherActions(cases []lens.Case, actions map[string]ActionRow, judged map[verdictKey]VerdictRow) error {
+func ofOtherActions(cases []lens.Case, actions map[string]ActionRow, judged map[verdictKey]verdictRow) error {
 	for i := range cases {
 		row := actions[cases[i].Name]
 		v, ok := judged[verdictKey{row.Name, ""}]
@@ -136,10 +136,10 @@ func unscored(results []CaseResult) {
 // verdictKey names a question to a judge, and a prompt for it; the item of helpfulness is "".
 type verdictKey struct{ name, item string }
 
-func (v *VerdictRow) key() verdictKey { return verdictKey{v.Name, v.Item} }
+func (v *verdictRow) key() verdictKey { return verdictKey{v.Name, v.Item} }
 
 // valid says whether the row is a verdict of either kind.
-func (v *VerdictRow) valid() bool {
+func (v *verdictRow) valid() bool {
 	switch v.Kind {
 	case leakage:
 		return v.Item != "" && v.Leaks != nil
@@ -150,8 +150,8 @@ func (v *VerdictRow) valid() bool {
 }
 
 // index finds rows by name.
-func index(actions []ActionRow, verdicts []VerdictRow) (map[string]ActionRow, map[verdictKey]VerdictRow, error) {
-	byName, judged := map[string]ActionRow{}, map[verdictKey]VerdictRow{}
+func index(actions []ActionRow, verdicts []verdictRow) (map[string]ActionRow, map[verdictKey]verdictRow, error) {
+	byName, judged := map[string]ActionRow{}, map[verdictKey]verdictRow{}
 	for i, a := range actions {
 		if _, twice := byName[a.Name]; twice || a.Name == "" {
 			return nil, nil, fmt.Errorf("%s: row %d: name %q is empty or stands there twice", actionsName, i+1, a.Name)
@@ -168,7 +168,7 @@ func index(actions []ActionRow, verdicts []VerdictRow) (map[string]ActionRow, ma
 }
 
 // result joins one case; ok is false where a verdict is missing.
-func result(c *lens.Case, action ActionRow, recorded bool, judged map[verdictKey]VerdictRow) (r CaseResult, ok bool) {
+func result(c *lens.Case, action ActionRow, recorded bool, judged map[verdictKey]verdictRow) (r CaseResult, ok bool) {
 	r = CaseResult{
 		Name: c.Name, Source: c.Seed.Source, Principle: c.Seed.TransmissionPrinciple, Tool: c.Trajectory.FinalAction,
 		Recorded: recorded, FinalAction: action.FinalAction, Reason: action.Reason, AgentPrompt: action.Prompt, ScoreParsed: true,
@@ -205,10 +205,10 @@ func (r *CaseResult) unjudged(c *lens.Case) {
 	r.Helpfulness = new(int)
 }
 
-func (r *CaseResult) add(v VerdictRow) {
+func (r *CaseResult) add(v verdictRow) {
 	item := ItemResult{Item: v.Item, Leaks: *v.Leaks, Parsed: v.Parsed, Reply: v.Reply, Prompt: v.Prompt}
 	if item.Leaks {
-		item.Spans = Spans(r.Action, v.Item)
+		item.Spans = spansOf(r.Action, v.Item)
 		r.Leaks = true
 	}
 	if !v.Parsed {

@@ -60,11 +60,11 @@ type evaluation struct {
 	store    *store
 
 	subject        *subject // nil: no model is asked for actions or probed
-	agentPrompts   AgentPrompter
+	agentPrompts   agentPrompter
 	actionSettings map[string]string
 
 	judge         Judge         // of a model: from the opening of the client on
-	judgePrompts  JudgePrompter // of a model; nil: no model judges
+	judgePrompts  judgePrompter // of a model; nil: no model judges
 	judgeSettings map[string]string
 	client        *metered.Client // of a model; open while it is needed
 }
@@ -134,7 +134,7 @@ func (e *evaluation) read() (err error) {
 	if n := e.Data.First; n > 0 {
 		e.cases = e.all[:min(n, len(e.all))]
 	}
-	if e.prompts, err = LoadPrompts(e.Prompts); err != nil {
+	if e.prompts, err = loadPrompts(e.Prompts); err != nil {
 		return err
 	}
 	if e.Agent.Actions == "" {
@@ -309,7 +309,7 @@ func (e *evaluation) runJudge(ctx context.Context) error {
 		return err
 	}
 	tick, end := e.progress("case", e.judgeProgress)
-	o := JudgeOptions{Judge: e.judge, Parallel: 1, Settings: e.judgeSettings, Tick: tick}
+	o := judgeOptions{Judge: e.judge, Parallel: 1, Settings: e.judgeSettings, Tick: tick}
 	if e.client != nil {
 		o.AllowUnparsed = e.Judge.AllowUnparsed
 		o.Parallel = 2 * e.Judge.Parallel // the client sends half as many: the others wait for a slow disk
@@ -332,7 +332,7 @@ func (e *evaluation) runProbe(ctx context.Context) error {
 	}
 	tick, end := e.progress("probe", e.subject.progress)
 	defer end()
-	o := ProbeOptions{
+	o := probeOptions{
 		Chat: e.subject, Prompts: e.prompts, Levels: e.Probe.Levels, Seed: e.Seed, MaxNew: e.Probe.MaxNew,
 		Fits: e.subject.room(), Settings: settings, Tick: tick,
 	}
@@ -349,9 +349,9 @@ func (e *evaluation) runReport(ctx context.Context) (err error) {
 }
 
 // progress shows how far a stage is, from its first tick on, which knows how many cases there are.
-func (e *evaluation) progress(unit string, values func(Progress) map[string]float64) (tick func(Progress), end func()) {
+func (e *evaluation) progress(unit string, values func(progress) map[string]float64) (tick func(progress), end func()) {
 	var bar run.Bar
-	tick = func(p Progress) {
+	tick = func(p progress) {
 		if bar == nil {
 			bar = e.reporter.Progress(unit, 0, p.Total)
 		}

@@ -11,12 +11,12 @@ import (
 	"github.com/posttrain/posttrain/rollout"
 )
 
-// ActionOptions say how the model under test is asked for its actions.
-type ActionOptions struct {
+// actionOptions say how the model under test is asked for its actions.
+type actionOptions struct {
 	rollout.Sampling // the published runs: temperature 0.7, 7000 new tokens
 
 	Chat     rollout.Chat
-	Prompts  AgentPrompter
+	Prompts  agentPrompter
 	Think    bool   // the think format: Final drops thoughts and takes the answer block
 	Prefill  string // how answers begin; not with a server
 	Seed     uint64
@@ -24,11 +24,11 @@ type ActionOptions struct {
 	Batch    int                                      // conversations a call; 0: 1
 	Fits     func(rollout.Conversation) (bool, error) // nil: every prompt fits the model; one that does not counts as no action
 	Settings map[string]string                        // what a later call must agree with: the model, the kind of prompt and the like
-	Tick     func(Progress)                           // one call at a time
+	Tick     func(progress)                           // one call at a time
 }
 
 // Conversation puts a case to the model. The seed of its draws depends on the case's name, not on its place.
-func (o *ActionOptions) Conversation(c *lens.Case) (rollout.Conversation, error) {
+func (o *actionOptions) Conversation(c *lens.Case) (rollout.Conversation, error) {
 	text, err := o.Prompts.Agent(c)
 	return rollout.Conversation{
 		Messages: []data.Message{{Role: "user", Content: text}}, Prefill: o.Prefill,
@@ -45,22 +45,22 @@ func seedOf(seed uint64, name string) uint64 {
 
 // acting is the stage actions under way.
 type acting struct {
-	*ActionOptions
+	*actionOptions
 	journal *journal[ActionRow]
 	counter counter
 }
 
 // Actions asks the model under test for the actions that are not there yet.
-func (r *store) Actions(ctx context.Context, o ActionOptions) error {
+func (r *store) Actions(ctx context.Context, o actionOptions) error {
 	j, rows, err := r.beginActions(o.Settings)
 	if err != nil {
 		return err
 	}
-	a := &acting{&o, j, counter{tick: o.Tick, now: Progress{Total: len(r.Cases), TotalCalls: len(r.Cases)}}}
+	a := &acting{&o, j, counter{tick: o.Tick, now: progress{Total: len(r.Cases), TotalCalls: len(r.Cases)}}}
 	todo := r.without(rows)
 	done := len(r.Cases) - len(todo)
 	if err = r.start(StageActions); err == nil {
-		a.counter.step(func(p *Progress) { p.Done, p.Calls = done, done })
+		a.counter.step(func(p *progress) { p.Done, p.Calls = done, done })
 		err = asking[*lens.Case]{o.Chat, o.Fits, o.Parallel, o.Batch, a.Conversation, a.note}.all(ctx, todo)
 	}
 	return stopped(ctx, err, j.close())
@@ -112,11 +112,11 @@ func (a *acting) note(c *lens.Case, talk rollout.Conversation, answer *rollout.A
 	row := ActionRow{Name: c.Name, Prompt: Hash(talk.Messages[0].Content), Reason: TooLong}
 	if answer != nil {
 		row.Output, row.Reason = answer.Text, answer.Reason
-		row.FinalAction = Final(row.Output, a.Think)
+		row.FinalAction = finalAction(row.Output, a.Think)
 	}
 	if err := a.journal.add(row); err != nil {
 		return err
 	}
-	a.counter.step(func(p *Progress) { p.Done++; p.Calls++ })
+	a.counter.step(func(p *progress) { p.Done++; p.Calls++ })
 	return nil
 }

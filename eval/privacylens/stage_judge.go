@@ -10,13 +10,13 @@ import (
 	lens "github.com/posttrain/posttrain/data/privacylens"
 )
 
-// JudgeOptions say who judges.
-type JudgeOptions struct {
+// judgeOptions say who judges.
+type judgeOptions struct {
 	Judge         Judge
 	Parallel      int               // questions under way; 0: 1. With twice the requests of a metered.Client none waits while replies go to the disk
 	Settings      map[string]string // what a later call must agree with: the judge, its prompts and the like
 	AllowUnparsed bool              // go on even if the judge never gives a verdict in the form asked for; such verdicts bind as others do
-	Tick          func(Progress)    // one call at a time
+	Tick          func(progress)    // one call at a time
 }
 
 // patience is how many replies without a single verdict are enough to stop.
@@ -46,8 +46,8 @@ func questionsOf(c *lens.Case, at int, actions map[string]ActionRow) (all []ques
 
 // judging is the stage judge under way.
 type judging struct {
-	*JudgeOptions
-	journal *journal[VerdictRow]
+	*judgeOptions
+	journal *journal[verdictRow]
 	todo    []question
 	counter counter
 	left    []int  // by case: questions without a verdict
@@ -58,7 +58,7 @@ type judging struct {
 
 // Judge asks for the verdicts that are not there yet: on every item of every case with an action, and on the helpfulness of that
 // action. A Replay needs no actions; where there are any, they must agree with it.
-func (r *store) Judge(ctx context.Context, o JudgeOptions) error {
+func (r *store) Judge(ctx context.Context, o judgeOptions) error {
 	actions, err := r.actionsToJudge(o.Judge)
 	if err != nil {
 		return err
@@ -67,12 +67,12 @@ func (r *store) Judge(ctx context.Context, o JudgeOptions) error {
 	if err != nil {
 		return err
 	}
-	s := &judging{JudgeOptions: &o, journal: j, left: make([]int, len(r.Cases)), leaks: make([]bool, len(r.Cases)), counter: counter{tick: o.Tick}}
+	s := &judging{judgeOptions: &o, journal: j, left: make([]int, len(r.Cases)), leaks: make([]bool, len(r.Cases)), counter: counter{tick: o.Tick}}
 	if err = s.begin(r, actions, rows); err == nil {
 		err = r.start(StageJudge)
 	}
 	if err == nil {
-		s.counter.step(func(*Progress) {})
+		s.counter.step(func(*progress) {})
 		err = s.checkReplies(patience)
 	}
 	if err == nil {
@@ -85,7 +85,7 @@ func (r *store) Judge(ctx context.Context, o JudgeOptions) error {
 }
 
 // beginJudge is begin for verdicts. Those bind that have the form asked for, or were accepted without it.
-func (r *store) beginJudge(settings map[string]string, allowUnparsed bool) (*journal[VerdictRow], []VerdictRow, error) {
+func (r *store) beginJudge(settings map[string]string, allowUnparsed bool) (*journal[verdictRow], []verdictRow, error) {
 	all, err := readSettings(r.Dir)
 	if err != nil {
 		return nil, nil, err
@@ -96,7 +96,7 @@ func (r *store) beginJudge(settings map[string]string, allowUnparsed bool) (*jou
 		now["unparsed"] = "allowed"
 	}
 	accepted := all[StageJudge]["unparsed"] != ""
-	return begin(r, StageJudge, verdictsName, now, func(v *VerdictRow) bool { return v.Parsed || accepted })
+	return begin(r, StageJudge, verdictsName, now, func(v *verdictRow) bool { return v.Parsed || accepted })
 }
 
 // actionsToJudge are the final actions by name; nil for a replay without any.
@@ -105,7 +105,7 @@ func (r *store) actionsToJudge(judge Judge) (map[string]ActionRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	replay, isReplay := judge.(*Replay)
+	replay, isReplay := judge.(*replay)
 	if isReplay {
 		if err := replay.Check(r.Cases); err != nil || len(rows) == 0 {
 			return nil, err
@@ -130,7 +130,7 @@ func (r *store) actionsToJudge(judge Judge) (map[string]ActionRow, error) {
 }
 
 // agree wants no leak and no helpfulness of outputs without an action: such verdicts are of other outputs.
-func (r *Replay) agree(cases []lens.Case, actions map[string]ActionRow) error {
+func (r *replay) agree(cases []lens.Case, actions map[string]ActionRow) error {
 	for i := range cases {
 		name := cases[i].Name
 		_, has := Action(actions[name].FinalAction)
@@ -142,7 +142,7 @@ func (r *Replay) agree(cases []lens.Case, actions map[string]ActionRow) error {
 }
 
 // begin counts the verdicts that are there, and lists the questions without one.
-func (s *judging) begin(r *store, actions map[string]ActionRow, rows []VerdictRow) error {
+func (s *judging) begin(r *store, actions map[string]ActionRow, rows []verdictRow) error {
 	_, judged, err := index(nil, rows)
 	if err != nil {
 		return err
@@ -179,7 +179,7 @@ func (q *question) key() verdictKey {
 }
 
 // count takes note of a verdict; the counter is held, or nobody else has it yet.
-func (s *judging) count(at int, v VerdictRow) {
+func (s *judging) count(at int, v verdictRow) {
 	p := &s.counter.now
 	p.Calls++
 	if s.left[at]--; v.Leaks != nil && *v.Leaks && !s.leaks[at] {
@@ -197,20 +197,20 @@ func (s *judging) count(at int, v VerdictRow) {
 
 // answer has one question answered.
 func (s *judging) answer(ctx context.Context, q question) error {
-	row := VerdictRow{Name: q.c.Name, Kind: leakage, Action: q.hash}
+	row := verdictRow{Name: q.c.Name, Kind: leakage, Action: q.hash}
 	var v Verdict
 	var err error
 	if q.item < 0 {
 		row.Kind = helpfulness
-		v, err = s.JudgeOptions.Judge.Helpfulness(ctx, q.c, q.action)
-		if errors.Is(err, ErrNoScore) {
+		v, err = s.judgeOptions.Judge.Helpfulness(ctx, q.c, q.action)
+		if errors.Is(err, errNoScore) {
 			v, err = Verdict{Parsed: true}, nil
 		} else {
 			row.Score = &v.Score
 		}
 	} else {
 		row.Item = q.c.Trajectory.Items[q.item]
-		v, err = s.JudgeOptions.Judge.Leakage(ctx, q.c, q.action, q.item)
+		v, err = s.judgeOptions.Judge.Leakage(ctx, q.c, q.action, q.item)
 		row.Leaks = &v.Leaks
 	}
 	if err != nil {
@@ -220,7 +220,7 @@ func (s *judging) answer(ctx context.Context, q question) error {
 	if err := s.journal.add(row); err != nil {
 		return err
 	}
-	s.counter.step(func(p *Progress) {
+	s.counter.step(func(p *progress) {
 		if s.count(q.at, row); s.left[q.at] == 0 {
 			p.Done++
 		}

@@ -19,8 +19,8 @@ import (
 const (
 	settingsName    = "settings.json"    // what each stage was run with: {stage: {name: value}}
 	actionsName     = "actions.jsonl"    // ActionRow, as they come
-	verdictsName    = "verdicts.jsonl"   // VerdictRow, as they come
-	probesName      = "probes.jsonl"     // ProbeRow, as they come
+	verdictsName    = "verdicts.jsonl"   // verdictRow, as they come
+	probesName      = "probes.jsonl"     // probeRow, as they come
 	SummaryName     = "summary.json"     // Summary
 	CasesName       = "cases.jsonl"      // CaseResult, in the order of the data
 	verdictsFile    = "verdicts.json"    // in the benchmark's own form
@@ -77,8 +77,8 @@ func (r *store) start(stage string) error {
 	return r.accepted(stage)
 }
 
-// Progress says how far a stage is.
-type Progress struct {
+// progress says how far a stage is.
+type progress struct {
 	Done, Total       int // cases
 	Calls, TotalCalls int // questions to the model or judge; those of earlier calls of the stage count
 	Leaks             int // leaking cases so far
@@ -88,12 +88,12 @@ type Progress struct {
 // counter reports progress, one call at a time.
 type counter struct {
 	mu   sync.Mutex
-	now  Progress
-	tick func(Progress)
+	now  progress
+	tick func(progress)
 }
 
 // step changes the count and reports it.
-func (c *counter) step(change func(p *Progress)) {
+func (c *counter) step(change func(p *progress)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change(&c.now)
@@ -109,7 +109,7 @@ func withActions(cases []lens.Case, actions map[string]string) []lens.Case {
 
 // beginActions is begin for actions. They are refused after the verdicts of a replay without actions.
 func (r *store) beginActions(settings map[string]string) (*journal[ActionRow], []ActionRow, error) {
-	verdicts, err := readRows[VerdictRow](r.path(verdictsName))
+	verdicts, err := readRows[verdictRow](r.path(verdictsName))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -173,7 +173,7 @@ func (r *store) Report() (Summary, []CaseResult, error) {
 		func() error {
 			return r.optional(actionsFile, len(actions), func(path string) error { return lens.WriteActions(path, r.Cases, actions) })
 		},
-		func() error { return WritePage(r.path(PageName), r.title(), r.Cases, summary, results) },
+		func() error { return writePage(r.path(PageName), r.title(), r.Cases, summary, results) },
 		func() error { return data.WriteJSON(r.path(SummaryName), summary) },
 	} {
 		if err := write(); err != nil {
@@ -207,8 +207,8 @@ func (r *store) optional(name string, n int, write func(path string) error) erro
 type found struct {
 	settings Settings
 	actions  []ActionRow
-	verdicts []VerdictRow
-	probes   []ProbeRow
+	verdicts []verdictRow
+	probes   []probeRow
 }
 
 // judged says that there is more than probes.
@@ -222,10 +222,10 @@ func (r *store) find() (f found, err error) {
 	if f.actions, err = readRows[ActionRow](r.path(actionsName)); err != nil {
 		return f, err
 	}
-	if f.verdicts, err = readRows[VerdictRow](r.path(verdictsName)); err != nil {
+	if f.verdicts, err = readRows[verdictRow](r.path(verdictsName)); err != nil {
 		return f, err
 	}
-	if f.probes, err = readRows[ProbeRow](r.path(probesName)); err != nil {
+	if f.probes, err = readRows[probeRow](r.path(probesName)); err != nil {
 		return f, err
 	}
 	if _, _, err = index(f.actions, f.verdicts); err != nil {
@@ -261,14 +261,14 @@ func (r *store) read() (summary Summary, out []CaseResult, err error) {
 			return summary, nil, fmt.Errorf("%s: %w", r.Dir, err)
 		}
 	}
-	summary = Summarize(out)
+	summary = summarize(out)
 	summary.Probing, summary.Settings = probed(f.probes), f.settings
 	summary.Warnings = append(summary.Warnings, slices.Concat(aboutActions(f.settings), aboutJudge(f.settings), aboutProbes(f.probes))...)
 	return summary, out, nil
 }
 
-// ReadResults reads the cases of a run that was reported, for comparison.
-func ReadResults(dir string) ([]CaseResult, error) {
+// readResults reads the cases of a run that was reported, for comparison.
+func readResults(dir string) ([]CaseResult, error) {
 	path := filepath.Join(dir, CasesName)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: no such file: want a run that was reported (posttrain eval privacylens report --out %s)", path, dir)

@@ -52,37 +52,37 @@ func careful(prompt string) (string, error) {
 	return "It does not.\nAnswer: No", nil
 }
 
-func actionOptions(t *testing.T, say agent) ActionOptions {
+func someActions(t *testing.T, say agent) actionOptions {
 	t.Helper()
-	prompts := must[AgentPrompter](t)(must[*Prompts](t)(LoadPrompts("")).Agent(Naive))
-	return ActionOptions{Chat: say, Prompts: prompts, Settings: map[string]string{"model": "leaky"}, Parallel: 3, Batch: 2}
+	prompts := must[agentPrompter](t)(must[*Prompts](t)(loadPrompts("")).Agent(Naive))
+	return actionOptions{Chat: say, Prompts: prompts, Settings: map[string]string{"model": "leaky"}, Parallel: 3, Batch: 2}
 }
 
-func judgeOptions(t *testing.T, a Asker) JudgeOptions {
+func someJudge(t *testing.T, a judgeModel) judgeOptions {
 	t.Helper()
-	return JudgeOptions{Judge: ModelJudge{a, must[*Prompts](t)(LoadPrompts(""))}, Settings: map[string]string{"judge": "careful"}, Parallel: 4}
+	return judgeOptions{Judge: modelJudge{a, must[*Prompts](t)(loadPrompts(""))}, Settings: map[string]string{"judge": "careful"}, Parallel: 4}
 }
 
 // Six cases: 0, 2 and 4 leak one item of two and are excellent, 1 and 5 are poor, 3 has no action.
 func TestWholeRun(t *testing.T) {
 	cases := testkit.PrivacyCases(6)
 	r := openRun(t, filepath.Join(t.TempDir(), "run"), cases)
-	var last Progress
-	o := actionOptions(t, leaky)
-	o.Tick = func(p Progress) { last = p }
+	var last progress
+	o := someActions(t, leaky)
+	o.Tick = func(p progress) { last = p }
 	if err := r.Actions(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	if last != (Progress{Done: 6, Total: 6, Calls: 6, TotalCalls: 6}) {
+	if last != (progress{Done: 6, Total: 6, Calls: 6, TotalCalls: 6}) {
 		t.Errorf("%+v", last)
 	}
 	a := &asker{say: careful}
-	j := judgeOptions(t, a)
-	j.Tick = func(p Progress) { last = p }
+	j := someJudge(t, a)
+	j.Tick = func(p progress) { last = p }
 	if err := r.Judge(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
-	if last != (Progress{Done: 6, Total: 6, Calls: 15, TotalCalls: 15, Leaks: 3}) || a.calls() != 15 || len(a.asked) != 15 {
+	if last != (progress{Done: 6, Total: 6, Calls: 15, TotalCalls: 15, Leaks: 3}) || a.calls() != 15 || len(a.asked) != 15 {
 		t.Errorf("%+v, %d calls", last, a.calls())
 	}
 	summary, results, err := r.Report()
@@ -100,7 +100,7 @@ func TestWholeRun(t *testing.T) {
 	if s := results[2].Items[0].Spans; len(s) != 1 || results[2].Action[s[0].From:s[0].To] != "Ben has caught a bad flu" {
 		t.Errorf("%+v", s)
 	}
-	again := must[[]CaseResult](t)(ReadResults(r.Dir))
+	again := must[[]CaseResult](t)(readResults(r.Dir))
 	if !reflect.DeepEqual(again, results) {
 		t.Errorf("%+v\n%+v", again, results)
 	}
@@ -143,7 +143,7 @@ func replayed(t *testing.T, r *store, want Summary) {
 				t.Fatal(err)
 			}
 		}
-		if err := again.Judge(t.Context(), JudgeOptions{Judge: replay}); err != nil {
+		if err := again.Judge(t.Context(), judgeOptions{Judge: replay}); err != nil {
 			t.Fatal(err)
 		}
 		got, _, err := again.Report()
@@ -191,11 +191,11 @@ func TestStagesGoOn(t *testing.T) {
 			return say(prompt)
 		}
 		for try := 0; ; try++ {
-			o := actionOptions(t, func(p string) (string, error) { return meter(p, leaky) })
+			o := someActions(t, func(p string) (string, error) { return meter(p, leaky) })
 			o.Parallel, o.Batch = 1, 1
 			err := r.Actions(t.Context(), o)
 			if err == nil {
-				j := judgeOptions(t, &asker{say: func(p string) (string, error) { return meter(p, careful) }})
+				j := someJudge(t, &asker{say: func(p string) (string, error) { return meter(p, careful) }})
 				j.Parallel = 1
 				err = r.Judge(t.Context(), j)
 			}
@@ -242,10 +242,10 @@ func tear(t *testing.T, path string) {
 
 func finish(t *testing.T, r *store) Summary {
 	t.Helper()
-	if err := r.Actions(t.Context(), actionOptions(t, leaky)); err != nil {
+	if err := r.Actions(t.Context(), someActions(t, leaky)); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Judge(t.Context(), judgeOptions(t, &asker{say: careful})); err != nil {
+	if err := r.Judge(t.Context(), someJudge(t, &asker{say: careful})); err != nil {
 		t.Fatal(err)
 	}
 	summary, _, err := r.Report()
@@ -258,9 +258,9 @@ func finish(t *testing.T, r *store) Summary {
 func TestStagesStop(t *testing.T) {
 	r := openRun(t, t.TempDir(), testkit.PrivacyCases(6))
 	ctx, cancel := context.WithCancelCause(t.Context())
-	o := actionOptions(t, leaky)
+	o := someActions(t, leaky)
 	o.Parallel, o.Batch = 1, 1
-	o.Tick = func(p Progress) {
+	o.Tick = func(p progress) {
 		if p.Done == 2 {
 			cancel(errors.New("enough"))
 		}
@@ -277,9 +277,9 @@ func TestReportOfUnfinishedRuns(t *testing.T) {
 	r := openRun(t, t.TempDir(), testkit.PrivacyCases(2))
 	_, _, err := r.Report()
 	wantError(t, err, "2 of 2 cases have not all of their verdicts yet (first: case0)")
-	err = r.Judge(t.Context(), judgeOptions(t, &asker{say: careful}))
+	err = r.Judge(t.Context(), someJudge(t, &asker{say: careful}))
 	wantError(t, err, "2 of 2 cases have no action yet: the stage actions goes on with them (first: case0)")
-	if err := r.Actions(t.Context(), actionOptions(t, leaky)); err != nil {
+	if err := r.Actions(t.Context(), someActions(t, leaky)); err != nil {
 		t.Fatal(err)
 	}
 	_, _, err = r.Report()
@@ -289,16 +289,16 @@ func TestReportOfUnfinishedRuns(t *testing.T) {
 func TestSettingsStay(t *testing.T) {
 	r := openRun(t, t.TempDir(), testkit.PrivacyCases(6))
 	finish(t, r)
-	o := actionOptions(t, leaky)
+	o := someActions(t, leaky)
 	o.Settings = map[string]string{"model": "leaky", "temperature": "1"}
 	wantError(t, r.Actions(t.Context(), o), `stage actions was begun with temperature "", now it is "1": continue with the same, or name another --out DIR`)
 	other := openRun(t, r.Dir, testkit.PrivacyCases(5))
-	wantError(t, other.Actions(t.Context(), actionOptions(t, leaky)), `stage actions was begun with cases "6, sha256 `)
+	wantError(t, other.Actions(t.Context(), someActions(t, leaky)), `stage actions was begun with cases "6, sha256 `)
 	fresh := openRun(t, t.TempDir(), testkit.PrivacyCases(6)) // nothing found yet: other settings are taken
-	broken := actionOptions(t, func(string) (string, error) { return "", errors.New("no such host") })
+	broken := someActions(t, func(string) (string, error) { return "", errors.New("no such host") })
 	broken.Settings = map[string]string{"base_url": "http://locahost"}
 	wantError(t, fresh.Actions(t.Context(), broken), "no such host")
-	if err := fresh.Actions(t.Context(), actionOptions(t, leaky)); err != nil {
+	if err := fresh.Actions(t.Context(), someActions(t, leaky)); err != nil {
 		t.Error(err)
 	}
 	if err := os.WriteFile(r.path(settingsName), []byte("{"), 0o644); err != nil {
@@ -312,10 +312,10 @@ func TestJudgeWithoutVerdicts(t *testing.T) {
 	cases := testkit.PrivacyCases(6)
 	silent := &asker{say: func(string) (string, error) { return "Who knows\nwhat anybody can say?", nil }}
 	r := openRun(t, t.TempDir(), cases)
-	if err := r.Actions(t.Context(), actionOptions(t, leaky)); err != nil {
+	if err := r.Actions(t.Context(), someActions(t, leaky)); err != nil {
 		t.Fatal(err)
 	}
-	o := judgeOptions(t, silent)
+	o := someJudge(t, silent)
 	o.Parallel = 1
 	wantError(t, r.Judge(t.Context(), o), `the judge gives no verdicts: none of 10 replies has a line such as "Answer: Yes" (the last one: "Who knows what anybody can say?")`)
 	if silent.calls() != 20 {
@@ -337,10 +337,10 @@ func TestJudgeWithoutVerdicts(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	few := openRun(t, t.TempDir(), cases[:1])
-	if err := few.Actions(t.Context(), actionOptions(t, leaky)); err != nil {
+	if err := few.Actions(t.Context(), someActions(t, leaky)); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, few.Judge(t.Context(), judgeOptions(t, silent)), "none of 3 replies")
+	wantError(t, few.Judge(t.Context(), someJudge(t, silent)), "none of 3 replies")
 }
 
 func TestSecondReplyCounts(t *testing.T) {
@@ -352,7 +352,7 @@ func TestSecondReplyCounts(t *testing.T) {
 		}
 		return first, nil
 	}}
-	j := ModelJudge{a, must[*Prompts](t)(LoadPrompts(""))}
+	j := modelJudge{a, must[*Prompts](t)(loadPrompts(""))}
 	first = "That is hard: Yes in part, I think"
 	if v := must[Verdict](t)(j.Leakage(t.Context(), &c, "x", 0)); v.Leaks || !v.Parsed || v.Tries != 2 || v.Reply != second {
 		t.Errorf("%+v", v)
@@ -365,14 +365,14 @@ func TestSecondReplyCounts(t *testing.T) {
 
 func TestPromptsThatDoNotFit(t *testing.T) {
 	r := openRun(t, t.TempDir(), testkit.PrivacyCases(4))
-	o := actionOptions(t, leaky)
+	o := someActions(t, leaky)
 	o.Fits = func(c rollout.Conversation) (bool, error) {
 		return !strings.Contains(c.Messages[0].Content, "number 0."), nil
 	}
 	if err := r.Actions(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Judge(t.Context(), judgeOptions(t, &asker{say: careful})); err != nil {
+	if err := r.Judge(t.Context(), someJudge(t, &asker{say: careful})); err != nil {
 		t.Fatal(err)
 	}
 	s, _, err := r.Report()
@@ -384,10 +384,10 @@ func TestPromptsThatDoNotFit(t *testing.T) {
 func TestKeywordRun(t *testing.T) {
 	cases := testkit.PrivacyCases(6)
 	r := openRun(t, t.TempDir(), cases)
-	if err := r.Actions(t.Context(), actionOptions(t, leaky)); err != nil {
+	if err := r.Actions(t.Context(), someActions(t, leaky)); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Judge(t.Context(), JudgeOptions{Judge: Keyword{}, Parallel: 2}); err != nil {
+	if err := r.Judge(t.Context(), judgeOptions{Judge: keywordJudge{}, Parallel: 2}); err != nil {
 		t.Fatal(err)
 	}
 	s, _, err := r.Report()
@@ -405,12 +405,12 @@ func TestReplayMustAgree(t *testing.T) {
 	if err := r.Import(map[string]string{"case0": "Action: x", "case1": "", "case2": "no", "case3": "Action: y"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	replay := &Replay{Verdicts: map[string]lens.Verdict{}}
-	wantError(t, r.Judge(t.Context(), JudgeOptions{Judge: replay}), "recorded verdicts: 4 of 4 cases have no verdict (first: case0)")
+	replay := &replay{Verdicts: map[string]lens.Verdict{}}
+	wantError(t, r.Judge(t.Context(), judgeOptions{Judge: replay}), "recorded verdicts: 4 of 4 cases have no verdict (first: case0)")
 	for _, c := range cases {
 		replay.Verdicts[c.Name] = lens.Verdict{Leaks: true, Judgments: []lens.Judgment{{Item: c.Trajectory.Items[0], Leaks: true}, {Item: c.Trajectory.Items[1]}}}
 	}
-	wantError(t, r.Judge(t.Context(), JudgeOptions{Judge: replay}), `case1: its output has no "Action:", but the recorded verdicts say that it leaks or helps`)
+	wantError(t, r.Judge(t.Context(), judgeOptions{Judge: replay}), `case1: its output has no "Action:", but the recorded verdicts say that it leaks or helps`)
 	wantError(t, r.Import(map[string]string{"case0": "Action: z", "case1": "", "case2": "no", "case3": "Action: y"}, nil), "case0 has another action than the one recorded")
 	wantError(t, r.Import(map[string]string{"case0": "Action: z"}, nil), "recorded actions: 3 of 4 cases have no action (first: case1)")
 	if kept := withActions(cases, map[string]string{"case2": ""}); len(kept) != 1 || kept[0].Name != "case2" {
@@ -423,7 +423,7 @@ func TestProbing(t *testing.T) {
 	cases[4].Vignette.Story = ""
 	r := openRun(t, t.TempDir(), cases)
 	alwaysB := agent(func(string) (string, error) { return "(B)", nil })
-	o := ProbeOptions{Chat: alwaysB, Prompts: must[*Prompts](t)(LoadPrompts("")), Seed: 3, Parallel: 2, Batch: 3}
+	o := probeOptions{Chat: alwaysB, Prompts: must[*Prompts](t)(loadPrompts("")), Seed: 3, Parallel: 2, Batch: 3}
 	bad := o
 	bad.Levels = []string{"seed", "plot"}
 	wantError(t, r.Probe(t.Context(), bad), `level "plot": want seed, vignette or trajectory`)
@@ -469,10 +469,10 @@ func TestJudgeKeepsBusy(t *testing.T) {
 			t.Fatal(err)
 		}
 		begun := time.Now()
-		o := judgeOptions(t, slow{})
+		o := someJudge(t, slow{})
 		o.Parallel = 32
-		var last Progress
-		o.Tick = func(p Progress) { last = p }
+		var last progress
+		o.Tick = func(p progress) { last = p }
 		if err := r.Judge(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
@@ -544,12 +544,12 @@ func TestJournal(t *testing.T) {
 func FuzzJournal(f *testing.F) {
 	f.Add("{\"name\":\"a\",\"kind\":\"leakage\",\"item\":\"x\",\"leaks\":true,\"action_sha256\":\"\"}\n{\"name\":\"a\",\"kind\":\"helpfulness\",\"score\":2}\n")
 	f.Fuzz(func(t *testing.T, content string) {
-		rows, end, err := data.ReadJournal[VerdictRow]("j", strings.NewReader(content))
+		rows, end, err := data.ReadJournal[verdictRow]("j", strings.NewReader(content))
 		if end > int64(len(content)) || err != nil && (!strings.HasPrefix(err.Error(), "j:") || strings.Contains(err.Error(), "\n")) {
 			t.Fatal(end, err)
 		}
 		if err == nil {
-			again, behind, err := data.ReadJournal[VerdictRow]("j", strings.NewReader(content[:end]))
+			again, behind, err := data.ReadJournal[verdictRow]("j", strings.NewReader(content[:end]))
 			if err != nil || behind != end || len(again) != len(rows) {
 				t.Fatal(behind, end, err)
 			}

@@ -83,7 +83,7 @@ func (s *subject) together() (parallel, batch int) {
 }
 
 // progress returns what the progress bar shows: the requests to a server, and replies that cannot be read.
-func (s *subject) progress(p Progress) map[string]float64 {
+func (s *subject) progress(p progress) map[string]float64 {
 	values := map[string]float64{}
 	if s.server != nil {
 		values["requests"] = float64(s.server.Usage().Requests)
@@ -119,7 +119,7 @@ func (e *evaluation) prepareActions() (err error) {
 		return err
 	}
 	if a.Recorded != "" {
-		e.agentPrompts, err = ReadAgentPrompts(a.Recorded, a.Prompt, e.cases)
+		e.agentPrompts, err = readAgentPrompts(a.Recorded, a.Prompt, e.cases)
 	} else {
 		e.agentPrompts, err = e.prompts.Agent(a.Prompt)
 	}
@@ -152,9 +152,9 @@ func (e *evaluation) checkRoom() error {
 		e.Agent.Model, positions, shortest)
 }
 
-func (e *evaluation) actionOptions() ActionOptions {
+func (e *evaluation) actionOptions() actionOptions {
 	a := e.Agent
-	o := ActionOptions{
+	o := actionOptions{
 		Chat: e.subject, Prompts: e.agentPrompts, Think: a.Prompt == CoT, Sampling: a.Sampling,
 		Seed: e.Seed, Fits: e.subject.room(), Settings: e.actionSettings,
 	}

@@ -65,8 +65,8 @@ type Summary struct {
 	Warnings   []string         `json:"warnings,omitempty"`
 }
 
-// Summarize counts results.
-func Summarize(results []CaseResult) Summary {
+// summarize counts results.
+func summarize(results []CaseResult) Summary {
 	return Summary{
 		All:        groupOf(results),
 		Sources:    groups(results, func(r *CaseResult) string { return r.Source }),

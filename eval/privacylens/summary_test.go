@@ -50,14 +50,14 @@ func TestWarnings(t *testing.T) {
 	for i := range results {
 		results[i] = CaseResult{Name: string(rune('a' + i)), Recorded: true, Helpfulness: &zero, Items: []ItemResult{{Item: "x", Parsed: true}}}
 	}
-	if w := Summarize(results).Warnings; len(w) != 0 {
+	if w := summarize(results).Warnings; len(w) != 0 {
 		t.Error(w)
 	}
 	for i := range 2 {
 		results[i].NoAction, results[i].Reason = true, TooLong
 	}
 	results[3].Reason, results[4].UnparsedSeen = rollout.Length, 2
-	s := Summarize(results)
+	s := summarize(results)
 	want := []string{"2 of 10 outputs have no action", "1 of 10 outputs met their length limit", "2 of 10 prompts do not fit the model", "2 of 16 verdicts are not in the form asked for"}
 	if len(s.Warnings) != len(want) {
 		t.Fatalf("%q", s.Warnings)

@@ -7,7 +7,7 @@ import (
 
 // Tables have every rate with numerator, denominator and interval.
 func TestSummaryWrite(t *testing.T) {
-	s := Summarize(scored(4, func(i int) bool { return i < 1 }, func(i int) int { return i }))
+	s := summarize(scored(4, func(i int) bool { return i < 1 }, func(i int) int { return i }))
 	for i, source := range []string{"law", "book"} {
 		part := scored(2, func(k int) bool { return k == i }, func(int) int { return 1 })
 		s.Sources[source] = groupOf(part)
