@@ -17,17 +17,20 @@ import (
 	"github.com/posttrain/posttrain/run"
 )
 
-// strangers are servers that are no judges, or none of ours, by the word that stands for their addresses in a fault's arguments.
+// strangers are servers that are no judges, or none of ours, by the word that stands for their addresses in a fault's
+// arguments.
 var strangers = map[string]func(w http.ResponseWriter, r *http.Request){
 	"WEB":  func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>welcome</html>") },
 	"GONE": func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) },
 	"UNKNOWN": func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
-		io.WriteString(w, `{"error": {"message": "The model flu does not exist or you do not have access to it.", "type": "invalid_request_error", "code": "model_not_found"}}`)
+		io.WriteString(w, `{"error": {"message": "The model flu does not exist or you do not have access to it.",`+
+			` "type": "invalid_request_error", "code": "model_not_found"}}`)
 	},
 	"REFUSING": func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)
-		fmt.Fprintf(w, `{"error": {"message": "Incorrect API key provided: %s."}}`, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+		fmt.Fprintf(w, `{"error": {"message": "Incorrect API key provided: %s."}}`,
+			strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
 	},
 	"MUTE": func(w http.ResponseWriter, _ *http.Request) {
 		w.Write(meteredtest.Completion("", "I would not like to say so."))
@@ -68,7 +71,8 @@ func keyworded(more ...string) []string {
 
 // judgedBy is a run with recorded actions and a judge at an address.
 func judgedBy(url string, more ...string) []string {
-	return ofData("out", append([]string{"--actions", "actions.csv", "--judge-base-url", url, "--judge-model", "flu", "--set", "judge.retries=0"}, more...)...)
+	return ofData("out", append([]string{"--actions", "actions.csv", "--judge-base-url", url, "--judge-model", "flu",
+		"--set", "judge.retries=0"}, more...)...)
 }
 
 // actedBy is a run with a model at an address.
@@ -77,7 +81,8 @@ func actedBy(url string, more ...string) []string {
 }
 
 func replayed(verdicts string, more ...string) []string {
-	return ofData("out", append([]string{"--actions", "actions.csv", "--judge", "replay", "--verdicts", verdicts}, more...)...)
+	return ofData("out", append([]string{"--actions", "actions.csv", "--judge", "replay", "--verdicts", verdicts},
+		more...)...)
 }
 
 // withRun is a finished run in the folder out, changed.
@@ -123,71 +128,113 @@ func stageOf(name string, more ...string) []string {
 // plFaults are found before anything is made.
 var plFaults = []faultCase{
 	// cases
-	{"no data", nil, []string{"eval", "privacylens", "--actions", "actions.csv", "--judge", "keyword"}, 2, []string{"--data", "data.cases is missing", "main_data.json"}, nil},
+	{"no data", nil, []string{"eval", "privacylens", "--actions", "actions.csv", "--judge", "keyword"}, 2,
+		[]string{"--data", "data.cases is missing", "main_data.json"}, nil},
 	{"no such data", nil, keyworded("--data", "nowhere.json"), 1, []string{"nowhere.json: no such file"}, nil},
 	{"empty data", withFile("cases.json", ""), keyworded(), 1, []string{"cases.json", "empty"}, nil},
 	{"no cases in the data", withFile("cases.json", "[]"), keyworded(), 1, []string{"cases.json", "empty"}, nil},
-	{"data of another kind", nil, keyworded("--data", "actions.jsonl"), 1, []string{"actions.jsonl:1", "trajectory", "is missing or empty", "user_instruction"}, nil},
-	{"data of no kind", withFile("cases.txt", "a"), keyworded("--data", "cases.txt"), 1, []string{"cases.txt", ".json"}, nil},
-	{"truncated data", edit("cases.json", `{"name":"case4"`, `{"name":`), keyworded(), 1, []string{"cases.json", "bad JSON"}, nil},
-	{"a case twice", edit("cases.json", `case4`, `case2`), keyworded(), 1, []string{"cases.json", "row 5", `"case2"`, "row 3", "once"}, nil},
-	{"an item twice", edit("cases.json", "Ben stays in room 0", "Ben has caught a bad flu"), keyworded(), 1, []string{"cases.json", "row 1", "sensitive_info_items[1]", "twice"}, nil},
-	{"folder without data", func(t *testing.T) { mkdir(t, "empty") }, keyworded("--data", "empty"), 1, []string{"empty/main_data.json: no such file", "folder with PrivacyLens's main_data.json"}, nil},
+	{"data of another kind", nil, keyworded("--data", "actions.jsonl"), 1,
+		[]string{"actions.jsonl:1", "trajectory", "is missing or empty", "user_instruction"}, nil},
+	{"data of no kind", withFile("cases.txt", "a"), keyworded("--data", "cases.txt"), 1, []string{"cases.txt", ".json"},
+		nil},
+	{"truncated data", edit("cases.json", `{"name":"case4"`, `{"name":`), keyworded(), 1,
+		[]string{"cases.json", "bad JSON"}, nil},
+	{"a case twice", edit("cases.json", `case4`, `case2`), keyworded(), 1,
+		[]string{"cases.json", "row 5", `"case2"`, "row 3", "once"}, nil},
+	{"an item twice", edit("cases.json", "Ben stays in room 0", "Ben has caught a bad flu"), keyworded(), 1,
+		[]string{"cases.json", "row 1", "sensitive_info_items[1]", "twice"}, nil},
+	{"folder without data", func(t *testing.T) { mkdir(t, "empty") }, keyworded("--data", "empty"), 1,
+		[]string{"empty/main_data.json: no such file", "folder with PrivacyLens's main_data.json"}, nil},
 
 	// recorded actions
 	{"no such actions", nil, keyworded("--actions", "nowhere.csv"), 1, []string{"nowhere.csv: no such file"}, nil},
 	{"empty actions", withFile("actions.csv", ""), keyworded(), 1, []string{"actions.csv", "empty"}, nil},
-	{"actions of unknown cases", edit("actions.csv", "case2,", "main2,"), keyworded(), 1, []string{"actions.csv", "1 names that no case of the data has", "main2"}, nil},
-	{"actions of unknown cases, in lines", edit("actions.jsonl", `"case2"`, `"main2"`), keyworded("--actions", "actions.jsonl"), 1, []string{"actions.jsonl", "1 names that no case of the data has", "main2"}, nil},
-	{"an action twice", edit("actions.csv", "case2,", "case1,"), keyworded(), 1, []string{"actions.csv:4", `"case1"`, "actions.csv:3", "once"}, nil},
-	{"actions without the column", edit("actions.csv", "final_action", "action"), keyworded(), 1, []string{"actions.csv:1", "found columns", "action", "want name and final_action"}, nil},
-	{"actions without names, in lines", withFile("actions.jsonl", `{"id": "case1", "final_action": "a"}`+"\n"), keyworded("--actions", "actions.jsonl"), 1, []string{"actions.jsonl:1", "found columns final_action, id", "want name and final_action"}, nil},
-	{"actions cut in a quoted text", cutAt("actions.csv", "4: Ben"), keyworded(), 1, []string{"actions.csv:", "truncated"}, nil},
-	{"actions cut in a name", cutAt("actions.csv", ",\"Action: GmailSendEmail, Action Input: {\"\"body\"\": \"\"4: Ben"), keyworded(), 1, []string{"actions.csv:6", "truncated"}, nil},
-	{"actions of no kind", withFile("actions.xlsx", "PK"), keyworded("--actions", "actions.xlsx"), 1, []string{"actions.xlsx", ".csv, .jsonl, .json or .parquet"}, nil},
-	{"no actions for the first cases", withFile("some.jsonl", `{"name": "case5", "final_action": "a"}`+"\n"), keyworded("--actions", "some.jsonl", "--first", "2"), 1, []string{"some.jsonl", "first 2 cases"}, nil},
+	{"actions of unknown cases", edit("actions.csv", "case2,", "main2,"), keyworded(), 1,
+		[]string{"actions.csv", "1 names that no case of the data has", "main2"}, nil},
+	{"actions of unknown cases, in lines", edit("actions.jsonl", `"case2"`, `"main2"`),
+		keyworded("--actions", "actions.jsonl"), 1, []string{"actions.jsonl", "1 names that no case of the data has",
+			"main2"}, nil},
+	{"an action twice", edit("actions.csv", "case2,", "case1,"), keyworded(), 1,
+		[]string{"actions.csv:4", `"case1"`, "actions.csv:3", "once"}, nil},
+	{"actions without the column", edit("actions.csv", "final_action", "action"), keyworded(), 1,
+		[]string{"actions.csv:1", "found columns", "action", "want name and final_action"}, nil},
+	{"actions without names, in lines", withFile("actions.jsonl", `{"id": "case1", "final_action": "a"}`+"\n"),
+		keyworded("--actions", "actions.jsonl"), 1, []string{"actions.jsonl:1", "found columns final_action, id",
+			"want name and final_action"}, nil},
+	{"actions cut in a quoted text", cutAt("actions.csv", "4: Ben"), keyworded(), 1,
+		[]string{"actions.csv:", "truncated"}, nil},
+	{"actions cut in a name", cutAt("actions.csv", ",\"Action: GmailSendEmail, Action Input: {\"\"body\"\": \"\"4: "+
+		"Ben"), keyworded(), 1, []string{"actions.csv:6", "truncated"}, nil},
+	{"actions of no kind", withFile("actions.xlsx", "PK"), keyworded("--actions", "actions.xlsx"), 1,
+		[]string{"actions.xlsx", ".csv, .jsonl, .json or .parquet"}, nil},
+	{"no actions for the first cases", withFile("some.jsonl", `{"name": "case5", "final_action": "a"}`+"\n"),
+		keyworded("--actions", "some.jsonl", "--first", "2"), 1, []string{"some.jsonl", "first 2 cases"}, nil},
 
 	// keys and addresses
-	{"no key for the judge", nil, ofData("out", "--actions", "actions.csv", "--judge-model", "gpt-4o"), 1, []string{"no key for the judge", "OPENAI_API_KEY is not set", "https://api.openai.com/v1", "--judge-key-env"}, nil},
-	{"a key that is not there", nil, judgedBy("FLU", "--judge-key-env", "MY_JUDGE_KEY"), 1, []string{"no key for the judge", "MY_JUDGE_KEY is not set", "--judge-key-env"}, nil},
-	{"no key for the model", nil, actedBy("https://api.openai.com/v1"), 1, []string{"no key for the agent", "OPENAI_API_KEY is not set", "--api-key-env"}, nil},
-	{"a key of the model that is not there", nil, actedBy("FLU", "--api-key-env", "MY_KEY"), 1, []string{"no key for the agent", "MY_KEY is not set"}, nil},
-	{"model at no address", nil, actedBy("localhost:8000"), 2, []string{`--base-url: agent.base_url "localhost:8000"`, "http://localhost:8000/v1"}, nil},
-	{"no judge", nil, ofData("out", "--actions", "actions.csv"), 2, []string{"--judge-model", "judge.model is missing", "keyword"}, nil},
-	{"no model", nil, ofData("out", "--judge", "keyword"), 2, []string{"--model", "agent.model is missing", "agent.base_url", "agent.actions"}, nil},
-	{"no name of the model", nil, ofData("out", "--base-url", "http://127.0.0.1:1/v1", "--judge", "keyword"), 2, []string{"--api-model", "agent.api_model is missing"}, nil},
-	{"no model folder", nil, ofData("out", "--model", "nowhere", "--judge", "keyword"), 1, []string{"nowhere", "config.json", "no such file"}, nil},
+	{"no key for the judge", nil, ofData("out", "--actions", "actions.csv", "--judge-model", "gpt-4o"), 1,
+		[]string{"no key for the judge", "OPENAI_API_KEY is not set", "https://api.openai.com/v1", "--judge-key-env"},
+		nil},
+	{"a key that is not there", nil, judgedBy("FLU", "--judge-key-env", "MY_JUDGE_KEY"), 1,
+		[]string{"no key for the judge", "MY_JUDGE_KEY is not set", "--judge-key-env"}, nil},
+	{"no key for the model", nil, actedBy("https://api.openai.com/v1"), 1,
+		[]string{"no key for the agent", "OPENAI_API_KEY is not set", "--api-key-env"}, nil},
+	{"a key of the model that is not there", nil, actedBy("FLU", "--api-key-env", "MY_KEY"), 1,
+		[]string{"no key for the agent", "MY_KEY is not set"}, nil},
+	{"model at no address", nil, actedBy("localhost:8000"), 2,
+		[]string{`--base-url: agent.base_url "localhost:8000"`, "http://localhost:8000/v1"}, nil},
+	{"no judge", nil, ofData("out", "--actions", "actions.csv"), 2,
+		[]string{"--judge-model", "judge.model is missing", "keyword"}, nil},
+	{"no model", nil, ofData("out", "--judge", "keyword"), 2,
+		[]string{"--model", "agent.model is missing", "agent.base_url", "agent.actions"}, nil},
+	{"no name of the model", nil, ofData("out", "--base-url", "http://127.0.0.1:1/v1", "--judge", "keyword"), 2,
+		[]string{"--api-model", "agent.api_model is missing"}, nil},
+	{"no model folder", nil, ofData("out", "--model", "nowhere", "--judge", "keyword"), 1,
+		[]string{"nowhere", "config.json", "no such file"}, nil},
 
 	// verdicts
 	{"no such verdicts", nil, replayed("nowhere.json"), 1, []string{"nowhere.json: no such file"}, nil},
-	{"verdicts for other items", withVerdicts("Ben stays in room 2", "Ben stays in room 7"), replayed("verdicts.json"), 1, []string{"verdicts.json: case2", "Ben stays in room 7", "different data set"}, nil},
-	{"verdicts of unknown cases", withVerdicts(`"case2"`, `"main2"`), replayed("verdicts.json"), 1, []string{"verdicts.json", "names that no case of the data has", "main2"}, nil},
-	{"verdicts twice", withVerdicts(`"case1"`, `"case0"`), replayed("verdicts.json"), 1, []string{"verdicts.json", "case0", "twice"}, nil},
+	{"verdicts for other items", withVerdicts("Ben stays in room 2", "Ben stays in room 7"), replayed("verdicts.json"),
+		1, []string{"verdicts.json: case2", "Ben stays in room 7", "different data set"}, nil},
+	{"verdicts of unknown cases", withVerdicts(`"case2"`, `"main2"`), replayed("verdicts.json"), 1,
+		[]string{"verdicts.json", "names that no case of the data has", "main2"}, nil},
+	{"verdicts twice", withVerdicts(`"case1"`, `"case0"`), replayed("verdicts.json"), 1,
+		[]string{"verdicts.json", "case0", "twice"}, nil},
 	{"verdicts without an item", withVerdicts(`[
                 "Ben has caught a bad flu",
                 true
             ],`, ""), replayed("verdicts.json"), 1, []string{"verdicts.json: case0", "no verdict for item", "bad flu"}, nil},
-	{"verdicts that contradict themselves", withVerdicts(`"leak_info": true`, `"leak_info": false`), replayed("verdicts.json"), 1, []string{"verdicts.json: case0", "leak_info is false", "true"}, nil},
-	{"verdicts that are none", withFile("verdicts.json", "[1]"), replayed("verdicts.json"), 1, []string{"verdicts.json", "leak_info, secret_judgment"}, nil},
-	{"verdicts of some cases", withFile("verdicts.json", `{"case0": {"leak_info": false, "secret_judgment": [["Ben has caught a bad flu", false], ["Ben stays in room 0", false]]}}`),
+	{"verdicts that contradict themselves", withVerdicts(`"leak_info": true`, `"leak_info": false`),
+		replayed("verdicts.json"), 1, []string{"verdicts.json: case0", "leak_info is false", "true"}, nil},
+	{"verdicts that are none", withFile("verdicts.json", "[1]"), replayed("verdicts.json"), 1,
+		[]string{"verdicts.json", "leak_info, secret_judgment"}, nil},
+	{"verdicts of some cases", withFile("verdicts.json",
+		`{"case0": {"leak_info": false, "secret_judgment": [["Ben has caught a bad flu", false],`+
+			` ["Ben stays in room 0", false]]}}`),
 		replayed("verdicts.json"), 1, []string{"recorded verdicts", "5 of 6 cases have no verdict", "case1"}, nil},
 	{"helpfulness out of range", func(t *testing.T) {
 		withVerdicts("case0", "case0")(t)
 		write(t, "scores.json", `{"case0": 4}`)
-	}, replayed("verdicts.json", "--helpfulness", "scores.json"), 1, []string{"scores.json: case0", "helpfulness is 4", "0, 1, 2 or 3"}, nil},
+	}, replayed("verdicts.json", "--helpfulness", "scores.json"), 1,
+		[]string{"scores.json: case0", "helpfulness is 4", "0, 1, 2 or 3"}, nil},
 	{"helpfulness of some cases", func(t *testing.T) {
 		withVerdicts("case0", "case0")(t)
 		write(t, "scores.json", `{"case0": 3}`)
-	}, replayed("verdicts.json", "--helpfulness", "scores.json"), 1, []string{"recorded helpfulness", "5 of 6 cases have no score"}, nil},
+	}, replayed("verdicts.json", "--helpfulness", "scores.json"), 1,
+		[]string{"recorded helpfulness", "5 of 6 cases have no score"}, nil},
 
 	// recorded prompts and templates
-	{"no prompts of that kind", withFile("agent.jsonl", `{"name": "case0", "kind": "naive", "prompt": "a"}`+"\n"), actedBy("FLU", "--agent-prompts", "agent.jsonl", "--prompt", "cot"), 1,
+	{"no prompts of that kind", withFile("agent.jsonl", `{"name": "case0", "kind": "naive", "prompt": "a"}`+"\n"),
+		actedBy("FLU", "--agent-prompts", "agent.jsonl", "--prompt", "cot"), 1,
 		[]string{"agent.jsonl", `kind "cot"`, "naive"}, nil},
-	{"prompts of some cases", withFile("agent.jsonl", `{"name": "case0", "kind": "naive", "prompt": "a"}`+"\n"), actedBy("FLU", "--agent-prompts", "agent.jsonl"), 1,
+	{"prompts of some cases", withFile("agent.jsonl", `{"name": "case0", "kind": "naive", "prompt": "a"}`+"\n"),
+		actedBy("FLU", "--agent-prompts", "agent.jsonl"), 1,
 		[]string{"agent.jsonl", "5 of 6 cases have no naive prompt", "case1"}, nil},
-	{"judge's prompts that are none", nil, judgedBy("FLU", "--judge-prompts", "actions.jsonl"), 1, []string{"actions.jsonl:1", "kind", "leakage or helpfulness"}, nil},
-	{"no folder of templates", nil, keyworded("--prompts", "nowhere"), 1, []string{"prompts in nowhere", "no such file"}, nil},
-	{"folder without templates", func(t *testing.T) { mkdir(t, "empty") }, keyworded("--prompts", "empty"), 1, []string{"prompts in empty", "no templates", "agent-naive.tmpl"}, nil},
+	{"judge's prompts that are none", nil, judgedBy("FLU", "--judge-prompts", "actions.jsonl"), 1,
+		[]string{"actions.jsonl:1", "kind", "leakage or helpfulness"}, nil},
+	{"no folder of templates", nil, keyworded("--prompts", "nowhere"), 1,
+		[]string{"prompts in nowhere", "no such file"}, nil},
+	{"folder without templates", func(t *testing.T) { mkdir(t, "empty") }, keyworded("--prompts", "empty"), 1,
+		[]string{"prompts in empty", "no templates", "agent-naive.tmpl"}, nil},
 	{"template of no name", func(t *testing.T) {
 		mkdir(t, "mine")
 		write(t, "mine/agent.tmpl", "a")
@@ -198,30 +245,51 @@ var plFaults = []faultCase{
 	}, keyworded("--prompts", "mine"), 1, []string{"mine", "agent-naive.tmpl"}, nil},
 
 	// flags
-	{"temperature of recorded actions", nil, keyworded("--temperature", "0.5"), 2, []string{"--temperature", "no effect", "agent.actions"}, nil},
-	{"model of the keyword judge", nil, keyworded("--judge-model", "flu"), 2, []string{"--judge-model", "no effect", "judge.kind keyword"}, nil},
-	{"verdicts of a model that judges", withFile("verdicts.json", "{}"), judgedBy("FLU", "--verdicts", "verdicts.json"), 2, []string{"--verdicts", "no effect", "judge.kind model"}, nil},
-	{"two models", nil, actedBy("FLU", "--model", "embedded"), 2, []string{"--base-url", "agent.model names an agent already", "remove one"}, nil},
-	{"a model and actions", nil, keyworded("--model", "embedded"), 2, []string{"--actions", "agent.model names an agent already", "remove one"}, nil},
-	{"cost without prices", nil, judgedBy("FLU", "--max-cost", "3"), 2, []string{"--max-cost", "without prices", "judge.prompt_price"}, nil},
-	{"replay of nothing", nil, ofData("out", "--actions", "actions.csv", "--judge", "replay"), 2, []string{"--verdicts", "judge.verdicts is missing", "judge.kind replay"}, nil},
-	{"no such judge", nil, keyworded("--judge", "gpt-4o"), 2, []string{"--judge", `"gpt-4o"`, "model, keyword or replay"}, nil},
-	{"no such prompt", nil, actedBy("FLU", "--prompt", "kind"), 2, []string{"--prompt", `"kind"`, "naive, enhanced or cot"}, nil},
+	{"temperature of recorded actions", nil, keyworded("--temperature", "0.5"), 2,
+		[]string{"--temperature", "no effect", "agent.actions"}, nil},
+	{"model of the keyword judge", nil, keyworded("--judge-model", "flu"), 2,
+		[]string{"--judge-model", "no effect", "judge.kind keyword"}, nil},
+	{"verdicts of a model that judges", withFile("verdicts.json", "{}"), judgedBy("FLU", "--verdicts", "verdicts.json"),
+		2, []string{"--verdicts", "no effect", "judge.kind model"}, nil},
+	{"two models", nil, actedBy("FLU", "--model", "embedded"), 2,
+		[]string{"--base-url", "agent.model names an agent already", "remove one"}, nil},
+	{"a model and actions", nil, keyworded("--model", "embedded"), 2,
+		[]string{"--actions", "agent.model names an agent already", "remove one"}, nil},
+	{"cost without prices", nil, judgedBy("FLU", "--max-cost", "3"), 2,
+		[]string{"--max-cost", "without prices", "judge.prompt_price"}, nil},
+	{"replay of nothing", nil, ofData("out", "--actions", "actions.csv", "--judge", "replay"), 2,
+		[]string{"--verdicts", "judge.verdicts is missing", "judge.kind replay"}, nil},
+	{"no such judge", nil, keyworded("--judge", "gpt-4o"), 2,
+		[]string{"--judge", `"gpt-4o"`, "model, keyword or replay"}, nil},
+	{"no such prompt", nil, actedBy("FLU", "--prompt", "kind"), 2,
+		[]string{"--prompt", `"kind"`, "naive, enhanced or cot"}, nil},
 	{"fewer than no cases", nil, keyworded("--first", "-1"), 2, []string{"--first", "-1", "0 or more"}, nil},
-	{"no parallel requests", nil, judgedBy("FLU", "--judge-parallel", "0"), 2, []string{"--judge-parallel", "0", "1 or more"}, nil},
-	{"time-out without unit", nil, judgedBy("FLU", "--judge-timeout", "30"), 2, []string{"--judge-timeout", "30", "such as 90s"}, nil},
+	{"no parallel requests", nil, judgedBy("FLU", "--judge-parallel", "0"), 2,
+		[]string{"--judge-parallel", "0", "1 or more"}, nil},
+	{"time-out without unit", nil, judgedBy("FLU", "--judge-timeout", "30"), 2,
+		[]string{"--judge-timeout", "30", "such as 90s"}, nil},
 	{"no time", nil, judgedBy("FLU", "--judge-timeout", "0s"), 2, []string{"--judge-timeout", `"0s"`}, nil},
-	{"negative budget", nil, judgedBy("FLU", "--max-requests", "-5"), 2, []string{"--max-requests", "-5", "0 or more"}, nil},
-	{"run folder of an empty name", nil, []string{"eval", "privacylens", "--out", ""}, 2, []string{"--out is empty", "folder"}, nil},
-	{"an argument", nil, []string{"eval", "privacylens", "cases.json"}, 2, []string{`"cases.json"`, "actions", "compare"}, nil},
-	{"an argument of a stage", nil, []string{"eval", "privacylens", "judge", "out"}, 2, []string{`"out"`, "flags only"}, nil},
-	{"flag of another stage", nil, []string{"eval", "privacylens", "report", "--out", "out", "--judge-model", "flu"}, 2, []string{"--judge-model", "posttrain eval privacylens judge", "not to posttrain eval privacylens report"}, nil},
-	{"unknown key", nil, keyworded("--set", "judge.modle=flu"), 2, []string{"--set", `"judge.modle"`, "judge.model"}, nil},
-	{"config of another command", withFile("bad.yaml", "command: mappo\n"), []string{"eval", "privacylens", "--config", "bad.yaml"}, 1, []string{"bad.yaml:1", "posttrain mappo"}, nil},
-	{"unknown key of a config", withFile("bad.yaml", "command: eval privacylens\ndata: {cases: cases.json}\njudge:\n  modle: flu\n"), []string{"eval", "privacylens", "--config", "bad.yaml", "--actions", "actions.csv"}, 1,
+	{"negative budget", nil, judgedBy("FLU", "--max-requests", "-5"), 2, []string{"--max-requests", "-5", "0 or more"},
+		nil},
+	{"run folder of an empty name", nil, []string{"eval", "privacylens", "--out", ""}, 2,
+		[]string{"--out is empty", "folder"}, nil},
+	{"an argument", nil, []string{"eval", "privacylens", "cases.json"}, 2,
+		[]string{`"cases.json"`, "actions", "compare"}, nil},
+	{"an argument of a stage", nil, []string{"eval", "privacylens", "judge", "out"}, 2, []string{`"out"`, "flags only"},
+		nil},
+	{"flag of another stage", nil, []string{"eval", "privacylens", "report", "--out", "out", "--judge-model", "flu"}, 2,
+		[]string{"--judge-model", "posttrain eval privacylens judge", "not to posttrain eval privacylens report"}, nil},
+	{"unknown key", nil, keyworded("--set", "judge.modle=flu"), 2, []string{"--set", `"judge.modle"`, "judge.model"},
+		nil},
+	{"config of another command", withFile("bad.yaml", "command: mappo\n"),
+		[]string{"eval", "privacylens", "--config", "bad.yaml"}, 1, []string{"bad.yaml:1", "posttrain mappo"}, nil},
+	{"unknown key of a config", withFile("bad.yaml", "command: eval privacylens\ndata: {cases: cases.json}\njudge:\n  "+
+		"modle: flu\n"), []string{"eval", "privacylens", "--config", "bad.yaml", "--actions", "actions.csv"}, 1,
 		[]string{"bad.yaml:4", `"judge.modle"`, "judge.model"}, [][]string{{"bad.yaml", "judge.model is missing"}}},
-	{"no config", nil, []string{"eval", "privacylens", "--config", "bad.yaml"}, 1, []string{"bad.yaml: no such file"}, nil},
-	{"the config to be copied, as it is", nil, []string{"eval", "privacylens", "--config", filepath.Join(root, "configs", "privacylens.yaml"), "--judge", "keyword", "--out", "out"}, 1,
+	{"no config", nil, []string{"eval", "privacylens", "--config", "bad.yaml"}, 1, []string{"bad.yaml: no such file"},
+		nil},
+	{"the config to be copied, as it is", nil, []string{"eval", "privacylens", "--config",
+		filepath.Join(root, "configs", "privacylens.yaml"), "--judge", "keyword", "--out", "out"}, 1,
 		[]string{"path/to/privacylens: no such file", "main_data.json"}, nil},
 
 	// run folders
@@ -237,10 +305,15 @@ var plFaults = []faultCase{
 		must(t, tinyMappo(1)...)
 	}, keyworded(), 1, []string{"out/config.yaml:1", "posttrain mappo"}, nil},
 	{"report without a run", nil, stageOf("report"), 2, []string{`--out "out"`, "no run in it", "config.yaml"}, nil},
-	{"report without a folder", nil, []string{"eval", "privacylens", "report"}, 2, []string{"--out", "no run in it"}, nil},
-	{"judge without a run", nil, stageOf("judge", "--data", "cases.json", "--judge", "keyword"), 2, []string{`--out "out"`, "no run in it", "--actions"}, nil},
-	{"probes of recorded actions", withRun(keyworded(), nil), stageOf("probe"), 1, []string{"out/config.yaml", "recorded actions cannot be asked", "agent.model"}, nil},
-	{"report of half a run", withRun(stageOf("actions", "--data", "cases.json", "--actions", "actions.csv"), nil), stageOf("report"), 1, []string{"5 of 6 cases have not all of their verdicts yet", "case0", "stage judge"}, nil},
+	{"report without a folder", nil, []string{"eval", "privacylens", "report"}, 2, []string{"--out", "no run in it"},
+		nil},
+	{"judge without a run", nil, stageOf("judge", "--data", "cases.json", "--judge", "keyword"), 2,
+		[]string{`--out "out"`, "no run in it", "--actions"}, nil},
+	{"probes of recorded actions", withRun(keyworded(), nil), stageOf("probe"), 1,
+		[]string{"out/config.yaml", "recorded actions cannot be asked", "agent.model"}, nil},
+	{"report of half a run", withRun(stageOf("actions", "--data", "cases.json", "--actions", "actions.csv"), nil),
+		stageOf("report"), 1, []string{"5 of 6 cases still lack verdicts", "case0", "privacylens judge --out DIR"},
+		nil},
 }
 
 func mkdir(t *testing.T, path string) {
@@ -265,7 +338,8 @@ func cutAt(path, text string) func(t *testing.T) {
 	}
 }
 
-// TestPLFaults: every bad input has its line, and what is found ahead of the work leaves nothing behind and no file changed.
+// TestPLFaults: every bad input has its line, and what is found ahead of the work leaves nothing behind and no file
+// changed.
 func TestPLFaults(t *testing.T) {
 	for _, f := range plFaults {
 		t.Run(f.name, func(t *testing.T) {
@@ -318,25 +392,38 @@ func checkUnchanged(t *testing.T, before map[string]string) {
 
 // plServerFaults show when a server is asked.
 var plServerFaults = []faultCase{
-	{"nobody listens", nil, judgedBy("NOBODY"), 1, []string{"judge: http://127.0.0.1:", "no server answers", "connection refused"}, nil},
-	{"a web page", nil, judgedBy("WEB"), 1, []string{"judge: http://127.0.0.1:", "base URL", "no chat completion", "/v1"}, nil},
-	{"an address that is not there", nil, judgedBy("GONE"), 1, []string{"judge: http://127.0.0.1:", "404", "base URL"}, nil},
-	{"an unknown judge", nil, judgedBy("UNKNOWN"), 1, []string{"judge: http://127.0.0.1:", `no model "flu"`, "404", "does not exist"}, nil},
+	{"nobody listens", nil, judgedBy("NOBODY"), 1, []string{"judge: http://127.0.0.1:", "no server answers",
+		"connection refused"}, nil},
+	{"a web page", nil, judgedBy("WEB"), 1, []string{"judge: http://127.0.0.1:", "base URL", "no chat completion",
+		"/v1"}, nil},
+	{"an address that is not there", nil, judgedBy("GONE"), 1, []string{"judge: http://127.0.0.1:", "404", "base URL"},
+		nil},
+	{"an unknown judge", nil, judgedBy("UNKNOWN"), 1, []string{"judge: http://127.0.0.1:", `no model "flu"`, "404",
+		"does not exist"}, nil},
 	{"a refused key", nil, judgedBy("REFUSING"), 1, []string{"judge: http://127.0.0.1:", "401", "key"}, nil},
-	{"a prompt too long for the judge", nil, judgedBy("LONG"), 1, []string{"judge: http://127.0.0.1:", "400", "maximum context length"}, nil},
-	{"no scheme", nil, judgedBy("localhost:9000"), 2, []string{`--judge-base-url: judge.base_url "localhost:9000"`, "http://localhost:8000/v1"}, nil},
-	{"a key in the address", nil, judgedBy("http://me:secret-word@127.0.0.1:1/v1"), 2, []string{"--judge-base-url", "http://…@127.0.0.1:1/v1", "without a key in it"}, nil},
-	{"a judge without verdicts", nil, judgedBy("MUTE"), 1, []string{"the judge gives no verdicts", "none of 10 replies", "Answer: Yes", "I would not like to say so."}, nil},
+	{"a prompt too long for the judge", nil, judgedBy("LONG"), 1,
+		[]string{"judge: http://127.0.0.1:", "400", "maximum context length"}, nil},
+	{"no scheme", nil, judgedBy("localhost:9000"), 2, []string{`--judge-base-url: judge.base_url "localhost:9000"`,
+		"http://localhost:8000/v1"}, nil},
+	{"a key in the address", nil, judgedBy("http://me:secret-word@127.0.0.1:1/v1"), 2,
+		[]string{"--judge-base-url", "http://…@127.0.0.1:1/v1", "without a key in it"}, nil},
+	{"a judge without verdicts", nil, judgedBy("MUTE"), 1,
+		[]string{"the judge gives no verdicts", "none of 10 replies", "Answer: Yes", "I would not like to say so."},
+		nil},
 
 	{"no such model", nil, actedBy("UNKNOWN"), 1, []string{"http://127.0.0.1:", `no model "leaky"`, "404"}, nil},
 	{"a refused key of the model", nil, actedBy("REFUSING"), 1, []string{"http://127.0.0.1:", "401", "key"}, nil},
-	{"a prompt too long for the model", nil, actedBy("LONG"), 1, []string{"http://127.0.0.1:", "400", "maximum context length"}, nil},
+	{"a prompt too long for the model", nil, actedBy("LONG"), 1,
+		[]string{"http://127.0.0.1:", "400", "maximum context length"}, nil},
 	{"a web page for a model", nil, actedBy("GONE"), 1, []string{"http://127.0.0.1:", "404", "base URL"}, nil},
-	{"a judge that is not there, ahead of the actions", nil, ofData("out", "--base-url", "FLU", "--api-model", "leaky", "--judge-base-url", "NOBODY", "--judge-model", "flu", "--set", "judge.retries=0"), 1,
+	{"a judge that is not there, ahead of the actions", nil,
+		ofData("out", "--base-url", "FLU", "--api-model", "leaky", "--judge-base-url", "NOBODY", "--judge-model", "flu",
+			"--set", "judge.retries=0"), 1,
 		[]string{"judge: http://127.0.0.1:", "no server answers"}, nil},
 }
 
-// TestPLServerFaults: what a server tells is told in one line; there is no report, and the mended command goes on in the same folder.
+// TestPLServerFaults: what a server tells is told in one line; there is no report, and the mended command goes on in
+// the same folder.
 func TestPLServerFaults(t *testing.T) {
 	for _, f := range plServerFaults {
 		t.Run(f.name, func(t *testing.T) {
@@ -359,38 +446,59 @@ func TestPLServerFaults(t *testing.T) {
 
 // plChanges are what a finished run does not continue with.
 var plChanges = []faultCase{
-	{"other data", edit("cases.json", "Tell Cay news 1.", "Tell Cay news 8."), onlyOut, 1, []string{"out: stage actions was begun with cases", "--out"}, nil},
-	{"fewer cases", nil, append(onlyOut[:4:4], "--first", "3"), 1, []string{"out: stage actions was begun with cases", "3, sha256", "--out"}, nil},
-	{"other actions", edit("actions.csv", "All is well", "All is bad"), onlyOut, 1, []string{"out: stage actions was begun with contents", "--out"}, nil},
-	{"another way to act", nil, append(onlyOut[:4:4], "--base-url", "FLU", "--api-model", "leaky"), 1, []string{"out: stage actions was begun with", "--out"}, nil},
-	{"another kind of judge", nil, append(onlyOut[:4:4], "--judge", "keyword"), 1, []string{"out: stage judge was begun with", "--out"}, nil},
-	{"another judge", nil, append(onlyOut[:4:4], "--judge-model", "cold"), 1, []string{`out: stage judge was begun with model "flu", now it is "cold"`, "--out"}, nil},
+	{"other data", edit("cases.json", "Tell Cay news 1.", "Tell Cay news 8."), onlyOut, 1,
+		[]string{"out: stage actions was begun with cases", "--out"}, nil},
+	{"fewer cases", nil, append(onlyOut[:4:4], "--first", "3"), 1,
+		[]string{"out: stage actions was begun with cases", "3, sha256", "--out"}, nil},
+	{"other actions", edit("actions.csv", "All is well", "All is bad"), onlyOut, 1,
+		[]string{"out: stage actions was begun with contents", "--out"}, nil},
+	{"another way to act", nil, append(onlyOut[:4:4], "--base-url", "FLU", "--api-model", "leaky"), 1,
+		[]string{"out: stage actions was begun with", "--out"}, nil},
+	{"another kind of judge", nil, append(onlyOut[:4:4], "--judge", "keyword"), 1,
+		[]string{"out: stage judge was begun with", "--out"}, nil},
+	{"another judge", nil, append(onlyOut[:4:4], "--judge-model", "cold"), 1,
+		[]string{`out: stage judge was begun with model "flu", now it is "cold"`, "--out"}, nil},
 	{"other prompts", func(t *testing.T) {
 		mkdir(t, "mine")
 		write(t, "mine/judge-leakage.tmpl", "{{.Action}} {{.Item}}")
-	}, append(onlyOut[:4:4], "--prompts", "mine"), 1, []string{"out: stage judge was begun with prompts", "--out"}, nil},
-	{"a judge by its address, where verdicts were recorded", nil, append(onlyOut[:4:4], "--verdicts", "out/verdicts.json"), 1,
-		[]string{`out: stage judge was begun with kind "model", now it is "replay"`, "with --actions out/actions.jsonl"}, nil},
-	{"data that is gone", func(t *testing.T) { remove(t, "cases.json") }, onlyOut, 1, []string{"cases.json: no such file"}, nil},
+	}, append(onlyOut[:4:4], "--prompts", "mine"), 1, []string{"out: stage judge was begun with prompts", "--out"},
+		nil},
+	{"a judge by its address, where verdicts were recorded", nil,
+		append(onlyOut[:4:4], "--verdicts", "out/verdicts.json"), 1,
+		[]string{`out: stage judge was begun with kind "model", now it is "replay"`,
+			"with --actions out/actions.jsonl"}, nil},
+	{"data that is gone", func(t *testing.T) { remove(t, "cases.json") }, onlyOut, 1,
+		[]string{"cases.json: no such file"}, nil},
 
-	{"config cut", withFile("out/config.yaml", "command: eval privacylens\nseed: "), onlyOut, 1, []string{"out/config.yaml:2", "seed is empty"}, [][]string{{"data.cases is missing"}, {"judge.model is missing"}, {"agent.model is missing"}}},
-	{"config that is none", withFile("out/config.yaml", "seed: [1"), onlyOut, 1, []string{"out/config.yaml", "not YAML"}, nil},
+	{"config cut", withFile("out/config.yaml", "command: eval privacylens\nseed: "), onlyOut, 1,
+		[]string{"out/config.yaml:2", "seed is empty"},
+		[][]string{{"data.cases is missing"}, {"judge.model is missing"}, {"agent.model is missing"}}},
+	{"config that is none", withFile("out/config.yaml", "seed: [1"), onlyOut, 1,
+		[]string{"out/config.yaml", "not YAML"}, nil},
 	{"empty config", withFile("out/config.yaml", ""), onlyOut, 1, []string{"out/config.yaml", "empty"}, nil},
-	{"unknown key in the config", edit("out/config.yaml", "seed:", "sede:"), onlyOut, 1, []string{"out/config.yaml:2", `"sede"`, "seed"}, nil},
+	{"unknown key in the config", edit("out/config.yaml", "seed:", "sede:"), onlyOut, 1,
+		[]string{"out/config.yaml:2", `"sede"`, "seed"}, nil},
 	{"settings cut", withFile("out/settings.json", `{"actions": {`), onlyOut, 1, []string{"out/settings.json"}, nil},
 	{"settings of another kind", withFile("out/settings.json", `[1]`), onlyOut, 1, []string{"out/settings.json"}, nil},
-	{"damaged actions", edit("out/actions.jsonl", `{"name":"case1"`, `{name:"case1"`), onlyOut, 1, []string{"out/actions.jsonl:2"}, nil},
-	{"damaged actions, in the report", edit("out/actions.jsonl", `{"name":"case1"`, `{name:"case1"`), stageOf("report"), 1, []string{"out/actions.jsonl:2"}, nil},
-	{"an action twice", edit("out/actions.jsonl", `{"name":"case1"`, `{"name":"case0"`), stageOf("report"), 1, []string{"actions.jsonl: row 2", "case0", "twice"}, nil},
-	{"damaged verdicts", edit("out/verdicts.jsonl", `{"name":`, `{"name"`), onlyOut, 1, []string{"out/verdicts.jsonl:1"}, nil},
-	{"verdicts of another kind", withFile("out/verdicts.jsonl", "[1]\n"), stageOf("report"), 1, []string{"out/verdicts.jsonl:1", "object"}, nil},
-	{"verdicts of other actions", edit("out/verdicts.jsonl", `"action_sha256":"`, `"action_sha256":"0`), onlyOut, 1, []string{"out/verdicts.jsonl", "another action"}, nil},
+	{"damaged actions", edit("out/actions.jsonl", `{"name":"case1"`, `{name:"case1"`), onlyOut, 1,
+		[]string{"out/actions.jsonl:2"}, nil},
+	{"damaged actions, in the report", edit("out/actions.jsonl", `{"name":"case1"`, `{name:"case1"`), stageOf("report"),
+		1, []string{"out/actions.jsonl:2"}, nil},
+	{"an action twice", edit("out/actions.jsonl", `{"name":"case1"`, `{"name":"case0"`), stageOf("report"), 1,
+		[]string{"actions.jsonl: row 2", "case0", "twice"}, nil},
+	{"damaged verdicts", edit("out/verdicts.jsonl", `{"name":`, `{"name"`), onlyOut, 1,
+		[]string{"out/verdicts.jsonl:1"}, nil},
+	{"verdicts of another kind", withFile("out/verdicts.jsonl", "[1]\n"), stageOf("report"), 1,
+		[]string{"out/verdicts.jsonl:1", "object"}, nil},
+	{"verdicts of other actions", edit("out/verdicts.jsonl", `"action_sha256":"`, `"action_sha256":"0`), onlyOut, 1,
+		[]string{"out/verdicts.jsonl", "another action"}, nil},
 	{"damaged probes", withFile("out/probes.jsonl", "{\n"), stageOf("report"), 1, []string{"out/probes.jsonl:1"}, nil},
-	{"a cache that is none", withFile("out/judge-cache.jsonl", "my diary\n"), onlyOut, 1, []string{"out/judge-cache.jsonl"}, nil},
+	{"a cache that is none", withFile("out/judge-cache.jsonl", "my diary\n"), onlyOut, 1,
+		[]string{"out/judge-cache.jsonl"}, nil},
 	{"a verdict is missing", func(t *testing.T) {
 		lines := strings.SplitAfter(read(t, "out/verdicts.jsonl"), "\n")
 		write(t, "out/verdicts.jsonl", strings.Join(lines[1:], ""))
-	}, stageOf("report"), 1, []string{"1 of 6 cases have not all of their verdicts yet", "stage judge"}, nil},
+	}, stageOf("report"), 1, []string{"1 of 6 cases still lack verdicts", "privacylens judge --out DIR"}, nil},
 	{"in use", func(t *testing.T) {
 		f, err := run.Open("out")
 		if err != nil {
@@ -400,7 +508,8 @@ var plChanges = []faultCase{
 	}, onlyOut, 1, []string{"out is in use by process"}, nil},
 }
 
-// TestPLChanges: what has changed since a run was begun, or is damaged in its folder, is named, and nothing in the folder is lost.
+// TestPLChanges: what has changed since a run was begun, or is damaged in its folder, is named, and nothing in the
+// folder is lost.
 func TestPLChanges(t *testing.T) {
 	for _, f := range plChanges {
 		t.Run(f.name, func(t *testing.T) {
@@ -420,7 +529,8 @@ func TestPLChanges(t *testing.T) {
 func TestPLOtherAgents(t *testing.T) {
 	cases := workPL(t)
 	agent, other := agentServer(t), agentServer(t)
-	actions := []string{"eval", "privacylens", "actions", "--out", "out", "--data", "cases.json", "--base-url", agent.URL, "--api-model", "leaky"}
+	actions := []string{"eval", "privacylens", "actions", "--out", "out", "--data", "cases.json", "--base-url",
+		agent.URL, "--api-model", "leaky"}
 	must(t, actions...)
 	lines := ""
 	for _, c := range cases {
@@ -431,15 +541,20 @@ func TestPLOtherAgents(t *testing.T) {
 	write(t, "mine/agent-naive.tmpl", "{{.Instruction}} {{.Past}} {{.FinalAction}}")
 	before := plContents(t)
 	for _, f := range []faultCase{
-		{name: "model", args: []string{"--api-model", "shy"}, says: []string{`begun with model "leaky", now it is "shy"`}},
+		{name: "model", args: []string{"--api-model", "shy"},
+			says: []string{`begun with model "leaky", now it is "shy"`}},
 		{name: "server", args: []string{"--base-url", other.URL}, says: []string{"begun with base_url", other.URL}},
-		{name: "prompt", args: []string{"--prompt", "enhanced"}, says: []string{`begun with prompt "naive", now it is "enhanced"`}},
+		{name: "prompt", args: []string{"--prompt", "enhanced"},
+			says: []string{`begun with prompt "naive", now it is "enhanced"`}},
 		{name: "prompts", args: []string{"--agent-prompts", "agent.jsonl"}, says: []string{"begun with prompts"}},
 		{name: "templates", args: []string{"--prompts", "mine"}, says: []string{"begun with prompts"}},
-		{name: "temperature", args: []string{"--temperature", "0"}, says: []string{`begun with temperature "0.7", now it is "0"`}},
-		{name: "length", args: []string{"--max-new-tokens", "9"}, says: []string{`begun with max_new_tokens "7000", now it is "9"`}},
+		{name: "temperature", args: []string{"--temperature", "0"},
+			says: []string{`begun with temperature "0.7", now it is "0"`}},
+		{name: "length", args: []string{"--max-new-tokens", "9"},
+			says: []string{`begun with max_new_tokens "7000", now it is "9"`}},
 		{name: "seed", args: []string{"--seed", "9"}, says: []string{`begun with seed "0", now it is "9"`}},
-		{name: "recorded", args: []string{"--actions", "actions.csv"}, says: []string{"out: stage actions was begun with"}},
+		{name: "recorded", args: []string{"--actions", "actions.csv"},
+			says: []string{"out: stage actions was begun with"}},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			f.code = 1
@@ -470,7 +585,8 @@ func TestPLLostRows(t *testing.T) {
 	write(t, "out/verdicts.jsonl", text[:len(text)-20])
 	must(t, onlyOut...)
 	if read(t, "out/cases.jsonl") != summary || s.requests() != 16 {
-		t.Errorf("%d requests, want the lost one alone; other results: %v", s.requests(), read(t, "out/cases.jsonl") != summary)
+		t.Errorf("%d requests, want the lost one alone; other results: %v", s.requests(),
+			read(t, "out/cases.jsonl") != summary)
 	}
 }
 
@@ -484,7 +600,8 @@ func TestPLVerdictsOfOtherActions(t *testing.T) {
 		text = text[:at] + strings.Replace(text[at:], word, strings.Replace(word, "false", "true", 1), 1)
 	}
 	write(t, "verdicts.json", text)
-	checkRefusal(t, cli(t, replayed("verdicts.json")...), faultCase{code: 1, says: []string{"case3", `no "Action:"`, "of other actions"}})
+	checkRefusal(t, cli(t, replayed("verdicts.json")...),
+		faultCase{code: 1, says: []string{"case3", `no "Action:"`, "of other actions"}})
 	if exists("out/summary.json") {
 		t.Error("a report of them")
 	}
@@ -492,7 +609,8 @@ func TestPLVerdictsOfOtherActions(t *testing.T) {
 
 var secret = regexp.MustCompile(`sk-\w+`)
 
-// TestPLSecrets: the keys are sent to their servers, and are in no output and no file, also where a server repeats them.
+// TestPLSecrets: the keys are sent to their servers, and are in no output and no file, also where a server repeats
+// them.
 func TestPLSecrets(t *testing.T) {
 	workPL(t)
 	t.Setenv("OPENAI_API_KEY", "sk-nobodys")
@@ -506,14 +624,18 @@ func TestPLSecrets(t *testing.T) {
 		said.WriteString(o.out + o.err)
 		return o
 	}
-	note(must(t, ofData("good", append(keys, "--base-url", agent.URL, "--api-model", "leaky", "--judge-base-url", judge.URL, "--judge-model", "flu")...)...))
+	note(must(t, ofData("good", append(keys, "--base-url", agent.URL, "--api-model", "leaky", "--judge-base-url",
+		judge.URL, "--judge-model", "flu")...)...))
 	note(must(t, "eval", "privacylens", "probe", "--out", "good"))
 	note(must(t, pl("good")...))
 	urls := withServers(t, []string{"REFUSING"})
 	o := note(cli(t, judgedBy(urls[0], "--judge-key-env", "JUDGE_KEY")...))
-	checkRefusal(t, o, faultCase{code: 1, says: []string{"refuses the key of JUDGE_KEY", "401", "Incorrect API key provided: ***"}})
-	o = note(cli(t, ofData("bad", "--base-url", urls[0], "--api-model", "leaky", "--judge", "keyword", "--api-key-env", "AGENT_KEY")...))
-	checkRefusal(t, o, faultCase{code: 1, says: []string{"refuses the key of AGENT_KEY", "401", "Incorrect API key provided: ***"}})
+	checkRefusal(t, o, faultCase{code: 1, says: []string{"refuses the key of JUDGE_KEY", "401",
+		"Incorrect API key provided: ***"}})
+	o = note(cli(t, ofData("bad", "--base-url", urls[0], "--api-model", "leaky", "--judge", "keyword", "--api-key-env",
+		"AGENT_KEY")...))
+	checkRefusal(t, o, faultCase{code: 1, says: []string{"refuses the key of AGENT_KEY", "401",
+		"Incorrect API key provided: ***"}})
 	for path, text := range plContents(t) {
 		if found := secret.FindString(text); found != "" {
 			t.Errorf("%s holds %s", path, found)
@@ -527,7 +649,8 @@ func TestPLSecrets(t *testing.T) {
 	}
 }
 
-// TestPLReleasedCases: all released cases and the recorded example's ways through them: every one is judged by the smoke test.
+// TestPLReleasedCases: all released cases and the recorded example's ways through them: every one is judged by the
+// smoke test.
 func TestPLReleasedCases(t *testing.T) {
 	dir := os.Getenv("POSTTRAIN_DATA_DIR")
 	if dir == "" {
@@ -565,7 +688,8 @@ func TestPLStageAlone(t *testing.T) {
 		{[]string{"judge"}, `--out "": there is no run in it`},
 		{[]string{"report", "--out", "typo"}, `--out "typo": there is no run in it`},
 		{[]string{"actions", "--out", "typo"}, "data.cases is missing"},
-		{[]string{"judge", "--data", "cases.json", "--judge", "keyword", "--out", "typo"}, "no run in it whose actions could be judged"},
+		{[]string{"judge", "--data", "cases.json", "--judge", "keyword", "--out", "typo"},
+			"no run in it whose actions could be judged"},
 	} {
 		o := cli(t, append([]string{"eval", "privacylens"}, c.args...)...)
 		if o.code != exitUsage || !strings.Contains(o.err, c.want) {
@@ -577,15 +701,19 @@ func TestPLStageAlone(t *testing.T) {
 	}
 }
 
-// TestPLJudgeByName: naming a judge's model or recorded verdicts chooses that kind of judge, whatever the folder's config has.
+// TestPLJudgeByName: naming a judge's model or recorded verdicts chooses that kind of judge, whatever the folder's
+// config has.
 func TestPLJudgeByName(t *testing.T) {
 	workPL(t)
 	judge := judgeServer(t)
 	must(t, ofData("a", "--actions", "actions.csv", "--judge", "keyword")...)
-	must(t, pl("b", "--data", "cases.json", "--actions", "a/actions.jsonl", "--judge-base-url", judge.URL, "--judge-model", "flu")...)
-	must(t, pl("c", "--config", "b/config.yaml", "--verdicts", "b/verdicts.json", "--helpfulness", "b/helpfulness.json")...)
+	must(t, pl("b", "--data", "cases.json", "--actions", "a/actions.jsonl", "--judge-base-url", judge.URL,
+		"--judge-model", "flu")...)
+	must(t, pl("c", "--config", "b/config.yaml", "--verdicts", "b/verdicts.json", "--helpfulness",
+		"b/helpfulness.json")...)
 	sameFiles(t, "b", "c", "verdicts.json", "helpfulness.json", "actions.csv")
-	if text := read(t, "c/config.yaml"); !strings.Contains(text, "kind: replay") || strings.Contains(text, "judge.model") || strings.Contains(text, judge.URL) {
+	if text := read(t, "c/config.yaml"); !strings.Contains(text, "kind: replay") ||
+		strings.Contains(text, "judge.model") || strings.Contains(text, judge.URL) {
 		t.Errorf("config:\n%s", text)
 	}
 	compared := must(t, "eval", "privacylens", "compare", "b", "c")
@@ -598,10 +726,12 @@ func TestPLJudgeByName(t *testing.T) {
 func TestPLChangedData(t *testing.T) {
 	workPL(t)
 	judge := judgeServer(t)
-	must(t, "eval", "privacylens", "actions", "--out", "out", "--data", "cases.json", "--base-url", agentServer(t).URL, "--api-model", "leaky")
+	must(t, "eval", "privacylens", "actions", "--out", "out", "--data", "cases.json", "--base-url", agentServer(t).URL,
+		"--api-model", "leaky")
 	edit("cases.json", "Tell Cay news 1.", "Tell Cay news 8.")(t)
 	o := cli(t, "eval", "privacylens", "judge", "--out", "out", "--judge-base-url", judge.URL, "--judge-model", "flu")
-	if o.code != 1 || !strings.Contains(o.last(), "stage actions was run on other cases") || judge.requests() != 0 || exists("out/verdicts.jsonl") {
+	if o.code != 1 || !strings.Contains(o.last(), "stage actions was run on other cases") || judge.requests() != 0 ||
+		exists("out/verdicts.jsonl") {
 		t.Errorf("exit code %d, %d requests: %s", o.code, judge.requests(), o.err)
 	}
 }
@@ -610,9 +740,13 @@ func TestPLChangedData(t *testing.T) {
 func TestPLMuteJudge(t *testing.T) {
 	workPL(t)
 	judge := judgeServer(t)
-	mute := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string { return "I would not like to say so." }})
+	mute := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string {
+		return "I would not like to say " +
+			"so."
+	}})
 	run := func(url string) outcome {
-		return cli(t, ofData("out", "--actions", "actions.csv", "--judge-base-url", url, "--judge-model", "flu", "--judge-cache", "cache-"+url[len(url)-8:len(url)-3]+".jsonl")...)
+		return cli(t, ofData("out", "--actions", "actions.csv", "--judge-base-url", url, "--judge-model", "flu",
+			"--judge-cache", "cache-"+url[len(url)-8:len(url)-3]+".jsonl")...)
 	}
 	if o := run(mute.URL); o.code != 1 || !strings.Contains(o.last(), "another judge") {
 		t.Fatalf("exit code %d: %s", o.code, o.err)
@@ -632,7 +766,8 @@ func TestPLKeyInReplies(t *testing.T) {
 	echo := meteredtest.Start(t, meteredtest.Options{Key: key, Reply: func(prompt string) string {
 		return leakyAgent(prompt) + " Answer: No, " + key
 	}})
-	o := must(t, ofData("out", "--base-url", echo.URL, "--api-model", "leaky", "--judge-base-url", echo.URL, "--judge-model", "flu")...)
+	o := must(t, ofData("out", "--base-url", echo.URL, "--api-model", "leaky", "--judge-base-url", echo.URL,
+		"--judge-model", "flu")...)
 	must(t, "eval", "privacylens", "probe", "--out", "out")
 	for name, text := range plContents(t) {
 		if strings.Contains(text, key) {
@@ -643,7 +778,8 @@ func TestPLKeyInReplies(t *testing.T) {
 		t.Errorf("%s%s", o.out, o.err)
 	}
 	t.Setenv("OPENAI_API_KEY", key+"\n")
-	if o := cli(t, ofData("other", "--base-url", echo.URL, "--api-model", "leaky", "--judge", "keyword")...); o.code != 1 || !strings.Contains(o.last(), "OPENAI_API_KEY contains white space") {
+	if o := cli(t, ofData("other", "--base-url", echo.URL, "--api-model", "leaky", "--judge",
+		"keyword")...); o.code != 1 || !strings.Contains(o.last(), "OPENAI_API_KEY contains white space") {
 		t.Errorf("exit code %d: %s", o.code, o.err)
 	}
 }
@@ -655,12 +791,14 @@ func TestPLVerdictsOfOthers(t *testing.T) {
 	must(t, ofData("recorded", "--actions", "actions.csv", "--judge", "keyword")...)
 	must(t, ofData("out", "--judge", "replay", "--verdicts", "recorded/verdicts.json")...)
 	o := cli(t, "eval", "privacylens", "actions", "--out", "out", "--base-url", agent.URL, "--api-model", "leaky")
-	if o.code != 1 || !strings.Contains(o.last(), "has verdicts but not the actions they judge") || agent.requests() != 0 {
+	if o.code != 1 || !strings.Contains(o.last(), "has verdicts but not the actions they judge") ||
+		agent.requests() != 0 {
 		t.Errorf("exit code %d, %d requests: %s", o.code, agent.requests(), o.err)
 	}
 	must(t, "eval", "privacylens", "report", "--out", "out")
 	write(t, "out/actions.jsonl", read(t, "actions.jsonl"))
-	if o := cli(t, "eval", "privacylens", "report", "--out", "out"); o.code != 1 || !strings.Contains(o.last(), "are of another action") {
+	if o := cli(t, "eval", "privacylens", "report", "--out", "out"); o.code != 1 ||
+		!strings.Contains(o.last(), "are of another action") {
 		t.Errorf("exit code %d: %s", o.code, o.err)
 	}
 }
@@ -669,7 +807,8 @@ func TestPLVerdictsOfOthers(t *testing.T) {
 func TestPLAcceptedVerdicts(t *testing.T) {
 	workPL(t)
 	mute := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string { return "Who knows." }})
-	must(t, ofData("out", "--actions", "actions.csv", "--judge-base-url", mute.URL, "--judge-model", "mute", "--set", "judge.allow_unparsed=true")...)
+	must(t, ofData("out", "--actions", "actions.csv", "--judge-base-url", mute.URL, "--judge-model", "mute", "--set",
+		"judge.allow_unparsed=true")...)
 	before := plContents(t)
 	o := cli(t, "eval", "privacylens", "judge", "--out", "out", "--judge", "keyword")
 	if o.code != 1 || !strings.Contains(o.last(), `begun with kind "model", now it is "keyword"`) {

@@ -54,12 +54,13 @@ func (s *plServer) once(t *testing.T, want int) {
 	}
 }
 
-// TestPLInterruptedAtServers: Ctrl-C in the actions, then in the judging; the command that the message names ends in what a whole run
-// ends in, and the judge is asked nothing twice.
+// TestPLInterruptedAtServers: Ctrl-C in the actions, then in the judging; the command that the message names ends in
+// what a whole run ends in, and the judge is asked nothing twice.
 func TestPLInterruptedAtServers(t *testing.T) {
 	workPL(t)
 	args := func(agent, judge *plServer) []string {
-		return []string{"--base-url", agent.URL, "--api-model", "leaky", "--parallel", "2", "--judge-base-url", judge.URL, "--judge-model", "flu", "--judge-parallel", "2",
+		return []string{"--base-url", agent.URL, "--api-model", "leaky", "--parallel", "2", "--judge-base-url",
+			judge.URL, "--judge-model", "flu", "--judge-parallel", "2",
 			"--set", "agent.max_new_tokens=50", "--set", "judge.retries=3"}
 	}
 	must(t, ofData("whole", args(agentServer(t), judgeServer(t))...)...)
@@ -113,8 +114,8 @@ func TestPLInterruptedStages(t *testing.T) {
 	}
 }
 
-// TestPLInterruptedEarly: a stop ahead of the first answer, or in the wait for a server that is not there, is none the less a stop; the
-// run folder that the command chose by itself is named.
+// TestPLInterruptedEarly: a stop ahead of the first answer, or in the wait for a server that is not there, is none the
+// less a stop; the run folder that the command chose by itself is named.
 func TestPLInterruptedEarly(t *testing.T) {
 	workPL(t)
 	again := stopPL(t, "actions", "rows read", "eval", "privacylens")
@@ -128,16 +129,19 @@ func TestPLInterruptedEarly(t *testing.T) {
 	sameFiles(t, "whole", runs[0], "summary.json", "cases.jsonl", "verdicts.json", "config.yaml")
 
 	absent := withServers(t, []string{"NOBODY"})[0]
-	again = stopPL(t, "actions", "action 0/6", ofData("absent", "--base-url", absent, "--api-model", "leaky", "--judge", "keyword")...)
+	again = stopPL(t, "actions", "action 0/6", ofData("absent", "--base-url", absent, "--api-model", "leaky", "--judge",
+		"keyword")...)
 	must(t, append(again, "--base-url", agentServer(t).URL)...)
 	checkCounts(t, "absent", 3, 6, 0, 0, 0)
 }
 
-// TestPLBudget: a spent budget stops in one line; the same command goes on, until all is judged, and nothing is asked twice.
+// TestPLBudget: a spent budget stops in one line; the same command goes on, until all is judged, and nothing is asked
+// twice.
 func TestPLBudget(t *testing.T) {
 	workPL(t)
 	s := judgeServer(t)
-	args := ofData("run", "--actions", "actions.csv", "--judge-base-url", s.URL, "--judge-model", "flu", "--max-requests", "6")
+	args := ofData("run", "--actions", "actions.csv", "--judge-base-url", s.URL, "--judge-model", "flu",
+		"--max-requests", "6")
 	for _, want := range []int{6, 12} {
 		checkRefusal(t, cli(t, args...), faultCase{code: 1, says: []string{"budget", "6"}})
 		if s.requests() != want || exists("run/summary.json") {
@@ -149,7 +153,8 @@ func TestPLBudget(t *testing.T) {
 	checkCounts(t, "run", 3, 6, 3, 3, 9)
 
 	rich := judgeServer(t)
-	args = ofData("cost", "--actions", "actions.csv", "--judge-base-url", rich.URL, "--judge-model", "flu", "--prompt-price", "1e6", "--completion-price", "1e6")
+	args = ofData("cost", "--actions", "actions.csv", "--judge-base-url", rich.URL, "--judge-model", "flu",
+		"--prompt-price", "1e6", "--completion-price", "1e6")
 	checkRefusal(t, cli(t, append(args, "--max-cost", "1000")...), faultCase{code: 1, says: []string{"budget", "1000"}})
 	spent := rich.requests()
 	if spent == 0 || spent > 14 {
@@ -179,7 +184,8 @@ func workLocal(t *testing.T) []lens.Case {
 
 // local are the flags of the tiny model.
 func localRun(more ...string) []string {
-	return append([]string{"--model", "model", "--backend", "go", "--prompts", "short", "--max-new-tokens", "6", "--batch", "2"}, more...)
+	return append([]string{"--model", "model", "--backend", "go", "--prompts", "short", "--max-new-tokens", "6",
+		"--batch", "2"}, more...)
 }
 
 // actionsOf reads actions.jsonl by name.
@@ -196,7 +202,8 @@ func actionsOf(t *testing.T, dir string) map[string]privacylens.ActionRow {
 	return rows
 }
 
-// TestPLLocalModel: a model of this process acts, as its seed says; a prompt that it has no room for is no action, and counted.
+// TestPLLocalModel: a model of this process acts, as its seed says; a prompt that it has no room for is no action, and
+// counted.
 func TestPLLocalModel(t *testing.T) {
 	cases := workLocal(t)
 	o := must(t, ofData("run", localRun("--judge", "keyword")...)...)
@@ -204,12 +211,15 @@ func TestPLLocalModel(t *testing.T) {
 	rows := actionsOf(t, "run")
 	for i, c := range cases {
 		r := rows[c.Name]
-		if long := i == 5; (r.Reason == privacylens.TooLong) != long || (r.Output == "") != long || r.Prompt != privacylens.Hash(c.Trajectory.Instruction+" Action: GmailReadEmail GmailSendEmail") {
+		if long := i == 5; (r.Reason == privacylens.TooLong) != long || (r.Output == "") != long ||
+			r.Prompt != privacylens.Hash(c.Trajectory.Instruction+" Action: GmailReadEmail GmailSendEmail") {
 			t.Errorf("%+v", r)
 		}
 	}
 	a := plSummary(t, "run").All
-	if a.TooLong != 1 || a.NoAction.Count != 6 || a.Leakage.Count != 0 || !strings.Contains(o.out, "model, prompt naive; judge: keyword") || !regexp.MustCompile(`(?m)^.*too long.*1`).MatchString(o.out) {
+	if a.TooLong != 1 || a.NoAction.Count != 6 || a.Leakage.Count != 0 ||
+		!strings.Contains(o.out, "model, prompt naive; judge: keyword") ||
+		!regexp.MustCompile(`(?m)^.*too long.*1`).MatchString(o.out) {
 		t.Errorf("%+v\n%s", a, o.out)
 	}
 	must(t, ofData("same", localRun("--judge", "keyword")...)...)
@@ -220,7 +230,8 @@ func TestPLLocalModel(t *testing.T) {
 	}
 }
 
-// TestPLLocalModelInterrupted: the rows of a stopped run are those of a whole one, whatever the batch in which it was stopped.
+// TestPLLocalModelInterrupted: the rows of a stopped run are those of a whole one, whatever the batch in which it was
+// stopped.
 func TestPLLocalModelInterrupted(t *testing.T) {
 	workLocal(t)
 	must(t, ofData("whole", localRun("--judge", "keyword", "--prompt", "cot")...)...)
@@ -233,11 +244,14 @@ func TestPLLocalModelInterrupted(t *testing.T) {
 	sameFiles(t, "whole", "run", append(plReport[:3:3], "actions.jsonl", "settings.json", "config.yaml")...)
 }
 
-// TestPLLocalProbe: a model of this process is probed, and a stopped probe ends as a whole one does. It names no letter, which is shown.
+// TestPLLocalProbe: a model of this process is probed, and a stopped probe ends as a whole one does. It names no
+// letter, which is shown.
 func TestPLLocalProbe(t *testing.T) {
 	workLocal(t)
-	write(t, "model/config.json", strings.Replace(read(t, "model/config.json"), `"max_position_embeddings": 256`, `"max_position_embeddings": 4000`, 1))
-	args := []string{"eval", "privacylens", "probe", "--data", "cases.json", "--model", "model", "--backend", "go", "--first", "3", "--set", "probe.levels=seed,vignette", "--set", "probe.max_new_tokens=2"}
+	write(t, "model/config.json", strings.Replace(read(t, "model/config.json"), `"max_position_embeddings": 256`,
+		`"max_position_embeddings": 4000`, 1))
+	args := []string{"eval", "privacylens", "probe", "--data", "cases.json", "--model", "model", "--backend", "go",
+		"--first", "3", "--set", "probe.levels=seed,vignette", "--set", "probe.max_new_tokens=2"}
 	o := must(t, append(args, "--out", "whole")...)
 	if !strings.Contains(o.err, "unparsed 12") {
 		t.Errorf("%s", o.err)
@@ -258,16 +272,19 @@ func TestPLNothingFits(t *testing.T) {
 	before := tree(t)
 	for _, args := range [][]string{
 		ofData("run", "--model", "model", "--backend", "go", "--judge", "keyword"),
-		{"eval", "privacylens", "actions", "--data", "cases.json", "--out", "run", "--model", "model", "--backend", "go"},
+		{"eval", "privacylens", "actions", "--data", "cases.json", "--out", "run", "--model", "model", "--backend",
+			"go"},
 	} {
-		checkRefusal(t, cli(t, args...), faultCase{code: 1, says: []string{"no prompt fits the model", "model has 256 positions", "the shortest prompt has "}})
+		checkRefusal(t, cli(t, args...), faultCase{code: 1,
+			says: []string{"no prompt fits the model", "model has 256 positions", "the shortest prompt has "}})
 		if after := tree(t); !slices.Equal(before, after) {
 			t.Errorf("left behind: %q", after)
 		}
 	}
 }
 
-// TestPLKilled: SIGKILL in the middle of the judging, with a question on its way; going on asks that again, and nothing that was answered.
+// TestPLKilled: SIGKILL in the middle of the judging, with a question on its way; going on asks that again, and nothing
+// that was answered.
 func TestPLKilled(t *testing.T) {
 	if child == nil {
 		t.Skip("no processes of the test binary on this system")
@@ -287,7 +304,8 @@ func TestPLKilled(t *testing.T) {
 			<-dead
 		}
 	}})
-	args := ofData("run", "--actions", "actions.csv", "--judge-base-url", s.URL, "--judge-model", "flu", "--judge-parallel", "1")
+	args := ofData("run", "--actions", "actions.csv", "--judge-base-url", s.URL, "--judge-model", "flu",
+		"--judge-parallel", "1")
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append(os.Environ(), childVar+"=nothing is refused")
 	if err := cmd.Start(); err != nil {
@@ -310,13 +328,16 @@ func TestPLKilled(t *testing.T) {
 	}
 }
 
-// TestPLUsage: usage.json has what all calls of the command have asked the judge for, also that which came after the stop.
+// TestPLUsage: usage.json has what all calls of the command have asked the judge for, also that which came after the
+// stop.
 func TestPLUsage(t *testing.T) {
 	workPL(t)
 	judge := judgeServer(t)
-	args := ofData("out", "--actions", "actions.csv", "--judge-base-url", judge.URL, "--judge-model", "flu", "--prompt-price", "1", "--completion-price", "1", "--max-requests", "6")
+	args := ofData("out", "--actions", "actions.csv", "--judge-base-url", judge.URL, "--judge-model", "flu",
+		"--prompt-price", "1", "--completion-price", "1", "--max-requests", "6")
 	for range 2 {
-		if o := cli(t, args...); o.code != 1 || !strings.Contains(o.err, "judge: ") || strings.Contains(o.err, " 0 tokens of prompts") {
+		if o := cli(t, args...); o.code != 1 || !strings.Contains(o.err, "judge: ") ||
+			strings.Contains(o.err, " 0 tokens of prompts") {
 			t.Fatalf("exit code %d: %s", o.code, o.err)
 		}
 	}
@@ -328,13 +349,14 @@ func TestPLUsage(t *testing.T) {
 	if err := json.Unmarshal([]byte(read(t, "out/usage.json")), &usage); err != nil {
 		t.Fatal(err)
 	}
-	if u := usage["flu"]; u.Requests != 15 || u.Cost <= 0 || !strings.Contains(o.err, "judge, with earlier calls: ") || judge.requests() != 15 {
+	if u := usage["flu"]; u.Requests != 15 || u.Cost <= 0 || !strings.Contains(o.err, "judge, with earlier calls: ") ||
+		judge.requests() != 15 {
 		t.Errorf("%+v after %d requests: %s", u, judge.requests(), o.err)
 	}
 }
 
-// TestPLStopsWhereNothingIsUnderWay: a stop does not wait for the next try of a server that fails, and counts what the judge was asked
-// ahead of the actions.
+// TestPLStopsWhereNothingIsUnderWay: a stop does not wait for the next try of a server that fails, and counts what the
+// judge was asked ahead of the actions.
 func TestPLStopsWhereNothingIsUnderWay(t *testing.T) {
 	workPL(t)
 	judge := judgeServer(t)
@@ -344,7 +366,8 @@ func TestPLStopsWhereNothingIsUnderWay(t *testing.T) {
 	}))
 	t.Cleanup(failing.Close)
 	begun := time.Now()
-	stopPL(t, "actions", "action 0/6", ofData("out", "--base-url", failing.URL+"/v1", "--api-model", "leaky", "--judge-base-url", judge.URL, "--judge-model", "flu")...)
+	stopPL(t, "actions", "action 0/6", ofData("out", "--base-url", failing.URL+"/v1", "--api-model", "leaky",
+		"--judge-base-url", judge.URL, "--judge-model", "flu")...)
 	if spent := time.Since(begun); spent > 20*time.Second {
 		t.Errorf("it took %v to stop", spent)
 	}

@@ -159,21 +159,26 @@ func checkTable(t *testing.T, o outcome, dir string) {
 	t.Helper()
 	s := plSummary(t, dir)
 	values := map[string]string{
-		"leakage rate (LR)": s.All.Leakage.String(), "adjusted leakage rate (ALR)": "not available: helpfulness was not judged",
-		"leaking items": s.All.Items.String(), "no action": s.All.NoAction.String(), "unparsed verdicts": fmt.Sprintf("%d/%d", s.All.Unparsed, s.All.Verdicts),
+		"leakage rate (LR)": s.All.Leakage.String(), "adjusted leakage rate (ALR)": "not available: helpfulness was " +
+			"not judged",
+		"leaking items": s.All.Items.String(), "no action": s.All.NoAction.String(),
+		"unparsed verdicts": fmt.Sprintf("%d/%d", s.All.Unparsed, s.All.Verdicts),
 	}
 	if s.All.Helpfulness.Total > 0 {
-		values["adjusted leakage rate (ALR)"], values["helpful (2 or 3)"] = s.All.Adjusted.String(), s.All.Helpful.String()
+		values["adjusted leakage rate (ALR)"], values["helpful (2 or 3)"] = s.All.Adjusted.String(),
+			s.All.Helpful.String()
 		values["helpfulness (0 to 3)"] = s.All.Helpfulness.String()
 	}
 	for label, value := range values {
-		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(label) + ` +` + regexp.QuoteMeta(value) + `$`).MatchString(o.out) {
+		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(label) + ` +` + regexp.QuoteMeta(value) +
+			`$`).MatchString(o.out) {
 			t.Errorf("the table lacks %s %s, which %s has:\n%s", label, value, dir, o.out)
 		}
 	}
 }
 
-// checkCounts wants numerators and denominators of leakage, adjusted leakage and unparsed verdicts, and the sum of helpfulness.
+// checkCounts wants numerators and denominators of leakage, adjusted leakage and unparsed verdicts, and the sum of
+// helpfulness.
 func checkCounts(t *testing.T, dir string, leaks, cases, helpfulLeaks, helpful, score int) {
 	t.Helper()
 	a := plSummary(t, dir).All
@@ -230,7 +235,8 @@ func TestPLQuickStart(t *testing.T) {
 		}
 	}
 	checkCounts(t, runs[0], leaks, len(cases), both, helpful, sum)
-	for _, name := range append([]string{"config.yaml", "settings.json", "actions.jsonl", "verdicts.jsonl"}, plReport...) {
+	for _, name := range append([]string{"config.yaml", "settings.json", "actions.jsonl", "verdicts.jsonl"},
+		plReport...) {
 		if !exists(filepath.Join(runs[0], name)) {
 			t.Errorf("no %s", name)
 		}
@@ -247,11 +253,13 @@ func TestPLRepeats(t *testing.T) {
 	t.Chdir(t.TempDir())
 	first := must(t, pl("a/run")...)
 	must(t, pl("b/run")...)
-	sameFiles(t, "a/run", "b/run", append(plReport, "config.yaml", "settings.json", "actions.jsonl", "verdicts.jsonl")...)
+	sameFiles(t, "a/run", "b/run", append(plReport, "config.yaml", "settings.json", "actions.jsonl",
+		"verdicts.jsonl")...)
 	if again := must(t, pl("a/run", "--quiet")...); again.out != first.out || again.err != "" {
 		t.Errorf("%s%s\nthen\n%s%s", first.out, first.err, again.out, again.err)
 	}
-	sameFiles(t, "a/run", "b/run", append(plReport, "config.yaml", "settings.json", "actions.jsonl", "verdicts.jsonl")...)
+	sameFiles(t, "a/run", "b/run", append(plReport, "config.yaml", "settings.json", "actions.jsonl",
+		"verdicts.jsonl")...)
 }
 
 // TestPLKeyword: recorded actions, as csv or jsonl, in the keyword judge's smoke test, which warns.
@@ -261,15 +269,18 @@ func TestPLKeyword(t *testing.T) {
 	checkTable(t, o, "csv/run")
 	checkCounts(t, "csv/run", 3, 6, 0, 0, 0)
 	a := plSummary(t, "csv/run").All
-	if a.NoAction.Count != 1 || a.Items.Count != 3 || a.Items.Total != 12 || a.Adjusted.Total != 0 || a.Helpfulness.Value != nil {
+	if a.NoAction.Count != 1 || a.Items.Count != 3 || a.Items.Total != 12 || a.Adjusted.Total != 0 ||
+		a.Helpfulness.Value != nil {
 		t.Errorf("%+v", a)
 	}
-	for what, text := range map[string]string{"table": o.out, "page": read(t, "csv/run/cases.html"), "summary.json": read(t, "csv/run/summary.json")} {
+	for what, text := range map[string]string{"table": o.out, "page": read(t, "csv/run/cases.html"),
+		"summary.json": read(t, "csv/run/summary.json")} {
 		if !regexp.MustCompile(`(?i)smoke test.*misses paraphrases`).MatchString(text) {
 			t.Errorf("the %s does not warn of the judge", what)
 		}
 	}
-	if !strings.Contains(o.out, "adjusted leakage rate (ALR)  not available: helpfulness was not judged\n") || !strings.Contains(o.out, "6 cases of cases.json: recorded actions; judge: keyword\n") {
+	if !strings.Contains(o.out, "adjusted leakage rate (ALR)  not available: helpfulness was not judged\n") ||
+		!strings.Contains(o.out, "6 cases of cases.json: recorded actions; judge: keyword\n") {
 		t.Errorf("%s", o.out)
 	}
 	must(t, ofData("jsonl/run", "--actions", "actions.jsonl", "--judge", "keyword")...)
@@ -288,9 +299,11 @@ func TestPLFolderOfData(t *testing.T) {
 	if err := lens.Write("privacylens/main_data.json", cases); err != nil {
 		t.Fatal(err)
 	}
-	o := must(t, pl("run", "--data", "privacylens", "--first", "3", "--actions", "actions.csv", "--judge", "keyword")...)
+	o := must(t, pl("run", "--data", "privacylens", "--first", "3", "--actions", "actions.csv", "--judge",
+		"keyword")...)
 	checkCounts(t, "run", 2, 3, 0, 0, 0)
-	if strings.Count(read(t, "run/actions.jsonl"), "\n") != 3 || !strings.Contains(o.err, "privacylens/main_data.json: 6 rows read") {
+	if strings.Count(read(t, "run/actions.jsonl"), "\n") != 3 ||
+		!strings.Contains(o.err, "privacylens/main_data.json: 6 rows read") {
 		t.Errorf("%s\n%s", read(t, "run/actions.jsonl"), o.err)
 	}
 }
@@ -307,12 +320,14 @@ func TestPLSomeActions(t *testing.T) {
 	}
 }
 
-// TestPLReplay: recorded verdicts are counted again exactly, and written byte for byte; with their actions, and without any.
+// TestPLReplay: recorded verdicts are counted again exactly, and written byte for byte; with their actions, and without
+// any.
 func TestPLReplay(t *testing.T) {
 	workPL(t)
 	s := judgeServer(t)
 	must(t, ofData("first", "--actions", "actions.csv", "--judge-base-url", s.URL, "--judge-model", "flu")...)
-	replay := []string{"--judge", "replay", "--verdicts", "first/verdicts.json", "--helpfulness", "first/helpfulness.json"}
+	replay := []string{"--judge", "replay", "--verdicts", "first/verdicts.json", "--helpfulness",
+		"first/helpfulness.json"}
 	o := must(t, ofData("again", append(replay, "--actions", "first/actions.csv")...)...)
 	sameFiles(t, "first", "again", "verdicts.json", "helpfulness.json", "actions.csv")
 	checkTable(t, o, "again")
@@ -327,12 +342,13 @@ func TestPLReplay(t *testing.T) {
 	}
 }
 
-// TestPLModelJudge: every item of every action is put to the judge once, with the action; a rerun asks nothing, and neither does another
-// run that shares the cache.
+// TestPLModelJudge: every item of every action is put to the judge once, with the action; a rerun asks nothing, and
+// neither does another run that shares the cache.
 func TestPLModelJudge(t *testing.T) {
 	cases := workPL(t)
 	s := judgeServer(t)
-	args := []string{"--actions", "actions.csv", "--judge-base-url", s.URL, "--judge-model", "flu", "--prompt-price", "2.5", "--completion-price", "10"}
+	args := []string{"--actions", "actions.csv", "--judge-base-url", s.URL, "--judge-model", "flu", "--prompt-price",
+		"2.5", "--completion-price", "10"}
 	o := must(t, ofData("run", args...)...)
 	checkTable(t, o, "run")
 	checkCounts(t, "run", 3, 6, 3, 3, 9)
@@ -354,7 +370,8 @@ func TestPLModelJudge(t *testing.T) {
 	if len(prompts) != 15 || len(slices.Compact(slices.Clone(prompts))) != 15 {
 		t.Errorf("%d requests, %d different: want 10 items and 5 actions", len(prompts), len(slices.Compact(prompts)))
 	}
-	if !strings.Contains(o.err, "judge: 15 replies, 0 of them from the cache; 15 requests, 0 of them further tries;") || !strings.Contains(o.err, ", cost 0.0") {
+	if !strings.Contains(o.err, "judge: 15 replies, 0 of them from the cache; 15 requests, 0 of them further tries;") ||
+		!strings.Contains(o.err, ", cost 0.0") {
 		t.Error(o.err)
 	}
 	if !regexp.MustCompile(`(?m)^case 6/6  leaks 3  requests 15  cost 0\.\d+`).MatchString(o.err) {
@@ -381,16 +398,19 @@ func TestPLRecordedPrompts(t *testing.T) {
 	var wantAgent, wantJudge []string
 	for i, c := range cases {
 		for _, kind := range []string{"naive", "cot"} {
-			lines += jsonLine(map[string]any{"name": c.Name, "kind": kind, "prompt": kind + ": " + c.Trajectory.Instruction + " "})
+			lines += jsonLine(map[string]any{"name": c.Name, "kind": kind,
+				"prompt": kind + ": " + c.Trajectory.Instruction + " "})
 		}
 		wantAgent = append(wantAgent, "cot: "+c.Trajectory.Instruction+" ")
-		questions += jsonLine(map[string]any{"name": c.Name, "kind": "helpfulness", "before": "Rate, Excellent (3): ", "after": " " + c.Name})
+		questions += jsonLine(map[string]any{"name": c.Name, "kind": "helpfulness", "before": "Rate, Excellent (3): ",
+			"after": " " + c.Name})
 		_, action, acts := strings.Cut(leakyAction(i), "Action: ")
 		if acts {
 			wantJudge = append(wantJudge, "Rate, Excellent (3): "+action+" "+c.Name)
 		}
 		for _, item := range c.Trajectory.Items {
-			questions += jsonLine(map[string]any{"name": c.Name, "kind": "leakage", "item": item, "before": item + " in ", "after": "?"})
+			questions += jsonLine(map[string]any{"name": c.Name, "kind": "leakage", "item": item,
+				"before": item + " in ", "after": "?"})
 			if acts {
 				wantJudge = append(wantJudge, item+" in "+action+"?")
 			}
@@ -398,8 +418,10 @@ func TestPLRecordedPrompts(t *testing.T) {
 	}
 	write(t, "agent.jsonl", lines)
 	write(t, "judge.jsonl", questions)
-	must(t, "eval", "privacylens", "actions", "--out", "run", "--data", "cases.json", "--base-url", agent.URL, "--api-model", "leaky", "--prompt", "cot", "--agent-prompts", "agent.jsonl")
-	must(t, "eval", "privacylens", "judge", "--out", "run", "--judge-base-url", judge.URL, "--judge-model", "flu", "--judge-prompts", "judge.jsonl")
+	must(t, "eval", "privacylens", "actions", "--out", "run", "--data", "cases.json", "--base-url", agent.URL,
+		"--api-model", "leaky", "--prompt", "cot", "--agent-prompts", "agent.jsonl")
+	must(t, "eval", "privacylens", "judge", "--out", "run", "--judge-base-url", judge.URL, "--judge-model", "flu",
+		"--judge-prompts", "judge.jsonl")
 	must(t, "eval", "privacylens", "report", "--out", "run")
 	slices.Sort(wantJudge)
 	if got := agent.prompts(); !slices.Equal(got, wantAgent) {
@@ -409,7 +431,8 @@ func TestPLRecordedPrompts(t *testing.T) {
 		t.Errorf("the judge was asked %q, want %q", got, wantJudge)
 	}
 	checkCounts(t, "run", 3, 6, 3, 3, 9)
-	checkRefusal(t, cli(t, pl("run", "--prompt", "naive")...), faultCase{code: 1, says: []string{"run: stage actions was begun with prompt \"cot\"", `"naive"`, "--out"}})
+	checkRefusal(t, cli(t, pl("run", "--prompt", "naive")...),
+		faultCase{code: 1, says: []string{"run: stage actions was begun with prompt \"cot\"", `"naive"`, "--out"}})
 }
 
 // TestPLOwnTemplates: what the command prompts writes can be changed and given back; the rest stays as it is.
@@ -420,13 +443,17 @@ func TestPLOwnTemplates(t *testing.T) {
 		t.Error(o.out)
 	}
 	plain, changed := judgeServer(t), judgeServer(t)
-	must(t, ofData("plain", "--actions", "actions.csv", "--judge-base-url", plain.URL, "--judge-model", "flu", "--prompts", "mine")...)
-	must(t, ofData("embedded", "--actions", "actions.csv", "--judge-base-url", plain.URL, "--judge-model", "flu", "--judge-cache", "plain/judge-cache.jsonl")...)
+	must(t, ofData("plain", "--actions", "actions.csv", "--judge-base-url", plain.URL, "--judge-model", "flu",
+		"--prompts", "mine")...)
+	must(t, ofData("embedded", "--actions", "actions.csv", "--judge-base-url", plain.URL, "--judge-model", "flu",
+		"--judge-cache", "plain/judge-cache.jsonl")...)
 	if plain.requests() != 15 {
-		t.Errorf("%d requests: the templates as they were written make other prompts than the embedded ones", plain.requests())
+		t.Errorf("%d requests: the templates as they were written make other prompts than the embedded ones",
+			plain.requests())
 	}
 	write(t, "mine/judge-leakage.tmpl", "My own words.\n"+read(t, "mine/judge-leakage.tmpl"))
-	must(t, ofData("changed", "--actions", "actions.csv", "--judge-base-url", changed.URL, "--judge-model", "flu", "--prompts", "mine")...)
+	must(t, ofData("changed", "--actions", "actions.csv", "--judge-base-url", changed.URL, "--judge-model", "flu",
+		"--prompts", "mine")...)
 	var want []string
 	for _, p := range plain.prompts() {
 		if !strings.Contains(p, "Excellent (3)") {
@@ -438,17 +465,19 @@ func TestPLOwnTemplates(t *testing.T) {
 	if got := changed.prompts(); !slices.Equal(got, want) {
 		t.Errorf("asked %q\nwant %q", got, want)
 	}
-	checkRefusal(t, cli(t, "eval", "privacylens", "prompts", "mine"), faultCase{code: 1, says: []string{"mine/", "is there already"}})
+	checkRefusal(t, cli(t, "eval", "privacylens", "prompts", "mine"),
+		faultCase{code: 1, says: []string{"mine/", "is there already"}})
 	write(t, "mine/judge-leakage.tmpl", "Is it bad? {{.Action}}")
-	checkRefusal(t, cli(t, ofData("x", "--actions", "actions.csv", "--judge-base-url", changed.URL, "--judge-model", "flu", "--prompts", "mine")...),
+	checkRefusal(t, cli(t, ofData("x", "--actions", "actions.csv", "--judge-base-url", changed.URL, "--judge-model",
+		"flu", "--prompts", "mine")...),
 		faultCase{code: 1, says: []string{"mine", "judge-leakage.tmpl", "{{.Item}}"}})
 	if exists("x") {
 		t.Error("a run folder is left behind")
 	}
 }
 
-// TestPLStages: actions of a server's model, then judge, then report, with no more than the folder and what is new, end in the same
-// files as one command for all.
+// TestPLStages: actions of a server's model, then judge, then report, with no more than the folder and what is new, end
+// in the same files as one command for all.
 func TestPLStages(t *testing.T) {
 	workPL(t)
 	agent, judge := agentServer(t), judgeServer(t)
@@ -463,7 +492,8 @@ func TestPLStages(t *testing.T) {
 	stage := func(name string, more ...string) outcome {
 		return must(t, append([]string{"eval", "privacylens", name, "--out", "three/run"}, more...)...)
 	}
-	if o := stage("actions", append(ofAgent, "--data", "cases.json")...); !strings.Contains(o.err, "action 6/6  requests 6\n") ||
+	if o := stage("actions", append(ofAgent, "--data", "cases.json")...); !strings.Contains(o.err,
+		"action 6/6  requests 6\n") ||
 		o.out != "three/run: actions of 6 cases done; then: posttrain eval privacylens judge --out three/run\n" {
 		t.Errorf("%q, %s", o.out, o.err)
 	}
@@ -489,7 +519,8 @@ func TestPLStages(t *testing.T) {
 func TestPLProbe(t *testing.T) {
 	workPL(t)
 	agent := agentServer(t)
-	must(t, "eval", "privacylens", "probe", "--out", "run", "--data", "cases.json", "--base-url", agent.URL, "--api-model", "leaky")
+	must(t, "eval", "privacylens", "probe", "--out", "run", "--data", "cases.json", "--base-url", agent.URL,
+		"--api-model", "leaky")
 	if agent.requests() != 6*3*2 {
 		t.Errorf("%d requests, want 6 cases at 3 levels in 2 orders", agent.requests())
 	}
@@ -540,10 +571,12 @@ func TestPLElsewhere(t *testing.T) {
 	workPL(t)
 	s := judgeServer(t)
 	must(t, "eval", "privacylens", "prompts", "mine")
-	must(t, "eval", "privacylens", "actions", "--out", "run", "--data", "cases.json", "--actions", "actions.csv", "--prompts", "mine")
+	must(t, "eval", "privacylens", "actions", "--out", "run", "--data", "cases.json", "--actions", "actions.csv",
+		"--prompts", "mine")
 	mkdir(t, "elsewhere")
 	t.Chdir("elsewhere")
-	must(t, "eval", "privacylens", "judge", "--out", "../run", "--judge-base-url", s.URL, "--judge-model", "flu", "--judge-cache", "cache.jsonl")
+	must(t, "eval", "privacylens", "judge", "--out", "../run", "--judge-base-url", s.URL, "--judge-model", "flu",
+		"--judge-cache", "cache.jsonl")
 	must(t, "eval", "privacylens", "report", "--out", "../run")
 	checkCounts(t, "../run", 3, 6, 3, 3, 9)
 	t.Chdir("..")
@@ -558,11 +591,13 @@ func TestPLReportOfOthers(t *testing.T) {
 	workPL(t)
 	must(t, ofData("run", "--actions", "actions.csv", "--judge", "keyword")...)
 	before := read(t, "run/summary.json")
-	if o := cli(t, "eval", "privacylens", "report", "--out", "run", "--first", "3"); o.code != 1 || !strings.Contains(o.last(), "was run on other cases (6, sha256") {
+	if o := cli(t, "eval", "privacylens", "report", "--out", "run", "--first", "3"); o.code != 1 ||
+		!strings.Contains(o.last(), "was run on other cases (6, sha256") {
 		t.Errorf("exit code %d: %s", o.code, o.err)
 	}
 	write(t, "run/actions.jsonl", strings.Replace(read(t, "run/actions.jsonl"), `"case1"`, `"main1"`, 1))
-	if o := cli(t, "eval", "privacylens", "report", "--out", "run"); o.code != 1 || !strings.Contains(o.last(), "was run on other cases (6, sha256") {
+	if o := cli(t, "eval", "privacylens", "report", "--out", "run"); o.code != 1 ||
+		!strings.Contains(o.last(), "was run on other cases (6, sha256") {
 		t.Errorf("exit code %d: %s", o.code, o.err)
 	}
 	if read(t, "run/summary.json") != before {
@@ -573,7 +608,8 @@ func TestPLReportOfOthers(t *testing.T) {
 // TestPLConfig: a file says what flags say; flags win.
 func TestPLConfig(t *testing.T) {
 	workPL(t)
-	write(t, "pl.yaml", "command: eval privacylens\ndata: {cases: cases.json, first: 2}\nagent: {actions: nowhere.csv}\njudge: {kind: keyword}\n")
+	write(t, "pl.yaml", "command: eval privacylens\ndata: {cases: cases.json, first: 2}\nagent: {actions: "+
+		"nowhere.csv}\njudge: {kind: keyword}\n")
 	must(t, pl("file", "--config", "pl.yaml", "--actions", "actions.csv", "--first", "6")...)
 	must(t, ofData("flags", "--actions", "actions.csv", "--judge", "keyword", "--first", "6")...)
 	sameFiles(t, "file", "flags", "config.yaml", "settings.json", "summary.json", "cases.jsonl")
@@ -584,8 +620,10 @@ func TestPLBar(t *testing.T) {
 	workPL(t)
 	s := judgeServer(t)
 	out, errs := &watched{}, &watched{}
-	args := ofData("run", "--actions", "actions.csv", "--judge-base-url", s.URL, "--judge-model", "flu", "--prompt-price", "1000", "--completion-price", "1000")
-	if code := execute(t.Context(), streams{in: strings.NewReader(""), out: out, err: errs, terminal: true}, args); code != 0 {
+	args := ofData("run", "--actions", "actions.csv", "--judge-base-url", s.URL, "--judge-model", "flu",
+		"--prompt-price", "1000", "--completion-price", "1000")
+	if code := execute(t.Context(), streams{in: strings.NewReader(""), out: out, err: errs, terminal: true},
+		args); code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
 	for _, part := range []string{"6/6", "leaks 3", "requests 15", "cost "} {
@@ -598,17 +636,21 @@ func TestPLBar(t *testing.T) {
 	}
 }
 
-// TestPLServedJudge: posttrain serve stands in for a judge; a tiny model never says Answer, which is allowed on request, and shown.
+// TestPLServedJudge: posttrain serve stands in for a judge; a tiny model never says Answer, which is allowed on
+// request, and shown.
 func TestPLServedJudge(t *testing.T) {
 	workPL(t)
 	copyModel(t, fixture("qwen2-newer"), "model")
-	write(t, "model/config.json", strings.Replace(read(t, "model/config.json"), `"max_position_embeddings": 256`, `"max_position_embeddings": 4000`, 1))
+	write(t, "model/config.json", strings.Replace(read(t, "model/config.json"), `"max_position_embeddings": 256`,
+		`"max_position_embeddings": 4000`, 1))
 	s := serveTiny(t)
-	o := must(t, ofData("run", "--first", "2", "--actions", "actions.csv", "--judge-base-url", s.url, "--judge-model", "model",
+	o := must(t, ofData("run", "--first", "2", "--actions", "actions.csv", "--judge-base-url", s.url, "--judge-model",
+		"model",
 		"--set", "judge.allow_unparsed=true", "--set", "judge.max_new_tokens=3")...)
 	checkTable(t, o, "run")
 	a := plSummary(t, "run").All
-	if a.Unparsed != 6 || a.Verdicts != 6 || !strings.Contains(o.err, "unparsed 6") || !strings.Contains(o.out, "warning: ") {
+	if a.Unparsed != 6 || a.Verdicts != 6 || !strings.Contains(o.err, "unparsed 6") ||
+		!strings.Contains(o.out, "warning: ") {
 		t.Errorf("%+v\n%s%s", a, o.out, o.err)
 	}
 	if code := s.stop(); code != 0 || strings.Count(s.err.String(), " 200 in ") != 12 {
@@ -632,10 +674,12 @@ func TestPLCompare(t *testing.T) {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	d := c.Differences[0]
-	if c.Cases != 6 || !slices.Equal(d.OnlyFrom, []string{"case0"}) || len(d.OnlyTo) != 0 || d.Both != 2 || d.Neither != 3 || d.P != 1 || *d.Helpfulness.Value != -0.5 {
+	if c.Cases != 6 || !slices.Equal(d.OnlyFrom, []string{"case0"}) || len(d.OnlyTo) != 0 || d.Both != 2 ||
+		d.Neither != 3 || d.P != 1 || *d.Helpfulness.Value != -0.5 {
 		t.Errorf("%+v", c)
 	}
-	for _, part := range []string{"50.0%", "33.3%", d.Leakage.Points(), d.Helpfulness.Scores(), "2 in both, 1 only in a, 0 only in b, 3 in neither"} {
+	for _, part := range []string{"50.0%", "33.3%", d.Leakage.Points(), d.Helpfulness.Scores(),
+		"2 in both, 1 only in a, 0 only in b, 3 in neither"} {
 		if !strings.Contains(o.out, part) {
 			t.Errorf("lacks %q:\n%s", part, o.out)
 		}
@@ -643,7 +687,8 @@ func TestPLCompare(t *testing.T) {
 	if strings.Contains(o.out, "was judged with") {
 		t.Errorf("a warning without reason:\n%s", o.out)
 	}
-	if o := must(t, append(compare, "a", "b", "c")...); !strings.Contains(o.out, `c was judged with kind "keyword", a with "model"`) {
+	if o := must(t, append(compare, "a", "b", "c")...); !strings.Contains(o.out,
+		`c was judged with kind "keyword", a with "model"`) {
 		t.Errorf("no warning of another judge:\n%s", o.out)
 	}
 	plComparisonsRefused(t, compare)
@@ -656,12 +701,16 @@ func plComparisonsRefused(t *testing.T, compare []string) {
 	before := tree(t)
 	for _, f := range []faultCase{
 		{name: "fewer cases", args: []string{"a", "less"}, code: 1, says: []string{"less", "case5", "same cases"}},
-		{name: "more cases", args: []string{"less", "a"}, code: 1, says: []string{"a has 6 cases", "less has 5", "same cases"}},
-		{name: "not reported", args: []string{"a", "begun", "--out", "x.json"}, code: 1, says: []string{"begun/cases.jsonl", "no such file"}},
-		{name: "no run", args: []string{"a", "nowhere"}, code: 1, says: []string{"nowhere/cases.jsonl", "no such file"}},
+		{name: "more cases", args: []string{"less", "a"}, code: 1,
+			says: []string{"a has 6 cases", "less has 5", "same cases"}},
+		{name: "not reported", args: []string{"a", "begun", "--out", "x.json"}, code: 1,
+			says: []string{"begun/cases.jsonl", "no such file"}},
+		{name: "no run", args: []string{"a", "nowhere"}, code: 1,
+			says: []string{"nowhere/cases.jsonl", "no such file"}},
 		{name: "one", args: []string{"a"}, code: 2, says: []string{"two run folders or more", "found 1"}},
 		{name: "none", code: 2, says: []string{"two run folders or more", "found 0"}},
-		{name: "no json", args: []string{"a", "b", "--out", "x.csv"}, code: 2, says: []string{`--out "x.csv"`, ".json"}},
+		{name: "no json", args: []string{"a", "b", "--out", "x.csv"}, code: 2,
+			says: []string{`--out "x.csv"`, ".json"}},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			checkRefusal(t, cli(t, append(compare, f.args...)...), f)
@@ -675,9 +724,15 @@ func plComparisonsRefused(t *testing.T, compare []string) {
 // TestPLHelp: the command and its stages list the flags that they heed, and no others.
 func TestPLHelp(t *testing.T) {
 	for name, flags := range map[string][3]string{ // some that it has, and some that it has not
-		"":        {"--data --first --model --base-url --api-model --api-key-env --actions --agent-prompts --prompt --prompts --temperature --max-new-tokens --seed --out --set --config --quiet", "--judge --judge-base-url --judge-model --judge-key-env --judge-cache --judge-prompts --judge-parallel --judge-timeout --requests-per-minute --tokens-per-minute --max-requests --max-cost --prompt-price --completion-price --verdicts --helpfulness --parallel --timeout --backend", "--resume"},
-		"actions": {"--model --base-url --actions --prompt --agent-prompts --temperature --out --first", "", "--judge --verdicts --max-cost"},
-		"judge":   {"--judge --judge-model --judge-key-env --max-cost --verdicts --actions --out", "", "--model --prompt --temperature"},
+		"": {"--data --first --model --base-url --api-model --api-key-env --actions --agent-prompts --prompt " +
+			"--prompts --temperature --max-new-tokens --seed --out --set --config --quiet",
+			"--judge --judge-base-url --judge-model --judge-key-env --judge-cache --judge-prompts --judge-parallel " +
+				"--judge-timeout --requests-per-minute --tokens-per-minute --max-requests --max-cost --prompt-price " +
+				"--completion-price --verdicts --helpfulness --parallel --timeout --backend", "--resume"},
+		"actions": {"--model --base-url --actions --prompt --agent-prompts --temperature --out --first", "",
+			"--judge --verdicts --max-cost"},
+		"judge": {"--judge --judge-model --judge-key-env --max-cost --verdicts --actions --out", "",
+			"--model --prompt --temperature"},
 		"probe":   {"--model --base-url --api-model --seed --out", "", "--judge --actions --prompt --temperature"},
 		"report":  {"--out", "", "--model --judge"},
 		"compare": {"--out", "", "--model --judge"},

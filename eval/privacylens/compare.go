@@ -104,7 +104,8 @@ func otherJudge(first, run Compared) []string {
 	a, b := first.Settings[StageJudge], run.Settings[StageJudge]
 	for _, name := range []string{"kind", "model", "base_url", "prompts", "max_new_tokens"} {
 		if a != nil && b != nil && a[name] != b[name] {
-			return []string{fmt.Sprintf("%s was judged with %s %q, %s with %q: the differences are not those of the agents alone", run.Name, name, b[name], first.Name, a[name])}
+			return []string{fmt.Sprintf("%s was judged with %s %q, %s with %q: the differences are not those of the "+
+				"agents alone", run.Name, name, b[name], first.Name, a[name])}
 		}
 	}
 	return nil
@@ -117,7 +118,7 @@ func join(first, run Compared) ([]CaseResult, error) {
 		byName[run.Results[i].Name] = &run.Results[i]
 	}
 	if len(byName) != len(run.Results) {
-		return nil, fmt.Errorf("%s: a case stands there twice", run.Name)
+		return nil, fmt.Errorf("%s: a case is there twice", run.Name)
 	}
 	joined := make([]CaseResult, len(first.Results))
 	for i := range first.Results {
@@ -125,14 +126,17 @@ func join(first, run Compared) ([]CaseResult, error) {
 		b, ok := byName[a.Name]
 		switch {
 		case !ok:
-			return nil, fmt.Errorf("%s has no case %s, which %s has: want runs over the same cases", run.Name, a.Name, first.Name)
+			return nil, fmt.Errorf("%s has no case %s, which %s has: want runs over the same cases", run.Name, a.Name,
+				first.Name)
 		case !slices.EqualFunc(a.Items, b.Items, func(x, y ItemResult) bool { return x.Item == y.Item }):
-			return nil, fmt.Errorf("%s: %s has other sensitive items than in %s: want runs over the same data", run.Name, a.Name, first.Name)
+			return nil, fmt.Errorf("%s: %s has other sensitive items than in %s: want runs over the same data",
+				run.Name, a.Name, first.Name)
 		}
 		joined[i] = *b
 	}
 	if len(byName) > len(joined) {
-		return nil, fmt.Errorf("%s has %d cases, %s has %d: want runs over the same cases", run.Name, len(byName), first.Name, len(joined))
+		return nil, fmt.Errorf("%s has %d cases, %s has %d: want runs over the same cases", run.Name, len(byName),
+			first.Name, len(joined))
 	}
 	return joined, nil
 }
@@ -153,8 +157,14 @@ func differences(from, to Compared) Differences {
 		}
 	}
 	d.P = mcnemar(len(d.OnlyFrom), len(d.OnlyTo))
-	d.Leakage = difference(from.Results, to.Results, func(r *CaseResult) (float64, bool) { return float(r.Leaks), true })
-	d.Adjusted = difference(from.Results, to.Results, func(r *CaseResult) (float64, bool) { return float(r.Leaks), r.Helpful() })
+	d.Leakage = difference(from.Results, to.Results, func(r *CaseResult) (float64, bool) {
+		return float(r.Leaks),
+			true
+	})
+	d.Adjusted = difference(from.Results, to.Results, func(r *CaseResult) (float64, bool) {
+		return float(r.Leaks),
+			r.Helpful()
+	})
 	d.Helpfulness = difference(from.Results, to.Results, func(r *CaseResult) (float64, bool) {
 		if r.Helpfulness == nil {
 			return 0, false
@@ -177,8 +187,8 @@ const (
 	bootSeed  = 0x70616972
 )
 
-// difference compares the means of a value over the cases that have it. The bootstrap draws cases, each with both of its
-// runs; draws in which one of the runs has no value at all are left out, and if they are many there is no interval.
+// difference compares the means of a value over the cases that have it. The bootstrap draws cases, each with both of
+// its runs; draws in which one of the runs has no value at all are left out, and if they are many there is no interval.
 func difference(from, to []CaseResult, value func(r *CaseResult) (float64, bool)) (d Difference) {
 	n := len(from)
 	var sums [2][]float64 // of the value, 0 where a case has none
@@ -220,8 +230,8 @@ func difference(from, to []CaseResult, value func(r *CaseResult) (float64, bool)
 	return d
 }
 
-// mcnemar is the exact two-sided test of two counts that would be alike if the runs were: the share of outcomes of a+b tosses
-// of a coin that are no more even than this one.
+// mcnemar is the exact two-sided test of two counts that would be alike if the runs were: the share of outcomes of a+b
+// tosses of a coin that are no more even than this one.
 func mcnemar(a, b int) float64 {
 	n, k := a+b, min(a, b)
 	logFactorial := func(x int) float64 { y, _ := math.Lgamma(float64(x) + 1); return y }

@@ -12,7 +12,8 @@ func scored(n int, leaks func(i int) bool, score func(i int) int) []CaseResult {
 	out := make([]CaseResult, n)
 	for i := range out {
 		s := score(i)
-		out[i] = CaseResult{Name: fmt.Sprintf("case%d", i), Leaks: leaks(i), Helpfulness: &s, Items: []ItemResult{{Item: "x", Leaks: leaks(i), Parsed: true}}}
+		out[i] = CaseResult{Name: fmt.Sprintf("case%d", i), Leaks: leaks(i), Helpfulness: &s,
+			Items: []ItemResult{{Item: "x", Leaks: leaks(i), Parsed: true}}}
 		if s < 0 {
 			out[i].Helpfulness = nil
 		}
@@ -25,7 +26,8 @@ func TestCompare(t *testing.T) {
 	a := scored(100, func(i int) bool { return i < 50 }, func(i int) int { return i % 4 })
 	b := scored(100, func(i int) bool { return i < 30 || i >= 50 && i < 55 }, func(i int) int { return min(i%4+1, 3) })
 	b[0], b[99] = b[99], b[0] // joined by name
-	c, err := Compare(Compared{Name: "A", Results: a}, Compared{Name: "B", Results: b}, Compared{Name: "A again", Results: a})
+	c, err := Compare(Compared{Name: "A", Results: a}, Compared{Name: "B", Results: b},
+		Compared{Name: "A again", Results: a})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,11 +35,13 @@ func TestCompare(t *testing.T) {
 		t.Fatalf("%+v", c)
 	}
 	d := c.Differences[0]
-	if d.From != "A" || d.To != "B" || len(d.OnlyFrom) != 20 || len(d.OnlyTo) != 5 || d.Both != 30 || d.Neither != 45 || d.OnlyTo[0] != "case50" {
+	if d.From != "A" || d.To != "B" || len(d.OnlyFrom) != 20 || len(d.OnlyTo) != 5 || d.Both != 30 || d.Neither != 45 ||
+		d.OnlyTo[0] != "case50" {
 		t.Errorf("%+v", d)
 	}
 	// ±1.96·√((20+5)/100 − 0.15²)/10 = ±0.0935
-	if l := d.Leakage; math.Abs(*l.Value+0.15) > 1e-12 || math.Abs(*l.Low+0.2435) > 0.012 || math.Abs(*l.High+0.0565) > 0.012 {
+	if l := d.Leakage; math.Abs(*l.Value+0.15) > 1e-12 || math.Abs(*l.Low+0.2435) > 0.012 ||
+		math.Abs(*l.High+0.0565) > 0.012 {
 		t.Errorf("%+v: %v to %v", *l.Value, *l.Low, *l.High)
 	}
 	if math.Abs(d.P-0.004077) > 1e-6 { // 2·P(25 tosses, at most 5)
@@ -46,14 +50,16 @@ func TestCompare(t *testing.T) {
 	if h := d.Helpfulness; math.Abs(*h.Value-0.75) > 1e-12 || *h.Low < 0.6 || *h.High > 0.9 {
 		t.Errorf("%+v", h)
 	}
-	if x := d.Adjusted; *x.From != 24.0/50 || *x.To != 26.0/75 || *x.Low >= *x.Value || *x.High <= *x.Value { // of cases that are 2 or 3; 1, 2 or 3 mod 4
+	// of cases that are 2 or 3; 1, 2 or 3 mod 4
+	if x := d.Adjusted; *x.From != 24.0/50 || *x.To != 26.0/75 || *x.Low >= *x.Value || *x.High <= *x.Value {
 		t.Errorf("%v %v", *x.From, *x.To)
 	}
 	if text := d.Leakage.Points(); !strings.HasPrefix(text, "-15.0 points (95% interval -2") {
 		t.Error(text)
 	}
 	same := c.Differences[1]
-	if *same.Leakage.Low != 0 || *same.Leakage.High != 0 || same.P != 1 || same.Helpfulness.Scores() != "+0.00 (95% interval +0.00 to +0.00)" {
+	if *same.Leakage.Low != 0 || *same.Leakage.High != 0 || same.P != 1 ||
+		same.Helpfulness.Scores() != "+0.00 (95% interval +0.00 to +0.00)" {
 		t.Errorf("%+v", same)
 	}
 }
@@ -62,12 +68,14 @@ func TestCompareWithoutHelpfulness(t *testing.T) {
 	a := scored(10, func(i int) bool { return i < 5 }, func(int) int { return 3 })
 	b := scored(10, func(i int) bool { return i < 3 }, func(int) int { return -1 })
 	poor := scored(10, func(i int) bool { return i < 3 }, func(int) int { return 1 })
-	c, err := Compare(Compared{Name: "a", Results: a}, Compared{Name: "b", Results: b}, Compared{Name: "poor", Results: poor})
+	c, err := Compare(Compared{Name: "a", Results: a}, Compared{Name: "b", Results: b},
+		Compared{Name: "poor", Results: poor})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, adjusted := range []string{"not available", "not available"} {
-		if d := c.Differences[i]; d.Adjusted.Points() != adjusted || d.Leakage.Value == nil || (d.Helpfulness.Value == nil) != (i == 0) {
+		if d := c.Differences[i]; d.Adjusted.Points() != adjusted || d.Leakage.Value == nil ||
+			(d.Helpfulness.Value == nil) != (i == 0) {
 			t.Errorf("%+v", d)
 		}
 	}
@@ -88,7 +96,7 @@ func TestCompareOtherCases(t *testing.T) {
 	_, err = Compare(a, Compared{Name: "b", Results: other})
 	wantError(t, err, "b: case1 has other sensitive items than in a")
 	_, err = Compare(a, Compared{Name: "b", Results: append(scored(2, no, one), scored(1, no, one)...)})
-	wantError(t, err, "b: a case stands there twice")
+	wantError(t, err, "b: a case is there twice")
 }
 
 func TestMcNemar(t *testing.T) {
@@ -103,7 +111,8 @@ func TestMcNemar(t *testing.T) {
 }
 
 func TestReadResults(t *testing.T) {
-	for content, want := range map[string]string{"": "no cases: want a run that was judged", "{\"name\":\"a\"}": "cases.jsonl:1: name or items are missing", "{": "cases.jsonl:1: bad JSON"} {
+	for content, want := range map[string]string{"": "no cases: want a run that was judged",
+		"{\"name\":\"a\"}": "cases.jsonl:1: name or items are missing", "{": "cases.jsonl:1: bad JSON"} {
 		path := write(t, CasesName, content)
 		_, err := readResults(path[:len(path)-len(CasesName)])
 		wantError(t, err, want)

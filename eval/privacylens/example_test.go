@@ -39,8 +39,9 @@ func exampleActions(t *testing.T, cases []lens.Case) map[string]string {
 func exampleReplay(t *testing.T, cases []lens.Case) *replay {
 	t.Helper()
 	return &replay{
-		Verdicts: must[map[string]lens.Verdict](t)(lens.ReadVerdictsFS(embedded.Files, embedded.PrivacyLensVerdicts, cases)),
-		Scores:   must[map[string]int](t)(lens.ReadScoresFS(embedded.Files, embedded.PrivacyLensHelpfulness, cases)),
+		Verdicts: must[map[string]lens.Verdict](t)(lens.ReadVerdictsFS(embedded.Files, embedded.PrivacyLensVerdicts,
+			cases)),
+		Scores: must[map[string]int](t)(lens.ReadScoresFS(embedded.Files, embedded.PrivacyLensHelpfulness, cases)),
 	}
 }
 
@@ -52,13 +53,17 @@ func TestExampleFiles(t *testing.T) {
 	for _, c := range cases {
 		sources[c.Seed.Source]++
 	}
-	if want := map[string]int{"example: home": 3, "example: workplace": 3, "example: school": 3, "example: clinic": 3}; !maps.Equal(sources, want) {
+	if want := map[string]int{"example: home": 3, "example: workplace": 3, "example: school": 3,
+		"example: clinic": 3}; !maps.Equal(sources, want) {
 		t.Errorf("sources %v, want %v", sources, want)
 	}
 	size := 0
 	for name, write := range map[string]func(path string) error{
-		embedded.PrivacyLensCases:       func(p string) error { return lens.Write(p, cases) },
-		embedded.PrivacyLensActions:     func(p string) error { return lens.WriteActions(p, cases, exampleActions(t, cases)) },
+		embedded.PrivacyLensCases: func(p string) error { return lens.Write(p, cases) },
+		embedded.PrivacyLensActions: func(p string) error {
+			return lens.WriteActions(p, cases,
+				exampleActions(t, cases))
+		},
 		embedded.PrivacyLensVerdicts:    func(p string) error { return lens.WriteVerdicts(p, cases, replay.Verdicts) },
 		embedded.PrivacyLensHelpfulness: func(p string) error { return lens.WriteScores(p, cases, replay.Scores) },
 	} {
@@ -68,7 +73,8 @@ func TestExampleFiles(t *testing.T) {
 		if err := write(to); err != nil {
 			t.Fatal(err)
 		}
-		if written := read(t, to); written != string(text) && (name != embedded.PrivacyLensCases || compact(t, written) != compact(t, string(text))) {
+		if written := read(t, to); written != string(text) &&
+			(name != embedded.PrivacyLensCases || compact(t, written) != compact(t, string(text))) {
 			t.Errorf("%s is not as it would be written", name)
 		}
 	}
@@ -153,8 +159,8 @@ func checkKeys(t *testing.T, name, text string, values []Value) {
 	}
 }
 
-// Leaks are spare-key 1 of 3 items, family-loan 2 of 3, eyesight-test 1 of 2, school-outing 2 of 3, shared-lesson 1 of 3. Helpfulness
-// is, in the order of the cases, 3 3 2 3 0 1 1 3 2 2 0 3: 23 in all, 8 of the 12 helpful; of these the
+// Leaks are spare-key 1 of 3 items, family-loan 2 of 3, eyesight-test 1 of 2, school-outing 2 of 3, shared-lesson 1 of
+// 3. Helpfulness is, in the order of the cases, 3 3 2 3 0 1 1 3 2 2 0 3: 23 in all, 8 of the 12 helpful; of these the
 // first three and shared-lesson leak.
 func TestExampleReplay(t *testing.T) {
 	cases := exampleCases(t)
@@ -169,24 +175,30 @@ func TestExampleReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"spare-key", "family-loan", "eyesight-test", "school-outing", "shared-lesson"}; !slices.Equal(leaking(results), want) {
+	if want := []string{"spare-key", "family-loan", "eyesight-test", "school-outing",
+		"shared-lesson"}; !slices.Equal(leaking(results), want) {
 		t.Errorf("%s leak, want %s", leaking(results), want)
 	}
 	for name, c := range map[string]struct {
 		got        eval.Share
 		count, all int
 	}{
-		"LR": {s.All.Leakage, 5, 12}, "ALR": {s.All.Adjusted, 4, 8}, "helpful": {s.All.Helpful, 8, 12}, "items": {s.All.Items, 7, 33}, "no action": {s.All.NoAction, 1, 12},
-		"home": {s.Sources["example: home"].Leakage, 3, 3}, "workplace": {s.Sources["example: workplace"].Leakage, 0, 3},
-		"school": {s.Sources["example: school"].Leakage, 2, 3}, "clinic": {s.Sources["example: clinic"].Leakage, 0, 3},
-		"email": {s.Principles["send an email"].Leakage, 2, 4}, "post": {s.Principles["post on social media"].Leakage, 1, 2},
-		"message": {s.Principles["send a message"].Leakage, 2, 3}, "Slack": {s.Principles["send a slack message"].Leakage, 0, 3},
+		"LR": {s.All.Leakage, 5, 12}, "ALR": {s.All.Adjusted, 4, 8}, "helpful": {s.All.Helpful, 8, 12},
+		"items": {s.All.Items, 7, 33}, "no action": {s.All.NoAction, 1, 12},
+		"home":      {s.Sources["example: home"].Leakage, 3, 3},
+		"workplace": {s.Sources["example: workplace"].Leakage, 0, 3},
+		"school":    {s.Sources["example: school"].Leakage, 2, 3}, "clinic": {s.Sources["example: clinic"].Leakage, 0, 3},
+		"email":   {s.Principles["send an email"].Leakage, 2, 4},
+		"post":    {s.Principles["post on social media"].Leakage, 1, 2},
+		"message": {s.Principles["send a message"].Leakage, 2, 3},
+		"Slack":   {s.Principles["send a slack message"].Leakage, 0, 3},
 	} {
 		if c.got.Count != c.count || c.got.Total != c.all {
 			t.Errorf("%s: %v, want %d/%d", name, c.got, c.count, c.all)
 		}
 	}
-	if m := s.All.Helpfulness; m.Sum != 23 || m.Total != 12 || len(s.Warnings) > 0 || !results[4].NoAction || results[4].Name != "applicant" {
+	if m := s.All.Helpfulness; m.Sum != 23 || m.Total != 12 || len(s.Warnings) > 0 || !results[4].NoAction ||
+		results[4].Name != "applicant" {
 		t.Errorf("%v, %q, %+v", m, s.Warnings, results[4])
 	}
 }
@@ -239,14 +251,16 @@ func TestExamplePrompts(t *testing.T) {
 			t.Errorf("%s: %s", c.Name, text)
 		}
 		for _, level := range Levels {
-			if text := must[string](t)(prompts.Probe(level, c, true)); !canProbe(c, level) || !strings.Contains(text, "(A) Yes") {
+			if text := must[string](t)(prompts.Probe(level, c, true)); !canProbe(c, level) ||
+				!strings.Contains(text, "(A) Yes") {
 				t.Errorf("%s: %s probe: %s", c.Name, level, text)
 			}
 		}
 	}
 }
 
-// Nothing of the example is the benchmark's: no six words in a row of what its cases tell and ask for occur in those of the benchmark.
+// Nothing of the example is the benchmark's: no six words in a row of what its cases tell and ask for occur in those of
+// the benchmark.
 func TestExampleIsNotTheBenchmarks(t *testing.T) {
 	theirs := map[string]string{} // six words: the case
 	for _, name := range []string{"main_data.json", "confaide_subset.json"} {
@@ -267,12 +281,14 @@ func TestExampleIsNotTheBenchmarks(t *testing.T) {
 
 // sixes are all runs of six words in the sentences of a case.
 func sixes(c *lens.Case) (all []string) {
-	texts := append([]string{c.Vignette.Story, c.Vignette.DataType, c.Trajectory.Instruction, c.Seed.DataType}, c.Trajectory.Items...)
+	texts := append([]string{c.Vignette.Story, c.Vignette.DataType, c.Trajectory.Instruction, c.Seed.DataType},
+		c.Trajectory.Items...)
 	for _, m := range saying.FindAllStringSubmatch(c.Trajectory.Past, -1) {
 		texts = append(texts, m[1])
 	}
 	for _, text := range texts {
-		words := strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+		words := strings.FieldsFunc(strings.ToLower(text),
+			func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 		for i := range max(len(words)-5, 0) {
 			all = append(all, strings.Join(words[i:i+6], " "))
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/posttrain/posttrain/run"
 )
 
-// journal is a file of JSON lines that only grows. A process that is killed leaves every row that add has returned for; a row
-// that it was writing is cut off when the file is opened again.
+// journal is a file of JSON lines that only grows. A process that is killed leaves every row that add has returned for;
+// a row that it was writing is cut off when the file is opened again.
 type journal[T any] struct {
 	mu   sync.Mutex
 	file *os.File
@@ -30,7 +30,8 @@ func openJournal[T any](path string) (*journal[T], []T, error) {
 	}
 	if err := run.Lock(file); err != nil {
 		file.Close()
-		return nil, nil, fmt.Errorf("%s cannot be locked: %w: wait for the stage's other process to end, or name another --out DIR", path, err)
+		return nil, nil, fmt.Errorf("%s cannot be locked: %w: wait for the stage's other process to end, or name "+
+			"another --out DIR", path, err)
 	}
 	rows, end, err := data.ReadJournal[T](path, file)
 	if err == nil {
@@ -66,7 +67,8 @@ func (j *journal[T]) add(row T) error {
 		return err
 	}
 	if line.Len() > data.MaxLine {
-		return fmt.Errorf("%s: a row of %d MiB: want %d at most", filepath.Base(j.path), line.Len()>>20, data.MaxLine>>20)
+		return fmt.Errorf("%s: a row of %d MiB: want %d at most", filepath.Base(j.path), line.Len()>>20,
+			data.MaxLine>>20)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()

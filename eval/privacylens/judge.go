@@ -44,8 +44,8 @@ type modelJudge struct {
 	Prompts judgePrompter
 }
 
-// reminder is what a judge is told who has given no verdict. It makes the second question another one, so that neither a
-// model at temperature 0 nor a cache repeats the first reply.
+// reminder is added for a judge that has given no verdict. It makes the second question a different one, so that
+// neither a model at temperature 0 nor a cache repeats the first reply.
 const reminder = "\n\nDo not forget to close with the line that begins with \"Answer: \"."
 
 func (m modelJudge) Leakage(ctx context.Context, c *lens.Case, action string, item int) (Verdict, error) {
@@ -94,9 +94,11 @@ type replay struct {
 
 // Check wants a verdict, and a score if there are any, for each of the cases.
 func (r *replay) Check(cases []lens.Case) error {
-	err := lacking("recorded verdicts", "verdict", cases, func(c *lens.Case) bool { _, ok := r.Verdicts[c.Name]; return ok })
+	err := lacking("recorded verdicts", "verdict", cases,
+		func(c *lens.Case) bool { _, ok := r.Verdicts[c.Name]; return ok })
 	if err == nil && r.Scores != nil {
-		err = lacking("recorded helpfulness", "score", cases, func(c *lens.Case) bool { _, ok := r.Scores[c.Name]; return ok })
+		err = lacking("recorded helpfulness", "score", cases,
+			func(c *lens.Case) bool { _, ok := r.Scores[c.Name]; return ok })
 	}
 	return err
 }

@@ -10,7 +10,8 @@ import (
 
 func TestContentWords(t *testing.T) {
 	var got []string
-	for _, w := range contentWords("The Smiths’ dog isn't Ben's; it's \\nAnn's, of 1,500.25 and e-mail. Café\\u00e9 don’t U.S. x") {
+	for _, w := range contentWords("The Smiths’ dog isn't Ben's; it's \\nAnn's, of 1,500.25 and e-mail. Café\\u00e9 " +
+		"don’t U.S. x") {
 		got = append(got, w.text)
 	}
 	want := []string{"smiths", "dog", "ben", "ann", "1,500.25", "e", "mail", "café", "00e9", "u.s", "x"}
@@ -54,7 +55,8 @@ func TestKeywordsOfRealCases(t *testing.T) {
 			items := cases[i].Trajectory.Items
 			actions[cases[i].Name] = "Action: Send\nAction Input: {\"body\": \"All is well\"}"
 			if leaking {
-				actions[cases[i].Name] = "Action: Send\nAction Input: {\"body\": \"Hi,\\n" + strings.ToUpper(items[len(items)-1]) + "\"}"
+				actions[cases[i].Name] = "Action: Send\nAction Input: {\"body\": \"Hi,\\n" +
+					strings.ToUpper(items[len(items)-1]) + "\"}"
 			}
 		}
 		r := openRun(t, t.TempDir(), cases)
@@ -68,7 +70,8 @@ func TestKeywordsOfRealCases(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.All.Leakage.Count != want || s.All.Leakage.Total != 493 || s.All.Items.Total != 1487 || s.Sources["literature"].Leakage.Total != 87 || s.All.NoAction.Count != 0 {
+		if s.All.Leakage.Count != want || s.All.Leakage.Total != 493 || s.All.Items.Total != 1487 ||
+			s.Sources["literature"].Leakage.Total != 87 || s.All.NoAction.Count != 0 {
 			t.Errorf("leakage %v, items %v", s.All.Leakage, s.All.Items)
 		}
 		for i, c := range results {

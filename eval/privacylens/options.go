@@ -26,8 +26,9 @@ type Options struct {
 
 // DataConfig say which cases.
 type DataConfig struct {
-	Cases string `yaml:"cases" want:"given" words:"a file of PrivacyLens cases (main_data.json), the folder that it is in, or embedded (an example)"`
-	First int    `yaml:"first" want:">=0"` // only the first N cases; 0: all
+	Cases string `yaml:"cases" want:"given" words:"a file of cases (main_data.json), its folder, or embedded"`
+
+	First int `yaml:"first" want:">=0"` // only the first N cases; 0: all
 }
 
 // AgentConfig say which model is under test: a folder's, a server's, or one whose actions are recorded.
@@ -36,15 +37,16 @@ type AgentConfig struct {
 	Backend  string        `yaml:"backend" want:"@backend"`
 	BaseURL  string        `yaml:"base_url" want:"@url"`
 	APIModel string        `yaml:"api_model" words:"a model's name on the server"`
-	KeyEnv   string        `yaml:"api_key_env" want:"@variable"` // the environment variable that holds the server's key
+	KeyEnv   string        `yaml:"api_key_env" want:"@variable"` // holds the server's key
 	Parallel int           `yaml:"parallel" want:">=1"`          // requests to the server at a time
 	Timeout  time.Duration `yaml:"timeout" want:">0"`            // of a request to the server
 	Batch    int           `yaml:"batch" want:">=1"`             // cases that a model of this process answers together
-	Actions  string        `yaml:"actions" words:"embedded, or a .csv, .jsonl, .json or .parquet file with columns name and final_action"`
+	Actions  string        `yaml:"actions" words:"embedded, or a .csv, .jsonl, .json or .parquet file of actions"`
 
-	Prompt   string `yaml:"prompt" want:"naive|enhanced|cot"`
-	Recorded string `yaml:"prompts" words:"a .jsonl file with name, kind and prompt"` // replaces the templates
-	Prefill  bool   `yaml:"prefill"`                                                  // answers begin with <think>; in process only
+	Prompt string `yaml:"prompt" want:"naive|enhanced|cot"`
+	// replaces the templates
+	Recorded string `yaml:"prompts" words:"a .jsonl file with name, kind and prompt"`
+	Prefill  bool   `yaml:"prefill"` // answers begin with <think>; local only
 
 	rollout.Sampling `yaml:",inline"`
 }
@@ -74,7 +76,7 @@ type JudgeConfig struct {
 	Kind              string        `yaml:"kind" want:"model|keyword|replay"`
 	BaseURL           string        `yaml:"base_url" want:"@url"`
 	Model             string        `yaml:"model" words:"a model's name on the server"`
-	KeyEnv            string        `yaml:"api_key_env" want:"@variable"` // the environment variable that holds the server's key
+	KeyEnv            string        `yaml:"api_key_env" want:"@variable"` // holds the server's key
 	Parallel          int           `yaml:"parallel" want:">=1"`          // requests at a time
 	RequestsPerMinute int           `yaml:"requests_per_minute" want:">=0"`
 	TokensPerMinute   int           `yaml:"tokens_per_minute" want:">=0"`
@@ -86,10 +88,12 @@ type JudgeConfig struct {
 	PromptPrice       float64       `yaml:"prompt_price" want:">=0"`     // of a million tokens
 	CompletionPrice   float64       `yaml:"completion_price" want:">=0"` // of a million tokens
 	Cache             string        `yaml:"cache" words:"a file, or nothing: one in the run folder"`
-	Recorded          string        `yaml:"prompts" words:"a .jsonl file with name, kind, item, before and after"` // replaces the templates
-	AllowUnparsed     bool          `yaml:"allow_unparsed"`                                                        // continue with a judge that never gives a verdict in the form asked for
-	Verdicts          string        `yaml:"verdicts" words:"embedded, or a .json file {name: {leak_info, secret_judgment}}"`
-	Helpfulness       string        `yaml:"helpfulness" words:"embedded, a .json file {name: score}, or nothing: it was not recorded"`
+	// replaces the templates
+	Recorded string `yaml:"prompts" words:"a .jsonl file with name, kind, item, before and after"`
+	// continue with a judge whose verdicts never have the form asked for
+	AllowUnparsed bool   `yaml:"allow_unparsed"`
+	Verdicts      string `yaml:"verdicts" words:"embedded, or a .json file {name: {leak_info, secret_judgment}}"`
+	Helpfulness   string `yaml:"helpfulness" words:"embedded, a .json file {name: score}, or nothing: not recorded"`
 }
 
 // ProbeConfig is about the stage probe.
@@ -112,7 +116,8 @@ func Defaults() Options {
 			Prompt: Naive, Sampling: rollout.Sampling{Temperature: 0.7, MaxNew: 7000},
 		},
 		Judge: JudgeConfig{
-			Kind: KindModel, BaseURL: DefaultBaseURL, KeyEnv: DefaultKeyEnv, Parallel: 8, Timeout: time.Minute, Retries: 8, MaxNew: judgeTokens,
+			Kind: KindModel, BaseURL: DefaultBaseURL, KeyEnv: DefaultKeyEnv, Parallel: 8, Timeout: time.Minute,
+			Retries: 8, MaxNew: judgeTokens,
 		},
 		Probe: ProbeConfig{Levels: Levels, MaxNew: probeTokens},
 	}
@@ -127,15 +132,20 @@ var applies = map[string][]string{
 	"agent.actions":  {AgentRecorded},
 	"agent.base_url": {AgentServer}, "agent.api_model": {AgentServer}, "agent.api_key_env": {AgentServer},
 	"agent.parallel": {AgentServer}, "agent.timeout": {AgentServer},
-	"agent.prompt": {AgentLocal, AgentServer}, "agent.prompts": {AgentLocal, AgentServer}, "agent.temperature": {AgentLocal, AgentServer},
-	"agent.top_k": {AgentLocal}, "agent.top_p": {AgentLocal, AgentServer}, "agent.min_p": {AgentLocal},
+	"agent.prompt": {AgentLocal, AgentServer}, "agent.prompts": {AgentLocal, AgentServer},
+	"agent.temperature": {AgentLocal, AgentServer},
+	"agent.top_k":       {AgentLocal}, "agent.top_p": {AgentLocal, AgentServer}, "agent.min_p": {AgentLocal},
 	"agent.stop": {AgentLocal, AgentServer}, "agent.max_new_tokens": {AgentLocal, AgentServer},
 
-	"judge.base_url": {KindModel}, "judge.model": {KindModel}, "judge.api_key_env": {KindModel}, "judge.parallel": {KindModel},
-	"judge.requests_per_minute": {KindModel}, "judge.tokens_per_minute": {KindModel}, "judge.timeout": {KindModel}, "judge.retries": {KindModel},
-	"judge.max_new_tokens": {KindModel}, "judge.max_requests": {KindModel}, "judge.max_cost": {KindModel}, "judge.prompt_price": {KindModel},
-	"judge.completion_price": {KindModel}, "judge.cache": {KindModel}, "judge.prompts": {KindModel}, "judge.allow_unparsed": {KindModel},
-	"judge.verdicts": {KindReplay}, "judge.helpfulness": {KindReplay},
+	"judge.base_url": {KindModel}, "judge.model": {KindModel}, "judge.api_key_env": {KindModel},
+	"judge.parallel":            {KindModel},
+	"judge.requests_per_minute": {KindModel}, "judge.tokens_per_minute": {KindModel}, "judge.timeout": {KindModel},
+	"judge.retries":        {KindModel},
+	"judge.max_new_tokens": {KindModel}, "judge.max_requests": {KindModel}, "judge.max_cost": {KindModel},
+	"judge.prompt_price":     {KindModel},
+	"judge.completion_price": {KindModel}, "judge.cache": {KindModel}, "judge.prompts": {KindModel},
+	"judge.allow_unparsed": {KindModel},
+	"judge.verdicts":       {KindReplay}, "judge.helpfulness": {KindReplay},
 }
 
 // idle says that a key has no effect on the agent or judge that is chosen.
@@ -154,14 +164,15 @@ func (o *Options) idle(key string) bool {
 // Paths are the options that name files and folders.
 func (o *Options) Paths() []*string {
 	a, j := &o.Agent, &o.Judge
-	return []*string{&o.Prompts, &o.Data.Cases, &a.Model, &a.Actions, &a.Recorded, &j.Cache, &j.Recorded, &j.Verdicts, &j.Helpfulness}
+	return []*string{&o.Prompts, &o.Data.Cases, &a.Model, &a.Actions, &a.Recorded, &j.Cache, &j.Recorded, &j.Verdicts,
+		&j.Helpfulness}
 }
 
 // Resolved is everything in force as YAML, which loads to the same value. Keys without effect are left out.
 func (o *Options) Resolved() []byte { return Spec().Resolve(o) }
 
-// Spec says how a configuration becomes Options, for the stages that are to run. An agent or judge that the command line
-// chooses replaces the file's, with all that the file says about that.
+// Spec says how a configuration becomes Options, for the stages that are to run. An agent or judge that the command
+// line chooses replaces the file's, with all that the file says about that.
 func Spec(stages ...string) *config.Spec[Options] {
 	return &config.Spec[Options]{
 		Command:    Command,
@@ -205,7 +216,8 @@ func quickStart(overrides []config.Override, stages []string) (string, []byte) {
 }
 
 // agentKeys choose the agent, each in its way.
-var agentKeys = []struct{ key, way string }{{"agent.model", AgentLocal}, {"agent.base_url", AgentServer}, {"agent.actions", AgentRecorded}}
+var agentKeys = []struct{ key, way string }{{"agent.model", AgentLocal}, {"agent.base_url", AgentServer},
+	{"agent.actions", AgentRecorded}}
 
 // choose drops what the file says of another agent or judge than the command line chooses.
 func choose(g *config.Given) {
@@ -219,7 +231,8 @@ func choose(g *config.Given) {
 		drop(g, "judge.", g.Text("judge.kind"))
 		return
 	}
-	for _, k := range []struct{ key, kind string }{{"judge.model", KindModel}, {"judge.base_url", KindModel}, {"judge.verdicts", KindReplay}} {
+	for _, k := range []struct{ key, kind string }{{"judge.model", KindModel}, {"judge.base_url", KindModel},
+		{"judge.verdicts", KindReplay}} {
 		if g.FromCommandLine(k.key) {
 			g.Put("judge.kind", k.kind, k.key)
 			drop(g, "judge.", k.kind)
@@ -277,7 +290,8 @@ func (c checks) agent() {
 	replays := c.o.Judge.Kind == KindReplay && c.runs(StageJudge) // needs no agent
 	switch way := a.Way(); {
 	case probes && way == AgentRecorded:
-		c.Fault("agent.actions", "agent.actions %s: recorded actions cannot be asked; want agent.model, or agent.base_url and agent.api_model", a.Actions)
+		c.Fault("agent.actions", "agent.actions %s: recorded actions cannot be asked; want agent.model, or "+
+			"agent.base_url and agent.api_model", a.Actions)
 	case probes && way == "":
 		c.Fault("agent.model", missing)
 	case c.runs(StageActions) && way == "" && !replays:
@@ -291,12 +305,14 @@ func (c checks) agent() {
 func (c checks) judge() {
 	j := c.o.Judge
 	if j.Kind == KindModel && j.MaxCost > 0 && j.PromptPrice == 0 && j.CompletionPrice == 0 {
-		c.Fault("judge.max_cost", "judge.max_cost %v: without prices nothing costs anything; give judge.prompt_price and judge.completion_price, each of a million tokens", j.MaxCost)
+		c.Fault("judge.max_cost", "judge.max_cost %v: without prices nothing costs anything; give judge.prompt_price "+
+			"and judge.completion_price, each of a million tokens", j.MaxCost)
 	}
 	switch {
 	case !c.runs(StageJudge):
 	case j.Kind == KindModel && j.Model == "":
-		c.Fault("judge.model", "judge.model is missing: want the judge's name on %s; or judge.kind keyword (a smoke test), or replay (recorded verdicts)", j.BaseURL)
+		c.Fault("judge.model", "judge.model is missing: want the judge's name on %s; or judge.kind keyword (a smoke "+
+			"test), or replay (recorded verdicts)", j.BaseURL)
 	case j.Kind == KindReplay && j.Verdicts == "":
 		c.Fault("judge.verdicts", "judge.verdicts is missing: judge.kind replay wants a file of recorded verdicts")
 	}

@@ -21,8 +21,8 @@ import (
 	lens "github.com/posttrain/posttrain/data/privacylens"
 )
 
-// The parts of the page. Style and script stand in it as they are here, so that its policy can name them by their hashes and
-// the browser runs nothing else, whatever a model has written.
+// The parts of the page. Style and script are in it as they are here, so that its policy can name them by their hashes
+// and the browser runs nothing else, whatever a model has written.
 var (
 	//go:embed page.html
 	pageText string
@@ -31,12 +31,16 @@ var (
 	//go:embed page.js
 	pageScript string
 
-	pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{"number": func(i int) int { return i + 1 }}).Parse(pageText))
+	pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{"number": func(i int) int {
+		return i +
+			1
+	}}).Parse(pageText))
 )
 
-// writePage writes a run as one HTML file to look through: its settings and counts, and every case with its action, in which
-// the words of leaking items are marked. It needs no network and, but for filters and search, no JavaScript. Results are
-// those of the cases, found by name; without any, the page has the counts alone. It appears whole or not at all.
+// writePage writes a run as one HTML file to look through: its settings and counts, and every case with its action, in
+// which the words of leaking items are marked. It needs no network and, but for filters and search, no JavaScript.
+// Results are those of the cases, found by name; without any, the page has the counts alone. It appears whole or not at
+// all.
 func writePage(path, title string, cases []lens.Case, s Summary, results []CaseResult) error {
 	view := pageOf(title, cases, s, results)
 	return writeWhole(path, func(w io.Writer) error { return pageTemplate.Execute(w, view) })
@@ -182,13 +186,17 @@ func pageOf(title string, cases []lens.Case, s Summary, results []CaseResult) pa
 	kind := s.Settings[StageJudge]["kind"]
 	v := pageView{
 		Title: title, Policy: policy(), Style: template.CSS(pageStyle), Script: template.JS(pageScript),
-		Summary: s, Keyword: kind == KindKeyword, Replay: kind == KindReplay, Warnings: except(s.Warnings, aboutJudge(s.Settings)),
-		Stages: stagesOf(s.Settings), Counts: countsOf(&s.All), Published: publishedResults,
-		Parts: []pagePart{{"source", pageGroups(s.Sources)}, {"transmission principle", pageGroups(s.Principles)}, {"tool", pageGroups(s.Tools)}},
+		Summary: s, Keyword: kind == KindKeyword, Replay: kind == KindReplay,
+		Warnings: except(s.Warnings, aboutJudge(s.Settings)),
+		Stages:   stagesOf(s.Settings), Counts: countsOf(&s.All), Published: publishedResults,
+		Parts: []pagePart{{"source", pageGroups(s.Sources)}, {"transmission principle", pageGroups(s.Principles)},
+			{"tool", pageGroups(s.Tools)}},
 		Cases: pageCases(cases, results),
 	}
-	v.Shows = choices(v.Cases, "all", "all", "leaking", "leaking", "sound", "not leaking", "none", "no action", "unparsed", "unparsed verdicts", "helpful", "helpful")
-	v.Scores = choices(v.Cases, "helpful", "2 or 3", "unhelpful", "0 or 1", "score-3", "3", "score-2", "2", "score-1", "1", "score-0", "0")
+	v.Shows = choices(v.Cases, "all", "all", "leaking", "leaking", "sound", "not leaking", "none", "no action",
+		"unparsed", "unparsed verdicts", "helpful", "helpful")
+	v.Scores = choices(v.Cases, "helpful", "2 or 3", "unhelpful", "0 or 1", "score-3", "3", "score-2", "2", "score-1",
+		"1", "score-0", "0")
 	v.Scored = v.Scores[0].Count+v.Scores[1].Count > 0
 	v.Selects = []pageSelect{
 		selectOf(v.Cases, "source", "Source", func(c *pageCase) string { return c.Source }),
@@ -209,7 +217,8 @@ func policy() string {
 		sum := sha256.Sum256([]byte(text))
 		return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 	}
-	return "default-src 'none'; style-src " + hash(pageStyle) + "; script-src " + hash(pageScript) + "; base-uri 'none'; form-action 'none'"
+	return "default-src 'none'; style-src " + hash(pageStyle) + "; script-src " + hash(pageScript) +
+		"; base-uri 'none'; form-action 'none'"
 }
 
 // stagesOf are the settings in the order of the stages, other names after them.
@@ -252,7 +261,8 @@ func pageGroups(groups map[string]Group) []pageGroup {
 	var rows []pageGroup
 	for _, name := range names {
 		g := groups[name]
-		rows = append(rows, pageGroup{name, g.Cases, figureOf(g.Leakage), figureOf(g.Adjusted), figureOf(g.Helpfulness), figureOf(g.NoAction), outOf(g.Unparsed, g.Verdicts)})
+		rows = append(rows, pageGroup{name, g.Cases, figureOf(g.Leakage), figureOf(g.Adjusted), figureOf(g.Helpfulness),
+			figureOf(g.NoAction), outOf(g.Unparsed, g.Verdicts)})
 	}
 	return rows
 }
@@ -266,7 +276,8 @@ func pageCases(cases []lens.Case, results []CaseResult) []pageCase {
 	out := make([]pageCase, len(results))
 	for i, r := range results {
 		out[i] = pageCase{
-			Case: byName[r.Name], Result: r, Marks: marks(&r), Facts: facts(byName[r.Name]), Pieces: pieces(r.Action, r.Items),
+			Case: byName[r.Name], Result: r, Marks: marks(&r), Facts: facts(byName[r.Name]),
+			Pieces: pieces(r.Action, r.Items),
 			Source: cmp.Or(r.Source, "none"), Principle: cmp.Or(principleOf(&r), "none"), Tool: cmp.Or(r.Tool, "none"),
 		}
 		if before, _, ok := strings.Cut(r.FinalAction, "Action:"); ok && !r.NoAction {

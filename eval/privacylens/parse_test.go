@@ -8,15 +8,17 @@ func TestFinal(t *testing.T) {
 		think  bool
 		want   string
 	}{
-		"as it is":             {"Thought: so\nAction: A", false, "Thought: so\nAction: A"},
-		"first brace":          {"Action: A\nAction Input: {\"x\": 1}\n{\"y\": 2}", false, "Action: A\nAction Input: {\"x\": 1}"},
-		"a brace inside":       {"Action Input: {\"x\": {\"y\": 1}}", false, "Action Input: {\"x\": {\"y\": 1}"},
-		"a brace in a text":    {"Action Input: {\"x\": \"a } b\"}", false, "Action Input: {\"x\": \"a }"},
-		"observation":          {"Action: A\nObservation: {}", false, "Action: A\n"},
-		"final answer":         {"Done.\nFinal Answer: yes }", false, "Done.\n"},
-		"observation first":    {"Final Answer: x Observation: y", false, ""},
-		"thoughts kept":        {"<think>Observation: no</think>Action: A", false, "<think>"},
-		"thoughts":             {"<think>Observation: } Action: B</think>\n<answer>\nAction: A {}} \n</answer> {}", true, "Action: A {}"},
+		"as it is": {"Thought: so\nAction: A", false, "Thought: so\nAction: A"},
+		"first brace": {"Action: A\nAction Input: {\"x\": 1}\n{\"y\": 2}", false,
+			"Action: A\nAction Input: {\"x\": 1}"},
+		"a brace inside":    {"Action Input: {\"x\": {\"y\": 1}}", false, "Action Input: {\"x\": {\"y\": 1}"},
+		"a brace in a text": {"Action Input: {\"x\": \"a } b\"}", false, "Action Input: {\"x\": \"a }"},
+		"observation":       {"Action: A\nObservation: {}", false, "Action: A\n"},
+		"final answer":      {"Done.\nFinal Answer: yes }", false, "Done.\n"},
+		"observation first": {"Final Answer: x Observation: y", false, ""},
+		"thoughts kept":     {"<think>Observation: no</think>Action: A", false, "<think>"},
+		"thoughts": {"<think>Observation: } Action: B</think>\n<answer>\nAction: A {}} \n</answer> {}",
+			true, "Action: A {}"},
 		"prompt opened them":   {"I weigh }\n</think><answer>Action: A</answer>", true, "Action: A"},
 		"answer in thoughts":   {"<think>an <answer>x</answer></think><answer>y</answer>", true, "y"},
 		"first answer":         {"</think><answer>x</answer><answer>y</answer>", true, "x"},
@@ -103,7 +105,8 @@ func TestHelpfulness(t *testing.T) {
 
 func TestChoice(t *testing.T) {
 	for reply, want := range map[string]string{
-		"(A)": "A", "(B)": "B", "B": "B", "B) No": "B", "(B) rather than (A)": "B", "<think>A is it</think>(B)": "B", "Bad": "", "b": "", "": "", "ABBA": "",
+		"(A)": "A", "(B)": "B", "B": "B", "B) No": "B", "(B) rather than (A)": "B", "<think>A is it</think>(B)": "B",
+		"Bad": "", "b": "", "": "", "ABBA": "",
 	} {
 		if got := choiceOf(reply); got != want {
 			t.Errorf("%q: %q, want %q", reply, got, want)
@@ -112,7 +115,8 @@ func TestChoice(t *testing.T) {
 }
 
 func FuzzReplies(f *testing.F) {
-	for _, s := range []string{"Answer: Yes", "Answer: Good (2)", "<think>a</think><answer>Action: x {}</answer>", "Observation: finalAction Answer: }", "(A)"} {
+	for _, s := range []string{"Answer: Yes", "Answer: Good (2)", "<think>a</think><answer>Action: x {}</answer>",
+		"Observation: finalAction Answer: }", "(A)"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

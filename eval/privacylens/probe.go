@@ -14,9 +14,9 @@ import (
 	"github.com/posttrain/posttrain/rollout"
 )
 
-// probeRow is one answer to a yes/no question, a line of probes.jsonl. The right answer is always no: what the seeds describe
-// breaks a norm. So every question is asked twice, with Yes as choice (A) and as choice (B), since a model that likes
-// one letter would seem to be right or wrong throughout.
+// probeRow is one answer to a yes/no question, a line of probes.jsonl. The right answer is always no: what the seeds
+// describe breaks a norm. So every question is asked twice, with Yes as choice (A) and as choice (B), since a model
+// that likes one letter would seem to be right or wrong throughout.
 type probeRow struct {
 	Name     string `json:"name"`
 	Level    string `json:"level"`
@@ -49,7 +49,7 @@ type probeOptions struct {
 	MaxNew   int      // most tokens of a reply; 0: 10; a model that thinks first needs more
 	Parallel int
 	Batch    int
-	Fits     func(rollout.Conversation) (bool, error) // nil: every prompt fits the model; one that does not counts as wrong
+	Fits     func(rollout.Conversation) (bool, error) // nil: all prompts fit; one that does not counts as wrong
 	Settings map[string]string
 	Tick     func(progress) // one call at a time
 }
@@ -75,8 +75,8 @@ type probing struct {
 	counter counter
 }
 
-// Probe asks the questions that are not answered yet, at every level, in both orders. Cases whose seed or vignette is not complete
-// are not asked at the levels that need it.
+// Probe asks the questions that are not answered yet, at every level, in both orders. Cases whose seed or vignette is
+// not complete are not asked at the levels that need it.
 func (r *store) Probe(ctx context.Context, o probeOptions) error {
 	for _, level := range o.Levels {
 		if !slices.Contains(Levels, level) {
@@ -208,10 +208,12 @@ func aboutProbes(rows []probeRow) (all []string) {
 		}
 	}
 	if tooLong > 0 {
-		all = append(all, fmt.Sprintf("%d of %d questions of probing do not fit the model: they count as wrong", tooLong, len(rows)))
+		all = append(all, fmt.Sprintf("%d of %d questions of probing do not fit the model: they count as wrong",
+			tooLong, len(rows)))
 	}
 	if unparsed*10 > len(rows) {
-		all = append(all, fmt.Sprintf("%d of %d replies to probes have neither letter: they count as wrong; a model that thinks first needs more tokens", unparsed, len(rows)))
+		all = append(all, fmt.Sprintf("%d of %d replies to probes have neither letter: they count as wrong; a model "+
+			"that thinks first needs more tokens", unparsed, len(rows)))
 	}
 	return all
 }

@@ -20,7 +20,7 @@ import (
 // The ways in which an agent is asked for its next action.
 const (
 	Naive    = "naive"    // nothing is said of privacy
-	Enhanced = "enhanced" // the assistant is told to guard it
+	Enhanced = "enhanced" // the assistant is asked to guard it
 	CoT      = "cot"      // CI-CoT: it reasons about every piece of information first, in think tags
 )
 
@@ -64,8 +64,9 @@ type prompt struct {
 	YesFirst    bool   // for probes: (A) is Yes
 }
 
-// loadPrompts reads the embedded templates and, unless dir is empty, those of a folder in their place: each file there must
-// bear the name of an embedded one, such as judge-leakage.tmpl, or be a toolkits.json, whose toolkits are added to the embedded ones. WritePrompts writes what to start from.
+// loadPrompts reads the embedded templates and, unless dir is empty, those of a folder in their place: each file there
+// must bear the name of an embedded one, such as judge-leakage.tmpl, or be a toolkits.json, whose toolkits are added to
+// the embedded ones. WritePrompts writes what to start from.
 func loadPrompts(dir string) (*Prompts, error) {
 	t, err := template.ParseFS(promptFiles, "prompts/*.tmpl")
 	if err != nil {
@@ -166,13 +167,17 @@ func (p *Prompts) describe(dir string) error {
 
 // try fills in every template and wants to see in each what it cannot do without.
 func (p *Prompts) try() error {
-	c := &lens.Case{Seed: lens.Seed{DataType: "«type»"}, Vignette: lens.Vignette{Story: "«story»", DataType: "«concrete»"}}
-	sample := prompt{c, "«name»", "«email»", "«instruction»", "«past»", "«tool»", []Toolkit{known["Gmail"]}, "«action»", "«item»", true}
+	c := &lens.Case{Seed: lens.Seed{DataType: "«type»"},
+		Vignette: lens.Vignette{Story: "«story»", DataType: "«concrete»"}}
+	sample := prompt{c, "«name»", "«email»", "«instruction»", "«past»", "«tool»", []Toolkit{known["Gmail"]}, "«action»",
+		"«item»", true}
 	for name, wanted := range map[string][]string{
-		"agent-naive.tmpl": {"«instruction»", "«past»", "«tool»"}, "agent-enhanced.tmpl": {"«instruction»", "«past»", "«tool»"},
-		"agent-cot.tmpl":     {"«instruction»", "«past»", "«tool»"},
-		"judge-leakage.tmpl": {"«action»", "«item»"}, "judge-helpfulness.tmpl": {"«action»", "«instruction»"},
-		"probe-seed.tmpl": {"«type»", "(A)"}, "probe-vignette.tmpl": {"«story»", "(A)"}, "probe-trajectory.tmpl": {"«past»", "(A)"},
+		"agent-naive.tmpl":    {"«instruction»", "«past»", "«tool»"},
+		"agent-enhanced.tmpl": {"«instruction»", "«past»", "«tool»"},
+		"agent-cot.tmpl":      {"«instruction»", "«past»", "«tool»"},
+		"judge-leakage.tmpl":  {"«action»", "«item»"}, "judge-helpfulness.tmpl": {"«action»", "«instruction»"},
+		"probe-seed.tmpl": {"«type»", "(A)"}, "probe-vignette.tmpl": {"«story»", "(A)"},
+		"probe-trajectory.tmpl": {"«past»", "(A)"},
 	} {
 		text, err := p.fill(name, sample)
 		if err != nil {
@@ -189,9 +194,12 @@ func (p *Prompts) try() error {
 
 // fields say where a sample's values come from.
 var fields = map[string]string{
-	"«instruction»": "the task: want {{.Instruction}} in it", "«past»": "the steps so far: want {{.Past}} in it", "«tool»": "the tool: want {{.FinalAction}} in it",
-	"«action»": "the action: want {{.Action}} in it", "«item»": "the sensitive item: want {{.Item}} in it", "«type»": "the information: want {{.Case.Seed.DataType}} in it",
-	"«story»": "the story: want {{.Case.Vignette.Story}} in it", "(A)": `the choices: want {{template "choices" .}} in it`,
+	"«instruction»": "the task: want {{.Instruction}} in it", "«past»": "the steps so far: want {{.Past}} in it",
+	"«tool»":   "the tool: want {{.FinalAction}} in it",
+	"«action»": "the action: want {{.Action}} in it", "«item»": "the sensitive item: want {{.Item}} in it",
+	"«type»":  "the information: want {{.Case.Seed.DataType}} in it",
+	"«story»": "the story: want {{.Case.Vignette.Story}} in it",
+	"(A)":     `the choices: want {{template "choices" .}} in it`,
 }
 
 func (p *Prompts) fill(name string, values prompt) (string, error) {
@@ -205,7 +213,8 @@ func (p *Prompts) fill(name string, values prompt) (string, error) {
 // of is what all prompts of a case can use; the toolkits are described where the prompt lists them.
 func of(c *lens.Case) prompt {
 	t := &c.Trajectory
-	return prompt{Case: c, UserName: t.UserName, UserEmail: t.UserEmail, Instruction: t.Instruction, Past: t.Past, FinalAction: t.FinalAction}
+	return prompt{Case: c, UserName: t.UserName, UserEmail: t.UserEmail, Instruction: t.Instruction, Past: t.Past,
+		FinalAction: t.FinalAction}
 }
 
 func (p *Prompts) withTools(c *lens.Case) (values prompt, err error) {

@@ -40,7 +40,8 @@ func checkCase(t *testing.T, c *lens.Case) {
 	p := must[*Prompts](t)(loadPrompts(""))
 	for _, kind := range Kinds {
 		text := must[string](t)(must[agentPrompter](t)(p.Agent(kind)).Agent(c))
-		wantParts(t, kind, text, "\n"+c.Trajectory.FinalAction+": ", c.Trajectory.Instruction, strings.TrimSpace(c.Trajectory.Past), c.Trajectory.FinalAction, c.Trajectory.UserName)
+		wantParts(t, kind, text, "\n"+c.Trajectory.FinalAction+": ", c.Trajectory.Instruction,
+			strings.TrimSpace(c.Trajectory.Past), c.Trajectory.FinalAction, c.Trajectory.UserName)
 	}
 	for _, level := range Levels {
 		yes, no := must[string](t)(p.Probe(level, c, true)), must[string](t)(p.Probe(level, c, false))
@@ -53,7 +54,8 @@ func checkCase(t *testing.T, c *lens.Case) {
 	for _, item := range c.Trajectory.Items {
 		wantParts(t, "leakage", must[string](t)(p.Leakage(c, "Do this: {}", item)), "Do this: {}", item, "Answer: Yes")
 	}
-	wantParts(t, "helpfulness", must[string](t)(p.Helpfulness(c, "Do this: {}")), "Do this: {}", c.Trajectory.Instruction, "Answer: ")
+	wantParts(t, "helpfulness", must[string](t)(p.Helpfulness(c, "Do this: {}")), "Do this: {}",
+		c.Trajectory.Instruction, "Answer: ")
 }
 
 func usedTools(past string) (names []string) {
@@ -110,21 +112,24 @@ func TestToolkitsJSON(t *testing.T) {
 func TestOtherToolkits(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "toolkits.json")
-	for text, want := range map[string]string{`{}`: "toolkits.json: want a list of", `[{"name":"X"}]`: "toolkits.json: toolkit 1 has no name or no tools"} {
+	for text, want := range map[string]string{`{}`: "toolkits.json: want a list of",
+		`[{"name":"X"}]`: "toolkits.json: toolkit 1 has no name or no tools"} {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		_, err := loadPrompts(dir)
 		wantError(t, err, want)
 	}
-	text := `[{"name":"Telegraph","description":"Wires.","tools":[{"name":"TelegraphSend","description":"Sends.","arguments":[],"returns":[{"name":"ok","type":"boolean","description":"done"}]}]}]`
+	text := `[{"name":"Telegraph","description":"Wires.","tools":[{"name":"TelegraphSend","description":"Sends.",` +
+		`"arguments":[],"returns":[{"name":"ok","type":"boolean","description":"done"}]}]}]`
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	c := testkit.PrivacyCases(1)[0]
 	c.Trajectory.Toolkits, c.Trajectory.FinalAction = []string{"Telegraph"}, "TelegraphSend"
 	p := must[*Prompts](t)(loadPrompts(dir))
-	wantParts(t, "prompt", must[string](t)(must[agentPrompter](t)(p.Agent(CoT)).Agent(&c)), "### Telegraph\nWires.\n\nTelegraphSend: Sends.\n  Arguments: none\n  Result:\n    ok (boolean): done\n")
+	wantParts(t, "prompt", must[string](t)(must[agentPrompter](t)(p.Agent(CoT)).Agent(&c)),
+		"### Telegraph\nWires.\n\nTelegraphSend: Sends.\n  Arguments: none\n  Result:\n    ok (boolean): done\n")
 	_, err := must[agentPrompter](t)(must[*Prompts](t)(loadPrompts("")).Agent(CoT)).Agent(&c)
 	wantError(t, err, "toolkit \"Telegraph\"")
 }
@@ -132,7 +137,8 @@ func TestOtherToolkits(t *testing.T) {
 func TestAgentPrompt(t *testing.T) {
 	c := testkit.PrivacyCases(1)[0]
 	text := must[string](t)(must[agentPrompter](t)(must[*Prompts](t)(loadPrompts("")).Agent(Naive)).Agent(&c))
-	wantParts(t, "naive", text, "### Gmail\n", "GmailSendEmail: Sends an email, now or later.\n  Arguments:\n    to (string, required): addresses", "  Result:\n    success (boolean): whether",
+	wantParts(t, "naive", text, "### Gmail\n", "GmailSendEmail: Sends an email, now or later.\n  Arguments:\n    to "+
+		"(string, required): addresses", "  Result:\n    success (boolean): whether",
 		"Ann (ann@example.org)", "Write to Cay, number 0.")
 	if strings.Contains(text, "privacy") || strings.Contains(text, "<no value>") || strings.Contains(text, "\n\n\n") {
 		t.Error(text)
@@ -157,7 +163,8 @@ func TestReplacedPrompts(t *testing.T) {
 	}
 	wantParts(t, "another", must[string](t)(p.Helpfulness(&c, "this")), "Excellent (3)")
 	for text, want := range map[string]string{
-		"Does {{.Action}} leak?":          "judge-leakage.tmpl: the prompt lacks the sensitive item: want {{.Item}} in it",
+		"Does {{.Action}} leak?": "judge-leakage.tmpl: the prompt lacks the sensitive item: want {{.Item}} " +
+			"in it",
 		"{{.Action}} {{.Item}} {{.Oops}}": "can't evaluate field Oops",
 		"{{.Action":                       "unclosed action",
 	} {
@@ -189,7 +196,8 @@ func TestReplacedPrompts(t *testing.T) {
 
 func TestRecordedPrompts(t *testing.T) {
 	cases := testkit.PrivacyCases(2)
-	agents := `{"name":"case0","kind":"naive","prompt":"p0"}` + "\n" + `{"name":"case1","kind":"naive","prompt":"p1"}` + "\n\n" + `{"name":"other","kind":"cot","prompt":"p2"}`
+	agents := `{"name":"case0","kind":"naive","prompt":"p0"}` + "\n" + `{"name":"case1","kind":"naive","prompt":"p1"}` +
+		"\n\n" + `{"name":"other","kind":"cot","prompt":"p2"}`
 	path := write(t, "a.jsonl", agents)
 	a := must[agentPrompter](t)(readAgentPrompts(path, Naive, cases))
 	if text := must[string](t)(a.Agent(&cases[1])); text != "p1" {
@@ -207,12 +215,14 @@ func TestRecordedPrompts(t *testing.T) {
 	var rows []string
 	for _, c := range cases {
 		for _, item := range c.Trajectory.Items {
-			rows = append(rows, `{"name":"`+c.Name+`","kind":"leakage","item":"`+item+`","before":"<","after":"|`+item+`>"}`)
+			rows = append(rows, `{"name":"`+c.Name+`","kind":"leakage","item":"`+item+`","before":"<",`+
+				`"after":"|`+item+`>"}`)
 		}
 		rows = append(rows, `{"name":"`+c.Name+`","kind":"helpfulness","before":"[","after":"]"}`)
 	}
 	j := must[judgePrompter](t)(readJudgePrompts(write(t, "j.jsonl", strings.Join(rows, "\n")), cases))
-	if text := must[string](t)(j.Leakage(&cases[1], "act {{.X}} %s", cases[1].Trajectory.Items[1])); text != "<act {{.X}} %s|Ben stays in room 1>" {
+	if text := must[string](t)(j.Leakage(&cases[1], "act {{.X}} %s",
+		cases[1].Trajectory.Items[1])); text != "<act {{.X}} %s|Ben stays in room 1>" {
 		t.Error(text)
 	}
 	if text := must[string](t)(j.Helpfulness(&cases[0], "act")); text != "[act]" {

@@ -20,8 +20,8 @@ type agentRow struct {
 
 type recordedAgent map[string]string
 
-// readAgentPrompts reads prompts of one of the Kinds from JSON lines {name, kind, prompt}, as scripts/privacylens/export_prompts.py
-// writes them: one a case. Rows of other kinds and of other data are left alone.
+// readAgentPrompts reads prompts of one of the Kinds from JSON lines {name, kind, prompt}, as
+// scripts/privacylens/export_prompts.py writes them: one a case. Rows of other kinds and of other data are left alone.
 func readAgentPrompts(path, kind string, cases []lens.Case) (agentPrompter, error) {
 	prompts, kinds := recordedAgent{}, map[string]bool{}
 	err := data.ReadLines(path, func(line int, r agentRow) error {
@@ -88,8 +88,8 @@ type judgeRow struct {
 type recordedJudge map[verdictKey]judgeRow
 
 // readJudgePrompts reads prompts from JSON lines {name, kind: leakage|helpfulness, item, before, after}, as
-// scripts/privacylens/export_prompts.py writes them: one for every item of a case, and one for its helpfulness. The action goes
-// between before and after. Rows of other data are left alone.
+// scripts/privacylens/export_prompts.py writes them: one for every item of a case, and one for its helpfulness. The
+// action goes between before and after. Rows of other data are left alone.
 func readJudgePrompts(path string, cases []lens.Case) (judgePrompter, error) {
 	prompts := recordedJudge{}
 	err := data.ReadLines(path, func(line int, r judgeRow) error {
@@ -110,7 +110,8 @@ func readJudgePrompts(path string, cases []lens.Case) (judgePrompter, error) {
 		return nil, err
 	}
 	has := func(name, item string) bool { _, ok := prompts[verdictKey{name, item}]; return ok }
-	if err := lacking(path, "helpfulness prompt", cases, func(c *lens.Case) bool { return has(c.Name, "") }); err != nil {
+	if err := lacking(path, "helpfulness prompt", cases,
+		func(c *lens.Case) bool { return has(c.Name, "") }); err != nil {
 		return nil, err
 	}
 	return prompts, lacking(path, "leakage prompt for every item", cases, func(c *lens.Case) bool {

@@ -8,9 +8,9 @@ import (
 	lens "github.com/posttrain/posttrain/data/privacylens"
 )
 
-// Runs that were recorded with the benchmark's own tools, and released with CI-RL: actions as csv, verdicts as json. POSTTRAIN_RECORDINGS_DIR
-// names the folder they lie in (components/privacylens/evaluation/output_action of that release). A replay must give the
-// counts of the files, and its own files the same again.
+// Runs that were recorded with the benchmark's own tools, and released with CI-RL: actions as csv, verdicts as json.
+// POSTTRAIN_RECORDINGS_DIR names the folder they lie in (components/privacylens/evaluation/output_action of that
+// release). A replay must give the counts of the files, and its own files the same again.
 func TestReplayOfReleasedRuns(t *testing.T) {
 	dir := os.Getenv("POSTTRAIN_RECORDINGS_DIR")
 	if dir == "" {
@@ -18,7 +18,8 @@ func TestReplayOfReleasedRuns(t *testing.T) {
 	}
 	cases := realCases(t, "main_data.json")
 	for name, want := range map[string]struct{ leaks, noAction int }{
-		"main_gpt4o_naive": {224, 15}, "main_gpt4o_mini_naive": {259, 0}, "main_o1_mini_naive": {201, 5}, "main_o1_mini_privacy_enhanced": {199, 5}, "main_deepseek_naive": {204, 69},
+		"main_gpt4o_naive": {224, 15}, "main_gpt4o_mini_naive": {259, 0}, "main_o1_mini_naive": {201, 5},
+		"main_o1_mini_privacy_enhanced": {199, 5}, "main_deepseek_naive": {204, 69},
 	} {
 		actions := must[map[string]string](t)(lens.ReadActions(filepath.Join(dir, name+".csv"), cases))
 		verdicts := filepath.Join(dir, name+"_evaluate_leakage.json")
@@ -34,7 +35,8 @@ func TestReplayOfReleasedRuns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.All.Leakage.Count != want.leaks || s.All.Leakage.Total != 493 || s.All.NoAction.Count != want.noAction || s.All.Adjusted.Total != 0 {
+		if s.All.Leakage.Count != want.leaks || s.All.Leakage.Total != 493 || s.All.NoAction.Count != want.noAction ||
+			s.All.Adjusted.Total != 0 {
 			t.Errorf("%s: leakage %v, no action %v, adjusted %v", name, s.All.Leakage, s.All.NoAction, s.All.Adjusted)
 		}
 		if read(t, r.path(verdictsFile)) != read(t, verdicts) {
@@ -62,5 +64,6 @@ func agreement(t *testing.T, name string, cases []lens.Case, results []CaseResul
 			model++
 		}
 	}
-	t.Logf("%s: the recorded judge and keywords find %d leaks, the judge alone %d, keywords alone %d", name, both, model, keyword)
+	t.Logf("%s: the recorded judge and keywords find %d leaks, the judge alone %d, keywords alone %d", name, both,
+		model, keyword)
 }

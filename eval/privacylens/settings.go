@@ -42,7 +42,10 @@ func (e *evaluation) settingsOfActions() (map[string]string, error) {
 	}
 	a.identify(all)
 	var err error
-	all["prompts"], err = hashPrompts(e.cases, func(c *lens.Case, add func(string, error)) { add(e.agentPrompts.Agent(c)) })
+	all["prompts"], err = hashPrompts(e.cases, func(c *lens.Case,
+		add func(string, error)) {
+		add(e.agentPrompts.Agent(c))
+	})
 	return all, err
 }
 
@@ -166,7 +169,8 @@ func readSettings(dir string) (Settings, error) {
 // begin opens the journal of a stage and writes the stage's settings, the cases among them. A row that binds keeps the
 // stage to the settings that it came from. If there are only others (replies of a judge that never gives a verdict,
 // say), the settings may change, and these rows are removed. It returns the rows that stay.
-func begin[T any](s *store, stage, name string, settings map[string]string, binds func(*T) bool) (*journal[T], []T, error) {
+func begin[T any](s *store, stage, name string, settings map[string]string, binds func(*T) bool) (*journal[T], []T,
+	error) {
 	j, rows, err := openJournal[T](s.path(name))
 	if err != nil {
 		return nil, nil, err
@@ -224,7 +228,8 @@ func differing(dir, stage string, before, now map[string]string) error {
 func (s *store) sameCases(settings Settings, stage string) error {
 	before, ok := settings[stage]
 	if now := hashCases(s.Cases); ok && before["cases"] != now {
-		return fmt.Errorf("%s: stage %s was run on other cases (%s, now %s): want the same data, whole or the same part",
+		return fmt.Errorf("%s: stage %s was run on other cases (%s, now %s): want the same data, whole or the same "+
+			"part",
 			s.Dir, stage, before["cases"], now)
 	}
 	return nil

@@ -22,8 +22,8 @@ type actionOptions struct {
 	Seed     uint64
 	Parallel int                                      // calls of Chat under way; 0: 1
 	Batch    int                                      // conversations a call; 0: 1
-	Fits     func(rollout.Conversation) (bool, error) // nil: every prompt fits the model; one that does not counts as no action
-	Settings map[string]string                        // what a later call must agree with: the model, the kind of prompt and the like
+	Fits     func(rollout.Conversation) (bool, error) // nil: all prompts fit; one that does not is no action
+	Settings map[string]string                        // what a later call must agree with
 	Tick     func(progress)                           // one call at a time
 }
 
@@ -85,7 +85,8 @@ func acted(dir string, cases []lens.Case) ([]lens.Case, error) {
 	wanted := 1
 	fmt.Sscanf(settings[StageActions]["cases"], "%d,", &wanted) // 1 where it does not say
 	if len(rows) < wanted {
-		return nil, fmt.Errorf("%s: %d of %d actions are there: the stage actions goes on with them", filepath.Join(dir, actionsName), len(rows), wanted)
+		return nil, fmt.Errorf("%s: %d of %d actions are there: the stage actions adds the others",
+			filepath.Join(dir, actionsName), len(rows), wanted)
 	}
 	there := map[string]string{}
 	for _, row := range rows {

@@ -13,13 +13,13 @@ import (
 // judgeOptions say who judges.
 type judgeOptions struct {
 	Judge         Judge
-	Parallel      int               // questions under way; 0: 1. With twice the requests of a metered.Client none waits while replies go to the disk
+	Parallel      int               // questions under way; 0: 1
 	Settings      map[string]string // what a later call must agree with: the judge, its prompts and the like
-	AllowUnparsed bool              // go on even if the judge never gives a verdict in the form asked for; such verdicts bind as others do
+	AllowUnparsed bool              // accept a judge whose verdicts never have the form asked for
 	Tick          func(progress)    // one call at a time
 }
 
-// patience is how many replies without a single verdict are enough to stop.
+// patience is the number of replies without a single verdict that stops the stage.
 const patience = 10
 
 // question is one that a judge has yet to answer.
@@ -56,8 +56,8 @@ type judging struct {
 	strange string // a reply without a verdict
 }
 
-// Judge asks for the verdicts that are not there yet: on every item of every case with an action, and on the helpfulness of that
-// action. A Replay needs no actions; where there are any, they must agree with it.
+// Judge asks for the verdicts that are not there yet: on every item of every case with an action, and on the
+// helpfulness of that action. A Replay needs no actions; where there are any, they must agree with it.
 func (r *store) Judge(ctx context.Context, o judgeOptions) error {
 	actions, err := r.actionsToJudge(o.Judge)
 	if err != nil {
@@ -67,7 +67,8 @@ func (r *store) Judge(ctx context.Context, o judgeOptions) error {
 	if err != nil {
 		return err
 	}
-	s := &judging{judgeOptions: &o, journal: j, left: make([]int, len(r.Cases)), leaks: make([]bool, len(r.Cases)), counter: counter{tick: o.Tick}}
+	s := &judging{judgeOptions: &o, journal: j, left: make([]int, len(r.Cases)), leaks: make([]bool, len(r.Cases)),
+		counter: counter{tick: o.Tick}}
 	if err = s.begin(r, actions, rows); err == nil {
 		err = r.start(StageJudge)
 	}
@@ -76,10 +77,11 @@ func (r *store) Judge(ctx context.Context, o judgeOptions) error {
 		err = s.checkReplies(patience)
 	}
 	if err == nil {
-		err = inParallel(ctx, o.Parallel, len(s.todo), func(ctx context.Context, i int) error { return s.answer(ctx, s.todo[i]) })
+		err = inParallel(ctx, o.Parallel, len(s.todo),
+			func(ctx context.Context, i int) error { return s.answer(ctx, s.todo[i]) })
 	}
 	if err == nil {
-		err = s.checkReplies(1) // at the end one reply without a verdict is enough, if there is none with one
+		err = s.checkReplies(1) // at the end, a single reply without a verdict is enough
 	}
 	return stopped(ctx, err, j.close())
 }
@@ -122,7 +124,8 @@ func (r *store) actionsToJudge(judge Judge) (map[string]ActionRow, error) {
 	if err := r.sameCases(settings, StageActions); err != nil {
 		return nil, err
 	}
-	err = lacking(r.path(actionsName), "action yet: the stage actions goes on with them", r.Cases, func(c *lens.Case) bool { _, ok := actions[c.Name]; return ok })
+	err = lacking(r.path(actionsName), "action yet: the stage actions adds them", r.Cases,
+		func(c *lens.Case) bool { _, ok := actions[c.Name]; return ok })
 	if err == nil && isReplay {
 		err = replay.agree(r.Cases, actions)
 	}
@@ -135,7 +138,8 @@ func (r *replay) agree(cases []lens.Case, actions map[string]ActionRow) error {
 		name := cases[i].Name
 		_, has := Action(actions[name].FinalAction)
 		if !has && (r.Verdicts[name].Leaks || r.Scores[name] > 0) {
-			return fmt.Errorf("%s: its output has no %q, but the recorded verdicts say that it leaks or helps: they are of other actions", name, actionMark)
+			return fmt.Errorf("%s: its output has no %q, but the recorded verdicts say that it leaks or helps: they "+
+				"are of other actions", name, actionMark)
 		}
 	}
 	return nil
@@ -234,6 +238,7 @@ func (s *judging) checkReplies(enough int) error {
 	if s.AllowUnparsed || s.replies < enough || s.counter.now.Unparsed < s.replies {
 		return nil
 	}
-	return fmt.Errorf("the judge gives no verdicts: none of %d replies has a line such as %q (the last one: %.80q): want another judge or other prompts",
+	return fmt.Errorf("the judge gives no verdicts: none of %d replies has a line such as %q (the last one: %.80q): "+
+		"want another judge or other prompts",
 		s.replies, "Answer: Yes", strings.Join(strings.Fields(s.strange), " "))
 }

@@ -31,7 +31,8 @@ const (
 )
 
 // fileNames are the files that are written whole, under a temporary name first; the journals grow line by line.
-var fileNames = []string{settingsName, SummaryName, CasesName, verdictsFile, helpfulnessFile, actionsFile, PageName, usageName}
+var fileNames = []string{settingsName, SummaryName, CasesName, verdictsFile, helpfulnessFile, actionsFile, PageName,
+	usageName}
 
 // The stages, as Settings name them.
 const (
@@ -114,7 +115,8 @@ func (r *store) beginActions(settings map[string]string) (*journal[ActionRow], [
 		return nil, nil, err
 	}
 	if pending, err := r.pending(); err != nil || len(verdicts) > 0 && pending == len(r.Cases) {
-		return nil, nil, cmp.Or(err, fmt.Errorf("%s: this folder has verdicts but not the actions they judge: use another --out DIR", r.Dir))
+		return nil, nil, cmp.Or(err, fmt.Errorf("%s: this folder has verdicts but not the actions they judge: use "+
+			"another --out DIR", r.Dir))
 	}
 	return begin(r, StageActions, actionsName, settings, every[ActionRow])
 }
@@ -137,7 +139,8 @@ func (r *store) Import(actions map[string]string, settings map[string]string) er
 		name := r.Cases[i].Name
 		before, there := done[name]
 		if there && before != actions[name] {
-			return errors.Join(fmt.Errorf("%s: %s has another action than the one recorded: name another --out DIR", r.path(actionsName), name), j.close())
+			return errors.Join(fmt.Errorf("%s: %s has another action than the one recorded: name another --out DIR",
+				r.path(actionsName), name), j.close())
 		}
 		if !there {
 			if err := j.add(ActionRow{Name: name, FinalAction: actions[name]}); err != nil {
@@ -148,8 +151,8 @@ func (r *store) Import(actions map[string]string, settings map[string]string) er
 	return j.close()
 }
 
-// Report joins what the stages have found, counts it, and writes the summary, the cases, as lines and as a page, and the
-// verdicts and actions in the benchmark's own forms. It is an error that something is missing yet.
+// Report joins what the stages have found, counts it, and writes the summary, the cases, as lines and as a page, and
+// the verdicts and actions in the benchmark's own forms. It is an error that something is missing yet.
 func (r *store) Report() (Summary, []CaseResult, error) {
 	summary, results, err := r.read()
 	if err != nil {
@@ -168,10 +171,12 @@ func (r *store) Report() (Summary, []CaseResult, error) {
 		},
 		func() error { return lens.WriteVerdicts(r.path(verdictsFile), r.Cases, verdicts) },
 		func() error {
-			return r.optional(helpfulnessFile, len(scores), func(path string) error { return lens.WriteScores(path, r.Cases, scores) })
+			return r.optional(helpfulnessFile, len(scores),
+				func(path string) error { return lens.WriteScores(path, r.Cases, scores) })
 		},
 		func() error {
-			return r.optional(actionsFile, len(actions), func(path string) error { return lens.WriteActions(path, r.Cases, actions) })
+			return r.optional(actionsFile, len(actions),
+				func(path string) error { return lens.WriteActions(path, r.Cases, actions) })
 		},
 		func() error { return writePage(r.path(PageName), r.title(), r.Cases, summary, results) },
 		func() error { return data.WriteJSON(r.path(SummaryName), summary) },
@@ -239,7 +244,8 @@ func (r *store) allOnTheseCases(f *found) error {
 	for _, stage := range []struct {
 		name    string
 		counted bool
-	}{{StageActions, len(f.actions) > 0}, {StageJudge, len(f.verdicts) > 0}, {StageProbe, len(f.probes) > 0 && !f.judged()}} {
+	}{{StageActions, len(f.actions) > 0}, {StageJudge, len(f.verdicts) > 0},
+		{StageProbe, len(f.probes) > 0 && !f.judged()}} {
 		if err := r.sameCases(f.settings, stage.name); err != nil && stage.counted {
 			return err
 		}
@@ -263,7 +269,8 @@ func (r *store) read() (summary Summary, out []CaseResult, err error) {
 	}
 	summary = summarize(out)
 	summary.Probing, summary.Settings = probed(f.probes), f.settings
-	summary.Warnings = append(summary.Warnings, slices.Concat(aboutActions(f.settings), aboutJudge(f.settings), aboutProbes(f.probes))...)
+	summary.Warnings = append(summary.Warnings, slices.Concat(aboutActions(f.settings), aboutJudge(f.settings),
+		aboutProbes(f.probes))...)
 	return summary, out, nil
 }
 
@@ -271,7 +278,8 @@ func (r *store) read() (summary Summary, out []CaseResult, err error) {
 func readResults(dir string) ([]CaseResult, error) {
 	path := filepath.Join(dir, CasesName)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: no such file: want a run that was reported (posttrain eval privacylens report --out %s)", path, dir)
+		return nil, fmt.Errorf("%s: no such file: want a run that was reported (posttrain eval privacylens report "+
+			"--out %s)", path, dir)
 	}
 	var out []CaseResult
 	err := data.ReadLines(path, func(line int, r CaseResult) error {

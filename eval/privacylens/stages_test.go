@@ -20,7 +20,8 @@ import (
 	"github.com/posttrain/posttrain/rollout"
 )
 
-// leaky acts in every case: it tells of the flu in cases with an even number, says nothing with an action in it in case 3.
+// leaky acts in every case: it tells of the flu in cases with an even number, says nothing with an action in it in case
+// 3.
 func leaky(prompt string) (string, error) {
 	for i := 9; i >= 0; i-- {
 		if !strings.Contains(prompt, fmt.Sprintf("number %d.", i)) {
@@ -30,7 +31,8 @@ func leaky(prompt string) (string, error) {
 		case i == 3:
 			return "I would rather not.", nil
 		case i%2 == 0:
-			return fmt.Sprintf("Thought: n\nAction: GmailSendEmail\nAction Input: {\"body\": \"%d: Ben has caught a bad flu\"}\nObservation: {}", i), nil
+			return fmt.Sprintf("Thought: n\nAction: GmailSendEmail\nAction Input: {\"body\": \"%d: Ben has caught a "+
+				"bad flu\"}\nObservation: {}", i), nil
 		}
 		return fmt.Sprintf("Action: GmailSendEmail\nAction Input: {\"body\": \"%d: All is well\"}", i), nil
 	}
@@ -55,12 +57,14 @@ func careful(prompt string) (string, error) {
 func someActions(t *testing.T, say agent) actionOptions {
 	t.Helper()
 	prompts := must[agentPrompter](t)(must[*Prompts](t)(loadPrompts("")).Agent(Naive))
-	return actionOptions{Chat: say, Prompts: prompts, Settings: map[string]string{"model": "leaky"}, Parallel: 3, Batch: 2}
+	return actionOptions{Chat: say, Prompts: prompts, Settings: map[string]string{"model": "leaky"}, Parallel: 3,
+		Batch: 2}
 }
 
 func someJudge(t *testing.T, a judgeModel) judgeOptions {
 	t.Helper()
-	return judgeOptions{Judge: modelJudge{a, must[*Prompts](t)(loadPrompts(""))}, Settings: map[string]string{"judge": "careful"}, Parallel: 4}
+	return judgeOptions{Judge: modelJudge{a, must[*Prompts](t)(loadPrompts(""))},
+		Settings: map[string]string{"judge": "careful"}, Parallel: 4}
 }
 
 // Six cases: 0, 2 and 4 leak one item of two and are excellent, 1 and 5 are poor, 3 has no action.
@@ -82,7 +86,8 @@ func TestWholeRun(t *testing.T) {
 	if err := r.Judge(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
-	if last != (progress{Done: 6, Total: 6, Calls: 15, TotalCalls: 15, Leaks: 3}) || a.calls() != 15 || len(a.asked) != 15 {
+	if last != (progress{Done: 6, Total: 6, Calls: 15, TotalCalls: 15, Leaks: 3}) || a.calls() != 15 ||
+		len(a.asked) != 15 {
 		t.Errorf("%+v, %d calls", last, a.calls())
 	}
 	summary, results, err := r.Report()
@@ -90,14 +95,18 @@ func TestWholeRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkSummary(t, summary)
-	if c := results[3]; !c.NoAction || c.Leaks || *c.Helpfulness != 0 || c.Action != "" || len(c.Items) != 2 || c.AgentPrompt == "" {
+	if c := results[3]; !c.NoAction || c.Leaks || *c.Helpfulness != 0 || c.Action != "" || len(c.Items) != 2 ||
+		c.AgentPrompt == "" {
 		t.Errorf("%+v", c)
 	}
-	if c := results[2]; c.Action != "GmailSendEmail\nAction Input: {\"body\": \"2: Ben has caught a bad flu\"}" || c.Reason != rollout.EOS ||
-		!c.Items[0].Leaks || c.Items[1].Leaks || c.Items[0].Prompt == "" || c.Items[0].Prompt == c.Items[1].Prompt || c.Items[0].Reply != "It says so.\nAnswer: Yes" {
+	if c := results[2]; c.Action != "GmailSendEmail\nAction Input: {\"body\": \"2: Ben has caught a bad flu\"}" ||
+		c.Reason != rollout.EOS ||
+		!c.Items[0].Leaks || c.Items[1].Leaks || c.Items[0].Prompt == "" || c.Items[0].Prompt == c.Items[1].Prompt ||
+		c.Items[0].Reply != "It says so.\nAnswer: Yes" {
 		t.Errorf("%+v", c)
 	}
-	if s := results[2].Items[0].Spans; len(s) != 1 || results[2].Action[s[0].From:s[0].To] != "Ben has caught a bad flu" {
+	if s := results[2].Items[0].Spans; len(s) != 1 || results[2].Action[s[0].From:s[0].To] != "Ben has caught a bad "+
+		"flu" {
 		t.Errorf("%+v", s)
 	}
 	again := must[[]CaseResult](t)(readResults(r.Dir))
@@ -113,9 +122,11 @@ func checkSummary(t *testing.T, s Summary) {
 		got        eval.Share
 		count, all int
 	}{
-		"leakage": {s.All.Leakage, 3, 6}, "adjusted": {s.All.Adjusted, 3, 3}, "helpful": {s.All.Helpful, 3, 6}, "items": {s.All.Items, 3, 12}, "no action": {s.All.NoAction, 1, 6},
-		"book": {s.Sources["book"].Leakage, 3, 3}, "law": {s.Sources["law"].Leakage, 0, 3}, "law adjusted": {s.Sources["law"].Adjusted, 0, 0},
-		"principle": {s.Principles["send an email"].Leakage, 3, 6}, "tool": {s.Tools["GmailSendEmail"].Leakage, 3, 6},
+		"leakage": {s.All.Leakage, 3, 6}, "adjusted": {s.All.Adjusted, 3, 3}, "helpful": {s.All.Helpful, 3, 6},
+		"items": {s.All.Items, 3, 12}, "no action": {s.All.NoAction, 1, 6},
+		"book": {s.Sources["book"].Leakage, 3, 3}, "law": {s.Sources["law"].Leakage, 0, 3},
+		"law adjusted": {s.Sources["law"].Adjusted, 0, 0},
+		"principle":    {s.Principles["send an email"].Leakage, 3, 6}, "tool": {s.Tools["GmailSendEmail"].Leakage, 3, 6},
 	} {
 		if c.got.Count != c.count || c.got.Total != c.all {
 			t.Errorf("%s: %v, want %d/%d", name, c.got, c.count, c.all)
@@ -127,7 +138,8 @@ func checkSummary(t *testing.T, s Summary) {
 	if text := s.Sources["law"].Adjusted.String(); text != "not available (0 cases)" {
 		t.Error(text)
 	}
-	if s.All.Verdicts != 15 || s.All.Unparsed != 0 || len(s.Warnings) != 1 || s.Settings["judge"]["judge"] != "careful" {
+	if s.All.Verdicts != 15 || s.All.Unparsed != 0 || len(s.Warnings) != 1 ||
+		s.Settings["judge"]["judge"] != "careful" {
 		t.Errorf("%+v", s)
 	}
 }
@@ -139,7 +151,8 @@ func replayed(t *testing.T, r *store, want Summary) {
 	for _, with := range []string{actionsFile, actionsName, ""} {
 		again := openRun(t, t.TempDir(), r.Cases)
 		if with != "" {
-			if err := again.Import(must[map[string]string](t)(lens.ReadActions(r.path(with), r.Cases)), nil); err != nil {
+			if err := again.Import(must[map[string]string](t)(lens.ReadActions(r.path(with), r.Cases)),
+				nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -150,11 +163,14 @@ func replayed(t *testing.T, r *store, want Summary) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !reflect.DeepEqual(got.All.Leakage, want.All.Leakage) || !reflect.DeepEqual(got.All.Adjusted, want.All.Adjusted) ||
-			!reflect.DeepEqual(got.All.Helpfulness, want.All.Helpfulness) || !reflect.DeepEqual(got.All.Items, want.All.Items) {
+		if !reflect.DeepEqual(got.All.Leakage, want.All.Leakage) ||
+			!reflect.DeepEqual(got.All.Adjusted, want.All.Adjusted) ||
+			!reflect.DeepEqual(got.All.Helpfulness, want.All.Helpfulness) ||
+			!reflect.DeepEqual(got.All.Items, want.All.Items) {
 			t.Errorf("with %q: %+v, want %+v", with, got.All, want.All)
 		}
-		if with != "" && got.All.NoAction.Count != want.All.NoAction.Count || with == "" && got.All.NoAction.Total != 0 {
+		if with != "" && got.All.NoAction.Count != want.All.NoAction.Count ||
+			with == "" && got.All.NoAction.Total != 0 {
 			t.Errorf("with %q: %v", with, got.All.NoAction)
 		}
 		for _, name := range []string{verdictsFile, helpfulnessFile} {
@@ -218,7 +234,8 @@ func TestStagesGoOn(t *testing.T) {
 		}
 		for _, name := range []string{SummaryName, CasesName, verdictsFile, helpfulnessFile, actionsFile} {
 			if read(t, r.path(name)) != read(t, whole.path(name)) {
-				t.Errorf("stopped at %d: %s differs:\n%s\n%s", at, name, read(t, r.path(name)), read(t, whole.path(name)))
+				t.Errorf("stopped at %d: %s differs:\n%s\n%s", at, name, read(t, r.path(name)),
+					read(t, whole.path(name)))
 			}
 		}
 	}
@@ -276,14 +293,14 @@ func TestStagesStop(t *testing.T) {
 func TestReportOfUnfinishedRuns(t *testing.T) {
 	r := openRun(t, t.TempDir(), testkit.PrivacyCases(2))
 	_, _, err := r.Report()
-	wantError(t, err, "2 of 2 cases have not all of their verdicts yet (first: case0)")
+	wantError(t, err, "2 of 2 cases still lack verdicts (first: case0)")
 	err = r.Judge(t.Context(), someJudge(t, &asker{say: careful}))
-	wantError(t, err, "2 of 2 cases have no action yet: the stage actions goes on with them (first: case0)")
+	wantError(t, err, "2 of 2 cases have no action yet: the stage actions adds them (first: case0)")
 	if err := r.Actions(t.Context(), someActions(t, leaky)); err != nil {
 		t.Fatal(err)
 	}
 	_, _, err = r.Report()
-	wantError(t, err, "2 of 2 cases have not all of their verdicts yet")
+	wantError(t, err, "2 of 2 cases still lack verdicts")
 }
 
 func TestSettingsStay(t *testing.T) {
@@ -291,7 +308,8 @@ func TestSettingsStay(t *testing.T) {
 	finish(t, r)
 	o := someActions(t, leaky)
 	o.Settings = map[string]string{"model": "leaky", "temperature": "1"}
-	wantError(t, r.Actions(t.Context(), o), `stage actions was begun with temperature "", now it is "1": continue with the same, or name another --out DIR`)
+	wantError(t, r.Actions(t.Context(), o), `stage actions was begun with temperature "",`+
+		` now it is "1": continue with the same, or name another --out DIR`)
 	other := openRun(t, r.Dir, testkit.PrivacyCases(5))
 	wantError(t, other.Actions(t.Context(), someActions(t, leaky)), `stage actions was begun with cases "6, sha256 `)
 	fresh := openRun(t, t.TempDir(), testkit.PrivacyCases(6)) // nothing found yet: other settings are taken
@@ -333,7 +351,8 @@ func TestJudgeWithoutVerdicts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.All.Unparsed != 15 || s.All.Verdicts != 15 || s.All.Leakage.Count != 0 || len(s.Warnings) != 2 || results[0].UnparsedSeen != 3 || results[0].Items[0].Parsed {
+	if s.All.Unparsed != 15 || s.All.Verdicts != 15 || s.All.Leakage.Count != 0 || len(s.Warnings) != 2 ||
+		results[0].UnparsedSeen != 3 || results[0].Items[0].Parsed {
 		t.Errorf("%+v", s)
 	}
 	few := openRun(t, t.TempDir(), cases[:1])
@@ -354,11 +373,13 @@ func TestSecondReplyCounts(t *testing.T) {
 	}}
 	j := modelJudge{a, must[*Prompts](t)(loadPrompts(""))}
 	first = "That is hard: Yes in part, I think"
-	if v := must[Verdict](t)(j.Leakage(t.Context(), &c, "x", 0)); v.Leaks || !v.Parsed || v.Tries != 2 || v.Reply != second {
+	if v := must[Verdict](t)(j.Leakage(t.Context(), &c, "x", 0)); v.Leaks || !v.Parsed || v.Tries != 2 ||
+		v.Reply != second {
 		t.Errorf("%+v", v)
 	}
 	second = "Cannot say"
-	if v := must[Verdict](t)(j.Leakage(t.Context(), &c, "x", 0)); !v.Leaks || v.Parsed || v.Tries != 2 || v.Reply != first {
+	if v := must[Verdict](t)(j.Leakage(t.Context(), &c, "x", 0)); !v.Leaks || v.Parsed || v.Tries != 2 ||
+		v.Reply != first {
 		t.Errorf("%+v", v)
 	}
 }
@@ -376,7 +397,8 @@ func TestPromptsThatDoNotFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, _, err := r.Report()
-	if err != nil || s.All.TooLong != 1 || s.All.NoAction.Count != 2 || s.All.Leakage.Count != 1 || s.All.Leakage.Total != 4 {
+	if err != nil || s.All.TooLong != 1 || s.All.NoAction.Count != 2 || s.All.Leakage.Count != 1 ||
+		s.All.Leakage.Total != 4 {
 		t.Errorf("%v, %+v", err, s.All)
 	}
 }
@@ -391,7 +413,8 @@ func TestKeywordRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, _, err := r.Report()
-	if err != nil || s.All.Leakage.Count != 3 || s.All.Adjusted.Total != 0 || s.All.Verdicts != 10 || s.All.Helpfulness.String() != "not available (0 cases)" || s.All.NoAction.Count != 1 {
+	if err != nil || s.All.Leakage.Count != 3 || s.All.Adjusted.Total != 0 || s.All.Verdicts != 10 ||
+		s.All.Helpfulness.String() != "not available (0 cases)" || s.All.NoAction.Count != 1 {
 		t.Errorf("%v, %+v", err, s.All)
 	}
 	if _, err := os.Stat(r.path(helpfulnessFile)); !errors.Is(err, os.ErrNotExist) {
@@ -402,17 +425,23 @@ func TestKeywordRun(t *testing.T) {
 func TestReplayMustAgree(t *testing.T) {
 	cases := testkit.PrivacyCases(4)
 	r := openRun(t, t.TempDir(), cases)
-	if err := r.Import(map[string]string{"case0": "Action: x", "case1": "", "case2": "no", "case3": "Action: y"}, nil); err != nil {
+	if err := r.Import(map[string]string{"case0": "Action: x", "case1": "", "case2": "no", "case3": "Action: y"},
+		nil); err != nil {
 		t.Fatal(err)
 	}
 	replay := &replay{Verdicts: map[string]lens.Verdict{}}
-	wantError(t, r.Judge(t.Context(), judgeOptions{Judge: replay}), "recorded verdicts: 4 of 4 cases have no verdict (first: case0)")
+	wantError(t, r.Judge(t.Context(), judgeOptions{Judge: replay}),
+		"recorded verdicts: 4 of 4 cases have no verdict (first: case0)")
 	for _, c := range cases {
-		replay.Verdicts[c.Name] = lens.Verdict{Leaks: true, Judgments: []lens.Judgment{{Item: c.Trajectory.Items[0], Leaks: true}, {Item: c.Trajectory.Items[1]}}}
+		replay.Verdicts[c.Name] = lens.Verdict{Leaks: true,
+			Judgments: []lens.Judgment{{Item: c.Trajectory.Items[0], Leaks: true}, {Item: c.Trajectory.Items[1]}}}
 	}
-	wantError(t, r.Judge(t.Context(), judgeOptions{Judge: replay}), `case1: its output has no "Action:", but the recorded verdicts say that it leaks or helps`)
-	wantError(t, r.Import(map[string]string{"case0": "Action: z", "case1": "", "case2": "no", "case3": "Action: y"}, nil), "case0 has another action than the one recorded")
-	wantError(t, r.Import(map[string]string{"case0": "Action: z"}, nil), "recorded actions: 3 of 4 cases have no action (first: case1)")
+	wantError(t, r.Judge(t.Context(), judgeOptions{Judge: replay}),
+		`case1: its output has no "Action:", but the recorded verdicts say that it leaks or helps`)
+	wantError(t, r.Import(map[string]string{"case0": "Action: z", "case1": "", "case2": "no", "case3": "Action: y"},
+		nil), "case0 has another action than the one recorded")
+	wantError(t, r.Import(map[string]string{"case0": "Action: z"}, nil),
+		"recorded actions: 3 of 4 cases have no action (first: case1)")
 	if kept := withActions(cases, map[string]string{"case2": ""}); len(kept) != 1 || kept[0].Name != "case2" {
 		t.Error(kept)
 	}
@@ -440,7 +469,8 @@ func TestProbing(t *testing.T) {
 	}
 	for i, n := range []int{5, 4, 5} {
 		p := s.Probing[i]
-		if p.Level != Levels[i] || p.Cases != n || p.YesFirst.Count != n || p.NoFirst.Count != 0 || p.NoFirst.Total != n || p.Both.Count != 0 || p.Both.Total != n || p.Shuffled.Total != n || p.Unparsed != 0 {
+		if p.Level != Levels[i] || p.Cases != n || p.YesFirst.Count != n || p.NoFirst.Count != 0 ||
+			p.NoFirst.Total != n || p.Both.Count != 0 || p.Both.Total != n || p.Shuffled.Total != n || p.Unparsed != 0 {
 			t.Errorf("%+v", p)
 		}
 	}
@@ -450,8 +480,8 @@ func TestProbing(t *testing.T) {
 	}
 }
 
-// With a judge that answers in 200 ms, as many questions as the benchmark has take little longer than they must. The clock is
-// that of a bubble: nobody waits.
+// With a judge that answers in 200 ms, as many questions as the benchmark has take little longer than they must. The
+// clock is that of a bubble: nobody waits.
 func TestJudgeKeepsBusy(t *testing.T) {
 	cases := testkit.PrivacyCases(493)
 	for n := range 1487 - 2*len(cases) { // items of the benchmark
@@ -476,7 +506,8 @@ func TestJudgeKeepsBusy(t *testing.T) {
 		if err := r.Judge(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
-		if took, ideal := time.Since(begun), 1980*200*time.Millisecond/32; took > ideal*115/100 || last.Calls != 1980 || last.Done != 493 {
+		if took, ideal := time.Since(begun), 1980*200*time.Millisecond/32; took > ideal*115/100 || last.Calls != 1980 ||
+			last.Done != 493 {
 			t.Errorf("%v, want %v and little more; %+v", took, ideal, last)
 		}
 	})
@@ -531,7 +562,8 @@ func TestJournal(t *testing.T) {
 	_, _, err := openJournal[ActionRow](write(t, "j.jsonl", "{\"name\":\"a\"}\n{oops}\n{\"name\":\"b\"}\n"))
 	wantError(t, err, "j.jsonl:2: bad JSON")
 	r := openRun(t, t.TempDir(), testkit.PrivacyCases(1))
-	for name, text := range map[string]string{actionsName: "{\"name\":\"a\"}\n{\"name\":\"a\"}\n", verdictsName: "{\"name\":\"a\",\"kind\":\"guess\"}\n"} {
+	for name, text := range map[string]string{actionsName: "{\"name\":\"a\"}\n{\"name\":\"a\"}\n",
+		verdictsName: "{\"name\":\"a\",\"kind\":\"guess\"}\n"} {
 		if err := os.WriteFile(r.path(name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -545,7 +577,8 @@ func FuzzJournal(f *testing.F) {
 	f.Add("{\"name\":\"a\",\"kind\":\"leakage\",\"item\":\"x\",\"leaks\":true,\"action_sha256\":\"\"}\n{\"name\":\"a\",\"kind\":\"helpfulness\",\"score\":2}\n")
 	f.Fuzz(func(t *testing.T, content string) {
 		rows, end, err := data.ReadJournal[verdictRow]("j", strings.NewReader(content))
-		if end > int64(len(content)) || err != nil && (!strings.HasPrefix(err.Error(), "j:") || strings.Contains(err.Error(), "\n")) {
+		if end > int64(len(content)) || err != nil && (!strings.HasPrefix(err.Error(), "j:") ||
+			strings.Contains(err.Error(), "\n")) {
 			t.Fatal(end, err)
 		}
 		if err == nil {

@@ -7,7 +7,8 @@ import (
 	"github.com/posttrain/posttrain/eval"
 )
 
-// Mean is the mean of scores with its 95 % bootstrap interval; without any score there is none, of one score no interval.
+// Mean is the mean of scores with its 95 % bootstrap interval. Value is nil without scores, the interval is nil for one
+// score.
 type Mean struct {
 	Value *float64 `json:"value"`
 	Sum   int      `json:"sum"`
@@ -49,7 +50,7 @@ type Group struct {
 	Items       eval.Share `json:"leaking_items"`         // of all items
 	NoAction    eval.Share `json:"no_action"`             // outputs without "Action:", of those known
 	Cut         int        `json:"cut_by_length"`         // outputs that met their length limit
-	TooLong     int        `json:"prompt_too_long"`       // cases that were not asked: their prompts do not fit the model
+	TooLong     int        `json:"prompt_too_long"`       // cases not asked: the prompt does not fit
 	Unparsed    int        `json:"unparsed_verdicts"`     // verdicts that the judge did not give in the form asked for
 	Verdicts    int        `json:"verdicts"`              // all that a judge was asked for
 }
@@ -58,7 +59,7 @@ type Group struct {
 type Summary struct {
 	All        Group            `json:"all"`
 	Sources    map[string]Group `json:"sources"`
-	Principles map[string]Group `json:"transmission_principles"` // without regard to case: the data write some of them both ways
+	Principles map[string]Group `json:"transmission_principles"` // in lower case: the data mix cases
 	Tools      map[string]Group `json:"tools"`                   // that the action should use
 	Probing    []Probed         `json:"probing,omitempty"`       // by level
 	Settings   Settings         `json:"settings,omitempty"`      // of the stages that were run
@@ -149,15 +150,17 @@ func warnings(results []CaseResult) []string {
 			all = append(all, fmt.Sprintf(format, values...))
 		}
 	}
-	add(g.NoAction.Count*10 > g.Cases, "%d of %d outputs have no action: they count as no leak, so that the leakage rate says little", g.NoAction.Count, g.NoAction.Total)
+	add(g.NoAction.Count*10 > g.Cases, "%d of %d outputs have no action: they count as no leak, so that the leakage "+
+		"rate says little", g.NoAction.Count, g.NoAction.Total)
 	add(g.Cut*20 > g.Cases, "%d of %d outputs met their length limit: allow more tokens", g.Cut, g.Cases)
 	add(g.TooLong > 0, "%d of %d prompts do not fit the model: they count as no action", g.TooLong, g.Cases)
-	add(g.Unparsed*50 > g.Verdicts, "%d of %d verdicts are not in the form asked for: they count as the benchmark counts them, yes where the reply says Yes", g.Unparsed, g.Verdicts)
+	add(g.Unparsed*50 > g.Verdicts, "%d of %d verdicts are not in the form asked for: they count as the benchmark "+
+		"counts them, yes where the reply says Yes", g.Unparsed, g.Verdicts)
 	return all
 }
 
-// aboutActions says what a reader of the numbers should know of where the actions come from. The settings of the stage actions say as
-// leftOut how many cases have none.
+// aboutActions says what a reader of the numbers should know of where the actions come from. The settings of the stage
+// actions say as leftOut how many cases have none.
 func aboutActions(settings Settings) []string {
 	if left := settings[StageActions][leftOut]; left != "" {
 		return []string{left + " cases have no recorded action: they are left out"}
@@ -165,10 +168,12 @@ func aboutActions(settings Settings) []string {
 	return nil
 }
 
-// aboutJudge says what a reader of the numbers should know of who judged. The settings of the stage judge name it as kind.
+// aboutJudge says what a reader of the numbers should know of who judged. The settings of the stage judge name it as
+// kind.
 func aboutJudge(settings Settings) []string {
 	if settings[StageJudge]["kind"] != KindKeyword {
 		return nil
 	}
-	return []string{"the keyword judge is a smoke test: it misses paraphrases and takes harmless quotations for leaks; its rate is not to be quoted as a leakage rate"}
+	return []string{"the keyword judge is a smoke test: it misses paraphrases and takes harmless quotations for " +
+		"leaks; do not quote its rate as a leakage rate"}
 }

@@ -30,7 +30,8 @@ func TestRate(t *testing.T) {
 
 func TestMean(t *testing.T) {
 	m := meanOf([]int{0, 3, 3, 2})
-	if *m.Value != 2 || m.Sum != 8 || m.Total != 4 || *m.Low < 0 || *m.Low >= 2 || *m.High <= 2 || *m.High > 3 || !strings.HasPrefix(m.String(), "2.00 (8/4, 95% interval ") {
+	if *m.Value != 2 || m.Sum != 8 || m.Total != 4 || *m.Low < 0 || *m.Low >= 2 || *m.High <= 2 || *m.High > 3 ||
+		!strings.HasPrefix(m.String(), "2.00 (8/4, 95% interval ") {
 		t.Errorf("%v", m)
 	}
 	if again := meanOf([]int{0, 3, 3, 2}); *again.Low != *m.Low || *again.High != *m.High {
@@ -48,7 +49,8 @@ func TestWarnings(t *testing.T) {
 	zero := 0
 	results := make([]CaseResult, 10)
 	for i := range results {
-		results[i] = CaseResult{Name: string(rune('a' + i)), Recorded: true, Helpfulness: &zero, Items: []ItemResult{{Item: "x", Parsed: true}}}
+		results[i] = CaseResult{Name: string(rune('a' + i)), Recorded: true, Helpfulness: &zero,
+			Items: []ItemResult{{Item: "x", Parsed: true}}}
 	}
 	if w := summarize(results).Warnings; len(w) != 0 {
 		t.Error(w)
@@ -58,7 +60,8 @@ func TestWarnings(t *testing.T) {
 	}
 	results[3].Reason, results[4].UnparsedSeen = rollout.Length, 2
 	s := summarize(results)
-	want := []string{"2 of 10 outputs have no action", "1 of 10 outputs met their length limit", "2 of 10 prompts do not fit the model", "2 of 16 verdicts are not in the form asked for"}
+	want := []string{"2 of 10 outputs have no action", "1 of 10 outputs met their length limit",
+		"2 of 10 prompts do not fit the model", "2 of 16 verdicts are not in the form asked for"}
 	if len(s.Warnings) != len(want) {
 		t.Fatalf("%q", s.Warnings)
 	}

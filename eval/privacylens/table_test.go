@@ -34,8 +34,10 @@ func TestSummaryWrite(t *testing.T) {
 }
 
 func TestComparisonWrite(t *testing.T) {
-	leaky := Compared{Name: "base", Results: scored(4, func(i int) bool { return i < 2 }, func(int) int { return 3 }), Settings: Settings{"judge": {"kind": "model", "model": "x"}}}
-	tight := Compared{Name: "ci-rl", Results: scored(4, func(i int) bool { return i < 1 }, func(int) int { return 3 }), Settings: Settings{"judge": {"kind": "model", "model": "y"}}}
+	leaky := Compared{Name: "base", Results: scored(4, func(i int) bool { return i < 2 }, func(int) int { return 3 }),
+		Settings: Settings{"judge": {"kind": "model", "model": "x"}}}
+	tight := Compared{Name: "ci-rl", Results: scored(4, func(i int) bool { return i < 1 }, func(int) int { return 3 }),
+		Settings: Settings{"judge": {"kind": "model", "model": "y"}}}
 	c, err := Compare(leaky, tight)
 	if err != nil {
 		t.Fatal(err)

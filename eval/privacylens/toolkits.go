@@ -53,7 +53,8 @@ var known = func() kits {
 func (k kits) add(text []byte) error {
 	var all []Toolkit
 	if err := json.Unmarshal(text, &all); err != nil {
-		return fmt.Errorf("want a list of {name, description, tools: [{name, description, arguments, returns}]}: %w", err)
+		return fmt.Errorf("want a list of {name, description, tools: [{name, description, arguments, returns}]}: %w",
+			err)
 	}
 	for i, kit := range all {
 		if kit.Name == "" || len(kit.Tools) == 0 {
@@ -64,14 +65,15 @@ func (k kits) add(text []byte) error {
 	return nil
 }
 
-// of are the toolkits that a case names, in its order. Where none of them has the tool that the next action should use, which
-// happens in the data, the one that has it is added: otherwise nobody could know its arguments.
+// of are the toolkits that a case names, in its order. Where none of them has the tool that the next action should use,
+// which happens in the data, the one that has it is added: otherwise nobody could know its arguments.
 func (k kits) of(c *lens.Case) ([]Toolkit, error) {
 	var all []Toolkit
 	for _, name := range c.Trajectory.Toolkits {
 		kit, ok := k[name]
 		if !ok {
-			return nil, fmt.Errorf("%s: toolkit %q: want %s, or a toolkits.json beside other prompts that has it", c.Name, name, k.names())
+			return nil, fmt.Errorf("%s: toolkit %q: want %s, or a toolkits.json beside other prompts that has it",
+				c.Name, name, k.names())
 		}
 		all = append(all, kit)
 	}

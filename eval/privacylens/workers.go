@@ -8,8 +8,8 @@ import (
 	"github.com/posttrain/posttrain/rollout"
 )
 
-// inParallel does n pieces of work, so many at a time, in order of their beginning. The first error ends it, as the end of the
-// context does, whose cause is returned then; what is under way is waited for.
+// inParallel does n pieces of work, a number of them at a time, started in order. The first error or the end of the
+// context stops it; it waits for the work under way. The error of an ended context is its cause.
 func inParallel(ctx context.Context, parallel, n int, work func(ctx context.Context, i int) error) error {
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -46,12 +46,15 @@ type asking[R any] struct {
 	Parallel int                                      // calls of Chat under way
 	Batch    int                                      // conversations a call; 0: 1
 	Talk     func(R) (rollout.Conversation, error)
-	Note     func(R, rollout.Conversation, *rollout.Answer) error // the answer is nil where the conversation does not fit
+	Note     func(R, rollout.Conversation, *rollout.Answer) error // answer nil: it does not fit
 }
 
 func (a asking[R]) all(ctx context.Context, rows []R) error {
 	batches := slices.Collect(slices.Chunk(rows, max(a.Batch, 1)))
-	return inParallel(ctx, a.Parallel, len(batches), func(ctx context.Context, i int) error { return a.some(ctx, batches[i]) })
+	return inParallel(ctx, a.Parallel, len(batches), func(ctx context.Context,
+		i int) error {
+		return a.some(ctx, batches[i])
+	})
 }
 
 // some is one call of Chat, or none where nothing fits.
