@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -277,15 +278,27 @@ func TestEvalCI(t *testing.T) {
 	}
 }
 
-// TestDocs: every posttrain command line in the documents parses, in code blocks and between backquotes.
-func TestDocs(t *testing.T) {
+// documents are the texts for readers, by name.
+func documents(t *testing.T) map[string]string {
 	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	counts := map[string]int{}
+	texts := map[string]string{}
 	for _, file := range append(files, filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")) {
-		text, name := read(t, file), filepath.Base(file)
+		name, err := filepath.Rel(root, file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[filepath.ToSlash(name)] = read(t, file)
+	}
+	return texts
+}
+
+// TestDocs: every posttrain command line in the documents parses, in code blocks and between backquotes.
+func TestDocs(t *testing.T) {
+	counts := map[string]int{}
+	for name, text := range documents(t) {
 		for _, line := range append(commandLines(text), quotedCommands(text)...) {
 			counts[name]++
 			if err := parses(line.words); err != nil {
@@ -293,9 +306,29 @@ func TestDocs(t *testing.T) {
 			}
 		}
 	}
-	for name, least := range map[string]int{"README.md": 20, "data.md": 6, "serve.md": 2, "ci-rl.md": 10, "privacylens.md": 3} {
-		if counts[name] < least {
-			t.Errorf("%s: %d command lines, want at least %d", name, counts[name], least)
+	least := map[string]int{"README.md": 20, "docs/data.md": 6, "docs/serve.md": 2, "docs/ci-rl.md": 10, "docs/privacylens.md": 3}
+	for name, n := range least {
+		if counts[name] < n {
+			t.Errorf("%s: %d command lines, want at least %d", name, counts[name], n)
+		}
+	}
+}
+
+// TestDocsNameFiles: the files that the documents link to, or name between backquotes with a folder, exist.
+func TestDocsNameFiles(t *testing.T) {
+	links := regexp.MustCompile(`\]\(([^)#:]+)\)`)
+	names := regexp.MustCompile("`([\\w-]+/[\\w/.-]+\\.(?:go|py|sh|mjs))`")
+	for name, text := range documents(t) {
+		exists := func(path string) {
+			if _, err := os.Stat(filepath.Join(root, path)); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		for _, m := range links.FindAllStringSubmatch(text, -1) {
+			exists(filepath.Join(filepath.Dir(name), m[1]))
+		}
+		for _, m := range names.FindAllStringSubmatch(text, -1) {
+			exists(m[1])
 		}
 	}
 }
