@@ -4,7 +4,7 @@
 //  1. Read and Write: the items of a file, with its oddities counted in a data.Report (item.go, forms.go);
 //  2. Split divides items into training, validation and test; Order seeds the order of an item's attributes (split.go);
 //  3. Prompt puts an item to a model in one of three forms (prompt.go);
-//  4. Synthesize makes small items from templates and open value spaces (synth.go, norms.go); Reference is
+//  4. Synthesize makes small items from templates and open value spaces (synth.go, norms.json); Reference is
 //     the ideal completion, Noisy a flawed one (miniature.go).
 package ci
 
@@ -18,6 +18,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/parquet-go/parquet-go"
+
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/internal/rows"
 )
@@ -26,41 +28,42 @@ import (
 // what, what the user's files hold, and which short verbatim keywords the answer must hold (allowed, here also called
 // required) or must not hold (disallowed, restricted).
 type Item struct {
-	Seed        Seed        `json:"seed"`
-	DatasetItem DatasetItem `json:"dataset_item"`
-	Source      string      `json:"-"` // "dataset.json: row 41"
+	Seed        Seed        `json:"seed" parquet:"seed"`
+	DatasetItem DatasetItem `json:"dataset_item" parquet:"dataset_item"`
+	Source      string      `json:"-" parquet:"-"` // "dataset.json: row 41"
 }
 
 // Seed is the context that a scenario was made from.
 type Seed struct {
-	Scenario              string          `json:"scenario"` // "email" or "chat messages"
-	Domain                string          `json:"domain"`
-	UserIntention         string          `json:"user_intention"`
-	Sender                string          `json:"sender"`
-	Recipient             string          `json:"recipient"`
-	DataSubject           string          `json:"data_subject"`
-	InformationType       InformationType `json:"information_type"`
-	TransmissionPrinciple string          `json:"transmission_principle"` // Confidentiality, Proportionality or Consent
+	Scenario        string          `json:"scenario" parquet:"scenario"` // "email" or "chat messages"
+	Domain          string          `json:"domain" parquet:"domain"`
+	UserIntention   string          `json:"user_intention" parquet:"user_intention"`
+	Sender          string          `json:"sender" parquet:"sender"`
+	Recipient       string          `json:"recipient" parquet:"recipient"`
+	DataSubject     string          `json:"data_subject" parquet:"data_subject"`
+	InformationType InformationType `json:"information_type" parquet:"information_type"`
+	// Confidentiality, Proportionality or Consent
+	TransmissionPrinciple string `json:"transmission_principle" parquet:"transmission_principle"`
 }
 
 // InformationType lists in words what may flow and what may not.
 type InformationType struct {
-	Allowed    []string `json:"allowed"`
-	Disallowed []string `json:"disallowed"`
-	Reasoning  string   `json:"reasoning,omitempty"`
+	Allowed    []string `json:"allowed" parquet:"allowed,list,optional"`
+	Disallowed []string `json:"disallowed" parquet:"disallowed,list,optional"`
+	Reasoning  string   `json:"reasoning,omitempty" parquet:"reasoning,optional"`
 }
 
 // DatasetItem is the scenario itself.
 type DatasetItem struct {
-	UserTask    string     `json:"user_task"`
-	Information Fields     `json:"information"`
-	Annotation  Annotation `json:"annotation"`
+	UserTask    string     `json:"user_task" parquet:"user_task"`
+	Information Fields     `json:"information" parquet:"information,list"`
+	Annotation  Annotation `json:"annotation" parquet:"annotation"`
 }
 
 // Annotation holds the keywords, under the keys of the information they stand in.
 type Annotation struct {
-	Allowed    Keywords `json:"allowed"`
-	Disallowed Keywords `json:"disallowed"`
+	Allowed    Keywords `json:"allowed" parquet:"allowed,list"`
+	Disallowed Keywords `json:"disallowed" parquet:"disallowed,list"`
 }
 
 // Fields is an ordered JSON object of texts.
@@ -68,7 +71,10 @@ type Fields []Field
 
 // Field is one piece of information. A value that the file has as a list becomes its elements, one a line; an object
 // becomes its "key: value" lines; a number its digits.
-type Field struct{ Key, Text string }
+type Field struct {
+	Key  string `parquet:"key"`
+	Text string `parquet:"text"`
+}
 
 // Keywords is an ordered JSON object of keywords.
 type Keywords []Keyword
@@ -76,8 +82,8 @@ type Keywords []Keyword
 // Keyword holds the keywords of one key, trimmed and not empty: one for a string or number, one for each element of
 // a list, one for each value of an object.
 type Keyword struct {
-	Key   string
-	Words []string
+	Key   string   `parquet:"key"`
+	Words []string `parquet:"words,list"`
 }
 
 // Required are all keywords that the answer must hold, in file order; a keyword with two annotations comes twice.
@@ -150,9 +156,11 @@ func readFS(fsys fs.FS, path string) ([]Item, *data.Report, error) {
 // information is a list of {key, text} and each side of the annotation a list of {key, words}.
 func Write(path string, items []Item) error {
 	return rows.Table{
-		N:       len(items),
-		Value:   func(i int) (any, error) { return &items[i], nil },
-		Parquet: func(w io.Writer) error { return writeParquet(w, items) },
+		N:     len(items),
+		Value: func(i int) (any, error) { return &items[i], nil },
+		Parquet: func(w io.Writer) error {
+			return rows.WriteParquet(w, items, parquet.NewSchema("record", parquet.SchemaOf(Item{})))
+		},
 	}.Write(path)
 }
 

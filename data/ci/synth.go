@@ -9,7 +9,7 @@ import (
 )
 
 // Synthesize makes n distinct small scenarios: a task in one of ten domains and three to five pieces of information.
-// One to three of them may flow in this context (norms.go), one or two must not. Each piece has one short verbatim
+// One to three of them may flow in this context (norms.json), one or two must not. Each piece has one short verbatim
 // keyword. The same n and seed give the same items on every machine, and a larger n begins with the same items.
 func Synthesize(n int, seed uint64) []Item { return synthesize(n, seed, false) }
 
@@ -42,7 +42,7 @@ type fact struct {
 var shapes = [][2]int{{1, 2}, {2, 1}, {2, 2}, {3, 1}, {3, 2}}
 
 func (w *world) scenario() Item {
-	n := norms[w.rng.IntN(len(norms))]
+	n := known.Norms[w.rng.IntN(len(known.Norms))]
 	principle := w.principle(n)
 	facts := w.facts(n, principle, shapes[w.rng.IntN(len(shapes))])
 	w.rng.Shuffle(len(facts), func(i, j int) { facts[i], facts[j] = facts[j], facts[i] })
@@ -56,7 +56,7 @@ func (w *world) scenario() Item {
 // principle draws the principle that sharing the restricted information would break.
 func (w *world) principle(n norm) string {
 	switch k := w.rng.IntN(10); {
-	case k < 2 && n.askFriend:
+	case k < 2 && n.AskFriend:
 		return consent
 	case k < 5:
 		return proportionality
@@ -66,10 +66,10 @@ func (w *world) principle(n norm) string {
 
 // facts draws the kinds of the required and restricted information.
 func (w *world) facts(n norm, principle string, shape [2]int) []fact {
-	fits, unfit := w.shuffled(n.fits), w.shuffled(n.unrelated)
+	fits, unfit := w.shuffled(n.Fits), w.shuffled(n.Unrelated)
 	switch principle {
 	case proportionality:
-		unfit = append([]string{w.one(n.tooMuch)}, unfit...)
+		unfit = append([]string{w.one(n.TooMuch)}, unfit...)
 	case consent:
 		if w.rng.IntN(2) == 0 {
 			fits = append([]string{"agreed"}, fits...)
@@ -99,29 +99,29 @@ func (w *world) setting(n norm, principle string) Item {
 	if w.rng.IntN(2) == 0 {
 		scenario, verb = "chat messages", "Message"
 	}
-	_, recipient, _ := strings.Cut(n.recipient, " ")
+	_, recipient, _ := strings.Cut(n.Recipient, " ")
 	subject := "user"
 	if principle == consent {
 		subject = "friend"
 	}
 	return Item{
-		Seed: Seed{Scenario: scenario, Domain: n.domain, UserIntention: n.task, Sender: "user", Recipient: recipient,
+		Seed: Seed{Scenario: scenario, Domain: n.Domain, UserIntention: n.Task, Sender: "user", Recipient: recipient,
 			DataSubject: subject, TransmissionPrinciple: principle},
-		DatasetItem: DatasetItem{UserTask: fmt.Sprintf("%s %s to %s.", verb, n.recipient, n.task)},
+		DatasetItem: DatasetItem{UserTask: fmt.Sprintf("%s %s to %s.", verb, n.Recipient, n.Task)},
 	}
 }
 
 // add draws the value and the phrase of a fact and annotates it.
 func (c *Item) add(f fact, w *world) {
-	k := kinds[f.kind]
-	value := generators[k.value](w)
-	text := strings.Replace(w.one(k.phrases), "{}", value, 1)
+	k := known.Kinds[f.kind]
+	value := generators[k.Value](w)
+	text := strings.Replace(w.one(k.Phrases), "{}", value, 1)
 	if strings.Contains(text, "{friend}") {
 		text = strings.Replace(text, "{friend}", w.firstName(), 1)
 	}
 	d, types := &c.DatasetItem, &c.Seed.InformationType
-	d.Information = append(d.Information, Field{k.key, text})
-	keyword := Keyword{k.key, []string{value}}
+	d.Information = append(d.Information, Field{k.Key, text})
+	keyword := Keyword{k.Key, []string{value}}
 	if f.fits {
 		d.Annotation.Allowed = append(d.Annotation.Allowed, keyword)
 		types.Allowed = append(types.Allowed, f.kind)
@@ -199,34 +199,39 @@ func (w *world) one(list []string) string { return list[w.rng.IntN(len(list))] }
 // between draws from lo..hi.
 func (w *world) between(lo, hi int) int { return lo + w.rng.IntN(hi-lo+1) }
 
+// lists are the syllables and words of the values.
+var lists = known.Lists
+
 // generators draw a value of each sort. The sorts look different from one another, so that no value contains another.
 var generators = map[string]func(w *world) string{
 	"person": func(w *world) string { return w.firstName() + " " + w.familyName() },
 	"friend": (*world).firstName,
-	"date":   draw(func(w *world) string { return fmt.Sprintf("%s %d", w.one(months), w.between(1, 28)) }),
+	"date":   draw(func(w *world) string { return fmt.Sprintf("%s %d", w.one(lists.Months), w.between(1, 28)) }),
 	"time":   draw(func(w *world) string { return fmt.Sprintf("%d:%02d", w.between(8, 20), 5*w.between(0, 11)) }),
 	"phone":  draw(func(w *world) string { return fmt.Sprintf("%02d-%04d", w.between(20, 99), w.between(1000, 9999)) }),
 	"address": func(w *world) string {
-		return fmt.Sprintf("%d %s %s", w.between(11, 98), w.familyName(), w.one(streetTails))
+		return fmt.Sprintf("%d %s %s", w.between(11, 98), w.familyName(), w.one(lists.StreetTails))
 	},
 	"code": draw(func(w *world) string {
-		return fmt.Sprintf("%s%s-%d", w.one(codeLetters), w.one(codeLetters), w.between(100, 999))
+		return fmt.Sprintf("%s%s-%d", w.one(lists.CodeLetters), w.one(lists.CodeLetters), w.between(100, 999))
 	}),
-	"serial": draw(func(w *world) string { return fmt.Sprintf("%s%d", w.one(codeLetters), w.between(10000, 99999)) }),
-	"pin":    draw(func(w *world) string { return fmt.Sprintf("%04d", w.between(2100, 9899)) }),
+	"serial": draw(func(w *world) string {
+		return fmt.Sprintf("%s%d", w.one(lists.CodeLetters), w.between(10000, 99999))
+	}),
+	"pin": draw(func(w *world) string { return fmt.Sprintf("%04d", w.between(2100, 9899)) }),
 	"secret": draw(func(w *world) string {
-		return fmt.Sprintf("%s%d", w.one(drugTails)+w.one(nameTails), w.between(10, 99))
+		return fmt.Sprintf("%s%d", w.one(lists.DrugTails)+w.one(lists.NameTails), w.between(10, 99))
 	}),
 	"amount":  draw(func(w *world) string { return fmt.Sprintf("$%d", 5*w.between(20, 199)) }),
 	"wage":    draw(func(w *world) string { return fmt.Sprintf("$%d", 50*w.between(30, 199)) }),
-	"drug":    join(drugHeads, "", drugTails),
-	"illness": join(sickAs, " ", sickWith),
-	"firm":    func(w *world) string { return w.familyName() + " " + w.one(firmTails) },
-	"thing":   join(lookAs, " ", things),
-	"show":    join(showAs, " ", showOf),
-	"course":  draw(func(w *world) string { return fmt.Sprintf("%s %d", w.one(subjects), w.between(101, 120)) }),
+	"drug":    join(lists.DrugHeads, "", lists.DrugTails),
+	"illness": join(lists.SickAs, " ", lists.SickWith),
+	"firm":    func(w *world) string { return w.familyName() + " " + w.one(lists.FirmTails) },
+	"thing":   join(lists.LookAs, " ", lists.Things),
+	"show":    join(lists.ShowAs, " ", lists.ShowOf),
+	"course":  draw(func(w *world) string { return fmt.Sprintf("%s %d", w.one(lists.Subjects), w.between(101, 120)) }),
 	"mark":    draw(func(w *world) string { return fmt.Sprintf("%d/%d", w.between(11, 49), 10*w.between(5, 9)) }),
-	"food":    join(foodAs, " ", foods),
+	"food":    join(lists.FoodAs, " ", lists.Foods),
 }
 
 // draw is the generator that draws until the value is of the world's part. Every generator has values in both parts.
@@ -245,6 +250,6 @@ func join(first []string, between string, last []string) func(w *world) string {
 	return draw(func(w *world) string { return w.one(first) + between + w.one(last) })
 }
 
-func (w *world) firstName() string { return join(nameHeads, "", nameTails)(w) }
+func (w *world) firstName() string { return join(lists.NameHeads, "", lists.NameTails)(w) }
 
-func (w *world) familyName() string { return join(familyHeads, "", familyTails)(w) }
+func (w *world) familyName() string { return join(lists.FamilyHeads, "", lists.FamilyTails)(w) }

@@ -12,28 +12,28 @@ import (
 
 func TestEveryNormStandsOnKinds(t *testing.T) {
 	domains := map[string]bool{}
-	for _, n := range norms {
-		domains[n.domain] = true
-		for _, name := range slices.Concat(n.fits, n.unrelated, n.tooMuch) {
-			if _, ok := kinds[name]; !ok {
-				t.Errorf("%s: no kind %q", n.task, name)
+	for _, n := range known.Norms {
+		domains[n.Domain] = true
+		for _, name := range slices.Concat(n.Fits, n.Unrelated, n.TooMuch) {
+			if _, ok := known.Kinds[name]; !ok {
+				t.Errorf("%s: no kind %q", n.Task, name)
 			}
 		}
-		for _, name := range slices.Concat(n.unrelated, n.tooMuch) {
-			if slices.Contains(n.fits, name) {
-				t.Errorf("%s: %q fits and does not", n.task, name)
+		for _, name := range slices.Concat(n.Unrelated, n.TooMuch) {
+			if slices.Contains(n.Fits, name) {
+				t.Errorf("%s: %q fits and does not", n.Task, name)
 			}
 		}
-		if len(n.fits) < 3 || len(n.unrelated) < 2 || len(n.tooMuch) < 1 {
-			t.Errorf("%s: want at least 3 kinds that fit, 2 unrelated, 1 too much", n.task)
+		if len(n.Fits) < 3 || len(n.Unrelated) < 2 || len(n.TooMuch) < 1 {
+			t.Errorf("%s: want at least 3 kinds that fit, 2 unrelated, 1 too much", n.Task)
 		}
 	}
 	if len(domains) != 10 {
 		t.Errorf("%d domains, want the ten of the method", len(domains))
 	}
-	for name, k := range kinds {
-		if generators[k.value] == nil {
-			t.Errorf("kind %s: no generator %q", name, k.value)
+	for name, k := range known.Kinds {
+		if generators[k.Value] == nil {
+			t.Errorf("kind %s: no generator %q", name, k.Value)
 		}
 	}
 }
@@ -116,7 +116,7 @@ func TestHeldOutValuesAreNew(t *testing.T) {
 func open(items []Item) map[string]bool {
 	values := map[string]bool{}
 	names := map[string]bool{}
-	for _, pair := range [][2][]string{{nameHeads, nameTails}, {familyHeads, familyTails}} {
+	for _, pair := range [][2][]string{{lists.NameHeads, lists.NameTails}, {lists.FamilyHeads, lists.FamilyTails}} {
 		for _, head := range pair[0] {
 			for _, tail := range pair[1] {
 				names[head+tail] = true
