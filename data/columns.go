@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -96,20 +97,16 @@ func toFloat(value any) (float64, error) {
 			return 0, errors.New(v.String())
 		}
 		return x, nil
-	case float64:
-		return v, nil
-	case float32:
-		return float64(v), nil
-	case int64:
-		return float64(v), nil
-	case int32:
-		return float64(v), nil
-	case uint64:
-		return float64(v), nil
-	case uint32:
-		return float64(v), nil
 	case string:
 		return 0, fmt.Errorf("the string %.40q", v)
+	}
+	switch v := reflect.ValueOf(value); {
+	case v.CanFloat():
+		return v.Float(), nil
+	case v.CanInt():
+		return float64(v.Int()), nil
+	case v.CanUint():
+		return float64(v.Uint()), nil
 	}
 	return 0, errors.New(rows.KindOf(value))
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -37,15 +38,11 @@ const preferenceColumns = "want prompt, chosen, rejected, or chosen, rejected wi
 // Rows without a prompt, with an empty answer, or with two equal answers are dropped and counted in the Report; answers
 // of white space alone are kept and counted. A malformed row is an error that names file and line.
 func ReadPreferences(path string, o PreferenceOptions) ([]Preference, *Report, error) {
-	return readPreferences(nil, path, o)
+	return ReadPreferencesFS(nil, path, o)
 }
 
 // ReadPreferencesFS is ReadPreferences from a file system, such as an embedded one.
 func ReadPreferencesFS(fsys fs.FS, path string, o PreferenceOptions) ([]Preference, *Report, error) {
-	return readPreferences(fsys, path, o)
-}
-
-func readPreferences(fsys fs.FS, path string, o PreferenceOptions) ([]Preference, *Report, error) {
 	if err := fault.Err("data", o.Check()); err != nil {
 		return nil, nil, err
 	}
@@ -78,13 +75,11 @@ func readPreferences(fsys fs.FS, path string, o PreferenceOptions) ([]Preference
 // Check names every fault of the options.
 func (o PreferenceOptions) Check() (faults []fault.Fault) {
 	if c := o.ScoreColumns; len(c) != 0 && (len(c) != 2 || c[0] == "" || c[1] == "" || c[0] == c[1]) {
-		faults = append(faults, fault.Fault{Key: "score_columns", Value: fmt.Sprint(c),
-			Problem: "want " + scoreColumns})
+		faults = append(faults, fault.Fault{Key: "score_columns", Value: fmt.Sprint(c), Problem: "want two column " +
+			"names, the chosen answer's score and the rejected one's"})
 	}
 	return faults
 }
-
-const scoreColumns = "two column names, the chosen answer's score and the rejected one's"
 
 // preferenceOf makes a pair of a row; columns names the source of its scores.
 func preferenceOf(r rows.Row, o PreferenceOptions) (pair Preference, columns string, err error) {
@@ -107,27 +102,23 @@ func preferenceOf(r rows.Row, o PreferenceOptions) (pair Preference, columns str
 
 // splitPrompt takes the prompt from its column, or from the common beginning of both answers.
 func (p *Preference) splitPrompt(column any) (err error) {
-	if column == nil {
-		p.Prompt, p.Chosen, p.Rejected, err = extractPrompt(p.Chosen, p.Rejected)
-		return err
+	if column != nil {
+		if p.Prompt, err = textOf("prompt", column); err != nil {
+			return err
+		}
 	}
-	if p.Prompt, err = textOf("prompt", column); err != nil {
-		return err
-	}
-	if p.Chosen.IsChat() != p.Rejected.IsChat() {
+	switch {
+	case p.Chosen.IsChat() != p.Rejected.IsChat():
 		return errors.New("one of chosen and rejected is a string, the other a conversation: want both alike")
-	}
-	if p.Prompt.IsChat() == p.Chosen.IsChat() {
+	case column != nil && p.Prompt.IsChat() == p.Chosen.IsChat():
 		return nil
-	}
-	if p.Prompt.IsChat() {
+	case p.Prompt.IsChat():
 		return errors.New("prompt is a conversation but chosen and rejected are strings: want them as lists of " +
-			"{role, " +
-			"content} too")
+			"{role, content} too")
 	}
 	// A plain prompt beside whole conversations repeats their first turn (UltraFeedback): the conversations decide.
-	p.Prompt, p.Chosen, p.Rejected, err = extractPrompt(p.Chosen, p.Rejected)
-	return err
+	p.extractPrompt()
+	return nil
 }
 
 // readScores fills the scores if the row has both, and returns the names of their columns.
@@ -198,18 +189,15 @@ const (
 
 // extractPrompt splits off the prompt that both answers begin with, as TRL's extract_prompt does: the common messages
 // of conversations, or the text that splitPlain finds.
-func extractPrompt(chosen, rejected Text) (prompt, c, r Text, err error) {
-	if chosen.IsChat() != rejected.IsChat() {
-		return prompt, c, r, errors.New("one of chosen and rejected is a string, the other a conversation: want both " +
-			"alike")
+func (p *Preference) extractPrompt() {
+	c, r := &p.Chosen, &p.Rejected
+	if !c.IsChat() {
+		n := splitPlain(c.Plain, r.Plain)
+		p.Prompt, c.Plain, r.Plain = Text{Plain: c.Plain[:n]}, c.Plain[n:], r.Plain[n:]
+		return
 	}
-	if !chosen.IsChat() {
-		n := splitPlain(chosen.Plain, rejected.Plain)
-		return Text{Plain: chosen.Plain[:n]}, Text{Plain: chosen.Plain[n:]}, Text{Plain: rejected.Plain[n:]}, nil
-	}
-	n := splitMessages(chosen.Messages, rejected.Messages)
-	return Text{Messages: chosen.Messages[:n:n]}, Text{Messages: chosen.Messages[n:]},
-		Text{Messages: rejected.Messages[n:]}, nil
+	n := splitMessages(c.Messages, r.Messages)
+	p.Prompt, c.Messages, r.Messages = Text{Messages: c.Messages[:n:n]}, c.Messages[n:], r.Messages[n:]
 }
 
 // splitMessages counts the common first messages; the shorter answer keeps at least one.
@@ -264,12 +252,8 @@ func lastWordEnd(s string) int {
 
 // severalTurns says whether an answer continues after the assistant's own turn.
 func severalTurns(t Text) bool {
-	for _, m := range t.Messages {
-		if m.Role == "user" {
-			return true
-		}
-	}
-	return strings.Contains(t.Plain, humanMark)
+	ofUser := func(m Message) bool { return m.Role == "user" }
+	return strings.Contains(t.Plain, humanMark) || slices.ContainsFunc(t.Messages, ofUser)
 }
 
 // BestWorst makes a pair of the best and the worst of several completions of one prompt, with their scores; among equal

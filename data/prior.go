@@ -31,7 +31,7 @@ func (o RewardOptions) Over(sets ...[]Preference) RewardOptions {
 	o.Transform = "none"
 	for _, pairs := range sets {
 		for _, p := range pairs {
-			if p.Scored && (outside(p.ChosenScore) || outside(p.RejectedScore)) {
+			if p.Scored && outside(p) {
 				o.Transform = "logistic"
 			}
 		}
@@ -67,7 +67,7 @@ func Prior(pairs []Preference, o RewardOptions) (kept []Preference, gaps []float
 	}
 	report = &PriorReport{Pairs: len(pairs), OnNegativeGap: o.OnNegativeGap}
 	for _, p := range pairs {
-		if outside(p.ChosenScore) || outside(p.RejectedScore) {
+		if outside(p) {
 			report.Outside++
 		}
 	}
@@ -97,7 +97,9 @@ func Prior(pairs []Preference, o RewardOptions) (kept []Preference, gaps []float
 	return kept, gaps, report, nil
 }
 
-func outside(score float64) bool { return score < 0 || score > 1 }
+func outside(p Preference) bool {
+	return min(p.ChosenScore, p.RejectedScore) < 0 || max(p.ChosenScore, p.RejectedScore) > 1
+}
 
 // gap is r_w − r_l after the transform.
 func (r *PriorReport) gap(p Preference) float64 {

@@ -1,6 +1,9 @@
 package data
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Message is one turn of a conversation. Role is "system", "user", "assistant", or another role of the chat template.
 type Message struct {
@@ -21,24 +24,12 @@ func (t Text) Empty() bool { return t.Plain == "" && len(t.Messages) == 0 }
 
 // Blank says whether the text holds nothing but white space.
 func (t Text) Blank() bool {
-	for _, m := range t.Messages {
-		if strings.TrimSpace(m.Content) != "" {
-			return false
-		}
-	}
-	return strings.TrimSpace(t.Plain) == ""
+	written := func(m Message) bool { return strings.TrimSpace(m.Content) != "" }
+	return strings.TrimSpace(t.Plain) == "" && !slices.ContainsFunc(t.Messages, written)
 }
 
 func (t Text) Equal(u Text) bool {
-	if t.Plain != u.Plain || t.IsChat() != u.IsChat() || len(t.Messages) != len(u.Messages) {
-		return false
-	}
-	for i, m := range t.Messages {
-		if m != u.Messages[i] {
-			return false
-		}
-	}
-	return true
+	return t.Plain == u.Plain && t.IsChat() == u.IsChat() && slices.Equal(t.Messages, u.Messages)
 }
 
 // Preference is one pair: two answers to one prompt, the chosen one better than the rejected one. The three texts are

@@ -27,17 +27,24 @@ func (k *Keywords) UnmarshalJSON(text []byte) error {
 
 // MarshalJSON writes an object in the order of the fields.
 func (f Fields) MarshalJSON() ([]byte, error) {
-	return rows.MarshalObject(len(f), func(i int) (string, any) { return f[i].Key, f[i].Text })
+	var object rows.Object
+	for _, field := range f {
+		object = append(object, rows.Entry{Key: field.Key, Value: field.Text})
+	}
+	return object.MarshalJSON()
 }
 
 // MarshalJSON writes an object in the order of the keys, a single keyword as a string.
 func (k Keywords) MarshalJSON() ([]byte, error) {
-	return rows.MarshalObject(len(k), func(i int) (string, any) {
-		if len(k[i].Words) == 1 {
-			return k[i].Key, k[i].Words[0]
+	var object rows.Object
+	for _, entry := range k {
+		var value any = entry.Words
+		if len(entry.Words) == 1 {
+			value = entry.Words[0]
 		}
-		return k[i].Key, k[i].Words
-	})
+		object = append(object, rows.Entry{Key: entry.Key, Value: value})
+	}
+	return object.MarshalJSON()
 }
 
 // flatText writes a value as text: list elements one a line, objects as "key: value" lines.

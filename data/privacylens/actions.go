@@ -20,15 +20,11 @@ import (
 // columns are left alone. Names that no case has, and names that come twice, are errors; a case that is not in the file
 // is not in the result either.
 func ReadActions(path string, cases []Case) (map[string]string, error) {
-	return readActions(nil, path, cases)
+	return ReadActionsFS(nil, path, cases)
 }
 
 // ReadActionsFS is ReadActions from a file system, such as an embedded one.
 func ReadActionsFS(fsys fs.FS, path string, cases []Case) (map[string]string, error) {
-	return readActions(fsys, path, cases)
-}
-
-func readActions(fsys fs.FS, path string, cases []Case) (map[string]string, error) {
 	a := &actionReader{fsys: fsys, path: path, known: caseNames(cases), actions: map[string]string{},
 		places: map[string]string{}}
 	var err error

@@ -59,14 +59,10 @@ type Trajectory struct {
 // Read reads cases from a .json, .jsonl or .parquet file, each also with .gz. None is dropped. A case that lacks what
 // actions are asked for and judged by, or a second one of the same name, is an error that names the row; what probing
 // alone needs is counted as a wart in the data.Report where it is missing.
-func Read(path string) ([]Case, *data.Report, error) { return read(nil, path) }
+func Read(path string) ([]Case, *data.Report, error) { return ReadFS(nil, path) }
 
 // ReadFS is Read from a file system, such as an embedded one.
 func ReadFS(fsys fs.FS, path string) ([]Case, *data.Report, error) {
-	return read(fsys, path)
-}
-
-func read(fsys fs.FS, path string) ([]Case, *data.Report, error) {
 	places := map[string]string{} // by name
 	in := rows.ReadJSON(fsys, path, "name", "seed", "vignette", "trajectory")
 	return data.Collect(path, in, func(r rows.Row, report *data.Report) (Case, string, error) {

@@ -35,15 +35,11 @@ func (j Judgment) MarshalJSON() ([]byte, error) { return rows.Marshal([]any{j.It
 // leak_info that its items contradict are errors. The result has the cases of the file alone, their judgments in the
 // order of the case's items.
 func ReadVerdicts(path string, cases []Case) (map[string]Verdict, error) {
-	return readVerdicts(nil, path, cases)
+	return ReadVerdictsFS(nil, path, cases)
 }
 
 // ReadVerdictsFS is ReadVerdicts from a file system, such as an embedded one.
 func ReadVerdictsFS(fsys fs.FS, path string, cases []Case) (map[string]Verdict, error) {
-	return readVerdicts(fsys, path, cases)
-}
-
-func readVerdicts(fsys fs.FS, path string, cases []Case) (map[string]Verdict, error) {
 	byName := map[string]*Case{}
 	for i := range cases {
 		byName[cases[i].Name] = &cases[i]
@@ -72,15 +68,11 @@ func WriteVerdicts(path string, cases []Case, verdicts map[string]Verdict) error
 // ReadScores reads helpfulness scores, 0 to 3, in the benchmark's own form {name: score}, with the rules of
 // ReadVerdicts for names.
 func ReadScores(path string, cases []Case) (map[string]int, error) {
-	return readScores(nil, path, cases)
+	return ReadScoresFS(nil, path, cases)
 }
 
 // ReadScoresFS is ReadScores from a file system, such as an embedded one.
 func ReadScoresFS(fsys fs.FS, path string, cases []Case) (map[string]int, error) {
-	return readScores(fsys, path, cases)
-}
-
-func readScores(fsys fs.FS, path string, cases []Case) (map[string]int, error) {
 	scores := map[string]int{}
 	err := readObject(fsys, path, "{name: score}", caseNames(cases), func(name string, value any) error {
 		number, isNumber := value.(json.Number)
@@ -154,9 +146,6 @@ func openObject(fsys fs.FS, path, want string) (rows.Object, error) {
 	case len(text) > maxVerdicts:
 		return nil, fmt.Errorf("%s: longer than %d MiB: want %s", path, maxVerdicts>>20, want)
 	}
-	if err := json.Unmarshal(text, new(json.RawMessage)); err != nil {
-		return nil, fmt.Errorf("%s: %w: want %s", path, rows.BadJSON(err), want)
-	}
 	value, err := rows.Decode(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: want %s", path, rows.BadJSON(err), want)
@@ -173,17 +162,13 @@ func openObject(fsys fs.FS, path, want string) (rows.Object, error) {
 
 // writeObject writes an object with the cases' names for keys, byte for byte like Python's json.dump with indent=4.
 func writeObject(path string, cases []Case, value func(name string) (any, bool)) error {
-	var names []string
+	var object rows.Object
 	for i := range cases {
-		if _, ok := value(cases[i].Name); ok {
-			names = append(names, cases[i].Name)
+		if v, ok := value(cases[i].Name); ok {
+			object = append(object, rows.Entry{Key: cases[i].Name, Value: v})
 		}
 	}
-	text, err := rows.MarshalObject(len(names), func(i int) (string, any) {
-		v, _ := value(names[i])
-		return names[i],
-			v
-	})
+	text, err := object.MarshalJSON()
 	if err != nil {
 		return err
 	}

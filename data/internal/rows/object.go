@@ -71,6 +71,9 @@ func keyedEntry(item any) (e Entry, ok bool) {
 
 // Decode decodes one JSON text, objects as Object.
 func Decode(text []byte) (any, error) {
+	if err := json.Unmarshal(text, new(json.RawMessage)); err != nil { // the decoder would read the first value alone
+		return nil, err
+	}
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()
 	return ordered(dec)
@@ -113,12 +116,11 @@ func ordered(dec *json.Decoder) (any, error) {
 	return token, nil
 }
 
-// MarshalObject writes n keys and values in order, without escaping < and >.
-func MarshalObject(n int, at func(i int) (string, any)) ([]byte, error) {
+// MarshalJSON writes the keys and values in order, without escaping < and >.
+func (o Object) MarshalJSON() ([]byte, error) {
 	out := []byte("{")
-	for i := range n {
-		key, value := at(i)
-		for _, part := range []any{key, value} {
+	for _, e := range o {
+		for _, part := range []any{e.Key, e.Value} {
 			text, err := Marshal(part)
 			if err != nil {
 				return nil, err
@@ -140,10 +142,10 @@ func Marshal(value any) ([]byte, error) {
 }
 
 // Get is the value of a key.
-func (e Object) Get(key string) (value any, found bool) {
-	i := slices.IndexFunc(e, func(x Entry) bool { return x.Key == key })
+func (o Object) Get(key string) (value any, found bool) {
+	i := slices.IndexFunc(o, func(e Entry) bool { return e.Key == key })
 	if i < 0 {
 		return nil, false
 	}
-	return e[i].Value, true
+	return o[i].Value, true
 }

@@ -3,7 +3,6 @@ package rows
 import (
 	"bufio"
 	"compress/gzip"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -57,45 +56,44 @@ func (t Table) Write(name string) error {
 
 // lines writes one JSON text a line.
 func (t Table) lines(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false) // <think> stays readable
-	for i := range t.N {
-		value, err := t.Value(i)
-		if err != nil {
-			return err
-		}
-		if err := enc.Encode(value); err != nil {
-			return err
-		}
-	}
-	return nil
+	return t.each(func(_ int, text []byte) error {
+		_, err := w.Write(append(text, '\n'))
+		return err
+	})
 }
 
 // array writes a JSON array, one element a line.
 func (t Table) array(w io.Writer) error {
+	err := t.each(func(i int, text []byte) error {
+		_, err := fmt.Fprintf(w, "%s\n%s", []string{"[", ","}[min(i, 1)], text)
+		return err
+	})
+	end := "\n]\n"
+	if t.N == 0 {
+		end = "[]\n"
+	}
+	if err == nil {
+		_, err = io.WriteString(w, end)
+	}
+	return err
+}
+
+// each calls write for every record as JSON.
+func (t Table) each(write func(i int, text []byte) error) error {
 	for i := range t.N {
 		value, err := t.Value(i)
 		if err != nil {
 			return err
 		}
-		line, err := Marshal(value)
+		text, err := Marshal(value)
 		if err != nil {
 			return err
 		}
-		sep := ",\n"
-		if i == 0 {
-			sep = "[\n"
-		}
-		if _, err := fmt.Fprintf(w, "%s%s", sep, line); err != nil {
+		if err := write(i, text); err != nil {
 			return err
 		}
 	}
-	end := "\n]\n"
-	if t.N == 0 {
-		end = "[]\n"
-	}
-	_, err := io.WriteString(w, end)
-	return err
+	return nil
 }
 
 // WriteParquet writes rows with a schema that their type or the options give.
@@ -122,25 +120,12 @@ func WriteFile(path string, write func(w io.Writer) error) (err error) {
 		}
 	}()
 	out := bufio.NewWriter(tmp)
-	if err := write(out); err != nil {
-		return err
-	}
-	if err := out.Flush(); err != nil {
-		return err
-	}
-	return publish(tmp, path)
-}
-
-// publish makes the temporary file durable and gives it its name.
-func publish(tmp *os.File, path string) error {
-	if err := tmp.Chmod(0o644); err != nil {
-		return err
-	}
-	if err := tmp.Sync(); err != nil {
-		return err
-	}
-	if err := tmp.Close(); err != nil {
-		return err
+	for _, step := range []func() error{
+		func() error { return write(out) }, out.Flush, func() error { return tmp.Chmod(0o644) }, tmp.Sync, tmp.Close,
+	} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
 	return os.Rename(tmp.Name(), path)
 }
