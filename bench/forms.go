@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 )
@@ -26,19 +25,14 @@ func (o *formsOptions) register(cmd *cobra.Command) {
 	flags.Float64Var(&o.rate, "rate", 1e-6, "learning rate")
 }
 
-// named is a form with a name for the table.
-type named struct {
-	name string
-	form
-}
-
 // newPrefix measures what sharing a pair's prompt saves.
 func newPrefix() *cobra.Command {
 	o := &formsOptions{shape: shape{4, 256, 192}}
 	cmd := newCommand("prefix", "Prompts shared in one row against two rows a pair",
 		"  go run ./bench prefix\n  go run ./bench prefix --length 128 --prompt 64",
 		func(out io.Writer) error {
-			return o.compare(out, []named{{"two rows", form{}}, {"shared prompt", form{share: true}}}, 0.72)
+			return o.compare(out, 0.72, way{"two rows", &form{backend: o.backend}},
+				way{"shared prompt", &form{backend: o.backend, share: true}})
 		})
 	o.register(cmd)
 	return cmd
@@ -50,46 +44,32 @@ func newAccumulate() *cobra.Command {
 	cmd := newCommand("accumulate", "A step in one piece against accumulated microbatches and gradient checkpointing",
 		"  go run ./bench accumulate --preset 5.4M --pairs 16",
 		func(out io.Writer) error {
-			forms := []named{{"one piece", form{}}}
+			forms := []way{{"one piece", &form{backend: o.backend}}}
 			for micro := o.pairs / 2; micro > 0; micro /= 4 {
-				forms = append(forms, named{fmt.Sprintf("%d pairs at once", micro), form{micro: micro}})
+				name := fmt.Sprintf("%d pairs at once", micro)
+				forms = append(forms, way{name, &form{backend: o.backend, micro: micro}})
 			}
-			return o.compare(out, append(forms, named{"checkpointed", form{checkpoint: true}}), 0)
+			return o.compare(out, 0, append(forms, way{"checkpointed", &form{backend: o.backend, checkpoint: true}})...)
 		})
 	o.register(cmd)
 	return cmd
 }
 
 // compare measures the step in several forms. The ratio of the last to the first should be at most most (0: no target).
-func (o *formsOptions) compare(out io.Writer, forms []named, most float64) error {
-	for _, preset := range o.presets {
-		all, err := o.measure(preset, forms)
-		if err != nil {
-			return err
-		}
-		report(out, fmt.Sprintf("step, %s, %s", preset, o.shape), all)
-		if most > 0 {
-			goal(out, all[len(all)-1].side.name+" / "+all[0].side.name, all[len(all)-1], all[0], most)
-		}
-	}
-	return nil
-}
-
-func (o *formsOptions) measure(preset string, forms []named) ([]*series, error) {
-	world, err := pairWorld(preset, o.shape, o.rate)
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(world)
-	var all []launch
-	for _, f := range forms {
-		f.backend = o.backend
-		all = append(all, launchOurs(f.name, "serve", world, f.register))
-	}
-	sides, err := startAll(all...)
-	if err != nil {
-		return nil, err
-	}
-	defer stopAll(sides)
-	return o.alternate(sides, "step")
+func (o *formsOptions) compare(out io.Writer, most float64, forms ...way) error {
+	return forEach(o.presets, func(preset string) error {
+		world, err := pairWorld(preset, o.shape, o.rate)
+		launches := func(world string) []launch { return allOn(world, forms) }
+		return play(world, err, launches, func(sides []*side) error {
+			all, err := o.alternate(sides, "step")
+			if err != nil {
+				return err
+			}
+			report(out, fmt.Sprintf("step, %s, %s", preset, o.shape), all)
+			if last := all[len(all)-1]; most > 0 {
+				goal(out, last.side.name+" / "+all[0].side.name, last, all[0], most)
+			}
+			return nil
+		})
+	})
 }

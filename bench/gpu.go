@@ -61,8 +61,8 @@ func newGPUSample() *cobra.Command {
 }
 
 func newGPUGRPO() *cobra.Command {
-	o := &groupOptions{learning: learning{backend: "xla:cuda"}, peers: onGPU}
-	o.preset, o.prompts = "qwen2.5-0.5b", []int{64, 256}
+	draw := drawOptions{backend: "xla:cuda", preset: "qwen2.5-0.5b", prompts: []int{64, 256}}
+	o := &groupOptions{drawOptions: draw, peers: onGPU}
 	cmd := newCommand("grpo", "A whole step of GRPO through XLA on a GPU (untested: see docs/gpu.md)",
 		"  go run ./bench gpu grpo --backend xla:/path/plugin.so --python venv/bin/python\n"+
 			"  go run ./bench gpu grpo --backend onnx --dtype float32 --preset tiny   (a trial without a GPU)",

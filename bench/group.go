@@ -1,17 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
-// drawOptions are the options of a comparison between posttrain's own ways to sample, which needs no Python.
+// drawOptions are the options of a comparison on prompts.
 type drawOptions struct {
 	rounds
 	backend, preset string
@@ -20,43 +21,48 @@ type drawOptions struct {
 	fresh           int
 }
 
-func (o *drawOptions) register(cmd *cobra.Command) {
-	flags := cmd.Flags()
+func (o *drawOptions) register(flags *pflag.FlagSet) {
 	o.few(7)
 	o.rounds.register(flags)
-	flags.StringVar(&o.backend, "backend", "auto", "engine")
-	flags.StringVar(&o.preset, "preset", "5.4M", "model, with random weights")
+	flags.StringVar(&o.backend, "backend", cmp.Or(o.backend, "auto"), "posttrain's engine")
+	flags.StringVar(&o.preset, "preset", cmp.Or(o.preset, "5.4M"), "model, with random weights")
 	flags.IntSliceVar(&o.prompts, "prompt", o.prompts, "tokens of a prompt")
+}
+
+// registerGroups is register for a comparison that samples every prompt several times.
+func (o *drawOptions) registerGroups(flags *pflag.FlagSet) {
+	o.register(flags)
+	flags.IntVar(&o.groups, "groups", 8, "prompts")
+	flags.IntVar(&o.samples, "samples", 16, "samples of each")
+	flags.IntVar(&o.fresh, "new", 64, "tokens of a sample")
+}
+
+// world makes the world of a length of prompts, each of them repeated.
+func (o *drawOptions) world(length, repeated int) (string, error) {
+	return promptWorld(o.preset, o.groups, repeated, length, o.fresh, nil)
 }
 
 // groupGoals are targets for the rate of a shared prefill over that of one for each sample, by the prompt's length.
 var groupGoals = map[int]float64{64: 1.3, 256: 2.2}
 
 func newGroup() *cobra.Command {
-	o := &drawOptions{prompts: []int{64, 256}, groups: 8, samples: 16, fresh: 64}
+	o := &drawOptions{prompts: []int{64, 256}}
 	cmd := newCommand("group", "Several samples of a prompt: one prefill for all against one for each",
 		"  go run ./bench group\n  go run ./bench group --prompt 512 --samples 4",
 		func(out io.Writer) error {
 			return forEach(o.prompts, func(n int) error { return o.group(n, out) })
 		})
-	o.register(cmd)
-	flags := cmd.Flags()
-	flags.IntVar(&o.groups, "groups", o.groups, "prompts")
-	flags.IntVar(&o.samples, "samples", o.samples, "samples of each")
-	flags.IntVar(&o.fresh, "new", o.fresh, "tokens of a sample")
+	o.registerGroups(cmd.Flags())
 	return cmd
 }
 
 func (o *drawOptions) group(length int, out io.Writer) error {
-	world, err := promptWorld(o.preset, o.groups, o.samples, length, o.fresh, nil)
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(world)
+	world, err := o.world(length, o.samples)
 	title := fmt.Sprintf("%d prompts of %d tokens x %d samples of %d, %s",
 		o.groups, length, o.samples, o.fresh, o.preset)
-	return o.compare(world, title, out, groupGoals[length],
-		way{"a prefill each", sampling{apart: true}}, way{"shared prefill", sampling{}})
+	return o.compare(world, err, title, out, groupGoals[length],
+		way{"a prefill each", &sampling{backend: o.backend, apart: true}},
+		way{"shared prefill", &sampling{backend: o.backend}})
 }
 
 func newCompaction() *cobra.Command {
@@ -68,8 +74,8 @@ func newCompaction() *cobra.Command {
 		func(out io.Writer) error {
 			return forEach(o.prompts, func(n int) error { return o.compaction(requests, n, most, mean, out) })
 		})
-	o.register(cmd)
 	flags := cmd.Flags()
+	o.register(flags)
 	flags.IntVar(&requests, "requests", 512, "requests, each with a prompt of its own")
 	flags.Float64Var(&mean, "mean", 40, "mean of their geometric lengths in tokens")
 	flags.IntVar(&most, "cap", 128, "longest length")
@@ -79,13 +85,10 @@ func newCompaction() *cobra.Command {
 // compaction compares the rates of useful tokens: those that the requests asked for.
 func (o *drawOptions) compaction(requests, length, most int, mean float64, out io.Writer) error {
 	world, err := promptWorld(o.preset, requests, 1, length, most, geometric(requests, most, mean))
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(world)
 	title := fmt.Sprintf("%d requests of %d tokens, lengths geometric with mean %g and cap %d, %s",
 		requests, length, mean, most, o.preset)
-	return o.compare(world, title, out, 1.4, way{"full batch", sampling{whole: true}}, way{"compaction", sampling{}})
+	return o.compare(world, err, title, out, 1.4, way{"full batch", &sampling{backend: o.backend, whole: true}},
+		way{"compaction", &sampling{backend: o.backend}})
 }
 
 // geometric draws lengths from 1 to most: every token ends the text with probability 1/mean, the last one surely.
@@ -98,40 +101,27 @@ func geometric(n, most int, mean float64) []int {
 	return out
 }
 
-// way is one of posttrain's own ways to sample, with a name for the table.
-type way struct {
-	name string
-	sampling
-}
-
 // compare measures all requests of a world in several ways; the rate of the last over the first should reach least.
-func (o *drawOptions) compare(world, title string, out io.Writer, least float64, ways ...way) error {
-	p, err := readPrompts(world)
-	if err != nil {
-		return err
-	}
-	var launches []launch
-	for _, w := range ways {
-		w.backend = o.backend
-		launches = append(launches, launchOurs(w.name, "serve-sampler", world, w.register))
-	}
-	sides, err := startAll(launches...)
-	if err != nil {
-		return err
-	}
-	defer stopAll(sides)
-	same, err := sameDraws(sides)
-	if err != nil {
-		return err
-	}
-	all, err := o.alternate(sides, "sample")
-	if err != nil {
-		return err
-	}
-	rates(out, title, all, p.tokens(len(p.Prompts)))
-	fmt.Fprintf(out, "the same draws give the same tokens in %d of %d rows\n", same, len(p.Prompts))
-	atLeast(out, all[len(all)-1], all[0], least)
-	return nil
+func (o *drawOptions) compare(world string, err error, title string, out io.Writer, least float64, ways ...way) error {
+	launches := func(world string) []launch { return allOn(world, ways) }
+	return play(world, err, launches, func(sides []*side) error {
+		p, err := readPrompts(world)
+		if err != nil {
+			return err
+		}
+		same, err := sameDraws(sides)
+		if err != nil {
+			return err
+		}
+		all, err := o.alternate(sides, "sample")
+		if err != nil {
+			return err
+		}
+		rates(out, title, all, p.tokens(len(p.Prompts)))
+		fmt.Fprintf(out, "the same draws give the same tokens in %d of %d rows\n", same, len(p.Prompts))
+		atLeast(out, all[len(all)-1], all[0], least)
+		return nil
+	})
 }
 
 // sameDraws counts the rows in which the first and the last side draw the same tokens. Rounding may change a few.

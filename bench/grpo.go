@@ -4,36 +4,31 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // groupOptions are the options of the comparisons of reinforcement learning.
 type groupOptions struct {
-	rounds
-	learning
+	drawOptions
 	peers
-	preset  string
-	prompts []int // tokens of a prompt
-	groups  int
-	fresh   int
-	micro   int
+	rate       float64
+	checkpoint bool
+	micro      int
 }
 
-func (o *groupOptions) register(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	o.few(7)
-	o.rounds.register(flags)
-	flags.StringVar(&o.backend, "backend", o.backend, "posttrain's engine")
-	flags.StringVar(&o.preset, "preset", o.preset, "model, with random weights")
-	flags.IntSliceVar(&o.prompts, "prompt", o.prompts, "tokens of a prompt")
-	flags.IntVar(&o.groups, "groups", 8, "prompts a step")
-	flags.IntVar(&o.samples, "samples", 16, "answers of each")
-	flags.IntVar(&o.fresh, "new", 64, "tokens of an answer")
+func (o *groupOptions) register(flags *pflag.FlagSet) {
+	o.registerGroups(flags)
 	flags.Float64Var(&o.rate, "rate", 1e-6, "learning rate")
+}
+
+// way is posttrain's side.
+func (o *groupOptions) way(name string, apart bool) way {
+	return way{name, &learning{backend: o.backend, bfloat16: o.dtype == "bfloat16", checkpoint: o.checkpoint,
+		apart: apart, samples: o.samples, rate: o.rate}}
 }
 
 func (o *groupOptions) title(what string, length int) string {
@@ -46,49 +41,42 @@ const apartGoal = 0.5
 
 // newGRPOTrain measures what sharing a group's prompt saves in training.
 func newGRPOTrain() *cobra.Command {
-	o := &groupOptions{learning: learning{backend: "auto"}, preset: "5.4M", prompts: []int{256}}
+	o := &groupOptions{drawOptions: drawOptions{prompts: []int{256}}}
 	cmd := newCommand("grpo-train", "Training on groups: prompts shared in rows against a row for every answer",
 		"  go run ./bench grpo-train\n  go run ./bench grpo-train --prompt 64,256",
 		func(out io.Writer) error {
 			return forEach(o.prompts, func(n int) error { return o.compareLayouts(n, out) })
 		})
-	o.register(cmd)
+	o.register(cmd.Flags())
 	return cmd
 }
 
 // compareLayouts compares the update on the same groups in both layouts. The losses and the norms of the gradients must
 // agree in every round, and all log-probs before the first.
 func (o *groupOptions) compareLayouts(length int, out io.Writer) error {
-	world, err := promptWorld(o.preset, o.groups, 1, length, o.fresh, nil)
-	if err != nil {
-		return err
+	world, err := o.world(length, 1)
+	launches := func(world string) []launch {
+		return allOn(world, []way{o.way("separate rows", true), o.way("shared rows", false)})
 	}
-	defer os.RemoveAll(world)
-	separate, shared := o.learning, o.learning
-	separate.apart = true
-	sides, err := startAll(launchOurs("separate rows", "serve-groups", world, separate.register),
-		launchOurs("shared rows", "serve-groups", world, shared.register))
-	if err != nil {
-		return err
-	}
-	defer stopAll(sides)
-	worst, err := sameLogps(sides)
-	if err != nil {
-		return err
-	}
-	all, err := o.alternate(sides, "update")
-	if err != nil {
-		return err
-	}
-	report(out, o.title("one update", length), all)
-	norms := furthest(each(all[0], norm), each(all[1], norm))
-	fmt.Fprintf(out, "largest difference of a log-prob %.1e, relative difference of gradients' norms %.1e\n",
-		worst, norms)
-	if norms > 10*tolerance {
-		return fmt.Errorf("the gradients' norms differ by %.1e: want at most %.0e", norms, 10*tolerance)
-	}
-	goal(out, "shared rows / separate rows", all[1], all[0], apartGoal)
-	return nil
+	return play(world, err, launches, func(sides []*side) error {
+		worst, err := sameLogps(sides)
+		if err != nil {
+			return err
+		}
+		all, err := o.alternate(sides, "update")
+		if err != nil {
+			return err
+		}
+		report(out, o.title("one update", length), all)
+		norms := furthest(each(all[0], norm), each(all[1], norm))
+		fmt.Fprintf(out, "largest difference of a log-prob %.1e, relative difference of gradients' norms %.1e\n",
+			worst, norms)
+		if norms > 10*tolerance {
+			return fmt.Errorf("the gradients' norms differ by %.1e: want at most %.0e", norms, 10*tolerance)
+		}
+		goal(out, "shared rows / separate rows", all[1], all[0], apartGoal)
+		return nil
+	})
 }
 
 // sameLogps returns the largest difference between two sides' log-probs of all tokens.
@@ -127,7 +115,7 @@ func norm(d did) float64    { return d.Norm }
 var stepGoals = map[int]float64{64: 4, 256: 6}
 
 func newGRPO() *cobra.Command {
-	o := &groupOptions{learning: learning{backend: "auto"}, peers: onCPU, preset: "5.4M", prompts: []int{64, 256}}
+	o := &groupOptions{drawOptions: drawOptions{prompts: []int{64, 256}}, peers: onCPU}
 	cmd := newCommand("grpo", "A whole step of GRPO against TRL's GRPOTrainer with transformers' generate",
 		"  go run ./bench grpo --python venv/bin/python\n  go run ./bench grpo --prompt 64 --rounds 9",
 		o.run)
@@ -136,7 +124,7 @@ func newGRPO() *cobra.Command {
 }
 
 func (o *groupOptions) registerStep(cmd *cobra.Command) {
-	o.register(cmd)
+	o.register(cmd.Flags())
 	o.peers.register(cmd)
 	cmd.Flags().IntVar(&o.micro, "micro", 0, "TRL's completions a forward pass; 0: all of a step")
 	cmd.Flags().BoolVar(&o.checkpoint, "checkpoint", false, "posttrain recomputes layers in the backward pass")
@@ -146,32 +134,25 @@ func (o *groupOptions) run(out io.Writer) error {
 	if err := checkDType(o.dtype); err != nil {
 		return err
 	}
-	o.bfloat16, o.draws = o.dtype == "bfloat16", true
+	o.draws = true
 	return forEach(o.prompts, func(n int) error { return o.compareSteps(n, out) })
 }
 
 // compareSteps compares whole steps at one length of prompts.
 func (o *groupOptions) compareSteps(length int, out io.Writer) error {
-	world, err := promptWorld(o.preset, o.groups, 1, length, o.fresh, nil)
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(world)
-	sides, err := startAll(o.launches(world)...)
-	if err != nil {
-		return err
-	}
-	defer stopAll(sides)
-	all, err := o.alternate(sides, "step")
-	if err != nil {
-		return err
-	}
-	printSteps(out, fmt.Sprintf("%s, %s", o.title("a step of GRPO", length), o.dtype), all)
-	if len(all) == 1 {
-		return nil
-	}
-	atLeast(out, all[1], all[0], stepGoals[length])
-	return o.compareMeans(all)
+	world, err := o.world(length, 1)
+	return play(world, err, o.launches, func(sides []*side) error {
+		all, err := o.alternate(sides, "step")
+		if err != nil {
+			return err
+		}
+		printSteps(out, fmt.Sprintf("%s, %s", o.title("a step of GRPO", length), o.dtype), all)
+		if len(all) == 1 {
+			return nil
+		}
+		atLeast(out, all[1], all[0], stepGoals[length])
+		return o.compareMeans(all)
+	})
 }
 
 // launches are TRL, if there is a Python, and posttrain.
@@ -181,7 +162,7 @@ func (o *groupOptions) launches(world string) (all []launch) {
 			"--group", strconv.Itoa(o.samples), "--device", o.device, "--dtype", o.dtype,
 			"--micro", strconv.Itoa(o.micro), "--kl", fmt.Sprint(klCoef), "--rate", fmt.Sprint(o.rate)}})
 	}
-	return append(all, launchOurs("posttrain", "serve-groups", world, o.learning.register))
+	return append(all, o.way("posttrain", false).on(world))
 }
 
 // compareMeans checks that both sides did about the same. Each samples for itself, so that only means can be close. The

@@ -45,9 +45,11 @@ func (l learning) options(prompts int) grpo.Options {
 }
 
 func newServeGroups() *cobra.Command {
-	const does = "one step of GRPO for each line read, as peer_grpo.py does it"
-	return newSide("serve-groups", does, &learning{backend: "auto", samples: 16, rate: 1e-6})
+	return newSide("one step of GRPO for each line read, as peer_grpo.py does it",
+		&learning{backend: "auto", samples: 16, rate: 1e-6})
 }
+
+func (l *learning) command() string { return "serve-groups" }
 
 func (l *learning) register(flags *pflag.FlagSet) {
 	flags.StringVar(&l.backend, "backend", l.backend, "engine")

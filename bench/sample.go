@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -78,28 +77,23 @@ func (o *sampleOptions) run(out io.Writer) error {
 // preset compares the sides on one model at all batches.
 func (o *sampleOptions) preset(preset string, out io.Writer) error {
 	world, err := promptWorld(preset, slices.Max(o.batches), 1, o.prompt, o.fresh, nil)
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(world)
-	sides, err := startAll(o.launches(world)...)
-	if err != nil {
-		return err
-	}
-	defer stopAll(sides)
-	if err := o.greedy(sides, preset, out); err != nil {
-		return err
-	}
-	for _, batch := range o.batches {
-		all, err := o.alternate(sides, fmt.Sprintf("sample %d", batch))
-		if err != nil {
+	return play(world, err, o.launches, func(sides []*side) error {
+		if err := o.greedy(sides, preset, out); err != nil {
 			return err
 		}
-		rates(out, fmt.Sprintf("sampling, %s, batch %d, prompt %d + %d new tokens, %s",
-			preset, batch, o.prompt, o.fresh, o.dtype), all, batch*o.fresh)
-		for i, to := range all[:len(all)-1] {
-			atLeast(out, all[len(all)-1], to, sampleGoals[preset][batch][i])
-		}
+		return forEach(o.batches, func(batch int) error { return o.batch(sides, preset, batch, out) })
+	})
+}
+
+func (o *sampleOptions) batch(sides []*side, preset string, batch int, out io.Writer) error {
+	all, err := o.alternate(sides, fmt.Sprintf("sample %d", batch))
+	if err != nil {
+		return err
+	}
+	rates(out, fmt.Sprintf("sampling, %s, batch %d, prompt %d + %d new tokens, %s",
+		preset, batch, o.prompt, o.fresh, o.dtype), all, batch*o.fresh)
+	for i, to := range all[:len(all)-1] {
+		atLeast(out, all[len(all)-1], to, sampleGoals[preset][batch][i])
 	}
 	return nil
 }
@@ -114,7 +108,7 @@ func (o *sampleOptions) launches(world string) (all []launch) {
 		all = append(all, python("transformers generate", "generate"), python("PyTorch loop", "loop"))
 	}
 	s := &sampling{backend: o.backend, bfloat16: o.dtype == "bfloat16", slots: max(128, slices.Max(o.batches))}
-	return append(all, launchOurs("posttrain", "serve-sampler", world, s.register))
+	return append(all, way{"posttrain", s}.on(world))
 }
 
 // greedyRows is the number of rows that greedy compares.

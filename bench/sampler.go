@@ -32,9 +32,10 @@ func (s *sampling) options() rollout.Options {
 }
 
 func newServeSampler() *cobra.Command {
-	const does = "a batch of completions for each line read, as peer_sample.py does it"
-	return newSide("serve-sampler", does, &sampling{backend: "auto"})
+	return newSide("a batch of completions for each line read, as peer_sample.py does it", &sampling{backend: "auto"})
 }
+
+func (s *sampling) command() string { return "serve-sampler" }
 
 func (s *sampling) register(flags *pflag.FlagSet) {
 	flags.StringVar(&s.backend, "backend", s.backend, "engine")

@@ -53,14 +53,15 @@ type did struct {
 
 // option is how one of posttrain's sides works.
 type option interface {
+	command() string               // that serves it
 	register(flags *pflag.FlagSet) // the present values are the defaults
 	serve(dir string, in io.Reader, out io.Writer) error
 }
 
 // newSide is a command that other commands start, like their peers in Python; its argument is the world.
-func newSide(name, does string, o option) *cobra.Command {
+func newSide(does string, o option) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:    name + " DIR",
+		Use:    o.command() + " DIR",
 		Short:  "posttrain's side: " + does,
 		Hidden: true,
 		Args:   cobra.ExactArgs(1),
@@ -73,8 +74,10 @@ func newSide(name, does string, o option) *cobra.Command {
 }
 
 func newServe() *cobra.Command {
-	return newSide("serve", "one step for each line read, as peer_torch.py does it", &form{backend: "auto"})
+	return newSide("one step for each line read, as peer_torch.py does it", &form{backend: "auto"})
 }
+
+func (f *form) command() string { return "serve" }
 
 func (f *form) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.backend, "backend", f.backend, "engine")

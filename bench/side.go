@@ -27,9 +27,37 @@ type launch struct {
 	args   []string
 }
 
-// launchOurs starts posttrain's side of a kind, on a world.
-func launchOurs(name, command, world string, register func(*pflag.FlagSet)) launch {
-	return launch{name, "", append([]string{command, world}, flagArgs(register)...)}
+// way is one of posttrain's own sides, with a name for the table.
+type way struct {
+	name string
+	option
+}
+
+// on starts the way on a world.
+func (w way) on(world string) launch {
+	return launch{w.name, "", append([]string{w.command(), world}, flagArgs(w.register)...)}
+}
+
+// allOn starts several ways on a world.
+func allOn(world string, ways []way) (all []launch) {
+	for _, w := range ways {
+		all = append(all, w.on(world))
+	}
+	return all
+}
+
+// play starts sides on a world, whose making may have failed, and stops them after do. It removes the world.
+func play(world string, err error, launches func(world string) []launch, do func(sides []*side) error) error {
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(world)
+	sides, err := startAll(launches(world)...)
+	if err != nil {
+		return err
+	}
+	defer stopAll(sides)
+	return do(sides)
 }
 
 // flagArgs are the arguments that give flags their present values.

@@ -47,28 +47,22 @@ func newStep() *cobra.Command {
 // run compares one preset: PyTorch makes the world, posttrain loads it.
 func (o *stepOptions) run(preset string, out io.Writer) error {
 	world, err := os.MkdirTemp("", "bench-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(world)
-	sides, err := startAll(o.launches(preset, world)...)
-	if err != nil {
-		return err
-	}
-	defer stopAll(sides)
-	sides[0].name += " " + sides[0].ready.Torch
-	for _, s := range sides[1:] {
-		s.name += " (" + s.ready.Engine + ")"
-	}
-	all, err := o.alternate(sides, o.word)
-	if err != nil {
-		return err
-	}
-	report(out, fmt.Sprintf("%s, %s, %s", o.word, preset, o.shape), all)
-	if most, ok := goals[preset]; ok && o.word == "step" {
-		goal(out, "posttrain / PyTorch", all[1], all[0], most)
-	}
-	return nil
+	launches := func(world string) []launch { return o.launches(preset, world) }
+	return play(world, err, launches, func(sides []*side) error {
+		sides[0].name += " " + sides[0].ready.Torch
+		for _, s := range sides[1:] {
+			s.name += " (" + s.ready.Engine + ")"
+		}
+		all, err := o.alternate(sides, o.word)
+		if err != nil {
+			return err
+		}
+		report(out, fmt.Sprintf("%s, %s, %s", o.word, preset, o.shape), all)
+		if most, ok := goals[preset]; ok && o.word == "step" {
+			goal(out, "posttrain / PyTorch", all[1], all[0], most)
+		}
+		return nil
+	})
 }
 
 // launches are PyTorch, which makes the world, and one or two forms of posttrain.
@@ -79,9 +73,9 @@ func (o *stepOptions) launches(preset, world string) []launch {
 	}
 	shared := o.form
 	shared.share = true
-	all := []launch{{"PyTorch", o.python, args}, launchOurs("posttrain", "serve", world, o.form.register)}
+	all := []launch{{"PyTorch", o.python, args}, way{"posttrain", &o.form}.on(world)}
 	if o.both {
-		all = append(all, launchOurs("posttrain, shared prompts", "serve", world, shared.register))
+		all = append(all, way{"posttrain, shared prompts", &shared}.on(world))
 	}
 	return all
 }

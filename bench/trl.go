@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/posttrain/posttrain/data"
 )
 
 // trlGoal is the target for posttrain's pairs a second over TRL's.
@@ -161,28 +163,20 @@ func (o *trlOptions) posttrain(dir, pairs string) (r ownResult, err error) {
 
 // read sums up the metrics of a run.
 func (r *ownResult) read(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
+	type metrics struct {
+		Loss     *float64
+		StepTime float64 `json:"step_time"`
+		Tokens   float64 `json:"num_tokens"`
 	}
-	defer f.Close()
 	steps := 0.0
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		var m struct {
-			Step     int
-			Loss     *float64
-			StepTime float64 `json:"step_time"`
-			Tokens   float64 `json:"num_tokens"`
-		}
-		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
+	err := data.ReadLines(path, func(_ int, m metrics) error {
 		if m.Loss != nil {
 			steps, r.loss, r.train, r.tokens = steps+1, r.loss+*m.Loss, r.train+m.StepTime, int(m.Tokens)
 		}
-	}
+		return nil
+	})
 	r.loss /= steps
-	return nil
+	return err
 }
 
 func (o *trlOptions) trl(pairs string) (r trlResult, err error) {
