@@ -10,31 +10,29 @@ import (
 // A decoder turns tokens into the parts of a text; it may change the slice.
 type decoder func(tokens []string) []string
 
-// readDecoder reads tokenizer.json's decoder. It returns nil if there is no decoder.
-func readDecoder(raw json.RawMessage, at string) (decoder, error) {
-	kind, err := kindOf(raw, at)
-	if err != nil || kind == "" {
-		return nil, err
-	}
-	switch kind {
-	case "ByteLevel":
-		return decodeBytes, nil
-	case "ByteFallback":
-		return decodeFallback, nil
-	case "Fuse":
-		return func(tokens []string) []string { return []string{strings.Join(tokens, "")} }, nil
-	case "Strip":
-		return readStrip(raw, at)
-	case "Replace":
-		replace, err := readReplace(raw, at)
-		return mapEach(replace), err
-	case "Metaspace":
-		return readMetaspaceDecoder(raw, at)
-	case "Sequence":
-		return readDecoders(raw, at)
-	}
-	const want = "ByteLevel, ByteFallback, Fuse, Strip, Replace, Metaspace or Sequence"
-	return nil, fmt.Errorf("%s.type %q: want %s", at, kind, want)
+// decoders read tokenizer.json's decoder; it is nil if there is none.
+var decoders = stage[decoder]{
+	list: "decoders",
+	join: func(steps []decoder) decoder {
+		return func(tokens []string) []string {
+			for _, step := range steps {
+				if step != nil {
+					tokens = step(tokens)
+				}
+			}
+			return tokens
+		}
+	},
+	want: "ByteLevel, ByteFallback, Fuse, Strip, Replace, Metaspace or Sequence",
+	types: map[string]reader[decoder]{
+		"ByteLevel": always[decoder](decodeBytes), "ByteFallback": always[decoder](decodeFallback),
+		"Fuse":  always[decoder](func(tokens []string) []string { return []string{strings.Join(tokens, "")} }),
+		"Strip": readStrip, "Metaspace": readMetaspaceDecoder,
+		"Replace": func(raw json.RawMessage, at string) (decoder, error) {
+			replace, err := readReplace(raw, at)
+			return mapEach(replace), err
+		},
+	},
 }
 
 func mapEach(f func(string) string) decoder {
@@ -44,18 +42,6 @@ func mapEach(f func(string) string) decoder {
 		}
 		return tokens
 	}
-}
-
-func readDecoders(raw json.RawMessage, at string) (decoder, error) {
-	steps, err := readSequence(raw, at, "decoders", readDecoder)
-	return func(tokens []string) []string {
-		for _, step := range steps {
-			if step != nil {
-				tokens = step(tokens)
-			}
-		}
-		return tokens
-	}, err
 }
 
 // decodeBytes reads GPT-2's alphabet; a token with a character outside it is kept as it is.

@@ -80,16 +80,16 @@ func (t *Tokenizer) readPipeline(data []byte) (err error) {
 	if spec.Version != nil && *spec.Version != "1.0" {
 		return fmt.Errorf(`version %q: want "1.0"`, *spec.Version)
 	}
-	if t.normalize, err = readNormalizer(spec.Normalizer, "normalizer"); err != nil {
+	if t.normalize, err = normalizers.read(spec.Normalizer, "normalizer"); err != nil {
 		return err
 	}
-	if t.split, err = readSplitter(spec.PreTokenizer, "pre_tokenizer"); err != nil {
+	if t.split, err = splitters.read(spec.PreTokenizer, "pre_tokenizer"); err != nil {
 		return err
 	}
-	if t.post, err = readPostProcessor(spec.PostProcessor, "post_processor"); err != nil {
+	if t.post, err = postProcessors.read(spec.PostProcessor, "post_processor"); err != nil {
 		return err
 	}
-	if t.decode, err = readDecoder(spec.Decoder, "decoder"); err != nil {
+	if t.decode, err = decoders.read(spec.Decoder, "decoder"); err != nil {
 		return err
 	}
 	if t.model, err = readModel(spec.Model, "model"); err != nil {
@@ -223,42 +223,66 @@ func (m *bpe) readMerges(merges []mergeSpec, at string) error {
 	return nil
 }
 
+// A stage reads one part of the pipeline by its type.
+type stage[T any] struct {
+	absent T                 // for a part that is absent or null
+	list   string            // the key of a Sequence's steps
+	join   func(steps []T) T // makes one of a Sequence's steps
+	want   string            // the types, for a message
+	types  map[string]reader[T]
+}
+
+type reader[T any] = func(raw json.RawMessage, at string) (T, error)
+
+// always reads a part without options.
+func always[T any](v T) reader[T] { return func(json.RawMessage, string) (T, error) { return v, nil } }
+
+func (s stage[T]) read(raw json.RawMessage, at string) (T, error) {
+	kind, err := kindOf(raw, at)
+	if err != nil || kind == "" {
+		return s.absent, err
+	}
+	if kind == "Sequence" {
+		steps, err := s.sequence(raw, at)
+		return s.join(steps), err
+	}
+	if read := s.types[kind]; read != nil {
+		return read(raw, at)
+	}
+	return s.absent, fmt.Errorf("%s.type %q: want %s", at, kind, s.want)
+}
+
+func (s stage[T]) sequence(raw json.RawMessage, at string) ([]T, error) {
+	var spec map[string]json.RawMessage
+	if err := unmarshal(raw, at, &spec); err != nil {
+		return nil, err
+	}
+	var list []json.RawMessage
+	at += "." + s.list
+	if err := unmarshal(spec[s.list], at, &list); spec[s.list] != nil && err != nil {
+		return nil, err
+	}
+	steps := make([]T, len(list))
+	for i, r := range list {
+		var err error
+		if steps[i], err = s.read(r, fmt.Sprintf("%s[%d]", at, i)); err != nil {
+			return nil, err
+		}
+	}
+	return steps, nil
+}
+
 // kindOf reads the type of a part of the pipeline; it is empty if the part is absent or null.
 func kindOf(raw json.RawMessage, at string) (string, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return "", nil
 	}
 	var spec struct{ Type string }
-	if err := unmarshal(raw, at, &spec); err != nil {
-		return "", err
+	err := unmarshal(raw, at, &spec)
+	if err == nil && spec.Type == "" {
+		err = fmt.Errorf("%s.type: missing", at)
 	}
-	if spec.Type == "" {
-		return "", fmt.Errorf("%s.type: missing", at)
-	}
-	return spec.Type, nil
-}
-
-// readSequence reads the steps of a part whose type is Sequence; they are in the array called key.
-func readSequence[T any](
-	raw json.RawMessage, at, key string, read func(raw json.RawMessage, at string) (T, error),
-) ([]T, error) {
-	var spec map[string]json.RawMessage
-	if err := unmarshal(raw, at, &spec); err != nil {
-		return nil, err
-	}
-	var list []json.RawMessage
-	at += "." + key
-	if err := unmarshal(spec[key], at, &list); spec[key] != nil && err != nil {
-		return nil, err
-	}
-	steps := make([]T, len(list))
-	for i, r := range list {
-		var err error
-		if steps[i], err = read(r, fmt.Sprintf("%s[%d]", at, i)); err != nil {
-			return nil, err
-		}
-	}
-	return steps, nil
+	return spec.Type, err
 }
 
 // unmarshal reads JSON. Its error names the field or the line the field, or the line, that is wrong.

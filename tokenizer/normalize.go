@@ -2,7 +2,6 @@ package tokenizer
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"unicode"
@@ -15,44 +14,28 @@ type normalizer func(string) string
 
 func identity(s string) string { return s }
 
-// readNormalizer reads tokenizer.json's normalizer; at is the field's name for error messages.
-func readNormalizer(raw json.RawMessage, at string) (normalizer, error) {
-	kind, err := kindOf(raw, at)
-	if err != nil || kind == "" {
-		return identity, err
-	}
-	switch kind {
-	case "NFC":
-		return func(s string) string { return normalizeForm(norm.NFC, s) }, nil
-	case "NFD":
-		return func(s string) string { return normalizeForm(norm.NFD, s) }, nil
-	case "NFKC":
-		return func(s string) string { return normalizeForm(norm.NFKC, s) }, nil
-	case "NFKD":
-		return func(s string) string { return normalizeForm(norm.NFKD, s) }, nil
-	case "Lowercase":
-		return lowercase, nil
-	case "Prepend":
-		return readPrepend(raw, at)
-	case "Replace":
-		return readReplace(raw, at)
-	case "Strip":
-		return readStripNormalizer(raw, at)
-	case "Sequence":
-		return readNormalizers(raw, at)
-	}
-	const want = "NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip or Sequence"
-	return nil, fmt.Errorf("%s.type %q: want %s", at, kind, want)
+// normalizers read tokenizer.json's normalizer.
+var normalizers = stage[normalizer]{
+	absent: identity,
+	list:   "normalizers",
+	join: func(steps []normalizer) normalizer {
+		return func(s string) string {
+			for _, step := range steps {
+				s = step(s)
+			}
+			return s
+		}
+	},
+	want: "NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip or Sequence",
+	types: map[string]reader[normalizer]{
+		"NFC": form(norm.NFC), "NFD": form(norm.NFD), "NFKC": form(norm.NFKC), "NFKD": form(norm.NFKD),
+		"Lowercase": always[normalizer](lowercase), "Prepend": readPrepend, "Replace": readReplace,
+		"Strip": readStripNormalizer,
+	},
 }
 
-func readNormalizers(raw json.RawMessage, at string) (normalizer, error) {
-	steps, err := readSequence(raw, at, "normalizers", readNormalizer)
-	return func(s string) string {
-		for _, step := range steps {
-			s = step(s)
-		}
-		return s
-	}, err
+func form(f norm.Form) reader[normalizer] {
+	return always[normalizer](func(s string) string { return normalizeForm(f, s) })
 }
 
 func readPrepend(raw json.RawMessage, at string) (normalizer, error) {

@@ -9,29 +9,20 @@ import (
 // A postProcessor adds ids before and after those of a text.
 type postProcessor struct{ before, after []int32 }
 
-// readPostProcessor reads tokenizer.json's post_processor.
-func readPostProcessor(raw json.RawMessage, at string) (postProcessor, error) {
-	kind, err := kindOf(raw, at)
-	if err != nil {
-		return postProcessor{}, err
-	}
-	switch kind {
-	case "", "ByteLevel": // ByteLevel only changes offsets
-		return postProcessor{}, nil
-	case "TemplateProcessing":
-		return readTemplateProcessing(raw, at)
-	case "Sequence":
-		return readPostProcessors(raw, at)
-	}
-	return postProcessor{}, fmt.Errorf("%s.type %q: want TemplateProcessing, ByteLevel or Sequence", at, kind)
-}
-
-func readPostProcessors(raw json.RawMessage, at string) (all postProcessor, err error) {
-	steps, err := readSequence(raw, at, "processors", readPostProcessor)
-	for _, p := range steps {
-		all.before, all.after = slices.Concat(p.before, all.before), slices.Concat(all.after, p.after)
-	}
-	return all, err
+// postProcessors read tokenizer.json's post_processor.
+var postProcessors = stage[postProcessor]{
+	list: "processors",
+	join: func(steps []postProcessor) (all postProcessor) {
+		for _, p := range steps {
+			all.before, all.after = slices.Concat(p.before, all.before), slices.Concat(all.after, p.after)
+		}
+		return all
+	},
+	want: "TemplateProcessing, ByteLevel or Sequence",
+	types: map[string]reader[postProcessor]{
+		"ByteLevel":          always(postProcessor{}), // only changes offsets
+		"TemplateProcessing": readTemplateProcessing,
+	},
 }
 
 // readTemplateProcessing reads the form for a single text: special tokens around one {"Sequence": {"id": "A"}}.

@@ -121,35 +121,31 @@ func findRunes(is func(rune) bool) finder {
 	}
 }
 
-// readSplitter reads tokenizer.json's pre_tokenizer.
-func readSplitter(raw json.RawMessage, at string) (splitter, error) {
-	kind, err := kindOf(raw, at)
-	if err != nil || kind == "" {
-		return keepWhole, err
+// splitters read tokenizer.json's pre_tokenizer.
+var splitters = stage[splitter]{
+	absent: keepWhole,
+	list:   "pretokenizers",
+	join:   func(steps []splitter) splitter { return chain(steps...) },
+	want:   "ByteLevel, Split, Digits, Metaspace or Sequence",
+	types: map[string]reader[splitter]{
+		"ByteLevel": func(raw json.RawMessage, at string) (splitter, error) {
+			words, err := readByteLevel(raw, at)
+			return chain(words, alphabetize), err
+		},
+		"Split": readSplit, "Digits": readDigits, "Metaspace": readMetaspace,
+	},
+}
+
+func readDigits(raw json.RawMessage, at string) (splitter, error) {
+	var spec struct {
+		Individual bool `json:"individual_digits"`
 	}
-	switch kind {
-	case "ByteLevel":
-		spec, err := readByteLevel(raw, at)
-		return chain(spec.words(), alphabetize), err
-	case "Split":
-		return readSplit(raw, at)
-	case "Digits":
-		var spec struct {
-			Individual bool `json:"individual_digits"`
-		}
-		err := unmarshal(raw, at, &spec)
-		behaviour := "Contiguous"
-		if spec.Individual {
-			behaviour = "Isolated"
-		}
-		return behaviours[behaviour](findRunes(unicode.IsNumber)), err
-	case "Metaspace":
-		return readMetaspace(raw, at)
-	case "Sequence":
-		steps, err := readSequence(raw, at, "pretokenizers", readSplitter)
-		return chain(steps...), err
+	err := unmarshal(raw, at, &spec)
+	behaviour := "Contiguous"
+	if spec.Individual {
+		behaviour = "Isolated"
 	}
-	return nil, fmt.Errorf("%s.type %q: want ByteLevel, Split, Digits, Metaspace or Sequence", at, kind)
+	return behaviours[behaviour](findRunes(unicode.IsNumber)), err
 }
 
 // chain runs splitters one after another.
@@ -171,8 +167,8 @@ func chain(steps ...splitter) splitter {
 func endsInBytes(raw json.RawMessage) (splitter, bool) {
 	kind, _ := kindOf(raw, "")
 	if kind == "ByteLevel" {
-		spec, err := readByteLevel(raw, "")
-		return spec.words(), err == nil
+		words, err := readByteLevel(raw, "")
+		return words, err == nil
 	}
 	var spec struct{ Pretokenizers []json.RawMessage }
 	if kind != "Sequence" || unmarshal(raw, "", &spec) != nil || len(spec.Pretokenizers) == 0 {
@@ -185,7 +181,7 @@ func endsInBytes(raw json.RawMessage) (splitter, bool) {
 	}
 	var steps []splitter
 	for _, r := range spec.Pretokenizers[:last] {
-		step, err := readSplitter(r, "")
+		step, err := splitters.read(r, "")
 		if err != nil || strings.Contains(string(r), `"ByteLevel"`) {
 			return nil, false
 		}
@@ -194,33 +190,28 @@ func endsInBytes(raw json.RawMessage) (splitter, bool) {
 	return chain(append(steps, end)...), true
 }
 
-type byteLevel struct {
-	AddPrefixSpace *bool `json:"add_prefix_space"`
-	UseRegex       *bool `json:"use_regex"`
-}
-
-func readByteLevel(raw json.RawMessage, at string) (byteLevel, error) {
-	var spec byteLevel
+// readByteLevel reads ByteLevel without its alphabet.
+func readByteLevel(raw json.RawMessage, at string) (splitter, error) {
+	spec := struct {
+		AddPrefixSpace bool `json:"add_prefix_space"`
+		UseRegex       bool `json:"use_regex"`
+	}{true, true} // also for null
 	err := unmarshal(raw, at, &spec)
-	return spec, err
-}
-
-// words is ByteLevel without its alphabet.
-func (b byteLevel) words() splitter {
-	prefix := func(p piece, emit func(piece)) {
-		if !strings.HasPrefix(p.text, " ") {
-			p.text = " " + p.text
-		}
-		emit(p)
-	}
 	var steps []splitter
-	if b.AddPrefixSpace == nil || *b.AddPrefixSpace {
-		steps = append(steps, prefix)
+	if spec.AddPrefixSpace {
+		steps = append(steps, prefixSpace)
 	}
-	if b.UseRegex == nil || *b.UseRegex {
+	if spec.UseRegex {
 		steps = append(steps, isolate(scanners[gpt2Pattern]))
 	}
-	return chain(steps...)
+	return chain(steps...), err
+}
+
+func prefixSpace(p piece, emit func(piece)) {
+	if !strings.HasPrefix(p.text, " ") {
+		p.text = " " + p.text
+	}
+	emit(p)
 }
 
 func alphabetize(p piece, emit func(piece)) {
@@ -263,17 +254,12 @@ var behaviours = map[string]func(finder) splitter{
 	"Removed":            remove,
 	"Isolated":           isolate,
 	"MergedWithPrevious": joinWhere(func(match, previous bool) bool { return match && !previous }),
-	"MergedWithNext":     mergeWithNext,
+	"MergedWithNext":     joinWhere(func(match, previous bool) bool { return previous && !match }),
 	"Contiguous":         joinWhere(func(match, previous bool) bool { return match == previous }),
 }
 
 func isolate(find finder) splitter {
-	return func(p piece, emit func(piece)) {
-		find(p.text, func(part string, _ bool) {
-			emit(piece{text: part, first: p.first})
-			p.first = false
-		})
-	}
+	return joinWhere(func(_, _ bool) bool { return false })(find)
 }
 
 func remove(find finder) splitter {
@@ -306,24 +292,6 @@ func joinWhere(joins func(match, previous bool) bool) func(finder) splitter {
 				previous = match
 			})
 			flush()
-		}
-	}
-}
-
-// mergeWithNext joins a match to the part that follows it, unless that is a match too.
-func mergeWithNext(find finder) splitter {
-	return func(p piece, emit func(piece)) {
-		begin, end, held := 0, 0, false
-		find(p.text, func(part string, match bool) {
-			if end > begin && (match || !held) {
-				emit(piece{text: p.text[begin:end], first: p.first && begin == 0})
-				begin = end
-			}
-			end += len(part)
-			held = match
-		})
-		if end > begin {
-			emit(piece{text: p.text[begin:end], first: p.first && begin == 0})
 		}
 	}
 }
@@ -371,5 +339,5 @@ func readMetaspace(raw json.RawMessage, at string) (splitter, error) {
 	if m.Split != nil && !*m.Split {
 		return mark, nil
 	}
-	return chain(mark, mergeWithNext(findString(m.Replacement))), nil
+	return chain(mark, behaviours["MergedWithNext"](findString(m.Replacement))), nil
 }
