@@ -76,11 +76,17 @@ func capitalize(s string) string {
 
 // title is Jinja2's filter: letters after a space, hyphen or opening bracket are upper case.
 func title(s string) string {
+	opens := func(r rune) bool { return isSpace(r) || strings.ContainsRune("-({[<", r) }
+	return titled(s, unicode.ToUpper, opens)
+}
+
+// titled puts the first letter, and those after a character for which opens holds, into upper case, others into lower.
+func titled(s string, upper func(rune) rune, opens func(before rune) bool) string {
 	start := true
 	return strings.Map(func(r rune) rune {
-		defer func() { start = isSpace(r) || strings.ContainsRune("-({[<", r) }()
+		defer func() { start = opens(r) }()
 		if start {
-			return unicode.ToUpper(r)
+			return upper(r)
 		}
 		return unicode.ToLower(r)
 	}, s)

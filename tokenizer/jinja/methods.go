@@ -266,12 +266,5 @@ func isLineEnd(r rune) bool {
 
 // titleWords is Python's str.title: a letter is upper case where no letter is before it.
 func titleWords(s string) string {
-	start := true
-	return strings.Map(func(r rune) rune {
-		defer func() { start = !unicode.IsLetter(r) }()
-		if start {
-			return unicode.ToTitle(r)
-		}
-		return unicode.ToLower(r)
-	}, s)
+	return titled(s, unicode.ToTitle, func(r rune) bool { return !unicode.IsLetter(r) })
 }

@@ -3,6 +3,7 @@ package jinja
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -231,12 +232,12 @@ func (j jsonStyle) quote(s string) string {
 	return b.String() + `"`
 }
 
-// layouts has Go's layout for the codes of strftime that it covers.
-var layouts = map[byte]string{
-	'a': "Mon", 'A': "Monday", 'b': "Jan", 'B': "January", 'd': "02", 'D': "01/02/06", 'e': "_2",
-	'F': "2006-01-02", 'H': "15", 'I': "03", 'm': "01", 'M': "04", 'p': "PM", 'R': "15:04", 'S': "05",
-	'T': "15:04:05", 'y': "06", 'Y': "2006", 'c': "Mon Jan _2 15:04:05 2006", 'h': "Jan", 'x': "01/02/06",
-	'X': "15:04:05", 'j': "002",
+// layouts has Go's layout for the codes of strftime that it covers. datetime.now() knows no zone.
+var layouts = map[string]string{
+	"a": "Mon", "A": "Monday", "b": "Jan", "B": "January", "d": "02", "D": "01/02/06", "e": "_2",
+	"F": "2006-01-02", "H": "15", "I": "03", "m": "01", "M": "04", "p": "PM", "R": "15:04", "S": "05",
+	"T": "15:04:05", "y": "06", "Y": "2006", "c": "Mon Jan _2 15:04:05 2006", "h": "Jan", "x": "01/02/06",
+	"X": "15:04:05", "j": "002", "%": "%", "n": "\n", "t": "\t", "z": "", "Z": "",
 }
 
 func strftimeNow(c *call) any {
@@ -245,46 +246,32 @@ func strftimeNow(c *call) any {
 	return strftime(c.now, format)
 }
 
-// strftime formats t as Python's strftime does in the C locale; of an unknown code nothing is changed.
+var strftimeCodes = regexp.MustCompile(`(?s)%(-?)(.)`)
+
+// strftime formats t as Python's strftime does in the C locale; of an unknown code nothing is changed. A - drops leading
+// zeros.
 func strftime(t time.Time, format string) string {
-	var b strings.Builder
-	for i := 0; i < len(format); i++ {
-		if format[i] != '%' || i+1 == len(format) {
-			b.WriteByte(format[i])
-			continue
-		}
-		i++
-		bare := format[i] == '-' && i+1 < len(format)
-		if bare {
-			i++
-		}
-		out := strftimeCode(t, format[i])
-		if bare {
+	return strftimeCodes.ReplaceAllStringFunc(format, func(found string) string {
+		parts := strftimeCodes.FindStringSubmatch(found)
+		out := strftimeCode(t, parts[2])
+		if parts[1] == "-" {
 			out = strings.TrimLeft(out, "0 ")
 		}
-		b.WriteString(out)
-	}
-	return b.String()
+		return out
+	})
 }
 
-func strftimeCode(t time.Time, code byte) string {
-	switch layout := layouts[code]; {
-	case layout != "":
-		return t.Format(layout)
-	case code == '%':
-		return "%"
-	case code == 'n':
-		return "\n"
-	case code == 't':
-		return "\t"
-	case code == 'f':
+func strftimeCode(t time.Time, code string) string {
+	switch code {
+	case "f":
 		return fmt.Sprintf("%06d", t.Nanosecond()/1000)
-	case code == 'w':
+	case "w":
 		return fmt.Sprint(int(t.Weekday()))
-	case code == 'u':
+	case "u":
 		return fmt.Sprint((int(t.Weekday())+6)%7 + 1)
-	case code == 'z' || code == 'Z':
-		return "" // datetime.now() knows no zone
 	}
-	return "%" + string(code)
+	if layout, ok := layouts[code]; ok {
+		return t.Format(layout)
+	}
+	return "%" + code
 }

@@ -1,6 +1,8 @@
 package jinja
 
 import (
+	"regexp"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -256,32 +258,21 @@ func (s *scanner) operator(rest string) int {
 	return btoi(strings.Contains("([{", rest[:1])) - btoi(strings.Contains(")]}", rest[:1]))
 }
 
+var (
+	integer = regexp.MustCompile(`^[0-9_]+`)
+	decimal = regexp.MustCompile(`^[0-9_]+(\.[0-9][0-9_]*)?([eE][-+]?[0-9][0-9_]*)?`)
+)
+
 // number reads 12, 1_000, 1.5 or 2e-3; after a dot only an integer (x.0.1 is two look-ups).
 func (s *scanner) number(rest string) {
-	digits := func(from int) int {
-		for from < len(rest) && (isDigit(rest[from]) || rest[from] == '_') {
-			from++
-		}
-		return from
-	}
-	isDigitAt := func(i int) bool { return i < len(rest) && isDigit(rest[i]) }
-	end, kind := digits(0), tokInt
+	literal, kind := integer.FindString(rest), tokInt
 	if len(s.toks) == 0 || s.toks[len(s.toks)-1] != (tok{tokOp, "."}) {
-		if isDigitAt(end+1) && rest[end] == '.' {
-			end, kind = digits(end+1), tokFloat
-		}
-		if end < len(rest) && (rest[end] == 'e' || rest[end] == 'E') {
-			exponent := end + 1
-			if exponent < len(rest) && (rest[exponent] == '-' || rest[exponent] == '+') {
-				exponent++
-			}
-			if isDigitAt(exponent) {
-				end, kind = digits(exponent), tokFloat
-			}
+		if longer := decimal.FindString(rest); longer != literal {
+			literal, kind = longer, tokFloat
 		}
 	}
-	s.toks = append(s.toks, tok{kind, strings.ReplaceAll(rest[:end], "_", "")})
-	s.pos += end
+	s.toks = append(s.toks, tok{kind, strings.ReplaceAll(literal, "_", "")})
+	s.pos += len(literal)
 }
 
 // quoted reads a string literal and its escapes.
@@ -299,49 +290,35 @@ func (s *scanner) quoted(rest string) {
 	panic(faultf("string is not closed: want %c", rest[0]))
 }
 
-var simpleEscapes = map[byte]string{
-	'\n': "", '\\': "\\", '\'': "'", '"': "\"",
-	'a': "\a", 'b': "\b", 'f': "\f", 'n': "\n", 'r': "\r", 't': "\t", 'v': "\v",
-}
+var (
+	escapes = regexp.MustCompile(`(?s)\\([0-7]{1,3}|x[[:xdigit:]]{0,2}|u[[:xdigit:]]{0,4}|U[[:xdigit:]]{0,8}|.)`)
 
-// unescape reads the escapes of a Python string; an unknown one keeps its backslash.
+	simpleEscapes = map[string]string{
+		"\n": "", "\\": "\\", "'": "'", "\"": "\"",
+		"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
+	}
+	hexDigits = map[byte]int{'x': 2, 'u': 4, 'U': 8}
+)
+
+// unescape reads the escapes of a Python string, such as \n, \x41, \u00e9, \U0001f600 and octal \101; an unknown one
+// keeps its backslash.
 func unescape(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] != '\\' || i+1 == len(s) {
-			b.WriteByte(s[i])
-			continue
+	return escapes.ReplaceAllStringFunc(s, func(escape string) string {
+		code := escape[1:]
+		if simple, ok := simpleEscapes[code]; ok {
+			return simple
 		}
-		i++
-		if simple, ok := simpleEscapes[s[i]]; ok {
-			b.WriteString(simple)
-		} else if value, size := codeEscape(s[i:]); size > 0 {
-			b.WriteRune(value)
-			i += size - 1
-		} else {
-			b.WriteString(s[i-1 : i+1])
+		want, base, digits := hexDigits[code[0]], 8, code
+		if want > 0 {
+			base, digits = 16, code[1:]
 		}
-	}
-	return b.String()
-}
-
-// codeEscape reads x41, u00e9, U0001f600 or octal 101 at the start of s.
-func codeEscape(s string) (value rune, size int) {
-	width := map[byte]int{'x': 2, 'u': 4, 'U': 8}[s[0]]
-	base, from := rune(16), 1
-	if width == 0 {
-		width, base, from = 3, 8, 0
-	}
-	end := from
-	for ; end < len(s) && end < from+width; end++ {
-		digit := rune(strings.IndexByte("0123456789abcdef", byte(unicode.ToLower(rune(s[end])))))
-		if digit < 0 || digit >= base {
-			break
+		value, err := strconv.ParseUint(digits, base, 32)
+		switch {
+		case want > 0 && (len(digits) < want || value > utf8.MaxRune):
+			panic(faultf(`string escape \%s: want %d hexadecimal digits of a character`, code, want))
+		case err != nil:
+			return escape
 		}
-		value = value*base + digit
-	}
-	if base == 16 && (end-from < width || value < 0 || value > utf8.MaxRune) {
-		panic(faultf(`string escape \%s: want %d hexadecimal digits of a character`, s[:end], width))
-	}
-	return value, end
+		return string(rune(value))
+	})
 }

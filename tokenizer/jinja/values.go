@@ -149,7 +149,13 @@ func fromJSON(d *json.Decoder, depth int) (any, error) {
 		if t == '{' {
 			return dictFromJSON(d, depth+1)
 		}
-		return listFromJSON(d, depth+1)
+		out := []any{}
+		for d.More() && err == nil {
+			var v any
+			v, err = fromJSON(d, depth+1)
+			out = append(out, v)
+		}
+		return out, closed(d, err)
 	case json.Number:
 		return fromNumber(t)
 	case nil:
@@ -158,40 +164,30 @@ func fromJSON(d *json.Decoder, depth int) (any, error) {
 	return t, nil
 }
 
-func listFromJSON(d *json.Decoder, depth int) (any, error) {
-	out := []any{}
-	for d.More() {
-		v, err := fromJSON(d, depth)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, v)
+// closed reads the end of a list or object, unless there is an error already.
+func closed(d *json.Decoder, err error) error {
+	if err == nil {
+		_, err = d.Token()
 	}
-	_, err := d.Token()
-	return out, err
+	return err
 }
 
 // dictFromJSON lets a repeated key replace the value in its first place, as Python does.
-func dictFromJSON(d *json.Decoder, depth int) (any, error) {
+func dictFromJSON(d *json.Decoder, depth int) (out Dict, err error) {
 	out, at := Dict{}, map[any]int{}
-	for d.More() {
-		key, err := d.Token()
-		if err != nil {
-			return nil, err
+	for d.More() && err == nil {
+		var e Entry
+		if e.Key, err = d.Token(); err == nil {
+			e.Value, err = fromJSON(d, depth)
 		}
-		v, err := fromJSON(d, depth)
-		if err != nil {
-			return nil, err
-		}
-		if i, repeated := at[key]; repeated {
-			out[i].Value = v
+		if i, repeated := at[e.Key]; repeated {
+			out[i] = e
 			continue
 		}
-		at[key] = len(out)
-		out = append(out, Entry{key, v})
+		at[e.Key] = len(out)
+		out = append(out, e)
 	}
-	_, err := d.Token()
-	return out, err
+	return out, closed(d, err)
 }
 
 func fromNumber(n json.Number) (any, error) {
@@ -354,24 +350,20 @@ func integerOp(op string, a, b int) any {
 	if op == "//" || op == "%" {
 		return divide(op, a, b)
 	}
-	x, y, result := big.NewInt(int64(a)), big.NewInt(int64(b)), new(big.Int)
-	tooBig := false
-	switch op {
-	case "+":
-		result.Add(x, y)
-	case "-":
-		result.Sub(x, y)
-	case "*":
-		result.Mul(x, y)
-	default:
-		if tooBig = float64(b)*math.Log2(math.Max(1, math.Abs(float64(a)))) > 64; !tooBig {
-			result.Exp(x, y, nil)
-		}
+	result := new(big.Int)
+	tooBig := op == "**" && float64(b)*math.Log2(math.Max(1, math.Abs(float64(a)))) > 64
+	if !tooBig {
+		exact[op](result, big.NewInt(int64(a)), big.NewInt(int64(b)))
 	}
 	if tooBig || !result.IsInt64() {
 		panic(faultf("%d %s %d: result of more than 64 bits", a, op, b))
 	}
 	return int(result.Int64())
+}
+
+var exact = map[string]func(z, x, y *big.Int) *big.Int{
+	"+": (*big.Int).Add, "-": (*big.Int).Sub, "*": (*big.Int).Mul,
+	"**": func(z, x, y *big.Int) *big.Int { return z.Exp(x, y, nil) },
 }
 
 // divide rounds towards minus infinity, as Python does.
