@@ -10,6 +10,9 @@ import (
 	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
+// WriteFile writes a file, whole or not at all.
+func WriteFile(path string, write func(w io.Writer) error) error { return rows.WriteFile(path, write) }
+
 // WriteLines writes n values as JSON lines, whole or not at all.
 func WriteLines(path string, n int, line func(i int) any) error {
 	return rows.WriteFile(path, func(w io.Writer) error {

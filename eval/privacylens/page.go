@@ -1,23 +1,20 @@
 package privacylens
 
 import (
-	"bufio"
 	"cmp"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"html/template"
 	"io"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/posttrain/posttrain/data"
 	lens "github.com/posttrain/posttrain/data/privacylens"
 )
 
@@ -31,10 +28,8 @@ var (
 	//go:embed page.js
 	pageScript string
 
-	pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{"number": func(i int) int {
-		return i +
-			1
-	}}).Parse(pageText))
+	pageFuncs    = template.FuncMap{"number": func(i int) int { return i + 1 }}
+	pageTemplate = template.Must(template.New("page.html").Funcs(pageFuncs).Parse(pageText))
 )
 
 // writePage writes a run as one HTML file to look through: its settings and counts, and every case with its action, in
@@ -43,27 +38,7 @@ var (
 // all.
 func writePage(path, title string, cases []lens.Case, s Summary, results []CaseResult) error {
 	view := pageOf(title, cases, s, results)
-	return writeWhole(path, func(w io.Writer) error { return pageTemplate.Execute(w, view) })
-}
-
-// writeWhole writes a temporary file beside path and renames it.
-func writeWhole(path string, write func(w io.Writer) error) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return fmt.Errorf("%s: not written: %w", path, cause(err))
-	}
-	out := bufio.NewWriter(tmp)
-	if err = write(out); err == nil {
-		err = errors.Join(out.Flush(), tmp.Chmod(0o644), tmp.Sync())
-	}
-	if err = errors.Join(err, tmp.Close()); err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		os.Remove(tmp.Name())
-		return fmt.Errorf("%s: not written: %w", path, cause(err))
-	}
-	return nil
+	return data.WriteFile(path, func(w io.Writer) error { return pageTemplate.Execute(w, view) })
 }
 
 // pageView is what the template prints.

@@ -152,7 +152,7 @@ func (r *store) Import(actions map[string]string, settings map[string]string) er
 }
 
 // Report joins what the stages have found, counts it, and writes the summary, the cases, as lines and as a page, and
-// the verdicts and actions in the benchmark's own forms. It is an error that something is missing yet.
+// the verdicts and actions in the benchmark's own forms. Anything missing is an error.
 func (r *store) Report() (Summary, []CaseResult, error) {
 	summary, results, err := r.read()
 	if err != nil {
@@ -295,13 +295,7 @@ func readResults(dir string) ([]CaseResult, error) {
 	return out, err
 }
 
-// stopped is the error of a stage: its own, with that of closing its journal.
-func stopped(ctx context.Context, err error, closing error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	return closing
+// stopped is the error of a stage: that of an ended context, its own, or that of closing its journal.
+func stopped(ctx context.Context, err, closing error) error {
+	return cmp.Or(context.Cause(ctx), err, closing)
 }

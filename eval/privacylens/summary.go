@@ -175,5 +175,5 @@ func aboutJudge(settings Settings) []string {
 		return nil
 	}
 	return []string{"the keyword judge is a smoke test: it misses paraphrases and takes harmless quotations for " +
-		"leaks; do not quote its rate as a leakage rate"}
+		"leaks; its rate is not to be quoted as a leakage rate"}
 }
