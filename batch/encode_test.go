@@ -22,7 +22,7 @@ func folder(t *testing.T, name string) *Encoder {
 	return &Encoder{Tokenizer: tok}
 }
 
-// withTemplate is the tokenizer of a folder with another chat template; "" is none.
+// withTemplate is the tokenizer of a folder with another chat template; "" removes it.
 func withTemplate(t *testing.T, name, template string) *Encoder {
 	t.Helper()
 	dir := filepath.Join("..", "model", "testdata", name)
@@ -78,7 +78,7 @@ func TestTokensEqualTRLs(t *testing.T) {
 	}
 }
 
-// TestBoundaryOnAwkwardText: whatever stands at the boundary, prompt tokens are those of the prompt alone, as they are
+// TestBoundaryOnAwkwardText: whatever is at the boundary, prompt tokens are those of the prompt alone, as they are
 // when a model is sampled, and prompt and completion together decode to the whole text.
 func TestBoundaryOnAwkwardText(t *testing.T) {
 	e := folder(t, "qwen2-newer")

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// rollouts of a run whose answers become longer: 8 prompts of about so many tokens, 16 answers, at most 128 tokens.
+// rollouts of a run whose answers become longer: 8 prompts of about this many tokens, 16 answers, at most 128 tokens.
 func drifting(r *rand.Rand, prompt int, mean float64) (groups []Group) {
 	for range 8 {
 		g := Group{Prompt: make([]int32, prompt*9/10+r.IntN(prompt/5+1))}

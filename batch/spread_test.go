@@ -21,7 +21,7 @@ func TestSpreadHoldsEveryAnswerOnce(t *testing.T) {
 			for _, x := range p.Sets {
 				for _, a := range x.Answers {
 					if name := fmt.Sprint(x.Group, " ", a); seen[name] {
-						t.Fatalf("answer %s stands in two places", name)
+						t.Fatalf("answer %s is in two places", name)
 					} else {
 						seen[name] = true
 					}

@@ -47,7 +47,7 @@ func newGPU() *cobra.Command {
 	return cmd
 }
 
-// onGPU are the defaults of Python's sides on a GPU: there are none unless an interpreter is given.
+// onGPU are the defaults of Python's sides on a GPU. They run only if an interpreter is given.
 var onGPU = peers{"", "cuda", "bfloat16"}
 
 func newGPUSample() *cobra.Command {

@@ -7,7 +7,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 )
 
-// The prompt that stands inside both answers is split off; the scores become the prior gap.
+// The prompt inside both answers is split off; the scores become the prior gap.
 func Example() {
 	files := fstest.MapFS{"pairs.jsonl": {Data: []byte(
 		`{"chosen": "Q: Is it far?\nA: No.", "rejected": "Q: Is it far?\nA: Go away.", "chosen_score": 0.75,` +

@@ -32,7 +32,7 @@ func TestPreferenceColumns(t *testing.T) {
 			`{"role":"assistant","content":"yes"}],"rejected":[{"role":"user","content":"Q"},{"role":"assistant",` +
 			`"content":"no"}]}`,
 			Preference{Prompt: talk("user", "Q"), Chosen: talk("assistant", "yes"), Rejected: talk("assistant", "no")}},
-		{"null prompt is none", `{"prompt":null,"chosen":"a b","rejected":"a c"}`,
+		{"null prompt is like a missing one", `{"prompt":null,"chosen":"a b","rejected":"a c"}`,
 			Preference{Prompt: plain("a"), Chosen: plain(" b"), Rejected: plain(" c")}},
 		{"conversations of different length", `{"chosen":[{"role":"user","content":"Q"},{"role":"assistant",` +
 			`"content":"A"}],"rejected":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"},` +
@@ -283,7 +283,7 @@ func TestPreferenceErrors(t *testing.T) {
 	wantError(t, err, "p.parquet: row 1: chosen_score is NaN: want a finite number")
 }
 
-// flipLast damages the checksum, which stands before the four bytes of the length.
+// flipLast damages the checksum, which is before the four bytes of the length.
 func flipLast(gz string) string {
 	b := []byte(gz)
 	b[len(b)-5] ^= 1

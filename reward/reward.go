@@ -245,7 +245,7 @@ func (f foldedText) find(keywords []string, word bool) []Match {
 	return matches
 }
 
-// index is the offset in the original of a folded keyword's first occurrence, -1 if there is none.
+// index is the offset in the original of a folded keyword's first occurrence, or -1.
 func (f foldedText) index(keyword string, word bool) int {
 	for from := 0; ; {
 		i := strings.Index(f.text[from:], keyword)

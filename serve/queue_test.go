@@ -98,7 +98,7 @@ func TestShortAnswersDoNotWait(t *testing.T) {
 	tokens(t, long, 50)
 }
 
-// TestFullLine: a request that finds the queue full is told when to return, and is served then.
+// TestFullLine: a request that finds the queue full gets a time to return at, and is served then.
 func TestFullLine(t *testing.T) {
 	p := newPaced()
 	r := start(t, p, func(o *serve.Options) { o.MaxQueue = 2 })

@@ -328,7 +328,7 @@ func TestCIDeepText(t *testing.T) {
 	wantError(t, err, "ci.jsonl:1: information is a string: want an object")
 }
 
-// Whatever stands in the texts, every form gives it back.
+// Whatever the texts contain, every form gives it back.
 func TestCIAwkwardTexts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 2))
 	pieces := []string{"a", " ", "\n", "\t", "\x00", "\"", "\\", "<think>", "é", "e\u0301", "日本", "👩\u200d🔬", "\u2028",

@@ -138,7 +138,7 @@ func open(items []Item) map[string]bool {
 	return values
 }
 
-// The same seed gives the same bytes on every machine and in every version: the embedded model stands on them.
+// The same seed gives the same bytes on every machine and in every version: the embedded model depends on them.
 func TestSynthesisIsFixed(t *testing.T) {
 	h := fnv.New64a()
 	rng := rand.New(rand.NewPCG(1, 1))

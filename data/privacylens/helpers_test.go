@@ -14,7 +14,7 @@ var wantError = expect.Error
 
 func oneLine(s string) string { return strings.ReplaceAll(s, "\n", " ") }
 
-// realData is the path of a real data file, or skips the test where there is none.
+// realData is the path of a real data file, or skips the test if the file is missing.
 func realData(t *testing.T, name string) string {
 	t.Helper()
 	dir := os.Getenv("POSTTRAIN_DATA_DIR")

@@ -122,7 +122,7 @@ def agent_rows(actions, cases):
             yield {"name": case["name"], "kind": kind, "prompt": make(prompt_type=prompt_type, **values, **more)}
 
 
-# What stands for the action while a prompt is made; it occurs in no text.
+# The placeholder of the action while a prompt is made; it occurs in no text.
 GAP = "\ufdd0the action\ufdd1"
 
 
