@@ -36,7 +36,7 @@ floors:
 
 # Draws docs/floors.svg from the imports and the table of internal/floors.
 picture:
-	$(GO) run ./scripts/architecture > docs/floors.svg
+	$(GO) test ./internal/floors -run TestPicture -update
 
 configs:
 	$(GO) test ./internal/config/... ./recipe ./eval/privacylens -run "Config|Options|Released|Reference|Faults|Settings"

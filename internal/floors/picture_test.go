@@ -1,28 +1,74 @@
-// Architecture draws docs/floors.svg: every package on its floor, with the packages and modules that it imports. The
-// floors come from the table of internal/floors, the imports from the Go files.
-//
-//	go run ./scripts/architecture > docs/floors.svg
-package main
+package floors
 
 import (
+	"encoding/xml"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
-
-	"github.com/posttrain/posttrain/internal/floors"
+	"testing"
 )
 
-func main() {
-	root := flag.String("root", ".", "folder of the repository")
-	flag.Parse()
-	sources, err := floors.Read(*root)
+// TestPicture draws this repository: well-formed XML that names every package, with the ground at the bottom, and the
+// same as docs/floors.svg.
+func TestPicture(t *testing.T) {
+	sources, err := Read("../..")
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "error:", err)
-		os.Exit(1)
+		t.Fatal(err)
 	}
-	fmt.Print(draw(boxesOf(sources)))
+	picture := draw(boxesOf(sources))
+	checkFile(t, picture)
+	for d := xml.NewDecoder(strings.NewReader(picture)); ; {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	place := func(name string) int { return strings.Index(picture, `class="name">`+name+"<") }
+	if cmd, grpo, data := place("cmd/posttrain"), place("grpo"), place("data"); cmd < 0 || grpo < cmd || data < grpo {
+		t.Errorf("cmd/posttrain at %d, grpo at %d, data at %d: want this order", cmd, grpo, data)
+	}
+	if place("internal/testkit") >= 0 {
+		t.Error("a package for tests is in the picture")
+	}
+}
+
+func TestBoxesLeaveOutWhatOthersImport(t *testing.T) {
+	file := func(path string, imports ...string) Source {
+		s := Source{Path: path}
+		for _, i := range imports {
+			s.Imports = append(s.Imports, Import{Path: i})
+		}
+		return s
+	}
+	m := Module + "/"
+	boxes := boxesOf([]Source{
+		file("train/a.go", m+"model", m+"batch", m+"data", "fmt", "github.com/gomlx/gomlx/core/graph"),
+		file("train/a_test.go", m+"embedded"), file("batch/b.go", m+"data"), file("data/c.go"), file("model/d.go"),
+	})
+	got := boxes[slices.IndexFunc(boxes, func(b box) bool { return b.name == "train" })]
+	if !slices.Equal(got.ours, []string{"batch", "model"}) || !slices.Equal(got.modules, []string{"gomlx"}) {
+		t.Errorf("%+v, want batch and model, and gomlx", got)
+	}
+}
+
+var update = flag.Bool("update", false, "write docs/floors.svg")
+
+// checkFile compares the picture in the tree with one drawn from the imports of today.
+func checkFile(t *testing.T, picture string) {
+	const file = "../../docs/floors.svg"
+	if *update {
+		if err := os.WriteFile(file, []byte(picture), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if stored, err := os.ReadFile(file); err != nil || string(stored) != picture {
+		t.Errorf("docs/floors.svg does not show the imports of today (%v): run make picture", err)
+	}
 }
 
 // box is a package of the picture.
@@ -34,14 +80,14 @@ type box struct {
 }
 
 // boxesOf are the packages that are not for tests only, in the order of their names.
-func boxesOf(sources []floors.Source) []box {
+func boxesOf(sources []Source) []box {
 	imports := importsOf(sources)
 	var boxes []box
 	for name, all := range imports {
-		row, _ := floors.RowOf(name)
+		row, _ := RowOf(name)
 		b := box{name: name, floor: row.Floor}
 		for path := range all {
-			own, ours := strings.CutPrefix(path, floors.Module+"/")
+			own, ours := strings.CutPrefix(path, Module+"/")
 			switch {
 			case ours && !reachedThroughOthers(imports, all, own):
 				b.ours = append(b.ours, own)
@@ -61,12 +107,12 @@ func boxesOf(sources []floors.Source) []box {
 type set map[string]bool
 
 // importsOf are the paths that the packages import, tests aside.
-func importsOf(sources []floors.Source) map[string]set {
+func importsOf(sources []Source) map[string]set {
 	imports := map[string]set{}
 	for _, s := range sources {
 		name := s.Package()
 		about := name == "internal/floors" || strings.HasPrefix(name, "scripts/") // about the tree, not part of it
-		if about || s.Test() || slices.Contains(floors.TestsOnly, name) {
+		if about || s.Test() || slices.Contains(TestsOnly, name) {
 			continue
 		}
 		if imports[name] == nil {
@@ -83,11 +129,11 @@ func importsOf(sources []floors.Source) map[string]set {
 // further ones.
 func reachedThroughOthers(imports map[string]set, from set, name string) bool {
 	for path := range from {
-		own, ours := strings.CutPrefix(path, floors.Module+"/")
+		own, ours := strings.CutPrefix(path, Module+"/")
 		if !ours || own == name {
 			continue
 		}
-		if imports[own][floors.Module+"/"+name] || reachedThroughOthers(imports, imports[own], name) {
+		if imports[own][Module+"/"+name] || reachedThroughOthers(imports, imports[own], name) {
 			return true
 		}
 	}
@@ -125,7 +171,7 @@ var colors = []string{"#e8f1e4", "#e3eef8", "#f8f0de", "#f6e4e4", "#ece6f4", "#e
 func draw(boxes []box) string {
 	var body strings.Builder
 	y := margin
-	for floor := len(floors.Names) - 1; floor >= 0; floor-- {
+	for floor := len(Names) - 1; floor >= 0; floor-- {
 		others := func(b box) bool { return b.floor != floor }
 		y += drawFloor(&body, floor, y, slices.DeleteFunc(slices.Clone(boxes), others)) + gap
 	}
@@ -157,7 +203,7 @@ func drawFloor(out *strings.Builder, floor, y int, boxes []box) int {
 		high += 28 + most*line + gap
 	}
 	drawRect(out, margin, y, width-2*margin, high, colors[floor%len(colors)])
-	drawText(out, margin+gap, y+18, "floor", floors.Names[floor])
+	drawText(out, margin+gap, y+18, "floor", Names[floor])
 	out.WriteString(inside.String())
 	return high
 }

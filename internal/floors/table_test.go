@@ -1,0 +1,283 @@
+package floors
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Module is the path of this module.
+const Module = "github.com/posttrain/posttrain"
+
+// The floors of the house, ground first.
+const (
+	ground = iota
+	text
+	tensor
+	behaviour
+	method
+	recipe
+	roof
+)
+
+// Names are the floors, ground first.
+var Names = []string{"ground", "text floor (no tensors)", "tensor floor", "behaviour floor", "method floor",
+	"recipe floor", "roof"}
+
+// Row is a package with its floor. It may import the standard library, packages of lower floors, its own parts, and the
+// packages of its own floor and the modules in Allow.
+type Row struct {
+	Package string
+	Floor   int // index in [Names]
+	Allow   []string
+}
+
+// Modules by what they are for.
+const (
+	gomlx   = "github.com/gomlx/gomlx"
+	compute = "github.com/gomlx/compute"
+	onnx    = "github.com/gomlx/compute-onnx"
+	xla     = "github.com/gomlx/go-xla"
+	openai  = "github.com/sashabaranov/go-openai"
+	retry   = "github.com/hashicorp/go-retryablehttp"
+	yaml    = "github.com/goccy/go-yaml"
+	rename  = "github.com/google/renameio/v2"
+	rate    = "golang.org/x/time/rate"
+)
+
+// Table is the house. A package without a row of its own belongs to the row of the nearest folder above it.
+var Table = []Row{
+	{"internal/config", ground, []string{yaml}},
+
+	{"configs", text, nil},
+	{"embedded", text, nil},
+	{"data", text, []string{"github.com/parquet-go/parquet-go"}},
+	{"reward", text, []string{"data"}},
+	{"tokenizer", text, []string{"github.com/dlclark/regexp2", "golang.org/x/text", rename}},
+	{"batch", text, []string{"data", "tokenizer"}},
+	{"run", text, []string{rename, "gonum.org/v1/plot", "github.com/schollz/progressbar/v3", "golang.org/x/term"}},
+
+	{"backend", tensor, []string{gomlx, compute, onnx, xla, "github.com/go-logr/logr", "k8s.io/klog/v2"}},
+	{"losses", tensor, []string{gomlx}},
+	{"model", tensor, []string{gomlx, compute, rename}},
+
+	{"rollout", behaviour, []string{gomlx, compute, openai, retry}},
+	{"train", behaviour, []string{gomlx, compute}},
+	{"rollout/metered", behaviour, []string{"rollout", rate}},
+	{"eval", behaviour, []string{"rollout"}},
+	{"serve", behaviour, []string{"rollout"}},
+
+	{"grpo", method, []string{gomlx, compute}},
+
+	{"recipe", recipe, []string{compute}},
+
+	{"internal/testkit", roof, nil},
+	{"internal/floors", roof, nil},
+	{"cmd", roof, []string{"github.com/spf13/cobra", "github.com/spf13/pflag",
+		"golang.org/x/term", compute}},
+	{"bench", roof, []string{compute, "github.com/spf13/cobra", "github.com/spf13/pflag"}},
+}
+
+// TestsOnly are the packages that only tests may import.
+var TestsOnly = []string{"internal/testkit", "internal/testkit/expect", "internal/testkit/scripted",
+	"backend/backendtest", "rollout/metered/meteredtest"}
+
+// never are rules that no row can lift. Those about another module hold for tests too.
+var never = []struct {
+	who, what string
+	why       string
+}{
+	{"losses", "model", "losses are pure functions of log-probs"},
+	{"reward", "model", "a reward is a function of texts"},
+	{"data", gomlx, "data are records and files, without tensors"},
+	{"data", compute, "data are records and files, without tensors"},
+	{"model", "losses", "a model does not know what it is trained for"},
+	{"eval", "train", "what measures does not depend on what trains"},
+	{"eval", "grpo", "what measures does not depend on what trains"},
+}
+
+// engines are linked by package backend alone, so that nothing else depends on the engine that runs. Tests may link the
+// pure Go engine.
+const goEngine = compute + "/gobackend"
+
+var engines = []string{onnx, xla, goEngine, gomlx + "/backends"}
+
+// Source is a Go file with its imports.
+type Source struct {
+	Path    string // with slashes, from the repository root
+	Imports []Import
+}
+
+// Import is an import path and the line that has it.
+type Import struct {
+	Path string
+	Line int
+}
+
+// Test reports whether the file is a test.
+func (s Source) Test() bool { return strings.HasSuffix(s.Path, "_test.go") }
+
+// Package is the file's folder, "." for the root.
+func (s Source) Package() string { return path.Dir(s.Path) }
+
+// within reports whether a path is root or below it.
+func within(path, root string) bool { return path == root || strings.HasPrefix(path, root+"/") }
+
+// RowOf is the row that a package belongs to.
+func RowOf(pkg string) (row Row, ok bool) {
+	for _, r := range Table {
+		if within(pkg, r.Package) && len(r.Package) > len(row.Package) {
+			row, ok = r, true
+		}
+	}
+	return row, ok
+}
+
+const homeless = "has no place in the house: give it a row in internal/floors"
+
+// Check returns a line for every import that breaks the table.
+func Check(sources []Source) (faults []string) {
+	for _, s := range sources {
+		from, ok := RowOf(s.Package())
+		if !ok {
+			faults = append(faults, fmt.Sprintf("%s: package %q %s", s.Path, s.Package(), homeless))
+			continue
+		}
+		for _, i := range s.Imports {
+			if why := fault(s, from, i.Path); why != "" {
+				faults = append(faults, fmt.Sprintf("%s:%d: imports %s: %s", s.Path, i.Line, i.Path, why))
+			}
+		}
+	}
+	return faults
+}
+
+// Stale returns a line for every allowance of the table that no file needs.
+func Stale(sources []Source) (faults []string) {
+	for _, r := range Table {
+		for _, what := range r.Allow {
+			if !slices.ContainsFunc(sources, func(s Source) bool { return s.needs(r, what) }) {
+				const stale = "internal/floors: %s imports %s no longer: drop it from its row"
+				faults = append(faults, fmt.Sprintf(stale, r.Package, what))
+			}
+		}
+	}
+	return faults
+}
+
+func (s Source) needs(r Row, what string) bool {
+	from, _ := RowOf(s.Package())
+	return from.Package == r.Package && !s.Test() && slices.ContainsFunc(s.Imports, func(i Import) bool {
+		return within(i.Path, what) || within(i.Path, Module+"/"+what)
+	})
+}
+
+// fault says why a file must not import a path. It is empty if the file may import it.
+func fault(s Source, from Row, path string) string {
+	for _, e := range engines {
+		if within(path, e) && from.Package != "backend" && !(s.Test() && e == goEngine) {
+			return "only backend links an engine"
+		}
+	}
+	own, internal := strings.CutPrefix(path, Module+"/")
+	what := path
+	if internal {
+		what = own
+	}
+	for _, n := range never {
+		if from.Package == n.who && within(what, n.what) && !(s.Test() && internal) {
+			return fmt.Sprintf("never: %s", n.why)
+		}
+	}
+	switch {
+	case s.Test() || standard(path) || allowed(from, what):
+		return ""
+	case slices.Contains(TestsOnly, own):
+		return "for tests only"
+	case internal:
+		return climbs(from, own)
+	case from.Floor <= text && (within(path, gomlx) || within(path, compute)):
+		return "the text floor has no tensors"
+	}
+	return fmt.Sprintf("of other modules %s may import %s", from.Package, list(from.Allow))
+}
+
+func standard(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return !strings.Contains(first, ".")
+}
+
+func allowed(from Row, what string) bool {
+	return slices.ContainsFunc(from.Allow, func(a string) bool { return within(what, a) })
+}
+
+// climbs says why a package must not import another one of ours.
+func climbs(from Row, own string) string {
+	to, ok := RowOf(own)
+	if !ok {
+		return "it " + homeless
+	}
+	if to.Package == from.Package || to.Floor < from.Floor {
+		return ""
+	}
+	return fmt.Sprintf("%s is on the %s, %s on the %s; it may import floors below, and %s",
+		from.Package, Names[from.Floor], to.Package, Names[to.Floor], list(from.Allow))
+}
+
+func list(names []string) string {
+	if len(names) == 0 {
+		return "nothing"
+	}
+	return strings.Join(names, ", ")
+}
+
+// Read reads the imports of every Go file of the repository, for any system and build tag.
+func Read(root string) ([]Source, error) {
+	var sources []Source
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := d.Name()
+		if d.IsDir() && path != root && (strings.ContainsAny(name[:1], "._") || slices.Contains(skipped, name)) {
+			return fs.SkipDir
+		}
+		if d.IsDir() || !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		s, err := parse(root, path)
+		sources = append(sources, s)
+		return err
+	})
+	return sources, err
+}
+
+// skipped are folders without Go files of the house.
+var skipped = []string{"testdata", "vendor", "runs"}
+
+func parse(root, path string) (Source, error) {
+	rel, err := filepath.Rel(root, path)
+	if err != nil {
+		return Source{}, err
+	}
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, path, nil, parser.ImportsOnly)
+	if err != nil {
+		return Source{}, err
+	}
+	s := Source{Path: filepath.ToSlash(rel)}
+	for _, i := range file.Imports {
+		name, err := strconv.Unquote(i.Path.Value)
+		if err != nil {
+			return Source{}, err
+		}
+		s.Imports = append(s.Imports, Import{name, files.Position(i.Pos()).Line})
+	}
+	return s, nil
+}
