@@ -151,6 +151,15 @@ func DescribeBatch(t train.Options, unit string) string {
 	return fmt.Sprintf(" of %d %s (%d at a time)", t.BatchSize, unit, micro)
 }
 
+// CheckLength refuses answers that are longer than the model, unless their length is the default, which no user gave.
+func CheckLength(maxNew, byDefault, positions int) error {
+	if maxNew < positions || maxNew == byDefault {
+		return nil
+	}
+	return fault.Fault{Key: "max_new_tokens", Value: fmt.Sprint(maxNew),
+		Problem: fmt.Sprintf("the model has %d positions, for prompt and answer together: want fewer", positions)}
+}
+
 // Count writes a number with its unit.
 func Count(n int, unit string) string {
 	if n == 1 {

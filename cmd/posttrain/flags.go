@@ -43,7 +43,7 @@ func (c configured[O]) command(s streams, cmd *cobra.Command) *cobra.Command {
 		if stopped := (*recipe.Stopped)(nil); errors.As(err, &stopped) {
 			return fmt.Errorf("%w %s: continue with %s", recipe.ErrInterrupted, stopped.Where, f.again(stopped.Dir))
 		}
-		if err == nil {
+		if err == nil && printed != "" {
 			fmt.Fprint(s.out, printed)
 		}
 		return err
@@ -155,7 +155,7 @@ func (f *trainFlags) registerConfig(cmd *cobra.Command) {
 
 // named are the flags that take the name of a file or folder, which cannot be empty.
 var named = map[string]string{
-	"config": "a config file", "out": "the name of a file or folder", "resume": "a run folder", "input": "a data file",
+	"config": "a config file", "out": "the name of a file or folder", "resume": "a run folder", "input": "a data file", "name": "a name",
 }
 
 // overrides are what the command line sets, in the order: flags, then --set.

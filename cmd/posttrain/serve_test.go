@@ -93,10 +93,11 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestServeFlags: names and silence are the user's, and a warning says what an open address means.
-func TestServeFlags(t *testing.T) {
+// TestServeConfig: the name comes from a file, and a flag wins over it.
+func TestServeConfig(t *testing.T) {
 	work(t, "qwen2-newer")
-	s := serveTiny(t, "--name", "judge", "--quiet")
+	write(t, "s.yaml", "command: serve\nname: judge\nquiet: false\nmax_queue: 3\n")
+	s := serveTiny(t, "--config", "s.yaml", "--quiet")
 	c := openai.DefaultConfig("")
 	c.BaseURL = s.url
 	list, err := openai.NewClientWithConfig(c).ListModels(t.Context())
@@ -117,14 +118,14 @@ func TestServeRefusals(t *testing.T) {
 	}
 	defer busy.Close()
 	for _, f := range []faultCase{
-		{name: "no port", args: []string{"--addr", "localhost"}, code: 2, says: []string{`--addr "localhost"`, "HOST:PORT"}},
-		{name: "busy port", args: []string{"--addr", busy.Addr().String()}, code: 1, says: []string{"--addr " + busy.Addr().String(), "address already in use"}},
-		{name: "no token", args: []string{"--token-env", "POSTTRAIN_NOT_SET"}, code: 2, says: []string{"--token-env POSTTRAIN_NOT_SET", "not set"}},
+		{name: "no port", args: []string{"--addr", "localhost"}, code: 2, says: []string{"--addr", `addr "localhost"`, "HOST:PORT"}},
+		{name: "busy port", args: []string{"--addr", busy.Addr().String()}, code: 1, says: []string{"addr " + busy.Addr().String(), "address already in use"}},
+		{name: "no token", args: []string{"--token-env", "POSTTRAIN_NOT_SET"}, code: 2, says: []string{"--token-env", "POSTTRAIN_NOT_SET", "not set"}},
 		{name: "odd token", make: func(t *testing.T) { t.Setenv("POSTTRAIN_SERVE_TOKEN", "two words") }, code: 2, says: []string{"POSTTRAIN_SERVE_TOKEN", "one word"}},
-		{name: "no line", args: []string{"--max-queue", "0"}, code: 2, says: []string{"--max-queue 0", "1 or more"}},
-		{name: "no bytes", args: []string{"--max-request-bytes", "0"}, code: 2, says: []string{"--max-request-bytes 0", "1 or more"}},
-		{name: "no batch", args: []string{"--max-batch", "1000"}, code: 2, says: []string{"--max-batch 1000", "1 to 128"}},
-		{name: "no grace", args: []string{"--grace", "-1s"}, code: 2, says: []string{"--grace -1s", "more than 0"}},
+		{name: "no line", args: []string{"--max-queue", "0"}, code: 2, says: []string{"--max-queue", "max_queue 0", "1 or more"}},
+		{name: "no bytes", args: []string{"--max-request-bytes", "0"}, code: 2, says: []string{"--max-request-bytes", "max_request_bytes 0", "1 or more"}},
+		{name: "no batch", args: []string{"--max-batch", "1000"}, code: 2, says: []string{"--max-batch", "max_batch 1000", "1 or more and at most 128"}},
+		{name: "no grace", args: []string{"--grace", "-1s"}, code: 2, says: []string{"--grace", `grace "-1s"`, "above 0"}},
 		{name: "no name", args: []string{"--name", ""}, code: 2, says: []string{"--name is empty"}},
 		{name: "no template", make: func(t *testing.T) { remove(t, "model/chat_template.jinja") }, code: 1, says: []string{"model has no chat template"}},
 	} {

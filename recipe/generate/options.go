@@ -3,7 +3,6 @@
 package generate
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -96,13 +95,4 @@ func (o Options) checkOut() (faults fault.Faults) {
 		faults.Add("out", o.Out, "there is no folder %s to write it in", dir)
 	}
 	return faults
-}
-
-// checkLength refuses answers that are longer than the model, unless their length is the default.
-func (o Options) checkLength(positions int) error {
-	if o.MaxNew < positions || o.MaxNew == DefaultMaxNew {
-		return nil
-	}
-	return fault.Fault{Key: "max_new_tokens", Value: fmt.Sprint(o.MaxNew),
-		Problem: fmt.Sprintf("the model has %d positions, for prompt and answer together: want fewer", positions)}
 }

@@ -73,7 +73,7 @@ func open(o Options, r run.Reporter) (*generator, error) {
 		return nil, err
 	}
 	g.encoder.Tokenizer = g.model.Tokenizer
-	if err = o.checkLength(g.positions()); err == nil && o.Chat && !g.encoder.Tokenizer.HasTemplate() {
+	if err = recipe.CheckLength(o.MaxNew, DefaultMaxNew, g.positions()); err == nil && o.Chat && !g.encoder.Tokenizer.HasTemplate() {
 		err = fmt.Errorf("chat: %s has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json); "+
 			"without chat a prompt is continued as plain text", o.Model)
 	}

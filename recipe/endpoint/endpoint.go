@@ -1,0 +1,149 @@
+// Package endpoint is the recipe of posttrain serve: a model behind an OpenAI-compatible endpoint.
+package endpoint
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/serve"
+)
+
+// Command is the command that runs this recipe.
+const Command = "serve"
+
+// DefaultTokenEnv is the environment variable that is read for a token unless the options name another.
+const DefaultTokenEnv = "POSTTRAIN_SERVE_TOKEN"
+
+// Options say which model is served, where, and within which limits.
+type Options struct {
+	Model   string `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
+	Backend string `yaml:"backend" want:"@backend"`
+	Addr    string `yaml:"addr"`           // HOST:PORT; port 0: a free one
+	Name    string `yaml:"name,omitempty"` // of the model to clients; empty: the folder's name
+
+	// the environment variable with the token that clients must send; where it is not set they need none
+	TokenEnv string `yaml:"token_env" want:"@variable"`
+
+	MaxNew     int                    `yaml:"max_new_tokens" want:">=1"` // of an answer where the request does not say max_tokens
+	MaxRequest int64                  `yaml:"max_request_bytes" want:">=1"`
+	MaxQueue   int                    `yaml:"max_queue" want:">=1"`       // waiting requests; more get status 429
+	MaxBatch   int                    `yaml:"max_batch" want:">=1 <=128"` // answers sampled together
+	Grace      time.Duration          `yaml:"grace" want:">0"`            // for requests under way when the server stops
+	Quiet      bool                   `yaml:"quiet"`                      // no call of Log
+	Log        func(string)           `yaml:"-"`                          // gets a line per request, without its text; may be nil
+	Ready      func(name, url string) `yaml:"-"`                          // is called when requests are accepted; may be nil
+}
+
+// Spec says how a configuration becomes Options.
+var Spec = config.Register(&config.Spec[Options]{
+	Command:  Command,
+	Defaults: func(*config.Given) Options { return Defaults() },
+})
+
+// Defaults serve the embedded model to this machine.
+func Defaults() Options {
+	return Options{
+		Model: embedded.Name, Backend: "auto", Addr: "127.0.0.1:8080", TokenEnv: DefaultTokenEnv,
+		MaxNew: serve.DefaultMaxNew, MaxRequest: serve.DefaultMaxRequest, MaxQueue: serve.DefaultMaxQueue,
+		MaxBatch: serve.DefaultRows, Grace: serve.DefaultGrace,
+	}
+}
+
+// Check names the options that are out of range, and a token that no client can send.
+func (o Options) Check() []fault.Fault {
+	faults := fault.Check(o)
+	if _, _, err := net.SplitHostPort(o.Addr); err != nil {
+		faults.Add("addr", o.Addr, "want HOST:PORT, such as 127.0.0.1:8080")
+	}
+	if !fault.IsVariable(o.TokenEnv) { // it may be the token itself, which no message shows
+		return faults
+	}
+	token := os.Getenv(o.TokenEnv)
+	if token == "" && o.TokenEnv != DefaultTokenEnv {
+		faults.Add("token_env", o.TokenEnv, "this environment variable is not set")
+	}
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		faults.Add("token_env", o.TokenEnv,
+			"the token in it has white space or other characters that no client can send: want one word")
+	}
+	return faults
+}
+
+// Run loads the model and serves it until the context ends. A nil Reporter is silent.
+func Run(ctx context.Context, o Options, r run.Reporter) error {
+	if err := Spec.Verify(&o); err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", o.Addr)
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
+		err = op.Err // without the address again
+	}
+	if err != nil {
+		return fmt.Errorf("addr %s: %w", o.Addr, err)
+	}
+	defer l.Close()
+	m, err := open(o)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	server := o.server(m)
+	if tcp, ok := l.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && server.Token == "" {
+		run.Listen(r).Warn("addr %s: everyone who can reach this machine is served: set a token in %s", o.Addr, o.TokenEnv)
+	}
+	if o.Ready != nil {
+		o.Ready(server.Name, fmt.Sprintf("http://%s/v1", l.Addr()))
+	}
+	return serve.New(server).Run(ctx, l)
+}
+
+// open opens a model that can make prompts of messages.
+func open(o Options) (*local.Model, error) {
+	m, err := local.Open(o.Backend, o.Model)
+	if err != nil {
+		return nil, err
+	}
+	err = recipe.CheckLength(o.MaxNew, serve.DefaultMaxNew, m.Model.Config.MaxPositions)
+	if err == nil && !m.Tokenizer.HasTemplate() {
+		err = fmt.Errorf("%s has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json): "+
+			"there is no way to make prompts of messages", o.Model)
+	}
+	if err != nil {
+		m.Close()
+	}
+	return m, err
+}
+
+func (o Options) server(m *local.Model) serve.Options {
+	log := o.Log
+	if o.Quiet {
+		log = nil
+	}
+	return serve.Options{
+		Name: cmp.Or(o.Name, nameOf(o.Model)), Sampler: m.Sampler, Config: m.Model.Config,
+		Encoder: &batch.Encoder{Tokenizer: m.Tokenizer}, Decoder: m.Tokenizer, Token: os.Getenv(o.TokenEnv),
+		MaxNew: o.MaxNew, MaxRequest: o.MaxRequest, MaxQueue: o.MaxQueue, Rows: o.MaxBatch, Grace: o.Grace, Log: log,
+	}
+}
+
+// nameOf names a model by its folder.
+func nameOf(model string) string {
+	if path, err := filepath.Abs(model); err == nil && model != embedded.Name {
+		return filepath.Base(path)
+	}
+	return model
+}
