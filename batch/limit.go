@@ -8,10 +8,12 @@ import (
 
 // Options limit and shape the token sequences of a data set. Limits count tokens; 0 is no limit.
 type Options struct {
-	MaxPromptTokens     int    `yaml:"max_prompt_tokens" want:">=0"`                // longest prompt kept
-	MaxCompletionTokens int    `yaml:"max_completion_tokens" want:">=0"`            // longest completion kept, end-of-turn token included
-	MaxTokens           int    `yaml:"max_tokens" want:">=0"`                       // longest prompt + completion kept
-	Truncate            string `yaml:"truncate" want:"none|prompt|completion|both"` // none: drop and count; prompt: cut its start; completion: cut its end
+	MaxPromptTokens int `yaml:"max_prompt_tokens" want:">=0"` // longest prompt kept
+	// longest completion kept, end-of-turn token included
+	MaxCompletionTokens int `yaml:"max_completion_tokens" want:">=0"`
+	MaxTokens           int `yaml:"max_tokens" want:">=0"` // longest prompt + completion kept
+	// none: drop and count; prompt: cut its start; completion: cut its end
+	Truncate string `yaml:"truncate" want:"none|prompt|completion|both"`
 }
 
 // Defaults are no limits. They are those of the zero value, too.
@@ -28,10 +30,12 @@ func (o Options) Check() []fault.Fault {
 	}{
 		{"prompt", prompt || whole, "data.max_prompt_tokens or data.max_tokens"},
 		{"completion", completion || whole, "data.max_completion_tokens or data.max_tokens"},
-		{"both", prompt && completion || whole, "data.max_tokens, or both data.max_prompt_tokens and data.max_completion_tokens"},
+		{"both", prompt && completion || whole, "data.max_tokens, or both data.max_prompt_tokens and " +
+			"data.max_completion_tokens"},
 	} {
 		if o.Truncate == c.truncate && !c.enough {
-			faults = append(faults, fault.Fault{Key: "truncate", Value: o.Truncate, Problem: "give the limit to cut at, " + c.needs})
+			problem := "give the limit to cut at, " + c.needs
+			faults = append(faults, fault.Fault{Key: "truncate", Value: o.Truncate, Problem: problem})
 		}
 	}
 	return faults
@@ -46,7 +50,8 @@ type Limited struct {
 }
 
 func (l Limited) String() string {
-	return fmt.Sprintf("%d kept, %d dropped as too long, %d dropped as empty, %d truncated", len(l.Keep), l.Dropped, l.Empty, l.Truncated)
+	return fmt.Sprintf("%d kept, %d dropped as too long, %d dropped as empty, %d truncated",
+		len(l.Keep), l.Dropped, l.Empty, l.Truncated)
 }
 
 // Limit applies the limits to groups, in place where truncation is asked for. A group with an over-long stretch is
@@ -109,8 +114,8 @@ func truncate(g *Group, o Options) bool {
 	return cut
 }
 
-// answerLimit is the most tokens an answer may keep; 0: no limit, or no room for even one token. Where the prompt may be
-// cut too, the answer goes first: one token of the prompt is enough to start from.
+// answerLimit is the most tokens an answer may keep; 0: no limit, or no room for even one token. If the prompt may be cut
+// too, the answer goes first: one token of the prompt is enough to start from.
 func answerLimit(prompt int, o Options) int {
 	n := o.MaxCompletionTokens
 	if o.Truncate == "both" {

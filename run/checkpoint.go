@@ -87,7 +87,7 @@ func (f *Folder) writeFolder(what, parent, name string, write func(dir string) e
 	return nil
 }
 
-// freshFolder makes an empty folder in the place of anything older.
+// freshFolder makes an empty folder and removes an older one.
 func freshFolder(dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err

@@ -3,8 +3,8 @@
 #
 #   scripts/install-onnxruntime.sh [DIR]     DIR: ${XDG_DATA_HOME:-~/.local/share}/posttrain, where posttrain looks
 #
-# The library is in the PyPI package onnxruntime and, if pip cannot get that, in the npm package onnxruntime-node. pip and
-# npm download with their own settings. Only the library is kept, and nothing is executed. A second run does nothing.
+# The library is in the PyPI package onnxruntime and, if pip cannot get that, in the npm package onnxruntime-node. Both
+# download with their own settings. Only the library is kept, and nothing is executed. A second run does nothing.
 # Progress goes to standard error. A failure prints one line, and the exit code is 1.
 set -euo pipefail
 

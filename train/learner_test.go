@@ -146,7 +146,8 @@ func TestSharedPrefixEqualsTwoRows(t *testing.T) {
 				apart, shared := pairSums(t, l, groups, false), pairSums(t, l, groups, true)
 				for i := range apart {
 					for k := range 2 {
-						if d := math.Abs(float64(apart[i][k] - shared[i][k])); d > 1e-5*(1+math.Abs(float64(apart[i][k]))) {
+						size := math.Abs(float64(apart[i][k]))
+						if d := math.Abs(float64(apart[i][k] - shared[i][k])); d > 1e-5*(1+size) {
 							t.Errorf("pair %d, answer %d: log-prob %v apart, %v shared", i, k, apart[i][k],
 								shared[i][k])
 						}

@@ -55,7 +55,8 @@ type Options struct {
 
 // Rule is the optimiser's part of the options.
 func (o Options) Rule() AdamW {
-	return AdamW{Beta1: o.AdamBeta1, Beta2: o.AdamBeta2, Epsilon: o.AdamEpsilon, WeightDecay: o.WeightDecay, MaxNorm: o.MaxGradNorm}
+	return AdamW{Beta1: o.AdamBeta1, Beta2: o.AdamBeta2, Epsilon: o.AdamEpsilon, WeightDecay: o.WeightDecay,
+		MaxNorm: o.MaxGradNorm}
 }
 
 // Check names every fault of the options.
@@ -75,7 +76,8 @@ func (o Options) Check() []fault.Fault {
 func (o Options) Err() error {
 	faults := o.Check()
 	vital := []string{"epochs", "learning_rate", "schedule", "adam_beta1", "adam_beta2", "adam_epsilon"}
-	return fault.Err("train", slices.DeleteFunc(faults, func(f fault.Fault) bool { return !slices.Contains(vital, f.Key) }))
+	idle := func(f fault.Fault) bool { return !slices.Contains(vital, f.Key) }
+	return fault.Err("train", slices.DeleteFunc(faults, idle))
 }
 
 // Micro is the most examples of a forward pass.
@@ -86,8 +88,8 @@ func (o Options) Micro() int {
 	return o.BatchSize
 }
 
-// Defaults are the field's settings: AdamW with a linear schedule, one epoch. Batch size and learning rate depend on the
-// method and the model, so that the caller must give them.
+// Defaults are the field's settings: AdamW with a linear schedule, one epoch. Batch size and learning rate depend on
+// the method and the model, so that the caller must give them.
 func Defaults() Options {
 	return Options{
 		Epochs: 1, Schedule: "linear", AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1,

@@ -13,7 +13,7 @@ import (
 // Examples are groups of two answers, the chosen one first.
 type Preference struct {
 	Options   losses.Options
-	Custom    *PairLoss    // in the place of the loss that Options names; nil: that loss
+	Custom    *PairLoss    // instead of the loss that Options names; nil: that loss
 	Gaps      []float64    // [examples] reward gap Δr; nil where the pairs have no scores and the loss needs none
 	Reference [][2]float32 // [examples] summed log-probs of chosen and rejected; nil for a reference-free loss
 	Tolerance float64      // of the self-check at step 0, relative; 0: no check, the reference is another model

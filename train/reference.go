@@ -16,8 +16,8 @@ import (
 )
 
 // CachedPairSums returns the summed log-probs of every pair under the learner's present weights: measured, and
-// written to the file at path, or read from there where an earlier start of the same run has left them. A file of
-// other weights, groups, layout or engine is an error: the run would continue with another reference than it began with.
+// written to the file at path, or read from there if an earlier start of the same run has left them. A file of other
+// weights, groups, layout or engine is an error: the run would continue with another reference than it began with.
 func CachedPairSums(path string, l *Learner, groups []batch.Group, layout batch.Layout,
 	tick func(done int) error) (sums [][2]float32, cached bool, err error) {
 	key, err := l.fingerprint(groups, layout)

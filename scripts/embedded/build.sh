@@ -25,7 +25,8 @@ if [[ "${1:-}" == --pairs ]]; then
 fi
 
 # A writer who has a quarter of the norms wrong, so that the model knows format and copying and leaves room for CI-RL.
-"$posttrain" data synth --n 24000 --seed 1 --leak 0.08 --omit 0.08 --garble 0.02 --leak-habit 0.25 --omit-habit 0.25 --out "$work/demos.jsonl"
+"$posttrain" data synth --n 24000 --seed 1 --leak 0.08 --omit 0.08 --garble 0.02 \
+  --leak-habit 0.25 --omit-habit 0.25 --out "$work/demos.jsonl"
 "${PYTHON:-python3}" scripts/embedded/tokenizer.py "$work/demos.jsonl" "$work/tokenizer"
 "$posttrain" model init --like scripts/embedded/config.json --seed 1 --tokenizer "$work/tokenizer" --out "$work/random"
 "$posttrain" sft --config scripts/embedded/sft.yaml --out "$work/sft"

@@ -8,8 +8,8 @@ Run it inside a checkout of PrivacyLens (https://github.com/SALT-NLP/PrivacyLens
 
 It calls the checkout's functions that make prompts, and no model. It needs only these two of the checkout's
 requirements, because it replaces the libraries that run models by empty ones. --evaluation names another folder with
-get_final_action.py and evaluate_final_action.py, such as the one released with CI-RL. If its get_final_action.py has the
-CI-CoT prompt, that is exported as kind cot.
+get_final_action.py and evaluate_final_action.py, such as the one released with CI-RL. If its get_final_action.py has
+the CI-CoT prompt, that is exported as kind cot.
 
 agent.jsonl:  {"name", "kind": "naive" | "enhanced" | "cot", "prompt"}
 judge.jsonl:  {"name", "kind": "leakage", "item", "before", "after"}

@@ -248,7 +248,7 @@ func strftimeNow(c *call) any {
 
 var strftimeCodes = regexp.MustCompile(`(?s)%(-?)(.)`)
 
-// strftime formats t as Python's strftime does in the C locale; of an unknown code nothing is changed. A - drops leading
+// strftime formats t as Python's strftime does in the C locale; an unknown code stays as it is. A - drops leading
 // zeros.
 func strftime(t time.Time, format string) string {
 	return strftimeCodes.ReplaceAllStringFunc(format, func(found string) string {
