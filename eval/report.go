@@ -100,6 +100,15 @@ type Report struct {
 	Principles map[string]*Tally `json:"principles"`
 }
 
+// NewReport counts samples.
+func NewReport(samples []Sample) *Report {
+	r := &Report{}
+	for _, s := range samples {
+		r.Add(s)
+	}
+	return r
+}
+
 // Add counts one more sample. Items that name no domain or principle count under "none".
 func (r *Report) Add(s Sample) {
 	if r.Domains == nil {

@@ -190,6 +190,9 @@ type Result struct {
 func (j *Job) Conclude(l Loop, best *run.Best, summary string) (*Result, error) {
 	summary += fmt.Sprintf("Model: %s\nCurves: %s\nMetrics: %s\n",
 		j.Run.ModelDir(), j.Run.Path("curves.png"), j.Run.Path("metrics.jsonl"))
+	if _, err := os.Stat(j.Run.SamplesPath()); err == nil {
+		summary += fmt.Sprintf("Samples: %s\n", j.Run.SamplesPath())
+	}
 	if err := j.Run.WriteSummary(summary); err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ func TestInterruptedTestBeforeTraining(t *testing.T) {
 	workCI(t)
 	args := tinyCIRL(1, "--max-new-tokens", "24")
 	o := cliUntil(t, "test of 2 prompts before training", args...)
-	_, again, found := strings.Cut(o.last(), "interrupted during the test before training; nothing was trained yet: go on with posttrain ")
+	_, again, found := strings.Cut(o.last(), "interrupted during the test before training; nothing was trained yet: continue with posttrain ")
 	if o.code != exitInterrupted || !found || exists("out/test-before.jsonl") {
 		t.Fatalf("exit code %d: %s", o.code, o.err)
 	}
@@ -41,7 +41,7 @@ func TestInterruptedTestAfterTraining(t *testing.T) {
 	workCI(t)
 	args := tinyCIRL(1, "--max-new-tokens", "24")
 	o := cliUntil(t, "test of 2 prompts after training", args...)
-	_, again, found := strings.Cut(o.last(), "interrupted during the test after training; the model is in out/model: measure it with posttrain ")
+	_, again, found := strings.Cut(o.last(), "interrupted during the test after training; the model is in out/model: continue with posttrain ")
 	if o.code != exitInterrupted || !found || exists("out/summary.txt") || !exists("out/model/model.safetensors") {
 		t.Fatalf("exit code %d: %s", o.code, o.err)
 	}

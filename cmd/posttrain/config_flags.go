@@ -21,17 +21,6 @@ func trainingFlags(own ...config.Flag) []config.Flag {
 	}, own...)
 }
 
-var cirlFlags = trainingFlags([]config.Flag{
-	{Name: "prompt", Key: "data.prompt", Help: "form of the prompts: cot (think about every piece of information), " +
-		"plain, or compact (the embedded model's)"},
-	{Name: "prompts", Key: "grpo.prompts_per_step", Help: "prompts of a step"},
-	{Name: "group-size", Key: "grpo.group_size", Help: "completions of a prompt, which are compared with each other"},
-	{Name: "max-new-tokens", Key: "sampling.max_new_tokens", Help: "most tokens of a completion"},
-	{Name: "temperature", Key: "sampling.temperature", Help: "of the completions that are trained on"},
-	{Name: "kl", Key: "grpo.kl", Help: "estimator of the distance to the model before training: none, k1, k2 or k3"},
-	{Name: "kl-coef", Key: "grpo.kl_coef", Help: "weight of that distance"},
-}...)
-
 // privacyLensFlags are those of eval privacylens.
 var privacyLensFlags = []config.Flag{
 	{Name: "seed", Key: "seed", Help: "seed of every random choice"},

@@ -163,7 +163,7 @@ func (f *bestFlags) follow(s streams, given func(string) bool) ([]ci.Item, func(
 	take(given("backend"), &f.backend, c.Backend)
 	f.samplingFlags.follow(c.Sampling, given)
 	f.prompt, f.prefill, f.rule, f.maxPrompt = c.Data.Prompt, c.Data.Prefill, c.Reward, c.Data.MaxPromptTokens
-	parts, err := readCIItems(&job{streams: s, flags: &trainFlags{}}, c)
+	parts, err := c.Items(run.NewReporter(s.err, s.terminal, false))
 	return parts[0], trainingOrder(c.Seed), err
 }
 

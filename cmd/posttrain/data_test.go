@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,7 +14,6 @@ import (
 	cirlrecipe "github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
-	"github.com/posttrain/posttrain/train"
 )
 
 // ciLine is a scenario in the release's shape, with a value that is a list and a restricted keyword inside a required one.
@@ -228,18 +226,14 @@ func TestDataBestOfARun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := openWorld("go", "embedded", train.Options{DType: "auto"})
-	if err != nil {
-		t.Fatal(err)
+	parts, err := c.Items(nil)
+	if err != nil || len(parts[0]) != len(demos) {
+		t.Fatalf("%d training items, %d demonstrations, %v", len(parts[0]), len(demos), err)
 	}
-	defer w.close()
-	splits, err := loadCISplits(&job{streams: streams{err: io.Discard}, flags: &trainFlags{}, world: w}, c)
-	if err != nil || len(splits.train) != len(demos) {
-		t.Fatalf("%d training tasks, %d demonstrations, %v", len(splits.train), len(demos), err)
-	}
-	for i, task := range splits.train {
-		if got := demos[i].Prompt.Messages[0].Content; got != task.Prompt {
-			t.Errorf("demonstration %d asks\n%s\nci-rl asks\n%s", i, got, task.Prompt)
+	for i, item := range parts[0] {
+		want := ci.Prompt(item, ci.PromptCompact, ci.Order(9, ci.Train, i))[0].Content
+		if got := demos[i].Prompt.Messages[0].Content; got != want {
+			t.Errorf("demonstration %d asks\n%s\nci-rl asks\n%s", i, got, want)
 		}
 	}
 }

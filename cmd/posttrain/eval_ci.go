@@ -94,7 +94,7 @@ func (f *evalFlags) ofRun(s streams, given func(string) bool) (none scenarios, e
 	c.Sampling.Temperature = c.Validation.Temperature
 	f.follow(c.Sampling, given)
 	f.prompt, f.prefill, f.rule, f.splitSeed = c.Data.Prompt, c.Data.Prefill && f.server.url == "", c.Reward, c.Seed
-	parts, err := readCIItems(&job{streams: s, flags: &trainFlags{quiet: true}}, c)
+	parts, err := c.Items(nil)
 	if err != nil {
 		return none, err
 	}

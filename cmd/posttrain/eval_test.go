@@ -1,7 +1,6 @@
 package main
 
 import (
-	"github.com/posttrain/posttrain/embedded"
 	cirlrecipe "github.com/posttrain/posttrain/recipe/cirl"
 
 	"bufio"
@@ -22,7 +21,6 @@ import (
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/rollout"
-	"github.com/posttrain/posttrain/train"
 )
 
 // writeItems writes n synthetic items as a data set in the released form.
@@ -189,6 +187,16 @@ func TestEvalCISplits(t *testing.T) {
 	}
 }
 
+// testOf is the test split of a ci-rl run as the run asks it.
+func testOf(t *testing.T, c *cirlrecipe.Options) []eval.Case {
+	t.Helper()
+	parts, err := c.Items(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return eval.Cases(parts[2], c.Data.Prompt, c.Order(ci.Test), rollout.Conversation{})
+}
+
 // TestEvalCIOfARun: --config asks exactly what the test split of the run asks, and takes the length of answers from it.
 func TestEvalCIOfARun(t *testing.T) {
 	t.Chdir(t.TempDir())
@@ -200,17 +208,9 @@ func TestEvalCIOfARun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := openWorld("go", embedded.Name, train.Options{DType: "auto"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.close()
-	splits, err := loadCISplits(&job{world: w, flags: &trainFlags{quiet: true}}, c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tests := testOf(t, c)
 	var items []ci.Item
-	for _, test := range splits.test {
+	for _, test := range tests {
 		items = append(items, *test.Item)
 	}
 	s := newCIServer(t, items)
@@ -218,10 +218,10 @@ func TestEvalCIOfARun(t *testing.T) {
 		t.Error(o.out)
 	}
 	rows := rowsOf(t, "out/results.jsonl")
-	if len(rows) != len(splits.test) {
-		t.Fatalf("%d rows, the run tests %d", len(rows), len(splits.test))
+	if len(rows) != len(tests) {
+		t.Fatalf("%d rows, the run tests %d", len(rows), len(tests))
 	}
-	for i, test := range splits.test {
+	for i, test := range tests {
 		if rows[i].Item != test.Item.Source || rows[i].Prompt.Messages[0].Content != test.Text() {
 			t.Errorf("row %d asks %q of %s, the run %q of %s", i, rows[i].Prompt.Messages[0].Content, rows[i].Item, test.Text(), test.Item.Source)
 		}
@@ -435,25 +435,17 @@ func TestEvalCIAsksWhatCIRLAsked(t *testing.T) {
 	work(t, "qwen2-newer")
 	write(t, "model/config.json", strings.Replace(read(t, "model/config.json"), `"max_position_embeddings": 256`, `"max_position_embeddings": 4000`, 1))
 	writeItems(t, "items.json", 20)
-	w, err := openWorld("go", "model", train.Options{DType: "auto"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.close()
-	c := &cirlrecipe.Options{Seed: 7, Data: cirlrecipe.Data{Train: "items.json", ValidationFraction: 0.2, TestFraction: 0.3, Prompt: ci.PromptCoT, Prefill: true}}
-	c.Sampling.MaxNew, c.GRPO.Prompts = 4, 1
-	splits, err := loadCISplits(&job{flags: &trainFlags{quiet: true}, world: w}, c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := &cirlrecipe.Options{Seed: 7, Data: cirlrecipe.Data{Train: "items.json", ValidationFraction: 0.2, TestFraction: 0.3,
+		Prompt: ci.PromptCoT, Prefill: true}}
+	tests := testOf(t, c)
 	must(t, "eval", "ci", "--model", "model", "--backend", "go", "--data", "items.json", "--cot", "--split-seed", "7", "--validation-fraction", "0.2", "--test-fraction", "0.3",
 		"--max-new-tokens", "1", "--out", "out")
 	rows := rowsOf(t, "out/results.jsonl")
-	if len(rows) != 6 || len(splits.test) != 6 {
-		t.Fatalf("%d rows, %d tasks", len(rows), len(splits.test))
+	if len(rows) != 6 || len(tests) != 6 {
+		t.Fatalf("%d rows, %d tasks", len(rows), len(tests))
 	}
-	for i, task := range splits.test {
-		if r := rows[i]; r.Item != task.Item.Source || r.Prompt.Messages[0].Content != task.Text() || (r.Prefill != "") != task.Prefilled() {
+	for i, task := range tests {
+		if r := rows[i]; r.Item != task.Item.Source || r.Prompt.Messages[0].Content != task.Text() || r.Prefill != ci.ThinkPrefill {
 			t.Errorf("row %d: %s %q, ci-rl asks %s %q", i, r.Item, r.Prompt.Messages[0].Content, task.Item.Source, task.Text())
 		}
 	}

@@ -136,12 +136,6 @@ func (f *trainFlags) registerRun(cmd *cobra.Command) {
 	flags.BoolVar(&f.quiet, "quiet", false, "print only the summary, warnings and errors")
 }
 
-// register gives a command the flags of its config and of its run folder.
-func (f *trainFlags) register(cmd *cobra.Command) {
-	f.registerConfig(cmd)
-	f.registerRun(cmd)
-}
-
 // registerConfig gives a command the flags that make up its config.
 func (f *trainFlags) registerConfig(cmd *cobra.Command) {
 	flags, file := cmd.Flags(), "config file (default: every key's default)"
@@ -197,41 +191,6 @@ func (f *trainFlags) path() (string, error) {
 		return f.config, nil
 	}
 	return path, nil
-}
-
-// loadConfig makes up the config of a command from file and flags, with the engine that auto stands for here, and holds it against
-// that of a resumed run.
-func loadConfig[C any](f *trainFlags, cmd *cobra.Command, spec *config.Spec[C], engine func(*C) *string) (c *C, err error) {
-	sets, err := f.overrides(cmd)
-	if err != nil {
-		return c, err
-	}
-	path, err := f.path()
-	if err != nil {
-		return c, err
-	}
-	if c, err = spec.Load(config.Input{Path: path, Overrides: sets, Flags: f.known}); err != nil {
-		return c, err
-	}
-	pinEngine(engine(c))
-	return c, f.check(spec.Resolve(c))
-}
-
-// check compares the config in force with the one that a resumed run was started with.
-func (f *trainFlags) check(resolved []byte) error {
-	if f.resume == "" {
-		return nil
-	}
-	stored, err := os.ReadFile(filepath.Join(f.resume, "config.yaml"))
-	if err != nil {
-		return err
-	}
-	changed := config.Diff(stored, resolved)
-	if len(changed) == 0 {
-		return nil
-	}
-	return fmt.Errorf("--resume %s: the config has changed since the run was started (%s): resume without changing it, or start a new run with --out",
-		f.resume, strings.Join(changed, "; "))
 }
 
 // again is the command line that goes on with a run.

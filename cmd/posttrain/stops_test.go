@@ -11,7 +11,7 @@ import (
 	"github.com/posttrain/posttrain/run"
 )
 
-var goOn = regexp.MustCompile(`^posttrain: interrupted at step (\d+) of (\d+), saved: go on with posttrain (.*)$`)
+var goOn = regexp.MustCompile(`^posttrain: interrupted at step (\d+) of (\d+), saved: continue with posttrain (.*)$`)
 
 // TestInterruptedRunEndsLikeAWholeOne: Ctrl-C finishes and saves the step and exits with 130; the command that its
 // message names, typed into a shell, ends in the same model, metrics and best checkpoint as a run that was let alone.
@@ -54,7 +54,7 @@ func interrupted(t *testing.T, args []string, until string) {
 		if o.code != exitInterrupted || m == nil {
 			t.Fatalf("exit code %d, stop %d:\n%s", o.code, stops, o.err)
 		}
-		args, until = words(t, m[3]), "going on after step "+m[1]
+		args, until = words(t, m[3]), "continuing after step "+m[1]
 		if stops == 2 {
 			until = ""
 		}
@@ -65,7 +65,7 @@ func interrupted(t *testing.T, args []string, until string) {
 func TestInterruptedReferencePass(t *testing.T) {
 	work(t, "qwen3-newer")
 	o := cliUntil(t, "pair 4/12", tinyMappo(2)...)
-	_, again, found := strings.Cut(o.last(), "interrupted during the reference pass; nothing was trained yet: go on with posttrain ")
+	_, again, found := strings.Cut(o.last(), "interrupted while log-probs were measured, before the first step: continue with posttrain ")
 	if o.code != exitInterrupted || !found || exists("out/reference.safetensors") {
 		t.Fatalf("exit code %d: %s", o.code, o.err)
 	}

@@ -1,12 +1,10 @@
-package main
+package cirl
 
 import (
-	"github.com/posttrain/posttrain/embedded"
-	cirlrecipe "github.com/posttrain/posttrain/recipe/cirl"
-
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/reward"
 )
@@ -28,7 +26,7 @@ func tallied(complete, n int) *eval.Tally {
 // TestTableOfTheTest: numerators, denominators and intervals of before and after, in columns; 80 of 400 is 20.0 %, and its
 // Wilson interval 16.4 to 24.2 by hand.
 func TestTableOfTheTest(t *testing.T) {
-	text := beforeAfter(tallied(80, 400), tallied(200, 400))
+	text := table(tallied(80, 400), tallied(200, 400))
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	if len(lines) != 6 {
 		t.Fatalf("%d lines:\n%s", len(lines), text)
@@ -58,7 +56,7 @@ func TestVerdictOfTheTest(t *testing.T) {
 		{80, 70, "The share of complete answers sank, but the intervals overlap; the mean reward sank, but the intervals overlap.\n"},
 		{140, 80, "The share of complete answers sank clearly (the intervals are apart); the mean reward sank clearly (the intervals are apart).\n"},
 	} {
-		if got := verdictOfTest(tallied(c.before, 400), tallied(c.after, 400)); got != c.says {
+		if got := verdict(tallied(c.before, 400), tallied(c.after, 400)); got != c.says {
 			t.Errorf("%d to %d: %q, want %q", c.before, c.after, got, c.says)
 		}
 	}
@@ -67,8 +65,11 @@ func TestVerdictOfTheTest(t *testing.T) {
 // TestEmbeddedItems: sizes by the fractions, distinct scenarios, other ones by seed, and nothing that is tested has values which
 // training shows.
 func TestEmbeddedItems(t *testing.T) {
-	d := cirlrecipe.Data{Train: embedded.Name, Scenarios: 200, ValidationFraction: 0.1, TestFraction: 0.2}
-	parts := embeddedItems(d, 1)
+	o := Options{Seed: 1, Data: Data{Train: embedded.Name, Scenarios: 200, ValidationFraction: 0.1, TestFraction: 0.2}}
+	parts, err := o.Items(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if len(parts[0]) != 140 || len(parts[1]) != 20 || len(parts[2]) != 40 {
 		t.Errorf("%d, %d, %d, want 140, 20, 40", len(parts[0]), len(parts[1]), len(parts[2]))
 	}
@@ -80,12 +81,14 @@ func TestEmbeddedItems(t *testing.T) {
 				key += "\n" + f.Text
 			}
 			if at, twice := seen[key]; twice {
-				t.Errorf("a scenario stands in the parts %d and %d:\n%s", at, k, key)
+				t.Errorf("a scenario is in the parts %d and %d:\n%s", at, k, key)
 			}
 			seen[key] = k
 		}
 	}
-	if again, other := embeddedItems(d, 1), embeddedItems(d, 2); again[2][0].DatasetItem.Information[0] != parts[2][0].DatasetItem.Information[0] ||
+	again, _ := o.Items(nil)
+	o.Seed = 2
+	if other, _ := o.Items(nil); again[2][0].DatasetItem.Information[0] != parts[2][0].DatasetItem.Information[0] ||
 		other[2][0].DatasetItem.Information[0] == parts[2][0].DatasetItem.Information[0] && other[2][1].DatasetItem.Information[0] == parts[2][1].DatasetItem.Information[0] {
 		t.Error("the seed does not decide the scenarios")
 	}

@@ -1,0 +1,288 @@
+package cirl
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/gomlx/compute"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/grpo"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/reward"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/run"
+)
+
+// Result is what a run leaves. Before and After measure the test split, nil without one.
+type Result struct {
+	recipe.Result
+	Before, After *eval.Report
+}
+
+// Run teaches contextual integrity: it loads model and items, measures the test split, trains, measures the test split
+// with the best model, and reports. A nil Reporter is silent.
+func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
+	if err := Spec.Verify(&o); err != nil {
+		return nil, err
+	}
+	recipe.PinBackend(&o.Backend)
+	j, err := recipe.NewJob(recipe.Setup{
+		Command: Command, Title: "CI-RL", Backend: o.Backend, Folder: o.Model, Train: o.Train, Seed: o.Seed,
+		Resolved: o.Resolved(), Place: o.Place,
+	}, r)
+	if err != nil {
+		return nil, err
+	}
+	defer j.Close()
+	t := &training{Job: j, o: o, chat: rollout.Local{Encoder: &batch.Encoder{Tokenizer: j.Tokenizer}}}
+	if err := t.load(); err != nil {
+		return nil, err
+	}
+	if err := j.Open(); err != nil {
+		return nil, err
+	}
+	if o.GRPO.NeedsReference() {
+		if t.reference, err = rollout.Upload(j.Engine, j.Model); err != nil {
+			return nil, err
+		}
+		defer backend.FinalizeAll(t.reference...)
+	}
+	sampler := rollout.NewCached(j.Engine, j.Model.Config, j.Learner.Weights,
+		rollout.Options{Graph: j.Graph, Decoder: j.Tokenizer})
+	defer sampler.Close()
+	t.chat.Sampler = sampler
+	return t.learn(ctx)
+}
+
+// training is a run on its way.
+type training struct {
+	*recipe.Job
+	o         Options
+	chat      rollout.Local // encodes the prompts; asks the model that learns
+	reference []compute.Buffer
+	train     []grpo.Task
+	held      []grpo.Task
+	test      []eval.Case
+	left      eval.Left
+}
+
+// learn measures, trains and measures again.
+func (t *training) learn(ctx context.Context) (*Result, error) {
+	before, err := t.before(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l := &grpo.Loop{
+		Course:  t.Course(shown),
+		Options: t.o.GRPO, Train: t.Train, Sampling: t.o.Sampling, Score: grpo.CIScore(t.o.Reward),
+		Validation: t.o.Validation, Sampler: t.chat.Sampler, Reference: t.reference, Tasks: t.train, Held: t.held,
+	}
+	if err := t.Follow(ctx, l); err != nil {
+		return nil, err
+	}
+	best, err := t.Save(l)
+	if err != nil {
+		return nil, err
+	}
+	after, err := t.measure(ctx, run.TestAfterName, "after", "the model is in "+t.Run.ModelDir())
+	if err != nil {
+		return nil, err
+	}
+	return t.report(l, best, before, after)
+}
+
+// shown picks the metrics that progress shows. The loss is about 0 at every step, because a group's advantages sum to 0.
+func shown(values map[string]float64) map[string]float64 {
+	picked := map[string]float64{}
+	for _, name := range []string{"reward", "complete", "tokens_per_second"} {
+		if v, ok := values[name]; ok {
+			picked[name] = v
+		}
+	}
+	return picked
+}
+
+// load reads or makes the items, splits them, and encodes their prompts.
+func (t *training) load() error {
+	parts, err := t.o.Items(t)
+	if err != nil {
+		return err
+	}
+	var cases [3][]eval.Case
+	for k, items := range parts {
+		var left eval.Left
+		all := eval.Cases(items, t.o.Data.Prompt, t.o.Order(ci.Part(k)), t.o.way())
+		if cases[k], left, err = eval.Fit(&t.chat, all, t.limit()); err != nil {
+			return err
+		}
+		t.left = t.left.And(left)
+	}
+	if t.left.Count > 0 {
+		t.Say("%s: %v", t.o.Data.Train, t.left)
+	}
+	t.train, t.held, t.test = tasks(cases[0]), tasks(cases[1]), cases[2]
+	return t.check()
+}
+
+// way is how the test prompts are answered.
+func (o *Options) way() rollout.Conversation {
+	way := rollout.Conversation{Sampling: o.TestSampling(), OneDraw: true}
+	if o.Data.Prefill {
+		way.Prefill = ci.ThinkPrefill
+	}
+	return way
+}
+
+// TestSampling is how the answers to the test split are drawn: at the temperature of validation.
+func (o *Options) TestSampling() rollout.Sampling {
+	s := o.Sampling
+	s.Temperature = o.Validation.Temperature
+	return s
+}
+
+// Order gives the seed of the order in which the prompt of a part's item i lists its attributes.
+func (o *Options) Order(part ci.Part) func(i int) uint64 {
+	return func(i int) uint64 { return ci.Order(o.Seed, part, i) }
+}
+
+func tasks(cases []eval.Case) []grpo.Task {
+	all := make([]grpo.Task, len(cases))
+	for i, c := range cases {
+		all[i] = grpo.Task{Tokens: c.Tokens, Prompt: c.Text(), Source: c.Item.Source, Keywords: reward.Of(c.Item),
+			Prefilled: c.Prefilled()}
+	}
+	return all
+}
+
+// limit is the most tokens of a prompt: the configuration's, and room for one more in the model.
+func (t *training) limit() int {
+	room := t.Model.Config.MaxPositions - 1
+	if most := t.o.Data.MaxPromptTokens; most > 0 {
+		return min(most, room)
+	}
+	return room
+}
+
+// check refuses limits that leave nothing, and completions that the model has no positions for.
+func (t *training) check() error {
+	d, positions := t.o.Data, t.Model.Config.MaxPositions
+	if len(t.train) == 0 || len(t.held) == 0 || len(t.test) == 0 && d.TestFraction > 0 {
+		return fmt.Errorf("%s: prompts of at most %d tokens leave %d to train on, %d for validation and %d for the test: "+
+			"want at least one of each; %d were dropped, the longest has %d tokens (data.max_prompt_tokens %d, where 0 is "+
+			"no limit; the model takes %d)", d.Train, t.limit(), len(t.train), len(t.held), len(t.test), t.left.Count,
+			t.left.Longest, d.MaxPromptTokens, positions)
+	}
+	return grpo.CheckTasks(t.o.GRPO, t.o.Sampling, positions, t.train, t.held, tasks(t.test))
+}
+
+// Items reads or makes the items of a run: those to train on, those for validation, and those for the test.
+func (o *Options) Items(r run.Reporter) (parts [3][]ci.Item, err error) {
+	d, say := o.Data, run.Listen(r).Say
+	if d.Train == embedded.Name {
+		parts = d.divide(ci.Synthesize(d.Scenarios, o.Seed^embeddedSeed), o.Seed)
+		say("embedded: %d distinct scenarios to train on, %d for validation and %d for the test",
+			len(parts[0]), len(parts[1]), len(parts[2]))
+		return parts, nil
+	}
+	items, report, err := ci.Read(d.Train)
+	if err != nil {
+		return parts, err
+	}
+	say("%s", report)
+	parts = d.divide(items, o.Seed)
+	if len(parts[0]) == 0 || len(parts[1]) == 0 || len(parts[2]) == 0 && d.TestFraction > 0 {
+		return parts, fmt.Errorf("%s: data.validation_fraction %v and data.test_fraction %v of %d items leave %d to train "+
+			"on, %d for validation and %d for the test: want at least one of each", d.Train, d.ValidationFraction,
+			d.TestFraction, len(items), len(parts[0]), len(parts[1]), len(parts[2]))
+	}
+	say("%s: %d items to train on, %d for validation, %d for the test",
+		d.Train, len(parts[0]), len(parts[1]), len(parts[2]))
+	return parts, nil
+}
+
+// embeddedSeed makes the scenarios of ci-rl other ones than those that the embedded model was taught with.
+const embeddedSeed = 0x63692d726c
+
+func (d Data) divide(items []ci.Item, seed uint64) [3][]ci.Item {
+	first, second, third := ci.Split(len(items), d.ValidationFraction, d.TestFraction, seed)
+	return [3][]ci.Item{data.Pick(items, first), data.Pick(items, second), data.Pick(items, third)}
+}
+
+// before measures the test split with the model before training, or takes the measurement from the folder of a run that
+// is continued.
+func (t *training) before(ctx context.Context) (*eval.Report, error) {
+	samples, err := t.stored(run.TestBeforeName)
+	if err != nil {
+		return nil, err
+	}
+	if len(samples) > 0 {
+		t.Say("test before training: taken from %s", t.Run.Path(run.TestBeforeName))
+		return eval.NewReport(samples), nil
+	}
+	return t.measure(ctx, run.TestBeforeName, "before", "nothing was trained yet")
+}
+
+// stored reads a measurement of this very test split; it is empty where there is no file.
+func (t *training) stored(name string) (samples []eval.Sample, err error) {
+	same := true
+	err = t.Run.ReadLines(name, func(text []byte) error {
+		var row eval.Row
+		if err := json.Unmarshal(text, &row); err != nil {
+			return err
+		}
+		i := len(samples)
+		if same = same && i < len(t.test); same {
+			c := &t.test[i]
+			same = row.Item == c.Item.Source && row.Prompt.Plain == c.Text()
+			a := rollout.Answer{Text: row.Completion, Tokens: row.Tokens, Reason: row.Reason}
+			samples = append(samples, c.Score(i, 0, a, t.o.Reward))
+		}
+		return nil
+	})
+	if err != nil || same && len(samples) == 0 {
+		return nil, err
+	}
+	if !same || len(samples) != len(t.test) {
+		return nil, fmt.Errorf("%s: the test data is not what the run was started with: start a new run with --out DIR",
+			t.Run.Path(name))
+	}
+	return samples, nil
+}
+
+// testDraws makes the test's draws other ones than those of the same seed elsewhere.
+const testDraws = 0x74657374
+
+// measure draws a completion of every test prompt from the present weights. The draws follow from the seed and the
+// prompt's place alone, so before and after differ by the weights, not by luck.
+func (t *training) measure(ctx context.Context, name, when, done string) (*eval.Report, error) {
+	if len(t.test) == 0 {
+		return nil, nil
+	}
+	t.Say("test of %d prompts %s training", len(t.test), when)
+	bar := t.Progress("prompt", 0, len(t.test))
+	defer bar.Close()
+	chat := t.chat
+	chat.Tick = func(done int) { bar.Step(done, nil) }
+	eval.SeedDraws(t.test, t.Seed^testDraws)
+	samples, err := eval.Ask(ctx, &chat, t.test, t.o.Reward)
+	if err != nil && ctx.Err() != nil {
+		return nil, t.Stopped("during the test %s training; %s", when, done)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("test %s training: %w", when, err)
+	}
+	rows := make([]any, len(samples))
+	for i, s := range samples {
+		row := s.Row()
+		row.Prompt = data.Text{Plain: s.Case.Text()}
+		rows[i] = row
+	}
+	return eval.NewReport(samples), t.Run.WriteLines(name, rows...)
+}
