@@ -132,7 +132,7 @@ func newQueryBlock(q, k, v, mask *Node) queryBlock {
 }
 
 // group joins the queries that share a head of keys, [rows, kv, h/kv*M, last], so that keys and values are never
-// repeatedTokens.
+// repeated.
 func (b queryBlock) group(x *Node) *Node {
 	dims := x.Shape().Dimensions
 	return Reshape(x, dims[0], b.k.Shape().Dim(1), -1, dims[3])

@@ -75,19 +75,27 @@ func (c *Config) Validate() error {
 	return c.validateIDs()
 }
 
+// size is a whole number above 0 of config.json.
+type size struct {
+	key      string
+	value    *int
+	limit    int
+	required bool // there is no default
+}
+
+func (c *Config) sizes() []size {
+	return []size{
+		{"vocab_size", &c.VocabSize, maxDim, true}, {"hidden_size", &c.HiddenSize, 1 << 20, true},
+		{"intermediate_size", &c.IntermediateSize, 1 << 20, true}, {"num_hidden_layers", &c.Layers, 4096, true},
+		{"num_attention_heads", &c.Heads, 4096, true}, {"num_key_value_heads", &c.KVHeads, 4096, false},
+		{"head_dim", &c.HeadDim, 1 << 14, false}, {"max_position_embeddings", &c.MaxPositions, 1 << 30, false},
+	}
+}
+
 func (c *Config) validateSizes() error {
-	for _, s := range []struct {
-		field string
-		v     int
-		limit int
-	}{
-		{"vocab_size", c.VocabSize, maxDim}, {"hidden_size", c.HiddenSize, 1 << 20},
-		{"intermediate_size", c.IntermediateSize, 1 << 20}, {"num_hidden_layers", c.Layers, 4096},
-		{"num_attention_heads", c.Heads, 4096}, {"num_key_value_heads", c.KVHeads, 4096},
-		{"head_dim", c.HeadDim, 1 << 14}, {"max_position_embeddings", c.MaxPositions, 1 << 30},
-	} {
-		if s.v < 1 || s.v > s.limit {
-			return fmt.Errorf("%s: found %d, want 1 to %d", s.field, s.v, s.limit)
+	for _, s := range c.sizes() {
+		if *s.value < 1 || *s.value > s.limit {
+			return fmt.Errorf("%s: found %d, want 1 to %d", s.key, *s.value, s.limit)
 		}
 	}
 	if c.Heads%c.KVHeads != 0 {

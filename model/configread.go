@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -92,11 +93,11 @@ func (c *Config) readShape(f *fields) {
 	if f.err == nil && !slices.Contains(Types, c.ModelType) {
 		f.err = (&Config{ModelType: c.ModelType}).Validate()
 	}
-	c.VocabSize = f.requireWhole("vocab_size")
-	c.HiddenSize = f.requireWhole("hidden_size")
-	c.IntermediateSize = f.requireWhole("intermediate_size")
-	c.Layers = f.requireWhole("num_hidden_layers")
-	c.Heads = f.requireWhole("num_attention_heads")
+	for _, s := range c.sizes() {
+		if s.required {
+			*s.value = f.requireWhole(s.key)
+		}
+	}
 	c.KVHeads = f.whole("num_key_value_heads", c.defaultKVHeads(f))
 	c.HeadDim = f.whole("head_dim", c.defaultHeadDim(f))
 	c.MaxPositions = f.whole("max_position_embeddings", 2048)
@@ -292,26 +293,22 @@ func (c *Config) refuse(f *fields) {
 	}
 }
 
+// readIDs replaces the token ids by those that a file has.
 func (c *Config) readIDs(f *fields) {
-	c.BOS, c.Pad, c.EOS = f.id("bos_token_id"), f.id("pad_token_id"), f.ids("eos_token_id")
+	c.BOS, c.Pad = cmp.Or(f.id("bos_token_id"), c.BOS), cmp.Or(f.id("pad_token_id"), c.Pad)
+	if ids := f.ids("eos_token_id"); len(ids) > 0 {
+		c.EOS = ids
+	}
 }
 
-// readGeneration replaces config.json's token ids by those of generation_config.json.
+// readGeneration reads generation_config.json, whose token ids replace config.json's.
 func (c *Config) readGeneration(data []byte) error {
 	raw, err := parseObject(data)
 	if err != nil {
 		return err
 	}
 	f := &fields{values: raw}
-	if id := f.id("bos_token_id"); id != nil {
-		c.BOS = id
-	}
-	if id := f.id("pad_token_id"); id != nil {
-		c.Pad = id
-	}
-	if ids := f.ids("eos_token_id"); len(ids) > 0 {
-		c.EOS = ids
-	}
+	c.readIDs(f)
 	c.Generation = raw
 	if f.err != nil {
 		return f.err

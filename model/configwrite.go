@@ -57,16 +57,11 @@ func marshalIndented(m map[string]any) ([]byte, error) {
 }
 
 func (c *Config) writeShape(m map[string]any) {
-	for k, v := range map[string]any{
-		"model_type": c.ModelType, "vocab_size": c.VocabSize, "hidden_size": c.HiddenSize,
-		"intermediate_size": c.IntermediateSize,
-		"num_hidden_layers": c.Layers, "num_attention_heads": c.Heads, "num_key_value_heads": c.KVHeads,
-		"head_dim":                c.HeadDim,
-		"max_position_embeddings": c.MaxPositions, "rms_norm_eps": c.RMSNormEps, "initializer_range": c.InitRange,
-		"tie_word_embeddings": c.TieEmbeddings, "hidden_act": "silu",
-	} {
-		m[k] = v
+	for _, s := range c.sizes() {
+		m[s.key] = *s.value
 	}
+	m["model_type"], m["tie_word_embeddings"], m["hidden_act"] = c.ModelType, c.TieEmbeddings, "silu"
+	m["rms_norm_eps"], m["initializer_range"] = c.RMSNormEps, c.InitRange
 	switch c.ModelType {
 	case "llama":
 		m["attention_bias"], m["mlp_bias"] = c.QKVBias, c.MLPBias

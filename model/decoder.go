@@ -127,7 +127,8 @@ func (c *Config) buildLayer(layer int, x *Node, params []*Node, s commonNodes, o
 	weights := c.layerParams(params, layer)
 	build := func(x *Node, weights []*Node) *Node {
 		w := c.nameWeights(weights)
-		mixed := c.attention(x, w, s, s.masks[c.Window(layer)])
+		q, k, v := c.project(x, w, s)
+		mixed := attend(q, k, v, s.masks[c.Window(layer)]) // [N, h*D]
 		if layer == c.Layers-1 && s.source != nil {
 			x, mixed = rowsAt(x, s.source, s.inverse), rowsAt(mixed, s.source, s.inverse)
 		}
@@ -161,12 +162,6 @@ func (c *Config) nameWeights(weights []*Node) layerWeights {
 // affine applies the linear layer of a name, with its bias if it has one.
 func (w layerWeights) affine(x *Node, name string) *Node {
 	return affine(x, w[name+".weight"], w[name+".bias"])
-}
-
-// attention builds a layer's attention up to o_proj, [N, h*D].
-func (c *Config) attention(x *Node, w layerWeights, s commonNodes, mask *Node) *Node {
-	q, k, v := c.project(x, w, s)
-	return attend(q, k, v, mask)
 }
 
 // project gives x's [N, H] queries [rows, h, T, D], rotated and scaled, keys [rows, kv, T, D], rotated, and values.

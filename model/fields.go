@@ -68,7 +68,7 @@ func (f *fields) float(key string, def float64) float64 {
 	return readField(f, key, def, "a number", asFloat)
 }
 
-// wholeLogits reads an integer, which may be written as 4096.0.
+// whole reads an integer, which may be written as 4096.0.
 func (f *fields) whole(key string, def int) int {
 	return readField(f, key, def, "a whole number", asInt)
 }

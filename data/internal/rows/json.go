@@ -145,7 +145,7 @@ func jsonRows(name string, r io.Reader, _ []string) Seq {
 	return func(yield func(Row, error) bool) {
 		lines := &lineCounter{in: r}
 		in := bufio.NewReader(lines)
-		array, skipped, err := openArray(in)
+		array, err := openArray(in)
 		if err == io.EOF {
 			return
 		}
@@ -166,24 +166,23 @@ func jsonRows(name string, r io.Reader, _ []string) Seq {
 			err = closeArray(dec)
 		}
 		if err != nil {
-			yield(Row{}, jsonError(name, lines, skipped, dec, err))
+			yield(Row{}, jsonError(name, lines, in, dec, err))
 		}
 	}
 }
 
 // openArray skips a byte order mark and white space and says whether an array begins there; io.EOF means an empty file.
-func openArray(in *bufio.Reader) (array bool, skipped int64, err error) {
+func openArray(in *bufio.Reader) (array bool, err error) {
 	if bom, _ := in.Peek(3); string(bom) == "\ufeff" {
 		in.Discard(3)
-		skipped = 3
 	}
-	for ; ; skipped++ {
+	for {
 		b, err := in.ReadByte()
 		if err != nil {
-			return false, skipped, err
+			return false, err
 		}
 		if b != ' ' && b != '\t' && b != '\r' && b != '\n' {
-			return b == '[', skipped, in.UnreadByte()
+			return b == '[', in.UnreadByte()
 		}
 	}
 }
@@ -202,66 +201,44 @@ func closeArray(dec *json.Decoder) error {
 	return nil
 }
 
-// jsonError names the line of a fault; skipped bytes came before what the decoder saw.
-func jsonError(name string, lines *lineCounter, skipped int64, dec *json.Decoder, err error) error {
+// jsonError names the line of a fault: that of the last byte read, less the lines that the decoder and in hold after it.
+func jsonError(name string, lines *lineCounter, in *bufio.Reader, dec *json.Decoder, err error) error {
+	line := lines.count + 1
 	if lines.err != nil {
-		return Fault(name, fmt.Sprintf("in line %d", lines.count+1), lines.err)
+		return Fault(name, fmt.Sprintf("in line %d", line), lines.err)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s:%d: bad JSON: the file ends inside a value", name, lines.count+1)
+		return fmt.Errorf("%s:%d: bad JSON: the file ends inside a value", name, line)
 	}
-	return fmt.Errorf("%s:%d: %w", name, lines.at(skipped+faultOffset(dec)), BadJSON(err))
+	held, _ := io.ReadAll(dec.Buffered())
+	ahead, _ := in.Peek(in.Buffered())
+	line -= bytes.Count(held[faultOffset(held):], []byte("\n")) + bytes.Count(ahead, []byte("\n"))
+	return fmt.Errorf("%s:%d: %w", name, line, BadJSON(err))
 }
 
-// faultOffset is the offset of a syntax error in the decoder's input. The decoder's own errors count only the bytes of
-// whole values, so faultOffset reads the rest of the buffer again.
-func faultOffset(dec *json.Decoder) int64 {
-	start := dec.InputOffset()
-	rest, _ := io.ReadAll(dec.Buffered())
+// faultOffset is the offset of a syntax error in a text. The decoder's own errors count only the bytes of whole values.
+func faultOffset(text []byte) int {
 	var syntax *json.SyntaxError
-	if err := json.NewDecoder(bytes.NewReader(rest)).Decode(new(json.RawMessage)); errors.As(err, &syntax) {
-		return start + syntax.Offset - 1
+	if err := json.NewDecoder(bytes.NewReader(text)).Decode(new(json.RawMessage)); errors.As(err, &syntax) {
+		return int(syntax.Offset) - 1
 	}
-	return start + int64(len(rest)-len(bytes.TrimLeft(rest, " \t\r\n")))
+	return len(text) - len(bytes.TrimLeft(text, " \t\r\n"))
 }
 
-// lineCounter knows the line of the latest byte offsets, and the error that ended the reading.
+// lineCounter counts newlines, and keeps the error that ended the reading.
 type lineCounter struct {
-	in     io.Reader
-	offset int64
-	count  int     // newlines so far
-	recent []int64 // offsets of the latest newlines
-	err    error   // anything but io.EOF
+	in    io.Reader
+	count int
+	err   error // not io.EOF
 }
-
-// recentLines is more than a JSON decoder buffers.
-const recentLines = 1 << 16
 
 func (c *lineCounter) Read(p []byte) (int, error) {
 	n, err := c.in.Read(p)
-	for i, b := range p[:n] {
-		if b == '\n' {
-			c.count++
-			c.recent = append(c.recent, c.offset+int64(i))
-		}
-	}
-	if len(c.recent) > 2*recentLines {
-		c.recent = append(c.recent[:0], c.recent[len(c.recent)-recentLines:]...)
-	}
-	c.offset += int64(n)
+	c.count += bytes.Count(p[:n], []byte("\n"))
 	if err != nil && err != io.EOF {
 		c.err = err
 	}
 	return n, err
-}
-
-// at is the line, from 1, of the byte at an offset.
-func (c *lineCounter) at(offset int64) int {
-	line := c.count + 1
-	for i := len(c.recent) - 1; i >= 0 && c.recent[i] >= offset; i-- {
-		line--
-	}
-	return line
 }
 
 // Unmarshal decodes a row's text into a record; an error names the field that has another type.
