@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -63,16 +64,20 @@ const maxDim = 1 << 24
 
 // Validate reports the first impossible value by its name in config.json.
 func (c *Config) Validate() error {
-	if !slices.Contains(Types, c.ModelType) {
-		return fmt.Errorf("model_type: found %q, supported are llama, mistral, qwen2 and qwen3", c.ModelType)
+	return cmp.Or(c.validateType(), c.validateSizes(), c.validateNumbers(), c.RopeScaling.validate(), c.validateIDs())
+}
+
+// want is the error of a value that is not ok.
+func want(ok bool, format string, args ...any) error {
+	if ok {
+		return nil
 	}
-	if err := c.validateSizes(); err != nil {
-		return err
-	}
-	if err := c.validateNumbers(); err != nil {
-		return err
-	}
-	return c.validateIDs()
+	return fmt.Errorf(format, args...)
+}
+
+func (c *Config) validateType() error {
+	return want(slices.Contains(Types, c.ModelType), "model_type: found %q, supported are llama, mistral, qwen2 and qwen3",
+		c.ModelType)
 }
 
 // size is a whole number above 0 of config.json.
@@ -98,79 +103,52 @@ func (c *Config) validateSizes() error {
 			return fmt.Errorf("%s: found %d, want 1 to %d", s.key, *s.value, s.limit)
 		}
 	}
-	if c.Heads%c.KVHeads != 0 {
-		return fmt.Errorf("num_key_value_heads: found %d, want a divisor of num_attention_heads (%d)", c.KVHeads,
-			c.Heads)
-	}
-	if c.HeadDim%2 != 0 {
-		return fmt.Errorf("head_dim: found %d, want an even number (rotary embedding rotates pairs)", c.HeadDim)
-	}
-	if c.SlidingWindow < 0 {
-		return fmt.Errorf("sliding_window: found %d, want 1 or more, or null for off", c.SlidingWindow)
-	}
-	if c.WindowLayers != nil && len(c.WindowLayers) != c.Layers {
-		return fmt.Errorf("layer_types: found %d entries, want one for each of %d layers", len(c.WindowLayers),
-			c.Layers)
-	}
-	return nil
+	return cmp.Or(
+		want(c.Heads%c.KVHeads == 0, "num_key_value_heads: found %d, want a divisor of num_attention_heads (%d)",
+			c.KVHeads, c.Heads),
+		want(c.HeadDim%2 == 0, "head_dim: found %d, want an even number (rotary embedding rotates pairs)", c.HeadDim),
+		want(c.SlidingWindow >= 0, "sliding_window: found %d, want 1 or more, or null for off", c.SlidingWindow),
+		want(c.WindowLayers == nil || len(c.WindowLayers) == c.Layers,
+			"layer_types: found %d entries, want one for each of %d layers", len(c.WindowLayers), c.Layers))
 }
 
 func (c *Config) validateNumbers() error {
-	if !(c.RMSNormEps >= 0 && c.RMSNormEps < 1) {
-		return fmt.Errorf("rms_norm_eps: found %g, want 0 to 1", c.RMSNormEps)
-	}
-	if !(c.RopeTheta > 1 && c.RopeTheta < 1e18) {
-		return fmt.Errorf("rope_theta: found %g, want more than 1", c.RopeTheta)
-	}
-	if !(c.InitRange >= 0 && c.InitRange < 100) {
-		return fmt.Errorf("initializer_range: found %g, want 0 or more", c.InitRange)
-	}
-	if !slices.Contains([]string{"", "float32", "bfloat16", "float16"}, c.DType) {
-		return fmt.Errorf("torch_dtype: found %q, supported are float32, bfloat16 and float16", c.DType)
-	}
-	return c.RopeScaling.validate()
+	return cmp.Or(
+		want(c.RMSNormEps >= 0 && c.RMSNormEps < 1, "rms_norm_eps: found %g, want 0 to 1", c.RMSNormEps),
+		want(c.RopeTheta > 1 && c.RopeTheta < 1e18, "rope_theta: found %g, want more than 1", c.RopeTheta),
+		want(c.InitRange >= 0 && c.InitRange < 100, "initializer_range: found %g, want 0 or more", c.InitRange),
+		want(c.DType == "" || fileDTypes[c.DType] != "",
+			"torch_dtype: found %q, supported are float32, bfloat16 and float16", c.DType))
 }
 
 func (r *RopeScaling) validate() error {
 	if r == nil {
 		return nil
 	}
-	if r.Type != "linear" && r.Type != "llama3" {
-		return fmt.Errorf("rope_scaling.rope_type: found %q, supported are default, linear and llama3", r.Type)
-	}
-	if !(r.Factor >= 1 && r.Factor < 1e9) {
-		return fmt.Errorf("rope_scaling.factor: found %g, want 1 or more", r.Factor)
-	}
-	if r.Type == "linear" {
-		return nil
-	}
-	if !(r.LowFreqFactor > 0 && r.LowFreqFactor < r.HighFreqFactor && r.HighFreqFactor < 1e9) {
-		return fmt.Errorf("rope_scaling: found low_freq_factor %g and high_freq_factor %g, want 0 < low < high",
-			r.LowFreqFactor, r.HighFreqFactor)
-	}
-	if r.OriginalMaxPositions < 1 {
-		return fmt.Errorf("rope_scaling.original_max_position_embeddings: found %d, want 1 or more",
-			r.OriginalMaxPositions)
-	}
-	return nil
+	llama, low, high := r.Type == "llama3", r.LowFreqFactor, r.HighFreqFactor
+	return cmp.Or(
+		want(llama || r.Type == "linear", "rope_scaling.rope_type: found %q, supported are default, linear and llama3",
+			r.Type),
+		want(r.Factor >= 1 && r.Factor < 1e9, "rope_scaling.factor: found %g, want 1 or more", r.Factor),
+		want(!llama || low > 0 && low < high && high < 1e9,
+			"rope_scaling: found low_freq_factor %g and high_freq_factor %g, want 0 < low < high", low, high),
+		want(!llama || r.OriginalMaxPositions >= 1,
+			"rope_scaling.original_max_position_embeddings: found %d, want 1 or more", r.OriginalMaxPositions))
 }
 
+// validateIDs leaves out Pad: published models have pad ids of -1 or beyond the vocabulary, and the graph never reads
+// them.
 func (c *Config) validateIDs() error {
 	check := func(field string, id int) error {
-		if id < 0 || id >= c.VocabSize {
-			return fmt.Errorf("%s: found %d, want an id below vocab_size (%d)", field, id, c.VocabSize)
-		}
-		return nil
+		return want(id >= 0 && id < c.VocabSize, "%s: found %d, want an id below vocab_size (%d)", field, id, c.VocabSize)
 	}
 	for _, id := range c.EOS {
 		if err := check("eos_token_id", id); err != nil {
 			return err
 		}
 	}
-	if c.BOS != nil {
-		if err := check("bos_token_id", *c.BOS); err != nil {
-			return err
-		}
+	if c.BOS == nil {
+		return nil
 	}
-	return nil // published models have pad ids of -1 or beyond the vocabulary; the graph never reads them
+	return check("bos_token_id", *c.BOS)
 }

@@ -90,9 +90,7 @@ func ParseConfig(config, generation []byte) (*Config, error) {
 
 func (c *Config) readShape(f *fields) {
 	c.ModelType = f.text("model_type", "")
-	if f.err == nil && !slices.Contains(Types, c.ModelType) {
-		f.err = (&Config{ModelType: c.ModelType}).Validate()
-	}
+	f.err = cmp.Or(f.err, c.validateType())
 	for _, s := range c.sizes() {
 		if s.required {
 			*s.value = f.requireWhole(s.key)

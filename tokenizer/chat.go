@@ -45,7 +45,7 @@ func (c *chat) read(config configuration, jinjaFile []byte) error {
 		c.templates["default"] = string(jinjaFile)
 		return nil
 	}
-	raw, _ := config.get("chat_template")
+	raw := config.values["chat_template"]
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -20,12 +21,12 @@ func (t *Tokenizer) configure(contents map[string][]byte) error {
 	if err != nil {
 		return t.fault("tokenizer_config.json", err)
 	}
-	if _, ok := config.get("added_tokens_decoder"); !ok {
+	if _, ok := config.values["added_tokens_decoder"]; !ok {
 		more, err := readOrdered(contents["special_tokens_map.json"])
 		if err != nil {
 			return t.fault("special_tokens_map.json", err)
 		}
-		config = config.with(more)
+		config.add(more)
 	}
 	if err := t.addTokens(config); err != nil {
 		return t.fault("tokenizer_config.json", err)
@@ -37,63 +38,41 @@ func (t *Tokenizer) configure(contents map[string][]byte) error {
 	return nil
 }
 
-// An entry is one key of a configuration with its value.
-type entry struct {
-	key   string
-	value json.RawMessage
+// A configuration keeps the order of its file, because new tokens get their ids in that order.
+type configuration struct {
+	keys   []string
+	values map[string]json.RawMessage
 }
 
-// A configuration keeps the order of its file, because new tokens get their ids in that order.
-type configuration []entry
-
 func readOrdered(data []byte) (configuration, error) {
+	c := configuration{values: map[string]json.RawMessage{}}
 	if data == nil {
-		return nil, nil
+		return c, nil
 	}
 	var values map[string]json.RawMessage
 	if err := unmarshal(data, "", &values); err != nil {
-		return nil, err
+		return c, err
 	}
 	ordered, err := jinja.FromJSON(data)
-	if err != nil {
-		return nil, err
-	}
 	dict, _ := ordered.(jinja.Dict)
-	var out configuration
 	for _, e := range dict {
 		key := e.Key.(string)
-		out = append(out, entry{key, values[key]})
+		c.keys, c.values[key] = append(c.keys, key), values[key]
 	}
-	return out, nil
+	return c, err
 }
 
-func (c configuration) get(key string) (json.RawMessage, bool) {
-	for _, e := range c {
-		if e.key == key {
-			return e.value, true
+// add adds the values of other, which replace c's own, except for additional_special_tokens.
+func (c *configuration) add(other configuration) {
+	for _, key := range other.keys {
+		_, known := c.values[key]
+		if !known {
+			c.keys = append(c.keys, key)
+		}
+		if !known || key != "additional_special_tokens" {
+			c.values[key] = other.values[key]
 		}
 	}
-	return nil, false
-}
-
-// with returns c with the values of other, which replace its own, except for additional_special_tokens.
-func (c configuration) with(other configuration) configuration {
-	c = slices.Clone(c)
-	for _, e := range other {
-		at := slices.IndexFunc(c, func(x entry) bool { return x.key == e.key })
-		switch {
-		case at < 0:
-			c = append(c, e)
-		case e.key != "additional_special_tokens":
-			c[at] = e
-		}
-	}
-	return c
-}
-
-func (c configuration) isTrue(key string) bool {
-	value, _ := c.get(key)
-	return string(value) == "true"
 }
 
 // readToken reads a token of a configuration: a string, which is a special token, or an object with flags.
@@ -123,19 +102,13 @@ func readToken(raw json.RawMessage, at string) (t addedToken, ok bool, err error
 
 // addTokens adds the configuration's tokens that tokenizer.json lacks, or has with other flags.
 func (t *Tokenizer) addTokens(config configuration) error {
-	tokens, err := readAddedTokensDecoder(config)
-	if err != nil {
+	tokens, err1 := readAddedTokensDecoder(config)
+	named, err2 := t.readNamed(config)
+	extra, err3 := readExtra(config)
+	if err := cmp.Or(err1, err2, err3); err != nil {
 		return err
 	}
-	named, err := t.readNamed(config)
-	if err != nil {
-		return err
-	}
-	extra, err := readExtra(config)
-	if err != nil {
-		return err
-	}
-	t.added.ignoreSpecial = config.isTrue("split_special_tokens")
+	t.added.ignoreSpecial = string(config.values["split_special_tokens"]) == "true"
 	for _, n := range append(named, extra...) {
 		_, known := t.added.ids[n.Content]
 		known = known || slices.ContainsFunc(tokens, func(a addedToken) bool { return a.Content == n.Content })
@@ -155,7 +128,7 @@ func (t *Tokenizer) addTokens(config configuration) error {
 
 // readAddedTokensDecoder reads {"id": token, ...} and sorts it by id.
 func readAddedTokensDecoder(config configuration) ([]addedToken, error) {
-	raw, _ := config.get("added_tokens_decoder")
+	raw := config.values["added_tokens_decoder"]
 	if len(raw) == 0 {
 		return nil, nil
 	}
@@ -179,55 +152,42 @@ func readAddedTokensDecoder(config configuration) ([]addedToken, error) {
 	return tokens, nil
 }
 
-// readNamed reads bos_token and the like: the standard ones first, then other keys that end in _token.
-func (t *Tokenizer) readNamed(config configuration) ([]addedToken, error) {
+// readNamed reads bos_token and the like: the standard ones first, then other keys that end in _token, then the model's
+// own in extra_special_tokens if it has the form {name: token}.
+func (t *Tokenizer) readNamed(config configuration) (out []addedToken, err error) {
 	t.named = map[string]string{}
-	var out []addedToken
-	take := func(key string, raw json.RawMessage) error {
-		token, ok, err := readToken(raw, key)
-		if ok && err == nil && t.named[key] == "" {
+	take := func(key string, raw json.RawMessage) {
+		token, ok, fault := readToken(raw, key)
+		if err = cmp.Or(err, fault); ok && err == nil && t.named[key] == "" {
 			t.named[key] = token.Content
 			out = append(out, token)
 		}
-		return err
 	}
 	for _, key := range standard {
-		raw, _ := config.get(key)
-		if err := take(key, raw); err != nil {
-			return nil, err
+		take(key, config.values[key])
+	}
+	takeOther := func(key string, raw json.RawMessage) {
+		if strings.HasSuffix(key, "_token") && len(raw) > 0 && (raw[0] == '"' || raw[0] == '{') {
+			take(key, raw)
 		}
 	}
-	for _, e := range slices.Concat(config, config.modelSpecific()) {
-		if !strings.HasSuffix(e.key, "_token") || len(e.value) == 0 || e.value[0] != '"' && e.value[0] != '{' {
-			continue
-		}
-		if err := take(e.key, e.value); err != nil {
-			return nil, err
-		}
+	for _, key := range config.keys {
+		takeOther(key, config.values[key])
 	}
-	return out, nil
-}
-
-// modelSpecific returns extra_special_tokens if it has the form {name: token}.
-func (c configuration) modelSpecific() configuration {
-	raw, _ := c.get("extra_special_tokens")
-	if len(raw) == 0 || raw[0] != '{' {
-		return nil
-	}
-	out, _ := readOrdered(raw)
-	for i := range out {
-		if !strings.HasSuffix(out[i].key, "_token") {
-			out[i].key += "_token"
+	if raw := config.values["extra_special_tokens"]; len(raw) > 0 && raw[0] == '{' {
+		own, _ := readOrdered(raw)
+		for _, key := range own.keys {
+			takeOther(strings.TrimSuffix(key, "_token")+"_token", own.values[key])
 		}
 	}
-	return out
+	return out, err
 }
 
 // readExtra reads extra_special_tokens, or its older name additional_special_tokens, if it has the form [token, ...].
 func readExtra(config configuration) ([]addedToken, error) {
 	var out []addedToken
 	for _, key := range []string{"extra_special_tokens", "additional_special_tokens"} {
-		raw, _ := config.get(key)
+		raw := config.values[key]
 		if len(raw) == 0 || raw[0] != '[' {
 			continue
 		}
@@ -255,7 +215,7 @@ func (t *Tokenizer) compareBOS(config configuration) {
 		key   string
 		added []int32
 	}{{"bos_token", t.post.before}, {"eos_token", t.post.after}} {
-		raw, _ := config.get("add_" + c.key)
+		raw := config.values["add_"+c.key]
 		id, ok := t.namedID(c.key)
 		does := ok && slices.Contains(c.added, id)
 		if says := string(raw) == "true"; (says || string(raw) == "false") && says != does {

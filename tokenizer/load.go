@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -66,7 +67,7 @@ func (t *Tokenizer) CopyTo(dir string) error {
 }
 
 // readPipeline reads tokenizer.json, except its truncation and padding.
-func (t *Tokenizer) readPipeline(data []byte) (err error) {
+func (t *Tokenizer) readPipeline(data []byte) error {
 	var spec struct {
 		Version                    *string
 		Added                      []addedToken `json:"added_tokens"`
@@ -80,19 +81,13 @@ func (t *Tokenizer) readPipeline(data []byte) (err error) {
 	if spec.Version != nil && *spec.Version != "1.0" {
 		return fmt.Errorf(`version %q: want "1.0"`, *spec.Version)
 	}
-	if t.normalize, err = normalizers.read(spec.Normalizer, "normalizer"); err != nil {
-		return err
-	}
-	if t.split, err = splitters.read(spec.PreTokenizer, "pre_tokenizer"); err != nil {
-		return err
-	}
-	if t.post, err = postProcessors.read(spec.PostProcessor, "post_processor"); err != nil {
-		return err
-	}
-	if t.decode, err = decoders.read(spec.Decoder, "decoder"); err != nil {
-		return err
-	}
-	if t.model, err = readModel(spec.Model, "model"); err != nil {
+	var errs [5]error
+	t.normalize, errs[0] = normalizers.read(spec.Normalizer, "normalizer")
+	t.split, errs[1] = splitters.read(spec.PreTokenizer, "pre_tokenizer")
+	t.post, errs[2] = postProcessors.read(spec.PostProcessor, "post_processor")
+	t.decode, errs[3] = decoders.read(spec.Decoder, "decoder")
+	t.model, errs[4] = readModel(spec.Model, "model")
+	if err := cmp.Or(errs[:]...); err != nil {
 		return err
 	}
 	if words, ok := endsInBytes(spec.PreTokenizer); ok && !t.model.byteFallback {
