@@ -215,79 +215,55 @@ func (s *scanner) expression(kind chunkKind, end string) {
 	panic(faultf("tag is not closed: want %s", end))
 }
 
+var (
+	numeral = regexp.MustCompile(`^[0-9_]+(\.[0-9][0-9_]*)?([eE][-+]?[0-9][0-9_]*)?`)
+	// tokens finds an integer, a name, a string or an operator.
+	tokens = regexp.MustCompile(`(?s)^(?:([0-9][0-9_]*)|([_\pL\p{Nd}]+)|('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|` +
+		`//|\*\*|==|!=|>=|<=|[-+/*%~()[\]{}><=.:|,;])`)
+)
+
 // token consumes one token or one space, and is 1 for an opening bracket, -1 for a closing one.
 func (s *scanner) token() int {
 	rest := s.src[s.pos:]
 	r, size := utf8.DecodeRuneInString(rest)
-	switch {
-	case isSpace(r):
+	if isSpace(r) {
 		s.pos += size
-	case r == '\'' || r == '"':
-		s.quoted(rest)
-	case isDigit(rest[0]):
-		s.number(rest)
-	case isName(r):
-		s.add(tokName, rest[:len(rest)-len(strings.TrimLeftFunc(rest, isName))])
-	default:
-		return s.operator(rest)
+		return 0
 	}
-	return 0
-}
-
-func isDigit(b byte) bool { return b >= '0' && b <= '9' }
-
-func isName(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) }
-
-func (s *scanner) add(kind tokKind, text string) {
-	s.toks = append(s.toks, tok{kind, text})
-	s.pos += len(text)
-}
-
-func (s *scanner) operator(rest string) int {
-	for _, op := range []string{"//", "**", "==", "!=", ">=", "<="} {
-		if strings.HasPrefix(rest, op) {
-			s.add(tokOp, op)
-			return 0
-		}
-	}
-	if strings.IndexByte("+-/*%~[](){}><=.:|,;", rest[0]) < 0 {
-		r, _ := utf8.DecodeRuneInString(rest)
+	found := tokens.FindStringSubmatch(rest)
+	switch {
+	case found == nil && (r == '\'' || r == '"'):
+		panic(faultf("string is not closed: want %c", r))
+	case found == nil:
 		panic(faultf("unexpected character %q", r))
+	case found[1] != "":
+		s.number(found[1], numeral.FindString(rest))
+		return 0
 	}
-	s.add(tokOp, rest[:1])
-	return btoi(strings.Contains("([{", rest[:1])) - btoi(strings.Contains(")]}", rest[:1]))
+	t := tok{tokOp, found[0]}
+	if found[2] != "" {
+		t.kind = tokName
+	} else if found[3] != "" {
+		t = tok{tokString, unescape(found[0][1 : len(found[0])-1])}
+	}
+	s.toks = append(s.toks, t)
+	s.pos += len(found[0])
+	if t.kind != tokOp {
+		return 0
+	}
+	return btoi(strings.Contains("([{", t.text)) - btoi(strings.Contains(")]}", t.text))
 }
-
-var (
-	integer = regexp.MustCompile(`^[0-9_]+`)
-	decimal = regexp.MustCompile(`^[0-9_]+(\.[0-9][0-9_]*)?([eE][-+]?[0-9][0-9_]*)?`)
-)
 
 // number reads 12, 1_000, 1.5 or 2e-3; after a dot only an integer (x.0.1 is two look-ups).
-func (s *scanner) number(rest string) {
-	literal, kind := integer.FindString(rest), tokInt
-	if len(s.toks) == 0 || s.toks[len(s.toks)-1] != (tok{tokOp, "."}) {
-		if longer := decimal.FindString(rest); longer != literal {
-			literal, kind = longer, tokFloat
-		}
+func (s *scanner) number(whole, all string) {
+	t := tok{tokInt, whole}
+	afterDot := len(s.toks) > 0 && s.toks[len(s.toks)-1] == tok{tokOp, "."}
+	if all != whole && !afterDot {
+		t = tok{tokFloat, all}
 	}
-	s.toks = append(s.toks, tok{kind, strings.ReplaceAll(literal, "_", "")})
-	s.pos += len(literal)
-}
-
-// quoted reads a string literal and its escapes.
-func (s *scanner) quoted(rest string) {
-	for i := 1; i < len(rest); i++ {
-		switch rest[i] {
-		case '\\':
-			i++
-		case rest[0]:
-			s.toks = append(s.toks, tok{tokString, unescape(rest[1:i])})
-			s.pos += i + 1
-			return
-		}
-	}
-	panic(faultf("string is not closed: want %c", rest[0]))
+	s.pos += len(t.text)
+	t.text = strings.ReplaceAll(t.text, "_", "")
+	s.toks = append(s.toks, t)
 }
 
 var (

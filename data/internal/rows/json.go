@@ -201,7 +201,8 @@ func closeArray(dec *json.Decoder) error {
 	return nil
 }
 
-// jsonError names the line of a fault: that of the last byte read, less the lines that the decoder and in hold after it.
+// jsonError names the line of a fault: that of the last byte read, less the lines after the fault that the decoder and
+// in still hold.
 func jsonError(name string, lines *lineCounter, in *bufio.Reader, dec *json.Decoder, err error) error {
 	line := lines.count + 1
 	if lines.err != nil {
