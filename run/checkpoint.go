@@ -1,7 +1,6 @@
 package run
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -114,9 +113,9 @@ func place(dir, final string) error {
 
 // restoreReplaced gives an older folder its name back, if place was interrupted.
 func restoreReplaced(parent string, finished func(name string) bool) error {
-	entries, err := os.ReadDir(parent)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s cannot be read: %w", parent, cause(err))
+	entries, err := entriesOf(parent)
+	if err != nil {
+		return err
 	}
 	for _, e := range entries {
 		name, ok := strings.CutPrefix(e.Name(), replacedStart)
@@ -175,17 +174,15 @@ func (e *SaveError) Unwrap() error { return e.Err }
 // All are the checkpoints of the run, oldest first. Their files are not verified.
 func (f *Folder) All() ([]Checkpoint, error) {
 	parent := f.Path(checkpointsName)
-	entries, err := os.ReadDir(parent)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s cannot be read: %w", parent, cause(err))
+	entries, err := entriesOf(parent)
+	if err != nil {
+		return nil, err
 	}
 	var all []Checkpoint
 	for _, e := range entries {
-		step, ok := stepOf(e.Name())
-		if !ok || !e.IsDir() {
-			continue
+		if step, ok := stepOf(e.Name()); ok && e.IsDir() {
+			all = append(all, Checkpoint{Step: step, Dir: filepath.Join(parent, e.Name())})
 		}
-		all = append(all, Checkpoint{Step: step, Dir: filepath.Join(parent, e.Name())})
 	}
 	slices.SortFunc(all, func(a, b Checkpoint) int { return a.Step - b.Step })
 	return all, nil
@@ -280,11 +277,7 @@ func (f *Folder) MarkBest(step int, metric string, value float64) error {
 	if _, err := os.Stat(f.CheckpointDir(step)); err != nil {
 		return fmt.Errorf("best checkpoint: %s cannot be read: %w", f.CheckpointDir(step), cause(err))
 	}
-	b, err := json.MarshalIndent(Best{step, metric, value, checkpointsName + "/" + stepName(step)}, "", "  ")
-	if err != nil {
-		return err
-	}
-	return replaceFile(f.Path(bestName), append(b, '\n'))
+	return writeJSON(f.Path(bestName), Best{step, metric, value, checkpointsName + "/" + stepName(step)})
 }
 
 // RestoreBest sets best.json to the best of a checkpoint's [State], for a run that resumes from an earlier step. It
@@ -303,14 +296,12 @@ func (f *Folder) RestoreBest(b *Best) error {
 
 // Best reads best.json. It is nil if the file does not exist.
 func (f *Folder) Best() (*Best, error) {
-	path := f.Path(bestName)
-	b, err := readIfThere(path)
-	if b == nil {
+	best := new(Best)
+	switch err := readJSON(f.Path(bestName), "a best.json of posttrain", best); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
 		return nil, err
 	}
-	var best Best
-	if err := json.Unmarshal(b, &best); err != nil {
-		return nil, fmt.Errorf("%s: not a best.json of posttrain: %s", path, oneLine(err))
-	}
-	return &best, nil
+	return best, nil
 }

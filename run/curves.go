@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"image/color"
 	"math"
-	"slices"
 	"strconv"
 
 	"gonum.org/v1/plot"
@@ -28,12 +27,6 @@ type Panel struct {
 	Lines []Line
 }
 
-// The metrics of reinforcement learning that PanelsOf looks for.
-const (
-	rewardMetric   = "reward"
-	completeMetric = "complete"
-)
-
 // drawable bounds what is drawn: the search for ticks never ends on a range that overflows.
 const drawable = 1e30
 
@@ -44,39 +37,36 @@ type Line struct {
 	Dashed bool // measured on held-out data
 }
 
-// PanelsOf chooses the metrics to draw. For preferences: the log-probs of both answers, then loss and margin. For
-// reinforcement learning: the rewards, then entropy, KL and lengths. Otherwise: the loss. The same metric on held-out
-// data is a dashed line.
-func PanelsOf(records []Record) []Panel {
-	has := func(name string) bool { return len(lineOf(records, name).X) > 0 }
-	if isRL(records) {
-		return panelsOfRL(records)
-	}
-	if has("logps/chosen") || has("eval_logps/chosen") {
-		return []Panel{
-			panelOf(records, "log-prob of the answer (summed)", "logps/chosen", "logps/rejected"),
-			panelOf(records, "loss, reward margin", "loss", "rewards/margins"),
+// kinds are the panels of every kind of run, with their metrics: rewards, then how far the policy has moved, how sure it
+// is and how long its completions are; preferences; anything else.
+var kinds = [][]struct {
+	label   string
+	metrics []string
+}{
+	{
+		{"mean reward, share complete", []string{"reward", "complete"}},
+		{"nats per token", []string{"entropy", "kl"}},
+		{"tokens of a completion", []string{"completions/mean_length"}},
+	},
+	{
+		{"log-prob of the answer (summed)", []string{"logps/chosen", "logps/rejected"}},
+		{"loss, reward margin", []string{"loss", "rewards/margins"}},
+	},
+	{{"loss per token", []string{"loss"}}},
+}
+
+// PanelsOf chooses the metrics to draw: those of the first kind of run whose first panel has a line. The same metric on
+// held-out data is a dashed line. Further panels without a line are left out.
+func PanelsOf(records []Record) (panels []Panel) {
+	for _, kind := range kinds {
+		panels = nil
+		for _, p := range kind {
+			if drawn := panelOf(records, p.label, p.metrics...); panels == nil || len(drawn.Lines) > 0 {
+				panels = append(panels, drawn)
+			}
 		}
-	}
-	return []Panel{panelOf(records, "loss per token", "loss")}
-}
-
-// isRL reports whether the records are of a run that learns from rewards.
-func isRL(records []Record) bool {
-	return len(lineOf(records, rewardMetric).X)+len(lineOf(records, "eval_"+rewardMetric).X) > 0
-}
-
-// panelsOfRL are: reward and share of complete answers; how far the policy has moved and how sure it is; the length of
-// its completions. A panel without a line is left out.
-func panelsOfRL(records []Record) []Panel {
-	var panels []Panel
-	for _, p := range []Panel{
-		panelOf(records, "mean reward, share complete", rewardMetric, completeMetric),
-		panelOf(records, "nats per token", "entropy", "kl"),
-		panelOf(records, "tokens of a completion", "completions/mean_length"),
-	} {
-		if len(p.Lines) > 0 {
-			panels = append(panels, p)
+		if len(panels[0].Lines) > 0 {
+			break
 		}
 	}
 	return panels
@@ -225,8 +215,8 @@ var colors = map[string]color.Color{
 	"loss":            color.RGBA{R: 60, G: 60, B: 60, A: 255},
 	"rewards/margins": color.RGBA{R: 0, G: 158, B: 115, A: 255},
 
-	rewardMetric:              color.RGBA{R: 0, G: 114, B: 178, A: 255},
-	completeMetric:            color.RGBA{R: 0, G: 158, B: 115, A: 255},
+	"reward":                  color.RGBA{R: 0, G: 114, B: 178, A: 255},
+	"complete":                color.RGBA{R: 0, G: 158, B: 115, A: 255},
 	"entropy":                 color.RGBA{R: 230, G: 159, B: 0, A: 255},
 	"kl":                      color.RGBA{R: 60, G: 60, B: 60, A: 255},
 	"completions/mean_length": color.RGBA{R: 86, G: 180, B: 233, A: 255},
@@ -262,7 +252,7 @@ func shareSteps(plots [][]*plot.Plot) {
 	for _, row := range plots {
 		lo, hi = min(lo, row[0].X.Min), max(hi, row[0].X.Max)
 	}
-	if slices.Contains([]bool{finite(lo), finite(hi)}, false) {
+	if !finite(lo) || !finite(hi) {
 		return
 	}
 	for _, row := range plots {

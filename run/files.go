@@ -1,6 +1,7 @@
 package run
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -44,4 +45,34 @@ func syncDir(path string) error {
 	}
 	_ = f.Sync()
 	return f.Close()
+}
+
+// readJSON reads a file into v; what says what the file should be, for the message.
+func readJSON(path, what string, v any) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("%s cannot be read: %w", path, cause(err))
+	}
+	if err := json.Unmarshal(text, v); err != nil {
+		return fmt.Errorf("%s: not %s: %s", path, what, oneLine(err))
+	}
+	return nil
+}
+
+// writeJSON writes a file for people to read too.
+func writeJSON(path string, v any) error {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return replaceFile(path, append(text, '\n'))
+}
+
+// entriesOf lists a folder. A missing one has no entries.
+func entriesOf(dir string) ([]fs.DirEntry, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("folder %s cannot be read: %w", dir, cause(err))
+	}
+	return entries, nil
 }

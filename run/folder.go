@@ -3,7 +3,6 @@ package run
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -48,9 +47,8 @@ var ownNames = []string{configName, metricsName, samplesName, curvesName, summar
 
 // Folder is the folder of one run, locked against other processes. It is not safe for concurrent use.
 type Folder struct {
-	Dir     string
-	lock    *os.File
-	metrics *os.File // open for appending from the first Log on
+	Dir  string
+	lock *os.File
 }
 
 // Create makes the folder of a new run and locks it. An empty dir means runs/<command>-<time>. It is an error if the
@@ -184,9 +182,9 @@ func isTemporary(name string, files []string) bool {
 }
 
 func removeEntries(dir string, which func(name string) bool) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("run folder %s cannot be read: %w", dir, cause(err))
+	entries, err := entriesOf(dir)
+	if err != nil {
+		return err
 	}
 	for _, e := range entries {
 		if !which(e.Name()) {
@@ -201,16 +199,12 @@ func removeEntries(dir string, which func(name string) bool) error {
 
 // Close releases the folder. The system releases it too when the process ends.
 func (f *Folder) Close() error {
-	var err error
-	if f.metrics != nil {
-		err = f.metrics.Close()
-		f.metrics = nil
+	if f.lock == nil {
+		return nil
 	}
-	if f.lock != nil {
-		err = errors.Join(err, f.lock.Close())
-		f.lock = nil
-	}
-	return err
+	lock := f.lock
+	f.lock = nil
+	return lock.Close()
 }
 
 // Path is a path inside the folder.
@@ -250,11 +244,7 @@ func (f *Folder) WriteSummary(text string) error {
 
 // WriteSummaryJSON stores the run's summary in numbers.
 func (f *Folder) WriteSummaryJSON(summary any) error {
-	b, err := json.MarshalIndent(summary, "", "  ")
-	if err != nil {
-		return fmt.Errorf("%s: %w", summaryJSONName, err)
-	}
-	return replaceFile(f.Path(summaryJSONName), append(b, '\n'))
+	return writeJSON(f.Path(summaryJSONName), summary)
 }
 
 // WriteCurves draws the folder's metrics (see [PanelsOf]) into curves.png.

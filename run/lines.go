@@ -20,9 +20,9 @@ func (f *Folder) LogSamples(samples ...any) error {
 		return err
 	}
 	if err := appendFile(f.SamplesPath(), lines); err != nil {
-		return fmt.Errorf("%s cannot be written: %w", f.SamplesPath(), cause(err))
+		return err
 	}
-	return syncDir(f.Dir)
+	return errors.Join(syncFile(f.SamplesPath()), syncDir(f.Dir))
 }
 
 // CutSamples removes the samples after the given step, which a resumed run is about to draw again.
@@ -119,22 +119,24 @@ func cutLines(path string, keep func(line []byte) (bool, error)) (removed int, e
 	return removed, replaceFile(path, kept.Bytes())
 }
 
-// appendFile appends text to a file and flushes it to the disk.
+// appendFile appends text to a file, all of it or none.
 func appendFile(path string, text []byte) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o666)
-	if err != nil {
-		return err
+	if err == nil {
+		err = errors.Join(appendText(file, text), file.Close())
 	}
-	return errors.Join(appendLine(file, text), file.Sync(), file.Close())
+	if err != nil {
+		return fmt.Errorf("%s cannot be written: %w", path, cause(err))
+	}
+	return nil
 }
 
-// appendLine appends to an open file all or nothing.
-func appendLine(file *os.File, line []byte) error {
+func appendText(file *os.File, text []byte) error {
 	info, err := file.Stat()
 	if err != nil {
 		return err
 	}
-	if _, err = file.Write(line); err != nil {
+	if _, err = file.Write(text); err != nil {
 		return errors.Join(err, file.Truncate(info.Size()))
 	}
 	return nil

@@ -3,7 +3,6 @@ package run
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
@@ -55,11 +54,7 @@ func seal(dir string, step int) error {
 	if err != nil {
 		return err
 	}
-	b, err := json.MarshalIndent(m, "", "  ")
-	if err != nil {
-		return err
-	}
-	return replaceFile(filepath.Join(dir, manifestName), append(b, '\n'))
+	return writeJSON(filepath.Join(dir, manifestName), m)
 }
 
 func describe(dir, path string) (fileEntry, error) {
@@ -85,13 +80,9 @@ func digest(path string) (size int64, sum string, err error) {
 // verify compares the files of a checkpoint with its manifest. The error names the first file that differs.
 func verify(dir string, step int) error {
 	path := filepath.Join(dir, manifestName)
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("%s cannot be read: %w", path, cause(err))
-	}
 	var m manifest
-	if err := json.Unmarshal(b, &m); err != nil {
-		return fmt.Errorf("%s: not a manifest: %s", path, oneLine(err))
+	if err := readJSON(path, "a manifest", &m); err != nil {
+		return err
 	}
 	if m.Step != step {
 		return fmt.Errorf("%s: step %d, but the folder says %d", path, m.Step, step)

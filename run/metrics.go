@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math"
-	"os"
 	"slices"
 	"strings"
 )
@@ -101,23 +101,16 @@ func (f *Folder) Log(r Record) error {
 	if err != nil {
 		return err
 	}
-	if f.metrics == nil {
-		if f.metrics, err = os.OpenFile(f.Path(metricsName), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o666); err != nil {
-			return fmt.Errorf("%s cannot be written: %w", f.Path(metricsName), cause(err))
-		}
-	}
-	if err := appendLine(f.metrics, append(line, '\n')); err != nil {
-		return fmt.Errorf("%s cannot be written: %w", f.Path(metricsName), cause(err))
-	}
-	return nil
+	return appendFile(f.Path(metricsName), append(line, '\n'))
 }
 
 // syncMetrics flushes the records logged so far to the disk: a run that resumes from a checkpoint relies on them.
 func (f *Folder) syncMetrics() error {
-	if f.metrics == nil {
+	err := syncFile(f.Path(metricsName))
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err := f.metrics.Sync(); err != nil {
+	if err != nil {
 		return fmt.Errorf("%s cannot be flushed: %w", f.Path(metricsName), cause(err))
 	}
 	return syncDir(f.Dir)
@@ -146,12 +139,6 @@ func ReadMetrics(path string) ([]Record, error) {
 // CutMetrics removes the records after the given step, which a resumed run is about to measure again, and returns
 // their number.
 func (f *Folder) CutMetrics(step int) (int, error) {
-	if f.metrics != nil { // it would append to the replaced file
-		if err := f.metrics.Close(); err != nil {
-			return 0, fmt.Errorf("%s cannot be closed: %w", f.Path(metricsName), cause(err))
-		}
-		f.metrics = nil
-	}
 	return cutLines(f.Path(metricsName), func(line []byte) (bool, error) {
 		var r Record
 		if err := json.Unmarshal(line, &r); err != nil {

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -65,15 +66,9 @@ func NewProgress(o ProgressOptions) *Progress {
 	if o.Width == nil {
 		o.Width = func() int { return widthOf(o.Out) }
 	}
-	if o.Unit == "" {
-		o.Unit = "step"
-	}
-	if o.Every <= 0 {
-		o.Every = max(1, o.Total/20)
-	}
-	if o.Interval <= 0 {
-		o.Interval = 30 * time.Second
-	}
+	o.Unit = cmp.Or(o.Unit, "step")
+	o.Every = cmp.Or(o.Every, max(1, o.Total/20))
+	o.Interval = cmp.Or(o.Interval, 30*time.Second)
 	p := &Progress{o: o, last: o.Now()}
 	if o.Terminal && !o.Quiet && o.Total > 0 {
 		p.bar = newBar(o)

@@ -3,7 +3,6 @@ package run
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 )
 
@@ -68,23 +67,10 @@ func stateNumber(raw json.RawMessage) (x float64, err error) {
 
 // Write stores the state in an unfinished checkpoint's folder.
 func (s State) Write(dir string) error {
-	b, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		return fmt.Errorf("%s: %w", stateName, err)
-	}
-	return os.WriteFile(filepath.Join(dir, stateName), append(b, '\n'), 0o666)
+	return writeJSON(filepath.Join(dir, stateName), s)
 }
 
 // ReadState reads the state of a checkpoint.
-func ReadState(dir string) (State, error) {
-	path := filepath.Join(dir, stateName)
-	var s State
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return s, fmt.Errorf("%s cannot be read: %w", path, cause(err))
-	}
-	if err := json.Unmarshal(b, &s); err != nil {
-		return s, fmt.Errorf("%s: not the state of a run: %s", path, oneLine(err))
-	}
-	return s, nil
+func ReadState(dir string) (s State, err error) {
+	return s, readJSON(filepath.Join(dir, stateName), "the state of a run", &s)
 }
