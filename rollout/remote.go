@@ -5,30 +5,39 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
+	"net/http"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/sashabaranov/go-openai"
+
+	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 // RemoteOptions name a server and say how it is asked.
 type RemoteOptions struct {
-	BaseURL  string        // such as http://localhost:8000/v1
-	Model    string        // as the server calls it
+	BaseURL  string        `yaml:"base_url" want:"@url"`
+	Model    string        `yaml:"model" want:"given" words:"the name of a model that the server has"`
 	Key      string        // secret, in no message; may be empty
 	KeyName  string        // environment variable of the key, for messages
-	Parallel int           // requests under way at a time; 0: 8
-	Timeout  time.Duration // of one try; 0: 5 minutes
-	Wait     time.Duration // before the first retry, doubled each time, unless the server says; 0: 1 second
+	Parallel int           `yaml:"parallel" want:">=0" zero:"8"` // requests under way at a time
+	Timeout  time.Duration `yaml:"timeout" want:">=0" zero:"5m"` // of one try
+	Wait     time.Duration `yaml:"wait" want:">=0" zero:"1s"`    // before the first retry, doubled each time
+	Retries  int           // after 429, 5xx, timeouts and broken connections; 0: 5, negative: none
+	Grace    time.Duration // how long to wait for a request under way when the context ends: it is paid for
 
-	// Retries after 429, 5xx, timeouts and broken connections; 0: 5, negative: none.
-	Retries int
-	// Grace is how long to wait for a request under way when the context ends: it is paid for.
-	Grace time.Duration
 	// Tick is called with the number of conversations answered, one call at a time; may be nil.
 	Tick func(done int)
+}
+
+// Check names values out of range.
+func (o RemoteOptions) Check() []fault.Fault {
+	faults := fault.Check(o)
+	if o.BaseURL == "" {
+		faults.Add("base_url", "", "want the URL of an OpenAI-compatible server, such as http://localhost:8000/v1")
+	}
+	return faults
 }
 
 // longestWait bounds the wait between two tries, whatever a server says.
@@ -43,39 +52,27 @@ type Usage struct {
 
 // Remote is a Chat with a server that speaks OpenAI's protocol, such as vLLM, llama.cpp, Ollama or OpenAI itself.
 type Remote struct {
-	options RemoteOptions
-	client  *openai.Client
-	mu      sync.Mutex
-	usage   Usage
+	options  RemoteOptions
+	config   openai.ClientConfig
+	http     *http.Client
+	patience *Patience
+
+	mu    sync.Mutex
+	usage Usage
 }
 
 // NewRemote checks the options. It sends nothing to the server.
 func NewRemote(o RemoteOptions) (*Remote, error) {
-	if err := o.check(); err != nil {
+	if err := fault.Err("", o.Check()); err != nil {
 		return nil, err
 	}
 	o.setDefaults()
 	c := openai.DefaultConfig(o.Key)
 	c.BaseURL = strings.TrimRight(o.BaseURL, "/")
-	c.HTTPClient = newRetrier(o)
-	return &Remote{options: o, client: openai.NewClientWithConfig(c)}, nil
-}
-
-func (o *RemoteOptions) check() error {
-	u, err := url.Parse(o.BaseURL)
-	switch {
-	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return fmt.Errorf("base URL %q: want one such as http://localhost:8000/v1", o.BaseURL)
-	case u.User != nil:
-		return fmt.Errorf("base URL %s: a key does not belong there: set it in the environment", u.Redacted())
-	case o.Model == "":
-		return fmt.Errorf("no model is named: want one that %s serves", o.BaseURL)
-	case o.Parallel < 0:
-		return fmt.Errorf("%d parallel requests: want 1 or more", o.Parallel)
-	case o.Timeout < 0:
-		return fmt.Errorf("time-out %v: want more than 0", o.Timeout)
-	}
-	return nil
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = o.Parallel
+	return &Remote{options: o, config: c, http: &http.Client{Timeout: o.Timeout, Transport: transport},
+		patience: &Patience{Retries: o.Retries, Wait: o.Wait, Longest: longestWait}}, nil
 }
 
 func (o *RemoteOptions) setDefaults() {
@@ -164,7 +161,7 @@ func (r *Remote) one(ctx context.Context, c Conversation) ([]Answer, error) {
 	want := max(c.Samples, 1)
 	var answers []Answer
 	for len(answers) < want {
-		response, err := r.complete(ctx, r.request(c, want-len(answers), len(answers)), 0)
+		response, err := r.persist(ctx, r.request(c, want-len(answers), len(answers)))
 		if err != nil {
 			return nil, err
 		}
@@ -194,17 +191,39 @@ func (r *Remote) Ask(ctx context.Context, c Conversation, tries int) (Answer, Us
 	return r.answerOf(choice), Usage{1, u.PromptTokens, u.CompletionTokens}, nil
 }
 
-// complete gets and counts a reply that has choices; tries is the number of tries before.
+// persist tries until there is a reply or another try does not help.
+func (r *Remote) persist(ctx context.Context, q openai.ChatCompletionRequest) (openai.ChatCompletionResponse, error) {
+	for tries := 0; ; tries++ {
+		response, err := r.complete(ctx, q, tries)
+		failed, ok := errors.AsType[*RemoteError](err)
+		if !ok || failed.Kind == Foreign {
+			return response, err
+		}
+		wait, again := r.patience.Again(failed, tries)
+		if !again {
+			return response, err
+		}
+		if err := Pause(ctx, wait); err != nil {
+			return response, err
+		}
+	}
+}
+
+// complete sends one request, and counts a reply that has choices; tries is the number of tries before.
 func (r *Remote) complete(ctx context.Context, q openai.ChatCompletionRequest, tries int) (
 	openai.ChatCompletionResponse, error) {
-	var sent sending
-	response, err := r.client.CreateChatCompletion(context.WithValue(ctx, sendingKey{}, &sent), q)
-	if err == nil && len(response.Choices) == 0 {
-		err = errors.New("the reply has no choices")
-	}
-	if err != nil {
-		sent.tries += tries
-		return response, r.explain(err, sent)
+	c := r.config
+	c.HTTPClient = try{r, tries + 1}
+	response, err := openai.NewClientWithConfig(c).CreateChatCompletion(ctx, q)
+	_, failed := errors.AsType[*RemoteError](err)
+	switch {
+	case failed || ctx.Err() != nil && err != nil:
+		return response, err
+	case err != nil:
+		return response, r.fail(Foreign, 0, "the reply is no chat completion (%s): want the base URL of an "+
+			"OpenAI-compatible server, which usually ends in /v1", short(err.Error()))
+	case len(response.Choices) == 0:
+		return response, r.fail(Foreign, 0, "the reply has no choices")
 	}
 	r.count(response.Usage)
 	return response, nil

@@ -435,13 +435,14 @@ func TestRemoteOptions(t *testing.T) {
 		o    RemoteOptions
 		want string
 	}{
-		{RemoteOptions{Model: "m"}, `base URL "": want one such as http://localhost:8000/v1`},
-		{RemoteOptions{BaseURL: "localhost:8000", Model: "m"}, `base URL "localhost:8000"`},
+		{RemoteOptions{Model: "m"}, `base_url "": want the URL of an OpenAI-compatible server, such as http://localhost:8000/v1`},
+		{RemoteOptions{BaseURL: "localhost:8000", Model: "m"}, `base_url "localhost:8000"`},
 		{RemoteOptions{BaseURL: "https://me:secret@host/v1", Model: "m"},
-			"base URL https://me:xxxxx@host/v1: a key does not belong there"},
-		{RemoteOptions{BaseURL: "https://host/v1"}, "no model is named: want one that https://host/v1 serves"},
-		{RemoteOptions{BaseURL: "https://host/v1", Model: "m", Parallel: -1}, "-1 parallel requests"},
-		{RemoteOptions{BaseURL: "https://host/v1", Model: "m", Timeout: -1}, "time-out -1ns"},
+			`base_url "https://…@host/v1": want the URL of an OpenAI-compatible server, such as http://localhost:8000/v1, ` +
+				"without a key in it"},
+		{RemoteOptions{BaseURL: "https://host/v1"}, `model "": want the name of a model that the server has`},
+		{RemoteOptions{BaseURL: "https://host/v1", Model: "m", Parallel: -1}, "parallel -1"},
+		{RemoteOptions{BaseURL: "https://host/v1", Model: "m", Timeout: -1}, "timeout -1ns"},
 	} {
 		if _, err := NewRemote(c.o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want %s", err, c.want)

@@ -325,7 +325,7 @@ func TestEvalCIFaults(t *testing.T) {
 		{"server without model", nil, evalCI("--base-url", "http://localhost:1/v1"), 2, []string{"--base-url", "--api-model NAME"}, nil},
 		{"server and folder", nil, evalCI("--base-url", "http://localhost:1/v1", "--api-model", "m", "--model", "model"), 2, []string{"--model", "--base-url", "remove one"}, nil},
 		{"server and prefill", nil, evalCI("--base-url", "http://localhost:1/v1", "--api-model", "m", "--prefill"), 2, []string{"--prefill", "--base-url", "remove one"}, nil},
-		{"no URL", nil, evalCI("--base-url", "localhost:1", "--api-model", "m"), 2, []string{`base URL "localhost:1"`, "http://localhost:8000/v1"}, nil},
+		{"no URL", nil, evalCI("--base-url", "localhost:1", "--api-model", "m"), 2, []string{`base_url "localhost:1"`, "http://localhost:8000/v1"}, nil},
 		{"key in the URL", nil, evalCI("--base-url", "http://k:secret@localhost:1", "--api-model", "m"), 2, []string{"key", "environment"}, nil},
 		{"key of no variable", nil, evalCI("--base-url", "http://localhost:1", "--api-model", "m", "--api-key-env", "NO_SUCH_KEY"), 2, []string{"--api-key-env NO_SUCH_KEY", "not set"}, nil},
 		{"no parallel requests", nil, evalCI("--base-url", "http://localhost:1", "--api-model", "m", "--parallel", "0"), 2, []string{"--parallel 0"}, nil},

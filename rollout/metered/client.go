@@ -5,12 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
-	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -22,7 +21,7 @@ type Client struct {
 	ledger   *ledger
 	limits   *limits
 	places   chan struct{} // holds one element per request under way
-	answered atomic.Bool   // the server has answered once, so it speaks the protocol
+	patience *rollout.Patience
 
 	alive context.Context // of requests under way
 	kill  context.CancelCauseFunc
@@ -52,7 +51,7 @@ var errClosed = errors.New("the client is closed")
 
 // Open checks the options and opens the cache. It sends nothing to the server.
 func Open(o Options) (*Client, error) {
-	if err := o.check(); err != nil {
+	if err := fault.Err("", o.Check()); err != nil {
 		return nil, o.blame(err)
 	}
 	o.setDefaults()
@@ -78,7 +77,7 @@ func Open(o Options) (*Client, error) {
 // newClient makes a client that cannot send and has no cache.
 func newClient(o Options) *Client {
 	c := &Client{options: o, ledger: newLedger(o), limits: newLimits(o), places: make(chan struct{}, o.Parallel),
-		flights: map[name]*flight{}}
+		patience: &rollout.Patience{Retries: o.Retries, Wait: o.Wait, Longest: longestWait}, flights: map[name]*flight{}}
 	c.alive, c.kill = context.WithCancelCause(context.Background())
 	c.closing = sync.OnceValue(c.close)
 	return c
@@ -168,18 +167,18 @@ func (c *Client) get(wanted context.Context, n name, prompt string) (string, err
 	for tries := 0; ; tries++ {
 		answer, usage, err := c.try(wanted, prompt, tries)
 		if err == nil {
-			c.answered.Store(true)
+			c.patience.Answered()
 			return answer.Text, c.keep(n, answer, usage)
 		}
 		failed, ok := errors.AsType[*rollout.RemoteError](err)
 		if !ok {
 			return "", err
 		}
-		wait, again := c.again(failed, tries)
+		wait, again := c.patience.Again(failed, tries)
 		if !again {
 			return "", c.options.blame(err)
 		}
-		if err := sleep(wanted, wait); err != nil {
+		if err := rollout.Pause(wanted, wait); err != nil {
 			return "", err
 		}
 	}
@@ -246,37 +245,6 @@ func used(guess tokens, usage rollout.Usage, err error) tokens {
 		return tokens{usage.PromptTokens, usage.CompletionTokens}
 	}
 	return guess
-}
-
-// triesOfStranger limits the tries of a server that has never answered and is unreachable or speaks another protocol.
-const triesOfStranger = 3
-
-// again says whether another try may help after the failed one and those before it, and how long to wait first.
-func (c *Client) again(failed *rollout.RemoteError, before int) (time.Duration, bool) {
-	most := c.options.Retries
-	if (failed.Kind == rollout.Unreachable || failed.Kind == rollout.Foreign) && !c.answered.Load() {
-		most = min(most, triesOfStranger-1)
-	}
-	wait := failed.Wait + backoff(c.options.Wait, before)
-	return wait, failed.Kind != rollout.Refused && before < most
-}
-
-// backoff doubles the wait with each try and shortens it at random by up to a half, so that requests that failed
-// together do not return together.
-func backoff(wait time.Duration, before int) time.Duration {
-	for range before {
-		wait = min(2*wait, max(longestWait, wait))
-	}
-	return wait - rand.N(wait/2+1)
-}
-
-func sleep(ctx context.Context, wait time.Duration) error {
-	select {
-	case <-time.After(wait):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // Stats returns the counts so far.

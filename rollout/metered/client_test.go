@@ -286,16 +286,16 @@ func TestOptions(t *testing.T) {
 		want   string
 	}{
 		{func(o *Options) { o.BaseURL = "localhost:8000" },
-			`judge: base URL "localhost:8000": want one such as http://localhost:8000/v1`},
-		{func(o *Options) { o.Model = "" }, "judge: no model is named"},
+			`judge: base_url "localhost:8000": want the URL of an OpenAI-compatible server, such as http://localhost:8000/v1`},
+		{func(o *Options) { o.Model = "" }, `judge: model "": want the name of a model`},
 		{func(o *Options) { o.BaseURL = "https://me:secret@host/v1" },
-			"judge: base URL https://me:xxxxx@host/v1: a key does not belong there"},
-		{func(o *Options) { o.Parallel = -1 }, "judge: -1 parallel requests: want 1 or more"},
-		{func(o *Options) { o.MaxRequests = -1 }, "judge: budget of requests -1: want 0 or more"},
-		{func(o *Options) { o.TokensPerMinute = -5 }, "judge: tokens a minute -5"},
-		{func(o *Options) { o.Timeout = -1 }, "judge: time-out -1ns"},
-		{func(o *Options) { o.Wait = -1 }, "judge: wait of -1ns"},
-		{func(o *Options) { o.MaxCost = 3 }, "judge: a budget of cost needs the prices"},
+			`judge: base_url "https://…@host/v1": want the URL of an OpenAI-compatible server`},
+		{func(o *Options) { o.Parallel = -1 }, "judge: parallel -1: want a whole number, 0 (8) or more"},
+		{func(o *Options) { o.MaxRequests = -1 }, "judge: max_requests -1: want a whole number, 0 (no limit) or more"},
+		{func(o *Options) { o.TokensPerMinute = -5 }, "judge: tokens_per_minute -5"},
+		{func(o *Options) { o.Timeout = -1 }, "judge: timeout -1ns"},
+		{func(o *Options) { o.Wait = -1 }, "judge: wait -1ns"},
+		{func(o *Options) { o.MaxCost = 3 }, "judge: max_cost 3: want the prices"},
 	} {
 		o := Options{Name: "judge", BaseURL: "https://host/v1", Model: "m"}
 		c.change(&o)

@@ -2,12 +2,11 @@ package metered
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"math"
 	"os"
 	"time"
 
+	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -18,50 +17,36 @@ type Options struct {
 	Model   string // as the server calls it
 	KeyName string // environment variable with the key; no key is sent if it is empty or not set
 
-	Temperature float64
-	MaxTokens   int // of a reply; 0: 400
+	Temperature float64 `yaml:"temperature" want:">=0"`
+	MaxTokens   int     `yaml:"max_tokens" want:">=0" zero:"400"` // of a reply
 
 	Cache string // file that keeps the replies; "": they are not kept
 
-	// Requests under way at a time; 0: 8. Twice as many callers keep the server busy while replies go to disk.
-	Parallel          int
-	RequestsPerMinute int           // evenly spaced; 0: no limit
-	TokensPerMinute   int           // of prompts and replies; 0: no limit
-	Timeout           time.Duration // of one try; 0: 1 minute
+	// Requests under way at a time. Twice as many callers keep the server busy while replies go to disk.
+	Parallel          int           `yaml:"parallel" want:">=0" zero:"8"`
+	RequestsPerMinute int           `yaml:"requests_per_minute" want:">=0" zero:"no limit"` // evenly spaced
+	TokensPerMinute   int           `yaml:"tokens_per_minute" want:">=0" zero:"no limit"`   // of prompts and replies
+	Timeout           time.Duration `yaml:"timeout" want:">=0" zero:"1m"`                   // of one try
 	Retries           int           // tries after the first; 0: 8, negative: none
-	Wait              time.Duration // before the second try, doubled before each later one; 0: 1 second
+	Wait              time.Duration `yaml:"wait" want:">=0" zero:"1s"` // before the second try, doubled each time
 	Grace             time.Duration // how long Close waits for requests under way; 0: 10 seconds, negative: not at all
 
-	MaxRequests     int     // sent by this client, retries included; 0: no limit
-	MaxCost         float64 // of this client, in the currency of the prices; 0: no limit
-	PromptPrice     float64 // per million prompt tokens
-	CompletionPrice float64 // per million reply tokens
+	MaxRequests     int     `yaml:"max_requests" want:">=0" zero:"no limit"` // of this client, retries included
+	MaxCost         float64 `yaml:"max_cost" want:">=0" zero:"no limit"`     // of this client, in the prices' currency
+	PromptPrice     float64 `yaml:"prompt_price" want:">=0"`                 // per million prompt tokens
+	CompletionPrice float64 `yaml:"completion_price" want:">=0"`             // per million reply tokens
 }
 
 // longestWait limits the doubling of Wait.
 const longestWait = time.Minute
 
-func (o *Options) check() error {
-	for _, n := range []struct {
-		name  string
-		value float64
-	}{
-		{"temperature", o.Temperature}, {"tokens of a reply", float64(o.MaxTokens)},
-		{"requests a minute", float64(o.RequestsPerMinute)}, {"tokens a minute", float64(o.TokensPerMinute)},
-		{"budget of requests", float64(o.MaxRequests)}, {"budget of cost", o.MaxCost},
-		{"price of prompts", o.PromptPrice}, {"price of replies", o.CompletionPrice},
-	} {
-		if !(n.value >= 0) || math.IsInf(n.value, 1) {
-			return fmt.Errorf("%s %v: want 0 or more", n.name, n.value)
-		}
+// Check names values out of range, and a budget of cost without prices.
+func (o Options) Check() []fault.Fault {
+	faults := fault.Check(o)
+	if o.MaxCost > 0 && o.PromptPrice == 0 && o.CompletionPrice == 0 {
+		faults.Add("max_cost", o.MaxCost, "want the prices of a million tokens, of prompts and of replies, as well")
 	}
-	switch {
-	case o.Wait < 0:
-		return fmt.Errorf("wait of %v between tries: want 0 or more", o.Wait)
-	case o.MaxCost > 0 && o.PromptPrice == 0 && o.CompletionPrice == 0:
-		return errors.New("a budget of cost needs the prices of a million tokens, of prompts and of replies")
-	}
-	return nil
+	return faults
 }
 
 func (o *Options) setDefaults() {
