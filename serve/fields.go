@@ -3,6 +3,7 @@ package serve
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -21,7 +22,7 @@ type ask struct {
 	model    string // "": the served model
 	messages []data.Message
 	n        int
-	seed     *uint64 // nil: any
+	seed     *int64 // nil: any
 	logprobs bool
 	top      int // of top_logprobs
 	stream   bool
@@ -36,23 +37,39 @@ const (
 	mostAlternative = 20
 )
 
+// reader reads the value of a field.
+type reader func(raw json.RawMessage) error
+
 // readers read the fields that change the answer.
-var readers = map[string]func(a *ask, raw json.RawMessage) error{
-	"model":                 func(a *ask, raw json.RawMessage) error { return read(raw, &a.model, "a name") },
-	"messages":              readAllMessages,
-	"n":                     func(a *ask, raw json.RawMessage) error { return readInt(raw, &a.n, 1, mostChoices) },
-	"max_tokens":            readMaxNew,
-	"max_completion_tokens": readMaxNew,
-	"temperature":           readTemperature,
-	"top_p":                 readTopP,
-	"top_k":                 readTopK,
-	"min_p":                 func(a *ask, raw json.RawMessage) error { return readFloat(raw, &a.MinP, 0, 1) },
-	"seed":                  readSeed,
-	"stop":                  readStop,
-	"logprobs":              func(a *ask, raw json.RawMessage) error { return read(raw, &a.logprobs, "true or false") },
-	"top_logprobs":          readTopLogprobs,
-	"stream":                func(a *ask, raw json.RawMessage) error { return read(raw, &a.stream, "true or false") },
-	"stream_options":        readStreamOptions,
+func (a *ask) readers() map[string]reader {
+	usage := map[string]reader{"include_usage": value(&a.usage, "true or false")}
+	return map[string]reader{
+		"model":                 value(&a.model, "a name"),
+		"messages":              a.readMessages,
+		"n":                     between(&a.n, 1, mostChoices),
+		"max_tokens":            between(&a.MaxNew, 1, math.MaxInt32),
+		"max_completion_tokens": between(&a.MaxNew, 1, math.MaxInt32),
+		"temperature":           between(&a.Temperature, 0, hottest),
+		"top_p":                 between(&a.TopP, 0, 1),
+		"top_k":                 between(&a.TopK, -1, math.MaxInt32), // -1: off, as on other servers
+		"min_p":                 between(&a.MinP, 0, 1),
+		"seed":                  value(&a.seed, "a whole number of 64 bits"),
+		"stop":                  a.readStop,
+		"logprobs":              value(&a.logprobs, "true or false"),
+		"top_logprobs":          between(&a.top, 0, mostAlternative),
+		"stream":                value(&a.stream, "true or false"),
+		"stream_options": func(raw json.RawMessage) error {
+			var options object
+			if err := value(&options, "an object")(raw); err != nil {
+				return err
+			}
+			name, err := options.read(usage, map[string][]any{"include_obfuscation": {false}}, "want include_usage")
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			return nil
+		},
+	}
 }
 
 // silent are fields that never change an answer: they identify the client.
@@ -83,55 +100,63 @@ var neutral = map[string][]any{
 
 // readAsk reads the body of a request.
 func readAsk(body []byte) (*ask, *problem) {
-	var fields map[string]json.RawMessage
+	var fields object
 	if err := json.Unmarshal(body, &fields); err != nil {
-		return nil, refuse("", "the body is not a JSON object: %v", bare(err))
+		return nil, refuse("", "the body is not a JSON object: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
-	a := &ask{n: 1, Sampling: rollout.Sampling{Temperature: 1}}
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if err := a.take(name, fields[name]); err != nil {
-			return nil, refuse(name, "%v", err)
-		}
+	a := &ask{n: 1, Sampling: rollout.Sampling{Temperature: 1, TopP: 1}}
+	if name, err := fields.read(a.readers(), neutral, "leave it out"); err != nil {
+		return nil, refuse(name, "%v", err)
 	}
+	a.TopK = max(a.TopK, 0)
+	a.TopP = max(a.TopP, math.SmallestNonzeroFloat64) // 0: to clients the likeliest token only, to the sampler off
 	return a, a.check(fields)
 }
 
-// take reads one field.
-func (a *ask) take(name string, raw json.RawMessage) error {
-	switch reader, values := readers[name], neutral[name]; {
-	case string(raw) == "null", slices.Contains(silent, name):
-		return nil
-	case reader != nil:
-		return reader(a, raw)
-	case values != nil:
-		return onlyNeutral(raw, values)
+// object is a JSON object whose fields are not read yet.
+type object map[string]json.RawMessage
+
+// read reads the fields that have a reader. Others must have a neutral value; null is as good as missing. An error comes
+// with the name of the field.
+func (o object) read(readers map[string]reader, neutral map[string][]any, want string) (name string, err error) {
+	for _, name := range slices.Sorted(maps.Keys(o)) {
+		switch raw, values := o[name], neutral[name]; {
+		case string(raw) == "null", slices.Contains(silent, name):
+		case readers[name] != nil:
+			err = readers[name](raw)
+		case values != nil:
+			err = onlyNeutral(raw, values)
+		default:
+			err = errors.New("unknown field: " + want)
+		}
+		if err != nil {
+			return name, err
+		}
 	}
-	return fmt.Errorf("unknown field: leave it out")
+	return "", nil
 }
 
 // onlyNeutral accepts only neutral values.
-func onlyNeutral(raw json.RawMessage, values []any) error {
-	var value any
-	if err := json.Unmarshal(raw, &value); err != nil {
-		return bare(err)
-	}
-	if slices.ContainsFunc(values, func(v any) bool { return reflect.DeepEqual(v, value) }) {
-		return nil
-	}
-	if len(values) == 0 {
-		return fmt.Errorf("%s is not supported: leave it out", short(raw))
-	}
+func onlyNeutral(raw json.RawMessage, neutral []any) error {
+	var found any
 	var words []string
-	for _, v := range values {
+	_ = json.Unmarshal(raw, &found) // a part of JSON that was read already
+	for _, v := range neutral {
+		if reflect.DeepEqual(v, found) {
+			return nil
+		}
 		text, _ := json.Marshal(v) // only JSON types
 		words = append(words, string(text))
+	}
+	if words == nil {
+		return fmt.Errorf("%s is not supported: leave it out", short(raw))
 	}
 	return fmt.Errorf("%s is not supported: leave it out (or send %s)", short(raw), strings.Join(words, " or "))
 }
 
 // check looks at fields together.
-func (a *ask) check(fields map[string]json.RawMessage) *problem {
-	both := given(fields, "max_tokens") && given(fields, "max_completion_tokens")
+func (a *ask) check(fields object) *problem {
+	both := fields.has("max_tokens") && fields.has("max_completion_tokens")
 	switch {
 	case len(a.messages) == 0:
 		return refuse("messages", "want one message or more")
@@ -142,93 +167,49 @@ func (a *ask) check(fields map[string]json.RawMessage) *problem {
 	case a.top > 0 && (a.top > 1 || a.Temperature > 0):
 		return refuse("top_logprobs", "%d is not supported: the server only knows the chosen token's log-prob; "+
 			"want 0, or 1 with temperature 0", a.top)
-	case given(fields, "stream_options") && !a.stream:
+	case fields.has("stream_options") && !a.stream:
 		return refuse("stream_options", "want stream true as well")
 	}
 	return nil
 }
 
-func given(fields map[string]json.RawMessage, name string) bool {
-	raw, ok := fields[name]
-	return ok && string(raw) != "null"
-}
+func (o object) has(name string) bool { return o[name] != nil && string(o[name]) != "null" }
 
-// read reads a value of one JSON type.
-func read[T any](raw json.RawMessage, into *T, want string) error {
-	if err := json.Unmarshal(raw, into); err != nil {
-		return fmt.Errorf("found %s: want %s", short(raw), want)
+// value reads a value of one JSON type.
+func value[T any](into *T, want string) reader {
+	return func(raw json.RawMessage) error {
+		if err := json.Unmarshal(raw, into); err != nil {
+			return fmt.Errorf("found %s: want %s", short(raw), want)
+		}
+		return nil
 	}
-	return nil
 }
 
-func readInt(raw json.RawMessage, into *int, least, most int) error {
-	want := fmt.Sprintf("a whole number from %d to %d", least, most)
-	if err := read(raw, into, want); err != nil {
-		return err
+// between reads a number within bounds.
+func between[T int | float64](into *T, least, most T) reader {
+	kind := "a number"
+	if _, whole := any(least).(int); whole {
+		kind = "a whole number"
 	}
-	if *into < least || *into > most {
-		return fmt.Errorf("found %d: want %s", *into, want)
+	want := fmt.Sprintf("%s from %v to %v", kind, least, most)
+	return func(raw json.RawMessage) error {
+		if err := value(into, want)(raw); err != nil {
+			return err
+		}
+		if *into < least || *into > most {
+			return fmt.Errorf("found %v: want %s", *into, want)
+		}
+		return nil
 	}
-	return nil
-}
-
-func readFloat(raw json.RawMessage, into *float64, least, most float64) error {
-	want := fmt.Sprintf("a number from %v to %v", least, most)
-	if err := read(raw, into, want); err != nil {
-		return err
-	}
-	if !(*into >= least && *into <= most) {
-		return fmt.Errorf("found %v: want %s", *into, want)
-	}
-	return nil
-}
-
-func readAllMessages(a *ask, raw json.RawMessage) (err error) {
-	a.messages, err = readMessages(raw)
-	return err
-}
-
-func readTemperature(a *ask, raw json.RawMessage) error {
-	return readFloat(raw, &a.Temperature, 0, hottest)
-}
-
-func readTopLogprobs(a *ask, raw json.RawMessage) error {
-	return readInt(raw, &a.top, 0, mostAlternative)
-}
-
-// readTopK accepts -1 for off, as other servers do.
-func readTopK(a *ask, raw json.RawMessage) error {
-	err := readInt(raw, &a.TopK, -1, math.MaxInt32)
-	a.TopK = max(a.TopK, 0)
-	return err
-}
-
-// readTopP turns 0 into a tiny number: to clients it means the likeliest token only, to the sampler it means off.
-func readTopP(a *ask, raw json.RawMessage) error {
-	err := readFloat(raw, &a.TopP, 0, 1)
-	a.TopP = max(a.TopP, math.SmallestNonzeroFloat64)
-	return err
-}
-
-func readMaxNew(a *ask, raw json.RawMessage) error { return readInt(raw, &a.MaxNew, 1, math.MaxInt32) }
-
-func readSeed(a *ask, raw json.RawMessage) error {
-	var seed int64
-	if err := read(raw, &seed, "a whole number of 64 bits"); err != nil {
-		return err
-	}
-	bits := uint64(seed)
-	a.seed = &bits
-	return nil
 }
 
 // readStop reads a text or a list of texts.
-func readStop(a *ask, raw json.RawMessage) error {
+func (a *ask) readStop(raw json.RawMessage) error {
 	want := fmt.Sprintf("a text, or a list of at most %d texts, none of them empty", mostStops)
 	var one string
 	if json.Unmarshal(raw, &one) == nil {
 		a.Stop = []string{one}
-	} else if err := read(raw, &a.Stop, want); err != nil {
+	} else if err := value(&a.Stop, want)(raw); err != nil {
 		return err
 	}
 	if len(a.Stop) > mostStops || slices.Contains(a.Stop, "") {
@@ -237,33 +218,5 @@ func readStop(a *ask, raw json.RawMessage) error {
 	return nil
 }
 
-func readStreamOptions(a *ask, raw json.RawMessage) error {
-	var fields map[string]json.RawMessage
-	if err := read(raw, &fields, "an object"); err != nil {
-		return err
-	}
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		var err error
-		switch value := fields[name]; {
-		case string(value) == "null":
-		case name == "include_usage":
-			err = read(value, &a.usage, "true or false")
-		case name == "include_obfuscation":
-			err = onlyNeutral(value, []any{false})
-		default:
-			err = fmt.Errorf("unknown field: want include_usage")
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	return nil
-}
-
 // short is the beginning of a value, for error messages.
 func short(raw []byte) string { return data.OneLine(string(raw), 60) }
-
-// bare removes the package's name from an error of package json.
-func bare(err error) error {
-	return fmt.Errorf("%s", strings.TrimPrefix(err.Error(), "json: "))
-}

@@ -44,7 +44,7 @@ type event struct {
 func newJob(ctx context.Context, a *ask, prompt []int32, c *model.Config, d rollout.Decoder) *job {
 	seed := rand.Uint64()
 	if a.seed != nil {
-		seed = *a.seed
+		seed = uint64(*a.seed)
 	}
 	r := rollout.Request{Sampling: a.Sampling, Prompt: prompt, Seed: seed}
 	j := &job{ask: a, ctx: ctx, requests: r.Samples(a.n), open: a.n, news: make(chan struct{}, 1)}

@@ -2,9 +2,8 @@ package serve
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
@@ -26,40 +25,29 @@ var neutralInMessage = map[string][]any{
 	"reasoning_content": {""},
 }
 
-func readMessages(raw json.RawMessage) ([]data.Message, error) {
-	var list []map[string]json.RawMessage
-	if err := read(raw, &list, "a list of messages, objects with role and content"); err != nil {
-		return nil, err
+func (a *ask) readMessages(raw json.RawMessage) error {
+	var list []object
+	if err := value(&list, "a list of messages, objects with role and content")(raw); err != nil {
+		return err
 	}
-	out := make([]data.Message, len(list))
 	for i, fields := range list {
-		var err error
-		if out[i], err = readMessage(fields); err != nil {
-			return nil, fmt.Errorf("message %d: %w", i, err)
+		m, err := readMessage(fields)
+		if err != nil {
+			return fmt.Errorf("message %d: %w", i, err)
 		}
+		a.messages = append(a.messages, m)
 	}
-	return out, nil
+	return nil
 }
 
-func readMessage(fields map[string]json.RawMessage) (m data.Message, err error) {
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		switch raw, values := fields[name], neutralInMessage[name]; {
-		case name == "role":
-			err = read(raw, &m.Role, "a text")
-		case name == "content":
-			m.Content, err = readContent(raw)
-		case string(raw) == "null":
-		case values != nil:
-			err = onlyNeutral(raw, values)
-		default:
-			err = fmt.Errorf("unknown field: want role and content")
-		}
-		if err != nil {
-			return m, fmt.Errorf("%s: %w", name, err)
-		}
+func readMessage(fields object) (m data.Message, err error) {
+	content := func(json.RawMessage) error { return nil } // read below, since it must be there
+	if m.Content, err = readContent(fields["content"]); err != nil {
+		return m, fmt.Errorf("content: %w", err)
 	}
-	if _, ok := fields["content"]; !ok {
-		return m, fmt.Errorf("content: missing: want a text")
+	readers := map[string]reader{"role": value(&m.Role, "a text"), "content": content}
+	if name, err := fields.read(readers, neutralInMessage, "want role and content"); err != nil {
+		return m, fmt.Errorf("%s: %w", name, err)
 	}
 	role, ok := roles[m.Role]
 	if !ok {
@@ -71,6 +59,9 @@ func readMessage(fields map[string]json.RawMessage) (m data.Message, err error) 
 
 // readContent reads a text, or a list of text parts, which it joins as lines.
 func readContent(raw json.RawMessage) (string, error) {
+	if raw == nil {
+		return "", errors.New("missing: want a text")
+	}
 	var text string
 	if string(raw) != "null" && json.Unmarshal(raw, &text) == nil {
 		return text, nil

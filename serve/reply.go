@@ -9,21 +9,26 @@ import (
 	"github.com/posttrain/posttrain/rollout"
 )
 
-// Replies in the protocol's format. Fields that clients expect are always present, null if empty.
+// Replies and chunks of streams in the protocol's format. Fields that clients expect are always present, null if empty.
 type (
-	completion struct {
+	reply struct {
 		ID      string        `json:"id"`
 		Object  string        `json:"object"`
 		Created int64         `json:"created"`
 		Model   string        `json:"model"`
 		Choices []replyChoice `json:"choices"`
-		Usage   *usage        `json:"usage,omitempty"`
+		Usage   any           `json:"usage,omitempty"` // *usage, which may be null, or missing
 	}
 	replyChoice struct {
 		Index    int       `json:"index"`
-		Message  message   `json:"message"`
+		Message  *message  `json:"message,omitempty"` // of a reply
+		Delta    *delta    `json:"delta,omitempty"`   // of a chunk
 		Logprobs *logprobs `json:"logprobs"`
-		Finish   string    `json:"finish_reason"`
+		Finish   *string   `json:"finish_reason"`
+	}
+	delta struct {
+		Role    string  `json:"role,omitempty"`
+		Content *string `json:"content,omitempty"`
 	}
 	message struct {
 		Role    string  `json:"role"`
@@ -50,16 +55,18 @@ type (
 	}
 )
 
-// finishes translates the sampler's reasons.
-var finishes = map[string]string{rollout.EOS: "stop", rollout.StopString: "stop", rollout.Length: "length"}
-
-// head is the common beginning of all parts of a reply.
-type head struct {
-	id      string
-	created int64
+// finish translates the sampler's reasons.
+func finish(reason string) *string {
+	if reason != rollout.Length {
+		reason = "stop"
+	}
+	return &reason
 }
 
-func newHead() head { return head{"chatcmpl-" + rand.Text(), time.Now().Unix()} }
+// newReply begins a reply, or every chunk of a stream.
+func (s *Server) newReply(object string) reply {
+	return reply{ID: "chatcmpl-" + rand.Text(), Object: object, Created: time.Now().Unix(), Model: s.options.Name}
+}
 
 // answer waits for a job and writes its reply.
 func (s *Server) answer(w http.ResponseWriter, j *job) (status int) {
@@ -75,11 +82,11 @@ func (s *Server) answer(w http.ResponseWriter, j *job) (status int) {
 	}
 }
 
-func (s *Server) completion(j *job) completion {
-	h := newHead()
-	c := completion{ID: h.id, Object: "chat.completion", Created: h.created, Model: s.options.Name, Usage: j.usage()}
+func (s *Server) completion(j *job) reply {
+	c := s.newReply("chat.completion")
+	c.Usage = j.usage()
 	for i, a := range j.choices {
-		part := replyChoice{Index: i, Message: message{Role: "assistant", Content: a.Text}, Finish: finishes[a.Reason]}
+		part := replyChoice{Index: i, Message: &message{Role: "assistant", Content: a.Text}, Finish: finish(a.Reason)}
 		if j.ask.logprobs {
 			n := a.Shown()
 			part.Logprobs = &logprobs{Content: s.logprobs(j.ask, nil, a.Tokens[:n], a.Logps[:n])}

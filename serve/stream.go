@@ -9,34 +9,13 @@ import (
 // patience limits the time a client takes to read a piece of a stream.
 const patience = 30 * time.Second
 
-type (
-	chunk struct {
-		ID      string        `json:"id"`
-		Object  string        `json:"object"`
-		Created int64         `json:"created"`
-		Model   string        `json:"model"`
-		Choices []chunkChoice `json:"choices"`
-		Usage   *usage        `json:"usage"`
-	}
-	chunkChoice struct {
-		Index    int       `json:"index"`
-		Delta    delta     `json:"delta"`
-		Logprobs *logprobs `json:"logprobs"`
-		Finish   *string   `json:"finish_reason"`
-	}
-	delta struct {
-		Role    string  `json:"role,omitempty"`
-		Content *string `json:"content,omitempty"`
-	}
-)
-
 // events writes a stream of server-sent events.
 type events struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	server  *Server
 	job     *job
-	head    head
+	chunk   reply // without choices
 	begun   bool
 	last    [][]int32 // [choices] the last token sent, if any
 	err     error     // of writing
@@ -44,8 +23,11 @@ type events struct {
 
 // stream sends a job's reply while it is sampled.
 func (s *Server) stream(w http.ResponseWriter, j *job) (status int) {
-	e := &events{w: w, control: http.NewResponseController(w), server: s, job: j, head: newHead(),
-		last: make([][]int32, j.ask.n)}
+	e := &events{w: w, control: http.NewResponseController(w), server: s, job: j,
+		chunk: s.newReply("chat.completion.chunk"), last: make([][]int32, j.ask.n)}
+	if j.ask.usage { // all chunks have the field, null except in the last
+		e.chunk.Usage = (*usage)(nil)
+	}
 	for e.err == nil {
 		news, over, err := j.wait()
 		if err != nil && !e.begun {
@@ -79,7 +61,7 @@ func (e *events) begin() {
 	h.Set("X-Accel-Buffering", "no") // for proxies that would buffer it
 	empty := ""
 	for i := range e.job.ask.n {
-		e.choice(chunkChoice{Index: i, Delta: delta{Role: "assistant", Content: &empty}})
+		e.choice(replyChoice{Index: i, Delta: &delta{Role: "assistant", Content: &empty}})
 	}
 }
 
@@ -88,9 +70,8 @@ func (e *events) news(n event) {
 	if !e.begun {
 		e.begin()
 	}
-	part := chunkChoice{Index: n.choice}
 	if n.piece != "" || len(n.tokens) > 0 {
-		part.Delta.Content = &n.piece
+		part := replyChoice{Index: n.choice, Delta: &delta{Content: &n.piece}}
 		if e.job.ask.logprobs {
 			part.Logprobs = &logprobs{Content: e.server.logprobs(e.job.ask, e.last[n.choice], n.tokens, n.logps)}
 		}
@@ -100,29 +81,19 @@ func (e *events) news(n event) {
 		e.choice(part)
 	}
 	if n.reason != "" {
-		finish := finishes[n.reason]
-		e.choice(chunkChoice{Index: n.choice, Finish: &finish})
+		e.choice(replyChoice{Index: n.choice, Delta: &delta{}, Finish: finish(n.reason)})
 	}
 }
 
-func (e *events) choice(c chunkChoice) { e.send(e.chunk([]chunkChoice{c}, nil)) }
-
-// chunk is a part of the reply. If the client asked for usage, all parts have the field, null except in the last.
-func (e *events) chunk(choices []chunkChoice, u *usage) any {
-	c := chunk{ID: e.head.id, Object: "chat.completion.chunk", Created: e.head.created,
-		Model: e.server.options.Name, Choices: choices, Usage: u}
-	if e.job.ask.usage {
-		return c
-	}
-	return struct {
-		chunk
-		Usage *struct{} `json:"usage,omitempty"`
-	}{chunk: c}
+func (e *events) choice(c replyChoice) {
+	e.chunk.Choices = []replyChoice{c}
+	e.send(e.chunk)
 }
 
 func (e *events) end() {
 	if e.job.ask.usage {
-		e.send(e.chunk([]chunkChoice{}, e.job.usage()))
+		e.chunk.Choices, e.chunk.Usage = []replyChoice{}, e.job.usage()
+		e.send(e.chunk)
 	}
 	e.write("[DONE]")
 	e.flush()
