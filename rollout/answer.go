@@ -2,11 +2,10 @@ package rollout
 
 import (
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 
+	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -105,7 +104,7 @@ func (a *answer) end(reason string) {
 // extend chooses the next token of every answer on all cores, then adds them in order.
 func extend(answers []*answer, choose func(i int) (token int32, logp float32, err error)) error {
 	tokens, logps, errs := make([]int32, len(answers)), make([]float32, len(answers)), make([]error, len(answers))
-	parallel(len(answers), func(i int) { tokens[i], logps[i], errs[i] = choose(i) })
+	backend.Parallel(len(answers), func(i int) { tokens[i], logps[i], errs[i] = choose(i) })
 	for i, a := range answers {
 		if errs[i] != nil {
 			return fmt.Errorf("request %d, token %d: %w", a.index, len(a.done.Tokens), errs[i])
@@ -113,18 +112,4 @@ func extend(answers []*answer, choose func(i int) (token int32, logp float32, er
 		a.take(tokens[i], logps[i])
 	}
 	return nil
-}
-
-// parallel calls f(0) to f(n-1) on all cores.
-func parallel(n int, f func(i int)) {
-	workers := min(n, runtime.GOMAXPROCS(0))
-	var wg sync.WaitGroup
-	for w := range workers {
-		wg.Go(func() {
-			for i := w; i < n; i += workers {
-				f(i)
-			}
-		})
-	}
-	wg.Wait()
 }

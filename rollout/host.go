@@ -117,14 +117,14 @@ func (p *part) head(row, head int) int {
 	return (row/p.samples*p.kv+head)*p.samples + row%p.samples
 }
 
-// copyRow copies n slots of another part's row, from fromAt to at.
-func (p *part) copyRow(layer, row, at int, from *part, fromRow, fromAt, n int) {
+// copyRow copies the first n slots of another part's row to at.
+func (p *part) copyRow(layer, row, at int, from *part, fromRow, n int) {
 	for head := range p.kv {
 		to, source := p.head(row, head)*p.d*p.slots, from.head(fromRow, head)*p.d*from.slots
 		for d := range p.d {
-			copy(p.keys[layer][to+d*p.slots+at:][:n], from.keys[layer][source+d*from.slots+fromAt:][:n])
+			copy(p.keys[layer][to+d*p.slots+at:][:n], from.keys[layer][source+d*from.slots:][:n])
 		}
-		copy(p.values[layer][to+at*p.d:][:n*p.d], from.values[layer][source+fromAt*p.d:][:n*p.d])
+		copy(p.values[layer][to+at*p.d:][:n*p.d], from.values[layer][source:][:n*p.d])
 	}
 }
 
@@ -138,9 +138,9 @@ func (h *hostStore) fill(keysAndValues []compute.Buffer, shape model.PrefillShap
 		switch {
 		case i < 0:
 		case h.prefix.slots == 0:
-			h.suffix.copyRow(layer, s.row, 0, &from, i, 0, n)
+			h.suffix.copyRow(layer, s.row, 0, &from, i, n)
 		case first:
-			h.prefix.copyRow(layer, s.row/h.suffix.samples, 0, &from, i, 0, n)
+			h.prefix.copyRow(layer, s.row/h.suffix.samples, 0, &from, i, n)
 		}
 	})
 	return nil
@@ -148,23 +148,23 @@ func (h *hostStore) fill(keysAndValues []compute.Buffer, shape model.PrefillShap
 
 // read views a program's keys and values.
 func (p *part) read(keysAndValues []compute.Buffer) error {
-	for i := 0; i < len(keysAndValues); i += 2 {
-		k, err := backend.Floats(keysAndValues[i])
+	for i, b := range keysAndValues {
+		view, err := backend.Floats(b)
 		if err != nil {
 			return err
 		}
-		v, err := backend.Floats(keysAndValues[i+1])
-		if err != nil {
-			return err
+		if i%2 == 0 {
+			p.keys = append(p.keys, view)
+		} else {
+			p.values = append(p.values, view)
 		}
-		p.keys, p.values = append(p.keys, k), append(p.values, v)
 	}
 	return nil
 }
 
 // forRows calls f for every layer and row of a layout on all cores; first marks a prompt's first row.
 func (h *hostStore) forRows(l layout, f func(layer int, s *seat, first bool)) {
-	parallel(h.config.Layers, func(layer int) {
+	backend.Parallel(h.config.Layers, func(layer int) {
 		for row, s := range l.seats {
 			if s != nil {
 				f(layer, s, row%l.shape.Samples == 0)
@@ -208,7 +208,7 @@ func (h *hostStore) move(to layout) error {
 			next.close()
 			return err
 		}
-		parallel(len(to.seats), func(row int) {
+		backend.Parallel(len(to.seats), func(row int) {
 			if s := to.seats[row]; s != nil {
 				next.take(layer, row, h, s)
 			}
@@ -225,15 +225,15 @@ func (h *hostStore) take(layer, row int, from *hostStore, s *seat) {
 	prompt := len(s.request.Prompt)
 	switch shared := from.prefix.slots > 0; {
 	case !shared:
-		h.suffix.copyRow(layer, row, 0, &from.suffix, s.row, 0, s.cached())
+		h.suffix.copyRow(layer, row, 0, &from.suffix, s.row, s.cached())
 	case h.prefix.slots > 0:
 		if row%h.suffix.samples == 0 {
-			h.prefix.copyRow(layer, row/h.suffix.samples, 0, &from.prefix, s.row/from.suffix.samples, 0, prompt)
+			h.prefix.copyRow(layer, row/h.suffix.samples, 0, &from.prefix, s.row/from.suffix.samples, prompt)
 		}
-		h.suffix.copyRow(layer, row, 0, &from.suffix, s.row, 0, s.suffix())
+		h.suffix.copyRow(layer, row, 0, &from.suffix, s.row, s.suffix())
 	default:
-		h.suffix.copyRow(layer, row, 0, &from.prefix, s.row/from.suffix.samples, 0, prompt)
-		h.suffix.copyRow(layer, row, prompt, &from.suffix, s.row, 0, s.suffix())
+		h.suffix.copyRow(layer, row, 0, &from.prefix, s.row/from.suffix.samples, prompt)
+		h.suffix.copyRow(layer, row, prompt, &from.suffix, s.row, s.suffix())
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/model"
@@ -22,7 +24,7 @@ type input struct {
 func newFloats(e *backend.Engine, dims ...int) (*input, error) {
 	in := &input{dims: dims}
 	if !e.Wants.SharedMemory {
-		in.floats = make([]float32, size(dims))
+		in.floats = make([]float32, sizeOf(dims))
 		return in, nil
 	}
 	var err error
@@ -30,15 +32,9 @@ func newFloats(e *backend.Engine, dims ...int) (*input, error) {
 	return in, err
 }
 
-func newInts(dims ...int) *input { return &input{dims: dims, ints: make([]int32, size(dims))} }
+func newInts(dims ...int) *input { return &input{dims: dims, ints: make([]int32, sizeOf(dims))} }
 
-func size(dims []int) int {
-	n := 1
-	for _, d := range dims {
-		n *= d
-	}
-	return n
-}
+func sizeOf(dims []int) int { return shapes.Make(dtypes.Float32, dims...).Size() }
 
 // buffer returns the input's buffer, which the caller finalises unless it is live.
 func (in *input) buffer(e *backend.Engine) (compute.Buffer, error) {
@@ -99,7 +95,7 @@ func (s *inputSet) embedding(width int, table compute.Buffer, dims ...int) embed
 	}
 	from, err := backend.Floats(table)
 	s.fail(err)
-	return embedding{rows: s.floats(size(dims), width), table: from, width: width}
+	return embedding{rows: s.floats(sizeOf(dims), width), table: from, width: width}
 }
 
 // put sets token number i.

@@ -17,7 +17,8 @@ import (
 
 // RemoteOptions name a server and say how it is asked.
 type RemoteOptions struct {
-	BaseURL  string        `yaml:"base_url" want:"@url"`
+	BaseURL string `yaml:"base_url" want:"@url" words:"one such as http://localhost:8000/v1; keys go in the environment"`
+
 	Model    string        `yaml:"model" want:"given" words:"the name of a model that the server has"`
 	Key      string        // secret, in no message; may be empty
 	KeyName  string        // environment variable of the key, for messages
@@ -35,7 +36,7 @@ type RemoteOptions struct {
 func (o RemoteOptions) Check() []fault.Fault {
 	faults := fault.Check(o)
 	if o.BaseURL == "" {
-		faults.Add("base_url", "", "want the URL of an OpenAI-compatible server, such as http://localhost:8000/v1")
+		faults.Add("base_url", "", "want one such as http://localhost:8000/v1")
 	}
 	return faults
 }

@@ -1,7 +1,9 @@
 package train
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
@@ -96,12 +98,7 @@ func (l *Learner) forward(name string, p *batch.Packed, which func(LogProbs) *gr
 	if err != nil {
 		return nil, err
 	}
-	f, err := l.feed(p)
-	if err != nil {
-		return nil, err
-	}
-	defer f.release()
-	out, err := prog.Run(f.inputs(l), nil)
+	out, err := l.run(prog, p)
 	if err != nil {
 		return nil, err
 	}
@@ -126,12 +123,7 @@ func (l *Learner) Accumulate(p *batch.Packed, o Objective, inputs []Input, scale
 	if err != nil {
 		return 0, nil, err
 	}
-	f, err := l.feed(p, append([]Input{{[]float32{float32(scale)}, []int{1}}}, inputs...)...)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer f.release()
-	out, err := prog.Run(f.inputs(l), nil)
+	out, err := l.run(prog, p, append([]Input{{[]float32{float32(scale)}, []int{1}}}, inputs...)...)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -260,24 +252,19 @@ func (d declared) logProbs(l *Learner, p *batch.Packed) LogProbs {
 	return logProbs(l.model.Config.LogProbs(d.params, d.in, l.graph), d.answer, p.Answers)
 }
 
-// feeding is what one run of a program is given besides the weights.
-type feeding struct{ buffers []compute.Buffer }
-
-func (f *feeding) inputs(l *Learner) []compute.Buffer {
-	return append(append([]compute.Buffer(nil), l.store.weights()...), f.buffers...)
+// run runs a program on the weights, a batch and further inputs.
+func (l *Learner) run(program *backend.Program, p *batch.Packed, extra ...Input) ([]compute.Buffer, error) {
+	fed, err := l.feed(p, extra...)
+	defer backend.FinalizeAll(fed...)
+	if err != nil {
+		return nil, err
+	}
+	return program.Run(slices.Concat(l.store.weights(), fed), nil)
 }
 
-func (f *feeding) release() { release(f.buffers) }
-
 // feed makes the buffers of a batch, in the order of declare, and of further inputs.
-func (l *Learner) feed(p *batch.Packed, extra ...Input) (f *feeding, err error) {
-	f = &feeding{}
-	put := func(b compute.Buffer, e error) {
-		if e != nil && err == nil {
-			err = e
-		}
-		f.buffers = append(f.buffers, b)
-	}
+func (l *Learner) feed(p *batch.Packed, extra ...Input) (fed []compute.Buffer, err error) {
+	put := func(b compute.Buffer, e error) { fed, err = append(fed, b), cmp.Or(err, e) }
 	for _, x := range [][]int32{p.Positions, p.Groups, p.Segments} {
 		put(l.engine.Int32(x, p.Rows, p.Len))
 	}
@@ -294,7 +281,7 @@ func (l *Learner) feed(p *batch.Packed, extra ...Input) (f *feeding, err error) 
 	for _, x := range extra {
 		put(l.engine.Float32(x.Data, x.Dims...))
 	}
-	return f, err
+	return fed, err
 }
 
 // rows copies rows of a table into a new buffer [len(ids), width].

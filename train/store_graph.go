@@ -2,6 +2,7 @@ package train
 
 import (
 	"math"
+	"slices"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/gomlx/core/graph"
@@ -47,19 +48,19 @@ func (s *graphStore) add(grads []compute.Buffer) (err error) {
 			return err
 		}
 	}
-	s.grads, err = s.adder.Run(append(s.grads, grads...), all(2*len(grads)))
+	s.grads, err = s.adder.Run(append(s.grads, grads...), slices.Repeat([]bool{true}, 2*len(grads)))
 	return err
 }
 
 // filled puts zeros where a parameter has no gradient.
 func (s *graphStore) filled(grads []compute.Buffer) ([]compute.Buffer, error) {
-	out := append([]compute.Buffer(nil), grads...)
+	out := slices.Clone(grads)
 	for i, b := range out {
 		if b != nil {
 			continue
 		}
 		var err error
-		if out[i], err = s.engine.Float32(make([]float32, size(s.params[i].Shape)), s.params[i].Shape...); err != nil {
+		if out[i], err = s.engine.Float32(make([]float32, len(s.params[i].Data)), s.params[i].Shape...); err != nil {
 			return nil, err
 		}
 	}
@@ -102,12 +103,9 @@ func (s *graphStore) update(rule AdamW, t int, rate float64) (norm float64, err 
 	if err != nil {
 		return 0, err
 	}
-	in := []compute.Buffer{numbers}
-	for _, part := range [][]compute.Buffer{s.p, s.m, s.v, s.grads} {
-		in = append(in, part...)
-	}
+	in := slices.Concat([]compute.Buffer{numbers}, s.p, s.m, s.v, s.grads)
 	s.grads = nil
-	out, err := s.updater.Run(in, all(len(in)))
+	out, err := s.updater.Run(in, slices.Repeat([]bool{true}, len(in)))
 	if err != nil {
 		return 0, err
 	}
@@ -149,8 +147,7 @@ func (s *graphStore) updateGraph(g *graph.Graph) []*graph.Node {
 		pi := graph.Sub(graph.Mul(p[i], decay), graph.Div(graph.Mul(mi, number(1)), root))
 		p[i], m[i], v[i] = choose(finite, pi, p[i]), choose(finite, mi, m[i]), choose(finite, vi, v[i])
 	}
-	out := append([]*graph.Node{norm}, p...)
-	return append(append(out, m...), v...)
+	return slices.Concat([]*graph.Node{norm}, p, m, v)
 }
 
 func globalNorm(grads []*graph.Node) *graph.Node {
@@ -176,7 +173,7 @@ func (s *graphStore) read() (t Tensors, err error) {
 		to   *[][]float32
 	}{{s.p, &t.Weights}, {s.m, &t.First}, {s.v, &t.Second}} {
 		for i, b := range part.from {
-			x := make([]float32, size(s.params[i].Shape))
+			x := make([]float32, len(s.params[i].Data))
 			if err := b.ToFlatData(x); err != nil {
 				return t, err
 			}
@@ -191,7 +188,7 @@ func (s *graphStore) write(t Tensors) error {
 		from [][]float32
 		to   *[]compute.Buffer
 	}{{t.Weights, &s.p}, {t.First, &s.m}, {t.Second, &s.v}} {
-		release(*part.to)
+		backend.FinalizeAll(*part.to...)
 		*part.to = nil
 		for i, x := range part.from {
 			b, err := s.engine.Float32(x, s.params[i].Shape...)
@@ -205,32 +202,12 @@ func (s *graphStore) write(t Tensors) error {
 }
 
 func (s *graphStore) close() {
-	for _, part := range [][]compute.Buffer{s.p, s.m, s.v, s.grads} {
-		release(part)
-	}
+	backend.FinalizeAll(slices.Concat(s.p, s.m, s.v, s.grads)...)
 	for _, p := range []*backend.Program{s.adder, s.updater} {
 		if p != nil {
 			p.Close()
 		}
 	}
-}
-
-// release gives buffers back at once: native memory is invisible to Go's collector.
-func release(buffers []compute.Buffer) {
-	for _, b := range buffers {
-		if b != nil {
-			b.Finalize()
-		}
-	}
-}
-
-// all marks n inputs as donated.
-func all(n int) []bool {
-	d := make([]bool, n)
-	for i := range d {
-		d[i] = true
-	}
-	return d
 }
 
 // scalar reads one float32 and gives the buffer back.
@@ -241,12 +218,4 @@ func scalar(b compute.Buffer) (float64, error) {
 		err = e
 	}
 	return float64(x[0]), err
-}
-
-func size(dims []int) int {
-	n := 1
-	for _, d := range dims {
-		n *= d
-	}
-	return n
 }

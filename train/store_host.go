@@ -2,8 +2,7 @@ package train
 
 import (
 	"math"
-	"runtime"
-	"sync"
+	"slices"
 
 	"github.com/gomlx/compute"
 
@@ -66,7 +65,8 @@ func (s *hostStore) add(grads []compute.Buffer) error {
 			more[i] = g
 		}
 	}
-	parallel(s.spans, func(_ int, x span) {
+	backend.Parallel(len(s.spans), func(k int) {
+		x := s.spans[k]
 		if g := more[x.param]; g != nil {
 			plus(s.grads[x.param][x.from:x.to], g[x.from:x.to])
 		}
@@ -104,7 +104,7 @@ func (s *hostStore) update(rule AdamW, t int, rate float64) (float64, error) {
 	}
 	s.needMoments()
 	f, clip := rule.at(t, rate), rule.clip(norm)
-	parallel(s.spans, func(_ int, x span) { s.step(x, rule, f, float32(clip)) })
+	backend.Parallel(len(s.spans), func(k int) { s.step(s.spans[k], rule, f, float32(clip)) })
 	return norm, nil
 }
 
@@ -121,7 +121,10 @@ func (s *hostStore) needMoments() {
 // norm adds the spans' partial sums in their order, so that it does not depend on which goroutine came first.
 func (s *hostStore) norm() float64 {
 	parts := make([]float64, len(s.spans))
-	parallel(s.spans, func(k int, x span) { parts[k] = sumSquares(s.grads[x.param][x.from:x.to]) })
+	backend.Parallel(len(s.spans), func(k int) {
+		x := s.spans[k]
+		parts[k] = sumSquares(s.grads[x.param][x.from:x.to])
+	})
 	total := 0.0
 	for _, p := range parts {
 		total += p
@@ -196,9 +199,9 @@ func (s *hostStore) close() {
 }
 
 func clone(xs [][]float32) [][]float32 {
-	out := make([][]float32, len(xs))
+	out := slices.Clone(xs)
 	for i, x := range xs {
-		out[i] = append([]float32(nil), x...)
+		out[i] = slices.Clone(x)
 	}
 	return out
 }
@@ -214,18 +217,4 @@ func spans(params [][]float32) (s []span) {
 		}
 	}
 	return s
-}
-
-// parallel calls f for every span, on all cores.
-func parallel(s []span, f func(k int, x span)) {
-	n := min(runtime.GOMAXPROCS(0), len(s))
-	var wg sync.WaitGroup
-	for w := range n {
-		wg.Go(func() {
-			for k := w; k < len(s); k += n {
-				f(k, s[k])
-			}
-		})
-	}
-	wg.Wait()
 }

@@ -39,7 +39,7 @@ func twoParams(r *rand.Rand) *model.Model {
 	m := &model.Model{}
 	for _, p := range []model.Param{{Name: "w", Shape: []int{300, 400}}, {Name: "norm", Shape: []int{7},
 		NoDecay: true}} {
-		p.Data = random(r, size(p.Shape))
+		p.Data = random(r, shapeFloat32(p.Shape...).Size())
 		m.Params = append(m.Params, &p)
 	}
 	return m
