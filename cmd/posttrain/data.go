@@ -61,61 +61,6 @@ func (f *synthFlags) items() []ci.Item {
 	return ci.Synthesize(f.n, f.seed)
 }
 
-func newSynth(s streams) *cobra.Command {
-	var f synthFlags
-	var flaws ci.Flaws
-	cmd := &cobra.Command{
-		Use: "synth", Short: "Write demonstrations of synthetic contextual-integrity scenarios",
-		Long: "Write demonstrations (columns prompt and completion) of synthetic contextual-integrity scenarios: who writes to whom for which\n" +
-			"task, and which pieces of information fit it. With flaws the writer errs at the given rates.",
-		Example: "  posttrain data synth --n 8000 --seed 1 --leak 0.1 --omit 0.1 --out demos.jsonl", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.check(cmd.CommandPath()); err != nil {
-				return err
-			}
-			if err := checkFlaws(flaws); err != nil {
-				return err
-			}
-			if err := data.WriteDemonstrations(f.out, ci.Demonstrations(f.items(), flaws, f.seed)); err != nil {
-				return err
-			}
-			fmt.Fprintf(s.out, "%s: %d demonstrations\n", f.out, f.n)
-			return nil
-		},
-	}
-	f.register(cmd, 4000)
-	for _, p := range flawFlags(&flaws) {
-		cmd.Flags().Float64Var(p.at, p.name, 0, p.help)
-	}
-	return cmd
-}
-
-// flawFlag is a flag that sets one of the writer's flaws.
-type flawFlag struct {
-	name string
-	at   *float64
-	help string
-}
-
-func flawFlags(f *ci.Flaws) []flawFlag {
-	return []flawFlag{
-		{"leak", &f.Leak, "probability that a restricted attribute is judged to fit"},
-		{"omit", &f.Omit, "probability that a required attribute is judged not to fit"},
-		{"garble", &f.Garble, "probability that the format is broken"},
-		{"leak-habit", &f.LeakHabit, "share of norms about restricted attributes that the writer has wrong for good"},
-		{"omit-habit", &f.OmitHabit, "share of norms about required attributes that the writer has wrong for good"},
-	}
-}
-
-func checkFlaws(f ci.Flaws) error {
-	for _, p := range flawFlags(&f) {
-		if !(*p.at >= 0 && *p.at <= 1) {
-			return usageError{fmt.Errorf("--%s %v: want a number from 0 to 1", p.name, *p.at)}
-		}
-	}
-	return nil
-}
-
 func newPairs(s streams) *cobra.Command {
 	var f synthFlags
 	var m samplingFlags

@@ -4,6 +4,7 @@ package records
 import (
 	"fmt"
 	"io/fs"
+	"os"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
@@ -42,8 +43,7 @@ func kindOf(fsys fs.FS, path string) (Kind, error) {
 			return KindDemonstration, nil
 		}
 		return 0, fmt.Errorf("%s: found columns %s: want seed and dataset_item (contextual-integrity items), chosen "+
-			"and "+
-			"rejected (preference pairs), or messages, text, or prompt and completion (demonstrations)",
+			"and rejected (preference pairs), or messages, text, or prompt and completion (demonstrations)",
 			row.Source, rows.List(row.Columns()))
 	}
 	return 0, fmt.Errorf("%s: no rows: the file is empty", path)
@@ -92,4 +92,25 @@ func (r *File) Write(path string) error {
 		return data.WritePreferences(path, r.Preferences)
 	}
 	return data.WriteDemonstrations(path, r.Demonstrations)
+}
+
+// Convert rewrites a file in the form that the name out asks for.
+func Convert(in, out string, o data.PreferenceOptions) (*File, *data.Report, error) {
+	if err := data.CheckWritable(out); err != nil {
+		return nil, nil, err
+	}
+	if sameFile(in, out) {
+		return nil, nil, fmt.Errorf("%s and %s are one file: want another name for what is written", in, out)
+	}
+	r, report, err := Read(in, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	return r, report, r.Write(out)
+}
+
+func sameFile(a, b string) bool {
+	x, err1 := os.Stat(a)
+	y, err2 := os.Stat(b)
+	return err1 == nil && err2 == nil && os.SameFile(x, y)
 }

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/records"
+)
+
+func newConvert(s streams) *cobra.Command {
+	var o data.PreferenceOptions
+	cmd := &cobra.Command{
+		Use:   "convert IN OUT",
+		Short: "Rewrite a data file as .jsonl, .json or .parquet",
+		Long: "Rewrite contextual-integrity items, preference pairs or demonstrations in another form. The names of the files say\n" +
+			"which: .jsonl, .json or .parquet, each also with .gz. OUT has the records as training sees them: posttrain's columns;\n" +
+			"unusable rows are left out and counted; values of items that are lists or objects are flattened to text. In parquet,\n" +
+			"an item's information is a list of {key, text} and its annotation two lists of {key, words}.",
+		Example: "  posttrain data convert dataset.json items.parquet\n" +
+			"  posttrain data convert --score-columns good,bad pairs.parquet pairs.jsonl.gz",
+		Args: twoArgs,
+		RunE: func(_ *cobra.Command, args []string) error {
+			file, report, err := records.Convert(args[0], args[1], o)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(s.err, report)
+			fmt.Fprintf(s.out, "%s: %d %s\n", args[1], file.Len(), file.Kind)
+			return nil
+		},
+	}
+	addScoreFlag(cmd, &o)
+	return cmd
+}
+
+// twoArgs wants an input file and an output file.
+func twoArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 2 {
+		return nil
+	}
+	path := cmd.CommandPath()
+	return usageError{fmt.Errorf("%s wants two files, IN and OUT, found %d (see %s --help)", path, len(args), path)}
+}
+
+// addScoreFlag adds the flag that names the score columns of preference pairs.
+func addScoreFlag(cmd *cobra.Command, o *data.PreferenceOptions) {
+	cmd.Flags().StringSliceVar(&o.ScoreColumns, "score-columns", nil,
+		"columns with the scores of preference pairs, such as chosen_rating,rejected_rating (default: the first known pair)")
+}

@@ -1,0 +1,120 @@
+// Package inspect is the recipe of posttrain data check: it says what a data file holds, and what is odd about it.
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/data/records"
+	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/tokenizer"
+)
+
+// Options say how a file is read and what is counted.
+type Options struct {
+	data.PreferenceOptions
+	Model           string // the folder whose tokenizer counts the prompts; "": they are not counted
+	Prompt          string // form of the prompts of contextual-integrity items; "": cot
+	MaxPromptTokens int    // the prompts with more tokens are counted; 0: no limit
+}
+
+// Check names options that are out of range, or that only a model gives a meaning.
+func (o Options) Check() []fault.Fault {
+	var faults fault.Faults
+	const why = "only a model's tokenizer can count; add a model"
+	if o.Model == "" && o.Prompt != "" {
+		faults.Add("prompt", o.Prompt, why)
+	} else if o.Prompt != "" && ci.CheckPrompt(o.Prompt) != nil {
+		faults.Add("prompt", o.Prompt, "want compact, plain or cot")
+	}
+	if o.MaxPromptTokens < 0 {
+		faults.Add("max_prompt_tokens", o.MaxPromptTokens, "want a whole number, 0 (no limit) or more")
+	} else if o.Model == "" && o.MaxPromptTokens > 0 {
+		faults.Add("max_prompt_tokens", o.MaxPromptTokens, why)
+	}
+	return faults
+}
+
+// Run reads a file as training does, and describes it in lines.
+func Run(path string, o Options) ([]string, error) {
+	if faults := o.Check(); len(faults) > 0 {
+		return nil, faults[0]
+	}
+	r, report, err := records.Read(path, o.PreferenceOptions)
+	if err != nil {
+		return nil, err
+	}
+	if r.Kind != records.KindCI && o.Prompt != "" {
+		return nil, fault.Fault{Key: "prompt", Value: o.Prompt,
+			Problem: fmt.Sprintf("%s holds %s; only contextual-integrity items have forms of prompt", path, r.Kind)}
+	}
+	lines := slices.Insert(report.Details(), 1, "  "+r.Kind.String())
+	for i, line := range ci.Profile(r.CI) {
+		lines = slices.Insert(lines, 2+i, "  "+line)
+	}
+	if o.Model == "" {
+		return lines, nil
+	}
+	counted, err := o.countTokens(r)
+	return append(lines, counted), err
+}
+
+// countTokens says how long the prompts are.
+func (o Options) countTokens(r *records.File) (string, error) {
+	fsys, name, err := local.FS(o.Model)
+	if err != nil {
+		return "", err
+	}
+	t, err := tokenizer.LoadFS(fsys, name)
+	if err != nil {
+		return "", err
+	}
+	e, form := &batch.Encoder{Tokenizer: t}, ""
+	if r.Kind == records.KindCI {
+		form = cmp.Or(o.Prompt, ci.PromptCoT)
+	}
+	prompts := make([][]int32, r.Len())
+	for i := range prompts {
+		if prompts[i], err = encode(e, r, i, form); err != nil {
+			return "", err
+		}
+	}
+	l := batch.LimitPrompts(prompts, o.MaxPromptTokens)
+	line := fmt.Sprintf("prompts in tokens of %s: the longest has %d", o.Model, l.Longest)
+	if form != "" {
+		line = form + " " + line
+	}
+	if o.MaxPromptTokens > 0 {
+		line += fmt.Sprintf("; %d of %d have more than %d", l.Dropped, len(prompts), o.MaxPromptTokens)
+	}
+	if e.Drift > 0 {
+		line += fmt.Sprintf("; %d answers merge with their prompt when tokenised together (training tokenises them apart)", e.Drift)
+	}
+	return "  " + line, nil
+}
+
+// encode tokenises a prompt, with its answers where there are any: the encoder counts those that merge with it.
+func encode(e *batch.Encoder, r *records.File, i int, form string) ([]int32, error) {
+	switch r.Kind {
+	case records.KindPreference:
+		g, err := e.Preference(r.Preferences[i])
+		return g.Prompt, err
+	case records.KindDemonstration:
+		g, err := e.Demonstration(r.Demonstrations[i], false)
+		return g.Prompt, err
+	}
+	prefill := ""
+	if form == ci.PromptCoT {
+		prefill = ci.ThinkPrefill
+	}
+	ids, err := e.Prefilled(data.Text{Messages: ci.Prompt(r.CI[i], form, uint64(i))}, prefill)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", r.CI[i].Source, err)
+	}
+	return ids, nil
+}
