@@ -43,7 +43,7 @@ func Score(number int, item *ci.Item, completion string, prefilled bool, o rewar
 	return s
 }
 
-// ThinkLeak says that a restricted keyword stands in the think block.
+// ThinkLeak says that a restricted keyword is in the think block.
 func (s *Sample) ThinkLeak() bool {
 	return slices.ContainsFunc(s.Think, func(m reward.Match) bool { return m.At >= 0 })
 }

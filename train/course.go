@@ -139,7 +139,7 @@ func better(name string, value, than float64) bool {
 	return value > than
 }
 
-// Record counts a step on so many examples, adds its figures to the next metrics line, and writes the line when it is
+// Record counts a step on this number of examples, adds its figures to the next metrics line, and writes the line when it is
 // due.
 func (c *Course) Record(m *Metrics, examples int, tokens, seconds float64) error {
 	at := c.State.Position + examples

@@ -49,7 +49,7 @@ type Options struct {
 	EvalMetric string `yaml:"eval_metric"`
 	// steps between checkpoints; 0: only at the end and on interruption
 	CheckpointEvery int `yaml:"checkpoint_every" want:">=0"`
-	// the newest so many are kept, beside the best
+	// how many of the newest are kept, beside the best
 	CheckpointKeep int `yaml:"checkpoint_keep" want:">=1"`
 }
 
