@@ -149,14 +149,16 @@ func (t *Tally) String() string {
 		show  bool
 	}{
 		{"format kept", t.Format, true}, {"required copied", t.Copied, true},
-		{"integrity", t.Integrity, true}, {"  of answers", t.OfAnswers, kept.Count < kept.Total}, {"utility", t.Utility, true}, {"complete", t.Complete, true},
-		{"leak in think", t.ThinkLeak, true}, {"  in think only", t.ThinkOnlyLeak, true}, {"cut by length", t.Cut, cut.Count > 0},
+		{"integrity", t.Integrity, true}, {"  of answers", t.OfAnswers, kept.Count < kept.Total},
+		{"utility", t.Utility, true}, {"complete", t.Complete, true},
+		{"leak in think", t.ThinkLeak, true}, {"  in think only", t.ThinkOnlyLeak, true},
+		{"cut by length", t.Cut, cut.Count > 0},
 	} {
 		if line.show {
 			fmt.Fprintf(&b, "%-16s %v\n", line.name, line.value)
 		}
 	}
-	sign := " " // in which a minus would stand
+	sign := " " // the place of a minus
 	if t.Reward.Value() <= -0.0005 {
 		sign = ""
 	}
@@ -164,7 +166,7 @@ func (t *Tally) String() string {
 	return b.String()
 }
 
-// writeParts prints a line for every part, where there is more than one.
+// writeParts prints a line for every part if there are several.
 func writeParts(b *strings.Builder, what string, parts map[string]*Tally) {
 	if len(parts) < 2 {
 		return
@@ -174,10 +176,12 @@ func writeParts(b *strings.Builder, what string, parts map[string]*Tally) {
 	for _, name := range names {
 		wide = max(wide, utf8.RuneCountInString(name))
 	}
-	fmt.Fprintf(b, "\n%-*s %6s  %-20s %-20s %-20s %-20s %s\n", wide, what, "items", "integrity", "utility", "complete", "leak in think", "reward")
+	fmt.Fprintf(b, "\n%-*s %6s  %-20s %-20s %-20s %-20s %s\n",
+		wide, what, "items", "integrity", "utility", "complete", "leak in think", "reward")
 	for _, name := range names {
 		t := parts[name]
-		fmt.Fprintf(b, "%-*s %6d  %s %s %s %s %6.3f\n", wide, name, t.Items, t.Integrity.cell(), t.Utility.cell(), t.Complete.cell(), t.ThinkLeak.cell(), thousandths(t.Reward.Value()))
+		fmt.Fprintf(b, "%-*s %6d  %s %s %s %s %6.3f\n", wide, name, t.Items, t.Integrity.cell(), t.Utility.cell(),
+			t.Complete.cell(), t.ThinkLeak.cell(), thousandths(t.Reward.Value()))
 	}
 }
 

@@ -139,8 +139,8 @@ func better(name string, value, than float64) bool {
 	return value > than
 }
 
-// Record counts a step on this number of examples, adds its figures to the next metrics line, and writes the line when it is
-// due.
+// Record counts a step on this number of examples, adds its figures to the next metrics line, and writes the line when
+// it is due.
 func (c *Course) Record(m *Metrics, examples int, tokens, seconds float64) error {
 	at := c.State.Position + examples
 	c.State.Step, c.State.Epoch, c.State.Position = c.State.Step+1, c.State.Epoch+at/c.plan.Examples, at%c.plan.Examples
