@@ -2,6 +2,7 @@ package batch
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
@@ -33,7 +34,7 @@ func (e *Encoder) Demonstration(d data.Demonstration, all bool) (Group, error) {
 	if err != nil || !all {
 		return g, err
 	}
-	return wholeText(append(append([]int32{}, g.Prompt...), g.Answers[0]...)), nil
+	return wholeText(slices.Concat(g.Prompt, g.Answers[0])), nil
 }
 
 // plainText encodes a text without a prompt, ended by EOS.
@@ -103,7 +104,7 @@ func (e *Encoder) answer(prompt data.Text, ids []int32, a data.Text) ([]int32, e
 func (e *Encoder) opened(text string) []int32 {
 	ids, bare := e.Tokenizer.Encode(text, true), e.Tokenizer.Encode(text, false)
 	for lead := 0; lead+len(bare) <= len(ids); lead++ {
-		if equal(ids[lead:lead+len(bare)], bare) {
+		if slices.Equal(ids[lead:lead+len(bare)], bare) {
 			return ids[:lead+len(bare)]
 		}
 	}
@@ -112,7 +113,7 @@ func (e *Encoder) opened(text string) []int32 {
 
 // after gives the tokens of tail behind a prompt with tokens ids, where full are the tokens of the whole text.
 func (e *Encoder) after(ids, full []int32, tail string) []int32 {
-	if len(full) >= len(ids) && equal(full[:len(ids)], ids) {
+	if len(full) >= len(ids) && slices.Equal(full[:len(ids)], ids) {
 		return full[len(ids):]
 	}
 	e.Drift++
@@ -123,7 +124,7 @@ func (e *Encoder) after(ids, full []int32, tail string) []int32 {
 // (strip its think block, say) would train another text than the data's: then the content is set in by hand between
 // what the template puts before and after an answer.
 func (e *Encoder) turn(prompt []data.Message, head string, answer []data.Message) (string, error) {
-	full, err := e.render(append(append([]data.Message{}, prompt...), answer...), false)
+	full, err := e.render(slices.Concat(prompt, answer), false)
 	if err != nil {
 		return "", err
 	}
@@ -143,7 +144,7 @@ func (e *Encoder) turn(prompt []data.Message, head string, answer []data.Message
 // ending is what the template puts behind the content of an answer, seen with a word that no template rewrites.
 func (e *Encoder) ending(prompt []data.Message, role string) (string, error) {
 	const probe = "posttrain-probe"
-	full, err := e.render(append(append([]data.Message{}, prompt...), data.Message{Role: role, Content: probe}), false)
+	full, err := e.render(append(slices.Clone(prompt), data.Message{Role: role, Content: probe}), false)
 	if err != nil {
 		return "", err
 	}
@@ -174,13 +175,4 @@ func (e *Encoder) withEOS(ids []int32) []int32 {
 		return ids
 	}
 	return append(ids, eos)
-}
-
-func equal(a, b []int32) bool {
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
 }

@@ -1,5 +1,7 @@
 package batch
 
+import "slices"
+
 // Group is one prompt and the answers to it, as token ids. The prompt has at least one token: the first token of an
 // answer is predicted from the prompt's last.
 type Group struct {
@@ -22,18 +24,18 @@ func (g Group) units(share bool) []int {
 		return []int{g.sharedLen()}
 	}
 	lens := make([]int, len(g.Answers))
-	for i, a := range g.Answers {
-		lens[i] = len(g.Prompt) + len(a) - 1
+	for a := range lens {
+		lens[a] = g.with(a)
 	}
 	return lens
 }
 
+// longest is the longest of the units.
+func (g Group) longest(share bool) int { return slices.Max(g.units(share)) }
+
+// with is the length of the prompt and answer a alone in a row.
+func (g Group) with(a int) int { return len(g.Prompt) - 1 + len(g.Answers[a]) }
+
 // sharedLen is the length of the group in one row. Every answer brings its own copy of the prompt's last token, and
 // the last token of an answer predicts nothing, so it is not fed.
-func (g Group) sharedLen() int {
-	n := len(g.Prompt) - 1
-	for _, a := range g.Answers {
-		n += len(a)
-	}
-	return n
-}
+func (g Group) sharedLen() int { return len(g.Prompt) - 1 + g.AnswerTokens() }

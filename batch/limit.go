@@ -2,6 +2,7 @@ package batch
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
@@ -77,12 +78,7 @@ func Limit(groups []Group, o Options, positions int) Limited {
 }
 
 func empty(g Group) bool {
-	for _, a := range g.Answers {
-		if len(a) == 0 {
-			return true
-		}
-	}
-	return len(g.Prompt) == 0
+	return len(g.Prompt) == 0 || slices.ContainsFunc(g.Answers, func(a []int32) bool { return len(a) == 0 })
 }
 
 func tooLong(g Group, o Options, positions int) bool {

@@ -56,8 +56,8 @@ func Pack(groups []Group, l Layout) *Packed {
 
 // write fills the rows as planned.
 func write(pl *plan, groups []Group, l Layout) *Packed {
-	p := allocate(pl, groups, l)
-	w := writer{p: p, plan: pl}
+	p := allocate(pl)
+	w := writer{p: p, plan: pl, at: make([]int, p.Rows), groups: make([]int32, p.Rows)}
 	for g := range groups {
 		w.group(groups[g], l.Share)
 	}
@@ -80,9 +80,8 @@ func newPlan(groups []Group, l Layout) *plan {
 	longest := 1
 	var units []int
 	for _, g := range groups {
-		u := g.units(l.Share)
-		units = append(units, u...)
-		longest = max(longest, slices.Max(u))
+		units = append(units, g.units(l.Share)...)
+		longest = max(longest, g.longest(l.Share))
 		pl.slots += g.AnswerTokens()
 		pl.answers += len(g.Answers)
 	}
@@ -117,22 +116,15 @@ func (pl *plan) round(groups []Group, units int, l Layout) {
 	pl.slots = min(bucket(pl.slots), pl.rows*pl.len)
 }
 
-func allocate(pl *plan, groups []Group, l Layout) *Packed {
+func allocate(pl *plan) *Packed {
 	n := pl.rows * pl.len
-	p := &Packed{Rows: pl.rows, Len: pl.len, Slots: pl.slots, Answers: pl.answers,
+	return &Packed{Rows: pl.rows, Len: pl.len, Slots: pl.slots, Answers: pl.answers,
 		Tokens: make([]int32, n), Positions: make([]int32, n), Groups: fill(n, -1), Segments: make([]int32, n),
 		Source: make([]int32, pl.slots), Target: make([]int32, pl.slots), Answer: fill(pl.slots, -1),
 		Inverse: fill(n, int32(pl.slots)), Lengths: make([]int32, pl.answers)}
-	return p
 }
 
-func fill(n int, v int32) []int32 {
-	s := make([]int32, n)
-	for i := range s {
-		s[i] = v
-	}
-	return s
-}
+func fill(n int, v int32) []int32 { return slices.Repeat([]int32{v}, n) }
 
 // writer fills the arrays, unit by unit.
 type writer struct {
@@ -146,9 +138,6 @@ type writer struct {
 }
 
 func (w *writer) group(g Group, share bool) {
-	if w.at == nil {
-		w.at, w.groups = make([]int, w.p.Rows), make([]int32, w.p.Rows)
-	}
 	if share {
 		w.open(g.Prompt)
 	}
@@ -225,8 +214,7 @@ const attentionShare = 4
 // SharePays says whether laying out groups with shared prompts saves time, from a sample of batches of size n.
 func SharePays(groups []Group, n, hidden int) bool {
 	shared, apart := 0.0, 0.0
-	for at := 0; at < len(groups) && at < 64*n; at += n {
-		part := groups[at:min(at+n, len(groups))]
+	for part := range slices.Chunk(groups[:min(len(groups), 64*n)], n) {
 		shared += Pack(part, Layout{Share: true}).Cost(hidden)
 		apart += Pack(part, Layout{}).Cost(hidden)
 	}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"github.com/posttrain/posttrain/data"
 )
 
 // Part is the share of a batch that one run of a program takes.
@@ -21,7 +23,7 @@ func (l Layout) Fit(groups []Group) Layout {
 	}
 	lens := make([]int, len(groups))
 	for i, g := range groups {
-		lens[i] = slices.Max(g.units(l.Share))
+		lens[i] = g.longest(l.Share)
 	}
 	slices.Sort(lens)
 	most := min(0.9, 0.2*float64(max(1, l.Pad)))
@@ -63,7 +65,7 @@ func Split(groups []Group, l Layout) []Part {
 		return inOrder(groups, l)
 	}
 	var drafts, open []*draft
-	for _, i := range longestFirst(groups, l.Share) {
+	for _, i := range byLength(len(groups), func(i int) int { return groups[i].longest(l.Share) }) {
 		k := slices.IndexFunc(open, func(d *draft) bool { return d.add(i, groups[i], l.Share) })
 		if k < 0 {
 			d := newDraft(groups[i], l)
@@ -87,10 +89,8 @@ func Split(groups []Group, l Layout) []Part {
 
 // inOrder makes parts of l.Pad groups each.
 func inOrder(groups []Group, l Layout) (parts []Part) {
-	all := upTo(len(groups))
-	for at := 0; at < len(groups); at += l.Pad {
-		end := min(at+l.Pad, len(groups))
-		parts = append(parts, Part{Members: all[at:end], Packed: Pack(groups[at:end], l)})
+	for members := range slices.Chunk(upTo(len(groups)), max(1, l.Pad)) {
+		parts = append(parts, Part{Members: members, Packed: Pack(data.Pick(groups, members), l)})
 	}
 	return parts
 }
@@ -103,13 +103,13 @@ func upTo(n int) []int {
 	return s
 }
 
-// longestFirst orders groups by their longest stretch, equal ones as they stand.
-func longestFirst(groups []Group, share bool) []int {
-	order, longest := upTo(len(groups)), make([]int, len(groups))
-	for i, g := range groups {
-		longest[i] = slices.Max(g.units(share))
+// byLength orders n things by their length, the longest first, equal ones as they are.
+func byLength(n int, length func(i int) int) []int {
+	order, lens := upTo(n), make([]int, n)
+	for i := range lens {
+		lens[i] = length(i)
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(longest[b], longest[a]) })
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(lens[b], lens[a]) })
 	return order
 }
 

@@ -3,7 +3,10 @@ package batch
 import (
 	"cmp"
 	"math"
+	"math/bits"
 	"slices"
+
+	"github.com/posttrain/posttrain/data"
 )
 
 // AnswerSet is some answers of a group that are in one row behind one copy of the prompt.
@@ -134,16 +137,7 @@ func longestOver(groups []Group, row int) (longest int) {
 }
 
 // powerOfTwo is the smallest power of two, from 64 on, that is not below n.
-func powerOfTwo(n int) int {
-	p := 64
-	for p < n {
-		p *= 2
-	}
-	return p
-}
-
-// with is the length of the prompt and answer a alone in a row.
-func (g Group) with(a int) int { return len(g.Prompt) - 1 + len(g.Answers[a]) }
+func powerOfTwo(n int) int { return max(64, 1<<bits.Len(uint(max(1, n)-1))) }
 
 // divide separates the answers that fit into a row with their prompt from those that do not. Empty ones are left out.
 func (g Group) divide(length int) (fits, over []int) {
@@ -161,10 +155,9 @@ func (g Group) divide(length int) (fits, over []int) {
 
 // sets divides some answers of group i among rows: the longest first, each into the first row with room.
 func (g Group) sets(i int, answers []int, length int, apart bool) (sets []AnswerSet) {
-	order := slices.Clone(answers)
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(len(g.Answers[b]), len(g.Answers[a])) })
 	var used []int
-	for _, a := range order {
+	for _, k := range byLength(len(answers), func(k int) int { return len(g.Answers[answers[k]]) }) {
+		a := answers[k]
 		n := len(g.Answers[a])
 		k := slices.IndexFunc(used, func(u int) bool { return !apart && u+n <= length })
 		if k < 0 {
@@ -179,24 +172,16 @@ func (g Group) sets(i int, answers []int, length int, apart bool) (sets []Answer
 
 // group is the set as a group of its own.
 func (s AnswerSet) group(groups []Group) Group {
-	g := Group{Prompt: groups[s.Group].Prompt}
-	for _, a := range s.Answers {
-		g.Answers = append(g.Answers, groups[s.Group].Answers[a])
-	}
-	return g
+	g := groups[s.Group]
+	return Group{Prompt: g.Prompt, Answers: data.Pick(g.Answers, s.Answers)}
 }
 
 // spreadAt fills rows of one length with sets of answers, the longest first, and cuts them into parts.
 func spreadAt(groups []Group, sets []AnswerSet, length, tokens int) []SpreadPart {
-	lens := make([]int, len(sets))
-	for k, s := range sets {
-		lens[k] = s.group(groups).sharedLen()
-	}
-	order := upTo(len(sets))
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(lens[b], lens[a]) })
+	lengthOf := func(k int) int { return sets[k].group(groups).sharedLen() }
 	fill, rows := plan{len: length}, [][]AnswerSet{}
-	for _, k := range order {
-		r := fill.place(lens[k])
+	for _, k := range byLength(len(sets), lengthOf) {
+		r := fill.place(lengthOf(k))
 		if r == len(rows) {
 			rows = append(rows, nil)
 		}

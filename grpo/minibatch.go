@@ -75,13 +75,13 @@ func (m *minibatch) training() (training, idle []batch.Group) {
 // inputs are the objective's own for a part, in the order of Loss. Padding slots are 0 throughout: weight and share
 // above all.
 func (m *minibatch) inputs(p batch.SpreadPart) []train.Input {
-	var columns [][]float32
+	var in []train.Input
 	column := func(given bool) []float32 {
 		if !given {
 			return nil
 		}
-		columns = append(columns, make([]float32, p.Slots))
-		return columns[len(columns)-1]
+		in = append(in, train.Input{Data: make([]float32, p.Slots), Dims: []int{p.Slots}})
+		return in[len(in)-1].Data
 	}
 	weight, advantage := column(true), column(true)
 	reference, old := column(m.NeedsReference()), column(m.old)
@@ -99,15 +99,7 @@ func (m *minibatch) inputs(p batch.SpreadPart) []train.Input {
 			number[slot], share[slot] = float32(packed), 1/float32(p.Lengths[packed])
 		}
 	})
-	return inputsOf(columns)
-}
-
-func inputsOf(columns [][]float32) []train.Input {
-	out := make([]train.Input, len(columns))
-	for i, c := range columns {
-		out[i] = train.Input{Data: c, Dims: []int{len(c)}}
-	}
-	return out
+	return in
 }
 
 // keep takes the log-probs [slots] of a part.

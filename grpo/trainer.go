@@ -3,6 +3,7 @@ package grpo
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/posttrain/posttrain/internal/config/fault"
 
@@ -131,10 +132,8 @@ func (t *Trainer) checkTokens(groups []Group) error {
 			return fmt.Errorf("group %d: the prompt has no tokens: want at least one", i)
 		}
 		for _, ids := range append([][]int32{g.Prompt}, g.Answers...) {
-			for _, id := range ids {
-				if id < 0 || id >= vocab {
-					return fmt.Errorf("group %d: token %d: want one below the model's vocabulary size %d", i, id, vocab)
-				}
+			if k := slices.IndexFunc(ids, func(id int32) bool { return id < 0 || id >= vocab }); k >= 0 {
+				return fmt.Errorf("group %d: token %d: want one below the model's vocabulary size %d", i, ids[k], vocab)
 			}
 		}
 	}
@@ -161,22 +160,10 @@ func (t *Trainer) checkNumbers(g Group, old bool) error {
 		needed bool
 	}{{"old", g.Old, old}, {"reference", g.Reference, t.Options.NeedsReference()}, {"sampled", g.Sampled,
 		g.Sampled != nil}} {
-		if x.needed && !haveLengths(x.logps, g.Answers) {
+		same := func(logps []float32, tokens []int32) bool { return len(logps) == len(tokens) }
+		if x.needed && !slices.EqualFunc(x.logps, g.Answers, same) {
 			return fmt.Errorf("the %s log-probs have other lengths than the answers: want one for every token", x.name)
 		}
 	}
 	return nil
-}
-
-// haveLengths says whether there is a number for every token.
-func haveLengths(logps [][]float32, answers [][]int32) bool {
-	if len(logps) != len(answers) {
-		return false
-	}
-	for a := range answers {
-		if len(logps[a]) != len(answers[a]) {
-			return false
-		}
-	}
-	return true
 }

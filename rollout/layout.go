@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"math/bits"
 	"slices"
 
 	"github.com/posttrain/posttrain/model"
@@ -37,13 +38,7 @@ func lengthOf(n int) int {
 }
 
 // powerOf returns the least power of two that is n or more.
-func powerOf(n int) int {
-	p := 1
-	for p < n {
-		p *= 2
-	}
-	return p
-}
+func powerOf(n int) int { return 1 << bits.Len(uint(max(1, n)-1)) }
 
 // powerUpTo returns the greatest power of two that is n or less, at least 1.
 func powerUpTo(n int) int { return powerOf(n/2 + 1) }

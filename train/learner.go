@@ -156,10 +156,8 @@ func (l *Learner) gradient(g *graph.Graph, p *batch.Packed, o Objective, inputs 
 // differentiated lists what gradients are asked for: every parameter that the graph uses, then the rows.
 func (l *Learner) differentiated(d declared) []*graph.Node {
 	var nodes []*graph.Node
-	for i, n := range d.params {
-		if l.inGraph(i) {
-			nodes = append(nodes, n)
-		}
+	for _, i := range l.used() {
+		nodes = append(nodes, d.params[i])
 	}
 	if l.engine.Wants.HostRows {
 		nodes = append(nodes, d.in.EmbedRows, d.in.TargetRows)
@@ -167,17 +165,24 @@ func (l *Learner) differentiated(d declared) []*graph.Node {
 	return nodes
 }
 
-// inGraph says whether the graph uses parameter i as a whole: an untied embedding table that is looked up on the host
+// used lists the parameters that the graph uses as a whole: an untied embedding table that is looked up on the host
 // does not occur in it.
-func (l *Learner) inGraph(i int) bool {
+func (l *Learner) used() (params []int) {
 	m := l.model
-	return !(l.engine.Wants.HostRows && i == m.EmbedTable() && m.EmbedTable() != m.HeadTable())
+	for i := range m.Params {
+		if !l.engine.Wants.HostRows || i != m.EmbedTable() || m.EmbedTable() == m.HeadTable() {
+			params = append(params, i)
+		}
+	}
+	return params
 }
 
 // collect takes a gradient program's outputs apart.
 func (l *Learner) collect(p *batch.Packed, out []compute.Buffer) (loss float64, outputs [][]float32, err error) {
-	n := l.gradients()
-	first := len(out) - n
+	first := len(out) - len(l.used())
+	if l.engine.Wants.HostRows {
+		first -= 2
+	}
 	if loss, err = scalar(out[0]); err != nil {
 		return 0, nil, err
 	}
@@ -191,29 +196,11 @@ func (l *Learner) collect(p *batch.Packed, out []compute.Buffer) (loss float64, 
 	return loss, outputs, l.keep(p, out[first:])
 }
 
-// gradients counts the gradient outputs.
-func (l *Learner) gradients() int {
-	n := 0
-	for i := range l.model.Params {
-		if l.inGraph(i) {
-			n++
-		}
-	}
-	if l.engine.Wants.HostRows {
-		n += 2
-	}
-	return n
-}
-
 // keep hands gradients to the store.
 func (l *Learner) keep(p *batch.Packed, out []compute.Buffer) error {
-	grads := make([]compute.Buffer, len(l.model.Params))
-	k := 0
-	for i := range grads {
-		if l.inGraph(i) {
-			grads[i] = out[k]
-			k++
-		}
+	grads, used := make([]compute.Buffer, len(l.model.Params)), l.used()
+	for k, i := range used {
+		grads[i] = out[k]
 	}
 	if err := l.store.add(grads); err != nil || !l.engine.Wants.HostRows {
 		return err
@@ -222,7 +209,7 @@ func (l *Learner) keep(p *batch.Packed, out []compute.Buffer) error {
 		param int
 		ids   []int32
 	}{{l.model.EmbedTable(), p.Tokens}, {l.model.HeadTable(), p.Target}} {
-		rows, err := take(out[k+i])
+		rows, err := take(out[len(used)+i])
 		if err != nil {
 			return err
 		}
@@ -308,19 +295,9 @@ func shapeKey(p *batch.Packed) string {
 
 // take copies a float32 output to the host and gives its buffer back.
 func take(b compute.Buffer) ([]float32, error) {
-	shape, err := b.Shape()
-	if err != nil {
-		return nil, err
-	}
-	if shape.DType != dtypes.Float32 {
-		return nil, fmt.Errorf("output is %s: want float32", shape.DType)
-	}
-	x := make([]float32, shape.Size())
-	err = b.ToFlatData(x)
-	if e := b.Finalize(); err == nil {
-		err = e
-	}
-	return x, err
+	defer backend.FinalizeAll(b)
+	x, err := backend.Floats(b)
+	return slices.Clone(x), err
 }
 
 func shapeInt32(dims ...int) shapes.Shape   { return shapes.Make(dtypes.Int32, dims...) }

@@ -212,10 +212,9 @@ func (s *graphStore) close() {
 
 // scalar reads one float32 and gives the buffer back.
 func scalar(b compute.Buffer) (float64, error) {
-	var x [1]float32
-	err := b.ToFlatData(x[:])
-	if e := b.Finalize(); err == nil {
-		err = e
+	x, err := take(b)
+	if err != nil {
+		return 0, err
 	}
-	return float64(x[0]), err
+	return float64(x[0]), nil
 }
