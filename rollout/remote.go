@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sashabaranov/go-openai"
@@ -103,16 +104,20 @@ func (r *Remote) Answer(ctx context.Context, conversations []Conversation) ([][]
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	answers := make([][]Answer, len(conversations))
-	places := make(chan int)
+	var next atomic.Int64
 	var wg sync.WaitGroup
 	done := 0
 	for range min(r.options.Parallel, len(conversations)) {
 		wg.Go(func() {
-			for i := range places {
+			for inner.Err() == nil {
+				i := int(next.Add(1)) - 1
+				if i >= len(conversations) {
+					return
+				}
 				a, err := r.one(inner, conversations[i])
 				if err != nil {
 					cancel(err)
-					continue // until no index is left
+					return
 				}
 				r.mu.Lock()
 				answers[i], done = a, done+1
@@ -121,7 +126,6 @@ func (r *Remote) Answer(ctx context.Context, conversations []Conversation) ([][]
 			}
 		})
 	}
-	sendIndices(inner, places, len(conversations))
 	wg.Wait()
 	switch {
 	case done == len(conversations): // even if the context has ended meanwhile
@@ -143,18 +147,6 @@ func (c Conversation) checkRemote() error {
 		return fmt.Errorf("min_p %v: OpenAI's protocol has no min_p: want 0 (off)", c.MinP)
 	}
 	return nil
-}
-
-// sendIndices sends 0 to n-1 until the context ends.
-func sendIndices(ctx context.Context, places chan<- int, n int) {
-	defer close(places)
-	for i := range n {
-		select {
-		case places <- i:
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // one answers one conversation. A server that returns too few answers is asked again with other seeds.
@@ -226,16 +218,12 @@ func (r *Remote) complete(ctx context.Context, q openai.ChatCompletionRequest, t
 	case len(response.Choices) == 0:
 		return response, r.fail(Foreign, 0, "the reply has no choices")
 	}
-	r.count(response.Usage)
-	return response, nil
-}
-
-func (r *Remote) count(u openai.Usage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.usage.Requests++
-	r.usage.PromptTokens += u.PromptTokens
-	r.usage.CompletionTokens += u.CompletionTokens
+	r.usage.PromptTokens += response.Usage.PromptTokens
+	r.usage.CompletionTokens += response.Usage.CompletionTokens
+	return response, nil
 }
 
 // request asks for n answers when the conversation already has some.

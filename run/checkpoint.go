@@ -43,17 +43,12 @@ func stepOf(name string) (step int, ok bool) {
 // CheckpointDir is the folder of a step's checkpoint.
 func (f *Folder) CheckpointDir(step int) string { return f.Path(checkpointsName, stepName(step)) }
 
-func isStep(name string) bool {
-	_, ok := stepOf(name)
-	return ok
-}
-
 // WriteCheckpoint stores a checkpoint, and replaces an older one of the same step. write puts any files into dir, a
 // temporary folder. They are flushed to the disk with the records logged so far and listed in manifest.json; then the
 // folder gets its name. On an error the older checkpoints stay unchanged and the temporary folder is removed.
 func (f *Folder) WriteCheckpoint(step int, write func(dir string) error) (Checkpoint, error) {
-	parent := f.Path(checkpointsName)
-	err := f.writeFolder("checkpoint", parent, stepName(step), func(dir string) error {
+	final := f.CheckpointDir(step)
+	err := f.writeFolder("checkpoint", final, func(dir string) error {
 		if err := write(dir); err != nil {
 			return err
 		}
@@ -65,13 +60,14 @@ func (f *Folder) WriteCheckpoint(step int, write func(dir string) error) (Checkp
 	if err != nil {
 		return Checkpoint{}, err
 	}
-	return Checkpoint{Step: step, Dir: filepath.Join(parent, stepName(step)), verified: true}, nil
+	return Checkpoint{Step: step, Dir: final, verified: true}, nil
 }
 
-// writeFolder makes a folder under parent: write fills a temporary one, which then replaces an earlier one called name.
-// The error is a [SaveError] with what.
-func (f *Folder) writeFolder(what, parent, name string, write func(dir string) error) error {
-	final, dir := filepath.Join(parent, name), filepath.Join(parent, temporaryStart+name)
+// writeFolder makes the folder final: write fills a temporary one, which then replaces an earlier one. The error is a
+// [SaveError] with what.
+func (f *Folder) writeFolder(what, final string, write func(dir string) error) error {
+	parent := filepath.Dir(final)
+	dir := filepath.Join(parent, temporaryStart+filepath.Base(final))
 	defer os.RemoveAll(dir) // place has renamed it, if there was no error
 	for _, do := range []func() error{
 		func() error { return freshFolder(dir) },
@@ -127,7 +123,7 @@ func restoreReplaced(parent string, finished func(name string) bool) error {
 			continue // the newer one is in place
 		}
 		if err := os.Rename(filepath.Join(parent, e.Name()), final); err != nil {
-			return fmt.Errorf("%s cannot be put back: %w", final, cause(err))
+			return fmt.Errorf("%s cannot be put back: %w", final, Cause(err))
 		}
 	}
 	return nil
@@ -243,7 +239,7 @@ func (f *Folder) Prune(keep int) error {
 			continue
 		}
 		if err := discard(c.Dir); err != nil {
-			return fmt.Errorf("old checkpoint %s cannot be removed: %w", c.Dir, cause(err))
+			return fmt.Errorf("old checkpoint %s cannot be removed: %w", c.Dir, Cause(err))
 		}
 	}
 	return nil
@@ -275,7 +271,7 @@ func (f *Folder) MarkBest(step int, metric string, value float64) error {
 		return fmt.Errorf("best checkpoint: %s is %v at step %d, want a finite number", metric, value, step)
 	}
 	if _, err := os.Stat(f.CheckpointDir(step)); err != nil {
-		return fmt.Errorf("best checkpoint: %s cannot be read: %w", f.CheckpointDir(step), cause(err))
+		return fmt.Errorf("best checkpoint: %s cannot be read: %w", f.CheckpointDir(step), Cause(err))
 	}
 	return writeJSON(f.Path(bestName), Best{step, metric, value, checkpointsName + "/" + stepName(step)})
 }
@@ -289,7 +285,7 @@ func (f *Folder) RestoreBest(b *Best) error {
 		}
 	}
 	if err := os.Remove(f.Path(bestName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s cannot be removed: %w", f.Path(bestName), cause(err))
+		return fmt.Errorf("%s cannot be removed: %w", f.Path(bestName), Cause(err))
 	}
 	return nil
 }

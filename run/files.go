@@ -12,13 +12,13 @@ import (
 // replaceFile writes a whole file, at once or not at all. Its error names the file.
 func replaceFile(path string, data []byte) error {
 	if err := atomicWrite(path, data); err != nil {
-		return &fs.PathError{Op: "write", Path: path, Err: cause(err)} // without the temporary name
+		return &fs.PathError{Op: "write", Path: path, Err: Cause(err)} // without the temporary name
 	}
 	return syncDir(filepath.Dir(path))
 }
 
-// cause strips the operation and the path from an error of package os. The caller names the file that the user knows.
-func cause(err error) error {
+// Cause strips the operation and the path from an error of package os. The caller names the file that the user knows.
+func Cause(err error) error {
 	if e := (*fs.PathError)(nil); errors.As(err, &e) {
 		return e.Err
 	}
@@ -41,7 +41,7 @@ func syncFile(path string) error {
 func syncDir(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("folder %s cannot be flushed: %w", path, cause(err))
+		return fmt.Errorf("folder %s cannot be flushed: %w", path, Cause(err))
 	}
 	_ = f.Sync()
 	return f.Close()
@@ -51,7 +51,7 @@ func syncDir(path string) error {
 func readJSON(path, what string, v any) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("%s cannot be read: %w", path, cause(err))
+		return fmt.Errorf("%s cannot be read: %w", path, Cause(err))
 	}
 	if err := json.Unmarshal(text, v); err != nil {
 		return fmt.Errorf("%s: not %s: %s", path, what, oneLine(err))
@@ -72,7 +72,7 @@ func writeJSON(path string, v any) error {
 func entriesOf(dir string) ([]fs.DirEntry, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("folder %s cannot be read: %w", dir, cause(err))
+		return nil, fmt.Errorf("folder %s cannot be read: %w", dir, Cause(err))
 	}
 	return entries, nil
 }

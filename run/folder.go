@@ -61,7 +61,7 @@ func Create(dir, command string) (*Folder, error) {
 		}
 	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, fmt.Errorf("run folder %s cannot be made: %w", dir, cause(err))
+		return nil, fmt.Errorf("run folder %s cannot be made: %w", dir, Cause(err))
 	}
 	if err := mustBeEmpty(dir); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func CheckNew(dir string) error {
 // freshDir makes a folder that did not exist, named after the command and the time to the second.
 func freshDir(parent, command string, now time.Time) (string, error) {
 	if err := os.MkdirAll(parent, 0o777); err != nil {
-		return "", fmt.Errorf("run folder %s cannot be made: %w", parent, cause(err))
+		return "", fmt.Errorf("run folder %s cannot be made: %w", parent, Cause(err))
 	}
 	base := filepath.Join(parent, command+"-"+now.Format("20060102-150405"))
 	dir := base
@@ -102,7 +102,7 @@ func freshDir(parent, command string, now time.Time) (string, error) {
 			return dir, nil
 		}
 		if !errors.Is(err, fs.ErrExist) {
-			return "", fmt.Errorf("run folder %s cannot be made: %w", dir, cause(err))
+			return "", fmt.Errorf("run folder %s cannot be made: %w", dir, Cause(err))
 		}
 		dir = fmt.Sprintf("%s-%d", base, n)
 	}
@@ -111,7 +111,7 @@ func freshDir(parent, command string, now time.Time) (string, error) {
 func mustBeEmpty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return fmt.Errorf("run folder %s cannot be read: %w", dir, cause(err))
+		return fmt.Errorf("run folder %s cannot be read: %w", dir, Cause(err))
 	}
 	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return e.Name() == lockName })
 	if len(entries) == 0 {
@@ -144,6 +144,8 @@ func Open(dir string) (*Folder, error) {
 // tidy puts back a checkpoint or model that was interrupted while it was replaced, and removes this package's
 // temporary files and folders, no others.
 func (f *Folder) tidy() error {
+	isModel := func(name string) bool { return name == modelName }
+	isStep := func(name string) bool { _, ok := stepOf(name); return ok }
 	for dir, finished := range map[string]func(name string) bool{f.Dir: isModel, f.Path(checkpointsName): isStep} {
 		if err := restoreReplaced(dir, finished); err != nil {
 			return err
@@ -161,8 +163,6 @@ func (f *Folder) tidy() error {
 func (f *Folder) Own(names ...string) error {
 	return removeEntries(f.Dir, func(name string) bool { return isTemporary(name, names) })
 }
-
-func isModel(name string) bool { return name == modelName }
 
 // isAside reports whether name is that of a finished folder after one of the prefixes for unfinished work.
 func isAside(name string, finished func(name string) bool) bool {
@@ -191,7 +191,7 @@ func removeEntries(dir string, which func(name string) bool) error {
 			continue
 		}
 		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
-			return fmt.Errorf("temporary %s cannot be removed: %w", filepath.Join(dir, e.Name()), cause(err))
+			return fmt.Errorf("temporary %s cannot be removed: %w", filepath.Join(dir, e.Name()), Cause(err))
 		}
 	}
 	return nil
@@ -218,7 +218,7 @@ func (f *Folder) ModelDir() string { return f.Path(modelName) }
 // WriteModel stores the trained model: write puts its files into dir, a temporary folder, which then gets its name. On
 // an error an earlier model stays unchanged.
 func (f *Folder) WriteModel(write func(dir string) error) error {
-	return f.writeFolder("model", f.Dir, modelName, func(dir string) error {
+	return f.writeFolder("model", f.ModelDir(), func(dir string) error {
 		if err := write(dir); err != nil {
 			return err
 		}

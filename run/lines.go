@@ -92,7 +92,7 @@ func readIfThere(path string) ([]byte, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s cannot be read: %w", path, cause(err))
+		return nil, fmt.Errorf("%s cannot be read: %w", path, Cause(err))
 	}
 	return text, nil
 }
@@ -126,7 +126,7 @@ func appendFile(path string, text []byte) error {
 		err = errors.Join(appendText(file, text), file.Close())
 	}
 	if err != nil {
-		return fmt.Errorf("%s cannot be written: %w", path, cause(err))
+		return fmt.Errorf("%s cannot be written: %w", path, Cause(err))
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ var ErrInUse = errors.New("in use by another process")
 func acquire(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
-		return nil, fmt.Errorf("run folder %s cannot be locked: %w", dir, cause(err))
+		return nil, fmt.Errorf("run folder %s cannot be locked: %w", dir, Cause(err))
 	}
 	if err := Lock(f); err != nil {
 		holder := lockHolder(f)

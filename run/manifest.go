@@ -103,7 +103,7 @@ func (e fileEntry) verify(dir string) error {
 	size, sum, err := digest(path)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%s cannot be read: %w", path, cause(err))
+		return fmt.Errorf("%s cannot be read: %w", path, Cause(err))
 	case size != e.Size:
 		return fmt.Errorf("%s is damaged: %d bytes, want %d", path, size, e.Size)
 	case sum != e.SHA256:

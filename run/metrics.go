@@ -111,7 +111,7 @@ func (f *Folder) syncMetrics() error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("%s cannot be flushed: %w", f.Path(metricsName), cause(err))
+		return fmt.Errorf("%s cannot be flushed: %w", f.Path(metricsName), Cause(err))
 	}
 	return syncDir(f.Dir)
 }

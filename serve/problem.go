@@ -20,8 +20,6 @@ type problem struct {
 	retry time.Duration // when to try again; 0: not sent
 }
 
-func (p *problem) Error() string { return p.Message }
-
 // Types of problems.
 const (
 	invalidRequest = "invalid_request_error"

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"strings"
 	"sync"
@@ -62,7 +61,7 @@ type pending struct {
 func openCache(path string) (*cache, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o666)
 	if err != nil {
-		return nil, fmt.Errorf("%s, the cache of replies, cannot be opened: %w", path, bare(err))
+		return nil, fmt.Errorf("%s, the cache of replies, cannot be opened: %w", path, run.Cause(err))
 	}
 	c := &cache{path: path, file: file, queue: make(chan *pending, 64), ended: make(chan struct{}),
 		places: map[name]place{}}
@@ -72,15 +71,6 @@ func openCache(path string) (*cache, error) {
 	}
 	go c.writeQueue()
 	return c, nil
-}
-
-// bare removes the path from a system error: the message names it anyway.
-func bare(err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
-		return p.Err
-	}
-	return err
 }
 
 func (c *cache) load() error {
@@ -123,11 +113,11 @@ func (c *cache) begin() error {
 }
 
 func (c *cache) unreadable(err error) error {
-	return fmt.Errorf("%s, the cache of replies, cannot be read: %w", c.path, bare(err))
+	return fmt.Errorf("%s, the cache of replies, cannot be read: %w", c.path, run.Cause(err))
 }
 
 func (c *cache) unwritable(err error) error {
-	return fmt.Errorf("%s, the cache of replies, cannot be written: %w", c.path, bare(err))
+	return fmt.Errorf("%s, the cache of replies, cannot be written: %w", c.path, run.Cause(err))
 }
 
 // index notes the places of the replies. It completes a last line that lacks only its newline and cuts off half a line.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -65,11 +66,7 @@ func (s *Server) Requests() (all, together int) {
 func (s *Server) Faults() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	counts := map[string]int{}
-	for kind, n := range s.faults {
-		counts[kind] = n
-	}
-	return counts
+	return maps.Clone(s.faults)
 }
 
 // Kinds are the names of all faults.
