@@ -9,11 +9,8 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/config"
 	cirlrecipe "github.com/posttrain/posttrain/recipe/cirl"
-	"github.com/posttrain/posttrain/reward"
-	"github.com/posttrain/posttrain/rollout"
 )
 
 // ciLine is a scenario in the release's shape, with a value that is a list and a restricted keyword inside a required one.
@@ -32,31 +29,32 @@ func TestDataFaults(t *testing.T) {
 	}
 	for _, f := range []faultCase{
 		{"best of nothing good", nil, best(), 1, []string{"no answer has a reward of 1 or more", "best of 4", "-1.00", "--min-reward"}, nil},
-		{"best without out", nil, []string{"data", "best"}, 2, []string{"posttrain data best wants --out FILE"}, nil},
-		{"best into another kind of file", nil, best("--out", "x.csv"), 2, []string{"--out x.csv", `".csv"`, ".jsonl, .json or .parquet"}, nil},
-		{"pairs into a file without kind", nil, []string{"data", "pairs", "--out", "pairs"}, 2, []string{"--out pairs", `extension ""`, ".jsonl"}, nil},
-		{"best into no folder", nil, best("--out", "no/x.jsonl"), 1, []string{"--out no/x.jsonl", "no folder no"}, nil},
-		{"best of too much", nil, best("--min-reward", "1.5"), 2, []string{"--min-reward 1.5", "-1 to 1"}, nil},
-		{"best of no number", nil, best("--min-reward", "NaN"), 2, []string{"--min-reward NaN", "-1 to 1"}, nil},
-		{"best keeps none", nil, best("--keep", "-1"), 2, []string{"--keep -1", "0 for all"}, nil},
-		{"best of no answers", nil, best("--answers", "0"), 2, []string{"--answers 0", "1 or more"}, nil},
-		{"best of no scenarios", nil, best("--n", "0"), 2, []string{"--n 0", "1 or more"}, nil},
-		{"best split of no file", nil, best("--split", "train"), 2, []string{"--split", "--data FILE", "--config"}, nil},
-		{"best number of a file", withItems, fromFile("--n", "5"), 2, []string{"--n", "--data items.jsonl", "remove one"}, nil},
-		{"best held-out of a file", withItems, fromFile("--held-out"), 2, []string{"--held-out", "--data items.jsonl"}, nil},
-		{"best fraction of all", withItems, fromFile("--split", "all", "--test-fraction", "0.2"), 2, []string{"--test-fraction", "--split all"}, nil},
-		{"best of an unknown split", withItems, fromFile("--split", "dev"), 2, []string{`--split "dev"`, "train, validation, test or all"}, nil},
-		{"best of fractions above 1", withItems, fromFile("--test-fraction", "0.95"), 2, []string{"--validation-fraction 0.09", "--test-fraction 0.95", "1 at most"}, nil},
-		{"best of an empty split", withItems, fromFile("--split", "test", "--test-fraction", "0"), 1, []string{"items.jsonl", "test split has no items", "--test-fraction 0", "of 4"}, nil},
+		{"best without out", nil, []string{"data", "best"}, 2, []string{"--out", "out is missing", ".jsonl, .json or .parquet"}, nil},
+		{"best into another kind of file", nil, best("--out", "x.csv"), 2, []string{"--out", "x.csv", ".jsonl, .json or .parquet"}, nil},
+		{"pairs into a file without kind", nil, []string{"data", "pairs", "--out", "pairs"}, 2, []string{`--out: out "pairs"`, ".jsonl"}, nil},
+		{"best into no folder", nil, best("--out", "no/x.jsonl"), 2, []string{`--out: out "no/x.jsonl"`, "no folder no"}, nil},
+		{"best of too much", nil, best("--min-reward", "1.5"), 2, []string{"--min-reward: min_reward 1.5", "-1 to 1"}, nil},
+		{"best of no number", nil, best("--min-reward", "NaN"), 2, []string{"--min-reward: min_reward", "NaN", "-1 to 1"}, nil},
+		{"best keeps none", nil, best("--keep", "-1"), 2, []string{"--keep: keep -1", "0 for all"}, nil},
+		{"best of no answers", nil, best("--answers", "0"), 2, []string{"--answers: answers 0", "1 or more"}, nil},
+		{"best of no scenarios", nil, best("--n", "0"), 2, []string{"--n: n 0", "1 or more"}, nil},
+		{"best split of no file", nil, best("--split", "train"), 2, []string{"--split", "only a file of items is split: add data"}, nil},
+		{"best number of a file", withItems, fromFile("--n", "5"), 2, []string{"--n", "data items.jsonl", "remove one"}, nil},
+		{"best held-out of a file", withItems, fromFile("--held-out"), 2, []string{"--held-out", "data items.jsonl"}, nil},
+		{"best fraction of all", withItems, fromFile("--split", "all", "--test-fraction", "0.2"), 2, []string{"--test-fraction", "split all"}, nil},
+		{"best of an unknown split", withItems, fromFile("--split", "dev"), 2, []string{`--split: split "dev"`, "test, validation, train or all"}, nil},
+		{"best of fractions above 1", withItems, fromFile("--test-fraction", "0.95"), 2, []string{"validation_fraction 0.09", "test_fraction 0.95", "1 at most"}, nil},
+		{"best of an empty split", withItems, fromFile("--split", "test", "--test-fraction", "0"), 1, []string{"items.jsonl", "test split has no items", "test_fraction 0", "of 4"}, nil},
 		{"best of all for the others", withItems, fromFile("--test-fraction", "0.5", "--validation-fraction", "0.5"), 1, []string{"items.jsonl", "train split has no items"}, nil},
-		{"best of an unknown prompt", nil, best("--prompt", "CoT"), 2, []string{`--prompt "CoT"`, "compact, plain or cot"}, nil},
-		{"best of an unknown format", nil, best("--format", "xml"), 2, []string{`--format "xml"`, "paper or strict"}, nil},
-		{"best of an unknown match", nil, best("--match", "exact"), 2, []string{`--match "exact"`, "substring or word"}, nil},
+		{"best of an unknown prompt", nil, best("--prompt", "CoT"), 2, []string{`--prompt: prompt "CoT"`, "compact, plain or cot"}, nil},
+		{"best of an unknown format", nil, best("--format", "xml"), 2, []string{`--format: reward.format "xml"`, "paper or strict"}, nil},
+		{"best of an unknown match", nil, best("--match", "exact"), 2, []string{`--match: reward.match "exact"`, "substring or word"}, nil},
 		{"best of an empty name", nil, []string{"data", "best", "--data", "", "--out", "x.jsonl"}, 2, []string{"--data is empty"}, nil},
-		{"best of a config without name", nil, []string{"data", "best", "--config", "", "--out", "x.jsonl"}, 2, []string{"--config is empty", "ci-rl"}, nil},
+		{"best of a config without name", nil, []string{"data", "best", "--config", "", "--out", "x.jsonl"}, 2, []string{"--config is empty", "a config file"}, nil},
 		{"best of no config", nil, []string{"data", "best", "--config", "no.yaml", "--out", "x.jsonl"}, 1, []string{"no.yaml: no such file"}, nil},
-		{"best of another command's config", withConfig(mappoHead, ""), []string{"data", "best", "--config", "bad.yaml", "--out", "x.jsonl"}, 1, []string{"bad.yaml:1", "posttrain mappo", "not ci-rl"}, nil},
-		{"best of a config and more", nil, best("--config", "bad.yaml"), 2, []string{"--n", "--config bad.yaml has that", "remove one"}, nil},
+		{"best of another command's config", withConfig(mappoHead, ""), []string{"data", "best", "--config", "bad.yaml", "--out", "x.jsonl"}, 1, []string{"bad.yaml:1", "posttrain mappo", "not data best"}, nil},
+		{"best of a config and more", withFile("rl.yaml", "command: ci-rl\nmodel: embedded\ndata: {train: embedded}\n"), best("--config", "rl.yaml"), 2, []string{"--n: n 2", "the run rl.yaml has that", "remove one"},
+			[][]string{{"--prompt: prompt", "the run rl.yaml has that"}}},
 		{"best of long prompts", func(t *testing.T) {
 			write(t, "items.jsonl", strings.Replace(ciLine, "Ask for", strings.Repeat("Ask ", 2000), 1))
 		}, fromFile("--split", "all"), 1,
@@ -234,65 +232,6 @@ func TestDataBestOfARun(t *testing.T) {
 		want := ci.Prompt(item, ci.PromptCompact, ci.Order(9, ci.Train, i))[0].Content
 		if got := demos[i].Prompt.Messages[0].Content; got != want {
 			t.Errorf("demonstration %d asks\n%s\nci-rl asks\n%s", i, got, want)
-		}
-	}
-}
-
-// TestRejection: by hand.
-func TestRejection(t *testing.T) {
-	item := ci.Synthesize(1, 1)[0]
-	perfect, broken := ci.Reference(item, 0), "no tags"
-	silent := "<think></think><answer></answer>" // nothing required, nothing restricted: reward 0
-	for _, c := range []struct {
-		least float64
-		keep  int
-		want  []string
-		good  int
-	}{
-		{1, 0, []string{perfect}, 2}, {0, 0, []string{perfect, silent}, 3}, {0, 1, []string{perfect}, 3}, {-1, 0, []string{perfect, silent, broken, broken}, 6},
-	} {
-		r := rejectionOf(item, false, false, []string{broken, silent, perfect, perfect}, []string{broken, broken})
-		r.flags.minReward, r.flags.keep = c.least, c.keep
-		if got := contents(r.filter()); !slices.Equal(got, c.want) || r.good != c.good || len(r.samples) != 6 || r.best != 1 || r.sum != -1 {
-			t.Errorf("least %v, keep %d: %q, %+v", c.least, c.keep, got, r)
-		}
-	}
-}
-
-// rejectionOf has the answers to an item that is put to a model several times.
-func rejectionOf(item ci.Item, prefill, opened bool, answers ...[]string) *rejection {
-	r := &rejection{cases: make([]eval.Case, len(answers))}
-	for i, texts := range answers {
-		c := &r.cases[i]
-		if c.Item, c.Opened = &item, opened; prefill {
-			c.Prefill = ci.ThinkPrefill
-		}
-		for k, text := range texts {
-			r.samples = append(r.samples, c.Score(i, k, rollout.Answer{Text: text}, reward.DefaultOptions()))
-		}
-	}
-	return r
-}
-
-func contents(demos []data.Demonstration) (texts []string) {
-	for _, d := range demos {
-		texts = append(texts, d.Completion.Messages[0].Content)
-	}
-	return texts
-}
-
-// TestRejectionPrefilled: what was put into the model's mouth belongs to the demonstration, unless the template says it.
-func TestRejectionPrefilled(t *testing.T) {
-	item := ci.Synthesize(1, 1)[0]
-	tail := strings.TrimPrefix(ci.Reference(item, 0), "<think>")
-	for _, c := range []struct {
-		prefill, opens bool
-		want           []string
-	}{{true, false, []string{ci.ThinkPrefill + tail}}, {true, true, []string{tail}}, {false, true, []string{tail}}, {false, false, nil}} {
-		r := rejectionOf(item, c.prefill, c.opens, []string{tail})
-		r.flags.minReward = 1
-		if got := contents(r.filter()); !slices.Equal(got, c.want) {
-			t.Errorf("prefill %v, template opens %v: %q, want %q", c.prefill, c.opens, got, c.want)
 		}
 	}
 }

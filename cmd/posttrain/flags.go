@@ -12,6 +12,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/run"
 )
 
@@ -60,6 +61,14 @@ func (c configured[O]) load(f *trainFlags, cmd *cobra.Command) (*O, error) {
 	path, err := f.path()
 	if err != nil {
 		return nil, err
+	}
+	if path != "" && c.spec.HasKey("run") {
+		if text, _ := os.ReadFile(path); config.CommandOf(text) == cirl.Command {
+			if _, err := cirl.Spec.Load(config.Input{Path: path}); err != nil {
+				return nil, err
+			}
+			sets, path = append(sets, config.Override{Flag: "--config", Key: "run", Value: path}), ""
+		}
 	}
 	o, err := c.spec.Load(config.Input{Path: path, Overrides: sets, Flags: f.known})
 	if err == nil && c.place != nil {
@@ -120,6 +129,9 @@ func (k *keyFlag) Set(value string) error {
 func addKeyFlags(cmd *cobra.Command, known []config.Flag, kind func(key string) string) (all []*keyFlag) {
 	for _, k := range known {
 		f := &keyFlag{Flag: k, kind: kind(k.Key)}
+		if k.Value != "" {
+			f.kind = "bool"
+		}
 		if flag := cmd.Flags().VarPF(f, k.Name, "", k.Help); f.kind == "bool" {
 			flag.NoOptDefVal = "true"
 		}
@@ -149,7 +161,8 @@ func (f *trainFlags) registerConfig(cmd *cobra.Command) {
 
 // named are the flags that take the name of a file or folder, which cannot be empty.
 var named = map[string]string{
-	"config": "a config file", "out": "the name of a file or folder", "resume": "a run folder", "input": "a data file", "name": "a name",
+	"config": "a config file", "out": "the name of a file or folder", "resume": "a run folder", "input": "a data file",
+	"data": "a data file", "name": "a name",
 }
 
 // overrides are what the command line sets, in the order: flags, then --set.

@@ -29,11 +29,16 @@ type Flag struct {
 	Key   string
 	Help  string
 	Exact bool // a text in which blanks and commas count; for a list the flag is repeated
+
+	Value string // what a switch sets the key to; "": the flag has a value
 }
 
 // Override is the flag with the values that it was given, of which the last counts where the flag is not exact.
 func (f Flag) Override(values ...string) Override {
 	o := Override{Flag: "--" + f.Name, Key: f.Key, Value: values[len(values)-1]}
+	if f.Value != "" {
+		o.Value = map[string]string{"true": f.Value}[o.Value]
+	}
 	if f.Exact {
 		o.Exact = values
 	}

@@ -292,44 +292,45 @@ func TestEvalCIFaults(t *testing.T) {
 	model := []string{"--model", "model", "--backend", "go"}
 	withItems := func(t *testing.T) { writeItems(t, "items.json", 5) }
 	for _, f := range []faultCase{
-		{"no scenarios", nil, evalCI("--n", "0"), 2, []string{"--n 0", "1 or more"}, nil},
-		{"no samples", nil, evalCI("--samples", "0"), 2, []string{"--samples 0", "1 or more"}, nil},
-		{"samples without effect", nil, evalCI("--samples", "2"), 2, []string{"--samples 2", "--temperature 0"}, nil},
-		{"negative show", nil, evalCI("--show", "-1"), 2, []string{"--show -1"}, nil},
-		{"split of nothing", nil, evalCI("--split", "all"), 2, []string{"--split", "only --data FILE"}, nil},
-		{"unknown split", nil, evalCI("--data", "items.json", "--split", "dev"), 2, []string{`--split "dev"`, "test, validation, train or all"}, nil},
-		{"seed of no split", nil, evalCI("--data", "items.json", "--split", "all", "--split-seed", "3"), 2, []string{"--split-seed", "--split all"}, nil},
-		{"fractions", nil, evalCI("--data", "items.json", "--test-fraction", "0.95"), 2, []string{"--test-fraction 0.95", "sum of 1 at most"}, nil},
+		{"no scenarios", nil, evalCI("--n", "0"), 2, []string{"--n: n 0", "1 or more"}, nil},
+		{"no samples", nil, evalCI("--samples", "0"), 2, []string{"--samples: samples 0", "1 or more"}, nil},
+		{"samples without effect", nil, evalCI("--samples", "2"), 2, []string{"--samples: samples 2", "at temperature 0"}, nil},
+		{"negative show", nil, evalCI("--show", "-1"), 2, []string{"--show: show -1", "0 or more"}, nil},
+		{"split of nothing", nil, evalCI("--split", "all"), 2, []string{"--split", "only a file of items is split: add data"}, nil},
+		{"unknown split", nil, evalCI("--data", "items.json", "--split", "dev"), 2, []string{`--split: split "dev"`, "test, validation, train or all"}, nil},
+		{"seed of no split", nil, evalCI("--data", "items.json", "--split", "all", "--split-seed", "3"), 2, []string{"--split-seed", "split all"}, nil},
+		{"fractions", nil, evalCI("--data", "items.json", "--test-fraction", "0.95"), 2, []string{"--test-fraction: test_fraction 0.95", "1 at most"}, nil},
 		{"empty name", nil, evalCI("--data", ""), 2, []string{"--data is empty"}, nil},
 		{"empty config name", nil, evalCI("--config", ""), 2, []string{"--config is empty"}, nil},
-		{"config that has the data", nil, evalCI("--config", "run.yaml", "--data", "items.json"), 2, []string{"--data", "--config run.yaml has that"}, nil},
+		{"config that has the data", withFile("run.yaml", "command: ci-rl\nmodel: embedded\ndata: {train: embedded}\n"),
+			evalCI("--config", "run.yaml", "--data", "items.json"), 2, []string{"--data", "the run run.yaml has that", "remove one"}, nil},
 		{"no config", nil, evalCI("--config", "no.yaml"), 1, []string{"no.yaml: no such file"}, nil},
 		{"config without a test", withFile("run.yaml", "command: ci-rl\nmodel: embedded\ndata: {train: embedded, test_fraction: 0}\n"), evalCI("--config", "run.yaml"), 1, []string{"run.yaml", "no test split"}, nil},
 		{"config with a rule that servers lack", withFile("run.yaml", "command: ci-rl\nmodel: embedded\ndata: {train: embedded}\nsampling: {top_k: 5}\n"),
 			evalCI("--config", "run.yaml", "--base-url", "http://127.0.0.1:1/v1", "--api-model", "m"), 1, []string{"top_k 5", "want 0 (off)"}, nil},
 		{"empty folder name", nil, evalCI("--out", ""), 2, []string{"--out is empty"}, nil},
-		{"format", nil, evalCI("--format", "lax"), 2, []string{`--format "lax"`, "paper or strict"}, nil},
-		{"match", nil, evalCI("--match", "fuzzy"), 2, []string{`--match "fuzzy"`, "substring or word"}, nil},
+		{"format", nil, evalCI("--format", "lax"), 2, []string{`--format: reward.format "lax"`, "paper or strict"}, nil},
+		{"match", nil, evalCI("--match", "fuzzy"), 2, []string{`--match: reward.match "fuzzy"`, "substring or word"}, nil},
 		{"no file", nil, evalCI("--data", "no.json"), 1, []string{"no.json: no such file"}, nil},
 		{"no items", withFile("items.json", "[]"), evalCI("--data", "items.json"), 1, []string{"items.json", "empty"}, nil},
 		{"item without annotations", withFile("items.json", `[{"seed": {"domain": "Work"}, "dataset_item": {"user_task": "t", "information": {"a": "b"}}}]`), evalCI("--data", "items.json"), 1,
 			[]string{"items.json: row 1", "dataset_item.annotation", "missing"}, nil},
-		{"empty split", withItems, evalCI("--data", "items.json", "--split", "test", "--test-fraction", "0"), 1, []string{"items.json", "test split has no items", "--test-fraction 0 of 5", "--split all"}, nil},
-		{"answers longer than the model", nil, evalCI(append(model, "--max-new-tokens", "256")...), 2, []string{"--max-new-tokens 256", "256 positions"}, nil},
+		{"empty split", withItems, evalCI("--data", "items.json", "--split", "test", "--test-fraction", "0"), 1, []string{"items.json", "test split has no items", "test_fraction 0 of 5", "split all"}, nil},
+		{"answers longer than the model", nil, evalCI(append(model, "--max-new-tokens", "256")...), 2, []string{"max_new_tokens 256", "256 positions"}, nil},
 		{"prompts longer than the model", withItems, evalCI(append(model, "--data", "items.json", "--cot")...), 1, []string{"no prompt fits", "more than 255 tokens"}, nil},
 		{"no template", func(t *testing.T) { remove(t, "model/chat_template.jinja") }, evalCI(append(model, "--n", "1")...), 1, []string{"synthetic 1", "chat_template.jinja"}, nil},
 		{"folder is not empty", nil, evalCI("--out", "model"), 1, []string{"--out model", "not empty"}, nil},
 		{"folder is a file", nil, evalCI("--out", "pairs.jsonl"), 1, []string{"--out pairs.jsonl", "not a directory", "a folder"}, nil},
 		{"folder within a file", nil, evalCI("--out", "pairs.jsonl/x"), 1, []string{"--out pairs.jsonl/x", "not a directory"}, nil},
-		{"model without server", nil, evalCI("--api-model", "m"), 2, []string{"--api-model", "--base-url"}, nil},
-		{"server without model", nil, evalCI("--base-url", "http://localhost:1/v1"), 2, []string{"--base-url", "--api-model NAME"}, nil},
-		{"server and folder", nil, evalCI("--base-url", "http://localhost:1/v1", "--api-model", "m", "--model", "model"), 2, []string{"--model", "--base-url", "remove one"}, nil},
-		{"server and prefill", nil, evalCI("--base-url", "http://localhost:1/v1", "--api-model", "m", "--prefill"), 2, []string{"--prefill", "--base-url", "remove one"}, nil},
-		{"no URL", nil, evalCI("--base-url", "localhost:1", "--api-model", "m"), 2, []string{`base_url "localhost:1"`, "http://localhost:8000/v1"}, nil},
-		{"key in the URL", nil, evalCI("--base-url", "http://k:secret@localhost:1", "--api-model", "m"), 2, []string{"key", "environment"}, nil},
-		{"key of no variable", nil, evalCI("--base-url", "http://localhost:1", "--api-model", "m", "--api-key-env", "NO_SUCH_KEY"), 2, []string{"--api-key-env NO_SUCH_KEY", "not set"}, nil},
-		{"no parallel requests", nil, evalCI("--base-url", "http://localhost:1", "--api-model", "m", "--parallel", "0"), 2, []string{"--parallel 0"}, nil},
-		{"no time", nil, evalCI("--base-url", "http://localhost:1", "--api-model", "m", "--timeout", "0s"), 2, []string{"--timeout 0s", "5m"}, nil},
+		{"model without server", nil, evalCI("--api-model", "m"), 2, []string{"--api-model", "server.base_url"}, nil},
+		{"server without model", nil, evalCI("--base-url", "http://localhost:1/v1"), 2, []string{"--api-model: server.api_model is missing", "name on the server"}, nil},
+		{"server and folder", nil, evalCI("--base-url", "http://localhost:1/v1", "--api-model", "m", "--model", "model"), 2, []string{"--model", "server.base_url", "remove one"}, nil},
+		{"server and prefill", nil, evalCI("--base-url", "http://localhost:1/v1", "--api-model", "m", "--prefill"), 2, []string{"--prefill", "server.base_url", "remove one"}, nil},
+		{"no URL", nil, evalCI("--base-url", "localhost:1", "--api-model", "m"), 2, []string{`server.base_url "localhost:1"`, "http://localhost:8000/v1"}, nil},
+		{"key in the URL", nil, evalCI("--base-url", "http://k:secret@localhost:1", "--api-model", "m"), 2, []string{"server.base_url", "without a key in it"}, nil},
+		{"key of no variable", nil, evalCI("--base-url", "http://localhost:1", "--api-model", "m", "--api-key-env", "NO_SUCH_KEY"), 2, []string{"--api-key-env: server.api_key_env NO_SUCH_KEY", "not set"}, nil},
+		{"no parallel requests", nil, evalCI("--base-url", "http://localhost:1", "--api-model", "m", "--parallel", "0"), 2, []string{"--parallel: server.parallel 0"}, nil},
+		{"no time", nil, evalCI("--base-url", "http://localhost:1", "--api-model", "m", "--timeout", "0s"), 2, []string{"--timeout: server.timeout", "5m"}, nil},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			work(t, "qwen2-newer")
@@ -449,4 +450,25 @@ func TestEvalCIAsksWhatCIRLAsked(t *testing.T) {
 			t.Errorf("row %d: %s %q, ci-rl asks %s %q", i, r.Item, r.Prompt.Messages[0].Content, task.Item.Source, task.Text())
 		}
 	}
+}
+
+// TestEvalCIOfAConfig: a config of the command's own gives what its flags give, and so does the config.yaml that it
+// leaves. All faults of a file come at once.
+func TestEvalCIOfAConfig(t *testing.T) {
+	t.Chdir(t.TempDir())
+	must(t, "eval", "ci", "--backend", "go", "--n", "3", "--samples", "2", "--temperature", "1", "--max-new-tokens", "9", "--out", "flags")
+	write(t, "eval.yaml", "command: eval ci\nbackend: go\nn: 4\nsamples: 2\ntemperature: 1\nmax_new_tokens: 9\n")
+	must(t, "eval", "ci", "--config", "eval.yaml", "--set", "n=3", "--out", "file")
+	must(t, "eval", "ci", "--config", "file/config.yaml", "--out", "again")
+	for _, dir := range []string{"file", "again"} {
+		for _, name := range []string{"results.jsonl", "summary.json", "config.yaml"} {
+			if read(t, dir+"/"+name) != read(t, "flags/"+name) {
+				t.Errorf("%s/%s is not flags/%s", dir, name, name)
+			}
+		}
+	}
+	write(t, "bad.yaml", "command: eval ci\nsamples: 0\nsplit: dev\nserver: {timeout: 5m}\nreward: {format: lax}\n")
+	checkRefusal(t, cli(t, "eval", "ci", "--config", "bad.yaml"), faultCase{code: 1, says: []string{"bad.yaml:2: samples 0", "1 or more"},
+		also: [][]string{{"bad.yaml:3", `split "dev"`}, {"bad.yaml:4", "server.timeout", "add server.base_url"},
+			{"bad.yaml:5", `reward.format "lax"`, "paper or strict"}}})
 }

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/recipe/evalci"
+	"github.com/posttrain/posttrain/run"
+)
+
+func newEval(s streams) *cobra.Command {
+	return parent(&cobra.Command{
+		Use: "eval", Short: "Measure a model",
+		Example: "  posttrain eval ci --model DIR\n  posttrain eval privacylens",
+	}, newEvalCI(s), newPrivacyLens(s))
+}
+
+func newEvalCI(s streams) *cobra.Command {
+	out := ""
+	c := configured[evalci.Options]{spec: evalci.Spec, flags: evalCIFlags}
+	c.run = func(ctx context.Context, o evalci.Options, r run.Reporter) (string, error) {
+		o.Out = out
+		result, err := evalci.Run(ctx, o, r)
+		if err != nil {
+			return "", err
+		}
+		return result.Summary, nil
+	}
+	cmd := c.command(s, &cobra.Command{
+		Use: "ci", Short: "Measure contextual integrity: what a model shares that it should not, and what it should",
+		Long: "Let a model answer contextual-integrity scenarios and count what it shares: integrity (nothing restricted),\n" +
+			"utility (everything required) and complete (both), each with its 95 % interval, by domain and by transmission\n" +
+			"principle; and how often its think block names what its answer must not. The scenarios are held-out synthetic\n" +
+			"ones, or the test split of --data, which ci-rl with the same seed and fractions never trains on. --config takes\n" +
+			"a config of this command, or that of a ci-rl run, whose test split is measured. The model is a folder, or a\n" +
+			"server's; the server's key is read from the environment. An answer without the format counts for integrity,\n" +
+			"because it shares nothing that can be read, and not for utility.",
+		Example: "  posttrain eval ci\n  posttrain eval ci --model runs/mappo-20260102-150405/model --n 500\n" +
+			"  posttrain eval ci --model DIR --data dataset.json --cot --samples 4 --temperature 0.7 --out results\n" +
+			"  posttrain eval ci --model DIR --config runs/ci-rl-20260102-150405/config.yaml\n" +
+			"  posttrain eval ci --base-url http://localhost:8000/v1 --api-model NAME --data dataset.json --cot",
+	})
+	cmd.Flags().StringVar(&out, "out", "",
+		"folder to make, for results.jsonl (every answer with its score), summary.json and config.yaml")
+	return cmd
+}
+
+// scenarioFlags choose scenarios, prompts and rewards; part is the part of --data that is taken by default.
+func scenarioFlags(part string) []config.Flag {
+	return []config.Flag{
+		{Name: "model", Key: "model", Help: modelHelp + " (default embedded)"},
+		{Name: "backend", Key: "backend", Help: backendHelp + " (default auto)"},
+		{Name: "max-new-tokens", Key: "max_new_tokens", Help: "most tokens of an answer (default 128)"},
+		{Name: "data", Key: "data", Help: "contextual-integrity items, .json, .jsonl or .parquet (default: synthetic scenarios)"},
+		{Name: "split", Key: "split", Help: "part of --data: test, validation, train or all, as ci-rl splits it with " +
+			"--split-seed for its seed (default " + part + ")"},
+		{Name: "split-seed", Key: "split_seed", Help: "seed of the split (default 0)"},
+		{Name: "validation-fraction", Key: "validation_fraction",
+			Help: "share of --data that the split gives to validation (default 0.09)"},
+		{Name: "test-fraction", Key: "test_fraction", Help: "share of --data that the split gives to test (default 0.1)"},
+		{Name: "format", Key: "reward.format", Help: "of an answer: paper (the tags occur) or strict (one think block, " +
+			"one answer block, nothing else) (default paper)"},
+		{Name: "match", Key: "reward.match", Help: "of keywords: substring or word (default substring)"},
+	}
+}
+
+var evalCIFlags = slices.Concat(scenarioFlags("test"), []config.Flag{
+	{Name: "seed", Key: "seed", Help: "seed of synthetic scenarios and draws (default 1000)"},
+	{Name: "n", Key: "n", Help: "number of synthetic scenarios (default 200); of --data the first n (default all)"},
+	{Name: "samples", Key: "samples", Help: "answers to each scenario (default 1)"},
+	{Name: "temperature", Key: "temperature", Help: "temperature of the draws; 0 always takes the likeliest token (default 0)"},
+	{Name: "prompt", Key: "prompt", Help: "form of the prompts: compact, plain or cot (default plain for --data, else compact)"},
+	{Name: "cot", Key: "prompt", Value: "cot", Help: "ask for CI-CoT reasoning: --prompt cot"},
+	{Name: "prefill", Key: "prefill",
+		Help: "begin every answer with <think>, as ci-rl does (default: with --cot, but not with a server)"},
+	{Name: "show", Key: "show", Help: "scenarios to print with their answers (default 0)"},
+	{Name: "base-url", Key: "server.base_url",
+		Help: "OpenAI-compatible server to ask instead of a model folder, such as http://localhost:8000/v1"},
+	{Name: "api-model", Key: "server.api_model", Help: "the model's name on the server"},
+	{Name: "api-key-env", Key: "server.api_key_env",
+		Help: "environment variable that holds the server's key; without it no key is sent (default OPENAI_API_KEY)"},
+	{Name: "parallel", Key: "server.parallel", Help: "requests to the server at a time (default 8)"},
+	{Name: "timeout", Key: "server.timeout",
+		Help: "timeout of one request; after it, and after passing failures, the request is sent again (default 5m)"},
+	{Name: "think-opened", Key: "server.think_opened",
+		Help: "the server's chat template opens the think block, so that answers begin inside it"},
+})

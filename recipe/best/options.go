@@ -1,0 +1,89 @@
+// Package best is the recipe of posttrain data best and data pairs: it samples n answers to each scenario and keeps the
+// good ones as demonstrations (rejection sampling), or pairs the best with the worst.
+package best
+
+import (
+	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/recipe/scenarios"
+)
+
+// The commands that run this recipe.
+const (
+	Command      = "data best"
+	PairsCommand = "data pairs"
+)
+
+// Options say which answers are kept.
+type Options struct {
+	scenarios.Options `yaml:",inline"`
+	Answers           int `yaml:"answers" want:">=1"` // to each scenario
+
+	// the least reward of an answer that is kept, from -1 (everything) to 1 (all that is required, nothing restricted)
+	MinReward float64 `yaml:"min_reward" want:">=-1 <=1" words:"a number from -1 to 1"`
+	Keep      int     `yaml:"keep" want:">=0" words:"1 or more, or 0 for all"` // answers of a scenario, the best first
+
+	Out string `yaml:"out" want:"given" words:"a file to write: .jsonl, .json or .parquet (also .gz)"`
+}
+
+// Spec says how a configuration becomes Options.
+var Spec = config.Register(&config.Spec[Options]{
+	Command: Command,
+	Defaults: func(g *config.Given) Options {
+		o := Defaults()
+		o.FollowGiven(g, "train")
+		return o
+	},
+	Settle: settle,
+	Check:  check,
+	Idle:   func(o *Options) []string { return o.Options.Idle() },
+})
+
+// PairsSpec is the Spec of data pairs, whose scenarios are synthetic ones in the compact form.
+var PairsSpec = config.Register(&config.Spec[Options]{
+	Command: PairsCommand,
+	Without: []string{"run", "data", "split", "split_seed", "validation_fraction", "test_fraction", "prompt", "prefill",
+		"max_prompt_tokens", "reward.format", "reward.match", "reward.required_weight", "reward.restricted_weight",
+		"min_reward", "keep"},
+	Defaults: func(*config.Given) Options {
+		o := Defaults()
+		o.Prompt = ci.PromptCompact
+		return o
+	},
+	Check: check,
+})
+
+// Defaults keep the perfect ones of 8 answers.
+func Defaults() Options {
+	o := Options{Options: scenarios.Defaults(), Answers: 8, MinReward: 1}
+	o.Seed, o.Split, o.N, o.Temperature, o.Prompt = 1, "train", 300, 1, ci.PromptCompact
+	return o
+}
+
+func settle(g *config.Given, o *Options) {
+	if o.Run != "" {
+		o.N = 0
+		return
+	}
+	if o.Data != "" && !g.Has("n") {
+		o.N = 0
+	}
+	if !g.Has("prompt") && o.Model != embedded.Name {
+		o.Prompt = ci.PromptCoT
+	}
+	if !g.Has("prefill") {
+		o.Prefill = o.Prompt == ci.PromptCoT
+	}
+}
+
+func check(g *config.Given, o *Options) {
+	o.Options.Check(g)
+	if o.Data != "" && g.Has("n") && !g.Bad("n") {
+		g.Fault("n", "n %d: it is about synthetic scenarios, and data %s has its own; remove one of the two", o.N, o.Data)
+	}
+	for _, f := range recipe.CheckOut(o.Out) {
+		g.Fault("out", "%s", f)
+	}
+}

@@ -1,0 +1,112 @@
+// Package evalci is the recipe of posttrain eval ci: it measures which of the information in contextual-integrity
+// scenarios a model shares.
+package evalci
+
+import (
+	"os"
+	"time"
+
+	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/recipe/scenarios"
+)
+
+// Command is the command that runs this recipe.
+const Command = "eval ci"
+
+// Options say what is measured on what.
+type Options struct {
+	scenarios.Options `yaml:",inline"`
+	Samples           int    `yaml:"samples" want:">=1"` // answers to each scenario
+	Show              int    `yaml:"show" want:">=0"`    // scenarios to print with their answers
+	Server            Server `yaml:"server"`
+	Out               string `yaml:"-"` // a folder to make for results.jsonl, summary.json and config.yaml; "": none
+}
+
+// Server is a model that an OpenAI-compatible server has, in the place of a model folder.
+type Server struct {
+	BaseURL  string        `yaml:"base_url" want:"@url"`
+	Model    string        `yaml:"api_model" words:"the model's name on the server"`
+	KeyEnv   string        `yaml:"api_key_env" want:"@variable"` // the environment variable that holds the server's key
+	Parallel int           `yaml:"parallel" want:">=1"`          // requests at a time
+	Timeout  time.Duration `yaml:"timeout" want:">0"`            // of a request
+	// the server's chat template opens the think block, so that answers begin inside it
+	ThinkOpened bool `yaml:"think_opened"`
+}
+
+// Spec says how a configuration becomes Options.
+var Spec = config.Register(&config.Spec[Options]{
+	Command: Command,
+	Without: []string{"held_out", "max_prompt_tokens"},
+	Defaults: func(g *config.Given) Options {
+		o := Defaults()
+		o.FollowGiven(g, "test")
+		return o
+	},
+	Settle: settle,
+	Check:  check,
+	Idle:   func(o *Options) []string { return append(o.Options.Idle(), o.idle()...) },
+})
+
+// Defaults measure the embedded model on held-out synthetic scenarios.
+func Defaults() Options {
+	o := Options{Options: scenarios.Defaults(), Samples: 1,
+		Server: Server{KeyEnv: "OPENAI_API_KEY", Parallel: 8, Timeout: 5 * time.Minute}}
+	o.Seed, o.HeldOut, o.N, o.Prompt = 1000, true, 200, ci.PromptCompact
+	return o
+}
+
+func settle(g *config.Given, o *Options) {
+	if o.Run != "" {
+		o.N, o.Prefill = 0, o.Prefill && o.Server.BaseURL == ""
+		return
+	}
+	if o.Data != "" && !g.Has("n") {
+		o.N = 0
+	}
+	if o.Data != "" && !g.Has("prompt") {
+		o.Prompt = ci.PromptPlain
+	}
+	if !g.Has("prefill") {
+		o.Prefill = o.Prompt == ci.PromptCoT && o.Server.BaseURL == ""
+	}
+}
+
+// idle are the keys of the other kind of model.
+func (o *Options) idle() []string {
+	if o.Server.BaseURL != "" {
+		return []string{"model", "backend", "prefill"}
+	}
+	return []string{"server.base_url", "server.api_model", "server.api_key_env", "server.parallel", "server.timeout",
+		"server.think_opened"}
+}
+
+func check(g *config.Given, o *Options) {
+	o.Options.Check(g)
+	if o.Samples > 1 && o.Temperature == 0 {
+		g.Fault("samples", "samples %d: at temperature 0 all answers to a scenario are the same; "+
+			"give a temperature, such as 0.7", o.Samples)
+	}
+	if o.Data != "" && g.Has("n") && o.N < 1 {
+		g.Fault("n", "n %d: want a whole number, 1 or more", o.N)
+	}
+	for _, key := range o.idle() {
+		switch {
+		case !g.Has(key) || key == "server.base_url":
+		case o.Server.BaseURL == "":
+			g.Fault(key, "%s: it is about a server; add server.base_url", key)
+		default:
+			g.Fault(key, "%s %s: it is about a model in this process, server.base_url about one that a server has; "+
+				"remove one of the two", key, g.Show(key))
+		}
+	}
+	if o.Server.BaseURL == "" {
+		return
+	}
+	if o.Server.Model == "" {
+		g.Fault("server.api_model", "server.api_model is missing: want the model's name on the server")
+	}
+	if g.Has("server.api_key_env") && os.Getenv(o.Server.KeyEnv) == "" {
+		g.Fault("server.api_key_env", "server.api_key_env %s: this environment variable is not set", o.Server.KeyEnv)
+	}
+}

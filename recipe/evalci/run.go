@@ -1,0 +1,204 @@
+package evalci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/recipe/scenarios"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/run"
+)
+
+// Result is what was measured.
+type Result struct {
+	Report  *eval.Report
+	Samples []eval.Sample
+	Left    eval.Left      // scenarios that the model does not take
+	Usage   *rollout.Usage // of a server
+	Summary string         // in words
+}
+
+// Run puts scenarios to a model, scores its answers, and reports. A nil Reporter is silent.
+func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
+	if err := Spec.Verify(&o); err != nil {
+		return nil, err
+	}
+	if err := checkNewFolder(o.Out); err != nil {
+		return nil, err
+	}
+	r = run.Listen(r)
+	set, err := o.Read(r)
+	if err != nil {
+		return nil, err
+	}
+	e := &evaluation{Reporter: r, o: o, set: set, cases: o.Cases(set, o.Samples)}
+	ask := e.askModel
+	if o.Server.BaseURL != "" {
+		ask = e.askServer
+	}
+	if err := ask(ctx); err != nil {
+		return nil, err
+	}
+	e.result.Report = eval.NewReport(e.result.Samples)
+	if err := e.write(); err != nil {
+		return nil, err
+	}
+	return &e.result, e.report()
+}
+
+// evaluation is a measurement on its way.
+type evaluation struct {
+	run.Reporter
+	o      Options
+	set    scenarios.Set
+	cases  []eval.Case
+	result Result
+}
+
+// askModel lets a model of this process answer.
+func (e *evaluation) askModel(ctx context.Context) error {
+	m, err := local.Open(e.o.Backend, e.o.Model)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if e.cases, e.result.Left, err = e.o.Fit(m, e.cases, e); err != nil {
+		return err
+	}
+	return e.ask(ctx, func(tick func(done int)) (rollout.Chat, error) { return m.Chat(tick), nil })
+}
+
+// askServer lets a server's model answer.
+func (e *evaluation) askServer(ctx context.Context) error {
+	for i := range e.cases {
+		e.cases[i].Opened = e.o.Server.ThinkOpened
+	}
+	var server *rollout.Remote
+	err := e.ask(ctx, func(tick func(done int)) (chat rollout.Chat, err error) {
+		s := e.o.Server
+		server, err = rollout.NewRemote(rollout.RemoteOptions{
+			BaseURL: s.BaseURL, Model: s.Model, Key: os.Getenv(s.KeyEnv), KeyName: s.KeyEnv, Parallel: s.Parallel,
+			Timeout: s.Timeout, Tick: tick,
+		})
+		return server, err
+	})
+	if err == nil {
+		usage := server.Usage()
+		e.result.Usage = &usage
+	}
+	return err
+}
+
+func (e *evaluation) ask(ctx context.Context, open func(tick func(done int)) (rollout.Chat, error)) (err error) {
+	eval.SeedDraws(e.cases, e.o.Seed)
+	e.result.Samples, err = e.o.Ask(ctx, e, e.cases, open)
+	return err
+}
+
+// report says in words what was measured.
+func (e *evaluation) report() error {
+	var s strings.Builder
+	faults := map[string]int{}
+	often := ""
+	for _, a := range e.result.Samples {
+		if a.Item < e.o.Show {
+			fmt.Fprintf(&s, "%s\n%s\nreward %.2f\n\n", a.Case.Messages[0].Content, a.Answer.Text, a.Score.Reward)
+		}
+		if faults[a.Score.Fault]++; faults[a.Score.Fault] > faults[often] {
+			often = a.Score.Fault
+		}
+	}
+	name := e.o.Model
+	if server := e.o.Server; server.BaseURL != "" {
+		name = server.Model + " on " + server.BaseURL
+	}
+	fmt.Fprintf(&s, "%s: %s, prompt %s\n", name, e.set.What, e.o.Prompt)
+	if kept := e.result.Report.All.Format.Share(); kept.Count == 0 {
+		e.Warn("no answer keeps the format (most often: %s): integrity then says nothing", often)
+	}
+	err := e.result.Report.Write(&s)
+	e.result.Summary = s.String()
+	return err
+}
+
+// summaryFile is summary.json.
+type summaryFile struct {
+	Model       string         `json:"model"`
+	BaseURL     string         `json:"base_url,omitempty"`
+	Data        string         `json:"data"`
+	Split       string         `json:"split,omitempty"`
+	SplitSeed   *uint64        `json:"split_seed,omitempty"`
+	Prompt      string         `json:"prompt"`
+	Prefill     bool           `json:"prefill"`
+	Samples     int            `json:"samples"`
+	Temperature float64        `json:"temperature"`
+	MaxNew      int            `json:"max_new_tokens"`
+	Seed        uint64         `json:"seed"`
+	Format      string         `json:"format"`
+	Match       string         `json:"match"`
+	LeftOut     int            `json:"left_out"` // scenarios that the model does not take
+	Usage       *rollout.Usage `json:"usage,omitempty"`
+	*eval.Report
+}
+
+func (e *evaluation) summary() summaryFile {
+	o := e.o
+	s := summaryFile{
+		Model: o.Model, Data: "held-out synthetic scenarios", Prompt: o.Prompt, Prefill: o.Prefill, Samples: o.Samples,
+		Temperature: o.Temperature, MaxNew: o.MaxNew, Seed: o.Seed, Format: o.Reward.Format, Match: o.Reward.Match,
+		LeftOut: e.result.Left.Count, Usage: e.result.Usage, Report: e.result.Report,
+	}
+	if o.Server.BaseURL != "" {
+		s.Model, s.BaseURL = o.Server.Model, o.Server.BaseURL
+	}
+	if from := o.Run + o.Data; from != "" { // one of the two
+		s.Data, s.Split = from, o.Split
+		if o.Split != "all" {
+			s.SplitSeed = &o.SplitSeed
+		}
+	}
+	return s
+}
+
+// write makes the folder of the results.
+func (e *evaluation) write() error {
+	dir, samples := e.o.Out, e.result.Samples
+	if dir == "" {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return fmt.Errorf("--out %s cannot be made: %w", dir, errors.Unwrap(err))
+	}
+	if err := os.WriteFile(filepath.Join(dir, "config.yaml"), Spec.Resolve(&e.o), 0o666); err != nil {
+		return err
+	}
+	results := filepath.Join(dir, "results.jsonl")
+	if err := data.WriteLines(results, len(samples), func(i int) any { return samples[i].Row() }); err != nil {
+		return err
+	}
+	return data.WriteJSON(filepath.Join(dir, "summary.json"), e.summary())
+}
+
+// checkNewFolder refuses a folder that has something in it.
+func checkNewFolder(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	entries, err := os.ReadDir(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("--out %s: %w; want a folder to make", dir, errors.Unwrap(err))
+	case len(entries) > 0:
+		return fmt.Errorf("--out %s: the folder is not empty; name another", dir)
+	}
+	return nil
+}
