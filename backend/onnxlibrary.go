@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 )
 
 const (
@@ -61,28 +63,16 @@ func existingFile(path, who string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// compareVersions compares runs of digits as numbers: libonnxruntime.so.1.9.0 is older than libonnxruntime.so.1.31.1.
-func compareVersions(a, b string) int {
-	for a != "" && b != "" {
-		x, restA := leadingNumber(a)
-		y, restB := leadingNumber(b)
-		if x != y {
-			return x - y
-		}
-		a, b = restA, restB
-	}
-	return len(a) - len(b)
-}
+var digits = regexp.MustCompile(`[0-9]+`)
 
-// leadingNumber splits s after its leading digits, whose value it gives; without digits after one byte, with its code.
-func leadingNumber(s string) (int, string) {
-	n, i := 0, 0
-	for i < len(s) && i < 9 && s[i] >= '0' && s[i] <= '9' {
-		n = n*10 + int(s[i]-'0')
-		i++
+// compareVersions compares the numbers in two paths: libonnxruntime.so.1.9.0 is older than libonnxruntime.so.1.31.1.
+func compareVersions(a, b string) int {
+	numbers := func(path string) (all []int) {
+		for _, n := range digits.FindAllString(filepath.Base(path), -1) {
+			value, _ := strconv.Atoi(n)
+			all = append(all, value)
+		}
+		return all
 	}
-	if i == 0 {
-		return int(s[0]), s[1:]
-	}
-	return n, s[i:]
+	return slices.Compare(numbers(a), numbers(b))
 }

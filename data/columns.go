@@ -1,6 +1,7 @@
 package data
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,23 +17,26 @@ import (
 
 // textOf reads a column that is a string or a list of {role, content}.
 func textOf(column string, value any) (Text, error) {
-	switch v := value.(type) {
-	case string:
-		return plainText(column, v)
-	case []byte: // parquet without the string annotation
-		return plainText(column, string(v))
-	case []any:
-		messages, err := messagesOf(column, v)
+	if list, ok := value.([]any); ok {
+		messages, err := messagesOf(column, list)
 		return Text{Messages: messages}, err
 	}
-	return Text{}, fmt.Errorf("%s is %s: want a string or a list of {role, content}", column, rows.KindOf(value))
+	plain, err := stringOf(column, value, "a string or a list of {role, content}")
+	return Text{Plain: plain}, err
 }
 
-func plainText(column, s string) (Text, error) {
-	if !utf8.ValidString(s) {
-		return Text{}, fmt.Errorf("%s is not valid UTF-8", column)
+func stringOf(column string, value any, want string) (string, error) {
+	s, ok := value.(string)
+	if b, isBytes := value.([]byte); isBytes { // parquet without the string annotation
+		s, ok = string(b), true
 	}
-	return Text{Plain: s}, nil
+	switch {
+	case !ok:
+		return "", fmt.Errorf("%s is %s: want %s", column, rows.KindOf(value), want)
+	case !utf8.ValidString(s):
+		return "", fmt.Errorf("%s is not valid UTF-8", column)
+	}
+	return s, nil
 }
 
 func messagesOf(column string, list []any) ([]Message, error) {
@@ -42,11 +46,10 @@ func messagesOf(column string, list []any) ([]Message, error) {
 		if !ok {
 			return nil, fmt.Errorf("%s[%d] is %s: want {role, content}", column, i, rows.KindOf(item))
 		}
-		var err error
-		if messages[i].Role, err = messageField(column, i, object, "role"); err != nil {
-			return nil, err
-		}
-		if messages[i].Content, err = messageField(column, i, object, "content"); err != nil {
+		var errs [2]error
+		messages[i].Role, errs[0] = messageField(column, i, object, "role")
+		messages[i].Content, errs[1] = messageField(column, i, object, "content")
+		if err := cmp.Or(errs[:]...); err != nil {
 			return nil, err
 		}
 	}
@@ -59,17 +62,7 @@ func messageField(column string, i int, object map[string]any, field string) (st
 		keys := slices.Sorted(maps.Keys(object))
 		return "", fmt.Errorf("%s[%d] has %s: want role and content", column, i, rows.List(keys))
 	}
-	s, ok := value.(string)
-	if b, isBytes := value.([]byte); isBytes {
-		s, ok = string(b), true
-	}
-	if !ok {
-		return "", fmt.Errorf("%s[%d].%s is %s: want a string", column, i, field, rows.KindOf(value))
-	}
-	if !utf8.ValidString(s) {
-		return "", fmt.Errorf("%s[%d].%s is not valid UTF-8", column, i, field)
-	}
-	return s, nil
+	return stringOf(fmt.Sprintf("%s[%d].%s", column, i, field), value, "a string")
 }
 
 // numberOf reads a finite number; ok is false for a missing or null one.

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -87,13 +88,13 @@ func preferenceOf(r rows.Row, o PreferenceOptions) (pair Preference, columns str
 	if !r.Has("chosen") || !r.Has("rejected") {
 		return pair, "", fmt.Errorf("found columns %s: %s", rows.List(r.Columns()), preferenceColumns)
 	}
-	if pair.Chosen, err = textOf("chosen", r.Fields["chosen"]); err != nil {
-		return pair, "", err
+	var errs [2]error
+	pair.Chosen, errs[0] = textOf("chosen", r.Fields["chosen"])
+	pair.Rejected, errs[1] = textOf("rejected", r.Fields["rejected"])
+	if err = cmp.Or(errs[:]...); err == nil {
+		err = pair.splitPrompt(r.Fields["prompt"])
 	}
-	if pair.Rejected, err = textOf("rejected", r.Fields["rejected"]); err != nil {
-		return pair, "", err
-	}
-	if err = pair.splitPrompt(r.Fields["prompt"]); err != nil {
+	if err != nil {
 		return pair, "", err
 	}
 	columns, err = pair.readScores(r.Fields, o)
@@ -128,12 +129,9 @@ func (p *Preference) readScores(fields map[string]any, o PreferenceOptions) (str
 		pairs = [][2]string{{o.ScoreColumns[0], o.ScoreColumns[1]}}
 	}
 	for _, names := range pairs {
-		chosen, ok1, err := numberOf(fields, names[0])
-		if err != nil {
-			return "", err
-		}
-		rejected, ok2, err := numberOf(fields, names[1])
-		if err != nil {
+		chosen, ok1, err1 := numberOf(fields, names[0])
+		rejected, ok2, err2 := numberOf(fields, names[1])
+		if err := cmp.Or(err1, err2); err != nil {
 			return "", err
 		}
 		if ok1 && ok2 {

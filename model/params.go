@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"strings"
 
 	"github.com/gomlx/compute/shapes"
 )
@@ -111,7 +112,7 @@ func Init(c *Config, seed uint64) *Model {
 		switch {
 		case !s.NoDecay:
 			fillNormal(p, c.InitRange, seed)
-		case s.Name[len(s.Name)-len("weight"):] == "weight": // a norm
+		case strings.HasSuffix(s.Name, "weight"): // a norm
 			for i := range p.Data {
 				p.Data[i] = 1
 			}

@@ -2,6 +2,7 @@ package model
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -36,17 +37,10 @@ type tensorHeader struct {
 
 // sorted lists the tensors' names in the order of their bytes.
 func (h *tensorHeader) sorted() []string {
-	names := slices.Collect(maps.Keys(h.Tensors))
-	slices.SortFunc(names, func(a, b string) int {
-		x, y := h.Tensors[a], h.Tensors[b]
-		for _, d := range []int64{x.Offsets[0] - y.Offsets[0], x.Offsets[1] - y.Offsets[1]} {
-			if d != 0 {
-				return int(max(min(d, 1), -1))
-			}
-		}
-		return bytes.Compare([]byte(a), []byte(b))
+	return slices.SortedFunc(maps.Keys(h.Tensors), func(a, b string) int {
+		x, y := h.Tensors[a].Offsets, h.Tensors[b].Offsets
+		return cmp.Or(slices.Compare(x[:], y[:]), cmp.Compare(a, b))
 	})
-	return names
 }
 
 // readHeader reads and checks the header of a safetensors file of the given size: 8 bytes with the header's length, the

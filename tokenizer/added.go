@@ -1,7 +1,6 @@
 package tokenizer
 
 import (
-	"maps"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -62,14 +61,12 @@ func (a *addedTokens) add(tokens []addedToken, model *bpe, normalize normalizer)
 
 func (a *addedTokens) index() {
 	a.raw, a.late = nil, nil
-	for id := range maps.Keys(a.byID) {
-		t := a.byID[id]
-		if !t.Normalized {
-			a.raw = a.raw.put(t.Content, id)
-		} else if n, ok := a.normalized[id]; ok {
-			a.late = a.late.put(n, id)
+	for id, t := range a.byID {
+		if t.Normalized {
+			content, _ := a.forDecoder(id)
+			a.late = a.late.put(content, id)
 		} else {
-			a.late = a.late.put(t.Content, id)
+			a.raw = a.raw.put(t.Content, id)
 		}
 	}
 }

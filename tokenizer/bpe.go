@@ -129,9 +129,7 @@ func (m *bpe) symbols(word string) []int32 {
 			s.add(id, "")
 		}
 	}
-	if s.unknown {
-		s.out = append(s.out, m.unk)
-	}
+	s.flush()
 	return s.out
 }
 

@@ -83,15 +83,15 @@ func (t *Tokenizer) readPipeline(data []byte) error {
 	}
 	var errs [5]error
 	t.normalize, errs[0] = normalizers.read(spec.Normalizer, "normalizer")
-	t.split, errs[1] = splitters.read(spec.PreTokenizer, "pre_tokenizer")
+	t.model, errs[4] = readModel(spec.Model, "model")
+	inBytes := errs[4] == nil && !t.model.byteFallback && endsInBytes(spec.PreTokenizer)
+	t.split, errs[1] = splitters(inBytes).read(spec.PreTokenizer, "pre_tokenizer")
 	t.post, errs[2] = postProcessors.read(spec.PostProcessor, "post_processor")
 	t.decode, errs[3] = decoders.read(spec.Decoder, "decoder")
-	t.model, errs[4] = readModel(spec.Model, "model")
 	if err := cmp.Or(errs[:]...); err != nil {
 		return err
 	}
-	if words, ok := endsInBytes(spec.PreTokenizer); ok && !t.model.byteFallback {
-		t.split = words
+	if inBytes {
 		t.model.useBytes()
 	}
 	t.added.add(spec.Added, t.model, t.normalize)

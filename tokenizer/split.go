@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -121,19 +122,24 @@ func findRunes(is func(rune) bool) finder {
 	}
 }
 
-// splitters read tokenizer.json's pre_tokenizer.
-var splitters = stage[splitter]{
-	absent: keepWhole,
-	list:   "pretokenizers",
-	join:   func(steps []splitter) splitter { return chain(steps...) },
-	want:   "ByteLevel, Split, Digits, Metaspace or Sequence",
-	types: map[string]reader[splitter]{
-		"ByteLevel": func(raw json.RawMessage, at string) (splitter, error) {
-			words, err := readByteLevel(raw, at)
-			return chain(words, alphabetize), err
+// splitters read tokenizer.json's pre_tokenizer. inBytes leaves GPT-2's alphabet out of ByteLevel.
+func splitters(inBytes bool) stage[splitter] {
+	return stage[splitter]{
+		absent: keepWhole,
+		list:   "pretokenizers",
+		join:   func(steps []splitter) splitter { return chain(steps...) },
+		want:   "ByteLevel, Split, Digits, Metaspace or Sequence",
+		types: map[string]reader[splitter]{
+			"ByteLevel": func(raw json.RawMessage, at string) (splitter, error) {
+				words, err := readByteLevel(raw, at)
+				if inBytes {
+					return words, err
+				}
+				return chain(words, alphabetize), err
+			},
+			"Split": readSplit, "Digits": readDigits, "Metaspace": readMetaspace,
 		},
-		"Split": readSplit, "Digits": readDigits, "Metaspace": readMetaspace,
-	},
+	}
 }
 
 func readDigits(raw json.RawMessage, at string) (splitter, error) {
@@ -162,32 +168,17 @@ func chain(steps ...splitter) splitter {
 	}
 }
 
-// endsInBytes reports whether ByteLevel is a pre-tokenizer's last step and no earlier one. If so, the splitter returned
-// leaves GPT-2's alphabet out, and the model works on bytes.
-func endsInBytes(raw json.RawMessage) (splitter, bool) {
-	kind, _ := kindOf(raw, "")
-	if kind == "ByteLevel" {
-		words, err := readByteLevel(raw, "")
-		return words, err == nil
+// endsInBytes reports whether ByteLevel is a pre-tokenizer's last step and no earlier one, so that the model can work
+// on bytes.
+func endsInBytes(raw json.RawMessage) bool {
+	if kind, _ := kindOf(raw, ""); kind != "Sequence" {
+		return kind == "ByteLevel"
 	}
 	var spec struct{ Pretokenizers []json.RawMessage }
-	if kind != "Sequence" || unmarshal(raw, "", &spec) != nil || len(spec.Pretokenizers) == 0 {
-		return nil, false
+	if unmarshal(raw, "", &spec) != nil || len(spec.Pretokenizers) == 0 {
+		return false
 	}
-	last := len(spec.Pretokenizers) - 1
-	end, ok := endsInBytes(spec.Pretokenizers[last])
-	if !ok {
-		return nil, false
-	}
-	var steps []splitter
-	for _, r := range spec.Pretokenizers[:last] {
-		step, err := splitters.read(r, "")
-		if err != nil || strings.Contains(string(r), `"ByteLevel"`) {
-			return nil, false
-		}
-		steps = append(steps, step)
-	}
-	return chain(append(steps, end)...), true
+	return bytes.Count(raw, []byte(`"ByteLevel"`)) == 1 && endsInBytes(spec.Pretokenizers[len(spec.Pretokenizers)-1])
 }
 
 // readByteLevel reads ByteLevel without its alphabet.
