@@ -133,7 +133,7 @@ func report(out io.Writer, title string, all []*series) {
 	table(out, title, header, func(w io.Writer) {
 		for i, s := range all {
 			m, f := median(s.seconds), slices.Min(s.seconds)
-			fmt.Fprintf(w, "%s\t%.4f\t%.4f\t%d\t%.0f\t", s.side.name, m, f, s.side.ready.Tokens, s.peakMB)
+			fmt.Fprintf(w, "%s\t%.4f\t%.4f\t%d\t%.0f\t", s.side.title(), m, f, s.side.ready.Tokens, s.peakMB)
 			if i == 0 {
 				fmt.Fprintln(w, "1\t1\t1\t")
 				continue

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strconv"
 	"time"
 
@@ -145,23 +143,13 @@ func (o *gpuOptions) posttrain() (*gpuResult, error) {
 }
 
 func (o *gpuOptions) pytorch() (*gpuResult, error) {
-	const path = "scripts/gpu/peer_gpu.py"
-	if err := checkScript(path); err != nil {
-		return nil, err
-	}
-	args := append([]string{path, "--preset", o.preset, "--steps", strconv.Itoa(o.steps),
+	args := append([]string{"--preset", o.preset, "--steps", strconv.Itoa(o.steps),
 		"--warmup", strconv.Itoa(o.warmup), "--device", o.device}, flagArgs(o.shape.register)...)
 	if o.peak > 0 {
 		args = append(args, "--tflops", strconv.FormatFloat(o.peak, 'g', -1, 64))
 	}
-	c := exec.Command(o.python, args...)
-	c.Stderr = os.Stderr
-	line, err := c.Output()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
 	r := &gpuResult{}
-	return r, json.Unmarshal(line, r)
+	return r, runScript(o.python, r, os.Stderr, "scripts/gpu/peer_gpu.py", args...)
 }
 
 // print prints both sides' time, tokens (on both sides those of two rows a pair) and share of the chip's rate, which

@@ -167,6 +167,20 @@ func stopAll(sides []*side) {
 	}
 }
 
+// runScript runs a Python script of this repository that prints one line of JSON. What else it says goes to log.
+func runScript(python string, into any, log io.Writer, path string, args ...string) error {
+	if err := checkScript(path); err != nil {
+		return err
+	}
+	c := exec.Command(python, append([]string{path}, args...)...)
+	c.Stderr = log
+	line, err := c.Output()
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return json.Unmarshal(line, into)
+}
+
 // checkScript checks that a Python script of this repository can be found.
 func checkScript(path string) error {
 	if _, err := os.Stat(path); err != nil {

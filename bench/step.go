@@ -49,10 +49,6 @@ func (o *stepOptions) run(preset string, out io.Writer) error {
 	world, err := os.MkdirTemp("", "bench-")
 	launches := func(world string) []launch { return o.launches(preset, world) }
 	return play(world, err, launches, func(sides []*side) error {
-		sides[0].name += " " + sides[0].ready.Torch
-		for _, s := range sides[1:] {
-			s.name += " (" + s.ready.Engine + ")"
-		}
 		all, err := o.alternate(sides, o.word)
 		if err != nil {
 			return err
@@ -73,7 +69,7 @@ func (o *stepOptions) launches(preset, world string) []launch {
 	}
 	shared := o.form
 	shared.share = true
-	all := []launch{{"PyTorch", o.python, args}, way{"posttrain", &o.form}.on(world)}
+	all := []launch{{"plain step", o.python, args}, way{"posttrain", &o.form}.on(world)}
 	if o.both {
 		all = append(all, way{"posttrain, shared prompts", &shared}.on(world))
 	}

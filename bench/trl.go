@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"compress/gzip"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -180,21 +179,15 @@ func (r *ownResult) read(path string) error {
 }
 
 func (o *trlOptions) trl(pairs string) (r trlResult, err error) {
-	const path = "bench/peer_trl.py"
-	if err := checkScript(path); err != nil {
-		return r, err
-	}
-	c := exec.Command(o.python, path, "--model", o.model, "--data", pairs, "--pairs", strconv.Itoa(o.pairs),
-		"--batch", strconv.Itoa(o.batch), "--rate", fmt.Sprint(o.rate))
 	var log strings.Builder // TRL prints a lot
-	c.Stderr = &log
 	begin := time.Now()
-	line, err := c.Output()
+	err = runScript(o.python, &r, &log, "bench/peer_trl.py", "--model", o.model, "--data", pairs, "--pairs",
+		strconv.Itoa(o.pairs), "--batch", strconv.Itoa(o.batch), "--rate", fmt.Sprint(o.rate))
 	if err != nil {
-		return r, fmt.Errorf("%s: %w\n%s", path, err, log.String())
+		return r, fmt.Errorf("%w\n%s", err, log.String())
 	}
 	r.wall = time.Since(begin).Seconds()
-	return r, json.Unmarshal(line, &r)
+	return r, nil
 }
 
 // report prints both sides and checks that they trained on the same pairs with about the same loss. The sides split a

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -49,16 +50,13 @@ func demonstrationOf(r rows.Row, report *Report) (demo Demonstration, why string
 }
 
 func (d *Demonstration) fromCompletion(fields map[string]any) (err error) {
-	if d.Prompt, err = textOf("prompt", fields["prompt"]); err != nil {
-		return err
+	var errs [2]error
+	d.Prompt, errs[0] = textOf("prompt", fields["prompt"])
+	d.Completion, errs[1] = textOf("completion", fields["completion"])
+	if err = cmp.Or(errs[:]...); err == nil && d.Prompt.IsChat() != d.Completion.IsChat() {
+		err = errors.New("one of prompt and completion is a string, the other a conversation: want both alike")
 	}
-	if d.Completion, err = textOf("completion", fields["completion"]); err != nil {
-		return err
-	}
-	if d.Prompt.IsChat() != d.Completion.IsChat() {
-		return errors.New("one of prompt and completion is a string, the other a conversation: want both alike")
-	}
-	return nil
+	return err
 }
 
 func (d *Demonstration) fromMessages(value any) (why string, err error) {
