@@ -77,24 +77,20 @@ func Floats(b compute.Buffer) (values []float32, err error) {
 	}
 	switch shape.DType {
 	case dtypes.Float32:
-		return float32s(b, shape)
+		if !sharesHostMemory(b) {
+			return download[float32](b, shape)
+		}
+		flat, err := b.Data()
+		if err != nil {
+			return nil, fmt.Errorf("backend: read a buffer %s: %w", shape, err)
+		}
+		return flat.([]float32), nil
 	case dtypes.BFloat16:
 		return downloadAs(b, shape, bfloat16.BFloat16.Float32)
 	case dtypes.Float16:
 		return downloadAs(b, shape, float16.Float16.Float32)
 	}
 	return nil, fmt.Errorf("backend: read a buffer %s: want float32, bfloat16 or float16", shape)
-}
-
-func float32s(b compute.Buffer, shape shapes.Shape) ([]float32, error) {
-	if sharesHostMemory(b) {
-		flat, err := b.Data()
-		if err != nil {
-			return nil, fmt.Errorf("backend: read a buffer %s: %w", shape, err)
-		}
-		return flat.([]float32), nil
-	}
-	return download[float32](b, shape)
 }
 
 // sharesHostMemory leaves out xla: its CPU plugin shares memory too, but its outputs may not be finished yet.

@@ -42,9 +42,7 @@ func serveJudge() (*slowJudge, error) {
 	}
 	j := &slowJudge{url: fmt.Sprintf("http://%s/v1", listener.Addr()), reasons: prose(rand.New(rand.NewPCG(4, 4)), 600)}
 	j.begin(0)
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/chat/completions", j.judge)
-	j.server = &http.Server{Handler: mux}
+	j.server = &http.Server{Handler: http.HandlerFunc(j.judge)}
 	go j.server.Serve(listener)
 	return j, nil
 }

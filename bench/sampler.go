@@ -24,11 +24,8 @@ type sampling struct {
 }
 
 func (s *sampling) options() rollout.Options {
-	o := rollout.Options{Slots: s.slots, NoSharing: s.apart, NoCompaction: s.whole}
-	if s.bfloat16 {
-		o.Graph.DType = bfloat16
-	}
-	return o
+	return rollout.Options{Graph: form{bfloat16: s.bfloat16}.options(), Slots: s.slots, NoSharing: s.apart,
+		NoCompaction: s.whole}
 }
 
 func newServeSampler() *cobra.Command {

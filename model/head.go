@@ -56,11 +56,7 @@ func logSumExp(x, table *Node, chunk int) *Node {
 
 // wholeLogSumExp keeps the exponentials e for the backward pass: the logits' adjoint is e·v/sum.
 func wholeLogSumExp(x, table *Node) *Node {
-	z := logits(x, table)
-	top := ReduceAndKeep(z, ReduceMax, -1)
-	e := Exp(Sub(z, top))
-	sum := ReduceAndKeep(e, ReduceSum, -1)
-	y := Reshape(Add(Log(sum), top), -1)
+	y, e, sum := rowLogSumExp(logits(x, table))
 	return ownGradient(y, []*Node{x, table}, func(v *Node) []*Node {
 		dx, dTable := logitGradients(Mul(e, Div(asColumn(v), sum)), x, table)
 		return []*Node{dx, dTable}
@@ -78,17 +74,19 @@ func chunkedLogSumExp(x, table *Node, chunk int) *Node {
 		if last != nil {
 			piece = computeAfter(piece, last)
 		}
-		last = rowLogSumExp(logits(piece, table))
+		last, _, _ = rowLogSumExp(logits(piece, table))
 		parts = append(parts, last)
 	}
 	y := Concatenate(parts, 0)
 	return ownGradient(y, []*Node{x, table}, func(v *Node) []*Node { return chunkedGradients(x, table, y, v, chunk) })
 }
 
-// rowLogSumExp is the log-sum-exp [S] of the rows of z [S, V].
-func rowLogSumExp(z *Node) *Node {
+// rowLogSumExp is the log-sum-exp y [S] of the rows of z [S, V], with the exponentials and their sums.
+func rowLogSumExp(z *Node) (y, e, sum *Node) {
 	top := ReduceAndKeep(z, ReduceMax, -1)
-	return Reshape(Add(Log(ReduceAndKeep(Exp(Sub(z, top)), ReduceSum, -1)), top), -1)
+	e = Exp(Sub(z, top))
+	sum = ReduceAndKeep(e, ReduceSum, -1)
+	return Reshape(Add(Log(sum), top), -1), e, sum
 }
 
 // chunkedGradients gives the adjoints of x and table for the log-sum-exp y [S] with adjoint v [S].

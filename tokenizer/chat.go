@@ -1,7 +1,6 @@
 package tokenizer
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -49,18 +48,12 @@ func (c *chat) read(config configuration, jinjaFile []byte) error {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil
 	}
-	if raw[0] == '[' {
-		return c.readList(raw)
-	}
-	var text string
-	if err := unmarshal(raw, "chat_template", &text); err != nil {
+	if raw[0] != '[' {
+		var text string
+		err := unmarshal(raw, "chat_template", &text)
+		c.templates["default"] = text
 		return err
 	}
-	c.templates["default"] = text
-	return nil
-}
-
-func (c *chat) readList(raw json.RawMessage) error {
 	var list []struct{ Name, Template string }
 	if err := unmarshal(raw, "chat_template", &list); err != nil {
 		return err

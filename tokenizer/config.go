@@ -88,16 +88,8 @@ func readToken(raw json.RawMessage, at string) (t addedToken, ok bool, err error
 	if raw[0] != '{' {
 		return t, false, fmt.Errorf("%s: found %s, want a string or an object", at, raw)
 	}
-	var spec struct {
-		addedToken
-		Normalized *bool `json:"normalized"`
-	}
-	if err = unmarshal(raw, at, &spec); err != nil {
-		return t, false, err
-	}
-	t = spec.addedToken
-	t.Normalized = spec.Normalized != nil && *spec.Normalized
-	return t, t.Content != "", nil
+	err = unmarshal(raw, at, &t)
+	return t, t.Content != "", err
 }
 
 // addTokens adds the configuration's tokens that tokenizer.json lacks, or has with other flags.

@@ -288,7 +288,6 @@ func unmarshal(data []byte, at string, into any) error {
 	switch {
 	case errors.As(err, &wrongType):
 		field := strings.ToLower(wrongType.Field) // Go's name, if the field has no tag
-		field = strings.ReplaceAll(field, "addedtoken.", "")
 		fault := fmt.Errorf("found %s, want %s", wrongType.Value, jsonKind(wrongType.Type.String()))
 		if field = strings.Trim(at+"."+field, "."); field == "" {
 			return fault

@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"slices"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/posttrain/posttrain/data/internal/rows"
@@ -28,9 +27,12 @@ func ReadActionsFS(fsys fs.FS, path string, cases []Case) (map[string]string, er
 	a := &actionReader{fsys: fsys, path: path, known: caseNames(cases), actions: map[string]string{},
 		places: map[string]string{}}
 	var err error
-	if ext, zipped := rows.FormOf(path); ext == ".csv" && !zipped {
+	switch ext, zipped := rows.FormOf(path); {
+	case ext == ".csv" && !zipped:
 		err = a.readCSV()
-	} else {
+	case rows.CheckWritable(path) != nil:
+		err = fmt.Errorf("%s: want actions as .csv, .jsonl, .json or .parquet, the last three also with .gz", path)
+	default:
 		err = a.readRows()
 	}
 	switch {
@@ -167,14 +169,10 @@ func csvError(path string, err error) error {
 // readRows reads rows with the two columns, or one row with two lists.
 func (a *actionReader) readRows() error {
 	for row, err := range rows.Read(a.fsys, a.path) {
-		if err != nil {
-			if strings.Contains(err.Error(), ": extension ") {
-				err = fmt.Errorf("%s: want actions as .csv, .jsonl, .json or .parquet, the last three also with .gz",
-					a.path)
-			}
-			return err
+		if err == nil {
+			err = a.addRow(row)
 		}
-		if err := a.addRow(row); err != nil {
+		if err != nil {
 			return err
 		}
 	}

@@ -41,7 +41,7 @@ func (t Table) Write(name string) error {
 		return err
 	}
 	ext, zipped := FormOf(name)
-	write := map[string]func(io.Writer) error{".jsonl": t.lines, ".json": t.array, ".parquet": t.Parquet}[ext]
+	write := map[string]func(io.Writer) error{".jsonl": t.Lines, ".json": t.array, ".parquet": t.Parquet}[ext]
 	if !zipped {
 		return WriteFile(name, write)
 	}
@@ -54,8 +54,8 @@ func (t Table) Write(name string) error {
 	})
 }
 
-// lines writes one JSON text a line.
-func (t Table) lines(w io.Writer) error {
+// Lines writes one JSON text a line.
+func (t Table) Lines(w io.Writer) error {
 	return t.each(func(_ int, text []byte) error {
 		_, err := w.Write(append(text, '\n'))
 		return err
