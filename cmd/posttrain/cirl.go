@@ -24,10 +24,10 @@ func newCIRL(s streams) *cobra.Command {
 	return c.command(s, &cobra.Command{
 		Use:   "ci-rl",
 		Short: "Teach contextual integrity by reinforcement learning (GRPO)",
-		Long: "Teach a model to share what a task needs and to keep the rest to itself: GRPO on the contextual-integrity\n" +
-			"reward, which counts required and restricted keywords in the model's answers. A test split is measured before\n" +
-			"and after. Without flags it trains the embedded tiny model on embedded scenarios; --data takes the released\n" +
-			"data set, or any file in its form.",
+		Long: "Teach a model to share what a task needs and to keep the rest to itself: GRPO on the\n" +
+			"contextual-integrity reward, which counts required and restricted keywords in the model's answers. A\n" +
+			"test split is measured before and after. Without flags it trains the embedded tiny model on embedded\n" +
+			"scenarios; --data takes the released data set, or any file in its form.",
 		Example: "  posttrain ci-rl\n" +
 			"  posttrain ci-rl --config configs/ci-rl.yaml --model DIR --data dataset.json\n" +
 			"  posttrain ci-rl --model DIR --data items.parquet --group-size 8 --kl none --max-steps 200\n" +
@@ -36,12 +36,13 @@ func newCIRL(s streams) *cobra.Command {
 }
 
 var cirlFlags = trainingFlags([]config.Flag{
-	{Name: "prompt", Key: "data.prompt", Help: "form of the prompts: cot (think about every piece of information), plain, " +
-		"or compact (the embedded model's)"},
-	{Name: "prompts", Key: "grpo.prompts_per_step", Help: "prompts of a step"},
-	{Name: "group-size", Key: "grpo.group_size", Help: "completions of a prompt, which are compared with each other"},
+	{Name: "prompt", Key: "data.prompt", Help: "form of the prompts: cot (think about every piece of information), " +
+		"plain, or compact (the embedded model's)"},
+	{Name: "prompts", Key: "grpo.prompts_per_step", Help: "number of prompts of a step"},
+	{Name: "group-size", Key: "grpo.group_size",
+		Help: "completions of each prompt, which are compared with each other"},
 	{Name: "max-new-tokens", Key: "sampling.max_new_tokens", Help: "most tokens of a completion"},
-	{Name: "temperature", Key: "sampling.temperature", Help: "of the completions that are trained on"},
+	{Name: "temperature", Key: "sampling.temperature", Help: "temperature of the completions that are trained on"},
 	{Name: "kl", Key: "grpo.kl", Help: "estimator of the distance to the model before training: none, k1, k2 or k3"},
-	{Name: "kl-coef", Key: "grpo.kl_coef", Help: "weight of that distance"},
+	{Name: "kl-coef", Key: "grpo.kl_coef", Help: "weight of that distance in the loss"},
 }...)

@@ -15,8 +15,8 @@ import (
 	"github.com/posttrain/posttrain/model"
 )
 
-// commands are all that a user can run.
-func commands() []*cobra.Command {
+// allCommands are all that a user can run.
+func allCommands() []*cobra.Command {
 	var all []*cobra.Command
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
@@ -33,7 +33,7 @@ func commands() []*cobra.Command {
 
 // TestHelp: every command says what it is for, and shows an example that parses.
 func TestHelp(t *testing.T) {
-	for _, c := range commands() {
+	for _, c := range allCommands() {
 		t.Run(c.CommandPath(), func(t *testing.T) {
 			if c.Short == "" && c.Long == "" || c.Example == "" {
 				t.Errorf("short help %q, example %q: want both", c.Short, c.Example)

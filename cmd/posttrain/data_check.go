@@ -14,9 +14,9 @@ func newCheck(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Say what a data file holds, and what is odd about it",
-		Long: "Read contextual-integrity items, preference pairs or demonstrations as training would. Print how many rows there\n" +
-			"are, and which of them are unusable or look odd, with their places. With --model, also how long the prompts are in\n" +
-			"the model's tokens.",
+		Long: "Read contextual-integrity items, preference pairs or demonstrations as training would. Print how\n" +
+			"many rows there are, and which of them are unusable or look odd, with their places. With --model,\n" +
+			"also how long the prompts are in the model's tokens.",
 		Example: "  posttrain data check dataset.json\n" +
 			"  posttrain data check --model models/Qwen2.5-1.5B-Instruct --max-prompt-tokens 768 dataset.json\n" +
 			"  posttrain data check --score-columns good,bad pairs.parquet",
@@ -33,7 +33,8 @@ func newCheck(s streams) *cobra.Command {
 	addScoreFlag(cmd, &o.PreferenceOptions)
 	flags := cmd.Flags()
 	flags.StringVar(&o.Model, "model", "", "model folder whose tokenizer counts the prompts, or embedded")
-	flags.StringVar(&o.Prompt, "prompt", "", "form of the prompts of contextual-integrity items: compact, plain or cot (default cot)")
+	flags.StringVar(&o.Prompt, "prompt", "",
+		"form of the prompts of contextual-integrity items: compact, plain or cot (default cot)")
 	flags.IntVar(&o.MaxPromptTokens, "max-prompt-tokens", 0,
 		"count the prompts with more tokens, which training with this limit would drop (0 = no limit)")
 	return cmd

@@ -14,10 +14,11 @@ func newConvert(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "convert IN OUT",
 		Short: "Rewrite a data file as .jsonl, .json or .parquet",
-		Long: "Rewrite contextual-integrity items, preference pairs or demonstrations in another form. The names of the files say\n" +
-			"which: .jsonl, .json or .parquet, each also with .gz. OUT has the records as training sees them: posttrain's columns;\n" +
-			"unusable rows are left out and counted; values of items that are lists or objects are flattened to text. In parquet,\n" +
-			"an item's information is a list of {key, text} and its annotation two lists of {key, words}.",
+		Long: "Rewrite contextual-integrity items, preference pairs or demonstrations in another form. The names of\n" +
+			"the files say which: .jsonl, .json or .parquet, each also with .gz. OUT has the records as training\n" +
+			"sees them: posttrain's columns; unusable rows are left out and counted; values of items that are\n" +
+			"lists or objects are flattened to text. In parquet, an item's information is a list of {key, text}\n" +
+			"and its annotation two lists of {key, words}.",
 		Example: "  posttrain data convert dataset.json items.parquet\n" +
 			"  posttrain data convert --score-columns good,bad pairs.parquet pairs.jsonl.gz",
 		Args: twoArgs,
@@ -47,5 +48,6 @@ func twoArgs(cmd *cobra.Command, args []string) error {
 // addScoreFlag adds the flag that names the score columns of preference pairs.
 func addScoreFlag(cmd *cobra.Command, o *data.PreferenceOptions) {
 	cmd.Flags().StringSliceVar(&o.ScoreColumns, "score-columns", nil,
-		"columns with the scores of preference pairs, such as chosen_rating,rejected_rating (default: the first known pair)")
+		"columns with the scores of preference pairs, such as chosen_rating,rejected_rating "+
+			"(default: the first known pair)")
 }

@@ -17,8 +17,9 @@ func newExplain(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain",
 		Short: "Print the objective of a config with its numbers, and where it deviates from the paper",
-		Long: "Print in words what a config trains: the objective as a formula with its numbers, the training around it, and every\n" +
-			"option that is not the paper's. The config says which command it is for; without --config it is that of mappo.",
+		Long: "Print in words what a config trains: the objective as a formula with its numbers, the training\n" +
+			"around it, and every option that is not the paper's. The config says which command it is for;\n" +
+			"without --config it is that of mappo.",
 		Example: "  posttrain explain --config configs/mappo.yaml\n" +
 			"  posttrain explain --loss simpo --prior none\n" +
 			"  posttrain explain --config configs/ci-rl.yaml",

@@ -155,7 +155,7 @@ var faults = []faultCase{
 	{"reference of another vocabulary", nil, tinyMappo(2, "--reference", "/mistral-newer"), 1, []string{"mistral-newer", "328", "304"}, nil},
 	{"reference without use", nil, tinyMappo(2, "--loss", "simpo", "--reference", "model"), 2, []string{"--reference", "simpo uses no reference"}, nil},
 	{"bfloat16 on a CPU engine", nil, tinyMappo(2, "--set", "train.dtype=bfloat16"), 2, []string{"train.dtype bfloat16", "backend go", "xla"}, nil},
-	{"random model over another", nil, []string{"model", "init", "--like", "model", "--out", "model"}, 1, []string{"--out model", "not empty"}, nil},
+	{"random model over another", nil, []string{"model", "init", "--like", "model", "--out", "model"}, 1, []string{"model: the folder is not empty"}, nil},
 	{"random model like nothing", nil, []string{"model", "init", "--like", "nowhere", "--out", "x"}, 1, []string{"nowhere", "no such file"}, nil},
 	{"random model of no dtype", nil, []string{"model", "init", "--like", "model", "--out", "x", "--dtype", "int8"}, 2, []string{"--dtype", `"int8"`, "float32, bfloat16 or float16"}, nil},
 	{"random model with no tokenizer", nil, []string{"model", "init", "--like", "model", "--out", "x", "--tokenizer", "nowhere"}, 1, []string{"nowhere/tokenizer.json"}, nil},

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -194,11 +195,13 @@ func (f *trainFlags) path() (string, error) {
 		return f.config, run.CheckNew(f.out)
 	}
 	if f.out != "" {
-		return "", usageError{fmt.Errorf("--out %s: a resumed run stays in its folder, %s; remove one of the two flags", f.out, f.resume)}
+		return "", usageError{fmt.Errorf("--out %s: a resumed run stays in its folder, %s; remove one of the two flags",
+			f.out, f.resume)}
 	}
 	path := filepath.Join(f.resume, "config.yaml")
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("--resume %s: there is no run in it (no config.yaml); want a run folder such as runs/%s-20260102-150405", f.resume, f.command)
+		return "", fmt.Errorf("--resume %s: there is no run in it (no config.yaml); "+
+			"want a run folder such as runs/%s-20260102-150405", f.resume, f.command)
 	}
 	if f.config != "" {
 		return f.config, nil
@@ -206,18 +209,35 @@ func (f *trainFlags) path() (string, error) {
 	return path, nil
 }
 
-// again is the command line that goes on with a run.
+// again gives the command line that continues a run.
 func (f *trainFlags) again(dir string) string {
 	return fmt.Sprintf("posttrain %s --resume %s", f.command, shellWord(dir))
 }
 
-// shellWord quotes a word where a shell would take it apart.
+// shellWord quotes a word that a shell would take apart.
 func shellWord(word string) string {
 	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+=:,@%", r)
+		return r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)) || strings.ContainsRune("/._-+=:,@%", r)
 	}
 	if word != "" && strings.TrimFunc(word, plain) == "" {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+const (
+	modelHelp   = "model folder in Hugging Face layout, or embedded"
+	backendHelp = "auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN"
+)
+
+// trainingFlags set the keys that every training command has.
+func trainingFlags(own ...config.Flag) []config.Flag {
+	return append([]config.Flag{
+		{Name: "model", Key: "model", Help: modelHelp},
+		{Name: "data", Key: "data.train", Help: "training data: .jsonl, .json or .parquet, also .gz, or embedded"},
+		{Name: "backend", Key: "backend", Help: backendHelp},
+		{Name: "seed", Key: "seed", Help: "seed of every random choice"},
+		{Name: "max-steps", Key: "train.max_steps",
+			Help: "stop after this many updates, whatever the epochs (0 = run the epochs)"},
+	}, own...)
 }

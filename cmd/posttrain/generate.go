@@ -31,10 +31,10 @@ func newGenerate(s streams) *cobra.Command {
 	return c.command(s, &cobra.Command{
 		Use:   "generate",
 		Short: "Let a model continue a prompt, a file of prompts, or a conversation",
-		Long: "Let a model continue a prompt, printed while it is written; a file of prompts, one JSON line for each answer; or,\n" +
-			"with --chat alone, a conversation, line by line (/new starts a new one, the end of the input ends it). A prompt is\n" +
-			"continued as plain text; with --chat it is a user's message, and the model's chat template is applied. The template\n" +
-			"is always applied to rows that hold conversations.",
+		Long: "Let a model continue a prompt, printed while it is written; a file of prompts, one JSON line for\n" +
+			"each answer; or, with --chat alone, a conversation, line by line (/new starts a new one, the end of\n" +
+			"the input ends it). A prompt is continued as plain text; with --chat it is a user's message, and the\n" +
+			"model's chat template is applied. The template is always applied to rows that hold conversations.",
 		Example: "  posttrain generate --model DIR --prompt Hello\n" +
 			"  posttrain generate --model DIR --chat\n" +
 			"  posttrain generate --model DIR --input prompts.jsonl --samples 8 --out answers.jsonl",
@@ -46,20 +46,24 @@ var generateFlags = append([]config.Flag{
 	{Name: "backend", Key: "backend", Help: backendHelp + " (default auto)"},
 	{Name: "seed", Key: "seed", Help: "seed of the draws (default 0)"},
 	{Name: "prompt", Key: "prompt", Help: "text to continue", Exact: true},
-	{Name: "input", Key: "input", Help: "file of prompts, .jsonl, .json or .parquet: column prompt (text or messages) or messages"},
+	{Name: "input", Key: "input",
+		Help: "file of prompts, .jsonl, .json or .parquet: column prompt (text or messages) or messages"},
 	{Name: "chat", Key: "chat", Help: "apply the chat template to plain prompts; without --prompt and --input: talk"},
 	{Name: "samples", Key: "samples", Help: "answers to each prompt (default 1)"},
 	{Name: "out", Key: "out", Help: "jsonl file to write: prompt, completion, reason, tokens"},
 	{Name: "logps", Key: "logps", Help: "also write each token's log-prob, at temperature 1 with nothing cut off"},
 	{Name: "max-new-tokens", Key: "max_new_tokens", Help: "most tokens of an answer (default 256)"},
-	{Name: "temperature", Key: "temperature", Help: "temperature of the draws; 0 always takes the likeliest token (default 1)"},
+	{Name: "temperature", Key: "temperature",
+		Help: "temperature of the draws; 0 always takes the likeliest token (default 1)"},
 }, truncationFlags...)
 
 // truncationFlags cut off the draws.
 var truncationFlags = []config.Flag{
 	{Name: "top-k", Key: "top_k", Help: "draw only from the k likeliest tokens (0 = off)"},
-	{Name: "top-p", Key: "top_p", Help: "draw only from the likeliest tokens that together have this probability (0 = off)"},
-	{Name: "min-p", Key: "min_p", Help: "draw only from tokens at least this share as likely as the likeliest (0 = off)"},
+	{Name: "top-p", Key: "top_p",
+		Help: "draw only from the likeliest tokens that together have this probability (0 = off)"},
+	{Name: "min-p", Key: "min_p",
+		Help: "draw only from tokens at least this share as likely as the likeliest (0 = off)"},
 	{Name: "stop", Key: "stop", Help: "text that ends an answer (may be repeated)", Exact: true},
 }
 

@@ -1,7 +1,7 @@
-// Command posttrain aligns language models: MaPPO preference optimisation, supervised fine-tuning, and what belongs to
-// them. Every command is one file: its options, its constructor, its run.
+// Command posttrain aligns language models with preference optimisation (MaPPO) and reinforcement learning (CI-RL), and
+// measures what they leak. Every command is one file: its texts, its flags, and the recipe that it runs.
 //
-// Exit codes: 0 done; 1 failed, with one line on standard error that says why; 2 wrong use of the command line; 130
+// Exit codes: 0 success; 1 failure, with one line on standard error that says why; 2 wrong use of the command line; 130
 // interrupted, with the work so far saved.
 package main
 
@@ -31,15 +31,15 @@ const (
 	exitInterrupted = 130
 )
 
-// streams are where a command reads and writes; tests give their own.
+// streams are what a command reads and writes; tests give their own.
 type streams struct {
 	in       io.Reader
 	out, err io.Writer
-	terminal bool // err is a terminal: progress bars are welcome
+	terminal bool // err is a terminal, which gets progress bars
 }
 
 func main() {
-	// The first Ctrl-C lets the running step finish and be saved; the second ends the process as it always does.
+	// The first Ctrl-C lets the current step finish and be saved; the second ends the process at once.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, func() {
 		stop()
@@ -72,7 +72,7 @@ func execute(ctx context.Context, s streams, args []string) (code int) {
 	return codeOf(err)
 }
 
-// codeOf is the exit code of a command that failed.
+// codeOf gives the exit code of a command that failed.
 func codeOf(err error) int {
 	var faults config.Faults
 	switch {
@@ -85,7 +85,7 @@ func codeOf(err error) int {
 	return exitFailed
 }
 
-// lines words an error for the user: a config's faults one a line, everything else in one line.
+// lines prints the faults of a config one per line, and every other error in one line.
 func lines(err error) []string {
 	var faults config.Faults
 	if !errors.As(err, &faults) {
@@ -98,7 +98,7 @@ func lines(err error) []string {
 	return all
 }
 
-// oneLine is an error's text without line ends, and without the system call where it is an error of package os.
+// oneLine gives an error's text without line ends, and without the system call if it is an error of package os.
 func oneLine(err error) string {
 	text := err.Error()
 	if e, ok := err.(*fs.PathError); ok {
@@ -107,5 +107,5 @@ func oneLine(err error) string {
 	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), " ")
 }
 
-// usageError is a fault of the command line itself.
+// usageError is wrong use of the command line.
 type usageError struct{ error }

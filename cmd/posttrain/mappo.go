@@ -14,9 +14,9 @@ func newMappo(s streams) *cobra.Command {
 	return c.command(s, &cobra.Command{
 		Use:   "mappo",
 		Short: "Train on preference pairs with MaPPO, or plain DPO, IPO, SimPO or CPO",
-		Long: "Train a model on preference pairs. The loss is one of the DPO family; with the MaPPO prior (arXiv 2507.21183)\n" +
-			"the rejected answer's term is scaled by the pair's reward gap. Without flags it trains the embedded tiny model\n" +
-			"on embedded pairs.",
+		Long: "Train a model on preference pairs. The loss is one of the DPO family; with the MaPPO prior (arXiv\n" +
+			"2507.21183) the rejected answer's term is scaled by the pair's reward gap. Without flags it trains\n" +
+			"the embedded tiny model on embedded pairs.",
 		Example: "  posttrain mappo\n" +
 			"  posttrain mappo --prior none --out runs/dpo\n" +
 			"  posttrain mappo --config configs/mappo-paper.yaml --model DIR --data pairs.jsonl\n" +
@@ -26,7 +26,8 @@ func newMappo(s streams) *cobra.Command {
 
 var mappoFlags = trainingFlags([]config.Flag{
 	{Name: "reference", Key: "reference", Help: "folder of the reference model (default: the model before training)"},
-	{Name: "score-columns", Key: "data.score_columns", Help: "two columns with the scores of chosen and rejected, such as a,b"},
+	{Name: "score-columns", Key: "data.score_columns",
+		Help: "two columns with the scores of chosen and rejected, such as a,b"},
 	{Name: "loss", Key: "loss.type", Help: "dpo, ipo, simpo or cpo"},
 	{Name: "prior", Key: "loss.prior", Help: "mappo or none (the plain loss)"},
 }...)

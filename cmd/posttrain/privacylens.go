@@ -84,6 +84,63 @@ func newPLStage(s streams, stage, use, short, long, example string) *cobra.Comma
 	return cmd
 }
 
+// privacyLensFlags set keys; a stage has those of them that it uses.
+var privacyLensFlags = []config.Flag{
+	{Name: "seed", Key: "seed", Help: "seed of every random choice"},
+	{Name: "backend", Key: "agent.backend", Help: backendHelp},
+	{Name: "data", Key: "data.cases",
+		Help: "cases: a file (main_data.json), the folder with it, or embedded (an example)"},
+	{Name: "first", Key: "data.first", Help: "use only the first N cases (0 = all)"},
+	{Name: "prompts", Key: "prompts",
+		Help: "folder of templates that replace the embedded ones (see the command prompts)"},
+	{Name: "model", Key: "agent.model", Help: "model under test: a folder in Hugging Face layout, or embedded"},
+	{Name: "base-url", Key: "agent.base_url",
+		Help: "OpenAI-compatible server of the model under test, such as http://localhost:8000/v1"},
+	{Name: "api-model", Key: "agent.api_model", Help: "the model's name on the server"},
+	{Name: "api-key-env", Key: "agent.api_key_env",
+		Help: "environment variable with the server's key (default " + privacylens.DefaultKeyEnv + ")"},
+	{Name: "parallel", Key: "agent.parallel", Help: "requests that the server gets at the same time (default 8)"},
+	{Name: "timeout", Key: "agent.timeout", Help: "timeout of one request to the server (default 5m)"},
+	{Name: "batch", Key: "agent.batch", Help: "cases that a model folder answers together (default 16)"},
+	{Name: "actions", Key: "agent.actions", Help: "recorded actions instead of a model: .csv, .jsonl, .json or " +
+		".parquet with columns name and final_action"},
+	{Name: "prompt", Key: "agent.prompt",
+		Help: "prompt of the model: naive, enhanced (asks it to guard privacy) or cot (CI-CoT) (default naive)"},
+	{Name: "agent-prompts", Key: "agent.prompts",
+		Help: "file of prompts that replace the templates (scripts/privacylens/export_prompts.py)"},
+	{Name: "temperature", Key: "agent.temperature",
+		Help: "temperature of the actions' draws; 0 is greedy (default 0.7)"},
+	{Name: "max-new-tokens", Key: "agent.max_new_tokens",
+		Help: "most tokens of an action with its thoughts (default 7000)"},
+	{Name: "judge", Key: "judge.kind", Help: "model (of a server), keyword (a smoke test, never to be quoted) or " +
+		"replay (recorded verdicts) (default model)"},
+	{Name: "judge-base-url", Key: "judge.base_url",
+		Help: "OpenAI-compatible server of the judge (default " + privacylens.DefaultBaseURL + ")"},
+	{Name: "judge-model", Key: "judge.model", Help: "the judge's name on the server"},
+	{Name: "judge-key-env", Key: "judge.api_key_env",
+		Help: "environment variable with the judge's key (default " + privacylens.DefaultKeyEnv + ")"},
+	{Name: "judge-parallel", Key: "judge.parallel", Help: "requests that the judge gets at the same time (default 8)"},
+	{Name: "judge-timeout", Key: "judge.timeout", Help: "timeout of one request to the judge (default 1m)"},
+	{Name: "judge-prompts", Key: "judge.prompts",
+		Help: "file of prompts that replace the templates (scripts/privacylens/export_prompts.py)"},
+	{Name: "judge-cache", Key: "judge.cache", Help: "file that keeps the judge's replies (default: in the run folder)"},
+	{Name: "requests-per-minute", Key: "judge.requests_per_minute",
+		Help: "most requests that the judge gets in a minute (0 = no limit)"},
+	{Name: "tokens-per-minute", Key: "judge.tokens_per_minute",
+		Help: "most tokens of prompts and replies in a minute of the judge (0 = no limit)"},
+	{Name: "max-requests", Key: "judge.max_requests",
+		Help: "budget: requests that this call may send to the judge (0 = no limit)"},
+	{Name: "max-cost", Key: "judge.max_cost",
+		Help: "budget: what this call's requests to the judge may cost (0 = no limit)"},
+	{Name: "prompt-price", Key: "judge.prompt_price", Help: "price of a million tokens of the judge's prompts"},
+	{Name: "completion-price", Key: "judge.completion_price", Help: "price of a million tokens of the judge's replies"},
+	{Name: "verdicts", Key: "judge.verdicts",
+		Help: "recorded verdicts to replay, {name: {leak_info, secret_judgment: [[item, bool], …]}}, or embedded"},
+	{Name: "helpfulness", Key: "judge.helpfulness", Help: "recorded helpfulness to replay, {name: score}, or embedded"},
+	{Name: "levels", Key: "probe.levels",
+		Help: "levels of probing, separated by commas: seed, vignette, trajectory (default all)"},
+}
+
 func (f *plFlags) stages() []string {
 	if f.stage != "" {
 		return []string{f.stage}

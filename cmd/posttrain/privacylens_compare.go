@@ -14,9 +14,9 @@ func newPLCompare(s streams) *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
 		Use: "compare A B [C...]", Short: "Compare reported runs over the same cases with the first of them",
-		Long: "Compare reported runs over the same cases with the first of them, case by case: differences of leakage\n" +
-			"rate, adjusted leakage rate and helpfulness with 95 % paired bootstrap intervals, the cases that leak in\n" +
-			"one run only, and the exact McNemar test of these.",
+		Long: "Compare reported runs over the same cases with the first of them, case by case: differences of\n" +
+			"leakage rate, adjusted leakage rate and helpfulness with 95 % paired bootstrap intervals, the cases\n" +
+			"that leak in one run only, and the exact McNemar test of these.",
 		Example: "  posttrain eval privacylens compare runs/base runs/ci-rl --out comparison.json",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {

@@ -7,20 +7,33 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/posttrain/posttrain/internal/config/fault"
 )
+
+// commands are the constructors of the commands.
+var commands = []func(streams) *cobra.Command{
+	newMappo, newSFT, newCIRL, newExplain, newModel, newData, newEval, newGenerate, newServe, newBackends, newVersion,
+}
 
 // newRoot makes the whole command tree.
 func newRoot(s streams) *cobra.Command {
 	root := parent(&cobra.Command{
 		Use:   "posttrain",
 		Short: "Align language models with MaPPO and CI-RL, and measure what they leak, on a CPU or a GPU",
-		Long: "posttrain aligns Hugging Face language models with MaPPO preference optimisation (arXiv 2507.21183), the DPO family with\n" +
-			"prior reward knowledge, teaches them contextual integrity by reinforcement learning, and measures both. Without any flag,\n" +
-			"`posttrain mappo` trains a small embedded model on embedded pairs.",
-		Example:       "  posttrain mappo\n  posttrain mappo --config configs/mappo.yaml\n  posttrain sft --model DIR --data chat.jsonl",
+		Long: "posttrain aligns Hugging Face language models with MaPPO preference optimisation (arXiv 2507.21183:\n" +
+			"the DPO family with prior reward knowledge), teaches them contextual integrity by reinforcement\n" +
+			"learning (CI-RL), and measures both. Without flags, `posttrain mappo` trains a small embedded model\n" +
+			"on embedded pairs.",
+		Example: "  posttrain mappo\n" +
+			"  posttrain mappo --config configs/mappo.yaml\n" +
+			"  posttrain sft --model DIR --data chat.jsonl",
 		SilenceErrors: true,
 		SilenceUsage:  true,
-	}, newMappo(s), newSFT(s), newCIRL(s), newExplain(s), newModel(s), newData(s), newEval(s), newGenerate(s), newServe(s), newBackends(s), newVersion(s))
+	})
+	for _, command := range commands {
+		root.AddCommand(command(s))
+	}
 	root.SetIn(s.in)
 	root.SetOut(s.out)
 	root.SetErr(s.err)
@@ -31,7 +44,7 @@ func newRoot(s streams) *cobra.Command {
 	return root
 }
 
-// parent is a command that does nothing by itself: it prints its help.
+// parent makes a command that prints its help and has the parts as subcommands.
 func parent(cmd *cobra.Command, parts ...*cobra.Command) *cobra.Command {
 	cmd.Args, cmd.RunE = noArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	cmd.AddCommand(parts...)
@@ -43,7 +56,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	text := err.Error()
 	if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) {
 		if others := havingFlag(cmd.Root(), unknown.GetSpecifiedName()); len(others) > 0 {
-			text += fmt.Sprintf(": it belongs to %s, not to %s", strings.Join(others, " and "), cmd.CommandPath())
+			text += fmt.Sprintf(": it belongs to %s, not to %s", fault.And(others), cmd.CommandPath())
 		}
 	}
 	return usageError{fmt.Errorf("%s (see %s --help)", text, cmd.CommandPath())}
@@ -61,7 +74,7 @@ func havingFlag(cmd *cobra.Command, name string) []string {
 	return found
 }
 
-// newHelp is cobra's help command, except that an unknown command is an error.
+// newHelp makes a help command that refuses unknown commands, which cobra's own does not.
 func newHelp(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use: "help [command]", Short: "Print the help of a command",
@@ -69,14 +82,15 @@ func newHelp(root *cobra.Command) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			cmd, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {
-				return usageError{fmt.Errorf("no command %q: want %s", "posttrain "+strings.Join(args, " "), strings.Join(subcommands(root), ", "))}
+				name := "posttrain " + strings.Join(args, " ")
+				return usageError{fmt.Errorf("no command %q: want %s", name, subcommands(root))}
 			}
 			return cmd.Help()
 		},
 	}
 }
 
-// finishCompletion gives cobra's completion commands examples, and our way of refusing arguments.
+// finishCompletion gives cobra's completion commands examples, and makes them refuse arguments as ours do.
 func finishCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
@@ -95,20 +109,22 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+	path := cmd.CommandPath()
 	if cmd.HasAvailableSubCommands() {
-		return usageError{fmt.Errorf("unknown command %q for %s: want %s", args[0], cmd.CommandPath(), strings.Join(subcommands(cmd), ", "))}
+		return usageError{fmt.Errorf("unknown command %q for %s: want %s", args[0], path, subcommands(cmd))}
 	}
-	return usageError{fmt.Errorf("unknown argument %q: %s takes flags only (see %s --help)", args[0], cmd.CommandPath(), cmd.CommandPath())}
+	return usageError{fmt.Errorf("unknown argument %q: %s takes flags only (see %s --help)", args[0], path, path)}
 }
 
-func subcommands(cmd *cobra.Command) []string {
+// subcommands lists the names of a command's parts.
+func subcommands(cmd *cobra.Command) string {
 	var names []string
 	for _, c := range cmd.Commands() {
 		if c.IsAvailableCommand() {
 			names = append(names, c.Name())
 		}
 	}
-	return names
+	return fault.Or(names)
 }
 
 // oneArg wants exactly one positional argument.
@@ -117,6 +133,7 @@ func oneArg(what string) cobra.PositionalArgs {
 		if len(args) == 1 {
 			return nil
 		}
-		return usageError{fmt.Errorf("%s wants one %s, found %d (see %s --help)", cmd.CommandPath(), what, len(args), cmd.CommandPath())}
+		path := cmd.CommandPath()
+		return usageError{fmt.Errorf("%s wants one %s, found %d (see %s --help)", path, what, len(args), path)}
 	}
 }

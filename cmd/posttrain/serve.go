@@ -23,10 +23,11 @@ func newServe(s streams) *cobra.Command {
 	return c.command(s, &cobra.Command{
 		Use:   "serve",
 		Short: "Put a model behind an OpenAI-compatible endpoint",
-		Long: "Put a model behind an OpenAI-compatible endpoint: POST /v1/chat/completions (whole or streamed), GET /v1/models,\n" +
-			"GET /healthz. Requests that wait are answered together. Only this machine is served unless --addr says otherwise.\n" +
-			"Clients must send the token of the environment variable POSTTRAIN_SERVE_TOKEN if it is set. After Ctrl-C or SIGTERM\n" +
-			"the server finishes the requests that it has accepted, and exits with code 0.",
+		Long: "Put a model behind an OpenAI-compatible endpoint: POST /v1/chat/completions (whole or streamed), GET\n" +
+			"/v1/models, GET /healthz. Requests that wait are answered together. Only this machine is served\n" +
+			"unless --addr says otherwise. Clients must send the token of the environment variable\n" +
+			"POSTTRAIN_SERVE_TOKEN if it is set. After Ctrl-C or SIGTERM the server finishes the requests that it\n" +
+			"has accepted, and exits with code 0.",
 		Example: "  posttrain serve --model DIR\n" +
 			"  posttrain serve --model DIR --name judge --addr 127.0.0.1:9000",
 	})
@@ -37,10 +38,12 @@ var serveFlags = []config.Flag{
 	{Name: "backend", Key: "backend", Help: backendHelp + " (default auto)"},
 	{Name: "addr", Key: "addr", Help: "address and port to serve on; port 0 takes a free one (default 127.0.0.1:8080)"},
 	{Name: "name", Key: "name", Help: "the model's name to clients (default: the folder's)"},
-	{Name: "token-env", Key: "token_env", Help: "environment variable with the token that clients must send, if it is set " +
-		"(default " + endpoint.DefaultTokenEnv + ")"},
-	{Name: "max-new-tokens", Key: "max_new_tokens", Help: "most tokens of an answer if the request has no max_tokens (default 1024)"},
-	{Name: "max-request-bytes", Key: "max_request_bytes", Help: "size of the largest request that is read (default 4194304)"},
+	{Name: "token-env", Key: "token_env", Help: "environment variable with the token that clients must send, if it is " +
+		"set (default " + endpoint.DefaultTokenEnv + ")"},
+	{Name: "max-new-tokens", Key: "max_new_tokens",
+		Help: "most tokens of an answer if the request has no max_tokens (default 1024)"},
+	{Name: "max-request-bytes", Key: "max_request_bytes",
+		Help: "size of the largest request that is read (default 4194304)"},
 	{Name: "max-queue", Key: "max_queue", Help: "requests that may wait; more get status 429 (default 64)"},
 	{Name: "max-batch", Key: "max_batch", Help: "answers that are sampled together (default 128)"},
 	{Name: "grace", Key: "grace", Help: "time to finish requests in after Ctrl-C (default 1m)"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -20,9 +21,11 @@ func newVersion(s streams) *cobra.Command {
 }
 
 // engines are the modules whose versions decide the numbers.
-var engines = []string{"github.com/gomlx/gomlx", "github.com/gomlx/compute", "github.com/gomlx/compute-onnx", "github.com/gomlx/go-xla"}
+var engines = []string{
+	"github.com/gomlx/gomlx", "github.com/gomlx/compute", "github.com/gomlx/compute-onnx", "github.com/gomlx/go-xla",
+}
 
-// version is that of the main module, such as v1.2.3, or (devel).
+// version gives the main module's version, such as v1.2.3, or (devel).
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version
@@ -33,7 +36,7 @@ func version() string {
 func printVersion(out io.Writer) error {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return fmt.Errorf("this binary carries no build information")
+		return errors.New("this binary has no build information")
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "posttrain\t%s\n", version())

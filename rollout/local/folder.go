@@ -1,0 +1,98 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/tokenizer"
+)
+
+// Describe prints a model folder: architecture, parameters, tokenizer and chat template. The folder needs no tokenizer.
+func Describe(w io.Writer, folder string) error {
+	fsys, name, err := FS(folder)
+	if err != nil {
+		return err
+	}
+	info, err := model.DescribeFS(fsys, name)
+	if err != nil {
+		return err
+	}
+	if err := info.Write(w); err != nil {
+		return err
+	}
+	if _, err := fs.Stat(fsys, "tokenizer.json"); errors.Is(err, fs.ErrNotExist) {
+		_, err := fmt.Fprintln(w, "\ntokenizer: none (no tokenizer.json)")
+		return err
+	}
+	t, err := tokenizer.LoadFS(fsys, name)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprint(w, "\n"+describeTokenizer(t)); err != nil {
+		return err
+	}
+	return CheckVocabulary(name, t, info.Config)
+}
+
+// preview is the conversation that a chat template is shown with.
+var preview = []tokenizer.Message{{Role: "user", Content: "What fits here?"}, {Role: "assistant", Content: "This does."}}
+
+func describeTokenizer(t *tokenizer.Tokenizer) string {
+	text := fmt.Sprintf("tokenizer: %d ids\n", t.Size())
+	for _, w := range t.Warnings() {
+		text += "warning: " + w + "\n"
+	}
+	if !t.HasTemplate() {
+		return text + "chat template: none\n"
+	}
+	shown, err := t.Render(preview, tokenizer.RenderOptions{})
+	if err != nil {
+		return text + fmt.Sprintf("chat template: %v\n", err)
+	}
+	return text + "chat template, a question and its answer:\n" + shown + "\n"
+}
+
+// InitOptions say which folder Init makes.
+type InitOptions struct {
+	Like      string `yaml:"like" want:"given" words:"a config.json, or a folder that has one"`
+	Out       string `yaml:"out" want:"given" words:"a folder to make"`
+	Tokenizer string `yaml:"tokenizer"` // the model folder whose tokenizer is copied; "": none
+	DType     string `yaml:"dtype" want:"float32|bfloat16|float16"`
+	Seed      uint64 `yaml:"seed"`
+}
+
+// Init makes a model folder with random weights.
+func Init(o InitOptions) (*model.Config, error) {
+	if faults := fault.Check(o); len(faults) > 0 {
+		return nil, faults[0]
+	}
+	c, err := model.ConfigLike(o.Like)
+	if err != nil {
+		return nil, err
+	}
+	if entries, err := os.ReadDir(o.Out); err == nil && len(entries) > 0 {
+		return nil, fmt.Errorf("%s: the folder is not empty; name another", o.Out)
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	copyTokenizer := func(string) error { return nil }
+	if o.Tokenizer != "" {
+		t, err := tokenizer.Load(o.Tokenizer)
+		if err == nil {
+			err = CheckVocabulary(o.Tokenizer, t, c)
+		}
+		if err != nil {
+			return nil, err
+		}
+		copyTokenizer = t.CopyTo
+	}
+	if err := model.Init(c, o.Seed).Save(o.Out, o.DType); err != nil {
+		return nil, err
+	}
+	return c, copyTokenizer(o.Out)
+}
