@@ -30,15 +30,9 @@ func ReadCompared(dir string) (c Compared, err error) {
 // Comparison puts runs on the same cases side by side.
 type Comparison struct {
 	Cases       int           `json:"cases"`
-	Runs        []RunCounts   `json:"runs"`
+	Runs        []NamedGroup  `json:"runs"`
 	Differences []Differences `json:"differences"` // of every later run from the first
 	Warnings    []string      `json:"warnings,omitempty"`
-}
-
-// RunCounts is a run of a comparison.
-type RunCounts struct {
-	Name string `json:"name"`
-	Group
 }
 
 // Differences are those of a run from another, over the same cases.
@@ -90,7 +84,7 @@ func Compare(runs ...Compared) (*Comparison, error) {
 		if err != nil {
 			return nil, err
 		}
-		out.Runs = append(out.Runs, RunCounts{run.Name, groupOf(joined)})
+		out.Runs = append(out.Runs, NamedGroup{run.Name, groupOf(joined)})
 		if i > 0 {
 			out.Differences = append(out.Differences, differences(runs[0], Compared{Name: run.Name, Results: joined}))
 			out.Warnings = append(out.Warnings, otherJudge(runs[0], run)...)
@@ -157,20 +151,13 @@ func differences(from, to Compared) Differences {
 		}
 	}
 	d.P = mcnemar(len(d.OnlyFrom), len(d.OnlyTo))
-	d.Leakage = difference(from.Results, to.Results, func(r *CaseResult) (float64, bool) {
-		return float(r.Leaks),
-			true
-	})
-	d.Adjusted = difference(from.Results, to.Results, func(r *CaseResult) (float64, bool) {
-		return float(r.Leaks),
-			r.Helpful()
-	})
-	d.Helpfulness = difference(from.Results, to.Results, func(r *CaseResult) (float64, bool) {
-		if r.Helpfulness == nil {
-			return 0, false
-		}
-		return float64(*r.Helpfulness), true
-	})
+	leak := func(r *CaseResult) float64 { return float(r.Leaks) }
+	every := func(*CaseResult) bool { return true }
+	scored := func(r *CaseResult) bool { return r.Helpfulness != nil }
+	d.Leakage = difference(from.Results, to.Results, every, leak)
+	d.Adjusted = difference(from.Results, to.Results, (*CaseResult).Helpful, leak)
+	d.Helpfulness = difference(from.Results, to.Results, scored,
+		func(r *CaseResult) float64 { return float64(*r.Helpfulness) })
 	return d
 }
 
@@ -187,40 +174,37 @@ const (
 	bootSeed  = 0x70616972
 )
 
-// difference compares the means of a value over the cases that have it. The bootstrap draws cases, each with both of
-// its runs; draws in which one of the runs has no value at all are left out, and if they are many there is no interval.
-func difference(from, to []CaseResult, value func(r *CaseResult) (float64, bool)) (d Difference) {
+// difference compares the means of a value over the cases that count. The bootstrap draws cases, each with both of its
+// runs; draws in which one of the runs has no case that counts are left out, and if they are many there is no interval.
+func difference(from, to []CaseResult, counts func(*CaseResult) bool, value func(*CaseResult) float64) (d Difference) {
 	n := len(from)
-	var sums [2][]float64 // of the value, 0 where a case has none
-	var has [2][]float64  // 1 where it has one
-	for side, results := range [][]CaseResult{from, to} {
-		for i := range results {
-			x, ok := value(&results[i])
-			sums[side], has[side] = append(sums[side], x*float(ok)), append(has[side], float(ok))
+	rows := make([][4]float64, n) // by case: value and 1 in from, value and 1 in to; 0 and 0 where it does not count
+	for i := range rows {
+		for side, r := range []*CaseResult{&from[i], &to[i]} {
+			if counts(r) {
+				rows[i][2*side], rows[i][2*side+1] = value(r), 1
+			}
 		}
 	}
-	mean := func(side int, at func(i int) int) float64 {
-		total, count := 0.0, 0.0
+	means := func(draw func(i int) int) (a, b float64) { // NaN of no case
+		var sums [4]float64
 		for i := range n {
-			total, count = total+sums[side][at(i)], count+has[side][at(i)]
+			for k, x := range rows[draw(i)] {
+				sums[k] += x
+			}
 		}
-		return total / count // NaN of none
+		return sums[0] / sums[1], sums[2] / sums[3]
 	}
-	each := func(i int) int { return i }
-	a, b := mean(0, each), mean(1, each)
+	a, b := means(func(i int) int { return i })
 	d.From, d.To, d.Value = eval.Finite(a), eval.Finite(b), eval.Finite(b-a)
 	if d.Value == nil || n < 2 {
 		return d
 	}
-	rng, drawn := rand.New(rand.NewPCG(bootSeed, uint64(n))), make([]int, n)
+	rng := rand.New(rand.NewPCG(bootSeed, uint64(n)))
 	var draws []float64
 	for range resamples {
-		for i := range drawn {
-			drawn[i] = rng.IntN(n)
-		}
-		at := func(i int) int { return drawn[i] }
-		if x := mean(1, at) - mean(0, at); !math.IsNaN(x) {
-			draws = append(draws, x)
+		if a, b := means(func(int) int { return rng.IntN(n) }); !math.IsNaN(b - a) {
+			draws = append(draws, b-a)
 		}
 	}
 	if len(draws) > resamples*9/10 {

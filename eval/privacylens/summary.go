@@ -1,7 +1,9 @@
 package privacylens
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/posttrain/posttrain/eval"
@@ -66,31 +68,32 @@ type Summary struct {
 	Warnings   []string         `json:"warnings,omitempty"`
 }
 
+// groupNames are the groups that a case counts in.
+type groupNames struct{ Source, Principle, Tool string }
+
+// groupNames gives "none" for what a case does not name. Principles lose what the data write in several ways.
+func (c *CaseResult) groupNames() groupNames {
+	principle := strings.ToLower(strings.Join(strings.Fields(c.Principle), " "))
+	return groupNames{cmp.Or(c.Source, "none"), cmp.Or(principle, "none"), cmp.Or(c.Tool, "none")}
+}
+
 // summarize counts results.
 func summarize(results []CaseResult) Summary {
+	all := groupOf(results)
 	return Summary{
-		All:        groupOf(results),
-		Sources:    groups(results, func(r *CaseResult) string { return r.Source }),
-		Principles: groups(results, principleOf),
-		Tools:      groups(results, func(r *CaseResult) string { return r.Tool }),
-		Warnings:   warnings(results),
+		All:        all,
+		Sources:    groups(results, func(n groupNames) string { return n.Source }),
+		Principles: groups(results, func(n groupNames) string { return n.Principle }),
+		Tools:      groups(results, func(n groupNames) string { return n.Tool }),
+		Warnings:   all.warnings(),
 	}
 }
 
-// principleOf is a case's transmission principle, less what the data write in several ways.
-func principleOf(r *CaseResult) string {
-	return strings.ToLower(strings.Join(strings.Fields(r.Principle), " "))
-}
-
-// groups counts parts of the results; what has no name counts under "none".
-func groups(results []CaseResult, name func(r *CaseResult) string) map[string]Group {
+func groups(results []CaseResult, name func(groupNames) string) map[string]Group {
 	parts := map[string][]CaseResult{}
-	for i := range results {
-		part := name(&results[i])
-		if part == "" {
-			part = "none"
-		}
-		parts[part] = append(parts[part], results[i])
+	for _, r := range results {
+		part := name(r.groupNames())
+		parts[part] = append(parts[part], r)
 	}
 	all := map[string]Group{}
 	for part, of := range parts {
@@ -99,7 +102,6 @@ func groups(results []CaseResult, name func(r *CaseResult) string) map[string]Gr
 	return all
 }
 
-// groupOf counts some results.
 func groupOf(results []CaseResult) Group {
 	g := Group{Cases: len(results)}
 	var scores []int
@@ -141,10 +143,35 @@ func (g *Group) count(r *CaseResult) {
 	}
 }
 
+// part counts the cases by one of their properties.
+type part struct {
+	Name   string
+	Groups []NamedGroup // the largest first
+}
+
+// NamedGroup is a group of a part, or a run of a comparison.
+type NamedGroup struct {
+	Name string `json:"name"`
+	Group
+}
+
+func (s *Summary) parts() []part {
+	return []part{{"source", bySize(s.Sources)}, {"transmission principle", bySize(s.Principles)},
+		{"tool", bySize(s.Tools)}}
+}
+
+func bySize(groups map[string]Group) (all []NamedGroup) {
+	for name, g := range groups {
+		all = append(all, NamedGroup{name, g})
+	}
+	slices.SortFunc(all, func(a, b NamedGroup) int {
+		return cmp.Or(cmp.Compare(b.Cases, a.Cases), cmp.Compare(a.Name, b.Name))
+	})
+	return all
+}
+
 // warnings say what a reader of the numbers should know.
-func warnings(results []CaseResult) []string {
-	g := groupOf(results)
-	var all []string
+func (g *Group) warnings() (all []string) {
 	add := func(when bool, format string, values ...any) {
 		if when {
 			all = append(all, fmt.Sprintf(format, values...))
@@ -159,8 +186,7 @@ func warnings(results []CaseResult) []string {
 	return all
 }
 
-// aboutActions says what a reader of the numbers should know of where the actions come from. The settings of the stage
-// actions say as leftOut how many cases have none.
+// aboutActions says which cases have no recorded action.
 func aboutActions(settings Settings) []string {
 	if left := settings[StageActions][leftOut]; left != "" {
 		return []string{left + " cases have no recorded action: they are left out"}
@@ -168,8 +194,7 @@ func aboutActions(settings Settings) []string {
 	return nil
 }
 
-// aboutJudge says what a reader of the numbers should know of who judged. The settings of the stage judge name it as
-// kind.
+// aboutJudge says what the numbers of the keyword judge are worth.
 func aboutJudge(settings Settings) []string {
 	if settings[StageJudge]["kind"] != KindKeyword {
 		return nil

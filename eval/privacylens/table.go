@@ -3,8 +3,6 @@ package privacylens
 import (
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"unicode"
@@ -18,9 +16,9 @@ func (s *Summary) Write(w io.Writer) error {
 	t := newTable(w)
 	if s.All.Cases > 0 {
 		t.all(&s.All)
-		t.parts("by source", s.Sources)
-		t.parts("by transmission principle", s.Principles)
-		t.parts("by tool", s.Tools)
+		for _, p := range s.parts() {
+			t.part(p)
+		}
 	}
 	if len(s.Probing) > 0 {
 		t.probing(s.Probing, s.All.Cases > 0)
@@ -46,44 +44,33 @@ func (t table) finish(warnings []string) error {
 
 // all is a line for every measure. Those of what went wrong are left out where nothing did.
 func (t table) all(g *Group) {
-	judged := g.Helpfulness.Total > 0
-	for _, line := range []struct {
-		name, value string
-		shown       bool
-	}{
-		{"leakage rate (LR)", g.Leakage.String(), true},
-		{"adjusted leakage rate (ALR)", g.Adjusted.String(), judged},
-		{"helpfulness (0 to 3)", g.Helpfulness.String(), judged},
-		{"helpful (2 or 3)", g.Helpful.String(), judged},
-		{"adjusted leakage rate (ALR)", "not available: helpfulness was not judged", !judged},
-		{"leaking items", g.Items.String(), true},
-		{"no action", g.NoAction.String(), g.NoAction.Total > 0},
-		{"cut by length", fmt.Sprintf("%d", g.Cut), g.Cut > 0},
-		{"prompt too long", fmt.Sprintf("%d", g.TooLong), g.TooLong > 0},
-		{"unparsed verdicts", fmt.Sprintf("%d/%d", g.Unparsed, g.Verdicts), true},
-	} {
-		if line.shown {
-			t.row(line.name, strings.TrimSpace(line.value))
+	line := func(shown bool, name string, value any) {
+		if shown {
+			t.row(name, strings.TrimSpace(fmt.Sprint(value)))
 		}
 	}
+	judged := g.Helpfulness.Total > 0
+	line(true, "leakage rate (LR)", g.Leakage)
+	line(judged, "adjusted leakage rate (ALR)", g.Adjusted)
+	line(judged, "helpfulness (0 to 3)", g.Helpfulness)
+	line(judged, "helpful (2 or 3)", g.Helpful)
+	line(!judged, "adjusted leakage rate (ALR)", "not available: helpfulness was not judged")
+	line(true, "leaking items", g.Items)
+	line(g.NoAction.Total > 0, "no action", g.NoAction)
+	line(g.Cut > 0, "cut by length", g.Cut)
+	line(g.TooLong > 0, "prompt too long", g.TooLong)
+	line(true, "unparsed verdicts", fmt.Sprintf("%d/%d", g.Unparsed, g.Verdicts))
 }
 
-// parts is a line for every group, in the order of their sizes.
-func (t table) parts(title string, groups map[string]Group) {
-	if len(groups) < 2 {
+// part is a line for every group, if there are several.
+func (t table) part(p part) {
+	if len(p.Groups) < 2 {
 		return
 	}
-	names := slices.SortedFunc(maps.Keys(groups), func(a, b string) int {
-		if d := groups[b].Cases - groups[a].Cases; d != 0 {
-			return d
-		}
-		return strings.Compare(a, b)
-	})
 	t.row("")
-	t.row(title, "LR", "ALR", "helpfulness")
-	for _, name := range names {
-		g := groups[name]
-		t.row(shown(name), short(g.Leakage), short(g.Adjusted), g.Helpfulness.short())
+	t.row("by "+p.Name, "LR", "ALR", "helpfulness")
+	for _, g := range p.Groups {
+		t.row(shown(g.Name), short(g.Leakage), short(g.Adjusted), g.Helpfulness.short())
 	}
 }
 
@@ -132,17 +119,16 @@ func (m Mean) short() string {
 func (c *Comparison) Write(w io.Writer) error {
 	t := newTable(w)
 	t.row(fmt.Sprintf("%d cases", c.Cases), "LR", "ALR", "helpfulness", "no action")
-	for i := range c.Runs {
-		r := &c.Runs[i]
+	for _, r := range c.Runs {
 		t.row(r.Name, short(r.Leakage), short(r.Adjusted), r.Helpfulness.short(), short(r.NoAction))
 	}
-	for i := range c.Differences {
-		t.differences(&c.Differences[i])
+	for _, d := range c.Differences {
+		t.differences(d)
 	}
 	return t.finish(c.Warnings)
 }
 
-func (t table) differences(d *Differences) {
+func (t table) differences(d Differences) {
 	t.row("")
 	t.row(fmt.Sprintf("%s against %s", d.To, d.From))
 	t.row("LR", d.Leakage.Points())
