@@ -123,42 +123,32 @@ func Defaults() Options {
 	}
 }
 
-// applies lists, for each key that only some agents or judges use, those that use it.
-var applies = map[string][]string{
-	"agent.model":    {AgentLocal},
-	"agent.backend":  {AgentLocal},
-	"agent.batch":    {AgentLocal},
-	"agent.prefill":  {AgentLocal},
-	"agent.actions":  {AgentRecorded},
-	"agent.base_url": {AgentServer}, "agent.api_model": {AgentServer}, "agent.api_key_env": {AgentServer},
-	"agent.parallel": {AgentServer}, "agent.timeout": {AgentServer},
-	"agent.prompt": {AgentLocal, AgentServer}, "agent.prompts": {AgentLocal, AgentServer},
-	"agent.temperature": {AgentLocal, AgentServer},
-	"agent.top_k":       {AgentLocal}, "agent.top_p": {AgentLocal, AgentServer}, "agent.min_p": {AgentLocal},
-	"agent.stop": {AgentLocal, AgentServer}, "agent.max_new_tokens": {AgentLocal, AgentServer},
-
-	"judge.base_url": {KindModel}, "judge.model": {KindModel}, "judge.api_key_env": {KindModel},
-	"judge.parallel":            {KindModel},
-	"judge.requests_per_minute": {KindModel}, "judge.tokens_per_minute": {KindModel}, "judge.timeout": {KindModel},
-	"judge.retries":        {KindModel},
-	"judge.max_new_tokens": {KindModel}, "judge.max_requests": {KindModel}, "judge.max_cost": {KindModel},
-	"judge.prompt_price":     {KindModel},
-	"judge.completion_price": {KindModel}, "judge.cache": {KindModel}, "judge.prompts": {KindModel},
-	"judge.allow_unparsed": {KindModel},
-	"judge.verdicts":       {KindReplay}, "judge.helpfulness": {KindReplay},
+// applies lists by section which of its keys each agent or judge uses. All use the keys that are in no list.
+var applies = map[string]map[string]string{
+	"agent": {
+		AgentLocal: "model backend batch prompt prompts prefill temperature top_k top_p min_p stop max_new_tokens",
+		AgentServer: "base_url api_model api_key_env parallel timeout prompt prompts temperature top_p stop " +
+			"max_new_tokens",
+		AgentRecorded: "actions",
+	},
+	"judge": {
+		KindModel: "base_url model api_key_env parallel requests_per_minute tokens_per_minute timeout retries " +
+			"max_new_tokens max_requests max_cost prompt_price completion_price cache prompts allow_unparsed",
+		KindReplay: "verdicts helpfulness",
+	},
 }
 
-// idle says that a key has no effect on the agent or judge that is chosen.
-func (o *Options) idle(key string) bool {
-	users, limited := applies[key]
-	if !limited {
-		return false
+// idleKeys have no effect with the agent or judge chosen in a section.
+func idleKeys(section, chosen string) (keys []string) {
+	used := strings.Fields(applies[section][chosen])
+	for _, list := range applies[section] {
+		for _, key := range strings.Fields(list) {
+			if !slices.Contains(used, key) {
+				keys = append(keys, section+"."+key)
+			}
+		}
 	}
-	chosen := o.Judge.Kind
-	if strings.HasPrefix(key, "agent.") {
-		chosen = o.Agent.Way()
-	}
-	return !slices.Contains(users, chosen)
+	return keys
 }
 
 // Paths are the options that name files and folders.
@@ -185,13 +175,8 @@ func Spec(stages ...string) *config.Spec[Options] {
 			}
 		},
 		Check: func(g *config.Given, o *Options) { checks{g, o, stages}.all() },
-		Idle: func(o *Options) (keys []string) {
-			for key := range applies {
-				if o.idle(key) {
-					keys = append(keys, key)
-				}
-			}
-			return keys
+		Idle: func(o *Options) []string {
+			return append(idleKeys("agent", o.Agent.Way()), idleKeys("judge", o.Judge.Kind)...)
 		},
 	}
 }
@@ -215,36 +200,39 @@ func quickStart(overrides []config.Override, stages []string) (string, []byte) {
 	return "configs/" + name, text
 }
 
-// agentKeys choose the agent, each in its way.
-var agentKeys = []struct{ key, way string }{{"agent.model", AgentLocal}, {"agent.base_url", AgentServer},
-	{"agent.actions", AgentRecorded}}
+// agentKeys choose the agent, judgeKeys the judge, each in its way.
+var (
+	agentKeys = []struct{ key, way string }{{"agent.model", AgentLocal}, {"agent.base_url", AgentServer},
+		{"agent.actions", AgentRecorded}}
+	judgeKeys = []struct{ key, kind string }{{"judge.model", KindModel}, {"judge.base_url", KindModel},
+		{"judge.verdicts", KindReplay}}
+)
 
 // choose drops what the file says of another agent or judge than the command line chooses.
 func choose(g *config.Given) {
 	for _, k := range agentKeys {
 		if g.FromCommandLine(k.key) {
-			drop(g, "agent.", k.way)
+			drop(g, "agent", k.way)
 			break
 		}
 	}
 	if g.FromCommandLine("judge.kind") {
-		drop(g, "judge.", g.Text("judge.kind"))
+		drop(g, "judge", g.Text("judge.kind"))
 		return
 	}
-	for _, k := range []struct{ key, kind string }{{"judge.model", KindModel}, {"judge.base_url", KindModel},
-		{"judge.verdicts", KindReplay}} {
+	for _, k := range judgeKeys {
 		if g.FromCommandLine(k.key) {
 			g.Put("judge.kind", k.kind, k.key)
-			drop(g, "judge.", k.kind)
+			drop(g, "judge", k.kind)
 			return
 		}
 	}
 }
 
-// drop forgets what a file says in a section that does not apply to the agent or judge chosen.
+// drop forgets what a file says in a section that has no effect with the agent or judge chosen.
 func drop(g *config.Given, section, chosen string) {
-	for key, users := range applies {
-		if strings.HasPrefix(key, section) && g.Has(key) && !g.FromCommandLine(key) && !slices.Contains(users, chosen) {
+	for _, key := range idleKeys(section, chosen) {
+		if !g.FromCommandLine(key) {
 			g.Drop(key)
 		}
 	}
@@ -259,29 +247,37 @@ type checks struct {
 
 func (c checks) all() {
 	c.judge()
-	if c.oneAgent() {
-		c.agent()
-		c.effects()
+	var named []string // the keys that name an agent
+	for _, k := range agentKeys {
+		if c.Text(k.key) != "" {
+			named = append(named, k.key)
+		}
+	}
+	if len(named) > 1 {
+		c.Fault(named[1], "%s %s: %s names an agent already; remove one of the two", named[1], c.Show(named[1]), named[0])
+		return
+	}
+	c.agent()
+	for _, k := range agentKeys {
+		if k.way == c.o.Agent.Way() {
+			c.effects(idleKeys("agent", k.way), k.key)
+		}
+	}
+	if kind := c.o.Judge.Kind; !c.Bad("judge.kind") {
+		c.effects(idleKeys("judge", kind), "judge.kind "+kind)
+	}
+}
+
+// effects refuses keys that have no effect with what is chosen.
+func (c checks) effects(idle []string, chosen string) {
+	for _, key := range c.Keys() {
+		if c.Text(key) != "" && slices.Contains(idle, key) {
+			c.Fault(key, "%s %s: it has no effect with %s; remove it", key, c.Show(key), chosen)
+		}
 	}
 }
 
 func (c checks) runs(stage string) bool { return slices.Contains(c.stages, stage) }
-
-// oneAgent refuses a second agent.
-func (c checks) oneAgent() bool {
-	first := ""
-	for _, k := range agentKeys {
-		switch {
-		case c.Text(k.key) == "":
-		case first != "":
-			c.Fault(k.key, "%s %s: %s names an agent already; remove one of the two", k.key, c.Show(k.key), first)
-			return false
-		default:
-			first = k.key
-		}
-	}
-	return true
-}
 
 // agent wants an agent, where a stage needs one.
 func (c checks) agent() {
@@ -315,25 +311,6 @@ func (c checks) judge() {
 			"test), or replay (recorded verdicts)", j.BaseURL)
 	case j.Kind == KindReplay && j.Verdicts == "":
 		c.Fault("judge.verdicts", "judge.verdicts is missing: judge.kind replay wants a file of recorded verdicts")
-	}
-}
-
-// effects refuses keys that have no effect on the agent or judge that is chosen.
-func (c checks) effects() {
-	chosen := map[string]string{}
-	if !c.Bad("judge.kind") {
-		chosen["judge"] = "judge.kind " + c.o.Judge.Kind
-	}
-	for _, k := range agentKeys {
-		if k.way == c.o.Agent.Way() {
-			chosen["agent"] = k.key
-		}
-	}
-	for _, key := range c.Keys() {
-		section, _, _ := strings.Cut(key, ".")
-		if by := chosen[section]; c.Text(key) != "" && by != "" && c.o.idle(key) {
-			c.Fault(key, "%s %s: it has no effect with %s; remove it", key, c.Show(key), by)
-		}
 	}
 }
 
