@@ -94,11 +94,9 @@ type replay struct {
 
 // Check wants a verdict, and a score if there are any, for each of the cases.
 func (r *replay) Check(cases []lens.Case) error {
-	err := lacking("recorded verdicts", "verdict", cases,
-		func(c *lens.Case) bool { _, ok := r.Verdicts[c.Name]; return ok })
+	err := lacking("recorded verdicts", "verdict", cases, in(r.Verdicts))
 	if err == nil && r.Scores != nil {
-		err = lacking("recorded helpfulness", "score", cases,
-			func(c *lens.Case) bool { _, ok := r.Scores[c.Name]; return ok })
+		err = lacking("recorded helpfulness", "score", cases, in(r.Scores))
 	}
 	return err
 }

@@ -40,18 +40,12 @@ type Probed struct {
 	Unparsed int        `json:"unparsed"`  // replies with neither letter; they count as wrong
 }
 
-// probeOptions say who is asked, and what.
+// probeOptions say who is asked, and what. A question that does not fit counts as wrong.
 type probeOptions struct {
-	Chat     rollout.Chat
-	Prompts  *Prompts
-	Levels   []string // nil: all Levels
-	Seed     uint64   // of the orders
-	MaxNew   int      // most tokens of a reply; 0: 10; a model that thinks first needs more
-	Parallel int
-	Batch    int
-	Fits     func(rollout.Conversation) (bool, error) // nil: all prompts fit; one that does not counts as wrong
-	Settings map[string]string
-	Tick     func(progress) // one call at a time
+	asking
+	Prompts *Prompts
+	Levels  []string // nil: all Levels
+	MaxNew  int      // most tokens of a reply; 0: 10; a model that thinks first needs more
 }
 
 // probeTokens are enough for "(A)" and some words that nobody asked for.
@@ -67,12 +61,10 @@ func (p *probeRow) unparsed() bool { return p.Choice == "" && p.Reason != TooLon
 
 func (p *probeRow) key() probeKey { return probeKey{p.Name, p.Level, p.YesFirst} }
 
-// probing is the stage probe under way.
-type probing struct {
-	*probeOptions
-	journal *journal[probeRow]
-	cases   map[string]*lens.Case
-	counter counter
+// probe is a question with its row, which has no answer yet.
+type probe struct {
+	c   *lens.Case
+	row probeRow
 }
 
 // Probe asks the questions that are not answered yet, at every level, in both orders. Cases whose seed or vignette is
@@ -83,57 +75,53 @@ func (r *store) Probe(ctx context.Context, o probeOptions) error {
 			return fmt.Errorf("level %q: want seed, vignette or trajectory", level)
 		}
 	}
-	j, rows, err := begin(r, StageProbe, probesName, o.Settings, every[probeRow])
+	s, err := begin(r, StageProbe, probesName, o.Settings, o.Tick, every[probeRow])
 	if err != nil {
 		return err
 	}
-	p := &probing{&o, j, map[string]*lens.Case{}, counter{tick: o.Tick}}
-	todo := p.begin(r, rows)
-	if err = r.start(StageProbe); err == nil {
-		p.counter.step(func(*progress) {})
-		err = asking[probeRow]{o.Chat, o.Fits, o.Parallel, o.Batch, p.question, p.note}.all(ctx, todo)
-	}
-	return stopped(ctx, err, j.close())
-}
-
-// begin lists the questions that are left.
-func (p *probing) begin(r *store, rows []probeRow) (todo []probeRow) {
-	done := map[probeKey]bool{}
-	now := &p.counter.now
-	for i := range rows {
-		done[rows[i].key()] = true
-		if rows[i].unparsed() {
-			now.Unparsed++
+	count := func(p *progress, row *probeRow) {
+		p.Calls++
+		p.Done = p.Calls / 2
+		if row.unparsed() {
+			p.Unparsed++
 		}
 	}
-	for _, row := range p.questions(r) {
-		now.TotalCalls++
-		if done[row.key()] {
-			now.Calls++
+	done, todo := map[probeKey]*probeRow{}, []probe(nil)
+	for i := range s.rows {
+		done[s.rows[i].key()] = &s.rows[i]
+	}
+	for _, q := range o.questions(r.Cases) {
+		s.now.TotalCalls++
+		if row, ok := done[q.row.key()]; ok {
+			count(&s.now, row)
 		} else {
-			todo = append(todo, row)
+			todo = append(todo, q)
 		}
 	}
-	now.Total, now.Done = now.TotalCalls/2, now.Calls/2
-	return todo
+	s.now.Total = s.now.TotalCalls / 2
+	note := func(q probe, talk rollout.Conversation, answer *rollout.Answer) error {
+		q.row.answer(talk, answer)
+		return s.note(q.row, func(p *progress) { count(p, &q.row) })
+	}
+	return s.run(ctx, func() error { return ask(ctx, o.asking, todo, o.conversation, note) })
 }
 
 // questions are all of them, each in both orders.
-func (p *probing) questions(r *store) (all []probeRow) {
-	levels := p.Levels
+func (o *probeOptions) questions(cases []lens.Case) (all []probe) {
+	levels := o.Levels
 	if levels == nil {
 		levels = Levels
 	}
 	for _, level := range levels {
-		for i := range r.Cases {
-			c := &r.Cases[i]
-			p.cases[c.Name] = c
+		for i := range cases {
+			c := &cases[i]
 			if !canProbe(c, level) {
 				continue
 			}
-			drawn := rand.New(rand.NewPCG(seedOf(p.Seed, c.Name), seedOf(1, level))).IntN(2) == 0
+			drawn := rand.New(rand.NewPCG(seedOf(o.Seed, c.Name), seedOf(1, level))).IntN(2) == 0
 			for _, yesFirst := range []bool{true, false} {
-				all = append(all, probeRow{Name: c.Name, Level: level, YesFirst: yesFirst, Drawn: yesFirst == drawn})
+				row := probeRow{Name: c.Name, Level: level, YesFirst: yesFirst, Drawn: yesFirst == drawn}
+				all = append(all, probe{c, row})
 			}
 		}
 	}
@@ -153,42 +141,28 @@ func canProbe(c *lens.Case, level string) bool {
 	return !slices.Contains(needs, "")
 }
 
-// question puts a row's question to the model.
-func (p *probing) question(row probeRow) (rollout.Conversation, error) {
-	text, err := p.Prompts.Probe(row.Level, p.cases[row.Name], row.YesFirst)
+// conversation puts a question to the model.
+func (o *probeOptions) conversation(q probe) (rollout.Conversation, error) {
+	text, err := o.Prompts.Probe(q.row.Level, q.c, q.row.YesFirst)
 	return rollout.Conversation{
-		Messages: []data.Message{{Role: "user", Content: text}}, Seed: seedOf(p.Seed, row.Name),
-		Sampling: rollout.Sampling{MaxNew: cmp.Or(p.MaxNew, probeTokens)},
+		Messages: []data.Message{{Role: "user", Content: text}}, Seed: seedOf(o.Seed, q.row.Name),
+		Sampling: rollout.Sampling{MaxNew: cmp.Or(o.MaxNew, probeTokens)},
 	}, err
 }
 
-// gold is the letter of No.
-func (p *probeRow) gold() string {
-	if p.YesFirst {
-		return "B"
-	}
-	return "A"
-}
-
-func (p *probing) note(row probeRow, talk rollout.Conversation, answer *rollout.Answer) error {
-	row.Prompt = Hash(talk.Messages[0].Content)
+// answer notes what the model has answered; nil: it was not asked.
+func (p *probeRow) answer(talk rollout.Conversation, answer *rollout.Answer) {
+	p.Prompt = Hash(talk.Messages[0].Content)
 	if answer == nil {
-		row.Reason = TooLong
-	} else {
-		row.Reply, row.Choice = answer.Text, choiceOf(answer.Text)
-		row.Right = row.Choice == row.gold()
+		p.Reason = TooLong
+		return
 	}
-	if err := p.journal.add(row); err != nil {
-		return err
+	no := "A"
+	if p.YesFirst {
+		no = "B"
 	}
-	p.counter.step(func(now *progress) {
-		now.Calls++
-		now.Done = now.Calls / 2
-		if row.unparsed() {
-			now.Unparsed++
-		}
-	})
-	return nil
+	p.Reply, p.Choice = answer.Text, choiceOf(answer.Text)
+	p.Right = p.Choice == no
 }
 
 var letter = regexp.MustCompile(`\b[AB]\b`)

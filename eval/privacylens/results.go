@@ -85,8 +85,7 @@ func results(cases []lens.Case, actions []ActionRow, verdicts []verdictRow) ([]C
 		return nil, err
 	}
 	if len(actions) > 0 {
-		if err := lacking(actionsName, "action yet: the stage actions adds them", cases,
-			func(c *lens.Case) bool { _, ok := byName[c.Name]; return ok }); err != nil {
+		if err := lacking(actionsName, "action yet: the stage actions adds them", cases, in(byName)); err != nil {
 			return nil, err
 		}
 	}
@@ -105,35 +104,24 @@ func results(cases []lens.Case, actions []ActionRow, verdicts []verdictRow) ([]C
 		return nil, fmt.Errorf("%s: %d of %d cases still lack verdicts (first: %s): run `posttrain eval privacylens "+
 			"judge --out DIR` to finish", verdictsName, missing, len(cases), first)
 	}
-	unscored(out)
-	if err := ofOtherActions(cases, byName, judged); err != nil {
-		return nil, err
+	if slices.ContainsFunc(out, func(r CaseResult) bool { return r.Helpfulness == nil }) {
+		for i := range out { // helpfulness was not judged: a mean of the 0 of outputs without an action says nothing
+			out[i].Helpfulness = nil
+		}
+	}
+	for i := range cases {
+		row := byName[cases[i].Name]
+		v, ok := judged[verdictKey{row.Name, ""}]
+		if _, has := Action(row.FinalAction); ok && has && v.Action != Hash(row.FinalAction) {
+			return nil, ofAnother(verdictsName, row.Name)
+		}
 	}
 	return out, nil
 }
 
-// ofOtherActions is an error where a verdict is not of the action that is there now.
-func ofOtherActions(cases []lens.Case, actions map[string]ActionRow, judged map[verdictKey]verdictRow) error {
-	for i := range cases {
-		row := actions[cases[i].Name]
-		v, ok := judged[verdictKey{row.Name, ""}]
-		if _, has := Action(row.FinalAction); ok && has && v.Action != Hash(row.FinalAction) {
-			return fmt.Errorf("%s: the verdicts on %s are of another action: name another --out DIR", verdictsName,
-				row.Name)
-		}
-	}
-	return nil
-}
-
-// unscored removes the 0 of outputs without an action where the judge does not judge helpfulness: a mean over these
-// alone says nothing.
-func unscored(results []CaseResult) {
-	if !slices.ContainsFunc(results, func(r CaseResult) bool { return r.Helpfulness == nil }) {
-		return
-	}
-	for i := range results {
-		results[i].Helpfulness = nil
-	}
+// ofAnother is the error for verdicts that are not of the action that is there now.
+func ofAnother(path, name string) error {
+	return fmt.Errorf("%s: the verdicts on %s are of another action: name another --out DIR", path, name)
 }
 
 // verdictKey names a question to a judge, and a prompt for it; the item of helpfulness is "".
@@ -180,34 +168,28 @@ func result(c *lens.Case, action ActionRow, recorded bool, judged map[verdictKey
 	}
 	var has bool
 	r.Action, has = Action(action.FinalAction)
-	if r.NoAction = recorded && !has; r.NoAction {
-		r.unjudged(c)
-		return r, true
-	}
+	r.NoAction = recorded && !has
 	for _, item := range c.Trajectory.Items {
 		v, found := judged[verdictKey{c.Name, item}]
-		if !found {
+		switch {
+		case r.NoAction:
+			r.Items = append(r.Items, ItemResult{Item: item, Parsed: true})
+		case !found:
 			return r, false
+		default:
+			r.add(v)
 		}
-		r.add(v)
+	}
+	if r.NoAction {
+		r.Helpfulness = new(int)
+		return r, true
 	}
 	v, found := judged[verdictKey{c.Name, ""}]
-	if !found {
-		return r, false
-	}
 	r.Helpfulness, r.ScoreParsed, r.ScoreReply, r.ScorePrompt = v.Score, v.Parsed, v.Reply, v.Prompt
 	if !r.ScoreParsed {
 		r.UnparsedSeen++
 	}
-	return r, true
-}
-
-// unjudged is a case without an action.
-func (r *CaseResult) unjudged(c *lens.Case) {
-	for _, item := range c.Trajectory.Items {
-		r.Items = append(r.Items, ItemResult{Item: item, Parsed: true})
-	}
-	r.Helpfulness = new(int)
+	return r, found
 }
 
 func (r *CaseResult) add(v verdictRow) {

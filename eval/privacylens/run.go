@@ -281,9 +281,7 @@ func (e *evaluation) runActions(ctx context.Context) error {
 	}
 	tick, end := e.progress("action", e.subject.progress)
 	defer end()
-	o := e.actionOptions()
-	o.Tick = tick
-	return e.store.Actions(ctx, o)
+	return e.store.Actions(ctx, e.actionOptions(tick))
 }
 
 // importActions puts recorded actions into the run folder.
@@ -332,12 +330,8 @@ func (e *evaluation) runProbe(ctx context.Context) error {
 	}
 	tick, end := e.progress("probe", e.subject.progress)
 	defer end()
-	o := probeOptions{
-		Chat: e.subject, Prompts: e.prompts, Levels: e.Probe.Levels, Seed: e.Seed, MaxNew: e.Probe.MaxNew,
-		Fits: e.subject.room(), Settings: settings, Tick: tick,
-	}
-	o.Parallel, o.Batch = e.subject.together()
-	return e.store.Probe(ctx, o)
+	return e.store.Probe(ctx, probeOptions{asking: e.subject.asking(e.Seed, settings, tick), Prompts: e.prompts,
+		Levels: e.Probe.Levels, MaxNew: e.Probe.MaxNew})
 }
 
 func (e *evaluation) runReport(ctx context.Context) (err error) {

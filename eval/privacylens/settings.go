@@ -166,46 +166,44 @@ func readSettings(dir string) (Settings, error) {
 	return all, nil
 }
 
-// begin opens the journal of a stage and writes the stage's settings, the cases among them. A row that binds keeps the
+// begin opens the journal file of a stage and writes the stage's settings, the cases among them. A row that binds keeps the
 // stage to the settings that it came from. If there are only others (replies of a judge that never gives a verdict,
-// say), the settings may change, and these rows are removed. It returns the rows that stay.
-func begin[T any](s *store, stage, name string, settings map[string]string, binds func(*T) bool) (*journal[T], []T,
-	error) {
-	j, rows, err := openJournal[T](s.path(name))
+// say), the settings may change, and these rows are removed.
+func begin[R any](s *store, name, file string, settings map[string]string, tick func(progress), binds func(*R) bool) (
+	*stage[R], error) {
+	j, rows, err := openJournal[R](s.path(file))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	all, err := readSettings(s.Dir)
 	if err != nil {
-		return nil, nil, errors.Join(err, j.close())
+		return nil, errors.Join(err, j.close())
 	}
-	now := maps.Clone(settings)
-	if now == nil {
-		now = map[string]string{}
-	}
-	now["cases"] = hashCases(s.Cases)
-	if before := all[stage]; len(rows) > 0 && !maps.Equal(before, now) {
-		if before == nil {
-			err = fmt.Errorf("%s has no settings for stage %s, but its answers exist: "+
-				"restore the file, or start a new run with --out DIR", s.path(settingsName), stage)
-		} else if slices.ContainsFunc(rows, func(row T) bool { return binds(&row) }) {
-			err = differing(s.Dir, stage, before, now)
-		} else {
-			rows, err = nil, j.clear()
-		}
+	now := map[string]string{"cases": hashCases(s.Cases)}
+	maps.Copy(now, settings)
+	before, known := all[name]
+	switch {
+	case len(rows) == 0 || maps.Equal(before, now):
+	case !known:
+		err = fmt.Errorf("%s has no settings for stage %s, but its answers exist: restore the file, or start a new run "+
+			"with --out DIR", s.path(settingsName), name)
+	case slices.ContainsFunc(rows, func(row R) bool { return binds(&row) }):
+		err = differing(s.Dir, name, before, now)
+	default:
+		rows, err = nil, j.clear()
 	}
 	if err == nil {
-		all[stage] = now
+		all[name] = now
 		err = data.WriteJSON(s.path(settingsName), all)
 	}
 	if err != nil {
-		return nil, nil, errors.Join(err, j.close())
+		return nil, errors.Join(err, j.close())
 	}
-	return j, rows, nil
+	return &stage[R]{journal: j, store: s, name: name, rows: rows, tick: tick}, nil
 }
 
 // every row binds.
-func every[T any](*T) bool { return true }
+func every[R any](*R) bool { return true }
 
 // differing names the first setting that has changed: the kind, if that has.
 func differing(dir, stage string, before, now map[string]string) error {
@@ -228,8 +226,7 @@ func differing(dir, stage string, before, now map[string]string) error {
 func (s *store) sameCases(settings Settings, stage string) error {
 	before, ok := settings[stage]
 	if now := hashCases(s.Cases); ok && before["cases"] != now {
-		return fmt.Errorf("%s: stage %s was run on other cases (%s, now %s): want the same data, whole or the same "+
-			"part",
+		return fmt.Errorf("%s: stage %s was run on other cases (%s, now %s): want the same data, whole or the same part",
 			s.Dir, stage, before["cases"], now)
 	}
 	return nil

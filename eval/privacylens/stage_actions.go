@@ -1,6 +1,7 @@
 package privacylens
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/fnv"
@@ -11,20 +12,14 @@ import (
 	"github.com/posttrain/posttrain/rollout"
 )
 
-// actionOptions say how the model under test is asked for its actions.
+// actionOptions say how the model under test is asked for its actions. One whose prompt does not fit is no action.
 type actionOptions struct {
+	asking
 	rollout.Sampling // the published runs: temperature 0.7, 7000 new tokens
 
-	Chat     rollout.Chat
-	Prompts  agentPrompter
-	Think    bool   // the think format: Final drops thoughts and takes the answer block
-	Prefill  string // how answers begin; not with a server
-	Seed     uint64
-	Parallel int                                      // calls of Chat under way; 0: 1
-	Batch    int                                      // conversations a call; 0: 1
-	Fits     func(rollout.Conversation) (bool, error) // nil: all prompts fit; one that does not is no action
-	Settings map[string]string                        // what a later call must agree with
-	Tick     func(progress)                           // one call at a time
+	Prompts agentPrompter
+	Think   bool   // the think format: finalAction drops thoughts and takes the answer block
+	Prefill string // how answers begin; not with a server
 }
 
 // Conversation puts a case to the model. The seed of its draws depends on the case's name, not on its place.
@@ -43,27 +38,23 @@ func seedOf(seed uint64, name string) uint64 {
 	return seed*0x9e3779b97f4a7c15 ^ h.Sum64()
 }
 
-// acting is the stage actions under way.
-type acting struct {
-	*actionOptions
-	journal *journal[ActionRow]
-	counter counter
-}
-
 // Actions asks the model under test for the actions that are not there yet.
 func (r *store) Actions(ctx context.Context, o actionOptions) error {
-	j, rows, err := r.beginActions(o.Settings)
+	s, err := r.beginActions(o.Settings, o.Tick)
 	if err != nil {
 		return err
 	}
-	a := &acting{&o, j, counter{tick: o.Tick, now: progress{Total: len(r.Cases), TotalCalls: len(r.Cases)}}}
-	todo := r.without(rows)
-	done := len(r.Cases) - len(todo)
-	if err = r.start(StageActions); err == nil {
-		a.counter.step(func(p *progress) { p.Done, p.Calls = done, done })
-		err = asking[*lens.Case]{o.Chat, o.Fits, o.Parallel, o.Batch, a.Conversation, a.note}.all(ctx, todo)
+	todo, n := r.without(s.rows), len(r.Cases)
+	s.now = progress{Done: n - len(todo), Total: n, Calls: n - len(todo), TotalCalls: n}
+	note := func(c *lens.Case, talk rollout.Conversation, answer *rollout.Answer) error {
+		row := ActionRow{Name: c.Name, Prompt: Hash(talk.Messages[0].Content), Reason: TooLong}
+		if answer != nil {
+			row.Output, row.Reason = answer.Text, answer.Reason
+			row.FinalAction = finalAction(row.Output, o.Think)
+		}
+		return s.note(row, func(p *progress) { p.Done++; p.Calls++ })
 	}
-	return stopped(ctx, err, j.close())
+	return s.run(ctx, func() error { return ask(ctx, o.asking, todo, o.Conversation, note) })
 }
 
 // pending is the number of cases without an action.
@@ -75,11 +66,8 @@ func (r *store) pending() (int, error) {
 // acted are the cases that have an action in a run's folder, in which no action may be missing.
 func acted(dir string, cases []lens.Case) ([]lens.Case, error) {
 	rows, err := readRows[ActionRow](filepath.Join(dir, actionsName))
-	if err != nil {
-		return nil, err
-	}
-	settings, err := readSettings(dir)
-	if err != nil {
+	settings, settingsErr := readSettings(dir)
+	if err := cmp.Or(err, settingsErr); err != nil {
 		return nil, err
 	}
 	wanted := 1
@@ -107,17 +95,4 @@ func (r *store) without(rows []ActionRow) (todo []*lens.Case) {
 		}
 	}
 	return todo
-}
-
-func (a *acting) note(c *lens.Case, talk rollout.Conversation, answer *rollout.Answer) error {
-	row := ActionRow{Name: c.Name, Prompt: Hash(talk.Messages[0].Content), Reason: TooLong}
-	if answer != nil {
-		row.Output, row.Reason = answer.Text, answer.Reason
-		row.FinalAction = finalAction(row.Output, a.Think)
-	}
-	if err := a.journal.add(row); err != nil {
-		return err
-	}
-	a.counter.step(func(p *progress) { p.Done++; p.Calls++ })
-	return nil
 }

@@ -1,6 +1,7 @@
 package privacylens
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,30 +27,31 @@ const patience = 10
 type question struct {
 	c      *lens.Case
 	at     int // of the case in the run
-	item   int // -1: helpfulness
+	item   int // of leakage
 	action string
-	hash   string // of the final action
+	row    verdictRow // without the verdict
 }
 
 // questionsOf are all questions about a case, none about an output without an action.
-func questionsOf(c *lens.Case, at int, actions map[string]ActionRow) (all []question) {
+func questionsOf(c *lens.Case, at int, actions map[string]ActionRow) []question {
 	row, recorded := actions[c.Name]
 	action, has := Action(row.FinalAction)
 	if recorded && !has {
 		return nil
 	}
-	for item := -1; item < len(c.Trajectory.Items); item++ {
-		all = append(all, question{c, at, item, action, Hash(row.FinalAction)})
+	hash := Hash(row.FinalAction)
+	all := []question{{c, at, 0, action, verdictRow{Name: c.Name, Kind: helpfulness, Action: hash}}}
+	for i, item := range c.Trajectory.Items {
+		all = append(all, question{c, at, i, action, verdictRow{Name: c.Name, Kind: leakage, Item: item, Action: hash}})
 	}
 	return all
 }
 
 // judging is the stage judge under way.
 type judging struct {
-	*judgeOptions
-	journal *journal[verdictRow]
+	*stage[verdictRow]
+	judgeOptions
 	todo    []question
-	counter counter
 	left    []int  // by case: questions without a verdict
 	leaks   []bool // by case
 	replies int    // of the judge, of this call and earlier ones
@@ -63,42 +65,37 @@ func (r *store) Judge(ctx context.Context, o judgeOptions) error {
 	if err != nil {
 		return err
 	}
-	j, rows, err := r.beginJudge(o.Settings, o.AllowUnparsed)
+	stage, err := r.beginJudge(o)
 	if err != nil {
 		return err
 	}
-	s := &judging{judgeOptions: &o, journal: j, left: make([]int, len(r.Cases)), leaks: make([]bool, len(r.Cases)),
-		counter: counter{tick: o.Tick}}
-	if err = s.begin(r, actions, rows); err == nil {
-		err = r.start(StageJudge)
+	s := &judging{stage: stage, judgeOptions: o, left: make([]int, len(r.Cases)), leaks: make([]bool, len(r.Cases))}
+	if err := s.plan(actions); err != nil {
+		return errors.Join(err, s.close())
 	}
-	if err == nil {
-		s.counter.step(func(*progress) {})
-		err = s.checkReplies(patience)
-	}
-	if err == nil {
-		err = inParallel(ctx, o.Parallel, len(s.todo),
-			func(ctx context.Context, i int) error { return s.answer(ctx, s.todo[i]) })
-	}
-	if err == nil {
-		err = s.checkReplies(1) // at the end, a single reply without a verdict is enough
-	}
-	return stopped(ctx, err, j.close())
+	return s.run(ctx, func() error {
+		err := s.checkReplies(patience)
+		if err == nil {
+			err = inParallel(ctx, o.Parallel, len(s.todo),
+				func(ctx context.Context, i int) error { return s.answer(ctx, s.todo[i]) })
+		}
+		return cmp.Or(err, s.checkReplies(1)) // at the end, a single reply without a verdict is enough
+	})
 }
 
 // beginJudge is begin for verdicts. Those bind that have the form asked for, or were accepted without it.
-func (r *store) beginJudge(settings map[string]string, allowUnparsed bool) (*journal[verdictRow], []verdictRow, error) {
+func (r *store) beginJudge(o judgeOptions) (*stage[verdictRow], error) {
 	all, err := readSettings(r.Dir)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	now := map[string]string{}
-	maps.Copy(now, settings)
-	if allowUnparsed {
+	maps.Copy(now, o.Settings)
+	if o.AllowUnparsed {
 		now["unparsed"] = "allowed"
 	}
 	accepted := all[StageJudge]["unparsed"] != ""
-	return begin(r, StageJudge, verdictsName, now, func(v *verdictRow) bool { return v.Parsed || accepted })
+	return begin(r, StageJudge, verdictsName, now, o.Tick, func(v *verdictRow) bool { return v.Parsed || accepted })
 }
 
 // actionsToJudge are the final actions by name; nil for a replay without any.
@@ -114,18 +111,14 @@ func (r *store) actionsToJudge(judge Judge) (map[string]ActionRow, error) {
 		}
 	}
 	actions, _, err := index(rows, nil)
-	if err != nil {
-		return nil, err
-	}
-	settings, err := readSettings(r.Dir)
-	if err != nil {
+	settings, settingsErr := readSettings(r.Dir)
+	if err := cmp.Or(err, settingsErr); err != nil {
 		return nil, err
 	}
 	if err := r.sameCases(settings, StageActions); err != nil {
 		return nil, err
 	}
-	err = lacking(r.path(actionsName), "action yet: the stage actions adds them", r.Cases,
-		func(c *lens.Case) bool { _, ok := actions[c.Name]; return ok })
+	err = lacking(r.path(actionsName), "action yet: the stage actions adds them", r.Cases, in(actions))
 	if err == nil && isReplay {
 		err = replay.agree(r.Cases, actions)
 	}
@@ -145,100 +138,85 @@ func (r *replay) agree(cases []lens.Case, actions map[string]ActionRow) error {
 	return nil
 }
 
-// begin counts the verdicts that are there, and lists the questions without one.
-func (s *judging) begin(r *store, actions map[string]ActionRow, rows []verdictRow) error {
-	_, judged, err := index(nil, rows)
+// plan counts the verdicts that are there, and lists the questions without one.
+func (s *judging) plan(actions map[string]ActionRow) error {
+	_, judged, err := index(nil, s.rows)
 	if err != nil {
 		return err
 	}
-	s.counter.now.Total = len(r.Cases)
-	for i := range r.Cases {
-		questions := questionsOf(&r.Cases[i], i, actions)
+	cases := s.store.Cases
+	s.now.Total = len(cases)
+	for i := range cases {
+		questions := questionsOf(&cases[i], i, actions)
 		s.left[i] = len(questions)
-		s.counter.now.TotalCalls += len(questions)
+		s.now.TotalCalls += len(questions)
 		for _, q := range questions {
-			v, done := judged[q.key()]
-			if done && v.Action != q.hash {
-				return fmt.Errorf("%s: the verdicts on %s are of another action: name another --out DIR",
-					r.path(verdictsName), q.c.Name)
-			}
-			if done {
-				s.count(i, v)
-			} else {
+			v, done := judged[q.row.key()]
+			switch {
+			case !done:
 				s.todo = append(s.todo, q)
+			case v.Action != q.row.Action:
+				return ofAnother(s.path, q.c.Name)
+			default:
+				s.count(i, v)
 			}
 		}
-		if s.left[i] == 0 {
-			s.counter.now.Done++
+		if len(questions) == 0 {
+			s.now.Done++
 		}
 	}
 	return nil
 }
 
-func (q *question) key() verdictKey {
-	if q.item < 0 {
-		return verdictKey{q.c.Name, ""}
-	}
-	return verdictKey{q.c.Name, q.c.Trajectory.Items[q.item]}
-}
-
-// count takes note of a verdict; the counter is held, or nobody else has it yet.
+// count takes note of a verdict; the progress is held, or nobody else has it yet.
 func (s *judging) count(at int, v verdictRow) {
-	p := &s.counter.now
-	p.Calls++
-	if s.left[at]--; v.Leaks != nil && *v.Leaks && !s.leaks[at] {
+	s.now.Calls++
+	if s.left[at]--; s.left[at] == 0 {
+		s.now.Done++
+	}
+	if v.Leaks != nil && *v.Leaks && !s.leaks[at] {
 		s.leaks[at] = true
-		p.Leaks++
+		s.now.Leaks++
 	}
 	if v.Tries > 0 {
 		s.replies++
 	}
 	if !v.Parsed {
-		p.Unparsed++
+		s.now.Unparsed++
 		s.strange = v.Reply
 	}
 }
 
 // answer has one question answered.
 func (s *judging) answer(ctx context.Context, q question) error {
-	row := verdictRow{Name: q.c.Name, Kind: leakage, Action: q.hash}
 	var v Verdict
 	var err error
-	if q.item < 0 {
-		row.Kind = helpfulness
-		v, err = s.judgeOptions.Judge.Helpfulness(ctx, q.c, q.action)
-		if errors.Is(err, errNoScore) {
-			v, err = Verdict{Parsed: true}, nil
-		} else {
-			row.Score = &v.Score
-		}
-	} else {
-		row.Item = q.c.Trajectory.Items[q.item]
-		v, err = s.judgeOptions.Judge.Leakage(ctx, q.c, q.action, q.item)
+	row := q.row
+	if row.Kind == leakage {
+		v, err = s.Judge.Leakage(ctx, q.c, q.action, q.item)
 		row.Leaks = &v.Leaks
+	} else if v, err = s.Judge.Helpfulness(ctx, q.c, q.action); errors.Is(err, errNoScore) {
+		v, err = Verdict{Parsed: true}, nil
+	} else {
+		row.Score = &v.Score
 	}
 	if err != nil {
 		return err
 	}
 	row.Parsed, row.Tries, row.Reply, row.Prompt = v.Parsed, v.Tries, v.Reply, v.Prompt
-	if err := s.journal.add(row); err != nil {
-		return err
-	}
-	s.counter.step(func(p *progress) {
-		if s.count(q.at, row); s.left[q.at] == 0 {
-			p.Done++
-		}
-		err = s.checkReplies(patience)
+	var fault error
+	err = s.note(row, func(*progress) {
+		s.count(q.at, row)
+		fault = s.checkReplies(patience)
 	})
-	return err
+	return cmp.Or(err, fault)
 }
 
 // checkReplies returns an error if there are enough replies, and none of them has a verdict.
 func (s *judging) checkReplies(enough int) error {
-	if s.AllowUnparsed || s.replies < enough || s.counter.now.Unparsed < s.replies {
+	if s.AllowUnparsed || s.replies < enough || s.now.Unparsed < s.replies {
 		return nil
 	}
 	return fmt.Errorf("the judge gives no verdicts: none of %d replies has a line such as %q (the last one: %.80q): "+
-		"want another judge or other prompts",
-		s.replies, "Answer: Yes", strings.Join(strings.Fields(s.strange), " "))
+		"want another judge or other prompts", s.replies, "Answer: Yes", strings.Join(strings.Fields(s.strange), " "))
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -70,14 +71,6 @@ func openStore(dir string, cases []lens.Case) (*store, error) {
 
 func (r *store) path(name string) string { return filepath.Join(r.Dir, name) }
 
-// start says that a stage has begun.
-func (r *store) start(stage string) error {
-	if r.accepted == nil {
-		return nil
-	}
-	return r.accepted(stage)
-}
-
 // progress says how far a stage is.
 type progress struct {
 	Done, Total       int // cases
@@ -86,69 +79,93 @@ type progress struct {
 	Unparsed          int // verdicts not in the form asked for
 }
 
-// counter reports progress, one call at a time.
-type counter struct {
+// stage is a stage under way.
+type stage[R any] struct {
+	*journal[R]
+	store *store
+	name  string
+	rows  []R // of earlier calls
+
 	mu   sync.Mutex
 	now  progress
-	tick func(progress)
+	tick func(progress) // one call at a time; may be nil
 }
 
-// step changes the count and reports it.
-func (c *counter) step(change func(p *progress)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	change(&c.now)
-	if c.tick != nil {
-		c.tick(c.now)
+// run does what is left to do, and closes the journal. The error of an ended context comes first.
+func (s *stage[R]) run(ctx context.Context, work func() error) (err error) {
+	if s.store.accepted != nil {
+		err = s.store.accepted(s.name)
 	}
+	if err == nil {
+		s.step(func(*progress) {})
+		err = work()
+	}
+	return cmp.Or(context.Cause(ctx), err, s.close())
+}
+
+// step changes the progress and reports it.
+func (s *stage[R]) step(change func(p *progress)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.now)
+	if s.tick != nil {
+		s.tick(s.now)
+	}
+}
+
+// note adds a row, and changes the progress.
+func (s *stage[R]) note(row R, change func(p *progress)) error {
+	if err := s.add(row); err != nil {
+		return err
+	}
+	s.step(change)
+	return nil
+}
+
+// in says whether a case is among those that a map has by name.
+func in[V any](all map[string]V) func(c *lens.Case) bool {
+	return func(c *lens.Case) bool { _, ok := all[c.Name]; return ok }
 }
 
 // withActions are the cases that have a recorded action.
 func withActions(cases []lens.Case, actions map[string]string) []lens.Case {
-	return slices.DeleteFunc(slices.Clone(cases), func(c lens.Case) bool { _, ok := actions[c.Name]; return !ok })
+	return slices.DeleteFunc(slices.Clone(cases), func(c lens.Case) bool { return !in(actions)(&c) })
 }
 
 // beginActions is begin for actions. They are refused after the verdicts of a replay without actions.
-func (r *store) beginActions(settings map[string]string) (*journal[ActionRow], []ActionRow, error) {
+func (r *store) beginActions(settings map[string]string, tick func(progress)) (*stage[ActionRow], error) {
 	verdicts, err := readRows[verdictRow](r.path(verdictsName))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if pending, err := r.pending(); err != nil || len(verdicts) > 0 && pending == len(r.Cases) {
-		return nil, nil, cmp.Or(err, fmt.Errorf("%s: this folder has verdicts but not the actions they judge: use "+
+		return nil, cmp.Or(err, fmt.Errorf("%s: this folder has verdicts but not the actions they judge: use "+
 			"another --out DIR", r.Dir))
 	}
-	return begin(r, StageActions, actionsName, settings, every[ActionRow])
+	return begin(r, StageActions, actionsName, settings, tick, every[ActionRow])
 }
 
 // Import notes recorded actions, by name, in place of the stage actions. Every case must have one: see withActions.
 func (r *store) Import(actions map[string]string, settings map[string]string) error {
-	has := func(c *lens.Case) bool { _, ok := actions[c.Name]; return ok }
-	if err := lacking("recorded actions", "action", r.Cases, has); err != nil {
+	if err := lacking("recorded actions", "action", r.Cases, in(actions)); err != nil {
 		return err
 	}
-	j, rows, err := r.beginActions(settings)
+	s, err := r.beginActions(settings, nil)
 	if err != nil {
 		return err
 	}
-	done := map[string]string{}
-	for _, row := range rows {
-		done[row.Name] = row.FinalAction
-	}
-	for i := range r.Cases {
-		name := r.Cases[i].Name
-		before, there := done[name]
-		if there && before != actions[name] {
+	for _, row := range s.rows {
+		if action, ok := actions[row.Name]; ok && row.FinalAction != action {
 			return errors.Join(fmt.Errorf("%s: %s has another action than the one recorded: name another --out DIR",
-				r.path(actionsName), name), j.close())
-		}
-		if !there {
-			if err := j.add(ActionRow{Name: name, FinalAction: actions[name]}); err != nil {
-				return errors.Join(err, j.close())
-			}
+				r.path(actionsName), row.Name), s.close())
 		}
 	}
-	return j.close()
+	for _, c := range r.without(s.rows) {
+		if err := s.add(ActionRow{Name: c.Name, FinalAction: actions[c.Name]}); err != nil {
+			return errors.Join(err, s.close())
+		}
+	}
+	return s.close()
 }
 
 // Report joins what the stages have found, counts it, and writes the summary, the cases, as lines and as a page, and
@@ -165,36 +182,19 @@ func (r *store) Report() (Summary, []CaseResult, error) {
 			actions[c.Name] = c.FinalAction
 		}
 	}
-	for _, write := range []func() error{
-		func() error {
-			return data.WriteLines(r.path(CasesName), len(results), func(i int) any { return results[i] })
-		},
-		func() error { return lens.WriteVerdicts(r.path(verdictsFile), r.Cases, verdicts) },
-		func() error {
-			return r.optional(helpfulnessFile, len(scores),
-				func(path string) error { return lens.WriteScores(path, r.Cases, scores) })
-		},
-		func() error {
-			return r.optional(actionsFile, len(actions),
-				func(path string) error { return lens.WriteActions(path, r.Cases, actions) })
-		},
-		func() error { return writePage(r.path(PageName), r.title(), r.Cases, summary, results) },
-		func() error { return data.WriteJSON(r.path(SummaryName), summary) },
-	} {
-		if err := write(); err != nil {
-			return summary, nil, err
-		}
+	err = cmp.Or(
+		data.WriteLines(r.path(CasesName), len(results), func(i int) any { return results[i] }),
+		lens.WriteVerdicts(r.path(verdictsFile), r.Cases, verdicts),
+		r.optional(helpfulnessFile, len(scores),
+			func(path string) error { return lens.WriteScores(path, r.Cases, scores) }),
+		r.optional(actionsFile, len(actions),
+			func(path string) error { return lens.WriteActions(path, r.Cases, actions) }),
+		writePage(r.path(PageName), "PrivacyLens: "+filepath.Base(wholePath(r.Dir)), r.Cases, summary, results),
+	)
+	if err == nil {
+		err = data.WriteJSON(r.path(SummaryName), summary)
 	}
-	return summary, results, nil
-}
-
-// title names the run's page by its folder.
-func (r *store) title() string {
-	dir, err := filepath.Abs(r.Dir)
-	if err != nil {
-		dir = r.Dir
-	}
-	return "PrivacyLens: " + filepath.Base(dir)
+	return summary, results, err
 }
 
 // optional writes a file where there is something for it, and removes an older one where there is nothing.
@@ -208,69 +208,32 @@ func (r *store) optional(name string, n int, write func(path string) error) erro
 	return nil
 }
 
-// found is what is in a run's folder.
-type found struct {
-	settings Settings
-	actions  []ActionRow
-	verdicts []verdictRow
-	probes   []probeRow
-}
-
-// judged says that there is more than probes.
-func (f *found) judged() bool { return len(f.actions)+len(f.verdicts) > 0 }
-
-// find reads what the stages have left.
-func (r *store) find() (f found, err error) {
-	if f.settings, err = readSettings(r.Dir); err != nil {
-		return f, err
-	}
-	if f.actions, err = readRows[ActionRow](r.path(actionsName)); err != nil {
-		return f, err
-	}
-	if f.verdicts, err = readRows[verdictRow](r.path(verdictsName)); err != nil {
-		return f, err
-	}
-	if f.probes, err = readRows[probeRow](r.path(probesName)); err != nil {
-		return f, err
-	}
-	if _, _, err = index(f.actions, f.verdicts); err != nil {
-		return f, fmt.Errorf("%s: %w", r.Dir, err)
-	}
-	return f, nil
-}
-
-// allOnTheseCases wants every stage that is counted to have been run on the cases of the run.
-func (r *store) allOnTheseCases(f *found) error {
-	for _, stage := range []struct {
-		name    string
-		counted bool
-	}{{StageActions, len(f.actions) > 0}, {StageJudge, len(f.verdicts) > 0},
-		{StageProbe, len(f.probes) > 0 && !f.judged()}} {
-		if err := r.sameCases(f.settings, stage.name); err != nil && stage.counted {
-			return err
-		}
-	}
-	return nil
-}
-
-// read joins and counts what is in the folder.
+// read joins and counts what the stages have left in the folder.
 func (r *store) read() (summary Summary, out []CaseResult, err error) {
-	f, err := r.find()
-	if err == nil {
-		err = r.allOnTheseCases(&f)
-	}
-	if err != nil {
+	settings, err := readSettings(r.Dir)
+	actions, actionsErr := readRows[ActionRow](r.path(actionsName))
+	verdicts, verdictsErr := readRows[verdictRow](r.path(verdictsName))
+	probes, probesErr := readRows[probeRow](r.path(probesName))
+	if err := cmp.Or(err, actionsErr, verdictsErr, probesErr); err != nil {
 		return summary, nil, err
 	}
-	if f.judged() || len(f.probes) == 0 {
-		if out, err = results(r.Cases, f.actions, f.verdicts); err != nil {
+	judged := len(actions)+len(verdicts) > 0
+	counted := map[string]bool{StageActions: len(actions) > 0, StageJudge: len(verdicts) > 0,
+		StageProbe: len(probes) > 0 && !judged}
+	for _, stage := range slices.Sorted(maps.Keys(counted)) {
+		if err := r.sameCases(settings, stage); err != nil && counted[stage] {
+			return summary, nil, err
+		}
+	}
+	if judged || len(probes) == 0 {
+		if out, err = results(r.Cases, actions, verdicts); err != nil {
 			return summary, nil, fmt.Errorf("%s: %w", r.Dir, err)
 		}
 	}
 	summary = summarize(out)
-	summary.Probing, summary.Settings = probed(f.probes), f.settings
-	summary.Warnings = append(summary.Warnings, slices.Concat(aboutActions(f.settings), aboutJudge(f.settings),
-		aboutProbes(f.probes))...)
+	summary.Probing, summary.Settings = probed(probes), settings
+	summary.Warnings = append(summary.Warnings, slices.Concat(aboutActions(settings), aboutJudge(settings),
+		aboutProbes(probes))...)
 	return summary, out, nil
 }
 
@@ -293,9 +256,4 @@ func readResults(dir string) ([]CaseResult, error) {
 		err = fmt.Errorf("%s: no cases: want a run that was judged, not only probed", path)
 	}
 	return out, err
-}
-
-// stopped is the error of a stage: that of an ended context, its own, or that of closing its journal.
-func stopped(ctx context.Context, err, closing error) error {
-	return cmp.Or(context.Cause(ctx), err, closing)
 }

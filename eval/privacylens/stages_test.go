@@ -57,8 +57,8 @@ func careful(prompt string) (string, error) {
 func someActions(t *testing.T, say agent) actionOptions {
 	t.Helper()
 	prompts := must[agentPrompter](t)(must[*Prompts](t)(loadPrompts("")).Agent(Naive))
-	return actionOptions{Chat: say, Prompts: prompts, Settings: map[string]string{"model": "leaky"}, Parallel: 3,
-		Batch: 2}
+	return actionOptions{Prompts: prompts,
+		asking: asking{Chat: say, Settings: map[string]string{"model": "leaky"}, Parallel: 3, Batch: 2}}
 }
 
 func someJudge(t *testing.T, a judgeModel) judgeOptions {
@@ -452,7 +452,8 @@ func TestProbing(t *testing.T) {
 	cases[4].Vignette.Story = ""
 	r := openRun(t, t.TempDir(), cases)
 	alwaysB := agent(func(string) (string, error) { return "(B)", nil })
-	o := probeOptions{Chat: alwaysB, Prompts: must[*Prompts](t)(loadPrompts("")), Seed: 3, Parallel: 2, Batch: 3}
+	o := probeOptions{Prompts: must[*Prompts](t)(loadPrompts("")),
+		asking: asking{Chat: alwaysB, Seed: 3, Parallel: 2, Batch: 3}}
 	bad := o
 	bad.Levels = []string{"seed", "plot"}
 	wantError(t, r.Probe(t.Context(), bad), `level "plot": want seed, vignette or trajectory`)

@@ -53,15 +53,10 @@ func (s *subject) Answer(ctx context.Context, talks []rollout.Conversation) ([][
 	return m.Chat(nil).Answer(ctx, talks)
 }
 
-// room says whether a local model has room for a prompt and an answer's first token; nil of a server.
-func (s *subject) room() func(rollout.Conversation) (bool, error) {
-	if s.server != nil {
-		return nil
-	}
-	return func(talk rollout.Conversation) (bool, error) {
-		n, positions, err := s.measure(talk)
-		return n < positions, err
-	}
+// fits says whether a local model has room for a prompt and an answer's first token.
+func (s *subject) fits(talk rollout.Conversation) (bool, error) {
+	n, positions, err := s.measure(talk)
+	return n < positions, err
 }
 
 // measure gives the length of a prompt in tokens, and the number of positions of the local model.
@@ -74,12 +69,15 @@ func (s *subject) measure(talk rollout.Conversation) (n, positions int, err erro
 	return len(ids), m.Model.Config.MaxPositions, err
 }
 
-// together is the number of calls of Answer at a time, and of conversations in each.
-func (s *subject) together() (parallel, batch int) {
+// asking is how the model is asked.
+func (s *subject) asking(seed uint64, settings map[string]string, tick func(progress)) asking {
+	a := asking{Chat: s, Seed: seed, Settings: settings, Tick: tick}
 	if s.server != nil {
-		return s.config.Parallel, 1
+		a.Parallel = s.config.Parallel
+	} else {
+		a.Batch, a.Fits = s.config.Batch, s.fits
 	}
-	return 1, s.config.Batch
+	return a
 }
 
 // progress returns what the progress bar shows: the requests to a server, and replies that cannot be read.
@@ -134,7 +132,7 @@ func (e *evaluation) prepareActions() (err error) {
 
 // checkRoom wants at least one prompt that fits the local model.
 func (e *evaluation) checkRoom() error {
-	o, shortest, positions := e.actionOptions(), math.MaxInt, 0
+	o, shortest, positions := e.actionOptions(nil), math.MaxInt, 0
 	for i := range e.cases {
 		talk, err := o.Conversation(&e.cases[i])
 		if err != nil {
@@ -152,13 +150,10 @@ func (e *evaluation) checkRoom() error {
 		e.Agent.Model, positions, shortest)
 }
 
-func (e *evaluation) actionOptions() actionOptions {
+func (e *evaluation) actionOptions(tick func(progress)) actionOptions {
 	a := e.Agent
-	o := actionOptions{
-		Chat: e.subject, Prompts: e.agentPrompts, Think: a.Prompt == CoT, Sampling: a.Sampling,
-		Seed: e.Seed, Fits: e.subject.room(), Settings: e.actionSettings,
-	}
-	o.Parallel, o.Batch = e.subject.together()
+	o := actionOptions{asking: e.subject.asking(e.Seed, e.actionSettings, tick), Sampling: a.Sampling,
+		Prompts: e.agentPrompts, Think: a.Prompt == CoT}
 	if a.Prefill {
 		o.Prefill = ci.ThinkPrefill
 	}

@@ -39,60 +39,48 @@ func inParallel(ctx context.Context, parallel, n int, work func(ctx context.Cont
 	return context.Cause(inner)
 }
 
-// asking is how a stage puts rows to the model under test.
-type asking[R any] struct {
+// asking is how a stage puts its rows to the model under test.
+type asking struct {
 	Chat     rollout.Chat
-	Fits     func(rollout.Conversation) (bool, error) // nil: every prompt fits
-	Parallel int                                      // calls of Chat under way
+	Seed     uint64
+	Parallel int                                      // calls of Chat under way; 0: 1
 	Batch    int                                      // conversations a call; 0: 1
-	Talk     func(R) (rollout.Conversation, error)
-	Note     func(R, rollout.Conversation, *rollout.Answer) error // answer nil: it does not fit
+	Fits     func(rollout.Conversation) (bool, error) // nil: every prompt fits
+	Settings map[string]string                        // what a later call must agree with
+	Tick     func(progress)                           // one call at a time
 }
 
-func (a asking[R]) all(ctx context.Context, rows []R) error {
+// ask puts every row to the model in the words of talk, and notes it with its answer; nil: its prompt does not fit.
+func ask[R any](ctx context.Context, a asking, rows []R, talk func(R) (rollout.Conversation, error),
+	note func(R, rollout.Conversation, *rollout.Answer) error) error {
 	batches := slices.Collect(slices.Chunk(rows, max(a.Batch, 1)))
-	return inParallel(ctx, a.Parallel, len(batches), func(ctx context.Context,
-		i int) error {
-		return a.some(ctx, batches[i])
-	})
-}
-
-// some is one call of Chat, or none where nothing fits.
-func (a asking[R]) some(ctx context.Context, rows []R) error {
-	asked, talks, err := a.fitting(rows)
-	if err != nil || len(asked) == 0 {
-		return err
-	}
-	answers, err := a.Chat.Answer(ctx, talks)
-	if err != nil {
-		return err
-	}
-	for i := range asked {
-		if err := a.Note(asked[i], talks[i], &answers[i][0]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// fitting are the rows whose conversations fit the model. The others are noted without an answer.
-func (a asking[R]) fitting(rows []R) (asked []R, talks []rollout.Conversation, err error) {
-	for _, row := range rows {
-		talk, err := a.Talk(row)
-		if err != nil {
-			return nil, nil, err
-		}
-		fits := true
-		if a.Fits != nil {
-			if fits, err = a.Fits(talk); err != nil {
-				return nil, nil, err
+	return inParallel(ctx, a.Parallel, len(batches), func(ctx context.Context, i int) error {
+		var asked []R
+		var talks []rollout.Conversation
+		for _, row := range batches[i] {
+			c, err := talk(row)
+			fits := true
+			if err == nil && a.Fits != nil {
+				fits, err = a.Fits(c)
+			}
+			switch {
+			case err != nil:
+			case fits:
+				asked, talks = append(asked, row), append(talks, c)
+			default:
+				err = note(row, c, nil)
+			}
+			if err != nil {
+				return err
 			}
 		}
-		if fits {
-			asked, talks = append(asked, row), append(talks, talk)
-		} else if err := a.Note(row, talk, nil); err != nil {
-			return nil, nil, err
+		if len(asked) == 0 {
+			return nil
 		}
-	}
-	return asked, talks, nil
+		answers, err := a.Chat.Answer(ctx, talks)
+		for i := 0; i < len(asked) && err == nil; i++ {
+			err = note(asked[i], talks[i], &answers[i][0])
+		}
+		return err
+	})
 }
