@@ -2,10 +2,10 @@ package privacylens
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -26,7 +26,7 @@ type journal[T any] struct {
 func openJournal[T any](path string) (*journal[T], []T, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", path, cause(err))
+		return nil, nil, fmt.Errorf("%s: %w", path, run.Cause(err))
 	}
 	if err := run.Lock(file); err != nil {
 		file.Close()
@@ -53,7 +53,7 @@ func readRows[T any](path string) ([]T, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, cause(err))
+		return nil, fmt.Errorf("%s: %w", path, run.Cause(err))
 	}
 	defer file.Close()
 	rows, _, err := data.ReadJournal[T](path, file)
@@ -67,25 +67,21 @@ func (j *journal[T]) add(row T) error {
 		return err
 	}
 	if line.Len() > data.MaxLine {
-		return fmt.Errorf("%s: a row of %d MiB: want %d at most", filepath.Base(j.path), line.Len()>>20,
-			data.MaxLine>>20)
+		return fmt.Errorf("%s: a row of %d MiB: want %d at most", filepath.Base(j.path), line.Len()>>20, data.MaxLine>>20)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if _, err := j.file.Write(line.Bytes()); err != nil {
-		return fmt.Errorf("%s: not written: %w", filepath.Base(j.path), cause(err))
+		return fmt.Errorf("%s: not written: %w", filepath.Base(j.path), run.Cause(err))
 	}
 	return nil
 }
 
 // clear takes all rows away.
 func (j *journal[T]) clear() error {
-	err := j.file.Truncate(0)
-	if err == nil {
-		_, err = j.file.Seek(0, io.SeekStart)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", filepath.Base(j.path), cause(err))
+	_, err := j.file.Seek(0, io.SeekStart)
+	if err := cmp.Or(err, j.file.Truncate(0)); err != nil {
+		return fmt.Errorf("%s: %w", filepath.Base(j.path), run.Cause(err))
 	}
 	return nil
 }
@@ -93,13 +89,4 @@ func (j *journal[T]) clear() error {
 // close makes the rows durable.
 func (j *journal[T]) close() error {
 	return errors.Join(j.file.Sync(), j.file.Close())
-}
-
-// cause drops the operation and path that a file system's error repeats.
-func cause(err error) error {
-	var pathErr *fs.PathError
-	if errors.As(err, &pathErr) {
-		return pathErr.Err
-	}
-	return err
 }

@@ -2,8 +2,8 @@ package privacylens
 
 import (
 	"context"
+	"regexp"
 	"strings"
-	"unicode"
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
 )
@@ -73,45 +73,20 @@ type word struct {
 	at   span
 }
 
-// contentWords are the words of a text that are no stop words. A word is made of letters, digits, and apostrophes,
-// points and commas between two of these, so that 1,500.25 is one. In JSON texts, \n is not the beginning of a word.
-func contentWords(text string) []word {
-	var words []word
-	add := func(from, to int) {
-		w := strings.ReplaceAll(strings.ToLower(text[from:to]), "’", "'")
+// wordPattern finds escapes of JSON texts, whose letters begin no word, and words: letters and digits, with apostrophes,
+// points and commas between two of these, so that 1,500.25 is one.
+var wordPattern = regexp.MustCompile(`\\[nrtbfu\\]|[\pL\p{Nd}\pM]+(?:['’.,][\pL\p{Nd}\pM]+)*`)
+
+// contentWords are the words of a text that are no stop words.
+func contentWords(text string) (words []word) {
+	for _, at := range wordPattern.FindAllStringIndex(text, -1) {
+		w := strings.ReplaceAll(strings.ToLower(text[at[0]:at[1]]), "’", "'")
 		w = strings.TrimSuffix(w, "'s")
-		if w != "" && !stopWords[w] {
-			words = append(words, word{w, span{from, to}})
+		if w != "" && w[0] != '\\' && !stopWords[w] {
+			words = append(words, word{w, span{at[0], at[1]}})
 		}
-	}
-	from, last := -1, -1 // where the word under way begins, and where its last letter ends
-	escaped := false
-	for i, r := range text {
-		inside := unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.IsMark(r)
-		if escaped && strings.ContainsRune("nrtbfu", r) {
-			inside = false
-		}
-		escaped = r == '\\' && !escaped
-		switch {
-		case inside && from < 0:
-			from = i
-		case inside && last < i && !joins(text[last:i]):
-			add(from, last)
-			from = i
-		}
-		if inside {
-			last = i + len(string(r))
-		}
-	}
-	if from >= 0 {
-		add(from, last)
 	}
 	return words
-}
-
-// joins reports whether a character between two letters leaves them one word.
-func joins(between string) bool {
-	return between == "'" || between == "’" || between == "." || between == ","
 }
 
 // stopWords carry no content: articles, pronouns, prepositions, conjunctions, auxiliaries and the like.

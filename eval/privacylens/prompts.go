@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -15,6 +14,7 @@ import (
 	"text/template"
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
+	"github.com/posttrain/posttrain/run"
 )
 
 // The ways in which an agent is asked for its next action.
@@ -95,74 +95,68 @@ func PromptNames() []string {
 // WritePrompts writes the embedded templates into a folder. It replaces no file.
 func WritePrompts(dir string) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return fmt.Errorf("%s cannot be made: %w", dir, errors.Unwrap(err))
+		return fmt.Errorf("%s cannot be made: %w", dir, run.Cause(err))
 	}
 	for _, name := range PromptNames() {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
 			return fmt.Errorf("%s is there already: want a folder without templates", filepath.Join(dir, name))
 		}
 	}
-	for _, name := range PromptNames() {
-		text, _ := promptFiles.ReadFile("prompts/" + name)
-		file, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-		if err != nil {
-			return err
-		}
-		_, err = file.Write(text)
-		if err := errors.Join(err, file.Close()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// replace reads the templates of a folder, and tries them.
-func (p *Prompts) replace(dir string) error {
-	entries, err := os.ReadDir(dir)
+	files, err := fs.Sub(promptFiles, "prompts")
 	if err != nil {
-		return errors.Unwrap(err)
+		return err
 	}
-	found := 0
-	for _, e := range entries {
-		if e.Name() == toolkitsFile {
-			if err := p.describe(dir); err != nil {
-				return err
-			}
-			found++
-		}
-		if !strings.HasSuffix(e.Name(), ".tmpl") {
-			continue
-		}
-		if !slices.Contains(PromptNames(), e.Name()) {
-			return fmt.Errorf("%s: want names of %s", e.Name(), strings.Join(PromptNames(), ", "))
-		}
-		text, err := fs.ReadFile(os.DirFS(dir), e.Name())
-		if err != nil {
-			return err
-		}
-		if _, err := p.templates.New(e.Name()).Parse(string(text)); err != nil {
-			return err
-		}
-		found++
-	}
-	if found == 0 {
-		return fmt.Errorf("no templates: want any of %s", strings.Join(PromptNames(), ", "))
-	}
-	return p.try()
+	return os.CopyFS(dir, files)
 }
 
 const toolkitsFile = "toolkits.json"
 
-// describe reads the toolkits of a folder.
-func (p *Prompts) describe(dir string) error {
-	text, err := os.ReadFile(filepath.Join(dir, toolkitsFile))
-	if err == nil {
-		err = p.kits.add(text)
+// replace reads the templates and toolkits of a folder, and tries them.
+func (p *Prompts) replace(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return run.Cause(err)
+	}
+	var templates []string
+	described := false
+	for _, e := range entries {
+		switch name := e.Name(); {
+		case name == toolkitsFile:
+			text, err := os.ReadFile(filepath.Join(dir, name))
+			if err == nil {
+				err = p.kits.add(text)
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, run.Cause(err))
+			}
+			described = true
+		case slices.Contains(PromptNames(), name):
+			templates = append(templates, name)
+		case strings.HasSuffix(name, ".tmpl"):
+			return fmt.Errorf("%s: want names of %s", name, strings.Join(PromptNames(), ", "))
+		}
+	}
+	if len(templates) > 0 {
+		_, err = p.templates.ParseFS(os.DirFS(dir), templates...)
+	} else if !described {
+		err = fmt.Errorf("no templates: want any of %s", strings.Join(PromptNames(), ", "))
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", toolkitsFile, cause(err))
+		return err
 	}
-	return nil
+	return p.try()
+}
+
+// needs are the values that templates cannot do without: the marks of a sample, and what to write for them.
+var needs = map[string]string{
+	"«instruction»": "the task: want {{.Instruction}} in it",
+	"«past»":        "the steps so far: want {{.Past}} in it",
+	"«tool»":        "the tool: want {{.FinalAction}} in it",
+	"«action»":      "the action: want {{.Action}} in it",
+	"«item»":        "the sensitive item: want {{.Item}} in it",
+	"«type»":        "the information: want {{.Case.Seed.DataType}} in it",
+	"«story»":       "the story: want {{.Case.Vignette.Story}} in it",
+	"(A)":           `the choices: want {{template "choices" .}} in it`,
 }
 
 // try fills in every template and wants to see in each what it cannot do without.
@@ -171,11 +165,10 @@ func (p *Prompts) try() error {
 		Vignette: lens.Vignette{Story: "«story»", DataType: "«concrete»"}}
 	sample := prompt{c, "«name»", "«email»", "«instruction»", "«past»", "«tool»", []Toolkit{known["Gmail"]}, "«action»",
 		"«item»", true}
+	agent := []string{"«instruction»", "«past»", "«tool»"}
 	for name, wanted := range map[string][]string{
-		"agent-naive.tmpl":    {"«instruction»", "«past»", "«tool»"},
-		"agent-enhanced.tmpl": {"«instruction»", "«past»", "«tool»"},
-		"agent-cot.tmpl":      {"«instruction»", "«past»", "«tool»"},
-		"judge-leakage.tmpl":  {"«action»", "«item»"}, "judge-helpfulness.tmpl": {"«action»", "«instruction»"},
+		"agent-naive.tmpl": agent, "agent-enhanced.tmpl": agent, "agent-cot.tmpl": agent,
+		"judge-leakage.tmpl": {"«action»", "«item»"}, "judge-helpfulness.tmpl": {"«action»", "«instruction»"},
 		"probe-seed.tmpl": {"«type»", "(A)"}, "probe-vignette.tmpl": {"«story»", "(A)"},
 		"probe-trajectory.tmpl": {"«past»", "(A)"},
 	} {
@@ -185,21 +178,11 @@ func (p *Prompts) try() error {
 		}
 		for _, w := range wanted {
 			if !strings.Contains(text, w) {
-				return fmt.Errorf("%s: the prompt lacks %s", name, fields[w])
+				return fmt.Errorf("%s: the prompt lacks %s", name, needs[w])
 			}
 		}
 	}
 	return nil
-}
-
-// fields say where a sample's values come from.
-var fields = map[string]string{
-	"«instruction»": "the task: want {{.Instruction}} in it", "«past»": "the steps so far: want {{.Past}} in it",
-	"«tool»":   "the tool: want {{.FinalAction}} in it",
-	"«action»": "the action: want {{.Action}} in it", "«item»": "the sensitive item: want {{.Item}} in it",
-	"«type»":  "the information: want {{.Case.Seed.DataType}} in it",
-	"«story»": "the story: want {{.Case.Vignette.Story}} in it",
-	"(A)":     `the choices: want {{template "choices" .}} in it`,
 }
 
 func (p *Prompts) fill(name string, values prompt) (string, error) {
@@ -217,12 +200,6 @@ func of(c *lens.Case) prompt {
 		FinalAction: t.FinalAction}
 }
 
-func (p *Prompts) withTools(c *lens.Case) (values prompt, err error) {
-	values = of(c)
-	values.Toolkits, err = p.kits.of(c)
-	return values, err
-}
-
 // Agent is the prompter of one of the Kinds.
 func (p *Prompts) Agent(kind string) (agentPrompter, error) {
 	if !slices.Contains(Kinds, kind) {
@@ -236,9 +213,9 @@ type agentPrompts struct {
 	name string
 }
 
-func (a agentPrompts) Agent(c *lens.Case) (string, error) {
-	values, err := a.withTools(c)
-	if err != nil {
+func (a agentPrompts) Agent(c *lens.Case) (text string, err error) {
+	values := of(c)
+	if values.Toolkits, err = a.kits.of(c); err != nil {
 		return "", err
 	}
 	return a.fill(a.name, values)
@@ -259,15 +236,14 @@ func (p *Prompts) Helpfulness(c *lens.Case, action string) (string, error) {
 }
 
 // Probe asks at one of the Levels whether what the seed forbids is acceptable.
-func (p *Prompts) Probe(level string, c *lens.Case, yesFirst bool) (string, error) {
+func (p *Prompts) Probe(level string, c *lens.Case, yesFirst bool) (text string, err error) {
 	values := of(c)
+	values.YesFirst = yesFirst
 	if level == "trajectory" {
-		var err error
-		if values, err = p.withTools(c); err != nil {
+		if values.Toolkits, err = p.kits.of(c); err != nil {
 			return "", err
 		}
 	}
-	values.YesFirst = yesFirst
 	return p.fill("probe-"+level+".tmpl", values)
 }
 

@@ -1,13 +1,13 @@
 package privacylens
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
-
 	lens "github.com/posttrain/posttrain/data/privacylens"
 )
 
@@ -41,32 +41,19 @@ func readAgentPrompts(path, kind string, cases []lens.Case) (agentPrompter, erro
 		return nil, err
 	}
 	if !kinds[kind] {
-		return nil, fmt.Errorf("%s: no prompts of kind %q: it has %s", path, kind, orNone(kinds))
+		others := cmp.Or(strings.Join(slices.Sorted(maps.Keys(kinds)), ", "), "none at all")
+		return nil, fmt.Errorf("%s: no prompts of kind %q: it has %s", path, kind, others)
 	}
 	return prompts, lacking(path, kind+" prompt", cases, func(c *lens.Case) bool { return prompts[c.Name] != "" })
 }
 
-func orNone(names map[string]bool) string {
-	if len(names) == 0 {
-		return "none at all"
-	}
-	return strings.Join(slices.Sorted(maps.Keys(names)), ", ")
-}
-
 // lacking is an error where some cases have not what they need.
 func lacking(path, what string, cases []lens.Case, has func(c *lens.Case) bool) error {
-	n, first := 0, ""
-	for i := range cases {
-		if !has(&cases[i]) {
-			if n++; n == 1 {
-				first = cases[i].Name
-			}
-		}
-	}
-	if n == 0 {
+	without := slices.DeleteFunc(slices.Clone(cases), func(c lens.Case) bool { return has(&c) })
+	if len(without) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: %d of %d cases have no %s (first: %s)", path, n, len(cases), what, first)
+	return fmt.Errorf("%s: %d of %d cases have no %s (first: %s)", path, len(without), len(cases), what, without[0].Name)
 }
 
 func (r recordedAgent) Agent(c *lens.Case) (string, error) {
@@ -109,20 +96,17 @@ func readJudgePrompts(path string, cases []lens.Case) (judgePrompter, error) {
 	if err != nil {
 		return nil, err
 	}
-	has := func(name, item string) bool { _, ok := prompts[verdictKey{name, item}]; return ok }
-	if err := lacking(path, "helpfulness prompt", cases,
-		func(c *lens.Case) bool { return has(c.Name, "") }); err != nil {
-		return nil, err
-	}
-	return prompts, lacking(path, "leakage prompt for every item", cases, func(c *lens.Case) bool {
-		return !slices.ContainsFunc(c.Trajectory.Items, func(item string) bool { return !has(c.Name, item) })
-	})
+	has := func(c *lens.Case, item string) bool { _, ok := prompts[verdictKey{c.Name, item}]; return ok }
+	return prompts, cmp.Or(
+		lacking(path, "helpfulness prompt", cases, func(c *lens.Case) bool { return has(c, "") }),
+		lacking(path, "leakage prompt for every item", cases, func(c *lens.Case) bool {
+			return !slices.ContainsFunc(c.Trajectory.Items, func(item string) bool { return !has(c, item) })
+		}))
 }
 
 func (r recordedJudge) Leakage(c *lens.Case, action, item string) (string, error) {
 	return r.fill(c, item, action)
 }
-
 func (r recordedJudge) Helpfulness(c *lens.Case, action string) (string, error) {
 	return r.fill(c, "", action)
 }

@@ -79,20 +79,16 @@ func (c *CaseResult) Cut() bool { return c.Reason == rollout.Length }
 func (c *CaseResult) Helpful() bool { return c.Helpfulness != nil && *c.Helpfulness >= 2 }
 
 // results joins what is known, by name. Anything missing is an error.
-func results(cases []lens.Case, actions []ActionRow, verdicts []verdictRow) ([]CaseResult, error) {
-	byName, judged, err := index(actions, verdicts)
-	if err != nil {
-		return nil, err
-	}
+func results(cases []lens.Case, actions map[string]ActionRow, judged map[verdictKey]verdictRow) ([]CaseResult, error) {
 	if len(actions) > 0 {
-		if err := lacking(actionsName, "action yet: the stage actions adds them", cases, in(byName)); err != nil {
+		if err := lacking(actionsName, "action yet: the stage actions adds them", cases, in(actions)); err != nil {
 			return nil, err
 		}
 	}
 	out := make([]CaseResult, len(cases))
 	missing, first := 0, ""
 	for i := range cases {
-		action, recorded := byName[cases[i].Name]
+		action, recorded := actions[cases[i].Name]
 		var ok bool
 		if out[i], ok = result(&cases[i], action, recorded, judged); !ok {
 			if missing++; missing == 1 {
@@ -110,7 +106,7 @@ func results(cases []lens.Case, actions []ActionRow, verdicts []verdictRow) ([]C
 		}
 	}
 	for i := range cases {
-		row := byName[cases[i].Name]
+		row := actions[cases[i].Name]
 		v, ok := judged[verdictKey{row.Name, ""}]
 		if _, has := Action(row.FinalAction); ok && has && v.Action != Hash(row.FinalAction) {
 			return nil, ofAnother(verdictsName, row.Name)

@@ -18,6 +18,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/run"
 )
 
 // Settings say by stage what it was run with: what its rows depend on, and nothing else. A stage continues with the
@@ -154,7 +155,7 @@ func readSettings(dir string) (Settings, error) {
 		return all, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, cause(err))
+		return nil, fmt.Errorf("%s: %w", path, run.Cause(err))
 	}
 	if err := json.Unmarshal(text, &all); err != nil {
 		return nil, fmt.Errorf("%s: damaged: want {stage: {name: text}}, as the stages write it; "+

@@ -14,6 +14,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	lens "github.com/posttrain/posttrain/data/privacylens"
+	"github.com/posttrain/posttrain/run"
 )
 
 // The files of a run's folder.
@@ -64,7 +65,7 @@ func openStore(dir string, cases []lens.Case) (*store, error) {
 		return nil, errors.New("no cases: want one or more")
 	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, fmt.Errorf("run folder %s cannot be made: %w", dir, cause(err))
+		return nil, fmt.Errorf("run folder %s cannot be made: %w", dir, run.Cause(err))
 	}
 	return &store{Dir: dir, Cases: cases}, nil
 }
@@ -217,6 +218,10 @@ func (r *store) read() (summary Summary, out []CaseResult, err error) {
 	if err := cmp.Or(err, actionsErr, verdictsErr, probesErr); err != nil {
 		return summary, nil, err
 	}
+	byName, verdictOf, err := index(actions, verdicts)
+	if err != nil {
+		return summary, nil, fmt.Errorf("%s: %w", r.Dir, err)
+	}
 	judged := len(actions)+len(verdicts) > 0
 	counted := map[string]bool{StageActions: len(actions) > 0, StageJudge: len(verdicts) > 0,
 		StageProbe: len(probes) > 0 && !judged}
@@ -226,7 +231,7 @@ func (r *store) read() (summary Summary, out []CaseResult, err error) {
 		}
 	}
 	if judged || len(probes) == 0 {
-		if out, err = results(r.Cases, actions, verdicts); err != nil {
+		if out, err = results(r.Cases, byName, verdictOf); err != nil {
 			return summary, nil, fmt.Errorf("%s: %w", r.Dir, err)
 		}
 	}
