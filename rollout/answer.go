@@ -26,12 +26,9 @@ func newAnswer(r Request, index int, c *model.Config, d Decoder, done *Completio
 			r.StopTokens = append(r.StopTokens, int32(id))
 		}
 	}
-	tokens := slices.Clone(r.Prompt)
-	return &answer{request: r, index: index, tokens: tokens, most: longest(r, c), decoder: d, done: done}
+	most := min(len(r.Prompt)+r.MaxNew, c.MaxPositions)
+	return &answer{request: r, index: index, tokens: slices.Clone(r.Prompt), most: most, decoder: d, done: done}
 }
-
-// longest returns the greatest length of prompt and completion.
-func longest(r Request, c *model.Config) int { return min(len(r.Prompt)+r.MaxNew, c.MaxPositions) }
 
 func (a *answer) finished() bool { return a.done.Reason != "" }
 

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -19,20 +20,6 @@ type input struct {
 	ints   []int32
 	live   compute.Buffer // shares its memory with floats; nil: floats are copied for every run
 }
-
-// newFloats makes an input of zeros.
-func newFloats(e *backend.Engine, dims ...int) (*input, error) {
-	in := &input{dims: dims}
-	if !e.Wants.SharedMemory {
-		in.floats = make([]float32, sizeOf(dims))
-		return in, nil
-	}
-	var err error
-	in.live, in.floats, err = e.SharedFloat32(dims...)
-	return in, err
-}
-
-func newInts(dims ...int) *input { return &input{dims: dims, ints: make([]int32, sizeOf(dims))} }
 
 func sizeOf(dims []int) int { return shapes.Make(dtypes.Float32, dims...).Size() }
 
@@ -61,21 +48,24 @@ func (s *inputSet) close() {
 	}
 }
 
-func (s *inputSet) fail(err error) {
-	if err != nil && s.err == nil {
-		s.err = err
-	}
-}
+func (s *inputSet) fail(err error) { s.err = cmp.Or(s.err, err) }
 
+// floats makes an input of zeros.
 func (s *inputSet) floats(dims ...int) []float32 {
-	in, err := newFloats(s.engine, dims...)
-	s.fail(err)
+	in := &input{dims: dims}
+	if s.engine.Wants.SharedMemory {
+		var err error
+		in.live, in.floats, err = s.engine.SharedFloat32(dims...)
+		s.fail(err)
+	} else {
+		in.floats = make([]float32, sizeOf(dims))
+	}
 	s.all = append(s.all, in)
 	return in.floats
 }
 
 func (s *inputSet) ints(dims ...int) []int32 {
-	in := newInts(dims...)
+	in := &input{dims: dims, ints: make([]int32, sizeOf(dims))}
 	s.all = append(s.all, in)
 	return in.ints
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -247,12 +248,8 @@ func (r *Remote) request(c Conversation, n, after int) openai.ChatCompletionRequ
 // reasons recognises OpenAI's models that want max_completion_tokens where others want max_tokens. Their temperature is
 // fixed.
 func reasons(model string) bool {
-	for _, series := range []string{"o1", "o3", "o4", "gpt-5", "gpt-6"} {
-		if strings.HasPrefix(model, series) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"o1", "o3", "o4", "gpt-5", "gpt-6"},
+		func(series string) bool { return strings.HasPrefix(model, series) })
 }
 
 // shortestSecret is the least length of a real key: for servers without keys users often set a word such as EMPTY.

@@ -98,7 +98,7 @@ func (t try) Do(req *http.Request) (*http.Response, error) {
 	}
 	body, err := io.ReadAll(req.Body)
 	if err == nil {
-		body, err = withTemperature(body)
+		body, err = t.withTemperature(body)
 	}
 	if err != nil {
 		return nil, err
@@ -127,16 +127,12 @@ func (t try) Do(req *http.Request) (*http.Response, error) {
 
 // withTemperature adds a temperature of 0, which go-openai omits although servers have other defaults; not for models
 // with a fixed temperature.
-func withTemperature(body []byte) ([]byte, error) {
+func (r *Remote) withTemperature(body []byte) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(body, &fields); err != nil {
 		return nil, err
 	}
-	var model string
-	if err := json.Unmarshal(fields["model"], &model); err != nil {
-		return nil, err
-	}
-	if fields["temperature"] != nil || reasons(model) {
+	if fields["temperature"] != nil || reasons(r.options.Model) {
 		return body, nil
 	}
 	fields["temperature"] = json.RawMessage("0")

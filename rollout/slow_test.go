@@ -64,7 +64,7 @@ func (s *Recompute) Sample(ctx context.Context, requests []Request) ([]Completio
 func (s *Recompute) batch(requests []Request) int {
 	length, most := 0, rowCounts[len(rowCounts)-1]
 	for n, r := range requests {
-		length = max(length, longest(r, s.config))
+		length = max(length, min(len(r.Prompt)+r.MaxNew, s.config.MaxPositions))
 		if n == most || n > 0 && rowBucket(n+1)*lengthBucket(length) > batchTokens {
 			return n
 		}

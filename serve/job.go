@@ -22,7 +22,7 @@ type job struct {
 	events []event // not read by the handler yet
 	over   bool
 	err    error
-	news   chan struct{} // holds an element if there is something to read
+	news   signal // there is something to read
 }
 
 // choice is one of the answers to an ask.
@@ -47,7 +47,7 @@ func newJob(ctx context.Context, a *ask, prompt []int32, c *model.Config, d roll
 		seed = uint64(*a.seed)
 	}
 	r := rollout.Request{Sampling: a.Sampling, Prompt: prompt, Seed: seed}
-	j := &job{ask: a, ctx: ctx, requests: r.Samples(a.n), open: a.n, news: make(chan struct{}, 1)}
+	j := &job{ask: a, ctx: ctx, requests: r.Samples(a.n), open: a.n, news: make(signal, 1)}
 	for i := range j.requests {
 		j.choices = append(j.choices, &choice{Stream: rollout.NewStream(r, c, d)})
 		j.requests[i].OnToken = func(token int32, logp float32) { j.take(i, token, logp) }
@@ -69,7 +69,7 @@ func (j *job) take(i int, token int32, logp float32) {
 	defer j.mu.Unlock()
 	if j.ask.stream {
 		j.events = append(j.events, c.event(i, piece))
-		j.wake()
+		j.news.set()
 	}
 	if c.Ended() {
 		j.open--
@@ -101,21 +101,13 @@ func (j *job) finish(err error) {
 		return
 	}
 	j.over, j.err = true, err
-	j.wake()
+	j.news.set()
 }
 
 func (j *job) ended() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.over
-}
-
-// wake lets wait return.
-func (j *job) wake() {
-	select {
-	case j.news <- struct{}{}:
-	default:
-	}
 }
 
 // wait returns the events since the last call as soon as there are any; over says that these were the last.

@@ -20,12 +20,7 @@ type problem struct {
 	retry time.Duration // when to try again; 0: not sent
 }
 
-// Types of problems.
-const (
-	invalidRequest = "invalid_request_error"
-	rateLimit      = "rate_limit_error"
-	serverError    = "server_error"
-)
+const invalidRequest = "invalid_request_error"
 
 // refuse reports a fault of a field, or of the whole request if field is "".
 func refuse(field, format string, args ...any) *problem {
@@ -42,9 +37,9 @@ func newProblem(status int, code, format string, args ...any) *problem {
 	kind := invalidRequest
 	switch {
 	case status == http.StatusTooManyRequests:
-		kind = rateLimit
+		kind = "rate_limit_error"
 	case status >= http.StatusInternalServerError:
-		kind = serverError
+		kind = "server_error"
 	}
 	return &problem{status: status, Message: fmt.Sprintf(format, args...), Type: kind, Code: &code}
 }

@@ -12,10 +12,20 @@ import (
 	"github.com/posttrain/posttrain/rollout"
 )
 
+// signal is a channel of capacity 1 that holds an element from set to the next reception.
+type signal chan struct{}
+
+func (s signal) set() {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
+}
+
 // queue holds jobs until the sampler takes them, first come, first served.
 type queue struct {
-	most int           // waiting jobs
-	news chan struct{} // holds an element if a job may be waiting
+	most int    // waiting jobs
+	news signal // a job may be waiting
 
 	mu      sync.Mutex
 	waiting []*job
@@ -24,7 +34,7 @@ type queue struct {
 }
 
 func newQueue(most int) *queue {
-	return &queue{most: most, news: make(chan struct{}, 1), took: time.Second}
+	return &queue{most: most, news: make(signal, 1), took: time.Second}
 }
 
 // join adds a job. If the queue is full, it returns when to try again.
@@ -35,10 +45,7 @@ func (q *queue) join(j *job) (retry time.Duration, ok bool) {
 		return min(max(q.took, time.Second), time.Minute), false
 	}
 	q.waiting = append(q.waiting, j)
-	select {
-	case q.news <- struct{}{}:
-	default:
-	}
+	q.news.set()
 	return 0, true
 }
 

@@ -314,15 +314,8 @@ func (c *Course) LoadBest() (*run.Best, error) {
 	if best == nil || err != nil {
 		return nil, err
 	}
-	all, err := c.Folder.All()
-	if err != nil {
-		return nil, err
-	}
-	i := slices.IndexFunc(all, func(x run.Checkpoint) bool { return x.Step == best.Step })
-	if i < 0 {
-		return nil, fmt.Errorf("%s: the best checkpoint, of step %d, is gone", c.Folder.Dir, best.Step)
-	}
-	return best, c.Folder.ReadCheckpoint(all[i], func(dir string) error { return c.loadTensors(dir, 0) })
+	saved := run.Checkpoint{Step: best.Step, Dir: c.Folder.CheckpointDir(best.Step)}
+	return best, c.Folder.ReadCheckpoint(saved, func(dir string) error { return c.loadTensors(dir, 0) })
 }
 
 // BadWeights is an error that the weights of the present step caused, such as a loss that is not finite.

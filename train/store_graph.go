@@ -89,7 +89,11 @@ func (s *graphStore) addRows(int, []int32, []float32) {
 
 func (s *graphStore) update(rule AdamW, t int, rate float64) (norm float64, err error) {
 	if s.updater == nil || s.rule != rule {
-		if err := s.compile(rule); err != nil {
+		if s.updater != nil {
+			s.updater.Close()
+		}
+		s.rule = rule
+		if s.updater, err = s.engine.Compile("adamw", s.updateGraph); err != nil {
 			return 0, err
 		}
 	}
@@ -112,15 +116,6 @@ func (s *graphStore) update(rule AdamW, t int, rate float64) (norm float64, err 
 	n := len(s.params)
 	s.p, s.m, s.v = out[1:1+n], out[1+n:1+2*n], out[1+2*n:]
 	return scalar(out[0])
-}
-
-func (s *graphStore) compile(rule AdamW) (err error) {
-	if s.updater != nil {
-		s.updater.Close()
-	}
-	s.rule = rule
-	s.updater, err = s.engine.Compile("adamw", s.updateGraph)
-	return err
 }
 
 func (s *graphStore) updateGraph(g *graph.Graph) []*graph.Node {

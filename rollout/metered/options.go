@@ -68,12 +68,8 @@ func (o *Options) blame(err error) error {
 
 // remote makes a client that sends each request once; waits and retries are ours.
 func (o *Options) remote() (*rollout.Remote, error) {
-	key := ""
-	if o.KeyName != "" {
-		key = os.Getenv(o.KeyName)
-	}
-	return rollout.NewRemote(rollout.RemoteOptions{BaseURL: o.BaseURL, Model: o.Model, Key: key, KeyName: o.KeyName,
-		Parallel: o.Parallel, Timeout: o.Timeout, Retries: -1})
+	return rollout.NewRemote(rollout.RemoteOptions{BaseURL: o.BaseURL, Model: o.Model, Key: os.Getenv(o.KeyName),
+		KeyName: o.KeyName, Parallel: o.Parallel, Timeout: o.Timeout, Retries: -1})
 }
 
 // cost is the price of a request's tokens.
