@@ -113,29 +113,25 @@ func truncate(g *Group, o Options) bool {
 // answerLimit is the most tokens an answer may keep; 0: no limit, or no room for even one token. If the prompt may be cut
 // too, the answer goes first: one token of the prompt is enough to start from.
 func answerLimit(prompt int, o Options) int {
-	n := o.MaxCompletionTokens
 	if o.Truncate == "both" {
 		prompt = 1
 	}
-	if o.MaxTokens > 0 {
-		if room := max(0, o.MaxTokens-prompt); n == 0 || room < n {
-			n = room
-		}
-	}
-	return n
+	return tighter(o.MaxCompletionTokens, o.MaxTokens, prompt)
 }
 
 // promptLimit is the most tokens the prompt may keep beside the longest answer; 0: no limit, or no room at all.
 func promptLimit(g Group, o Options) int {
-	n := o.MaxPromptTokens
-	if o.MaxTokens > 0 {
-		longest := 0
-		for _, a := range g.Answers {
-			longest = max(longest, len(a))
-		}
-		if room := max(0, o.MaxTokens-longest); n == 0 || room < n {
-			n = room
-		}
+	longest := 0
+	for _, a := range g.Answers {
+		longest = max(longest, len(a))
 	}
-	return n
+	return tighter(o.MaxPromptTokens, o.MaxTokens, longest)
+}
+
+// tighter is the limit, or what whole leaves beside some other tokens, if that is less. A limit of 0 is none.
+func tighter(limit, whole, other int) int {
+	if room := max(0, whole-other); whole > 0 && (limit == 0 || room < limit) {
+		return room
+	}
+	return limit
 }

@@ -72,11 +72,7 @@ func (t *Trainer) Update(groups []Group, rule train.AdamW, rate float64, m *trai
 		return 0, err
 	}
 	b := newMinibatch(t.Options, groups)
-	training, idle := b.training()
-	if err := t.accumulate(b, training); err != nil {
-		return 0, err
-	}
-	if err := t.look(b, idle); err != nil {
+	if err := t.pass(b); err != nil {
 		return 0, err
 	}
 	if !b.report(m) {
@@ -85,21 +81,17 @@ func (t *Trainer) Update(groups []Group, rule train.AdamW, rate float64, m *trai
 	return t.Learner.Update(rule, rate)
 }
 
-// accumulate adds up the gradient of the groups' loss, part by part.
-func (t *Trainer) accumulate(b *minibatch, groups []batch.Group) error {
-	for _, p := range t.spread(groups) {
+// pass adds up the gradient of the minibatch's loss, part by part, and measures the groups that have none.
+func (t *Trainer) pass(b *minibatch) error {
+	training, idle := b.training()
+	for _, p := range t.spread(training) {
 		_, outputs, err := t.Learner.Accumulate(p.Packed, b.objective, b.inputs(p), 1)
 		if err != nil {
 			return err
 		}
 		b.keep(p, outputs[0])
 	}
-	return nil
-}
-
-// look measures groups that have no gradient.
-func (t *Trainer) look(b *minibatch, groups []batch.Group) error {
-	for _, p := range t.spread(groups) {
+	for _, p := range t.spread(idle) {
 		logps, err := t.Learner.TokenLogps(p.Packed, nil)
 		if err != nil {
 			return err

@@ -80,10 +80,7 @@ func Create(dir, command string) (*Folder, error) {
 // CheckNew returns the error that [Create] would return for a folder that is not empty. It makes nothing: callers use
 // it before long work.
 func CheckNew(dir string) error {
-	if dir == "" {
-		return nil
-	}
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(dir); dir == "" || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return mustBeEmpty(dir)

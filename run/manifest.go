@@ -47,7 +47,11 @@ func seal(dir string, step int) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		e, err := describe(dir, path)
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		e, err := describe(dir, filepath.ToSlash(name))
 		m.Files = append(m.Files, e)
 		return err
 	})
@@ -57,24 +61,18 @@ func seal(dir string, step int) error {
 	return writeJSON(filepath.Join(dir, manifestName), m)
 }
 
-func describe(dir, path string) (fileEntry, error) {
-	name, err := filepath.Rel(dir, path)
+// describe reads a file of a checkpoint; name is with slashes.
+func describe(dir, name string) (fileEntry, error) {
+	e := fileEntry{Name: name}
+	f, err := os.Open(filepath.Join(dir, filepath.FromSlash(name)))
 	if err != nil {
-		return fileEntry{}, err
-	}
-	size, sum, err := digest(path)
-	return fileEntry{Name: filepath.ToSlash(name), Size: size, SHA256: sum}, err
-}
-
-func digest(path string) (size int64, sum string, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return 0, "", err
+		return e, err
 	}
 	defer f.Close()
 	h := sha256.New()
-	size, err = io.Copy(h, f)
-	return size, hex.EncodeToString(h.Sum(nil)), err
+	e.Size, err = io.Copy(h, f)
+	e.SHA256 = hex.EncodeToString(h.Sum(nil))
+	return e, err
 }
 
 // verify compares the files of a checkpoint with its manifest. The error names the first file that differs.
@@ -100,14 +98,14 @@ func (e fileEntry) verify(dir string) error {
 		return fmt.Errorf("%s: file name %q leads out of the folder", filepath.Join(dir, manifestName), e.Name)
 	}
 	path := filepath.Join(dir, filepath.FromSlash(e.Name))
-	size, sum, err := digest(path)
+	found, err := describe(dir, e.Name)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s cannot be read: %w", path, Cause(err))
-	case size != e.Size:
-		return fmt.Errorf("%s is damaged: %d bytes, want %d", path, size, e.Size)
-	case sum != e.SHA256:
-		return fmt.Errorf("%s is damaged: its SHA-256 begins with %.8s, want %.8s", path, sum, e.SHA256)
+	case found.Size != e.Size:
+		return fmt.Errorf("%s is damaged: %d bytes, want %d", path, found.Size, e.Size)
+	case found.SHA256 != e.SHA256:
+		return fmt.Errorf("%s is damaged: its SHA-256 begins with %.8s, want %.8s", path, found.SHA256, e.SHA256)
 	}
 	return nil
 }
