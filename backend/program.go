@@ -49,7 +49,11 @@ func (e *Engine) Compile(name string, build func(g *graph.Graph) []*graph.Node, 
 	if err != nil {
 		return nil, fmt.Errorf("backend: compile %s on %s: %s", name, e.Name, oneLine(err.Error()))
 	}
-	return newProgram(e, name, g, exec), nil
+	p = &Program{name: name, engine: e, exec: exec, outputs: exec.Outputs()}
+	if g.NumParameters() > 0 { // compute-onnx adds a dummy to a graph without parameters
+		p.names, p.inputs = exec.Inputs()
+	}
+	return p, nil
 }
 
 // Option says how a program runs. Engines ignore options that they do not have.
@@ -85,15 +89,6 @@ func (e *Engine) checkGraph(g *graph.Graph) error {
 		}
 	}
 	return nil
-}
-
-func newProgram(e *Engine, name string, g *graph.Graph, exec compute.Executable) *Program {
-	p := &Program{name: name, engine: e, exec: exec}
-	if g.NumParameters() > 0 { // compute-onnx adds a dummy to a graph without parameters
-		p.names, p.inputs = p.exec.Inputs()
-	}
-	p.outputs = p.exec.Outputs()
-	return p
 }
 
 // Inputs gives the names and shapes of the inputs of Run.

@@ -86,14 +86,10 @@ func cudaDataDir(plugin string) string {
 		if found, _ := filepath.Glob(filepath.Join(dir, "nvidia", "cu[0-9]*")); len(found) > 0 {
 			return slices.MaxFunc(found, compareVersions)
 		}
-		if nvcc := filepath.Join(dir, "nvidia", "cuda_nvcc"); isDir(nvcc) {
+		nvcc := filepath.Join(dir, "nvidia", "cuda_nvcc")
+		if info, err := os.Stat(nvcc); err == nil && info.IsDir() {
 			return nvcc
 		}
 	}
 	return ""
-}
-
-func isDir(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
 }

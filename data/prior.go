@@ -80,7 +80,11 @@ func Prior(pairs []Preference, o RewardOptions) (kept []Preference, gaps []float
 			if o.OnNegativeGap == "drop" {
 				continue
 			}
-			p, gap = mend(p, gap, o.OnNegativeGap)
+			if gap = max(gap, 0); o.OnNegativeGap == "swap" {
+				p.Chosen, p.Rejected = p.Rejected, p.Chosen
+				p.ChosenScore, p.RejectedScore = p.RejectedScore, p.ChosenScore
+				gap = report.gap(p)
+			}
 		}
 		kept, gaps = append(kept, p), append(gaps, gap)
 	}
@@ -110,16 +114,6 @@ func (r *PriorReport) gap(p Preference) float64 {
 }
 
 func logistic(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
-
-// mend changes a pair with a negative gap.
-func mend(p Preference, gap float64, how string) (Preference, float64) {
-	if how != "swap" {
-		return p, 0
-	}
-	p.Chosen, p.Rejected = p.Rejected, p.Chosen
-	p.ChosenScore, p.RejectedScore = p.RejectedScore, p.ChosenScore
-	return p, -gap
-}
 
 func (r *PriorReport) summarise(gaps []float64) {
 	r.Kept = len(gaps)

@@ -2,6 +2,7 @@ package privacylens
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -75,10 +76,10 @@ func ReadScores(path string, cases []Case) (map[string]int, error) {
 func ReadScoresFS(fsys fs.FS, path string, cases []Case) (map[string]int, error) {
 	scores := map[string]int{}
 	err := readObject(fsys, path, "{name: score}", caseNames(cases), func(name string, value any) error {
-		number, isNumber := value.(json.Number)
+		number, _ := value.(json.Number)
 		score, err := strconv.Atoi(number.String())
-		if !isNumber || err != nil || score < 0 || score > 3 {
-			return fmt.Errorf("helpfulness is %s: want 0, 1, 2 or 3", inWords(value))
+		if err != nil || score < 0 || score > 3 {
+			return fmt.Errorf("helpfulness is %s: want 0, 1, 2 or 3", cmp.Or(number.String(), rows.KindOf(value)))
 		}
 		scores[name] = score
 		return nil
@@ -92,14 +93,6 @@ func ReadScoresFS(fsys fs.FS, path string, cases []Case) (map[string]int, error)
 // WriteScores writes helpfulness scores in the benchmark's own form for the cases that have one, in their order.
 func WriteScores(path string, cases []Case, scores map[string]int) error {
 	return writeObject(path, cases, func(name string) (any, bool) { s, ok := scores[name]; return s, ok })
-}
-
-// inWords is a value for a message: the digits of a number, else the kind of value.
-func inWords(value any) string {
-	if n, ok := value.(json.Number); ok {
-		return n.String()
-	}
-	return rows.KindOf(value)
 }
 
 // maxVerdicts bounds a file of verdicts, which is read into memory.

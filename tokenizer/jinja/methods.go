@@ -187,7 +187,11 @@ func splitting(fromRight bool) function {
 		if isString && separator == "" {
 			panic(faultf("split: found an empty separator, want one character or more"))
 		}
-		next := func(s string) (int, int) { return edges(s, fromRight, separator) }
+		find := strings.Index
+		if fromRight {
+			find = strings.LastIndex
+		}
+		next := func(s string) (int, int) { at := find(s, separator); return at, at + len(separator) }
 		if !isString {
 			s = strip(s, None, !fromRight, fromRight)
 			next = func(s string) (int, int) { return spaces(s, fromRight) }
@@ -218,13 +222,6 @@ func (r *run) pieces(s string, most int, fromRight, keepEmpty bool, next func(st
 		slices.Reverse(out)
 	}
 	return out
-}
-
-func edges(s string, last bool, separator string) (begin, end int) {
-	if begin = strings.Index(s, separator); last {
-		begin = strings.LastIndex(s, separator)
-	}
-	return begin, begin + len(separator)
 }
 
 // spaces finds the first or last run of whitespace.

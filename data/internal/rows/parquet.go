@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -180,9 +182,12 @@ func tidy(at string, v reflect.Value) (any, error) {
 	case reflect.String:
 		return tidyText(at, v.String())
 	case reflect.Map:
-		return tidyMap(at, v)
+		return tidyFields(at, mapFields(v))
 	case reflect.Struct:
-		return tidyStruct(at, v)
+		if v.NumField() == 1 { // undoes the wrapping that a list inside a map has: {list [{Element x}, …]}
+			return tidy(at, v.Field(0))
+		}
+		return tidyFields(at, structFields(v))
 	case reflect.Slice, reflect.Array:
 		if v.Type().Elem().Kind() == reflect.Uint8 && v.Kind() == reflect.Slice {
 			return tidyText(at, string(v.Bytes()))
@@ -210,39 +215,36 @@ func tidyList(at string, v reflect.Value) (any, error) {
 	return list, nil
 }
 
-func tidyMap(at string, v reflect.Value) (any, error) {
+// tidyFields makes an object of the fields that are not null.
+func tidyFields(at string, fields map[string]reflect.Value) (any, error) {
 	object := map[string]any{}
-	for key, value := range v.Seq2() {
-		name := fmt.Sprint(key.Interface())
-		tidied, err := tidy(at+"."+name, value)
+	for _, name := range slices.Sorted(maps.Keys(fields)) { // so that the first fault is always the same
+		value, err := tidy(at+"."+name, fields[name])
+		if err == nil {
+			_, err = tidyText(at, name)
+		}
 		if err != nil {
 			return nil, err
 		}
-		if _, err := tidyText(at, name); err != nil {
-			return nil, err
-		}
-		if tidied != nil {
-			object[name] = tidied
+		if value != nil {
+			object[name] = value
 		}
 	}
 	return object, nil
 }
 
-// tidyStruct undoes the wrapping that a list inside a map has: {list [{Element x}, …]}.
-func tidyStruct(at string, v reflect.Value) (any, error) {
-	if v.NumField() == 1 {
-		return tidy(at, v.Field(0))
+func mapFields(v reflect.Value) map[string]reflect.Value {
+	fields := map[string]reflect.Value{}
+	for key, value := range v.Seq2() {
+		fields[fmt.Sprint(key.Interface())] = value
 	}
-	object := map[string]any{}
+	return fields
+}
+
+func structFields(v reflect.Value) map[string]reflect.Value {
+	fields := map[string]reflect.Value{}
 	for i := range v.NumField() {
-		name := strings.Split(v.Type().Field(i).Tag.Get("parquet"), ",")[0]
-		tidied, err := tidy(at+"."+name, v.Field(i))
-		if err != nil {
-			return nil, err
-		}
-		if tidied != nil {
-			object[name] = tidied
-		}
+		fields[strings.Split(v.Type().Field(i).Tag.Get("parquet"), ",")[0]] = v.Field(i)
 	}
-	return object, nil
+	return fields
 }
