@@ -110,8 +110,8 @@ func truncate(g *Group, o Options) bool {
 	return cut
 }
 
-// answerLimit is the most tokens an answer may keep; 0: no limit, or no room for even one token. If the prompt may be cut
-// too, the answer goes first: one token of the prompt is enough to start from.
+// answerLimit is the most tokens an answer may keep; 0: no limit, or no room for even one token. If the prompt may be
+// cut too, the answer goes first: one token of the prompt is enough to start from.
 func answerLimit(prompt int, o Options) int {
 	if o.Truncate == "both" {
 		prompt = 1
