@@ -76,8 +76,8 @@ func want(ok bool, format string, args ...any) error {
 }
 
 func (c *Config) validateType() error {
-	return want(slices.Contains(Types, c.ModelType), "model_type: found %q, supported are llama, mistral, qwen2 and qwen3",
-		c.ModelType)
+	return want(slices.Contains(Types, c.ModelType),
+		"model_type: found %q, supported are llama, mistral, qwen2 and qwen3", c.ModelType)
 }
 
 // size is a whole number above 0 of config.json.
