@@ -24,8 +24,8 @@ func (c *Case) Prefilled() bool { return c.Opened || c.Prefill != "" }
 // Text is the prompt as text, without the chat template.
 func (c *Case) Text() string { return c.Messages[len(c.Messages)-1].Content }
 
-// Cases puts items into prompts of a form, such as [ci.PromptCoT]. order gives the seed of the order in which the prompt
-// of item i lists its attributes. All are answered like c.
+// Cases puts items into prompts of a form, such as [ci.PromptCoT]. order gives the seed of the order in which the
+// prompt of item i lists its attributes. All are answered like c.
 func Cases(items []ci.Item, form string, order func(i int) uint64, c rollout.Conversation) []Case {
 	cases := make([]Case, len(items))
 	for i := range items {

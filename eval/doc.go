@@ -12,7 +12,8 @@
 // format, or the integrity of answers, which leaves the others out. An item without restricted keywords cannot leak,
 // and one without required ones is always helped by an answer.
 //
-// [Report] has counts with intervals that know of several samples of an item, counts by domain and by transmission
+// [Cases] puts items into prompts, [Fit] leaves out those that a model does not take, and [Ask] lets it answer and scores
+// the answers. [Report] has counts with intervals that know of several samples of an item, counts by domain and by transmission
 // principle, and the leak in think. What an agent leaks is measured by its part privacylens, whose judge is
 // asked by its part judge.
 package eval

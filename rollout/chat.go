@@ -16,7 +16,8 @@ type Conversation struct {
 	Samples  int    // answers wanted; 0: 1
 	Seed     uint64 // of the draws; a server may ignore it
 
-	// OneDraw: Seed is the request's own, as in a call of the sampler. Otherwise the samples' seeds are derived from it.
+	// OneDraw: Seed is the request's own, as in a call of the sampler. Otherwise the samples' seeds are derived from
+	// it.
 	OneDraw bool
 }
 

@@ -57,39 +57,64 @@ func embeddedModel(t *testing.T) {
 // cirlFaults are what must be refused before anything is trained or written.
 var cirlFaults = []faultCase{
 	// configs and flags
-	{"group of one", nil, tinyCIRL(2, "--group-size", "1"), 2, []string{"--group-size", "grpo.group_size 1", "2 or more"}, nil},
-	{"prompts that the updates do not divide", nil, tinyCIRL(2, "--prompts", "3"), 2, []string{"--set", "grpo.updates_per_rollout 2", "divisor", "3"}, nil},
-	{"option without KL", nil, tinyCIRL(2, "--kl", "none", "--kl-coef", "0.5"), 2, []string{"--kl-coef", "kl none", "remove it"}, nil},
-	{"constant length without its aggregation", nil, tinyCIRL(2, "--set", "grpo.norm_length=9"), 2, []string{"--set", "norm_length 9", "seq-mean-token-sum-norm"}, nil},
-	{"cold draws", nil, tinyCIRL(2, "--temperature", "0"), 2, []string{"--temperature", "all completions of a prompt would be the same"}, nil},
-	{"no such prompt", nil, tinyCIRL(2, "--prompt", "short"), 2, []string{"--prompt", `"short"`, "compact, plain or cot"}, nil},
-	{"prefilled miniature", nil, tinyCIRL(2, "--set", "data.prefill=true"), 2, []string{"--set", "data.prefill true", "compact"}, nil},
-	{"everything held out", nil, tinyCIRL(2, "--set", "data.validation_fraction=0.6", "--set", "data.test_fraction=0.4"), 2, []string{"data.test_fraction 0.4", "nothing is left to train on", "below 1"}, nil},
-	{"number of items in a file", nil, tinyCIRL(2, "--set", "data.scenarios=100"), 2, []string{"data.scenarios 100", "items.json", "only embedded"}, nil},
-	{"key of another command", nil, tinyCIRL(2, "--set", "train.batch_size=8"), 2, []string{"--set", "train.batch_size", "posttrain mappo", "posttrain sft"}, nil},
-	{"flag of another command", nil, []string{"ci-rl", "--prior", "none"}, 2, []string{"--prior", "posttrain mappo", "posttrain ci-rl"}, nil},
-	{"config of another command", withFile("bad.yaml", "command: mappo\n"), []string{"ci-rl", "--config", "bad.yaml"}, 1, []string{"bad.yaml:1", "posttrain mappo", "not ci-rl"}, nil},
-	{"several faults", withFile("bad.yaml", "command: ci-rl\nmodel: embedded\ndata:\n  train: items.json\n  validation_fraction: 2\ngrpo:\n  kl: k4\n"), []string{"ci-rl", "--config", "bad.yaml"}, 1,
-		[]string{"bad.yaml:5", "data.validation_fraction 2", "below 1"}, [][]string{{"bad.yaml:7", `grpo.kl "k4"`, "none, k1, k2 or k3"}}},
-	{"bad config to explain", withFile("bad.yaml", "command: ci-rl\nmodel: m\ndata: {train: d.json}\ngrpo: {std: yes}\n"), []string{"explain", "--config", "bad.yaml"}, 1, []string{"bad.yaml:4", `grpo.std "yes"`, "sample"}, nil},
+	{"group of one", nil, tinyCIRL(2, "--group-size", "1"), 2, []string{"--group-size", "grpo.group_size 1",
+		"2 or more"}, nil},
+	{"prompts that the updates do not divide", nil, tinyCIRL(2, "--prompts", "3"), 2, []string{"--set",
+		"grpo.updates_per_rollout 2", "divisor", "3"}, nil},
+	{"option without KL", nil, tinyCIRL(2, "--kl", "none", "--kl-coef", "0.5"), 2, []string{"--kl-coef", "kl none",
+		"remove it"}, nil},
+	{"constant length without its aggregation", nil, tinyCIRL(2, "--set", "grpo.norm_length=9"), 2, []string{"--set",
+		"norm_length 9", "seq-mean-token-sum-norm"}, nil},
+	{"cold draws", nil, tinyCIRL(2, "--temperature", "0"), 2, []string{"--temperature",
+		"all completions of a prompt would be the same"}, nil},
+	{"no such prompt", nil, tinyCIRL(2, "--prompt", "short"), 2, []string{"--prompt", `"short"`,
+		"compact, plain or cot"}, nil},
+	{"prefilled miniature", nil, tinyCIRL(2, "--set", "data.prefill=true"), 2, []string{"--set", "data.prefill true",
+		"compact"}, nil},
+	{"everything held out", nil, tinyCIRL(2, "--set", "data.validation_fraction=0.6", "--set",
+		"data.test_fraction=0.4"), 2, []string{"data.test_fraction 0.4", "nothing is left to train on", "below 1"},
+		nil},
+	{"number of items in a file", nil, tinyCIRL(2, "--set", "data.scenarios=100"), 2, []string{"data.scenarios 100",
+		"items.json", "only embedded"}, nil},
+	{"key of another command", nil, tinyCIRL(2, "--set", "train.batch_size=8"), 2, []string{"--set",
+		"train.batch_size", "posttrain mappo", "posttrain sft"}, nil},
+	{"flag of another command", nil, []string{"ci-rl", "--prior", "none"}, 2, []string{"--prior", "posttrain mappo",
+		"posttrain ci-rl"}, nil},
+	{"config of another command", withFile("bad.yaml", "command: mappo\n"), []string{"ci-rl", "--config",
+		"bad.yaml"}, 1, []string{"bad.yaml:1", "posttrain mappo", "not ci-rl"}, nil},
+	{"several faults", withFile("bad.yaml", "command: ci-rl\nmodel: embedded\ndata:\n  train: items.json\n  "+
+		"validation_fraction: 2\ngrpo:\n  kl: k4\n"), []string{"ci-rl", "--config", "bad.yaml"}, 1,
+		[]string{"bad.yaml:5", "data.validation_fraction 2", "below 1"}, [][]string{{"bad.yaml:7", `grpo.kl "k4"`,
+			"none, k1, k2 or k3"}}},
+	{"bad config to explain", withFile("bad.yaml",
+		"command: ci-rl\nmodel: m\ndata: {train: d.json}\ngrpo: {std: yes}\n"), []string{"explain", "--config",
+		"bad.yaml"}, 1, []string{"bad.yaml:4", `grpo.std "yes"`, "sample"}, nil},
 
 	// data
 	{"no file", nil, tinyCIRL(2, "--data", "no.json"), 1, []string{"no.json: no such file"}, nil},
-	{"file that is none of ours", withFile("items.csv", "a,b\n"), tinyCIRL(2, "--data", "items.csv"), 1, []string{"items.csv", `".csv"`, ".jsonl, .json or .parquet"}, nil},
+	{"file that is none of ours", withFile("items.csv", "a,b\n"), tinyCIRL(2, "--data", "items.csv"), 1,
+		[]string{"items.csv", `".csv"`, ".jsonl, .json or .parquet"}, nil},
 	{"empty file", withFile("items.json", "[]"), tinyCIRL(2), 1, []string{"items.json", "empty"}, nil},
 	{"item without annotations", withoutAnnotation, tinyCIRL(2), 1, []string{"items.json", "row 2", "annotation"}, nil},
-	{"pairs for items", func(t *testing.T) { write(t, "items.jsonl", pairLines(3, true)) }, tinyCIRL(2, "--data", "items.jsonl"), 1, []string{"items.jsonl:1", "seed", "dataset_item"}, nil},
-	{"empty split", writeScenarios(2, nil), tinyCIRL(2), 1, []string{"items.json", "data.validation_fraction 0.09", "data.test_fraction 0.1", "of 2 items", "at least one of each"}, nil},
-	{"more prompts than items", nil, tinyCIRL(2, "--prompts", "40"), 1, []string{"grpo.prompts_per_step 40", "20 prompts to train on"}, nil},
+	{"pairs for items", func(t *testing.T) { write(t, "items.jsonl", pairLines(3, true)) }, tinyCIRL(2, "--data",
+		"items.jsonl"), 1, []string{"items.jsonl:1", "seed", "dataset_item"}, nil},
+	{"empty split", writeScenarios(2, nil), tinyCIRL(2), 1, []string{"items.json", "data.validation_fraction 0.09",
+		"data.test_fraction 0.1", "of 2 items", "at least one of each"}, nil},
+	{"more prompts than items", nil, tinyCIRL(2, "--prompts", "40"), 1, []string{"grpo.prompts_per_step 40",
+		"20 prompts to train on"}, nil},
 
 	// what the model can take
-	{"prompts longer than the limit", nil, tinyCIRL(2, "--set", "data.max_prompt_tokens=20"), 1, []string{"items.json", "at most 20 tokens", "leave 0 to train on", "24 were dropped", "data.max_prompt_tokens 20"}, nil},
+	{"prompts longer than the limit", nil, tinyCIRL(2, "--set", "data.max_prompt_tokens=20"), 1,
+		[]string{"items.json", "at most 20 tokens", "leave 0 to train on", "24 were dropped",
+			"data.max_prompt_tokens 20"}, nil},
 	{"prompts longer than the context", writeScenarios(24, func(items []ci.Item) {
 		for i := range items {
 			items[i].DatasetItem.UserTask += strings.Repeat(" and more of it", 400)
 		}
-	}), tinyCIRL(2, "--set", "data.max_prompt_tokens=0"), 1, []string{"items.json", "leave 0 to train on", "24 were dropped", "the model takes 512"}, nil},
-	{"completions longer than the context", nil, tinyCIRL(2, "--max-new-tokens", "2048"), 1, []string{"sampling.max_new_tokens 2048", "512 positions", "items.json", "want at most"}, nil},
+	}), tinyCIRL(2, "--set", "data.max_prompt_tokens=0"), 1, []string{"items.json", "leave 0 to train on",
+		"24 were dropped", "the model takes 512"}, nil},
+	{"completions longer than the context", nil, tinyCIRL(2, "--max-new-tokens", "2048"), 1,
+		[]string{"sampling.max_new_tokens 2048", "512 positions", "items.json", "want at most"}, nil},
 	{"no chat template", func(t *testing.T) {
 		embeddedModel(t)
 		var c map[string]any
@@ -99,7 +124,8 @@ var cirlFaults = []faultCase{
 		delete(c, "chat_template")
 		write(t, "model/tokenizer_config.json", jsonLine(c))
 	}, tinyCIRL(2, "--model", "model"), 1, []string{"items.json", "conversation", "model", "chat"}, nil},
-	{"bfloat16 on a CPU engine", nil, tinyCIRL(2, "--set", "train.dtype=bfloat16"), 2, []string{"train.dtype bfloat16", "backend go", "xla"}, nil},
+	{"bfloat16 on a CPU engine", nil, tinyCIRL(2, "--set", "train.dtype=bfloat16"), 2,
+		[]string{"train.dtype bfloat16", "backend go", "xla"}, nil},
 
 	// run folders
 	{"folder in use", func(t *testing.T) {
@@ -108,10 +134,12 @@ var cirlFaults = []faultCase{
 		}
 		write(t, "out/thesis.tex", "")
 	}, tinyCIRL(1), 1, []string{"out", "not empty", "thesis.tex", "--out"}, nil},
-	{"resume of no run", nil, []string{"ci-rl", "--resume", "nowhere"}, 1, []string{"--resume nowhere", "config.yaml", "runs/ci-rl-"}, nil},
+	{"resume of no run", nil, []string{"ci-rl", "--resume", "nowhere"}, 1, []string{"--resume nowhere",
+		"config.yaml", "runs/ci-rl-"}, nil},
 }
 
-// TestCIRLFaults: every bad input gives a line that names the place, what was found and what is accepted, and leaves nothing.
+// TestCIRLFaults: every bad input gives a line that names the place, what was found and what is accepted, and leaves
+// nothing.
 func TestCIRLFaults(t *testing.T) {
 	for _, f := range cirlFaults {
 		t.Run(f.name, func(t *testing.T) {
@@ -135,14 +163,16 @@ func untaught(t *testing.T) {
 	must(t, "model", "init", "--like", "model", "--tokenizer", "model", "--out", "random")
 }
 
-// TestModelWithoutTheFormat: after a few steps without one readable answer the run stops and shows what the answers look like;
-// the first step warns that every completion was cut.
+// TestModelWithoutTheFormat: after a few steps without one readable answer the run stops and shows what the answers
+// look like; the first step warns that every completion was cut.
 func TestModelWithoutTheFormat(t *testing.T) {
 	workCI(t)
 	untaught(t)
-	args := tinyCIRL(9, "--model", "random", "--prompt", "compact", "--max-new-tokens", "4", "--kl", "none", "--set", "validation.every=0", "--set", "grpo.updates_per_rollout=1")
+	args := tinyCIRL(9, "--model", "random", "--prompt", "compact", "--max-new-tokens", "4", "--kl", "none", "--set",
+		"validation.every=0", "--set", "grpo.updates_per_rollout=1")
 	o := cli(t, args...)
-	checkRefusal(t, o, faultCase{code: 1, says: []string{"step 5", "all completions of 5 steps broke the format", `begins "`, "no <think>", "were cut at 4 tokens", "sampling.max_new_tokens", "posttrain sft"}})
+	checkRefusal(t, o, faultCase{code: 1, says: []string{"step 5", "all completions of 5 steps broke the format",
+		`begins "`, "no <think>", "were cut at 4 tokens", "sampling.max_new_tokens", "posttrain sft"}})
 	if !strings.Contains(o.err, "warning: step 1: 100% of the completions were cut at sampling.max_new_tokens 4") {
 		t.Errorf("nothing says that all were cut:\n%s", o.err)
 	}
@@ -151,19 +181,24 @@ func TestModelWithoutTheFormat(t *testing.T) {
 	}
 }
 
-// TestCIRLNaN: a rate that explodes names the step and the last good checkpoint, which is not the one with the weights that gave it.
+// TestCIRLNaN: a rate that explodes names the step and the last good checkpoint, which is not the one with the weights
+// that gave it.
 func TestCIRLNaN(t *testing.T) {
 	workCI(t)
-	o := cli(t, tinyCIRL(6, "--set", "train.learning_rate=1e30", "--set", "validation.every=0", "--set", "grpo.updates_per_rollout=1", "--set", "train.warmup_steps=0")...)
-	checkRefusal(t, o, faultCase{code: 1, says: []string{"step 2", "NaN", "the last good checkpoint is out/checkpoints/step-00000000"}})
+	o := cli(t, tinyCIRL(6, "--set", "train.learning_rate=1e30", "--set", "validation.every=0", "--set",
+		"grpo.updates_per_rollout=1", "--set", "train.warmup_steps=0")...)
+	checkRefusal(t, o, faultCase{code: 1, says: []string{"step 2", "NaN",
+		"the last good checkpoint is out/checkpoints/step-00000000"}})
 }
 
 // TestResumeOfAChangedCIRL: config, items and engine belong to the run.
 func TestResumeOfAChangedCIRL(t *testing.T) {
 	workCI(t)
 	must(t, tinyCIRL(1, "--max-new-tokens", "16")...)
-	checkRefusal(t, cli(t, "ci-rl", "--resume", "out", "--group-size", "8"), faultCase{code: 1, says: []string{"--resume out", "grpo.group_size: 4, now 8", "--out"}})
-	checkRefusal(t, cli(t, "mappo", "--resume", "out"), faultCase{code: 1, says: []string{"out/config.yaml:1", "posttrain ci-rl", "not mappo"}})
+	checkRefusal(t, cli(t, "ci-rl", "--resume", "out", "--group-size", "8"), faultCase{code: 1,
+		says: []string{"--resume out", "grpo.group_size: 4, now 8", "--out"}})
+	checkRefusal(t, cli(t, "mappo", "--resume", "out"), faultCase{code: 1, says: []string{"out/config.yaml:1",
+		"posttrain ci-rl", "not mappo"}})
 	items, _, err := ci.Read("items.json")
 	if err != nil {
 		t.Fatal(err)
@@ -174,11 +209,15 @@ func TestResumeOfAChangedCIRL(t *testing.T) {
 	if err := ci.Write("items.json", items); err != nil {
 		t.Fatal(err)
 	}
-	checkRefusal(t, cli(t, "ci-rl", "--resume", "out"), faultCase{code: 1, says: []string{"out/test-before.jsonl", "test data", "start a new run with --out"}})
-	writeScenarios(24, func(items []ci.Item) { // the prompts stay, a keyword changes: what is trained on is another thing
+	checkRefusal(t, cli(t, "ci-rl", "--resume", "out"), faultCase{code: 1, says: []string{"out/test-before.jsonl",
+		"test data", "start a new run with --out"}})
+	// the prompts stay, a keyword changes: what is trained on is another thing
+	writeScenarios(24, func(items []ci.Item) {
 		for i := range items {
-			items[i].DatasetItem.Annotation.Allowed = append(items[i].DatasetItem.Annotation.Allowed, ci.Keyword{Key: "X", Words: []string{"x"}})
+			items[i].DatasetItem.Annotation.Allowed = append(items[i].DatasetItem.Annotation.Allowed,
+				ci.Keyword{Key: "X", Words: []string{"x"}})
 		}
 	})(t)
-	checkRefusal(t, cli(t, "ci-rl", "--resume", "out"), faultCase{code: 1, says: []string{"data", "has changed since the run was started", "start a new run with --out"}})
+	checkRefusal(t, cli(t, "ci-rl", "--resume", "out"), faultCase{code: 1, says: []string{"data",
+		"has changed since the run was started", "start a new run with --out"}})
 }

@@ -8,13 +8,14 @@ import (
 	"github.com/posttrain/posttrain/backend/backendtest"
 )
 
-// TestInterruptedCIRLEndsLikeAWholeOne: Ctrl-C, again and again, in rollouts and in updates, costs no bit: model, metrics,
-// samples, test and best checkpoint are those of a run that was let alone.
+// TestInterruptedCIRLEndsLikeAWholeOne: Ctrl-C, again and again, in rollouts and in updates, costs no bit: model,
+// metrics, samples, test and best checkpoint are those of a run that was let alone.
 func TestInterruptedCIRLEndsLikeAWholeOne(t *testing.T) {
 	for _, e := range backendtest.Engines(t) {
 		t.Run(e.Name, func(t *testing.T) {
 			workCI(t)
-			args := tinyCIRL(4, "--backend", e.Name, "--set", "train.log_every=2", "--set", "train.checkpoint_every=3", "--set", "train.schedule=cosine", "--set", "grpo.dynamic_sampling=1")
+			args := tinyCIRL(4, "--backend", e.Name, "--set", "train.log_every=2", "--set",
+				"train.checkpoint_every=3", "--set", "train.schedule=cosine", "--set", "grpo.dynamic_sampling=1")
 			must(t, append(args, "--out", "whole")...)
 			interrupted(t, append(args, "--out", "it's broken"), "step 1/4")
 			sameCIRLRun(t, "whole", "it's broken")
@@ -27,7 +28,8 @@ func TestInterruptedTestBeforeTraining(t *testing.T) {
 	workCI(t)
 	args := tinyCIRL(1, "--max-new-tokens", "24")
 	o := cliUntil(t, "test of 2 prompts before training", args...)
-	_, again, found := strings.Cut(o.last(), "interrupted during the test before training; nothing was trained yet: continue with posttrain ")
+	_, again, found := strings.Cut(o.last(), "interrupted during the test before training; nothing was trained "+
+		"yet: continue with posttrain ")
 	if o.code != exitInterrupted || !found || exists("out/test-before.jsonl") {
 		t.Fatalf("exit code %d: %s", o.code, o.err)
 	}
@@ -41,7 +43,8 @@ func TestInterruptedTestAfterTraining(t *testing.T) {
 	workCI(t)
 	args := tinyCIRL(1, "--max-new-tokens", "24")
 	o := cliUntil(t, "test of 2 prompts after training", args...)
-	_, again, found := strings.Cut(o.last(), "interrupted during the test after training; the model is in out/model: continue with posttrain ")
+	_, again, found := strings.Cut(o.last(), "interrupted during the test after training; the model is in "+
+		"out/model: continue with posttrain ")
 	if o.code != exitInterrupted || !found || exists("out/summary.txt") || !exists("out/model/model.safetensors") {
 		t.Fatalf("exit code %d: %s", o.code, o.err)
 	}
@@ -50,8 +53,8 @@ func TestInterruptedTestAfterTraining(t *testing.T) {
 	sameCIRLRun(t, "whole", "out")
 }
 
-// TestTestBeforeTrainingIsKept: a resumed run does not measure again what only the starting model can give, and a finished one
-// prints its summary again and changes nothing.
+// TestTestBeforeTrainingIsKept: a resumed run does not measure again what only the starting model can give, and a
+// finished one prints its summary again and changes nothing.
 func TestTestBeforeTrainingIsKept(t *testing.T) {
 	workCI(t)
 	first := must(t, tinyCIRL(2, "--max-new-tokens", "24")...)
@@ -63,7 +66,8 @@ func TestTestBeforeTrainingIsKept(t *testing.T) {
 	if again.out != first.out {
 		t.Errorf("summary %q, then %q", first.out, again.out)
 	}
-	if !strings.Contains(again.err, "test before training: taken from out/test-before.jsonl\n") || before != stamps(t, []string{"out/test-before.jsonl"}) {
+	if !strings.Contains(again.err, "test before training: taken from out/test-before.jsonl\n") ||
+		before != stamps(t, []string{"out/test-before.jsonl"}) {
 		t.Errorf("it was measured again:\n%s", again.err)
 	}
 	sameCIRLRun(t, "copy", "out")

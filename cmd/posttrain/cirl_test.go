@@ -28,11 +28,13 @@ func workCI(t *testing.T) {
 	}
 }
 
-// tinyCIRL are the flags of a quick run of the embedded model on items.json: n steps of 2 prompts with 4 completions, an
-// update for each prompt; 2 items for validation, 2 for the test.
+// tinyCIRL are the flags of a quick run of the embedded model on items.json: n steps of 2 prompts with 4 completions,
+// an update for each prompt; 2 items for validation, 2 for the test.
 func tinyCIRL(n int, more ...string) []string {
-	args := []string{"ci-rl", "--model", "embedded", "--data", "items.json", "--backend", "go", "--max-steps", fmt.Sprint(n), "--prompts", "2", "--group-size", "4",
-		"--max-new-tokens", "80", "--set", "grpo.updates_per_rollout=2", "--set", "validation.every=2", "--set", "validation.samples=1", "--set", "train.learning_rate=1e-3", "--out", "out"}
+	args := []string{"ci-rl", "--model", "embedded", "--data", "items.json", "--backend", "go", "--max-steps",
+		fmt.Sprint(n), "--prompts", "2", "--group-size", "4",
+		"--max-new-tokens", "80", "--set", "grpo.updates_per_rollout=2", "--set", "validation.every=2", "--set",
+		"validation.samples=1", "--set", "train.learning_rate=1e-3", "--out", "out"}
 	return append(args, more...)
 }
 
@@ -40,21 +42,26 @@ func tinyCIRL(n int, more ...string) []string {
 func TestCIRLLeavesAWholeRun(t *testing.T) {
 	workCI(t)
 	o := must(t, tinyCIRL(3)...)
-	for _, name := range []string{"config.yaml", "metrics.jsonl", "samples.jsonl", "curves.png", "summary.txt", "summary.json", "best.json", "test-before.jsonl", "test-after.jsonl",
-		"model/config.json", "model/model.safetensors", "model/tokenizer.json", "checkpoints/step-00000003/manifest.json"} {
+	for _, name := range []string{"config.yaml", "metrics.jsonl", "samples.jsonl", "curves.png", "summary.txt",
+		"summary.json", "best.json", "test-before.jsonl", "test-after.jsonl",
+		"model/config.json", "model/model.safetensors", "model/tokenizer.json",
+		"checkpoints/step-00000003/manifest.json"} {
 		if !exists("out/" + name) {
 			t.Errorf("%s is missing", name)
 		}
 	}
 	c, err := cirlrecipe.Spec.Load(config.Input{Path: "out/config.yaml"})
-	if err != nil || c.Train.MaxSteps != 3 || c.GRPO.Updates != 2 || c.Data.Prompt != "compact" || string(c.Resolved()) != read(t, "out/config.yaml") {
+	if err != nil || c.Train.MaxSteps != 3 || c.GRPO.Updates != 2 || c.Data.Prompt != "compact" ||
+		string(c.Resolved()) != read(t, "out/config.yaml") {
 		t.Errorf("config.yaml: %v\n%s", err, read(t, "out/config.yaml"))
 	}
 	checkCIRLMetrics(t)
 	checkCurves(t)
 	checkBestModel(t)
 	checkCIRLSummary(t, o)
-	for _, want := range []string{"items.json: 24 rows read, 24 kept\n", "items.json: 20 items to train on, 2 for validation, 2 for the test\n", "test of 2 prompts before training\n", "step 0: eval_reward ", "step 1/3  reward "} {
+	for _, want := range []string{"items.json: 24 rows read, 24 kept\n",
+		"items.json: 20 items to train on, 2 for validation, 2 for the test\n",
+		"test of 2 prompts before training\n", "step 0: eval_reward ", "step 1/3  reward "} {
 		if !strings.Contains(o.err, want) {
 			t.Errorf("standard error lacks %q:\n%s", want, o.err)
 		}
@@ -77,8 +84,11 @@ func checkCIRLMetrics(t *testing.T) {
 		names := slices.Sorted(maps.Keys(r.Values))
 		want := []string{"eval_complete", "eval_integrity", "eval_utility", "eval_format"}
 		if kind == "train" {
-			want = []string{"loss", "grad_norm", "learning_rate", "num_tokens", "reward", "reward_std", "frac_reward_zero_std", "rewards/format/mean", "rewards/required/mean", "rewards/restricted/mean",
-				"completions/mean_length", "completions/min_length", "completions/max_length", "completions/clipped_ratio", "kl", "entropy", "clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean",
+			want = []string{"loss", "grad_norm", "learning_rate", "num_tokens", "reward", "reward_std",
+				"frac_reward_zero_std", "rewards/format/mean", "rewards/required/mean", "rewards/restricted/mean",
+				"completions/mean_length", "completions/min_length", "completions/max_length",
+				"completions/clipped_ratio", "kl", "entropy", "clip_ratio/low_mean", "clip_ratio/high_mean",
+				"clip_ratio/region_mean",
 				"sampling/sampling_logp_difference/mean", "sampling/sampling_logp_difference/max"}
 			if d := r.Values["sampling/sampling_logp_difference/max"]; !(d < 1e-3) {
 				t.Errorf("step %d: sampler and trainer are %v apart", r.Step, d)
@@ -126,8 +136,10 @@ func checkCIRLSummary(t *testing.T, o outcome) {
 	if o.out != read(t, "out/summary.txt") {
 		t.Errorf("printed %q, summary.txt holds %q", o.out, read(t, "out/summary.txt"))
 	}
-	for _, part := range []string{"CI-RL: 3 steps of 2 prompts with 4 completions each, from 20 training prompts, engine go.\n", "Test of 2 prompts, one completion each at temperature 0.7",
-		"\nintegrity ", "\nutility ", "\ncomplete ", "\nformat kept ", "\nmean reward ", "/2 ", "model/ is ", "the best by eval_reward (", "Model: out/model\n", "Samples: out/samples.jsonl\n"} {
+	for _, part := range []string{"CI-RL: 3 steps of 2 prompts with 4 completions each, from 20 training prompts, " +
+		"engine go.\n", "Test of 2 prompts, one completion each at temperature 0.7",
+		"\nintegrity ", "\nutility ", "\ncomplete ", "\nformat kept ", "\nmean reward ", "/2 ", "model/ is ",
+		"the best by eval_reward (", "Model: out/model\n", "Samples: out/samples.jsonl\n"} {
 		if !strings.Contains(o.out, part) {
 			t.Errorf("summary lacks %q:\n%s", part, o.out)
 		}
@@ -174,7 +186,8 @@ func TestCIRLSameSeedSameRun(t *testing.T) {
 			}
 			must(t, append(args, "--out", "c", "--seed", "2")...)
 			sameCIRLRun(t, "a", "b")
-			if read(t, "a/model/model.safetensors") == read(t, "c/model/model.safetensors") && read(t, "a/test-before.jsonl") == read(t, "c/test-before.jsonl") {
+			if read(t, "a/model/model.safetensors") == read(t, "c/model/model.safetensors") && read(t,
+				"a/test-before.jsonl") == read(t, "c/test-before.jsonl") {
 				t.Error("another seed gives the same run")
 			}
 		})
@@ -192,7 +205,8 @@ func sameCIRLRun(t *testing.T, a, b string) {
 	}
 }
 
-// TestCIRLTakesEveryForm: the released form as JSON, lines and parquet, give the same run; so does the order in the file.
+// TestCIRLTakesEveryForm: the released form as JSON, lines and parquet, give the same run; so does the order in the
+// file.
 func TestCIRLTakesEveryForm(t *testing.T) {
 	workCI(t)
 	items, _, err := ci.Read("items.json")
@@ -218,7 +232,8 @@ func TestCIRLTakesEveryForm(t *testing.T) {
 func TestCIRLWithoutTest(t *testing.T) {
 	workCI(t)
 	o := must(t, tinyCIRL(1, "--set", "data.test_fraction=0", "--kl", "none", "--quiet")...)
-	if exists("out/test-before.jsonl") || strings.Contains(o.out, "Test of") || !strings.Contains(o.out, "the best by eval_reward (") || o.err != "" {
+	if exists("out/test-before.jsonl") || strings.Contains(o.out, "Test of") || !strings.Contains(o.out,
+		"the best by eval_reward (") || o.err != "" {
 		t.Errorf("%s%s", o.err, o.out)
 	}
 	if s := read(t, "out/summary.json"); !strings.Contains(s, `"before": null`) {
@@ -241,13 +256,14 @@ func TestCIRLDropsLongPrompts(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := must(t, tinyCIRL(1, "--set", "data.max_prompt_tokens=200")...)
-	if !strings.Contains(o.err, "items.json: 3 of 24 scenarios left out: their prompts have more than 200 tokens (the longest has ") {
+	if !strings.Contains(o.err, "items.json: 3 of 24 scenarios left out: their prompts have more than 200 tokens "+
+		"(the longest has ") {
 		t.Errorf("%s", o.err)
 	}
 }
 
-// TestCIRLOfTheReleasedData encodes the released items with the CI-CoT prompt, whose numbers are known; it is skipped where
-// the data is not at hand.
+// TestCIRLOfTheReleasedData encodes the released items with the CI-CoT prompt, whose numbers are known; it is skipped
+// where the data is not at hand.
 func TestCIRLOfTheReleasedData(t *testing.T) {
 	dir := os.Getenv("POSTTRAIN_DATA_DIR")
 	if dir == "" {
@@ -255,7 +271,8 @@ func TestCIRLOfTheReleasedData(t *testing.T) {
 	}
 	path := filepath.Join(dir, "contextual-integrity", "dataset.json")
 	t.Chdir(t.TempDir())
-	o := cli(t, "ci-rl", "--model", "embedded", "--data", path, "--prompt", "cot", "--max-new-tokens", "8", "--max-steps", "1", "--prompts", "4", "--group-size", "2",
+	o := cli(t, "ci-rl", "--model", "embedded", "--data", path, "--prompt", "cot", "--max-new-tokens", "8",
+		"--max-steps", "1", "--prompts", "4", "--group-size", "2",
 		"--kl", "none", "--set", "validation.every=0", "--set", "data.max_prompt_tokens=0", "--out", "out")
 	if !strings.Contains(o.err, path+": 590 items to train on, 66 for validation, 73 for the test\n") {
 		t.Errorf("%s", o.err)

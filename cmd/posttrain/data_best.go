@@ -15,26 +15,17 @@ func newBest(s streams) *cobra.Command {
 	c := configured[best.Options]{spec: best.Spec, flags: bestFlags, run: bestSummary(best.Run)}
 	return c.command(s, &cobra.Command{
 		Use: "best", Short: "Sample n answers to each scenario and keep the good ones as demonstrations",
-		Long: "Sample answers to contextual-integrity scenarios and write those with a reward of at least --min-reward as\n" +
-			"demonstrations, which posttrain sft takes: rejection sampling, also known as reward-filtered fine-tuning.\n" +
-			"Equal answers to a scenario count once. The scenarios are synthetic ones, items of --data, or those that a\n" +
+		Long: "Sample answers to contextual-integrity scenarios and write those with a reward of at least " +
+			"--min-reward as\n" +
+			"demonstrations, which posttrain sft takes: rejection sampling, also known as reward-filtered " +
+			"fine-tuning.\n" +
+			"Equal answers to a scenario count once. The scenarios are synthetic ones, items of --data, or those " +
+			"that a\n" +
 			"ci-rl run trains on, in the same prompts, if --config names the run's config.",
 		Example: "  posttrain data best --n 1000 --answers 8 --out good.jsonl\n" +
 			"  posttrain data best --config configs/ci-rl-quickstart.yaml --out good.jsonl\n" +
-			"  posttrain data best --model DIR --data dataset.json --max-new-tokens 1024 --min-reward 0.8 --out good.jsonl",
-	})
-}
-
-func newPairs(s streams) *cobra.Command {
-	known := func(f config.Flag) bool { return !best.PairsSpec.HasKey(f.Key) }
-	flags := slices.DeleteFunc(slices.Clone(bestFlags), known)
-	c := configured[best.Options]{spec: best.PairsSpec, flags: flags, run: bestSummary(best.Pairs)}
-	return c.command(s, &cobra.Command{
-		Use: "pairs", Short: "Sample n answers to each scenario and pair the best with the worst, with their rewards",
-		Long: "Sample answers to synthetic scenarios and write pairs as the MaPPO paper makes them: the best and the worst of\n" +
-			"n answers by the contextual-integrity reward, mapped to [0,1] by (R+1)/2. A scenario whose answers all score\n" +
-			"the same gives no pair.",
-		Example: "  posttrain data pairs --model embedded --n 300 --held-out --out pairs.jsonl",
+			"  posttrain data best --model DIR --data dataset.json --max-new-tokens 1024 --min-reward 0.8 --out " +
+			"good.jsonl",
 	})
 }
 
@@ -57,8 +48,10 @@ var bestFlags = slices.Concat(scenarioFlags("train"), []config.Flag{
 	{Name: "held-out", Key: "held_out", Help: "scenarios whose names and values training scenarios never have"},
 	{Name: "out", Key: "out", Help: "file to write: .jsonl, .json or .parquet, each also with .gz"},
 	{Name: "answers", Key: "answers", Help: "answers sampled for each scenario (default 8)"},
-	{Name: "temperature", Key: "temperature", Help: "temperature of the draws; 0 always takes the likeliest token (default 1)"},
-	{Name: "prompt", Key: "prompt", Help: "form of the prompt: compact, plain or cot (default: compact for the embedded " +
+	{Name: "temperature", Key: "temperature", Help: "temperature of the draws; 0 always takes the likeliest token " +
+		"(default 1)"},
+	{Name: "prompt", Key: "prompt", Help: "form of the prompt: compact, plain or cot (default: compact for the " +
+		"embedded " +
 		"model, cot for others)"},
 	{Name: "min-reward", Key: "min_reward", Help: "least reward of an answer that is kept, from -1 (everything) to 1 " +
 		"(all that is required, nothing that is restricted) (default 1)"},

@@ -13,7 +13,8 @@ import (
 	cirlrecipe "github.com/posttrain/posttrain/recipe/cirl"
 )
 
-// ciLine is a scenario in the release's shape, with a value that is a list and a restricted keyword inside a required one.
+// ciLine is a scenario in the release's shape, with a value that is a list and a restricted keyword inside a required
+// one.
 const ciLine = `{"seed":{"scenario":"email","domain":"Work","user_intention":"ask","sender":"user","recipient":"boss","data_subject":"user","transmission_principle":"Consent"},` +
 	`"dataset_item":{"user_task":"Ask for a day off","information":{"Name":"Ann Lee","Chats":["hi","bye"],"Bag":"red"},"annotation":{"allowed":{"Name":"Ann Lee"},"disallowed":{"Chats":"bye","Name":"Lee"}}}}` + "\n"
 
@@ -22,75 +23,131 @@ func withItems(t *testing.T) { write(t, "items.jsonl", strings.Repeat(ciLine, 4)
 // TestDataFaults: bad input to data best, check and convert gives one line, and leaves nothing behind.
 func TestDataFaults(t *testing.T) {
 	best := func(more ...string) []string {
-		return append([]string{"data", "best", "--model", "model", "--backend", "go", "--n", "2", "--answers", "2", "--max-new-tokens", "2", "--prompt", "compact", "--out", "x.jsonl"}, more...)
+		return append([]string{"data", "best", "--model", "model", "--backend", "go", "--n", "2", "--answers", "2",
+			"--max-new-tokens", "2", "--prompt", "compact", "--out", "x.jsonl"}, more...)
 	}
 	fromFile := func(more ...string) []string {
-		return append([]string{"data", "best", "--model", "model", "--backend", "go", "--data", "items.jsonl", "--out", "x.jsonl"}, more...)
+		return append([]string{"data", "best", "--model", "model", "--backend", "go", "--data", "items.jsonl",
+			"--out", "x.jsonl"}, more...)
 	}
 	for _, f := range []faultCase{
-		{"best of nothing good", nil, best(), 1, []string{"no answer has a reward of 1 or more", "best of 4", "-1.00", "--min-reward"}, nil},
-		{"best without out", nil, []string{"data", "best"}, 2, []string{"--out", "out is missing", ".jsonl, .json or .parquet"}, nil},
-		{"best into another kind of file", nil, best("--out", "x.csv"), 2, []string{"--out", "x.csv", ".jsonl, .json or .parquet"}, nil},
-		{"pairs into a file without kind", nil, []string{"data", "pairs", "--out", "pairs"}, 2, []string{`--out: out "pairs"`, ".jsonl"}, nil},
-		{"best into no folder", nil, best("--out", "no/x.jsonl"), 2, []string{`--out: out "no/x.jsonl"`, "no folder no"}, nil},
-		{"best of too much", nil, best("--min-reward", "1.5"), 2, []string{"--min-reward: min_reward 1.5", "-1 to 1"}, nil},
-		{"best of no number", nil, best("--min-reward", "NaN"), 2, []string{"--min-reward: min_reward", "NaN", "-1 to 1"}, nil},
+		{"best of nothing good", nil, best(), 1, []string{"no answer has a reward of 1 or more", "best of 4",
+			"-1.00", "--min-reward"}, nil},
+		{"best without out", nil, []string{"data", "best"}, 2, []string{"--out", "out is missing",
+			".jsonl, .json or .parquet"}, nil},
+		{"best into another kind of file", nil, best("--out", "x.csv"), 2, []string{"--out", "x.csv",
+			".jsonl, .json or .parquet"}, nil},
+		{"pairs into a file without kind", nil, []string{"data", "pairs", "--out", "pairs"}, 2,
+			[]string{`--out: out "pairs"`, ".jsonl"}, nil},
+		{"best into no folder", nil, best("--out", "no/x.jsonl"), 2, []string{`--out: out "no/x.jsonl"`,
+			"no folder no"}, nil},
+		{"best of too much", nil, best("--min-reward", "1.5"), 2, []string{"--min-reward: min_reward 1.5",
+			"-1 to 1"}, nil},
+		{"best of no number", nil, best("--min-reward", "NaN"), 2, []string{"--min-reward: min_reward", "NaN",
+			"-1 to 1"}, nil},
 		{"best keeps none", nil, best("--keep", "-1"), 2, []string{"--keep: keep -1", "0 for all"}, nil},
 		{"best of no answers", nil, best("--answers", "0"), 2, []string{"--answers: answers 0", "1 or more"}, nil},
 		{"best of no scenarios", nil, best("--n", "0"), 2, []string{"--n: n 0", "1 or more"}, nil},
-		{"best split of no file", nil, best("--split", "train"), 2, []string{"--split", "only a file of items is split: add data"}, nil},
-		{"best number of a file", withItems, fromFile("--n", "5"), 2, []string{"--n", "data items.jsonl", "remove one"}, nil},
-		{"best held-out of a file", withItems, fromFile("--held-out"), 2, []string{"--held-out", "data items.jsonl"}, nil},
-		{"best fraction of all", withItems, fromFile("--split", "all", "--test-fraction", "0.2"), 2, []string{"--test-fraction", "split all"}, nil},
-		{"best of an unknown split", withItems, fromFile("--split", "dev"), 2, []string{`--split: split "dev"`, "test, validation, train or all"}, nil},
-		{"best of fractions above 1", withItems, fromFile("--test-fraction", "0.95"), 2, []string{"validation_fraction 0.09", "test_fraction 0.95", "1 at most"}, nil},
-		{"best of an empty split", withItems, fromFile("--split", "test", "--test-fraction", "0"), 1, []string{"items.jsonl", "test split has no items", "test_fraction 0", "of 4"}, nil},
-		{"best of all for the others", withItems, fromFile("--test-fraction", "0.5", "--validation-fraction", "0.5"), 1, []string{"items.jsonl", "train split has no items"}, nil},
-		{"best of an unknown prompt", nil, best("--prompt", "CoT"), 2, []string{`--prompt: prompt "CoT"`, "compact, plain or cot"}, nil},
-		{"best of an unknown format", nil, best("--format", "xml"), 2, []string{`--format: reward.format "xml"`, "paper or strict"}, nil},
-		{"best of an unknown match", nil, best("--match", "exact"), 2, []string{`--match: reward.match "exact"`, "substring or word"}, nil},
-		{"best of an empty name", nil, []string{"data", "best", "--data", "", "--out", "x.jsonl"}, 2, []string{"--data is empty"}, nil},
-		{"best of a config without name", nil, []string{"data", "best", "--config", "", "--out", "x.jsonl"}, 2, []string{"--config is empty", "a config file"}, nil},
-		{"best of no config", nil, []string{"data", "best", "--config", "no.yaml", "--out", "x.jsonl"}, 1, []string{"no.yaml: no such file"}, nil},
-		{"best of another command's config", withConfig(mappoHead, ""), []string{"data", "best", "--config", "bad.yaml", "--out", "x.jsonl"}, 1, []string{"bad.yaml:1", "posttrain mappo", "not data best"}, nil},
-		{"best of a config and more", withFile("rl.yaml", "command: ci-rl\nmodel: embedded\ndata: {train: embedded}\n"), best("--config", "rl.yaml"), 2, []string{"--n: n 2", "the run rl.yaml has that", "remove one"},
+		{"best split of no file", nil, best("--split", "train"), 2, []string{"--split",
+			"only a file of items is split: add data"}, nil},
+		{"best number of a file", withItems, fromFile("--n", "5"), 2, []string{"--n", "data items.jsonl",
+			"remove one"}, nil},
+		{"best held-out of a file", withItems, fromFile("--held-out"), 2, []string{"--held-out", "data items.jsonl"},
+			nil},
+		{"best fraction of all", withItems, fromFile("--split", "all", "--test-fraction", "0.2"), 2,
+			[]string{"--test-fraction", "split all"}, nil},
+		{"best of an unknown split", withItems, fromFile("--split", "dev"), 2, []string{`--split: split "dev"`,
+			"test, validation, train or all"}, nil},
+		{"best of fractions above 1", withItems, fromFile("--test-fraction", "0.95"), 2,
+			[]string{"validation_fraction 0.09", "test_fraction 0.95", "1 at most"}, nil},
+		{"best of an empty split", withItems, fromFile("--split", "test", "--test-fraction", "0"), 1,
+			[]string{"items.jsonl", "test split has no items", "test_fraction 0", "of 4"}, nil},
+		{"best of all for the others", withItems, fromFile("--test-fraction", "0.5", "--validation-fraction", "0.5"),
+			1, []string{"items.jsonl", "train split has no items"}, nil},
+		{"best of an unknown prompt", nil, best("--prompt", "CoT"), 2, []string{`--prompt: prompt "CoT"`,
+			"compact, plain or cot"}, nil},
+		{"best of an unknown format", nil, best("--format", "xml"), 2, []string{`--format: reward.format "xml"`,
+			"paper or strict"}, nil},
+		{"best of an unknown match", nil, best("--match", "exact"), 2, []string{`--match: reward.match "exact"`,
+			"substring or word"}, nil},
+		{"best of an empty name", nil, []string{"data", "best", "--data", "", "--out", "x.jsonl"}, 2,
+			[]string{"--data is empty"}, nil},
+		{"best of a config without name", nil, []string{"data", "best", "--config", "", "--out", "x.jsonl"}, 2,
+			[]string{"--config is empty", "a config file"}, nil},
+		{"best of no config", nil, []string{"data", "best", "--config", "no.yaml", "--out", "x.jsonl"}, 1,
+			[]string{"no.yaml: no such file"}, nil},
+		{"best of another command's config", withConfig(mappoHead, ""), []string{"data", "best", "--config",
+			"bad.yaml", "--out", "x.jsonl"}, 1, []string{"bad.yaml:1", "posttrain mappo", "not data best"}, nil},
+		{"best of a config and more", withFile("rl.yaml", "command: ci-rl\nmodel: embedded\ndata: {train: "+
+			"embedded}\n"), best("--config", "rl.yaml"), 2, []string{"--n: n 2", "the run rl.yaml has that",
+			"remove one"},
 			[][]string{{"--prompt: prompt", "the run rl.yaml has that"}}},
 		{"best of long prompts", func(t *testing.T) {
 			write(t, "items.jsonl", strings.Replace(ciLine, "Ask for", strings.Repeat("Ask ", 2000), 1))
 		}, fromFile("--split", "all"), 1,
 			[]string{"no prompt fits: all 1 have more than", "tokens (the longest has"}, nil},
 		{"best of no such file", nil, fromFile(), 1, []string{"items.jsonl: no such file"}, nil},
-		{"best of pairs", nil, []string{"data", "best", "--data", "pairs.jsonl", "--out", "x.jsonl"}, 1, []string{"pairs.jsonl:1", "seed.domain is missing", "dataset_item"}, nil},
-		{"best of an item without annotations", withFile("items.jsonl", strings.Replace(ciLine, `{"allowed":{"Name":"Ann Lee"},"disallowed":{"Chats":"bye","Name":"Lee"}}`, "{}", 1)), fromFile(), 1,
+		{"best of pairs", nil, []string{"data", "best", "--data", "pairs.jsonl", "--out", "x.jsonl"}, 1,
+			[]string{"pairs.jsonl:1", "seed.domain is missing", "dataset_item"}, nil},
+		{"best of an item without annotations", withFile("items.jsonl", strings.Replace(ciLine,
+			`{"allowed":{"Name":"Ann Lee"},"disallowed":{"Chats":"bye","Name":"Lee"}}`, "{}", 1)), fromFile(), 1,
 			[]string{"items.jsonl:1", "dataset_item.annotation is missing or empty", "allowed, disallowed"}, nil},
-		{"best of an unknown model", nil, []string{"data", "best", "--model", "nowhere", "--out", "x.jsonl"}, 1, []string{"nowhere", "config.json"}, nil},
+		{"best of an unknown model", nil, []string{"data", "best", "--model", "nowhere", "--out", "x.jsonl"}, 1,
+			[]string{"nowhere", "config.json"}, nil},
 
 		{"check of no file", nil, []string{"data", "check", "no.jsonl"}, 1, []string{"no.jsonl: no such file"}, nil},
 		{"check of nothing", nil, []string{"data", "check"}, 2, []string{"one data file", "found 0"}, nil},
-		{"check of a folder", func(t *testing.T) { os.Mkdir("d.json", 0o777) }, []string{"data", "check", "d.json"}, 1, []string{"d.json", "folder"}, nil},
-		{"check of an unknown kind of file", withFile("a.txt", "x"), []string{"data", "check", "a.txt"}, 1, []string{"a.txt", `".txt"`, ".jsonl, .json or .parquet"}, nil},
-		{"check of unknown columns", withFile("a.jsonl", `{"question":"a"}`), []string{"data", "check", "a.jsonl"}, 1, []string{"a.jsonl:1", "found columns question", "seed and dataset_item", "chosen and rejected", "messages"}, nil},
-		{"check of an empty file", withFile("a.json", "[]"), []string{"data", "check", "a.json"}, 1, []string{"a.json", "empty"}, nil},
-		{"check of broken parquet", withFile("a.parquet", "PAR1 and no more"), []string{"data", "check", "a.parquet"}, 1, []string{"a.parquet", "parquet"}, nil},
-		{"check of an item without information", withFile("a.jsonl", strings.Replace(ciLine, `"information":{"Name":"Ann Lee","Chats":["hi","bye"],"Bag":"red"}`, `"information":null`, 1)),
-			[]string{"data", "check", "a.jsonl"}, 1, []string{"a.jsonl:1", "dataset_item.information is missing or empty"}, nil},
-		{"check prompts without a model", withItems, []string{"data", "check", "--prompt", "cot", "items.jsonl"}, 2, []string{"--prompt", "add a model"}, nil},
-		{"check limit without a model", withItems, []string{"data", "check", "--max-prompt-tokens", "9", "items.jsonl"}, 2, []string{"--max-prompt-tokens", "add a model"}, nil},
-		{"check a negative limit", withItems, []string{"data", "check", "--model", "model", "--max-prompt-tokens", "-9", "items.jsonl"}, 2, []string{"--max-prompt-tokens -9", "0 (no limit)"}, nil},
-		{"check an unknown prompt", withItems, []string{"data", "check", "--model", "model", "--prompt", "CoT", "items.jsonl"}, 2, []string{`--prompt "CoT"`, "compact, plain or cot"}, nil},
-		{"check prompts of pairs", nil, []string{"data", "check", "--model", "model", "--prompt", "cot", "pairs.jsonl"}, 2, []string{"--prompt cot", "pairs.jsonl holds preference pairs"}, nil},
-		{"check with no tokenizer", withItems, []string{"data", "check", "--model", "nowhere", "items.jsonl"}, 1, []string{"nowhere/tokenizer.json"}, nil},
-		{"check without a chat template", func(t *testing.T) { withItems(t); remove(t, "model/chat_template.jinja") }, []string{"data", "check", "--model", "model", "items.jsonl"}, 1,
+		{"check of a folder", func(t *testing.T) { os.Mkdir("d.json", 0o777) }, []string{"data", "check", "d.json"},
+			1, []string{"d.json", "folder"}, nil},
+		{"check of an unknown kind of file", withFile("a.txt", "x"), []string{"data", "check", "a.txt"}, 1,
+			[]string{"a.txt", `".txt"`, ".jsonl, .json or .parquet"}, nil},
+		{"check of unknown columns", withFile("a.jsonl", `{"question":"a"}`), []string{"data", "check", "a.jsonl"},
+			1, []string{"a.jsonl:1", "found columns question", "seed and dataset_item", "chosen and rejected",
+				"messages"}, nil},
+		{"check of an empty file", withFile("a.json", "[]"), []string{"data", "check", "a.json"}, 1,
+			[]string{"a.json", "empty"}, nil},
+		{"check of broken parquet", withFile("a.parquet", "PAR1 and no more"), []string{"data", "check",
+			"a.parquet"}, 1, []string{"a.parquet", "parquet"}, nil},
+		{"check of an item without information", withFile("a.jsonl", strings.Replace(ciLine,
+			`"information":{"Name":"Ann Lee","Chats":["hi","bye"],"Bag":"red"}`, `"information":null`, 1)),
+			[]string{"data", "check", "a.jsonl"}, 1, []string{"a.jsonl:1",
+				"dataset_item.information is missing or empty"}, nil},
+		{"check prompts without a model", withItems, []string{"data", "check", "--prompt", "cot", "items.jsonl"}, 2,
+			[]string{"--prompt", "add a model"}, nil},
+		{"check limit without a model", withItems, []string{"data", "check", "--max-prompt-tokens", "9",
+			"items.jsonl"}, 2, []string{"--max-prompt-tokens", "add a model"}, nil},
+		{"check a negative limit", withItems, []string{"data", "check", "--model", "model", "--max-prompt-tokens",
+			"-9", "items.jsonl"}, 2, []string{"--max-prompt-tokens -9", "0 (no limit)"}, nil},
+		{"check an unknown prompt", withItems, []string{"data", "check", "--model", "model", "--prompt", "CoT",
+			"items.jsonl"}, 2, []string{`--prompt "CoT"`, "compact, plain or cot"}, nil},
+		{"check prompts of pairs", nil, []string{"data", "check", "--model", "model", "--prompt", "cot",
+			"pairs.jsonl"}, 2, []string{"--prompt cot", "pairs.jsonl holds preference pairs"}, nil},
+		{"check with no tokenizer", withItems, []string{"data", "check", "--model", "nowhere", "items.jsonl"}, 1,
+			[]string{"nowhere/tokenizer.json"}, nil},
+		{"check without a chat template", func(t *testing.T) {
+			withItems(t)
+			remove(t,
+				"model/chat_template.jinja")
+		}, []string{"data", "check", "--model", "model", "items.jsonl"}, 1,
 			[]string{"items.jsonl:1", "chat template", "chat_template.jinja"}, nil},
-		{"check scores of items", withItems, []string{"data", "check", "--score-columns", "a,b", "items.jsonl"}, 1, []string{"score columns a, b", "only preference pairs"}, nil},
-		{"check one score column", nil, []string{"data", "check", "--score-columns", "a", "pairs.jsonl"}, 1, []string{"score_columns", "[a]", "two column names"}, nil},
+		{"check scores of items", withItems, []string{"data", "check", "--score-columns", "a,b", "items.jsonl"}, 1,
+			[]string{"score columns a, b", "only preference pairs"}, nil},
+		{"check one score column", nil, []string{"data", "check", "--score-columns", "a", "pairs.jsonl"}, 1,
+			[]string{"score_columns", "[a]", "two column names"}, nil},
 
-		{"convert one file", nil, []string{"data", "convert", "pairs.jsonl"}, 2, []string{"IN and OUT", "found 1"}, nil},
-		{"convert to an unknown kind of file", nil, []string{"data", "convert", "pairs.jsonl", "pairs.csv"}, 1, []string{"pairs.csv", `".csv"`, ".jsonl, .json or .parquet"}, nil},
-		{"convert to itself", nil, []string{"data", "convert", "pairs.jsonl", "./pairs.jsonl"}, 1, []string{"pairs.jsonl", "one file", "another name"}, nil},
-		{"convert to no folder", nil, []string{"data", "convert", "pairs.jsonl", "no/pairs.json"}, 1, []string{"no/pairs.json", "no such file"}, nil},
-		{"convert nothing", nil, []string{"data", "convert", "no.jsonl", "x.json"}, 1, []string{"no.jsonl: no such file"}, nil},
-		{"convert what no table holds", withFile("mixed.jsonl", `{"prompt":"Q","completion":"A"}`+"\n"+`{"text":"bare"}`+"\n"), []string{"data", "convert", "mixed.jsonl", "x.parquet"}, 1,
+		{"convert one file", nil, []string{"data", "convert", "pairs.jsonl"}, 2, []string{"IN and OUT", "found 1"},
+			nil},
+		{"convert to an unknown kind of file", nil, []string{"data", "convert", "pairs.jsonl", "pairs.csv"}, 1,
+			[]string{"pairs.csv", `".csv"`, ".jsonl, .json or .parquet"}, nil},
+		{"convert to itself", nil, []string{"data", "convert", "pairs.jsonl", "./pairs.jsonl"}, 1,
+			[]string{"pairs.jsonl", "one file", "another name"}, nil},
+		{"convert to no folder", nil, []string{"data", "convert", "pairs.jsonl", "no/pairs.json"}, 1,
+			[]string{"no/pairs.json", "no such file"}, nil},
+		{"convert nothing", nil, []string{"data", "convert", "no.jsonl", "x.json"}, 1,
+			[]string{"no.jsonl: no such file"}, nil},
+		{"convert what no table holds", withFile("mixed.jsonl",
+			`{"prompt":"Q","completion":"A"}`+"\n"+`{"text":"bare"}`+"\n"), []string{"data", "convert",
+			"mixed.jsonl", "x.parquet"}, 1,
 			[]string{"x.parquet: not written", "some are bare text", ".jsonl"}, nil},
 	} {
 		t.Run(f.name, func(t *testing.T) {
@@ -121,7 +178,8 @@ func TestDataConvertAndCheck(t *testing.T) {
 			t.Errorf("%s: %q, %q", c[1], o.out, o.err)
 		}
 	}
-	if read(t, "pairs2.jsonl") == "" || read(t, "items2.jsonl") != strings.Repeat(strings.Replace(flat(t), "\n", "", 1)+"\n", 4) {
+	if read(t, "pairs2.jsonl") == "" || read(t, "items2.jsonl") != strings.Repeat(strings.Replace(flat(t), "\n", "",
+		1)+"\n", 4) {
 		t.Errorf("after three conversions:\n%s", read(t, "items2.jsonl"))
 	}
 	want := `items.jsonl: 4 rows read, 4 kept
@@ -139,11 +197,13 @@ func TestDataConvertAndCheck(t *testing.T) {
 		t.Errorf("%s\nwant\n%s", o.out, want)
 	}
 	o := must(t, "data", "check", "--model", "model", "--max-prompt-tokens", "50", "items.parquet")
-	if !strings.Contains(o.out, "cot prompts in tokens of model: the longest has ") || !strings.HasSuffix(o.out, "; 4 of 4 have more than 50\n") {
+	if !strings.Contains(o.out, "cot prompts in tokens of model: the longest has ") || !strings.HasSuffix(o.out,
+		"; 4 of 4 have more than 50\n") {
 		t.Errorf("%s", o.out)
 	}
 	o = must(t, "data", "check", "--model", "model", "pairs.jsonl")
-	if !strings.Contains(o.out, "12 scored (chosen_score, rejected_score)\n  preference pairs\n  prompts in tokens of model: the longest has ") {
+	if !strings.Contains(o.out, "12 scored (chosen_score, rejected_score)\n  preference pairs\n  prompts in tokens "+
+		"of model: the longest has ") {
 		t.Errorf("%s", o.out)
 	}
 }
@@ -161,13 +221,15 @@ func flat(t *testing.T) string {
 	return read(t, "flat.jsonl")
 }
 
-// TestDataBest: every answer of the embedded model that is good enough becomes a demonstration that posttrain sft takes;
-// the same again gives the same file.
+// TestDataBest: every answer of the embedded model that is good enough becomes a demonstration that posttrain sft
+// takes; the same again gives the same file.
 func TestDataBest(t *testing.T) {
 	work(t, "qwen2-newer")
-	args := []string{"data", "best", "--backend", "go", "--n", "3", "--answers", "3", "--min-reward", "-1", "--max-new-tokens", "64", "--seed", "5"}
+	args := []string{"data", "best", "--backend", "go", "--n", "3", "--answers", "3", "--min-reward", "-1",
+		"--max-new-tokens", "64", "--seed", "5"}
 	o := must(t, append(args, "--out", "all.jsonl")...)
-	if !strings.Contains(o.out, "9 of 9 answers have a reward of -1 or more") || !strings.Contains(o.out, "to 3 of 3 scenarios") {
+	if !strings.Contains(o.out, "9 of 9 answers have a reward of -1 or more") || !strings.Contains(o.out,
+		"to 3 of 3 scenarios") {
 		t.Errorf("%s", o.out)
 	}
 	must(t, append(args, "--out", "again.jsonl")...)
@@ -180,14 +242,16 @@ func TestDataBest(t *testing.T) {
 	}
 	// The scenarios are those that a training run with this number and seed makes.
 	items := ci.Synthesize(3, 5)
-	if got := demos[0].Prompt.Messages; !strings.HasPrefix(got[0].Content, items[0].Seed.Domain+". "+items[0].DatasetItem.UserTask) {
+	if got := demos[0].Prompt.Messages; !strings.HasPrefix(got[0].Content,
+		items[0].Seed.Domain+". "+items[0].DatasetItem.UserTask) {
 		t.Errorf("first prompt %q, want scenario %+v", got, items[0])
 	}
 	must(t, append(args, "--keep", "1", "--out", "one.parquet")...)
 	if one, _, err := data.ReadDemonstrations("one.parquet"); err != nil || len(one) != 3 {
 		t.Errorf("--keep 1: %d demonstrations, %v", len(one), err)
 	}
-	must(t, "sft", "--model", "embedded", "--data", "all.jsonl", "--backend", "go", "--set", "train.max_steps=1", "--set", "data.eval_fraction=0", "--out", "run")
+	must(t, "sft", "--model", "embedded", "--data", "all.jsonl", "--backend", "go", "--set", "train.max_steps=1",
+		"--set", "data.eval_fraction=0", "--out", "run")
 }
 
 // TestDataBestOfAFile: --split takes the split that ci-rl makes.
@@ -198,7 +262,8 @@ func TestDataBestOfAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, test := ci.Split(6, 0.09, 0.4, 7)
-	must(t, "data", "best", "--backend", "go", "--data", "items.parquet", "--split", "test", "--test-fraction", "0.4", "--split-seed", "7",
+	must(t, "data", "best", "--backend", "go", "--data", "items.parquet", "--split", "test", "--test-fraction",
+		"0.4", "--split-seed", "7",
 		"--answers", "1", "--min-reward", "-1", "--max-new-tokens", "8", "--out", "x.jsonl")
 	demos, _, err := data.ReadDemonstrations("x.jsonl")
 	if err != nil || len(demos) != len(test) {
@@ -214,7 +279,9 @@ func TestDataBestOfAFile(t *testing.T) {
 // TestDataBestOfARun: with the config of a ci-rl run come its training scenarios, in the prompts that it trains with.
 func TestDataBestOfARun(t *testing.T) {
 	work(t, "qwen2-newer")
-	write(t, "rl.yaml", "command: ci-rl\nmodel: embedded\nbackend: go\nseed: 9\ndata:\n  train: embedded\n  scenarios: 6\n  prompt: compact\n  validation_fraction: 0.2\n  test_fraction: 0.2\nsampling:\n  max_new_tokens: 8\ngrpo:\n  prompts_per_step: 4\n  updates_per_rollout: 1\n")
+	write(t, "rl.yaml", "command: ci-rl\nmodel: embedded\nbackend: go\nseed: 9\ndata:\n  train: embedded\n  "+
+		"scenarios: 6\n  prompt: compact\n  validation_fraction: 0.2\n  test_fraction: 0.2\nsampling:\n  "+
+		"max_new_tokens: 8\ngrpo:\n  prompts_per_step: 4\n  updates_per_rollout: 1\n")
 	must(t, "data", "best", "--config", "rl.yaml", "--answers", "1", "--min-reward", "-1", "--out", "x.jsonl")
 	demos, _, err := data.ReadDemonstrations("x.jsonl")
 	if err != nil {
@@ -249,7 +316,9 @@ func TestReleaseThroughTheCommands(t *testing.T) {
 	t.Chdir(t.TempDir())
 	must(t, "data", "convert", path, "items.parquet")
 	o := must(t, "data", "check", "items.parquet")
-	for _, part := range []string{"729 rows read, 729 kept", "scenarios: email 500, chat messages 229", "principles: Confidentiality 428, Proportionality 201, Consent 100", "note: 32: a restricted keyword is part of a required one"} {
+	for _, part := range []string{"729 rows read, 729 kept", "scenarios: email 500, chat messages 229",
+		"principles: Confidentiality 428, Proportionality 201, Consent 100",
+		"note: 32: a restricted keyword is part of a required one"} {
 		if !strings.Contains(o.out, part) {
 			t.Errorf("%q is missing in\n%s", part, o.out)
 		}
@@ -264,8 +333,10 @@ func TestDataBestLeavesLongPromptsOut(t *testing.T) {
 	if err := ci.Write("items.json", items); err != nil {
 		t.Fatal(err)
 	}
-	o := must(t, "data", "best", "--backend", "go", "--data", "items.json", "--split", "all", "--answers", "1", "--min-reward", "-1", "--max-new-tokens", "4", "--out", "x.jsonl")
-	if !strings.Contains(o.err, "1 of 3 scenarios left out: their prompts have more than ") || !strings.Contains(o.out, "to 2 of 2 scenarios") {
+	o := must(t, "data", "best", "--backend", "go", "--data", "items.json", "--split", "all", "--answers", "1",
+		"--min-reward", "-1", "--max-new-tokens", "4", "--out", "x.jsonl")
+	if !strings.Contains(o.err, "1 of 3 scenarios left out: their prompts have more than ") ||
+		!strings.Contains(o.out, "to 2 of 2 scenarios") {
 		t.Errorf("%s\n%s", o.err, o.out)
 	}
 }
@@ -273,7 +344,8 @@ func TestDataBestLeavesLongPromptsOut(t *testing.T) {
 // TestDataBestInterrupted: Ctrl-C ends it with its own exit code and without a file.
 func TestDataBestInterrupted(t *testing.T) {
 	work(t, "qwen2-newer")
-	o := cliUntil(t, "scenario ", "data", "best", "--backend", "go", "--n", "200", "--max-new-tokens", "8", "--out", "x.jsonl")
+	o := cliUntil(t, "scenario ", "data", "best", "--backend", "go", "--n", "200", "--max-new-tokens", "8", "--out",
+		"x.jsonl")
 	if o.code != exitInterrupted || !strings.HasPrefix(o.last(), "posttrain: interrupted") {
 		t.Errorf("exit code %d: %s", o.code, o.err)
 	}

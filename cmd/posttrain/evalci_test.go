@@ -45,7 +45,8 @@ type ciServer struct {
 var answerers = map[string]func(item ci.Item) string{
 	"good": func(item ci.Item) string { return ci.Reference(item, 0) },
 	"leaky": func(item ci.Item) string {
-		return fmt.Sprintf("<think>so %s</think><answer>%s</answer>", item.Restricted()[0], strings.Join(append(item.Required(), item.Restricted()...), " "))
+		return fmt.Sprintf("<think>so %s</think><answer>%s</answer>", item.Restricted()[0],
+			strings.Join(append(item.Required(), item.Restricted()...), " "))
 	},
 	"plain": func(item ci.Item) string { return strings.Join(item.Required(), " ") },
 	"opened": func(item ci.Item) string {
@@ -75,14 +76,17 @@ func newCIServer(t *testing.T, items []ci.Item) *ciServer {
 			return
 		}
 		i := slices.IndexFunc(items, func(c ci.Item) bool {
-			return strings.Contains(prompt, c.DatasetItem.UserTask) && !slices.ContainsFunc(c.Attributes(), func(a ci.Attribute) bool { return !strings.Contains(prompt, a.Text) })
+			return strings.Contains(prompt, c.DatasetItem.UserTask) && !slices.ContainsFunc(c.Attributes(),
+				func(a ci.Attribute) bool { return !strings.Contains(prompt, a.Text) })
 		})
 		if i < 0 {
 			t.Errorf("no item has the prompt %q", prompt)
 			return
 		}
-		choice := map[string]any{"finish_reason": "stop", "message": map[string]any{"role": "assistant", "content": answerers[a.Model](items[i])}}
-		b, _ := json.Marshal(map[string]any{"choices": slices.Repeat([]any{choice}, a.N), "usage": map[string]int{"prompt_tokens": 10, "completion_tokens": 5}})
+		choice := map[string]any{"finish_reason": "stop", "message": map[string]any{"role": "assistant",
+			"content": answerers[a.Model](items[i])}}
+		b, _ := json.Marshal(map[string]any{"choices": slices.Repeat([]any{choice}, a.N),
+			"usage": map[string]int{"prompt_tokens": 10, "completion_tokens": 5}})
 		w.Write(b)
 	}))
 	t.Cleanup(s.Close)
@@ -110,15 +114,18 @@ func TestEvalCIOfAServer(t *testing.T) {
 	items := writeItems(t, "items.json", 40)
 	s := newCIServer(t, items)
 	t.Setenv("OPENAI_API_KEY", "sk-secret")
-	args := []string{"eval", "ci", "--base-url", s.URL + "/v1", "--data", "items.json", "--test-fraction", "0.5", "--samples", "3", "--temperature", "0.7"}
+	args := []string{"eval", "ci", "--base-url", s.URL + "/v1", "--data", "items.json", "--test-fraction", "0.5",
+		"--samples", "3", "--temperature", "0.7"}
 	o := must(t, append(args, "--api-model", "good", "--cot", "--out", "good")...)
-	for _, part := range []string{"good on " + s.URL + "/v1: 20 of 40 items of items.json (test split of seed 0), prompt cot\n", "complete         100.0% (60/60, 95% interval 83.9 to 100.0)",
+	for _, part := range []string{"good on " + s.URL + "/v1: 20 of 40 items of items.json (test split of seed 0), " +
+		"prompt cot\n", "complete         100.0% (60/60, 95% interval 83.9 to 100.0)",
 		"mean reward       1.000", "\ndomain ", "\nprinciple "} {
 		if !strings.Contains(o.out, part) {
 			t.Errorf("lacks %q:\n%s", part, o.out)
 		}
 	}
-	if strings.Contains(o.out+o.err+read(t, "good/summary.json")+read(t, "good/results.jsonl"), "sk-secret") || s.keys[0] != "Bearer sk-secret" {
+	if strings.Contains(o.out+o.err+read(t, "good/summary.json")+read(t, "good/results.jsonl"), "sk-secret") ||
+		s.keys[0] != "Bearer sk-secret" {
 		t.Errorf("the key is told, or not sent: %q", s.keys[0])
 	}
 	_, _, test := ci.Split(40, 0.09, 0.5, 0)
@@ -126,7 +133,8 @@ func TestEvalCIOfAServer(t *testing.T) {
 	if len(rows) != 60 || rows[0].Item != fmt.Sprintf("items.json: row %d", test[0]+1) || rows[59].Sample != 2 {
 		t.Errorf("%d rows, the first %+v", len(rows), rows[0])
 	}
-	if r := rows[7]; !r.Complete || r.Reward != 1 || r.Required[0].At < 0 || r.Restricted[0].At >= 0 || !strings.Contains(r.Prompt.Messages[0].Content, "necessary, helpful, optional or inappropriate") {
+	if r := rows[7]; !r.Complete || r.Reward != 1 || r.Required[0].At < 0 || r.Restricted[0].At >= 0 ||
+		!strings.Contains(r.Prompt.Messages[0].Content, "necessary, helpful, optional or inappropriate") {
 		t.Errorf("%+v", r)
 	}
 	var summary struct {
@@ -138,27 +146,34 @@ func TestEvalCIOfAServer(t *testing.T) {
 			Complete           struct{ Count, Total int }
 		}
 	}
-	if err := json.Unmarshal([]byte(read(t, "good/summary.json")), &summary); err != nil || summary.Model != "good" || summary.All.Items != 20 || summary.All.Complete.Count != 60 ||
+	if err := json.Unmarshal([]byte(read(t, "good/summary.json")), &summary); err != nil ||
+		summary.Model != "good" || summary.All.Items != 20 || summary.All.Complete.Count != 60 ||
 		summary.Usage["requests"] != 20 || summary.Usage["prompt_tokens"] != 200 {
 		t.Errorf("%+v, %v", summary, err)
 	}
 
 	o = must(t, append(args, "--api-model", "leaky", "--out", "leaky")...)
-	if !strings.Contains(o.out, "prompt plain") || !strings.Contains(o.out, "integrity          0.0% (0/60") || !strings.Contains(o.out, "leak in think    100.0% (60/60") || !strings.Contains(o.out, "in think only    0.0% (0/60") {
+	if !strings.Contains(o.out, "prompt plain") || !strings.Contains(o.out, "integrity          0.0% (0/60") ||
+		!strings.Contains(o.out, "leak in think    100.0% (60/60") || !strings.Contains(o.out,
+		"in think only    0.0% (0/60") {
 		t.Error(o.out)
 	}
-	if r := rowsOf(t, "leaky/results.jsonl")[0]; !r.ThinkLeak || r.Think[0].At != 3 || r.Integrity || !r.Utility || strings.Contains(r.Prompt.Messages[0].Content, "optional or") {
+	if r := rowsOf(t, "leaky/results.jsonl")[0]; !r.ThinkLeak || r.Think[0].At != 3 || r.Integrity || !r.Utility ||
+		strings.Contains(r.Prompt.Messages[0].Content, "optional or") {
 		t.Errorf("%+v", r)
 	}
 
 	o = must(t, append(args, "--api-model", "plain")...)
-	if !strings.Contains(o.err, "warning: no answer keeps the format (most often: no <think>)") || !strings.Contains(o.out, "leak in think    not available (0 cases)") || !strings.Contains(o.out, "utility            0.0%") {
+	if !strings.Contains(o.err, "warning: no answer keeps the format (most often: no <think>)") ||
+		!strings.Contains(o.out, "leak in think    not available (0 cases)") || !strings.Contains(o.out,
+		"utility            0.0%") {
 		t.Errorf("%s%s", o.out, o.err)
 	}
 	if o = must(t, append(args, "--api-model", "opened")...); !strings.Contains(o.out, "format kept        0.0%") {
 		t.Error(o.out)
 	}
-	if o = must(t, append(args, "--api-model", "opened", "--think-opened")...); !strings.Contains(o.out, "format kept      100.0%") || !strings.Contains(o.out, "complete         100.0%") {
+	if o = must(t, append(args, "--api-model", "opened", "--think-opened")...); !strings.Contains(o.out,
+		"format kept      100.0%") || !strings.Contains(o.out, "complete         100.0%") {
 		t.Error(o.out)
 	}
 }
@@ -169,7 +184,8 @@ func TestEvalCISplits(t *testing.T) {
 	s := newCIServer(t, writeItems(t, "items.jsonl", 30))
 	seen := map[string]string{}
 	for _, split := range []string{"train", "validation", "test", "all"} {
-		must(t, "eval", "ci", "--base-url", s.URL, "--api-model", "good", "--data", "items.jsonl", "--split", split, "--out", split)
+		must(t, "eval", "ci", "--base-url", s.URL, "--api-model", "good", "--data", "items.jsonl", "--split", split,
+			"--out", split)
 		for _, r := range rowsOf(t, split+"/results.jsonl") {
 			if before := seen[r.Item]; split != "all" && before != "" {
 				t.Errorf("%s is in %s and in %s", r.Item, before, split)
@@ -182,7 +198,8 @@ func TestEvalCISplits(t *testing.T) {
 	if len(seen) != 30 {
 		t.Errorf("%d items", len(seen))
 	}
-	if o := must(t, "eval", "ci", "--base-url", s.URL, "--api-model", "good", "--data", "items.jsonl", "--split", "all", "--n", "4"); !strings.Contains(o.out, "4 of 30 items") {
+	if o := must(t, "eval", "ci", "--base-url", s.URL, "--api-model", "good", "--data", "items.jsonl", "--split",
+		"all", "--n", "4"); !strings.Contains(o.out, "4 of 30 items") {
 		t.Error(o.out)
 	}
 }
@@ -200,7 +217,8 @@ func testOf(t *testing.T, c *cirlrecipe.Options) []eval.Case {
 // TestEvalCIOfARun: --config asks exactly what the test split of the run asks, and takes the length of answers from it.
 func TestEvalCIOfARun(t *testing.T) {
 	t.Chdir(t.TempDir())
-	text := "command: ci-rl\nmodel: embedded\nseed: 4\ndata: {train: embedded, scenarios: 80, validation_fraction: 0.1, test_fraction: 0.1, prompt: compact}\nsampling: {max_new_tokens: 33}\n"
+	text := "command: ci-rl\nmodel: embedded\nseed: 4\ndata: {train: embedded, scenarios: 80, validation_fraction: " +
+		"0.1, test_fraction: 0.1, prompt: compact}\nsampling: {max_new_tokens: 33}\n"
 	if err := os.WriteFile("run.yaml", []byte(text), 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +232,8 @@ func TestEvalCIOfARun(t *testing.T) {
 		items = append(items, *test.Item)
 	}
 	s := newCIServer(t, items)
-	if o := must(t, "eval", "ci", "--base-url", s.URL, "--api-model", "good", "--config", "run.yaml", "--out", "out"); !strings.Contains(o.out, "good on "+s.URL+": 8 test scenarios of run.yaml, prompt compact") {
+	if o := must(t, "eval", "ci", "--base-url", s.URL, "--api-model", "good", "--config", "run.yaml", "--out",
+		"out"); !strings.Contains(o.out, "good on "+s.URL+": 8 test scenarios of run.yaml, prompt compact") {
 		t.Error(o.out)
 	}
 	rows := rowsOf(t, "out/results.jsonl")
@@ -223,10 +242,12 @@ func TestEvalCIOfARun(t *testing.T) {
 	}
 	for i, test := range tests {
 		if rows[i].Item != test.Item.Source || rows[i].Prompt.Messages[0].Content != test.Text() {
-			t.Errorf("row %d asks %q of %s, the run %q of %s", i, rows[i].Prompt.Messages[0].Content, rows[i].Item, test.Text(), test.Item.Source)
+			t.Errorf("row %d asks %q of %s, the run %q of %s", i, rows[i].Prompt.Messages[0].Content, rows[i].Item,
+				test.Text(), test.Item.Source)
 		}
 	}
-	if text := read(t, "out/summary.json"); !strings.Contains(text, `"data": "run.yaml"`) || !strings.Contains(text, `"max_new_tokens": 33`) || !strings.Contains(text, `"temperature": 0.7`) {
+	if text := read(t, "out/summary.json"); !strings.Contains(text, `"data": "run.yaml"`) || !strings.Contains(text,
+		`"max_new_tokens": 33`) || !strings.Contains(text, `"temperature": 0.7`) {
 		t.Error(text)
 	}
 }
@@ -234,13 +255,16 @@ func TestEvalCIOfARun(t *testing.T) {
 // TestEvalCIOfAModel: files, samples, prefill; the same again for the same seed.
 func TestEvalCIOfAModel(t *testing.T) {
 	work(t, "qwen2-newer")
-	args := []string{"eval", "ci", "--model", "model", "--backend", "go", "--n", "2", "--samples", "2", "--temperature", "1", "--max-new-tokens", "3"}
+	args := []string{"eval", "ci", "--model", "model", "--backend", "go", "--n", "2", "--samples", "2",
+		"--temperature", "1", "--max-new-tokens", "3"}
 	o := must(t, append(args, "--out", "a")...)
-	if !strings.Contains(o.out, "model: 2 held-out synthetic scenarios, prompt compact") || !strings.Contains(o.out, "(0/4") || !strings.Contains(o.out, "cut by length") {
+	if !strings.Contains(o.out, "model: 2 held-out synthetic scenarios, prompt compact") || !strings.Contains(o.out,
+		"(0/4") || !strings.Contains(o.out, "cut by length") {
 		t.Error(o.out)
 	}
 	must(t, append(args, "--out", "b")...)
-	if read(t, "a/results.jsonl") != read(t, "b/results.jsonl") || read(t, "a/summary.json") != read(t, "b/summary.json") {
+	if read(t, "a/results.jsonl") != read(t, "b/results.jsonl") || read(t, "a/summary.json") != read(t,
+		"b/summary.json") {
 		t.Error("the same seed gives other results")
 	}
 	rows := rowsOf(t, "a/results.jsonl")
@@ -261,11 +285,14 @@ func TestEvalCILeavesOutLongPrompts(t *testing.T) {
 	if err := ci.Write("items.json", items); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"eval", "ci", "--model", "model", "--backend", "go", "--data", "items.json", "--split", "all", "--max-new-tokens", "1", "--out", "out"}
-	config := strings.Replace(read(t, "model/config.json"), `"max_position_embeddings": 256`, `"max_position_embeddings": 600`, 1)
+	args := []string{"eval", "ci", "--model", "model", "--backend", "go", "--data", "items.json", "--split", "all",
+		"--max-new-tokens", "1", "--out", "out"}
+	config := strings.Replace(read(t, "model/config.json"), `"max_position_embeddings": 256`,
+		`"max_position_embeddings": 600`, 1)
 	write(t, "model/config.json", config)
 	o := must(t, args...)
-	if !strings.Contains(o.err, "warning: 1 of 3 scenarios left out") || !strings.Contains(read(t, "out/summary.json"), `"left_out": 1`) || len(rowsOf(t, "out/results.jsonl")) != 2 {
+	if !strings.Contains(o.err, "warning: 1 of 3 scenarios left out") || !strings.Contains(read(t,
+		"out/summary.json"), `"left_out": 1`) || len(rowsOf(t, "out/results.jsonl")) != 2 {
 		t.Errorf("%s%s", o.out, o.err)
 	}
 }
@@ -279,8 +306,10 @@ func TestEvalCIInterrupted(t *testing.T) {
 	defer s.Close()
 	out, errs := &watched{}, &watched{}
 	code := execute(ctx, streams{in: strings.NewReader(""), out: out, err: errs},
-		[]string{"eval", "ci", "--base-url", s.URL, "--api-model", "good", "--data", "items.json", "--split", "all", "--out", "out"})
-	if code != exitInterrupted || out.Len() > 0 || exists("out") || !strings.HasSuffix(errs.String(), "posttrain: interrupted\n") {
+		[]string{"eval", "ci", "--base-url", s.URL, "--api-model", "good", "--data", "items.json", "--split", "all",
+			"--out", "out"})
+	if code != exitInterrupted || out.Len() > 0 || exists("out") || !strings.HasSuffix(errs.String(),
+		"posttrain: interrupted\n") {
 		t.Errorf("exit code %d, %q, %q", code, out, errs)
 	}
 }
@@ -294,43 +323,71 @@ func TestEvalCIFaults(t *testing.T) {
 	for _, f := range []faultCase{
 		{"no scenarios", nil, evalCI("--n", "0"), 2, []string{"--n: n 0", "1 or more"}, nil},
 		{"no samples", nil, evalCI("--samples", "0"), 2, []string{"--samples: samples 0", "1 or more"}, nil},
-		{"samples without effect", nil, evalCI("--samples", "2"), 2, []string{"--samples: samples 2", "at temperature 0"}, nil},
+		{"samples without effect", nil, evalCI("--samples", "2"), 2, []string{"--samples: samples 2",
+			"at temperature 0"}, nil},
 		{"negative show", nil, evalCI("--show", "-1"), 2, []string{"--show: show -1", "0 or more"}, nil},
-		{"split of nothing", nil, evalCI("--split", "all"), 2, []string{"--split", "only a file of items is split: add data"}, nil},
-		{"unknown split", nil, evalCI("--data", "items.json", "--split", "dev"), 2, []string{`--split: split "dev"`, "test, validation, train or all"}, nil},
-		{"seed of no split", nil, evalCI("--data", "items.json", "--split", "all", "--split-seed", "3"), 2, []string{"--split-seed", "split all"}, nil},
-		{"fractions", nil, evalCI("--data", "items.json", "--test-fraction", "0.95"), 2, []string{"--test-fraction: test_fraction 0.95", "1 at most"}, nil},
+		{"split of nothing", nil, evalCI("--split", "all"), 2, []string{"--split",
+			"only a file of items is split: add data"}, nil},
+		{"unknown split", nil, evalCI("--data", "items.json", "--split", "dev"), 2, []string{`--split: split "dev"`,
+			"test, validation, train or all"}, nil},
+		{"seed of no split", nil, evalCI("--data", "items.json", "--split", "all", "--split-seed", "3"), 2,
+			[]string{"--split-seed", "split all"}, nil},
+		{"fractions", nil, evalCI("--data", "items.json", "--test-fraction", "0.95"), 2,
+			[]string{"--test-fraction: test_fraction 0.95", "1 at most"}, nil},
 		{"empty name", nil, evalCI("--data", ""), 2, []string{"--data is empty"}, nil},
 		{"empty config name", nil, evalCI("--config", ""), 2, []string{"--config is empty"}, nil},
 		{"config that has the data", withFile("run.yaml", "command: ci-rl\nmodel: embedded\ndata: {train: embedded}\n"),
-			evalCI("--config", "run.yaml", "--data", "items.json"), 2, []string{"--data", "the run run.yaml has that", "remove one"}, nil},
+			evalCI("--config", "run.yaml", "--data", "items.json"), 2, []string{"--data",
+				"the run run.yaml has that", "remove one"}, nil},
 		{"no config", nil, evalCI("--config", "no.yaml"), 1, []string{"no.yaml: no such file"}, nil},
-		{"config without a test", withFile("run.yaml", "command: ci-rl\nmodel: embedded\ndata: {train: embedded, test_fraction: 0}\n"), evalCI("--config", "run.yaml"), 1, []string{"run.yaml", "no test split"}, nil},
-		{"config with a rule that servers lack", withFile("run.yaml", "command: ci-rl\nmodel: embedded\ndata: {train: embedded}\nsampling: {top_k: 5}\n"),
-			evalCI("--config", "run.yaml", "--base-url", "http://127.0.0.1:1/v1", "--api-model", "m"), 1, []string{"top_k 5", "want 0 (off)"}, nil},
+		{"config without a test", withFile("run.yaml", "command: ci-rl\nmodel: embedded\ndata: {train: embedded, "+
+			"test_fraction: 0}\n"), evalCI("--config", "run.yaml"), 1, []string{"run.yaml", "no test split"}, nil},
+		{"config with a rule that servers lack", withFile("run.yaml",
+			"command: ci-rl\nmodel: embedded\ndata: {train: embedded}\nsampling: {top_k: 5}\n"),
+			evalCI("--config", "run.yaml", "--base-url", "http://127.0.0.1:1/v1", "--api-model", "m"), 1,
+			[]string{"top_k 5", "want 0 (off)"}, nil},
 		{"empty folder name", nil, evalCI("--out", ""), 2, []string{"--out is empty"}, nil},
-		{"format", nil, evalCI("--format", "lax"), 2, []string{`--format: reward.format "lax"`, "paper or strict"}, nil},
-		{"match", nil, evalCI("--match", "fuzzy"), 2, []string{`--match: reward.match "fuzzy"`, "substring or word"}, nil},
+		{"format", nil, evalCI("--format", "lax"), 2, []string{`--format: reward.format "lax"`, "paper or strict"},
+			nil},
+		{"match", nil, evalCI("--match", "fuzzy"), 2, []string{`--match: reward.match "fuzzy"`, "substring or word"},
+			nil},
 		{"no file", nil, evalCI("--data", "no.json"), 1, []string{"no.json: no such file"}, nil},
-		{"no items", withFile("items.json", "[]"), evalCI("--data", "items.json"), 1, []string{"items.json", "empty"}, nil},
-		{"item without annotations", withFile("items.json", `[{"seed": {"domain": "Work"}, "dataset_item": {"user_task": "t", "information": {"a": "b"}}}]`), evalCI("--data", "items.json"), 1,
+		{"no items", withFile("items.json", "[]"), evalCI("--data", "items.json"), 1, []string{"items.json",
+			"empty"}, nil},
+		{"item without annotations", withFile("items.json",
+			`[{"seed": {"domain": "Work"}, "dataset_item": {"user_task": "t", "information": {"a": "b"}}}]`),
+			evalCI("--data", "items.json"), 1,
 			[]string{"items.json: row 1", "dataset_item.annotation", "missing"}, nil},
-		{"empty split", withItems, evalCI("--data", "items.json", "--split", "test", "--test-fraction", "0"), 1, []string{"items.json", "test split has no items", "test_fraction 0 of 5", "split all"}, nil},
-		{"answers longer than the model", nil, evalCI(append(model, "--max-new-tokens", "256")...), 2, []string{"max_new_tokens 256", "256 positions"}, nil},
-		{"prompts longer than the model", withItems, evalCI(append(model, "--data", "items.json", "--cot")...), 1, []string{"no prompt fits", "more than 255 tokens"}, nil},
-		{"no template", func(t *testing.T) { remove(t, "model/chat_template.jinja") }, evalCI(append(model, "--n", "1")...), 1, []string{"synthetic 1", "chat_template.jinja"}, nil},
+		{"empty split", withItems, evalCI("--data", "items.json", "--split", "test", "--test-fraction", "0"), 1,
+			[]string{"items.json", "test split has no items", "test_fraction 0 of 5", "split all"}, nil},
+		{"answers longer than the model", nil, evalCI(append(model, "--max-new-tokens", "256")...), 2,
+			[]string{"max_new_tokens 256", "256 positions"}, nil},
+		{"prompts longer than the model", withItems, evalCI(append(model, "--data", "items.json", "--cot")...), 1,
+			[]string{"no prompt fits", "more than 255 tokens"}, nil},
+		{"no template", func(t *testing.T) { remove(t, "model/chat_template.jinja") }, evalCI(append(model, "--n",
+			"1")...), 1, []string{"synthetic 1", "chat_template.jinja"}, nil},
 		{"folder is not empty", nil, evalCI("--out", "model"), 1, []string{"--out model", "not empty"}, nil},
-		{"folder is a file", nil, evalCI("--out", "pairs.jsonl"), 1, []string{"--out pairs.jsonl", "not a directory", "a folder"}, nil},
-		{"folder within a file", nil, evalCI("--out", "pairs.jsonl/x"), 1, []string{"--out pairs.jsonl/x", "not a directory"}, nil},
+		{"folder is a file", nil, evalCI("--out", "pairs.jsonl"), 1, []string{"--out pairs.jsonl", "not a directory",
+			"a folder"}, nil},
+		{"folder within a file", nil, evalCI("--out", "pairs.jsonl/x"), 1, []string{"--out pairs.jsonl/x",
+			"not a directory"}, nil},
 		{"model without server", nil, evalCI("--api-model", "m"), 2, []string{"--api-model", "server.base_url"}, nil},
-		{"server without model", nil, evalCI("--base-url", "http://localhost:1/v1"), 2, []string{"--api-model: server.api_model is missing", "name on the server"}, nil},
-		{"server and folder", nil, evalCI("--base-url", "http://localhost:1/v1", "--api-model", "m", "--model", "model"), 2, []string{"--model", "server.base_url", "remove one"}, nil},
-		{"server and prefill", nil, evalCI("--base-url", "http://localhost:1/v1", "--api-model", "m", "--prefill"), 2, []string{"--prefill", "server.base_url", "remove one"}, nil},
-		{"no URL", nil, evalCI("--base-url", "localhost:1", "--api-model", "m"), 2, []string{`server.base_url "localhost:1"`, "http://localhost:8000/v1"}, nil},
-		{"key in the URL", nil, evalCI("--base-url", "http://k:secret@localhost:1", "--api-model", "m"), 2, []string{"server.base_url", "without a key in it"}, nil},
-		{"key of no variable", nil, evalCI("--base-url", "http://localhost:1", "--api-model", "m", "--api-key-env", "NO_SUCH_KEY"), 2, []string{"--api-key-env: server.api_key_env NO_SUCH_KEY", "not set"}, nil},
-		{"no parallel requests", nil, evalCI("--base-url", "http://localhost:1", "--api-model", "m", "--parallel", "0"), 2, []string{"--parallel: server.parallel 0"}, nil},
-		{"no time", nil, evalCI("--base-url", "http://localhost:1", "--api-model", "m", "--timeout", "0s"), 2, []string{"--timeout: server.timeout", "5m"}, nil},
+		{"server without model", nil, evalCI("--base-url", "http://localhost:1/v1"), 2,
+			[]string{"--api-model: server.api_model is missing", "name on the server"}, nil},
+		{"server and folder", nil, evalCI("--base-url", "http://localhost:1/v1", "--api-model", "m", "--model",
+			"model"), 2, []string{"--model", "server.base_url", "remove one"}, nil},
+		{"server and prefill", nil, evalCI("--base-url", "http://localhost:1/v1", "--api-model", "m", "--prefill"),
+			2, []string{"--prefill", "server.base_url", "remove one"}, nil},
+		{"no URL", nil, evalCI("--base-url", "localhost:1", "--api-model", "m"), 2,
+			[]string{`server.base_url "localhost:1"`, "http://localhost:8000/v1"}, nil},
+		{"key in the URL", nil, evalCI("--base-url", "http://k:secret@localhost:1", "--api-model", "m"), 2,
+			[]string{"server.base_url", "without a key in it"}, nil},
+		{"key of no variable", nil, evalCI("--base-url", "http://localhost:1", "--api-model", "m", "--api-key-env",
+			"NO_SUCH_KEY"), 2, []string{"--api-key-env: server.api_key_env NO_SUCH_KEY", "not set"}, nil},
+		{"no parallel requests", nil, evalCI("--base-url", "http://localhost:1", "--api-model", "m", "--parallel",
+			"0"), 2, []string{"--parallel: server.parallel 0"}, nil},
+		{"no time", nil, evalCI("--base-url", "http://localhost:1", "--api-model", "m", "--timeout", "0s"), 2,
+			[]string{"--timeout: server.timeout", "5m"}, nil},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			work(t, "qwen2-newer")
@@ -352,11 +409,14 @@ func TestEvalCIServerFaults(t *testing.T) {
 	s := newCIServer(t, writeItems(t, "items.json", 5))
 	t.Setenv("MY_KEY", "sk-secret")
 	run := func(url, name string) outcome {
-		return cli(t, "eval", "ci", "--base-url", url, "--api-model", name, "--api-key-env", "MY_KEY", "--data", "items.json", "--split", "all", "--out", filepath.Join("out", "deep"))
+		return cli(t, "eval", "ci", "--base-url", url, "--api-model", name, "--api-key-env", "MY_KEY", "--data",
+			"items.json", "--split", "all", "--out", filepath.Join("out", "deep"))
 	}
-	checkRefusal(t, run(s.URL, "best"), faultCase{code: 1, says: []string{s.URL, `no model "best"`, "404", "best does not exist"}})
+	checkRefusal(t, run(s.URL, "best"), faultCase{code: 1, says: []string{s.URL, `no model "best"`, "404",
+		"best does not exist"}})
 	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		http.Error(w, `{"error": {"message": "bad key `+strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")+`"}}`, 401)
+		http.Error(w, `{"error": {"message": "bad key `+strings.TrimPrefix(r.Header.Get("Authorization"),
+			"Bearer ")+`"}}`, 401)
 	}))
 	defer refusing.Close()
 	o := run(refusing.URL, "good")
@@ -386,7 +446,8 @@ func TestEvalCIOfTheReleasedItems(t *testing.T) {
 		return "<think></think><answer>" + strings.Join(item.Required(), "\n") + "</answer>"
 	}
 	s := newCIServer(t, items)
-	o := must(t, "eval", "ci", "--base-url", s.URL, "--api-model", "required", "--data", path, "--split", "all", "--out", "out")
+	o := must(t, "eval", "ci", "--base-url", s.URL, "--api-model", "required", "--data", path, "--split", "all",
+		"--out", "out")
 	rows := rowsOf(t, "out/results.jsonl")
 	leaks := 0
 	for i, r := range rows {
@@ -394,9 +455,13 @@ func TestEvalCIOfTheReleasedItems(t *testing.T) {
 			t.Errorf("%s: %+v", r.Item, r.Required)
 		}
 		required := strings.ToUpper(strings.Join(items[i].Required(), "\n"))
-		clash := slices.ContainsFunc(items[i].Restricted(), func(k string) bool { return strings.Contains(required, strings.ToUpper(k)) })
+		clash := slices.ContainsFunc(items[i].Restricted(), func(k string) bool {
+			return strings.Contains(required,
+				strings.ToUpper(k))
+		})
 		if clash == r.Integrity {
-			t.Errorf("%s: integrity %v, keywords %q and %q", r.Item, r.Integrity, items[i].Required(), items[i].Restricted())
+			t.Errorf("%s: integrity %v, keywords %q and %q", r.Item, r.Integrity, items[i].Required(),
+				items[i].Restricted())
 		}
 		if clash {
 			leaks++
@@ -406,7 +471,8 @@ func TestEvalCIOfTheReleasedItems(t *testing.T) {
 		t.Errorf("%d rows, %d items that cannot be complete", len(rows), leaks)
 	}
 	t.Logf("%d items that cannot be complete\n%s", leaks, o.out)
-	if o := must(t, "eval", "ci", "--base-url", s.URL, "--api-model", "required", "--data", path, "--cot"); !strings.Contains(o.out, "73 of 729 items") {
+	if o := must(t, "eval", "ci", "--base-url", s.URL, "--api-model", "required", "--data", path,
+		"--cot"); !strings.Contains(o.out, "73 of 729 items") {
 		t.Error(o.out)
 	}
 }
@@ -421,10 +487,12 @@ func TestEvalCIFollowsTheConfigsSampling(t *testing.T) {
 	for _, name := range []string{"greedy", "top", "stop"} {
 		must(t, "eval", "ci", "--config", name+".yaml", "--out", name)
 	}
-	greedy, top, stop := rowsOf(t, "greedy/results.jsonl"), rowsOf(t, "top/results.jsonl"), rowsOf(t, "stop/results.jsonl")
+	greedy, top, stop := rowsOf(t, "greedy/results.jsonl"), rowsOf(t, "top/results.jsonl"), rowsOf(t,
+		"stop/results.jsonl")
 	for i, r := range greedy {
 		first, _, found := strings.Cut(r.Completion, " ")
-		if top[i].Completion != r.Completion || stop[i].Completion != first || found && stop[i].Reason != rollout.StopString {
+		if top[i].Completion != r.Completion || stop[i].Completion != first || found &&
+			stop[i].Reason != rollout.StopString {
 			t.Errorf("%s: %q, want %q; %q, want %q", r.Item, top[i].Completion, r.Completion, stop[i].Completion, first)
 		}
 	}
@@ -434,20 +502,25 @@ func TestEvalCIFollowsTheConfigsSampling(t *testing.T) {
 // order of the attributes.
 func TestEvalCIAsksWhatCIRLAsked(t *testing.T) {
 	work(t, "qwen2-newer")
-	write(t, "model/config.json", strings.Replace(read(t, "model/config.json"), `"max_position_embeddings": 256`, `"max_position_embeddings": 4000`, 1))
+	write(t, "model/config.json", strings.Replace(read(t, "model/config.json"), `"max_position_embeddings": 256`,
+		`"max_position_embeddings": 4000`, 1))
 	writeItems(t, "items.json", 20)
-	c := &cirlrecipe.Options{Seed: 7, Data: cirlrecipe.Data{Train: "items.json", ValidationFraction: 0.2, TestFraction: 0.3,
-		Prompt: ci.PromptCoT, Prefill: true}}
+	c := &cirlrecipe.Options{Seed: 7, Data: cirlrecipe.Data{Train: "items.json", ValidationFraction: 0.2,
+		TestFraction: 0.3,
+		Prompt:       ci.PromptCoT, Prefill: true}}
 	tests := testOf(t, c)
-	must(t, "eval", "ci", "--model", "model", "--backend", "go", "--data", "items.json", "--cot", "--split-seed", "7", "--validation-fraction", "0.2", "--test-fraction", "0.3",
+	must(t, "eval", "ci", "--model", "model", "--backend", "go", "--data", "items.json", "--cot", "--split-seed",
+		"7", "--validation-fraction", "0.2", "--test-fraction", "0.3",
 		"--max-new-tokens", "1", "--out", "out")
 	rows := rowsOf(t, "out/results.jsonl")
 	if len(rows) != 6 || len(tests) != 6 {
 		t.Fatalf("%d rows, %d tasks", len(rows), len(tests))
 	}
 	for i, task := range tests {
-		if r := rows[i]; r.Item != task.Item.Source || r.Prompt.Messages[0].Content != task.Text() || r.Prefill != ci.ThinkPrefill {
-			t.Errorf("row %d: %s %q, ci-rl asks %s %q", i, r.Item, r.Prompt.Messages[0].Content, task.Item.Source, task.Text())
+		if r := rows[i]; r.Item != task.Item.Source || r.Prompt.Messages[0].Content != task.Text() ||
+			r.Prefill != ci.ThinkPrefill {
+			t.Errorf("row %d: %s %q, ci-rl asks %s %q", i, r.Item, r.Prompt.Messages[0].Content, task.Item.Source,
+				task.Text())
 		}
 	}
 }
@@ -456,7 +529,8 @@ func TestEvalCIAsksWhatCIRLAsked(t *testing.T) {
 // leaves. All faults of a file come at once.
 func TestEvalCIOfAConfig(t *testing.T) {
 	t.Chdir(t.TempDir())
-	must(t, "eval", "ci", "--backend", "go", "--n", "3", "--samples", "2", "--temperature", "1", "--max-new-tokens", "9", "--out", "flags")
+	must(t, "eval", "ci", "--backend", "go", "--n", "3", "--samples", "2", "--temperature", "1", "--max-new-tokens",
+		"9", "--out", "flags")
 	write(t, "eval.yaml", "command: eval ci\nbackend: go\nn: 4\nsamples: 2\ntemperature: 1\nmax_new_tokens: 9\n")
 	must(t, "eval", "ci", "--config", "eval.yaml", "--set", "n=3", "--out", "file")
 	must(t, "eval", "ci", "--config", "file/config.yaml", "--out", "again")
@@ -468,7 +542,8 @@ func TestEvalCIOfAConfig(t *testing.T) {
 		}
 	}
 	write(t, "bad.yaml", "command: eval ci\nsamples: 0\nsplit: dev\nserver: {timeout: 5m}\nreward: {format: lax}\n")
-	checkRefusal(t, cli(t, "eval", "ci", "--config", "bad.yaml"), faultCase{code: 1, says: []string{"bad.yaml:2: samples 0", "1 or more"},
+	checkRefusal(t, cli(t, "eval", "ci", "--config", "bad.yaml"), faultCase{code: 1,
+		says: []string{"bad.yaml:2: samples 0", "1 or more"},
 		also: [][]string{{"bad.yaml:3", `split "dev"`}, {"bad.yaml:4", "server.timeout", "add server.base_url"},
 			{"bad.yaml:5", `reward.format "lax"`, "paper or strict"}}})
 }

@@ -20,7 +20,8 @@ func TestInterruptedRunEndsLikeAWholeOne(t *testing.T) {
 		name string
 		args []string
 	}{
-		{"mappo", []string{"--data", "pairs.jsonl", "--set", "train.eval_every=3", "--set", "train.checkpoint_every=5", "--set", "train.log_every=2", "--set", "train.schedule=cosine"}},
+		{"mappo", []string{"--data", "pairs.jsonl", "--set", "train.eval_every=3", "--set",
+			"train.checkpoint_every=5", "--set", "train.log_every=2", "--set", "train.schedule=cosine"}},
 		{"sft", []string{"--data", "demos.jsonl", "--set", "train.eval_every=3", "--set", "train.micro_batch_size=2"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -65,7 +66,8 @@ func interrupted(t *testing.T, args []string, until string) {
 func TestInterruptedReferencePass(t *testing.T) {
 	work(t, "qwen3-newer")
 	o := cliUntil(t, "pair 4/12", tinyMappo(2)...)
-	_, again, found := strings.Cut(o.last(), "interrupted while log-probs were measured, before the first step: continue with posttrain ")
+	_, again, found := strings.Cut(o.last(), "interrupted while log-probs were measured, before the first step: "+
+		"continue with posttrain ")
 	if o.code != exitInterrupted || !found || exists("out/reference.safetensors") {
 		t.Fatalf("exit code %d: %s", o.code, o.err)
 	}
@@ -123,12 +125,14 @@ func TestResumeOfAFinishedRun(t *testing.T) {
 	sameRun(t, "copy", "out")
 }
 
-// TestNaNKeepsTheLastGoodCheckpoint: the rate explodes in the second step. Checkpoint 1 holds good weights; checkpoint 2
-// holds those that gave the NaN, and is not recommended.
+// TestNaNKeepsTheLastGoodCheckpoint: the rate explodes in the second step. Checkpoint 1 holds good weights; checkpoint
+// 2 holds those that gave the NaN, and is not recommended.
 func TestNaNKeepsTheLastGoodCheckpoint(t *testing.T) {
 	work(t, "llama-newer")
-	o := cli(t, tinyMappo(6, "--set", "train.learning_rate=1e30", "--set", "train.warmup_steps=1", "--set", "train.checkpoint_every=1")...)
-	checkRefusal(t, o, faultCase{code: 1, says: []string{"step 3: the ", " is NaN in the batch of rows pairs.jsonl:", "the last good checkpoint is out/checkpoints/step-00000001"}})
+	o := cli(t, tinyMappo(6, "--set", "train.learning_rate=1e30", "--set", "train.warmup_steps=1", "--set",
+		"train.checkpoint_every=1")...)
+	checkRefusal(t, o, faultCase{code: 1, says: []string{"step 3: the ", " is NaN in the batch of rows pairs.jsonl:",
+		"the last good checkpoint is out/checkpoints/step-00000001"}})
 	must(t, "model", "info", "out/checkpoints/step-00000001/model")
 	again := must(t, tinyMappo(2, "--model", "out/checkpoints/step-00000001/model", "--out", "again")...)
 	if !strings.Contains(again.out, "2 steps") {
@@ -154,7 +158,8 @@ func TestDamagedCheckpointIsPassedOver(t *testing.T) {
 	path := filepath.Join("out", "checkpoints", "step-00000004", "model", "model.safetensors")
 	write(t, path, read(t, path)[:1000])
 	o := must(t, "mappo", "--resume", "out", "--quiet")
-	if want := "warning: checkpoint of step 4 skipped: " + path; !strings.HasPrefix(o.err, want) || strings.Count(o.err, "\n") != 1 {
+	if want := "warning: checkpoint of step 4 skipped: " + path; !strings.HasPrefix(o.err, want) ||
+		strings.Count(o.err, "\n") != 1 {
 		t.Errorf("standard error %q, want a line %q…", o.err, want)
 	}
 	sameRun(t, "whole", "out")
@@ -166,11 +171,12 @@ func TestResumeWithoutAnyGoodCheckpoint(t *testing.T) {
 	must(t, tinyMappo(1)...)
 	path := "out/checkpoints/step-00000001/first_moments.safetensors"
 	write(t, path, "")
-	checkRefusal(t, cli(t, "mappo", "--resume", "out"), faultCase{code: 1, says: []string{"out/checkpoints", "no usable checkpoint", path}})
+	checkRefusal(t, cli(t, "mappo", "--resume", "out"), faultCase{code: 1, says: []string{"out/checkpoints",
+		"no usable checkpoint", path}})
 }
 
-// TestResumeWithChangedData: the rows that the run was started with are part of the run, with a reference or without, and
-// so are their scores.
+// TestResumeWithChangedData: the rows that the run was started with are part of the run, with a reference or without,
+// and so are their scores.
 func TestResumeWithChangedData(t *testing.T) {
 	rows := pairLines(12, true)
 	answer := strings.Replace(rows, "in box 4.", "in box 5.", 1)
@@ -182,7 +188,8 @@ func TestResumeWithChangedData(t *testing.T) {
 			work(t, "qwen2-newer")
 			must(t, tinyMappo(1, "--loss", c.loss)...)
 			write(t, "pairs.jsonl", c.rows)
-			checkRefusal(t, cli(t, "mappo", "--resume", "out"), faultCase{code: 1, says: []string{"out", "data", "since the run was started", "start a new run with --out"}})
+			checkRefusal(t, cli(t, "mappo", "--resume", "out"), faultCase{code: 1, says: []string{"out", "data",
+				"since the run was started", "start a new run with --out"}})
 		})
 	}
 }
@@ -196,5 +203,6 @@ func TestResumeInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	checkRefusal(t, cli(t, "mappo", "--resume", "out"), faultCase{code: 1, says: []string{"out is in use by process", "wait for it to end"}})
+	checkRefusal(t, cli(t, "mappo", "--resume", "out"), faultCase{code: 1, says: []string{"out is in use by process",
+		"wait for it to end"}})
 }

@@ -81,7 +81,8 @@ func settle(g *config.Given, o *Options) {
 func check(g *config.Given, o *Options) {
 	o.Options.Check(g)
 	if o.Data != "" && g.Has("n") && !g.Bad("n") {
-		g.Fault("n", "n %d: it is about synthetic scenarios, and data %s has its own; remove one of the two", o.N, o.Data)
+		g.Fault("n", "n %d: it is about synthetic scenarios, and data %s has its own; remove one of the two",
+			o.N, o.Data)
 	}
 	for _, f := range recipe.CheckOut(o.Out) {
 		g.Fault("out", "%s", f)

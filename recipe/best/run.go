@@ -38,7 +38,8 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	mean := k.sum / float64(len(samples))
 	if len(demos) == 0 {
 		return nil, fmt.Errorf("no answer has a reward of %v or more: the best of %d has %.2f, the mean is %.2f; "+
-			"lower --min-reward, or sample more answers or at another temperature", o.MinReward, len(samples), k.best, mean)
+			"lower --min-reward, or sample more answers or at another temperature",
+			o.MinReward, len(samples), k.best, mean)
 	}
 	if err := data.WriteDemonstrations(o.Out, demos); err != nil {
 		return nil, err
@@ -80,7 +81,9 @@ func Pairs(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 }
 
 // ask lets the model answer the scenarios.
-func ask(ctx context.Context, spec *config.Spec[Options], o Options, r run.Reporter) ([]eval.Case, []eval.Sample, error) {
+func ask(
+	ctx context.Context, spec *config.Spec[Options], o Options, r run.Reporter,
+) ([]eval.Case, []eval.Sample, error) {
 	if err := spec.Verify(&o); err != nil {
 		return nil, nil, err
 	}

@@ -24,9 +24,11 @@ func TestRejection(t *testing.T) {
 		want  []string
 		good  int
 	}{
-		{1, 0, []string{perfect}, 2}, {0, 0, []string{perfect, silent}, 3}, {0, 1, []string{perfect}, 3}, {-1, 0, []string{perfect, silent, broken, broken}, 6},
+		{1, 0, []string{perfect}, 2}, {0, 0, []string{perfect, silent}, 3}, {0, 1, []string{perfect}, 3},
+		{-1, 0, []string{perfect, silent, broken, broken}, 6},
 	} {
-		k, cases, samples := rejectionOf(item, false, false, []string{broken, silent, perfect, perfect}, []string{broken, broken})
+		k, cases, samples := rejectionOf(item, false, false, []string{broken, silent, perfect, perfect},
+			[]string{broken, broken})
 		k.o.MinReward, k.o.Keep = c.least, c.keep
 		got := contents(k.filter(cases, samples))
 		if !slices.Equal(got, c.want) || k.good != c.good || len(samples) != 6 || k.best != 1 || k.sum != -1 {
@@ -64,7 +66,8 @@ func TestRejectionPrefilled(t *testing.T) {
 	for _, c := range []struct {
 		prefill, opens bool
 		want           []string
-	}{{true, false, []string{ci.ThinkPrefill + tail}}, {true, true, []string{tail}}, {false, true, []string{tail}}, {false, false, nil}} {
+	}{{true, false, []string{ci.ThinkPrefill + tail}}, {true, true, []string{tail}}, {false, true, []string{tail}},
+		{false, false, nil}} {
 		k, cases, samples := rejectionOf(item, c.prefill, c.opens, []string{tail})
 		k.o.MinReward = 1
 		if got := contents(k.filter(cases, samples)); !slices.Equal(got, c.want) {

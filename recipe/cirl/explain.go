@@ -9,17 +9,19 @@ import (
 	"github.com/posttrain/posttrain/recipe"
 )
 
-// Explain says in plain text what the configuration trains: the reward and the objective as formulas with their numbers, the
-// training around them, and every option that is not the released one. Its lines end in \n.
+// Explain says in plain text what the configuration trains: the reward and the objective as formulas with their
+// numbers, the training around them, and every option that is not the released one. Its lines end in \n.
 func (o *Options) Explain() string {
 	var s strings.Builder
 	s.WriteString("objective: GRPO on the contextual-integrity reward\n")
 	s.WriteString(o.explainReward() + o.explainAdvantage() + o.explainLoss() + o.explainKL())
 	fmt.Fprintf(&s, "model: %s, backend %s, seed %d\n", o.Model, o.Backend, o.Seed)
 	fmt.Fprintf(&s, "data: %s\n", o.describeItems())
-	fmt.Fprintf(&s, "rollouts: %s a step, %s each, at most %s, temperature %v%s\n", recipe.Count(o.GRPO.Prompts, "prompt"),
-		recipe.Count(o.GRPO.GroupSize, "completion"), recipe.Count(o.Sampling.MaxNew, "token"), o.Sampling.Temperature, o.truncation())
-	fmt.Fprintf(&s, "validation: %s, at temperature %v; the best checkpoint by mean reward is the result\n", every(o.Validation.Every), o.Validation.Temperature)
+	fmt.Fprintf(&s, "rollouts: %s a step, %s each, at most %s, temperature %v%s\n",
+		recipe.Count(o.GRPO.Prompts, "prompt"), recipe.Count(o.GRPO.GroupSize, "completion"),
+		recipe.Count(o.Sampling.MaxNew, "token"), o.Sampling.Temperature, o.truncation())
+	fmt.Fprintf(&s, "validation: %s, at temperature %v; the best checkpoint by mean reward is the result\n",
+		every(o.Validation.Every), o.Validation.Temperature)
 	s.WriteString(o.describeTraining())
 	s.WriteString(losses.ListDeviations(o.Deviations()))
 	return s.String()
@@ -35,8 +37,10 @@ func (o *Options) explainReward() string {
 	if r.Match == "word" {
 		match = "as whole words"
 	}
-	return fmt.Sprintf("  R = %v·(required keywords in the answer)/(all required) - %v·(restricted ones in it)/(all restricted), -1 on a broken format\n"+
-		"  format: %s (%s); keywords are found %s, without regard to case\n", r.RequiredWeight, r.RestrictedWeight, r.Format, format, match)
+	return fmt.Sprintf("  R = %v·(required keywords in the answer)/(all required) - "+
+		"%v·(restricted ones in it)/(all restricted), -1 on a broken format\n"+
+		"  format: %s (%s); keywords are found %s, without regard to case\n",
+		r.RequiredWeight, r.RestrictedWeight, r.Format, format, match)
 }
 
 func (o *Options) explainAdvantage() string {
@@ -44,7 +48,8 @@ func (o *Options) explainAdvantage() string {
 		grpo.Sample:     fmt.Sprintf("/(std R + 1e-6), divisor %d", o.GRPO.GroupSize-1),
 		grpo.Population: fmt.Sprintf("/(std R + 1e-6), divisor %d", o.GRPO.GroupSize),
 	}[o.GRPO.Std]
-	return fmt.Sprintf("  A = (R - mean R)%s, over the %d completions of a prompt; equal rewards give 0\n", by, o.GRPO.GroupSize)
+	return fmt.Sprintf("  A = (R - mean R)%s, over the %d completions of a prompt; equal rewards give 0\n",
+		by, o.GRPO.GroupSize)
 }
 
 // explainLoss is what is minimised.
@@ -55,16 +60,18 @@ func (o *Options) explainLoss() string {
 		kl = fmt.Sprintf(" + %v·KL", g.KLCoef)
 	}
 	weights := map[string]string{
-		grpo.TokenMean:       "the mean over all tokens of a minibatch",
-		grpo.SeqMeanMean:     "the mean over the completions of their tokens' mean",
-		grpo.SeqMeanSum:      "the mean over the completions of their tokens' sum",
-		grpo.SeqMeanConstant: fmt.Sprintf("the mean over the completions of their tokens' sum divided by %d", g.NormLength),
+		grpo.TokenMean:   "the mean over all tokens of a minibatch",
+		grpo.SeqMeanMean: "the mean over the completions of their tokens' mean",
+		grpo.SeqMeanSum:  "the mean over the completions of their tokens' sum",
+		grpo.SeqMeanConstant: fmt.Sprintf("the mean over the completions of their tokens' sum divided by %d",
+			g.NormLength),
 	}[g.Aggregation]
 	ratio := "of each token"
 	if g.RatioLevel == grpo.Sequence {
 		ratio = "of each completion: exp of its tokens' mean log-ratio"
 	}
-	return fmt.Sprintf("  loss = %s of -min(ρ·A, clip(ρ, %.4g, %.4g)·A)%s\n  ρ = π/π_old %s; π_old is the policy before the step's first update\n",
+	return fmt.Sprintf("  loss = %s of -min(ρ·A, clip(ρ, %.4g, %.4g)·A)%s\n"+
+		"  ρ = π/π_old %s; π_old is the policy before the step's first update\n",
 		weights, 1-g.ClipLow, 1+g.ClipHigh, kl, ratio)
 }
 
@@ -73,7 +80,8 @@ func (o *Options) explainKL() string {
 		return "  no KL: no reference model\n"
 	}
 	form := map[string]string{grpo.K1: "-d", grpo.K2: "d²/2", grpo.K3: "exp(d) - d - 1"}[o.GRPO.KL]
-	return fmt.Sprintf("  KL = %s (%s) with d = logπ_ref - logπ of each token; the reference is the model before training\n", form, o.GRPO.KL)
+	return fmt.Sprintf("  KL = %s (%s) with d = logπ_ref - logπ of each token; the reference is the model "+
+		"before training\n", form, o.GRPO.KL)
 }
 
 func (o *Options) describeItems() string {
@@ -90,7 +98,8 @@ func (o *Options) describeItems() string {
 	if d.MaxPromptTokens > 0 {
 		limit = fmt.Sprintf("of at most %s", recipe.Count(d.MaxPromptTokens, "token"))
 	}
-	return fmt.Sprintf("%s, a share of %v for validation and %v for the test; %s prompts%s, %s", from, d.ValidationFraction, d.TestFraction, d.Prompt, prefill, limit)
+	return fmt.Sprintf("%s, a share of %v for validation and %v for the test; %s prompts%s, %s", from,
+		d.ValidationFraction, d.TestFraction, d.Prompt, prefill, limit)
 }
 
 // truncation says how the draws are cut off.

@@ -51,11 +51,12 @@ type Data struct {
 var Spec = config.Register(&config.Spec[Options]{
 	Command:    Command,
 	QuickStart: recipe.QuickStart("ci-rl-quickstart.yaml"),
-	Without:    []string{"train.batch_size", "train.micro_batch_size", "train.share_prefix", "train.eval_every", "train.eval_metric"},
-	Choose:     recipe.ChooseLength,
-	Defaults:   func(*config.Given) Options { return Defaults() },
-	Settle:     settle,
-	Check:      check,
+	Without: []string{"train.batch_size", "train.micro_batch_size", "train.share_prefix", "train.eval_every",
+		"train.eval_metric"},
+	Choose:   recipe.ChooseLength,
+	Defaults: func(*config.Given) Options { return Defaults() },
+	Settle:   settle,
+	Check:    check,
 })
 
 // embeddedScenarios is how many scenarios are made where the configuration does not say; fewestScenarios give one to
@@ -123,16 +124,19 @@ func check(g *config.Given, o *Options) {
 func (d Data) Check() []fault.Fault {
 	var faults fault.Faults
 	if d.Train != embedded.Name && d.Scenarios != 0 {
-		faults.Add("scenarios", d.Scenarios, "only embedded scenarios are made to a number, and data.train is %s; remove it", d.Train)
+		faults.Add("scenarios", d.Scenarios, "only embedded scenarios are made to a number, and data.train is %s; "+
+			"remove it", d.Train)
 	}
 	if d.Train == embedded.Name && d.Scenarios < fewestScenarios {
 		faults.Add("scenarios", d.Scenarios, "want %d or more", fewestScenarios)
 	}
 	if v, t := d.ValidationFraction, d.TestFraction; v < 1 && t < 1 && v+t >= 1 {
-		faults.Add("test_fraction", t, "with data.validation_fraction %v nothing is left to train on: want a sum below 1", v)
+		faults.Add("test_fraction", t, "with data.validation_fraction %v nothing is left to train on: want a sum "+
+			"below 1", v)
 	}
 	if d.Prefill && d.Prompt == ci.PromptCompact {
-		faults.Add("prefill", true, "with data.prompt compact the model opens the think block itself, as the embedded one was taught to; "+
+		faults.Add("prefill", true, "with data.prompt compact the model opens the think block itself, as the "+
+			"embedded one was taught to; "+
 			"want false, or data.prompt cot or plain")
 	}
 	return faults

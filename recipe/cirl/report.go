@@ -39,10 +39,12 @@ func (t *training) report(l *grpo.Loop, best *run.Best, before, after *eval.Repo
 	if err != nil {
 		return nil, err
 	}
-	text := fmt.Sprintf("%s: %s of %d prompts with %d completions each, from %d training prompts, engine %s.\n", t.Title,
+	text := fmt.Sprintf("%s: %s of %d prompts with %d completions each, from %d training prompts, engine %s.\n",
+		t.Title,
 		recipe.Count(l.Step(), "step"), o.GRPO.Prompts, o.GRPO.GroupSize, len(t.train), t.Engine.Name)
 	if before != nil && after != nil {
-		text += fmt.Sprintf("Test of %d prompts, one completion each at temperature %v; in brackets the 95%% intervals:\n",
+		text += fmt.Sprintf("Test of %d prompts, one completion each at temperature %v; "+
+			"in brackets the 95%% intervals:\n",
 			len(t.test), o.Validation.Temperature)
 		text += table(&before.All, &after.All) + verdict(&before.All, &after.All)
 	}

@@ -98,7 +98,8 @@ func (t *training) learn(ctx context.Context) (*Result, error) {
 	return t.report(l, best, before, after)
 }
 
-// shown picks the metrics that progress shows. The loss is about 0 at every step, because a group's advantages sum to 0.
+// shown picks the metrics that progress shows. The loss is about 0 at every step, because a group's advantages sum to
+// 0.
 func shown(values map[string]float64) map[string]float64 {
 	picked := map[string]float64{}
 	for _, name := range []string{"reward", "complete", "tokens_per_second"} {
@@ -174,9 +175,9 @@ func (t *training) limit() int {
 func (t *training) check() error {
 	d, positions := t.o.Data, t.Model.Config.MaxPositions
 	if len(t.train) == 0 || len(t.held) == 0 || len(t.test) == 0 && d.TestFraction > 0 {
-		return fmt.Errorf("%s: prompts of at most %d tokens leave %d to train on, %d for validation and %d for the test: "+
-			"want at least one of each; %d were dropped, the longest has %d tokens (data.max_prompt_tokens %d, where 0 is "+
-			"no limit; the model takes %d)", d.Train, t.limit(), len(t.train), len(t.held), len(t.test), t.left.Count,
+		return fmt.Errorf("%s: prompts of at most %d tokens leave %d to train on, %d for validation and %d for the "+
+			"test: want at least one of each; %d were dropped, the longest has %d tokens (data.max_prompt_tokens %d, "+
+			"where 0 is no limit; the model takes %d)", d.Train, t.limit(), len(t.train), len(t.held), len(t.test), t.left.Count,
 			t.left.Longest, d.MaxPromptTokens, positions)
 	}
 	return grpo.CheckTasks(t.o.GRPO, t.o.Sampling, positions, t.train, t.held, tasks(t.test))
@@ -198,9 +199,10 @@ func (o *Options) Items(r run.Reporter) (parts [3][]ci.Item, err error) {
 	say("%s", report)
 	parts = d.divide(items, o.Seed)
 	if len(parts[0]) == 0 || len(parts[1]) == 0 || len(parts[2]) == 0 && d.TestFraction > 0 {
-		return parts, fmt.Errorf("%s: data.validation_fraction %v and data.test_fraction %v of %d items leave %d to train "+
-			"on, %d for validation and %d for the test: want at least one of each", d.Train, d.ValidationFraction,
-			d.TestFraction, len(items), len(parts[0]), len(parts[1]), len(parts[2]))
+		return parts,
+			fmt.Errorf("%s: data.validation_fraction %v and data.test_fraction %v of %d items leave %d to train "+
+				"on, %d for validation and %d for the test: want at least one of each", d.Train, d.ValidationFraction,
+				d.TestFraction, len(items), len(parts[0]), len(parts[1]), len(parts[2]))
 	}
 	say("%s: %d items to train on, %d for validation, %d for the test",
 		d.Train, len(parts[0]), len(parts[1]), len(parts[2]))

@@ -23,18 +23,20 @@ func tallied(complete, n int) *eval.Tally {
 	return &t
 }
 
-// TestTableOfTheTest: numerators, denominators and intervals of before and after, in columns; 80 of 400 is 20.0 %, and its
-// Wilson interval 16.4 to 24.2 by hand.
+// TestTableOfTheTest: numerators, denominators and intervals of before and after, in columns; 80 of 400 is 20.0 %, and
+// its Wilson interval 16.4 to 24.2 by hand.
 func TestTableOfTheTest(t *testing.T) {
 	text := table(tallied(80, 400), tallied(200, 400))
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	if len(lines) != 6 {
 		t.Fatalf("%d lines:\n%s", len(lines), text)
 	}
-	if !strings.Contains(lines[3], "complete") || !strings.Contains(lines[3], "20.0%  80/400    (16.4 to 24.2)") || !strings.Contains(lines[3], "50.0%  200/400   (45.1 to 54.9)") {
+	if !strings.Contains(lines[3], "complete") || !strings.Contains(lines[3], "20.0%  80/400    (16.4 to 24.2)") ||
+		!strings.Contains(lines[3], "50.0%  200/400   (45.1 to 54.9)") {
 		t.Errorf("complete: %s", lines[3])
 	}
-	if !strings.Contains(lines[5], "-0.600") || !strings.Contains(lines[5], " 0.000") { // 80·1 - 320·1 of 400, then 200 - 200
+	// 80·1 - 320·1 of 400, then 200 - 200
+	if !strings.Contains(lines[5], "-0.600") || !strings.Contains(lines[5], " 0.000") {
 		t.Errorf("mean reward: %s", lines[5])
 	}
 	at := strings.Index(lines[0], "after")
@@ -50,11 +52,15 @@ func TestVerdictOfTheTest(t *testing.T) {
 		before, after int // of 400
 		says          string
 	}{
-		{80, 140, "The share of complete answers rose clearly (the intervals are apart); the mean reward rose clearly (the intervals are apart).\n"},
-		{80, 90, "The share of complete answers rose, but the intervals overlap; the mean reward rose, but the intervals overlap.\n"},
+		{80, 140, "The share of complete answers rose clearly (the intervals are apart); the mean reward rose " +
+			"clearly (the intervals are apart).\n"},
+		{80, 90, "The share of complete answers rose, but the intervals overlap; the mean reward rose, but the " +
+			"intervals overlap.\n"},
 		{80, 80, "The share of complete answers stayed; the mean reward stayed.\n"},
-		{80, 70, "The share of complete answers sank, but the intervals overlap; the mean reward sank, but the intervals overlap.\n"},
-		{140, 80, "The share of complete answers sank clearly (the intervals are apart); the mean reward sank clearly (the intervals are apart).\n"},
+		{80, 70, "The share of complete answers sank, but the intervals overlap; the mean reward sank, but the " +
+			"intervals overlap.\n"},
+		{140, 80, "The share of complete answers sank clearly (the intervals are apart); the mean reward sank " +
+			"clearly (the intervals are apart).\n"},
 	} {
 		if got := verdict(tallied(c.before, 400), tallied(c.after, 400)); got != c.says {
 			t.Errorf("%d to %d: %q, want %q", c.before, c.after, got, c.says)
@@ -62,8 +68,8 @@ func TestVerdictOfTheTest(t *testing.T) {
 	}
 }
 
-// TestEmbeddedItems: sizes by the fractions, distinct scenarios, other ones by seed, and nothing that is tested has values which
-// training shows.
+// TestEmbeddedItems: sizes by the fractions, distinct scenarios, other ones by seed, and nothing that is tested has
+// values which training shows.
 func TestEmbeddedItems(t *testing.T) {
 	o := Options{Seed: 1, Data: Data{Train: embedded.Name, Scenarios: 200, ValidationFraction: 0.1, TestFraction: 0.2}}
 	parts, err := o.Items(nil)
@@ -89,7 +95,8 @@ func TestEmbeddedItems(t *testing.T) {
 	again, _ := o.Items(nil)
 	o.Seed = 2
 	if other, _ := o.Items(nil); again[2][0].DatasetItem.Information[0] != parts[2][0].DatasetItem.Information[0] ||
-		other[2][0].DatasetItem.Information[0] == parts[2][0].DatasetItem.Information[0] && other[2][1].DatasetItem.Information[0] == parts[2][1].DatasetItem.Information[0] {
+		other[2][0].DatasetItem.Information[0] == parts[2][0].DatasetItem.Information[0] &&
+			other[2][1].DatasetItem.Information[0] == parts[2][1].DatasetItem.Information[0] {
 		t.Error("the seed does not decide the scenarios")
 	}
 }

@@ -31,7 +31,8 @@ func (o *Options) Read(r run.Reporter) (Set, error) {
 	case o.Data != "":
 		return o.readFile(r)
 	}
-	s := Set{ci.Synthesize(o.N, o.Seed), func(i int) uint64 { return uint64(i) }, fmt.Sprintf("%d synthetic scenarios", o.N)}
+	s := Set{ci.Synthesize(o.N, o.Seed), func(i int) uint64 { return uint64(i) },
+		fmt.Sprintf("%d synthetic scenarios", o.N)}
 	if o.HeldOut {
 		s.Items, s.What = ci.SynthesizeHeldOut(o.N, o.Seed), fmt.Sprintf("%d held-out synthetic scenarios", o.N)
 	}
@@ -43,6 +44,9 @@ func (o *Options) readRun(r run.Reporter) (Set, error) {
 	c, err := cirl.Spec.Load(config.Input{Path: o.Run})
 	if err != nil {
 		return Set{}, err
+	}
+	if o.Split == "test" {
+		r = nil // the sizes of the other parts are of no interest
 	}
 	items, err := c.Items(r)
 	if err != nil {

@@ -33,9 +33,10 @@ type Options struct {
 	ValidationFraction float64 `yaml:"validation_fraction" want:">=0 <=1"`
 	TestFraction       float64 `yaml:"test_fraction" want:">=0 <=1"`
 
-	Prompt           string `yaml:"prompt" want:"compact|plain|cot"`
-	Prefill          bool   `yaml:"prefill"`                      // answers begin with <think>
-	MaxPromptTokens  int    `yaml:"max_prompt_tokens" want:">=0"` // longer prompts are left out; 0: what the model takes
+	Prompt  string `yaml:"prompt" want:"compact|plain|cot"`
+	Prefill bool   `yaml:"prefill"` // answers begin with <think>
+	// longer prompts are left out; 0: what the model takes
+	MaxPromptTokens  int `yaml:"max_prompt_tokens" want:">=0"`
 	rollout.Sampling `yaml:",inline"`
 	Reward           reward.Options `yaml:"reward"`
 }
@@ -86,7 +87,8 @@ var ofRun = []string{"data", "n", "held_out", "prompt", "prefill", "max_prompt_t
 func (o *Options) Idle() []string {
 	switch {
 	case o.Run != "":
-		return append([]string{"reward.format", "reward.match", "reward.required_weight", "reward.restricted_weight"}, ofRun...)
+		return append([]string{"reward.format", "reward.match", "reward.required_weight",
+			"reward.restricted_weight"}, ofRun...)
 	case o.Data == "":
 		return []string{"split", "split_seed", "validation_fraction", "test_fraction"}
 	case o.Split == "all":
@@ -106,7 +108,8 @@ func (o *Options) Check(g *config.Given) {
 		case o.Run != "":
 			what = fmt.Sprintf("the run %s has that; remove one of the two", o.Run)
 		case key == "held_out":
-			what = fmt.Sprintf("it is about synthetic scenarios, and data %s has its own; remove one of the two", o.Data)
+			what = fmt.Sprintf("it is about synthetic scenarios, and data %s has its own; remove one of the two",
+				o.Data)
 		case o.Data != "":
 			what = "split all takes the whole file; remove one of the two"
 		}
@@ -116,7 +119,8 @@ func (o *Options) Check(g *config.Given) {
 		g.Fault("n", "n %d: want a whole number, 1 or more", o.N)
 	}
 	if v, t := o.ValidationFraction, o.TestFraction; v >= 0 && v <= 1 && t >= 0 && t <= 1 && v+t > 1 {
-		g.Fault("test_fraction", "test_fraction %v: with validation_fraction %v the sum is above 1: want 1 at most", t, v)
+		g.Fault("test_fraction", "test_fraction %v: with validation_fraction %v the sum is above 1: want 1 at most",
+			t, v)
 	}
 }
 
