@@ -3,7 +3,6 @@ package data
 import (
 	"bytes"
 	"compress/gzip"
-	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -64,5 +63,3 @@ func onePair(t *testing.T, row string) Preference {
 	}
 	return pairs[0]
 }
-
-func oneLine(s string) string { return strings.ReplaceAll(s, "\n", " ") }

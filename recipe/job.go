@@ -186,6 +186,9 @@ type Result struct {
 	Summary string    // in words
 }
 
+// String gives the summary.
+func (r *Result) String() string { return r.Summary }
+
 // Conclude writes the summary into the run folder.
 func (j *Job) Conclude(l Loop, best *run.Best, summary string) (*Result, error) {
 	summary += fmt.Sprintf("Model: %s\nCurves: %s\nMetrics: %s\n",

@@ -2,10 +2,13 @@ package recipe
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/posttrain/posttrain/configs"
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
@@ -158,6 +161,20 @@ func CheckLength(maxNew, byDefault, positions int) error {
 	}
 	return fault.Fault{Key: "max_new_tokens", Value: fmt.Sprint(maxNew),
 		Problem: fmt.Sprintf("the model has %d positions, for prompt and answer together: want fewer", positions)}
+}
+
+// CheckOut refuses a data file of an unknown kind, or in a folder that does not exist.
+func CheckOut(out string) (faults fault.Faults) {
+	if out == "" {
+		return nil
+	}
+	dir := filepath.Dir(out)
+	if data.CheckWritable(out) != nil {
+		faults.Add("out", out, "want a name that ends in .jsonl, .json or .parquet, each also with .gz")
+	} else if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		faults.Add("out", out, "there is no folder %s to write it in", dir)
+	}
+	return faults
 }
 
 // Count writes a number with its unit.

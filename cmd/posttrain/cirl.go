@@ -1,26 +1,16 @@
 package main
 
 import (
-	"context"
-
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/cirl"
-	"github.com/posttrain/posttrain/run"
 )
 
 func newCIRL(s streams) *cobra.Command {
 	place := func(o *cirl.Options) *recipe.Place { return &o.Place }
-	train := func(ctx context.Context, o cirl.Options, r run.Reporter) (*recipe.Result, error) {
-		result, err := cirl.Run(ctx, o, r)
-		if err != nil {
-			return nil, err
-		}
-		return &result.Result, nil
-	}
-	c := configured[cirl.Options]{cirl.Spec, cirlFlags, place, summary(train)}
+	c := configured[cirl.Options]{cirl.Spec, cirlFlags, place, summary(cirl.Run)}
 	return c.command(s, &cobra.Command{
 		Use:   "ci-rl",
 		Short: "Teach contextual integrity by reinforcement learning (GRPO)",
@@ -36,8 +26,9 @@ func newCIRL(s streams) *cobra.Command {
 }
 
 var cirlFlags = trainingFlags([]config.Flag{
-	{Name: "prompt", Key: "data.prompt", Help: "form of the prompts: cot (think about every piece of information), " +
-		"plain, or compact (the embedded model's)"},
+	{Name: "prompt", Key: "data.prompt",
+		Help: "form of the prompts: cot (think about every piece of information), plain, or compact (the embedded " +
+			"model's)"},
 	{Name: "prompts", Key: "grpo.prompts_per_step", Help: "number of prompts of a step"},
 	{Name: "group-size", Key: "grpo.group_size",
 		Help: "completions of each prompt, which are compared with each other"},

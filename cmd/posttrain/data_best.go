@@ -1,45 +1,28 @@
 package main
 
 import (
-	"context"
 	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/recipe/best"
-	"github.com/posttrain/posttrain/run"
 )
 
 func newBest(s streams) *cobra.Command {
-	c := configured[best.Options]{spec: best.Spec, flags: bestFlags, run: bestSummary(best.Run)}
+	c := configured[best.Options]{spec: best.Spec, flags: bestFlags, run: summary(best.Run)}
 	return c.command(s, &cobra.Command{
 		Use: "best", Short: "Sample n answers to each scenario and keep the good ones as demonstrations",
-		Long: "Sample answers to contextual-integrity scenarios and write those with a reward of at least " +
-			"--min-reward as\n" +
-			"demonstrations, which posttrain sft takes: rejection sampling, also known as reward-filtered " +
-			"fine-tuning.\n" +
-			"Equal answers to a scenario count once. The scenarios are synthetic ones, items of --data, or those " +
-			"that a\n" +
-			"ci-rl run trains on, in the same prompts, if --config names the run's config.",
+		Long: "Sample answers to contextual-integrity scenarios and write those with a reward of at least\n" +
+			"--min-reward as demonstrations, which posttrain sft takes: rejection sampling, also known as\n" +
+			"reward-filtered fine-tuning. Equal answers to a scenario count once. The scenarios are synthetic\n" +
+			"ones, items of --data, or those that a ci-rl run trains on, in the same prompts, if --config names\n" +
+			"the run's config.",
 		Example: "  posttrain data best --n 1000 --answers 8 --out good.jsonl\n" +
 			"  posttrain data best --config configs/ci-rl-quickstart.yaml --out good.jsonl\n" +
 			"  posttrain data best --model DIR --data dataset.json --max-new-tokens 1024 --min-reward 0.8 --out " +
 			"good.jsonl",
 	})
-}
-
-// bestSummary makes a recipe print its summary.
-func bestSummary(
-	make func(context.Context, best.Options, run.Reporter) (*best.Result, error),
-) func(context.Context, best.Options, run.Reporter) (string, error) {
-	return func(ctx context.Context, o best.Options, r run.Reporter) (string, error) {
-		result, err := make(ctx, o, r)
-		if err != nil {
-			return "", err
-		}
-		return result.Summary, nil
-	}
 }
 
 var bestFlags = slices.Concat(scenarioFlags("train"), []config.Flag{
@@ -48,12 +31,12 @@ var bestFlags = slices.Concat(scenarioFlags("train"), []config.Flag{
 	{Name: "held-out", Key: "held_out", Help: "scenarios whose names and values training scenarios never have"},
 	{Name: "out", Key: "out", Help: "file to write: .jsonl, .json or .parquet, each also with .gz"},
 	{Name: "answers", Key: "answers", Help: "answers sampled for each scenario (default 8)"},
-	{Name: "temperature", Key: "temperature", Help: "temperature of the draws; 0 always takes the likeliest token " +
-		"(default 1)"},
-	{Name: "prompt", Key: "prompt", Help: "form of the prompt: compact, plain or cot (default: compact for the " +
-		"embedded " +
-		"model, cot for others)"},
-	{Name: "min-reward", Key: "min_reward", Help: "least reward of an answer that is kept, from -1 (everything) to 1 " +
-		"(all that is required, nothing that is restricted) (default 1)"},
+	{Name: "temperature", Key: "temperature",
+		Help: "temperature of the draws; 0 always takes the likeliest token (default 1)"},
+	{Name: "prompt", Key: "prompt",
+		Help: "form of the prompt: compact, plain or cot (default: compact for the embedded model, cot for others)"},
+	{Name: "min-reward", Key: "min_reward",
+		Help: "least reward of an answer that is kept, from -1 (everything) to 1 (all that is required, nothing " +
+			"that is restricted) (default 1)"},
 	{Name: "keep", Key: "keep", Help: "most answers kept of a scenario, the best first; 0 keeps all (default 0)"},
 })

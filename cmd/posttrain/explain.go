@@ -12,7 +12,7 @@ import (
 )
 
 func newExplain(s streams) *cobra.Command {
-	f := &trainFlags{command: preference.Command, known: mappoFlags, kind: preference.Spec.TypeOf}
+	f := &configFlags{command: preference.Command, known: mappoFlags, kind: preference.Spec.TypeOf}
 	f.quickStart, _ = preference.Spec.QuickStart(nil)
 	cmd := &cobra.Command{
 		Use:   "explain",

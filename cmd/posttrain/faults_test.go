@@ -97,9 +97,9 @@ var faults = []faultCase{
 	{"unknown shell", nil, []string{"completion", "tcsh"}, 2, []string{`"tcsh"`, "bash", "zsh", "fish", "powershell"}, nil},
 	{"model info of nothing", nil, []string{"model", "info"}, 2, []string{"one model folder", "found 0"}, nil},
 	{"model init without flags", nil, []string{"model", "init"}, 2, []string{"--like", "--out"}, nil},
-	{"pairs of no answers", nil, []string{"data", "pairs", "--model", "model", "--answers", "0", "--out", "x.jsonl"}, 2, []string{"--answers 0", "1 or more"}, nil},
+	{"pairs of no answers", nil, []string{"data", "pairs", "--model", "model", "--answers", "0", "--out", "x.jsonl"}, 2, []string{"--answers", "answers 0", "1 or more"}, nil},
 	{"no probability", nil, []string{"data", "synth", "--leak", "2", "--out", "x.jsonl"}, 2, []string{"--leak", "leak 2", "0 or more and at most 1"}, nil},
-	{"cold temperature", nil, []string{"eval", "ci", "--model", "model", "--temperature", "-1"}, 2, []string{"--temperature -1", "0 (greedy) or more"}, nil},
+	{"cold temperature", nil, []string{"eval", "ci", "--model", "model", "--temperature", "-1"}, 2, []string{"--temperature", "temperature -1", "0 (greedy) or more"}, nil},
 	{"folder to write in is missing", nil, []string{"data", "synth", "--out", "no/x.jsonl"}, 2, []string{"--out", "no/x.jsonl", "no folder no"}, nil},
 
 	// engines

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +25,7 @@ type configured[O any] struct {
 
 // command completes a cobra command, which has its texts.
 func (c configured[O]) command(s streams, cmd *cobra.Command) *cobra.Command {
-	f := &trainFlags{command: c.spec.Command, known: c.flags, kind: c.spec.TypeOf}
+	f := &configFlags{command: c.spec.Command, known: c.flags, kind: c.spec.TypeOf}
 	if c.spec.QuickStart != nil {
 		f.quickStart, _ = c.spec.QuickStart(nil)
 	}
@@ -54,7 +52,7 @@ func (c configured[O]) command(s streams, cmd *cobra.Command) *cobra.Command {
 }
 
 // load reads the options from the file and the flags.
-func (c configured[O]) load(f *trainFlags, cmd *cobra.Command) (*O, error) {
+func (c configured[O]) load(f *configFlags, cmd *cobra.Command) (*O, error) {
 	sets, err := f.overrides(cmd)
 	if err != nil {
 		return nil, err
@@ -63,13 +61,11 @@ func (c configured[O]) load(f *trainFlags, cmd *cobra.Command) (*O, error) {
 	if err != nil {
 		return nil, err
 	}
-	if path != "" && c.spec.HasKey("run") {
-		if text, _ := os.ReadFile(path); config.CommandOf(text) == cirl.Command {
-			if _, err := cirl.Spec.Load(config.Input{Path: path}); err != nil {
-				return nil, err
-			}
-			sets, path = append(sets, config.Override{Flag: "--config", Key: "run", Value: path}), ""
+	if c.spec.HasKey("run") && isRun(path) {
+		if _, err := cirl.Spec.Load(config.Input{Path: path}); err != nil {
+			return nil, err
 		}
+		sets, path = append(sets, config.Override{Flag: "--config", Key: "run", Value: path}), ""
 	}
 	o, err := c.spec.Load(config.Input{Path: path, Overrides: sets, Flags: f.known})
 	if err == nil && c.place != nil {
@@ -78,21 +74,14 @@ func (c configured[O]) load(f *trainFlags, cmd *cobra.Command) (*O, error) {
 	return o, err
 }
 
-// summary makes a training recipe print its summary.
-func summary[O any](
-	train func(context.Context, O, run.Reporter) (*recipe.Result, error),
-) func(context.Context, O, run.Reporter) (string, error) {
-	return func(ctx context.Context, o O, r run.Reporter) (string, error) {
-		result, err := train(ctx, o, r)
-		if err != nil {
-			return "", err
-		}
-		return result.Summary, nil
-	}
+// isRun says that a config is that of a ci-rl run. Commands that can follow such a run take its config as their own.
+func isRun(path string) bool {
+	text, err := os.ReadFile(path)
+	return err == nil && config.CommandOf(text) == cirl.Command
 }
 
-// trainFlags are the flags of a command with a configuration.
-type trainFlags struct {
+// configFlags are the flags of a command with a configuration.
+type configFlags struct {
 	command    string
 	quickStart string // name of the file that is read where the user names none; "": every key's default
 	config     string
@@ -142,7 +131,7 @@ func addKeyFlags(cmd *cobra.Command, known []config.Flag, kind func(key string) 
 }
 
 // registerRun gives a command the flags of a run folder.
-func (f *trainFlags) registerRun(cmd *cobra.Command) {
+func (f *configFlags) registerRun(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.out, "out", "", "run folder to make (default: runs/"+f.command+"-<time>)")
 	flags.StringVar(&f.resume, "resume", "", "run folder to continue")
@@ -150,7 +139,7 @@ func (f *trainFlags) registerRun(cmd *cobra.Command) {
 }
 
 // registerConfig gives a command the flags that make up its config.
-func (f *trainFlags) registerConfig(cmd *cobra.Command) {
+func (f *configFlags) registerConfig(cmd *cobra.Command) {
 	flags, file := cmd.Flags(), "config file (default: every key's default)"
 	if f.quickStart != "" {
 		file = "config file (default: " + f.quickStart + " for the embedded model and data, else every key's default)"
@@ -167,7 +156,7 @@ var named = map[string]string{
 }
 
 // overrides are what the command line sets, in the order: flags, then --set.
-func (f *trainFlags) overrides(cmd *cobra.Command) (all []config.Override, err error) {
+func (f *configFlags) overrides(cmd *cobra.Command) (all []config.Override, err error) {
 	for name, want := range named {
 		if flag := cmd.Flags().Lookup(name); flag != nil && flag.Changed && flag.Value.String() == "" {
 			return nil, usageError{fmt.Errorf("--%s is empty: want %s", name, want)}
@@ -190,7 +179,7 @@ func (f *trainFlags) overrides(cmd *cobra.Command) (all []config.Override, err e
 
 // path is the config file to read: the one named, or the resumed run's own. Run folders are looked at here, ahead of
 // anything that takes long.
-func (f *trainFlags) path() (string, error) {
+func (f *configFlags) path() (string, error) {
 	if f.resume == "" {
 		return f.config, run.CheckNew(f.out)
 	}
@@ -210,19 +199,8 @@ func (f *trainFlags) path() (string, error) {
 }
 
 // again gives the command line that continues a run.
-func (f *trainFlags) again(dir string) string {
+func (f *configFlags) again(dir string) string {
 	return fmt.Sprintf("posttrain %s --resume %s", f.command, shellWord(dir))
-}
-
-// shellWord quotes a word that a shell would take apart.
-func shellWord(word string) string {
-	plain := func(r rune) bool {
-		return r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)) || strings.ContainsRune("/._-+=:,@%", r)
-	}
-	if word != "" && strings.TrimFunc(word, plain) == "" {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 const (

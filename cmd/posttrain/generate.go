@@ -22,11 +22,7 @@ func newGenerate(s streams) *cobra.Command {
 		if o.Talks() {
 			return "", talk(ctx, s, o, r)
 		}
-		result, err := generate.Run(ctx, o, r)
-		if err != nil {
-			return "", err
-		}
-		return result.Summary, nil
+		return summary(generate.Run)(ctx, o, r)
 	}
 	return c.command(s, &cobra.Command{
 		Use:   "generate",

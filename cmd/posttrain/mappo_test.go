@@ -312,7 +312,7 @@ func TestEvaluationFromAFile(t *testing.T) {
 	if want := fmt.Sprintf("step %d, the best by eval_rewards/margins (%.4f)", at, most); !strings.Contains(o.out, want) {
 		t.Errorf("summary lacks %q:\n%s", want, o.out)
 	}
-	if !strings.Contains(o.out, "on 12 examples") || !strings.Contains(o.err, "reference log-probs of 5 pairs") {
+	if !strings.Contains(o.out, "on 12 examples") || !strings.Contains(o.err, "reference log-probs of 5 held-out pairs") {
 		t.Errorf("12 pairs to train on and 5 to evaluate on:\n%s%s", o.err, o.out)
 	}
 	if best := fmt.Sprintf("out/checkpoints/step-%08d", at); !exists(best) {

@@ -59,12 +59,12 @@ func newPrivacyLens(s streams) *cobra.Command {
 
 // plFlags are the flags of a stage, or of all three.
 type plFlags struct {
-	trainFlags
+	configFlags
 	stage string // "": actions, judge and report
 }
 
 func newPLStage(s streams, stage, use, short, long, example string) *cobra.Command {
-	f := &plFlags{trainFlags{command: privacylens.Command}, stage}
+	f := &plFlags{configFlags{command: privacylens.Command}, stage}
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long, Example: example, Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPrivacyLens(cmd.Context(), s, f, cmd) },
@@ -102,8 +102,9 @@ var privacyLensFlags = []config.Flag{
 	{Name: "parallel", Key: "agent.parallel", Help: "requests that the server gets at the same time (default 8)"},
 	{Name: "timeout", Key: "agent.timeout", Help: "timeout of one request to the server (default 5m)"},
 	{Name: "batch", Key: "agent.batch", Help: "cases that a model folder answers together (default 16)"},
-	{Name: "actions", Key: "agent.actions", Help: "recorded actions instead of a model: .csv, .jsonl, .json or " +
-		".parquet with columns name and final_action"},
+	{Name: "actions", Key: "agent.actions",
+		Help: "recorded actions instead of a model: .csv, .jsonl, .json or .parquet with columns name and " +
+			"final_action"},
 	{Name: "prompt", Key: "agent.prompt",
 		Help: "prompt of the model: naive, enhanced (asks it to guard privacy) or cot (CI-CoT) (default naive)"},
 	{Name: "agent-prompts", Key: "agent.prompts",
@@ -112,8 +113,9 @@ var privacyLensFlags = []config.Flag{
 		Help: "temperature of the actions' draws; 0 is greedy (default 0.7)"},
 	{Name: "max-new-tokens", Key: "agent.max_new_tokens",
 		Help: "most tokens of an action with its thoughts (default 7000)"},
-	{Name: "judge", Key: "judge.kind", Help: "model (of a server), keyword (a smoke test, never to be quoted) or " +
-		"replay (recorded verdicts) (default model)"},
+	{Name: "judge", Key: "judge.kind",
+		Help: "model (of a server), keyword (a smoke test, never to be quoted) or replay (recorded verdicts) " +
+			"(default model)"},
 	{Name: "judge-base-url", Key: "judge.base_url",
 		Help: "OpenAI-compatible server of the judge (default " + privacylens.DefaultBaseURL + ")"},
 	{Name: "judge-model", Key: "judge.model", Help: "the judge's name on the server"},

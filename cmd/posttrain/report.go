@@ -1,12 +1,28 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
 
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/run"
 )
+
+// summary makes a command print what the result of its recipe says.
+func summary[O any, R fmt.Stringer](
+	recipe func(context.Context, O, run.Reporter) (R, error),
+) func(context.Context, O, run.Reporter) (string, error) {
+	return func(ctx context.Context, o O, r run.Reporter) (string, error) {
+		result, err := recipe(ctx, o, r)
+		if err != nil {
+			return "", err
+		}
+		return result.String(), nil
+	}
+}
 
 // flagFault turns the fault of an option into that of the flag of the same name.
 func flagFault(err error) error {
@@ -14,4 +30,15 @@ func flagFault(err error) error {
 		return usageError{fmt.Errorf("--%s %s: %s", strings.ReplaceAll(f.Key, "_", "-"), f.Value, f.Problem)}
 	}
 	return err
+}
+
+// shellWord quotes a word that a shell would take apart.
+func shellWord(word string) string {
+	plain := func(r rune) bool {
+		return r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)) || strings.ContainsRune("/._-+=:,@%", r)
+	}
+	if word != "" && strings.TrimFunc(word, plain) == "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

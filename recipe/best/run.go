@@ -26,6 +26,9 @@ type Result struct {
 	Summary        string               // in words
 }
 
+// String gives the summary.
+func (r *Result) String() string { return r.Summary }
+
 // Run keeps the good answers to each scenario as demonstrations, and writes them to Options.Out. A nil Reporter is
 // silent.
 func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {

@@ -25,6 +25,9 @@ type Result struct {
 	Summary string         // in words
 }
 
+// String gives the summary.
+func (r *Result) String() string { return r.Summary }
+
 // Run puts scenarios to a model, scores its answers, and reports. A nil Reporter is silent.
 func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	if err := Spec.Verify(&o); err != nil {

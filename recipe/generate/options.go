@@ -4,12 +4,12 @@ package generate
 
 import (
 	"io"
-	"os"
 	"path/filepath"
 
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -85,14 +85,9 @@ func (o Options) Check() []fault.Fault {
 }
 
 func (o Options) checkOut() (faults fault.Faults) {
-	if o.Out == "" {
-		return nil
+	if o.Out == "" || filepath.Ext(o.Out) == ".jsonl" {
+		return recipe.CheckOut(o.Out)
 	}
-	dir := filepath.Dir(o.Out)
-	if filepath.Ext(o.Out) != ".jsonl" {
-		faults.Add("out", o.Out, "want a name that ends in .jsonl")
-	} else if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		faults.Add("out", o.Out, "there is no folder %s to write it in", dir)
-	}
+	faults.Add("out", o.Out, "want a name that ends in .jsonl")
 	return faults
 }

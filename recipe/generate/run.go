@@ -28,6 +28,9 @@ type Result struct {
 	Summary string // in words, where a file was written
 }
 
+// String gives the summary.
+func (r *Result) String() string { return r.Summary }
+
 // Run continues a prompt or a file of prompts. A nil Reporter is silent.
 func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	g, err := open(o, r)

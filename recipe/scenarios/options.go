@@ -9,7 +9,7 @@ import (
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
@@ -126,11 +126,10 @@ func (o *Options) Check(g *config.Given) {
 
 // CheckLength refuses answers longer than the model's positions, unless the length is the default or a run's.
 func (o *Options) CheckLength(positions int) error {
-	if o.MaxNew < positions || o.MaxNew == DefaultMaxNew || o.Run != "" {
+	if o.Run != "" {
 		return nil
 	}
-	return fault.Fault{Key: "max_new_tokens", Value: fmt.Sprint(o.MaxNew),
-		Problem: fmt.Sprintf("the model has %d positions, for prompt and answer together: want fewer", positions)}
+	return recipe.CheckLength(o.MaxNew, DefaultMaxNew, positions)
 }
 
 var parts = map[string]ci.Part{"train": ci.Train, "validation": ci.Validation, "test": ci.Test, "all": ci.All}

@@ -11,39 +11,23 @@ import (
 	"github.com/posttrain/posttrain/run"
 )
 
-func newEval(s streams) *cobra.Command {
-	return parent(&cobra.Command{
-		Use: "eval", Short: "Measure a model",
-		Example: "  posttrain eval ci --model DIR\n  posttrain eval privacylens",
-	}, newEvalCI(s), newPrivacyLens(s))
-}
-
 func newEvalCI(s streams) *cobra.Command {
 	out := ""
 	c := configured[evalci.Options]{spec: evalci.Spec, flags: evalCIFlags}
 	c.run = func(ctx context.Context, o evalci.Options, r run.Reporter) (string, error) {
 		o.Out = out
-		result, err := evalci.Run(ctx, o, r)
-		if err != nil {
-			return "", err
-		}
-		return result.Summary, nil
+		return summary(evalci.Run)(ctx, o, r)
 	}
 	cmd := c.command(s, &cobra.Command{
 		Use: "ci", Short: "Measure contextual integrity: what a model shares that it should not, and what it should",
-		Long: "Let a model answer contextual-integrity scenarios and count what it shares: integrity (nothing " +
-			"restricted),\n" +
-			"utility (everything required) and complete (both), each with its 95 % interval, by domain and by " +
-			"transmission\n" +
-			"principle; and how often its think block names what its answer must not. The scenarios are held-out " +
-			"synthetic\n" +
-			"ones, or the test split of --data, which ci-rl with the same seed and fractions never trains on. " +
-			"--config takes\n" +
-			"a config of this command, or that of a ci-rl run, whose test split is measured. The model is a " +
-			"folder, or a\n" +
-			"server's; the server's key is read from the environment. An answer without the format counts for " +
-			"integrity,\n" +
-			"because it shares nothing that can be read, and not for utility.",
+		Long: "Let a model answer contextual-integrity scenarios and count what it shares: integrity (nothing\n" +
+			"restricted), utility (everything required) and complete (both), each with its 95 % interval, by\n" +
+			"domain and by transmission principle; and how often its think block names what its answer must not.\n" +
+			"The scenarios are held-out synthetic ones, or the test split of --data, which ci-rl with the same\n" +
+			"seed and fractions never trains on. --config takes a config of this command, or that of a ci-rl run,\n" +
+			"whose test split is measured. The model is a folder, or a server's; the server's key is read from\n" +
+			"the environment. An answer without the format counts for integrity, because it shares nothing that\n" +
+			"can be read, and not for utility.",
 		Example: "  posttrain eval ci\n  posttrain eval ci --model runs/mappo-20260102-150405/model --n 500\n" +
 			"  posttrain eval ci --model DIR --data dataset.json --cot --samples 4 --temperature 0.7 --out results\n" +
 			"  posttrain eval ci --model DIR --config runs/ci-rl-20260102-150405/config.yaml\n" +
@@ -60,19 +44,20 @@ func scenarioFlags(part string) []config.Flag {
 		{Name: "model", Key: "model", Help: modelHelp + " (default embedded)"},
 		{Name: "backend", Key: "backend", Help: backendHelp + " (default auto)"},
 		{Name: "max-new-tokens", Key: "max_new_tokens", Help: "most tokens of an answer (default 128)"},
-		{Name: "data", Key: "data", Help: "contextual-integrity items, .json, .jsonl or .parquet (default: " +
-			"synthetic scenarios)"},
-		{Name: "split", Key: "split", Help: "part of --data: test, validation, train or all, as ci-rl splits it with " +
-			"--split-seed for its seed (default " + part + ")"},
+		{Name: "data", Key: "data",
+			Help: "contextual-integrity items, .json, .jsonl or .parquet (default: synthetic scenarios)"},
+		{Name: "split", Key: "split",
+			Help: "part of --data: test, validation, train or all, as ci-rl splits it with --split-seed for its seed " +
+				"(default " + part + ")"},
 		{Name: "split-seed", Key: "split_seed", Help: "seed of the split (default 0)"},
 		{Name: "validation-fraction", Key: "validation_fraction",
 			Help: "share of --data that the split gives to validation (default 0.09)"},
-		{Name: "test-fraction", Key: "test_fraction", Help: "share of --data that the split gives to test (default " +
-			"0.1)"},
-		{Name: "format", Key: "reward.format", Help: "of an answer: paper (the tags occur) or strict (one think " +
-			"block, " +
-			"one answer block, nothing else) (default paper)"},
-		{Name: "match", Key: "reward.match", Help: "of keywords: substring or word (default substring)"},
+		{Name: "test-fraction", Key: "test_fraction",
+			Help: "share of --data that the split gives to test (default 0.1)"},
+		{Name: "format", Key: "reward.format",
+			Help: "format of an answer: paper (the tags occur) or strict (one think block, one answer block, nothing else) " +
+				"(default paper)"},
+		{Name: "match", Key: "reward.match", Help: "how keywords are found: substring or word (default substring)"},
 	}
 }
 
@@ -80,10 +65,10 @@ var evalCIFlags = slices.Concat(scenarioFlags("test"), []config.Flag{
 	{Name: "seed", Key: "seed", Help: "seed of synthetic scenarios and draws (default 1000)"},
 	{Name: "n", Key: "n", Help: "number of synthetic scenarios (default 200); of --data the first n (default all)"},
 	{Name: "samples", Key: "samples", Help: "answers to each scenario (default 1)"},
-	{Name: "temperature", Key: "temperature", Help: "temperature of the draws; 0 always takes the likeliest token " +
-		"(default 0)"},
-	{Name: "prompt", Key: "prompt", Help: "form of the prompts: compact, plain or cot (default plain for --data, " +
-		"else compact)"},
+	{Name: "temperature", Key: "temperature",
+		Help: "temperature of the draws; 0 always takes the likeliest token (default 0)"},
+	{Name: "prompt", Key: "prompt",
+		Help: "form of the prompts: compact, plain or cot (default plain for --data, else compact)"},
 	{Name: "cot", Key: "prompt", Value: "cot", Help: "ask for CI-CoT reasoning: --prompt cot"},
 	{Name: "prefill", Key: "prefill",
 		Help: "begin every answer with <think>, as ci-rl does (default: with --cot, but not with a server)"},
