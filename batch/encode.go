@@ -39,7 +39,7 @@ func (e *Encoder) Demonstration(d data.Demonstration, all bool) (Group, error) {
 
 // plainText encodes a text without a prompt, ended by EOS.
 func (e *Encoder) plainText(d data.Demonstration) (Group, error) {
-	ids := e.withEOS(e.opened(d.Completion.Plain))
+	ids := e.withEOS(e.encodeStart(d.Completion.Plain))
 	if len(ids) < 2 {
 		return Group{}, fmt.Errorf("%s: text of %d tokens has nothing to predict: want at least 2", d.Source, len(ids))
 	}
@@ -52,7 +52,7 @@ func wholeText(ids []int32) Group { return Group{Prompt: ids[:1:1], Answers: [][
 // Prompt encodes a prompt alone, as it is before an answer is sampled.
 func (e *Encoder) Prompt(t data.Text) ([]int32, error) {
 	if t.Messages == nil {
-		return e.opened(t.Plain), nil
+		return e.encodeStart(t.Plain), nil
 	}
 	text, err := e.render(t.Messages, true)
 	if err != nil {
@@ -83,7 +83,7 @@ func (e *Encoder) group(source string, prompt data.Text, answers ...data.Text) (
 // answer encodes one completion after its prompt, whose tokens are ids.
 func (e *Encoder) answer(prompt data.Text, ids []int32, a data.Text) ([]int32, error) {
 	if prompt.Messages == nil && a.Messages == nil {
-		return e.withEOS(e.after(ids, e.opened(prompt.Plain+a.Plain), a.Plain)), nil
+		return e.withEOS(e.after(ids, e.encodeStart(prompt.Plain+a.Plain), a.Plain)), nil
 	}
 	if prompt.Messages == nil || a.Messages == nil {
 		return nil, fmt.Errorf("the prompt and the completion must both be text or both be messages")
@@ -99,9 +99,9 @@ func (e *Encoder) answer(prompt data.Text, ids []int32, a data.Text) ([]int32, e
 	return e.after(ids, e.Tokenizer.Encode(head+tail, false), tail), nil
 }
 
-// opened are the tokens of plain text with what the tokenizer puts before a text (BOS), but not what some put behind it
-// (EOS): the text continues.
-func (e *Encoder) opened(text string) []int32 {
+// encodeStart gives the tokens of plain text with what the tokenizer puts before a text (BOS), but without what some
+// tokenizers put behind it (EOS): the text continues.
+func (e *Encoder) encodeStart(text string) []int32 {
 	ids, bare := e.Tokenizer.Encode(text, true), e.Tokenizer.Encode(text, false)
 	for lead := 0; lead+len(bare) <= len(ids); lead++ {
 		if slices.Equal(ids[lead:lead+len(bare)], bare) {
@@ -137,12 +137,12 @@ func (e *Encoder) turn(prompt []data.Message, head string, answer []data.Message
 		return "", fmt.Errorf("the chat template rewrites the prompt when the answer of %d messages follows it",
 			len(answer))
 	}
-	end, err := e.ending(prompt, answer[0].Role)
+	end, err := e.endText(prompt, answer[0].Role)
 	return content + end, err
 }
 
-// ending is what the template puts behind the content of an answer, seen with a word that no template rewrites.
-func (e *Encoder) ending(prompt []data.Message, role string) (string, error) {
+// endText is what the template puts behind the content of an answer, seen with a word that no template rewrites.
+func (e *Encoder) endText(prompt []data.Message, role string) (string, error) {
 	const probe = "posttrain-probe"
 	full, err := e.render(append(slices.Clone(prompt), data.Message{Role: role, Content: probe}), false)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 )
 
 // rollouts of a run whose answers become longer: 8 prompts of about this many tokens, 16 answers, at most 128 tokens.
-func drifting(r *rand.Rand, prompt int, mean float64) (groups []Group) {
+func driftingRollouts(r *rand.Rand, prompt int, mean float64) (groups []Group) {
 	for range 8 {
 		g := Group{Prompt: make([]int32, prompt*9/10+r.IntN(prompt/5+1))}
 		for range 16 {
@@ -24,7 +24,7 @@ func TestRunsNeedFewShapes(t *testing.T) {
 	for _, prompt := range []int{20, 64, 256, 700} {
 		r, run, fed, once := rand.New(rand.NewPCG(1, 2)), map[string]bool{}, 0, 0
 		for step := range 60 {
-			groups, own := drifting(r, prompt, 20+float64(step)), map[string]bool{}
+			groups, own := driftingRollouts(r, prompt, 20+float64(step)), map[string]bool{}
 			for _, p := range Spread(groups, Spreading{Tokens: 1024}.Fit(groups, 256)) {
 				shape := fmt.Sprintf("%dx%d/%d/%d", p.Rows, p.Len, p.Slots, p.Answers)
 				run[shape], own[shape] = true, true

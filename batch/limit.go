@@ -128,7 +128,7 @@ func promptLimit(g Group, o Options) int {
 	return tighter(o.MaxPromptTokens, o.MaxTokens, longest)
 }
 
-// tighter is the limit, or what whole leaves beside some other tokens, if that is less. A limit of 0 is none.
+// tighter is the limit, or what whole leaves beside some other tokens, if that is less. 0 means no limit.
 func tighter(limit, whole, other int) int {
 	if room := max(0, whole-other); whole > 0 && (limit == 0 || room < limit) {
 		return room

@@ -2,7 +2,7 @@ package batch
 
 import "testing"
 
-func sized(prompt int, answers ...int) Group {
+func groupOf(prompt int, answers ...int) Group {
 	g := Group{Prompt: make([]int32, prompt)}
 	for i := range g.Prompt {
 		g.Prompt[i] = int32(i)
@@ -21,21 +21,21 @@ func TestLimit(t *testing.T) {
 		positions                              int
 		keep, dropped, empty, truncated, p, a0 int
 	}{
-		{"fits", sized(5, 5, 5), Options{MaxTokens: 10}, 0, 1, 0, 0, 0, 5, 5},
-		{"total", sized(5, 5, 6), Options{MaxTokens: 10}, 0, 0, 1, 0, 0, 5, 5},
-		{"prompt", sized(6, 1, 1), Options{MaxPromptTokens: 5}, 0, 0, 1, 0, 0, 6, 1},
-		{"completion", sized(1, 1, 6), Options{MaxCompletionTokens: 5}, 0, 0, 1, 0, 0, 1, 1},
-		{"positions", sized(5, 5, 5), Options{}, 8, 0, 1, 0, 0, 5, 5},
-		{"positions just fit", sized(5, 5, 5), Options{}, 9, 1, 0, 0, 0, 5, 5},
-		{"empty answer", sized(5, 0, 5), Options{}, 0, 0, 0, 1, 0, 5, 0},
-		{"cut completions", sized(5, 9, 2), Options{MaxTokens: 10, Truncate: "completion"}, 0, 1, 0, 0, 1, 5, 5},
-		{"never empties a completion", sized(12, 9, 2), Options{MaxTokens: 10, Truncate: "completion"}, 0, 0, 1, 0,
+		{"fits", groupOf(5, 5, 5), Options{MaxTokens: 10}, 0, 1, 0, 0, 0, 5, 5},
+		{"total", groupOf(5, 5, 6), Options{MaxTokens: 10}, 0, 0, 1, 0, 0, 5, 5},
+		{"prompt", groupOf(6, 1, 1), Options{MaxPromptTokens: 5}, 0, 0, 1, 0, 0, 6, 1},
+		{"completion", groupOf(1, 1, 6), Options{MaxCompletionTokens: 5}, 0, 0, 1, 0, 0, 1, 1},
+		{"positions", groupOf(5, 5, 5), Options{}, 8, 0, 1, 0, 0, 5, 5},
+		{"positions just fit", groupOf(5, 5, 5), Options{}, 9, 1, 0, 0, 0, 5, 5},
+		{"empty answer", groupOf(5, 0, 5), Options{}, 0, 0, 0, 1, 0, 5, 0},
+		{"cut completions", groupOf(5, 9, 2), Options{MaxTokens: 10, Truncate: "completion"}, 0, 1, 0, 0, 1, 5, 5},
+		{"never empties a completion", groupOf(12, 9, 2), Options{MaxTokens: 10, Truncate: "completion"}, 0, 0, 1, 0,
 			0, 12, 9},
-		{"cut prompt", sized(12, 4, 2), Options{MaxTokens: 10, Truncate: "prompt"}, 0, 1, 0, 0, 1, 6, 4},
-		{"no room for a prompt", sized(12, 10, 2), Options{MaxTokens: 10, Truncate: "prompt"}, 0, 0, 1, 0, 0, 12, 10},
-		{"cut both without a limit of their own", sized(3, 20, 5), Options{MaxTokens: 10, Truncate: "both"}, 0, 1, 0,
+		{"cut prompt", groupOf(12, 4, 2), Options{MaxTokens: 10, Truncate: "prompt"}, 0, 1, 0, 0, 1, 6, 4},
+		{"no room for a prompt", groupOf(12, 10, 2), Options{MaxTokens: 10, Truncate: "prompt"}, 0, 0, 1, 0, 0, 12, 10},
+		{"cut both without a limit of their own", groupOf(3, 20, 5), Options{MaxTokens: 10, Truncate: "both"}, 0, 1, 0,
 			0, 1, 1, 9},
-		{"cut both", sized(12, 8, 2), Options{MaxTokens: 10, MaxCompletionTokens: 4, Truncate: "both"}, 0, 1, 0, 0,
+		{"cut both", groupOf(12, 8, 2), Options{MaxTokens: 10, MaxCompletionTokens: 4, Truncate: "both"}, 0, 1, 0, 0,
 			1, 6, 4},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// seen is the text a slot is predicted from: every token that its source position may attend to, by position.
-func seen(p *Packed, slot int) string {
+// visibleText is the text a slot is predicted from: every token that its source position may attend to, by position.
+func visibleText(p *Packed, slot int) string {
 	at := int(p.Source[slot])
 	row := at / p.Len * p.Len
 	var words []string
@@ -20,8 +20,8 @@ func seen(p *Packed, slot int) string {
 	return fmt.Sprint(words)
 }
 
-// wanted is the same text by definition: the prompt and the answer's tokens before the predicted one.
-func wanted(prompt, answer []int32, k int) string {
+// wantText is the same text by definition: the prompt and the answer's tokens before the predicted one.
+func wantText(prompt, answer []int32, k int) string {
 	var words []string
 	for i, t := range append(append([]int32{}, prompt...), answer[:k]...) {
 		words = append(words, fmt.Sprint(i, ":", t))
@@ -70,7 +70,7 @@ func checkSlots(t *testing.T, p *Packed, groups []Group) {
 					t.Fatalf("slot %d predicts %d of answer %d: want %d of %d", slot, p.Target[slot], p.Answer[slot],
 						tok, answer)
 				}
-				if got, want := seen(p, slot), wanted(g.Prompt, a, k); got != want {
+				if got, want := visibleText(p, slot), wantText(g.Prompt, a, k); got != want {
 					t.Fatalf("slot %d sees %s\nwant %s", slot, got, want)
 				}
 				slot++

@@ -14,7 +14,7 @@ func (e *Encoder) Prefilled(t data.Text, prefill string) ([]int32, error) {
 		return e.Prompt(t)
 	}
 	if t.Messages == nil {
-		return e.opened(t.Plain + prefill), nil
+		return e.encodeStart(t.Plain + prefill), nil
 	}
 	text, err := e.render(t.Messages, true)
 	if err != nil {

@@ -28,7 +28,7 @@ func (l Layout) Fit(groups []Group) Layout {
 	slices.Sort(lens)
 	most := min(0.9, 0.2*float64(max(1, l.Pad)))
 	l.Shortest = min(roundUp(lens[int(most*float64(len(lens)-1))], tile), l.Tokens)
-	mean, deviation := l.predicted(groups)
+	mean, deviation := l.slotShare(groups)
 	l.Slots = min(16, int(math.Ceil(16*(mean+0.75*deviation))))
 	return l
 }
@@ -36,8 +36,8 @@ func (l Layout) Fit(groups []Group) Layout {
 // tile is the number of tokens that row lengths are multiples of where no table has them: matrix products like it.
 const tile = 32
 
-// predicted is the share of the groups' tokens that have a slot, and its deviation between groups, weighted by tokens.
-func (l Layout) predicted(groups []Group) (mean, deviation float64) {
+// slotShare is the share of the groups' tokens that have a slot, and its deviation between groups, weighted by tokens.
+func (l Layout) slotShare(groups []Group) (mean, deviation float64) {
 	tokens, slots, squares := 0.0, 0.0, 0.0
 	for _, g := range groups {
 		n, s := 0.0, float64(g.AnswerTokens())

@@ -55,8 +55,8 @@ func TestSplitWithoutABudgetIsPack(t *testing.T) {
 	}
 }
 
-// skewed makes pairs of the lengths of real preference data: many short ones, some ten times as long.
-func skewed(r *rand.Rand, n int) []Group {
+// skewedGroups makes pairs of the lengths of real preference data: many short ones, some ten times as long.
+func skewedGroups(r *rand.Rand, n int) []Group {
 	ids := func(mean float64) []int32 { return make([]int32, 1+int(min(8*mean, r.ExpFloat64()*mean))) }
 	groups := make([]Group, n)
 	for i := range groups {
@@ -66,7 +66,7 @@ func skewed(r *rand.Rand, n int) []Group {
 }
 
 func TestSplitNeedsFewShapesAndLittlePadding(t *testing.T) {
-	groups := skewed(rand.New(rand.NewPCG(3, 4)), 2400)
+	groups := skewedGroups(rand.New(rand.NewPCG(3, 4)), 2400)
 	for _, share := range []bool{false, true} {
 		l := Layout{Share: share, Pad: 8, Tokens: 1024}.Fit(groups)
 		shapes, fed, real := map[string]bool{}, 0, 0

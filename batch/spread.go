@@ -54,7 +54,7 @@ var rowLengths = slices.Sorted(slices.Values(append([]int{640, 1280}, lengths[1:
 // a function of the groups alone, so that a resumed run has the shapes, and the rounding, of one that was never
 // stopped; and a coarse one, so that steps of like groups have the same shapes.
 func (s Spreading) Fit(groups []Group, hidden int) Spreading {
-	units := alone(groups)
+	units := answerLengths(groups)
 	switch {
 	case len(units) == 0:
 		s.Short = rowLengths[0]
@@ -66,8 +66,8 @@ func (s Spreading) Fit(groups []Group, hidden int) Spreading {
 	return s
 }
 
-// alone are the lengths of all answers with their prompts, in order.
-func alone(groups []Group) (units []int) {
+// answerLengths are the lengths of all answers with their prompts, in order.
+func answerLengths(groups []Group) (units []int) {
 	for _, g := range groups {
 		for a := range g.Answers {
 			if len(g.Answers[a]) > 0 {

@@ -69,7 +69,7 @@ func FuzzJSON(f *testing.F) {
 }
 
 func FuzzGzip(f *testing.F) {
-	f.Add(gzipped(jsonSeeds[0]))
+	f.Add(gzipText(jsonSeeds[0]))
 	f.Fuzz(func(t *testing.T, content string) { readAll(t, "f.jsonl.gz", content) })
 }
 

@@ -16,7 +16,7 @@ func files(name, content string) fstest.MapFS {
 	return fstest.MapFS{name: {Data: []byte(content)}}
 }
 
-func gzipped(content string) string {
+func gzipText(content string) string {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	z.Write([]byte(content))

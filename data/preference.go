@@ -56,7 +56,7 @@ func ReadPreferencesFS(fsys fs.FS, path string, o PreferenceOptions) ([]Preferen
 		if err != nil {
 			return pair, "", err
 		}
-		why := unusable(pair)
+		why := reasonUnusable(pair)
 		if why == "" {
 			report.note(pair, columns)
 		}
@@ -142,8 +142,8 @@ func (p *Preference) readScores(fields map[string]any, o PreferenceOptions) (str
 	return "", nil
 }
 
-// unusable is the reason why no training can use the pair, "" if it can.
-func unusable(p Preference) string {
+// reasonUnusable is the reason why no training can use the pair, "" if it can.
+func reasonUnusable(p Preference) string {
 	switch {
 	case p.Prompt.Empty():
 		return "no prompt"

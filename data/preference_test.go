@@ -126,13 +126,13 @@ func TestContainers(t *testing.T) {
 	for _, c := range []struct{ name, content, source string }{
 		{"p.jsonl", jsonl, "p.jsonl:3"},
 		{"p.jsonl", "\ufeff" + strings.Join(lines, "\r\n\r\n") + "\n\n", "p.jsonl:5"},
-		{"P.JSONL.GZ", gzipped(jsonl), "P.JSONL.GZ:3"},
+		{"P.JSONL.GZ", gzipText(jsonl), "P.JSONL.GZ:3"},
 		{"p.json", "[" + strings.Join(array, ",") + "\n]\n", "p.json: row 3"},
 		{"p.json", "\ufeff [" + strings.Join(array, ",") + "]", "p.json: row 3"},
 		{"p.json", jsonl, "p.json: row 3"},
-		{"p.json.gz", gzipped("[" + strings.Join(array, ",") + "]"), "p.json.gz: row 3"},
+		{"p.json.gz", gzipText("[" + strings.Join(array, ",") + "]"), "p.json.gz: row 3"},
 		{"p.parquet", table, "p.parquet: row 3"},
-		{"p.parquet.gz", gzipped(table), "p.parquet.gz: row 3"},
+		{"p.parquet.gz", gzipText(table), "p.parquet.gz: row 3"},
 	} {
 		pairs, report, err := ReadPreferencesFS(files(c.name, c.content), c.name, PreferenceOptions{})
 		if err != nil {
@@ -250,10 +250,10 @@ func TestPreferenceErrors(t *testing.T) {
 		{"p", "a,b", `p: extension "": want .jsonl`},
 		{"p.jsonl.gz", ok, "p.jsonl.gz: not a gzip file"},
 		{"p.jsonl.gz", "", "p.jsonl.gz: the file ends early"},
-		{"p.jsonl.gz", gzipped(ok)[:30], "p.jsonl.gz: the file ends early in line 1: it is truncated"},
-		{"p.json.gz", gzipped("[" + ok + "]")[:30], "p.json.gz: the file ends early in line 1: it is truncated"},
-		{"p.jsonl.gz", flipLast(gzipped(ok)), "the gzip checksum is wrong"},
-		{"p.parquet.gz", gzipped("x")[:15], "p.parquet.gz: the file ends early"},
+		{"p.jsonl.gz", gzipText(ok)[:30], "p.jsonl.gz: the file ends early in line 1: it is truncated"},
+		{"p.json.gz", gzipText("[" + ok + "]")[:30], "p.json.gz: the file ends early in line 1: it is truncated"},
+		{"p.jsonl.gz", flipLast(gzipText(ok)), "the gzip checksum is wrong"},
+		{"p.parquet.gz", gzipText("x")[:15], "p.parquet.gz: the file ends early"},
 		{"p.parquet", "", "p.parquet: not a readable parquet file"},
 		{"p.parquet", ok, "p.parquet: not a readable parquet file: no PAR1 at its end"},
 		{"p.parquet", "PAR1xxxx\xff\xff\xff\xffPAR1", "p.parquet: not a readable parquet file: its footer claims " +

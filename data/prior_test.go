@@ -10,8 +10,8 @@ import (
 
 func nan() float64 { return math.NaN() }
 
-// scored makes pairs from scores of chosen and rejected.
-func scored(scores ...[2]float64) []Preference {
+// scoredPairs makes pairs from scores of chosen and rejected.
+func scoredPairs(scores ...[2]float64) []Preference {
 	pairs := make([]Preference, len(scores))
 	for i, s := range scores {
 		pairs[i] = Preference{Prompt: plain("Q"), Chosen: plain("w"), Rejected: plain("l"), ChosenScore: s[0],
@@ -41,7 +41,7 @@ func TestPriorGaps(t *testing.T) {
 		{"logistic", "swap", inside, []float64{sigma(1) - 0.5, sigma(0.75) - sigma(0.5), sigma(0.75) - sigma(0.25), 0},
 			true, 1},
 	} {
-		pairs := scored(c.scores...)
+		pairs := scoredPairs(c.scores...)
 		kept, gaps, report, err := Prior(pairs, RewardOptions{c.transform, c.negative})
 		if err != nil {
 			t.Errorf("%+v: %v", c, err)
@@ -62,7 +62,7 @@ func TestPriorGaps(t *testing.T) {
 }
 
 func TestPriorSwapTurnsThePairRound(t *testing.T) {
-	kept, _, _, err := Prior(scored([2]float64{0.25, 0.75}), RewardOptions{"auto", "swap"})
+	kept, _, _, err := Prior(scoredPairs([2]float64{0.25, 0.75}), RewardOptions{"auto", "swap"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestPriorSwapTurnsThePairRound(t *testing.T) {
 }
 
 func TestPriorReportInWords(t *testing.T) {
-	_, _, report, err := Prior(scored([2]float64{2, -1}, [2]float64{0, 1}), DefaultRewardOptions())
+	_, _, report, err := Prior(scoredPairs([2]float64{2, -1}, [2]float64{0, 1}), DefaultRewardOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,11 +87,11 @@ func TestPriorReportInWords(t *testing.T) {
 }
 
 func TestPriorErrors(t *testing.T) {
-	unscored := scored(make([][2]float64, 6)...)
+	unscored := scoredPairs(make([][2]float64, 6)...)
 	for i := range 5 {
 		unscored[i].Scored = false
 	}
-	swapped := scored([2]float64{0, 1}, [2]float64{0, 0.5})
+	swapped := scoredPairs([2]float64{0, 1}, [2]float64{0, 0.5})
 	for _, c := range []struct {
 		pairs []Preference
 		o     RewardOptions
@@ -101,7 +101,7 @@ func TestPriorErrors(t *testing.T) {
 			"pairs lack them): write a reward model's into columns chosen_score and rejected_score (`posttrain data " +
 			"pairs` samples pairs that have the contextual-integrity reward's), name the two columns with " +
 			"--score-columns CHOSEN,REJECTED, or train without the prior with --prior none"},
-		{scored([2]float64{1, nan()}), DefaultRewardOptions(), "p.jsonl:1: scores 1 and NaN: want finite numbers"},
+		{scoredPairs([2]float64{1, nan()}), DefaultRewardOptions(), "p.jsonl:1: scores 1 and NaN: want finite numbers"},
 		{swapped, RewardOptions{"auto", "error"}, "p.jsonl:1, 2: rejected scores higher than chosen; on_negative_gap " +
 			"also takes clamp, drop or swap"},
 		{swapped, RewardOptions{"auto", "drop"}, "all 2 pairs have a negative gap"},

@@ -63,12 +63,12 @@ func TestDemonstrationsComeBackAsWritten(t *testing.T) {
 func TestWritingIsAllOrNothing(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "pairs.jsonl")
-	good := scored([2]float64{1, 0})
+	good := scoredPairs([2]float64{1, 0})
 	if err := WritePreferences(path, good); err != nil {
 		t.Fatal(err)
 	}
 	before, _ := os.ReadFile(path)
-	bad := append(scored([2]float64{1, 0}), scored([2]float64{nan(), 0})...)
+	bad := append(scoredPairs([2]float64{1, 0}), scoredPairs([2]float64{nan(), 0})...)
 	wantError(t, WritePreferences(path, bad), "want finite numbers")
 	after, _ := os.ReadFile(path)
 	entries, _ := os.ReadDir(dir)
@@ -185,7 +185,7 @@ func TestWhatNoFormHolds(t *testing.T) {
 	}), "some texts are strings and some conversations")
 	wantError(t, WriteDemonstrations(path, []Demonstration{{Completion: plain("bare")},
 		{Prompt: plain("Q"), Completion: plain("A")}}), "some are bare text")
-	wantError(t, WritePreferences(path, scored([2]float64{nan(), 0})), "want finite numbers")
+	wantError(t, WritePreferences(path, scoredPairs([2]float64{nan(), 0})), "want finite numbers")
 	wantError(t, WriteDemonstrations(filepath.Join(dir, "x.csv"), nil),
 		`extension ".csv": want .jsonl, .json or .parquet`)
 	wantError(t, CheckWritable("pairs"), `pairs: extension "": want .jsonl`)

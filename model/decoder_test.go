@@ -25,7 +25,7 @@ func TestVisibility(t *testing.T) {
 			for i := range p.tokens {
 				for j := range p.tokens {
 					want := float32(maskedScore)
-					if visible(p, i, j, window) {
+					if isVisible(p, i, j, window) {
 						want = 0
 					}
 					if got[i*p.tokens+j] != want {
@@ -37,8 +37,8 @@ func TestVisibility(t *testing.T) {
 	})
 }
 
-// visible reports whether position i of the first row sees position j.
-func visible(p packed, i, j, window int) bool {
+// isVisible reports whether position i of the first row sees position j.
+func isVisible(p packed, i, j, window int) bool {
 	switch {
 	case i == j:
 		return true

@@ -157,7 +157,7 @@ func (s *shards) checkNames(c *Config) error {
 		}
 	}
 	for _, f := range s.files {
-		for _, name := range f.sorted() {
+		for _, name := range f.namesByOffset() {
 			if !known[name] && !strings.HasSuffix(name, "rotary_emb.inv_freq") {
 				return fmt.Errorf("%s: tensor %s: a %s model with this config has no such tensor", f.label, name,
 					c.ModelType)

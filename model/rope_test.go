@@ -50,7 +50,7 @@ func TestStepMask(t *testing.T) {
 		{StepShape{Prefix: 4, Suffix: 3, InGraph: true}, 3, 1, 3, "xxox" + "oox"},
 		{StepShape{Suffix: 5, InGraph: true}, 0, 4, 0, "ooooo"},
 	} {
-		mask := make([]float32, c.shape.Seen())
+		mask := make([]float32, c.shape.MaskLen())
 		c.shape.Mask(mask, c.prompt, c.suffix, c.window)
 		got := ""
 		for _, v := range mask {

@@ -35,8 +35,8 @@ type tensorHeader struct {
 	Start   int64 // file offset of the first tensor byte
 }
 
-// sorted lists the tensors' names in the order of their bytes.
-func (h *tensorHeader) sorted() []string {
+// namesByOffset lists the tensors' names by their place in the file.
+func (h *tensorHeader) namesByOffset() []string {
 	return slices.SortedFunc(maps.Keys(h.Tensors), func(a, b string) int {
 		x, y := h.Tensors[a].Offsets, h.Tensors[b].Offsets
 		return cmp.Or(slices.Compare(x[:], y[:]), cmp.Compare(a, b))
@@ -119,7 +119,7 @@ func parseEntry(entry json.RawMessage) (tensorInfo, error) {
 // checkLayout checks that the tensors fill the file's data without gaps or overlaps.
 func (h *tensorHeader) checkLayout(dataBytes int64) error {
 	end := int64(0)
-	for _, name := range h.sorted() {
+	for _, name := range h.namesByOffset() {
 		o := h.Tensors[name].Offsets
 		if o[1] > dataBytes {
 			return fmt.Errorf("truncated: tensor %s ends at byte %d of the data, the file has %d", name, o[1],

@@ -339,7 +339,7 @@ func FuzzReadHeader(f *testing.F) {
 			return
 		}
 		defer tf.Close()
-		for _, name := range tf.sorted() { // tensors of an accepted header can be read
+		for _, name := range tf.namesByOffset() { // tensors of an accepted header can be read
 			if _, err := tf.tensor(name); err != nil && !strings.Contains(err.Error(), "dtype") {
 				t.Error(err)
 			}

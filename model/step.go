@@ -28,8 +28,8 @@ type StepShape struct {
 // Rows is B.
 func (s StepShape) Rows() int { return s.Prompts * s.Samples }
 
-// Seen is the length of a mask's row: the slots of both parts and, unless InGraph, the new token.
-func (s StepShape) Seen() int {
+// MaskLen is the length of a mask's row: the slots of both parts and, unless InGraph, the new token.
+func (s StepShape) MaskLen() int {
 	if s.InGraph {
 		return s.Prefix + s.Suffix
 	}
@@ -41,7 +41,7 @@ type StepInputs struct {
 	Tokens    *Node   // int32 [B]; unused with EmbedRows
 	EmbedRows *Node   // float32 [B, H], rows of the embedding copied by the host; nil: gathered in the graph
 	Cos, Sin  *Node   // float32 [B, D], of the new tokens' positions ([Rotary])
-	Masks     []*Node // float32 [B, Seen], one for each of Config.Windows ([StepShape.Mask])
+	Masks     []*Node // float32 [B, MaskLen], one for each of Config.Windows ([StepShape.Mask])
 	Inverse   *Node   // float32 [B, 1], 1/temperature
 	Slots     *Node   // int32 [B], the suffix slot of the new token; nil unless InGraph
 
@@ -63,7 +63,7 @@ func (c *Config) StepInputs(g *Graph, s StepShape, hostRows bool, o GraphOptions
 	}
 	in.Cos, in.Sin = float("cos", rows, c.HeadDim), float("sin", rows, c.HeadDim)
 	for _, w := range c.Windows() {
-		in.Masks = append(in.Masks, float(fmt.Sprint("mask_", w), rows, s.Seen()))
+		in.Masks = append(in.Masks, float(fmt.Sprint("mask_", w), rows, s.MaskLen()))
 	}
 	in.Inverse = float("inverse_temperature", rows, 1)
 	if s.InGraph {
@@ -131,7 +131,7 @@ type decoding struct {
 	inference
 	StepInputs
 	forKeys, forQuery rotation
-	masks             map[int]*Node // by window, [Prompts, 1, Samples, 1, 1, Seen]
+	masks             map[int]*Node // by window, [Prompts, 1, Samples, 1, 1, MaskLen]
 	written           *Node         // InGraph: bool [Prompts, 1, Samples, 1, Ts], true at the new token's slot
 }
 
@@ -236,7 +236,7 @@ func newPart(q, k, v *Node) (*Node, seenPart) {
 	return scores, seenPart{1, k, v, func(p *Node) *Node { return Mul(p, v) }}
 }
 
-// mix adds up the values of all parts with the weights p [Prompts, kv, Samples, G, 1, Seen].
+// mix adds up the values of all parts with the weights p [Prompts, kv, Samples, G, 1, MaskLen].
 func (d decoding) mix(p *Node, parts []seenPart) *Node {
 	var sum *Node
 	at := 0

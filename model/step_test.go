@@ -152,7 +152,7 @@ func (c cachedText) feed(t testing.TB, e *backend.Engine, m *Model, s StepShape,
 		inPrefix, inSuffix := c.countFilled(r, n)
 		slots[r] = int32(inSuffix)
 		for i, w := range m.Config.Windows() {
-			row := slices.Repeat([]float32{7}, s.Seen())
+			row := slices.Repeat([]float32{7}, s.MaskLen())
 			s.Mask(row, inPrefix, inSuffix, w)
 			masks[i] = append(masks[i], row...)
 		}
@@ -168,7 +168,7 @@ func (c cachedText) feed(t testing.TB, e *backend.Engine, m *Model, s StepShape,
 	}
 	in = append(in, must(e.Float32(cos, len(ids), d)), must(e.Float32(sin, len(ids), d)))
 	for _, mask := range masks {
-		in = append(in, must(e.Float32(mask, len(ids), s.Seen())))
+		in = append(in, must(e.Float32(mask, len(ids), s.MaskLen())))
 	}
 	in = append(in, must(e.Float32(slices.Repeat([]float32{c.inverse}, len(ids)), len(ids), 1)))
 	if s.InGraph {

@@ -38,7 +38,7 @@ func ReadTensors(path string) ([]Tensor, map[string]string, error) {
 	}
 	defer f.Close()
 	var out []Tensor
-	for _, name := range f.sorted() {
+	for _, name := range f.namesByOffset() {
 		t, err := f.tensor(name)
 		if err != nil {
 			return nil, nil, err

@@ -157,7 +157,7 @@ func (w *wave) newStepInputs() (*stepInputs, error) {
 	in.tokens = in.embedding(c.HiddenSize, w.live[c.EmbedTable()], rows)
 	in.cos, in.sin = in.floats(rows, c.HeadDim), in.floats(rows, c.HeadDim)
 	for range in.windows {
-		in.masks = append(in.masks, in.floats(rows, shape.Seen()))
+		in.masks = append(in.masks, in.floats(rows, shape.MaskLen()))
 	}
 	in.inverse = in.floats(rows, 1)
 	if shape.InGraph {
@@ -181,7 +181,7 @@ func (in *stepInputs) put(row int, s *seat, l layout) {
 		in.slots[row] = int32(own)
 	}
 	for i, window := range in.windows {
-		seen := l.shape.Seen()
+		seen := l.shape.MaskLen()
 		l.shape.Mask(in.masks[i][row*seen:(row+1)*seen], prompt, own, window)
 	}
 }

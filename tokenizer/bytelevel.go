@@ -47,8 +47,8 @@ func fromAlphabet(s string) (bytes []byte, ok bool) {
 	return bytes, true
 }
 
-// lossy reads bytes as UTF-8. As in Rust and browsers, each maximal part of a broken character becomes one U+FFFD.
-func lossy(bytes []byte) string {
+// decodeLossy reads bytes as UTF-8. As in Rust and browsers, each maximal part of a broken character becomes U+FFFD.
+func decodeLossy(bytes []byte) string {
 	if utf8.Valid(bytes) {
 		return string(bytes)
 	}

@@ -54,7 +54,7 @@ func decodeBytes(tokens []string) []string {
 			out = append(out, t...)
 		}
 	}
-	return []string{lossy(out)}
+	return []string{decodeLossy(out)}
 }
 
 // decodeFallback joins byte tokens <0xNN> in a row into characters. If they are not UTF-8, each becomes U+FFFD.

@@ -33,7 +33,7 @@ type file struct {
 // ids, mostly BOS; leave them out for text from Render, which has them. Bytes that are not UTF-8 count as U+FFFD.
 func (t *Tokenizer) Encode(text string, addSpecial bool) []int32 {
 	if !utf8.ValidString(text) {
-		text = lossy([]byte(text))
+		text = decodeLossy([]byte(text))
 	}
 	ids := make([]int32, 0, 2+len(text)/3)
 	if addSpecial {
@@ -97,15 +97,15 @@ func (t *Tokenizer) ID(token string) (int32, bool) {
 }
 
 // BOS is the id of the token that tokenizer_config.json names as bos_token.
-func (t *Tokenizer) BOS() (int32, bool) { return t.namedID("bos_token") }
+func (t *Tokenizer) BOS() (int32, bool) { return t.idOf("bos_token") }
 
 // EOS is the id of eos_token. A model may stop on more than this one: see its generation_config.json.
-func (t *Tokenizer) EOS() (int32, bool) { return t.namedID("eos_token") }
+func (t *Tokenizer) EOS() (int32, bool) { return t.idOf("eos_token") }
 
 // Pad is the id of pad_token.
-func (t *Tokenizer) Pad() (int32, bool) { return t.namedID("pad_token") }
+func (t *Tokenizer) Pad() (int32, bool) { return t.idOf("pad_token") }
 
-func (t *Tokenizer) namedID(key string) (int32, bool) {
+func (t *Tokenizer) idOf(key string) (int32, bool) {
 	token, ok := t.named[key]
 	if !ok {
 		return 0, false

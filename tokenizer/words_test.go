@@ -168,7 +168,7 @@ func TestLossyIsRusts(t *testing.T) {
 		"\xe0\x80\x80": "���", "\xed\xa0\x80": "���", "\xf4\x90\x80\x80": "����",
 		"\xf0\x9f\xf0\x9f\x98\x80": "�😀", "\xe4\xbb\xe4\xbb\x8a": "�今",
 	} {
-		if got := lossy([]byte(in)); got != want {
+		if got := decodeLossy([]byte(in)); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)
 		}
 	}

@@ -235,7 +235,7 @@ func (c *Item) warts() []string {
 	inTask := slices.ContainsFunc(restricted, func(d string) bool { return strings.Contains(task, d) })
 	add(inTask, "the user task contains a restricted keyword")
 	add(c.strayKeyword(), "a keyword does not occur in its information")
-	prompt := strings.ToLower(c.setOut(0))
+	prompt := strings.ToLower(c.taskText(0))
 	absent := slices.ContainsFunc(required, func(a string) bool { return !strings.Contains(prompt, a) })
 	add(absent, "a required keyword is not in the prompt: only a guess reaches the full reward")
 	return warts

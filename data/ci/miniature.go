@@ -22,7 +22,7 @@ import (
 func compact(item Item, order uint64) []data.Message {
 	var b strings.Builder
 	b.WriteString(item.Seed.Domain + ". " + item.DatasetItem.UserTask)
-	for _, a := range item.listed(order) {
+	for _, a := range item.promptOrder(order) {
 		b.WriteString("\n- " + a.Text)
 	}
 	b.WriteString("\n" + instruction)
@@ -37,7 +37,7 @@ const instruction = "Think about what fits, then answer."
 //	<think> Kato Holden fits; Levopam does not fit; May 14 fits.</think>
 //	<answer> Hello, I want to book a room: my name is Kato Holden, arriving on May 14.</answer>
 func Reference(item Item, order uint64) string {
-	return complete(item, item.listed(order), func(a Attribute) bool { return len(a.Required) > 0 })
+	return complete(item, item.promptOrder(order), func(a Attribute) bool { return len(a.Required) > 0 })
 }
 
 // complete writes the completion that shares the attributes that fit.
@@ -77,7 +77,7 @@ const habitRate = 0.8
 
 // Noisy is a plausible but flawed completion of the compact prompt with this order, drawn from rng.
 func Noisy(item Item, order uint64, f Flaws, rng *rand.Rand) string {
-	text := complete(item, item.listed(order), func(a Attribute) bool {
+	text := complete(item, item.promptOrder(order), func(a Attribute) bool {
 		required := len(a.Required) > 0
 		return (rng.Float64() < f.errs(item.Seed.UserIntention, a.Key, required)) != required
 	})

@@ -51,9 +51,9 @@ func Prompt(item Item, kind string, order uint64) []data.Message {
 	case PromptCompact:
 		return compact(item, order)
 	case PromptPlain:
-		return []data.Message{{Role: "user", Content: item.setOut(order) + plainInstruction}}
+		return []data.Message{{Role: "user", Content: item.taskText(order) + plainInstruction}}
 	case PromptCoT:
-		return []data.Message{{Role: "user", Content: item.setOut(order) + cotInstruction}}
+		return []data.Message{{Role: "user", Content: item.taskText(order) + cotInstruction}}
 	}
 	panic(CheckPrompt(kind))
 }
@@ -71,11 +71,11 @@ const cotInstruction = "" +
 	"the task inside <answer> and </answer>: the message itself and nothing else, with everything that is " +
 	"necessary and nothing that is inappropriate."
 
-// setOut writes the scenario, the task and the information.
-func (c *Item) setOut(order uint64) string {
+// taskText is the scenario, the task and the information.
+func (c *Item) taskText(order uint64) string {
 	var b strings.Builder
 	b.WriteString(c.scenarioLine() + "Task: " + c.DatasetItem.UserTask + "\n\n")
-	if list := c.listed(order); len(list) > 0 {
+	if list := c.promptOrder(order); len(list) > 0 {
 		b.WriteString("Information at hand:\n")
 		for _, a := range list {
 			b.WriteString("- " + a.Key + ": " + a.Text + "\n")

@@ -23,7 +23,7 @@ func synthesize(n int, seed uint64, heldOut bool) []Item {
 	seen := map[string]bool{}
 	for len(items) < n {
 		item := w.scenario()
-		if key := item.fingerprint(); item.clean() && !seen[key] {
+		if key := item.fingerprint(); item.hasUniqueKeywords() && !seen[key] {
 			seen[key] = true
 			item.Source = fmt.Sprintf("synthetic %d", len(items)+1)
 			items = append(items, item)
@@ -66,7 +66,7 @@ func (w *world) principle(n norm) string {
 
 // facts draws the kinds of the required and restricted information.
 func (w *world) facts(n norm, principle string, shape [2]int) []fact {
-	fits, unfit := w.shuffled(n.Fits), w.shuffled(n.Unrelated)
+	fits, unfit := w.shuffle(n.Fits), w.shuffle(n.Unrelated)
 	switch principle {
 	case proportionality:
 		unfit = append([]string{w.one(n.TooMuch)}, unfit...)
@@ -87,7 +87,7 @@ func (w *world) facts(n norm, principle string, shape [2]int) []fact {
 	return facts
 }
 
-func (w *world) shuffled(list []string) []string {
+func (w *world) shuffle(list []string) []string {
 	list = slices.Clone(list)
 	w.rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	return list
@@ -141,8 +141,8 @@ func (c *Item) fingerprint() string {
 	return b.String()
 }
 
-// clean says whether every keyword occurs in its own information alone.
-func (c *Item) clean() bool {
+// hasUniqueKeywords says whether every keyword occurs in its own information alone.
+func (c *Item) hasUniqueKeywords() bool {
 	frame := strings.ToLower(c.Seed.Domain + " " + c.DatasetItem.UserTask + " " + instruction)
 	for _, a := range c.Attributes() {
 		keyword := strings.ToLower(a.keyword())
@@ -168,8 +168,8 @@ func (a Attribute) keyword() string {
 	return a.Text
 }
 
-// listed are the attributes in the order of the prompt with this order seed.
-func (c *Item) listed(order uint64) []Attribute {
+// promptOrder are the attributes in the order of the prompt with this order seed.
+func (c *Item) promptOrder(order uint64) []Attribute {
 	list := c.Attributes()
 	rng := rand.New(rand.NewPCG(order, 0x6f72646572))
 	rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })

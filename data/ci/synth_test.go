@@ -79,13 +79,13 @@ func TestSyntheticItemsKeepTheirPromises(t *testing.T) {
 				t.Fatalf("twice: %s", prompt)
 			}
 			seen[prompt] = true
-			copyable(t, item, prompt)
+			checkCopyable(t, item, prompt)
 		}
 	}
 }
 
-// copyable wants every keyword once in the prompt and after a space, in the prompt and in the reference.
-func copyable(t *testing.T, item *Item, prompt string) {
+// checkCopyable wants every keyword once in the prompt and after a space, in the prompt and in the reference.
+func checkCopyable(t *testing.T, item *Item, prompt string) {
 	t.Helper()
 	reference := Reference(*item, 1)
 	for _, keyword := range slices.Concat(item.Required(), item.Restricted()) {

@@ -36,14 +36,14 @@ func init() {
 		"map":        mapFilter,
 		"max":        func(c *call) any { return c.extreme(1) },
 		"min":        func(c *call) any { return c.extreme(-1) },
-		"reject":     selecting(false, false),
-		"rejectattr": selecting(true, false),
+		"reject":     selectFilter(false, false),
+		"rejectattr": selectFilter(true, false),
 		"replace":    replace,
 		"reverse":    func(c *call) any { return c.slice(c.self, []any{None, None, -1}) },
 		"round":      round,
 		"safe":       func(c *call) any { return c.self },
-		"select":     selecting(false, true),
-		"selectattr": selecting(true, true),
+		"select":     selectFilter(false, true),
+		"selectattr": selectFilter(true, true),
 		"sort":       sortFilter,
 		"string":     func(c *call) any { return c.str(c.self) },
 		"sum":        sum,
@@ -77,11 +77,11 @@ func capitalize(s string) string {
 // title is Jinja2's filter: letters after a space, hyphen or opening bracket are upper case.
 func title(s string) string {
 	opens := func(r rune) bool { return isSpace(r) || strings.ContainsRune("-({[<", r) }
-	return titled(s, unicode.ToUpper, opens)
+	return titleCase(s, unicode.ToUpper, opens)
 }
 
-// titled puts the first letter, and those after a character for which opens holds, into upper case, others into lower.
-func titled(s string, upper func(rune) rune, opens func(before rune) bool) string {
+// titleCase puts the first letter and those after a character for which opens holds in upper case, others in lower.
+func titleCase(s string, upper func(rune) rune, opens func(before rune) bool) string {
 	start := true
 	return strings.Map(func(r rune) rune {
 		defer func() { start = opens(r) }()
@@ -111,7 +111,7 @@ func dictSort(c *call) any {
 		panic(faultf("dictsort: found %s, want a dict", kindOf(c.self)))
 	}
 	at, sensitive := btoi(c.arg(1, "by", "key") == "value"), c.flag(0, "case_sensitive")
-	return c.sorted(c.pairs(d), c.flag(2, "reverse"), func(v any) any { return fold(v.([]any)[at], sensitive) })
+	return c.sortBy(c.pairs(d), c.flag(2, "reverse"), func(v any) any { return fold(v.([]any)[at], sensitive) })
 }
 
 // fold ignores the case of a str unless that matters.
@@ -122,7 +122,7 @@ func fold(v any, caseSensitive bool) any {
 	return v
 }
 
-func (r *run) sorted(items []any, reverse bool, key func(any) any) any {
+func (r *run) sortBy(items []any, reverse bool, key func(any) any) any {
 	type keyed struct{ key, value any }
 	order := make([]keyed, len(items))
 	for i, v := range items {
@@ -143,7 +143,7 @@ func (r *run) sorted(items []any, reverse bool, key func(any) any) any {
 
 func sortFilter(c *call) any {
 	by, sensitive := c.arg(2, "attribute", None), c.flag(1, "case_sensitive")
-	return c.sorted(c.iterate(c.self), c.flag(0, "reverse"), func(v any) any { return fold(c.path(v, by), sensitive) })
+	return c.sortBy(c.iterate(c.self), c.flag(0, "reverse"), func(v any) any { return fold(c.path(v, by), sensitive) })
 }
 
 // path follows an attribute argument: a name with dots, or an index.
@@ -270,10 +270,10 @@ func itemsFilter(c *call) any {
 
 func join(c *call) any {
 	by, separator := c.arg(1, "attribute", None), c.textArg(0, "d")
-	return c.joined(separator, c.iterate(c.self), func(_ int, v any) string { return c.str(c.path(v, by)) })
+	return c.joinItems(separator, c.iterate(c.self), func(_ int, v any) string { return c.str(c.path(v, by)) })
 }
 
-func (r *run) joined(separator string, items []any, text func(i int, v any) string) string {
+func (r *run) joinItems(separator string, items []any, text func(i int, v any) string) string {
 	return r.text(func(w *writer) {
 		w.series("", "", separator, len(items), func(i int) {
 			r.step(1)
@@ -316,8 +316,8 @@ func mapFilter(c *call) any {
 	return out
 }
 
-// selecting makes select, reject and their attr forms, which keep the items for which the test gives want.
-func selecting(byAttribute, want bool) function {
+// selectFilter makes select, reject and their attr forms, which keep the items for which the test gives want.
+func selectFilter(byAttribute, want bool) function {
 	return func(c *call) any {
 		args, by := c.args, any(None)
 		if byAttribute {
@@ -411,20 +411,20 @@ var tests = map[string]test{
 	"boolean":     onValue(is[bool]),
 	"callable":    onValue(is[function]),
 	"defined":     onValue(func(v any) bool { return v != nil }),
-	"divisibleby": divisible,
+	"divisibleby": isDivisible,
 	"even":        onValue(func(v any) bool { n, whole, _ := toNumber(v); return whole && math.Mod(n, 2) == 0 }),
 	"false":       onValue(func(v any) bool { return v == any(false) }),
 	"float":       onValue(is[float64]),
 	"in":          func(r *run, v any, args []any) bool { return r.contains(args[0], v) },
 	"integer":     onValue(is[int]),
-	"iterable":    onValue(iterable),
+	"iterable":    onValue(isIterable),
 	"lower":       func(r *run, v any, _ []any) bool { return isLower(r.str(v)) },
 	"mapping":     onValue(is[Dict]),
 	"none":        onValue(is[none]),
 	"number":      onValue(func(v any) bool { _, _, ok := toNumber(v); return ok }),
 	"odd":         onValue(func(v any) bool { n, whole, _ := toNumber(v); return whole && math.Mod(n, 2) != 0 }),
 	"sameas":      sameAs,
-	"sequence":    onValue(iterable),
+	"sequence":    onValue(isIterable),
 	"string":      onValue(is[string]),
 	"true":        onValue(func(v any) bool { return v == any(true) }),
 	"undefined":   onValue(func(v any) bool { return v == nil }),
@@ -459,7 +459,7 @@ func sameAs(r *run, v any, args []any) bool {
 	return kindOf(v) == kindOf(args[0]) && r.equal(v, args[0], 0)
 }
 
-func divisible(r *run, v any, args []any) bool {
+func isDivisible(r *run, v any, args []any) bool {
 	n, _, ok := toNumber(v)
 	by, _, okBy := toNumber(args[0])
 	if !ok || !okBy || by == 0 {

@@ -73,8 +73,8 @@ func (p place) String() string {
 	return fmt.Sprintf("line %d", p.line)
 }
 
-// recovered turns a panic into an error with its place.
-func recovered(err *error, at *place) {
+// recoverError turns a panic into an error with its place.
+func recoverError(err *error, at *place) {
 	var raised *Exception
 	switch p := recover().(type) {
 	case nil:
@@ -94,7 +94,7 @@ func Compile(source string) (t *Template, err error) {
 		return nil, fmt.Errorf("template of %d bytes: want at most %d", len(source), maxSource)
 	}
 	p := &parser{}
-	defer recovered(&err, &p.place)
+	defer recoverError(&err, &p.place)
 	p.chunks = scan(source, &p.place)
 	body, _ := p.body("")
 	return &Template{body}, nil
@@ -109,7 +109,7 @@ func (t *Template) Render(vars map[string]any, now time.Time) (text string, err 
 			return "", fmt.Errorf("template variable %s: %w", name, err)
 		}
 	}
-	defer recovered(&err, &r.place)
+	defer recoverError(&err, &r.place)
 	r.out = &writer{run: r, most: maxOutput}
 	r.execute(t.body, s)
 	return r.out.String(), nil
@@ -205,13 +205,13 @@ func textSize(v any) int {
 
 // arg returns the argument at position i or of that name, or otherwise.
 func (c *call) arg(i int, name string, otherwise any) any {
-	if v, ok := c.given(i, name); ok {
+	if v, ok := c.lookup(i, name); ok {
 		return v
 	}
 	return otherwise
 }
 
-func (c *call) given(i int, name string) (any, bool) {
+func (c *call) lookup(i int, name string) (any, bool) {
 	if i < len(c.args) {
 		return c.args[i], true
 	}

@@ -247,7 +247,7 @@ func FuzzTemplate(f *testing.F) {
 			t.Skip()
 		}
 		_, err := render(source, vars)
-		// recovered is for faults that the package raises, not for slips of its own.
+		// recoverError is for faults that the package raises, not for slips of its own.
 		if err != nil && (strings.Contains(err.Error(), "template engine:") || strings.Contains(err.Error(), "\n")) {
 			t.Errorf("%q: %v", source, err)
 		}

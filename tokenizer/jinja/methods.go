@@ -78,9 +78,9 @@ var listMethods = map[string]function{
 var stringMethods = map[string]function{
 	"capitalize":   onText(capitalize),
 	"count":        func(c *call) any { return strings.Count(c.self.(string), c.textArg(0, "sub")) },
-	"endswith":     affixed(strings.HasSuffix),
-	"find":         finding(strings.Index, true),
-	"index":        finding(strings.Index, false),
+	"endswith":     affixTest(strings.HasSuffix),
+	"find":         findMethod(strings.Index, true),
+	"index":        findMethod(strings.Index, false),
 	"isalnum":      every(func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }),
 	"isalpha":      every(unicode.IsLetter),
 	"isdigit":      every(unicode.IsDigit),
@@ -89,19 +89,19 @@ var stringMethods = map[string]function{
 	"isupper":      onText(isUpper),
 	"join":         joinStrings,
 	"lower":        onText(toLower),
-	"lstrip":       stripping(true, false),
-	"partition":    partitioning(strings.Index, false),
+	"lstrip":       stripMethod(true, false),
+	"partition":    partitionMethod(strings.Index, false),
 	"removeprefix": func(c *call) any { return strings.TrimPrefix(c.self.(string), c.textArg(0, "prefix")) },
 	"removesuffix": func(c *call) any { return strings.TrimSuffix(c.self.(string), c.textArg(0, "suffix")) },
 	"replace":      replace,
-	"rfind":        finding(strings.LastIndex, true),
-	"rpartition":   partitioning(strings.LastIndex, true),
-	"rsplit":       splitting(true),
-	"rstrip":       stripping(false, true),
-	"split":        splitting(false),
+	"rfind":        findMethod(strings.LastIndex, true),
+	"rpartition":   partitionMethod(strings.LastIndex, true),
+	"rsplit":       splitMethod(true),
+	"rstrip":       stripMethod(false, true),
+	"split":        splitMethod(false),
 	"splitlines":   splitLines,
-	"startswith":   affixed(strings.HasPrefix),
-	"strip":        stripping(true, true),
+	"startswith":   affixTest(strings.HasPrefix),
+	"strip":        stripMethod(true, true),
 	"title":        onText(titleWords),
 	"upper":        onText(toUpper),
 }
@@ -115,12 +115,12 @@ func every(f func(rune) bool) function {
 	return onText(func(s string) bool { return s != "" && !strings.ContainsFunc(s, other) })
 }
 
-func stripping(left, right bool) function {
+func stripMethod(left, right bool) function {
 	return func(c *call) any { return strip(c.self.(string), c.arg(0, "chars", None), left, right) }
 }
 
-// affixed takes one affix or a tuple of them.
-func affixed(has func(s, affix string) bool) function {
+// affixTest takes one affix or a tuple of them.
+func affixTest(has func(s, affix string) bool) function {
 	return func(c *call) any {
 		affixes, ok := c.arg(0, "prefix", None).([]any)
 		if !ok {
@@ -137,8 +137,8 @@ func affixed(has func(s, affix string) bool) function {
 	}
 }
 
-// finding counts in characters; of what is absent the place is -1, or an error.
-func finding(find func(s, sub string) int, mayMiss bool) function {
+// findMethod counts in characters; of what is absent the place is -1, or an error.
+func findMethod(find func(s, sub string) int, mayMiss bool) function {
 	return func(c *call) any {
 		s, sub := c.self.(string), c.textArg(0, "sub")
 		at := find(s, sub)
@@ -150,7 +150,7 @@ func finding(find func(s, sub string) int, mayMiss bool) function {
 }
 
 func joinStrings(c *call) any {
-	return c.joined(c.self.(string), c.iterate(c.arg(0, "iterable", None)), func(i int, v any) string {
+	return c.joinItems(c.self.(string), c.iterate(c.arg(0, "iterable", None)), func(i int, v any) string {
 		s, ok := v.(string)
 		if !ok {
 			panic(faultf("join: item %d is %s, want a str", i, kindOf(v)))
@@ -159,7 +159,7 @@ func joinStrings(c *call) any {
 	})
 }
 
-func partitioning(find func(s, sub string) int, last bool) function {
+func partitionMethod(find func(s, sub string) int, last bool) function {
 	return func(c *call) any {
 		s, sub := c.self.(string), c.textArg(0, "sep")
 		at := find(s, sub)
@@ -175,8 +175,8 @@ func partitioning(find func(s, sub string) int, last bool) function {
 	}
 }
 
-// splitting is str.split or rsplit(separator, most).
-func splitting(fromRight bool) function {
+// splitMethod is str.split or rsplit(separator, most).
+func splitMethod(fromRight bool) function {
 	return func(c *call) any {
 		s := c.self.(string)
 		most, ok := c.arg(1, "maxsplit", -1).(int)
@@ -263,5 +263,5 @@ func isLineEnd(r rune) bool {
 
 // titleWords is Python's str.title: a letter is upper case where no letter is before it.
 func titleWords(s string) string {
-	return titled(s, unicode.ToTitle, func(r rune) bool { return !unicode.IsLetter(r) })
+	return titleCase(s, unicode.ToTitle, func(r rune) bool { return !unicode.IsLetter(r) })
 }

@@ -60,17 +60,17 @@ func (p *parser) skip(kind tokKind, text string) bool {
 
 func (p *parser) want(kind tokKind, text string) {
 	if !p.skip(kind, text) {
-		panic(faultf("found %s, want %q", p.found(), text))
+		panic(faultf("found %s, want %q", p.nextText(), text))
 	}
 }
 
 func (p *parser) end() {
 	if p.pos < len(p.toks) {
-		panic(faultf("found %s, want the end of the tag", p.found()))
+		panic(faultf("found %s, want the end of the tag", p.nextText()))
 	}
 }
 
-func (p *parser) found() string {
+func (p *parser) nextText() string {
 	if t := p.peek(); t.kind != tokEnd {
 		return strconv.Quote(t.text)
 	}
@@ -92,7 +92,7 @@ func (p *parser) isName() bool {
 // name reads a name that a template may set.
 func (p *parser) name() string {
 	if !p.isName() {
-		panic(faultf("found %s, want a name", p.found()))
+		panic(faultf("found %s, want a name", p.nextText()))
 	}
 	p.pos++
 	return p.toks[p.pos-1].text
@@ -274,7 +274,7 @@ func (p *parser) primary() expr {
 		return p.dictionary()
 	}
 	p.pos--
-	panic(faultf("found %s, want an expression", p.found()))
+	panic(faultf("found %s, want an expression", p.nextText()))
 }
 
 // variable reads a name, or the call of a macro or global function.
@@ -375,7 +375,7 @@ func (p *parser) postfix(e expr) expr {
 func (p *parser) attribute() link {
 	t := p.peek()
 	if t.kind != tokName && t.kind != tokInt {
-		panic(faultf("found %s after a dot, want a name", p.found()))
+		panic(faultf("found %s after a dot, want a name", p.nextText()))
 	}
 	p.pos++
 	if t.kind == tokInt {
@@ -459,7 +459,7 @@ func (p *parser) filtersAndTests(e expr) expr {
 func (p *parser) filter() link {
 	t := p.peek()
 	if t.kind != tokName {
-		panic(faultf("found %s after |, want a filter", p.found()))
+		panic(faultf("found %s after |, want a filter", p.nextText()))
 	}
 	f := filters[t.text]
 	if f == nil {
@@ -477,7 +477,7 @@ func (p *parser) test() link {
 	want := !p.skip(tokName, "not")
 	name := p.peek().text
 	if tests[name] == nil {
-		panic(faultf("test %s: want one of %s", p.found(), names(tests)))
+		panic(faultf("test %s: want one of %s", p.nextText(), names(tests)))
 	}
 	p.pos++
 	args := p.testArguments()

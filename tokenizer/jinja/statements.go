@@ -97,7 +97,7 @@ func (p *parser) statement() action {
 	}
 	parse := statements[p.peek().text]
 	if p.peek().kind != tokName || parse == nil {
-		panic(faultf("statement %s: want one of %s, raw, or the end of what is open", p.found(), names(statements)))
+		panic(faultf("statement %s: want one of %s, raw, or the end of what is open", p.nextText(), names(statements)))
 	}
 	p.tag = p.peek().text
 	p.pos++
@@ -328,7 +328,7 @@ func (m *macro) arguments(s *scope, c *call) *scope {
 	}
 	inner := s.inner()
 	for i, name := range m.params {
-		v, ok := c.given(i, name)
+		v, ok := c.lookup(i, name)
 		if !ok && m.values[i] != nil {
 			v = m.values[i](inner)
 		}

@@ -155,7 +155,7 @@ func fromJSON(d *json.Decoder, depth int) (any, error) {
 			v, err = fromJSON(d, depth+1)
 			out = append(out, v)
 		}
-		return out, closed(d, err)
+		return out, readEnd(d, err)
 	case json.Number:
 		return fromNumber(t)
 	case nil:
@@ -164,8 +164,8 @@ func fromJSON(d *json.Decoder, depth int) (any, error) {
 	return t, nil
 }
 
-// closed reads the end of a list or object, unless there is an error already.
-func closed(d *json.Decoder, err error) error {
+// readEnd reads the end of a list or object, unless there is an error already.
+func readEnd(d *json.Decoder, err error) error {
 	if err == nil {
 		_, err = d.Token()
 	}
@@ -187,7 +187,7 @@ func dictFromJSON(d *json.Decoder, depth int) (out Dict, err error) {
 		at[e.Key] = len(out)
 		out = append(out, e)
 	}
-	return out, closed(d, err)
+	return out, readEnd(d, err)
 }
 
 func fromNumber(n json.Number) (any, error) {
@@ -503,7 +503,7 @@ func (r *run) contains(container, item any) bool {
 	panic(faultf("cannot look for anything in %s", kindOf(container)))
 }
 
-func iterable(v any) bool {
+func isIterable(v any) bool {
 	switch v.(type) {
 	case nil, []any, string, Dict:
 		return true

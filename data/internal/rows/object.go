@@ -28,7 +28,7 @@ func EachKey(text []byte, what string, visit func(key string, value any) error) 
 	}
 	object, ok := value.(Object)
 	if list, isList := value.([]any); isList {
-		object, ok = keyed(list)
+		object, ok = objectOf(list)
 	}
 	if !ok {
 		return fmt.Errorf("%s is %s: want an object, or a list of {key, text} or {key, words}", what, KindOf(value))
@@ -41,11 +41,11 @@ func EachKey(text []byte, what string, visit func(key string, value any) error) 
 	return nil
 }
 
-// keyed makes an object of a list of {key, something}. A list of one keyword is that keyword.
-func keyed(list []any) (Object, bool) {
+// objectOf makes an object of a list of {key, something}. A list of one keyword is that keyword.
+func objectOf(list []any) (Object, bool) {
 	var object Object
 	for _, item := range list {
-		e, ok := keyedEntry(item)
+		e, ok := entryOf(item)
 		if !ok {
 			return nil, false
 		}
@@ -54,7 +54,7 @@ func keyed(list []any) (Object, bool) {
 	return object, true
 }
 
-func keyedEntry(item any) (e Entry, ok bool) {
+func entryOf(item any) (e Entry, ok bool) {
 	fields, _ := item.(Object)
 	for _, f := range fields {
 		if f.Key == "key" && !ok {
@@ -76,11 +76,11 @@ func Decode(text []byte) (any, error) {
 	}
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()
-	return ordered(dec)
+	return decodeOrdered(dec)
 }
 
-// ordered decodes the next JSON value, objects as Object.
-func ordered(dec *json.Decoder) (any, error) {
+// decodeOrdered decodes the next JSON value, objects as Object.
+func decodeOrdered(dec *json.Decoder) (any, error) {
 	token, err := dec.Token()
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func ordered(dec *json.Decoder) (any, error) {
 	case json.Delim('['):
 		var list []any
 		for dec.More() {
-			value, err := ordered(dec)
+			value, err := decodeOrdered(dec)
 			if err != nil {
 				return nil, err
 			}
@@ -104,7 +104,7 @@ func ordered(dec *json.Decoder) (any, error) {
 			if err != nil {
 				return nil, err
 			}
-			value, err := ordered(dec)
+			value, err := decodeOrdered(dec)
 			if err != nil {
 				return nil, err
 			}
