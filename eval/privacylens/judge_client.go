@@ -1,6 +1,7 @@
 package privacylens
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,9 @@ import (
 
 // prepareJudge reads what the judge needs; a server is asked nothing yet.
 func (e *evaluation) prepareJudge() (err error) {
+	if !e.runs(StageJudge) {
+		return nil
+	}
 	switch e.Judge.Kind {
 	case KindKeyword:
 		e.judge = keywordJudge{}
@@ -35,27 +39,16 @@ func (e *evaluation) prepareJudge() (err error) {
 
 // readReplay reads recorded verdicts, and recorded helpfulness where there is any.
 func (e *evaluation) readReplay() (err error) {
-	replay, j := &replay{}, e.Judge
-	if j.Verdicts == embedded.Name {
-		replay.Verdicts, err = lens.ReadVerdictsFS(embedded.Files, embedded.PrivacyLensVerdicts, e.all)
-	} else {
-		replay.Verdicts, err = lens.ReadVerdicts(j.Verdicts, e.all)
+	r, j := &replay{}, e.Judge
+	r.Verdicts, err = readNamed(lens.ReadVerdictsFS, j.Verdicts, embedded.PrivacyLensVerdicts, e.all)
+	if err == nil && j.Helpfulness != "" {
+		r.Scores, err = readNamed(lens.ReadScoresFS, j.Helpfulness, embedded.PrivacyLensHelpfulness, e.all)
 	}
 	if err != nil {
 		return err
 	}
-	switch j.Helpfulness {
-	case "":
-	case embedded.Name:
-		replay.Scores, err = lens.ReadScoresFS(embedded.Files, embedded.PrivacyLensHelpfulness, e.all)
-	default:
-		replay.Scores, err = lens.ReadScores(j.Helpfulness, e.all)
-	}
-	if err != nil {
-		return err
-	}
-	e.judge = replay
-	return replay.Check(e.cases)
+	e.judge = r
+	return r.Check(e.cases)
 }
 
 // openJudge opens the client of a model that judges.
@@ -64,19 +57,13 @@ func (e *evaluation) openJudge() (err error) {
 	if j.Kind != KindModel || e.client != nil {
 		return nil
 	}
-	cache := j.Cache
-	if cache == "" {
-		cache = e.folder.Path("judge-cache.jsonl")
-	}
-	retries := j.Retries
-	if retries == 0 {
-		retries = -1 // no retries, for metered.Options
-	}
 	e.client, err = metered.Open(metered.Options{
-		Name: "judge", BaseURL: j.BaseURL, Model: j.Model, KeyName: j.KeyEnv, MaxTokens: j.MaxNew, Cache: cache,
+		Name: "judge", BaseURL: j.BaseURL, Model: j.Model, KeyName: j.KeyEnv, MaxTokens: j.MaxNew,
+		Cache:    cmp.Or(j.Cache, e.folder.Path("judge-cache.jsonl")),
 		Parallel: j.Parallel, RequestsPerMinute: j.RequestsPerMinute, TokensPerMinute: j.TokensPerMinute,
-		Timeout: j.Timeout, Retries: retries, MaxRequests: j.MaxRequests,
-		MaxCost: j.MaxCost, PromptPrice: j.PromptPrice, CompletionPrice: j.CompletionPrice,
+		Timeout: j.Timeout, Retries: cmp.Or(j.Retries, -1), // -1: no retries
+		MaxRequests: j.MaxRequests,
+		MaxCost:     j.MaxCost, PromptPrice: j.PromptPrice, CompletionPrice: j.CompletionPrice,
 	})
 	e.judge = modelJudge{Model: e.client, Prompts: e.judgePrompts}
 	return err

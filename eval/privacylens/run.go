@@ -1,9 +1,10 @@
 package privacylens
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -80,18 +81,19 @@ func Run(ctx context.Context, o Options, place Place, r run.Reporter) (Result, e
 	e := &evaluation{Options: o, place: place, continues: place.Continues(), reporter: run.Listen(r)}
 	defer e.close()
 	err := e.prepare()
-	if err == nil && e.runs(StageActions) {
-		err = e.runActions(ctx)
+	stage := func(name string, run func(context.Context) error) {
+		if err != nil || !e.runs(name) {
+			return
+		}
+		e.result.Stage = name
+		if err = context.Cause(ctx); err == nil {
+			err = run(ctx)
+		}
 	}
-	if err == nil && e.runs(StageJudge) {
-		err = e.runJudge(ctx)
-	}
-	if err == nil && e.runs(StageProbe) {
-		err = e.runProbe(ctx)
-	}
-	if err == nil && e.runs(StageReport) {
-		err = e.runReport(ctx)
-	}
+	stage(StageActions, e.runActions)
+	stage(StageJudge, e.runJudge)
+	stage(StageProbe, e.runProbe)
+	stage(StageReport, e.runReport)
 	return e.result, err
 }
 
@@ -99,28 +101,12 @@ func (e *evaluation) runs(stage string) bool { return slices.Contains(e.place.St
 
 // prepare finds what is wrong before anything is written or takes long.
 func (e *evaluation) prepare() error {
-	if err := e.checkKeys(); err != nil {
-		return err
-	}
-	if err := e.read(); err != nil {
-		return err
-	}
-	if e.runs(StageActions) {
-		if err := e.prepareActions(); err != nil {
+	for _, step := range []func() error{e.checkKeys, e.read, e.prepareActions, e.prepareProbe, e.prepareJudge, e.open} {
+		if err := step(); err != nil {
 			return err
 		}
 	}
-	if e.runs(StageProbe) {
-		if err := e.openSubject(); err != nil {
-			return err
-		}
-	}
-	if e.runs(StageJudge) {
-		if err := e.prepareJudge(); err != nil {
-			return err
-		}
-	}
-	return e.open()
+	return nil
 }
 
 // read reads cases, prompts and recorded actions.
@@ -162,20 +148,24 @@ func readCases(path string) ([]lens.Case, *data.Report, error) {
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w: want a file of cases, or the folder with PrivacyLens's %s",
-			path, errors.Unwrap(err), mainData)
+			path, run.Cause(err), mainData)
 	}
 	return lens.Read(path)
+}
+
+// readNamed reads a file that names cases, or the embedded one.
+func readNamed[T any](read func(fs.FS, string, []lens.Case) (T, error), path, inside string, cases []lens.Case) (T,
+	error) {
+	if path == embedded.Name {
+		return read(embedded.Files, inside, cases)
+	}
+	return read(nil, path, cases)
 }
 
 // readActions reads recorded actions, and leaves out the cases that have none.
 func (e *evaluation) readActions() (err error) {
 	path := e.Agent.Actions
-	if path == embedded.Name {
-		e.recorded, err = lens.ReadActionsFS(embedded.Files, embedded.PrivacyLensActions, e.all)
-	} else {
-		e.recorded, err = lens.ReadActions(path, e.all)
-	}
-	if err != nil {
+	if e.recorded, err = readNamed(lens.ReadActionsFS, path, embedded.PrivacyLensActions, e.all); err != nil {
 		return err
 	}
 	wanted := len(e.cases)
@@ -200,13 +190,11 @@ func (e *evaluation) open() (err error) {
 		return err
 	}
 	e.result.Dir, e.result.Cases = e.folder.Dir, len(e.cases)
-	if err := e.folder.Own(fileNames...); err != nil {
-		return err
+	if err = e.folder.Own(fileNames...); err == nil && !e.continues {
+		err = e.saveConfig()
 	}
-	if !e.continues {
-		if err := e.saveConfig(); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
 	}
 	if e.store, err = openStore(e.folder.Dir, e.cases); err == nil {
 		e.store.accepted = e.accepted
@@ -260,16 +248,7 @@ func (e *evaluation) accepted(stage string) error {
 	return e.saveConfig()
 }
 
-// enter notes which stage runs, unless the context has ended.
-func (e *evaluation) enter(ctx context.Context, stage string) error {
-	e.result.Stage = stage
-	return context.Cause(ctx)
-}
-
 func (e *evaluation) runActions(ctx context.Context) error {
-	if err := e.enter(ctx, StageActions); err != nil {
-		return err
-	}
 	if e.subject == nil { // recorded actions, or a replay without any
 		if err := e.importActions(); err != nil {
 			return err
@@ -297,9 +276,6 @@ func (e *evaluation) importActions() error {
 }
 
 func (e *evaluation) runJudge(ctx context.Context) error {
-	if err := e.enter(ctx, StageJudge); err != nil {
-		return err
-	}
 	if err := e.importActions(); err != nil {
 		return err
 	}
@@ -314,16 +290,10 @@ func (e *evaluation) runJudge(ctx context.Context) error {
 	}
 	err := e.store.Judge(ctx, o)
 	end()
-	if closing := e.closeJudge(); err == nil {
-		err = closing
-	}
-	return err
+	return cmp.Or(err, e.closeJudge())
 }
 
 func (e *evaluation) runProbe(ctx context.Context) error {
-	if err := e.enter(ctx, StageProbe); err != nil {
-		return err
-	}
 	settings, err := e.probeSettings()
 	if err != nil {
 		return err
@@ -334,10 +304,7 @@ func (e *evaluation) runProbe(ctx context.Context) error {
 		Levels: e.Probe.Levels, MaxNew: e.Probe.MaxNew})
 }
 
-func (e *evaluation) runReport(ctx context.Context) (err error) {
-	if err := e.enter(ctx, StageReport); err != nil {
-		return err
-	}
+func (e *evaluation) runReport(context.Context) (err error) {
 	e.result.Summary, e.result.Results, err = e.store.Report()
 	return err
 }
@@ -345,16 +312,14 @@ func (e *evaluation) runReport(ctx context.Context) (err error) {
 // progress shows how far a stage is, from its first tick on, which knows how many cases there are.
 func (e *evaluation) progress(unit string, values func(progress) map[string]float64) (tick func(progress), end func()) {
 	var bar run.Bar
-	tick = func(p progress) {
-		if bar == nil {
-			bar = e.reporter.Progress(unit, 0, p.Total)
+	return func(p progress) {
+			if bar == nil {
+				bar = e.reporter.Progress(unit, 0, p.Total)
+			}
+			bar.Step(p.Done, values(p))
+		}, func() {
+			if bar != nil {
+				bar.Close()
+			}
 		}
-		bar.Step(p.Done, values(p))
-	}
-	end = func() {
-		if bar != nil {
-			bar.Close()
-		}
-	}
-	return tick, end
 }

@@ -107,10 +107,18 @@ func (e *evaluation) openSubject() (err error) {
 	return err
 }
 
+// prepareProbe opens the model under test.
+func (e *evaluation) prepareProbe() error {
+	if !e.runs(StageProbe) {
+		return nil
+	}
+	return e.openSubject()
+}
+
 // prepareActions opens the model under test and reads its prompts.
 func (e *evaluation) prepareActions() (err error) {
 	a := e.Agent
-	if way := a.Way(); way == AgentRecorded || way == "" { // a replay needs no agent
+	if way := a.Way(); !e.runs(StageActions) || way == AgentRecorded || way == "" { // a replay needs no agent
 		return nil
 	}
 	if err := e.openSubject(); err != nil {
