@@ -66,21 +66,18 @@ func (m modelJudge) Helpfulness(ctx context.Context, c *lens.Case, action string
 
 // ask asks once, and once more where the reply has no verdict. If that has none either, the first reply counts, as the
 // benchmark counts it.
-func (m modelJudge) ask(ctx context.Context, text string, read func(v *Verdict)) (Verdict, error) {
-	first := Verdict{Prompt: Hash(text), Tries: 1}
-	var err error
-	if first.Reply, err = m.Model.Ask(ctx, text); err != nil {
-		return Verdict{}, err
-	}
-	if read(&first); first.Parsed {
-		return first, nil
-	}
-	second := Verdict{Prompt: Hash(text + reminder), Tries: 2}
-	if second.Reply, err = m.Model.Ask(ctx, text+reminder); err != nil {
-		return Verdict{}, err
-	}
-	if read(&second); second.Parsed {
-		return second, nil
+func (m modelJudge) ask(ctx context.Context, text string, read func(v *Verdict)) (first Verdict, err error) {
+	for try, prompt := range []string{text, text + reminder} {
+		v := Verdict{Prompt: Hash(prompt), Tries: try + 1}
+		if v.Reply, err = m.Model.Ask(ctx, prompt); err != nil {
+			return Verdict{}, err
+		}
+		if read(&v); v.Parsed {
+			return v, nil
+		}
+		if try == 0 {
+			first = v
+		}
 	}
 	first.Tries = 2
 	return first, nil

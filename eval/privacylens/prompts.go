@@ -3,7 +3,6 @@ package privacylens
 import (
 	"crypto/sha256"
 	"embed"
-	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -250,5 +249,5 @@ func (p *Prompts) Probe(level string, c *lens.Case, yesFirst bool) (text string,
 // Hash names a prompt: the first 32 hex digits of its SHA-256.
 func Hash(text string) string {
 	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:16])
+	return fmt.Sprintf("%x", sum[:16])
 }

@@ -1,8 +1,8 @@
 package privacylens
 
 import (
+	"cmp"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,24 +29,16 @@ type Settings map[string]map[string]string
 const leftOut = "left_out"
 
 // settingsOfActions are what the actions of a model depend on.
-func (e *evaluation) settingsOfActions() (map[string]string, error) {
+func (e *evaluation) settingsOfActions() (all map[string]string, err error) {
 	a := e.Agent
-	all := map[string]string{
-		"kind": a.Way(), "prompt": a.Prompt, "temperature": fmt.Sprint(a.Temperature), "top_p": fmt.Sprint(a.TopP),
-		"max_new_tokens": fmt.Sprint(a.MaxNew), "seed": fmt.Sprint(e.Seed),
-	}
-	optional := map[string]any{"top_k": a.TopK, "min_p": a.MinP, "stop": a.Stop} // absent from older runs
-	for key, value := range optional {
-		if !reflect.ValueOf(value).IsZero() {
+	all = a.identify(e.Seed, a.MaxNew)
+	all["prompt"], all["temperature"], all["top_p"] = a.Prompt, fmt.Sprint(a.Temperature), fmt.Sprint(a.TopP)
+	for key, value := range map[string]any{"top_k": a.TopK, "min_p": a.MinP, "stop": a.Stop} {
+		if !reflect.ValueOf(value).IsZero() { // absent from older runs
 			all[key] = fmt.Sprint(value)
 		}
 	}
-	a.identify(all)
-	var err error
-	all["prompts"], err = hashPrompts(e.cases, func(c *lens.Case,
-		add func(string, error)) {
-		add(e.agentPrompts.Agent(c))
-	})
+	all["prompts"], err = hashPrompts(e.cases, func(c *lens.Case, add func(string, error)) { add(e.agentPrompts.Agent(c)) })
 	return all, err
 }
 
@@ -61,13 +53,9 @@ func (e *evaluation) importSettings() (map[string]string, error) {
 }
 
 // probeSettings are what the answers to probes depend on. The levels are not among them: more may be probed later.
-func (e *evaluation) probeSettings() (map[string]string, error) {
-	all := map[string]string{
-		"kind": e.Agent.Way(), "seed": fmt.Sprint(e.Seed), "max_new_tokens": fmt.Sprint(e.Probe.MaxNew),
-	}
-	e.Agent.identify(all)
+func (e *evaluation) probeSettings() (all map[string]string, err error) {
+	all = e.Agent.identify(e.Seed, e.Probe.MaxNew)
 	delete(all, "prefill") // answers to probes are not prefilled
-	var err error
 	all["prompts"], err = hashPrompts(e.cases, func(c *lens.Case, add func(string, error)) {
 		for _, level := range Levels {
 			add(e.prompts.Probe(level, c, true))
@@ -76,25 +64,25 @@ func (e *evaluation) probeSettings() (map[string]string, error) {
 	return all, err
 }
 
-// identify notes which model it is.
-func (a AgentConfig) identify(settings map[string]string) {
+// identify notes which model it is, and what all of its answers depend on.
+func (a AgentConfig) identify(seed uint64, maxNew int) map[string]string {
+	all := map[string]string{"kind": a.Way(), "seed": fmt.Sprint(seed), "max_new_tokens": fmt.Sprint(maxNew)}
 	if a.Way() == AgentServer {
-		settings["model"], settings["base_url"] = a.APIModel, strings.TrimRight(a.BaseURL, "/")
-		return
+		all["model"], all["base_url"] = a.APIModel, strings.TrimRight(a.BaseURL, "/")
+	} else {
+		all["model"], all["backend"], all["prefill"] = wholePath(a.Model), a.Backend, fmt.Sprint(a.Prefill)
 	}
-	settings["model"], settings["backend"], settings["prefill"] = wholePath(a.Model), a.Backend, fmt.Sprint(a.Prefill)
+	return all
 }
 
 // settingsOfJudge are what the verdicts depend on, besides the actions.
 func (e *evaluation) settingsOfJudge() (map[string]string, error) {
 	j := e.Judge
-	all := map[string]string{"kind": j.Kind}
 	switch j.Kind {
 	case KindReplay:
-		var errs [2]error
-		all["verdicts"], errs[0] = hashFile(j.Verdicts)
-		all["helpfulness"], errs[1] = hashFile(j.Helpfulness)
-		return all, errors.Join(errs[:]...)
+		verdicts, err := hashFile(j.Verdicts)
+		scores, scoresErr := hashFile(j.Helpfulness)
+		return map[string]string{"kind": j.Kind, "verdicts": verdicts, "helpfulness": scores}, cmp.Or(err, scoresErr)
 	case KindModel:
 		hash, err := hashPrompts(e.cases, func(c *lens.Case, add func(string, error)) {
 			for _, item := range c.Trajectory.Items {
@@ -102,11 +90,10 @@ func (e *evaluation) settingsOfJudge() (map[string]string, error) {
 			}
 			add(e.judgePrompts.Helpfulness(c, ""))
 		})
-		all["model"], all["base_url"] = j.Model, strings.TrimRight(j.BaseURL, "/")
-		all["max_new_tokens"], all["prompts"] = fmt.Sprint(j.MaxNew), hash
-		return all, err
+		return map[string]string{"kind": j.Kind, "model": j.Model, "base_url": strings.TrimRight(j.BaseURL, "/"),
+			"max_new_tokens": fmt.Sprint(j.MaxNew), "prompts": hash}, err
 	}
-	return all, nil
+	return map[string]string{"kind": j.Kind}, nil
 }
 
 // hashFile names a file by its contents; an empty path and embedded by themselves.
@@ -115,11 +102,8 @@ func hashFile(path string) (string, error) {
 		return path, nil
 	}
 	text, err := os.ReadFile(path)
-	if err != nil {
-		return "", err
-	}
 	sum := sha256.Sum256(text)
-	return "sha256 " + hex.EncodeToString(sum[:8]), nil
+	return fmt.Sprintf("sha256 %x", sum[:8]), err
 }
 
 // hashPrompts names the prompts that a function adds for every case.
@@ -134,7 +118,7 @@ func hashPrompts(cases []lens.Case, of func(c *lens.Case, add func(text string, 
 			io.WriteString(sum, text)
 		})
 	}
-	return "sha256 " + hex.EncodeToString(sum.Sum(nil)[:16]), first
+	return fmt.Sprintf("sha256 %x", sum.Sum(nil)[:16]), first
 }
 
 // hashCases names cases by all that they hold.
@@ -144,25 +128,23 @@ func hashCases(cases []lens.Case) string {
 	for i := range cases {
 		enc.Encode(&cases[i])
 	}
-	return fmt.Sprintf("%d, sha256 %s", len(cases), hex.EncodeToString(sum.Sum(nil)[:8]))
+	return fmt.Sprintf("%d, sha256 %x", len(cases), sum.Sum(nil)[:8])
 }
 
 // readSettings reads those of a run's folder; of a new run there are none.
 func readSettings(dir string) (Settings, error) {
 	path, all := filepath.Join(dir, settingsName), Settings{}
 	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return all, nil
-	}
-	if err != nil {
+	case err != nil:
 		return nil, fmt.Errorf("%s: %w", path, run.Cause(err))
-	}
-	if err := json.Unmarshal(text, &all); err != nil {
+	case json.Unmarshal(text, &all) != nil:
 		return nil, fmt.Errorf("%s: damaged: want {stage: {name: text}}, as the stages write it; "+
 			"restore the file, or name another --out DIR", path)
-	}
-	if all == nil { // the file says null
-		all = Settings{}
+	case all == nil: // the file says null
+		return Settings{}, nil
 	}
 	return all, nil
 }
@@ -215,9 +197,8 @@ func differing(dir, stage string, before, now map[string]string) error {
 		then += fmt.Sprintf(" (with --actions %s it judges the same actions)", filepath.Join(dir, actionsName))
 	}
 	for _, name := range append([]string{"kind"}, slices.Sorted(maps.Keys(both))...) {
-		if before[name] != now[name] {
-			return fmt.Errorf("%s: stage %s was begun with %s %q, now it is %q: %s",
-				dir, stage, name, before[name], now[name], then)
+		if a, b := before[name], now[name]; a != b {
+			return fmt.Errorf("%s: stage %s was begun with %s %q, now it is %q: %s", dir, stage, name, a, b, then)
 		}
 	}
 	return nil

@@ -26,8 +26,12 @@ type subject struct {
 // grace is how long a stop waits for the answers of a server that are under way.
 const grace = time.Minute
 
-func newSubject(c AgentConfig) (s *subject, err error) {
-	s = &subject{config: c}
+// openSubject opens the model under test. A local one is loaded at once for a new run, so that a wrong folder leaves
+// nothing behind.
+func (e *evaluation) openSubject() (err error) {
+	c := e.Agent
+	s := &subject{config: c}
+	e.subject = s
 	s.load = sync.OnceValues(func() (m *local.Model, err error) {
 		s.loaded, err = local.Open(c.Backend, c.Model)
 		return s.loaded, err
@@ -37,8 +41,10 @@ func newSubject(c AgentConfig) (s *subject, err error) {
 			BaseURL: c.BaseURL, Model: c.APIModel, Key: os.Getenv(c.KeyEnv), KeyName: c.KeyEnv,
 			Parallel: c.Parallel, Timeout: c.Timeout, Grace: grace,
 		})
+	} else if !e.continues {
+		_, err = s.load()
 	}
-	return s, err
+	return err
 }
 
 // Answer implements [rollout.Chat].
@@ -96,15 +102,6 @@ func (s *subject) close() {
 	if s.loaded != nil {
 		s.loaded.Close()
 	}
-}
-
-// openSubject opens the model under test. A local one is loaded at once for a new run, so that a wrong folder leaves
-// nothing behind.
-func (e *evaluation) openSubject() (err error) {
-	if e.subject, err = newSubject(e.Agent); err == nil && e.subject.server == nil && !e.continues {
-		_, err = e.subject.load()
-	}
-	return err
 }
 
 // prepareProbe opens the model under test.
