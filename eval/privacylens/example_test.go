@@ -237,7 +237,7 @@ func TestExamplePrompts(t *testing.T) {
 	for i := range cases {
 		c := &cases[i]
 		for _, kind := range Kinds {
-			text := must[string](t)(must[agentPrompter](t)(prompts.Agent(kind)).Agent(c))
+			text := must[string](t)(must[agentPrompter](t)(prompts.Agent(kind))(c))
 			if !strings.Contains(text, c.Trajectory.Instruction) || !strings.Contains(text, c.Trajectory.Past) {
 				t.Errorf("%s: %s prompt: %s", c.Name, kind, text)
 			}

@@ -67,7 +67,8 @@ func (j *journal[T]) add(row T) error {
 		return err
 	}
 	if line.Len() > data.MaxLine {
-		return fmt.Errorf("%s: a row of %d MiB: want %d at most", filepath.Base(j.path), line.Len()>>20, data.MaxLine>>20)
+		return fmt.Errorf("%s: a row of %d MiB: want %d at most", filepath.Base(j.path), line.Len()>>20,
+			data.MaxLine>>20)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()

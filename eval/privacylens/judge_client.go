@@ -22,7 +22,7 @@ func (e *evaluation) prepareJudge() (err error) {
 	}
 	switch e.Judge.Kind {
 	case KindKeyword:
-		e.judge = keywordJudge{}
+		e.judging.Judge = keywordJudge{}
 	case KindReplay:
 		err = e.readReplay()
 	default:
@@ -32,7 +32,7 @@ func (e *evaluation) prepareJudge() (err error) {
 		}
 	}
 	if err == nil {
-		e.judgeSettings, err = e.settingsOfJudge()
+		e.judging.Settings, err = e.settingsOfJudge()
 	}
 	return err
 }
@@ -47,7 +47,7 @@ func (e *evaluation) readReplay() (err error) {
 	if err != nil {
 		return err
 	}
-	e.judge = r
+	e.judging.Judge = r
 	return r.Check(e.cases)
 }
 
@@ -65,7 +65,7 @@ func (e *evaluation) openJudge() (err error) {
 		MaxRequests: j.MaxRequests,
 		MaxCost:     j.MaxCost, PromptPrice: j.PromptPrice, CompletionPrice: j.CompletionPrice,
 	})
-	e.judge = modelJudge{Model: e.client, Prompts: e.judgePrompts}
+	e.judging.Judge = modelJudge{Model: e.client, Prompts: e.judgePrompts}
 	return err
 }
 

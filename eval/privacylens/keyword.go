@@ -73,8 +73,8 @@ type word struct {
 	at   span
 }
 
-// wordPattern finds escapes of JSON texts, whose letters begin no word, and words: letters and digits, with apostrophes,
-// points and commas between two of these, so that 1,500.25 is one.
+// wordPattern finds words, and the escapes of JSON texts, whose letters begin no word. A word is made of letters and
+// digits, with apostrophes, points and commas between two of these, so that 1,500.25 is one.
 var wordPattern = regexp.MustCompile(`\\[nrtbfu\\]|[\pL\p{Nd}\pM]+(?:['’.,][\pL\p{Nd}\pM]+)*`)
 
 // contentWords are the words of a text that are no stop words.

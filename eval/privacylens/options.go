@@ -254,7 +254,8 @@ func (c checks) all() {
 		}
 	}
 	if len(named) > 1 {
-		c.Fault(named[1], "%s %s: %s names an agent already; remove one of the two", named[1], c.Show(named[1]), named[0])
+		first, second := named[0], named[1]
+		c.Fault(second, "%s %s: %s names an agent already; remove one of the two", second, c.Show(second), first)
 		return
 	}
 	c.agent()

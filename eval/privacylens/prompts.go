@@ -30,9 +30,7 @@ var Kinds = []string{Naive, Enhanced, CoT}
 var Levels = []string{"seed", "vignette", "trajectory"}
 
 // agentPrompter writes what an agent is asked for in a case.
-type agentPrompter interface {
-	Agent(c *lens.Case) (string, error)
-}
+type agentPrompter func(c *lens.Case) (string, error)
 
 // judgePrompter writes what a judge is asked.
 type judgePrompter interface {
@@ -204,20 +202,13 @@ func (p *Prompts) Agent(kind string) (agentPrompter, error) {
 	if !slices.Contains(Kinds, kind) {
 		return nil, fmt.Errorf("prompt %q: want naive, enhanced or cot", kind)
 	}
-	return agentPrompts{p, "agent-" + kind + ".tmpl"}, nil
-}
-
-type agentPrompts struct {
-	*Prompts
-	name string
-}
-
-func (a agentPrompts) Agent(c *lens.Case) (text string, err error) {
-	values := of(c)
-	if values.Toolkits, err = a.kits.of(c); err != nil {
-		return "", err
-	}
-	return a.fill(a.name, values)
+	return func(c *lens.Case) (text string, err error) {
+		values := of(c)
+		if values.Toolkits, err = p.kits.of(c); err != nil {
+			return "", err
+		}
+		return p.fill("agent-"+kind+".tmpl", values)
+	}, nil
 }
 
 // Leakage asks whether an action gives an item away.

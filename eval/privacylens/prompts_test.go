@@ -39,7 +39,7 @@ func checkCase(t *testing.T, c *lens.Case) {
 	}
 	p := must[*Prompts](t)(loadPrompts(""))
 	for _, kind := range Kinds {
-		text := must[string](t)(must[agentPrompter](t)(p.Agent(kind)).Agent(c))
+		text := must[string](t)(must[agentPrompter](t)(p.Agent(kind))(c))
 		wantParts(t, kind, text, "\n"+c.Trajectory.FinalAction+": ", c.Trajectory.Instruction,
 			strings.TrimSpace(c.Trajectory.Past), c.Trajectory.FinalAction, c.Trajectory.UserName)
 	}
@@ -128,15 +128,15 @@ func TestOtherToolkits(t *testing.T) {
 	c := testkit.PrivacyCases(1)[0]
 	c.Trajectory.Toolkits, c.Trajectory.FinalAction = []string{"Telegraph"}, "TelegraphSend"
 	p := must[*Prompts](t)(loadPrompts(dir))
-	wantParts(t, "prompt", must[string](t)(must[agentPrompter](t)(p.Agent(CoT)).Agent(&c)),
+	wantParts(t, "prompt", must[string](t)(must[agentPrompter](t)(p.Agent(CoT))(&c)),
 		"### Telegraph\nWires.\n\nTelegraphSend: Sends.\n  Arguments: none\n  Result:\n    ok (boolean): done\n")
-	_, err := must[agentPrompter](t)(must[*Prompts](t)(loadPrompts("")).Agent(CoT)).Agent(&c)
+	_, err := must[agentPrompter](t)(must[*Prompts](t)(loadPrompts("")).Agent(CoT))(&c)
 	wantError(t, err, "toolkit \"Telegraph\"")
 }
 
 func TestAgentPrompt(t *testing.T) {
 	c := testkit.PrivacyCases(1)[0]
-	text := must[string](t)(must[agentPrompter](t)(must[*Prompts](t)(loadPrompts("")).Agent(Naive)).Agent(&c))
+	text := must[string](t)(must[agentPrompter](t)(must[*Prompts](t)(loadPrompts("")).Agent(Naive))(&c))
 	wantParts(t, "naive", text, "### Gmail\n", "GmailSendEmail: Sends an email, now or later.\n  Arguments:\n    to "+
 		"(string, required): addresses", "  Result:\n    success (boolean): whether",
 		"Ann (ann@example.org)", "Write to Cay, number 0.")
@@ -200,7 +200,7 @@ func TestRecordedPrompts(t *testing.T) {
 		"\n\n" + `{"name":"other","kind":"cot","prompt":"p2"}`
 	path := write(t, "a.jsonl", agents)
 	a := must[agentPrompter](t)(readAgentPrompts(path, Naive, cases))
-	if text := must[string](t)(a.Agent(&cases[1])); text != "p1" {
+	if text := must[string](t)(a(&cases[1])); text != "p1" {
 		t.Error(text)
 	}
 	_, err := readAgentPrompts(path, CoT, cases)

@@ -18,12 +18,10 @@ type agentRow struct {
 	Prompt string `json:"prompt"`
 }
 
-type recordedAgent map[string]string
-
 // readAgentPrompts reads prompts of one of the Kinds from JSON lines {name, kind, prompt}, as
 // scripts/privacylens/export_prompts.py writes them: one a case. Rows of other kinds and of other data are left alone.
 func readAgentPrompts(path, kind string, cases []lens.Case) (agentPrompter, error) {
-	prompts, kinds := recordedAgent{}, map[string]bool{}
+	prompts, kinds := map[string]string{}, map[string]bool{}
 	err := data.ReadLines(path, func(line int, r agentRow) error {
 		if r.Name == "" || r.Kind == "" || r.Prompt == "" {
 			return fmt.Errorf("%s:%d: name, kind or prompt is missing or empty: want all three", path, line)
@@ -44,7 +42,8 @@ func readAgentPrompts(path, kind string, cases []lens.Case) (agentPrompter, erro
 		others := cmp.Or(strings.Join(slices.Sorted(maps.Keys(kinds)), ", "), "none at all")
 		return nil, fmt.Errorf("%s: no prompts of kind %q: it has %s", path, kind, others)
 	}
-	return prompts, lacking(path, kind+" prompt", cases, func(c *lens.Case) bool { return prompts[c.Name] != "" })
+	err = lacking(path, kind+" prompt", cases, in(prompts))
+	return func(c *lens.Case) (string, error) { return prompts[c.Name], nil }, err
 }
 
 // lacking is an error where some cases have not what they need.
@@ -53,14 +52,8 @@ func lacking(path, what string, cases []lens.Case, has func(c *lens.Case) bool) 
 	if len(without) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: %d of %d cases have no %s (first: %s)", path, len(without), len(cases), what, without[0].Name)
-}
-
-func (r recordedAgent) Agent(c *lens.Case) (string, error) {
-	if text, ok := r[c.Name]; ok {
-		return text, nil
-	}
-	return "", fmt.Errorf("%s: no recorded prompt", c.Name)
+	return fmt.Errorf("%s: %d of %d cases have no %s (first: %s)", path, len(without), len(cases), what,
+		without[0].Name)
 }
 
 // judgeRow is a prompt with a gap for the action, as a file of them has it.

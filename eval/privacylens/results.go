@@ -86,19 +86,17 @@ func results(cases []lens.Case, actions map[string]ActionRow, judged map[verdict
 		}
 	}
 	out := make([]CaseResult, len(cases))
-	missing, first := 0, ""
+	var missing []string
 	for i := range cases {
 		action, recorded := actions[cases[i].Name]
 		var ok bool
 		if out[i], ok = result(&cases[i], action, recorded, judged); !ok {
-			if missing++; missing == 1 {
-				first = cases[i].Name
-			}
+			missing = append(missing, cases[i].Name)
 		}
 	}
-	if missing > 0 {
+	if len(missing) > 0 {
 		return nil, fmt.Errorf("%s: %d of %d cases still lack verdicts (first: %s): run `posttrain eval privacylens "+
-			"judge --out DIR` to finish", verdictsName, missing, len(cases), first)
+			"judge --out DIR` to finish", verdictsName, len(missing), len(cases), missing[0])
 	}
 	if slices.ContainsFunc(out, func(r CaseResult) bool { return r.Helpfulness == nil }) {
 		for i := range out { // helpfulness was not judged: a mean of the 0 of outputs without an action says nothing

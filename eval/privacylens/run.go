@@ -50,6 +50,7 @@ type evaluation struct {
 	place     Place
 	continues bool
 	reporter  run.Reporter
+	bar       run.Bar // of the stage under way, from its first tick on
 	result    Result
 
 	prompts  *Prompts
@@ -60,14 +61,12 @@ type evaluation struct {
 	folder   *run.Folder       // nil until open
 	store    *store
 
-	subject        *subject // nil: no model is asked for actions or probed
-	agentPrompts   agentPrompter
-	actionSettings map[string]string
+	subject *subject      // nil: no model is asked for actions or probed
+	actions actionOptions // of the subject
 
-	judge         Judge         // of a model: from the opening of the client on
-	judgePrompts  judgePrompter // of a model; nil: no model judges
-	judgeSettings map[string]string
-	client        *metered.Client // of a model; open while it is needed
+	judging      judgeOptions    // the Judge of a model: from the opening of the client on
+	judgePrompts judgePrompter   // of a model; nil: no model judges
+	client       *metered.Client // of a model; open while it is needed
 }
 
 // Run reads everything that can be wrong, creates the run folder or continues with it, and runs the stages.
@@ -89,6 +88,7 @@ func Run(ctx context.Context, o Options, place Place, r run.Reporter) (Result, e
 		if err = context.Cause(ctx); err == nil {
 			err = run(ctx)
 		}
+		e.closeBar()
 	}
 	stage(StageActions, e.runActions)
 	stage(StageJudge, e.runJudge)
@@ -258,9 +258,8 @@ func (e *evaluation) runActions(ctx context.Context) error {
 	if err := e.tryJudge(ctx); err != nil {
 		return err
 	}
-	tick, end := e.progress("action", e.subject.progress)
-	defer end()
-	return e.store.Actions(ctx, e.actionOptions(tick))
+	e.actions.Tick = e.progress("action", e.subject.progress)
+	return e.store.Actions(ctx, e.actions)
 }
 
 // importActions puts recorded actions into the run folder.
@@ -282,14 +281,14 @@ func (e *evaluation) runJudge(ctx context.Context) error {
 	if err := e.openJudge(); err != nil {
 		return err
 	}
-	tick, end := e.progress("case", e.judgeProgress)
-	o := judgeOptions{Judge: e.judge, Parallel: 1, Settings: e.judgeSettings, Tick: tick}
+	o := e.judging
+	o.Tick = e.progress("case", e.judgeProgress)
 	if e.client != nil {
 		o.AllowUnparsed = e.Judge.AllowUnparsed
 		o.Parallel = 2 * e.Judge.Parallel // the client sends half as many: the others wait for a slow disk
 	}
 	err := e.store.Judge(ctx, o)
-	end()
+	e.closeBar() // before the usage is printed
 	return cmp.Or(err, e.closeJudge())
 }
 
@@ -298,10 +297,10 @@ func (e *evaluation) runProbe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	tick, end := e.progress("probe", e.subject.progress)
-	defer end()
-	return e.store.Probe(ctx, probeOptions{asking: e.subject.asking(e.Seed, settings, tick), Prompts: e.prompts,
-		Levels: e.Probe.Levels, MaxNew: e.Probe.MaxNew})
+	o := probeOptions{asking: e.subject.asking(e.Seed), Prompts: e.prompts, Levels: e.Probe.Levels,
+		MaxNew: e.Probe.MaxNew}
+	o.Settings, o.Tick = settings, e.progress("probe", e.subject.progress)
+	return e.store.Probe(ctx, o)
 }
 
 func (e *evaluation) runReport(context.Context) (err error) {
@@ -310,16 +309,18 @@ func (e *evaluation) runReport(context.Context) (err error) {
 }
 
 // progress shows how far a stage is, from its first tick on, which knows how many cases there are.
-func (e *evaluation) progress(unit string, values func(progress) map[string]float64) (tick func(progress), end func()) {
-	var bar run.Bar
+func (e *evaluation) progress(unit string, values func(progress) map[string]float64) (tick func(progress)) {
 	return func(p progress) {
-			if bar == nil {
-				bar = e.reporter.Progress(unit, 0, p.Total)
-			}
-			bar.Step(p.Done, values(p))
-		}, func() {
-			if bar != nil {
-				bar.Close()
-			}
+		if e.bar == nil {
+			e.bar = e.reporter.Progress(unit, 0, p.Total)
 		}
+		e.bar.Step(p.Done, values(p))
+	}
+}
+
+func (e *evaluation) closeBar() {
+	if e.bar != nil {
+		e.bar.Close()
+		e.bar = nil
+	}
 }

@@ -38,7 +38,9 @@ func (e *evaluation) settingsOfActions() (all map[string]string, err error) {
 			all[key] = fmt.Sprint(value)
 		}
 	}
-	all["prompts"], err = hashPrompts(e.cases, func(c *lens.Case, add func(string, error)) { add(e.agentPrompts.Agent(c)) })
+	all["prompts"], err = hashPrompts(e.cases, func(c *lens.Case, add func(string, error)) {
+		add(e.actions.Prompts(c))
+	})
 	return all, err
 }
 
@@ -149,7 +151,7 @@ func readSettings(dir string) (Settings, error) {
 	return all, nil
 }
 
-// begin opens the journal file of a stage and writes the stage's settings, the cases among them. A row that binds keeps the
+// begin opens the journal of a stage and writes the stage's settings, the cases among them. A row that binds keeps the
 // stage to the settings that it came from. If there are only others (replies of a judge that never gives a verdict,
 // say), the settings may change, and these rows are removed.
 func begin[R any](s *store, name, file string, settings map[string]string, tick func(progress), binds func(*R) bool) (
@@ -168,8 +170,8 @@ func begin[R any](s *store, name, file string, settings map[string]string, tick 
 	switch {
 	case len(rows) == 0 || maps.Equal(before, now):
 	case !known:
-		err = fmt.Errorf("%s has no settings for stage %s, but its answers exist: restore the file, or start a new run "+
-			"with --out DIR", s.path(settingsName), name)
+		err = fmt.Errorf("%s has no settings for stage %s, but its answers exist: restore the file, or start a new "+
+			"run with --out DIR", s.path(settingsName), name)
 	case slices.ContainsFunc(rows, func(row R) bool { return binds(&row) }):
 		err = differing(s.Dir, name, before, now)
 	default:
@@ -208,8 +210,8 @@ func differing(dir, stage string, before, now map[string]string) error {
 func (s *store) sameCases(settings Settings, stage string) error {
 	before, ok := settings[stage]
 	if now := hashCases(s.Cases); ok && before["cases"] != now {
-		return fmt.Errorf("%s: stage %s was run on other cases (%s, now %s): want the same data, whole or the same part",
-			s.Dir, stage, before["cases"], now)
+		return fmt.Errorf("%s: stage %s was run on other cases (%s, now %s): want the same data, whole or the same "+
+			"part", s.Dir, stage, before["cases"], now)
 	}
 	return nil
 }

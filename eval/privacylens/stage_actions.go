@@ -24,7 +24,7 @@ type actionOptions struct {
 
 // Conversation puts a case to the model. The seed of its draws depends on the case's name, not on its place.
 func (o *actionOptions) Conversation(c *lens.Case) (rollout.Conversation, error) {
-	text, err := o.Prompts.Agent(c)
+	text, err := o.Prompts(c)
 	return rollout.Conversation{
 		Messages: []data.Message{{Role: "user", Content: text}}, Prefill: o.Prefill,
 		Sampling: o.Sampling, Seed: seedOf(o.Seed, c.Name),

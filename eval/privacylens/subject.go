@@ -76,8 +76,8 @@ func (s *subject) measure(talk rollout.Conversation) (n, positions int, err erro
 }
 
 // asking is how the model is asked.
-func (s *subject) asking(seed uint64, settings map[string]string, tick func(progress)) asking {
-	a := asking{Chat: s, Seed: seed, Settings: settings, Tick: tick}
+func (s *subject) asking(seed uint64) asking {
+	a := asking{Chat: s, Seed: seed}
 	if s.server != nil {
 		a.Parallel = s.config.Parallel
 	} else {
@@ -121,15 +121,20 @@ func (e *evaluation) prepareActions() (err error) {
 	if err := e.openSubject(); err != nil {
 		return err
 	}
+	o := &e.actions
+	o.asking, o.Sampling, o.Think = e.subject.asking(e.Seed), a.Sampling, a.Prompt == CoT
+	if a.Prefill {
+		o.Prefill = ci.ThinkPrefill
+	}
 	if a.Recorded != "" {
-		e.agentPrompts, err = readAgentPrompts(a.Recorded, a.Prompt, e.cases)
+		o.Prompts, err = readAgentPrompts(a.Recorded, a.Prompt, e.cases)
 	} else {
-		e.agentPrompts, err = e.prompts.Agent(a.Prompt)
+		o.Prompts, err = e.prompts.Agent(a.Prompt)
 	}
 	if err != nil {
 		return err
 	}
-	if e.actionSettings, err = e.settingsOfActions(); err != nil || e.continues || e.subject.server != nil {
+	if o.Settings, err = e.settingsOfActions(); err != nil || e.continues || e.subject.server != nil {
 		return err
 	}
 	return e.checkRoom()
@@ -137,9 +142,9 @@ func (e *evaluation) prepareActions() (err error) {
 
 // checkRoom wants at least one prompt that fits the local model.
 func (e *evaluation) checkRoom() error {
-	o, shortest, positions := e.actionOptions(nil), math.MaxInt, 0
+	shortest, positions := math.MaxInt, 0
 	for i := range e.cases {
-		talk, err := o.Conversation(&e.cases[i])
+		talk, err := e.actions.Conversation(&e.cases[i])
 		if err != nil {
 			return err
 		}
@@ -153,16 +158,6 @@ func (e *evaluation) checkRoom() error {
 	}
 	return fmt.Errorf("no prompt fits the model: %s has %d positions, the shortest prompt has %d tokens",
 		e.Agent.Model, positions, shortest)
-}
-
-func (e *evaluation) actionOptions(tick func(progress)) actionOptions {
-	a := e.Agent
-	o := actionOptions{asking: e.subject.asking(e.Seed, e.actionSettings, tick), Sampling: a.Sampling,
-		Prompts: e.agentPrompts, Think: a.Prompt == CoT}
-	if a.Prefill {
-		o.Prefill = ci.ThinkPrefill
-	}
-	return o
 }
 
 // checkKeys wants the keys without which servers refuse.

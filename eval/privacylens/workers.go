@@ -1,9 +1,11 @@
 package privacylens
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/posttrain/posttrain/rollout"
 )
@@ -13,30 +15,23 @@ import (
 func inParallel(ctx context.Context, parallel, n int, work func(ctx context.Context, i int) error) error {
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	places := make(chan int)
+	var begun atomic.Int64
 	var wg sync.WaitGroup
 	for range min(max(parallel, 1), n) {
 		wg.Go(func() {
-			for i := range places {
+			for inner.Err() == nil {
+				i := int(begun.Add(1)) - 1
+				if i >= n {
+					return
+				}
 				if err := work(inner, i); err != nil {
 					cancel(err)
-					return
 				}
 			}
 		})
 	}
-	for i := 0; i < n && inner.Err() == nil; i++ {
-		select {
-		case places <- i:
-		case <-inner.Done():
-		}
-	}
-	close(places)
 	wg.Wait()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return context.Cause(inner)
+	return cmp.Or(context.Cause(ctx), context.Cause(inner))
 }
 
 // asking is how a stage puts its rows to the model under test.
