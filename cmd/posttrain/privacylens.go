@@ -21,21 +21,17 @@ import (
 func newPrivacyLens(s streams) *cobra.Command {
 	cmd := newPLStage(s, "", "privacylens",
 		"Measure with PrivacyLens what an agent leaks: leakage rate, adjusted leakage rate, helpfulness",
-		"Measure with PrivacyLens what an agent gives away in its last action that the recipient must not learn,\n"+
-			"and how helpful that action is. Three stages, which can also be run one by one: actions (the model "+
-			"under\n"+
-			"test, or recorded actions), judge (a server's model, recorded verdicts, or the keyword smoke test), and\n"+
-			"report (tables, summary.json, cases.jsonl, and cases.html to look through). A run is a folder. If it is\n"+
-			"stopped at any time, the same command continues it. Without flags it reports an embedded example. Keys "+
-			"of\n"+
-			"servers come from the environment (OPENAI_API_KEY, or what --api-key-env and --judge-key-env name).",
-		"  posttrain eval privacylens\n"+
-			"  posttrain eval privacylens --data privacylens/ --model DIR --prompt cot --judge-model gpt-4o --out "+
-			"runs/pl\n"+
-			"  posttrain eval privacylens --data privacylens/ --base-url http://localhost:8000/v1 --api-model NAME "+
-			"--judge-base-url http://localhost:9000/v1 --judge-model NAME\n"+
-			"  posttrain eval privacylens --data privacylens/ --actions actions.csv --judge replay --verdicts "+
-			"verdicts.json")
+		`Measure with PrivacyLens what an agent gives away in its last action that the recipient must not learn,
+and how helpful that action is. Three stages, which can also be run one by one: actions (the model under
+test, or recorded actions), judge (a server's model, recorded verdicts, or the keyword smoke test), and
+report (tables, summary.json, cases.jsonl, and cases.html to look through). A run is a folder. If it is
+stopped at any time, the same command continues it. Without flags it reports an embedded example. Keys of
+servers come from the environment (OPENAI_API_KEY, or what --api-key-env and --judge-key-env name).`,
+		`  posttrain eval privacylens
+  posttrain eval privacylens --data privacylens/ --model DIR --prompt cot --judge-model gpt-4o --out runs/pl
+  posttrain eval privacylens --data privacylens/ --base-url http://localhost:8000/v1 --api-model NAME `+
+			`--judge-base-url http://localhost:9000/v1 --judge-model NAME
+  posttrain eval privacylens --data privacylens/ --actions actions.csv --judge replay --verdicts verdicts.json`)
 	cmd.AddCommand(
 		newPLStage(s, privacylens.StageActions, "actions", "Let the model under test write its final actions",
 			"Let the model under test write its final action in every case, or take recorded actions.",
@@ -46,9 +42,8 @@ func newPrivacyLens(s streams) *cobra.Command {
 				"--completion-price 10"),
 		newPLStage(s, privacylens.StageProbe, "probe",
 			"Ask the model yes/no questions at seed, vignette and trajectory level",
-			"Ask the model under test whether what each case's norm forbids is acceptable: at the levels of seed,\n"+
-				"vignette and trajectory, every question in both orders of its choices. The stage report shows the "+
-				"accuracies.",
+			`Ask the model under test whether what each case's norm forbids is acceptable: at the levels of seed,
+vignette and trajectory, every question in both orders of its choices. The stage report shows the accuracies.`,
 			"  posttrain eval privacylens probe --data privacylens/ --model DIR --out runs/pl"),
 		newPLStage(s, privacylens.StageReport, "report", "Count what a run has found, and write the report again",
 			"Count what the other stages have found, and write the report.",

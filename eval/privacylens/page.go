@@ -38,8 +38,7 @@ var (
 // all.
 func writePage(path, title string, cases []lens.Case, s Summary, results []CaseResult) error {
 	// The page says of the keyword judge in its own words what this warning says.
-	s.Warnings = slices.DeleteFunc(slices.Clone(s.Warnings),
-		func(text string) bool { return slices.Contains(aboutJudge(s.Settings), text) })
+	s.Warnings = slices.DeleteFunc(slices.Clone(s.Warnings), func(text string) bool { return text == keywordWarning })
 	view := pageView{
 		Summary: s, Title: title, Policy: policy(), Style: template.CSS(pageStyle), Script: template.JS(pageScript),
 		Parts: s.parts(), Cases: pageCases(cases, results),

@@ -183,7 +183,7 @@ func TestPageOfJudges(t *testing.T) {
 	for kind, want := range map[string]string{"keyword": "A smoke test.", "replay": "The verdicts were recorded"} {
 		s := summarize(results)
 		s.Settings = Settings{"judge": {"kind": kind}}
-		s.Warnings = append(s.Warnings, aboutJudge(s.Settings)...)
+		s.warnOfSettings()
 		page := writtenPage(t, cases, s, results)
 		words := pageWords(page)
 		if strings.Count(words, want) != 1 || strings.Contains(words, "Warning: the keyword") ||

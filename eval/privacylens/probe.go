@@ -170,8 +170,7 @@ var letter = regexp.MustCompile(`\b[AB]\b`)
 // choiceOf is the first A or B of a reply that stands alone, "" where there is none. Thoughts do not count.
 func choiceOf(reply string) string { return letter.FindString(withoutThoughts(reply)) }
 
-// aboutProbes says what a reader of the accuracies should know.
-func aboutProbes(rows []probeRow) (all []string) {
+func (s *Summary) warnOfProbes(rows []probeRow) {
 	tooLong, unparsed := 0, 0
 	for i := range rows {
 		switch {
@@ -181,15 +180,9 @@ func aboutProbes(rows []probeRow) (all []string) {
 			unparsed++
 		}
 	}
-	if tooLong > 0 {
-		all = append(all, fmt.Sprintf("%d of %d questions of probing do not fit the model: they count as wrong",
-			tooLong, len(rows)))
-	}
-	if unparsed*10 > len(rows) {
-		all = append(all, fmt.Sprintf("%d of %d replies to probes have neither letter: they count as wrong; a model "+
-			"that thinks first needs more tokens", unparsed, len(rows)))
-	}
-	return all
+	s.warn(tooLong > 0, "%d of %d questions of probing do not fit the model: they count as wrong", tooLong, len(rows))
+	s.warn(unparsed*10 > len(rows), "%d of %d replies to probes have neither letter: they count as wrong; a model that "+
+		"thinks first needs more tokens", unparsed, len(rows))
 }
 
 // probed counts answers by level.

@@ -154,8 +154,8 @@ func readSettings(dir string) (Settings, error) {
 // begin opens the journal of a stage and writes the stage's settings, the cases among them. A row that binds keeps the
 // stage to the settings that it came from. If there are only others (replies of a judge that never gives a verdict,
 // say), the settings may change, and these rows are removed.
-func begin[R any](s *store, name, file string, settings map[string]string, tick func(progress), binds func(*R) bool) (
-	*stage[R], error) {
+func begin[R any](s *store, name, file string, settings map[string]string, tick func(progress),
+	binds func(row *R, before map[string]string) bool) (*stage[R], error) {
 	j, rows, err := openJournal[R](s.path(file))
 	if err != nil {
 		return nil, err
@@ -172,7 +172,7 @@ func begin[R any](s *store, name, file string, settings map[string]string, tick 
 	case !known:
 		err = fmt.Errorf("%s has no settings for stage %s, but its answers exist: restore the file, or start a new "+
 			"run with --out DIR", s.path(settingsName), name)
-	case slices.ContainsFunc(rows, func(row R) bool { return binds(&row) }):
+	case slices.ContainsFunc(rows, func(row R) bool { return binds(&row, before) }):
 		err = differing(s.Dir, name, before, now)
 	default:
 		rows, err = nil, j.clear()
@@ -188,7 +188,7 @@ func begin[R any](s *store, name, file string, settings map[string]string, tick 
 }
 
 // every row binds.
-func every[R any](*R) bool { return true }
+func every[R any](*R, map[string]string) bool { return true }
 
 // differing names the first setting that has changed: the kind, if that has.
 func differing(dir, stage string, before, now map[string]string) error {

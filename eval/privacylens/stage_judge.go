@@ -85,17 +85,13 @@ func (r *store) Judge(ctx context.Context, o judgeOptions) error {
 
 // beginJudge is begin for verdicts. Those bind that have the form asked for, or were accepted without it.
 func (r *store) beginJudge(o judgeOptions) (*stage[verdictRow], error) {
-	all, err := readSettings(r.Dir)
-	if err != nil {
-		return nil, err
-	}
-	now := map[string]string{}
-	maps.Copy(now, o.Settings)
+	settings := map[string]string{}
+	maps.Copy(settings, o.Settings)
 	if o.AllowUnparsed {
-		now["unparsed"] = "allowed"
+		settings["unparsed"] = "allowed"
 	}
-	accepted := all[StageJudge]["unparsed"] != ""
-	return begin(r, StageJudge, verdictsName, now, o.Tick, func(v *verdictRow) bool { return v.Parsed || accepted })
+	binds := func(v *verdictRow, before map[string]string) bool { return v.Parsed || before["unparsed"] != "" }
+	return begin(r, StageJudge, verdictsName, settings, o.Tick, binds)
 }
 
 // actionsToJudge are the final actions by name; nil for a replay without any.

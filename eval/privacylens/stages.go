@@ -237,8 +237,8 @@ func (r *store) read() (summary Summary, out []CaseResult, err error) {
 	}
 	summary = summarize(out)
 	summary.Probing, summary.Settings = probed(probes), settings
-	summary.Warnings = append(summary.Warnings, slices.Concat(aboutActions(settings), aboutJudge(settings),
-		aboutProbes(probes))...)
+	summary.warnOfSettings()
+	summary.warnOfProbes(probes)
 	return summary, out, nil
 }
 
