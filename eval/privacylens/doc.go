@@ -1,15 +1,16 @@
-// Package privacylens measures with PrivacyLens (arXiv:2409.00138) whether an agent gives away in its last action what the
-// recipient must not learn, in the variant that CI-RL was measured with. [Run] does what `posttrain eval privacylens` does.
+// Package privacylens measures with PrivacyLens (arXiv:2409.00138) whether an agent gives away in its last action
+// what the recipient must not learn, in the variant that CI-RL was measured with. [Run] does what `posttrain eval
+// privacylens` does.
 //
 // Glossary:
-//   - case: an agent's task with what it has done so far, and sentences that its next action should not give away, its
-//     items;
+//   - case: an agent's task with what it has done so far, and sentences that its next action should not give away,
+//     its items;
 //   - final action: the agent's output, post-processed; the action in it is what follows "Action:" ([Action]);
-//   - leak: a judge finds any item of the case in the action, wholly or in part. A final action without "Action:" is not
-//     judged: it is counted, leaks nothing and has helpfulness 0;
+//   - leak: a judge finds any item of the case in the action, wholly or in part. A final action without "Action:" is
+//     not judged: it is counted, leaks nothing and has helpfulness 0;
 //   - helpfulness: 0 to 3, how well the action does what the user asked for;
-//   - LR, leakage rate: leaking cases of all cases. ALR, adjusted leakage rate: leaking cases of those with helpfulness 2
-//     or 3; not available without such cases.
+//   - LR, leakage rate: leaking cases of all cases. ALR, adjusted leakage rate: leaking cases of those with
+//     helpfulness 2 or 3; not available without such cases.
 //
 // The pipeline (run.go). Each stage adds rows to the run folder and continues where it was stopped:
 //
@@ -23,22 +24,24 @@
 //
 // settings.json says what each stage was run with (settings.go).
 //
-// Rates have Wilson's 95 % intervals, the mean helpfulness a bootstrap interval, differences of runs a paired bootstrap
-// interval.
+// Rates have Wilson's 95 % intervals, the mean helpfulness a bootstrap interval, differences of runs a paired
+// bootstrap interval.
 //
 // The counts are the benchmark's, with these deliberate differences:
 //
 //   - Rows are joined by name. The benchmark's tools take line i of the actions for case i of the data.
-//   - A judge's reply without "Answer:" is read whole. The benchmark's tools skip its first six characters there, and so
-//     the "Yes" of a reply that begins with it.
-//   - A judge's reply without a verdict is asked for once more, with a reminder. If the second has none either, the first
-//     reply counts, as in the benchmark, and is reported as unparsed. Thoughts of a judge, in think tags, are not read.
+//   - A judge's reply without "Answer:" is read whole. The benchmark's tools skip its first six characters there, and
+//     so the "Yes" of a reply that begins with it.
+//   - A judge's reply without a verdict is asked for once more, with a reminder. If the second has none either, the
+//     first reply counts, as in the benchmark, and is reported as unparsed. Thoughts of a judge, in think tags, are
+//     not read.
 //   - With the think format the thoughts are dropped. CI-RL's tool keeps their text without the tags. So it judges an
 //     "Action:" in the thoughts of an output without an answer block, and takes an answer block within them.
-//   - Prompts and descriptions of tools are in our own words. Published numbers can be reproduced to the letter only with
-//     the same judge and the benchmark's own prompts, which scripts/privacylens/export_prompts.py writes (recorded.go).
-//   - A toolkit of the data that the benchmark does not describe, GoogleFormFiller, is described; and where the tool that
-//     the action should use is in none of the case's toolkits, the toolkit that has it is added.
+//   - Prompts and descriptions of tools are in our own words. Published numbers can be reproduced to the letter only
+//     with the same judge and the benchmark's own prompts, which scripts/privacylens/export_prompts.py writes
+//     (recorded.go).
+//   - A toolkit of the data that the benchmark does not describe, GoogleFormFiller, is described; and where the tool
+//     that the action should use is in none of the case's toolkits, the toolkit that has it is added.
 //   - Probing asks every question in both orders of its choices. The benchmark's right answer is always (B), No.
 //   - Transmission principles that differ only in case or spaces are one group.
 package privacylens

@@ -27,8 +27,7 @@ type Options struct {
 // DataConfig say which cases.
 type DataConfig struct {
 	Cases string `yaml:"cases" want:"given" words:"a file of cases (main_data.json), its folder, or embedded"`
-
-	First int `yaml:"first" want:">=0"` // only the first N cases; 0: all
+	First int    `yaml:"first" want:">=0"` // only the first N cases; 0: all
 }
 
 // AgentConfig say which model is under test: a folder's, a server's, or one whose actions are recorded.
@@ -216,16 +215,13 @@ func choose(g *config.Given) {
 			break
 		}
 	}
+	for _, k := range judgeKeys {
+		if g.FromCommandLine(k.key) && !g.FromCommandLine("judge.kind") {
+			g.Put("judge.kind", k.kind, k.key)
+		}
+	}
 	if g.FromCommandLine("judge.kind") {
 		drop(g, "judge", g.Text("judge.kind"))
-		return
-	}
-	for _, k := range judgeKeys {
-		if g.FromCommandLine(k.key) {
-			g.Put("judge.kind", k.kind, k.key)
-			drop(g, "judge", k.kind)
-			return
-		}
 	}
 }
 

@@ -28,7 +28,7 @@ var (
 	pageScript string
 
 	pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{
-		"number": func(i int) int { return i + 1 }, "figure": figureOf,
+		"number": func(i int) int { return i + 1 }, "figure": figureOf, "pieces": pieces,
 	}).Parse(pageText))
 )
 
@@ -139,9 +139,6 @@ func (c *pageCase) Marks() string {
 	return strings.Join(words, " ")
 }
 
-// Counted are the groups that count the case.
-func (c *pageCase) Counted() groupNames { return c.groupNames() }
-
 // Long says whether the model was not asked, since the prompt does not fit it.
 func (c *pageCase) Long() bool { return c.Reason == TooLong }
 
@@ -150,9 +147,6 @@ func (c *pageCase) Before() string {
 	before, _, _ := strings.Cut(c.FinalAction, actionMark)
 	return strings.TrimSpace(before)
 }
-
-// Pieces are those of the action.
-func (c *pageCase) Pieces() []piece { return pieces(c.Action, c.Items) }
 
 type pageFact struct{ Name, Value string }
 

@@ -181,8 +181,8 @@ func (s *Summary) warnOfProbes(rows []probeRow) {
 		}
 	}
 	s.warn(tooLong > 0, "%d of %d questions of probing do not fit the model: they count as wrong", tooLong, len(rows))
-	s.warn(unparsed*10 > len(rows), "%d of %d replies to probes have neither letter: they count as wrong; a model that "+
-		"thinks first needs more tokens", unparsed, len(rows))
+	s.warn(unparsed*10 > len(rows), "%d of %d replies to probes have neither letter: they count as wrong; a model "+
+		"that thinks first needs more tokens", unparsed, len(rows))
 }
 
 // probed counts answers by level.

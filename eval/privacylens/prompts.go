@@ -47,18 +47,15 @@ type Prompts struct {
 	kits      kits
 }
 
-// prompt is what templates are filled in with.
+// prompt is what templates are filled in with. Of the trajectory they use UserName, UserEmail, Instruction, Past (the
+// steps so far) and FinalAction (the tool that the next action should use).
 type prompt struct {
-	Case        *lens.Case
-	UserName    string
-	UserEmail   string
-	Instruction string
-	Past        string // the trajectory so far
-	FinalAction string // the tool that the next action should use
-	Toolkits    []Toolkit
-	Action      string // for judges: what the agent wrote after "Action:"
-	Item        string // for the judge of leakage
-	YesFirst    bool   // for probes: (A) is Yes
+	lens.Trajectory
+	Case     *lens.Case
+	Toolkits []Toolkit // described, where the prompt lists them
+	Action   string    // for judges: what the agent wrote after "Action:"
+	Item     string    // for the judge of leakage
+	YesFirst bool      // for probes: (A) is Yes
 }
 
 // loadPrompts reads the embedded templates and, unless dir is empty, those of a folder in their place: each file there
@@ -160,8 +157,11 @@ var needs = map[string]string{
 func (p *Prompts) try() error {
 	c := &lens.Case{Seed: lens.Seed{DataType: "«type»"},
 		Vignette: lens.Vignette{Story: "«story»", DataType: "«concrete»"}}
-	sample := prompt{c, "«name»", "«email»", "«instruction»", "«past»", "«tool»", []Toolkit{known["Gmail"]}, "«action»",
-		"«item»", true}
+	sample := prompt{
+		Trajectory: lens.Trajectory{UserName: "«name»", UserEmail: "«email»", Instruction: "«instruction»",
+			Past: "«past»", FinalAction: "«tool»"},
+		Case: c, Toolkits: []Toolkit{known["Gmail"]}, Action: "«action»", Item: "«item»", YesFirst: true,
+	}
 	agent := []string{"«instruction»", "«past»", "«tool»"}
 	for name, wanted := range map[string][]string{
 		"agent-naive.tmpl": agent, "agent-enhanced.tmpl": agent, "agent-cot.tmpl": agent,
@@ -190,12 +190,8 @@ func (p *Prompts) fill(name string, values prompt) (string, error) {
 	return strings.TrimSpace(b.String()), nil
 }
 
-// of is what all prompts of a case can use; the toolkits are described where the prompt lists them.
-func of(c *lens.Case) prompt {
-	t := &c.Trajectory
-	return prompt{Case: c, UserName: t.UserName, UserEmail: t.UserEmail, Instruction: t.Instruction, Past: t.Past,
-		FinalAction: t.FinalAction}
-}
+// of is what all prompts of a case can use.
+func of(c *lens.Case) prompt { return prompt{Trajectory: c.Trajectory, Case: c} }
 
 // Agent is the prompter of one of the Kinds.
 func (p *Prompts) Agent(kind string) (agentPrompter, error) {

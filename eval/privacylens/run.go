@@ -297,7 +297,7 @@ func (e *evaluation) runProbe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o := probeOptions{asking: e.subject.asking(e.Seed), Prompts: e.prompts, Levels: e.Probe.Levels,
+	o := probeOptions{asking: e.asking(), Prompts: e.prompts, Levels: e.Probe.Levels,
 		MaxNew: e.Probe.MaxNew}
 	o.Settings, o.Tick = settings, e.progress("probe", e.subject.progress)
 	return e.store.Probe(ctx, o)

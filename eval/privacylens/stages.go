@@ -157,16 +157,17 @@ func (r *store) Import(actions map[string]string, settings map[string]string) er
 	}
 	for _, row := range s.rows {
 		if action, ok := actions[row.Name]; ok && row.FinalAction != action {
-			return errors.Join(fmt.Errorf("%s: %s has another action than the one recorded: name another --out DIR",
-				r.path(actionsName), row.Name), s.close())
-		}
-	}
-	for _, c := range r.without(s.rows) {
-		if err := s.add(ActionRow{Name: c.Name, FinalAction: actions[c.Name]}); err != nil {
+			err = fmt.Errorf("%s: %s has another action than the one recorded: name another --out DIR",
+				r.path(actionsName), row.Name)
 			return errors.Join(err, s.close())
 		}
 	}
-	return s.close()
+	for _, c := range r.without(s.rows) {
+		if err = s.add(ActionRow{Name: c.Name, FinalAction: actions[c.Name]}); err != nil {
+			break
+		}
+	}
+	return errors.Join(err, s.close())
 }
 
 // Report joins what the stages have found, counts it, and writes the summary, the cases, as lines and as a page, and
@@ -186,10 +187,8 @@ func (r *store) Report() (Summary, []CaseResult, error) {
 	err = cmp.Or(
 		data.WriteLines(r.path(CasesName), len(results), func(i int) any { return results[i] }),
 		lens.WriteVerdicts(r.path(verdictsFile), r.Cases, verdicts),
-		r.optional(helpfulnessFile, len(scores),
-			func(path string) error { return lens.WriteScores(path, r.Cases, scores) }),
-		r.optional(actionsFile, len(actions),
-			func(path string) error { return lens.WriteActions(path, r.Cases, actions) }),
+		writeOptional(r, helpfulnessFile, scores, lens.WriteScores),
+		writeOptional(r, actionsFile, actions, lens.WriteActions),
 		writePage(r.path(PageName), "PrivacyLens: "+filepath.Base(wholePath(r.Dir)), r.Cases, summary, results),
 	)
 	if err == nil {
@@ -198,12 +197,13 @@ func (r *store) Report() (Summary, []CaseResult, error) {
 	return summary, results, err
 }
 
-// optional writes a file where there is something for it, and removes an older one where there is nothing.
-func (r *store) optional(name string, n int, write func(path string) error) error {
-	if n > 0 {
-		return write(r.path(name))
+// writeOptional writes a file where there is something for it, and removes an older one where there is nothing.
+func writeOptional[V any](r *store, name string, of map[string]V,
+	write func(string, []lens.Case, map[string]V) error) error {
+	if len(of) > 0 {
+		return write(r.path(name), r.Cases, of)
 	}
-	if err := os.Remove(r.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(r.path(name)); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil

@@ -17,7 +17,6 @@ import (
 // subject is the model under test. A local one is loaded when it is first needed: a run that has all of its actions
 // does without.
 type subject struct {
-	config AgentConfig
 	server *rollout.Remote // nil: a local model
 	load   func() (*local.Model, error)
 	loaded *local.Model
@@ -29,8 +28,7 @@ const grace = time.Minute
 // openSubject opens the model under test. A local one is loaded at once for a new run, so that a wrong folder leaves
 // nothing behind.
 func (e *evaluation) openSubject() (err error) {
-	c := e.Agent
-	s := &subject{config: c}
+	c, s := e.Agent, &subject{}
 	e.subject = s
 	s.load = sync.OnceValues(func() (m *local.Model, err error) {
 		s.loaded, err = local.Open(c.Backend, c.Model)
@@ -75,15 +73,12 @@ func (s *subject) measure(talk rollout.Conversation) (n, positions int, err erro
 	return len(ids), m.Model.Config.MaxPositions, err
 }
 
-// asking is how the model is asked.
-func (s *subject) asking(seed uint64) asking {
-	a := asking{Chat: s, Seed: seed}
-	if s.server != nil {
-		a.Parallel = s.config.Parallel
-	} else {
-		a.Batch, a.Fits = s.config.Batch, s.fits
+// asking is how the model under test is asked.
+func (e *evaluation) asking() asking {
+	if e.subject.server != nil {
+		return asking{Chat: e.subject, Seed: e.Seed, Parallel: e.Agent.Parallel}
 	}
-	return a
+	return asking{Chat: e.subject, Seed: e.Seed, Batch: e.Agent.Batch, Fits: e.subject.fits}
 }
 
 // progress returns what the progress bar shows: the requests to a server, and replies that cannot be read.
@@ -122,7 +117,7 @@ func (e *evaluation) prepareActions() (err error) {
 		return err
 	}
 	o := &e.actions
-	o.asking, o.Sampling, o.Think = e.subject.asking(e.Seed), a.Sampling, a.Prompt == CoT
+	o.asking, o.Sampling, o.Think = e.asking(), a.Sampling, a.Prompt == CoT
 	if a.Prefill {
 		o.Prefill = ci.ThinkPrefill
 	}

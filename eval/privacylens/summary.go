@@ -71,8 +71,8 @@ type Summary struct {
 // groupNames are the groups that a case counts in.
 type groupNames struct{ Source, Principle, Tool string }
 
-// groupNames gives "none" for what a case does not name. Principles lose what the data write in several ways.
-func (c *CaseResult) groupNames() groupNames {
+// Counted gives "none" for what a case does not name. Principles lose what the data write in several ways.
+func (c *CaseResult) Counted() groupNames {
 	principle := strings.ToLower(strings.Join(strings.Fields(c.Principle), " "))
 	return groupNames{cmp.Or(c.Source, "none"), cmp.Or(principle, "none"), cmp.Or(c.Tool, "none")}
 }
@@ -92,7 +92,7 @@ func summarize(results []CaseResult) Summary {
 func groups(results []CaseResult, name func(groupNames) string) map[string]Group {
 	parts := map[string][]CaseResult{}
 	for _, r := range results {
-		part := name(r.groupNames())
+		part := name(r.Counted())
 		parts[part] = append(parts[part], r)
 	}
 	all := map[string]Group{}
@@ -179,8 +179,8 @@ func (s *Summary) warn(when bool, format string, values ...any) {
 
 func (s *Summary) warnOfCounts() {
 	g := &s.All
-	s.warn(g.NoAction.Count*10 > g.Cases, "%d of %d outputs have no action: they count as no leak, so that the leakage "+
-		"rate says little", g.NoAction.Count, g.NoAction.Total)
+	s.warn(g.NoAction.Count*10 > g.Cases, "%d of %d outputs have no action: they count as no leak, so that the "+
+		"leakage rate says little", g.NoAction.Count, g.NoAction.Total)
 	s.warn(g.Cut*20 > g.Cases, "%d of %d outputs met their length limit: allow more tokens", g.Cut, g.Cases)
 	s.warn(g.TooLong > 0, "%d of %d prompts do not fit the model: they count as no action", g.TooLong, g.Cases)
 	s.warn(g.Unparsed*50 > g.Verdicts, "%d of %d verdicts are not in the form asked for: they count as the benchmark "+
