@@ -45,16 +45,19 @@ func TestMinimalHasTheReleasedSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := c.Data; d.ValidationFraction != 0.09 || d.TestFraction != 0.10 || d.Prompt != ci.PromptCoT || !d.Prefill || d.MaxPromptTokens != 768 || d.Scenarios != 0 {
+	if d := c.Data; d.ValidationFraction != 0.09 || d.TestFraction != 0.10 || d.Prompt != ci.PromptCoT || !d.Prefill ||
+		d.MaxPromptTokens != 768 || d.Scenarios != 0 {
 		t.Errorf("data: %+v", d)
 	}
 	if s := c.Sampling; s.MaxNew != 2048 || s.Temperature != 1 || s.TopK != 0 || s.TopP != 0 || s.MinP != 0 {
 		t.Errorf("sampling: %+v", s)
 	}
-	if c.Reward != reward.DefaultOptions() || c.GRPO != grpo.DefaultOptions() || c.Validation.Temperature != 0.7 || c.Validation.Every < 1 {
+	if c.Reward != reward.DefaultOptions() || c.GRPO != grpo.DefaultOptions() || c.Validation.Temperature != 0.7 ||
+		c.Validation.Every < 1 {
 		t.Errorf("got\n%s", c.Resolved())
 	}
-	if g := c.GRPO; g.Prompts != 32 || g.GroupSize != 16 || g.Prompts*g.GroupSize/g.Updates != 128 || g.KL != "k3" || g.KLCoef != 0.001 || g.ClipLow != 0.2 || g.ClipHigh != 0.2 {
+	if g := c.GRPO; g.Prompts != 32 || g.GroupSize != 16 || g.Prompts*g.GroupSize/g.Updates != 128 || g.KL != "k3" ||
+		g.KLCoef != 0.001 || g.ClipLow != 0.2 || g.ClipHigh != 0.2 {
 		t.Errorf("grpo: %+v", g)
 	}
 	if o := c.Train; o.Epochs != 150 || o.LearningRate != 1e-6 || o.CheckpointEvery <= 0 {
@@ -64,7 +67,8 @@ func TestMinimalHasTheReleasedSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := parseCIRL("ci-rl.yaml", text, overridesOf([]string{"model=m", "data.train=d.json", "backend=auto", "train.gradient_checkpointing=false", "train.dtype=auto"}))
+	file, err := parseCIRL("ci-rl.yaml", text, overridesOf([]string{"model=m", "data.train=d.json", "backend=auto",
+		"train.gradient_checkpointing=false", "train.dtype=auto"}))
 	if err != nil || !reflect.DeepEqual(file, c) {
 		t.Errorf("configs/ci-rl.yaml: %v\n%s\nwant\n%s", err, file.Resolved(), c.Resolved())
 	}
@@ -77,7 +81,8 @@ func TestRLFaults(t *testing.T) {
 		sets       []string
 		want       string
 	}{
-		{"keys of other commands", minimalRL + "train:\n  batch_size: 8\n  eval_every: 3\n  share_prefix: on\nloss: {beta: 1}\nreference: r", nil,
+		{"keys of other commands", minimalRL + "train:\n  batch_size: 8\n  eval_every: 3\n  share_prefix: on\nloss: " +
+			"{beta: 1}\nreference: r", nil,
 			"f.yaml:5: unknown key \"train.batch_size\": only `posttrain mappo` and `posttrain sft` have it\n" +
 				"f.yaml:6: unknown key \"train.eval_every\": only `posttrain mappo` and `posttrain sft` have it\n" +
 				"f.yaml:7: unknown key \"train.share_prefix\": only `posttrain mappo` has it\n" +
@@ -87,15 +92,18 @@ func TestRLFaults(t *testing.T) {
 			"f.yaml:5: unknown key \"grpo.group_sise\": did you mean grpo.group_size?\n" +
 				"f.yaml:6: unknown key \"grpo.temperature\": did you mean sampling.temperature?\n" +
 				"f.yaml:7: unknown key \"sampling.max_tokens\": did you mean sampling.max_new_tokens?"},
-		{"wrong types", data + "  prefill: yes\ngrpo: {group_size: many, kl: 3}\nsampling: {top_k: 1.5}\nreward: {format: 1}\nvalidation: {every: often}", nil,
+		{"wrong types", data + "  prefill: yes\ngrpo: {group_size: many, kl: 3}\nsampling: {top_k: 1.5}\nreward: " +
+			"{format: 1}\nvalidation: {every: often}", nil,
 			"f.yaml:5: data.prefill \"yes\": want true or false\n" +
 				"f.yaml:6: grpo.group_size \"many\": want a whole number, 2 or more\n" +
 				"f.yaml:6: grpo.kl 3: want none, k1, k2 or k3\n" +
 				"f.yaml:7: sampling.top_k 1.5: want a whole number, 0 (off) or more\n" +
 				"f.yaml:8: reward.format 1: want paper or strict\n" +
 				"f.yaml:9: validation.every \"often\": want a whole number, 0 (only at the end) or more"},
-		{"ranges and words", data + "  validation_fraction: 0\n  test_fraction: 1\n  prompt: long\n  max_prompt_tokens: -1\n" +
-			"sampling: {max_new_tokens: 0, temperature: -1, top_p: 1.5, min_p: 1, top_k: -1}\nreward: {match: regex, required_weight: -1}\nvalidation: {temperature: -1, samples: -1, every: -2}", nil,
+		{"ranges and words", data + "  validation_fraction: 0\n  test_fraction: 1\n  prompt: long\n  " +
+			"max_prompt_tokens: -1\n" +
+			"sampling: {max_new_tokens: 0, temperature: -1, top_p: 1.5, min_p: 1, top_k: -1}\nreward: {match: regex, " +
+			"required_weight: -1}\nvalidation: {temperature: -1, samples: -1, every: -2}", nil,
 			"f.yaml:5: data.validation_fraction 0: want a number above 0 and below 1\n" +
 				"f.yaml:6: data.test_fraction 1: want a number, 0 or more and below 1\n" +
 				"f.yaml:7: data.prompt \"long\": want compact, plain or cot\n" +
@@ -104,34 +112,48 @@ func TestRLFaults(t *testing.T) {
 				"f.yaml:9: sampling.temperature -1: want a number, 0 (greedy) or more\n" +
 				"f.yaml:9: sampling.top_k -1: want a whole number, 0 (off) or more\n" +
 				"f.yaml:9: sampling.top_p 1.5: want a number, 0 (off) or more and at most 1\n" +
-				"f.yaml:9: sampling.min_p 1: all completions of a prompt would be the same, and their advantages 0: want a number below 1\n" +
+				"f.yaml:9: sampling.min_p 1: all completions of a prompt would be the same, and their advantages 0: " +
+				"want a number below 1\n" +
 				"f.yaml:10: reward.match \"regex\": want substring or word\n" +
 				"f.yaml:10: reward.required_weight -1: want a number, 0 or more\n" +
 				"f.yaml:11: validation.every -2: want a whole number, 0 (only at the end) or more\n" +
 				"f.yaml:11: validation.temperature -1: want a number, 0 (greedy) or more\n" +
 				"f.yaml:11: validation.samples -1: want a whole number, 0 or more"},
-		{"the method", minimalRL + "grpo:\n  prompts_per_step: 10\n  updates_per_rollout: 4\n  group_size: 1\n  norm_length: 100\n  std: yes\n  kl: none\n  kl_coef: 0.5", nil,
+		{"the method", minimalRL + "grpo:\n  prompts_per_step: 10\n  updates_per_rollout: 4\n  group_size: 1\n  " +
+			"norm_length: 100\n  std: yes\n  kl: none\n  kl_coef: 0.5", nil,
 			"f.yaml:6: grpo.updates_per_rollout 4: want a divisor of prompts_per_step 10\n" +
 				"f.yaml:7: grpo.group_size 1: want a whole number, 2 or more\n" +
-				"f.yaml:8: grpo.norm_length 100: aggregation token-mean does not use it, only seq-mean-token-sum-norm does; remove it (for one run: --set grpo.norm_length=)\n" +
+				"f.yaml:8: grpo.norm_length 100: aggregation token-mean does not use it, only seq-mean-token-sum-norm " +
+				"does; remove it (for one run: --set grpo.norm_length=)\n" +
 				"f.yaml:9: grpo.std \"yes\": want sample, population or none\n" +
 				"f.yaml:11: grpo.kl_coef 0.5: kl none does not use it; remove it (for one run: --set grpo.kl_coef=)"},
-		{"across keys", data + "  scenarios: 100\n  validation_fraction: 0.5\n  test_fraction: 0.5\n  prompt: compact\n  prefill: true\nsampling: {temperature: 0, top_k: 1}\nreward: {required_weight: 0, restricted_weight: 0}\ntrain: {dtype: bfloat16}\nbackend: onnx", nil,
-			"f.yaml:5: data.scenarios 100: only embedded scenarios are made to a number, and data.train is d.json; remove it (for one run: --set data.scenarios=)\n" +
-				"f.yaml:7: data.test_fraction 0.5: with data.validation_fraction 0.5 nothing is left to train on: want a sum below 1\n" +
-				"f.yaml:9: data.prefill true: with data.prompt compact the model opens the think block itself, as the embedded one was taught to; want false, or data.prompt cot or plain\n" +
+		{"across keys", data + "  scenarios: 100\n  validation_fraction: 0.5\n  test_fraction: 0.5\n  prompt: " +
+			"compact\n  prefill: true\nsampling: {temperature: 0, top_k: 1}\nreward: {required_weight: 0, " +
+			"restricted_weight: 0}\ntrain: {dtype: bfloat16}\nbackend: onnx", nil,
+			"f.yaml:5: data.scenarios 100: only embedded scenarios are made to a number, and data.train is d.json; " +
+				"remove it (for one run: --set data.scenarios=)\n" +
+				"f.yaml:7: data.test_fraction 0.5: with data.validation_fraction 0.5 nothing is left to train on: " +
+				"want a sum below 1\n" +
+				"f.yaml:9: data.prefill true: with data.prompt compact the model opens the think block itself, as the " +
+				"embedded one was taught to; want false, or data.prompt cot or plain\n" +
 				"f.yaml:10: sampling.top_k 1: temperature 0 always takes the likeliest token; remove one of the two\n" +
-				"f.yaml:10: sampling.temperature 0: all completions of a prompt would be the same, and their advantages 0: want a number above 0\n" +
-				"f.yaml:11: reward.required_weight 0: restricted_weight is 0 too, so that only the format would count: want one of them above 0\n" +
+				"f.yaml:10: sampling.temperature 0: all completions of a prompt would be the same, and their " +
+				"advantages 0: want a number above 0\n" +
+				"f.yaml:11: reward.required_weight 0: restricted_weight is 0 too, so that only the format would " +
+				"count: want one of them above 0\n" +
 				"f.yaml:12: train.dtype bfloat16: backend onnx computes in float32, only xla can do bfloat16"},
-		{"too few scenarios", "command: ci-rl\nmodel: m\ndata: {train: embedded, scenarios: 2}", nil, "f.yaml:3: data.scenarios 2: want 3 or more"},
-		{"two lengths", minimalRL + "train: {epochs: 2, max_steps: 3}", nil, "f.yaml:4: train.max_steps 3: train.epochs 2 also says how long the run is; give one of the two"},
-		{"flags", minimalRL, []string{"--group-size=1", "--kl=k4", "--temperature=0", "--prompt=cod", "--max-new-tokens=x"},
+		{"too few scenarios", "command: ci-rl\nmodel: m\ndata: {train: embedded, scenarios: 2}", nil,
+			"f.yaml:3: data.scenarios 2: want 3 or more"},
+		{"two lengths", minimalRL + "train: {epochs: 2, max_steps: 3}", nil,
+			"f.yaml:4: train.max_steps 3: train.epochs 2 also says how long the run is; give one of the two"},
+		{"flags", minimalRL, []string{"--group-size=1", "--kl=k4", "--temperature=0", "--prompt=cod",
+			"--max-new-tokens=x"},
 			"--group-size: grpo.group_size 1: want a whole number, 2 or more\n" +
 				"--kl: grpo.kl \"k4\": want none, k1, k2 or k3\n" +
 				"--max-new-tokens: sampling.max_new_tokens \"x\": want a whole number, 1 or more\n" +
 				"--prompt: data.prompt \"cod\": want compact, plain or cot\n" +
-				"--temperature: sampling.temperature 0: all completions of a prompt would be the same, and their advantages 0: want a number above 0"},
+				"--temperature: sampling.temperature 0: all completions of a prompt would be the same, and their " +
+				"advantages 0: want a number above 0"},
 		{"missing", "command: ci-rl", nil,
 			"f.yaml: model is missing: want embedded, or a Hugging Face model folder\n" +
 				"f.yaml: data.train is missing: want embedded, or a .jsonl, .json or .parquet file (also .gz)"},
@@ -147,7 +169,8 @@ func TestRLFaults(t *testing.T) {
 			t.Errorf("%s:\n%s\nwant\n%s", c.name, got, c.want)
 		}
 	}
-	if _, err := parse("command: ci-rl\nmodel: m"); err == nil || err.Error() != "f.yaml:1: is a config for `posttrain ci-rl`, not mappo" {
+	if _, err := parse("command: ci-rl\nmodel: m"); err == nil ||
+		err.Error() != "f.yaml:1: is a config for `posttrain ci-rl`, not mappo" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -174,19 +197,33 @@ func TestRLSettles(t *testing.T) {
 		sets       []string
 		holds      func(c *cirl.Options) bool
 	}{
-		{"the embedded model knows the short form", "command: ci-rl\nmodel: embedded\ndata: {train: d.json}", nil, func(c *cirl.Options) bool {
-			return c.Data.Prompt == "compact" && !c.Data.Prefill && c.Data.Scenarios == 0
-		}},
-		{"others get CI-CoT, prefilled", minimalRL, nil, func(c *cirl.Options) bool { return c.Data.Prompt == "cot" && c.Data.Prefill }},
-		{"plain is not prefilled", minimalRL, []string{"--prompt=plain"}, func(c *cirl.Options) bool { return !c.Data.Prefill }},
-		{"unless asked for", minimalRL, []string{"--prompt=plain", "data.prefill=true"}, func(c *cirl.Options) bool { return c.Data.Prefill }},
-		{"scenarios are made", "command: ci-rl\nmodel: m\ndata: {train: embedded}", nil, func(c *cirl.Options) bool { return c.Data.Scenarios == 2000 && c.Data.Prompt == "cot" }},
-		{"to a number", "command: ci-rl\nmodel: m\ndata: {train: embedded, scenarios: 3}", nil, func(c *cirl.Options) bool { return c.Data.Scenarios == 3 }},
-		{"no KL, no weight", minimalRL, []string{"--kl=none"}, func(c *cirl.Options) bool { return c.GRPO.KLCoef == 0 && !c.GRPO.NeedsReference() }},
-		{"the constant length", minimalRL, []string{"grpo.aggregation=seq-mean-token-sum-norm", "--max-new-tokens=77"}, func(c *cirl.Options) bool { return c.GRPO.NormLength == 77 }},
-		{"or another one", minimalRL, []string{"grpo.aggregation=seq-mean-token-sum-norm", "grpo.norm_length=5"}, func(c *cirl.Options) bool { return c.GRPO.NormLength == 5 }},
-		{"steps stand for epochs", minimalRL, []string{"--max-steps=9"}, func(c *cirl.Options) bool { return c.Train.MaxSteps == 9 && c.Train.Epochs == 0 }},
-		{"epochs again", "command: ci-rl\nmodel: m\ndata: {train: d.json}\ntrain: {max_steps: 9}", []string{"train.epochs=2"}, func(c *cirl.Options) bool { return c.Train.MaxSteps == 0 && c.Train.Epochs == 2 }},
+		{"the embedded model knows the short form", "command: ci-rl\nmodel: embedded\ndata: {train: d.json}", nil,
+			func(c *cirl.Options) bool {
+				return c.Data.Prompt == "compact" && !c.Data.Prefill && c.Data.Scenarios == 0
+			}},
+		{"others get CI-CoT, prefilled", minimalRL, nil,
+			func(c *cirl.Options) bool { return c.Data.Prompt == "cot" && c.Data.Prefill }},
+		{"plain is not prefilled", minimalRL, []string{"--prompt=plain"},
+			func(c *cirl.Options) bool { return !c.Data.Prefill }},
+		{"unless asked for", minimalRL, []string{"--prompt=plain", "data.prefill=true"},
+			func(c *cirl.Options) bool { return c.Data.Prefill }},
+		{"scenarios are made", "command: ci-rl\nmodel: m\ndata: {train: embedded}", nil,
+			func(c *cirl.Options) bool { return c.Data.Scenarios == 2000 && c.Data.Prompt == "cot" }},
+		{"to a number", "command: ci-rl\nmodel: m\ndata: {train: embedded, scenarios: 3}", nil,
+			func(c *cirl.Options) bool { return c.Data.Scenarios == 3 }},
+		{"no KL, no weight", minimalRL, []string{"--kl=none"},
+			func(c *cirl.Options) bool { return c.GRPO.KLCoef == 0 && !c.GRPO.NeedsReference() }},
+		{"the constant length", minimalRL, []string{"grpo.aggregation=seq-mean-token-sum-norm", "--max-new-tokens=77"},
+			func(c *cirl.Options) bool { return c.GRPO.NormLength == 77 }},
+		{"or another one", minimalRL, []string{"grpo.aggregation=seq-mean-token-sum-norm", "grpo.norm_length=5"},
+			func(c *cirl.Options) bool { return c.GRPO.NormLength == 5 }},
+		{"steps stand for epochs", minimalRL, []string{"--max-steps=9"},
+			func(c *cirl.Options) bool { return c.Train.MaxSteps == 9 && c.Train.Epochs == 0 }},
+		{"epochs again", "command: ci-rl\nmodel: m\ndata: {train: d.json}\ntrain: {max_steps: 9}",
+			[]string{"train.epochs=2"}, func(c *cirl.Options) bool {
+				return c.Train.MaxSteps == 0 &&
+					c.Train.Epochs == 2
+			}},
 	} {
 		got, err := parseRL(c.text, c.sets...)
 		if err != nil {
@@ -206,41 +243,53 @@ func TestRLSettles(t *testing.T) {
 // Without flags it is the embedded quick start; a model or data of the user's own take the released settings.
 func TestRLQuickStart(t *testing.T) {
 	quick, err := loadCIRL("", nil)
-	if err != nil || quick.Model != embedded.Name || quick.Data.Train != embedded.Name || quick.Train.MaxSteps == 0 || quick.Sampling.MaxNew > 256 {
+	if err != nil || quick.Model != embedded.Name || quick.Data.Train != embedded.Name || quick.Train.MaxSteps == 0 ||
+		quick.Sampling.MaxNew > 256 {
 		t.Fatalf("%v\n%s", err, quick.Resolved())
 	}
-	for _, sets := range [][]config.Override{{{Flag: "--kl", Key: "grpo.kl", Value: "k3"}}, {{Flag: "--kl", Key: "grpo.kl", Value: "none"}}, {{Flag: "--group-size", Key: "grpo.group_size", Value: "4"}}, {{Flag: "--set", Key: "train.epochs", Value: "1"}}} {
+	for _, sets := range [][]config.Override{{{Flag: "--kl", Key: "grpo.kl", Value: "k3"}},
+		{{Flag: "--kl", Key: "grpo.kl", Value: "none"}}, {{Flag: "--group-size", Key: "grpo.group_size", Value: "4"}},
+		{{Flag: "--set", Key: "train.epochs", Value: "1"}}} {
 		if _, err := loadCIRL("", sets); err != nil {
 			t.Errorf("%v: %v", sets, err)
 		}
 	}
-	own, err := loadCIRL("", []config.Override{{Flag: "--model", Key: "model", Value: "m"}, {Flag: "--data", Key: "data.train", Value: "d.json"}})
+	own, err := loadCIRL("", []config.Override{{Flag: "--model", Key: "model", Value: "m"},
+		{Flag: "--data", Key: "data.train", Value: "d.json"}})
 	want := cirl.Defaults()
 	want.Model, want.Data.Train, want.Data.Prompt, want.Data.Prefill = "m", "d.json", "cot", true
 	if err != nil || !reflect.DeepEqual(*own, want) {
 		t.Errorf("%v\n%s", err, own.Resolved())
 	}
 	_, err = loadCIRL("", []config.Override{{Flag: "--model", Key: "model", Value: "m"}})
-	if err == nil || err.Error() != "--data: data.train is missing: want embedded, or a .jsonl, .json or .parquet file (also .gz)" {
+	if err == nil || err.Error() != "--data: data.train is missing: want embedded, or a .jsonl, .json or .parquet "+
+		"file (also .gz)" {
 		t.Errorf("no data: %v", err)
 	}
 }
 
 func TestExplainRL(t *testing.T) {
-	c, err := parseRL(minimalRL, "grpo.std=population", "grpo.aggregation=seq-mean-token-sum-norm", "--kl=k2", "--kl-coef=0.05", "grpo.ratio_level=sequence", "grpo.clip_high=0.28",
-		"reward.format=strict", "reward.match=word", "reward.restricted_weight=2", "sampling.top_p=0.9", "sampling.min_p=0.1", "sampling.top_k=40", "--max-steps=7", "validation.every=0", "data.max_prompt_tokens=0")
+	c, err := parseRL(minimalRL, "grpo.std=population", "grpo.aggregation=seq-mean-token-sum-norm", "--kl=k2",
+		"--kl-coef=0.05", "grpo.ratio_level=sequence", "grpo.clip_high=0.28",
+		"reward.format=strict", "reward.match=word", "reward.restricted_weight=2", "sampling.top_p=0.9",
+		"sampling.min_p=0.1", "sampling.top_k=40", "--max-steps=7", "validation.every=0",
+		"data.max_prompt_tokens=0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"objective: GRPO", "R = 1·(required", "- 2·(restricted", "strict (one think block", "as whole words", "divisor 16, over the 16 completions", "sum divided by 2048", "clip(ρ, 0.8, 1.28)",
-		"+ 0.05·KL", "exp of its tokens' mean log-ratio", "KL = d²/2 (k2)", "top-k 40, top-p 0.9, min-p 0.1", "at the start and at the end", "training: 7 steps, 4 updates a step on 128 completions each, AdamW at 1e-06", "of any length",
+	for _, part := range []string{"objective: GRPO", "R = 1·(required", "- 2·(restricted", "strict (one think block",
+		"as whole words", "divisor 16, over the 16 completions", "sum divided by 2048", "clip(ρ, 0.8, 1.28)",
+		"+ 0.05·KL", "exp of its tokens' mean log-ratio", "KL = d²/2 (k2)", "top-k 40, top-p 0.9, min-p 0.1",
+		"at the start and at the end", "training: 7 steps, 4 updates a step on 128 completions each, AdamW at " +
+			"1e-06", "of any length",
 		"grpo.kl: k2 (paper: k3)", "grpo.kl_coef: 0.05 (paper: 0.001)", "reward.restricted_weight: 2 (paper: 1)"} {
 		if !strings.Contains(c.Explain(), part) {
 			t.Errorf("lacks %q:\n%s", part, c.Explain())
 		}
 	}
 	plain, err := parseRL(minimalRL, "--kl=none", "grpo.std=none")
-	if err != nil || !strings.Contains(plain.Explain(), "no KL") || !strings.Contains(plain.Explain(), "A = (R - mean R), over") || strings.Contains(plain.Explain(), "kl_coef") {
+	if err != nil || !strings.Contains(plain.Explain(), "no KL") ||
+		!strings.Contains(plain.Explain(), "A = (R - mean R), over") || strings.Contains(plain.Explain(), "kl_coef") {
 		t.Errorf("%v\n%s", err, plain.Explain())
 	}
 }

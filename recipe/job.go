@@ -73,7 +73,8 @@ func (j *Job) checkPlace() error {
 	if len(changed) == 0 {
 		return nil
 	}
-	return fmt.Errorf("--resume %s: the config has changed since the run was started (%s): resume without changing it, "+
+	return fmt.Errorf("--resume %s: the config has changed since the run was started (%s): resume without changing "+
+		"it, "+
 		"or start a new run with --out", dir, strings.Join(changed, "; "))
 }
 

@@ -61,7 +61,8 @@ func TestMinimalHasThePapersSettings(t *testing.T) {
 	if c.Train.CheckpointEvery <= 0 {
 		t.Errorf("a crash loses the whole run: a checkpoint every %d steps", c.Train.CheckpointEvery)
 	}
-	if c.Train.BatchSize != 128 || c.Train.LearningRate != 5e-7 || c.Train.WarmupSteps != 100 || c.Train.WeightDecay != 0.01 || c.Loss.Beta != 0.1 {
+	if c.Train.BatchSize != 128 || c.Train.LearningRate != 5e-7 || c.Train.WarmupSteps != 100 ||
+		c.Train.WeightDecay != 0.01 || c.Loss.Beta != 0.1 {
 		t.Errorf("not the paper's:\n%s", c.Resolved())
 	}
 }
@@ -97,13 +98,16 @@ train:
 	if c.Model != "models/qwen" || c.Reference != "" || c.Backend != "onnx:/lib/x.so" || c.Seed != 1<<64-1 {
 		t.Errorf("top: %+v", c)
 	}
-	if d := c.Data; d.Train != "a.jsonl" || d.Eval != "b.parquet" || strings.Join(d.ScoreColumns, "|") != "good|bad" || d.OnNegativeGap != "drop" || d.MaxTokens != 1024 {
+	if d := c.Data; d.Train != "a.jsonl" || d.Eval != "b.parquet" || strings.Join(d.ScoreColumns, "|") != "good|bad" ||
+		d.OnNegativeGap != "drop" || d.MaxTokens != 1024 {
 		t.Errorf("data: %+v", d)
 	}
-	if l := c.Loss; l.Type != "cpo" || l.Beta != 0.05 || *l.Lambda != 0 || *l.NLL != "sum" || *l.LabelSmoothing != 0 || l.Gamma != nil {
+	if l := c.Loss; l.Type != "cpo" || l.Beta != 0.05 || *l.Lambda != 0 || *l.NLL != "sum" || *l.LabelSmoothing != 0 ||
+		l.Gamma != nil {
 		t.Errorf("loss: %+v", l)
 	}
-	if o := c.Train; o.LearningRate != 1e-6 || o.WeightDecay != 0 || o.Shuffle || o.SharePrefix != "on" || o.MicroBatchSize != 4 || o.EvalMetric != "eval_loss" {
+	if o := c.Train; o.LearningRate != 1e-6 || o.WeightDecay != 0 || o.Shuffle || o.SharePrefix != "on" ||
+		o.MicroBatchSize != 4 || o.EvalMetric != "eval_loss" {
 		t.Errorf("train: %+v", o)
 	}
 }
@@ -114,19 +118,28 @@ func TestFaults(t *testing.T) {
 		sets       []string
 		want       string
 	}{
-		{"misspelt loss", minimal + "loss:\n  type: dop", nil, `f.yaml:5: loss.type "dop": want dpo, ipo, simpo or cpo`},
-		{"unknown keys", minimal + "sed: 1\ntrain:\n  learning_rat: 1\n  beta: 2\n  zzz: 3\nloss: {bta: 2}\nfrobnicate: {a: 1}", nil,
+		{"misspelt loss", minimal + "loss:\n  type: dop", nil,
+			`f.yaml:5: loss.type "dop": want dpo, ipo, simpo or cpo`},
+		{"unknown keys", minimal + "sed: 1\ntrain:\n  learning_rat: 1\n  beta: 2\n  zzz: 3\nloss: {bta: " +
+			"2}\nfrobnicate: {a: 1}", nil,
 			"f.yaml:4: unknown key \"sed\": did you mean seed?\n" +
 				"f.yaml:6: unknown key \"train.learning_rat\": did you mean train.learning_rate?\n" +
 				"f.yaml:7: unknown key \"train.beta\": did you mean loss.beta?\n" +
-				"f.yaml:8: unknown key \"train.zzz\": want epochs, max_steps, batch_size, micro_batch_size, learning_rate, schedule, warmup_steps, weight_decay, " +
-				"adam_beta1, adam_beta2, adam_epsilon, max_grad_norm, gradient_checkpointing, dtype, save_dtype, share_prefix, shuffle, log_every, eval_every, " +
+				"f.yaml:8: unknown key \"train.zzz\": want epochs, max_steps, batch_size, micro_batch_size, " +
+				"learning_rate, schedule, warmup_steps, weight_decay, " +
+				"adam_beta1, adam_beta2, adam_epsilon, max_grad_norm, gradient_checkpointing, dtype, save_dtype, " +
+				"share_prefix, shuffle, log_every, eval_every, " +
 				"eval_metric, checkpoint_every or checkpoint_keep\n" +
 				"f.yaml:9: unknown key \"loss.bta\": did you mean loss.beta?\n" +
-				"f.yaml:10: unknown key \"frobnicate\": want command, model, reference, backend, seed, data, loss or train"},
-		{"another command's key", minimal + "data.loss_on: all", nil, "f.yaml:4: unknown key \"data.loss_on\": only `posttrain sft` has it"},
-		{"dotted key", minimal + "train.epochs: 1", nil, `f.yaml:4: unknown key "train.epochs": write epochs within the section train`},
-		{"wrong types", "command: mappo\nmodel: 7\nseed: -1\ndata: {train: [a]}\nloss: {beta: strong, gamma: true}\ntrain:\n  epochs: 1.5\n  shuffle: yes\n  batch_size: \"8\"\n  max_steps: '8'\n  learning_rate: {a: 1}\n", nil,
+				"f.yaml:10: unknown key \"frobnicate\": want command, model, reference, backend, seed, data, loss or " +
+				"train"},
+		{"another command's key", minimal + "data.loss_on: all", nil,
+			"f.yaml:4: unknown key \"data.loss_on\": only `posttrain sft` has it"},
+		{"dotted key", minimal + "train.epochs: 1", nil,
+			`f.yaml:4: unknown key "train.epochs": write epochs within the section train`},
+		{"wrong types", "command: mappo\nmodel: 7\nseed: -1\ndata: {train: [a]}\nloss: {beta: strong, gamma: " +
+			"true}\ntrain:\n  epochs: 1.5\n  shuffle: yes\n  batch_size: \"8\"\n  max_steps: '8'\n  learning_rate: " +
+			"{a: 1}\n", nil,
 			"f.yaml:2: model 7: want embedded, or a Hugging Face model folder\n" +
 				"f.yaml:3: seed -1: want a whole number, 0 or more\n" +
 				"f.yaml:4: data.train [a]: want embedded, or a .jsonl, .json or .parquet file (also .gz)\n" +
@@ -137,7 +150,8 @@ func TestFaults(t *testing.T) {
 				"f.yaml:9: train.batch_size \"8\": want a whole number, 1 or more\n" +
 				"f.yaml:10: train.max_steps \"8\": want a whole number, 0 or more\n" +
 				"f.yaml:11: train.learning_rate {a: 1}: want a number above 0"},
-		{"ranges and words", minimal + "backend: tpu\nloss: {beta: 0}\ntrain:\n  epochs: 0\n  learning_rate: .inf\n  schedule: cosin\n  max_grad_norm: -1\n  adam_beta1: .nan\n  checkpoint_keep:", nil,
+		{"ranges and words", minimal + "backend: tpu\nloss: {beta: 0}\ntrain:\n  epochs: 0\n  learning_rate: .inf\n  " +
+			"schedule: cosin\n  max_grad_norm: -1\n  adam_beta1: .nan\n  checkpoint_keep:", nil,
 			"f.yaml:4: backend \"tpu\": want auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN\n" +
 				"f.yaml:5: loss.beta 0: want a number above 0\n" +
 				"f.yaml:7: train.epochs 0: want a whole number, 1 or more\n" +
@@ -146,11 +160,15 @@ func TestFaults(t *testing.T) {
 				"f.yaml:10: train.max_grad_norm -1: want a number, 0 (off) or more\n" +
 				"f.yaml:11: train.adam_beta1 NaN: want a number, 0 or more and below 1\n" +
 				"f.yaml:12: train.checkpoint_keep is empty: want a whole number, 1 or more"},
-		{"unused options", "command: mappo\nreference: ref\nmodel: embedded\ndata: {train: embedded}\nloss:\n  type: simpo\n  lambda: 0.2\n  logps: sum", nil,
+		{"unused options", "command: mappo\nreference: ref\nmodel: embedded\ndata: {train: embedded}\nloss:\n  type: " +
+			"simpo\n  lambda: 0.2\n  logps: sum", nil,
 			"f.yaml:2: reference \"ref\": simpo uses no reference model; remove it\n" +
-				"f.yaml:7: loss.lambda 0.2: simpo does not use it, only cpo does; remove it (for one run: --set loss.lambda=)\n" +
-				"f.yaml:8: loss.logps sum: simpo does not use it, only ipo does; remove it (for one run: --set loss.logps=)"},
-		{"unused after a flag", minimal + "loss:\n  gamma: 1\n  type: simpo", []string{"--loss=dpo"}, "f.yaml:5: loss.gamma 1: dpo does not use it, only simpo does; remove it (for one run: --set loss.gamma=)"},
+				"f.yaml:7: loss.lambda 0.2: simpo does not use it, only cpo does; remove it (for one run: --set " +
+				"loss.lambda=)\n" +
+				"f.yaml:8: loss.logps sum: simpo does not use it, only ipo does; remove it (for one run: --set " +
+				"loss.logps=)"},
+		{"unused after a flag", minimal + "loss:\n  gamma: 1\n  type: simpo", []string{"--loss=dpo"},
+			"f.yaml:5: loss.gamma 1: dpo does not use it, only simpo does; remove it (for one run: --set loss.gamma=)"},
 		{"duplicates", minimal + "seed: 1\nloss: {beta: 1, beta: 2}\nseed: 2\nloss: {}", nil,
 			"f.yaml:5: loss.beta is given again: line 5 has it already\n" +
 				"f.yaml:6: seed is given again: line 4 has it already\n" +
@@ -159,44 +177,65 @@ func TestFaults(t *testing.T) {
 			"f.yaml: command is missing: want command: mappo, the command that the file is for\n" +
 				"f.yaml: model is missing: want embedded, or a Hugging Face model folder\n" +
 				"f.yaml: data.train is missing: want embedded, or a .jsonl, .json or .parquet file (also .gz)"},
-		{"another command", "# hi\ncommand: sft\nloss_on: 3", nil, "f.yaml:2: is a config for `posttrain sft`, not mappo"},
+		{"another command", "# hi\ncommand: sft\nloss_on: 3", nil,
+			"f.yaml:2: is a config for `posttrain sft`, not mappo"},
 		{"no command", "command: mapo\nmodel: m\ndata: {train: t}", nil, `f.yaml:1: command "mapo": want mappo`},
-		{"across keys", minimal + "train: {batch_size: 4, micro_batch_size: 8, eval_every: 5, eval_metric: eval_loss, dtype: bfloat16}\nbackend: go", nil,
+		{"across keys", minimal + "train: {batch_size: 4, micro_batch_size: 8, eval_every: 5, eval_metric: eval_loss, " +
+			"dtype: bfloat16}\nbackend: go", nil,
 			"f.yaml:4: train.micro_batch_size 8: want at most train.batch_size, 4\n" +
 				"f.yaml:4: train.dtype bfloat16: backend go computes in float32, only xla can do bfloat16\n" +
-				"f.yaml:4: train.eval_metric \"eval_loss\": there is nothing to evaluate on; give data.eval or data.eval_fraction\n" +
+				"f.yaml:4: train.eval_metric \"eval_loss\": there is nothing to evaluate on; give data.eval or " +
+				"data.eval_fraction\n" +
 				"f.yaml:4: train.eval_every 5: there is nothing to evaluate on; give data.eval or data.eval_fraction"},
-		{"bfloat16 of a library", minimal + "train: {dtype: bfloat16}", []string{"--backend=onnx:/lib/x.so"}, "f.yaml:4: train.dtype bfloat16: backend onnx:/lib/x.so computes in float32, only xla can do bfloat16"},
-		{"data across keys", "command: mappo\nmodel: m\ndata:\n  train: t\n  eval: e\n  eval_fraction: 0.1\n  truncate: prompt\n  score_columns: [a]\ntrain: {eval_metric: loss}", nil,
+		{"bfloat16 of a library", minimal + "train: {dtype: bfloat16}", []string{"--backend=onnx:/lib/x.so"},
+			"f.yaml:4: train.dtype bfloat16: backend onnx:/lib/x.so computes in float32, only xla can do bfloat16"},
+		{"data across keys", "command: mappo\nmodel: m\ndata:\n  train: t\n  eval: e\n  eval_fraction: 0.1\n  " +
+			"truncate: prompt\n  score_columns: [a]\ntrain: {eval_metric: loss}", nil,
 			"f.yaml:6: data.eval_fraction 0.1: data.eval already names the evaluation data; remove one of the two\n" +
-				"f.yaml:7: data.truncate prompt: give the limit to cut at, data.max_prompt_tokens or data.max_tokens\n" +
-				"f.yaml:8: data.score_columns [a]: want two column names, the chosen answer's score and the rejected one's\n" +
-				"f.yaml:9: train.eval_metric \"loss\": want eval_loss, eval_rewards/accuracies, eval_rewards/margins, eval_logps/chosen or eval_rewards/chosen"},
-		{"metric that is better neither way", minimal + "train: {eval_metric: eval_logps/rejected}", []string{"data.eval_fraction=0.5"},
-			"f.yaml:4: train.eval_metric \"eval_logps/rejected\": want eval_loss, eval_rewards/accuracies, eval_rewards/margins, eval_logps/chosen or eval_rewards/chosen"},
-		{"two lengths", minimal + "train:\n  max_steps: 60\n  epochs: 3", nil, "f.yaml:5: train.max_steps 60: train.epochs 3 also says how long the run is; give one of the two"},
-		{"two lengths by flags", minimal, []string{"--max-steps=60", "train.epochs=1"}, "--max-steps: train.max_steps 60: train.epochs 1 also says how long the run is; give one of the two"},
-		{"rewards of the plain loss", "command: mappo\nmodel: m\ndata:\n  train: t\n  score_columns: [a, b]\n  reward_transform: none\n  on_negative_gap: drop", []string{"--prior=none"},
-			"f.yaml:5: data.score_columns [a b]: loss.prior none uses no rewards; remove it (for one run: --set data.score_columns=)\n" +
-				"f.yaml:6: data.reward_transform none: loss.prior none uses no rewards; remove it (for one run: --set data.reward_transform=)\n" +
-				"f.yaml:7: data.on_negative_gap drop: loss.prior none uses no rewards; remove it (for one run: --set data.on_negative_gap=)"},
+				"f.yaml:7: data.truncate prompt: give the limit to cut at, data.max_prompt_tokens or " +
+				"data.max_tokens\n" +
+				"f.yaml:8: data.score_columns [a]: want two column names, the chosen answer's score and the rejected " +
+				"one's\n" +
+				"f.yaml:9: train.eval_metric \"loss\": want eval_loss, eval_rewards/accuracies, eval_rewards/margins, " +
+				"eval_logps/chosen or eval_rewards/chosen"},
+		{"metric that is better neither way", minimal + "train: {eval_metric: eval_logps/rejected}",
+			[]string{"data.eval_fraction=0.5"},
+			"f.yaml:4: train.eval_metric \"eval_logps/rejected\": want eval_loss, eval_rewards/accuracies, " +
+				"eval_rewards/margins, eval_logps/chosen or eval_rewards/chosen"},
+		{"two lengths", minimal + "train:\n  max_steps: 60\n  epochs: 3", nil,
+			"f.yaml:5: train.max_steps 60: train.epochs 3 also says how long the run is; give one of the two"},
+		{"two lengths by flags", minimal, []string{"--max-steps=60", "train.epochs=1"},
+			"--max-steps: train.max_steps 60: train.epochs 1 also says how long the run is; give one of the two"},
+		{"rewards of the plain loss", "command: mappo\nmodel: m\ndata:\n  train: t\n  score_columns: [a, b]\n  " +
+			"reward_transform: none\n  on_negative_gap: drop", []string{"--prior=none"},
+			"f.yaml:5: data.score_columns [a b]: loss.prior none uses no rewards; remove it (for one run: --set " +
+				"data.score_columns=)\n" +
+				"f.yaml:6: data.reward_transform none: loss.prior none uses no rewards; remove it (for one run: --set " +
+				"data.reward_transform=)\n" +
+				"f.yaml:7: data.on_negative_gap drop: loss.prior none uses no rewards; remove it (for one run: --set " +
+				"data.on_negative_gap=)"},
 		{"section", "command: mappo\nmodel: m\ndata: pairs.jsonl\nloss: [1]\ntrain:", nil,
-			"f.yaml:3: data \"pairs.jsonl\": want a section with train, eval, eval_fraction, score_columns, reward_transform, on_negative_gap, max_prompt_tokens, " +
+			"f.yaml:3: data \"pairs.jsonl\": want a section with train, eval, eval_fraction, score_columns, " +
+				"reward_transform, on_negative_gap, max_prompt_tokens, " +
 				"max_completion_tokens, max_tokens or truncate\n" +
-				"f.yaml:4: loss [1]: want a section with type, prior, beta, gamma, lambda, label_smoothing, logps or nll\n" +
+				"f.yaml:4: loss [1]: want a section with type, prior, beta, gamma, lambda, label_smoothing, logps or " +
+				"nll\n" +
 				"f.yaml: data.train is missing: want embedded, or a .jsonl, .json or .parquet file (also .gz)"},
 		{"empty", "# nothing\n", nil, "f.yaml: the file is empty: want command: mappo and what it needs"},
 		{"not a mapping", "- a\n", nil, "f.yaml:1: - a: want keys and values, such as command: mappo"},
 		{"two documents", minimal + "---\na: 1", nil, "f.yaml: 2 documents divided by ---: want one"},
-		{"not YAML", minimal + "loss: 3\n  beta: 2", nil, "f.yaml:4: not YAML: mapping value is not allowed in this context"},
-		{"flags", minimal, []string{"--prior=map", "loss.bta=1", "loss=3", "command=sft", "train.epochs=x", "data.score_columns=a,b,c", "train.shuffle=no"},
+		{"not YAML", minimal + "loss: 3\n  beta: 2", nil,
+			"f.yaml:4: not YAML: mapping value is not allowed in this context"},
+		{"flags", minimal, []string{"--prior=map", "loss.bta=1", "loss=3", "command=sft", "train.epochs=x",
+			"data.score_columns=a,b,c", "train.shuffle=no"},
 			"--set: unknown key \"loss.bta\": did you mean loss.beta?\n" +
 				"--set: loss is a section: set one of its keys, such as loss.type\n" +
 				"--set: command cannot be set: it says which command the file is for\n" +
 				"--set: train.epochs \"x\": want a whole number, 1 or more\n" +
 				"--set: train.shuffle \"no\": want true or false\n" +
 				"--prior: loss.prior \"map\": want mappo or none\n" +
-				"--set: data.score_columns [a b c]: want two column names, the chosen answer's score and the rejected one's"},
+				"--set: data.score_columns [a b c]: want two column names, the chosen answer's score and the rejected " +
+				"one's"},
 	} {
 		_, err := parse(c.text, c.sets...)
 		if err == nil {
@@ -211,14 +250,16 @@ func TestFaults(t *testing.T) {
 
 func TestOverridesWin(t *testing.T) {
 	c, err := parse(minimal+"loss: {type: simpo, gamma: 2, beta: 0.3}\nseed: 4",
-		"--loss=ipo", "loss.gamma=", "--seed=5", "--model=7", "--score-columns=a, b", "--max-steps=3", "loss.beta=0.4", "train.learning_rate=1e-5", "train.shuffle=false", "--backend=go")
+		"--loss=ipo", "loss.gamma=", "--seed=5", "--model=7", "--score-columns=a, b", "--max-steps=3", "loss.beta=0.4",
+		"train.learning_rate=1e-5", "train.shuffle=false", "--backend=go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if c.Loss.Type != "ipo" || c.Loss.Gamma != nil || *c.Loss.Logps != "mean" || c.Loss.Beta != 0.4 {
 		t.Errorf("loss %+v", c.Loss)
 	}
-	if c.Seed != 5 || c.Model != "7" || strings.Join(c.Data.ScoreColumns, "|") != "a|b" || c.Train.MaxSteps != 3 || c.Train.LearningRate != 1e-5 || c.Train.Shuffle || c.Backend != "go" {
+	if c.Seed != 5 || c.Model != "7" || strings.Join(c.Data.ScoreColumns, "|") != "a|b" || c.Train.MaxSteps != 3 ||
+		c.Train.LearningRate != 1e-5 || c.Train.Shuffle || c.Backend != "go" {
 		t.Errorf("got\n%s", c.Resolved())
 	}
 	for _, text := range []string{"", "loss.beta", "=3", " = "} {
@@ -251,7 +292,8 @@ func TestLengthOfTheRun(t *testing.T) {
 			t.Fatalf("%q %v: %v", c.file, c.sets, err)
 		}
 		if got.Train.Epochs != c.epochs || got.Train.MaxSteps != c.steps {
-			t.Errorf("%q %v: %d epochs, %d steps, want %d and %d", c.file, c.sets, got.Train.Epochs, got.Train.MaxSteps, c.epochs, c.steps)
+			t.Errorf("%q %v: %d epochs, %d steps, want %d and %d", c.file, c.sets, got.Train.Epochs, got.Train.MaxSteps,
+				c.epochs, c.steps)
 		}
 	}
 	quick, err := loadMappo("", []config.Override{{Flag: "--set", Key: "train.epochs", Value: "2"}})
@@ -262,8 +304,12 @@ func TestLengthOfTheRun(t *testing.T) {
 
 func TestResolvedLoadsToTheSame(t *testing.T) {
 	for _, sets := range [][]string{
-		nil, {"--max-steps=9"}, {"train.epochs=9"}, {"--loss=ipo"}, {"--loss=simpo"}, {"--loss=cpo", "--prior=none", "data.on_negative_gap=clamp", "data.score_columns="}, {"train.learning_rate=1e-7", "seed=18446744073709551615"},
-		{"--model=1e3", "--data=true", "--score-columns=yes,null"}, {"data.eval=a: b #c", "data.eval_fraction=", "--reference= ' \" - x"}, {"data.eval_fraction=0.25", "train.eval_metric=eval_rewards/accuracies"},
+		nil, {"--max-steps=9"}, {"train.epochs=9"}, {"--loss=ipo"}, {"--loss=simpo"},
+		{"--loss=cpo", "--prior=none", "data.on_negative_gap=clamp", "data.score_columns="},
+		{"train.learning_rate=1e-7", "seed=18446744073709551615"},
+		{"--model=1e3", "--data=true", "--score-columns=yes,null"},
+		{"data.eval=a: b #c", "data.eval_fraction=", "--reference= ' \" - x"},
+		{"data.eval_fraction=0.25", "train.eval_metric=eval_rewards/accuracies"},
 	} {
 		c, err := parse(minimal, sets...)
 		if err != nil {
@@ -283,7 +329,8 @@ func TestResolvedLoadsToTheSame(t *testing.T) {
 // Every metric that may name the best checkpoint is taken, and measured.
 func TestWatchedMetrics(t *testing.T) {
 	measured := losses.Outcome{}.Metrics(losses.Batch{})
-	for _, name := range []string{"eval_loss", "eval_rewards/accuracies", "eval_rewards/margins", "eval_logps/chosen", "eval_rewards/chosen"} {
+	for _, name := range []string{"eval_loss", "eval_rewards/accuracies", "eval_rewards/margins", "eval_logps/chosen",
+		"eval_rewards/chosen"} {
 		if _, ok := measured[strings.TrimPrefix(name, "eval_")]; !ok {
 			t.Errorf("%s is not measured", name)
 		}
@@ -295,11 +342,13 @@ func TestWatchedMetrics(t *testing.T) {
 
 func TestLoad(t *testing.T) {
 	c, err := loadMappo("", nil)
-	if err != nil || c.Model != embedded.Name || c.Data.Train != embedded.Name || c.Loss.Prior != losses.MaPPO || c.Loss.Type != losses.DPO {
+	if err != nil || c.Model != embedded.Name || c.Data.Train != embedded.Name || c.Loss.Prior != losses.MaPPO ||
+		c.Loss.Type != losses.DPO {
 		t.Errorf("embedded default: %+v, %v", c, err)
 	}
 	for _, loss := range losses.Types() {
-		if _, err := loadMappo("", []config.Override{{Flag: "--loss", Key: "loss.type", Value: loss}, {Flag: "--prior", Key: "loss.prior", Value: "none"}}); err != nil {
+		if _, err := loadMappo("", []config.Override{{Flag: "--loss", Key: "loss.type", Value: loss},
+			{Flag: "--prior", Key: "loss.prior", Value: "none"}}); err != nil {
 			t.Errorf("the embedded default with --loss %s: %v", loss, err)
 		}
 	}
@@ -310,25 +359,29 @@ func TestLoad(t *testing.T) {
 	if _, err := loadMappo(path, nil); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), path) {
 		t.Errorf("missing file: %v", err)
 	}
-	if err := os.WriteFile(path, []byte("command: mappo\nmodel: m\ndata: {train: t, loss_on: all}\nloss: {}"), 0o666); err != nil {
+	if err := os.WriteFile(path, []byte("command: mappo\nmodel: m\ndata: {train: t, loss_on: all}\nloss: {}"),
+		0o666); err != nil {
 		t.Fatal(err)
 	}
 	want := path + ":3: unknown key \"data.loss_on\": only `posttrain sft` has it"
 	if _, err := loadMappo(path, nil); err == nil || err.Error() != want {
 		t.Errorf("got %v", err)
 	}
-	if _, err := loadSFT(path, nil); err == nil || err.Error() != path+":1: is a config for `posttrain mappo`, not sft" {
+	if _, err := loadSFT(path, nil); err == nil || err.Error() != path+":1: is a config for `posttrain mappo`, not "+
+		"sft" {
 		t.Errorf("got %v", err)
 	}
 }
 
 // The quick start's settings are for its tiny model alone: another model, or other data, takes the general defaults.
 func TestQuickStartIsForTheEmbeddedModelOnly(t *testing.T) {
-	quick, err := loadMappo("", []config.Override{{Flag: "--model", Key: "model", Value: embedded.Name}, {Flag: "--data", Key: "data.train", Value: embedded.Name}})
+	quick, err := loadMappo("", []config.Override{{Flag: "--model", Key: "model", Value: embedded.Name},
+		{Flag: "--data", Key: "data.train", Value: embedded.Name}})
 	if err != nil || quick.Train.MaxSteps == 0 || quick.Train.LearningRate < 1e-5 {
 		t.Errorf("the embedded model has no quick start: %v\n%s", err, quick.Resolved())
 	}
-	other := []config.Override{{Flag: "--model", Key: "model", Value: "embedded"}, {Flag: "--model", Key: "model", Value: "m"}, {Flag: "--data", Key: "data.train", Value: "p.jsonl"}}
+	other := []config.Override{{Flag: "--model", Key: "model", Value: "embedded"},
+		{Flag: "--model", Key: "model", Value: "m"}, {Flag: "--data", Key: "data.train", Value: "p.jsonl"}}
 	c, err := loadMappo("", other)
 	if err != nil {
 		t.Fatal(err)
@@ -338,15 +391,19 @@ func TestQuickStartIsForTheEmbeddedModelOnly(t *testing.T) {
 	if !reflect.DeepEqual(*c, want) {
 		t.Errorf("got\n%s", c.Resolved())
 	}
-	if text := c.Explain(); !strings.Contains(text, "1 epoch of 128 pairs (8 at a time), AdamW at 5e-07, 100 steps of warm-up, then linear, weight decay 0.01") {
+	if text := c.Explain(); !strings.Contains(text, "1 epoch of 128 pairs (8 at a time), AdamW at 5e-07, 100 steps of "+
+		"warm-up, then linear, weight decay 0.01") {
 		t.Errorf("not the paper's:\n%s", text)
 	}
 	s, err := loadSFT("", other)
-	if wantSFT := sft.Defaults(); err != nil || s.Train.LearningRate != wantSFT.Train.LearningRate || s.Train.MaxSteps != 0 || s.Data.MaxTokens != 0 {
+	if wantSFT := sft.Defaults(); err != nil || s.Train.LearningRate != wantSFT.Train.LearningRate ||
+		s.Train.MaxSteps != 0 || s.Data.MaxTokens != 0 {
 		t.Errorf("sft: %v\n%s", err, s.Resolved())
 	}
-	_, err = loadMappo("", []config.Override{{Flag: "--model", Key: "model", Value: "m"}, {Flag: "--loss", Key: "loss.type", Value: "dop"}})
-	faults := "--data: data.train is missing: want embedded, or a .jsonl, .json or .parquet file (also .gz)\n--loss: loss.type \"dop\": want dpo, ipo, simpo or cpo"
+	_, err = loadMappo("", []config.Override{{Flag: "--model", Key: "model", Value: "m"},
+		{Flag: "--loss", Key: "loss.type", Value: "dop"}})
+	faults := "--data: data.train is missing: want embedded, or a .jsonl, .json or .parquet file (also .gz)\n--loss: " +
+		"loss.type \"dop\": want dpo, ipo, simpo or cpo"
 	if err == nil || err.Error() != faults {
 		t.Errorf("no data: %v", err)
 	}
@@ -358,15 +415,23 @@ func TestQuickStartIsForTheEmbeddedModelOnly(t *testing.T) {
 
 func TestSFTFaults(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
-		{"data: {train: t, loss_on: prompt, score_columns: [a, b], eval_fraction: 0.5}\nloss: {type: dpo}\ntrain: {eval_metric: eval_rewards/margins}",
+		{"data: {train: t, loss_on: prompt, score_columns: [a, b], eval_fraction: 0.5}\nloss: {type: dpo}\ntrain: " +
+			"{eval_metric: eval_rewards/margins}",
 			"s.yaml:3: unknown key \"data.score_columns\": only `posttrain mappo` has it\n" +
 				"s.yaml:3: data.loss_on \"prompt\": want completion or all\n" +
 				"s.yaml:4: unknown key \"loss\": only `posttrain mappo` has it\n" +
 				"s.yaml:5: train.eval_metric \"eval_rewards/margins\": want eval_loss"},
-		{"data: {train: t}\ntrain: {share_prefix: auto}", "s.yaml:4: unknown key \"train.share_prefix\": only `posttrain mappo` has it"},
-		{"data: {train: t, loss_on: all, max_tokens: 9, max_prompt_tokens: 5}", "s.yaml:3: data.max_prompt_tokens 5: with data.loss_on all the whole text is the completion; use data.max_tokens"},
-		{"data: {train: t, loss_on: all, max_tokens: 9, truncate: prompt}", "s.yaml:3: data.truncate prompt: with data.loss_on all the whole text is the completion; want none or completion"},
-		{"data: {train: t, loss_on: all, max_tokens: 9, truncate: both}", "s.yaml:3: data.truncate both: with data.loss_on all the whole text is the completion; want none or completion"},
+		{"data: {train: t}\ntrain: {share_prefix: auto}",
+			"s.yaml:4: unknown key \"train.share_prefix\": only `posttrain mappo` has it"},
+		{"data: {train: t, loss_on: all, max_tokens: 9, max_prompt_tokens: 5}",
+			"s.yaml:3: data.max_prompt_tokens 5: with data.loss_on all the whole text is the completion; use " +
+				"data.max_tokens"},
+		{"data: {train: t, loss_on: all, max_tokens: 9, truncate: prompt}",
+			"s.yaml:3: data.truncate prompt: with data.loss_on all the whole text is the completion; want none or " +
+				"completion"},
+		{"data: {train: t, loss_on: all, max_tokens: 9, truncate: both}",
+			"s.yaml:3: data.truncate both: with data.loss_on all the whole text is the completion; want none or " +
+				"completion"},
 	} {
 		_, err := parseSFT("s.yaml", []byte("command: sft\nmodel: m\n"+c.text), nil)
 		if err == nil || err.Error() != c.want {
@@ -382,9 +447,12 @@ func TestTruncateNeedsItsLimit(t *testing.T) {
 		ok               bool
 	}{
 		{"none", "", true},
-		{"prompt", "max_completion_tokens: 4", false}, {"prompt", "max_prompt_tokens: 4", true}, {"prompt", "max_tokens: 4", true},
-		{"completion", "max_prompt_tokens: 4", false}, {"completion", "max_completion_tokens: 4", true}, {"completion", "max_tokens: 4", true},
-		{"both", "max_prompt_tokens: 4", false}, {"both", "max_completion_tokens: 4", false}, {"both", "max_tokens: 4", true},
+		{"prompt", "max_completion_tokens: 4", false}, {"prompt", "max_prompt_tokens: 4", true},
+		{"prompt", "max_tokens: 4", true},
+		{"completion", "max_prompt_tokens: 4", false}, {"completion", "max_completion_tokens: 4", true},
+		{"completion", "max_tokens: 4", true},
+		{"both", "max_prompt_tokens: 4", false}, {"both", "max_completion_tokens: 4", false},
+		{"both", "max_tokens: 4", true},
 		{"both", "max_prompt_tokens: 4, max_completion_tokens: 4", true},
 	} {
 		text := "command: sft\nmodel: m\ndata: {train: t, truncate: " + c.truncate + ", " + c.limits + "}"
@@ -394,12 +462,14 @@ func TestTruncateNeedsItsLimit(t *testing.T) {
 			continue
 		}
 		if err != nil {
-			if !strings.HasPrefix(err.Error(), "s.yaml:3: data.truncate "+c.truncate+": give the limit to cut at, data.max_") {
+			if !strings.HasPrefix(err.Error(), "s.yaml:3: data.truncate "+c.truncate+": give the limit to cut at, "+
+				"data.max_") {
 				t.Error(err)
 			}
 			continue
 		}
-		if again, err := parseSFT("config.yaml", resolved.Resolved(), nil); err != nil || !reflect.DeepEqual(again, resolved) {
+		if again, err := parseSFT("config.yaml", resolved.Resolved(), nil); err != nil ||
+			!reflect.DeepEqual(again, resolved) {
 			t.Errorf("%v\n%s", err, resolved.Resolved())
 		}
 	}
@@ -416,8 +486,10 @@ func TestDiff(t *testing.T) {
 	if d := config.Diff(resolved(), resolved()); d != nil {
 		t.Errorf("of the same: %v", d)
 	}
-	got := strings.Join(config.Diff(resolved(), resolved("loss.beta=0.2", "--loss=ipo", "--score-columns=a,b", "--reference=r")), "\n")
-	want := "data.score_columns: [], now [a b]\nloss.beta: 0.1, now 0.2\nloss.label_smoothing: 0, now not given\nloss.logps: not given, now mean\nloss.type: dpo, now ipo\nreference: \"\", now r"
+	got := strings.Join(config.Diff(resolved(), resolved("loss.beta=0.2", "--loss=ipo", "--score-columns=a,b",
+		"--reference=r")), "\n")
+	want := "data.score_columns: [], now [a b]\nloss.beta: 0.1, now 0.2\nloss.label_smoothing: 0, now not " +
+		"given\nloss.logps: not given, now mean\nloss.type: dpo, now ipo\nreference: \"\", now r"
 	if got != want {
 		t.Errorf("got\n%s", got)
 	}
@@ -427,7 +499,9 @@ func TestDiff(t *testing.T) {
 }
 
 func TestExplain(t *testing.T) {
-	paper, err := loadMappo("", []config.Override{{Flag: "--set", Key: "train.batch_size", Value: "128"}, {Flag: "--set", Key: "train.learning_rate", Value: "5e-7"}, {Flag: "--set", Key: "train.warmup_steps", Value: "100"},
+	paper, err := loadMappo("", []config.Override{{Flag: "--set", Key: "train.batch_size", Value: "128"},
+		{Flag: "--set", Key: "train.learning_rate", Value: "5e-7"},
+		{Flag: "--set", Key: "train.warmup_steps", Value: "100"},
 		{Flag: "--set", Key: "train.dtype", Value: "bfloat16"}, {Flag: "--backend", Key: "backend", Value: "xla"}})
 	if err != nil {
 		t.Fatal(err)
@@ -435,12 +509,15 @@ func TestExplain(t *testing.T) {
 	if d := paper.Deviations(); len(d) != 1 || d[0].String() != "data.on_negative_gap: clamp (paper: does not say)" {
 		t.Errorf("the paper's settings deviate: %v", d)
 	}
-	c, err := parse(minimal, "--loss=ipo", "--prior=none", "train.learning_rate=1e-6", "loss.beta=0.5", "--reference=r", "train.max_steps=7")
+	c, err := parse(minimal, "--loss=ipo", "--prior=none", "train.learning_rate=1e-6", "loss.beta=0.5", "--reference=r",
+		"train.max_steps=7")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"loss = (A - B - 1)²", "7 steps of 128 pairs (8 at a time)", "100 steps of warm-up", "loss.prior: none (paper: mappo)", "loss.beta: 0.5 (paper: 0.1)",
-		"train.learning_rate: 1e-06 (paper: 5e-07)", "train.dtype: auto (paper: bfloat16)", "reference: r (paper: the model before training)"} {
+	for _, part := range []string{"loss = (A - B - 1)²", "7 steps of 128 pairs (8 at a time)", "100 steps of warm-up",
+		"loss.prior: none (paper: mappo)", "loss.beta: 0.5 (paper: 0.1)",
+		"train.learning_rate: 1e-06 (paper: 5e-07)", "train.dtype: auto (paper: bfloat16)",
+		"reference: r (paper: the model before training)"} {
 		if !strings.Contains(c.Explain(), part) {
 			t.Errorf("lacks %q:\n%s", part, c.Explain())
 		}
@@ -467,7 +544,8 @@ func FuzzParse(f *testing.F) {
 	f.Add("a: |\n  b\n - c: 'd\n", "a: 'b' #c")
 	f.Add("command: mappo\nmodel: !!str 5\nseed: 0x10\ndata:\n  train: >-\n    x\n    y\n", "a: 'b' #c")
 	f.Fuzz(func(t *testing.T, text, value string) {
-		sets := []config.Override{{Flag: "--eval", Key: "data.eval", Value: value}, {Flag: "--score-columns", Key: "data.score_columns", Value: value + "," + value}}
+		sets := []config.Override{{Flag: "--eval", Key: "data.eval", Value: value},
+			{Flag: "--score-columns", Key: "data.score_columns", Value: value + "," + value}}
 		c, err := parseMappo("f.yaml", []byte(text), sets)
 		if err != nil {
 			faults, ok := errors.AsType[config.Faults](err)
@@ -489,7 +567,8 @@ func FuzzParse(f *testing.F) {
 }
 
 func TestTextIsOnePrintableLine(t *testing.T) {
-	_, err := parse("command: mappo\nmodel: |\n  a\n  b\ndata: {train: embedded}", "data.eval=a\x00b", "data.score_columns=a\nb,c")
+	_, err := parse("command: mappo\nmodel: |\n  a\n  b\ndata: {train: embedded}", "data.eval=a\x00b",
+		"data.score_columns=a\nb,c")
 	want := "f.yaml:2: model \"a\\nb\\n\": want embedded, or a Hugging Face model folder\n" +
 		"--set: data.eval \"a\\x00b\": want a .jsonl, .json or .parquet file (also .gz)\n" +
 		"--set: data.score_columns \"a\\nb,c\": want two column names, the chosen answer's score and the rejected one's"
@@ -501,14 +580,17 @@ func TestTextIsOnePrintableLine(t *testing.T) {
 // flags are some of the command line's.
 var mappoFlags = []config.Flag{
 	{Name: "model", Key: "model"}, {Name: "reference", Key: "reference"}, {Name: "data", Key: "data.train"},
-	{Name: "score-columns", Key: "data.score_columns"}, {Name: "loss", Key: "loss.type"}, {Name: "prior", Key: "loss.prior"},
+	{Name: "score-columns", Key: "data.score_columns"}, {Name: "loss", Key: "loss.type"},
+	{Name: "prior", Key: "loss.prior"},
 	{Name: "backend", Key: "backend"}, {Name: "seed", Key: "seed"}, {Name: "max-steps", Key: "train.max_steps"},
 }
 
 var cirlFlags = []config.Flag{
-	{Name: "data", Key: "data.train"}, {Name: "prompt", Key: "data.prompt"}, {Name: "prompts", Key: "grpo.prompts_per_step"},
+	{Name: "data", Key: "data.train"}, {Name: "prompt", Key: "data.prompt"},
+	{Name: "prompts", Key: "grpo.prompts_per_step"},
 	{Name: "group-size", Key: "grpo.group_size"}, {Name: "max-new-tokens", Key: "sampling.max_new_tokens"},
-	{Name: "temperature", Key: "sampling.temperature"}, {Name: "kl", Key: "grpo.kl"}, {Name: "kl-coef", Key: "grpo.kl_coef"},
+	{Name: "temperature", Key: "sampling.temperature"}, {Name: "kl", Key: "grpo.kl"},
+	{Name: "kl-coef", Key: "grpo.kl_coef"},
 	{Name: "max-steps", Key: "train.max_steps"},
 }
 

@@ -27,7 +27,8 @@ type Source struct {
 func (s Source) Check() []fault.Fault {
 	faults := fault.Check(s)
 	if s.Eval != "" && s.EvalFraction != 0 {
-		faults.Add("eval_fraction", s.EvalFraction, "data.eval already names the evaluation data; remove one of the two")
+		faults.Add("eval_fraction", s.EvalFraction, "data.eval already names the evaluation data; remove one of the "+
+			"two")
 	}
 	return faults
 }
@@ -113,7 +114,8 @@ func DropEpochs(t *train.Options) {
 // CheckDType refuses bfloat16 where the engine has none.
 func CheckDType(g *config.Given, backend, dtype string) {
 	if engine, _, _ := strings.Cut(backend, ":"); dtype == "bfloat16" && (engine == "go" || engine == "onnx") {
-		g.Fault("train.dtype", "train.dtype bfloat16: backend %s computes in float32, only xla can do bfloat16", backend)
+		g.Fault("train.dtype", "train.dtype bfloat16: backend %s computes in float32, only xla can do bfloat16",
+			backend)
 	}
 }
 
@@ -141,7 +143,8 @@ func DescribeTraining(t train.Options, batch string) string {
 	if t.MaxGradNorm > 0 {
 		clipping = fmt.Sprintf("at most %v", t.MaxGradNorm)
 	}
-	return fmt.Sprintf("training: %s%s, AdamW at %v, %s of warm-up, then %s, weight decay %v, gradient norm %s, dtype %s\n",
+	return fmt.Sprintf("training: %s%s, AdamW at %v, %s of warm-up, then %s, weight decay %v, gradient norm %s, dtype "+
+		"%s\n",
 		span, batch, t.LearningRate, Count(t.WarmupSteps, "step"), t.Schedule, t.WeightDecay, clipping, t.DType)
 }
 

@@ -22,10 +22,12 @@ func (j *Job) Limit(path string, groups []batch.Group, o batch.Options, drift in
 	l := batch.Limit(groups, o, positions)
 	j.Say("%s: %s", path, l)
 	if drift > 0 {
-		j.Say("%s: %d completions merge with their prompt when tokenised together; they were tokenised apart", path, drift)
+		j.Say("%s: %d completions merge with their prompt when tokenised together; they were tokenised apart", path,
+			drift)
 	}
 	if len(l.Keep) == 0 {
-		return nil, fmt.Errorf("%s: no row is left: %d are too long, %d have an empty answer (data.max_prompt_tokens %d, "+
+		return nil, fmt.Errorf("%s: no row is left: %d are too long, %d have an empty answer (data.max_prompt_tokens "+
+			"%d, "+
 			"data.max_completion_tokens %d, data.max_tokens %d, where 0 is no limit; the model takes %d)",
 			path, l.Dropped, l.Empty, o.MaxPromptTokens, o.MaxCompletionTokens, o.MaxTokens, positions)
 	}
@@ -55,7 +57,8 @@ func (j *Job) SharesPrompts(groups []batch.Group) bool {
 
 // Learn runs a loop over examples and saves the model. The report of what changed goes into the summary; it is asked
 // for while the learner has the weights of the saved model.
-func (j *Job) Learn(ctx context.Context, l *train.Loop, report func(records []run.Record) (string, error)) (*Result, error) {
+func (j *Job) Learn(ctx context.Context, l *train.Loop, report func(records []run.Record) (string, error)) (*Result,
+	error) {
 	if err := j.Follow(ctx, l); err != nil {
 		return nil, err
 	}
@@ -71,7 +74,8 @@ func (j *Job) Learn(ctx context.Context, l *train.Loop, report func(records []ru
 	if err != nil {
 		return nil, err
 	}
-	head := fmt.Sprintf("%s: %s on %d examples, engine %s.\n", j.Title, Count(l.Step(), "step"), len(l.Train.Groups), j.Engine.Name)
+	head := fmt.Sprintf("%s: %s on %d examples, engine %s.\n", j.Title, Count(l.Step(), "step"), len(l.Train.Groups),
+		j.Engine.Name)
 	return j.Conclude(l, best, head+change+LossChange(records)+WhichModel(j.Run, best, l.Step()))
 }
 

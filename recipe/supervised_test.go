@@ -12,7 +12,8 @@ func TestChangeOf(t *testing.T) {
 	for step := range 20 {
 		records = append(records, run.Record{Step: step + 1, Values: map[string]float64{"loss": float64(step)}})
 	}
-	if c, known := ChangeOf(records, "loss"); !known || c.Held || c.First != 0.5 || c.Last != 18.5 || c.Direction() != "rose" {
+	if c, known := ChangeOf(records, "loss"); !known || c.Held || c.First != 0.5 || c.Last != 18.5 ||
+		c.Direction() != "rose" {
 		t.Errorf("%+v, want 0.5 to 18.5", c)
 	}
 	for _, v := range []float64{3, 9, 2} {

@@ -55,7 +55,8 @@ func graphOptions(e *backend.Engine, m *model.Model, o train.Options) (model.Gra
 	g := model.GraphOptions{Checkpoint: o.GradientCheckpointing, DType: dtypes.Float32}
 	switch {
 	case o.DType == "bfloat16" && !e.Wants.BFloat16:
-		return g, fmt.Errorf("train.dtype bfloat16: backend %s computes in float32: want auto or float32, or --backend xla", e.Name)
+		return g, fmt.Errorf("train.dtype bfloat16: backend %s computes in float32: want auto or float32, or "+
+			"--backend xla", e.Name)
 	case o.DType == "bfloat16", o.DType == "auto" && e.Wants.BFloat16 && m.Config.DType == "bfloat16":
 		g.DType = dtypes.BFloat16
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/posttrain/posttrain/embedded"
 )
 
-// writeScenarios writes so many scenarios as items.json, changed.
+// writeScenarios writes n changed scenarios as items.json.
 func writeScenarios(n int, change func(items []ci.Item)) func(t *testing.T) {
 	return func(t *testing.T) {
 		t.Helper()
@@ -72,8 +72,8 @@ var cirlFaults = []faultCase{
 	{"prefilled miniature", nil, tinyCIRL(2, "--set", "data.prefill=true"), 2, []string{"--set", "data.prefill true",
 		"compact"}, nil},
 	{"everything held out", nil, tinyCIRL(2, "--set", "data.validation_fraction=0.6", "--set",
-		"data.test_fraction=0.4"), 2, []string{"data.test_fraction 0.4", "nothing is left to train on", "below 1"},
-		nil},
+		"data.test_fraction=0.4"), 2,
+		[]string{"data.test_fraction 0.4", "nothing is left to train on", "below 1"}, nil},
 	{"number of items in a file", nil, tinyCIRL(2, "--set", "data.scenarios=100"), 2, []string{"data.scenarios 100",
 		"items.json", "only embedded"}, nil},
 	{"key of another command", nil, tinyCIRL(2, "--set", "train.batch_size=8"), 2, []string{"--set",
@@ -92,7 +92,7 @@ var cirlFaults = []faultCase{
 
 	// data
 	{"no file", nil, tinyCIRL(2, "--data", "no.json"), 1, []string{"no.json: no such file"}, nil},
-	{"file that is none of ours", withFile("items.csv", "a,b\n"), tinyCIRL(2, "--data", "items.csv"), 1,
+	{"file of an unknown kind", withFile("items.csv", "a,b\n"), tinyCIRL(2, "--data", "items.csv"), 1,
 		[]string{"items.csv", `".csv"`, ".jsonl, .json or .parquet"}, nil},
 	{"empty file", withFile("items.json", "[]"), tinyCIRL(2), 1, []string{"items.json", "empty"}, nil},
 	{"item without annotations", withoutAnnotation, tinyCIRL(2), 1, []string{"items.json", "row 2", "annotation"}, nil},

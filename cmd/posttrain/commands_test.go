@@ -53,8 +53,8 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// parses tells whether a command line, from "posttrain" on, names a command that can be run, with flags that it has and
-// arguments that it takes. It runs nothing.
+// parses checks whether a command line, from "posttrain" on, names a command that can be run, with flags that it has
+// and arguments that it takes. It runs nothing.
 func parses(words []string) error {
 	if len(words) == 0 || words[0] != "posttrain" {
 		return fmt.Errorf("does not begin with posttrain")
@@ -105,17 +105,20 @@ func TestExplain(t *testing.T) {
 		t.Fatalf("%v, %v: want the repository's configs", paths, err)
 	}
 	want := map[string][]string{
-		"ci-rl.yaml":       {"GRPO", "clip(ρ, 0.8, 1.2)", "0.001·KL", "32 prompts a step, 16 completions each", "4 updates a step on 128 completions each", "AdamW at 1e-06", "no option deviates"},
-		"cpo.yaml":         {"MaPPO-CPO", "0.2", "no reference model"},
-		"ipo.yaml":         {"MaPPO-IPO", "the model before training"},
-		"mappo.yaml":       {"MaPPO-DPO", "-log σ(0.1·A - Δr·0.1·B)", "0.693147 (ln 2)", "train.learning_rate: 0.0001 (paper: 5e-07)"},
+		"ci-rl.yaml": {"GRPO", "clip(ρ, 0.8, 1.2)", "0.001·KL", "32 prompts a step, 16 completions each",
+			"4 updates a step on 128 completions each", "AdamW at 1e-06", "no option deviates"},
+		"cpo.yaml": {"MaPPO-CPO", "0.2", "no reference model"},
+		"ipo.yaml": {"MaPPO-IPO", "the model before training"},
+		"mappo.yaml": {"MaPPO-DPO", "-log σ(0.1·A - Δr·0.1·B)", "0.693147 (ln 2)",
+			"train.learning_rate: 0.0001 (paper: 5e-07)"},
 		"mappo-paper.yaml": {"MaPPO-DPO", "128 pairs", "AdamW at 5e-07"},
 		"sft.yaml":         {"negative log-likelihood", "the completions' tokens"},
 		"simpo.yaml":       {"MaPPO-SimPO", "no reference model"},
 	}
 	for _, path := range paths {
 		if strings.HasPrefix(filepath.Base(path), "privacylens") {
-			if o := cli(t, "explain", "--config", path); o.code != 1 || !strings.Contains(o.last(), "which trains nothing") {
+			if o := cli(t, "explain", "--config", path); o.code != 1 ||
+				!strings.Contains(o.last(), "which trains nothing") {
 				t.Errorf("%s: %q", path, o.err)
 			}
 			continue
@@ -135,7 +138,8 @@ func TestExplain(t *testing.T) {
 		t.Errorf("the paper's config deviates from the paper:\n%s", paper)
 	}
 	plain := must(t, "explain", "--prior", "none", "--set", "loss.beta=0.25").out
-	if !strings.Contains(plain, "objective: DPO") || !strings.Contains(plain, "0.25") || strings.Contains(plain, "Δr") || !strings.Contains(plain, "loss.beta: 0.25 (paper: 0.1)") {
+	if !strings.Contains(plain, "objective: DPO") || !strings.Contains(plain, "0.25") ||
+		strings.Contains(plain, "Δr") || !strings.Contains(plain, "loss.beta: 0.25 (paper: 0.1)") {
 		t.Errorf("flags and --set do not count:\n%s", plain)
 	}
 }
@@ -149,10 +153,12 @@ func TestModelInfo(t *testing.T) {
 	for _, path := range paths {
 		o := must(t, "model", "info", path)
 		kind, _, _ := strings.Cut(filepath.Base(path), "-")
-		if !regexp.MustCompile(`^`+kind+`: [23] layers, hidden \d+, .*, vocabulary \d+`).MatchString(o.out) || !regexp.MustCompile(`\n\d+ parameters, stored as (F32|F16|BF16) in \d+ bytes\n`).MatchString(o.out) {
+		if !regexp.MustCompile(`^`+kind+`: [23] layers, hidden \d+, .*, vocabulary \d+`).MatchString(o.out) ||
+			!regexp.MustCompile(`\n\d+ parameters, stored as (F32|F16|BF16) in \d+ bytes\n`).MatchString(o.out) {
 			t.Errorf("%s", o.out)
 		}
-		for _, part := range []string{"\nmodel.embed_tokens.weight ", "\nmodel.layers.*.mlp.up_proj.weight ", "\ntokenizer: ", "What fits here?", "This does."} {
+		for _, part := range []string{"\nmodel.embed_tokens.weight ", "\nmodel.layers.*.mlp.up_proj.weight ",
+			"\ntokenizer: ", "What fits here?", "This does."} {
 			if !strings.Contains(o.out, part) {
 				t.Errorf("%s: lacks %q:\n%s", path, part, o.out)
 			}
@@ -163,7 +169,8 @@ func TestModelInfo(t *testing.T) {
 	}
 	work(t, "qwen2-newer")
 	remove(t, "model/chat_template.jinja")
-	if o := must(t, "model", "info", "model"); !strings.HasSuffix(o.out, "\ntokenizer: 304 ids\nchat template: none\n") {
+	if o := must(t, "model", "info", "model"); !strings.HasSuffix(o.out,
+		"\ntokenizer: 304 ids\nchat template: none\n") {
 		t.Errorf("without a template: %s", o.out)
 	}
 	remove(t, "model/tokenizer.json")
@@ -172,14 +179,16 @@ func TestModelInfo(t *testing.T) {
 	}
 }
 
-// TestModelInit makes a model like another, from its folder or its config.json, which loads, repeats by seed and trains.
+// TestModelInit makes a model like another, from its folder or its config.json, which loads, repeats by seed and
+// trains.
 func TestModelInit(t *testing.T) {
 	work(t, "llama-older")
 	o := must(t, "model", "init", "--like", "model/config.json", "--out", "a", "--dtype", "bfloat16")
 	if !regexp.MustCompile(`^a: llama with \d+ parameters, random weights of seed 1\n$`).MatchString(o.out) {
 		t.Errorf("printed %q", o.out)
 	}
-	if o := must(t, "model", "info", "a"); !strings.Contains(o.out, "stored as BF16") || !strings.Contains(o.out, "tokenizer: none") {
+	if o := must(t, "model", "info", "a"); !strings.Contains(o.out, "stored as BF16") ||
+		!strings.Contains(o.out, "tokenizer: none") {
 		t.Errorf("info: %s", o.out)
 	}
 	must(t, "model", "init", "--like", "model", "--out", "b", "--tokenizer", "model")
@@ -204,7 +213,8 @@ func TestModelInit(t *testing.T) {
 func TestBackends(t *testing.T) {
 	t.Setenv("PJRT_PLUGIN_LIBRARY_PATH", t.TempDir())
 	o := must(t, "backends")
-	for _, pattern := range []string{`(?m)^go +present +`, `(?m)^onnx +(found|missing) +`, `(?m)^xla +missing +.*\n +get it: `} {
+	for _, pattern := range []string{`(?m)^go +present +`, `(?m)^onnx +(found|missing) +`,
+		`(?m)^xla +missing +.*\n +get it: `} {
 		if !regexp.MustCompile(pattern).MatchString(o.out) {
 			t.Errorf("lacks %s:\n%s", pattern, o.out)
 		}
@@ -262,7 +272,8 @@ func TestDataSynth(t *testing.T) {
 // TestEvalCI measures a model that knows nothing.
 func TestEvalCI(t *testing.T) {
 	work(t, "qwen2-newer")
-	args := []string{"eval", "ci", "--model", "model", "--backend", "go", "--n", "2", "--max-new-tokens", "3", "--show", "1"}
+	args := []string{"eval", "ci", "--model", "model", "--backend", "go", "--n", "2", "--max-new-tokens", "3",
+		"--show", "1"}
 	o := must(t, args...)
 	if !strings.Contains(o.out, "format") || !strings.Contains(o.out, "0/2") || !strings.Contains(o.out, "reward ") {
 		t.Errorf("%s", o.out)
@@ -273,7 +284,8 @@ func TestEvalCI(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	out, errs := &watched{}, &watched{}
-	if code := execute(ctx, streams{in: strings.NewReader(""), out: out, err: errs}, args); code != exitInterrupted || out.Len() > 0 || !strings.HasSuffix(errs.String(), "posttrain: interrupted\n") {
+	if code := execute(ctx, streams{in: strings.NewReader(""), out: out, err: errs}, args); code != exitInterrupted ||
+		out.Len() > 0 || !strings.HasSuffix(errs.String(), "posttrain: interrupted\n") {
 		t.Errorf("interrupted: exit code %d, %q, %q", code, out, errs)
 	}
 }
@@ -306,7 +318,8 @@ func TestDocs(t *testing.T) {
 			}
 		}
 	}
-	least := map[string]int{"README.md": 20, "docs/data.md": 6, "docs/serve.md": 2, "docs/ci-rl.md": 10, "docs/privacylens.md": 3}
+	least := map[string]int{"README.md": 20, "docs/data.md": 6, "docs/serve.md": 2, "docs/ci-rl.md": 10,
+		"docs/privacylens.md": 3}
 	for name, n := range least {
 		if counts[name] < n {
 			t.Errorf("%s: %d command lines, want at least %d", name, counts[name], n)
@@ -333,7 +346,8 @@ func TestDocsNameFiles(t *testing.T) {
 	}
 }
 
-// quotedCommands finds `posttrain …` in the text around code blocks. STAGE is the name of any stage of eval privacylens.
+// quotedCommands finds `posttrain …` in the text around code blocks. STAGE is the name of any stage of eval
+// privacylens.
 func quotedCommands(text string) (found []commandLine) {
 	for i, line := range strings.Split(text, "\n") {
 		for _, quoted := range regexp.MustCompile("`(posttrain [^`]*)`").FindAllStringSubmatch(line, -1) {
@@ -353,11 +367,12 @@ var (
 	fence  = regexp.MustCompile("^\\s*(```|~~~)")
 	joins  = regexp.MustCompile(`\s+(&&|\|\||;|\|)\s+`)
 	prefix = regexp.MustCompile(`^(\$\s+)?((\w+=\S*|time|nice|env)\s+)*`)
-	starts = regexp.MustCompile(`^(go run (\./cmd/posttrain|github\.com/posttrain/posttrain/cmd/posttrain(@\S+)?)|(\./)?(bin/)?posttrain)(\s|$)`)
+	starts = regexp.MustCompile(`^(go run (\./cmd/posttrain|` +
+		`github\.com/posttrain/posttrain/cmd/posttrain(@\S+)?)|(\./)?(bin/)?posttrain)(\s|$)`)
 )
 
 // commandLines finds what a document's fenced code blocks run: commands that begin, after a prompt or variables, with
-// posttrain or go run ./cmd/posttrain. Lines that end in a backslash go on.
+// posttrain or go run ./cmd/posttrain. A backslash at the end of a line joins it with the next.
 func commandLines(text string) []commandLine {
 	var found []commandLine
 	inside, joined := false, ""
@@ -425,7 +440,8 @@ func TestCommandLines(t *testing.T) {
 	for _, l := range commandLines(text) {
 		got = append(got, fmt.Sprintf("%d %s", l.number, strings.Join(l.words, "|")))
 	}
-	want := []string{"3 posttrain|mappo", "5 posttrain|mappo|--prior|none|--out|runs/dpo|#|plain|DPO", "6 posttrain|sft|--model|my model",
+	want := []string{"3 posttrain|mappo", "5 posttrain|mappo|--prior|none|--out|runs/dpo|#|plain|DPO",
+		"6 posttrain|sft|--model|my model",
 		"7 posttrain|version", "13 posttrain|backends"}
 	if !slices.Equal(got, want) {
 		t.Errorf("found\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -15,8 +15,10 @@ import (
 
 // ciLine is a scenario in the release's shape, with a value that is a list and a restricted keyword inside a required
 // one.
-const ciLine = `{"seed":{"scenario":"email","domain":"Work","user_intention":"ask","sender":"user","recipient":"boss","data_subject":"user","transmission_principle":"Consent"},` +
-	`"dataset_item":{"user_task":"Ask for a day off","information":{"Name":"Ann Lee","Chats":["hi","bye"],"Bag":"red"},"annotation":{"allowed":{"Name":"Ann Lee"},"disallowed":{"Chats":"bye","Name":"Lee"}}}}` + "\n"
+const ciLine = `{"seed":{"scenario":"email","domain":"Work","user_intention":"ask","sender":"user",` +
+	`"recipient":"boss","data_subject":"user","transmission_principle":"Consent"},` +
+	`"dataset_item":{"user_task":"Ask for a day off","information":{"Name":"Ann Lee","Chats":["hi","bye"],` +
+	`"Bag":"red"},"annotation":{"allowed":{"Name":"Ann Lee"},"disallowed":{"Chats":"bye","Name":"Lee"}}}}` + "\n"
 
 func withItems(t *testing.T) { write(t, "items.jsonl", strings.Repeat(ciLine, 4)) }
 
@@ -52,8 +54,8 @@ func TestDataFaults(t *testing.T) {
 			"only a file of items is split: add data"}, nil},
 		{"best number of a file", withItems, fromFile("--n", "5"), 2, []string{"--n", "data items.jsonl",
 			"remove one"}, nil},
-		{"best held-out of a file", withItems, fromFile("--held-out"), 2, []string{"--held-out", "data items.jsonl"},
-			nil},
+		{"best held-out of a file", withItems, fromFile("--held-out"), 2,
+			[]string{"--held-out", "data items.jsonl"}, nil},
 		{"best fraction of all", withItems, fromFile("--split", "all", "--test-fraction", "0.2"), 2,
 			[]string{"--test-fraction", "split all"}, nil},
 		{"best of an unknown split", withItems, fromFile("--split", "dev"), 2, []string{`--split: split "dev"`,
@@ -135,8 +137,8 @@ func TestDataFaults(t *testing.T) {
 		{"check one score column", nil, []string{"data", "check", "--score-columns", "a", "pairs.jsonl"}, 1,
 			[]string{"score_columns", "[a]", "two column names"}, nil},
 
-		{"convert one file", nil, []string{"data", "convert", "pairs.jsonl"}, 2, []string{"IN and OUT", "found 1"},
-			nil},
+		{"convert one file", nil, []string{"data", "convert", "pairs.jsonl"}, 2,
+			[]string{"IN and OUT", "found 1"}, nil},
 		{"convert to an unknown kind of file", nil, []string{"data", "convert", "pairs.jsonl", "pairs.csv"}, 1,
 			[]string{"pairs.csv", `".csv"`, ".jsonl, .json or .parquet"}, nil},
 		{"convert to itself", nil, []string{"data", "convert", "pairs.jsonl", "./pairs.jsonl"}, 1,

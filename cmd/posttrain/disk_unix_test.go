@@ -35,14 +35,15 @@ func refused(until string, args []string) int {
 	return code
 }
 
-// TestDiskFull: a checkpoint that does not fit is reported in one line that names the file; the one before stays, and the
-// run goes on from it to the end that it would have had.
+// TestDiskFull: a checkpoint that does not fit is reported in one line that names the file; the one before stays, and
+// the run continues from it to the end that it would have had.
 func TestDiskFull(t *testing.T) {
 	work(t, "qwen2-newer")
 	args := tinyMappo(5, "--set", "train.checkpoint_every=2")
 	o := refusedAt(t, "step 3/5", args...)
 	checkRefusal(t, o, faultCase{code: 1, says: []string{
-		"checkpoint not saved: out/checkpoints/step-00000004/model/model.safetensors: file too large (the last checkpoint is intact: out/checkpoints/step-00000002)"}})
+		"checkpoint not saved: out/checkpoints/step-00000004/model/model.safetensors: file too large (the last " +
+			"checkpoint is intact: out/checkpoints/step-00000002)"}})
 	for _, name := range tree(t) {
 		if strings.Contains(name, "step-00000004") || strings.Contains(name, "/.") {
 			t.Errorf("left behind: %s", name)
@@ -53,17 +54,19 @@ func TestDiskFull(t *testing.T) {
 	sameRun(t, "whole", "out")
 }
 
-// TestDiskFullAtTheStart: the reference's log-probs are small; the first thing that does not fit is the last checkpoint.
+// TestDiskFullAtTheStart: the reference's log-probs are small; the first thing that does not fit is the last
+// checkpoint.
 func TestDiskFullAtTheStart(t *testing.T) {
 	work(t, "qwen2-newer")
 	o := refusedAt(t, "pairs.jsonl", tinyMappo(2)...)
-	checkRefusal(t, o, faultCase{code: 1, says: []string{"checkpoint not saved: out/checkpoints/step-00000002/model/model.safetensors: file too large (there is no checkpoint yet)"}})
+	checkRefusal(t, o, faultCase{code: 1, says: []string{"checkpoint not saved: " +
+		"out/checkpoints/step-00000002/model/model.safetensors: file too large (there is no checkpoint yet)"}})
 	if exists("out/model") || exists("out/summary.txt") {
 		t.Error("a run that could not be saved has a model or a summary")
 	}
 }
 
-// refusedAt runs a command in a process of its own that is refused large files once a text stands on standard error.
+// refusedAt runs a command in a process of its own that is refused large files once a text is on standard error.
 func refusedAt(t *testing.T, until string, args ...string) outcome {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], args...)

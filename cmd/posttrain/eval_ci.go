@@ -55,8 +55,8 @@ func scenarioFlags(part string) []config.Flag {
 		{Name: "test-fraction", Key: "test_fraction",
 			Help: "share of --data that the split gives to test (default 0.1)"},
 		{Name: "format", Key: "reward.format",
-			Help: "format of an answer: paper (the tags occur) or strict (one think block, one answer block, nothing else) " +
-				"(default paper)"},
+			Help: "format of an answer: paper (the tags occur) or strict (one think block, one answer block, nothing " +
+				"else) (default paper)"},
 		{Name: "match", Key: "reward.match", Help: "how keywords are found: substring or word (default substring)"},
 	}
 }

@@ -126,7 +126,7 @@ func TestEvalCIOfAServer(t *testing.T) {
 	}
 	if strings.Contains(o.out+o.err+read(t, "good/summary.json")+read(t, "good/results.jsonl"), "sk-secret") ||
 		s.keys[0] != "Bearer sk-secret" {
-		t.Errorf("the key is told, or not sent: %q", s.keys[0])
+		t.Errorf("the key is shown, or not sent: %q", s.keys[0])
 	}
 	_, _, test := ci.Split(40, 0.09, 0.5, 0)
 	rows := rowsOf(t, "good/results.jsonl")
@@ -347,10 +347,10 @@ func TestEvalCIFaults(t *testing.T) {
 			evalCI("--config", "run.yaml", "--base-url", "http://127.0.0.1:1/v1", "--api-model", "m"), 1,
 			[]string{"top_k 5", "want 0 (off)"}, nil},
 		{"empty folder name", nil, evalCI("--out", ""), 2, []string{"--out is empty"}, nil},
-		{"format", nil, evalCI("--format", "lax"), 2, []string{`--format: reward.format "lax"`, "paper or strict"},
-			nil},
-		{"match", nil, evalCI("--match", "fuzzy"), 2, []string{`--match: reward.match "fuzzy"`, "substring or word"},
-			nil},
+		{"format", nil, evalCI("--format", "lax"), 2,
+			[]string{`--format: reward.format "lax"`, "paper or strict"}, nil},
+		{"match", nil, evalCI("--match", "fuzzy"), 2,
+			[]string{`--match: reward.match "fuzzy"`, "substring or word"}, nil},
 		{"no file", nil, evalCI("--data", "no.json"), 1, []string{"no.json: no such file"}, nil},
 		{"no items", withFile("items.json", "[]"), evalCI("--data", "items.json"), 1, []string{"items.json",
 			"empty"}, nil},

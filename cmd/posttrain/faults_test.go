@@ -27,7 +27,8 @@ type faultCase struct {
 // writeConfig writes a config for the working directory's world, with lines before and in its train section.
 func writeConfig(t *testing.T, head, train string) {
 	t.Helper()
-	write(t, "bad.yaml", head+"model: model\nbackend: go\ndata:\n  train: pairs.jsonl\ntrain:\n  max_steps: 2\n  batch_size: 4\n"+train)
+	write(t, "bad.yaml", head+"model: model\nbackend: go\ndata:\n  train: pairs.jsonl\ntrain:\n  max_steps: 2\n  "+
+		"batch_size: 4\n"+train)
 }
 
 func withConfig(head, train string) func(t *testing.T) {
@@ -77,38 +78,55 @@ var faults = []faultCase{
 	{"no YAML", withFile("bad.yaml", "command: [mappo\n"), fromConfig, 1, []string{"bad.yaml", "not YAML"}, nil},
 	{"empty config", withFile("bad.yaml", ""), fromConfig, 1, []string{"bad.yaml", "empty", "command: mappo"}, nil},
 	{"no config", nil, fromConfig, 1, []string{"bad.yaml: no such file"}, nil},
-	{"no config to explain", nil, []string{"explain", "--config", "bad.yaml"}, 1, []string{"bad.yaml: no such file"}, nil},
-	{"explain a bad config", withConfig(mappoHead, "  epochs: 0\n"), []string{"explain", "--config", "bad.yaml"}, 1, []string{"bad.yaml:9", "train.epochs 0"}, nil},
+	{"no config to explain", nil, []string{"explain", "--config", "bad.yaml"}, 1,
+		[]string{"bad.yaml: no such file"}, nil},
+	{"explain a bad config", withConfig(mappoHead, "  epochs: 0\n"), []string{"explain", "--config", "bad.yaml"}, 1,
+		[]string{"bad.yaml:9", "train.epochs 0"}, nil},
 
 	// the command line
-	{"option that does not apply", nil, tinyMappo(2, "--set", "loss.gamma=1"), 2, []string{"--set", "loss.gamma 1", "dpo does not use it", "simpo"}, nil},
-	{"flag of another command", nil, []string{"sft", "--prior", "none"}, 2, []string{"--prior", "posttrain mappo", "posttrain sft"}, nil},
-	{"unknown flag", nil, []string{"mappo", "--max-step", "3"}, 2, []string{"--max-step", "posttrain mappo --help"}, nil},
-	{"--set without value", nil, tinyMappo(2, "--set", "seed"), 2, []string{"--set seed", "key=value", "--set train.learning_rate=1e-6"}, nil},
-	{"--set of an unknown key", nil, tinyMappo(2, "--set", "train.batchsize=3"), 2, []string{"--set", "train.batchsize", "train.batch_size"}, nil},
-	{"--set of a section", nil, tinyMappo(2, "--set", "loss=dpo"), 2, []string{"--set", "loss is a section", "loss.type"}, nil},
-	{"--set of a wrong type", nil, tinyMappo(2, "--set", "train.epochs=x"), 2, []string{"--set", `train.epochs "x"`, "whole number"}, nil},
+	{"option that does not apply", nil, tinyMappo(2, "--set", "loss.gamma=1"), 2,
+		[]string{"--set", "loss.gamma 1", "dpo does not use it", "simpo"}, nil},
+	{"flag of another command", nil, []string{"sft", "--prior", "none"}, 2,
+		[]string{"--prior", "posttrain mappo", "posttrain sft"}, nil},
+	{"unknown flag", nil, []string{"mappo", "--max-step", "3"}, 2,
+		[]string{"--max-step", "posttrain mappo --help"}, nil},
+	{"--set without value", nil, tinyMappo(2, "--set", "seed"), 2,
+		[]string{"--set seed", "key=value", "--set train.learning_rate=1e-6"}, nil},
+	{"--set of an unknown key", nil, tinyMappo(2, "--set", "train.batchsize=3"), 2,
+		[]string{"--set", "train.batchsize", "train.batch_size"}, nil},
+	{"--set of a section", nil, tinyMappo(2, "--set", "loss=dpo"), 2,
+		[]string{"--set", "loss is a section", "loss.type"}, nil},
+	{"--set of a wrong type", nil, tinyMappo(2, "--set", "train.epochs=x"), 2,
+		[]string{"--set", `train.epochs "x"`, "whole number"}, nil},
 	{"bad flag value", nil, tinyMappo(2, "--seed", "-1"), 2, []string{"--seed", "-1", "0 or more"}, nil},
-	{"two bad flags", nil, tinyMappo(2, "--loss", "dop", "--prior", "all"), 2, []string{"--loss", `"dop"`, "simpo"}, [][]string{{"--prior", `"all"`, "mappo or none"}}},
+	{"two bad flags", nil, tinyMappo(2, "--loss", "dop", "--prior", "all"), 2, []string{"--loss", `"dop"`, "simpo"},
+		[][]string{{"--prior", `"all"`, "mappo or none"}}},
 	{"unknown backend", nil, tinyMappo(2, "--backend", "cuda"), 2, []string{"--backend", `"cuda"`, "xla:cuda"}, nil},
 	{"unknown command", nil, []string{"mapo"}, 2, []string{`"mapo"`, "mappo", "explain"}, nil},
 	{"unknown argument", nil, []string{"mappo", "model"}, 2, []string{`"model"`, "flags only"}, nil},
 	{"unknown help", nil, []string{"help", "mapo"}, 2, []string{`"posttrain mapo"`, "mappo"}, nil},
-	{"unknown shell", nil, []string{"completion", "tcsh"}, 2, []string{`"tcsh"`, "bash", "zsh", "fish", "powershell"}, nil},
+	{"unknown shell", nil, []string{"completion", "tcsh"}, 2,
+		[]string{`"tcsh"`, "bash", "zsh", "fish", "powershell"}, nil},
 	{"model info of nothing", nil, []string{"model", "info"}, 2, []string{"one model folder", "found 0"}, nil},
 	{"model init without flags", nil, []string{"model", "init"}, 2, []string{"--like", "--out"}, nil},
-	{"pairs of no answers", nil, []string{"data", "pairs", "--model", "model", "--answers", "0", "--out", "x.jsonl"}, 2, []string{"--answers", "answers 0", "1 or more"}, nil},
-	{"no probability", nil, []string{"data", "synth", "--leak", "2", "--out", "x.jsonl"}, 2, []string{"--leak", "leak 2", "0 or more and at most 1"}, nil},
-	{"cold temperature", nil, []string{"eval", "ci", "--model", "model", "--temperature", "-1"}, 2, []string{"--temperature", "temperature -1", "0 (greedy) or more"}, nil},
-	{"folder to write in is missing", nil, []string{"data", "synth", "--out", "no/x.jsonl"}, 2, []string{"--out", "no/x.jsonl", "no folder no"}, nil},
+	{"pairs of no answers", nil, []string{"data", "pairs", "--model", "model", "--answers", "0", "--out", "x.jsonl"}, 2,
+		[]string{"--answers", "answers 0", "1 or more"}, nil},
+	{"no probability", nil, []string{"data", "synth", "--leak", "2", "--out", "x.jsonl"}, 2,
+		[]string{"--leak", "leak 2", "0 or more and at most 1"}, nil},
+	{"cold temperature", nil, []string{"eval", "ci", "--model", "model", "--temperature", "-1"}, 2,
+		[]string{"--temperature", "temperature -1", "0 (greedy) or more"}, nil},
+	{"folder to write in is missing", nil, []string{"data", "synth", "--out", "no/x.jsonl"}, 2,
+		[]string{"--out", "no/x.jsonl", "no folder no"}, nil},
 
 	// engines
-	{"xla is not there", func(t *testing.T) { t.Setenv("PJRT_PLUGIN_LIBRARY_PATH", t.TempDir()) }, tinyMappo(2, "--backend", "xla"), 1,
+	{"xla is not there", func(t *testing.T) { t.Setenv("PJRT_PLUGIN_LIBRARY_PATH", t.TempDir()) },
+		tinyMappo(2, "--backend", "xla"), 1,
 		[]string{"backend xla: ", map[bool]string{true: "PJRT plugin", false: "not built in"}[backendtest.Cgo]}, nil},
 	{"library is not there", nil, tinyMappo(2, "--backend", "onnx:no.so"), 1, []string{"backend onnx"}, nil},
 
 	// models
-	{"no model folder", nil, tinyMappo(2, "--model", "nowhere"), 1, []string{"nowhere", "config.json", "no such file"}, nil},
+	{"no model folder", nil, tinyMappo(2, "--model", "nowhere"), 1,
+		[]string{"nowhere", "config.json", "no such file"}, nil},
 	{"unsupported model", func(t *testing.T) {
 		write(t, "model/config.json", strings.Replace(read(t, "model/config.json"), `"qwen2"`, `"gpt2"`, 1))
 	}, tinyMappo(2), 1, []string{"model/config.json", "model_type", `"gpt2"`, "qwen2", "mistral"}, nil},
@@ -117,18 +135,21 @@ var faults = []faultCase{
 	{"missing shard", func(t *testing.T) {
 		copyModel(t, fixture("llama-older"), "sharded")
 		remove(t, "sharded/model-00002-of-00003.safetensors")
-	}, tinyMappo(2, "--model", "sharded"), 1, []string{"sharded/model-00002-of-00003.safetensors", "no such file"}, nil},
+	}, tinyMappo(2, "--model", "sharded"), 1,
+		[]string{"sharded/model-00002-of-00003.safetensors", "no such file"}, nil},
 	{"truncated weights", func(t *testing.T) {
 		write(t, "model/model.safetensors", read(t, "model/model.safetensors")[:50_000])
 	}, tinyMappo(2), 1, []string{"model/model.safetensors", "truncated"}, nil},
-	{"weights that are no weights", withFile("model/model.safetensors", "<html>not found</html>"), tinyMappo(2), 1, []string{"model/model.safetensors", "safetensors"}, nil},
+	{"weights that are no weights", withFile("model/model.safetensors", "<html>not found</html>"), tinyMappo(2), 1,
+		[]string{"model/model.safetensors", "safetensors"}, nil},
 	{"wrong shape", func(t *testing.T) {
 		reweigh(t, func(all []model.Tensor) []model.Tensor {
 			w := tensor(all, "model.layers.1.mlp.up_proj.weight")
 			w.Shape = []int{w.Shape[1], w.Shape[0]}
 			return all
 		})
-	}, tinyMappo(2), 1, []string{"model/model.safetensors", "model.layers.1.mlp.up_proj.weight", "[32 48]", "[48 32]"}, nil},
+	}, tinyMappo(2), 1,
+		[]string{"model/model.safetensors", "model.layers.1.mlp.up_proj.weight", "[32 48]", "[48 32]"}, nil},
 	{"missing tensor", func(t *testing.T) {
 		reweigh(t, func(all []model.Tensor) []model.Tensor {
 			return slices.DeleteFunc(all, func(x model.Tensor) bool { return x.Name == "model.norm.weight" })
@@ -145,48 +166,73 @@ var faults = []faultCase{
 	}, tinyMappo(2), 1, []string{"model/tokenizer.json", "ids go up to", "vocab_size", "304"}, nil},
 	{"tokenizer and model disagree, in info", func(t *testing.T) {
 		write(t, "model/tokenizer.json", read(t, filepath.Join(fixture("mistral-newer"), "tokenizer.json")))
-	}, []string{"model", "info", "model"}, 1, []string{"model/tokenizer.json", "ids go up to", "vocab_size", "304"}, nil},
-	{"no tokenizer", func(t *testing.T) { remove(t, "model/tokenizer.json") }, tinyMappo(2), 1, []string{"model/tokenizer.json", "no such file"}, nil},
+	}, []string{"model", "info", "model"}, 1,
+		[]string{"model/tokenizer.json", "ids go up to", "vocab_size", "304"}, nil},
+	{"no tokenizer", func(t *testing.T) { remove(t, "model/tokenizer.json") }, tinyMappo(2), 1,
+		[]string{"model/tokenizer.json", "no such file"}, nil},
 	{"chat template missing", func(t *testing.T) { remove(t, "model/chat_template.jinja") }, tinyMappo(2), 1,
 		[]string{"pairs.jsonl:1", "conversation", "model", "chat_template.jinja", "plain text"}, nil},
-	{"broken chat template", withFile("model/chat_template.jinja", "{% for m in messages %}{{ m.content"), tinyMappo(2), 1,
+	{"broken chat template", withFile("model/chat_template.jinja", "{% for m in messages %}{{ m.content"),
+		tinyMappo(2), 1,
 		[]string{"pairs.jsonl:1", "model", "chat template"}, nil},
 	{"no reference", nil, tinyMappo(2, "--reference", "nowhere"), 1, []string{"nowhere", "config.json"}, nil},
-	{"reference of another vocabulary", nil, tinyMappo(2, "--reference", "/mistral-newer"), 1, []string{"mistral-newer", "328", "304"}, nil},
-	{"reference without use", nil, tinyMappo(2, "--loss", "simpo", "--reference", "model"), 2, []string{"--reference", "simpo uses no reference"}, nil},
-	{"bfloat16 on a CPU engine", nil, tinyMappo(2, "--set", "train.dtype=bfloat16"), 2, []string{"train.dtype bfloat16", "backend go", "xla"}, nil},
-	{"random model over another", nil, []string{"model", "init", "--like", "model", "--out", "model"}, 1, []string{"model: the folder is not empty"}, nil},
-	{"random model like nothing", nil, []string{"model", "init", "--like", "nowhere", "--out", "x"}, 1, []string{"nowhere", "no such file"}, nil},
-	{"random model of no dtype", nil, []string{"model", "init", "--like", "model", "--out", "x", "--dtype", "int8"}, 2, []string{"--dtype", `"int8"`, "float32, bfloat16 or float16"}, nil},
-	{"random model with no tokenizer", nil, []string{"model", "init", "--like", "model", "--out", "x", "--tokenizer", "nowhere"}, 1, []string{"nowhere/tokenizer.json"}, nil},
+	{"reference of another vocabulary", nil, tinyMappo(2, "--reference", "/mistral-newer"), 1,
+		[]string{"mistral-newer", "328", "304"}, nil},
+	{"reference without use", nil, tinyMappo(2, "--loss", "simpo", "--reference", "model"), 2,
+		[]string{"--reference", "simpo uses no reference"}, nil},
+	{"bfloat16 on a CPU engine", nil, tinyMappo(2, "--set", "train.dtype=bfloat16"), 2,
+		[]string{"train.dtype bfloat16", "backend go", "xla"}, nil},
+	{"random model over another", nil, []string{"model", "init", "--like", "model", "--out", "model"}, 1,
+		[]string{"model: the folder is not empty"}, nil},
+	{"random model like nothing", nil, []string{"model", "init", "--like", "nowhere", "--out", "x"}, 1,
+		[]string{"nowhere", "no such file"}, nil},
+	{"random model of no dtype", nil, []string{"model", "init", "--like", "model", "--out", "x", "--dtype", "int8"}, 2,
+		[]string{"--dtype", `"int8"`, "float32, bfloat16 or float16"}, nil},
+	{"random model with no tokenizer", nil, []string{"model", "init", "--like", "model", "--out", "x", "--tokenizer",
+		"nowhere"}, 1, []string{"nowhere/tokenizer.json"}, nil},
 
 	// data
 	{"no data", nil, tinyMappo(2, "--data", "no.jsonl"), 1, []string{"no.jsonl: no such file"}, nil},
-	{"unknown kind of file", withFile("pairs.csv", "a,b\n"), tinyMappo(2, "--data", "pairs.csv"), 1, []string{"pairs.csv", `".csv"`, ".jsonl, .json or .parquet"}, nil},
+	{"unknown kind of file", withFile("pairs.csv", "a,b\n"), tinyMappo(2, "--data", "pairs.csv"), 1,
+		[]string{"pairs.csv", `".csv"`, ".jsonl, .json or .parquet"}, nil},
 	{"empty file", withFile("pairs.jsonl", ""), tinyMappo(2), 1, []string{"pairs.jsonl", "empty"}, nil},
-	{"bad JSON line", withFile("pairs.jsonl", pairLines(3, true)+`{"prompt": "a", "chosen": `+"\n"), tinyMappo(2), 1, []string{"pairs.jsonl:4", "bad JSON", "not closed"}, nil},
-	{"columns missing in a line", withFile("pairs.jsonl", pairLines(1, true)+`{"prompt": "a", "chosen": "b"}`+"\n"), tinyMappo(2), 1,
+	{"bad JSON line", withFile("pairs.jsonl", pairLines(3, true)+`{"prompt": "a", "chosen": `+"\n"), tinyMappo(2), 1,
+		[]string{"pairs.jsonl:4", "bad JSON", "not closed"}, nil},
+	{"columns missing in a line", withFile("pairs.jsonl", pairLines(1, true)+`{"prompt": "a", "chosen": "b"}`+"\n"),
+		tinyMappo(2), 1,
 		[]string{"pairs.jsonl:2", "found columns chosen, prompt", "prompt, chosen, rejected"}, nil},
 	{"parquet without the columns", func(t *testing.T) {
 		rows := []struct{ Question, Answer string }{{"a", "b"}}
 		if err := parquet.WriteFile("pairs.parquet", rows); err != nil {
 			t.Fatal(err)
 		}
-	}, tinyMappo(2, "--data", "pairs.parquet"), 1, []string{"pairs.parquet: row 1", "found columns Answer, Question", "prompt, chosen, rejected"}, nil},
-	{"parquet that is none", withFile("pairs.parquet", "PAR1 and no more"), tinyMappo(2, "--data", "pairs.parquet"), 1, []string{"pairs.parquet", "parquet"}, nil},
-	{"all rows empty", withFile("pairs.jsonl", `{"prompt": "a", "chosen": "b", "rejected": "b"}`+"\n"), tinyMappo(2), 1, []string{"pairs.jsonl", "all 1 rows dropped", "equal", "pairs.jsonl:1"}, nil},
-	{"all rows too long", nil, tinyMappo(2, "--set", "data.max_tokens=5"), 1, []string{"pairs.jsonl", "no row is left", "12 are too long", "data.max_tokens 5"}, nil},
+	}, tinyMappo(2, "--data", "pairs.parquet"), 1, []string{"pairs.parquet: row 1", "found columns Answer, Question",
+		"prompt, chosen, rejected"}, nil},
+	{"parquet that is not parquet", withFile("pairs.parquet", "PAR1 and no more"),
+		tinyMappo(2, "--data", "pairs.parquet"), 1,
+		[]string{"pairs.parquet", "parquet"}, nil},
+	{"all rows empty", withFile("pairs.jsonl", `{"prompt": "a", "chosen": "b", "rejected": "b"}`+"\n"), tinyMappo(2), 1,
+		[]string{"pairs.jsonl", "all 1 rows dropped", "equal", "pairs.jsonl:1"}, nil},
+	{"all rows too long", nil, tinyMappo(2, "--set", "data.max_tokens=5"), 1,
+		[]string{"pairs.jsonl", "no row is left", "12 are too long", "data.max_tokens 5"}, nil},
 	{"no scores with the prior on", withFile("pairs.jsonl", pairLines(2, true)+pairLines(5, false)), tinyMappo(2), 1,
-		[]string{"pairs.jsonl:3, 4, 5 and 2 more", "5 of 7", "chosen_score and rejected_score", "posttrain data pairs", "--score-columns", "--prior none"}, nil},
-	{"no such score columns", nil, tinyMappo(2, "--score-columns", "a,b"), 1, []string{"pairs.jsonl", "score columns a and b", "chosen_score"}, nil},
-	{"nothing to hold out", withFile("pairs.jsonl", pairLines(1, true)), tiny("mappo", 2, "--data", "pairs.jsonl"), 1, []string{"data.eval_fraction 0.1", "1 pairs", "at least one of each"}, nil},
-	{"no held-out file", nil, tiny("mappo", 2, "--data", "pairs.jsonl", "--set", "data.eval_fraction=0", "--set", "data.eval=no.jsonl"), 1, []string{"no.jsonl: no such file"}, nil},
-	{"demonstrations without the columns", nil, tiny("sft", 2, "--data", "pairs.jsonl"), 1, []string{"pairs.jsonl:1", "found columns", "messages, or prompt and completion"}, nil},
-	{"pairs of a model that says nothing", nil, []string{"data", "pairs", "--model", "model", "--backend", "go", "--n", "1", "--answers", "2", "--max-new-tokens", "2", "--out", "x.jsonl"}, 1,
+		[]string{"pairs.jsonl:3, 4, 5 and 2 more", "5 of 7", "chosen_score and rejected_score", "posttrain data pairs",
+			"--score-columns", "--prior none"}, nil},
+	{"no such score columns", nil, tinyMappo(2, "--score-columns", "a,b"), 1,
+		[]string{"pairs.jsonl", "score columns a and b", "chosen_score"}, nil},
+	{"nothing to hold out", withFile("pairs.jsonl", pairLines(1, true)), tiny("mappo", 2, "--data", "pairs.jsonl"), 1,
+		[]string{"data.eval_fraction 0.1", "1 pairs", "at least one of each"}, nil},
+	{"no held-out file", nil, tiny("mappo", 2, "--data", "pairs.jsonl", "--set", "data.eval_fraction=0", "--set",
+		"data.eval=no.jsonl"), 1, []string{"no.jsonl: no such file"}, nil},
+	{"demonstrations without the columns", nil, tiny("sft", 2, "--data", "pairs.jsonl"), 1,
+		[]string{"pairs.jsonl:1", "found columns", "messages, or prompt and completion"}, nil},
+	{"pairs of a model that says nothing", nil, []string{"data", "pairs", "--model", "model", "--backend", "go", "--n",
+		"1", "--answers", "2", "--max-new-tokens", "2", "--out", "x.jsonl"}, 1,
 		[]string{"no scenario gave a pair", "score the same"}, nil},
 
 	// run folders
-	{"run folder exists", func(t *testing.T) { must(t, tinyMappo(1)...) }, tinyMappo(1), 1, []string{"out exists", "--out", "--resume out"}, nil},
+	{"run folder exists", func(t *testing.T) { must(t, tinyMappo(1)...) }, tinyMappo(1), 1,
+		[]string{"out exists", "--out", "--resume out"}, nil},
 	{"folder in use", func(t *testing.T) {
 		if err := os.Mkdir("out", 0o777); err != nil {
 			t.Fatal(err)
@@ -194,20 +240,29 @@ var faults = []faultCase{
 		write(t, "out/thesis.tex", "")
 	}, tinyMappo(1), 1, []string{"out", "not empty", "thesis.tex", "--out"}, nil},
 	{"run folder is a file", withFile("out", ""), tinyMappo(1), 1, []string{"out", "not a directory"}, nil},
-	{"resume with a changed config", func(t *testing.T) { must(t, tinyMappo(1)...) }, []string{"mappo", "--resume", "out", "--set", "train.learning_rate=0.5"}, 1,
+	{"resume with a changed config", func(t *testing.T) { must(t, tinyMappo(1)...) },
+		[]string{"mappo", "--resume", "out", "--set", "train.learning_rate=0.5"}, 1,
 		[]string{"--resume out", "train.learning_rate: 0.001, now 0.5", "--out"}, nil},
-	{"resume by another command", func(t *testing.T) { must(t, tinyMappo(1)...) }, []string{"sft", "--resume", "out"}, 1, []string{"out/config.yaml:1", "posttrain mappo"}, nil},
-	{"resume of no run", nil, []string{"mappo", "--resume", "model"}, 1, []string{"--resume model", "config.yaml", "runs/mappo-"}, nil},
-	{"resume of nothing", nil, []string{"mappo", "--resume", "nowhere"}, 1, []string{"--resume nowhere", "config.yaml"}, nil},
-	{"resume of an empty name", nil, []string{"mappo", "--resume", ""}, 2, []string{"--resume is empty", "run folder"}, nil},
+	{"resume by another command", func(t *testing.T) { must(t, tinyMappo(1)...) }, []string{"sft", "--resume", "out"},
+		1, []string{"out/config.yaml:1", "posttrain mappo"}, nil},
+	{"resume of no run", nil, []string{"mappo", "--resume", "model"}, 1,
+		[]string{"--resume model", "config.yaml", "runs/mappo-"}, nil},
+	{"resume of nothing", nil, []string{"mappo", "--resume", "nowhere"}, 1,
+		[]string{"--resume nowhere", "config.yaml"}, nil},
+	{"resume of an empty name", nil, []string{"mappo", "--resume", ""}, 2,
+		[]string{"--resume is empty", "run folder"}, nil},
 	{"run folder of an empty name", nil, tinyMappo(1, "--out", ""), 2, []string{"--out is empty", "folder"}, nil},
-	{"resume elsewhere", nil, []string{"mappo", "--resume", "out", "--out", "other"}, 2, []string{"--out other", "out", "remove one"}, nil},
-	{"NaN loss", nil, tinyMappo(3, "--set", "train.learning_rate=1e30"), 1, []string{"step 2", "NaN", "pairs.jsonl:", "train.learning_rate", "no good checkpoint"}, nil},
-	{"NaN in evaluation", nil, tiny("mappo", 1, "--data", "pairs.jsonl", "--set", "train.learning_rate=1e30"), 1, []string{"step 1", "evaluation loss is NaN", "pairs.jsonl:", "the last good checkpoint is out/checkpoints/step-00000000"}, nil},
+	{"resume elsewhere", nil, []string{"mappo", "--resume", "out", "--out", "other"}, 2,
+		[]string{"--out other", "out", "remove one"}, nil},
+	{"NaN loss", nil, tinyMappo(3, "--set", "train.learning_rate=1e30"), 1,
+		[]string{"step 2", "NaN", "pairs.jsonl:", "train.learning_rate", "no good checkpoint"}, nil},
+	{"NaN in evaluation", nil, tiny("mappo", 1, "--data", "pairs.jsonl", "--set", "train.learning_rate=1e30"), 1,
+		[]string{"step 1", "evaluation loss is NaN", "pairs.jsonl:",
+			"the last good checkpoint is out/checkpoints/step-00000000"}, nil},
 }
 
 // TestFaults: every bad input gives a line that names the file, the line or field, what was found and what is accepted;
-// the exit code tells the command line's faults from the rest; nothing is left behind by what never began to train.
+// the exit code differs for faults of the command line; a command that never began to train leaves nothing behind.
 func TestFaults(t *testing.T) {
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
@@ -264,7 +319,8 @@ func checkRefusal(t *testing.T, o outcome, f faultCase) {
 }
 
 // noise is what no user should read.
-var noise = []string{"panic", "goroutine", "internal error", "open ", "stat ", "lstat", "mkdir", "runtime error", "%!", "<nil>", "0x"}
+var noise = []string{"panic", "goroutine", "internal error", "open ", "stat ", "lstat", "mkdir", "runtime error", "%!",
+	"<nil>", "0x"}
 
 func checkWording(t *testing.T, line string) {
 	t.Helper()
@@ -281,7 +337,7 @@ func checkWording(t *testing.T, line string) {
 	}
 }
 
-// panicky is a stream that nobody expects.
+// panicky is a stream that panics.
 type panicky struct{}
 
 func (panicky) Write([]byte) (int, error) { panic("boom\nand more") }

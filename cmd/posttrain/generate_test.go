@@ -20,7 +20,8 @@ import (
 // streamed gives the pieces in which tokens with this text are printed, and checks that every one is whole characters.
 func streamed(t *testing.T, tok *tokenizer.Tokenizer, ids []int32, stops []string, text string) (pieces []string) {
 	t.Helper()
-	r := rollout.Request{Prompt: []int32{0}, StopTokens: []int32{-1}, Sampling: rollout.Sampling{MaxNew: len(ids) + 1, Stop: stops}}
+	r := rollout.Request{Prompt: []int32{0}, StopTokens: []int32{-1},
+		Sampling: rollout.Sampling{MaxNew: len(ids) + 1, Stop: stops}}
 	s := rollout.NewStream(r, &model.Config{MaxPositions: 1000}, tok)
 	for _, id := range append(slices.Clone(ids), -1) {
 		if piece := s.Take(id, 0); piece != "" {
@@ -119,7 +120,8 @@ func TestGeneratePrompt(t *testing.T) {
 	o := must(t, generateArgs("--prompt", "Where is", "--seed", "3")...)
 	must(t, generateArgs("--prompt", "Where is", "--seed", "3", "--samples", "3", "--out", "a.jsonl", "--logps")...)
 	rows := generated(t, read(t, "a.jsonl"))
-	if len(rows) != 3 || rows[0].Completion.(string)+"\n" != o.out || rows[0].Completion == rows[1].Completion || rows[0].Prompt != "Where is" {
+	if len(rows) != 3 || rows[0].Completion.(string)+"\n" != o.out || rows[0].Completion == rows[1].Completion ||
+		rows[0].Prompt != "Where is" {
 		t.Errorf("streamed %q, file %+v", o.out, rows)
 	}
 	for _, r := range rows {
@@ -148,7 +150,8 @@ func TestGeneratePrompt(t *testing.T) {
 // TestGenerateConfig: a file, flags and --set give the same answers; a wrong file gives all its faults with lines.
 func TestGenerateConfig(t *testing.T) {
 	work(t, "qwen2-newer")
-	write(t, "g.yaml", "command: generate\nmodel: model\nbackend: go\nseed: 3\nprompt: |\n  Where\n  is\nmax_new_tokens: 9\n")
+	write(t, "g.yaml", "command: generate\nmodel: model\nbackend: go\nseed: 3\nprompt: |\n  Where\n  "+
+		"is\nmax_new_tokens: 9\n")
 	want := must(t, generateArgs("--prompt", "Where\nis\n", "--seed", "3")...)
 	got := must(t, "generate", "--config", "g.yaml", "--set", "max_new_tokens=6")
 	if want.out == "" || got.out != want.out {
@@ -156,7 +159,8 @@ func TestGenerateConfig(t *testing.T) {
 	}
 	write(t, "bad.yaml", "command: generate\nprompt: a\nsamples: 0\nsampling: 3\n")
 	checkRefusal(t, cli(t, "generate", "--config", "bad.yaml"), faultCase{
-		code: 1, says: []string{"bad.yaml:3", "samples 0", "1 or more"}, also: [][]string{{"bad.yaml:4", `unknown key "sampling"`}},
+		code: 1, says: []string{"bad.yaml:3", "samples 0", "1 or more"},
+		also: [][]string{{"bad.yaml:4", `unknown key "sampling"`}},
 	})
 }
 
@@ -167,7 +171,8 @@ func TestGenerateStop(t *testing.T) {
 	middle := []rune(strings.TrimSpace(whole))
 	stop := string(middle[len(middle)/2])
 	before, _, _ := strings.Cut(whole, stop)
-	if o := must(t, generateArgs("--prompt", "Where is", "--temperature", "0", "--max-new-tokens", "30", "--stop", "never", "--stop", stop)...); o.out != before+"\n" {
+	if o := must(t, generateArgs("--prompt", "Where is", "--temperature", "0", "--max-new-tokens", "30", "--stop",
+		"never", "--stop", stop)...); o.out != before+"\n" {
 		t.Errorf("%q before %q is %q, printed %q", whole, stop, before, o.out)
 	}
 }
@@ -175,7 +180,8 @@ func TestGenerateStop(t *testing.T) {
 // TestGenerateFile: rows of both kinds, as lines on standard output or in a file that sft trains on.
 func TestGenerateFile(t *testing.T) {
 	work(t, "qwen2-newer")
-	write(t, "p.jsonl", `{"prompt": "Where is"}`+"\n"+`{"messages": [{"role": "user", "content": "Where?"}], "other": 1}`+"\n")
+	write(t, "p.jsonl", `{"prompt": "Where is"}`+"\n"+`{"messages": [{"role": "user", "content": "Where?"}],`+
+		` "other": 1}`+"\n")
 	o := must(t, generateArgs("--input", "p.jsonl", "--samples", "2")...)
 	rows := generated(t, o.out)
 	if len(rows) != 4 || rows[1].Prompt != "Where is" || !strings.Contains(o.err, "p.jsonl: 2 rows read, 2 kept") {
@@ -186,13 +192,15 @@ func TestGenerateFile(t *testing.T) {
 	}
 	to := must(t, generateArgs("--input", "p.jsonl", "--samples", "2", "--chat", "--out", "a.jsonl")...)
 	chats := generated(t, read(t, "a.jsonl"))
-	if m, ok := chats[0].Prompt.([]any); !ok || m[0].(map[string]any)["content"] != "Where is" || !strings.HasPrefix(to.out, "a.jsonl: 4 answers (") {
+	if m, ok := chats[0].Prompt.([]any); !ok || m[0].(map[string]any)["content"] != "Where is" ||
+		!strings.HasPrefix(to.out, "a.jsonl: 4 answers (") {
 		t.Errorf("%s%+v", to.out, chats[0])
 	}
 	if !slices.Equal(chats[3].Tokens, rows[3].Tokens) || slices.Equal(chats[0].Tokens, rows[0].Tokens) {
 		t.Error("--chat changes conversations, or leaves plain prompts as they are")
 	}
-	must(t, tiny("sft", 1, "--data", "a.jsonl", "--set", "data.eval_fraction=0", "--set", "train.eval_every=0", "--set", "train.eval_metric=")...)
+	must(t, tiny("sft", 1, "--data", "a.jsonl", "--set", "data.eval_fraction=0", "--set", "train.eval_every=0", "--set",
+		"train.eval_metric=")...)
 }
 
 // TestGenerateTalk: a conversation by lines; a new one begins from nothing.
@@ -212,25 +220,28 @@ func TestGenerateTalk(t *testing.T) {
 	if len(first) != 3 || first[0] != again[0] || again[1] != fresh[0] || first[1] == fresh[0] {
 		t.Errorf("%q, %q, %q", first, again, fresh)
 	}
-	if single := must(t, generateArgs("--chat", "--temperature", "0", "--prompt", "Where?")...); single.out != first[0] {
+	if single := must(t, generateArgs("--chat", "--temperature", "0", "--prompt",
+		"Where?")...); single.out != first[0] {
 		t.Errorf("%q as a prompt, %q in a conversation", single.out, first[0])
 	}
 }
 
-// TestGenerateTalkForgets: a long conversation goes on without its beginning.
+// TestGenerateTalkForgets: a long conversation continues without its beginning.
 func TestGenerateTalkForgets(t *testing.T) {
 	work(t, "qwen2-newer")
 	var out, errs bytes.Buffer
 	lines := strings.Repeat(strings.Repeat("word ", 12)+"\n", 6)
-	if code := execute(t.Context(), streams{in: strings.NewReader(lines), out: &out, err: &errs}, generateArgs("--chat")); code != 0 {
+	if code := execute(t.Context(), streams{in: strings.NewReader(lines), out: &out, err: &errs},
+		generateArgs("--chat")); code != 0 {
 		t.Fatalf("exit code %d: %s", code, &errs)
 	}
-	if strings.Count(out.String(), "\n") < 6 || !strings.Contains(errs.String(), "(the oldest messages are forgotten: the model has 256 positions)") {
+	if strings.Count(out.String(), "\n") < 6 || !strings.Contains(errs.String(),
+		"(the oldest messages are forgotten: the model has 256 positions)") {
 		t.Errorf("%q, %q", &out, &errs)
 	}
 }
 
-// silent is a standard input on which nobody ever types.
+// silent is a standard input without any text.
 type silent struct{ wait chan struct{} }
 
 func (s silent) Read([]byte) (int, error) { <-s.wait; return 0, io.EOF }
@@ -251,7 +262,8 @@ func TestGenerateInterrupted(t *testing.T) {
 		errs := &watched{}
 		code := execute(ctx, streams{in: quiet, out: &out, err: errs}, args)
 		cancel()
-		if code != exitInterrupted || !strings.HasSuffix(errs.String(), "posttrain: interrupted\n") || exists("x.jsonl") {
+		if code != exitInterrupted || !strings.HasSuffix(errs.String(), "posttrain: interrupted\n") ||
+			exists("x.jsonl") {
 			t.Errorf("%v: exit code %d, %q", args, code, errs)
 		}
 		if text := out.String(); text != "" && !strings.HasSuffix(text, "\n") {
@@ -265,31 +277,51 @@ func TestGenerateFaults(t *testing.T) {
 	long := strings.Repeat("word ", 300)
 	rows := func(text string) func(t *testing.T) { return withFile("p.jsonl", text) }
 	for _, f := range []faultCase{
-		{"nothing to do", nil, generateArgs(), 2, []string{"--chat: chat false", "want prompt, input, or chat: true"}, nil},
-		{"two things to do", nil, generateArgs("--prompt", "a", "--input", "p.jsonl"), 2, []string{"--input", "prompt or input, not both"}, nil},
+		{"nothing to do", nil, generateArgs(), 2,
+			[]string{"--chat: chat false", "want prompt, input, or chat: true"}, nil},
+		{"two things to do", nil, generateArgs("--prompt", "a", "--input", "p.jsonl"), 2,
+			[]string{"--input", "prompt or input, not both"}, nil},
 		{"empty name", nil, generateArgs("--input", ""), 2, []string{"--input is empty"}, nil},
 		{"no such file", nil, generateArgs("--input", "p.jsonl"), 1, []string{"p.jsonl: no such file"}, nil},
-		{"no prompts", rows(`{"text": "a"}` + "\n"), generateArgs("--input", "p.jsonl"), 1, []string{"p.jsonl:1", "found columns text", "prompt"}, nil},
-		{"bad line", rows(`{"prompt": "a"}` + "\n{"), generateArgs("--input", "p.jsonl"), 1, []string{"p.jsonl:2", "bad JSON"}, nil},
-		{"no model", nil, []string{"generate", "--model", "nowhere", "--prompt", "a"}, 1, []string{"nowhere", "config.json"}, nil},
-		{"no samples", nil, generateArgs("--prompt", "a", "--samples", "0"), 2, []string{"--samples", "samples 0", "1 or more"}, nil},
-		{"no tokens to draw", nil, generateArgs("--prompt", "a", "--max-new-tokens", "0"), 2, []string{"--max-new-tokens", "max_new_tokens 0", "1 or more"}, nil},
-		{"answers longer than the model", nil, generateArgs("--prompt", "a", "--max-new-tokens", "300"), 2, []string{"max_new_tokens 300", "256 positions"}, nil},
-		{"prompt longer than the model", nil, generateArgs("--prompt", long), 1, []string{"prompt", "tokens", "256 positions"}, nil},
-		{"row longer than the model", rows(`{"prompt": "a"}` + "\n" + `{"prompt": "` + long + `"}`), generateArgs("--input", "p.jsonl", "--out", "x.jsonl"), 1, []string{"p.jsonl:2", "tokens", "256 positions"}, nil},
+		{"no prompts", rows(`{"text": "a"}` + "\n"), generateArgs("--input", "p.jsonl"), 1,
+			[]string{"p.jsonl:1", "found columns text", "prompt"}, nil},
+		{"bad line", rows(`{"prompt": "a"}` + "\n{"), generateArgs("--input", "p.jsonl"), 1,
+			[]string{"p.jsonl:2", "bad JSON"}, nil},
+		{"no model", nil, []string{"generate", "--model", "nowhere", "--prompt", "a"}, 1,
+			[]string{"nowhere", "config.json"}, nil},
+		{"no samples", nil, generateArgs("--prompt", "a", "--samples", "0"), 2,
+			[]string{"--samples", "samples 0", "1 or more"}, nil},
+		{"no tokens to draw", nil, generateArgs("--prompt", "a", "--max-new-tokens", "0"), 2,
+			[]string{"--max-new-tokens", "max_new_tokens 0", "1 or more"}, nil},
+		{"answers longer than the model", nil, generateArgs("--prompt", "a", "--max-new-tokens", "300"), 2,
+			[]string{"max_new_tokens 300", "256 positions"}, nil},
+		{"prompt longer than the model", nil, generateArgs("--prompt", long), 1,
+			[]string{"prompt", "tokens", "256 positions"}, nil},
+		{"row longer than the model", rows(`{"prompt": "a"}` + "\n" + `{"prompt": "` + long + `"}`),
+			generateArgs("--input", "p.jsonl", "--out", "x.jsonl"), 1,
+			[]string{"p.jsonl:2", "tokens", "256 positions"}, nil},
 		{"empty prompt", nil, generateArgs("--prompt", ""), 1, []string{"prompt", "no tokens"}, nil},
-		{"bad top-p", nil, generateArgs("--prompt", "a", "--top-p", "1.5"), 2, []string{"--top-p", "top_p 1.5", "0 (off) or more and at most 1"}, nil},
+		{"bad top-p", nil, generateArgs("--prompt", "a", "--top-p", "1.5"), 2,
+			[]string{"--top-p", "top_p 1.5", "0 (off) or more and at most 1"}, nil},
 		{"bad top-k", nil, generateArgs("--prompt", "a", "--top-k", "-1"), 2, []string{"--top-k", "top_k -1"}, nil},
 		{"bad min-p", nil, generateArgs("--prompt", "a", "--min-p", "2"), 2, []string{"--min-p", "min_p 2"}, nil},
-		{"hot", nil, generateArgs("--prompt", "a", "--temperature", "Inf"), 2, []string{"--temperature", "temperature Inf"}, nil},
-		{"rule without effect", nil, generateArgs("--prompt", "a", "--temperature", "0", "--top-p", "0.9"), 2, []string{"--top-p", "top_p 0.9", "temperature 0", "remove one"}, nil},
-		{"samples without effect", nil, generateArgs("--prompt", "a", "--temperature", "0", "--samples", "3"), 2, []string{"--samples", "samples 3", "temperature 0"}, nil},
+		{"hot", nil, generateArgs("--prompt", "a", "--temperature", "Inf"), 2,
+			[]string{"--temperature", "temperature Inf"}, nil},
+		{"rule without effect", nil, generateArgs("--prompt", "a", "--temperature", "0", "--top-p", "0.9"), 2,
+			[]string{"--top-p", "top_p 0.9", "temperature 0", "remove one"}, nil},
+		{"samples without effect", nil, generateArgs("--prompt", "a", "--temperature", "0", "--samples", "3"), 2,
+			[]string{"--samples", "samples 3", "temperature 0"}, nil},
 		{"empty stop", nil, generateArgs("--prompt", "a", "--stop", ""), 2, []string{"--stop", `stop ""`}, nil},
-		{"talk into a file", nil, generateArgs("--chat", "--out", "x.jsonl"), 2, []string{"--out", "talking", "add prompt"}, nil},
-		{"log-probs to nowhere", nil, generateArgs("--prompt", "a", "--logps"), 2, []string{"--logps", "out: FILE.jsonl"}, nil},
-		{"file of another kind", nil, generateArgs("--prompt", "a", "--out", "x.parquet"), 2, []string{"--out", `out "x.parquet"`, ".jsonl"}, nil},
-		{"no such folder", nil, generateArgs("--prompt", "a", "--out", "no/x.jsonl"), 2, []string{"--out", "no/x.jsonl", "no folder no"}, nil},
-		{"no template", func(t *testing.T) { remove(t, "model/chat_template.jinja") }, generateArgs("--chat"), 1, []string{"chat: model has no chat template", "chat_template.jinja", "plain text"}, nil},
+		{"talk into a file", nil, generateArgs("--chat", "--out", "x.jsonl"), 2,
+			[]string{"--out", "talking", "add prompt"}, nil},
+		{"log-probs to nowhere", nil, generateArgs("--prompt", "a", "--logps"), 2,
+			[]string{"--logps", "out: FILE.jsonl"}, nil},
+		{"file of another kind", nil, generateArgs("--prompt", "a", "--out", "x.parquet"), 2,
+			[]string{"--out", `out "x.parquet"`, ".jsonl"}, nil},
+		{"no such folder", nil, generateArgs("--prompt", "a", "--out", "no/x.jsonl"), 2,
+			[]string{"--out", "no/x.jsonl", "no folder no"}, nil},
+		{"no template", func(t *testing.T) { remove(t, "model/chat_template.jinja") }, generateArgs("--chat"), 1,
+			[]string{"chat: model has no chat template", "chat_template.jinja", "plain text"}, nil},
 		{"no template for a row", func(t *testing.T) {
 			remove(t, "model/chat_template.jinja")
 			write(t, "p.jsonl", `{"prompt": [{"role": "user", "content": "a"}]}`)

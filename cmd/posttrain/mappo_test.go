@@ -23,7 +23,8 @@ import (
 // The names that dashboards of the field know.
 var (
 	loopMetrics       = []string{"grad_norm", "learning_rate", "loss", "num_tokens", "step_time", "tokens_per_second"}
-	preferenceMetrics = []string{"logps/chosen", "logps/rejected", "loss", "prior/reward_gap", "rewards/accuracies", "rewards/chosen", "rewards/margins", "rewards/rejected"}
+	preferenceMetrics = []string{"logps/chosen", "logps/rejected", "loss", "prior/reward_gap", "rewards/accuracies",
+		"rewards/chosen", "rewards/margins", "rewards/rejected"}
 )
 
 // TestMappoLeavesAWholeRun looks at everything that a run leaves.
@@ -45,8 +46,10 @@ func TestMappoLeavesAWholeRun(t *testing.T) {
 
 func checkFiles(t *testing.T) {
 	t.Helper()
-	for _, name := range []string{"config.yaml", "metrics.jsonl", "curves.png", "summary.txt", "best.json", "reference.safetensors", "reference-eval.safetensors",
-		"model/config.json", "model/model.safetensors", "model/tokenizer.json", "checkpoints/step-00000004/manifest.json"} {
+	for _, name := range []string{"config.yaml", "metrics.jsonl", "curves.png", "summary.txt", "best.json",
+		"reference.safetensors", "reference-eval.safetensors",
+		"model/config.json", "model/model.safetensors", "model/tokenizer.json",
+		"checkpoints/step-00000004/manifest.json"} {
 		if !exists("out/" + name) {
 			t.Errorf("%s is missing", name)
 		}
@@ -60,7 +63,8 @@ func checkConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Train.MaxSteps != 4 || c.Train.LearningRate != 1e-3 || c.Model != "model" || c.Loss.Prior != "mappo" || string(c.Resolved()) != read(t, "out/config.yaml") {
+	if c.Train.MaxSteps != 4 || c.Train.LearningRate != 1e-3 || c.Model != "model" || c.Loss.Prior != "mappo" ||
+		string(c.Resolved()) != read(t, "out/config.yaml") {
 		t.Errorf("config.yaml holds %s", read(t, "out/config.yaml"))
 	}
 }
@@ -95,13 +99,16 @@ func checkMappoMetrics(t *testing.T) {
 		}
 	}
 	first, last := records[1].Values, records[len(records)-2].Values
-	if math.Abs(first["rewards/chosen"]) > 1e-5 || math.Abs(first["rewards/margins"]) > 1e-5 || last["rewards/margins"] <= 0.01 {
-		t.Errorf("margins %v at the start and %v at the end: want 0, and a rise", first["rewards/margins"], last["rewards/margins"])
+	if math.Abs(first["rewards/chosen"]) > 1e-5 || math.Abs(first["rewards/margins"]) > 1e-5 ||
+		last["rewards/margins"] <= 0.01 {
+		t.Errorf("margins %v at the start and %v at the end: want 0, and a rise", first["rewards/margins"],
+			last["rewards/margins"])
 	}
 	if gap := first["prior/reward_gap"]; gap < 0.2 || gap > 0.7 {
 		t.Errorf("prior/reward_gap %v: the file's gaps are 0.205 to 0.7", gap)
 	}
-	if first["learning_rate"] != 1e-3 || first["num_tokens"] <= 0 || last["num_tokens"] <= first["num_tokens"] || first["tokens_per_second"] <= 0 || first["step_time"] <= 0 {
+	if first["learning_rate"] != 1e-3 || first["num_tokens"] <= 0 || last["num_tokens"] <= first["num_tokens"] ||
+		first["tokens_per_second"] <= 0 || first["step_time"] <= 0 {
 		t.Errorf("step 1 has %v", first)
 	}
 }
@@ -144,7 +151,10 @@ func checkModel(t *testing.T) {
 }
 
 func same(a, b *model.Model) bool {
-	return slices.EqualFunc(a.Params, b.Params, func(p, q *model.Param) bool { return p.Name == q.Name && slices.Equal(p.Data, q.Data) })
+	return slices.EqualFunc(a.Params, b.Params, func(p,
+		q *model.Param) bool {
+		return p.Name == q.Name && slices.Equal(p.Data, q.Data)
+	})
 }
 
 // checkBest: best.json names a checkpoint that is there, with the least evaluation loss of those measured.
@@ -160,7 +170,8 @@ func checkBest(t *testing.T) {
 			least, at = v, r.Step
 		}
 	}
-	if best.Metric != "eval_loss" || best.Value != least || best.Step != at || !exists("out/"+best.Checkpoint+"/model/model.safetensors") {
+	if best.Metric != "eval_loss" || best.Value != least || best.Step != at ||
+		!exists("out/"+best.Checkpoint+"/model/model.safetensors") {
 		t.Errorf("best.json %+v, want eval_loss %v of step %d", best, least, at)
 	}
 }
@@ -170,7 +181,9 @@ func checkSummary(t *testing.T, o outcome) {
 	if o.out != read(t, "out/summary.txt") {
 		t.Errorf("printed %q, summary.txt holds %q", o.out, read(t, "out/summary.txt"))
 	}
-	for _, part := range []string{"MaPPO-DPO: 4 steps on 11 examples, engine go.", "log p(chosen) went from", "on the held-out examples", "Reward accuracy at the end ", "95% interval", "model/ is ", "the best by eval_loss (", "Model: out/model\n", "Curves: out/curves.png\n"} {
+	for _, part := range []string{"MaPPO-DPO: 4 steps on 11 examples, engine go.", "log p(chosen) went from",
+		"on the held-out examples", "Reward accuracy at the end ", "95% interval", "model/ is ",
+		"the best by eval_loss (", "Model: out/model\n", "Curves: out/curves.png\n"} {
 		if !strings.Contains(o.out, part) {
 			t.Errorf("summary lacks %q:\n%s", part, o.out)
 		}
@@ -207,10 +220,12 @@ func TestPriorNoneIsGapOne(t *testing.T) {
 	a, b := metrics(t, "none"), metrics(t, "one")
 	for i := range a {
 		if d := math.Abs(a[i].Values["loss"] - b[i].Values["loss"]); !(d < 1e-6) {
-			t.Errorf("step %d: loss %v without the prior, %v with gap 1", a[i].Step, a[i].Values["loss"], b[i].Values["loss"])
+			t.Errorf("step %d: loss %v without the prior, %v with gap 1", a[i].Step, a[i].Values["loss"],
+				b[i].Values["loss"])
 		}
 		if _, has := a[i].Values["prior/reward_gap"]; has || b[i].Values["prior/reward_gap"] != 1 {
-			t.Errorf("prior/reward_gap: %v without scores, %v with scores 1 and 0", a[i].Values, b[i].Values["prior/reward_gap"])
+			t.Errorf("prior/reward_gap: %v without scores, %v with scores 1 and 0", a[i].Values,
+				b[i].Values["prior/reward_gap"])
 		}
 	}
 	x, y := weights(t, "none/model"), weights(t, "one/model")
@@ -269,10 +284,12 @@ func TestEveryLoss(t *testing.T) {
 					t.Errorf("standard error speaks of a reference: %v\n%s", !c.reference, o.err)
 				}
 				records := metrics(t, "out")
-				if first := records[1].Values["loss"]; c.first != 0 && math.Abs(first-c.first) > 1e-4 || math.IsNaN(first) {
+				if first := records[1].Values["loss"]; c.first != 0 && math.Abs(first-c.first) > 1e-4 ||
+					math.IsNaN(first) {
 					t.Errorf("first loss %v, want %v", first, c.first)
 				}
-				names := map[string]string{"mappo": "MaPPO-", "none": ""}[prior] + map[string]string{"dpo": "DPO", "ipo": "IPO", "simpo": "SimPO", "cpo": "CPO"}[c.loss]
+				names := map[string]string{"mappo": "MaPPO-", "none": ""}[prior] +
+					map[string]string{"dpo": "DPO", "ipo": "IPO", "simpo": "SimPO", "cpo": "CPO"}[c.loss]
 				if !strings.HasPrefix(o.out, names+": 2 steps") {
 					t.Errorf("summary %q, want it to begin with %s", o.out, names)
 				}
@@ -281,7 +298,7 @@ func TestEveryLoss(t *testing.T) {
 	}
 }
 
-// TestAnotherReference: with a reference of its own the first loss is none that is known, and the self-check is off.
+// TestAnotherReference: with a reference of its own the first loss is not ln 2, and the self-check is off.
 func TestAnotherReference(t *testing.T) {
 	work(t, "qwen2-newer")
 	must(t, "model", "init", "--like", "model", "--out", "other", "--tokenizer", "model", "--seed", "5")
@@ -295,7 +312,8 @@ func TestAnotherReference(t *testing.T) {
 func TestEvaluationFromAFile(t *testing.T) {
 	work(t, "qwen2-newer")
 	write(t, "held.jsonl", pairLines(5, true))
-	o := must(t, tiny("mappo", 5, "--data", "pairs.jsonl", "--set", "data.eval_fraction=0", "--set", "data.eval=held.jsonl", "--set", "train.eval_every=2",
+	o := must(t, tiny("mappo", 5, "--data", "pairs.jsonl", "--set", "data.eval_fraction=0", "--set",
+		"data.eval=held.jsonl", "--set", "train.eval_every=2",
 		"--set", "train.eval_metric=eval_rewards/margins", "--set", "train.checkpoint_keep=1")...)
 	var steps []int
 	most, at := math.Inf(-1), 0
@@ -309,10 +327,12 @@ func TestEvaluationFromAFile(t *testing.T) {
 	if !slices.Equal(steps, []int{0, 2, 4, 5}) {
 		t.Errorf("evaluated after steps %v, want 0, 2, 4 and 5", steps)
 	}
-	if want := fmt.Sprintf("step %d, the best by eval_rewards/margins (%.4f)", at, most); !strings.Contains(o.out, want) {
+	if want := fmt.Sprintf("step %d, the best by eval_rewards/margins (%.4f)", at, most); !strings.Contains(o.out,
+		want) {
 		t.Errorf("summary lacks %q:\n%s", want, o.out)
 	}
-	if !strings.Contains(o.out, "on 12 examples") || !strings.Contains(o.err, "reference log-probs of 5 held-out pairs") {
+	if !strings.Contains(o.out, "on 12 examples") || !strings.Contains(o.err,
+		"reference log-probs of 5 held-out pairs") {
 		t.Errorf("12 pairs to train on and 5 to evaluate on:\n%s%s", o.err, o.out)
 	}
 	if best := fmt.Sprintf("out/checkpoints/step-%08d", at); !exists(best) {
@@ -320,17 +340,21 @@ func TestEvaluationFromAFile(t *testing.T) {
 	}
 }
 
-// TestLimitsDropAndCount: a row over a limit is dropped, counted and told.
+// TestLimitsDropAndCount: a row over a limit is dropped, counted and reported.
 func TestLimitsDropAndCount(t *testing.T) {
 	work(t, "qwen2-newer")
-	long := jsonLine(map[string]any{"prompt": chat("user", "a"), "chosen": chat("assistant", strings.Repeat("long ", 300)), "rejected": chat("assistant", "b"), "chosen_score": 1, "rejected_score": 0})
+	long := jsonLine(map[string]any{"prompt": chat("user", "a"),
+		"chosen": chat("assistant", strings.Repeat("long ", 300)), "rejected": chat("assistant", "b"),
+		"chosen_score": 1, "rejected_score": 0})
 	write(t, "pairs.jsonl", long+pairLines(6, true))
 	o := must(t, tinyMappo(1)...)
-	if want := "pairs.jsonl: 6 kept, 1 dropped as too long, 0 dropped as empty, 0 truncated\n"; !strings.Contains(o.err, want) {
+	if want := "pairs.jsonl: 6 kept, 1 dropped as too long, 0 dropped as empty, 0 truncated\n"; !strings.Contains(o.err,
+		want) {
 		t.Errorf("standard error lacks %q:\n%s", want, o.err)
 	}
 	o = must(t, tinyMappo(1, "--set", "data.max_tokens=200", "--set", "data.truncate=completion", "--out", "cut")...)
-	if want := "pairs.jsonl: 7 kept, 0 dropped as too long, 0 dropped as empty, 1 truncated\n"; !strings.Contains(o.err, want) {
+	if want := "pairs.jsonl: 7 kept, 0 dropped as too long, 0 dropped as empty, 1 truncated\n"; !strings.Contains(o.err,
+		want) {
 		t.Errorf("standard error lacks %q:\n%s", want, o.err)
 	}
 }
@@ -359,14 +383,17 @@ func TestPlainProgress(t *testing.T) {
 	if !pairLine.MatchString(o.err) || strings.ContainsAny(o.err, "\r\x1b") {
 		t.Errorf("standard error is no plain text:\n%q", o.err)
 	}
-	for _, want := range []string{"pairs.jsonl: 12 rows read, 12 kept, 12 scored (chosen_score, rejected_score)\n", "prior: 12 of 12 pairs, gap mean 0.453 (0.205 to 0.700)\n"} {
+	for _, want := range []string{"pairs.jsonl: 12 rows read, 12 kept, 12 scored (chosen_score, rejected_score)\n",
+		"prior: 12 of 12 pairs, gap mean 0.453 (0.205 to 0.700)\n"} {
 		if !strings.Contains(o.err, want) {
 			t.Errorf("standard error lacks %q:\n%s", want, o.err)
 		}
 	}
 	bar := &watched{}
-	code := execute(t.Context(), streams{in: strings.NewReader(""), out: &watched{}, err: bar, terminal: true}, tinyMappo(3, "--out", "bar"))
-	if got := bar.String(); code != 0 || !strings.Contains(got, "\r") || !strings.Contains(got, "3/3") || !strings.Contains(got, "loss ") || stepLine.MatchString(got) {
+	code := execute(t.Context(), streams{in: strings.NewReader(""), out: &watched{}, err: bar, terminal: true},
+		tinyMappo(3, "--out", "bar"))
+	if got := bar.String(); code != 0 || !strings.Contains(got, "\r") || !strings.Contains(got, "3/3") ||
+		!strings.Contains(got, "loss ") || stepLine.MatchString(got) {
 		t.Errorf("exit code %d, the bar is\n%q", code, got)
 	}
 }

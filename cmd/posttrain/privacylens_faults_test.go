@@ -135,8 +135,8 @@ var plFaults = []faultCase{
 	{"no cases in the data", withFile("cases.json", "[]"), keyworded(), 1, []string{"cases.json", "empty"}, nil},
 	{"data of another kind", nil, keyworded("--data", "actions.jsonl"), 1,
 		[]string{"actions.jsonl:1", "trajectory", "is missing or empty", "user_instruction"}, nil},
-	{"data of no kind", withFile("cases.txt", "a"), keyworded("--data", "cases.txt"), 1, []string{"cases.txt", ".json"},
-		nil},
+	{"data of no kind", withFile("cases.txt", "a"), keyworded("--data", "cases.txt"), 1,
+		[]string{"cases.txt", ".json"}, nil},
 	{"truncated data", edit("cases.json", `{"name":"case4"`, `{"name":`), keyworded(), 1,
 		[]string{"cases.json", "bad JSON"}, nil},
 	{"a case twice", edit("cases.json", `case4`, `case2`), keyworded(), 1,
@@ -202,10 +202,11 @@ var plFaults = []faultCase{
 	{"verdicts without an item", withVerdicts(`[
                 "Ben has caught a bad flu",
                 true
-            ],`, ""), replayed("verdicts.json"), 1, []string{"verdicts.json: case0", "no verdict for item", "bad flu"}, nil},
+            ],`, ""), replayed("verdicts.json"), 1,
+		[]string{"verdicts.json: case0", "no verdict for item", "bad flu"}, nil},
 	{"verdicts that contradict themselves", withVerdicts(`"leak_info": true`, `"leak_info": false`),
 		replayed("verdicts.json"), 1, []string{"verdicts.json: case0", "leak_info is false", "true"}, nil},
-	{"verdicts that are none", withFile("verdicts.json", "[1]"), replayed("verdicts.json"), 1,
+	{"verdicts of a wrong form", withFile("verdicts.json", "[1]"), replayed("verdicts.json"), 1,
 		[]string{"verdicts.json", "leak_info, secret_judgment"}, nil},
 	{"verdicts of some cases", withFile("verdicts.json",
 		`{"case0": {"leak_info": false, "secret_judgment": [["Ben has caught a bad flu", false],`+
@@ -229,7 +230,7 @@ var plFaults = []faultCase{
 	{"prompts of some cases", withFile("agent.jsonl", `{"name": "case0", "kind": "naive", "prompt": "a"}`+"\n"),
 		actedBy("FLU", "--agent-prompts", "agent.jsonl"), 1,
 		[]string{"agent.jsonl", "5 of 6 cases have no naive prompt", "case1"}, nil},
-	{"judge's prompts that are none", nil, judgedBy("FLU", "--judge-prompts", "actions.jsonl"), 1,
+	{"judge's prompts of a wrong form", nil, judgedBy("FLU", "--judge-prompts", "actions.jsonl"), 1,
 		[]string{"actions.jsonl:1", "kind", "leakage or helpfulness"}, nil},
 	{"no folder of templates", nil, keyworded("--prompts", "nowhere"), 1,
 		[]string{"prompts in nowhere", "no such file"}, nil},
@@ -239,7 +240,7 @@ var plFaults = []faultCase{
 		mkdir(t, "mine")
 		write(t, "mine/agent.tmpl", "a")
 	}, keyworded("--prompts", "mine"), 1, []string{"mine", "agent.tmpl", "agent-naive.tmpl"}, nil},
-	{"template that is none", func(t *testing.T) {
+	{"broken template", func(t *testing.T) {
 		mkdir(t, "mine")
 		write(t, "mine/agent-naive.tmpl", "{{.Instruction")
 	}, keyworded("--prompts", "mine"), 1, []string{"mine", "agent-naive.tmpl"}, nil},
@@ -269,25 +270,25 @@ var plFaults = []faultCase{
 	{"time-out without unit", nil, judgedBy("FLU", "--judge-timeout", "30"), 2,
 		[]string{"--judge-timeout", "30", "such as 90s"}, nil},
 	{"no time", nil, judgedBy("FLU", "--judge-timeout", "0s"), 2, []string{"--judge-timeout", `"0s"`}, nil},
-	{"negative budget", nil, judgedBy("FLU", "--max-requests", "-5"), 2, []string{"--max-requests", "-5", "0 or more"},
-		nil},
+	{"negative budget", nil, judgedBy("FLU", "--max-requests", "-5"), 2,
+		[]string{"--max-requests", "-5", "0 or more"}, nil},
 	{"run folder of an empty name", nil, []string{"eval", "privacylens", "--out", ""}, 2,
 		[]string{"--out is empty", "folder"}, nil},
 	{"an argument", nil, []string{"eval", "privacylens", "cases.json"}, 2,
 		[]string{`"cases.json"`, "actions", "compare"}, nil},
-	{"an argument of a stage", nil, []string{"eval", "privacylens", "judge", "out"}, 2, []string{`"out"`, "flags only"},
-		nil},
+	{"an argument of a stage", nil, []string{"eval", "privacylens", "judge", "out"}, 2,
+		[]string{`"out"`, "flags only"}, nil},
 	{"flag of another stage", nil, []string{"eval", "privacylens", "report", "--out", "out", "--judge-model", "flu"}, 2,
 		[]string{"--judge-model", "posttrain eval privacylens judge", "not to posttrain eval privacylens report"}, nil},
-	{"unknown key", nil, keyworded("--set", "judge.modle=flu"), 2, []string{"--set", `"judge.modle"`, "judge.model"},
-		nil},
+	{"unknown key", nil, keyworded("--set", "judge.modle=flu"), 2,
+		[]string{"--set", `"judge.modle"`, "judge.model"}, nil},
 	{"config of another command", withFile("bad.yaml", "command: mappo\n"),
 		[]string{"eval", "privacylens", "--config", "bad.yaml"}, 1, []string{"bad.yaml:1", "posttrain mappo"}, nil},
 	{"unknown key of a config", withFile("bad.yaml", "command: eval privacylens\ndata: {cases: cases.json}\njudge:\n  "+
 		"modle: flu\n"), []string{"eval", "privacylens", "--config", "bad.yaml", "--actions", "actions.csv"}, 1,
 		[]string{"bad.yaml:4", `"judge.modle"`, "judge.model"}, [][]string{{"bad.yaml", "judge.model is missing"}}},
-	{"no config", nil, []string{"eval", "privacylens", "--config", "bad.yaml"}, 1, []string{"bad.yaml: no such file"},
-		nil},
+	{"no config", nil, []string{"eval", "privacylens", "--config", "bad.yaml"}, 1,
+		[]string{"bad.yaml: no such file"}, nil},
 	{"the config to be copied, as it is", nil, []string{"eval", "privacylens", "--config",
 		filepath.Join(root, "configs", "privacylens.yaml"), "--judge", "keyword", "--out", "out"}, 1,
 		[]string{"path/to/privacylens: no such file", "main_data.json"}, nil},
@@ -305,15 +306,15 @@ var plFaults = []faultCase{
 		must(t, tinyMappo(1)...)
 	}, keyworded(), 1, []string{"out/config.yaml:1", "posttrain mappo"}, nil},
 	{"report without a run", nil, stageOf("report"), 2, []string{`--out "out"`, "no run in it", "config.yaml"}, nil},
-	{"report without a folder", nil, []string{"eval", "privacylens", "report"}, 2, []string{"--out", "no run in it"},
-		nil},
+	{"report without a folder", nil, []string{"eval", "privacylens", "report"}, 2,
+		[]string{"--out", "no run in it"}, nil},
 	{"judge without a run", nil, stageOf("judge", "--data", "cases.json", "--judge", "keyword"), 2,
 		[]string{`--out "out"`, "no run in it", "--actions"}, nil},
 	{"probes of recorded actions", withRun(keyworded(), nil), stageOf("probe"), 1,
 		[]string{"out/config.yaml", "recorded actions cannot be asked", "agent.model"}, nil},
 	{"report of half a run", withRun(stageOf("actions", "--data", "cases.json", "--actions", "actions.csv"), nil),
-		stageOf("report"), 1, []string{"5 of 6 cases still lack verdicts", "case0", "privacylens judge --out DIR"},
-		nil},
+		stageOf("report"), 1,
+		[]string{"5 of 6 cases still lack verdicts", "case0", "privacylens judge --out DIR"}, nil},
 }
 
 func mkdir(t *testing.T, path string) {
@@ -323,7 +324,7 @@ func mkdir(t *testing.T, path string) {
 	}
 }
 
-// cutAt cuts a file off behind a text that stands in it; ahead of it where it begins with a comma.
+// cutAt cuts a file off behind a text; ahead of the text if it begins with a comma.
 func cutAt(path, text string) func(t *testing.T) {
 	return func(t *testing.T) {
 		t.Helper()
@@ -396,8 +397,8 @@ var plServerFaults = []faultCase{
 		"connection refused"}, nil},
 	{"a web page", nil, judgedBy("WEB"), 1, []string{"judge: http://127.0.0.1:", "base URL", "no chat completion",
 		"/v1"}, nil},
-	{"an address that is not there", nil, judgedBy("GONE"), 1, []string{"judge: http://127.0.0.1:", "404", "base URL"},
-		nil},
+	{"an address that is not there", nil, judgedBy("GONE"), 1,
+		[]string{"judge: http://127.0.0.1:", "404", "base URL"}, nil},
 	{"an unknown judge", nil, judgedBy("UNKNOWN"), 1, []string{"judge: http://127.0.0.1:", `no model "flu"`, "404",
 		"does not exist"}, nil},
 	{"a refused key", nil, judgedBy("REFUSING"), 1, []string{"judge: http://127.0.0.1:", "401", "key"}, nil},
@@ -422,8 +423,8 @@ var plServerFaults = []faultCase{
 		[]string{"judge: http://127.0.0.1:", "no server answers"}, nil},
 }
 
-// TestPLServerFaults: what a server tells is told in one line; there is no report, and the mended command goes on in
-// the same folder.
+// TestPLServerFaults: what a server answers is reported in one line; there is no report, and the mended command
+// continues in the same folder.
 func TestPLServerFaults(t *testing.T) {
 	for _, f := range plServerFaults {
 		t.Run(f.name, func(t *testing.T) {
@@ -461,8 +462,8 @@ var plChanges = []faultCase{
 	{"other prompts", func(t *testing.T) {
 		mkdir(t, "mine")
 		write(t, "mine/judge-leakage.tmpl", "{{.Action}} {{.Item}}")
-	}, append(onlyOut[:4:4], "--prompts", "mine"), 1, []string{"out: stage judge was begun with prompts", "--out"},
-		nil},
+	}, append(onlyOut[:4:4], "--prompts", "mine"), 1,
+		[]string{"out: stage judge was begun with prompts", "--out"}, nil},
 	{"a judge by its address, where verdicts were recorded", nil,
 		append(onlyOut[:4:4], "--verdicts", "out/verdicts.json"), 1,
 		[]string{`out: stage judge was begun with kind "model", now it is "replay"`,
@@ -473,7 +474,7 @@ var plChanges = []faultCase{
 	{"config cut", withFile("out/config.yaml", "command: eval privacylens\nseed: "), onlyOut, 1,
 		[]string{"out/config.yaml:2", "seed is empty"},
 		[][]string{{"data.cases is missing"}, {"judge.model is missing"}, {"agent.model is missing"}}},
-	{"config that is none", withFile("out/config.yaml", "seed: [1"), onlyOut, 1,
+	{"broken config", withFile("out/config.yaml", "seed: [1"), onlyOut, 1,
 		[]string{"out/config.yaml", "not YAML"}, nil},
 	{"empty config", withFile("out/config.yaml", ""), onlyOut, 1, []string{"out/config.yaml", "empty"}, nil},
 	{"unknown key in the config", edit("out/config.yaml", "seed:", "sede:"), onlyOut, 1,
@@ -493,7 +494,7 @@ var plChanges = []faultCase{
 	{"verdicts of other actions", edit("out/verdicts.jsonl", `"action_sha256":"`, `"action_sha256":"0`), onlyOut, 1,
 		[]string{"out/verdicts.jsonl", "another action"}, nil},
 	{"damaged probes", withFile("out/probes.jsonl", "{\n"), stageOf("report"), 1, []string{"out/probes.jsonl:1"}, nil},
-	{"a cache that is none", withFile("out/judge-cache.jsonl", "my diary\n"), onlyOut, 1,
+	{"a cache of a wrong form", withFile("out/judge-cache.jsonl", "my diary\n"), onlyOut, 1,
 		[]string{"out/judge-cache.jsonl"}, nil},
 	{"a verdict is missing", func(t *testing.T) {
 		lines := strings.SplitAfter(read(t, "out/verdicts.jsonl"), "\n")
@@ -562,7 +563,8 @@ func TestPLOtherAgents(t *testing.T) {
 			checkUnchanged(t, before)
 		})
 	}
-	if must(t, append(actions, "--parallel", "3", "--timeout", "9s")...); agent.requests() != 6 || other.requests() != 0 { // no matter of the results
+	// The results do not depend on these flags.
+	if must(t, append(actions, "--parallel", "3", "--timeout", "9s")...); agent.requests() != 6 || other.requests() != 0 {
 		t.Errorf("%d and %d requests", agent.requests(), other.requests())
 	}
 }
@@ -642,7 +644,7 @@ func TestPLSecrets(t *testing.T) {
 		}
 	}
 	if found := secret.FindString(said.String()); found != "" {
-		t.Errorf("%s is told:\n%s", found, said.String())
+		t.Errorf("%s is shown:\n%s", found, said.String())
 	}
 	if !strings.Contains(read(t, "good/config.yaml"), "JUDGE_KEY") {
 		t.Error("the run folder does not know where its key is")

@@ -86,7 +86,7 @@ func TestPLInterruptedAtServers(t *testing.T) {
 	agent.once(t, 6) // what is under way at the stop is waited for
 }
 
-// TestPLInterruptedStages: each stage alone goes on, too; with as many stops as there are cases.
+// TestPLInterruptedStages: each stage alone continues, too; with as many stops as there are cases.
 func TestPLInterruptedStages(t *testing.T) {
 	workPL(t)
 	agent, judge := agentServer(t), judgeServer(t)
@@ -135,7 +135,7 @@ func TestPLInterruptedEarly(t *testing.T) {
 	checkCounts(t, "absent", 3, 6, 0, 0, 0)
 }
 
-// TestPLBudget: a spent budget stops in one line; the same command goes on, until all is judged, and nothing is asked
+// TestPLBudget: a spent budget stops in one line; the same command continues, until all is judged, and nothing is asked
 // twice.
 func TestPLBudget(t *testing.T) {
 	workPL(t)

@@ -50,7 +50,7 @@ func workPL(t *testing.T) []lens.Case {
 	return cases
 }
 
-// leakyAction tells of the flu in cases with an even number, and is no action in case 3.
+// leakyAction mentions the flu in cases with an even number, and is no action in case 3.
 func leakyAction(i int) string {
 	switch {
 	case i == 3:
@@ -74,7 +74,7 @@ func leakyAgent(prompt string) string {
 	return "Whose prompt is that?"
 }
 
-// fluJudge finds what tells of the flu excellent, other actions poor, and that the item of the flu is given away there.
+// fluJudge finds what mentions the flu excellent, other actions poor, and that the item of the flu is given away there.
 func fluJudge(prompt string) string {
 	_, action, _ := strings.Cut(prompt, "GmailSendEmail, ")
 	action, _, _ = strings.Cut(action, "}")
@@ -549,7 +549,7 @@ func TestPLProbe(t *testing.T) {
 	}
 }
 
-// TestPLProbeBeside: the probes of a run with recorded actions ask another model, and the run goes on as it was.
+// TestPLProbeBeside: the probes of a run with recorded actions ask another model, and the run stays as it was.
 func TestPLProbeBeside(t *testing.T) {
 	workPL(t)
 	agent := agentServer(t)
@@ -566,7 +566,7 @@ func TestPLProbeBeside(t *testing.T) {
 	}
 }
 
-// TestPLElsewhere: a run goes on from any folder, though it was begun with paths of this one.
+// TestPLElsewhere: a run continues from any folder, though it began with paths of this one.
 func TestPLElsewhere(t *testing.T) {
 	workPL(t)
 	s := judgeServer(t)
@@ -615,7 +615,7 @@ func TestPLConfig(t *testing.T) {
 	sameFiles(t, "file", "flags", "config.yaml", "settings.json", "summary.json", "cases.jsonl")
 }
 
-// TestPLBar: on a terminal a bar tells of cases, leaks, requests and cost.
+// TestPLBar: on a terminal a bar shows cases, leaks, requests and cost.
 func TestPLBar(t *testing.T) {
 	workPL(t)
 	s := judgeServer(t)
@@ -636,7 +636,7 @@ func TestPLBar(t *testing.T) {
 	}
 }
 
-// TestPLServedJudge: posttrain serve stands in for a judge; a tiny model never says Answer, which is allowed on
+// TestPLServedJudge: posttrain serve plays the judge; a tiny model never says Answer, which is allowed on
 // request, and shown.
 func TestPLServedJudge(t *testing.T) {
 	workPL(t)

@@ -35,7 +35,8 @@ func flagFault(err error) error {
 // shellWord quotes a word that a shell would take apart.
 func shellWord(word string) string {
 	plain := func(r rune) bool {
-		return r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)) || strings.ContainsRune("/._-+=:,@%", r)
+		letter := r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r))
+		return letter || strings.ContainsRune("/._-+=:,@%", r)
 	}
 	if word != "" && strings.TrimFunc(word, plain) == "" {
 		return word

@@ -38,8 +38,9 @@ var serveFlags = []config.Flag{
 	{Name: "backend", Key: "backend", Help: backendHelp + " (default auto)"},
 	{Name: "addr", Key: "addr", Help: "address and port to serve on; port 0 takes a free one (default 127.0.0.1:8080)"},
 	{Name: "name", Key: "name", Help: "the model's name to clients (default: the folder's)"},
-	{Name: "token-env", Key: "token_env", Help: "environment variable with the token that clients must send, if it is " +
-		"set (default " + endpoint.DefaultTokenEnv + ")"},
+	{Name: "token-env", Key: "token_env",
+		Help: "environment variable with the token that clients must send, if it is set (default " +
+			endpoint.DefaultTokenEnv + ")"},
 	{Name: "max-new-tokens", Key: "max_new_tokens",
 		Help: "most tokens of an answer if the request has no max_tokens (default 1024)"},
 	{Name: "max-request-bytes", Key: "max_request_bytes",

@@ -75,12 +75,14 @@ func TestServe(t *testing.T) {
 	s := serveTiny(t, "--max-new-tokens", "4")
 	c := openai.DefaultConfig("secret-word")
 	c.BaseURL = s.url
-	q := openai.ChatCompletionRequest{Model: "model", Messages: []openai.ChatCompletionMessage{{Role: "user", Content: "Where is key 3?"}}}
+	q := openai.ChatCompletionRequest{Model: "model", Messages: []openai.ChatCompletionMessage{{Role: "user",
+		Content: "Where is key 3?"}}}
 	got, err := openai.NewClientWithConfig(c).CreateChatCompletion(t.Context(), q)
 	if err != nil || s.name != "model" || got.Usage.CompletionTokens == 0 || got.Usage.CompletionTokens > 4 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	o := must(t, "eval", "ci", "--base-url", s.url, "--api-model", "model", "--api-key-env", "POSTTRAIN_SERVE_TOKEN", "--n", "2", "--max-new-tokens", "3")
+	o := must(t, "eval", "ci", "--base-url", s.url, "--api-model", "model", "--api-key-env", "POSTTRAIN_SERVE_TOKEN",
+		"--n", "2", "--max-new-tokens", "3")
 	if !strings.Contains(o.out, "0/2") {
 		t.Errorf("%s", o.out)
 	}
@@ -118,16 +120,25 @@ func TestServeRefusals(t *testing.T) {
 	}
 	defer busy.Close()
 	for _, f := range []faultCase{
-		{name: "no port", args: []string{"--addr", "localhost"}, code: 2, says: []string{"--addr", `addr "localhost"`, "HOST:PORT"}},
-		{name: "busy port", args: []string{"--addr", busy.Addr().String()}, code: 1, says: []string{"addr " + busy.Addr().String(), "address already in use"}},
-		{name: "no token", args: []string{"--token-env", "POSTTRAIN_NOT_SET"}, code: 2, says: []string{"--token-env", "POSTTRAIN_NOT_SET", "not set"}},
-		{name: "odd token", make: func(t *testing.T) { t.Setenv("POSTTRAIN_SERVE_TOKEN", "two words") }, code: 2, says: []string{"POSTTRAIN_SERVE_TOKEN", "one word"}},
-		{name: "no line", args: []string{"--max-queue", "0"}, code: 2, says: []string{"--max-queue", "max_queue 0", "1 or more"}},
-		{name: "no bytes", args: []string{"--max-request-bytes", "0"}, code: 2, says: []string{"--max-request-bytes", "max_request_bytes 0", "1 or more"}},
-		{name: "no batch", args: []string{"--max-batch", "1000"}, code: 2, says: []string{"--max-batch", "max_batch 1000", "1 or more and at most 128"}},
-		{name: "no grace", args: []string{"--grace", "-1s"}, code: 2, says: []string{"--grace", `grace "-1s"`, "above 0"}},
+		{name: "no port", args: []string{"--addr", "localhost"}, code: 2,
+			says: []string{"--addr", `addr "localhost"`, "HOST:PORT"}},
+		{name: "busy port", args: []string{"--addr", busy.Addr().String()}, code: 1,
+			says: []string{"addr " + busy.Addr().String(), "address already in use"}},
+		{name: "no token", args: []string{"--token-env", "POSTTRAIN_NOT_SET"}, code: 2,
+			says: []string{"--token-env", "POSTTRAIN_NOT_SET", "not set"}},
+		{name: "odd token", make: func(t *testing.T) { t.Setenv("POSTTRAIN_SERVE_TOKEN", "two words") }, code: 2,
+			says: []string{"POSTTRAIN_SERVE_TOKEN", "one word"}},
+		{name: "no line", args: []string{"--max-queue", "0"}, code: 2,
+			says: []string{"--max-queue", "max_queue 0", "1 or more"}},
+		{name: "no bytes", args: []string{"--max-request-bytes", "0"}, code: 2,
+			says: []string{"--max-request-bytes", "max_request_bytes 0", "1 or more"}},
+		{name: "no batch", args: []string{"--max-batch", "1000"}, code: 2,
+			says: []string{"--max-batch", "max_batch 1000", "1 or more and at most 128"}},
+		{name: "no grace", args: []string{"--grace", "-1s"}, code: 2,
+			says: []string{"--grace", `grace "-1s"`, "above 0"}},
 		{name: "no name", args: []string{"--name", ""}, code: 2, says: []string{"--name is empty"}},
-		{name: "no template", make: func(t *testing.T) { remove(t, "model/chat_template.jinja") }, code: 1, says: []string{"model has no chat template"}},
+		{name: "no template", make: func(t *testing.T) { remove(t, "model/chat_template.jinja") }, code: 1,
+			says: []string{"model has no chat template"}},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			if f.make != nil {

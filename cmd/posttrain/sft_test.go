@@ -46,7 +46,8 @@ func messageLines(n int) string { return demoLines(n, messagesRow) }
 
 // tinySFT is a run on demos.jsonl, without evaluation.
 func tinySFT(n int, more ...string) []string {
-	return append(tiny("sft", n, "--data", "demos.jsonl", "--set", "data.eval_fraction=0", "--set", "train.eval_every=0", "--set", "train.eval_metric="), more...)
+	return append(tiny("sft", n, "--data", "demos.jsonl", "--set", "data.eval_fraction=0", "--set",
+		"train.eval_every=0", "--set", "train.eval_metric="), more...)
 }
 
 // TestSFTOnEveryForm: each learns, and leaves the same run folder as mappo does, but for a reference.
@@ -78,12 +79,14 @@ func TestSFTOnEveryForm(t *testing.T) {
 			if !(last < first-1) {
 				t.Errorf("the loss went from %v to %v: want a fall of more than 1", first, last)
 			}
-			for _, name := range []string{"config.yaml", "curves.png", "summary.txt", "model/model.safetensors", "model/tokenizer.json", "checkpoints/step-00000012"} {
+			for _, name := range []string{"config.yaml", "curves.png", "summary.txt", "model/model.safetensors",
+				"model/tokenizer.json", "checkpoints/step-00000012"} {
 				if !exists("out/" + name) {
 					t.Errorf("%s is missing", name)
 				}
 			}
-			if exists("out/reference.safetensors") || !strings.HasPrefix(o.out, "SFT: 12 steps on 12 examples, engine go.\nThe loss went from ") {
+			if exists("out/reference.safetensors") || !strings.HasPrefix(o.out,
+				"SFT: 12 steps on 12 examples, engine go.\nThe loss went from ") {
 				t.Errorf("summary %q", o.out)
 			}
 			must(t, "model", "info", "out/model")
@@ -118,7 +121,8 @@ func TestSFTEvaluates(t *testing.T) {
 		{"fraction", 9, []string{"--set", "data.eval_fraction=0.25"}},
 		{"file", 12, []string{"--set", "data.eval_fraction=0", "--set", "data.eval=held.jsonl"}},
 	} {
-		o := must(t, tiny("sft", 4, append(c.more, "--data", "demos.jsonl", "--set", "train.eval_every=2", "--out", c.out)...)...)
+		o := must(t, tiny("sft", 4, append(c.more, "--data", "demos.jsonl", "--set", "train.eval_every=2", "--out",
+			c.out)...)...)
 		var losses []float64
 		for _, r := range metrics(t, c.out) {
 			if v, ok := r.Values["eval_loss"]; ok {
@@ -128,7 +132,9 @@ func TestSFTEvaluates(t *testing.T) {
 		if len(losses) != 3 || !(losses[2] < losses[0]) {
 			t.Errorf("%s: evaluation losses %v, want three that fall", c.out, losses)
 		}
-		if !strings.HasPrefix(o.out, fmt.Sprintf("SFT: 4 steps on %d examples", c.examples)) || !strings.Contains(o.out, fmt.Sprintf("model/ is step 4, the best by eval_loss (%.4f) and the last.", losses[2])) {
+		if !strings.HasPrefix(o.out, fmt.Sprintf("SFT: 4 steps on %d examples", c.examples)) ||
+			!strings.Contains(o.out, fmt.Sprintf("model/ is step 4, the best by eval_loss (%.4f) and the last.",
+				losses[2])) {
 			t.Errorf("%s: summary %q", c.out, o.out)
 		}
 	}

@@ -147,7 +147,7 @@ func TestNaNKeepsTheLastGoodCheckpoint(t *testing.T) {
 	}
 }
 
-// TestDamagedCheckpointIsPassedOver: a resumed run warns, goes on from the one before, and ends like a whole one.
+// TestDamagedCheckpointIsPassedOver: a resumed run warns, continues from the one before, and ends like a whole one.
 func TestDamagedCheckpointIsPassedOver(t *testing.T) {
 	work(t, "qwen2-newer")
 	args := tinyMappo(6, "--set", "train.checkpoint_every=2")

@@ -65,7 +65,7 @@ func cli(t *testing.T, args ...string) outcome {
 	return cliUntil(t, "", args...)
 }
 
-// cliUntil runs a command and interrupts it as soon as a text stands on standard error.
+// cliUntil runs a command and interrupts it as soon as a text is on standard error.
 func cliUntil(t *testing.T, until string, args ...string) outcome {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -175,13 +175,15 @@ func exists(path string) bool {
 // tiny are the flags of a quick run on the working directory's model: n steps of 4 examples, no warm-up.
 func tiny(command string, n int, more ...string) []string {
 	args := []string{command, "--model", "model", "--backend", "go", "--max-steps", fmt.Sprint(n),
-		"--set", "train.batch_size=4", "--set", "train.warmup_steps=0", "--set", "train.learning_rate=1e-3", "--set", "data.eval_fraction=0.1", "--out", "out"}
+		"--set", "train.batch_size=4", "--set", "train.warmup_steps=0", "--set", "train.learning_rate=1e-3", "--set",
+		"data.eval_fraction=0.1", "--out", "out"}
 	return append(args, more...)
 }
 
 // tinyMappo is tiny on pairs.jsonl, without evaluation.
 func tinyMappo(n int, more ...string) []string {
-	return append(tiny("mappo", n, "--data", "pairs.jsonl", "--set", "data.eval_fraction=0", "--set", "train.eval_every=0", "--set", "train.eval_metric="), more...)
+	return append(tiny("mappo", n, "--data", "pairs.jsonl", "--set", "data.eval_fraction=0", "--set",
+		"train.eval_every=0", "--set", "train.eval_metric="), more...)
 }
 
 // metrics are the records of a run, without what a clock measured.
@@ -200,9 +202,10 @@ func metrics(t *testing.T, dir string) []run.Record {
 	return records
 }
 
-// ofClock tells the metrics that a clock measured.
+// ofClock reports whether a clock measured a metric.
 func ofClock(name string) bool {
-	return strings.HasPrefix(name, "time/") || strings.HasSuffix(name, "tokens_per_second") || slices.Contains([]string{"step_time", "eval_runtime"}, name)
+	return strings.HasPrefix(name, "time/") || strings.HasSuffix(name, "tokens_per_second") ||
+		slices.Contains([]string{"step_time", "eval_runtime"}, name)
 }
 
 // sameRun compares what two runs ended in: the model's bytes, the metrics, the best checkpoint.
@@ -217,7 +220,8 @@ func sameRun(t *testing.T, a, b string) {
 	if x != y {
 		t.Errorf("metrics of %s and %s:\n%s\n%s", a, b, x, y)
 	}
-	if exists(filepath.Join(a, "best.json")) && read(t, filepath.Join(a, "best.json")) != read(t, filepath.Join(b, "best.json")) {
+	if exists(filepath.Join(a, "best.json")) && read(t, filepath.Join(a, "best.json")) != read(t,
+		filepath.Join(b, "best.json")) {
 		t.Errorf("best.json differs between %s and %s", a, b)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 // Given holds the values that the user gave, by key, and collects faults.
 type Given struct {
-	name    string // of the file, for messages; "" where there is none
+	name    string // of the file, for messages; "" without one
 	command string
 	schema  *schema
 	flags   []Flag
@@ -105,7 +105,7 @@ func (g *Given) Fault(key, format string, args ...any) {
 	g.faults = append(g.faults, Fault{v.place, fmt.Sprintf(format, args...), line})
 }
 
-// placeOf is where a key that nobody gave should be given: in the file, or on the command line where there is no file.
+// placeOf is where a missing key should be given: in the file, or on the command line if there is no file.
 func (g *Given) placeOf(key string) string {
 	if g.name != "" {
 		return g.name

@@ -50,7 +50,7 @@ func (s *Spec[T]) Load(in Input) (*T, error) {
 	return s.Parse(name, text, in)
 }
 
-// Parse is Load of a text; name stands for the file in messages, "" where there is only the command line.
+// Parse is Load of a text; name stands for the file in messages, "" if there is only the command line.
 func (s *Spec[T]) Parse(name string, text []byte, in Input) (*T, error) {
 	g := newGiven(name, s.Command, s.schema(), in.Flags)
 	if !g.parse(text) {
@@ -175,7 +175,7 @@ func Register[T any](s *Spec[T]) *Spec[T] {
 	return s
 }
 
-// Find gives a registered command, nil where there is none of that name.
+// Find gives a registered command, nil if there is no command of that name.
 func Find(name string) Command {
 	for _, c := range commands {
 		if c.Name() == name {

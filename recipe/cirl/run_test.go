@@ -9,7 +9,7 @@ import (
 	"github.com/posttrain/posttrain/reward"
 )
 
-// tallied are n samples, so many of which are complete; the others share a restricted keyword and nothing else.
+// tallied are n samples, complete ones first; the others share a restricted keyword and nothing else.
 func tallied(complete, n int) *eval.Tally {
 	var t eval.Tally
 	k := reward.Keywords{Required: []string{"a"}, Restricted: []string{"z"}}

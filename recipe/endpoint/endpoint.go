@@ -38,14 +38,15 @@ type Options struct {
 	// the environment variable with the token that clients must send; where it is not set they need none
 	TokenEnv string `yaml:"token_env" want:"@variable"`
 
-	MaxNew     int                    `yaml:"max_new_tokens" want:">=1"` // of an answer where the request does not say max_tokens
-	MaxRequest int64                  `yaml:"max_request_bytes" want:">=1"`
-	MaxQueue   int                    `yaml:"max_queue" want:">=1"`       // waiting requests; more get status 429
-	MaxBatch   int                    `yaml:"max_batch" want:">=1 <=128"` // answers sampled together
-	Grace      time.Duration          `yaml:"grace" want:">0"`            // for requests under way when the server stops
-	Quiet      bool                   `yaml:"quiet"`                      // no call of Log
-	Log        func(string)           `yaml:"-"`                          // gets a line per request, without its text; may be nil
-	Ready      func(name, url string) `yaml:"-"`                          // is called when requests are accepted; may be nil
+	MaxNew     int           `yaml:"max_new_tokens" want:">=1"` // of an answer if the request has no max_tokens
+	MaxRequest int64         `yaml:"max_request_bytes" want:">=1"`
+	MaxQueue   int           `yaml:"max_queue" want:">=1"`       // waiting requests; more get status 429
+	MaxBatch   int           `yaml:"max_batch" want:">=1 <=128"` // answers sampled together
+	Grace      time.Duration `yaml:"grace" want:">0"`            // for requests under way when the server stops
+	Quiet      bool          `yaml:"quiet"`                      // do not call Log
+
+	Log   func(line string)      `yaml:"-"` // gets a line per request, without its text; may be nil
+	Ready func(name, url string) `yaml:"-"` // is called when requests are accepted; may be nil
 }
 
 // Spec says how a configuration becomes Options.
@@ -103,7 +104,8 @@ func Run(ctx context.Context, o Options, r run.Reporter) error {
 	defer m.Close()
 	server := o.server(m)
 	if tcp, ok := l.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && server.Token == "" {
-		run.Listen(r).Warn("addr %s: everyone who can reach this machine is served: set a token in %s", o.Addr, o.TokenEnv)
+		const open = "addr %s: everyone who can reach this machine is served: set a token in %s"
+		run.Listen(r).Warn(open, o.Addr, o.TokenEnv)
 	}
 	if o.Ready != nil {
 		o.Ready(server.Name, fmt.Sprintf("http://%s/v1", l.Addr()))

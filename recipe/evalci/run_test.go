@@ -18,7 +18,8 @@ func TestRun(t *testing.T) {
 	if all := got.Report.All; all.Items != 2 || len(got.Samples) != 2 || got.Left.Count != 0 {
 		t.Errorf("%+v", got)
 	}
-	for _, part := range []string{got.Samples[0].Answer.Text, "embedded: 2 held-out synthetic scenarios, prompt compact\n"} {
+	for _, part := range []string{got.Samples[0].Answer.Text,
+		"embedded: 2 held-out synthetic scenarios, prompt compact\n"} {
 		if !strings.Contains(got.Summary, part) {
 			t.Errorf("lacks %q:\n%s", part, got.Summary)
 		}
@@ -35,9 +36,15 @@ func TestRun(t *testing.T) {
 func TestSettles(t *testing.T) {
 	t.Setenv("KEY", "x")
 	for text, holds := range map[string]func(o *Options) bool{
-		"":                               func(o *Options) bool { return o.N == 200 && o.Prompt == "compact" && !o.Prefill },
-		"n: 3":                           func(o *Options) bool { return o.N == 3 },
-		"data: d.json":                   func(o *Options) bool { return o.N == 0 && o.Prompt == "plain" && o.Split == "test" },
+		"": func(o *Options) bool {
+			return o.N == 200 && o.Prompt == "compact" &&
+				!o.Prefill
+		},
+		"n: 3": func(o *Options) bool { return o.N == 3 },
+		"data: d.json": func(o *Options) bool {
+			return o.N == 0 && o.Prompt == "plain" &&
+				o.Split == "test"
+		},
 		"prompt: cot":                    func(o *Options) bool { return o.Prefill },
 		"held_out: true":                 func(o *Options) bool { return false },
 		"data: d.json\nsplit: all\nn: 7": func(o *Options) bool { return o.N == 7 && o.Split == "all" },

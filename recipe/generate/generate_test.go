@@ -20,7 +20,8 @@ func TestRun(t *testing.T) {
 	o, out := options(), &bytes.Buffer{}
 	o.Writer = out
 	got, err := generate.Run(t.Context(), o, nil)
-	if err != nil || len(got.Rows) != 1 || len(got.Rows[0].Tokens) > 5 || got.Rows[0].Completion.Plain+"\n" != out.String() {
+	if err != nil || len(got.Rows) != 1 || len(got.Rows[0].Tokens) > 5 ||
+		got.Rows[0].Completion.Plain+"\n" != out.String() {
 		t.Fatalf("%+v, %v, written %q", got, err, out)
 	}
 	o.Writer, o.Samples = nil, 3

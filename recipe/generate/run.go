@@ -76,9 +76,10 @@ func open(o Options, r run.Reporter) (*generator, error) {
 		return nil, err
 	}
 	g.encoder.Tokenizer = g.model.Tokenizer
-	if err = recipe.CheckLength(o.MaxNew, DefaultMaxNew, g.positions()); err == nil && o.Chat && !g.encoder.Tokenizer.HasTemplate() {
-		err = fmt.Errorf("chat: %s has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json); "+
-			"without chat a prompt is continued as plain text", o.Model)
+	err = recipe.CheckLength(o.MaxNew, DefaultMaxNew, g.positions())
+	if err == nil && o.Chat && !g.model.Tokenizer.HasTemplate() {
+		err = fmt.Errorf("chat: %s has no chat template (chat_template.jinja, or chat_template in "+
+			"tokenizer_config.json); without chat a prompt is continued as plain text", o.Model)
 	}
 	if err != nil {
 		g.model.Close()
@@ -88,7 +89,7 @@ func open(o Options, r run.Reporter) (*generator, error) {
 
 func (g *generator) positions() int { return g.model.Model.Config.MaxPositions }
 
-// read reads the prompts; there are none to talk.
+// read reads the prompts. A conversation has none.
 func (g *generator) read() (prompts []data.PromptRow, err error) {
 	if g.o.Prompt != nil {
 		prompts = []data.PromptRow{{Prompt: data.Text{Plain: *g.o.Prompt}, Source: "prompt"}}

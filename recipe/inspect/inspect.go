@@ -93,7 +93,8 @@ func (o Options) countTokens(r *records.File) (string, error) {
 		line += fmt.Sprintf("; %d of %d have more than %d", l.Dropped, len(prompts), o.MaxPromptTokens)
 	}
 	if e.Drift > 0 {
-		line += fmt.Sprintf("; %d answers merge with their prompt when tokenised together (training tokenises them apart)", e.Drift)
+		line += fmt.Sprintf("; %d answers merge with their prompt when tokenised together (training tokenises them "+
+			"apart)", e.Drift)
 	}
 	return "  " + line, nil
 }

@@ -92,8 +92,8 @@ func checkPlain(g *config.Given, d Data) {
 	unused("data.on_negative_gap", d.OnNegativeGap, d.OnNegativeGap != defaults.OnNegativeGap)
 }
 
-// Explain says in words what the options train: the objective as a formula with its numbers, the training around it, and
-// every option that is not the paper's. Its lines end in \n.
+// Explain says in words what the options train: the objective as a formula with its numbers, the training around it,
+// and every option that is not the paper's. Its lines end in \n.
 func (o *Options) Explain() string {
 	var s strings.Builder
 	s.WriteString(o.Loss.Describe())
@@ -104,7 +104,8 @@ func (o *Options) Explain() string {
 	fmt.Fprintf(&s, "data: %s\n", o.Data.Source)
 	if o.Loss.NeedsGap() {
 		columns := cmp.Or(strings.Join(o.Data.ScoreColumns, ", "), "found by their known names")
-		fmt.Fprintf(&s, "rewards: columns %s; transform %s; negative gaps: %s\n", columns, o.Data.Transform, o.Data.OnNegativeGap)
+		fmt.Fprintf(&s, "rewards: columns %s; transform %s; negative gaps: %s\n", columns, o.Data.Transform,
+			o.Data.OnNegativeGap)
 	}
 	s.WriteString(recipe.DescribeTraining(o.Train, recipe.DescribeBatch(o.Train, "pairs")))
 	s.WriteString(losses.ListDeviations(o.Deviations()))
@@ -128,7 +129,8 @@ func (o *Options) Deviations() []losses.Deviation {
 	}
 	if o.Loss.NeedsGap() {
 		if o.Data.Transform != "auto" {
-			differ("data.reward_transform", o.Data.Transform, "rewards outside [0,1] pass through the logistic function, others do not (auto)")
+			differ("data.reward_transform", o.Data.Transform,
+				"rewards outside [0,1] pass through the logistic function, others do not (auto)")
 		}
 		differ("data.on_negative_gap", o.Data.OnNegativeGap, "does not say")
 	}

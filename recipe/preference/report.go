@@ -29,8 +29,8 @@ func (t *training) sample() []int {
 
 func (t *training) sampleGroups() []batch.Group { return data.Pick(t.pairs.groups, t.sample()) }
 
-// measureBefore gives the log-probs of the sample under the model before training. Where that is the reference, they are
-// known.
+// measureBefore gives the log-probs of the sample under the model before training. Where that is the reference, they
+// are known.
 func (t *training) measureBefore(ctx context.Context) ([][2]float32, error) {
 	if t.reference == nil && t.pairs.method.Reference != nil {
 		return data.Pick(t.pairs.method.Reference, t.sample()), nil
@@ -46,7 +46,8 @@ func (t *training) report(before [][2]float32, records []run.Record) (string, er
 	}
 	chosen, rejected := changes(before, after)
 	var s strings.Builder
-	fmt.Fprintf(&s, "On %d training pairs, measured before and after: log p(chosen) %s by %.2f, log p(rejected) %s by %.2f.\n",
+	fmt.Fprintf(&s, "On %d training pairs, measured before and after: log p(chosen) %s by %.2f, log p(rejected) %s by "+
+		"%.2f.\n",
 		len(before), chosen.Direction(), math.Abs(chosen.Last), rejected.Direction(), math.Abs(rejected.Last))
 	fmt.Fprintln(&s, verdict(chosen, rejected))
 	if t.heldOut != nil {
@@ -74,9 +75,11 @@ func (t *training) reportHeldOut(records []run.Record) string {
 	r, _ := recipe.ChangeOf(records, "logps/rejected")
 	accuracy, _ := recipe.ChangeOf(records, "rewards/accuracies")
 	margin, _ := recipe.ChangeOf(records, "rewards/margins")
-	return fmt.Sprintf("On %d held-out pairs: log p(chosen) went from %.2f to %.2f, log p(rejected) from %.2f to %.2f.\n%s\n"+
+	return fmt.Sprintf("On %d held-out pairs: log p(chosen) went from %.2f to %.2f, log p(rejected) from %.2f to "+
+		"%.2f.\n%s\n"+
 		"Reward accuracy at the end %s, margin %.3f.\n",
-		len(t.heldOut.groups), c.First, c.Last, r.First, r.Last, verdict(c, r), recipe.Accuracy(accuracy.Last, len(t.heldOut.groups)), margin.Last)
+		len(t.heldOut.groups), c.First, c.Last, r.First, r.Last, verdict(c, r),
+		recipe.Accuracy(accuracy.Last, len(t.heldOut.groups)), margin.Last)
 }
 
 // verdict reads the two changes.
@@ -85,7 +88,8 @@ func verdict(chosen, rejected recipe.Change) string {
 	case chosen.Last == chosen.First && rejected.Last == rejected.First:
 		return "Neither moved."
 	case up && down:
-		return "The chosen answers became more likely and the rejected ones less: what preference optimisation is meant to do."
+		return "The chosen answers became more likely and the rejected ones less: what preference optimisation is " +
+			"meant to do."
 	case up:
 		return "Both rose: the chosen answers pull similar rejected ones up with them."
 	case down:

@@ -47,7 +47,8 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	if err != nil {
 		return nil, err
 	}
-	l := &train.Loop{Course: j.Course(nil), Options: o.Train, Train: *t.pairs.examples(), Eval: t.heldOut.examples(), Share: t.share}
+	l := &train.Loop{Course: j.Course(nil), Options: o.Train, Train: *t.pairs.examples(), Eval: t.heldOut.examples(),
+		Share: t.share}
 	return j.Learn(ctx, l, func(records []run.Record) (string, error) { return t.report(before, records) })
 }
 
@@ -75,7 +76,8 @@ func (p *pairSet) examples() *train.Examples {
 }
 
 func (p *pairSet) subset(keep []int) *pairSet {
-	q := &pairSet{method: &train.Preference{Options: p.method.Options}, groups: data.Pick(p.groups, keep), sources: data.Pick(p.sources, keep)}
+	q := &pairSet{method: &train.Preference{Options: p.method.Options}, groups: data.Pick(p.groups, keep),
+		sources: data.Pick(p.sources, keep)}
 	if p.method.Gaps != nil {
 		q.method.Gaps = data.Pick(p.method.Gaps, keep)
 	}
@@ -171,7 +173,8 @@ func (t *training) loadReference() (err error) {
 		return err
 	}
 	if theirs, ours := t.reference.Config.VocabSize, t.Model.Config.VocabSize; theirs != ours {
-		return fmt.Errorf("reference %s: its vocabulary has %d tokens, the model's %d: they must be the same", t.o.Reference, theirs, ours)
+		return fmt.Errorf("reference %s: its vocabulary has %d tokens, the model's %d: they must be the same",
+			t.o.Reference, theirs, ours)
 	}
 	return nil
 }
@@ -192,7 +195,8 @@ func (t *training) measureReference(ctx context.Context) (err error) {
 		defer learner.Close()
 	}
 	t.Say("reference log-probs of %d pairs", len(t.pairs.groups))
-	if t.pairs.method.Reference, err = t.sums(ctx, run.ReferenceName, learner, t.pairs.groups); err != nil || t.heldOut == nil {
+	if t.pairs.method.Reference, err = t.sums(ctx, run.ReferenceName, learner, t.pairs.groups); err != nil ||
+		t.heldOut == nil {
 		return err
 	}
 	t.Say("reference log-probs of %d held-out pairs", len(t.heldOut.groups))
@@ -201,7 +205,8 @@ func (t *training) measureReference(ctx context.Context) (err error) {
 }
 
 // sums measures the summed log-probs of pairs [pairs, 2], or takes them from a file of the run folder.
-func (t *training) sums(ctx context.Context, name string, l *train.Learner, groups []batch.Group) ([][2]float32, error) {
+func (t *training) sums(ctx context.Context, name string, l *train.Learner, groups []batch.Group) ([][2]float32,
+	error) {
 	bar := t.Progress("pair", 0, len(groups))
 	defer bar.Close()
 	sums, cached, err := train.CachedPairSums(t.Run.Path(name), l, groups, t.layout(), t.tick(ctx, bar))

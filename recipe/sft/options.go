@@ -64,7 +64,8 @@ func (d Data) Check() []fault.Fault {
 		faults.Add("max_prompt_tokens", d.MaxPromptTokens, why+"; use data.max_tokens")
 	}
 	if d.LossOn == "all" && (d.Truncate == "prompt" || d.Truncate == "both") {
-		faults = append(faults, fault.Fault{Key: "truncate", Value: d.Truncate, Problem: why + "; want none or completion"})
+		faults = append(faults, fault.Fault{Key: "truncate", Value: d.Truncate,
+			Problem: why + "; want none or completion"})
 	}
 	return faults
 }

@@ -38,7 +38,7 @@ func (r Rule) conceal(v reflect.Value) any {
 	return v.Interface()
 }
 
-// hidden stands for a value that may be a key.
+// hidden replaces a value that may be a key.
 type hidden struct{}
 
 func (hidden) String() string { return "…" }
