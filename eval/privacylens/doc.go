@@ -16,8 +16,8 @@
 //
 //  1. actions puts every case to the model under test (subject.go, prompts.go, stage_actions.go), or takes recorded
 //     actions;
-//  2. judge asks a [Judge] about every item, and for the helpfulness (stage_judge.go): a model on a server
-//     (judge_client.go), the keyword judge of smoke tests, or recorded verdicts (judge.go, keyword.go);
+//  2. judge asks a [Judge] about every item, and for the helpfulness (stage_judge.go): a model on a server,
+//     the keyword judge of smoke tests, or recorded verdicts (judge.go, keyword.go);
 //  3. probe asks the model yes/no questions at the levels of seed, vignette and trajectory (probe.go);
 //  4. report joins all rows by the names of the cases and counts them (stages.go, results.go, summary.go). It prints
 //     tables (table.go) and writes a page of the cases (page.go). [Compare] puts runs side by side (compare.go).

@@ -150,13 +150,6 @@ func idleKeys(section, chosen string) (keys []string) {
 	return keys
 }
 
-// Paths are the options that name files and folders.
-func (o *Options) Paths() []*string {
-	a, j := &o.Agent, &o.Judge
-	return []*string{&o.Prompts, &o.Data.Cases, &a.Model, &a.Actions, &a.Recorded, &j.Cache, &j.Recorded, &j.Verdicts,
-		&j.Helpfulness}
-}
-
 // Resolved is everything in force as YAML, which loads to the same value. Keys without effect are left out.
 func (o *Options) Resolved() []byte { return Spec().Resolve(o) }
 

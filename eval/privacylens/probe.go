@@ -75,7 +75,7 @@ func (r *store) Probe(ctx context.Context, o probeOptions) error {
 			return fmt.Errorf("level %q: want seed, vignette or trajectory", level)
 		}
 	}
-	s, err := begin(r, StageProbe, probesName, o.Settings, o.Tick, every[probeRow])
+	s, err := begin[probeRow](r, StageProbe, probesName, o.Settings, o.Tick, nil)
 	if err != nil {
 		return err
 	}

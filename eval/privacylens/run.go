@@ -215,7 +215,9 @@ func (e *evaluation) close() {
 // saveConfig writes what is in force, with paths from the root: later calls on the folder may come from elsewhere.
 func (e *evaluation) saveConfig() error {
 	o := e.Options
-	for _, path := range o.Paths() {
+	a, j := &o.Agent, &o.Judge
+	for _, path := range []*string{&o.Prompts, &o.Data.Cases, &a.Model, &a.Actions, &a.Recorded, &j.Cache, &j.Recorded,
+		&j.Verdicts, &j.Helpfulness} {
 		*path = wholePath(*path)
 	}
 	return e.folder.WriteConfig(o.Resolved())

@@ -151,9 +151,9 @@ func readSettings(dir string) (Settings, error) {
 	return all, nil
 }
 
-// begin opens the journal of a stage and writes the stage's settings, the cases among them. A row that binds keeps the
-// stage to the settings that it came from. If there are only others (replies of a judge that never gives a verdict,
-// say), the settings may change, and these rows are removed.
+// begin opens the journal of a stage and writes the stage's settings, the cases among them. A row that binds (nil: any)
+// keeps the stage to the settings that it came from. If there are only others (replies of a judge that never gives a
+// verdict, say), the settings may change, and these rows are removed.
 func begin[R any](s *store, name, file string, settings map[string]string, tick func(progress),
 	binds func(row *R, before map[string]string) bool) (*stage[R], error) {
 	j, rows, err := openJournal[R](s.path(file))
@@ -172,7 +172,7 @@ func begin[R any](s *store, name, file string, settings map[string]string, tick 
 	case !known:
 		err = fmt.Errorf("%s has no settings for stage %s, but its answers exist: restore the file, or start a new "+
 			"run with --out DIR", s.path(settingsName), name)
-	case slices.ContainsFunc(rows, func(row R) bool { return binds(&row, before) }):
+	case binds == nil || slices.ContainsFunc(rows, func(row R) bool { return binds(&row, before) }):
 		err = differing(s.Dir, name, before, now)
 	default:
 		rows, err = nil, j.clear()
@@ -186,9 +186,6 @@ func begin[R any](s *store, name, file string, settings map[string]string, tick 
 	}
 	return &stage[R]{journal: j, store: s, name: name, rows: rows, tick: tick}, nil
 }
-
-// every row binds.
-func every[R any](*R, map[string]string) bool { return true }
 
 // differing names the first setting that has changed: the kind, if that has.
 func differing(dir, stage string, before, now map[string]string) error {
