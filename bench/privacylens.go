@@ -74,7 +74,7 @@ func (o *lensOptions) run(out io.Writer) error {
 
 func (o *lensOptions) cases() ([]lens.Case, error) {
 	if o.data == "" {
-		return madeUpCases(493, 1487), nil
+		return makeCases(493, 1487), nil
 	}
 	cases, _, err := lens.Read(o.data)
 	return cases, err
@@ -239,7 +239,7 @@ func (r *lensRun) watch(pid string, judge *slowJudge) (stop func()) {
 			select {
 			case <-ticks.C:
 				now, peak := memoryOf(pid)
-				r.note(now, peak, judge.replied())
+				r.note(now, peak, judge.replyCount())
 			case <-ended:
 				return
 			}

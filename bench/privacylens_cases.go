@@ -8,17 +8,17 @@ import (
 	lens "github.com/posttrain/posttrain/data/privacylens"
 )
 
-// madeUpCases are n cases with the given number of items in all. Their texts are as long as the average of PrivacyLens.
-func madeUpCases(n, items int) []lens.Case {
+// makeCases makes n cases with the given number of items in all. Their texts are as long as the average of PrivacyLens.
+func makeCases(n, items int) []lens.Case {
 	r := rand.New(rand.NewPCG(4, 1))
 	cases := make([]lens.Case, n)
 	for i := range cases {
-		cases[i] = madeUpCase(r, fmt.Sprintf("bench%d", i), items*(i+1)/n-items*i/n)
+		cases[i] = makeCase(r, fmt.Sprintf("bench%d", i), items*(i+1)/n-items*i/n)
 	}
 	return cases
 }
 
-func madeUpCase(r *rand.Rand, name string, items int) lens.Case {
+func makeCase(r *rand.Rand, name string, items int) lens.Case {
 	c := lens.Case{
 		Name: name,
 		Seed: lens.Seed{DataType: prose(r, 20), DataSubject: prose(r, 20), DataSender: prose(r, 20),

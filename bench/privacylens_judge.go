@@ -63,7 +63,7 @@ func (j *slowJudge) end() tally {
 	return j.tally
 }
 
-func (j *slowJudge) replied() int { return j.end().replies }
+func (j *slowJudge) replyCount() int { return j.end().replies }
 
 func (j *slowJudge) judge(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()

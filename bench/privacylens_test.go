@@ -54,7 +54,7 @@ func TestPrivacyLensAsksEveryQuestionOnce(t *testing.T) {
 	}
 	defer j.close()
 	var out strings.Builder
-	cases := madeUpCases(6, 20)
+	cases := makeCases(6, 20)
 	all, err := o.time(&out, t.TempDir(), j, cases)
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestPrivacyLensAsksEveryQuestionOnce(t *testing.T) {
 }
 
 func TestMadeUpCasesAreRead(t *testing.T) {
-	cases := madeUpCases(493, 1487)
+	cases := makeCases(493, 1487)
 	w, err := writeLensWorld(filepath.Join(t.TempDir(), "world"), cases)
 	if err != nil {
 		t.Fatal(err)

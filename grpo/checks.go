@@ -116,8 +116,8 @@ type selfCheck struct {
 // fruitlessSteps in a row whose completions all broke the format end a run.
 const fruitlessSteps = 5
 
-// fruitful counts steps without one readable answer, and stops the run where they do not end.
-func (l *Loop) fruitful(r *rolled) error {
+// checkAnswers counts steps without one readable answer, and stops the run where they do not end.
+func (l *Loop) checkAnswers(r *rolled) error {
 	for _, a := range r.drawn {
 		for _, s := range a.scores {
 			if s.Fault == "" {

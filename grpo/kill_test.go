@@ -92,7 +92,7 @@ func (s *stopping) Sample(ctx context.Context, requests []rollout.Request) ([]ro
 }
 
 // TestInterruptedRunsEndInTheSameBits: a run whose context ends within any call of its sampler loses nothing but that
-// step or validation, and ends as a whole one when it goes on.
+// step or validation, and ends as an uninterrupted one does when it continues.
 func TestInterruptedRunsEndInTheSameBits(t *testing.T) {
 	e := backendtest.Go(t)
 	whole := tiny(t, e, newFolder(t))

@@ -124,7 +124,7 @@ func (l *Loop) step(ctx context.Context) error {
 		return err
 	}
 	r.observe(m)
-	if err := l.fruitful(r); err != nil {
+	if err := l.checkAnswers(r); err != nil {
 		return err
 	}
 	learning := time.Now()
@@ -154,7 +154,7 @@ func (l *Loop) learn(groups []Group, m *train.Metrics) error {
 		}
 		first := m.Weights["grad_norm"] == 0
 		if !finite(norm) {
-			return l.broken(norm, first)
+			return l.gradientError(norm, first)
 		}
 		if first {
 			if err := l.checkFirst(u.Means("")); err != nil {
@@ -168,9 +168,9 @@ func (l *Loop) learn(groups []Group, m *train.Metrics) error {
 	return nil
 }
 
-// broken is the error of a gradient that is not finite. Where it is the step's first, the weights that the step began
-// with gave it.
-func (l *Loop) broken(norm float64, first bool) error {
+// gradientError is the error of a gradient that is not finite. Where it is the step's first, the weights that the step
+// began with gave it.
+func (l *Loop) gradientError(norm float64, first bool) error {
 	err := fmt.Errorf("step %d: the gradient's norm is %v: lower train.learning_rate", l.State.Step+1, norm)
 	if first {
 		return train.BadWeights{Err: err}

@@ -41,13 +41,13 @@ func (m *minibatch) report(to *train.Metrics) bool {
 	if m.NeedsReference() {
 		to.Add(MetricKL, out.KL/n, n)
 	}
-	m.sampling(to)
+	m.compareSampler(to)
 	return true
 }
 
-// sampling compares the sampler's log-probs with the trainer's of the same weights: the old ones, or where there are
-// none those of this update.
-func (m *minibatch) sampling(to *train.Metrics) {
+// compareSampler compares the sampler's log-probs with the trainer's of the same weights: the old ones, or without
+// those this update's.
+func (m *minibatch) compareSampler(to *train.Metrics) {
 	sum, top, n := 0.0, 0.0, 0.0
 	for i, g := range m.groups {
 		for a, sampled := range g.Sampled {

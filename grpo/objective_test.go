@@ -36,7 +36,7 @@ func (s *slots) pad() {
 	}
 }
 
-func laidOut(o Options, b Batch) *slots {
+func layOut(o Options, b Batch) *slots {
 	s := &slots{}
 	s.pad()
 	for i, w := range o.weights(lengths(b.Logps), b.Masked) {
@@ -58,7 +58,7 @@ func laidOut(o Options, b Batch) *slots {
 // inGraph runs the float32 graph of the objective: loss, and gradient by answers and tokens.
 func inGraph(t *testing.T, e *backend.Engine, o Options, b Batch) (loss float64, grad [][]float64) {
 	t.Helper()
-	s := laidOut(o, b)
+	s := layOut(o, b)
 	n := len(s.logps)
 	p, err := e.Compile("objective", func(g *graph.Graph) []*graph.Node {
 		node := func(name string) *graph.Node { return graph.Parameter(g, name, shapes.Make(dtypes.Float32, n)) }
@@ -123,8 +123,8 @@ func byAnswer(t *testing.T, b Batch, flat []float32) (grad [][]float64) {
 	return grad
 }
 
-// rounded is the batch with its numbers rounded to float32.
-func rounded(b Batch) Batch {
+// roundBatch returns the batch with its numbers rounded to float32.
+func roundBatch(b Batch) Batch {
 	round := func(rows [][]float64) (out [][]float64) {
 		for _, row := range rows {
 			r := make([]float64, len(row))
@@ -242,7 +242,7 @@ func TestSmallDifferencesKeepTheirKL(t *testing.T) {
 		o := DefaultOptions()
 		o.KLCoef = 1
 		for _, d := range []float64{1.0 / 1024, -1.0 / 4096, 0.125, -0.2421875, 0.265625, -0.5, 3} {
-			b := rounded(Batch{Logps: [][]float64{{-1 - d}}, Reference: [][]float64{{-1}}, Advantages: []float64{0}})
+			b := roundBatch(Batch{Logps: [][]float64{{-1 - d}}, Reference: [][]float64{{-1}}, Advantages: []float64{0}})
 			want := o.Host(b)
 			loss, grad := inGraph(t, e, o, b)
 			near(t, "k3", loss, want.Loss, 1e-5)

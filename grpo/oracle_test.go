@@ -127,7 +127,7 @@ func TestOracleGraph(t *testing.T) {
 					top = max(top, math.Abs(g))
 				}
 			}
-			same := c.options().Host(rounded(c.batch()))
+			same := c.options().Host(roundBatch(c.batch()))
 			for i := range want {
 				for s := range want[i] {
 					if d := math.Abs(grad[i][s] - want[i][s]); d > 2e-5*top {

@@ -49,16 +49,16 @@ func rollouts(t testing.TB, tr *Trainer, seed uint64, n, answers int) []Group {
 	for i := range groups {
 		groups[i].Sampled = logps[i]
 		if tr.Options.NeedsOld() {
-			groups[i].Old = moved(r, logps[i], 0.3)
+			groups[i].Old = perturb(r, logps[i], 0.3)
 		}
 		if tr.Options.NeedsReference() {
-			groups[i].Reference = moved(r, logps[i], 0.5)
+			groups[i].Reference = perturb(r, logps[i], 0.5)
 		}
 	}
 	return groups
 }
 
-func moved(r *rand.Rand, logps [][]float32, by float64) [][]float32 {
+func perturb(r *rand.Rand, logps [][]float32, by float64) [][]float32 {
 	out := make([][]float32, len(logps))
 	for a, row := range logps {
 		for _, x := range row {
@@ -386,7 +386,7 @@ func TestEqualRewardsGiveNoGradient(t *testing.T) {
 			t.Errorf("equal rewards without KL have a gradient of norm %v", norm)
 		}
 		tr.Options.KL = K3
-		groups[0].Reference = moved(rand.New(rand.NewPCG(1, 1)), groups[0].Sampled, 0.5)
+		groups[0].Reference = perturb(rand.New(rand.NewPCG(1, 1)), groups[0].Sampled, 0.5)
 		if _, norm, _ := gradient(t, tr, []Group{groups[0]}); norm == 0 {
 			t.Error("KL has no gradient")
 		}
@@ -404,9 +404,9 @@ func TestMaskedAnswersDoNotTrain(t *testing.T) {
 			g.Masked = []bool{false, i%2 == 0, false, false}
 			groups[i] = g
 			if g.Masked[1] {
-				g = Group{Group: batch.Group{Prompt: g.Prompt, Answers: dropped(g.Answers)},
-					Advantages: dropped(g.Advantages),
-					Sampled:    dropped(g.Sampled), Old: dropped(g.Old), Reference: dropped(g.Reference)}
+				g = Group{Group: batch.Group{Prompt: g.Prompt, Answers: dropSecond(g.Answers)},
+					Advantages: dropSecond(g.Advantages),
+					Sampled:    dropSecond(g.Sampled), Old: dropSecond(g.Old), Reference: dropSecond(g.Reference)}
 			}
 			g.Masked = nil
 			without = append(without, g)
@@ -421,8 +421,8 @@ func TestMaskedAnswersDoNotTrain(t *testing.T) {
 	}
 }
 
-// dropped is x without the second element.
-func dropped[T any](x []T) []T {
+// dropSecond returns x without the second element.
+func dropSecond[T any](x []T) []T {
 	if x == nil {
 		return nil
 	}

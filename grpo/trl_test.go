@@ -39,8 +39,8 @@ type trlRun struct {
 	Steps       []map[string]float64 `json:"steps"`
 }
 
-// ours gives our options for TRL's.
-func (r trlRun) ours() Options {
+// options gives our options for TRL's.
+func (r trlRun) options() Options {
 	o := DefaultOptions()
 	o.Prompts, o.GroupSize, o.Updates = r.Options.Prompts*r.Options.Updates, r.Options.Group, r.Options.Updates
 	o.Std = map[string]string{"group": Sample, "none": None}[r.Options.ScaleRewards]
@@ -96,7 +96,7 @@ func repeatTRL(t *testing.T, e *backend.Engine, r trlRun) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr := trainer(t, e, m, r.ours())
+	tr := trainer(t, e, m, r.options())
 	groups := r.groups(tr.Options.Std)
 	logps, err := tr.Measure(groups, nil)
 	if err != nil {
@@ -113,7 +113,7 @@ func repeatTRL(t *testing.T, e *backend.Engine, r trlRun) {
 			t.Fatal(err)
 		}
 		got := values.Means("")
-		got["grad_norm"], got["weight_change"] = norm, travelled(t, tr, m)
+		got["grad_norm"], got["weight_change"] = norm, distance(t, tr, m)
 		for name, w := range want {
 			if r.Options.Level == Sequence && strings.HasPrefix(name, "clip_ratio/") {
 				continue // TRL counts answers there, not tokens
@@ -125,8 +125,8 @@ func repeatTRL(t *testing.T, e *backend.Engine, r trlRun) {
 	}
 }
 
-// travelled is the distance of all weights from where they began.
-func travelled(t *testing.T, tr *Trainer, m *model.Model) float64 {
+// distance is the distance of all weights from where they began.
+func distance(t *testing.T, tr *Trainer, m *model.Model) float64 {
 	t.Helper()
 	now, _, err := tr.Learner.Read()
 	if err != nil {

@@ -93,7 +93,7 @@ func TestOracleGraph(t *testing.T) {
 		name := fmt.Sprintf("case %d, %s", k, describe(c.options()))
 		out, _, _ := runGraph(t, c.options(), c.batch())
 		compareOracle(t, name, c, out, 2e-5)
-		rounded, err := c.options().Host(c.rounded())
+		rounded, err := c.options().Host(c.roundBatch())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,8 +103,8 @@ func TestOracleGraph(t *testing.T) {
 	}
 }
 
-// rounded is the batch with its numbers rounded to float32.
-func (c oracleCase) rounded() Batch {
+// roundBatch returns the batch with its numbers rounded to float32.
+func (c oracleCase) roundBatch() Batch {
 	round := func(v []float64) []float64 {
 		out := make([]float64, len(v))
 		for i, x := range v {

@@ -30,7 +30,7 @@ func newAnswer(r Request, index int, c *model.Config, d Decoder, done *Completio
 	return &answer{request: r, index: index, tokens: slices.Clone(r.Prompt), most: most, decoder: d, done: done}
 }
 
-func (a *answer) finished() bool { return a.done.Reason != "" }
+func (a *answer) isFinished() bool { return a.done.Reason != "" }
 
 // draw returns the number that decides the next token.
 func (a *answer) draw() float64 { return draw(a.request.Seed, len(a.done.Tokens)) }

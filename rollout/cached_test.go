@@ -17,8 +17,8 @@ import (
 	"github.com/posttrain/posttrain/model"
 )
 
-// cached makes a Cached with its own weights that records the programs it runs, without repetitions.
-func cached(t testing.TB, e *backend.Engine, m *model.Model, o Options) (*Cached, *[]string) {
+// newCached makes a Cached with its own weights that records the programs it runs, without repetitions.
+func newCached(t testing.TB, e *backend.Engine, m *model.Model, o Options) (*Cached, *[]string) {
 	t.Helper()
 	s := setup{e, implementations[1]}.of(t, m, o).(*Cached)
 	programs := new([]string)
@@ -30,8 +30,8 @@ func cached(t testing.TB, e *backend.Engine, m *model.Model, o Options) (*Cached
 	return s, programs
 }
 
-// grouped returns samples of prompts of one length; sample k of prompt i draws lengths(i, k) tokens.
-func grouped(prompts, samples, length int, lengths func(i, k int) int) (out []Request) {
+// sampleGroups returns samples of prompts of one length; sample k of prompt i draws lengths(i, k) tokens.
+func sampleGroups(prompts, samples, length int, lengths func(i, k int) int) (out []Request) {
 	for i := range prompts {
 		r := Request{Sampling: Sampling{Temperature: 1}, Seed: uint64(i), StopTokens: []int32{}}
 		for k := range length {
@@ -50,15 +50,15 @@ func grouped(prompts, samples, length int, lengths func(i, k int) int) (out []Re
 func TestGroupsShareTheirPrompt(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		m := testkit.Model(t, "mistral")
-		rs := grouped(4, 16, 40, func(i, k int) int { return 2 + k + i })
-		s, programs := cached(t, e, m, Options{})
+		rs := sampleGroups(4, 16, 40, func(i, k int) int { return 2 + k + i })
+		s, programs := newCached(t, e, m, Options{})
 		shared := sample(t, s, rs...)
 		want := []string{"prefill/4x64", "step/4x16/64+32", "step/32x1/0+64", "step/16x1/0+64", "step/4x1/0+64"}
 		if !reflect.DeepEqual(*programs, want) {
 			t.Errorf("programs %v, want %v", *programs, want)
 		}
-		equalAnswers(t, shared, sample(t, first(cached(t, e, m, Options{NoSharing: true})), rs...))
-		equalAnswers(t, shared, sample(t, first(cached(t, e, m, Options{NoCompaction: true})), rs...))
+		equalAnswers(t, shared, sample(t, first(newCached(t, e, m, Options{NoSharing: true})), rs...))
+		equalAnswers(t, shared, sample(t, first(newCached(t, e, m, Options{NoCompaction: true})), rs...))
 		for i, logps := range logProbs(t, e, m, rs, shared) {
 			for k, want := range logps {
 				if d := math.Abs(float64(shared[i].Logps[k] - want)); !(d < 2e-5) {
@@ -73,8 +73,8 @@ func first[A, B any](a A, _ B) A { return a }
 
 // TestPromptsAreReadInChunks: chunks have about 1,024 tokens, long prompts first.
 func TestPromptsAreReadInChunks(t *testing.T) {
-	s, programs := cached(t, backendtest.Go(t), testkit.Model(t, "llama"), Options{})
-	rs := grouped(20, 1, 60, func(int, int) int { return 1 })
+	s, programs := newCached(t, backendtest.Go(t), testkit.Model(t, "llama"), Options{})
+	rs := sampleGroups(20, 1, 60, func(int, int) int { return 1 })
 	for i := range 9 {
 		rs[2*i].Prompt = rs[2*i].Prompt[:10+i]
 	}
@@ -83,7 +83,7 @@ func TestPromptsAreReadInChunks(t *testing.T) {
 		t.Errorf("programs %v, want %v", *programs, want)
 	}
 	*programs = nil
-	sample(t, s, grouped(11, 1, 90, func(int, int) int { return 1 })...)
+	sample(t, s, sampleGroups(11, 1, 90, func(int, int) int { return 1 })...)
 	if want := []string{"prefill/8x96", "prefill/4x96"}; !reflect.DeepEqual(*programs, want) {
 		t.Errorf("programs %v, want %v", *programs, want)
 	}
@@ -92,14 +92,14 @@ func TestPromptsAreReadInChunks(t *testing.T) {
 // TestWaves: more requests than slots are answered in several waves, even if that splits a group.
 func TestWaves(t *testing.T) {
 	m := testkit.Model(t, "llama")
-	rs := grouped(3, 8, 40, func(i, k int) int { return 5 })
-	s, programs := cached(t, backendtest.Go(t), m, Options{Slots: 12})
+	rs := sampleGroups(3, 8, 40, func(i, k int) int { return 5 })
+	s, programs := newCached(t, backendtest.Go(t), m, Options{Slots: 12})
 	waves := sample(t, s, rs...)
 	want := []string{"prefill/2x64", "step/3x4/64+32", "prefill/2x64", "step/3x4/64+32"}
 	if !reflect.DeepEqual(*programs, want) {
 		t.Errorf("programs %v, want %v", *programs, want)
 	}
-	equalAnswers(t, waves, sample(t, first(cached(t, backendtest.Go(t), m, Options{})), rs...))
+	equalAnswers(t, waves, sample(t, first(newCached(t, backendtest.Go(t), m, Options{})), rs...))
 }
 
 // TestCachesGrow: a full cache moves into a longer one, with shared and with separate prompts.
@@ -109,8 +109,8 @@ func TestCachesGrow(t *testing.T) {
 	m.Config.MaxPositions = 512
 	for _, prompt := range []int{9, 40} {
 		for _, engine := range []*backend.Engine{e, onDevice(e)} {
-			rs := grouped(1, 4, prompt, func(_, k int) int { return 290 + k })
-			s, programs := cached(t, engine, m, Options{})
+			rs := sampleGroups(1, 4, prompt, func(_, k int) int { return 290 + k })
+			s, programs := newCached(t, engine, m, Options{})
 			cs := sample(t, s, rs...)
 			if len(*programs) < 3 {
 				t.Errorf("programs %v, want several lengths", *programs)
@@ -137,9 +137,9 @@ func TestVocabularies(t *testing.T) {
 			config := testkit.Config(t, "llama")
 			config.VocabSize = v
 			m := model.Init(config, 3)
-			want := sample(t, setup{e, implementations[0]}.of(t, m, Options{}), mixed()...)
+			want := sample(t, setup{e, implementations[0]}.of(t, m, Options{}), mixedRequests()...)
 			for _, i := range implementations[1:] {
-				equalAnswers(t, sample(t, setup{e, i}.of(t, m, Options{}), mixed()...), want)
+				equalAnswers(t, sample(t, setup{e, i}.of(t, m, Options{}), mixedRequests()...), want)
 			}
 		}
 	})
@@ -151,7 +151,7 @@ func TestGreedyWithACacheIsGreedyWithout(t *testing.T) {
 		m := testkit.Model(t, "qwen2")
 		rs := requests(5, 60, 0)
 		want := sample(t, setup{e, implementations[0]}.of(t, m, Options{}), rs...)
-		s := first(cached(t, e, m, Options{}))
+		s := first(newCached(t, e, m, Options{}))
 		equalAnswers(t, sample(t, s, rs...), want)
 		equalAnswers(t, sample(t, s, rs[3]), want[3:4])
 	})
@@ -247,11 +247,11 @@ func TestSamplingDoesNotLeak(t *testing.T) {
 	m := model.Init(config, 1)
 	for name, e := range map[string]*backend.Engine{"host": backendtest.ONNX(t),
 		"in-graph": onDevice(backendtest.ONNX(t))} {
-		s := first(cached(t, e, m, Options{}))
+		s := first(newCached(t, e, m, Options{}))
 		calls := func(n int) {
 			for i := range n {
 				ctx, cancel := context.WithCancel(context.Background())
-				rs := grouped(4, 8, 40, func(_, k int) int { return 4 + k })
+				rs := sampleGroups(4, 8, 40, func(_, k int) int { return 4 + k })
 				if i%4 == 3 {
 					rs[0].OnToken = func(int32, float32) { cancel() }
 				}

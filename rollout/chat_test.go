@@ -60,7 +60,7 @@ func chats(t *testing.T) map[string]Chat {
 		for i := range a.N {
 			texts = append(texts, script(a.Messages[0].Content, uint64(a.Seed+i)))
 		}
-		fmt.Fprint(w, said(texts...))
+		fmt.Fprint(w, replyJSON(texts...))
 	})
 	return map[string]Chat{"local": l, "remote": remote}
 }

@@ -181,7 +181,7 @@ func (h *hostStore) write(keysAndValues []compute.Buffer) error {
 		return err
 	}
 	h.forRows(h.layout, func(layer int, s *seat, _ bool) {
-		h.suffix.put(layer, s.row, h.layout.filled(s), &from)
+		h.suffix.put(layer, s.row, h.layout.ownSlots(s), &from)
 	})
 	return nil
 }
@@ -225,7 +225,7 @@ func (h *hostStore) take(layer, row int, from *hostStore, s *seat) {
 	prompt := len(s.request.Prompt)
 	switch shared := from.prefix.slots > 0; {
 	case !shared:
-		h.suffix.copyRow(layer, row, 0, &from.suffix, s.row, s.cached())
+		h.suffix.copyRow(layer, row, 0, &from.suffix, s.row, s.cachedTokens())
 	case h.prefix.slots > 0:
 		if row%h.suffix.samples == 0 {
 			h.prefix.copyRow(layer, row/h.suffix.samples, 0, &from.prefix, s.row/from.suffix.samples, prompt)

@@ -173,9 +173,9 @@ func (in *stepInputs) put(row int, s *seat, l layout) {
 	if s != nil {
 		in.temperatures[row], in.inverse[row] = sumTemperature(s.request)
 		in.tokens.put(row, s.tokens[len(s.tokens)-1])
-		in.positions[row] = int32(s.cached())
-		own = l.filled(s)
-		prompt = s.cached() - own
+		in.positions[row] = int32(s.cachedTokens())
+		own = l.ownSlots(s)
+		prompt = s.cachedTokens() - own
 	}
 	if in.slots != nil {
 		in.slots[row] = int32(own)

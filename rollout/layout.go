@@ -97,11 +97,11 @@ type seat struct {
 	row    int // in the layout
 }
 
-// cached is the number of the text's tokens in the cache after the prefill: all but the last one drawn.
-func (s *seat) cached() int { return len(s.tokens) - 1 }
+// cachedTokens is the number of the text's tokens in the cache after the prefill: all but the last one drawn.
+func (s *seat) cachedTokens() int { return len(s.tokens) - 1 }
 
 // suffix is the number of cached tokens after the prompt.
-func (s *seat) suffix() int { return s.cached() - len(s.request.Prompt) }
+func (s *seat) suffix() int { return s.cachedTokens() - len(s.request.Prompt) }
 
 // layout says where the rows of a wave are.
 type layout struct {
@@ -109,17 +109,17 @@ type layout struct {
 	seats []*seat // [Rows], nil: vacant
 }
 
-// filled is the number of slots of its own part that a row fills before the next step.
-func (l layout) filled(s *seat) int {
+// ownSlots is the number of slots of its own part that a row fills before the next step.
+func (l layout) ownSlots(s *seat) int {
 	if l.shape.Prefix > 0 {
 		return s.suffix()
 	}
-	return s.cached()
+	return s.cachedTokens()
 }
 
 // hasRoom says whether every row has a slot for the token of the next step.
 func (l layout) hasRoom() bool {
-	return !slices.ContainsFunc(l.seats, func(s *seat) bool { return s != nil && l.filled(s) >= l.shape.Suffix })
+	return !slices.ContainsFunc(l.seats, func(s *seat) bool { return s != nil && l.ownSlots(s) >= l.shape.Suffix })
 }
 
 // plan arranges rows. share says whether prompts may have parts of their own: rows that have left such a layout cannot
@@ -192,7 +192,7 @@ func groupSizes(seats []*seat) (sizes []int) {
 func suffixOf(l layout, seats []*seat) int {
 	now, end := 0, 0
 	for _, s := range seats {
-		now, end = max(now, l.filled(s)), max(end, l.filled(s)+s.most-len(s.tokens))
+		now, end = max(now, l.ownSlots(s)), max(end, l.ownSlots(s)+s.most-len(s.tokens))
 	}
 	last := lengthOf(end)
 	if soon := lengthOf(now + headroom); 2*soon < last {

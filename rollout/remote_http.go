@@ -54,8 +54,8 @@ type Patience struct {
 // its address is probably wrong.
 const triesOfStranger = 3
 
-// Answered notes that the address is right.
-func (p *Patience) Answered() { p.answered.Store(true) }
+// NoteAnswer notes that the address is right.
+func (p *Patience) NoteAnswer() { p.answered.Store(true) }
 
 // Again says whether another try may help after the failed one and those before it, and how long to wait first: as long
 // as the server asks for, and a wait that doubles with each try. That is shortened at random by up to a half, so that
@@ -106,20 +106,20 @@ func (t try) Do(req *http.Request) (*http.Response, error) {
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	req.Body, _ = req.GetBody()
 	req.ContentLength = int64(len(body))
-	later, done := after(ctx, t.options.Grace)
+	later, done := graceContext(ctx, t.options.Grace)
 	defer done()
 	resp, err := t.http.Do(req.WithContext(later))
 	if err != nil {
-		return nil, t.unanswered(err)
+		return nil, t.transportError(err)
 	}
-	t.patience.Answered()
+	t.patience.NoteAnswer()
 	defer resp.Body.Close()
 	reply, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return nil, t.unanswered(err)
+		return nil, t.transportError(err)
 	}
 	if resp.StatusCode/100 != 2 {
-		return nil, t.refused(resp, reply)
+		return nil, t.statusError(resp, reply)
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(reply))
 	return resp, nil
@@ -139,8 +139,8 @@ func (r *Remote) withTemperature(body []byte) ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// after returns a context that ends some time after ctx is cancelled, or at its deadline.
-func after(ctx context.Context, grace time.Duration) (later context.Context, done func()) {
+// graceContext returns a context that ends some time after ctx is cancelled, or at its deadline.
+func graceContext(ctx context.Context, grace time.Duration) (later context.Context, done func()) {
 	var cancel context.CancelFunc
 	if deadline, ok := ctx.Deadline(); ok {
 		later, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
@@ -157,19 +157,19 @@ func after(ctx context.Context, grace time.Duration) (later context.Context, don
 // waitOf returns the wait that a server asks for, in milliseconds as OpenAI does, in seconds or as a date; otherwise 0.
 func waitOf(h http.Header) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms >= 0 {
-		return bounded(ms, time.Millisecond)
+		return limitWait(ms, time.Millisecond)
 	}
 	after := h.Get("Retry-After")
 	if seconds, err := strconv.ParseFloat(after, 64); err == nil && seconds >= 0 {
-		return bounded(seconds, time.Second)
+		return limitWait(seconds, time.Second)
 	}
 	if date, err := http.ParseTime(after); err == nil {
-		return bounded(float64(time.Until(date)), 1)
+		return limitWait(float64(time.Until(date)), 1)
 	}
 	return 0
 }
 
-func bounded(n float64, unit time.Duration) time.Duration {
+func limitWait(n float64, unit time.Duration) time.Duration {
 	return time.Duration(min(max(n*float64(unit), 0), float64(longestWait)))
 }
 
@@ -182,9 +182,9 @@ func (r *Remote) fail(kind Failure, wait time.Duration, format string, args ...a
 	return &RemoteError{kind, wait, r.options.BaseURL + ": " + text}
 }
 
-// unanswered describes the error of a request without a whole reply. Of some errors, such as an untrusted certificate,
-// another try does not help.
-func (t try) unanswered(err error) error {
+// transportError describes the error of a request without a whole reply. Of some errors, such as an untrusted
+// certificate, another try does not help.
+func (t try) transportError(err error) error {
 	var timeout net.Error
 	var unsent *url.Error
 	var dial *net.OpError
@@ -203,8 +203,8 @@ func (t try) unanswered(err error) error {
 	return t.fail(kind, 0, "the reply is incomplete, %s", t)
 }
 
-// refused describes a reply whose status is an error. A spent quota is a 429, too, but another try does not help.
-func (t try) refused(resp *http.Response, reply []byte) error {
+// statusError describes a reply whose status is an error. A spent quota is a 429, too, but another try does not help.
+func (t try) statusError(resp *http.Response, reply []byte) error {
 	code, kind := resp.StatusCode, Refused
 	if again, _ := retryablehttp.DefaultRetryPolicy(context.Background(), resp, nil); again &&
 		!bytes.Contains(reply, []byte("insufficient_quota")) || code == http.StatusRequestTimeout {

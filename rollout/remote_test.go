@@ -30,8 +30,8 @@ type asked struct {
 	Messages    []data.Message
 }
 
-// said returns a reply with these answers.
-func said(texts ...string) string {
+// replyJSON returns a reply with these answers.
+func replyJSON(texts ...string) string {
 	var choices []any
 	for _, text := range texts {
 		choices = append(choices, map[string]any{"finish_reason": "stop",
@@ -96,7 +96,7 @@ func TestRemoteAnswers(t *testing.T) {
 			a.N != 2 || a.Seed < 0 {
 			t.Errorf("%+v", a)
 		}
-		io.WriteString(w, said("re: "+a.Messages[0].Content, "2"))
+		io.WriteString(w, replyJSON("re: "+a.Messages[0].Content, "2"))
 	}, func(o *RemoteOptions) { o.Parallel, o.Tick = 3, func(done int) { ticks += done } })
 	var cs []Conversation
 	for i := range 10 {
@@ -127,7 +127,7 @@ func TestRemoteSaysZero(t *testing.T) {
 		if a.Temperature == nil || *a.Temperature != 0 || a.MaxTokens != 0 || a.N != 1 {
 			t.Errorf("%+v", a)
 		}
-		io.WriteString(w, said("x"))
+		io.WriteString(w, replyJSON("x"))
 	})
 	if _, err := r.Answer(t.Context(), []Conversation{talk("")}); err != nil {
 		t.Fatal(err)
@@ -139,7 +139,7 @@ func TestRemoteAsksAgainForMissingAnswers(t *testing.T) {
 	seeds := map[int]bool{}
 	r := serve(t, func(w http.ResponseWriter, a asked, try int) {
 		seeds[a.Seed] = true
-		io.WriteString(w, said(fmt.Sprint(try)))
+		io.WriteString(w, replyJSON(fmt.Sprint(try)))
 	})
 	c := talk("")
 	c.Samples = 3
@@ -193,7 +193,7 @@ func TestRemoteTriesAgain(t *testing.T) {
 					fail(w)
 					return
 				}
-				io.WriteString(w, said("at last"))
+				io.WriteString(w, replyJSON("at last"))
 			}, func(o *RemoteOptions) { o.Timeout = 100 * time.Millisecond })
 			got, err := r.Answer(t.Context(), []Conversation{talk("")})
 			if err != nil || got[0][0].Text != "at last" || tries.Load() != 3 {
@@ -212,7 +212,7 @@ func TestRemoteHeedsRetryAfter(t *testing.T) {
 			http.Error(w, "", 429)
 			return
 		}
-		io.WriteString(w, said("x"))
+		io.WriteString(w, replyJSON("x"))
 	})
 	_, err := r.Answer(t.Context(), []Conversation{talk("")})
 	if waited := time.Since(begin); err != nil || waited < time.Second || waited > 20*time.Second {
@@ -319,7 +319,7 @@ func TestRemoteAsk(t *testing.T) {
 			}
 		})
 	}
-	reasoned := strings.Replace(said("yes"), `"content"`, `"reasoning_content": "no?", "content"`, 1)
+	reasoned := strings.Replace(replyJSON("yes"), `"content"`, `"reasoning_content": "no?", "content"`, 1)
 	r := serve(t, func(w http.ResponseWriter, _ asked, _ int) { io.WriteString(w, reasoned) })
 	if a, u, err := r.Ask(t.Context(), talk(""), 0); err != nil || a != (Answer{Text: "yes", Reason: EOS}) || u != (Usage{1, 3, 2}) ||
 		r.Usage() != u {
@@ -397,7 +397,7 @@ func TestRemoteGrace(t *testing.T) {
 	r := serve(t, func(w http.ResponseWriter, _ asked, _ int) {
 		cancel(why)
 		<-ctx.Done()
-		io.WriteString(w, said("late"))
+		io.WriteString(w, replyJSON("late"))
 	}, gone)
 	answers, err := r.Answer(ctx, []Conversation{talk("a")})
 	if err != nil || answers[0][0].Text != "late" {

@@ -86,7 +86,7 @@ func (s *Recompute) sample(ctx context.Context, requests []Request, completions 
 		if err := s.step(answers, weights); err != nil {
 			return err
 		}
-		answers = slices.DeleteFunc(answers, (*answer).finished)
+		answers = slices.DeleteFunc(answers, (*answer).isFinished)
 	}
 	return nil
 }

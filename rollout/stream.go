@@ -28,15 +28,15 @@ func NewStream(r Request, c *model.Config, d Decoder) *Stream {
 	return s
 }
 
-// Ended says whether the answer is complete.
-func (s *Stream) Ended() bool { return s.answer.finished() }
+// IsComplete says whether the answer is complete.
+func (s *Stream) IsComplete() bool { return s.answer.isFinished() }
 
 // Take adds a token and returns the text that can be shown now: whole characters that cannot be part of a stop string.
 // With the last token it returns all the rest.
 func (s *Stream) Take(token int32, logp float32) (piece string) {
 	s.starts = append(s.starts, s.known)
 	s.answer.take(token, logp)
-	if s.Ended() {
+	if s.IsComplete() {
 		return s.give(s.rest())
 	}
 	now, ok := s.decode()
@@ -45,7 +45,7 @@ func (s *Stream) Take(token int32, logp float32) (piece string) {
 	}
 	s.known += len(now)
 	s.held += now
-	n := s.safe()
+	n := s.safeLen()
 	piece, s.held = s.held[:n], s.held[n:]
 	return s.give(piece)
 }
@@ -64,8 +64,9 @@ func (s *Stream) rest() string {
 	return strings.ToValidUTF8(s.Text[min(s.given.Len(), len(s.Text)):], "")
 }
 
-// Shown is the number of tokens of the text given so far, without a stop token and without tokens that show nothing.
-func (s *Stream) Shown() int {
+// ShownTokens is the number of tokens of the text given so far, without a stop token and without tokens that show
+// nothing.
+func (s *Stream) ShownTokens() int {
 	n := len(s.Tokens)
 	switch s.Reason {
 	case EOS:
@@ -96,8 +97,8 @@ func (s *Stream) decode() (text string, ok bool) {
 	return text, true
 }
 
-// safe is the length of the held text that cannot be part of a stop string, whatever follows.
-func (s *Stream) safe() int {
+// safeLen is the length of the held text that cannot be part of a stop string, whatever follows.
+func (s *Stream) safeLen() int {
 	safe := len(s.held)
 	for _, stop := range s.answer.request.Stop {
 		for n := min(len(stop)-1, len(s.held)); n > 0; n-- {

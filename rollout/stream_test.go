@@ -18,7 +18,7 @@ import (
 func TestStreamsAreTheCompletions(t *testing.T) {
 	m := testkit.Model(t, "llama")
 	sampler := setup{backendtest.Go(t), implementations[1]}.of(t, m, Options{Decoder: letters{}})
-	rs := mixed()
+	rs := mixedRequests()
 	texts := sample(t, sampler, rs...)
 	for i := range rs {
 		if text := []rune(texts[i].Text); i%2 == 0 && len(text) > 6 {
@@ -34,7 +34,7 @@ func TestStreamsAreTheCompletions(t *testing.T) {
 		rs[i].OnToken = func(token int32, logp float32) { pieces[i] = append(pieces[i], streams[i].Take(token, logp)) }
 	}
 	for i, c := range sample(t, sampler, rs...) {
-		if !streams[i].Ended() || !reflect.DeepEqual(streams[i].Completion, c) {
+		if !streams[i].IsComplete() || !reflect.DeepEqual(streams[i].Completion, c) {
 			t.Errorf("request %d: the stream has %+v, the sampler %+v", i, streams[i].Completion, c)
 		}
 		if got := strings.Join(pieces[i], ""); got != c.Text && !strings.Contains(c.Text, "\uFFFD") {
@@ -78,22 +78,23 @@ func TestStreamHoldsBack(t *testing.T) {
 	} {
 		s, pieces := scriptedStream(t, Request{Sampling: Sampling{Stop: []string{c.stop}}, StopTokens: []int32{}},
 			[]int32{1, 2, 3, 4}[:len(c.pieces)]...)
-		if !slices.Equal(pieces, c.pieces) || s.Shown() != c.shown {
-			t.Errorf("stop %q: pieces %q, %d tokens shown; want %q, %d", c.stop, pieces, s.Shown(), c.pieces, c.shown)
+		if !slices.Equal(pieces, c.pieces) || s.ShownTokens() != c.shown {
+			t.Errorf("stop %q: pieces %q, %d tokens shown; want %q, %d", c.stop, pieces, s.ShownTokens(), c.pieces,
+				c.shown)
 		}
 	}
 	two := text[2:4]
 	s, pieces := scriptedStream(t, Request{Sampling: Sampling{Stop: []string{two + two + text[4:6]}},
 		StopTokens: []int32{}}, 1, 2, 2, 2)
-	if !slices.Equal(pieces, []string{text[:2], "", "", two}) || s.Shown() != 2 {
-		t.Errorf("a stop string that begins twice: %q, %d tokens shown", pieces, s.Shown())
+	if !slices.Equal(pieces, []string{text[:2], "", "", two}) || s.ShownTokens() != 2 {
+		t.Errorf("a stop string that begins twice: %q, %d tokens shown", pieces, s.ShownTokens())
 	}
 	s, pieces = scriptedStream(t, Request{StopTokens: []int32{2}}, 1, 2)
-	if !slices.Equal(pieces, []string{text[:2], ""}) || s.Shown() != 1 || s.Reason != EOS {
-		t.Errorf("a stop token: %q, %d tokens shown, %s", pieces, s.Shown(), s.Reason)
+	if !slices.Equal(pieces, []string{text[:2], ""}) || s.ShownTokens() != 1 || s.Reason != EOS {
+		t.Errorf("a stop token: %q, %d tokens shown, %s", pieces, s.ShownTokens(), s.Reason)
 	}
 	s, pieces = scriptedStream(t, Request{StopTokens: []int32{}}, 60, 61, 62, 63, 1) // a rune's four bytes
-	if strings.Join(pieces, "") != (letters{}).Decode(s.Tokens, false) || s.Ended() {
+	if strings.Join(pieces, "") != (letters{}).Decode(s.Tokens, false) || s.IsComplete() {
 		t.Errorf("a rune of four tokens: %q", pieces)
 	}
 }
@@ -118,8 +119,8 @@ func TestStreamsOfTokenizers(t *testing.T) {
 					t.Errorf("%s: %q is cut within a character", name, piece)
 				}
 			}
-			if want := tok.Decode(ids, false); got != want || s.Shown() != len(ids) {
-				t.Errorf("%s: %q, want %q; %d of %d tokens shown", name, got, want, s.Shown(), len(ids))
+			if want := tok.Decode(ids, false); got != want || s.ShownTokens() != len(ids) {
+				t.Errorf("%s: %q, want %q; %d of %d tokens shown", name, got, want, s.ShownTokens(), len(ids))
 			}
 		}
 	}

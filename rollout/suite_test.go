@@ -120,9 +120,9 @@ func TestLogpsAreTheTrainers(t *testing.T) {
 	})
 }
 
-// mixed returns requests of all kinds: groups of short and long prompts, greedy or not, truncated or not, of several
-// lengths.
-func mixed() []Request {
+// mixedRequests returns requests of all kinds: groups of short and long prompts, greedy or not, truncated or not, of
+// several lengths.
+func mixedRequests() []Request {
 	var rs []Request
 	for i, r := range requests(7, 6, 0) {
 		if i%2 == 1 {
@@ -156,9 +156,9 @@ func TestTokensAreThePlainSamplers(t *testing.T) {
 		for _, kind := range kinds {
 			m := testkit.Model(t, kind)
 			if s.name == "recompute" || plain[kind] == nil {
-				plain[kind] = sample(t, setup{s.engine, implementations[0]}.of(t, m, Options{}), mixed()...)
+				plain[kind] = sample(t, setup{s.engine, implementations[0]}.of(t, m, Options{}), mixedRequests()...)
 			}
-			equalAnswers(t, sample(t, s.of(t, m, Options{}), mixed()...), plain[kind])
+			equalAnswers(t, sample(t, s.of(t, m, Options{}), mixedRequests()...), plain[kind])
 		}
 	})
 }
@@ -185,7 +185,7 @@ func equalAnswers(t *testing.T, got, want []Completion) {
 func TestBatchesDoNotMatter(t *testing.T) {
 	suite(t, func(t *testing.T, s setup) {
 		sampler := s.of(t, testkit.Model(t, "llama"), Options{})
-		rs := mixed()
+		rs := mixedRequests()
 		together := sample(t, sampler, rs...)
 		slices.Reverse(rs)
 		reversed := sample(t, sampler, rs...)
@@ -202,14 +202,14 @@ func TestBatchesDoNotMatter(t *testing.T) {
 func TestRunsRepeat(t *testing.T) {
 	suite(t, func(t *testing.T, s setup) {
 		sampler := s.of(t, testkit.Model(t, "qwen3"), Options{Decoder: letters{}})
-		first := sample(t, sampler, mixed()...)
+		first := sample(t, sampler, mixedRequests()...)
 		for range 2 {
-			if again := sample(t, sampler, mixed()...); !reflect.DeepEqual(again, first) {
+			if again := sample(t, sampler, mixedRequests()...); !reflect.DeepEqual(again, first) {
 				t.Fatalf("%v, at first %v", again, first)
 			}
 		}
 		other := s.of(t, testkit.Model(t, "qwen3"), Options{Decoder: letters{}})
-		if again := sample(t, other, mixed()...); !reflect.DeepEqual(again, first) {
+		if again := sample(t, other, mixedRequests()...); !reflect.DeepEqual(again, first) {
 			t.Fatalf("another sampler: %v, at first %v", again, first)
 		}
 	})
@@ -291,7 +291,7 @@ func TestStopStrings(t *testing.T) {
 // TestTokensAreTold: OnToken receives every token of its request, in order.
 func TestTokensAreTold(t *testing.T) {
 	suite(t, func(t *testing.T, s setup) {
-		rs := mixed()
+		rs := mixedRequests()
 		heard := make([]Completion, len(rs))
 		for i := range rs {
 			rs[i].OnToken = func(token int32, logp float32) {

@@ -72,11 +72,11 @@ func (w *wave) freeInputs() {
 
 func (w *wave) removeFinished() {
 	for _, s := range w.seats {
-		if s.finished() {
+		if s.isFinished() {
 			w.layout.seats[s.row] = nil
 		}
 	}
-	w.seats = slices.DeleteFunc(w.seats, func(s *seat) bool { return s.finished() })
+	w.seats = slices.DeleteFunc(w.seats, func(s *seat) bool { return s.isFinished() })
 }
 
 // readPrompts reads the prompts and draws the first token of every answer.

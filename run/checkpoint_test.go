@@ -437,7 +437,7 @@ func TestKilled(t *testing.T) {
 	last := 0
 	for range 20 {
 		f.Close()
-		reported := killedAfter(t, f.Dir, time.Duration(rng.IntN(40_000))*time.Microsecond)
+		reported := killAfter(t, f.Dir, time.Duration(rng.IntN(40_000))*time.Microsecond)
 		f = reopen(t, f)
 		last = checkLatest(t, f, max(last, reported), math.MaxInt)
 		checkBest(t, f)
@@ -445,9 +445,9 @@ func TestKilled(t *testing.T) {
 	t.Logf("%d checkpoints in 20 killed processes", last)
 }
 
-// killedAfter starts a process that writes checkpoints, kills it some time after its first, and returns the step of
-// the last that it reported.
-func killedAfter(t *testing.T, dir string, delay time.Duration) int {
+// killAfter starts a process that writes checkpoints, kills it some time after its first, and returns the step of the
+// last that it reported.
+func killAfter(t *testing.T, dir string, delay time.Duration) int {
 	t.Helper()
 	cmd, lines := startChild(t, "checkpoints", dir)
 	reported := 0

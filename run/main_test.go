@@ -66,7 +66,7 @@ func checkContent(step int) func(dir string) error {
 	}
 }
 
-// writeForever goes on from the latest checkpoint, prints the step of every checkpoint that is complete, and never
+// writeForever continues from the latest checkpoint, prints the step of every checkpoint that is complete, and never
 // ends by itself. Every third checkpoint is written twice, which replaces a folder.
 func writeForever(dir string) error {
 	f, err := Open(dir)

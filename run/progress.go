@@ -173,14 +173,14 @@ func (p *Progress) words(step int, values map[string]float64, now time.Time) str
 	if v, ok := values["tokens_per_second"]; ok && finite(v) {
 		parts = append(parts, fmt.Sprintf("%.0f tokens/s", v))
 	}
-	if left, ok := p.remaining(step, now); ok {
+	if left, ok := p.timeLeft(step, now); ok {
 		parts = append(parts, left.String()+" left")
 	}
 	return strings.Join(parts, "  ")
 }
 
-// remaining predicts the time that is left from the steps after the first.
-func (p *Progress) remaining(step int, now time.Time) (time.Duration, bool) {
+// timeLeft predicts the time that is left from the steps after the first.
+func (p *Progress) timeLeft(step int, now time.Time) (time.Duration, bool) {
 	done := step - p.from
 	if !p.begun || done <= 0 || step >= p.o.Total {
 		return 0, false

@@ -22,7 +22,7 @@ func (s *Server) guard(next http.HandlerFunc) http.Handler {
 		case s.origins.Check(r) != nil || s.options.Token == "" && foreign(r):
 			newProblem(http.StatusForbidden, "cross_origin", "requests from other sites' web pages are refused, "+
 				"and, without a token, requests to a host name other than this machine's").write(w)
-		case !s.authorized(r):
+		case !s.isAuthorized(r):
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			newProblem(http.StatusUnauthorized, "invalid_api_key",
 				"wrong or missing token: want the header Authorization: Bearer TOKEN").write(w)
@@ -48,8 +48,8 @@ func foreign(r *http.Request) bool {
 	return host != "localhost" && !(ip != nil && ip.IsLoopback())
 }
 
-// authorized compares tokens in constant time.
-func (s *Server) authorized(r *http.Request) bool {
+// isAuthorized compares tokens in constant time.
+func (s *Server) isAuthorized(r *http.Request) bool {
 	if s.options.Token == "" {
 		return true
 	}

@@ -58,11 +58,11 @@ func newJob(ctx context.Context, a *ask, prompt []int32, c *model.Config, d roll
 // take adds a token to choice i.
 func (j *job) take(i int, token int32, logp float32) {
 	c := j.choices[i]
-	if c.Ended() {
+	if c.IsComplete() {
 		return
 	}
 	piece := c.Take(token, logp)
-	if !c.Ended() && (piece == "" || !j.ask.stream) {
+	if !c.IsComplete() && (piece == "" || !j.ask.stream) {
 		return
 	}
 	j.mu.Lock()
@@ -71,7 +71,7 @@ func (j *job) take(i int, token int32, logp float32) {
 		j.events = append(j.events, c.event(i, piece))
 		j.news.set()
 	}
-	if c.Ended() {
+	if c.IsComplete() {
 		j.open--
 	}
 	if j.open == 0 {
@@ -82,7 +82,7 @@ func (j *job) take(i int, token int32, logp float32) {
 // event returns what is new of choice i, without final tokens that show no text.
 func (c *choice) event(i int, piece string) event {
 	e := event{choice: i, piece: piece, reason: c.Reason}
-	if to := c.Shown(); to > c.sent {
+	if to := c.ShownTokens(); to > c.sent {
 		e.tokens, e.logps = slices.Clone(c.Tokens[c.sent:to]), slices.Clone(c.Logps[c.sent:to])
 		c.sent = to
 	}
@@ -104,7 +104,7 @@ func (j *job) finish(err error) {
 	j.news.set()
 }
 
-func (j *job) ended() bool {
+func (j *job) isOver() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.over
@@ -123,8 +123,8 @@ func (j *job) wait() (events []event, over bool, err error) {
 	return events, j.over, j.err
 }
 
-// drawn counts the tokens of all choices of a job that is over.
-func (j *job) drawn() (n int) {
+// countTokens counts the tokens of all choices of a job that is over.
+func (j *job) countTokens() (n int) {
 	for _, c := range j.choices {
 		n += len(c.Tokens)
 	}

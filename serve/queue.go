@@ -141,7 +141,7 @@ func (s *Server) batch(ctx context.Context, jobs []*job) {
 		for _, r := range j.requests {
 			take := r.OnToken
 			r.OnToken = func(token int32, logp float32) {
-				if take(token, logp); j.ended() {
+				if take(token, logp); j.isOver() {
 					closeJob()
 				}
 			}

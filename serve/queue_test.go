@@ -43,8 +43,8 @@ func tokens(t *testing.T, out <-chan asked, want int) {
 	}
 }
 
-// waiting waits until n requests wait.
-func (r *running) waiting(t *testing.T, n int) {
+// waitForQueue waits until n requests wait.
+func (r *running) waitForQueue(t *testing.T, n int) {
 	t.Helper()
 	until(t, fmt.Sprintf("%d requests wait", n), func() bool { return r.health(t).Waiting == n })
 }
@@ -61,7 +61,7 @@ func TestWhoWaitsIsAnsweredTogether(t *testing.T) {
 	var others []<-chan asked
 	for i := range 5 {
 		others = append(others, r.ask(t.Context(), 2+i))
-		r.waiting(t, i+1)
+		r.waitForQueue(t, i+1)
 	}
 	if h := r.health(t); h.Running != 1 {
 		t.Errorf("%+v", h)
@@ -83,7 +83,7 @@ func TestShortAnswersDoNotWait(t *testing.T) {
 	blocker := r.ask(t.Context(), 1)
 	p.call(t)
 	long, short := r.ask(t.Context(), 50), r.ask(t.Context(), 2)
-	r.waiting(t, 2)
+	r.waitForQueue(t, 2)
 	for range 3 {
 		p.step(t)
 	}
@@ -106,7 +106,7 @@ func TestFullLine(t *testing.T) {
 	p.call(t)
 	for i := range 2 {
 		all = append(all, r.ask(t.Context(), 1))
-		r.waiting(t, i+1)
+		r.waitForQueue(t, i+1)
 	}
 	got := r.send(t, "POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"Hello"}]}`, nil)
 	_, kind, _, code := got.error(t)
@@ -132,7 +132,7 @@ func TestClientsLeave(t *testing.T) {
 	alone := r.ask(ctx, 100)
 	p.call(t)
 	waiting := r.ask(ctx, 100)
-	r.waiting(t, 1)
+	r.waitForQueue(t, 1)
 	leave()
 	if a, b := <-alone, <-waiting; !errors.Is(a.err, context.Canceled) || !errors.Is(b.err, context.Canceled) {
 		t.Errorf("%v, %v", a.err, b.err)
@@ -140,13 +140,13 @@ func TestClientsLeave(t *testing.T) {
 	if err := p.end(t); err == nil {
 		t.Error("the sampler continued without clients")
 	}
-	r.waiting(t, 0)
+	r.waitForQueue(t, 0)
 
 	blocker := r.ask(t.Context(), 1)
 	p.call(t)
 	ctx, leave = context.WithCancel(t.Context())
 	gone, stays := r.ask(ctx, 100), r.ask(t.Context(), 4)
-	r.waiting(t, 2)
+	r.waitForQueue(t, 2)
 	p.step(t)
 	tokens(t, blocker, 1)
 	p.end(t)
@@ -204,7 +204,7 @@ func TestStopFinishes(t *testing.T) {
 	running := r.ask(t.Context(), 3)
 	p.call(t)
 	waits := r.ask(t.Context(), 2)
-	r.waiting(t, 1)
+	r.waitForQueue(t, 1)
 	r.stop()
 	until(t, "new connections are refused", func() bool {
 		c, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
@@ -244,7 +244,7 @@ func TestStopBreaksOff(t *testing.T) {
 	p.call(t)
 	p.step(t)
 	waits := r.ask(t.Context(), 2)
-	r.waiting(t, 1)
+	r.waitForQueue(t, 1)
 	r.stop()
 	if err := <-streams; err == nil || !strings.Contains(err.Error(), "the server is stopping") {
 		t.Errorf("the stream ends with %v", err)

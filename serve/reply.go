@@ -88,7 +88,7 @@ func (s *Server) completion(j *job) reply {
 	for i, a := range j.choices {
 		part := replyChoice{Index: i, Message: &message{Role: "assistant", Content: a.Text}, Finish: finish(a.Reason)}
 		if j.ask.logprobs {
-			n := a.Shown()
+			n := a.ShownTokens()
 			part.Logprobs = &logprobs{Content: s.logprobs(j.ask, nil, a.Tokens[:n], a.Logps[:n])}
 		}
 		c.Choices = append(c.Choices, part)
@@ -97,7 +97,7 @@ func (s *Server) completion(j *job) reply {
 }
 
 func (j *job) usage() *usage {
-	u := usage{Prompt: len(j.requests[0].Prompt), Completion: j.drawn()}
+	u := usage{Prompt: len(j.requests[0].Prompt), Completion: j.countTokens()}
 	u.Total = u.Prompt + u.Completion
 	return &u
 }

@@ -89,7 +89,7 @@ func TestSeeds(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if s := r.streamed(t, says(question, seeded)); s.texts[0] != texts(first)[0] || s.texts[1] != texts(first)[1] {
+	if s := r.stream(t, says(question, seeded)); s.texts[0] != texts(first)[0] || s.texts[1] != texts(first)[1] {
 		t.Errorf("streamed %v, at first %q", s.texts, texts(first))
 	}
 	if texts(first)[0] == texts(first)[1] {
@@ -121,7 +121,7 @@ func TestStream(t *testing.T) {
 	whole := r.chat(t, says(question, ask))
 	q := says(question, ask)
 	q.StreamOptions = &openai.StreamOptions{IncludeUsage: true}
-	s := r.streamed(t, q)
+	s := r.stream(t, q)
 	for i, choice := range whole.Choices {
 		var logprobs []float64
 		for _, l := range choice.LogProbs.Content {
@@ -135,7 +135,7 @@ func TestStream(t *testing.T) {
 	if s.chunks < 20 || s.usage == nil || !reflect.DeepEqual(*s.usage, whole.Usage) {
 		t.Errorf("%d chunks, usage %+v, want %+v", s.chunks, s.usage, whole.Usage)
 	}
-	if s := r.streamed(t, says(question, nil)); s.usage != nil {
+	if s := r.stream(t, says(question, nil)); s.usage != nil {
 		t.Errorf("usage %+v, want none unless asked for", s.usage)
 	}
 }
@@ -160,7 +160,7 @@ func TestStop(t *testing.T) {
 	if !strings.HasPrefix(text, want) || len(text) > len(want)+8 {
 		t.Errorf("tokens %q of the text %q", text, want)
 	}
-	if s := r.streamed(t, q); s.texts[0] != want || s.reasons[0] != "stop" {
+	if s := r.stream(t, q); s.texts[0] != want || s.reasons[0] != "stop" {
 		t.Errorf("streamed %q, %s, want %q", s.texts[0], s.reasons[0], want)
 	}
 }

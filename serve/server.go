@@ -180,7 +180,7 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 func (j *job) summary(status int) string {
 	text := fmt.Sprintf("%d prompt tokens, n %d", len(j.requests[0].Prompt), j.ask.n)
 	if status == http.StatusOK {
-		text += fmt.Sprintf(", %d tokens drawn", j.drawn())
+		text += fmt.Sprintf(", %d tokens drawn", j.countTokens())
 	}
 	return text
 }

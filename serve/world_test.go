@@ -182,7 +182,7 @@ type streamed struct {
 	usage    *openai.Usage
 }
 
-func (r *running) streamed(t *testing.T, q openai.ChatCompletionRequest) streamed {
+func (r *running) stream(t *testing.T, q openai.ChatCompletionRequest) streamed {
 	t.Helper()
 	stream, err := r.client.CreateChatCompletionStream(t.Context(), q)
 	if err != nil {

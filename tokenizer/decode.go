@@ -10,7 +10,7 @@ import (
 // A decoder turns tokens into the parts of a text; it may change the slice.
 type decoder func(tokens []string) []string
 
-// decoders read tokenizer.json's decoder; it is nil if there is none.
+// decoders read tokenizer.json's decoder; it is nil without a decoder.
 var decoders = stage[decoder]{
 	list: "decoders",
 	join: func(steps []decoder) decoder {

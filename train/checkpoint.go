@@ -45,14 +45,14 @@ func (x Exporter) WriteCheckpoint(dir string, t Tensors) error {
 		return err
 	}
 	for name, data := range map[string][][]float32{firstMoments: t.First, secondMoments: t.Second} {
-		if err := model.WriteTensors(filepath.Join(dir, name), x.named(data), nil); err != nil {
+		if err := model.WriteTensors(filepath.Join(dir, name), x.nameTensors(data), nil); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (x Exporter) named(data [][]float32) []model.Tensor {
+func (x Exporter) nameTensors(data [][]float32) []model.Tensor {
 	tensors := make([]model.Tensor, len(data))
 	for i, p := range x.Model.Params {
 		tensors[i] = model.Tensor{Name: p.Name, Shape: p.Shape, Floats: data[i]}

@@ -150,13 +150,13 @@ func (l *Learner) gradient(g *graph.Graph, p *batch.Packed, o Objective, inputs 
 	loss, outputs := o.Loss(d.logProbs(l, p), extra)
 	loss = graph.Mul(loss, scale)
 	out := append([]*graph.Node{loss}, outputs...)
-	return append(out, graph.Gradient(loss, l.differentiated(d)...)...)
+	return append(out, graph.Gradient(loss, l.gradientNodes(d)...)...)
 }
 
-// differentiated lists what gradients are asked for: every parameter that the graph uses, then the rows.
-func (l *Learner) differentiated(d declared) []*graph.Node {
+// gradientNodes lists what gradients are asked for: every parameter that the graph uses, then the rows.
+func (l *Learner) gradientNodes(d declared) []*graph.Node {
 	var nodes []*graph.Node
-	for _, i := range l.used() {
+	for _, i := range l.usedParams() {
 		nodes = append(nodes, d.params[i])
 	}
 	if l.engine.Wants.HostRows {
@@ -165,9 +165,9 @@ func (l *Learner) differentiated(d declared) []*graph.Node {
 	return nodes
 }
 
-// used lists the parameters that the graph uses as a whole: an untied embedding table that is looked up on the host
-// does not occur in it.
-func (l *Learner) used() (params []int) {
+// usedParams lists the parameters that the graph uses as a whole: an untied embedding table that is looked up on the
+// host does not occur in it.
+func (l *Learner) usedParams() (params []int) {
 	m := l.model
 	for i := range m.Params {
 		if !l.engine.Wants.HostRows || i != m.EmbedTable() || m.EmbedTable() == m.HeadTable() {
@@ -179,7 +179,7 @@ func (l *Learner) used() (params []int) {
 
 // collect takes a gradient program's outputs apart.
 func (l *Learner) collect(p *batch.Packed, out []compute.Buffer) (loss float64, outputs [][]float32, err error) {
-	first := len(out) - len(l.used())
+	first := len(out) - len(l.usedParams())
 	if l.engine.Wants.HostRows {
 		first -= 2
 	}
@@ -198,7 +198,7 @@ func (l *Learner) collect(p *batch.Packed, out []compute.Buffer) (loss float64, 
 
 // keep hands gradients to the store.
 func (l *Learner) keep(p *batch.Packed, out []compute.Buffer) error {
-	grads, used := make([]compute.Buffer, len(l.model.Params)), l.used()
+	grads, used := make([]compute.Buffer, len(l.model.Params)), l.usedParams()
 	for k, i := range used {
 		grads[i] = out[k]
 	}

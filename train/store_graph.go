@@ -37,10 +37,10 @@ func (s *graphStore) weights() []compute.Buffer { return s.p }
 
 func (s *graphStore) add(grads []compute.Buffer) (err error) {
 	if s.grads == nil {
-		s.grads, err = s.filled(grads)
+		s.grads, err = s.fillZeros(grads)
 		return err
 	}
-	if grads, err = s.filled(grads); err != nil {
+	if grads, err = s.fillZeros(grads); err != nil {
 		return err
 	}
 	if s.adder == nil {
@@ -52,8 +52,8 @@ func (s *graphStore) add(grads []compute.Buffer) (err error) {
 	return err
 }
 
-// filled puts zeros where a parameter has no gradient.
-func (s *graphStore) filled(grads []compute.Buffer) ([]compute.Buffer, error) {
+// fillZeros puts zeros where a parameter has no gradient.
+func (s *graphStore) fillZeros(grads []compute.Buffer) ([]compute.Buffer, error) {
 	out := slices.Clone(grads)
 	for i, b := range out {
 		if b != nil {
@@ -98,7 +98,7 @@ func (s *graphStore) update(rule AdamW, t int, rate float64) (norm float64, err 
 		}
 	}
 	if s.grads == nil {
-		if s.grads, err = s.filled(make([]compute.Buffer, len(s.params))); err != nil {
+		if s.grads, err = s.fillZeros(make([]compute.Buffer, len(s.params))); err != nil {
 			return 0, err
 		}
 	}

@@ -61,5 +61,5 @@ func explain(in config.Input) (string, error) {
 		return o.Explain(), nil
 	}
 	return "", fmt.Errorf("%s is a config for `posttrain %s`, which trains nothing: want one for %s",
-		in.Path, command.Name(), fault.Or(config.Explained()))
+		in.Path, command.Name(), fault.Or(config.Explainers()))
 }

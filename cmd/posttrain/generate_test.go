@@ -27,7 +27,7 @@ func streamed(t *testing.T, tok *tokenizer.Tokenizer, ids []int32, stops []strin
 		if piece := s.Take(id, 0); piece != "" {
 			pieces = append(pieces, piece)
 		}
-		if s.Ended() {
+		if s.IsComplete() {
 			break
 		}
 	}

@@ -23,14 +23,14 @@ func Diff(a, b []byte) []string {
 	both := maps.Clone(was)
 	maps.Copy(both, now)
 	for _, key := range slices.Sorted(maps.Keys(both)) {
-		if x, y := shown(was, key), shown(now, key); x != y {
+		if x, y := valueText(was, key), valueText(now, key); x != y {
 			out = append(out, fmt.Sprintf("%s: %s, now %s", key, x, y))
 		}
 	}
 	return out
 }
 
-func shown(values map[string]string, key string) string {
+func valueText(values map[string]string, key string) string {
 	if v, ok := values[key]; ok {
 		return v
 	}

@@ -32,8 +32,8 @@ func (f Faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// sorted orders faults by place: the file's lines, then the rest as they were found.
-func sorted(faults Faults) Faults {
+// sortFaults orders faults by place: the file's lines, then the rest as they were found.
+func sortFaults(faults Faults) Faults {
 	slices.SortStableFunc(faults, func(a, b Fault) int { return cmp.Compare(a.line, b.line) })
 	return faults
 }

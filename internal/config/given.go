@@ -74,7 +74,7 @@ func (g *Given) err() error {
 	if len(g.faults) == 0 {
 		return nil
 	}
-	return sorted(g.faults)
+	return sortFaults(g.faults)
 }
 
 // fault adds a fault of the file, of its line where one is known.
@@ -222,7 +222,7 @@ func (g *Given) walk(mapping []*ast.MappingValueNode, prefix string, lines map[s
 		case g.schema.isSection(key):
 			g.enter(p.Value, key, line, lines)
 		case !g.schema.has(key) || strings.Contains(word, "."):
-			g.fault(line, "%s", g.schema.unknown(key, g.command))
+			g.fault(line, "%s", g.schema.unknownKey(key, g.command))
 		case key != commandKey:
 			v := valueOf(p.Value)
 			v.place, v.line = fmt.Sprintf("%s:%d", g.name, line), line
@@ -258,7 +258,7 @@ func (g *Given) override(overrides []Override) {
 		case o.Key == commandKey:
 			wrong("command cannot be set: it says which command the file is for")
 		case !g.schema.has(o.Key):
-			wrong("%s", g.schema.unknown(o.Key, g.command))
+			wrong("%s", g.schema.unknownKey(o.Key, g.command))
 		case o.Exact != nil:
 			g.values[o.Key] = exactly(o)
 		case o.Value == "":

@@ -87,8 +87,8 @@ func (s *schema) siblings(key string) []string {
 	return s.within("")
 }
 
-// unknown says what to write instead of a key that does not exist.
-func (s *schema) unknown(key, command string) string {
+// unknownKey says what to write instead of a key that does not exist.
+func (s *schema) unknownKey(key, command string) string {
 	text := fmt.Sprintf("unknown key %q: ", key)
 	if s.has(key) {
 		return text + fmt.Sprintf("write %s within the section %s", last(key), strings.TrimSuffix(section(key), "."))

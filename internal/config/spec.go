@@ -50,7 +50,7 @@ func (s *Spec[T]) Load(in Input) (*T, error) {
 	return s.Parse(name, text, in)
 }
 
-// Parse is Load of a text; name stands for the file in messages, "" if there is only the command line.
+// Parse is Load of a text; name is the file's name in messages, "" if there is only the command line.
 func (s *Spec[T]) Parse(name string, text []byte, in Input) (*T, error) {
 	g := newGiven(name, s.Command, s.schema(), in.Flags)
 	if !g.parse(text) {
@@ -188,8 +188,8 @@ func Find(name string) Command {
 // An Explainer says in words what its options put in force.
 type Explainer interface{ Explain() string }
 
-// Explained names the registered commands whose options are Explainers.
-func Explained() (names []string) {
+// Explainers lists the registered commands whose options are Explainers.
+func Explainers() (names []string) {
 	for _, c := range commands {
 		if c.explains() {
 			names = append(names, c.Name())

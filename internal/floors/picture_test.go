@@ -89,7 +89,7 @@ func boxesOf(sources []Source) []box {
 		for path := range all {
 			own, ours := strings.CutPrefix(path, Module+"/")
 			switch {
-			case ours && !reachedThroughOthers(imports, all, own):
+			case ours && !isReachable(imports, all, own):
 				b.ours = append(b.ours, own)
 			case !ours && strings.Contains(path, "."):
 				b.modules = append(b.modules, moduleName(path))
@@ -125,15 +125,14 @@ func importsOf(sources []Source) map[string]set {
 	return imports
 }
 
-// reachedThroughOthers reports whether one of the imported packages imports the package called name, itself or through
-// further ones.
-func reachedThroughOthers(imports map[string]set, from set, name string) bool {
+// isReachable reports whether one of the imported packages imports the package called name, itself or through others.
+func isReachable(imports map[string]set, from set, name string) bool {
 	for path := range from {
 		own, ours := strings.CutPrefix(path, Module+"/")
 		if !ours || own == name {
 			continue
 		}
-		if imports[own][Module+"/"+name] || reachedThroughOthers(imports, imports[own], name) {
+		if imports[own][Module+"/"+name] || isReachable(imports, imports[own], name) {
 			return true
 		}
 	}

@@ -195,7 +195,7 @@ func fault(s Source, from Row, path string) string {
 		}
 	}
 	switch {
-	case s.Test() || standard(path) || allowed(from, what):
+	case s.Test() || standard(path) || isAllowed(from, what):
 		return ""
 	case slices.Contains(TestsOnly, own):
 		return "for tests only"
@@ -212,7 +212,7 @@ func standard(path string) bool {
 	return !strings.Contains(first, ".")
 }
 
-func allowed(from Row, what string) bool {
+func isAllowed(from Row, what string) bool {
 	return slices.ContainsFunc(from.Allow, func(a string) bool { return within(what, a) })
 }
 

@@ -56,7 +56,7 @@ func check(g *config.Given, o *Options) {
 	recipe.CheckEval(g, o.Data.Source, o.Train, []string{"eval_" + losses.MetricLoss})
 }
 
-// Check refuses what is about prompts where the loss is on all tokens: then there are none.
+// Check refuses what is about prompts if the loss is on all tokens: then there are no prompts.
 func (d Data) Check() []fault.Fault {
 	var faults fault.Faults
 	const why = "with data.loss_on all the whole text is the completion"

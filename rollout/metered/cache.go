@@ -85,7 +85,7 @@ func (c *cache) load() error {
 	first, err := lines.ReadString('\n')
 	switch {
 	case err != nil && err != io.EOF:
-		return c.unreadable(err)
+		return c.readError(err)
 	case err == io.EOF && strings.HasPrefix(header, first): // a new file, or its creator was killed at once
 		return c.begin()
 	case first != header:
@@ -106,17 +106,17 @@ func (c *cache) begin() error {
 		err = c.file.Sync()
 	}
 	if err != nil {
-		return c.unwritable(err)
+		return c.writeError(err)
 	}
 	c.size = int64(len(header))
 	return nil
 }
 
-func (c *cache) unreadable(err error) error {
+func (c *cache) readError(err error) error {
 	return fmt.Errorf("%s, the cache of replies, cannot be read: %w", c.path, run.Cause(err))
 }
 
-func (c *cache) unwritable(err error) error {
+func (c *cache) writeError(err error) error {
 	return fmt.Errorf("%s, the cache of replies, cannot be written: %w", c.path, run.Cause(err))
 }
 
@@ -125,7 +125,7 @@ func (c *cache) index(lines *bufio.Reader) error {
 	for number := 2; ; number++ {
 		line, err := lines.ReadBytes('\n')
 		if err != nil && err != io.EOF {
-			return c.unreadable(err)
+			return c.readError(err)
 		}
 		n, fault := nameOf(line)
 		switch {
@@ -136,7 +136,7 @@ func (c *cache) index(lines *bufio.Reader) error {
 		}
 		if err == io.EOF {
 			if _, err := c.file.WriteString("\n"); err != nil {
-				return c.unwritable(err)
+				return c.writeError(err)
 			}
 			line = append(line, '\n')
 		}
@@ -153,7 +153,7 @@ func (c *cache) cut(n int) error {
 		return nil
 	}
 	if err := c.file.Truncate(c.size); err != nil {
-		return c.unwritable(err)
+		return c.writeError(err)
 	}
 	return nil
 }
@@ -200,7 +200,7 @@ func (c *cache) read(n name) (string, error) {
 	c.mu.Unlock()
 	line := make([]byte, p.size)
 	if _, err := c.file.ReadAt(line, p.at); err != nil {
-		return "", c.unreadable(err)
+		return "", c.readError(err)
 	}
 	var e entry
 	if err := json.Unmarshal(line, &e); err != nil || e.Name != hex.EncodeToString(n[:]) {
@@ -257,7 +257,7 @@ func (c *cache) append(batch []*pending) error {
 		err = c.file.Sync()
 	}
 	if err != nil {
-		err = c.unwritable(err)
+		err = c.writeError(err)
 		if c.cut(lines.Len()) != nil {
 			c.broken = err
 		}
@@ -279,7 +279,7 @@ func (c *cache) close() error {
 	close(c.queue)
 	<-c.ended
 	if err := c.file.Close(); err != nil {
-		return c.unwritable(err)
+		return c.writeError(err)
 	}
 	return nil
 }

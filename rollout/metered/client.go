@@ -167,7 +167,7 @@ func (c *Client) get(wanted context.Context, n name, prompt string) (string, err
 	for tries := 0; ; tries++ {
 		answer, usage, err := c.try(wanted, prompt, tries)
 		if err == nil {
-			c.patience.Answered()
+			c.patience.NoteAnswer()
 			return answer.Text, c.keep(n, answer, usage)
 		}
 		failed, ok := errors.AsType[*rollout.RemoteError](err)
@@ -208,7 +208,7 @@ func (c *Client) try(wanted context.Context, prompt string, tries int) (rollout.
 	}
 	c.ledger.send(tries > 0)
 	answer, usage, err := c.send(c.alive, prompt, tries)
-	used := used(guess, usage, err)
+	used := costOf(guess, usage, err)
 	c.ledger.settle(guess, used, usage)
 	c.limits.settle(guess.total(), used.total())
 	return answer, usage, err
@@ -234,9 +234,9 @@ func (c *Client) guess(prompt string) tokens {
 	return tokens{len(prompt)/3 + 16, c.options.MaxTokens}
 }
 
-// used is what a request costs in tokens: the guess if the server does not say, or if its reply was lost after it may
+// costOf is what a request costs in tokens: the guess if the server does not say, or if its reply was lost after it may
 // have been made; nothing if the server made no reply.
-func used(guess tokens, usage rollout.Usage, err error) tokens {
+func costOf(guess tokens, usage rollout.Usage, err error) tokens {
 	failed, ok := errors.AsType[*rollout.RemoteError](err)
 	if ok && failed.Kind != rollout.Lost && failed.Kind != rollout.Foreign {
 		return tokens{}

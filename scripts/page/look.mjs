@@ -134,7 +134,7 @@ const checks = {
     p.show("leaking");
     p.press("j");
     assert.deepEqual(p.opened(), ["case5"]);
-    p.press("j"); // there is none
+    p.press("j"); // there is no next one
     assert.deepEqual(p.opened(), ["case5"]);
     p.press("ArrowLeft");
     assert.deepEqual(p.opened(), ["case0"]);

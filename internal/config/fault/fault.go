@@ -37,7 +37,7 @@ func (l *Faults) Add(key string, value any, format string, args ...any) {
 	*l = append(*l, Fault{key, show(reflect.ValueOf(value)), fmt.Sprintf(format, args...)})
 }
 
-// Err joins faults into one error of one line, nil if there are none; section comes before every key ("loss").
+// Err joins faults into one error of one line, nil without faults; section comes before every key ("loss").
 func Err(section string, faults []Fault) error {
 	if len(faults) == 0 {
 		return nil
