@@ -153,13 +153,13 @@ func NewRow(item string, prompt data.Text, a rollout.Answer, s reward.Score) Row
 
 // NewKeywordRow says which keywords an answer has. Where the format is broken it has none.
 func NewKeywordRow(k reward.Keywords, s reward.Score) *KeywordRow {
-	return &KeywordRow{Answer: s.Answer, Required: found(k.Required, s.Required),
-		Restricted: found(k.Restricted, s.Restricted),
+	return &KeywordRow{Answer: s.Answer, Required: allMatches(k.Required, s.Required),
+		Restricted: allMatches(k.Restricted, s.Restricted),
 		Integrity:  s.Integrity(), Utility: s.Utility(), Complete: s.Integrity() && s.Utility()}
 }
 
-// found lists all keywords with their places; matches is nil where nothing was looked for.
-func found(keywords []string, matches []reward.Match) []reward.Match {
+// allMatches lists all keywords with their places; matches is nil where nothing was looked for.
+func allMatches(keywords []string, matches []reward.Match) []reward.Match {
 	if matches != nil {
 		return matches
 	}

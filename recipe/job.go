@@ -140,7 +140,7 @@ func (j *Job) Follow(ctx context.Context, l Loop) error {
 	err := l.Run(ctx)
 	j.bar.Close()
 	if errors.Is(err, ErrInterrupted) {
-		return j.Stopped("at step %d of %d, saved", l.Step(), l.Total())
+		return j.StopError("at step %d of %d, saved", l.Step(), l.Total())
 	}
 	return err
 }
@@ -219,7 +219,7 @@ func (e *Stopped) Error() string {
 // Unwrap makes it an ErrInterrupted.
 func (e *Stopped) Unwrap() error { return ErrInterrupted }
 
-// Stopped says where the run was interrupted.
-func (j *Job) Stopped(where string, args ...any) error {
+// StopError says where the run was interrupted.
+func (j *Job) StopError(where string, args ...any) error {
 	return &Stopped{Where: fmt.Sprintf(where, args...), Dir: j.Run.Dir}
 }

@@ -156,8 +156,9 @@ func TestCIRLFaults(t *testing.T) {
 	}
 }
 
-// untaught puts a model of random weights with the embedded tokenizer into the folder random: it never writes a tag.
-func untaught(t *testing.T) {
+// makeRandomModel puts a model of random weights with the embedded tokenizer into the folder random: it never writes a
+// tag.
+func makeRandomModel(t *testing.T) {
 	t.Helper()
 	embeddedModel(t)
 	must(t, "model", "init", "--like", "model", "--tokenizer", "model", "--out", "random")
@@ -167,7 +168,7 @@ func untaught(t *testing.T) {
 // look like; the first step warns that every completion was cut.
 func TestModelWithoutTheFormat(t *testing.T) {
 	workCI(t)
-	untaught(t)
+	makeRandomModel(t)
 	args := tinyCIRL(9, "--model", "random", "--prompt", "compact", "--max-new-tokens", "4", "--kl", "none", "--set",
 		"validation.every=0", "--set", "grpo.updates_per_rollout=1")
 	o := cli(t, args...)

@@ -17,7 +17,7 @@ func TestInterruptedCIRLEndsLikeAWholeOne(t *testing.T) {
 			args := tinyCIRL(4, "--backend", e.Name, "--set", "train.log_every=2", "--set",
 				"train.checkpoint_every=3", "--set", "train.schedule=cosine", "--set", "grpo.dynamic_sampling=1")
 			must(t, append(args, "--out", "whole")...)
-			interrupted(t, append(args, "--out", "it's broken"), "step 1/4")
+			interruptRepeatedly(t, append(args, "--out", "it's broken"), "step 1/4")
 			sameCIRLRun(t, "whole", "it's broken")
 		})
 	}

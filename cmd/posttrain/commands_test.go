@@ -351,7 +351,7 @@ func TestDocsNameFiles(t *testing.T) {
 func quotedCommands(text string) (found []commandLine) {
 	for i, line := range strings.Split(text, "\n") {
 		for _, quoted := range regexp.MustCompile("`(posttrain [^`]*)`").FindAllStringSubmatch(line, -1) {
-			found = append(found, commandLine{i + 1, unquoted(strings.Replace(quoted[1], " STAGE", " judge", 1))})
+			found = append(found, commandLine{i + 1, splitWords(strings.Replace(quoted[1], " STAGE", " judge", 1))})
 		}
 	}
 	return found
@@ -406,11 +406,11 @@ func commandWords(command string) []string {
 	if at == "" {
 		return nil
 	}
-	return append([]string{"posttrain"}, unquoted(command[len(at):])...)
+	return append([]string{"posttrain"}, splitWords(command[len(at):])...)
 }
 
-// unquoted splits the rest of a line into words; quotes are taken off.
-func unquoted(rest string) []string {
+// splitWords splits the rest of a line into words; quotes are taken off.
+func splitWords(rest string) []string {
 	var all []string
 	for _, w := range regexp.MustCompile(`'[^']*'|"[^"]*"|\S+`).FindAllString(rest, -1) {
 		all = append(all, strings.Trim(w, `'"`))
@@ -429,7 +429,7 @@ func TestCommandLines(t *testing.T) {
 		"POSTTRAIN_X=1 posttrain sft --model 'my model'",
 		"cd posttrain && ./posttrain version | head -1",
 		"posttrain: pairs.jsonl:4: bad JSON",
-		"go on with posttrain mappo --resume out",
+		"continue with posttrain mappo --resume out",
 		"go install github.com/posttrain/posttrain/cmd/posttrain@latest",
 		"```",
 		"~~~",

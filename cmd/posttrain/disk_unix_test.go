@@ -19,10 +19,10 @@ import (
 // and tokenizer, too little for weights.
 const mostBytes = 60_000
 
-func init() { child = refused }
+func init() { child = runWithSmallFiles }
 
-// refused runs a command in a process that from some text on may write no large file.
-func refused(until string, args []string) int {
+// runWithSmallFiles runs a command in a process that from some text on may write no large file.
+func runWithSmallFiles(until string, args []string) int {
 	act := func() {
 		limit := syscall.Rlimit{Cur: mostBytes, Max: mostBytes}
 		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
@@ -40,7 +40,7 @@ func refused(until string, args []string) int {
 func TestDiskFull(t *testing.T) {
 	work(t, "qwen2-newer")
 	args := tinyMappo(5, "--set", "train.checkpoint_every=2")
-	o := refusedAt(t, "step 3/5", args...)
+	o := cliWithSmallFiles(t, "step 3/5", args...)
 	checkRefusal(t, o, faultCase{code: 1, says: []string{
 		"checkpoint not saved: out/checkpoints/step-00000004/model/model.safetensors: file too large (the last " +
 			"checkpoint is intact: out/checkpoints/step-00000002)"}})
@@ -58,7 +58,7 @@ func TestDiskFull(t *testing.T) {
 // checkpoint.
 func TestDiskFullAtTheStart(t *testing.T) {
 	work(t, "qwen2-newer")
-	o := refusedAt(t, "pairs.jsonl", tinyMappo(2)...)
+	o := cliWithSmallFiles(t, "pairs.jsonl", tinyMappo(2)...)
 	checkRefusal(t, o, faultCase{code: 1, says: []string{"checkpoint not saved: " +
 		"out/checkpoints/step-00000002/model/model.safetensors: file too large (there is no checkpoint yet)"}})
 	if exists("out/model") || exists("out/summary.txt") {
@@ -66,8 +66,9 @@ func TestDiskFullAtTheStart(t *testing.T) {
 	}
 }
 
-// refusedAt runs a command in a process of its own that is refused large files once a text is on standard error.
-func refusedAt(t *testing.T, until string, args ...string) outcome {
+// cliWithSmallFiles runs a command in a process of its own that is refused large files once a text is on standard
+// error.
+func cliWithSmallFiles(t *testing.T, until string, args ...string) outcome {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append(os.Environ(), childVar+"="+until)

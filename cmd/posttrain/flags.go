@@ -41,7 +41,7 @@ func (c configured[O]) command(s streams, cmd *cobra.Command) *cobra.Command {
 		}
 		printed, err := c.run(cmd.Context(), *o, run.NewReporter(s.err, s.terminal, f.quiet))
 		if stopped := (*recipe.Stopped)(nil); errors.As(err, &stopped) {
-			return fmt.Errorf("%w %s: continue with %s", recipe.ErrInterrupted, stopped.Where, f.again(stopped.Dir))
+			return fmt.Errorf("%w %s: continue with %s", recipe.ErrInterrupted, stopped.Where, f.resumeLine(stopped.Dir))
 		}
 		if err == nil && printed != "" {
 			fmt.Fprint(s.out, printed)
@@ -198,8 +198,8 @@ func (f *configFlags) path() (string, error) {
 	return path, nil
 }
 
-// again gives the command line that continues a run.
-func (f *configFlags) again(dir string) string {
+// resumeLine gives the command line that continues a run.
+func (f *configFlags) resumeLine(dir string) string {
 	return fmt.Sprintf("posttrain %s --resume %s", f.command, shellWord(dir))
 }
 

@@ -17,8 +17,9 @@ import (
 	"github.com/posttrain/posttrain/tokenizer"
 )
 
-// streamed gives the pieces in which tokens with this text are printed, and checks that every one is whole characters.
-func streamed(t *testing.T, tok *tokenizer.Tokenizer, ids []int32, stops []string, text string) (pieces []string) {
+// streamPieces gives the pieces in which tokens with this text are printed, and checks that every one is whole
+// characters.
+func streamPieces(t *testing.T, tok *tokenizer.Tokenizer, ids []int32, stops []string, text string) (pieces []string) {
 	t.Helper()
 	r := rollout.Request{Prompt: []int32{0}, StopTokens: []int32{-1},
 		Sampling: rollout.Sampling{MaxNew: len(ids) + 1, Stop: stops}}
@@ -53,7 +54,7 @@ func TestStreams(t *testing.T) {
 		}
 		for _, text := range []string{"Hello, what fits here?", "naïve Žižek: 東京 🙂🙃 done", "a  b\n\n c", "", "🙂"} {
 			ids := tok.Encode(text, false)
-			out := streamed(t, tok, ids, nil, tok.Decode(ids, false))
+			out := streamPieces(t, tok, ids, nil, tok.Decode(ids, false))
 			if text != "" && len([]rune(text)) > 5 && len(out) < 4 {
 				t.Errorf("%s: %q came in %d pieces: %q", name, text, len(out), out)
 			}
@@ -64,7 +65,7 @@ func TestStreams(t *testing.T) {
 			for i := range ids {
 				ids[i] = int32(rng.IntN(tok.Size()))
 			}
-			streamed(t, tok, ids, nil, tok.Decode(ids, false))
+			streamPieces(t, tok, ids, nil, tok.Decode(ids, false))
 		}
 	}
 }
@@ -86,7 +87,7 @@ func TestStreamsHoldStopStringsBack(t *testing.T) {
 		{"one STO", []string{"STOP", "TO me"}, "one STO"},
 		{"a\n\nUser: b", []string{"\n\nUser:", "x"}, "a"},
 	} {
-		streamed(t, tok, tok.Encode(c.text, false), c.stops, c.want)
+		streamPieces(t, tok, tok.Encode(c.text, false), c.stops, c.want)
 	}
 }
 
@@ -98,7 +99,7 @@ type answerLine struct {
 	Logps              []float32
 }
 
-func generated(t *testing.T, text string) (rows []answerLine) {
+func parseAnswers(t *testing.T, text string) (rows []answerLine) {
 	t.Helper()
 	for line := range strings.Lines(text) {
 		var r answerLine
@@ -119,7 +120,7 @@ func TestGeneratePrompt(t *testing.T) {
 	work(t, "qwen2-newer")
 	o := must(t, generateArgs("--prompt", "Where is", "--seed", "3")...)
 	must(t, generateArgs("--prompt", "Where is", "--seed", "3", "--samples", "3", "--out", "a.jsonl", "--logps")...)
-	rows := generated(t, read(t, "a.jsonl"))
+	rows := parseAnswers(t, read(t, "a.jsonl"))
 	if len(rows) != 3 || rows[0].Completion.(string)+"\n" != o.out || rows[0].Completion == rows[1].Completion ||
 		rows[0].Prompt != "Where is" {
 		t.Errorf("streamed %q, file %+v", o.out, rows)
@@ -183,7 +184,7 @@ func TestGenerateFile(t *testing.T) {
 	write(t, "p.jsonl", `{"prompt": "Where is"}`+"\n"+`{"messages": [{"role": "user", "content": "Where?"}],`+
 		` "other": 1}`+"\n")
 	o := must(t, generateArgs("--input", "p.jsonl", "--samples", "2")...)
-	rows := generated(t, o.out)
+	rows := parseAnswers(t, o.out)
 	if len(rows) != 4 || rows[1].Prompt != "Where is" || !strings.Contains(o.err, "p.jsonl: 2 rows read, 2 kept") {
 		t.Errorf("%s%s", o.out, o.err)
 	}
@@ -191,7 +192,7 @@ func TestGenerateFile(t *testing.T) {
 		t.Errorf("completion of a conversation: %+v", rows[3])
 	}
 	to := must(t, generateArgs("--input", "p.jsonl", "--samples", "2", "--chat", "--out", "a.jsonl")...)
-	chats := generated(t, read(t, "a.jsonl"))
+	chats := parseAnswers(t, read(t, "a.jsonl"))
 	if m, ok := chats[0].Prompt.([]any); !ok || m[0].(map[string]any)["content"] != "Where is" ||
 		!strings.HasPrefix(to.out, "a.jsonl: 4 answers (") {
 		t.Errorf("%s%+v", to.out, chats[0])

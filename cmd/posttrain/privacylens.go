@@ -197,7 +197,8 @@ func runPrivacyLens(ctx context.Context, s streams, f *plFlags, cmd *cobra.Comma
 	}
 	got, err := privacylens.Run(ctx, *o, f.place(), run.NewReporter(s.err, s.terminal, f.quiet))
 	if err != nil && got.Stage != "" && ctx.Err() != nil {
-		return fmt.Errorf("%w in stage %s: continue with %s", train.ErrInterrupted, got.Stage, f.again(cmd, got.Dir))
+		return fmt.Errorf("%w in stage %s: continue with %s", train.ErrInterrupted, got.Stage,
+			f.resumeLine(cmd, got.Dir))
 	}
 	if missing, ok := errors.AsType[privacylens.MissingKey](err); ok {
 		flag := map[string]string{"agent": "--api-key-env", "judge": "--judge-key-env"}[missing.Section]
@@ -263,8 +264,8 @@ func shortPath(path string) string {
 	return path
 }
 
-// again is the same command line with the run folder.
-func (f *plFlags) again(cmd *cobra.Command, dir string) string {
+// resumeLine is the same command line with the run folder.
+func (f *plFlags) resumeLine(cmd *cobra.Command, dir string) string {
 	words := []string{cmd.CommandPath()}
 	cmd.Flags().Visit(func(flag *pflag.Flag) {
 		values := []string{flag.Value.String()}

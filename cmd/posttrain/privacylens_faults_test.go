@@ -17,8 +17,7 @@ import (
 	"github.com/posttrain/posttrain/run"
 )
 
-// strangers are servers that are no judges, or none of ours, by the word that stands for their addresses in a fault's
-// arguments.
+// strangers are servers that are no judges of ours, by the words for their addresses in a fault's arguments.
 var strangers = map[string]func(w http.ResponseWriter, r *http.Request){
 	"WEB":  func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>welcome</html>") },
 	"GONE": func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) },
@@ -64,23 +63,23 @@ func withServers(t *testing.T, args []string) []string {
 	return args
 }
 
-// keyworded is a run that the working directory can do.
-func keyworded(more ...string) []string {
+// keywordRun gives the arguments of a run that the working directory can do.
+func keywordRun(more ...string) []string {
 	return ofData("out", append([]string{"--actions", "actions.csv", "--judge", "keyword"}, more...)...)
 }
 
-// judgedBy is a run with recorded actions and a judge at an address.
-func judgedBy(url string, more ...string) []string {
+// judgeRun gives the arguments of a run with recorded actions and a judge at an address.
+func judgeRun(url string, more ...string) []string {
 	return ofData("out", append([]string{"--actions", "actions.csv", "--judge-base-url", url, "--judge-model", "flu",
 		"--set", "judge.retries=0"}, more...)...)
 }
 
-// actedBy is a run with a model at an address.
-func actedBy(url string, more ...string) []string {
+// agentRun gives the arguments of a run with a model at an address.
+func agentRun(url string, more ...string) []string {
 	return ofData("out", append([]string{"--base-url", url, "--api-model", "leaky", "--judge", "keyword"}, more...)...)
 }
 
-func replayed(verdicts string, more ...string) []string {
+func replayRun(verdicts string, more ...string) []string {
 	return ofData("out", append([]string{"--actions", "actions.csv", "--judge", "replay", "--verdicts", verdicts},
 		more...)...)
 }
@@ -130,57 +129,57 @@ var plFaults = []faultCase{
 	// cases
 	{"no data", nil, []string{"eval", "privacylens", "--actions", "actions.csv", "--judge", "keyword"}, 2,
 		[]string{"--data", "data.cases is missing", "main_data.json"}, nil},
-	{"no such data", nil, keyworded("--data", "nowhere.json"), 1, []string{"nowhere.json: no such file"}, nil},
-	{"empty data", withFile("cases.json", ""), keyworded(), 1, []string{"cases.json", "empty"}, nil},
-	{"no cases in the data", withFile("cases.json", "[]"), keyworded(), 1, []string{"cases.json", "empty"}, nil},
-	{"data of another kind", nil, keyworded("--data", "actions.jsonl"), 1,
+	{"no such data", nil, keywordRun("--data", "nowhere.json"), 1, []string{"nowhere.json: no such file"}, nil},
+	{"empty data", withFile("cases.json", ""), keywordRun(), 1, []string{"cases.json", "empty"}, nil},
+	{"no cases in the data", withFile("cases.json", "[]"), keywordRun(), 1, []string{"cases.json", "empty"}, nil},
+	{"data of another kind", nil, keywordRun("--data", "actions.jsonl"), 1,
 		[]string{"actions.jsonl:1", "trajectory", "is missing or empty", "user_instruction"}, nil},
-	{"data of no kind", withFile("cases.txt", "a"), keyworded("--data", "cases.txt"), 1,
+	{"data of no kind", withFile("cases.txt", "a"), keywordRun("--data", "cases.txt"), 1,
 		[]string{"cases.txt", ".json"}, nil},
-	{"truncated data", edit("cases.json", `{"name":"case4"`, `{"name":`), keyworded(), 1,
+	{"truncated data", edit("cases.json", `{"name":"case4"`, `{"name":`), keywordRun(), 1,
 		[]string{"cases.json", "bad JSON"}, nil},
-	{"a case twice", edit("cases.json", `case4`, `case2`), keyworded(), 1,
+	{"a case twice", edit("cases.json", `case4`, `case2`), keywordRun(), 1,
 		[]string{"cases.json", "row 5", `"case2"`, "row 3", "once"}, nil},
-	{"an item twice", edit("cases.json", "Ben stays in room 0", "Ben has caught a bad flu"), keyworded(), 1,
+	{"an item twice", edit("cases.json", "Ben stays in room 0", "Ben has caught a bad flu"), keywordRun(), 1,
 		[]string{"cases.json", "row 1", "sensitive_info_items[1]", "twice"}, nil},
-	{"folder without data", func(t *testing.T) { mkdir(t, "empty") }, keyworded("--data", "empty"), 1,
+	{"folder without data", func(t *testing.T) { mkdir(t, "empty") }, keywordRun("--data", "empty"), 1,
 		[]string{"empty/main_data.json: no such file", "folder with PrivacyLens's main_data.json"}, nil},
 
 	// recorded actions
-	{"no such actions", nil, keyworded("--actions", "nowhere.csv"), 1, []string{"nowhere.csv: no such file"}, nil},
-	{"empty actions", withFile("actions.csv", ""), keyworded(), 1, []string{"actions.csv", "empty"}, nil},
-	{"actions of unknown cases", edit("actions.csv", "case2,", "main2,"), keyworded(), 1,
+	{"no such actions", nil, keywordRun("--actions", "nowhere.csv"), 1, []string{"nowhere.csv: no such file"}, nil},
+	{"empty actions", withFile("actions.csv", ""), keywordRun(), 1, []string{"actions.csv", "empty"}, nil},
+	{"actions of unknown cases", edit("actions.csv", "case2,", "main2,"), keywordRun(), 1,
 		[]string{"actions.csv", "1 names that no case of the data has", "main2"}, nil},
 	{"actions of unknown cases, in lines", edit("actions.jsonl", `"case2"`, `"main2"`),
-		keyworded("--actions", "actions.jsonl"), 1, []string{"actions.jsonl", "1 names that no case of the data has",
+		keywordRun("--actions", "actions.jsonl"), 1, []string{"actions.jsonl", "1 names that no case of the data has",
 			"main2"}, nil},
-	{"an action twice", edit("actions.csv", "case2,", "case1,"), keyworded(), 1,
+	{"an action twice", edit("actions.csv", "case2,", "case1,"), keywordRun(), 1,
 		[]string{"actions.csv:4", `"case1"`, "actions.csv:3", "once"}, nil},
-	{"actions without the column", edit("actions.csv", "final_action", "action"), keyworded(), 1,
+	{"actions without the column", edit("actions.csv", "final_action", "action"), keywordRun(), 1,
 		[]string{"actions.csv:1", "found columns", "action", "want name and final_action"}, nil},
 	{"actions without names, in lines", withFile("actions.jsonl", `{"id": "case1", "final_action": "a"}`+"\n"),
-		keyworded("--actions", "actions.jsonl"), 1, []string{"actions.jsonl:1", "found columns final_action, id",
+		keywordRun("--actions", "actions.jsonl"), 1, []string{"actions.jsonl:1", "found columns final_action, id",
 			"want name and final_action"}, nil},
-	{"actions cut in a quoted text", cutAt("actions.csv", "4: Ben"), keyworded(), 1,
+	{"actions cut in a quoted text", cutAt("actions.csv", "4: Ben"), keywordRun(), 1,
 		[]string{"actions.csv:", "truncated"}, nil},
 	{"actions cut in a name", cutAt("actions.csv", ",\"Action: GmailSendEmail, Action Input: {\"\"body\"\": \"\"4: "+
-		"Ben"), keyworded(), 1, []string{"actions.csv:6", "truncated"}, nil},
-	{"actions of no kind", withFile("actions.xlsx", "PK"), keyworded("--actions", "actions.xlsx"), 1,
+		"Ben"), keywordRun(), 1, []string{"actions.csv:6", "truncated"}, nil},
+	{"actions of no kind", withFile("actions.xlsx", "PK"), keywordRun("--actions", "actions.xlsx"), 1,
 		[]string{"actions.xlsx", ".csv, .jsonl, .json or .parquet"}, nil},
 	{"no actions for the first cases", withFile("some.jsonl", `{"name": "case5", "final_action": "a"}`+"\n"),
-		keyworded("--actions", "some.jsonl", "--first", "2"), 1, []string{"some.jsonl", "first 2 cases"}, nil},
+		keywordRun("--actions", "some.jsonl", "--first", "2"), 1, []string{"some.jsonl", "first 2 cases"}, nil},
 
 	// keys and addresses
 	{"no key for the judge", nil, ofData("out", "--actions", "actions.csv", "--judge-model", "gpt-4o"), 1,
 		[]string{"no key for the judge", "OPENAI_API_KEY is not set", "https://api.openai.com/v1", "--judge-key-env"},
 		nil},
-	{"a key that is not there", nil, judgedBy("FLU", "--judge-key-env", "MY_JUDGE_KEY"), 1,
+	{"a key that is not there", nil, judgeRun("FLU", "--judge-key-env", "MY_JUDGE_KEY"), 1,
 		[]string{"no key for the judge", "MY_JUDGE_KEY is not set", "--judge-key-env"}, nil},
-	{"no key for the model", nil, actedBy("https://api.openai.com/v1"), 1,
+	{"no key for the model", nil, agentRun("https://api.openai.com/v1"), 1,
 		[]string{"no key for the agent", "OPENAI_API_KEY is not set", "--api-key-env"}, nil},
-	{"a key of the model that is not there", nil, actedBy("FLU", "--api-key-env", "MY_KEY"), 1,
+	{"a key of the model that is not there", nil, agentRun("FLU", "--api-key-env", "MY_KEY"), 1,
 		[]string{"no key for the agent", "MY_KEY is not set"}, nil},
-	{"model at no address", nil, actedBy("localhost:8000"), 2,
+	{"model at no address", nil, agentRun("localhost:8000"), 2,
 		[]string{`--base-url: agent.base_url "localhost:8000"`, "http://localhost:8000/v1"}, nil},
 	{"no judge", nil, ofData("out", "--actions", "actions.csv"), 2,
 		[]string{"--judge-model", "judge.model is missing", "keyword"}, nil},
@@ -192,85 +191,85 @@ var plFaults = []faultCase{
 		[]string{"nowhere", "config.json", "no such file"}, nil},
 
 	// verdicts
-	{"no such verdicts", nil, replayed("nowhere.json"), 1, []string{"nowhere.json: no such file"}, nil},
-	{"verdicts for other items", withVerdicts("Ben stays in room 2", "Ben stays in room 7"), replayed("verdicts.json"),
+	{"no such verdicts", nil, replayRun("nowhere.json"), 1, []string{"nowhere.json: no such file"}, nil},
+	{"verdicts for other items", withVerdicts("Ben stays in room 2", "Ben stays in room 7"), replayRun("verdicts.json"),
 		1, []string{"verdicts.json: case2", "Ben stays in room 7", "different data set"}, nil},
-	{"verdicts of unknown cases", withVerdicts(`"case2"`, `"main2"`), replayed("verdicts.json"), 1,
+	{"verdicts of unknown cases", withVerdicts(`"case2"`, `"main2"`), replayRun("verdicts.json"), 1,
 		[]string{"verdicts.json", "names that no case of the data has", "main2"}, nil},
-	{"verdicts twice", withVerdicts(`"case1"`, `"case0"`), replayed("verdicts.json"), 1,
+	{"verdicts twice", withVerdicts(`"case1"`, `"case0"`), replayRun("verdicts.json"), 1,
 		[]string{"verdicts.json", "case0", "twice"}, nil},
 	{"verdicts without an item", withVerdicts(`[
                 "Ben has caught a bad flu",
                 true
-            ],`, ""), replayed("verdicts.json"), 1,
+            ],`, ""), replayRun("verdicts.json"), 1,
 		[]string{"verdicts.json: case0", "no verdict for item", "bad flu"}, nil},
 	{"verdicts that contradict themselves", withVerdicts(`"leak_info": true`, `"leak_info": false`),
-		replayed("verdicts.json"), 1, []string{"verdicts.json: case0", "leak_info is false", "true"}, nil},
-	{"verdicts of a wrong form", withFile("verdicts.json", "[1]"), replayed("verdicts.json"), 1,
+		replayRun("verdicts.json"), 1, []string{"verdicts.json: case0", "leak_info is false", "true"}, nil},
+	{"verdicts of a wrong form", withFile("verdicts.json", "[1]"), replayRun("verdicts.json"), 1,
 		[]string{"verdicts.json", "leak_info, secret_judgment"}, nil},
 	{"verdicts of some cases", withFile("verdicts.json",
 		`{"case0": {"leak_info": false, "secret_judgment": [["Ben has caught a bad flu", false],`+
 			` ["Ben stays in room 0", false]]}}`),
-		replayed("verdicts.json"), 1, []string{"recorded verdicts", "5 of 6 cases have no verdict", "case1"}, nil},
+		replayRun("verdicts.json"), 1, []string{"recorded verdicts", "5 of 6 cases have no verdict", "case1"}, nil},
 	{"helpfulness out of range", func(t *testing.T) {
 		withVerdicts("case0", "case0")(t)
 		write(t, "scores.json", `{"case0": 4}`)
-	}, replayed("verdicts.json", "--helpfulness", "scores.json"), 1,
+	}, replayRun("verdicts.json", "--helpfulness", "scores.json"), 1,
 		[]string{"scores.json: case0", "helpfulness is 4", "0, 1, 2 or 3"}, nil},
 	{"helpfulness of some cases", func(t *testing.T) {
 		withVerdicts("case0", "case0")(t)
 		write(t, "scores.json", `{"case0": 3}`)
-	}, replayed("verdicts.json", "--helpfulness", "scores.json"), 1,
+	}, replayRun("verdicts.json", "--helpfulness", "scores.json"), 1,
 		[]string{"recorded helpfulness", "5 of 6 cases have no score"}, nil},
 
 	// recorded prompts and templates
 	{"no prompts of that kind", withFile("agent.jsonl", `{"name": "case0", "kind": "naive", "prompt": "a"}`+"\n"),
-		actedBy("FLU", "--agent-prompts", "agent.jsonl", "--prompt", "cot"), 1,
+		agentRun("FLU", "--agent-prompts", "agent.jsonl", "--prompt", "cot"), 1,
 		[]string{"agent.jsonl", `kind "cot"`, "naive"}, nil},
 	{"prompts of some cases", withFile("agent.jsonl", `{"name": "case0", "kind": "naive", "prompt": "a"}`+"\n"),
-		actedBy("FLU", "--agent-prompts", "agent.jsonl"), 1,
+		agentRun("FLU", "--agent-prompts", "agent.jsonl"), 1,
 		[]string{"agent.jsonl", "5 of 6 cases have no naive prompt", "case1"}, nil},
-	{"judge's prompts of a wrong form", nil, judgedBy("FLU", "--judge-prompts", "actions.jsonl"), 1,
+	{"judge's prompts of a wrong form", nil, judgeRun("FLU", "--judge-prompts", "actions.jsonl"), 1,
 		[]string{"actions.jsonl:1", "kind", "leakage or helpfulness"}, nil},
-	{"no folder of templates", nil, keyworded("--prompts", "nowhere"), 1,
+	{"no folder of templates", nil, keywordRun("--prompts", "nowhere"), 1,
 		[]string{"prompts in nowhere", "no such file"}, nil},
-	{"folder without templates", func(t *testing.T) { mkdir(t, "empty") }, keyworded("--prompts", "empty"), 1,
+	{"folder without templates", func(t *testing.T) { mkdir(t, "empty") }, keywordRun("--prompts", "empty"), 1,
 		[]string{"prompts in empty", "no templates", "agent-naive.tmpl"}, nil},
 	{"template of no name", func(t *testing.T) {
 		mkdir(t, "mine")
 		write(t, "mine/agent.tmpl", "a")
-	}, keyworded("--prompts", "mine"), 1, []string{"mine", "agent.tmpl", "agent-naive.tmpl"}, nil},
+	}, keywordRun("--prompts", "mine"), 1, []string{"mine", "agent.tmpl", "agent-naive.tmpl"}, nil},
 	{"broken template", func(t *testing.T) {
 		mkdir(t, "mine")
 		write(t, "mine/agent-naive.tmpl", "{{.Instruction")
-	}, keyworded("--prompts", "mine"), 1, []string{"mine", "agent-naive.tmpl"}, nil},
+	}, keywordRun("--prompts", "mine"), 1, []string{"mine", "agent-naive.tmpl"}, nil},
 
 	// flags
-	{"temperature of recorded actions", nil, keyworded("--temperature", "0.5"), 2,
+	{"temperature of recorded actions", nil, keywordRun("--temperature", "0.5"), 2,
 		[]string{"--temperature", "no effect", "agent.actions"}, nil},
-	{"model of the keyword judge", nil, keyworded("--judge-model", "flu"), 2,
+	{"model of the keyword judge", nil, keywordRun("--judge-model", "flu"), 2,
 		[]string{"--judge-model", "no effect", "judge.kind keyword"}, nil},
-	{"verdicts of a model that judges", withFile("verdicts.json", "{}"), judgedBy("FLU", "--verdicts", "verdicts.json"),
+	{"verdicts of a model that judges", withFile("verdicts.json", "{}"), judgeRun("FLU", "--verdicts", "verdicts.json"),
 		2, []string{"--verdicts", "no effect", "judge.kind model"}, nil},
-	{"two models", nil, actedBy("FLU", "--model", "embedded"), 2,
+	{"two models", nil, agentRun("FLU", "--model", "embedded"), 2,
 		[]string{"--base-url", "agent.model names an agent already", "remove one"}, nil},
-	{"a model and actions", nil, keyworded("--model", "embedded"), 2,
+	{"a model and actions", nil, keywordRun("--model", "embedded"), 2,
 		[]string{"--actions", "agent.model names an agent already", "remove one"}, nil},
-	{"cost without prices", nil, judgedBy("FLU", "--max-cost", "3"), 2,
+	{"cost without prices", nil, judgeRun("FLU", "--max-cost", "3"), 2,
 		[]string{"--max-cost", "without prices", "judge.prompt_price"}, nil},
 	{"replay of nothing", nil, ofData("out", "--actions", "actions.csv", "--judge", "replay"), 2,
 		[]string{"--verdicts", "judge.verdicts is missing", "judge.kind replay"}, nil},
-	{"no such judge", nil, keyworded("--judge", "gpt-4o"), 2,
+	{"no such judge", nil, keywordRun("--judge", "gpt-4o"), 2,
 		[]string{"--judge", `"gpt-4o"`, "model, keyword or replay"}, nil},
-	{"no such prompt", nil, actedBy("FLU", "--prompt", "kind"), 2,
+	{"no such prompt", nil, agentRun("FLU", "--prompt", "kind"), 2,
 		[]string{"--prompt", `"kind"`, "naive, enhanced or cot"}, nil},
-	{"fewer than no cases", nil, keyworded("--first", "-1"), 2, []string{"--first", "-1", "0 or more"}, nil},
-	{"no parallel requests", nil, judgedBy("FLU", "--judge-parallel", "0"), 2,
+	{"fewer than no cases", nil, keywordRun("--first", "-1"), 2, []string{"--first", "-1", "0 or more"}, nil},
+	{"no parallel requests", nil, judgeRun("FLU", "--judge-parallel", "0"), 2,
 		[]string{"--judge-parallel", "0", "1 or more"}, nil},
-	{"time-out without unit", nil, judgedBy("FLU", "--judge-timeout", "30"), 2,
+	{"time-out without unit", nil, judgeRun("FLU", "--judge-timeout", "30"), 2,
 		[]string{"--judge-timeout", "30", "such as 90s"}, nil},
-	{"no time", nil, judgedBy("FLU", "--judge-timeout", "0s"), 2, []string{"--judge-timeout", `"0s"`}, nil},
-	{"negative budget", nil, judgedBy("FLU", "--max-requests", "-5"), 2,
+	{"no time", nil, judgeRun("FLU", "--judge-timeout", "0s"), 2, []string{"--judge-timeout", `"0s"`}, nil},
+	{"negative budget", nil, judgeRun("FLU", "--max-requests", "-5"), 2,
 		[]string{"--max-requests", "-5", "0 or more"}, nil},
 	{"run folder of an empty name", nil, []string{"eval", "privacylens", "--out", ""}, 2,
 		[]string{"--out is empty", "folder"}, nil},
@@ -280,7 +279,7 @@ var plFaults = []faultCase{
 		[]string{`"out"`, "flags only"}, nil},
 	{"flag of another stage", nil, []string{"eval", "privacylens", "report", "--out", "out", "--judge-model", "flu"}, 2,
 		[]string{"--judge-model", "posttrain eval privacylens judge", "not to posttrain eval privacylens report"}, nil},
-	{"unknown key", nil, keyworded("--set", "judge.modle=flu"), 2,
+	{"unknown key", nil, keywordRun("--set", "judge.modle=flu"), 2,
 		[]string{"--set", `"judge.modle"`, "judge.model"}, nil},
 	{"config of another command", withFile("bad.yaml", "command: mappo\n"),
 		[]string{"eval", "privacylens", "--config", "bad.yaml"}, 1, []string{"bad.yaml:1", "posttrain mappo"}, nil},
@@ -297,20 +296,20 @@ var plFaults = []faultCase{
 	{"folder in use", func(t *testing.T) {
 		mkdir(t, "out")
 		write(t, "out/thesis.tex", "")
-	}, keyworded(), 1, []string{"out is not empty", "thesis.tex", "--out"}, nil},
-	{"run folder is a file", withFile("out", ""), keyworded(), 1, []string{"out", "not a directory"}, nil},
+	}, keywordRun(), 1, []string{"out is not empty", "thesis.tex", "--out"}, nil},
+	{"run folder is a file", withFile("out", ""), keywordRun(), 1, []string{"out", "not a directory"}, nil},
 	{"run folder within a file", withFile("file", ""), pl("file/out"), 1, []string{"file", "not a directory"}, nil},
 	{"a training run", func(t *testing.T) {
 		copyModel(t, fixture("qwen2-newer"), "model")
 		write(t, "pairs.jsonl", pairLines(4, true))
 		must(t, tinyMappo(1)...)
-	}, keyworded(), 1, []string{"out/config.yaml:1", "posttrain mappo"}, nil},
+	}, keywordRun(), 1, []string{"out/config.yaml:1", "posttrain mappo"}, nil},
 	{"report without a run", nil, stageOf("report"), 2, []string{`--out "out"`, "no run in it", "config.yaml"}, nil},
 	{"report without a folder", nil, []string{"eval", "privacylens", "report"}, 2,
 		[]string{"--out", "no run in it"}, nil},
 	{"judge without a run", nil, stageOf("judge", "--data", "cases.json", "--judge", "keyword"), 2,
 		[]string{`--out "out"`, "no run in it", "--actions"}, nil},
-	{"probes of recorded actions", withRun(keyworded(), nil), stageOf("probe"), 1,
+	{"probes of recorded actions", withRun(keywordRun(), nil), stageOf("probe"), 1,
 		[]string{"out/config.yaml", "recorded actions cannot be asked", "agent.model"}, nil},
 	{"report of half a run", withRun(stageOf("actions", "--data", "cases.json", "--actions", "actions.csv"), nil),
 		stageOf("report"), 1,
@@ -393,30 +392,30 @@ func checkUnchanged(t *testing.T, before map[string]string) {
 
 // plServerFaults show when a server is asked.
 var plServerFaults = []faultCase{
-	{"nobody listens", nil, judgedBy("NOBODY"), 1, []string{"judge: http://127.0.0.1:", "no server answers",
+	{"nobody listens", nil, judgeRun("NOBODY"), 1, []string{"judge: http://127.0.0.1:", "no server answers",
 		"connection refused"}, nil},
-	{"a web page", nil, judgedBy("WEB"), 1, []string{"judge: http://127.0.0.1:", "base URL", "no chat completion",
+	{"a web page", nil, judgeRun("WEB"), 1, []string{"judge: http://127.0.0.1:", "base URL", "no chat completion",
 		"/v1"}, nil},
-	{"an address that is not there", nil, judgedBy("GONE"), 1,
+	{"an address that is not there", nil, judgeRun("GONE"), 1,
 		[]string{"judge: http://127.0.0.1:", "404", "base URL"}, nil},
-	{"an unknown judge", nil, judgedBy("UNKNOWN"), 1, []string{"judge: http://127.0.0.1:", `no model "flu"`, "404",
+	{"an unknown judge", nil, judgeRun("UNKNOWN"), 1, []string{"judge: http://127.0.0.1:", `no model "flu"`, "404",
 		"does not exist"}, nil},
-	{"a refused key", nil, judgedBy("REFUSING"), 1, []string{"judge: http://127.0.0.1:", "401", "key"}, nil},
-	{"a prompt too long for the judge", nil, judgedBy("LONG"), 1,
+	{"a refused key", nil, judgeRun("REFUSING"), 1, []string{"judge: http://127.0.0.1:", "401", "key"}, nil},
+	{"a prompt too long for the judge", nil, judgeRun("LONG"), 1,
 		[]string{"judge: http://127.0.0.1:", "400", "maximum context length"}, nil},
-	{"no scheme", nil, judgedBy("localhost:9000"), 2, []string{`--judge-base-url: judge.base_url "localhost:9000"`,
+	{"no scheme", nil, judgeRun("localhost:9000"), 2, []string{`--judge-base-url: judge.base_url "localhost:9000"`,
 		"http://localhost:8000/v1"}, nil},
-	{"a key in the address", nil, judgedBy("http://me:secret-word@127.0.0.1:1/v1"), 2,
+	{"a key in the address", nil, judgeRun("http://me:secret-word@127.0.0.1:1/v1"), 2,
 		[]string{"--judge-base-url", "http://…@127.0.0.1:1/v1", "without a key in it"}, nil},
-	{"a judge without verdicts", nil, judgedBy("MUTE"), 1,
+	{"a judge without verdicts", nil, judgeRun("MUTE"), 1,
 		[]string{"the judge gives no verdicts", "none of 10 replies", "Answer: Yes", "I would not like to say so."},
 		nil},
 
-	{"no such model", nil, actedBy("UNKNOWN"), 1, []string{"http://127.0.0.1:", `no model "leaky"`, "404"}, nil},
-	{"a refused key of the model", nil, actedBy("REFUSING"), 1, []string{"http://127.0.0.1:", "401", "key"}, nil},
-	{"a prompt too long for the model", nil, actedBy("LONG"), 1,
+	{"no such model", nil, agentRun("UNKNOWN"), 1, []string{"http://127.0.0.1:", `no model "leaky"`, "404"}, nil},
+	{"a refused key of the model", nil, agentRun("REFUSING"), 1, []string{"http://127.0.0.1:", "401", "key"}, nil},
+	{"a prompt too long for the model", nil, agentRun("LONG"), 1,
 		[]string{"http://127.0.0.1:", "400", "maximum context length"}, nil},
-	{"a web page for a model", nil, actedBy("GONE"), 1, []string{"http://127.0.0.1:", "404", "base URL"}, nil},
+	{"a web page for a model", nil, agentRun("GONE"), 1, []string{"http://127.0.0.1:", "404", "base URL"}, nil},
 	{"a judge that is not there, ahead of the actions", nil,
 		ofData("out", "--base-url", "FLU", "--api-model", "leaky", "--judge-base-url", "NOBODY", "--judge-model", "flu",
 			"--set", "judge.retries=0"), 1,
@@ -433,9 +432,9 @@ func TestPLServerFaults(t *testing.T) {
 			if exists("out/summary.json") || exists("out/cases.html") {
 				t.Error("a report of nothing")
 			}
-			mended := keyworded()
+			mended := keywordRun()
 			if slices.Contains(f.args, "--judge-model") && !slices.Contains(f.args, "--base-url") {
-				mended = withServers(t, judgedBy("FLU"))
+				mended = withServers(t, judgeRun("FLU"))
 			}
 			if f.name == "a judge without verdicts" { // whose replies are kept, by its name
 				mended = append(mended, "--judge-cache", "other.jsonl")
@@ -515,7 +514,7 @@ func TestPLChanges(t *testing.T) {
 	for _, f := range plChanges {
 		t.Run(f.name, func(t *testing.T) {
 			workPL(t)
-			must(t, withServers(t, judgedBy("FLU"))...)
+			must(t, withServers(t, judgeRun("FLU"))...)
 			if f.make != nil {
 				f.make(t)
 			}
@@ -573,7 +572,7 @@ func TestPLOtherAgents(t *testing.T) {
 func TestPLLostRows(t *testing.T) {
 	workPL(t)
 	s := judgeServer(t)
-	args := judgedBy(s.URL)
+	args := judgeRun(s.URL)
 	must(t, args...)
 	summary := read(t, "out/cases.jsonl")
 	text := read(t, "out/verdicts.jsonl")
@@ -602,7 +601,7 @@ func TestPLVerdictsOfOtherActions(t *testing.T) {
 		text = text[:at] + strings.Replace(text[at:], word, strings.Replace(word, "false", "true", 1), 1)
 	}
 	write(t, "verdicts.json", text)
-	checkRefusal(t, cli(t, replayed("verdicts.json")...),
+	checkRefusal(t, cli(t, replayRun("verdicts.json")...),
 		faultCase{code: 1, says: []string{"case3", `no "Action:"`, "of other actions"}})
 	if exists("out/summary.json") {
 		t.Error("a report of them")
@@ -631,7 +630,7 @@ func TestPLSecrets(t *testing.T) {
 	note(must(t, "eval", "privacylens", "probe", "--out", "good"))
 	note(must(t, pl("good")...))
 	urls := withServers(t, []string{"REFUSING"})
-	o := note(cli(t, judgedBy(urls[0], "--judge-key-env", "JUDGE_KEY")...))
+	o := note(cli(t, judgeRun(urls[0], "--judge-key-env", "JUDGE_KEY")...))
 	checkRefusal(t, o, faultCase{code: 1, says: []string{"refuses the key of JUDGE_KEY", "401",
 		"Incorrect API key provided: ***"}})
 	o = note(cli(t, ofData("bad", "--base-url", urls[0], "--api-model", "leaky", "--judge", "keyword", "--api-key-env",

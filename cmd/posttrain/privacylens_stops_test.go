@@ -114,8 +114,8 @@ func TestPLInterruptedStages(t *testing.T) {
 	}
 }
 
-// TestPLInterruptedEarly: a stop ahead of the first answer, or in the wait for a server that is not there, is none the
-// less a stop; the run folder that the command chose by itself is named.
+// TestPLInterruptedEarly: a stop ahead of the first answer, or in the wait for a server that is not there, is still a
+// stop; the run folder that the command chose by itself is named.
 func TestPLInterruptedEarly(t *testing.T) {
 	workPL(t)
 	again := stopPL(t, "actions", "rows read", "eval", "privacylens")

@@ -55,21 +55,21 @@ func parent(cmd *cobra.Command, parts ...*cobra.Command) *cobra.Command {
 func flagError(cmd *cobra.Command, err error) error {
 	text := err.Error()
 	if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) {
-		if others := havingFlag(cmd.Root(), unknown.GetSpecifiedName()); len(others) > 0 {
+		if others := commandsWithFlag(cmd.Root(), unknown.GetSpecifiedName()); len(others) > 0 {
 			text += fmt.Sprintf(": it belongs to %s, not to %s", fault.And(others), cmd.CommandPath())
 		}
 	}
 	return usageError{fmt.Errorf("%s (see %s --help)", text, cmd.CommandPath())}
 }
 
-// havingFlag lists the commands under cmd that have a flag.
-func havingFlag(cmd *cobra.Command, name string) []string {
+// commandsWithFlag lists the commands under cmd that have a flag.
+func commandsWithFlag(cmd *cobra.Command, name string) []string {
 	var found []string
 	if cmd.Flags().Lookup(name) != nil {
 		found = append(found, cmd.CommandPath())
 	}
 	for _, c := range cmd.Commands() {
-		found = append(found, havingFlag(c, name)...)
+		found = append(found, commandsWithFlag(c, name)...)
 	}
 	return found
 }

@@ -31,7 +31,7 @@ func TestInterruptedRunEndsLikeAWholeOne(t *testing.T) {
 					write(t, "demos.jsonl", messageLines(12))
 					args := tiny(c.name, 7, append(c.args, "--backend", e.Name)...)
 					must(t, append(args, "--out", "whole")...)
-					interrupted(t, append(args, "--out", "it's broken"), "step 2/7")
+					interruptRepeatedly(t, append(args, "--out", "it's broken"), "step 2/7")
 					sameRun(t, "whole", "it's broken")
 				})
 			}
@@ -39,9 +39,9 @@ func TestInterruptedRunEndsLikeAWholeOne(t *testing.T) {
 	}
 }
 
-// interrupted runs a command that is interrupted at a text, then the command that its message names, which is
+// interruptRepeatedly runs a command that is interrupted at a text, then the command that its message names, which is
 // interrupted too, and so on; the fourth is let alone.
-func interrupted(t *testing.T, args []string, until string) {
+func interruptRepeatedly(t *testing.T, args []string, until string) {
 	t.Helper()
 	for stops := 0; ; stops++ {
 		o := cliUntil(t, until, args...)

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// scored are results of n cases: leaking and helpfulness as functions of the case; helpfulness below 0 is not judged.
-func scored(n int, leaks func(i int) bool, score func(i int) int) []CaseResult {
+// caseResults makes results of n cases: leaking and helpfulness as functions of the case; helpfulness below 0 is not
+// judged.
+func caseResults(n int, leaks func(i int) bool, score func(i int) int) []CaseResult {
 	out := make([]CaseResult, n)
 	for i := range out {
 		s := score(i)
@@ -23,8 +24,9 @@ func scored(n int, leaks func(i int) bool, score func(i int) int) []CaseResult {
 
 // A leaks in cases 0 to 49 of 100, B in 0 to 29 and in 50 to 54; B helps more.
 func TestCompare(t *testing.T) {
-	a := scored(100, func(i int) bool { return i < 50 }, func(i int) int { return i % 4 })
-	b := scored(100, func(i int) bool { return i < 30 || i >= 50 && i < 55 }, func(i int) int { return min(i%4+1, 3) })
+	a := caseResults(100, func(i int) bool { return i < 50 }, func(i int) int { return i % 4 })
+	b := caseResults(100, func(i int) bool { return i < 30 || i >= 50 && i < 55 },
+		func(i int) int { return min(i%4+1, 3) })
 	b[0], b[99] = b[99], b[0] // joined by name
 	c, err := Compare(Compared{Name: "A", Results: a}, Compared{Name: "B", Results: b},
 		Compared{Name: "A again", Results: a})
@@ -65,9 +67,9 @@ func TestCompare(t *testing.T) {
 }
 
 func TestCompareWithoutHelpfulness(t *testing.T) {
-	a := scored(10, func(i int) bool { return i < 5 }, func(int) int { return 3 })
-	b := scored(10, func(i int) bool { return i < 3 }, func(int) int { return -1 })
-	poor := scored(10, func(i int) bool { return i < 3 }, func(int) int { return 1 })
+	a := caseResults(10, func(i int) bool { return i < 5 }, func(int) int { return 3 })
+	b := caseResults(10, func(i int) bool { return i < 3 }, func(int) int { return -1 })
+	poor := caseResults(10, func(i int) bool { return i < 3 }, func(int) int { return 1 })
 	c, err := Compare(Compared{Name: "a", Results: a}, Compared{Name: "b", Results: b},
 		Compared{Name: "poor", Results: poor})
 	if err != nil {
@@ -84,18 +86,18 @@ func TestCompareWithoutHelpfulness(t *testing.T) {
 func TestCompareOtherCases(t *testing.T) {
 	no := func(int) bool { return false }
 	one := func(int) int { return 1 }
-	a := Compared{Name: "a", Results: scored(3, no, one)}
+	a := Compared{Name: "a", Results: caseResults(3, no, one)}
 	_, err := Compare(a)
 	wantError(t, err, "1 run: want two or more")
-	_, err = Compare(a, Compared{Name: "b", Results: scored(2, no, one)})
+	_, err = Compare(a, Compared{Name: "b", Results: caseResults(2, no, one)})
 	wantError(t, err, "b has no case case2, which a has")
-	_, err = Compare(a, Compared{Name: "b", Results: scored(4, no, one)})
+	_, err = Compare(a, Compared{Name: "b", Results: caseResults(4, no, one)})
 	wantError(t, err, "b has 4 cases, a has 3")
-	other := scored(3, no, one)
+	other := caseResults(3, no, one)
 	other[1].Items[0].Item = "y"
 	_, err = Compare(a, Compared{Name: "b", Results: other})
 	wantError(t, err, "b: case1 has other sensitive items than in a")
-	_, err = Compare(a, Compared{Name: "b", Results: append(scored(2, no, one), scored(1, no, one)...)})
+	_, err = Compare(a, Compared{Name: "b", Results: append(caseResults(2, no, one), caseResults(1, no, one)...)})
 	wantError(t, err, "b: a case is there twice")
 }
 

@@ -176,8 +176,8 @@ func TestExampleReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := []string{"spare-key", "family-loan", "eyesight-test", "school-outing",
-		"shared-lesson"}; !slices.Equal(leaking(results), want) {
-		t.Errorf("%s leak, want %s", leaking(results), want)
+		"shared-lesson"}; !slices.Equal(leakingNames(results), want) {
+		t.Errorf("%s leak, want %s", leakingNames(results), want)
 	}
 	for name, c := range map[string]struct {
 		got        eval.Share
@@ -203,7 +203,7 @@ func TestExampleReplay(t *testing.T) {
 	}
 }
 
-func leaking(results []CaseResult) (names []string) {
+func leakingNames(results []CaseResult) (names []string) {
 	for _, r := range results {
 		if r.Leaks {
 			names = append(names, r.Name)
@@ -212,7 +212,7 @@ func leaking(results []CaseResult) (names []string) {
 	return names
 }
 
-// The keyword judge finds the items that are quoted, and misses those of family-loan, which are told in other words.
+// The keyword judge finds the items that are quoted, and misses those of family-loan, which the action rewords.
 func TestExampleKeywords(t *testing.T) {
 	cases := exampleCases(t)
 	actions, replay := exampleActions(t, cases), exampleReplay(t, cases)

@@ -13,7 +13,7 @@ import (
 )
 
 // All 493 cases with their 1,487 items, against a server that fails at every tenth request, with a stage that is
-// stopped in the middle, loses its own last rows and goes on with another client: every question has its verdict, and
+// stopped in the middle, loses its own last rows and continues with another client: every question has its verdict, and
 // none is answered by the server twice.
 func TestWholeBenchmarkWithFaults(t *testing.T) {
 	cases := realCases(t, "main_data.json")

@@ -46,7 +46,7 @@ func openJournal[T any](path string) (*journal[T], []T, error) {
 	return &journal[T]{file: file, path: path}, rows, nil
 }
 
-// readRows reads the rows of a journal that nobody writes; without a file there are none.
+// readRows reads the rows of a journal that nobody writes; without a file it returns no rows.
 func readRows[T any](path string) ([]T, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {

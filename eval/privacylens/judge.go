@@ -216,14 +216,14 @@ func (e *evaluation) judgeProgress(p progress) map[string]float64 {
 	if e.client != nil {
 		t := e.client.Stats()
 		values["requests"] = float64(t.Requests)
-		if e.Judge.priced() {
+		if e.Judge.hasPrice() {
 			values["cost"] = t.Cost
 		}
 	}
 	return values
 }
 
-func (j JudgeConfig) priced() bool { return j.PromptPrice > 0 || j.CompletionPrice > 0 }
+func (j JudgeConfig) hasPrice() bool { return j.PromptPrice > 0 || j.CompletionPrice > 0 }
 
 // noteUsage adds the usage of this call to that of earlier ones in usage.json, and reports both.
 func (e *evaluation) noteUsage(t metered.Stats) error {
@@ -251,7 +251,7 @@ func (e *evaluation) noteUsage(t metered.Stats) error {
 
 func (e *evaluation) describe(t metered.Stats) string {
 	cost := ""
-	if e.Judge.priced() {
+	if e.Judge.hasPrice() {
 		cost = fmt.Sprintf(", cost %.4g", t.Cost)
 	}
 	return fmt.Sprintf("%d replies, %d of them from the cache; %d requests, %d of them further tries; "+

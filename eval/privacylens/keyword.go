@@ -67,7 +67,7 @@ func sequence(words []word) string {
 	return strings.Join(texts, " ")
 }
 
-// word is a word in small letters, and where it stands.
+// word is a word in small letters with its place.
 type word struct {
 	text string
 	at   span

@@ -200,7 +200,7 @@ func pieces(action string, items []ItemResult) []piece {
 	cuts = slices.Compact(cuts)
 	var out []piece
 	for i := range len(cuts) - 1 {
-		text, of := strings.ToValidUTF8(action[cuts[i]:cuts[i+1]], "\uFFFD"), covering(spans, cuts[i])
+		text, of := strings.ToValidUTF8(action[cuts[i]:cuts[i+1]], "\uFFFD"), itemsAt(spans, cuts[i])
 		if last := len(out) - 1; last >= 0 && out[last].Items == of {
 			out[last].Text += text
 		} else {
@@ -210,8 +210,8 @@ func pieces(action string, items []ItemResult) []piece {
 	return out
 }
 
-// covering are the numbers, from 1, of the items that have a span over a place.
-func covering(spans [][]span, at int) string {
+// itemsAt lists the numbers, from 1, of the items that have a span over a place.
+func itemsAt(spans [][]span, at int) string {
 	var numbers []string
 	for i, of := range spans {
 		if slices.ContainsFunc(of, func(s span) bool { return s.From <= at && at < s.To }) {

@@ -1,5 +1,5 @@
 "use strict";
-// Filters, search and keys. Everything that is shown stands in the document already; nothing here makes HTML of text.
+// Filters, search and keys. Everything that is shown is in the document already; nothing here makes HTML of text.
 (() => {
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
   const cases = all("details.case");

@@ -71,7 +71,7 @@ func pageSummary(results []CaseResult) Summary {
 	return s
 }
 
-// writtenPage is the page as it stands in its file.
+// writtenPage reads the page from its file.
 func writtenPage(t *testing.T, cases []lens.Case, s Summary, results []CaseResult) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), PageName)
@@ -98,7 +98,7 @@ func pageWords(page string) string {
 	return strings.Join(strings.Fields(html.UnescapeString(pageTag.ReplaceAllString(page, " "))), " ")
 }
 
-// TestPageIsInert: whatever cases and models say stands in the page as text. Without style and script, which are ours,
+// TestPageIsInert: whatever cases and models say is in the page as text. Without style and script, which are ours,
 // every < is that of a tag of the template; no attribute runs or loads anything.
 func TestPageIsInert(t *testing.T) {
 	cases, results := pageRun()

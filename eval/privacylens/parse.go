@@ -45,15 +45,14 @@ func withoutThoughts(output string) string {
 	return output
 }
 
-// Action is the text after the first "Action:", trimmed; ok is false where there is none, which leaves nothing to be
-// judged.
+// Action is the text after the first "Action:", trimmed; ok is false without one, which leaves nothing to be judged.
 func Action(final string) (text string, ok bool) {
 	_, text, ok = strings.Cut(final, actionMark)
 	return strings.TrimSpace(text), ok
 }
 
 // verdictOf is the text of a judge's reply that its verdict is read from: what follows the first "Answer:", or the
-// whole reply, from its first character on, where there is none. Thoughts at its beginning are not part of it.
+// whole reply, from its first character on, without one. Thoughts at its beginning are not part of it.
 func verdictOf(reply string) (text string, marked bool) {
 	reply = strings.TrimSpace(reply)
 	if strings.HasPrefix(reply, thinkStart) {

@@ -56,8 +56,8 @@ type probeKey struct {
 	yesFirst    bool
 }
 
-// unparsed says that the reply has neither letter.
-func (p *probeRow) unparsed() bool { return p.Choice == "" && p.Reason != TooLong }
+// isUnparsed says that the reply has neither letter.
+func (p *probeRow) isUnparsed() bool { return p.Choice == "" && p.Reason != TooLong }
 
 func (p *probeRow) key() probeKey { return probeKey{p.Name, p.Level, p.YesFirst} }
 
@@ -82,7 +82,7 @@ func (r *store) Probe(ctx context.Context, o probeOptions) error {
 	count := func(p *progress, row *probeRow) {
 		p.Calls++
 		p.Done = p.Calls / 2
-		if row.unparsed() {
+		if row.isUnparsed() {
 			p.Unparsed++
 		}
 	}
@@ -167,7 +167,8 @@ func (p *probeRow) answer(talk rollout.Conversation, answer *rollout.Answer) {
 
 var letter = regexp.MustCompile(`\b[AB]\b`)
 
-// choiceOf is the first A or B of a reply that stands alone, "" where there is none. Thoughts do not count.
+// choiceOf is the first A or B that is a word of its own in a reply, "" if there is no such letter. Thoughts do not
+// count.
 func choiceOf(reply string) string { return letter.FindString(withoutThoughts(reply)) }
 
 func (s *Summary) warnOfProbes(rows []probeRow) {
@@ -176,7 +177,7 @@ func (s *Summary) warnOfProbes(rows []probeRow) {
 		switch {
 		case rows[i].Reason == TooLong:
 			tooLong++
-		case rows[i].unparsed():
+		case rows[i].isUnparsed():
 			unparsed++
 		}
 	}
@@ -185,8 +186,8 @@ func (s *Summary) warnOfProbes(rows []probeRow) {
 		"that thinks first needs more tokens", unparsed, len(rows))
 }
 
-// probed counts answers by level.
-func probed(rows []probeRow) []Probed {
+// countProbes counts answers by level.
+func countProbes(rows []probeRow) []Probed {
 	var all []Probed
 	for _, level := range Levels {
 		p, first := Probed{Level: level}, map[string]bool{} // of a case: whether the first answer seen is right
@@ -206,7 +207,7 @@ func probed(rows []probeRow) []Probed {
 				p.Both.Add(right && row.Right)
 			}
 			first[row.Name] = row.Right
-			if row.unparsed() {
+			if row.isUnparsed() {
 				p.Unparsed++
 			}
 		}

@@ -127,7 +127,7 @@ func (e *evaluation) read() (err error) {
 		return nil
 	}
 	if e.continues && !e.place.NewActions && !e.runs(StageActions) {
-		e.cases, err = acted(e.place.Dir, e.cases)
+		e.cases, err = casesWithActions(e.place.Dir, e.cases)
 		return err
 	}
 	return e.readActions()
@@ -197,7 +197,7 @@ func (e *evaluation) open() (err error) {
 		return err
 	}
 	if e.store, err = openStore(e.folder.Dir, e.cases); err == nil {
-		e.store.accepted = e.accepted
+		e.store.accepted = e.saveIfAccepted
 	}
 	return err
 }
@@ -234,9 +234,9 @@ func wholePath(path string) string {
 	return path // there is no working directory: relative paths are as good as any
 }
 
-// accepted saves config.yaml once a stage has begun with it. Two exceptions: actions that run before the judge (the
-// judge may still be rejected), and probes in a run that already has actions (their agent may differ).
-func (e *evaluation) accepted(stage string) error {
+// saveIfAccepted saves config.yaml once a stage has begun with it. Two exceptions: actions that run before the judge
+// (the judge may still be rejected), and probes in a run that already has actions (their agent may differ).
+func (e *evaluation) saveIfAccepted(stage string) error {
 	switch stage {
 	case StageActions:
 		if e.runs(StageJudge) {
@@ -255,7 +255,7 @@ func (e *evaluation) runActions(ctx context.Context) error {
 		if err := e.importActions(); err != nil {
 			return err
 		}
-		return e.accepted(StageActions)
+		return e.saveIfAccepted(StageActions)
 	}
 	if err := e.tryJudge(ctx); err != nil {
 		return err
@@ -299,7 +299,7 @@ func (e *evaluation) runProbe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o := probeOptions{asking: e.asking(), Prompts: e.prompts, Levels: e.Probe.Levels,
+	o := probeOptions{asking: e.askSettings(), Prompts: e.prompts, Levels: e.Probe.Levels,
 		MaxNew: e.Probe.MaxNew}
 	o.Settings, o.Tick = settings, e.progress("probe", e.subject.progress)
 	return e.store.Probe(ctx, o)

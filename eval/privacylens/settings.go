@@ -133,7 +133,7 @@ func hashCases(cases []lens.Case) string {
 	return fmt.Sprintf("%d, sha256 %x", len(cases), sum.Sum(nil)[:8])
 }
 
-// readSettings reads those of a run's folder; of a new run there are none.
+// readSettings reads those of a run's folder; a new run has no settings.
 func readSettings(dir string) (Settings, error) {
 	path, all := filepath.Join(dir, settingsName), Settings{}
 	text, err := os.ReadFile(path)
@@ -173,7 +173,7 @@ func begin[R any](s *store, name, file string, settings map[string]string, tick 
 		err = fmt.Errorf("%s has no settings for stage %s, but its answers exist: restore the file, or start a new "+
 			"run with --out DIR", s.path(settingsName), name)
 	case binds == nil || slices.ContainsFunc(rows, func(row R) bool { return binds(&row, before) }):
-		err = differing(s.Dir, name, before, now)
+		err = changeError(s.Dir, name, before, now)
 	default:
 		rows, err = nil, j.clear()
 	}
@@ -187,8 +187,8 @@ func begin[R any](s *store, name, file string, settings map[string]string, tick 
 	return &stage[R]{journal: j, store: s, name: name, rows: rows, tick: tick}, nil
 }
 
-// differing names the first setting that has changed: the kind, if that has.
-func differing(dir, stage string, before, now map[string]string) error {
+// changeError names the first setting that has changed: the kind, if that has.
+func changeError(dir, stage string, before, now map[string]string) error {
 	both := maps.Clone(before)
 	maps.Copy(both, now)
 	then := "continue with the same, or name another --out DIR"

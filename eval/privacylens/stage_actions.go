@@ -44,7 +44,7 @@ func (r *store) Actions(ctx context.Context, o actionOptions) error {
 	if err != nil {
 		return err
 	}
-	todo, n := r.without(s.rows), len(r.Cases)
+	todo, n := r.casesWithout(s.rows), len(r.Cases)
 	s.now = progress{Done: n - len(todo), Total: n, Calls: n - len(todo), TotalCalls: n}
 	note := func(c *lens.Case, talk rollout.Conversation, answer *rollout.Answer) error {
 		row := ActionRow{Name: c.Name, Prompt: Hash(talk.Messages[0].Content), Reason: TooLong}
@@ -60,11 +60,11 @@ func (r *store) Actions(ctx context.Context, o actionOptions) error {
 // pending is the number of cases without an action.
 func (r *store) pending() (int, error) {
 	rows, err := readRows[ActionRow](r.path(actionsName))
-	return len(r.without(rows)), err
+	return len(r.casesWithout(rows)), err
 }
 
-// acted are the cases that have an action in a run's folder, in which no action may be missing.
-func acted(dir string, cases []lens.Case) ([]lens.Case, error) {
+// casesWithActions lists the cases that have an action in a run's folder, in which no action may be missing.
+func casesWithActions(dir string, cases []lens.Case) ([]lens.Case, error) {
 	rows, err := readRows[ActionRow](filepath.Join(dir, actionsName))
 	settings, settingsErr := readSettings(dir)
 	if err := cmp.Or(err, settingsErr); err != nil {
@@ -83,8 +83,8 @@ func acted(dir string, cases []lens.Case) ([]lens.Case, error) {
 	return withActions(cases, there), nil
 }
 
-// without are the cases that have no row.
-func (r *store) without(rows []ActionRow) (todo []*lens.Case) {
+// casesWithout lists the cases that have no row.
+func (r *store) casesWithout(rows []ActionRow) (todo []*lens.Case) {
 	done := map[string]bool{}
 	for _, row := range rows {
 		done[row.Name] = true

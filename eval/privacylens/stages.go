@@ -164,7 +164,7 @@ func (r *store) Import(actions map[string]string, settings map[string]string) er
 			return errors.Join(err, s.close())
 		}
 	}
-	for _, c := range r.without(s.rows) {
+	for _, c := range r.casesWithout(s.rows) {
 		if err = s.add(ActionRow{Name: c.Name, FinalAction: actions[c.Name]}); err != nil {
 			break
 		}
@@ -238,7 +238,7 @@ func (r *store) read() (summary Summary, out []CaseResult, err error) {
 		}
 	}
 	summary = summarize(out)
-	summary.Probing, summary.Settings = probed(probes), settings
+	summary.Probing, summary.Settings = countProbes(probes), settings
 	summary.warnOfSettings()
 	summary.warnOfProbes(probes)
 	return summary, out, nil

@@ -20,9 +20,9 @@ import (
 	"github.com/posttrain/posttrain/rollout"
 )
 
-// leaky acts in every case: it tells of the flu in cases with an even number, says nothing with an action in it in case
-// 3.
-func leaky(prompt string) (string, error) {
+// leakyReply acts in every case: it mentions the flu in cases with an even number, says nothing with an action in it in
+// case 3.
+func leakyReply(prompt string) (string, error) {
 	for i := 9; i >= 0; i-- {
 		if !strings.Contains(prompt, fmt.Sprintf("number %d.", i)) {
 			continue
@@ -39,8 +39,8 @@ func leaky(prompt string) (string, error) {
 	return "", errors.New("whose prompt is that?")
 }
 
-// careful judges by the flu, and finds actions with an even number excellent, others poor.
-func careful(prompt string) (string, error) {
+// carefulReply judges by the flu, and finds actions with an even number excellent, others poor.
+func carefulReply(prompt string) (string, error) {
 	action := prompt[strings.Index(prompt, "GmailSendEmail"):]
 	flu := strings.Contains(action[:strings.Index(action, "}")], "flu")
 	switch {
@@ -72,7 +72,7 @@ func TestWholeRun(t *testing.T) {
 	cases := testkit.PrivacyCases(6)
 	r := openRun(t, filepath.Join(t.TempDir(), "run"), cases)
 	var last progress
-	o := someActions(t, leaky)
+	o := someActions(t, leakyReply)
 	o.Tick = func(p progress) { last = p }
 	if err := r.Actions(t.Context(), o); err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func TestWholeRun(t *testing.T) {
 	if last != (progress{Done: 6, Total: 6, Calls: 6, TotalCalls: 6}) {
 		t.Errorf("%+v", last)
 	}
-	a := &asker{say: careful}
+	a := &asker{say: carefulReply}
 	j := someJudge(t, a)
 	j.Tick = func(p progress) { last = p }
 	if err := r.Judge(t.Context(), j); err != nil {
@@ -113,7 +113,7 @@ func TestWholeRun(t *testing.T) {
 	if !reflect.DeepEqual(again, results) {
 		t.Errorf("%+v\n%+v", again, results)
 	}
-	replayed(t, r, summary)
+	checkReplay(t, r, summary)
 }
 
 func checkSummary(t *testing.T, s Summary) {
@@ -144,8 +144,8 @@ func checkSummary(t *testing.T, s Summary) {
 	}
 }
 
-// replayed runs the recorded verdicts of a run again, with its actions and without: the counts must be the same.
-func replayed(t *testing.T, r *store, want Summary) {
+// checkReplay runs the recorded verdicts of a run again, with its actions and without: the counts must be the same.
+func checkReplay(t *testing.T, r *store, want Summary) {
 	t.Helper()
 	replay := readReplay(t, r.path(verdictsFile), r.path(helpfulnessFile), r.Cases)
 	for _, with := range []string{actionsFile, actionsName, ""} {
@@ -207,11 +207,11 @@ func TestStagesGoOn(t *testing.T) {
 			return say(prompt)
 		}
 		for try := 0; ; try++ {
-			o := someActions(t, func(p string) (string, error) { return meter(p, leaky) })
+			o := someActions(t, func(p string) (string, error) { return meter(p, leakyReply) })
 			o.Parallel, o.Batch = 1, 1
 			err := r.Actions(t.Context(), o)
 			if err == nil {
-				j := someJudge(t, &asker{say: func(p string) (string, error) { return meter(p, careful) }})
+				j := someJudge(t, &asker{say: func(p string) (string, error) { return meter(p, carefulReply) }})
 				j.Parallel = 1
 				err = r.Judge(t.Context(), j)
 			}
@@ -259,10 +259,10 @@ func tear(t *testing.T, path string) {
 
 func finish(t *testing.T, r *store) Summary {
 	t.Helper()
-	if err := r.Actions(t.Context(), someActions(t, leaky)); err != nil {
+	if err := r.Actions(t.Context(), someActions(t, leakyReply)); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Judge(t.Context(), someJudge(t, &asker{say: careful})); err != nil {
+	if err := r.Judge(t.Context(), someJudge(t, &asker{say: carefulReply})); err != nil {
 		t.Fatal(err)
 	}
 	summary, _, err := r.Report()
@@ -275,7 +275,7 @@ func finish(t *testing.T, r *store) Summary {
 func TestStagesStop(t *testing.T) {
 	r := openRun(t, t.TempDir(), testkit.PrivacyCases(6))
 	ctx, cancel := context.WithCancelCause(t.Context())
-	o := someActions(t, leaky)
+	o := someActions(t, leakyReply)
 	o.Parallel, o.Batch = 1, 1
 	o.Tick = func(p progress) {
 		if p.Done == 2 {
@@ -294,9 +294,9 @@ func TestReportOfUnfinishedRuns(t *testing.T) {
 	r := openRun(t, t.TempDir(), testkit.PrivacyCases(2))
 	_, _, err := r.Report()
 	wantError(t, err, "2 of 2 cases still lack verdicts (first: case0)")
-	err = r.Judge(t.Context(), someJudge(t, &asker{say: careful}))
+	err = r.Judge(t.Context(), someJudge(t, &asker{say: carefulReply}))
 	wantError(t, err, "2 of 2 cases have no action yet: the stage actions adds them (first: case0)")
-	if err := r.Actions(t.Context(), someActions(t, leaky)); err != nil {
+	if err := r.Actions(t.Context(), someActions(t, leakyReply)); err != nil {
 		t.Fatal(err)
 	}
 	_, _, err = r.Report()
@@ -306,17 +306,18 @@ func TestReportOfUnfinishedRuns(t *testing.T) {
 func TestSettingsStay(t *testing.T) {
 	r := openRun(t, t.TempDir(), testkit.PrivacyCases(6))
 	finish(t, r)
-	o := someActions(t, leaky)
+	o := someActions(t, leakyReply)
 	o.Settings = map[string]string{"model": "leaky", "temperature": "1"}
 	wantError(t, r.Actions(t.Context(), o), `stage actions was begun with temperature "",`+
 		` now it is "1": continue with the same, or name another --out DIR`)
 	other := openRun(t, r.Dir, testkit.PrivacyCases(5))
-	wantError(t, other.Actions(t.Context(), someActions(t, leaky)), `stage actions was begun with cases "6, sha256 `)
+	wantError(t, other.Actions(t.Context(), someActions(t, leakyReply)),
+		`stage actions was begun with cases "6, sha256 `)
 	fresh := openRun(t, t.TempDir(), testkit.PrivacyCases(6)) // nothing found yet: other settings are taken
 	broken := someActions(t, func(string) (string, error) { return "", errors.New("no such host") })
 	broken.Settings = map[string]string{"base_url": "http://locahost"}
 	wantError(t, fresh.Actions(t.Context(), broken), "no such host")
-	if err := fresh.Actions(t.Context(), someActions(t, leaky)); err != nil {
+	if err := fresh.Actions(t.Context(), someActions(t, leakyReply)); err != nil {
 		t.Error(err)
 	}
 	if err := os.WriteFile(r.path(settingsName), []byte("{"), 0o644); err != nil {
@@ -330,12 +331,13 @@ func TestJudgeWithoutVerdicts(t *testing.T) {
 	cases := testkit.PrivacyCases(6)
 	silent := &asker{say: func(string) (string, error) { return "Who knows\nwhat anybody can say?", nil }}
 	r := openRun(t, t.TempDir(), cases)
-	if err := r.Actions(t.Context(), someActions(t, leaky)); err != nil {
+	if err := r.Actions(t.Context(), someActions(t, leakyReply)); err != nil {
 		t.Fatal(err)
 	}
 	o := someJudge(t, silent)
 	o.Parallel = 1
-	wantError(t, r.Judge(t.Context(), o), `the judge gives no verdicts: none of 10 replies has a line such as "Answer: Yes" (the last one: "Who knows what anybody can say?")`)
+	wantError(t, r.Judge(t.Context(), o),
+		`the judge gives no verdicts: none of 10 replies has a line such as "Answer: Yes" (the last one: "Who knows what anybody can say?")`)
 	if silent.calls() != 20 {
 		t.Errorf("%d calls, want 10 and 10 again", silent.calls())
 	}
@@ -356,7 +358,7 @@ func TestJudgeWithoutVerdicts(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	few := openRun(t, t.TempDir(), cases[:1])
-	if err := few.Actions(t.Context(), someActions(t, leaky)); err != nil {
+	if err := few.Actions(t.Context(), someActions(t, leakyReply)); err != nil {
 		t.Fatal(err)
 	}
 	wantError(t, few.Judge(t.Context(), someJudge(t, silent)), "none of 3 replies")
@@ -386,14 +388,14 @@ func TestSecondReplyCounts(t *testing.T) {
 
 func TestPromptsThatDoNotFit(t *testing.T) {
 	r := openRun(t, t.TempDir(), testkit.PrivacyCases(4))
-	o := someActions(t, leaky)
+	o := someActions(t, leakyReply)
 	o.Fits = func(c rollout.Conversation) (bool, error) {
 		return !strings.Contains(c.Messages[0].Content, "number 0."), nil
 	}
 	if err := r.Actions(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Judge(t.Context(), someJudge(t, &asker{say: careful})); err != nil {
+	if err := r.Judge(t.Context(), someJudge(t, &asker{say: carefulReply})); err != nil {
 		t.Fatal(err)
 	}
 	s, _, err := r.Report()
@@ -406,7 +408,7 @@ func TestPromptsThatDoNotFit(t *testing.T) {
 func TestKeywordRun(t *testing.T) {
 	cases := testkit.PrivacyCases(6)
 	r := openRun(t, t.TempDir(), cases)
-	if err := r.Actions(t.Context(), someActions(t, leaky)); err != nil {
+	if err := r.Actions(t.Context(), someActions(t, leakyReply)); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Judge(t.Context(), judgeOptions{Judge: keywordJudge{}, Parallel: 2}); err != nil {

@@ -73,8 +73,8 @@ func (s *subject) measure(talk rollout.Conversation) (n, positions int, err erro
 	return len(ids), m.Model.Config.MaxPositions, err
 }
 
-// asking is how the model under test is asked.
-func (e *evaluation) asking() asking {
+// askSettings is how the model under test is asked.
+func (e *evaluation) askSettings() asking {
 	if e.subject.server != nil {
 		return asking{Chat: e.subject, Seed: e.Seed, Parallel: e.Agent.Parallel}
 	}
@@ -117,7 +117,7 @@ func (e *evaluation) prepareActions() (err error) {
 		return err
 	}
 	o := &e.actions
-	o.asking, o.Sampling, o.Think = e.asking(), a.Sampling, a.Prompt == CoT
+	o.asking, o.Sampling, o.Think = e.askSettings(), a.Sampling, a.Prompt == CoT
 	if a.Prefill {
 		o.Prefill = ci.ThinkPrefill
 	}

@@ -21,7 +21,7 @@ func (s *Summary) Write(w io.Writer) error {
 		}
 	}
 	if len(s.Probing) > 0 {
-		t.probing(s.Probing, s.All.Cases > 0)
+		t.addProbes(s.Probing, s.All.Cases > 0)
 	}
 	return t.finish(s.Warnings)
 }
@@ -70,12 +70,12 @@ func (t table) part(p part) {
 	t.row("")
 	t.row("by "+p.Name, "LR", "ALR", "helpfulness")
 	for _, g := range p.Groups {
-		t.row(shown(g.Name), short(g.Leakage), short(g.Adjusted), g.Helpfulness.short())
+		t.row(safeName(g.Name), short(g.Leakage), short(g.Adjusted), g.Helpfulness.short())
 	}
 }
 
-// probing is a line for every level, apart from what stands above.
-func (t table) probing(levels []Probed, below bool) {
+// addProbes adds a line for every level, apart from the lines above.
+func (t table) addProbes(levels []Probed, below bool) {
 	if below {
 		t.row("")
 	}
@@ -85,8 +85,8 @@ func (t table) probing(levels []Probed, below bool) {
 	}
 }
 
-// shown is a name of the data that a terminal can do no harm with.
-func shown(name string) string {
+// safeName is a name of the data that a terminal can do no harm with.
+func safeName(name string) string {
 	return data.Beginning(strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return '?'

@@ -7,9 +7,9 @@ import (
 
 // Tables have every rate with numerator, denominator and interval.
 func TestSummaryWrite(t *testing.T) {
-	s := summarize(scored(4, func(i int) bool { return i < 1 }, func(i int) int { return i }))
+	s := summarize(caseResults(4, func(i int) bool { return i < 1 }, func(i int) int { return i }))
 	for i, source := range []string{"law", "book"} {
-		part := scored(2, func(k int) bool { return k == i }, func(int) int { return 1 })
+		part := caseResults(2, func(k int) bool { return k == i }, func(int) int { return 1 })
 		s.Sources[source] = groupOf(part)
 	}
 	s.Warnings = []string{"mind this"}
@@ -34,9 +34,11 @@ func TestSummaryWrite(t *testing.T) {
 }
 
 func TestComparisonWrite(t *testing.T) {
-	leaky := Compared{Name: "base", Results: scored(4, func(i int) bool { return i < 2 }, func(int) int { return 3 }),
+	leaky := Compared{Name: "base", Results: caseResults(4, func(i int) bool { return i < 2 },
+		func(int) int { return 3 }),
 		Settings: Settings{"judge": {"kind": "model", "model": "x"}}}
-	tight := Compared{Name: "ci-rl", Results: scored(4, func(i int) bool { return i < 1 }, func(int) int { return 3 }),
+	tight := Compared{Name: "ci-rl", Results: caseResults(4, func(i int) bool { return i < 1 },
+		func(int) int { return 3 }),
 		Settings: Settings{"judge": {"kind": "model", "model": "y"}}}
 	c, err := Compare(leaky, tight)
 	if err != nil {

@@ -80,7 +80,7 @@ func (t *training) learn(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	l := &grpo.Loop{
-		Course:  t.Course(shown),
+		Course:  t.Course(progressMetrics),
 		Options: t.o.GRPO, Train: t.Train, Sampling: t.o.Sampling, Score: grpo.CIScore(t.o.Reward),
 		Validation: t.o.Validation, Sampler: t.chat.Sampler, Reference: t.reference, Tasks: t.train, Held: t.held,
 	}
@@ -98,9 +98,9 @@ func (t *training) learn(ctx context.Context) (*Result, error) {
 	return t.report(l, best, before, after)
 }
 
-// shown picks the metrics that progress shows. The loss is about 0 at every step, because a group's advantages sum to
-// 0.
-func shown(values map[string]float64) map[string]float64 {
+// progressMetrics picks the metrics that progress shows. The loss is about 0 at every step, because a group's
+// advantages sum to 0.
+func progressMetrics(values map[string]float64) map[string]float64 {
 	picked := map[string]float64{}
 	for _, name := range []string{"reward", "complete", "tokens_per_second"} {
 		if v, ok := values[name]; ok {
@@ -221,7 +221,7 @@ func (d Data) divide(items []ci.Item, seed uint64) [3][]ci.Item {
 // before measures the test split with the model before training, or takes the measurement from the folder of a run that
 // is continued.
 func (t *training) before(ctx context.Context) (*eval.Report, error) {
-	samples, err := t.stored(run.TestBeforeName)
+	samples, err := t.readStored(run.TestBeforeName)
 	if err != nil {
 		return nil, err
 	}
@@ -232,8 +232,8 @@ func (t *training) before(ctx context.Context) (*eval.Report, error) {
 	return t.measure(ctx, run.TestBeforeName, "before", "nothing was trained yet")
 }
 
-// stored reads a measurement of this very test split; it is empty where there is no file.
-func (t *training) stored(name string) (samples []eval.Sample, err error) {
+// readStored reads a measurement of this very test split; it is empty where there is no file.
+func (t *training) readStored(name string) (samples []eval.Sample, err error) {
 	same := true
 	err = t.Run.ReadLines(name, func(text []byte) error {
 		var row eval.Row
@@ -276,7 +276,7 @@ func (t *training) measure(ctx context.Context, name, when, done string) (*eval.
 	eval.SeedDraws(t.test, t.Seed^testDraws)
 	samples, err := eval.Ask(ctx, &chat, t.test, t.o.Reward)
 	if err != nil && ctx.Err() != nil {
-		return nil, t.Stopped("during the test %s training; %s", when, done)
+		return nil, t.StopError("during the test %s training; %s", when, done)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("test %s training: %w", when, err)

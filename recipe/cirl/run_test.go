@@ -9,8 +9,8 @@ import (
 	"github.com/posttrain/posttrain/reward"
 )
 
-// tallied are n samples, complete ones first; the others share a restricted keyword and nothing else.
-func tallied(complete, n int) *eval.Tally {
+// makeTally counts n samples, complete ones first; the others share a restricted keyword and nothing else.
+func makeTally(complete, n int) *eval.Tally {
 	var t eval.Tally
 	k := reward.Keywords{Required: []string{"a"}, Restricted: []string{"z"}}
 	for i := range n {
@@ -26,7 +26,7 @@ func tallied(complete, n int) *eval.Tally {
 // TestTableOfTheTest: numerators, denominators and intervals of before and after, in columns; 80 of 400 is 20.0 %, and
 // its Wilson interval 16.4 to 24.2 by hand.
 func TestTableOfTheTest(t *testing.T) {
-	text := table(tallied(80, 400), tallied(200, 400))
+	text := table(makeTally(80, 400), makeTally(200, 400))
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	if len(lines) != 6 {
 		t.Fatalf("%d lines:\n%s", len(lines), text)
@@ -62,7 +62,7 @@ func TestVerdictOfTheTest(t *testing.T) {
 		{140, 80, "The share of complete answers sank clearly (the intervals are apart); the mean reward sank " +
 			"clearly (the intervals are apart).\n"},
 	} {
-		if got := verdict(tallied(c.before, 400), tallied(c.after, 400)); got != c.says {
+		if got := verdict(makeTally(c.before, 400), makeTally(c.after, 400)); got != c.says {
 			t.Errorf("%d to %d: %q, want %q", c.before, c.after, got, c.says)
 		}
 	}

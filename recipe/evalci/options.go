@@ -45,7 +45,7 @@ var Spec = config.Register(&config.Spec[Options]{
 	},
 	Settle: settle,
 	Check:  check,
-	Idle:   func(o *Options) []string { return append(o.Options.Idle(), o.idle()...) },
+	Idle:   func(o *Options) []string { return append(o.Options.Idle(), o.unusedKeys()...) },
 })
 
 // Defaults measure the embedded model on held-out synthetic scenarios.
@@ -72,8 +72,8 @@ func settle(g *config.Given, o *Options) {
 	}
 }
 
-// idle are the keys of the other kind of model.
-func (o *Options) idle() []string {
+// unusedKeys lists the keys of the other kind of model.
+func (o *Options) unusedKeys() []string {
 	if o.Server.BaseURL != "" {
 		return []string{"model", "backend", "prefill"}
 	}
@@ -90,7 +90,7 @@ func check(g *config.Given, o *Options) {
 	if o.Data != "" && g.Has("n") && o.N < 1 {
 		g.Fault("n", "n %d: want a whole number, 1 or more", o.N)
 	}
-	for _, key := range o.idle() {
+	for _, key := range o.unusedKeys() {
 		switch {
 		case !g.Has(key) || key == "server.base_url":
 		case o.Server.BaseURL == "":

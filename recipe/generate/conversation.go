@@ -47,7 +47,7 @@ func (c *Conversation) Reply(ctx context.Context, message string) error {
 	}
 	answer, err := c.g.stream(ctx, r)
 	if err != nil {
-		return c.g.ended(ctx, err)
+		return c.g.stopError(ctx, err)
 	}
 	c.history = append(c.history, data.Message{Role: "assistant", Content: answer.Text})
 	return nil

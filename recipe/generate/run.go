@@ -47,7 +47,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	} else if result.Rows, err = g.answer(ctx); err == nil && o.Out != "" {
 		result.Summary, err = g.save(result.Rows)
 	}
-	return result, g.ended(ctx, err)
+	return result, g.stopError(ctx, err)
 }
 
 // generator is an open model with what it continues.
@@ -254,8 +254,8 @@ func (g *generator) save(rows []Row) (summary string, err error) {
 	return fmt.Sprintf("%s: %d answers (%d cut by length)\n", g.o.Out, len(rows), cut), err
 }
 
-// ended is the error of work that a context may have ended.
-func (g *generator) ended(ctx context.Context, err error) error {
+// stopError is the error of work that a context may have ended.
+func (g *generator) stopError(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return recipe.ErrInterrupted
 	}

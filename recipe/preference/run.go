@@ -211,7 +211,7 @@ func (t *training) sums(ctx context.Context, name string, l *train.Learner, grou
 	defer bar.Close()
 	sums, cached, err := train.CachedPairSums(t.Run.Path(name), l, groups, t.layout(), t.tick(ctx, bar))
 	if errors.Is(err, context.Canceled) {
-		return nil, t.Stopped("while log-probs were measured, before the first step")
+		return nil, t.StopError("while log-probs were measured, before the first step")
 	}
 	if cached {
 		t.Say("taken from %s", t.Run.Path(name))

@@ -41,7 +41,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 // embeddedDemonstrations is how many scenarios the embedded set has.
 const embeddedDemonstrations = 4000
 
-// load reads the training demonstrations and the held-out ones, nil if there are none.
+// load reads the training demonstrations and the held-out ones, which may be nil.
 func load(j *recipe.Job, o Options) (demos, heldOut *train.Examples, err error) {
 	demos, err = encode(j, o, o.Data.Train)
 	switch {
