@@ -41,7 +41,8 @@ func (c configured[O]) command(s streams, cmd *cobra.Command) *cobra.Command {
 		}
 		printed, err := c.run(cmd.Context(), *o, run.NewReporter(s.err, s.terminal, f.quiet))
 		if stopped := (*recipe.Stopped)(nil); errors.As(err, &stopped) {
-			return fmt.Errorf("%w %s: continue with %s", recipe.ErrInterrupted, stopped.Where, f.resumeLine(stopped.Dir))
+			return fmt.Errorf("%w %s: continue with %s", recipe.ErrInterrupted, stopped.Where,
+				f.resumeLine(stopped.Dir))
 		}
 		if err == nil && printed != "" {
 			fmt.Fprint(s.out, printed)

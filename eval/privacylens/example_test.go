@@ -187,11 +187,12 @@ func TestExampleReplay(t *testing.T) {
 		"items": {s.All.Items, 7, 33}, "no action": {s.All.NoAction, 1, 12},
 		"home":      {s.Sources["example: home"].Leakage, 3, 3},
 		"workplace": {s.Sources["example: workplace"].Leakage, 0, 3},
-		"school":    {s.Sources["example: school"].Leakage, 2, 3}, "clinic": {s.Sources["example: clinic"].Leakage, 0, 3},
-		"email":   {s.Principles["send an email"].Leakage, 2, 4},
-		"post":    {s.Principles["post on social media"].Leakage, 1, 2},
-		"message": {s.Principles["send a message"].Leakage, 2, 3},
-		"Slack":   {s.Principles["send a slack message"].Leakage, 0, 3},
+		"school":    {s.Sources["example: school"].Leakage, 2, 3},
+		"clinic":    {s.Sources["example: clinic"].Leakage, 0, 3},
+		"email":     {s.Principles["send an email"].Leakage, 2, 4},
+		"post":      {s.Principles["post on social media"].Leakage, 1, 2},
+		"message":   {s.Principles["send a message"].Leakage, 2, 3},
+		"Slack":     {s.Principles["send a slack message"].Leakage, 0, 3},
 	} {
 		if c.got.Count != c.count || c.got.Total != c.all {
 			t.Errorf("%s: %v, want %d/%d", name, c.got, c.count, c.all)

@@ -312,9 +312,9 @@ func realRun(t *testing.T) ([]lens.Case, []CaseResult) {
 	r := openRun(t, t.TempDir(), cases)
 	actions := map[string]string{}
 	for i, c := range cases {
-		told := strings.Join(c.Trajectory.Items[:i%3%(len(c.Trajectory.Items)+1)], " ")
+		items := strings.Join(c.Trajectory.Items[:i%3%(len(c.Trajectory.Items)+1)], " ")
 		actions[c.Name] = fmt.Sprintf("Thought: I write.\nAction: %s\nAction Input: {\"body\": %q}",
-			c.Trajectory.FinalAction, c.Vignette.Story+" "+told)
+			c.Trajectory.FinalAction, c.Vignette.Story+" "+items)
 	}
 	if err := r.Import(actions, nil); err != nil {
 		t.Fatal(err)

@@ -126,7 +126,8 @@ func checkSummary(t *testing.T, s Summary) {
 		"items": {s.All.Items, 3, 12}, "no action": {s.All.NoAction, 1, 6},
 		"book": {s.Sources["book"].Leakage, 3, 3}, "law": {s.Sources["law"].Leakage, 0, 3},
 		"law adjusted": {s.Sources["law"].Adjusted, 0, 0},
-		"principle":    {s.Principles["send an email"].Leakage, 3, 6}, "tool": {s.Tools["GmailSendEmail"].Leakage, 3, 6},
+		"principle":    {s.Principles["send an email"].Leakage, 3, 6},
+		"tool":         {s.Tools["GmailSendEmail"].Leakage, 3, 6},
 	} {
 		if c.got.Count != c.count || c.got.Total != c.all {
 			t.Errorf("%s: %v, want %d/%d", name, c.got, c.count, c.all)
@@ -337,7 +338,8 @@ func TestJudgeWithoutVerdicts(t *testing.T) {
 	o := someJudge(t, silent)
 	o.Parallel = 1
 	wantError(t, r.Judge(t.Context(), o),
-		`the judge gives no verdicts: none of 10 replies has a line such as "Answer: Yes" (the last one: "Who knows what anybody can say?")`)
+		`the judge gives no verdicts: none of 10 replies has a line such as "Answer: Yes" `+
+			`(the last one: "Who knows what anybody can say?")`)
 	if silent.calls() != 20 {
 		t.Errorf("%d calls, want 10 and 10 again", silent.calls())
 	}
@@ -577,7 +579,8 @@ func TestJournal(t *testing.T) {
 }
 
 func FuzzJournal(f *testing.F) {
-	f.Add("{\"name\":\"a\",\"kind\":\"leakage\",\"item\":\"x\",\"leaks\":true,\"action_sha256\":\"\"}\n{\"name\":\"a\",\"kind\":\"helpfulness\",\"score\":2}\n")
+	f.Add("{\"name\":\"a\",\"kind\":\"leakage\",\"item\":\"x\",\"leaks\":true,\"action_sha256\":\"\"}\n" +
+		"{\"name\":\"a\",\"kind\":\"helpfulness\",\"score\":2}\n")
 	f.Fuzz(func(t *testing.T, content string) {
 		rows, end, err := data.ReadJournal[verdictRow]("j", strings.NewReader(content))
 		if end > int64(len(content)) || err != nil && (!strings.HasPrefix(err.Error(), "j:") ||

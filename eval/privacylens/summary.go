@@ -71,8 +71,8 @@ type Summary struct {
 // groupNames are the groups that a case counts in.
 type groupNames struct{ Source, Principle, Tool string }
 
-// Counted gives "none" for what a case does not name. Principles lose what the data write in several ways.
-func (c *CaseResult) Counted() groupNames {
+// GroupNames gives "none" for what a case does not name. Principles lose what the data write in several ways.
+func (c *CaseResult) GroupNames() groupNames {
 	principle := strings.ToLower(strings.Join(strings.Fields(c.Principle), " "))
 	return groupNames{cmp.Or(c.Source, "none"), cmp.Or(principle, "none"), cmp.Or(c.Tool, "none")}
 }
@@ -92,7 +92,7 @@ func summarize(results []CaseResult) Summary {
 func groups(results []CaseResult, name func(groupNames) string) map[string]Group {
 	parts := map[string][]CaseResult{}
 	for _, r := range results {
-		part := name(r.Counted())
+		part := name(r.GroupNames())
 		parts[part] = append(parts[part], r)
 	}
 	all := map[string]Group{}
