@@ -18,7 +18,8 @@ func TestPairs(t *testing.T) {
 	for _, p := range pairs {
 		prompts[p.Prompt.Messages[0].Content] = true
 		if !p.Scored || p.ChosenScore <= p.RejectedScore || p.ChosenScore > 1 || p.RejectedScore < 0 {
-			t.Errorf("%s: scores %v and %v: want 0 to 1, the chosen one higher", p.Source, p.ChosenScore, p.RejectedScore)
+			t.Errorf("%s: scores %v and %v: want 0 to 1, the chosen one higher", p.Source, p.ChosenScore,
+				p.RejectedScore)
 		}
 	}
 	text, err := embedded.Files.ReadFile(embedded.Pairs)

@@ -112,11 +112,14 @@ func TestReportCounts(t *testing.T) {
 		rate *Rate
 		want Share
 	}{
-		"format": {&r.All.Format, Share{3, 4}}, "integrity": {&r.All.Integrity, Share{2, 4}}, "of answers": {&r.All.OfAnswers, Share{1, 3}}, "utility": {&r.All.Utility, Share{2, 4}},
-		"complete": {&r.All.Complete, Share{1, 4}}, "copied": {&r.All.Copied, Share{2, 4}}, "think": {&r.All.ThinkLeak, Share{2, 3}},
+		"format": {&r.All.Format, Share{3, 4}}, "integrity": {&r.All.Integrity, Share{2, 4}},
+		"of answers": {&r.All.OfAnswers, Share{1, 3}}, "utility": {&r.All.Utility, Share{2, 4}},
+		"complete": {&r.All.Complete, Share{1, 4}}, "copied": {&r.All.Copied, Share{2, 4}},
+		"think":      {&r.All.ThinkLeak, Share{2, 3}},
 		"think only": {&r.All.ThinkOnlyLeak, Share{1, 3}}, "cut": {&r.All.Cut, Share{1, 4}},
 		"work": {&r.Domains["Work"].Complete, Share{1, 2}}, "family": {&r.Domains["Family"].Complete, Share{0, 2}},
-		"consent": {&r.Principles["Consent"].Integrity, Share{1, 3}}, "none": {&r.Principles["none"].Integrity, Share{1, 1}},
+		"consent": {&r.Principles["Consent"].Integrity, Share{1, 3}},
+		"none":    {&r.Principles["none"].Integrity, Share{1, 1}},
 	} {
 		if c.rate.Share() != c.want {
 			t.Errorf("%s: %v, want %v", name, c.rate.Share(), c.want)
@@ -150,7 +153,8 @@ func TestReportJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	low, high := Share{1, 4}.Wilson()
-	if a := got.All; a.Items != 4 || a.Completions != 4 || a.Complete.Value != 0.25 || a.Complete.Low != low || a.Complete.High != high || a.Think.Count != 2 || *a.Reward.Value != -0.25 || a.Reward.Low == nil {
+	if a := got.All; a.Items != 4 || a.Completions != 4 || a.Complete.Value != 0.25 || a.Complete.Low != low ||
+		a.Complete.High != high || a.Think.Count != 2 || *a.Reward.Value != -0.25 || a.Reward.Low == nil {
 		t.Errorf("%s", b)
 	}
 	if none := got.Principles["none"].ThinkLeak; none.Value != nil || none.Total != 0 {
@@ -187,7 +191,8 @@ func TestReportOfOneDomain(t *testing.T) {
 	r.Add(Score(0, item("Work", "Consent"), "May 14", false, reward.DefaultOptions()))
 	var b strings.Builder
 	r.Write(&b)
-	if strings.Contains(b.String(), "domain") || !strings.Contains(b.String(), "leak in think    not available (0 cases)") {
+	if strings.Contains(b.String(), "domain") || !strings.Contains(b.String(),
+		"leak in think    not available (0 cases)") {
 		t.Error(b.String())
 	}
 	if text := fmt.Sprint(&r.All.Reward); text != "-1.000 (of one item: no interval)" {

@@ -47,7 +47,8 @@ func (s Share) String() string {
 }
 
 func (s Share) words(low, high float64) string {
-	return fmt.Sprintf("%5.1f%% (%d/%d, 95%% interval %.1f to %.1f)", 100*s.Value(), s.Count, s.Total, 100*low, 100*high)
+	return fmt.Sprintf("%5.1f%% (%d/%d, 95%% interval %.1f to %.1f)", 100*s.Value(), s.Count, s.Total, 100*low,
+		100*high)
 }
 
 // MarshalJSON gives value, count, total and the Wilson interval low to high; without any case value, low and high are

@@ -33,24 +33,24 @@
 //
 //  1. the sampler answers the next tasks, G times each, and package reward scores the answers (rollouts.go);
 //  2. rewards become advantages ([Advantages]); groups of equal rewards may make room for others (dynamic sampling);
-//  3. [Trainer.Measure] gives the reference's log-probs of every token, and the old policy's where a rollout batch serves
-//     several updates;
-//  4. [Trainer.Update] lays groups out in rows that hold a prompt once (batch.Spread), adds up the gradient part by part and
-//     updates the weights once, for every minibatch;
-//  5. now and then the held-out tasks are answered and scored (evaluate.go), a few answers are shown (samples.go), and a
-//     checkpoint is written (checkpoint.go). The best by held-out reward is the result.
+//  3. [Trainer.Measure] gives the reference's log-probs of every token, and the old policy's where a rollout batch
+//     serves several updates;
+//  4. [Trainer.Update] lays groups out in rows that hold a prompt once (batch.Spread), adds up the gradient part by
+//     part and updates the weights once, for every minibatch;
+//  5. now and then the held-out tasks are answered and scored (evaluate.go), a few answers are shown (samples.go), and
+//     a checkpoint is written (train.Course). The best by held-out reward is the result.
 //
-// What cannot go well, or does not, is said by checks.go.
+// checks.go holds the warnings and self-checks.
 //
 // Departures:
 //
-//   - With one update per rollout batch the old policy is the policy itself: its log-probs are those of the same pass, without
-//     a gradient. The ratio is 1 then, and nothing is ever clipped.
+//   - With one update per rollout batch the old policy is the policy itself: its log-probs are those of the same pass,
+//     without a gradient. The ratio is 1 then, and nothing is ever clipped.
 //   - Masked answers (truncated ones, where mask_truncated is on) and answers without tokens count in neither N nor T.
 //     Groups of equal rewards do: their gradient is that of KL alone.
 //   - A reward that is not finite has advantage 0 and counts in neither mean nor deviation.
 //   - The entropy that is logged is an estimate from the sampled tokens alone, the mean of -log p; it costs nothing.
-//   - KL is not weighted with the ratio, as TRL's GRPOTrainer does by default since use_bias_correction_kl; without that option
-//     updates equal TRL's (trl_test.go).
+//   - KL is not weighted with the ratio, as TRL's GRPOTrainer does by default since use_bias_correction_kl; without
+//     that option updates equal TRL's (trl_test.go).
 //   - Differences of log-probs are held to ±30 before they are exponentiated.
 package grpo

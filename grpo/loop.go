@@ -29,9 +29,9 @@ type Task struct {
 
 // ValidationOptions say how the held-out tasks are measured while training.
 type ValidationOptions struct {
-	Every       int     `yaml:"every" want:">=0" zero:"only at the end"` // steps between validations; 0: only before the first step and after the last
+	Every       int     `yaml:"every" want:">=0" zero:"only at the end"` // steps; 0: at both ends
 	Temperature float64 `yaml:"temperature" want:">=0" zero:"greedy"`    // of the completions, one a task
-	Samples     int     `yaml:"samples" want:">=0"`                      // completions of each validation that are shown in samples.jsonl
+	Samples     int     `yaml:"samples" want:">=0"`                      // completions of a validation in samples.jsonl
 }
 
 // DefaultValidation are the settings of CI-RL.
@@ -48,8 +48,8 @@ func DefaultValidation() ValidationOptions {
 type Loop struct {
 	train.Course
 	Options    Options
-	Train      train.Options                                 // optimiser, schedule, steps or epochs over the tasks, log lines, checkpoints
-	Sampling   rollout.Sampling                              // of rollouts; the objective is that of the model at temperature 1, nothing cut off
+	Train      train.Options                                 // optimiser, schedule, length, log lines, checkpoints
+	Sampling   rollout.Sampling                              // of rollouts; the objective has temperature 1
 	Score      func(t *Task, completion string) reward.Score // such as [CIScore]
 	Validation ValidationOptions
 	Sampler    rollout.Sampler  // of the learner's weights

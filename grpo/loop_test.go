@@ -342,7 +342,8 @@ func TestFruitless(t *testing.T) {
 				return c2
 			}}
 			err := l.Run(t.Context())
-			wantError(t, err, "step 5: all completions of 5 steps broke the format", `begins "Dear hotel, é`, "(no </think>)", c.want, "last good checkpoint is")
+			wantError(t, err, "step 5: all completions of 5 steps broke the format", `begins "Dear hotel, é`,
+				"(no </think>)", c.want, "last good checkpoint is")
 			if strings.Count(err.Error(), "é") != 200-len("Dear hotel, ") {
 				t.Errorf("want 200 characters of the text: %s", err)
 			}

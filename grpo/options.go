@@ -81,12 +81,13 @@ func (o Options) Check() []fault.Fault {
 	case constant && o.NormLength == 0:
 		faults.Add("norm_length", 0, "want a length of 1 or more tokens for aggregation %s", SeqMeanConstant)
 	case !constant && o.NormLength > 0:
-		faults.Add("norm_length", o.NormLength, "aggregation %s does not use it, only %s does; remove it", o.Aggregation, SeqMeanConstant)
+		faults.Add("norm_length", o.NormLength, "aggregation %s does not use it, only %s does; remove it",
+			o.Aggregation, SeqMeanConstant)
 	}
 	switch {
 	case o.KL != None && o.KLCoef == 0:
 		faults.Add("kl_coef", 0, "want a number above 0, or kl none")
-	case o.KL == None && o.KLCoef > 0 && o.KLCoef != DefaultOptions().KLCoef: // a resolved configuration names the default
+	case o.KL == None && o.KLCoef > 0 && o.KLCoef != DefaultOptions().KLCoef: // Resolved names the default
 		faults.Add("kl_coef", o.KLCoef, "kl none does not use it; remove it")
 	}
 	return faults

@@ -23,21 +23,28 @@ func TestDefaultOptionsAreInOrder(t *testing.T) {
 
 func TestOptionsSayWhatIsWrong(t *testing.T) {
 	for want, spoil := range map[string]func(o *Options){
-		"grpo.prompts_per_step 0: want a whole number, 1 or more":                                                      func(o *Options) { o.Prompts = 0 },
-		"grpo.updates_per_rollout 5: want a divisor of prompts_per_step 32":                                            func(o *Options) { o.Updates = 5 },
-		"grpo.updates_per_rollout 0: want a whole number, 1 or more":                                                   func(o *Options) { o.Updates = 0 },
-		`grpo.std "sampled": want sample, population or none`:                                                          func(o *Options) { o.Std = "sampled" },
-		`grpo.ratio_level "word": want token or sequence`:                                                              func(o *Options) { o.RatioLevel = "word" },
-		`grpo.kl "k4": want none, k1, k2 or k3`:                                                                        func(o *Options) { o.KL = "k4" },
-		"grpo.kl_coef 0: want a number above 0, or kl none":                                                            func(o *Options) { o.KLCoef = 0 },
-		"grpo.kl_coef 0.5: kl none does not use it; remove it":                                                         func(o *Options) { o.KL, o.KLCoef = None, 0.5 },
-		"grpo.clip_low 1: want a number above 0 and below 1":                                                           func(o *Options) { o.ClipLow = 1 },
-		"grpo.clip_high NaN: want a number above 0":                                                                    func(o *Options) { o.ClipHigh = math.NaN() },
-		"grpo.dynamic_sampling -1: want a whole number, 0 (off) or more":                                               func(o *Options) { o.DynamicSampling = -1 },
-		"grpo.norm_length 0: want a length of 1 or more tokens for aggregation " + SeqMeanConstant:                     func(o *Options) { o.Aggregation = SeqMeanConstant },
-		"grpo.norm_length 9: aggregation token-mean does not use it, only seq-mean-token-sum-norm does; remove it":     func(o *Options) { o.NormLength = 9 },
-		`grpo.aggregation "mean": want token-mean, seq-mean-token-mean, seq-mean-token-sum or seq-mean-token-sum-norm`: func(o *Options) { o.Aggregation = "mean" },
-		"grpo.group_size 1: want a whole number, 2 or more":                                                            func(o *Options) { o.GroupSize = 1 },
+		"grpo.prompts_per_step 0: want a whole number, 1 or " +
+			"more": func(o *Options) { o.Prompts = 0 },
+		"grpo.updates_per_rollout 5: want a divisor of " +
+			"prompts_per_step 32": func(o *Options) { o.Updates = 5 },
+		"grpo.updates_per_rollout 0: want a whole number, 1 or " +
+			"more": func(o *Options) { o.Updates = 0 },
+		`grpo.std "sampled": want sample, population or none`:  func(o *Options) { o.Std = "sampled" },
+		`grpo.ratio_level "word": want token or sequence`:      func(o *Options) { o.RatioLevel = "word" },
+		`grpo.kl "k4": want none, k1, k2 or k3`:                func(o *Options) { o.KL = "k4" },
+		"grpo.kl_coef 0: want a number above 0, or kl none":    func(o *Options) { o.KLCoef = 0 },
+		"grpo.kl_coef 0.5: kl none does not use it; remove it": func(o *Options) { o.KL, o.KLCoef = None, 0.5 },
+		"grpo.clip_low 1: want a number above 0 and below 1":   func(o *Options) { o.ClipLow = 1 },
+		"grpo.clip_high NaN: want a number above 0":            func(o *Options) { o.ClipHigh = math.NaN() },
+		"grpo.dynamic_sampling -1: want a whole number, 0 (off) or " +
+			"more": func(o *Options) { o.DynamicSampling = -1 },
+		"grpo.norm_length 0: want a length of 1 or more tokens for aggregation " +
+			SeqMeanConstant: func(o *Options) { o.Aggregation = SeqMeanConstant },
+		"grpo.norm_length 9: aggregation token-mean does not use it, only seq-mean-token-sum-norm does; " +
+			"remove it": func(o *Options) { o.NormLength = 9 },
+		`grpo.aggregation "mean": want token-mean, seq-mean-token-mean,` +
+			` seq-mean-token-sum or seq-mean-token-sum-norm`: func(o *Options) { o.Aggregation = "mean" },
+		"grpo.group_size 1: want a whole number, 2 or more": func(o *Options) { o.GroupSize = 1 },
 	} {
 		o := DefaultOptions()
 		spoil(&o)

@@ -140,7 +140,8 @@ func (r *RopeScaling) validate() error {
 // them.
 func (c *Config) validateIDs() error {
 	check := func(field string, id int) error {
-		return want(id >= 0 && id < c.VocabSize, "%s: found %d, want an id below vocab_size (%d)", field, id, c.VocabSize)
+		return want(id >= 0 && id < c.VocabSize, "%s: found %d, want an id below vocab_size (%d)", field, id,
+			c.VocabSize)
 	}
 	for _, id := range c.EOS {
 		if err := check("eos_token_id", id); err != nil {

@@ -123,7 +123,8 @@ func TestRLFaults(t *testing.T) {
 			"norm_length: 100\n  std: yes\n  kl: none\n  kl_coef: 0.5", nil,
 			"f.yaml:6: grpo.updates_per_rollout 4: want a divisor of prompts_per_step 10\n" +
 				"f.yaml:7: grpo.group_size 1: want a whole number, 2 or more\n" +
-				"f.yaml:8: grpo.norm_length 100: aggregation token-mean does not use it, only seq-mean-token-sum-norm " +
+				"f.yaml:8: grpo.norm_length 100: aggregation token-mean does not use it, only " +
+				"seq-mean-token-sum-norm " +
 				"does; remove it (for one run: --set grpo.norm_length=)\n" +
 				"f.yaml:9: grpo.std \"yes\": want sample, population or none\n" +
 				"f.yaml:11: grpo.kl_coef 0.5: kl none does not use it; remove it (for one run: --set grpo.kl_coef=)"},
@@ -134,7 +135,8 @@ func TestRLFaults(t *testing.T) {
 				"remove it (for one run: --set data.scenarios=)\n" +
 				"f.yaml:7: data.test_fraction 0.5: with data.validation_fraction 0.5 nothing is left to train on: " +
 				"want a sum below 1\n" +
-				"f.yaml:9: data.prefill true: with data.prompt compact the model opens the think block itself, as the " +
+				"f.yaml:9: data.prefill true: with data.prompt compact the model opens the think block itself, as " +
+				"the " +
 				"embedded one was taught to; want false, or data.prompt cot or plain\n" +
 				"f.yaml:10: sampling.top_k 1: temperature 0 always takes the likeliest token; remove one of the two\n" +
 				"f.yaml:10: sampling.temperature 0: all completions of a prompt would be the same, and their " +

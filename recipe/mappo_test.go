@@ -180,7 +180,8 @@ func TestFaults(t *testing.T) {
 		{"another command", "# hi\ncommand: sft\nloss_on: 3", nil,
 			"f.yaml:2: is a config for `posttrain sft`, not mappo"},
 		{"no command", "command: mapo\nmodel: m\ndata: {train: t}", nil, `f.yaml:1: command "mapo": want mappo`},
-		{"across keys", minimal + "train: {batch_size: 4, micro_batch_size: 8, eval_every: 5, eval_metric: eval_loss, " +
+		{"across keys", minimal + "train: {batch_size: 4, micro_batch_size: 8, eval_every: 5, eval_metric: " +
+			"eval_loss, " +
 			"dtype: bfloat16}\nbackend: go", nil,
 			"f.yaml:4: train.micro_batch_size 8: want at most train.batch_size, 4\n" +
 				"f.yaml:4: train.dtype bfloat16: backend go computes in float32, only xla can do bfloat16\n" +
@@ -196,7 +197,8 @@ func TestFaults(t *testing.T) {
 				"data.max_tokens\n" +
 				"f.yaml:8: data.score_columns [a]: want two column names, the chosen answer's score and the rejected " +
 				"one's\n" +
-				"f.yaml:9: train.eval_metric \"loss\": want eval_loss, eval_rewards/accuracies, eval_rewards/margins, " +
+				"f.yaml:9: train.eval_metric \"loss\": want eval_loss, eval_rewards/accuracies, " +
+				"eval_rewards/margins, " +
 				"eval_logps/chosen or eval_rewards/chosen"},
 		{"metric that is better neither way", minimal + "train: {eval_metric: eval_logps/rejected}",
 			[]string{"data.eval_fraction=0.5"},
@@ -210,7 +212,8 @@ func TestFaults(t *testing.T) {
 			"reward_transform: none\n  on_negative_gap: drop", []string{"--prior=none"},
 			"f.yaml:5: data.score_columns [a b]: loss.prior none uses no rewards; remove it (for one run: --set " +
 				"data.score_columns=)\n" +
-				"f.yaml:6: data.reward_transform none: loss.prior none uses no rewards; remove it (for one run: --set " +
+				"f.yaml:6: data.reward_transform none: loss.prior none uses no rewards; remove it (for one run: " +
+				"--set " +
 				"data.reward_transform=)\n" +
 				"f.yaml:7: data.on_negative_gap drop: loss.prior none uses no rewards; remove it (for one run: --set " +
 				"data.on_negative_gap=)"},
@@ -234,7 +237,8 @@ func TestFaults(t *testing.T) {
 				"--set: train.epochs \"x\": want a whole number, 1 or more\n" +
 				"--set: train.shuffle \"no\": want true or false\n" +
 				"--prior: loss.prior \"map\": want mappo or none\n" +
-				"--set: data.score_columns [a b c]: want two column names, the chosen answer's score and the rejected " +
+				"--set: data.score_columns [a b c]: want two column names, the chosen answer's score and the " +
+				"rejected " +
 				"one's"},
 	} {
 		_, err := parse(c.text, c.sets...)

@@ -18,6 +18,6 @@
 //     sorting the vocabulary and mostly without reading it (row.go).
 //  3. [Remote] asks a server that speaks OpenAI's protocol; package metered adds a cache, a budget and limits.
 //
-// The tests hold a plain sampler (slow_test.go): a forward pass over the whole text for every token, then a sort and full
-// sums. It is slow and easy to verify; [Cached] is tested against it.
+// The tests hold a plain sampler (slow_test.go): a forward pass over the whole text for every token, then a sort and
+// full sums. It is slow and easy to verify; [Cached] is tested against it.
 package rollout

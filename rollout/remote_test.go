@@ -321,7 +321,8 @@ func TestRemoteAsk(t *testing.T) {
 	}
 	reasoned := strings.Replace(replyJSON("yes"), `"content"`, `"reasoning_content": "no?", "content"`, 1)
 	r := serve(t, func(w http.ResponseWriter, _ asked, _ int) { io.WriteString(w, reasoned) })
-	if a, u, err := r.Ask(t.Context(), talk(""), 0); err != nil || a != (Answer{Text: "yes", Reason: EOS}) || u != (Usage{1, 3, 2}) ||
+	if a, u, err := r.Ask(t.Context(), talk(""), 0); err != nil || a != (Answer{Text: "yes", Reason: EOS}) ||
+		u != (Usage{1, 3, 2}) ||
 		r.Usage() != u {
 		t.Errorf("%v, %v, %v", a, u, err)
 	}

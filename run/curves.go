@@ -37,8 +37,8 @@ type Line struct {
 	Dashed bool // measured on held-out data
 }
 
-// kinds are the panels of every kind of run, with their metrics: rewards, then how far the policy has moved, how sure it
-// is and how long its completions are; preferences; anything else.
+// kinds are the panels of every kind of run, with their metrics: rewards, then how far the policy has moved, how sure
+// it is and how long its completions are; preferences; anything else.
 var kinds = [][]struct {
 	label   string
 	metrics []string

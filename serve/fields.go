@@ -116,8 +116,8 @@ func readAsk(body []byte) (*ask, *problem) {
 // object is a JSON object whose fields are not read yet.
 type object map[string]json.RawMessage
 
-// read reads the fields that have a reader. Others must have a neutral value; null is as good as missing. An error comes
-// with the name of the field.
+// read reads the fields that have a reader. Others must have a neutral value; null is as good as missing. An error
+// comes with the name of the field.
 func (o object) read(readers map[string]reader, neutral map[string][]any, want string) (name string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(o)) {
 		switch raw, values := o[name], neutral[name]; {

@@ -563,7 +563,8 @@ func TestPLOtherAgents(t *testing.T) {
 		})
 	}
 	// The results do not depend on these flags.
-	if must(t, append(actions, "--parallel", "3", "--timeout", "9s")...); agent.requests() != 6 || other.requests() != 0 {
+	if must(t, append(actions, "--parallel", "3", "--timeout", "9s")...); agent.requests() != 6 ||
+		other.requests() != 0 {
 		t.Errorf("%d and %d requests", agent.requests(), other.requests())
 	}
 }

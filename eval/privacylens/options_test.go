@@ -104,7 +104,8 @@ func TestPrivacyLensFaults(t *testing.T) {
 		{cases + "agent: {base_url: http://h/v1}", nil, nil,
 			"f.yaml: agent.api_model is missing: want the model's name on http://h/v1"},
 		{cases + "agent: {actions: a.csv}", []string{StageProbe}, nil,
-			"f.yaml:3: agent.actions a.csv: recorded actions cannot be asked; want agent.model, or agent.base_url and " +
+			"f.yaml:3: agent.actions a.csv: recorded actions cannot be asked; want agent.model, or agent.base_url " +
+				"and " +
 				"agent.api_model"},
 		{cases + "agent:\n  actions: a.csv\n  temperature: 0.5", nil, nil,
 			"f.yaml:5: agent.temperature 0.5: it has no effect with agent.actions; remove it"},

@@ -26,7 +26,8 @@ type Given struct {
 }
 
 func newGiven(name, command string, s *schema, flags []Flag) *Given {
-	return &Given{name: name, command: command, schema: s, flags: flags, values: map[string]given{}, bad: map[string]bool{}}
+	return &Given{name: name, command: command, schema: s, flags: flags, values: map[string]given{},
+		bad: map[string]bool{}}
 }
 
 // Has says that a key is given.

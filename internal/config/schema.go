@@ -94,7 +94,8 @@ func (s *schema) unknownKey(key, command string) string {
 		return text + fmt.Sprintf("write %s within the section %s", last(key), strings.TrimSuffix(section(key), "."))
 	}
 	if others := commandsWith(key, command); len(others) > 0 {
-		return text + fmt.Sprintf("only %s %s it", fault.And(others), map[bool]string{true: "has", false: "have"}[len(others) == 1])
+		return text + fmt.Sprintf("only %s %s it", fault.And(others),
+			map[bool]string{true: "has", false: "have"}[len(others) == 1])
 	}
 	if best := nearest(key, s.keys()); best != "" {
 		return text + "did you mean " + best + "?"

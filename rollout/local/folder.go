@@ -40,7 +40,8 @@ func Describe(w io.Writer, folder string) error {
 }
 
 // preview is the conversation that a chat template is shown with.
-var preview = []tokenizer.Message{{Role: "user", Content: "What fits here?"}, {Role: "assistant", Content: "This does."}}
+var preview = []tokenizer.Message{{Role: "user", Content: "What fits here?"},
+	{Role: "assistant", Content: "This does."}}
 
 func describeTokenizer(t *tokenizer.Tokenizer) string {
 	text := fmt.Sprintf("tokenizer: %d ids\n", t.Size())

@@ -29,7 +29,8 @@ type options struct {
 
 func good() options {
 	return options{
-		inner: inner{0.5}, Beta: 1, Kind: "b", Folder: "f", Levels: []string{"x"}, URL: "http://h/v1", Key: "A_KEY", Engine: "onnx:/lib",
+		inner: inner{0.5}, Beta: 1, Kind: "b", Folder: "f", Levels: []string{"x"}, URL: "http://h/v1", Key: "A_KEY",
+		Engine:  "onnx:/lib",
 		Timeout: time.Second, Section: inner{0.1},
 	}
 }
@@ -39,7 +40,8 @@ func TestCheck(t *testing.T) {
 		t.Fatal(faults)
 	}
 	bad := options{
-		inner: inner{1}, Beta: math.Inf(1), Off: -1, Kind: "d", Gamma: new(-1.0), Levels: []string{"z"}, URL: "http://u:p@h", Key: "sk-secret",
+		inner: inner{1}, Beta: math.Inf(1), Off: -1, Kind: "d", Gamma: new(-1.0), Levels: []string{"z"},
+		URL: "http://u:p@h", Key: "sk-secret",
 		Engine: "go:x",
 	}
 	want := []string{
@@ -50,7 +52,8 @@ func TestCheck(t *testing.T) {
 		"gamma -1: want a number, 0 or more",
 		`folder "": want a folder`,
 		"levels [z]: want some of x and y",
-		`url "http://…@h": want the URL of an OpenAI-compatible server, such as http://localhost:8000/v1, without a key in it`,
+		`url "http://…@h": want the URL of an OpenAI-compatible server, such as http://localhost:8000/v1,` +
+			` without a key in it`,
 		"key …: want the name of an environment variable, such as OPENAI_API_KEY, not the key itself",
 		`engine "go:x": want auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN`,
 		"timeout 0s: want a time above 0, such as 90s or 5m",

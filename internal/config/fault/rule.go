@@ -52,10 +52,12 @@ type format struct {
 }
 
 var formats = map[string]format{
-	"@backend":  {words: "auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN", ok: isBackend},
-	"@url":      {words: "the URL of an OpenAI-compatible server, such as http://localhost:8000/v1, without a key in it", ok: isURL},
-	"@variable": {words: "the name of an environment variable, such as OPENAI_API_KEY, not the key itself", ok: IsVariable, secret: true},
-	"@text":     {words: "text", ok: func(string) bool { return true }, free: true},
+	"@backend": {words: "auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN", ok: isBackend},
+	"@url": {words: "the URL of an OpenAI-compatible server, such as http://localhost:8000/v1, without a key " +
+		"in it", ok: isURL},
+	"@variable": {words: "the name of an environment variable, such as OPENAI_API_KEY, not the key itself",
+		ok: IsVariable, secret: true},
+	"@text": {words: "text", ok: func(string) bool { return true }, free: true},
 }
 
 // RuleOf reads the tags want, zero and words of a field.
