@@ -18,7 +18,7 @@ import (
 type PreferenceOptions struct {
 	// ScoreColumns names the columns with the scores of the chosen and of the rejected answer; empty: the first pair
 	// of KnownScoreColumns that a row has.
-	ScoreColumns []string `yaml:"score_columns" words:"two column names, the chosen answer's score and the rejected one's"`
+	ScoreColumns []string `yaml:"score_columns" words:"two column names, for the chosen and the rejected score"`
 }
 
 // KnownScoreColumns are the column pairs that published preference sets use for the scores of their answers.

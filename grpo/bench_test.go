@@ -15,10 +15,12 @@ import (
 )
 
 // small is the 5.4M preset of package bench.
-const small = `{"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 4,
+const small = `{"model_type": "llama", "hidden_size": 256,
+	"num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 4,
 	"head_dim": 32, "intermediate_size": 688, "vocab_size": 4096, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
 		"hidden_act": "silu",
-	"max_position_embeddings": 32768, "tie_word_embeddings": true, "initializer_range": 0.02, "eos_token_id": 0, "torch_dtype": "float32"}`
+	"max_position_embeddings": 32768, "tie_word_embeddings": true,
+	 "initializer_range": 0.02, "eos_token_id": 0, "torch_dtype": "float32"}`
 
 // benchmarkGroups are n prompts of random tokens with answers of one length.
 func benchmarkGroups(n, prompt, answers, length int) []Group {

@@ -1,6 +1,10 @@
 package grpo
 
-import "github.com/posttrain/posttrain/internal/config/fault"
+import (
+	"slices"
+
+	"github.com/posttrain/posttrain/internal/config/fault"
+)
 
 // What an advantage is divided by.
 const (
@@ -44,7 +48,7 @@ type Options struct {
 	Std        string `yaml:"std" want:"sample|population|none"`
 	RatioLevel string `yaml:"ratio_level" want:"token|sequence"`
 	// how the losses of tokens become one
-	Aggregation string `yaml:"aggregation" want:"token-mean|seq-mean-token-mean|seq-mean-token-sum|seq-mean-token-sum-norm"`
+	Aggregation string `yaml:"aggregation"`
 	// seq-mean-token-sum-norm: the constant length in tokens
 	NormLength int `yaml:"norm_length,omitempty" want:">=0"`
 	// the ratio is clipped to 1-clip_low …
@@ -74,6 +78,9 @@ func (o Options) NeedsOld() bool { return o.Updates > 1 }
 // Check names every fault of the options.
 func (o Options) Check() []fault.Fault {
 	faults := fault.Check(o)
+	if known := []string{TokenMean, SeqMeanMean, SeqMeanSum, SeqMeanConstant}; !slices.Contains(known, o.Aggregation) {
+		faults.Add("aggregation", o.Aggregation, "want %s", fault.Or(known))
+	}
 	if o.Updates >= 1 && o.Prompts >= 1 && o.Prompts%o.Updates != 0 {
 		faults.Add("updates_per_rollout", o.Updates, "want a divisor of prompts_per_step %d", o.Prompts)
 	}

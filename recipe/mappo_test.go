@@ -575,7 +575,7 @@ func TestTextIsOnePrintableLine(t *testing.T) {
 		"data.score_columns=a\nb,c")
 	want := "f.yaml:2: model \"a\\nb\\n\": want embedded, or a Hugging Face model folder\n" +
 		"--set: data.eval \"a\\x00b\": want a .jsonl, .json or .parquet file (also .gz)\n" +
-		"--set: data.score_columns \"a\\nb,c\": want two column names, the chosen answer's score and the rejected one's"
+		"--set: data.score_columns \"a\\nb,c\": want two column names, for the chosen and the rejected score"
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v", err)
 	}

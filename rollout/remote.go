@@ -19,7 +19,7 @@ import (
 
 // RemoteOptions name a server and say how it is asked.
 type RemoteOptions struct {
-	BaseURL string `yaml:"base_url" want:"@url" words:"one such as http://localhost:8000/v1; keys go in the environment"`
+	BaseURL string `yaml:"base_url" want:"@url" words:"one such as http://localhost:8000/v1, without a key"`
 
 	Model    string        `yaml:"model" want:"given" words:"the name of a model that the server has"`
 	Key      string        // secret, in no message; may be empty

@@ -439,7 +439,7 @@ func TestRemoteOptions(t *testing.T) {
 		{RemoteOptions{Model: "m"}, `base_url "": want one such as http://localhost:8000/v1`},
 		{RemoteOptions{BaseURL: "localhost:8000", Model: "m"}, `base_url "localhost:8000"`},
 		{RemoteOptions{BaseURL: "https://me:secret@host/v1", Model: "m"},
-			`base_url "https://…@host/v1": want one such as http://localhost:8000/v1; keys go in the environment`},
+			`base_url "https://…@host/v1": want one such as http://localhost:8000/v1, without a key`},
 		{RemoteOptions{BaseURL: "https://host/v1"}, `model "": want the name of a model that the server has`},
 		{RemoteOptions{BaseURL: "https://host/v1", Model: "m", Parallel: -1}, "parallel -1"},
 		{RemoteOptions{BaseURL: "https://host/v1", Model: "m", Timeout: -1}, "timeout -1ns"},

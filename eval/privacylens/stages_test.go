@@ -337,9 +337,8 @@ func TestJudgeWithoutVerdicts(t *testing.T) {
 	}
 	o := someJudge(t, silent)
 	o.Parallel = 1
-	wantError(t, r.Judge(t.Context(), o),
-		`the judge gives no verdicts: none of 10 replies has a line such as "Answer: Yes" `+
-			`(the last one: "Who knows what anybody can say?")`)
+	wantError(t, r.Judge(t.Context(), o), `the judge gives no verdicts: none of 10 replies has a line such as `+
+		`"Answer: Yes" (the last one: "Who knows what anybody can say?")`)
 	if silent.calls() != 20 {
 		t.Errorf("%d calls, want 10 and 10 again", silent.calls())
 	}

@@ -21,7 +21,7 @@ const Command = "mappo"
 // Options say what is trained, on what and how.
 type Options struct {
 	Model     string         `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
-	Reference string         `yaml:"reference" words:"a Hugging Face model folder, or nothing (the model before training)"`
+	Reference string         `yaml:"reference" words:"a Hugging Face model folder, or nothing"`
 	Backend   string         `yaml:"backend" want:"@backend"`
 	Seed      uint64         `yaml:"seed"`
 	Data      Data           `yaml:"data"`

@@ -289,7 +289,7 @@ func TestOptions(t *testing.T) {
 			`judge: base_url "localhost:8000": want one such as http://localhost:8000/v1`},
 		{func(o *Options) { o.Model = "" }, `judge: model "": want the name of a model`},
 		{func(o *Options) { o.BaseURL = "https://me:secret@host/v1" },
-			`judge: base_url "https://…@host/v1": want one such as http://localhost:8000/v1; keys go in the environment`},
+			`judge: base_url "https://…@host/v1": want one such as http://localhost:8000/v1, without a key`},
 		{func(o *Options) { o.Parallel = -1 }, "judge: parallel -1: want a whole number, 0 (8) or more"},
 		{func(o *Options) { o.MaxRequests = -1 }, "judge: max_requests -1: want a whole number, 0 (no limit) or more"},
 		{func(o *Options) { o.TokensPerMinute = -5 }, "judge: tokens_per_minute -5"},
