@@ -15,7 +15,7 @@ import (
 
 // sampleSize is how many training pairs are measured before and after training. The batches of a run hold different
 // pairs, so that they cannot say how an answer's log-prob changed.
-const sampleSize = 64
+const sampleSize = 32
 
 // sample is the training pairs that are measured, spread over the whole set.
 func (t *training) sample() []int {
