@@ -7,21 +7,99 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
+	"os"
+	"slices"
 	"strings"
 	"time"
 )
 
-// guard rejects requests from other sites' web pages, requests without the token, and all requests while the server
-// stops.
+// connections gives every connection its limits and rejects requests to other host names.
 //
-// A web page can make a browser send requests to this machine. If the browser names the page's origin, it must be the
-// server's address; a site whose own name was pointed at this machine (DNS rebinding) is recognised by the Host header.
+// A body may never arrive. Until body has read the whole of it, the connection has a deadline, and closes after the
+// reply: net/http would wait for the rest before it sends the reply, to use the connection again.
+func (s *Server) connections(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		if r.ContentLength != 0 {
+			w.Header().Set("Connection", "close")
+			control.SetReadDeadline(time.Now().Add(s.options.Timeouts.Unread)) // fails harmlessly without a connection
+		}
+		w = &patient{w, control, s.options.Timeouts.Write}
+		if host := hostOf(r.Host); s.options.Token == "" && !s.isOwn(host) {
+			newProblem(http.StatusForbidden, "cross_origin", "the host name %q is not this server's: want an address, "+
+				"localhost, this machine's name, or a name of --allowed-hosts", short([]byte(host))).write(w)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// patient writes replies in pieces and gives the client some time to read each of them.
+type patient struct {
+	http.ResponseWriter
+	control  *http.ResponseController
+	patience time.Duration
+}
+
+// pieceBytes is the size of a piece.
+const pieceBytes = 64 << 10
+
+func (p *patient) Write(text []byte) (written int, err error) {
+	for first := true; err == nil && (first || written < len(text)); first = false {
+		var n int
+		p.control.SetWriteDeadline(time.Now().Add(p.patience)) // fails harmlessly without a connection
+		n, err = p.ResponseWriter.Write(text[written:min(written+pieceBytes, len(text))])
+		written += n
+	}
+	return written, err
+}
+
+// Unwrap is for http.ResponseController.
+func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+
+// hostOf returns the host of a Host header in lower case.
+func hostOf(header string) string {
+	host, _, err := net.SplitHostPort(header)
+	if err != nil {
+		host = strings.Trim(header, "[]")
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+// isOwn says whether a host is one that clients use for this server. A site whose own name was pointed at this server
+// (DNS rebinding) is not: its pages would pass for the server's.
+func (s *Server) isOwn(host string) bool {
+	if _, err := netip.ParseAddr(host); err == nil || host == "" { // browsers always name a host
+		return true
+	}
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") ||
+		slices.ContainsFunc(s.hosts, func(own string) bool {
+			domain, wild := strings.CutPrefix(own, "*")
+			return host == own || wild && strings.HasSuffix(host, domain)
+		})
+}
+
+// ownHosts are the names of this machine, and those of the options.
+func ownHosts(allowed []string) (hosts []string) {
+	if name, err := os.Hostname(); err == nil {
+		hosts = append(hosts, name, name+".local")
+	}
+	hosts = append(hosts, allowed...)
+	for i, h := range hosts {
+		hosts[i] = strings.ToLower(h)
+	}
+	return hosts
+}
+
+// guard rejects requests from other sites' web pages, requests without the token, and all requests while the server
+// stops. A web page can make a browser send requests to this machine; the browser names the page's origin.
 func (s *Server) guard(next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case s.origins.Check(r) != nil || s.options.Token == "" && foreign(r):
-			newProblem(http.StatusForbidden, "cross_origin", "requests from other sites' web pages are refused, "+
-				"and, without a token, requests to a host name other than this machine's").write(w)
+		case s.origins.Check(r) != nil:
+			newProblem(http.StatusForbidden, "cross_origin",
+				"requests from other sites' web pages are refused").write(w)
 		case !s.isAuthorized(r):
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			newProblem(http.StatusUnauthorized, "invalid_api_key",
@@ -32,20 +110,6 @@ func (s *Server) guard(next http.HandlerFunc) http.Handler {
 			next(w, r)
 		}
 	})
-}
-
-// foreign says whether a request reaches this machine locally but under another host name.
-func foreign(r *http.Request) bool {
-	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	if !ok || !local.IP.IsLoopback() {
-		return false
-	}
-	host, _, err := net.SplitHostPort(r.Host)
-	if err != nil {
-		host = strings.Trim(r.Host, "[]")
-	}
-	ip := net.ParseIP(host)
-	return host != "localhost" && !(ip != nil && ip.IsLoopback())
 }
 
 // isAuthorized compares tokens in constant time.
@@ -64,19 +128,23 @@ func stopProblem() *problem {
 	return p
 }
 
-// body reads a request's body up to the limit.
+// body reads a request's body up to the limits of size and time.
 func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
 	control := http.NewResponseController(w)
-	control.SetReadDeadline(time.Now().Add(bodyTimeout)) // fails harmlessly if the connection has no deadlines
-	defer control.SetReadDeadline(time.Time{})           // it must not end the answer
+	control.SetReadDeadline(time.Now().Add(s.options.Timeouts.Body)) // fails harmlessly without a connection
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.options.MaxRequest))
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
 		return nil, newProblem(http.StatusRequestEntityTooLarge, "request_too_large",
 			"the request has more than %d bytes", s.options.MaxRequest)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, newProblem(http.StatusRequestTimeout, "request_timeout",
+			"the body did not arrive within %v", s.options.Timeouts.Body)
 	case err != nil:
 		return nil, refuse("", "the body cannot be read: %v", err)
 	}
+	w.Header().Del("Connection")
+	control.SetReadDeadline(time.Time{}) // it must not end the answer
 	return body, nil
 }

@@ -1,10 +1,17 @@
 package serve_test
 
 import (
+	"bufio"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/sashabaranov/go-openai"
 
 	"github.com/posttrain/posttrain/serve"
 )
@@ -59,6 +66,186 @@ func TestOtherSites(t *testing.T) {
 		got := r.send(t, "GET", "/v1/models", "", func(q *http.Request) { q.Host = host })
 		if got.status != http.StatusOK {
 			t.Errorf("%s: %+v", host, got)
+		}
+	}
+}
+
+// TestHosts: without a token every address refuses other host names, so that no site can point its own name here;
+// addresses, localhost, this machine's name and the allowed names work. A token is enough by itself.
+func TestHosts(t *testing.T) {
+	hosts := []string{"Judge", "*.example.org"}
+	r := start(t, newPaced(), func(o *serve.Options) { o.Hosts = hosts })
+	machine, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := func(r *running, path, host string) int {
+		return r.send(t, "GET", path, "", func(q *http.Request) {
+			q.Host = host
+			q.Header.Set("Authorization", "Bearer secret")
+		}).status
+	}
+	for _, path := range []string{"/v1/models", "/healthz"} {
+		for _, host := range []string{"localhost:1", "a.localhost", "10.0.0.5:80", "[2001:db8::1]:80", machine,
+			"judge:8080", "JUDGE.", "llm.example.org"} {
+			if got := status(r, path, host); got != http.StatusOK {
+				t.Errorf("%s, host %s: %d, want 200", path, host, got)
+			}
+		}
+		for _, host := range []string{"attacker.test", "judge.attacker.test", "example.org", "badexample.org",
+			"10.0.0.5.test", "localhost.test"} {
+			if got := status(r, path, host); got != http.StatusForbidden {
+				t.Errorf("%s, host %s: %d, want 403", path, host, got)
+			}
+		}
+	}
+	for _, open := range []*running{
+		start(t, newPaced(), func(o *serve.Options) { o.Token = "secret" }),
+		start(t, newPaced(), func(o *serve.Options) { o.Hosts = []string{"*"} }),
+	} {
+		if got := status(open, "/v1/models", "llm.test"); got != http.StatusOK {
+			t.Errorf("%d, want 200 with a token, and with all names allowed", got)
+		}
+	}
+}
+
+// TestStalledBodies: 500 clients that never send their body, with the token, without it, or to other places, are all
+// answered, their connections close, and meanwhile others are served.
+func TestStalledBodies(t *testing.T) {
+	const clients, limit = 500, 500 * time.Millisecond
+	r := start(t, newPaced(), func(o *serve.Options) {
+		o.Token, o.Timeouts = "secret", serve.Timeouts{Body: limit, Unread: limit}
+	})
+	kinds := []struct{ line, token, status string }{
+		{"POST /v1/chat/completions", "secret", "408 Request Timeout"},
+		{"POST /v1/chat/completions", "wrong", "401 Unauthorized"},
+		{"POST /nowhere", "wrong", "404 Not Found"},
+		{"PUT /v1/models", "wrong", "405 Method Not Allowed"},
+		{"GET /healthz", "wrong", "200 OK"},
+	}
+	conns := make([]net.Conn, clients)
+	for i := range conns {
+		k := kinds[i%len(kinds)]
+		conns[i] = r.dial(t, fmt.Sprintf("%s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"+
+			"Content-Length: 1000\r\n\r\n{", k.line, k.token))
+		if i%100 == 99 {
+			if got := r.send(t, "GET", "/healthz", "", nil); got.status != http.StatusOK {
+				t.Errorf("%+v", got)
+			}
+		}
+	}
+	for i, c := range conns {
+		got, err := io.ReadAll(c)
+		if k := kinds[i%len(kinds)]; err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 "+k.status) ||
+			!strings.Contains(string(got), "Connection: close") {
+			t.Fatalf("%s: %v, %q: want %s, then the end", k.line, err, got, k.status)
+		}
+	}
+	if got := r.log.text(); strings.Count(got, "408") != clients/len(kinds) {
+		t.Errorf("the log: %s", got)
+	}
+}
+
+// dial sends the beginning of a request on a connection of its own.
+func (r *running) dial(t *testing.T, text string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+const plainChat = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
+
+// TestWholeBodiesKeepTheirConnection: an answer may take longer than a body, and a connection serves several requests,
+// refused ones too.
+func TestWholeBodiesKeepTheirConnection(t *testing.T) {
+	p := newPaced()
+	limits := serve.Timeouts{Body: 100 * time.Millisecond, Unread: time.Millisecond, Write: 100 * time.Millisecond}
+	r := start(t, p, func(o *serve.Options) { o.Timeouts = limits })
+	send := func(c net.Conn, body string) {
+		if _, err := fmt.Fprintf(c, plainChat, len(body), body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := r.dial(t, "")
+	replies := bufio.NewReader(c)
+	for _, want := range []int{http.StatusOK, http.StatusBadRequest, http.StatusOK} {
+		if want == http.StatusOK {
+			send(c, `{"messages":[{"role":"user","content":"Hello"}],"max_tokens":1}`)
+			p.call(t)
+			<-time.After(limits.Body * 3 / 2) // all deadlines of the body have passed
+			p.step(t)
+		} else {
+			send(c, `{"n":0}`)
+		}
+		got, err := http.ReadResponse(replies, nil)
+		if err != nil || got.StatusCode != want {
+			t.Fatalf("%+v, %v: want %d", got, err, want)
+		}
+		if _, err := io.Copy(io.Discard, got.Body); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestUnreadReplies: a client that does not read its reply is cut off, whole or streamed.
+func TestUnreadReplies(t *testing.T) {
+	for _, stream := range []bool{false, true} {
+		p := newPaced()
+		close(p.steps)
+		r := start(t, p, func(o *serve.Options) { o.MaxNew, o.Timeouts.Write = 500, 100*time.Millisecond })
+		body := fmt.Sprintf(`{"messages":[{"role":"user","content":"Hello"}],"n":128,"temperature":0,`+
+			`"logprobs":true,"top_logprobs":1,"stream":%v}`, stream)
+		c := r.dial(t, "")
+		c.(*net.TCPConn).SetReadBuffer(4096)
+		if _, err := fmt.Fprintf(c, plainChat, len(body), body); err != nil {
+			t.Fatal(err)
+		}
+		p.call(t)
+		until(t, "the client is cut off", func() bool { return strings.Contains(r.log.text(), "499") })
+		r.stop()
+		r.wait(t) // it waits for connections
+	}
+}
+
+// TestHalfClosed: who ends its side of the connection gets no reply rather than an empty one.
+func TestHalfClosed(t *testing.T) {
+	p := newPaced()
+	r := start(t, p, nil)
+	body := `{"messages":[{"role":"user","content":"Hello"}],"max_tokens":5}`
+	c := r.dial(t, fmt.Sprintf(plainChat, len(body), body))
+	p.call(t)
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(c); err != nil || len(got) > 0 {
+		t.Errorf("%q, %v: want the end", got, err)
+	}
+	until(t, "a line in the log", func() bool { return strings.Contains(r.log.text(), "499") })
+}
+
+// TestMaxTokens: the tokens of all choices together are limited, in one clear error.
+func TestMaxTokens(t *testing.T) {
+	p := newPaced()
+	close(p.steps)
+	r := start(t, p, func(o *serve.Options) { o.MaxTokens = 40 })
+	for _, c := range []struct{ n, tokens, status int }{
+		{1, 40, 200}, {2, 20, 200}, {3, 0, 200}, {1, 41, 400}, {2, 21, 400}, {4, 0, 400}, {128, 1 << 30, 400},
+	} {
+		_, err := r.client.CreateChatCompletion(t.Context(),
+			says("Hello", func(q *openai.ChatCompletionRequest) { q.N, q.MaxTokens = c.n, c.tokens }))
+		if c.status == http.StatusBadRequest {
+			checkError(t, err, c.status, "too_many_tokens", "max_tokens: ",
+				fmt.Sprintf("n × max_tokens is %d × ", c.n), "at most 40 tokens", "--max-request-tokens")
+		} else if err != nil {
+			t.Errorf("%+v: %v", c, err)
 		}
 	}
 }

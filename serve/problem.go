@@ -73,8 +73,8 @@ func (p *problem) body() any {
 	}{p}
 }
 
-// writeJSON sends a value. Write errors are ignored: the client has gone.
-func writeJSON(w http.ResponseWriter, status int, value any) {
+// writeJSON sends a value. It fails if the client has gone.
+func writeJSON(w http.ResponseWriter, status int, value any) error {
 	text, err := marshal(value)
 	if err != nil {
 		status = http.StatusInternalServerError
@@ -83,8 +83,10 @@ func writeJSON(w http.ResponseWriter, status int, value any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Content-Length", strconv.Itoa(len(text))) // so that a reply that breaks off is noticed
 	w.WriteHeader(status)
-	w.Write(text)
+	_, err = w.Write(text)
+	return err
 }
 
 // marshal writes a line of JSON and leaves < and > as they are: models' texts are full of them.

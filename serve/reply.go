@@ -76,7 +76,9 @@ func (s *Server) answer(w http.ResponseWriter, j *job) (status int) {
 		case err != nil:
 			return s.fail(w, j, err)
 		case over:
-			writeJSON(w, http.StatusOK, s.completion(j))
+			if writeJSON(w, http.StatusOK, s.completion(j)) != nil {
+				return statusGone
+			}
 			return http.StatusOK
 		}
 	}

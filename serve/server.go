@@ -29,16 +29,40 @@ type Options struct {
 	Token      string        // that clients must send; secret, in no message; "": none needed
 	MaxNew     int           // tokens of an answer if the client does not say; 0: 1024
 	MaxRequest int64         // bytes of a request; 0: 4 MiB
+	MaxTokens  int           // that a request may ask for, of all its choices; 0: 131,072
 	MaxQueue   int           // waiting requests; 0: 64
 	Rows       int           // choices sampled together; 0: 128
 	Grace      time.Duration // for requests under way when the server stops; 0: a minute
 	Log        func(string)  // called with a line per request, without its text; may be nil
+
+	// Hosts are names of this server, "*.example.org" all below example.org, "*" any. Without a token, clients must use
+	// one of them, an address, localhost or this machine's name.
+	Hosts    []string
+	Timeouts Timeouts
+}
+
+// Timeouts limit how long a connection may stall. Zero values have defaults.
+type Timeouts struct {
+	Header time.Duration // for a request's header to arrive; 0: 10 s
+	Body   time.Duration // for its body; 0: a minute
+	Unread time.Duration // for the rest of a body that the server does not read; 0: 2 s
+	Write  time.Duration // for the client to read a piece of a reply or of a stream; 0: 30 s
+	Idle   time.Duration // for the next request; 0: 2 minutes
+}
+
+func (t *Timeouts) setDefaults() {
+	t.Header = cmp.Or(t.Header, 10*time.Second)
+	t.Body = cmp.Or(t.Body, time.Minute)
+	t.Unread = cmp.Or(t.Unread, 2*time.Second)
+	t.Write = cmp.Or(t.Write, 30*time.Second)
+	t.Idle = cmp.Or(t.Idle, 2*time.Minute)
 }
 
 // Defaults of Options.
 const (
 	DefaultMaxNew     = 1024
 	DefaultMaxRequest = 4 << 20
+	DefaultMaxTokens  = mostChoices * DefaultMaxNew
 	DefaultMaxQueue   = 64
 	DefaultRows       = 128
 	DefaultGrace      = time.Minute
@@ -47,9 +71,11 @@ const (
 func (o *Options) setDefaults() {
 	o.MaxNew = cmp.Or(o.MaxNew, DefaultMaxNew)
 	o.MaxRequest = cmp.Or(o.MaxRequest, DefaultMaxRequest)
+	o.MaxTokens = cmp.Or(o.MaxTokens, DefaultMaxTokens)
 	o.MaxQueue = cmp.Or(o.MaxQueue, DefaultMaxQueue)
 	o.Rows = cmp.Or(o.Rows, DefaultRows)
 	o.Grace = cmp.Or(o.Grace, DefaultGrace)
+	o.Timeouts.setDefaults()
 	if o.Log == nil {
 		o.Log = func(string) {}
 	}
@@ -62,13 +88,14 @@ type Server struct {
 	began    time.Time
 	stopping atomic.Bool
 	origins  *http.CrossOriginProtection
+	hosts    []string // in lower case
 }
 
 // New makes a server for [Server.Run].
 func New(o Options) *Server {
 	o.setDefaults()
 	return &Server{options: o, queue: newQueue(o.MaxQueue), began: time.Now(),
-		origins: http.NewCrossOriginProtection()}
+		origins: http.NewCrossOriginProtection(), hosts: ownHosts(o.Hosts)}
 }
 
 // statusGone is logged, as web servers do, if the client has gone.
@@ -90,7 +117,7 @@ func (s *Server) Handler() http.Handler {
 		mux.Handle(r.path, wrongMethod(r.method))
 	}
 	mux.HandleFunc("/", wrongPath)
-	return mux
+	return s.connections(mux)
 }
 
 func wrongMethod(want string) http.HandlerFunc {
@@ -174,6 +201,9 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 	}
 	status := reply(w, j)
 	s.options.Log(fmt.Sprintf("%d in %.1f s: %s", status, time.Since(began).Seconds(), j.summary(status)))
+	if status == statusGone { // perhaps it only ended its own side: it must not take an empty reply for an answer
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // summary describes a job in the log.
@@ -205,6 +235,9 @@ func (s *Server) accept(w http.ResponseWriter, r *http.Request) (*job, *problem)
 	if a.MaxNew == 0 {
 		a.MaxNew = s.options.MaxNew
 	}
+	if p := s.checkTokens(a, len(prompt)); p != nil {
+		return nil, p
+	}
 	j := newJob(r.Context(), a, prompt, s.options.Config, s.options.Decoder)
 	if retry, ok := s.queue.join(j); !ok {
 		p := newProblem(http.StatusTooManyRequests, "queue_full",
@@ -231,6 +264,16 @@ func (s *Server) prompt(a *ask) ([]int32, *problem) {
 	return ids, nil
 }
 
+// checkTokens refuses a request that may draw more tokens than the server allows, within the model's positions.
+func (s *Server) checkTokens(a *ask, prompt int) *problem {
+	each := min(a.MaxNew, s.options.Config.MaxPositions-prompt)
+	if each <= s.options.MaxTokens/a.n {
+		return nil
+	}
+	return refuse("max_tokens", "n × max_tokens is %d × %d: this server draws at most %d tokens for a request "+
+		"(--max-request-tokens)", a.n, each, s.options.MaxTokens).withCode("too_many_tokens")
+}
+
 // fail sends a job's error.
 func (s *Server) fail(w http.ResponseWriter, j *job, err error) (status int) {
 	p := s.problem(j, err)
@@ -254,13 +297,6 @@ func (s *Server) problem(j *job, err error) *problem {
 // errStopped ends jobs when the grace period is over.
 var errStopped = errors.New("the server is stopping")
 
-// Timeouts of connections; bodies (guard.go) and streams (stream.go) set their own deadlines.
-const (
-	headerTimeout = 10 * time.Second
-	bodyTimeout   = time.Minute
-	idleTimeout   = 2 * time.Minute
-)
-
 // Run serves on a listener until the context ends. Then it refuses new requests, answers those it has accepted, and
 // after the grace period cancels the rest, which is not an error.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
@@ -270,8 +306,9 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		defer close(worked)
 		s.work(inner)
 	}()
+	limit := s.options.Timeouts
 	server := &http.Server{
-		Handler: s.Handler(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		Handler: s.Handler(), ReadHeaderTimeout: limit.Header, IdleTimeout: limit.Idle, WriteTimeout: limit.Write,
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	failed := make(chan error, 1)

@@ -3,11 +3,7 @@ package serve
 import (
 	"io"
 	"net/http"
-	"time"
 )
-
-// patience limits the time a client takes to read a piece of a stream.
-const patience = 30 * time.Second
 
 // events writes a stream of server-sent events.
 type events struct {
@@ -111,7 +107,6 @@ func (e *events) send(value any) {
 // write writes one event unless the client has gone.
 func (e *events) write(text string) {
 	if e.err == nil {
-		e.control.SetWriteDeadline(time.Now().Add(patience)) // fails harmlessly if the connection has no deadlines
 		_, e.err = io.WriteString(e.w, "data: "+text+"\n\n")
 	}
 }

@@ -45,9 +45,14 @@ var serveFlags = []config.Flag{
 		Help: "most tokens of an answer if the request has no max_tokens (default 1024)"},
 	{Name: "max-request-bytes", Key: "max_request_bytes",
 		Help: "size of the largest request that is read (default 4194304)"},
+	{Name: "max-request-tokens", Key: "max_request_tokens",
+		Help: "most tokens that a request may ask for, n times max_tokens (default 131072)"},
 	{Name: "max-queue", Key: "max_queue", Help: "requests that may wait; more get status 429 (default 64)"},
 	{Name: "max-batch", Key: "max_batch", Help: "answers that are sampled together (default 128)"},
 	{Name: "grace", Key: "grace", Help: "time to finish requests in after Ctrl-C (default 1m)"},
+	{Name: "allowed-hosts", Key: "allowed_hosts",
+		Help: "names of this server, separated by commas, that clients may use if there is no token, besides\n" +
+			"localhost, addresses and this machine's name; *.example.org for all below it, * for any"},
 	{Name: "quiet", Key: "quiet", Help: "do not log requests"},
 }
 

@@ -40,10 +40,14 @@ type Options struct {
 
 	MaxNew     int           `yaml:"max_new_tokens" want:">=1"` // of an answer if the request has no max_tokens
 	MaxRequest int64         `yaml:"max_request_bytes" want:">=1"`
-	MaxQueue   int           `yaml:"max_queue" want:">=1"`       // waiting requests; more get status 429
-	MaxBatch   int           `yaml:"max_batch" want:">=1 <=128"` // answers sampled together
-	Grace      time.Duration `yaml:"grace" want:">0"`            // for requests under way when the server stops
-	Quiet      bool          `yaml:"quiet"`                      // do not call Log
+	MaxTokens  int           `yaml:"max_request_tokens" want:">=1"` // drawn for a request, of all its choices
+	MaxQueue   int           `yaml:"max_queue" want:">=1"`          // waiting requests; more get status 429
+	MaxBatch   int           `yaml:"max_batch" want:">=1 <=128"`    // answers sampled together
+	Grace      time.Duration `yaml:"grace" want:">0"`               // for requests under way when the server stops
+	Quiet      bool          `yaml:"quiet"`                         // do not call Log
+
+	// names that clients without a token may use for this server, besides localhost, addresses and this machine's name
+	AllowedHosts []string `yaml:"allowed_hosts,omitempty" words:"host names, such as llm.example.org, or *"`
 
 	Log   func(line string)      `yaml:"-"` // gets a line per request, without its text; may be nil
 	Ready func(name, url string) `yaml:"-"` // is called when requests are accepted; may be nil
@@ -59,8 +63,8 @@ var Spec = config.Register(&config.Spec[Options]{
 func Defaults() Options {
 	return Options{
 		Model: embedded.Name, Backend: "auto", Addr: "127.0.0.1:8080", TokenEnv: DefaultTokenEnv,
-		MaxNew: serve.DefaultMaxNew, MaxRequest: serve.DefaultMaxRequest, MaxQueue: serve.DefaultMaxQueue,
-		MaxBatch: serve.DefaultRows, Grace: serve.DefaultGrace,
+		MaxNew: serve.DefaultMaxNew, MaxRequest: serve.DefaultMaxRequest, MaxTokens: serve.DefaultMaxTokens,
+		MaxQueue: serve.DefaultMaxQueue, MaxBatch: serve.DefaultRows, Grace: serve.DefaultGrace,
 	}
 }
 
@@ -69,6 +73,11 @@ func (o Options) Check() []fault.Fault {
 	faults := fault.Check(o)
 	if _, _, err := net.SplitHostPort(o.Addr); err != nil {
 		faults.Add("addr", o.Addr, "want HOST:PORT, such as 127.0.0.1:8080")
+	}
+	for _, h := range o.AllowedHosts {
+		if domain := strings.TrimPrefix(h, "*."); h != "*" && (domain == "" || strings.ContainsAny(domain, "*:/ ")) {
+			faults.Add("allowed_hosts", h, "want a host name without port, such as llm.example.org, *.example.org or *")
+		}
 	}
 	if !fault.IsVariable(o.TokenEnv) { // it may be the token itself, which no message shows
 		return faults
@@ -138,8 +147,18 @@ func (o Options) server(m *local.Model) serve.Options {
 	return serve.Options{
 		Name: cmp.Or(o.Name, nameOf(o.Model)), Sampler: m.Sampler, Config: m.Model.Config,
 		Encoder: &batch.Encoder{Tokenizer: m.Tokenizer}, Decoder: m.Tokenizer, Token: os.Getenv(o.TokenEnv),
-		MaxNew: o.MaxNew, MaxRequest: o.MaxRequest, MaxQueue: o.MaxQueue, Rows: o.MaxBatch, Grace: o.Grace, Log: log,
+		MaxNew: o.MaxNew, MaxRequest: o.MaxRequest, MaxTokens: o.MaxTokens, MaxQueue: o.MaxQueue, Rows: o.MaxBatch,
+		Grace: o.Grace, Log: log, Hosts: o.hosts(),
 	}
+}
+
+// hosts are the allowed names, with that of the address.
+func (o Options) hosts() []string {
+	host, _, _ := net.SplitHostPort(o.Addr) // checked
+	if host == "" {
+		return o.AllowedHosts
+	}
+	return append([]string{host}, o.AllowedHosts...)
 }
 
 // nameOf names a model by its folder.
