@@ -3,6 +3,7 @@ package rollout
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -30,6 +31,8 @@ type RemoteOptions struct {
 	Retries  int           // after 429, 5xx, timeouts and broken connections; 0: 5, negative: none
 	Grace    time.Duration // how long to wait for a request under way when the context ends: it is paid for
 
+	// Warn hears that a request failed and is sent again, at most once in a minute; may be nil.
+	Warn func(format string, args ...any)
 	// Tick is called with the number of conversations answered, one call at a time; may be nil.
 	Tick func(done int)
 }
@@ -56,7 +59,7 @@ type Usage struct {
 // Remote is a Chat with a server that speaks OpenAI's protocol, such as vLLM, llama.cpp, Ollama or OpenAI itself.
 type Remote struct {
 	options  RemoteOptions
-	config   openai.ClientConfig
+	key      secret
 	http     *http.Client
 	patience *Patience
 
@@ -70,12 +73,13 @@ func NewRemote(o RemoteOptions) (*Remote, error) {
 		return nil, err
 	}
 	o.setDefaults()
-	c := openai.DefaultConfig(o.Key)
-	c.BaseURL = strings.TrimRight(o.BaseURL, "/")
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = o.Parallel
-	return &Remote{options: o, config: c, http: &http.Client{Timeout: o.Timeout, Transport: transport},
-		patience: &Patience{Retries: o.Retries, Wait: o.Wait, Longest: longestWait}}, nil
+	transport.MaxResponseHeaderBytes = maxHeaderBytes
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Remote{options: o, key: newSecret(o.Key),
+		http:     &http.Client{Timeout: o.Timeout, Transport: transport, CheckRedirect: stay},
+		patience: &Patience{Retries: o.Retries, Wait: o.Wait, Longest: longestWait, Warn: o.Warn}}, nil
 }
 
 func (o *RemoteOptions) setDefaults() {
@@ -159,7 +163,7 @@ func (r *Remote) one(ctx context.Context, c Conversation) ([]Answer, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, choice := range response.Choices[:min(want-len(answers), len(response.Choices))] {
+		for _, choice := range response.Choices {
 			answers = append(answers, r.answerOf(choice))
 		}
 	}
@@ -181,12 +185,12 @@ func (r *Remote) Ask(ctx context.Context, c Conversation, tries int) (Answer, Us
 		return Answer{}, Usage{}, err
 	}
 	u, choice := response.Usage, response.Choices[0]
-	choice.Message.ReasoningContent = ""
-	return r.answerOf(choice), Usage{1, u.PromptTokens, u.CompletionTokens}, nil
+	choice.Message.Reasoning = ""
+	return r.answerOf(choice), Usage{1, u.Prompt, u.Completion}, nil
 }
 
 // persist tries until there is a reply or another try does not help.
-func (r *Remote) persist(ctx context.Context, q openai.ChatCompletionRequest) (openai.ChatCompletionResponse, error) {
+func (r *Remote) persist(ctx context.Context, q request) (reply, error) {
 	for tries := 0; ; tries++ {
 		response, err := r.complete(ctx, q, tries)
 		failed, ok := errors.AsType[*RemoteError](err)
@@ -203,41 +207,43 @@ func (r *Remote) persist(ctx context.Context, q openai.ChatCompletionRequest) (o
 	}
 }
 
-// complete sends one request, and counts a reply that has choices; tries is the number of tries before.
-func (r *Remote) complete(ctx context.Context, q openai.ChatCompletionRequest, tries int) (
-	openai.ChatCompletionResponse, error) {
-	c := r.config
-	c.HTTPClient = try{r, tries + 1}
-	response, err := openai.NewClientWithConfig(c).CreateChatCompletion(ctx, q)
-	_, failed := errors.AsType[*RemoteError](err)
-	switch {
-	case failed || ctx.Err() != nil && err != nil:
-		return response, err
-	case err != nil:
-		return response, r.fail(Foreign, 0, "the reply is no chat completion (%s): want the base URL of an "+
-			"OpenAI-compatible server, which usually ends in /v1", short(err.Error()))
-	case len(response.Choices) == 0:
-		return response, r.fail(Foreign, 0, "the reply has no choices")
+// complete sends one request, and counts its reply; tries is the number of tries before.
+func (r *Remote) complete(ctx context.Context, q request, tries int) (reply, error) {
+	body, err := json.Marshal(q)
+	if err != nil {
+		return reply{}, err
+	}
+	response, err := try{r, tries + 1}.send(ctx, body, q.N)
+	if err != nil {
+		return reply{}, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.usage.Requests++
-	r.usage.PromptTokens += response.Usage.PromptTokens
-	r.usage.CompletionTokens += response.Usage.CompletionTokens
+	r.usage.PromptTokens += response.Usage.Prompt
+	r.usage.CompletionTokens += response.Usage.Completion
 	return response, nil
 }
 
+// A request sends a temperature of 0 too, which the library omits although servers have other defaults.
+type request struct {
+	openai.ChatCompletionRequest
+	Temperature *float64 `json:"temperature,omitempty"`
+}
+
 // request asks for n answers when the conversation already has some.
-func (r *Remote) request(c Conversation, n, after int) openai.ChatCompletionRequest {
+func (r *Remote) request(c Conversation, n, after int) request {
 	seed := int(mix(c.Seed+uint64(after)) >> 33) // 31 bits: what every server takes
-	q := openai.ChatCompletionRequest{
-		Model: r.options.Model, N: n, Seed: &seed, Stop: c.Stop,
-		Temperature: float32(c.Temperature), TopP: float32(c.TopP), // 0 is omitted; see withTemperature
-	}
+	q := request{ChatCompletionRequest: openai.ChatCompletionRequest{
+		Model: r.options.Model, N: n, Seed: &seed, Stop: c.Stop, TopP: float32(c.TopP), // 0 is omitted
+	}}
 	if reasons(r.options.Model) {
 		q.MaxCompletionTokens = c.MaxNew
 	} else {
 		q.MaxTokens = c.MaxNew
+	}
+	if c.Temperature != 0 || !reasons(r.options.Model) {
+		q.Temperature = &c.Temperature
 	}
 	for _, m := range c.Messages {
 		q.Messages = append(q.Messages, openai.ChatCompletionMessage{Role: m.Role, Content: m.Content})
@@ -257,16 +263,26 @@ const shortestSecret = 16
 
 // answerOf returns a choice's answer. Reasoning that the server returns separately is put back in think tags. Some
 // servers echo the key: it is removed, because answers are stored.
-func (r *Remote) answerOf(c openai.ChatCompletionChoice) Answer {
-	a := Answer{Text: c.Message.Content, Reason: string(c.FinishReason)}
-	if think := c.Message.ReasoningContent; think != "" {
+func (r *Remote) answerOf(c choice) Answer {
+	a := Answer{Text: c.Message.Content, Reason: reasonOf(c.Finish)}
+	if think := c.Message.Reasoning; think != "" {
 		a.Text = "<think>" + think + "</think>" + a.Text
 	}
-	if c.FinishReason == openai.FinishReasonStop {
-		a.Reason = EOS
-	}
-	if key := r.options.Key; len(key) >= shortestSecret {
-		a.Text = strings.ReplaceAll(a.Text, key, "***")
+	if len(r.key) >= shortestSecret {
+		a.Text = r.key.hide(a.Text)
 	}
 	return a
+}
+
+// reasonOf is why an answer ended: EOS, or one of the protocol's other words. Any other word could be anything, even
+// the key.
+func reasonOf(f openai.FinishReason) string {
+	switch f {
+	case openai.FinishReasonStop:
+		return EOS
+	case "", openai.FinishReasonLength, openai.FinishReasonContentFilter, openai.FinishReasonToolCalls,
+		openai.FinishReasonFunctionCall, openai.FinishReasonNull:
+		return string(f)
+	}
+	return "other"
 }

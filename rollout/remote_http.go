@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
+	"github.com/sashabaranov/go-openai"
 
 	"github.com/posttrain/posttrain/data"
 )
@@ -44,10 +45,15 @@ func (e *RemoteError) Error() string { return e.text }
 
 // Patience says when a failed request is sent again.
 type Patience struct {
-	Retries  int           // tries after the first
-	Wait     time.Duration // before the second try, doubled before each later one
-	Longest  time.Duration // limits the doubling
-	answered atomic.Bool   // there is such a server
+	Retries int           // tries after the first
+	Wait    time.Duration // before the second try, doubled before each later one
+	Longest time.Duration // limits the doubling
+
+	// Warn hears that a request failed and is sent again, at most once in a minute; may be nil.
+	Warn func(format string, args ...any)
+
+	answered atomic.Bool  // there is such a server
+	warned   atomic.Int64 // the time of the last warning in nanoseconds
 }
 
 // triesOfStranger limits the tries of a server that has never answered and is unreachable or speaks another protocol:
@@ -69,7 +75,21 @@ func (p *Patience) Again(failed *RemoteError, before int) (wait time.Duration, a
 	for range before {
 		wait = min(2*wait, max(p.Longest, wait))
 	}
-	return failed.Wait + wait - rand.N(wait/2+1), failed.Kind != Refused && before < most
+	wait = failed.Wait + wait - rand.N(wait/2+1)
+	again = failed.Kind != Refused && before < most
+	if again {
+		p.warn(failed, wait, most-before)
+	}
+	return wait, again
+}
+
+// warn tells the user of the first failure at once, because the last try may be minutes away.
+func (p *Patience) warn(failed *RemoteError, wait time.Duration, left int) {
+	now, last := time.Now().UnixNano(), p.warned.Load()
+	due := last == 0 || now-last > int64(time.Minute)
+	if p.Warn != nil && due && p.warned.CompareAndSwap(last, now) {
+		p.Warn("%v; the next try is in %v, tries left: %d", failed, wait.Round(100*time.Millisecond), left)
+	}
 }
 
 // Pause waits. If the context ends first, it returns the cause.
@@ -82,61 +102,124 @@ func Pause(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// try sends one request of a client; number counts from 1. Do returns a whole reply that is no error, or a
-// [*RemoteError].
+// Bounds on what is read of a reply.
+const (
+	maxAnswerBytes = 4 << 20  // for each answer that is asked for
+	maxReplyBytes  = 64 << 20 // in all
+	maxHeaderBytes = 1 << 20
+)
+
+// try is one request; number counts from 1.
 type try struct {
 	*Remote
 	number int
 }
 
-// Do sends a request whose body is a JSON object. A request under way continues for the grace period after its context
-// is cancelled, but not beyond its deadline.
-func (t try) Do(req *http.Request) (*http.Response, error) {
-	ctx := req.Context()
+// send sends a request for n answers and returns a reply with one choice or more. A request under way continues for the
+// grace period after its context is cancelled, but not beyond its deadline.
+func (t try) send(ctx context.Context, body []byte, n int) (reply, error) {
 	if ctx.Err() != nil {
-		return nil, ctx.Err()
+		return reply{}, ctx.Err()
 	}
-	body, err := io.ReadAll(req.Body)
-	if err == nil {
-		body, err = t.withTemperature(body)
-	}
-	if err != nil {
-		return nil, err
-	}
-	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-	req.Body, _ = req.GetBody()
-	req.ContentLength = int64(len(body))
 	later, done := graceContext(ctx, t.options.Grace)
 	defer done()
-	resp, err := t.http.Do(req.WithContext(later))
+	request, err := t.post(later, body)
 	if err != nil {
-		return nil, t.transportError(err)
+		return reply{}, err
+	}
+	response, err := t.http.Do(request)
+	if err != nil {
+		return reply{}, t.transportError(err)
 	}
 	t.patience.NoteAnswer()
-	defer resp.Body.Close()
-	reply, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return nil, t.transportError(err)
+	defer response.Body.Close()
+	most := min(n*maxAnswerBytes, maxReplyBytes)
+	text, err := io.ReadAll(io.LimitReader(response.Body, int64(most)+1))
+	tooLong := len(text) > most
+	if tooLong {
+		text = nil
 	}
-	if resp.StatusCode/100 != 2 {
-		return nil, t.statusError(resp, reply)
+	switch {
+	case err != nil:
+		return reply{}, t.transportError(err)
+	case response.StatusCode/100 != 2:
+		return reply{}, t.statusError(response, text)
+	case tooLong:
+		return reply{}, t.fail(Foreign, 0, "the reply is longer than %d MiB: want a chat completion", most>>20)
 	}
-	resp.Body = io.NopCloser(bytes.NewReader(reply))
-	return resp, nil
+	return t.read(text, n)
 }
 
-// withTemperature adds a temperature of 0, which go-openai omits although servers have other defaults; not for models
-// with a fixed temperature.
-func (r *Remote) withTemperature(body []byte) ([]byte, error) {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(body, &fields); err != nil {
+// post makes the HTTP request. Its body is in memory: the transport can send it again.
+func (r *Remote) post(ctx context.Context, body []byte) (*http.Request, error) {
+	address := strings.TrimRight(r.options.BaseURL, "/") + completionsPath
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+	if err != nil {
 		return nil, err
 	}
-	if fields["temperature"] != nil || reasons(r.options.Model) {
-		return body, nil
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json")
+	if r.options.Key != "" {
+		request.Header.Set("Authorization", "Bearer "+r.options.Key)
 	}
-	fields["temperature"] = json.RawMessage("0")
-	return json.Marshal(fields)
+	return request, nil
+}
+
+const completionsPath = "/chat/completions"
+
+// A reply is what is read of a chat completion. The library's types have more fields: a hostile reply would take a
+// hundred times its size.
+type reply struct {
+	Choices choices
+	Usage   struct {
+		Prompt     int `json:"prompt_tokens"`
+		Completion int `json:"completion_tokens"`
+	}
+}
+
+type choice struct {
+	Message struct {
+		Content   string
+		Reasoning string `json:"reasoning_content"`
+	}
+	Finish openai.FinishReason `json:"finish_reason"`
+}
+
+// choices keep at most maxChoices of a list.
+type choices []choice
+
+const maxChoices = 1 << 10
+
+// UnmarshalJSON reads the first choices of a list.
+func (c *choices) UnmarshalJSON(text []byte) error {
+	*c = nil
+	list := json.NewDecoder(bytes.NewReader(text))
+	if opening, err := list.Token(); err != nil || opening == nil {
+		return err
+	} else if opening != json.Delim('[') {
+		return errors.New("choices is not a list")
+	}
+	for list.More() && len(*c) < maxChoices {
+		var one choice
+		if err := list.Decode(&one); err != nil {
+			return err
+		}
+		*c = append(*c, one)
+	}
+	return nil
+}
+
+// read reads a chat completion for n answers.
+func (r *Remote) read(text []byte, n int) (whole reply, err error) {
+	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&whole); err != nil {
+		return reply{}, r.fail(Foreign, 0, "the reply is no chat completion (%s): want the base URL of an "+
+			"OpenAI-compatible server, which usually ends in /v1", r.short(err.Error()))
+	}
+	if len(whole.Choices) == 0 {
+		return reply{}, r.fail(Foreign, 0, "the reply has no choices")
+	}
+	whole.Choices = whole.Choices[:min(n, len(whole.Choices))]
+	return whole, nil
 }
 
 // graceContext returns a context that ends some time after ctx is cancelled, or at its deadline.
@@ -175,11 +258,7 @@ func limitWait(n float64, unit time.Duration) time.Duration {
 
 // fail makes an error of one line without the key.
 func (r *Remote) fail(kind Failure, wait time.Duration, format string, args ...any) error {
-	text := fmt.Sprintf(format, args...)
-	if key := r.options.Key; key != "" {
-		text = strings.ReplaceAll(text, key, "***")
-	}
-	return &RemoteError{kind, wait, r.options.BaseURL + ": " + text}
+	return &RemoteError{kind, wait, r.key.hide(r.options.BaseURL + ": " + fmt.Sprintf(format, args...))}
 }
 
 // transportError describes the error of a request without a whole reply. Of some errors, such as an untrusted
@@ -198,24 +277,26 @@ func (t try) transportError(err error) error {
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return t.fail(kind, 0, "no reply within %v, %s", t.options.Timeout, t)
 	case errors.As(err, &unsent):
-		return t.fail(kind, 0, "no server answers (%s), %s", short(unsent.Err.Error()), t)
+		return t.fail(kind, 0, "no server answers (%s), %s", t.short(unsent.Err.Error()), t)
 	}
 	return t.fail(kind, 0, "the reply is incomplete, %s", t)
 }
 
 // statusError describes a reply whose status is an error. A spent quota is a 429, too, but another try does not help.
-func (t try) statusError(resp *http.Response, reply []byte) error {
+func (t try) statusError(resp *http.Response, text []byte) error {
 	code, kind := resp.StatusCode, Refused
 	if again, _ := retryablehttp.DefaultRetryPolicy(context.Background(), resp, nil); again &&
-		!bytes.Contains(reply, []byte("insufficient_quota")) || code == http.StatusRequestTimeout {
+		!bytes.Contains(text, []byte("insufficient_quota")) || code == http.StatusRequestTimeout {
 		kind = Busy
 	}
 	said := fmt.Sprintf("%d %s", code, http.StatusText(code))
-	if message := messageOf(reply); message != "" {
+	if message := t.messageOf(text); message != "" {
 		said += ": " + message
 	}
 	problem := "the server refuses the request"
 	switch {
+	case code/100 == 3:
+		return t.fail(kind, 0, "%s", t.redirection(resp))
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
 		problem = t.aboutKey()
 	case code == http.StatusNotFound:
@@ -229,13 +310,25 @@ func (t try) statusError(resp *http.Response, reply []byte) error {
 	return t.fail(kind, waitOf(resp.Header), "%s (%s)", problem, said)
 }
 
-// messageOf is what a server says about an error, in one line.
-func messageOf(reply []byte) string {
-	var said struct{ Error struct{ Message string } }
-	if json.Unmarshal(reply, &said) == nil && said.Error.Message != "" {
-		return short(said.Error.Message)
+// redirection says where a server redirects to. Nothing is sent there: it would get the prompts, and perhaps the key.
+func (r *Remote) redirection(resp *http.Response) string {
+	to, err := resp.Location()
+	if err != nil {
+		return fmt.Sprintf("the server redirects (%d) without an address: want another base URL", resp.StatusCode)
 	}
-	return short(string(reply))
+	path := r.key.hide(strings.TrimSuffix(to.Path, completionsPath)) // before String, which escapes it
+	address := url.URL{Scheme: to.Scheme, Host: to.Host, Path: path}
+	return fmt.Sprintf("the server redirects (%d) to another address, which is not followed: if you trust it, "+
+		"set the base URL to %s", resp.StatusCode, r.short(address.String()))
+}
+
+// messageOf is what a server says about an error, in one line.
+func (r *Remote) messageOf(text []byte) string {
+	var said struct{ Error struct{ Message string } }
+	if json.Unmarshal(text, &said) == nil && said.Error.Message != "" {
+		return r.short(said.Error.Message)
+	}
+	return r.short(string(text))
 }
 
 func (r *Remote) aboutKey() string {
@@ -256,5 +349,5 @@ func (t try) String() string {
 	return fmt.Sprintf("tried %d times", t.number)
 }
 
-// short shortens a message to one line.
-func short(text string) string { return data.OneLine(text, 160) }
+// short is the beginning of a message in one line, without the key.
+func (r *Remote) short(text string) string { return data.OneLine(r.key.hide(text), 160) }

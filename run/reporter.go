@@ -3,6 +3,7 @@ package run
 import (
 	"fmt"
 	"io"
+	"sync"
 )
 
 // Reporter hears what a recipe does. A nil Reporter is silent: see [Listen].
@@ -36,7 +37,7 @@ func (silence) Step(int, map[string]float64)  {}
 func (silence) Notice(string)                 {}
 func (silence) Close()                        {}
 
-// NewReporter prints to out. Quiet leaves only the warnings; a terminal gets bars, anything else lines of progress.
+// NewReporter prints to out; goroutines may share it and its bars. Quiet leaves only the warnings; a terminal gets bars, anything else lines of progress.
 func NewReporter(out io.Writer, terminal, quiet bool) Reporter {
 	return &printer{out: out, terminal: terminal, quiet: quiet}
 }
@@ -44,7 +45,8 @@ func NewReporter(out io.Writer, terminal, quiet bool) Reporter {
 type printer struct {
 	out             io.Writer
 	terminal, quiet bool
-	open            *Progress // the newest
+	mu              sync.Mutex // guards out and open
+	open            *Progress  // the newest
 }
 
 func (p *printer) Say(format string, args ...any) {
@@ -59,6 +61,8 @@ func (p *printer) Warn(format string, args ...any) {
 
 // print puts a line above an open bar.
 func (p *printer) print(line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.open != nil && p.open.bar != nil {
 		p.open.Notice(line)
 		return
@@ -68,6 +72,32 @@ func (p *printer) print(line string) {
 
 func (p *printer) Progress(unit string, start, total int) Bar {
 	o := ProgressOptions{Out: p.out, Terminal: p.terminal, Quiet: p.quiet, Unit: unit, Start: start, Total: total}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.open = NewProgress(o)
-	return p.open
+	return &sharedBar{&p.mu, p.open}
+}
+
+// sharedBar is a bar of a printer that several goroutines use.
+type sharedBar struct {
+	mu  *sync.Mutex
+	bar Bar
+}
+
+func (b *sharedBar) Step(done int, values map[string]float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bar.Step(done, values)
+}
+
+func (b *sharedBar) Notice(line string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bar.Notice(line)
+}
+
+func (b *sharedBar) Close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bar.Close()
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -39,6 +40,7 @@ type streams struct {
 }
 
 func main() {
+	log.SetOutput(io.Discard) // net/http logs what a server sends out of turn, which may hold a key
 	// The first Ctrl-C lets the current step finish and be saved; the second ends the process at once.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, func() {

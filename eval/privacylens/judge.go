@@ -171,6 +171,7 @@ func (e *evaluation) openJudge() (err error) {
 		Cache:    cmp.Or(j.Cache, e.folder.Path("judge-cache.jsonl")),
 		Parallel: j.Parallel, RequestsPerMinute: j.RequestsPerMinute, TokensPerMinute: j.TokensPerMinute,
 		Timeout: j.Timeout, Retries: cmp.Or(j.Retries, -1), // -1: no retries
+		Warn:        e.reporter.Warn,
 		MaxRequests: j.MaxRequests,
 		MaxCost:     j.MaxCost, PromptPrice: j.PromptPrice, CompletionPrice: j.CompletionPrice,
 	})

@@ -37,7 +37,7 @@ func (e *evaluation) openSubject() (err error) {
 	if c.Way() == AgentServer {
 		s.server, err = rollout.NewRemote(rollout.RemoteOptions{
 			BaseURL: c.BaseURL, Model: c.APIModel, Key: os.Getenv(c.KeyEnv), KeyName: c.KeyEnv,
-			Parallel: c.Parallel, Timeout: c.Timeout, Grace: grace,
+			Parallel: c.Parallel, Timeout: c.Timeout, Grace: grace, Warn: e.reporter.Warn,
 		})
 	} else if !e.continues {
 		_, err = s.load()

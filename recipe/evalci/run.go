@@ -88,7 +88,7 @@ func (e *evaluation) askServer(ctx context.Context) error {
 		s := e.o.Server
 		server, err = rollout.NewRemote(rollout.RemoteOptions{
 			BaseURL: s.BaseURL, Model: s.Model, Key: os.Getenv(s.KeyEnv), KeyName: s.KeyEnv, Parallel: s.Parallel,
-			Timeout: s.Timeout, Tick: tick,
+			Timeout: s.Timeout, Tick: tick, Warn: e.Warn,
 		})
 		return server, err
 	})

@@ -77,7 +77,7 @@ func Open(o Options) (*Client, error) {
 // newClient makes a client that cannot send and has no cache.
 func newClient(o Options) *Client {
 	c := &Client{options: o, ledger: newLedger(o), limits: newLimits(o), places: make(chan struct{}, o.Parallel),
-		patience: &rollout.Patience{Retries: o.Retries, Wait: o.Wait, Longest: longestWait},
+		patience: &rollout.Patience{Retries: o.Retries, Wait: o.Wait, Longest: longestWait, Warn: o.warn},
 		flights:  map[name]*flight{}}
 	c.alive, c.kill = context.WithCancelCause(context.Background())
 	c.closing = sync.OnceValue(c.close)

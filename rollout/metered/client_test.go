@@ -3,6 +3,7 @@ package metered
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -212,6 +213,7 @@ func TestKeyIsNowhere(t *testing.T) {
 	if b, err := os.ReadFile(path); err != nil || bytes.Contains(b, []byte(key)) || !bytes.Contains(b, []byte("***")) {
 		t.Errorf("%s, %v", b, err)
 	}
+	checkCacheHasNoKey(t, key)
 	for _, code := range []int{400, 401, 429, 500} {
 		echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
 			r *http.Request) {
@@ -223,6 +225,35 @@ func TestKeyIsNowhere(t *testing.T) {
 			!strings.Contains(err.Error(), "***") {
 			t.Errorf("%d: %v", code, err)
 		}
+	}
+}
+
+// checkCacheHasNoKey: a server puts the key into the reason and, with a line end in it, into the reply and an error.
+func checkCacheHasNoKey(t *testing.T, key string) {
+	t.Helper()
+	broken, tries := key[:12]+"\n"+key[12:], 0
+	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if tries++; tries == 1 {
+			http.Error(w, broken, 500)
+			return
+		}
+		json.NewEncoder(w).Encode(map[string]any{"choices": []any{map[string]any{"finish_reason": key,
+			"message": map[string]any{"content": broken}}}})
+	}))
+	defer echo.Close()
+	var warnings []string
+	path := filepath.Join(t.TempDir(), "judge.jsonl")
+	c := open(t, &meteredtest.Server{URL: echo.URL}, func(o *Options) {
+		o.KeyName, o.Cache = "JUDGE_KEY", path
+		o.Warn = func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
+	})
+	reply, err := c.Ask(t.Context(), "q")
+	b, _ := os.ReadFile(path)
+	all := fmt.Sprint(reply, err, warnings, string(b))
+	if err != nil || len(warnings) != 1 || !strings.HasPrefix(warnings[0], "judge: http://127.0.0.1:") ||
+		!strings.Contains(warnings[0], "tries left: 8") || strings.Contains(all, key[:12]) ||
+		strings.Contains(all, key[12:]) {
+		t.Errorf("%q, %v, warnings %q, cache %s", reply, err, warnings, b)
 	}
 }
 

@@ -31,6 +31,9 @@ type Options struct {
 	Wait              time.Duration `yaml:"wait" want:">=0" zero:"1s"` // before the second try, doubled each time
 	Grace             time.Duration // how long Close waits for requests under way; 0: 10 seconds, negative: not at all
 
+	// Warn hears that a request failed and is sent again, at most once in a minute; may be nil.
+	Warn func(format string, args ...any)
+
 	MaxRequests     int     `yaml:"max_requests" want:">=0" zero:"no limit"` // of this client, retries included
 	MaxCost         float64 `yaml:"max_cost" want:">=0" zero:"no limit"`     // of this client, in the prices' currency
 	PromptPrice     float64 `yaml:"prompt_price" want:">=0"`                 // per million prompt tokens
@@ -64,6 +67,13 @@ func (o *Options) blame(err error) error {
 		return err
 	}
 	return fmt.Errorf("%s: %w", o.Name, err)
+}
+
+// warn puts the server's name before a warning.
+func (o *Options) warn(format string, args ...any) {
+	if o.Warn != nil {
+		o.Warn("%v", o.blame(fmt.Errorf(format, args...)))
+	}
 }
 
 // remote makes a client that sends each request once; waits and retries are ours.
