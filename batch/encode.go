@@ -39,7 +39,11 @@ func (e *Encoder) Demonstration(d data.Demonstration, all bool) (Group, error) {
 
 // plainText encodes a text without a prompt, ended by EOS.
 func (e *Encoder) plainText(d data.Demonstration) (Group, error) {
-	ids := e.withEOS(e.encodeStart(d.Completion.Plain))
+	ids, err := e.encodeStart(d.Completion.Plain)
+	if err != nil {
+		return Group{}, fmt.Errorf("%s: %w", d.Source, err)
+	}
+	ids = e.withEOS(ids)
 	if len(ids) < 2 {
 		return Group{}, fmt.Errorf("%s: text of %d tokens has nothing to predict: want at least 2", d.Source, len(ids))
 	}
@@ -52,13 +56,13 @@ func wholeText(ids []int32) Group { return Group{Prompt: ids[:1:1], Answers: [][
 // Prompt encodes a prompt alone, as it is before an answer is sampled.
 func (e *Encoder) Prompt(t data.Text) ([]int32, error) {
 	if t.Messages == nil {
-		return e.encodeStart(t.Plain), nil
+		return e.encodeStart(t.Plain)
 	}
 	text, err := e.render(t.Messages, true)
 	if err != nil {
 		return nil, err
 	}
-	return e.Tokenizer.Encode(text, false), nil
+	return e.Tokenizer.Encode(text, false)
 }
 
 func (e *Encoder) group(source string, prompt data.Text, answers ...data.Text) (Group, error) {
@@ -83,7 +87,12 @@ func (e *Encoder) group(source string, prompt data.Text, answers ...data.Text) (
 // answer encodes one completion after its prompt, whose tokens are ids.
 func (e *Encoder) answer(prompt data.Text, ids []int32, a data.Text) ([]int32, error) {
 	if prompt.Messages == nil && a.Messages == nil {
-		return e.withEOS(e.after(ids, e.encodeStart(prompt.Plain+a.Plain), a.Plain)), nil
+		full, err := e.encodeStart(prompt.Plain + a.Plain)
+		if err != nil {
+			return nil, err
+		}
+		tokens, err := e.after(ids, full, a.Plain)
+		return e.withEOS(tokens), err
 	}
 	if prompt.Messages == nil || a.Messages == nil {
 		return nil, fmt.Errorf("the prompt and the completion must both be text or both be messages")
@@ -96,25 +105,36 @@ func (e *Encoder) answer(prompt data.Text, ids []int32, a data.Text) ([]int32, e
 	if err != nil {
 		return nil, err
 	}
-	return e.after(ids, e.Tokenizer.Encode(head+tail, false), tail), nil
+	full, err := e.Tokenizer.Encode(head+tail, false)
+	if err != nil {
+		return nil, err
+	}
+	return e.after(ids, full, tail)
 }
 
 // encodeStart gives the tokens of plain text with what the tokenizer puts before a text (BOS), but without what some
 // tokenizers put behind it (EOS): the text continues.
-func (e *Encoder) encodeStart(text string) []int32 {
-	ids, bare := e.Tokenizer.Encode(text, true), e.Tokenizer.Encode(text, false)
+func (e *Encoder) encodeStart(text string) ([]int32, error) {
+	ids, err := e.Tokenizer.Encode(text, true)
+	if err != nil {
+		return nil, err
+	}
+	bare, err := e.Tokenizer.Encode(text, false)
+	if err != nil {
+		return nil, err
+	}
 	for lead := 0; lead+len(bare) <= len(ids); lead++ {
 		if slices.Equal(ids[lead:lead+len(bare)], bare) {
-			return ids[:lead+len(bare)]
+			return ids[:lead+len(bare)], nil
 		}
 	}
-	return ids
+	return ids, nil
 }
 
 // after gives the tokens of tail behind a prompt with tokens ids, where full are the tokens of the whole text.
-func (e *Encoder) after(ids, full []int32, tail string) []int32 {
+func (e *Encoder) after(ids, full []int32, tail string) ([]int32, error) {
 	if len(full) >= len(ids) && slices.Equal(full[:len(ids)], ids) {
-		return full[len(ids):]
+		return full[len(ids):], nil
 	}
 	e.Drift++
 	return e.Tokenizer.Encode(tail, false)

@@ -93,7 +93,7 @@ func TestBoundaryOnAwkwardText(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if alone := e.Tokenizer.Encode(c[0], true); !slices.Equal(g.Prompt, alone) {
+		if alone, err := e.Tokenizer.Encode(c[0], true); err != nil || !slices.Equal(g.Prompt, alone) {
 			t.Errorf("%q | %q: prompt tokens %v: alone they are %v", c[0], c[1], g.Prompt, alone)
 		}
 		a := g.Answers[0]

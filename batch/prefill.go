@@ -14,7 +14,7 @@ func (e *Encoder) Prefilled(t data.Text, prefill string) ([]int32, error) {
 		return e.Prompt(t)
 	}
 	if t.Messages == nil {
-		return e.encodeStart(t.Plain + prefill), nil
+		return e.encodeStart(t.Plain + prefill)
 	}
 	text, err := e.render(t.Messages, true)
 	if err != nil {
@@ -23,7 +23,7 @@ func (e *Encoder) Prefilled(t data.Text, prefill string) ([]int32, error) {
 	if !endsWith(text, prefill) {
 		text += prefill
 	}
-	return e.Tokenizer.Encode(text, false), nil
+	return e.Tokenizer.Encode(text, false)
 }
 
 // Opens says whether the chat template itself ends the generation prompt of a conversation with this text: an answer

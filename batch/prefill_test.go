@@ -45,7 +45,8 @@ func TestPrefilledPlainText(t *testing.T) {
 	e := folder(t, "qwen2-newer")
 	for _, c := range [][2]string{{"The answer is", " 42"}, {"in", "formation"}, {"Q", ci.ThinkPrefill}} {
 		ids, err := e.Prefilled(data.Text{Plain: c[0]}, c[1])
-		if want := e.Tokenizer.Encode(c[0]+c[1], true); err != nil || !slices.Equal(ids, want) {
+		want, wantErr := e.Tokenizer.Encode(c[0]+c[1], true)
+		if err != nil || wantErr != nil || !slices.Equal(ids, want) {
 			t.Errorf("%q | %q: %v, %v, want %v", c[0], c[1], ids, err, want)
 		}
 	}

@@ -9,16 +9,21 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/posttrain/posttrain/internal/files"
 )
+
+// maxJSON bounds config.json, generation_config.json and an index of weights in bytes.
+const maxJSON = 64 << 20
 
 // ReadConfig reads a model folder's config.json and, if there is one, generation_config.json. Errors call the folder
 // name.
 func ReadConfig(fsys fs.FS, name string) (*Config, error) {
-	data, err := fs.ReadFile(fsys, "config.json")
+	data, err := files.Read(fsys, "config.json", maxJSON)
 	if err != nil {
 		return nil, fmt.Errorf("%s: cannot read config.json: %w", name, cause(err))
 	}
-	gen, err := fs.ReadFile(fsys, "generation_config.json")
+	gen, err := files.Read(fsys, "generation_config.json", maxJSON)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s/generation_config.json: %w", name, cause(err))
 	}
@@ -38,7 +43,12 @@ func ConfigLike(path string) (*Config, error) {
 	if info.IsDir() {
 		return ReadConfig(os.DirFS(path), path)
 	}
-	data, err := os.ReadFile(path)
+	f, err := os.Open(path) // perhaps a pipe
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, cause(err))
+	}
+	defer f.Close()
+	data, err := files.ReadAll(f, maxJSON)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, cause(err))
 	}

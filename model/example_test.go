@@ -23,7 +23,7 @@ func ExampleConfig_LogProbs() {
 	engine := must(backend.Open("go"))
 	defer engine.Close()
 	for _, text := range []string{"Please write an email to my dentist", "Please write an email two my dentist"} {
-		fmt.Printf("%s: %.0f\n", text, sumOfLogProbs(engine, m, tok.Encode(text, true)))
+		fmt.Printf("%s: %.0f\n", text, sumOfLogProbs(engine, m, must(tok.Encode(text, true))))
 	}
 	// Output:
 	// Please write an email to my dentist: -126

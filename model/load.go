@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/google/renameio/v2"
+	"github.com/posttrain/posttrain/internal/files"
 )
 
 const (
@@ -109,7 +110,7 @@ func openShards(fsys fs.FS, name string) (*shards, error) {
 
 // readIndex lists the shards that model.safetensors.index.json names.
 func readIndex(fsys fs.FS, name string) ([]string, error) {
-	data, err := fs.ReadFile(fsys, indexFile)
+	data, err := files.Read(fsys, indexFile, maxJSON)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: no weights: want %s or %s", name, weightsFile, indexFile)
 	}

@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+
+	"github.com/posttrain/posttrain/internal/files"
 )
 
 // maxHeader limits the JSON header of a safetensors file, as the reference implementation does.
@@ -149,7 +151,7 @@ type tensorFile struct {
 
 // openTensors opens a file of fsys, which errors call label.
 func openTensors(fsys fs.FS, path, label string) (*tensorFile, error) {
-	f, err := fsys.Open(path)
+	f, err := files.Open(fsys, path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", label, cause(err))
 	}

@@ -110,7 +110,10 @@ func TestStreamsOfTokenizers(t *testing.T) {
 		c := testkit.Config(t, "llama")
 		c.MaxPositions = 1000
 		for _, text := range []string{"Hello, what fits here?", "naïve Žižek: 東京 🙂🙃 done", "a  b\n\n c", "🙂"} {
-			ids := tok.Encode(text, false)
+			ids, err := tok.Encode(text, false)
+			if err != nil {
+				t.Fatal(err)
+			}
 			s, got := NewStream(Request{Sampling: Sampling{MaxNew: len(ids)}, Prompt: []int32{1},
 				StopTokens: []int32{}}, c, tok), ""
 			for _, id := range ids {

@@ -304,7 +304,11 @@ func (p *paced) Sample(ctx context.Context, rs []rollout.Request) (out []rollout
 	if err != nil {
 		return nil, err
 	}
-	token := w.tokens.Encode("a", false)[0]
+	tokens, err := w.tokens.Encode("a", false)
+	if err != nil {
+		return nil, err
+	}
+	token := tokens[0]
 	out = make([]rollout.Completion, len(rs))
 	for open := true; open; {
 		select {

@@ -1,6 +1,9 @@
 package tokenizer
 
 import (
+	"bytes"
+	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -23,8 +26,29 @@ type addedTokens struct {
 	special    map[string]bool
 	normalized map[int32]string // normalized contents that differ from the content
 
-	raw, late     *trie // the tokens to search for before and after normalization
-	ignoreSpecial bool  // special tokens in a text count as text
+	raw, late     trie // the tokens to search for before and after normalization
+	ignoreSpecial bool // special tokens in a text count as text
+}
+
+// Bounds on added tokens; models have thousands of a few characters.
+const (
+	maxAdded     = 1 << 20 // bytes of all
+	maxAddedText = 256     // bytes of one
+)
+
+// check refuses added tokens that would make the search slow or large; list names them.
+func (a *addedTokens) check(tokens []addedToken, list string) error {
+	all := 0
+	for i, t := range tokens {
+		if len(t.Content) > maxAddedText {
+			return fmt.Errorf("%s[%d].content: found %d bytes, want at most %d", list, i, len(t.Content), maxAddedText)
+		}
+		all += len(t.Content)
+	}
+	if all > maxAdded {
+		return fmt.Errorf("%s: found %d bytes of text in %d tokens, want at most %d", list, all, len(tokens), maxAdded)
+	}
+	return nil
 }
 
 // add gives tokens the ids that Hugging Face gives them: that in the vocabulary, or the next free one.
@@ -48,7 +72,7 @@ func (a *addedTokens) add(tokens []addedToken, model *bpe, normalize normalizer)
 				next++
 			}
 		}
-		if n := normalize(t.Content); t.Normalized && n != t.Content {
+		if n := normalize(t.Content, deadlineOf(t.Content)); t.Normalized && n != t.Content {
 			a.normalized[id] = n
 		}
 		a.ids[t.Content], a.byID[id] = id, t
@@ -60,13 +84,13 @@ func (a *addedTokens) add(tokens []addedToken, model *bpe, normalize normalizer)
 }
 
 func (a *addedTokens) index() {
-	a.raw, a.late = nil, nil
+	a.raw, a.late = trie{}, trie{}
 	for id, t := range a.byID {
 		if t.Normalized {
 			content, _ := a.forDecoder(id)
-			a.late = a.late.put(content, id)
+			a.late.put(content, id)
 		} else {
-			a.raw = a.raw.put(t.Content, id)
+			a.raw.put(t.Content, id)
 		}
 	}
 }
@@ -86,29 +110,31 @@ type piece struct {
 	first bool // at the start of the whole text
 	added bool
 	id    int32
+	until deadline // of the whole text
 }
 
 // cut emits the pieces of text: added tokens, and the normalized text between them. No piece is empty.
 func (a *addedTokens) cut(text string, normalize normalizer, emit func(piece)) {
-	a.find(piece{text: text, first: true}, a.raw, func(p piece) {
+	a.find(piece{text: text, first: true, until: deadlineOf(text)}, a.raw, func(p piece) {
 		if p.added {
 			emit(p)
 			return
 		}
-		p.text = normalize(p.text)
+		p.text = normalize(p.text, p.until)
 		a.find(p, a.late, emit)
 	})
 }
 
 // find cuts the trie's tokens out of one piece, from left to right, the longest first.
-func (a *addedTokens) find(p piece, tokens *trie, emit func(piece)) {
+func (a *addedTokens) find(p piece, tokens trie, emit func(piece)) {
 	text, done := p.text, 0
+	white := 0 // the end of the white space that RStrip took last
 	plain := func(end int) {
 		if done < end {
-			emit(piece{text: text[done:end], first: p.first && done == 0})
+			emit(piece{text: text[done:end], first: p.first && done == 0, until: p.until})
 		}
 	}
-	for at := 0; tokens != nil && at < len(text); {
+	for at := 0; len(tokens.next) > 0 && at < len(text); {
 		id, size := tokens.longest(text[at:])
 		if size == 0 {
 			at++
@@ -121,10 +147,12 @@ func (a *addedTokens) find(p piece, tokens *trie, emit func(piece)) {
 			continue
 		}
 		if t.LStrip {
-			start = max(done, len(strings.TrimRightFunc(text[:start], unicode.IsSpace)))
+			start = max(done, done+len(strings.TrimRightFunc(text[min(done, start):start], unicode.IsSpace)))
 		}
 		if t.RStrip {
+			end = max(end, white)
 			end = len(text) - len(strings.TrimLeftFunc(text[end:], unicode.IsSpace))
+			white = end
 		}
 		plain(start)
 		emit(piece{added: true, id: id})
@@ -146,37 +174,36 @@ func isWord(r rune) bool {
 	return joiner || unicode.In(r, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic)
 }
 
-// A trie finds the longest of many strings at the start of a text.
+// A trie finds the longest of many strings at the start of a text. Its nodes have only the bytes that follow: one with
+// all 256 would take two thousand times the size of a long token.
 type trie struct {
-	next *[256]*trie
-	id   int32
-	end  bool
+	bytes []byte // sorted
+	next  []*trie
+	id    int32
+	end   bool
 }
 
-func (t *trie) put(s string, id int32) *trie {
-	if t == nil {
-		t = &trie{}
+func (t *trie) put(s string, id int32) {
+	for i := range len(s) {
+		at, known := slices.BinarySearch(t.bytes, s[i])
+		if !known {
+			t.bytes, t.next = slices.Insert(t.bytes, at, s[i]), slices.Insert(t.next, at, &trie{})
+		}
+		t = t.next[at]
 	}
-	if s == "" {
-		t.id, t.end = id, true
-		return t
-	}
-	if t.next == nil {
-		t.next = new([256]*trie)
-	}
-	t.next[s[0]] = t.next[s[0]].put(s[1:], id)
-	return t
+	t.id, t.end = id, true
 }
 
 // longest returns the longest string that s begins with, or size 0.
 func (t *trie) longest(s string) (id int32, size int) {
-	for i := 0; ; i++ {
-		if t.end && i > 0 {
-			id, size = t.id, i
+	for i := range len(s) {
+		at := bytes.IndexByte(t.bytes, s[i])
+		if at < 0 {
+			break
 		}
-		if i == len(s) || t.next == nil || t.next[s[i]] == nil {
-			return id, size
+		if t = t.next[at]; t.end {
+			id, size = t.id, i+1
 		}
-		t = t.next[s[i]]
 	}
+	return id, size
 }

@@ -97,7 +97,8 @@ func (t *Tokenizer) addTokens(config configuration) error {
 	tokens, err1 := readAddedTokensDecoder(config)
 	named, err2 := t.readNamed(config)
 	extra, err3 := readExtra(config)
-	if err := cmp.Or(err1, err2, err3); err != nil {
+	err4 := t.added.check(slices.Concat(tokens, named, extra), "added tokens")
+	if err := cmp.Or(err1, err2, err3, err4); err != nil {
 		return err
 	}
 	t.added.ignoreSpecial = string(config.values["split_special_tokens"]) == "true"

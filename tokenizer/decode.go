@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 )
@@ -10,29 +11,58 @@ import (
 // A decoder turns tokens into the parts of a text; it may change the slice.
 type decoder func(tokens []string) []string
 
-// decoders read tokenizer.json's decoder; it is nil without a decoder.
-var decoders = stage[decoder]{
-	list: "decoders",
-	join: func(steps []decoder) decoder {
-		return func(tokens []string) []string {
-			for _, step := range steps {
-				if step != nil {
-					tokens = step(tokens)
+// decoders read tokenizer.json's decoder; it is nil without a decoder. What lengthens a text counts in grown.
+func decoders(grown *growth) stage[decoder] {
+	return stage[decoder]{
+		list: "decoders",
+		join: func(steps []decoder) decoder {
+			return func(tokens []string) []string {
+				for _, step := range steps {
+					if step != nil {
+						tokens = step(tokens)
+					}
 				}
+				return tokens
 			}
-			return tokens
-		}
-	},
-	want: "ByteLevel, ByteFallback, Fuse, Strip, Replace, Metaspace or Sequence",
-	types: map[string]reader[decoder]{
-		"ByteLevel": always[decoder](decodeBytes), "ByteFallback": always[decoder](decodeFallback),
-		"Fuse":  always[decoder](func(tokens []string) []string { return []string{strings.Join(tokens, "")} }),
-		"Strip": readStrip, "Metaspace": readMetaspaceDecoder,
-		"Replace": func(raw json.RawMessage, at string) (decoder, error) {
-			replace, err := readReplace(raw, at)
-			return mapEach(replace), err
 		},
-	},
+		want: "ByteLevel, ByteFallback, Fuse, Strip, Replace, Metaspace or Sequence",
+		types: map[string]reader[decoder]{
+			"ByteLevel": always[decoder](decodeBytes), "ByteFallback": always[decoder](decodeFallback),
+			"Fuse":  always[decoder](func(tokens []string) []string { return []string{strings.Join(tokens, "")} }),
+			"Strip": readStrip, "Metaspace": readMetaspaceDecoder,
+			"Replace": func(raw json.RawMessage, at string) (decoder, error) {
+				replace, err := readReplace(raw, at, grown, linearRegex)
+				return mapEach(func(s string) string { return replace(s, deadline{}) }), err
+			},
+		},
+	}
+}
+
+// narrow are escapes that mean ASCII in Go's regular expressions, but Unicode in tokenizer.json's.
+var narrow = regexp.MustCompile(`\\[sSdDwWbB]`)
+
+// linearRegex finds a regular expression's matches with Go's own package, whose time is linear: a decoder has no error.
+func linearRegex(pattern, at string) (finder, error) {
+	re, err := regexp.Compile(pattern)
+	if err != nil || narrow.MatchString(pattern) {
+		return nil, fmt.Errorf("%s: regular expression %q: want one without look-around, back-references, \\s, \\d, \\w "+
+			"and \\b", at, pattern)
+	}
+	return func(s string, _ deadline, emit func(string, bool)) {
+		done := 0
+		for _, m := range re.FindAllStringIndex(s, -1) {
+			if m[0] > done {
+				emit(s[done:m[0]], false)
+			}
+			if m[1] > m[0] {
+				emit(s[m[0]:m[1]], true)
+			}
+			done = m[1]
+		}
+		if done < len(s) {
+			emit(s[done:], false)
+		}
+	}, nil
 }
 
 func mapEach(f func(string) string) decoder {

@@ -19,7 +19,11 @@ func Example() {
 		return
 	}
 	fmt.Print(text)
-	ids := tok.Encode(text, false) // the template has written the special tokens
+	ids, err := tok.Encode(text, false) // the template has written the special tokens
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	fmt.Println(len(ids), "ids,", tok.Decode(ids, false) == text)
 	// Output:
 	// <|im_start|>system

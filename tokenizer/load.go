@@ -12,13 +12,19 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/google/renameio/v2"
+
+	"github.com/posttrain/posttrain/internal/files"
 )
 
 // fileNames are the files of a tokenizer. Only the first must be there.
 var fileNames = []string{"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"}
+
+// maxFile bounds each of them in bytes; the largest are those of 40 MB with 260,000 tokens.
+const maxFile = 64 << 20
 
 // Load reads the tokenizer of the model folder dir. Its errors name the file and the field.
 func Load(dir string) (*Tokenizer, error) { return LoadFS(os.DirFS(dir), dir) }
@@ -28,7 +34,7 @@ func LoadFS(fsys fs.FS, name string) (*Tokenizer, error) {
 	t := &Tokenizer{name: name}
 	contents := map[string][]byte{}
 	for _, f := range fileNames {
-		data, err := fs.ReadFile(fsys, f)
+		data, err := files.Read(fsys, f, maxFile)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -41,11 +47,26 @@ func LoadFS(fsys fs.FS, name string) (*Tokenizer, error) {
 	return t, t.read(contents)
 }
 
+// maxMessage bounds an error in bytes: it may quote the file.
+const maxMessage = 1000
+
+// fault names the file of an error. What the error quotes of the file loses its line ends and control characters.
 func (t *Tokenizer) fault(file string, err error) error {
+	text := err.Error()
+	clean := strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, text[:min(len(text), maxMessage)])
+	if clean != text {
+		err = errors.New(clean)
+	}
 	return fmt.Errorf("%s: %w", path.Join(filepath.ToSlash(t.name), file), err)
 }
 
-func (t *Tokenizer) read(contents map[string][]byte) error {
+func (t *Tokenizer) read(contents map[string][]byte) (err error) {
+	defer t.catch(&err)
 	if contents["tokenizer.json"] == nil {
 		const fault = "no such file: want the tokenizer in this form (transformers' save_pretrained writes it)"
 		return t.fault("tokenizer.json", errors.New(fault))
@@ -82,13 +103,14 @@ func (t *Tokenizer) readPipeline(data []byte) error {
 		return fmt.Errorf(`version %q: want "1.0"`, *spec.Version)
 	}
 	var errs [5]error
-	t.normalize, errs[0] = normalizers.read(spec.Normalizer, "normalizer")
+	var longer, decoded growth
+	t.normalize, errs[0] = normalizers(&longer).read(spec.Normalizer, "normalizer")
 	t.model, errs[4] = readModel(spec.Model, "model")
-	inBytes := errs[4] == nil && !t.model.byteFallback && endsInBytes(spec.PreTokenizer)
-	t.split, errs[1] = splitters(inBytes).read(spec.PreTokenizer, "pre_tokenizer")
+	inBytes := errs[4] == nil && !t.model.byteFallback && endsInBytes(spec.PreTokenizer, maxSteps)
+	t.split, errs[1] = splitters(inBytes, &longer).read(spec.PreTokenizer, "pre_tokenizer")
 	t.post, errs[2] = postProcessors.read(spec.PostProcessor, "post_processor")
-	t.decode, errs[3] = decoders.read(spec.Decoder, "decoder")
-	if err := cmp.Or(errs[:]...); err != nil {
+	t.decode, errs[3] = decoders(&decoded).read(spec.Decoder, "decoder")
+	if err := cmp.Or(cmp.Or(errs[:]...), t.added.check(spec.Added, "added_tokens")); err != nil {
 		return err
 	}
 	if inBytes {
@@ -232,13 +254,25 @@ type reader[T any] = func(raw json.RawMessage, at string) (T, error)
 // always reads a part without options.
 func always[T any](v T) reader[T] { return func(json.RawMessage, string) (T, error) { return v, nil } }
 
+// maxSteps bounds the steps of a part; models have a handful.
+const maxSteps = 64
+
 func (s stage[T]) read(raw json.RawMessage, at string) (T, error) {
+	left := maxSteps
+	return s.readStep(raw, at, &left)
+}
+
+// readStep reads one of the steps that are left.
+func (s stage[T]) readStep(raw json.RawMessage, at string, left *int) (T, error) {
+	if *left--; *left < 0 {
+		return s.absent, fmt.Errorf("%s: found more than %d steps, want at most %d", at, maxSteps, maxSteps)
+	}
 	kind, err := kindOf(raw, at)
 	if err != nil || kind == "" {
 		return s.absent, err
 	}
 	if kind == "Sequence" {
-		steps, err := s.sequence(raw, at)
+		steps, err := s.sequence(raw, at, left)
 		return s.join(steps), err
 	}
 	if read := s.types[kind]; read != nil {
@@ -247,7 +281,7 @@ func (s stage[T]) read(raw json.RawMessage, at string) (T, error) {
 	return s.absent, fmt.Errorf("%s.type %q: want %s", at, kind, s.want)
 }
 
-func (s stage[T]) sequence(raw json.RawMessage, at string) ([]T, error) {
+func (s stage[T]) sequence(raw json.RawMessage, at string, left *int) ([]T, error) {
 	var spec map[string]json.RawMessage
 	if err := unmarshal(raw, at, &spec); err != nil {
 		return nil, err
@@ -260,7 +294,7 @@ func (s stage[T]) sequence(raw json.RawMessage, at string) ([]T, error) {
 	steps := make([]T, len(list))
 	for i, r := range list {
 		var err error
-		if steps[i], err = s.read(r, fmt.Sprintf("%s[%d]", at, i)); err != nil {
+		if steps[i], err = s.readStep(r, fmt.Sprintf("%s[%d]", at, i), left); err != nil {
 			return nil, err
 		}
 	}

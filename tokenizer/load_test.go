@@ -66,6 +66,7 @@ var badTokenizers = []struct{ tokenizer, config, want string }{
 	{`{"added_tokens": [{"content": 1}], ` + tinyModel + `}`, ``, `added_tokens.content: found number, want a string`},
 	{`{` + tinyModel + `}`, `{"bos_token": 3}`,
 		`tokenizer_config.json: bos_token: found 3, want a string or an object`},
+	{`{` + tinyModel + `}`, "{\"bos_token\": [1,\n2]}", `tokenizer_config.json: bos_token: found [1, 2], want`},
 	{`{` + tinyModel + `}`, `[1]`, `tokenizer_config.json: found array, want an object`},
 	{`{` + tinyModel + `}`, `{"bos_token": {"content": 1}}`,
 		`tokenizer_config.json: bos_token.content: found number, want a string`},
@@ -165,10 +166,10 @@ func TestWarnings(t *testing.T) {
 
 func TestSplitSpecialTokens(t *testing.T) {
 	const text = "a<s>b"
-	if got := tiny(t, `{}`, "").Encode(text, false); len(got) != 3 || got[1] != 3 {
+	if got := encode(t, tiny(t, `{}`, ""), text, false); len(got) != 3 || got[1] != 3 {
 		t.Errorf("got %v, want <s> as 3", got)
 	}
-	if got := tiny(t, `{"split_special_tokens": true}`, "").Encode(text, false); len(got) != 1 || got[0] != 2 {
+	if got := encode(t, tiny(t, `{"split_special_tokens": true}`, ""), text, false); len(got) != 1 || got[0] != 2 {
 		t.Errorf("got %v, want it as text: ab with what the vocabulary lacks left out", got)
 	}
 }

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -9,44 +10,54 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// A normalizer rewrites a piece of text.
-type normalizer func(string) string
+// A normalizer rewrites a piece of text. It ends with a fault if it takes too long.
+type normalizer func(s string, until deadline) string
 
-func identity(s string) string { return s }
+func identity(s string, _ deadline) string { return s }
 
-// normalizers read tokenizer.json's normalizer.
-var normalizers = stage[normalizer]{
-	absent: identity,
-	list:   "normalizers",
-	join: func(steps []normalizer) normalizer {
-		return func(s string) string {
-			for _, step := range steps {
-				s = step(s)
+// simple is a normalizer that is always fast.
+func simple(f func(string) string) normalizer {
+	return func(s string, _ deadline) string { return f(s) }
+}
+
+// normalizers read tokenizer.json's normalizer. What lengthens a text counts in grown.
+func normalizers(grown *growth) stage[normalizer] {
+	return stage[normalizer]{
+		absent: identity,
+		list:   "normalizers",
+		join: func(steps []normalizer) normalizer {
+			return func(s string, until deadline) string {
+				for _, step := range steps {
+					s = step(s, until)
+				}
+				return s
 			}
-			return s
-		}
-	},
-	want: "NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip or Sequence",
-	types: map[string]reader[normalizer]{
-		"NFC": form(norm.NFC), "NFD": form(norm.NFD), "NFKC": form(norm.NFKC), "NFKD": form(norm.NFKD),
-		"Lowercase": always[normalizer](lowercase), "Prepend": readPrepend, "Replace": readReplace,
-		"Strip": readStripNormalizer,
-	},
+		},
+		want: "NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip or Sequence",
+		types: map[string]reader[normalizer]{
+			"NFC": form(norm.NFC), "NFD": form(norm.NFD), "NFKC": form(norm.NFKC), "NFKD": form(norm.NFKD),
+			"Lowercase": always(simple(lowercase)), "Strip": readStripNormalizer,
+			"Prepend": func(raw json.RawMessage, at string) (normalizer, error) { return readPrepend(raw, at, grown) },
+			"Replace": func(raw json.RawMessage, at string) (normalizer, error) {
+				return readReplace(raw, at, grown, findRegex)
+			},
+		},
+	}
 }
 
 func form(f norm.Form) reader[normalizer] {
-	return always[normalizer](func(s string) string { return normalizeForm(f, s) })
+	return always(simple(func(s string) string { return normalizeForm(f, s) }))
 }
 
-func readPrepend(raw json.RawMessage, at string) (normalizer, error) {
+func readPrepend(raw json.RawMessage, at string, grown *growth) (normalizer, error) {
 	var spec struct{ Prepend string }
 	err := unmarshal(raw, at, &spec)
-	return func(s string) string {
+	return simple(func(s string) string {
 		if s == "" {
 			return s
 		}
 		return spec.Prepend + s
-	}, err
+	}), cmp.Or(err, grown.by(float64(1+len(spec.Prepend)), at))
 }
 
 func readStripNormalizer(raw json.RawMessage, at string) (normalizer, error) {
@@ -55,7 +66,7 @@ func readStripNormalizer(raw json.RawMessage, at string) (normalizer, error) {
 		Right bool `json:"strip_right"`
 	}
 	err := unmarshal(raw, at, &spec)
-	return func(s string) string {
+	return simple(func(s string) string {
 		if spec.Left {
 			s = strings.TrimLeftFunc(s, unicode.IsSpace)
 		}
@@ -63,11 +74,12 @@ func readStripNormalizer(raw json.RawMessage, at string) (normalizer, error) {
 			s = strings.TrimRightFunc(s, unicode.IsSpace)
 		}
 		return s
-	}, err
+	}), err
 }
 
-// readReplace reads Replace, which is both a normalizer and a decoder.
-func readReplace(raw json.RawMessage, at string) (normalizer, error) {
+// readReplace reads Replace, which is both a normalizer and a decoder; regex makes the finder of an expression.
+func readReplace(raw json.RawMessage, at string, grown *growth, regex func(pattern, at string) (finder, error)) (
+	normalizer, error) {
 	var spec struct {
 		Pattern json.RawMessage
 		Content string
@@ -75,16 +87,19 @@ func readReplace(raw json.RawMessage, at string) (normalizer, error) {
 	if err := unmarshal(raw, at, &spec); err != nil {
 		return nil, err
 	}
-	find, text, err := readPattern(spec.Pattern, at+".pattern")
+	find, text, err := readPattern(spec.Pattern, at+".pattern", regex)
+	if err == nil {
+		err = grown.by(float64(len(spec.Content))/float64(max(1, len(text))), at)
+	}
 	if err != nil {
 		return nil, err
 	}
 	if find == nil {
-		return func(s string) string { return strings.ReplaceAll(s, text, spec.Content) }, nil
+		return simple(func(s string) string { return strings.ReplaceAll(s, text, spec.Content) }), nil
 	}
-	return func(s string) string {
+	return func(s string, until deadline) string {
 		var b strings.Builder
-		find(s, func(part string, match bool) {
+		find(s, until, func(part string, match bool) {
 			if match {
 				part = spec.Content
 			}

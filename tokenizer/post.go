@@ -6,6 +6,9 @@ import (
 	"slices"
 )
 
+// maxAround bounds the tokens around a text of one step; models have one or two.
+const maxAround = 1 << 10
+
 // A postProcessor adds ids before and after those of a text.
 type postProcessor struct{ before, after []int32 }
 
@@ -56,6 +59,9 @@ func readTemplateProcessing(raw json.RawMessage, at string) (p postProcessor, er
 		default:
 			return p, fmt.Errorf(`%s: want {"SpecialToken": {"id": ...}} or {"Sequence": {"id": "A"}}`, at)
 		}
+	}
+	if n := len(p.before) + len(p.after); n > maxAround {
+		return p, fmt.Errorf("%s.single: found %d tokens around the text, want at most %d", at, n, maxAround)
 	}
 	if texts != 1 {
 		return p, fmt.Errorf("%s.single: holds the text %d times, want once", at, texts)

@@ -16,7 +16,7 @@ var scanners = map[string]finder{
 
 // matchAll is the finder of a pattern that leaves nothing unmatched; size is the length of the first match.
 func matchAll(size func(s string) int) finder {
-	return func(s string, emit func(string, bool)) {
+	return func(s string, _ deadline, emit func(string, bool)) {
 		for s != "" {
 			n := size(s)
 			emit(s[:n], true)

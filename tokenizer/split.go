@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -17,7 +18,8 @@ type splitter func(p piece, emit func(piece))
 func keepWhole(p piece, emit func(piece)) { emit(p) }
 
 // A finder emits a text from left to right in parts: matches of a pattern and what is between them. No part is empty.
-type finder func(s string, emit func(part string, match bool))
+// It ends with a fault if it takes too long.
+type finder func(s string, until deadline, emit func(part string, match bool))
 
 const (
 	gpt2Pattern  = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
@@ -34,6 +36,7 @@ func findRegex(pattern, at string) (finder, error) {
 	return compileRegex(pattern, at)
 }
 
+// regexp2 is used because the expressions have look-ahead, which Go's own package does not know.
 func compileRegex(pattern, at string) (find finder, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -45,11 +48,12 @@ func compileRegex(pattern, at string) (find finder, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: regular expression %q: %v", at, pattern, err)
 	}
-	return func(s string, emit func(string, bool)) { walkRegex(re, s, emit) }, nil
+	re.MatchTimeout = matchTime
+	return func(s string, until deadline, emit func(string, bool)) { walkRegex(re, at, s, until, emit) }, nil
 }
 
 // walkRegex turns regexp2's matches, which count in runes, into parts of s. It skips empty matches.
-func walkRegex(re *regexp2.Regexp, s string, emit func(part string, match bool)) {
+func walkRegex(re *regexp2.Regexp, at, s string, until deadline, emit func(part string, match bool)) {
 	runes, done := 0, 0
 	advance := func(to int, match bool) {
 		end := done
@@ -64,9 +68,13 @@ func walkRegex(re *regexp2.Regexp, s string, emit func(part string, match bool))
 	}
 	m, err := re.FindStringMatch(s)
 	for err == nil && m != nil {
+		until.check(at)
 		advance(m.Index, false)
 		advance(m.Index+m.Length, true)
 		m, err = re.FindNextMatch(m)
+	}
+	if err != nil { // it repeats the text
+		panic(tooSlow(at))
 	}
 	if done < len(s) {
 		emit(s[done:], false)
@@ -74,14 +82,16 @@ func walkRegex(re *regexp2.Regexp, s string, emit func(part string, match bool))
 }
 
 // readPattern reads {"Regex": ...}, for which it returns a finder, or {"String": ...}, for which it returns the text.
-func readPattern(raw json.RawMessage, at string) (finder, string, error) {
+// regex makes the finder.
+func readPattern(raw json.RawMessage, at string, regex func(pattern, at string) (finder, error)) (
+	finder, string, error) {
 	var spec struct{ String, Regex *string }
 	if err := unmarshal(raw, at, &spec); err != nil {
 		return nil, "", err
 	}
 	switch {
 	case spec.Regex != nil:
-		find, err := findRegex(*spec.Regex, at+".Regex")
+		find, err := regex(*spec.Regex, at+".Regex")
 		return find, "", err
 	case spec.String != nil && *spec.String != "":
 		return nil, *spec.String, nil
@@ -91,7 +101,7 @@ func readPattern(raw json.RawMessage, at string) (finder, string, error) {
 
 // findString finds a text's occurrences.
 func findString(text string) finder {
-	return func(s string, emit func(string, bool)) {
+	return func(s string, _ deadline, emit func(string, bool)) {
 		for s != "" {
 			before, after, found := strings.Cut(s, text)
 			if before != "" {
@@ -107,7 +117,7 @@ func findString(text string) finder {
 
 // findRunes finds single characters.
 func findRunes(is func(rune) bool) finder {
-	return func(s string, emit func(string, bool)) {
+	return func(s string, _ deadline, emit func(string, bool)) {
 		for s != "" {
 			r, size := utf8.DecodeRuneInString(s)
 			match := is(r)
@@ -122,8 +132,9 @@ func findRunes(is func(rune) bool) finder {
 	}
 }
 
-// splitters read tokenizer.json's pre_tokenizer. inBytes leaves GPT-2's alphabet out of ByteLevel.
-func splitters(inBytes bool) stage[splitter] {
+// splitters read tokenizer.json's pre_tokenizer. inBytes leaves GPT-2's alphabet out of ByteLevel. grown is what the
+// normalizer and earlier splitters do to a text's length.
+func splitters(inBytes bool, grown *growth) stage[splitter] {
 	return stage[splitter]{
 		absent: keepWhole,
 		list:   "pretokenizers",
@@ -132,12 +143,16 @@ func splitters(inBytes bool) stage[splitter] {
 		types: map[string]reader[splitter]{
 			"ByteLevel": func(raw json.RawMessage, at string) (splitter, error) {
 				words, err := readByteLevel(raw, at)
-				if inBytes {
+				if inBytes || err != nil {
 					return words, err
 				}
-				return chain(words, alphabetize), err
+				return chain(words, alphabetize), grown.by(2, at)
 			},
-			"Split": readSplit, "Digits": readDigits, "Metaspace": readMetaspace,
+			"Split": readSplit, "Digits": readDigits,
+			"Metaspace": func(raw json.RawMessage, at string) (splitter, error) {
+				words, err := readMetaspace(raw, at)
+				return words, cmp.Or(err, grown.by(utf8.UTFMax, at))
+			},
 		},
 	}
 }
@@ -169,16 +184,17 @@ func chain(steps ...splitter) splitter {
 }
 
 // endsInBytes reports whether ByteLevel is a pre-tokenizer's last step and no earlier one, so that the model can work
-// on bytes.
-func endsInBytes(raw json.RawMessage) bool {
-	if kind, _ := kindOf(raw, ""); kind != "Sequence" {
+// on bytes. Sequences are within each other at most depth deep.
+func endsInBytes(raw json.RawMessage, depth int) bool {
+	if kind, _ := kindOf(raw, ""); kind != "Sequence" || depth == 0 {
 		return kind == "ByteLevel"
 	}
 	var spec struct{ Pretokenizers []json.RawMessage }
 	if unmarshal(raw, "", &spec) != nil || len(spec.Pretokenizers) == 0 {
 		return false
 	}
-	return bytes.Count(raw, []byte(`"ByteLevel"`)) == 1 && endsInBytes(spec.Pretokenizers[len(spec.Pretokenizers)-1])
+	return bytes.Count(raw, []byte(`"ByteLevel"`)) == 1 &&
+		endsInBytes(spec.Pretokenizers[len(spec.Pretokenizers)-1], depth-1)
 }
 
 // readByteLevel reads ByteLevel without its alphabet.
@@ -219,7 +235,7 @@ func readSplit(raw json.RawMessage, at string) (splitter, error) {
 	if err := unmarshal(raw, at, &spec); err != nil {
 		return nil, err
 	}
-	find, text, err := readPattern(spec.Pattern, at+".pattern")
+	find, text, err := readPattern(spec.Pattern, at+".pattern", findRegex)
 	if err != nil {
 		return nil, err
 	}
@@ -233,8 +249,8 @@ func readSplit(raw json.RawMessage, at string) (splitter, error) {
 	}
 	if spec.Invert {
 		inner := find
-		find = func(s string, emit func(string, bool)) {
-			inner(s, func(part string, match bool) { emit(part, !match) })
+		find = func(s string, until deadline, emit func(string, bool)) {
+			inner(s, until, func(part string, match bool) { emit(part, !match) })
 		}
 	}
 	return behaviour(find), nil
@@ -255,9 +271,9 @@ func isolate(find finder) splitter {
 
 func remove(find finder) splitter {
 	return func(p piece, emit func(piece)) {
-		find(p.text, func(part string, match bool) {
+		find(p.text, p.until, func(part string, match bool) {
 			if !match {
-				emit(piece{text: part, first: p.first})
+				emit(piece{text: part, first: p.first, until: p.until})
 			}
 			p.first = false
 		})
@@ -271,10 +287,10 @@ func joinWhere(joins func(match, previous bool) bool) func(finder) splitter {
 			begin, end, previous := 0, 0, false
 			flush := func() {
 				if end > begin {
-					emit(piece{text: p.text[begin:end], first: p.first && begin == 0})
+					emit(piece{text: p.text[begin:end], first: p.first && begin == 0, until: p.until})
 				}
 			}
-			find(p.text, func(part string, match bool) {
+			find(p.text, p.until, func(part string, match bool) {
 				if !joins(match, previous) {
 					flush()
 					begin = end

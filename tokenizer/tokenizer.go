@@ -30,12 +30,14 @@ type file struct {
 }
 
 // Encode returns the ids of text, in which it recognises added tokens. With addSpecial it adds the post-processor's
-// ids, mostly BOS; leave them out for text from Render, which has them. Bytes that are not UTF-8 count as U+FFFD.
-func (t *Tokenizer) Encode(text string, addSpecial bool) []int32 {
+// ids, mostly BOS; leave them out for text from Render, which has them. Bytes that are not UTF-8 count as U+FFFD. It is
+// an error if a regular expression of tokenizer.json takes too long.
+func (t *Tokenizer) Encode(text string, addSpecial bool) (ids []int32, err error) {
+	defer t.catch(&err)
 	if !utf8.ValidString(text) {
 		text = decodeLossy([]byte(text))
 	}
-	ids := make([]int32, 0, 2+len(text)/3)
+	ids = make([]int32, 0, 2+len(text)/3)
 	if addSpecial {
 		ids = append(ids, t.post.before...)
 	}
@@ -49,7 +51,7 @@ func (t *Tokenizer) Encode(text string, addSpecial bool) []int32 {
 	if addSpecial {
 		ids = append(ids, t.post.after...)
 	}
-	return ids
+	return ids, nil
 }
 
 // Decode returns the text of ids, with skipSpecial without the special tokens. It skips ids that do not exist. Unlike

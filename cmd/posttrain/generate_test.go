@@ -53,7 +53,10 @@ func TestStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, text := range []string{"Hello, what fits here?", "naïve Žižek: 東京 🙂🙃 done", "a  b\n\n c", "", "🙂"} {
-			ids := tok.Encode(text, false)
+			ids, err := tok.Encode(text, false)
+			if err != nil {
+				t.Fatal(err)
+			}
 			out := streamPieces(t, tok, ids, nil, tok.Decode(ids, false))
 			if text != "" && len([]rune(text)) > 5 && len(out) < 4 {
 				t.Errorf("%s: %q came in %d pieces: %q", name, text, len(out), out)
@@ -87,7 +90,11 @@ func TestStreamsHoldStopStringsBack(t *testing.T) {
 		{"one STO", []string{"STOP", "TO me"}, "one STO"},
 		{"a\n\nUser: b", []string{"\n\nUser:", "x"}, "a"},
 	} {
-		streamPieces(t, tok, tok.Encode(c.text, false), c.stops, c.want)
+		ids, err := tok.Encode(c.text, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		streamPieces(t, tok, ids, c.stops, c.want)
 	}
 }
 

@@ -54,6 +54,7 @@ const (
 // Table is the house. A package without a row of its own belongs to the row of the nearest folder above it.
 var Table = []Row{
 	{"internal/config", ground, []string{yaml}},
+	{"internal/files", ground, nil},
 
 	{"configs", text, nil},
 	{"embedded", text, nil},

@@ -1,0 +1,69 @@
+// Package files reads the files of folders that others have made, such as model folders.
+package files
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+)
+
+// Open opens a regular file. A folder, device, pipe or socket is an error: it has no end, or waits for ever. Errors do
+// not repeat the name, except those of fsys.
+func Open(fsys fs.FS, name string) (fs.File, error) {
+	info, err := fs.Stat(fsys, name) // first: to open a pipe is to wait for its other end
+	if err == nil {
+		err = check(info)
+	}
+	if err != nil {
+		return nil, err
+	}
+	file, err := fsys.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	if info, err = file.Stat(); err == nil {
+		err = check(info) // it may have been replaced
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+// Read reads a regular file of at most that many bytes.
+func Read(fsys fs.FS, name string, most int64) ([]byte, error) {
+	file, err := Open(fsys, name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return ReadAll(file, most)
+}
+
+// ReadAll reads at most that many bytes; more are an error.
+func ReadAll(r io.Reader, most int64) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(r, most+1))
+	if err == nil && int64(len(text)) > most {
+		return nil, fmt.Errorf("longer than %d MiB", most>>20)
+	}
+	return text, err
+}
+
+func check(info fs.FileInfo) error {
+	mode := info.Mode()
+	kind := "special file"
+	switch {
+	case mode.IsRegular():
+		return nil
+	case mode.IsDir():
+		kind = "folder"
+	case mode&fs.ModeNamedPipe != 0:
+		kind = "pipe"
+	case mode&fs.ModeSocket != 0:
+		kind = "socket"
+	case mode&fs.ModeDevice != 0:
+		kind = "device"
+	}
+	return fmt.Errorf("found a %s, want a regular file", kind)
+}

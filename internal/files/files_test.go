@@ -1,0 +1,50 @@
+//go:build unix
+
+package files
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestRead: a regular file is read, also behind a link; all else is refused at once.
+func TestRead(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	socket, err := net.Listen("unix", at("socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	for _, err := range []error{os.WriteFile(at("file"), []byte("text"), 0o666), os.Symlink("file", at("link")),
+		os.Symlink("/dev/zero", at("device")), syscall.Mkfifo(at("pipe"), 0o666), os.Mkdir(at("folder"), 0o777),
+		os.Symlink("loop", at("loop"))} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{
+		"file": "", "link": "", "device": "found a device, want a regular file", "pipe": "found a pipe",
+		"socket": "found a socket", "folder": "found a folder", "loop": "too many levels", "none": "no such file",
+	} {
+		text, err := Read(os.DirFS(dir), name, 4)
+		if want == "" && (err != nil || string(text) != "text") {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
+		if want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
+	if _, err := Read(os.DirFS(dir), "file", 3); err == nil || err.Error() != "longer than 0 MiB" {
+		t.Error(err)
+	}
+	if _, err := Open(os.DirFS(dir), "none"); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}
