@@ -14,12 +14,16 @@ mkdir -p "$work"
 
 go build -o "$work/posttrain" ./cmd/posttrain
 posttrain=$work/posttrain
+python=${PYTHON:-python3}
 
-# 558 held-out scenarios give 533 pairs: 400 for one pass of configs/mappo.yaml and 133 held out. embedded/pairs.jsonl
-# was made by --pairs with ONNX Runtime 1.31.1; the pure Go engine draws the same answers.
-pairs() { "$posttrain" data pairs --model "$1" --n 558 --held-out --seed 77 --answers 8 --out "$work/pairs.jsonl"; }
+# 1,600 held-out scenarios give 1,522 pairs, and 500 of the short ones are kept: 400 for one pass of configs/mappo.yaml
+# and 100 held out. embedded/pairs.jsonl was made by --pairs with ONNX Runtime 1.31.1.
+pairs() {
+    "$posttrain" data pairs --model "$1" --n 1600 --held-out --seed 77 --answers 8 --out "$work/all.jsonl"
+    "$python" scripts/embedded/short.py "$2" 500 179 < "$work/all.jsonl" > "$work/pairs.jsonl"
+}
 if [[ "${1:-}" == --pairs ]]; then
-    pairs embedded
+    pairs embedded embedded/model/tokenizer.json
     cmp "$work/pairs.jsonl" embedded/pairs.jsonl && echo "the same bytes as embedded/pairs.jsonl"
     exit
 fi
@@ -27,11 +31,11 @@ fi
 # A writer who has a quarter of the norms wrong, so that the model knows format and copying and leaves room for CI-RL.
 "$posttrain" data synth --n 24000 --seed 1 --leak 0.08 --omit 0.08 --garble 0.02 \
   --leak-habit 0.25 --omit-habit 0.25 --out "$work/demos.jsonl"
-"${PYTHON:-python3}" scripts/embedded/tokenizer.py "$work/demos.jsonl" "$work/tokenizer"
+"$python" scripts/embedded/tokenizer.py "$work/demos.jsonl" "$work/tokenizer"
 "$posttrain" model init --like scripts/embedded/config.json --seed 1 --tokenizer "$work/tokenizer" --out "$work/random"
 "$posttrain" sft --config scripts/embedded/sft.yaml --out "$work/sft"
 "$posttrain" eval ci --model "$work/sft/model" --n 400 | tee "$work/eval.txt"
-pairs "$work/sft/model"
+pairs "$work/sft/model" "$work/sft/model/tokenizer.json"
 
 if [[ "${1:-}" == --install ]]; then
     rm -rf embedded/model
