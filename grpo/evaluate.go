@@ -21,46 +21,74 @@ const rewardMetric = "eval_reward"
 // CIScore is the contextual-integrity reward of tasks with keywords, for [Loop].Score.
 func CIScore(o reward.Options) func(t *Task, completion string) reward.Score {
 	return func(t *Task, completion string) reward.Score {
-		s := reward.Evaluate(t.Keywords, completion, t.Prefilled, o)
-		s.Parts = map[string]float64{
-			"rewards/required/mean": s.RequiredShare(), "rewards/restricted/mean": s.RestrictedShare(),
-			"integrity": one(s.Integrity()), "utility": one(s.Utility()), "complete": one(s.Integrity() && s.Utility()),
-		}
-		return s
+		return WithParts(reward.Evaluate(t.Keywords, completion, t.Prefilled, o))
 	}
 }
 
-// validate draws one completion of every held-out task from the present weights, scores them, and shows the first. The
-// draws follow from the seed alone: two validations differ by the weights, not by luck.
-func (l *Loop) validate(ctx context.Context) (map[string]float64, error) {
-	started, s, seed := time.Now(), l.Sampling, seedOf(l.Seed, "validation", 0, 0)
-	s.Temperature = l.Validation.Temperature
-	requests := make([]rollout.Request, len(l.Held))
-	for i, t := range l.Held {
-		requests[i] = rollout.Request{Sampling: s, Prompt: t.Tokens, Seed: seedOf(seed, "evaluation", 0, i)}
+// WithParts names the parts of a contextual-integrity score, which become metrics.
+func WithParts(s reward.Score) reward.Score {
+	s.Parts = map[string]float64{
+		"rewards/required/mean": s.RequiredShare(), "rewards/restricted/mean": s.RestrictedShare(),
+		"integrity": one(s.Integrity()), "utility": one(s.Utility()), "complete": one(s.Integrity() && s.Utility()),
 	}
-	completions, err := l.sample(ctx, requests)
-	if err != nil {
+	return s
+}
+
+// validate measures the held-out tasks with the present weights. The draws follow from the seed alone: two validations
+// differ by the weights, not by luck.
+func (l *Loop) validate(ctx context.Context) (map[string]float64, error) {
+	started, seed, seeds := time.Now(), seedOf(l.Seed, "validation", 0, 0), make([]uint64, len(l.Held))
+	for i := range seeds {
+		seeds[i] = seedOf(seed, "evaluation", 0, i)
+	}
+	answer := l.Answer
+	if answer == nil {
+		answer = l.answer
+	}
+	rows, err := answer(ctx, seeds)
+	if err == nil && len(rows) != len(l.Held) {
+		err = fmt.Errorf("%d answers to %d prompts", len(rows), len(l.Held))
+	}
+	if err = explain(ctx, err); err != nil {
 		return nil, fmt.Errorf("validation after step %d: %w", l.Step(), err)
 	}
-	m, scores := train.NewMetrics(), make([]reward.Score, len(completions))
-	for i, c := range completions {
-		scores[i] = l.Score(&l.Held[i], c.Text)
-		observe(m, scores[i])
-		m.Add("format", one(scores[i].Fault == ""), 1)
-		m.Add("completions/mean_length", float64(len(c.Tokens)), 1)
-		m.Add("completions/clipped_ratio", one(c.Reason == rollout.Length), 1)
+	m := train.NewMetrics()
+	for _, r := range rows {
+		observe(m, r.Reward, r.Parts)
+		m.Add("format", one(r.Format), 1)
+		m.Add("completions/mean_length", float64(r.Tokens), 1)
+		m.Add("completions/clipped_ratio", one(r.Reason == rollout.Length), 1)
 	}
 	values := m.Means("eval_")
 	values["eval_runtime"] = time.Since(started).Seconds()
-	l.Notice("step %d: %s %.3f (%s)", l.Step(), rewardMetric, values[rewardMetric], describe(values, scores[0].Parts))
-	return values, l.show(completions, scores)
+	l.Notice("step %d: %s %.3f (%s)", l.Step(), rewardMetric, values[rewardMetric], describe(values, rows[0].Parts))
+	return values, l.show(rows)
+}
+
+// answer draws one completion of every held-out task and scores it.
+func (l *Loop) answer(ctx context.Context, seeds []uint64) ([]eval.Row, error) {
+	s, requests, rows := l.Sampling, make([]rollout.Request, len(l.Held)), make([]eval.Row, len(l.Held))
+	s.Temperature = l.Validation.Temperature
+	for i, t := range l.Held {
+		requests[i] = rollout.Request{Sampling: s, Prompt: t.Tokens, Seed: seeds[i]}
+	}
+	completions, err := l.Sampler.Sample(ctx, requests)
+	for i, c := range completions {
+		t := &l.Held[i]
+		a := rollout.Answer{Text: c.Text, Tokens: len(c.Tokens), Reason: c.Reason}
+		s := l.Score(t, c.Text)
+		rows[i] = eval.NewRow(t.Source, data.Text{Plain: t.Prompt}, a, s)
+		if t.Keywords.Required != nil || t.Keywords.Restricted != nil {
+			rows[i].KeywordRow = eval.NewKeywordRow(t.Keywords, s)
+		}
+	}
+	return rows, err
 }
 
 // observe adds a reward and its parts to the metrics.
-func observe(m *train.Metrics, s reward.Score) {
-	m.Add("reward", s.Reward, 1)
-	for name, x := range s.Parts {
+func observe(m *train.Metrics, reward float64, parts map[string]float64) {
+	m.Add("reward", reward, 1)
+	for name, x := range parts {
 		m.Add(name, x, 1)
 	}
 }
@@ -82,18 +110,12 @@ type sampleRow struct {
 	eval.Row
 }
 
-// show writes the first few completions of a validation into samples.jsonl: always of the same tasks, so that one can
-// watch them change.
-func (l *Loop) show(completions []rollout.Completion, scores []reward.Score) error {
+// show writes the first few answers of a validation into samples.jsonl: always of the same tasks, so that one can watch
+// them change.
+func (l *Loop) show(rows []eval.Row) error {
 	var lines []any
-	for i, t := range l.Held[:min(l.Validation.Samples, len(l.Held))] {
-		c, s := completions[i], scores[i]
-		a := rollout.Answer{Text: c.Text, Tokens: len(c.Tokens), Reason: c.Reason}
-		row := eval.NewRow(t.Source, data.Text{Plain: t.Prompt}, a, s)
-		if t.Keywords.Required != nil || t.Keywords.Restricted != nil {
-			row.KeywordRow = eval.NewKeywordRow(t.Keywords, s)
-		}
-		lines = append(lines, sampleRow{l.Step(), row})
+	for _, r := range rows[:min(l.Validation.Samples, len(rows))] {
+		lines = append(lines, sampleRow{l.Step(), r})
 	}
 	if lines == nil || l.Folder == nil {
 		return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gomlx/compute"
 
+	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/run"
@@ -56,6 +57,10 @@ type Loop struct {
 	Reference  []compute.Buffer // KL is measured to these weights, those that training starts from; nil without KL
 	Tasks      []Task
 	Held       []Task // validation; empty: none
+
+	// Answer answers the held-out tasks with the present weights, one draw from each seed, and scores the answers. nil
+	// asks the Sampler and Score.
+	Answer func(ctx context.Context, seeds []uint64) ([]eval.Row, error)
 
 	warned map[string]int // the last step of every kind of warning
 }

@@ -92,16 +92,21 @@ func (l *Loop) tasks(used, n int) []*answered {
 // sample asks the sampler; an ended context abandons what it was for.
 func (l *Loop) sample(ctx context.Context, requests []rollout.Request) ([]rollout.Completion, error) {
 	completions, err := l.Sampler.Sample(ctx, requests)
-	if err != nil && ctx.Err() != nil {
-		return nil, train.ErrInterrupted
-	}
 	if err == nil && len(completions) != len(requests) {
 		err = fmt.Errorf("%d completions of %d requests", len(completions), len(requests))
 	}
-	if err != nil {
-		return nil, train.BadWeights{Err: fmt.Errorf("sampling: %w", err)} // as it is with weights that are broken
+	return completions, explain(ctx, err)
+}
+
+// explain says why no completion came: the run was interrupted, or, as a rule, the weights are broken.
+func explain(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return train.ErrInterrupted
 	}
-	return completions, nil
+	return train.BadWeights{Err: fmt.Errorf("sampling: %w", err)}
 }
 
 // seedOf gives every request of a run a seed of its own.
@@ -165,7 +170,7 @@ func (r *rolled) tokens() float64 {
 func (r *rolled) observe(m *train.Metrics) {
 	for _, a := range r.drawn {
 		for _, s := range a.scores {
-			observe(m, s)
+			observe(m, s.Reward, s.Parts)
 			m.Add("rewards/format/mean", one(s.Fault == ""), 1)
 		}
 		m.Add("reward_std", deviation(a.rewards()), 1)

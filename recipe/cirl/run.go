@@ -68,7 +68,7 @@ type training struct {
 	chat      rollout.Local // encodes the prompts; asks the model that learns
 	reference []compute.Buffer
 	train     []grpo.Task
-	held      []grpo.Task
+	held      []eval.Case
 	test      []eval.Case
 	left      eval.Left
 }
@@ -82,7 +82,8 @@ func (t *training) learn(ctx context.Context) (*Result, error) {
 	l := &grpo.Loop{
 		Course:  t.Course(progressMetrics),
 		Options: t.o.GRPO, Train: t.Train, Sampling: t.o.Sampling, Score: grpo.CIScore(t.o.Reward),
-		Validation: t.o.Validation, Sampler: t.chat.Sampler, Reference: t.reference, Tasks: t.train, Held: t.held,
+		Validation: t.o.Validation, Sampler: t.chat.Sampler, Reference: t.reference, Tasks: t.train, Held: tasks(t.held),
+		Answer: t.validate,
 	}
 	if err := t.Follow(ctx, l); err != nil {
 		return nil, err
@@ -128,7 +129,7 @@ func (t *training) load() error {
 	if t.left.Count > 0 {
 		t.Say("%s: %v", t.o.Data.Train, t.left)
 	}
-	t.train, t.held, t.test = tasks(cases[0]), tasks(cases[1]), cases[2]
+	t.train, t.held, t.test = tasks(cases[0]), cases[1], cases[2]
 	return t.check()
 }
 
@@ -181,7 +182,7 @@ func (t *training) check() error {
 			t.left.Count,
 			t.left.Longest, d.MaxPromptTokens, positions)
 	}
-	return grpo.CheckTasks(t.o.GRPO, t.o.Sampling, positions, t.train, t.held, tasks(t.test))
+	return grpo.CheckTasks(t.o.GRPO, t.o.Sampling, positions, t.train, tasks(t.held), tasks(t.test))
 }
 
 // Items reads or makes the items of a run: those to train on, those for validation, and those for the test.
@@ -283,9 +284,28 @@ func (t *training) measure(ctx context.Context, name, when, done string) (*eval.
 	}
 	rows := make([]any, len(samples))
 	for i, s := range samples {
-		row := s.Row()
-		row.Prompt = data.Text{Plain: s.Case.Text()}
-		rows[i] = row
+		rows[i] = plainRow(s)
 	}
 	return eval.NewReport(samples), t.Run.WriteLines(name, rows...)
+}
+
+// plainRow is a sample's row with the prompt as plain text.
+func plainRow(s eval.Sample) eval.Row {
+	row := s.Row()
+	row.Prompt = data.Text{Plain: s.Case.Text()}
+	return row
+}
+
+// validate answers the validation prompts with the present weights.
+func (t *training) validate(ctx context.Context, seeds []uint64) ([]eval.Row, error) {
+	for i := range t.held {
+		t.held[i].Seed = seeds[i]
+	}
+	samples, err := eval.Ask(ctx, &t.chat, t.held, t.o.Reward)
+	rows := make([]eval.Row, len(samples))
+	for i, s := range samples {
+		s.Score = grpo.WithParts(s.Score)
+		rows[i] = plainRow(s)
+	}
+	return rows, err
 }
