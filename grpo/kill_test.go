@@ -133,6 +133,28 @@ func TestInterruptedRunsEndInTheSameBits(t *testing.T) {
 	}
 }
 
+// TestCheckpointsChangeNothing: a run ends in the same bits with checkpoints only where it needs them, after every step,
+// and before and after every validation.
+func TestCheckpointsChangeNothing(t *testing.T) {
+	e, now := backendtest.Go(t), time.Unix(0, 0)
+	hourly := func() time.Time { now = now.Add(time.Hour); return now }
+	var dirs []string
+	for _, change := range []func(l *Loop){
+		func(l *Loop) { l.Train.CheckpointEvery = 0 },
+		func(*Loop) {},
+		func(l *Loop) { l.Train.CheckpointEvery, l.Train.CheckpointMinutes, l.Clock = 0, 1, hourly },
+	} {
+		l := tiny(t, e, newFolder(t))
+		change(l)
+		mustRun(t, l)
+		dirs = append(dirs, l.Folder.Dir)
+	}
+	for _, dir := range dirs[1:] {
+		testkit.SameFiles(t, dirs[0], dir, append(testkit.CheckpointFiles(4), "samples.jsonl", "best.json")...)
+		testkit.SameMetrics(t, dirs[0], dir)
+	}
+}
+
 // TestInterruptionWithinTheUpdates finishes the step.
 func TestInterruptionWithinTheUpdates(t *testing.T) {
 	l := tiny(t, backendtest.Go(t), newFolder(t))

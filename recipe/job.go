@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/posttrain/posttrain/internal/config"
@@ -69,7 +70,7 @@ func (j *Job) checkPlace() error {
 	if err != nil {
 		return fmt.Errorf("%s: there is no run in it (no config.yaml)", dir)
 	}
-	changed := config.Diff(stored, j.Resolved)
+	changed := config.Diff(identity(stored), identity(j.Resolved))
 	if len(changed) == 0 {
 		return nil
 	}
@@ -77,6 +78,12 @@ func (j *Job) checkPlace() error {
 		"it, "+
 		"or start a new run with --out", dir, strings.Join(changed, "; "))
 }
+
+// identity is what a resumed run must have in common with the run that was started: its config without the key that
+// changes no result. Runs from before the key continue, too.
+func identity(resolved []byte) []byte { return checkpointMinutes.ReplaceAll(resolved, nil) }
+
+var checkpointMinutes = regexp.MustCompile(`(?m)^  checkpoint_minutes: .*\n`)
 
 // Open makes the run folder, or opens the one to continue, and puts the model into the engine.
 func (j *Job) Open() (err error) {
@@ -111,7 +118,7 @@ func (j *Job) Exporter() train.Exporter {
 // Course is what the job's loop has beside its steps. Progress shows the metrics that pick leaves; nil: all.
 func (j *Job) Course(pick func(map[string]float64) map[string]float64) train.Course {
 	return train.Course{
-		Learner: j.Learner, Folder: j.Run, Export: j.Exporter(), Seed: j.Seed, ConfigHash: run.HashConfig(j.Resolved),
+		Learner: j.Learner, Folder: j.Run, Export: j.Exporter(), Seed: j.Seed, ConfigHash: run.HashConfig(identity(j.Resolved)),
 		OnNotice: func(line string) { j.bar.Notice(line) },
 		OnStep: func(step, _ int, values map[string]float64) {
 			if pick != nil {

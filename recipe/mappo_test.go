@@ -129,7 +129,7 @@ func TestFaults(t *testing.T) {
 				"learning_rate, schedule, warmup_steps, weight_decay, " +
 				"adam_beta1, adam_beta2, adam_epsilon, max_grad_norm, gradient_checkpointing, dtype, save_dtype, " +
 				"share_prefix, shuffle, log_every, eval_every, " +
-				"eval_metric, checkpoint_every or checkpoint_keep\n" +
+				"eval_metric, checkpoint_every, checkpoint_minutes or checkpoint_keep\n" +
 				"f.yaml:9: unknown key \"loss.bta\": did you mean loss.beta?\n" +
 				"f.yaml:10: unknown key \"frobnicate\": want command, model, reference, backend, seed, data, loss or " +
 				"train"},

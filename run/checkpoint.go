@@ -66,6 +66,9 @@ func (f *Folder) WriteCheckpoint(step int, write func(dir string) error) (Checkp
 // writeFolder makes the folder final: write fills a temporary one, which then replaces an earlier one. The error is a
 // [SaveError] with what.
 func (f *Folder) writeFolder(what, final string, write func(dir string) error) error {
+	if err := f.Held(); err != nil {
+		return err
+	}
 	parent := filepath.Dir(final)
 	dir := filepath.Join(parent, temporaryStart+filepath.Base(final))
 	defer os.RemoveAll(dir) // place has renamed it, if there was no error
@@ -273,7 +276,7 @@ func (f *Folder) MarkBest(step int, metric string, value float64) error {
 	if _, err := os.Stat(f.CheckpointDir(step)); err != nil {
 		return fmt.Errorf("best checkpoint: %s cannot be read: %w", f.CheckpointDir(step), Cause(err))
 	}
-	return writeJSON(f.Path(bestName), Best{step, metric, value, checkpointsName + "/" + stepName(step)})
+	return f.replaceJSON(bestName, Best{step, metric, value, checkpointsName + "/" + stepName(step)})
 }
 
 // RestoreBest sets best.json to the best of a checkpoint's [State], for a run that resumes from an earlier step. It

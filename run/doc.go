@@ -14,7 +14,8 @@
 //	  lock                              held by the process that trains into the folder
 //
 // Glossary:
-//   - run folder: [Folder], opened by one process at a time ([Create], [Open]);
+//   - run folder: [Folder], opened by one process at a time ([Create], [Open]), which notices when the folder is taken
+//     away from it ([Folder.Held]);
 //   - record: one line of metrics ([Record]);
 //   - checkpoint: a folder from which a run can resume ([Checkpoint]); it is complete or absent;
 //   - state: what a run must remember besides weights and moments ([State]).

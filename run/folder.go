@@ -47,8 +47,8 @@ var ownNames = []string{configName, metricsName, samplesName, curvesName, summar
 
 // Folder is the folder of one run, locked against other processes. It is not safe for concurrent use.
 type Folder struct {
-	Dir  string
-	lock *os.File
+	Dir   string
+	claim *claim // nil after Close
 }
 
 // Create makes the folder of a new run and locks it. An empty dir means runs/<command>-<time>. It is an error if the
@@ -66,16 +66,24 @@ func Create(dir, command string) (*Folder, error) {
 	if err := mustBeEmpty(dir); err != nil {
 		return nil, err
 	}
-	lock, err := acquire(dir)
+	claim, err := acquire(dir)
 	if err != nil {
 		return nil, err
 	}
 	// Check again with the lock: two processes may have found the folder empty.
-	if err := mustBeEmpty(dir); err != nil {
-		return nil, errors.Join(err, lock.Close())
+	err = mustBeEmpty(dir)
+	if err == nil {
+		err = removeEntries(dir, isNothing)
 	}
-	return &Folder{Dir: dir, lock: lock}, nil
+	if err != nil {
+		return nil, errors.Join(err, claim.Close())
+	}
+	return &Folder{Dir: dir, claim: claim}, nil
 }
+
+// isNothing reports whether a file is one that a process leaves behind if it is killed before its run has a config.
+// Such a folder counts as empty.
+func isNothing(name string) bool { return isTemporary(name, []string{configName}) }
 
 // CheckNew returns the error that [Create] would return for a folder that is not empty. It makes nothing: callers use
 // it before long work.
@@ -110,7 +118,9 @@ func mustBeEmpty(dir string) error {
 	if err != nil {
 		return fmt.Errorf("run folder %s cannot be read: %w", dir, Cause(err))
 	}
-	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return e.Name() == lockName })
+	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool {
+		return e.Name() == lockName || isNothing(e.Name())
+	})
 	if len(entries) == 0 {
 		return nil
 	}
@@ -127,13 +137,13 @@ func Open(dir string) (*Folder, error) {
 		return nil, fmt.Errorf("%s is not a run folder: it has no %s (one looks like runs/mappo-20260102-150405)",
 			dir, configName)
 	}
-	lock, err := acquire(dir)
+	claim, err := acquire(dir)
 	if err != nil {
 		return nil, err
 	}
-	f := &Folder{Dir: dir, lock: lock}
+	f := &Folder{Dir: dir, claim: claim}
 	if err := f.tidy(); err != nil {
-		return nil, errors.Join(err, lock.Close())
+		return nil, errors.Join(err, claim.Close())
 	}
 	return f, nil
 }
@@ -196,12 +206,12 @@ func removeEntries(dir string, which func(name string) bool) error {
 
 // Close releases the folder. The system releases it too when the process ends.
 func (f *Folder) Close() error {
-	if f.lock == nil {
+	if f.claim == nil {
 		return nil
 	}
-	lock := f.lock
-	f.lock = nil
-	return lock.Close()
+	c := f.claim
+	f.claim = nil
+	return c.Close()
 }
 
 // Path is a path inside the folder.
@@ -223,9 +233,25 @@ func (f *Folder) WriteModel(write func(dir string) error) error {
 	})
 }
 
+// replace writes a whole file of the folder, at once or not at all.
+func (f *Folder) replace(name string, data []byte) error {
+	if err := f.Held(); err != nil {
+		return err
+	}
+	return replaceFile(f.Path(name), data)
+}
+
+// replaceJSON is replace with a value for people to read too.
+func (f *Folder) replaceJSON(name string, v any) error {
+	if err := f.Held(); err != nil {
+		return err
+	}
+	return writeJSON(f.Path(name), v)
+}
+
 // WriteConfig stores the resolved config.
 func (f *Folder) WriteConfig(resolved []byte) error {
-	return replaceFile(f.Path(configName), resolved)
+	return f.replace(configName, resolved)
 }
 
 // HashConfig identifies a resolved config in [State].
@@ -236,16 +262,19 @@ func HashConfig(resolved []byte) string {
 
 // WriteSummary stores the run's summary in words.
 func (f *Folder) WriteSummary(text string) error {
-	return replaceFile(f.Path(summaryName), []byte(text))
+	return f.replace(summaryName, []byte(text))
 }
 
 // WriteSummaryJSON stores the run's summary in numbers.
 func (f *Folder) WriteSummaryJSON(summary any) error {
-	return writeJSON(f.Path(summaryJSONName), summary)
+	return f.replaceJSON(summaryJSONName, summary)
 }
 
 // WriteCurves draws the folder's metrics (see [PanelsOf]) into curves.png.
 func (f *Folder) WriteCurves(title string) error {
+	if err := f.Held(); err != nil {
+		return err
+	}
 	records, err := f.ReadMetrics()
 	if err != nil {
 		return err

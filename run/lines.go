@@ -19,7 +19,7 @@ func (f *Folder) LogSamples(samples ...any) error {
 	if err != nil {
 		return err
 	}
-	if err := appendFile(f.SamplesPath(), lines); err != nil {
+	if err := f.append(samplesName, lines); err != nil {
 		return err
 	}
 	return errors.Join(syncFile(f.SamplesPath()), syncDir(f.Dir))
@@ -43,7 +43,7 @@ func (f *Folder) WriteLines(name string, records ...any) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(f.Path(name), lines)
+	return f.replace(name, lines)
 }
 
 // ReadLines calls read with every line of a file of the folder. A missing file has no lines.
@@ -117,6 +117,14 @@ func cutLines(path string, keep func(line []byte) (bool, error)) (removed int, e
 		}
 	}
 	return removed, replaceFile(path, kept.Bytes())
+}
+
+// append appends text to a file of the folder, all of it or none.
+func (f *Folder) append(name string, text []byte) error {
+	if err := f.Held(); err != nil {
+		return err
+	}
+	return appendFile(f.Path(name), text)
 }
 
 // appendFile appends text to a file, all of it or none.

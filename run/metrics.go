@@ -101,7 +101,7 @@ func (f *Folder) Log(r Record) error {
 	if err != nil {
 		return err
 	}
-	return appendFile(f.Path(metricsName), append(line, '\n'))
+	return f.append(metricsName, append(line, '\n'))
 }
 
 // syncMetrics flushes the records logged so far to the disk: a run that resumes from a checkpoint relies on them.
@@ -139,12 +139,17 @@ func ReadMetrics(path string) ([]Record, error) {
 // CutMetrics removes the records after the given step, which a resumed run is about to measure again, and returns
 // their number.
 func (f *Folder) CutMetrics(step int) (int, error) {
+	return f.DropMetrics(func(r Record) bool { return r.Step > step })
+}
+
+// DropMetrics removes records, and returns their number.
+func (f *Folder) DropMetrics(which func(Record) bool) (int, error) {
 	return cutLines(f.Path(metricsName), func(line []byte) (bool, error) {
 		var r Record
 		if err := json.Unmarshal(line, &r); err != nil {
 			return false, fmt.Errorf("not a line of metrics: %w", err)
 		}
-		return r.Step <= step, nil
+		return !which(r), nil
 	})
 }
 

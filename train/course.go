@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/posttrain/posttrain/run"
 )
@@ -29,6 +30,7 @@ type Course struct {
 	ConfigHash string
 	OnStep     func(step, total int, values map[string]float64) // called after every step; may be nil
 	OnNotice   func(line string)                                // gets evaluations and warnings in words; may be nil
+	Clock      func() time.Time                                 // says when a checkpoint is due; nil: time.Now
 
 	State run.State  // how far the run is
 	Kept  run.Values // further numbers of the loop that checkpoints keep
@@ -38,6 +40,7 @@ type Course struct {
 	tokens    float64  // since the run began
 	evaluated int      // the last step that was evaluated; -1: none
 	clean     bool     // a checkpoint holds the present state
+	saved     time.Time
 }
 
 // Plan is what a loop does.
@@ -67,6 +70,7 @@ func (c *Course) Begin(p Plan) {
 // Follow runs a plan to its last step, or until ctx ends. Then it saves a checkpoint, and the error is ErrInterrupted.
 func (c *Course) Follow(ctx context.Context, p Plan) error {
 	c.Begin(p)
+	c.saved = c.now()
 	for {
 		err := c.between(ctx)
 		if err == nil && c.State.Step >= p.Total {
@@ -87,15 +91,24 @@ func (c *Course) Follow(ctx context.Context, p Plan) error {
 	}
 }
 
-// between does what is due between two steps: an evaluation, a checkpoint.
+// between does what is due between two steps: an evaluation, a checkpoint. An evaluation may take long, so that a
+// checkpoint that is due by time comes before it, and again after it. Where checkpoints fall changes no result.
 func (c *Course) between(ctx context.Context) (err error) {
 	step, last, best := c.State.Step, c.State.Step >= c.plan.Total, false
+	if err := c.held(); err != nil {
+		return err
+	}
 	if c.plan.Evaluate != nil && c.evaluated != step && (step == 0 || last || due(step, c.plan.Options.EvalEvery)) {
+		if c.late() {
+			if err := c.save(false); err != nil {
+				return err
+			}
+		}
 		if best, err = c.evaluate(ctx); err != nil {
 			return err
 		}
 	}
-	if best || last || step > 0 && due(step, c.plan.Options.CheckpointEvery) {
+	if best || last || step > 0 && due(step, c.plan.Options.CheckpointEvery) || c.late() {
 		if err := c.save(best); err != nil {
 			return err
 		}
@@ -106,7 +119,28 @@ func (c *Course) between(ctx context.Context) (err error) {
 	return nil
 }
 
+// held returns an error if the run folder was taken away.
+func (c *Course) held() error {
+	if c.Folder == nil {
+		return nil
+	}
+	return c.Folder.Held()
+}
+
 func due(step, every int) bool { return every > 0 && step%every == 0 }
+
+// late reports whether a checkpoint is due by time.
+func (c *Course) late() bool {
+	most := c.plan.Options.CheckpointMinutes
+	return most > 0 && c.now().Sub(c.saved).Minutes() >= most
+}
+
+func (c *Course) now() time.Time {
+	if c.Clock == nil {
+		return time.Now()
+	}
+	return c.Clock()
+}
 
 // evaluate logs the metrics of an evaluation and says whether it is the best so far.
 func (c *Course) evaluate(ctx context.Context) (best bool, err error) {
@@ -207,7 +241,7 @@ func (c *Course) save(best bool) error {
 			return err
 		}
 	}
-	c.clean = true
+	c.clean, c.saved = true, c.now()
 	return c.Folder.Prune(c.plan.Options.CheckpointKeep)
 }
 
@@ -247,10 +281,18 @@ func (c *Course) Restore(p Plan) ([]run.Warning, error) {
 	return warnings, c.Folder.RestoreBest(c.State.Best)
 }
 
-// cut removes what was logged after a step.
+// cut removes what was logged after a step, and at that step by an evaluation that the checkpoint does not know of.
 func (c *Course) cut(step int) error {
-	if _, err := c.Folder.CutMetrics(step); err != nil {
+	repeated := c.evaluated != step
+	_, err := c.Folder.DropMetrics(func(r run.Record) bool {
+		_, evaluation := r.Values[c.plan.Options.EvalMetric]
+		return r.Step > step || r.Step == step && evaluation && repeated
+	})
+	if err != nil {
 		return err
+	}
+	if repeated { // samples are an evaluation's
+		step--
 	}
 	return c.Folder.CutSamples(step)
 }
@@ -329,7 +371,7 @@ func (e BadWeights) Unwrap() error { return e.Err }
 // explain adds the checkpoint that a failed run can continue from. With bad weights that is one of an earlier step. A
 // checkpoint that could not be saved says it by itself.
 func (c *Course) explain(err error) error {
-	if c.Folder == nil || errors.As(err, new(*run.SaveError)) {
+	if c.Folder == nil || errors.As(err, new(*run.SaveError)) || errors.Is(err, run.ErrLost) {
 		return err
 	}
 	before := c.State.Step + 1

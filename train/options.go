@@ -49,6 +49,8 @@ type Options struct {
 	EvalMetric string `yaml:"eval_metric"`
 	// steps between checkpoints; 0: only at the end and on interruption
 	CheckpointEvery int `yaml:"checkpoint_every" want:">=0"`
+	// most minutes without a checkpoint, beside the step or evaluation under way; 0: only by steps
+	CheckpointMinutes float64 `yaml:"checkpoint_minutes" want:">=0" zero:"only by steps"`
 	// how many of the newest are kept, beside the best
 	CheckpointKeep int `yaml:"checkpoint_keep" want:">=1"`
 }
@@ -94,7 +96,7 @@ func Defaults() Options {
 	return Options{
 		Epochs: 1, Schedule: "linear", AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1,
 		DType: "auto", SaveDType: "auto", SharePrefix: "auto", Shuffle: true, LogEvery: 1, EvalMetric: "eval_loss",
-		CheckpointEvery: 100, // what a crash can cost at most
-		CheckpointKeep:  2,
+		CheckpointEvery: 100, CheckpointMinutes: 2, // what a crash can cost, beside the step under way
+		CheckpointKeep: 2,
 	}
 }

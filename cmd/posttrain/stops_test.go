@@ -112,6 +112,25 @@ func stamps(t *testing.T, names []string) string {
 	return strings.Join(all, " ")
 }
 
+// TestResumeWithOtherCheckpointMinutes: the key changes no result, so that a run continues with another value, and one
+// of before the key with any.
+func TestResumeWithOtherCheckpointMinutes(t *testing.T) {
+	work(t, "qwen2-newer")
+	args := tinyMappo(4)
+	must(t, append(args, "--out", "whole")...)
+	if o := cliUntil(t, "step 2/4", args...); o.code != exitInterrupted {
+		t.Fatalf("exit code %d: %s", o.code, o.err)
+	}
+	config := read(t, "out/config.yaml")
+	const line = "  checkpoint_minutes: 2.0\n"
+	if !strings.Contains(config, line) {
+		t.Fatalf("no %q in\n%s", line, config)
+	}
+	write(t, "out/config.yaml", strings.Replace(config, line, "", 1))
+	must(t, "mappo", "--resume", "out", "--set", "train.checkpoint_minutes=0.5")
+	sameRun(t, "whole", "out")
+}
+
 // TestResumeOfAFinishedRun prints its summary again and changes nothing.
 func TestResumeOfAFinishedRun(t *testing.T) {
 	work(t, "qwen2-newer")

@@ -197,7 +197,7 @@ func (e *evaluation) open() (err error) {
 		return err
 	}
 	if e.store, err = openStore(e.folder.Dir, e.cases); err == nil {
-		e.store.accepted = e.saveIfAccepted
+		e.store.accepted, e.store.held = e.saveIfAccepted, e.folder.Held
 	}
 	return err
 }

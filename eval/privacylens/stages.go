@@ -59,6 +59,7 @@ type store struct {
 	Dir      string
 	Cases    []lens.Case              // those evaluated, of the data
 	accepted func(stage string) error // called when a stage has begun, before it asks anything; may be nil
+	held     func() error             // returns an error if the folder is no longer this run's; may be nil
 }
 
 // openStore creates the folder, or continues with the one that is there.
@@ -118,6 +119,11 @@ func (s *stage[R]) step(change func(p *progress)) {
 
 // note adds a row, and changes the progress.
 func (s *stage[R]) note(row R, change func(p *progress)) error {
+	if s.store.held != nil {
+		if err := s.store.held(); err != nil {
+			return err
+		}
+	}
 	if err := s.add(row); err != nil {
 		return err
 	}
