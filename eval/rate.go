@@ -1,5 +1,10 @@
 package eval
 
+import (
+	"maps"
+	"slices"
+)
+
 // Rate is a proportion of cases that come in clusters: the samples of one item, which resemble each other. The zero
 // value is ready for use.
 type Rate struct{ items map[int]Share }
@@ -54,7 +59,8 @@ func (r Rate) effect(all Share) float64 {
 		return n / k // nothing is known of how alike the cases of an item are: as alike as can be
 	}
 	between := 0.0
-	for _, s := range r.items {
+	for _, item := range slices.Sorted(maps.Keys(r.items)) { // a sum of floats depends on its order
+		s := r.items[item]
 		d := float64(s.Count) - p*float64(s.Total)
 		between += d * d
 	}

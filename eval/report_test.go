@@ -205,3 +205,19 @@ func TestReportOfOneDomain(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// TestRateIsOfOneOrder: the design effect of many items, and with it the interval, has the same bits each time, whatever
+// the order of a map.
+func TestRateIsOfOneOrder(t *testing.T) {
+	counts := make([]int, 60)
+	for i := range counts {
+		counts[i] = min(3, i%5)
+	}
+	want := rateOf(3, counts...)
+	for range 50 {
+		r := rateOf(3, counts...)
+		if x, y := r.effect(r.Share()), want.effect(want.Share()); x != y {
+			t.Fatalf("design effect %v, then %v", x, y)
+		}
+	}
+}

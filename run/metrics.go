@@ -21,6 +21,13 @@ type Record struct {
 	Values map[string]float64
 }
 
+// OfClock reports whether a metric is a time or a speed. These differ between two runs of the same config, seed, engine
+// and data; nothing else in metrics.jsonl does.
+func OfClock(metric string) bool {
+	return metric == "step_time" || metric == "eval_runtime" || strings.HasPrefix(metric, "time/") ||
+		strings.HasSuffix(metric, "tokens_per_second")
+}
+
 // reserved are the keys of a line that are not metrics.
 var reserved = []string{"step", "epoch", "note"}
 

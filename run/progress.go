@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -154,7 +153,7 @@ func fit(words string, room int) string {
 
 // widthOf is a terminal's width, and 1000 if out is not a terminal.
 func widthOf(out io.Writer) int {
-	if file, ok := out.(*os.File); ok {
+	if file, ok := out.(interface{ Fd() uintptr }); ok {
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
 			return width
 		}

@@ -13,11 +13,9 @@ import (
 	"io/fs"
 	"log"
 	"os"
-	"os/signal"
 	"runtime/debug"
 	"slices"
 	"strings"
-	"syscall"
 
 	"golang.org/x/term"
 
@@ -32,23 +30,10 @@ const (
 	exitInterrupted = 130
 )
 
-// streams are what a command reads and writes; tests give their own.
-type streams struct {
-	in       io.Reader
-	out, err io.Writer
-	terminal bool // err is a terminal, which gets progress bars
-}
-
 func main() {
 	log.SetOutput(io.Discard) // net/http logs what a server sends out of turn, which may hold a key
-	// The first Ctrl-C lets the current step finish and be saved; the second ends the process at once.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, func() {
-		stop()
-		fmt.Fprintln(os.Stderr, "\nposttrain: finishing the current step; press Ctrl-C again to quit now")
-	})
 	s := streams{in: os.Stdin, out: os.Stdout, err: os.Stderr, terminal: term.IsTerminal(int(os.Stderr.Fd()))}
-	os.Exit(execute(ctx, s, os.Args[1:]))
+	os.Exit(execute(untilSignal(), s, os.Args[1:]))
 }
 
 // execute runs the command line and returns the exit code.
@@ -62,9 +47,14 @@ func execute(ctx context.Context, s streams, args []string) (code int) {
 			code = exitFailed
 		}
 	}()
+	ctx, out := s.guard(ctx)
+	defer out.stop()
 	root := newRoot(s)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
+	if lost := out.failure(); lost != nil {
+		err = lost
+	}
 	if err == nil {
 		return 0
 	}

@@ -169,17 +169,23 @@ func workLocal(t *testing.T) []lens.Case {
 	t.Helper()
 	cases := workPL(t)
 	copyModel(t, fixture("qwen2-newer"), "model")
+	writeShortPrompts(t)
+	cases[5].Trajectory.Instruction += strings.Repeat(" And then some.", 30)
+	if err := lens.Write("cases.json", cases); err != nil {
+		t.Fatal(err)
+	}
+	return cases
+}
+
+// writeShortPrompts makes the folder short, with prompts that fit a tiny model.
+func writeShortPrompts(t *testing.T) {
+	t.Helper()
 	if err := os.Mkdir("short", 0o777); err != nil {
 		t.Fatal(err)
 	}
 	for _, kind := range privacylens.Kinds {
 		write(t, "short/agent-"+kind+".tmpl", "{{.Instruction}} {{.Past}} {{.FinalAction}}")
 	}
-	cases[5].Trajectory.Instruction += strings.Repeat(" And then some.", 30)
-	if err := lens.Write("cases.json", cases); err != nil {
-		t.Fatal(err)
-	}
-	return cases
 }
 
 // local are the flags of the tiny model.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -110,6 +111,32 @@ func stamps(t *testing.T, names []string) string {
 		all = append(all, info.ModTime().String())
 	}
 	return strings.Join(all, " ")
+}
+
+// TestTakenAwayFolder: a run whose folder is deleted or renamed says so and fails; a renamed one continues under its new
+// name.
+func TestTakenAwayFolder(t *testing.T) {
+	work(t, "qwen2-newer")
+	for name, take := range map[string]func() error{
+		"deleted": func() error { return os.RemoveAll("out") },
+		"renamed": func() error { return os.Rename("out", "moved") },
+	} {
+		err := &watched{until: "step 2/4", act: func() {
+			if err := take(); err != nil {
+				t.Error(err)
+			}
+		}}
+		args := tinyMappo(4, "--set", "train.checkpoint_every=1")
+		code := execute(t.Context(), streams{in: strings.NewReader(""), out: io.Discard, err: err}, args)
+		checkRefusal(t, outcome{code: code, err: err.String()}, faultCase{code: 1,
+			says: []string{"run folder out was deleted, renamed or replaced while the run worked in it"}})
+		if exists("out") {
+			t.Errorf("%s: there is a folder out", name)
+		}
+	}
+	must(t, "mappo", "--resume", "moved")
+	must(t, tinyMappo(4, "--out", "whole")...)
+	sameRun(t, "whole", "moved")
 }
 
 // TestResumeWithOtherCheckpointMinutes: the key changes no result, so that a run continues with another value, and one

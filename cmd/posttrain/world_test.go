@@ -21,14 +21,21 @@ import (
 // standard error at which the refusing begins.
 const childVar = "POSTTRAIN_CMD_TEST_CHILD"
 
+// wholeProgram is a value of childVar: the test binary is posttrain itself, with its signals.
+const wholeProgram = "main"
+
 // child is what such a process does; nil where the system cannot refuse.
 var child func(until string, args []string) int
 
 func TestMain(m *testing.M) {
-	if until := os.Getenv(childVar); until != "" {
+	switch until := os.Getenv(childVar); until {
+	case "":
+		os.Exit(m.Run())
+	case wholeProgram:
+		main()
+	default:
 		os.Exit(child(until, os.Args[1:]))
 	}
-	os.Exit(m.Run())
 }
 
 // outcome is what a command left on its streams.
@@ -197,15 +204,9 @@ func metrics(t *testing.T, dir string) []run.Record {
 		t.Fatalf("%s: no metrics", dir)
 	}
 	for _, r := range records {
-		maps.DeleteFunc(r.Values, func(name string, _ float64) bool { return ofClock(name) })
+		maps.DeleteFunc(r.Values, func(name string, _ float64) bool { return run.OfClock(name) })
 	}
 	return records
-}
-
-// ofClock reports whether a clock measured a metric.
-func ofClock(name string) bool {
-	return strings.HasPrefix(name, "time/") || strings.HasSuffix(name, "tokens_per_second") ||
-		slices.Contains([]string{"step_time", "eval_runtime"}, name)
 }
 
 // sameRun compares what two runs ended in: the model's bytes, the metrics, the best checkpoint.

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/run"
@@ -72,10 +71,7 @@ func metrics(t testing.TB, dir string) []run.Record {
 		t.Fatal(err)
 	}
 	for _, r := range records {
-		maps.DeleteFunc(r.Values, func(name string, _ float64) bool {
-			return name == "step_time" || name == "eval_runtime" || strings.HasPrefix(name, "time/") ||
-				strings.HasSuffix(name, "tokens_per_second")
-		})
+		maps.DeleteFunc(r.Values, func(name string, _ float64) bool { return run.OfClock(name) })
 	}
 	return records
 }

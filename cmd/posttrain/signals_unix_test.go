@@ -1,0 +1,139 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// process is the whole program in a process of its own, as a shell starts it.
+type process struct {
+	*exec.Cmd
+	err   io.ReadCloser // standard error
+	lines *bufio.Scanner
+}
+
+// startProgram runs the program with standard output into a file or device; "": it is thrown away. The words before "posttrain"
+// in wrap are a shell's.
+func startProgram(t *testing.T, stdout, wrap string, args ...string) *process {
+	t.Helper()
+	p := &process{Cmd: exec.Command("sh", append([]string{"-c", wrap + `exec "$0" "$@"`, os.Args[0]}, args...)...)}
+	p.Env = append(os.Environ(), childVar+"="+wholeProgram)
+	var err error
+	if stdout != "" {
+		out, err := os.OpenFile(stdout, os.O_WRONLY, 0)
+		if err != nil {
+			t.Skip(err)
+		}
+		defer out.Close()
+		p.Stdout = out
+	}
+	if p.err, err = p.StderrPipe(); err == nil {
+		err = p.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.lines = bufio.NewScanner(p.err)
+	return p
+}
+
+// until reads standard error to a line with a text.
+func (p *process) until(t *testing.T, text string) {
+	t.Helper()
+	var all []string
+	for p.lines.Scan() {
+		if all = append(all, p.lines.Text()); strings.Contains(p.lines.Text(), text) {
+			return
+		}
+	}
+	t.Fatalf("%q is not on standard error:\n%s", text, strings.Join(all, "\n"))
+}
+
+// end waits for the process, and gives its exit code and the last line of its standard error.
+func (p *process) end() (code int, last string) {
+	for p.lines.Scan() {
+		last = p.lines.Text()
+	}
+	p.Wait() // the exit code says what it found
+	return p.ProcessState.ExitCode(), last
+}
+
+// longRun is a run that no test waits for the end of. It prints every twentieth step.
+func longRun() []string { return tinyMappo(400, "--set", "train.log_every=1000") }
+
+// TestHangup: a closed terminal, which may send SIGHUP twice, stops a run as Ctrl-C does.
+func TestHangup(t *testing.T) {
+	work(t, "qwen2-newer")
+	p := startProgram(t, "", "", longRun()...)
+	p.until(t, "step 1/")
+	for range 2 {
+		p.Process.Signal(syscall.SIGHUP)
+	}
+	code, last := p.end()
+	if m := goOn.FindStringSubmatch(last); code != exitInterrupted || m == nil || m[3] != "mappo --resume out" {
+		t.Errorf("exit code %d: %s", code, last)
+	}
+}
+
+// TestNoHangup: under nohup the run continues; SIGTERM ends it.
+func TestNoHangup(t *testing.T) {
+	work(t, "qwen2-newer")
+	p := startProgram(t, "", "trap '' HUP; ", longRun()...)
+	p.until(t, "step 1/")
+	p.Process.Signal(syscall.SIGHUP)
+	p.until(t, "step 20/")
+	p.Process.Signal(syscall.SIGTERM)
+	if code, last := p.end(); code != exitInterrupted || !goOn.MatchString(last) {
+		t.Errorf("exit code %d: %s", code, last)
+	}
+}
+
+// TestNobodyReadsStandardError: posttrain 2>&1 | head -1 leaves a run that continues.
+func TestNobodyReadsStandardError(t *testing.T) {
+	work(t, "qwen2-newer")
+	p := startProgram(t, "", "", longRun()...)
+	p.until(t, "step 1/")
+	p.err.Close()
+	p.Wait()
+	if code := p.ProcessState.ExitCode(); code != exitInterrupted {
+		t.Fatalf("exit code %d, want %d", code, exitInterrupted)
+	}
+	o := cliUntil(t, "continuing after step", "mappo", "--resume", "out")
+	if o.code != exitInterrupted || strings.Contains(o.err, "after step 0 ") {
+		t.Errorf("exit code %d: %s", o.code, o.err)
+	}
+}
+
+// TestFullDevice: what /dev/full does not take is a failure.
+func TestFullDevice(t *testing.T) {
+	p := startProgram(t, "/dev/full", "", "version")
+	if code, last := p.end(); code != exitFailed || last != "posttrain: standard output: no space left on device" {
+		t.Errorf("exit code %d: %s", code, last)
+	}
+}
+
+// TestNobodyReadsStandardOutput: a closed pipe is no silent death by a signal.
+func TestNobodyReadsStandardOutput(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	defer w.Close()
+	cmd := exec.Command(os.Args[0], "explain")
+	cmd.Env, cmd.Stdout = append(os.Environ(), childVar+"="+wholeProgram), w
+	said := new(strings.Builder)
+	cmd.Stderr = said
+	cmd.Run()
+	if code := cmd.ProcessState.ExitCode(); code != exitFailed ||
+		said.String() != "posttrain: standard output: broken pipe\n" {
+		t.Errorf("exit code %d: %s", code, said)
+	}
+}

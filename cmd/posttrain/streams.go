@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+)
+
+// streams are what a command reads and writes; tests give their own.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+	terminal bool // err is a terminal, which gets progress bars
+}
+
+// guard watches both output streams. A command ends as if it were interrupted, so that a run saves itself, when its
+// standard output takes no more, or nobody reads its standard error any more.
+func (s *streams) guard(ctx context.Context) (guarded context.Context, out *stream) {
+	ctx, stop := context.WithCancel(ctx)
+	out = &stream{Writer: s.out, counts: func(error) bool { return true }, stop: stop}
+	s.out = out
+	s.err = &stream{Writer: s.err, counts: func(err error) bool { return errors.Is(err, syscall.EPIPE) }, stop: stop}
+	return ctx, out
+}
+
+// stream remembers the first error of writing that counts, and then stops the command.
+type stream struct {
+	io.Writer
+	counts func(error) bool
+	stop   func()
+
+	mu     sync.Mutex
+	broken error
+}
+
+func (s *stream) Write(p []byte) (int, error) {
+	n, err := s.Writer.Write(p)
+	if err != nil && s.counts(err) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.broken == nil {
+			s.broken = err
+		}
+		s.stop()
+	}
+	return n, err
+}
+
+// Fd lets a terminal be asked for its width.
+func (s *stream) Fd() uintptr {
+	if file, ok := s.Writer.(*os.File); ok {
+		return file.Fd()
+	}
+	return ^uintptr(0)
+}
+
+// failure is the error of a standard output that did not take everything.
+func (s *stream) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.broken == nil {
+		return nil
+	}
+	err := s.broken
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		err = e.Err
+	}
+	return fmt.Errorf("standard output: %w", err)
+}
+
+// untilSignal gives the context of the program. The first Ctrl-C, SIGTERM or SIGHUP ends it: the current step is
+// finished and saved. The second Ctrl-C or SIGTERM ends the process at once; a second SIGHUP, which a closing terminal
+// sends through the shell too, does not. Under nohup no SIGHUP counts. A broken pipe is an error of writing (stream)
+// instead of a signal that kills.
+func untilSignal() context.Context {
+	signal.Ignore(syscall.SIGPIPE)
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		ends = append(ends, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
+	context.AfterFunc(ctx, func() {
+		signal.Ignore(syscall.SIGHUP)
+		stop()
+		fmt.Fprintln(os.Stderr, "\nposttrain: finishing the current step; press Ctrl-C again to quit now")
+	})
+	return ctx
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/posttrain/posttrain/data/ci"
+	lens "github.com/posttrain/posttrain/data/privacylens"
+	"github.com/posttrain/posttrain/internal/testkit"
+)
+
+// everyCommand runs each command once, in this order, in the folder that workEverything makes.
+var everyCommand = []struct {
+	path string // of the command, without posttrain
+	args []string
+}{
+	{"", nil},
+	{"help", []string{"mappo"}},
+	{"backends", nil},
+	{"version", nil},
+	{"explain", nil},
+	{"completion", nil},
+	{"completion bash", nil},
+	{"completion fish", nil},
+	{"completion powershell", nil},
+	{"completion zsh", nil},
+	{"model", nil},
+	{"model info", []string{"model"}},
+	{"model init", []string{"--like", "model", "--out", "init"}},
+	{"data", nil},
+	{"data check", []string{"pairs.jsonl"}},
+	{"data convert", []string{"pairs.jsonl", "converted.parquet"}},
+	{"data synth", []string{"--n", "5", "--out", "synth.jsonl"}},
+	{"data best", []string{"--backend", "go", "--n", "2", "--answers", "2", "--max-new-tokens", "20", "--min-reward", "-1", "--out", "best.jsonl"}},
+	{"data pairs", []string{"--backend", "go", "--n", "3", "--answers", "4", "--out", "sampled.jsonl"}},
+	{"mappo", tinyMappo(3, "--set", "train.log_every=2", "--out", "mappo")[1:]},
+	{"sft", tiny("sft", 3, "--data", "demos.jsonl", "--set", "train.eval_every=2", "--out", "sft")[1:]},
+	{"ci-rl", tinyCIRL(2, "--max-new-tokens", "16", "--group-size", "2", "--out", "ci-rl")[1:]},
+	{"generate", []string{"--model", "model", "--backend", "go", "--prompt", "Hi", "--max-new-tokens", "4"}},
+	{"serve", []string{"--model", "model", "--backend", "go", "--addr", "127.0.0.1:0"}},
+	{"eval", nil},
+	{"eval ci", []string{"--backend", "go", "--n", "6", "--samples", "2", "--temperature", "0.7", "--max-new-tokens",
+		"40", "--out", "ci"}},
+	{"eval privacylens", []string{"--out", "pl"}},
+	{"eval privacylens actions", []string{"--data", "cases.json", "--model", "model", "--backend", "go",
+		"--prompts", "short", "--max-new-tokens", "4", "--out", "stages"}},
+	{"eval privacylens judge", []string{"--judge", "keyword", "--out", "stages"}},
+	{"eval privacylens probe", []string{"--out", "stages"}},
+	{"eval privacylens report", []string{"--out", "stages"}},
+	{"eval privacylens compare", []string{"stages", "stages", "--out", "compared.json"}},
+	{"eval privacylens prompts", []string{"prompts"}},
+}
+
+// workEverything fills the working directory for everyCommand.
+func workEverything(t *testing.T) {
+	t.Helper()
+	copyModel(t, fixture("qwen2-newer"), "model")
+	write(t, "pairs.jsonl", pairLines(12, true))
+	write(t, "demos.jsonl", messageLines(12))
+	if err := ci.Write("items.json", ci.Synthesize(24, 5)); err != nil {
+		t.Fatal(err)
+	}
+	if err := lens.Write("cases.json", plCases(3)); err != nil {
+		t.Fatal(err)
+	}
+	writeShortPrompts(t)
+}
+
+func TestEveryCommandIsThere(t *testing.T) {
+	var paths []string
+	for _, c := range everyCommand {
+		paths = append(paths, strings.TrimSpace("posttrain "+c.path))
+	}
+	for _, c := range allCommands() {
+		if !slices.Contains(paths, c.CommandPath()) {
+			t.Errorf("%s is not in everyCommand", c.CommandPath())
+		}
+	}
+}
+
+// full takes nothing, like /dev/full.
+type full struct{}
+
+func (full) Write([]byte) (int, error) {
+	return 0, &os.PathError{Op: "write", Path: "/dev/stdout", Err: syscall.ENOSPC}
+}
+
+// TestEveryCommandTwice runs everything with a standard output that takes nothing, and then with one that does. The
+// first time each command says in one line what is lost, and exits with code 1. The folders are the same: all work was
+// done, and equal runs leave equal files, but for the numbers of a clock.
+func TestEveryCommandTwice(t *testing.T) {
+	parent := t.TempDir()
+	inFolder := func(name string, runAll func()) {
+		work := filepath.Join(parent, "work") // the same for both: some files have its path
+		if err := os.Mkdir(work, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		t.Chdir(work)
+		workEverything(t)
+		runAll()
+		t.Chdir(parent)
+		if err := os.Rename(work, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inFolder("first", func() {
+		for _, c := range everyCommand {
+			args := append(strings.Fields(c.path), c.args...)
+			checkFullOutput(t, args)
+		}
+	})
+	inFolder("second", func() {
+		for _, c := range everyCommand {
+			if c.path != "serve" { // it would not end
+				must(t, append(strings.Fields(c.path), c.args...)...)
+			}
+		}
+	})
+	testkit.SameFolders(t, "first", "second")
+}
+
+// checkFullOutput runs a command whose standard output takes nothing.
+func checkFullOutput(t *testing.T, args []string) {
+	t.Helper()
+	err := new(watched)
+	code := execute(t.Context(), streams{in: strings.NewReader(""), out: full{}, err: err}, args)
+	o := outcome{code: code, err: err.String()}
+	if code != exitFailed || o.last() != "posttrain: standard output: no space left on device" ||
+		strings.Count(o.err, "posttrain: ") != 1 {
+		t.Errorf("%q: exit code %d: %s", args, code, o.err)
+	}
+}
