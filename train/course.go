@@ -278,7 +278,10 @@ func (c *Course) Restore(p Plan) ([]run.Warning, error) {
 	if err := c.cut(c.State.Step); err != nil {
 		return warnings, err
 	}
-	return warnings, c.Folder.RestoreBest(c.State.Best)
+	if err := c.Folder.RestoreBest(c.State.Best); err != nil || len(warnings) > 0 {
+		return warnings, err // the damaged checkpoints are newer than the one in use, which must stay
+	}
+	return nil, c.Folder.Prune(p.Options.CheckpointKeep) // a kill may have come before it
 }
 
 // cut removes what was logged after a step, and at that step by an evaluation that the checkpoint does not know of.
