@@ -151,8 +151,8 @@ func TestRemoteWarnsEarly(t *testing.T) {
 		o.Warn = func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
 	})
 	_, err := r.Answer(t.Context(), []Conversation{talk("")})
-	const want = "http://judge/v1: the server fails, tried once (500 Internal Server Error: oops); the next try is in " +
-		"0s, tries left: 3"
+	const want = "http://judge/v1: the server fails, tried once (500 Internal Server Error: oops); " +
+		"the next try is in 0s, tries left: 3"
 	if err == nil || asked != 4 || len(warnings) != 1 || warnings[0] != want {
 		t.Errorf("%v after %d tries: %q, want %q", err, asked, warnings, want)
 	}
@@ -184,13 +184,14 @@ func breakUp(rng *rand.Rand, key string) string {
 
 // holds reports whether a text, or the text without what may break a key, has eight characters in a row of the key.
 func holds(text, key string) bool {
+	escapes := strings.NewReplacer(`\n`, "", `\r`, "", `\t`, "", `\u000a`, "", `\x00`, "", "%0A", "",
+		`\u2028`, "", `\u200b`, "")
 	whole := strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) || unicode.In(r, unicode.C, unicode.Z) {
 			return -1
 		}
 		return r
-	}, strings.NewReplacer(`\n`, "", `\r`, "", `\t`, "", `\u000a`, "", `\x00`, "", "%0A", "", `\u2028`, "", `\u200b`, "").
-		Replace(text))
+	}, escapes.Replace(text))
 	for i := range len(key) - 7 {
 		if strings.Contains(whole, key[i:i+8]) {
 			return true

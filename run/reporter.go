@@ -37,7 +37,8 @@ func (silence) Step(int, map[string]float64)  {}
 func (silence) Notice(string)                 {}
 func (silence) Close()                        {}
 
-// NewReporter prints to out; goroutines may share it and its bars. Quiet leaves only the warnings; a terminal gets bars, anything else lines of progress.
+// NewReporter prints to out; goroutines may share it and its bars. Quiet leaves only the warnings; a terminal gets
+// bars, anything else lines of progress.
 func NewReporter(out io.Writer, terminal, quiet bool) Reporter {
 	return &printer{out: out, terminal: terminal, quiet: quiet}
 }

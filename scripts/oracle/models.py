@@ -98,7 +98,8 @@ CHATML = """{%- if messages[0].role == 'system' %}
 
 LLAMA_CHAT = """{{- bos_token }}
 {%- for message in messages %}
-    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}
+    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' \
++ message['content'] | trim + '<|eot_id|>' }}
 {%- endfor %}
 {%- if add_generation_prompt %}
     {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
@@ -599,7 +600,8 @@ def report(folder, oracle):
     logps = [p for row in oracle["rows"] for p in row["logps"]]
     spread = max(logps) - min(logps)
     lengths = [len(row["ids"]) for row in oracle["rows"]]
-    print(f"{folder.name:14} {size / 1000:5.0f} kB, rows {lengths}, log-probs over {spread:.1f} nats, noise {oracle['noise']}")
+    print(f"{folder.name:14} {size / 1000:5.0f} kB, rows {lengths}, log-probs over {spread:.1f} nats, "
+        f"noise {oracle['noise']}")
 
 
 def main():

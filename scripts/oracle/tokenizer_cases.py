@@ -7,10 +7,12 @@ Written under --out (default tokenizer/testdata):
   texts.json            the awkward texts, shared by all folders
   chats.json            the conversations and the other variables that templates are rendered with, likewise
   <folder>/             a tokenizer trained here on the text below, as a model folder has it:
-      qwen2-older       Qwen2.5's pipeline; merges as strings, chat template and added_tokens_decoder in tokenizer_config.json
+      qwen2-older       Qwen2.5's pipeline; merges as strings, chat template and added_tokens_decoder in
+                        tokenizer_config.json
       llama3-newer      Llama 3's pipeline (ignore_merges, TemplateProcessing); merges as pairs, chat_template.jinja
       mistral-newer     Mistral v0.3's: Metaspace pre-tokenizer, byte fallback; chat_template.jinja
-      mistral-older     Llama 2's and Mistral v0.1's: Prepend and Replace normalizers; special_tokens_map.json, list of templates
+      mistral-older     Llama 2's and Mistral v0.1's: Prepend and Replace normalizers; special_tokens_map.json, list of
+                        templates
   <folder>/cases.json   encode: per text ids, ids with specials, decoded, decoded without specials;
                         decode: id sequences that no text gives; chats: conversations rendered by apply_chat_template
   pipelines.json        small tokenizers that set every other option, each with texts and ids
@@ -39,7 +41,8 @@ CORPUS = """The harbour master wrote down every boat that came in before the sto
 Send the invoice to the clinic, not to the landlord: the landlord has no business knowing which doctor you see.
 She asked whether the meeting on 14 March 2025 at 09:30 could move to 16:45; nobody answered for 3 days.
 The recipe wants 250 g of flour, 3 eggs, 1/2 litre of milk and a pinch of salt (about 0.5 g). Total: 1234567890.
-def share(record, reader):\n    if reader.role == "nurse":\n        return record.allergies  # nothing else\n    return None
+def share(record, reader):\n    if reader.role == "nurse":\n        return record.allergies  # nothing else\n\
+    return None
 for (int i = 0; i < 10; i++) { sum += values[i] * weights[i]; }\t// a comment\r\nreturn sum;
 SELECT name, COUNT(*) FROM visits WHERE year >= 2019 GROUP BY name ORDER BY 2 DESC;
 A letter that begins with thanks and ends with thanks may still say nothing; write what you need in between.
@@ -65,7 +68,8 @@ TEXTS = [
     "It's what they've said: WE'RE here, I'LL go, he'D, I'M, DON'T, 'S 's 'ſ x'ſy ''s'",
     "1 12 123 1234 12345 1234567890 3.14159 1,000,000 ½ ² Ⅷ ٣٤٥ १२३",
     "naïve café — “quotes” … ‚low‘ «guillemets»",
-    "e\u0301 and \u00e9, A\u030a and \u00c5 and \u212b, \u1e9b\u0323, \uac00 and \u1100\u1161\u11a8, q\u0307\u0323 q\u0323\u0307",
+    ("e\u0301 and \u00e9, A\u030a and \u00c5 and \u212b, \u1e9b\u0323, \uac00 and \u1100\u1161\u11a8, "
+        "q\u0307\u0323 q\u0323\u0307"),
     "z" + "\u0300\u0316" * 25 + "!",
     "🙂 👩‍👩‍👧‍👦 👍🏽 🇩🇪 🏳️‍🌈 1️⃣ ❤️",
     "你好，世界！今日は、いい天気ですね。안녕하세요. 𠮷野家 龍龖",
@@ -75,7 +79,8 @@ TEXTS = [
     "<div class=\"a b\">&amp; &lt;tag&gt;</div><!-- c --><br/>",
     "path/to/file_name-2.txt C:\\Users\\me https://example.org/?q=a%20b&c=d#e",
     "!!! ??? ... --- *** ((())) [[]] {{}} ~~ `` $$ %% ^^ && ++ == __ ## @@",
-    "\u00a0nbsp\u00a0 \u2003em \u3000ideographic \u200bzero \ufeffbom \u0085nel \u2028ls \u2029ps \u1680ogham \u180emongol",
+    ("\u00a0nbsp\u00a0 \u2003em \u3000ideographic \u200bzero \ufeffbom \u0085nel \u2028ls \u2029ps \u1680ogham "
+        "\u180emongol"),
     "\x00\x01\x07\x08\x0b\x0c\x1b\x1c\x1f\x7f\x80\x9f\xad control",
     "\ufffd replacement, \ue000 private, \U0010ffff last, \ufdd0 non-character, \U00013000 hieroglyph",
     "Ġ Ċ ▁ ▁▁ Ã ÿ <0x0A> <0x41> <0xFF> <unk> literal",
@@ -101,7 +106,10 @@ LONG = ["".join(random.Random(7).choice("abcdefghij") for _ in range(5000)), "th
 
 def qwen_like(merges):
     """Qwen2 and Qwen2.5: NFC, one digit at a time, byte level."""
-    split = Regex(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+    split = Regex(
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+        r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    )
     tok = byte_level(split, merges)
     tok.normalizer = normalizers.NFC()
     tok.post_processor = processors.ByteLevel(trim_offsets=False)
@@ -114,7 +122,8 @@ def qwen_like(merges):
 def llama3_like(merges):
     """Llama 3: up to three digits, ignore_merges, <|begin_of_text|> by the post-processor."""
     split = Regex(
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+        r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     )
     tok = byte_level(split, merges)
     tok.model.ignore_merges = True
@@ -178,8 +187,9 @@ def metaspace_like(merges, older):
 
 
 # The four templates below exercise what the real ones use: trims on both sides, namespaces, loop variables, tools with
-# tojson and its indent, macros, method calls, slices, raise_exception, tests, filters with arguments.
-QWEN = r"""{%- if tools %}
+# tojson and its indent, macros, method calls, slices, raise_exception, tests, filters with arguments. Python joins the
+# literals of a line that is too long for one.
+QWEN = (r"""{%- if tools %}
     {{- '<|im_start|>system\n' }}
     {%- if messages[0]['role'] == 'system' %}
         {{- messages[0]['content'] }}
@@ -191,7 +201,8 @@ QWEN = r"""{%- if tools %}
         {{- "\n" }}
         {{- tool | tojson }}
     {%- endfor %}
-    {{- "\n</tools>\n\nA call is a JSON object within <tool_call></tool_call>:\n<tool_call>\n{\"name\": <name>, \"arguments\": <object>}\n</tool_call><|im_end|>\n" }}
+    {{- "\n</tools>\n\nA call is a JSON object within <tool_call></tool_call>:\n<tool_call>\n"""
+    r"""{\"name\": <name>, \"arguments\": <object>}\n</tool_call><|im_end|>\n" }}
 {%- else %}
     {%- if messages[0]['role'] == 'system' %}
         {{- '<|im_start|>system\n' + messages[0]['content'] + '<|im_end|>\n' }}
@@ -202,13 +213,15 @@ QWEN = r"""{%- if tools %}
 {%- set ns = namespace(multi_step=true, last_query=messages|length - 1) %}
 {%- for message in messages[::-1] %}
     {%- set index = (messages|length - 1) - loop.index0 %}
-    {%- if ns.multi_step and message.role == "user" and not(message.content.startswith('<tool_response>') and message.content.endswith('</tool_response>')) %}
+    {%- if ns.multi_step and message.role == "user" and not(message.content.startswith('<tool_response>')"""
+    r""" and message.content.endswith('</tool_response>')) %}
         {%- set ns.multi_step = false %}
         {%- set ns.last_query = index %}
     {%- endif %}
 {%- endfor %}
 {%- for message in messages %}
-    {%- if (message.role == "user") or (message.role == "system" and not loop.first) or (message.role == "assistant" and not message.tool_calls and '</think>' not in message.content) %}
+    {%- if (message.role == "user") or (message.role == "system" and not loop.first)"""
+    r""" or (message.role == "assistant" and not message.tool_calls and '</think>' not in message.content) %}
         {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}
     {%- elif message.role == "assistant" %}
         {{- '<|im_start|>' + message.role }}
@@ -249,9 +262,9 @@ QWEN = r"""{%- if tools %}
 {%- if add_generation_prompt %}
     {{- '<|im_start|>assistant\n' }}
 {%- endif %}
-"""
+""")
 
-LLAMA = r"""{{- bos_token }}
+LLAMA = (r"""{{- bos_token }}
 {%- if custom_tools is defined %}
     {%- set tools = custom_tools %}
 {%- endif %}
@@ -318,7 +331,8 @@ LLAMA = r"""{{- bos_token }}
 
 {%- for message in messages %}
     {%- if not (message.role == 'ipython' or message.role == 'tool' or 'tool_calls' in message) %}
-        {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim + '<|eot_id|>' }}
+        {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'"""
+    r"""+ message['content'] | trim + '<|eot_id|>' }}
     {%- elif 'tool_calls' in message %}
         {%- if not message.tool_calls|length == 1 %}
             {{- raise_exception("One tool call at a time!") }}
@@ -359,9 +373,9 @@ LLAMA = r"""{{- bos_token }}
 {%- if add_generation_prompt %}
     {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}
 {%- endif %}
-"""
+""")
 
-MISTRAL = r"""{%- if messages[0]["role"] == "system" %}
+MISTRAL = (r"""{%- if messages[0]["role"] == "system" %}
     {%- set system_message = messages[0]["content"] %}
     {%- set loop_messages = messages[1:] %}
 {%- else %}
@@ -376,9 +390,11 @@ MISTRAL = r"""{%- if messages[0]["role"] == "system" %}
 {%- set ns = namespace() %}
 {%- set ns.index = 0 %}
 {%- for message in loop_messages %}
-    {%- if not (message.role == "tool" or message.role == "tool_results" or (message.tool_calls is defined and message.tool_calls is not none)) %}
+    {%- if not (message.role == "tool" or message.role == "tool_results" """
+    r"""or (message.tool_calls is defined and message.tool_calls is not none)) %}
         {%- if (message["role"] == "user") != (ns.index % 2 == 0) %}
-            {{- raise_exception("After the optional system message, roles must alternate user/assistant/user/assistant/...") }}
+            {{- raise_exception("After the optional system message, """
+    r"""roles must alternate user/assistant/user/assistant/...") }}
         {%- endif %}
         {%- set ns.index = ns.index + 1 %}
     {%- endif %}
@@ -448,9 +464,23 @@ MISTRAL = r"""{%- if messages[0]["role"] == "system" %}
         {{- raise_exception("Only user, assistant and tool roles are known, besides a first system message!") }}
     {%- endif %}
 {%- endfor %}
-"""
+""")
 
-PLAIN_INST = r"""{% if messages[0]['role'] == 'system' %}{% set loop_messages = messages[1:] %}{% set system_message = messages[0]['content'] %}{% else %}{% set loop_messages = messages %}{% set system_message = false %}{% endif %}{% for message in loop_messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Roles must alternate user/assistant/user/assistant/...') }}{% endif %}{% if loop.index0 == 0 and system_message != false %}{% set content = '<<SYS>>\n' + system_message + '\n<</SYS>>\n\n' + message['content'] %}{% else %}{% set content = message['content'] %}{% endif %}{% if message['role'] == 'user' %}{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}{% elif message['role'] == 'assistant' %}{% generation %}{{ ' '  + content.strip() + ' ' + eos_token }}{% endgeneration %}{% endif %}{% endfor %}"""
+PLAIN_INST = (
+    r"{% if messages[0]['role'] == 'system' %}{% set loop_messages = messages[1:] %}"
+    r"{% set system_message = messages[0]['content'] %}"
+    r"{% else %}{% set loop_messages = messages %}{% set system_message = false %}{% endif %}"
+    r"{% for message in loop_messages %}"
+    r"{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    r"{{ raise_exception('Roles must alternate user/assistant/user/assistant/...') }}{% endif %}"
+    r"{% if loop.index0 == 0 and system_message != false %}"
+    r"{% set content = '<<SYS>>\n' + system_message + '\n<</SYS>>\n\n' + message['content'] %}"
+    r"{% else %}{% set content = message['content'] %}{% endif %}"
+    r"{% if message['role'] == 'user' %}{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}"
+    r"{% elif message['role'] == 'assistant' %}"
+    r"{% generation %}{{ ' '  + content.strip() + ' ' + eos_token }}{% endgeneration %}{% endif %}"
+    r"{% endfor %}"
+)
 
 TOOLS = [
     {

@@ -2,8 +2,9 @@
 //
 //   node look.mjs cases.html
 //
-// The package jsdom must be installed beside this file (npm install). The page must be that of the six cases of page_test.go.
-// Prints a line for each check; the exit code is 1 where one fails. A test of package eval/privacylens runs it.
+// The package jsdom must be installed beside this file (npm install). The page must be that of the six cases of
+// page_test.go. Prints a line for each check; the exit code is 1 where one fails. A test of package eval/privacylens
+// runs it.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -15,7 +16,8 @@ const rest = () => new Promise((done) => setTimeout(done, 0)); // events that a 
 // open is a window with the page. It fetches nothing; an error of the page's script is one of the check.
 function open(hash = "", { from = "file:///run/", ...options } = { runScripts: "dangerously" }) {
   const faults = [], scrolled = [];
-  const virtualConsole = new VirtualConsole().on("jsdomError", (e) => faults.push(e)).on("error", (e) => faults.push(e));
+  const note = (e) => faults.push(e);
+  const virtualConsole = new VirtualConsole().on("jsdomError", note).on("error", note);
   const { window } = new JSDOM(text, {
     url: from + "cases.html" + hash, virtualConsole, ...options,
     beforeParse(w) { w.Element.prototype.scrollIntoView = function () { scrolled.push(this); }; },
@@ -38,7 +40,12 @@ function open(hash = "", { from = "file:///run/", ...options } = { runScripts: "
     status: () => one(".bar output").textContent,
     search: (words) => { const box = one("input[type=search]"); box.value = words; send(box, "input"); },
     show: (value) => one(`input[name=show][value=${value}]`).click(),
-    choose: (index, value) => { const s = all("select")[index]; s.value = value; assert.equal(s.value, value); send(s, "change"); },
+    choose: (index, value) => {
+      const s = all("select")[index];
+      s.value = value;
+      assert.equal(s.value, value);
+      send(s, "change");
+    },
     hash: () => decodeURIComponent(window.location.hash.slice(1)),
   };
   return page;
@@ -49,8 +56,9 @@ const checks = {
   async "the policy lets the page's own style and script through, and nothing else"() {
     const { one } = open();
     const policy = one("meta[http-equiv=Content-Security-Policy]").content;
-    const hash = (s) => `'sha256-${createHash("sha256").update(s).digest("base64")}'`;
-    assert.equal(policy, `default-src 'none'; style-src ${hash(one("style").textContent)}; script-src ${hash(one("script").textContent)}; base-uri 'none'; form-action 'none'`);
+    const hash = (element) => `'sha256-${createHash("sha256").update(one(element).textContent).digest("base64")}'`;
+    assert.equal(policy, `default-src 'none'; style-src ${hash("style")}; script-src ${hash("script")}; ` +
+      "base-uri 'none'; form-action 'none'");
   },
   async "hostile text is text"() {
     const { window, document, all, cases } = open();
@@ -58,10 +66,12 @@ const checks = {
     assert.equal(window.harm, undefined);
     assert.equal(all("script").length, 1);
     assert.equal(all("img, iframe, object, embed, link, base, svg").length, 0);
-    assert.equal(all("*").filter((e) => e.getAttributeNames().some((n) => n.startsWith("on") || n === "src" || n === "style")).length, 0);
+    const active = (name) => name.startsWith("on") || name === "src" || name === "style";
+    assert.equal(all("*").filter((e) => e.getAttributeNames().some(active)).length, 0);
     assert.ok(all("a").every((a) => a.getAttribute("href").startsWith("#")));
     assert.equal(cases.length, 6);
-    assert.ok(cases[5].querySelector("pre.action").textContent.includes("</pre></details></style>{{.Title}}\u2028javascript:"));
+    const action = cases[5].querySelector("pre.action").textContent;
+    assert.ok(action.includes("</pre></details></style>{{.Title}}\u2028javascript:"));
     assert.ok(document.title.includes("<script>window.harm=1</script>"));
     assert.ok(cases.every((c) => c.parentElement === document.querySelector("main")));
   },
@@ -75,7 +85,8 @@ const checks = {
     assert.deepEqual(p.shown(), every);
     assert.equal(p.status(), "6 of 6 cases");
     for (const [value, want] of Object.entries({
-      leaking: ["case0", "case5"], sound: ["case1", "case2", "case3", "case4"], none: ["case2", "case4"], unparsed: ["case1", "case5"], helpful: ["case0", "case3", "case5"], all: every,
+      leaking: ["case0", "case5"], sound: ["case1", "case2", "case3", "case4"], none: ["case2", "case4"],
+      unparsed: ["case1", "case5"], helpful: ["case0", "case3", "case5"], all: every,
     })) {
       p.show(value);
       assert.deepEqual(p.shown(), want, value);
@@ -103,8 +114,9 @@ const checks = {
   async "search"() {
     const p = open();
     for (const [words, want] of Object.entries({
-      "CASE3": ["case3"], "number 4.": ["case4"], "grüße:  BEN": ["case0"], "room 1": ["case1"], "rather not": ["case2"], // name, task, action, item, output
-      "window.harm": ["case5"], "Ann knows": [], " ": every,
+      // name, task, action, item, output
+      "CASE3": ["case3"], "number 4.": ["case4"], "grüße:  BEN": ["case0"], "room 1": ["case1"],
+      "rather not": ["case2"], "window.harm": ["case5"], "Ann knows": [], " ": every,
     })) {
       p.search(words);
       assert.deepEqual(p.shown(), want, words);
@@ -184,7 +196,8 @@ const checks = {
     assert.deepEqual(p.faults, []);
   },
   async "the address of a page that a server sends"() {
-    const p = open("#case1", { from: "http://127.0.0.1/", runScripts: "dangerously" }); // here jsdom lets the address be replaced in place
+    // With such an address jsdom lets the page replace it in place.
+    const p = open("#case1", { from: "http://127.0.0.1/", runScripts: "dangerously" });
     const before = p.window.history.length;
     p.press("j");
     p.press("j");
@@ -225,7 +238,8 @@ const checks = {
   async "fields have names"() {
     const { all } = open();
     for (const e of all("input, select, output, button")) {
-      assert.ok(e.closest("label") || e.getAttribute("aria-label") || e.getAttribute("aria-live") || e.textContent.trim(), e.outerHTML);
+      const named = ["aria-label", "aria-live"].some((name) => e.getAttribute(name));
+      assert.ok(e.closest("label") || named || e.textContent.trim(), e.outerHTML);
     }
     assert.ok(all("th").every((e) => ["row", "col"].includes(e.getAttribute("scope"))));
   },

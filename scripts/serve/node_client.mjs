@@ -62,7 +62,8 @@ const checks = {
     assert.ok(c.usage.completion_tokens > 0);
   },
   async "log-probs"() {
-    const c = await client.chat.completions.create({ ...ask, temperature: 0, logprobs: true, top_logprobs: 1, max_tokens: 4, max_completion_tokens: 4 });
+    const short = { ...ask, temperature: 0, max_tokens: 4, max_completion_tokens: 4 };
+    const c = await client.chat.completions.create({ ...short, logprobs: true, top_logprobs: 1 });
     for (const token of c.choices[0].logprobs.content) {
       assert.ok(token.logprob <= 0);
       assert.equal(Buffer.from(token.bytes).toString(), token.token);
@@ -83,7 +84,8 @@ const checks = {
     assert.equal((await client.models.retrieve(model)).id, model);
   },
   async "refusals"() {
-    await assert.rejects(client.chat.completions.create({ ...ask, tools: [{ type: "function", function: { name: "f" } }] }),
+    const tools = [{ type: "function", function: { name: "f" } }];
+    await assert.rejects(client.chat.completions.create({ ...ask, tools }),
       (e) => e instanceof OpenAI.BadRequestError && e.param === "tools" && e.type === "invalid_request_error");
     await assert.rejects(client.chat.completions.create({ ...ask, model: "gpt-4o" }),
       (e) => e instanceof OpenAI.NotFoundError && e.code === "model_not_found");
