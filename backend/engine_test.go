@@ -107,7 +107,7 @@ func TestAutoWantsTheNamedLibrary(t *testing.T) {
 		if err == nil {
 			e.Close()
 		}
-		if pinned := backend.Auto(); backendtest.Cgo != (pinned == "onnx") {
+		if pinned, _ := backend.Auto(); backendtest.Cgo != (pinned == "onnx") {
 			t.Errorf("%s: auto is %s, want onnx if and only if it is built in", path, pinned)
 		}
 		if !backendtest.Cgo {
@@ -125,6 +125,74 @@ func TestAutoWantsTheNamedLibrary(t *testing.T) {
 			if !strings.Contains(err.Error(), part) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %q, want one line with %q", err, part)
 			}
+		}
+	}
+}
+
+// TestAutoIsGoIfTheLibraryDoesNotLoad: the warning names the file.
+func TestAutoIsGoIfTheLibraryDoesNotLoad(t *testing.T) {
+	if !backendtest.Cgo {
+		t.Skip("built without cgo")
+	}
+	home := hideInstalled(t)
+	broken := filepath.Join(home, ".local", "share", "posttrain", "libonnxruntime.so.99")
+	if err := os.MkdirAll(filepath.Dir(broken), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(broken, []byte("no library"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, named := range []string{"", broken} {
+		t.Setenv("ONNXRUNTIME_SHARED_LIBRARY_PATH", named)
+		e, err := backend.Open("auto")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		name, warning := backend.Auto()
+		if e.Name != "go" || name != "go" || warning == nil || e.Warning == nil ||
+			warning.Error() != e.Warning.Error() || !strings.Contains(warning.Error(), broken) ||
+			!strings.HasSuffix(warning.Error(), ": the slower backend go is used instead") ||
+			strings.Contains(warning.Error(), "\n") {
+			t.Errorf("%s, %s: warnings %v, %v", e.Name, name, e.Warning, warning)
+		}
+	}
+}
+
+// TestNothingIsSearchedInTheCurrentFolder: not without HOME, and not where a variable has a relative path.
+func TestNothingIsSearchedInTheCurrentFolder(t *testing.T) {
+	if !backendtest.Cgo {
+		t.Skip("built without cgo")
+	}
+	hideInstalled(t)
+	t.Chdir(t.TempDir())
+	for _, folder := range []string{".", "posttrain", ".local/share/posttrain", ".local/lib/go-xla"} {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"libonnxruntime.so.99", "pjrt_c_api_evil_plugin.so"} {
+			if err := os.WriteFile(filepath.Join(folder, name), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, c := range []struct{ home, data, plugins string }{
+		{"", "", ""}, {"", ".", ""}, {".", "", ""}, {".", ".", "."}, {"", "", "posttrain:."}, {"/none", "./", ":"},
+	} {
+		t.Setenv("HOME", c.home)
+		t.Setenv("XDG_DATA_HOME", c.data)
+		t.Setenv("PJRT_PLUGIN_LIBRARY_PATH", c.plugins)
+		for _, status := range backend.List()[1:] {
+			if status.Present || status.Detail == "" {
+				t.Errorf("%+v: %+v", c, status)
+			}
+		}
+		if _, err := backend.Open("xla:evil"); err == nil || strings.Contains(err.Error(), "invalid ELF") ||
+			strings.Contains(err.Error(), "too short") {
+			t.Errorf("%+v: xla: %v", c, err)
+		}
+		if name, warning := backend.Auto(); name != "go" || warning != nil {
+			t.Errorf("%+v: auto is %s, %v", c, name, warning)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,16 +15,25 @@ const (
 	onnxHowToGet   = "run scripts/install-onnxruntime.sh, or set " + onnxLibraryEnv + " to a libonnxruntime.so"
 )
 
-// dataDir is where the install script puts libraries.
+// dataDir is where the install script puts libraries. It is "" if no variable names an absolute folder: a search in the
+// current folder would run whatever code lies there.
 func dataDir() string {
-	if dir := os.Getenv("XDG_DATA_HOME"); dir != "" {
+	if dir := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) { // XDG: relative paths are to be ignored
 		return filepath.Join(dir, "posttrain")
 	}
+	if home := homeDir(); home != "" {
+		return filepath.Join(home, ".local", "share", "posttrain")
+	}
+	return ""
+}
+
+// homeDir is the user's home, or "" if it is not known or not absolute.
+func homeDir() string {
 	home, err := os.UserHomeDir()
-	if err != nil {
+	if err != nil || !filepath.IsAbs(home) {
 		return ""
 	}
-	return filepath.Join(home, ".local", "share", "posttrain")
+	return home
 }
 
 // findONNXLibrary gives the path of ONNX Runtime's library: the one asked for, the one that the environment names, or
@@ -36,6 +46,9 @@ func findONNXLibrary(asked string) (string, error) {
 		return existingFile(path, onnxLibraryEnv)
 	}
 	dir := dataDir()
+	if dir == "" {
+		return "", errors.New("no folder to search: neither XDG_DATA_HOME nor HOME is an absolute path")
+	}
 	found, _ := filepath.Glob(filepath.Join(dir, "libonnxruntime.so*"))
 	if len(found) == 0 {
 		return "", fmt.Errorf("no libonnxruntime.so in %s", dir)

@@ -23,6 +23,9 @@ func openXLA(arg string) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("backend xla: %w: %s", err, xlaHowToGet)
 	}
+	if !filepath.IsAbs(plugin) && len(pluginFolders()) == 0 {
+		return nil, fmt.Errorf("backend xla: %w: %s", noPluginError(), xlaHowToGet)
+	}
 	for key, value := range pluginEnvironment(plugin) {
 		if err := os.Setenv(key, value); err != nil {
 			return nil, fmt.Errorf("backend xla: set %s: %w", key, err)

@@ -15,13 +15,14 @@ const (
 		"pjrt_c_api_<name>_plugin.so in " + pluginPathEnv + " (docs/gpu.md)"
 )
 
-// pluginFolders lists the folders that go-xla searches for plugins, without the system's library folders.
+// pluginFolders lists the folders that are searched for plugins, without the system's library folders. Relative ones are
+// left out.
 func pluginFolders() []string {
 	if paths := os.Getenv(pluginPathEnv); paths != "" {
-		return slices.DeleteFunc(filepath.SplitList(paths), func(p string) bool { return p == "" })
+		return slices.DeleteFunc(filepath.SplitList(paths), func(p string) bool { return !filepath.IsAbs(p) })
 	}
 	folders := []string{"/usr/local/lib/go-xla"}
-	if home, err := os.UserHomeDir(); err == nil {
+	if home := homeDir(); home != "" {
 		folders = append([]string{filepath.Join(home, ".local", "lib", "go-xla")}, folders...)
 	}
 	for _, p := range filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")) {
@@ -60,6 +61,9 @@ func xlaConfig(arg string) (config, plugin string, err error) {
 }
 
 func noPluginError() error {
+	if len(pluginFolders()) == 0 {
+		return fmt.Errorf("%s=%s: want absolute paths of folders", pluginPathEnv, os.Getenv(pluginPathEnv))
+	}
 	return fmt.Errorf("no PJRT plugin in %s", strings.Join(pluginFolders(), ", "))
 }
 
@@ -70,6 +74,9 @@ func pluginEnvironment(plugin string) map[string]string {
 	set := map[string]string{}
 	if os.Getenv("GOPJRT_CUDA_CHECKS") == "" {
 		set["GOPJRT_CUDA_CHECKS"] = "0"
+	}
+	if home, _ := os.UserHomeDir(); home != "" && homeDir() == "" || os.Getenv(pluginPathEnv) != "" {
+		set[pluginPathEnv] = strings.Join(pluginFolders(), string(filepath.ListSeparator)) // no relative ones
 	}
 	const flag = "--xla_gpu_cuda_data_dir="
 	flags := os.Getenv("XLA_FLAGS")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/run"
 
 	"github.com/gomlx/compute/dtypes"
 
@@ -44,9 +45,18 @@ func OpenWorld(engine, folder string, o train.Options) (*World, error) {
 func (w *World) Close() { w.Engine.Close() }
 
 // PinBackend replaces auto by the engine that it means on this machine.
-func PinBackend(spec *string) {
+func PinBackend(spec *string, r run.Reporter) {
 	if *spec == "auto" {
-		*spec = backend.Auto()
+		var warning error
+		*spec, warning = backend.Auto()
+		WarnEngine(warning, r)
+	}
+}
+
+// WarnEngine reports an engine's warning, if there is one.
+func WarnEngine(warning error, r run.Reporter) {
+	if warning != nil {
+		run.Listen(r).Warn("%v", warning)
 	}
 }
 

@@ -75,7 +75,10 @@ func Run(ctx context.Context, o Options, place Place, r run.Reporter) (Result, e
 		place.Stages = []string{StageActions, StageJudge, StageReport}
 	}
 	if o.Agent.Backend == "auto" {
-		o.Agent.Backend = backend.Auto()
+		var warning error
+		if o.Agent.Backend, warning = backend.Auto(); warning != nil {
+			run.Listen(r).Warn("%v", warning)
+		}
 	}
 	e := &evaluation{Options: o, place: place, continues: place.Continues(), reporter: run.Listen(r)}
 	defer e.close()

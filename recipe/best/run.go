@@ -12,6 +12,7 @@ import (
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/local"
@@ -103,6 +104,7 @@ func ask(
 		return nil, nil, err
 	}
 	defer m.Close()
+	recipe.WarnEngine(m.Engine.Warning, r)
 	cases := o.Cases(set, o.Answers)
 	eval.SeedDraws(cases, o.Seed)
 	if cases, _, err = o.Fit(m, cases, r); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/scenarios"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/local"
@@ -72,6 +73,7 @@ func (e *evaluation) askModel(ctx context.Context) error {
 		return err
 	}
 	defer m.Close()
+	recipe.WarnEngine(m.Engine.Warning, e)
 	if e.cases, e.result.Left, err = e.o.Fit(m, e.cases, e); err != nil {
 		return err
 	}
