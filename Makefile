@@ -2,13 +2,14 @@
 # make check   what else a change must pass: format, vet, tidy, a build without a C compiler, floors, every config
 # make bench   speed of posttrain; with PYTHON=venv/bin/python also of PyTorch and TRL; with DATA=pairs.jsonl.gz also on
 #              real pairs (bench/README.md)
+# make reliability  kills small runs at every rename, unlink, fsync, … and compares the bits (needs strace; minutes)
 # make picture draw the floors again
 
 GO ?= go
 PYTHON ?=
 DATA ?=
 
-.PHONY: test check format vet tidy static floors picture configs bench
+.PHONY: test check format vet tidy static floors picture configs bench reliability
 
 test:
 	$(GO) test -timeout 15m ./...
@@ -22,6 +23,7 @@ format:
 
 vet:
 	$(GO) vet ./...
+	$(GO) vet -tags reliability ./cmd/posttrain
 
 # Prints what go mod tidy would change, and fails where there is anything.
 tidy:
@@ -40,6 +42,10 @@ picture:
 
 configs:
 	$(GO) test ./internal/config/... ./recipe ./eval/privacylens -run "Config|Options|Released|Reference|Faults|Settings"
+
+reliability:
+	@command -v strace >/dev/null || { echo "make reliability needs strace, which kills the runs: apt-get install strace"; exit 1; }
+	$(GO) test -tags reliability -timeout 2h -run TestKillPoints -v ./cmd/posttrain
 
 bench:
 	set -e; for c in prefix accumulate group compaction grpo-train privacylens; do $(GO) run ./bench $$c; done

@@ -346,6 +346,44 @@ func TestDocsNameFiles(t *testing.T) {
 	}
 }
 
+// TestDocsNameTests: the tests that a document runs, by name or a part of it, are in one of the packages that it names.
+func TestDocsNameTests(t *testing.T) {
+	commands := regexp.MustCompile("go test ((?:\\./\\S+ )+)-run '?([^'`\n]+)'?")
+	found := 0
+	for name, text := range documents(t) {
+		for _, m := range commands.FindAllStringSubmatch(text, -1) {
+			tests := testsOf(t, strings.Fields(m[1]))
+			for part := range strings.SplitSeq(m[2], "|") {
+				found++
+				if !slices.ContainsFunc(tests, func(test string) bool { return strings.Contains(test, part) }) &&
+					part != "^$" {
+					t.Errorf("%s: %s: there is no test %s", name, m[0], part)
+				}
+			}
+		}
+	}
+	if found < 30 {
+		t.Errorf("%d tests named, want those of docs/reliability.md", found)
+	}
+}
+
+// testsOf lists the tests of packages.
+func testsOf(t *testing.T, dirs []string) (names []string) {
+	t.Helper()
+	for _, dir := range dirs {
+		files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)`).FindAllStringSubmatch(read(t, file), -1) {
+				names = append(names, m[1])
+			}
+		}
+	}
+	return names
+}
+
 // quotedCommands finds `posttrain …` in the text around code blocks. STAGE is the name of any stage of eval
 // privacylens.
 func quotedCommands(text string) (found []commandLine) {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -32,6 +33,7 @@ func TestMain(m *testing.M) {
 	case "":
 		os.Exit(m.Run())
 	case wholeProgram:
+		runtime.LockOSThread() // what main does itself, it does in one thread: see killpoints_test.go
 		main()
 	default:
 		os.Exit(child(until, os.Args[1:]))

@@ -1,0 +1,108 @@
+//go:build reliability && linux
+
+package main
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit"
+)
+
+// The calls that change which files there are and what is on the disk. strace counts those of a thread; the program
+// runs in a single one here (wholeProgram).
+const diskCalls = "?rename,?renameat,?renameat2,?unlink,?unlinkat,?rmdir,fsync,?fdatasync"
+
+var callLine = regexp.MustCompile(`(?m)^(\d+) +([a-z0-9]+)\(`)
+
+// TestKillPoints kills small runs at each of these calls, the first, the second, … to the last, and lets each call fail
+// once. What is left must continue, and end in the folder that an undisturbed run leaves, bit for bit.
+func TestKillPoints(t *testing.T) {
+	if _, err := exec.LookPath("strace"); err != nil {
+		t.Fatal("strace is not installed: it is what kills the runs (apt-get install strace)")
+	}
+	work(t, "qwen2-newer")
+	for _, c := range []struct {
+		name          string
+		start, resume []string
+	}{
+		{"mappo", tiny("mappo", 3, "--data", "pairs.jsonl", "--set", "train.eval_every=2", "--set",
+			"train.checkpoint_every=1", "--set", "train.checkpoint_keep=1"), []string{"mappo", "--resume", "out"}},
+		{"eval privacylens", []string{"eval", "privacylens", "--out", "out"},
+			[]string{"eval", "privacylens", "--out", "out"}},
+	} {
+		whole := "whole " + c.name
+		counts := countCalls(t, c.start)
+		if err := os.Rename("out", whole); err != nil {
+			t.Fatal(err)
+		}
+		for _, call := range slices.Sorted(maps.Keys(counts)) {
+			for _, fault := range []string{"signal=KILL", "error=EIO"} {
+				for n := 1; n <= counts[call]; n++ {
+					what := call + ":" + fault + ":when=" + strconv.Itoa(n)
+					disturb(t, what, c.start)
+					args := c.start
+					if exists("out/config.yaml") {
+						args = c.resume
+					}
+					if o := cli(t, args...); o.code != 0 {
+						t.Errorf("%s, %s: cannot continue: %s", c.name, what, o.err)
+					} else if testkit.SameFolders(t, whole, "out"); t.Failed() {
+						t.Fatalf("%s, %s: see above", c.name, what)
+					}
+					if err := os.RemoveAll("out"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				t.Logf("%s: %s at each of %d calls of %s: same bits", c.name, fault, counts[call], call)
+			}
+		}
+	}
+}
+
+// countCalls runs the program and counts its calls by name. They must be of a single thread.
+func countCalls(t *testing.T, args []string) map[string]int {
+	t.Helper()
+	if out, err := traced(args, "-o", "calls", "-e", "trace="+diskCalls).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	threads, counts := map[string]int{}, map[string]int{}
+	for _, m := range callLine.FindAllStringSubmatch(read(t, "calls"), -1) {
+		threads[m[1]]++
+		counts[m[2]]++
+	}
+	if len(threads) != 1 {
+		t.Fatalf("the calls are of several threads, so that they cannot be counted: %v", threads)
+	}
+	return counts
+}
+
+// disturb runs the program with a fault in one call. It must die of a kill; after an error it may say so in one line, or
+// have done without the call.
+func disturb(t *testing.T, what string, args []string) {
+	t.Helper()
+	call, fault, _ := strings.Cut(what, ":")
+	cmd := traced(args, "-o", "/dev/null", "-e", "trace="+call, "-e", "inject="+what)
+	out, err := cmd.CombinedOutput()
+	code := cmd.ProcessState.ExitCode()
+	switch kill := strings.HasPrefix(fault, "signal"); {
+	case kill && err == nil:
+		t.Errorf("%s: the call was not reached", what)
+	case !kill && code != 0 && code != exitFailed:
+		t.Errorf("%s: exit code %d: %s", what, code, out)
+	}
+}
+
+// traced is the whole program under strace.
+func traced(args []string, options ...string) *exec.Cmd {
+	options = append([]string{"-f", "-qq", "-e", "signal=none"}, options...)
+	cmd := exec.Command("strace", append(append(options, os.Args[0]), args...)...)
+	cmd.Env = append(os.Environ(), childVar+"="+wholeProgram)
+	return cmd
+}
