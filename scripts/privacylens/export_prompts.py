@@ -3,7 +3,8 @@
 
 Run it inside a checkout of PrivacyLens (https://github.com/SALT-NLP/PrivacyLens):
 
-    pip install git+https://github.com/dhh1995/PromptCoder.git typing_extensions
+    pip install git+https://github.com/dhh1995/PromptCoder.git@87155427e93f6ab95dbd658d7f500c2cedc05af6 \\
+        typing_extensions==4.15.0
     python export_prompts.py --data data/main_data.json --agent agent.jsonl --judge judge.jsonl
 
 It calls the checkout's functions that make prompts, and no model. It needs only these two of the checkout's
@@ -25,6 +26,9 @@ import json
 import os
 import sys
 import types
+
+# A commit, because whoever owns the repository could put other code there later.
+REQUIREMENTS = "git+https://github.com/dhh1995/PromptCoder.git@87155427e93f6ab95dbd658d7f500c2cedc05af6 typing_extensions==4.15.0"
 
 # What the checkout imports to run models. No prompt depends on it.
 MODEL_SIDE = {
@@ -104,7 +108,7 @@ def load(folder, name):
     try:
         spec.loader.exec_module(module)
     except ModuleNotFoundError as e:
-        sys.exit(f"{path}: {e}: pip install git+https://github.com/dhh1995/PromptCoder.git typing_extensions")
+        sys.exit(f"{path}: {e}: pip install {REQUIREMENTS}")
     finally:
         os.chdir(here)
     return module
