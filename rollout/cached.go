@@ -25,17 +25,20 @@ type Cached struct {
 	options  Options
 	weights  func() []compute.Buffer
 	prefills *backend.Cache
+	joins    *backend.Cache // prefills of a Feed
 	steps    *backend.Cache
 	rotary   *model.Rotary
 	pool     *pool
 	trace    func(program string) // in tests: called for every program that runs
+	most     int                  // in tests: bytes of a wave's cache
 }
 
 // NewCached makes a sampler that answers one call at a time. Each Sample calls weights for the model's weights on the
 // engine, in the order of its parameters; with a trainer's live buffers the sampler is always up to date.
 func NewCached(e *backend.Engine, c *model.Config, weights func() []compute.Buffer, o Options) *Cached {
 	return &Cached{
-		engine: e, config: c, options: o, weights: weights, prefills: e.NewCache(), steps: stepCache(e, c),
+		engine: e, config: c, options: o, weights: weights, prefills: e.NewCache(), joins: moreGraphs(e, 3),
+		steps:  stepCache(e, c),
 		rotary: c.Rotary(), pool: &pool{engine: e}, trace: func(string) {},
 	}
 }
@@ -43,16 +46,23 @@ func NewCached(e *backend.Engine, c *model.Config, weights func() []compute.Buff
 // stepCache keeps more programs than other caches: each wave passes through several as it shrinks. They are small
 // unless the vocabulary is large.
 func stepCache(e *backend.Engine, c *model.Config) *backend.Cache {
-	more := *e
 	if c.VocabSize <= 1<<15 {
-		more.Wants.LiveGraphs *= 2
+		return moreGraphs(e, 2)
 	}
+	return e.NewCache()
+}
+
+// moreGraphs is a cache of several times as many programs as the engine wants.
+func moreGraphs(e *backend.Engine, times int) *backend.Cache {
+	more := *e
+	more.Wants.LiveGraphs *= times
 	return more.NewCache()
 }
 
 // Close frees the compiled programs and the caches; the weights stay.
 func (s *Cached) Close() {
 	s.prefills.Close()
+	s.joins.Close()
 	s.steps.Close()
 	s.pool.empty()
 }
@@ -69,7 +79,7 @@ func (s *Cached) Sample(ctx context.Context, requests []Request) ([]Completion, 
 		n := p.fit(requests[at:])
 		w := &wave{Cached: s, planner: p, live: weights}
 		for i, r := range requests[at : at+n] {
-			w.add(newAnswer(r, at+i, s.config, s.options.Decoder, &completions[at+i]))
+			w.wait(newAnswer(r, at+i, s.config, s.options.Decoder, &completions[at+i]), nil)
 		}
 		if err := w.run(ctx); err != nil {
 			return nil, err
@@ -84,6 +94,7 @@ func (s *Cached) planner() planner {
 		slots: cmp.Or(s.options.Slots, defaultSlots), noSharing: s.options.NoSharing,
 		inGraph: !s.engine.Wants.SharedMemory, positions: s.config.MaxPositions,
 		slotBytes: 8 * s.config.Layers * s.config.KVHeads * s.config.HeadDim,
+		most:      s.most,
 	}
 }
 
@@ -115,15 +126,15 @@ func (s *Cached) execute(p *backend.Program, weights []compute.Buffer, inputs []
 // such steps more than it gains, and moving to fewer rows is not worth it.
 const fewRows = 4
 
-// prefillProgram returns a prefill; rows is the size of the steps that follow it.
-func (s *Cached) prefillProgram(shape model.PrefillShape, rows int) (*backend.Program, error) {
+// prefillProgram returns a prefill from a cache; rows is the size of the steps that follow it.
+func (s *Cached) prefillProgram(from *backend.Cache, shape model.PrefillShape, rows int) (*backend.Program, error) {
 	name := fmt.Sprintf("prefill/%dx%d", shape.Prompts, shape.Tokens)
 	s.trace(name)
 	var options []backend.Option
 	if rows <= fewRows {
 		name, options = name+"/few", append(options, backend.OneThread)
 	}
-	return s.prefills.Program(name, func(g *graph.Graph) []*graph.Node {
+	return from.Program(name, func(g *graph.Graph) []*graph.Node {
 		params, in := s.config.Parameters(g), s.config.PrefillInputs(g, shape, s.engine.Wants.HostRows)
 		return s.config.Prefill(params, in, s.options.Graph).Nodes()
 	}, options...)

@@ -5,7 +5,7 @@
 //   - completion: the tokens drawn, their log-probs under the model, their text and why they end ([Completion]);
 //   - draw: the uniform number that decides a token: a hash of the request's seed and the token's index, the same
 //     whatever else is in the batch;
-//   - wave: requests answered together, each in one row of a step;
+//   - wave: requests answered together, each in one row of a step; in a [Cached.Feed] others join it;
 //   - layout: which row is where. Samples of one prompt are neighbours, so that they can share its cache; when rows
 //     have ended, the others move into a step of fewer rows.
 //

@@ -26,33 +26,27 @@ func (g *graphStore) open(l layout) error {
 	return nil
 }
 
-// fill takes all prompts of the wave at once.
-func (g *graphStore) fill(keysAndValues []compute.Buffer, _ model.PrefillShape, prompts []int) error {
-	place := map[int]int{}
-	for i, p := range prompts {
-		place[p] = i
+func (g *graphStore) fill(keysAndValues []compute.Buffer, _ model.PrefillShape, prompts []int, seats []*seat) error {
+	index := slices.Repeat([]int32{-1}, len(g.layout.seats))
+	for _, s := range seats {
+		index[s.row] = int32(slices.Index(prompts, s.prompt))
 	}
-	return g.selectRows(keysAndValues, g.layout, func(s *seat) int { return place[s.prompt] })
+	return g.selectRows(keysAndValues, g.layout, index, g.cache)
 }
 
-// selectRows makes a layout's cache from the rows of another cache or of a prefill.
-func (g *graphStore) selectRows(from []compute.Buffer, to layout, row func(s *seat) int) error {
-	index := make([]int32, len(to.seats))
-	for i, s := range to.seats {
-		if s != nil {
-			index[i] = int32(row(s))
-		}
-	}
+// selectRows makes a layout's cache from the rows of a prefill or of the present cache. Rows of index -1 are those of
+// kept, or hold anything if that is nil.
+func (g *graphStore) selectRows(from []compute.Buffer, to layout, index []int32, kept []compute.Buffer) error {
 	b, err := g.engine.Int32(index, len(index))
 	if err != nil {
 		return err
 	}
 	defer backend.FinalizeAll(b)
-	p, err := g.selector(from, to)
+	p, err := g.selector(from, to, kept)
 	if err != nil {
 		return err
 	}
-	cache, err := p.Run(append(slices.Clone(from), b), nil)
+	cache, err := p.Run(slices.Concat(from, []compute.Buffer{b}, kept), nil)
 	if err != nil {
 		return err
 	}
@@ -62,30 +56,47 @@ func (g *graphStore) selectRows(from []compute.Buffer, to layout, row func(s *se
 }
 
 // selector is the program of selectRows.
-func (g *graphStore) selector(from []compute.Buffer, to layout) (*backend.Program, error) {
-	var have []shapes.Shape
-	for _, b := range from {
-		shape, err := b.Shape()
+func (g *graphStore) selector(from []compute.Buffer, to layout, kept []compute.Buffer) (*backend.Program, error) {
+	have, err := shapesOf(from)
+	if err != nil {
+		return nil, err
+	}
+	keep, err := shapesOf(kept)
+	if err != nil {
+		return nil, err
+	}
+	name := fmt.Sprintf("rows/%v/%dx%d/%v", have[0].Dimensions, len(to.seats), to.shape.Suffix, len(kept) > 0)
+	return g.prefills.Program(name, func(gr *graph.Graph) []*graph.Node {
+		parameters := func(name string, of []shapes.Shape) (out []*graph.Node) {
+			for i, s := range of {
+				out = append(out, graph.Parameter(gr, fmt.Sprint(name, "_", i), s))
+			}
+			return out
+		}
+		rows := parameters("cache", have)
+		index := graph.Parameter(gr, "index", shapes.Make(dtypes.Int32, len(to.seats)))
+		kept, isNew := parameters("kept", keep), graph.GreaterOrEqual(index, graph.ScalarZero(gr, dtypes.Int32))
+		for i := 0; i < len(rows); i += 2 {
+			k, v := model.SelectRows(rows[i:i+1], rows[i+1:i+2], graph.MaxScalar(index, 0), to.shape.Suffix)
+			rows[i], rows[i+1] = k[0], v[0]
+		}
+		for i, old := range kept {
+			all := graph.BroadcastToDims(graph.Reshape(isNew, -1, 1, 1, 1, 1), old.Shape().Dimensions...)
+			rows[i] = graph.Where(all, rows[i], old)
+		}
+		return rows
+	})
+}
+
+func shapesOf(buffers []compute.Buffer) (out []shapes.Shape, err error) {
+	for _, b := range buffers {
+		s, err := b.Shape()
 		if err != nil {
 			return nil, err
 		}
-		have = append(have, shape)
+		out = append(out, s)
 	}
-	name := fmt.Sprintf("rows/%v/%dx%d", have[0].Dimensions, len(to.seats), to.shape.Suffix)
-	return g.prefills.Program(name, func(gr *graph.Graph) []*graph.Node {
-		var keys, values []*graph.Node
-		for i := 0; i < len(have); i += 2 {
-			keys = append(keys, graph.Parameter(gr, fmt.Sprint("keys_", i/2), have[i]))
-			values = append(values, graph.Parameter(gr, fmt.Sprint("values_", i/2), have[i+1]))
-		}
-		index := graph.Parameter(gr, "index", shapes.Make(dtypes.Int32, len(to.seats)))
-		keys, values = model.SelectRows(keys, values, index, to.shape.Suffix)
-		var out []*graph.Node
-		for i := range keys {
-			out = append(out, keys[i], values[i])
-		}
-		return out
-	})
+	return out, nil
 }
 
 // inputs hands the cache to a step, whose outputs replace it.
@@ -101,7 +112,13 @@ func (g *graphStore) write(keysAndValues []compute.Buffer) error {
 }
 
 func (g *graphStore) move(to layout) error {
-	return g.selectRows(g.cache, to, func(s *seat) int { return s.row })
+	index := slices.Repeat([]int32{-1}, len(to.seats))
+	for i, s := range to.seats {
+		if s != nil && s.read {
+			index[i] = int32(s.row)
+		}
+	}
+	return g.selectRows(g.cache, to, index, nil)
 }
 
 func (g *graphStore) close() {

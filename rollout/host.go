@@ -14,13 +14,13 @@ import (
 type store interface {
 	// open allocates a layout.
 	open(l layout) error
-	// fill takes the keys and values of prompts from a prefill, whose row i is prompts[i].
-	fill(keysAndValues []compute.Buffer, shape model.PrefillShape, prompts []int) error
+	// fill takes the keys and values of seats from a prefill, whose row i is prompts[i].
+	fill(keysAndValues []compute.Buffer, shape model.PrefillShape, prompts []int, seats []*seat) error
 	// inputs returns the cache's inputs of a step.
 	inputs() []compute.Buffer
 	// write takes over the outputs of a step, before its tokens are added to the answers.
 	write(keysAndValues []compute.Buffer) error
-	// move changes the layout.
+	// move changes the layout. Seats that are new in it keep what their rows hold.
 	move(to layout) error
 	close()
 }
@@ -128,15 +128,19 @@ func (p *part) copyRow(layer, row, at int, from *part, fromRow, n int) {
 	}
 }
 
-func (h *hostStore) fill(keysAndValues []compute.Buffer, shape model.PrefillShape, prompts []int) error {
+func (h *hostStore) fill(keysAndValues []compute.Buffer, shape model.PrefillShape, prompts []int,
+	seats []*seat) error {
 	from := part{prompts: shape.Prompts, samples: 1, slots: shape.Tokens, kv: h.config.KVHeads, d: h.config.HeadDim}
 	if err := from.read(keysAndValues); err != nil {
 		return err
 	}
-	h.forRows(h.layout, func(layer int, s *seat, first bool) {
-		i, n := slices.Index(prompts, s.prompt), len(s.request.Prompt)
+	rows := layout{shape: h.layout.shape, seats: make([]*seat, len(h.layout.seats))}
+	for _, s := range seats {
+		rows.seats[s.row] = s
+	}
+	h.forRows(rows, func(layer int, s *seat, first bool) {
+		i, n := slices.Index(prompts, s.prompt), len(s.tokens)
 		switch {
-		case i < 0:
 		case h.prefix.slots == 0:
 			h.suffix.copyRow(layer, s.row, 0, &from, i, n)
 		case first:
@@ -209,7 +213,7 @@ func (h *hostStore) move(to layout) error {
 			return err
 		}
 		backend.Parallel(len(to.seats), func(row int) {
-			if s := to.seats[row]; s != nil {
+			if s := to.seats[row]; s != nil && s.read {
 				next.take(layer, row, h, s)
 			}
 		})

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"math/bits"
 	"slices"
 
@@ -48,8 +49,10 @@ type planner struct {
 	slots     int  // most rows
 	noSharing bool // every request reads its own prompt
 	inGraph   bool // the cache stays in the engine
+	fed       bool // requests join: few lengths, since each is a program
 	positions int  // of the model
 	slotBytes int  // of the cache, per row and token
+	most      int  // bytes of a wave's cache; 0: cacheBytes
 }
 
 // rowsOf returns the least compiled number of rows that holds n.
@@ -81,7 +84,7 @@ func (p planner) fit(requests []Request) int {
 	length, prompt := 0, 0
 	for n, r := range requests {
 		length, prompt = max(length, min(len(r.Prompt)+r.MaxNew, p.positions)), max(prompt, len(r.Prompt))
-		big := p.rowsOf(n+1)*lengthOf(length)*p.slotBytes > cacheBytes ||
+		big := p.rowsOf(n+1)*lengthOf(length)*p.slotBytes > p.mostBytes() ||
 			p.inGraph && powerOf(n+1)*lengthOf(prompt) > inGraphTokens
 		if n == p.slots || n > 0 && big {
 			return n
@@ -93,8 +96,21 @@ func (p planner) fit(requests []Request) int {
 // seat is an answer and its row in a layout.
 type seat struct {
 	*answer
-	prompt int // index of the wave's
-	row    int // in the layout
+	prompt int  // index of the wave's
+	row    int  // in the layout
+	read   bool // its keys and values are in the row
+
+	left <-chan struct{} // closed: nobody waits for the answer; may be nil
+}
+
+// isOver says whether the seat is to be vacated.
+func (s *seat) isOver() bool {
+	select {
+	case <-s.left:
+		return true
+	default:
+		return s.isFinished()
+	}
 }
 
 // cachedTokens is the number of the text's tokens in the cache after the prefill: all but the last one drawn.
@@ -135,8 +151,37 @@ func (p planner) plan(seats []*seat, share bool) layout {
 		}
 	}
 	l.shape.Suffix = suffixOf(l, seats)
+	if p.fed {
+		l.shape.Suffix = max(2*sharedPrompt, powerOf(l.shape.Suffix))
+	}
 	l.place(seats)
 	return l
+}
+
+// fits says whether a layout's cache is within the bound.
+func (p planner) fits(l layout) bool {
+	return l.shape.Rows()*l.shape.Suffix*p.slotBytes <= p.mostBytes()
+}
+
+func (p planner) mostBytes() int { return cmp.Or(p.most, cacheBytes) }
+
+// hold gives seats vacant rows, if there are enough and their texts fit.
+func (l layout) hold(joining []*seat) bool {
+	var vacant []int
+	for row, s := range l.seats {
+		if s == nil {
+			vacant = append(vacant, row)
+		}
+	}
+	long := func(s *seat) bool { return len(s.tokens) >= l.shape.Suffix }
+	if len(vacant) < len(joining) || slices.ContainsFunc(joining, long) {
+		return false
+	}
+	for i, s := range joining {
+		s.row = vacant[i]
+		l.seats[s.row] = s
+	}
+	return true
 }
 
 // sharesPrompts says whether a layout with separate parts for the prompts is worthwhile.

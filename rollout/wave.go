@@ -20,35 +20,56 @@ type wave struct {
 	*Cached
 	planner planner
 	live    []compute.Buffer // the weights
-	seats   []*seat          // unfinished answers, in the order of the requests
-	prompts [][]int32        // each is read once
+	feed    *feed            // nil: no requests join
+	waiting []*seat          // without a row
+	seats   []*seat          // unfinished answers with a row, in the order of the requests
+	prompts [][]int32        // of the seats that joined last; each is read once
 	layout  layout
-	store   store
+	store   store // nil before the first step
 	inputs  *stepInputs
 }
 
-// add takes a request in. If it has the prompt of the one before it, they share its prefill.
-func (w *wave) add(a *answer) {
-	n := len(w.prompts)
-	if n == 0 || w.planner.noSharing || !slices.Equal(w.prompts[n-1], a.request.Prompt) {
-		w.prompts = append(w.prompts, a.request.Prompt)
-	}
-	w.seats = append(w.seats, &seat{answer: a, prompt: len(w.prompts) - 1})
+// wait adds a request that has no row yet.
+func (w *wave) wait(a *answer, left <-chan struct{}) {
+	w.waiting = append(w.waiting, &seat{answer: a, left: left})
 }
 
-// run reads the prompts and steps until all answers have ended.
+// number gives every seat the index of its prompt. Neighbours with the same prompt share its prefill.
+func (w *wave) number(seats []*seat) {
+	w.prompts = nil
+	for _, s := range seats {
+		n := len(w.prompts)
+		if n == 0 || w.planner.noSharing || !slices.Equal(w.prompts[n-1], s.tokens) {
+			w.prompts = append(w.prompts, s.tokens)
+		}
+		s.prompt = len(w.prompts) - 1
+	}
+}
+
+// run steps until all answers have ended, and lets requests join between steps.
 func (w *wave) run(ctx context.Context) (err error) {
 	defer func() {
-		w.store.close()
+		if w.store != nil {
+			w.store.close()
+		}
 		w.freeInputs()
 		if err != nil {
 			w.pool.empty() // it may hold NaN
 		}
 	}()
-	if err := w.readPrompts(ctx); err != nil {
-		return err
-	}
-	for w.removeFinished(); len(w.seats) > 0; w.removeFinished() {
+	for {
+		joined, err := w.join(ctx)
+		if err != nil {
+			return err
+		}
+		w.removeFinished()
+		switch {
+		case len(w.seats) > 0:
+		case joined:
+			continue // with those that wait
+		default:
+			return nil
+		}
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
@@ -58,8 +79,8 @@ func (w *wave) run(ctx context.Context) (err error) {
 		if err := w.step(); err != nil {
 			return err
 		}
+		w.removeFinished()
 	}
-	return nil
 }
 
 // freeInputs frees the inputs of the layout's steps.
@@ -71,29 +92,63 @@ func (w *wave) freeInputs() {
 }
 
 func (w *wave) removeFinished() {
-	for _, s := range w.seats {
-		if s.isFinished() {
+	w.seats = slices.DeleteFunc(w.seats, func(s *seat) bool {
+		over := s.isOver() // once: a client may leave at any moment
+		if over {
 			w.layout.seats[s.row] = nil
 		}
-	}
-	w.seats = slices.DeleteFunc(w.seats, func(s *seat) bool { return s.isFinished() })
+		return over
+	})
 }
 
-// readPrompts reads the prompts and draws the first token of every answer.
-func (w *wave) readPrompts(ctx context.Context) error {
+// join gives waiting requests rows, reads their prompts and draws the first token of their answers.
+func (w *wave) join(ctx context.Context) (joined bool, err error) {
+	joining := w.waiting
+	if w.feed != nil {
+		joining, err = w.admit()
+	}
+	if len(joining) == 0 || err != nil {
+		return false, err
+	}
+	w.waiting = w.waiting[len(joining):]
+	w.number(joining)
+	if err := w.makeRoom(joining); err != nil {
+		return false, err
+	}
+	return true, w.readPrompts(ctx, joining)
+}
+
+// makeRoom gives seats their rows.
+func (w *wave) makeRoom(joining []*seat) error {
+	w.seats = append(w.seats, joining...)
+	if w.store != nil && w.layout.hold(joining) {
+		return nil
+	}
+	next := w.planner.plan(w.seats, w.feed == nil && w.planner.sharesPrompts(w.seats))
+	if w.feed != nil {
+		next = w.roomFor(next)
+	}
+	w.freeInputs()
+	if w.store != nil {
+		err := w.store.move(next)
+		w.use(next)
+		return err
+	}
 	w.store = &hostStore{pool: w.pool, config: w.config}
 	if w.planner.inGraph {
 		w.store = &graphStore{Cached: w.Cached}
 	}
-	w.use(w.planner.plan(w.seats, w.planner.sharesPrompts(w.seats)))
-	if err := w.store.open(w.layout); err != nil {
-		return err
-	}
+	w.use(next)
+	return w.store.open(next)
+}
+
+// readPrompts reads the prompts of seats that have rows.
+func (w *wave) readPrompts(ctx context.Context, joining []*seat) error {
 	for _, chunk := range w.chunks() {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		if err := w.prefill(chunk); err != nil {
+		if err := w.prefill(chunk, joining); err != nil {
 			return err
 		}
 	}
@@ -119,7 +174,9 @@ func (w *wave) chunks() (out [][]int) {
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(len(w.prompts[b]), len(w.prompts[a])) })
 	for len(order) > 0 {
 		n := len(order)
-		if tokens := w.engine.Wants.Tokens; tokens > 0 && !w.planner.inGraph {
+		if tokens := w.engine.Wants.Tokens; w.feed != nil {
+			n = chunkOf(n, w.promptLength(len(w.prompts[order[0]])))
+		} else if tokens > 0 && !w.planner.inGraph {
 			n = min(n, powerUpTo(tokens/lengthOf(len(w.prompts[order[0]]))))
 		}
 		out, order = append(out, order[:n]), order[n:]
@@ -127,12 +184,20 @@ func (w *wave) chunks() (out [][]int) {
 	return out
 }
 
+// promptLength is the compiled length of a prefill.
+func (w *wave) promptLength(n int) int {
+	if w.feed != nil && n > 32 && n <= 48 { // most chats are short
+		return 48
+	}
+	return lengthOf(n)
+}
+
 // prefill reads some prompts and draws the first token of their answers.
-func (w *wave) prefill(prompts []int) error {
-	shape := model.PrefillShape{Prompts: powerOf(len(prompts)), Tokens: lengthOf(len(w.prompts[prompts[0]])),
+func (w *wave) prefill(prompts []int, joining []*seat) error {
+	shape := model.PrefillShape{Prompts: powerOf(len(prompts)), Tokens: w.promptLength(len(w.prompts[prompts[0]])),
 		InGraph: w.planner.inGraph}
 	var seats []*seat
-	for _, s := range w.seats {
+	for _, s := range joining {
 		if slices.Contains(prompts, s.prompt) {
 			seats = append(seats, s)
 		}
@@ -142,8 +207,11 @@ func (w *wave) prefill(prompts []int) error {
 		return err
 	}
 	defer backend.FinalizeAll(out...)
-	if err := w.store.fill(out[headOutputs:], shape, prompts); err != nil {
+	if err := w.store.fill(out[headOutputs:], shape, prompts, seats); err != nil {
 		return err
+	}
+	for _, s := range seats {
+		s.read = true
 	}
 	return w.extend(out, temperatures, seats, func(s *seat) int { return slices.Index(prompts, s.prompt) })
 }
@@ -151,7 +219,11 @@ func (w *wave) prefill(prompts []int) error {
 // runPrefill returns the outputs of a prefill and the temperatures of its rows' sums.
 func (w *wave) runPrefill(shape model.PrefillShape, prompts []int, seats []*seat) (out []compute.Buffer,
 	temperatures []float64, err error) {
-	p, err := w.prefillProgram(shape, w.layout.shape.Rows())
+	cache := w.prefills
+	if w.feed != nil {
+		cache = w.joins
+	}
+	p, err := w.prefillProgram(cache, shape, w.layout.shape.Rows())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -173,8 +245,14 @@ func (w *wave) rearrange() error {
 	next := w.planner.plan(w.seats, w.layout.shape.Prefix > 0)
 	rows := w.layout.shape.Rows()
 	fewer := !w.options.NoCompaction && next.shape.Rows() < rows && rows > fewRows
+	if w.feed != nil {
+		fewer = w.feed.isCalm(w.layout.shape, next.shape)
+	}
 	if !fewer && w.layout.hasRoom() {
 		return nil
+	}
+	if w.feed != nil {
+		next = w.evict(next)
 	}
 	if err := w.store.move(next); err != nil {
 		return err
