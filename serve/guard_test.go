@@ -179,7 +179,7 @@ func TestWholeBodiesKeepTheirConnection(t *testing.T) {
 	for _, want := range []int{http.StatusOK, http.StatusBadRequest, http.StatusOK} {
 		if want == http.StatusOK {
 			send(c, `{"messages":[{"role":"user","content":"Hello"}],"max_tokens":1}`)
-			p.call(t)
+			p.join(t)
 			<-time.After(limits.Body * 3 / 2) // all deadlines of the body have passed
 			p.step(t)
 		} else {
@@ -208,7 +208,7 @@ func TestUnreadReplies(t *testing.T) {
 		if _, err := fmt.Fprintf(c, plainChat, len(body), body); err != nil {
 			t.Fatal(err)
 		}
-		p.call(t)
+		p.join(t)
 		until(t, "the client is cut off", func() bool { return strings.Contains(r.log.text(), "499") })
 		r.stop()
 		r.wait(t) // it waits for connections
@@ -221,7 +221,7 @@ func TestHalfClosed(t *testing.T) {
 	r := start(t, p, nil)
 	body := `{"messages":[{"role":"user","content":"Hello"}],"max_tokens":5}`
 	c := r.dial(t, fmt.Sprintf(plainChat, len(body), body))
-	p.call(t)
+	p.join(t)
 	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}

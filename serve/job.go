@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
@@ -16,6 +17,8 @@ type job struct {
 	ctx      context.Context // ends when the client has gone
 	requests []rollout.Request
 	choices  []*choice // owned by the sampler until the job is over
+	handed   int       // requests that the sampler has or had; this and the next one belong to the queue
+	began    time.Time // when it got the first
 
 	mu     sync.Mutex
 	open   int     // unfinished choices
@@ -53,6 +56,18 @@ func newJob(ctx context.Context, a *ask, prompt []int32, c *model.Config, d roll
 		j.requests[i].OnToken = func(token int32, logp float32) { j.take(i, token, logp) }
 	}
 	return j
+}
+
+// next hands out at most n requests, as long as the sampler has at most share of them.
+func (j *job) next(n, share int) (out []rollout.Arrival) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	n = min(n, len(j.requests)-j.handed, share-(j.handed-(j.ask.n-j.open)))
+	for !j.over && len(out) < n {
+		out = append(out, rollout.Arrival{Request: j.requests[j.handed], Left: j.ctx.Done()})
+		j.handed++
+	}
+	return out
 }
 
 // take adds a token to choice i.

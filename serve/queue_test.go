@@ -49,13 +49,12 @@ func (r *running) waitForQueue(t *testing.T, n int) {
 	until(t, fmt.Sprintf("%d requests wait", n), func() bool { return r.health(t).Waiting == n })
 }
 
-// TestWhoWaitsIsAnsweredTogether: requests that arrive while the sampler works form its next call, up to the rows
-// allowed.
-func TestWhoWaitsIsAnsweredTogether(t *testing.T) {
+// TestWhoWaitsJoins: requests that arrive while the sampler works join it at its next step, in the rows that are free.
+func TestWhoWaitsJoins(t *testing.T) {
 	p := newPaced()
 	r := start(t, p, func(o *serve.Options) { o.Rows = 3 })
 	first := r.ask(t.Context(), 2)
-	if rs := p.call(t); len(rs) != 1 {
+	if rs := p.join(t); len(rs) != 1 {
 		t.Fatalf("%d requests, want the first", len(rs))
 	}
 	var others []<-chan asked
@@ -66,28 +65,30 @@ func TestWhoWaitsIsAnsweredTogether(t *testing.T) {
 	if h := r.health(t); h.Running != 1 {
 		t.Errorf("%+v", h)
 	}
-	close(p.steps)
+	for _, want := range []int{2, 1} { // the rows that were free, and that of the first, which is done
+		p.step(t)
+		if rs := p.join(t); len(rs) != want || rs[0].MaxNew != 6-2*want {
+			t.Errorf("%d requests join: want %d", len(rs), want)
+		}
+	}
 	tokens(t, first, 2)
+	close(p.steps)
 	for i, other := range others {
 		tokens(t, other, 2+i)
 	}
-	if a, b := len(p.call(t)), len(p.call(t)); a != 3 || b != 2 {
-		t.Errorf("batches of %d and %d, want 3 and 2", a, b)
-	}
 }
 
-// TestShortAnswersDoNotWait: short answers do not wait for the long ones of their batch.
+// TestShortAnswersDoNotWait: a short answer does not wait for a long one that began before it.
 func TestShortAnswersDoNotWait(t *testing.T) {
 	p := newPaced()
 	r := start(t, p, nil)
-	blocker := r.ask(t.Context(), 1)
-	p.call(t)
-	long, short := r.ask(t.Context(), 50), r.ask(t.Context(), 2)
-	r.waitForQueue(t, 2)
+	long := r.ask(t.Context(), 50)
+	p.join(t)
+	short := r.ask(t.Context(), 2)
+	r.waitForQueue(t, 1)
 	for range 3 {
 		p.step(t)
 	}
-	tokens(t, blocker, 1)
 	tokens(t, short, 2)
 	select {
 	case got := <-long:
@@ -98,12 +99,37 @@ func TestShortAnswersDoNotWait(t *testing.T) {
 	tokens(t, long, 50)
 }
 
+// TestChoicesLeaveRoom: the choices of one request never take all rows, and come one after the other then.
+func TestChoicesLeaveRoom(t *testing.T) {
+	p := newPaced()
+	r := start(t, p, func(o *serve.Options) { o.Rows = 4 })
+	many := make(chan asked, 1)
+	go func() {
+		c, err := r.client.CreateChatCompletion(t.Context(),
+			says("Hello", func(q *openai.ChatCompletionRequest) { q.MaxTokens, q.N = 3, 7 }))
+		many <- asked{c, err}
+	}()
+	if rs := p.join(t); len(rs) != 3 {
+		t.Errorf("%d choices, want 3 of 4 rows", len(rs))
+	}
+	one := r.ask(t.Context(), 1)
+	r.waitForQueue(t, 1)
+	p.step(t)
+	if rs := p.join(t); len(rs) != 1 || rs[0].MaxNew != 1 {
+		t.Errorf("%d requests, want the other one", len(rs))
+	}
+	p.step(t)
+	tokens(t, one, 1)
+	close(p.steps)
+	tokens(t, many, 21)
+}
+
 // TestFullLine: a request that finds the queue full gets a time to return at, and is served then.
 func TestFullLine(t *testing.T) {
 	p := newPaced()
 	r := start(t, p, func(o *serve.Options) { o.MaxQueue = 2 })
 	all := []<-chan asked{r.ask(t.Context(), 1)}
-	p.call(t)
+	p.join(t)
 	for i := range 2 {
 		all = append(all, r.ask(t.Context(), 1))
 		r.waitForQueue(t, i+1)
@@ -123,44 +149,45 @@ func TestFullLine(t *testing.T) {
 	tokens(t, r.ask(t.Context(), 1), 1)
 }
 
-// TestClientsLeave: clients that disconnect leave the queue; a batch ends with its last client and continues for the
-// others.
+// TestClientsLeave: clients that disconnect leave the queue, and their rows go to others.
 func TestClientsLeave(t *testing.T) {
 	p := newPaced()
-	r := start(t, p, nil)
+	r := start(t, p, func(o *serve.Options) { o.Rows = 2 })
 	ctx, leave := context.WithCancel(t.Context())
-	alone := r.ask(ctx, 100)
-	p.call(t)
-	waiting := r.ask(ctx, 100)
+	gone := r.ask(ctx, 100)
+	p.join(t)
+	stays := r.ask(t.Context(), 4)
+	r.waitForQueue(t, 1)
+	p.step(t)
+	p.join(t)
+	waits := r.ask(ctx, 100)
 	r.waitForQueue(t, 1)
 	leave()
-	if a, b := <-alone, <-waiting; !errors.Is(a.err, context.Canceled) || !errors.Is(b.err, context.Canceled) {
+	if a, b := <-gone, <-waits; !errors.Is(a.err, context.Canceled) || !errors.Is(b.err, context.Canceled) {
 		t.Errorf("%v, %v", a.err, b.err)
 	}
-	if err := p.end(t); err == nil {
-		t.Error("the sampler continued without clients")
-	}
 	r.waitForQueue(t, 0)
-
-	blocker := r.ask(t.Context(), 1)
-	p.call(t)
-	ctx, leave = context.WithCancel(t.Context())
-	gone, stays := r.ask(ctx, 100), r.ask(t.Context(), 4)
-	r.waitForQueue(t, 2)
+	r.waitForGone(t, 2)
+	next := r.ask(t.Context(), 2)
+	r.waitForQueue(t, 1)
 	p.step(t)
-	tokens(t, blocker, 1)
-	p.end(t)
-	p.call(t)
-	p.step(t)
-	leave()
-	<-gone
+	if rs := p.join(t); len(rs) != 1 || rs[0].MaxNew != 2 {
+		t.Errorf("%d requests, want the next", len(rs))
+	}
 	for range 3 {
 		p.step(t)
 	}
+	tokens(t, next, 2)
 	tokens(t, stays, 4)
-	if err := p.end(t); err == nil {
-		t.Error("the sampler went on for who had gone")
+	if err := p.end(t); err != nil {
+		t.Error(err)
 	}
+}
+
+// waitForGone waits until n clients have gone.
+func (r *running) waitForGone(t *testing.T, n int) {
+	t.Helper()
+	until(t, "clients have gone", func() bool { return strings.Count(r.log.text(), "499") == n })
 }
 
 // TestStreamedClientLeaves: closing a stream reaches the sampler.
@@ -174,7 +201,7 @@ func TestStreamedClientLeaves(t *testing.T) {
 		stream <- s
 		err <- e
 	}()
-	p.call(t)
+	p.join(t)
 	p.step(t)
 	s := <-stream
 	if e := <-err; e != nil {
@@ -186,8 +213,10 @@ func TestStreamedClientLeaves(t *testing.T) {
 		}
 	}
 	s.Close()
-	if err := p.end(t); err == nil {
-		t.Error("the sampler continued without clients")
+	r.waitForGone(t, 1)
+	p.step(t)
+	if err := p.end(t); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -202,7 +231,7 @@ func TestStopFinishes(t *testing.T) {
 	defer late.Close()
 	io.WriteString(late, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
 	running := r.ask(t.Context(), 3)
-	p.call(t)
+	p.join(t)
 	waits := r.ask(t.Context(), 2)
 	r.waitForQueue(t, 1)
 	r.stop()
@@ -241,7 +270,7 @@ func TestStopBreaksOff(t *testing.T) {
 		}
 		streams <- err
 	}()
-	p.call(t)
+	p.join(t)
 	p.step(t)
 	waits := r.ask(t.Context(), 2)
 	r.waitForQueue(t, 1)
@@ -256,14 +285,15 @@ func TestStopBreaksOff(t *testing.T) {
 // failing is a sampler that always fails.
 type failing struct{ calls int }
 
-func (f *failing) Sample(context.Context, []rollout.Request) ([]rollout.Completion, error) {
+func (f *failing) Feed(_ context.Context, rows int, next func(n int) []rollout.Arrival) error {
+	next(rows)
 	if f.calls++; f.calls%2 == 0 {
 		panic("no numbers left")
 	}
-	return nil, errors.New("the model's weights are broken")
+	return errors.New("the model's weights are broken")
 }
 
-// TestSamplerFails: errors and panics end the batch, not the server.
+// TestSamplerFails: errors and panics end the requests under way, not the server.
 func TestSamplerFails(t *testing.T) {
 	r := start(t, &failing{}, nil)
 	for _, says := range []string{"the model's weights are broken", "no numbers left",

@@ -18,10 +18,15 @@ import (
 	"github.com/posttrain/posttrain/rollout"
 )
 
+// Sampler answers requests that join others under way ([rollout.Cached]).
+type Sampler interface {
+	Feed(ctx context.Context, rows int, next func(n int) []rollout.Arrival) error
+}
+
 // Options of a server. Those without a default are required.
 type Options struct {
 	Name    string // of the model, for clients
-	Sampler rollout.Sampler
+	Sampler Sampler
 	Config  *model.Config
 	Encoder *batch.Encoder
 	Decoder rollout.Decoder
@@ -94,7 +99,7 @@ type Server struct {
 // New makes a server for [Server.Run].
 func New(o Options) *Server {
 	o.setDefaults()
-	return &Server{options: o, queue: newQueue(o.MaxQueue), began: time.Now(),
+	return &Server{options: o, queue: newQueue(o.MaxQueue, o.Rows), began: time.Now(),
 		origins: http.NewCrossOriginProtection(), hosts: ownHosts(o.Hosts)}
 }
 

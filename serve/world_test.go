@@ -30,7 +30,7 @@ import (
 type world struct {
 	config  *model.Config
 	tokens  *tokenizer.Tokenizer
-	sampler *rollout.Cached
+	sampler *only
 }
 
 var theWorld = sync.OnceValues(func() (*world, error) {
@@ -55,21 +55,26 @@ var theWorld = sync.OnceValues(func() (*world, error) {
 		return nil, err
 	}
 	live := func() []compute.Buffer { return weights }
-	return &world{m.Config, tok, rollout.NewCached(e, m.Config, live, rollout.Options{Decoder: tok})}, nil
+	s := rollout.NewCached(e, m.Config, live, rollout.Options{Decoder: tok})
+	return &world{m.Config, tok, &only{Cached: s}}, nil
 })
 
 // only passes one call at a time to the sampler that the tests share.
 type only struct {
 	mu sync.Mutex
 	*rollout.Cached
-	calls [][]rollout.Request
 }
 
 func (o *only) Sample(ctx context.Context, rs []rollout.Request) ([]rollout.Completion, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.calls = append(o.calls, rs)
 	return o.Cached.Sample(ctx, rs)
+}
+
+func (o *only) Feed(ctx context.Context, rows int, next func(n int) []rollout.Arrival) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.Cached.Feed(ctx, rows, next)
 }
 
 // running is a server under test.
@@ -101,14 +106,14 @@ func (l *lines) text() string {
 }
 
 // start runs a server of the embedded model with a sampler, the real one if it is nil; it stops with the test.
-func start(t *testing.T, sampler rollout.Sampler, change func(o *serve.Options)) *running {
+func start(t *testing.T, sampler serve.Sampler, change func(o *serve.Options)) *running {
 	t.Helper()
 	w, err := theWorld()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if sampler == nil {
-		sampler = &only{Cached: w.sampler}
+		sampler = w.sampler
 	}
 	r := &running{world: w, stopped: make(chan error, 1), log: &lines{}}
 	o := serve.Options{
@@ -289,7 +294,7 @@ func (r *running) health(t *testing.T) (h struct {
 // paced is a sampler that draws a token of every row each time step is called. Only MaxNew ends a row.
 type paced struct {
 	steps chan struct{} // closed: as fast as it can
-	calls chan []rollout.Request
+	joins chan []rollout.Request
 	ended chan error
 }
 
@@ -297,36 +302,56 @@ func newPaced() *paced {
 	return &paced{make(chan struct{}), make(chan []rollout.Request, 100), make(chan error, 100)}
 }
 
-func (p *paced) Sample(ctx context.Context, rs []rollout.Request) (out []rollout.Completion, err error) {
-	p.calls <- rs
+func (p *paced) Feed(ctx context.Context, rows int, next func(n int) []rollout.Arrival) (err error) {
 	defer func() { p.ended <- err }()
 	w, err := theWorld()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	tokens, err := w.tokens.Encode("a", false)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	token := tokens[0]
-	out = make([]rollout.Completion, len(rs))
-	for open := true; open; {
+	for open := (pacedRows{}); ; {
+		if joined := open.join(next(rows - len(open))); len(joined) > 0 {
+			p.joins <- joined
+		}
+		if len(open) == 0 {
+			return nil
+		}
 		select {
 		case <-p.steps:
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
-		open = false
-		for i, r := range rs {
-			if len(out[i].Tokens) == r.MaxNew {
-				continue
-			}
-			out[i].Tokens, out[i].Logps = append(out[i].Tokens, token), append(out[i].Logps, -1)
-			r.OnToken(token, -1)
-			open = open || len(out[i].Tokens) < r.MaxNew
+		open.step(tokens[0])
+	}
+}
+
+// pacedRows are the open requests of a paced sampler, with the tokens that are left to draw.
+type pacedRows map[*rollout.Arrival]int
+
+func (r pacedRows) join(all []rollout.Arrival) (requests []rollout.Request) {
+	for _, a := range all {
+		r[&a] = a.MaxNew
+		requests = append(requests, a.Request)
+	}
+	return requests
+}
+
+func (r pacedRows) step(token int32) {
+	for a := range r {
+		select {
+		case <-a.Left:
+			delete(r, a)
+			continue
+		default:
+		}
+		a.OnToken(token, -1)
+		if r[a]--; r[a] == 0 {
+			delete(r, a)
 		}
 	}
-	return out, nil
 }
 
 // step lets the sampler draw a token of every row.
@@ -339,9 +364,10 @@ func (p *paced) step(t *testing.T) {
 	}
 }
 
-// call returns the sampler's next call.
-func (p *paced) call(t *testing.T) []rollout.Request {
-	return soon(t, "a call of the sampler", p.calls)
+// join returns the next requests that the sampler takes in.
+func (p *paced) join(t *testing.T) []rollout.Request {
+	t.Helper()
+	return soon(t, "requests that join", p.joins)
 }
 
 // end waits until a call ends.

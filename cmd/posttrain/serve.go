@@ -24,8 +24,8 @@ func newServe(s streams) *cobra.Command {
 		Use:   "serve",
 		Short: "Put a model behind an OpenAI-compatible endpoint",
 		Long: "Put a model behind an OpenAI-compatible endpoint: POST /v1/chat/completions (whole or streamed), GET\n" +
-			"/v1/models, GET /healthz. Requests that wait are answered together. Only this machine is served\n" +
-			"unless --addr says otherwise. Clients must send the token of the environment variable\n" +
+			"/v1/models, GET /healthz. A request joins those under way at their next token. Only this machine is\n" +
+			"served unless --addr says otherwise. Clients must send the token of the environment variable\n" +
 			"POSTTRAIN_SERVE_TOKEN if it is set. After Ctrl-C or SIGTERM the server finishes the requests that it\n" +
 			"has accepted, and exits with code 0.",
 		Example: "  posttrain serve --model DIR\n" +
@@ -48,7 +48,7 @@ var serveFlags = []config.Flag{
 	{Name: "max-request-tokens", Key: "max_request_tokens",
 		Help: "most tokens that a request may ask for, n times max_tokens (default 131072)"},
 	{Name: "max-queue", Key: "max_queue", Help: "requests that may wait; more get status 429 (default 64)"},
-	{Name: "max-batch", Key: "max_batch", Help: "answers that are sampled together (default 128)"},
+	{Name: "max-batch", Key: "max_batch", Help: "answers under way at once (default 128)"},
 	{Name: "grace", Key: "grace", Help: "time to finish requests in after Ctrl-C (default 1m)"},
 	{Name: "allowed-hosts", Key: "allowed_hosts",
 		Help: "names of this server, separated by commas, that clients may use if there is no token, besides\n" +
