@@ -41,7 +41,7 @@ func main() {
 	}
 	root.AddCommand(newStep(), newPrefix(), newAccumulate(), newTRL(), newPadding(), newParity(), newGPU(), newServe(),
 		newSample(), newGroup(), newCompaction(), newGRPOTrain(), newGRPO(), newPrivacyLens(), newServeSampler(),
-		newServeGroups())
+		newServeGroups(), newServing())
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
 		os.Exit(1)
