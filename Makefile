@@ -44,7 +44,7 @@ configs:
 	$(GO) test ./internal/config/... ./recipe ./eval/privacylens -run "Config|Options|Released|Reference|Faults|Settings"
 
 reliability:
-	@command -v strace >/dev/null || { echo "make reliability needs strace, which kills the runs: apt-get install strace"; exit 1; }
+	@command -v strace >/dev/null || { echo "make reliability needs strace: apt-get install strace"; exit 1; }
 	$(GO) test -tags reliability -timeout 2h -run TestKillPoints -v ./cmd/posttrain
 
 bench:

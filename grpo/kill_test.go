@@ -133,8 +133,8 @@ func TestInterruptedRunsEndInTheSameBits(t *testing.T) {
 	}
 }
 
-// TestCheckpointsChangeNothing: a run ends in the same bits with checkpoints only where it needs them, after every step,
-// and before and after every validation.
+// TestCheckpointsChangeNothing: a run ends in the same bits with checkpoints only where it needs them, after every
+// step, and before and after every validation.
 func TestCheckpointsChangeNothing(t *testing.T) {
 	e, now := backendtest.Go(t), time.Unix(0, 0)
 	hourly := func() time.Time { now = now.Add(time.Hour); return now }

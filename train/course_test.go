@@ -98,8 +98,8 @@ func TestCheckpointByTime(t *testing.T) {
 	})
 }
 
-// TestKilledAfterAnEvaluation: a run that dies after an evaluation, with a checkpoint of before it, evaluates again, and
-// has the evaluation once.
+// TestKilledAfterAnEvaluation: a run that dies after an evaluation, with a checkpoint of before it, evaluates again,
+// and has the evaluation once.
 func TestKilledAfterAnEvaluation(t *testing.T) {
 	dirs := t.TempDir()
 	whole, broken, killed := filepath.Join(dirs, "whole"), filepath.Join(dirs, "broken"), filepath.Join(dirs, "killed")

@@ -83,8 +83,8 @@ func countCalls(t *testing.T, args []string) map[string]int {
 	return counts
 }
 
-// disturb runs the program with a fault in one call. It must die of a kill; after an error it may say so in one line, or
-// have done without the call.
+// disturb runs the program with a fault in one call. It must die of a kill; after an error it may fail, or have done
+// without the call.
 func disturb(t *testing.T, what string, args []string) {
 	t.Helper()
 	call, fault, _ := strings.Cut(what, ":")

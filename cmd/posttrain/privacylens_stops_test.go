@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -248,6 +249,25 @@ func TestPLLocalModelInterrupted(t *testing.T) {
 	again = stopPL(t, "actions", "action 3/6", again...)
 	must(t, again...)
 	sameFiles(t, "whole", "run", append(plReport[:3:3], "actions.jsonl", "settings.json", "config.yaml")...)
+}
+
+// TestPLTakenAwayFolder: a run whose folder is renamed says so and fails, and continues under its new name.
+func TestPLTakenAwayFolder(t *testing.T) {
+	workLocal(t)
+	args := localRun("--judge", "keyword")
+	must(t, ofData("whole", args...)...)
+	err := &watched{until: "action 1/6", act: func() {
+		if err := os.Rename("run", "moved"); err != nil {
+			t.Error(err)
+		}
+	}}
+	code := execute(t.Context(), streams{in: strings.NewReader(""), out: io.Discard, err: err}, ofData("run", args...))
+	if o := (outcome{code: code, err: err.String()}); code != exitFailed || exists("run") ||
+		!strings.HasPrefix(o.last(), "posttrain: run folder run was deleted, renamed or replaced") {
+		t.Errorf("exit code %d: %s", code, o.err)
+	}
+	must(t, "eval", "privacylens", "--out", "moved")
+	sameFiles(t, "whole", "moved", plReport[:3]...)
 }
 
 // TestPLLocalProbe: a model of this process is probed, and a stopped probe ends as a whole one does. It names no

@@ -19,11 +19,11 @@ type process struct {
 	lines *bufio.Scanner
 }
 
-// startProgram runs the program with standard output into a file or device; "": it is thrown away. The words before "posttrain"
-// in wrap are a shell's.
-func startProgram(t *testing.T, stdout, wrap string, args ...string) *process {
+// startProgram runs the program with standard output into a file or device; "": it is thrown away. A shell runs the
+// commands of prepare first.
+func startProgram(t *testing.T, stdout, prepare string, args ...string) *process {
 	t.Helper()
-	p := &process{Cmd: exec.Command("sh", append([]string{"-c", wrap + `exec "$0" "$@"`, os.Args[0]}, args...)...)}
+	p := &process{Cmd: exec.Command("sh", append([]string{"-c", prepare + `exec "$0" "$@"`, os.Args[0]}, args...)...)}
 	p.Env = append(os.Environ(), childVar+"="+wholeProgram)
 	var err error
 	if stdout != "" {

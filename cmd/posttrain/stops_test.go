@@ -113,8 +113,8 @@ func stamps(t *testing.T, names []string) string {
 	return strings.Join(all, " ")
 }
 
-// TestTakenAwayFolder: a run whose folder is deleted or renamed says so and fails; a renamed one continues under its new
-// name.
+// TestTakenAwayFolder: a run whose folder is deleted or renamed says so and fails; a renamed one continues under its
+// new name.
 func TestTakenAwayFolder(t *testing.T) {
 	work(t, "qwen2-newer")
 	for name, take := range map[string]func() error{

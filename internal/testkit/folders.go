@@ -14,8 +14,8 @@ import (
 )
 
 // SameFolders compares all files of two folders, except what differs between equal runs: the process id in lock, the
-// numbers of a clock ([run.OfClock]) in JSON, also as parts of a mean in a checkpoint's state.json, and the hash of that
-// file in manifest.json.
+// numbers of a clock ([run.OfClock]) in JSON, also as parts of a mean in a checkpoint's state.json, and the hash of
+// that file in manifest.json.
 func SameFolders(t testing.TB, a, b string) {
 	t.Helper()
 	names := files(t, a)
