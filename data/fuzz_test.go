@@ -1,11 +1,17 @@
 package data
 
 import (
-	"os"
-	"path/filepath"
+	"bytes"
+	"cmp"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"unicode/utf8"
+
+	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/compress"
+
+	"github.com/posttrain/posttrain/internal/testkit/damage"
 )
 
 // readAll gives a file to every reader; what comes out must keep the promises of the records.
@@ -73,13 +79,67 @@ func FuzzGzip(f *testing.F) {
 	f.Fuzz(func(t *testing.T, content string) { readAll(t, "f.jsonl.gz", content) })
 }
 
-func FuzzParquet(f *testing.F) {
-	for _, name := range []string{"pairs.parquet", "texts.parquet"} {
-		content, err := os.ReadFile(filepath.Join("testdata", name))
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(string(content))
+// fuzzRow has every kind of column that the readers know, and rows with several values.
+type fuzzRow struct {
+	Prompt   string    `parquet:"prompt,optional"`
+	Chosen   []Message `parquet:"chosen,list"`
+	Rejected []Message `parquet:"rejected,list"`
+	Score    float64   `parquet:"chosen_score,optional,dict"`
+	Other    float64   `parquet:"rejected_score,split"`
+	Text     string    `parquet:"text,delta"`
+	Flag     bool      `parquet:"flag,optional"`
+	Number   int32     `parquet:"number,delta"`
+}
+
+// fuzzFiles are small whole files in every compression, with pages of both versions, with and without dictionaries.
+func fuzzFiles(f *testing.F) (files [][]byte) {
+	turn := func(text string) []Message { return []Message{{"user", "Q"}, {"assistant", text}} }
+	var plain []onlyText
+	var rows []fuzzRow
+	for i := range 12 {
+		rows = append(rows, fuzzRow{"Q", turn("a"), turn("b"), float64(i % 3), 1, "text", i%2 == 0, int32(i)})
+		plain = append(plain, onlyText{"Q", "good " + "goods"[:i%5], "bad, worse, worst, worst, worst"})
 	}
-	f.Fuzz(func(t *testing.T, content string) { readAll(t, "f.parquet", content) })
+	for i, codec := range []compress.Codec{
+		&parquet.Uncompressed, &parquet.Snappy, &parquet.Gzip, &parquet.Brotli, &parquet.Zstd, &parquet.Lz4Raw,
+	} {
+		options := []parquet.WriterOption{parquet.Compression(codec), parquet.DataPageVersion(1 + i%2)}
+		files = append(files, fuzzFile(f, plain, options...))
+		if i%3 == 0 {
+			files = append(files, fuzzFile(f, rows, options...))
+		}
+	}
+	return files
+}
+
+type onlyText struct {
+	Prompt   string `parquet:"prompt,dict,optional"`
+	Chosen   string `parquet:"chosen,dict"`
+	Rejected string `parquet:"rejected,plain"`
+}
+
+func fuzzFile[T any](f *testing.F, rows []T, options ...parquet.WriterOption) []byte {
+	var b bytes.Buffer
+	w := parquet.NewGenericWriter[T](&b, options...)
+	_, err := w.Write(rows)
+	if err = cmp.Or(err, w.Close()); err != nil {
+		f.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// FuzzParquet damages whole files in a few bytes: bytes at random would hardly ever be a parquet file.
+func FuzzParquet(f *testing.F) {
+	damage.LimitMemory(f)
+	files := fuzzFiles(f)
+	for i := range files {
+		f.Add(uint8(i), []byte(nil))
+		f.Add(uint8(i), []byte{40, 0, 2, 0, 10, 0, 0, 200})
+	}
+	f.Fuzz(func(t *testing.T, file uint8, edits []byte) {
+		content := damage.Edit(files[int(file)%len(files)], edits)
+		pairs, report, err := ReadPreferencesFS(fstest.MapFS{"f.parquet": {Data: content}}, "f.parquet",
+			PreferenceOptions{})
+		checkOutcome(t, len(pairs), report, err)
+	})
 }

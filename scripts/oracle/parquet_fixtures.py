@@ -65,3 +65,8 @@ keywords = pa.map_(text, texts)
 write_item("ci-map", item(dict, dict), pa.schema([("seed", seed), ("dataset_item", pa.struct([
     ("user_task", text), ("information", pa.map_(text, text)),
     ("annotation", pa.struct([("allowed", keywords), ("disallowed", keywords)]))]))]))
+
+# Texts that LZ4 packs to more than a third.
+NUMBERS = [{"prompt": f"Q{i}", "chosen": "a", "rejected": " ".join(str(i * i * k % 997) for k in range(1, 40))}
+           for i in range(60)]
+pq.write_table(pa.Table.from_pylist(NUMBERS), "data/testdata/lz4.parquet", compression="lz4", use_dictionary=False)

@@ -12,9 +12,6 @@ import (
 	"unicode/utf8"
 )
 
-// MaxRowBytes bounds one row of text: a larger one is a damaged file, not a training example.
-const MaxRowBytes = 64 << 20
-
 // Line is a line of a file that is not blank.
 type Line struct {
 	Number int    // from 1
@@ -24,14 +21,17 @@ type Line struct {
 }
 
 // Lines yields the lines of a reader that are not blank; it ends after the first error. A byte order mark is skipped.
-func Lines(name string, r io.Reader) iter.Seq2[Line, error] {
+func Lines(name string, r io.Reader) iter.Seq2[Line, error] { return lines(name, r, MaxRowBytes) }
+
+// lines yields lines of at most most bytes.
+func lines(name string, r io.Reader, most int) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) {
 		in, end := bufio.NewReaderSize(r, 64<<10), int64(0)
 		for n := 1; ; n++ {
-			text, err := readLine(in)
+			text, err := readLine(in, most)
 			switch {
 			case err == errRowTooLong:
-				yield(Line{}, fmt.Errorf("%s:%d: %w", name, n, err))
+				yield(Line{}, fmt.Errorf("%s:%d: longer than %d MiB: want one JSON object a line", name, n, most>>20))
 				return
 			case err != nil && err != io.EOF:
 				yield(Line{}, Fault(name, fmt.Sprintf("in line %d", n), err))
@@ -49,15 +49,15 @@ func Lines(name string, r io.Reader) iter.Seq2[Line, error] {
 	}
 }
 
-var errRowTooLong = fmt.Errorf("longer than %d MiB: want one JSON object a line", MaxRowBytes>>20)
+var errRowTooLong = errors.New("the line is too long")
 
 // readLine returns the next line; io.EOF comes with the last one.
-func readLine(in *bufio.Reader) ([]byte, error) {
+func readLine(in *bufio.Reader, most int) ([]byte, error) {
 	var line []byte
 	for {
 		part, err := in.ReadSlice('\n')
 		line = append(line, part...)
-		if len(line) > MaxRowBytes {
+		if len(line) > most {
 			return nil, errRowTooLong
 		}
 		if err != bufio.ErrBufferFull {
@@ -67,27 +67,58 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 }
 
 // jsonlRows reads one JSON text a line.
-func jsonlRows(name string, r io.Reader, _ []string) Seq {
+func jsonlRows(in source, _ []string) Seq {
 	return func(yield func(Row, error) bool) {
-		for line, err := range Lines(name, r) {
+		for line, err := range lines(in.name, in.content, in.bound.longest()) {
 			if err != nil {
 				yield(Row{}, err)
 				return
 			}
-			if !yieldRaw(yield, fmt.Sprintf("%s:%d", name, line.Number), line.Text) {
+			if !in.yieldRaw(yield, fmt.Sprintf("%s:%d", in.name, line.Number), line.Text) {
 				return
 			}
 		}
 	}
 }
 
-// yieldRaw yields a JSON text, or an error if it is not UTF-8 (which the JSON decoder would replace in silence).
-func yieldRaw(yield func(Row, error) bool, source string, text []byte) bool {
-	if !utf8.Valid(text) {
-		yield(Row{}, fmt.Errorf("%s: invalid UTF-8: want JSON in UTF-8", source))
+// yieldRaw yields a JSON text, or an error if it is not UTF-8 (which the JSON decoder would replace in silence) or has
+// more values than a row may have.
+func (in source) yieldRaw(yield func(Row, error) bool, place string, text []byte) bool {
+	err := in.bound.take(rowBytes)
+	switch {
+	case err != nil:
+	case !utf8.Valid(text):
+		err = errors.New("invalid UTF-8: want JSON in UTF-8")
+	default:
+		err = CheckValues(text)
+	}
+	if err != nil {
+		yield(Row{}, fmt.Errorf("%s: %w", place, err))
 		return false
 	}
-	return yield(Row{Source: source, Text: text}, nil)
+	return yield(Row{Source: place, Text: text}, nil)
+}
+
+// CheckValues bounds the values of a JSON text: decoded, a value takes about 50 bytes, and written only two.
+func CheckValues(text []byte) error {
+	if len(text)/2 <= MaxRowValues {
+		return nil
+	}
+	n, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '\\' && quoted:
+			i++
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == ',' || c == '[' || c == '{'):
+			n++
+		}
+	}
+	if n > MaxRowValues {
+		return fmt.Errorf("more than %d JSON values: want fewer in a row", MaxRowValues)
+	}
+	return nil
 }
 
 // parseObject decodes one JSON object, numbers kept as written.
@@ -141,23 +172,30 @@ func KindOf(value any) string {
 }
 
 // jsonRows reads an array of JSON texts, or texts one after the other (many .json files are JSON lines).
-func jsonRows(name string, r io.Reader, _ []string) Seq {
+func jsonRows(in source, _ []string) Seq {
 	return func(yield func(Row, error) bool) {
-		lines := &lineCounter{in: r}
-		in := bufio.NewReader(lines)
-		array, err := openArray(in)
+		most := in.bound.longest()
+		lines := &lineCounter{in: in.content, most: most, room: most}
+		ahead := bufio.NewReader(lines)
+		array, err := openArray(ahead)
 		if err == io.EOF {
 			return
 		}
-		dec := json.NewDecoder(in)
+		dec := json.NewDecoder(ahead)
 		if err == nil && array {
 			_, err = dec.Token()
 		}
 		for n := 1; err == nil && (!array || dec.More()); n++ {
 			var text json.RawMessage
-			if err = dec.Decode(&text); err == nil && !yieldRaw(yield, fmt.Sprintf("%s: row %d", name, n), text) {
+			lines.room = most
+			if err = dec.Decode(&text); err == nil && len(text) > most {
+				err = errTooLong(most)
+				lines.err = err
+			}
+			if err == nil && !in.yieldRaw(yield, fmt.Sprintf("%s: row %d", in.name, n), text) {
 				return
 			}
+			lines.room = most
 		}
 		if err == io.EOF && !array {
 			return
@@ -166,9 +204,13 @@ func jsonRows(name string, r io.Reader, _ []string) Seq {
 			err = closeArray(dec)
 		}
 		if err != nil {
-			yield(Row{}, jsonError(name, lines, in, dec, err))
+			yield(Row{}, jsonError(in.name, lines, ahead, dec, err))
 		}
 	}
+}
+
+func errTooLong(most int) error {
+	return fmt.Errorf("a JSON value is longer than %d MiB: want shorter rows", most>>20)
 }
 
 // openArray skips a byte order mark and white space and says whether an array begins there; io.EOF means an empty file.
@@ -229,6 +271,8 @@ func faultOffset(text []byte) int {
 // lineCounter counts newlines, and keeps the error that ended the reading.
 type lineCounter struct {
 	in    io.Reader
+	most  int // bytes of a value
+	room  int // bytes until a value is too long
 	count int
 	err   error // not io.EOF
 }
@@ -236,6 +280,9 @@ type lineCounter struct {
 func (c *lineCounter) Read(p []byte) (int, error) {
 	n, err := c.in.Read(p)
 	c.count += bytes.Count(p[:n], []byte("\n"))
+	if c.room -= n; c.room < 0 && err == nil {
+		err = errTooLong(c.most)
+	}
 	if err != nil && err != io.EOF {
 		c.err = err
 	}

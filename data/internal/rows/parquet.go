@@ -2,12 +2,9 @@ package rows
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"reflect"
@@ -16,52 +13,57 @@ import (
 	"unicode/utf8"
 
 	"github.com/parquet-go/parquet-go"
+
+	"github.com/posttrain/posttrain/data/internal/pages"
 )
 
 // parquetRows reads the rows of a parquet file, one at a time. Parquet keeps its index at the end, so a .gz is first
 // unpacked into a temporary file.
-func parquetRows(name string, r io.Reader) Seq {
+func parquetRows(in source) Seq {
 	return func(yield func(Row, error) bool) {
-		at, size, release, err := readerAt(r)
+		at, size, release, err := readerAt(in)
 		if err != nil {
-			yield(Row{}, Fault(name, "", err))
+			yield(Row{}, Fault(in.name, "", err))
 			return
 		}
 		defer release()
-		in, err := openParquet(at, size)
+		bound := bind(in.size)
+		defer bound.collectOften()()
+		reader, err := openParquet(at, size, bound.most)
 		if err != nil {
-			yield(Row{}, fmt.Errorf("%s: not a readable parquet file: %w", name, err))
+			yield(Row{}, fmt.Errorf("%s: not a readable parquet file: %w", in.name, CauseOf(err)))
 			return
 		}
-		defer in.Close()
+		defer reader.Close()
+		keep := newKeeper(bound)
 		for n := 1; ; n++ {
-			fields, err := nextParquet(in)
+			fields, err := nextParquet(reader)
 			if err == io.EOF {
 				return
 			}
-			source := fmt.Sprintf("%s: row %d", name, n)
+			place := fmt.Sprintf("%s: row %d", in.name, n)
 			if err != nil {
-				yield(Row{}, fmt.Errorf("%s: damaged parquet file: %w", source, err))
+				yield(Row{}, fmt.Errorf("%s: damaged parquet file: %w", place, err))
 				return
 			}
-			if !yield(Row{Source: source, Fields: fields}, nil) {
+			if err := keep.row(fields); err != nil {
+				yield(Row{}, fmt.Errorf("%s: %w", place, err))
+				return
+			}
+			if !yield(Row{Source: place, Fields: fields}, nil) {
 				return
 			}
 		}
 	}
 }
 
-// readerAt makes r readable at any offset.
-func readerAt(r io.Reader) (at io.ReaderAt, size int64, release func(), err error) {
-	if file, ok := r.(fs.File); ok {
-		info, err := file.Stat()
-		if err != nil {
-			return nil, 0, nil, err
-		}
-		if at, ok := r.(io.ReaderAt); ok {
-			return at, info.Size(), func() {}, nil
-		}
-		all, err := io.ReadAll(r)
+// readerAt makes the content readable at any offset.
+func readerAt(in source) (at io.ReaderAt, size int64, release func(), err error) {
+	if at, ok := in.content.(io.ReaderAt); ok {
+		return at, in.size, func() {}, nil
+	}
+	if !in.zipped {
+		all, err := io.ReadAll(in.content)
 		return bytes.NewReader(all), int64(len(all)), func() {}, err
 	}
 	tmp, err := os.CreateTemp("", "posttrain-*.parquet")
@@ -69,7 +71,7 @@ func readerAt(r io.Reader) (at io.ReaderAt, size int64, release func(), err erro
 		return nil, 0, nil, err
 	}
 	release = func() { tmp.Close(); os.Remove(tmp.Name()) }
-	if size, err = io.Copy(tmp, r); err != nil {
+	if size, err = io.Copy(tmp, in.content); err != nil {
 		release()
 	}
 	return tmp, size, release, err
@@ -77,35 +79,15 @@ func readerAt(r io.Reader) (at io.ReaderAt, size int64, release func(), err erro
 
 type parquetReader = parquet.GenericReader[any]
 
-// openParquet opens the file with its own schema. The library panics on some damaged files: catch makes an error.
-func openParquet(r io.ReaderAt, size int64) (in *parquetReader, err error) {
+// openParquet opens the file with its own schema; its pages and footer take at most most bytes of memory. The library
+// panics on some damaged files: catch makes an error.
+func openParquet(r io.ReaderAt, size, most int64) (in *parquetReader, err error) {
 	defer catch(&err)
-	if err := checkFooter(r, size); err != nil {
-		return nil, err
-	}
-	file, err := parquet.OpenFile(r, size, parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true))
+	file, err := pages.Open(r, size, most)
 	if err != nil {
 		return nil, err
 	}
 	return parquet.NewGenericReader[any](file, file.Schema()), nil
-}
-
-// checkFooter refuses a file with an impossible end: the library allocates as much as the last bytes say, up to 4 GiB.
-func checkFooter(r io.ReaderAt, size int64) error {
-	var end [8]byte // length of the footer, magic
-	if size < 12 {
-		return fmt.Errorf("%d bytes", size)
-	}
-	if _, err := r.ReadAt(end[:], size-8); err != nil {
-		return CauseOf(err)
-	}
-	if string(end[4:]) != "PAR1" {
-		return errors.New("no PAR1 at its end: it is truncated, or something else")
-	}
-	if footer := int64(binary.LittleEndian.Uint32(end[:])); footer > size-12 {
-		return fmt.Errorf("its footer claims %d of %d bytes", footer, size)
-	}
-	return nil
 }
 
 // nextParquet returns the next Row, io.EOF after the last.
@@ -136,9 +118,9 @@ func catch(err *error) {
 // parquetTexts reads these columns of a parquet file as JSON texts; other columns are left alone. Null fields are left
 // out, texts that are JSON objects are taken as such, and the fields of a struct or map come in the order of their
 // names.
-func parquetTexts(name string, r io.Reader, columns []string) Seq {
+func parquetTexts(in source, columns []string) Seq {
 	return func(yield func(Row, error) bool) {
-		for row, err := range parquetRows(name, r) {
+		for row, err := range parquetRows(in) {
 			var text []byte
 			if err == nil {
 				if text, err = jsonOf(row.Fields, columns); err != nil {

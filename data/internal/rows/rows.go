@@ -3,7 +3,6 @@
 package rows
 
 import (
-	"bufio"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -42,11 +41,21 @@ func (r Row) Columns() []string {
 // Seq streams the rows of a file; it ends after the first error, which names the file and the line or row.
 type Seq = iter.Seq2[Row, error]
 
-// format has the readers of an extension (without .gz). They get the name of the file for their messages; raw yields
-// the rows as JSON texts, in which the order of an object's keys is kept.
+// source is an open file with its content, unpacked if need be.
+type source struct {
+	fs.File
+	name    string // for messages
+	content io.Reader
+	size    int64 // of the file in bytes
+	zipped  bool
+	bound   *bound // of the content if zipped, otherwise nil
+}
+
+// format has the readers of an extension (without .gz). raw yields the rows as JSON texts, in which the order of an
+// object's keys is kept.
 type format struct {
-	rows func(name string, r io.Reader) Seq
-	raw  func(name string, r io.Reader, columns []string) Seq
+	rows func(in source) Seq
+	raw  func(in source, columns []string) Seq
 }
 
 var formats = map[string]format{
@@ -56,17 +65,17 @@ var formats = map[string]format{
 }
 
 // decode makes a reader of rows from a reader of JSON texts.
-func decode(raw func(string, io.Reader, []string) Seq) func(string, io.Reader) Seq {
-	return func(name string, r io.Reader) Seq {
+func decode(raw func(source, []string) Seq) func(source) Seq {
+	return func(in source) Seq {
 		return func(yield func(Row, error) bool) {
-			for line, err := range raw(name, r, nil) {
-				var fields map[string]any
+			for row, err := range raw(in, nil) {
 				if err == nil {
-					if fields, err = parseObject(line.Text); err != nil {
-						err = fmt.Errorf("%s: %w", line.Source, err)
+					if row.Fields, err = parseObject(row.Text); err != nil {
+						err = fmt.Errorf("%s: %w", row.Source, err)
 					}
 				}
-				if !yield(Row{Source: line.Source, Fields: fields}, err) || err != nil {
+				row.Text = nil
+				if !yield(row, err) || err != nil {
 					return
 				}
 			}
@@ -76,15 +85,15 @@ func decode(raw func(string, io.Reader, []string) Seq) func(string, io.Reader) S
 
 // Read streams the rows of a file of the operating system (fsys nil) or of fsys.
 func Read(fsys fs.FS, name string) Seq {
-	return stream(fsys, name, func(f format, r io.Reader) Seq { return f.rows(name, r) })
+	return stream(fsys, name, func(f format, in source) Seq { return f.rows(in) })
 }
 
 // ReadJSON streams the rows of a file as JSON texts; of a parquet file only these columns, null ones as null.
 func ReadJSON(fsys fs.FS, name string, columns ...string) Seq {
-	return stream(fsys, name, func(f format, r io.Reader) Seq { return f.raw(name, r, columns) })
+	return stream(fsys, name, func(f format, in source) Seq { return f.raw(in, columns) })
 }
 
-func stream(fsys fs.FS, name string, read func(format, io.Reader) Seq) Seq {
+func stream(fsys fs.FS, name string, read func(format, source) Seq) Seq {
 	return func(yield func(Row, error) bool) {
 		f, in, err := openRows(fsys, name)
 		if err != nil {
@@ -92,37 +101,35 @@ func stream(fsys fs.FS, name string, read func(format, io.Reader) Seq) Seq {
 			return
 		}
 		defer in.Close()
-		read(f, in.content)(yield)
+		defer in.bound.collectOften()()
+		read(f, in)(yield)
 	}
 }
 
-// input is an open file with its content, decompressed if need be.
-type input struct {
-	fs.File
-	content io.Reader
-}
-
 // openRows opens a file and finds its format by the extension.
-func openRows(fsys fs.FS, name string) (format, input, error) {
+func openRows(fsys fs.FS, name string) (format, source, error) {
 	ext, zipped := FormOf(name)
 	f, known := formats[ext]
 	if !known {
-		return f, input{}, fmt.Errorf("%s: extension %q: want .jsonl, .json or .parquet, each also with .gz", name,
+		return f, source{}, fmt.Errorf("%s: extension %q: want .jsonl, .json or .parquet, each also with .gz", name,
 			path.Ext(strings.ToLower(name)))
 	}
 	file, err := Open(fsys, name)
 	if err != nil {
-		return f, input{}, err
+		return f, source{}, err
 	}
-	if !zipped {
-		return f, input{file, file}, nil
+	in := source{File: file, name: name, content: file, zipped: zipped}
+	if info, err := file.Stat(); err == nil {
+		in.size = info.Size()
 	}
-	z, err := gzip.NewReader(bufio.NewReader(file))
-	if err != nil {
-		file.Close()
-		return f, input{}, Fault(name, "", err)
+	if zipped {
+		in.bound = bind(in.size)
+		if in.content, err = unzip(file, in.bound); err != nil {
+			file.Close()
+			return f, source{}, Fault(name, "", err)
+		}
 	}
-	return f, input{file, z}, nil
+	return f, in, nil
 }
 
 // Open opens a file of the operating system (fsys nil) or of fsys; a folder is an error.
