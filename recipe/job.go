@@ -66,7 +66,7 @@ func (j *Job) checkPlace() error {
 	if dir == "" {
 		return run.CheckNew(j.Place.Out)
 	}
-	stored, err := os.ReadFile(filepath.Join(dir, "config.yaml"))
+	stored, err := config.Open(filepath.Join(dir, "config.yaml"))
 	if err != nil {
 		return fmt.Errorf("%s: there is no run in it (no config.yaml)", dir)
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -45,7 +44,7 @@ func newExplain(s streams) *cobra.Command {
 func explain(in config.Input) (string, error) {
 	var command config.Command = preference.Spec
 	if in.Path != "" {
-		text, err := os.ReadFile(in.Path)
+		text, err := config.Open(in.Path)
 		if err != nil {
 			return "", err
 		}

@@ -77,7 +77,7 @@ func (c configured[O]) load(f *configFlags, cmd *cobra.Command) (*O, error) {
 
 // isRun says that a config is that of a ci-rl run. Commands that can follow such a run take its config as their own.
 func isRun(path string) bool {
-	text, err := os.ReadFile(path)
+	text, err := config.Open(path)
 	return err == nil && config.CommandOf(text) == cirl.Command
 }
 

@@ -1,8 +1,11 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -146,8 +149,56 @@ func (g *Given) parse(text []byte) bool {
 	return true
 }
 
+// The bounds of a config. The parser takes some hundred bytes of memory for each of the text, time that grows with the
+// square of the keys of a section, and calls itself for each level.
+const (
+	maxBytes = 256 << 10
+	maxKeys  = 5000 // colons, and line ends
+	maxDepth = 64
+)
+
+// Open is the text of a config file, or its beginning where it is longer than a config may be.
+func Open(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, maxBytes+1))
+}
+
+// checkBounds wants a text that the parser can take: not too long, and not nested too deep by brackets or indentation.
+func checkBounds(text []byte) error {
+	if len(text) > maxBytes {
+		return fmt.Errorf("longer than %d KiB: want a config", maxBytes>>10)
+	}
+	for _, sign := range []string{":", "\n", "\r"} {
+		if bytes.Count(text, []byte(sign)) > maxKeys {
+			return fmt.Errorf("more than %d lines or keys: want a config", maxKeys)
+		}
+	}
+	depth := 0
+	for i, line := range bytes.Split(text, []byte("\n")) {
+		for _, c := range line {
+			switch c {
+			case '[', '{':
+				depth++
+			case ']', '}':
+				depth = max(0, depth-1)
+			}
+		}
+		if indent := len(line) - len(bytes.TrimLeft(line, " \t-?:!&*")); depth > maxDepth || indent > 4*maxDepth {
+			return fmt.Errorf("line %d nests more than %d deep", i+1, maxDepth)
+		}
+	}
+	return nil
+}
+
 // syntax parses YAML; the parser must not take the program down with it.
 func syntax(text []byte) (file *ast.File, err error) {
+	if err := checkBounds(text); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("%v", r)

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -38,7 +37,7 @@ func (s *Spec[T]) Load(in Input) (*T, error) {
 	name, text := in.Path, []byte(nil)
 	if in.Path != "" {
 		var err error
-		if text, err = os.ReadFile(in.Path); err != nil {
+		if text, err = Open(in.Path); err != nil {
 			return nil, err
 		}
 	} else if s.QuickStart != nil {
