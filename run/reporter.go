@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"sync"
+
+	"github.com/posttrain/posttrain/internal/plain"
 )
 
 // Reporter hears what a recipe does. A nil Reporter is silent: see [Listen].
@@ -64,6 +66,7 @@ func (p *printer) Warn(format string, args ...any) {
 func (p *printer) print(line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	line = plain.Escape(line)
 	if p.open != nil && p.open.bar != nil {
 		p.open.Notice(line)
 		return

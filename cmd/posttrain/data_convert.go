@@ -7,6 +7,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/records"
+	"github.com/posttrain/posttrain/internal/plain"
 )
 
 func newConvert(s streams) *cobra.Command {
@@ -27,7 +28,7 @@ func newConvert(s streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(s.err, report)
+			fmt.Fprintln(s.err, plain.Escape(report.String()))
 			fmt.Fprintf(s.out, "%s: %d %s\n", args[1], file.Len(), file.Kind)
 			return nil
 		},

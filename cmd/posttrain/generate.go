@@ -18,7 +18,7 @@ import (
 func newGenerate(s streams) *cobra.Command {
 	c := configured[generate.Options]{spec: generate.Spec, flags: generateFlags}
 	c.run = func(ctx context.Context, o generate.Options, r run.Reporter) (string, error) {
-		o.Writer = s.out
+		o.Writer = s.answers
 		if o.Talks() {
 			return "", talk(ctx, s, o, r)
 		}

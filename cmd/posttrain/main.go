@@ -21,6 +21,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/plain"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -33,6 +34,7 @@ const (
 func main() {
 	log.SetOutput(io.Discard) // net/http logs what a server sends out of turn, which may hold a key
 	s := streams{in: os.Stdin, out: os.Stdout, err: os.Stderr, terminal: term.IsTerminal(int(os.Stderr.Fd()))}
+	s.shown = term.IsTerminal(int(os.Stdout.Fd()))
 	os.Exit(execute(untilSignal(), s, os.Args[1:]))
 }
 
@@ -49,6 +51,7 @@ func execute(ctx context.Context, s streams, args []string) (code int) {
 	}()
 	ctx, out := s.guard(ctx)
 	defer out.stop()
+	s.escape()
 	root := newRoot(s)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
@@ -96,7 +99,7 @@ func oneLine(err error) string {
 	if e, ok := err.(*fs.PathError); ok {
 		text = e.Path + ": " + e.Err.Error()
 	}
-	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), " ")
+	return plain.Escape(strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), " "))
 }
 
 // usageError is wrong use of the command line.

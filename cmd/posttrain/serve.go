@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/plain"
 	"github.com/posttrain/posttrain/recipe/endpoint"
 	"github.com/posttrain/posttrain/run"
 )
@@ -62,6 +63,6 @@ func logTo(s streams) func(string) {
 	return func(line string) {
 		mu.Lock()
 		defer mu.Unlock()
-		fmt.Fprintf(s.err, "%s %s\n", time.Now().Format(time.DateTime), line)
+		fmt.Fprintf(s.err, "%s %s\n", time.Now().Format(time.DateTime), plain.Escape(line))
 	}
 }

@@ -10,13 +10,26 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+
+	"github.com/posttrain/posttrain/internal/plain"
 )
 
 // streams are what a command reads and writes; tests give their own.
 type streams struct {
 	in       io.Reader
 	out, err io.Writer
-	terminal bool // err is a terminal, which gets progress bars
+	answers  io.Writer // gets what a model says: out, but escaped only for a terminal
+	terminal bool      // err is a terminal, which gets progress bars
+	shown    bool      // out is a terminal
+}
+
+// escape escapes control characters in what is printed: tables have names from files.
+func (s *streams) escape() {
+	escaped := plain.Writer{Out: s.out}
+	if s.answers = s.out; s.shown {
+		s.answers = escaped
+	}
+	s.out = escaped
 }
 
 // guard watches both output streams. A command ends as if it were interrupted, so that a run saves itself, when its

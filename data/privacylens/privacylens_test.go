@@ -322,6 +322,7 @@ func FuzzActions(f *testing.F) {
 		f.Add(ext, `{"name":"a","final_action":"x"}`)
 		f.Add(ext, `{"name":["a","b"],"final_action":["x",null]}`)
 	}
+	f.Add(".csv", "\"\n\"")
 	cases := plCases(f, "a", "b")
 	f.Fuzz(func(t *testing.T, ext, content string) {
 		if ext != ".csv" && ext != ".jsonl" && ext != ".json" {

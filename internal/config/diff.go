@@ -1,11 +1,16 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"unicode"
 
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/posttrain/posttrain/internal/plain"
 )
 
 // Diff names the keys in which two resolved configurations differ, each with both values: "loss.beta: 0.1, now 0.2".
@@ -39,6 +44,15 @@ func valueText(values map[string]string, key string) string {
 
 // flat maps dotted keys to their values as text.
 func flat(text []byte) (map[string]string, error) {
+	file, err := syntax(text)
+	if err != nil {
+		return nil, err
+	}
+	for _, doc := range file.Docs {
+		if doc.Body != nil && len(ast.Filter(ast.AliasType, doc.Body)) > 0 { // a few of them can name a great tree
+			return nil, errors.New("it has aliases: want a config without")
+		}
+	}
 	var tree map[string]any
 	if err := yaml.Unmarshal(text, &tree); err != nil {
 		return nil, err
@@ -50,15 +64,15 @@ func flat(text []byte) (map[string]string, error) {
 
 func flatten(tree map[string]any, prefix string, out map[string]string) {
 	for key, value := range tree {
+		key = plain.Line(key)
 		switch v := value.(type) {
 		case map[string]any:
 			flatten(v, prefix+key+".", out)
 		case string:
-			out[prefix+key] = fmt.Sprintf("%q", v)
-			if slices.Contains([]rune(v), ' ') || v == "" {
-				continue
-			}
 			out[prefix+key] = v
+			if strings.ContainsFunc(v, func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }) || v == "" {
+				out[prefix+key] = fmt.Sprintf("%q", v)
+			}
 		default:
 			out[prefix+key] = fmt.Sprint(v)
 		}

@@ -53,8 +53,9 @@ const (
 
 // Table is the house. A package without a row of its own belongs to the row of the nearest folder above it.
 var Table = []Row{
-	{"internal/config", ground, []string{yaml}},
+	{"internal/config", ground, []string{yaml, "internal/plain"}},
 	{"internal/files", ground, nil},
+	{"internal/plain", ground, nil},
 
 	{"configs", text, nil},
 	{"embedded", text, nil},

@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/posttrain/posttrain/internal/plain"
 )
 
 // Row is one record of a file.
@@ -22,6 +24,7 @@ type Row struct {
 	Source string         // "pairs.jsonl:41" for a line, "pairs.parquet: row 41" otherwise
 	Fields map[string]any // of Read: column → string, json.Number or Go number, bool, []any, map[string]any or nil
 	Text   []byte         // of ReadJSON: the record as JSON in valid UTF-8
+	Warts  []string       // what decoding has changed in silence
 }
 
 // Has says whether the row has a value, not null, in the column.
@@ -200,7 +203,7 @@ func List(names []string) string {
 	}
 	var shown []string
 	for _, name := range names[:min(len(names), mostNames)] {
-		shown = append(shown, Beginning(name, longestName))
+		shown = append(shown, plain.Line(Beginning(name, longestName)))
 	}
 	more := ""
 	if n := len(names) - len(shown); n > 0 {

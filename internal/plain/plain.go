@@ -1,0 +1,48 @@
+// Package plain makes text safe for a terminal: names and messages come from files, and a control character in them can
+// hide a line or move the cursor.
+package plain
+
+import (
+	"io"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Escape writes control characters, invisible marks of direction and bytes that are not UTF-8 as Go's \x1b, \u202e and
+// so on. Line ends and tabs stay.
+func Escape(s string) string {
+	if !strings.ContainsFunc(s, hidden) && utf8.ValidString(s) {
+		return s
+	}
+	var b strings.Builder
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		if hidden(r) || r == utf8.RuneError && n == 1 {
+			quoted := strconv.Quote(s[:n])
+			b.WriteString(quoted[1 : len(quoted)-1])
+		} else {
+			b.WriteString(s[:n])
+		}
+		s = s[n:]
+	}
+	return b.String()
+}
+
+func hidden(r rune) bool {
+	return r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r))
+}
+
+// Line is Escape for a text that may not end a line.
+func Line(s string) string { return strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(Escape(s)) }
+
+// Writer escapes what is written to it. A character may not be divided between two writes.
+type Writer struct{ Out io.Writer }
+
+func (w Writer) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(w.Out, Escape(string(p))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
