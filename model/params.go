@@ -86,6 +86,27 @@ func (c *Config) layerSpecs(layer int) (specs []ParamSpec) {
 // ParamCount is the number of elements of all tensors.
 func (c *Config) ParamCount() int { return c.Info().Parameters }
 
+// WeightBytes is the memory that the weights take, without their list: a config can ask for more than there is.
+func (c *Config) WeightBytes() float64 {
+	one, all := *c, 0.0
+	one.Layers = 0
+	for _, s := range one.ParamSpecs() {
+		all += s.elements()
+	}
+	for _, s := range c.layerSpecs(0) {
+		all += s.elements() * float64(c.Layers)
+	}
+	return 4 * all
+}
+
+func (s ParamSpec) elements() float64 {
+	n := 1.0
+	for _, side := range s.Shape {
+		n *= float64(side)
+	}
+	return n
+}
+
 // EmbedTable is the index in Params of the embedding's table.
 func (c *Config) EmbedTable() int { return 0 }
 

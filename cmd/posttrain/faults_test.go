@@ -188,6 +188,13 @@ var faults = []faultCase{
 		[]string{"nowhere", "no such file"}, nil},
 	{"random model of no dtype", nil, []string{"model", "init", "--like", "model", "--out", "x", "--dtype", "int8"}, 2,
 		[]string{"--dtype", `"int8"`, "float32, bfloat16 or float16"}, nil},
+	{"random model of terabytes", withFile("big.json", `{"model_type": "llama", "vocab_size": 64, "hidden_size": 1048576,
+		"intermediate_size": 1048576, "num_hidden_layers": 80, "num_attention_heads": 4096, "num_key_value_heads": 8,
+		"max_position_embeddings": 128, "rms_norm_eps": 1e-6, "hidden_act": "silu"}`),
+		[]string{"model", "init", "--like", "big.json", "--out", "x"}, 1,
+		[]string{"big.json: its weights take", "GB of memory: want at most"}, nil},
+	{"control characters in a file", withFile("bad.jsonl", `{"\u001b[31mred\n\u202e": 1}`), []string{"data", "check", "bad.jsonl"},
+		1, []string{`bad.jsonl:1: found columns \x1b[31mred\n\u202e: want`}, nil},
 	{"random model with no tokenizer", nil, []string{"model", "init", "--like", "model", "--out", "x", "--tokenizer",
 		"nowhere"}, 1, []string{"nowhere/tokenizer.json"}, nil},
 
