@@ -3,8 +3,11 @@ package rows
 import (
 	"bufio"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path"
 	"path/filepath"
@@ -108,7 +111,7 @@ func WriteParquet[T any](w io.Writer, rows []T, options ...parquet.WriterOption)
 
 // WriteFile writes a temporary file beside path and renames it.
 func WriteFile(path string, write func(w io.Writer) error) (err error) {
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	tmp, err := createBeside(path)
 	if err != nil {
 		return fmt.Errorf("%s: not written: %w", path, CauseOf(err))
 	}
@@ -121,11 +124,22 @@ func WriteFile(path string, write func(w io.Writer) error) (err error) {
 	}()
 	out := bufio.NewWriter(tmp)
 	for _, step := range []func() error{
-		func() error { return write(out) }, out.Flush, func() error { return tmp.Chmod(0o644) }, tmp.Sync, tmp.Close,
+		func() error { return write(out) }, out.Flush, tmp.Sync, tmp.Close,
 	} {
 		if err := step(); err != nil {
 			return err
 		}
 	}
 	return os.Rename(tmp.Name(), path)
+}
+
+// createBeside creates a file beside path with the permissions that the umask leaves (os.CreateTemp's are the owner's).
+func createBeside(path string) (*os.File, error) {
+	for {
+		name := fmt.Sprintf(".%s-%08x", filepath.Base(path), rand.Uint32())
+		file, err := os.OpenFile(filepath.Join(filepath.Dir(path), name), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+		if !errors.Is(err, fs.ErrExist) {
+			return file, err
+		}
+	}
 }
