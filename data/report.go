@@ -122,6 +122,9 @@ func Collect[T any](path string, in rows.Seq, of func(rows.Row, *Report) (record
 		case why != "":
 			report.Dropped = count(report.Dropped, why, row.Source)
 		default:
+			for _, wart := range row.Warts {
+				report.Wart(wart, row.Source)
+			}
 			records = append(records, record)
 		}
 	}

@@ -355,3 +355,18 @@ func TestDataBestInterrupted(t *testing.T) {
 		t.Error("half of the demonstrations were written")
 	}
 }
+
+// TestCheckCountsWhatDecodingChanges: a key that comes twice and half a character are counted with their lines.
+func TestCheckCountsWhatDecodingChanges(t *testing.T) {
+	t.Chdir(t.TempDir())
+	row := `{"prompt":"q","chosen":"a","rejected":"b"}` + "\n"
+	write(t, "odd.jsonl", row+`{"prompt":"q","chosen":"a","chosen":"c","rejected":"b"}`+"\n"+
+		`{"prompt":"q\ud800","chosen":"a","rejected":"b"}`+"\n"+row)
+	o := must(t, "data", "check", "odd.jsonl")
+	for _, want := range []string{"4 rows read, 4 kept", "note: 1: an object has a key twice: the last value counts",
+		"in line 2", `note: 1: half a character such as \ud800: it is read as U+FFFD`, "in line 3"} {
+		if !strings.Contains(o.out, want) {
+			t.Errorf("%q lacks %q", o.out, want)
+		}
+	}
+}

@@ -96,7 +96,7 @@ func (in source) yieldRaw(yield func(Row, error) bool, place string, text []byte
 		yield(Row{}, fmt.Errorf("%s: %w", place, err))
 		return false
 	}
-	return yield(Row{Source: place, Text: text}, nil)
+	return yield(Row{Source: place, Text: text, Warts: oddities(text)}, nil)
 }
 
 // CheckValues bounds the values of a JSON text: decoded, a value takes about 50 bytes, and written only two.
