@@ -138,6 +138,7 @@ func FuzzParquet(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, file uint8, edits []byte) {
 		content := damage.Edit(files[int(file)%len(files)], edits)
+		defer damage.Within("")()
 		pairs, report, err := ReadPreferencesFS(fstest.MapFS{"f.parquet": {Data: content}}, "f.parquet",
 			PreferenceOptions{})
 		checkOutcome(t, len(pairs), report, err)

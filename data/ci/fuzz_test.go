@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/damage"
 )
 
 // readBack gives a file to the reader; what comes out must keep the promises of the records.
@@ -37,12 +39,18 @@ func FuzzJSON(f *testing.F) {
 }
 
 func FuzzParquet(f *testing.F) {
-	for _, name := range []string{"ci.parquet", "ci-struct.parquet", "ci-map.parquet", "ci-json.parquet"} {
+	damage.LimitMemory(f)
+	var files [][]byte
+	for i, name := range []string{"ci.parquet", "ci-struct.parquet", "ci-map.parquet", "ci-json.parquet"} {
 		content, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(string(content))
+		files = append(files, content)
+		f.Add(uint8(i), []byte{40, 0, 2, 0, 10, 0, 0, 200})
 	}
-	f.Fuzz(func(t *testing.T, content string) { readBack(t, "f.parquet", content) })
+	f.Fuzz(func(t *testing.T, file uint8, edits []byte) {
+		defer damage.Within("")()
+		readBack(t, "f.parquet", string(damage.Edit(files[int(file)%len(files)], edits)))
+	})
 }

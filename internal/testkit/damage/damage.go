@@ -1,7 +1,11 @@
 // Package damage helps fuzz targets: whole files with a few bytes changed, and a limit of memory.
 package damage
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+)
 
 // Edit is a copy of a file with a few bytes changed. Four bytes of edits are one change: where (two bytes, from the
 // end if the second is odd), how, and a byte.
@@ -24,4 +28,9 @@ func Edit(file, edits []byte) []byte {
 		}
 	}
 	return file
+}
+
+// Within panics after 15 seconds unless stop is called: a fuzz target without it waits for ever.
+func Within(input string) (stop func() bool) {
+	return time.AfterFunc(15*time.Second, func() { panic(fmt.Sprintf("no end within 15 seconds: %q", input)) }).Stop
 }
