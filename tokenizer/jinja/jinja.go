@@ -32,6 +32,12 @@ const (
 	maxNested  = 1000    // lists and dictionaries within each other
 )
 
+// maxTime bounds a rendering too, since the steps of some functions take a hundred times as long as those of others. The
+// clock is read every clockSteps.
+var maxTime = 5 * time.Second
+
+const clockSteps = 1 << 14
+
 // A Template is compiled once and may be rendered by many goroutines at the same time.
 type Template struct{ body []statement }
 
@@ -102,7 +108,7 @@ func Compile(source string) (t *Template, err error) {
 
 // Render runs the template with vars, which go through Of. now is what strftime_now prints.
 func (t *Template) Render(vars map[string]any, now time.Time) (text string, err error) {
-	r := &run{now: now}
+	r := &run{now: now, until: time.Now().Add(maxTime)}
 	s := &scope{run: r, vars: map[string]any{}}
 	for name, v := range vars {
 		if s.vars[name], err = Of(v); err != nil {
@@ -121,12 +127,19 @@ type run struct {
 	now    time.Time
 	out    *writer
 	steps  int
-	macros int // calls that have not returned
+	until  time.Time // when the rendering must be done
+	read   int       // the steps when the clock was last read
+	macros int       // calls that have not returned
 }
 
 func (r *run) step(n int) {
 	if r.steps += n; r.steps > maxSteps {
 		panic(faultf("template takes more than %d steps", maxSteps))
+	}
+	if r.steps-r.read >= clockSteps {
+		if r.read = r.steps; time.Now().After(r.until) {
+			panic(faultf("template takes more than %v", maxTime))
+		}
 	}
 }
 

@@ -237,6 +237,17 @@ func TestRenderConcurrently(t *testing.T) {
 	wg.Wait()
 }
 
+// TestRenderTakesAtMostItsTime: a template whose steps are slow ends when its time is over, long before its steps are.
+func TestRenderTakesAtMostItsTime(t *testing.T) {
+	defer func(d time.Duration) { maxTime = d }(maxTime)
+	maxTime = time.Millisecond
+	const source = "{% set s = 'é' * 1000000 %}\n{% for i in range(2000) %}{% set t = s | title %}{% endfor %}"
+	_, err := render(source, nil)
+	if err == nil || err.Error() != "line 2: template takes more than 1ms" {
+		t.Errorf("%v, want an error", err)
+	}
+}
+
 func FuzzTemplate(f *testing.F) {
 	fix, vars := readFixture(f)
 	for _, row := range fix.Rows {
