@@ -29,7 +29,11 @@ func (s secret) hide(text string) string {
 	var out strings.Builder
 	done := 0
 	for at := 0; at < len(text); {
-		size, found := s.at(text[at:])
+		begins := text[at] == s[0] || text[at] == '\\' || text[at] == '%'
+		size, found := 0, false
+		if begins { // most bytes do not
+			size, found = s.at(text[at:])
+		}
 		if !found {
 			at++
 			continue
