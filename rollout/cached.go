@@ -29,7 +29,7 @@ type Cached struct {
 	steps    *backend.Cache
 	rotary   *model.Rotary
 	pool     *pool
-	trace    func(program string) // in tests: called for every program that runs
+	trace    func(program string) // in tests: called for every program that runs, and evictions
 	most     int                  // in tests: bytes of a wave's cache
 }
 
@@ -129,6 +129,9 @@ const fewRows = 4
 // prefillProgram returns a prefill from a cache; rows is the size of the steps that follow it.
 func (s *Cached) prefillProgram(from *backend.Cache, shape model.PrefillShape, rows int) (*backend.Program, error) {
 	name := fmt.Sprintf("prefill/%dx%d", shape.Prompts, shape.Tokens)
+	if shape.Packed {
+		name = fmt.Sprintf("prefill/%d in %d", shape.Prompts, shape.Tokens)
+	}
 	s.trace(name)
 	var options []backend.Option
 	if rows <= fewRows {

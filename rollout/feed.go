@@ -18,6 +18,7 @@ type Arrival struct {
 const (
 	joinTokens = 1024 // of the prompts that are read between two steps, so that running answers go on
 	joinChunk  = 256  // of a prefill: the first of many requests get their first token early
+	joinMost   = 16   // prompts of a prefill
 	calmSteps  = 8    // that a smaller layout must suffice for before the rows move: others may join
 )
 
@@ -55,8 +56,8 @@ func (w *wave) admit() ([]*seat, error) {
 	w.waiting = slices.DeleteFunc(w.waiting, (*seat).isOver)
 	n, tokens := 0, 0
 	for ; n < len(w.waiting); n++ {
-		if s := w.waiting[n]; n == 0 || !slices.Equal(s.tokens, w.waiting[n-1].tokens) {
-			tokens += w.promptLength(len(s.tokens))
+		if tokens += len(w.waiting[n].tokens); n > 0 {
+			tokens -= commonLen(w.waiting[n].tokens, w.waiting[n-1].tokens)
 		}
 		if n > 0 && tokens > joinTokens || n+len(w.seats) > 0 && !w.holds(n+1) {
 			break
@@ -85,6 +86,7 @@ func (w *wave) evict(l layout) layout {
 	for len(w.seats) > 1 && !w.planner.fits(l) {
 		last := len(w.seats) - 1
 		youngest := w.seats[last]
+		w.trace("evict")
 		youngest.read, w.layout.seats[youngest.row] = false, nil
 		w.seats, w.waiting = w.seats[:last], slices.Insert(w.waiting, 0, youngest)
 		l = w.planner.plan(w.seats, false)
@@ -92,13 +94,65 @@ func (w *wave) evict(l layout) layout {
 	return l
 }
 
-// chunkOf returns how many of n prompts of a length a prefill reads: one or as many as it should, since every number
-// needs a program.
-func chunkOf(n, length int) int {
-	if most := min(4, powerUpTo(joinChunk/length)); n > most/2 {
-		return min(n, most)
+// packs says whether prompts of several requests lie in one row of a prefill.
+func (w *wave) packs() bool { return w.feed != nil && !w.planner.inGraph }
+
+// packedChunks splits the prompts, in their order, into prefills of one row. What the prompts of a row begin with, such
+// as the chat template's, is read once.
+func (w *wave) packedChunks() (out []chunk) {
+	for at := 0; at < len(w.prompts); {
+		common, tokens, n := w.fitRow(w.prompts[at:])
+		c := chunk{common: common, shape: model.PrefillShape{Prompts: headsOf(n), Tokens: rowLength(tokens), Packed: true}}
+		for end := common; len(c.prompts) < n; at++ {
+			c.prompts, c.starts = append(c.prompts, at), append(c.starts, end)
+			end += len(w.prompts[at]) - common
+		}
+		out = append(out, c)
 	}
-	return 1
+	return out
+}
+
+// fitRow returns how many of the prompts a row holds, what they have in common, and all of its tokens.
+func (w *wave) fitRow(prompts [][]int32) (common, tokens, n int) {
+	common, sum := len(prompts[0])-1, 0
+	for _, p := range prompts[:min(len(prompts), joinMost)] {
+		// the last token is a prompt's own: it predicts the next
+		shared := min(common, len(p)-1, commonLen(p, prompts[0]))
+		now := sum + len(p) - n*shared
+		if n > 0 && now > joinChunk {
+			break
+		}
+		sum, n, common, tokens = sum+len(p), n+1, shared, now
+	}
+	return common, tokens, n
+}
+
+// commonLen is the number of tokens that two texts begin with.
+func commonLen(a, b []int32) int {
+	n := 0
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// headsOf is the compiled number of prompts of a row.
+func headsOf(n int) int {
+	switch {
+	case n == 1:
+		return 1
+	case n <= 4:
+		return 4
+	}
+	return joinMost
+}
+
+// rowLength is the compiled length of a row: few short ones, since each is a program.
+func rowLength(tokens int) int {
+	if tokens > joinChunk {
+		return lengthOf(tokens)
+	}
+	return max(32, powerOf(tokens))
 }
 
 // isCalm says whether a smaller layout has sufficed for a while.

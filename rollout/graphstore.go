@@ -26,10 +26,10 @@ func (g *graphStore) open(l layout) error {
 	return nil
 }
 
-func (g *graphStore) fill(keysAndValues []compute.Buffer, _ model.PrefillShape, prompts []int, seats []*seat) error {
+func (g *graphStore) fill(keysAndValues []compute.Buffer, c chunk, seats []*seat) error {
 	index := slices.Repeat([]int32{-1}, len(g.layout.seats))
 	for _, s := range seats {
-		index[s.row] = int32(slices.Index(prompts, s.prompt))
+		index[s.row] = int32(slices.Index(c.prompts, s.prompt))
 	}
 	return g.selectRows(keysAndValues, g.layout, index, g.cache)
 }

@@ -14,8 +14,8 @@ import (
 type store interface {
 	// open allocates a layout.
 	open(l layout) error
-	// fill takes the keys and values of seats from a prefill, whose row i is prompts[i].
-	fill(keysAndValues []compute.Buffer, shape model.PrefillShape, prompts []int, seats []*seat) error
+	// fill takes the keys and values of seats from a prefill.
+	fill(keysAndValues []compute.Buffer, c chunk, seats []*seat) error
 	// inputs returns the cache's inputs of a step.
 	inputs() []compute.Buffer
 	// write takes over the outputs of a step, before its tokens are added to the answers.
@@ -119,18 +119,22 @@ func (p *part) head(row, head int) int {
 
 // copyRow copies the first n slots of another part's row to at.
 func (p *part) copyRow(layer, row, at int, from *part, fromRow, n int) {
+	p.copySlots(layer, row, at, from, fromRow, 0, n)
+}
+
+// copySlots copies n slots of another part's row, from start on, to at.
+func (p *part) copySlots(layer, row, at int, from *part, fromRow, start, n int) {
 	for head := range p.kv {
 		to, source := p.head(row, head)*p.d*p.slots, from.head(fromRow, head)*p.d*from.slots
 		for d := range p.d {
-			copy(p.keys[layer][to+d*p.slots+at:][:n], from.keys[layer][source+d*from.slots:][:n])
+			copy(p.keys[layer][to+d*p.slots+at:][:n], from.keys[layer][source+d*from.slots+start:][:n])
 		}
-		copy(p.values[layer][to+at*p.d:][:n*p.d], from.values[layer][source:][:n*p.d])
+		copy(p.values[layer][to+at*p.d:][:n*p.d], from.values[layer][source+start*p.d:][:n*p.d])
 	}
 }
 
-func (h *hostStore) fill(keysAndValues []compute.Buffer, shape model.PrefillShape, prompts []int,
-	seats []*seat) error {
-	from := part{prompts: shape.Prompts, samples: 1, slots: shape.Tokens, kv: h.config.KVHeads, d: h.config.HeadDim}
+func (h *hostStore) fill(keysAndValues []compute.Buffer, c chunk, seats []*seat) error {
+	from := part{prompts: c.shape.Prompts, samples: 1, slots: c.shape.Tokens, kv: h.config.KVHeads, d: h.config.HeadDim}
 	if err := from.read(keysAndValues); err != nil {
 		return err
 	}
@@ -139,8 +143,11 @@ func (h *hostStore) fill(keysAndValues []compute.Buffer, shape model.PrefillShap
 		rows.seats[s.row] = s
 	}
 	h.forRows(rows, func(layer int, s *seat, first bool) {
-		i, n := slices.Index(prompts, s.prompt), len(s.tokens)
+		i, n := slices.Index(c.prompts, s.prompt), len(s.tokens)
 		switch {
+		case c.shape.Packed:
+			h.suffix.copySlots(layer, s.row, 0, &from, 0, 0, c.common)
+			h.suffix.copySlots(layer, s.row, c.common, &from, 0, c.starts[i], n-c.common)
 		case h.prefix.slots == 0:
 			h.suffix.copyRow(layer, s.row, 0, &from, i, n)
 		case first:

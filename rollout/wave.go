@@ -144,15 +144,27 @@ func (w *wave) makeRoom(joining []*seat) error {
 
 // readPrompts reads the prompts of seats that have rows.
 func (w *wave) readPrompts(ctx context.Context, joining []*seat) error {
-	for _, chunk := range w.chunks() {
+	chunks := w.chunks
+	if w.packs() {
+		chunks = w.packedChunks
+	}
+	for _, c := range chunks() {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		if err := w.prefill(chunk, joining); err != nil {
+		if err := w.prefill(c, joining); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// chunk are prompts that a prefill reads together.
+type chunk struct {
+	prompts []int
+	shape   model.PrefillShape
+	common  int   // packed: tokens that all of them begin with
+	starts  []int // packed: where the rest of each begins in the row
 }
 
 // use makes a layout the present one.
@@ -166,7 +178,7 @@ func (w *wave) use(l layout) {
 }
 
 // chunks splits the prompts, the longest first, into prefills of about as many tokens as the engine wants.
-func (w *wave) chunks() (out [][]int) {
+func (w *wave) chunks() (out []chunk) {
 	order := make([]int, len(w.prompts))
 	for i := range order {
 		order[i] = i
@@ -174,67 +186,60 @@ func (w *wave) chunks() (out [][]int) {
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(len(w.prompts[b]), len(w.prompts[a])) })
 	for len(order) > 0 {
 		n := len(order)
-		if tokens := w.engine.Wants.Tokens; w.feed != nil {
-			n = chunkOf(n, w.promptLength(len(w.prompts[order[0]])))
-		} else if tokens > 0 && !w.planner.inGraph {
-			n = min(n, powerUpTo(tokens/lengthOf(len(w.prompts[order[0]]))))
+		length := lengthOf(len(w.prompts[order[0]]))
+		if tokens := w.engine.Wants.Tokens; tokens > 0 && !w.planner.inGraph {
+			n = min(n, powerUpTo(tokens/length))
 		}
-		out, order = append(out, order[:n]), order[n:]
+		shape := model.PrefillShape{Prompts: powerOf(n), Tokens: length, InGraph: w.planner.inGraph}
+		out, order = append(out, chunk{prompts: order[:n], shape: shape}), order[n:]
 	}
 	return out
 }
 
-// promptLength is the compiled length of a prefill.
-func (w *wave) promptLength(n int) int {
-	if w.feed != nil && n > 32 && n <= 48 { // most chats are short
-		return 48
-	}
-	return lengthOf(n)
-}
-
 // prefill reads some prompts and draws the first token of their answers.
-func (w *wave) prefill(prompts []int, joining []*seat) error {
-	shape := model.PrefillShape{Prompts: powerOf(len(prompts)), Tokens: w.promptLength(len(w.prompts[prompts[0]])),
-		InGraph: w.planner.inGraph}
+func (w *wave) prefill(c chunk, joining []*seat) error {
 	var seats []*seat
 	for _, s := range joining {
-		if slices.Contains(prompts, s.prompt) {
+		if slices.Contains(c.prompts, s.prompt) {
 			seats = append(seats, s)
 		}
 	}
-	out, temperatures, err := w.runPrefill(shape, prompts, seats)
+	out, temperatures, err := w.runPrefill(c, seats)
 	if err != nil {
 		return err
 	}
 	defer backend.FinalizeAll(out...)
-	if err := w.store.fill(out[headOutputs:], shape, prompts, seats); err != nil {
+	if err := w.store.fill(out[headOutputs:], c, seats); err != nil {
 		return err
 	}
 	for _, s := range seats {
 		s.read = true
 	}
-	return w.extend(out, temperatures, seats, func(s *seat) int { return slices.Index(prompts, s.prompt) })
+	return w.extend(out, temperatures, seats, func(s *seat) int { return slices.Index(c.prompts, s.prompt) })
 }
 
 // runPrefill returns the outputs of a prefill and the temperatures of its rows' sums.
-func (w *wave) runPrefill(shape model.PrefillShape, prompts []int, seats []*seat) (out []compute.Buffer,
-	temperatures []float64, err error) {
+func (w *wave) runPrefill(c chunk, seats []*seat) (out []compute.Buffer, temperatures []float64, err error) {
 	cache := w.prefills
 	if w.feed != nil {
 		cache = w.joins
 	}
-	p, err := w.prefillProgram(cache, shape, w.layout.shape.Rows())
+	p, err := w.prefillProgram(cache, c.shape, w.layout.shape.Rows())
 	if err != nil {
 		return nil, nil, err
 	}
-	in, err := w.newPrefillInputs(shape)
+	in, err := w.newPrefillInputs(c.shape)
 	defer in.close()
 	if err != nil {
 		return nil, nil, err
 	}
-	for i, prompt := range prompts {
-		first := slices.IndexFunc(seats, func(s *seat) bool { return s.prompt == prompt })
-		in.put(i, shape.Tokens, w.prompts[prompt], seats[first].request)
+	for i, prompt := range c.prompts {
+		first := seats[slices.IndexFunc(seats, func(s *seat) bool { return s.prompt == prompt })]
+		if c.shape.Packed {
+			in.putPacked(i, c, w.prompts[prompt], first.request)
+		} else {
+			in.put(i, c.shape.Tokens, w.prompts[prompt], first.request)
+		}
 	}
 	out, err = w.execute(p, w.live, in.all, nil, false)
 	return out, in.temperatures, err
