@@ -3,12 +3,13 @@
 # make bench   speed of posttrain; with PYTHON=venv/bin/python also of PyTorch and TRL; with DATA=pairs.jsonl.gz also on
 #              real pairs (bench/README.md)
 # make reliability  kills small runs at every rename, unlink, fsync, … and compares the bits (needs strace; minutes)
-# make fuzz    every fuzz target for FUZZTIME (60s) each: prints how many inputs each has tried
+# make fuzz    every fuzz target of PACKAGES (./...) for FUZZTIME (60s) each: prints how many inputs each has tried
 # make picture draw the floors again
 
 GO ?= go
 PYTHON ?=
 FUZZTIME ?= 60s
+PACKAGES ?= ./...
 DATA ?=
 
 .PHONY: test check format vet tidy static floors picture configs bench reliability fuzz
@@ -50,7 +51,7 @@ reliability:
 	$(GO) test -tags reliability -timeout 2h -run TestKillPoints -v ./cmd/posttrain
 
 fuzz:
-	GO=$(GO) FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
+	GO=$(GO) FUZZTIME=$(FUZZTIME) PACKAGES="$(PACKAGES)" scripts/fuzz.sh
 
 bench:
 	set -e; for c in prefix accumulate group compaction grpo-train privacylens; do $(GO) run ./bench $$c; done
