@@ -134,9 +134,10 @@ func WriteFile(path string, write func(w io.Writer) error) (err error) {
 }
 
 // createBeside creates a file beside path with the permissions that the umask leaves (os.CreateTemp's are the owner's).
+// Package run knows its name, a hyphen and a decimal number after that of path, and removes what a kill leaves.
 func createBeside(path string) (*os.File, error) {
 	for {
-		name := fmt.Sprintf(".%s-%08x", filepath.Base(path), rand.Uint32())
+		name := fmt.Sprintf(".%s-%d", filepath.Base(path), rand.Uint32())
 		file, err := os.OpenFile(filepath.Join(filepath.Dir(path), name), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 		if !errors.Is(err, fs.ErrExist) {
 			return file, err
