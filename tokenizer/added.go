@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,9 +33,20 @@ type addedTokens struct {
 
 // Bounds on added tokens; models have thousands of a few characters.
 const (
-	maxAdded     = 1 << 20 // bytes of all
-	maxAddedText = 256     // bytes of one
+	maxAdded      = 1 << 20 // bytes of all
+	maxAddedText  = 256     // bytes of one
+	maxAddedCount = 1 << 17
 )
+
+// An addedList is counted before it is read: an entry of three bytes takes eight times that.
+type addedList []addedToken
+
+func (l *addedList) UnmarshalJSON(data []byte) error {
+	if n := bytes.Count(data, []byte("{")); n > maxAddedCount {
+		return fmt.Errorf("added_tokens: found %d, want at most %d", n, maxAddedCount)
+	}
+	return json.Unmarshal(data, (*[]addedToken)(l))
+}
 
 // check refuses added tokens that would make the search slow or large; list names them.
 func (a *addedTokens) check(tokens []addedToken, list string) error {

@@ -64,6 +64,7 @@ func TestPipelinesAreBounded(t *testing.T) {
 			"added_tokens[0].content: found 300 bytes, want at most 256"},
 		{`"added_tokens": [` + many(`{"content": "`+strings.Repeat("x", 250)+`"}`, 5000) + `]`,
 			"found 1250000 bytes of text in 5000 tokens"},
+		{`"added_tokens": [` + many(`{}`, 200_000) + `]`, "added_tokens: found 200000, want at most 131072"},
 		{`"post_processor": {"type": "TemplateProcessing", "special_tokens": {"x": {"ids": [` + many("1", 2000) + `]}}, ` +
 			`"single": [{"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "x"}}]}`, "found 2000 tokens around the text"},
 	} {

@@ -91,7 +91,7 @@ func (t *Tokenizer) CopyTo(dir string) error {
 func (t *Tokenizer) readPipeline(data []byte) error {
 	var spec struct {
 		Version                    *string
-		Added                      []addedToken `json:"added_tokens"`
+		Added                      addedList `json:"added_tokens"`
 		Normalizer, Decoder, Model json.RawMessage
 		PreTokenizer               json.RawMessage `json:"pre_tokenizer"`
 		PostProcessor              json.RawMessage `json:"post_processor"`
