@@ -34,8 +34,8 @@ type PrefillInputs struct {
 	shape PrefillShape
 }
 
-// PrefillInputs makes the graph's parameters for a prefill, in this order: embed rows (if hostRows) or tokens, positions,
-// groups and segments (if packed), source, inverse temperature.
+// PrefillInputs makes the graph's parameters for a prefill, in this order: embed rows (if hostRows) or tokens,
+// positions, groups and segments (if packed), source, inverse temperature.
 func (c *Config) PrefillInputs(g *Graph, s PrefillShape, hostRows bool) PrefillInputs {
 	in := PrefillInputs{shape: s}
 	if hostRows {

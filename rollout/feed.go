@@ -102,7 +102,8 @@ func (w *wave) packs() bool { return w.feed != nil && !w.planner.inGraph }
 func (w *wave) packedChunks() (out []chunk) {
 	for at := 0; at < len(w.prompts); {
 		common, tokens, n := w.fitRow(w.prompts[at:])
-		c := chunk{common: common, shape: model.PrefillShape{Prompts: headsOf(n), Tokens: rowLength(tokens), Packed: true}}
+		shape := model.PrefillShape{Prompts: headsOf(n), Tokens: rowLength(tokens), Packed: true}
+		c := chunk{common: common, shape: shape}
 		for end := common; len(c.prompts) < n; at++ {
 			c.prompts, c.starts = append(c.prompts, at), append(c.starts, end)
 			end += len(w.prompts[at]) - common

@@ -82,7 +82,8 @@ func TestWhoJoinsDrawsTheSame(t *testing.T) {
 			tokens int // of the cache; 0: as usual
 		}{
 			{"many rows", e, 128, 0}, {"three rows", e, 3, 0}, {"one row", e, 1, 0},
-			{"in the engine", onDevice(e), 128, 0}, {"in the engine, five rows", onDevice(e), 5, 0}, {"little memory", e, 128, 4 * 128},
+			{"in the engine", onDevice(e), 128, 0}, {"in the engine, five rows", onDevice(e), 5, 0},
+			{"little memory", e, 128, 4 * 128},
 			{"little memory in the engine", onDevice(e), 128, 4 * 128},
 		} {
 			t.Run(c.name, func(t *testing.T) {

@@ -116,7 +116,9 @@ func (w *wave) newPrefillInputs(shape model.PrefillShape) (*prefillInputs, error
 	}
 	in.tokens = in.embedding(w.config.HiddenSize, w.live[w.config.EmbedTable()], rows, shape.Tokens)
 	if shape.Packed {
-		in.positions, in.groups, in.segments = in.ints(1, shape.Tokens), in.ints(1, shape.Tokens), in.ints(1, shape.Tokens)
+		for _, to := range []*[]int32{&in.positions, &in.groups, &in.segments} {
+			*to = in.ints(1, shape.Tokens)
+		}
 		for i := range in.groups {
 			in.groups[i] = -1
 		}
