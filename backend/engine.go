@@ -64,9 +64,9 @@ func Open(spec string) (e *Engine, err error) {
 	return nil, fmt.Errorf("backend %q: unknown: want %s", spec, specs)
 }
 
-// Auto is the name of the engine that auto opens on this machine, which it tries. A run stores it in its config, so that
-// it resumes on the engine that it started on. The warning is that of [Engine.Warning]. If the environment names a
-// library that does not exist, Auto is still onnx: opening it is then an error, since the user wants it.
+// Auto is the name of the engine that auto opens on this machine, which it tries. A run stores it in its config, so
+// that it resumes on the engine that it started on. The warning is that of [Engine.Warning]. If the environment names
+// a library that does not exist, Auto is still onnx: opening it is then an error, since the user wants it.
 func Auto() (name string, warning error) {
 	e, err := openAuto()
 	if err != nil {

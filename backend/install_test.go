@@ -10,7 +10,8 @@ import (
 )
 
 // tools are the programs that the script needs beside pip and npm.
-var tools = []string{"bash", "uname", "mkdir", "mktemp", "rm", "sha256sum", "tar", "grep", "tail", "cp", "chmod", "mv", "head"}
+var tools = []string{"bash", "uname", "mkdir", "mktemp", "rm",
+	"sha256sum", "tar", "grep", "tail", "cp", "chmod", "mv", "head"}
 
 // TestInstallRefusesOtherPackages: a package with another SHA-256 is neither unpacked nor installed, and nothing in it
 // is run.
@@ -34,7 +35,8 @@ func TestInstallRefusesOtherPackages(t *testing.T) {
 			" cp $d/x64/* $d/arm64; tar -czf onnxruntime-node-1.30.0.tgz package",
 		"gzip": "exec " + lookPath("gzip") + ` "$@"`,
 	} {
-		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!"+lookPath("bash")+"\n"+script+"\n"), 0o755); err != nil {
+		text := "#!" + lookPath("bash") + "\n" + script + "\n"
+		if err := os.WriteFile(filepath.Join(bin, name), []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -15,8 +15,8 @@ const (
 		"pjrt_c_api_<name>_plugin.so in " + pluginPathEnv + " (docs/gpu.md)"
 )
 
-// pluginFolders lists the folders that are searched for plugins, without the system's library folders. Relative ones are
-// left out.
+// pluginFolders lists the folders that are searched for plugins, without the system's library folders. Relative ones
+// are left out.
 func pluginFolders() []string {
 	if paths := os.Getenv(pluginPathEnv); paths != "" {
 		return slices.DeleteFunc(filepath.SplitList(paths), func(p string) bool { return !filepath.IsAbs(p) })

@@ -16,7 +16,8 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// readBounded reads a file of pairs and wants no more memory in all than a reader may take: ten times the file and 200 MB.
+// readBounded reads a file of pairs and wants no more memory in all than a reader may take: ten times the file and
+// 200 MB.
 func readBounded(t *testing.T, name string, content []byte) (int, error) {
 	t.Helper()
 	var before, after runtime.MemStats
@@ -147,12 +148,14 @@ func TestGzipBombs(t *testing.T) {
 		parts []io.Reader
 		want  string
 	}{
-		"rows.jsonl.gz":  {[]io.Reader{endless(row)}, "unpacks to more than"},
-		"line.jsonl.gz":  {[]io.Reader{endless("x")}, "longer than 16 MiB"},
-		"value.json.gz":  {[]io.Reader{strings.NewReader(`{"chosen":"`), endless("x")}, "longer than 16 MiB"},
-		"values.json.gz": {[]io.Reader{strings.NewReader("["), endless(strings.ReplaceAll(row, "\n", ","))}, "unpacks to"},
-		"list.json.gz":   {[]io.Reader{strings.NewReader(`{"chosen":[`), io.LimitReader(repeat("0,"), 1<<20)}, "ends inside"},
-		"f.parquet.gz":   {[]io.Reader{endless("PAR1")}, "unpacks to more than"},
+		"rows.jsonl.gz": {[]io.Reader{endless(row)}, "unpacks to more than"},
+		"line.jsonl.gz": {[]io.Reader{endless("x")}, "longer than 16 MiB"},
+		"value.json.gz": {[]io.Reader{strings.NewReader(`{"chosen":"`), endless("x")}, "longer than 16 MiB"},
+		"values.json.gz": {[]io.Reader{strings.NewReader("["), endless(strings.ReplaceAll(row, "\n", ","))},
+			"unpacks to"},
+		"list.json.gz": {[]io.Reader{strings.NewReader(`{"chosen":[`), io.LimitReader(repeat("0,"), 1<<20)},
+			"ends inside"},
+		"f.parquet.gz": {[]io.Reader{endless("PAR1")}, "unpacks to more than"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := readBounded(t, name, zipped(t, content.parts...))

@@ -206,8 +206,8 @@ func TestReportOfOneDomain(t *testing.T) {
 	}
 }
 
-// TestRateIsOfOneOrder: the design effect of many items, and with it the interval, has the same bits each time, whatever
-// the order of a map.
+// TestRateIsOfOneOrder: the design effect of many items, and with it the interval, has the same bits each time,
+// whatever the order of a map.
 func TestRateIsOfOneOrder(t *testing.T) {
 	counts := make([]int, 60)
 	for i := range counts {

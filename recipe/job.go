@@ -118,8 +118,9 @@ func (j *Job) Exporter() train.Exporter {
 // Course is what the job's loop has beside its steps. Progress shows the metrics that pick leaves; nil: all.
 func (j *Job) Course(pick func(map[string]float64) map[string]float64) train.Course {
 	return train.Course{
-		Learner: j.Learner, Folder: j.Run, Export: j.Exporter(), Seed: j.Seed, ConfigHash: run.HashConfig(identity(j.Resolved)),
-		OnNotice: func(line string) { j.bar.Notice(line) },
+		Learner: j.Learner, Folder: j.Run, Export: j.Exporter(), Seed: j.Seed,
+		ConfigHash: run.HashConfig(identity(j.Resolved)),
+		OnNotice:   func(line string) { j.bar.Notice(line) },
 		OnStep: func(step, _ int, values map[string]float64) {
 			if pick != nil {
 				values = pick(values)

@@ -4,11 +4,12 @@
 go=${GO:-go} time=${FUZZTIME:-60s} total=0 failed=0
 out=$(mktemp) && trap 'rm -f "$out" "$out.list"' EXIT
 $go test -list '^Fuzz' ${PACKAGES:-./...} >"$out" || { cat "$out"; exit 1; }
-awk '/^Fuzz/ { names = names " " $1 } $1 == "ok" { n = split(names, a); for (i = 1; i <= n; i++) print $2, a[i]; names = "" }' \
-	"$out" >"$out.list"
+awk '/^Fuzz/ { names = names " " $1 }
+	$1 == "ok" { n = split(names, a); for (i = 1; i <= n; i++) print $2, a[i]; names = "" }' "$out" >"$out.list"
 # Without a limit Go spends a minute on making one interesting input smaller.
 while read -r package name; do
-	if $go test "$package" -run '^$' -fuzz "^$name\$" -fuzztime "$time" -fuzzminimizetime 20x >"$out" 2>&1 </dev/null; then
+	if $go test "$package" -run '^$' -fuzz "^$name\$" -fuzztime "$time" -fuzzminimizetime 20x \
+		>"$out" 2>&1 </dev/null; then
 		result=passed
 	else
 		result=FAILED failed=1

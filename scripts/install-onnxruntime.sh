@@ -3,10 +3,10 @@
 #
 #   scripts/install-onnxruntime.sh [DIR]     DIR: ${XDG_DATA_HOME:-~/.local/share}/posttrain, where posttrain looks
 #
-# The library is in the PyPI package onnxruntime and, if pip cannot get that, in the npm package onnxruntime-node. Both
-# download with their own settings. What they download must have the SHA-256 below before it is unpacked. Only the library
-# is kept, and nothing of it is run or loaded. A second run does nothing. Progress goes to standard error. A failure
-# prints one line, and the exit code is 1.
+# The library is in the PyPI package onnxruntime and, if pip cannot get that, in the npm package onnxruntime-node.
+# Both download with their own settings. What they download must have the SHA-256 below before it is unpacked. Only
+# the library is kept, and nothing of it is run or loaded. A second run does nothing. Progress goes to standard error.
+# A failure prints one line, and the exit code is 1.
 set -euo pipefail
 
 wheel_version=1.31.1 # of onnxruntime; its Python is only the name on the wheel

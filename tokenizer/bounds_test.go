@@ -53,20 +53,24 @@ func TestPipelinesAreBounded(t *testing.T) {
 		{`"normalizer": {"type": "Prepend", "prepend": "` + strings.Repeat("x", 1000) + `"}`, "1e+03 times as long"},
 		{`"normalizer": {"type": "Replace", "pattern": {"Regex": "a"}, "content": "` + strings.Repeat("x", 99) + `"}`,
 			"99 times as long"},
-		{`"normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": "` + strings.Repeat("x", 40) + `"},` +
+		{`"normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": "` +
+			strings.Repeat("x", 40) + `"},` +
 			`"pre_tokenizer": {"type": "Metaspace", "replacement": "_"}`, "pre_tokenizer: up to this step"},
 		{`"pre_tokenizer": {"type": "Sequence", "pretokenizers": [` + many(`{"type": "ByteLevel"}`, 40) + `]}`,
 			"pre_tokenizer.pretokenizers[6]: up to this step"},
 		{`"decoder": {"type": "Sequence", "decoders": [` + many(double, 40) + `]}`, "decoder.decoders[6]: up to this"},
-		{`"decoder": {"type": "Replace", "pattern": {"Regex": "(?=a)"}, "content": ""}`, "want one without look-around"},
+		{`"decoder": {"type": "Replace", "pattern": {"Regex": "(?=a)"}, "content": ""}`,
+			"want one without look-around"},
 		{`"decoder": {"type": "Replace", "pattern": {"Regex": "\\s"}, "content": ""}`, "want one without look-around"},
 		{`"added_tokens": [{"content": "` + strings.Repeat("x", 300) + `"}]`,
 			"added_tokens[0].content: found 300 bytes, want at most 256"},
 		{`"added_tokens": [` + many(`{"content": "`+strings.Repeat("x", 250)+`"}`, 5000) + `]`,
 			"found 1250000 bytes of text in 5000 tokens"},
 		{`"added_tokens": [` + many(`{}`, 200_000) + `]`, "added_tokens: found 200000, want at most 131072"},
-		{`"post_processor": {"type": "TemplateProcessing", "special_tokens": {"x": {"ids": [` + many("1", 2000) + `]}}, ` +
-			`"single": [{"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "x"}}]}`, "found 2000 tokens around the text"},
+		{`"post_processor": {"type": "TemplateProcessing", "special_tokens": {"x": {"ids": [` +
+			many("1", 2000) + `]}}, ` +
+			`"single": [{"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "x"}}]}`,
+			"found 2000 tokens around the text"},
 	} {
 		_, err := loadFiles(map[string][]byte{"tokenizer.json": []byte(`{` + c.part + `, ` + tinyModel + `}`)})
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
@@ -100,8 +104,8 @@ func TestAddedTokensTakeLittleMemory(t *testing.T) {
 
 // TestWhiteSpaceOfAddedTokensIsLinear: tokens that take the white space around them, in a text of white space.
 func TestWhiteSpaceOfAddedTokensIsLinear(t *testing.T) {
-	tok, err := loadFiles(map[string][]byte{"tokenizer.json": []byte(`{"added_tokens": [{"content": " ", "rstrip": true},` +
-		`{"content": "\t", "lstrip": true}], ` + tinyModel + `}`)})
+	tok, err := loadFiles(map[string][]byte{"tokenizer.json": []byte(
+		`{"added_tokens": [{"content": " ", "rstrip": true}, {"content": "\t", "lstrip": true}], ` + tinyModel + `}`)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,8 +45,8 @@ var narrow = regexp.MustCompile(`\\[sSdDwWbB]`)
 func linearRegex(pattern, at string) (finder, error) {
 	re, err := regexp.Compile(pattern)
 	if err != nil || narrow.MatchString(pattern) {
-		return nil, fmt.Errorf("%s: regular expression %q: want one without look-around, back-references, \\s, \\d, \\w "+
-			"and \\b", at, pattern)
+		return nil, fmt.Errorf("%s: regular expression %q: want one without look-around, back-references, \\s, "+
+			"\\d, \\w and \\b", at, pattern)
 	}
 	return func(s string, _ deadline, emit func(string, bool)) {
 		done := 0

@@ -99,7 +99,8 @@ func oneLine(err error) string {
 	if e, ok := err.(*fs.PathError); ok {
 		text = e.Path + ": " + e.Err.Error()
 	}
-	return plain.Escape(strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), " "))
+	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
+	return plain.Escape(strings.Join(lines, " "))
 }
 
 // usageError is wrong use of the command line.

@@ -23,9 +23,11 @@ func TestCommandOf(t *testing.T) {
 func TestBoundsOfConfigs(t *testing.T) {
 	fill := func(text string, n int) string { return strings.Repeat(text, n) }
 	for name, text := range map[string]string{
-		"keys": fill("a: b\n", maxKeys), "list": "a: [" + fill("a,", maxBytes/2-8) + "]", "lines": fill("- a\n", maxKeys),
-		"text": "a: " + fill("x", maxBytes-8), "quoted": "a: \"" + fill("\\n", maxBytes/2-8) + "\"",
-		"brackets": fill("[", maxDepth), "maps": "a: [" + fill("{},", maxBytes/3-8) + "]", "flow": "{" + fill("a: b,", maxKeys) + "}",
+		"keys": fill("a: b\n", maxKeys), "list": "a: [" + fill("a,", maxBytes/2-8) + "]",
+		"lines": fill("- a\n", maxKeys),
+		"text":  "a: " + fill("x", maxBytes-8), "quoted": "a: \"" + fill("\\n", maxBytes/2-8) + "\"",
+		"brackets": fill("[", maxDepth), "maps": "a: [" + fill("{},", maxBytes/3-8) + "]",
+		"flow":   "{" + fill("a: b,", maxKeys) + "}",
 		"blocks": fill("a: |\n b\n", maxKeys/2), "tags": fill("a: !!b c\n", maxKeys),
 	} {
 		t.Run(name, func(t *testing.T) {

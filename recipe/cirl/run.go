@@ -82,8 +82,8 @@ func (t *training) learn(ctx context.Context) (*Result, error) {
 	l := &grpo.Loop{
 		Course:  t.Course(progressMetrics),
 		Options: t.o.GRPO, Train: t.Train, Sampling: t.o.Sampling, Score: grpo.CIScore(t.o.Reward),
-		Validation: t.o.Validation, Sampler: t.chat.Sampler, Reference: t.reference, Tasks: t.train, Held: tasks(t.held),
-		Answer: t.validate,
+		Validation: t.o.Validation, Sampler: t.chat.Sampler, Reference: t.reference, Tasks: t.train,
+		Held: tasks(t.held), Answer: t.validate,
 	}
 	if err := t.Follow(ctx, l); err != nil {
 		return nil, err

@@ -77,8 +77,8 @@ func Init(o InitOptions) (*model.Config, error) {
 		return nil, err
 	}
 	if need, most := c.WeightBytes(), float64(memory()); need > most {
-		return nil, fmt.Errorf("%s: its weights take %.1f GB of memory: want at most the %.1f GB of this machine", o.Like,
-			need/1e9, most/1e9)
+		return nil, fmt.Errorf("%s: its weights take %.1f GB of memory: want at most the %.1f GB of this machine",
+			o.Like, need/1e9, most/1e9)
 	}
 	if entries, err := os.ReadDir(o.Out); err == nil && len(entries) > 0 {
 		return nil, fmt.Errorf("%s: the folder is not empty; name another", o.Out)

@@ -28,7 +28,8 @@ import sys
 import types
 
 # A commit, because whoever owns the repository could put other code there later.
-REQUIREMENTS = "git+https://github.com/dhh1995/PromptCoder.git@87155427e93f6ab95dbd658d7f500c2cedc05af6 typing_extensions==4.15.0"
+PROMPT_CODER = "git+https://github.com/dhh1995/PromptCoder.git@87155427e93f6ab95dbd658d7f500c2cedc05af6"
+REQUIREMENTS = PROMPT_CODER + " typing_extensions==4.15.0"
 
 # What the checkout imports to run models. No prompt depends on it.
 MODEL_SIDE = {

@@ -32,7 +32,8 @@ func (p *page) check(left int64) error {
 		}
 	case h.Type == format.DataPageV2 && v2.Valid:
 		r, d := v2.V.RepetitionLevelsByteLength, v2.V.DefinitionLevelsByteLength
-		if most := int64(min(h.CompressedPageSize, h.UncompressedPageSize)); r < 0 || d < 0 || int64(r)+int64(d) > most {
+		most := int64(min(h.CompressedPageSize, h.UncompressedPageSize))
+		if r < 0 || d < 0 || int64(r)+int64(d) > most {
 			return fmt.Errorf("levels of %d and %d bytes in a page of %d", r, d, most)
 		}
 		if v2.V.NumNulls < 0 || v2.V.NumNulls > v2.V.NumValues || v2.V.NumRows < 0 {
@@ -245,7 +246,8 @@ func checkValues(encoding format.Encoding, text []byte, n int, most int64) error
 		}
 		suffixes, rest, err := deltas(rest, n)
 		if err == nil && (suffixes > int64(len(rest)) || prefixes > most) {
-			err = fmt.Errorf("texts of %s in %d bytes: want at most %s", Bytes(prefixes+suffixes), len(rest), Bytes(most))
+			err = fmt.Errorf("texts of %s in %d bytes: want at most %s",
+				Bytes(prefixes+suffixes), len(rest), Bytes(most))
 		}
 		return err
 	}

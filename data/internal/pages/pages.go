@@ -1,7 +1,7 @@
-// Package pages makes any parquet file safe for the library that reads its rows. The library trusts the sizes and counts
-// that a file claims, and some codecs of it grow without end on damage. A view is the same file without compression: its
-// pages are unpacked here, one per column at a time, to the size that the page's header gives, and every count in them
-// is compared with the header's before the library sees it.
+// Package pages makes any parquet file safe for the library that reads its rows. The library trusts the sizes and
+// counts that a file claims, and some codecs of it grow without end on damage. A view is the same file without
+// compression: its pages are unpacked here, one per column at a time, to the size that the page's header gives, and
+// every count in them is compared with the header's before the library sees it.
 //
 //  1. Open reads the footer and the headers of all pages and compares what they claim with the bound.
 //  2. ReadAt unpacks a page when the library asks for it (unpack.go) and checks its content (check.go).

@@ -93,7 +93,8 @@ func (v *view) unzstd(dst, src []byte) (err error) {
 	return fill(dst, v.zstd)
 }
 
-// maxWindow bounds how far zstd looks back, in bytes: level 19 looks back 8 MiB, and level 22 128 MiB if a page has them.
+// maxWindow bounds how far zstd looks back, in bytes: level 19 looks back 8 MiB, and level 22 128 MiB if a page has
+// them.
 const maxWindow = 128 << 20
 
 // fill reads dst and wants the end behind it.

@@ -21,8 +21,8 @@ const (
 	MaxRowValues = pages.MaxRowValues // of JSON, and of a list in parquet
 )
 
-// What a packed file (.gz, .parquet) may hold unpacked: slack and so many times its size. The rows of a file are kept in
-// memory, and few bytes can unpack to more than there is.
+// What a packed file (.gz, .parquet) may hold unpacked: slack and so many times its size. The rows of a file are kept
+// in memory, and few bytes can unpack to more than there is.
 const (
 	slack    = 64 << 20
 	unpacks  = 10
