@@ -39,6 +39,7 @@ func (s *Cached) Feed(ctx context.Context, rows int, next func(n int) []Arrival)
 type feed struct {
 	next    func(n int) []Arrival
 	arrived int // requests so far
+	budget  int // tokens of prompts that may still be read before the next step
 	calm    int // steps for which a smaller layout would have sufficed
 }
 
@@ -54,16 +55,32 @@ func (w *wave) admit() ([]*seat, error) {
 		w.feed.arrived++
 	}
 	w.waiting = slices.DeleteFunc(w.waiting, (*seat).isOver)
-	n, tokens := 0, 0
+	n, tokens, read := 0, 0, 0
 	for ; n < len(w.waiting); n++ {
 		if tokens += len(w.waiting[n].tokens); n > 0 {
 			tokens -= commonLen(w.waiting[n].tokens, w.waiting[n-1].tokens)
 		}
-		if n > 0 && tokens > joinTokens || n+len(w.seats) > 0 && !w.holds(n+1) {
+		first := n == 0 && w.feed.budget == joinTokens // of any length
+		if tokens > w.feed.budget && !first || n+len(w.seats) > 0 && !w.holds(n+1) {
 			break
 		}
+		read = tokens
 	}
+	w.feed.budget -= read
 	return w.waiting[:n], nil
+}
+
+// joinAll lets requests join until none waits that may, since more arrive while prompts are read.
+func (w *wave) joinAll(ctx context.Context) (joined bool, err error) {
+	w.feed.budget = joinTokens
+	for {
+		more, err := w.join(ctx)
+		if !more || err != nil {
+			return joined, err
+		}
+		joined = true
+		w.removeFinished()
+	}
 }
 
 // holds says whether the cache's memory suffices for the first n waiting requests too.

@@ -57,8 +57,12 @@ func (w *wave) run(ctx context.Context) (err error) {
 			w.pool.empty() // it may hold NaN
 		}
 	}()
+	join := w.join
+	if w.feed != nil {
+		join = w.joinAll
+	}
 	for {
-		joined, err := w.join(ctx)
+		joined, err := join(ctx)
 		if err != nil {
 			return err
 		}
