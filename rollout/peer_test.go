@@ -270,8 +270,8 @@ func TestSecretHidesOnlyItself(t *testing.T) {
 	}
 }
 
-// FuzzReply: whatever a server sends, the client gets a reply with a choice or an error of one short line; KEY stands
-// for the key, which is never in it.
+// FuzzReply: whatever a server sends, the client gets a reply with a choice or an error of one short line. KEY is
+// replaced by the key, which is never in it.
 func FuzzReply(f *testing.F) {
 	const key = "sk-very-secret-0123456789"
 	for _, body := range []string{replyJSON("yes"), replyJSON("yes", "no"), `{}`, `{"choices": null}`, `{"choices": [`,

@@ -21,7 +21,7 @@ const (
 	MaxRowValues = pages.MaxRowValues // of JSON, and of a list in parquet
 )
 
-// What a packed file (.gz, .parquet) may hold unpacked: slack and so many times its size. The rows of a file are kept
+// What a packed file (.gz, .parquet) may hold unpacked: slack and ten times its size. The rows of a file are kept
 // in memory, and few bytes can unpack to more than there is.
 const (
 	slack    = 64 << 20
