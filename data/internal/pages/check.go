@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -72,7 +73,7 @@ func (p *page) checkContent(content []byte, most int64) error {
 	switch h := &p.header; h.Type {
 	case format.DictionaryPage:
 		p.of.keepLengths(content)
-		return nil
+		return p.countTexts(content, nil, n)
 	case format.DataPage:
 		encoding = h.DataPageHeader.V.Encoding
 		if p.of.repetitions > 0 {
@@ -96,11 +97,43 @@ func (p *page) checkContent(content []byte, most int64) error {
 	if err := checkValues(encoding, content, n, most); err != nil {
 		return err
 	}
+	if encoding == format.Plain {
+		if err := p.countTexts(content, definitions, n); err != nil {
+			return err
+		}
+	}
 	if p.of.repetitions == 0 || p.counted {
 		return nil
 	}
 	p.counted = true
 	return p.countRows(repetitions, definitions, textsOf(encoding, content), n, RowBytes(most))
+}
+
+// countTexts compares the texts of a page, each after its length in four bytes, with the values that are no nulls. The
+// library prints a line of its own where they differ.
+func (p *page) countTexts(content, definitions []byte, n int) error {
+	if p.of.kind != format.ByteArray {
+		return nil
+	}
+	if definitions != nil && p.of.definitions > 0 {
+		levels, err := decodeLevels(definitions, p.of.definitions, n)
+		if err != nil {
+			return fmt.Errorf("definition levels: %w", err)
+		}
+		n = bytes.Count(levels, []byte{byte(p.of.definitions)})
+	}
+	found := 0
+	for ; len(content) >= 4; found++ {
+		_, rest, err := prefixed(content)
+		if err != nil {
+			return errors.New("a text is longer than the page")
+		}
+		content = rest
+	}
+	if found != n {
+		return fmt.Errorf("found %d texts, and its header claims %d", found, n)
+	}
+	return nil
 }
 
 // prefixed splits off a part that begins with its length in four bytes.

@@ -45,3 +45,17 @@ func TestCheckThrift(t *testing.T) {
 		}
 	}
 }
+
+// A page with other texts than its header claims made the library print a line of its own.
+func TestCountTexts(t *testing.T) {
+	for text, want := range map[string]string{
+		"\x01\x00\x00\x00a\x00\x00\x00\x00": "", "\x01\x00\x00\x00a": "found 1 texts, and its header claims 2",
+		"\x09\x00\x00\x00a": "longer than the page",
+	} {
+		p := &page{of: &chunk{leaf: leaf{kind: format.ByteArray}}}
+		if err := p.countTexts([]byte(text), nil, 2); err == nil && want != "" || err != nil && (want == "" ||
+			!strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
