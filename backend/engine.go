@@ -28,8 +28,9 @@ type Wants struct {
 // Engine runs programs. Graphs are built on it as on any compute.Backend.
 type Engine struct {
 	compute.Backend
-	Name  string // go, onnx or xla
-	Wants Wants
+	Name   string // go, onnx or xla
+	Detail string // its library: version, devices, place
+	Wants  Wants
 	// Warning says why auto did not choose a faster engine that is installed; nil without a reason.
 	Warning error
 
@@ -109,20 +110,36 @@ func (e *Engine) Close() { e.Finalize() }
 type Status struct {
 	Name     string // as in a spec
 	Present  bool   // built in, or its library's file is found
-	Untried  bool   // the file was found but not loaded, since loading runs its code
+	Untried  bool   // the file was found but not loaded, since loading runs its code; Load does
+	Broken   bool   // the file was found, and Load failed
 	Detail   string // version and place, or what is missing
 	HowToGet string // one line; empty if present
 }
 
-// State is the status in one word: present, found (a file that was not loaded) or missing.
+// State is the status in one word: present, found (a file that was not loaded), broken or missing.
 func (s Status) State() string {
 	switch {
+	case s.Broken:
+		return "broken"
 	case !s.Present:
 		return "missing"
 	case s.Untried:
 		return "found"
 	}
 	return "present"
+}
+
+// Load opens the engine if its file was found, and says what it is or why it does not open.
+func (s Status) Load() Status {
+	if !s.Untried {
+		return s
+	}
+	e, err := Open(s.Name)
+	if err != nil {
+		return Status{Name: s.Name, Broken: true, Detail: strings.TrimPrefix(err.Error(), "backend "+s.Name+": ")}
+	}
+	defer e.Close()
+	return Status{Name: s.Name, Present: true, Detail: e.Detail}
 }
 
 // List gives the status of go, onnx and xla. It loads no library.

@@ -247,6 +247,11 @@ func TestListFindsInstalledFiles(t *testing.T) {
 			t.Errorf("%s is %s, want %s", list[i].Name, got, want)
 		}
 	}
+	for _, s := range list[1:] {
+		if s = s.Load(); s.State() != "broken" || !strings.Contains(s.Detail, data) {
+			t.Errorf("an empty file loads as %+v, want broken with its path", s)
+		}
+	}
 	if onnx := list[1]; !onnx.Present || !strings.HasSuffix(onnx.Detail, "1.31.1") {
 		t.Errorf("got %+v, want the newer of two libraries", onnx)
 	}

@@ -33,7 +33,8 @@ func openONNX(path string) (*Engine, error) {
 		return nil, err
 	}
 	wants := Wants{SharedMemory: true, HostRows: true, Tokens: 1024, LiveGraphs: 6}
-	return &Engine{Backend: &onnxEngine{Backend: b}, owner: b, Name: "onnx", Wants: wants}, nil
+	detail := fmt.Sprintf("ONNX Runtime %s, CPU, %s", b.Version(), found)
+	return &Engine{Backend: &onnxEngine{Backend: b}, owner: b, Name: "onnx", Detail: detail, Wants: wants}, nil
 }
 
 // loadONNX opens the library at path. compute-onnx would download a library if it found none. That is switched off, and

@@ -1,16 +1,18 @@
 package backend
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
 
 const (
 	pluginPathEnv = "PJRT_PLUGIN_LIBRARY_PATH"
-	xlaHowToGet   = "give the path of a PJRT plugin as xla:/path/plugin.so (of JAX: " +
+	xlaHowToGet   = "run scripts/install-pjrt-cpu.sh for a CPU, or give a plugin as xla:/path/plugin.so (of JAX: " +
 		"jax_plugins/xla_cuda13/xla_cuda_plugin.so in its site-packages), or name the folder that holds " +
 		"pjrt_c_api_<name>_plugin.so in " + pluginPathEnv + " (docs/gpu.md)"
 )
@@ -21,10 +23,14 @@ func pluginFolders() []string {
 	if paths := os.Getenv(pluginPathEnv); paths != "" {
 		return slices.DeleteFunc(filepath.SplitList(paths), func(p string) bool { return !filepath.IsAbs(p) })
 	}
-	folders := []string{"/usr/local/lib/go-xla"}
-	if home := homeDir(); home != "" {
-		folders = append([]string{filepath.Join(home, ".local", "lib", "go-xla")}, folders...)
+	var folders []string
+	if dir := dataDir(); dir != "" {
+		folders = append(folders, dir)
 	}
+	if home := homeDir(); home != "" {
+		folders = append(folders, filepath.Join(home, ".local", "lib", "go-xla"))
+	}
+	folders = append(folders, "/usr/local/lib/go-xla")
 	for _, p := range filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")) {
 		if filepath.IsAbs(p) {
 			folders = append(folders, p)
@@ -45,14 +51,32 @@ func findPlugins() []string {
 	return found
 }
 
-// xlaConfig turns the text after "xla:", [PLUGIN][,option...], into go-xla's configuration and the plugin's name or
-// absolute path. A path must name a file; go-xla searches for names, in the linker's folders too.
+// findPlugin gives the first plugin file with a name such as cpu or cuda. If the name is "", CUDA's comes before cpu's,
+// and that before all others. It is "" if there is no such file.
+func findPlugin(name string) string {
+	found := findPlugins()
+	if name == "" && len(found) > 0 {
+		return cmp.Or(findPlugin("cuda"), findPlugin("cpu"), found[0])
+	}
+	named := regexp.MustCompile(`[_-]` + regexp.QuoteMeta(name) + `[_.-]`)
+	for _, path := range found {
+		if named.MatchString(filepath.Base(path)) {
+			return path
+		}
+	}
+	return ""
+}
+
+// xlaConfig turns the text after "xla:", [PLUGIN][,option...], into go-xla's configuration and the plugin's absolute
+// path. A path must name a file; a name, or "" for any plugin, is that of a file in pluginFolders.
 func xlaConfig(arg string) (config, plugin string, err error) {
 	plugin, options, hasOptions := strings.Cut(arg, ",")
 	if strings.Contains(plugin, "/") {
 		if plugin, err = existingFile(plugin, "xla"); err != nil {
 			return "", "", err
 		}
+	} else if plugin = findPlugin(plugin); plugin == "" {
+		return "", "", noPluginError(arg)
 	}
 	if hasOptions {
 		return plugin + "," + options, plugin, nil
@@ -60,11 +84,13 @@ func xlaConfig(arg string) (config, plugin string, err error) {
 	return plugin, plugin, nil
 }
 
-func noPluginError() error {
+// noPluginError says where no plugin of the name before the comma was found.
+func noPluginError(arg string) error {
 	if len(pluginFolders()) == 0 {
 		return fmt.Errorf("%s=%s: want absolute paths of folders", pluginPathEnv, os.Getenv(pluginPathEnv))
 	}
-	return fmt.Errorf("no PJRT plugin in %s", strings.Join(pluginFolders(), ", "))
+	name, _, _ := strings.Cut(arg, ",")
+	return fmt.Errorf("no PJRT plugin %sin %s", strings.TrimLeft(name+" ", " "), strings.Join(pluginFolders(), ", "))
 }
 
 // pluginEnvironment gives the variables to set before a plugin is opened, unless the user has set them. go-xla looks
@@ -74,9 +100,6 @@ func pluginEnvironment(plugin string) map[string]string {
 	set := map[string]string{}
 	if os.Getenv("GOPJRT_CUDA_CHECKS") == "" {
 		set["GOPJRT_CUDA_CHECKS"] = "0"
-	}
-	if home, _ := os.UserHomeDir(); home != "" && homeDir() == "" || os.Getenv(pluginPathEnv) != "" {
-		set[pluginPathEnv] = strings.Join(pluginFolders(), string(filepath.ListSeparator)) // no relative ones
 	}
 	const flag = "--xla_gpu_cuda_data_dir="
 	flags := os.Getenv("XLA_FLAGS")

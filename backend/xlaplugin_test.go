@@ -4,6 +4,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -36,5 +37,26 @@ func TestPluginEnvironment(t *testing.T) {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
+	}
+}
+
+// Without a name CUDA's plugin is taken, then the CPU's, then any.
+func TestFindPlugin(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv(pluginPathEnv, dir)
+	for _, tc := range []struct{ file, name, want string }{
+		{"", "", ""}, {"pjrt_c_api_amx_plugin.so", "", "pjrt_c_api_amx_plugin.so"},
+		{"pjrt_c_api_cpu_plugin.so", "", "pjrt_c_api_cpu_plugin.so"},
+		{"pjrt_c_api_cuda_plugin.so", "", "pjrt_c_api_cuda_plugin.so"},
+		{"", "amx", "pjrt_c_api_amx_plugin.so"}, {"", "cpu", "pjrt_c_api_cpu_plugin.so"}, {"", "cp", ""}, {"", "tpu", ""},
+	} {
+		if tc.file != "" {
+			if err := os.WriteFile(filepath.Join(dir, tc.file), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := findPlugin(tc.name); strings.TrimPrefix(got, dir+"/") != tc.want {
+			t.Errorf("%q: got %q, want %q", tc.name, got, tc.want)
+		}
 	}
 }

@@ -8,17 +8,23 @@ import (
 	"github.com/posttrain/posttrain/backend"
 )
 
-// RequireONNX is the environment variable that makes tests fail instead of skip if ONNX Runtime's library is missing.
-const RequireONNX = "POSTTRAIN_REQUIRE_ONNX"
+// required are the environment variables that make tests fail instead of skip if an engine's library is missing. Tests
+// run on xla only if its variable is 1: compiling their programs takes minutes.
+var required = map[string]string{"onnx": "POSTTRAIN_REQUIRE_ONNX", "xla": "POSTTRAIN_REQUIRE_XLA"}
 
-// Engines opens the go engine and, if its library is found, onnx. The test's cleanup closes them.
+// Engines opens the go engine, onnx if its library is found, and xla if it is required. The test's cleanup closes them.
 func Engines(t testing.TB) []*backend.Engine {
 	t.Helper()
-	engines := []*backend.Engine{Go(t)}
-	if e := openONNX(t); e != nil {
-		engines = append(engines, e)
-	} else {
-		t.Log("tested without onnx: its library is not installed (scripts/install-onnxruntime.sh)")
+	engines, names := []*backend.Engine{Go(t)}, []string{"onnx"}
+	if os.Getenv(required["xla"]) == "1" {
+		names = append(names, "xla")
+	}
+	for _, name := range names {
+		if e, missing := open(t, name); e != nil {
+			engines = append(engines, e)
+		} else {
+			t.Logf("tested without %s: %s", name, missing)
+		}
 	}
 	return engines
 }
@@ -36,30 +42,30 @@ func Go(t testing.TB) *backend.Engine {
 // ONNX opens the onnx engine, or skips the test if its library is missing.
 func ONNX(t testing.TB) *backend.Engine {
 	t.Helper()
-	e := openONNX(t)
+	e, missing := open(t, "onnx")
 	if e == nil {
-		t.Skip("ONNX Runtime's library is not installed (scripts/install-onnxruntime.sh)")
+		t.Skip(missing)
 	}
 	return e
 }
 
-// openONNX opens the onnx engine. It returns nil if the library is missing and RequireONNX is not set.
-func openONNX(t testing.TB) *backend.Engine {
+// open opens an engine. It returns nil and what is missing if there is no library and the tests do not require it.
+func open(t testing.TB, name string) (e *backend.Engine, missing string) {
 	t.Helper()
 	for _, s := range backend.List() {
-		if s.Name == "onnx" && !s.Present {
-			if os.Getenv(RequireONNX) == "1" {
-				t.Fatalf("%s=1: %s", RequireONNX, s.Detail)
+		if s.Name == name && !s.Present {
+			if key := required[name]; os.Getenv(key) == "1" {
+				t.Fatalf("%s=1: %s", key, s.Detail)
 			}
-			return nil
+			return nil, s.Detail + ": " + s.HowToGet
 		}
 	}
-	e, err := backend.Open("onnx")
+	e, err := backend.Open(name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(e.Close)
-	return e
+	return e, ""
 }
 
 // Each runs a test on every engine of Engines.

@@ -12,12 +12,13 @@ import (
 func newBackends(s streams) *cobra.Command {
 	return &cobra.Command{
 		Use: "backends", Short: "List the engines: what is present, what is missing and how to get it",
-		Long: "List the engines that --backend takes. A library that is found has not been loaded yet; loading it\n" +
-			"may still fail. Nothing is ever downloaded without being asked for.",
+		Long: "List the engines that --backend takes, and load the libraries that are found, to see whether they\n" +
+			"work. Nothing is ever downloaded without being asked for.",
 		Example: "  posttrain backends", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			w := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
 			for _, b := range backend.List() {
+				b = b.Load()
 				fmt.Fprintf(w, "%s\t%s\t%s\n", b.Name, b.State(), b.Detail)
 				if !b.Present && b.HowToGet != "" {
 					fmt.Fprintf(w, "\t\tget it: %s\n", b.HowToGet)

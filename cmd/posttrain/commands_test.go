@@ -213,7 +213,7 @@ func TestModelInit(t *testing.T) {
 func TestBackends(t *testing.T) {
 	t.Setenv("PJRT_PLUGIN_LIBRARY_PATH", t.TempDir())
 	o := must(t, "backends")
-	for _, pattern := range []string{`(?m)^go +present +`, `(?m)^onnx +(found|missing) +`,
+	for _, pattern := range []string{`(?m)^go +present +`, `(?m)^onnx +(present +ONNX Runtime \d|missing +)`,
 		`(?m)^xla +missing +.*\n +get it: `} {
 		if !regexp.MustCompile(pattern).MatchString(o.out) {
 			t.Errorf("lacks %s:\n%s", pattern, o.out)
