@@ -48,7 +48,8 @@ func TestFindPlugin(t *testing.T) {
 		{"", "", ""}, {"pjrt_c_api_amx_plugin.so", "", "pjrt_c_api_amx_plugin.so"},
 		{"pjrt_c_api_cpu_plugin.so", "", "pjrt_c_api_cpu_plugin.so"},
 		{"pjrt_c_api_cuda_plugin.so", "", "pjrt_c_api_cuda_plugin.so"},
-		{"", "amx", "pjrt_c_api_amx_plugin.so"}, {"", "cpu", "pjrt_c_api_cpu_plugin.so"}, {"", "cp", ""}, {"", "tpu", ""},
+		{"", "amx", "pjrt_c_api_amx_plugin.so"}, {"", "cpu", "pjrt_c_api_cpu_plugin.so"}, {"", "cp", ""},
+		{"", "tpu", ""},
 	} {
 		if tc.file != "" {
 			if err := os.WriteFile(filepath.Join(dir, tc.file), nil, 0o644); err != nil {
