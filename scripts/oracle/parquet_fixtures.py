@@ -70,3 +70,7 @@ write_item("ci-map", item(dict, dict), pa.schema([("seed", seed), ("dataset_item
 NUMBERS = [{"prompt": f"Q{i}", "chosen": "a", "rejected": " ".join(str(i * i * k % 997) for k in range(1, 40))}
            for i in range(60)]
 pq.write_table(pa.Table.from_pylist(NUMBERS), "data/testdata/lz4.parquet", compression="lz4", use_dictionary=False)
+
+# Many short runs of indexes into a dictionary, for FuzzParquet.
+RUNS = [{"prompt": "Q", "chosen": "goods"[: i // 8 % 5] or "g", "rejected": "bad"} for i in range(240)]
+pq.write_table(pa.Table.from_pylist(RUNS), "data/testdata/runs.parquet", compression="none")

@@ -21,8 +21,10 @@ func Edit(file, edits []byte) []byte {
 			file[at] = edits[3]
 		case 1:
 			file[at] ^= 1 << (edits[3] % 8)
-		case 2: // a number of some bytes as thrift and parquet's runs write it
-			copy(file[at:], []byte{0xff, 0xff, 0xff, 0xff, 0x0f}[4-edits[3]%5:])
+		case 2: // a number of some bytes as thrift and parquet's runs write it; an even one is a run of equal values
+			number := []byte{0xff, 0xff, 0xff, 0xff, 0x0f}[4-edits[3]%5:]
+			number[0] -= edits[3] >> 7
+			copy(file[at:], number)
 		case 3: // the same bytes twice
 			copy(file[at:], file[max(0, at-int(edits[3])):at])
 		}
