@@ -7,7 +7,7 @@
 # Both download with their own settings. What they download must have the SHA-256 below before it is unpacked. Only
 # the library is kept, and nothing of it is run or loaded. A second run does nothing. Progress goes to standard error.
 # A failure prints one line, and the exit code is 1.
-set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/install-common.sh"
 
 wheel_version=1.31.1 # of onnxruntime; its Python is only the name on the wheel
 wheel_python=3.12
@@ -27,12 +27,6 @@ case "$(uname -m)" in
     wheel_library_sha=8aa3b76b28c778a2b1dd660d34161adb1d508c9ccd04ff9dc80e26eca5df8467
     npm_library_sha=1f549d46250b005580b597f4164984aaf75b3bcb9f3aeb07c7f8a8fe60b23c76 ;;
 esac
-
-say() { echo "install-onnxruntime: $*" >&2; }
-fail() { say "$*"; exit 1; }
-
-# has_sha FILE SHA256 checks a file.
-has_sha() { [ -f "$1" ] && [ "$(sha256sum <"$1")" = "$2  -" ]; }
 
 # from_pypi DIR prints the path of the library unpacked from the wheel.
 from_pypi() {
@@ -58,26 +52,16 @@ from_npm() {
 
 one_of() { [ -f "$1" ] && echo "$1" || { echo "the package holds no ${1##*/}"; return 1; }; }
 
-# put FILE VERSION SHA256 installs a library under its full name, and prints the path.
-put() {
+# put_version FILE VERSION SHA256 installs a library under its full name, and prints the path.
+put_version() {
   has_sha "$1" "$3" || fail "the downloaded ${1##*/} is not that of version $2: its SHA-256 is another"
-  local target="$dir/libonnxruntime.so.$2"
-  cp "$1" "$target.new" && chmod 755 "$target.new" && mv -f "$target.new" "$target" || fail "cannot write $target"
-  echo "$target"
+  put "$1" "$dir/libonnxruntime.so.$2"
 }
 
 [ $# -le 1 ] && [ "${1:-}" != -h ] && [ "${1:-}" != --help ] || { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 [ "$(uname -s)" = Linux ] || fail "only Linux is supported, this is $(uname -s)"
 [ -n "${npm_machine:-}" ] || fail "only x86_64 and aarch64 are supported, this is $(uname -m)"
-command -v sha256sum >/dev/null || fail "no sha256sum: it is in coreutils"
-
-# Like posttrain, ignore relative paths in the environment.
-case "${HOME:-}" in /*) data="$HOME/.local/share" ;; *) data= ;; esac
-case "${XDG_DATA_HOME:-}" in /*) data="$XDG_DATA_HOME" ;; esac
-[ -n "${1:-$data}" ] || fail "neither XDG_DATA_HOME nor HOME is an absolute path: name a folder"
-dir="${1:-$data/posttrain}"
-mkdir -p "$dir" 2>/dev/null || fail "cannot make $dir"
-dir="$(cd "$dir" && pwd)"
+dir="$(make_folder "${1:-}")"
 for installed in "$wheel_version $wheel_library_sha" "$npm_version $npm_library_sha"; do
   library="$dir/libonnxruntime.so.${installed% *}"
   if has_sha "$library" "${installed#* }"; then
@@ -91,13 +75,13 @@ trap 'rm -rf "$work"' EXIT
 mkdir "$work/pypi" "$work/npm"
 say "getting onnxruntime $wheel_version with pip"
 if found="$(from_pypi "$work/pypi")"; then
-  put "$found" "$wheel_version" "$wheel_library_sha"
+  put_version "$found" "$wheel_version" "$wheel_library_sha"
   exit 0
 fi
 why="$found"
 say "pip: $why; getting onnxruntime-node $npm_version with npm"
 if found="$(from_npm "$work/npm")"; then
-  put "$found" "$npm_version" "$npm_library_sha"
+  put_version "$found" "$npm_version" "$npm_library_sha"
   exit 0
 fi
 fail "could not get ONNX Runtime (pip: $why; npm: $found)"

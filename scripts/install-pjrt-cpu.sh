@@ -8,7 +8,7 @@
 # --backend xla:amx. What pip downloads must have the SHA-256 below before it is unpacked. Only the plugin is kept, and
 # nothing of it is run or loaded. A second run does nothing. Progress goes to standard error. A failure prints one line,
 # and the exit code is 1.
-set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/install-common.sh"
 
 package=xla-cpu-pjrt==0.0.1
 name=cpu
@@ -24,23 +24,10 @@ if [ "${1:-}" = --amx ]; then
   plugin_sha=ad1309ac822b1b24d51b7f9947c7c9fa9ef5d67f390584cbc3d1fa2428fed9c2
 fi
 
-say() { echo "install-pjrt-cpu: $*" >&2; }
-fail() { say "$*"; exit 1; }
-
-# has_sha FILE SHA256 checks a file.
-has_sha() { [ -f "$1" ] && [ "$(sha256sum <"$1")" = "$2  -" ]; }
-
 [ $# -le 1 ] && [ "${1:-}" != -h ] && [ "${1:-}" != --help ] || { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 [ "$(uname -sm)" = "Linux x86_64" ] || fail "only Linux on x86_64 is supported, this is $(uname -sm)"
-command -v sha256sum >/dev/null || fail "no sha256sum: it is in coreutils"
-
-# Like posttrain, ignore relative paths in the environment.
-case "${HOME:-}" in /*) data="$HOME/.local/share" ;; *) data= ;; esac
-case "${XDG_DATA_HOME:-}" in /*) data="$XDG_DATA_HOME" ;; esac
-[ -n "${1:-$data}" ] || fail "neither XDG_DATA_HOME nor HOME is an absolute path: name a folder"
-dir="${1:-$data/posttrain}"
-mkdir -p "$dir" 2>/dev/null || fail "cannot make $dir"
-target="$(cd "$dir" && pwd)/pjrt_c_api_${name}_plugin.so"
+dir="$(make_folder "${1:-}")"
+target="$dir/pjrt_c_api_${name}_plugin.so"
 if has_sha "$target" "$plugin_sha"; then
   echo "$target"
   exit 0
@@ -56,6 +43,4 @@ echo "$package --hash=sha256:$wheel_sha" >"$work/requirements.txt"
     --dest "$work" -r "$work/requirements.txt" && python3 -m zipfile -e "$work"/*.whl "$work/wheel"
 } >"$work/log" 2>&1 || fail "$(tail -n 1 "$work/log")"
 has_sha "$work/wheel/$plugin" "$plugin_sha" || fail "the downloaded ${plugin##*/} is another one: its SHA-256 differs"
-cp "$work/wheel/$plugin" "$target.new" && chmod 755 "$target.new" && mv -f "$target.new" "$target" ||
-  fail "cannot write $target"
-echo "$target"
+put "$work/wheel/$plugin" "$target"
