@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -141,19 +140,7 @@ var cirlFaults = []faultCase{
 // TestCIRLFaults: every bad input gives a line that names the place, what was found and what is accepted, and leaves
 // nothing.
 func TestCIRLFaults(t *testing.T) {
-	for _, f := range cirlFaults {
-		t.Run(f.name, func(t *testing.T) {
-			workCI(t)
-			if f.make != nil {
-				f.make(t)
-			}
-			before := tree(t)
-			checkRefusal(t, cli(t, f.args...), f)
-			if after := tree(t); !slices.Equal(before, after) {
-				t.Errorf("left behind:\n%s\nbefore:\n%s", strings.Join(after, "\n"), strings.Join(before, "\n"))
-			}
-		})
-	}
+	refuseAll(t, workCI, cirlFaults)
 }
 
 // makeRandomModel puts a model of random weights with the embedded tokenizer into the folder random: it never writes a

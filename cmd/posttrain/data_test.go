@@ -3,7 +3,6 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -32,7 +31,7 @@ func TestDataFaults(t *testing.T) {
 		return append([]string{"data", "best", "--model", "model", "--backend", "go", "--data", "items.jsonl",
 			"--out", "x.jsonl"}, more...)
 	}
-	for _, f := range []faultCase{
+	refuseAll(t, func(t *testing.T) { work(t, "qwen2-newer") }, []faultCase{
 		{"best of nothing good", nil, best(), 1, []string{"no answer has a reward of 1 or more", "best of 4",
 			"-1.00", "--min-reward"}, nil},
 		{"best without out", nil, []string{"data", "best"}, 2, []string{"--out", "out is missing",
@@ -151,19 +150,7 @@ func TestDataFaults(t *testing.T) {
 			`{"prompt":"Q","completion":"A"}`+"\n"+`{"text":"bare"}`+"\n"), []string{"data", "convert",
 			"mixed.jsonl", "x.parquet"}, 1,
 			[]string{"x.parquet: not written", "some are bare text", ".jsonl"}, nil},
-	} {
-		t.Run(f.name, func(t *testing.T) {
-			work(t, "qwen2-newer")
-			if f.make != nil {
-				f.make(t)
-			}
-			before := tree(t)
-			checkRefusal(t, cli(t, f.args...), f)
-			if after := tree(t); !slices.Equal(before, after) {
-				t.Errorf("left behind:\n%s\nbefore:\n%s", strings.Join(after, "\n"), strings.Join(before, "\n"))
-			}
-		})
-	}
+	})
 }
 
 func TestDataConvertAndCheck(t *testing.T) {

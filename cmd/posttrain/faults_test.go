@@ -300,6 +300,24 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// refuseAll runs commands that must fail, each in a new folder that enter makes, where it must leave nothing behind.
+func refuseAll(t *testing.T, enter func(t *testing.T), list []faultCase) {
+	t.Helper()
+	for _, f := range list {
+		t.Run(f.name, func(t *testing.T) {
+			enter(t)
+			if f.make != nil {
+				f.make(t)
+			}
+			before := tree(t)
+			checkRefusal(t, cli(t, f.args...), f)
+			if after := tree(t); !slices.Equal(before, after) {
+				t.Errorf("left behind:\n%s\nbefore:\n%s", strings.Join(after, "\n"), strings.Join(before, "\n"))
+			}
+		})
+	}
+}
+
 // checkRefusal holds a failed command against what it must say.
 func checkRefusal(t *testing.T, o outcome, f faultCase) {
 	t.Helper()
