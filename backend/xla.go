@@ -39,9 +39,10 @@ func openXLA(arg string) (*Engine, error) {
 // pluginFault gives go-xla's reason in one line, without the words before it that repeat the file's name.
 func pluginFault(err error) string {
 	text := oneLine(err.Error())
-	if _, reason, ok := strings.Cut(text, "failed to load PJRT plugin for name "); ok {
-		_, reason, _ = strings.Cut(reason, ": ")
-		return reason
+	if _, rest, ok := strings.Cut(text, "failed to load PJRT plugin for name "); ok {
+		if _, reason, ok := strings.Cut(rest, ": "); ok {
+			return reason
+		}
 	}
 	return text
 }

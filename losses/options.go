@@ -31,9 +31,6 @@ const (
 // Types lists the losses, in the order in which messages name them.
 func Types() []string { return []string{DPO, IPO, SimPO, CPO} }
 
-// Priors lists the priors.
-func Priors() []string { return []string{MaPPO, None} }
-
 // Options choose the objective. An option that only some losses use is a pointer: nil means "not given", and giving one
 // to a loss that does not use it is a fault. Start from Defaults.
 type Options struct {

@@ -3,14 +3,13 @@ package recipe
 import (
 	"fmt"
 
-	"github.com/posttrain/posttrain/rollout/local"
-	"github.com/posttrain/posttrain/run"
-
 	"github.com/gomlx/compute/dtypes"
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/tokenizer"
 	"github.com/posttrain/posttrain/train"
 )

@@ -83,7 +83,7 @@ func (p *Patience) Again(failed *RemoteError, before int) (wait time.Duration, a
 	return wait, again
 }
 
-// warn tells the user of the first failure at once, because the last try may be minutes away.
+// warn reports the first failure at once, because the last try may be minutes away.
 func (p *Patience) warn(failed *RemoteError, wait time.Duration, left int) {
 	now, last := time.Now().UnixNano(), p.warned.Load()
 	due := last == 0 || now-last > int64(time.Minute)
