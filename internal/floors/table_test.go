@@ -77,6 +77,7 @@ var Table = []Row{
 	{"serve", behaviour, []string{"rollout"}},
 
 	{"grpo", method, []string{gomlx, compute}},
+	{"federated", method, nil},
 
 	{"recipe", recipe, []string{compute}},
 

@@ -1,0 +1,178 @@
+// Package protocol has both sides of the federated methods: the server, which owns the parameters θ, and the agents,
+// which own their environment or data. Neither knows how messages travel: a simulation on a virtual clock, processes on
+// a network and the replay of a journal all drive the same code.
+//
+// Glossary: a [Task] is what the server asks of one agent; an [Update] is the agent's answer; a version counts the
+// server's parameters (0 is the start), in synchronous methods it is the round; a receipt says what the server did with
+// an update.
+//
+// The pipeline:
+//
+//  1. [Server].Join makes an agent known and returns its first tasks.
+//  2. [Agent].Do does a task with its [Workload] and returns an update.
+//  3. [Server].Receive checks the update (see [federated.Guard]), applies it, and returns a receipt and the next tasks.
+//  4. [Server].Deadline closes a synchronous round without those who are late.
+//
+// A server is deterministic: the same calls in the same order give the same bits.
+package protocol
+
+import (
+	"context"
+	"encoding/json"
+)
+
+// Kind says what a task asks for, and so what its update holds.
+type Kind string
+
+// The kinds of tasks.
+const (
+	Gradient Kind = "gradient" // sample under Params; send g, an ascent direction of the return
+	Solve    Kind = "solve"    // FedNPG-ADMM: sample under Params; send u = y_i + λ_i/ρ and g
+	Product  Kind = "product"  // send H·v at the parameters and samples of the round, for v = Direction
+	Search   Kind = "search"   // send KL and gain of θ + Scale·0.8^j·Direction, j = 0 … 9, on the round's samples
+	Train    Kind = "train"    // train locally from Params; send the weights after it less Params
+	Stop     Kind = "stop"     // the run has ended; there is no answer
+)
+
+// Task is what the server asks of one agent. The slices belong to the server: an agent does not write to them.
+type Task struct {
+	Kind    Kind `json:"kind"`
+	Version int  `json:"version"` // of Params; an update names it
+	Step    int  `json:"step"`    // within a round: inner rounds of ADMM, products of conjugate gradient
+	Attempt int  `json:"attempt"` // of a round that secure aggregation repeats; else 0
+
+	Accepted int     `json:"accepted"`          // last round whose update of this agent counts, -1: none; see [Agent]
+	Restart  bool    `json:"restart,omitempty"` // of ADMM: the agent forgets its dual and direction
+	Scale    float64 `json:"scale,omitempty"`   // of Search
+	Present  []int   `json:"present,omitempty"` // agents of a round with secure aggregation, in order
+
+	Params    []float64 `json:"-"` // [d] θ or θ̃; nil in Product and Search, which use those of the round
+	Direction []float64 `json:"-"` // [d] y of Solve and Search, v of Product
+}
+
+// Send is a task with the number of the agent that it goes to.
+type Send struct {
+	Agent int
+	Task  Task
+}
+
+// Update is an agent's answer to a task.
+type Update struct {
+	Agent   int  `json:"agent"`
+	Kind    Kind `json:"kind"`
+	Version int  `json:"version"` // of the task
+	Step    int  `json:"step"`
+	Attempt int  `json:"attempt"`
+
+	Stats Stats `json:"stats"`
+
+	Vectors [][]float64 `json:"-"` // each [d], by kind: {g}, {u, g}, {H·v}, none for Search, {change of the weights}
+	Numbers []float64   `json:"numbers,omitempty"`
+	Masked  []uint64    `json:"-"` // with secure aggregation instead of Vectors: their fixed-point sum with masks, joined
+}
+
+// Stats say what an agent's samples were. They are the only facts about its data that leave it.
+type Stats struct {
+	Steps    int     `json:"steps"`    // time steps, or tokens
+	Episodes int     `json:"episodes"` // that ended, or completions
+	Return   float64 `json:"return"`   // mean undiscounted return of these episodes, or mean reward; 0 without episodes
+}
+
+// Receipt says what the server did with an update.
+type Receipt struct {
+	Accepted bool    `json:"accepted"`
+	Reason   string  `json:"reason,omitempty"` // of a refusal, one of the Reason constants of package federated
+	Detail   string  `json:"detail,omitempty"` // the refusal in words, with the value found and the one wanted
+	Bound    float64 `json:"bound,omitempty"`  // the norm that a longer gradient was shortened to; 0: it was not
+
+	// Stepped reports whether θ has a new version because of this update; Metrics are then its metrics by name: version,
+	// delay, alpha, norm, direction_norm, kl, search, refused, return, samples, ….
+	Stepped bool               `json:"stepped"`
+	Metrics map[string]float64 `json:"metrics,omitempty"`
+}
+
+// Server is the server's side of a method. It is not safe for concurrent use.
+type Server interface {
+	// Join makes an agent known, or greets one that comes back, and returns its tasks. A second Join of an agent without
+	// an update between them repeats its task.
+	Join(agent int) []Send
+	// Receive checks and applies an update and returns the tasks that follow from it. A refused update of a known
+	// agent leads to a new task for it, except a duplicate.
+	Receive(u Update) (Receipt, []Send)
+	// Deadline closes the open round of a synchronous method with the agents that have answered, if they are a quorum.
+	// Asynchronous methods ignore it.
+	Deadline() (Receipt, []Send)
+	// Leave removes an agent from the run for good.
+	Leave(agent int) []Send
+
+	Version() int      // of Params: updates applied, or rounds closed
+	Params() []float64 // [d] θ, which belongs to the server
+	Done() bool        // the run's rounds, updates or samples are used up
+
+	// State is all that the server needs to go on, and Restore takes it back. A restored server goes on with the same
+	// bits.
+	State() (State, error)
+	Restore(State) error
+}
+
+// State is a snapshot of a server or an agent: small facts as JSON, and vectors by name.
+type State struct {
+	Head    json.RawMessage
+	Vectors map[string][]float64
+}
+
+// Identity says what an agent trains. Server and agents must agree in all of it.
+type Identity struct {
+	Protocol int      `json:"protocol"` // version of the messages: [Version]
+	Task     string   `json:"task"`     // such as control/cartpole
+	Tensors  []Tensor `json:"tensors"`  // the parameters in their order in θ
+	Base     string   `json:"base"`     // SHA-256 of what is not trained, such as a base model; "": nothing
+}
+
+// Version of the protocol. It changes when an older agent could misread a message.
+const Version = 1
+
+// Tensor is a named part of θ.
+type Tensor struct {
+	Name  string `json:"name"`
+	Shape []int  `json:"shape"`
+	Type  string `json:"type"` // that the workload computes in: float64, float32, bfloat16
+}
+
+// Workload is one agent's environment or data, with the arithmetic of its model. Every implementation passes
+// workloadtest.Run.
+type Workload interface {
+	Identity() Identity
+	// Start returns θ_0, which every agent and the server compute alike from the run's seed.
+	Start() []float64
+	// Collect samples under params. The draws depend only on the agent, the run's seed and version, so an agent that was
+	// killed and asked again sends the same numbers. The batch stays valid until the next Collect.
+	Collect(ctx context.Context, params []float64, version int) (Batch, error)
+	// State is what the agent learns for itself and never sends, such as a critic. Restore takes it back.
+	State() (State, error)
+	Restore(State) error
+}
+
+// Batch is what an agent has sampled under some parameters θ.
+type Batch interface {
+	Stats() Stats
+	// Gradient is the ascent direction of the return at θ, [d].
+	Gradient() ([]float64, error)
+	// Product is H·v, H the Hessian at θ of the mean over the samples of KL(π_θ‖π), the Fisher matrix.
+	Product(v []float64) ([]float64, error)
+	// Search evaluates θ + scale·direction for each scale: the mean KL(π_θ‖π), and the gain, the mean over the samples
+	// of ratio·advantage less that at θ.
+	Search(direction []float64, scales []float64) (kl, gain []float64, err error)
+	// Train trains locally on the samples from θ and returns the change of the weights.
+	Train(ctx context.Context, how Local) ([]float64, error)
+}
+
+// Local says how an agent trains for itself (FedAvg, FedProx, FedBuff, DiLoCo, FedPPO).
+type Local struct {
+	Epochs    int     // over the samples
+	Minibatch int     // samples of a step
+	LR        float64 // of Adam
+	Clip      float64 // of PPO's ratio
+	Proximal  float64 // μ of FedProx: adds μ(θ − θ_start) to the gradient of the loss; 0: none
+	Entropy   float64 // weight of the policy's entropy
+}
