@@ -1,0 +1,160 @@
+package federated
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Dot is Σ a_j·b_j.
+func Dot(a, b []float64) float64 {
+	sum := 0.0
+	for j, x := range a {
+		sum += x * b[j]
+	}
+	return sum
+}
+
+// Norm is ‖v‖. It is finite wherever the norm itself is: numbers whose squares overflow or vanish are scaled first.
+func Norm(v []float64) float64 {
+	square := Dot(v, v)
+	if square >= 1e-280 && square <= 1e280 || math.IsNaN(square) {
+		return math.Sqrt(square)
+	}
+	largest := 0.0
+	for _, x := range v {
+		largest = max(largest, math.Abs(x))
+	}
+	if largest == 0 || math.IsInf(largest, 0) {
+		return largest
+	}
+	sum := 0.0
+	for _, x := range v {
+		sum += (x / largest) * (x / largest)
+	}
+	return largest * math.Sqrt(sum)
+}
+
+// AddScaled adds c·x to y.
+func AddScaled(y []float64, c float64, x []float64) {
+	for j := range y {
+		y[j] += c * x[j]
+	}
+}
+
+// Ahead returns x + c·y.
+func Ahead(x []float64, c float64, y []float64) []float64 {
+	out := slices.Clone(x)
+	AddScaled(out, c, y)
+	return out
+}
+
+// Scaled returns c·v.
+func Scaled(c float64, v []float64) []float64 {
+	out := make([]float64, len(v))
+	for j, x := range v {
+		out[j] = c * x
+	}
+	return out
+}
+
+// Difference returns a - b.
+func Difference(a, b []float64) []float64 { return Ahead(a, -1, b) }
+
+// Finite reports whether no number is NaN or infinite.
+func Finite(v []float64) bool {
+	return !slices.ContainsFunc(v, func(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) })
+}
+
+// RoundFloat32 rounds every number of v to float32, in place. What is sent as float32 is rounded before the sender uses
+// it, so both sides hold the same numbers.
+func RoundFloat32(v []float64) {
+	for j, x := range v {
+		v[j] = float64(float32(x))
+	}
+}
+
+// Shares returns sizes divided by their sum: p_i = n_i/Σn.
+func Shares(sizes []float64) []float64 {
+	total := 0.0
+	for _, n := range sizes {
+		total += n
+	}
+	return Scaled(1/total, sizes)
+}
+
+// Mean is Σp_iv_i / Σp_i over the vectors that are not nil, so an absent agent's weight is dealt to the others. Without
+// any vector it is nil.
+func Mean(weights []float64, vectors [][]float64) []float64 {
+	total, present := 0.0, -1
+	for i, v := range vectors {
+		if v != nil {
+			total, present = total+weights[i], i
+		}
+	}
+	if present < 0 {
+		return nil
+	}
+	out := make([]float64, len(vectors[present]))
+	for i, v := range vectors {
+		if v != nil {
+			AddScaled(out, weights[i]/total, v)
+		}
+	}
+	return out
+}
+
+// Aggregate is how a synchronous server joins its agents' vectors. Departure: the papers have the mean alone; the robust
+// means bear some agents that lie, and take no weights.
+type Aggregate string
+
+// The aggregates.
+const (
+	WeightedMean Aggregate = "mean"    // see [Mean]
+	Median       Aggregate = "median"  // of each coordinate
+	TrimmedMean  Aggregate = "trimmed" // of each coordinate, without the lowest and highest quarter of the agents
+)
+
+// Of joins the vectors that are not nil. Agents have equal weights unless the aggregate is [WeightedMean].
+func (a Aggregate) Of(weights []float64, vectors [][]float64) ([]float64, error) {
+	switch a {
+	case WeightedMean, "":
+		return Mean(weights, vectors), nil
+	case Median:
+		return byCoordinate(vectors, median), nil
+	case TrimmedMean:
+		return byCoordinate(vectors, trimmed), nil
+	}
+	return nil, fmt.Errorf("aggregate: found %q, want %s, %s or %s", string(a), WeightedMean, Median, TrimmedMean)
+}
+
+func byCoordinate(vectors [][]float64, join func([]float64) float64) []float64 {
+	vectors = slices.DeleteFunc(slices.Clone(vectors), func(v []float64) bool { return v == nil })
+	if len(vectors) == 0 {
+		return nil
+	}
+	out, column := make([]float64, len(vectors[0])), make([]float64, len(vectors))
+	for j := range out {
+		for i, v := range vectors {
+			column[i] = v[j]
+		}
+		slices.Sort(column)
+		out[j] = join(column)
+	}
+	return out
+}
+
+// median of sorted numbers: the mean of the two in the middle where their count is even.
+func median(sorted []float64) float64 {
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
+func trimmed(sorted []float64) float64 {
+	cut := len(sorted) / 4
+	kept, sum := sorted[cut:len(sorted)-cut], 0.0
+	for _, x := range kept {
+		sum += x
+	}
+	return sum / float64(len(kept))
+}
