@@ -1,0 +1,182 @@
+package federated
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Product returns H·v for v, [d]. It does not change v.
+type Product func(v []float64) ([]float64, error)
+
+// CG says how conjugate gradient runs. The papers give no numbers; these of SB3-contrib's TRPO are the usual ones:
+// 15 iterations, tolerance 1e-10.
+type CG struct {
+	Iterations int
+	Tolerance  float64 // relative: ‖r‖ ≤ Tolerance·‖b‖
+}
+
+// Why conjugate gradient ended.
+const (
+	Converged  = "converged"  // ‖r‖ ≤ tolerance·‖b‖
+	Exhausted  = "iterations" // the iterations are used up
+	Indefinite = "indefinite" // pᵀAp ≤ 0, or not finite: A is not positive definite along p
+)
+
+// Solution is what conjugate gradient found.
+type Solution struct {
+	X          []float64 // [d]
+	Iterations int
+	Residual   float64 // ‖b − A·x‖, by recursion
+	Why        string
+}
+
+// Solve finds x with A·x = b by conjugate gradient from start. Where pᵀAp ≤ 0 it returns what it has.
+func (c CG) Solve(a Product, b, start []float64) (Solution, error) {
+	product, err := a(start)
+	if err != nil {
+		return Solution{}, err
+	}
+	s := Solution{X: slices.Clone(start)}
+	r := Difference(b, product)
+	p, square, enough := r, Dot(r, r), c.Tolerance*Norm(b)
+	for {
+		s.Residual = math.Sqrt(square)
+		switch {
+		case s.Residual <= enough:
+			s.Why = Converged
+			return s, nil
+		case s.Iterations >= c.Iterations:
+			s.Why = Exhausted
+			return s, nil
+		}
+		if product, err = a(p); err != nil {
+			return s, err
+		}
+		curvature := Dot(p, product)
+		if !(curvature > 0) || math.IsInf(curvature, 0) {
+			s.Why = Indefinite
+			return s, nil
+		}
+		s.Iterations++
+		AddScaled(s.X, square/curvature, p)
+		r = Ahead(r, -square/curvature, product)
+		before := square
+		square = Dot(r, r)
+		p = Ahead(r, square/before, p)
+	}
+}
+
+// Damped returns v ↦ H·v + ρ·v.
+func Damped(h Product, rho float64) Product {
+	return func(v []float64) ([]float64, error) {
+		product, err := h(v)
+		if err != nil {
+			return nil, err
+		}
+		return Ahead(product, rho, v), nil
+	}
+}
+
+// Scores solves with H + ρI exactly, where H = SᵀS/n is the mean of n outer products, S [n][d] with n much below d, as
+// the scores ∇Σ_t log π of n sequences are. It needs one n×n matrix (Woodbury):
+//
+//	(SᵀS/n + ρI)⁻¹r = (r − Sᵀ(nρI + SSᵀ)⁻¹S·r)/ρ
+//
+// The rows may be float32 to halve their memory; all sums are float64.
+type Scores[T float32 | float64] struct {
+	rows  [][]T
+	rho   float64
+	lower [][]float64 // Cholesky factor of nρI + SSᵀ
+}
+
+// NewScores factors the matrix. It keeps the rows, each [d].
+func NewScores[T float32 | float64](rows [][]T, rho float64) (*Scores[T], error) {
+	if !(rho > 0) || len(rows) == 0 {
+		return nil, fmt.Errorf("scores: found rho %g and %d rows, want rho above 0 and a row", rho, len(rows))
+	}
+	gram := make([][]float64, len(rows))
+	for i := range rows {
+		gram[i] = make([]float64, i+1)
+		for j := range gram[i] {
+			for k, x := range rows[i] {
+				gram[i][j] += float64(x) * float64(rows[j][k])
+			}
+		}
+		gram[i][i] += float64(len(rows)) * rho
+	}
+	if !factor(gram) {
+		return nil, errors.New("scores: they are not finite")
+	}
+	return &Scores[T]{rows, rho, gram}, nil
+}
+
+// factor turns a lower triangle into its Cholesky factor, in place. It reports whether the matrix is positive definite.
+func factor(a [][]float64) bool {
+	for i := range a {
+		for j := range i + 1 {
+			sum := a[i][j] - Dot(a[i][:j], a[j][:j])
+			if i > j {
+				a[i][j] = sum / a[j][j]
+			} else if !(sum > 0) || math.IsInf(sum, 0) {
+				return false
+			} else {
+				a[i][i] = math.Sqrt(sum)
+			}
+		}
+	}
+	return true
+}
+
+// small solves (nρI + SSᵀ)·x = b, [n].
+func (s *Scores[T]) small(b []float64) []float64 {
+	x := slices.Clone(b)
+	for i, row := range s.lower {
+		x[i] = (x[i] - Dot(row[:i], x[:i])) / row[i]
+	}
+	for i := len(x) - 1; i >= 0; i-- {
+		for k := i + 1; k < len(x); k++ {
+			x[i] -= s.lower[k][i] * x[k]
+		}
+		x[i] /= s.lower[i][i]
+	}
+	return x
+}
+
+// times is S·v, [n].
+func (s *Scores[T]) times(v []float64) []float64 {
+	out := make([]float64, len(s.rows))
+	for i, row := range s.rows {
+		for k, x := range row {
+			out[i] += float64(x) * v[k]
+		}
+	}
+	return out
+}
+
+// transposed is Sᵀw, [d].
+func (s *Scores[T]) transposed(w []float64) []float64 {
+	out := make([]float64, len(s.rows[0]))
+	for i, row := range s.rows {
+		for k, x := range row {
+			out[k] += w[i] * float64(x)
+		}
+	}
+	return out
+}
+
+// Product is H·v = Sᵀ(S·v)/n.
+func (s *Scores[T]) Product(v []float64) ([]float64, error) {
+	return Scaled(1/float64(len(s.rows)), s.transposed(s.times(v))), nil
+}
+
+// Solve is (H + ρI)⁻¹r.
+func (s *Scores[T]) Solve(r []float64) []float64 {
+	return Scaled(1/s.rho, Difference(r, s.transposed(s.small(s.times(r)))))
+}
+
+// Natural is the natural gradient Sᵀ(nρI + SSᵀ)⁻¹A for the advantages A, [n]: (H + ρI)⁻¹g with g = SᵀA/n.
+func (s *Scores[T]) Natural(advantages []float64) []float64 {
+	return s.transposed(s.small(advantages))
+}

@@ -1,0 +1,41 @@
+package federated
+
+// The line search over all agents. The server sends y and s; each agent evaluates θ + s·0.8^j·y for j = 0 … 9 on the
+// samples that it has; the server takes the first j that keeps the trust region and gains. Departure: the paper names
+// "TRPO with line search" and no form. Numbers from SB3-contrib's TRPO.
+const (
+	Tries  = 10
+	Shrink = 0.8
+)
+
+// SearchScales are s·0.8^j for j = 0 … 9.
+func SearchScales(s float64) []float64 {
+	out := make([]float64, Tries)
+	for j := range out {
+		out[j], s = s, s*Shrink
+	}
+	return out
+}
+
+// SearchTable has one agent's answers to a line search, each [Tries].
+type SearchTable struct {
+	KL   []float64 // mean KL(π_θ‖π)
+	Gain []float64 // mean of ratio·A, less that at θ
+}
+
+// ChooseScale returns the first j with Σp_iKL ≤ δ and Σp_i·gain > 0, and these two means; -1: none, and the step is
+// refused. The weights are those of the agents that answered, and need not sum to 1. What is not a number never holds.
+func ChooseScale(weights []float64, tables []SearchTable, delta float64) (j int, kl, gain float64) {
+	shares := Shares(weights)
+	for j = range Tries {
+		kl, gain = 0, 0
+		for i, table := range tables {
+			kl += shares[i] * table.KL[j]
+			gain += shares[i] * table.Gain[j]
+		}
+		if kl <= delta && gain > 0 {
+			return j, kl, gain
+		}
+	}
+	return -1, 0, 0
+}
