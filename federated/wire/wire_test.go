@@ -1,0 +1,222 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/federated/protocol"
+)
+
+var form = Form{Run: "r1", Type: Float32, D: 3}
+
+func exampleUpdate() protocol.Update {
+	return protocol.Update{Agent: 2, Kind: protocol.Solve, Version: 7, Step: 1,
+		Stats: protocol.Stats{Steps: 9, Return: -1.5}, Vectors: [][]float64{{1, 2, 0.5}, {math.Inf(1), -3, 0}},
+		Numbers: []float64{0.1, math.Inf(-1)}}
+}
+
+func must[T any](t testing.TB) func(v T, err error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// TestRoundTrip: what is written is read, with every bit that the type holds; the payload is the numbers alone.
+func TestRoundTrip(t *testing.T) {
+	u := exampleUpdate()
+	b := must[[]byte](t)(form.EncodeUpdate(u))
+	if got := must[protocol.Update](t)(form.DecodeUpdate(b)); !reflect.DeepEqual(got, u) {
+		t.Errorf("found %+v, want %+v", got, u)
+	}
+	if got := Payload(b); got != 2*3*4+2*8 {
+		t.Errorf("payload of %d bytes", got)
+	}
+	masked := protocol.Update{Kind: protocol.Gradient, Masked: []uint64{1 << 63, 5}}
+	b = must[[]byte](t)(form.EncodeUpdate(masked))
+	if got := must[protocol.Update](t)(form.DecodeUpdate(b)); !reflect.DeepEqual(got, masked) {
+		t.Errorf("found %+v, want %+v", got, masked)
+	}
+	task := protocol.Task{Kind: protocol.Solve, Version: 4, Accepted: -1, Scale: 0.1, Present: []int{0, 2},
+		Params: []float64{1, 2, 3}, Direction: []float64{0, -1, 0.25}}
+	b = must[[]byte](t)(form.EncodeTask(task))
+	if got := must[protocol.Task](t)(form.DecodeTask(b)); !reflect.DeepEqual(got, task) || Payload(b) != 2*3*4 {
+		t.Errorf("found %+v, want %+v", got, task)
+	}
+	task = protocol.Task{Kind: protocol.Stop}
+	b = must[[]byte](t)(form.EncodeTask(task))
+	if got := must[protocol.Task](t)(form.DecodeTask(b)); !reflect.DeepEqual(got, task) || Payload(b) != 0 {
+		t.Errorf("found %+v, want %+v", got, task)
+	}
+	s := protocol.State{Head: json.RawMessage(`{"k":1}`), Vectors: map[string][]float64{"θ": {0.1, math.Pi}, "d": {}}}
+	b = must[[]byte](t)(EncodeState("r1", s))
+	if got := must[protocol.State](t)(DecodeState("r1", b)); !reflect.DeepEqual(got, s) {
+		t.Errorf("found %+v, want %+v", got, s)
+	}
+}
+
+// TestNaN: the server's guard refuses it, so it must arrive.
+func TestNaN(t *testing.T) {
+	b := must[[]byte](t)(form.EncodeUpdate(protocol.Update{Kind: protocol.Gradient,
+		Vectors: [][]float64{{math.NaN(), 1e300, 0}}}))
+	v := must[protocol.Update](t)(form.DecodeUpdate(b)).Vectors[0]
+	if !math.IsNaN(v[0]) || !math.IsInf(v[1], 1) {
+		t.Error(v)
+	}
+	u := protocol.Update{Kind: protocol.Gradient, Stats: protocol.Stats{Return: math.NaN()}}
+	if _, err := form.EncodeUpdate(u); err == nil || strings.Contains(err.Error(), "\n") {
+		t.Errorf("a return of NaN: error %v", err)
+	}
+}
+
+func TestRound(t *testing.T) {
+	v := []float64{0.1, 1}
+	if Float64.Round(v); v[0] != 0.1 {
+		t.Error("float64 was rounded")
+	}
+	if Float32.Round(v); v[0] != float64(float32(0.1)) || v[1] != 1 {
+		t.Error(v)
+	}
+}
+
+// TestEveryBit: no message with one flipped bit, and none that is cut short or longer, is read.
+func TestEveryBit(t *testing.T) {
+	b := must[[]byte](t)(form.EncodeUpdate(exampleUpdate()))
+	for i := range 8 * len(b) {
+		flipped := bytes.Clone(b)
+		flipped[i/8] ^= 1 << (i % 8)
+		if _, err := form.DecodeUpdate(flipped); !errors.Is(err, ErrDamaged) {
+			t.Fatalf("bit %d flipped: %v", i, err)
+		}
+	}
+	for n := range b {
+		if _, err := form.DecodeUpdate(b[:n]); !errors.Is(err, ErrDamaged) {
+			t.Fatalf("cut to %d bytes: %v", n, err)
+		}
+	}
+	if _, err := form.DecodeUpdate(append(b, 0)); !errors.Is(err, ErrDamaged) {
+		t.Errorf("one byte more: %v", err)
+	}
+}
+
+// TestRefusals: every message that is whole but not one of the run is one line that names both values.
+func TestRefusals(t *testing.T) {
+	other := func(f Form, u protocol.Update) func() ([]byte, error) {
+		return func() ([]byte, error) { return f.EncodeUpdate(u) }
+	}
+	u := exampleUpdate()
+	negative, unknown, vectors, long, sums := u, u, u, u, u
+	negative.Version = -1
+	unknown.Kind = "idle"
+	vectors.Vectors = make([][]float64, 3)
+	long.Vectors = [][]float64{make([]float64, 4)}
+	sums.Masked = make([]uint64, 7+maxNumbers)
+	for _, c := range []struct {
+		make func() ([]byte, error)
+		is   error
+		says string
+	}{
+		{other(Form{"r2", Float32, 3}, u), ErrForeign, `found run "r2", want "r1"`},
+		{other(Form{"r1", Float64, 3}, u), ErrLength, "3 numbers of type float64"},
+		{other(form, negative), ErrDamaged, "-1, want 0 or more"},
+		{other(form, unknown), ErrForeign, `kind "idle", want gradient`},
+		{other(form, vectors), ErrLength, "0 numbers of type float32"},
+		{other(form, long), ErrLength, "4 numbers of type float32"},
+		{other(form, sums), ErrLength, "numbers of type uint64"},
+		{func() ([]byte, error) { return form.EncodeTask(protocol.Task{}) }, ErrForeign, `found "task", want "update"`},
+		{func() ([]byte, error) { return seal(`{"posttrain":"update","protocol":2}`, nil), nil }, ErrForeign,
+			"found protocol version 2, want 1"},
+		{func() ([]byte, error) { return seal(`{"posttrain":[]}`, nil), nil }, ErrDamaged, "header is not JSON"},
+	} {
+		_, err := form.DecodeUpdate(must[[]byte](t)(c.make()))
+		if !errors.Is(err, c.is) || !strings.Contains(fmt.Sprint(err), c.says) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("found %v, want %v with %q", err, c.is, c.says)
+		}
+	}
+	b := must[[]byte](t)(form.EncodeTask(protocol.Task{Params: []float64{1}}))
+	if _, err := form.DecodeTask(b); !errors.Is(err, ErrLength) {
+		t.Errorf("a task of another length: %v", err)
+	}
+}
+
+// TestClaims: a header that claims a million times the numbers, and a message a million times too long, allocate
+// nothing of that size.
+func TestClaims(t *testing.T) {
+	const claim = `{"posttrain":"update","protocol":1,"run":"r1","numbers":[{"name":"%s","type":"%s","count":%d}],` +
+		`"facts":{"kind":"gradient"}}`
+	messages := [][]byte{make([]byte, 50<<20)}
+	for _, n := range []int{3, 1 << 40, math.MaxInt} {
+		messages = append(messages, seal(fmt.Sprintf(claim, "vector", Float32, n), nil))
+	}
+	messages = append(messages, seal(`{"posttrain":"update","x":"`+strings.Repeat("x", maxHeader)+`"}`, nil))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for i, m := range messages {
+		if _, err := form.DecodeUpdate(m); !errors.Is(err, ErrLength) && !errors.Is(err, ErrDamaged) {
+			t.Errorf("message %d: %v", i, err)
+		}
+	}
+	if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > 4<<20 {
+		t.Errorf("%d bytes were allocated", after.TotalAlloc-before.TotalAlloc)
+	}
+}
+
+// seal gives a header its hash.
+func seal(header string, numbers []byte) []byte {
+	line := strings.TrimSuffix(header, "}")
+	return append([]byte(line+hashKey+hashOf([]byte(line), numbers)+hashEnd), numbers...)
+}
+
+// FuzzMessages gives any header with its right hash, and any bytes, to every reader. What is read is written and read
+// again.
+func FuzzMessages(f *testing.F) {
+	for _, make := range []func() ([]byte, error){
+		func() ([]byte, error) { return form.EncodeUpdate(exampleUpdate()) },
+		func() ([]byte, error) { return form.EncodeTask(protocol.Task{Params: []float64{1, 2, 3}}) },
+		func() ([]byte, error) {
+			return EncodeState("r1", protocol.State{Vectors: map[string][]float64{"a": {1}}})
+		},
+	} {
+		b := must[[]byte](f)(make())
+		line, _, numbers, _ := split(b)
+		f.Add(string(line)+"}", numbers, true)
+		f.Add(string(b), numbers, false)
+	}
+	f.Fuzz(func(t *testing.T, header string, numbers []byte, sealed bool) {
+		b := append([]byte(header), numbers...)
+		if sealed {
+			b = seal(header, numbers)
+		}
+		if u, err := form.DecodeUpdate(b); err == nil {
+			again := must[[]byte](t)(form.EncodeUpdate(u))
+			checkSame(t, again, must[[]byte](t)(form.EncodeUpdate(must[protocol.Update](t)(form.DecodeUpdate(again)))))
+		} else if strings.ContainsAny(err.Error(), "\n\r") {
+			t.Errorf("an error of several lines: %q", err)
+		}
+		if task, err := form.DecodeTask(b); err == nil {
+			again := must[[]byte](t)(form.EncodeTask(task))
+			checkSame(t, again, must[[]byte](t)(form.EncodeTask(must[protocol.Task](t)(form.DecodeTask(again)))))
+		}
+		if s, err := DecodeState("", b); err == nil {
+			again := must[[]byte](t)(EncodeState("", s))
+			checkSame(t, again, must[[]byte](t)(EncodeState("", must[protocol.State](t)(DecodeState("", again)))))
+		}
+	})
+}
+
+func checkSame(t *testing.T, a, b []byte) {
+	t.Helper()
+	if !bytes.Equal(a, b) {
+		t.Errorf("%q became %q", a, b)
+	}
+}
