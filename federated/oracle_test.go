@@ -327,3 +327,190 @@ func stepIdentity(t *testing.T, c oracleADMM) {
 	}
 	nearAll(t, "FedNPG's step", step, c.Step)
 }
+
+// quadratic is the gradient at x of the return −½(x−best)ᵀQ(x−best).
+func quadratic(q [][]float64, best, x []float64) []float64 {
+	g, _ := times(q)(Difference(best, x))
+	return g
+}
+
+func TestOracleClosedLoop(t *testing.T) {
+	type testCase struct {
+		oracleSchedule
+		Name             string
+		Lookahead        bool
+		Q                [][]float64
+		Best, Theta0     []float64
+		Times            []float64
+		Arrivals, Rounds []oracleStep
+	}
+	for _, c := range oracle[testCase](t, "closed_loop") {
+		s := NewAFedPG(c.Theta0, c.schedule())
+		s.Vanilla = !c.Lookahead
+		for k, a := range c.Rounds { // every agent has the same gradient
+			near(t, c.Name+" time", float64(k+1)*SyncPerGradient(c.Times)*float64(len(c.Times)), a.Time)
+			a.compare(t, c.Name, s, s.Step(quadratic(c.Q, c.Best, s.Tilde), s.K))
+		}
+		queue := &Queue{}
+		at, versions := make([][]float64, len(c.Times)), make([]int, len(c.Times))
+		for i, time := range c.Times {
+			at[i] = c.Theta0
+			queue.Add(Event{time, i})
+		}
+		for _, a := range c.Arrivals {
+			e, _ := queue.Next()
+			if e.Time != a.Time || e.Agent != a.Agent || versions[e.Agent] != a.Version {
+				t.Fatalf("%s: %+v at version %d, want %+v", c.Name, e, versions[e.Agent], a)
+			}
+			a.compare(t, c.Name, s, s.Step(quadratic(c.Q, c.Best, at[e.Agent]), versions[e.Agent]))
+			at[e.Agent], versions[e.Agent] = s.Tilde, s.K
+			queue.Add(Event{e.Time + c.Times[e.Agent], e.Agent})
+		}
+	}
+}
+
+func TestOracleTime(t *testing.T) {
+	type testCase struct {
+		Agents                   int
+		Ratio                    float64
+		Pattern                  Pattern
+		Times                    []float64
+		TBar, Speedup, Simulated float64
+		Sync                     float64 `json:"sync_per_gradient"`
+	}
+	for _, c := range oracle[testCase](t, "time") {
+		name := string(c.Pattern)
+		times, err := c.Pattern.Times(c.Agents, c.Ratio)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nearAll(t, name+" times", times, c.Times)
+		near(t, name+" asynchronous", AsyncPerGradient(times), c.TBar)
+		near(t, name+" synchronous", SyncPerGradient(times), c.Sync)
+		near(t, name+" speed-up", Speedup(times), c.Speedup)
+		near(t, name+" simulated speed-up", 400*c.Times[c.Agents-1]/timeOf(400*c.Agents, times), c.Simulated)
+	}
+}
+
+// timeOf is when the asynchronous method has its nth gradient on the virtual clock.
+func timeOf(n int, times []float64) (now float64) {
+	queue := &Queue{}
+	for i, time := range times {
+		queue.Add(Event{time, i})
+	}
+	for range n {
+		e, _ := queue.Next()
+		now = e.Time
+		queue.Add(Event{e.Time + times[e.Agent], e.Agent})
+	}
+	return now
+}
+
+func TestOracleBytes(t *testing.T) {
+	type testCase struct {
+		Task     string
+		D        int
+		Up       map[string]int64 `json:"up_per_round_float64"`
+		Down     map[string]int64 `json:"down_per_round_float64"`
+		UpOne    int64            `json:"afedpg_up_per_gradient_float32"`
+		DownOne  int64            `json:"afedpg_down_per_gradient_float32"`
+		MuchLess float64          `json:"ratio_fednpg_over_admm"`
+	}
+	for _, c := range oracle[testCase](t, "bytes") {
+		methods := map[string]Traffic{
+			"fednpg": FedNPGMatrices(c.D), "fednpg_symmetric": FedNPGTriangle(c.D), "fedppo": OneVector(c.D),
+			"fednpg_cg15": FedNPGProducts(c.D, 15), "fednpg_admm": FedNPGADMM(c.D, 1, false),
+		}
+		for name, up := range c.Up {
+			got := methods[name].Bytes(8)
+			down, ok := c.Down[name]
+			if got.Up != up || ok && got.Down != down {
+				t.Errorf("%s %s: %+v, want %d up, %d down", c.Task, name, got, up, down)
+			}
+		}
+		if got := OneVector(c.D).Bytes(4); got.Up != c.UpOne || got.Down != c.DownOne {
+			t.Errorf("%s: AFedPG %+v, want %d up, %d down", c.Task, got, c.UpOne, c.DownOne)
+		}
+		ratio := float64(methods["fednpg"].Up) / float64(methods["fednpg_admm"].Up)
+		near(t, c.Task+" FedNPG over ADMM", ratio, c.MuchLess)
+	}
+}
+
+func TestOracleReturns(t *testing.T) {
+	type testCase struct {
+		Rewards, Values, GAE, Letter, Causal []float64
+		Last                                 float64 `json:"last_value"`
+		Terminated                           bool
+		Gamma, Lam                           float64
+	}
+	for _, c := range oracle[testCase](t, "returns") {
+		if c.Terminated {
+			c.Last = 0
+		}
+		nearAll(t, "GAE", GAE(c.Rewards, c.Values, c.Last, c.Gamma, c.Lam), c.GAE)
+		nearAll(t, "letter", Letter(c.Rewards, c.Gamma), c.Letter)
+		nearAll(t, "causal", Causal(c.Rewards, c.Gamma), c.Causal)
+	}
+}
+
+func TestOracleBaselines(t *testing.T) {
+	type testCase struct {
+		Name                             string
+		Theta, Samples, Gradient, Result []float64
+		Local                            json.RawMessage
+		Deltas                           [][]float64
+		Staleness                        []int
+		Mu, Momentum, Rate               float64
+		Steps                            []struct {
+			Local                [][]float64
+			Outer, Buffer, Theta []float64
+		}
+	}
+	changes := func(local [][]float64, theta []float64) [][]float64 {
+		out := make([][]float64, len(local))
+		for i, w := range local {
+			out[i] = Difference(w, theta)
+		}
+		return out
+	}
+	for _, c := range oracle[testCase](t, "baselines") {
+		switch c.Name {
+		case "fedavg":
+			var local [][]float64
+			if err := json.Unmarshal(c.Local, &local); err != nil {
+				t.Fatal(err)
+			}
+			nearAll(t, c.Name, FedAvg(c.Theta, c.Samples, changes(local, c.Theta)), c.Result)
+		case "fedprox":
+			var local []float64
+			if err := json.Unmarshal(c.Local, &local); err != nil {
+				t.Fatal(err)
+			}
+			nearAll(t, c.Name, FedProx(c.Gradient, local, c.Theta, c.Mu), c.Result)
+		case "fedbuff":
+			s := NewFedBuff(c.Theta, len(c.Deltas), c.Rate)
+			s.K = 10
+			for i, change := range c.Deltas {
+				if stepped := s.Add(change, s.K-c.Staleness[i]); stepped != (i == len(c.Deltas)-1) {
+					t.Errorf("change %d: stepped %v", i, stepped)
+				}
+			}
+			nearAll(t, c.Name, s.Theta, c.Result)
+		case "diloco":
+			s := NewDiLoCo(c.Theta, c.Momentum, c.Rate)
+			for _, step := range c.Steps {
+				equal := make([]float64, len(step.Local))
+				for i := range equal {
+					equal[i] = 1
+				}
+				change := Mean(equal, changes(step.Local, s.Theta))
+				nearAll(t, c.Name+" outer", Scaled(-1, change), step.Outer)
+				s.Step(change)
+				nearAll(t, c.Name+" buffer", s.Buffer, step.Buffer)
+				nearAll(t, c.Name+" theta", s.Theta, step.Theta)
+			}
+		default:
+			t.Errorf("no test for %s", c.Name)
+		}
+	}
+}
