@@ -3,7 +3,6 @@ package batch
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/tokenizer"
@@ -55,61 +54,37 @@ func wholeText(ids []int32) Group { return Group{Prompt: ids[:1:1], Answers: [][
 
 // Prompt encodes a prompt alone, as it is before an answer is sampled.
 func (e *Encoder) Prompt(t data.Text) ([]int32, error) {
-	if t.Messages == nil {
-		return e.encodeStart(t.Plain)
-	}
-	text, err := e.render(t.Messages, true)
-	if err != nil {
-		return nil, err
-	}
-	return e.Tokenizer.Encode(text, false)
+	p := start{Encoder: e, prompt: t}
+	err := p.encode()
+	return p.ids, err
 }
 
 func (e *Encoder) group(source string, prompt data.Text, answers ...data.Text) (Group, error) {
-	ids, err := e.Prompt(prompt)
+	ids, err := e.answers(prompt, answers)
 	if err != nil {
 		return Group{}, fmt.Errorf("%s: %w", source, err)
 	}
-	if len(ids) == 0 {
-		return Group{}, fmt.Errorf("%s: the prompt has no tokens: want at least one", source)
-	}
-	g := Group{Prompt: ids}
-	for _, a := range answers {
-		tokens, err := e.answer(prompt, ids, a)
-		if err != nil {
-			return Group{}, fmt.Errorf("%s: %w", source, err)
-		}
-		g.Answers = append(g.Answers, tokens)
-	}
-	return g, nil
+	return Group{Prompt: ids[0], Answers: ids[1:]}, nil
 }
 
-// answer encodes one completion after its prompt, whose tokens are ids.
-func (e *Encoder) answer(prompt data.Text, ids []int32, a data.Text) ([]int32, error) {
-	if prompt.Messages == nil && a.Messages == nil {
-		full, err := e.encodeStart(prompt.Plain + a.Plain)
+// answers encodes a prompt, and the completions behind it.
+func (e *Encoder) answers(prompt data.Text, answers []data.Text) ([][]int32, error) {
+	p := start{Encoder: e, prompt: prompt}
+	if err := p.encode(); err != nil {
+		return nil, err
+	}
+	if len(p.ids) == 0 {
+		return nil, fmt.Errorf("the prompt has no tokens: want at least one")
+	}
+	all := [][]int32{p.ids}
+	for _, a := range answers {
+		tokens, err := p.answer(a)
 		if err != nil {
 			return nil, err
 		}
-		tokens, err := e.after(ids, full, a.Plain)
-		return e.withEOS(tokens), err
+		all = append(all, tokens)
 	}
-	if prompt.Messages == nil || a.Messages == nil {
-		return nil, fmt.Errorf("the prompt and the completion must both be text or both be messages")
-	}
-	head, err := e.render(prompt.Messages, true)
-	if err != nil {
-		return nil, err
-	}
-	tail, err := e.turn(prompt.Messages, head, a.Messages)
-	if err != nil {
-		return nil, err
-	}
-	full, err := e.Tokenizer.Encode(head+tail, false)
-	if err != nil {
-		return nil, err
-	}
-	return e.after(ids, full, tail)
+	return all, nil
 }
 
 // encodeStart gives the tokens of plain text with what the tokenizer puts before a text (BOS), but without what some
@@ -129,50 +104,6 @@ func (e *Encoder) encodeStart(text string) ([]int32, error) {
 		}
 	}
 	return ids, nil
-}
-
-// after gives the tokens of tail behind a prompt with tokens ids, where full are the tokens of the whole text.
-func (e *Encoder) after(ids, full []int32, tail string) ([]int32, error) {
-	if len(full) >= len(ids) && slices.Equal(full[:len(ids)], ids) {
-		return full[len(ids):], nil
-	}
-	e.Drift++
-	return e.Tokenizer.Encode(tail, false)
-}
-
-// turn gives the text that the template writes behind the prompt for these messages. Templates that rewrite an answer
-// (strip its think block, say) would train another text than the data's: then the content is set in by hand between
-// what the template puts before and after an answer.
-func (e *Encoder) turn(prompt []data.Message, head string, answer []data.Message) (string, error) {
-	full, err := e.render(slices.Concat(prompt, answer), false)
-	if err != nil {
-		return "", err
-	}
-	tail, ok := strings.CutPrefix(full, head)
-	content := answer[len(answer)-1].Content
-	if ok && strings.Contains(tail, strings.TrimSpace(content)) {
-		return tail, nil
-	}
-	if len(answer) != 1 {
-		return "", fmt.Errorf("the chat template rewrites the prompt when the answer of %d messages follows it",
-			len(answer))
-	}
-	end, err := e.endText(prompt, answer[0].Role)
-	return content + end, err
-}
-
-// endText is what the template puts behind the content of an answer, seen with a word that no template rewrites.
-func (e *Encoder) endText(prompt []data.Message, role string) (string, error) {
-	const probe = "posttrain-probe"
-	full, err := e.render(append(slices.Clone(prompt), data.Message{Role: role, Content: probe}), false)
-	if err != nil {
-		return "", err
-	}
-	i := strings.LastIndex(full, probe)
-	if i < 0 {
-		return "", fmt.Errorf("the chat template drops the content of a %q message", role)
-	}
-	return full[i+len(probe):], nil
 }
 
 func (e *Encoder) render(msgs []data.Message, generate bool) (string, error) {

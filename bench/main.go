@@ -39,8 +39,8 @@ func main() {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newStep(), newPrefix(), newAccumulate(), newTRL(), newPadding(), newParity(), newGPU(), newServe(),
-		newSample(), newGroup(), newCompaction(), newGRPOTrain(), newGRPO(), newPrivacyLens(), newServeSampler(),
+	root.AddCommand(newStep(), newPrefix(), newAccumulate(), newTRL(), newPadding(), newEncode(), newParity(), newGPU(),
+		newServe(), newSample(), newGroup(), newCompaction(), newGRPOTrain(), newGRPO(), newPrivacyLens(), newServeSampler(),
 		newServeGroups(), newServing())
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: "+err.Error())

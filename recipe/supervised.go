@@ -34,6 +34,17 @@ func (j *Job) Limit(path string, groups []batch.Group, o batch.Options, drift in
 	return l.Keep, nil
 }
 
+// Encode encodes rows on all cores with a method of the Encoder. Where the context has ended, the error is
+// ErrInterrupted.
+func Encode[R, T any](ctx context.Context, e *batch.Encoder, rows []R, encode func(*batch.Encoder, R) (T, error)) (
+	[]T, error) {
+	all, err := batch.EncodeAll(ctx, e, rows, encode)
+	if err != nil && err == ctx.Err() {
+		return nil, fmt.Errorf("%w while the data was tokenised", ErrInterrupted)
+	}
+	return all, err
+}
+
 // Split holds a share of n examples out; unit names them in the error.
 func (s Source) Split(n int, unit string, seed uint64) (kept, heldOut []int, err error) {
 	kept, heldOut = data.Split(n, s.EvalFraction, seed)

@@ -1,8 +1,11 @@
 package recipe
 
 import (
+	"context"
+	"errors"
 	"testing"
 
+	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/run"
 )
 
@@ -24,6 +27,18 @@ func TestChangeOf(t *testing.T) {
 	}
 	if c, known := ChangeOf(records, "logps/chosen"); known {
 		t.Errorf("%+v of nothing", c)
+	}
+}
+
+// TestEncodeIsInterrupted: Ctrl-C while data is tokenised is exit code 130, not a failure.
+func TestEncodeIsInterrupted(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	groups, err := Encode(ctx, &batch.Encoder{}, []int{1}, func(*batch.Encoder, int) (batch.Group, error) {
+		return batch.Group{}, nil
+	})
+	if groups != nil || !errors.Is(err, ErrInterrupted) {
+		t.Errorf("%v, error %v: want ErrInterrupted", groups, err)
 	}
 }
 

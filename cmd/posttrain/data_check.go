@@ -21,8 +21,8 @@ func newCheck(s streams) *cobra.Command {
 			"  posttrain data check --model models/Qwen2.5-1.5B-Instruct --max-prompt-tokens 768 dataset.json\n" +
 			"  posttrain data check --score-columns good,bad pairs.parquet",
 		Args: oneArg("data file"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			lines, err := inspect.Run(args[0], o)
+		RunE: func(cmd *cobra.Command, args []string) error {
+			lines, err := inspect.Run(cmd.Context(), args[0], o)
 			if err != nil {
 				return flagFault(err)
 			}

@@ -3,6 +3,7 @@ package inspect
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/data/records"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/tokenizer"
 )
@@ -41,7 +43,7 @@ func (o Options) Check() []fault.Fault {
 }
 
 // Run reads a file as training does, and describes it in lines.
-func Run(path string, o Options) ([]string, error) {
+func Run(ctx context.Context, path string, o Options) ([]string, error) {
 	if faults := o.Check(); len(faults) > 0 {
 		return nil, faults[0]
 	}
@@ -60,12 +62,12 @@ func Run(path string, o Options) ([]string, error) {
 	if o.Model == "" {
 		return lines, nil
 	}
-	counted, err := o.countTokens(r)
+	counted, err := o.countTokens(ctx, r)
 	return append(lines, counted), err
 }
 
 // countTokens says how long the prompts are.
-func (o Options) countTokens(r *records.File) (string, error) {
+func (o Options) countTokens(ctx context.Context, r *records.File) (string, error) {
 	fsys, name, err := local.FS(o.Model)
 	if err != nil {
 		return "", err
@@ -78,11 +80,15 @@ func (o Options) countTokens(r *records.File) (string, error) {
 	if r.Kind == records.KindCI {
 		form = cmp.Or(o.Prompt, ci.PromptCoT)
 	}
-	prompts := make([][]int32, r.Len())
-	for i := range prompts {
-		if prompts[i], err = encode(e, r, i, form); err != nil {
-			return "", err
-		}
+	rows := make([]int, r.Len())
+	for i := range rows {
+		rows[i] = i
+	}
+	prompts, err := recipe.Encode(ctx, e, rows, func(e *batch.Encoder, i int) ([]int32, error) {
+		return encode(e, r, i, form)
+	})
+	if err != nil {
+		return "", err
 	}
 	l := batch.LimitPrompts(prompts, o.MaxPromptTokens)
 	line := fmt.Sprintf("prompts in tokens of %s: the longest has %d", o.Model, l.Longest)

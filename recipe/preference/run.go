@@ -33,7 +33,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	}
 	defer j.Close()
 	t := &training{Job: j, o: o}
-	if err := t.load(); err != nil {
+	if err := t.load(ctx); err != nil {
 		return nil, err
 	}
 	if err := j.Open(); err != nil {
@@ -86,7 +86,7 @@ func (p *pairSet) subset(keep []int) *pairSet {
 
 // load loads the reference, the training pairs and the held-out ones. Whether scores pass through the logistic function
 // is decided for both sets together: losses of differently scaled rewards could not be compared.
-func (t *training) load() (err error) {
+func (t *training) load(ctx context.Context) (err error) {
 	if err := t.loadReference(); err != nil {
 		return err
 	}
@@ -96,22 +96,22 @@ func (t *training) load() (err error) {
 		return err
 	}
 	if d.Eval == "" {
-		return t.loadOne(first)
+		return t.loadOne(ctx, first)
 	}
 	second, err := t.read(d.Eval)
 	if err != nil {
 		return err
 	}
 	rewards := d.RewardOptions.Over(first, second)
-	if t.pairs, err = t.encode(d.Train, first, rewards); err == nil {
-		t.heldOut, err = t.encode(d.Eval, second, rewards)
+	if t.pairs, err = t.encode(ctx, d.Train, first, rewards); err == nil {
+		t.heldOut, err = t.encode(ctx, d.Eval, second, rewards)
 	}
 	return err
 }
 
 // loadOne encodes one set of pairs and holds a share of it out.
-func (t *training) loadOne(pairs []data.Preference) error {
-	all, err := t.encode(t.o.Data.Train, pairs, t.o.Data.RewardOptions)
+func (t *training) loadOne(ctx context.Context, pairs []data.Preference) error {
+	all, err := t.encode(ctx, t.o.Data.Train, pairs, t.o.Data.RewardOptions)
 	if t.pairs = all; err != nil || t.o.Data.EvalFraction == 0 {
 		return err
 	}
@@ -123,7 +123,8 @@ func (t *training) loadOne(pairs []data.Preference) error {
 }
 
 // encode makes the prior's gaps, unless there are no scores and the loss needs none, encodes, and applies the limits.
-func (t *training) encode(path string, pairs []data.Preference, rewards data.RewardOptions) (*pairSet, error) {
+func (t *training) encode(ctx context.Context, path string, pairs []data.Preference, rewards data.RewardOptions) (
+	_ *pairSet, err error) {
 	all := &pairSet{method: &train.Preference{Options: t.o.Loss}}
 	unscored := func(p data.Preference) bool { return !p.Scored }
 	if t.o.Loss.NeedsGap() || !slices.ContainsFunc(pairs, unscored) {
@@ -135,12 +136,11 @@ func (t *training) encode(path string, pairs []data.Preference, rewards data.Rew
 		pairs, all.method.Gaps = kept, gaps
 	}
 	e := batch.Encoder{Tokenizer: t.Tokenizer}
+	if all.groups, err = recipe.Encode(ctx, &e, pairs, (*batch.Encoder).Preference); err != nil {
+		return nil, err
+	}
 	for _, p := range pairs {
-		g, err := e.Preference(p)
-		if err != nil {
-			return nil, err
-		}
-		all.groups, all.sources = append(all.groups, g), append(all.sources, p.Source)
+		all.sources = append(all.sources, p.Source)
 	}
 	keep, err := t.Limit(path, all.groups, t.o.Data.Options, e.Drift)
 	if err != nil {

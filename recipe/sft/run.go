@@ -27,7 +27,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 		return nil, err
 	}
 	defer j.Close()
-	demos, heldOut, err := load(j, o)
+	demos, heldOut, err := load(ctx, j, o)
 	if err != nil {
 		return nil, err
 	}
@@ -42,12 +42,12 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 const embeddedDemonstrations = 4000
 
 // load reads the training demonstrations and the held-out ones, which may be nil.
-func load(j *recipe.Job, o Options) (demos, heldOut *train.Examples, err error) {
-	demos, err = encode(j, o, o.Data.Train)
+func load(ctx context.Context, j *recipe.Job, o Options) (demos, heldOut *train.Examples, err error) {
+	demos, err = encode(ctx, j, o, o.Data.Train)
 	switch {
 	case err != nil:
 	case o.Data.Eval != "":
-		heldOut, err = encode(j, o, o.Data.Eval)
+		heldOut, err = encode(ctx, j, o, o.Data.Eval)
 	case o.Data.EvalFraction > 0:
 		kept, held, err := o.Data.Split(len(demos.Groups), "demonstrations", o.Seed)
 		return subset(demos, kept), subset(demos, held), err
@@ -64,20 +64,21 @@ func examples(groups []batch.Group, sources []string) *train.Examples {
 }
 
 // encode reads, encodes and applies the limits.
-func encode(j *recipe.Job, o Options, path string) (*train.Examples, error) {
+func encode(ctx context.Context, j *recipe.Job, o Options, path string) (*train.Examples, error) {
 	demos, err := read(j, path, o.Seed)
 	if err != nil {
 		return nil, err
 	}
 	e := batch.Encoder{Tokenizer: j.Tokenizer}
-	var groups []batch.Group
-	var sources []string
-	for _, d := range demos {
-		g, err := e.Demonstration(d, o.Data.LossOn == "all")
-		if err != nil {
-			return nil, err
-		}
-		groups, sources = append(groups, g), append(sources, d.Source)
+	groups, err := recipe.Encode(ctx, &e, demos, func(e *batch.Encoder, d data.Demonstration) (batch.Group, error) {
+		return e.Demonstration(d, o.Data.LossOn == "all")
+	})
+	if err != nil {
+		return nil, err
+	}
+	sources := make([]string, len(demos))
+	for i, d := range demos {
+		sources[i] = d.Source
 	}
 	keep, err := j.Limit(path, groups, o.Data.Options, e.Drift)
 	if err != nil {

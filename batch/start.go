@@ -1,0 +1,103 @@
+package batch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/posttrain/posttrain/data"
+)
+
+// start is a prompt whose answers are encoded. The template writes the prompt once, and once more with each answer.
+type start struct {
+	*Encoder
+	prompt data.Text
+	text   string // the prompt as the template writes it
+	ids    []int32
+	ends   map[string]string // what the template writes behind an answer, by its role
+}
+
+func (s *start) encode() (err error) {
+	if !s.prompt.IsChat() {
+		s.text = s.prompt.Plain
+		s.ids, err = s.encodeStart(s.text)
+	} else if s.text, err = s.render(s.prompt.Messages, true); err == nil {
+		s.ids, err = s.Tokenizer.Encode(s.text, false)
+	}
+	return err
+}
+
+// answer encodes one completion.
+func (s *start) answer(a data.Text) ([]int32, error) {
+	switch {
+	case a.IsChat() != s.prompt.IsChat():
+		return nil, fmt.Errorf("the prompt and the completion must both be text or both be messages")
+	case a.IsChat():
+		tail, err := s.turn(a.Messages)
+		if err != nil {
+			return nil, err
+		}
+		full, err := s.Tokenizer.Encode(s.text+tail, false)
+		if err != nil {
+			return nil, err
+		}
+		return s.after(full, tail)
+	}
+	full, err := s.encodeStart(s.text + a.Plain)
+	if err != nil {
+		return nil, err
+	}
+	tokens, err := s.after(full, a.Plain)
+	return s.withEOS(tokens), err
+}
+
+// after gives the tokens of tail behind the prompt, where full are the tokens of the whole text.
+func (s *start) after(full []int32, tail string) ([]int32, error) {
+	if n := len(s.ids); len(full) >= n && slices.Equal(full[:n], s.ids) {
+		return full[n:], nil
+	}
+	s.Drift++
+	return s.Tokenizer.Encode(tail, false)
+}
+
+// turn gives the text that the template writes behind the prompt for these messages. Templates that rewrite an answer
+// (strip its think block, say) would train another text than the data's: then the content is set in by hand between
+// what the template puts before and after an answer.
+func (s *start) turn(answer []data.Message) (string, error) {
+	full, err := s.render(slices.Concat(s.prompt.Messages, answer), false)
+	if err != nil {
+		return "", err
+	}
+	tail, ok := strings.CutPrefix(full, s.text)
+	content := answer[len(answer)-1].Content
+	if ok && strings.Contains(tail, strings.TrimSpace(content)) {
+		return tail, nil
+	}
+	if len(answer) != 1 {
+		return "", fmt.Errorf("the chat template rewrites the prompt when the answer of %d messages follows it",
+			len(answer))
+	}
+	end, err := s.end(answer[0].Role)
+	return content + end, err
+}
+
+// end is what the template puts behind the content of an answer, seen with a word that no template rewrites.
+func (s *start) end(role string) (string, error) {
+	if end, known := s.ends[role]; known {
+		return end, nil
+	}
+	const probe = "posttrain-probe"
+	full, err := s.render(append(slices.Clone(s.prompt.Messages), data.Message{Role: role, Content: probe}), false)
+	if err != nil {
+		return "", err
+	}
+	i := strings.LastIndex(full, probe)
+	if i < 0 {
+		return "", fmt.Errorf("the chat template drops the content of a %q message", role)
+	}
+	if s.ends == nil {
+		s.ends = map[string]string{}
+	}
+	s.ends[role] = full[i+len(probe):]
+	return s.ends[role], nil
+}
