@@ -67,7 +67,7 @@ type ADMM struct {
 	Refused int         // rounds in a row whose step was refused
 
 	Absent Absent
-	Forget int // an agent absent for so many rounds no longer counts; 0: it always does
+	Forget int // rounds of absence after which an agent no longer counts; 0: it always counts
 }
 
 // NewADMM starts with y = 0 and agents that count from the start, with u_i = 0; one that joins later counts from its
@@ -142,7 +142,7 @@ const (
 func TrustScale(g, y []float64, delta, eta float64) (float64, bool) {
 	gain := Dot(g, y)
 	scale := eta * math.Sqrt(2*delta/gain)
-	return scale, gain > 0 && !math.IsInf(scale, 0) && !math.IsNaN(scale)
+	return scale, scale > 0 && !math.IsInf(scale, 0)
 }
 
 // Scale returns the factor of y in the step, or false for a refusal.

@@ -24,12 +24,15 @@ const (
 	Indefinite = "indefinite" // pᵀAp ≤ 0, or not finite: A is not positive definite along p
 )
 
-// Solution is what conjugate gradient found.
+// Solution is how far conjugate gradient has come. Where each product is a round over the network, its owner calls
+// [CG.Start] and then [CG.Step] with A·P until Why says that it has ended; [CG.Solve] does so at once.
 type Solution struct {
 	X          []float64 // [d]
+	R, P       []float64 // [d] b − A·x, and the direction of the next product
+	Square     float64   // ‖R‖², by recursion
 	Iterations int
-	Residual   float64 // ‖b − A·x‖, by recursion
-	Why        string
+	Enough     float64 // ‖R‖ that ends it
+	Why        string  // "": it has not ended
 }
 
 // Solve finds x with A·x = b by conjugate gradient from start. Where pᵀAp ≤ 0 it returns what it has.
@@ -38,34 +41,45 @@ func (c CG) Solve(a Product, b, start []float64) (Solution, error) {
 	if err != nil {
 		return Solution{}, err
 	}
-	s := Solution{X: slices.Clone(start)}
-	r := Difference(b, product)
-	p, square, enough := r, Dot(r, r), c.Tolerance*Norm(b)
-	for {
-		s.Residual = math.Sqrt(square)
-		switch {
-		case s.Residual <= enough:
-			s.Why = Converged
-			return s, nil
-		case s.Iterations >= c.Iterations:
-			s.Why = Exhausted
-			return s, nil
-		}
-		if product, err = a(p); err != nil {
+	s := c.Start(b, start, product)
+	for s.Why == "" {
+		if product, err = a(s.P); err != nil {
 			return s, err
 		}
-		curvature := Dot(p, product)
-		if !(curvature > 0) || math.IsInf(curvature, 0) {
-			s.Why = Indefinite
-			return s, nil
-		}
-		s.Iterations++
-		AddScaled(s.X, square/curvature, p)
-		r = Ahead(r, -square/curvature, product)
-		before := square
-		square = Dot(r, r)
-		p = Ahead(r, square/before, p)
+		s = c.Step(s, product)
 	}
+	return s, nil
+}
+
+// Start begins at start, with product = A·start.
+func (c CG) Start(b, start, product []float64) Solution {
+	r := Difference(b, product)
+	s := Solution{X: slices.Clone(start), R: r, P: r, Square: Dot(r, r), Enough: c.Tolerance * Norm(b)}
+	return c.judge(s)
+}
+
+// Step is an iteration, with product = A·s.P. It writes to no slice of s.
+func (c CG) Step(s Solution, product []float64) Solution {
+	curvature := Dot(s.P, product)
+	if !(curvature > 0) || math.IsInf(curvature, 0) {
+		s.Why = Indefinite
+		return s
+	}
+	s.Iterations++
+	along, before := s.Square/curvature, s.Square
+	s.X, s.R = Ahead(s.X, along, s.P), Ahead(s.R, -along, product)
+	s.Square = Dot(s.R, s.R)
+	s.P = Ahead(s.R, s.Square/before, s.P)
+	return c.judge(s)
+}
+
+func (c CG) judge(s Solution) Solution {
+	if math.Sqrt(s.Square) <= s.Enough {
+		s.Why = Converged
+	} else if s.Iterations >= c.Iterations {
+		s.Why = Exhausted
+	}
+	return s
 }
 
 // Damped returns v ↦ H·v + ρ·v.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 )
@@ -193,7 +194,7 @@ func TestOracleCG(t *testing.T) {
 		nearAll(t, name+" x", s.X, c.X)
 		for j, step := range c.Steps {
 			s := solve(j + 1)
-			near(t, name+" residual", s.Residual, step.Residual)
+			near(t, name+" residual", math.Sqrt(s.Square), step.Residual)
 			nearAll(t, name+" step "+strconv.Itoa(j), s.X, step.X)
 		}
 	}
@@ -231,11 +232,20 @@ type fixedProblem struct {
 }
 
 func newFixedProblem(h [][][]float64, g [][]float64, weights []float64, rho float64, absent Absent) *fixedProblem {
-	p := &fixedProblem{h, g, weights, rho, NewADMM(len(g[0]), len(g), absent, 0), nil}
-	for range g {
+	p := &fixedProblem{h, g, weights, rho, NewADMM(len(h[0]), len(h), absent, 0), nil}
+	for range h {
 		p.agents = append(p.agents, NewDual(p.server.Y))
 	}
 	return p
+}
+
+// mean is the product with Σp_iH_i.
+func (p *fixedProblem) mean(v []float64) ([]float64, error) {
+	products := make([][]float64, len(p.h))
+	for i, h := range p.h {
+		products[i], _ = times(h)(v)
+	}
+	return Mean(p.weights, products), nil
 }
 
 func (p *fixedProblem) round(t *testing.T, present []bool) {
@@ -314,14 +324,7 @@ func stepIdentity(t *testing.T, c oracleADMM) {
 	g := Mean(weights, c.G)
 	scale, _ := TrustScale(g, p.server.Y, c.Delta, 1)
 	nearAll(t, "ADMM's step at convergence", Scaled(scale, p.server.Y), c.Step)
-	mean := func(v []float64) ([]float64, error) {
-		products := make([][]float64, len(c.H))
-		for i, h := range c.H {
-			products[i], _ = times(h)(v)
-		}
-		return Mean(weights, products), nil
-	}
-	step, ok, err := NaturalStep(CG{50, 1e-15}, mean, g, c.Delta)
+	step, ok, err := NaturalStep(CG{50, 1e-15}, p.mean, g, c.Delta)
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}
@@ -512,5 +515,73 @@ func TestOracleBaselines(t *testing.T) {
 		default:
 			t.Errorf("no test for %s", c.Name)
 		}
+	}
+}
+
+// tinyModel is the model of section [lm]: B·tanh(A·x + a) + b on fixed embeddings x of the token before.
+type tinyModel struct {
+	width, hidden, vocab int
+	embedding            [][]float64
+	theta                []float64 // A [hidden][width], a, B [vocab][hidden], b
+}
+
+// score is ∇ log π(to|from).
+func (m tinyModel) score(from, to int) []float64 {
+	x, w, h, v := m.embedding[from], m.width, m.hidden, m.vocab
+	a, bias, b, logits := m.theta, m.theta[w*h:], m.theta[w*h+h:], slices.Clone(m.theta[w*h+h+h*v:])
+	hidden := make([]float64, h)
+	for j := range hidden {
+		hidden[j] = math.Tanh(bias[j] + Dot(a[j*w:(j+1)*w], x))
+	}
+	total := 0.0
+	for k := range logits {
+		logits[k] += Dot(b[k*h:(k+1)*h], hidden)
+		total += math.Exp(logits[k])
+	}
+	back := make([]float64, h) // of log π by the hidden layer
+	var gA, gB []float64
+	for k, l := range logits {
+		logits[k] = -math.Exp(l) / total
+		if k == to {
+			logits[k]++
+		}
+		AddScaled(back, logits[k], b[k*h:(k+1)*h])
+		gB = append(gB, Scaled(logits[k], hidden)...)
+	}
+	for j, y := range hidden {
+		back[j] *= 1 - y*y
+		gA = append(gA, Scaled(back[j], x)...)
+	}
+	return slices.Concat(gA, back, gB, logits)
+}
+
+func TestOracleScores(t *testing.T) {
+	type testCase struct {
+		Rho                     float64
+		RHS, Theta, V, Sequence []float64
+		Inverse                 []float64 `json:"damped_inverse"`
+		Advantages              []float64 `json:"sequence_advantages"`
+		Natural                 []float64 `json:"natural_gradient"`
+		Vocab, Width, Hidden    int
+		Embedding               [][]float64
+		Sequences               [][]int
+	}
+	for _, c := range oracle[testCase](t, "lm") {
+		model := tinyModel{c.Width, c.Hidden, c.Vocab, c.Embedding, c.Theta}
+		rows := make([][]float64, len(c.Sequences))
+		for i, tokens := range c.Sequences {
+			rows[i] = make([]float64, len(c.Theta))
+			for k, to := range tokens[1:] {
+				AddScaled(rows[i], 1, model.score(tokens[k], to))
+			}
+		}
+		scores, err := NewScores(rows, c.Rho)
+		if err != nil {
+			t.Fatal(err)
+		}
+		product, _ := scores.Product(c.V)
+		nearAll(t, "product", product, c.Sequence)
+		nearAll(t, "damped inverse", scores.Solve(c.RHS), c.Inverse)
+		nearAll(t, "natural gradient", scores.Natural(c.Advantages), c.Natural)
 	}
 }
