@@ -109,7 +109,7 @@ func chunkedGradients(x, table, y, v *Node, chunk int) []*Node {
 // logitGradients gives the adjoints of x [S, H] and table [V, H] for logits with adjoint d [S, V].
 func logitGradients(d, x, table *Node) (dx, dTable *Node) {
 	d = ConvertDType(d, x.DType())
-	return dot(d, 1, ConvertDType(table, x.DType()), 0, 0, x.DType()), dot(d, 0, x, 0, 0, table.DType())
+	return dot(d, 1, ConvertDType(table, x.DType()), 0, 0, x.DType()), weightGradient(d, x, table)
 }
 
 func asColumn(x *Node) *Node { return Reshape(x, -1, 1) }
