@@ -1,0 +1,87 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/posttrain/posttrain/federated/protocol"
+)
+
+// batch is what a workload has sampled under theta.
+type batch struct {
+	workload *Workload
+	version  int
+	theta    []float64
+	samples  samples
+	stats    protocol.Stats
+}
+
+func (b *batch) Stats() protocol.Stats { return b.stats }
+
+func (b *batch) Gradient() ([]float64, error) {
+	divisor := b.samples.n
+	if b.workload.options.Norm == Trajectories {
+		divisor = b.samples.trajectories
+	}
+	return b.workload.policy.gradient(b.theta, &b.samples, b.workload.options.Entropy, float64(divisor)), nil
+}
+
+func (b *batch) Product(v []float64) ([]float64, error) {
+	if err := b.check("vector", v); err != nil {
+		return nil, err
+	}
+	return b.workload.policy.product(b.theta, &b.samples, v), nil
+}
+
+func (b *batch) check(what string, v []float64) error {
+	if len(v) != len(b.theta) {
+		return fmt.Errorf("%s of %d numbers: want %d", what, len(v), len(b.theta))
+	}
+	return nil
+}
+
+// worst stands for a KL or a gain that is no finite number, which a message cannot hold.
+const worst = 1e300
+
+func (b *batch) Search(direction []float64, scales []float64) (kl, gain []float64, err error) {
+	if err := b.check("direction", direction); err != nil {
+		return nil, nil, err
+	}
+	other := make([]float64, len(b.theta))
+	for _, s := range scales {
+		for i, d := range direction {
+			other[i] = b.theta[i] + s*d
+		}
+		k, g := b.workload.policy.compare(b.theta, other, &b.samples)
+		if !(k <= worst && math.Abs(g) <= worst) {
+			k, g = worst, -worst
+		}
+		kl, gain = append(kl, k), append(gain, g)
+	}
+	return kl, gain, nil
+}
+
+// Train runs epochs of PPO with a fresh Adam.
+func (b *batch) Train(ctx context.Context, how protocol.Local) ([]float64, error) {
+	theta, g := slices.Clone(b.theta), make([]float64, len(b.theta))
+	optimizer, r := newAdam(len(theta)), b.workload.random("train", b.version)
+	for range how.Epochs {
+		for part := range slices.Chunk(r.Perm(b.samples.n), max(how.Minibatch, 1)) {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			clear(g)
+			b.workload.policy.objective(theta, &b.samples, part, how.Clip, how.Entropy, g)
+			for i := range g {
+				g[i] = how.Proximal*(theta[i]-b.theta[i]) - g[i]
+			}
+			optimizer.step(theta, g, how.LR)
+		}
+	}
+	for i := range theta {
+		theta[i] -= b.theta[i]
+	}
+	return theta, nil
+}

@@ -1,0 +1,54 @@
+package control
+
+import (
+	"context"
+	"testing"
+)
+
+// BenchmarkSample samples cartpole with a policy and a critic of 2×64 units; a second is this many steps/s.
+func BenchmarkSample(b *testing.B) { benchmark(b, func(*batch) {}) }
+
+// BenchmarkGradient adds the policy gradient.
+func BenchmarkGradient(b *testing.B) { benchmark(b, func(x *batch) { x.Gradient() }) }
+
+func BenchmarkProduct(b *testing.B) {
+	w, theta := started(b, DefaultOptions())
+	batch, err := w.Collect(b.Context(), theta, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		batch.Product(theta)
+	}
+	b.ReportMetric(float64(b.N*w.options.Steps)/b.Elapsed().Seconds(), "steps/s")
+}
+
+func BenchmarkFit(b *testing.B) {
+	w, theta := started(b, DefaultOptions())
+	for k := 0; b.Loop(); k++ {
+		if _, err := w.Collect(context.Background(), theta, k); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N*w.options.Steps)/b.Elapsed().Seconds(), "steps/s")
+}
+
+func started(t testing.TB, o Options) (*Workload, []float64) {
+	w, err := New(o, 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w, w.Start()
+}
+
+func benchmark(b *testing.B, then func(*batch)) {
+	w, theta := started(b, DefaultOptions())
+	batch := &batch{workload: w, theta: theta, samples: w.room()}
+	for b.Loop() {
+		if _, err := w.sample(b.Context(), batch); err != nil {
+			b.Fatal(err)
+		}
+		then(batch)
+	}
+	b.ReportMetric(float64(b.N*w.options.Steps)/b.Elapsed().Seconds(), "steps/s")
+}

@@ -1,0 +1,57 @@
+package control
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+)
+
+// Space says what an environment is: what an agent sees, what it may do, and for how long.
+type Space struct {
+	Observations int       // numbers of an observation
+	Discrete     int       // number of actions, 0: the actions are the box between Low and High
+	Low, High    []float64 // bounds of each number of an action
+	Limit        int       // steps after which an episode is cut
+}
+
+// Actions are the numbers of an action: a discrete one is its index.
+func (s Space) Actions() int {
+	if s.Discrete > 0 {
+		return 1
+	}
+	return len(s.Low)
+}
+
+// Environment is a task of one agent. It is not safe for concurrent use. The caller keeps the limit of its Space.
+type Environment interface {
+	Space() Space
+	// Reset begins an episode in a state drawn from r and writes its observation.
+	Reset(r *rand.Rand, observation []float64)
+	// Set begins an episode in a given state and writes its observation.
+	Set(state, observation []float64)
+	// Step does an action, which lies in the box, and writes the next observation. Terminated episodes have no future;
+	// those that the limit cuts do.
+	Step(action, observation []float64) (reward float64, terminated bool)
+}
+
+var environments = map[string]func() Environment{
+	"cartpole": func() Environment { return new(cartpole) },
+	"pendulum": func() Environment { return new(pendulum) },
+}
+
+// Environments are the names of the environments, sorted.
+func Environments() []string { return slices.Sorted(maps.Keys(environments)) }
+
+// uniform fills state with draws between -high and high.
+func uniform(r *rand.Rand, state []float64, high ...float64) {
+	for i := range state {
+		state[i] = (2*r.Float64() - 1) * high[i]
+	}
+}
+
+// round32 writes values as float32 holds them: Gymnasium's classic tasks observe so.
+func round32(to []float64, values ...float64) {
+	for i, v := range values {
+		to[i] = float64(float32(v))
+	}
+}

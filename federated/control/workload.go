@@ -1,0 +1,299 @@
+// Package control is the workload of control tasks: cartpole and pendulum by Gymnasium's equations, softmax and
+// Gaussian policies as flat vectors of parameters, and a critic that stays with its agent. All arithmetic is float64 and
+// written by hand, gradients and Fisher products too.
+//
+// A batch is made in this order: sample Steps time steps under θ; values by the critic; advantages by GAE, normalised;
+// train the critic on the returns; and on request the gradient, Fisher products and the tables of the line search.
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/config/fault"
+)
+
+// Workload is one agent's environment, policy and critic. It implements [protocol.Workload].
+type Workload struct {
+	options Options
+	agent   int
+	seed    uint64
+	env     Environment
+	policy  *policy
+	critic  *critic
+	before  learned // the critic before the batch of version
+	version int     // of the last batch, -1: none
+}
+
+// New makes the workload of an agent. Agents of a run have the same options and seed.
+func New(o Options, agent int, seed uint64) (*Workload, error) {
+	if err := fault.Err("control", o.Check()); err != nil {
+		return nil, err
+	}
+	w := &Workload{options: o, agent: agent, seed: seed, env: environments[o.Environment](), version: -1}
+	inner, last := map[string]activation{"tanh": tanh, "relu": relu}[o.Activation], linear
+	space := w.env.Space()
+	var head distribution = gaussian{space.Actions()}
+	outputs := space.Actions()
+	switch {
+	case space.Discrete > 0:
+		head, outputs = newCategorical(space.Discrete), space.Discrete
+	case o.OutputTanh:
+		last = tanh
+	}
+	w.policy = newPolicy(newMLP(space.Observations, o.Hidden, outputs, inner, last), head)
+	w.critic = newCritic(newMLP(space.Observations, o.Hidden, 1, inner, linear), w.random("critic", 0))
+	return w, nil
+}
+
+// random are the agent's draws for one purpose at one version.
+func (w *Workload) random(purpose string, version int) *rand.Rand {
+	return draws(fmt.Sprint(purpose, " ", w.agent), w.seed, version)
+}
+
+func draws(purpose string, seed uint64, version int) *rand.Rand {
+	h := fnv.New64a()
+	h.Write([]byte(purpose))
+	return rand.New(rand.NewPCG(seed^h.Sum64(), uint64(version)))
+}
+
+// Identity has a tensor for each layer's weights and biases, and one for the logarithms of the standard deviations.
+func (w *Workload) Identity() protocol.Identity {
+	id := protocol.Identity{Protocol: protocol.Version, Task: "control/" + w.options.Environment}
+	add := func(name string, shape ...int) {
+		id.Tensors = append(id.Tensors, protocol.Tensor{Name: name, Shape: shape, Type: "float64"})
+	}
+	sizes := w.policy.net.(*mlp).sizes
+	for l := 1; l < len(sizes); l++ {
+		add(fmt.Sprintf("layers.%d.weight", l-1), sizes[l], sizes[l-1])
+		add(fmt.Sprintf("layers.%d.bias", l-1), sizes[l])
+	}
+	if n := w.policy.head.parameters(); n > 0 {
+		add("log_std", n)
+	}
+	return id
+}
+
+// Start draws weights by the run's seed. Those of the outputs are small, so that the first policy favours no action.
+func (w *Workload) Start() []float64 {
+	theta := make([]float64, w.policy.parameters())
+	w.policy.net.(*mlp).start(draws("policy", w.seed, 0), theta, 0.01)
+	for i := range w.policy.own(theta) {
+		w.policy.own(theta)[i] = w.options.LogStd
+	}
+	return theta
+}
+
+// Collect samples a batch. A second call for the same version begins with the critic that the first one began with.
+func (w *Workload) Collect(ctx context.Context, params []float64, version int) (protocol.Batch, error) {
+	if err := w.check(params); err != nil {
+		return nil, err
+	}
+	after := w.critic.learned
+	if version == w.version {
+		w.critic.learned = w.before
+	}
+	b := &batch{workload: w, version: version, theta: slices.Clone(params), samples: w.room()}
+	targets, err := w.sample(ctx, b)
+	if err != nil {
+		w.critic.learned = after
+		return nil, err
+	}
+	w.before, w.version = w.critic.learned.clone(), version
+	if w.options.Returns == GAE {
+		w.critic.fit(&b.samples, targets, w.options.Critic, w.random("fit", version))
+	}
+	return b, nil
+}
+
+func (w *Workload) check(params []float64) error {
+	if n := w.policy.parameters(); len(params) != n {
+		return fmt.Errorf("%d parameters: want %d, as %s has", len(params), n, w.Identity().Task)
+	}
+	for i, p := range params {
+		if math.IsNaN(p) || math.IsInf(p, 0) {
+			return fmt.Errorf("parameter %d is %v: want a finite number", i, p)
+		}
+	}
+	return nil
+}
+
+func (w *Workload) room() samples {
+	n, space := w.options.Steps, w.env.Space()
+	return samples{n: n, observations: make([]float64, n*space.Observations),
+		actions: make([]float64, n*space.Actions()), advantages: make([]float64, n), logp: make([]float64, n),
+		tapes: make([]float64, n*w.policy.net.tape())}
+}
+
+// sample fills the batch and returns the critic's targets.
+func (w *Workload) sample(ctx context.Context, b *batch) (targets []float64, err error) {
+	s, r := &b.samples, w.random("sample", b.version)
+	rewards, values := make([]float64, s.n), make([]float64, s.n)
+	targets = make([]float64, s.n)
+	observation := make([]float64, w.env.Space().Observations)
+	var total float64
+	for first := 0; first < s.n; {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		last, how := w.episode(b, first, r, observation, rewards, values)
+		bootstrap := 0.0
+		if how != terminated {
+			bootstrap = w.critic.value(observation)
+		}
+		copy(s.advantages[first:last], w.options.advantages(rewards[first:last], values[first:last], bootstrap))
+		if how != cut {
+			b.stats.Episodes++
+			for _, x := range rewards[first:last] {
+				total += x
+			}
+		}
+		s.trajectories++
+		first = last
+	}
+	for i, v := range values {
+		targets[i] = s.advantages[i] + v
+	}
+	b.stats.Steps = s.n
+	if b.stats.Episodes > 0 {
+		b.stats.Return = total / float64(b.stats.Episodes)
+	}
+	if w.options.Normalize {
+		standardize(s.advantages)
+	}
+	return targets, nil
+}
+
+// advantages are those of a trajectory; bootstrap is the value of the state after its last step, 0 where it terminated.
+func (o Options) advantages(rewards, values []float64, bootstrap float64) []float64 {
+	switch o.Returns {
+	case Causal:
+		return federated.Causal(rewards, o.Gamma)
+	case Letter:
+		return federated.Letter(rewards, o.Gamma)
+	}
+	return federated.GAE(rewards, values, bootstrap, o.Gamma, o.Lambda)
+}
+
+// ending says how an episode ended.
+type ending int
+
+const (
+	cut ending = iota // by the end of the batch
+	limited
+	terminated
+)
+
+// episode samples one from step first on and returns the step after its last. observation is then the next state's.
+func (w *Workload) episode(b *batch, first int, r *rand.Rand, observation, rewards, values []float64) (int, ending) {
+	s, space, p := &b.samples, w.env.Space(), w.policy
+	own, clipped := p.own(b.theta), make([]float64, space.Actions())
+	w.env.Reset(r, observation)
+	for i := first; i < s.n; i++ {
+		x, action, tape := s.row(s.observations, i), s.row(s.actions, i), s.row(s.tapes, i)
+		copy(x, observation)
+		p.net.forward(b.theta, x, tape)
+		out := p.outputs(tape)
+		p.head.sample(r, out, own, action)
+		s.logp[i] = p.head.logProb(out, own, action)
+		values[i] = w.critic.value(x)
+		clip(clipped, action, space)
+		var ended bool
+		rewards[i], ended = w.env.Step(clipped, observation)
+		switch {
+		case ended:
+			return i + 1, terminated
+		case i+1-first == space.Limit:
+			return i + 1, limited
+		}
+	}
+	return s.n, cut
+}
+
+// clip moves an action into the box.
+func clip(to, action []float64, space Space) {
+	copy(to, action)
+	for i, low := range space.Low {
+		to[i] = min(max(to[i], low), space.High[i])
+	}
+}
+
+// standardize makes the mean 0 and the standard deviation 1, as Stable-Baselines3 does: divisor n-1, and 1e-8 added.
+func standardize(a []float64) {
+	var mean, squares float64
+	for _, x := range a {
+		mean += x / float64(len(a))
+	}
+	for _, x := range a {
+		squares += (x - mean) * (x - mean)
+	}
+	std := math.Sqrt(squares / float64(max(len(a)-1, 1)))
+	for i, x := range a {
+		a[i] = (x - mean) / (std + 1e-8)
+	}
+}
+
+// stateHead is the part of a snapshot that is JSON.
+type stateHead struct {
+	Version int `json:"version"`
+	Before  int `json:"before"` // steps of the critic's Adam before the last batch
+	After   int `json:"after"`
+}
+
+// State is the critic, and the critic before the last batch.
+func (w *Workload) State() (protocol.State, error) {
+	s := protocol.State{Vectors: map[string][]float64{}}
+	put := func(name string, l learned) int {
+		l = l.clone()
+		s.Vectors[name], s.Vectors[name+".m"], s.Vectors[name+".v"] = l.theta, l.adam.m, l.adam.v
+		return l.adam.steps
+	}
+	head := stateHead{Version: w.version, After: put("critic", w.critic.learned)}
+	if w.version >= 0 {
+		head.Before = put("before", w.before)
+	}
+	var err error
+	s.Head, err = json.Marshal(head)
+	return s, err
+}
+
+// Restore takes back a State of a workload with the same options.
+func (w *Workload) Restore(s protocol.State) error {
+	var head stateHead
+	if err := json.Unmarshal(s.Head, &head); err != nil {
+		return fmt.Errorf("state of control: %w", err)
+	}
+	if head.Version < -1 || head.Before < 0 || head.After < 0 {
+		return fmt.Errorf("state of control: version %d, steps %d and %d: want a version of -1 or more, and steps "+
+			"of 0 or more", head.Version, head.Before, head.After)
+	}
+	after, err := w.learned(s, "critic", head.After)
+	if err != nil {
+		return err
+	}
+	var before learned
+	if head.Version >= 0 {
+		if before, err = w.learned(s, "before", head.Before); err != nil {
+			return err
+		}
+	}
+	w.critic.learned, w.before, w.version = after, before, head.Version
+	return nil
+}
+
+func (w *Workload) learned(s protocol.State, name string, steps int) (learned, error) {
+	for _, n := range []string{name, name + ".m", name + ".v"} {
+		if got, want := len(s.Vectors[n]), len(w.critic.theta); got != want {
+			return learned{}, fmt.Errorf("state of control: vector %s has %d numbers: want %d", n, got, want)
+		}
+	}
+	l := learned{s.Vectors[name], &adam{s.Vectors[name+".m"], s.Vectors[name+".v"], steps}}
+	return l.clone(), nil
+}

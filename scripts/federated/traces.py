@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Makes the traces that hold federated/control to Gymnasium: given actions from a given state, and what came of them.
+
+Usage: traces.py FOLDER
+Writes FOLDER/NAME.json for each task. Needs Gymnasium and NumPy (pip install gymnasium==1.4.0 numpy==2.4.6) in a
+virtual environment outside the repository. Actions are float64, so that all arithmetic is.
+"""
+
+import json
+import math
+import pathlib
+import sys
+
+import gymnasium
+import numpy as np
+
+STEPS = 200
+
+
+def balance(observation, _):
+    """Keeps cartpole's pole up for as long as the trace lasts."""
+    x, v, angle, turn = observation
+    return int(angle + 0.4 * turn + 0.05 * x + 0.1 * v > 0)
+
+
+def draw_push(_, rng):
+    return int(rng.integers(2))
+
+
+def draw_torque(_, rng):
+    """Leaves the box now and then: the task clips."""
+    return [float(rng.uniform(-3, 3))]
+
+
+def trace(task, start, act, rng):
+    """Returns steps of [action, observation, [reward, terminated, truncated]]; an episode that ends begins again."""
+    env = gymnasium.make(task, disable_env_checker=True)
+    env.reset(seed=0)
+    steps, observation = [], begin(env, start)
+    for _ in range(STEPS):
+        action = act(observation, rng)
+        given = action if isinstance(action, int) else np.array(action, dtype=np.float64)
+        observation, reward, terminated, truncated, _ = env.step(given)
+        steps.append([action if isinstance(action, list) else [action], [float(o) for o in observation],
+                      [float(reward), int(terminated), int(truncated)]])
+        if terminated or truncated:
+            env.reset()
+            observation = begin(env, start)
+    return {"task": task, "limit": env.spec.max_episode_steps, "start": start, "steps": steps}
+
+
+def begin(env, start):
+    env.unwrapped.state = np.array(start, dtype=np.float64)
+    return start
+
+
+def write(path, traces):
+    """Keeps a step on a line, so that a difference can be read."""
+    with open(path, "w", encoding="utf-8") as out:
+        out.write("[\n")
+        for i, t in enumerate(traces):
+            steps = ",\n".join(json.dumps(s, separators=(",", ":")) for s in t.pop("steps"))
+            end = "\n]},\n" if i + 1 < len(traces) else "\n]}\n"
+            out.write(json.dumps(t)[:-1] + ', "steps": [\n' + steps + end)
+        out.write("]\n")
+
+
+def main(folder):
+    rng = np.random.default_rng(1)
+    folder.mkdir(parents=True, exist_ok=True)
+    write(folder / "cartpole.json", [trace("CartPole-v1", [0.01, -0.02, 0.03, 0.04], balance, rng),
+                                     trace("CartPole-v1", [0.2, 0.1, -0.05, 0.3], draw_push, rng)])
+    write(folder / "pendulum.json", [trace("Pendulum-v1", [math.pi - 0.1, 0.5], draw_torque, rng)])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    main(pathlib.Path(sys.argv[1]))
