@@ -1,0 +1,158 @@
+package quadratic
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/federated/protocol/workloadtest"
+)
+
+func TestSuite(t *testing.T) {
+	diagonal := Random(7, 1)
+	full := Options{Curvature: []float64{2, 1, 1, 3}, Best: []float64{1, -1}, Start: []float64{0, 0.5}}
+	for name, o := range map[string]Options{"diagonal": diagonal, "full": full} {
+		o.Noise = 0.1
+		t.Run(name, func(t *testing.T) {
+			workloadtest.Run(t, workloadtest.Suite{Make: func(t *testing.T, agent int, seed uint64) protocol.Workload {
+				w, err := New(o, agent, seed)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return w
+			}})
+		})
+	}
+}
+
+// TestPause: a pause takes its time and ends with its context.
+func TestPause(t *testing.T) {
+	o := Random(2, 1)
+	o.Pause = 5 * time.Millisecond
+	w, _ := New(o, 0, 1)
+	start := time.Now()
+	if _, err := w.Collect(t.Context(), w.Start(), 0); err != nil || time.Since(start) < o.Pause {
+		t.Errorf("%v after %v", err, time.Since(start))
+	}
+	o.Pause = time.Hour
+	w, _ = New(o, 0, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := w.Collect(ctx, w.Start(), 0); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for _, o := range []Options{{}, {Best: []float64{1}, Start: []float64{1}, Curvature: []float64{1, 2}},
+		{Best: []float64{1}, Start: []float64{1}, Curvature: []float64{1}, Noise: math.NaN()},
+		{Best: []float64{1}, Start: []float64{1}, Curvature: []float64{1}, Pause: -1}} {
+		if _, err := New(o, 0, 1); err == nil {
+			t.Errorf("%+v is accepted", o)
+		}
+	}
+}
+
+type loop struct {
+	Name      string
+	Kind      federated.ScheduleKind
+	Const     struct{ Alpha, Eta float64 }
+	Lookahead bool
+	Q         [][]float64
+	Best      []float64
+	Theta0    []float64
+	Times     []float64
+	Arrivals  []arrival
+	Rounds    []arrival
+}
+
+type arrival struct {
+	Time         float64
+	Agent        int
+	Theta, Tilde []float64
+}
+
+// TestOracleClosedLoop lets agents whose gradients are this workload's train on a virtual clock.
+func TestOracleClosedLoop(t *testing.T) {
+	dir := os.Getenv("POSTTRAIN_ORACLE_DIR")
+	if dir == "" {
+		dir = filepath.Join("..", "..", "..", "shared", "oracle")
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "federated.json"))
+	if err != nil {
+		t.Skipf("no oracle: %v; set POSTTRAIN_ORACLE_DIR to the folder that holds federated.json", err)
+	}
+	var file struct {
+		Loops []loop `json:"closed_loop"`
+	}
+	if err := json.Unmarshal(text, &file); err != nil || len(file.Loops) == 0 {
+		t.Fatal(len(file.Loops), err)
+	}
+	for _, l := range file.Loops {
+		l.follow(t)
+	}
+}
+
+func (l loop) gradient(t *testing.T, agent int, theta []float64, version int) []float64 {
+	w, err := New(Options{Curvature: slices.Concat(l.Q...), Best: l.Best, Start: l.Theta0}, agent, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := w.Collect(t.Context(), theta, version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, _ := b.Gradient()
+	return g
+}
+
+func (l loop) follow(t *testing.T) {
+	server := federated.NewAFedPG(l.Theta0, federated.Schedule{Kind: l.Kind, Alpha: l.Const.Alpha, Eta: l.Const.Eta})
+	server.Vanilla = !l.Lookahead
+	if l.Rounds != nil {
+		for k, want := range l.Rounds {
+			var all [][]float64
+			for i := range l.Times {
+				all = append(all, l.gradient(t, i, server.Tilde, k))
+			}
+			server.Step(federated.Mean(federated.Shares([]float64{1, 1, 1}), all), k)
+			compare(t, fmt.Sprintf("%s, round %d", l.Name, k), server, want)
+		}
+		return
+	}
+	var queue federated.Queue
+	params, versions := make([][]float64, len(l.Times)), make([]int, len(l.Times))
+	for i, d := range l.Times {
+		params[i] = server.Tilde
+		queue.Add(federated.Event{Time: d, Agent: i})
+	}
+	for k, want := range l.Arrivals {
+		e, _ := queue.Next()
+		if e.Agent != want.Agent || math.Abs(e.Time-want.Time) > 1e-9 {
+			t.Fatalf("%s, arrival %d: agent %d at %v, want %d at %v", l.Name, k, e.Agent, e.Time, want.Agent, want.Time)
+		}
+		server.Step(l.gradient(t, e.Agent, params[e.Agent], versions[e.Agent]), versions[e.Agent])
+		compare(t, fmt.Sprintf("%s, arrival %d", l.Name, k), server, want)
+		params[e.Agent], versions[e.Agent] = slices.Clone(server.Tilde), k+1
+		queue.Add(federated.Event{Time: e.Time + l.Times[e.Agent], Agent: e.Agent})
+	}
+}
+
+func compare(t *testing.T, name string, server *federated.AFedPG, want arrival) {
+	t.Helper()
+	for i := range want.Theta {
+		if math.Abs(server.Theta[i]-want.Theta[i]) > 1e-9 || math.Abs(server.Tilde[i]-want.Tilde[i]) > 1e-9 {
+			t.Errorf("%s: θ %v, θ̃ %v, want %v, %v", name, server.Theta, server.Tilde, want.Theta, want.Tilde)
+			return
+		}
+	}
+}
