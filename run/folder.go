@@ -233,6 +233,9 @@ func (f *Folder) WriteModel(write func(dir string) error) error {
 	})
 }
 
+// WriteFile stores a file of the folder, whole or not at all. It is on the disk when it returns.
+func (f *Folder) WriteFile(name string, data []byte) error { return f.replace(name, data) }
+
 // replace writes a whole file of the folder, at once or not at all.
 func (f *Folder) replace(name string, data []byte) error {
 	if err := f.Held(); err != nil {

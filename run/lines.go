@@ -19,10 +19,15 @@ func (f *Folder) LogSamples(samples ...any) error {
 	if err != nil {
 		return err
 	}
-	if err := f.append(samplesName, lines); err != nil {
+	return f.Append(samplesName, lines)
+}
+
+// Append appends text to a file of the folder, all of it or none. It is on the disk when it returns.
+func (f *Folder) Append(name string, text []byte) error {
+	if err := f.append(name, text); err != nil {
 		return err
 	}
-	return errors.Join(syncFile(f.SamplesPath()), syncDir(f.Dir))
+	return errors.Join(syncFile(f.Path(name)), syncDir(f.Dir))
 }
 
 // CutSamples removes the samples after the given step, which a resumed run is about to draw again.

@@ -1,0 +1,466 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/federated/wire"
+	"github.com/posttrain/posttrain/run"
+)
+
+// failing is a disk that fails at one of its calls, in one of three ways.
+type failing struct {
+	*run.Folder
+	at, calls int
+	how       string
+}
+
+var errKilled = errors.New("killed")
+
+// fail reports how the call fails; "": it does not.
+func (d *failing) fail() string {
+	d.calls++
+	if d.calls == d.at {
+		return d.how
+	}
+	return ""
+}
+
+func (d *failing) do(half, whole func() error) error {
+	how := d.fail()
+	switch how {
+	case "half":
+		return errors.Join(half(), errKilled)
+	case "before":
+		return errKilled
+	}
+	err := whole()
+	if how == "after" {
+		err = errors.Join(err, errKilled)
+	}
+	return err
+}
+
+func (d *failing) WriteFile(name string, data []byte) error {
+	dir, base := filepath.Split(d.Path(name))
+	return d.do(func() error { return os.WriteFile(filepath.Join(dir, "."+base+"123"), data[:len(data)/2], 0o666) },
+		func() error { return d.Folder.WriteFile(name, data) })
+}
+
+func (d *failing) Append(name string, text []byte) error {
+	return d.do(func() error { return d.Folder.Append(name, text[:len(text)*2/3]) },
+		func() error { return d.Folder.Append(name, text) })
+}
+
+func (d *failing) WriteCheckpoint(step int, write func(dir string) error) (c run.Checkpoint, err error) {
+	half := d.Path("checkpoints", fmt.Sprintf(".new-step-%08d", step))
+	return c, d.do(func() error { return errors.Join(os.MkdirAll(half, 0o777), write(half)) }, func() error {
+		_, err := d.Folder.WriteCheckpoint(step, write)
+		return err
+	})
+}
+
+// TestEveryFailure: whichever write, append or snapshot fails, before, in the middle or after it, the run continues to
+// the bits of an undisturbed one. No update that an agent knows as accepted is lost or counts twice.
+func TestEveryFailure(t *testing.T) {
+	const last = 7
+	whole := newWorld(t, 3)
+	count := &failing{}
+	server, err := whole.work(last, func(f *run.Folder) disk { count.Folder = f; return count })
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := stateOf(t, server)
+	for at := 1; at <= count.calls; at++ {
+		for _, how := range []string{"before", "half", "after"} {
+			w := newWorld(t, 3)
+			_, err := w.work(last, func(f *run.Folder) disk { return &failing{Folder: f, at: at, how: how} })
+			if !errors.Is(err, errKilled) {
+				t.Fatalf("call %d: error %v", at, err)
+			}
+			server, err := w.work(last, plain)
+			if err != nil {
+				t.Fatalf("call %d, %s: %v", at, how, err)
+			}
+			if !bytes.Equal(stateOf(t, server), want) {
+				t.Errorf("call %d, %s: other bits", at, how)
+			}
+			w.check(replay(t, w.dir), last)
+		}
+	}
+}
+
+// check compares a replay with what the agents know.
+func (w *world) check(r Report, version int) {
+	w.t.Helper()
+	if !r.Same() || r.Version != version || r.Accepted != version {
+		w.t.Errorf("replay: %+v", r)
+	}
+	if n := len(w.acked); n < version-1 || n > version { // the last one may not have been acknowledged
+		w.t.Errorf("the agents know of %d accepted updates, want %d", n, version)
+	}
+	for update, n := range w.acked {
+		if n != 1 {
+			w.t.Errorf("update %v counts %d times", update, n)
+		}
+	}
+	for _, name := range []string{updatesName, "checkpoints"} {
+		entries, err := os.ReadDir(filepath.Join(w.dir, name))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), ".") {
+				w.t.Errorf("left behind: %s/%s", name, e.Name())
+			}
+		}
+	}
+}
+
+// TestFailureIsFinal: after an error nothing more is written or applied.
+func TestFailureIsFinal(t *testing.T) {
+	w := newWorld(t, 0)
+	folder, err := run.Open(w.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close()
+	d := &failing{Folder: folder, at: 4, how: "before"}
+	server := newFake()
+	k, err := open(folder, d, server, w.options)
+	for range 2 {
+		if err == nil {
+			_, err = k.Join(0)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, _, err := k.Receive(gradient(0, 0)); !errors.Is(err, errKilled) {
+			t.Errorf("error %v", err)
+		}
+	}
+	if err := k.Snapshot(); !errors.Is(err, errKilled) {
+		t.Errorf("error %v", err)
+	}
+	if server.Version() != 0 || d.calls != 4 {
+		t.Errorf("version %d, %d calls", server.Version(), d.calls)
+	}
+}
+
+// cut is a finished run's journal.
+func cut(t *testing.T, every int) (*world, []byte) {
+	w := newWorld(t, every)
+	if _, err := w.work(5, plain); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(w.dir, Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w, text
+}
+
+// TestCutAnywhere: a journal that ends after any of its bytes is read up to its last whole line.
+func TestCutAnywhere(t *testing.T) {
+	w, text := cut(t, 0)
+	for n := range len(text) + 1 {
+		if n%37 > 1 && n > 0 && text[n-1] != '\n' && n < len(text)-2 {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(w.dir, Name), text[:n], 0o666); err != nil {
+			t.Fatal(err)
+		}
+		lines := bytes.Count(text[:n], []byte("\n"))
+		w.warned, w.agents, w.acked, w.turn = nil, []int{-1, -1, -1}, map[[2]int]int{}, 0
+		server, err := w.work(0, plain)
+		if err != nil {
+			t.Fatalf("%d bytes: %v", n, err)
+		}
+		if want := max(0, lines/2-3); server.Version() != want {
+			t.Errorf("%d bytes: version %d, want %d", n, server.Version(), want)
+		}
+		half := n > 0 && text[n-1] != '\n'
+		says := fmt.Sprintf("%s:%d: half", Name, lines+1)
+		if said := strings.Join(w.warned, " "); half != strings.Contains(said, says) {
+			t.Errorf("%d bytes: warnings %q", n, said)
+		}
+	}
+}
+
+// readText reads a journal from memory.
+func readText(text []byte) (*reader, error) {
+	r := &reader{path: Name, event: func(Event) error { return nil }, result: func(Event, result) error { return nil }}
+	return r, r.readFrom(bytes.NewReader(text))
+}
+
+// TestFlippedBytes: a changed byte is an error that names its line, except where it makes half a last line.
+func TestFlippedBytes(t *testing.T) {
+	_, text := cut(t, 0)
+	for i := range text {
+		damaged := bytes.Clone(text)
+		damaged[i] ^= 4
+		line := 1 + bytes.Count(text[:i], []byte("\n"))
+		r, err := readText(damaged)
+		if i == len(text)-1 {
+			if err != nil || !r.torn {
+				t.Errorf("last byte: torn %v, error %v", r.torn, err)
+			}
+			continue
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("%s:%d: ", Name, line)) {
+			t.Errorf("byte %d of line %d: error %v", i, line, err)
+		}
+	}
+	zeros := append(bytes.Clone(text[:len(text)-40]), make([]byte, 40)...)
+	if r, err := readText(append(zeros, '\n')); err != nil || !r.torn {
+		t.Errorf("zeros at the end: %v", err)
+	}
+}
+
+// TestMissingLines: lines that were removed or that come twice are an error that names the place.
+func TestMissingLines(t *testing.T) {
+	_, text := cut(t, 0)
+	lines := bytes.SplitAfter(text, []byte("\n"))
+	lines = lines[:len(lines)-1]
+	for i := range lines {
+		without, twice := bytes.Join(lines[:i], nil), bytes.Join(lines[:i+1], nil)
+		for what, text := range map[string][]byte{"removed": append(without, bytes.Join(lines[i+1:], nil)...),
+			"twice": append(twice, bytes.Join(lines[i:], nil)...)} {
+			_, err := readText(text)
+			if what == "removed" && i == len(lines)-1 {
+				continue
+			}
+			if err == nil || !strings.HasPrefix(err.Error(), Name+":") || strings.Contains(err.Error(), "\n") {
+				t.Errorf("line %d %s: error %v", i+1, what, err)
+			}
+		}
+	}
+}
+
+// TestDamagedSnapshot: it is skipped with a warning, and the journal gives the same bits.
+func TestDamagedSnapshot(t *testing.T) {
+	w, _ := cut(t, 2)
+	before, err := w.work(5, plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dirs, err := filepath.Glob(filepath.Join(w.dir, "checkpoints", "*", stateName))
+	if err != nil || len(dirs) != 2 {
+		t.Fatal(dirs, err)
+	}
+	for _, path := range dirs {
+		flip(t, path)
+		w.warned = nil
+		after, err := w.work(5, plain)
+		if err != nil || !bytes.Equal(stateOf(t, before), stateOf(t, after)) {
+			t.Errorf("%s: error %v, or other bits", path, err)
+		}
+	}
+	if len(w.warned) != 2 || !strings.Contains(w.warned[0], "state.bin is damaged") {
+		t.Errorf("warnings %q", w.warned)
+	}
+	if r := replay(t, w.dir); r.Same() || len(r.Snapshots) != 3 || r.Snapshots[2].Difference != "" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func flip(t *testing.T, path string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err == nil {
+		b[len(b)/2] ^= 1
+		err = os.WriteFile(path, b, 0o666)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestReplayFindsOtherBits: a whole snapshot of another state is named, with the first number that differs.
+func TestReplayFindsOtherBits(t *testing.T) {
+	w, _ := cut(t, 2)
+	folder, err := run.Open(w.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close()
+	s, err := readSnapshot(folder.CheckpointDir(4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := wire.DecodeState(form.Run, s.state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state.Vectors["d"][1]++
+	if s.state, err = wire.EncodeState(form.Run, state); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := folder.WriteCheckpoint(4, s.write); err != nil {
+		t.Fatal(err)
+	}
+	r := replay(t, w.dir)
+	if r.Same() || r.Snapshots[0].Difference != "" || !strings.Contains(r.Snapshots[1].Difference, "d[1] is ") {
+		t.Errorf("%+v", r.Snapshots)
+	}
+}
+
+// TestRefusedFolders: each is one line that names the file and both values.
+func TestRefusedFolders(t *testing.T) {
+	for name, c := range map[string]struct {
+		do   func(t *testing.T, w *world)
+		says string
+	}{
+		"another run": {func(_ *testing.T, w *world) { w.options.Form.Run = "r2" },
+			"journal.jsonl:1: the journal is of run r1 with 3 parameters of type float32, want run r2 with 3 of type"},
+		"another model": {func(_ *testing.T, w *world) { w.options.Form.D = 4 },
+			"journal.jsonl:1: the journal is of run r1 with 3 parameters of type float32, want run r1 with 4"},
+		"another type": {func(_ *testing.T, w *world) { w.options.Form.Type = wire.Float64 },
+			"of type float32, want"},
+		"no type": {func(_ *testing.T, w *world) { w.options.Form.Type = "half" },
+			`"half": want float32 or float64`},
+		"another protocol": {func(t *testing.T, w *world) {
+			f := form
+			line := encodeLine(first{lineRun, f.Run, protocol.Version + 1, f.Type, f.D})
+			if err := os.WriteFile(filepath.Join(w.dir, Name), line, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}, "journal.jsonl:1: found protocol version 2, want 1"},
+		"damaged update": {func(t *testing.T, w *world) { flip(t, anUpdate(t, w)) }, ".bin is damaged: its SHA-256"},
+		"missing update": {func(t *testing.T, w *world) {
+			if err := os.Remove(anUpdate(t, w)); err != nil {
+				t.Fatal(err)
+			}
+		}, ".bin cannot be read: no such file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, _ := cut(t, 0)
+			c.do(t, w)
+			_, err := w.work(9, plain)
+			if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("error %v, want one with %q", err, c.says)
+			}
+		})
+	}
+}
+
+func anUpdate(t *testing.T, w *world) string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(w.dir, updatesName, "*"))
+	if err != nil || len(paths) == 0 {
+		t.Fatal(paths, err)
+	}
+	return paths[0]
+}
+
+// TestShortJournal: a journal that ends before the snapshot has lost lines.
+func TestShortJournal(t *testing.T) {
+	w, text := cut(t, 2)
+	lines := bytes.SplitAfter(text, []byte("\n"))
+	if err := os.WriteFile(filepath.Join(w.dir, Name), bytes.Join(lines[:5], nil), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.work(9, plain)
+	if err == nil || !strings.Contains(err.Error(), "ends at event 2, but the newest snapshot is of event 7") {
+		t.Error(err)
+	}
+}
+
+// TestObserved: a continued run observes the events after the snapshot again, and knows its agents.
+func TestObserved(t *testing.T) {
+	w, _ := cut(t, 4)
+	var events []int
+	version := -1
+	w.options.Restored = func(v int) error { version = v; return nil }
+	w.options.Observe = func(e Event, r protocol.Receipt, _ []protocol.Send) error {
+		events = append(events, e.N)
+		return nil
+	}
+	if _, err := w.work(0, plain); err != nil {
+		t.Fatal(err)
+	}
+	if version != 4 || fmt.Sprint(events) != "[8]" {
+		t.Errorf("restored at version %d, events %v", version, events)
+	}
+	folder, err := run.Open(w.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close()
+	k, err := Open(folder, newFake(), w.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Leave(1); err != nil || fmt.Sprint(k.Agents()) != "[0 2]" {
+		t.Errorf("agents %v, error %v", k.Agents(), err)
+	}
+}
+
+// TestRefusedUpdatesAreRepeated: refusals belong to the server's state, and a duplicate has no second file.
+func TestRefusedUpdatesAreRepeated(t *testing.T) {
+	w := newWorld(t, 0)
+	folder, err := run.Open(w.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close()
+	server := newFake()
+	k, err := Open(folder, server, w.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	short := gradient(0, 0)
+	short.Vectors[0] = short.Vectors[0][:2]
+	for _, u := range []protocol.Update{short, gradient(0, 0), gradient(0, 0)} {
+		if _, _, err := k.Receive(u); err != nil {
+			t.Fatal(err)
+		}
+	}
+	long := gradient(0, 0)
+	long.Vectors[0] = make([]float64, 4)
+	if _, _, err := k.Receive(long); !errors.Is(err, wire.ErrLength) {
+		t.Errorf("too long: %v", err)
+	}
+	if err := errors.Join(k.Snapshot(), k.Close()); err != nil {
+		t.Fatal(err)
+	}
+	r := replay(t, w.dir)
+	if !r.Same() || r.Accepted != 1 || r.Refused["length"] != 1 || r.Refused["duplicate"] != 1 {
+		t.Errorf("%+v", r)
+	}
+	if entries, _ := os.ReadDir(filepath.Join(w.dir, updatesName)); len(entries) != 2 {
+		t.Errorf("%d files of updates, want 2", len(entries))
+	}
+}
+
+// FuzzJournal gives any lines, with their right checksums or without, to the reader.
+func FuzzJournal(f *testing.F) {
+	f.Add([]byte(`{"line":"run","run":"r1","protocol":1,"type":"float32","d":3}`+"\n"+`{"line":"join","n":1,"agent":0}`+
+		"\n"+`{"line":"result","n":1,"version":0}`+"\n"), true)
+	f.Add([]byte(`{"line":"update","n":1,"agent":-1,"file":"00"}`+"\n\x00\x00\n"), false)
+	f.Fuzz(func(t *testing.T, text []byte, sealed bool) {
+		if sealed {
+			var all []byte
+			for line := range bytes.Lines(text) {
+				line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("}"))
+				all = append(all, fmt.Sprintf("%s%s%08x%s", line, sumKey, checksum(line), sumEnd)...)
+			}
+			text = all
+		}
+		r, err := readText(text)
+		if err != nil && (strings.ContainsAny(err.Error(), "\n\r") || !strings.HasPrefix(err.Error(), Name+":")) {
+			t.Errorf("error %q", err)
+		}
+		if r.good > int64(len(text)) || err == nil && !r.torn && r.good != int64(len(text)) {
+			t.Errorf("%d of %d bytes, torn %v", r.good, len(text), r.torn)
+		}
+	})
+}
