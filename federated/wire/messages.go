@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/posttrain/posttrain/federated/protocol"
@@ -97,14 +98,14 @@ func (f Form) task(b []byte) (t protocol.Task, err error) {
 	return t, notNegative(t.Version, t.Step, t.Attempt)
 }
 
-// EncodeUpdate writes an update, of whatever lengths. Its vectors get the run's type; its numbers stay float64.
+// EncodeUpdate writes an update, of whatever lengths.
 func (f Form) EncodeUpdate(u protocol.Update) ([]byte, error) {
 	var parts []part
 	for _, v := range u.Vectors {
 		parts = append(parts, floats("vector", f.Type, v))
 	}
 	if u.Numbers != nil {
-		parts = append(parts, floats("numbers", Float64, u.Numbers))
+		parts = append(parts, floats("numbers", f.Type, u.Numbers))
 		u.Numbers = nil
 	}
 	if u.Masked != nil {
@@ -135,7 +136,7 @@ func (f Form) update(b []byte) (u protocol.Update, err error) {
 	if !ok {
 		return u, fmt.Errorf("%w: kind %q, want gradient, solve, product, search or train", ErrForeign, u.Kind)
 	}
-	left := map[section]int{{"vector", f.Type, f.D}: vectors, {"numbers", Float64, maxNumbers}: 1,
+	left := map[section]int{{"vector", f.Type, f.D}: vectors, {"numbers", f.Type, maxNumbers}: 1,
 		{"masked", masked, vectors*f.D + maxNumbers}: 1}
 	parts, err := h.parts(numbers, func(s section) error { return allow(left, s) })
 	if err != nil {
@@ -152,7 +153,10 @@ func (f Form) update(b []byte) (u protocol.Update, err error) {
 			u.Masked = p.sums
 		}
 	}
-	return u, notNegative(u.Agent, u.Version, u.Step, u.Attempt)
+	if r := u.Stats.Return; math.Abs(r) > maxReturn {
+		return u, fmt.Errorf("%w: a mean return of %v, want at most %v", ErrDamaged, r, maxReturn)
+	}
+	return u, notNegative(u.Agent, u.Version, u.Step, u.Attempt, u.Stats.Steps, u.Stats.Episodes)
 }
 
 // allow takes a section from those that are left; each has the largest count.
@@ -168,7 +172,7 @@ func allow(left map[section]int, s section) error {
 
 func notNegative(counts ...int) error {
 	if n := slices.Min(counts); n < 0 {
-		return fmt.Errorf("%w: an agent, version, step or attempt of %d, want 0 or more", ErrDamaged, n)
+		return fmt.Errorf("%w: a count of %d, want 0 or more", ErrDamaged, n)
 	}
 	return nil
 }

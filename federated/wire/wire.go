@@ -61,6 +61,7 @@ func (t Type) Round(v []float64) {
 const (
 	maxHeader  = 256 << 10 // bytes of the header of a task or update
 	maxNumbers = 64        // numbers of an update beside its vectors
+	maxReturn  = 1e100     // so that sums of returns stay finite
 	hashKey    = `,"sha256":"`
 	hashEnd    = "\"}\n"
 	hashBytes  = len(hashKey) + 2*sha256.Size + len(hashEnd)

@@ -19,7 +19,7 @@ var form = Form{Run: "r1", Type: Float32, D: 3}
 func exampleUpdate() protocol.Update {
 	return protocol.Update{Agent: 2, Kind: protocol.Solve, Version: 7, Step: 1,
 		Stats: protocol.Stats{Steps: 9, Return: -1.5}, Vectors: [][]float64{{1, 2, 0.5}, {math.Inf(1), -3, 0}},
-		Numbers: []float64{0.1, math.Inf(-1)}}
+		Numbers: []float64{0.125, math.Inf(-1)}}
 }
 
 func must[T any](t testing.TB) func(v T, err error) T {
@@ -39,7 +39,7 @@ func TestRoundTrip(t *testing.T) {
 	if got := must[protocol.Update](t)(form.DecodeUpdate(b)); !reflect.DeepEqual(got, u) {
 		t.Errorf("found %+v, want %+v", got, u)
 	}
-	if got := Payload(b); got != 2*3*4+2*8 {
+	if got := Payload(b); got != 2*3*4+2*4 {
 		t.Errorf("payload of %d bytes", got)
 	}
 	masked := protocol.Update{Kind: protocol.Gradient, Masked: []uint64{1 << 63, 5}}
@@ -115,8 +115,10 @@ func TestRefusals(t *testing.T) {
 		return func() ([]byte, error) { return f.EncodeUpdate(u) }
 	}
 	u := exampleUpdate()
-	negative, unknown, vectors, long, sums := u, u, u, u, u
+	negative, unknown, vectors, long, sums, samples, gain := u, u, u, u, u, u, u
 	negative.Version = -1
+	samples.Stats.Steps = -5
+	gain.Stats.Return = 1e300
 	unknown.Kind = "idle"
 	vectors.Vectors = make([][]float64, 3)
 	long.Vectors = [][]float64{make([]float64, 4)}
@@ -129,6 +131,8 @@ func TestRefusals(t *testing.T) {
 		{other(Form{"r2", Float32, 3}, u), ErrForeign, `found run "r2", want "r1"`},
 		{other(Form{"r1", Float64, 3}, u), ErrLength, "3 numbers of type float64"},
 		{other(form, negative), ErrDamaged, "-1, want 0 or more"},
+		{other(form, samples), ErrDamaged, "-5, want 0 or more"},
+		{other(form, gain), ErrDamaged, "return of 1e+300, want at most 1e+100"},
 		{other(form, unknown), ErrForeign, `kind "idle", want gradient`},
 		{other(form, vectors), ErrLength, "0 numbers of type float32"},
 		{other(form, long), ErrLength, "4 numbers of type float32"},
