@@ -143,7 +143,8 @@ func (s *Spec[T]) explains() bool {
 	return ok
 }
 
-// TypeOf names the type of a key's value as a help text does: bool, int, uint, float, duration, strings or string.
+// TypeOf names the type of a key's value as a help text does: bool, int, uint, float, duration, strings, numbers or
+// string.
 func (s *Spec[T]) TypeOf(key string) string {
 	for _, l := range s.schema().leaves {
 		if l.key == key && l.index != nil {
@@ -157,6 +158,8 @@ func typeName(t reflect.Type) string {
 	switch {
 	case t.Kind() == reflect.Pointer:
 		return typeName(t.Elem())
+	case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.String:
+		return "numbers"
 	case t.Kind() == reflect.Slice:
 		return "strings"
 	case t == reflect.TypeFor[time.Duration]():

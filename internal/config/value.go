@@ -170,8 +170,11 @@ func (g given) assignNumber(v reflect.Value) bool {
 	return err == nil
 }
 
-// assignList writes a list of texts; an override separates them by commas.
+// assignList writes a list; an override separates its items by commas.
 func (g given) assignList(v reflect.Value) bool {
+	if v.Type().Elem().Kind() != reflect.String {
+		return g.assignNumbers(v)
+	}
 	v.SetZero()
 	var words []string
 	switch g.form {
@@ -194,5 +197,25 @@ func (g given) assignList(v reflect.Value) bool {
 	if words != nil {
 		v.Set(reflect.ValueOf(words))
 	}
+	return true
+}
+
+// assignNumbers writes a list of numbers.
+func (g given) assignNumbers(v reflect.Value) bool {
+	items := g.items
+	if bare := strings.Trim(g.text, "[] "); g.form == formRaw && bare != "" {
+		for _, text := range strings.Split(bare, ",") {
+			items = append(items, given{form: formRaw, text: strings.TrimSpace(text)})
+		}
+	} else if g.form != formRaw && g.form != formList && g.form != formNull {
+		return false
+	}
+	list := reflect.MakeSlice(v.Type(), len(items), len(items))
+	for i, item := range items {
+		if !item.assignNumber(list.Index(i)) {
+			return false
+		}
+	}
+	v.Set(list)
 	return true
 }

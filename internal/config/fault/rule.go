@@ -95,6 +95,9 @@ func typeWords(t reflect.Type) string {
 	case reflect.String:
 		return "text"
 	case reflect.Slice:
+		if t.Elem().Kind() != reflect.String {
+			return "a list of numbers"
+		}
 		return "a list of texts"
 	case reflect.Uint64:
 		return "a whole number, 0 or more"
@@ -104,6 +107,8 @@ func typeWords(t reflect.Type) string {
 
 func number(t reflect.Type) string {
 	switch {
+	case t.Kind() == reflect.Slice:
+		return "a list, each item " + number(t.Elem())
 	case t == reflect.TypeFor[time.Duration]():
 		return "a time"
 	case t.Kind() == reflect.Float64:
@@ -127,7 +132,7 @@ func wordRule(words []string, t reflect.Type) Rule {
 	}}
 }
 
-// rangeRule accepts the finite numbers within bounds such as ">=0 <1".
+// rangeRule accepts the finite numbers within bounds such as ">=0 <1", and lists of them.
 func rangeRule(want string, t reflect.Type, zero string) Rule {
 	var bounds []bound
 	var words []string
@@ -144,9 +149,20 @@ func rangeRule(want string, t reflect.Type, zero string) Rule {
 	if t == reflect.TypeFor[time.Duration]() {
 		text += ", such as 90s or 5m"
 	}
-	return Rule{Words: number(t) + text, ok: func(v reflect.Value) bool {
+	within := func(v reflect.Value) bool {
 		x := float(v)
 		return !math.IsInf(x, 0) && !slices.ContainsFunc(bounds, func(b bound) bool { return !b.holds(x) })
+	}
+	return Rule{Words: number(t) + text, ok: func(v reflect.Value) bool {
+		if v.Kind() != reflect.Slice {
+			return within(v)
+		}
+		for i := range v.Len() {
+			if !within(v.Index(i)) {
+				return false
+			}
+		}
+		return true
 	}}
 }
 

@@ -1,0 +1,176 @@
+package protocol_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/federated/quadratic"
+)
+
+// options of a method on the quadratic workload.
+func options(method string) protocol.Options {
+	o := protocol.Defaults(method)
+	o.Agents = 4
+	if protocol.Asynchronous(method) {
+		o.Updates = new(24)
+	} else {
+		o.Rounds = new(6)
+	}
+	if o.Buffer != nil {
+		o.Buffer = new(3)
+	}
+	return o
+}
+
+// world is a server with its agents, and the tasks that these have.
+type world struct {
+	t      *testing.T
+	o      protocol.Options
+	start  []float64
+	server protocol.Server
+	agents []*protocol.Agent
+	tasks  [][]protocol.Task // by agent, oldest first
+	order  *rand.Rand        // of the arrivals
+	log    []protocol.Receipt
+}
+
+func newWorld(t *testing.T, o protocol.Options) *world {
+	t.Helper()
+	q := quadratic.Random(5, 7)
+	q.Noise = 0.3
+	w := &world{t: t, o: o, start: q.Start, tasks: make([][]protocol.Task, o.Agents), order: rand.New(rand.NewPCG(3, 4))}
+	w.server = w.fresh()
+	for i := range o.Agents {
+		load, err := quadratic.New(q, i, 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := protocol.NewAgent(i, load, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.agents = append(w.agents, a)
+	}
+	for i := range o.Agents {
+		w.take(w.server.Join(i))
+	}
+	return w
+}
+
+func (w *world) fresh() protocol.Server {
+	s, err := protocol.NewServer(w.o, w.start, 11)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+func (w *world) take(sends []protocol.Send) {
+	for _, s := range sends {
+		if s.Task.Kind != protocol.Stop {
+			w.tasks[s.Agent] = append(w.tasks[s.Agent], s.Task)
+		}
+	}
+}
+
+// step has a random agent that has a task do it, and reports whether there was one.
+func (w *world) step() bool {
+	var busy []int
+	for i, tasks := range w.tasks {
+		if len(tasks) > 0 {
+			busy = append(busy, i)
+		}
+	}
+	if len(busy) == 0 || w.server.Done() {
+		return false
+	}
+	w.do(busy[w.order.IntN(len(busy))])
+	return true
+}
+
+func (w *world) do(agent int) protocol.Receipt {
+	w.t.Helper()
+	task := w.tasks[agent][0]
+	w.tasks[agent] = w.tasks[agent][1:]
+	u, err := w.agents[agent].Do(w.t.Context(), task)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return w.give(u)
+}
+
+func (w *world) give(u protocol.Update) protocol.Receipt {
+	r, sends := w.server.Receive(u)
+	w.log = append(w.log, r)
+	w.take(sends)
+	return r
+}
+
+// swap replaces the server by another that has its snapshot.
+func (w *world) swap() {
+	w.t.Helper()
+	state, err := w.server.State()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for name, v := range state.Vectors { // a snapshot on a disk shares no memory
+		state.Vectors[name] = slices.Clone(v)
+	}
+	other := w.fresh()
+	if err := other.Restore(state); err != nil {
+		w.t.Fatal(err)
+	}
+	w.server = other
+}
+
+// Every method gets closer to the best point, and a server restored after every event goes on with the same bits,
+// metrics and tasks.
+func TestRestoredServerGoesOn(t *testing.T) {
+	for _, method := range protocol.Methods() {
+		for _, change := range []func(*protocol.Options){
+			func(*protocol.Options) {},
+			func(o *protocol.Options) { o.Wire = "float64" },
+			func(o *protocol.Options) {
+				if o.Select != nil {
+					o.Select, o.Weights = new(0.5), new("samples")
+				}
+				if o.Inner != nil {
+					o.Inner = new(3)
+				}
+				if o.LineSearch != nil {
+					o.LineSearch = new("off")
+				}
+			},
+		} {
+			o := options(method)
+			change(&o)
+			plain, swapped := newWorld(t, o), newWorld(t, o)
+			for plain.step() {
+			}
+			swapped.swap()
+			for swapped.step() {
+				swapped.swap()
+			}
+			name := fmt.Sprintf("%s %s", method, o.Wire)
+			if !plain.server.Done() || len(plain.log) == 0 {
+				t.Fatalf("%s: ended at version %d", name, plain.server.Version())
+			}
+			if !slices.Equal(plain.server.Params(), swapped.server.Params()) {
+				t.Errorf("%s: restored after every event: %v, want %v", name, swapped.server.Params(), plain.server.Params())
+			}
+			if !reflect.DeepEqual(plain.log, swapped.log) {
+				t.Errorf("%s: other receipts after restoring", name)
+			}
+			q := quadratic.Random(5, 7)
+			before, after := q.Return(plain.start), q.Return(plain.server.Params())
+			if !(after > before) || !federated.Finite(plain.server.Params()) {
+				t.Errorf("%s: return %v after %v", name, after, before)
+			}
+		}
+	}
+}

@@ -1,0 +1,285 @@
+package protocol
+
+import (
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/internal/config/fault"
+)
+
+// The methods.
+const (
+	FedNPGADMM = "fednpg-admm" // natural gradients by ADMM, synchronous
+	FedNPG     = "fednpg"      // natural gradients by distributed conjugate gradient: the exact baseline
+	AFedPG     = "afedpg"      // asynchronous, momentum and lookahead at the server
+	FedPG      = "fedpg"       // AFedPG's step on the mean gradient of all agents, synchronous
+	Vanilla    = "vanilla"     // AFedPG without lookahead
+	A3C        = "a3c"         // every gradient through RMSProp
+	FedPPO     = "fedppo"      // local PPO, weights averaged
+	FedAvg     = "fedavg"      // local training, weights averaged by samples
+	FedProx    = "fedprox"     // FedAvg with a proximal term
+	FedBuff    = "fedbuff"     // asynchronous, buffered changes of the weights
+	DiLoCo     = "diloco"      // local training, outer Nesterov momentum
+)
+
+// Methods lists the methods, in the order in which messages name them.
+func Methods() []string {
+	return []string{FedNPGADMM, FedNPG, AFedPG, FedPG, Vanilla, A3C, FedPPO, FedAvg, FedProx, FedBuff, DiLoCo}
+}
+
+// groups are the methods that an option's tag "of" names together.
+var groups = map[string][]string{
+	"async":    {AFedPG, Vanilla, A3C, FedBuff},
+	"sync":     {FedNPGADMM, FedNPG, FedPG, FedPPO, FedAvg, FedProx, DiLoCo},
+	"trust":    {FedNPGADMM, FedNPG},
+	"momentum": {AFedPG, FedPG, Vanilla},
+	"local":    {FedPPO, FedAvg, FedProx, FedBuff, DiLoCo},
+	"buffered": {AFedPG, Vanilla, FedBuff},
+	"means":    {FedPG, FedPPO, FedAvg, FedProx, DiLoCo},
+}
+
+// Asynchronous reports whether the server steps on each update as it comes, without rounds.
+func Asynchronous(method string) bool { return slices.Contains(groups["async"], method) }
+
+// Options choose the method. An option that only some methods use is a pointer with their names in its tag "of": nil
+// means "not given", and giving one to a method that does not use it is a fault. Start from Defaults.
+type Options struct {
+	Method string `yaml:"method" want:"fednpg-admm|fednpg|afedpg|fedpg|vanilla|a3c|fedppo|fedavg|fedprox|fedbuff|diloco"`
+	Agents int    `yaml:"agents" want:">=1"`
+	Wire   string `yaml:"wire" want:"float32|float64"` // type of the numbers that travel
+
+	// The run ends at the first of these limits.
+	Rounds  *int `yaml:"rounds,omitempty" want:">=0" zero:"no limit" of:"sync"`
+	Updates *int `yaml:"updates,omitempty" want:">=0" zero:"no limit" of:"async"`
+	Samples int  `yaml:"samples" want:">=0" zero:"no limit"` // time steps or tokens of all agents
+
+	// The step of afedpg, fedpg, vanilla, and a3c's rate.
+	LR       *float64 `yaml:"lr,omitempty" want:">0" of:"momentum a3c"`
+	Rate     *string  `yaml:"rate,omitempty" want:"adam|published" of:"momentum"` // η = lr·sqrt(d), or η = lr
+	Schedule *string  `yaml:"schedule,omitempty" want:"constant|global|fosp" of:"momentum"`
+	Alpha    *float64 `yaml:"alpha,omitempty" want:">0 <=1" of:"momentum"` // of schedule constant
+
+	// The step of fednpg-admm and fednpg.
+	Rho        *float64 `yaml:"rho,omitempty" want:">0" of:"fednpg-admm"`     // ADMM's penalty
+	Damping    *float64 `yaml:"damping,omitempty" want:">=0" of:"fednpg"`     // added to the Fisher matrix
+	Delta      *float64 `yaml:"delta,omitempty" want:">0" of:"trust"`         // KL radius
+	Eta        *float64 `yaml:"eta,omitempty" want:">0" of:"trust"`           // factor of the step
+	Step       *string  `yaml:"step,omitempty" want:"trust|fixed" of:"trust"` // η·sqrt(2δ/(gᵀy))·y, or η·y
+	LineSearch *string  `yaml:"line_search,omitempty" want:"on|off" of:"trust"`
+	Inner      *int     `yaml:"inner,omitempty" want:">=1" of:"fednpg-admm"` // steps of ADMM in a round
+	Absent     *string  `yaml:"absent,omitempty" want:"hold|drop" of:"fednpg-admm"`
+	Forget     *int     `yaml:"forget,omitempty" want:">=1" of:"fednpg-admm"` // rounds that hold remembers an agent
+	CG         CG       `yaml:"cg"`
+
+	// Rounds of synchronous methods.
+	Weights   *string        `yaml:"weights,omitempty" want:"equal|samples" of:"sync"`
+	Aggregate *string        `yaml:"aggregate,omitempty" want:"mean|median|trimmed" of:"means"`
+	Select    *float64       `yaml:"select,omitempty" want:">0 <=1" of:"sync"` // share of the agents in a round
+	Quorum    *float64       `yaml:"quorum,omitempty" want:">0 <=1" of:"sync"` // share of those, to close at the deadline
+	Deadline  *time.Duration `yaml:"deadline,omitempty" want:">=0" zero:"wait for all" of:"sync"`
+
+	// What the server accepts.
+	MaxDelay *int    `yaml:"max_delay,omitempty" want:">=0" zero:"4 for each agent" of:"async"`
+	Clip     float64 `yaml:"clip" want:">=0" zero:"off"`                // × the median norm of the last updates: longer ones are shortened
+	Buffer   *int    `yaml:"buffer,omitempty" want:">=1" of:"buffered"` // updates of a step
+
+	Local Training `yaml:"local"`
+	Outer Outer    `yaml:"outer"`
+}
+
+// CG is conjugate gradient: at the agents of fednpg-admm, by all agents together in fednpg.
+type CG struct {
+	Iters *int     `yaml:"iters,omitempty" want:">=1" of:"trust"`
+	Tol   *float64 `yaml:"tol,omitempty" want:">0" of:"trust"`                    // of the residual over ‖b‖
+	Start *string  `yaml:"start,omitempty" want:"previous|zero" of:"fednpg-admm"` // at the agent's y_i of before
+}
+
+// Training is how agents train for themselves.
+type Training struct {
+	Epochs    *int     `yaml:"epochs,omitempty" want:">=1" of:"local"`    // over the samples of a round
+	Minibatch *int     `yaml:"minibatch,omitempty" want:">=1" of:"local"` // samples of a step
+	LR        *float64 `yaml:"lr,omitempty" want:">0" of:"local"`         // of Adam
+	Clip      *float64 `yaml:"clip,omitempty" want:">0" of:"local"`       // of PPO's ratio
+	Mu        *float64 `yaml:"mu,omitempty" want:">=0" of:"fedprox"`      // of the proximal term
+	Entropy   *float64 `yaml:"entropy,omitempty" want:">=0" of:"local"`
+}
+
+// Outer is the server's step on what agents have trained.
+type Outer struct {
+	LR       *float64 `yaml:"lr,omitempty" want:">0" of:"fedbuff diloco"`
+	Momentum *float64 `yaml:"momentum,omitempty" want:">=0 <1" of:"diloco"` // Nesterov's
+}
+
+// Defaults are a method's options: the papers', and where they leave a choice open, the project's (docs/federated.md
+// lists these). An unknown method gets only what all methods share, and Check names the fault.
+func Defaults(method string) Options {
+	o := Options{
+		Rounds: new(100), Updates: new(400),
+		LR: new(0.01), Rate: new("adam"), Schedule: new(string(federated.Constant)), Alpha: new(0.2),
+		Rho: new(0.1), Damping: new(0.1), Delta: new(0.01), Eta: new(1.0), Step: new("trust"), LineSearch: new("on"),
+		Inner: new(1), Absent: new("hold"), Forget: new(10),
+		CG:      CG{new(15), new(1e-10), new("previous")},
+		Weights: new("equal"), Aggregate: new(string(federated.WeightedMean)), Select: new(1.0), Quorum: new(0.5),
+		Deadline: new(time.Duration(0)), MaxDelay: new(0), Buffer: new(1),
+		Local: Training{Epochs: new(10), Minibatch: new(64), LR: new(3e-4), Clip: new(0.2), Mu: new(0.01),
+			Entropy: new(0.0)},
+		Outer: Outer{new(0.7), new(0.9)},
+	}
+	switch method {
+	case A3C:
+		o.LR = new(1e-3)
+	case FedAvg, FedProx:
+		o.Weights = new("samples")
+	case FedBuff:
+		o.Buffer, o.Outer.LR = new(10), new(1.0)
+	}
+	o.Method, o.Agents, o.Wire, o.Clip = method, 4, "float32", 3
+	clearUnused(reflect.ValueOf(&o).Elem(), method)
+	return o
+}
+
+// eachOption calls do with every option that only some methods use: its key, its tag "of" and its pointer.
+func eachOption(v reflect.Value, prefix string, do func(key string, users []string, p reflect.Value)) {
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		switch {
+		case f.Type.Kind() == reflect.Struct:
+			eachOption(v.Field(i), prefix+name+".", do)
+		case f.Tag.Get("of") != "":
+			do(prefix+name, users(f.Tag.Get("of")), v.Field(i))
+		}
+	}
+}
+
+// users are the methods of a tag, in the order of Methods.
+func users(tag string) (all []string) {
+	for _, m := range Methods() {
+		if slices.ContainsFunc(strings.Fields(tag), func(name string) bool {
+			return name == m || slices.Contains(groups[name], m)
+		}) {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+func clearUnused(v reflect.Value, method string) {
+	eachOption(v, "", func(_ string, users []string, p reflect.Value) {
+		if !slices.Contains(users, method) {
+			p.SetZero()
+		}
+	})
+}
+
+// Check names every fault of the options. An option that the method does not use is one.
+func (o Options) Check() []fault.Fault {
+	faults := fault.Faults(fault.Check(o))
+	if !slices.Contains(Methods(), o.Method) {
+		return faults
+	}
+	eachOption(reflect.ValueOf(o), "", func(key string, users []string, p reflect.Value) {
+		switch used := slices.Contains(users, o.Method); {
+		case !used && !p.IsNil():
+			do := map[bool]string{true: "does", false: "do"}[len(users) == 1]
+			faults.Add(key, p.Interface(), "%s does not use it, only %s %s; remove it", o.Method, fault.And(users), do)
+		case used && p.IsNil() && !(key == "alpha" && *o.Schedule != string(federated.Constant)):
+			faults = append(faults, fault.Fault{Key: key, Value: "is missing", Problem: o.Method + " needs it"})
+		}
+	})
+	if len(faults) == 0 {
+		o.checkTogether(&faults)
+	}
+	return faults
+}
+
+// checkTogether looks at options that depend on each other.
+func (o Options) checkTogether(faults *fault.Faults) {
+	if o.Schedule != nil && *o.Schedule != string(federated.Constant) && o.Alpha != nil {
+		faults.Add("alpha", *o.Alpha, "schedule %s has its own α; remove it", *o.Schedule)
+	}
+	if o.Step != nil && *o.Step == "fixed" && *o.LineSearch == "on" {
+		faults.Add("line_search", "on", "step fixed has the length that the theorem says: want off, or step trust")
+	}
+	if o.Absent != nil && *o.Absent == "drop" && *o.Forget != *Defaults(o.Method).Forget {
+		faults.Add("forget", *o.Forget, "absent drop remembers no agent; remove it")
+	}
+	if o.most() == 0 && o.Samples == 0 {
+		key := "rounds"
+		if Asynchronous(o.Method) {
+			key = "updates"
+		}
+		faults.Add(key, 0, "the run would never end: want %s or samples above 0", key)
+	}
+}
+
+// most is the limit of rounds or updates, 0: none.
+func (o Options) most() int {
+	if Asynchronous(o.Method) {
+		return *o.Updates
+	}
+	return *o.Rounds
+}
+
+// oldest is the largest delay of an update that counts.
+func (o Options) oldest() int {
+	switch {
+	case !Asynchronous(o.Method):
+		return 1
+	case *o.MaxDelay == 0:
+		return 4 * o.Agents
+	}
+	return *o.MaxDelay
+}
+
+// Length is η_0 of a server with d parameters.
+func (o Options) Length(d int) float64 {
+	if *o.Rate == "adam" {
+		return federated.EtaOfRate(*o.LR, d)
+	}
+	return *o.LR
+}
+
+// schedule is AFedPG's, for d parameters.
+func (o Options) schedule(d int) federated.Schedule {
+	s := federated.Schedule{Kind: federated.ScheduleKind(*o.Schedule), Eta: o.Length(d)}
+	if o.Alpha != nil {
+		s.Alpha = *o.Alpha
+	}
+	return s
+}
+
+// number is how many of the agents a share is, at least one.
+func number(share float64, agents int) int { return max(1, int(math.Round(share*float64(agents)))) }
+
+// how is what agents are asked to train.
+func (o Options) how() Local {
+	t := o.Local
+	l := Local{Epochs: *t.Epochs, Minibatch: *t.Minibatch, LR: *t.LR, Clip: *t.Clip, Entropy: *t.Entropy}
+	if t.Mu != nil {
+		l.Proximal = *t.Mu
+	}
+	return l
+}
+
+// round rounds v to the type that travels. The result may share v.
+func (o Options) round(v []float64) []float64 {
+	if o.Wire != "float32" {
+		return v
+	}
+	v = slices.Clone(v)
+	federated.RoundFloat32(v)
+	return v
+}
+
+// Width is the bytes of a number on the wire.
+func (o Options) Width() int {
+	if o.Wire == "float32" {
+		return 4
+	}
+	return 8
+}

@@ -1,0 +1,209 @@
+package protocol
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/posttrain/posttrain/federated"
+)
+
+// Why a server refuses an update whose numbers it does not look at; package federated has the other reasons.
+const (
+	ReasonAgent = "agent" // it is no agent of the run, or has left
+	ReasonKind  = "kind"  // it answers another kind of task, or lacks vectors or numbers
+	ReasonEnded = "ended" // the run is over
+	ReasonStep  = "step"  // of a round: no step along its direction is good
+)
+
+// NewServer makes the server of a method. start is θ_0, which the server copies; seed draws the agents of a round.
+func NewServer(o Options, start []float64, seed uint64) (Server, error) {
+	if faults := o.Check(); len(faults) > 0 {
+		return nil, faults[0]
+	}
+	if len(start) == 0 || !federated.Finite(start) {
+		return nil, fmt.Errorf("the %d parameters at the start: want at least one, all finite", len(start))
+	}
+	c := core{o: o, d: len(start), seed: seed}
+	c.Members = make([]member, o.Agents)
+	for i := range c.Members {
+		c.Members[i] = member{Accepted: -1, Held: -1}
+	}
+	c.Refused = map[string]int{}
+	start = slices.Clone(start)
+	if Asynchronous(o.Method) {
+		return newAsynchronous(c, start), nil
+	}
+	return newSynchronous(c, start), nil
+}
+
+// core is what all servers have. Its exported fields are the head of a snapshot.
+type core struct {
+	o    Options
+	d    int
+	seed uint64
+
+	Now     int            // the version
+	Members []member       // [Agents]
+	Samples int            // of all accepted updates
+	Refused map[string]int // updates, by reason
+	Since   tally          // of the updates since the last step
+}
+
+// member is an agent as the server knows it.
+type member struct {
+	Joined, Left bool
+	Accepted     int   // version of its last update that counts, -1: none
+	Idle         bool  // refused at the newest parameters: its next task comes with the next version
+	Held         int   // version of its last line search, whose direction it knows; -1: that at the start, 0
+	Restart      bool  // of ADMM: its next Solve begins with a new dual
+	Up, Down     int64 // bytes of vectors and numbers so far
+}
+
+// tally adds up what agents say about their samples.
+type tally struct {
+	Steps, Episodes int
+	Return          float64 // summed over the episodes
+}
+
+func (t *tally) add(s Stats) {
+	t.Steps += s.Steps
+	t.Episodes += s.Episodes
+	t.Return += s.Return * float64(s.Episodes)
+}
+
+// Payload is the bytes of an update without its header, for numbers of width bytes; masked ones have 8.
+func (u *Update) Payload(width int) int64 {
+	n := len(u.Numbers)
+	for _, v := range u.Vectors {
+		n += len(v)
+	}
+	return int64(width*n + 8*len(u.Masked))
+}
+
+// Payload is the bytes of a task without its header, for numbers of width bytes.
+func (t *Task) Payload(width int) int64 { return int64(width * (len(t.Params) + len(t.Direction))) }
+
+func (c *core) Version() int { return c.Now }
+
+// Done reports whether a limit of the run is reached.
+func (c *core) Done() bool {
+	return c.o.most() > 0 && c.Now >= c.o.most() || c.o.Samples > 0 && c.Samples >= c.o.Samples
+}
+
+// known reports whether a number is that of an agent that has not left.
+func (c *core) known(agent int) bool {
+	return agent >= 0 && agent < len(c.Members) && !c.Members[agent].Left
+}
+
+// send is a task for an agent, which it counts.
+func (c *core) send(agent int, t Task) Send {
+	m := &c.Members[agent]
+	m.Idle = false
+	t.Version, t.Accepted, t.Restart = c.Now, m.Accepted, m.Restart
+	m.Down += t.Payload(c.o.Width())
+	return Send{agent, t}
+}
+
+// stop tells all agents that the run is over.
+func (c *core) stop() (sends []Send) {
+	for i, m := range c.Members {
+		if m.Joined && !m.Left {
+			sends = append(sends, c.send(i, Task{Kind: Stop}))
+		}
+	}
+	return sends
+}
+
+// arrive counts an update, and refuses those whose numbers need no look.
+func (c *core) arrive(u *Update, kind Kind, vectors, numbers int) (refusal Receipt, ok bool) {
+	if !c.known(u.Agent) {
+		return c.refuse(ReasonAgent, fmt.Sprintf("agent %d, want 0 to %d, one that has not left", u.Agent,
+			len(c.Members)-1)), false
+	}
+	c.Members[u.Agent].Joined = true
+	c.Members[u.Agent].Up += u.Payload(c.o.Width())
+	switch {
+	case c.Done():
+		return c.refuse(ReasonEnded, "the run is over"), false
+	case u.Kind != kind:
+		return c.refuse(ReasonKind, fmt.Sprintf("kind %q, want %s", u.Kind, kind)), false
+	case len(u.Vectors) != vectors || len(u.Numbers) != numbers:
+		return c.refuse(ReasonKind, fmt.Sprintf("%d vectors and %d numbers, want %d and %d", len(u.Vectors),
+			len(u.Numbers), vectors, numbers)), false
+	}
+	return Receipt{}, true
+}
+
+func (c *core) refuse(reason, detail string) Receipt {
+	c.Refused[reason]++
+	return Receipt{Reason: reason, Detail: detail}
+}
+
+// accept counts an update whose numbers are good.
+func (c *core) accept(u *Update) {
+	c.Members[u.Agent].Accepted = u.Version
+	c.Samples += u.Stats.Steps
+	c.Since.add(u.Stats)
+}
+
+// measure completes the metrics of a step.
+func (c *core) measure(values map[string]float64) map[string]float64 {
+	values["version"], values["samples"] = float64(c.Now), float64(c.Samples)
+	values["steps"], values["episodes"] = float64(c.Since.Steps), float64(c.Since.Episodes)
+	if c.Since.Episodes > 0 {
+		values["return"] = c.Since.Return / float64(c.Since.Episodes)
+	}
+	c.Since = tally{}
+	refused := 0
+	for reason, n := range c.Refused {
+		values["refused/"+reason] = float64(n)
+		refused += n
+	}
+	values["refused"] = float64(refused)
+	for i, m := range c.Members {
+		values[fmt.Sprintf("bytes_up/%d", i)] = float64(m.Up)
+		values[fmt.Sprintf("bytes_down/%d", i)] = float64(m.Down)
+	}
+	return values
+}
+
+// take takes over the head of a snapshot.
+func (c *core) take(head core) error {
+	if len(head.Members) != len(c.Members) {
+		return fmt.Errorf("snapshot: it has %d agents, want %d", len(head.Members), len(c.Members))
+	}
+	if head.Refused == nil {
+		head.Refused = map[string]int{}
+	}
+	head.o, head.d, head.seed = c.o, c.d, c.seed
+	*c = head
+	return nil
+}
+
+// vector is a vector of a snapshot.
+func vector(vectors map[string][]float64, name string) ([]float64, error) {
+	if v := vectors[name]; v != nil {
+		return v, nil
+	}
+	return nil, fmt.Errorf("snapshot: it has no %s", name)
+}
+
+// pack makes a snapshot from a struct with small facts.
+func pack(head any, vectors map[string][]float64) (State, error) {
+	b, err := json.Marshal(head)
+	return State{b, vectors}, err
+}
+
+// unpack reads the small facts of a snapshot, and checks that all its vectors are [d].
+func unpack(s State, head any, d int) error {
+	if err := json.Unmarshal(s.Head, head); err != nil {
+		return fmt.Errorf("snapshot: %w", err)
+	}
+	for name, v := range s.Vectors {
+		if len(v) != d {
+			return fmt.Errorf("snapshot: %s has %d numbers, want %d", name, len(v), d)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,51 @@
+package federated
+
+import (
+	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/recipe"
+)
+
+// Command is the command that runs this recipe.
+const Command = "federated simulate"
+
+// Simulation is a run on a virtual clock.
+type Simulation struct {
+	Options `yaml:",inline"`
+	Clock   Clock  `yaml:"clock"`
+	Compare string `yaml:"compare" want:"none|fednpg-admm|fednpg|afedpg|fedpg|vanilla|a3c|fedppo|fedavg|fedprox|fedbuff|diloco"`
+
+	CheckpointEvery int `yaml:"checkpoint_every" want:">=0"` // updates or rounds; 0: at the end and on Ctrl-C
+	CheckpointKeep  int `yaml:"checkpoint_keep" want:">=1"`
+
+	Place recipe.Place `yaml:"-"`
+}
+
+// Clock says how long agents need for a gradient, in virtual seconds.
+type Clock struct {
+	Times   []float64 `yaml:"times" want:">0"` // of each agent; empty: by pattern and ratio
+	Pattern string    `yaml:"pattern" want:"one_slow|one_fast|geometric"`
+	Ratio   float64   `yaml:"ratio" want:">=1"` // of the longest time over the shortest, which is 1
+}
+
+// Spec says how a configuration becomes a simulation.
+var Spec = config.Register(&config.Spec[Simulation]{
+	Command: Command,
+	Defaults: func(g *config.Given) Simulation {
+		return Simulation{Options: DefaultsOf(g), Clock: Clock{Pattern: string(federated.Geometric), Ratio: 4},
+			Compare: "fedpg", CheckpointEvery: 100, CheckpointKeep: 2}
+	},
+	Settle: func(g *config.Given, s *Simulation) { s.Settle(g) },
+	Check:  checkSimulation,
+	Idle:   func(s *Simulation) []string { return s.IdleKeys() },
+})
+
+func checkSimulation(g *config.Given, s *Simulation) {
+	s.CheckGiven(g)
+	if n := len(s.Clock.Times); n > 0 && n != s.Agents {
+		g.Fault("clock.times", "clock.times %v: %d times for %d agents: want one for each", s.Clock.Times, n, s.Agents)
+	}
+}
+
+// Resolved is everything in force as YAML, which loads to the same value.
+func (s *Simulation) Resolved() []byte { return Spec.Resolve(s) }
