@@ -115,8 +115,9 @@ func (m *mlp) forward(theta, x, tape []float64) {
 	for l := 1; l < len(m.sizes); l++ {
 		in, out := m.sizes[l-1], m.sizes[l]
 		y, bias := tape[:out], theta[in*out:(in+1)*out]
-		for o := range y {
-			y[o] = bias[o] + dot(theta[o*in:(o+1)*in], x)
+		multiply(theta[:in*out], x, y)
+		for o, b := range bias {
+			y[o] += b
 		}
 		m.activation(l).apply(y)
 		x, theta, tape = y, theta[(in+1)*out:], tape[out:]
@@ -133,22 +134,16 @@ func (m *mlp) backward(theta, x, tape, slope, gradient []float64) {
 			input = tape[end-in : end]
 		}
 		m.activation(l).chain(tape[end:end+out], slope)
-		below := m.a[:in]
-		clear(below)
-		bias := gradient[at+in*out : at+(in+1)*out]
-		for o, s := range slope[:out] {
-			if s == 0 {
-				continue
-			}
-			bias[o] += s
-			row := at + o*in
-			addScaled(gradient[row:row+in], s, input)
-			if l > 1 {
-				addScaled(below, s, theta[row:row+in])
-			}
+		end := at + in*out
+		addScaled(gradient[end:end+out], 1, slope[:out])
+		addOuter(gradient[at:end], slope[:out], input)
+		if l > 1 {
+			below := m.a[:in]
+			clear(below)
+			addTransposed(below, slope[:out], theta[at:end])
+			slope = below
+			m.a, m.b = m.b, m.a
 		}
-		slope = below
-		m.a, m.b = m.b, m.a
 	}
 }
 
@@ -168,6 +163,61 @@ func (m *mlp) derivative(theta, x, tape, v, out []float64) {
 		m.a, m.b = m.b, m.a
 	}
 	copy(out, dx)
+}
+
+// multiply writes the products of the rows of w, [len(y), len(x)], and x. Four rows at a time use a number of x once.
+func multiply(w, x, y []float64) {
+	n := len(x)
+	for len(y) >= 4 {
+		a, b, c, d := w[:n], w[n:2*n], w[2*n:3*n], w[3*n:4*n]
+		var s0, s1, s2, s3 float64
+		for i, v := range x {
+			s0 += a[i] * v
+			s1 += b[i] * v
+			s2 += c[i] * v
+			s3 += d[i] * v
+		}
+		y[0], y[1], y[2], y[3] = s0, s1, s2, s3
+		y, w = y[4:], w[4*n:]
+	}
+	for o := range y {
+		y[o] = dot(w[o*n:(o+1)*n], x)
+	}
+}
+
+// addOuter adds s·xᵀ to w, [len(s), len(x)].
+func addOuter(w, s, x []float64) {
+	n := len(x)
+	for len(s) >= 4 {
+		a, b, c, d := w[:n], w[n:2*n], w[2*n:3*n], w[3*n:4*n]
+		s0, s1, s2, s3 := s[0], s[1], s[2], s[3]
+		for i, v := range x {
+			a[i] += s0 * v
+			b[i] += s1 * v
+			c[i] += s2 * v
+			d[i] += s3 * v
+		}
+		s, w = s[4:], w[4*n:]
+	}
+	for o, v := range s {
+		addScaled(w[o*n:(o+1)*n], v, x)
+	}
+}
+
+// addTransposed adds wᵀ·s to y; w is [len(s), len(y)].
+func addTransposed(y, s, w []float64) {
+	n := len(y)
+	for len(s) >= 4 {
+		a, b, c, d := w[:n], w[n:2*n], w[2*n:3*n], w[3*n:4*n]
+		s0, s1, s2, s3 := s[0], s[1], s[2], s[3]
+		for i := range y {
+			y[i] += s0*a[i] + s1*b[i] + (s2*c[i] + s3*d[i])
+		}
+		s, w = s[4:], w[4*n:]
+	}
+	for o, v := range s {
+		addScaled(y, v, w[o*n:(o+1)*n])
+	}
 }
 
 // dot has four sums, which a processor adds at the same time.
@@ -190,13 +240,6 @@ func dot(a, b []float64) float64 {
 // addScaled adds s·x to y.
 func addScaled(y []float64, s float64, x []float64) {
 	x = x[:len(y)]
-	for len(y) >= 4 && len(x) >= 4 {
-		y[0] += s * x[0]
-		y[1] += s * x[1]
-		y[2] += s * x[2]
-		y[3] += s * x[3]
-		y, x = y[4:], x[4:]
-	}
 	for i := range y {
 		y[i] += s * x[i]
 	}
