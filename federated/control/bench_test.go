@@ -12,7 +12,7 @@ func BenchmarkSample(b *testing.B) { benchmark(b, func(*batch) {}) }
 func BenchmarkGradient(b *testing.B) { benchmark(b, func(x *batch) { x.Gradient() }) }
 
 func BenchmarkProduct(b *testing.B) {
-	w, theta := started(b, DefaultOptions())
+	w, theta := started(b, wide())
 	batch, err := w.Collect(b.Context(), theta, 0)
 	if err != nil {
 		b.Fatal(err)
@@ -24,13 +24,20 @@ func BenchmarkProduct(b *testing.B) {
 }
 
 func BenchmarkFit(b *testing.B) {
-	w, theta := started(b, DefaultOptions())
+	w, theta := started(b, wide())
 	for k := 0; b.Loop(); k++ {
 		if _, err := w.Collect(context.Background(), theta, k); err != nil {
 			b.Fatal(err)
 		}
 	}
 	b.ReportMetric(float64(b.N*w.options.Steps)/b.Elapsed().Seconds(), "steps/s")
+}
+
+// wide are the default options with 2×64 units of tanh.
+func wide() Options {
+	o := DefaultOptions()
+	o.Hidden, o.Activation = []int{64, 64}, "tanh"
+	return o
 }
 
 func started(t testing.TB, o Options) (*Workload, []float64) {
@@ -42,7 +49,7 @@ func started(t testing.TB, o Options) (*Workload, []float64) {
 }
 
 func benchmark(b *testing.B, then func(*batch)) {
-	w, theta := started(b, DefaultOptions())
+	w, theta := started(b, wide())
 	batch := &batch{workload: w, theta: theta, samples: w.room()}
 	for b.Loop() {
 		if _, err := w.sample(b.Context(), batch); err != nil {

@@ -51,9 +51,9 @@ type CriticOptions struct {
 
 // DefaultOptions are those of cartpole.
 func DefaultOptions() Options {
-	return Options{Environment: "cartpole", Steps: 1024, Hidden: []int{64, 64}, Activation: "tanh", Gamma: 0.99,
+	return Options{Environment: "cartpole", Steps: 1024, Hidden: []int{32, 32}, Activation: "relu", Gamma: 0.99,
 		Lambda: 0.95, Returns: GAE, Normalize: true, Norm: Timesteps,
-		Critic: CriticOptions{LR: 1e-3, Epochs: 10, Minibatch: 128}}
+		Critic: CriticOptions{LR: 3e-3, Epochs: 2, Minibatch: 128}}
 }
 
 // Check names every fault of the options.

@@ -64,9 +64,14 @@ func draws(purpose string, seed uint64, version int) *rand.Rand {
 	return rand.New(rand.NewPCG(seed^h.Sum64(), uint64(version)))
 }
 
-// Identity has a tensor for each layer's weights and biases, and one for the logarithms of the standard deviations.
+// Identity has a tensor for each layer's weights and biases, and one for the logarithms of the standard deviations. The
+// task names the activations too, since shapes do not show them.
 func (w *Workload) Identity() protocol.Identity {
-	id := protocol.Identity{Protocol: protocol.Version, Task: "control/" + w.options.Environment}
+	id := protocol.Identity{Protocol: protocol.Version,
+		Task: "control/" + w.options.Environment + "/" + w.options.Activation}
+	if w.options.OutputTanh {
+		id.Task += "/tanh"
+	}
 	add := func(name string, shape ...int) {
 		id.Tensors = append(id.Tensors, protocol.Tensor{Name: name, Shape: shape, Type: "float64"})
 	}
@@ -292,6 +297,9 @@ func (w *Workload) learned(s protocol.State, name string, steps int) (learned, e
 	for _, n := range []string{name, name + ".m", name + ".v"} {
 		if got, want := len(s.Vectors[n]), len(w.critic.theta); got != want {
 			return learned{}, fmt.Errorf("state of control: vector %s has %d numbers: want %d", n, got, want)
+		}
+		if !federated.Finite(s.Vectors[n]) {
+			return learned{}, fmt.Errorf("state of control: vector %s has a number that is not finite", n)
 		}
 	}
 	l := learned{s.Vectors[name], &adam{s.Vectors[name+".m"], s.Vectors[name+".v"], steps}}

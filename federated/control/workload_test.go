@@ -18,7 +18,7 @@ func small(environment string) Options {
 func TestSuite(t *testing.T) {
 	cases := map[string]func(*Options){
 		"cartpole":            func(*Options) {},
-		"cartpole, relu":      func(o *Options) { o.Activation = "relu" },
+		"cartpole, tanh":      func(o *Options) { o.Activation = "tanh" },
 		"cartpole, no hidden": func(o *Options) { o.Hidden = nil },
 		"cartpole, letter":    func(o *Options) { o.Returns, o.Normalize = Letter, false },
 		"pendulum":            func(o *Options) { o.Environment = "pendulum" },
