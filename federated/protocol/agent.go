@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -170,6 +171,10 @@ func (a *Agent) search(ctx context.Context, t Task, u *Update) error {
 	a.held = &held{t.Version, t.Direction}
 	kl, gain, err := a.batch.Search(t.Direction, federated.SearchScales(t.Scale))
 	u.Numbers = slices.Concat(kl, gain)
+	for i, x := range u.Numbers { // what overflows on the wire is far outside the trust region all the same
+		u.Numbers[i] = max(-math.MaxFloat32, min(math.MaxFloat32, x))
+	}
+	u.Numbers = a.o.round(u.Numbers)
 	return err
 }
 

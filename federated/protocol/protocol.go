@@ -27,7 +27,7 @@ type Kind string
 // The kinds of tasks.
 const (
 	Gradient Kind = "gradient" // sample under Params; send g, an ascent direction of the return
-	Solve    Kind = "solve"    // FedNPG-ADMM: sample under Params; send u = y_i + λ_i/ρ and g
+	Solve    Kind = "solve"    // FedNPG-ADMM: sample under Params; send u = y_i + λ_i/ρ and g, in later inner steps u
 	Product  Kind = "product"  // send H·v at the parameters and samples of the round, for v = Direction
 	Search   Kind = "search"   // send KL and gain of θ + Scale·0.8^j·Direction, j = 0 … 9, on the round's samples
 	Train    Kind = "train"    // train locally from Params; send the weights after it less Params
@@ -46,8 +46,12 @@ type Task struct {
 	Scale    float64 `json:"scale,omitempty"`   // of Search
 	Present  []int   `json:"present,omitempty"` // agents of a round with secure aggregation, in order
 
-	Params    []float64 `json:"-"` // [d] θ or θ̃; nil in Product and Search, which use those of the round
-	Direction []float64 `json:"-"` // [d] y of Solve and Search, v of Product
+	// [d] θ or θ̃. Product, Search and later steps of Solve use those of the round: nil, except for an agent that comes
+	// back within the round.
+	Params []float64 `json:"-"`
+	// [d] y of Solve and Search, v of Product. nil in Solve: 0 in round 0 and after a restart, else that of the last
+	// Search, which the agent has.
+	Direction []float64 `json:"-"`
 }
 
 // Send is a task with the number of the agent that it goes to.
@@ -81,7 +85,7 @@ type Stats struct {
 // Receipt says what the server did with an update.
 type Receipt struct {
 	Accepted bool    `json:"accepted"`
-	Reason   string  `json:"reason,omitempty"` // of a refusal, one of the Reason constants of package federated
+	Reason   string  `json:"reason,omitempty"` // of a refusal, one of the Reason constants, here or of package federated
 	Detail   string  `json:"detail,omitempty"` // the refusal in words, with the value found and the one wanted
 	Bound    float64 `json:"bound,omitempty"`  // the norm that a longer gradient was shortened to; 0: it was not
 
@@ -94,10 +98,11 @@ type Receipt struct {
 // Server is the server's side of a method. It is not safe for concurrent use.
 type Server interface {
 	// Join makes an agent known, or greets one that comes back, and returns its tasks. A second Join of an agent without
-	// an update between them repeats its task.
+	// an update between them repeats its task, with all vectors; asynchronous methods send the newest parameters.
 	Join(agent int) []Send
-	// Receive checks and applies an update and returns the tasks that follow from it. A refused update of a known
-	// agent leads to a new task for it, except a duplicate.
+	// Receive checks and applies an update and returns the tasks that follow from it. After a refusal an asynchronous
+	// method has a new task for the agent as soon as there are parameters that its work was not refused at; in a
+	// synchronous one the agent is absent from the rest of the round.
 	Receive(u Update) (Receipt, []Send)
 	// Deadline closes the open round of a synchronous method with the agents that have answered, if they are a quorum.
 	// Asynchronous methods ignore it.
@@ -105,7 +110,7 @@ type Server interface {
 	// Leave removes an agent from the run for good.
 	Leave(agent int) []Send
 
-	Version() int      // of Params: updates applied, or rounds closed
+	Version() int      // of Params: updates accepted, or rounds closed
 	Params() []float64 // [d] θ, which belongs to the server
 	Done() bool        // the run's rounds, updates or samples are used up
 

@@ -8,13 +8,13 @@ import (
 
 // parts are one vector of each answer, nil for the absent, or nil if all are absent.
 func parts(answers []*Update, j int) [][]float64 {
-	vectors, any := make([][]float64, len(answers)), false
+	vectors, some := make([][]float64, len(answers)), false
 	for i, u := range answers {
 		if u != nil {
-			vectors[i], any = u.Vectors[j], true
+			vectors[i], some = u.Vectors[j], true
 		}
 	}
-	if !any {
+	if !some {
 		return nil
 	}
 	return vectors

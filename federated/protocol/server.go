@@ -84,6 +84,11 @@ func (u *Update) Payload(width int) int64 {
 // Payload is the bytes of a task without its header, for numbers of width bytes.
 func (t *Task) Payload(width int) int64 { return int64(width * (len(t.Params) + len(t.Direction))) }
 
+// Samples reports whether the agent samples for the task, and not only uses the samples of the round.
+func (t *Task) Samples() bool {
+	return t.Kind != Product && t.Kind != Search && t.Kind != Stop && t.Step == 0
+}
+
 func (c *core) Version() int { return c.Now }
 
 // Done reports whether a limit of the run is reached.

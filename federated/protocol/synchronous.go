@@ -136,16 +136,13 @@ func (s *synchronous) ask(t Task, agents []int) (sends []Send) {
 func (s *synchronous) own(agent int) Task {
 	t, m := s.turn.task, s.Members[agent]
 	switch {
-	case !first(t):
+	case !t.Samples():
 		t.Params = nil
 	case t.Kind == Solve && *s.o.LineSearch == "on" && (m.Held == s.Now-1 || m.Restart):
 		t.Direction = nil
 	}
 	return t
 }
-
-// first reports whether a task begins a round: it has the agents sample.
-func first(t Task) bool { return t.Kind != Product && t.Kind != Search && t.Step == 0 }
 
 // Join greets an agent. One that comes back within a turn gets its task again, with all vectors. Where that needs the
 // inner steps before, which it has lost, it is absent from the rest of the round.
@@ -179,7 +176,7 @@ func (s *synchronous) Receive(u Update) (Receipt, []Send) {
 	}
 	a := &answer{Update: u}
 	receipt := s.judge(a, names)
-	if receipt.Accepted && first(t) {
+	if receipt.Accepted && t.Samples() {
 		m := &s.Members[u.Agent]
 		m.Accepted, m.Restart = u.Version, false
 	}
@@ -265,7 +262,7 @@ func (s *synchronous) close() (Receipt, []Send) {
 		for j, name := range names {
 			s.guards[name].Record(i, s.turn.Number, s.turn.Number, a.Norms[j])
 		}
-		if first(t) {
+		if t.Samples() {
 			s.sampled(i, a.Update.Stats)
 		}
 	}

@@ -1,0 +1,325 @@
+package virtual
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/federated/quadratic"
+)
+
+// newSimulation has agents on a noisy quadratic function.
+func newSimulation(t *testing.T, o protocol.Options, q quadratic.Options, times []float64) *Simulation {
+	t.Helper()
+	o.Agents = len(times)
+	server, err := protocol.NewServer(o, q.Start, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var agents []*protocol.Agent
+	for i := range times {
+		w, err := quadratic.New(q, i, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := protocol.NewAgent(i, w, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		agents = append(agents, a)
+	}
+	s, err := New(server, agents, times)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func noisy() quadratic.Options {
+	q := quadratic.Random(6, 3)
+	q.Noise = 0.2
+	return q
+}
+
+// follow steps until the run has ended.
+func follow(t *testing.T, s *Simulation) (events []Event) {
+	t.Helper()
+	for !s.Server.Done() {
+		e, err := s.Step(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Task.Params, e.Task.Direction = nil, nil
+		events = append(events, e)
+	}
+	s.Wait()
+	return events
+}
+
+func options(method string, limit int) protocol.Options {
+	o := protocol.Defaults(method)
+	if protocol.Asynchronous(method) {
+		o.Updates = &limit
+	} else {
+		o.Rounds = &limit
+	}
+	return o
+}
+
+func oracle(t *testing.T, section string, into any) {
+	t.Helper()
+	dir := os.Getenv("POSTTRAIN_ORACLE_DIR")
+	if dir == "" {
+		t.Skip("POSTTRAIN_ORACLE_DIR is not set")
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "federated.json"))
+	var all map[string]json.RawMessage
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	if err == nil {
+		err = json.Unmarshal(all[section], into)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOracleTime is acceptance 10: the time of 400·N gradients by the formula.
+func TestOracleTime(t *testing.T) {
+	var cases []struct {
+		Agents      int
+		Pattern     string
+		Times       []float64
+		Tbar        float64
+		Synchronous float64 `json:"sync_per_gradient"`
+	}
+	oracle(t, "time", &cases)
+	if len(cases) != 36 {
+		t.Fatalf("%d cases", len(cases))
+	}
+	for _, c := range cases {
+		for method, want := range map[string]float64{protocol.AFedPG: c.Tbar, protocol.FedPG: c.Synchronous} {
+			limit, gradients := 400*c.Agents, float64(400*c.Agents)
+			if method == protocol.FedPG {
+				limit = 400
+			}
+			o := options(method, limit)
+			if o.MaxDelay != nil {
+				o.MaxDelay = new(1000) // an agent ten times slower than another counts too
+			}
+			s := newSimulation(t, o, noisy(), c.Times)
+			s.JoinAll(t.Context())
+			follow(t, s)
+			if got := s.Now(); math.Abs(got/(want*gradients)-1) > 0.02 {
+				t.Errorf("%s, %s, times %v: %v seconds, want %v", method, c.Pattern, c.Times, got, want*gradients)
+			}
+		}
+	}
+}
+
+// TestOracleClosedLoop: who arrives when, with which bits.
+func TestOracleClosedLoop(t *testing.T) {
+	type arrival struct {
+		Time              float64
+		Agent, K, Version int
+		Theta             []float64
+	}
+	var cases []struct {
+		Name, Kind       string
+		Const            struct{ Alpha, Eta float64 }
+		Lookahead        bool
+		Q                [][]float64
+		Best, Theta0     []float64
+		Times            []float64
+		Arrivals, Rounds []arrival
+	}
+	oracle(t, "closed_loop", &cases)
+	for _, c := range cases {
+		method, expected := protocol.AFedPG, c.Arrivals
+		if !c.Lookahead {
+			method = protocol.Vanilla
+		}
+		if c.Rounds != nil {
+			method, expected = protocol.FedPG, c.Rounds
+		}
+		o := options(method, len(expected))
+		o.Wire, o.Clip, o.Rate, o.LR, o.Schedule = "float64", 0, new("published"), &c.Const.Eta, &c.Kind
+		if o.Alpha = nil; c.Kind == "constant" {
+			o.Alpha = &c.Const.Alpha
+		}
+		s := newSimulation(t, o, quadratic.Options{Curvature: slices.Concat(c.Q...), Best: c.Best, Start: c.Theta0}, c.Times)
+		s.JoinAll(t.Context())
+		for _, a := range expected {
+			e, err := s.Step(t.Context())
+			for err == nil && !e.Receipt.Stepped {
+				e, err = s.Step(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Time != a.Time || s.Server.Version() != a.K || c.Rounds == nil && (e.Agent != a.Agent || e.Task.Version != a.Version) {
+				t.Fatalf("%s: %+v, want %+v", c.Name, e, a)
+			}
+			for i, x := range s.Server.Params() {
+				if math.Abs(x-a.Theta[i]) > 1e-9*max(1, math.Abs(x)) {
+					t.Fatalf("%s, version %d: θ %v, want %v", c.Name, a.K, s.Server.Params(), a.Theta)
+				}
+			}
+		}
+		s.Wait()
+	}
+}
+
+// Any number of processors gives the same events and bits.
+func TestProcessors(t *testing.T) {
+	times := []float64{1, 1, 2.5, 3}
+	for _, method := range protocol.Methods() {
+		var first []Event
+		var theta []float64
+		for _, n := range []int{1, 2, 7} {
+			before := runtime.GOMAXPROCS(n)
+			s := newSimulation(t, options(method, 9), noisy(), times)
+			s.JoinAll(t.Context())
+			events := follow(t, s)
+			runtime.GOMAXPROCS(before)
+			if first == nil {
+				first, theta = events, s.Server.Params()
+			}
+			if !reflect.DeepEqual(events, first) || !slices.Equal(s.Server.Params(), theta) {
+				t.Errorf("%s with %d processors: another run", method, n)
+			}
+		}
+	}
+}
+
+// A run that is stopped after any step, stored and continued by other objects has the same events and bits.
+func TestContinued(t *testing.T) {
+	times := []float64{1, 1, 2.5, 3}
+	for _, method := range protocol.Methods() {
+		whole := newSimulation(t, options(method, 7), noisy(), times)
+		whole.JoinAll(t.Context())
+		want := follow(t, whole)
+		for at := range want {
+			s := newSimulation(t, options(method, 7), noisy(), times)
+			s.JoinAll(t.Context())
+			var events []Event
+			for range at + 1 {
+				e, err := s.Step(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				e.Task.Params, e.Task.Direction = nil, nil
+				events = append(events, e)
+			}
+			if !protocol.Asynchronous(method) && !events[at].Receipt.Stepped {
+				s.Wait()
+				continue
+			}
+			state, err := s.State()
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := json.Marshal(state)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var stored protocol.State
+			if err := json.Unmarshal(text, &stored); err != nil {
+				t.Fatal(err)
+			}
+			other := newSimulation(t, options(method, 7), noisy(), times)
+			if err := other.Restore(t.Context(), stored); err != nil {
+				t.Fatal(err)
+			}
+			events = append(events, follow(t, other)...)
+			if !reflect.DeepEqual(events, want) || !slices.Equal(other.Server.Params(), whole.Server.Params()) {
+				t.Errorf("%s, stopped after event %d: another run", method, at)
+			}
+		}
+	}
+}
+
+// A deadline closes rounds without the slow agent, whose work never counts; without a quorum it closes none.
+func TestDeadline(t *testing.T) {
+	for _, method := range []string{protocol.FedPG, protocol.FedNPGADMM, protocol.FedAvg} {
+		s := newSimulation(t, options(method, 5), noisy(), []float64{1, 1, 1, 50})
+		s.Deadline = 2
+		s.JoinAll(t.Context())
+		follow(t, s)
+		if s.Now() != 10 {
+			t.Errorf("%s: five rounds with a deadline of 2 took %v", method, s.Now())
+		}
+		o := options(method, 2)
+		o.Quorum = new(1.0)
+		s = newSimulation(t, o, noisy(), []float64{1, 1, 1, 7})
+		s.Deadline = 2
+		s.JoinAll(t.Context())
+		if follow(t, s); s.Now() != 14 {
+			t.Errorf("%s: two rounds that need all agents took %v", method, s.Now())
+		}
+	}
+}
+
+// A recorded order gives the same bits as the run that it was recorded from, with agents that join late.
+func TestRecordedOrder(t *testing.T) {
+	s := newSimulation(t, options(protocol.AFedPG, 20), noisy(), []float64{1, 1.7, 3})
+	s.JoinAll(t.Context())
+	order := []Entry{{Join, 0}, {Join, 1}, {Join, 2}}
+	for _, e := range follow(t, s) {
+		order = append(order, e.Entry)
+	}
+	again := newSimulation(t, options(protocol.AFedPG, 20), noisy(), []float64{9, 1, 1})
+	again.Order = order
+	if follow(t, again); !slices.Equal(again.Server.Params(), s.Server.Params()) {
+		t.Error("the recorded order gives other parameters")
+	}
+	for name, order := range map[string][]Entry{
+		"ends": {{Join, 0}}, "no task": {{Arrive, 1}}, "no agent": {{Arrive, 3}}, "negative": {{Join, -1}},
+	} {
+		s := newSimulation(t, options(protocol.AFedPG, 20), noisy(), []float64{1, 1, 1})
+		s.Order = order
+		var err error
+		for err == nil {
+			_, err = s.Step(t.Context())
+		}
+		s.Wait()
+		if err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// Where every update is refused, the run ends with an error instead of going round for ever.
+func TestStuck(t *testing.T) {
+	q := quadratic.Random(3, 1)
+	q.Start = slices.Clone(q.Best) // the gradient is 0
+	o := options(protocol.AFedPG, 20)
+	o.Wire = "float64"
+	s := newSimulation(t, o, q, []float64{1, 2})
+	s.JoinAll(t.Context())
+	var err error
+	steps := 0
+	for err == nil && steps < 100 {
+		_, err = s.Step(t.Context())
+		steps++
+	}
+	if !errors.Is(err, ErrStuck) || steps != 3 {
+		t.Errorf("after %d steps: %v", steps, err)
+	}
+}
+
+func TestBadTimes(t *testing.T) {
+	for _, times := range [][]float64{nil, {1}, {1, 0}, {1, math.Inf(1)}, {1, math.NaN()}} {
+		if _, err := New(nil, make([]*protocol.Agent, 2), times); err == nil {
+			t.Errorf("%v: no error", times)
+		}
+	}
+}
