@@ -27,6 +27,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -43,6 +44,7 @@ import (
 const (
 	Name         = "journal.jsonl"
 	updatesName  = "updates"
+	updateEnd    = ".bin"
 	stateName    = "state.bin"
 	snapshotName = "snapshot.json"
 )
@@ -50,8 +52,9 @@ const (
 // Options say what a Keeper does beside the journal.
 type Options struct {
 	Form  wire.Form
-	Every int // updates from one snapshot to the next; 0: only [Keeper.Snapshot] makes one
-	Keep  int // snapshots that are kept, the newest; 0: all
+	Every int  // updates from one snapshot to the next; 0: only [Keeper.Snapshot] makes one
+	Keep  int  // snapshots that are kept, the newest; 0: all
+	Prune bool // remove the updates that are older than all snapshots; [Replay] then begins at the oldest one
 
 	// Restored is called once by [Open], with the snapshot's version, before the events after it are repeated.
 	Restored func(version int) error
@@ -68,11 +71,11 @@ type Keeper struct {
 	server protocol.Server
 	o      Options
 
-	n       int             // of the last event
-	pending []byte          // the result of the last event, which is written with the next one
-	known   map[string]bool // hashes of update files that are in the journal
-	agents  []int           // that have joined and not left, in order
-	updates int             // since the last snapshot
+	n       int            // of the last event
+	pending []byte         // the result of the last event, which is written with the next one
+	known   map[string]int // last event of each update file that is there, by its hash
+	agents  []int          // that have joined and not left, in order
+	updates int            // since the last snapshot
 	err     error
 }
 
@@ -93,22 +96,23 @@ func open(folder *run.Folder, disk disk, server protocol.Server, o Options) (*Ke
 	if err := o.Form.Check(); err != nil {
 		return nil, err
 	}
-	k := &Keeper{folder: folder, disk: disk, server: server, o: o, known: map[string]bool{}}
-	if err := k.tidy(); err != nil {
-		return nil, err
-	}
+	k := &Keeper{folder: folder, disk: disk, server: server, o: o, known: map[string]int{}}
 	from, err := k.restore()
 	if err != nil {
 		return nil, err
 	}
-	if err := k.repeat(from); err != nil {
+	gone, err := k.repeat(from)
+	if err != nil {
+		return nil, err
+	}
+	if err := k.tidy(gone); err != nil {
 		return nil, err
 	}
 	return k, k.snapshotIfDue()
 }
 
-// tidy makes the folder of updates, and removes files that a kill left unfinished.
-func (k *Keeper) tidy() error {
+// tidy makes the folder of updates and removes what a kill has left there: unfinished files, and those in gone.
+func (k *Keeper) tidy(gone []string) error {
 	dir := k.folder.Path(updatesName)
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return fmt.Errorf("%s cannot be made: %w", dir, run.Cause(err))
@@ -118,12 +122,21 @@ func (k *Keeper) tidy() error {
 		return fmt.Errorf("%s cannot be read: %w", dir, run.Cause(err))
 	}
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), ".") {
+		if !strings.HasPrefix(e.Name(), ".") && !slices.Contains(gone, strings.TrimSuffix(e.Name(), updateEnd)) {
 			continue
 		}
-		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
-			return fmt.Errorf("temporary %s cannot be removed: %w", filepath.Join(dir, e.Name()), run.Cause(err))
+		if err := k.remove(e.Name()); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// remove removes a file of updates, which may be gone.
+func (k *Keeper) remove(name string) error {
+	path := k.folder.Path(updatesName, name)
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s cannot be removed: %w", path, run.Cause(err))
 	}
 	return nil
 }
@@ -172,8 +185,9 @@ func (k *Keeper) warn(w run.Warning) {
 	}
 }
 
-// repeat reads the journal and applies the events after the given one.
-func (k *Keeper) repeat(from int) error {
+// repeat reads the journal and applies the events after the given one. It returns the update files that were to be
+// removed.
+func (k *Keeper) repeat(from int) (gone []string, err error) {
 	last := result{}
 	r := &reader{path: k.folder.Path(Name), form: &k.o.Form}
 	r.event = func(e Event) (err error) {
@@ -189,18 +203,18 @@ func (k *Keeper) repeat(from int) error {
 		}
 		return nil
 	}
+	r.pruned = func(event int) { gone = append(gone, k.forget(event)...) }
 	if err := r.read(); err != nil {
-		return err
+		return nil, err
 	}
-	if k.n < from {
-		return fmt.Errorf("%s ends at event %d, but the newest snapshot is of event %d", r.path, k.n, from)
+	if k.n < from || r.open && k.n == from {
+		return nil, fmt.Errorf("%s ends in event %d, but the newest snapshot is of event %d", r.path, k.n, from)
 	}
-	if r.open && k.n > from {
+	if r.open {
 		k.pending = encodeLine(last)
-	} else if r.open {
-		return fmt.Errorf("%s ends without the result of event %d, but a snapshot has that event", r.path, k.n)
 	}
-	return k.mend(r)
+	gone = slices.DeleteFunc(gone, func(hash string) bool { return k.known[hash] > 0 })
+	return gone, k.mend(r)
 }
 
 // differs says that an event led to something else than before.
@@ -238,7 +252,7 @@ func (k *Keeper) mend(r *reader) error {
 func (k *Keeper) note(e Event) {
 	k.n = e.N
 	if e.File != "" {
-		k.known[e.File] = true
+		k.known[e.File] = e.N
 	}
 	at, found := slices.BinarySearch(k.agents, e.Agent)
 	switch {
@@ -289,7 +303,7 @@ func resultOf(e Event, r protocol.Receipt, s protocol.Server) result {
 }
 
 // updatePath is an update's file, relative to the run's folder.
-func updatePath(hash string) string { return filepath.Join(updatesName, hash+".bin") }
+func updatePath(hash string) string { return filepath.Join(updatesName, hash+updateEnd) }
 
 // readUpdate reads the file of an event; other events than updates have none.
 func readUpdate(dir string, form wire.Form, e Event) (u protocol.Update, err error) {
@@ -300,7 +314,7 @@ func readUpdate(dir string, form wire.Form, e Event) (u protocol.Update, err err
 		return u, fmt.Errorf("event %d: found the hash %q, want %d hexadecimal digits", e.N, e.File, 2*sha256.Size)
 	}
 	path := filepath.Join(dir, updatePath(e.File))
-	b, err := files.Read(os.DirFS(filepath.Join(dir, updatesName)), e.File+".bin", int64(form.Most()))
+	b, err := files.Read(os.DirFS(filepath.Join(dir, updatesName)), e.File+updateEnd, int64(form.Most()))
 	if err != nil {
 		return u, fmt.Errorf("event %d: %s cannot be read: %w", e.N, path, run.Cause(err))
 	}
@@ -358,7 +372,7 @@ func (k *Keeper) Receive(u protocol.Update) (protocol.Receipt, []protocol.Send, 
 		return protocol.Receipt{}, nil, err
 	}
 	e := Event{Line: Update, Agent: u.Agent, Kind: u.Kind, Version: u.Version, File: hashOf(b)}
-	if !k.known[e.File] {
+	if _, ok := k.known[e.File]; !ok {
 		if err := k.disk.WriteFile(updatePath(e.File), b); err != nil {
 			return protocol.Receipt{}, nil, k.fail(err)
 		}
@@ -445,12 +459,54 @@ func (k *Keeper) Snapshot() error {
 		return k.fail(err)
 	}
 	k.updates = 0
+	if err := k.prune(); err != nil {
+		return k.fail(err)
+	}
+	return nil
+}
+
+// prune removes old snapshots, and the updates that only events before the oldest one have.
+func (k *Keeper) prune() error {
 	if k.o.Keep > 0 {
 		if err := k.folder.Prune(k.o.Keep); err != nil {
-			return k.fail(err)
+			return err
+		}
+	}
+	if !k.o.Prune {
+		return nil
+	}
+	all, err := k.folder.All()
+	if err != nil {
+		return err
+	}
+	oldest, err := readSnapshot(all[0].Dir)
+	if err != nil {
+		return fmt.Errorf("%s cannot be read: %w", all[0].Dir, err)
+	}
+	gone := k.forget(oldest.Event)
+	if len(gone) == 0 {
+		return nil
+	}
+	if err := k.disk.Append(Name, encodeLine(pruned{linePruned, oldest.Event})); err != nil {
+		return err
+	}
+	for _, hash := range gone {
+		if err := k.remove(hash + updateEnd); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// forget forgets the files that only events up to the given one have, and returns their hashes.
+func (k *Keeper) forget(event int) (gone []string) {
+	for hash, last := range k.known {
+		if last <= event {
+			gone = append(gone, hash)
+			delete(k.known, hash)
+		}
+	}
+	return gone
 }
 
 func snapshotOf(server protocol.Server, id string, event int) (s snapshot, err error) {

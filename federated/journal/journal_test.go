@@ -369,7 +369,7 @@ func TestShortJournal(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := w.work(9, plain)
-	if err == nil || !strings.Contains(err.Error(), "ends at event 2, but the newest snapshot is of event 7") {
+	if err == nil || !strings.Contains(err.Error(), "ends in event 2, but the newest snapshot is of event 7") {
 		t.Error(err)
 	}
 }
@@ -439,6 +439,53 @@ func TestRefusedUpdatesAreRepeated(t *testing.T) {
 	if entries, _ := os.ReadDir(filepath.Join(w.dir, updatesName)); len(entries) != 2 {
 		t.Errorf("%d files of updates, want 2", len(entries))
 	}
+}
+
+// TestPrunedUpdates: updates older than all snapshots are removed, a replay begins at the oldest one, and a removed
+// update that is delivered again is still a duplicate, also after a kill while files are removed.
+func TestPrunedUpdates(t *testing.T) {
+	w := newWorld(t, 3)
+	w.options.Keep, w.options.Prune = 2, true
+	before, err := w.work(14, plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(updates, start int) {
+		t.Helper()
+		r := replay(t, w.dir)
+		if !r.Same() || r.Start != start || r.Version != 14 || len(r.Snapshots) != 1 {
+			t.Errorf("%+v", r)
+		}
+		if entries, _ := os.ReadDir(filepath.Join(w.dir, updatesName)); len(entries) != updates {
+			t.Errorf("%d files of updates, want %d", len(entries), updates)
+		}
+	}
+	check(14-9, 9+3)
+	first, err := form.EncodeUpdate(gradient(0, 0))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(w.dir, updatePath(hashOf(first))), first, 0o666) // as if killed before
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, err := run.Open(w.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close()
+	server := newFake()
+	k, err := Open(folder, server, w.options)
+	if err != nil || !bytes.Equal(stateOf(t, server), stateOf(t, before)) {
+		t.Fatalf("error %v, or other bits", err)
+	}
+	check(14-9, 9+3)
+	if r, _, err := k.Receive(gradient(0, 0)); err != nil || r.Reason != "duplicate" {
+		t.Errorf("%+v, error %v", r, err)
+	}
+	if err := k.Close(); err != nil {
+		t.Fatal(err)
+	}
+	check(3, 12+3)
 }
 
 // FuzzJournal gives any lines, with their right checksums or without, to the reader.

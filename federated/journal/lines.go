@@ -23,6 +23,7 @@ const (
 	DeadlineLine = "deadline"
 	Leave        = "leave"
 	lineResult   = "result" // what the event before has led to
+	linePruned   = "pruned" // the files of updates up to an event are removed
 )
 
 // Event is what happened to the server. Events are numbered in their order, from 1.
@@ -52,6 +53,12 @@ type result struct {
 	Reason   string `json:"reason,omitempty"`
 	Stepped  bool   `json:"stepped,omitempty"`
 	Version  int    `json:"version"` // of θ after the event
+}
+
+// pruned says that no event up to that number needs its file any more.
+type pruned struct {
+	Line string `json:"line"`
+	N    int    `json:"n"`
 }
 
 const (
@@ -95,6 +102,7 @@ type reader struct {
 	form   *wire.Form                // of the run; nil: any
 	event  func(Event) error         // called for each event, in order
 	result func(Event, result) error // called for the result of the event before
+	pruned func(event int)           // called when the files up to an event were removed; may be nil
 	last   Event
 	open   bool  // the last event has no result yet
 	line   int   // lines read
@@ -153,8 +161,10 @@ func (r *reader) take(b []byte) error {
 		return r.takeEvent(content)
 	case lineResult:
 		return r.takeResult(content)
+	case linePruned:
+		return r.takePruned(content)
 	}
-	return fmt.Errorf("found a line %q, want run, join, update, deadline, leave or result", kind)
+	return fmt.Errorf("found a line %q, want run, join, update, deadline, leave, result or pruned", kind)
 }
 
 func (r *reader) takeFirst(content []byte) error {
@@ -206,4 +216,18 @@ func (r *reader) takeResult(content []byte) error {
 	}
 	r.open = false
 	return r.result(r.last, x)
+}
+
+func (r *reader) takePruned(content []byte) error {
+	var p pruned
+	if err := json.Unmarshal(content, &p); err != nil {
+		return err
+	}
+	if p.N > r.last.N || r.open {
+		return fmt.Errorf("found that the files up to event %d were removed, before that event", p.N)
+	}
+	if r.pruned != nil {
+		r.pruned(p.N)
+	}
+	return nil
 }

@@ -15,7 +15,8 @@ import (
 // Report is what [Replay] has found.
 type Report struct {
 	Form      wire.Form
-	Events    int // all of them
+	Start     int // event of the snapshot that it begins with; 0: the start of the run
+	Events    int // all of the journal
 	Updates   int
 	Accepted  int
 	Refused   map[string]int // updates by reason
@@ -46,6 +47,7 @@ type replayer struct {
 	server protocol.Server
 	last   result
 	due    []Compared // snapshots that are still to be reached, oldest first
+	gone   int        // the events up to this one have no files
 	Report
 }
 
@@ -58,9 +60,14 @@ func Replay(dir string, build func(wire.Form) (protocol.Server, error)) (Report,
 		return p.Report, err
 	}
 	r := &reader{path: (&run.Folder{Dir: dir}).Path(Name)}
+	nothing := &reader{path: r.path, event: func(Event) error { return nil }, pruned: func(n int) { p.gone = n },
+		result: func(Event, result) error { return nil }}
+	if err := nothing.read(); err != nil {
+		return p.Report, err
+	}
 	r.event = func(e Event) error { return p.event(*r.form, e) }
-	r.result = func(_ Event, found result) error {
-		if found != p.last {
+	r.result = func(e Event, found result) error {
+		if e.N > p.Start && found != p.last {
 			return differs(found, p.last)
 		}
 		return nil
@@ -111,12 +118,37 @@ func (p *replayer) start(form wire.Form) (err error) {
 	if p.server, err = p.build(form); err != nil {
 		return err
 	}
+	if p.gone > 0 {
+		return p.skip()
+	}
 	return p.compare(0)
+}
+
+// skip begins at the oldest snapshot after the events whose files were removed.
+func (p *replayer) skip() error {
+	at := slices.IndexFunc(p.due, func(c Compared) bool { return c.Event >= p.gone })
+	if at < 0 {
+		return fmt.Errorf("%s: the updates up to event %d were removed, and no snapshot is left to begin with", p.dir,
+			p.gone)
+	}
+	s, err := readSnapshot(p.due[at].Dir)
+	if err != nil {
+		return err
+	}
+	state, err := wire.DecodeState(p.Form.Run, s.state)
+	if err != nil {
+		return err
+	}
+	p.Start, p.due = s.Event, p.due[at+1:]
+	return p.server.Restore(state)
 }
 
 func (p *replayer) event(form wire.Form, e Event) error {
 	if err := p.start(form); err != nil {
 		return err
+	}
+	if p.Events = e.N; e.N <= p.Start {
+		return nil
 	}
 	u, err := readUpdate(p.dir, form, e)
 	if err != nil {
@@ -124,7 +156,6 @@ func (p *replayer) event(form wire.Form, e Event) error {
 	}
 	receipt, _ := apply(p.server, e, u)
 	p.last = resultOf(e, receipt, p.server)
-	p.Events = e.N
 	p.count(e, receipt)
 	return p.compare(e.N)
 }
