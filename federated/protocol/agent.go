@@ -70,6 +70,10 @@ func (a *Agent) Do(ctx context.Context, t Task) (Update, error) {
 	for i, v := range u.Vectors {
 		u.Vectors[i] = a.o.round(v)
 	}
+	for i, x := range u.Numbers { // a large one stays finite in float32: the server refuses infinite ones
+		u.Numbers[i] = max(-math.MaxFloat32, min(x, math.MaxFloat32))
+	}
+	u.Numbers = a.o.round(u.Numbers)
 	u.Stats = a.batch.Stats()
 	return u, nil
 }

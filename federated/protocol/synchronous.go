@@ -183,7 +183,9 @@ func (s *synchronous) Receive(u Update) (Receipt, []Send) {
 	if receipt.Accepted && t.Kind == Search {
 		s.Members[u.Agent].Held = s.Now
 	}
-	a.Refused = !receipt.Accepted
+	if !receipt.Accepted {
+		a = &answer{Refused: true} // without its numbers, which may be such that no snapshot can hold them
+	}
 	s.turn.Answers[u.Agent] = a
 	closed, sends := s.advance()
 	receipt.Stepped, receipt.Metrics = closed.Stepped, closed.Metrics
