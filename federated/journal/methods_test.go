@@ -1,0 +1,206 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"math"
+	"testing"
+
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/federated/quadratic"
+	"github.com/posttrain/posttrain/federated/wire"
+	"github.com/posttrain/posttrain/run"
+)
+
+// party is a server of a method with three agents.
+type party struct {
+	t      *testing.T
+	o      protocol.Options
+	form   wire.Form
+	agents []*protocol.Agent
+}
+
+const size = 5
+
+func newParty(t *testing.T, method string) *party {
+	p := &party{t: t, o: protocol.Defaults(method), form: wire.Form{Run: method, Type: wire.Float32, D: size}}
+	p.o.Agents = 3
+	if protocol.Asynchronous(method) {
+		p.o.Updates = new(25)
+	} else {
+		p.o.Rounds = new(7)
+	}
+	for i := range p.o.Agents {
+		a, err := protocol.NewAgent(i, p.workload(i), p.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.agents = append(p.agents, a)
+	}
+	return p
+}
+
+func (p *party) workload(agent int) protocol.Workload {
+	o := quadratic.Random(size, 3)
+	o.Noise = 0.1
+	w, err := quadratic.New(o, agent, 4)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return w
+}
+
+func (p *party) server() protocol.Server {
+	s, err := protocol.NewServer(p.o, p.workload(0).Start(), 5)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return s
+}
+
+// caller is what agents talk to: a Keeper, or a server in memory.
+type caller interface {
+	Join(agent int) ([]protocol.Send, error)
+	Receive(protocol.Update) (protocol.Receipt, []protocol.Send, error)
+	Done() bool
+}
+
+type inMemory struct{ protocol.Server }
+
+func (m inMemory) Join(agent int) ([]protocol.Send, error) { return m.Server.Join(agent), nil }
+
+func (m inMemory) Receive(u protocol.Update) (protocol.Receipt, []protocol.Send, error) {
+	r, sends := m.Server.Receive(u)
+	return r, sends, nil
+}
+
+// let has the agents work, first come first served, until the run ends or most updates have been received. travel is
+// the way of tasks and updates.
+func (p *party) let(c caller, tasks []protocol.Send, most int, travel func(any) any) (left []protocol.Send) {
+	for ; most > 0 && !c.Done() && len(tasks) > 0; most-- {
+		next := tasks[0]
+		task := travel(next.Task).(protocol.Task)
+		u, err := p.agents[next.Agent].Do(context.Background(), task)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		_, more, err := c.Receive(travel(u).(protocol.Update))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		tasks = append(tasks[1:], more...)
+	}
+	return tasks
+}
+
+func (p *party) join(c caller) (tasks []protocol.Send) {
+	for i := range p.agents {
+		more, err := c.Join(i)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		tasks = append(tasks, more...)
+	}
+	return tasks
+}
+
+// byWire sends a task or update as bytes.
+func (p *party) byWire(message any) any {
+	switch m := message.(type) {
+	case protocol.Task:
+		return must(p.t, p.form.DecodeTask)(must(p.t, p.form.EncodeTask)(m))
+	case protocol.Update:
+		return must(p.t, p.form.DecodeUpdate)(must(p.t, p.form.EncodeUpdate)(m))
+	}
+	return nil
+}
+
+func must[A, B any](t *testing.T, f func(A) (B, error)) func(A) B {
+	return func(a A) B {
+		t.Helper()
+		b, err := f(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+}
+
+// TestEveryMethod: with each method, a run through files and bytes that is opened again after every few updates ends in
+// the bits of one in memory, and so does a replay, which gives every snapshot.
+func TestEveryMethod(t *testing.T) {
+	for _, method := range protocol.Methods() {
+		t.Run(method, func(t *testing.T) {
+			p := newParty(t, method)
+			bare := p.server()
+			p.let(inMemory{bare}, p.join(inMemory{bare}), math.MaxInt, func(m any) any { return m })
+
+			p = newParty(t, method)
+			dir := newWorld(t, 0).dir
+			var tasks []protocol.Send
+			server := p.server()
+			for first := true; first || !server.Done(); first = false {
+				folder := must(t, run.Open)(dir)
+				server = p.server()
+				k, err := Open(folder, server, Options{Form: p.form, Every: 4})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if first {
+					tasks = p.join(k)
+				}
+				tasks = p.let(k, tasks, 7, p.byWire)
+				if err := k.Close(); err != nil {
+					t.Fatal(err)
+				}
+				folder.Close()
+			}
+			if a, b := stateOf(t, bare), stateOf(t, server); !bytes.Equal(a, b) {
+				t.Errorf("in memory %.600s\nkept %.600s", a, b)
+			}
+			r, err := Replay(dir, func(wire.Form) (protocol.Server, error) { return p.server(), nil })
+			if err != nil || !r.Same() || len(r.Snapshots) < 3 || r.Params != Hash(bare.Params()) {
+				t.Errorf("%+v, error %v", r, err)
+			}
+		})
+	}
+}
+
+// TestHostileUpdates: whatever a server refuses, it can store its state.
+func TestHostileUpdates(t *testing.T) {
+	spoil := map[string]func(u *protocol.Update) [][]float64{
+		"vectors": func(u *protocol.Update) [][]float64 { return u.Vectors },
+		"numbers": func(u *protocol.Update) [][]float64 { return [][]float64{u.Numbers} },
+	}
+	for _, method := range protocol.Methods() {
+		for what, parts := range spoil {
+			t.Run(method+"/"+what, func(t *testing.T) { newParty(t, method).sabotage(parts) })
+		}
+	}
+}
+
+// sabotage has agent 0 send numbers that are not finite, and extreme ones, in some parts of its updates. A snapshot
+// follows each update.
+func (p *party) sabotage(parts func(*protocol.Update) [][]float64) {
+	folder := must(p.t, run.Open)(newWorld(p.t, 0).dir)
+	defer folder.Close()
+	k, err := Open(folder, p.server(), Options{Form: p.form, Every: 1})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	tasks, sent := p.join(k), 0
+	p.let(k, tasks, 12, func(m any) any {
+		u, ok := m.(protocol.Update)
+		if !ok || u.Agent != 0 {
+			return m
+		}
+		u.Stats.Return, u.Stats.Steps = -1e100, 1<<40
+		for _, v := range parts(&u) {
+			for i := range v {
+				v[i] = []float64{math.NaN(), math.Inf(1), -math.MaxFloat32}[sent%3]
+			}
+		}
+		sent++
+		return u
+	})
+}
