@@ -16,6 +16,9 @@ import (
 // FractionBits is the position of the point: a number is an integer times 2^-40, about 9e-13.
 const FractionBits = 40
 
+// KeySize is the length of a public key.
+const KeySize = 32
+
 // Limit is the largest absolute number that a sum of so many agents can hold for each of them: 2^23/agents.
 func Limit(agents int) float64 { return math.Ldexp(1, 63-FractionBits) / float64(agents) }
 

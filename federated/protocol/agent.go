@@ -29,6 +29,8 @@ type Agent struct {
 	batch Batch // of round at; nil: none
 	at    int
 	g     []float64 // of the batch, in Solve
+
+	secrets
 }
 
 // record is what an agent has after a round.
@@ -58,6 +60,9 @@ func NewAgent(number int, w Workload, o Options) (*Agent, error) {
 // Do does a task of any kind but Stop. The update's slices belong to the caller.
 func (a *Agent) Do(ctx context.Context, t Task) (Update, error) {
 	u := Update{Agent: a.number, Kind: t.Kind, Version: t.Version, Step: t.Step, Attempt: t.Attempt}
+	if t.Present != nil {
+		return a.sum(t)
+	}
 	do := map[Kind]func(context.Context, Task, *Update) error{
 		Gradient: a.gradient, Train: a.train, Solve: a.solve, Product: a.product, Search: a.search,
 	}[t.Kind]
@@ -75,6 +80,9 @@ func (a *Agent) Do(ctx context.Context, t Task) (Update, error) {
 	}
 	u.Numbers = a.o.round(u.Numbers)
 	u.Stats = a.batch.Stats()
+	if a.o.Secure && len(u.Vectors) > 0 {
+		return a.keep(u)
+	}
 	return u, nil
 }
 

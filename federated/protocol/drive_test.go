@@ -1,6 +1,7 @@
 package protocol_test
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -41,7 +42,13 @@ type world struct {
 
 func newWorld(t *testing.T, o protocol.Options) *world {
 	t.Helper()
-	q := quadratic.Random(5, 7)
+	return newWorldOf(t, o, 5)
+}
+
+// newWorldOf has d parameters.
+func newWorldOf(t *testing.T, o protocol.Options, d int) *world {
+	t.Helper()
+	q := quadratic.Random(d, 7)
 	q.Noise = 0.3
 	w := &world{t: t, o: o, start: q.Start, tasks: make([][]protocol.Task, o.Agents), order: rand.New(rand.NewPCG(3, 4))}
 	w.server = w.fresh()
@@ -54,6 +61,7 @@ func newWorld(t *testing.T, o protocol.Options) *world {
 		if err != nil {
 			t.Fatal(err)
 		}
+		a.Secure(bytes.Repeat([]byte{byte(i + 1)}, 32), "run")
 		w.agents = append(w.agents, a)
 	}
 	for i := range o.Agents {

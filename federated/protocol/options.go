@@ -87,8 +87,20 @@ type Options struct {
 	Clip     float64 `yaml:"clip" want:">=0" zero:"off"`                // × the median norm of the last updates: longer ones are shortened
 	Buffer   *int    `yaml:"buffer,omitempty" want:">=1" of:"buffered"` // updates of a step
 
+	// Secure sums: the server sees sums of masked updates alone, see package private. Each vector is first shortened to
+	// the norm Privacy.Clip, and gets its share of Gaussian noise.
+	Secure  bool    `yaml:"secure"`
+	Privacy Privacy `yaml:"privacy"`
+
 	Local Training `yaml:"local"`
 	Outer Outer    `yaml:"outer"`
+}
+
+// Privacy is client-level differential privacy, see [private.Privacy].
+type Privacy struct {
+	Clip  float64 `yaml:"clip" want:">=0" zero:"off"`
+	Noise float64 `yaml:"noise" want:">=0" zero:"off"` // standard deviation of that in a sum, in units of Clip
+	Delta float64 `yaml:"delta" want:">0 <1"`
 }
 
 // CG is conjugate gradient: at the agents of fednpg-admm, by all agents together in fednpg.
@@ -137,7 +149,7 @@ func Defaults(method string) Options {
 	case FedBuff:
 		o.Buffer, o.Outer.LR = new(10), new(1.0)
 	}
-	o.Method, o.Agents, o.Wire, o.Clip = method, 4, "float32", 3
+	o.Method, o.Agents, o.Wire, o.Clip, o.Privacy.Delta = method, 4, "float32", 3, 1e-5
 	clearUnused(reflect.ValueOf(&o).Elem(), method)
 	return o
 }
@@ -208,12 +220,57 @@ func (o Options) checkTogether(faults *fault.Faults) {
 	if o.Absent != nil && *o.Absent == "drop" && *o.Forget != *Defaults(o.Method).Forget {
 		faults.Add("forget", *o.Forget, "absent drop remembers no agent; remove it")
 	}
+	o.checkPrivate(faults)
 	if o.most() == 0 && o.Samples == 0 {
 		key := "rounds"
 		if Asynchronous(o.Method) {
 			key = "updates"
 		}
 		faults.Add(key, 0, "the run would never end: want %s or samples above 0", key)
+	}
+}
+
+// checkPrivate refuses what secure sums cannot do, and what would not be covered by the privacy account.
+func (o Options) checkPrivate(faults *fault.Faults) {
+	p := o.Privacy
+	if !o.Secure {
+		if p.Clip > 0 || p.Noise > 0 {
+			faults.Add("privacy.noise", p.Noise, "with privacy.clip %g: one agent's share of the noise hides little: "+
+				"want secure true", p.Clip)
+		}
+		return
+	}
+	o.checkSecure(faults)
+	switch {
+	case p.Noise == 0:
+	case p.Clip == 0:
+		faults.Add("privacy.clip", 0, "privacy.noise is in units of it: want a number above 0")
+	case o.Weights != nil && *o.Weights == "samples":
+		faults.Add("weights", *o.Weights, "privacy.noise covers agents of one weight: want equal")
+	case o.Method == FedBuff:
+		faults.Add("privacy.noise", p.Noise, "fedbuff gives late agents less weight, and noise covers agents of one weight: "+
+			"want 0")
+	case o.LineSearch != nil && *o.LineSearch == "on":
+		faults.Add("line_search", "on", "the agents' answers have no noise: want off with privacy.noise")
+	}
+}
+
+func (o Options) checkSecure(faults *fault.Faults) {
+	switch {
+	case Asynchronous(o.Method) && (o.Buffer == nil || *o.Buffer < fewest):
+		faults.Add("secure", true, "%s steps on single updates, which the server must see: want a synchronous method, or "+
+			"afedpg, vanilla or fedbuff with a buffer of 2 or more", o.Method)
+	case Asynchronous(o.Method) && *o.Buffer > o.Agents:
+		faults.Add("buffer", *o.Buffer, "a secure sum has each agent once: want at most agents, %d", o.Agents)
+	case o.Clip > 0:
+		faults.Add("clip", o.Clip, "the server sees no single update with secure: want 0, and privacy.clip for the agents' "+
+			"own bound")
+	case o.Aggregate != nil && *o.Aggregate != string(federated.WeightedMean):
+		faults.Add("aggregate", *o.Aggregate, "the server sees no single update with secure: want mean")
+	case o.Absent != nil && *o.Absent == string(federated.Hold):
+		faults.Add("absent", *o.Absent, "with secure the server has no single update to hold: want drop")
+	case o.Select != nil && number(*o.Select, o.Agents) < fewest:
+		faults.Add("select", *o.Select, "a secure sum needs 2 agents: that share of %d is less", o.Agents)
 	}
 }
 

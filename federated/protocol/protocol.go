@@ -39,12 +39,15 @@ type Task struct {
 	Kind    Kind `json:"kind"`
 	Version int  `json:"version"` // of Params; an update names it
 	Step    int  `json:"step"`    // within a round: inner rounds of ADMM, products of conjugate gradient
-	Attempt int  `json:"attempt"` // of a round that secure aggregation repeats; else 0
+	Attempt int  `json:"attempt"` // counts the secure sums of the run, with those that were repeated; else 0
 
 	Accepted int     `json:"accepted"`          // last round whose update of this agent counts, -1: none; see [Agent]
 	Restart  bool    `json:"restart,omitempty"` // of ADMM: the agent forgets its dual and direction
-	Scale    float64 `json:"scale,omitempty"`   // of Search
-	Present  []int   `json:"present,omitempty"` // agents of a round with secure aggregation, in order
+	Scale    float64 `json:"scale,omitempty"`   // of Search, and of a secure sum
+
+	// Of a secure sum: this agent's Vectors for the task before, times Scale, masked. See [Options].
+	Present []int    `json:"present,omitempty"` // the agents of the sum, in order
+	Keys    [][]byte `json:"keys,omitempty"`    // their public keys
 
 	// [d] θ or θ̃. Product, Search and later steps of Solve use those of the round: nil, except for an agent that comes
 	// back within the round.
@@ -72,7 +75,11 @@ type Update struct {
 
 	Vectors [][]float64 `json:"-"` // each [d], by kind: {g}, {u, g}, {H·v}, none for Search, {change of the weights}
 	Numbers []float64   `json:"numbers,omitempty"`
-	Masked  []uint64    `json:"-"` // with secure aggregation instead of Vectors: their fixed-point sum with masks, joined
+
+	// With secure sums an agent first sends its Key for the Vectors that it keeps, and then answers the task of their sum
+	// with Masked.
+	Key    []byte   `json:"key,omitempty"`
+	Masked []uint64 `json:"-"` // Vectors in fixed point with masks, joined
 }
 
 // Stats say what an agent's samples were. They are the only facts about its data that leave it.

@@ -31,10 +31,16 @@ func NewServer(o Options, start []float64, seed uint64) (Server, error) {
 	}
 	c.Refused = map[string]int{}
 	start = slices.Clone(start)
+	var s Server
 	if Asynchronous(o.Method) {
-		return newAsynchronous(c, start), nil
+		s = newAsynchronous(c, start)
+	} else {
+		s = newSynchronous(c, start)
 	}
-	return newSynchronous(c, start), nil
+	if o.Secure {
+		s = newSecure(s)
+	}
+	return s, nil
 }
 
 // core is what all servers have. Its exported fields are the head of a snapshot.
@@ -86,7 +92,7 @@ func (t *Task) Payload(width int) int64 { return int64(width * (len(t.Params) + 
 
 // Samples reports whether the agent samples for the task, and not only uses the samples of the round.
 func (t *Task) Samples() bool {
-	return t.Kind != Product && t.Kind != Search && t.Kind != Stop && t.Step == 0
+	return t.Kind != Product && t.Kind != Search && t.Kind != Stop && t.Step == 0 && t.Present == nil
 }
 
 func (c *core) Version() int { return c.Now }

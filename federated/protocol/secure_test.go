@@ -1,0 +1,326 @@
+package protocol_test
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/federated/quadratic"
+)
+
+// secureOptions are those of a method with all that secure sums refuse switched off.
+func secureOptions(method string) protocol.Options {
+	o := options(method)
+	o.Wire, o.Clip, o.Secure = "float64", 0, true
+	if o.Absent != nil {
+		o.Absent = new("drop")
+	}
+	return o
+}
+
+func secureMethods() []string {
+	return slices.DeleteFunc(protocol.Methods(), func(m string) bool { return m == protocol.A3C })
+}
+
+func nearly(t *testing.T, name string, got, want []float64, within float64) {
+	t.Helper()
+	if far := federated.Norm(federated.Difference(got, want)); !(far <= within) {
+		t.Errorf("%s: %v, want %v", name, got, want)
+	}
+}
+
+// A run with secure sums is the run without them, but for the fixed point of the sums.
+func TestSecureRunIsThePlainRun(t *testing.T) {
+	for _, method := range secureMethods() {
+		if protocol.Asynchronous(method) {
+			continue // who shares a step depends on who is ready
+		}
+		for _, weights := range []string{"equal", "samples"} {
+			o := secureOptions(method)
+			o.Weights = new(weights)
+			secure := newWorld(t, o)
+			o.Secure = false
+			plain := newWorld(t, o)
+			for plain.step() {
+			}
+			for secure.step() {
+			}
+			if !secure.server.Done() {
+				t.Fatalf("%s: ended at version %d", method, secure.server.Version())
+			}
+			nearly(t, method+" "+weights, secure.server.Params(), plain.server.Params(), 1e-8)
+		}
+	}
+}
+
+// A server restored after every event, also within a sum, goes on with the same bits, and the run gets closer to the
+// best point.
+func TestRestoredSecureServerGoesOn(t *testing.T) {
+	for _, method := range secureMethods() {
+		o := secureOptions(method)
+		plain, swapped := newWorld(t, o), newWorld(t, o)
+		for plain.step() {
+		}
+		swapped.swap()
+		for swapped.step() {
+			swapped.swap()
+		}
+		if !plain.server.Done() || !slices.Equal(plain.server.Params(), swapped.server.Params()) {
+			t.Errorf("%s: restored after every event: %v, want %v", method, swapped.server.Params(), plain.server.Params())
+		}
+		if !reflect.DeepEqual(plain.log, swapped.log) {
+			t.Errorf("%s: other receipts after restoring", method)
+		}
+		q := quadratic.Random(5, 7)
+		if before, after := q.Return(plain.start), q.Return(plain.server.Params()); !(after > before) {
+			t.Errorf("%s: return %v after %v", method, after, before)
+		}
+	}
+}
+
+// start has all agents ready and asked for their masked vectors.
+func (w *world) startSum() {
+	w.t.Helper()
+	for i := range w.agents {
+		if r := w.do(i); !r.Accepted {
+			w.t.Fatal(r.Detail)
+		}
+	}
+	for i, tasks := range w.tasks {
+		if len(tasks) != 1 || len(tasks[0].Present) != len(w.agents) {
+			w.t.Fatalf("agent %d has the tasks %+v, want one of a sum", i, tasks)
+		}
+	}
+}
+
+// A message that is lost costs the sum, which those who are left repeat. The round is then as if the agent were absent.
+func TestDropoutRepeatsTheSum(t *testing.T) {
+	o := secureOptions(protocol.FedPG)
+	lost := map[string]func(*world){
+		"late": func(w *world) {
+			w.tasks[2] = nil
+			for _, i := range []int{0, 1, 3} {
+				w.do(i)
+			}
+			w.take(second(w.server.Deadline()))
+		},
+		"left": func(w *world) {
+			w.do(0)
+			w.tasks[2] = nil
+			w.take(w.server.Leave(2))
+			w.tasks[1], w.tasks[3] = w.tasks[1][1:], w.tasks[3][1:]
+		},
+		"damaged": func(w *world) {
+			u, err := w.agents[2].Do(t.Context(), w.tasks[2][0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.tasks[2], u.Masked = nil, u.Masked[1:]
+			if r := w.give(u); r.Reason != federated.ReasonLength {
+				t.Errorf("%+v, want a refusal for its length", r)
+			}
+			for _, i := range []int{0, 1, 3} {
+				w.tasks[i] = w.tasks[i][1:]
+			}
+		},
+	}
+	plainOptions := o
+	plainOptions.Secure = false
+	plain := newWorld(t, plainOptions)
+	for _, i := range []int{0, 1, 3} {
+		plain.do(i)
+	}
+	plain.server.Deadline()
+	for name, lose := range lost {
+		w := newWorld(t, o)
+		w.startSum()
+		first := w.tasks[0][0]
+		old, _ := w.agents[2].Do(t.Context(), w.tasks[2][0])
+		lose(w)
+		for _, i := range []int{0, 1, 3} {
+			task := w.tasks[i][0]
+			if task.Attempt != 2 || !slices.Equal(task.Present, []int{0, 1, 3}) {
+				t.Fatalf("%s: agent %d is asked for %+v, want attempt 2 of 0, 1 and 3", name, i, task)
+			}
+			if r := w.do(i); !r.Accepted || r.Stepped != (i == 3) {
+				t.Fatalf("%s: agent %d: %+v", name, i, r)
+			}
+		}
+		nearly(t, name, w.server.Params(), plain.server.Params(), 1e-10)
+		if w.server.Version() != 1 || first.Attempt != 1 {
+			t.Errorf("%s: version %d", name, w.server.Version())
+		}
+		if r := w.give(old); r.Accepted {
+			t.Errorf("%s: the message of the first attempt counted: %+v", name, r)
+		}
+	}
+}
+
+func second[A, B any](_ A, b B) B { return b }
+
+// An agent that is killed between saying that it is ready and sending makes its vectors again; with its secret it has the
+// same key, without it the sum begins again.
+func TestKilledAgentTakesPartAgain(t *testing.T) {
+	for _, secret := range []byte{3, 99} { // that of agent 2 is 3
+		w := newWorld(t, secureOptions(protocol.FedNPGADMM))
+		w.startSum()
+		load, err := quadratic.New(quadratic.Random(5, 7), 2, 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w.agents[2], err = protocol.NewAgent(2, load, w.o); err != nil {
+			t.Fatal(err)
+		}
+		w.agents[2].Secure(slices.Repeat([]byte{secret}, 32), "run")
+		_, err = w.agents[2].Do(t.Context(), w.tasks[2][0])
+		if err == nil || !strings.Contains(err.Error(), "join again") {
+			t.Errorf("a sum without its vectors: %v", err)
+		}
+		w.tasks[2] = nil
+		w.take(w.server.Join(2))
+		w.do(2)
+		attempt := w.tasks[2][0].Attempt
+		if want := map[byte]int{3: 1, 99: 2}[secret]; attempt != want {
+			t.Errorf("attempt %d, want %d", attempt, want)
+		}
+		for i := range w.agents {
+			w.tasks[i] = slices.DeleteFunc(w.tasks[i], func(t protocol.Task) bool { return t.Attempt != attempt })
+			if r := w.do(i); !r.Accepted {
+				t.Error(r.Detail)
+			}
+		}
+		if w.tasks[0][0].Kind != protocol.Search {
+			t.Errorf("after the sum: %+v, want a line search", w.tasks[0][0])
+		}
+	}
+}
+
+// Two agents are the fewest: a sum of one would show it.
+func TestNoSumOfOne(t *testing.T) {
+	o := secureOptions(protocol.FedPG)
+	o.Quorum = new(0.1)
+	w := newWorld(t, o)
+	w.do(1)
+	if r, sends := w.server.Deadline(); r.Stepped || len(sends) > 0 {
+		t.Errorf("one agent is ready: %+v, %+v", r, sends)
+	}
+	for _, i := range []int{0, 2, 3} {
+		w.take(w.server.Leave(i))
+	}
+	if w.server.Version() != 1 || !slices.Equal(w.server.Params(), w.start) {
+		t.Errorf("all others have left: version %d, want 1 without a step", w.server.Version())
+	}
+}
+
+func TestSecureServerRefuses(t *testing.T) {
+	w := newWorld(t, secureOptions(protocol.FedPG))
+	u := protocol.Update{Agent: 1, Kind: protocol.Gradient, Vectors: [][]float64{{1, 2, 3, 4, 5}}}
+	cases := map[string]struct {
+		reason string
+		change func(*protocol.Update)
+	}{
+		"plain vectors":    {protocol.ReasonKind, func(*protocol.Update) {}},
+		"no key":           {protocol.ReasonKind, func(u *protocol.Update) { u.Vectors = nil }},
+		"no sum under way": {federated.ReasonVersion, func(u *protocol.Update) { u.Vectors, u.Attempt = nil, 1 }},
+		"another round":    {federated.ReasonVersion, func(u *protocol.Update) { u.Vectors, u.Version = nil, 3 }},
+		"a stranger":       {protocol.ReasonAgent, func(u *protocol.Update) { u.Vectors, u.Agent = nil, 9 }},
+	}
+	for name, c := range cases {
+		bad := u
+		c.change(&bad)
+		if r, _ := w.server.Receive(bad); r.Accepted || r.Reason != c.reason || r.Detail == "" {
+			t.Errorf("%s: %+v, want a refusal for %s", name, r, c.reason)
+		}
+	}
+	load, _ := quadratic.New(quadratic.Random(5, 7), 0, 7)
+	a, err := protocol.NewAgent(0, load, w.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Do(t.Context(), w.tasks[0][0]); err == nil || err.Error() != "secure: agent 0 has no secret" {
+		t.Errorf("an agent without a secret: %v", err)
+	}
+	w.startSum()
+	if _, err := w.agents[0].Do(t.Context(), scaled(w.tasks[0][0], 1e9)); err == nil ||
+		!strings.Contains(err.Error(), "a secure sum of 4 agents needs each below") {
+		t.Errorf("numbers too large for the sum: %v", err)
+	}
+}
+
+func scaled(task protocol.Task, c float64) protocol.Task {
+	task.Scale = c
+	return task
+}
+
+// The mean of n agents has noise of deviation Noise·Clip/n, and the metrics have the account of all sums.
+func TestPrivacyOfARun(t *testing.T) {
+	o := secureOptions(protocol.FedPG)
+	o.Privacy = protocol.Privacy{Clip: 0.5, Noise: 4, Delta: math.Exp(-9)}
+	o.Rounds = new(32)
+	const d = 3000
+	w := newWorldOf(t, o, d)
+	for w.step() {
+	}
+	sum := 0.0
+	last := protocol.Receipt{}
+	for _, r := range w.log {
+		if r.Stepped {
+			sum, last = sum+r.Metrics["norm"]/32, r
+		}
+	}
+	if want := 4 * 0.5 / 4 * math.Sqrt(d); math.Abs(sum-want) > 0.02*want {
+		t.Errorf("the mean gradient is %.2f long, want noise of %.2f", sum, want)
+	}
+	if rho, epsilon := last.Metrics["rho"], last.Metrics["epsilon"]; math.Abs(rho-1) > 1e-9 || math.Abs(epsilon-7) > 1e-9 {
+		t.Errorf("ρ = %g, ε = %g after 32 sums of noise 4, want 1 and 7", rho, epsilon)
+	}
+}
+
+// Masked payload: 8 bytes a number.
+func TestSecureBytes(t *testing.T) {
+	w := newWorld(t, secureOptions(protocol.FedPG))
+	for w.step() {
+	}
+	metrics := w.log[len(w.log)-1].Metrics
+	for i := range w.agents {
+		up, down := metrics[fmt.Sprintf("bytes_up/%d", i)], metrics[fmt.Sprintf("bytes_down/%d", i)]
+		if up != 6*5*8 || down != 6*5*8 {
+			t.Errorf("agent %d: %g up, %g down, want 6 rounds of 5 numbers of 8 bytes", i, up, down)
+		}
+	}
+}
+
+func TestSecureFaults(t *testing.T) {
+	with := func(method string, change func(*protocol.Options)) protocol.Options {
+		o := secureOptions(method)
+		change(&o)
+		return o
+	}
+	noise := func(o *protocol.Options) { o.Privacy.Clip, o.Privacy.Noise = 1, 1 }
+	none := func(*protocol.Options) {}
+	cases := map[string]protocol.Options{
+		`secure true: a3c steps on single`:  with(protocol.A3C, none),
+		`secure true: afedpg steps on sin`:  with(protocol.AFedPG, func(o *protocol.Options) { o.Buffer = new(1) }),
+		`buffer 5: a secure sum has each`:   with(protocol.AFedPG, func(o *protocol.Options) { o.Buffer = new(5) }),
+		`clip 3: the server sees no singl`:  with(protocol.FedPG, func(o *protocol.Options) { o.Clip = 3 }),
+		`aggregate "median": the ser`:       with(protocol.FedPG, func(o *protocol.Options) { o.Aggregate = new("median") }),
+		`absent "hold": with secure `:       with(protocol.FedNPGADMM, func(o *protocol.Options) { o.Absent = new("hold") }),
+		`select 0.25: a secure sum needs`:   with(protocol.FedPG, func(o *protocol.Options) { o.Select = new(0.25) }),
+		`privacy.noise 1: with privacy.cl`:  with(protocol.FedPG, func(o *protocol.Options) { noise(o); o.Secure = false }),
+		`privacy.clip 0: privacy.noise is`:  with(protocol.FedPG, func(o *protocol.Options) { o.Privacy.Noise = 1 }),
+		`weights "samples": privacy.noise`:  with(protocol.FedAvg, noise),
+		`privacy.noise 1: fedbuff gives la`: with(protocol.FedBuff, noise),
+		`line_search "on": the agents' an`:  with(protocol.FedNPG, noise),
+	}
+	for want, o := range cases {
+		faults := o.Check()
+		if len(faults) != 1 || !strings.HasPrefix(faults[0].Error(), want) {
+			t.Errorf("%v, want %s…", faults, want)
+		}
+	}
+}
