@@ -131,7 +131,7 @@ type Outer struct {
 func Defaults(method string) Options {
 	o := Options{
 		Rounds: new(100), Updates: new(400),
-		LR: new(0.01), Rate: new("adam"), Schedule: new(string(federated.Constant)), Alpha: new(0.2),
+		LR: new(1e-3), Rate: new("adam"), Schedule: new(string(federated.Constant)), Alpha: new(0.2),
 		Rho: new(0.1), Damping: new(0.1), Delta: new(0.01), Eta: new(1.0), Step: new("trust"), LineSearch: new("on"),
 		Inner: new(1), Absent: new("hold"), Forget: new(10),
 		CG:      CG{new(15), new(1e-10), new("previous")},
@@ -142,8 +142,8 @@ func Defaults(method string) Options {
 		Outer: Outer{new(0.7), new(0.9)},
 	}
 	switch method {
-	case A3C:
-		o.LR = new(1e-3)
+	case FedPG:
+		o.LR = new(2e-3) // a step has the gradients of all agents, and there are fewer steps
 	case FedAvg, FedProx:
 		o.Weights = new("samples")
 	case FedBuff:
