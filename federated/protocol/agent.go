@@ -266,6 +266,7 @@ type agentHead struct {
 	Records []record
 	Heads   []json.RawMessage // of the workload's states in the records
 	Held    *int              // version
+	Made    *Update           // that waits for a secure sum
 }
 
 // State is what the agent needs to go on after a kill. A round that was under way is done again.
@@ -283,6 +284,11 @@ func (a *Agent) State() (State, error) {
 	}
 	if a.held != nil {
 		head.Held, vectors["held"] = &a.held.version, a.held.direction
+	}
+	if head.Made = a.made; a.made != nil {
+		for i, v := range a.made.Vectors {
+			vectors["made/"+strconv.Itoa(i)] = v
+		}
 	}
 	b, err := json.Marshal(head)
 	return State{b, vectors}, err
@@ -310,6 +316,11 @@ func (a *Agent) Restore(s State) error {
 	}
 	if head.Held != nil {
 		a.held = &held{*head.Held, s.Vectors["held"]}
+	}
+	if a.made = head.Made; a.made != nil {
+		for v := s.Vectors["made/0"]; v != nil; v = s.Vectors["made/"+strconv.Itoa(len(a.made.Vectors))] {
+			a.made.Vectors = append(a.made.Vectors, v)
+		}
 	}
 	return nil
 }

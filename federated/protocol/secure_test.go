@@ -173,6 +173,14 @@ func TestKilledAgentTakesPartAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		state, err := w.agents[2].State()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := w.agents[2].Do(t.Context(), w.tasks[2][0])
+		if err != nil {
+			t.Fatal(err)
+		}
 		if w.agents[2], err = protocol.NewAgent(2, load, w.o); err != nil {
 			t.Fatal(err)
 		}
@@ -180,6 +188,16 @@ func TestKilledAgentTakesPartAgain(t *testing.T) {
 		_, err = w.agents[2].Do(t.Context(), w.tasks[2][0])
 		if err == nil || !strings.Contains(err.Error(), "join again") {
 			t.Errorf("a sum without its vectors: %v", err)
+		}
+		if secret == 3 {
+			restored, _ := protocol.NewAgent(2, load, w.o)
+			restored.Secure(slices.Repeat([]byte{secret}, 32), "run")
+			if err := restored.Restore(state); err != nil {
+				t.Fatal(err)
+			}
+			if again, err := restored.Do(t.Context(), w.tasks[2][0]); err != nil || !reflect.DeepEqual(again, want) {
+				t.Errorf("restored from its state: %+v, %v; want %+v", again, err, want)
+			}
 		}
 		w.tasks[2] = nil
 		w.take(w.server.Join(2))
