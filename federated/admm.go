@@ -81,8 +81,8 @@ func NewADMM(d, agents int, absent Absent, forget int) *ADMM {
 	return a
 }
 
-// Round closes an inner round: sent has by agent what it sent, nil for those absent, and weights their p_i. It takes the
-// mean y ← Σp_iu_i (line 12), with weights that sum to 1 over the agents that count, and returns it.
+// Round closes an inner round: sent has by agent what it sent, nil for those absent, and weights their p_i. It takes
+// the mean y ← Σp_iu_i (line 12), with weights that sum to 1 over the agents that count, and returns it.
 func (a *ADMM) Round(weights []float64, sent [][]float64) []float64 {
 	for len(a.U) < len(sent) {
 		a.U, a.Away = append(a.U, nil), append(a.Away, 0)
@@ -109,8 +109,8 @@ func (a *ADMM) Round(weights []float64, sent [][]float64) []float64 {
 // restartAfter is the number of refused rounds in a row after which ADMM starts again.
 const restartAfter = 3
 
-// Refuse counts a round without a step. After three in a row ADMM restarts: y and all u_i become 0, and it returns true;
-// the server then has the agents set y_i and λ_i to 0 too. [ADMM.Accept] ends the row.
+// Refuse counts a round without a step. After three in a row ADMM restarts: y and all u_i become 0, and it returns
+// true; the server then has the agents set y_i and λ_i to 0 too. [ADMM.Accept] ends the row.
 func (a *ADMM) Refuse() (restart bool) {
 	if a.Refused++; a.Refused < restartAfter {
 		return false
@@ -136,9 +136,9 @@ const (
 	Fixed StepKind = "fixed" // η: the step that the paper's theorem is about
 )
 
-// TrustScale is η·sqrt(2δ/(gᵀy)) (line 13). It reports false where gᵀy ≤ 0 or is not finite, and so no root exists: y is
-// old, or g is noise near the optimum. Departure: the paper does not see this case; here the round is then refused. A
-// tiny positive gᵀy gives an unbounded step, which the line search shortens.
+// TrustScale is η·sqrt(2δ/(gᵀy)) (line 13). It reports false where gᵀy ≤ 0 or is not finite, and so no root exists: y
+// is old, or g is noise near the optimum. Departure: the paper does not see this case; here the round is then refused.
+// A tiny positive gᵀy gives an unbounded step, which the line search shortens.
 func TrustScale(g, y []float64, delta, eta float64) (float64, bool) {
 	gain := Dot(g, y)
 	scale := eta * math.Sqrt(2*delta/gain)

@@ -6,8 +6,8 @@ import (
 )
 
 // A3C is the server of asynchronous advantage actor-critic (arXiv 1602.01783): each gradient passes through an RMSProp
-// that all agents share, s ← 0.99·s + 0.01·g², θ ← θ + rate·g/(sqrt(s) + ε). Departure: ε = 1e-5 outside the root, as in
-// PyTorch, whose implementations this value comes from. No step is normalised and nothing is averaged.
+// that all agents share, s ← 0.99·s + 0.01·g², θ ← θ + rate·g/(sqrt(s) + ε). Departure: ε = 1e-5 outside the root, as
+// in PyTorch, whose implementations this value comes from. No step is normalised and nothing is averaged.
 type A3C struct {
 	Theta  []float64 // [d]
 	Square []float64 // [d] s, at first 0

@@ -1,5 +1,5 @@
-// Package federated is the arithmetic of two federated policy gradient methods and of those they are compared with: pure
-// functions on []float64, and small structs with exported fields where a method has a state. It knows no engine,
+// Package federated is the arithmetic of two federated policy gradient methods and of those they are compared with:
+// pure functions on []float64, and small structs with exported fields where a method has a state. It knows no engine,
 // network, environment or message; package protocol does.
 //
 // The methods:

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// problem has agents with random positive definite H_i, random g_i and weights. Its gradients move with θ, as those of a
-// quadratic return do.
+// problem has agents with random positive definite H_i, random g_i and weights. Its gradients move with θ, as those of
+// a quadratic return do.
 type problem struct {
 	h       [][][]float64
 	g       [][]float64
@@ -235,7 +235,8 @@ func TestScoresSolve(t *testing.T) {
 	}
 	nearly(t, "n×n solve", scores.Solve(b), s.X, 1e-10)
 	advantages := []float64{1, -2, 0.5}
-	nearly(t, "natural gradient", scores.Natural(advantages), scores.Solve(Scaled(1.0/3, scores.transposed(advantages))), 1e-9)
+	g := Scaled(1.0/3, scores.transposed(advantages))
+	nearly(t, "natural gradient", scores.Natural(advantages), scores.Solve(g), 1e-9)
 	if _, err := NewScores([][]float32{{float32(math.NaN())}}, 0.1); err == nil {
 		t.Error("scores that are not finite: want an error")
 	}
@@ -313,7 +314,8 @@ func TestAggregates(t *testing.T) {
 		}
 		nearAll(t, string(aggregate), got, mean)
 	}
-	if _, err := Aggregate("mode").Of(weights, vectors); err == nil || !strings.Contains(err.Error(), `"mode", want mean`) {
+	_, err := Aggregate("mode").Of(weights, vectors)
+	if err == nil || !strings.Contains(err.Error(), `"mode", want mean`) {
 		t.Error(err)
 	}
 	if Mean(weights, make([][]float64, 5)) != nil || byCoordinate(nil, median) != nil {

@@ -104,8 +104,8 @@ func Mean(weights []float64, vectors [][]float64) []float64 {
 	return out
 }
 
-// Aggregate is how a synchronous server joins its agents' vectors. Departure: the papers have the mean alone; the robust
-// means bear some agents that lie, and take no weights.
+// Aggregate is how a synchronous server joins its agents' vectors. Departure: the papers have the mean alone; the
+// robust means bear some agents that lie, and take no weights.
 type Aggregate string
 
 // The aggregates.

@@ -61,7 +61,8 @@ func Key(secret []byte, run string, round int) (*ecdh.PrivateKey, error) {
 	return ecdh.X25519().NewPrivateKey(bytes)
 }
 
-// derive makes 32 bytes from a secret for one use. Facts are written with their lengths, so no two lists of facts agree.
+// derive makes 32 bytes from a secret for one use. Facts are written with their lengths, so no two lists of facts
+// agree.
 func derive(secret []byte, use string, facts ...any) ([]byte, error) {
 	info := "posttrain federated 1 " + use
 	for _, f := range facts {

@@ -71,7 +71,8 @@ func TestRestoredSecureServerGoesOn(t *testing.T) {
 			swapped.swap()
 		}
 		if !plain.server.Done() || !slices.Equal(plain.server.Params(), swapped.server.Params()) {
-			t.Errorf("%s: restored after every event: %v, want %v", method, swapped.server.Params(), plain.server.Params())
+			t.Errorf("%s: restored after every event: %v, want %v", method, swapped.server.Params(),
+				plain.server.Params())
 		}
 		if !reflect.DeepEqual(plain.log, swapped.log) {
 			t.Errorf("%s: other receipts after restoring", method)
@@ -163,8 +164,8 @@ func TestDropoutRepeatsTheSum(t *testing.T) {
 
 func second[A, B any](_ A, b B) B { return b }
 
-// An agent that is killed between saying that it is ready and sending makes its vectors again; with its secret it has the
-// same key, without it the sum begins again.
+// An agent that is killed between saying that it is ready and sending makes its vectors again; with its secret it has
+// the same key, without it the sum begins again.
 func TestKilledAgentTakesPartAgain(t *testing.T) {
 	for _, secret := range []byte{3, 99} { // that of agent 2 is 3
 		w := newWorld(t, secureOptions(protocol.FedNPGADMM))
@@ -294,7 +295,8 @@ func TestPrivacyOfARun(t *testing.T) {
 	if want := 4 * 0.5 / 4 * math.Sqrt(d); math.Abs(sum-want) > 0.02*want {
 		t.Errorf("the mean gradient is %.2f long, want noise of %.2f", sum, want)
 	}
-	if rho, epsilon := last.Metrics["rho"], last.Metrics["epsilon"]; math.Abs(rho-1) > 1e-9 || math.Abs(epsilon-7) > 1e-9 {
+	rho, epsilon := last.Metrics["rho"], last.Metrics["epsilon"]
+	if math.Abs(rho-1) > 1e-9 || math.Abs(epsilon-7) > 1e-9 {
 		t.Errorf("ρ = %g, ε = %g after 32 sums of noise 4, want 1 and 7", rho, epsilon)
 	}
 }
@@ -320,20 +322,20 @@ func TestSecureFaults(t *testing.T) {
 		return o
 	}
 	noise := func(o *protocol.Options) { o.Privacy.Clip, o.Privacy.Noise = 1, 1 }
-	none := func(*protocol.Options) {}
-	cases := map[string]protocol.Options{
-		`secure true: a3c steps on single`:  with(protocol.A3C, none),
-		`secure true: afedpg steps on sin`:  with(protocol.AFedPG, func(o *protocol.Options) { o.Buffer = new(1) }),
-		`buffer 5: a secure sum has each`:   with(protocol.AFedPG, func(o *protocol.Options) { o.Buffer = new(5) }),
-		`clip 3: the server sees no singl`:  with(protocol.FedPG, func(o *protocol.Options) { o.Clip = 3 }),
-		`aggregate "median": the ser`:       with(protocol.FedPG, func(o *protocol.Options) { o.Aggregate = new("median") }),
-		`absent "hold": with secure `:       with(protocol.FedNPGADMM, func(o *protocol.Options) { o.Absent = new("hold") }),
-		`select 0.25: a secure sum needs`:   with(protocol.FedPG, func(o *protocol.Options) { o.Select = new(0.25) }),
-		`privacy.noise 1: with privacy.cl`:  with(protocol.FedPG, func(o *protocol.Options) { noise(o); o.Secure = false }),
-		`privacy.clip 0: privacy.noise is`:  with(protocol.FedPG, func(o *protocol.Options) { o.Privacy.Noise = 1 }),
-		`weights "samples": privacy.noise`:  with(protocol.FedAvg, noise),
-		`privacy.noise 1: fedbuff gives la`: with(protocol.FedBuff, noise),
-		`line_search "on": the agents' an`:  with(protocol.FedNPG, noise),
+	type o = protocol.Options
+	cases := map[string]o{
+		`secure true: a3c steps on single`: with(protocol.A3C, func(*o) {}),
+		`secure true: afedpg steps on sin`: with(protocol.AFedPG, func(o *o) { o.Buffer = new(1) }),
+		`buffer 5: a secure sum has each`:  with(protocol.AFedPG, func(o *o) { o.Buffer = new(5) }),
+		`clip 3: the server sees no singl`: with(protocol.FedPG, func(o *o) { o.Clip = 3 }),
+		`aggregate "median": the server s`: with(protocol.FedPG, func(o *o) { o.Aggregate = new("median") }),
+		`absent "hold": with secure the s`: with(protocol.FedNPGADMM, func(o *o) { o.Absent = new("hold") }),
+		`select 0.25: a secure sum needs`:  with(protocol.FedPG, func(o *o) { o.Select = new(0.25) }),
+		`privacy.noise 1: with privacy.cl`: with(protocol.FedPG, func(o *o) { noise(o); o.Secure = false }),
+		`privacy.clip 0: privacy.noise is`: with(protocol.FedPG, func(o *o) { o.Privacy.Noise = 1 }),
+		`weights "samples": privacy.noise`: with(protocol.FedAvg, noise),
+		`privacy.noise 1: fedbuff gives l`: with(protocol.FedBuff, noise),
+		`line_search "on": the agents' an`: with(protocol.FedNPG, noise),
 	}
 	for want, o := range cases {
 		faults := o.Check()

@@ -1,6 +1,7 @@
 package virtual
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"math"
@@ -33,6 +34,7 @@ func newSimulation(t *testing.T, o protocol.Options, q quadratic.Options, times 
 		if err != nil {
 			t.Fatal(err)
 		}
+		a.Secure(bytes.Repeat([]byte{byte(i + 1)}, 32), "run")
 		agents = append(agents, a)
 	}
 	s, err := New(server, agents, times)
@@ -69,6 +71,19 @@ func options(method string, limit int) protocol.Options {
 		o.Updates = &limit
 	} else {
 		o.Rounds = &limit
+	}
+	return o
+}
+
+// secure are options with secure sums.
+func secure(method string, limit int) protocol.Options {
+	o := options(method, limit)
+	o.Secure, o.Clip = true, 0
+	if o.Absent != nil {
+		o.Absent = new("drop")
+	}
+	if o.Buffer != nil {
+		o.Buffer = new(2)
 	}
 	return o
 }
@@ -203,12 +218,17 @@ func TestProcessors(t *testing.T) {
 // A run that is stopped after any step, stored and continued by other objects has the same events and bits.
 func TestContinued(t *testing.T) {
 	times := []float64{1, 1, 2.5, 3}
+	all := []protocol.Options{secure(protocol.AFedPG, 7), secure(protocol.FedNPGADMM, 7)}
 	for _, method := range protocol.Methods() {
-		whole := newSimulation(t, options(method, 7), noisy(), times)
+		all = append(all, options(method, 7))
+	}
+	for _, o := range all {
+		method := o.Method
+		whole := newSimulation(t, o, noisy(), times)
 		whole.JoinAll(t.Context())
 		want := follow(t, whole)
 		for at := range want {
-			s := newSimulation(t, options(method, 7), noisy(), times)
+			s := newSimulation(t, o, noisy(), times)
 			s.JoinAll(t.Context())
 			var events []Event
 			for range at + 1 {
@@ -235,7 +255,7 @@ func TestContinued(t *testing.T) {
 			if err := json.Unmarshal(text, &stored); err != nil {
 				t.Fatal(err)
 			}
-			other := newSimulation(t, options(method, 7), noisy(), times)
+			other := newSimulation(t, o, noisy(), times)
 			if err := other.Restore(t.Context(), stored); err != nil {
 				t.Fatal(err)
 			}
@@ -249,16 +269,20 @@ func TestContinued(t *testing.T) {
 
 // A deadline closes rounds without the slow agent, whose work never counts; without a quorum it closes none.
 func TestDeadline(t *testing.T) {
+	all := []protocol.Options{secure(protocol.FedPG, 5)}
 	for _, method := range []string{protocol.FedPG, protocol.FedNPGADMM, protocol.FedAvg} {
-		s := newSimulation(t, options(method, 5), noisy(), []float64{1, 1, 1, 50})
+		all = append(all, options(method, 5))
+	}
+	for _, o := range all {
+		method := o.Method
+		s := newSimulation(t, o, noisy(), []float64{1, 1, 1, 50})
 		s.Deadline = 2
 		s.JoinAll(t.Context())
 		follow(t, s)
 		if s.Now() != 10 {
 			t.Errorf("%s: five rounds with a deadline of 2 took %v", method, s.Now())
 		}
-		o := options(method, 2)
-		o.Quorum = new(1.0)
+		o.Rounds, o.Quorum = new(2), new(1.0)
 		s = newSimulation(t, o, noisy(), []float64{1, 1, 1, 7})
 		s.Deadline = 2
 		s.JoinAll(t.Context())

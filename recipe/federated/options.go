@@ -64,6 +64,26 @@ func (o *Options) Settle(g *config.Given) {
 	if o.Step != nil && *o.Step == string(federated.Fixed) && !g.Has("line_search") {
 		o.LineSearch = new("off")
 	}
+	o.settleSecure(g)
+}
+
+// settleSecure gives up what needs single updates, unless it was asked for.
+func (o *Options) settleSecure(g *config.Given) {
+	if !o.Secure {
+		return
+	}
+	if !g.Has("clip") {
+		o.Clip = 0
+	}
+	if o.Absent != nil && !g.Has("absent") {
+		o.Absent = new(string(federated.Drop))
+	}
+	if o.LineSearch != nil && o.Privacy.Noise > 0 && !g.Has("line_search") {
+		o.LineSearch = new("off")
+	}
+	if o.Weights != nil && o.Privacy.Noise > 0 && !g.Has("weights") {
+		o.Weights = new("equal")
+	}
 }
 
 // CheckGiven refuses the keys of a workload that is not this run's.

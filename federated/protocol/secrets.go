@@ -1,0 +1,73 @@
+package protocol
+
+import (
+	"fmt"
+
+	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/federated/private"
+)
+
+// secrets are an agent's part in secure sums.
+type secrets struct {
+	secret []byte
+	run    string
+	made   *Update // the last update, with its vectors, which wait for a sum
+}
+
+// Secure gives the agent what secure sums need: a secret of 32 random bytes that it keeps, also over a kill, and the
+// run's id.
+func (a *Agent) Secure(secret []byte, run string) { a.secrets = secrets{secret: secret, run: run} }
+
+// keep holds back an update's vectors, and gives the server the key of their sum instead.
+func (a *Agent) keep(u Update) (Update, error) {
+	if a.secret == nil {
+		return u, fmt.Errorf("secure: agent %d has no secret", a.number)
+	}
+	key, err := private.Key(a.secret, a.run, u.Version)
+	if err != nil {
+		return u, err
+	}
+	made := u
+	a.made = &made
+	u.Vectors, u.Key = nil, key.PublicKey().Bytes()
+	return u, nil
+}
+
+// sum masks the vectors that wait.
+func (a *Agent) sum(t Task) (Update, error) {
+	if a.made == nil || a.made.Kind != t.Kind || a.made.Step != t.Step {
+		return Update{}, fmt.Errorf("a sum of %s, step %d: this agent has no vectors for it: join again", t.Kind,
+			t.Step)
+	}
+	key, err := private.Key(a.secret, a.run, a.made.Version)
+	if err != nil {
+		return Update{}, err
+	}
+	sum := private.Sum{Run: a.run, Kind: string(t.Kind), Round: t.Version, Step: t.Step, Attempt: t.Attempt,
+		Present: t.Present, Keys: t.Keys}
+	u := Update{Agent: a.number, Kind: t.Kind, Version: t.Version, Step: t.Step, Attempt: t.Attempt,
+		Stats: a.made.Stats}
+	if u.Masked, err = a.encode(sum, t.Scale); err != nil {
+		return u, err
+	}
+	return u, sum.Mask(a.number, key, u.Masked)
+}
+
+// encode shortens the vectors that wait, adds noise, scales them and writes them in fixed point.
+func (a *Agent) encode(sum private.Sum, scale float64) (joined []uint64, err error) {
+	noise, err := private.Source(a.secret, sum)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range a.made.Vectors {
+		if p := a.o.Privacy; p.Clip > 0 {
+			v = private.Privacy{Clip: p.Clip, Noise: p.Noise}.Protect(v, len(sum.Present), noise)
+		}
+		fixed, err := private.Encode(federated.Scaled(scale, v), len(sum.Present))
+		if err != nil {
+			return nil, err
+		}
+		joined = append(joined, fixed...)
+	}
+	return joined, nil
+}
