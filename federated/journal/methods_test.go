@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/federated/protocol"
@@ -22,9 +23,20 @@ type party struct {
 
 const size = 5
 
+// newParty has secure sums if the method's name follows the word secure.
 func newParty(t *testing.T, method string) *party {
+	method, secure := strings.CutPrefix(method, "secure ")
 	p := &party{t: t, o: protocol.Defaults(method), form: wire.Form{Run: method, Type: wire.Float32, D: size}}
 	p.o.Agents = 3
+	if p.o.Secure = secure; secure {
+		p.o.Clip = 0
+		if p.o.Absent != nil {
+			p.o.Absent = new("drop")
+		}
+		if p.o.Buffer != nil {
+			p.o.Buffer = new(2)
+		}
+	}
 	if protocol.Asynchronous(method) {
 		p.o.Updates = new(25)
 	} else {
@@ -35,6 +47,7 @@ func newParty(t *testing.T, method string) *party {
 		if err != nil {
 			t.Fatal(err)
 		}
+		a.Secure(bytes.Repeat([]byte{byte(i)}, 32), method)
 		p.agents = append(p.agents, a)
 	}
 	return p
@@ -129,7 +142,7 @@ func must[A, B any](t *testing.T, f func(A) (B, error)) func(A) B {
 // TestEveryMethod: with each method, a run through files and bytes that is opened again after every few updates ends in
 // the bits of one in memory, and so does a replay, which gives every snapshot.
 func TestEveryMethod(t *testing.T) {
-	for _, method := range protocol.Methods() {
+	for _, method := range append(protocol.Methods(), "secure fednpg-admm", "secure fedavg", "secure afedpg") {
 		t.Run(method, func(t *testing.T) {
 			p := newParty(t, method)
 			bare := p.server()
