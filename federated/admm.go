@@ -1,7 +1,6 @@
 package federated
 
 import (
-	"fmt"
 	"math"
 	"slices"
 )
@@ -163,12 +162,4 @@ func NaturalStep(c CG, h Product, g []float64, delta float64) ([]float64, bool, 
 	}
 	scale, ok := TrustScale(g, s.X, delta, 1)
 	return Scaled(scale, s.X), ok, nil
-}
-
-// CheckRho returns the fault of a penalty ρ.
-func CheckRho(rho float64) error {
-	if !(rho > 0) || math.IsInf(rho, 0) {
-		return fmt.Errorf("rho: found %g, want a number above 0", rho)
-	}
-	return nil
 }

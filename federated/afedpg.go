@@ -1,7 +1,6 @@
 package federated
 
 import (
-	"fmt"
 	"math"
 	"slices"
 )
@@ -23,19 +22,6 @@ const (
 	Global   ScheduleKind = "global"   // α_k = (k+1)^(-4/5), η_k = η_0/(k+1): the theorem of global convergence
 	FOSP     ScheduleKind = "fosp"     // α_k = (k+1)^(-4/7), η_k = η_0·(k+1)^(-5/7): first-order stationary points
 )
-
-// Check returns the first fault.
-func (s Schedule) Check() error {
-	switch {
-	case s.Kind != Constant && s.Kind != Global && s.Kind != FOSP:
-		return fmt.Errorf("schedule: found %q, want %s, %s or %s", string(s.Kind), Constant, Global, FOSP)
-	case s.Kind == Constant && !(s.Alpha > 0 && s.Alpha <= 1):
-		return fmt.Errorf("alpha: found %g, want a number above 0, at most 1", s.Alpha)
-	case !(s.Eta > 0) || math.IsInf(s.Eta, 0):
-		return fmt.Errorf("eta: found %g, want a number above 0", s.Eta)
-	}
-	return nil
-}
 
 // AlphaAt is α_k.
 func (s Schedule) AlphaAt(k int) float64 {

@@ -3,6 +3,7 @@ package protocol_test
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -179,6 +180,31 @@ func TestRestoredServerGoesOn(t *testing.T) {
 			if !(after > before) || !federated.Finite(plain.server.Params()) {
 				t.Errorf("%s: return %v after %v", name, after, before)
 			}
+		}
+	}
+}
+
+// A turn that everybody is refused in ends the round, also where its method would ask for more.
+func TestTurnWithoutAnswers(t *testing.T) {
+	for _, method := range []string{protocol.FedNPG, protocol.FedNPGADMM} {
+		o := options(method)
+		if o.Inner != nil {
+			o.Inner = new(3)
+		}
+		w := newWorld(t, o)
+		for i := range w.agents {
+			w.do(i)
+		}
+		for i, a := range w.agents {
+			u, err := a.Do(t.Context(), w.tasks[i][0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.tasks[i], u.Vectors[0][0] = nil, math.NaN()
+			w.give(u)
+		}
+		if w.server.Version() != 1 || len(w.tasks[0]) != 1 || !w.tasks[0][0].Samples() {
+			t.Errorf("%s: version %d, next %+v; want another round", method, w.server.Version(), w.tasks[0])
 		}
 	}
 }

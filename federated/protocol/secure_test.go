@@ -3,6 +3,7 @@ package protocol_test
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -217,6 +218,82 @@ func TestKilledAgentTakesPartAgain(t *testing.T) {
 			t.Errorf("after the sum: %+v, want a line search", w.tasks[0][0])
 		}
 	}
+}
+
+// Whatever is lost, repeated, late or killed, a run with secure sums goes on, and its θ stays near that of an undisturbed
+// one: a sum with a missing or foreign mask would be off by millions.
+func TestSecureChaos(t *testing.T) {
+	for _, method := range secureMethods() {
+		for seed := range uint64(6) {
+			w := newWorld(t, secureOptions(method))
+			w.order = rand.New(rand.NewPCG(seed, 5))
+			for events := 0; !w.server.Done(); events++ {
+				if events == 20_000 {
+					t.Fatalf("%s, seed %d: stuck at version %d", method, seed, w.server.Version())
+				}
+				w.disturb()
+			}
+			if theta := w.server.Params(); !(federated.Norm(theta) < 100) {
+				t.Errorf("%s, seed %d: θ = %v", method, seed, theta)
+			}
+		}
+	}
+}
+
+// disturb lets one thing happen, mostly a good one.
+func (w *world) disturb() {
+	agent := w.order.IntN(len(w.agents))
+	switch event := w.order.IntN(40); {
+	case event == 0:
+		w.tasks[agent] = nil // lost
+	case event == 1: // twice
+		if len(w.tasks[agent]) > 0 {
+			w.tasks[agent] = slices.Insert(w.tasks[agent], 0, w.tasks[agent][0])
+		}
+	case event == 2:
+		w.swap()
+	case event == 3:
+		w.take(second(w.server.Deadline()))
+	case event == 4: // killed, perhaps without its state or secret
+		w.kill(agent)
+	case event < 8:
+		w.take(w.server.Join(agent))
+	case len(w.tasks[agent]) > 0:
+		task := w.tasks[agent][0]
+		w.tasks[agent] = w.tasks[agent][1:]
+		u, err := w.agents[agent].Do(w.t.Context(), task)
+		if err != nil {
+			w.take(w.server.Join(agent))
+			return
+		}
+		if u.Masked != nil && event == 39 {
+			u.Masked = u.Masked[1:]
+		}
+		w.give(u)
+	}
+}
+
+func (w *world) kill(agent int) {
+	state, err := w.agents[agent].State()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	q := quadratic.Random(5, 7)
+	q.Noise = 0.3
+	load, err := quadratic.New(q, agent, 7)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if w.agents[agent], err = protocol.NewAgent(agent, load, w.o); err != nil {
+		w.t.Fatal(err)
+	}
+	if w.agents[agent].Secure([]byte{byte(w.order.Uint32())}, "run"); w.order.IntN(2) == 0 {
+		if err := w.agents[agent].Restore(state); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	w.tasks[agent] = nil
+	w.take(w.server.Join(agent))
 }
 
 // Two agents are the fewest: a sum of one would show it.

@@ -270,7 +270,11 @@ func (s *synchronous) close() (Receipt, []Send) {
 	}
 	out := s.method.next(t, s.turn.Weights, updates)
 	if out.task != nil {
-		return Receipt{}, s.ask(*out.task, present)
+		sends := s.ask(*out.task, present)
+		if len(present) == 0 { // nobody will answer
+			return s.close()
+		}
+		return Receipt{}, sends
 	}
 	return s.end(out, len(present))
 }
