@@ -14,8 +14,8 @@ type secrets struct {
 	made   *Update // the last update, with its vectors, which wait for a sum
 }
 
-// Secure gives the agent what secure sums need: a secret of 32 random bytes that it keeps, also over a kill, and the
-// run's id.
+// Secure gives the agent what secure sums need: the run's id, and a secret of 32 random bytes that is new for the run. A
+// state that is restored has its own.
 func (a *Agent) Secure(secret []byte, run string) { a.secrets = secrets{secret: secret, run: run} }
 
 // keep holds back an update's vectors, and gives the server the key of their sum instead.
