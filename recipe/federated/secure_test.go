@@ -1,0 +1,37 @@
+package federated
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/internal/config"
+)
+
+// With secure, what needs single updates is off by default, and refused where it was asked for.
+func TestSecureOptions(t *testing.T) {
+	parse := func(text string) (*Simulation, error) {
+		return Spec.Parse("f.yaml", []byte("command: federated simulate\nsecure: true\n"+text), config.Input{})
+	}
+	s, err := parse("method: fednpg-admm\nprivacy: {clip: 1, noise: 4}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Clip != 0 || *s.Absent != "drop" || *s.LineSearch != "off" || s.Privacy.Delta != 1e-5 {
+		t.Errorf("%+v", s.Options.Options)
+	}
+	if s, err := parse("method: fedavg\nprivacy: {clip: 1, noise: 4}\n"); err != nil || *s.Weights != "equal" {
+		t.Error(err)
+	}
+	for text, want := range map[string]string{
+		"method: fedpg\nclip: 3\n":                    "f.yaml:4: clip 3: the server sees no single update",
+		"method: afedpg\n":                            "f.yaml:2: secure true: afedpg steps on single updates",
+		"method: fedpg\nprivacy: {noise: 4}\n":        "privacy.clip 0: privacy.noise is in units of it",
+		"method: fedpg\nprivacy: {delta: 1}\n":        "want",
+		"method: fednpg-admm\nabsent: hold\n":         "with secure the server has no single update to hold",
+		"method: fedpg\naggregate: median\nagents: 5": `aggregate "median": the server`,
+	} {
+		if _, err := parse(text); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
