@@ -85,6 +85,51 @@ func TestRestoredSecureServerGoesOn(t *testing.T) {
 	}
 }
 
+// In FedBuff a late agent weighs less, in AFedPG the oldest gradient gives α. Agents 0 and 1 make the first step, agent 2
+// shares the second with agent 0.
+func TestSecureBuffer(t *testing.T) {
+	for _, method := range []string{protocol.FedBuff, protocol.AFedPG} {
+		o := secureOptions(method)
+		o.Agents, o.Buffer = 3, new(2)
+		w := newWorld(t, o)
+		for _, i := range []int{0, 1, 0, 1} {
+			w.do(i)
+		}
+		o.Secure = false
+		plain := newWorld(t, o)
+		late, next := w.tasks[2][0], w.tasks[0][0]
+		if late.Version != 0 || next.Version != 2 {
+			t.Fatalf("%s: agent 2 works at version %d, agent 0 at %d, want 0 and 2", method, late.Version, next.Version)
+		}
+		var vectors [][]float64
+		for agent, task := range []protocol.Task{0: next, 2: late} {
+			if task.Kind == "" {
+				continue
+			}
+			u, err := plain.agents[agent].Do(t.Context(), task)
+			if err != nil {
+				t.Fatal(err)
+			}
+			vectors = append(vectors, u.Vectors[0])
+		}
+		before := slices.Clone(w.server.Params())
+		for _, i := range []int{2, 0, 0, 2} {
+			w.do(i)
+		}
+		metrics := w.log[len(w.log)-1].Metrics
+		if method == protocol.AFedPG {
+			if metrics["alpha"] != *o.Alpha || metrics["delay"] != 2 {
+				t.Errorf("delay %g, α %g; want that of the oldest, 2 steps", metrics["delay"], metrics["alpha"])
+			}
+			continue
+		}
+		weights := []float64{1, math.Sqrt(0.5)}
+		want := federated.Ahead(before, *o.Outer.LR*weights[0]/2, vectors[0])
+		federated.AddScaled(want, *o.Outer.LR*weights[1]/2, vectors[1])
+		nearly(t, method, w.server.Params(), want, 1e-9)
+	}
+}
+
 // start has all agents ready and asked for their masked vectors.
 func (w *world) startSum() {
 	w.t.Helper()
