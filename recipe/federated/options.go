@@ -3,6 +3,7 @@
 package federated
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"reflect"
 	"strings"
@@ -131,13 +132,20 @@ func (o *Options) NewWorkload(agent int) (protocol.Workload, error) {
 	return control.New(o.Control, agent, o.Seed)
 }
 
-// NewAgent makes an agent with its workload.
+// NewAgent makes an agent of a simulation, with its workload. One process plays all parties there, so the agent's
+// secret of secure sums comes from the seed, and equal runs have equal noise. A real agent has a random secret.
 func (o *Options) NewAgent(agent int) (*protocol.Agent, error) {
 	w, err := o.NewWorkload(agent)
 	if err != nil {
 		return nil, err
 	}
-	return protocol.NewAgent(agent, w, o.Options)
+	a, err := protocol.NewAgent(agent, w, o.Options)
+	if err != nil {
+		return nil, err
+	}
+	secret := sha256.Sum256(fmt.Appendf(nil, "agent %d, seed %d", agent, o.Seed))
+	a.Secure(secret[:], "simulation")
+	return a, nil
 }
 
 // NewServer makes the server at θ_0, and the identity that its agents must have.

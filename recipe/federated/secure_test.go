@@ -35,3 +35,28 @@ func TestSecureOptions(t *testing.T) {
 		}
 	}
 }
+
+// Agents of a simulation can make secure sums, and equal seeds make equal messages.
+func TestSimulatedSecrets(t *testing.T) {
+	o := Defaults("fedpg")
+	o.Workload, o.Secure, o.Clip = Quadratic, true, 0
+	key := func(agent int, seed uint64) string {
+		o.Seed = seed
+		a, err := o.NewAgent(agent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, _, err := o.NewServer()
+		if err != nil {
+			t.Fatal(err)
+		}
+		u, err := a.Do(t.Context(), s.Join(agent)[0].Task)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(u.Key)
+	}
+	if first := key(0, 1); first != key(0, 1) || first == key(1, 1) || first == key(0, 2) {
+		t.Error("keys: want those of a seed and an agent")
+	}
+}
