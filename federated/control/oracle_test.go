@@ -288,3 +288,24 @@ func TestOracleGaussian(t *testing.T) {
 		c.train(t, p, func(round, agent int) []oracleTrajectory { return data[round][agent : agent+1] })
 	}
 }
+
+func TestOracleReturns(t *testing.T) {
+	var cases []struct {
+		Rewards, Values     []float64
+		Last                float64 `json:"last_value"`
+		Terminated          bool
+		Gamma, Lam          float64
+		GAE, Letter, Causal []float64
+	}
+	oracle(t, "returns", &cases)
+	for _, c := range cases {
+		bootstrap := c.Last
+		if c.Terminated {
+			bootstrap = 0
+		}
+		for returns, want := range map[string][]float64{GAE: c.GAE, Letter: c.Letter, Causal: c.Causal} {
+			o := Options{Returns: returns, Gamma: c.Gamma, Lambda: c.Lam}
+			nearAll(t, returns, o.advantages(c.Rewards, c.Values, bootstrap), want, 1e-9)
+		}
+	}
+}
