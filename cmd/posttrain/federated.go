@@ -9,5 +9,6 @@ func newFederated(s streams) *cobra.Command {
 		Example: "  posttrain federated replay runs/federated-server-20260102-150405\n" +
 			"  posttrain federated step --config step.yaml --agent 0 --task tasks/task-0.bin --state agent-0 " +
 			"--out update.bin",
-	}, newFederatedReplay(s), newFederatedStep(s))
+	}, newFederatedServer(s), newFederatedClient(s), newFederatedRun(s), newFederatedInvite(s), newFederatedStatus(s),
+		newFederatedReplay(s), newFederatedStep(s))
 }

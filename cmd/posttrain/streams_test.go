@@ -59,6 +59,10 @@ var everyCommand = []struct {
 	{"eval privacylens prompts", []string{"prompts"}},
 }
 
+// onNetwork are commands that need others of them, and leave ids and times: TestNetworkCommands runs them.
+var onNetwork = []string{"federated server", "federated client", "federated run", "federated invite",
+	"federated status"}
+
 // workEverything fills the working directory for everyCommand.
 func workEverything(t *testing.T) {
 	t.Helper()
@@ -78,6 +82,9 @@ func TestEveryCommandIsThere(t *testing.T) {
 	var paths []string
 	for _, c := range everyCommand {
 		paths = append(paths, strings.TrimSpace("posttrain "+c.path))
+	}
+	for _, path := range onNetwork {
+		paths = append(paths, "posttrain "+path)
 	}
 	for _, c := range allCommands() {
 		if !slices.Contains(paths, c.CommandPath()) {

@@ -48,6 +48,7 @@ const (
 	retry   = "github.com/hashicorp/go-retryablehttp"
 	yaml    = "github.com/goccy/go-yaml"
 	rename  = "github.com/google/renameio/v2"
+	nats    = "github.com/nats-io"
 	rate    = "golang.org/x/time/rate"
 )
 
@@ -78,6 +79,7 @@ var Table = []Row{
 
 	{"grpo", method, []string{gomlx, compute}},
 	{"federated", method, nil},
+	{"federated/link", method, []string{nats, rename, "federated"}},
 
 	{"recipe", recipe, []string{compute}},
 

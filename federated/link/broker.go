@@ -1,0 +1,329 @@
+package link
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+)
+
+// BrokerOptions say where the embedded broker listens and stores.
+type BrokerOptions struct {
+	Listen string // address and port; port 0: a free one
+	Store  string // folder of JetStream
+	Run    string
+	Keys   *Keys                            // nil: no TLS and no keys, which a loopback address alone allows
+	Warn   func(format string, args ...any) // what the broker reports; may be nil
+}
+
+// Broker is a NATS server with JetStream in this process.
+type Broker struct {
+	server *server.Server
+	gate   *gate
+	stop   context.CancelFunc
+	idle   sync.WaitGroup
+	secure bool
+}
+
+// startTimeout bounds the recovery of a store, which reads every file.
+const startTimeout = 2 * time.Minute
+
+// StartBroker starts a broker. Every write of its store is flushed to the disk before it is acknowledged.
+func StartBroker(o BrokerOptions) (*Broker, error) {
+	host, port, err := splitAddress(o.Listen)
+	if err != nil {
+		return nil, err
+	}
+	if o.Keys == nil && !isLoopback(host) {
+		return nil, fmt.Errorf("listen %s: an address that other machines reach needs TLS: "+
+			"want keys, or a loopback address such as 127.0.0.1:4222", o.Listen)
+	}
+	s := &server.Options{
+		ServerName: "posttrain-" + o.Run, Host: host, Port: port, NoSigs: true,
+		JetStream: true, StoreDir: o.Store, SyncAlways: true, DisableJetStreamBanner: true,
+		AuthTimeout: 10, TLSTimeout: 10, PingInterval: 20 * time.Second, MaxPingsOut: 2,
+	}
+	b := &Broker{secure: o.Keys != nil}
+	if o.Keys != nil {
+		b.gate = &gate{keys: o.Keys, run: o.Run, warn: o.Warn}
+		s.TLS, s.TLSConfig, s.AlwaysEnableNonce = true, o.Keys.serverTLS(), true
+		s.CustomClientAuthentication = b.gate
+	}
+	if b.server, err = server.NewServer(s); err != nil {
+		return nil, fmt.Errorf("broker: %w", err)
+	}
+	return b, b.start(o)
+}
+
+func (b *Broker) start(o BrokerOptions) error {
+	heard := &brokerLog{warn: o.Warn}
+	b.server.SetLoggerV2(heard, false, false, false)
+	b.server.Start()
+	if !b.server.ReadyForConnections(startTimeout) || !b.server.JetStreamEnabled() {
+		b.server.Shutdown()
+		b.server.WaitForShutdown()
+		return fmt.Errorf("broker: listen %s, store %s: %s", o.Listen, o.Store, heard.worst())
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	b.stop = stop
+	if b.gate != nil {
+		b.idle.Go(func() { b.gate.watch(ctx, b.server) })
+	}
+	return nil
+}
+
+// Close ends the broker and everything that it runs. It may be called twice.
+func (b *Broker) Close() {
+	b.stop()
+	b.idle.Wait()
+	b.server.Shutdown()
+	b.server.WaitForShutdown()
+}
+
+// URL is where agents connect.
+func (b *Broker) URL() string {
+	scheme := "nats"
+	if b.secure {
+		scheme = "tls"
+	}
+	return scheme + "://" + b.server.Addr().String()
+}
+
+func splitAddress(listen string) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(listen)
+	if err == nil {
+		port, err = strconv.Atoi(text)
+	}
+	if err != nil || port < 0 || port > 65535 {
+		return "", 0, fmt.Errorf("listen %q: want an address and a port, such as 127.0.0.1:4222", listen)
+	}
+	if port == 0 {
+		port = server.RANDOM_PORT
+	}
+	if host == "" {
+		host = "0.0.0.0"
+	}
+	return host, port, nil
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// brokerLog keeps what the broker reports. Its notices, which are many, are dropped.
+type brokerLog struct {
+	warn func(format string, args ...any)
+	mu   sync.Mutex
+	last string // error
+}
+
+func (l *brokerLog) Noticef(string, ...any)            {}
+func (l *brokerLog) Debugf(string, ...any)             {}
+func (l *brokerLog) Tracef(string, ...any)             {}
+func (l *brokerLog) Warnf(string, ...any)              {}
+func (l *brokerLog) Fatalf(format string, args ...any) { l.Errorf(format, args...) }
+
+func (l *brokerLog) Errorf(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	l.mu.Lock()
+	l.last = line
+	l.mu.Unlock()
+	if l.warn != nil && !strings.Contains(line, "authentication error") { // the gate has said it better
+		l.warn("broker: %s", line)
+	}
+}
+
+func (l *brokerLog) worst() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last == "" {
+		return "it does not answer"
+	}
+	return l.last
+}
+
+// gate lets in the server of the run and the invited agents, each with its own rights.
+type gate struct {
+	keys *Keys
+	run  string
+	warn func(format string, args ...any)
+}
+
+// Check implements server.Authentication.
+func (g *gate) Check(c server.ClientAuthentication) bool {
+	o := c.GetOpts()
+	who, err := g.admit(o.Nkey, o.Sig, c.GetNonce())
+	if err != nil {
+		if g.warn != nil {
+			g.warn("connection from %s refused: %s", c.RemoteAddress(), err)
+		}
+		return false
+	}
+	if who == "" { // the server itself
+		return true
+	}
+	r := RightsOf(g.run, who)
+	c.RegisterUser(&server.User{Username: o.Nkey, Permissions: &server.Permissions{
+		Publish:   &server.SubjectPermission{Allow: r.Publish},
+		Subscribe: &server.SubjectPermission{Allow: r.Subscribe},
+		Response:  &server.ResponsePermission{MaxMsgs: 1, Expires: time.Minute},
+	}})
+	return true
+}
+
+// admit finds the agent of a key, "" for the server's own, and checks that the client holds its secret half.
+func (g *gate) admit(key, signature string, nonce []byte) (agent string, err error) {
+	if key == "" {
+		return "", errors.New("it has no key")
+	}
+	if agent, err = g.find(key); err != nil {
+		return "", err
+	}
+	pair, err := nkeys.FromPublicKey(key)
+	if err != nil {
+		return "", errors.New("its key is not an NKey")
+	}
+	sig, err := base64.RawURLEncoding.DecodeString(signature)
+	if err != nil || pair.Verify(nonce, sig) != nil {
+		return "", fmt.Errorf("it does not hold the secret of agent %q's key", agent)
+	}
+	return agent, nil
+}
+
+func (g *gate) find(key string) (agent string, err error) {
+	if key == g.keys.public {
+		return "", nil
+	}
+	all, err := g.keys.registry()
+	if err != nil {
+		return "", err
+	}
+	for name, e := range all {
+		switch {
+		case e.Key == key && e.Revoked:
+			return "", fmt.Errorf("the key of agent %q is revoked", name)
+		case e.Key == key:
+			return name, nil
+		}
+	}
+	return "", errors.New("its key belongs to no agent of this run")
+}
+
+// watchEvery is how soon a revoked agent loses its connection.
+const watchEvery = time.Second
+
+// watch closes the connections of agents that are revoked.
+func (g *gate) watch(ctx context.Context, s *server.Server) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for seen := g.keys.changed(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if now := g.keys.changed(); !now.Equal(seen) {
+			g.expel(s)
+			seen = now
+		}
+	}
+}
+
+func (g *gate) expel(s *server.Server) {
+	all, err := s.Connz(&server.ConnzOptions{Username: true, Limit: 1 << 20})
+	if err != nil {
+		return // the broker ends
+	}
+	for _, c := range all.Conns {
+		if _, err := g.find(c.AuthorizedUser); c.AuthorizedUser != "" && err != nil {
+			s.DisconnectClientByID(c.Cid) // an error: it has gone by itself
+		}
+	}
+}
+
+// Connect connects this process to its broker, without a socket.
+func (b *Broker) Connect() (*nats.Conn, error) {
+	more := []nats.Option{nats.InProcessServer(b.server)}
+	if b.gate != nil {
+		proof, err := withKey(b.gate.keys.signer)
+		if err != nil {
+			return nil, err
+		}
+		more = append(more, proof, nats.Secure(trusting(string(b.gate.keys.ca), commonName)))
+	}
+	return nats.Connect("", options("server", more...)...)
+}
+
+// Cluster is a NATS server or cluster that others run.
+type Cluster struct {
+	URL         string
+	Credentials string // file of the server's user: NATS credentials, or an NKey seed; "": none
+	CA          string // file of the certificate that signed the cluster's; "": those of the system
+}
+
+// Connect connects a run's server to a cluster.
+func (c Cluster) Connect() (*nats.Conn, error) {
+	if err := checkURL(c.URL, c.Credentials != ""); err != nil {
+		return nil, err
+	}
+	var more []nats.Option
+	if c.Credentials != "" {
+		proof, err := proofOf(c.Credentials)
+		if err != nil {
+			return nil, err
+		}
+		ca, err := readCA(c.CA)
+		if err != nil {
+			return nil, err
+		}
+		more = append(more, proof, nats.Secure(trusting(ca, "")))
+	}
+	nc, err := nats.Connect(c.URL, options("server", more...)...)
+	if err != nil {
+		line, _ := explain(err, c.URL, "server")
+		return nil, line
+	}
+	return nc, nil
+}
+
+// proofOf reads a file with credentials of NATS, or with an NKey seed.
+func proofOf(path string) (nats.Option, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("credentials %s: %w", path, cause(err))
+	}
+	if strings.Contains(string(text), "BEGIN NATS USER JWT") {
+		return nats.UserCredentials(path), nil
+	}
+	pair, err := nkeys.FromSeed([]byte(strings.TrimSpace(string(text))))
+	if err != nil {
+		return nil, fmt.Errorf("credentials %s: want a file of NATS credentials, or an NKey seed", path)
+	}
+	return withKey(pair)
+}
+
+func readCA(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(path)
+	if err == nil && !x509.NewCertPool().AppendCertsFromPEM(text) {
+		err = errors.New("want a certificate in PEM")
+	}
+	if err != nil {
+		return "", fmt.Errorf("CA %s: %w", path, cause(err))
+	}
+	return string(text), nil
+}

@@ -1,0 +1,193 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/posttrain/posttrain/federated/protocol"
+)
+
+// answer handles a letter of an agent that is not an update.
+func (s *serving) answer(ctx context.Context, m *nats.Msg) error {
+	name := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
+	l, err := s.unseal(m, name)
+	if err != nil || CheckName(l.Instance) != nil {
+		s.Warn("a letter of agent %q is dropped: %v", name, err)
+		return nil
+	}
+	switch a := s.members[name]; {
+	case l.Protocol != protocol.Version:
+		return s.reject(l, fmt.Errorf("protocol version: found %d, want %d: want the same version of posttrain on both "+
+			"sides", l.Protocol, protocol.Version))
+	case l.Op == opHello:
+		return s.hello(ctx, l)
+	case a == nil || a.instance != l.Instance:
+		return s.hello(ctx, l) // the server has restarted, or another process has come between
+	case l.Op == opJoin:
+		a.traffic.seen(l)
+		return s.join(ctx, a, l)
+	case l.Op == opBye:
+		a.joined, a.gone, a.instance = false, true, ""
+		return nil
+	case !a.joined:
+		return s.hello(ctx, l)
+	default:
+		a.traffic.seen(l)
+		s.send(ctx, a)
+		return nil
+	}
+}
+
+// reject refuses an agent for good.
+func (s *serving) reject(l *letter, why error) error {
+	s.Warn("agent %q refused: %s", l.Agent, why)
+	a := &member{name: l.Agent, instance: l.Instance}
+	if err := s.publish(a, &letter{Op: opRefuse, Reason: why.Error()}); err != nil {
+		s.Warn("agent %q: %s", l.Agent, err)
+	}
+	return nil
+}
+
+// hello gives an agent its number and the run's configuration.
+func (s *serving) hello(ctx context.Context, l *letter) error {
+	a := s.members[l.Agent]
+	if a == nil {
+		number, err := s.free(l.Agent)
+		if err != nil {
+			return s.reject(l, err)
+		}
+		if err := s.NewPlace(l.Agent, number); err != nil {
+			return err
+		}
+		if a, err = s.place(ctx, l.Agent, number); err != nil {
+			return err
+		}
+	}
+	if a.instance != l.Instance && s.alive(a) {
+		return s.reject(l, fmt.Errorf("agent %q takes part in another process already: want another --agent, or end "+
+			"that process first", l.Agent))
+	}
+	a.traffic.seen(l)
+	a.instance, a.joined, a.gone, a.letter = l.Instance, false, false, nil
+	return s.publish(a, &letter{Op: opConfig, Config: &runConfig{Number: a.number, Agents: s.Agents, Text: s.Config,
+		Type: string(s.Form.Type)}})
+}
+
+// pingTimeout is how long another process of an agent has to show that it lives. One that is gone is known at once,
+// unless its machine vanished without a word.
+const pingTimeout = time.Second
+
+func (s *serving) alive(a *member) bool {
+	if a.instance == "" {
+		return false
+	}
+	_, err := s.nc.Request(instanceOf(subject(s.Form.Run, "ping", a.name), a.instance), nil, pingTimeout)
+	return err == nil
+}
+
+// free is a number for a new agent: the one that its name ends in, such as 3 in agent-3, or else the lowest.
+func (s *serving) free(name string) (int, error) {
+	taken := make([]bool, s.Agents)
+	for _, a := range s.members {
+		taken[a.number] = true
+	}
+	var number int
+	digits := name[strings.LastIndexAny(name, "-_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")+1:]
+	if _, err := fmt.Sscanf(digits, "%d", &number); err == nil && number < s.Agents && !taken[number] {
+		return number, nil
+	}
+	for i, t := range taken {
+		if !t {
+			return i, nil
+		}
+	}
+	return 0, fmt.Errorf("the run has %d agents and all places are taken: want a name of one of them, or a run with "+
+		"more agents", s.Agents)
+}
+
+// place makes an agent known, and its buckets where its messages need them.
+func (s *serving) place(ctx context.Context, name string, number int) (*member, error) {
+	a := &member{name: name, number: number, traffic: &AgentStatus{Name: name, Number: number}}
+	if s.Form.D*s.Form.Type.Size() > chunk/4 {
+		if err := s.openBuckets(ctx, a); err != nil {
+			return nil, fmt.Errorf("buckets of agent %q: %w", name, err)
+		}
+	}
+	s.members[name] = a
+	s.status.add(a.traffic)
+	return a, nil
+}
+
+func (s *serving) openBuckets(ctx context.Context, a *member) (err error) {
+	if a.up, a.upStream, err = s.bucket(ctx, "up", a.name); err != nil {
+		return err
+	}
+	var stream jetstream.Stream
+	if a.down, stream, err = s.bucket(ctx, "down", a.name); err != nil {
+		return err
+	}
+	return stream.Purge(ctx) // what a server that was killed left
+}
+
+func (s *serving) bucket(ctx context.Context, direction, agent string) (jetstream.ObjectStore, jetstream.Stream, error) {
+	name := bucketName(s.Form.Run, direction, agent)
+	b, err := s.js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: name})
+	if err != nil {
+		return nil, nil, err
+	}
+	stream, err := s.js.Stream(ctx, "OBJ_"+name)
+	return b, stream, err
+}
+
+// join compares what the agent trains with what the server does, and sends its task.
+func (s *serving) join(ctx context.Context, a *member, l *letter) error {
+	if l.Identity == nil {
+		return s.reject(l, errors.New("it does not say what it trains"))
+	}
+	if err := compare(*l.Identity, s.Identity); err != nil {
+		return s.reject(l, err)
+	}
+	sends, err := s.Keeper.Join(a.number)
+	if err != nil {
+		return err
+	}
+	a.joined, a.receipt = true, nil
+	if s.Keeper.Done() {
+		sends = []protocol.Send{{Agent: a.number, Task: protocol.Task{Kind: protocol.Stop, Version: s.Keeper.Version()}}}
+	}
+	s.deliver(ctx, sends)
+	if a.task == nil {
+		s.send(ctx, a)
+	}
+	return nil
+}
+
+// compare names the first difference between two identities, with both values.
+func compare(found, want protocol.Identity) error {
+	for _, c := range []struct{ what, found, want string }{
+		{"protocol version", fmt.Sprint(found.Protocol), fmt.Sprint(want.Protocol)},
+		{"task", found.Task, want.Task},
+		{"number of tensors", fmt.Sprint(len(found.Tensors)), fmt.Sprint(len(want.Tensors))},
+	} {
+		if c.found != c.want {
+			return fmt.Errorf("%s: the agent has %s, the server %s", c.what, c.found, c.want)
+		}
+	}
+	for i, t := range found.Tensors {
+		if w := want.Tensors[i]; !reflect.DeepEqual(t, w) {
+			return fmt.Errorf("tensor %d: the agent has %s %v %s, the server %s %v %s", i, t.Name, t.Shape, t.Type, w.Name,
+				w.Shape, w.Type)
+		}
+	}
+	if found.Base != want.Base {
+		return fmt.Errorf("base model: the agent has SHA-256 %.16s, the server %.16s", found.Base, want.Base)
+	}
+	return nil
+}

@@ -1,0 +1,334 @@
+package link
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"github.com/nats-io/nkeys"
+)
+
+// Names in the folder of keys. Files that hold a secret are readable by their owner alone.
+const (
+	caName       = "ca.pem"
+	certName     = "server.pem"
+	certKeyName  = "server.key"  // secret
+	seedName     = "server.seed" // secret
+	registryName = "agents.json"
+)
+
+// commonName is the name on every run's certificate. An agent trusts the run's own CA alone, so that the name of the
+// server's machine does not matter.
+const commonName = "posttrain-federated"
+
+// validity of certificates. They end with the run.
+const validity = 10 * 365 * 24 * time.Hour
+
+// Keys are the certificates and keys of a run's server, in a folder of their own.
+type Keys struct {
+	dir    string
+	ca     []byte // PEM
+	cert   tls.Certificate
+	signer nkeys.KeyPair
+	public string
+}
+
+// HasKeys reports whether a run has been given keys.
+func HasKeys(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, registryName))
+	return err == nil
+}
+
+// OpenKeys reads the keys of a run, and makes them if the folder has none.
+func OpenKeys(dir string) (*Keys, error) {
+	if !HasKeys(dir) {
+		if err := makeKeys(dir); err != nil {
+			return nil, fmt.Errorf("keys %s cannot be made: %w", dir, cause(err))
+		}
+	}
+	k := &Keys{dir: dir}
+	if err := k.read(); err != nil {
+		return nil, fmt.Errorf("keys %s: %w", dir, cause(err))
+	}
+	return k, nil
+}
+
+func (k *Keys) read() (err error) {
+	if k.ca, err = os.ReadFile(filepath.Join(k.dir, caName)); err != nil {
+		return err
+	}
+	k.cert, err = tls.LoadX509KeyPair(filepath.Join(k.dir, certName), filepath.Join(k.dir, certKeyName))
+	if err != nil {
+		return err
+	}
+	seed, err := os.ReadFile(filepath.Join(k.dir, seedName))
+	if err != nil {
+		return err
+	}
+	if k.signer, err = nkeys.FromSeed(seed); err != nil {
+		return fmt.Errorf("%s is not an NKey seed", seedName)
+	}
+	k.public, err = k.signer.PublicKey()
+	return err
+}
+
+// makeKeys writes a new folder of keys, the registry last: without it the folder counts as empty.
+func makeKeys(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	ca, cert, key, err := makeCertificates()
+	if err != nil {
+		return err
+	}
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		return err
+	}
+	seed, err := pair.Seed()
+	if err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		name string
+		data []byte
+		mode fs.FileMode
+	}{{caName, ca, 0o644}, {certName, cert, 0o644}, {certKeyName, key, 0o600}, {seedName, seed, 0o600},
+		{registryName, []byte("{}\n"), 0o644}} {
+		if err := writeFile(filepath.Join(dir, f.name), f.data, f.mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeCertificates makes a CA and a certificate of the server. The CA's key is thrown away: nobody can make another.
+func makeCertificates() (ca, cert, key []byte, err error) {
+	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	root := certificate("posttrain federated CA")
+	root.IsCA, root.BasicConstraintsValid, root.KeyUsage = true, true, x509.KeyUsageCertSign
+	caDER, err := x509.CreateCertificate(rand.Reader, root, root, &caKey.PublicKey, caKey)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	leaf := certificate(commonName)
+	leaf.DNSNames, leaf.KeyUsage = []string{commonName}, x509.KeyUsageDigitalSignature
+	leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	der, err := x509.CreateCertificate(rand.Reader, leaf, root, &own.PublicKey, caKey)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(own)
+	return toPEM("CERTIFICATE", caDER), toPEM("CERTIFICATE", der), toPEM("PRIVATE KEY", keyDER), err
+}
+
+func certificate(name string) *x509.Certificate {
+	serial, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)) // crypto/rand never fails
+	now := time.Now()
+	return &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: name},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(validity)}
+}
+
+func toPEM(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+// serverTLS is what the embedded broker listens with.
+func (k *Keys) serverTLS() *tls.Config {
+	return &tls.Config{Certificates: []tls.Certificate{k.cert}, MinVersion: tls.VersionTLS13}
+}
+
+// entry is an agent in the registry.
+type entry struct {
+	Key     string `json:"key"` // its public NKey
+	Revoked bool   `json:"revoked,omitempty"`
+}
+
+// registry reads which agents are invited, by name.
+func (k *Keys) registry() (map[string]entry, error) {
+	path := filepath.Join(k.dir, registryName)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, cause(err))
+	}
+	all := map[string]entry{}
+	if err := json.Unmarshal(text, &all); err != nil {
+		return nil, fmt.Errorf("%s: not a list of agents: %s", path, err)
+	}
+	return all, nil
+}
+
+// changed is when the registry was written last.
+func (k *Keys) changed() time.Time {
+	info, err := os.Stat(filepath.Join(k.dir, registryName))
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
+
+// change rewrites the registry.
+func (k *Keys) change(edit func(map[string]entry) error) error {
+	all, err := k.registry()
+	if err != nil {
+		return err
+	}
+	if err := edit(all); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(k.dir, registryName), append(text, '\n'), 0o644)
+}
+
+// Credentials are what an agent needs to take part in a run. The file holds a secret.
+type Credentials struct {
+	Run    string `json:"run"`
+	Agent  string `json:"agent"`
+	Server string `json:"server"` // URL
+	CA     string `json:"ca"`     // certificate of the server's CA, PEM; "": those of the system
+	Name   string `json:"name"`   // on the server's certificate; "": that of the URL
+	Key    string `json:"key"`    // public NKey of the server, which signs its letters
+	Seed   string `json:"seed"`   // secret: of the agent's NKey
+	Rights Rights `json:"subjects"`
+}
+
+// Invite makes a key for an agent, registers its public half, and returns the credentials. An agent that was invited
+// before needs to be revoked first, so that nobody replaces a key by mistake.
+func (k *Keys) Invite(run, agent, server string) (Credentials, error) {
+	if err := CheckName(agent); err != nil {
+		return Credentials{}, err
+	}
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		return Credentials{}, err
+	}
+	seed, err := pair.Seed()
+	if err != nil {
+		return Credentials{}, err
+	}
+	public, err := pair.PublicKey()
+	if err != nil {
+		return Credentials{}, err
+	}
+	err = k.change(func(all map[string]entry) error {
+		if e, ok := all[agent]; ok && !e.Revoked {
+			return fmt.Errorf("agent %q has been invited: revoke its key first (posttrain federated invite --revoke %s)",
+				agent, agent)
+		}
+		all[agent] = entry{Key: public}
+		return nil
+	})
+	return Credentials{Run: run, Agent: agent, Server: server, CA: string(k.ca), Name: commonName, Key: k.public, Seed: string(seed),
+		Rights: RightsOf(run, agent)}, err
+}
+
+// Revoke takes an agent's rights away. A server that runs closes its connection within seconds.
+func (k *Keys) Revoke(agent string) error {
+	return k.change(func(all map[string]entry) error {
+		e, ok := all[agent]
+		if !ok {
+			return fmt.Errorf("agent %q has not been invited to this run", agent)
+		}
+		e.Revoked = true
+		all[agent] = e
+		return nil
+	})
+}
+
+// CheckFree refuses the name of a file that exists: credentials are not overwritten.
+func CheckFree(path string) error {
+	if _, err := os.Lstat(path); err == nil {
+		return fmt.Errorf("%s exists: credentials are not overwritten; want another --out", path)
+	}
+	return nil
+}
+
+// Write stores credentials in a new file that its owner alone can read.
+func (c Credentials) Write(path string) error {
+	if err := CheckFree(path); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := writeFile(path, append(text, '\n'), 0o600); err != nil {
+		return fmt.Errorf("credentials %s cannot be written: %w", path, cause(err))
+	}
+	return nil
+}
+
+// maxCredentials is more than any file of credentials has.
+const maxCredentials = 1 << 20
+
+// ReadCredentials reads what Write wrote.
+func ReadCredentials(path string) (*Credentials, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("credentials %s: %w", path, cause(err))
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxCredentials {
+		return nil, fmt.Errorf("credentials %s: want the file that posttrain federated invite wrote", path)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("credentials %s: %w", path, cause(err))
+	}
+	c := new(Credentials)
+	if json.Unmarshal(text, c) != nil || !c.whole() { // the error could quote the seed
+		return nil, fmt.Errorf("credentials %s: want the file that posttrain federated invite wrote", path)
+	}
+	return c, nil
+}
+
+func (c *Credentials) whole() bool {
+	_, err := nkeys.FromSeed([]byte(c.Seed))
+	return err == nil && CheckName(c.Agent) == nil && c.Run != "" && nkeys.IsValidPublicUserKey(c.Key) &&
+		(c.CA == "" || x509.NewCertPool().AppendCertsFromPEM([]byte(c.CA)))
+}
+
+// trusting makes a client's TLS. An empty ca stands for the system's, an empty name for that of the URL.
+func trusting(ca, name string) *tls.Config {
+	c := &tls.Config{ServerName: name, MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		c.RootCAs = x509.NewCertPool()
+		c.RootCAs.AppendCertsFromPEM([]byte(ca))
+	}
+	return c
+}
+
+// writeFile writes a whole file at once or not at all, flushed to the disk.
+func writeFile(path string, data []byte, mode fs.FileMode) error {
+	return renameio.WriteFile(path, data, mode, renameio.IgnoreUmask())
+}
+
+// cause is the system's part of an error about a file.
+func cause(err error) error {
+	if e := (*fs.PathError)(nil); errors.As(err, &e) {
+		return e.Err
+	}
+	return err
+}

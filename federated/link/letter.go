@@ -1,0 +1,160 @@
+package link
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/federated/wire"
+)
+
+// op says what a letter is for.
+type op string
+
+// Letters of agents, and the server's answers.
+const (
+	opHello  op = "hello"  // agent: who am I, and what does the run train?
+	opJoin   op = "join"   // agent: this is what I train; server: a task, or wait
+	opAsk    op = "ask"    // agent: what is my task, and what became of my update?
+	opBye    op = "bye"    // agent: it ends
+	opUpdate op = "update" // agent, to the log
+	opConfig op = "config" // server, to hello
+	opTask   op = "task"   // server: the current task, with a receipt where there is one
+	opWait   op = "wait"   // server: nothing to do now; with a receipt where there is one
+	opRefuse op = "refuse" // server: the agent must end
+)
+
+// letter is a message between server and agent. The line of JSON comes first, then the blob.
+type letter struct {
+	Op       op     `json:"op"`
+	Run      string `json:"run"`
+	Agent    string `json:"agent"`
+	Instance string `json:"instance"` // process of the agent
+	Protocol int    `json:"protocol"`
+
+	// What the blob is: a message of package wire, in the letter or in an object of the agent's bucket.
+	Key     taskKey `json:"key"`             // of the task, or the update
+	Attempt int     `json:"again,omitempty"` // how often the blob was sent before, because it arrived damaged
+	Object  *object `json:"object,omitempty"`
+
+	Identity *protocol.Identity `json:"identity,omitempty"` // join
+	Config   *runConfig         `json:"config,omitempty"`   // config
+	Receipt  *receipt           `json:"receipt,omitempty"`
+	Reason   string             `json:"reason,omitempty"` // refuse: one line
+	Socket   *Traffic           `json:"socket,omitempty"` // bytes on the agent's sockets so far
+
+	blob []byte
+}
+
+// taskKey names a task of an agent, and the update that answers it.
+type taskKey struct {
+	Kind    protocol.Kind `json:"kind,omitempty"`
+	Version int           `json:"version"`
+	Step    int           `json:"step"`
+	Attempt int           `json:"attempt,omitempty"`
+}
+
+func keyOfTask(t protocol.Task) taskKey     { return taskKey{t.Kind, t.Version, t.Step, t.Attempt} }
+func keyOfUpdate(u protocol.Update) taskKey { return taskKey{u.Kind, u.Version, u.Step, u.Attempt} }
+
+func (k taskKey) String() string {
+	return fmt.Sprintf("%s-%d-%d-%d", k.Kind, k.Version, k.Step, k.Attempt)
+}
+
+// object is a blob in a bucket.
+type object struct {
+	Name   string `json:"name"`
+	Size   int    `json:"size"`
+	SHA256 string `json:"sha256"`
+}
+
+// receipt is what became of an update.
+type receipt struct {
+	Key      taskKey `json:"key"`
+	Attempt  int     `json:"again,omitempty"`
+	Accepted bool    `json:"accepted"`
+	Reason   string  `json:"reason,omitempty"`
+	Detail   string  `json:"detail,omitempty"`
+	Bound    float64 `json:"bound,omitempty"`
+	Version  int     `json:"version"` // of the server after it
+}
+
+// runConfig is what an agent needs to build its workload.
+type runConfig struct {
+	Number int    `json:"number"` // of the agent
+	Agents int    `json:"agents"`
+	Text   string `json:"text"` // the run's configuration, YAML
+	Type   string `json:"type"` // of numbers on the wire
+}
+
+// errDamaged says that a letter or its blob is not what was sent.
+var errDamaged = errors.New("damaged")
+
+// Headers of a letter.
+const (
+	sumHeader       = "Sum"
+	signatureHeader = "Sig"
+)
+
+// seal writes a letter. With a key it is signed.
+func (l *letter) seal(subject string, key nkeys.KeyPair) (*nats.Msg, error) {
+	line, err := json.Marshal(l)
+	if err != nil {
+		return nil, err
+	}
+	m := nats.NewMsg(subject)
+	m.Data = append(append(line, '\n'), l.blob...)
+	sum := sha256.Sum256(m.Data)
+	m.Header.Set(sumHeader, hex.EncodeToString(sum[:]))
+	if key != nil {
+		sig, err := key.Sign(sum[:])
+		if err != nil {
+			return nil, err
+		}
+		m.Header.Set(signatureHeader, base64.RawURLEncoding.EncodeToString(sig))
+	}
+	return m, nil
+}
+
+// unseal reads a letter. A public key checks its signature.
+func unseal(m *nats.Msg, run, public string) (*letter, error) {
+	sum := sha256.Sum256(m.Data)
+	if m.Header.Get(sumHeader) != hex.EncodeToString(sum[:]) {
+		return nil, fmt.Errorf("%w: its SHA-256 is not that of its header", errDamaged)
+	}
+	if public != "" {
+		if err := verify(public, sum[:], m.Header.Get(signatureHeader)); err != nil {
+			return nil, err
+		}
+	}
+	line, blob, ok := bytes.Cut(m.Data, []byte{'\n'})
+	l := new(letter)
+	if !ok || json.Unmarshal(line, l) != nil {
+		return nil, fmt.Errorf("%w: not a letter of posttrain federated", wire.ErrForeign)
+	}
+	if l.Run != run {
+		return nil, fmt.Errorf("%w: found run %q, want %q", wire.ErrForeign, l.Run, run)
+	}
+	l.blob = blob
+	return l, nil
+}
+
+func verify(public string, sum []byte, signature string) error {
+	pair, err := nkeys.FromPublicKey(public)
+	if err != nil {
+		return err
+	}
+	sig, err := base64.RawURLEncoding.DecodeString(signature)
+	if err != nil || pair.Verify(sum, sig) != nil {
+		return fmt.Errorf("%w: not signed with the sender's key", wire.ErrForeign)
+	}
+	return nil
+}

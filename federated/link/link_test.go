@@ -1,0 +1,174 @@
+package link
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/posttrain/posttrain/federated/protocol"
+)
+
+// TestRun: updates in letters and in objects, with and without keys. Each is applied once, the bytes of numbers are
+// those of the formula, and the sockets carry little more.
+func TestRun(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		d      int
+		secure bool
+	}{{"letters", 5, false}, {"objects", 100_000, false}, {"letters, keys", 5, true}, {"objects, keys", 100_000, true}} {
+		t.Run(c.name, func(t *testing.T) {
+			before := runtime.NumGoroutine()
+			w := newWorld(t, c.d, 20, c.secure)
+			w.finish(w.agent("a-0"), w.agent("a-1"), w.agent("b"))
+			w.broker.Close()
+			w.checkApplied()
+			w.checkBytes()
+			if said := w.warnings(); len(said) > 0 {
+				t.Errorf("warnings: %q", said)
+			}
+			waitFor(t, "goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
+		})
+	}
+}
+
+// checkApplied repeats the server's arithmetic.
+func (w *world) checkApplied() {
+	w.t.Helper()
+	q, err := newQuad(w.d, 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	again := newSum(q.Start(), w.keeper.most)
+	for _, u := range w.keeper.got {
+		if r, _, _ := again.Receive(u); !r.Accepted {
+			w.t.Fatalf("agent %d, version %d was applied twice", u.Agent, u.Version)
+		}
+	}
+	if len(w.keeper.got) != w.keeper.most || !equal(again.theta, w.keeper.theta) {
+		w.t.Errorf("%d updates of %d, or another θ", len(w.keeper.got), w.keeper.most)
+	}
+}
+
+func equal(a, b []float64) bool {
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return len(a) == len(b)
+}
+
+// checkBytes compares the counted bytes with d·4 an update and task, and with the sockets.
+func (w *world) checkBytes() {
+	w.t.Helper()
+	for _, a := range w.status.Agents {
+		if int(a.Up) != a.UpMessages*w.d*4 || int(a.Down) != a.DownMessages*w.d*4 || a.UpMessages != a.Updates {
+			w.t.Errorf("%+v: want %d bytes a message", a, w.d*4)
+		}
+		messages := int64(a.UpMessages + a.DownMessages)
+		if most := (a.Up+a.Down)*105/100 + messages*8<<10; a.Socket.Sent+a.Socket.Received > most {
+			w.t.Errorf("%s: %+v bytes on sockets, want at most %d", a.Name, a.Socket, most)
+		}
+		if a.Socket.Sent < a.Up-int64(w.d*4) {
+			w.t.Errorf("%s: %+v bytes on sockets for %d: they are not counted", a.Name, a.Socket, a.Up)
+		}
+	}
+}
+
+// waitFor polls a condition that no event announces.
+func waitFor(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	end := time.Now().Add(20 * time.Second)
+	for !ok() {
+		if time.Now().After(end) {
+			buf := make([]byte, 1<<16)
+			t.Fatalf("timed out: %s\n%s", what, buf[:runtime.Stack(buf, true)])
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// TestServerRestarts: server and broker end and come back, with the same store and address. Agents reconnect by
+// themselves, and what the log had comes again.
+func TestServerRestarts(t *testing.T) {
+	for _, d := range []int{5, 50_000} {
+		w := newWorld(t, d, 40, true)
+		ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+		defer stop()
+		agents := []AgentOptions{w.agent("a-0"), w.agent("a-1")}
+		ends := make(chan error, 2)
+		for _, o := range agents {
+			go func() { ends <- RunAgent(ctx, o) }()
+		}
+		address := strings.TrimPrefix(w.broker.URL(), "tls://")
+		for _, until := range []int{10, 25} {
+			serving, end := context.WithCancel(ctx)
+			w.keeper.stepped = func(version int) {
+				if version >= until {
+					end()
+				}
+			}
+			if err := w.serve(serving); err != context.Canceled {
+				t.Fatal(err, w.keeper.version, w.warnings())
+			}
+			w.broker.Close()
+			w.startBroker(address, w.store)
+		}
+		w.keeper.stepped = nil
+		if err := w.serve(ctx); err != nil {
+			t.Fatal(err, w.keeper.version, w.warnings())
+		}
+		for range agents {
+			if err := <-ends; err != nil {
+				t.Error(err)
+			}
+		}
+		w.checkApplied()
+	}
+}
+
+// TestAgentRestarts: agents are stopped wherever they are, and come back with their memory.
+func TestAgentRestarts(t *testing.T) {
+	w := newWorld(t, 50_000, 40, false)
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	ends := make(chan error, 2)
+	for i, o := range []AgentOptions{w.agent("a-0"), w.agent("a-1")} {
+		go func() { ends <- restarting(ctx, o, time.Duration(5+i)*3*time.Millisecond) }()
+	}
+	if err := w.serve(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := <-ends; err != nil {
+			t.Error(err)
+		}
+	}
+	w.checkApplied()
+}
+
+// restarting runs an agent again and again, each time a little longer, until the server stops it.
+func restarting(ctx context.Context, o AgentOptions, life time.Duration) error {
+	for ; ; life += life / 4 {
+		limited, stop := context.WithTimeout(ctx, life)
+		err := RunAgent(limited, o)
+		ended := limited.Err() != nil
+		stop()
+		if ctx.Err() != nil || !ended {
+			return err
+		}
+	}
+}
+
+// TestRefusedUpdateIsDoneAgain: an update that the server refuses is made again, and not sent as it was.
+func TestRefusedUpdateIsDoneAgain(t *testing.T) {
+	w := newWorld(t, 5, 6, false)
+	w.keeper.refuse = func(u protocol.Update) bool { return u.Version == 2 && w.keeper.refusals < 2 }
+	w.finish(w.agent("a-0"))
+	w.checkApplied()
+	if got := w.status.Refused["nonfinite"]; got != 2 {
+		t.Errorf("%d refusals counted, want 2", got)
+	}
+}

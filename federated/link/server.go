@@ -1,0 +1,515 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
+
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/federated/wire"
+)
+
+// Keeper makes what happens to a server durable before it takes effect. An error means that it could not: nothing has
+// happened, and the run must end.
+type Keeper interface {
+	Join(agent int) ([]protocol.Send, error)
+	Receive(u protocol.Update) (protocol.Receipt, []protocol.Send, error)
+	Deadline() (protocol.Receipt, []protocol.Send, error)
+	Leave(agent int) ([]protocol.Send, error)
+	Version() int
+	Done() bool
+}
+
+// ServerOptions say what a server serves.
+type ServerOptions struct {
+	Form     wire.Form
+	Agents   int               // most agents
+	Config   string            // the run's configuration for the agents, YAML
+	Identity protocol.Identity // of the server's workload
+	Keeper   Keeper
+	Deadline time.Duration  // of a synchronous round; 0: none
+	Places   map[string]int // numbers of the agents that took part before the server's restart
+	Keys     *Keys          // nil: a run without keys
+
+	// NewPlace stores the number of a new agent before it is used. Stepped hears each receipt that has metrics, with
+	// the traffic so far; Warn gets lines for the user. None may be nil.
+	NewPlace func(name string, number int) error
+	Stepped  func(protocol.Receipt, *Status)
+	Tick     func(*Status) // about once a second
+	Warn     func(format string, args ...any)
+}
+
+// Reasons for refusals by the link, beside those of the server's guard.
+const (
+	reasonDamaged = "damaged" // its SHA-256 does not fit
+	reasonForeign = "foreign" // of another run, agent or protocol version, or not signed
+	reasonTooLong = "length"  // more numbers than the run's parameters allow
+)
+
+// serving is a running server's state. One goroutine owns it.
+type serving struct {
+	ServerOptions
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	key     nkeys.KeyPair
+	members map[string]*member
+	status  *Status
+	round   *time.Timer // nil before the first round, and without a deadline
+	open    [2]int      // version and step of the round that the timer is for
+}
+
+// member is an agent as the server sees it.
+type member struct {
+	name     string
+	number   int
+	instance string // of the process that takes part; "" before it has joined since the server's start
+	joined   bool
+	gone     bool // it has said goodbye, or is revoked
+	task     *protocol.Task
+	letter   *letter // that brings the task
+	receipt  *receipt
+	up, down jetstream.ObjectStore // nil where every message fits a letter
+	upStream jetstream.Stream      // under up
+	traffic  *AgentStatus
+}
+
+// Serve runs the server until its keeper is done, and then stops the agents. It returns the context's error when that
+// ends first.
+func Serve(ctx context.Context, nc *nats.Conn, o ServerOptions) error {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	s := &serving{ServerOptions: o, nc: nc, js: js, members: map[string]*member{}}
+	s.status = &Status{Run: o.Form.Run, Refused: map[string]int{}, Version: o.Keeper.Version()}
+	if o.Keys != nil {
+		s.key = o.Keys.signer
+	}
+	for name, number := range o.Places {
+		if _, err := s.place(ctx, name, number); err != nil {
+			return err
+		}
+	}
+	return s.loop(ctx)
+}
+
+// maxWaiting is how many updates the server takes from the log ahead of the one that it works on.
+const maxWaiting = 64
+
+// updates opens the log. The consumer is made anew at each start, so that what an earlier process had not acknowledged
+// comes again at once.
+func (s *serving) updates(ctx context.Context) (<-chan jetstream.Msg, func(), error) {
+	run := s.Form.Run
+	stream, err := s.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name: logName(run), Subjects: []string{subject(run, "up", "*")}, Retention: jetstream.WorkQueuePolicy,
+		Storage: jetstream.FileStorage, Duplicates: 30 * time.Second,
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("the log of updates cannot be opened: %w", err)
+	}
+	const name = "server"
+	if err := stream.DeleteConsumer(ctx, name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return nil, nil, err
+	}
+	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: name,
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Hour, MaxAckPending: maxWaiting})
+	if err != nil {
+		return nil, nil, err
+	}
+	all, gone := make(chan jetstream.Msg), make(chan struct{})
+	c, err := consumer.Consume(func(m jetstream.Msg) {
+		select {
+		case all <- m:
+		case <-gone:
+		}
+	}, jetstream.PullMaxMessages(maxWaiting))
+	if err != nil {
+		return nil, nil, err
+	}
+	return all, func() { close(gone); c.Stop(); <-c.Closed() }, nil
+}
+
+// loop handles one thing at a time, so that the keeper sees them in one order.
+func (s *serving) loop(ctx context.Context) error {
+	updates, stop, err := s.updates(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	asks := make(chan *nats.Msg, 1024)
+	sub, err := s.nc.ChanSubscribe(subject(s.Form.Run, "ask", "*"), asks)
+	if err != nil {
+		return err
+	}
+	defer sub.Unsubscribe()
+	if err := s.introduce(); err != nil {
+		return err
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for !s.Keeper.Done() {
+		select { // updates first: an agent that asks wants to know what became of its last one
+		case m := <-updates:
+			if err := s.take(ctx, m); err != nil {
+				return err
+			}
+			continue
+		default:
+		}
+		if err := s.next(ctx, updates, asks, tick.C); err != nil {
+			return err
+		}
+	}
+	return s.finish(ctx, asks)
+}
+
+// introduce answers agents without credentials that ask for the run.
+func (s *serving) introduce() error {
+	if s.Keys != nil {
+		return nil
+	}
+	_, err := s.nc.Subscribe(openRun, func(m *nats.Msg) { m.Respond([]byte(s.Form.Run)) })
+	return err
+}
+
+func (s *serving) next(ctx context.Context, updates <-chan jetstream.Msg, asks <-chan *nats.Msg,
+	tick <-chan time.Time) error {
+	var late <-chan time.Time
+	if s.round != nil {
+		late = s.round.C
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case m := <-updates:
+		return s.take(ctx, m)
+	case m := <-asks:
+		return s.answer(ctx, m)
+	case <-late:
+		return s.late(ctx)
+	case <-tick:
+		return s.tick(ctx)
+	}
+}
+
+// take handles an update of the log.
+func (s *serving) take(ctx context.Context, m jetstream.Msg) error {
+	name := m.Subject()[strings.LastIndexByte(m.Subject(), '.')+1:]
+	a := s.members[name]
+	if a == nil {
+		s.count(reasonForeign)
+		s.Warn("an update of agent %q, which has not joined, is dropped", name)
+		return m.Ack()
+	}
+	l, u, err := s.read(ctx, a, m)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err == nil {
+		err = s.receive(ctx, a, l, u)
+		if err != nil {
+			return err
+		}
+	} else {
+		s.refuse(ctx, a, l, err)
+	}
+	return m.Ack()
+}
+
+// clear empties an agent's bucket once its update is handled, before the agent hears of it and fills it again.
+func (s *serving) clear(ctx context.Context, a *member) {
+	if a.up == nil {
+		return
+	}
+	err := a.upStream.Purge(ctx, jetstream.WithPurgeSubject("$O."+bucketName(s.Form.Run, "up", a.name)+".C.>"))
+	if err != nil && ctx.Err() == nil {
+		s.Warn("the bucket of agent %q cannot be emptied: %s", a.name, err)
+	}
+}
+
+// read gets an update out of a message. An error says why it is refused; the letter is nil where it cannot be read.
+func (s *serving) read(ctx context.Context, a *member, m jetstream.Msg) (*letter, protocol.Update, error) {
+	l, err := s.unseal(&nats.Msg{Subject: m.Subject(), Header: m.Headers(), Data: m.Data()}, a.name)
+	if err != nil {
+		return nil, protocol.Update{}, err
+	}
+	blob := l.blob
+	if l.Object != nil && a.up != nil {
+		limited, stop := context.WithTimeout(ctx, patience(l.Object.Size))
+		defer stop()
+		if err = whole(limited, a.up, a.upStream, l.Object); err == nil {
+			blob, err = get(limited, a.up, l.Object, s.Form.Most())
+		}
+		if err != nil {
+			return l, protocol.Update{}, err
+		}
+	}
+	a.traffic.Up += int64(wire.Payload(blob))
+	a.traffic.UpMessages++
+	u, err := s.Form.DecodeUpdate(blob)
+	if err == nil && u.Agent != a.number {
+		err = fmt.Errorf("%w: found agent %d, want %d", wire.ErrForeign, u.Agent, a.number)
+	}
+	return l, u, err
+}
+
+// unseal reads a letter of an agent, whose name is that of the subject.
+func (s *serving) unseal(m *nats.Msg, name string) (*letter, error) {
+	public := ""
+	if s.Keys != nil {
+		all, err := s.Keys.registry()
+		if err != nil {
+			return nil, err
+		}
+		if public = all[name].Key; public == "" || all[name].Revoked {
+			return nil, fmt.Errorf("%w: agent %q has no key, or a revoked one", wire.ErrForeign, name)
+		}
+	}
+	l, err := unseal(m, s.Form.Run, public)
+	if err == nil && l.Agent != name {
+		err = fmt.Errorf("%w: a letter of agent %q on the subject of agent %q", wire.ErrForeign, l.Agent, name)
+	}
+	return l, err
+}
+
+// receive gives an update to the keeper.
+func (s *serving) receive(ctx context.Context, a *member, l *letter, u protocol.Update) error {
+	r, sends, err := s.Keeper.Receive(u)
+	if err != nil {
+		return err
+	}
+	s.clear(ctx, a)
+	a.traffic.seen(l)
+	a.receipt = &receipt{Key: keyOfUpdate(u), Attempt: l.Attempt, Accepted: r.Accepted, Reason: r.Reason,
+		Detail: r.Detail, Bound: r.Bound, Version: s.Keeper.Version()}
+	if r.Accepted {
+		a.traffic.Updates++
+		a.traffic.Delay = a.receipt.Version - u.Version
+	} else {
+		s.count(r.Reason)
+		s.Warn("update %s of agent %q refused (%s): %s", a.receipt.Key, a.name, r.Reason, r.Detail)
+	}
+	s.took(r)
+	a.task, a.letter = nil, nil
+	s.deliver(ctx, sends)
+	if a.task == nil {
+		s.send(ctx, a)
+	}
+	return nil
+}
+
+// took reports a receipt that moved the server on.
+func (s *serving) took(r protocol.Receipt) {
+	s.status.Version = s.Keeper.Version()
+	if r.Stepped {
+		s.Stepped(r, s.status)
+	}
+}
+
+func (s *serving) count(reason string) { s.status.Refused[reason]++ }
+
+// refuse says what is wrong with an update that the keeper did not get.
+func (s *serving) refuse(ctx context.Context, a *member, l *letter, err error) {
+	r := &receipt{Reason: reasonDamaged, Detail: err.Error()}
+	switch {
+	case errors.Is(err, wire.ErrLength):
+		r.Reason = reasonTooLong
+	case errors.Is(err, wire.ErrForeign):
+		r.Reason = reasonForeign
+	}
+	s.clear(ctx, a)
+	s.count(r.Reason)
+	s.Warn("update of agent %q refused (%s): %s", a.name, r.Reason, err)
+	switch {
+	case l != nil:
+		r.Key, r.Attempt = l.Key, l.Attempt
+		a.receipt = r
+		s.send(ctx, a)
+	case r.Reason == reasonDamaged: // nobody can say which update it was: the agent has one under way
+		last := a.receipt
+		a.receipt = r
+		s.send(ctx, a)
+		a.receipt = last
+	}
+}
+
+// deliver sends tasks to the agents that are here. The others get theirs when they ask.
+func (s *serving) deliver(ctx context.Context, sends []protocol.Send) {
+	for _, send := range sends {
+		if a := s.byNumber(send.Agent); a != nil {
+			a.task, a.letter = &send.Task, nil
+			s.startRound(send.Task)
+			s.send(ctx, a)
+		}
+	}
+}
+
+func (s *serving) byNumber(number int) *member {
+	for _, a := range s.members {
+		if a.number == number {
+			return a
+		}
+	}
+	return nil
+}
+
+// startRound starts the clock of a new round.
+func (s *serving) startRound(t protocol.Task) {
+	if now := [2]int{t.Version, t.Step}; s.Deadline > 0 && (s.round == nil || s.open != now) {
+		s.open = now
+		s.round = time.NewTimer(s.Deadline)
+	}
+}
+
+// late closes a round. Without a quorum it tries again soon.
+func (s *serving) late(ctx context.Context) error {
+	r, sends, err := s.Keeper.Deadline()
+	if err != nil {
+		return err
+	}
+	s.round.Reset(max(s.Deadline/10, 10*time.Millisecond))
+	s.took(r)
+	s.deliver(ctx, sends)
+	return nil
+}
+
+// send sends an agent its task, or word to wait, with the last receipt.
+func (s *serving) send(ctx context.Context, a *member) {
+	if a.instance == "" || !a.joined {
+		return
+	}
+	l, err := s.letterFor(ctx, a)
+	if err == nil {
+		err = s.publish(a, l)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.Warn("agent %q: task not sent, it will ask again: %s", a.name, err)
+	}
+}
+
+// letterFor makes the letter with an agent's task. A long task is put into its bucket once.
+func (s *serving) letterFor(ctx context.Context, a *member) (*letter, error) {
+	if a.task == nil {
+		return &letter{Op: opWait, Receipt: a.receipt}, nil
+	}
+	if a.letter == nil {
+		blob, err := s.Form.EncodeTask(*a.task)
+		if err != nil {
+			return nil, err
+		}
+		l := &letter{Op: opTask, Key: keyOfTask(*a.task), blob: blob}
+		if len(blob) > chunk {
+			if l.Object, err = put(ctx, a.down, "task", blob); err != nil {
+				return nil, err
+			}
+			l.blob = nil
+		}
+		a.letter = l
+		if a.task.Kind != protocol.Stop {
+			a.traffic.Down += int64(wire.Payload(blob))
+			a.traffic.DownMessages++
+		}
+	}
+	a.letter.Receipt = a.receipt
+	return a.letter, nil
+}
+
+// publish sends a letter to the process of an agent.
+func (s *serving) publish(a *member, l *letter) error {
+	l.Run, l.Agent, l.Instance, l.Protocol = s.Form.Run, a.name, a.instance, protocol.Version
+	m, err := l.seal(instanceOf(subject(s.Form.Run, "to", a.name), a.instance), s.key)
+	if err != nil {
+		return err
+	}
+	return s.nc.PublishMsg(m)
+}
+
+// tick removes revoked agents, and reports.
+func (s *serving) tick(ctx context.Context) error {
+	if s.Keys != nil {
+		all, err := s.Keys.registry()
+		if err != nil {
+			return err
+		}
+		for _, name := range slices.Sorted(maps.Keys(s.members)) {
+			if a := s.members[name]; a.joined && all[name].Revoked {
+				if err := s.leave(ctx, a); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	s.Tick(s.status)
+	return nil
+}
+
+// leave removes an agent for good.
+func (s *serving) leave(ctx context.Context, a *member) error {
+	sends, err := s.Keeper.Leave(a.number)
+	if err != nil {
+		return err
+	}
+	a.joined, a.gone, a.task, a.letter = false, true, nil, nil
+	s.Warn("agent %q is revoked and leaves the run", a.name)
+	s.deliver(ctx, sends)
+	return nil
+}
+
+// How long a server that is done waits for the agents to hear it: for those that are here, and for those that may be
+// about to come back.
+const (
+	farewell = 5 * time.Second
+	grace    = 2 * time.Second
+)
+
+// finish tells every agent to stop, and waits until they have said goodbye.
+func (s *serving) finish(ctx context.Context, asks <-chan *nats.Msg) error {
+	s.Tick(s.status)
+	for _, a := range s.members {
+		if a.task == nil || a.task.Kind != protocol.Stop {
+			a.task, a.letter = &protocol.Task{Kind: protocol.Stop, Version: s.Keeper.Version()}, nil
+			s.send(ctx, a)
+		}
+	}
+	for end := time.Now().Add(farewell); ; {
+		wait := time.Until(end)
+		if here, away := s.presence(); here == 0 && away == 0 {
+			return s.nc.FlushTimeout(farewell)
+		} else if here == 0 {
+			wait -= farewell - grace
+		}
+		if wait <= 0 {
+			return s.nc.FlushTimeout(farewell)
+		}
+		select {
+		case <-ctx.Done():
+			return nil // the run is done all the same
+		case <-time.After(wait):
+		case m := <-asks:
+			if err := s.answer(ctx, m); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// presence counts the agents that are here, and those that have not said goodbye.
+func (s *serving) presence() (here, away int) {
+	for _, a := range s.members {
+		switch {
+		case a.joined:
+			here++
+		case !a.gone:
+			away++
+		}
+	}
+	return here, away
+}

@@ -1,0 +1,231 @@
+package link
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/federated/quadratic"
+	"github.com/posttrain/posttrain/federated/wire"
+)
+
+// sum is the smallest asynchronous server: it adds what agents send, and each step is worth one version.
+type sum struct {
+	theta   []float64
+	version int
+	most    int
+	last    map[int]int // version of each agent's last accepted update
+	task    map[int]int // version of each agent's task
+	params  map[int][]float64
+	got     []protocol.Update // accepted, in order
+
+	stepped  func(version int)          // after each update; may be nil
+	refuse   func(protocol.Update) bool // may be nil
+	refusals int
+}
+
+func newSum(start []float64, most int) *sum {
+	return &sum{theta: slices.Clone(start), most: most, last: map[int]int{}, task: map[int]int{},
+		params: map[int][]float64{}}
+}
+
+func (s *sum) send(agent int) []protocol.Send {
+	if s.Done() {
+		return nil
+	}
+	return []protocol.Send{{Agent: agent, Task: protocol.Task{Kind: protocol.Gradient, Version: s.task[agent],
+		Params: s.params[agent], Accepted: -1}}}
+}
+
+func (s *sum) Join(agent int) ([]protocol.Send, error) {
+	if _, ok := s.task[agent]; !ok {
+		s.task[agent], s.params[agent] = s.version, slices.Clone(s.theta)
+	}
+	return s.send(agent), nil
+}
+
+func (s *sum) Receive(u protocol.Update) (protocol.Receipt, []protocol.Send, error) {
+	if last, ok := s.last[u.Agent]; ok && u.Version <= last {
+		return protocol.Receipt{Reason: "duplicate", Detail: fmt.Sprintf("version %d again", u.Version)}, nil, nil
+	}
+	if s.refuse != nil && s.refuse(u) {
+		s.refusals++
+		return protocol.Receipt{Reason: "nonfinite", Detail: "as the test wants"}, s.send(u.Agent), nil
+	}
+	if len(u.Vectors) != 1 || len(u.Vectors[0]) != len(s.theta) {
+		return protocol.Receipt{Reason: "length", Detail: "want one vector"}, s.send(u.Agent), nil
+	}
+	for i, g := range u.Vectors[0] {
+		s.theta[i] += 0.1 * g
+	}
+	s.version++
+	s.got = append(s.got, u)
+	s.last[u.Agent], s.task[u.Agent], s.params[u.Agent] = u.Version, s.version, slices.Clone(s.theta)
+	if s.stepped != nil {
+		s.stepped(s.version)
+	}
+	return protocol.Receipt{Accepted: true, Stepped: true}, s.send(u.Agent), nil
+}
+
+func (s *sum) Deadline() (protocol.Receipt, []protocol.Send, error) {
+	return protocol.Receipt{}, nil, nil
+}
+func (s *sum) Leave(agent int) ([]protocol.Send, error) {
+	delete(s.task, agent)
+	return nil, nil
+}
+func (s *sum) Version() int { return s.version }
+func (s *sum) Done() bool   { return s.version >= s.most }
+
+// quad is a worker on a quadratic.
+type quad struct {
+	*quadratic.Workload
+	d int
+}
+
+func newQuad(d, number int) (*quad, error) {
+	w, err := quadratic.New(quadratic.Random(d, 1), number, 1)
+	return &quad{Workload: w, d: d}, err
+}
+
+func (q *quad) Do(ctx context.Context, t protocol.Task) (protocol.Update, error) {
+	b, err := q.Collect(ctx, t.Params, t.Version)
+	if err != nil {
+		return protocol.Update{}, err
+	}
+	g, err := b.Gradient()
+	return protocol.Update{Kind: t.Kind, Version: t.Version, Vectors: [][]float64{g}, Stats: b.Stats()}, err
+}
+
+// numbered sets the agent's number, which protocol.Agent would do.
+type numbered struct {
+	*quad
+	number int
+}
+
+func (n numbered) Do(ctx context.Context, t protocol.Task) (protocol.Update, error) {
+	u, err := n.quad.Do(ctx, t)
+	u.Agent = n.number
+	return u, err
+}
+
+func (n numbered) State() (protocol.State, error) { return n.quad.Workload.State() }
+func (n numbered) Restore(s protocol.State) error { return n.quad.Workload.Restore(s) }
+func (n numbered) Identity() protocol.Identity    { return n.quad.Workload.Identity() }
+
+// world is a broker, and a server with agents in this process.
+type world struct {
+	t      *testing.T
+	d      int
+	run    string
+	keys   *Keys
+	store  string
+	broker *Broker
+	keeper *sum
+	status *Status
+	places map[string]int
+
+	mu    sync.Mutex
+	lines []string // warnings of the server
+}
+
+func newWorld(t *testing.T, d, most int, secure bool) *world {
+	t.Helper()
+	q, err := newQuad(d, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, d: d, run: NewRunID(), places: map[string]int{}, keeper: newSum(q.Start(), most)}
+	if secure {
+		if w.keys, err = OpenKeys(t.TempDir() + "/keys"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.store = t.TempDir()
+	w.startBroker("127.0.0.1:0", w.store)
+	return w
+}
+
+func (w *world) startBroker(listen, store string) {
+	w.t.Helper()
+	b, err := StartBroker(BrokerOptions{Listen: listen, Store: store, Run: w.run, Keys: w.keys, Warn: w.warn})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.broker = b
+	w.t.Cleanup(b.Close)
+}
+
+func (w *world) warn(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lines = append(w.lines, fmt.Sprintf(format, args...))
+}
+
+func (w *world) warnings() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.lines)
+}
+
+// serve runs the server to its end.
+func (w *world) serve(ctx context.Context) error {
+	nc, err := w.broker.Connect()
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	q, err := newQuad(w.d, 0)
+	if err != nil {
+		return err
+	}
+	return Serve(ctx, nc, ServerOptions{
+		Form: wire.Form{Run: w.run, Type: wire.Float32, D: w.d}, Agents: 8, Config: "a: b\n",
+		Identity: q.Workload.Identity(), Keeper: w.keeper, Keys: w.keys, Warn: w.warn,
+		Places:   w.places,
+		NewPlace: func(name string, number int) error { w.places[name] = number; return nil },
+		Stepped:  func(_ protocol.Receipt, s *Status) { w.status = s },
+		Tick:     func(*Status) {},
+	})
+}
+
+// agent makes the options of an agent.
+func (w *world) agent(name string) AgentOptions {
+	w.t.Helper()
+	o := AgentOptions{Server: w.broker.URL(), Name: name, Dir: w.t.TempDir(),
+		Build: func(number int, _ string) (Worker, int, error) {
+			q, err := newQuad(w.d, number)
+			return numbered{q, number}, w.d, err
+		},
+		Said: func(string, ...any) {}, Warn: w.warn}
+	if w.keys != nil {
+		c, err := w.keys.Invite(w.run, name, o.Server)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		o.Credentials = &c
+	}
+	return o
+}
+
+// finish runs server and agents to the end.
+func (w *world) finish(agents ...AgentOptions) {
+	w.t.Helper()
+	ctx, stop := context.WithTimeout(w.t.Context(), time.Minute)
+	defer stop()
+	ends := make(chan error, len(agents)+1)
+	for _, o := range agents {
+		go func() { ends <- RunAgent(ctx, o) }()
+	}
+	go func() { ends <- w.serve(ctx) }()
+	for range len(agents) + 1 {
+		if err := <-ends; err != nil {
+			w.t.Errorf("%v; warnings %q", err, w.warnings())
+			stop()
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package federated
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/posttrain/posttrain/federated/link"
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/run"
+)
+
+// Client is an agent's process.
+type Client struct {
+	Server      string // URL; "": that of the credentials
+	Agent       string // name; "": that of the credentials
+	Credentials string // file; "": none, for a loopback address
+	State       string // folder
+	Data        string // of the agent; "": the workload's own
+}
+
+// TakePart works for a run until its server ends it.
+func TakePart(ctx context.Context, c Client, r run.Reporter) error {
+	r = run.Listen(r)
+	o := link.AgentOptions{Server: c.Server, Name: c.Agent, Dir: c.State, Build: c.build, Said: r.Say, Warn: r.Warn}
+	if c.Credentials != "" {
+		read, err := link.ReadCredentials(c.Credentials)
+		if err != nil {
+			return err
+		}
+		o.Credentials = read
+		if o.Server == "" {
+			o.Server = read.Server
+		}
+		if o.Name == "" {
+			o.Name = read.Agent
+		}
+	}
+	switch {
+	case o.Server == "":
+		return errors.New("--server is missing: want a URL such as nats://127.0.0.1:4222, or --credentials FILE")
+	case o.Name == "":
+		return errors.New("--agent is missing: want the agent's name, or --credentials FILE")
+	}
+	err := link.RunAgent(ctx, o)
+	if errors.Is(err, context.Canceled) {
+		return fmt.Errorf("%w: the same command continues", recipe.ErrInterrupted)
+	}
+	return err
+}
+
+// agent is a worker of package link.
+type agent struct {
+	*protocol.Agent
+	identity protocol.Identity
+}
+
+func (a agent) Identity() protocol.Identity { return a.identity }
+
+// build makes the worker from the server's configuration.
+func (c Client) build(number int, text string) (link.Worker, int, error) {
+	o, err := agentSpec.Parse("the server's configuration", []byte(text), config.Input{})
+	if err != nil {
+		return nil, 0, err
+	}
+	if c.Data != "" {
+		return nil, 0, fmt.Errorf("--data %s: workload %s has no data", c.Data, o.Workload)
+	}
+	w, err := o.NewWorkload(number)
+	if err != nil {
+		return nil, 0, err
+	}
+	a, err := protocol.NewAgent(number, w, o.Options)
+	return agent{a, w.Identity()}, len(w.Start()), err
+}
+
+// Invitation asks for the credentials of an agent, or takes them back.
+type Invitation struct {
+	Run    string // folder
+	Agent  string
+	Server string // URL that the agent connects to; "": as the server was started
+	Out    string // file; "": AGENT.json
+	Revoke bool
+}
+
+// Invite writes credentials, or revokes an agent's, and says what it did.
+func Invite(i Invitation) (string, error) {
+	linked, err := readLinked(i.Run)
+	if err != nil {
+		return "", err
+	}
+	keys, err := link.OpenKeys(filepath.Join(i.Run, keysName))
+	if err != nil {
+		return "", err
+	}
+	if i.Revoke {
+		if err := keys.Revoke(i.Agent); err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("Agent %s is revoked.\n", i.Agent), nil
+	}
+	if i.Out == "" {
+		i.Out = i.Agent + ".json"
+	}
+	if i.Server == "" {
+		i.Server = linked.Server
+	}
+	if err := link.CheckFree(i.Out); err != nil {
+		return "", err
+	}
+	c, err := keys.Invite(linked.Run, i.Agent, i.Server)
+	if err != nil {
+		return "", err
+	}
+	if err := c.Write(i.Out); err != nil {
+		return "", errors.Join(err, keys.Revoke(i.Agent))
+	}
+	return fmt.Sprintf("Credentials of agent %s: %s (secret: give them to this agent alone)\nIt takes part with: "+
+		"posttrain federated client --credentials %s\n", i.Agent, i.Out, i.Out), nil
+}
+
+func readLinked(dir string) (l linked, err error) {
+	path := filepath.Join(dir, linkName)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return l, fmt.Errorf("%s: %w: want the folder of a run that posttrain federated server has started", path,
+			run.Cause(err))
+	}
+	return l, l.parse(path, text)
+}

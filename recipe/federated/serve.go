@@ -1,0 +1,360 @@
+package federated
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/posttrain/posttrain/federated/journal"
+	"github.com/posttrain/posttrain/federated/link"
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/federated/wire"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/run"
+)
+
+// Service is a run whose agents are processes on a network.
+type Service struct {
+	Options `yaml:",inline"`
+	Listen  string `yaml:"listen" want:"given" words:"an address and a port, such as 127.0.0.1:4222"`
+	TLS     string `yaml:"tls" want:"auto|on|off"`
+	NATS    NATS   `yaml:"nats"`
+
+	CheckpointEvery int `yaml:"checkpoint_every" want:">=1"` // updates
+	CheckpointKeep  int `yaml:"checkpoint_keep" want:">=1"`
+
+	Place recipe.Place `yaml:"-"`
+	Start Launcher     `yaml:"-"` // of posttrain federated run; nil: agents come by themselves
+}
+
+// NATS is a server or cluster that others run, instead of the embedded one.
+type NATS struct {
+	URL         string `yaml:"url,omitempty" words:"a URL such as tls://host:4222"`
+	Credentials string `yaml:"credentials,omitempty" words:"a file of NATS credentials, or with an NKey seed"`
+	CA          string `yaml:"ca,omitempty" words:"a file with a certificate in PEM"`
+}
+
+// How a configuration becomes a Service: of a server alone, and of one that starts its agents.
+var (
+	ServerSpec = config.Register(serviceSpec("federated server", "127.0.0.1:4222"))
+	RunSpec    = config.Register(serviceSpec("federated run", "127.0.0.1:0"))
+)
+
+func serviceSpec(command, listen string) *config.Spec[Service] {
+	return &config.Spec[Service]{
+		Command: command,
+		Defaults: func(g *config.Given) Service {
+			return Service{Options: DefaultsOf(g), Listen: listen, TLS: "auto", CheckpointEvery: 100, CheckpointKeep: 2}
+		},
+		Settle: func(g *config.Given, s *Service) { s.Settle(g) },
+		Check:  func(g *config.Given, s *Service) { s.CheckGiven(g) },
+		Idle:   func(s *Service) []string { return s.IdleKeys() },
+	}
+}
+
+// agentSpec is what the server sends to its agents.
+var agentSpec = &config.Spec[Options]{
+	Command:  "federated client",
+	Defaults: DefaultsOf,
+	Settle:   func(g *config.Given, o *Options) { o.Settle(g) },
+	Check:    func(g *config.Given, o *Options) { o.CheckGiven(g) },
+	Idle:     (*Options).IdleKeys,
+}
+
+// Names in the run folder.
+const (
+	linkName   = "link.json"
+	statusName = "status.json"
+	keysName   = "keys"
+	storeName  = "jetstream"
+)
+
+// linked is what a run keeps for its network: the id, and the numbers of its agents.
+type linked struct {
+	Run    string         `json:"run"`
+	Server string         `json:"server"` // URL
+	Agents map[string]int `json:"agents"`
+}
+
+// service is a running Service.
+type service struct {
+	Service
+	run.Reporter
+	folder *run.Folder
+	linked linked
+	keys   *link.Keys
+	server protocol.Server
+	same   protocol.Identity
+	keeper *journal.Keeper
+	bar    run.Bar
+	status link.Status
+}
+
+// Serve runs the server of a run until it is done, and returns its summary.
+func Serve(ctx context.Context, o Service, r run.Reporter) (string, error) {
+	s := &service{Service: o, Reporter: run.Listen(r)}
+	if err := s.checkAddress(); err != nil {
+		return "", err
+	}
+	var err error
+	if s.server, s.same, err = o.NewServer(); err != nil {
+		return "", err
+	}
+	if err := s.open(); err != nil {
+		return "", err
+	}
+	defer s.folder.Close()
+	nc, done, err := s.connect()
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	return s.follow(ctx, nc)
+}
+
+// checkAddress refuses, ahead of everything else, an address that needs TLS and has none.
+func (s *service) checkAddress() error {
+	if s.TLS == "off" && s.NATS.URL == "" && !s.isLocal() {
+		return fmt.Errorf("listen %s, tls off: an address that other machines reach needs TLS: want tls auto, or an "+
+			"address such as 127.0.0.1:4222", s.Listen)
+	}
+	return nil
+}
+
+func (s *service) isLocal() bool {
+	host, _, err := net.SplitHostPort(s.Listen)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
+}
+
+// open makes the run folder, or opens the one to continue.
+func (s *service) open() (err error) {
+	if dir := s.Place.Resume; dir != "" {
+		if s.folder, err = run.Open(dir); err == nil {
+			err = s.resume()
+		}
+	} else if s.folder, err = run.Create(s.Place.Out, strings.ReplaceAll(s.spec().Command, " ", "-")); err == nil {
+		s.linked = linked{Run: link.NewRunID(), Agents: map[string]int{}}
+		err = s.folder.WriteConfig(s.spec().Resolve(&s.Service))
+		if err == nil {
+			err = s.store()
+		}
+	}
+	if err == nil {
+		err = s.openKeys()
+	}
+	if err != nil && s.folder != nil {
+		s.folder.Close()
+	}
+	return err
+}
+
+func (s *service) spec() *config.Spec[Service] {
+	if s.Start != nil {
+		return RunSpec
+	}
+	return ServerSpec
+}
+
+func (s *service) resume() error {
+	path := s.folder.Path(linkName)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) { // killed before the first agent came
+		s.linked = linked{Run: link.NewRunID(), Agents: map[string]int{}}
+		return s.store()
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, run.Cause(err))
+	}
+	return s.linked.parse(path, text)
+}
+
+func (l *linked) parse(path string, text []byte) error {
+	if err := json.Unmarshal(text, l); err != nil || l.Run == "" || l.Agents == nil {
+		return fmt.Errorf("%s: damaged: want the file that posttrain federated server wrote", path)
+	}
+	return nil
+}
+
+// store writes link.json.
+func (s *service) store() error {
+	text, err := json.MarshalIndent(s.linked, "", "  ")
+	if err != nil {
+		return err
+	}
+	return s.folder.WriteFile(linkName, append(text, '\n'))
+}
+
+// openKeys reads or makes the run's keys, where it has any.
+func (s *service) openKeys() (err error) {
+	dir := s.folder.Path(keysName)
+	needs := s.TLS == "on" || s.TLS == "auto" && (link.HasKeys(dir) || s.NATS.URL == "" && !s.isLocal())
+	if needs {
+		s.keys, err = link.OpenKeys(dir)
+	}
+	return err
+}
+
+// connect starts the broker and connects to it, or connects to a cluster.
+func (s *service) connect() (nc *link.Conn, done func(), err error) {
+	if s.NATS.URL != "" {
+		s.linked.Server = s.NATS.URL
+		nc, err = link.Cluster{URL: s.NATS.URL, Credentials: s.NATS.Credentials, CA: s.NATS.CA}.Connect()
+		if err != nil {
+			return nil, nil, err
+		}
+		return nc, nc.Close, s.store()
+	}
+	b, err := link.StartBroker(link.BrokerOptions{Listen: s.Listen, Store: s.folder.Path(storeName),
+		Run: s.linked.Run, Keys: s.keys, Warn: s.Warn})
+	if err != nil {
+		return nil, nil, err
+	}
+	if nc, err = b.Connect(); err != nil {
+		b.Close()
+		return nil, nil, err
+	}
+	s.linked.Server = b.URL()
+	return nc, func() { nc.Close(); b.Close() }, s.store()
+}
+
+// follow brings the server to its end.
+func (s *service) follow(ctx context.Context, nc *link.Conn) (string, error) {
+	form := wire.Form{Run: s.linked.Run, Type: wire.Type(s.Wire), D: len(s.server.Params())}
+	var err error
+	s.keeper, err = journal.Open(s.folder, s.server, journal.Options{Form: form, Every: s.CheckpointEvery,
+		Keep: s.CheckpointKeep, Restored: s.restored, Observe: s.observe,
+		Warn: func(w run.Warning) { s.Warn("%s", w) }})
+	if err != nil {
+		return "", err
+	}
+	s.Say("run folder %s: agents connect to %s", s.folder.Dir, s.linked.Server)
+	if s.Place.Resume != "" {
+		s.Say("%s: continuing after version %d", s.folder.Dir, s.server.Version())
+	}
+	err = s.work(ctx, nc, form)
+	if err == nil || errors.Is(err, context.Canceled) {
+		if saved := errors.Join(s.keeper.Snapshot(), s.keeper.Close()); saved != nil {
+			return "", saved
+		}
+	}
+	if errors.Is(err, context.Canceled) {
+		return "", &recipe.Stopped{Where: fmt.Sprintf("at version %d, saved", s.server.Version()), Dir: s.folder.Dir}
+	}
+	if err != nil {
+		return "", err
+	}
+	return s.conclude()
+}
+
+// work serves the agents, and starts them where the run brings its own.
+func (s *service) work(ctx context.Context, nc *link.Conn, form wire.Form) error {
+	unit, most := "round", s.Rounds
+	if protocol.Asynchronous(s.Method) {
+		unit, most = "update", s.Updates
+	}
+	s.bar = s.Progress(unit, s.server.Version(), *most)
+	defer s.bar.Close()
+	if s.Start == nil {
+		return link.Serve(ctx, nc, s.linkOptions(form))
+	}
+	agents, err := launch(s.Reporter, s.Start, s.Agents, s.linked.Server, s.folder.Path(clientsName))
+	if err != nil {
+		return err
+	}
+	defer agents.stop()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go agents.watch(ctx, stop)
+	err = link.Serve(ctx, nc, s.linkOptions(form))
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return cause
+	}
+	return err
+}
+
+func (s *service) linkOptions(form wire.Form) link.ServerOptions {
+	o := link.ServerOptions{
+		Form: form, Agents: s.Agents, Config: string(agentSpec.Resolve(&s.Options)), Identity: s.same,
+		Keeper: s.keeper, Places: s.linked.Agents, Keys: s.keys, Warn: s.Warn,
+		NewPlace: func(name string, number int) error { s.linked.Agents[name] = number; return s.store() },
+		Stepped:  func(protocol.Receipt, *link.Status) {},
+		Tick:     s.tick,
+	}
+	if s.Deadline != nil {
+		o.Deadline = *s.Deadline
+	}
+	return o
+}
+
+// restored begins the metrics anew after the snapshot from which the run continues.
+func (s *service) restored(version int) error {
+	_, err := s.folder.CutMetrics(version)
+	return err
+}
+
+// observe logs a step.
+func (s *service) observe(_ journal.Event, r protocol.Receipt, _ []protocol.Send) error {
+	if !r.Stepped {
+		return nil
+	}
+	if s.bar != nil {
+		s.bar.Step(s.server.Version(), shown(r.Metrics))
+	}
+	return s.folder.Log(run.Record{Step: s.server.Version(), Values: r.Metrics})
+}
+
+// shown are the metrics for the progress bar.
+func shown(metrics map[string]float64) map[string]float64 {
+	few := map[string]float64{}
+	for _, name := range []string{"return", "delay", "norm", "kl"} {
+		if v, ok := metrics[name]; ok {
+			few[name] = v
+		}
+	}
+	return few
+}
+
+// tick stores what posttrain federated status shows.
+func (s *service) tick(status *link.Status) {
+	s.status = *status
+	s.status.Server, s.status.PID, s.status.Written = s.linked.Server, os.Getpid(), time.Now()
+	s.status.Done = s.keeper.Done()
+	text, err := json.MarshalIndent(s.status, "", "  ")
+	if err == nil {
+		err = s.folder.WriteFile(statusName, append(text, '\n'))
+	}
+	if err != nil {
+		s.Warn("%s", err)
+	}
+}
+
+// conclude writes curves and summary of a finished run.
+func (s *service) conclude() (string, error) {
+	if err := s.folder.WriteCurves(fmt.Sprintf("%s (posttrain federated)", s.Method)); err != nil {
+		return "", err
+	}
+	text := s.status.String() + fmt.Sprintf("Curves: %s\nMetrics: %s\n", s.folder.Path("curves.png"),
+		s.folder.Path("metrics.jsonl"))
+	return text, s.folder.WriteSummary(text)
+}
+
+// ReadStatus reads what the server of a run folder stored last.
+func ReadStatus(dir string) (s link.Status, err error) {
+	path := filepath.Join(dir, statusName)
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(text, &s)
+	}
+	if err != nil {
+		return s, fmt.Errorf("%s: %w: want the folder of a federated run", path, run.Cause(err))
+	}
+	return s, nil
+}
