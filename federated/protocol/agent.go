@@ -267,11 +267,9 @@ type agentHead struct {
 	Heads   []json.RawMessage // of the workload's states in the records
 	Held    *int              // version
 	Made    *Update           // that waits for a secure sum
-	Secret  []byte            // of secure sums
 }
 
-// State is what the agent needs to go on after a kill. A round that was under way is done again. It has the secret of
-// secure sums, and belongs to the agent alone.
+// State is what the agent needs to go on after a kill. A round that was under way is done again. It has no secret.
 func (a *Agent) State() (State, error) {
 	head, vectors := agentHead{Records: a.records}, map[string][]float64{}
 	for i, r := range a.records {
@@ -287,7 +285,6 @@ func (a *Agent) State() (State, error) {
 	if a.held != nil {
 		head.Held, vectors["held"] = &a.held.version, a.held.direction
 	}
-	head.Secret = a.secret
 	if head.Made = a.made; a.made != nil {
 		for i, v := range a.made.Vectors {
 			vectors["made/"+strconv.Itoa(i)] = v
@@ -319,9 +316,6 @@ func (a *Agent) Restore(s State) error {
 	}
 	if head.Held != nil {
 		a.held = &held{*head.Held, s.Vectors["held"]}
-	}
-	if head.Secret != nil {
-		a.secret = head.Secret
 	}
 	if a.made = head.Made; a.made != nil {
 		for v := s.Vectors["made/0"]; v != nil; v = s.Vectors["made/"+strconv.Itoa(len(a.made.Vectors))] {

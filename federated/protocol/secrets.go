@@ -14,8 +14,8 @@ type secrets struct {
 	made   *Update // the last update, with its vectors, which wait for a sum
 }
 
-// Secure gives the agent what secure sums need: the run's id, and a secret of 32 random bytes that is new for the run. A
-// state that is restored has its own.
+// Secure gives the agent what secure sums need: the run's id, and a secret of 32 random bytes for this run, which its
+// owner keeps over a kill. With another secret it takes part all the same; a sum under way begins again.
 func (a *Agent) Secure(secret []byte, run string) { a.secrets = secrets{secret: secret, run: run} }
 
 // keep holds back an update's vectors, and gives the server the key of their sum instead.

@@ -238,7 +238,7 @@ func TestKilledAgentTakesPartAgain(t *testing.T) {
 		}
 		if secret == 3 {
 			restored, _ := protocol.NewAgent(2, load, w.o)
-			restored.Secure(slices.Repeat([]byte{1}, 32), "run")
+			restored.Secure(slices.Repeat([]byte{secret}, 32), "run")
 			if err := restored.Restore(state); err != nil {
 				t.Fatal(err)
 			}

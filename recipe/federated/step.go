@@ -291,6 +291,10 @@ func (s Step) task(o *Options, w *worker) (t protocol.Task, err error) {
 // plainTask makes the task of a round from the weights alone. The last round of the agent is taken for counted.
 func (s Step) plainTask(o *Options, w *worker) (protocol.Task, error) {
 	kind := protocol.Gradient
+	if o.Secure {
+		const why = "a secure sum needs the keys of its agents too: want task, a file of the server's step"
+		return protocol.Task{}, fault.Fault{Key: "weights", Value: s.Weights, Problem: why}
+	}
 	switch o.Method {
 	case protocol.FedNPGADMM, protocol.FedNPG:
 		const why = "method %s sends its agents more than weights: want task, a file of the server's step"

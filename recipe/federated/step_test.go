@@ -221,8 +221,8 @@ func TestRefusedSteps(t *testing.T) {
 	}
 	other, natural := o, small(t, protocol.FedNPGADMM)
 	other.Seed++
-	inner := natural
-	inner.Inner = new(2)
+	inner, secure := natural, o
+	inner.Inner, secure.Secure, secure.Clip = new(2), true, 0
 	for _, c := range []struct {
 		o    Options
 		s    Step
@@ -242,6 +242,7 @@ func TestRefusedSteps(t *testing.T) {
 		{o, Step{State: "a", Agent: 1, Task: "tasks/task-1.bin", Out: "u"}, "a/agent.bin cannot be read: state: of"},
 		{other, Step{State: "b", Task: "tasks/task-0.bin", Out: "u"}, "tasks/task-0.bin: task: of another run"},
 		{natural, Step{State: "b", Weights: "short", Out: "u"}, "sends its agents more than weights: want task"},
+		{secure, Step{State: "c", Weights: "short", Out: "u"}, "a secure sum needs the keys of its agents too"},
 		{inner, Step{State: "b", Task: "tasks/task-0.bin", Out: "u"}, "a step keeps none: want 1"},
 		{o, Step{Server: true, State: "server", Out: "tasks", Updates: []string{"broken"}}, "broken: update: damaged"},
 		{other, Step{Server: true, State: "server", Out: "tasks"}, "server: the config has changed since the run was"},
