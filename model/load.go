@@ -18,7 +18,7 @@ import (
 
 const (
 	weightsFile = "model.safetensors"
-	indexFile   = "model.safetensors.index.json"
+	indexEnd    = ".index.json" // behind the name of the file that is in shards
 )
 
 // Load reads a model folder: config.json, generation_config.json, and model.safetensors or its shards.
@@ -92,7 +92,11 @@ func openShards(fsys fs.FS, name string) (*shards, error) {
 	files := []string{weightsFile}
 	s := &shards{label: name + "/" + weightsFile}
 	if _, err := fs.Stat(fsys, weightsFile); errors.Is(err, fs.ErrNotExist) {
-		if files, err = readIndex(fsys, name); err != nil {
+		files, err = readIndex(fsys, name, weightsFile+indexEnd)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%s: no weights: want %s or %[2]s%s", name, weightsFile, indexEnd)
+		}
+		if err != nil {
 			return nil, err
 		}
 		s.label = name
@@ -108,18 +112,15 @@ func openShards(fsys fs.FS, name string) (*shards, error) {
 	return s, nil
 }
 
-// readIndex lists the shards that model.safetensors.index.json names.
-func readIndex(fsys fs.FS, name string) ([]string, error) {
-	data, err := files.Read(fsys, indexFile, maxJSON)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: no weights: want %s or %s", name, weightsFile, indexFile)
-	}
+// readIndex lists the shards that an index in a folder names.
+func readIndex(fsys fs.FS, folder, index string) ([]string, error) {
+	data, err := files.Read(fsys, index, maxJSON)
 	if err != nil {
-		return nil, fmt.Errorf("%s/%s: %w", name, indexFile, cause(err))
+		return nil, fmt.Errorf("%s/%s: %w", folder, index, cause(err))
 	}
 	files, err := parseIndex(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s/%s: %w", name, indexFile, err)
+		return nil, fmt.Errorf("%s/%s: %w", folder, index, err)
 	}
 	return files, nil
 }
@@ -196,9 +197,12 @@ func (s *shards) param(spec ParamSpec) (*Param, error) {
 	return p, nil
 }
 
-// Save writes config.json, generation_config.json and model.safetensors, each atomically, and makes dir if needed.
-// dtype is float32, bfloat16 or float16; "" is the dtype that the model was loaded from, or float32.
-func (m *Model) Save(dir, dtype string) error {
+// Save writes config.json, generation_config.json and model.safetensors or its shards, each atomically, and makes dir if
+// needed. dtype is float32, bfloat16 or float16; "" is the dtype that the model was loaded from, or float32.
+func (m *Model) Save(dir, dtype string) error { return Writer{}.Save(m, dir, dtype) }
+
+// Save is [Model.Save].
+func (w Writer) Save(m *Model, dir, dtype string) error {
 	dtype = cmp.Or(dtype, m.Config.DType, "float32")
 	stored, ok := fileDTypes[dtype]
 	if !ok {
@@ -217,7 +221,7 @@ func (m *Model) Save(dir, dtype string) error {
 	for i, p := range m.Params {
 		tensors[i] = Tensor{Name: p.Name, Shape: p.Shape, Floats: p.Data}
 	}
-	return writeTensorFile(filepath.Join(dir, weightsFile), tensors, stored, map[string]string{"format": "pt"})
+	return w.write(filepath.Join(dir, weightsFile), tensors, stored, map[string]string{"format": "pt"})
 }
 
 // largest are the largest values that round to a finite number of the dtype.

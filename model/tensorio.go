@@ -1,11 +1,12 @@
 package model
 
 import (
-	"bufio"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -13,7 +14,6 @@ import (
 
 	"github.com/gomlx/compute/dtypes/float16"
 	"github.com/gomlx/compute/shapes"
-	"github.com/google/renameio/v2"
 )
 
 // Tensor is a named array of a safetensors file; exactly one of Floats and Ints holds its elements, row-major.
@@ -25,13 +25,40 @@ type Tensor struct {
 }
 
 // WriteTensors writes a safetensors file atomically: path holds either the old content or all of the new. meta may be
-// nil.
+// nil. Tensors of more than 5 GB go into shards.
 func WriteTensors(path string, tensors []Tensor, meta map[string]string) error {
-	return writeTensorFile(path, tensors, "F32", meta)
+	return Writer{}.WriteTensors(path, tensors, meta)
 }
 
-// ReadTensors reads all tensors of a safetensors file, in the order of the file, and its metadata.
+// WriteTensors is the function of that name.
+func (w Writer) WriteTensors(path string, tensors []Tensor, meta map[string]string) error {
+	return w.write(path, tensors, "F32", meta)
+}
+
+// ReadTensors reads all tensors of a safetensors file or of its shards, in the order of the files, and the metadata.
 func ReadTensors(path string) ([]Tensor, map[string]string, error) {
+	dir, names := filepath.Dir(path), []string{filepath.Base(path)}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		shards, err := readIndex(os.DirFS(dir), dir, names[0]+indexEnd)
+		if err == nil {
+			names = shards
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return nil, nil, err
+		}
+	}
+	var all []Tensor
+	var meta map[string]string
+	for _, name := range names {
+		tensors, m, err := readFile(filepath.Join(dir, name))
+		if err != nil {
+			return nil, nil, err
+		}
+		all, meta = append(all, tensors...), m
+	}
+	return all, meta, nil
+}
+
+func readFile(path string) ([]Tensor, map[string]string, error) {
 	f, err := openTensors(os.DirFS(filepath.Dir(path)), filepath.Base(path), path)
 	if err != nil {
 		return nil, nil, err
@@ -71,27 +98,6 @@ func decodeInts(dtype string, b []byte, out []int64) {
 	for i := range len(b) / 8 {
 		out[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
 	}
-}
-
-// writeTensorFile writes path atomically. floats is the file's dtype for Floats tensors.
-func writeTensorFile(path string, tensors []Tensor, floats string, meta map[string]string) error {
-	f, err := renameio.NewPendingFile(path, renameio.WithPermissions(0o644))
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, cause(err))
-	}
-	defer f.Cleanup() //nolint:errcheck // nothing to do about a temporary file that cannot be removed
-	w := bufio.NewWriterSize(f, 1<<20)
-	err = encodeTensors(w, tensors, floats, meta)
-	if err == nil {
-		err = w.Flush()
-	}
-	if err == nil {
-		err = f.CloseAtomicallyReplace()
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, cause(err))
-	}
-	return nil
 }
 
 func encodeTensors(w io.Writer, tensors []Tensor, floats string, meta map[string]string) error {
