@@ -1,6 +1,7 @@
 package run
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +15,7 @@ import (
 // Names under checkpoints/. Those with a dot are unfinished, or about to be removed.
 const (
 	stepFormat     = "step-%08d"
+	bestFormat     = "best-%08d" // weights alone
 	temporaryStart = ".new-"
 	replacedStart  = ".replaced-"
 	removedStart   = ".removed-"
@@ -32,7 +34,8 @@ type Checkpoint struct {
 	verified bool // this process has compared its files with the manifest
 }
 
-func stepName(step int) string { return fmt.Sprintf(stepFormat, step) }
+func stepName(step int) string   { return fmt.Sprintf(stepFormat, step) }
+func bestFolder(step int) string { return fmt.Sprintf(bestFormat, step) }
 
 // stepOf reads the name of a checkpoint's folder, as stepName writes it.
 func stepOf(name string) (step int, ok bool) {
@@ -40,22 +43,54 @@ func stepOf(name string) (step int, ok bool) {
 	return step, err == nil && name == stepName(step)
 }
 
+// bestOf reads the name of a folder of the best weights, as bestFolder writes it.
+func bestOf(name string) (step int, ok bool) {
+	_, err := fmt.Sscanf(name, "best-%d", &step)
+	return step, err == nil && name == bestFolder(step)
+}
+
+// isCheckpoint reports whether a name is that of a finished checkpoint or of the best weights.
+func isCheckpoint(name string) bool {
+	_, step := stepOf(name)
+	_, best := bestOf(name)
+	return step || best
+}
+
 // CheckpointDir is the folder of a step's checkpoint.
 func (f *Folder) CheckpointDir(step int) string { return f.Path(checkpointsName, stepName(step)) }
 
+// Wrote is called with the size and SHA-256 of a file of a checkpoint that were computed while it was written. Other
+// files are read again.
+type Wrote func(path string, size int64, sum []byte)
+
 // WriteCheckpoint stores a checkpoint, and replaces an older one of the same step. write puts any files into dir, a
 // temporary folder. They are flushed to the disk with the records logged so far and listed in manifest.json; then the
-// folder gets its name. On an error the older checkpoints stay unchanged and the temporary folder is removed.
-func (f *Folder) WriteCheckpoint(step int, write func(dir string) error) (Checkpoint, error) {
-	final := f.CheckpointDir(step)
+// folder gets its name. On an error the older checkpoints stay unchanged and the temporary folder is removed. Records
+// and samples may be logged at the same time.
+func (f *Folder) WriteCheckpoint(step int, write func(dir string, wrote Wrote) error) (Checkpoint, error) {
+	return f.writeCheckpoint(step, f.CheckpointDir(step), write)
+}
+
+// WriteBest stores the weights of a step for [Folder.MarkBest] as WriteCheckpoint does. A run cannot resume from them.
+func (f *Folder) WriteBest(step int, write func(dir string, wrote Wrote) error) error {
+	_, err := f.writeCheckpoint(step, f.Path(checkpointsName, bestFolder(step)), write)
+	return err
+}
+
+func (f *Folder) writeCheckpoint(step int, final string, write func(dir string, wrote Wrote) error) (Checkpoint,
+	error) {
 	err := f.writeFolder("checkpoint", final, func(dir string) error {
-		if err := write(dir); err != nil {
+		known := map[string]fileEntry{}
+		err := write(dir, func(path string, size int64, sum []byte) {
+			known[path] = fileEntry{Size: size, SHA256: hex.EncodeToString(sum)}
+		})
+		if err != nil {
 			return err
 		}
 		if err := f.syncMetrics(); err != nil {
 			return err
 		}
-		return seal(dir, step)
+		return seal(dir, step, known)
 	})
 	if err != nil {
 		return Checkpoint{}, err
@@ -73,24 +108,34 @@ func (f *Folder) writeFolder(what, final string, write func(dir string) error) e
 	dir := filepath.Join(parent, temporaryStart+filepath.Base(final))
 	defer os.RemoveAll(dir) // place has renamed it, if there was no error
 	for _, do := range []func() error{
-		func() error { return freshFolder(dir) },
+		func() error { return f.freshFolder(dir) },
 		func() error { return write(dir) },
+		f.Held, // writing may take long
 		func() error { return place(dir, final) },
 		func() error { return syncDir(parent) },
 	} {
 		if err := do(); err != nil {
+			if lost := f.Held(); lost != nil {
+				return lost
+			}
 			return f.saveError(what, final, dir, err)
 		}
 	}
 	return nil
 }
 
-// freshFolder makes an empty folder and removes an older one.
-func freshFolder(dir string) error {
+// freshFolder makes an empty folder and removes an older one. It never makes the run folder, which may have been taken
+// away.
+func (f *Folder) freshFolder(dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
-	return os.MkdirAll(dir, 0o777)
+	if parent := filepath.Dir(dir); parent != f.Path() {
+		if err := os.Mkdir(parent, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return os.Mkdir(dir, 0o777)
 }
 
 // place gives a finished folder its name. A folder cannot be renamed over another, so an older one is renamed first;
@@ -227,7 +272,8 @@ func (f *Folder) ReadCheckpoint(c Checkpoint, read func(dir string) error) error
 	return nil
 }
 
-// Prune removes all checkpoints except the newest keep (at least one) and the best.
+// Prune removes all checkpoints except the newest keep (at least one), and all best weights except those that best.json
+// names, and those that were the best at a checkpoint that is kept.
 func (f *Folder) Prune(keep int) error {
 	all, err := f.All()
 	if err != nil {
@@ -237,12 +283,36 @@ func (f *Folder) Prune(keep int) error {
 	if err != nil {
 		return err
 	}
-	for _, c := range all[:max(0, len(all)-max(1, keep))] {
-		if best != nil && best.Step == c.Step {
+	bests, kept := []*Best{best}, map[string]bool{}
+	for _, c := range all[max(0, len(all)-max(1, keep)):] {
+		kept[filepath.Base(c.Dir)] = true
+		if s, err := ReadState(c.Dir); err == nil { // no run resumes from a damaged one
+			bests = append(bests, s.Best)
+		}
+	}
+	for _, b := range bests {
+		if b == nil {
 			continue
 		}
-		if err := discard(c.Dir); err != nil {
-			return fmt.Errorf("old checkpoint %s cannot be removed: %w", c.Dir, Cause(err))
+		if name, err := f.bestName(b.Step); err == nil {
+			kept[name] = true
+		}
+	}
+	return f.discardExcept(kept)
+}
+
+func (f *Folder) discardExcept(kept map[string]bool) error {
+	entries, err := entriesOf(f.Path(checkpointsName))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !e.IsDir() || !isCheckpoint(e.Name()) || kept[e.Name()] {
+			continue
+		}
+		dir := f.Path(checkpointsName, e.Name())
+		if err := discard(dir); err != nil {
+			return fmt.Errorf("old checkpoint %s cannot be removed: %w", dir, Cause(err))
 		}
 	}
 	return nil
@@ -260,43 +330,63 @@ func discard(dir string) error {
 	return os.RemoveAll(aside)
 }
 
-// Best names the best checkpoint so far. [State] has it too, so that a resumed run knows it as of its checkpoint.
+// Best names the best weights so far. [State] has it too, so that a resumed run knows it as of its checkpoint.
 type Best struct {
 	Step       int     `json:"step"`
 	Metric     string  `json:"metric"`
 	Value      float64 `json:"value"`
-	Checkpoint string  `json:"checkpoint,omitempty"` // its folder, with slashes, relative to the run folder
+	Checkpoint string  `json:"checkpoint,omitempty"` // the folder of the weights, with slashes, relative to the run folder
 }
 
-// MarkBest writes the checkpoint of a step into best.json.
+// bestName finds the folder with the best weights of a step. Older versions left them in the step's checkpoint.
+func (f *Folder) bestName(step int) (name string, err error) {
+	for _, name = range []string{bestFolder(step), stepName(step)} {
+		if _, err = os.Stat(f.Path(checkpointsName, name)); err == nil {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("best checkpoint: %s cannot be read: %w", f.Path(checkpointsName, name), Cause(err))
+}
+
+// MarkBest writes the weights of a step into best.json.
 func (f *Folder) MarkBest(step int, metric string, value float64) error {
 	if !finite(value) {
 		return fmt.Errorf("best checkpoint: %s is %v at step %d, want a finite number", metric, value, step)
 	}
-	if _, err := os.Stat(f.CheckpointDir(step)); err != nil {
-		return fmt.Errorf("best checkpoint: %s cannot be read: %w", f.CheckpointDir(step), Cause(err))
+	name, err := f.bestName(step)
+	if err != nil {
+		return err
 	}
-	return f.replaceJSON(bestName, Best{step, metric, value, checkpointsName + "/" + stepName(step)})
+	return f.replaceJSON(bestFile, Best{step, metric, value, checkpointsName + "/" + name})
 }
 
 // RestoreBest sets best.json to the best of a checkpoint's [State], for a run that resumes from an earlier step. It
 // removes best.json if that best is nil, or its checkpoint no longer exists.
 func (f *Folder) RestoreBest(b *Best) error {
 	if b != nil {
-		if _, err := os.Stat(f.CheckpointDir(b.Step)); err == nil {
+		if _, err := f.bestName(b.Step); err == nil {
 			return f.MarkBest(b.Step, b.Metric, b.Value)
 		}
 	}
-	if err := os.Remove(f.Path(bestName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s cannot be removed: %w", f.Path(bestName), Cause(err))
+	if err := os.Remove(f.Path(bestFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s cannot be removed: %w", f.Path(bestFile), Cause(err))
 	}
 	return nil
+}
+
+// ReadBest verifies the weights that best.json names and loads them with read.
+func (f *Folder) ReadBest(b *Best, read func(dir string) error) error {
+	name, err := f.bestName(b.Step)
+	if err != nil {
+		return err
+	}
+	return f.ReadCheckpoint(Checkpoint{Step: b.Step, Dir: f.Path(checkpointsName, name)}, read)
 }
 
 // Best reads best.json. It is nil if the file does not exist.
 func (f *Folder) Best() (*Best, error) {
 	best := new(Best)
-	switch err := readJSON(f.Path(bestName), "a best.json of posttrain", best); {
+	switch err := readJSON(f.Path(bestFile), "a best.json of posttrain", best); {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
 	case err != nil:

@@ -19,7 +19,7 @@ import (
 func save(t *testing.T, f *Folder, steps ...int) {
 	t.Helper()
 	for _, step := range steps {
-		if _, err := f.WriteCheckpoint(step, writeContent(step)); err != nil {
+		if _, err := f.WriteCheckpoint(step, unhashed(writeContent(step))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -40,7 +40,7 @@ func steps(t *testing.T, f *Folder) []int {
 
 func TestCheckpointRoundTrip(t *testing.T) {
 	f := newFolder(t)
-	c, err := f.WriteCheckpoint(10, writeContent(10))
+	c, err := f.WriteCheckpoint(10, unhashed(writeContent(10)))
 	if err != nil || filepath.Base(c.Dir) != "step-00000010" {
 		t.Fatalf("%+v, %v", c, err)
 	}
@@ -173,7 +173,7 @@ func TestCheckpointFlushesTheRecords(t *testing.T) {
 	if err := errors.Join(os.Remove(path), os.Symlink(path, path)); err != nil { // what cannot be flushed any more
 		t.Fatal(err)
 	}
-	_, err := f.WriteCheckpoint(1, func(string) error { return nil })
+	_, err := f.WriteCheckpoint(1, func(string, Wrote) error { return nil })
 	wantError(t, err, "checkpoint not saved", metricsName+" cannot be flushed")
 	if got := steps(t, f); len(got) != 0 {
 		t.Errorf("checkpoints %v, want none", got)
@@ -247,6 +247,76 @@ func TestBest(t *testing.T) {
 	}
 }
 
+// TestBestWeights: the best weights have a folder of their own, from which no run resumes. It stays while best.json or a
+// checkpoint that is kept names it.
+func TestBestWeights(t *testing.T) {
+	f := newFolder(t)
+	at := func(step, best int) func(string, Wrote) error {
+		return func(dir string, _ Wrote) error {
+			return State{Step: step, Best: &Best{Step: best, Metric: "eval_loss", Value: 1 / float64(step)}}.Write(dir)
+		}
+	}
+	for step, best := range map[int]int{10: 10, 20: 10, 30: 30} {
+		if _, err := f.WriteCheckpoint(step, at(step, best)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, step := range []int{5, 10, 25, 30} {
+		if err := f.WriteBest(step, unhashed(writeContent(step))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.MarkBest(30, "eval_loss", 0.5); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Prune(2); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	entries, _ := os.ReadDir(f.Path(checkpointsName))
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if want := "[best-00000010 best-00000030 step-00000020 step-00000030]"; fmt.Sprint(names) != want {
+		t.Errorf("%v, want %s", names, want)
+	}
+	best, err := f.Best()
+	if err != nil || best.Checkpoint != "checkpoints/best-00000030" {
+		t.Fatalf("%+v, %v", best, err)
+	}
+	if err := f.ReadBest(best, checkContent(30)); err != nil {
+		t.Error(err)
+	}
+	// Resumed from step 20, when step 10 was the best.
+	if err := f.RestoreBest(&Best{Step: 10, Metric: "eval_loss", Value: 0.1}); err != nil {
+		t.Fatal(err)
+	}
+	path := f.Path(checkpointsName, "best-00000010", "weights.bin")
+	if err := os.Truncate(path, 100); err != nil {
+		t.Fatal(err)
+	}
+	if best, err = f.Best(); err != nil || best.Step != 10 {
+		t.Fatalf("%+v, %v", best, err)
+	}
+	wantError(t, f.ReadBest(best, checkContent(10)), path)
+}
+
+// TestDigestOfTheWriter: a file whose SHA-256 its writer knows is not read again, so that a wrong one is stored.
+func TestDigestOfTheWriter(t *testing.T) {
+	f := newFolder(t)
+	_, err := f.WriteCheckpoint(1, func(dir string, wrote Wrote) error {
+		path := filepath.Join(dir, "weights.bin")
+		wrote(path, 3, make([]byte, 32))
+		return os.WriteFile(path, []byte("abc"), 0o666)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, warnings, _ := f.Latest()
+	wantError(t, errors.New(string(warnings[0])), "weights.bin is damaged: its SHA-256 begins with ba7816bf, "+
+		"want 00000000")
+}
+
 func TestStateRoundTrip(t *testing.T) {
 	pcg := rand.NewPCG(1, 2)
 	pcg.Uint64()
@@ -300,17 +370,17 @@ func TestDiskFull(t *testing.T) {
 		}
 		return os.WriteFile(filepath.Join(dir, "weights.bin"), []byte("w"), 0o666)
 	}
-	_, err := f.WriteCheckpoint(10, full)
+	_, err := f.WriteCheckpoint(10, unhashed(full))
 	wantError(t, err, f.Path(checkpointsName, "step-00000010", "weights.bin"), "no space left on device",
 		"no checkpoint yet")
 
 	save(t, f, 10)
-	_, err = f.WriteCheckpoint(20, full)
+	_, err = f.WriteCheckpoint(20, unhashed(full))
 	wantError(t, err, f.Path(checkpointsName, "step-00000020", "weights.bin"), "no space left on device", stepName(10))
 	if !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("%v does not unwrap to ENOSPC", err)
 	}
-	_, err = f.WriteCheckpoint(10, full) // a failed replacement
+	_, err = f.WriteCheckpoint(10, unhashed(full)) // a failed replacement
 	wantError(t, err, "no space left on device")
 	checkLatest(t, f, 10, 10)
 	if entries, _ := os.ReadDir(f.Path(checkpointsName)); len(entries) != 1 {

@@ -22,7 +22,7 @@ const (
 	summaryName     = "summary.txt"
 	summaryJSONName = "summary.json" // the same in numbers
 	modelName       = "model"
-	bestName        = "best.json"
+	bestFile        = "best.json"
 	checkpointsName = "checkpoints"
 	lockName        = "lock"
 )
@@ -42,10 +42,11 @@ const (
 )
 
 // ownNames are the files that this package and its callers write under a temporary name, in every run folder.
-var ownNames = []string{configName, metricsName, samplesName, curvesName, summaryName, summaryJSONName, bestName,
+var ownNames = []string{configName, metricsName, samplesName, curvesName, summaryName, summaryJSONName, bestFile,
 	BeforeName, ReferenceName, ReferenceEvalName, TestBeforeName, TestAfterName}
 
-// Folder is the folder of one run, locked against other processes. It is not safe for concurrent use.
+// Folder is the folder of one run, locked against other processes. It is not safe for concurrent use, but checkpoints
+// may be written while lines are logged.
 type Folder struct {
 	Dir   string
 	claim *claim // nil after Close
@@ -152,8 +153,7 @@ func Open(dir string) (*Folder, error) {
 // temporary files and folders, no others.
 func (f *Folder) tidy() error {
 	isModel := func(name string) bool { return name == modelName }
-	isStep := func(name string) bool { _, ok := stepOf(name); return ok }
-	for dir, finished := range map[string]func(name string) bool{f.Dir: isModel, f.Path(checkpointsName): isStep} {
+	for dir, finished := range map[string]func(string) bool{f.Dir: isModel, f.Path(checkpointsName): isCheckpoint} {
 		if err := restoreReplaced(dir, finished); err != nil {
 			return err
 		}

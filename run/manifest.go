@@ -37,8 +37,9 @@ func flush(dir string) error {
 	})
 }
 
-// seal flushes every file under dir to the disk and lists them in manifest.json.
-func seal(dir string, step int) error {
+// seal flushes every file under dir to the disk and lists them in manifest.json. It reads those that are not known by
+// their paths.
+func seal(dir string, step int, known map[string]fileEntry) error {
 	if err := flush(dir); err != nil {
 		return err
 	}
@@ -51,7 +52,10 @@ func seal(dir string, step int) error {
 		if err != nil {
 			return err
 		}
-		e, err := describe(dir, filepath.ToSlash(name))
+		e, ok := known[path]
+		if e.Name = filepath.ToSlash(name); !ok {
+			e, err = describe(dir, e.Name)
+		}
 		m.Files = append(m.Files, e)
 		return err
 	})
