@@ -174,12 +174,12 @@ func (j *Job) Save(l Loop) (best *run.Best, err error) {
 	if best, err = l.LoadBest(); err != nil {
 		return nil, err
 	}
-	t, _, err := j.Learner.Read()
+	weights, err := j.Learner.ReadWeights()
 	if err != nil {
 		return nil, err
 	}
 	err = j.Run.WriteModel(func(dir string) error {
-		return j.Exporter().Write(dir, t.Weights, j.saveDType(j.Train))
+		return j.Exporter().Write(dir, weights, j.saveDType(j.Train))
 	})
 	if err != nil {
 		return nil, err

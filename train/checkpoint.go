@@ -2,6 +2,7 @@ package train
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -20,17 +21,26 @@ const (
 type Exporter struct {
 	Model     *model.Model
 	Tokenizer interface{ CopyTo(dir string) error } // nil: none is written
+	MaxBytes  int64                                 // of the tensors in a file; 0: 5 GB
 }
 
 // Write stores weights, in the order of the model's parameters, as a model folder.
 func (x Exporter) Write(dir string, weights [][]float32, dtype string) error {
+	return x.write(x.writer(nil), dir, weights, dtype)
+}
+
+func (x Exporter) writer(wrote run.Wrote) model.Writer {
+	return model.Writer{MaxBytes: x.MaxBytes, Wrote: wrote}
+}
+
+func (x Exporter) write(w model.Writer, dir string, weights [][]float32, dtype string) error {
 	m := &model.Model{Config: x.Model.Config}
 	for i, p := range x.Model.Params {
 		q := *p
 		q.Data = weights[i]
 		m.Params = append(m.Params, &q)
 	}
-	if err := m.Save(dir, dtype); err != nil {
+	if err := w.Save(m, dir, dtype); err != nil {
 		return err
 	}
 	if x.Tokenizer == nil {
@@ -39,17 +49,26 @@ func (x Exporter) Write(dir string, weights [][]float32, dtype string) error {
 	return x.Tokenizer.CopyTo(dir)
 }
 
-// WriteCheckpoint stores weights and moments in a checkpoint under way.
-func (x Exporter) WriteCheckpoint(dir string, t Tensors) error {
-	if err := x.Write(filepath.Join(dir, checkpointModel), t.Weights, "float32"); err != nil {
+// WriteCheckpoint stores weights and moments in a checkpoint under way. wrote may be nil.
+func (x Exporter) WriteCheckpoint(dir string, t Tensors, wrote run.Wrote) error {
+	if err := x.WriteBest(dir, t.Weights, wrote); err != nil {
 		return err
 	}
 	for name, data := range map[string][][]float32{firstMoments: t.First, secondMoments: t.Second} {
-		if err := model.WriteTensors(filepath.Join(dir, name), x.nameTensors(data), nil); err != nil {
+		if err := x.writer(wrote).WriteTensors(filepath.Join(dir, name), x.nameTensors(data), nil); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// WriteBest stores weights alone in a checkpoint under way. wrote may be nil.
+func (x Exporter) WriteBest(dir string, weights [][]float32, wrote run.Wrote) error {
+	dir = filepath.Join(dir, checkpointModel)
+	if err := os.Mkdir(dir, 0o777); err != nil { // without its parents, which may have been taken away
+		return err
+	}
+	return x.write(x.writer(wrote), dir, weights, "float32")
 }
 
 func (x Exporter) nameTensors(data [][]float32) []model.Tensor {
@@ -60,14 +79,22 @@ func (x Exporter) nameTensors(data [][]float32) []model.Tensor {
 	return tensors
 }
 
-// ReadCheckpoint reads the weights and moments of a checkpoint.
-func (x Exporter) ReadCheckpoint(dir string) (t Tensors, err error) {
+// ReadBest reads the weights of a checkpoint.
+func (x Exporter) ReadBest(dir string) (weights [][]float32, err error) {
 	m, err := model.Load(filepath.Join(dir, checkpointModel))
 	if err != nil {
-		return t, err
+		return nil, err
 	}
 	for _, p := range m.Params {
-		t.Weights = append(t.Weights, p.Data)
+		weights = append(weights, p.Data)
+	}
+	return weights, nil
+}
+
+// ReadCheckpoint reads the weights and moments of a checkpoint.
+func (x Exporter) ReadCheckpoint(dir string) (t Tensors, err error) {
+	if t.Weights, err = x.ReadBest(dir); err != nil {
+		return t, err
 	}
 	if t.First, err = x.moments(filepath.Join(dir, firstMoments)); err != nil {
 		return t, err

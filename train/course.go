@@ -1,11 +1,13 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +24,9 @@ var ErrInterrupted = errors.New("interrupted")
 // Where there is an evaluation, it runs before the first step, every EvalEvery steps and after the last step. The best
 // checkpoint is that of the best evaluated step. Step 0 counts too: if no step improved on the model that training
 // started from, that model is the best. [Course.LoadBest] gives the weights of the best checkpoint.
+//
+// Checkpoints are written while the next steps go on: a step waits for the copy of the state, and for the checkpoint
+// before if that is still being written. One that is due by time does not wait, but follows later.
 type Course struct {
 	Learner    *Learner
 	Folder     *run.Folder // nil: nothing is logged or saved
@@ -39,8 +44,9 @@ type Course struct {
 	window    *Metrics // since the last metrics line
 	tokens    float64  // since the run began
 	evaluated int      // the last step that was evaluated; -1: none
-	clean     bool     // a checkpoint holds the present state
+	clean     bool     // a checkpoint holds the present state, or is about to
 	saved     time.Time
+	writer    writer
 }
 
 // Plan is what a loop does.
@@ -71,22 +77,31 @@ func (c *Course) Begin(p Plan) {
 func (c *Course) Follow(ctx context.Context, p Plan) error {
 	c.Begin(p)
 	c.saved = c.now()
+	err := c.steps(ctx)
+	if written := c.writer.wait(); err == nil || errors.Is(err, ErrInterrupted) {
+		err = cmp.Or(written, err)
+	}
+	if err == nil || errors.Is(err, ErrInterrupted) {
+		return err
+	}
+	return c.explain(err)
+}
+
+// steps runs the steps. A checkpoint may still be written when it ends.
+func (c *Course) steps(ctx context.Context) error {
 	for {
 		err := c.between(ctx)
-		if err == nil && c.State.Step >= p.Total {
+		if err == nil && c.State.Step >= c.plan.Total {
 			return nil
 		}
 		if err == nil {
-			err = p.Step(ctx)
+			err = c.plan.Step(ctx)
 		}
 		if errors.Is(err, ErrInterrupted) {
-			if err := c.save(false); err != nil {
-				return err
-			}
-			return ErrInterrupted
+			return cmp.Or(c.save(true, false), err)
 		}
 		if err != nil {
-			return c.explain(err)
+			return err
 		}
 	}
 }
@@ -98,9 +113,12 @@ func (c *Course) between(ctx context.Context) (err error) {
 	if err := c.held(); err != nil {
 		return err
 	}
+	if err := c.writer.check(); err != nil {
+		return err
+	}
 	if c.plan.Evaluate != nil && c.evaluated != step && (step == 0 || last || due(step, c.plan.Options.EvalEvery)) {
 		if c.late() {
-			if err := c.save(false); err != nil {
+			if err := c.save(true, false); err != nil {
 				return err
 			}
 		}
@@ -108,10 +126,9 @@ func (c *Course) between(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if best || last || step > 0 && due(step, c.plan.Options.CheckpointEvery) || c.late() {
-		if err := c.save(best); err != nil {
-			return err
-		}
+	whole := last || step > 0 && due(step, c.plan.Options.CheckpointEvery) || c.late()
+	if err := c.save(whole, best); err != nil {
+		return err
 	}
 	if ctx.Err() != nil && !last {
 		return ErrInterrupted
@@ -129,10 +146,10 @@ func (c *Course) held() error {
 
 func due(step, every int) bool { return every > 0 && step%every == 0 }
 
-// late reports whether a checkpoint is due by time.
+// late reports whether a checkpoint is due by time. It waits for the one before.
 func (c *Course) late() bool {
 	most := c.plan.Options.CheckpointMinutes
-	return most > 0 && c.now().Sub(c.saved).Minutes() >= most
+	return most > 0 && c.now().Sub(c.saved).Minutes() >= most && !c.writer.busy()
 }
 
 func (c *Course) now() time.Time {
@@ -212,36 +229,68 @@ func (c *Course) Notice(format string, args ...any) {
 // Names of a course's own numbers in run.State.Metrics.
 const tokensKey, updatesKey, evaluatedKey = "tokens", "updates", "validated"
 
-// save writes a checkpoint of the present state, unless there is one, and removes those that are not kept.
-func (c *Course) save(best bool) error {
-	if c.clean || c.Folder == nil {
+// save writes a checkpoint of the present state, unless there is one, and the present weights if they are the best. Then
+// it removes those that are not kept. It returns when the state is copied.
+func (c *Course) save(whole, best bool) error {
+	whole = whole && !c.clean
+	if c.Folder == nil || !whole && !best {
 		return nil
 	}
-	t, updates, err := c.Learner.Read()
+	if err := c.writer.wait(); err != nil { // before the copy: there is never more than one
+		return err
+	}
+	state, t, err := c.copyState(whole)
 	if err != nil {
 		return err
 	}
+	if whole {
+		c.clean, c.saved = true, c.now()
+	}
+	return c.writer.start(func() error { return c.write(state, t, best) })
+}
+
+// copyState copies what a checkpoint holds: everything, or the weights alone.
+func (c *Course) copyState(whole bool) (run.State, Tensors, error) {
+	if !whole {
+		weights, err := c.Learner.ReadWeights()
+		return c.State, Tensors{Weights: weights}, err
+	}
+	t, updates, err := c.Learner.Read()
 	now, state := c.identity(), c.State
 	state.Seed, state.ConfigHash, state.Engine, state.Data = now.Seed, now.ConfigHash, now.Engine, now.Data
 	state.Metrics = c.window.Pack()
 	maps.Copy(state.Metrics, c.Kept)
 	state.Metrics[tokensKey], state.Metrics[updatesKey] = c.tokens, float64(updates)
 	state.Metrics[evaluatedKey] = float64(c.evaluated)
-	_, err = c.Folder.WriteCheckpoint(state.Step, func(dir string) error {
-		if err := c.exporter().WriteCheckpoint(dir, t); err != nil {
+	return state, t, err
+}
+
+// write writes what copyState gave. The best weights come first: a checkpoint names no others.
+func (c *Course) write(state run.State, t Tensors, best bool) error {
+	if best {
+		err := c.Folder.WriteBest(state.Step, func(dir string, wrote run.Wrote) error {
+			return c.exporter().WriteBest(dir, t.Weights, wrote)
+		})
+		if err != nil {
 			return err
 		}
-		return state.Write(dir)
-	})
-	if err != nil {
-		return err
+	}
+	if t.First != nil {
+		_, err := c.Folder.WriteCheckpoint(state.Step, func(dir string, wrote run.Wrote) error {
+			if err := c.exporter().WriteCheckpoint(dir, t, wrote); err != nil {
+				return err
+			}
+			return state.Write(dir)
+		})
+		if err != nil {
+			return err
+		}
 	}
 	if best {
 		if err := c.Folder.MarkBest(state.Step, state.Best.Metric, state.Best.Value); err != nil {
 			return err
 		}
 	}
-	c.clean, c.saved = true, c.now()
 	return c.Folder.Prune(c.plan.Options.CheckpointKeep)
 }
 
@@ -267,7 +316,10 @@ func (c *Course) Restore(p Plan) ([]run.Warning, error) {
 	c.plan = p
 	newest, warnings, err := c.Folder.Latest()
 	if errors.Is(err, run.ErrNoCheckpoint) && len(warnings) == 0 {
-		return nil, c.cut(-1)
+		if err := c.cut(-1); err != nil {
+			return nil, err
+		}
+		return nil, cmp.Or(c.Folder.RestoreBest(nil), c.Folder.Prune(p.Options.CheckpointKeep))
 	}
 	if err != nil {
 		return warnings, err
@@ -308,7 +360,11 @@ func (c *Course) load(dir string) error {
 	if err := checkSameRun(s, c.identity()); err != nil {
 		return err
 	}
-	if err := c.loadTensors(dir, int(s.Metrics[updatesKey])); err != nil {
+	t, err := c.exporter().ReadCheckpoint(dir)
+	if err != nil {
+		return err
+	}
+	if err := c.Learner.Write(t, int(s.Metrics[updatesKey])); err != nil {
 		return err
 	}
 	c.State, c.clean = s, true
@@ -321,14 +377,6 @@ func (c *Course) load(dir string) error {
 		return strings.HasPrefix(name, sumOf) || strings.HasPrefix(name, weightOf)
 	})
 	return nil
-}
-
-func (c *Course) loadTensors(dir string, updates int) error {
-	t, err := c.exporter().ReadCheckpoint(dir)
-	if err != nil {
-		return err
-	}
-	return c.Learner.Write(t, updates)
 }
 
 // checkSameRun refuses to continue a run with another seed, config, engine or data than it was started with.
@@ -359,8 +407,13 @@ func (c *Course) LoadBest() (*run.Best, error) {
 	if best == nil || err != nil {
 		return nil, err
 	}
-	saved := run.Checkpoint{Step: best.Step, Dir: c.Folder.CheckpointDir(best.Step)}
-	return best, c.Folder.ReadCheckpoint(saved, func(dir string) error { return c.loadTensors(dir, 0) })
+	return best, c.Folder.ReadBest(best, func(dir string) error {
+		weights, err := c.exporter().ReadBest(dir)
+		if err != nil {
+			return err
+		}
+		return c.Learner.WriteWeights(weights)
+	})
 }
 
 // BadWeights is an error that the weights of the present step caused, such as a loss that is not finite.
@@ -382,10 +435,14 @@ func (c *Course) explain(err error) error {
 		before--
 	}
 	good, _, e := c.Folder.LatestBefore(before)
-	if e != nil {
-		return fmt.Errorf("%w (there is no good checkpoint yet)", err)
+	if e == nil {
+		return fmt.Errorf("%w (the last good checkpoint is %s)", err, good.Dir)
 	}
-	return fmt.Errorf("%w (the last good checkpoint is %s)", err, good.Dir)
+	if best, e := c.Folder.Best(); e == nil && best != nil {
+		return fmt.Errorf("%w (there is no good checkpoint yet; the best weights are %s)", err,
+			c.Folder.Path(filepath.FromSlash(best.Checkpoint)))
+	}
+	return fmt.Errorf("%w (there is no good checkpoint yet)", err)
 }
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }

@@ -2,8 +2,11 @@ package train
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -72,6 +75,14 @@ func ticking(by time.Duration) func() time.Time {
 	}
 }
 
+// written waits until the checkpoint under way is on the disk.
+func written(t *testing.T, l *Loop) {
+	t.Helper()
+	if err := l.writer.wait(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestCheckpointByTime: at the end of a step of 50 seconds, the newest checkpoint is never older than the two minutes
 // and that step.
 func TestCheckpointByTime(t *testing.T) {
@@ -80,6 +91,7 @@ func TestCheckpointByTime(t *testing.T) {
 	mustFollow(t, filepath.Join(t.TempDir(), "run"), func(l *Loop) {
 		l.Eval, l.Options.CheckpointMinutes, l.Clock = nil, 2, func() time.Time { return now }
 		l.OnStep = func(step, _ int, _ map[string]float64) {
+			written(t, l)
 			newest := 0
 			if c, _, err := l.Folder.Latest(); err == nil {
 				newest = c.Step
@@ -114,6 +126,7 @@ func TestKilledAfterAnEvaluation(t *testing.T) {
 			case 7: // a checkpoint is due before the evaluation
 				now = now.Add(time.Hour)
 			case 8: // and none after it
+				written(t, l)
 				if c, _, err := l.Folder.Latest(); err != nil || c.Step != 7 || l.evaluated != 7 {
 					t.Errorf("the newest checkpoint is of step %d, %v, the last evaluation of step %d", c.Step, err,
 						l.evaluated)
@@ -138,7 +151,8 @@ func TestLostFolderStopsTheRun(t *testing.T) {
 		l.Options.LogEvery = 100
 		l.OnStep = func(step, _ int, _ map[string]float64) {
 			if steps = step; step == 2 {
-				os.RemoveAll(dir)
+				for os.RemoveAll(dir) != nil { // a checkpoint that is being written makes new files
+				}
 			}
 		}
 	})
@@ -148,4 +162,80 @@ func TestLostFolderStopsTheRun(t *testing.T) {
 	if _, err := os.Stat(dir); err == nil {
 		t.Errorf("%s was made again", dir)
 	}
+}
+
+// slowTokenizer is a part of a checkpoint whose writing a test holds up, or lets fail.
+type slowTokenizer struct{ write func(dir string) error }
+
+func (s slowTokenizer) CopyTo(dir string) error { return s.write(dir) }
+
+// TestStepsDoNotWaitForCheckpoints: a checkpoint by time is written while the steps after it run, and the next one that
+// is due by time does not wait for it. The run ends in the same bits.
+func TestStepsDoNotWaitForCheckpoints(t *testing.T) {
+	dirs := t.TempDir()
+	whole, slow := filepath.Join(dirs, "whole"), filepath.Join(dirs, "slow")
+	mustFollow(t, whole, func(l *Loop) { l.Eval = nil })
+	now, release := time.Unix(0, 0), make(chan bool)
+	var saved []int
+	mustFollow(t, slow, func(l *Loop) {
+		l.Eval, l.Options.CheckpointMinutes, l.Clock = nil, 1, func() time.Time { return now }
+		l.Export.Tokenizer = slowTokenizer{func(string) error {
+			<-release
+			return nil
+		}}
+		l.OnStep = func(step, _ int, _ map[string]float64) {
+			now = now.Add(50 * time.Second) // the first is due after step 2
+			if all, err := l.Folder.All(); err != nil || len(all) != 0 && step < 7 {
+				t.Errorf("step %d: %v, %v: want no checkpoint, since writing it is held up", step, all, err)
+			}
+			switch step {
+			case 6:
+				close(release)
+				written(t, l)
+			case 7:
+				saved = append(saved, int(l.saved.Unix()))
+			}
+		}
+	})
+	if len(saved) != 1 || saved[0] != 300 {
+		t.Errorf("the second checkpoint has the state of second %v: want 300, after step 6", saved)
+	}
+	testkit.SameFiles(t, whole, slow, testkit.CheckpointFiles(fewSteps)...)
+	testkit.SameMetrics(t, whole, slow)
+}
+
+// TestDiskFullInTheBackground: a checkpoint that cannot be written while steps run ends the run at the next step, in one
+// line. The one before is intact, nothing half written is left, and the run continues to the same bits.
+func TestDiskFullInTheBackground(t *testing.T) {
+	dirs := t.TempDir()
+	whole, full := filepath.Join(dirs, "whole"), filepath.Join(dirs, "full")
+	mustFollow(t, whole, func(*Loop) {})
+	last := 0
+	err := follow(t, full, func(l *Loop) {
+		l.Options.CheckpointEvery = 3
+		l.Export.Tokenizer = slowTokenizer{func(dir string) error {
+			if !strings.Contains(dir, "step-00000006") {
+				return nil
+			}
+			return &fs.PathError{Op: "write", Path: filepath.Join(dir, "tokenizer.json"), Err: syscall.ENOSPC}
+		}}
+		l.OnStep = func(step, _ int, _ map[string]float64) {
+			if last = step; step == 7 {
+				for l.writer.busy() {
+					time.Sleep(time.Millisecond)
+				}
+			}
+		}
+	})
+	want := "checkpoint not saved: " + filepath.Join(full, "checkpoints", "step-00000006", "model", "tokenizer.json") +
+		": no space left on device (the last checkpoint is intact: " +
+		filepath.Join(full, "checkpoints", "step-00000003") + ")"
+	if err == nil || err.Error() != want || last != 7 {
+		t.Errorf("after step %d: %v\nwant after step 7: %s", last, err, want)
+	}
+	if left, _ := filepath.Glob(filepath.Join(full, "checkpoints", ".*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	mustFollow(t, full, func(*Loop) {})
+	sameRuns(t, whole, full)
 }

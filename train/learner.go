@@ -67,6 +67,24 @@ func (l *Learner) Read() (Tensors, int, error) {
 	return t, l.updates, err
 }
 
+// ReadWeights copies the weights to the host.
+func (l *Learner) ReadWeights() ([][]float32, error) {
+	var all [][]float32
+	for _, b := range l.store.weights() {
+		x, err := backend.Floats(b)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, slices.Clone(x))
+	}
+	return all, nil
+}
+
+// WriteWeights replaces the weights. The moments are lost: no update may follow.
+func (l *Learner) WriteWeights(weights [][]float32) error {
+	return l.store.write(Tensors{Weights: weights})
+}
+
 // Write replaces weights, moments and the number of updates that the moments have seen.
 func (l *Learner) Write(t Tensors, updates int) error {
 	l.updates = updates

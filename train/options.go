@@ -51,7 +51,7 @@ type Options struct {
 	CheckpointEvery int `yaml:"checkpoint_every" want:">=0"`
 	// most minutes without a checkpoint, beside the step or evaluation under way; 0: only by steps
 	CheckpointMinutes float64 `yaml:"checkpoint_minutes" want:">=0" zero:"only by steps"`
-	// how many of the newest are kept, beside the best
+	// how many of the newest are kept, beside the best weights
 	CheckpointKeep int `yaml:"checkpoint_keep" want:">=1"`
 }
 

@@ -22,7 +22,7 @@ type store interface {
 	update(rule AdamW, t int, rate float64) (norm float64, err error)
 	// read copies weights and both moments to the host.
 	read() (Tensors, error)
-	// write replaces weights and both moments.
+	// write replaces weights and both moments. Without moments, no update may follow.
 	write(Tensors) error
 	close()
 }

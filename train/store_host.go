@@ -185,8 +185,10 @@ func (s *hostStore) write(t Tensors) error {
 	s.needMoments()
 	for i := range s.views {
 		copy(s.views[i], t.Weights[i])
-		copy(s.first[i], t.First[i])
-		copy(s.second[i], t.Second[i])
+		if t.First != nil {
+			copy(s.first[i], t.First[i])
+			copy(s.second[i], t.Second[i])
+		}
 	}
 	return nil
 }
@@ -200,9 +202,7 @@ func (s *hostStore) close() {
 
 func clone(xs [][]float32) [][]float32 {
 	out := slices.Clone(xs)
-	for i, x := range xs {
-		out[i] = slices.Clone(x)
-	}
+	backend.Parallel(len(xs), func(i int) { out[i] = slices.Clone(xs[i]) })
 	return out
 }
 

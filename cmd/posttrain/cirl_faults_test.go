@@ -176,7 +176,7 @@ func TestCIRLNaN(t *testing.T) {
 	o := cli(t, tinyCIRL(6, "--set", "train.learning_rate=1e30", "--set", "validation.every=0", "--set",
 		"grpo.updates_per_rollout=1", "--set", "train.warmup_steps=0")...)
 	checkRefusal(t, o, faultCase{code: 1, says: []string{"step 2", "NaN",
-		"the last good checkpoint is out/checkpoints/step-00000000"}})
+		"the best weights are out/checkpoints/best-00000000"}})
 }
 
 // TestResumeOfAChangedCIRL: config, items and engine belong to the run.

@@ -267,7 +267,7 @@ var faults = []faultCase{
 		[]string{"step 2", "NaN", "pairs.jsonl:", "train.learning_rate", "no good checkpoint"}, nil},
 	{"NaN in evaluation", nil, tiny("mappo", 1, "--data", "pairs.jsonl", "--set", "train.learning_rate=1e30"), 1,
 		[]string{"step 1", "evaluation loss is NaN", "pairs.jsonl:",
-			"the last good checkpoint is out/checkpoints/step-00000000"}, nil},
+			"the best weights are out/checkpoints/best-00000000"}, nil},
 }
 
 // TestFaults: every bad input gives a line that names the file, the line or field, what was found and what is accepted;

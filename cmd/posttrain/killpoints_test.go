@@ -105,10 +105,10 @@ func disturb(t *testing.T, what string, args []string) {
 	}
 }
 
-// traced is the whole program under strace.
+// traced is the whole program under strace. With a single core, checkpoints are written between the steps.
 func traced(args []string, options ...string) *exec.Cmd {
 	options = append([]string{"-f", "-qq", "-e", "signal=none"}, options...)
 	cmd := exec.Command("strace", append(append(options, os.Args[0]), args...)...)
-	cmd.Env = append(os.Environ(), childVar+"="+wholeProgram)
+	cmd.Env = append(os.Environ(), childVar+"="+wholeProgram, "GOMAXPROCS=1")
 	return cmd
 }

@@ -335,7 +335,7 @@ func TestEvaluationFromAFile(t *testing.T) {
 		"reference log-probs of 5 held-out pairs") {
 		t.Errorf("12 pairs to train on and 5 to evaluate on:\n%s%s", o.err, o.out)
 	}
-	if best := fmt.Sprintf("out/checkpoints/step-%08d", at); !exists(best) {
+	if best := fmt.Sprintf("out/checkpoints/best-%08d", at); !exists(best) {
 		t.Errorf("%s, the best, is gone", best)
 	}
 }
