@@ -41,9 +41,15 @@ const (
 	TestAfterName  = "test-after.jsonl"
 )
 
+// PartOf names the file that keeps what is measured of another file's log-probs until all are.
+func PartOf(path string) string {
+	return strings.TrimSuffix(path, ".safetensors") + "-part.safetensors"
+}
+
 // ownNames are the files that this package and its callers write under a temporary name, in every run folder.
 var ownNames = []string{configName, metricsName, samplesName, curvesName, summaryName, summaryJSONName, bestFile,
-	BeforeName, ReferenceName, ReferenceEvalName, TestBeforeName, TestAfterName}
+	BeforeName, ReferenceName, ReferenceEvalName, PartOf(BeforeName), PartOf(ReferenceName), PartOf(ReferenceEvalName),
+	TestBeforeName, TestAfterName}
 
 // Folder is the folder of one run, locked against other processes. It is not safe for concurrent use, but checkpoints
 // may be written while lines are logged.

@@ -2,6 +2,8 @@ package train
 
 import (
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/gomlx/gomlx/core/graph"
 
@@ -138,20 +140,38 @@ func (m *Preference) batch(examples []int, p *batch.Packed, sums []float32) loss
 // PairSums measures the summed log-probs of every pair under the learner's present weights, layout.Pad pairs a forward
 // pass at most. tick, which may be nil, is called after every pass; its error ends the measurement.
 func PairSums(l *Learner, groups []batch.Group, layout batch.Layout, tick func(done int) error) ([][2]float32, error) {
-	out, done := make([][2]float32, len(groups)), 0
+	sums := unmeasured(len(groups))
+	if tick == nil {
+		tick = func(int) error { return nil }
+	}
+	return sums, measureSums(l, groups, layout, sums, tick)
+}
+
+// unmeasured are sums of n pairs that measureSums measures: NaN.
+func unmeasured(n int) [][2]float32 {
+	nan := float32(math.NaN())
+	return slices.Repeat([][2]float32{{nan, nan}}, n)
+}
+
+// measureSums measures the pairs whose sums are NaN. A pair goes through the model with others that are measured
+// already, if it did so at first: the bits may depend on them.
+func measureSums(l *Learner, groups []batch.Group, layout batch.Layout, sums [][2]float32,
+	tick func(done int) error) error {
+	done := 0
 	for p := range pieces(groups, Order(len(groups), 0, 0, false), l.Layout(groups, layout.Share, layout.Pad)) {
-		sums, err := l.Sums(p.Packed)
-		if err != nil {
-			return nil, fmt.Errorf("log-probs of pairs %v: %w", p.examples, err)
-		}
-		for i, e := range p.examples {
-			out[e] = [2]float32{sums[2*i], sums[2*i+1]}
-		}
-		if done += len(p.examples); tick != nil {
-			if err := tick(done); err != nil {
-				return nil, err
+		if slices.ContainsFunc(p.examples, func(e int) bool { return sums[e] != sums[e] }) {
+			measured, err := l.Sums(p.Packed)
+			if err != nil {
+				return fmt.Errorf("log-probs of pairs %v: %w", p.examples, err)
+			}
+			for i, e := range p.examples {
+				sums[e] = [2]float32{measured[2*i], measured[2*i+1]}
 			}
 		}
+		done += len(p.examples)
+		if err := tick(done); err != nil {
+			return err
+		}
 	}
-	return out, nil
+	return nil
 }

@@ -2,6 +2,7 @@ package train
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -9,28 +10,57 @@ import (
 	"fmt"
 	"hash"
 	"io/fs"
+	"os"
+	"time"
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/run"
 )
 
 // CachedPairSums returns the summed log-probs of every pair under the learner's present weights: measured, and
 // written to the file at path, or read from there if an earlier start of the same run has left them. A file of other
 // weights, groups, layout or engine is an error: the run would continue with another reference than it began with.
-func CachedPairSums(path string, l *Learner, groups []batch.Group, layout batch.Layout,
+//
+// What is measured is kept in the file that [run.PartOf] names, every so often (0: never) and when tick ends the
+// measurement, so that the next start measures the rest alone. The result has the same bits.
+func CachedPairSums(path string, l *Learner, groups []batch.Group, layout batch.Layout, every time.Duration,
 	tick func(done int) error) (sums [][2]float32, cached bool, err error) {
 	key, err := l.fingerprint(groups, layout)
 	if err != nil {
 		return nil, false, err
 	}
+	part := run.PartOf(path)
 	if sums, err = readSums(path, key, len(groups)); !errors.Is(err, fs.ErrNotExist) {
-		return sums, true, err
+		return sums, true, cmp.Or(err, removePart(part)) // a kill may have come before it
 	}
-	if sums, err = PairSums(l, groups, layout, tick); err != nil {
+	if sums, err = readSums(part, key, len(groups)); errors.Is(err, fs.ErrNotExist) {
+		sums, err = unmeasured(len(groups)), nil
+	}
+	if err != nil {
 		return nil, false, err
 	}
-	return sums, false, writeSums(path, key, sums)
+	saved := time.Now()
+	err = measureSums(l, groups, layout, sums, func(done int) error {
+		err := tick(done)
+		if err == nil && (every == 0 || time.Since(saved) < every) {
+			return nil
+		}
+		saved = time.Now()
+		return cmp.Or(writeSums(part, key, sums), err)
+	})
+	if err == nil {
+		err = cmp.Or(writeSums(path, key, sums), removePart(part))
+	}
+	return sums, false, err
+}
+
+func removePart(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s cannot be removed: %w", path, run.Cause(err))
+	}
+	return nil
 }
 
 const (

@@ -63,16 +63,20 @@ func interruptRepeatedly(t *testing.T, args []string, until string) {
 	}
 }
 
-// TestInterruptedReferencePass: nothing is lost but the pass, and the message says so.
+// TestInterruptedReferencePass: what was measured is kept, and the message says how to continue.
 func TestInterruptedReferencePass(t *testing.T) {
 	work(t, "qwen3-newer")
 	o := cliUntil(t, "pair 4/12", tinyMappo(2)...)
 	_, again, found := strings.Cut(o.last(), "interrupted while log-probs were measured, before the first step: "+
 		"continue with posttrain ")
-	if o.code != exitInterrupted || !found || exists("out/reference.safetensors") {
+	if o.code != exitInterrupted || !found || exists("out/reference.safetensors") ||
+		!exists("out/reference-part.safetensors") {
 		t.Fatalf("exit code %d: %s", o.code, o.err)
 	}
 	must(t, words(t, again)...)
+	if exists("out/reference-part.safetensors") {
+		t.Error("out/reference-part.safetensors is still there")
+	}
 	must(t, tinyMappo(2, "--out", "whole")...)
 	sameRun(t, "whole", "out")
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/posttrain/posttrain/rollout/local"
 
@@ -209,7 +210,8 @@ func (t *training) sums(ctx context.Context, name string, l *train.Learner, grou
 	error) {
 	bar := t.Progress("pair", 0, len(groups))
 	defer bar.Close()
-	sums, cached, err := train.CachedPairSums(t.Run.Path(name), l, groups, t.layout(), t.tick(ctx, bar))
+	every := time.Duration(t.Train.CheckpointMinutes * float64(time.Minute))
+	sums, cached, err := train.CachedPairSums(t.Run.Path(name), l, groups, t.layout(), every, t.tick(ctx, bar))
 	if errors.Is(err, context.Canceled) {
 		return nil, t.StopError("while log-probs were measured, before the first step")
 	}
