@@ -67,7 +67,12 @@ type Wrote func(path string, size int64, sum []byte)
 // temporary folder. They are flushed to the disk with the records logged so far and listed in manifest.json; then the
 // folder gets its name. On an error the older checkpoints stay unchanged and the temporary folder is removed. Records
 // and samples may be logged at the same time.
-func (f *Folder) WriteCheckpoint(step int, write func(dir string, wrote Wrote) error) (Checkpoint, error) {
+func (f *Folder) WriteCheckpoint(step int, write func(dir string) error) (Checkpoint, error) {
+	return f.WriteHashedCheckpoint(step, func(dir string, _ Wrote) error { return write(dir) })
+}
+
+// WriteHashedCheckpoint is WriteCheckpoint for large files, which are not read again if write calls wrote for them.
+func (f *Folder) WriteHashedCheckpoint(step int, write func(dir string, wrote Wrote) error) (Checkpoint, error) {
 	return f.writeCheckpoint(step, f.CheckpointDir(step), write)
 }
 

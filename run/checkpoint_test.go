@@ -19,7 +19,7 @@ import (
 func save(t *testing.T, f *Folder, steps ...int) {
 	t.Helper()
 	for _, step := range steps {
-		if _, err := f.WriteCheckpoint(step, unhashed(writeContent(step))); err != nil {
+		if _, err := f.WriteCheckpoint(step, writeContent(step)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -40,7 +40,7 @@ func steps(t *testing.T, f *Folder) []int {
 
 func TestCheckpointRoundTrip(t *testing.T) {
 	f := newFolder(t)
-	c, err := f.WriteCheckpoint(10, unhashed(writeContent(10)))
+	c, err := f.WriteCheckpoint(10, writeContent(10))
 	if err != nil || filepath.Base(c.Dir) != "step-00000010" {
 		t.Fatalf("%+v, %v", c, err)
 	}
@@ -173,7 +173,7 @@ func TestCheckpointFlushesTheRecords(t *testing.T) {
 	if err := errors.Join(os.Remove(path), os.Symlink(path, path)); err != nil { // what cannot be flushed any more
 		t.Fatal(err)
 	}
-	_, err := f.WriteCheckpoint(1, func(string, Wrote) error { return nil })
+	_, err := f.WriteCheckpoint(1, func(string) error { return nil })
 	wantError(t, err, "checkpoint not saved", metricsName+" cannot be flushed")
 	if got := steps(t, f); len(got) != 0 {
 		t.Errorf("checkpoints %v, want none", got)
@@ -251,8 +251,8 @@ func TestBest(t *testing.T) {
 // checkpoint that is kept names it.
 func TestBestWeights(t *testing.T) {
 	f := newFolder(t)
-	at := func(step, best int) func(string, Wrote) error {
-		return func(dir string, _ Wrote) error {
+	at := func(step, best int) func(string) error {
+		return func(dir string) error {
 			return State{Step: step, Best: &Best{Step: best, Metric: "eval_loss", Value: 1 / float64(step)}}.Write(dir)
 		}
 	}
@@ -304,7 +304,7 @@ func TestBestWeights(t *testing.T) {
 // TestDigestOfTheWriter: a file whose SHA-256 its writer knows is not read again, so that a wrong one is stored.
 func TestDigestOfTheWriter(t *testing.T) {
 	f := newFolder(t)
-	_, err := f.WriteCheckpoint(1, func(dir string, wrote Wrote) error {
+	_, err := f.WriteHashedCheckpoint(1, func(dir string, wrote Wrote) error {
 		path := filepath.Join(dir, "weights.bin")
 		wrote(path, 3, make([]byte, 32))
 		return os.WriteFile(path, []byte("abc"), 0o666)
@@ -370,17 +370,17 @@ func TestDiskFull(t *testing.T) {
 		}
 		return os.WriteFile(filepath.Join(dir, "weights.bin"), []byte("w"), 0o666)
 	}
-	_, err := f.WriteCheckpoint(10, unhashed(full))
+	_, err := f.WriteCheckpoint(10, full)
 	wantError(t, err, f.Path(checkpointsName, "step-00000010", "weights.bin"), "no space left on device",
 		"no checkpoint yet")
 
 	save(t, f, 10)
-	_, err = f.WriteCheckpoint(20, unhashed(full))
+	_, err = f.WriteCheckpoint(20, full)
 	wantError(t, err, f.Path(checkpointsName, "step-00000020", "weights.bin"), "no space left on device", stepName(10))
 	if !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("%v does not unwrap to ENOSPC", err)
 	}
-	_, err = f.WriteCheckpoint(10, unhashed(full)) // a failed replacement
+	_, err = f.WriteCheckpoint(10, full) // a failed replacement
 	wantError(t, err, "no space left on device")
 	checkLatest(t, f, 10, 10)
 	if entries, _ := os.ReadDir(f.Path(checkpointsName)); len(entries) != 1 {

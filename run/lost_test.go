@@ -50,7 +50,7 @@ func TestLostFolder(t *testing.T) {
 // TestLostWhileACheckpointIsWritten: no folder is made again in the old place.
 func TestLostWhileACheckpointIsWritten(t *testing.T) {
 	f := newFolder(t)
-	_, err := f.WriteCheckpoint(1, func(dir string, _ Wrote) error {
+	_, err := f.WriteCheckpoint(1, func(dir string) error {
 		return errors.Join(os.RemoveAll(f.Dir), os.WriteFile(filepath.Join(dir, "weights.bin"), nil, 0o666))
 	})
 	if _, there := os.Stat(f.Dir); !errors.Is(err, ErrLost) || there == nil {
@@ -61,7 +61,7 @@ func TestLostWhileACheckpointIsWritten(t *testing.T) {
 // writeEverything calls all that writes into a folder.
 func writeEverything(f *Folder) []error {
 	nothing := func(string) error { return nil }
-	_, checkpoint := f.WriteCheckpoint(1, unhashed(nothing))
+	_, checkpoint := f.WriteCheckpoint(1, nothing)
 	return []error{checkpoint, f.WriteModel(nothing), f.WriteConfig(nil), f.WriteSummary(""), f.WriteSummaryJSON(1),
 		f.Log(Record{}), f.LogSamples(1), f.WriteLines(TestAfterName), f.WriteCurves("")}
 }

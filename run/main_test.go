@@ -84,7 +84,7 @@ func writeForever(dir string) error {
 	}
 	for step := latest.Step + 1; ; step++ {
 		for range 1 + (step%3)/2 {
-			if _, err := f.WriteCheckpoint(step, unhashed(writeContent(step))); err != nil {
+			if _, err := f.WriteCheckpoint(step, writeContent(step)); err != nil {
 				return err
 			}
 			fmt.Println(step)
@@ -121,7 +121,7 @@ func fillDisk(dir string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := f.WriteCheckpoint(1, func(string, Wrote) error { return nil }); err != nil {
+	if _, err := f.WriteCheckpoint(1, func(string) error { return nil }); err != nil {
 		return err
 	}
 	if err := f.Log(Record{Step: 1, Values: map[string]float64{"loss": 0.5}}); err != nil {
@@ -136,9 +136,9 @@ func fillDisk(dir string) error {
 		long[fmt.Sprint("metric", i)] = float64(i)
 	}
 	fmt.Println(f.Log(Record{Step: 2, Values: long}))
-	_, err = f.WriteCheckpoint(2, unhashed(writeContent(2)))
+	_, err = f.WriteCheckpoint(2, writeContent(2))
 	fmt.Println(err)
-	_, err = f.WriteCheckpoint(3, unhashed(writeMany)) // only the manifest is too long
+	_, err = f.WriteCheckpoint(3, writeMany) // only the manifest is too long
 	fmt.Println(err)
 	return nil
 }

@@ -276,7 +276,7 @@ func (c *Course) write(state run.State, t Tensors, best bool) error {
 		}
 	}
 	if t.First != nil {
-		_, err := c.Folder.WriteCheckpoint(state.Step, func(dir string, wrote run.Wrote) error {
+		_, err := c.Folder.WriteHashedCheckpoint(state.Step, func(dir string, wrote run.Wrote) error {
 			if err := c.exporter().WriteCheckpoint(dir, t, wrote); err != nil {
 				return err
 			}
