@@ -46,7 +46,7 @@ type Job struct {
 // NewJob opens engine and model. Close the job.
 func NewJob(s Setup, r run.Reporter) (*Job, error) {
 	j := &Job{Setup: s, Reporter: run.Listen(r)}
-	if err := j.checkPlace(); err != nil {
+	if err := j.Place.Check(j.Resolved); err != nil {
 		return nil, err
 	}
 	var err error
@@ -59,24 +59,35 @@ func NewJob(s Setup, r run.Reporter) (*Job, error) {
 	return j, nil
 }
 
-// checkPlace looks at the run folder ahead of anything that takes long. A run continues with the configuration that it
-// was started with.
-func (j *Job) checkPlace() error {
-	dir := j.Place.Resume
+// Check looks at the run folder ahead of anything that takes long. A run continues with the configuration that it was
+// started with.
+func (p Place) Check(resolved []byte) error {
+	dir := p.Resume
 	if dir == "" {
-		return run.CheckNew(j.Place.Out)
+		return run.CheckNew(p.Out)
 	}
 	stored, err := config.Open(filepath.Join(dir, "config.yaml"))
 	if err != nil {
 		return fmt.Errorf("%s: there is no run in it (no config.yaml)", dir)
 	}
-	changed := config.Diff(identity(stored), identity(j.Resolved))
+	changed := config.Diff(identity(stored), identity(resolved))
 	if len(changed) == 0 {
 		return nil
 	}
 	return fmt.Errorf("--resume %s: the config has changed since the run was started (%s): resume without changing "+
 		"it, "+
 		"or start a new run with --out", dir, strings.Join(changed, "; "))
+}
+
+// Open makes the run folder, or opens the one to continue.
+func (p Place) Open(command string, resolved []byte) (folder *run.Folder, err error) {
+	if p.Resume != "" {
+		return run.Open(p.Resume)
+	}
+	if folder, err = run.Create(p.Out, strings.ReplaceAll(command, " ", "-")); err != nil {
+		return nil, err
+	}
+	return folder, folder.WriteConfig(resolved)
 }
 
 // identity is what a resumed run must have in common with the run that was started: its config without the key that
@@ -87,12 +98,7 @@ var checkpointMinutes = regexp.MustCompile(`(?m)^  checkpoint_minutes: .*\n`)
 
 // Open makes the run folder, or opens the one to continue, and puts the model into the engine.
 func (j *Job) Open() (err error) {
-	if j.Place.Resume != "" {
-		j.Run, err = run.Open(j.Place.Resume)
-	} else if j.Run, err = run.Create(j.Place.Out, j.Command); err == nil {
-		err = j.Run.WriteConfig(j.Resolved)
-	}
-	if err != nil {
+	if j.Run, err = j.Place.Open(j.Command, j.Resolved); err != nil {
 		return err
 	}
 	j.Learner, err = train.NewLearner(j.Engine, j.Model, j.Graph)

@@ -15,6 +15,7 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe/cirl"
+	"github.com/posttrain/posttrain/recipe/federated"
 	"github.com/posttrain/posttrain/recipe/preference"
 	"github.com/posttrain/posttrain/recipe/sft"
 )
@@ -631,6 +632,9 @@ func resolve(name string, text []byte) ([]byte, any, error) {
 	case cirl.Command:
 		c, err := parseCIRL(name, text, nil)
 		return cirl.Spec.Resolve(c), c, err
+	case federated.Command:
+		c, err := federated.Spec.Parse(name, text, config.Input{})
+		return federated.Spec.Resolve(c), c, err
 	case privacylens.Command:
 		spec := privacylens.Spec(privacylens.StageActions, privacylens.StageJudge)
 		c, err := spec.Parse(name, text, config.Input{})
@@ -667,6 +671,10 @@ func TestReferenceFilesHaveEveryKey(t *testing.T) {
 	for name, elsewhere := range map[string][]string{
 		"mappo-paper.yaml": nil,
 		"ci-rl.yaml":       nil,
+		"federated.yaml":   nil,
+		"federated-admm.yaml": {"control.activation", "control.output_tanh", "control.log_std", "control.gamma",
+			"control.hidden", "control.lambda", "control.returns", "control.normalize", "control.norm", "control.entropy",
+			"control.critic.lr", "control.critic.epochs", "control.critic.minibatch"}, // in federated.yaml
 	} {
 		text, err := configs.Files.ReadFile(name)
 		if err != nil {

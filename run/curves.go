@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"image/color"
 	"math"
+	"slices"
 	"strconv"
 
 	"gonum.org/v1/plot"
@@ -18,19 +19,21 @@ import (
 const (
 	curvesWidth  = 1000
 	curvesHeight = 800
+	ownHeight    = 300 // of a panel with an axis of its own
 	curvesDPI    = 108
 )
 
-// Panel is one of the plots that a picture stacks. All share the steps as their horizontal axis.
+// Panel is one of the plots that a picture stacks.
 type Panel struct {
 	Label string // of the vertical axis
+	X     string // label of a horizontal axis of its own; "": the steps, which all panels without one share
 	Lines []Line
 }
 
 // drawable bounds what is drawn: the search for ticks never ends on a range that overflows.
 const drawable = 1e30
 
-// Line is one metric over steps. Points that are not finite, or beyond 1e30 as in a run that explodes, are left out.
+// Line is one metric over steps, or over what the panel's own axis has. Points that are not finite, or beyond 1e30 as in a run that explodes, are left out.
 type Line struct {
 	Name   string
 	X, Y   []float64
@@ -110,8 +113,10 @@ func Curves(path, title string, panels []Panel) error {
 		plots[i] = []*plot.Plot{drawn}
 	}
 	plots[0][0].Title.Text = title
-	plots[len(plots)-1][0].X.Label.Text = "step"
-	b, err := render(plots)
+	if last := len(panels) - 1; panels[last].X == "" {
+		plots[last][0].X.Label.Text = "step"
+	}
+	b, err := render(plots, panels)
 	if err != nil {
 		return fmt.Errorf("%s cannot be drawn: %w", path, err)
 	}
@@ -123,15 +128,15 @@ func newPlot(p Panel, panels int) (*plot.Plot, error) {
 	drawn := plot.New()
 	drawn.Title.TextStyle.Font.Size = vg.Points(14)
 	drawn.Title.Padding = vg.Points(8)
-	drawn.Y.Label.Text = p.Label
+	drawn.X.Label.Text, drawn.Y.Label.Text = p.X, p.Label
 	drawn.Legend.Top = true
 	drawn.Legend.Padding = vg.Points(2)
 	drawn.Legend.ThumbnailWidth = vg.Points(24)
 	grid := plotter.NewGrid()
 	grid.Horizontal.Color, grid.Vertical.Color = color.Gray{Y: 225}, color.Gray{Y: 225}
 	drawn.Add(grid)
-	for _, l := range p.Lines {
-		if err := addLine(drawn, l); err != nil {
+	for i, l := range p.Lines {
+		if err := addLine(drawn, l, colorOf(l.Name, i)); err != nil {
 			return nil, fmt.Errorf("%s: %w", l.Name, err)
 		}
 	}
@@ -176,7 +181,7 @@ func widen(a *plot.Axis, linesTimesPanels int) {
 	a.Max += (a.Max - a.Min) * 0.045 * float64(linesTimesPanels)
 }
 
-func addLine(drawn *plot.Plot, l Line) error {
+func addLine(drawn *plot.Plot, l Line, c color.Color) error {
 	points := l.points()
 	if len(points) == 0 {
 		return nil
@@ -185,7 +190,7 @@ func addLine(drawn *plot.Plot, l Line) error {
 	if err != nil {
 		return err
 	}
-	line.Color, line.Width = colorOf(l.Name), vg.Points(1.6)
+	line.Color, line.Width = c, vg.Points(1.6)
 	if l.Dashed {
 		line.Dashes = []vg.Length{vg.Points(5), vg.Points(3)}
 	}
@@ -222,22 +227,31 @@ var colors = map[string]color.Color{
 	"completions/mean_length": color.RGBA{R: 86, G: 180, B: 233, A: 255},
 }
 
-func colorOf(name string) color.Color {
+// others are the colours of lines without one of their own, by their place in the panel.
+var others = []color.Color{color.RGBA{R: 204, G: 121, B: 167, A: 255}, color.RGBA{R: 0, G: 114, B: 178, A: 255},
+	color.RGBA{R: 230, G: 159, B: 0, A: 255}, color.RGBA{R: 0, G: 158, B: 115, A: 255},
+	color.RGBA{R: 60, G: 60, B: 60, A: 255}}
+
+func colorOf(name string, place int) color.Color {
 	for base, c := range colors {
 		if name == base || name == "eval_"+base {
 			return c
 		}
 	}
-	return color.RGBA{R: 204, G: 121, B: 167, A: 255}
+	return others[place%len(others)]
 }
 
-// render draws the plots with their axes aligned.
-func render(plots [][]*plot.Plot) ([]byte, error) {
+// render draws the plots with their axes aligned. Panels with axes of their own make the picture higher.
+func render(plots [][]*plot.Plot, panels []Panel) ([]byte, error) {
 	inch := func(pixels int) vg.Length { return vg.Length(pixels) * vg.Inch / curvesDPI }
-	img := vgimg.NewWith(vgimg.UseWH(inch(curvesWidth), inch(curvesHeight)), vgimg.UseDPI(curvesDPI))
+	height := curvesHeight
+	if own := slices.IndexFunc(panels, func(p Panel) bool { return p.X != "" }); own >= 0 {
+		height = max(height, ownHeight*len(panels))
+	}
+	img := vgimg.NewWith(vgimg.UseWH(inch(curvesWidth), inch(height)), vgimg.UseDPI(curvesDPI))
 	tiles := draw.Tiles{Rows: len(plots), Cols: 1, PadX: vg.Points(8), PadY: vg.Points(12),
 		PadTop: vg.Points(8), PadBottom: vg.Points(8), PadLeft: vg.Points(8), PadRight: vg.Points(16)}
-	shareSteps(plots)
+	shareSteps(plots, panels)
 	for i, row := range plot.Align(plots, tiles, draw.New(img)) {
 		plots[i][0].Draw(row[0])
 	}
@@ -246,16 +260,20 @@ func render(plots [][]*plot.Plot) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// shareSteps gives all panels the same steps.
-func shareSteps(plots [][]*plot.Plot) {
+// shareSteps gives the panels without an axis of their own the same steps.
+func shareSteps(plots [][]*plot.Plot, panels []Panel) {
 	lo, hi := math.Inf(1), math.Inf(-1)
-	for _, row := range plots {
-		lo, hi = min(lo, row[0].X.Min), max(hi, row[0].X.Max)
+	for i, row := range plots {
+		if panels[i].X == "" {
+			lo, hi = min(lo, row[0].X.Min), max(hi, row[0].X.Max)
+		}
 	}
 	if !finite(lo) || !finite(hi) {
 		return
 	}
-	for _, row := range plots {
-		row[0].X.Min, row[0].X.Max = lo, hi
+	for i, row := range plots {
+		if panels[i].X == "" {
+			row[0].X.Min, row[0].X.Max = lo, hi
+		}
 	}
 }

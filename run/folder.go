@@ -281,12 +281,17 @@ func (f *Folder) WriteSummaryJSON(summary any) error {
 
 // WriteCurves draws the folder's metrics (see [PanelsOf]) into curves.png.
 func (f *Folder) WriteCurves(title string) error {
-	if err := f.Held(); err != nil {
-		return err
-	}
 	records, err := f.ReadMetrics()
 	if err != nil {
 		return err
 	}
-	return Curves(f.Path(curvesName), title, PanelsOf(records))
+	return f.WritePanels(title, PanelsOf(records))
+}
+
+// WritePanels draws panels into curves.png.
+func (f *Folder) WritePanels(title string, panels []Panel) error {
+	if err := f.Held(); err != nil {
+		return err
+	}
+	return Curves(f.Path(curvesName), title, panels)
 }

@@ -39,6 +39,8 @@ var shown = []struct {
 	{"rewards/margins", "margin", short},
 	{"reward", "reward", short},
 	{"complete", "complete", short},
+	{"return", "return", short},
+	{"refused", "refused", whole},
 	{"leaks", "leaks", whole},
 	{"requests", "requests", whole},
 	{"cost", "cost", short},

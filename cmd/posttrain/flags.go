@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -131,10 +132,13 @@ func addKeyFlags(cmd *cobra.Command, known []config.Flag, kind func(key string) 
 	return all
 }
 
+// folder begins the name of a run folder that the user does not name.
+func (f *configFlags) folder() string { return strings.ReplaceAll(f.command, " ", "-") }
+
 // registerRun gives a command the flags of a run folder.
 func (f *configFlags) registerRun(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.out, "out", "", "run folder to make (default: runs/"+f.command+"-<time>)")
+	flags.StringVar(&f.out, "out", "", "run folder to make (default: runs/"+f.folder()+"-<time>)")
 	flags.StringVar(&f.resume, "resume", "", "run folder to continue")
 	flags.BoolVar(&f.quiet, "quiet", false, "print only the summary, warnings and errors")
 }
@@ -191,7 +195,7 @@ func (f *configFlags) path() (string, error) {
 	path := filepath.Join(f.resume, "config.yaml")
 	if _, err := os.Stat(path); err != nil {
 		return "", fmt.Errorf("--resume %s: there is no run in it (no config.yaml); "+
-			"want a run folder such as runs/%s-20260102-150405", f.resume, f.command)
+			"want a run folder such as runs/%s-20260102-150405", f.resume, f.folder())
 	}
 	if f.config != "" {
 		return f.config, nil

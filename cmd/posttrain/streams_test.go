@@ -42,6 +42,7 @@ var everyCommand = []struct {
 	{"sft", tiny("sft", 3, "--data", "demos.jsonl", "--set", "train.eval_every=2", "--out", "sft")[1:]},
 	{"ci-rl", tinyCIRL(2, "--max-new-tokens", "16", "--group-size", "2", "--out", "ci-rl")[1:]},
 	{"federated", nil},
+	{"federated simulate", tinySimulation("--out", "simulated")},
 	{"federated step", []string{"--server", "--state", "federated", "--out", "tasks", "--set", "workload=quadratic"}},
 	{"federated replay", []string{"federated"}},
 	{"generate", []string{"--model", "model", "--backend", "go", "--prompt", "Hi", "--max-new-tokens", "4"}},

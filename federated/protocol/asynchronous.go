@@ -36,7 +36,7 @@ type rule interface {
 
 func newAsynchronous(c core, start []float64) *asynchronous {
 	s := &asynchronous{core: c, kind: Gradient}
-	s.guard = &federated.Guard{Length: c.d, Clip: c.o.Clip, MaxDelay: c.o.oldest()}
+	s.guard = &federated.Guard{Length: c.d, Clip: c.o.Clip, MaxDelay: c.o.Oldest()}
 	switch c.o.Method {
 	case A3C:
 		s.rule = &a3c{federated.NewA3C(start, *c.o.LR)}

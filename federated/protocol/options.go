@@ -130,7 +130,7 @@ type Outer struct {
 // lists these). An unknown method gets only what all methods share, and Check names the fault.
 func Defaults(method string) Options {
 	o := Options{
-		Rounds: new(100), Updates: new(400),
+		Rounds: new(50), Updates: new(200),
 		LR: new(1e-3), Rate: new("adam"), Schedule: new(string(federated.Constant)), Alpha: new(0.2),
 		Rho: new(0.1), Damping: new(0.1), Delta: new(0.01), Eta: new(1.0), Step: new("trust"), LineSearch: new("on"),
 		Inner: new(1), Absent: new("hold"), Forget: new(10),
@@ -221,7 +221,7 @@ func (o Options) checkTogether(faults *fault.Faults) {
 		faults.Add("forget", *o.Forget, "absent drop remembers no agent; remove it")
 	}
 	o.checkPrivate(faults)
-	if o.most() == 0 && o.Samples == 0 {
+	if o.Most() == 0 && o.Samples == 0 {
 		key := "rounds"
 		if Asynchronous(o.Method) {
 			key = "updates"
@@ -274,16 +274,16 @@ func (o Options) checkSecure(faults *fault.Faults) {
 	}
 }
 
-// most is the limit of rounds or updates, 0: none.
-func (o Options) most() int {
+// Most is the limit of rounds or updates, 0: none.
+func (o Options) Most() int {
 	if Asynchronous(o.Method) {
 		return *o.Updates
 	}
 	return *o.Rounds
 }
 
-// oldest is the largest delay of an update that counts.
-func (o Options) oldest() int {
+// Oldest is the largest delay of an update that counts.
+func (o Options) Oldest() int {
 	switch {
 	case !Asynchronous(o.Method):
 		return 1

@@ -143,7 +143,7 @@ func (s *secure) expected(u *Update) (Receipt, []Send, bool) {
 
 // old reports whether work of an asynchronous method would be too old at the end of the next step.
 func (s *secure) old(u *Update) bool {
-	return u.Version < s.c.Now+s.queue.size()-s.c.o.oldest()
+	return u.Version < s.c.Now+s.queue.size()-s.c.o.Oldest()
 }
 
 // form begins a sum if enough agents wait for one, and none is under way.

@@ -99,7 +99,7 @@ func (c *core) Version() int { return c.Now }
 
 // Done reports whether a limit of the run is reached.
 func (c *core) Done() bool {
-	return c.o.most() > 0 && c.Now >= c.o.most() || c.o.Samples > 0 && c.Samples >= c.o.Samples
+	return c.o.Most() > 0 && c.Now >= c.o.Most() || c.o.Samples > 0 && c.Samples >= c.o.Samples
 }
 
 // known reports whether a number is that of an agent that has not left.

@@ -71,7 +71,7 @@ func contents(t Task) (vectors []string, numbers int) {
 func newSynchronous(c core, start []float64) *synchronous {
 	s := &synchronous{core: c, guards: map[string]*federated.Guard{}}
 	for _, name := range []string{"u", "g", string(Gradient), string(Train), string(Product)} {
-		s.guards[name] = &federated.Guard{Length: c.d, Clip: c.o.Clip, MaxDelay: c.o.oldest()}
+		s.guards[name] = &federated.Guard{Length: c.d, Clip: c.o.Clip, MaxDelay: c.o.Oldest()}
 	}
 	s.guards[string(Product)].Clip = 0 // the length of H·v says nothing: v is another each time
 	switch c.o.Method {
@@ -139,7 +139,7 @@ func (s *synchronous) own(agent int) Task {
 	case !t.Samples():
 		t.Params = nil
 	case t.Kind == Solve && *s.o.LineSearch == "on" && (m.Held == s.Now-1 || m.Restart):
-		t.Direction = nil
+		t.Direction = nil // all know the first one, 0
 	}
 	return t
 }
@@ -160,6 +160,9 @@ func (s *synchronous) Join(agent int) []Send {
 		s.turn.Answers[agent] = &answer{Refused: true}
 		_, sends := s.advance()
 		return sends
+	}
+	if s.Now == 0 && s.turn.task.Samples() {
+		return []Send{s.send(agent, s.own(agent))} // there is nothing that it could have lost
 	}
 	return []Send{s.send(agent, s.turn.task)}
 }

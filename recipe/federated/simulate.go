@@ -2,6 +2,7 @@ package federated
 
 import (
 	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/recipe"
 )
@@ -33,17 +34,46 @@ var Spec = config.Register(&config.Spec[Simulation]{
 	Command: Command,
 	Defaults: func(g *config.Given) Simulation {
 		return Simulation{Options: DefaultsOf(g), Clock: Clock{Pattern: string(federated.Geometric), Ratio: 4},
-			Compare: "fedpg", CheckpointEvery: 100, CheckpointKeep: 2}
+			CheckpointEvery: 100, CheckpointKeep: 2}
 	},
-	Settle: func(g *config.Given, s *Simulation) { s.Settle(g) },
-	Check:  checkSimulation,
-	Idle:   func(s *Simulation) []string { return s.IdleKeys() },
+	Settle: func(g *config.Given, s *Simulation) {
+		s.Settle(g)
+		if !g.Has("compare") {
+			s.Compare = rival(s.Method)
+		}
+	},
+	Check: checkSimulation,
+	Idle: func(s *Simulation) []string {
+		if len(s.Clock.Times) > 0 {
+			return append(s.IdleKeys(), "clock.pattern", "clock.ratio")
+		}
+		return append(s.IdleKeys(), "clock.times")
+	},
 })
+
+// rival is the method to compare with where the user names none.
+func rival(method string) string {
+	switch method {
+	case protocol.FedNPGADMM:
+		return protocol.FedNPG
+	case protocol.FedPG:
+		return protocol.AFedPG
+	}
+	return protocol.FedPG
+}
 
 func checkSimulation(g *config.Given, s *Simulation) {
 	s.CheckGiven(g)
 	if n := len(s.Clock.Times); n > 0 && n != s.Agents {
 		g.Fault("clock.times", "clock.times %v: %d times for %d agents: want one for each", s.Clock.Times, n, s.Agents)
+	}
+	for _, key := range []string{"clock.pattern", "clock.ratio"} {
+		if len(s.Clock.Times) > 0 && g.Has(key) {
+			g.Fault(key, "%s %s: clock.times says how long each agent needs; remove one of the two", key, g.Show(key))
+		}
+	}
+	if s.Compare == s.Method {
+		g.Fault("compare", "compare %q: it is the method itself; want another, or none", s.Compare)
 	}
 }
 

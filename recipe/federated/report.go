@@ -1,0 +1,240 @@
+package federated
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/run"
+)
+
+// Result is what a simulation leaves.
+type Result struct {
+	Dir     string // the run folder
+	Sides   []Side // the method, and the one that it is compared with
+	Summary string // in words
+}
+
+// String gives the summary.
+func (r *Result) String() string { return r.Summary }
+
+// Side is what a method has reached and cost.
+type Side struct {
+	Method  string  `json:"method"`
+	Updates int     `json:"updates"` // or rounds
+	Samples int     `json:"samples"`
+	Time    float64 `json:"time"` // virtual seconds
+	Up      int64   `json:"bytes_up"`
+	Down    int64   `json:"bytes_down"`
+	Refused int     `json:"refused"`
+	Return  Spread  `json:"return"` // of the last updates
+	First   Spread  `json:"first_return"`
+}
+
+// Spread is the mean and the standard deviation of the returns of some updates.
+type Spread struct {
+	Mean  float64 `json:"mean"`
+	Std   float64 `json:"std"`
+	Count int     `json:"count"`
+}
+
+func (s Spread) String() string {
+	if s.Count == 0 {
+		return "no episode ended"
+	}
+	return fmt.Sprintf("%.1f ± %.1f", s.Mean, s.Std)
+}
+
+// side is a method with its metrics.
+type side struct {
+	Side
+	records []run.Record
+}
+
+func (s side) last() run.Record {
+	if len(s.records) == 0 {
+		return run.Record{}
+	}
+	return s.records[len(s.records)-1]
+}
+
+// window is the number of updates whose returns are averaged: those of ten updates of every agent are samples enough.
+const window = 10
+
+func (m *simulating) side(records []run.Record) side {
+	s := side{records: records}
+	last := s.last()
+	s.Side = Side{Method: m.Method, Updates: last.Step, Samples: int(last.Values["samples"]),
+		Time: last.Values["time"], Refused: int(last.Values["refused"])}
+	s.Up, s.Down = traffic(last, m.Agents)
+	var returns []float64
+	for _, r := range records {
+		if v, ok := r.Values["return"]; ok {
+			returns = append(returns, v)
+		}
+	}
+	n := min(window, len(returns))
+	s.First, s.Return = spread(returns[:n]), spread(returns[len(returns)-n:])
+	return s
+}
+
+// traffic are the bytes of all agents, up and down.
+func traffic(r run.Record, agents int) (up, down int64) {
+	for i := range agents {
+		up += int64(r.Values[fmt.Sprintf("bytes_up/%d", i)])
+		down += int64(r.Values[fmt.Sprintf("bytes_down/%d", i)])
+	}
+	return up, down
+}
+
+func spread(values []float64) (s Spread) {
+	if s.Count = len(values); s.Count == 0 {
+		return s
+	}
+	for _, v := range values {
+		s.Mean += v / float64(s.Count)
+	}
+	for _, v := range values {
+		s.Std += (v - s.Mean) * (v - s.Mean) / float64(max(1, s.Count-1))
+	}
+	s.Std = math.Sqrt(s.Std)
+	return s
+}
+
+// summaryFile is summary.json.
+type summaryFile struct {
+	Command string    `json:"command"`
+	Task    string    `json:"task"`
+	Agents  int       `json:"agents"`
+	Seed    uint64    `json:"seed"`
+	Times   []float64 `json:"times"`
+	Methods []Side    `json:"methods"`
+}
+
+// report writes policy, picture and summary.
+func (m *simulating) report(sides []side) (*Result, error) {
+	times, err := m.times()
+	if err != nil {
+		return nil, err
+	}
+	if err := m.savePolicy(); err != nil {
+		return nil, err
+	}
+	if err := m.folder.WritePanels(m.title(), panels(sides, m.Agents)); err != nil {
+		return nil, err
+	}
+	file := summaryFile{Command: Command, Task: m.id.Task, Agents: m.Agents, Seed: m.Seed, Times: times}
+	for _, s := range sides {
+		file.Methods = append(file.Methods, s.Side)
+	}
+	if err := m.folder.WriteSummaryJSON(file); err != nil {
+		return nil, err
+	}
+	text := m.words(sides[0]) + table(sides) + m.speedup(sides, times) +
+		fmt.Sprintf("Policy: %s\nCurves: %s\nMetrics: %s\n", m.folder.ModelDir(), m.folder.Path("curves.png"),
+			m.folder.Path("metrics.jsonl"))
+	if err := m.folder.WriteSummary(text); err != nil {
+		return nil, err
+	}
+	return &Result{m.folder.Dir, file.Methods, text}, nil
+}
+
+func (m *simulating) title() string {
+	return fmt.Sprintf("%s on %s, %s (posttrain %s)", m.Method, m.id.Task, recipe.Count(m.Agents, "agent"), Command)
+}
+
+func (m *simulating) words(s side) string {
+	refused := ""
+	if s.Refused > 0 {
+		refused = fmt.Sprintf(", %d refused", s.Refused)
+	}
+	return fmt.Sprintf("%s on %s: %s of %s%s, %d samples.\nReturn: %v over the first %d with an episode that ended, "+
+		"%v over the last %d (mean ± standard deviation).\n", m.Method, m.id.Task, m.count(s.Updates),
+		recipe.Count(m.Agents, "agent"), refused, s.Samples, s.First, s.First.Count, s.Return, s.Return.Count)
+}
+
+// table compares what the methods cost.
+func table(sides []side) string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "%-12s %8s %9s %10s %11s %11s  %s\n", "", "versions", "samples", "time (s)", "sent up", "sent down",
+		"return at the end")
+	for _, one := range sides {
+		fmt.Fprintf(&s, "%-12s %8d %9d %10.1f %11s %11s  %v\n", one.Method, one.Updates, one.Samples, one.Time,
+			bytesText(one.Up), bytesText(one.Down), one.Return)
+	}
+	return s.String()
+}
+
+func bytesText(n int64) string {
+	switch {
+	case n < 1e4:
+		return fmt.Sprintf("%d B", n)
+	case n < 1e7:
+		return fmt.Sprintf("%.1f kB", float64(n)/1e3)
+	}
+	return fmt.Sprintf("%.1f MB", float64(n)/1e6)
+}
+
+// speedup compares the times of an asynchronous and a synchronous method with the formula.
+func (m *simulating) speedup(sides []side, times []float64) string {
+	if len(sides) < 2 || protocol.Asynchronous(sides[0].Method) == protocol.Asynchronous(sides[1].Method) {
+		return ""
+	}
+	async, sync := sides[0], sides[1]
+	if !protocol.Asynchronous(async.Method) {
+		async, sync = sync, async
+	}
+	return fmt.Sprintf("Virtual time per sample: %s is %.2f times as fast as %s; t_max/(N·t̄) is %.2f.\n", async.Method,
+		sync.Time/float64(sync.Samples)/(async.Time/float64(async.Samples)), sync.Method, federated.Speedup(times))
+}
+
+// panels are return against samples and against time, lateness or KL, and bytes.
+func panels(sides []side, agents int) []run.Panel {
+	samples := func(r run.Record) float64 { return r.Values["samples"] }
+	time := func(r run.Record) float64 { return r.Values["time"] }
+	traffic := func(r run.Record) (float64, bool) {
+		up, down := traffic(r, agents)
+		return float64(up+down) / 1e6, true
+	}
+	all := []run.Panel{
+		panel("mean return", "samples of all agents", sides, samples, value("return")),
+		panel("mean return", "virtual time, seconds", sides, time, value("return")),
+		panel("delay in versions", "virtual time, seconds", sides, time, value("delay")),
+		panel("KL of the step", "virtual time, seconds", sides, time, value("kl")),
+		panel("MB sent, up and down", "virtual time, seconds", sides, time, traffic),
+	}
+	var drawn []run.Panel
+	for i, p := range all {
+		if i < 2 || len(p.Lines) > 0 {
+			drawn = append(drawn, p)
+		}
+	}
+	return drawn
+}
+
+func value(name string) func(run.Record) (float64, bool) {
+	return func(r run.Record) (float64, bool) {
+		v, ok := r.Values[name]
+		return v, ok
+	}
+}
+
+// panel has a line for each method.
+func panel(label, x string, sides []side, at func(run.Record) float64, of func(run.Record) (float64, bool)) run.Panel {
+	p := run.Panel{Label: label, X: x}
+	for _, s := range sides {
+		line := run.Line{Name: s.Method}
+		for _, r := range s.records {
+			if v, ok := of(r); ok {
+				line.X, line.Y = append(line.X, at(r)), append(line.Y, v)
+			}
+		}
+		if len(line.X) > 0 {
+			p.Lines = append(p.Lines, line)
+		}
+	}
+	return p
+}

@@ -1,0 +1,351 @@
+package federated
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/federated/virtual"
+	"github.com/posttrain/posttrain/federated/wire"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/run"
+)
+
+// Run simulates a method on a virtual clock, then the one that it is compared with on as many samples, and reports. A nil
+// Reporter is silent.
+func Run(ctx context.Context, s Simulation, r run.Reporter) (*Result, error) {
+	if err := Spec.Verify(&s); err != nil {
+		return nil, err
+	}
+	if err := s.Place.Check(s.Resolved()); err != nil {
+		return nil, err
+	}
+	m := &simulating{Simulation: s, Reporter: run.Listen(r), known: map[string]bool{}}
+	if err := m.open(ctx); err != nil {
+		return nil, err
+	}
+	defer m.close()
+	if err := m.follow(ctx); err != nil {
+		return nil, err
+	}
+	records, err := m.folder.ReadMetrics()
+	if err != nil {
+		return nil, err
+	}
+	sides := []side{m.side(records)}
+	if s.Compare != none {
+		other, err := m.compare(ctx, sides[0])
+		if err != nil {
+			return nil, err
+		}
+		sides = append(sides, other)
+	}
+	return m.report(sides)
+}
+
+// simulating is a simulation on its way.
+type simulating struct {
+	Simulation
+	run.Reporter
+	folder *run.Folder
+	clock  *virtual.Simulation
+	id     protocol.Identity
+	known  map[string]bool // refusals that were reported, by agent and reason
+}
+
+// open makes the run folder and the clock, or continues those of the run to resume.
+func (m *simulating) open(ctx context.Context) (err error) {
+	if m.clock, m.id, err = m.newClock(); err != nil {
+		return err
+	}
+	if m.folder, err = m.Place.Open(Command, m.Resolved()); err != nil {
+		return err
+	}
+	if err = m.begin(ctx); err != nil {
+		m.close()
+	}
+	return err
+}
+
+func (m *simulating) close() {
+	m.clock.Wait()
+	m.folder.Close()
+}
+
+// begin starts the clock at the newest checkpoint, or at time 0.
+func (m *simulating) begin(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
+	if m.Place.Resume == "" {
+		m.clock.JoinAll(ctx)
+		return nil
+	}
+	latest, warnings, err := m.folder.Latest()
+	for _, w := range warnings {
+		m.Warn("%s", w)
+	}
+	if errors.Is(err, run.ErrNoCheckpoint) {
+		m.clock.JoinAll(ctx)
+		_, err = m.folder.CutMetrics(0)
+		return err
+	}
+	if err == nil {
+		err = m.folder.ReadCheckpoint(latest, func(dir string) error { return m.load(ctx, dir) })
+	}
+	if err == nil {
+		_, err = m.folder.CutMetrics(latest.Step)
+	}
+	if err == nil {
+		m.Say("%s: continuing after %s", m.folder.Dir, m.count(latest.Step))
+	}
+	return err
+}
+
+// stateName is the file of a checkpoint that has server, agents and clock.
+const stateName = "simulation.bin"
+
+func (m *simulating) load(ctx context.Context, dir string) error {
+	text, err := os.ReadFile(filepath.Join(dir, stateName))
+	if err != nil {
+		return err
+	}
+	state, err := wire.DecodeState(Command, text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", stateName, err)
+	}
+	return m.clock.Restore(ctx, state)
+}
+
+// save writes a checkpoint.
+func (m *simulating) save() error {
+	state, err := m.clock.State()
+	if err != nil {
+		return err
+	}
+	text, err := wire.EncodeState(Command, state)
+	if err != nil {
+		return err
+	}
+	_, err = m.folder.WriteCheckpoint(m.clock.Server.Version(), func(dir string) error {
+		return os.WriteFile(filepath.Join(dir, stateName), text, 0o666)
+	})
+	if err != nil {
+		return err
+	}
+	return m.folder.Prune(m.CheckpointKeep)
+}
+
+// newClock makes server, agents and clock.
+func (s *Simulation) newClock() (*virtual.Simulation, protocol.Identity, error) {
+	server, id, err := s.NewServer()
+	if err != nil {
+		return nil, id, err
+	}
+	agents := make([]*protocol.Agent, s.Agents)
+	for i := range agents {
+		if agents[i], err = s.NewAgent(i); err != nil {
+			return nil, id, err
+		}
+	}
+	times, err := s.times()
+	if err != nil {
+		return nil, id, err
+	}
+	clock, err := virtual.New(server, agents, times)
+	if err == nil && s.Deadline != nil {
+		clock.Deadline = s.Deadline.Seconds()
+	}
+	return clock, id, err
+}
+
+// times are the seconds that each agent needs for a gradient.
+func (s *Simulation) times() ([]float64, error) {
+	if len(s.Clock.Times) > 0 {
+		return s.Clock.Times, nil
+	}
+	return federated.Pattern(s.Clock.Pattern).Times(s.Agents, s.Clock.Ratio)
+}
+
+// follow lets the clock run to the end of the run, and saves it there. If ctx ends, it saves after the step under way.
+func (m *simulating) follow(ctx context.Context) error {
+	bar := m.progress(m.clock)
+	defer bar.Close()
+	for !m.clock.Server.Done() {
+		e, err := m.clock.Step(context.WithoutCancel(ctx))
+		if err != nil {
+			return m.stuck(err)
+		}
+		m.reportRefusal(bar, e)
+		if !e.Receipt.Stepped {
+			continue
+		}
+		if err := m.stepped(e, bar); err != nil {
+			return err
+		}
+		if ctx.Err() != nil && !m.clock.Server.Done() {
+			return m.interrupted()
+		}
+	}
+	return m.save()
+}
+
+// stepped logs a new version, and saves it where one is due.
+func (m *simulating) stepped(e virtual.Event, bar run.Bar) error {
+	record := recordOf(e, m.clock.Server.Version())
+	if err := m.folder.Log(record); err != nil {
+		return err
+	}
+	m.show(bar, record)
+	if every := m.CheckpointEvery; every > 0 && record.Step%every == 0 && !m.clock.Server.Done() {
+		return m.save()
+	}
+	return nil
+}
+
+func recordOf(e virtual.Event, version int) run.Record {
+	e.Receipt.Metrics["time"] = e.Time
+	delete(e.Receipt.Metrics, "version") // it is the step
+	return run.Record{Step: version, Values: e.Receipt.Metrics}
+}
+
+func (m *simulating) interrupted() error {
+	if err := m.save(); err != nil {
+		return err
+	}
+	return &recipe.Stopped{Where: "after " + m.count(m.clock.Server.Version()) + ", saved", Dir: m.folder.Dir}
+}
+
+// reportRefusal reports the first refusal of an agent for a reason.
+func (m *simulating) reportRefusal(bar run.Bar, e virtual.Event) {
+	key := fmt.Sprintf("%d %s", e.Agent, e.Receipt.Reason)
+	if e.Receipt.Reason == "" || m.known[key] {
+		return
+	}
+	m.known[key] = true
+	bar.Notice(fmt.Sprintf("agent %d, version %d, refused (%s): %s", e.Agent, e.Task.Version, e.Receipt.Reason,
+		e.Receipt.Detail))
+}
+
+// stuck explains a clock without events.
+func (m *simulating) stuck(err error) error {
+	if !errors.Is(err, virtual.ErrStuck) {
+		return err
+	}
+	return fmt.Errorf("after %s no agent has work left: each one's last update was refused; want a smaller lr, or "+
+		"agents whose gradients are finite and not 0", m.count(m.clock.Server.Version()))
+}
+
+// unit names what versions count.
+func (o *Options) unit() string {
+	if protocol.Asynchronous(o.Method) {
+		return "update"
+	}
+	return "round"
+}
+
+func (o *Options) count(n int) string { return recipe.Count(n, o.unit()) }
+
+// progress shows how far the limit is that the run has; where it has two, that of rounds or updates.
+func (m *simulating) progress(clock *virtual.Simulation) run.Bar {
+	if most := m.Most(); most > 0 {
+		return m.Progress(m.unit(), clock.Server.Version(), most)
+	}
+	return m.Progress("sample", 0, m.Samples)
+}
+
+func (m *simulating) show(bar run.Bar, r run.Record) {
+	values := map[string]float64{}
+	for _, name := range []string{"return", "refused"} {
+		if v, ok := r.Values[name]; ok && (v != 0 || name == "return") {
+			values[name] = v
+		}
+	}
+	done := r.Step
+	if m.Most() == 0 {
+		done = int(r.Values["samples"])
+	}
+	bar.Step(done, values)
+}
+
+// none is no method to compare with.
+const none = "none"
+
+// compare simulates the other method, with its own defaults, on as many samples.
+func (m *simulating) compare(ctx context.Context, first side) (side, error) {
+	o := *m
+	o.Method, o.Options.Options = m.Compare, m.other(int(first.last().Values["samples"]))
+	var err error
+	if o.clock, _, err = o.newClock(); err != nil {
+		return side{}, fmt.Errorf("compare %s: %w", m.Compare, err)
+	}
+	defer o.clock.Wait()
+	o.Say("the same samples by %s", m.Compare)
+	o.clock.JoinAll(context.WithoutCancel(ctx))
+	bar := o.progress(o.clock)
+	defer bar.Close()
+	var records []run.Record
+	for !o.clock.Server.Done() {
+		if ctx.Err() != nil {
+			return side{}, &recipe.Stopped{Where: "while " + m.Compare + " was simulated; the run itself is saved",
+				Dir: m.folder.Dir}
+		}
+		e, err := o.clock.Step(context.WithoutCancel(ctx))
+		if err != nil {
+			return side{}, fmt.Errorf("compare %s: %w", m.Compare, o.stuck(err))
+		}
+		if e.Receipt.Stepped {
+			records = append(records, recordOf(e, o.clock.Server.Version()))
+			o.show(bar, records[len(records)-1])
+		}
+	}
+	rows := make([]any, len(records))
+	for i, r := range records {
+		rows[i] = r
+	}
+	return o.side(records), m.folder.WriteLines(compareName, rows...)
+}
+
+// compareName is the file with the metrics of the method that the run is compared with.
+const compareName = "compare.jsonl"
+
+// other are the options of the method to compare with: its defaults, and what all methods share.
+func (m *simulating) other(samples int) protocol.Options {
+	o := protocol.Defaults(m.Compare)
+	o.Agents, o.Wire, o.Clip, o.Samples = m.Agents, m.Wire, m.Clip, samples
+	if o.Rounds != nil {
+		o.Rounds = new(0)
+	} else {
+		o.Updates = new(0)
+	}
+	if o.Deadline != nil && m.Deadline != nil {
+		o.Deadline = m.Deadline
+	}
+	return o
+}
+
+// savePolicy writes the policy as tensors of float32.
+func (m *simulating) savePolicy() error {
+	var tensors []model.Tensor
+	theta := m.clock.Server.Params()
+	for _, t := range m.id.Tensors {
+		n := 1
+		for _, size := range t.Shape {
+			n *= size
+		}
+		floats := make([]float32, n)
+		for i, x := range theta[:n] {
+			floats[i] = float32(x)
+		}
+		theta = theta[n:]
+		tensors = append(tensors, model.Tensor{Name: t.Name, Shape: t.Shape, Floats: floats})
+	}
+	return m.folder.WriteModel(func(dir string) error {
+		return model.WriteTensors(filepath.Join(dir, policyName), tensors, map[string]string{"task": m.id.Task})
+	})
+}
+
+const policyName = "policy.safetensors"

@@ -1,0 +1,270 @@
+package federated
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/run"
+)
+
+// load reads a simulation from keys and values.
+func load(t *testing.T, sets ...string) Simulation {
+	t.Helper()
+	var overrides []config.Override
+	for _, text := range sets {
+		o, err := config.ParseSet(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		overrides = append(overrides, o)
+	}
+	s, err := Spec.Load(config.Input{Overrides: overrides})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *s
+}
+
+// tiny is a small simulation of a method on cartpole, in a new folder.
+func tiny(t *testing.T, method string, sets ...string) Simulation {
+	t.Helper()
+	limit := "rounds=5"
+	if protocol.Asynchronous(method) {
+		limit = "updates=12"
+	}
+	if method == protocol.FedBuff {
+		sets = append(sets, "buffer=2")
+	}
+	s := load(t, append([]string{"method=" + method, limit, "agents=3", "control.steps=40", "control.hidden=[4]",
+		"control.critic.epochs=1", "clock.times=1,2,3", "compare=none", "checkpoint_every=3"}, sets...)...)
+	s.Place.Out = filepath.Join(t.TempDir(), "run")
+	return s
+}
+
+// stopper is a reporter whose bars stop the run at a step.
+type stopper struct {
+	run.Reporter
+	at   int
+	stop func()
+}
+
+func (s *stopper) Progress(unit string, start, total int) run.Bar {
+	return &stopperBar{s.Reporter.Progress(unit, start, total), s}
+}
+
+type stopperBar struct {
+	run.Bar
+	s *stopper
+}
+
+func (b *stopperBar) Step(done int, values map[string]float64) {
+	if b.Bar.Step(done, values); done >= b.s.at {
+		b.s.stop()
+	}
+}
+
+// contentsOf are the contents of a run's files that must not depend on when it was interrupted.
+func contentsOf(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, name := range []string{"metrics.jsonl", "model/" + policyName, "config.yaml", "summary.json"} {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[name] = string(b)
+	}
+	last, err := filepath.Glob(filepath.Join(dir, "checkpoints", "*", stateName))
+	if err != nil || len(last) == 0 {
+		t.Fatalf("%v, %v", last, err)
+	}
+	b, err := os.ReadFile(last[len(last)-1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	out[stateName] = string(b)
+	return out
+}
+
+// The same seed gives the same bits, and so does a run that is interrupted at any step and resumed; another seed gives
+// others.
+func TestResumed(t *testing.T) {
+	for _, method := range protocol.Methods() {
+		whole := tiny(t, method)
+		if _, err := Run(t.Context(), whole, nil); err != nil {
+			t.Fatal(err)
+		}
+		want := contentsOf(t, whole.Place.Out)
+		for _, at := range []int{3} {
+			s := tiny(t, method)
+			ctx, stop := context.WithCancel(t.Context())
+			_, err := Run(ctx, s, &stopper{run.Listen(nil), at, stop})
+			if stopped := new(recipe.Stopped); !errors.As(err, &stopped) || stopped.Dir != s.Place.Out {
+				t.Fatalf("%s: interrupted at %d: %v", method, at, err)
+			}
+			s.Place = recipe.Place{Resume: s.Place.Out}
+			if _, err := Run(t.Context(), s, nil); err != nil {
+				t.Fatal(err)
+			}
+			for name, text := range contentsOf(t, s.Place.Resume) {
+				if text != want[name] {
+					t.Errorf("%s, interrupted at %d: another %s", method, at, name)
+				}
+			}
+		}
+	}
+	other := tiny(t, protocol.AFedPG, "seed=1")
+	if _, err := Run(t.Context(), other, nil); err != nil {
+		t.Fatal(err)
+	}
+	first := tiny(t, protocol.AFedPG)
+	if _, err := Run(t.Context(), first, nil); err != nil {
+		t.Fatal(err)
+	}
+	if contentsOf(t, first.Place.Out)["metrics.jsonl"] == contentsOf(t, other.Place.Out)["metrics.jsonl"] {
+		t.Error("another seed gives the same run")
+	}
+}
+
+// A checkpoint that is lost or damaged is replaced by the one before it, with the same end.
+func TestDamagedCheckpoint(t *testing.T) {
+	s := tiny(t, protocol.FedNPGADMM, "checkpoint_every=1", "checkpoint_keep=3")
+	if _, err := Run(t.Context(), s, nil); err != nil {
+		t.Fatal(err)
+	}
+	want := contentsOf(t, s.Place.Out)
+	last := filepath.Join(s.Place.Out, "checkpoints", "step-00000005", stateName)
+	if err := os.Truncate(last, 100); err != nil {
+		t.Fatal(err)
+	}
+	s.Place = recipe.Place{Resume: s.Place.Out}
+	if _, err := Run(t.Context(), s, nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range contentsOf(t, s.Place.Resume) {
+		if text != want[name] {
+			t.Errorf("another %s", name)
+		}
+	}
+}
+
+// TestPayload is acceptance 9's part of a simulation: the bytes of every agent in metrics.jsonl are those of the
+// formulas, at every version.
+func TestPayload(t *testing.T) {
+	for _, method := range protocol.Methods() {
+		for _, kind := range []string{"float32", "float64"} {
+			sets := []string{"wire=" + kind}
+			if method == protocol.FedNPG {
+				sets = append(sets, "line_search=off", "cg.iters=3") // fewer than it takes to converge
+			}
+			s := tiny(t, method, sets...)
+			if _, err := Run(t.Context(), s, nil); err != nil {
+				t.Fatal(err)
+			}
+			records, err := run.ReadMetrics(filepath.Join(s.Place.Out, "metrics.jsonl"))
+			if err != nil || len(records) == 0 {
+				t.Fatal(err)
+			}
+			if records[len(records)-1].Values["refused"] > 0 {
+				t.Fatalf("%s: rounds or updates were refused: want other sizes for this test", method)
+			}
+			checkPayload(t, &s, records)
+		}
+	}
+}
+
+// checkPayload compares each record with the formula of the method. A record is made when a version is complete, and
+// before the tasks for the next one are sent, so an asynchronous agent has been sent as much as it has sent, and its
+// task.
+func checkPayload(t *testing.T, s *Simulation, records []run.Record) {
+	t.Helper()
+	per := federated.OneVector(s.parameters())
+	switch s.Method {
+	case protocol.FedNPGADMM:
+		per = federated.FedNPGADMM(s.parameters(), 1, true)
+	case protocol.FedNPG:
+		per = federated.FedNPGProducts(s.parameters(), 3)
+	}
+	bytes := per.Bytes(s.Width())
+	for _, r := range records {
+		sent := int64(0)
+		for i := range s.Agents {
+			up := int64(r.Values[fmt.Sprintf("bytes_up/%d", i)])
+			down := int64(r.Values[fmt.Sprintf("bytes_down/%d", i)])
+			open := int64(0) // the task that it works on
+			if protocol.Asynchronous(s.Method) {
+				open = down - up
+				if open != 0 && open != bytes.Down || up%bytes.Up != 0 {
+					t.Fatalf("%s %s, version %d, agent %d: %d up, %d down: want multiples of %d, at most one more down",
+						s.Method, s.Wire, r.Step, i, up, down, bytes.Up)
+				}
+			} else if up != int64(r.Step)*bytes.Up || down != int64(r.Step)*bytes.Down {
+				t.Fatalf("%s %s, round %d, agent %d: %d up, %d down: want %d and %d a round", s.Method, s.Wire, r.Step, i,
+					up, down, bytes.Up, bytes.Down)
+			}
+			sent += up
+		}
+		if protocol.Asynchronous(s.Method) && sent != int64(r.Step)*bytes.Up {
+			t.Fatalf("%s, version %d: %d bytes up, want %d an update", s.Method, r.Step, sent, bytes.Up)
+		}
+	}
+}
+
+// TestCompare: a run with a comparison has both in its table, on equally many samples, and the virtual time that the
+// formula says.
+func TestCompare(t *testing.T) {
+	s := tiny(t, protocol.AFedPG, "compare=fedpg", "updates=120", "control.steps=5")
+	result, err := Run(t.Context(), s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := result.Sides[0], result.Sides[1]
+	if a.Samples != 600 || b.Samples != 600 || b.Time != 120 || a.Time < 64 || a.Time > 67 {
+		t.Errorf("%+v, %+v", a, b)
+	}
+	for _, want := range []string{"afedpg on control/cartpole", "fedpg ", "1.8", "t_max/(N·t̄) is 1.83", "Policy: "} {
+		if !strings.Contains(result.Summary, want) {
+			t.Errorf("%q is not in\n%s", want, result.Summary)
+		}
+	}
+	for _, name := range []string{"curves.png", "summary.txt", "summary.json", "compare.jsonl"} {
+		if _, err := os.Stat(filepath.Join(result.Dir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Every method's options survive being written, and are explained; those of others are refused.
+func TestOptions(t *testing.T) {
+	for _, method := range protocol.Methods() {
+		s := load(t, "method="+method)
+		again, err := Spec.Parse("a.yaml", s.Resolved(), config.Input{})
+		if err != nil {
+			t.Fatalf("%s: %v", method, err)
+		}
+		if string(again.Resolved()) != string(s.Resolved()) {
+			t.Errorf("%s: %s", method, again.Resolved())
+		}
+		text := s.Explain()
+		if !strings.HasPrefix(text, "objective: ") || !strings.Contains(text, "\ntraining: ends after ") ||
+			strings.Contains(text, "%!") || strings.Contains(text, "0x") {
+			t.Errorf("%s: %s", method, text)
+		}
+	}
+	for _, sets := range [][]string{{"schedule=global"}, {"method=fednpg-admm", "step=fixed"}, {"workload=quadratic"}} {
+		s := load(t, sets...)
+		if again, err := Spec.Parse("a.yaml", s.Resolved(), config.Input{}); err != nil ||
+			string(again.Resolved()) != string(s.Resolved()) {
+			t.Errorf("%v: %v", sets, err)
+		}
+	}
+}
