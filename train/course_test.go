@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -238,4 +239,65 @@ func TestDiskFullInTheBackground(t *testing.T) {
 	}
 	mustFollow(t, full, func(*Loop) {})
 	sameRuns(t, whole, full)
+}
+
+// TestBestIsWeightsAlone: a new best between checkpoints writes its weights and no moments.
+func TestBestIsWeightsAlone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	mustFollow(t, dir, func(l *Loop) {
+		l.OnStep = func(step, _ int, _ map[string]float64) {
+			if step != 8 { // after the evaluation of step 7
+				return
+			}
+			written(t, l)
+			checkpoints, _ := filepath.Glob(filepath.Join(dir, "checkpoints", "*"))
+			files, _ := filepath.Glob(filepath.Join(dir, "checkpoints", "best-00000007", "*"))
+			if len(checkpoints) != 1 || len(files) != 2 || filepath.Base(files[0]) != "manifest.json" ||
+				filepath.Base(files[1]) != "model" {
+				t.Errorf("%v with %v: want best-00000007 with manifest.json and model", checkpoints, files)
+			}
+		}
+	})
+}
+
+// TestShardsContinue: a killed run whose files are in shards ends in the same weights, moments and best weights as one
+// with single files.
+func TestShardsContinue(t *testing.T) {
+	dirs := t.TempDir()
+	whole, broken, killed := filepath.Join(dirs, "whole"), filepath.Join(dirs, "broken"), filepath.Join(dirs, "killed")
+	mustFollow(t, whole, func(*Loop) {})
+	small := func(l *Loop) { l.Export.MaxBytes, l.Options.CheckpointEvery = 1000, 4 }
+	mustFollow(t, broken, func(l *Loop) {
+		small(l)
+		l.OnStep = func(step, _ int, _ map[string]float64) {
+			if step != 9 {
+				return
+			}
+			if written(t, l); os.CopyFS(killed, os.DirFS(broken)) != nil {
+				t.Error("the folder cannot be copied")
+			}
+		}
+	})
+	mustFollow(t, killed, small)
+	read := func(dir string) (found []any) {
+		x := Exporter{Model: testkit.Model(t, "llama")}
+		tensors, err := x.ReadCheckpoint(filepath.Join(dir, "checkpoints", "step-00000010"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		best, err := filepath.Glob(filepath.Join(dir, "checkpoints", "best-*"))
+		if err != nil || len(best) == 0 {
+			t.Fatal(best, err)
+		}
+		weights, err := x.ReadBest(best[len(best)-1])
+		return append(found, tensors, weights, err)
+	}
+	if !reflect.DeepEqual(read(whole), read(killed)) {
+		t.Error("weights, moments or best weights differ")
+	}
+	shards, _ := filepath.Glob(filepath.Join(killed, "checkpoints", "step-00000010", "first_moments-00002-of-*"))
+	index := filepath.Join(killed, "checkpoints", "step-00000010", "model", "model.safetensors.index.json")
+	if _, err := os.Stat(index); err != nil || len(shards) != 1 {
+		t.Errorf("%v, %v: want shards", shards, err)
+	}
 }
