@@ -144,10 +144,14 @@ func (a *Agent) before(ctx context.Context, t Task) (dual federated.Dual, y []fl
 		return dual, nil, err
 	}
 	a.g, err = a.batch.Gradient()
-	if last := a.last(); last != nil && last.Version == t.Accepted && last.dual.Y != nil && !t.Restart {
+	last := a.last()
+	switch {
+	case t.Accepted == start || t.Restart: // the server holds u_i = 0 of this agent
+		return federated.NewDual(make([]float64, len(y))), y, err
+	case last != nil && last.Version == t.Accepted && last.dual.Y != nil:
 		return last.dual, y, err
 	}
-	return federated.NewDual(y), y, err
+	return federated.NewDual(y), y, err // its state is lost
 }
 
 // direction is the server's y at the start of a round. It is not sent where the agent knows it: 0 at the start and after
