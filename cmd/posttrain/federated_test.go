@@ -1,7 +1,13 @@
 package main
 
 import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"io/fs"
+	"math"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -48,5 +54,63 @@ func TestNetworkCommands(t *testing.T) {
 	checkFullOutput(t, []string{"federated", "invite", "--run", "out", "--agent", "a"})
 	if info, err := os.Stat("a.json"); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("credentials: %v, %v", info, err)
+	}
+}
+
+// TestSecureFederatedRun: agents that send masked updates train as those that send plain ones, and their secrets are in
+// no other file of the run.
+func TestSecureFederatedRun(t *testing.T) {
+	asAgents(t)
+	var returns [2][]float64
+	for i, set := range []string{"clip=0", "secure=true"} {
+		t.Chdir(t.TempDir())
+		o := must(t, tinyFederated("run", "--method", "fedpg", "--rounds", "3", "--set", set)...)
+		records, err := run.ReadMetrics("out/metrics.jsonl")
+		if err != nil || len(records) != 3 {
+			t.Fatalf("%s: %d records, %v\n%s%s", set, len(records), err, o.out, o.err)
+		}
+		for _, r := range records {
+			returns[i] = append(returns[i], r.Values["return"])
+		}
+	}
+	for k, plain := range returns[0] {
+		if math.Abs(returns[1][k]-plain) > 1e-9*math.Abs(plain) {
+			t.Errorf("round %d: return %v with secure sums, %v without", k, returns[1][k], plain)
+		}
+	}
+	checkSecrets(t, "out")
+}
+
+// checkSecrets fails if a secret of secure sums is in another file, or can be read by others.
+func checkSecrets(t *testing.T, dir string) {
+	t.Helper()
+	var secrets [][]byte
+	other := map[string][]byte{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if d.Name() != "secret" {
+			other[path] = content
+			return err
+		}
+		secrets = append(secrets, content)
+		if info, err := d.Info(); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: mode %v, %v", path, info.Mode(), err)
+		}
+		return err
+	})
+	if err != nil || len(secrets) != 2 {
+		t.Fatalf("%d secrets, %v; want one of each agent", len(secrets), err)
+	}
+	for path, content := range other {
+		for _, s := range secrets {
+			for _, form := range []string{string(s), hex.EncodeToString(s), base64.StdEncoding.EncodeToString(s)} {
+				if bytes.Contains(content, []byte(form)) {
+					t.Errorf("%s has a secret", path)
+				}
+			}
+		}
 	}
 }

@@ -23,6 +23,11 @@ type Worker interface {
 	Restore(protocol.State) error
 }
 
+// secured is a worker that makes secure sums, see [protocol.Agent.Secure].
+type secured interface {
+	Secure(secret []byte, run string)
+}
+
 // AgentOptions say what an agent's process does.
 type AgentOptions struct {
 	Server      string       // URL
@@ -368,6 +373,13 @@ func (a *working) build(c *runConfig) error {
 		a.Warn("%s", damaged)
 	}
 	a.worker, a.memory, a.config = worker, memory, c
+	if w, ok := worker.(secured); ok {
+		secret, err := memory.secret()
+		if err != nil {
+			return err
+		}
+		w.Secure(secret, a.Run)
+	}
 	state, ok, err := memory.learned()
 	if err == nil && ok {
 		err = worker.Restore(state)

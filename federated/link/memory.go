@@ -2,6 +2,7 @@ package link
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -71,6 +72,21 @@ func (m *memory) parse(text []byte) error {
 	}
 	_, err := wire.DecodeState(m.run, m.state)
 	return err
+}
+
+// secret are the agent's 32 bytes of secure sums, drawn when it first takes part in the run. They stay on this disk.
+func (m *memory) secret() ([]byte, error) {
+	path := filepath.Join(filepath.Dir(m.path), "secret")
+	secret, err := os.ReadFile(path)
+	if err == nil && len(secret) == 32 {
+		return secret, nil
+	}
+	secret = make([]byte, 32)
+	rand.Read(secret)
+	if err := os.WriteFile(path, secret, 0o600); err != nil {
+		return nil, fmt.Errorf("state folder %s: %w", filepath.Dir(path), cause(err))
+	}
+	return secret, nil
 }
 
 // learned is the state in memory; ok is false where there is none.

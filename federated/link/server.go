@@ -63,7 +63,7 @@ type serving struct {
 	members map[string]*member
 	status  *Status
 	round   *time.Timer // nil before the first round, and without a deadline
-	open    [2]int      // version and step of the round that the timer is for
+	open    [3]int      // version and step of the round that the timer is for
 }
 
 // member is an agent as the server sees it.
@@ -363,7 +363,7 @@ func (s *serving) byNumber(number int) *member {
 
 // startRound starts the clock of a new round.
 func (s *serving) startRound(t protocol.Task) {
-	if now := [2]int{t.Version, t.Step}; s.Deadline > 0 && (s.round == nil || s.open != now) {
+	if now := [3]int{t.Version, t.Step, t.Attempt}; s.Deadline > 0 && (s.round == nil || s.open != now) {
 		s.open = now
 		s.round = time.NewTimer(s.Deadline)
 	}

@@ -77,6 +77,12 @@ func (s *synchronous) waits(agent int) bool {
 }
 
 func (s *secure) Receive(u Update) (Receipt, []Send) {
+	receipt, sends := s.receive(u)
+	s.measure(receipt.Metrics)
+	return receipt, sends
+}
+
+func (s *secure) receive(u Update) (Receipt, []Send) {
 	switch {
 	case u.Kind == Search || !s.c.known(u.Agent) || s.c.Done():
 		return s.Server.Receive(u)
@@ -303,7 +309,6 @@ func (s *secure) finish() (receipt Receipt, sends []Send) {
 	s.Ready = slices.DeleteFunc(s.Ready, func(u *Update) bool { return slices.Contains(s.Present, u.Agent) })
 	s.Present, s.total = nil, nil
 	receipt, sends = s.give(updates)
-	s.measure(receipt.Metrics)
 	_, more := s.form()
 	return receipt, append(sends, more...)
 }
@@ -344,6 +349,12 @@ func (s *secure) measure(values map[string]float64) {
 
 // Deadline goes on without those who are late, if a quorum of the round's agents is there.
 func (s *secure) Deadline() (Receipt, []Send) {
+	receipt, sends := s.deadline()
+	s.measure(receipt.Metrics)
+	return receipt, sends
+}
+
+func (s *secure) deadline() (Receipt, []Send) {
 	switch {
 	case s.c.Done() || s.rounds != nil && s.rounds.turn.task.Kind == Search:
 		return s.Server.Deadline()

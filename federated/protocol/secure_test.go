@@ -54,6 +54,11 @@ func TestSecureRunIsThePlainRun(t *testing.T) {
 			if !secure.server.Done() {
 				t.Fatalf("%s: ended at version %d", method, secure.server.Version())
 			}
+			for _, r := range secure.log {
+				if r.Stepped && r.Metrics["attempts"] == 0 {
+					t.Errorf("%s: a step without the metrics of its sums: %v", method, r.Metrics)
+				}
+			}
 			nearly(t, method+" "+weights, secure.server.Params(), plain.server.Params(), 1e-8)
 		}
 	}
@@ -429,6 +434,9 @@ func TestSecureBytes(t *testing.T) {
 	for w.step() {
 	}
 	metrics := w.log[len(w.log)-1].Metrics
+	if metrics["attempts"] != 6 {
+		t.Errorf("%g sums in 6 rounds", metrics["attempts"])
+	}
 	for i := range w.agents {
 		up, down := metrics[fmt.Sprintf("bytes_up/%d", i)], metrics[fmt.Sprintf("bytes_down/%d", i)]
 		if up != 6*5*8 || down != 6*5*8 {
