@@ -120,7 +120,7 @@ func (a *working) connect(ctx context.Context) error {
 		if err == nil {
 			break
 		}
-		line, final := explain(err, a.Server, a.Name)
+		line, final := a.explain(err)
 		if final {
 			return line
 		}
@@ -154,6 +154,13 @@ func (a *working) discover(ctx context.Context) error {
 		case <-time.After(backoff(attempt)):
 		}
 	}
+}
+
+func (a *working) explain(err error) (line error, final bool) {
+	if a.Credentials == nil {
+		return explain(err, a.Server, "")
+	}
+	return explain(err, a.Server, a.Name)
 }
 
 func (a *working) connectOptions() (more []nats.Option, err error) {
@@ -240,7 +247,7 @@ func (a *working) loop(ctx context.Context) error {
 			a.nc.FlushTimeout(time.Second)
 			return ctx.Err()
 		case err := <-a.over:
-			line, _ := explain(errors.Join(err, nats.ErrConnectionClosed), a.Server, a.Name)
+			line, _ := a.explain(errors.Join(err, nats.ErrConnectionClosed))
 			return line
 		case m := <-a.letters:
 			soon, stopped, err := a.read(ctx, m)

@@ -70,7 +70,11 @@ func (b *Broker) start(o BrokerOptions) error {
 	heard := &brokerLog{warn: o.Warn}
 	b.server.SetLoggerV2(heard, false, false, false)
 	b.server.Start()
-	if !b.server.ReadyForConnections(startTimeout) || !b.server.JetStreamEnabled() {
+	ready := false
+	for end := time.Now().Add(startTimeout); !ready && !heard.died() && time.Now().Before(end); {
+		ready = b.server.ReadyForConnections(50 * time.Millisecond)
+	}
+	if !ready || !b.server.JetStreamEnabled() {
 		b.server.Shutdown()
 		b.server.WaitForShutdown()
 		return fmt.Errorf("broker: listen %s, store %s: %s", o.Listen, o.Store, heard.worst())
@@ -124,16 +128,21 @@ func isLoopback(host string) bool {
 
 // brokerLog keeps what the broker reports. Its notices, which are many, are dropped.
 type brokerLog struct {
-	warn func(format string, args ...any)
-	mu   sync.Mutex
-	last string // error
+	warn  func(format string, args ...any)
+	mu    sync.Mutex
+	last  string // error
+	fatal bool
 }
 
-func (l *brokerLog) Noticef(string, ...any)            {}
-func (l *brokerLog) Debugf(string, ...any)             {}
-func (l *brokerLog) Tracef(string, ...any)             {}
-func (l *brokerLog) Warnf(string, ...any)              {}
-func (l *brokerLog) Fatalf(format string, args ...any) { l.Errorf(format, args...) }
+func (l *brokerLog) Noticef(string, ...any) {}
+func (l *brokerLog) Debugf(string, ...any)  {}
+func (l *brokerLog) Tracef(string, ...any)  {}
+func (l *brokerLog) Warnf(string, ...any)   {}
+func (l *brokerLog) Fatalf(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last, l.fatal = fmt.Sprintf(format, args...), true
+}
 
 func (l *brokerLog) Errorf(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
@@ -143,6 +152,13 @@ func (l *brokerLog) Errorf(format string, args ...any) {
 	if l.warn != nil && !strings.Contains(line, "authentication error") { // the gate has said it better
 		l.warn("broker: %s", line)
 	}
+}
+
+// died reports whether the broker has given up.
+func (l *brokerLog) died() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fatal
 }
 
 func (l *brokerLog) worst() string {

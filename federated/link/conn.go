@@ -162,24 +162,27 @@ func checkURL(server string, secure bool) error {
 	return nil
 }
 
-// explain turns an error of connecting into a line for people. final is false where trying again may help.
+// explain turns an error of connecting into a line for people. final is false where trying again may help. agent is ""
+// where there are no credentials.
 func explain(err error, server, agent string) (line error, final bool) {
 	var unknown x509.UnknownAuthorityError
 	var host x509.HostnameError
-	switch text := err.Error(); {
-	case errors.As(err, &unknown), errors.As(err, &host):
+	refused := errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthRevoked) ||
+		strings.Contains(err.Error(), "Authorization Violation")
+	untrusted := errors.As(err, &unknown) || errors.As(err, &host)
+	switch {
+	case agent == "" && (refused || untrusted || errors.Is(err, nats.ErrSecureConnRequired)):
+		return fmt.Errorf("server %s wants TLS and credentials: want --credentials FILE (posttrain federated invite "+
+			"writes it)", server), true
+	case untrusted:
 		return fmt.Errorf("server %s has a certificate of another run or authority than the credentials name: "+
 			"want the server of the run that invited agent %q", server, agent), true
-	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthRevoked),
-		strings.Contains(text, "Authorization Violation"):
+	case refused:
 		return fmt.Errorf("server %s refuses the key of agent %q: it is revoked, or of another run; "+
 			"ask for a new invitation", server, agent), true
-	case errors.Is(err, nats.ErrSecureConnWanted):
-		return fmt.Errorf("server %s has no TLS, but the credentials of agent %q want it: is it another server?",
+	case errors.Is(err, nats.ErrSecureConnWanted), errors.Is(err, nats.ErrNkeysNotSupported):
+		return fmt.Errorf("server %s has no TLS or keys, but the credentials of agent %q want them: is it another server?",
 			server, agent), true
-	case errors.Is(err, nats.ErrSecureConnRequired):
-		return fmt.Errorf("server %s wants TLS: want --credentials FILE (posttrain federated invite writes it)",
-			server), true
 	}
-	return fmt.Errorf("server %s: %w", server, err), false
+	return fmt.Errorf("server %s: %s", server, strings.TrimPrefix(err.Error(), "nats: ")), false
 }

@@ -128,6 +128,7 @@ type world struct {
 	keeper *sum
 	status *Status
 	places map[string]int
+	ticked func(*Status) // may be nil
 
 	mu    sync.Mutex
 	lines []string // warnings of the server
@@ -189,7 +190,11 @@ func (w *world) serve(ctx context.Context) error {
 		Places:   w.places,
 		NewPlace: func(name string, number int) error { w.places[name] = number; return nil },
 		Stepped:  func(_ protocol.Receipt, s *Status) { w.status = s },
-		Tick:     func(*Status) {},
+		Tick: func(s *Status) {
+			if w.ticked != nil {
+				w.ticked(s)
+			}
+		},
 	})
 }
 

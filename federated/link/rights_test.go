@@ -1,0 +1,394 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
+
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/federated/wire"
+)
+
+// TestRefusedAgents: each fault is one line, at once.
+func TestRefusedAgents(t *testing.T) {
+	secure, open, other := newWorld(t, 5, 1, true), newWorld(t, 5, 1, false), newWorld(t, 5, 1, true)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	for _, w := range []*world{secure, open, other} {
+		go w.serve(ctx)
+	}
+	bare := func(w *world) AgentOptions {
+		o := w.agent("a")
+		o.Credentials = nil
+		return o
+	}
+	cases := []struct {
+		name string
+		with func() AgentOptions
+		want string
+	}{
+		{"plaintext to a TLS server", func() AgentOptions {
+			o := bare(secure)
+			o.Server = strings.Replace(o.Server, "tls:", "nats:", 1)
+			return o
+		}, "wants TLS and credentials: want --credentials"},
+		{"TLS without credentials", func() AgentOptions { o := bare(other); return o }, "wants TLS and credentials"},
+		{"TLS to a plaintext server", func() AgentOptions {
+			o := secure.agent("b")
+			o.Server = open.broker.URL()
+			return o
+		}, `has no TLS or keys, but the credentials of agent "b" want them`},
+		{"unknown CA", func() AgentOptions {
+			o := secure.agent("c")
+			o.Server = other.broker.URL()
+			return o
+		}, "certificate of another run or authority"},
+		{"wrong key", func() AgentOptions {
+			o := secure.agent("d")
+			pair, _ := nkeys.CreateUser()
+			seed, _ := pair.Seed()
+			o.Credentials.Seed = string(seed)
+			return o
+		}, `refuses the key of agent "d"`},
+		{"revoked", func() AgentOptions {
+			o := secure.agent("e")
+			if err := secure.keys.Revoke("e"); err != nil {
+				t.Fatal(err)
+			}
+			return o
+		}, `refuses the key of agent "e": it is revoked`},
+		{"another name than in the credentials", func() AgentOptions {
+			o := secure.agent("f")
+			o.Name = "g"
+			return o
+		}, `credentials of agent "f", want those of agent "g"`},
+		{"bad name", func() AgentOptions { o := bare(open); o.Name = "a.b"; return o }, `agent "a.b": want 1 to 32`},
+		{"no URL", func() AgentOptions { o := bare(open); o.Server = "127.0.0.1:4222"; return o }, "want a URL such as"},
+		{"password in the URL", func() AgentOptions {
+			o := bare(open)
+			o.Server = "nats://me:secret@127.0.0.1:4222"
+			return o
+		}, "want credentials in a file"},
+		{"another machine without TLS", func() AgentOptions {
+			o := bare(open)
+			o.Server = "nats://192.0.2.1:4222"
+			return o
+		}, "an address of another machine needs TLS"},
+		{"another shape", func() AgentOptions {
+			o := open.agent("h")
+			o.Build = func(number int, _ string) (Worker, int, error) {
+				q, err := newQuad(7, number)
+				return numbered{q, number}, 7, err
+			}
+			return o
+		}, "tensor 0: the agent has theta [7] float64, the server theta [5] float64"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			limited, stop := context.WithTimeout(ctx, 20*time.Second)
+			defer stop()
+			err := RunAgent(limited, c.with())
+			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") ||
+				strings.Contains(err.Error(), "secret") {
+				t.Errorf("%v, want %q; warnings: %q", err, c.want, append(open.warnings(), secure.warnings()...))
+			}
+		})
+	}
+}
+
+// TestTwoOfOneName: the second process of an agent is refused while the first lives, and takes over after it.
+func TestTwoOfOneName(t *testing.T) {
+	w := newWorld(t, 5, 1, false)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	go w.serve(ctx)
+	busy, end := context.WithCancel(ctx)
+	began, first := make(chan bool, 1), make(chan error, 1)
+	o := w.agent("a")
+	o.Build = func(number int, _ string) (Worker, int, error) {
+		q, err := newQuad(5, number)
+		return stuck{numbered{q, number}, began}, 5, err
+	}
+	go func() { first <- RunAgent(busy, o) }()
+	<-began
+	second := w.agent("a")
+	if err := RunAgent(ctx, second); err == nil || !strings.Contains(err.Error(), "takes part in another process") {
+		t.Errorf("a second process: %v", err)
+	}
+	end()
+	<-first
+	if err := RunAgent(ctx, second); err != nil {
+		t.Errorf("after the first has ended: %v", err)
+	}
+}
+
+// stuck works until it is stopped.
+type stuck struct {
+	numbered
+	began chan bool
+}
+
+func (s stuck) Do(ctx context.Context, _ protocol.Task) (protocol.Update, error) {
+	s.began <- true
+	<-ctx.Done()
+	return protocol.Update{}, ctx.Err()
+}
+
+// TestRevokedWhileItWorks: the connection is closed, the agent says why, the server continues without it.
+func TestRevokedWhileItWorks(t *testing.T) {
+	w := newWorld(t, 5, 1, true)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	served := make(chan error, 1)
+	go func() { served <- w.serve(ctx) }()
+	began := make(chan bool, 1)
+	o := w.agent("a")
+	o.Build = func(number int, _ string) (Worker, int, error) {
+		q, err := newQuad(5, number)
+		return stuck{numbered{q, number}, began}, 5, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- RunAgent(ctx, o) }()
+	<-began
+	if err := w.keys.Revoke("a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "refuses the key") {
+		t.Errorf("the revoked agent: %v", err)
+	}
+	if err := RunAgent(ctx, w.agent("b")); err != nil {
+		t.Error(err)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRights: what agent a may not do with its own credentials: publish as b, read b's subjects and bucket, make streams.
+func TestRights(t *testing.T) {
+	w := newWorld(t, 100_000, 1000, true)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	go w.serve(ctx)
+	began := make(chan bool, 1)
+	o := w.agent("b")
+	build := o.Build
+	o.Build = func(number int, config string) (Worker, int, error) {
+		worker, d, err := build(number, config)
+		return stuck{worker.(numbered), began}, d, err
+	}
+	go RunAgent(ctx, o)
+	<-began // b's buckets are there, and a task is in one
+	nc, denied := w.raw("a")
+	for _, subject := range []string{subject(w.run, "up", "b"), subject(w.run, "ask", "b"), subject(w.run, "to", "b") + ".x",
+		"$O." + bucketName(w.run, "up", "b") + ".C.x", "$JS.API.STREAM.PURGE.OBJ_" + bucketName(w.run, "up", "b"),
+		"$JS.API.STREAM.INFO." + logName(w.run), "$JS.API.STREAM.MSG.GET." + logName(w.run), "$JS.API.STREAM.NAMES",
+		"$JS.API.STREAM.DELETE.OBJ_" + bucketName(w.run, "down", "a"),
+		"$JS.API.DIRECT.GET.OBJ_" + bucketName(w.run, "up", "b"), "$JS.API.STREAM.CREATE.x"} {
+		nc.Publish(subject, []byte("{}"))
+		denied(t, subject)
+	}
+	for _, subject := range []string{subject(w.run, "to", "b") + ".>", subject(w.run, "up", "b"), "fed.>", ">",
+		inboxPrefix("b") + ".>", "$O." + bucketName(w.run, "up", "b") + ".>"} {
+		if _, err := nc.SubscribeSync(subject); err != nil {
+			t.Fatal(err)
+		}
+		nc.Flush()
+		denied(t, subject)
+	}
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, direction := range []string{"up", "down"} {
+		limited, stop := context.WithTimeout(ctx, 200*time.Millisecond) // a refused request has no answer
+		if _, err := js.ObjectStore(limited, bucketName(w.run, direction, "b")); err == nil {
+			t.Errorf("a opens the bucket %s of b", direction)
+		}
+		stop()
+		denied(t, "bucket "+direction)
+	}
+}
+
+// raw connects as an agent, without its program. denied waits for the broker's refusal.
+func (w *world) raw(agent string) (*nats.Conn, func(t *testing.T, what string)) {
+	w.t.Helper()
+	c := w.agent(agent).Credentials
+	pair, err := nkeys.FromSeed([]byte(c.Seed))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	proof, err := withKey(pair)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	faults := make(chan error, 16)
+	nc, err := nats.Connect(w.broker.URL(), proof, nats.Secure(trusting(c.CA, c.Name)),
+		nats.CustomInboxPrefix(inboxPrefix(agent)),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { faults <- err }))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(nc.Close)
+	return nc, func(t *testing.T, what string) {
+		t.Helper()
+		select {
+		case err := <-faults:
+			if !errors.Is(err, nats.ErrPermissionViolation) {
+				t.Errorf("%s: %v", what, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("%s is allowed", what)
+		}
+	}
+}
+
+// TestForgedLetters: a letter on b's subject that a has signed, as a broker without rights would let pass, is refused by
+// its signature; so is one of another run.
+func TestForgedLetters(t *testing.T) {
+	w := newWorld(t, 5, 3, true)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	a, b := w.agent("a"), w.agent("b")
+	seen := make(chan *Status, 1)
+	w.ticked = func(s *Status) {
+		if s.Refused["foreign"] == 2 {
+			select {
+			case seen <- s:
+			default:
+			}
+		}
+	}
+	served := make(chan error, 1)
+	w.places["a"], w.places["b"] = 0, 1
+	go func() { served <- w.serve(ctx) }()
+	nc, err := w.broker.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := nkeys.FromSeed([]byte(a.Credentials.Seed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := newQuad(5, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := numbered{q, 1}.Do(ctx, protocol.Task{Kind: protocol.Gradient, Params: q.Start()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for run, name := range map[string]string{w.run: "b", "another": "a"} {
+		blob, err := wire.Form{Run: run, Type: wire.Float32, D: 5}.EncodeUpdate(u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := &letter{Op: opUpdate, Run: run, Agent: name, Instance: "x", Key: keyOfUpdate(u), blob: blob}
+		m, err := l.seal(subject(w.run, "up", name), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, "the log", func() bool { _, err := js.PublishMsg(ctx, m); return err == nil })
+	}
+	if s := <-seen; s.Version != 0 {
+		t.Errorf("version %d after forged letters", s.Version)
+	}
+	ends := make(chan error, 2)
+	for _, o := range []AgentOptions{a, b} {
+		go func() { ends <- RunAgent(ctx, o) }()
+	}
+	for _, c := range []chan error{ends, ends, served} {
+		if err := <-c; err != nil {
+			t.Error(err)
+		}
+	}
+	w.checkApplied()
+}
+
+// TestBrokerRefusals: addresses and stores that a server does not start with.
+func TestBrokerRefusals(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	taken := newWorld(t, 5, 1, false).broker.URL()
+	for _, c := range []struct{ listen, store, want string }{
+		{"0.0.0.0:0", t.TempDir(), "an address that other machines reach needs TLS"},
+		{":0", t.TempDir(), "needs TLS"},
+		{"[::]:0", t.TempDir(), "needs TLS"},
+		{"192.0.2.1:0", t.TempDir(), "needs TLS"},
+		{"127.0.0.1", t.TempDir(), "want an address and a port"},
+		{"127.0.0.1:99999", t.TempDir(), "want an address and a port"},
+		{"127.0.0.1:0", filepath.Join(file, "store"), "not a directory"},
+		{strings.TrimPrefix(taken, "nats://"), t.TempDir(), "address already in use"},
+	} {
+		b, err := StartBroker(BrokerOptions{Listen: c.listen, Store: c.store, Run: "r"})
+		if err == nil {
+			b.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s, %s: %v, want %q", c.listen, c.store, err, c.want)
+		}
+	}
+}
+
+// TestCredentials: files that are not credentials, and credentials that would overwrite others, are one line, without
+// the secret.
+func TestCredentials(t *testing.T) {
+	keys, err := OpenKeys(filepath.Join(t.TempDir(), "keys"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := keys.Invite("r", "a", "tls://127.0.0.1:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "a.json")
+	if err := c.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	if read, err := ReadCredentials(path); err != nil || read.Seed != c.Seed || read.Rights.Publish[0] != "fed.r.up.a" {
+		t.Errorf("%v, %v", read, err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if err := c.Write(path); err == nil || !strings.Contains(err.Error(), "not overwritten") {
+		t.Errorf("written twice: %v", err)
+	}
+	if _, err := keys.Invite("r", "a", ""); err == nil || !strings.Contains(err.Error(), "has been invited") {
+		t.Errorf("invited twice: %v", err)
+	}
+	if err := keys.Revoke("b"); err == nil || !strings.Contains(err.Error(), "has not been invited") {
+		t.Errorf("revoked before it was invited: %v", err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := regexp.MustCompile(`"seed": "SU`).ReplaceAll(text, []byte(`"seed": "XX`))
+	for name, bad := range map[string][]byte{"empty": nil, "cut": text[:len(text)-9], "seed": damaged, "other": []byte("{}")} {
+		file := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(file, bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadCredentials(file); err == nil || !strings.Contains(err.Error(), "want the file that posttrain "+
+			"federated invite wrote") || strings.Contains(err.Error(), c.Seed[4:20]) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
