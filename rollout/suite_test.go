@@ -334,24 +334,38 @@ func TestWeightsAreLive(t *testing.T) {
 	suite(t, func(t *testing.T, s setup) {
 		m := testkit.Model(t, "llama")
 		var weights []compute.Buffer
-		var views [][]float32
-		for _, p := range m.Params {
-			b, view, err := s.engine.SharedFloat32(p.Shape...)
-			if err != nil {
-				t.Fatal(err)
+		var views [][]float32 // of the weights' memory, where the engine shares it
+		put := func(params []*model.Param) {
+			for _, p := range params {
+				b, view, err := compute.Buffer(nil), []float32(nil), error(nil)
+				if s.engine.Wants.SharedMemory {
+					b, view, err = s.engine.SharedFloat32(p.Shape...)
+				} else {
+					b, err = s.engine.Float32(p.Data, p.Shape...)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				copy(view, p.Data)
+				weights, views = append(weights, b), append(views, view)
 			}
-			copy(view, p.Data)
-			weights, views = append(weights, b), append(views, view)
 		}
-		defer backend.FinalizeAll(weights...)
+		put(m.Params)
+		defer func() { backend.FinalizeAll(weights...) }()
 		live := s.make(s.engine, m.Config, func() []compute.Buffer { return weights }, Options{})
 		defer live.Close()
 		r := requests(1, 6, 0)[0]
 		before := sample(t, live, r)[0]
 
 		other := model.Init(m.Config, 8)
-		for i, p := range other.Params {
-			copy(views[i], p.Data)
+		if s.engine.Wants.SharedMemory {
+			for i, p := range other.Params {
+				copy(views[i], p.Data)
+			}
+		} else {
+			backend.FinalizeAll(weights...)
+			weights = nil
+			put(other.Params)
 		}
 		after, want := sample(t, live, r)[0], sample(t, s.of(t, other, Options{}), r)[0]
 		if reflect.DeepEqual(before.Tokens, after.Tokens) || !reflect.DeepEqual(after, want) {

@@ -48,9 +48,20 @@ func gradients(t *testing.T, l *Learner, method Method, groups []batch.Group, mi
 			t.Fatal(err)
 		}
 	}
-	s := l.store.(*hostStore)
-	grads := clone(s.grads)
-	s.clear()
+	if s, shared := l.store.(*hostStore); shared {
+		grads := clone(s.grads)
+		s.clear()
+		return grads
+	}
+	s, grads := l.store.(*graphStore), [][]float32(nil)
+	for _, b := range s.grads {
+		g, err := take(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		grads = append(grads, g)
+	}
+	s.grads = nil
 	return grads
 }
 
