@@ -23,6 +23,8 @@ type Given struct {
 	command string
 	schema  *schema
 	flags   []Flag
+	like    []string         // commands whose files count as this one's
+	other   Command          // the one of them that the file is for, nil: this one
 	values  map[string]given // by dotted key
 	bad     map[string]bool  // keys whose value already has a fault
 	faults  Faults
@@ -248,6 +250,8 @@ func (g *Given) checkCommand(top []*ast.MappingValueNode) bool {
 		}
 		switch v := valueOf(p.Value); {
 		case v.text == g.command:
+		case slices.Contains(g.like, v.text) && Find(v.text) != nil:
+			g.other = Find(v.text)
 		case Find(v.text) != nil:
 			g.fault(line, "is a config for `posttrain %s`, not %s", v.text, g.command)
 			return false
@@ -270,6 +274,9 @@ func (g *Given) walk(mapping []*ast.MappingValueNode, prefix string, lines map[s
 			continue
 		}
 		lines[key] = line
+		if g.other != nil && !g.schema.has(key) && g.other.HasKey(key) {
+			continue
+		}
 		switch {
 		case g.schema.isSection(key):
 			g.enter(p.Value, key, line, lines)

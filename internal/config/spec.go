@@ -18,6 +18,7 @@ type Spec[T any] struct {
 	// QuickStart gives the file that is read where the user names none, with its name; text nil: every key's default.
 	QuickStart func(overrides []Override) (name string, text []byte)
 	Without    []string          // keys of T that the command does not have
+	Like       []string          // commands whose files it takes too, where keys that it lacks have no effect
 	Choose     func(*Given)      // settles which of the given values count, before they are decoded; may be nil
 	Defaults   func(*Given) T    // the options before the given values are written over them
 	Settle     func(*Given, *T)  // gives the options that depend on others their defaults; may be nil
@@ -52,6 +53,7 @@ func (s *Spec[T]) Load(in Input) (*T, error) {
 // Parse is Load of a text; name is the file's name in messages, "" if there is only the command line.
 func (s *Spec[T]) Parse(name string, text []byte, in Input) (*T, error) {
 	g := newGiven(name, s.Command, s.schema(), in.Flags)
+	g.like = s.Like
 	if !g.parse(text) {
 		return nil, g.err()
 	}

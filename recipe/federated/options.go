@@ -22,6 +22,9 @@ const (
 	Quadratic = "quadratic" // a quadratic function, for dry runs of servers and networks
 )
 
+// family are the commands that take each other's files: one config describes a run, wherever its agents are.
+var family = []string{Command, "federated server", "federated run", StepCommand}
+
 // Options are what the server and the agents of a run share.
 type Options struct {
 	protocol.Options `yaml:",inline"`

@@ -61,7 +61,7 @@ func (s side) last() run.Record {
 	return s.records[len(s.records)-1]
 }
 
-// window is the number of updates whose returns are averaged: those of ten updates of every agent are samples enough.
+// window is the number of updates or rounds, with an episode that ended, whose returns are averaged.
 const window = 10
 
 func (m *simulating) side(records []run.Record) side {
@@ -151,9 +151,9 @@ func (m *simulating) words(s side) string {
 	if s.Refused > 0 {
 		refused = fmt.Sprintf(", %d refused", s.Refused)
 	}
-	return fmt.Sprintf("%s on %s: %s of %s%s, %d samples.\nReturn: %v over the first %d with an episode that ended, "+
-		"%v over the last %d (mean ± standard deviation).\n", m.Method, m.id.Task, m.count(s.Updates),
-		recipe.Count(m.Agents, "agent"), refused, s.Samples, s.First, s.First.Count, s.Return, s.Return.Count)
+	return fmt.Sprintf("%s on %s: %s of %s%s, %d samples.\nReturn: %v over the first %s, %v over the last %d "+
+		"(mean ± standard deviation).\n", m.Method, m.id.Task, m.count(s.Updates), recipe.Count(m.Agents, "agent"), refused,
+		s.Samples, s.First, m.count(s.First.Count), s.Return, s.Return.Count)
 }
 
 // table compares what the methods cost.

@@ -208,7 +208,6 @@ func (m *simulating) stepped(e virtual.Event, bar run.Bar) error {
 
 func recordOf(e virtual.Event, version int) run.Record {
 	e.Receipt.Metrics["time"] = e.Time
-	delete(e.Receipt.Metrics, "version") // it is the step
 	return run.Record{Step: version, Values: e.Receipt.Metrics}
 }
 

@@ -50,6 +50,7 @@ var (
 func serviceSpec(command, listen string) *config.Spec[Service] {
 	return &config.Spec[Service]{
 		Command: command,
+		Like:    family,
 		Defaults: func(g *config.Given) Service {
 			return Service{Options: DefaultsOf(g), Listen: listen, TLS: "auto", CheckpointEvery: 100, CheckpointKeep: 2}
 		},

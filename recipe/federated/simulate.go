@@ -32,6 +32,7 @@ type Clock struct {
 // Spec says how a configuration becomes a simulation.
 var Spec = config.Register(&config.Spec[Simulation]{
 	Command: Command,
+	Like:    family,
 	Defaults: func(g *config.Given) Simulation {
 		return Simulation{Options: DefaultsOf(g), Clock: Clock{Pattern: string(federated.Geometric), Ratio: 4},
 			CheckpointEvery: 100, CheckpointKeep: 2}

@@ -29,6 +29,7 @@ const StepCommand = "federated step"
 // StepSpec says how a configuration becomes the Options of a step.
 var StepSpec = config.Register(&config.Spec[Options]{
 	Command:  StepCommand,
+	Like:     family,
 	Defaults: DefaultsOf,
 	Settle:   func(g *config.Given, o *Options) { o.Settle(g) },
 	Check:    func(g *config.Given, o *Options) { o.CheckGiven(g) },
