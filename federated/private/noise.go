@@ -59,6 +59,6 @@ func (a Account) Epsilon() float64 {
 
 // String is the account in a line.
 func (a Account) String() string {
-	return fmt.Sprintf("privacy of one agent: ε = %.4g at δ = %g (ρ = %.4g, %d sums)", a.Epsilon(), a.Delta, a.Rho(),
+	return fmt.Sprintf("privacy of an agent: ε = %.4g at δ = %g (ρ = %.4g, %d sums)", a.Epsilon(), a.Delta, a.Rho(),
 		a.Sums)
 }

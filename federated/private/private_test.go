@@ -210,7 +210,7 @@ func TestAccount(t *testing.T) {
 		t.Errorf("ρ = %g, ε = %g, want 1 and 7", a.Rho(), a.Epsilon())
 	}
 	// z = 1, 100 sums: ρ = 50, δ = 1e-5: ε = 50 + 2·sqrt(50·11.5129…) = 50 + 47.9856… = 97.99
-	want := "privacy of one agent: ε = 97.99 at δ = 1e-05 (ρ = 50, 100 sums)"
+	want := "privacy of an agent: ε = 97.99 at δ = 1e-05 (ρ = 50, 100 sums)"
 	if got := (Account{100, 1, 1e-5}).String(); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}

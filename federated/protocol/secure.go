@@ -341,7 +341,7 @@ func (s *secure) measure(values map[string]float64) {
 	if values == nil {
 		return
 	}
-	values["attempts"] = float64(s.Attempts)
+	values["sums"], values["attempts"] = float64(s.Shown), float64(s.Attempts)
 	if account, ok := s.c.o.Account(s.Shown); ok {
 		values["rho"], values["epsilon"] = account.Rho(), account.Epsilon()
 	}

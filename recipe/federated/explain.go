@@ -183,7 +183,7 @@ func (o *Options) guard() string {
 	if protocol.Asynchronous(o.Method) {
 		clip += fmt.Sprintf("; a delay above %d is refused", o.Oldest())
 	}
-	return "  guard: " + clip + "\n"
+	return "  guard: " + clip + "\n" + o.privacy()
 }
 
 // traffic says what an agent sends and is sent.
@@ -198,6 +198,9 @@ func (o *Options) traffic(d int) string {
 		per = "an update"
 	}
 	bytes := t.Bytes(o.Width())
+	if o.Secure {
+		bytes.Up = o.maskedBytes(t)
+	}
 	return fmt.Sprintf("%s, %s parameters; each agent sends %d bytes and is sent %d, %s, headers apart", o.Wire,
 		fmt.Sprint(d), bytes.Up, bytes.Down, per)
 }

@@ -133,7 +133,7 @@ func (m *simulating) report(sides []side) (*Result, error) {
 	if err := m.folder.WriteSummaryJSON(file); err != nil {
 		return nil, err
 	}
-	text := m.words(sides[0]) + table(sides) + m.speedup(sides, times) +
+	text := m.words(sides[0]) + m.account(sides[0].records) + table(sides) + m.speedup(sides, times) +
 		fmt.Sprintf("Policy: %s\nCurves: %s\nMetrics: %s\n", m.folder.ModelDir(), m.folder.Path("curves.png"),
 			m.folder.Path("metrics.jsonl"))
 	if err := m.folder.WriteSummary(text); err != nil {

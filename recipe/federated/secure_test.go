@@ -1,9 +1,11 @@
 package federated
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/config"
 )
 
@@ -58,5 +60,44 @@ func TestSimulatedSecrets(t *testing.T) {
 	}
 	if first := key(0, 1); first != key(0, 1) || first == key(1, 1) || first == key(0, 2) {
 		t.Error("keys: want those of a seed and an agent")
+	}
+}
+
+// The summary has the account of the sums, and explain says ahead what it will be.
+func TestPrivacyIsSaid(t *testing.T) {
+	s := tiny(t, protocol.FedPG, "secure=true", "privacy.clip=1", "privacy.noise=4", "privacy.delta=1e-5")
+	// ρ = 5/32, ε = ρ + 2·√(ρ·11.513) = 0.1563 + 2.6824
+	const want = "privacy of an agent: ε = 2.839 at δ = 1e-05 (ρ = 0.1562, 5 sums)"
+	if text := s.Explain(); !strings.Contains(text, "at the end, "+want) || !strings.Contains(text, "secure sums: ") {
+		t.Error(text)
+	}
+	r, err := Run(t.Context(), s, nil)
+	if err != nil || !strings.Contains(r.Summary, want+". Steps, episodes and returns are not covered.\n") {
+		t.Error(err, r)
+	}
+	d := s.parameters()
+	if sent := fmt.Sprintf("each agent sends %d bytes and is sent %d", 8*d, 4*d); !strings.Contains(s.Explain(), sent) {
+		t.Errorf("%s\nwant: %s", s.Explain(), sent)
+	}
+}
+
+// A simulation with secure sums reaches what it reaches without them, and agents send more bytes.
+func TestSecureSimulation(t *testing.T) {
+	for _, method := range []string{protocol.FedNPGADMM, protocol.FedAvg} {
+		sets := []string{"clip=0"}
+		if method == protocol.FedNPGADMM {
+			sets = append(sets, "absent=drop")
+		}
+		plain, err := Run(t.Context(), tiny(t, method, sets...), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		secure, err := Run(t.Context(), tiny(t, method, append(sets, "secure=true")...), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a, b := plain.Sides[0], secure.Sides[0]; a.Return != b.Return || b.Up <= a.Up {
+			t.Errorf("%s: %+v without secure sums, %+v with", method, a, b)
+		}
 	}
 }

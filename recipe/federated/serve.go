@@ -342,7 +342,11 @@ func (s *service) conclude() (string, error) {
 	if err := s.folder.WriteCurves(fmt.Sprintf("%s (posttrain federated)", s.Method)); err != nil {
 		return "", err
 	}
-	text := s.status.String() + fmt.Sprintf("Curves: %s\nMetrics: %s\n", s.folder.Path("curves.png"),
+	records, err := s.folder.ReadMetrics()
+	if err != nil {
+		return "", err
+	}
+	text := s.status.String() + s.account(records) + fmt.Sprintf("Curves: %s\nMetrics: %s\n", s.folder.Path("curves.png"),
 		s.folder.Path("metrics.jsonl"))
 	return text, s.folder.WriteSummary(text)
 }
