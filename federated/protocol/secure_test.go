@@ -90,8 +90,8 @@ func TestRestoredSecureServerGoesOn(t *testing.T) {
 	}
 }
 
-// In FedBuff a late agent weighs less, in AFedPG the oldest gradient gives α. Agents 0 and 1 make the first step, agent 2
-// shares the second with agent 0.
+// In FedBuff a late agent weighs less, in AFedPG the oldest gradient gives α. Agents 0 and 1 make the first step, agent
+// 2 shares the second with agent 0.
 func TestSecureBuffer(t *testing.T) {
 	for _, method := range []string{protocol.FedBuff, protocol.AFedPG} {
 		o := secureOptions(method)
@@ -270,8 +270,8 @@ func TestKilledAgentTakesPartAgain(t *testing.T) {
 	}
 }
 
-// Whatever is lost, repeated, late or killed, a run with secure sums goes on, and its θ stays near that of an undisturbed
-// one: a sum with a missing or foreign mask would be off by millions.
+// Whatever is lost, repeated, late or killed, a run with secure sums goes on, and its θ stays near that of an
+// undisturbed one: a sum with a missing or foreign mask would be off by millions.
 func TestSecureChaos(t *testing.T) {
 	for _, method := range secureMethods() {
 		for seed := range uint64(6) {

@@ -32,7 +32,8 @@ func TestSecureOptions(t *testing.T) {
 		"method: fednpg-admm\nabsent: hold\n":         "with secure the server has no single update to hold",
 		"method: fedpg\naggregate: median\nagents: 5": `aggregate "median": the server`,
 	} {
-		if _, err := parse(text); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		_, err := parse(text)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
