@@ -26,7 +26,7 @@ var ErrInterrupted = errors.New("interrupted")
 // started from, that model is the best. [Course.LoadBest] gives the weights of the best checkpoint.
 //
 // Checkpoints are written while the next steps go on: a step waits for the copy of the state, and for the checkpoint
-// before if that is still being written. One that is due by time does not wait, but follows later.
+// before if that is still being written. One that is due by time follows later then; before an evaluation it waits.
 type Course struct {
 	Learner    *Learner
 	Folder     *run.Folder // nil: nothing is logged or saved
@@ -126,7 +126,8 @@ func (c *Course) between(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	whole := last || step > 0 && due(step, c.plan.Options.CheckpointEvery) || c.late()
+	whole := last || step > 0 && due(step, c.plan.Options.CheckpointEvery) ||
+		c.late() && !c.writer.busy()
 	if err := c.save(whole, best); err != nil {
 		return err
 	}
@@ -146,10 +147,10 @@ func (c *Course) held() error {
 
 func due(step, every int) bool { return every > 0 && step%every == 0 }
 
-// late reports whether a checkpoint is due by time. It waits for the one before.
+// late reports whether a checkpoint is due by time.
 func (c *Course) late() bool {
 	most := c.plan.Options.CheckpointMinutes
-	return most > 0 && c.now().Sub(c.saved).Minutes() >= most && !c.writer.busy()
+	return most > 0 && c.now().Sub(c.saved).Minutes() >= most
 }
 
 func (c *Course) now() time.Time {
@@ -229,65 +230,71 @@ func (c *Course) Notice(format string, args ...any) {
 // Names of a course's own numbers in run.State.Metrics.
 const tokensKey, updatesKey, evaluatedKey = "tokens", "updates", "validated"
 
-// save writes a checkpoint of the present state, unless there is one, and the present weights if they are the best. Then
-// it removes those that are not kept. It returns when the state is copied.
+// save writes a checkpoint of the present state, unless there is one, and the present weights if they are the best. It
+// returns when they are copied.
 func (c *Course) save(whole, best bool) error {
 	whole = whole && !c.clean
 	if c.Folder == nil || !whole && !best {
 		return nil
 	}
-	if err := c.writer.wait(); err != nil { // before the copy: there is never more than one
+	if err := c.writer.wait(); err != nil { // before the copy, so that there is one copy at most
 		return err
 	}
-	state, t, err := c.copyState(whole)
+	s, err := c.snapshot(whole, best)
 	if err != nil {
 		return err
 	}
 	if whole {
 		c.clean, c.saved = true, c.now()
 	}
-	return c.writer.start(func() error { return c.write(state, t, best) })
+	return c.writer.start(func() error { return c.write(s) })
 }
 
-// copyState copies what a checkpoint holds: everything, or the weights alone.
-func (c *Course) copyState(whole bool) (run.State, Tensors, error) {
+// snapshot is a copy of what is saved.
+type snapshot struct {
+	run.State
+	Tensors     // without moments if it is not whole
+	whole, best bool
+}
+
+func (c *Course) snapshot(whole, best bool) (s snapshot, err error) {
+	s = snapshot{State: c.State, whole: whole, best: best}
 	if !whole {
-		weights, err := c.Learner.ReadWeights()
-		return c.State, Tensors{Weights: weights}, err
+		s.Weights, err = c.Learner.ReadWeights()
+		return s, err
 	}
-	t, updates, err := c.Learner.Read()
-	now, state := c.identity(), c.State
-	state.Seed, state.ConfigHash, state.Engine, state.Data = now.Seed, now.ConfigHash, now.Engine, now.Data
-	state.Metrics = c.window.Pack()
-	maps.Copy(state.Metrics, c.Kept)
-	state.Metrics[tokensKey], state.Metrics[updatesKey] = c.tokens, float64(updates)
-	state.Metrics[evaluatedKey] = float64(c.evaluated)
-	return state, t, err
+	updates, now := 0, c.identity()
+	s.Tensors, updates, err = c.Learner.Read()
+	s.Seed, s.ConfigHash, s.Engine, s.Data = now.Seed, now.ConfigHash, now.Engine, now.Data
+	s.Metrics = c.window.Pack()
+	maps.Copy(s.Metrics, c.Kept)
+	s.Metrics[tokensKey], s.Metrics[updatesKey] = c.tokens, float64(updates)
+	s.Metrics[evaluatedKey] = float64(c.evaluated)
+	return s, err
 }
 
-// write writes what copyState gave. The best weights come first: a checkpoint names no others.
-func (c *Course) write(state run.State, t Tensors, best bool) error {
-	if best {
-		err := c.Folder.WriteBest(state.Step, func(dir string, wrote run.Wrote) error {
-			return c.exporter().WriteBest(dir, t.Weights, wrote)
-		})
-		if err != nil {
+// write writes a snapshot, and removes what is not kept. The best weights come first: a checkpoint names none that are
+// not there.
+func (c *Course) write(s snapshot) error {
+	if s.best {
+		if err := c.Folder.WriteBest(s.Step, func(dir string, wrote run.Wrote) error {
+			return c.exporter().WriteBest(dir, s.Weights, wrote)
+		}); err != nil {
 			return err
 		}
 	}
-	if t.First != nil {
-		_, err := c.Folder.WriteHashedCheckpoint(state.Step, func(dir string, wrote run.Wrote) error {
-			if err := c.exporter().WriteCheckpoint(dir, t, wrote); err != nil {
+	if s.whole {
+		if _, err := c.Folder.WriteHashedCheckpoint(s.Step, func(dir string, wrote run.Wrote) error {
+			if err := c.exporter().WriteCheckpoint(dir, s.Tensors, wrote); err != nil {
 				return err
 			}
-			return state.Write(dir)
-		})
-		if err != nil {
+			return s.State.Write(dir)
+		}); err != nil {
 			return err
 		}
 	}
-	if best {
-		if err := c.Folder.MarkBest(state.Step, state.Best.Metric, state.Best.Value); err != nil {
+	if s.best {
+		if err := c.Folder.MarkBest(s.Step, s.Best.Metric, s.Best.Value); err != nil {
 			return err
 		}
 	}
