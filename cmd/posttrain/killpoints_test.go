@@ -37,6 +37,11 @@ func TestKillPoints(t *testing.T) {
 			"train.checkpoint_every=1", "--set", "train.checkpoint_keep=1")
 		disturbEachCall(t, args, []string{"mappo", "--resume", "out"})
 	})
+	t.Run("federated simulate", func(t *testing.T) {
+		args := simulate("--out", "out", "--agents", "2", "--updates", "5", "--set", "control.steps=20", "--set",
+			"control.hidden=[3]", "--set", "checkpoint_every=2", "--set", "checkpoint_keep=1")
+		disturbEachCall(t, args, simulate("--resume", "out"))
+	})
 }
 
 // disturbEachCall disturbs a run into the folder out at every call, each time a new one.

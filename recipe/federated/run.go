@@ -84,6 +84,9 @@ func (m *simulating) begin(ctx context.Context) error {
 		m.clock.JoinAll(ctx)
 		return nil
 	}
+	if err := m.folder.Own(compareName); err != nil {
+		return err
+	}
 	latest, warnings, err := m.folder.Latest()
 	for _, w := range warnings {
 		m.Warn("%s", w)
