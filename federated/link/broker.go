@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,6 +26,7 @@ type BrokerOptions struct {
 	Run    string
 	Keys   *Keys                            // nil: no TLS and no keys, which a loopback address alone allows
 	Warn   func(format string, args ...any) // what the broker reports; may be nil
+	Failed func(error)                      // called once if the broker can no longer store messages; may be nil
 }
 
 // Broker is a NATS server with JetStream in this process.
@@ -67,7 +69,7 @@ func StartBroker(o BrokerOptions) (*Broker, error) {
 }
 
 func (b *Broker) start(o BrokerOptions) error {
-	heard := &brokerLog{warn: o.Warn}
+	heard := &brokerLog{warn: o.Warn, failed: o.Failed}
 	b.server.SetLoggerV2(heard, false, false, false)
 	b.server.Start()
 	ready := false
@@ -128,10 +130,11 @@ func isLoopback(host string) bool {
 
 // brokerLog keeps what the broker reports. Its notices, which are many, are dropped.
 type brokerLog struct {
-	warn  func(format string, args ...any)
-	mu    sync.Mutex
-	last  string // error
-	fatal bool
+	warn   func(format string, args ...any)
+	failed func(error) // may be nil
+	mu     sync.Mutex
+	last   string // error
+	fatal  bool
 }
 
 func (l *brokerLog) Noticef(string, ...any) {}
@@ -146,12 +149,31 @@ func (l *brokerLog) Fatalf(format string, args ...any) {
 
 func (l *brokerLog) Errorf(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
-	l.mu.Lock()
-	l.last = line
-	l.mu.Unlock()
+	if l.isLost(line) {
+		return
+	}
 	if l.warn != nil && !strings.Contains(line, "authentication error") { // the gate has said it better
 		l.warn("broker: %s", line)
 	}
+}
+
+// storeLost are parts of what the broker says when it stops to store messages, such as on a full disk. It goes on to
+// run, and refuses everything.
+var storeLost = []string{"ritical write error", "will be DISABLED", "failed to store a msg"}
+
+// isLost keeps a line, and reports whether it is about a store that is lost: the first one ends the run.
+func (l *brokerLog) isLost(line string) bool {
+	lost := slices.ContainsFunc(storeLost, func(part string) bool { return strings.Contains(line, part) })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last = line; !lost {
+		return false
+	}
+	if !l.fatal && l.failed != nil {
+		l.failed(fmt.Errorf("broker: %s", line))
+	}
+	l.fatal = true
+	return true
 }
 
 // died reports whether the broker has given up.

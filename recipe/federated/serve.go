@@ -96,11 +96,14 @@ type service struct {
 	keeper *journal.Keeper
 	bar    run.Bar
 	status link.Status
+	fail   context.CancelCauseFunc // ends the run with an error
 }
 
 // Serve runs the server of a run until it is done, and returns its summary.
 func Serve(ctx context.Context, o Service, r run.Reporter) (string, error) {
 	s := &service{Service: o, Reporter: run.Listen(r)}
+	ctx, s.fail = context.WithCancelCause(ctx)
+	defer s.fail(nil)
 	if err := s.checkAddress(); err != nil {
 		return "", err
 	}
@@ -214,7 +217,7 @@ func (s *service) connect() (nc *link.Conn, done func(), err error) {
 		return nc, nc.Close, s.store()
 	}
 	b, err := link.StartBroker(link.BrokerOptions{Listen: s.Listen, Store: s.folder.Path(storeName),
-		Run: s.linked.Run, Keys: s.keys, Warn: s.Warn})
+		Run: s.linked.Run, Keys: s.keys, Warn: s.Warn, Failed: s.fail})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -241,6 +244,9 @@ func (s *service) follow(ctx context.Context, nc *link.Conn) (string, error) {
 		s.Say("%s: continuing after version %d", s.folder.Dir, s.server.Version())
 	}
 	err = s.work(ctx, nc, form)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
 	if err == nil || errors.Is(err, context.Canceled) {
 		if saved := errors.Join(s.keeper.Snapshot(), s.keeper.Close()); saved != nil {
 			return "", saved
