@@ -1,0 +1,288 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// killsVar is how often TestFaultsServerKilled kills each server, for scripts/federated/chaos.sh; 4 without it.
+const killsVar = "POSTTRAIN_FEDERATED_KILLS"
+
+func kills(t *testing.T) int {
+	n, err := strconv.Atoi(os.Getenv(killsVar))
+	if os.Getenv(killsVar) == "" {
+		return 4
+	}
+	if err != nil || n < 1 {
+		t.Fatalf("%s=%q: want a number of kills", killsVar, os.Getenv(killsVar))
+	}
+	return n
+}
+
+// federation is a server and three clients, each a process of its own.
+type federation struct {
+	t       *testing.T
+	listen  string
+	server  []string // flags of its first start
+	clients []*exec.Cmd
+	logs    []*bytes.Buffer
+}
+
+func newFederation(t *testing.T, server ...string) *federation {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return &federation{t: t, listen: l.Addr().String(), server: append([]string{"federated", "server", "--agents", "3",
+		"--workload", "quadratic", "--set", "quadratic.size=6", "--set", "quadratic.pause=10ms", "--out", "run"},
+		server...)}
+}
+
+// program makes a process of this program.
+func program(args ...string) (cmd *exec.Cmd, log *bytes.Buffer) {
+	log = new(bytes.Buffer)
+	cmd = exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), childVar+"="+wholeProgram)
+	cmd.Stdout, cmd.Stderr = log, log
+	return cmd, log
+}
+
+// startClients starts the clients. They end with this process, whatever happens to it.
+func (f *federation) startClients() {
+	f.t.Helper()
+	for i := range 3 {
+		cmd, log := program("federated", "client", "--server", "nats://"+f.listen, "--agent", fmt.Sprint("agent-", i),
+			"--state", fmt.Sprint("client-", i), "--until-eof")
+		in, err := cmd.StdinPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		f.t.Cleanup(func() { in.Close() })
+		f.clients, f.logs = append(f.clients, cmd), append(f.logs, log)
+	}
+}
+
+// serve runs the server to the end of the run, or until the journal has that many bytes: then it is killed.
+func (f *federation) serve(until int64) (killed bool) {
+	f.t.Helper()
+	args := f.server
+	if exists("run/config.yaml") {
+		args = []string{"federated", "server", "--resume", "run"}
+	}
+	cmd, log := program(append(args, "--listen", f.listen)...)
+	if err := cmd.Start(); err != nil {
+		f.t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for {
+		select {
+		case err := <-ended:
+			if err != nil && !killed {
+				f.t.Fatalf("server: %v: %s", err, log)
+			}
+			return killed
+		case <-look.C:
+			if info, err := os.Stat("run/journal.jsonl"); err == nil && info.Size() >= until && !killed {
+				killed = cmd.Process.Kill() == nil
+			}
+		}
+	}
+}
+
+// follow runs the server to its end through n kills at random places of a journal of about that many bytes, and waits
+// for the clients.
+func (f *federation) follow(n int, size int64) {
+	f.t.Helper()
+	rng := rand.New(rand.NewPCG(3, uint64(size)))
+	at := make([]int64, n)
+	for i := range at {
+		at[i] = rng.Int64N(size)
+	}
+	slices.Sort(at)
+	for _, until := range at {
+		if !f.serve(until) {
+			f.t.Fatalf("the run ended before its journal had %d bytes", until)
+		}
+	}
+	f.serve(1 << 62)
+	for i, c := range f.clients {
+		if err := c.Wait(); err != nil {
+			f.t.Errorf("client %d: %v: %s", i, err, f.logs[i])
+		}
+	}
+}
+
+var paramsLine = regexp.MustCompile(`version (\d+), SHA-256 of the parameters: ([0-9a-f]{64})`)
+
+// replay replays a run folder, whose checkpoints must all have the same bits. It returns the version and the hash of
+// the parameters.
+func replay(t *testing.T, dir string) (version int, params string) {
+	t.Helper()
+	o := must(t, "federated", "replay", dir)
+	m := paramsLine.FindStringSubmatch(o.out)
+	checked := regexp.MustCompile(`(?m)^(\d+) of (\d+) checkpoints have`).FindStringSubmatch(o.out)
+	if m == nil || checked == nil || checked[1] != checked[2] || checked[1] == "0" {
+		t.Fatalf("%s", o.out)
+	}
+	version, _ = strconv.Atoi(m[1])
+	return version, m[2]
+}
+
+// acceptedOnce counts the accepted updates of a journal. None may be accepted twice.
+func acceptedOnce(t *testing.T, dir string) (n int) {
+	t.Helper()
+	seen, last := map[string]bool{}, ""
+	for line := range strings.Lines(read(t, filepath.Join(dir, "journal.jsonl"))) {
+		var l struct {
+			Line, Kind     string
+			Agent, Version int
+			Accepted       bool
+		}
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			t.Fatal(err)
+		}
+		if l.Line == "update" {
+			last = fmt.Sprint(l.Kind, l.Agent, l.Version)
+		}
+		if l.Line != "result" || !l.Accepted {
+			continue
+		}
+		if n++; seen[last] {
+			t.Errorf("update %s is accepted twice", last)
+		}
+		seen[last] = true
+	}
+	return n
+}
+
+// TestFaultsServerKilled: a server that is killed with SIGKILL again and again ends its run. A replay gives the bits of
+// every checkpoint, the last one too, no update is accepted twice, and none that was accepted is missing: rounds end in
+// the parameters of a run that nobody disturbed.
+func TestFaultsServerKilled(t *testing.T) {
+	t.Run("afedpg", func(t *testing.T) {
+		f := newFederation(t, "--method", "afedpg", "--updates", "200", "--set", "checkpoint_every=20", "--set",
+			"checkpoint_keep=100")
+		f.startClients()
+		f.follow(kills(t), 45_000)
+		if version, _ := replay(t, "run"); version != 200 || acceptedOnce(t, "run") != 200 {
+			t.Errorf("version %d, %d accepted", version, acceptedOnce(t, "run"))
+		}
+	})
+	t.Run("fednpg-admm", func(t *testing.T) {
+		flags := []string{"--method", "fednpg-admm", "--rounds", "30", "--set", "checkpoint_every=20", "--set",
+			"checkpoint_keep=100"}
+		whole := newFederation(t, flags...)
+		whole.startClients()
+		whole.serve(1 << 62)
+		_, want := replay(t, "run")
+		f := newFederation(t, flags...)
+		f.startClients()
+		f.follow(kills(t), 45_000)
+		version, params := replay(t, "run")
+		if version != 30 || acceptedOnce(t, "run") != 2*3*30 || params != want {
+			t.Errorf("version %d, %d accepted, parameters %.12s, want %.12s", version, acceptedOnce(t, "run"), params,
+				want)
+		}
+	})
+}
+
+// TestFaultsRefusedFolders: a server that cannot work in a folder says why in one line, and changes nothing.
+func TestFaultsRefusedFolders(t *testing.T) {
+	f := newFederation(t, "--method", "afedpg", "--updates", "200")
+	f.startClients()
+	first, _ := program(append(f.server, "--listen", f.listen)...)
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for info, err := os.Stat("run/journal.jsonl"); err != nil || info.Size() < 2000; <-look.C {
+		info, err = os.Stat("run/journal.jsonl")
+	}
+	resume := []string{"federated", "server", "--resume", "run", "--listen", "127.0.0.1:0"}
+	refused := func(says string, more ...string) {
+		t.Helper()
+		if o := cli(t, append(resume, more...)...); o.code != 1 || !strings.HasPrefix(o.err, "posttrain: ") ||
+			!regexp.MustCompile(says).MatchString(o.err) || strings.Count(o.err, "\n") != 1 {
+			t.Errorf("exit code %d: %s, want one line with %q", o.code, o.err, says)
+		}
+	}
+	refused(fmt.Sprintf("run folder run is in use by process %d: wait for it to end", first.Process.Pid))
+	if err := first.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = first.Wait()
+	before := read(t, "run/journal.jsonl")
+	refused("(with 6 parameters of type float32, want|config has changed .*size)", "--set", "quadratic.size=7")
+	refused("(of type float32, want|config has changed .*wire)", "--set", "wire=float64")
+	l, err := net.Listen("tcp", f.listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused("address already in use", "--listen", f.listen)
+	l.Close()
+	if err := errors.Join(os.Rename("run/jetstream", "store"), os.WriteFile("run/jetstream", nil, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	refused("store run/jetstream: Can't start JetStream")
+	if err := errors.Join(os.Remove("run/jetstream"), os.Rename("store", "run/jetstream")); err != nil {
+		t.Fatal(err)
+	}
+	if read(t, "run/journal.jsonl") != before {
+		t.Error("the journal has changed")
+	}
+	f.serve(1 << 62)
+	if version, _ := replay(t, "run"); version != 200 {
+		t.Errorf("version %d at the end", version)
+	}
+}
+
+// TestFaultsDiskFull: a server whose files do not fit ends with one line that names the file. With room it continues.
+func TestFaultsDiskFull(t *testing.T) {
+	f := newFederation(t, "--method", "afedpg", "--updates", "100", "--set", "quadratic.pause=1ms")
+	f.startClients()
+	small := startProgram(t, "", "ulimit -f 32; ", append(f.server, "--listen", f.listen)...)
+	log, err := io.ReadAll(small.err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = small.Wait()
+	lines := strings.Split(strings.TrimRight(string(log), "\n"), "\n")
+	want := regexp.MustCompile(`^posttrain: (run/(metrics|journal)\.jsonl cannot be written|broker: .* write error: ` +
+		`.*run/jetstream/.*): file too large$`)
+	if last := lines[len(lines)-1]; small.ProcessState.ExitCode() != 1 || !want.MatchString(last) {
+		t.Errorf("exit code %d: %s", small.ProcessState.ExitCode(), log)
+	}
+	if !strings.HasSuffix(read(t, "run/journal.jsonl"), "\n") {
+		t.Error("half a line is left in the journal")
+	}
+	f.serve(1 << 62)
+	if version, _ := replay(t, "run"); version != 100 || acceptedOnce(t, "run") != 100 {
+		t.Errorf("version %d, %d accepted", version, acceptedOnce(t, "run"))
+	}
+}
