@@ -22,7 +22,8 @@ type Learner struct {
 	store    store
 	programs *backend.Cache
 	graph    model.GraphOptions
-	updates  int // how many the moments have seen
+	updates  int    // how many the moments have seen
+	hashed   hashed // of the present weights
 }
 
 // NewLearner puts a model into an engine.
@@ -82,12 +83,13 @@ func (l *Learner) ReadWeights() ([][]float32, error) {
 
 // WriteWeights replaces the weights. The moments are lost: no update may follow.
 func (l *Learner) WriteWeights(weights [][]float32) error {
+	l.hashed = hashed{}
 	return l.store.write(Tensors{Weights: weights})
 }
 
 // Write replaces weights, moments and the number of updates that the moments have seen.
 func (l *Learner) Write(t Tensors, updates int) error {
-	l.updates = updates
+	l.updates, l.hashed = updates, hashed{}
 	return l.store.write(t)
 }
 
@@ -152,7 +154,7 @@ func (l *Learner) Accumulate(p *batch.Packed, o Objective, inputs []Input, scale
 // they were.
 func (l *Learner) Update(rule AdamW, rate float64) (norm float64, err error) {
 	norm, err = l.store.update(rule, l.updates+1, rate)
-	l.updates++
+	l.updates, l.hashed = l.updates+1, hashed{}
 	return norm, err
 }
 

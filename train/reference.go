@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"cmp"
 	"crypto/sha256"
+	"encoding"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash"
+	"io"
 	"io/fs"
 	"os"
 	"time"
@@ -99,18 +101,38 @@ func (l *Learner) fingerprint(groups []batch.Group, layout batch.Layout) (string
 	if err != nil {
 		return "", err
 	}
+	h, err := l.hashWeights(fmt.Sprintf("%s %+v %+v %s\n", l.engine.Name, l.graph, layout, config))
+	if err != nil {
+		return "", err
+	}
+	hashGroups(h, groups)
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// hashWeights hashes a first line and the weights. It remembers the last hash, since weights may be many.
+func (l *Learner) hashWeights(first string) (hash.Hash, error) {
 	h := sha256.New()
-	fmt.Fprintf(h, "%s %+v %+v %s\n", l.engine.Name, l.graph, layout, config)
+	if l.hashed.first == first {
+		return h, h.(encoding.BinaryUnmarshaler).UnmarshalBinary(l.hashed.state)
+	}
+	io.WriteString(h, first)
 	for i, b := range l.store.weights() {
 		w, err := backend.Floats(b)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		fmt.Fprintln(h, l.model.Params[i].Name)
 		hashNumbers(h, w)
 	}
-	hashGroups(h, groups)
-	return hex.EncodeToString(h.Sum(nil)), nil
+	state, err := h.(encoding.BinaryMarshaler).MarshalBinary()
+	l.hashed = hashed{first, state}
+	return h, err
+}
+
+// hashed is the state of a hash behind its first line and the weights. The zero value is of no weights.
+type hashed struct {
+	first string
+	state []byte
 }
 
 func hashGroups(h hash.Hash, groups []batch.Group) {

@@ -90,3 +90,44 @@ func TestPartOfAnotherReference(t *testing.T) {
 		t.Error("no error")
 	}
 }
+
+// TestFingerprint: it does not depend on what was hashed before, and changes with weights, groups and layout.
+func TestFingerprint(t *testing.T) {
+	e, m := backendtest.Go(t), testkit.Model(t, "llama")
+	groups := testkit.Groups(4, 11, 2)
+	l, seen := learner(t, e, m), map[string]string{}
+	check := func(what string, groups []batch.Group, layout batch.Layout) {
+		t.Helper()
+		key, err := l.fingerprint(groups, layout)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fresh, again := *l, ""
+		fresh.hashed = hashed{}
+		if again, err = fresh.fingerprint(groups, layout); err != nil || again != key || seen[key] != "" {
+			t.Errorf("%s: %s, hashed afresh %s, %v; the same as of %q", what, key, again, err, seen[key])
+		}
+		seen[key] = what
+	}
+	check("all groups", groups, batch.Layout{Pad: 2})
+	check("two groups", groups[:2], batch.Layout{Pad: 2})
+	check("another layout", groups, batch.Layout{Pad: 4})
+	weights, err := l.ReadWeights()
+	if err != nil {
+		t.Fatal(err)
+	}
+	weights[0][0]++
+	if err := l.WriteWeights(weights); err != nil {
+		t.Fatal(err)
+	}
+	check("other weights", groups, batch.Layout{Pad: 4})
+	p := batch.Pack(groups[:2], batch.Layout{Pad: 2})
+	method := preference(groups)
+	if _, _, err := l.Accumulate(p, method, method.Inputs([]int{0, 1}, p), 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Update(AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}, 0.1); err != nil {
+		t.Fatal(err)
+	}
+	check("an update", groups, batch.Layout{Pad: 4})
+}
