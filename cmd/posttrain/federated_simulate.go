@@ -20,7 +20,7 @@ func newFederatedSimulate(s streams) *cobra.Command {
 			"fastest, learn cartpole by AFedPG; then FedPG gets as many samples.",
 		Example: "  posttrain federated simulate\n" +
 			"  posttrain federated simulate --method fednpg-admm --agents 8 --rounds 30 --compare none\n" +
-			"  posttrain federated simulate --config configs/federated.yaml --times 1,1,1,6\n" +
+			"  posttrain federated simulate --config configs/federated.yaml --agents 4 --times 1,1,1,6\n" +
 			"  posttrain federated simulate --resume runs/federated-simulate-20260102-150405",
 	})
 }

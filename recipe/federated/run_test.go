@@ -260,11 +260,37 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%s: %s", method, text)
 		}
 	}
+	secure := load(t, "method=fedpg", "secure=true", "clip=0", "privacy.clip=1", "privacy.noise=4")
+	if text := secure.Explain(); !strings.Contains(text, "noise of 4 times the bound 1") {
+		t.Errorf("secure sums are not explained: %s", text)
+	}
 	for _, sets := range [][]string{{"schedule=global"}, {"method=fednpg-admm", "step=fixed"}, {"workload=quadratic"}} {
 		s := load(t, sets...)
 		if again, err := Spec.Parse("a.yaml", s.Resolved(), config.Input{}); err != nil ||
 			string(again.Resolved()) != string(s.Resolved()) {
 			t.Errorf("%v: %v", sets, err)
+		}
+	}
+}
+
+// Times on the command line win over a pattern in the file, and a pattern over times.
+func TestClockOfTheCommandLine(t *testing.T) {
+	for _, c := range []struct{ file, set, want string }{
+		{"{pattern: one_slow, ratio: 3}", "clock.times=1,2,5", "1, 2, 5"},
+		{"{times: [1, 2, 5]}", "clock.pattern=one_fast", "1, 4, 4"},
+		{"{times: [1, 2, 5]}", "clock.ratio=9", "1, 3, 9"},
+	} {
+		o, err := config.ParseSet(c.set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Spec.Parse("a.yaml", []byte("command: federated simulate\nagents: 3\nclock: "+c.file+"\n"),
+			config.Input{Overrides: []config.Override{o}})
+		if err != nil {
+			t.Fatalf("%s, %s: %v", c.file, c.set, err)
+		}
+		if times, err := s.times(); err != nil || numbers(times) != c.want {
+			t.Errorf("%s, %s: times %v, %v", c.file, c.set, times, err)
 		}
 	}
 }

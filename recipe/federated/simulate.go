@@ -33,6 +33,7 @@ type Clock struct {
 var Spec = config.Register(&config.Spec[Simulation]{
 	Command: Command,
 	Like:    family,
+	Choose:  chooseClock,
 	Defaults: func(g *config.Given) Simulation {
 		return Simulation{Options: DefaultsOf(g), Clock: Clock{Pattern: string(federated.Geometric), Ratio: 4},
 			CheckpointEvery: 100, CheckpointKeep: 2}
@@ -51,6 +52,21 @@ var Spec = config.Register(&config.Spec[Simulation]{
 		return append(s.IdleKeys(), "clock.times")
 	},
 })
+
+// chooseClock leaves one of two ways to say how long agents need: the command line wins over the file.
+func chooseClock(g *config.Given) {
+	const times = "clock.times"
+	for _, key := range []string{"clock.pattern", "clock.ratio"} {
+		switch t, k := g.FromCommandLine(times), g.FromCommandLine(key); {
+		case !g.Has(times) || !g.Has(key) || t == k:
+		case t:
+			g.Drop(key)
+		default:
+			g.Drop(times)
+			return
+		}
+	}
+}
 
 // rival is the method to compare with where the user names none.
 func rival(method string) string {
