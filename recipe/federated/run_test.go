@@ -260,10 +260,6 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%s: %s", method, text)
 		}
 	}
-	secure := load(t, "method=fedpg", "secure=true", "clip=0", "privacy.clip=1", "privacy.noise=4")
-	if text := secure.Explain(); !strings.Contains(text, "noise of 4 times the bound 1") {
-		t.Errorf("secure sums are not explained: %s", text)
-	}
 	for _, sets := range [][]string{{"schedule=global"}, {"method=fednpg-admm", "step=fixed"}, {"workload=quadratic"}} {
 		s := load(t, sets...)
 		if again, err := Spec.Parse("a.yaml", s.Resolved(), config.Input{}); err != nil ||
