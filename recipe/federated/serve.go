@@ -141,6 +141,9 @@ func (s *service) isLocal() bool {
 // open makes the run folder, or opens the one to continue.
 func (s *service) open() (err error) {
 	if dir := s.Place.Resume; dir != "" {
+		if err = s.checkSame(dir); err != nil {
+			return err
+		}
 		if s.folder, err = run.Open(dir); err == nil {
 			err = s.resume()
 		}
@@ -158,6 +161,20 @@ func (s *service) open() (err error) {
 		s.folder.Close()
 	}
 	return err
+}
+
+// checkSame wants the options that the run was started with. Where it listens and how often it saves may change.
+func (s *service) checkSame(dir string) error {
+	stored, err := optionsOf(dir)
+	if err != nil {
+		return err
+	}
+	changed := config.Diff(agentSpec.Resolve(stored), agentSpec.Resolve(&s.Options))
+	if len(changed) == 0 {
+		return nil
+	}
+	return fmt.Errorf("--resume %s: the config has changed since the run was started (%s): resume without changing it, "+
+		"or start a new run with --out", dir, strings.Join(changed, "; "))
 }
 
 func (s *service) spec() *config.Spec[Service] {
