@@ -63,7 +63,8 @@ type serving struct {
 	members map[string]*member
 	status  *Status
 	round   *time.Timer // nil before the first round, and without a deadline
-	open    [3]int      // version and step of the round that the timer is for
+	open    taskKey     // of the round that the timer is for
+	overdue bool        // the timer has fired, and there was no quorum
 }
 
 // member is an agent as the server sees it.
@@ -303,6 +304,9 @@ func (s *serving) receive(ctx context.Context, a *member, l *letter, u protocol.
 	if a.task == nil {
 		s.send(ctx, a)
 	}
+	if s.overdue && r.Accepted {
+		return s.late(ctx)
+	}
 	return nil
 }
 
@@ -344,9 +348,9 @@ func (s *serving) refuse(ctx context.Context, a *member, l *letter, err error) {
 // deliver sends tasks to the agents that are here. The others get theirs when they ask.
 func (s *serving) deliver(ctx context.Context, sends []protocol.Send) {
 	for _, send := range sends {
+		s.startRound(send.Task)
 		if a := s.byNumber(send.Agent); a != nil {
 			a.task, a.letter = &send.Task, nil
-			s.startRound(send.Task)
 			s.send(ctx, a)
 		}
 	}
@@ -363,19 +367,19 @@ func (s *serving) byNumber(number int) *member {
 
 // startRound starts the clock of a new round.
 func (s *serving) startRound(t protocol.Task) {
-	if now := [3]int{t.Version, t.Step, t.Attempt}; s.Deadline > 0 && (s.round == nil || s.open != now) {
-		s.open = now
+	if now := keyOfTask(t); s.Deadline > 0 && (s.round == nil || s.open != now) {
+		s.open, s.overdue = now, false
 		s.round = time.NewTimer(s.Deadline)
 	}
 }
 
-// late closes a round. Without a quorum it tries again soon.
+// late closes a round. Without a quorum it is overdue, and the next update may close it.
 func (s *serving) late(ctx context.Context) error {
 	r, sends, err := s.Keeper.Deadline()
 	if err != nil {
 		return err
 	}
-	s.round.Reset(max(s.Deadline/10, 10*time.Millisecond))
+	s.overdue = len(sends) == 0
 	s.took(r)
 	s.deliver(ctx, sends)
 	return nil
@@ -478,6 +482,9 @@ func (s *serving) finish(ctx context.Context, asks <-chan *nats.Msg) error {
 			a.task, a.letter = &protocol.Task{Kind: protocol.Stop, Version: s.Keeper.Version()}, nil
 			s.send(ctx, a)
 		}
+	}
+	for _, a := range s.members {
+		a.joined = a.joined && s.alive(a) // one that was killed may come back
 	}
 	for end := time.Now().Add(farewell); ; {
 		wait := time.Until(end)

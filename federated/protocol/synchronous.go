@@ -314,7 +314,8 @@ func (s *synchronous) end(out outcome, present int) (Receipt, []Send) {
 	return receipt, s.begin()
 }
 
-// Deadline closes the turn without those who are late, if a quorum of the round's agents has answered.
+// Deadline closes the turn without those who are late, if a quorum has answered: of the round's agents in its first turn,
+// and then of those that are still in it.
 func (s *synchronous) Deadline() (Receipt, []Send) {
 	answered := 0
 	for _, a := range s.turn.Answers {
@@ -322,7 +323,7 @@ func (s *synchronous) Deadline() (Receipt, []Send) {
 			answered++
 		}
 	}
-	if s.Done() || answered < number(*s.o.Quorum, len(s.turn.Chosen)) {
+	if s.Done() || answered < number(*s.o.Quorum, len(s.turn.Open)) {
 		return Receipt{}, nil
 	}
 	return s.close()
