@@ -42,11 +42,16 @@ func splitHeads(x *Node, rows, tokens, d int) *Node {
 }
 
 // attend is grouped-query attention over packed rows, [N, h*D]: q [rows, h, T, D], already scaled, k and v [rows, kv,
-// T, D], mask [rows, 1, T, T].
-func attend(q, k, v, mask *Node) *Node {
+// T, D].
+func attend(q, k, v *Node, s sight) *Node {
 	dims := q.Shape().Dimensions
 	rows, h, tokens, d := dims[0], dims[1], dims[2], dims[3]
-	mixed := mix(q, k, v, mask, queryBlocks(tokens))
+	var mixed *Node
+	if s.blocks != nil {
+		mixed = s.blocks.mix(q, k, v)
+	} else {
+		mixed = mix(q, k, v, s.mask, queryBlocks(tokens))
+	}
 	return Reshape(TransposeAllAxes(mixed, 0, 2, 1, 3), rows*tokens, h*d)
 }
 

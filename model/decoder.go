@@ -31,6 +31,10 @@ type GraphOptions struct {
 	DType dtypes.DType
 	// HeadChunk is the number of slots whose logits exist at once; 0: all of a small batch.
 	HeadChunk int
+	// AttentionBlock is the length of the blocks in which attention computes the scores of queries and keys, so that
+	// its memory grows with a row's length, not with its square. A length that covers the row computes it whole.
+	// 0: rows of up to 2,048 tokens whole, longer ones in blocks of about 128 MiB of scores, 32 MiB on XLA.
+	AttentionBlock int
 }
 
 // Inputs makes the graph's parameters for a packed batch, in this order: positions, groups, segments, source, inverse,
@@ -64,7 +68,7 @@ func (c *Config) Parameters(g *Graph) []*Node {
 func (c *Config) Hidden(params []*Node, in Inputs, o GraphOptions) *Node {
 	c.checkParams(params)
 	x := ConvertDType(c.embed(params, in.EmbedRows, in.Tokens), o.dtype())
-	common := c.newCommonNodes(in)
+	common := c.newCommonNodes(in, o)
 	for layer := range c.Layers {
 		x = c.buildLayer(layer, x, params, common, o)
 	}
@@ -102,23 +106,16 @@ func (c *Config) embed(params []*Node, rows, tokens *Node) *Node {
 type commonNodes struct {
 	rows, tokens      int
 	forKeys, forQuery rotation
-	masks             map[int]*Node // by window
+	sights            map[int]sight // by window
 	source, inverse   *Node         // of the slots, for the last layer
 }
 
-func (c *Config) newCommonNodes(in Inputs) commonNodes {
-	r := c.newRotation(in.Positions)
-	s := commonNodes{
-		rows: in.Positions.Shape().Dim(0), tokens: in.Positions.Shape().Dim(1),
-		forKeys: r, forQuery: r.scaleBy(c.attentionScale()), masks: map[int]*Node{},
-		source: in.Source, inverse: in.Inverse,
+func (c *Config) newCommonNodes(in Inputs, o GraphOptions) commonNodes {
+	r, rows, tokens := c.newRotation(in.Positions), in.Positions.Shape().Dim(0), in.Positions.Shape().Dim(1)
+	return commonNodes{
+		rows: rows, tokens: tokens, forKeys: r, forQuery: r.scaleBy(c.attentionScale()),
+		sights: c.newSights(in, rows, true, o), source: in.Source, inverse: in.Inverse,
 	}
-	for layer := range c.Layers {
-		if w := c.Window(layer); s.masks[w] == nil {
-			s.masks[w] = visibility(in, w)
-		}
-	}
-	return s
 }
 
 // buildLayer builds one decoder layer on x [N, H]. The last layer gives [S, H], since after its attention only the
@@ -128,7 +125,7 @@ func (c *Config) buildLayer(layer int, x *Node, params []*Node, s commonNodes, o
 	build := func(x *Node, weights []*Node) *Node {
 		w := c.nameWeights(weights)
 		q, k, v := c.project(x, w, s)
-		mixed := attend(q, k, v, s.masks[c.Window(layer)]) // [N, h*D]
+		mixed := attend(q, k, v, s.sights[c.Window(layer)]) // [N, h*D]
 		if layer == c.Layers-1 && s.source != nil {
 			x, mixed = rowsAt(x, s.source, s.inverse), rowsAt(mixed, s.source, s.inverse)
 		}

@@ -153,11 +153,15 @@ func TestGradientsByFiniteDifferences(t *testing.T) {
 	for name, m := range variedModels(t) {
 		t.Run(name, func(t *testing.T) {
 			p := repeatedTokens(true)
-			grads := gradientsOf(t, e, m, p, GraphOptions{DType: dtypes.Float64}, 1)[0].grads
-			for i, param := range m.Params {
-				got, slope := slopeAlong(t, e, m, p, i, grads[i])
-				if math.Abs(got-slope) > 2e-3*math.Max(math.Abs(slope), 1e-2) {
-					t.Errorf("%s: got slope %.6g, want %.6g by the gradient", param.Name, got, slope)
+			for _, block := range []int{0, 7} {
+				o := GraphOptions{DType: dtypes.Float64, AttentionBlock: block}
+				grads := gradientsOf(t, e, m, p, o, 1)[0].grads
+				for i, param := range m.Params {
+					got, slope := slopeAlong(t, e, m, p, i, grads[i])
+					if math.Abs(got-slope) > 2e-3*math.Max(math.Abs(slope), 1e-2) {
+						t.Errorf("%s, blocks of %d: got slope %.6g, want %.6g by the gradient", param.Name, block, got,
+							slope)
+					}
 				}
 			}
 		})

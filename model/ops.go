@@ -154,8 +154,12 @@ func recompute(x *Node, weights []*Node, f func(x *Node, weights []*Node) *Node)
 func computeAfter(x *Node, dependencies ...*Node) *Node {
 	var sum *Node
 	for _, d := range dependencies {
-		for axis := range d.Rank() {
-			d = SliceAxis(d, axis, AxisRange(0, 1))
+		first := make([]SliceAxisSpec, d.Rank())
+		for axis := range first {
+			first[axis] = AxisElem(0)
+		}
+		if len(first) > 0 {
+			d = Slice(d, first...)
 		}
 		sum = addTo(sum, ConvertDType(ClipScalar(Reshape(d), -1, 1), x.DType()))
 	}

@@ -81,7 +81,7 @@ func (c *Config) Prefill(params []*Node, in PrefillInputs, o GraphOptions) Decod
 		q, k, v := s.project(x, w)
 		out.Keys = append(out.Keys, toCacheType(TransposeAllAxes(k, 0, 1, 3, 2), in.shape.InGraph))
 		out.Values = append(out.Values, toCacheType(v, in.shape.InGraph))
-		mixed := attend(q, k, v, s.masks[c.Window(layer)])
+		mixed := attend(q, k, v, s.sights[c.Window(layer)])
 		if layer == c.Layers-1 {
 			x, mixed = s.lastRows(x, mixed)
 		}
@@ -106,7 +106,7 @@ type prefill struct {
 	inference
 	PrefillInputs
 	forKeys, forQuery rotation      // of positions 0 to P-1, the same in every row
-	masks             map[int]*Node // by window, [1, 1, P, P]
+	sights            map[int]sight // by window; without Packed, of one row
 }
 
 func (c *Config) newPrefill(in PrefillInputs, o GraphOptions) *prefill {
@@ -117,9 +117,12 @@ func (c *Config) newPrefill(in PrefillInputs, o GraphOptions) *prefill {
 		zeros := Zeros(g, positions.Shape())
 		packed = Inputs{Positions: positions, Groups: zeros, Segments: zeros}
 	}
-	s := c.newCommonNodes(packed)
-	n := c.newInference(g, in.shape.rows()*in.shape.Tokens, o)
-	return &prefill{inference: n, PrefillInputs: in, forKeys: s.forKeys, forQuery: s.forQuery, masks: s.masks}
+	r, rows := c.newRotation(packed.Positions), in.shape.rows()
+	return &prefill{
+		inference: c.newInference(g, rows*in.shape.Tokens, o), PrefillInputs: in,
+		forKeys: r, forQuery: r.scaleBy(c.attentionScale()),
+		sights: c.newSights(packed, rows, in.shape.Packed, o),
+	}
 }
 
 // project gives x's queries [B, h, P, D], rotated and scaled, keys [B, kv, P, D], rotated, and values.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime/debug"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
@@ -79,6 +80,7 @@ func Open(engine, folder string) (*Model, error) {
 		e.Close()
 		return nil, err
 	}
+	forget(m)
 	graph := model.GraphOptions{DType: dtypes.Float32}
 	if e.Wants.BFloat16 && m.Config.DType == "bfloat16" {
 		graph.DType = dtypes.BFloat16
@@ -86,6 +88,14 @@ func Open(engine, folder string) (*Model, error) {
 	live := func() []compute.Buffer { return weights }
 	s := rollout.NewCached(e, m.Config, live, rollout.Options{Graph: graph, Decoder: t})
 	return &Model{e, m, t, s, weights}, nil
+}
+
+// forget frees the host's copy of the weights, which the engine has, before prompts and caches need the memory.
+func forget(m *model.Model) {
+	for i := range m.Params {
+		m.Params[i].Data = nil
+	}
+	debug.FreeOSMemory()
 }
 
 // Chat lets the model answer conversations; tick gets the number of those answered and may be nil.

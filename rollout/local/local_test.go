@@ -16,6 +16,9 @@ func TestOpenAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
+	if m.Model.Params[0].Data != nil {
+		t.Error("the host keeps a copy of the weights that the engine has")
+	}
 	ask := rollout.Conversation{
 		Messages: []data.Message{{Role: "user", Content: "Hello"}}, Sampling: rollout.Sampling{MaxNew: 3},
 	}
