@@ -99,7 +99,7 @@ func describe(r journal.Report) string {
 		}
 		fmt.Fprintf(&b, "%s: version %d, event %d: %s\n", c.Dir, c.Version, c.Event, found)
 	}
-	fmt.Fprintf(&b, "%d of %s have the bits of the journal\n", same, recipe.Count(len(r.Snapshots), "checkpoint"))
+	fmt.Fprintf(&b, "%d of %d checkpoints have the bits of the journal\n", same, len(r.Snapshots))
 	fmt.Fprintf(&b, "version %d, SHA-256 of the parameters: %s\n", r.Version, r.Params)
 	return b.String()
 }

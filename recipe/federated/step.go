@@ -324,8 +324,26 @@ func (s Step) writeUpdate(form wire.Form, u protocol.Update) error {
 	if s.Weights != "" {
 		b = b[len(b)-wire.Payload(b):]
 	}
-	dir, name := filepath.Split(s.Out)
-	return (&run.Folder{Dir: dir}).WriteFile(name, b)
+	return replaceFile(s.Out, b)
+}
+
+// replaceFile writes a whole file, at once or not at all. What a kill leaves has a fixed name, which the next step uses
+// again: the folder may be anybody's.
+func replaceFile(path string, data []byte) error {
+	aside := path + ".new"
+	f, err := os.Create(aside)
+	if err == nil {
+		_, err = f.Write(data)
+		err = errors.Join(err, f.Sync(), f.Close())
+	}
+	if err == nil {
+		err = os.Rename(aside, path)
+	}
+	if err != nil {
+		os.Remove(aside)
+		return fmt.Errorf("%s cannot be written: %w", path, run.Cause(err))
+	}
+	return nil
 }
 
 // readNumbers reads θ: little-endian numbers of the run's type and nothing else.
@@ -493,8 +511,16 @@ func (v *serving) write(o *Options) error {
 		return fmt.Errorf("%s cannot be made: %w", v.Out, run.Cause(err))
 	}
 	out := &run.Folder{Dir: v.Out}
+	taskName := func(agent int) string { return fmt.Sprintf("task-%d.bin", agent) }
+	names := []string{"weights.bin"}
 	for agent := range o.Agents {
-		name := fmt.Sprintf("task-%d.bin", agent)
+		names = append(names, taskName(agent))
+	}
+	if err := out.Own(names...); err != nil {
+		return err
+	}
+	for agent := range o.Agents {
+		name := taskName(agent)
 		t, ok := v.tasks[agent]
 		if !ok {
 			if err := os.Remove(out.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {

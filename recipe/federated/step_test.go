@@ -237,6 +237,7 @@ func TestRefusedSteps(t *testing.T) {
 		{o, Step{State: "a", Weights: "short", Out: "u"}, "short has 10 bytes: want"},
 		{o, Step{State: "a", Weights: "none", Out: "u"}, "none cannot be read: no such file"},
 		{o, Step{State: "a", Task: "tasks", Out: "u"}, "tasks cannot be read: found a folder"},
+		{o, Step{State: "a", Task: "tasks/task-0.bin", Out: "none/u"}, "none/u cannot be written: no such file"},
 		{o, Step{State: "a", Task: "u", Out: "v"}, `u: task: of another run: found "update", want "task"`},
 		{o, Step{State: "a", Agent: 3, Task: "tasks/task-0.bin", Out: "u"}, "agent 3: want 0 to 2"},
 		{o, Step{State: "a", Agent: 1, Task: "tasks/task-1.bin", Out: "u"}, "a/agent.bin cannot be read: state: of"},
