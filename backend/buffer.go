@@ -18,6 +18,18 @@ func (e *Engine) Float32(data []float32, dims ...int) (compute.Buffer, error) {
 	return e.upload(data, len(data), dtypes.Float32, dims)
 }
 
+// Floats is Float32 into a buffer of float32 or bfloat16, to which values are rounded.
+func (e *Engine) Floats(dtype dtypes.DType, data []float32, dims ...int) (compute.Buffer, error) {
+	if dtype != dtypes.BFloat16 {
+		return e.Float32(data, dims...)
+	}
+	rounded := make([]bfloat16.BFloat16, len(data))
+	for i, x := range data {
+		rounded[i] = bfloat16.FromFloat32(x)
+	}
+	return e.upload(rounded, len(data), dtype, dims)
+}
+
 // Int32 copies data, row-major, into a new buffer [dims]. The caller finalises it.
 func (e *Engine) Int32(data []int32, dims ...int) (compute.Buffer, error) {
 	return e.upload(data, len(data), dtypes.Int32, dims)
@@ -35,7 +47,7 @@ func (e *Engine) upload(flat any, n int, dtype dtypes.DType, dims []int) (b comp
 	}
 	b, err = e.BufferFromFlatData(0, flat, shape)
 	if err != nil {
-		return nil, fmt.Errorf("backend %s: copy a buffer %s: %w", e.Name, shape, err)
+		return nil, fmt.Errorf("backend %s: copy a buffer %s: %w", e.Name, shape, fault(err))
 	}
 	return b, nil
 }

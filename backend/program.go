@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -20,6 +21,7 @@ type Program struct {
 	names   []string
 	inputs  []shapes.Shape
 	outputs []shapes.Shape
+	donate  []bool // by the options, unless Run says otherwise
 
 	mu   sync.Mutex
 	exec compute.Executable // nil once closed
@@ -31,7 +33,8 @@ type Program struct {
 // Panics of build and of the libraries become errors.
 func (e *Engine) Compile(name string, build func(g *graph.Graph) []*graph.Node, options ...Option) (p *Program,
 	err error) {
-	g := graph.NewGraph(e.Backend, name)
+	held := &builderHolder{Backend: e.Backend}
+	g := graph.NewGraph(held, name)
 	defer func() {
 		if err != nil {
 			g.Finalize()
@@ -45,24 +48,50 @@ func (e *Engine) Compile(name string, build func(g *graph.Graph) []*graph.Node, 
 	if err := e.checkGraph(g); err != nil {
 		return nil, fmt.Errorf("backend: compile %s on %s: %w", name, e.Name, err)
 	}
+	donated := 0
+	for _, o := range options {
+		donated += o.donated
+	}
+	markDonors(held.builder, donated)
 	exec, err := e.compileGraph(g, outputs, options)
 	if err != nil {
-		return nil, fmt.Errorf("backend: compile %s on %s: %s", name, e.Name, oneLine(err.Error()))
+		return nil, fmt.Errorf("backend: compile %s on %s: %w", name, e.Name, fault(err))
 	}
 	p = &Program{name: name, engine: e, exec: exec, outputs: exec.Outputs()}
 	if g.NumParameters() > 0 { // compute-onnx adds a dummy to a graph without parameters
 		p.names, p.inputs = exec.Inputs()
 	}
+	for i := range p.inputs {
+		p.donate = append(p.donate, i >= len(p.inputs)-donated)
+	}
 	return p, nil
 }
 
+// builderHolder is a backend that holds the builder of a graph.
+type builderHolder struct {
+	compute.Backend
+	builder compute.Builder
+}
+
+func (b *builderHolder) Builder(name string) compute.Builder {
+	b.builder = b.Backend.Builder(name)
+	return b.builder
+}
+
 // Option says how a program runs. Engines ignore options that they do not have.
-type Option int
+type Option struct {
+	oneThread bool
+	donated   int
+}
+
+// DonateLast donates the program's last n inputs in every run: they must not be used again. XLA puts outputs of their
+// shapes into their memory, where an input that is donated in Run alone stays beside the outputs until the end.
+func DonateLast(n int) Option { return Option{donated: n} }
 
 // OneThread keeps a program from starting threads of its own. On onnx the threads of a program keep spinning for tens
 // of milliseconds after a run and slow down whatever runs next. A small program between runs of another one, such as
 // the prefill of a few rows, is faster without them.
-const OneThread Option = 1
+var OneThread = Option{oneThread: true}
 
 func (e *Engine) compileGraph(g *graph.Graph, outputs []*graph.Node, options []Option) (compute.Executable, error) {
 	compile := func() (compute.Executable, error) {
@@ -72,7 +101,7 @@ func (e *Engine) compileGraph(g *graph.Graph, outputs []*graph.Node, options []O
 	o, ok := e.Backend.(interface {
 		compileOneThread(compile func() (compute.Executable, error)) (compute.Executable, error)
 	})
-	if ok && slices.Contains(options, OneThread) {
+	if ok && slices.ContainsFunc(options, func(o Option) bool { return o.oneThread }) {
 		return o.compileOneThread(compile)
 	}
 	return compile()
@@ -100,7 +129,7 @@ func (p *Program) Inputs() ([]string, []shapes.Shape) {
 func (p *Program) Outputs() []shapes.Shape { return slices.Clone(p.outputs) }
 
 // Run executes the program. Inputs must have the number, types and shapes of [Program.Inputs]. Inputs marked in donate
-// (nil: none) must not be used again. The caller owns the outputs and finalises each: on onnx the garbage collector
+// (nil: those of the program's options) must not be used again. The caller owns the outputs and finalises each: on onnx the garbage collector
 // does not free their memory.
 func (p *Program) Run(inputs []compute.Buffer, donate []bool) (outputs []compute.Buffer, err error) {
 	defer catchPanic(&err, fmt.Sprintf("run %s on %s", p.name, p.engine.Name))
@@ -112,12 +141,27 @@ func (p *Program) Run(inputs []compute.Buffer, donate []bool) (outputs []compute
 	if p.exec == nil {
 		return nil, fmt.Errorf("backend: run %s on %s: the program is closed", p.name, p.engine.Name)
 	}
+	if donate == nil {
+		donate = p.donate
+	}
 	outputs, err = p.exec.Execute(inputs, donate, 0)
 	if err != nil {
 		FinalizeAll(outputs...)
-		return nil, fmt.Errorf("backend: run %s on %s: %s", p.name, p.engine.Name, oneLine(err.Error()))
+		return nil, fmt.Errorf("backend: run %s on %s: %w", p.name, p.engine.Name, fault(err))
 	}
 	return outputs, nil
+}
+
+// ErrMemory is the cause of an error of a device that is out of memory.
+var ErrMemory = errors.New("the device is out of memory")
+
+// fault is an engine's error in one line.
+func fault(err error) error {
+	text := oneLine(err.Error())
+	if _, reason, ok := strings.Cut(text, "PJRT error (code=8): "); ok { // RESOURCE_EXHAUSTED
+		return fmt.Errorf("%w: %s", ErrMemory, strings.TrimSuffix(reason, "."))
+	}
+	return errors.New(text)
 }
 
 func (p *Program) checkInputs(inputs []compute.Buffer, donate []bool) error {

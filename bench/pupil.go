@@ -100,7 +100,7 @@ func (p *pupil) load(dir string) (err error) {
 	if p.learner, err = train.NewLearner(p.engine, m, p.graph()); err != nil {
 		return err
 	}
-	if p.reference, err = rollout.Upload(p.engine, m); err != nil {
+	if p.reference, err = p.learner.Upload(m); err != nil {
 		p.learner.Close()
 	}
 	return err

@@ -27,10 +27,20 @@ type Param struct {
 	NoDecay bool
 }
 
+// Size is the number of elements, also after [Model.Release].
+func (p *Param) Size() int { return shapes.Shape{Dimensions: p.Shape}.Size() }
+
 // Model is a decoder's configuration and weights.
 type Model struct {
 	Config *Config
 	Params []*Param // in the order of Config.ParamSpecs
+}
+
+// Release drops the weights, once an engine has its own copy. Names and shapes stay.
+func (m *Model) Release() {
+	for _, p := range m.Params {
+		p.Data = nil
+	}
 }
 
 // Names of the tensors outside the layers.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"strings"
 
 	"github.com/posttrain/posttrain/internal/config"
@@ -103,6 +104,16 @@ func (j *Job) Open() (err error) {
 	}
 	j.Learner, err = train.NewLearner(j.Engine, j.Model, j.Graph)
 	return err
+}
+
+// Ready says how much memory training takes for every parameter, and drops the host's copy of the weights: the engine
+// has its own. Call it when everything that reads the model has been made.
+func (j *Job) Ready(reference int) {
+	f := j.Learner.Footprint(j.Train.Rule())
+	f.Reference = reference
+	j.Say("%s", f)
+	j.Model.Release()
+	debug.FreeOSMemory()
 }
 
 // Close frees what the job holds.

@@ -112,9 +112,16 @@ func DropEpochs(t *train.Options) {
 }
 
 // CheckDType refuses bfloat16 where the engine has none.
-func CheckDType(g *config.Given, backend, dtype string) {
-	if engine, _, _ := strings.Cut(backend, ":"); dtype == "bfloat16" && (engine == "go" || engine == "onnx") {
+func CheckDType(g *config.Given, backend string, t train.Options) {
+	if engine, _, _ := strings.Cut(backend, ":"); engine != "go" && engine != "onnx" {
+		return
+	}
+	if t.DType == "bfloat16" {
 		g.Fault("train.dtype", "train.dtype bfloat16: backend %s computes in float32, only xla can do bfloat16",
+			backend)
+	}
+	if t.Moments == "bfloat16" {
+		g.Fault("train.moments", "train.moments bfloat16: backend %s keeps them in float32, only xla can keep bfloat16",
 			backend)
 	}
 }

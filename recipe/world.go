@@ -63,6 +63,9 @@ func WarnEngine(warning error, r run.Reporter) {
 func graphOptions(e *backend.Engine, m *model.Model, o train.Options) (model.GraphOptions, error) {
 	g := model.GraphOptions{Checkpoint: o.GradientCheckpointing, DType: dtypes.Float32}
 	switch {
+	case o.Moments == "bfloat16" && !e.Wants.BFloat16:
+		return g, fmt.Errorf("train.moments bfloat16: backend %s keeps them in float32: want float32, or --backend xla",
+			e.Name)
 	case o.DType == "bfloat16" && !e.Wants.BFloat16:
 		return g, fmt.Errorf("train.dtype bfloat16: backend %s computes in float32: want auto or float32, or "+
 			"--backend xla", e.Name)

@@ -146,9 +146,13 @@ func (s *Cached) prefillProgram(from *backend.Cache, shape model.PrefillShape, r
 func (s *Cached) stepProgram(shape model.StepShape) (*backend.Program, error) {
 	name := fmt.Sprintf("step/%dx%d/%d+%d", shape.Prompts, shape.Samples, shape.Prefix, shape.Suffix)
 	s.trace(name)
+	var options []backend.Option
+	if shape.InGraph && shape.Prefix == 0 { // the new cache is written over the old one
+		options = append(options, backend.DonateLast(2*s.config.Layers))
+	}
 	return s.steps.Program(name, func(g *graph.Graph) []*graph.Node {
 		params := s.config.Parameters(g)
 		in := s.config.StepInputs(g, shape, s.engine.Wants.HostRows, s.options.Graph)
 		return s.config.Step(params, in, s.options.Graph).Nodes()
-	})
+	}, options...)
 }

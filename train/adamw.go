@@ -1,6 +1,10 @@
 package train
 
-import "math"
+import (
+	"math"
+
+	"github.com/gomlx/compute/dtypes"
+)
 
 // AdamW is the rule of one update (Loshchilov and Hutter 2019), after clipping by the global norm as PyTorch does it.
 // Two implementations carry it out, one over host memory ([hostStore]) and one as a graph ([graphStore]).
@@ -8,6 +12,14 @@ type AdamW struct {
 	Beta1, Beta2, Epsilon float64
 	WeightDecay           float64
 	MaxNorm               float64 // 0: no clipping
+	HalfMoments           bool    // moments are kept in bfloat16
+}
+
+func (a AdamW) momentType() dtypes.DType {
+	if a.HalfMoments {
+		return dtypes.BFloat16
+	}
+	return dtypes.Float32
 }
 
 // factors are the numbers of update t = 1, 2, … that both implementations use.

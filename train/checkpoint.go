@@ -115,8 +115,8 @@ func (x Exporter) moments(path string) ([][]float32, error) {
 	}
 	out := make([][]float32, len(x.Model.Params))
 	for i, p := range x.Model.Params {
-		if out[i] = byName[p.Name]; len(out[i]) != len(p.Data) {
-			return nil, fmt.Errorf("%s: tensor %s has %d numbers: want %d", path, p.Name, len(out[i]), len(p.Data))
+		if out[i] = byName[p.Name]; len(out[i]) != p.Size() {
+			return nil, fmt.Errorf("%s: tensor %s has %d numbers: want %d", path, p.Name, len(out[i]), p.Size())
 		}
 	}
 	return out, nil

@@ -2,6 +2,7 @@ package train
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -30,7 +31,7 @@ type Learner struct {
 func NewLearner(e *backend.Engine, m *model.Model, o model.GraphOptions) (*Learner, error) {
 	s, err := newStore(e, m)
 	if err != nil {
-		return nil, err
+		return nil, adviseMemory(err)
 	}
 	return &Learner{engine: e, model: m, store: s, programs: e.NewCache(), graph: o}, nil
 }
@@ -99,8 +100,7 @@ func (l *Learner) Sums(p *batch.Packed) ([]float32, error) {
 }
 
 // TokenLogps returns log p(target) of every slot [slots] of a packed batch under weights (nil: the learner's own);
-// padding slots hold any finite value. Other weights, such as a reference's, are in the form of Weights, and the
-// program is the same.
+// padding slots hold any finite value. Other weights, such as a reference's, are in the form of Weights or of Upload.
 func (l *Learner) TokenLogps(p *batch.Packed, weights []compute.Buffer) ([]float32, error) {
 	if weights != nil {
 		other := *l
@@ -110,15 +110,39 @@ func (l *Learner) TokenLogps(p *batch.Packed, weights []compute.Buffer) ([]float
 	return l.forward("tokens", p, func(lp LogProbs) *graph.Node { return lp.Tokens })
 }
 
+// Upload copies another model of the learner's shape, such as a reference, into the learner's engine, for TokenLogps.
+// The caller finalises the buffers. Where the learner computes in bfloat16, matrices are kept so, which gives the same
+// log-probs; norms and biases stay float32.
+func (l *Learner) Upload(m *model.Model) (weights []compute.Buffer, err error) {
+	for _, p := range m.Params {
+		dtype := dtypes.Float32
+		if l.BFloat16() && !p.NoDecay {
+			dtype = dtypes.BFloat16
+		}
+		b, err := l.engine.Floats(dtype, p.Data, p.Shape...)
+		if err != nil {
+			backend.FinalizeAll(weights...)
+			return nil, fmt.Errorf("%s: %w", p.Name, err)
+		}
+		weights = append(weights, b)
+	}
+	return weights, nil
+}
+
 // forward runs the forward pass of a batch and returns one of its log-probs.
 func (l *Learner) forward(name string, p *batch.Packed, which func(LogProbs) *graph.Node) ([]float32, error) {
+	if half, err := l.halfWeights(); err != nil {
+		return nil, err
+	} else if half {
+		name += " of bfloat16"
+	}
 	prog, err := l.programs.Program(name+"/"+shapeKey(p), func(g *graph.Graph) []*graph.Node {
 		return []*graph.Node{which(l.declare(g, p).logProbs(l, p))}
 	})
 	if err != nil {
 		return nil, err
 	}
-	out, err := l.run(prog, p)
+	out, err := l.run(prog, p, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -137,13 +161,21 @@ func (b borrowed) weights() []compute.Buffer { return b.others }
 // the objective's other outputs. With scale = 1/(global count) the sum over a step's batches is the mean's gradient.
 func (l *Learner) Accumulate(p *batch.Packed, o Objective, inputs []Input, scale float64) (loss float64,
 	outputs [][]float32, err error) {
+	sums, keep, err := l.store.sums()
+	if err != nil {
+		return 0, nil, adviseMemory(err)
+	}
 	prog, err := l.programs.Program("gradient/"+o.Key()+"/"+shapeKey(p), func(g *graph.Graph) []*graph.Node {
-		return l.gradient(g, p, o, inputs)
-	})
+		return l.gradient(g, p, o, inputs, sums != nil)
+	}, backend.DonateLast(len(sums)))
 	if err != nil {
 		return 0, nil, err
 	}
-	out, err := l.run(prog, p, append([]Input{{[]float32{float32(scale)}, []int{1}}}, inputs...)...)
+	own := []Input{{[]float32{float32(scale)}, []int{1}}}
+	if sums != nil {
+		own = append(own, Input{[]float32{oneIf(keep)}, []int{1}})
+	}
+	out, err := l.run(prog, p, sums, append(own, inputs...)...)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -155,22 +187,32 @@ func (l *Learner) Accumulate(p *batch.Packed, o Objective, inputs []Input, scale
 func (l *Learner) Update(rule AdamW, rate float64) (norm float64, err error) {
 	norm, err = l.store.update(rule, l.updates+1, rate)
 	l.updates, l.hashed = l.updates+1, hashed{}
-	return norm, err
+	return norm, adviseMemory(err)
 }
 
 // gradient builds loss, the objective's outputs, the parameters' gradients and, where rows are looked up on the host,
-// those of the rows.
-func (l *Learner) gradient(g *graph.Graph, p *batch.Packed, o Objective, inputs []Input) []*graph.Node {
+// those of the rows. With add, the parameters' gradients are added to those of the batches before.
+func (l *Learner) gradient(g *graph.Graph, p *batch.Packed, o Objective, inputs []Input, add bool) []*graph.Node {
 	d := l.declare(g, p)
 	scale := graph.Reshape(graph.Parameter(g, "scale", shapeFloat32(1)))
+	var keep *graph.Node
+	if add {
+		keep = graph.GreaterThan(graph.Parameter(g, "keep", shapeFloat32(1)), graph.ScalarZero(g, dtypes.Float32))
+	}
 	var extra []*graph.Node
 	for i, in := range inputs {
 		extra = append(extra, graph.Parameter(g, fmt.Sprintf("input%d", i), shapeFloat32(in.Dims...)))
 	}
 	loss, outputs := o.Loss(d.logProbs(l, p), extra)
 	loss = graph.Mul(loss, scale)
-	out := append([]*graph.Node{loss}, outputs...)
-	return append(out, graph.Gradient(loss, l.gradientNodes(d)...)...)
+	grads := graph.Gradient(loss, l.gradientNodes(d)...)
+	if add {
+		for i, p := range l.model.Params {
+			sum := graph.Parameter(g, "sum/"+p.Name, shapeFloat32(p.Shape...))
+			grads[i] = graph.Add(graph.Where(graph.Reshape(keep), sum, graph.ZerosLike(sum)), grads[i])
+		}
+	}
+	return slices.Concat([]*graph.Node{loss}, outputs, grads)
 }
 
 // gradientNodes lists what gradients are asked for: every parameter that the graph uses, then the rows.
@@ -245,28 +287,60 @@ type declared struct {
 	answer *graph.Node
 }
 
+// halfWeights says whether matrices are in bfloat16, as Upload may leave them.
+func (l *Learner) halfWeights() (bool, error) {
+	if !l.BFloat16() {
+		return false, nil
+	}
+	dtype, err := dtypeOf(l.store.weights()[l.model.EmbedTable()])
+	return dtype == dtypes.BFloat16, err
+}
+
 // declare makes a program's parameters: weights, the batch, its answers.
 func (l *Learner) declare(g *graph.Graph, p *batch.Packed) declared {
 	c := l.model.Config
 	return declared{
-		params: c.Parameters(g),
+		params: l.declareWeights(g),
 		in:     c.Inputs(g, p.Rows, p.Len, p.Slots, l.engine.Wants.HostRows),
 		answer: graph.Parameter(g, "answer", shapeInt32(p.Slots)),
 	}
+}
+
+func (l *Learner) declareWeights(g *graph.Graph) (nodes []*graph.Node) {
+	half, _ := l.halfWeights()
+	for _, p := range l.model.Params {
+		dtype := dtypes.Float32
+		if half && !p.NoDecay {
+			dtype = dtypes.BFloat16
+		}
+		nodes = append(nodes, graph.Parameter(g, p.Name, shapes.Make(dtype, p.Shape...)))
+	}
+	return nodes
 }
 
 func (d declared) logProbs(l *Learner, p *batch.Packed) LogProbs {
 	return logProbs(l.model.Config.LogProbs(d.params, d.in, l.graph), d.answer, p.Answers)
 }
 
-// run runs a program on the weights, a batch and further inputs.
-func (l *Learner) run(program *backend.Program, p *batch.Packed, extra ...Input) ([]compute.Buffer, error) {
+// run runs a program on the weights, a batch, further inputs and the gradients so far.
+func (l *Learner) run(program *backend.Program, p *batch.Packed, sums []compute.Buffer, extra ...Input) (
+	[]compute.Buffer, error) {
 	fed, err := l.feed(p, extra...)
 	defer backend.FinalizeAll(fed...)
 	if err != nil {
 		return nil, err
 	}
-	return program.Run(slices.Concat(l.store.weights(), fed), nil)
+	out, err := program.Run(slices.Concat(l.store.weights(), fed, sums), nil)
+	return out, adviseMemory(err)
+}
+
+// adviseMemory adds to the error of a full device what needs less memory.
+func adviseMemory(err error) error {
+	if !errors.Is(err, backend.ErrMemory) {
+		return err
+	}
+	return fmt.Errorf("%w: lower train.micro_batch_size or the length of the data's rows, or set "+
+		"train.gradient_checkpointing: true or train.moments: bfloat16", err)
 }
 
 // feed makes the buffers of a batch, in the order of declare, and of further inputs.
@@ -318,6 +392,13 @@ func take(b compute.Buffer) ([]float32, error) {
 	defer backend.FinalizeAll(b)
 	x, err := backend.Floats(b)
 	return slices.Clone(x), err
+}
+
+func oneIf(yes bool) float32 {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 func shapeInt32(dims ...int) shapes.Shape   { return shapes.Make(dtypes.Int32, dims...) }

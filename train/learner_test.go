@@ -48,21 +48,26 @@ func gradients(t *testing.T, l *Learner, method Method, groups []batch.Group, mi
 			t.Fatal(err)
 		}
 	}
-	if s, shared := l.store.(*hostStore); shared {
-		grads := clone(s.grads)
-		s.clear()
-		return grads
+	return takeGradients(t, l)
+}
+
+// takeGradients gives what is accumulated, and clears it.
+func takeGradients(t *testing.T, l *Learner) (grads [][]float32) {
+	t.Helper()
+	if s, ok := l.store.(*hostStore); ok {
+		defer s.clear()
+		return clone(s.grads)
 	}
-	s, grads := l.store.(*graphStore), [][]float32(nil)
+	s := l.store.(*graphStore)
+	s.summed = false
 	for _, b := range s.grads {
-		g, err := take(b)
+		x, err := backend.Floats(b)
 		if err != nil {
 			t.Fatal(err)
 		}
-		grads = append(grads, g)
+		grads = append(grads, x)
 	}
-	s.grads = nil
-	return grads
+	return clone(grads)
 }
 
 // farthest is the largest difference of two gradients, relative to each tensor's maximum.

@@ -35,6 +35,8 @@ type Options struct {
 	GradientCheckpointing bool `yaml:"gradient_checkpointing"`
 	// what the graph computes in; master weights stay float32
 	DType string `yaml:"dtype" want:"auto|float32|bfloat16"`
+	// how AdamW's moments are kept, on xla: bfloat16 halves their memory; "": float32
+	Moments string `yaml:"moments,omitempty" want:"|float32|bfloat16" words:"float32 or bfloat16"`
 	// auto: as the model was stored
 	SaveDType string `yaml:"save_dtype" want:"auto|float32|bfloat16|float16"`
 	// one row holds the prompt once and every answer to it; "": there is one answer
@@ -58,7 +60,7 @@ type Options struct {
 // Rule is the optimiser's part of the options.
 func (o Options) Rule() AdamW {
 	return AdamW{Beta1: o.AdamBeta1, Beta2: o.AdamBeta2, Epsilon: o.AdamEpsilon, WeightDecay: o.WeightDecay,
-		MaxNorm: o.MaxGradNorm}
+		MaxNorm: o.MaxGradNorm, HalfMoments: o.Moments == "bfloat16"}
 }
 
 // Check names every fault of the options.

@@ -14,7 +14,10 @@ import (
 type store interface {
 	// weights are the inputs of a program, in the order of the model's parameters; valid until the next update.
 	weights() []compute.Buffer
-	// add adds gradients in the order of weights (nil: none for this one) and takes the buffers over.
+	// sums are the gradients so far, which are donated to the program that adds the next ones and gives the sums; keep
+	// false: their contents are of an earlier update. nil: add adds up.
+	sums() (sums []compute.Buffer, keep bool, err error)
+	// add takes gradients in the order of weights (nil: none for this one): the new sums, or what it adds.
 	add(grads []compute.Buffer) error
 	// addRows adds rows [len(ids), width] to the gradient of a table. Only where rows are looked up on the host.
 	addRows(table int, ids []int32, rows []float32)

@@ -1,86 +1,90 @@
 package train
 
 import (
-	"math"
+	"cmp"
+	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
 
 	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/model"
 )
 
-// graphStore keeps weights, moments and gradients in buffers of the engine's device; the update is a graph to which
-// they are donated, so that nothing but the learning rate and the norm crosses over.
+// graphStore keeps weights, moments and gradients in buffers of the engine's device. What changes is donated to the
+// program that changes it, so that an engine that can write over it needs no second copy. Other engines have old and
+// new state side by side, but of one group of tensors alone, since an update goes group by group.
 type graphStore struct {
-	engine  *backend.Engine
-	params  []*model.Param
-	p, m, v []compute.Buffer
-	grads   []compute.Buffer
-	adder   *backend.Program
-	updater *backend.Program
-	rule    AdamW // what updater was compiled for
+	engine   *backend.Engine
+	params   []*model.Param
+	groups   [][]int          // of params
+	p, m, v  []compute.Buffer // m and v are nil until the first update
+	grads    []compute.Buffer // nil until the first gradient
+	summed   bool             // grads hold gradients since the last update
+	programs *backend.Cache
 }
 
 func newGraphStore(e *backend.Engine, m *model.Model) (*graphStore, error) {
-	s := &graphStore{engine: e, params: m.Params}
+	s := &graphStore{engine: e, params: m.Params, groups: groupTensors(m.Params), programs: e.NewCache()}
 	t := Tensors{}
 	for _, p := range m.Params {
-		zero := make([]float32, len(p.Data))
-		t.Weights, t.First, t.Second = append(t.Weights, p.Data), append(t.First, zero), append(t.Second, zero)
+		t.Weights = append(t.Weights, p.Data)
 	}
 	return s, s.write(t)
 }
 
-func (s *graphStore) weights() []compute.Buffer { return s.p }
-
-func (s *graphStore) add(grads []compute.Buffer) (err error) {
-	if s.grads == nil {
-		s.grads, err = s.fillZeros(grads)
-		return err
+// groupTensors cuts tensors into groups that are updated together: tensors of one shape, so that many groups share a
+// program.
+func groupTensors(params []*model.Param) (groups [][]int) {
+	byShape, total := map[string][]int{}, 0
+	for i, p := range params {
+		key := fmt.Sprint(p.Shape, p.NoDecay)
+		byShape[key] = append(byShape[key], i)
+		total += p.Size()
 	}
-	if grads, err = s.fillZeros(grads); err != nil {
-		return err
+	most := max(total/32, 1<<22) // elements of a group
+	for _, same := range byShape {
+		n := max(1, most/params[same[0]].Size())
+		pieces := (len(same) + n - 1) / n
+		groups = slices.AppendSeq(groups, slices.Chunk(same, (len(same)+pieces-1)/pieces))
 	}
-	if s.adder == nil {
-		if s.adder, err = s.engine.Compile("add gradients", s.addGraph); err != nil {
-			return err
-		}
-	}
-	s.grads, err = s.adder.Run(append(s.grads, grads...), slices.Repeat([]bool{true}, 2*len(grads)))
-	return err
+	slices.SortFunc(groups, func(a, b []int) int {
+		return cmp.Or(cmp.Compare(params[a[0]].Size(), params[b[0]].Size()), cmp.Compare(a[0], b[0]))
+	})
+	return groups
 }
 
-// fillZeros puts zeros where a parameter has no gradient.
-func (s *graphStore) fillZeros(grads []compute.Buffer) ([]compute.Buffer, error) {
-	out := slices.Clone(grads)
-	for i, b := range out {
+func (s *graphStore) weights() []compute.Buffer { return s.p }
+
+func (s *graphStore) sums() (sums []compute.Buffer, keep bool, err error) {
+	if s.grads == nil {
+		s.grads = make([]compute.Buffer, len(s.params))
+		err = s.fill(s.grads, dtypes.Float32)
+	}
+	return s.grads, s.summed, err
+}
+
+func (s *graphStore) add(grads []compute.Buffer) error {
+	s.grads, s.summed = slices.Clone(grads), true
+	return s.fill(s.grads, dtypes.Float32)
+}
+
+// fill puts zeros where a parameter has no buffer.
+func (s *graphStore) fill(buffers []compute.Buffer, dtype dtypes.DType) (err error) {
+	for i, b := range buffers {
 		if b != nil {
 			continue
 		}
-		var err error
-		if out[i], err = s.engine.Float32(make([]float32, len(s.params[i].Data)), s.params[i].Shape...); err != nil {
-			return nil, err
+		if buffers[i], err = s.engine.Floats(dtype, make([]float32, s.params[i].Size()), s.params[i].Shape...); err != nil {
+			return err
 		}
 	}
-	return out, nil
-}
-
-func (s *graphStore) addGraph(g *graph.Graph) []*graph.Node {
-	a, b := s.declare(g, "a"), s.declare(g, "b")
-	for i := range a {
-		a[i] = graph.Add(a[i], b[i])
-	}
-	return a
-}
-
-func (s *graphStore) declare(g *graph.Graph, prefix string) []*graph.Node {
-	nodes := make([]*graph.Node, len(s.params))
-	for i, p := range s.params {
-		nodes[i] = graph.Parameter(g, prefix+"/"+p.Name, shapeFloat32(p.Shape...))
-	}
-	return nodes
+	return nil
 }
 
 func (s *graphStore) addRows(int, []int32, []float32) {
@@ -88,62 +92,146 @@ func (s *graphStore) addRows(int, []int32, []float32) {
 }
 
 func (s *graphStore) update(rule AdamW, t int, rate float64) (norm float64, err error) {
-	if s.updater == nil || s.rule != rule {
-		if s.updater != nil {
-			s.updater.Close()
-		}
-		s.rule = rule
-		if s.updater, err = s.engine.Compile("adamw", s.updateGraph); err != nil {
-			return 0, err
-		}
+	if !s.summed {
+		return 0, errors.New("an update without a gradient")
 	}
-	if s.grads == nil {
-		if s.grads, err = s.fillZeros(make([]compute.Buffer, len(s.params))); err != nil {
-			return 0, err
-		}
+	s.summed = false
+	if err := s.needMoments(rule.momentType()); err != nil {
+		return 0, err
+	}
+	if norm, err = s.norm(); err != nil || !finite(norm) {
+		return norm, err
 	}
 	f := rule.at(t, rate)
-	numbers, err := s.engine.Float32([]float32{float32(f.decay), float32(f.step), float32(f.root)}, 3)
+	numbers, err := s.engine.Float32([]float32{float32(f.decay), float32(f.step), float32(f.root),
+		float32(rule.clip(norm))}, 4)
 	if err != nil {
 		return 0, err
 	}
-	in := slices.Concat([]compute.Buffer{numbers}, s.p, s.m, s.v, s.grads)
-	s.grads = nil
-	out, err := s.updater.Run(in, slices.Repeat([]bool{true}, len(in)))
+	defer backend.FinalizeAll(numbers)
+	for k, group := range s.groups {
+		if err := s.updateGroup(group, rule, numbers, roundingSeed(t, k)); err != nil {
+			return 0, err
+		}
+	}
+	return norm, nil
+}
+
+// needMoments makes the moments, zero, at their first use: a reference model never has any.
+func (s *graphStore) needMoments(dtype dtypes.DType) error {
+	if s.m != nil {
+		return nil
+	}
+	s.m, s.v = make([]compute.Buffer, len(s.params)), make([]compute.Buffer, len(s.params))
+	return cmp.Or(s.fill(s.m, dtype), s.fill(s.v, dtype))
+}
+
+// norm is the gradients' global norm.
+func (s *graphStore) norm() (float64, error) {
+	program, err := s.programs.Program("norm", func(g *graph.Graph) []*graph.Node {
+		grads := make([]*graph.Node, len(s.params))
+		for i, p := range s.params {
+			grads[i] = graph.Parameter(g, p.Name, shapeFloat32(p.Shape...))
+		}
+		return []*graph.Node{globalNorm(grads)}
+	})
 	if err != nil {
 		return 0, err
 	}
-	n := len(s.params)
-	s.p, s.m, s.v = out[1:1+n], out[1+n:1+2*n], out[1+2*n:]
+	out, err := program.Run(s.grads, nil)
+	if err != nil {
+		return 0, err
+	}
 	return scalar(out[0])
 }
 
-func (s *graphStore) updateGraph(g *graph.Graph) []*graph.Node {
-	numbers := graph.Parameter(g, "numbers", shapeFloat32(3))
+// updateGroup updates the tensors of a group.
+func (s *graphStore) updateGroup(group []int, rule AdamW, numbers compute.Buffer, seed int32) error {
+	u := groupUpdate{rule: rule, param: s.params[group[0]], n: len(group)}
+	var err error
+	if u.moment, err = dtypeOf(s.m[group[0]]); err != nil {
+		return err
+	}
+	program, err := s.programs.Program("adamw "+u.String(), u.graph, backend.DonateLast(3*len(group)))
+	if err != nil {
+		return err
+	}
+	random, err := s.engine.Int32([]int32{seed}, 1)
+	if err != nil {
+		return err
+	}
+	defer backend.FinalizeAll(random)
+	in := []compute.Buffer{numbers, random}
+	for _, part := range [][]compute.Buffer{s.grads, s.p, s.m, s.v} {
+		in = append(in, data.Pick(part, group)...)
+	}
+	out, err := program.Run(in, nil)
+	if err != nil {
+		return err
+	}
+	for k, i := range group {
+		s.p[i], s.m[i], s.v[i] = out[k], out[len(group)+k], out[2*len(group)+k]
+	}
+	return nil
+}
+
+func dtypeOf(b compute.Buffer) (dtypes.DType, error) {
+	shape, err := b.Shape()
+	return shape.DType, err
+}
+
+// groupUpdate is the program that updates n tensors of one shape.
+type groupUpdate struct {
+	rule   AdamW
+	param  *model.Param
+	n      int
+	moment dtypes.DType // of the moments that go in; those that come out have the rule's
+}
+
+// String is the key of the compiled program.
+func (u groupUpdate) String() string {
+	return fmt.Sprint(u.rule, u.param.Shape, u.param.NoDecay, u.n, u.moment)
+}
+
+// graph builds the update: numbers [4], seed [1], then gradients, weights and moments; the new weights and moments.
+func (u groupUpdate) graph(g *graph.Graph) []*graph.Node {
+	numbers, seed := graph.Parameter(g, "numbers", shapeFloat32(4)), graph.Parameter(g, "seed", shapeInt32(1))
 	number := func(i int) *graph.Node {
 		return graph.Reshape(graph.SliceAxis(numbers, 0, graph.AxisRange(i, i+1)))
 	}
-	p, m, v, grads := s.declare(g, "p"), s.declare(g, "m"), s.declare(g, "v"), s.declare(g, "g")
-	norm := globalNorm(grads)
-	clip := graph.ScalarOne(g, norm.DType())
-	if s.rule.MaxNorm > 0 {
-		clip = graph.Min(clip, graph.Div(graph.Scalar(g, norm.DType(), s.rule.MaxNorm), graph.AddScalar(norm, 1e-6)))
-	}
-	finite := graph.LessThan(norm, graph.Scalar(g, norm.DType(), math.MaxFloat32)) // false for NaN too
-	for i := range p {
-		decay := number(0)
-		if s.params[i].NoDecay {
-			decay = graph.ScalarOne(g, norm.DType())
+	declare := func(name string, dtype dtypes.DType) []*graph.Node {
+		nodes := make([]*graph.Node, u.n)
+		for i := range nodes {
+			nodes[i] = graph.Parameter(g, fmt.Sprint(name, i), shapes.Make(dtype, u.param.Shape...))
 		}
-		gi := graph.Mul(grads[i], clip)
-		mi := graph.Add(graph.MulScalar(m[i], s.rule.Beta1), graph.MulScalar(gi, 1-s.rule.Beta1))
-		vi := graph.Add(graph.MulScalar(v[i], s.rule.Beta2), graph.MulScalar(graph.Mul(gi, gi), 1-s.rule.Beta2))
-		root := graph.AddScalar(graph.Mul(graph.Sqrt(vi), number(2)), s.rule.Epsilon)
-		pi := graph.Sub(graph.Mul(p[i], decay), graph.Div(graph.Mul(mi, number(1)), root))
-		p[i], m[i], v[i] = choose(finite, pi, p[i]), choose(finite, mi, m[i]), choose(finite, vi, v[i])
+		return nodes
 	}
-	return slices.Concat([]*graph.Node{norm}, p, m, v)
+	decay := number(0)
+	if u.param.NoDecay {
+		decay = graph.ScalarOne(g, dtypes.Float32)
+	}
+	grads, p := declare("g", dtypes.Float32), declare("p", dtypes.Float32)
+	m, v := declare("m", u.moment), declare("v", u.moment)
+	for i := range p {
+		gi := graph.Mul(grads[i], number(3))
+		mi := graph.Add(graph.MulScalar(float32s(m[i]), u.rule.Beta1), graph.MulScalar(gi, 1-u.rule.Beta1))
+		vi := graph.Add(graph.MulScalar(float32s(v[i]), u.rule.Beta2), graph.MulScalar(graph.Mul(gi, gi), 1-u.rule.Beta2))
+		root := graph.AddScalar(graph.Mul(graph.Sqrt(vi), number(2)), u.rule.Epsilon)
+		p[i] = graph.Sub(graph.Mul(p[i], decay), graph.Div(graph.Mul(mi, number(1)), root))
+		m[i], v[i] = u.round(mi, seed, 2*i), u.round(vi, seed, 2*i+1)
+	}
+	return slices.Concat(p, m, v)
 }
+
+// round gives a moment the type in which it is kept.
+func (u groupUpdate) round(x, seed *graph.Node, number int) *graph.Node {
+	if u.rule.momentType() == dtypes.Float32 {
+		return x
+	}
+	return roundAtRandom(x, graph.AddScalar(seed, number))
+}
+
+func float32s(x *graph.Node) *graph.Node { return graph.ConvertDType(x, dtypes.Float32) }
 
 func globalNorm(grads []*graph.Node) *graph.Node {
 	var sum *graph.Node
@@ -158,19 +246,17 @@ func globalNorm(grads []*graph.Node) *graph.Node {
 	return graph.Sqrt(sum)
 }
 
-func choose(when, a, b *graph.Node) *graph.Node {
-	return graph.Where(graph.BroadcastToDims(when, a.Shape().Dimensions...), a, b)
-}
-
 func (s *graphStore) read() (t Tensors, err error) {
 	for _, part := range []struct {
 		from []compute.Buffer
 		to   *[][]float32
 	}{{s.p, &t.Weights}, {s.m, &t.First}, {s.v, &t.Second}} {
-		for i, b := range part.from {
-			x := make([]float32, len(s.params[i].Data))
-			if err := b.ToFlatData(x); err != nil {
-				return t, err
+		for i, p := range s.params {
+			x := make([]float32, p.Size()) // of moments that were never used
+			if part.from != nil {
+				if x, err = backend.Floats(part.from[i]); err != nil {
+					return t, err
+				}
 			}
 			*part.to = append(*part.to, x)
 		}
@@ -198,11 +284,7 @@ func (s *graphStore) write(t Tensors) error {
 
 func (s *graphStore) close() {
 	backend.FinalizeAll(slices.Concat(s.p, s.m, s.v, s.grads)...)
-	for _, p := range []*backend.Program{s.adder, s.updater} {
-		if p != nil {
-			p.Close()
-		}
-	}
+	s.programs.Close()
 }
 
 // scalar reads one float32 and gives the buffer back.

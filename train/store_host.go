@@ -1,10 +1,12 @@
 package train
 
 import (
+	"errors"
 	"math"
 	"slices"
 
 	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/model"
@@ -41,6 +43,8 @@ func newHostStore(e *backend.Engine, m *model.Model) (*hostStore, error) {
 }
 
 func (s *hostStore) weights() []compute.Buffer { return s.buffers }
+
+func (s *hostStore) sums() ([]compute.Buffer, bool, error) { return nil, false, nil }
 
 func (s *hostStore) add(grads []compute.Buffer) error {
 	more := make([][]float32, len(grads)) // what comes on top of gradients that are there
@@ -92,6 +96,9 @@ func plus(dst, src []float32) {
 }
 
 func (s *hostStore) update(rule AdamW, t int, rate float64) (float64, error) {
+	if rule.momentType() != dtypes.Float32 {
+		return 0, errors.New("moments in bfloat16: this engine keeps them on the host, in float32: use xla")
+	}
 	defer s.clear()
 	for i, g := range s.grads {
 		if g == nil {

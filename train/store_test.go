@@ -20,7 +20,7 @@ var kinds = map[string]func(*backend.Engine, *model.Model) (store, error){
 	"graph": func(e *backend.Engine, m *model.Model) (store, error) { return newGraphStore(e, m) },
 }
 
-// everyStore runs a test on every implementation on every engine.
+// everyStore runs a test on every implementation on every engine that can have it.
 func everyStore(t *testing.T, m *model.Model, f func(t *testing.T, e *backend.Engine, s store)) {
 	for _, e := range backendtest.Engines(t) {
 		for kind, make := range kinds {
@@ -151,6 +151,15 @@ func addRandom(t *testing.T, e *backend.Engine, s store, m *model.Model, r *rand
 			for k := range x {
 				sum[i][k] += float64(x[k])
 			}
+			if sums, keep, err := s.sums(); keep { // as a gradient program does
+				before, err := backend.Floats(sums[i])
+				if err != nil {
+					t.Fatal(err)
+				}
+				plus(x, before)
+			} else if err != nil {
+				t.Fatal(err)
+			}
 			var err error
 			if grads[i], err = e.Float32(x, p.Shape...); err != nil {
 				t.Fatal(err)
@@ -255,4 +264,104 @@ func TestRowsAddUpWhereIdsRepeat(t *testing.T) {
 		}
 		s.close()
 	}
+}
+
+// TestHalfMomentsKeepTheirMean: moments in bfloat16 change by less than half of their step in every update, and follow
+// float32 none the less; what a checkpoint reads goes on with the same bits.
+func TestHalfMomentsKeepTheirMean(t *testing.T) {
+	rule := AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, HalfMoments: true}
+	m := twoParams(rand.New(rand.NewPCG(1, 1)))
+	for _, e := range backendtest.Engines(t) {
+		if e.Name == "onnx" { // has no bfloat16
+			continue
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			s, other := graphStores(t, e, m)
+			r, ref := rand.New(rand.NewPCG(2, 2)), newReference(m)
+			start, err := s.read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range start.Second { // rounded to the nearest, they would stay
+				for k := range start.Second[i] {
+					start.Second[i][k], ref.v[i][k] = 4, 4
+				}
+			}
+			if err := s.write(start); err != nil {
+				t.Fatal(err)
+			}
+			for step := 1; step <= 60; step++ {
+				ref.update(m, addRandom(t, e, s, m, r, 1), rule, step, 1e-3)
+				if _, err := s.update(rule, step, 1e-3); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := s.read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, pair := range map[string][2]float64{
+				"second moments": {mean32(got.Second[0]), mean64(ref.v[0])},
+				"weights":        {distance(got.Weights[0], m.Params[0].Data), distance64(ref.p[0], m.Params[0].Data)},
+			} {
+				if d := math.Abs(pair[0]/pair[1] - 1); d > 0.01 {
+					t.Errorf("%s: %v, in float64 %v: off by %.1f %%", name, pair[0], pair[1], 100*d)
+				}
+			}
+			if err := other.write(got); err != nil {
+				t.Fatal(err)
+			}
+			for _, x := range []*graphStore{s, other} {
+				addRandom(t, e, x, m, rand.New(rand.NewPCG(3, 3)), 1)
+				if _, err := x.update(rule, 61, 1e-3); err != nil {
+					t.Fatal(err)
+				}
+			}
+			a, err := s.read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := other.read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if fmt.Sprint(a) != fmt.Sprint(b) {
+				t.Error("the update after a checkpoint has other bits")
+			}
+		})
+	}
+}
+
+func graphStores(t *testing.T, e *backend.Engine, m *model.Model) (a, b *graphStore) {
+	t.Helper()
+	for _, to := range []**graphStore{&a, &b} {
+		s, err := newGraphStore(e, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.close)
+		*to = s
+	}
+	return a, b
+}
+
+func mean32(x []float32) float64 { return distance(x, make([]float32, len(x))) }
+
+func mean64(x []float64) float64 { return distance64(x, make([]float32, len(x))) }
+
+// distance is the mean absolute difference.
+func distance(x, y []float32) float64 {
+	wide := make([]float64, len(x))
+	for i := range x {
+		wide[i] = float64(x[i])
+	}
+	return distance64(wide, y)
+}
+
+func distance64(x []float64, y []float32) float64 {
+	sum := 0.0
+	for i := range x {
+		sum += math.Abs(x[i] - float64(y[i]))
+	}
+	return sum / float64(len(x))
 }

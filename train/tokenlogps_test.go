@@ -2,7 +2,10 @@ package train
 
 import (
 	"math"
+	"slices"
 	"testing"
+
+	"github.com/gomlx/compute/dtypes"
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/backend/backendtest"
@@ -94,4 +97,42 @@ func TestLentWeightsStayTheLenders(t *testing.T) {
 			t.Fatal("the lender's log-probs changed")
 		}
 	}
+}
+
+// TestReferenceInTheComputeType: where products are in bfloat16, a reference kept in bfloat16 gives the same bits as one
+// in float32, since its matrices are rounded either way.
+func TestReferenceInTheComputeType(t *testing.T) {
+	p := batch.Pack(testkit.Groups(4, 5, 2), batch.Layout{Share: true, Pad: 5})
+	m := testkit.Model(t, "qwen2")
+	tokenForms(t, func(t *testing.T, e *backend.Engine) {
+		for _, dtype := range []dtypes.DType{dtypes.Float32, dtypes.BFloat16} {
+			if e.Name == "onnx" && dtype == dtypes.BFloat16 { // has none
+				continue
+			}
+			l, err := NewLearner(e, m, model.GraphOptions{DType: dtype})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			reference, err := l.Upload(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer backend.FinalizeAll(reference...)
+			if kept, err := dtypeOf(reference[m.EmbedTable()]); err != nil || kept != dtype {
+				t.Fatalf("the table is kept in %v, error %v: want %v", kept, err, dtype)
+			}
+			want, err := l.TokenLogps(p, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := l.TokenLogps(p, reference)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%v: log-probs under the reference differ from those under the same weights", dtype)
+			}
+		}
+	})
 }

@@ -108,7 +108,7 @@ func settle(g *config.Given, o *Options) {
 // check refuses draws that cannot differ: a group of equal completions teaches nothing.
 func check(g *config.Given, o *Options) {
 	const why = "all completions of a prompt would be the same, and their advantages 0: want "
-	recipe.CheckDType(g, o.Backend, o.Train.DType)
+	recipe.CheckDType(g, o.Backend, o.Train)
 	if o.Sampling.Temperature == 0 {
 		g.Fault("sampling.temperature", "sampling.temperature 0: %sa number above 0", why)
 	}

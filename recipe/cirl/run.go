@@ -48,12 +48,15 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	if err := j.Open(); err != nil {
 		return nil, err
 	}
+	size := 0
 	if o.GRPO.NeedsReference() {
-		if t.reference, err = rollout.Upload(j.Engine, j.Model); err != nil {
+		if t.reference, err = j.Learner.Upload(j.Model); err != nil {
 			return nil, err
 		}
 		defer backend.FinalizeAll(t.reference...)
+		size = j.Learner.ReferenceBytes()
 	}
+	j.Ready(size)
 	sampler := rollout.NewCached(j.Engine, j.Model.Config, j.Learner.Weights,
 		rollout.Options{Graph: j.Graph, Decoder: j.Tokenizer})
 	defer sampler.Close()

@@ -68,7 +68,7 @@ var watched = []string{"eval_" + losses.MetricLoss, "eval_" + losses.MetricAccur
 
 // check looks across sections. It checks values, not who gave them, so that the resolved configuration passes as well.
 func check(g *config.Given, o *Options) {
-	recipe.CheckDType(g, o.Backend, o.Train.DType)
+	recipe.CheckDType(g, o.Backend, o.Train)
 	recipe.CheckEval(g, o.Data.Source, o.Train, watched)
 	if o.Reference != "" && o.Loss.ReferenceFree() {
 		g.Fault("reference", "reference %q: %s uses no reference model; remove it", o.Reference, o.Loss.Type)

@@ -40,6 +40,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	if err := j.Open(); err != nil {
 		return nil, err
 	}
+	j.Ready(0)
 	t.share = j.SharesPrompts(t.pairs.groups)
 	if err := t.measureReference(ctx); err != nil {
 		return nil, err
@@ -194,6 +195,7 @@ func (t *training) measureReference(ctx context.Context) (err error) {
 			return err
 		}
 		defer learner.Close()
+		t.reference.Release()
 	}
 	t.Say("reference log-probs of %d pairs", len(t.pairs.groups))
 	if t.pairs.method.Reference, err = t.sums(ctx, run.ReferenceName, learner, t.pairs.groups); err != nil ||

@@ -52,7 +52,7 @@ func Defaults() Options {
 }
 
 func check(g *config.Given, o *Options) {
-	recipe.CheckDType(g, o.Backend, o.Train.DType)
+	recipe.CheckDType(g, o.Backend, o.Train)
 	recipe.CheckEval(g, o.Data.Source, o.Train, []string{"eval_" + losses.MetricLoss})
 }
 

@@ -34,6 +34,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	if err := j.Open(); err != nil {
 		return nil, err
 	}
+	j.Ready(0)
 	l := &train.Loop{Course: j.Course(nil), Options: o.Train, Train: *demos, Eval: heldOut}
 	return j.Learn(ctx, l, func([]run.Record) (string, error) { return "", nil })
 }

@@ -1,0 +1,93 @@
+//go:build cgo && linux
+
+package backend
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"unsafe"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	"github.com/gomlx/gomlx/core/graph"
+)
+
+// TestDonatedMemoryIsUsedAgain: XLA writes the output where the donated input was. Without it a training run needs
+// half as much memory again.
+func TestDonatedMemoryIsUsedAgain(t *testing.T) {
+	e := openTestXLA(t)
+	p, err := e.Compile("add", func(g *graph.Graph) []*graph.Node {
+		a := graph.Parameter(g, "a", shapes.Make(dtypes.Float32, 1000))
+		return []*graph.Node{graph.Add(a, graph.Parameter(g, "b", shapes.Make(dtypes.Float32, 1000)))}
+	}, DonateLast(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	var in []compute.Buffer
+	for range 2 {
+		b, err := e.Float32(make([]float32, 1000), 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in = append(in, b)
+	}
+	before := address(t, in[1])
+	out, err := p.Run(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if address(t, out[0]) != before {
+		t.Error("the output is in new memory: want that of the donated input")
+	}
+	if shape, _ := in[0].Shape(); !shape.Ok() {
+		t.Error("an input that was not donated is gone")
+	}
+	FinalizeAll(in[0], out[0])
+}
+
+// TestADeviceOutOfMemory: one line, and a cause that callers know.
+func TestADeviceOutOfMemory(t *testing.T) {
+	e := openTestXLA(t)
+	p, err := e.Compile("large", func(g *graph.Graph) []*graph.Node {
+		x := graph.Parameter(g, "x", shapes.Make(dtypes.Float32, 1))
+		return []*graph.Node{graph.BroadcastToDims(x, 1<<21, 1<<21)}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	x, err := e.Float32([]float32{1}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer FinalizeAll(x)
+	const want = "backend: run large on xla: the device is out of memory: Out of memory allocating 17592186044416 bytes"
+	if _, err = p.Run([]compute.Buffer{x}, nil); !errors.Is(err, ErrMemory) || err.Error() != want {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+}
+
+func openTestXLA(t *testing.T) *Engine {
+	t.Helper()
+	if os.Getenv("POSTTRAIN_REQUIRE_XLA") != "1" {
+		t.Skip("POSTTRAIN_REQUIRE_XLA is not 1")
+	}
+	e, err := Open("xla:cpu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	return e
+}
+
+func address(t *testing.T, b compute.Buffer) unsafe.Pointer {
+	t.Helper()
+	flat, err := b.Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return unsafe.Pointer(unsafe.SliceData(flat.([]float32)))
+}

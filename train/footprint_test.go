@@ -1,0 +1,78 @@
+package train
+
+import (
+	"slices"
+	"testing"
+	"unsafe"
+
+	"github.com/gomlx/compute"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/internal/testkit"
+)
+
+// TestTrainingNeedsNoHostWeights: a learner trains on when the model's own weights are gone, as recipes leave it.
+func TestTrainingNeedsNoHostWeights(t *testing.T) {
+	groups := testkit.Groups(3, 4, 2)
+	method, p := preference(groups), batch.Pack(groups, batch.Layout{Pad: 4})
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		m := testkit.Model(t, "llama")
+		l := learner(t, e, m)
+		m.Release()
+		var live []unsafe.Pointer
+		for range 3 {
+			for range 2 {
+				if _, _, err := l.Accumulate(p, method, method.Inputs([]int{0, 1, 2, 3}, p), 0.1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := l.Update(AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, MaxNorm: 1}, 1e-3); err != nil {
+				t.Fatal(err)
+			}
+			if s, ok := l.store.(*graphStore); ok && e.Name == "xla" {
+				now := addresses(t, slices.Concat(s.p, s.m, s.v, s.grads))
+				if live != nil && !slices.Equal(now, live) {
+					t.Error("weights, moments or gradients moved to other memory: they need it twice")
+				}
+				live = now
+			}
+		}
+		state, updates, err := l.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Write(state, updates); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// addresses are where buffers on a CPU are, sorted: tensors of one shape may change places.
+func addresses(t *testing.T, buffers []compute.Buffer) (all []unsafe.Pointer) {
+	t.Helper()
+	for _, b := range buffers {
+		flat, err := b.Data()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, unsafe.Pointer(unsafe.SliceData(flat.([]float32))))
+	}
+	slices.SortFunc(all, func(a, b unsafe.Pointer) int {
+		if uintptr(a) < uintptr(b) {
+			return -1
+		}
+		return 1
+	})
+	return all
+}
+
+func TestFootprintAddsUp(t *testing.T) {
+	f := Footprint{Parameters: 134_515_008, Weights: 4, Moments: 4, Gradients: 4, Reference: 2}
+	const want = "memory: 14 bytes for each of 134.5M parameters (weights 4, moments 4, gradients 4, reference 2), " +
+		"1.88 GB, and activations"
+	if f.String() != want {
+		t.Errorf("%s\nwant %s", f, want)
+	}
+}
