@@ -128,7 +128,7 @@ func TestFaults(t *testing.T) {
 				"f.yaml:7: unknown key \"train.beta\": did you mean loss.beta?\n" +
 				"f.yaml:8: unknown key \"train.zzz\": want epochs, max_steps, batch_size, micro_batch_size, " +
 				"learning_rate, schedule, warmup_steps, weight_decay, " +
-				"adam_beta1, adam_beta2, adam_epsilon, max_grad_norm, gradient_checkpointing, dtype, save_dtype, " +
+				"adam_beta1, adam_beta2, adam_epsilon, max_grad_norm, gradient_checkpointing, dtype, moments, save_dtype, " +
 				"share_prefix, shuffle, log_every, eval_every, " +
 				"eval_metric, checkpoint_every, checkpoint_minutes or checkpoint_keep\n" +
 				"f.yaml:9: unknown key \"loss.bta\": did you mean loss.beta?\n" +
