@@ -16,7 +16,8 @@ type Footprint struct {
 
 // Footprint is the learner's, without a reference.
 func (l *Learner) Footprint(rule AdamW) Footprint {
-	f := Footprint{Parameters: l.model.Config.ParamCount(), Weights: 4, Moments: 2 * rule.momentType().Size(), Gradients: 4}
+	f := Footprint{Parameters: l.model.Config.ParamCount(), Weights: 4, Gradients: 4}
+	f.Moments = 2 * rule.momentType().Size()
 	if l.engine.Wants.SharedMemory {
 		f.Gradients = 8 // the next part's is computed beside the sum
 	}

@@ -80,7 +80,8 @@ func (s *graphStore) fill(buffers []compute.Buffer, dtype dtypes.DType) (err err
 		if b != nil {
 			continue
 		}
-		if buffers[i], err = s.engine.Floats(dtype, make([]float32, s.params[i].Size()), s.params[i].Shape...); err != nil {
+		p := s.params[i]
+		if buffers[i], err = s.engine.Floats(dtype, make([]float32, p.Size()), p.Shape...); err != nil {
 			return err
 		}
 	}
@@ -215,7 +216,8 @@ func (u groupUpdate) graph(g *graph.Graph) []*graph.Node {
 	for i := range p {
 		gi := graph.Mul(grads[i], number(3))
 		mi := graph.Add(graph.MulScalar(float32s(m[i]), u.rule.Beta1), graph.MulScalar(gi, 1-u.rule.Beta1))
-		vi := graph.Add(graph.MulScalar(float32s(v[i]), u.rule.Beta2), graph.MulScalar(graph.Mul(gi, gi), 1-u.rule.Beta2))
+		vi := graph.Add(graph.MulScalar(float32s(v[i]), u.rule.Beta2),
+			graph.MulScalar(graph.Mul(gi, gi), 1-u.rule.Beta2))
 		root := graph.AddScalar(graph.Mul(graph.Sqrt(vi), number(2)), u.rule.Epsilon)
 		p[i] = graph.Sub(graph.Mul(p[i], decay), graph.Div(graph.Mul(mi, number(1)), root))
 		m[i], v[i] = u.round(mi, seed, 2*i), u.round(vi, seed, 2*i+1)
