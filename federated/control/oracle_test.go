@@ -10,8 +10,8 @@ import (
 	"github.com/posttrain/posttrain/federated"
 )
 
-// table is a softmax policy with a logit for each state and action: θ is [states, actions], an observation is the number
-// of a state.
+// table is a softmax policy with a logit for each state and action: θ is [states, actions], an observation is the
+// number of a state.
 type table struct{ states, actions int }
 
 func (b table) parameters() int { return b.states * b.actions }

@@ -1,6 +1,6 @@
 // Package control is the workload of control tasks: cartpole and pendulum by Gymnasium's equations, softmax and
-// Gaussian policies as flat vectors of parameters, and a critic that stays with its agent. All arithmetic is float64 and
-// written by hand, gradients and Fisher products too.
+// Gaussian policies as flat vectors of parameters, and a critic that stays with its agent. All arithmetic is float64
+// and written by hand, gradients and Fisher products too.
 //
 // A batch is made in this order: sample Steps time steps under θ; values by the critic; advantages by GAE, normalised;
 // train the critic on the returns; and on request the gradient, Fisher products and the tables of the line search.
@@ -20,7 +20,8 @@ import (
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
-// Workload is one agent's environment, policy and critic. It implements [protocol.Workload].
+// Workload is one agent's environment, policy and critic. It implements [protocol.Workload]. Agents that work
+// at the same time have one each: it is not safe for concurrent use, nor together with its batches.
 type Workload struct {
 	options Options
 	agent   int
