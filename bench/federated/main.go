@@ -1,0 +1,322 @@
+// Command federated measures the asynchronous and the synchronous methods of package federated on cartpole:
+// go run ./bench/federated, or scripts/federated/e3.sh.
+//
+// Glossary: an iteration is as many gradients as there are agents, one for each agent on average; a run is one method
+// with a number of agents, a rate and a seed, on the virtual clock, where agent i needs ratio^(i/(N-1)) for a gradient.
+//
+// The pipeline:
+//  1. the grid: every method and number of agents runs with every rate, on seeds that the tables do not use; the rate
+//     with the highest mean return over all iterations is its best;
+//  2. the seeds of the tables run at the best rates;
+//  3. AFedPG with the most agents, all equally fast: with one that sends -1000·g, with and without the guard's bound;
+//  4. tables with 95% intervals (Student's t over seeds), and what they show.
+//
+// Every run that has ended is a line of the file --runs; what is there is not run again.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/signal"
+	"runtime"
+	"sync"
+
+	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/federated/virtual"
+	recipe "github.com/posttrain/posttrain/recipe/federated"
+)
+
+// plan is what is measured.
+type plan struct {
+	Methods    []string
+	Agents     []int
+	Rates      []float64
+	Iterations int
+	Seeds      int // of the tables, from 0
+	GridSeeds  int // of the grid, from gridSeed
+	Ratio      float64
+}
+
+const gridSeed = 1000
+
+func main() {
+	p := plan{Methods: []string{protocol.AFedPG, protocol.Vanilla, protocol.FedPG, protocol.A3C},
+		Agents: []int{1, 2, 4, 8}, Rates: []float64{2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3}, Ratio: 4}
+	flag.IntVar(&p.Iterations, "iterations", 100, "gradients of an agent")
+	flag.IntVar(&p.Seeds, "seeds", 5, "seeds of the tables")
+	flag.IntVar(&p.GridSeeds, "grid-seeds", 2, "seeds of the grid")
+	path := flag.String("runs", "e3.jsonl", "file of the runs that have ended")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := measure(ctx, os.Stdout, os.Stderr, p, *path); err != nil {
+		fmt.Fprintln(os.Stderr, "federated: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+func measure(ctx context.Context, out, progress io.Writer, p plan, path string) error {
+	done, err := open(path, p.Iterations)
+	if err != nil {
+		return err
+	}
+	defer done.file.Close()
+	if err := runAll(ctx, progress, p, p.grid(), done); err != nil {
+		return err
+	}
+	best := p.best(done)
+	if err := runAll(ctx, progress, p, append(p.final(best), p.guarded(best)...), done); err != nil {
+		return err
+	}
+	newReport(p, done, best).print(out)
+	return nil
+}
+
+// cell is a row and a column of the tables.
+type cell struct {
+	Method string
+	Agents int
+}
+
+// run is what is measured once.
+type run struct {
+	cell
+	Rate    float64
+	Seed    uint64
+	Variant string `json:",omitempty"`
+}
+
+// The variants of a run, all with agents that are equally fast.
+const (
+	equal     = "equal times"
+	malicious = "one of them sends -1000·g"
+	unguarded = malicious + ", clip: 0"
+)
+
+// guarded are runs with and without a malicious agent.
+func (p plan) guarded(best map[cell]float64) (all []run) {
+	c := cell{protocol.AFedPG, p.Agents[len(p.Agents)-1]}
+	for _, variant := range []string{equal, malicious, unguarded} {
+		for s := range p.Seeds {
+			all = append(all, run{c, best[c], uint64(s), variant})
+		}
+	}
+	return all
+}
+
+// result is a run that has ended.
+type result struct {
+	run
+	Iterations int
+	Time       float64   // virtual seconds
+	Returns    []float64 // of each iteration: the mean return of its episodes under the policies that sampled them
+}
+
+func (p plan) cells() (all []cell) {
+	for _, m := range p.Methods {
+		for _, n := range p.Agents {
+			all = append(all, cell{m, n})
+		}
+	}
+	return all
+}
+
+func (p plan) grid() (all []run) {
+	for _, c := range p.cells() {
+		for _, rate := range p.Rates {
+			for s := range p.GridSeeds {
+				all = append(all, run{c, rate, gridSeed + uint64(s), ""})
+			}
+		}
+	}
+	return all
+}
+
+func (p plan) final(best map[cell]float64) (all []run) {
+	for _, c := range p.cells() {
+		for s := range p.Seeds {
+			all = append(all, run{c, best[c], uint64(s), ""})
+		}
+	}
+	return all
+}
+
+// best are the rates with the highest mean return over the iterations and seeds of the grid.
+func (p plan) best(done *log) map[cell]float64 {
+	best, highest := map[cell]float64{}, map[cell]float64{}
+	for _, r := range p.grid() {
+		sum := 0.0
+		for s := range p.GridSeeds {
+			r.Seed = gridSeed + uint64(s)
+			sum += mean(done.results[r].Returns)
+		}
+		if sum > highest[r.cell] {
+			best[r.cell], highest[r.cell] = r.Rate, sum
+		}
+	}
+	return best
+}
+
+// runAll does the runs that are not done, one for each processor at a time.
+func runAll(ctx context.Context, progress io.Writer, p plan, runs []run, done *log) error {
+	work := make(chan run)
+	errs := make(chan error, len(runs))
+	var group sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		group.Go(func() {
+			for r := range work {
+				result, err := p.do(ctx, r)
+				if err == nil {
+					err = done.add(result)
+				}
+				if err != nil {
+					errs <- fmt.Errorf("%s, %d agents, rate %g, seed %d: %w", r.Method, r.Agents, r.Rate, r.Seed, err)
+					continue
+				}
+				fmt.Fprintf(progress, "%s N=%d lr=%g seed=%d %s: %.0f, at the end %.0f\n", r.Method, r.Agents, r.Rate,
+					r.Seed, r.Variant, mean(result.Returns), last(result))
+			}
+		})
+	}
+	for _, r := range runs {
+		if !done.has(r) && ctx.Err() == nil {
+			work <- r
+		}
+	}
+	close(work)
+	group.Wait()
+	close(errs)
+	return <-errs
+}
+
+// do runs on the virtual clock.
+func (p plan) do(ctx context.Context, r run) (result, error) {
+	out := result{run: r, Iterations: p.Iterations}
+	o := recipe.Defaults(r.Method)
+	o.Agents, o.Seed, o.LR = r.Agents, r.Seed, &r.Rate
+	if o.Rounds != nil {
+		o.Rounds = &p.Iterations
+	} else {
+		o.Updates = new(p.Iterations * r.Agents)
+	}
+	if r.Variant == unguarded {
+		o.Clip = 0
+	}
+	s, err := p.simulation(r, &o)
+	if err != nil {
+		return out, err
+	}
+	s.JoinAll(ctx)
+	defer s.Wait()
+	total, n := 0.0, 0
+	for !s.Server.Done() {
+		e, err := s.Step(ctx)
+		if errors.Is(err, virtual.ErrStuck) {
+			return out.collapsed(), nil
+		}
+		if err != nil {
+			return out, err
+		}
+		if !e.Receipt.Stepped {
+			continue
+		}
+		total, n = total+e.Receipt.Metrics["return"], n+1
+		if !protocol.Asynchronous(r.Method) || n == r.Agents {
+			out.Returns = append(out.Returns, total/float64(n))
+			total, n = 0, 0
+		}
+	}
+	out.Time = s.Now()
+	return out, nil
+}
+
+// collapsed is a run whose policy has become certain of every action: all gradients are 0, and the server refuses them.
+// The policy stays as it is for the iterations that are left.
+func (r result) collapsed() result {
+	for end := r.Returns[len(r.Returns)-1]; len(r.Returns) < r.Iterations; {
+		r.Returns = append(r.Returns, end)
+	}
+	return r
+}
+
+func (p plan) simulation(r run, o *recipe.Options) (*virtual.Simulation, error) {
+	ratio := p.Ratio
+	if r.Variant != "" {
+		ratio = 1
+	}
+	times, err := federated.Geometric.Times(o.Agents, ratio)
+	if err != nil {
+		return nil, err
+	}
+	server, _, err := o.NewServer()
+	if err != nil {
+		return nil, err
+	}
+	agents := make([]*protocol.Agent, o.Agents)
+	for i := range agents {
+		w, err := o.NewWorkload(i)
+		if err != nil {
+			return nil, err
+		}
+		if i == 0 && (r.Variant == malicious || r.Variant == unguarded) {
+			w = liar{w}
+		}
+		if agents[i], err = protocol.NewAgent(i, w, o.Options); err != nil {
+			return nil, err
+		}
+	}
+	return virtual.New(server, agents, times)
+}
+
+// liar is a workload whose gradient is -1000·g.
+type liar struct{ protocol.Workload }
+
+func (l liar) Collect(ctx context.Context, params []float64, version int) (protocol.Batch, error) {
+	b, err := l.Workload.Collect(ctx, params, version)
+	return lie{b}, err
+}
+
+type lie struct{ protocol.Batch }
+
+func (l lie) Gradient() ([]float64, error) {
+	g, err := l.Batch.Gradient()
+	return federated.Scaled(-1000, g), err
+}
+
+func mean(x []float64) (m float64) {
+	for _, v := range x {
+		m += v / float64(len(x))
+	}
+	return m
+}
+
+// finalIterations are those whose mean is a run's final return.
+const finalIterations = 10
+
+func last(r result) float64 { return mean(r.Returns[max(0, len(r.Returns)-finalIterations):]) }
+
+// interval is a mean with its 95% interval over seeds.
+type interval struct{ mean, half float64 }
+
+// student has the 0.975 quantiles of Student's t by degrees of freedom, from 1.
+var student = []float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262}
+
+func intervalOf(x []float64) interval {
+	m, squares, n := mean(x), 0.0, len(x)
+	for _, v := range x {
+		squares += (v - m) * (v - m)
+	}
+	if n < 2 {
+		return interval{m, math.Inf(1)}
+	}
+	t := student[min(n-1, len(student))-1]
+	return interval{m, t * math.Sqrt(squares/float64(n-1)/float64(n))}
+}
+
+func (a interval) overlaps(b interval) bool { return math.Abs(a.mean-b.mean) <= a.half+b.half }
