@@ -114,3 +114,43 @@ func checkSecrets(t *testing.T, dir string) {
 		}
 	}
 }
+
+// TestFederatedFolders: a run folder of a simulation is no server's, and stays as it was; invitations want a URL, and
+// files for another NATS server its URL.
+func TestFederatedFolders(t *testing.T) {
+	asAgents(t)
+	t.Chdir(t.TempDir())
+	must(t, tinyFederated("simulate", "--updates", "2", "--compare", "none")...)
+	for _, command := range []string{"server", "run"} {
+		checkRefusal(t, cli(t, "federated", command, "--resume", "out"), faultCase{code: 1, says: []string{"--resume out",
+			"a run of posttrain federated simulate", "federated server or federated run"}})
+	}
+	if exists("out/link.json") || exists("out/jetstream") {
+		t.Error("a server has left its files in the folder of a simulation")
+	}
+	checkRefusal(t, cli(t, "federated", "replay", "out"), faultCase{code: 1, says: []string{"no journal in it"}})
+	checkRefusal(t, cli(t, "federated", "server", "--nats-ca", "ca.pem"), faultCase{code: 2, says: []string{"--nats-ca",
+		"want nats.url too"}})
+	must(t, "federated", "run", "--workload", "quadratic", "--agents", "1", "--updates", "1", "--out", "served")
+	checkRefusal(t, cli(t, "federated", "invite", "--run", "served", "--agent", "a", "--server", "here"),
+		faultCase{code: 1, says: []string{`server "here"`, "want a URL"}})
+	if exists("a.json") {
+		t.Error("refused credentials were written")
+	}
+}
+
+// TestLooseCredentials: a file that others may read is used, with a warning.
+func TestLooseCredentials(t *testing.T) {
+	asAgents(t)
+	t.Chdir(t.TempDir())
+	must(t, tinyFederated("run", "--updates", "2")...)
+	must(t, "federated", "invite", "--run", "out", "--agent", "a", "--server", "nats://127.0.0.1:1")
+	if err := os.Chmod("a.json", 0o644); err != nil {
+		t.Fatal(err)
+	}
+	o := cli(t, "federated", "client", "--credentials", "a.json", "--agent", "b")
+	if !strings.Contains(o.err, "warning: credentials a.json: other users may read") ||
+		!strings.Contains(o.last(), "want those of agent") {
+		t.Errorf("code %d: %s", o.code, o.err)
+	}
+}

@@ -2,9 +2,11 @@ package journal
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
+	"os"
 	"slices"
 
 	"github.com/posttrain/posttrain/federated/protocol"
@@ -74,6 +76,9 @@ func Replay(dir string, build func(wire.Form) (protocol.Server, error)) (Report,
 	}
 	if err := r.read(); err != nil {
 		return p.Report, err
+	}
+	if _, err := os.Stat(r.path); errors.Is(err, os.ErrNotExist) {
+		return p.Report, fmt.Errorf("%s: there is no journal in it (no %s)", dir, Name)
 	}
 	if r.line == 0 {
 		return p.Report, fmt.Errorf("%s has no whole line: there is nothing to replay", r.path)

@@ -370,7 +370,7 @@ func TestCredentials(t *testing.T) {
 	if err := c.Write(path); err == nil || !strings.Contains(err.Error(), "not overwritten") {
 		t.Errorf("written twice: %v", err)
 	}
-	if _, err := keys.Invite("r", "a", ""); err == nil || !strings.Contains(err.Error(), "has been invited") {
+	if _, err := keys.Invite("r", "a", "tls://127.0.0.1:1"); err == nil || !strings.Contains(err.Error(), "has been invited") {
 		t.Errorf("invited twice: %v", err)
 	}
 	if err := keys.Revoke("b"); err == nil || !strings.Contains(err.Error(), "has not been invited") {

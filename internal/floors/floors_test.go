@@ -61,8 +61,9 @@ func TestFaults(t *testing.T) {
 		{"run/folder.go", rename, ""},
 		{"run/folder.go", rename + "x", "of other modules run may import"},
 		{"federated/link/broker.go", nats + "/nats-server/v2/server", ""},
-		{"federated/wire/wire.go", nats + "/nats.go", "of other modules federated may import"},
-		{"recipe/federated/serve.go", nats + "/nats.go", "of other modules recipe may import"},
+		{"federated/wire/wire.go", nats + "/nats.go", "never: federated/link alone"},
+		{"recipe/federated/serve.go", nats + "/nats.go", "never: federated/link alone"},
+		{"federated/cg.go", Module + "/run", "never: federated is pure"},
 		{"federated/protocol/agent.go", Module + "/federated/link", "federated/link on the method floor"},
 		{"train/loop.go", Module + "/attic", "no place in the house"},
 	}

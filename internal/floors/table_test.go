@@ -106,7 +106,12 @@ var never = []struct {
 	{"model", "losses", "a model does not know what it is trained for"},
 	{"eval", "train", "what measures does not depend on what trains"},
 	{"eval", "grpo", "what measures does not depend on what trains"},
+	{"federated", nats, "federated/link alone knows the network"},
+	{"recipe", nats, "federated/link alone knows the network"},
 }
+
+// pure packages import nothing of ours. Those below them may.
+var pure = []string{"federated"}
 
 // engines are linked by package backend alone, so that nothing else depends on the engine that runs. Tests may link the
 // pure Go engine.
@@ -200,6 +205,9 @@ func fault(s Source, from Row, path string) string {
 		if from.Package == n.who && within(what, n.what) && !(s.Test() && internal) {
 			return fmt.Sprintf("never: %s", n.why)
 		}
+	}
+	if internal && !s.Test() && slices.Contains(pure, s.Package()) {
+		return fmt.Sprintf("never: %s is pure functions", s.Package())
 	}
 	switch {
 	case s.Test() || standard(path) || isAllowed(from, what):

@@ -33,6 +33,10 @@ func TakePart(ctx context.Context, c Client, r run.Reporter) error {
 			return err
 		}
 		o.Credentials = read
+		if info, err := os.Stat(c.Credentials); err == nil && info.Mode().Perm()&0o077 != 0 {
+			r.Warn("credentials %s: other users may read the secret key in it: want chmod 600 %s", c.Credentials,
+				c.Credentials)
+		}
 		if o.Server == "" {
 			o.Server = read.Server
 		}

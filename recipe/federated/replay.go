@@ -23,7 +23,7 @@ type Owner interface{ Shared() *Options }
 // Replay computes a run again from its journal and compares every checkpoint. It returns what it has compared in words,
 // also beside the error of a difference.
 func Replay(dir string) (printed string, err error) {
-	o, err := optionsOf(dir)
+	o, _, err := optionsOf(dir)
 	if err != nil {
 		return "", err
 	}
@@ -40,24 +40,24 @@ func Replay(dir string) (printed string, err error) {
 	return printed, nil
 }
 
-// optionsOf reads the options that a run was started with.
-func optionsOf(dir string) (*Options, error) {
+// optionsOf reads the options and the command that a run was started with.
+func optionsOf(dir string) (o *Options, command string, err error) {
 	path := filepath.Join(dir, "config.yaml")
 	text, err := config.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("%s: there is no run in it (no config.yaml)", dir)
+		return nil, "", fmt.Errorf("%s: there is no run in it (no config.yaml)", dir)
 	}
 	name := config.CommandOf(text)
-	if command := config.Find(name); command != nil {
-		o, err := command.Read(config.Input{Path: path})
+	if spec := config.Find(name); spec != nil {
+		o, err := spec.Read(config.Input{Path: path})
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		if owner, ok := o.(Owner); ok {
-			return owner.Shared(), nil
+			return owner.Shared(), name, nil
 		}
 	}
-	return nil, fmt.Errorf("%s: command %s: want a run of federated server, run or step", path, name)
+	return nil, "", fmt.Errorf("%s: command %s: want a run of federated server, run or step", path, name)
 }
 
 // rebuild makes the server of a journal, whose first line has the form.

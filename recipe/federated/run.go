@@ -60,7 +60,7 @@ type simulating struct {
 
 // open makes the run folder and the clock, or continues those of the run to resume.
 func (m *simulating) open(ctx context.Context) (err error) {
-	if m.clock, m.id, err = m.newClock(); err != nil {
+	if m.clock, m.id, err = m.newClock(ctx); err != nil {
 		return err
 	}
 	if m.folder, err = m.Place.Open(Command, m.Resolved()); err != nil {
@@ -142,14 +142,17 @@ func (m *simulating) save() error {
 	return m.folder.Prune(m.CheckpointKeep)
 }
 
-// newClock makes server, agents and clock.
-func (s *Simulation) newClock() (*virtual.Simulation, protocol.Identity, error) {
+// newClock makes server, agents and clock. Many agents take a while.
+func (s *Simulation) newClock(ctx context.Context) (*virtual.Simulation, protocol.Identity, error) {
 	server, id, err := s.NewServer()
 	if err != nil {
 		return nil, id, err
 	}
 	agents := make([]*protocol.Agent, s.Agents)
 	for i := range agents {
+		if ctx.Err() != nil {
+			return nil, id, fmt.Errorf("%w before the first step", recipe.ErrInterrupted)
+		}
 		if agents[i], err = s.NewAgent(i); err != nil {
 			return nil, id, err
 		}
@@ -281,7 +284,7 @@ func (m *simulating) compare(ctx context.Context, first side) (side, error) {
 	o := *m
 	o.Method, o.Options.Options = m.Compare, m.other(int(first.last().Values["samples"]))
 	var err error
-	if o.clock, _, err = o.newClock(); err != nil {
+	if o.clock, _, err = o.newClock(ctx); err != nil {
 		return side{}, fmt.Errorf("compare %s: %w", m.Compare, err)
 	}
 	defer o.clock.Wait()

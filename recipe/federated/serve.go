@@ -55,8 +55,15 @@ func serviceSpec(command, listen string) *config.Spec[Service] {
 			return Service{Options: DefaultsOf(g), Listen: listen, TLS: "auto", CheckpointEvery: 100, CheckpointKeep: 2}
 		},
 		Settle: func(g *config.Given, s *Service) { s.Settle(g) },
-		Check:  func(g *config.Given, s *Service) { s.CheckGiven(g) },
-		Idle:   func(s *Service) []string { return s.IdleKeys() },
+		Check: func(g *config.Given, s *Service) {
+			s.CheckGiven(g)
+			for _, key := range []string{"nats.credentials", "nats.ca"} {
+				if s.NATS.URL == "" && g.Has(key) {
+					g.Fault(key, "%s %s: it is about another NATS server: want nats.url too", key, g.Show(key))
+				}
+			}
+		},
+		Idle: func(s *Service) []string { return s.IdleKeys() },
 	}
 }
 
@@ -165,9 +172,13 @@ func (s *service) open() (err error) {
 
 // checkSame wants the options that the run was started with. Where it listens and how often it saves may change.
 func (s *service) checkSame(dir string) error {
-	stored, err := optionsOf(dir)
+	stored, command, err := optionsOf(dir)
 	if err != nil {
 		return err
+	}
+	if command != ServerSpec.Command && command != RunSpec.Command {
+		return fmt.Errorf("--resume %s: it is a run of posttrain %s: want one of posttrain %s or %s", dir, command,
+			ServerSpec.Command, RunSpec.Command)
 	}
 	changed := config.Diff(agentSpec.Resolve(stored), agentSpec.Resolve(&s.Options))
 	if len(changed) == 0 {

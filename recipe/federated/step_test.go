@@ -275,7 +275,7 @@ func TestRefusedReplays(t *testing.T) {
 	}
 	for dir, says := range map[string]string{"none": "none: there is no run in it (no config.yaml)",
 		"mappo": "command mappo: want a run of federated", "odd": "want a run of federated",
-		"empty": "empty/journal.jsonl has no whole line"} {
+		"empty": "empty: there is no journal in it (no journal.jsonl)"} {
 		if _, err := Replay(dir); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: error %v, want one with %q", dir, err, says)
 		}
