@@ -290,3 +290,16 @@ func TestClockOfTheCommandLine(t *testing.T) {
 		}
 	}
 }
+
+// TestInterruptedAtOnce: Ctrl-C also ends a simulation that is making its agents, and leaves no folder.
+func TestInterruptedAtOnce(t *testing.T) {
+	s := tiny(t, protocol.AFedPG)
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if _, err := Run(ctx, s, nil); !errors.Is(err, recipe.ErrInterrupted) {
+		t.Errorf("error %v, want an interruption", err)
+	}
+	if _, err := os.Stat(s.Place.Out); err == nil {
+		t.Error("a run folder was made")
+	}
+}
