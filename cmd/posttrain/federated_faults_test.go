@@ -240,6 +240,27 @@ func TestFaultsAgentGone(t *testing.T) {
 	}
 }
 
+// TestFaultsOrphans: agents of posttrain federated run end with it, even if it is killed.
+func TestFaultsOrphans(t *testing.T) {
+	t.Chdir(t.TempDir())
+	p := startProgram(t, "", "", tinyFederated("run", "--updates", "10000")...)
+	p.until(t, "update 500/")
+	p.Process.Kill()
+	p.end()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		locks, err := filepath.Glob("out/clients/*/lock")
+		if err != nil || len(locks) != 2 {
+			t.Fatalf("%q, %v", locks, err)
+		}
+		if isFree(t, locks[0]) && isFree(t, locks[1]) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("an agent still runs")
+		}
+	}
+}
+
 // TestFaultsProxy: messages are delayed, doubled, swapped, cut and damaged on their way. Damage is found by the hash and
 // counted as often as it was done, and the run ends with the bits of an undisturbed one.
 func TestFaultsProxy(t *testing.T) {

@@ -86,7 +86,7 @@ func RunAgent(ctx context.Context, o AgentOptions) error {
 	if c := o.Credentials; c != nil && c.Agent != o.Name {
 		return fmt.Errorf("credentials of agent %q, want those of agent %q", c.Agent, o.Name)
 	}
-	if err := checkURL(o.Server, o.Credentials != nil); err != nil {
+	if err := checkURL(o.Server, o.Credentials != nil, wantCredentials); err != nil {
 		return err
 	}
 	a := &working{AgentOptions: o, instance: NewRunID(), letters: make(chan *nats.Msg, 64),

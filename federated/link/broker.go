@@ -106,6 +106,20 @@ func (b *Broker) URL() string {
 	return scheme + "://" + b.server.Addr().String()
 }
 
+// CheckListen refuses an address that no server can listen on, or that is taken. local says that only this machine
+// reaches it.
+func CheckListen(listen string) (local bool, err error) {
+	host, _, err := splitAddress(listen)
+	if err != nil {
+		return false, err
+	}
+	l, err := net.Listen("tcp", listen)
+	if err != nil {
+		return false, fmt.Errorf("listen %s: %w", listen, errors.Unwrap(err))
+	}
+	return isLoopback(host), l.Close()
+}
+
 func splitAddress(listen string) (host string, port int, err error) {
 	host, text, err := net.SplitHostPort(listen)
 	if err == nil {
@@ -313,7 +327,7 @@ type Cluster struct {
 
 // Connect connects a run's server to a cluster.
 func (c Cluster) Connect() (*nats.Conn, error) {
-	if err := checkURL(c.URL, c.Credentials != ""); err != nil {
+	if err := checkURL(c.URL, c.Credentials != "", "--nats-credentials FILE"); err != nil {
 		return nil, err
 	}
 	var more []nats.Option

@@ -146,8 +146,10 @@ func get(ctx context.Context, b jetstream.ObjectStore, o *object, most int) ([]b
 	return blob, nil
 }
 
-// checkURL refuses an address that is not loopback and has no TLS.
-func checkURL(server string, secure bool) error {
+const wantCredentials = "--credentials FILE (posttrain federated invite writes it)"
+
+// checkURL refuses an address that is not loopback and has no TLS; how says what gives it.
+func checkURL(server string, secure bool, how string) error {
 	u, err := url.Parse(server)
 	if err != nil || u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls" {
 		return fmt.Errorf("server %q: want a URL such as nats://127.0.0.1:4222, or tls://host:4222", server)
@@ -156,8 +158,7 @@ func checkURL(server string, secure bool) error {
 		return errors.New("server: the URL has a name or password in it: want credentials in a file")
 	}
 	if !secure && !isLoopback(u.Hostname()) {
-		return fmt.Errorf("server %s: an address of another machine needs TLS: want --credentials FILE "+
-			"(posttrain federated invite writes it)", server)
+		return fmt.Errorf("server %s: an address of another machine needs TLS: want %s", server, how)
 	}
 	return nil
 }
@@ -172,8 +173,7 @@ func explain(err error, server, agent string) (line error, final bool) {
 	untrusted := errors.As(err, &unknown) || errors.As(err, &host)
 	switch {
 	case agent == "" && (refused || untrusted || errors.Is(err, nats.ErrSecureConnRequired)):
-		return fmt.Errorf("server %s wants TLS and credentials: want --credentials FILE (posttrain federated invite "+
-			"writes it)", server), true
+		return fmt.Errorf("server %s wants TLS and credentials: want %s", server, wantCredentials), true
 	case untrusted:
 		return fmt.Errorf("server %s has a certificate of another run or authority than the credentials name: "+
 			"want the server of the run that invited agent %q", server, agent), true

@@ -74,6 +74,9 @@ func (s *serving) hello(ctx context.Context, l *letter) error {
 		return s.reject(l, fmt.Errorf("agent %q takes part in another process already: want another --agent, or end "+
 			"that process first", l.Agent))
 	}
+	if a.instance != l.Instance {
+		a.traffic.Socket = Traffic{} // another process counts from zero
+	}
 	a.traffic.seen(l)
 	a.instance, a.joined, a.gone, a.letter = l.Instance, false, false, nil
 	return s.publish(a, &letter{Op: opConfig, Config: &runConfig{Number: a.number, Agents: s.Agents, Text: s.Config,

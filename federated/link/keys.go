@@ -219,7 +219,7 @@ type Credentials struct {
 // Invite makes a key for an agent, registers its public half, and returns the credentials. An agent that was invited
 // before needs to be revoked first, so that nobody replaces a key by mistake.
 func (k *Keys) Invite(run, agent, server string) (Credentials, error) {
-	if err := cmp.Or(CheckName(agent), checkURL(server, true)); err != nil {
+	if err := cmp.Or(CheckName(agent), checkURL(server, true, "")); err != nil {
 		return Credentials{}, err
 	}
 	pair, err := nkeys.CreateUser()

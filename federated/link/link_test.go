@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -67,7 +68,7 @@ func (w *world) checkBytes() {
 		if int(a.Up) != a.UpMessages*w.d*4 || int(a.Down) != a.DownMessages*w.d*4 || a.UpMessages != a.Updates {
 			w.t.Errorf("%+v: want %d bytes a message", a, w.d*4)
 		}
-		messages := int64(a.UpMessages + a.DownMessages)
+		messages := int64(a.UpMessages + a.DownMessages + 1) // and one for joining
 		if most := (a.Up+a.Down)*105/100 + messages*8<<10; a.Socket.Sent+a.Socket.Received > most {
 			w.t.Errorf("%s: %+v bytes on sockets, want at most %d", a.Name, a.Socket, most)
 		}
@@ -171,4 +172,20 @@ func TestRefusedUpdateIsDoneAgain(t *testing.T) {
 	if got := w.status.Refused["nonfinite"]; got != 2 {
 		t.Errorf("%d refusals counted, want 2", got)
 	}
+}
+
+// TestManyAgents: 64 agents whose updates travel as objects. Nothing is left running after the end.
+func TestManyAgents(t *testing.T) {
+	before := runtime.NumGoroutine()
+	w := newWorld(t, 40_000, 100, false)
+	w.most = 64
+	var agents []AgentOptions
+	for i := range 64 {
+		agents = append(agents, w.agent(fmt.Sprint("agent-", i)))
+	}
+	w.finish(agents...)
+	w.broker.Close()
+	w.checkApplied()
+	w.checkBytes()
+	waitFor(t, "goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
 }

@@ -37,7 +37,7 @@ type AgentStatus struct {
 
 func (a *AgentStatus) seen(l *letter) {
 	a.Seen = time.Now()
-	if l.Socket != nil {
+	if l.Socket != nil && l.Socket.Sent >= a.Socket.Sent { // not a letter that waited
 		a.Socket = *l.Socket
 	}
 }

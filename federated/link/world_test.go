@@ -128,6 +128,7 @@ type world struct {
 	keeper *sum
 	status *Status
 	places map[string]int
+	most   int           // agents
 	ticked func(*Status) // may be nil
 
 	mu    sync.Mutex
@@ -140,7 +141,7 @@ func newWorld(t *testing.T, d, most int, secure bool) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, d: d, run: NewRunID(), places: map[string]int{}, keeper: newSum(q.Start(), most)}
+	w := &world{t: t, d: d, run: NewRunID(), most: 8, places: map[string]int{}, keeper: newSum(q.Start(), most)}
 	if secure {
 		if w.keys, err = OpenKeys(t.TempDir() + "/keys"); err != nil {
 			t.Fatal(err)
@@ -185,7 +186,7 @@ func (w *world) serve(ctx context.Context) error {
 		return err
 	}
 	return Serve(ctx, nc, ServerOptions{
-		Form: wire.Form{Run: w.run, Type: wire.Float32, D: w.d}, Agents: 8, Config: "a: b\n",
+		Form: wire.Form{Run: w.run, Type: wire.Float32, D: w.d}, Agents: w.most, Config: "a: b\n",
 		Identity: q.Workload.Identity(), Keeper: w.keeper, Keys: w.keys, Warn: w.warn,
 		Places:   w.places,
 		NewPlace: func(name string, number int) error { w.places[name] = number; return nil },

@@ -5,6 +5,7 @@ package federated
 import (
 	"crypto/sha256"
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
 	"time"
@@ -38,7 +39,8 @@ type Options struct {
 type Bowl struct {
 	Size  int           `yaml:"size" want:">=1"`  // parameters
 	Noise float64       `yaml:"noise" want:">=0"` // standard deviation of what is added to each number of a gradient
-	Pause time.Duration `yaml:"pause" want:">=0"` // that a gradient takes
+	Pause time.Duration `yaml:"pause" want:">=0"` // that a gradient takes agent 0
+	Ratio float64       `yaml:"ratio" want:">=1"` // of the last agent's pause to it; the others' lie between, geometric
 }
 
 // DefaultsOf are the defaults of the method that is given, or of AFedPG. Commands that share Options begin with them.
@@ -57,7 +59,7 @@ func Defaults(method string) Options {
 		c.Entropy = 0.01
 	}
 	return Options{Options: protocol.Defaults(method), Workload: Control, Control: c,
-		Quadratic: Bowl{Size: 100, Noise: 0.1}}
+		Quadratic: Bowl{Size: 100, Noise: 0.1, Ratio: 1}}
 }
 
 // Settle gives the options that depend on others their defaults.
@@ -129,10 +131,16 @@ func (o *Options) NewWorkload(agent int) (protocol.Workload, error) {
 	}
 	if o.Workload == Quadratic {
 		q := quadratic.Random(o.Quadratic.Size, o.Seed)
-		q.Noise, q.Pause = o.Quadratic.Noise, o.Quadratic.Pause
+		q.Noise, q.Pause = o.Quadratic.Noise, o.Quadratic.pauseOf(agent, o.Agents)
 		return quadratic.New(q, agent, o.Seed)
 	}
 	return control.New(o.Control, agent, o.Seed)
+}
+
+// pauseOf is how long an agent works at a gradient.
+func (b Bowl) pauseOf(agent, agents int) time.Duration {
+	share := float64(agent) / float64(max(1, agents-1))
+	return time.Duration(float64(b.Pause) * math.Pow(b.Ratio, share))
 }
 
 // NewAgent makes an agent of a simulation, with its workload. One process plays all parties there, so the agent's

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -98,10 +98,12 @@ type service struct {
 	folder *run.Folder
 	linked linked
 	keys   *link.Keys
+	local  bool // only this machine reaches the address
 	server protocol.Server
 	same   protocol.Identity
 	keeper *journal.Keeper
 	bar    run.Bar
+	began  time.Time // this process
 	status link.Status
 	fail   context.CancelCauseFunc // ends the run with an error
 }
@@ -118,11 +120,15 @@ func Serve(ctx context.Context, o Service, r run.Reporter) (string, error) {
 	if s.server, s.same, err = o.NewServer(); err != nil {
 		return "", err
 	}
+	nc, err := s.cluster()
+	if err != nil {
+		return "", err
+	}
 	if err := s.open(); err != nil {
 		return "", err
 	}
 	defer s.folder.Close()
-	nc, done, err := s.connect()
+	nc, done, err := s.connect(nc)
 	if err != nil {
 		return "", err
 	}
@@ -130,19 +136,21 @@ func Serve(ctx context.Context, o Service, r run.Reporter) (string, error) {
 	return s.follow(ctx, nc)
 }
 
-// checkAddress refuses, ahead of everything else, an address that needs TLS and has none.
+// checkAddress refuses, ahead of everything else, an address that needs TLS and has none, or is taken.
 func (s *service) checkAddress() error {
-	if s.TLS == "off" && s.NATS.URL == "" && !s.isLocal() {
+	if s.NATS.URL != "" {
+		return nil
+	}
+	local, err := link.CheckListen(s.Listen)
+	if err != nil {
+		return err
+	}
+	if s.TLS == "off" && !local {
 		return fmt.Errorf("listen %s, tls off: an address that other machines reach needs TLS: want tls auto, or an "+
 			"address such as 127.0.0.1:4222", s.Listen)
 	}
+	s.local = local
 	return nil
-}
-
-func (s *service) isLocal() bool {
-	host, _, err := net.SplitHostPort(s.Listen)
-	ip := net.ParseIP(host)
-	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
 // open makes the run folder, or opens the one to continue.
@@ -227,22 +235,25 @@ func (s *service) store() error {
 // openKeys reads or makes the run's keys, where it has any.
 func (s *service) openKeys() (err error) {
 	dir := s.folder.Path(keysName)
-	needs := s.TLS == "on" || s.TLS == "auto" && (link.HasKeys(dir) || s.NATS.URL == "" && !s.isLocal())
+	needs := s.TLS == "on" || s.TLS == "auto" && (link.HasKeys(dir) || s.NATS.URL == "" && !s.local)
 	if needs {
 		s.keys, err = link.OpenKeys(dir)
 	}
 	return err
 }
 
-// connect starts the broker and connects to it, or connects to a cluster.
-func (s *service) connect() (nc *link.Conn, done func(), err error) {
-	if s.NATS.URL != "" {
-		s.linked.Server = s.NATS.URL
-		nc, err = link.Cluster{URL: s.NATS.URL, Credentials: s.NATS.Credentials, CA: s.NATS.CA}.Connect()
-		if err != nil {
-			return nil, nil, err
-		}
-		return nc, nc.Close, s.store()
+// cluster connects to the NATS server or cluster of others, nil without one.
+func (s *service) cluster() (*link.Conn, error) {
+	if s.NATS.URL == "" {
+		return nil, nil
+	}
+	return link.Cluster{URL: s.NATS.URL, Credentials: s.NATS.Credentials, CA: s.NATS.CA}.Connect()
+}
+
+// connect starts an own NATS server where there is no cluster.
+func (s *service) connect(cluster *link.Conn) (nc *link.Conn, done func(), err error) {
+	if s.linked.Server = s.NATS.URL; cluster != nil {
+		return cluster, cluster.Close, s.store()
 	}
 	b, err := link.StartBroker(link.BrokerOptions{Listen: s.Listen, Store: s.folder.Path(storeName),
 		Run: s.linked.Run, Keys: s.keys, Warn: s.Warn, Failed: s.fail})
@@ -295,7 +306,7 @@ func (s *service) work(ctx context.Context, nc *link.Conn, form wire.Form) error
 	if protocol.Asynchronous(s.Method) {
 		unit, most = "update", s.Updates
 	}
-	s.bar = s.Progress(unit, s.server.Version(), *most)
+	s.bar, s.began = s.Progress(unit, s.server.Version(), *most), time.Now()
 	defer s.bar.Close()
 	if s.Start == nil {
 		return link.Serve(ctx, nc, s.linkOptions(form))
@@ -340,10 +351,13 @@ func (s *service) observe(_ journal.Event, r protocol.Receipt, _ []protocol.Send
 	if !r.Stepped {
 		return nil
 	}
-	if s.bar != nil {
-		s.bar.Step(s.server.Version(), shown(r.Metrics))
+	values := r.Metrics
+	if s.bar != nil { // not a repetition from the journal
+		s.bar.Step(s.server.Version(), shown(values))
+		values = maps.Clone(values)
+		values["time/elapsed"] = time.Since(s.began).Seconds()
 	}
-	return s.folder.Log(run.Record{Step: s.server.Version(), Values: r.Metrics})
+	return s.folder.Log(run.Record{Step: s.server.Version(), Values: values})
 }
 
 // shown are the metrics for the progress bar.

@@ -1,0 +1,229 @@
+package link
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/federated/wire"
+)
+
+// TestDamagedUpdates: what arrives cut short, too long, of another kind or agent, or not at all, is refused and counted
+// by reason; nothing of it is applied. Then the agent itself ends the run.
+func TestDamagedUpdates(t *testing.T) {
+	const d = 100_000
+	w := newWorld(t, d, 2, false)
+	w.places["a"] = 0
+	seen := make(chan *Status, 1)
+	cases := []struct {
+		name   string
+		change func(l *letter, b jetstream.ObjectStore, s jetstream.Stream)
+		reason string
+	}{
+		{"a chunk is missing", func(_ *letter, _ jetstream.ObjectStore, s jetstream.Stream) {
+			info, err := s.Info(t.Context())
+			if err == nil {
+				err = s.DeleteMsg(t.Context(), info.State.LastSeq-1)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}, reasonDamaged},
+		{"no object", func(l *letter, b jetstream.ObjectStore, _ jetstream.Stream) { l.Object.Name = "other" }, reasonDamaged},
+		{"another size", func(l *letter, _ jetstream.ObjectStore, _ jetstream.Stream) { l.Object.Size++ }, reasonDamaged},
+		{"an endless size", func(l *letter, _ jetstream.ObjectStore, _ jetstream.Stream) { l.Object.Size = 1 << 60 },
+			reasonDamaged},
+		{"a negative size", func(l *letter, _ jetstream.ObjectStore, _ jetstream.Stream) { l.Object.Size = -1 },
+			reasonDamaged},
+		{"another hash", func(l *letter, _ jetstream.ObjectStore, _ jetstream.Stream) {
+			l.Object.SHA256 = strings.Repeat("0", 64)
+		}, reasonDamaged},
+		{"nothing", func(l *letter, _ jetstream.ObjectStore, _ jetstream.Stream) { l.Object = nil }, reasonDamaged},
+		{"of another agent", func(l *letter, _ jetstream.ObjectStore, _ jetstream.Stream) {
+			l.Object, l.blob = nil, w.update(protocol.Update{Agent: 5, Kind: protocol.Gradient})
+		}, reasonForeign},
+		{"of another run", func(l *letter, _ jetstream.ObjectStore, _ jetstream.Stream) {
+			b, err := wire.Form{Run: "other", Type: wire.Float32, D: d}.EncodeUpdate(protocol.Update{Kind: protocol.Gradient})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.Object, l.blob = nil, b
+		}, reasonForeign},
+		{"too many vectors", func(l *letter, _ jetstream.ObjectStore, _ jetstream.Stream) {
+			l.Object, l.blob = nil, w.update(protocol.Update{Kind: protocol.Gradient, Vectors: [][]float64{{1}, {2}}})
+		}, reasonTooLong},
+	}
+	want := map[string]int{}
+	for _, c := range cases {
+		want[c.reason]++
+	}
+	w.ticked = func(s *Status) {
+		if s.Refused[reasonDamaged] == want[reasonDamaged] && s.Refused[reasonForeign] == want[reasonForeign] &&
+			s.Refused[reasonTooLong] == want[reasonTooLong] {
+			select {
+			case seen <- s:
+			default:
+			}
+		}
+	}
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	served := make(chan error, 1)
+	go func() { served <- w.serve(ctx) }()
+	nc, js := w.open()
+	var bucket jetstream.ObjectStore
+	waitFor(t, "the bucket", func() (ok bool) {
+		var err error
+		bucket, err = js.ObjectStore(ctx, bucketName(w.run, "up", "a"))
+		return err == nil
+	})
+	stream, err := js.Stream(ctx, "OBJ_"+bucketName(w.run, "up", "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	blob := w.update(protocol.Update{Kind: protocol.Gradient, Vectors: [][]float64{make([]float64, d)}})
+	for i, c := range cases {
+		object, err := put(ctx, bucket, "update", blob)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := &letter{Op: opUpdate, Run: w.run, Agent: "a", Instance: "x", Object: object}
+		c.change(l, bucket, stream)
+		m, err := l.seal(subject(w.run, "up", "a"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, "the log", func() bool { _, err := js.PublishMsg(ctx, m); return err == nil })
+		waitFor(t, c.name, func() bool { return len(w.refusals()) == i+1 })
+		if last := w.refusals()[i]; !strings.Contains(last, "("+c.reason+")") || strings.Contains(last, "\n") {
+			t.Errorf("%s: %s, want %s", c.name, last, c.reason)
+		}
+	}
+	nc.Publish(subject(w.run, "ask", "a"), []byte("not a letter"))
+	if s := <-seen; s.Version != 0 || len(w.keeper.got) != 0 {
+		t.Errorf("version %d", s.Version)
+	}
+	if err := RunAgent(ctx, w.agent("a")); err != nil {
+		t.Error(err)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	w.checkApplied()
+}
+
+// refusals are the server's lines about refused updates.
+func (w *world) refusals() []string {
+	return slices.DeleteFunc(w.warnings(), func(line string) bool { return !strings.HasPrefix(line, "update of agent") })
+}
+
+// update encodes an update of the run.
+func (w *world) update(u protocol.Update) []byte {
+	w.t.Helper()
+	b, err := wire.Form{Run: w.run, Type: wire.Float32, D: w.d}.EncodeUpdate(u)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return b
+}
+
+// open connects to a broker without keys.
+func (w *world) open() (*nats.Conn, jetstream.JetStream) {
+	w.t.Helper()
+	nc, err := nats.Connect(w.broker.URL())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return nc, js
+}
+
+// TestProtocolVersion: an agent of another version is refused with both.
+func TestProtocolVersion(t *testing.T) {
+	w := newWorld(t, 5, 1, false)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	go w.serve(ctx)
+	nc, _ := w.open()
+	answers, err := nc.SubscribeSync(instanceOf(subject(w.run, "to", "a"), "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &letter{Op: opHello, Run: w.run, Agent: "a", Instance: "x", Protocol: protocol.Version + 1}
+	m, err := l.seal(subject(w.run, "ask", "a"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer *nats.Msg
+	waitFor(t, "an answer", func() bool {
+		nc.PublishMsg(m) // the server may not listen yet
+		answer, err = answers.NextMsg(100 * time.Millisecond)
+		return err == nil
+	})
+	got, err := unseal(answer, w.run, "")
+	if err != nil || got.Op != opRefuse || got.Reason != "protocol version: found 2, want 1: want the same version of "+
+		"posttrain on both sides" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestUnsentUpdateIsSentAgain: a process that ends after its update is on the disk and before it is sent does not work
+// at it again.
+func TestUnsentUpdateIsSentAgain(t *testing.T) {
+	for _, d := range []int{5, 100_000} {
+		w := newWorld(t, d, 3, false)
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		served := make(chan error, 1)
+		go func() { served <- w.serve(ctx) }()
+		o, done := w.agent("a"), map[int]int{}
+		for ctx.Err() == nil {
+			life, end := context.WithCancel(ctx)
+			o.Build = func(number int, _ string) (Worker, int, error) {
+				q, err := newQuad(d, number)
+				return &mortal{numbered: numbered{q, number}, done: done, end: end}, d, err
+			}
+			if err := RunAgent(life, o); err == nil {
+				break
+			}
+		}
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+		w.checkApplied()
+		for version := range 3 {
+			if done[version] != 1 {
+				t.Errorf("d = %d, version %d: done %d times", d, version, done[version])
+			}
+		}
+	}
+}
+
+// mortal ends its process when its first update is made.
+type mortal struct {
+	numbered
+	done map[int]int // by version
+	end  context.CancelFunc
+}
+
+func (m *mortal) Do(ctx context.Context, t protocol.Task) (protocol.Update, error) {
+	u, err := m.numbered.Do(ctx, t)
+	m.done[t.Version]++
+	return u, err
+}
+
+// State is called when the update is there, and before it is sent.
+func (m *mortal) State() (protocol.State, error) {
+	defer m.end()
+	return m.numbered.State()
+}
