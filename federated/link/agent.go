@@ -91,10 +91,10 @@ func RunAgent(ctx context.Context, o AgentOptions) error {
 	}
 	a := &working{AgentOptions: o, instance: NewRunID(), letters: make(chan *nats.Msg, 64),
 		wake: make(chan struct{}, 1), over: make(chan error, 1), lost: make(chan struct{})}
+	defer a.close()
 	if err := a.connect(ctx); err != nil {
 		return err
 	}
-	defer a.close()
 	return a.loop(ctx)
 }
 
@@ -103,7 +103,9 @@ func (a *working) close() {
 		a.job.stop()
 		<-a.job.done
 	}
-	a.nc.Close()
+	if a.nc != nil {
+		a.nc.Close()
+	}
 	if a.memory != nil {
 		a.memory.close()
 	}
@@ -532,10 +534,7 @@ func (a *working) fetch(ctx context.Context, l *letter) (t protocol.Task, err er
 	if l.Object != nil {
 		limited, stop := a.transfer(ctx, l.Object.Size)
 		defer stop()
-		bucket, err := a.js.ObjectStore(limited, bucketName(a.Run, "down", a.Name))
-		if err == nil {
-			blob, err = get(limited, bucket, l.Object, a.form.Most())
-		}
+		blob, err = get(limited, a.nc, bucketName(a.Run, "down", a.Name), l.Object, a.form.Most())
 		if err != nil {
 			return t, fmt.Errorf("task %s %w: %w", l.Key, errTransport, err)
 		}
@@ -556,11 +555,8 @@ func (a *working) send(ctx context.Context) error {
 	defer stop()
 	l := &letter{Op: opUpdate, Key: key, Attempt: again, blob: blob}
 	if len(l.blob) > chunk {
-		bucket, err := a.js.ObjectStore(ctx, bucketName(a.Run, "up", a.Name))
-		if err == nil {
-			l.Object, err = put(ctx, bucket, "update", l.blob)
-		}
-		if err != nil {
+		var err error
+		if l.Object, err = put(ctx, a.js, bucketName(a.Run, "up", a.Name), "update", l.blob); err != nil {
 			return fmt.Errorf("update %s %w: %w", l.Key, errTransport, err)
 		}
 		l.blob = nil

@@ -1,17 +1,19 @@
 package link
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -86,13 +88,53 @@ func withKey(pair nkeys.KeyPair) (nats.Option, error) {
 	return nats.Nkey(public, pair.Sign), nil
 }
 
-// put stores a blob as an object.
-func put(ctx context.Context, b jetstream.ObjectStore, name string, blob []byte) (*object, error) {
-	sum := sha256.Sum256(blob)
-	if _, err := b.Put(ctx, jetstream.ObjectMeta{Name: name}, bytes.NewReader(blob)); err != nil {
+// put stores a blob as an object of NATS's object store, in a new place: an older object of that name keeps its chunks.
+// It is not jetstream.ObjectStore.Put, which makes a connection's state anew for each object and may leave a goroutine.
+func put(ctx context.Context, js jetstream.JetStream, bucket, name string, blob []byte) (*object, error) {
+	place, sum := NewRunID(), sha256.Sum256(blob)
+	var sent []jetstream.PubAckFuture
+	publish := func(m *nats.Msg) error {
+		f, err := js.PublishMsgAsync(m)
+		sent = append(sent, f)
+		return err
+	}
+	for piece := range slices.Chunk(blob, chunk) {
+		if err := publish(&nats.Msg{Subject: chunksOf(bucket, place), Data: piece}); err != nil {
+			return nil, err
+		}
+	}
+	info := jetstream.ObjectInfo{Bucket: bucket, NUID: place, Size: uint64(len(blob)), Chunks: uint32(len(sent)),
+		ObjectMeta: jetstream.ObjectMeta{Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: chunk}},
+		Digest:     "SHA-256=" + base64.URLEncoding.EncodeToString(sum[:])}
+	text, err := json.Marshal(info)
+	if err != nil {
 		return nil, err
 	}
-	return &object{Name: name, Size: len(blob), SHA256: hex.EncodeToString(sum[:])}, nil
+	about := nats.NewMsg("$O." + bucket + ".M." + base64.URLEncoding.EncodeToString([]byte(name)))
+	about.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+	about.Data = text
+	if err := publish(about); err != nil {
+		return nil, err
+	}
+	o := &object{Name: name, Place: place, Size: len(blob), SHA256: hex.EncodeToString(sum[:])}
+	return o, stored(ctx, sent)
+}
+
+// chunksOf is the subject of an object's chunks; place "*" is all objects'.
+func chunksOf(bucket, place string) string { return "$O." + bucket + ".C." + place }
+
+// stored waits until all is on the broker's disk.
+func stored(ctx context.Context, sent []jetstream.PubAckFuture) error {
+	for _, f := range sent {
+		select {
+		case <-f.Ok():
+		case err := <-f.Err():
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // patience bounds the transfer of so many bytes, of which pieces may be missing, on a slow connection.
@@ -100,50 +142,64 @@ func patience(size int) time.Duration {
 	return 10*time.Second + time.Duration(size/(64<<10))*time.Second
 }
 
-// whole checks that all chunks of an object are there, as a reader would wait for one that is missing.
-func whole(ctx context.Context, b jetstream.ObjectStore, stream jetstream.Stream, o *object) error {
-	info, err := b.GetInfo(ctx, o.Name)
-	if errors.Is(err, jetstream.ErrObjectNotFound) {
-		return fmt.Errorf("%w: object %s is missing", errDamaged, o.Name)
-	}
-	if err != nil {
-		return err
-	}
-	chunks := "$O." + info.Bucket + ".C." + info.NUID
-	state, err := stream.Info(ctx, jetstream.WithSubjectFilter(chunks))
-	if err != nil {
-		return err
-	}
-	if n := state.State.Subjects[chunks]; n != uint64(info.Chunks) {
-		return fmt.Errorf("%w: object %s is cut short: it has %d of %d chunks", errDamaged, o.Name, n, info.Chunks)
-	}
-	return nil
-}
+// fetched is how many chunks are asked for at once.
+const fetched = 64
 
-// get reads an object of at most that many bytes. One that is not what its letter says is damaged.
-func get(ctx context.Context, b jetstream.ObjectStore, o *object, most int) ([]byte, error) {
-	if o.Size < 0 || o.Size > most {
-		return nil, fmt.Errorf("%w: object of %d bytes, want at most %d", errDamaged, o.Size, most)
+// get reads an object of at most that many bytes. One that is not what its letter says is damaged. It asks the stream
+// itself, so that a chunk which is missing is known at once and a reader needs no consumer, whose messages could go to
+// any subject.
+func get(ctx context.Context, nc *nats.Conn, bucket string, o *object, most int) ([]byte, error) {
+	if o.Size < 0 || o.Size > most || CheckName(o.Place) != nil {
+		return nil, fmt.Errorf("%w: object %q of %d bytes, want at most %d", errDamaged, o.Place, o.Size, most)
 	}
-	r, err := b.Get(ctx, o.Name)
-	if errors.Is(err, jetstream.ErrObjectNotFound) {
-		return nil, fmt.Errorf("%w: object %s is missing", errDamaged, o.Name)
-	}
+	sub, err := nc.SubscribeSync(nc.NewInbox())
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close()
-	if info, err := r.Info(); err == nil && info.Size != uint64(o.Size) {
-		return nil, fmt.Errorf("%w: object %s has %d bytes, want %d", errDamaged, o.Name, info.Size, o.Size)
+	defer sub.Unsubscribe()
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return nil, err
 	}
-	blob := make([]byte, o.Size)
-	if n, err := io.ReadFull(r, blob); err != nil {
-		return nil, fmt.Errorf("%w: object %s is cut short after %d of %d bytes", errDamaged, o.Name, n, o.Size)
+	blob := make([]byte, 0, o.Size)
+	for next := uint64(1); len(blob) < o.Size; {
+		request := fmt.Sprintf(`{"seq":%d,"next_by_subj":%q,"batch":%d}`, next, chunksOf(bucket, o.Place), fetched)
+		if err := nc.PublishRequest("$JS.API.DIRECT.GET.OBJ_"+bucket, sub.Subject, []byte(request)); err != nil {
+			return nil, err
+		}
+		had := len(blob)
+		if blob, next, err = collect(ctx, sub, blob, o.Size); err != nil {
+			return nil, err
+		}
+		if len(blob) == had {
+			return nil, fmt.Errorf("%w: object %s is cut short after %d of %d bytes", errDamaged, o.Name, had, o.Size)
+		}
 	}
-	if sum := sha256.Sum256(blob); hex.EncodeToString(sum[:]) != o.SHA256 {
-		return nil, fmt.Errorf("%w: object %s has another SHA-256 than its letter says", errDamaged, o.Name)
+	if sum := sha256.Sum256(blob); len(blob) != o.Size || hex.EncodeToString(sum[:]) != o.SHA256 {
+		return nil, fmt.Errorf("%w: object %s has another length or SHA-256 than its letter says", errDamaged, o.Name)
 	}
 	return blob, nil
+}
+
+// collect appends the chunks of one answer to blob, and returns where the next one begins.
+func collect(ctx context.Context, sub *nats.Subscription, blob []byte, size int) ([]byte, uint64, error) {
+	for next := uint64(1); ; {
+		m, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return nil, 0, err
+		}
+		switch status := m.Header.Get("Status"); status {
+		case "":
+		case "204", "404": // the end; no more
+			return blob, next, nil
+		default:
+			return nil, 0, fmt.Errorf("object store: status %s %s", status, m.Header.Get("Description"))
+		}
+		at, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
+		if err != nil || len(m.Data) > size-len(blob) {
+			return nil, 0, fmt.Errorf("%w: more chunks than the object has", errDamaged)
+		}
+		blob, next = append(blob, m.Data...), at+1
+	}
 }
 
 const wantCredentials = "--credentials FILE (posttrain federated invite writes it)"

@@ -23,10 +23,10 @@ func TestDamagedUpdates(t *testing.T) {
 	seen := make(chan *Status, 1)
 	cases := []struct {
 		name   string
-		change func(l *letter, b jetstream.ObjectStore, s jetstream.Stream)
+		change func(l *letter, s jetstream.Stream)
 		reason string
 	}{
-		{"a chunk is missing", func(_ *letter, _ jetstream.ObjectStore, s jetstream.Stream) {
+		{"a chunk is missing", func(_ *letter, s jetstream.Stream) {
 			info, err := s.Info(t.Context())
 			if err == nil {
 				err = s.DeleteMsg(t.Context(), info.State.LastSeq-1)
@@ -35,27 +35,34 @@ func TestDamagedUpdates(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, reasonDamaged},
-		{"no object", func(l *letter, b jetstream.ObjectStore, _ jetstream.Stream) { l.Object.Name = "other" }, reasonDamaged},
-		{"another size", func(l *letter, _ jetstream.ObjectStore, _ jetstream.Stream) { l.Object.Size++ }, reasonDamaged},
-		{"an endless size", func(l *letter, _ jetstream.ObjectStore, _ jetstream.Stream) { l.Object.Size = 1 << 60 },
+		{"no object", func(l *letter, _ jetstream.Stream) { l.Object.Place = "other" }, reasonDamaged},
+		{"all objects", func(l *letter, _ jetstream.Stream) { l.Object.Place = "*" }, reasonDamaged},
+		{"two objects in one", func(l *letter, _ jetstream.Stream) {
+			_, err := w.js.Publish(t.Context(), chunksOf(bucketName(w.run, "up", "a"), l.Object.Place), []byte("more"))
+			if err != nil {
+				t.Fatal(err)
+			}
+		}, reasonDamaged},
+		{"another size", func(l *letter, _ jetstream.Stream) { l.Object.Size++ }, reasonDamaged},
+		{"an endless size", func(l *letter, _ jetstream.Stream) { l.Object.Size = 1 << 60 },
 			reasonDamaged},
-		{"a negative size", func(l *letter, _ jetstream.ObjectStore, _ jetstream.Stream) { l.Object.Size = -1 },
+		{"a negative size", func(l *letter, _ jetstream.Stream) { l.Object.Size = -1 },
 			reasonDamaged},
-		{"another hash", func(l *letter, _ jetstream.ObjectStore, _ jetstream.Stream) {
+		{"another hash", func(l *letter, _ jetstream.Stream) {
 			l.Object.SHA256 = strings.Repeat("0", 64)
 		}, reasonDamaged},
-		{"nothing", func(l *letter, _ jetstream.ObjectStore, _ jetstream.Stream) { l.Object = nil }, reasonDamaged},
-		{"of another agent", func(l *letter, _ jetstream.ObjectStore, _ jetstream.Stream) {
+		{"nothing", func(l *letter, _ jetstream.Stream) { l.Object = nil }, reasonDamaged},
+		{"of another agent", func(l *letter, _ jetstream.Stream) {
 			l.Object, l.blob = nil, w.update(protocol.Update{Agent: 5, Kind: protocol.Gradient})
 		}, reasonForeign},
-		{"of another run", func(l *letter, _ jetstream.ObjectStore, _ jetstream.Stream) {
+		{"of another run", func(l *letter, _ jetstream.Stream) {
 			b, err := wire.Form{Run: "other", Type: wire.Float32, D: d}.EncodeUpdate(protocol.Update{Kind: protocol.Gradient})
 			if err != nil {
 				t.Fatal(err)
 			}
 			l.Object, l.blob = nil, b
 		}, reasonForeign},
-		{"too many vectors", func(l *letter, _ jetstream.ObjectStore, _ jetstream.Stream) {
+		{"too many vectors", func(l *letter, _ jetstream.Stream) {
 			l.Object, l.blob = nil, w.update(protocol.Update{Kind: protocol.Gradient, Vectors: [][]float64{{1}, {2}}})
 		}, reasonTooLong},
 	}
@@ -77,24 +84,21 @@ func TestDamagedUpdates(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- w.serve(ctx) }()
 	nc, js := w.open()
-	var bucket jetstream.ObjectStore
+	w.js = js
+	var stream jetstream.Stream
 	waitFor(t, "the bucket", func() (ok bool) {
 		var err error
-		bucket, err = js.ObjectStore(ctx, bucketName(w.run, "up", "a"))
+		stream, err = js.Stream(ctx, "OBJ_"+bucketName(w.run, "up", "a"))
 		return err == nil
 	})
-	stream, err := js.Stream(ctx, "OBJ_"+bucketName(w.run, "up", "a"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	blob := w.update(protocol.Update{Kind: protocol.Gradient, Vectors: [][]float64{make([]float64, d)}})
 	for i, c := range cases {
-		object, err := put(ctx, bucket, "update", blob)
+		object, err := put(ctx, js, bucketName(w.run, "up", "a"), "update", blob)
 		if err != nil {
 			t.Fatal(err)
 		}
 		l := &letter{Op: opUpdate, Run: w.run, Agent: "a", Instance: "x", Object: object}
-		c.change(l, bucket, stream)
+		c.change(l, stream)
 		m, err := l.seal(subject(w.run, "up", "a"), nil)
 		if err != nil {
 			t.Fatal(err)

@@ -129,24 +129,22 @@ func (s *serving) place(ctx context.Context, name string, number int) (*member, 
 }
 
 func (s *serving) openBuckets(ctx context.Context, a *member) (err error) {
-	if a.up, a.upStream, err = s.bucket(ctx, "up", a.name); err != nil {
+	if a.up, err = s.bucket(ctx, "up", a.name); err != nil {
 		return err
 	}
-	var stream jetstream.Stream
-	if a.down, stream, err = s.bucket(ctx, "down", a.name); err != nil {
+	if a.down, err = s.bucket(ctx, "down", a.name); err != nil {
 		return err
 	}
-	return stream.Purge(ctx) // what a server that was killed left
+	return a.down.Purge(ctx) // what a server that was killed left
 }
 
-func (s *serving) bucket(ctx context.Context, direction, agent string) (jetstream.ObjectStore, jetstream.Stream, error) {
+// bucket opens an object store by its stream.
+func (s *serving) bucket(ctx context.Context, direction, agent string) (jetstream.Stream, error) {
 	name := bucketName(s.Form.Run, direction, agent)
-	b, err := s.js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: name})
-	if err != nil {
-		return nil, nil, err
+	if _, err := s.js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: name}); err != nil {
+		return nil, err
 	}
-	stream, err := s.js.Stream(ctx, "OBJ_"+name)
-	return b, stream, err
+	return s.js.Stream(ctx, "OBJ_"+name)
 }
 
 // join compares what the agent trains with what the server does, and sends its task.

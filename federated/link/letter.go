@@ -72,6 +72,7 @@ func (k taskKey) String() string {
 // object is a blob in a bucket.
 type object struct {
 	Name   string `json:"name"`
+	Place  string `json:"place"` // of its chunks
 	Size   int    `json:"size"`
 	SHA256 string `json:"sha256"`
 }

@@ -45,15 +45,8 @@ type Rights struct {
 // RightsOf lists what an agent may do: its own subjects, its own two buckets, and nothing else.
 func RightsOf(run, agent string) Rights {
 	up, down := bucketName(run, "up", agent), bucketName(run, "down", agent)
-	publish := []string{subject(run, "up", agent), subject(run, "ask", agent), "$O." + up + ".>"}
-	for _, call := range []string{"STREAM.INFO.OBJ_%s", "STREAM.PURGE.OBJ_%s", "DIRECT.GET.OBJ_%s.>"} {
-		publish = append(publish, "$JS.API."+fmt.Sprintf(call, up))
-	}
-	for _, call := range []string{"STREAM.INFO.OBJ_%s", "DIRECT.GET.OBJ_%s.>", "CONSUMER.CREATE.OBJ_%s.>",
-		"CONSUMER.DELETE.OBJ_%s.>"} {
-		publish = append(publish, "$JS.API."+fmt.Sprintf(call, down))
-	}
-	publish = append(publish, "$JS.FC.OBJ_"+down+".>", "$JS.ACK.OBJ_"+down+".>")
+	publish := []string{subject(run, "up", agent), subject(run, "ask", agent), "$O." + up + ".>",
+		"$JS.API.DIRECT.GET.OBJ_" + down}
 	return Rights{publish, []string{subject(run, "to", agent) + ".>", subject(run, "ping", agent) + ".>",
 		inboxPrefix(agent) + ".>"}}
 }

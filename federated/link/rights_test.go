@@ -193,7 +193,9 @@ func TestRights(t *testing.T) {
 		"$O." + bucketName(w.run, "up", "b") + ".C.x", "$JS.API.STREAM.PURGE.OBJ_" + bucketName(w.run, "up", "b"),
 		"$JS.API.STREAM.INFO." + logName(w.run), "$JS.API.STREAM.MSG.GET." + logName(w.run), "$JS.API.STREAM.NAMES",
 		"$JS.API.STREAM.DELETE.OBJ_" + bucketName(w.run, "down", "a"),
-		"$JS.API.DIRECT.GET.OBJ_" + bucketName(w.run, "up", "b"), "$JS.API.STREAM.CREATE.x"} {
+		"$JS.API.DIRECT.GET.OBJ_" + bucketName(w.run, "up", "b"), "$JS.API.STREAM.CREATE.x",
+		"$JS.API.DIRECT.GET.OBJ_" + bucketName(w.run, "down", "b"),
+		"$JS.API.CONSUMER.CREATE.OBJ_" + bucketName(w.run, "down", "a")} {
 		nc.Publish(subject, []byte("{}"))
 		denied(t, subject)
 	}

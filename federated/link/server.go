@@ -77,8 +77,7 @@ type member struct {
 	task     *protocol.Task
 	letter   *letter // that brings the task
 	receipt  *receipt
-	up, down jetstream.ObjectStore // nil where every message fits a letter
-	upStream jetstream.Stream      // under up
+	up, down jetstream.Stream // under the buckets; nil where every message fits a letter
 	traffic  *AgentStatus
 }
 
@@ -230,7 +229,7 @@ func (s *serving) clear(ctx context.Context, a *member) {
 	if a.up == nil {
 		return
 	}
-	err := a.upStream.Purge(ctx, jetstream.WithPurgeSubject("$O."+bucketName(s.Form.Run, "up", a.name)+".C.>"))
+	err := a.up.Purge(ctx, jetstream.WithPurgeSubject(chunksOf(bucketName(s.Form.Run, "up", a.name), "*")))
 	if err != nil && ctx.Err() == nil {
 		s.Warn("the bucket of agent %q cannot be emptied: %s", a.name, err)
 	}
@@ -246,9 +245,7 @@ func (s *serving) read(ctx context.Context, a *member, m jetstream.Msg) (*letter
 	if l.Object != nil && a.up != nil {
 		limited, stop := context.WithTimeout(ctx, patience(l.Object.Size))
 		defer stop()
-		if err = whole(limited, a.up, a.upStream, l.Object); err == nil {
-			blob, err = get(limited, a.up, l.Object, s.Form.Most())
-		}
+		blob, err = get(limited, s.nc, bucketName(s.Form.Run, "up", a.name), l.Object, s.Form.Most())
 		if err != nil {
 			return l, protocol.Update{}, err
 		}
@@ -411,7 +408,7 @@ func (s *serving) letterFor(ctx context.Context, a *member) (*letter, error) {
 		}
 		l := &letter{Op: opTask, Key: keyOfTask(*a.task), blob: blob}
 		if len(blob) > chunk {
-			if l.Object, err = put(ctx, a.down, "task", blob); err != nil {
+			if l.Object, err = s.putTask(ctx, a, blob); err != nil {
 				return nil, err
 			}
 			l.blob = nil
@@ -424,6 +421,15 @@ func (s *serving) letterFor(ctx context.Context, a *member) (*letter, error) {
 	}
 	a.letter.Receipt = a.receipt
 	return a.letter, nil
+}
+
+// putTask puts a task into an agent's bucket, in the place of the one before.
+func (s *serving) putTask(ctx context.Context, a *member, blob []byte) (*object, error) {
+	bucket := bucketName(s.Form.Run, "down", a.name)
+	if err := a.down.Purge(ctx, jetstream.WithPurgeSubject(chunksOf(bucket, "*"))); err != nil {
+		return nil, err
+	}
+	return put(ctx, s.js, bucket, "task", blob)
 }
 
 // publish sends a letter to the process of an agent.

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/federated/quadratic"
 	"github.com/posttrain/posttrain/federated/wire"
@@ -23,6 +25,7 @@ type sum struct {
 	params  map[int][]float64
 	got     []protocol.Update // accepted, in order
 
+	wait     int                        // agents, numbered from 0, that must be there first
 	stepped  func(version int)          // after each update; may be nil
 	refuse   func(protocol.Update) bool // may be nil
 	refusals int
@@ -41,11 +44,20 @@ func (s *sum) send(agent int) []protocol.Send {
 		Params: s.params[agent], Accepted: -1}}}
 }
 
-func (s *sum) Join(agent int) ([]protocol.Send, error) {
+func (s *sum) Join(agent int) (sends []protocol.Send, _ error) {
 	if _, ok := s.task[agent]; !ok {
 		s.task[agent], s.params[agent] = s.version, slices.Clone(s.theta)
+		if len(s.task) == s.wait {
+			for i := range s.wait {
+				sends = append(sends, s.send(i)...)
+			}
+			return sends, nil
+		}
 	}
-	return s.send(agent), nil
+	if len(s.task) < s.wait {
+		return nil, nil
+	}
+	return append(sends, s.send(agent)...), nil
 }
 
 func (s *sum) Receive(u protocol.Update) (protocol.Receipt, []protocol.Send, error) {
@@ -130,6 +142,7 @@ type world struct {
 	places map[string]int
 	most   int           // agents
 	ticked func(*Status) // may be nil
+	js     jetstream.JetStream
 
 	mu    sync.Mutex
 	lines []string // warnings of the server
@@ -223,6 +236,7 @@ func (w *world) finish(agents ...AgentOptions) {
 	w.t.Helper()
 	ctx, stop := context.WithTimeout(w.t.Context(), time.Minute)
 	defer stop()
+	w.keeper.wait = len(agents)
 	ends := make(chan error, len(agents)+1)
 	for _, o := range agents {
 		go func() { ends <- RunAgent(ctx, o) }()
