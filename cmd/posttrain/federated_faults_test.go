@@ -243,8 +243,8 @@ func TestFaultsAgentGone(t *testing.T) {
 // TestFaultsOrphans: agents of posttrain federated run end with it, even if it is killed.
 func TestFaultsOrphans(t *testing.T) {
 	t.Chdir(t.TempDir())
-	p := startProgram(t, "", "", tinyFederated("run", "--updates", "10000")...)
-	p.until(t, "update 500/")
+	p := startProgram(t, "", "", tinyFederated("run", "--method", "fedpg", "--rounds", "4000")...)
+	p.until(t, "round 200/")
 	p.Process.Kill()
 	p.end()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {

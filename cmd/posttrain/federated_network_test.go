@@ -92,7 +92,8 @@ func TestFederatedCluster(t *testing.T) {
 func TestFederatedInterrupted(t *testing.T) {
 	asAgents(t)
 	t.Chdir(t.TempDir())
-	o := cliUntil(t, "update 4/", tinyFederated("run", "--updates", "30", "--set", "quadratic.pause=10ms")...)
+	o := cliUntil(t, "round 4/", tinyFederated("run", "--method", "fedpg", "--rounds", "30", "--set",
+		"quadratic.pause=10ms")...)
 	if o.code != exitInterrupted || !strings.Contains(o.last(), "continue with posttrain federated run --resume out") {
 		t.Fatalf("exit code %d: %s", o.code, o.err)
 	}

@@ -3,12 +3,12 @@
 package main
 
 import (
+	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 	"os"
-	"strings"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -16,6 +16,7 @@ import (
 	"github.com/posttrain/posttrain/federated/link"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/federated/quadratic"
+	"github.com/posttrain/posttrain/run"
 )
 
 // timedVar makes the tests of speed and memory run, which want a machine of their own.
@@ -35,33 +36,11 @@ func rateOf(t *testing.T, method string, agents, gradients int, pause time.Durat
 		fmt.Sprint(agents), "--set", "quadratic.pause=" + pause.String(), "--set", fmt.Sprint("quadratic.ratio=", ratio),
 		"--out", "out"}, length...)
 	must(t, args...)
-	return measuredRate(t, agents)
-}
-
-// measuredRate reads the clock of a run's journal.
-func measuredRate(t *testing.T, agents int) float64 {
-	t.Helper()
-	type line struct {
-		Step   int     `json:"step"`
-		Time   float64 `json:"time/elapsed"`
-		Sample float64 `json:"samples"`
+	per := 1
+	if method == "fedpg" {
+		per = agents
 	}
-	var first, last line
-	seen := 0
-	for text := range strings.Lines(read(t, "out/metrics.jsonl")) {
-		var l line
-		if err := json.Unmarshal([]byte(text), &l); err != nil {
-			t.Fatal(err)
-		}
-		if seen++; seen == agents*3 || first.Step == 0 && l.Time > 2 {
-			first = l
-		}
-		last = l
-	}
-	if first.Step == 0 || last.Time <= first.Time {
-		t.Fatalf("%d lines: too few to measure", seen)
-	}
-	return (last.Sample - first.Sample) / (last.Time - first.Time)
+	return float64(per) * rateBetween(t, "out", max(2, 3*agents/per), gradients/per)
 }
 
 // TestTimedRates: with times between 1 and 4, AFedPG reaches nine tenths of the sum of the agents' rates, and FedPG
@@ -87,6 +66,48 @@ func TestTimedRates(t *testing.T) {
 	if speedUp := async / sync; speedUp < 0.95 || speedUp > 1.1 {
 		t.Error("out of bounds")
 	}
+}
+
+// TestTimedAgentGone: with one of four equal agents gone for ever, the rate falls by its share.
+func TestTimedAgentGone(t *testing.T) {
+	if os.Getenv(timedVar) == "" {
+		t.Skip("timings: set " + timedVar + "=1 on a machine that is otherwise idle")
+	}
+	t.Chdir(t.TempDir())
+	n := startServer(t, "--method", "afedpg", "--updates", "400", "--agents", "4", "--set", "quadratic.pause=50ms")
+	gone := startAgent(t, "--server", n.url, "--agent", "agent-3")
+	said, err := gone.StderrPipe()
+	if err == nil {
+		err = gone.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	wait := n.agents(n.url, "agent-0", "agent-1", "agent-2")
+	lines := bufio.NewScanner(said)
+	for range 50 {
+		lines.Scan()
+	}
+	gone.Process.Kill()
+	gone.Wait()
+	n.end()
+	wait()
+	before, after := rateBetween(t, "run", 40, 180), rateBetween(t, "run", 240, 400)
+	t.Logf("%.1f updates/s, then %.1f: %.2f", before, after, after/before)
+	if share := after / before; share < 0.68 || share > 0.82 {
+		t.Error("want 0.75")
+	}
+}
+
+// rateBetween is the rate of updates between two versions of a run.
+func rateBetween(t *testing.T, dir string, from, to int) float64 {
+	t.Helper()
+	records, err := run.ReadMetrics(filepath.Join(dir, "metrics.jsonl"))
+	if err != nil || len(records) < to {
+		t.Fatalf("%d records, %v", len(records), err)
+	}
+	const clock = "time/elapsed"
+	return float64(to-from) / (records[to-1].Values[clock] - records[from-1].Values[clock])
 }
 
 // TestTimedMemory: a server with 64 agents whose updates have 3.4 MB.
