@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -86,7 +87,8 @@ func RunAgent(ctx context.Context, o AgentOptions) error {
 	if c := o.Credentials; c != nil && c.Agent != o.Name {
 		return fmt.Errorf("credentials of agent %q, want those of agent %q", c.Agent, o.Name)
 	}
-	if err := checkURL(o.Server, o.Credentials != nil, wantCredentials); err != nil {
+	secure := o.Credentials != nil && (o.Credentials.Name != "" || !strings.HasPrefix(o.Server, "nats:"))
+	if err := checkURL(o.Server, secure, wantCredentials); err != nil {
 		return err
 	}
 	a := &working{AgentOptions: o, instance: NewRunID(), letters: make(chan *nats.Msg, 64),
@@ -186,7 +188,10 @@ func (a *working) connectOptions() (more []nats.Option, err error) {
 		return nil, errors.New("credentials: the seed is not that of an NKey")
 	}
 	proof, err := withKey(a.key)
-	return append(more, proof, nats.Secure(trusting(c.CA, c.Name))), err
+	if c.Name != "" || !strings.HasPrefix(a.Server, "nats:") { // not a cluster on this machine
+		more = append(more, nats.Secure(trusting(c.CA, c.Name)))
+	}
+	return append(more, proof), err
 }
 
 // disconnected ends the transfers of a broken connection: nobody acknowledges them any more.

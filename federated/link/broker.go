@@ -327,20 +327,24 @@ type Cluster struct {
 
 // Connect connects a run's server to a cluster.
 func (c Cluster) Connect() (*nats.Conn, error) {
-	if err := checkURL(c.URL, c.Credentials != "", "--nats-credentials FILE"); err != nil {
+	secure := strings.HasPrefix(c.URL, "tls://")
+	if err := checkURL(c.URL, secure, "a URL that begins with tls://"); err != nil {
+		return nil, err
+	}
+	ca, err := ReadCA(c.CA)
+	if err != nil {
 		return nil, err
 	}
 	var more []nats.Option
+	if secure {
+		more = append(more, nats.Secure(trusting(ca, "")))
+	}
 	if c.Credentials != "" {
 		proof, err := proofOf(c.Credentials)
 		if err != nil {
 			return nil, err
 		}
-		ca, err := readCA(c.CA)
-		if err != nil {
-			return nil, err
-		}
-		more = append(more, proof, nats.Secure(trusting(ca, "")))
+		more = append(more, proof)
 	}
 	nc, err := nats.Connect(c.URL, options("server", more...)...)
 	if err != nil {
@@ -366,7 +370,8 @@ func proofOf(path string) (nats.Option, error) {
 	return withKey(pair)
 }
 
-func readCA(path string) (string, error) {
+// ReadCA reads a file with a certificate, where one is named.
+func ReadCA(path string) (string, error) {
 	if path == "" {
 		return "", nil
 	}

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -16,6 +17,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -259,6 +261,34 @@ func (k *Keys) Revoke(agent string) error {
 	})
 }
 
+// User is the agent as a user in the config of a NATS server: public key and rights.
+func (c Credentials) User() (string, error) {
+	pair, err := nkeys.FromSeed([]byte(c.Seed))
+	if err != nil {
+		return "", err
+	}
+	public, err := pair.PublicKey()
+	if err != nil {
+		return "", err
+	}
+	type permissions struct {
+		Rights
+		Response bool `json:"allow_responses"`
+	}
+	text, err := plainJSON(map[string]any{"nkey": public, "permissions": permissions{c.Rights, true}}, "")
+	return strings.TrimSpace(string(text)), err
+}
+
+// plainJSON leaves the > of subjects as it is, which NATS's config wants and people read.
+func plainJSON(v any, indent string) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", indent)
+	err := e.Encode(v)
+	return b.Bytes(), err
+}
+
 // CheckFree refuses the name of a file that exists: credentials are not overwritten.
 func CheckFree(path string) error {
 	if _, err := os.Lstat(path); err == nil {
@@ -272,11 +302,11 @@ func (c Credentials) Write(path string) error {
 	if err := CheckFree(path); err != nil {
 		return err
 	}
-	text, err := json.MarshalIndent(c, "", "  ")
+	text, err := plainJSON(c, "  ")
 	if err != nil {
 		return err
 	}
-	if err := writeFile(path, append(text, '\n'), 0o600); err != nil {
+	if err := writeFile(path, text, 0o600); err != nil {
 		return fmt.Errorf("credentials %s cannot be written: %w", path, cause(err))
 	}
 	return nil

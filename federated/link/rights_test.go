@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
@@ -392,5 +394,67 @@ func TestCredentials(t *testing.T) {
 			"federated invite wrote") || strings.Contains(err.Error(), c.Seed[4:20]) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestCluster: a NATS server of others gives the rights that an invitation prints.
+func TestCluster(t *testing.T) {
+	w := newWorld(t, 100_000, 12, true)
+	agents := []AgentOptions{w.agent("a-0"), w.agent("a-1")}
+	w.broker.Close()
+	own, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed, err := own.Seed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := own.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	users := []string{fmt.Sprintf(`{"nkey": %q}`, public)}
+	for i := range agents {
+		user, err := agents[i].Credentials.User()
+		if err != nil {
+			t.Fatal(err)
+		}
+		users = append(users, user)
+		agents[i].Credentials.CA, agents[i].Credentials.Name = "", ""
+	}
+	dir := t.TempDir()
+	config := fmt.Sprintf("listen: 127.0.0.1:-1\njetstream: {store_dir: %q}\nauthorization: {users: [%s]}\n", dir,
+		strings.Join(users, ", "))
+	for name, text := range map[string]string{"nats.conf": config, "seed": string(seed)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o, err := server.ProcessConfigFile(filepath.Join(dir, "nats.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.NoSigs = true
+	s, err := server.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	defer s.Shutdown()
+	if !s.ReadyForConnections(20 * time.Second) {
+		t.Fatal("not ready")
+	}
+	for i := range agents {
+		agents[i].Server = s.ClientURL()
+	}
+	w.connect = Cluster{URL: s.ClientURL(), Credentials: filepath.Join(dir, "seed")}.Connect
+	w.finish(agents...)
+	w.checkApplied()
+	if said := w.warnings(); len(said) > 0 {
+		t.Errorf("warnings %q", said)
+	}
+	if info, err := s.Jsz(nil); err != nil || info.Streams != 0 {
+		t.Errorf("%d streams stay, %v", info.Streams, err)
 	}
 }

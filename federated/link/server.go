@@ -98,7 +98,11 @@ func Serve(ctx context.Context, nc *nats.Conn, o ServerOptions) error {
 			return err
 		}
 	}
-	return s.loop(ctx)
+	if err := s.loop(ctx); err != nil {
+		return err
+	}
+	s.removeStreams(ctx)
+	return nil
 }
 
 // maxWaiting is how many updates the server takes from the log ahead of the one that it works on.
@@ -510,6 +514,24 @@ func (s *serving) finish(ctx context.Context, asks <-chan *nats.Msg) error {
 			if err := s.answer(ctx, m); err != nil {
 				return err
 			}
+		}
+	}
+}
+
+// removeStreams removes the run's streams: nothing needs them once the run is done.
+func (s *serving) removeStreams(ctx context.Context) {
+	names := []string{logName(s.Form.Run)}
+	for name, a := range s.members {
+		if a.up != nil {
+			names = append(names, "OBJ_"+bucketName(s.Form.Run, "up", name), "OBJ_"+bucketName(s.Form.Run, "down", name))
+		}
+	}
+	for _, name := range names {
+		if err := s.js.DeleteStream(ctx, name); err != nil {
+			if ctx.Err() == nil {
+				s.Warn("stream %s stays in the NATS server: %s", name, err)
+			}
+			return
 		}
 	}
 }

@@ -144,6 +144,8 @@ type world struct {
 	ticked func(*Status) // may be nil
 	js     jetstream.JetStream
 
+	connect func() (*Conn, error) // nil: to the broker
+
 	mu    sync.Mutex
 	lines []string // warnings of the server
 }
@@ -189,7 +191,11 @@ func (w *world) warnings() []string {
 
 // serve runs the server to its end.
 func (w *world) serve(ctx context.Context) error {
-	nc, err := w.broker.Connect()
+	connect := w.connect
+	if connect == nil {
+		connect = w.broker.Connect
+	}
+	nc, err := connect()
 	if err != nil {
 		return err
 	}

@@ -120,11 +120,24 @@ func Invite(i Invitation) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if linked.Cluster {
+		c.CA, c.Name = linked.CA, ""
+	}
 	if err := c.Write(i.Out); err != nil {
 		return "", errors.Join(err, keys.Revoke(i.Agent))
 	}
-	return fmt.Sprintf("Credentials of agent %s: %s (secret: give them to this agent alone)\nIt takes part with: "+
-		"posttrain federated client --credentials %s\n", i.Agent, i.Out, i.Out), nil
+	return i.describe(c, linked.Cluster)
+}
+
+// describe says what an agent does with its credentials, and what the operator of a cluster does.
+func (i Invitation) describe(c link.Credentials, cluster bool) (string, error) {
+	text := fmt.Sprintf("Credentials of agent %s: %s (secret: give them to this agent alone)\nIt takes part with: "+
+		"posttrain federated client --credentials %s\n", i.Agent, i.Out, i.Out)
+	if !cluster {
+		return text, nil
+	}
+	user, err := c.User()
+	return text + "The NATS server needs this user (authorization.users in its config):\n" + user + "\n", err
 }
 
 func readLinked(dir string) (l linked, err error) {

@@ -89,6 +89,9 @@ type linked struct {
 	Run    string         `json:"run"`
 	Server string         `json:"server"` // URL
 	Agents map[string]int `json:"agents"`
+
+	Cluster bool   `json:"cluster,omitempty"` // the NATS server is others'
+	CA      string `json:"ca,omitempty"`      // that signed the cluster's certificate, PEM
 }
 
 // service is a running Service.
@@ -252,8 +255,9 @@ func (s *service) cluster() (*link.Conn, error) {
 
 // connect starts an own NATS server where there is no cluster.
 func (s *service) connect(cluster *link.Conn) (nc *link.Conn, done func(), err error) {
-	if s.linked.Server = s.NATS.URL; cluster != nil {
-		return cluster, cluster.Close, s.store()
+	if s.linked.Server, s.linked.Cluster = s.NATS.URL, cluster != nil; cluster != nil {
+		s.linked.CA, err = link.ReadCA(s.NATS.CA)
+		return cluster, cluster.Close, errors.Join(err, s.store())
 	}
 	b, err := link.StartBroker(link.BrokerOptions{Listen: s.Listen, Store: s.folder.Path(storeName),
 		Run: s.linked.Run, Keys: s.keys, Warn: s.Warn, Failed: s.fail})
