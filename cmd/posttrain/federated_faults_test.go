@@ -227,8 +227,8 @@ func TestFaultsAgentGone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wait := n.agents(n.url, "agent-0", "agent-1")
 		bufio.NewScanner(said).Scan() // its first update is in
+		wait := n.agents(n.url, "agent-0", "agent-1")
 		gone.Process.Kill()
 		gone.Wait()
 		n.end()

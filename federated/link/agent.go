@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
 
+	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/federated/wire"
 )
@@ -64,13 +65,13 @@ type working struct {
 	memory *memory
 	joined bool
 
-	doing    taskKey // what the job is about
-	job      *job    // nil: idle
-	sent     time.Time
-	asked    int     // questions in a row without an answer
-	refused  int     // updates in a row
-	stumbled int     // transfers in a row that failed
-	failed   taskKey // that could not be done
+	doing    taskKey   // what the job is about
+	job      *job      // nil: idle
+	sent     time.Time // the update of doing, to the log; zero: not yet
+	asked    int       // questions in a row without an answer
+	refused  int       // updates in a row
+	stumbled int       // transfers in a row that failed
+	failed   taskKey   // that could not be done
 }
 
 // job is work under way: a task, or the sending of its update.
@@ -223,9 +224,11 @@ func (a *working) listen() (err error) {
 	if a.js, err = jetstream.New(a.nc); err != nil {
 		return err
 	}
-	_, err = a.nc.ChanSubscribe(instanceOf(subject(a.Run, "to", a.Name), a.instance), a.letters)
-	if err != nil {
-		return err
+	for _, instance := range []string{a.instance, everyInstance} {
+		_, err = a.nc.ChanSubscribe(instanceOf(subject(a.Run, "to", a.Name), instance), a.letters)
+		if err != nil {
+			return err
+		}
 	}
 	_, err = a.nc.Subscribe(instanceOf(subject(a.Run, "ping", a.Name), a.instance),
 		func(m *nats.Msg) { m.Respond(nil) })
@@ -324,6 +327,8 @@ func (a *working) read(ctx context.Context, m *nats.Msg) (soon time.Duration, st
 		return askSoon, false, nil
 	}
 	switch {
+	case l.Op == opAgain:
+		return 0, false, nil
 	case l.Instance != a.instance:
 		return askSoon, false, nil
 	case l.Op == opRefuse:
@@ -408,7 +413,13 @@ func (a *working) heed(r *receipt) (resend bool, err error) {
 	if r == nil || update == nil || !unread && (r.Key != key || r.Attempt != again) {
 		return false, nil
 	}
-	a.cancel() // it has been sent
+	if a.doing == key {
+		a.cancel() // it has been sent
+	}
+	if r.Reason == federated.ReasonDuplicate { // the server had it before it was killed
+		a.memory.settle()
+		return false, nil
+	}
 	if r.Accepted {
 		a.refused = 0
 		a.memory.settle()
@@ -443,7 +454,7 @@ func (a *working) take(ctx context.Context, l *letter) {
 		return // it is on its way
 	}
 	a.cancel()
-	a.doing = l.Key
+	a.doing, a.sent = l.Key, time.Time{}
 	a.start(ctx, func(ctx context.Context) error {
 		if have {
 			return a.send(ctx)

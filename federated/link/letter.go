@@ -30,6 +30,7 @@ const (
 	opTask   op = "task"   // server: the current task, with a receipt where there is one
 	opWait   op = "wait"   // server: nothing to do now; with a receipt where there is one
 	opRefuse op = "refuse" // server: the agent must end
+	opAgain  op = "again"  // server, to every process of the agent: it has started, ask again
 )
 
 // letter is a message between server and agent. The line of JSON comes first, then the blob.

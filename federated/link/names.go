@@ -33,6 +33,9 @@ func bucketName(run, direction, agent string) string {
 }
 func inboxPrefix(agent string) string { return "_INBOX_" + agent }
 
+// everyInstance stands for all processes of an agent.
+const everyInstance = "all"
+
 // openRun is where an agent without credentials asks for the run's id.
 const openRun = "fed.run"
 

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
 
+	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/federated/wire"
 )
@@ -157,6 +158,11 @@ func (s *serving) loop(ctx context.Context) error {
 	if err := s.introduce(); err != nil {
 		return err
 	}
+	for _, a := range s.members {
+		if err := s.publish(&member{name: a.name, instance: everyInstance}, &letter{Op: opAgain}); err != nil {
+			return err
+		}
+	}
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for !s.Keeper.Done() {
@@ -300,9 +306,12 @@ func (s *serving) receive(ctx context.Context, a *member, l *letter, u protocol.
 		s.Warn("update %s of agent %q refused (%s): %s", a.receipt.Key, a.name, r.Reason, r.Detail)
 	}
 	s.took(r)
-	a.task, a.letter = nil, nil
+	again := r.Reason == federated.ReasonDuplicate
+	if !again { // else the agent has its next task
+		a.task, a.letter = nil, nil
+	}
 	s.deliver(ctx, sends)
-	if a.task == nil {
+	if a.task == nil || again {
 		s.send(ctx, a)
 	}
 	if s.overdue && r.Accepted {

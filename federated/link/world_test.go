@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -27,6 +28,7 @@ type sum struct {
 
 	wait     int                        // agents, numbered from 0, that must be there first
 	stepped  func(version int)          // after each update; may be nil
+	crash    map[int]bool               // versions after which the server ends without a word
 	refuse   func(protocol.Update) bool // may be nil
 	refusals int
 }
@@ -80,6 +82,9 @@ func (s *sum) Receive(u protocol.Update) (protocol.Receipt, []protocol.Send, err
 	if s.stepped != nil {
 		s.stepped(s.version)
 	}
+	if s.crash[s.version] {
+		return protocol.Receipt{}, nil, errCrash
+	}
 	return protocol.Receipt{Accepted: true, Stepped: true}, s.send(u.Agent), nil
 }
 
@@ -92,6 +97,8 @@ func (s *sum) Leave(agent int) ([]protocol.Send, error) {
 }
 func (s *sum) Version() int { return s.version }
 func (s *sum) Done() bool   { return s.version >= s.most }
+
+var errCrash = errors.New("crash")
 
 // quad is a worker on a quadratic.
 type quad struct {
