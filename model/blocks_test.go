@@ -12,7 +12,7 @@ import (
 )
 
 // Attention in blocks gives the log-probs and gradients of whole attention, for all model types, packed rows with
-// padding, and blocks that divide a row or not.
+// padding, and blocks that divide a row or not. The limits are those of engines: processors round float32 differently.
 func TestBlocksInTraining(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
 		for name, m := range variedModels(t) {
@@ -20,7 +20,7 @@ func TestBlocksInTraining(t *testing.T) {
 				p := repeatedTokens(true)
 				want := gradientsOf(t, e, m, p, GraphOptions{}, 1)[0]
 				for _, o := range []GraphOptions{{AttentionBlock: 5}, {AttentionBlock: 16, Checkpoint: true}} {
-					sameStep(t, m, gradientsOf(t, e, m, p, o, 1)[0], want, 1e-5, 2e-5)
+					sameStep(t, m, gradientsOf(t, e, m, p, o, 1)[0], want, 1e-4, 1e-4)
 				}
 			})
 		}
@@ -54,7 +54,7 @@ func TestBlocksInPrefill(t *testing.T) {
 				want := c.prefill(t, e, m)
 				for _, c.options.AttentionBlock = range []int{1, 5} {
 					for i, got := range c.prefill(t, e, m) {
-						near(t, fmt.Sprint("output ", i), worst(got, want[i]), 1e-5)
+						near(t, fmt.Sprint("output ", i), worst(got, want[i]), 1e-4)
 					}
 				}
 			})

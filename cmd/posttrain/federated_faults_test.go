@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -310,9 +311,10 @@ func TestFaultsTLS(t *testing.T) {
 		all = append(all, cmd)
 	}
 	log := n.end()
-	for _, cmd := range all {
+	for i, cmd := range all {
 		if err := cmd.Wait(); err != nil {
-			t.Error(err)
+			said, _ := os.ReadFile(fmt.Sprintf("agent-%d.log", i))
+			t.Errorf("%v\n%s", err, said)
 		}
 	}
 	if got := outcomeOf(t, "run"); got != want || p.count("flip") == 0 {

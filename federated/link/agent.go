@@ -351,7 +351,8 @@ func (a *working) read(ctx context.Context, m *nats.Msg) (soon time.Duration, st
 	}
 	if l.Key.Kind == protocol.Stop {
 		a.ask(opBye)
-		return 0, true, a.nc.FlushTimeout(time.Second)
+		a.nc.FlushTimeout(time.Second) // the run is done, whether or not the server hears the goodbye
+		return 0, true, nil
 	}
 	a.take(ctx, l)
 	return askLate, false, nil
