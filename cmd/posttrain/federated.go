@@ -13,9 +13,10 @@ func newFederated(s streams) *cobra.Command {
 		Use:   "federated",
 		Short: "Train one policy by agents that keep their data: FedNPG-ADMM, AFedPG and others",
 		Long: "Train one policy by agents that keep their environment or data to themselves: FedNPG-ADMM (arXiv\n" +
-			"2310.19807) sends natural gradients without their matrices, AFedPG (arXiv 2404.08003) waits for nobody.\n" +
-			"Nine other methods are there to compare with. simulate runs all in this process; server, client and\n" +
-			"run use a network; replay checks a run; step does the work of one agent for another framework.",
+			"2310.19807) sends natural gradients without their matrices, AFedPG (arXiv 2404.08003) waits for\n" +
+			"nobody. Nine other methods are there to compare with. simulate runs all in this process; server,\n" +
+			"client and run use a network; replay checks a run; step does the work of one agent for another\n" +
+			"framework.",
 		Example: "  posttrain federated simulate\n" +
 			"  posttrain federated simulate --method fednpg-admm --rounds 30\n" +
 			"  posttrain federated run --agents 4\n" +
@@ -27,14 +28,15 @@ func newFederated(s streams) *cobra.Command {
 // federatedFlags set the keys that all commands of a federated run have.
 func federatedFlags(own ...config.Flag) []config.Flag {
 	return slices.Concat([]config.Flag{
-		{Name: "method", Key: "method", Help: "fednpg-admm, fednpg, afedpg, fedpg, vanilla, a3c, fedppo, fedavg, fedprox, " +
-			"fedbuff or diloco (default afedpg)"},
+		{Name: "method", Key: "method", Help: "fednpg-admm, fednpg, afedpg, fedpg, vanilla, a3c, fedppo, fedavg, " +
+			"fedprox, fedbuff or diloco (default afedpg)"},
 		{Name: "workload", Key: "workload", Help: "control, or quadratic for dry runs (default control)"},
 		{Name: "environment", Key: "control.environment", Help: "cartpole or pendulum (default cartpole)"},
 		{Name: "agents", Key: "agents", Help: "number of agents (default 4)"},
 		{Name: "updates", Key: "updates",
 			Help: "end after this many updates, of asynchronous methods (default 200; 0 = no limit)"},
-		{Name: "rounds", Key: "rounds", Help: "end after this many rounds, of synchronous methods (default 50; 0 = no limit)"},
+		{Name: "rounds", Key: "rounds",
+			Help: "end after this many rounds, of synchronous methods (default 50; 0 = no limit)"},
 		{Name: "samples", Key: "samples", Help: "end after this many samples of all agents (default 0: no limit)"},
 		{Name: "lr", Key: "lr", Help: "learning rate of the server's step (default: the method's)"},
 		{Name: "wire", Key: "wire", Help: "type of the numbers that travel: float32 or float64 (default float32)"},

@@ -15,9 +15,9 @@ func newFederatedClient(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "client",
 		Short: "Take part in a federated run as one agent",
-		Long: "Connect to the server of a federated run, do its tasks and send the updates, until the server ends the\n" +
-			"run. What the agent has learned for itself stays in its state folder. After a kill the same command\n" +
-			"continues. A connection that is lost is made again, however long that takes.",
+		Long: "Connect to the server of a federated run, do its tasks and send the updates, until the server ends\n" +
+			"the run. What the agent has learned for itself stays in its state folder. After a kill the same\n" +
+			"command continues. A connection that is lost is made again, however long that takes.",
 		Example: "  posttrain federated client --credentials alice.json\n" +
 			"  posttrain federated client --server nats://127.0.0.1:4222 --agent agent-0",
 		Args: noArgs,
@@ -35,8 +35,8 @@ func newFederatedClient(s streams) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&c.Server, "server", "", "URL of the server (default: that of the credentials)")
 	flags.StringVar(&c.Agent, "agent", "", "name of the agent (default: that of the credentials)")
-	flags.StringVar(&c.Credentials, "credentials", "", "file that posttrain federated invite wrote (default: none, for a\n"+
-		"server on this machine without TLS)")
+	flags.StringVar(&c.Credentials, "credentials", "", "file that posttrain federated invite wrote (default: none,\n"+
+		"for a server on this machine without TLS)")
 	flags.StringVar(&c.State, "state", "federated-agents", "folder for what agents have learned")
 	flags.StringVar(&c.Data, "data", "", "the agent's own data, for workloads that have any")
 	flags.BoolVar(&quiet, "quiet", false, "print only warnings and errors")

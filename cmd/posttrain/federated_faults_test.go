@@ -30,8 +30,8 @@ type network struct {
 // startServer starts a server in the folder run of the working directory.
 func startServer(t *testing.T, flags ...string) *network {
 	t.Helper()
-	args := append([]string{"federated", "server", "--workload", "quadratic", "--listen", "127.0.0.1:0", "--out", "run"},
-		flags...)
+	args := append([]string{"federated", "server", "--workload", "quadratic", "--listen", "127.0.0.1:0", "--out",
+		"run"}, flags...)
 	n := &network{t: t, server: startProgram(t, "", "", args...), log: make(chan string, 1)}
 	t.Cleanup(func() { n.server.Process.Kill() })
 	for n.server.lines.Scan() {
@@ -134,8 +134,8 @@ func statusOf(t *testing.T, dir string) (s link.Status) {
 	return s
 }
 
-// TestFaultsClientsKilled: agents are killed with SIGKILL at random moments, and start again with what is on their disk.
-// The run ends with the bits of an undisturbed one.
+// TestFaultsClientsKilled: agents are killed with SIGKILL at random moments, and start again with what is on their
+// disk. The run ends with the bits of an undisturbed one.
 func TestFaultsClientsKilled(t *testing.T) {
 	want := undisturbed(t)
 	t.Chdir(t.TempDir())
@@ -262,8 +262,8 @@ func TestFaultsOrphans(t *testing.T) {
 	}
 }
 
-// TestFaultsProxy: messages are delayed, doubled, swapped, cut and damaged on their way. Damage is found by the hash and
-// counted as often as it was done, and the run ends with the bits of an undisturbed one.
+// TestFaultsProxy: messages are delayed, doubled, swapped, cut and damaged on their way. Damage is found by the hash
+// and counted as often as it was done, and the run ends with the bits of an undisturbed one.
 func TestFaultsProxy(t *testing.T) {
 	want := undisturbed(t)
 	for name, h := range map[string]harm{

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// proxy stands between clients and server and knows where NATS messages begin and end. What it does to them is drawn
+// proxy is between clients and server and knows where NATS messages begin and end. What it does to them is drawn
 // from its seed.
 type proxy struct {
 	to     string
@@ -29,7 +29,7 @@ type proxy struct {
 	left   int            // faults that may still come
 	conns  map[net.Conn]bool
 	closed bool
-	raw    int // > 0: messages cannot be read, and one in so many pieces of bytes is damaged or cut
+	raw    int // > 0: messages cannot be read, and one in raw pieces of bytes is damaged or cut
 }
 
 // harm are the shares of messages that something happens to.

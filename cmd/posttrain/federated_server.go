@@ -28,8 +28,8 @@ func newFederatedServer(s streams) *cobra.Command {
 
 // serviceFlags set the keys of every federated run on a network.
 var serviceFlags = []config.Flag{
-	{Name: "method", Key: "method", Help: "fednpg-admm, fednpg, afedpg, fedpg, vanilla, a3c, fedppo, fedavg, fedprox,\n" +
-		"fedbuff or diloco"},
+	{Name: "method", Key: "method", Help: "fednpg-admm, fednpg, afedpg, fedpg, vanilla, a3c, fedppo, fedavg,\n" +
+		"fedprox, fedbuff or diloco"},
 	{Name: "agents", Key: "agents", Help: "number of agents"},
 	{Name: "workload", Key: "workload", Help: "control or quadratic"},
 	{Name: "updates", Key: "updates", Help: "updates of an asynchronous run"},

@@ -18,8 +18,8 @@ func simulate(args ...string) []string { return append([]string{"federated", "si
 func TestFederatedSimulate(t *testing.T) {
 	t.Chdir(t.TempDir())
 	o := must(t, simulate(tinySimulation("--out", "out", "--times", "1,1,4", "--seed", "3")...)...)
-	for _, want := range []string{"afedpg on control/cartpole", "12 updates of 3 agents", "\nfedpg ", "t_max/(N·t̄) is 3.00",
-		"Curves: out/curves.png"} {
+	for _, want := range []string{"afedpg on control/cartpole", "12 updates of 3 agents", "\nfedpg ",
+		"t_max/(N·t̄) is 3.00", "Curves: out/curves.png"} {
 		if !strings.Contains(o.out, want) {
 			t.Errorf("%q is not in\n%s", want, o.out)
 		}
@@ -62,7 +62,7 @@ var federatedFaults = []faultCase{
 	{"half an agent", nil, simulate("--agents", "2.5"), 2, []string{"--agents", "agents 2.5", "a whole number"}, nil},
 	{"times for other agents", nil, simulate("--agents", "3", "--times", "1,2"), 2, []string{"--times",
 		"2 times for 3 agents", "one for each"}, nil},
-	{"time that stands still", nil, simulate("--agents", "2", "--times", "1,0"), 2, []string{"--times",
+	{"time without a length", nil, simulate("--agents", "2", "--times", "1,0"), 2, []string{"--times",
 		"each item a number above 0"}, nil},
 	{"time without end", nil, simulate("--agents", "2", "--times", "1,inf"), 2, []string{"--times",
 		"each item a number above 0"}, nil},

@@ -30,7 +30,8 @@ func TestFederatedRun(t *testing.T) {
 	for method, length := range map[string]string{"afedpg": "--updates", "fednpg-admm": "--rounds"} {
 		t.Chdir(t.TempDir())
 		o := must(t, tinyFederated("run", "--method", method, length, "6")...)
-		if !strings.Contains(o.out, "(done): version 6") || !strings.Contains(o.err, "agents connect to nats://127.0.0.1:") {
+		if !strings.Contains(o.out, "(done): version 6") ||
+			!strings.Contains(o.err, "agents connect to nats://127.0.0.1:") {
 			t.Errorf("%s: %s%s", method, o.out, o.err)
 		}
 		records, err := run.ReadMetrics("out/metrics.jsonl")
@@ -122,8 +123,8 @@ func TestFederatedFolders(t *testing.T) {
 	t.Chdir(t.TempDir())
 	must(t, tinyFederated("simulate", "--updates", "2", "--compare", "none")...)
 	for _, command := range []string{"server", "run"} {
-		checkRefusal(t, cli(t, "federated", command, "--resume", "out"), faultCase{code: 1, says: []string{"--resume out",
-			"a run of posttrain federated simulate", "federated server or federated run"}})
+		checkRefusal(t, cli(t, "federated", command, "--resume", "out"), faultCase{code: 1, says: []string{
+			"--resume out", "a run of posttrain federated simulate", "federated server or federated run"}})
 	}
 	if exists("out/link.json") || exists("out/jetstream") {
 		t.Error("a server has left its files in the folder of a simulation")

@@ -42,7 +42,7 @@ func (b *batch) check(what string, v []float64) error {
 	return nil
 }
 
-// worst stands for a KL or a gain that is no finite number, which a message cannot hold.
+// worst replaces a KL or a gain that is no finite number, which a message cannot hold.
 const worst = 1e300
 
 func (b *batch) Search(direction []float64, scales []float64) (kl, gain []float64, err error) {

@@ -203,7 +203,7 @@ func (a *working) disconnected() {
 	a.lost = make(chan struct{})
 }
 
-// transfer bounds the transfer of so many bytes by time, and by the connection's life.
+// transfer bounds the transfer of size bytes by time, and by the connection's life.
 func (a *working) transfer(ctx context.Context, size int) (context.Context, context.CancelFunc) {
 	ctx, stop := context.WithTimeout(ctx, patience(size))
 	a.mu.Lock()
@@ -235,7 +235,8 @@ func (a *working) listen() (err error) {
 	return err
 }
 
-// How soon an agent asks again: without an answer at first, after it has sent an update, and while it works or waits. An update is sent again where the server has not heard of it for resendAfter.
+// How soon an agent asks again: without an answer at first, after it has sent an update, and while it works or waits.
+// An update is sent again where the server has not heard of it for resendAfter.
 const (
 	askSoon     = 250 * time.Millisecond
 	askSent     = 5 * time.Second
@@ -339,7 +340,7 @@ func (a *working) read(ctx context.Context, m *nats.Msg) (soon time.Duration, st
 		return askSoon, false, nil // the answer to an older question
 	}
 	a.joined, a.asked = true, 0
-	resend, err := a.heed(l.Receipt)
+	resend, err := a.settle(l.Receipt)
 	switch {
 	case err != nil:
 		return 0, false, err
@@ -407,8 +408,8 @@ func (a *working) build(c *runConfig) error {
 	return err
 }
 
-// heed looks at what became of the update that was sent last. resend says that it arrived damaged.
-func (a *working) heed(r *receipt) (resend bool, err error) {
+// settle looks at what became of the update that was sent last. resend says that it arrived damaged.
+func (a *working) settle(r *receipt) (resend bool, err error) {
 	key, again, update := a.memory.pending()
 	unread := r != nil && r.Reason == reasonDamaged && r.Key == taskKey{} // its letter too was damaged
 	if r == nil || update == nil || !unread && (r.Key != key || r.Attempt != again) {

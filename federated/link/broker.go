@@ -171,8 +171,8 @@ func (l *brokerLog) Errorf(format string, args ...any) {
 	}
 }
 
-// storeLost are parts of what the broker says when it stops to store messages, such as on a full disk. It goes on to
-// run, and refuses everything.
+// storeLost are parts of what the broker says when it stops to store messages, such as on a full disk. It continues
+// to run, and refuses everything.
 var storeLost = []string{"ritical write error", "will be DISABLED", "failed to store a msg"}
 
 // isLost keeps a line, and reports whether it is about a store that is lost: the first one ends the run.

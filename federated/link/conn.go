@@ -137,7 +137,7 @@ func stored(ctx context.Context, sent []jetstream.PubAckFuture) error {
 	return nil
 }
 
-// patience bounds the transfer of so many bytes, of which pieces may be missing, on a slow connection.
+// patience bounds the transfer of size bytes, of which pieces may be missing, on a slow connection.
 func patience(size int) time.Duration {
 	return 10*time.Second + time.Duration(size/(64<<10))*time.Second
 }
@@ -237,8 +237,8 @@ func explain(err error, server, agent string) (line error, final bool) {
 		return fmt.Errorf("server %s refuses the key of agent %q: it is revoked, or of another run; "+
 			"ask for a new invitation", server, agent), true
 	case errors.Is(err, nats.ErrSecureConnWanted), errors.Is(err, nats.ErrNkeysNotSupported):
-		return fmt.Errorf("server %s has no TLS or keys, but the credentials of agent %q want them: is it another server?",
-			server, agent), true
+		return fmt.Errorf("server %s has no TLS or keys, but the credentials of agent %q want them: "+
+			"is it another server?", server, agent), true
 	}
 	return fmt.Errorf("server %s: %s", server, strings.TrimPrefix(err.Error(), "nats: ")), false
 }

@@ -56,7 +56,8 @@ func TestDamagedUpdates(t *testing.T) {
 			l.Object, l.blob = nil, w.update(protocol.Update{Agent: 5, Kind: protocol.Gradient})
 		}, reasonForeign},
 		{"of another run", func(l *letter, _ jetstream.Stream) {
-			b, err := wire.Form{Run: "other", Type: wire.Float32, D: d}.EncodeUpdate(protocol.Update{Kind: protocol.Gradient})
+			other := wire.Form{Run: "other", Type: wire.Float32, D: d}
+			b, err := other.EncodeUpdate(protocol.Update{Kind: protocol.Gradient})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -124,7 +125,9 @@ func TestDamagedUpdates(t *testing.T) {
 
 // refusals are the server's lines about refused updates.
 func (w *world) refusals() []string {
-	return slices.DeleteFunc(w.warnings(), func(line string) bool { return !strings.HasPrefix(line, "update of agent") })
+	return slices.DeleteFunc(w.warnings(), func(line string) bool {
+		return !strings.HasPrefix(line, "update of agent")
+	})
 }
 
 // update encodes an update of the run.

@@ -24,8 +24,8 @@ func (s *serving) answer(ctx context.Context, m *nats.Msg) error {
 	}
 	switch a := s.members[name]; {
 	case l.Protocol != protocol.Version:
-		return s.reject(l, fmt.Errorf("protocol version: found %d, want %d: want the same version of posttrain on both "+
-			"sides", l.Protocol, protocol.Version))
+		return s.reject(l, fmt.Errorf("protocol version: found %d, want %d: want the same version of posttrain on "+
+			"both sides", l.Protocol, protocol.Version))
 	case l.Op == opHello:
 		return s.hello(ctx, l)
 	case a == nil || a.instance != l.Instance:
@@ -161,7 +161,8 @@ func (s *serving) join(ctx context.Context, a *member, l *letter) error {
 	}
 	a.joined, a.receipt = true, nil
 	if s.Keeper.Done() {
-		sends = []protocol.Send{{Agent: a.number, Task: protocol.Task{Kind: protocol.Stop, Version: s.Keeper.Version()}}}
+		stop := protocol.Task{Kind: protocol.Stop, Version: s.Keeper.Version()}
+		sends = []protocol.Send{{Agent: a.number, Task: stop}}
 	}
 	s.deliver(ctx, sends)
 	if a.task == nil {
@@ -183,8 +184,8 @@ func compare(found, want protocol.Identity) error {
 	}
 	for i, t := range found.Tensors {
 		if w := want.Tensors[i]; !reflect.DeepEqual(t, w) {
-			return fmt.Errorf("tensor %d: the agent has %s %v %s, the server %s %v %s", i, t.Name, t.Shape, t.Type, w.Name,
-				w.Shape, w.Type)
+			return fmt.Errorf("tensor %d: the agent has %s %v %s, the server %s %v %s", i, t.Name, t.Shape, t.Type,
+				w.Name, w.Shape, w.Type)
 		}
 	}
 	if found.Base != want.Base {

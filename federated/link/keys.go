@@ -238,13 +238,15 @@ func (k *Keys) Invite(run, agent, server string) (Credentials, error) {
 	}
 	err = k.change(func(all map[string]entry) error {
 		if e, ok := all[agent]; ok && !e.Revoked {
-			return fmt.Errorf("agent %q has been invited: revoke its key first (posttrain federated invite --revoke %s)",
+			return fmt.Errorf("agent %q has been invited: revoke its key first "+
+				"(posttrain federated invite --revoke %s)",
 				agent, agent)
 		}
 		all[agent] = entry{Key: public}
 		return nil
 	})
-	return Credentials{Run: run, Agent: agent, Server: server, CA: string(k.ca), Name: commonName, Key: k.public, Seed: string(seed),
+	return Credentials{Run: run, Agent: agent, Server: server, CA: string(k.ca), Name: commonName, Key: k.public,
+		Seed:   string(seed),
 		Rights: RightsOf(run, agent)}, err
 }
 
@@ -341,7 +343,7 @@ func (c *Credentials) whole() bool {
 		(c.CA == "" || x509.NewCertPool().AppendCertsFromPEM([]byte(c.CA)))
 }
 
-// trusting makes a client's TLS. An empty ca stands for the system's, an empty name for that of the URL.
+// trusting makes a client's TLS. An empty ca means the system's, an empty name that of the URL.
 func trusting(ca, name string) *tls.Config {
 	c := &tls.Config{ServerName: name, MinVersion: tls.VersionTLS12}
 	if ca != "" {

@@ -19,7 +19,10 @@ func TestRun(t *testing.T) {
 		name   string
 		d      int
 		secure bool
-	}{{"letters", 5, false}, {"objects", 100_000, false}, {"letters, keys", 5, true}, {"objects, keys", 100_000, true}} {
+	}{
+		{"letters", 5, false}, {"objects", 100_000, false},
+		{"letters, keys", 5, true}, {"objects, keys", 100_000, true},
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := runtime.NumGoroutine()
 			w := newWorld(t, c.d, 20, c.secure)

@@ -89,7 +89,7 @@ func (m *memory) secret() ([]byte, error) {
 	return secret, nil
 }
 
-// learned is the state in memory; ok is false where there is none.
+// learned is the state in memory; ok is false without one.
 func (m *memory) learned() (s protocol.State, ok bool, err error) {
 	if m.state == nil {
 		return s, false, nil

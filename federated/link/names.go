@@ -33,7 +33,7 @@ func bucketName(run, direction, agent string) string {
 }
 func inboxPrefix(agent string) string { return "_INBOX_" + agent }
 
-// everyInstance stands for all processes of an agent.
+// everyInstance is the name of all processes of an agent.
 const everyInstance = "all"
 
 // openRun is where an agent without credentials asks for the run's id.

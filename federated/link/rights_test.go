@@ -74,7 +74,11 @@ func TestRefusedAgents(t *testing.T) {
 			return o
 		}, `credentials of agent "f", want those of agent "g"`},
 		{"bad name", func() AgentOptions { o := bare(open); o.Name = "a.b"; return o }, `agent "a.b": want 1 to 32`},
-		{"no URL", func() AgentOptions { o := bare(open); o.Server = "127.0.0.1:4222"; return o }, "want a URL such as"},
+		{"no URL", func() AgentOptions {
+			o := bare(open)
+			o.Server = "127.0.0.1:4222"
+			return o
+		}, "want a URL such as"},
 		{"password in the URL", func() AgentOptions {
 			o := bare(open)
 			o.Server = "nats://me:secret@127.0.0.1:4222"
@@ -175,7 +179,8 @@ func TestRevokedWhileItWorks(t *testing.T) {
 	}
 }
 
-// TestRights: what agent a may not do with its own credentials: publish as b, read b's subjects and bucket, make streams.
+// TestRights: what agent a may not do with its own credentials: publish as b, read b's subjects and bucket, make
+// streams.
 func TestRights(t *testing.T) {
 	w := newWorld(t, 100_000, 1000, true)
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
@@ -191,8 +196,9 @@ func TestRights(t *testing.T) {
 	go RunAgent(ctx, o)
 	<-began // b's buckets are there, and a task is in one
 	nc, denied := w.raw("a")
-	for _, subject := range []string{subject(w.run, "up", "b"), subject(w.run, "ask", "b"), subject(w.run, "to", "b") + ".x",
-		"$O." + bucketName(w.run, "up", "b") + ".C.x", "$JS.API.STREAM.PURGE.OBJ_" + bucketName(w.run, "up", "b"),
+	for _, subject := range []string{subject(w.run, "up", "b"), subject(w.run, "ask", "b"),
+		subject(w.run, "to", "b") + ".x", "$O." + bucketName(w.run, "up", "b") + ".C.x",
+		"$JS.API.STREAM.PURGE.OBJ_" + bucketName(w.run, "up", "b"),
 		"$JS.API.STREAM.INFO." + logName(w.run), "$JS.API.STREAM.MSG.GET." + logName(w.run), "$JS.API.STREAM.NAMES",
 		"$JS.API.STREAM.DELETE.OBJ_" + bucketName(w.run, "down", "a"),
 		"$JS.API.DIRECT.GET.OBJ_" + bucketName(w.run, "up", "b"), "$JS.API.STREAM.CREATE.x",
@@ -256,8 +262,8 @@ func (w *world) raw(agent string) (*nats.Conn, func(t *testing.T, what string)) 
 	}
 }
 
-// TestForgedLetters: a letter on b's subject that a has signed, as a broker without rights would let pass, is refused by
-// its signature; so is one of another run.
+// TestForgedLetters: a letter on b's subject that a has signed, as a broker without rights would let pass, is refused
+// by its signature; so is one of another run.
 func TestForgedLetters(t *testing.T) {
 	w := newWorld(t, 5, 3, true)
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
@@ -374,7 +380,8 @@ func TestCredentials(t *testing.T) {
 	if err := c.Write(path); err == nil || !strings.Contains(err.Error(), "not overwritten") {
 		t.Errorf("written twice: %v", err)
 	}
-	if _, err := keys.Invite("r", "a", "tls://127.0.0.1:1"); err == nil || !strings.Contains(err.Error(), "has been invited") {
+	_, err = keys.Invite("r", "a", "tls://127.0.0.1:1")
+	if err == nil || !strings.Contains(err.Error(), "has been invited") {
 		t.Errorf("invited twice: %v", err)
 	}
 	if err := keys.Revoke("b"); err == nil || !strings.Contains(err.Error(), "has not been invited") {
@@ -385,13 +392,15 @@ func TestCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	damaged := regexp.MustCompile(`"seed": "SU`).ReplaceAll(text, []byte(`"seed": "XX`))
-	for name, bad := range map[string][]byte{"empty": nil, "cut": text[:len(text)-9], "seed": damaged, "other": []byte("{}")} {
+	for name, bad := range map[string][]byte{"empty": nil, "cut": text[:len(text)-9], "seed": damaged,
+		"other": []byte("{}")} {
 		file := filepath.Join(t.TempDir(), name)
 		if err := os.WriteFile(file, bad, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadCredentials(file); err == nil || !strings.Contains(err.Error(), "want the file that posttrain "+
-			"federated invite wrote") || strings.Contains(err.Error(), c.Seed[4:20]) {
+		_, err := ReadCredentials(file)
+		if err == nil || !strings.Contains(err.Error(), "want the file that posttrain federated invite wrote") ||
+			strings.Contains(err.Error(), c.Seed[4:20]) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -493,7 +493,7 @@ const (
 	grace    = 2 * time.Second
 )
 
-// finish tells every agent to stop, and waits until they have said goodbye.
+// finish has every agent stop, and waits until they have said goodbye.
 func (s *serving) finish(ctx context.Context, asks <-chan *nats.Msg) error {
 	s.Tick(s.status)
 	for _, a := range s.members {
@@ -532,7 +532,8 @@ func (s *serving) removeStreams(ctx context.Context) {
 	names := []string{logName(s.Form.Run)}
 	for name, a := range s.members {
 		if a.up != nil {
-			names = append(names, "OBJ_"+bucketName(s.Form.Run, "up", name), "OBJ_"+bucketName(s.Form.Run, "down", name))
+			names = append(names, "OBJ_"+bucketName(s.Form.Run, "up", name),
+				"OBJ_"+bucketName(s.Form.Run, "down", name))
 		}
 	}
 	for _, name := range names {

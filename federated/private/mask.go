@@ -19,7 +19,7 @@ const FractionBits = 40
 // KeySize is the length of a public key.
 const KeySize = 32
 
-// Limit is the largest absolute number that a sum of so many agents can hold for each of them: 2^23/agents.
+// Limit is the largest absolute number that a sum of agents can hold for each of them: 2^23/agents.
 func Limit(agents int) float64 { return math.Ldexp(1, 63-FractionBits) / float64(agents) }
 
 // Encode writes v in fixed point, rounding to the nearest. A number above [Limit] is an error, so no sum can wrap.

@@ -16,7 +16,7 @@ type Privacy struct {
 }
 
 // Protect shortens v to the norm Clip and adds this agent's share of the noise, a standard deviation of
-// Noise·Clip/sqrt(agents) in each number, so that the sum of so many agents has Noise·Clip. It returns a new vector.
+// Noise·Clip/sqrt(agents) in each number, so that the sum of all agents has Noise·Clip. It returns a new vector.
 func (p Privacy) Protect(v []float64, agents int, noise *rand.Rand) []float64 {
 	scale := 1.0
 	if norm := federated.Norm(v); norm > p.Clip {

@@ -10,8 +10,8 @@ import (
 	"github.com/posttrain/posttrain/federated"
 )
 
-// fixed is a workload whose Fisher matrix and gradient are given, the same in every round. It learns for itself how many
-// batches it has collected, as a critic would.
+// fixed is a workload whose Fisher matrix and gradient are given, the same in every round. It learns for itself how
+// many batches it has collected, as a critic would.
 type fixed struct {
 	h       [][]float64
 	g       []float64
@@ -158,7 +158,7 @@ func (r *trial) round(mask []bool) {
 
 func (r *trial) y() []float64 { return r.server.method.(*admm).state.Y }
 
-// everybody is a mask, which a case without masks for so many rounds has.
+// everybody is a mask, which a case without masks for all its rounds has.
 func everybody(n int) []bool { return slices.Repeat([]bool{true}, n) }
 
 // TestOracleADMM: duals, directions and y after each round, with agents that are absent.
@@ -196,7 +196,8 @@ func TestOracleADMM(t *testing.T) {
 
 // smallProblem has three agents with different matrices.
 func smallProblem() *problem {
-	return &problem{Absent: "hold", Rho: 0.5, H: [][][]float64{{{2, 0.5}, {0.5, 1}}, {{1, 0}, {0, 3}}, {{1.5, -0.5}, {-0.5, 2}}},
+	return &problem{Absent: "hold", Rho: 0.5,
+		H: [][][]float64{{{2, 0.5}, {0.5, 1}}, {{1, 0}, {0, 3}}, {{1.5, -0.5}, {-0.5, 2}}},
 		G: [][]float64{{1, 0.5}, {-0.2, 1}, {0.4, 0.3}}}
 }
 
@@ -261,7 +262,10 @@ func TestAgentWithoutState(t *testing.T) {
 	}
 	h, g := make([][]float64, 2), make([]float64, 2)
 	for i := range h {
-		h[i] = []float64{(p.H[0][i][0] + p.H[1][i][0] + p.H[2][i][0]) / 3, (p.H[0][i][1] + p.H[1][i][1] + p.H[2][i][1]) / 3}
+		h[i] = make([]float64, 2)
+		for j := range h[i] {
+			h[i][j] = (p.H[0][i][j] + p.H[1][i][j] + p.H[2][i][j]) / 3
+		}
 		g[i] = (p.G[0][i] + p.G[1][i] + p.G[2][i]) / 3
 	}
 	det := h[0][0]*h[1][1] - h[0][1]*h[1][0]
@@ -376,7 +380,7 @@ func turns(r *trial, before func(i int)) {
 	}
 }
 
-// Who is late, foreign or sends the wrong thing is refused with a reason, and the round goes on.
+// Who is late, foreign or sends the wrong thing is refused with a reason, and the round continues.
 func TestSynchronousRefusals(t *testing.T) {
 	o := Defaults(FedPG)
 	o.Agents, o.Wire = 4, "float64"

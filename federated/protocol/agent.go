@@ -154,8 +154,8 @@ func (a *Agent) before(ctx context.Context, t Task) (dual federated.Dual, y []fl
 	return federated.NewDual(y), y, err // its state is lost
 }
 
-// direction is the server's y at the start of a round. It is not sent where the agent knows it: 0 at the start and after
-// a restart, else that of the last line search.
+// direction is the server's y at the start of a round. It is not sent where the agent knows it: 0 at the start and
+// after a restart, else that of the last line search.
 func (a *Agent) direction(t Task) ([]float64, error) {
 	switch {
 	case t.Direction != nil:
@@ -273,7 +273,7 @@ type agentHead struct {
 	Made    *Update           // that waits for a secure sum
 }
 
-// State is what the agent needs to go on after a kill. A round that was under way is done again. It has no secret.
+// State is what the agent needs to continue after a kill. A round that was under way is done again. It has no secret.
 func (a *Agent) State() (State, error) {
 	head, vectors := agentHead{Records: a.records}, map[string][]float64{}
 	for i, r := range a.records {

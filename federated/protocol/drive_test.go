@@ -51,7 +51,8 @@ func newWorldOf(t *testing.T, o protocol.Options, d int) *world {
 	t.Helper()
 	q := quadratic.Random(d, 7)
 	q.Noise = 0.3
-	w := &world{t: t, o: o, start: q.Start, tasks: make([][]protocol.Task, o.Agents), order: rand.New(rand.NewPCG(3, 4))}
+	w := &world{t: t, o: o, start: q.Start, tasks: make([][]protocol.Task, o.Agents),
+		order: rand.New(rand.NewPCG(3, 4))}
 	w.server = w.fresh()
 	for i := range o.Agents {
 		load, err := quadratic.New(q, i, 7)
@@ -137,7 +138,7 @@ func (w *world) swap() {
 	w.server = other
 }
 
-// Every method gets closer to the best point, and a server restored after every event goes on with the same bits,
+// Every method gets closer to the best point, and a server restored after every event continues with the same bits,
 // metrics and tasks.
 func TestRestoredServerGoesOn(t *testing.T) {
 	for _, method := range protocol.Methods() {
@@ -170,7 +171,8 @@ func TestRestoredServerGoesOn(t *testing.T) {
 				t.Fatalf("%s: ended at version %d", name, plain.server.Version())
 			}
 			if !slices.Equal(plain.server.Params(), swapped.server.Params()) {
-				t.Errorf("%s: restored after every event: %v, want %v", name, swapped.server.Params(), plain.server.Params())
+				t.Errorf("%s: restored after every event: %v, want %v", name, swapped.server.Params(),
+					plain.server.Params())
 			}
 			if !reflect.DeepEqual(plain.log, swapped.log) {
 				t.Errorf("%s: other receipts after restoring", name)

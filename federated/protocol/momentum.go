@@ -21,7 +21,8 @@ func (m *momentum) step(gradients [][]float64, versions []int) map[string]float6
 		oldest, equal[i] = min(oldest, v), 1
 	}
 	did := m.server.Step(federated.Mean(equal, gradients), oldest)
-	return map[string]float64{"delay": float64(did.Delay), "alpha": did.Alpha, "eta": did.Eta, "direction_norm": did.Norm}
+	return map[string]float64{"delay": float64(did.Delay), "alpha": did.Alpha, "eta": did.Eta,
+		"direction_norm": did.Norm}
 }
 
 func (m *momentum) save() map[string][]float64 {

@@ -48,7 +48,7 @@ func Asynchronous(method string) bool { return slices.Contains(groups["async"], 
 // Options choose the method. An option that only some methods use is a pointer with their names in its tag "of": nil
 // means "not given", and giving one to a method that does not use it is a fault. Start from Defaults.
 type Options struct {
-	Method string `yaml:"method" want:"fednpg-admm|fednpg|afedpg|fedpg|vanilla|a3c|fedppo|fedavg|fedprox|fedbuff|diloco"`
+	Method string `yaml:"method"` // one of Methods
 	Agents int    `yaml:"agents" want:">=1"`
 	Wire   string `yaml:"wire" want:"float32|float64"` // type of the numbers that travel
 
@@ -79,12 +79,12 @@ type Options struct {
 	Weights   *string        `yaml:"weights,omitempty" want:"equal|samples" of:"sync"`
 	Aggregate *string        `yaml:"aggregate,omitempty" want:"mean|median|trimmed" of:"means"`
 	Select    *float64       `yaml:"select,omitempty" want:">0 <=1" of:"sync"` // share of the agents in a round
-	Quorum    *float64       `yaml:"quorum,omitempty" want:">0 <=1" of:"sync"` // share of those, to close at the deadline
+	Quorum    *float64       `yaml:"quorum,omitempty" want:">0 <=1" of:"sync"` // share of those to close when late
 	Deadline  *time.Duration `yaml:"deadline,omitempty" want:">=0" zero:"wait for all" of:"sync"`
 
 	// What the server accepts.
 	MaxDelay *int    `yaml:"max_delay,omitempty" want:">=0" zero:"4 for each agent" of:"async"`
-	Clip     float64 `yaml:"clip" want:">=0" zero:"off"`                // × the median norm of the last updates: longer ones are shortened
+	Clip     float64 `yaml:"clip" want:">=0" zero:"off"`                // longest norm, in medians of the last ones
 	Buffer   *int    `yaml:"buffer,omitempty" want:">=1" of:"buffered"` // updates of a step
 
 	// Secure sums: the server sees sums of masked updates alone, see package private. Each vector is first shortened to
@@ -192,6 +192,7 @@ func clearUnused(v reflect.Value, method string) {
 func (o Options) Check() []fault.Fault {
 	faults := fault.Faults(fault.Check(o))
 	if !slices.Contains(Methods(), o.Method) {
+		faults.Add("method", o.Method, "want %s", fault.Or(Methods()))
 		return faults
 	}
 	eachOption(reflect.ValueOf(o), "", func(key string, users []string, p reflect.Value) {
@@ -248,8 +249,8 @@ func (o Options) checkPrivate(faults *fault.Faults) {
 	case o.Weights != nil && *o.Weights == "samples":
 		faults.Add("weights", *o.Weights, "privacy.noise covers agents of one weight: want equal")
 	case o.Method == FedBuff:
-		faults.Add("privacy.noise", p.Noise, "fedbuff gives late agents less weight, and noise covers agents of one weight: "+
-			"want 0")
+		faults.Add("privacy.noise", p.Noise, "fedbuff gives late agents less weight, and noise covers agents of one "+
+			"weight: want 0")
 	case o.LineSearch != nil && *o.LineSearch == "on":
 		faults.Add("line_search", "on", "the agents' answers have no noise: want off with privacy.noise")
 	}
@@ -258,13 +259,13 @@ func (o Options) checkPrivate(faults *fault.Faults) {
 func (o Options) checkSecure(faults *fault.Faults) {
 	switch {
 	case Asynchronous(o.Method) && (o.Buffer == nil || *o.Buffer < fewest):
-		faults.Add("secure", true, "%s steps on single updates, which the server must see: want a synchronous method, or "+
-			"afedpg, vanilla or fedbuff with a buffer of 2 or more", o.Method)
+		faults.Add("secure", true, "%s steps on single updates, which the server must see: want a synchronous method, "+
+			"or afedpg, vanilla or fedbuff with a buffer of 2 or more", o.Method)
 	case Asynchronous(o.Method) && *o.Buffer > o.Agents:
 		faults.Add("buffer", *o.Buffer, "a secure sum has each agent once: want at most agents, %d", o.Agents)
 	case o.Clip > 0:
-		faults.Add("clip", o.Clip, "the server sees no single update with secure: want 0, and privacy.clip for the agents' "+
-			"own bound")
+		faults.Add("clip", o.Clip, "the server sees no single update with secure: want 0, and privacy.clip for the "+
+			"agents' own bound")
 	case o.Aggregate != nil && *o.Aggregate != string(federated.WeightedMean):
 		faults.Add("aggregate", *o.Aggregate, "the server sees no single update with secure: want mean")
 	case o.Absent != nil && *o.Absent == string(federated.Hold):

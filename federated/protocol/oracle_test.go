@@ -141,7 +141,8 @@ func TestOracleGuard(t *testing.T) {
 		}
 		for i, u := range c.Updates {
 			s.Join(u.Agent)
-			r, _ := s.Receive(Update{Agent: u.Agent, Kind: Gradient, Version: u.Version, Vectors: [][]float64{floats(u.G)}})
+			r, _ := s.Receive(Update{Agent: u.Agent, Kind: Gradient, Version: u.Version,
+				Vectors: [][]float64{floats(u.G)}})
 			if r.Reason != u.Refused || s.Version() != u.K || r.Accepted != (u.Refused == "") {
 				t.Fatalf("update %d: %+v at %d, want %q at %d", i, r, s.Version(), u.Refused, u.K)
 			}

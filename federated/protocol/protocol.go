@@ -76,8 +76,8 @@ type Update struct {
 	Vectors [][]float64 `json:"-"` // each [d], by kind: {g}, {u, g}, {H·v}, none for Search, {change of the weights}
 	Numbers []float64   `json:"numbers,omitempty"`
 
-	// With secure sums an agent first sends its Key for the Vectors that it keeps, and then answers the task of their sum
-	// with Masked.
+	// With secure sums an agent first sends its Key for the Vectors that it keeps, and then answers the task of their
+	// sum with Masked.
 	Key    []byte   `json:"key,omitempty"`
 	Masked []uint64 `json:"-"` // Vectors in fixed point with masks, joined
 }
@@ -92,20 +92,21 @@ type Stats struct {
 // Receipt says what the server did with an update.
 type Receipt struct {
 	Accepted bool    `json:"accepted"`
-	Reason   string  `json:"reason,omitempty"` // of a refusal, one of the Reason constants, here or of package federated
+	Reason   string  `json:"reason,omitempty"` // of a refusal: a Reason constant, of here or of package federated
 	Detail   string  `json:"detail,omitempty"` // the refusal in words, with the value found and the one wanted
 	Bound    float64 `json:"bound,omitempty"`  // the norm that a longer gradient was shortened to; 0: it was not
 
-	// Stepped reports whether θ has a new version because of this update; Metrics are then its metrics by name: version,
-	// delay, alpha, norm, direction_norm, kl, search, refused, return, samples, ….
+	// Stepped reports whether θ has a new version because of this update; Metrics are then its metrics by name:
+	// version, delay, alpha, norm, direction_norm, kl, search, refused, return, samples, ….
 	Stepped bool               `json:"stepped"`
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
 
 // Server is the server's side of a method. It is not safe for concurrent use.
 type Server interface {
-	// Join makes an agent known, or greets one that comes back, and returns its tasks. A second Join of an agent without
-	// an update between them repeats its task, with all vectors; asynchronous methods send the newest parameters.
+	// Join makes an agent known, or greets one that comes back, and returns its tasks. A second Join of an agent
+	// without an update between them repeats its task, with all vectors; asynchronous methods send the newest
+	// parameters.
 	Join(agent int) []Send
 	// Receive checks and applies an update and returns the tasks that follow from it. After a refusal an asynchronous
 	// method has a new task for the agent as soon as there are parameters that its work was not refused at; in a
@@ -121,8 +122,8 @@ type Server interface {
 	Params() []float64 // [d] θ, which belongs to the server
 	Done() bool        // the run's rounds, updates or samples are used up
 
-	// State is all that the server needs to go on, and Restore takes it back. A restored server goes on with the same
-	// bits.
+	// State is all that the server needs to continue, and Restore takes it back. A restored server continues with the
+	// same bits.
 	State() (State, error)
 	Restore(State) error
 }
@@ -157,8 +158,8 @@ type Workload interface {
 	Identity() Identity
 	// Start returns θ_0, which every agent and the server compute alike from the run's seed.
 	Start() []float64
-	// Collect samples under params. The draws depend only on the agent, the run's seed and version, so an agent that was
-	// killed and asked again sends the same numbers. The batch stays valid until the next Collect.
+	// Collect samples under params. The draws depend only on the agent, the run's seed and version, so an agent that
+	// was killed and asked again sends the same numbers. The batch stays valid until the next Collect.
 	Collect(ctx context.Context, params []float64, version int) (Batch, error)
 	// State is what the agent learns for itself and never sends, such as a critic. Restore takes it back.
 	State() (State, error)

@@ -10,7 +10,7 @@ import (
 	"github.com/posttrain/posttrain/federated/private"
 )
 
-// secure stands between the agents and the server of a method, which so sees sums of updates alone. An agent that has
+// secure is between the agents and the server of a method, which then sees sums of updates alone. An agent that has
 // done a task with vectors first says that it is ready, with its public key of the sum. When all have said so, or those
 // who are not late, the server names the agents of the sum, and each sends its masked vectors. The method then gets the
 // mean as the update of every one of them.
@@ -192,7 +192,7 @@ func (s *secure) formBuffer(present []int) (Receipt, []Send) {
 	return Receipt{}, append(sends, s.begin(present[:s.queue.size()])...)
 }
 
-// without goes on in a round without agents, as if they were absent.
+// without closes a round as if these agents were absent.
 func (s *secure) without(agents []int) (Receipt, []Send) {
 	s.Ready = slices.DeleteFunc(s.Ready, func(u *Update) bool { return slices.Contains(agents, u.Agent) })
 	for _, i := range agents {
@@ -347,7 +347,7 @@ func (s *secure) measure(values map[string]float64) {
 	}
 }
 
-// Deadline goes on without those who are late, if a quorum of the round's agents is there.
+// Deadline continues without those who are late, if a quorum of the round's agents is there.
 func (s *secure) Deadline() (Receipt, []Send) {
 	receipt, sends := s.deadline()
 	s.measure(receipt.Metrics)
@@ -422,7 +422,7 @@ func (s *secure) Restore(state State) error {
 	return nil
 }
 
-// Account is what sums of so many vectors reveal about an agent, if the run has noise.
+// Account is what sums of that number of vectors reveal about an agent, if the run has noise.
 func (o Options) Account(sums int) (private.Account, bool) {
 	p := o.Privacy
 	return private.Account{Sums: sums, Noise: p.Noise, Delta: p.Delta}, p.Noise > 0

@@ -64,7 +64,7 @@ func TestSecureRunIsThePlainRun(t *testing.T) {
 	}
 }
 
-// A server restored after every event, also within a sum, goes on with the same bits, and the run gets closer to the
+// A server restored after every event, also within a sum, continues with the same bits, and the run gets closer to the
 // best point.
 func TestRestoredSecureServerGoesOn(t *testing.T) {
 	for _, method := range secureMethods() {
@@ -270,7 +270,7 @@ func TestKilledAgentTakesPartAgain(t *testing.T) {
 	}
 }
 
-// Whatever is lost, repeated, late or killed, a run with secure sums goes on, and its θ stays near that of an
+// Whatever is lost, repeated, late or killed, a run with secure sums continues, and its θ stays near that of an
 // undisturbed one: a sum with a missing or foreign mask would be off by millions.
 func TestSecureChaos(t *testing.T) {
 	for _, method := range secureMethods() {

@@ -116,7 +116,7 @@ func (c *core) send(agent int, t Task) Send {
 	return Send{agent, t}
 }
 
-// stop tells all agents that the run is over.
+// stop are the tasks that end all agents.
 func (c *core) stop() (sends []Send) {
 	for i, m := range c.Members {
 		if m.Joined && !m.Left {

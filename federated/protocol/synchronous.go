@@ -314,8 +314,8 @@ func (s *synchronous) end(out outcome, present int) (Receipt, []Send) {
 	return receipt, s.begin()
 }
 
-// Deadline closes the turn without those who are late, if a quorum has answered: of the round's agents in its first turn,
-// and then of those that are still in it.
+// Deadline closes the turn without those who are late, if a quorum has answered: of the round's agents in its first
+// turn, and then of those that are still in it.
 func (s *synchronous) Deadline() (Receipt, []Send) {
 	answered := 0
 	for _, a := range s.turn.Answers {
@@ -358,7 +358,8 @@ func (s *synchronous) State() (State, error) {
 	for name, g := range s.guards {
 		head.Norms[name] = g.Norms
 	}
-	for name, v := range map[string][]float64{"task/params": s.turn.task.Params, "task/direction": s.turn.task.Direction} {
+	task := s.turn.task
+	for name, v := range map[string][]float64{"task/params": task.Params, "task/direction": task.Direction} {
 		if v != nil {
 			vectors[name] = v
 		}

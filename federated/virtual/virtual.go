@@ -3,8 +3,9 @@
 // for any number of processors.
 //
 // The pipeline of [Simulation.Step]: the earliest event happens, ties by the lower agent number; its update goes to the
-// server; the tasks that the server answers with begin at the same moment. A task that comes while its agent still works
-// on another replaces that. Samples cost time; solving, searching and products on samples that are there cost none.
+// server; the tasks that the server answers with begin at the same moment. A task that comes while its agent still
+// works on another replaces that. Samples cost time; solving, searching and products on samples that are there cost
+// none.
 package virtual
 
 import (

@@ -170,7 +170,8 @@ func TestOracleClosedLoop(t *testing.T) {
 		if o.Alpha = nil; c.Kind == "constant" {
 			o.Alpha = &c.Const.Alpha
 		}
-		s := newSimulation(t, o, quadratic.Options{Curvature: slices.Concat(c.Q...), Best: c.Best, Start: c.Theta0}, c.Times)
+		q := quadratic.Options{Curvature: slices.Concat(c.Q...), Best: c.Best, Start: c.Theta0}
+		s := newSimulation(t, o, q, c.Times)
 		s.JoinAll(t.Context())
 		for _, a := range expected {
 			e, err := s.Step(t.Context())
@@ -180,7 +181,8 @@ func TestOracleClosedLoop(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if e.Time != a.Time || s.Server.Version() != a.K || c.Rounds == nil && (e.Agent != a.Agent || e.Task.Version != a.Version) {
+			if e.Time != a.Time || s.Server.Version() != a.K ||
+				c.Rounds == nil && (e.Agent != a.Agent || e.Task.Version != a.Version) {
 				t.Fatalf("%s: %+v, want %+v", c.Name, e, a)
 			}
 			for i, x := range s.Server.Params() {

@@ -37,7 +37,8 @@ func numbers(values []float64) string {
 // Explain says in plain text what the options train: the algorithm with its numbers, and what it sends.
 func (o *Options) Explain() string {
 	d := o.parameters()
-	return fmt.Sprintf("objective: %s\n%s%s%smessages: %s\n%sworkload: %s, seed %d\n%s", titles[o.Method], o.algorithm(d),
+	return fmt.Sprintf("objective: %s\n%s%s%smessages: %s\n%sworkload: %s, seed %d\n%s", titles[o.Method],
+		o.algorithm(d),
 		o.rounds(), o.guard(), o.traffic(d), o.training(), o.describeWorkload(), o.Seed, o.departures())
 }
 
@@ -119,7 +120,8 @@ func (o *Options) admmText() string {
 	if *o.Absent == string(federated.Drop) {
 		absent, sent = "only those present count", "u_i = y_i"
 	}
-	return fmt.Sprintf("  agents: λ_i ← λ_i + %v·(y_i - y);  y_i ← (H_i + %v·I)⁻¹(g_i - λ_i + %v·y);  send %s and g_i\n"+
+	return fmt.Sprintf("  agents: λ_i ← λ_i + %v·(y_i - y);  y_i ← (H_i + %v·I)⁻¹(g_i - λ_i + %v·y);  "+
+		"send %s and g_i\n"+
 		"  solved by at most %s of conjugate gradient %s, to %v of the residual; %s a round\n"+
 		"  server: y ← Σp_iu_i, g ← Σp_ig_i; %s\n", *o.Rho, *o.Rho, *o.Rho, sent,
 		recipe.Count(*o.CG.Iters, "iteration"), start, *o.CG.Tol, recipe.Count(*o.Inner, "step"), absent)
@@ -145,11 +147,12 @@ func (o *Options) localText() string {
 		proximal = fmt.Sprintf(" with %v/2·‖θ - θ_start‖²", *t.Mu)
 	}
 	text := fmt.Sprintf("  agents: PPO%s on their samples, ratio clipped at %v, %s of minibatches of %d, Adam at %v; "+
-		"send Δ_i, the change of the weights\n", proximal, *t.Clip, recipe.Count(*t.Epochs, "epoch"), *t.Minibatch, *t.LR)
+		"send Δ_i, the change of the weights\n", proximal, *t.Clip, recipe.Count(*t.Epochs, "epoch"), *t.Minibatch,
+		*t.LR)
 	switch o.Method {
 	case protocol.FedBuff:
-		return text + fmt.Sprintf("  server, for each %d changes:  θ ← θ + %v·mean of Δ/sqrt(1 + staleness)\n", *o.Buffer,
-			*o.Outer.LR)
+		return text + fmt.Sprintf("  server, for each %d changes:  θ ← θ + %v·mean of Δ/sqrt(1 + staleness)\n",
+			*o.Buffer, *o.Outer.LR)
 	case protocol.DiLoCo:
 		return text + fmt.Sprintf("  server: o = -Σp_iΔ_i;  b ← %v·b + o;  θ ← θ - %v·(o + %v·b)\n", *o.Outer.Momentum,
 			*o.Outer.LR, *o.Outer.Momentum)
@@ -172,7 +175,8 @@ func (o *Options) rounds() string {
 	if o.Aggregate != nil && *o.Aggregate != string(federated.WeightedMean) {
 		joined = fmt.Sprintf("; the %s of each coordinate in the place of the mean", *o.Aggregate)
 	}
-	return fmt.Sprintf("  %s with %s, a share of %v of them in a round; %s%s\n", agents, weights, *o.Select, wait, joined)
+	return fmt.Sprintf("  %s with %s, a share of %v of them in a round; %s%s\n", agents, weights, *o.Select, wait,
+		joined)
 }
 
 func (o *Options) guard() string {
@@ -193,7 +197,8 @@ func (o *Options) traffic(d int) string {
 	case o.Method == protocol.FedNPGADMM:
 		t = federated.FedNPGADMM(d, *o.Inner, *o.LineSearch == "on")
 	case o.Method == protocol.FedNPG:
-		t, per = federated.FedNPGProducts(d, *o.CG.Iters), "a round at most, and a line search's direction and 20 numbers"
+		t = federated.FedNPGProducts(d, *o.CG.Iters)
+		per = "a round at most, and a line search's direction and 20 numbers"
 	case protocol.Asynchronous(o.Method):
 		per = "an update"
 	}
@@ -239,7 +244,8 @@ func (o *Options) departures() string {
 		}
 	}
 	admm := o.Method == protocol.FedNPGADMM
-	add(o.Rate != nil && *o.Rate == "adam", "rate: adam (published: η is the rate itself, which moves θ by 0.3 in a run)")
+	add(o.Rate != nil && *o.Rate == "adam",
+		"rate: adam (published: η is the rate itself, which moves θ by 0.3 in a run)")
 	add(o.Method == protocol.AFedPG && o.Alpha != nil && *o.Alpha != 0.001, "alpha (published: 0.001)")
 	add(admm && *o.Absent == string(federated.Hold), "absent: hold (paper: the mean of those present)")
 	add(admm && *o.LineSearch == "on", "line_search: on (paper: none in Algorithm 1)")

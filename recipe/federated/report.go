@@ -152,8 +152,8 @@ func (m *simulating) words(s side) string {
 		refused = fmt.Sprintf(", %d refused", s.Refused)
 	}
 	return fmt.Sprintf("%s on %s: %s of %s%s, %d samples.\nReturn: %v over the first %s, %v over the last %d "+
-		"(mean ± standard deviation).\n", m.Method, m.id.Task, m.count(s.Updates), recipe.Count(m.Agents, "agent"), refused,
-		s.Samples, s.First, m.count(s.First.Count), s.Return, s.Return.Count)
+		"(mean ± standard deviation).\n", m.Method, m.id.Task, m.count(s.Updates), recipe.Count(m.Agents, "agent"),
+		refused, s.Samples, s.First, m.count(s.First.Count), s.Return, s.Return.Count)
 }
 
 // table compares what the methods cost.

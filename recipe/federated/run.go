@@ -16,8 +16,8 @@ import (
 	"github.com/posttrain/posttrain/run"
 )
 
-// Run simulates a method on a virtual clock, then the one that it is compared with on as many samples, and reports. A nil
-// Reporter is silent.
+// Run simulates a method on a virtual clock, then the one that it is compared with on as many samples, and reports. A
+// nil Reporter is silent.
 func Run(ctx context.Context, s Simulation, r run.Reporter) (*Result, error) {
 	if err := Spec.Verify(&s); err != nil {
 		return nil, err

@@ -208,7 +208,8 @@ func checkPayload(t *testing.T, s *Simulation, records []run.Record) {
 						s.Method, s.Wire, r.Step, i, up, down, bytes.Up)
 				}
 			} else if up != int64(r.Step)*bytes.Up || down != int64(r.Step)*bytes.Down {
-				t.Fatalf("%s %s, round %d, agent %d: %d up, %d down: want %d and %d a round", s.Method, s.Wire, r.Step, i,
+				t.Fatalf("%s %s, round %d, agent %d: %d up, %d down: want %d and %d a round", s.Method, s.Wire,
+					r.Step, i,
 					up, down, bytes.Up, bytes.Down)
 			}
 			sent += up

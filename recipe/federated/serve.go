@@ -195,8 +195,8 @@ func (s *service) checkSame(dir string) error {
 	if len(changed) == 0 {
 		return nil
 	}
-	return fmt.Errorf("--resume %s: the config has changed since the run was started (%s): resume without changing it, "+
-		"or start a new run with --out", dir, strings.Join(changed, "; "))
+	return fmt.Errorf("--resume %s: the config has changed since the run was started (%s): resume without changing "+
+		"it, or start a new run with --out", dir, strings.Join(changed, "; "))
 }
 
 func (s *service) spec() *config.Spec[Service] {
@@ -398,8 +398,8 @@ func (s *service) conclude() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text := s.status.String() + s.account(records) + fmt.Sprintf("Curves: %s\nMetrics: %s\n", s.folder.Path("curves.png"),
-		s.folder.Path("metrics.jsonl"))
+	text := s.status.String() + s.account(records) + fmt.Sprintf("Curves: %s\nMetrics: %s\n",
+		s.folder.Path("curves.png"), s.folder.Path("metrics.jsonl"))
 	return text, s.folder.WriteSummary(text)
 }
 

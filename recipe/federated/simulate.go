@@ -1,9 +1,12 @@
 package federated
 
 import (
+	"slices"
+
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/recipe"
 )
 
@@ -14,7 +17,7 @@ const Command = "federated simulate"
 type Simulation struct {
 	Options `yaml:",inline"`
 	Clock   Clock  `yaml:"clock"`
-	Compare string `yaml:"compare" want:"none|fednpg-admm|fednpg|afedpg|fedpg|vanilla|a3c|fedppo|fedavg|fedprox|fedbuff|diloco"`
+	Compare string `yaml:"compare"` // one of protocol.Methods, or none
 
 	CheckpointEvery int `yaml:"checkpoint_every" want:">=0"` // updates or rounds; 0: at the end and on Ctrl-C
 	CheckpointKeep  int `yaml:"checkpoint_keep" want:">=1"`
@@ -89,7 +92,10 @@ func checkSimulation(g *config.Given, s *Simulation) {
 			g.Fault(key, "%s %s: clock.times says how long each agent needs; remove one of the two", key, g.Show(key))
 		}
 	}
-	if s.Compare == s.Method {
+	switch methods := append(protocol.Methods(), none); {
+	case !slices.Contains(methods, s.Compare):
+		g.Fault("compare", "compare %q: want %s", s.Compare, fault.Or(methods))
+	case s.Compare == s.Method:
 		g.Fault("compare", "compare %q: it is the method itself; want another, or none", s.Compare)
 	}
 }
