@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -75,6 +76,9 @@ func longRun() []string { return tinyMappo(400, "--set", "train.log_every=1000")
 
 // TestHangup: a closed terminal, which may send SIGHUP twice, stops a run as Ctrl-C does.
 func TestHangup(t *testing.T) {
+	if signal.Ignored(syscall.SIGHUP) {
+		t.Skip("the tests run under nohup")
+	}
 	work(t, "qwen2-newer")
 	p := startProgram(t, "", "", longRun()...)
 	p.until(t, "step 1/")

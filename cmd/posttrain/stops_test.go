@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -122,7 +123,9 @@ func stamps(t *testing.T, names []string) string {
 func TestTakenAwayFolder(t *testing.T) {
 	work(t, "qwen2-newer")
 	for name, take := range map[string]func() error{
-		"deleted": func() error { return os.RemoveAll("out") },
+		"deleted": func() error { // at once, since the run writes into it at the same time
+			return errors.Join(os.Rename("out", "away"), removeAll("away"))
+		},
 		"renamed": func() error { return os.Rename("out", "moved") },
 	} {
 		err := &watched{until: "step 2/4", act: func() {
@@ -141,6 +144,16 @@ func TestTakenAwayFolder(t *testing.T) {
 	must(t, "mappo", "--resume", "moved")
 	must(t, tinyMappo(4, "--out", "whole")...)
 	sameRun(t, "whole", "moved")
+}
+
+// removeAll tries again while a run still adds files.
+func removeAll(dir string) (err error) {
+	for range 1000 {
+		if err = os.RemoveAll(dir); err == nil {
+			return nil
+		}
+	}
+	return err
 }
 
 // TestResumeWithOtherCheckpointMinutes: the key changes no result, so that a run continues with another value, and one
