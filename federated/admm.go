@@ -151,15 +151,3 @@ func (k StepKind) Scale(g, y []float64, delta, eta float64) (float64, bool) {
 	}
 	return TrustScale(g, y, delta, eta)
 }
-
-// NaturalStep is FedNPG's step with exact matrices, which this method is compared with:
-// sqrt(2δ/(gᵀx))·x with H·x = g, H = Σp_iH_i. The paper prints it with sums and a factor N; that is the same step. The
-// product h is that of the mean matrix. It reports false where [TrustScale] does.
-func NaturalStep(c CG, h Product, g []float64, delta float64) ([]float64, bool, error) {
-	s, err := c.Solve(h, g, make([]float64, len(g)))
-	if err != nil {
-		return nil, false, err
-	}
-	scale, ok := TrustScale(g, s.X, delta, 1)
-	return Scaled(scale, s.X), ok, nil
-}

@@ -30,15 +30,9 @@ func (s *A3C) Step(g []float64) {
 	}
 }
 
-// FedAvg is the mean of the agents' weights (arXiv 1602.05629): θ + Σp_iΔ_i/Σp_i, Δ_i agent i's change of the weights,
-// nil where it is absent. FedPPO and FedProx share it.
-func FedAvg(theta, weights []float64, changes [][]float64) []float64 {
-	mean := Mean(weights, changes)
-	if mean == nil {
-		return slices.Clone(theta)
-	}
-	return Ahead(theta, 1, mean)
-}
+// FedAvg is the mean of the agents' weights (arXiv 1602.05629): θ + Σp_iΔ_i/Σp_i, Δ_i agent i's change of the weights.
+// change is the mean of the Δ_i, [d]. FedPPO and FedProx share it.
+func FedAvg(theta, change []float64) []float64 { return Ahead(theta, 1, change) }
 
 // FedProx is the gradient of the loss plus μ/2·‖w − θ‖² (arXiv 1812.06127), for a gradient g of the loss at an agent's
 // weights w, and θ those it started from.

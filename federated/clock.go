@@ -1,7 +1,6 @@
 package federated
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -57,31 +56,3 @@ func SyncPerGradient(times []float64) float64 {
 // Departure: the paper calls t̄ the harmonic mean; that is N·t̄. Its appendix swaps the names of one slow and one fast
 // agent and calls their curves quadratic; they are linear: ((N−1)r+1)/N and (r+N−1)/N.
 func Speedup(times []float64) float64 { return SyncPerGradient(times) / AsyncPerGradient(times) }
-
-// Event is the end of an agent's work on a virtual clock.
-type Event struct {
-	Time  float64
-	Agent int
-}
-
-// Queue is what has yet to happen on a virtual clock.
-type Queue struct{ Events []Event }
-
-// Add notes an event.
-func (q *Queue) Add(e Event) { q.Events = append(q.Events, e) }
-
-// Next removes the earliest event. Ties go to the lower agent number, then to what was added first.
-func (q *Queue) Next() (Event, bool) {
-	if len(q.Events) == 0 {
-		return Event{}, false
-	}
-	next := 0
-	for i, e := range q.Events {
-		if cmp.Or(cmp.Compare(e.Time, q.Events[next].Time), e.Agent-q.Events[next].Agent) < 0 {
-			next = i
-		}
-	}
-	e := q.Events[next]
-	q.Events = slices.Delete(q.Events, next, next+1)
-	return e, true
-}

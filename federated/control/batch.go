@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
 )
 
@@ -74,10 +75,8 @@ func (b *batch) Train(ctx context.Context, how protocol.Local) ([]float64, error
 			}
 			clear(g)
 			b.workload.policy.objective(theta, &b.samples, part, how.Clip, how.Entropy, g)
-			for i := range g {
-				g[i] = how.Proximal*(theta[i]-b.theta[i]) - g[i]
-			}
-			optimizer.step(theta, g, how.LR)
+			loss := federated.FedProx(federated.Scaled(-1, g), theta, b.theta, how.Proximal)
+			optimizer.step(theta, loss, how.LR)
 		}
 	}
 	for i := range theta {

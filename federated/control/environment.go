@@ -1,10 +1,6 @@
 package control
 
-import (
-	"maps"
-	"math/rand/v2"
-	"slices"
-)
+import "math/rand/v2"
 
 // Space says what an environment is: what an agent sees, what it may do, and for how long.
 type Space struct {
@@ -38,9 +34,6 @@ var environments = map[string]func() Environment{
 	"cartpole": func() Environment { return new(cartpole) },
 	"pendulum": func() Environment { return new(pendulum) },
 }
-
-// Environments are the names of the environments, sorted.
-func Environments() []string { return slices.Sorted(maps.Keys(environments)) }
 
 // uniform fills state with draws between -high and high.
 func uniform(r *rand.Rand, state []float64, high ...float64) {

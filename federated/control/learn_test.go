@@ -14,11 +14,12 @@ func TestLearns(t *testing.T) {
 	natural := func(b protocol.Batch) []float64 {
 		g, _ := b.Gradient()
 		cg := federated.CG{Iterations: 15, Tolerance: 1e-10}
-		step, ok, err := federated.NaturalStep(cg, federated.Damped(b.Product, 0.1), g, 0.01)
+		s, err := cg.Solve(federated.Damped(b.Product, 0.1), g, make([]float64, len(g)))
+		scale, ok := federated.TrustScale(g, s.X, 0.01, 1)
 		if !ok || err != nil {
 			t.Fatal(ok, err)
 		}
-		return step
+		return federated.Scaled(scale, s.X)
 	}
 	ppo := func(b protocol.Batch) []float64 {
 		change, err := b.Train(t.Context(), protocol.Local{Epochs: 5, Minibatch: 64, LR: 3e-3, Clip: 0.2})

@@ -67,7 +67,7 @@ func TestNorm(t *testing.T) {
 
 // TestEntropy: its weight adds the entropy's gradient, which differences give.
 func TestEntropy(t *testing.T) {
-	for _, environment := range Environments() {
+	for environment := range environments {
 		o := small(environment)
 		w, theta := started(t, o)
 		theta[0] += 0.5

@@ -195,3 +195,8 @@ func replay(t testing.TB, dir string) Report {
 	}
 	return r
 }
+
+// same reports whether all snapshots are those of the journal.
+func same(r Report) bool {
+	return !slices.ContainsFunc(r.Snapshots, func(c Compared) bool { return c.Difference != "" })
+}

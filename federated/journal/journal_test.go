@@ -99,7 +99,7 @@ func TestEveryFailure(t *testing.T) {
 // check compares a replay with what the agents know.
 func (w *world) check(r Report, version int) {
 	w.t.Helper()
-	if !r.Same() || r.Version != version || r.Accepted != version {
+	if !same(r) || r.Version != version || r.Accepted != version {
 		w.t.Errorf("replay: %+v", r)
 	}
 	if n := len(w.acked); n < version-1 || n > version { // the last one may not have been acknowledged
@@ -267,7 +267,7 @@ func TestDamagedSnapshot(t *testing.T) {
 	if len(w.warned) != 2 || !strings.Contains(w.warned[0], "state.bin is damaged") {
 		t.Errorf("warnings %q", w.warned)
 	}
-	if r := replay(t, w.dir); r.Same() || len(r.Snapshots) != 3 || r.Snapshots[2].Difference != "" {
+	if r := replay(t, w.dir); same(r) || len(r.Snapshots) != 3 || r.Snapshots[2].Difference != "" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -308,7 +308,7 @@ func TestReplayFindsOtherBits(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := replay(t, w.dir)
-	if r.Same() || r.Snapshots[0].Difference != "" || !strings.Contains(r.Snapshots[1].Difference, "d[1] is ") {
+	if same(r) || r.Snapshots[0].Difference != "" || !strings.Contains(r.Snapshots[1].Difference, "d[1] is ") {
 		t.Errorf("%+v", r.Snapshots)
 	}
 }
@@ -433,7 +433,7 @@ func TestRefusedUpdatesAreRepeated(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := replay(t, w.dir)
-	if !r.Same() || r.Accepted != 1 || r.Refused["length"] != 1 || r.Refused["duplicate"] != 1 {
+	if !same(r) || r.Accepted != 1 || r.Refused["length"] != 1 || r.Refused["duplicate"] != 1 {
 		t.Errorf("%+v", r)
 	}
 	if entries, _ := os.ReadDir(filepath.Join(w.dir, updatesName)); len(entries) != 2 {
@@ -453,7 +453,7 @@ func TestPrunedUpdates(t *testing.T) {
 	check := func(updates, start int) {
 		t.Helper()
 		r := replay(t, w.dir)
-		if !r.Same() || r.Start != start || r.Version != 14 || len(r.Snapshots) != 1 {
+		if !same(r) || r.Start != start || r.Version != 14 || len(r.Snapshots) != 1 {
 			t.Errorf("%+v", r)
 		}
 		if entries, _ := os.ReadDir(filepath.Join(w.dir, updatesName)); len(entries) != updates {

@@ -103,7 +103,7 @@ func TestKilledServers(t *testing.T) {
 			last = line
 		}
 		if end, ok := strings.CutPrefix(last, "end "); ok {
-			if r := replay(t, w.dir); r.Params != end || !r.Same() || len(r.Snapshots) != 2 {
+			if r := replay(t, w.dir); r.Params != end || !same(r) || len(r.Snapshots) != 2 {
 				t.Errorf("the server ended at %s, replay: %+v", end, r)
 			}
 			break
@@ -112,7 +112,7 @@ func TestKilledServers(t *testing.T) {
 			t.Fatal(last)
 		}
 		kills++
-		if r := replay(t, w.dir); r.Version < acknowledged || !r.Same() {
+		if r := replay(t, w.dir); r.Version < acknowledged || !same(r) {
 			t.Fatalf("version %d was acknowledged, replay: %+v", acknowledged, r)
 		}
 	}

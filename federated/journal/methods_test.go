@@ -172,7 +172,7 @@ func TestEveryMethod(t *testing.T) {
 				t.Errorf("in memory %.600s\nkept %.600s", a, b)
 			}
 			r, err := Replay(dir, func(wire.Form) (protocol.Server, error) { return p.server(), nil })
-			if err != nil || !r.Same() || len(r.Snapshots) < 3 || r.Params != Hash(bare.Params()) {
+			if err != nil || !same(r) || len(r.Snapshots) < 3 || r.Params != Hash(bare.Params()) {
 				t.Errorf("%+v, error %v", r, err)
 			}
 		})

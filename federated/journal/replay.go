@@ -28,11 +28,6 @@ type Report struct {
 	Torn      int            // number of the last line if a crash, or a server at work, left half of it; else 0
 }
 
-// Same reports whether all snapshots are those of the journal.
-func (r Report) Same() bool {
-	return !slices.ContainsFunc(r.Snapshots, func(c Compared) bool { return c.Difference != "" })
-}
-
 // Compared is a snapshot beside what the journal gives at its event.
 type Compared struct {
 	Dir        string

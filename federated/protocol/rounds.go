@@ -83,7 +83,7 @@ func (a *average) next(_ Task, weights []float64, answers []*Update) outcome {
 	if a.o.Method == DiLoCo {
 		a.outer.Step(change)
 	} else {
-		a.outer.Theta = federated.Ahead(a.outer.Theta, 1, change)
+		a.outer.Theta = federated.FedAvg(a.outer.Theta, change)
 	}
 	return outcome{values: map[string]float64{"norm": federated.Norm(change)}}
 }

@@ -129,21 +129,17 @@ func (l loop) follow(t *testing.T) {
 		}
 		return
 	}
-	var queue federated.Queue
-	params, versions := make([][]float64, len(l.Times)), make([]int, len(l.Times))
-	for i, d := range l.Times {
-		params[i] = server.Tilde
-		queue.Add(federated.Event{Time: d, Agent: i})
-	}
+	due, versions := slices.Clone(l.Times), make([]int, len(l.Times))
+	params := slices.Repeat([][]float64{server.Tilde}, len(l.Times))
 	for k, want := range l.Arrivals {
-		e, _ := queue.Next()
-		if e.Agent != want.Agent || math.Abs(e.Time-want.Time) > 1e-9 {
-			t.Fatalf("%s, arrival %d: agent %d at %v, want %d at %v", l.Name, k, e.Agent, e.Time, want.Agent, want.Time)
+		i := slices.Index(due, slices.Min(due))
+		if i != want.Agent || math.Abs(due[i]-want.Time) > 1e-9 {
+			t.Fatalf("%s, arrival %d: agent %d at %v, want %d at %v", l.Name, k, i, due[i], want.Agent, want.Time)
 		}
-		server.Step(l.gradient(t, e.Agent, params[e.Agent], versions[e.Agent]), versions[e.Agent])
+		server.Step(l.gradient(t, i, params[i], versions[i]), versions[i])
 		compare(t, fmt.Sprintf("%s, arrival %d", l.Name, k), server, want)
-		params[e.Agent], versions[e.Agent] = slices.Clone(server.Tilde), k+1
-		queue.Add(federated.Event{Time: e.Time + l.Times[e.Agent], Agent: e.Agent})
+		params[i], versions[i] = slices.Clone(server.Tilde), k+1
+		due[i] += l.Times[i]
 	}
 }
 

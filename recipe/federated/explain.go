@@ -192,7 +192,11 @@ func (o *Options) guard() string {
 
 // traffic says what an agent sends and is sent.
 func (o *Options) traffic(d int) string {
-	t, per := federated.OneVector(d), "a round"
+	t, per, matrices := federated.OneVector(d), "a round", ""
+	if o.LineSearch != nil {
+		matrices = fmt.Sprintf("\n  FedNPG as published sends its matrices: %d bytes up a round, %d as triangles",
+			federated.FedNPGMatrices(d).Bytes(o.Width()).Up, federated.FedNPGTriangle(d).Bytes(o.Width()).Up)
+	}
 	switch {
 	case o.Method == protocol.FedNPGADMM:
 		t = federated.FedNPGADMM(d, *o.Inner, *o.LineSearch == "on")
@@ -206,8 +210,8 @@ func (o *Options) traffic(d int) string {
 	if o.Secure {
 		bytes.Up = o.maskedBytes(t)
 	}
-	return fmt.Sprintf("%s, %s parameters; each agent sends %d bytes and is sent %d, %s, headers apart", o.Wire,
-		fmt.Sprint(d), bytes.Up, bytes.Down, per)
+	return fmt.Sprintf("%s, %s parameters; each agent sends %d bytes and is sent %d, %s, headers apart%s", o.Wire,
+		fmt.Sprint(d), bytes.Up, bytes.Down, per, matrices)
 }
 
 func (o *Options) training() string {
