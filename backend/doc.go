@@ -20,7 +20,6 @@
 //   - onnx's tensors live outside Go's heap: a program that fails frees its outputs, and the caller finalises the rest;
 //   - go deadlocks with a bounded worker pool: the pool is always unbounded;
 //   - go panics on float16 in a goroutine of its own: such graphs are refused;
+//   - xla's library crashes on plugins of an old PJRT: their version is read first (xlaabi.go);
 //   - the libraries panic on many mistakes: [Open], [Engine.Compile] and [Program.Run] return errors.
-//
-// Only the error paths of the xla engine have been tested: no PJRT plugin was at hand.
 package backend

@@ -108,7 +108,7 @@ func (e *Engine) Close() { e.Finalize() }
 
 // Status says whether an engine can be opened on this machine.
 type Status struct {
-	Name     string // as in a spec
+	Name     string // a spec that opens it
 	Present  bool   // built in, or its library's file is found
 	Untried  bool   // the file was found but not loaded, since loading runs its code; Load does
 	Broken   bool   // the file was found, and Load failed
@@ -136,13 +136,14 @@ func (s Status) Load() Status {
 	}
 	e, err := Open(s.Name)
 	if err != nil {
-		return Status{Name: s.Name, Broken: true, Detail: strings.TrimPrefix(err.Error(), "backend "+s.Name+": ")}
+		engine, _, _ := strings.Cut(s.Name, ":")
+		return Status{Name: s.Name, Broken: true, Detail: strings.TrimPrefix(err.Error(), "backend "+engine+": ")}
 	}
 	defer e.Close()
 	return Status{Name: s.Name, Present: true, Detail: e.Detail}
 }
 
-// List gives the status of go, onnx and xla. It loads no library.
+// List gives the status of go, of onnx, and of each plugin of xla. It loads no library.
 func List() []Status {
-	return []Status{statusGo(), statusONNX(), statusXLA()}
+	return append([]Status{statusGo(), statusONNX()}, statusesXLA()...)
 }

@@ -234,7 +234,8 @@ func TestListFindsInstalledFiles(t *testing.T) {
 	if err := os.MkdirAll(data, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"libonnxruntime.so.1.9.0", "libonnxruntime.so.1.31.1", "pjrt_c_api_cuda_plugin.so"} {
+	for _, name := range []string{"libonnxruntime.so.1.9.0", "libonnxruntime.so.1.31.1", "pjrt_c_api_amx_plugin.so",
+		"pjrt_c_api_cuda_plugin.so"} {
 		if err := os.WriteFile(filepath.Join(data, name), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -242,9 +243,9 @@ func TestListFindsInstalledFiles(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", filepath.Join(home, "data"))
 	t.Setenv("PJRT_PLUGIN_LIBRARY_PATH", data)
 	list := backend.List()
-	for i, want := range []string{"present", "found", "found"} { // files are found, but not loaded
-		if got := list[i].State(); got != want {
-			t.Errorf("%s is %s, want %s", list[i].Name, got, want)
+	for i, want := range []string{"go present", "onnx found", "xla:amx found", "xla:cuda found"} { // but not loaded
+		if got := list[i].Name + " " + list[i].State(); got != want {
+			t.Errorf("%s, want %s", got, want)
 		}
 	}
 	for _, s := range list[1:] {
@@ -255,7 +256,7 @@ func TestListFindsInstalledFiles(t *testing.T) {
 	if onnx := list[1]; !onnx.Present || !strings.HasSuffix(onnx.Detail, "1.31.1") {
 		t.Errorf("got %+v, want the newer of two libraries", onnx)
 	}
-	if xla := list[2]; !xla.Present || !strings.Contains(xla.Detail, "pjrt_c_api_cuda_plugin.so") {
+	if xla := list[3]; !xla.Present || !strings.Contains(xla.Detail, "pjrt_c_api_cuda_plugin.so") {
 		t.Errorf("got %+v, want the plugin", xla)
 	}
 }

@@ -18,8 +18,8 @@ func notBuilt(name, engine string) error {
 		name, engine)
 }
 
-func statusONNX() Status { return statusNotBuilt("onnx", "ONNX Runtime", onnxHowToGet) }
-func statusXLA() Status  { return statusNotBuilt("xla", "XLA", xlaHowToGet) }
+func statusONNX() Status    { return statusNotBuilt("onnx", "ONNX Runtime", onnxHowToGet) }
+func statusesXLA() []Status { return []Status{statusNotBuilt("xla", "XLA", xlaHowToGet)} }
 
 func statusNotBuilt(name, engine, howToGet string) Status {
 	return Status{

@@ -26,6 +26,9 @@ func openXLA(arg string) (*Engine, error) {
 			return nil, fmt.Errorf("backend xla: set %s: %w", key, err)
 		}
 	}
+	if err := checkPlugin(plugin); err != nil {
+		return nil, fmt.Errorf("backend xla: %s: %w: %s", plugin, err, xlaHowToGet)
+	}
 	klog.SetLogger(logr.Discard()) // the error has the same text
 	defer klog.ClearLogger()
 	b, err := xla.New(config)
@@ -57,10 +60,17 @@ func describePlugin(b *xla.Backend) string {
 	return fmt.Sprintf("PJRT %d.%d, devices: %d, %s", major, minor, b.NumDevices(), plugin.Path())
 }
 
-func statusXLA() Status {
-	found := findPlugins()
-	if len(found) == 0 {
-		return Status{Name: "xla", Detail: noPluginError("").Error(), HowToGet: xlaHowToGet}
+// statusesXLA has a status for each plugin that is found, or one that says where none is.
+func statusesXLA() (all []Status) {
+	for _, path := range findPlugins() {
+		spec := "xla:" + path
+		if name := pluginName(path); findPlugin(name) == path {
+			spec = "xla:" + name
+		}
+		all = append(all, Status{Name: spec, Present: true, Untried: true, Detail: "PJRT, " + path})
 	}
-	return Status{Name: "xla", Present: true, Untried: true, Detail: "PJRT, " + strings.Join(found, ", ")}
+	if len(all) == 0 {
+		return []Status{{Name: "xla", Detail: noPluginError("").Error(), HowToGet: xlaHowToGet}}
+	}
+	return all
 }

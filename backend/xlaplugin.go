@@ -17,9 +17,12 @@ const (
 		"pjrt_c_api_<name>_plugin.so in " + pluginPathEnv + " (docs/gpu.md)"
 )
 
-// pluginFolders lists the folders that are searched for plugins, without the system's library folders. Relative ones
+// pluginPatterns are the names of plugin files.
+var pluginPatterns = []string{"pjrt_c_api_*_plugin.so", "pjrt_plugin_*.so", "pjrt-plugin-*.so"}
+
+// PluginFolders lists the folders that are searched for plugins, without the system's library folders. Relative ones
 // are left out.
-func pluginFolders() []string {
+func PluginFolders() []string {
 	if paths := os.Getenv(pluginPathEnv); paths != "" {
 		return slices.DeleteFunc(filepath.SplitList(paths), func(p string) bool { return !filepath.IsAbs(p) })
 	}
@@ -39,16 +42,25 @@ func pluginFolders() []string {
 	return folders
 }
 
-// findPlugins lists the plugin files in pluginFolders. It opens none, since opening a plugin runs its code.
+// findPlugins lists the plugin files in PluginFolders. It opens none, since opening a plugin runs its code.
 func findPlugins() []string {
 	var found []string
-	for _, folder := range pluginFolders() {
-		for _, pattern := range []string{"pjrt_c_api_*_plugin.so", "pjrt_plugin_*.so", "pjrt-plugin-*.so"} {
+	for _, folder := range PluginFolders() {
+		for _, pattern := range pluginPatterns {
 			matches, _ := filepath.Glob(filepath.Join(folder, pattern))
 			found = append(found, matches...)
 		}
 	}
 	return found
+}
+
+// pluginName is the part of a plugin file's name that the patterns leave open, such as cpu.
+func pluginName(path string) string {
+	name := strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), ".so"), "_plugin")
+	for _, prefix := range []string{"pjrt_c_api_", "pjrt_plugin_", "pjrt-plugin-"} {
+		name = strings.TrimPrefix(name, prefix)
+	}
+	return name
 }
 
 // findPlugin gives the first plugin file with a name such as cpu or cuda. If the name is "", CUDA's comes before cpu's,
@@ -68,7 +80,7 @@ func findPlugin(name string) string {
 }
 
 // xlaConfig turns the text after "xla:", [PLUGIN][,option...], into go-xla's configuration and the plugin's absolute
-// path. A path must name a file; a name, or "" for any plugin, is that of a file in pluginFolders.
+// path. A path must name a file; a name, or "" for any plugin, is that of a file in PluginFolders.
 func xlaConfig(arg string) (config, plugin string, err error) {
 	plugin, options, hasOptions := strings.Cut(arg, ",")
 	if strings.Contains(plugin, "/") {
@@ -86,11 +98,11 @@ func xlaConfig(arg string) (config, plugin string, err error) {
 
 // noPluginError says where no plugin of the name before the comma was found.
 func noPluginError(arg string) error {
-	if len(pluginFolders()) == 0 {
+	if len(PluginFolders()) == 0 {
 		return fmt.Errorf("%s=%s: want absolute paths of folders", pluginPathEnv, os.Getenv(pluginPathEnv))
 	}
 	name, _, _ := strings.Cut(arg, ",")
-	return fmt.Errorf("no PJRT plugin %sin %s", strings.TrimLeft(name+" ", " "), strings.Join(pluginFolders(), ", "))
+	return fmt.Errorf("no PJRT plugin %sin %s", strings.TrimLeft(name+" ", " "), strings.Join(PluginFolders(), ", "))
 }
 
 // pluginEnvironment gives the variables to set before a plugin is opened, unless the user has set them. go-xla looks

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -24,6 +26,8 @@ func newBackends(s streams) *cobra.Command {
 					fmt.Fprintf(w, "\t\tget it: %s\n", b.HowToGet)
 				}
 			}
+			fmt.Fprintf(w, "\t\tplugins of xla are looked for in %s\n",
+				cmp.Or(strings.Join(backend.PluginFolders(), ", "), "no folder"))
 			return w.Flush()
 		},
 	}

@@ -218,7 +218,7 @@ func TestBackends(t *testing.T) {
 	t.Setenv("PJRT_PLUGIN_LIBRARY_PATH", t.TempDir())
 	o := must(t, "backends")
 	for _, pattern := range []string{`(?m)^go +present +`, `(?m)^onnx +(present +ONNX Runtime \d|missing +)`,
-		`(?m)^xla +missing +.*\n +get it: `} {
+		`(?m)^xla +missing +no PJRT plugin in /.*\n +get it: `, `(?m)^ +plugins of xla are looked for in /`} {
 		if !regexp.MustCompile(pattern).MatchString(o.out) {
 			t.Errorf("lacks %s:\n%s", pattern, o.out)
 		}
