@@ -2,7 +2,6 @@ package train
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -93,8 +92,12 @@ func (s *graphStore) addRows(int, []int32, []float32) {
 }
 
 func (s *graphStore) update(rule AdamW, t int, rate float64) (norm float64, err error) {
-	if !s.summed {
-		return 0, errors.New("an update without a gradient")
+	if !s.summed { // a batch that gave none, such as groups of equal rewards
+		backend.FinalizeAll(s.grads...)
+		s.grads = nil
+	}
+	if _, _, err := s.sums(); err != nil {
+		return 0, err
 	}
 	s.summed = false
 	if err := s.needMoments(rule.momentType()); err != nil {
