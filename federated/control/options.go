@@ -21,7 +21,7 @@ const (
 type Options struct {
 	Environment string `yaml:"environment" want:"cartpole|pendulum"`
 	// time steps of a batch; it begins with a fresh episode, and the last one is cut
-	Steps int `yaml:"steps" want:">=1"`
+	Steps int `yaml:"steps" want:">=1 <=1048576" words:"a whole number from 1 to 1048576"`
 	// the units of the hidden layers, of the policy and of the critic
 	Hidden     []int  `yaml:"hidden"`
 	Activation string `yaml:"activation" want:"tanh|relu"`
@@ -56,14 +56,20 @@ func DefaultOptions() Options {
 		Critic: CriticOptions{LR: 3e-3, Epochs: 2, Minibatch: 128}}
 }
 
+// mostParameters of a policy. An agent needs about 64 bytes for each.
+const mostParameters = 1 << 24
+
 // Check names every fault of the options.
 func (o Options) Check() []fault.Fault {
 	faults := fault.Faults(fault.Check(o))
 	for _, n := range o.Hidden {
 		if n < 1 || n > 1<<16 {
 			faults.Add("hidden", o.Hidden, "want whole numbers from 1 to 65536, such as [64, 64]")
-			break
+			return faults
 		}
+	}
+	if n := (&mlp{sizes: o.Hidden}).parameters(); n > mostParameters {
+		faults.Add("hidden", o.Hidden, "%d parameters: want layers with at most %d", n, mostParameters)
 	}
 	return faults
 }

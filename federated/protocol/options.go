@@ -49,7 +49,7 @@ func Asynchronous(method string) bool { return slices.Contains(groups["async"], 
 // means "not given", and giving one to a method that does not use it is a fault. Start from Defaults.
 type Options struct {
 	Method string `yaml:"method"` // one of Methods
-	Agents int    `yaml:"agents" want:">=1"`
+	Agents int    `yaml:"agents" want:">=1 <=4096"`
 	Wire   string `yaml:"wire" want:"float32|float64"` // type of the numbers that travel
 
 	// The run ends at the first of these limits.

@@ -37,10 +37,11 @@ type Options struct {
 
 // Bowl is the workload quadratic. Its curvature, best point and start are drawn from the seed.
 type Bowl struct {
-	Size  int           `yaml:"size" want:">=1"`  // parameters
-	Noise float64       `yaml:"noise" want:">=0"` // standard deviation of what is added to each number of a gradient
+	// parameters
+	Size  int           `yaml:"size" want:">=1 <=16777216" words:"a whole number from 1 to 16777216"`
+	Noise float64       `yaml:"noise" want:">=0"` // standard deviation of that in each number of a gradient
 	Pause time.Duration `yaml:"pause" want:">=0"` // that a gradient takes agent 0
-	Ratio float64       `yaml:"ratio" want:">=1"` // of the last agent's pause to it; the others' lie between, geometric
+	Ratio float64       `yaml:"ratio" want:">=1"` // of the last agent's pause to it; geometric between
 }
 
 // DefaultsOf are the defaults of the method that is given, or of AFedPG. Commands that share Options begin with them.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
@@ -25,7 +26,7 @@ func Run(ctx context.Context, s Simulation, r run.Reporter) (*Result, error) {
 	if err := s.Place.Check(s.Resolved()); err != nil {
 		return nil, err
 	}
-	m := &simulating{Simulation: s, Reporter: run.Listen(r), known: map[string]bool{}}
+	m := &simulating{Simulation: s, Reporter: run.Listen(r), known: map[string]bool{}, work: newWork()}
 	if err := m.open(ctx); err != nil {
 		return nil, err
 	}
@@ -56,6 +57,45 @@ type simulating struct {
 	clock  *virtual.Simulation
 	id     protocol.Identity
 	known  map[string]bool // refusals that were reported, by agent and reason
+	work   *work
+}
+
+// work is what the agents of a simulation compute. An interruption ends it where no step would be lost.
+type work struct {
+	context.Context
+	mu    sync.Mutex
+	stop  context.CancelFunc
+	saved int  // version that a resume continues, 0: the start
+	ahead bool // there are steps after it
+}
+
+func newWork() *work {
+	ctx, stop := context.WithCancel(context.Background())
+	return &work{Context: ctx, stop: stop}
+}
+
+// interrupt ends the work, unless a step would be lost.
+func (w *work) interrupt() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.ahead {
+		w.stop()
+	}
+}
+
+// advance notes a step, if the work has not ended before.
+func (w *work) advance() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ahead = w.Err() == nil
+	return w.ahead
+}
+
+// keep notes a checkpoint.
+func (w *work) keep(version int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.saved, w.ahead = version, false
 }
 
 // open makes the run folder and the clock, or continues those of the run to resume.
@@ -66,22 +106,22 @@ func (m *simulating) open(ctx context.Context) (err error) {
 	if m.folder, err = m.Place.Open(Command, m.Resolved()); err != nil {
 		return err
 	}
-	if err = m.begin(ctx); err != nil {
+	if err = m.begin(); err != nil {
 		m.close()
 	}
 	return err
 }
 
 func (m *simulating) close() {
+	m.work.stop()
 	m.clock.Wait()
 	m.folder.Close()
 }
 
 // begin starts the clock at the newest checkpoint, or at time 0.
-func (m *simulating) begin(ctx context.Context) error {
-	ctx = context.WithoutCancel(ctx)
+func (m *simulating) begin() error {
 	if m.Place.Resume == "" {
-		m.clock.JoinAll(ctx)
+		m.clock.JoinAll(m.work)
 		return nil
 	}
 	if err := m.folder.Own(compareName); err != nil {
@@ -92,12 +132,12 @@ func (m *simulating) begin(ctx context.Context) error {
 		m.Warn("%s", w)
 	}
 	if errors.Is(err, run.ErrNoCheckpoint) {
-		m.clock.JoinAll(ctx)
+		m.clock.JoinAll(m.work)
 		_, err = m.folder.CutMetrics(0)
 		return err
 	}
 	if err == nil {
-		err = m.folder.ReadCheckpoint(latest, func(dir string) error { return m.load(ctx, dir) })
+		err = m.folder.ReadCheckpoint(latest, m.load)
 	}
 	if err == nil {
 		_, err = m.folder.CutMetrics(latest.Step)
@@ -111,7 +151,7 @@ func (m *simulating) begin(ctx context.Context) error {
 // stateName is the file of a checkpoint that has server, agents and clock.
 const stateName = "simulation.bin"
 
-func (m *simulating) load(ctx context.Context, dir string) error {
+func (m *simulating) load(dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, stateName))
 	if err != nil {
 		return err
@@ -120,7 +160,11 @@ func (m *simulating) load(ctx context.Context, dir string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", stateName, err)
 	}
-	return m.clock.Restore(ctx, state)
+	if err := m.clock.Restore(m.work, state); err != nil {
+		return err
+	}
+	m.work.keep(m.clock.Server.Version())
+	return nil
 }
 
 // save writes a checkpoint.
@@ -139,6 +183,7 @@ func (m *simulating) save() error {
 	if err != nil {
 		return err
 	}
+	m.work.keep(m.clock.Server.Version())
 	return m.folder.Prune(m.CheckpointKeep)
 }
 
@@ -176,12 +221,17 @@ func (s *Simulation) times() ([]float64, error) {
 	return federated.Pattern(s.Clock.Pattern).Times(s.Agents, s.Clock.Ratio)
 }
 
-// follow lets the clock run to the end of the run, and saves it there. If ctx ends, it saves after the step under way.
+// follow lets the clock run to the end of the run, and saves it there. If ctx ends, it saves after the step under way,
+// or stops at once where all steps are saved.
 func (m *simulating) follow(ctx context.Context) error {
 	bar := m.progress(m.clock)
 	defer bar.Close()
+	defer context.AfterFunc(ctx, m.work.interrupt)()
 	for !m.clock.Server.Done() {
-		e, err := m.clock.Step(context.WithoutCancel(ctx))
+		e, err := m.clock.Step(m.work)
+		if m.work.Err() != nil || e.Receipt.Stepped && !m.work.advance() {
+			return m.stopped()
+		}
 		if err != nil {
 			return m.stuck(err)
 		}
@@ -221,7 +271,16 @@ func (m *simulating) interrupted() error {
 	if err := m.save(); err != nil {
 		return err
 	}
-	return &recipe.Stopped{Where: "after " + m.count(m.clock.Server.Version()) + ", saved", Dir: m.folder.Dir}
+	return m.stopped()
+}
+
+// stopped says which version a resume continues.
+func (m *simulating) stopped() error {
+	where := "after " + m.count(m.work.saved) + ", saved"
+	if m.work.saved == 0 {
+		where = "before the first " + m.unit()
+	}
+	return &recipe.Stopped{Where: where, Dir: m.folder.Dir}
 }
 
 // reportRefusal reports the first refusal of an agent for a reason.
@@ -289,16 +348,16 @@ func (m *simulating) compare(ctx context.Context, first side) (side, error) {
 	}
 	defer o.clock.Wait()
 	o.Say("the same samples by %s", m.Compare)
-	o.clock.JoinAll(context.WithoutCancel(ctx))
+	o.clock.JoinAll(ctx)
 	bar := o.progress(o.clock)
 	defer bar.Close()
 	var records []run.Record
 	for !o.clock.Server.Done() {
+		e, err := o.clock.Step(ctx)
 		if ctx.Err() != nil {
 			return side{}, &recipe.Stopped{Where: "while " + m.Compare + " was simulated; the run itself is saved",
 				Dir: m.folder.Dir}
 		}
-		e, err := o.clock.Step(context.WithoutCancel(ctx))
 		if err != nil {
 			return side{}, fmt.Errorf("compare %s: %w", m.Compare, o.stuck(err))
 		}

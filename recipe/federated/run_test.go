@@ -58,6 +58,9 @@ type stopper struct {
 }
 
 func (s *stopper) Progress(unit string, start, total int) run.Bar {
+	if s.at == 0 {
+		s.stop()
+	}
 	return &stopperBar{s.Reporter.Progress(unit, start, total), s}
 }
 
@@ -104,7 +107,11 @@ func TestResumed(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := contentsOf(t, whole.Place.Out)
-		for _, at := range []int{3} {
+		stops := []int{3}
+		if method == protocol.AFedPG || method == protocol.FedNPGADMM {
+			stops = []int{0, 3}
+		}
+		for _, at := range stops {
 			s := tiny(t, method)
 			ctx, stop := context.WithCancel(t.Context())
 			_, err := Run(ctx, s, &stopper{run.Listen(nil), at, stop})
@@ -306,5 +313,18 @@ func TestInterruptedAtOnce(t *testing.T) {
 	}
 	if _, err := os.Stat(s.Place.Out); err == nil {
 		t.Error("a run folder was made")
+	}
+}
+
+// TestInterruptedFirst: Ctrl-C before the first version does not wait for the agents' work, which takes an hour here.
+func TestInterruptedFirst(t *testing.T) {
+	for _, method := range []string{protocol.AFedPG, protocol.FedPG} {
+		s := load(t, "method="+method, "workload=quadratic", "quadratic.size=3", "quadratic.pause=1h")
+		s.Place.Out = filepath.Join(t.TempDir(), "run")
+		ctx, stop := context.WithCancel(t.Context())
+		_, err := Run(ctx, s, &stopper{run.Listen(nil), 0, stop})
+		if stopped := new(recipe.Stopped); !errors.As(err, &stopped) || stopped.Where != "before the first "+s.unit() {
+			t.Errorf("%s: %v", method, err)
+		}
 	}
 }
