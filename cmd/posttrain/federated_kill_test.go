@@ -192,6 +192,15 @@ func TestFaultsServerKilled(t *testing.T) {
 		if version, _ := replay(t, "run"); version != 200 || acceptedOnce(t, "run") != 200 {
 			t.Errorf("version %d, %d accepted", version, acceptedOnce(t, "run"))
 		}
+		updates := 0
+		for _, a := range statusOf(t, "run").Agents {
+			if updates += a.Updates; a.Updates == 0 || a.Up < int64(a.Updates)*6*4 || a.Down < a.Up {
+				t.Errorf("status: %+v", a)
+			}
+		}
+		if updates != 200 {
+			t.Errorf("status: %d updates", updates)
+		}
 	})
 	t.Run("fednpg-admm", func(t *testing.T) {
 		flags := []string{"--method", "fednpg-admm", "--rounds", "30", "--set", "checkpoint_every=20", "--set",

@@ -4,13 +4,17 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/posttrain/posttrain/federated/link"
 	"github.com/posttrain/posttrain/run"
 )
 
@@ -42,6 +46,40 @@ func TestFederatedRun(t *testing.T) {
 			if !exists("out/" + name) {
 				t.Errorf("%s: no %s", method, name)
 			}
+		}
+	}
+}
+
+// TestFederatedStatusResumed: a server that resumes a run, finished or not, shows the counts of the whole run: by its
+// status file, and without one by the journal.
+func TestFederatedStatusResumed(t *testing.T) {
+	asAgents(t)
+	t.Chdir(t.TempDir())
+	must(t, tinyFederated("run", "--method", "fedpg", "--rounds", "3")...)
+	want := statusOf(t, "out")
+	want.Refused["damaged"], want.Agents[0].DownMessages = 3, 17 // what the journal does not know
+	resumed := func() link.Status {
+		must(t, "federated", "server", "--resume", "out", "--listen", "127.0.0.1:0")
+		got := statusOf(t, "out")
+		got.PID, got.Server, got.Written = want.PID, want.Server, want.Written
+		return got
+	}
+	text, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, "out/status.json", string(text))
+	if got := resumed(); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	delete(want.Refused, "damaged")
+	for _, a := range want.Agents {
+		a.Seen, a.Socket, a.DownMessages = time.Time{}, link.Traffic{}, 0
+	}
+	for _, text := range []string{"{", `{"run": "other"}`, `{"agents": [null]}`} {
+		write(t, "out/status.json", text)
+		if got := resumed(); !reflect.DeepEqual(got, want) || got.Agents[0].Updates+got.Agents[1].Updates != 6 {
+			t.Errorf("%s: %+v, want %+v", text, got, want)
 		}
 	}
 }

@@ -71,6 +71,8 @@ func (s *fake) Leave(agent int) []protocol.Send {
 	return nil
 }
 
+func (s *fake) Traffic(int) (up, down int64) { return 0, 0 }
+
 func (s *fake) Version() int      { return s.head.Version }
 func (s *fake) Params() []float64 { return s.theta }
 func (s *fake) Done() bool        { return s.head.Version >= 1000 }

@@ -76,7 +76,37 @@ type Keeper struct {
 	known   map[string]int // last event of each update file that is there, by its hash
 	agents  []int          // that have joined and not left, in order
 	updates int            // since the last snapshot
+	past    Past
 	err     error
+}
+
+// Past is what the journal had when it was opened.
+type Past struct {
+	Agents  map[int]AgentPast
+	Refused map[string]int // updates, by reason
+}
+
+// AgentPast are an agent's updates.
+type AgentPast struct {
+	Received, Accepted int
+	Delay              int // of the last one that was accepted, in versions
+}
+
+// Past is what had happened before [Open].
+func (k *Keeper) Past() Past { return k.past }
+
+// count adds an update and what it led to.
+func (p *Past) count(e Event, r result) {
+	if e.Line != Update {
+		return
+	}
+	a := p.Agents[e.Agent]
+	if a.Received++; r.Accepted {
+		a.Accepted, a.Delay = a.Accepted+1, r.Version-e.Version
+	} else {
+		p.Refused[r.Reason]++
+	}
+	p.Agents[e.Agent] = a
 }
 
 // disk is what a Keeper writes to, a [run.Folder]. Everything is flushed when it returns.
@@ -96,7 +126,8 @@ func open(folder *run.Folder, disk disk, server protocol.Server, o Options) (*Ke
 	if err := o.Form.Check(); err != nil {
 		return nil, err
 	}
-	k := &Keeper{folder: folder, disk: disk, server: server, o: o, known: map[string]int{}}
+	k := &Keeper{folder: folder, disk: disk, server: server, o: o, known: map[string]int{},
+		past: Past{map[int]AgentPast{}, map[string]int{}}}
 	from, err := k.restore()
 	if err != nil {
 		return nil, err
@@ -201,6 +232,7 @@ func (k *Keeper) repeat(from int) (gone []string, err error) {
 		if e.N > from && found != last {
 			return differs(found, last)
 		}
+		k.past.count(e, found)
 		return nil
 	}
 	r.pruned = func(event int) { gone = append(gone, k.forget(event)...) }
@@ -212,6 +244,7 @@ func (k *Keeper) repeat(from int) (gone []string, err error) {
 	}
 	if r.open {
 		k.pending = encodeLine(last)
+		k.past.count(r.last, last)
 	}
 	gone = slices.DeleteFunc(gone, func(hash string) bool { return k.known[hash] > 0 })
 	return gone, k.mend(r)

@@ -117,7 +117,7 @@ func (s *serving) free(name string) (int, error) {
 
 // place makes an agent known, and its buckets where its messages need them.
 func (s *serving) place(ctx context.Context, name string, number int) (*member, error) {
-	a := &member{name: name, number: number, traffic: &AgentStatus{Name: name, Number: number}}
+	a := &member{name: name, number: number, traffic: s.Before.Agent(name, number)}
 	if s.Form.D*s.Form.Type.Size() > chunk/4 {
 		if err := s.openBuckets(ctx, a); err != nil {
 			return nil, fmt.Errorf("buckets of agent %q: %w", name, err)

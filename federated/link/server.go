@@ -39,6 +39,7 @@ type ServerOptions struct {
 	Deadline time.Duration  // of a synchronous round; 0: none
 	Places   map[string]int // numbers of the agents that took part before the server's restart
 	Keys     *Keys          // nil: a run without keys
+	Before   Status         // counts of the agents and refusals before the server's restart
 
 	// NewPlace stores the number of a new agent before it is used. Stepped hears each receipt that has metrics, with
 	// the traffic so far; Warn gets lines for the user. None may be nil.
@@ -91,6 +92,7 @@ func Serve(ctx context.Context, nc *nats.Conn, o ServerOptions) error {
 	}
 	s := &serving{ServerOptions: o, nc: nc, js: js, members: map[string]*member{}}
 	s.status = &Status{Run: o.Form.Run, Refused: map[string]int{}, Version: o.Keeper.Version()}
+	maps.Copy(s.status.Refused, o.Before.Refused)
 	if o.Keys != nil {
 		s.key = o.Keys.signer
 	}
@@ -496,6 +498,7 @@ const (
 // finish has every agent stop, and waits until they have said goodbye.
 func (s *serving) finish(ctx context.Context, asks <-chan *nats.Msg) error {
 	s.Tick(s.status)
+	defer s.Tick(s.status) // with the agents' last letters
 	for _, a := range s.members {
 		if a.task == nil || a.task.Kind != protocol.Stop {
 			a.task, a.letter = &protocol.Task{Kind: protocol.Stop, Version: s.Keeper.Version()}, nil

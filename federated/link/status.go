@@ -21,7 +21,7 @@ type Status struct {
 	Agents  []*AgentStatus `json:"agents"`  // by number
 }
 
-// AgentStatus is what the server knows of an agent since its own start.
+// AgentStatus is what the server knows of an agent.
 type AgentStatus struct {
 	Name         string    `json:"name"`
 	Number       int       `json:"number"`
@@ -40,6 +40,18 @@ func (a *AgentStatus) seen(l *letter) {
 	if l.Socket != nil && l.Socket.Sent >= a.Socket.Sent { // not a letter that waited
 		a.Socket = *l.Socket
 	}
+}
+
+// Agent finds an agent, or adds it.
+func (s *Status) Agent(name string, number int) *AgentStatus {
+	for _, a := range s.Agents {
+		if a != nil && a.Name == name && a.Number == number {
+			return a
+		}
+	}
+	a := &AgentStatus{Name: name, Number: number}
+	s.Agents = append(s.Agents, a)
+	return a
 }
 
 func (s *Status) add(a *AgentStatus) {

@@ -122,6 +122,9 @@ type Server interface {
 	Params() []float64 // [d] θ, which belongs to the server
 	Done() bool        // the run's rounds, updates or samples are used up
 
+	// Traffic are the bytes of vectors and numbers that an agent has sent and was sent, without headers.
+	Traffic(agent int) (up, down int64)
+
 	// State is all that the server needs to continue, and Restore takes it back. A restored server continues with the
 	// same bits.
 	State() (State, error)

@@ -97,6 +97,9 @@ func (t *Task) Samples() bool {
 
 func (c *core) Version() int { return c.Now }
 
+// Traffic implements [Server].
+func (c *core) Traffic(agent int) (up, down int64) { return c.Members[agent].Up, c.Members[agent].Down }
+
 // Done reports whether a limit of the run is reached.
 func (c *core) Done() bool {
 	return c.o.Most() > 0 && c.Now >= c.o.Most() || c.o.Samples > 0 && c.Samples >= c.o.Samples

@@ -333,7 +333,7 @@ func (s *service) work(ctx context.Context, nc *link.Conn, form wire.Form) error
 func (s *service) linkOptions(form wire.Form) link.ServerOptions {
 	o := link.ServerOptions{
 		Form: form, Agents: s.Agents, Config: string(agentSpec.Resolve(&s.Options)), Identity: s.same,
-		Keeper: s.keeper, Places: s.linked.Agents, Keys: s.keys, Warn: s.Warn,
+		Keeper: s.keeper, Places: s.linked.Agents, Keys: s.keys, Before: s.before(), Warn: s.Warn,
 		NewPlace: func(name string, number int) error { s.linked.Agents[name] = number; return s.store() },
 		Stepped:  func(protocol.Receipt, *link.Status) {},
 		Tick:     s.tick,
@@ -342,6 +342,30 @@ func (s *service) linkOptions(form wire.Form) link.ServerOptions {
 		o.Deadline = *s.Deadline
 	}
 	return o
+}
+
+// before are the counts of the processes that served the run before: the journal's, and what status.json has beside it,
+// which may be a second old.
+func (s *service) before() link.Status {
+	var b link.Status
+	if text, err := os.ReadFile(s.folder.Path(statusName)); err == nil {
+		if json.Unmarshal(text, &b) != nil || b.Run != s.linked.Run {
+			b = link.Status{}
+		}
+	}
+	past := s.keeper.Past()
+	if b.Refused == nil {
+		b.Refused = map[string]int{}
+	}
+	for reason, n := range past.Refused {
+		b.Refused[reason] = max(b.Refused[reason], n) // the link refuses updates of its own
+	}
+	for name, number := range s.linked.Agents {
+		a, p := b.Agent(name, number), past.Agents[number]
+		a.Updates, a.Delay, a.UpMessages = p.Accepted, p.Delay, max(a.UpMessages, p.Received)
+		a.Up, a.Down = s.server.Traffic(number)
+	}
+	return b
 }
 
 // restored begins the metrics anew after the snapshot from which the run continues.
