@@ -151,17 +151,32 @@ func recompute(x *Node, weights []*Node, f func(x *Node, weights []*Node) *Node)
 
 // computeAfter is x, computed after the dependencies. The barrier adds 0 times an element of each, clipped to [-1, 1],
 // so that an infinite element does not give NaN.
+//
+// XLA would copy all that x is made of into every operation that reads x plus a number: with recomputed layers, the
+// adjoints of all later layers into those of each. So there the number is added to x's first element alone.
 func computeAfter(x *Node, dependencies ...*Node) *Node {
 	var sum *Node
 	for _, d := range dependencies {
-		first := make([]SliceAxisSpec, d.Rank())
-		for axis := range first {
-			first[axis] = AxisElem(0)
-		}
-		if len(first) > 0 {
-			d = Slice(d, first...)
-		}
-		sum = addTo(sum, ConvertDType(ClipScalar(Reshape(d), -1, 1), x.DType()))
+		sum = addTo(sum, ConvertDType(ClipScalar(Reshape(firstElement(d)), -1, 1), x.DType()))
 	}
-	return SchedulingBarrier(x, sum)
+	if !hasLoops(x.Graph()) {
+		return SchedulingBarrier(x, sum)
+	}
+	origin := make([]*Node, x.Rank())
+	for axis := range origin {
+		origin[axis] = Const(x.Graph(), int32(0))
+	}
+	return DynamicUpdateSlice(x, SchedulingBarrier(firstElement(x), sum), origin)
+}
+
+// firstElement is x's first element, in x's rank.
+func firstElement(x *Node) *Node {
+	if x.Rank() == 0 {
+		return x
+	}
+	first := make([]SliceAxisSpec, x.Rank())
+	for axis := range first {
+		first[axis] = AxisElem(0)
+	}
+	return Slice(x, first...)
 }

@@ -49,6 +49,16 @@ func ONNX(t testing.TB) *backend.Engine {
 	return e
 }
 
+// XLA opens the xla engine, or skips the test if it is not required.
+func XLA(t testing.TB) *backend.Engine {
+	t.Helper()
+	if os.Getenv(required["xla"]) != "1" {
+		t.Skipf("%s is not 1", required["xla"])
+	}
+	e, _ := open(t, "xla")
+	return e
+}
+
 // open opens an engine. It returns nil and what is missing if there is no library and the tests do not require it.
 func open(t testing.TB, name string) (e *backend.Engine, missing string) {
 	t.Helper()
