@@ -217,7 +217,7 @@ func (p plan) do(ctx context.Context, r run) (result, error) {
 	total, n := 0.0, 0
 	for !s.Server.Done() {
 		e, err := s.Step(ctx)
-		if errors.Is(err, virtual.ErrStuck) {
+		if errors.Is(err, protocol.ErrStuck) {
 			return out.collapsed(), nil
 		}
 		if err != nil {

@@ -122,9 +122,16 @@ func TestFederatedResumeOfAnother(t *testing.T) {
 	}
 }
 
-// Where every gradient is refused, one line says so.
+// Where every gradient is refused, one line says so, in a simulation and on a network.
 func TestFederatedStuck(t *testing.T) {
+	asAgents(t)
 	t.Chdir(t.TempDir())
+	for _, command := range []string{"simulate", "run"} { // the one advantage of a batch is 0
+		o := cli(t, "federated", command, "--agents", "2", "--set", "control.steps=1", "--out", command)
+		if o.code != exitFailed || !strings.HasPrefix(o.last(), "posttrain: after 0 updates no agent has work left: ") {
+			t.Errorf("%s: code %d: %s", command, o.code, o.err)
+		}
+	}
 	o := cli(t, simulate("--set", "lr=1e300", "--agents", "2", "--updates", "9", "--set", "control.steps=20", "--out",
 		"out")...)
 	if o.code != exitFailed || !strings.Contains(o.last(), "no agent has work left") &&

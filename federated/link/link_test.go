@@ -209,6 +209,36 @@ func TestRefusedUpdateIsDoneAgain(t *testing.T) {
 	}
 }
 
+// TestStuck: where every update is refused and no agent gets another task, the run ends with one line, also at the
+// agents. While an agent may still come, it waits.
+func TestStuck(t *testing.T) {
+	w := newWorld(t, 5, 3, false)
+	w.most, w.keeper.idle = 2, true
+	w.keeper.refuse = func(protocol.Update) bool { return true }
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	served, ends := make(chan error, 1), make(chan error, 2)
+	go func() { served <- w.serve(ctx) }()
+	first, second := w.agent("a-0"), w.agent("a-1")
+	refused := make(chan bool, 1)
+	first.Warn = func(format string, args ...any) {
+		if strings.Contains(fmt.Sprintf(format, args...), "refused (nonfinite)") {
+			refused <- true
+		}
+	}
+	go func() { ends <- RunAgent(ctx, first) }()
+	<-refused
+	go func() { ends <- RunAgent(ctx, second) }()
+	if err := <-served; !errors.Is(err, protocol.ErrStuck) {
+		t.Errorf("server: %v", err)
+	}
+	for range 2 {
+		if err := <-ends; err == nil || !strings.Contains(err.Error(), "no agent has work left") {
+			t.Errorf("agent: %v", err)
+		}
+	}
+}
+
 // TestManyAgents: 64 agents whose updates travel as objects. Nothing is left running after the end.
 func TestManyAgents(t *testing.T) {
 	before := runtime.NumGoroutine()

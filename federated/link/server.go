@@ -76,6 +76,7 @@ type member struct {
 	instance string // of the process that takes part; "" before it has joined since the server's start
 	joined   bool
 	gone     bool // it has said goodbye, or is revoked
+	left     bool // it is revoked
 	task     *protocol.Task
 	letter   *letter // that brings the task
 	receipt  *receipt
@@ -319,7 +320,34 @@ func (s *serving) receive(ctx context.Context, a *member, l *letter, u protocol.
 	if s.overdue && r.Accepted {
 		return s.late(ctx)
 	}
+	if s.stuck() {
+		return s.giveUp()
+	}
 	return nil
+}
+
+// stuck reports whether all agents of the run are here and wait, and no deadline is to come.
+func (s *serving) stuck() bool {
+	if s.round != nil || len(s.members) < s.Agents || s.Keeper.Done() {
+		return false
+	}
+	for _, a := range s.members {
+		if !a.left && (!a.joined || a.task != nil) {
+			return false
+		}
+	}
+	return true
+}
+
+// giveUp ends a run whose agents would wait for ever, and them.
+func (s *serving) giveUp() error {
+	for _, a := range s.members {
+		if err := s.publish(a, &letter{Op: opRefuse, Reason: protocol.ErrStuck.Error()}); err != nil {
+			s.Warn("agent %q: %s", a.name, err)
+		}
+	}
+	s.Tick(s.status)
+	return errors.Join(protocol.ErrStuck, s.nc.FlushTimeout(farewell))
 }
 
 // took reports a receipt that moved the server on.
@@ -482,7 +510,7 @@ func (s *serving) leave(ctx context.Context, a *member) error {
 	if err != nil {
 		return err
 	}
-	a.joined, a.gone, a.task, a.letter = false, true, nil, nil
+	a.joined, a.gone, a.left, a.task, a.letter = false, true, true, nil, nil
 	s.Warn("agent %q is revoked and leaves the run", a.name)
 	s.deliver(ctx, sends)
 	return nil

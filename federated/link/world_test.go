@@ -30,6 +30,7 @@ type sum struct {
 	stepped  func(version int)          // after each update; may be nil
 	crash    map[int]bool               // versions after which the server ends without a word
 	refuse   func(protocol.Update) bool // may be nil
+	idle     bool                       // who is refused gets no task
 	refusals int
 }
 
@@ -68,7 +69,11 @@ func (s *sum) Receive(u protocol.Update) (protocol.Receipt, []protocol.Send, err
 	}
 	if s.refuse != nil && s.refuse(u) {
 		s.refusals++
-		return protocol.Receipt{Reason: "nonfinite", Detail: "as the test wants"}, s.send(u.Agent), nil
+		r := protocol.Receipt{Reason: "nonfinite", Detail: "as the test wants"}
+		if s.idle {
+			return r, nil, nil
+		}
+		return r, s.send(u.Agent), nil
 	}
 	if len(u.Vectors) != 1 || len(u.Vectors[0]) != len(s.theta) {
 		return protocol.Receipt{Reason: "length", Detail: "want one vector"}, s.send(u.Agent), nil

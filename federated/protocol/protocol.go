@@ -19,6 +19,7 @@ package protocol
 import (
 	"context"
 	"encoding/json"
+	"errors"
 )
 
 // Kind says what a task asks for, and so what its update holds.
@@ -130,6 +131,10 @@ type Server interface {
 	State() (State, error)
 	Restore(State) error
 }
+
+// ErrStuck says that no agent has a task and the run has not ended: each has sent what was refused at the newest
+// parameters, and would send the same again.
+var ErrStuck = errors.New("no agent has work left")
 
 // State is a snapshot of a server or an agent: small facts as JSON, and vectors by name.
 type State struct {

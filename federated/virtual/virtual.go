@@ -11,7 +11,6 @@ package virtual
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -68,9 +67,6 @@ type job struct {
 	update protocol.Update
 	err    error
 }
-
-// ErrStuck says that no agent has work and the run has not ended.
-var ErrStuck = errors.New("no agent has work left")
 
 // New makes a simulation at time 0. All agents join, in order, unless an order says when they do.
 func New(server protocol.Server, agents []*protocol.Agent, times []float64) (*Simulation, error) {
@@ -147,7 +143,7 @@ func (s *Simulation) next() (Event, error) {
 		return Event{Entry: Entry{Deadline, 0}, Time: s.opened + s.Deadline}, nil
 	}
 	if e.Agent < 0 {
-		return e, ErrStuck
+		return e, protocol.ErrStuck
 	}
 	return e, nil
 }
@@ -155,7 +151,7 @@ func (s *Simulation) next() (Event, error) {
 // recorded takes the next event of the order.
 func (s *Simulation) recorded() (Event, error) {
 	if len(s.Order) == 0 {
-		return Event{}, fmt.Errorf("the recorded order ends: %w", ErrStuck)
+		return Event{}, fmt.Errorf("the recorded order ends: %w", protocol.ErrStuck)
 	}
 	e := Event{Entry: s.Order[0], Time: s.now}
 	if e.Agent < 0 || e.Agent >= len(s.Agents) {

@@ -337,7 +337,7 @@ func TestStuck(t *testing.T) {
 		_, err = s.Step(t.Context())
 		steps++
 	}
-	if !errors.Is(err, ErrStuck) || steps != 3 {
+	if !errors.Is(err, protocol.ErrStuck) || steps != 3 {
 		t.Errorf("after %d steps: %v", steps, err)
 	}
 }

@@ -233,7 +233,7 @@ func (m *simulating) follow(ctx context.Context) error {
 			return m.stopped()
 		}
 		if err != nil {
-			return m.stuck(err)
+			return m.explainStuck(m.clock.Server, err)
 		}
 		m.reportRefusal(bar, e)
 		if !e.Receipt.Stepped {
@@ -294,13 +294,13 @@ func (m *simulating) reportRefusal(bar run.Bar, e virtual.Event) {
 		e.Receipt.Detail))
 }
 
-// stuck explains a clock without events.
-func (m *simulating) stuck(err error) error {
-	if !errors.Is(err, virtual.ErrStuck) {
+// explainStuck says what to do where no agent has work left.
+func (o *Options) explainStuck(s protocol.Server, err error) error {
+	if !errors.Is(err, protocol.ErrStuck) {
 		return err
 	}
-	return fmt.Errorf("after %s no agent has work left: each one's last update was refused; want a smaller lr, or "+
-		"agents whose gradients are finite and not 0", m.count(m.clock.Server.Version()))
+	return fmt.Errorf("after %s %w: each one's last update was refused; want a smaller lr, or agents whose gradients "+
+		"are finite and not 0", o.count(s.Version()), protocol.ErrStuck)
 }
 
 // unit names what versions count.
@@ -359,7 +359,7 @@ func (m *simulating) compare(ctx context.Context, first side) (side, error) {
 				Dir: m.folder.Dir}
 		}
 		if err != nil {
-			return side{}, fmt.Errorf("compare %s: %w", m.Compare, o.stuck(err))
+			return side{}, fmt.Errorf("compare %s: %w", m.Compare, o.explainStuck(o.clock.Server, err))
 		}
 		if e.Receipt.Stepped {
 			records = append(records, recordOf(e, o.clock.Server.Version()))

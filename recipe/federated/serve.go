@@ -299,7 +299,7 @@ func (s *service) follow(ctx context.Context, nc *link.Conn) (string, error) {
 		return "", &recipe.Stopped{Where: fmt.Sprintf("at version %d, saved", s.server.Version()), Dir: s.folder.Dir}
 	}
 	if err != nil {
-		return "", err
+		return "", s.explainStuck(s.server, err)
 	}
 	return s.conclude()
 }
@@ -324,7 +324,7 @@ func (s *service) work(ctx context.Context, nc *link.Conn, form wire.Form) error
 	defer stop(nil)
 	go agents.watch(ctx, stop)
 	err = link.Serve(ctx, nc, s.linkOptions(form))
-	if cause := context.Cause(ctx); err != nil && cause != nil {
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, protocol.ErrStuck) {
 		return cause
 	}
 	return err
