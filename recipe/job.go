@@ -71,6 +71,9 @@ func (p Place) Check(resolved []byte) error {
 	if err != nil {
 		return fmt.Errorf("%s: there is no run in it (no config.yaml)", dir)
 	}
+	if of, here := config.CommandOf(stored), config.CommandOf(resolved); of != "" && of != here {
+		return fmt.Errorf("--resume %s: it is a run of posttrain %s: want one of posttrain %s", dir, of, here)
+	}
 	changed := config.Diff(identity(stored), identity(resolved))
 	if len(changed) == 0 {
 		return nil

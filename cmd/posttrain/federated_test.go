@@ -176,6 +176,8 @@ func TestFederatedFolders(t *testing.T) {
 	if exists("a.json") {
 		t.Error("refused credentials were written")
 	}
+	checkRefusal(t, cli(t, simulate("--resume", "served")...), faultCase{code: 1, says: []string{"--resume served",
+		"a run of posttrain federated run", "want one of posttrain federated simulate"}})
 }
 
 // TestLooseCredentials: a file that others may read is used, with a warning.

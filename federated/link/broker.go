@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -79,6 +80,9 @@ func (b *Broker) start(o BrokerOptions) error {
 	if !ready || !b.server.JetStreamEnabled() {
 		b.server.Shutdown()
 		b.server.WaitForShutdown()
+		if _, err := CheckListen(o.Listen); err != nil {
+			return err // another program was quicker
+		}
 		return fmt.Errorf("broker: listen %s, store %s: %s", o.Listen, o.Store, heard.worst())
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -114,6 +118,10 @@ func CheckListen(listen string) (local bool, err error) {
 		return false, err
 	}
 	l, err := net.Listen("tcp", listen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return false, fmt.Errorf("listen %s: address already in use: want another port, or end the program that has it",
+			listen)
+	}
 	if err != nil {
 		return false, fmt.Errorf("listen %s: %w", listen, errors.Unwrap(err))
 	}

@@ -3,8 +3,24 @@ package link
 import (
 	"errors"
 	"fmt"
+	"net"
 	"testing"
 )
+
+// TestAddressTaken: a program that takes the address at the last moment is named as one that had it before.
+func TestAddressTaken(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	_, before := CheckListen(taken.Addr().String())
+	_, after := StartBroker(BrokerOptions{Listen: taken.Addr().String(), Store: t.TempDir(), Run: "r"})
+	if want := fmt.Sprintf("listen %s: address already in use: want another port, or end the program that has it",
+		taken.Addr()); fmt.Sprint(before) != want || fmt.Sprint(after) != want {
+		t.Errorf("%v; %v", before, after)
+	}
+}
 
 // TestStoreLost: a broker that can no longer store messages ends the run once, with its first line about it.
 func TestStoreLost(t *testing.T) {

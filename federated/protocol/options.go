@@ -222,6 +222,9 @@ func (o Options) checkTogether(faults *fault.Faults) {
 		faults.Add("forget", *o.Forget, "absent drop remembers no agent; remove it")
 	}
 	o.checkPrivate(faults)
+	if b := o.Buffer; b != nil && o.Most() > 0 && *b > o.Most() {
+		faults.Add("buffer", *b, "the run ends after %d updates, before its first step: want at most that", o.Most())
+	}
 	if o.Most() == 0 && o.Samples == 0 {
 		key := "rounds"
 		if Asynchronous(o.Method) {
@@ -263,6 +266,9 @@ func (o Options) checkSecure(faults *fault.Faults) {
 			"or afedpg, vanilla or fedbuff with a buffer of 2 or more", o.Method)
 	case Asynchronous(o.Method) && *o.Buffer > o.Agents:
 		faults.Add("buffer", *o.Buffer, "a secure sum has each agent once: want at most agents, %d", o.Agents)
+	case Asynchronous(o.Method) && *o.Buffer > o.Oldest():
+		faults.Add("max_delay", *o.MaxDelay, "an update waits for the others of its sum: want at least buffer, %d",
+			*o.Buffer)
 	case o.Clip > 0:
 		faults.Add("clip", o.Clip, "the server sees no single update with secure: want 0, and privacy.clip for the "+
 			"agents' own bound")

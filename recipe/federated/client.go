@@ -45,6 +45,8 @@ func TakePart(ctx context.Context, c Client, r run.Reporter) error {
 		}
 	}
 	switch {
+	case c.Data != "":
+		return fmt.Errorf("--data %s: no workload has data of its own: remove it", c.Data)
 	case o.Server == "":
 		return errors.New("--server is missing: want a URL such as nats://127.0.0.1:4222, or --credentials FILE")
 	case o.Name == "":
@@ -70,9 +72,6 @@ func (c Client) build(number int, text string) (link.Worker, int, error) {
 	o, err := agentSpec.Parse("the server's configuration", []byte(text), config.Input{})
 	if err != nil {
 		return nil, 0, err
-	}
-	if c.Data != "" {
-		return nil, 0, fmt.Errorf("--data %s: workload %s has no data", c.Data, o.Workload)
 	}
 	w, err := o.NewWorkload(number)
 	if err != nil {

@@ -102,6 +102,7 @@ type service struct {
 	linked linked
 	keys   *link.Keys
 	local  bool // only this machine reaches the address
+	exists bool // the folder of a new run was there before it, empty
 	server protocol.Server
 	same   protocol.Identity
 	keeper *journal.Keeper
@@ -133,6 +134,7 @@ func Serve(ctx context.Context, o Service, r run.Reporter) (string, error) {
 	defer s.folder.Close()
 	nc, done, err := s.connect(nc)
 	if err != nil {
+		s.discard()
 		return "", err
 	}
 	defer done()
@@ -165,13 +167,22 @@ func (s *service) open() (err error) {
 		if s.folder, err = run.Open(dir); err == nil {
 			err = s.resume()
 		}
-	} else if s.folder, err = run.Create(s.Place.Out, strings.ReplaceAll(s.spec().Command, " ", "-")); err == nil {
+		return s.opened(err)
+	}
+	_, missing := os.Stat(s.Place.Out)
+	s.exists = s.Place.Out != "" && missing == nil
+	if s.folder, err = run.Create(s.Place.Out, strings.ReplaceAll(s.spec().Command, " ", "-")); err == nil {
 		s.linked = linked{Run: link.NewRunID(), Agents: map[string]int{}}
 		err = s.folder.WriteConfig(s.spec().Resolve(&s.Service))
 		if err == nil {
 			err = s.store()
 		}
 	}
+	return s.opened(err)
+}
+
+// opened completes a folder that was opened without an error.
+func (s *service) opened(err error) error {
 	if err == nil {
 		err = s.openKeys()
 	}
@@ -179,6 +190,23 @@ func (s *service) open() (err error) {
 		s.folder.Close()
 	}
 	return err
+}
+
+// discard removes the folder of a new run that has not begun. Everything in it is the run's.
+func (s *service) discard() {
+	if s.Place.Resume != "" {
+		return
+	}
+	entries, err := os.ReadDir(s.folder.Dir)
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(s.folder.Path(e.Name())))
+	}
+	if !s.exists {
+		err = errors.Join(err, os.Remove(s.folder.Dir))
+	}
+	if err != nil {
+		s.Warn("run folder %s cannot be removed: %s", s.folder.Dir, run.Cause(err))
+	}
 }
 
 // checkSame wants the options that the run was started with. Where it listens and how often it saves may change.
