@@ -1,6 +1,7 @@
 package control
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -120,27 +121,59 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
-// TestLimit: cartpole's episodes are cut after 500 steps.
+// TestLimit: cartpole's episodes are cut after 500 steps, and the last advantage has the value of the state after that;
+// an episode whose pole falls has none there.
 func TestLimit(t *testing.T) {
-	o := small("cartpole")
-	o.Steps, o.Hidden = 1100, nil
-	w, theta := started(t, o)
-	for i, k := range []float64{0.5, 1, 10, 4} { // logit of a push right: a controller that keeps the pole up
-		theta[i], theta[4+i] = -10*k, 10*k
+	for name, upright := range map[string]float64{"upright": 10, "falling": 0} {
+		o := small("cartpole")
+		o.Steps, o.Hidden, o.Normalize = 1100, nil, false
+		w, theta := started(t, o)
+		for i, k := range []float64{0.5, 1, 10, 4} { // logit of a push right: a controller that keeps the pole up
+			theta[i], theta[4+i] = -upright*k, upright*k
+		}
+		b, err := w.Collect(t.Context(), theta, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &b.(*batch).samples
+		last, next, fell := firstEnd(s)
+		if stats := b.Stats(); name == "upright" && (stats.Episodes != 2 || stats.Return != 500 || last != 499 || fell) {
+			t.Errorf("%+v, the first ends at step %d, want 2 episodes of return 500", stats, last)
+		}
+		if name == "falling" && (last > 400 || !fell) {
+			t.Errorf("an episode ends at step %d, want one whose pole falls", last)
+		}
+		w.critic.learned = w.before // as it was before the batch
+		future := o.Gamma * w.critic.value(next)
+		if fell {
+			future = 0
+		} else if math.Abs(future) < 1e-4 {
+			t.Fatalf("a future worth %v: want one that shows", future)
+		}
+		want := 1 + future - w.critic.value(s.row(s.observations, last))
+		nearAll(t, name+": the last advantage", s.advantages[last:last+1], []float64{want}, 1e-6)
 	}
-	b, err := w.Collect(t.Context(), theta, 0)
-	if err != nil {
-		t.Fatal(err)
+}
+
+// firstEnd is the last step of cartpole's first episode in a batch, with the state after it.
+func firstEnd(s *samples) (last int, next []float64, fell bool) {
+	e, next := new(cartpole), make([]float64, 4)
+	for ; last < s.n-1; last++ {
+		e.Set(s.row(s.observations, last), next)
+		_, fell = e.Step(s.row(s.actions, last), next)
+		for i, x := range s.row(s.observations, last+1) {
+			if math.Abs(x-next[i]) > 1e-4 { // the next step is of another episode
+				return last, next, fell
+			}
+		}
 	}
-	if s := b.Stats(); s.Episodes != 2 || s.Return != 500 {
-		t.Errorf("%+v, want 2 episodes of return 500", s)
-	}
+	return last, next, fell
 }
 
 func TestRefusedOptions(t *testing.T) {
 	cases := map[string]func(*Options){
 		`control.environment "acrobot": want cartpole or pendulum`: func(o *Options) { o.Environment = "acrobot" },
-		`control.steps 0: want a whole number, 1 or more`:          func(o *Options) { o.Steps = 0 },
+		`control.steps 0: want a whole number from 1 to 1048576`:   func(o *Options) { o.Steps = 0 },
 		`control.hidden [4 0]: want whole numbers from 1 to 65536`: func(o *Options) { o.Hidden = []int{4, 0} },
 		`control.gamma 2: want a number above 0`:                   func(o *Options) { o.Gamma = 2 },
 		`control.critic.lr 0: want a number above 0`:               func(o *Options) { o.Critic.LR = 0 },
