@@ -1,5 +1,6 @@
 # make test    all tests: offline, on a CPU, in minutes
 # make check   what else a change must pass: format, vet, tidy, a build without a C compiler, floors, every config
+# make xla     every test of the engines on xla too, in all variants, with XLA's own flags (needs a plugin; half an hour)
 # make bench   speed of posttrain; with PYTHON=venv/bin/python also of PyTorch and TRL; with DATA=pairs.jsonl.gz also on
 #              real pairs (bench/README.md)
 # make reliability  kills small runs at every rename, unlink, fsync, … and compares the bits (needs strace; minutes)
@@ -12,7 +13,7 @@ FUZZTIME ?= 60s
 PACKAGES ?= ./...
 DATA ?=
 
-.PHONY: test check format vet tidy static floors picture configs bench reliability fuzz
+.PHONY: test check format vet tidy static floors picture configs xla bench reliability fuzz
 
 test:
 	$(GO) test -timeout 15m ./...
@@ -45,6 +46,9 @@ picture:
 
 configs:
 	$(GO) test ./internal/config/... ./recipe ./eval/privacylens -run "Config|Options|Released|Reference|Faults|Settings"
+
+xla:
+	POSTTRAIN_REQUIRE_XLA=all $(GO) test -timeout 2h ./backend ./model ./train ./rollout ./grpo ./cmd/posttrain
 
 reliability:
 	@command -v strace >/dev/null || { echo "make reliability needs strace: apt-get install strace"; exit 1; }

@@ -67,6 +67,15 @@ func (r rounds) alternate(sides []*side, word string) ([]*series, error) {
 	return all, nil
 }
 
+// cpu is the least processor time of a round; 0: the side does not say it.
+func (s *series) cpu() float64 {
+	least := s.answers[0].CPU
+	for _, d := range s.answers {
+		least = min(least, d.CPU)
+	}
+	return least
+}
+
 // note keeps an answer; of one of the warm-up only the loss.
 func (s *series) note(d did, counts bool) {
 	s.losses, s.peakMB = append(s.losses, d.Loss), d.PeakRSSMB
@@ -129,11 +138,12 @@ func report(out io.Writer, title string, all []*series) {
 	first := all[0]
 	title = fmt.Sprintf("%s; %d rounds after the warm-up, losses agree (%.5f to %.5f)",
 		title, len(first.seconds), first.losses[0], first.losses[len(first.losses)-1])
-	header := "side\tmedian s\tfastest s\ttokens\tpeak MB\tof medians\tof fastest\tround by round, quartiles\t"
+	header := "side\tmedian s\tfastest s\tCPU s\ttokens\tpeak MB\tof medians\tof fastest\tround by round, quartiles\t"
 	table(out, title, header, func(w io.Writer) {
 		for i, s := range all {
 			m, f := median(s.seconds), slices.Min(s.seconds)
-			fmt.Fprintf(w, "%s\t%.4f\t%.4f\t%d\t%.0f\t", s.side.title(), m, f, s.side.ready.Tokens, s.peakMB)
+			fmt.Fprintf(w, "%s\t%.4f\t%.4f\t%.2f\t%d\t%.0f\t", s.side.title(), m, f, s.cpu(), s.side.ready.Tokens,
+				s.peakMB)
 			if i == 0 {
 				fmt.Fprintln(w, "1\t1\t1\t")
 				continue

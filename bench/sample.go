@@ -155,14 +155,14 @@ func compareTokens(a, b did) (same int, worst float64) {
 
 // rates prints the table of a comparison of sampling; ratios are rates over the first side's.
 func rates(out io.Writer, title string, all []*series, tokens int) {
-	header := "side\tmedian s\tfastest s\ttokens/s\tat the fastest\tpeak MB\t" +
+	header := "side\tmedian s\tfastest s\tCPU s\ttokens/s\tat the fastest\tpeak MB\t" +
 		"rate to the first's\tround by round, quartiles\t"
 	table(out, fmt.Sprintf("%s; %d rounds after the warm-up", title, len(all[0].seconds)), header, func(w io.Writer) {
 		for _, s := range all {
 			r := ratios(all[0], s)
 			m, f := median(s.seconds), slices.Min(s.seconds)
-			fmt.Fprintf(w, "%s\t%.4f\t%.4f\t%.0f\t%.0f\t%.0f\t%.2f\t%.2f (%.2f to %.2f)\t\n", s.side.title(), m, f,
-				float64(tokens)/m, float64(tokens)/f, s.peakMB, median(all[0].seconds)/m,
+			fmt.Fprintf(w, "%s\t%.4f\t%.4f\t%.2f\t%.0f\t%.0f\t%.0f\t%.2f\t%.2f (%.2f to %.2f)\t\n", s.side.title(), m, f,
+				s.cpu(), float64(tokens)/m, float64(tokens)/f, s.peakMB, median(all[0].seconds)/m,
 				median(r), quantile(r, 0.25), quantile(r, 0.75))
 		}
 	})

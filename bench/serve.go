@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/gomlx/compute/dtypes"
@@ -37,6 +38,7 @@ type did struct {
 	Seconds   float64 `json:"seconds"`
 	Loss      float64 `json:"loss"`
 	PeakRSSMB float64 `json:"peak_rss_mb"`
+	CPU       float64 `json:"cpu_seconds,omitempty"` // of all threads, which other programs' load changes less
 
 	Tokens int         `json:"tokens,omitempty"` // sampled
 	IDs    [][]int32   `json:"ids,omitempty"`    // the sampled tokens, if they were asked for
@@ -132,18 +134,28 @@ func obey(in io.Reader, out io.Writer, r ready, want string, all map[string]work
 		if !ok || err != nil {
 			return fmt.Errorf("%q: want %s", lines.Text(), want)
 		}
-		begin := time.Now()
+		begin, used := time.Now(), cpuSeconds()
 		d, err := f(n)
 		if err != nil {
 			return err
 		}
 		_, peak := memoryOf("self")
+		d.CPU = cpuSeconds() - used
 		d.Did, d.Seconds, d.PeakRSSMB = word, cmp.Or(d.Seconds, time.Since(begin).Seconds()), peak
 		if err := say(d); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// cpuSeconds is what this process has used of the processors.
+func cpuSeconds() float64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
 
 // memoryOf is what a process (a number, or self) holds, and the most it has held, in MB. Both are 0 on systems other

@@ -9,14 +9,37 @@ import (
 )
 
 // required are the environment variables that make tests fail instead of skip if an engine's library is missing. Tests
-// run on xla only if its variable is 1: compiling their programs takes minutes.
+// run on xla only if its variable is 1, or all.
 var required = map[string]string{"onnx": "POSTTRAIN_REQUIRE_ONNX", "xla": "POSTTRAIN_REQUIRE_XLA"}
+
+// quickFlags make XLA compile about five times as fast. Programs are slower and their sums are rounded in other places.
+const quickFlags = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false " +
+	"--xla_cpu_parallel_codegen_split_count=1"
+
+// The variable must be there before XLA reads it, which it does once, and be passed on to child processes.
+func init() {
+	if _, has := os.LookupEnv("XLA_FLAGS"); !has && os.Getenv(required["xla"]) == "1" {
+		os.Setenv("XLA_FLAGS", quickFlags)
+	}
+}
+
+// isRequired reports whether tests fail instead of skip if an engine's library is missing.
+func isRequired(name string) bool {
+	value := os.Getenv(required[name])
+	return value == "1" || value == "all"
+}
+
+// AllVariants reports whether a test has time for what it also shows in another form, such as one objective of many. On
+// xla, where each form is compiled for seconds, only if POSTTRAIN_REQUIRE_XLA is all.
+func AllVariants(e *backend.Engine) bool {
+	return e.Name != "xla" || os.Getenv(required["xla"]) == "all"
+}
 
 // Engines opens the go engine, onnx if its library is found, and xla if it is required. The test's cleanup closes them.
 func Engines(t testing.TB) []*backend.Engine {
 	t.Helper()
 	engines, names := []*backend.Engine{Go(t)}, []string{"onnx"}
-	if os.Getenv(required["xla"]) == "1" {
+	if isRequired("xla") {
 		names = append(names, "xla")
 	}
 	for _, name := range names {
@@ -63,9 +86,9 @@ func XLA(t testing.TB) *backend.Engine {
 func open(t testing.TB, name string) (e *backend.Engine, missing string) {
 	t.Helper()
 	for _, s := range backend.List() {
-		if s.Name == name && !s.Present {
-			if key := required[name]; os.Getenv(key) == "1" {
-				t.Fatalf("%s=1: %s", key, s.Detail)
+		if s.Name == name && !s.Present { // a plugin that is present has its own name
+			if key := required[name]; isRequired(name) {
+				t.Fatalf("%s=%s: %s", key, os.Getenv(key), s.Detail)
 			}
 			return nil, s.Detail + ": " + s.HowToGet
 		}
