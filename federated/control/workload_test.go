@@ -137,7 +137,8 @@ func TestLimit(t *testing.T) {
 		}
 		s := &b.(*batch).samples
 		last, next, fell := firstEnd(s)
-		if stats := b.Stats(); name == "upright" && (stats.Episodes != 2 || stats.Return != 500 || last != 499 || fell) {
+		stats := b.Stats()
+		if name == "upright" && (stats.Episodes != 2 || stats.Return != 500 || last != 499 || fell) {
 			t.Errorf("%+v, the first ends at step %d, want 2 episodes of return 500", stats, last)
 		}
 		if name == "falling" && (last > 400 || !fell) {

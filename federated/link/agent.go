@@ -42,6 +42,8 @@ type AgentOptions struct {
 	Build func(number int, config string) (w Worker, d int, err error)
 	Said  func(format string, args ...any) // one line for each update
 	Warn  func(format string, args ...any)
+
+	pace pace // none: usual
 }
 
 // working is an agent's process. One goroutine owns it, and one at a time works for it.
@@ -84,6 +86,9 @@ type job struct {
 func RunAgent(ctx context.Context, o AgentOptions) error {
 	if err := CheckName(o.Name); err != nil {
 		return err
+	}
+	if o.pace == (pace{}) {
+		o.pace = usual
 	}
 	if c := o.Credentials; c != nil && c.Agent != o.Name {
 		return fmt.Errorf("credentials of agent %q, want those of agent %q", c.Agent, o.Name)
@@ -235,14 +240,14 @@ func (a *working) listen() (err error) {
 	return err
 }
 
-// How soon an agent asks again: without an answer at first, after it has sent an update, and while it works or waits.
-// An update is sent again where the server has not heard of it for resendAfter.
-const (
-	askSoon     = 250 * time.Millisecond
-	askSent     = 5 * time.Second
-	askLate     = 15 * time.Second
-	resendAfter = 10 * time.Second
-)
+// askSoon is how soon an agent asks again without an answer at first.
+const askSoon = 250 * time.Millisecond
+
+// pace is how soon an agent asks again after it has sent an update, and while it works or waits. An update is sent again
+// where the server has not heard of it for resend. All of it is for messages that were lost.
+type pace struct{ sent, late, resend time.Duration }
+
+var usual = pace{5 * time.Second, 15 * time.Second, 10 * time.Second}
 
 func (a *working) loop(ctx context.Context) error {
 	timer := time.NewTimer(0)
@@ -291,7 +296,7 @@ func (a *working) askAgain() time.Duration {
 		a.ask(opAsk)
 	}
 	a.asked++
-	return min(askSoon<<min(a.asked, 10), askLate)
+	return min(askSoon<<min(a.asked, 10), a.pace.late)
 }
 
 // ask sends a letter. One that is lost is sent again by the timer.
@@ -346,9 +351,9 @@ func (a *working) read(ctx context.Context, m *nats.Msg) (soon time.Duration, st
 		return 0, false, err
 	case resend && (l.Op != opTask || l.Key == a.doing):
 		a.start(ctx, a.send)
-		return askLate, false, nil
+		return a.pace.late, false, nil
 	case l.Op != opTask:
-		return askLate, false, nil
+		return a.pace.late, false, nil
 	}
 	if l.Key.Kind == protocol.Stop {
 		a.ask(opBye)
@@ -356,7 +361,7 @@ func (a *working) read(ctx context.Context, m *nats.Msg) (soon time.Duration, st
 		return 0, true, nil
 	}
 	a.take(ctx, l)
-	return askLate, false, nil
+	return a.pace.late, false, nil
 }
 
 // configure builds the worker at the first hello. At later ones, after the server has restarted, it only joins again.
@@ -452,7 +457,7 @@ func (a *working) take(ctx context.Context, l *letter) {
 	switch {
 	case a.job != nil && a.doing == l.Key:
 		return
-	case have && time.Since(a.sent) < resendAfter:
+	case have && time.Since(a.sent) < a.pace.resend:
 		return // it is on its way
 	}
 	a.cancel()
@@ -489,7 +494,7 @@ func (a *working) finished(ctx context.Context, err error) (soon time.Duration, 
 	a.job = nil
 	switch {
 	case ctx.Err() != nil:
-		return askLate, nil
+		return a.pace.late, nil
 	case errors.Is(err, errTask) && a.failed != a.doing:
 		a.failed = a.doing
 		a.Warn("%s; joining again", err)
@@ -503,7 +508,7 @@ func (a *working) finished(ctx context.Context, err error) (soon time.Duration, 
 		return 0, err
 	}
 	a.sent, a.stumbled = time.Now(), 0
-	return askSent, nil
+	return a.pace.sent, nil
 }
 
 // Errors of a job that may pass.

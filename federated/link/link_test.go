@@ -135,17 +135,17 @@ func TestServerRestarts(t *testing.T) {
 }
 
 // TestLostAcknowledgements: a server that ends after an update is durable and before the log or the agent hears of it
-// finds the duplicate, and the agent has its next task at once.
+// finds the duplicate, and the agent has its next task without waiting for a timer.
 func TestLostAcknowledgements(t *testing.T) {
 	for _, d := range []int{5, 50_000} {
 		w := newWorld(t, d, 12, false)
 		w.keeper.crash = map[int]bool{1: true, 4: true, 5: true, 9: true}
-		ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
 		ended := make(chan error, 1)
 		o := w.agent("a-0")
+		o.pace = pace{time.Hour, time.Hour, time.Hour}
 		go func() { ended <- RunAgent(ctx, o) }()
-		began := time.Now()
 		for range w.keeper.crash {
 			if err := w.serve(ctx); err != errCrash {
 				t.Fatal(err)
@@ -156,9 +156,6 @@ func TestLostAcknowledgements(t *testing.T) {
 		}
 		if err := <-ended; err != nil {
 			t.Error(err)
-		}
-		if took := time.Since(began); took > 9*time.Second {
-			t.Errorf("it took %v: the agent waited for a timer", took)
 		}
 		w.checkApplied()
 	}
