@@ -2,7 +2,6 @@ package backend
 
 import (
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/gomlx/compute"
@@ -31,7 +30,9 @@ type Engine struct {
 	Name   string // go, onnx or xla
 	Detail string // its library: version, devices, place
 	Wants  Wants
-	// Warning says why auto did not choose a faster engine that is installed; nil without a reason.
+	// Why says why auto chose this engine; "" if it did not. Warning says why it did not open a faster one that is
+	// installed; nil without a reason.
+	Why     string
 	Warning error
 
 	owner compute.Backend // the backend that buffers name: Backend itself, or the one that it decorates
@@ -41,8 +42,8 @@ const specs = "auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGI
 
 // Open opens the engine of a spec: auto, go, onnx[:LIBRARY] or xla[:cpu|:cuda|:PLUGIN[,options]].
 //
-// auto (or "") is onnx if its library is found and loads, and go otherwise, never xla; see [Engine.Warning]. Nothing is
-// downloaded: the error for a missing library says how to get it.
+// auto (or "") is that of [OpenAuto] for a job of which nothing is known. Nothing is downloaded: the error for a
+// missing library says how to get it.
 func Open(spec string) (e *Engine, err error) {
 	defer catchPanic(&err, "open "+spec)
 	name, arg, hasArg := strings.Cut(spec, ":")
@@ -54,7 +55,7 @@ func Open(spec string) (e *Engine, err error) {
 	}
 	switch name {
 	case "", "auto":
-		return openAuto()
+		return OpenAuto(Job{})
 	case "go":
 		return openGo()
 	case "onnx":
@@ -63,44 +64,6 @@ func Open(spec string) (e *Engine, err error) {
 		return openXLA(arg)
 	}
 	return nil, fmt.Errorf("backend %q: unknown: want %s", spec, specs)
-}
-
-// Auto is the name of the engine that auto opens on this machine, which it tries. A run stores it in its config, so
-// that it resumes on the engine that it started on. The warning is that of [Engine.Warning]. If the environment names
-// a library that does not exist, Auto is still onnx: opening it is then an error, since the user wants it.
-func Auto() (name string, warning error) {
-	e, err := openAuto()
-	if err != nil {
-		return "onnx", nil
-	}
-	defer e.Close()
-	return e.Name, e.Warning
-}
-
-func openAuto() (*Engine, error) {
-	named := onnxBuilt && os.Getenv(onnxLibraryEnv) != ""
-	if !named && !statusONNX().Present {
-		return openGo()
-	}
-	e, err := tryONNX()
-	if err == nil {
-		return e, nil
-	}
-	if !statusONNX().Present {
-		return nil, fmt.Errorf("%w (the backend go needs no library)", err)
-	}
-	slow, goErr := openGo()
-	if goErr != nil {
-		return nil, goErr
-	}
-	slow.Warning = fmt.Errorf("%w: the slower backend go is used instead", err)
-	return slow, nil
-}
-
-// tryONNX opens onnx; a library that is too old or damaged may panic.
-func tryONNX() (e *Engine, err error) {
-	defer catchPanic(&err, "open onnx")
-	return openONNX("")
 }
 
 // Close frees the engine. Its programs and buffers must not be used afterwards.

@@ -107,7 +107,7 @@ func TestAutoWantsTheNamedLibrary(t *testing.T) {
 		if err == nil {
 			e.Close()
 		}
-		if pinned, _ := backend.Auto(); backendtest.Cgo != (pinned == "onnx") {
+		if pinned, _, _ := backend.Auto(backend.Job{}); backendtest.Cgo != (pinned == "onnx") {
 			t.Errorf("%s: auto is %s, want onnx if and only if it is built in", path, pinned)
 		}
 		if !backendtest.Cgo {
@@ -149,7 +149,7 @@ func TestAutoIsGoIfTheLibraryDoesNotLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer e.Close()
-		name, warning := backend.Auto()
+		name, _, warning := backend.Auto(backend.Job{})
 		if e.Name != "go" || name != "go" || warning == nil || e.Warning == nil ||
 			warning.Error() != e.Warning.Error() || !strings.Contains(warning.Error(), broken) ||
 			!strings.HasSuffix(warning.Error(), ": the slower backend go is used instead") ||
@@ -191,7 +191,7 @@ func TestNothingIsSearchedInTheCurrentFolder(t *testing.T) {
 			strings.Contains(err.Error(), "too short") {
 			t.Errorf("%+v: xla: %v", c, err)
 		}
-		if name, warning := backend.Auto(); name != "go" || warning != nil {
+		if name, _, warning := backend.Auto(backend.Job{}); name != "go" || warning != nil {
 			t.Errorf("%+v: auto is %s, %v", c, name, warning)
 		}
 	}

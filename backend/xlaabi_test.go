@@ -13,8 +13,8 @@ import (
 	"github.com/posttrain/posttrain/backend"
 )
 
-// TestPluginsThatAreNone: a library that is no PJRT plugin, or has a version that go-xla's calls do not fit, is one line
-// that says what was found; nothing of it is called.
+// TestPluginsThatAreNone: a library that is no PJRT plugin, or has a version that go-xla's calls do not fit, is one
+// line that says what was found; nothing of it is called.
 func TestPluginsThatAreNone(t *testing.T) {
 	compiler, err := exec.LookPath("cc")
 	if err != nil {

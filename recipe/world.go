@@ -43,19 +43,28 @@ func OpenWorld(engine, folder string, o train.Options) (*World, error) {
 // Close closes the engine.
 func (w *World) Close() { w.Engine.Close() }
 
-// PinBackend replaces auto by the engine that it means on this machine.
-func PinBackend(spec *string, r run.Reporter) {
-	if *spec == "auto" {
-		var warning error
-		*spec, warning = backend.Auto()
-		WarnEngine(warning, r)
+// PinBackend replaces auto by the engine that it means on this machine for training a model, and says which and why.
+func PinBackend(spec *string, folder string, o train.Options, samples bool, r run.Reporter) {
+	if *spec != "auto" {
+		return
 	}
+	j := local.Job(folder)
+	j.Sampling = samples
+	j.BFloat16 = j.BFloat16 && o.DType == "auto"
+	j.Must = o.DType == "bfloat16" || o.Moments == "bfloat16"
+	var why string
+	var warning error
+	*spec, why, warning = backend.Auto(j)
+	ReportEngine(&backend.Engine{Name: *spec, Why: why, Warning: warning}, r)
 }
 
-// WarnEngine reports an engine's warning, if there is one.
-func WarnEngine(warning error, r run.Reporter) {
-	if warning != nil {
-		run.Listen(r).Warn("%v", warning)
+// ReportEngine says why auto chose an engine, if it did, and why not a faster one that is installed.
+func ReportEngine(e *backend.Engine, r run.Reporter) {
+	if e.Why != "" {
+		run.Listen(r).Say("engine %s: %s", e.Name, e.Why)
+	}
+	if e.Warning != nil {
+		run.Listen(r).Warn("%v", e.Warning)
 	}
 }
 

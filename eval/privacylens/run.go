@@ -76,7 +76,7 @@ func Run(ctx context.Context, o Options, place Place, r run.Reporter) (Result, e
 	}
 	if o.Agent.Backend == "auto" {
 		var warning error
-		if o.Agent.Backend, warning = backend.Auto(); warning != nil {
+		if o.Agent.Backend, _, warning = backend.Auto(backend.Job{Sampling: true}); warning != nil {
 			run.Listen(r).Warn("%v", warning)
 		}
 	}

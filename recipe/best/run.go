@@ -104,7 +104,7 @@ func ask(
 		return nil, nil, err
 	}
 	defer m.Close()
-	recipe.WarnEngine(m.Engine.Warning, r)
+	recipe.ReportEngine(m.Engine, r)
 	cases := o.Cases(set, o.Answers)
 	eval.SeedDraws(cases, o.Seed)
 	if cases, _, err = o.Fit(m, cases, r); err != nil {

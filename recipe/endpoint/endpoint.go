@@ -111,7 +111,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) error {
 		return err
 	}
 	defer m.Close()
-	recipe.WarnEngine(m.Engine.Warning, r)
+	recipe.ReportEngine(m.Engine, r)
 	server := o.server(m)
 	if tcp, ok := l.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && server.Token == "" {
 		const open = "addr %s: everyone who can reach this machine is served: set a token in %s"

@@ -73,7 +73,7 @@ func (e *evaluation) askModel(ctx context.Context) error {
 		return err
 	}
 	defer m.Close()
-	recipe.WarnEngine(m.Engine.Warning, e)
+	recipe.ReportEngine(m.Engine, e)
 	if e.cases, e.result.Left, err = e.o.Fit(m, e.cases, e); err != nil {
 		return err
 	}

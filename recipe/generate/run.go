@@ -75,7 +75,7 @@ func open(o Options, r run.Reporter) (*generator, error) {
 	if g.model, err = local.Open(o.Backend, o.Model); err != nil {
 		return nil, err
 	}
-	recipe.WarnEngine(g.model.Engine.Warning, g)
+	recipe.ReportEngine(g.model.Engine, g)
 	g.encoder.Tokenizer = g.model.Tokenizer
 	err = recipe.CheckLength(o.MaxNew, DefaultMaxNew, g.positions())
 	if err == nil && o.Chat && !g.model.Tokenizer.HasTemplate() {

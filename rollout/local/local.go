@@ -71,7 +71,7 @@ func Open(engine, folder string) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := backend.Open(engine)
+	e, err := open(engine, jobOf(m.Config))
 	if err != nil {
 		return nil, err
 	}
@@ -88,6 +88,32 @@ func Open(engine, folder string) (*Model, error) {
 	live := func() []compute.Buffer { return weights }
 	s := rollout.NewCached(e, m.Config, live, rollout.Options{Graph: graph, Decoder: t})
 	return &Model{e, m, t, s, weights}, nil
+}
+
+// open opens an engine to sample with.
+func open(engine string, j backend.Job) (*backend.Engine, error) {
+	if j.Sampling = true; engine == "auto" || engine == "" {
+		return backend.OpenAuto(j)
+	}
+	return backend.Open(engine)
+}
+
+// Job is what the choice of an engine asks about a model folder. It is empty if its config cannot be read: loading the
+// model says why.
+func Job(folder string) (j backend.Job) {
+	fsys, name, err := FS(folder)
+	if err != nil {
+		return j
+	}
+	c, err := model.ReadConfig(fsys, name)
+	if err != nil {
+		return j
+	}
+	return jobOf(c)
+}
+
+func jobOf(c *model.Config) backend.Job {
+	return backend.Job{BFloat16: c.DType == "bfloat16", Parameters: c.ParamCount()}
 }
 
 // forget frees the host's copy of the weights, which the engine has, before prompts and caches need the memory.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs everything that needs a GPU: engines, parity, the quick start, speed. UNTESTED: see docs/gpu.md.
+# Runs everything that needs a GPU: engines, parity, the quick start, speed. Not run on a GPU yet: see docs/gpu.md.
 #
 #   scripts/gpu/run.sh /path/to/xla_cuda_plugin.so [PYTHON with torch, transformers and trl]
 set -euo pipefail
