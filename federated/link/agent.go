@@ -68,6 +68,7 @@ type working struct {
 	joined bool
 
 	doing    taskKey   // what the job is about
+	whole    bool      // it failed: the next join asks for all of it
 	job      *job      // nil: idle
 	sent     time.Time // the update of doing, to the log; zero: not yet
 	asked    int       // questions in a row without an answer
@@ -243,8 +244,8 @@ func (a *working) listen() (err error) {
 // askSoon is how soon an agent asks again without an answer at first.
 const askSoon = 250 * time.Millisecond
 
-// pace is how soon an agent asks again after it has sent an update, and while it works or waits. An update is sent again
-// where the server has not heard of it for resend. All of it is for messages that were lost.
+// pace is how soon an agent asks again after it has sent an update, and while it works or waits. An update is sent
+// again where the server has not heard of it for resend. All of it is for messages that were lost.
 type pace struct{ sent, late, resend time.Duration }
 
 var usual = pace{5 * time.Second, 15 * time.Second, 10 * time.Second}
@@ -304,7 +305,7 @@ func (a *working) ask(what op) {
 	l := &letter{Op: what}
 	if what == opJoin {
 		identity := a.worker.Identity()
-		l.Identity = &identity
+		l.Identity, l.Whole = &identity, a.whole
 	}
 	m, err := a.sealed(l, subject(a.Run, "ask", a.Name))
 	if err == nil {
@@ -344,7 +345,7 @@ func (a *working) read(ctx context.Context, m *nats.Msg) (soon time.Duration, st
 	case a.worker == nil:
 		return askSoon, false, nil // the answer to an older question
 	}
-	a.joined, a.asked = true, 0
+	a.joined, a.whole, a.asked = true, false, 0
 	resend, err := a.settle(l.Receipt)
 	switch {
 	case err != nil:
@@ -498,7 +499,7 @@ func (a *working) finished(ctx context.Context, err error) (soon time.Duration, 
 	case errors.Is(err, errTask) && a.failed != a.doing:
 		a.failed = a.doing
 		a.Warn("%s; joining again", err)
-		a.joined = false
+		a.joined, a.whole = false, true
 		return 0, nil
 	case errors.Is(err, errTransport):
 		a.stumbled++

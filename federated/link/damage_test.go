@@ -184,6 +184,53 @@ func TestProtocolVersion(t *testing.T) {
 	}
 }
 
+// TestJoinsTwice: an agent whose first greeting was answered late joins twice, and finds its task where the first
+// answer says. One that asks for the whole task gets it in a new place.
+func TestJoinsTwice(t *testing.T) {
+	w := newWorld(t, 100_000, 1, false)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	served := make(chan error, 1)
+	go func() { served <- w.serve(ctx) }()
+	nc, _ := w.open()
+	answers, err := nc.SubscribeSync(instanceOf(subject(w.run, "to", "a"), "x"))
+	q, bad := newQuad(w.d, 0)
+	if err != nil || bad != nil {
+		t.Fatal(err, bad)
+	}
+	identity := q.Workload.Identity()
+	ask := func(l letter) *letter {
+		l.Run, l.Agent, l.Instance, l.Protocol = w.run, "a", "x", protocol.Version
+		m, err := l.seal(subject(w.run, "ask", "a"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var answer *letter
+		waitFor(t, "an answer", func() bool {
+			nc.PublishMsg(m) // the server may not listen yet
+			got, err := answers.NextMsg(10 * time.Second)
+			if err == nil {
+				answer, err = unseal(got, w.run, "")
+			}
+			return err == nil
+		})
+		return answer
+	}
+	ask(letter{Op: opHello})
+	first := ask(letter{Op: opJoin, Identity: &identity})
+	ask(letter{Op: opHello})
+	second := ask(letter{Op: opJoin, Identity: &identity})
+	whole := ask(letter{Op: opJoin, Identity: &identity, Whole: true})
+	if first.Object == nil || second.Object == nil || *first.Object != *second.Object {
+		t.Errorf("%+v, then %+v", first.Object, second.Object)
+	}
+	if whole.Object == nil || whole.Object.Place == first.Object.Place {
+		t.Errorf("%+v, whole %+v", first.Object, whole.Object)
+	}
+	stop()
+	<-served
+}
+
 // TestUnsentUpdateIsSentAgain: a process that ends after its update is on the disk and before it is sent does not work
 // at it again.
 func TestUnsentUpdateIsSentAgain(t *testing.T) {

@@ -76,9 +76,10 @@ func (s *serving) hello(ctx context.Context, l *letter) error {
 	}
 	if a.instance != l.Instance {
 		a.traffic.Socket = Traffic{} // another process counts from zero
+		a.instance, a.joined, a.letter = l.Instance, false, nil
 	}
 	a.traffic.seen(l)
-	a.instance, a.joined, a.gone, a.letter = l.Instance, false, false, nil
+	a.gone = false
 	return s.publish(a, &letter{Op: opConfig, Config: &runConfig{Number: a.number, Agents: s.Agents, Text: s.Config,
 		Type: string(s.Form.Type)}})
 }
@@ -147,13 +148,18 @@ func (s *serving) bucket(ctx context.Context, direction, agent string) (jetstrea
 	return s.js.Stream(ctx, "OBJ_"+name)
 }
 
-// join compares what the agent trains with what the server does, and sends its task.
+// join compares what the agent trains with what the server does, and sends its task. A process that greets twice, since
+// the first answer was late, joins twice: its task stays in its place, where it may be reading it.
 func (s *serving) join(ctx context.Context, a *member, l *letter) error {
 	if l.Identity == nil {
 		return s.reject(l, errors.New("it does not say what it trains"))
 	}
 	if err := compare(*l.Identity, s.Identity); err != nil {
 		return s.reject(l, err)
+	}
+	if a.joined && !l.Whole {
+		s.send(ctx, a)
+		return nil
 	}
 	sends, err := s.Keeper.Join(a.number)
 	if err != nil {

@@ -47,6 +47,7 @@ type letter struct {
 	Object  *object `json:"object,omitempty"`
 
 	Identity *protocol.Identity `json:"identity,omitempty"` // join
+	Whole    bool               `json:"whole,omitempty"`    // join: the agent wants its task with all vectors
 	Config   *runConfig         `json:"config,omitempty"`   // config
 	Receipt  *receipt           `json:"receipt,omitempty"`
 	Reason   string             `json:"reason,omitempty"` // refuse: one line
