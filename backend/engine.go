@@ -20,6 +20,8 @@ type Wants struct {
 	// Tokens is the best number of tokens for one program of a training step. More are no faster, but cost memory and
 	// padding. 0: all tokens of the step.
 	Tokens int
+	// Shapes is the most different shapes of batches in a run, since each is compiled. 0: any number.
+	Shapes int
 	// LiveGraphs is the number of compiled programs that one [Cache] keeps. On onnx each holds its own arena.
 	LiveGraphs int
 }

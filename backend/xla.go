@@ -36,7 +36,16 @@ func openXLA(arg string) (*Engine, error) {
 		return nil, fmt.Errorf("backend xla: open %q: %s", config, pluginFault(err))
 	}
 	detail := describePlugin(b.(*xla.Backend))
-	return &Engine{Backend: b, owner: b, Name: "xla", Detail: detail, Wants: Wants{BFloat16: true, LiveGraphs: 32}}, nil
+	return &Engine{Backend: b, owner: b, Name: "xla", Detail: detail, Wants: wantsXLA(plugin)}, nil
+}
+
+// wantsXLA asks for batches that fill the device. More tokens would cost memory alone.
+func wantsXLA(plugin string) Wants {
+	w := Wants{BFloat16: true, Tokens: 2048, Shapes: 8, LiveGraphs: 32}
+	if pjrt.IsCUDAName(plugin) {
+		w.Tokens = 8192
+	}
+	return w
 }
 
 // pluginFault gives go-xla's reason in one line, without the words before it that repeat the file's name.

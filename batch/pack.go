@@ -28,6 +28,9 @@ type Layout struct {
 	Tokens   int // tokens of a part that Split makes; 0: all groups are one part
 	Shortest int // tokens of the shortest row that Split makes; see Fit
 	Slots    int // sixteenths of a part's tokens that have a slot in most parts, or 16; see Fit
+
+	Few    int     // most shapes of parts; 0: any number
+	Shapes []Shape // those that Split makes, see Fit; nil: any
 }
 
 // Packed is a batch of groups laid out in rows, in the form that package model reads. Arrays are row-major int32.

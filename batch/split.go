@@ -15,8 +15,8 @@ type Part struct {
 }
 
 // Fit completes a layout for groups like these: with the shortest row that is worth a compiled shape of its own (most
-// of the groups fit into it; shorter ones share it, as far as a part may hold several), and with the share of
-// predicted tokens.
+// of the groups fit into it; shorter ones share it, as far as a part may hold several), with the share of predicted
+// tokens, and with l.Few shapes at most where that is not 0.
 func (l Layout) Fit(groups []Group) Layout {
 	if l.Tokens == 0 || len(groups) == 0 {
 		return l
@@ -30,6 +30,9 @@ func (l Layout) Fit(groups []Group) Layout {
 	l.Shortest = min(roundUp(lens[int(most*float64(len(lens)-1))], tile), l.Tokens)
 	mean, deviation := l.slotShare(groups)
 	l.Slots = min(16, int(math.Ceil(16*(mean+0.75*deviation))))
+	if l.Few > 0 {
+		l.Shapes = l.fewShapes(groups)
+	}
 	return l
 }
 
@@ -118,12 +121,16 @@ type draft struct {
 	plan
 	most    int // rows
 	members []int
+	shapes  []Shape // one of which it takes, the largest first; nil: any
 }
 
 // newDraft has rows for a group as the first and longest: as many as make up l.Tokens, at least those of the group,
 // and not more than l.Pad groups can need. Both the length of rows, in units of the shortest, and their number are
 // powers of two: shapes are few, and equal groups fill parts of equal shape.
 func newDraft(g Group, l Layout) *draft {
+	if shapes := l.shapesFor(g); shapes != nil {
+		return &draft{plan: plan{len: shapes[0].Len}, most: shapes[0].Rows, shapes: shapes}
+	}
 	units := g.units(l.Share)
 	longest := slices.Max(units)
 	d := &draft{plan: plan{len: l.Shortest}}
@@ -149,7 +156,8 @@ func (d *draft) add(i int, g Group, share bool) bool {
 	for _, n := range g.units(share) {
 		d.row = append(d.row, d.place(n))
 	}
-	if len(d.used) > d.most || slices.Max(d.used) > d.len {
+	tooManySlots := d.shapes != nil && d.slots+g.AnswerTokens() > d.shapes[0].Slots
+	if len(d.used) > d.most || slices.Max(d.used) > d.len || tooManySlots {
 		d.used, d.row = used, d.row[:units]
 		return false
 	}
@@ -157,9 +165,29 @@ func (d *draft) add(i int, g Group, share bool) bool {
 	return true
 }
 
-// part packs what the draft holds. Half the rows, or a quarter, make a shape of their own where they suffice, and so
-// does the usual share of slots.
+// part packs what the draft holds.
 func (d *draft) part(groups []Group, l Layout) Part {
+	d.shape(l)
+	members, answers := make([]Group, len(d.members)), 0
+	for k, i := range d.members {
+		members[k], answers = groups[i], max(answers, len(groups[i].Answers))
+	}
+	d.answers = answers * l.Pad
+	return Part{Members: d.members, Packed: write(&d.plan, members, l)}
+}
+
+// shape takes the smallest shape that suffices. Where there is no choice of shapes, half the rows, or a quarter, make
+// one of their own where they suffice, and so does the usual share of slots.
+func (d *draft) shape(l Layout) {
+	if d.shapes != nil {
+		used, slots := len(d.used), d.slots
+		for _, s := range d.shapes {
+			if used <= s.Rows && slots <= s.Slots {
+				d.rows, d.slots = s.Rows, s.Slots
+			}
+		}
+		return
+	}
 	d.rows = d.most
 	for d.rows > 1 && len(d.used) <= (d.rows+1)/2 {
 		d.rows = (d.rows + 1) / 2
@@ -169,10 +197,4 @@ func (d *draft) part(groups []Group, l Layout) Part {
 		all = few
 	}
 	d.slots = all
-	members, answers := make([]Group, len(d.members)), 0
-	for k, i := range d.members {
-		members[k], answers = groups[i], max(answers, len(groups[i].Answers))
-	}
-	d.answers = answers * l.Pad
-	return Part{Members: d.members, Packed: write(&d.plan, members, l)}
 }

@@ -13,7 +13,7 @@ func TestSplitHoldsEveryGroupOnce(t *testing.T) {
 		answers := 1 + trial%4
 		groups := randomGroups(r, 1+r.IntN(30), answers)
 		for _, share := range []bool{false, true} {
-			l := Layout{Share: share, Pad: 1 + trial%9, Tokens: 128}.Fit(groups)
+			l := Layout{Share: share, Pad: 1 + trial%9, Tokens: 128, Few: trial % 4}.Fit(groups)
 			var seen []int
 			for _, p := range Split(groups, l) {
 				seen = append(seen, p.Members...)
@@ -91,5 +91,44 @@ func TestSplitOfEqualPairsWastesNothing(t *testing.T) {
 		if p.Rows != 4 || p.Len != 192 {
 			t.Errorf("a part of %d rows of %d tokens: want 4 of 192", p.Rows, p.Len)
 		}
+	}
+}
+
+// Where a layout has few shapes, all batches of a run keep to them.
+func TestSplitKeepsToTheLayoutsShapes(t *testing.T) {
+	for trial := range 12 {
+		groups := skewedGroups(rand.New(rand.NewPCG(3, uint64(trial))), 400)
+		share, most := trial%2 == 0, 2+trial%7
+		l := Layout{Share: share, Pad: 1 + 3*(trial%3), Tokens: 2048, Few: most}.Fit(groups)
+		if len(l.Shapes) > most {
+			t.Fatalf("%d shapes: want %d at most: %v", len(l.Shapes), most, l.Shapes)
+		}
+		fed, real, seen := 0, 0, 0
+		for at := 0; at < len(groups); at += 8 {
+			for _, p := range Split(groups[at:at+8], l) {
+				if !slices.Contains(l.Shapes, Shape{p.Rows, p.Len, p.Slots}) || p.Answers != 2*l.Pad {
+					t.Fatalf("a part of %d rows × %d, %d slots, %d answers: want one of %v", p.Rows, p.Len, p.Slots,
+						p.Answers, l.Shapes)
+				}
+				fed, real, seen = fed+p.Rows*p.Len, real+p.Count, seen+len(p.Members)
+			}
+		}
+		if padding := 1 - float64(real)/float64(fed); seen != 400 || most == 8 && l.Pad > 1 && padding > 0.3 {
+			t.Errorf("%d groups, %.0f%% padding in %v: want 400 and 30%% at most", seen, 100*padding, l.Shapes)
+		}
+	}
+}
+
+// A group that no shape of the layout holds gets one of its own.
+func TestSplitOfALongerGroup(t *testing.T) {
+	few := []Group{{Prompt: make([]int32, 20), Answers: [][]int32{make([]int32, 9), make([]int32, 30)}}}
+	l := Layout{Pad: 2, Tokens: 256, Few: 4}.Fit(few)
+	long := append(few, Group{Prompt: make([]int32, 50), Answers: [][]int32{make([]int32, 500), make([]int32, 2)}})
+	seen := 0
+	for _, p := range Split(long, l) {
+		seen += len(p.Members)
+	}
+	if seen != 2 {
+		t.Errorf("%d groups in parts, want 2", seen)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/train"
@@ -117,6 +118,13 @@ func (j *Job) Ready(reference int) {
 	j.Say("%s", f)
 	j.Model.Release()
 	debug.FreeOSMemory()
+}
+
+// SayShapes says in which shapes batches are laid out, where the engine compiles a program for each.
+func (j *Job) SayShapes(l batch.Layout) {
+	if l.Shapes != nil {
+		j.Say("%s", l.DescribeShapes())
+	}
 }
 
 // Close frees what the job holds.

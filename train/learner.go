@@ -58,9 +58,14 @@ func (l *Learner) Wants() backend.Wants { return l.engine.Wants }
 // Config is the model's configuration.
 func (l *Learner) Config() *model.Config { return l.model.Config }
 
-// Layout says how groups like these are laid out for this engine, pad examples at most in a piece (batch.Split).
-func (l *Learner) Layout(groups []batch.Group, share bool, pad int) batch.Layout {
-	return batch.Layout{Share: share, Pad: pad, Tokens: l.engine.Wants.Tokens}.Fit(groups)
+// Layout says how groups like these are laid out for this engine, pad examples at most in a piece (batch.Split). Where
+// the engine wants few shapes, it holds for other sets of the run, too.
+func (l *Learner) Layout(groups []batch.Group, share bool, pad int, others ...[]batch.Group) batch.Layout {
+	w := l.engine.Wants
+	if w.Shapes > 0 {
+		groups = slices.Concat(append(others, groups)...)
+	}
+	return batch.Layout{Share: share, Pad: pad, Tokens: w.Tokens, Few: w.Shapes}.Fit(groups)
 }
 
 // Read copies weights and moments to the host.

@@ -35,7 +35,7 @@ type Loop struct {
 	Eval    *Examples // nil: no evaluation
 	Share   bool      // groups share their prompt in one row
 
-	rows batch.Layout // see layout
+	rows batch.Layout // see Layout
 }
 
 // Run trains to the last step, or until ctx ends. Then it finishes the step, saves a checkpoint, and the error is
@@ -86,7 +86,7 @@ func (l *Loop) step(context.Context) error {
 	started, examples := time.Now(), l.next()
 	metrics, tokens := NewMetrics(), 0
 	weight := l.Train.Method.Weight(examples)
-	for _, p := range l.alternate(slices.Collect(pieces(l.Train.Groups, examples, l.layout()))) {
+	for _, p := range l.alternate(slices.Collect(pieces(l.Train.Groups, examples, l.Layout()))) {
 		if err := l.accumulate(p, 1/weight, metrics); err != nil {
 			return err
 		}
@@ -157,10 +157,15 @@ func (l *Loop) alternate(p []piece) []piece {
 	return p
 }
 
-// layout is how examples are laid out, in evaluation as in training, so that their programs have the same shapes.
-func (l *Loop) layout() batch.Layout {
+// Layout is how examples are laid out, in evaluation as in training, so that their programs have the same shapes. It
+// needs a Learner.
+func (l *Loop) Layout() batch.Layout {
 	if l.rows.Pad == 0 {
-		l.rows = l.Learner.Layout(l.Train.Groups, l.Share, l.Options.Micro())
+		var others [][]batch.Group
+		if l.Eval != nil {
+			others = append(others, l.Eval.Groups)
+		}
+		l.rows = l.Learner.Layout(l.Train.Groups, l.Share, l.Options.Micro(), others...)
 	}
 	return l.rows
 }
@@ -195,7 +200,7 @@ func (l *Loop) evaluate(context.Context) (map[string]float64, error) {
 // Measure returns the metrics of examples under the present weights, with eval_ before their names.
 func (l *Loop) Measure(x Examples) (map[string]float64, error) {
 	metrics := NewMetrics()
-	for p := range pieces(x.Groups, Order(len(x.Groups), 0, 0, false), l.layout()) {
+	for p := range pieces(x.Groups, Order(len(x.Groups), 0, 0, false), l.Layout()) {
 		sums, err := l.Learner.Sums(p.Packed)
 		if err != nil {
 			return nil, err

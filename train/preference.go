@@ -158,7 +158,10 @@ func unmeasured(n int) [][2]float32 {
 func measureSums(l *Learner, groups []batch.Group, layout batch.Layout, sums [][2]float32,
 	tick func(done int) error) error {
 	done := 0
-	for p := range pieces(groups, Order(len(groups), 0, 0, false), l.Layout(groups, layout.Share, layout.Pad)) {
+	if layout.Shapes == nil {
+		layout = l.Layout(groups, layout.Share, layout.Pad)
+	}
+	for p := range pieces(groups, Order(len(groups), 0, 0, false), layout) {
 		if slices.ContainsFunc(p.examples, func(e int) bool { return sums[e] != sums[e] }) {
 			measured, err := l.Sums(p.Packed)
 			if err != nil {

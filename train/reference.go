@@ -101,7 +101,11 @@ func (l *Learner) fingerprint(groups []batch.Group, layout batch.Layout) (string
 	if err != nil {
 		return "", err
 	}
-	h, err := l.hashWeights(fmt.Sprintf("%s %+v %+v %s\n", l.engine.Name, l.graph, layout, config))
+	rows := fmt.Sprintf("{Share:%v Pad:%v Tokens:0 Shortest:0 Slots:0}", layout.Share, layout.Pad)
+	if layout.Shapes != nil {
+		rows = fmt.Sprintf("%+v", layout)
+	}
+	h, err := l.hashWeights(fmt.Sprintf("%s %+v %s %s\n", l.engine.Name, l.graph, rows, config))
 	if err != nil {
 		return "", err
 	}

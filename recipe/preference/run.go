@@ -42,6 +42,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	}
 	j.Ready(0)
 	t.share = j.SharesPrompts(t.pairs.groups)
+	j.SayShapes(t.layout())
 	if err := t.measureReference(ctx); err != nil {
 		return nil, err
 	}
@@ -223,7 +224,18 @@ func (t *training) sums(ctx context.Context, name string, l *train.Learner, grou
 	return sums, err
 }
 
-func (t *training) layout() batch.Layout { return batch.Layout{Share: t.share, Pad: t.Train.Micro()} }
+// layout is that of each set, or of the whole run where the engine wants few shapes.
+func (t *training) layout() batch.Layout {
+	l := batch.Layout{Share: t.share, Pad: t.Train.Micro()}
+	if t.Engine.Wants.Shapes == 0 {
+		return l
+	}
+	var heldOut []batch.Group
+	if t.heldOut != nil {
+		heldOut = t.heldOut.groups
+	}
+	return t.Learner.Layout(t.pairs.groups, l.Share, l.Pad, heldOut)
+}
 
 func (t *training) tick(ctx context.Context, bar run.Bar) func(done int) error {
 	return func(done int) error {

@@ -36,6 +36,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	}
 	j.Ready(0)
 	l := &train.Loop{Course: j.Course(nil), Options: o.Train, Train: *demos, Eval: heldOut}
+	j.SayShapes(l.Layout())
 	return j.Learn(ctx, l, func([]run.Record) (string, error) { return "", nil })
 }
 
