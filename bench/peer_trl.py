@@ -2,10 +2,12 @@
 
   python bench/peer_trl.py --model DIR --data ../shared/data/hh-rlhf/harmless-base-test.jsonl.gz --pairs 256
 
-DIR is a folder of make_model.py. One epoch over the first --pairs rows in file order, batch 8, float32, with
-precomputed reference log-probs, without gradient checkpointing (TRL's default would recompute every layer). Prints one
-line of JSON: seconds for loading, preparing (tokenisation and reference pass) and training, pairs_per_second over the
-three together, the tokens trained on, and peak_rss_mb. Imports are not counted.
+DIR is a model folder. One epoch over the first --pairs rows in file order, batch 8, with precomputed reference
+log-probs, without gradient checkpointing (TRL's default would recompute every layer). --dtype bfloat16 is TRL's
+`bf16=True`, autocast with float32 weights. --prior mappo multiplies the rejected answer's log-probs, of the policy and
+the reference, by the gap between chosen_score and rejected_score, at least 0: the loss of the MaPPO paper. Prints one line of JSON: seconds for loading, preparing (tokenisation and reference pass)
+and training, pairs_per_second over the three together, the loss of every step and their mean, the tokens trained on,
+and peak_rss_mb. Imports are not counted.
 """
 
 import argparse
@@ -36,6 +38,9 @@ def parse():
     parser.add_argument("--max-length", type=int, default=1024,
         help="TRL cuts longer sequences (default 1024, as TRL's)")
     parser.add_argument("--rate", type=float, default=1e-5)
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--compile", action="store_true", help="torch.compile")
+    parser.add_argument("--prior", choices=["none", "mappo"], default="none")
     parser.add_argument("--reference-in-step", action="store_true",
         help="TRL's default: a reference forward in every step")
     parser.add_argument("--defaults", action="store_true", help="leave gradient checkpointing on, as TRL does")
@@ -53,13 +58,34 @@ def settings(args, out):
         precompute_ref_log_probs=not args.reference_in_step,
         gradient_checkpointing=args.defaults,
         max_length=args.max_length,
-        bf16=False,
+        bf16=args.dtype == "bfloat16",
+        torch_compile=args.compile,
+        remove_unused_columns=False,
         use_cpu=True,
-        logging_steps=max(1, args.pairs // args.batch),
+        logging_steps=1,
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
     )
+
+
+class MaPPO(trl.DPOTrainer):
+    """DPO whose rejected log-probs are scaled by each pair's gap between the scores, given in file order."""
+
+    gaps = None
+
+    def _compute_loss(self, model, inputs, return_outputs=False):
+        rows = inputs["input_ids"].shape[0] // 2
+        gap, self.gaps = self.gaps[:rows], self.gaps[rows:]
+        scale = torch.cat([torch.ones(rows), gap])[:, None]
+
+        def scaled(**kwargs):
+            found = model(**kwargs)
+            found.log_probs = found.log_probs * scale
+            return found
+
+        inputs["ref_rejected_logps"] = inputs["ref_rejected_logps"] * gap
+        return super()._compute_loss(scaled, inputs, return_outputs)
 
 
 def run(args, out):
@@ -68,10 +94,13 @@ def run(args, out):
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     model = AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32)
     # In memory: a data set read from a file would leave a cache, and the next run its reference log-probs for nothing.
-    rows = datasets.Dataset.from_list(
-        [{k: r[k] for k in ("chosen", "rejected")} for r in read_pairs(args.data, args.pairs)])
+    pairs = read_pairs(args.data, args.pairs)
+    rows = datasets.Dataset.from_list([{k: r[k] for k in ("prompt", "chosen", "rejected") if k in r} for r in pairs])
     loaded = time.perf_counter()
-    trainer = trl.DPOTrainer(model=model, args=settings(args, out), train_dataset=rows, processing_class=tokenizer)
+    kind = MaPPO if args.prior == "mappo" else trl.DPOTrainer
+    trainer = kind(model=model, args=settings(args, out), train_dataset=rows, processing_class=tokenizer)
+    if args.prior == "mappo":
+        trainer.gaps = torch.tensor([max(0.0, r["chosen_score"] - r["rejected_score"]) for r in pairs])
     prepared = time.perf_counter()
     trainer.train()
     return loaded - begin, prepared - loaded, time.perf_counter() - prepared, trainer
@@ -83,18 +112,19 @@ def main():
     with tempfile.TemporaryDirectory() as out, contextlib.redirect_stdout(sys.stderr):
         load, prepare, train, trainer = run(args, out)
     pairs = len(trainer.train_dataset)
-    log = [entry for entry in trainer.state.log_history if "loss" in entry][-1]
+    steps = [entry for entry in trainer.state.log_history if "loss" in entry]
     result = {
         "trl": trl.__version__,
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "pairs": pairs,
-        "tokens": int(log["num_tokens"]),
+        "tokens": int(steps[-1]["num_tokens"]),
         "load_seconds": load,
         "prepare_seconds": prepare,
         "train_seconds": train,
         "pairs_per_second": pairs / (load + prepare + train),
-        "loss": log["loss"],
+        "loss": sum(entry["loss"] for entry in steps) / len(steps),
+        "losses": [entry["loss"] for entry in steps],
         "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
     }
     print(json.dumps(result), flush=True)
