@@ -120,9 +120,10 @@ def shape_of(c):
     return Shape(
         hidden=c["hidden_size"], layers=c["num_hidden_layers"], heads=c["num_attention_heads"],
         kv_heads=c["num_key_value_heads"],
-        head_dim=c["head_dim"], intermediate=c["intermediate_size"], vocab=c["vocab_size"],
-        tied=c["tie_word_embeddings"],
-        qkv_bias=c["model_type"] == "qwen2", rope_theta=c["rope_theta"], eps=c["rms_norm_eps"],
+        head_dim=c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"],
+        intermediate=c["intermediate_size"], vocab=c["vocab_size"], tied=c["tie_word_embeddings"],
+        qkv_bias=c["model_type"] == "qwen2", rope_theta=c.get("rope_theta") or c["rope_parameters"]["rope_theta"],
+        eps=c["rms_norm_eps"],
     )  # fmt: skip
 
 

@@ -61,7 +61,7 @@ func (o *sampleOptions) register(cmd *cobra.Command) {
 	o.rounds.register(flags)
 	o.peers.register(cmd)
 	flags.StringVar(&o.backend, "backend", o.backend, "posttrain's engine")
-	flags.StringSliceVar(&o.presets, "preset", o.presets, "models, with random weights")
+	flags.StringSliceVar(&o.presets, "preset", o.presets, "models, with random weights; or a folder, with a slash in its path")
 	flags.IntSliceVar(&o.batches, "batch", o.batches, "prompts sampled together")
 	flags.IntVar(&o.prompt, "prompt", 64, "tokens of a prompt")
 	flags.IntVar(&o.fresh, "new", 64, "tokens of a completion")

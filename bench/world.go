@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -233,8 +234,12 @@ func readPrompts(dir string) (*prompts, error) {
 // greedy tokens do not repeat the last one for ever.
 const deviation = 0.08
 
-// promptWorld makes a world with random prompts; lengths (nil: fresh for all) are those of the completions.
+// promptWorld makes a world with random prompts; lengths (nil: fresh for all) are those of the completions. A preset
+// with a slash is a model folder.
 func promptWorld(preset string, n, samples, length, fresh int, lengths []int) (string, error) {
+	if strings.Contains(preset, "/") {
+		return folderWorld(preset, n, samples, length, fresh, lengths)
+	}
 	c, err := config(preset)
 	if err != nil {
 		return "", err
@@ -243,4 +248,44 @@ func promptWorld(preset string, n, samples, length, fresh int, lengths []int) (s
 	p := randomPrompts(n, samples, length, fresh, c.VocabSize)
 	p.Lengths = lengths
 	return newWorld(c, promptsFile, p)
+}
+
+// folderWorld is a world with the files of a model folder.
+func folderWorld(folder string, n, samples, length, fresh int, lengths []int) (dir string, err error) {
+	c, err := model.ConfigLike(folder)
+	if err != nil {
+		return "", err
+	}
+	p := randomPrompts(n, samples, length, fresh, c.VocabSize)
+	p.Lengths = lengths
+	if dir, err = os.MkdirTemp("", "bench-"); err != nil {
+		return "", err
+	}
+	if err = linkFiles(folder, dir); err == nil {
+		err = writePrompts(dir, p)
+	}
+	if err != nil {
+		os.RemoveAll(dir)
+	}
+	return dir, err
+}
+
+func linkFiles(from, to string) error {
+	from, err := filepath.Abs(from)
+	if err != nil {
+		return err
+	}
+	files, err := filepath.Glob(filepath.Join(from, "*.*"))
+	if err != nil {
+		return err
+	}
+	return forEach(files, func(path string) error { return os.Symlink(path, filepath.Join(to, filepath.Base(path))) })
+}
+
+func writePrompts(dir string, p *prompts) error {
+	raw, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, promptsFile), raw, 0o644)
 }
