@@ -105,6 +105,19 @@ func Floats(b compute.Buffer) (values []float32, err error) {
 	return nil, fmt.Errorf("backend: read a buffer %s: want float32, bfloat16 or float16", shape)
 }
 
+// Ints copies a buffer of int32, row-major.
+func Ints(b compute.Buffer) (values []int32, err error) {
+	defer catchPanic(&err, "read a buffer")
+	shape, err := b.Shape()
+	if err != nil {
+		return nil, fmt.Errorf("backend: read a buffer: %w", err)
+	}
+	if shape.DType != dtypes.Int32 {
+		return nil, fmt.Errorf("backend: read a buffer %s: want int32", shape)
+	}
+	return download[int32](b, shape)
+}
+
 // sharesHostMemory leaves out xla: its CPU plugin shares memory too, but its outputs may not be finished yet.
 func sharesHostMemory(b compute.Buffer) bool {
 	owner := b.Backend()

@@ -37,6 +37,8 @@ type Engine struct {
 	Why     string
 	Warning error
 
+	memory uint64 // of its device, in bytes; 0: it uses the machine's
+
 	owner compute.Backend // the backend that buffers name: Backend itself, or the one that it decorates
 }
 
@@ -66,6 +68,14 @@ func Open(spec string) (e *Engine, err error) {
 		return openXLA(arg)
 	}
 	return nil, fmt.Errorf("backend %q: unknown: want %s", spec, specs)
+}
+
+// Memory is what the engine's device has, in bytes, whatever is in use: so that what depends on it repeats.
+func (e *Engine) Memory() uint64 {
+	if e.memory > 0 {
+		return e.memory
+	}
+	return HostMemory()
 }
 
 // Close frees the engine. Its programs and buffers must not be used afterwards.

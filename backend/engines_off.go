@@ -29,4 +29,4 @@ func statusNotBuilt(name, engine, howToGet string) Status {
 }
 
 // markDonors is for xla alone.
-func markDonors(compute.Builder, int) {}
+func markDonors(compute.Builder, int, int) {}

@@ -48,11 +48,13 @@ func (e *Engine) Compile(name string, build func(g *graph.Graph) []*graph.Node, 
 	if err := e.checkGraph(g); err != nil {
 		return nil, fmt.Errorf("backend: compile %s on %s: %w", name, e.Name, err)
 	}
-	donated := 0
+	donated, output := 0, -1
 	for _, o := range options {
-		donated += o.donated
+		if donated += o.donated; o.inPlace {
+			output = len(outputs) - donated
+		}
 	}
-	markDonors(held.builder, donated)
+	markDonors(held.builder, donated, output)
 	exec, err := e.compileGraph(g, outputs, options)
 	if err != nil {
 		return nil, fmt.Errorf("backend: compile %s on %s: %w", name, e.Name, fault(err))
@@ -82,11 +84,16 @@ func (b *builderHolder) Builder(name string) compute.Builder {
 type Option struct {
 	oneThread bool
 	donated   int
+	inPlace   bool
 }
 
 // DonateLast donates the program's last n inputs in every run: they must not be used again. XLA puts outputs of their
 // shapes into their memory, where an input that is donated in Run alone stays beside the outputs until the end.
 func DonateLast(n int) Option { return Option{donated: n} }
+
+// UpdateLast is DonateLast for inputs that the last n outputs are updates of: each output is written over its own input.
+// XLA would not see by itself which belongs to which, and would copy them.
+func UpdateLast(n int) Option { return Option{donated: n, inPlace: true} }
 
 // OneThread keeps a program from starting threads of its own. On onnx the threads of a program keep spinning for tens
 // of milliseconds after a run and slow down whatever runs next. A small program between runs of another one, such as

@@ -5,6 +5,8 @@ package backend
 import (
 	"fmt"
 	"os"
+	"os/exec"
+	"strconv"
 	"strings"
 
 	"github.com/go-logr/logr"
@@ -36,7 +38,8 @@ func openXLA(arg string) (*Engine, error) {
 		return nil, fmt.Errorf("backend xla: open %q: %s", config, pluginFault(err))
 	}
 	detail := describePlugin(b.(*xla.Backend))
-	return &Engine{Backend: b, owner: b, Name: "xla", Detail: detail, Wants: wantsXLA(plugin)}, nil
+	return &Engine{Backend: b, owner: b, Name: "xla", Detail: detail, memory: gpuMemory(plugin),
+		Wants: wantsXLA(plugin)}, nil
 }
 
 // wantsXLA asks for batches that fill the device. More tokens would cost memory alone.
@@ -46,6 +49,24 @@ func wantsXLA(plugin string) Wants {
 		w.Tokens = 8192
 	}
 	return w
+}
+
+// gpuMemory is the memory of the first GPU, in bytes, or 0 for a plugin without one. go-xla cannot ask the plugin, so
+// that NVIDIA's tool is asked; without it, 16 GB are assumed.
+func gpuMemory(plugin string) uint64 {
+	if !pjrt.IsCUDAName(plugin) {
+		return 0
+	}
+	out, err := exec.Command("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits").Output()
+	if err != nil {
+		return 16e9
+	}
+	first, _, _ := strings.Cut(string(out), "\n")
+	mib, err := strconv.ParseUint(strings.TrimSpace(first), 10, 64)
+	if err != nil {
+		return 16e9
+	}
+	return mib << 20
 }
 
 // pluginFault gives go-xla's reason in one line, without the words before it that repeat the file's name.

@@ -12,8 +12,10 @@ import (
 
 // markDonors tells XLA in the program itself that the last n inputs are donated, as JAX does: go-xla says it only in
 // each run, which is too late for XLA to put outputs into their memory. It uses reflection since go-xla has no way to
-// the attributes of an input, which are exported, but for one field.
-func markDonors(b compute.Builder, n int) {
+// the attributes of an input, which are exported, but for one field. With output, the first donated input is written
+// over by the output of that number, and the next ones by those that follow; -1: XLA chooses among outputs of their
+// sizes.
+func markDonors(b compute.Builder, n, output int) {
 	builder, ok := b.(*xla.Builder)
 	if !ok || n == 0 {
 		return
@@ -23,10 +25,14 @@ func markDonors(b compute.Builder, n int) {
 		return // it costs memory
 	}
 	inputs := (*stablehlo.Function)(field.UnsafePointer()).Inputs
-	for _, in := range inputs[len(inputs)-n:] {
+	for i, in := range inputs[len(inputs)-n:] {
 		if in.Attributes == nil {
 			in.Attributes = map[string]any{}
 		}
-		in.Attributes["jax.buffer_donor"] = true
+		if output < 0 {
+			in.Attributes["jax.buffer_donor"] = true
+		} else {
+			in.Attributes["tf.aliasing_output"] = int32(output + i)
+		}
 	}
 }

@@ -91,3 +91,41 @@ func address(t *testing.T, b compute.Buffer) unsafe.Pointer {
 	}
 	return unsafe.Pointer(unsafe.SliceData(flat.([]float32)))
 }
+
+// TestUpdatesAreInPlace: every output is written over its own input, whatever other outputs have its size.
+func TestUpdatesAreInPlace(t *testing.T) {
+	e := openTestXLA(t)
+	p, err := e.Compile("update", func(g *graph.Graph) []*graph.Node {
+		x := graph.Parameter(g, "x", shapes.Make(dtypes.Float32, 1, 10))
+		out := []*graph.Node{graph.MulScalar(graph.BroadcastToDims(x, 100, 10), 3)}
+		for _, name := range []string{"a", "b"} {
+			old := graph.Parameter(g, name, shapes.Make(dtypes.Float32, 100, 10))
+			zero := graph.Const(g, int32(0))
+			out = append(out, graph.DynamicUpdateSlice(old, x, []*graph.Node{zero, zero}))
+		}
+		return out
+	}, UpdateLast(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	var in []compute.Buffer
+	for _, rows := range []int{1, 100, 100} {
+		b, err := e.Float32(make([]float32, 10*rows), rows, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in = append(in, b)
+	}
+	places := []unsafe.Pointer{address(t, in[1]), address(t, in[2])}
+	out, err := p.Run(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, place := range places {
+		if address(t, out[1+i]) != place {
+			t.Errorf("output %d is not in the memory of its input", 1+i)
+		}
+	}
+	FinalizeAll(append(out, in[0])...)
+}

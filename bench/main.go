@@ -40,8 +40,8 @@ func main() {
 		SilenceUsage:  true,
 	}
 	root.AddCommand(newStep(), newPrefix(), newAccumulate(), newTRL(), newPadding(), newEncode(), newParity(), newGPU(),
-		newServe(), newSample(), newGroup(), newCompaction(), newGRPOTrain(), newGRPO(), newPrivacyLens(), newServeSampler(),
-		newServeGroups(), newServing(), newEngines())
+		newServe(), newSample(), newCapacity(), newGroup(), newCompaction(), newGRPOTrain(), newGRPO(),
+		newPrivacyLens(), newServeSampler(), newServeGroups(), newServing(), newEngines())
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
 		os.Exit(1)

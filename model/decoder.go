@@ -55,12 +55,24 @@ func (c *Config) Inputs(g *Graph, rows, tokens, slots int, hostRows bool) Inputs
 }
 
 // Parameters makes the graph's parameters for the weights, float32, in the order of ParamSpecs.
-func (c *Config) Parameters(g *Graph) []*Node {
+func (c *Config) Parameters(g *Graph) []*Node { return c.ParametersIn(g, dtypes.Float32) }
+
+// ParametersIn is Parameters with the matrices in another type. Products convert them to it anyway, so that the results
+// keep their bits; norms and biases stay float32.
+func (c *Config) ParametersIn(g *Graph, dtype dtypes.DType) []*Node {
 	var nodes []*Node
 	for _, s := range c.ParamSpecs() {
-		nodes = append(nodes, Parameter(g, s.Name, shapes.Make(dtypes.Float32, s.Shape...)))
+		nodes = append(nodes, Parameter(g, s.Name, shapes.Make(MatrixType(s.Shape, dtype), s.Shape...)))
 	}
 	return nodes
+}
+
+// MatrixType is dtype for a weight that is a matrix, and float32 for a vector.
+func MatrixType(shape []int, dtype dtypes.DType) dtypes.DType {
+	if len(shape) > 1 {
+		return dtype
+	}
+	return dtypes.Float32
 }
 
 // Hidden builds the decoder up to the head: hidden states after the last norm, [S, H] at Source in o.DType. params are
@@ -74,6 +86,9 @@ func (c *Config) Hidden(params []*Node, in Inputs, o GraphOptions) *Node {
 	}
 	return rmsNorm(x, params[c.normIndex()], c.RMSNormEps)
 }
+
+// ComputeType is DType, or Float32 for its zero value.
+func (o GraphOptions) ComputeType() dtypes.DType { return o.dtype() }
 
 func (o GraphOptions) dtype() dtypes.DType {
 	if o.DType == dtypes.InvalidDType {

@@ -127,22 +127,30 @@ const SampleBlock = 64
 // SampleBlocks is the number of blocks of the vocabulary; the last one may be short.
 func (c *Config) SampleBlocks() int { return (c.VocabSize + SampleBlock - 1) / SampleBlock }
 
-// SampleHead holds what the host needs to draw the next tokens of B rows, all float32. It searches the blocks' sums
-// first and then one block of the logits, so that it never reads all logits of a row.
+// SampleHead holds what the next tokens of B rows are drawn from, all float32 but Token. The host searches the blocks'
+// sums first and then one block of the logits, so that it never reads all logits of a row. With draws, in [0, 1) or -1
+// for the first likeliest token, the graph does the same in float32.
 type SampleHead struct {
 	Logits      *Node // [B, V]
 	BlockSums   *Node // [B, SampleBlocks], of exp((z - the row's maximum) * inverse temperature)
 	BlockMaxima *Node // [B, SampleBlocks], of z
 	LogSumExp   *Node // [B], at temperature 1: log p(token) = its logit - LogSumExp
+	Token       *Node // int32 [B]; nil without draws
+	LogProb     *Node // [B], of the token; nil without draws
 }
 
 // nodes gives the fields in the order of their declaration.
 func (h SampleHead) nodes() []*Node {
-	return []*Node{h.Logits, h.BlockSums, h.BlockMaxima, h.LogSumExp}
+	nodes := []*Node{h.Logits, h.BlockSums, h.BlockMaxima, h.LogSumExp}
+	if h.Token != nil {
+		nodes = append(nodes, h.Token, h.LogProb)
+	}
+	return nodes
 }
 
-// sampleHead builds the head for hidden states x [B, H] by the table [V, H]; inverse [B, 1] is 1/temperature.
-func (c *Config) sampleHead(x, table, inverse *Node) SampleHead {
+// sampleHead builds the head for hidden states x [B, H] by the table [V, H]; inverse [B, 1] is 1/temperature, and draw
+// [B, 1] may be nil.
+func (c *Config) sampleHead(x, table, inverse, draw *Node) SampleHead {
 	z := ConvertDType(c.rowLogits(x, table), dtypes.Float32)
 	blocks := c.splitBlocks(z)
 	maxima := ReduceMax(blocks, -1)
@@ -150,7 +158,11 @@ func (c *Config) sampleHead(x, table, inverse *Node) SampleHead {
 	below := Sub(blocks, Reshape(top, -1, 1, 1))
 	sums := ReduceSum(Exp(Mul(below, Reshape(inverse, -1, 1, 1))), -1)
 	total := ReduceAndKeep(ReduceSum(Exp(below), -1), ReduceSum, -1)
-	return SampleHead{Logits: z, BlockSums: sums, BlockMaxima: maxima, LogSumExp: Reshape(Add(Log(total), top), -1)}
+	h := SampleHead{Logits: z, BlockSums: sums, BlockMaxima: maxima, LogSumExp: Reshape(Add(Log(total), top), -1)}
+	if draw != nil {
+		h.draw(blocks, top, inverse, draw)
+	}
+	return h
 }
 
 // rowLogits is logits in the faster form for the number of rows.

@@ -59,7 +59,8 @@ type Decoded struct {
 	Keys, Values []*Node // [Layers]
 }
 
-// Nodes lists a program's outputs: logits, block sums, block maxima, log-sum-exp, then each layer's keys and values.
+// Nodes lists a program's outputs: logits, block sums, block maxima, log-sum-exp, of a step with InGraph token
+// and log-prob, then each layer's keys and values.
 func (d Decoded) Nodes() []*Node {
 	out := d.Head.nodes()
 	for i := range d.Keys {
@@ -68,9 +69,9 @@ func (d Decoded) Nodes() []*Node {
 	return out
 }
 
-// Prefill builds the pass over the prompts. Each layer's keys are [B, kv, D, P], rotated, and its values [B, kv, P, D],
-// or with Packed [1, kv, D, P] and [1, kv, P, D];
-// those of padding have no meaning. params are the weights in the order of ParamSpecs.
+// Prefill builds the pass over the prompts. Each layer's keys are [B, kv, D, P], rotated, with InGraph [B, kv, P, D], and
+// its values [B, kv, P, D]; with Packed B is 1. Those of padding have no meaning. params are the weights in the order of
+// ParamSpecs.
 func (c *Config) Prefill(params []*Node, in PrefillInputs, o GraphOptions) Decoded {
 	c.checkParams(params)
 	s := c.newPrefill(in, o)
@@ -79,7 +80,11 @@ func (c *Config) Prefill(params []*Node, in PrefillInputs, o GraphOptions) Decod
 	for layer := range c.Layers {
 		w := c.nameWeights(c.layerParams(params, layer))
 		q, k, v := s.project(x, w)
-		out.Keys = append(out.Keys, toCacheType(TransposeAllAxes(k, 0, 1, 3, 2), in.shape.InGraph))
+		keys := k
+		if !in.shape.InGraph {
+			keys = TransposeAllAxes(k, 0, 1, 3, 2)
+		}
+		out.Keys = append(out.Keys, toCacheType(keys, in.shape.InGraph))
 		out.Values = append(out.Values, toCacheType(v, in.shape.InGraph))
 		mixed := attend(q, k, v, s.sights[c.Window(layer)])
 		if layer == c.Layers-1 {
@@ -89,7 +94,7 @@ func (c *Config) Prefill(params []*Node, in PrefillInputs, o GraphOptions) Decod
 		x = Add(x, s.mlp(x, w))
 	}
 	x = Reshape(inferenceNorm(x, params[c.normIndex()], c.RMSNormEps), -1, c.HiddenSize)
-	out.Head = c.sampleHead(x, params[c.HeadTable()], in.Inverse)
+	out.Head = c.sampleHead(x, params[c.HeadTable()], in.Inverse, nil)
 	return out
 }
 

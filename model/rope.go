@@ -108,18 +108,13 @@ func (r *Rotary) extendTo(position int) {
 }
 
 // Mask writes the additive mask [MaskLen] of one row of a step for one sliding window (0: no window). prompt slots of
-// the prefix and suffix slots of the suffix are filled, and the new token has position prompt+suffix. With InGraph the
-// new token takes the suffix's slot number suffix.
+// the prefix and suffix slots of the suffix are filled, and the new token has position prompt+suffix.
 func (s StepShape) Mask(mask []float32, prompt, suffix, window int) {
 	first := 0 // the first position that the new token sees
 	if window > 0 {
 		first = max(0, prompt+suffix+1-window)
 	}
 	showSlots(mask[:s.Prefix], first, prompt)
-	if s.InGraph {
-		showSlots(mask[s.Prefix:], first-prompt, suffix+1)
-		return
-	}
 	showSlots(mask[s.Prefix:s.Prefix+s.Suffix], first-prompt, suffix)
 	mask[s.Prefix+s.Suffix] = 0
 }

@@ -47,8 +47,6 @@ func TestStepMask(t *testing.T) {
 		{StepShape{Suffix: 5}, 0, 4, 0, "oooox" + "o"},
 		{StepShape{Suffix: 5}, 0, 4, 1, "xxxxx" + "o"},
 		{StepShape{Prefix: 2}, 2, 0, 0, "oo" + "o"},
-		{StepShape{Prefix: 4, Suffix: 3, InGraph: true}, 3, 1, 3, "xxox" + "oox"},
-		{StepShape{Suffix: 5, InGraph: true}, 0, 4, 0, "ooooo"},
 	} {
 		mask := make([]float32, c.shape.MaskLen())
 		c.shape.Mask(mask, c.prompt, c.suffix, c.window)

@@ -16,25 +16,23 @@ import (
 // The suffix of Ts slots is a row's own. A row fills its slots in the order of its text, first the prefix, then the
 // suffix. The mask hides slots that are not filled yet, which must hold finite numbers. Without a prefix the whole text
 // is in the suffix.
+//
+// With InGraph the suffix is a ring: all rows write the new token into the same slot, and a row sees the youngest slots,
+// as many as it has tokens after its prefix (ring.go).
 type StepShape struct {
 	Prompts, Samples int
 	Prefix, Suffix   int // Tp and Ts; 0: no such part
-	// InGraph: the step writes the new keys and values into the suffix and returns the whole suffix in the activations'
-	// type; its inputs may be donated. Otherwise it returns only the new ones, and the host writes them into buffers
-	// that it shares with the engine.
+	// InGraph: the cache stays in the engine, in the activations' type. The step writes the new keys and values into
+	// their slot of the suffix, whose buffers may be donated, and returns the whole suffix. Otherwise it returns only
+	// the new ones, and the host writes them into buffers that it shares with the engine.
 	InGraph bool
 }
 
 // Rows is B.
 func (s StepShape) Rows() int { return s.Prompts * s.Samples }
 
-// MaskLen is the length of a mask's row: the slots of both parts and, unless InGraph, the new token.
-func (s StepShape) MaskLen() int {
-	if s.InGraph {
-		return s.Prefix + s.Suffix
-	}
-	return s.Prefix + s.Suffix + 1
-}
+// MaskLen is the length of a mask's row: the slots of both parts and the new token.
+func (s StepShape) MaskLen() int { return s.Prefix + s.Suffix + 1 }
 
 // StepInputs are a step's inputs as nodes.
 type StepInputs struct {
@@ -43,17 +41,28 @@ type StepInputs struct {
 	Cos, Sin  *Node   // float32 [B, D], of the new tokens' positions ([Rotary])
 	Masks     []*Node // float32 [B, MaskLen], one for each of Config.Windows ([StepShape.Mask])
 	Inverse   *Node   // float32 [B, 1], 1/temperature
-	Slots     *Node   // int32 [B], the suffix slot of the new token; nil unless InGraph
 
-	PrefixKeys, PrefixValues []*Node // [Layers] of [Prompts, kv, D, Tp] and [Prompts, kv, Tp, D]; nil without a prefix
-	Keys, Values             []*Node // [Layers] of [Prompts, kv, Samples, D, Ts] and [..., Ts, D]; nil without a suffix
+	// With InGraph, instead of cos, sin and masks:
+	Positions *Node // int32 [B], the new token's
+	Lengths   *Node // int32 [B], the tokens in the prefix
+	Slot      *Node // int32, of the new tokens in the suffix
+	Draw      *Node // float32 [B, 1] (SampleHead)
+
+	// [Layers] of [Prompts, kv, D, Tp] and [Prompts, kv, Tp, D], nil without a prefix, and of [Prompts, kv, Samples, D, Ts]
+	// and [..., Ts, D], nil without a suffix. With InGraph, keys have the axes of values.
+	PrefixKeys, PrefixValues []*Node
+	Keys, Values             []*Node
 
 	shape StepShape
 }
 
 // StepInputs makes the graph's parameters for a step, in this order: embed rows (if hostRows) or tokens, cos, sin,
-// masks, inverse temperature, slots (if InGraph), then for each layer prefix keys, prefix values, keys, values.
+// masks, inverse temperature, then for each layer prefix keys, prefix values, keys, values. With InGraph it is
+// [StepState], then prefix keys and values of every layer, then keys and values of every layer.
 func (c *Config) StepInputs(g *Graph, s StepShape, hostRows bool, o GraphOptions) StepInputs {
+	if s.InGraph {
+		return c.ringInputs(g, s, o)
+	}
 	in, rows := StepInputs{shape: s}, s.Rows()
 	float := func(name string, dims ...int) *Node { return Parameter(g, name, shapes.Make(dtypes.Float32, dims...)) }
 	if hostRows {
@@ -66,32 +75,20 @@ func (c *Config) StepInputs(g *Graph, s StepShape, hostRows bool, o GraphOptions
 		in.Masks = append(in.Masks, float(fmt.Sprint("mask_", w), rows, s.MaskLen()))
 	}
 	in.Inverse = float("inverse_temperature", rows, 1)
-	if s.InGraph {
-		in.Slots = Parameter(g, "slots", shapes.Make(dtypes.Int32, rows))
-	}
-	c.cacheInputs(g, &in, o)
-	return in
-}
-
-func (c *Config) cacheInputs(g *Graph, in *StepInputs, o GraphOptions) {
-	s, dtype := in.shape, dtypes.Float32
-	if s.InGraph {
-		dtype = o.dtype()
-	}
-	cache := func(name string, layer int, dims ...int) *Node {
-		return Parameter(g, fmt.Sprint(name, "_", layer), shapes.Make(dtype, dims...))
-	}
 	for i := range c.Layers {
 		if s.Prefix > 0 {
-			in.PrefixKeys = append(in.PrefixKeys, cache("prefix_keys", i, s.Prompts, c.KVHeads, c.HeadDim, s.Prefix))
-			in.PrefixValues = append(in.PrefixValues, cache("prefix_values", i, s.Prompts, c.KVHeads, s.Prefix,
-				c.HeadDim))
+			in.PrefixKeys = append(in.PrefixKeys, float(fmt.Sprint("prefix_keys_", i), s.Prompts, c.KVHeads, c.HeadDim,
+				s.Prefix))
+			in.PrefixValues = append(in.PrefixValues, float(fmt.Sprint("prefix_values_", i), s.Prompts, c.KVHeads,
+				s.Prefix, c.HeadDim))
 		}
 		if s.Suffix > 0 {
-			in.Keys = append(in.Keys, cache("keys", i, s.Prompts, c.KVHeads, s.Samples, c.HeadDim, s.Suffix))
-			in.Values = append(in.Values, cache("values", i, s.Prompts, c.KVHeads, s.Samples, s.Suffix, c.HeadDim))
+			in.Keys = append(in.Keys, float(fmt.Sprint("keys_", i), s.Prompts, c.KVHeads, s.Samples, c.HeadDim, s.Suffix))
+			in.Values = append(in.Values, float(fmt.Sprint("values_", i), s.Prompts, c.KVHeads, s.Samples, s.Suffix,
+				c.HeadDim))
 		}
 	}
+	return in
 }
 
 // Windows lists the layers' different sliding windows, in the order of the layers; 0 means no window.
@@ -121,7 +118,7 @@ func (c *Config) Step(params []*Node, in StepInputs, o GraphOptions) Decoded {
 		x = Add(x, d.mlp(x, w))
 	}
 	x = inferenceNorm(x, params[c.normIndex()], c.RMSNormEps)
-	out.Head = c.sampleHead(Reshape(x, in.shape.Rows(), c.HiddenSize), params[c.HeadTable()], in.Inverse)
+	out.Head = c.sampleHead(Reshape(x, in.shape.Rows(), c.HiddenSize), params[c.HeadTable()], in.Inverse, in.Draw)
 	return out
 }
 
@@ -132,23 +129,27 @@ type decoding struct {
 	StepInputs
 	forKeys, forQuery rotation
 	masks             map[int]*Node // by window, [Prompts, 1, Samples, 1, 1, MaskLen]
-	written           *Node         // InGraph: bool [Prompts, 1, Samples, 1, Ts], true at the new token's slot
 }
 
 func (c *Config) newDecoding(in StepInputs, o GraphOptions) decoding {
 	s := in.shape
 	row := func(x *Node) *Node { return Reshape(x, s.Prompts, 1, s.Samples, 1, 1, -1) }
-	r := rotation{row(in.Cos), row(in.Sin)}
+	g, cos, sin := in.Inverse.Graph(), in.Cos, in.Sin
+	if s.InGraph {
+		r := c.newRotation(Reshape(in.Positions, -1, 1))
+		cos, sin = r.cos, r.sin
+	}
+	r := rotation{row(cos), row(sin)}
 	d := decoding{
-		inference: c.newInference(in.Cos.Graph(), s.Rows(), o), StepInputs: in,
+		inference: c.newInference(g, s.Rows(), o), StepInputs: in,
 		forKeys: r, forQuery: r.scaleBy(c.attentionScale()), masks: map[int]*Node{},
 	}
 	for i, w := range c.Windows() {
-		d.masks[w] = row(in.Masks[i])
-	}
-	if s.InGraph {
-		slots := Iota(in.Slots.Graph(), shapes.Make(dtypes.Int32, 1, 1, 1, 1, s.Suffix), 4)
-		d.written = Equal(Reshape(in.Slots, s.Prompts, 1, s.Samples, 1, 1), slots)
+		if s.InGraph {
+			d.masks[w] = row(in.ringMask(w))
+		} else {
+			d.masks[w] = row(in.Masks[i])
+		}
 	}
 	return d
 }
@@ -159,11 +160,10 @@ func (d decoding) attention(layer int, x *Node, w layerWeights) (mixed, keys, va
 	scores, parts := d.parts(layer, q, k, v)
 	p := Softmax(Add(concat(scores, 5), ConvertDType(d.masks[d.Window(layer)], scores[0].DType())), -1)
 	mixed = d.joinHeads(d.mix(p, parts))
-	if !d.shape.InGraph {
-		return mixed, k, v
+	if d.shape.InGraph {
+		k, v = d.writeSlot(d.Keys[layer], k, mixed), d.writeSlot(d.Values[layer], v, mixed)
 	}
-	last := parts[len(parts)-1]
-	return mixed, last.keys, last.values
+	return mixed, k, v
 }
 
 // project gives x's queries [Prompts, kv, Samples, G, 1, D], rotated and scaled, keys [Prompts, kv, Samples, 1, 1, D],
@@ -207,10 +207,6 @@ func (d decoding) parts(layer int, q, k, v *Node) (scores []*Node, parts []seenP
 	if d.shape.Prefix > 0 {
 		add(d.cachedPart(q, as(d.PrefixKeys[layer]), as(d.PrefixValues[layer])))
 	}
-	if d.shape.InGraph {
-		add(d.cachedPart(q, d.write(d.Keys[layer], k, -1), d.write(d.Values[layer], v, -2)))
-		return scores, parts
-	}
 	if d.shape.Suffix > 0 {
 		add(d.cachedPart(q, as(d.Keys[layer]), as(d.Values[layer])))
 	}
@@ -218,16 +214,21 @@ func (d decoding) parts(layer int, q, k, v *Node) (scores []*Node, parts []seenP
 	return scores, parts
 }
 
-// cachedPart is a part of the cache: keys [batch..., D, T] and values [batch..., T, D], where batch is [Prompts, kv]
-// for the prefix and [Prompts, kv, Samples] for the suffix. Queries that see the same keys are rows of one product.
+// cachedPart is a part of the cache: keys [batch..., D, T], with InGraph [batch..., T, D], and values [batch..., T, D],
+// where batch is [Prompts, kv] for the prefix and [Prompts, kv, Samples] for the suffix. Queries that see the same keys
+// are rows of one product.
 func (d decoding) cachedPart(q, keys, values *Node) (*Node, seenPart) {
 	s, g, batch := d.shape, q.Shape().Dim(3), keys.Rank()-2
-	product := func(x, cache *Node, out dtypes.DType) *Node {
+	product := func(x, cache *Node, axis int, out dtypes.DType) *Node {
 		x = Reshape(x, slices.Concat(cache.Shape().Dimensions[:batch], []int{-1, x.Shape().Dim(-1)})...)
-		return Reshape(dot(x, batch+1, cache, batch, batch, out), s.Prompts, d.KVHeads, s.Samples, g, 1, -1)
+		return Reshape(dot(x, batch+1, cache, axis, batch, out), s.Prompts, d.KVHeads, s.Samples, g, 1, -1)
 	}
-	mix := func(p *Node) *Node { return product(p, values, values.DType()) }
-	return product(q, keys, wideType(q.DType())), seenPart{keys.Shape().Dim(-1), keys, values, mix}
+	axis := batch
+	if s.InGraph {
+		axis++
+	}
+	mix := func(p *Node) *Node { return product(p, values, batch, values.DType()) }
+	return product(q, keys, axis, wideType(q.DType())), seenPart{values.Shape().Dim(-2), keys, values, mix}
 }
 
 // newPart is the new token, k and v [Prompts, kv, Samples, 1, 1, D].
@@ -245,42 +246,4 @@ func (d decoding) mix(p *Node, parts []seenPart) *Node {
 		at += s.len
 	}
 	return sum
-}
-
-// write writes x [Prompts, kv, Samples, 1, 1, D] into the new tokens' slots of a suffix. slots is the axis of the
-// slots, counted from the end.
-func (d decoding) write(cache, x *Node, slots int) *Node {
-	s, all := d.shape, cache.Shape().Dimensions
-	own, at := []int{s.Prompts, d.KVHeads, s.Samples, d.HeadDim, d.HeadDim}, []int{s.Prompts, 1, s.Samples, 1, 1}
-	own[5+slots], at[5+slots] = 1, s.Suffix
-	written := BroadcastToDims(Reshape(d.written, at...), all...)
-	return Where(written, BroadcastToDims(Reshape(ConvertDType(x, cache.DType()), own...), all...), cache)
-}
-
-// SelectRows builds a cache out of rows of another one, keys [n, kv, (1,) D, T] and values [n, kv, (1,) T, D], on
-// engines that hold the cache. Row i of the result [len(index), kv, 1, ...] is row index[i], with slots for tokens. It
-// fills the cache after a prefill and drops finished rows.
-func SelectRows(keys, values []*Node, index *Node, tokens int) (newKeys, newValues []*Node) {
-	for i := range keys {
-		newKeys = append(newKeys, selectRows(keys[i], index, -1, tokens))
-		newValues = append(newValues, selectRows(values[i], index, -2, tokens))
-	}
-	return newKeys, newValues
-}
-
-// selectRows takes rows of x and cuts or pads an axis, counted from the end, to tokens slots.
-func selectRows(x, index *Node, axis, tokens int) *Node {
-	dims := x.Shape().Dimensions
-	last := len(dims) - 2
-	x = Reshape(x, dims[0], dims[1], 1, dims[last], dims[last+1])
-	axis += 5
-	x = Gather(x, Reshape(index, -1, 1))
-	if have := x.Shape().Dim(axis); have > tokens {
-		return SliceAxis(x, axis, AxisRange(0, tokens))
-	} else if have < tokens {
-		config := make([]PadAxis, 5)
-		config[axis].End = tokens - have
-		x = Pad(x, ScalarZero(x.Graph(), x.DType()), config...)
-	}
-	return x
 }

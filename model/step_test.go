@@ -7,7 +7,6 @@ import (
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
-	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
 
 	"github.com/posttrain/posttrain/backend"
@@ -135,7 +134,9 @@ func compile(t testing.TB, e *backend.Engine, name string, build func(g *graph.G
 func (c cachedText) shape() StepShape {
 	s := StepShape{Prompts: len(c.prompts), Samples: c.samples, Prefix: c.promptTokens(),
 		Suffix: len(c.answers[0]) + c.padding, InGraph: c.inGraph}
-	if !c.shared {
+	if c.inGraph && !c.shared {
+		s.Prompts, s.Samples = s.Rows(), 1
+	} else if !c.shared {
 		s.Prompts, s.Samples, s.Suffix, s.Prefix = s.Rows(), 1, s.Prefix+s.Suffix, 0
 	}
 	return s
@@ -146,12 +147,10 @@ func (c cachedText) feed(t testing.TB, e *backend.Engine, m *Model, s StepShape,
 	t.Helper()
 	ids, positions := make([]int32, s.Rows()), make([]int32, s.Rows())
 	masks := make([][]float32, len(m.Config.Windows()))
-	slots := make([]int32, s.Rows())
 	for r, a := range c.answers {
 		prompt := len(c.prompts[r/c.samples])
 		ids[r], positions[r] = a[n], int32(prompt+n)
 		inPrefix, inSuffix := c.countFilled(r, n)
-		slots[r] = int32(inSuffix)
 		for i, w := range m.Config.Windows() {
 			row := slices.Repeat([]float32{7}, s.MaskLen())
 			s.Mask(row, inPrefix, inSuffix, w)
@@ -172,9 +171,6 @@ func (c cachedText) feed(t testing.TB, e *backend.Engine, m *Model, s StepShape,
 		in = append(in, must(e.Float32(mask, len(ids), s.MaskLen())))
 	}
 	in = append(in, must(e.Float32(slices.Repeat([]float32{c.inverse}, len(ids)), len(ids), 1)))
-	if s.InGraph {
-		in = append(in, must(e.Int32(slots, len(ids))))
-	}
 	return in
 }
 
@@ -260,65 +256,43 @@ func (c cachedText) copyPrompts(config *Config, own hostCache, keys, values []fl
 	}
 }
 
-// stepsInGraph decodes with the cache on the engine, which SelectRows fills.
+// stepsInGraph decodes with the cache on the engine. The first token's slot is late in the ring, and slots hold other
+// numbers before.
 func (c cachedText) stepsInGraph(t testing.TB, e *backend.Engine, m *Model, prompt [][]float32, rows []rowHeads) {
 	t.Helper()
-	s, config := c.shape(), m.Config
-	dtype := c.options.dtype()
-	kv, d, layers := config.KVHeads, config.HeadDim, config.Layers
+	s, config, dtype := c.shape(), m.Config, c.options.dtype()
 	program := compile(t, e, "step", func(g *graph.Graph) []*graph.Node {
-		return config.Step(config.Parameters(g), config.StepInputs(g, s, e.Wants.HostRows, c.options),
-			c.options).Nodes()
+		return config.Step(config.ParametersIn(g, dtype), config.StepInputs(g, s, false, c.options), c.options).Nodes()
 	})
-	// The prefill's outputs are inputs of a program that makes both parts of the cache.
-	fill := compile(t, e, "fill", func(g *graph.Graph) []*graph.Node {
-		var keys, values, out []*graph.Node
-		n, tokens := len(c.prompts), c.promptTokens()
-		for range layers {
-			keys = append(keys, graph.ConvertDType(graph.Parameter(g, "k"+string(rune('a'+len(keys))),
-				shapes.Make(dtypes.Float32, n, kv, d, tokens)), dtype))
-			values = append(values, graph.ConvertDType(graph.Parameter(g, "v"+string(rune('a'+len(values))),
-				shapes.Make(dtypes.Float32, n, kv, tokens, d)), dtype))
-		}
-		var index []int32
-		for r := range c.answers {
-			index = append(index, int32(r/c.samples))
-		}
-		ks, vs := SelectRows(keys, values, graph.Const(g, index), s.Suffix)
-		for i := range layers {
-			if s.Prefix > 0 {
-				zero := func(dims ...int) *graph.Node { return graph.Zeros(g, shapes.Make(dtype, dims...)) }
-				out = append(out, graph.Identity(keys[i]), graph.Identity(values[i]),
-					zero(s.Prompts, kv, s.Samples, d, s.Suffix), zero(s.Prompts, kv, s.Samples, s.Suffix, d))
-				continue
-			}
-			out = append(out, ks[i], vs[i])
-		}
-		return out
-	})
-	var in []compute.Buffer
-	for i := range layers {
-		in = append(in, must(e.Float32(prompt[2*i], len(c.prompts), kv, d, c.promptTokens())),
-			must(e.Float32(prompt[2*i+1], len(c.prompts), kv, c.promptTokens(), d)))
+	var prefix, ring, params []compute.Buffer
+	for _, p := range m.Params {
+		params = append(params, must(e.Floats(MatrixType(p.Shape, dtype), p.Data, p.Shape...)))
 	}
-	cache, err := fill.Run(in, nil)
-	if err != nil {
-		t.Fatal(err)
+	row := config.KVHeads * s.Prefix * config.HeadDim
+	for _, part := range prompt {
+		var all []float32
+		for i := range s.Prompts {
+			at := i * len(c.prompts) / s.Prompts * row
+			all = append(all, part[at:at+row]...)
+		}
+		prefix = append(prefix, must(e.Floats(dtype, all, s.Prompts, config.KVHeads, s.Prefix, config.HeadDim)))
+		dims := []int{s.Prompts, config.KVHeads, s.Samples, s.Suffix, config.HeadDim}
+		other := make([]float32, s.Rows()*config.KVHeads*s.Suffix*config.HeadDim)
+		for i := range other {
+			other[i] = float32(i)
+		}
+		ring = append(ring, must(e.Floats(dtype, other, dims...)))
 	}
-	params := weights(t, e, m)
+	defer backend.FinalizeAll(slices.Concat(params, prefix)...)
 	for n := range c.answers[0] {
-		in := c.feed(t, e, m, s, n)
-		inputs := slices.Concat(params, in, cache)
-		donate := make([]bool, len(inputs))
-		each := 2
-		if s.Prefix > 0 {
-			each = 4
+		state := NewStepState(s.Rows())
+		for r, a := range c.answers {
+			length := int32(len(c.prompts[r/c.samples]))
+			state.Put(r, a[n], length+int32(n), length, c.inverse, 0.5)
 		}
-		for i := range layers {
-			at := len(params) + len(in) + i*each + each - 2
-			donate[at], donate[at+1] = true, true
-		}
-		out, err := program.Run(inputs, donate)
+		state.SetSlot(int32((s.Suffix - 2 + n) % s.Suffix))
+		in := []compute.Buffer{must(e.Int32(state.Ints, 4, s.Rows())), must(e.Float32(state.Reals, 2, s.Rows()))}
+		out, err := program.Run(slices.Concat(params, in, prefix, ring), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -329,10 +303,10 @@ func (c cachedText) stepsInGraph(t testing.TB, e *backend.Engine, m *Model, prom
 		for r := range rows {
 			rows[r].add(config, r, values)
 		}
-		for i := range layers {
-			cache[i*each+each-2], cache[i*each+each-1] = out[4+2*i], out[5+2*i]
-		}
+		backend.FinalizeAll(slices.Concat(in, ring, out[:6])...)
+		ring = out[6:]
 	}
+	backend.FinalizeAll(ring...)
 }
 
 // wholeLogits gives the logits of each row's whole text, from the prompt's last token to the answer's last.

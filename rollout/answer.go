@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -34,6 +35,20 @@ func (a *answer) isFinished() bool { return a.done.Reason != "" }
 
 // draw returns the number that decides the next token.
 func (a *answer) draw() float64 { return draw(a.request.Seed, len(a.done.Tokens)) }
+
+// deviceDraw is the draw of a graph: in float32, or -1 for the first likeliest token.
+func (a *answer) deviceDraw() float32 {
+	if a.request.Temperature == 0 {
+		return -1
+	}
+	return min(float32(a.draw()), math.Nextafter32(1, 0))
+}
+
+// drawsInGraph says whether a graph can draw the answer's tokens from a vocabulary of v.
+func (a *answer) drawsInGraph(v int) bool {
+	temperature, _ := sumTemperature(a.request)
+	return a.request.Temperature == 0 || temperature == a.request.Temperature && !a.request.truncates(v)
+}
 
 // take adds a token and ends the answer if it is the last.
 func (a *answer) take(token int32, logp float32) {

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
 
 	"github.com/posttrain/posttrain/backend"
@@ -16,9 +18,11 @@ import (
 // Cached samples with a cache of keys and values. Neighbouring requests with the same prompt read it once, and every
 // token after that costs one row of a decoding step.
 //
-// A call answers its requests in waves of at most Options.Slots rows. A wave's prompts are read in chunks, then all its
-// rows step together. When enough rows have ended, the others move into a step of fewer rows (compaction); when their
-// texts outgrow the cache, into a longer one. Steps are compiled for few shapes (layout.go).
+// A call answers its requests in waves of at most Options.Slots rows, and as many as the cache has memory for. A wave's
+// prompts are read in chunks, then all its rows step together. When enough rows have ended, the others move into a step
+// of fewer rows (compaction); when their texts outgrow the cache, into a longer one. Steps are compiled for few shapes
+// (layout.go). On engines with memory of their own a call is one wave, in which waiting requests take over the rows of
+// those that have ended.
 type Cached struct {
 	engine   *backend.Engine
 	config   *model.Config
@@ -30,7 +34,7 @@ type Cached struct {
 	rotary   *model.Rotary
 	pool     *pool
 	trace    func(program string) // in tests: called for every program that runs, and evictions
-	most     int                  // in tests: bytes of a wave's cache
+	most     int                  // in tests: bytes of the cache
 }
 
 // NewCached makes a sampler that answers one call at a time. Each Sample calls weights for the model's weights on the
@@ -73,10 +77,23 @@ func (s *Cached) Sample(ctx context.Context, requests []Request) ([]Completion, 
 	if err := l.checkAll(requests); err != nil {
 		return nil, err
 	}
-	completions, p := make([]Completion, len(requests)), s.planner()
-	weights := s.weights()
+	p := s.planner()
+	if err := p.checkAll(requests); err != nil {
+		return nil, err
+	}
+	weights, free, err := s.compact(s.weights())
+	if err != nil {
+		return nil, err
+	}
+	defer free()
+	completions := make([]Completion, len(requests))
 	for at := 0; at < len(requests); {
-		n := p.fit(requests[at:])
+		n := len(requests)
+		if s.engine.Wants.SharedMemory {
+			n = p.fit(requests[at:])
+		} else {
+			p = p.forAll(requests)
+		}
 		w := &wave{Cached: s, planner: p, live: weights}
 		for i, r := range requests[at : at+n] {
 			w.wait(newAnswer(r, at+i, s.config, s.options.Decoder, &completions[at+i]), nil)
@@ -90,24 +107,103 @@ func (s *Cached) Sample(ctx context.Context, requests []Request) ([]Completion, 
 }
 
 func (s *Cached) planner() planner {
-	return planner{
+	p := planner{
 		slots: cmp.Or(s.options.Slots, defaultSlots), noSharing: s.options.NoSharing,
 		inGraph: !s.engine.Wants.SharedMemory, positions: s.config.MaxPositions,
-		slotBytes: 8 * s.config.Layers * s.config.KVHeads * s.config.HeadDim,
-		most:      s.most,
+		slotBytes: slotBytes(s.config, dtypes.Float32), most: cmp.Or(s.most, s.cacheBytes()),
 	}
+	if p.inGraph {
+		p.slots, p.slotBytes = cmp.Or(s.options.Slots, deviceSlots), slotBytes(s.config, s.options.Graph.ComputeType())
+	}
+	return p
 }
 
-// execute runs a program on weights, inputs and cache; with donate the program takes over the cache's memory.
-func (s *Cached) execute(p *backend.Program, weights []compute.Buffer, inputs []*input, cache []compute.Buffer,
-	donate bool) ([]compute.Buffer, error) {
+// slotBytes is what a token's keys and values take.
+func slotBytes(c *model.Config, dtype dtypes.DType) int {
+	return 2 * c.Layers * c.KVHeads * c.HeadDim * dtype.Size()
+}
+
+// cacheShare is the part of the memory that a cache may take if no option says how much.
+const cacheShare = 4
+
+func (s *Cached) cacheBytes() int {
+	if s.options.CacheGB > 0 {
+		return int(s.options.CacheGB * 1e9)
+	}
+	return int(s.engine.Memory() / cacheShare)
+}
+
+// matrixType is the type of the matrices that programs take. On engines with memory of their own it is that of the
+// products: a float32 matrix would be read and converted for every token.
+func (s *Cached) matrixType() dtypes.DType {
+	if s.engine.Wants.SharedMemory {
+		return dtypes.Float32
+	}
+	return s.options.Graph.ComputeType()
+}
+
+// compact returns the weights with the matrices in the type of the products. free frees what was converted for it.
+func (s *Cached) compact(weights []compute.Buffer) (compacted []compute.Buffer, free func(), err error) {
+	have, err := shapesOf(weights)
+	if err != nil {
+		return nil, nil, err
+	}
+	var at []int
+	var old []compute.Buffer
+	var from []shapes.Shape
+	for i, spec := range s.config.ParamSpecs() {
+		if have[i].DType != model.MatrixType(spec.Shape, s.matrixType()) {
+			at, old, from = append(at, i), append(old, weights[i]), append(from, have[i])
+		}
+	}
+	if len(at) == 0 {
+		return weights, func() {}, nil
+	}
+	p, err := s.compactor(from)
+	if err != nil {
+		return nil, nil, err
+	}
+	converted, err := p.Run(old, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	compacted = slices.Clone(weights)
+	for i, b := range converted {
+		compacted[at[i]] = b
+	}
+	return compacted, func() { backend.FinalizeAll(converted...) }, nil
+}
+
+// compactor is the program that converts matrices.
+func (s *Cached) compactor(from []shapes.Shape) (*backend.Program, error) {
+	const name = "weights"
+	s.trace(name)
+	return s.prefills.Program(name, func(g *graph.Graph) (out []*graph.Node) {
+		for i, shape := range from {
+			out = append(out, graph.ConvertDType(graph.Parameter(g, fmt.Sprint("weight_", i), shape), s.matrixType()))
+		}
+		return out
+	})
+}
+
+func shapesOf(buffers []compute.Buffer) (out []shapes.Shape, err error) {
+	for _, b := range buffers {
+		s, err := b.Shape()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// execute runs a program on weights, inputs and cache.
+func (s *Cached) execute(p *backend.Program, weights []compute.Buffer, inputs []*input,
+	cache []compute.Buffer) ([]compute.Buffer, error) {
 	all := slices.Clone(weights)
 	for _, in := range inputs {
 		b, err := in.buffer(s.engine)
 		if err != nil {
-			if donate {
-				backend.FinalizeAll(cache...)
-			}
 			return nil, err
 		}
 		if in.live == nil {
@@ -115,11 +211,7 @@ func (s *Cached) execute(p *backend.Program, weights []compute.Buffer, inputs []
 		}
 		all = append(all, b)
 	}
-	var donated []bool
-	if donate {
-		donated = append(make([]bool, len(all)), slices.Repeat([]bool{true}, len(cache))...)
-	}
-	return p.Run(append(all, cache...), donated)
+	return p.Run(append(all, cache...), nil)
 }
 
 // fewRows is the most rows of a step that costs hardly more than a step of one. A prefill with threads of its own slows
@@ -138,7 +230,7 @@ func (s *Cached) prefillProgram(from *backend.Cache, shape model.PrefillShape, r
 		name, options = name+"/few", append(options, backend.OneThread)
 	}
 	return from.Program(name, func(g *graph.Graph) []*graph.Node {
-		params, in := s.config.Parameters(g), s.config.PrefillInputs(g, shape, s.engine.Wants.HostRows)
+		params, in := s.config.ParametersIn(g, s.matrixType()), s.config.PrefillInputs(g, shape, s.engine.Wants.HostRows)
 		return s.config.Prefill(params, in, s.options.Graph).Nodes()
 	}, options...)
 }
@@ -147,11 +239,11 @@ func (s *Cached) stepProgram(shape model.StepShape) (*backend.Program, error) {
 	name := fmt.Sprintf("step/%dx%d/%d+%d", shape.Prompts, shape.Samples, shape.Prefix, shape.Suffix)
 	s.trace(name)
 	var options []backend.Option
-	if shape.InGraph && shape.Prefix == 0 { // the new cache is written over the old one
-		options = append(options, backend.DonateLast(2*s.config.Layers))
+	if shape.InGraph { // the new ring is written over the old one
+		options = append(options, backend.UpdateLast(2*s.config.Layers))
 	}
 	return s.steps.Program(name, func(g *graph.Graph) []*graph.Node {
-		params := s.config.Parameters(g)
+		params := s.config.ParametersIn(g, s.matrixType())
 		in := s.config.StepInputs(g, shape, s.engine.Wants.HostRows, s.options.Graph)
 		return s.config.Step(params, in, s.options.Graph).Nodes()
 	}, options...)

@@ -213,13 +213,20 @@ func TestWavesFitTheMemory(t *testing.T) {
 		plan planner
 		want int
 	}{
-		{planner{slots: 128, positions: 4096, slotBytes: 1 << 10}, 128},
-		{planner{slots: 300, positions: 4096, slotBytes: 1 << 10}, 300},
-		{planner{slots: 128, positions: 4096, slotBytes: 1 << 15}, 32},
-		{planner{slots: 128, positions: 4096, slotBytes: 1 << 24}, 1},
-		{planner{slots: 128, positions: 4096, slotBytes: 1 << 10, inGraph: true}, 64},
+		{planner{slots: 128, slotBytes: 1 << 10}, 128},
+		{planner{slots: 300, slotBytes: 1 << 10}, 300},
+		{planner{slots: 128, slotBytes: 1 << 15}, 32},
+		{planner{slots: 128, slotBytes: 1 << 19}, 1},
+		{planner{slots: 300, slotBytes: 1 << 15, inGraph: true}, 16},
+		{planner{slots: 512, slotBytes: 1 << 10, inGraph: true}, 512},
+		{planner{slots: 512, slotBytes: 1 << 19, inGraph: true}, 1},
 	} {
-		if got := c.plan.fit(many); got != c.want {
+		c.plan.positions, c.plan.most = 4096, 1<<30
+		got := c.plan.fit(many)
+		if c.plan.inGraph {
+			got = c.plan.forAll(many).slots
+		}
+		if got != c.want {
 			t.Errorf("%+v: %d together, want %d", c.plan, got, c.want)
 		}
 	}

@@ -30,7 +30,12 @@ const (
 // If the answers outgrow the memory of the cache, the youngest ones give up their rows. They go on, from all tokens
 // that they have, when others have ended.
 func (s *Cached) Feed(ctx context.Context, rows int, next func(n int) []Arrival) error {
-	w := &wave{Cached: s, planner: s.planner(), live: s.weights(), feed: &feed{next: next}}
+	weights, free, err := s.compact(s.weights())
+	if err != nil {
+		return err
+	}
+	defer free()
+	w := &wave{Cached: s, planner: s.planner(), live: weights, feed: &feed{next: next}}
 	w.planner.slots, w.planner.fed = min(w.planner.slots, rows), true
 	return w.run(ctx)
 }
@@ -176,9 +181,10 @@ func rowLength(tokens int) int {
 // isCalm says whether a smaller layout has sufficed for a while.
 func (f *feed) isCalm(now, next model.StepShape) bool {
 	fewer := next.Rows() < now.Rows() && now.Rows() > fewRows
-	if f.calm++; !fewer && 2*next.Suffix > now.Suffix || f.calm > calmSteps {
+	shorter := 2*(next.Prefix+next.Suffix) <= now.Prefix+now.Suffix
+	if f.calm++; !fewer && !shorter || f.calm > calmSteps {
 		f.calm = 0
-		return fewer || 2*next.Suffix <= now.Suffix
+		return fewer || shorter
 	}
 	return false
 }

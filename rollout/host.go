@@ -16,10 +16,6 @@ type store interface {
 	open(l layout) error
 	// fill takes the keys and values of seats from a prefill.
 	fill(keysAndValues []compute.Buffer, c chunk, seats []*seat) error
-	// inputs returns the cache's inputs of a step.
-	inputs() []compute.Buffer
-	// write takes over the outputs of a step, before its tokens are added to the answers.
-	write(keysAndValues []compute.Buffer) error
 	// move changes the layout. Seats that are new in it keep what their rows hold.
 	move(to layout) error
 	close()

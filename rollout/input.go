@@ -178,7 +178,6 @@ type stepInputs struct {
 	tokens            embedding
 	cos, sin, inverse []float32
 	masks             [][]float32 // by window
-	slots             []int32     // nil unless the cache stays in the engine
 	windows           []int
 	positions         []int32
 	temperatures      []float64 // of the rows' sums
@@ -195,9 +194,6 @@ func (w *wave) newStepInputs() (*stepInputs, error) {
 		in.masks = append(in.masks, in.floats(rows, shape.MaskLen()))
 	}
 	in.inverse = in.floats(rows, 1)
-	if shape.InGraph {
-		in.slots = in.ints(rows)
-	}
 	return in, in.err
 }
 
@@ -212,9 +208,6 @@ func (in *stepInputs) put(row int, s *seat, l layout) {
 		own = l.ownSlots(s)
 		prompt = s.cachedTokens() - own
 	}
-	if in.slots != nil {
-		in.slots[row] = int32(own)
-	}
 	for i, window := range in.windows {
 		seen := l.shape.MaskLen()
 		l.shape.Mask(in.masks[i][row*seen:(row+1)*seen], prompt, own, window)
@@ -223,8 +216,18 @@ func (in *stepInputs) put(row int, s *seat, l layout) {
 
 // Upload copies a model's weights to an engine for sampling without training. The caller finalises the buffers.
 func Upload(e *backend.Engine, m *model.Model) (weights []compute.Buffer, err error) {
+	return UploadIn(e, m, model.GraphOptions{})
+}
+
+// UploadIn is Upload with the matrices in the type in which a sampler of these options computes, on engines with memory
+// of their own.
+func UploadIn(e *backend.Engine, m *model.Model, o model.GraphOptions) (weights []compute.Buffer, err error) {
+	dtype := o.ComputeType()
+	if e.Wants.SharedMemory {
+		dtype = dtypes.Float32
+	}
 	for _, p := range m.Params {
-		b, err := e.Float32(p.Data, p.Shape...)
+		b, err := e.Floats(model.MatrixType(p.Shape, dtype), p.Data, p.Shape...)
 		if err != nil {
 			backend.FinalizeAll(weights...)
 			return nil, fmt.Errorf("%s: %w", p.Name, err)

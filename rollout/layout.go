@@ -1,7 +1,8 @@
 package rollout
 
 import (
-	"cmp"
+	"fmt"
+	"math"
 	"math/bits"
 	"slices"
 
@@ -17,11 +18,13 @@ var (
 )
 
 const (
-	defaultSlots  = 128
-	headroom      = 48      // least number of tokens that a new cache has room for
-	sharedPrompt  = 32      // least length of a prompt that gets its own part in the attention
-	cacheBytes    = 1 << 30 // bounds the cache of a wave
-	inGraphTokens = 1 << 16 // bounds the prompts of a wave if they are read at once
+	defaultSlots = 128
+	deviceSlots  = 512  // on engines with memory of their own
+	headroom     = 48   // least number of tokens that a new cache has room for
+	sharedPrompt = 32   // least length of a prompt that gets its own part in the attention
+	deviceTokens = 8192 // of a prefill on an engine with memory of its own
+	deviceMost   = 16   // prompts of it
+	ringStart    = 256  // slots of a ring at first; then four times as many, until it is long enough
 )
 
 // lengthOf returns the least compiled length of n tokens or more. Beyond the table, lengths grow by a third or a half.
@@ -52,7 +55,11 @@ type planner struct {
 	fed       bool // requests join: few lengths, since each is a program
 	positions int  // of the model
 	slotBytes int  // of the cache, per row and token
-	most      int  // bytes of a wave's cache; 0: cacheBytes
+	most      int  // bytes of the cache
+
+	// of a call whose cache stays in the engine; 0: unknown
+	prompt int // tokens of the longest prompt
+	after  int // most tokens after a prompt
 }
 
 // rowsOf returns the least compiled number of rows that holds n.
@@ -81,16 +88,60 @@ func (p planner) rowCounts() []int {
 
 // fit returns how many of the requests make a wave: as many as there are slots and memory for.
 func (p planner) fit(requests []Request) int {
-	length, prompt := 0, 0
+	length := 0
 	for n, r := range requests {
-		length, prompt = max(length, min(len(r.Prompt)+r.MaxNew, p.positions)), max(prompt, len(r.Prompt))
-		big := p.rowsOf(n+1)*lengthOf(length)*p.slotBytes > p.mostBytes() ||
-			p.inGraph && powerOf(n+1)*lengthOf(prompt) > inGraphTokens
-		if n == p.slots || n > 0 && big {
+		length = max(length, p.lengthOf(r))
+		if n == p.slots || n > 0 && p.rowsOf(n+1)*length*p.slotBytes > p.most {
 			return n
 		}
 	}
 	return len(requests)
+}
+
+// lengthOf is the number of slots of a row that answers a request alone.
+func (p planner) lengthOf(r Request) int {
+	if p.inGraph {
+		return lengthOf(len(r.Prompt)) + lengthOf(p.afterOf(r))
+	}
+	return lengthOf(len(r.Prompt) + p.afterOf(r))
+}
+
+// afterOf is the most tokens after a request's prompt.
+func (p planner) afterOf(r Request) int { return min(r.MaxNew, p.positions-len(r.Prompt)) }
+
+// checkAll names the first request for which the cache cannot hold one row.
+func (p planner) checkAll(requests []Request) error {
+	for i, r := range requests {
+		if err := p.check(r); err != nil {
+			return fmt.Errorf("request %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (p planner) check(r Request) error {
+	need := p.lengthOf(r) * p.slotBytes
+	if need <= p.most {
+		return nil
+	}
+	return fmt.Errorf("cache_gb: %.3g: want %.3f or more for a completion of %d tokens after a prompt of %d, or a "+
+		"smaller max_new_tokens", float64(p.most)/1e9, math.Ceil(float64(need)/1e6)/1e3, p.afterOf(r), len(r.Prompt))
+}
+
+// forAll is the planner of a call whose cache stays in the engine: one wave of as many rows as the memory has room for.
+func (p planner) forAll(requests []Request) planner {
+	for _, r := range requests {
+		p.prompt, p.after = max(p.prompt, len(r.Prompt)), max(p.after, p.afterOf(r))
+	}
+	row := (lengthOf(p.prompt) + lengthOf(p.after)) * p.slotBytes
+	rows := 1
+	for _, n := range p.rowCounts() {
+		if n*row <= p.most {
+			rows = n
+		}
+	}
+	p.slots = min(p.rowsOf(len(requests)), rows)
+	return p
 }
 
 // seat is an answer and its row in a layout.
@@ -99,6 +150,7 @@ type seat struct {
 	prompt int  // index of the wave's
 	row    int  // in the layout
 	read   bool // its keys and values are in the row
+	prefix int  // tokens that were read when it joined
 
 	left <-chan struct{} // closed: nobody waits for the answer; may be nil
 }
@@ -116,6 +168,14 @@ func (s *seat) isOver() bool {
 // cachedTokens is the number of the text's tokens in the cache after the prefill: all but the last one drawn.
 func (s *seat) cachedTokens() int { return len(s.tokens) - 1 }
 
+// prefixLen is the number of tokens that a prefill has read, or will.
+func (s *seat) prefixLen() int {
+	if s.read {
+		return s.prefix
+	}
+	return len(s.tokens)
+}
+
 // suffix is the number of cached tokens after the prompt.
 func (s *seat) suffix() int { return s.cachedTokens() - len(s.request.Prompt) }
 
@@ -127,7 +187,10 @@ type layout struct {
 
 // ownSlots is the number of slots of its own part that a row fills before the next step.
 func (l layout) ownSlots(s *seat) int {
-	if l.shape.Prefix > 0 {
+	switch {
+	case l.shape.InGraph:
+		return max(0, s.cachedTokens()-s.prefixLen())
+	case l.shape.Prefix > 0:
 		return s.suffix()
 	}
 	return s.cachedTokens()
@@ -145,25 +208,70 @@ func (p planner) plan(seats []*seat, share bool) layout {
 	if share {
 		l.shape = p.sharedShape(seats, l.shape)
 	}
-	if l.shape.Samples > 1 {
+	if l.shape.Samples > 1 || p.inGraph {
+		l.shape.Prefix = lengthOf(p.prompt)
 		for _, s := range seats {
-			l.shape.Prefix = max(l.shape.Prefix, lengthOf(len(s.request.Prompt)))
+			l.shape.Prefix = max(l.shape.Prefix, lengthOf(s.prefixLen()))
 		}
 	}
 	l.shape.Suffix = suffixOf(l, seats)
-	if p.fed {
+	switch {
+	case p.fed:
 		l.shape.Suffix = max(2*sharedPrompt, powerOf(l.shape.Suffix))
+	case p.inGraph:
+		l.shape.Suffix = p.ringOf(l, seats)
+	}
+	if p.fed && p.inGraph {
+		l.shape.Prefix = powerOf(l.shape.Prefix)
 	}
 	l.place(seats)
 	return l
 }
 
-// fits says whether a layout's cache is within the bound.
-func (p planner) fits(l layout) bool {
-	return l.shape.Rows()*l.shape.Suffix*p.slotBytes <= p.mostBytes()
+// ringOf returns the slots of a ring: few at first, since every token reads them all, then four times as many, so that
+// a call has few programs. Fewer rows than at first have all at once.
+func (p planner) ringOf(l layout, seats []*seat) int {
+	now, last := 0, lengthOf(p.after)
+	for _, s := range seats {
+		now = max(now, l.ownSlots(s))
+	}
+	n := ringStart
+	for n <= now {
+		n *= 4
+	}
+	if l.shape.Rows() < p.slots {
+		return last
+	}
+	return min(n, last)
 }
 
-func (p planner) mostBytes() int { return cmp.Or(p.most, cacheBytes) }
+// fits says whether a layout's cache is within the bound.
+func (p planner) fits(l layout) bool { return p.bytesOf(l.shape) <= p.most }
+
+func (p planner) bytesOf(s model.StepShape) int {
+	return (s.Prompts*s.Prefix + s.Rows()*s.Suffix) * p.slotBytes
+}
+
+// admits returns how many of the waiting requests take rows now. A prefill between two steps is worthwhile for an
+// eighth of the rows, or for the last requests.
+func (p planner) admits(seats, waiting int) int {
+	if !p.inGraph {
+		return waiting
+	}
+	free := p.slots - seats
+	if seats > 0 && free < waiting && 8*free < p.slots {
+		return 0
+	}
+	return min(free, waiting)
+}
+
+// isWorthMoving says whether the rows of a layout should move to one with fewer.
+func (p planner) isWorthMoving(from, to model.StepShape) bool {
+	if p.inGraph { // each number of rows is a program, and few more rows cost little
+		return 8*to.Rows() <= from.Rows()
+	}
+	return to.Rows() < from.Rows() && from.Rows() > fewRows
+}
 
 // hold gives seats vacant rows, if there are enough and their texts fit.
 func (l layout) hold(joining []*seat) bool {
@@ -173,7 +281,12 @@ func (l layout) hold(joining []*seat) bool {
 			vacant = append(vacant, row)
 		}
 	}
-	long := func(s *seat) bool { return len(s.tokens) >= l.shape.Suffix }
+	long := func(s *seat) bool {
+		if l.shape.InGraph {
+			return len(s.tokens) > l.shape.Prefix
+		}
+		return len(s.tokens) >= l.shape.Suffix
+	}
 	if len(vacant) < len(joining) || slices.ContainsFunc(joining, long) {
 		return false
 	}
@@ -190,7 +303,7 @@ func (p planner) sharesPrompts(seats []*seat) bool {
 	for _, s := range seats {
 		longest = max(longest, len(s.request.Prompt))
 	}
-	return !p.noSharing && !p.inGraph && longest >= sharedPrompt
+	return !p.noSharing && longest >= sharedPrompt
 }
 
 // sharedShape returns the shape with several samples per prompt that has the fewest rows, or plain if that has fewer.

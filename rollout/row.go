@@ -23,8 +23,7 @@ const block = 64
 // is drawn. With TopK 3, the third greatest maximum is 3, so the three greatest weights are 3 or more: only the last
 // three blocks are read, 4, 4 and 3 are kept, and the draw falls at 0.6·11 = 6.6 of 4, 8, 11: token 4 again.
 type row struct {
-	logits      []float32 // [V]; nil: only the deciding block was read
-	only        []float32 // the deciding block
+	logits      []float32 // [V]
 	sums        []float32 // [blocks] of the weights at temperature
 	maxima      []float32 // [blocks] of the logits
 	logSumExp   float32   // of the logits, at temperature 1
@@ -100,9 +99,6 @@ func (x row) check() error {
 
 // block returns the logits of block b; the last one may be short.
 func (x row) block(b int) []float32 {
-	if x.logits == nil {
-		return x.only
-	}
 	return x.logits[b*block : min((b+1)*block, len(x.logits))]
 }
 

@@ -43,13 +43,6 @@ func sameChoice(logits []float32, s Sampling, u float64) error {
 	if err != nil {
 		return err
 	}
-	if at, _, ok := x.decidingBlock(s, u); ok { // the deciding block alone must do
-		x.only, x.logits = x.block(at), nil
-		if token, logp, err := x.choose(s, u); token != fast || logp != fastLogp || err != nil {
-			return fmt.Errorf("token %d, log-prob %v, %v from one block, %d, %v from all", token, logp, err, fast,
-				fastLogp)
-		}
-	}
 	if fast == slow {
 		if d := math.Abs(float64(fastLogp - slowLogp)); d > 1e-5*(1+math.Abs(float64(slowLogp))) {
 			return fmt.Errorf("token %d: log-prob %v, want %v", slow, fastLogp, slowLogp)

@@ -108,7 +108,9 @@ type Decoder interface {
 type Options struct {
 	Graph   model.GraphOptions
 	Decoder Decoder // of texts and stop texts; nil: completions have no text
-	Slots   int     // most rows decoded together; 0: 128
+	Slots   int     // most rows decoded together; 0: 128, on engines with memory of their own 512
+	// CacheGB bounds the cache of keys and values, in gigabytes; 0: a quarter of the device's memory, or of the machine's.
+	CacheGB float64
 
 	NoSharing    bool // for benchmarks: every request reads its own prompt
 	NoCompaction bool // for benchmarks: finished rows keep their places until the last one ends

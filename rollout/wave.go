@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/gomlx/compute"
-	"github.com/gomlx/compute/dtypes"
-	"github.com/gomlx/compute/shapes"
-	"github.com/gomlx/gomlx/core/graph"
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/model"
@@ -25,8 +23,11 @@ type wave struct {
 	seats   []*seat          // unfinished answers with a row, in the order of the requests
 	prompts [][]int32        // of the seats that joined last; each is read once
 	layout  layout
-	store   store // nil before the first step
 	inputs  *stepInputs
+
+	store    store       // one of these two; nil before the first step
+	onHost   *hostStore  // or nil
+	onDevice *graphStore // or nil
 }
 
 // wait adds a request that has no row yet.
@@ -107,7 +108,7 @@ func (w *wave) removeFinished() {
 
 // join gives waiting requests rows, reads their prompts and draws the first token of their answers.
 func (w *wave) join(ctx context.Context) (joined bool, err error) {
-	joining := w.waiting
+	joining := w.waiting[:w.planner.admits(len(w.seats), len(w.waiting))]
 	if w.feed != nil {
 		joining, err = w.admit()
 	}
@@ -128,7 +129,8 @@ func (w *wave) makeRoom(joining []*seat) error {
 	if w.store != nil && w.layout.hold(joining) {
 		return nil
 	}
-	next := w.planner.plan(w.seats, w.feed == nil && w.planner.sharesPrompts(w.seats))
+	share := w.feed == nil && len(w.waiting) == 0 && w.planner.sharesPrompts(w.seats)
+	next := w.planner.plan(w.seats, share)
 	if w.feed != nil {
 		next = w.roomFor(next)
 	}
@@ -138,12 +140,20 @@ func (w *wave) makeRoom(joining []*seat) error {
 		w.use(next)
 		return err
 	}
-	w.store = &hostStore{pool: w.pool, config: w.config}
-	if w.planner.inGraph {
-		w.store = &graphStore{Cached: w.Cached}
-	}
 	w.use(next)
-	return w.store.open(next)
+	return w.openStore(next)
+}
+
+// openStore makes the cache.
+func (w *wave) openStore(l layout) error {
+	if w.planner.inGraph {
+		w.onDevice = &graphStore{Cached: w.Cached}
+		w.store = w.onDevice
+	} else {
+		w.onHost = &hostStore{pool: w.pool, config: w.config}
+		w.store = w.onHost
+	}
+	return w.store.open(l)
 }
 
 // readPrompts reads the prompts of seats that have rows.
@@ -187,14 +197,39 @@ func (w *wave) chunks() (out []chunk) {
 	for i := range order {
 		order[i] = i
 	}
+	if w.planner.inGraph {
+		return w.deviceChunks(order)
+	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(len(w.prompts[b]), len(w.prompts[a])) })
 	for len(order) > 0 {
 		n := len(order)
 		length := lengthOf(len(w.prompts[order[0]]))
-		if tokens := w.engine.Wants.Tokens; tokens > 0 && !w.planner.inGraph {
+		if tokens := w.engine.Wants.Tokens; tokens > 0 {
 			n = min(n, powerUpTo(tokens/length))
 		}
-		shape := model.PrefillShape{Prompts: powerOf(n), Tokens: length, InGraph: w.planner.inGraph}
+		shape := model.PrefillShape{Prompts: powerOf(n), Tokens: length}
+		out, order = append(out, chunk{prompts: order[:n], shape: shape}), order[n:]
+	}
+	return out
+}
+
+// deviceChunks splits the prompts into prefills on an engine with memory of its own. A call has two shapes of them, since
+// each is a program: one for many prompts, and one for a single prompt.
+func (w *wave) deviceChunks(order []int) (out []chunk) {
+	tokens := w.layout.shape.Prefix
+	if w.feed != nil { // which does not know the longest prompt to come
+		tokens = 0
+		for _, p := range w.prompts {
+			tokens = max(tokens, 2*sharedPrompt, powerOf(len(p)))
+		}
+	}
+	most := min(deviceMost, powerUpTo(deviceTokens/tokens), powerOf(w.layout.shape.Prompts))
+	for len(order) > 0 {
+		n := most
+		if 2*len(order) <= most {
+			n = 1
+		}
+		shape, n := model.PrefillShape{Prompts: n, Tokens: tokens, InGraph: true}, min(n, len(order))
 		out, order = append(out, chunk{prompts: order[:n], shape: shape}), order[n:]
 	}
 	return out
@@ -217,7 +252,7 @@ func (w *wave) prefill(c chunk, joining []*seat) error {
 		return err
 	}
 	for _, s := range seats {
-		s.read = true
+		s.read, s.prefix = true, len(s.tokens)
 	}
 	return w.extend(out, temperatures, seats, func(s *seat) int { return slices.Index(c.prompts, s.prompt) })
 }
@@ -245,15 +280,14 @@ func (w *wave) runPrefill(c chunk, seats []*seat) (out []compute.Buffer, tempera
 			in.put(i, c.shape.Tokens, w.prompts[prompt], first.request)
 		}
 	}
-	out, err = w.execute(p, w.live, in.all, nil, false)
+	out, err = w.execute(p, w.live, in.all, nil)
 	return out, in.temperatures, err
 }
 
 // rearrange moves the rows into another layout if they outgrow the present one or fit one with fewer rows.
 func (w *wave) rearrange() error {
-	next := w.planner.plan(w.seats, w.layout.shape.Prefix > 0)
-	rows := w.layout.shape.Rows()
-	fewer := !w.options.NoCompaction && next.shape.Rows() < rows && rows > fewRows
+	next := w.planner.plan(w.seats, w.layout.shape.Samples > 1)
+	fewer := !w.options.NoCompaction && len(w.waiting) == 0 && w.planner.isWorthMoving(w.layout.shape, next.shape)
 	if w.feed != nil {
 		fewer = w.feed.isCalm(w.layout.shape, next.shape)
 	}
@@ -277,6 +311,9 @@ func (w *wave) step() error {
 	if err != nil {
 		return err
 	}
+	if w.onDevice != nil {
+		return w.stepOnDevice(p)
+	}
 	if w.inputs == nil {
 		if w.inputs, err = w.newStepInputs(); err != nil {
 			return err
@@ -286,19 +323,77 @@ func (w *wave) step() error {
 		w.inputs.put(row, s, w.layout)
 	}
 	w.rotary.Rows(w.inputs.positions, w.inputs.cos, w.inputs.sin)
-	out, err := w.execute(p, w.live, w.inputs.all, w.store.inputs(), w.planner.inGraph)
+	out, err := w.execute(p, w.live, w.inputs.all, w.onHost.inputs())
 	if err != nil {
 		return err
 	}
 	defer backend.FinalizeAll(out[:headOutputs]...)
-	if err := w.store.write(out[headOutputs:]); err != nil {
+	if err := w.onHost.write(out[headOutputs:]); err != nil {
 		return err
 	}
 	return w.extend(out, w.inputs.temperatures, w.seats, func(s *seat) int { return s.row })
 }
 
-// headOutputs is the number of outputs of a program that belong to its head.
-const headOutputs = 4
+// stepOnDevice runs a step that draws in the graph. Only tokens and log-probs come back, unless a seat's rules drop
+// tokens.
+func (w *wave) stepOnDevice(p *backend.Program) error {
+	state, temperatures := model.NewStepState(len(w.layout.seats)), make([]float64, len(w.layout.seats))
+	for row, s := range w.layout.seats {
+		temperatures[row] = 1
+		if s == nil {
+			state.Put(row, 0, 0, 0, 1, 0)
+			continue
+		}
+		var inverse float32
+		temperatures[row], inverse = sumTemperature(s.request)
+		state.Put(row, s.tokens[len(s.tokens)-1], int32(s.cachedTokens()), int32(s.prefix), inverse, s.deviceDraw())
+	}
+	out, err := w.onDevice.step(p, w.live, state)
+	if err != nil {
+		return err
+	}
+	defer backend.FinalizeAll(out...)
+	tokens, err := backend.Ints(out[headOutputs])
+	if err != nil {
+		return err
+	}
+	logps, err := backend.Floats(out[headOutputs+1])
+	if err != nil {
+		return err
+	}
+	return w.extendDrawn(tokens, logps, out, temperatures)
+}
+
+// extendDrawn adds drawn tokens, or those that the host chooses for seats whose rules drop tokens and for broken rows.
+func (w *wave) extendDrawn(tokens []int32, logps []float32, out []compute.Buffer, temperatures []float64) error {
+	byHost := func(s *seat) bool {
+		logp := float64(logps[s.row])
+		return math.IsNaN(logp) || math.IsInf(logp, 0) || !s.drawsInGraph(w.config.VocabSize)
+	}
+	var h *head
+	if slices.ContainsFunc(w.seats, byHost) {
+		var err error
+		if h, err = w.readHead(out, temperatures); err != nil {
+			return err
+		}
+	}
+	answers := make([]*answer, len(w.seats))
+	for i, s := range w.seats {
+		answers[i] = s.answer
+	}
+	return extend(answers, func(i int) (int32, float32, error) {
+		if s := w.seats[i]; byHost(s) {
+			return h.row(s.row).choose(s.request.Sampling, s.draw())
+		}
+		return tokens[w.seats[i].row], logps[w.seats[i].row], nil
+	})
+}
+
+// headOutputs is the number of outputs of a program that belong to its head; drawnOutputs, with token and log-prob.
+const (
+	headOutputs  = 4
+	drawnOutputs = 6
+)
 
 // head is the part of a program's outputs that tokens are drawn from.
 type head struct {
@@ -307,13 +402,12 @@ type head struct {
 	vocabulary                      int
 }
 
-// readHead reads a program's head without the logits.
 func (w *wave) readHead(out []compute.Buffer, temperatures []float64) (*head, error) {
 	h := &head{temperatures: temperatures, vocabulary: w.config.VocabSize}
-	for i, to := range []*[]float32{&h.sums, &h.maxima, &h.logSumExp} {
+	for i, to := range []*[]float32{&h.logits, &h.sums, &h.maxima, &h.logSumExp} {
 		var err error
-		if *to, err = backend.Floats(out[i+1]); err != nil {
-			return nil, fmt.Errorf("output %d: %w", i+1, err)
+		if *to, err = backend.Floats(out[i]); err != nil {
+			return nil, fmt.Errorf("output %d: %w", i, err)
 		}
 	}
 	return h, nil
@@ -325,82 +419,19 @@ func (w *wave) extend(out []compute.Buffer, temperatures []float64, seats []*sea
 	if err != nil {
 		return err
 	}
-	rows := make([]row, len(seats))
 	answers := make([]*answer, len(seats))
 	for i, s := range seats {
-		rows[i], answers[i] = h.row(place(s)), s.answer
-	}
-	if err := w.readLogits(out[0], h, rows, seats, place); err != nil {
-		return err
+		answers[i] = s.answer
 	}
 	return extend(answers, func(i int) (int32, float32, error) {
-		return rows[i].choose(answers[i].request.Sampling, answers[i].draw())
+		return h.row(place(seats[i])).choose(answers[i].request.Sampling, answers[i].draw())
 	})
-}
-
-// readLogits completes the seats' rows. Of logits on a device it reads only the deciding blocks, unless a seat needs
-// more.
-func (w *wave) readLogits(logits compute.Buffer, h *head, rows []row, seats []*seat,
-	place func(s *seat) int) (err error) {
-	blocks, ok := make([]int32, powerOf(len(seats))), w.planner.inGraph
-	for i := 0; ok && i < len(seats); i++ {
-		var at int
-		at, _, ok = rows[i].decidingBlock(seats[i].request.Sampling, seats[i].draw())
-		ok = ok && rows[i].check() == nil
-		blocks[i] = int32(place(seats[i])*len(rows[i].sums) + at)
-	}
-	if ok {
-		read, err := w.readBlocks(logits, len(h.temperatures), blocks)
-		for i := 0; err == nil && i < len(seats); i++ {
-			rows[i].only = read[i*block : (i+1)*block]
-		}
-		return err
-	}
-	if h.logits, err = backend.Floats(logits); err != nil {
-		return err
-	}
-	for i, s := range seats {
-		rows[i].logits = h.row(place(s)).logits
-	}
-	return nil
-}
-
-// readBlocks reads blocks of logits [rows, V] from a device, numbered through all rows: [len(blocks), block].
-func (w *wave) readBlocks(logits compute.Buffer, rows int, blocks []int32) ([]float32, error) {
-	index, err := w.engine.Int32(blocks, len(blocks), 1)
-	if err != nil {
-		return nil, err
-	}
-	defer backend.FinalizeAll(index)
-	v := w.config.VocabSize
-	name := fmt.Sprintf("blocks/%d/%d", rows, len(blocks))
-	p, err := w.prefills.Program(name, func(g *graph.Graph) []*graph.Node {
-		z := graph.Parameter(g, "logits", shapes.Make(dtypes.Float32, rows, v))
-		i := graph.Parameter(g, "blocks", shapes.Make(dtypes.Int32, len(blocks), 1))
-		if missing := (block - v%block) % block; missing > 0 {
-			z = graph.Pad(z, graph.Infinity(g, dtypes.Float32, -1), graph.PadAxis{}, graph.PadAxis{End: missing})
-		}
-		return []*graph.Node{graph.Gather(graph.Reshape(z, -1, block), i)}
-	})
-	if err != nil {
-		return nil, err
-	}
-	out, err := p.Run([]compute.Buffer{logits, index}, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer backend.FinalizeAll(out...)
-	read, err := backend.Floats(out[0])
-	return slices.Clone(read), err // the outputs are freed
 }
 
 func (h *head) row(i int) row {
 	of := func(x []float32) []float32 {
-		if x == nil {
-			return nil
-		}
 		n := len(x) / len(h.temperatures)
 		return x[i*n : (i+1)*n]
 	}
-	return row{of(h.logits), nil, of(h.sums), of(h.maxima), h.logSumExp[i], h.temperatures[i], h.vocabulary}
+	return row{of(h.logits), of(h.sums), of(h.maxima), h.logSumExp[i], h.temperatures[i], h.vocabulary}
 }

@@ -19,7 +19,7 @@ func (o *Options) Explain() string {
 	fmt.Fprintf(&s, "data: %s\n", o.describeItems())
 	fmt.Fprintf(&s, "rollouts: %s a step, %s each, at most %s, temperature %v%s\n",
 		recipe.Count(o.GRPO.Prompts, "prompt"), recipe.Count(o.GRPO.GroupSize, "completion"),
-		recipe.Count(o.Sampling.MaxNew, "token"), o.Sampling.Temperature, o.truncation())
+		recipe.Count(o.Sampling.MaxNew, "token"), o.Sampling.Temperature, o.truncation()+o.describeCache())
 	fmt.Fprintf(&s, "validation: %s, at temperature %v; the best checkpoint by mean reward is the result\n",
 		every(o.Validation.Every), o.Validation.Temperature)
 	s.WriteString(o.describeTraining())
@@ -118,6 +118,13 @@ func (o *Options) truncation() (text string) {
 		text += fmt.Sprintf(", stop at %q", s.Stop)
 	}
 	return text
+}
+
+func (o *Options) describeCache() string {
+	if o.Sampling.CacheGB == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; a cache of at most %v GB", o.Sampling.CacheGB)
 }
 
 func every(steps int) string {

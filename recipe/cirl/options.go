@@ -22,13 +22,22 @@ type Options struct {
 	Backend    string                 `yaml:"backend" want:"@backend"`
 	Seed       uint64                 `yaml:"seed"`
 	Data       Data                   `yaml:"data"`
-	Sampling   rollout.Sampling       `yaml:"sampling"`
+	Sampling   Sampling               `yaml:"sampling"`
 	Reward     reward.Options         `yaml:"reward"`
 	GRPO       grpo.Options           `yaml:"grpo"`
 	Validation grpo.ValidationOptions `yaml:"validation"`
 	Train      train.Options          `yaml:"train"`
 	Place      recipe.Place           `yaml:"-"`
 }
+
+// Sampling says how completions are drawn, and what their cache of keys and values may take, in gigabytes.
+type Sampling struct {
+	rollout.Sampling `yaml:",inline"`
+	CacheGB          float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"`
+}
+
+// Check hides that of the draws, which the config calls for them.
+func (s Sampling) Check() []fault.Fault { return nil }
 
 // Data says where the items come from, and how they become prompts. Paths are relative to the working directory.
 type Data struct {
@@ -74,7 +83,7 @@ func Defaults() Options {
 	return Options{
 		Backend:    "auto",
 		Data:       Data{ValidationFraction: 0.09, TestFraction: 0.10, MaxPromptTokens: 768},
-		Sampling:   rollout.Sampling{MaxNew: 2048, Temperature: 1},
+		Sampling:   Sampling{Sampling: rollout.Sampling{MaxNew: 2048, Temperature: 1}},
 		Reward:     reward.DefaultOptions(),
 		GRPO:       grpo.DefaultOptions(),
 		Validation: grpo.DefaultValidation(),

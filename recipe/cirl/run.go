@@ -58,10 +58,28 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	}
 	j.Ready(size)
 	sampler := rollout.NewCached(j.Engine, j.Model.Config, j.Learner.Weights,
-		rollout.Options{Graph: j.Graph, Decoder: j.Tokenizer})
+		rollout.Options{Graph: j.Graph, Decoder: j.Tokenizer, CacheGB: o.Sampling.CacheGB})
 	defer sampler.Close()
+	plan, err := t.plan(sampler)
+	if err != nil {
+		return nil, err
+	}
+	t.Say("rollouts: %v", plan)
 	t.chat.Sampler = sampler
 	return t.learn(ctx)
+}
+
+// plan says how many completions of a step are drawn at once.
+func (t *training) plan(s *rollout.Cached) (rollout.Plan, error) {
+	longest := 0
+	for _, task := range t.train {
+		longest = max(longest, len(task.Tokens))
+	}
+	plan, err := s.Plan(t.o.GRPO.Prompts*t.o.GRPO.GroupSize, longest, t.o.Sampling.MaxNew)
+	if err != nil {
+		err = fmt.Errorf("sampling.%w", err)
+	}
+	return plan, err
 }
 
 // training is a run on its way.
@@ -84,7 +102,7 @@ func (t *training) learn(ctx context.Context) (*Result, error) {
 	}
 	l := &grpo.Loop{
 		Course:  t.Course(progressMetrics),
-		Options: t.o.GRPO, Train: t.Train, Sampling: t.o.Sampling, Score: grpo.CIScore(t.o.Reward),
+		Options: t.o.GRPO, Train: t.Train, Sampling: t.o.Sampling.Sampling, Score: grpo.CIScore(t.o.Reward),
 		Validation: t.o.Validation, Sampler: t.chat.Sampler, Reference: t.reference, Tasks: t.train,
 		Held: tasks(t.held), Answer: t.validate,
 	}
@@ -147,7 +165,7 @@ func (o *Options) way() rollout.Conversation {
 
 // TestSampling is how the answers to the test split are drawn: at the temperature of validation.
 func (o *Options) TestSampling() rollout.Sampling {
-	s := o.Sampling
+	s := o.Sampling.Sampling
 	s.Temperature = o.Validation.Temperature
 	return s
 }
@@ -185,7 +203,7 @@ func (t *training) check() error {
 			t.left.Count,
 			t.left.Longest, d.MaxPromptTokens, positions)
 	}
-	return grpo.CheckTasks(t.o.GRPO, t.o.Sampling, positions, t.train, tasks(t.held), tasks(t.test))
+	return grpo.CheckTasks(t.o.GRPO, t.o.Sampling.Sampling, positions, t.train, tasks(t.held), tasks(t.test))
 }
 
 // Items reads or makes the items of a run: those to train on, those for validation, and those for the test.

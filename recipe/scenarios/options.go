@@ -61,7 +61,7 @@ func (o *Options) Follow(path, part string) error {
 		return err
 	}
 	o.Run, o.Model, o.Backend, o.Split, o.SplitSeed = path, c.Model, c.Backend, part, c.Seed
-	o.Prompt, o.Prefill, o.Reward, o.Sampling = c.Data.Prompt, c.Data.Prefill, c.Reward, c.Sampling
+	o.Prompt, o.Prefill, o.Reward, o.Sampling = c.Data.Prompt, c.Data.Prefill, c.Reward, c.Sampling.Sampling
 	if part == "test" {
 		o.Sampling = c.TestSampling()
 		return nil

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/tokenizer"
@@ -76,7 +77,7 @@ func Init(o InitOptions) (*model.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if need, most := c.WeightBytes(), float64(memory()); need > most {
+	if need, most := c.WeightBytes(), float64(backend.HostMemory()); need > most {
 		return nil, fmt.Errorf("%s: its weights take %.1f GB of memory: want at most the %.1f GB of this machine",
 			o.Like, need/1e9, most/1e9)
 	}

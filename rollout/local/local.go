@@ -75,16 +75,16 @@ func Open(engine, folder string) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	weights, err := rollout.Upload(e, m)
+	graph := model.GraphOptions{DType: dtypes.Float32}
+	if e.Wants.BFloat16 && m.Config.DType == "bfloat16" {
+		graph.DType = dtypes.BFloat16
+	}
+	weights, err := rollout.UploadIn(e, m, graph)
 	if err != nil {
 		e.Close()
 		return nil, err
 	}
 	forget(m)
-	graph := model.GraphOptions{DType: dtypes.Float32}
-	if e.Wants.BFloat16 && m.Config.DType == "bfloat16" {
-		graph.DType = dtypes.BFloat16
-	}
 	live := func() []compute.Buffer { return weights }
 	s := rollout.NewCached(e, m.Config, live, rollout.Options{Graph: graph, Decoder: t})
 	return &Model{e, m, t, s, weights}, nil

@@ -1,0 +1,50 @@
+package rollout
+
+import "fmt"
+
+// Plan says how many requests are answered at once, and what their cache takes.
+type Plan struct {
+	Requests  int
+	Rows      int // answered at once
+	Tokens    int // that a row has room for
+	SlotBytes int // of a token's keys and values
+	Most      int // bytes that the cache may take
+}
+
+// Plan plans a call of requests with prompts and completions of given lengths. Samples of a prompt, which share its part
+// of the cache, may take less.
+func (s *Cached) Plan(requests, prompt, maxNew int) (Plan, error) {
+	p := s.planner()
+	prompt = min(prompt, p.positions-1)
+	r := Request{Prompt: make([]int32, prompt), Sampling: Sampling{MaxNew: maxNew}}
+	if err := p.check(r); err != nil {
+		return Plan{}, err
+	}
+	all := make([]Request, requests)
+	for i := range all {
+		all[i] = r
+	}
+	rows := 0
+	if p.inGraph {
+		rows = p.forAll(all).slots
+	} else {
+		rows = p.rowsOf(p.fit(all))
+	}
+	return Plan{requests, rows, p.lengthOf(r), p.slotBytes, p.most}, nil
+}
+
+// RowBytes is what the cache of one row takes.
+func (p Plan) RowBytes() int { return p.Tokens * p.SlotBytes }
+
+// Bytes is what the cache takes.
+func (p Plan) Bytes() int { return p.Rows * p.RowBytes() }
+
+func (p Plan) String() string {
+	at := "all of them"
+	if p.Rows < p.Requests {
+		at = fmt.Sprint(p.Rows)
+	}
+	return fmt.Sprintf("%d completions, %s at once; %.1f MB of cache each (%d tokens of %.1f kB), %.2f GB of at most %.2f GB",
+		p.Requests, at, float64(p.RowBytes())/1e6, p.Tokens, float64(p.SlotBytes)/1e3, float64(p.Bytes())/1e9,
+		float64(p.Most)/1e9)
+}
