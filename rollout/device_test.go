@@ -40,7 +40,7 @@ func TestRowsAreFilledAgain(t *testing.T) {
 				steps[p] = true
 			}
 		}
-		if prefills < 4 || !steps["step/16x1/32+64"] || len(steps) > 3 {
+		if prefills < 4 || !steps["step/16x1/32+32"] || len(steps) > 3 {
 			t.Errorf("%d prefills, steps %v: want one of 16 rows, filled again and again", prefills, steps)
 		}
 	})
