@@ -91,8 +91,8 @@ type Option struct {
 // shapes into their memory, where an input that is donated in Run alone stays beside the outputs until the end.
 func DonateLast(n int) Option { return Option{donated: n} }
 
-// UpdateLast is DonateLast for inputs that the last n outputs are updates of: each output is written over its own input.
-// XLA would not see by itself which belongs to which, and would copy them.
+// UpdateLast is DonateLast for inputs that the last n outputs are updates of: each output is written over its own
+// input. XLA would not see by itself which belongs to which, and would copy them.
 func UpdateLast(n int) Option { return Option{donated: n, inPlace: true} }
 
 // OneThread keeps a program from starting threads of its own. On onnx the threads of a program keep spinning for tens
@@ -135,9 +135,9 @@ func (p *Program) Inputs() ([]string, []shapes.Shape) {
 // Outputs gives the shapes of the outputs of Run.
 func (p *Program) Outputs() []shapes.Shape { return slices.Clone(p.outputs) }
 
-// Run executes the program. Inputs must have the number, types and shapes of [Program.Inputs]. Inputs marked in donate
-// (nil: those of the program's options) must not be used again. The caller owns the outputs and finalises each: on onnx the garbage collector
-// does not free their memory.
+// Run executes the program. Inputs must have the number, types and shapes of [Program.Inputs]. Inputs marked in
+// donate (nil: those of the program's options) must not be used again. The caller owns the outputs and finalises
+// each: on onnx the garbage collector does not free their memory.
 func (p *Program) Run(inputs []compute.Buffer, donate []bool) (outputs []compute.Buffer, err error) {
 	defer catchPanic(&err, fmt.Sprintf("run %s on %s", p.name, p.engine.Name))
 	if err := p.checkInputs(inputs, donate); err != nil {

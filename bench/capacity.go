@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/gomlx/compute"
@@ -103,13 +102,4 @@ func (o *capacity) measure(s *rollout.Cached, vocabulary, n int, out io.Writer) 
 		"%.0f tokens/s; first token %.1f s; %s\n", n, o.rows, 1e3*median(times), 1e3*median(work), len(times)-skip,
 		float64(o.rows)/median(times), first, plan)
 	return err
-}
-
-// cpuSeconds is what this process has worked.
-func cpuSeconds() float64 {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }

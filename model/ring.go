@@ -64,8 +64,8 @@ func (c *Config) ringInputs(g *Graph, s StepShape, o GraphOptions) StepInputs {
 	return in
 }
 
-// ringMask is the additive mask [B, MaskLen] of a sliding window (0: none). A row sees its prefix, as many of the ring's
-// youngest slots as it has tokens after that, and the new token, which is not in the ring yet.
+// ringMask is the additive mask [B, MaskLen] of a sliding window (0: none). A row sees its prefix, as many of the
+// ring's youngest slots as it has tokens after that, and the new token, which is not in the ring yet.
 func (in StepInputs) ringMask(window int) *Node {
 	g, column := in.Positions.Graph(), func(x *Node) *Node { return Reshape(x, -1, 1) }
 	position, length := column(in.Positions), column(in.Lengths)

@@ -14,8 +14,9 @@ import (
 	"github.com/posttrain/posttrain/backend"
 )
 
-// TestDrawsInTheGraph: the token is the first whose cumulative probability exceeds the draw, up to rounding, or the first
-// likeliest; its log-prob is that of temperature 1. The vocabulary has several groups of blocks, and a short last block.
+// TestDrawsInTheGraph: the token is the first whose cumulative probability exceeds the draw, up to rounding, or the
+// first likeliest; its log-prob is that of temperature 1. The vocabulary has several groups of blocks, and a short
+// last block.
 func TestDrawsInTheGraph(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
 		const rows, hidden, vocabulary = 40, 8, 64*SampleBlock + 100

@@ -17,8 +17,8 @@ import (
 // suffix. The mask hides slots that are not filled yet, which must hold finite numbers. Without a prefix the whole text
 // is in the suffix.
 //
-// With InGraph the suffix is a ring: all rows write the new token into the same slot, and a row sees the youngest slots,
-// as many as it has tokens after its prefix (ring.go).
+// With InGraph the suffix is a ring: all rows write the new token into the same slot, and a row sees the youngest
+// slots, as many as it has tokens after its prefix (ring.go).
 type StepShape struct {
 	Prompts, Samples int
 	Prefix, Suffix   int // Tp and Ts; 0: no such part
@@ -48,8 +48,8 @@ type StepInputs struct {
 	Slot      *Node // int32, of the new tokens in the suffix
 	Draw      *Node // float32 [B, 1] (SampleHead)
 
-	// [Layers] of [Prompts, kv, D, Tp] and [Prompts, kv, Tp, D], nil without a prefix, and of [Prompts, kv, Samples, D, Ts]
-	// and [..., Ts, D], nil without a suffix. With InGraph, keys have the axes of values.
+	// [Layers] of [Prompts, kv, D, Tp] and [Prompts, kv, Tp, D], nil without a prefix, and of [Prompts, kv, Samples,
+	// D, Ts] and [..., Ts, D], nil without a suffix. With InGraph, keys have the axes of values.
 	PrefixKeys, PrefixValues []*Node
 	Keys, Values             []*Node
 
@@ -83,7 +83,8 @@ func (c *Config) StepInputs(g *Graph, s StepShape, hostRows bool, o GraphOptions
 				s.Prefix, c.HeadDim))
 		}
 		if s.Suffix > 0 {
-			in.Keys = append(in.Keys, float(fmt.Sprint("keys_", i), s.Prompts, c.KVHeads, s.Samples, c.HeadDim, s.Suffix))
+			in.Keys = append(in.Keys, float(fmt.Sprint("keys_", i), s.Prompts, c.KVHeads, s.Samples, c.HeadDim,
+				s.Suffix))
 			in.Values = append(in.Values, float(fmt.Sprint("values_", i), s.Prompts, c.KVHeads, s.Samples, s.Suffix,
 				c.HeadDim))
 		}

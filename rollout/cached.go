@@ -230,7 +230,8 @@ func (s *Cached) prefillProgram(from *backend.Cache, shape model.PrefillShape, r
 		name, options = name+"/few", append(options, backend.OneThread)
 	}
 	return from.Program(name, func(g *graph.Graph) []*graph.Node {
-		params, in := s.config.ParametersIn(g, s.matrixType()), s.config.PrefillInputs(g, shape, s.engine.Wants.HostRows)
+		params := s.config.ParametersIn(g, s.matrixType())
+		in := s.config.PrefillInputs(g, shape, s.engine.Wants.HostRows)
 		return s.config.Prefill(params, in, s.options.Graph).Nodes()
 	}, options...)
 }

@@ -109,10 +109,10 @@ func TestPlan(t *testing.T) {
 		// a slot: 2 (keys, values) · 28 · 2 · 128 · 2 bytes = 28,672; a row: 512 + 2048 slots, 73.4 MB
 		{20, 512, 500, 2048, 256, "512 completions, 256 at once; 73.4 MB of cache each (2560 tokens of 28.7 kB), " +
 			"18.79 GB of at most 20.00 GB"},
-		{40, 512, 500, 2048, 512, "512 completions, all of them at once; 73.4 MB of cache each (2560 tokens of 28.7 kB), " +
-			"37.58 GB of at most 40.00 GB"},
-		{20, 16, 4000, 7000, 16, "16 completions, all of them at once; 352.3 MB of cache each (12288 tokens of 28.7 kB), " +
-			"5.64 GB of at most 20.00 GB"},
+		{40, 512, 500, 2048, 512, "512 completions, all of them at once; 73.4 MB of cache each " +
+			"(2560 tokens of 28.7 kB), 37.58 GB of at most 40.00 GB"},
+		{20, 16, 4000, 7000, 16, "16 completions, all of them at once; 352.3 MB of cache each " +
+			"(12288 tokens of 28.7 kB), 5.64 GB of at most 20.00 GB"},
 	} {
 		o := Options{CacheGB: p.gb, Graph: model.GraphOptions{DType: dtypes.BFloat16}}
 		s := NewCached(onDevice(backendtest.Go(t)), c, nil, o)
@@ -123,8 +123,8 @@ func TestPlan(t *testing.T) {
 	}
 	s := NewCached(onDevice(backendtest.Go(t)), c, nil, Options{CacheGB: 0.1})
 	_, err := s.Plan(1, 500, 2048)
-	const want = "cache_gb: 0.1: want 0.147 or more for a completion of 2048 tokens after a prompt of 500, or a smaller " +
-		"max_new_tokens"
+	const want = "cache_gb: 0.1: want 0.147 or more for a completion of 2048 tokens after a prompt of 500, or a " +
+		"smaller max_new_tokens"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v\nwant %s", err, want)
 	}
@@ -136,8 +136,8 @@ func TestACacheTooSmall(t *testing.T) {
 	for _, e := range []*backend.Engine{backendtest.Go(t), onDevice(backendtest.Go(t))} {
 		s := setup{e, implementations[1]}.of(t, m, Options{CacheGB: 1e-6})
 		_, err := s.Sample(t.Context(), requests(2, 30, 1))
-		if err == nil || !strings.HasPrefix(err.Error(), "request 0: cache_gb: 1e-06: want 0.001 or more for a completion "+
-			"of 30 tokens after a prompt of") {
+		if err == nil || !strings.HasPrefix(err.Error(), "request 0: cache_gb: 1e-06: want 0.001 or more for a "+
+			"completion of 30 tokens after a prompt of") {
 			t.Error(err)
 		}
 	}

@@ -11,8 +11,8 @@ type Plan struct {
 	Most      int // bytes that the cache may take
 }
 
-// Plan plans a call of requests with prompts and completions of given lengths. Samples of a prompt, which share its part
-// of the cache, may take less.
+// Plan plans a call of requests with prompts and completions of given lengths. Samples of a prompt, which share its
+// part of the cache, may take less.
 func (s *Cached) Plan(requests, prompt, maxNew int) (Plan, error) {
 	p := s.planner()
 	prompt = min(prompt, p.positions-1)
@@ -44,7 +44,7 @@ func (p Plan) String() string {
 	if p.Rows < p.Requests {
 		at = fmt.Sprint(p.Rows)
 	}
-	return fmt.Sprintf("%d completions, %s at once; %.1f MB of cache each (%d tokens of %.1f kB), %.2f GB of at most %.2f GB",
-		p.Requests, at, float64(p.RowBytes())/1e6, p.Tokens, float64(p.SlotBytes)/1e3, float64(p.Bytes())/1e9,
-		float64(p.Most)/1e9)
+	return fmt.Sprintf("%d completions, %s at once; %.1f MB of cache each (%d tokens of %.1f kB), %.2f GB of at most "+
+		"%.2f GB", p.Requests, at, float64(p.RowBytes())/1e6, p.Tokens, float64(p.SlotBytes)/1e3,
+		float64(p.Bytes())/1e9, float64(p.Most)/1e9)
 }

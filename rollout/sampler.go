@@ -109,7 +109,8 @@ type Options struct {
 	Graph   model.GraphOptions
 	Decoder Decoder // of texts and stop texts; nil: completions have no text
 	Slots   int     // most rows decoded together; 0: 128, on engines with memory of their own 512
-	// CacheGB bounds the cache of keys and values, in gigabytes; 0: a quarter of the device's memory, or of the machine's.
+	// CacheGB bounds the cache of keys and values, in gigabytes; 0: a quarter of the device's memory, or of the
+	// machine's.
 	CacheGB float64
 
 	NoSharing    bool // for benchmarks: every request reads its own prompt

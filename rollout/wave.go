@@ -213,8 +213,8 @@ func (w *wave) chunks() (out []chunk) {
 	return out
 }
 
-// deviceChunks splits the prompts into prefills on an engine with memory of its own. A call has two shapes of them, since
-// each is a program: one for many prompts, and one for a single prompt.
+// deviceChunks splits the prompts into prefills on an engine with memory of its own. A call has two shapes of them,
+// since each is a program: one for many prompts, and one for a single prompt.
 func (w *wave) deviceChunks(order []int) (out []chunk) {
 	tokens := w.layout.shape.Prefix
 	if w.feed != nil { // which does not know the longest prompt to come
