@@ -22,7 +22,7 @@ const (
 	deviceSlots  = 512  // on engines with memory of their own
 	headroom     = 48   // least number of tokens that a new cache has room for
 	sharedPrompt = 32   // least length of a prompt that gets its own part in the attention
-	deviceTokens = 8192 // of a prefill on an engine with memory of its own
+	deviceTokens = 8192 // of a prefill on an engine with memory of its own that wants no number
 	deviceMost   = 16   // prompts of it
 	ringStart    = 256  // slots of a ring at first; then four times as many, until it is long enough
 )
