@@ -72,6 +72,9 @@ func options(method string, limit int) protocol.Options {
 	} else {
 		o.Rounds = &limit
 	}
+	if method == protocol.FedBuff {
+		*o.Buffer = 3 // so that short runs have steps
+	}
 	return o
 }
 
