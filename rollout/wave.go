@@ -223,7 +223,8 @@ func (w *wave) deviceChunks(order []int) (out []chunk) {
 			tokens = max(tokens, 2*sharedPrompt, powerOf(len(p)))
 		}
 	}
-	most := min(deviceMost, powerUpTo(cmp.Or(w.engine.Wants.Tokens, deviceTokens)/tokens), powerOf(w.layout.shape.Prompts))
+	fit := cmp.Or(w.engine.Wants.Tokens, deviceTokens) / tokens
+	most := min(deviceMost, powerUpTo(fit), powerOf(w.layout.shape.Prompts))
 	for len(order) > 0 {
 		n := most
 		if 2*len(order) <= most {
