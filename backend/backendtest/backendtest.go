@@ -12,14 +12,23 @@ import (
 // run on xla only if its variable is 1, or all.
 var required = map[string]string{"onnx": "POSTTRAIN_REQUIRE_ONNX", "xla": "POSTTRAIN_REQUIRE_XLA"}
 
-// quickFlags make XLA compile about five times as fast. Programs are slower and their sums are rounded in other places.
-const quickFlags = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false " +
-	"--xla_cpu_parallel_codegen_split_count=1"
+// quickFlags make XLA compile about five times as fast, with cpuFlags. Programs are slower and their sums are rounded in
+// other places. A plugin that does not know a flag ends the process.
+const (
+	quickFlags = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
+	cpuFlags   = " --xla_cpu_use_fusion_emitters=false" // unknown to xla:amx
+)
 
 // The variable must be there before XLA reads it, which it does once, and be passed on to child processes.
 func init() {
 	if _, has := os.LookupEnv("XLA_FLAGS"); !has && os.Getenv(required["xla"]) == "1" {
-		os.Setenv("XLA_FLAGS", quickFlags)
+		flags := quickFlags + cpuFlags
+		for _, s := range backend.List() {
+			if s.Name == "xla:amx" {
+				flags = quickFlags
+			}
+		}
+		os.Setenv("XLA_FLAGS", flags)
 	}
 }
 
