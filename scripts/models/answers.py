@@ -62,7 +62,8 @@ def main():
         logits = model(torch.tensor([ids])).logits[0].float().numpy()
         logits.astype("<f4").tofile(args.out / f"{i}.f32")
         texts.append({"ids": ids, "logits": f"{i}.f32"})
-    for ids in spread([render(tokenizer, r, False) for r in data], args.count):
+    questions = [ids for ids in (render(tokenizer, r, False) for r in data) if len(ids) <= args.length]
+    for ids in spread(questions, args.count):
         made = model.generate(torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long),
                               do_sample=False, max_new_tokens=args.new)  # fmt: skip
         prompts.append({"ids": ids, "greedy": made[0, len(ids) :].tolist()})
