@@ -37,6 +37,8 @@ type Engine struct {
 	Why     string
 	Warning error
 
+	listen func(notice func(line string)) // nil: it has none
+
 	memory uint64 // of its device, in bytes; 0: it uses the machine's
 
 	owner compute.Backend // the backend that buffers name: Backend itself, or the one that it decorates
@@ -76,6 +78,14 @@ func (e *Engine) Memory() uint64 {
 		return e.memory
 	}
 	return HostMemory()
+}
+
+// Listen sends what the user should know of later work, such as a broken file of compiled programs, to a function, line
+// by line.
+func (e *Engine) Listen(notice func(line string)) {
+	if e.listen != nil {
+		e.listen(notice)
+	}
 }
 
 // Close frees the engine. Its programs and buffers must not be used afterwards.

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/go-logr/logr"
 	"github.com/gomlx/go-xla/compute/xla"
@@ -28,19 +29,30 @@ func openXLA(arg string) (*Engine, error) {
 			return nil, fmt.Errorf("backend xla: set %s: %w", key, err)
 		}
 	}
-	if err := checkPlugin(plugin); err != nil {
+	kept, err := openShelf()
+	if err != nil {
+		return nil, fmt.Errorf("backend xla: %w", err)
+	}
+	opening.Lock()
+	defer opening.Unlock()
+	table, err := loadPlugin(plugin)
+	if err != nil {
 		return nil, fmt.Errorf("backend xla: %s: %w: %s", plugin, err, xlaHowToGet)
 	}
 	klog.SetLogger(logr.Discard()) // the error has the same text
 	defer klog.ClearLogger()
+	keepPrograms(plugin, table, kept)
 	b, err := xla.New(config)
 	if err != nil {
 		return nil, fmt.Errorf("backend xla: open %q: %s", config, pluginFault(err))
 	}
-	detail := describePlugin(b.(*xla.Backend))
+	detail := describePlugin(b.(*xla.Backend), plugin)
 	return &Engine{Backend: b, owner: b, Name: "xla", Detail: detail, memory: gpuMemory(plugin),
-		Wants: wantsXLA(plugin)}, nil
+		Wants: wantsXLA(plugin), listen: kept.listen}, nil
 }
+
+// opening guards go-xla's list of plugins.
+var opening sync.Mutex
 
 // wantsXLA asks for batches that fill the device. More tokens would cost memory alone.
 func wantsXLA(plugin string) Wants {
@@ -81,13 +93,13 @@ func pluginFault(err error) string {
 }
 
 // describePlugin gives version, devices and file of an open plugin.
-func describePlugin(b *xla.Backend) string {
+func describePlugin(b *xla.Backend, path string) string {
 	plugin, err := pjrt.GetPlugin(b.PluginName()) // which is loaded, so that this cannot fail
 	if err != nil {
 		return b.Description()
 	}
 	major, minor := plugin.Version()
-	return fmt.Sprintf("PJRT %d.%d, devices: %d, %s", major, minor, b.NumDevices(), plugin.Path())
+	return fmt.Sprintf("PJRT %d.%d, devices: %d, %s", major, minor, b.NumDevices(), path)
 }
 
 // statusesXLA has a status for each plugin that is found, or one that says where none is.

@@ -6,20 +6,9 @@ package backend
 #cgo LDFLAGS: -ldl
 #include <dlfcn.h>
 #include <stdlib.h>
+#include "xlatable.h"
 
-// The start of PJRT's table of functions, which is the same in all versions.
-typedef struct {
-	size_t size;
-	void *extensions;
-	struct { size_t size; void *extensions; int major, minor; } version;
-} posttrain_pjrt_api;
-
-// posttrain_pjrt_version gives the version of a plugin's table; both numbers are -1 if there is no table.
-static void posttrain_pjrt_version(void *get, int *major, int *minor) {
-	posttrain_pjrt_api *api = ((posttrain_pjrt_api *(*)(void))get)();
-	*major = api ? api->version.major : -1;
-	*minor = api ? api->version.minor : -1;
-}
+static posttrain_table *posttrain_get(void *get) { return ((posttrain_table *(*)(void))get)(); }
 */
 import "C"
 
@@ -34,28 +23,26 @@ import (
 // through empty entries if a plugin's table of functions is shorter than its own.
 const oldestPJRT = 81
 
-// checkPlugin loads a library and says why it is no plugin that go-xla can use. go-xla then loads it again, which costs
-// nothing.
-func checkPlugin(path string) error {
+// loadPlugin loads a library and gives its table of functions, or says why it is no plugin that go-xla can use.
+func loadPlugin(path string) (*C.posttrain_table, error) {
 	name, symbol := C.CString(path), C.CString("GetPjrtApi")
 	defer C.free(unsafe.Pointer(name))
 	defer C.free(unsafe.Pointer(symbol))
 	library := C.dlopen(name, C.RTLD_LAZY|C.RTLD_LOCAL)
 	if library == nil {
-		return fmt.Errorf("the library does not load: %s", strings.TrimPrefix(C.GoString(C.dlerror()), path+": "))
+		return nil, fmt.Errorf("the library does not load: %s", strings.TrimPrefix(C.GoString(C.dlerror()), path+": "))
 	}
 	get := C.dlsym(library, symbol)
 	if get == nil {
 		C.dlclose(library)
-		return errors.New("it is no PJRT plugin: found a library without GetPjrtApi")
+		return nil, errors.New("it is no PJRT plugin: found a library without GetPjrtApi")
 	}
-	var major, minor C.int
-	C.posttrain_pjrt_version(get, &major, &minor)
-	switch {
-	case major < 0:
-		return errors.New("it is no PJRT plugin: its GetPjrtApi gives nothing")
-	case major > 0, minor < oldestPJRT:
-		return fmt.Errorf("it has PJRT %d.%d: want 0.%d or newer, and below 1.0", major, minor, oldestPJRT)
+	table := C.posttrain_get(get)
+	if table == nil {
+		return nil, errors.New("it is no PJRT plugin: its GetPjrtApi gives nothing")
 	}
-	return nil
+	if v := table.version; v.major > 0 || v.minor < oldestPJRT {
+		return nil, fmt.Errorf("it has PJRT %d.%d: want 0.%d or newer, and below 1.0", v.major, v.minor, oldestPJRT)
+	}
+	return table, nil
 }

@@ -55,6 +55,7 @@ func NewJob(s Setup, r run.Reporter) (*Job, error) {
 	if j.World, err = OpenWorld(s.Backend, s.Folder, s.Train); err != nil {
 		return nil, err
 	}
+	ReportEngine(j.Engine, j)
 	for _, w := range j.Tokenizer.Warnings() {
 		j.Warn("%s", w)
 	}

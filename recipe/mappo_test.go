@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	_ "github.com/posttrain/posttrain/backend/backendtest" // tests keep no compiled programs
 	"github.com/posttrain/posttrain/configs"
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/eval/privacylens"

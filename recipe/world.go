@@ -58,8 +58,10 @@ func PinBackend(spec *string, folder string, o train.Options, samples bool, r ru
 	ReportEngine(&backend.Engine{Name: *spec, Why: why, Warning: warning}, r)
 }
 
-// ReportEngine says why auto chose an engine, if it did, and why not a faster one that is installed.
+// ReportEngine says why auto chose an engine, if it did, and why not a faster one that is installed. What the engine
+// notices later goes there too.
 func ReportEngine(e *backend.Engine, r run.Reporter) {
+	e.Listen(func(line string) { run.Listen(r).Warn("%s", line) })
 	if e.Why != "" {
 		run.Listen(r).Say("engine %s: %s", e.Name, e.Why)
 	}

@@ -19,8 +19,12 @@ const (
 	cpuFlags   = " --xla_cpu_use_fusion_emitters=false" // unknown to xla:amx
 )
 
-// The variable must be there before XLA reads it, which it does once, and be passed on to child processes.
+// The variables must be there before XLA reads its own, which it does once, and be passed on to child processes. Tests
+// leave the user's compiled programs alone.
 func init() {
+	if _, has := os.LookupEnv("POSTTRAIN_XLA_CACHE"); !has {
+		os.Setenv("POSTTRAIN_XLA_CACHE", "off")
+	}
 	if _, has := os.LookupEnv("XLA_FLAGS"); !has && os.Getenv(required["xla"]) == "1" {
 		flags := quickFlags + cpuFlags
 		for _, s := range backend.List() {

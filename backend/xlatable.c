@@ -1,0 +1,101 @@
+//go:build cgo && linux
+
+#include "xlatable.h"
+#include <stdlib.h>
+#include <string.h>
+
+extern void *posttrainCompile(int slot, void *args); // in Go
+
+static posttrain_table *tables[POSTTRAIN_TABLES]; // the plugins' own
+
+// A function of the table does not learn whose it is, so that each plugin has one of its own.
+#define COMPILE(slot) \
+	static void *compile_##slot(void *args) { return posttrainCompile(slot, args); }
+COMPILE(0) COMPILE(1) COMPILE(2) COMPILE(3) COMPILE(4) COMPILE(5) COMPILE(6) COMPILE(7)
+
+static posttrain_function *const compilers[POSTTRAIN_TABLES] = {compile_0, compile_1, compile_2, compile_3,
+	compile_4, compile_5, compile_6, compile_7};
+
+// posttrain_wrap copies a plugin's table, which may be in read-only memory, with another function to compile. The copy
+// is there until the process ends. It is NULL if the plugin lacks a function.
+posttrain_table *posttrain_wrap(posttrain_table *table, int slot) {
+	if (table->size < sizeof *table || !table->call[POSTTRAIN_SERIALIZE] || !table->call[POSTTRAIN_LOAD])
+		return NULL;
+	posttrain_table *copy = malloc(table->size);
+	if (!copy)
+		return NULL;
+	memcpy(copy, table, table->size);
+	copy->call[POSTTRAIN_COMPILE] = compilers[slot];
+	tables[slot] = table;
+	return copy;
+}
+
+void *posttrain_compile(int slot, posttrain_compile_args *args) {
+	return tables[slot]->call[POSTTRAIN_COMPILE](args);
+}
+
+// check turns PJRT's error into text.
+static char *check(posttrain_table *table, void *error) {
+	if (!error)
+		return NULL;
+	struct { size_t size; void *extensions, *error; posttrain_text text; } message = {sizeof message, 0, error};
+	struct { size_t size; void *extensions, *error; } destroy = {sizeof destroy, 0, error};
+	table->call[POSTTRAIN_ERROR_MESSAGE](&message);
+	char *text = strndup(message.text.start, message.text.bytes);
+	table->call[POSTTRAIN_ERROR_DESTROY](&destroy);
+	return text;
+}
+
+// posttrain_describe gives the platform's version and the kind of the first device, or nothing.
+void posttrain_describe(int slot, void *client, posttrain_text *version, posttrain_text *kind) {
+	posttrain_table *table = tables[slot];
+	struct { size_t size; void *extensions, *client; posttrain_text text; } platform = {sizeof platform, 0, client};
+	struct { size_t size; void *extensions, *client; void **devices; size_t count; } devices =
+		{sizeof devices, 0, client};
+	free(check(table, table->call[POSTTRAIN_PLATFORM_VERSION](&platform)));
+	*version = platform.text;
+	free(check(table, table->call[POSTTRAIN_DEVICES](&devices)));
+	if (!devices.count)
+		return;
+	struct { size_t size; void *extensions, *device, *description; } device = {sizeof device, 0, devices.devices[0]};
+	free(check(table, table->call[POSTTRAIN_DESCRIPTION](&device)));
+	if (!device.description)
+		return;
+	struct { size_t size; void *extensions, *description; posttrain_text text; } name =
+		{sizeof name, 0, device.description};
+	free(check(table, table->call[POSTTRAIN_KIND](&name)));
+	*kind = name.text;
+}
+
+char *posttrain_save(int slot, void *executable, posttrain_saved *saved) {
+	posttrain_table *table = tables[slot];
+	struct { size_t size; void *extensions, *loaded, *executable; } get = {sizeof get, 0, executable};
+	char *error = check(table, table->call[POSTTRAIN_EXECUTABLE](&get));
+	if (error)
+		return error;
+	struct { size_t size; void *extensions, *executable; posttrain_saved saved; } args =
+		{sizeof args, 0, get.executable};
+	error = check(table, table->call[POSTTRAIN_SERIALIZE](&args));
+	*saved = args.saved;
+	struct { size_t size; void *extensions, *executable; } destroy = {sizeof destroy, 0, get.executable};
+	free(check(table, table->call[POSTTRAIN_EXECUTABLE_DESTROY](&destroy)));
+	return error;
+}
+
+void posttrain_free_saved(posttrain_saved *saved) {
+	if (saved->owner && saved->free)
+		saved->free(saved->owner);
+}
+
+char *posttrain_load(int slot, void *client, void *start, size_t bytes, void **executable) {
+	struct {
+		size_t size;
+		void *extensions, *client, *start;
+		size_t bytes;
+		void *executable, *options;
+		size_t options_bytes;
+	} args = {sizeof args, 0, client, start, bytes};
+	char *error = check(tables[slot], tables[slot]->call[POSTTRAIN_LOAD](&args));
+	*executable = args.executable;
+	return error;
+}

@@ -1,0 +1,157 @@
+//go:build cgo && linux
+
+package backend
+
+// #include <stdlib.h>
+// #include "xlatable.h"
+import "C"
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"github.com/gomlx/go-xla/pjrt"
+)
+
+// keeper keeps the compiled programs of a plugin. go-xla can compile only. So it gets a copy of the plugin's table of
+// functions whose compiling function is posttrainCompile.
+type keeper struct {
+	slot     C.int
+	identity []byte // of the plugin and the processor
+	shelf    *shelf // of the engine that was opened last
+}
+
+// keepers are those of all plugins of this process, by slot; the first has the path paths[0].
+var keepers struct {
+	mu    sync.Mutex
+	all   []*keeper
+	paths []string
+}
+
+// keepPrograms lets programs of a plugin go to a shelf. It must come before go-xla opens the plugin.
+func keepPrograms(path string, table *C.posttrain_table, s *shelf) {
+	keepers.mu.Lock()
+	defer keepers.mu.Unlock()
+	if i := slices.Index(keepers.paths, path); i >= 0 {
+		keepers.all[i].shelf = s
+		return
+	}
+	slot := len(keepers.all)
+	if slot == C.POSTTRAIN_TABLES {
+		s.stop(fmt.Errorf("%d plugins are open already", slot))
+		return
+	}
+	copied := C.posttrain_wrap(table, C.int(slot))
+	if copied == nil {
+		s.stop(errors.New("the plugin cannot write them"))
+		return
+	}
+	// Its path is its name for go-xla, which looks for cpu and cuda in it.
+	if err := pjrt.RegisterPreloadedPlugin(path, uintptr(unsafe.Pointer(copied))); err != nil {
+		s.stop(err) // go-xla will give the error again
+		return
+	}
+	keepers.paths = append(keepers.paths, path)
+	keepers.all = append(keepers.all, &keeper{C.int(slot), identify(path, table), s})
+}
+
+// identify names a plugin's file and version, and the processors.
+func identify(path string, table *C.posttrain_table) []byte {
+	text := fmt.Appendf(nil, "PJRT %d.%d, %d processors\n", table.version.major, table.version.minor, runtime.NumCPU())
+	if info, err := os.Stat(path); err == nil {
+		text = fmt.Appendf(text, "%s %d %d\n", path, info.Size(), info.ModTime().UnixNano())
+	}
+	cpuinfo, _ := os.ReadFile("/proc/cpuinfo")
+	first, _, _ := strings.Cut(string(cpuinfo), "\n\n")
+	for _, line := range processorLines.FindAllString(first, -1) {
+		text = append(text, line...)
+	}
+	return text
+}
+
+// processorLines are the lines of /proc/cpuinfo that say what a processor can do.
+var processorLines = regexp.MustCompile(`(?m)^(vendor_id|model|model name|stepping|flags|Features|CPU .*)\s*:.*\n`)
+
+// compilerEnvironment lists the variables that the compiler reads.
+func compilerEnvironment() []byte {
+	var all []string
+	for _, v := range os.Environ() {
+		for _, prefix := range []string{"XLA_", "TF_", "ONEDNN_", "DNNL_", "NVIDIA_", "NPROC="} {
+			if strings.HasPrefix(v, prefix) {
+				all = append(all, v)
+			}
+		}
+	}
+	slices.Sort(all)
+	text := strings.Join(all, "\n")
+	if name := os.Getenv("XLA_FLAGS"); name != "" && !strings.HasPrefix(name, "-") { // a file of flags
+		flags, _ := os.ReadFile(name)
+		text += "\n" + string(flags)
+	}
+	return []byte(text)
+}
+
+// posttrainCompile takes a program from the shelf, or compiles it and puts it there. Its result is PJRT's error.
+//
+//export posttrainCompile
+func posttrainCompile(slot C.int, arguments unsafe.Pointer) unsafe.Pointer {
+	keepers.mu.Lock()
+	k := *keepers.all[slot]
+	keepers.mu.Unlock()
+	args := (*C.posttrain_compile_args)(arguments)
+	if k.shelf.place() == "" {
+		return C.posttrain_compile(slot, args)
+	}
+	key := k.key(args)
+	if program := k.shelf.take(key); program != nil {
+		err := k.load(program, args)
+		if err == nil {
+			return nil
+		}
+		k.shelf.drop(key, err)
+	}
+	if failed := C.posttrain_compile(slot, args); failed != nil {
+		return failed
+	}
+	k.save(key, args)
+	return nil
+}
+
+func (k *keeper) key(args *C.posttrain_compile_args) string {
+	var version, kind C.posttrain_text
+	C.posttrain_describe(k.slot, args.client, &version, &kind)
+	bytes := func(start *C.char, n C.size_t) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(start)), int(n)) }
+	return keyOf(k.identity, compilerEnvironment(), bytes(version.start, version.bytes), bytes(kind.start, kind.bytes),
+		bytes(args.program.format, args.program.format_bytes), bytes(args.program.code, args.program.bytes),
+		bytes(args.options, args.options_bytes))
+}
+
+func (k *keeper) load(program []byte, args *C.posttrain_compile_args) error {
+	start := unsafe.Pointer(unsafe.SliceData(program))
+	return textError(C.posttrain_load(k.slot, args.client, start, C.size_t(len(program)), &args.executable))
+}
+
+func (k *keeper) save(key string, args *C.posttrain_compile_args) {
+	var saved C.posttrain_saved
+	if err := textError(C.posttrain_save(k.slot, args.executable, &saved)); err != nil {
+		k.shelf.stop(err)
+		return
+	}
+	defer C.posttrain_free_saved(&saved)
+	k.shelf.put(key, unsafe.Slice((*byte)(unsafe.Pointer(saved.text.start)), int(saved.text.bytes)))
+}
+
+// textError is an error of a text that C has allocated.
+func textError(text *C.char) error {
+	if text == nil {
+		return nil
+	}
+	defer C.free(unsafe.Pointer(text))
+	return errors.New(C.GoString(text))
+}
