@@ -39,6 +39,7 @@ type Engine struct {
 
 	listen func(notice func(line string)) // nil: it has none
 
+	rows   bool   // see builderHolder.WantsRows
 	memory uint64 // of its device, in bytes; 0: it uses the machine's
 
 	owner compute.Backend // the backend that buffers name: Backend itself, or the one that it decorates

@@ -33,7 +33,7 @@ type Program struct {
 // Panics of build and of the libraries become errors.
 func (e *Engine) Compile(name string, build func(g *graph.Graph) []*graph.Node, options ...Option) (p *Program,
 	err error) {
-	held := &builderHolder{Backend: e.Backend}
+	held := &builderHolder{Backend: e.Backend, rows: e.rows}
 	g := graph.NewGraph(held, name)
 	defer func() {
 		if err != nil {
@@ -73,7 +73,12 @@ func (e *Engine) Compile(name string, build func(g *graph.Graph) []*graph.Node, 
 type builderHolder struct {
 	compute.Backend
 	builder compute.Builder
+	rows    bool
 }
+
+// WantsRows says that bfloat16 products are fast only if they sum over the rows of their left side as they are in
+// memory, as in libraries for CPUs. Whoever builds a graph finds it in the graph's backend.
+func (b *builderHolder) WantsRows() bool { return b.rows }
 
 func (b *builderHolder) Builder(name string) compute.Builder {
 	b.builder = b.Backend.Builder(name)

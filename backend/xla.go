@@ -48,7 +48,7 @@ func openXLA(arg string) (*Engine, error) {
 	}
 	detail := describePlugin(b.(*xla.Backend), plugin)
 	return &Engine{Backend: b, owner: b, Name: "xla", Detail: detail, memory: gpuMemory(plugin),
-		Wants: wantsXLA(plugin), listen: kept.listen}, nil
+		rows: !pjrt.IsCUDAName(plugin), Wants: wantsXLA(plugin), listen: kept.listen}, nil
 }
 
 // opening guards go-xla's list of plugins.

@@ -86,6 +86,7 @@ func (f *form) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.share, "share", f.share, "both answers share a row with their prompt")
 	flags.BoolVar(&f.checkpoint, "checkpoint", f.checkpoint, "recompute layers in the backward pass")
 	flags.IntVar(&f.micro, "micro", f.micro, "pairs a forward pass; 0: all at once")
+	flags.BoolVar(&f.bfloat16, "bfloat16", f.bfloat16, "compute in bfloat16")
 }
 
 func (f *form) serve(dir string, in io.Reader, out io.Writer) error {

@@ -36,7 +36,25 @@ func linear(x, weight *Node) *Node {
 // weightGradient is vᵀx [out, in], the gradient of a weight, for v [N, out] and x [N, in]. The product is rounded to x's
 // dtype, as PyTorch's autocast does, and then has the weight's, so that what is added up over batches is float32.
 func weightGradient(v, x, weight *Node) *Node {
-	return ConvertDType(dot(v, 0, x, 0, 0, x.DType()), weight.DType())
+	product := func() *Node { return dot(v, 0, x, 0, 0, x.DType()) }
+	if x.DType() == dtypes.BFloat16 && wantsRows(x.Graph()) {
+		product = func() *Node { return dot(transposed(v), 1, x, 0, 0, x.DType()) }
+	}
+	return ConvertDType(product(), weight.DType())
+}
+
+// wantsRows says that the engine multiplies bfloat16 quickly only if the left side's rows are what it sums over.
+func wantsRows(g *Graph) bool {
+	b, ok := g.Backend().(interface{ WantsRows() bool })
+	return ok && b.WantsRows()
+}
+
+// transposed is vᵀ in memory. The engine would make a product with a transposed side again of it, and knows the layout
+// of a reshaped tensor only, so that it is flat behind a barrier. A barrier of one tensor would be left out on a CPU.
+func transposed(v *Node) *Node {
+	t := Transpose(v, 0, 1)
+	flat := OptimizationBarriers(Reshape(t, -1), ScalarZero(v.Graph(), v.DType()))[0]
+	return Reshape(flat, t.Shape().Dimensions...)
 }
 
 // affine is linear plus a bias [out], which may be nil.
