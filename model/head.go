@@ -167,8 +167,8 @@ func (c *Config) sampleHead(x, table, inverse, draw *Node) SampleHead {
 
 // rowLogits is logits in the faster form for the number of rows.
 func (c *Config) rowLogits(x, table *Node) *Node {
-	if !swapsOperands(x.Shape().Dim(0)) {
-		return logits(x, table)
+	if !swapsOperands(x.Shape().Dim(0), x.DType()) {
+		return dotRows(x, table, wideType(x.DType()))
 	}
 	return Transpose(dot(ConvertDType(table, x.DType()), 1, x, 1, 0, wideType(x.DType())), 0, 1)
 }

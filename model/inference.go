@@ -15,7 +15,7 @@ type inference struct {
 }
 
 func (c *Config) newInference(g *Graph, rows int, o GraphOptions) inference {
-	return inference{Config: c, rows: rows, swapped: swapsOperands(rows),
+	return inference{Config: c, rows: rows, swapped: swapsOperands(rows, o.dtype()),
 		turn: ConvertDType(Const(g, c.halfTurn()), o.dtype())}
 }
 
@@ -34,8 +34,30 @@ func (c *Config) halfTurn() [][]float32 {
 
 // swapsOperands reports whether products of this many rows with a weight [out, in] are faster as W x'. A matrix library
 // packs its right operand in every call. For few rows, packing the weight costs more than the product. For one to three
-// rows it still costs less than turning the results back into rows.
-func swapsOperands(rows int) bool { return rows >= 4 && rows < 96 }
+// rows it still costs less than turning the results back into rows. In bfloat16 XLA has fast products for rows alone: on
+// AMX, a layer whose activations are columns takes 17 times as long.
+func swapsOperands(rows int, dtype dtypes.DType) bool {
+	return dtype != dtypes.BFloat16 && rows >= 4 && rows < 96
+}
+
+// fewestRows is the least number of rows that AMX multiplies fast: one row of bfloat16 takes four times as long.
+const fewestRows = 4
+
+// dotRows is x [..., rows, in] times the transposed weight [out, in], in the type out.
+func dotRows(x, weight *Node, out dtypes.DType) *Node {
+	axis, rows := x.Rank()-2, x.Shape().Dim(-2)
+	padded := x.DType() == dtypes.BFloat16 && rows < fewestRows
+	if padded {
+		more := make([]PadAxis, x.Rank())
+		more[axis].End = fewestRows - rows
+		x = Pad(x, ScalarZero(x.Graph(), x.DType()), more...)
+	}
+	y := dot(x, axis+1, ConvertDType(weight, x.DType()), 1, 0, out)
+	if !padded {
+		return y
+	}
+	return SliceAxis(y, axis, AxisRange(0, rows))
+}
 
 // rowDims are the dimensions of rows. If products are x W', a leading axis of one keeps ONNX Runtime from fusing
 // product and sum into an operation that transposes the weight in every run.
@@ -52,7 +74,7 @@ func (n inference) affine(x *Node, w layerWeights, name string) *Node {
 	if n.swapped {
 		return Transpose(n.column(x, 1, weight, bias), 0, 1)
 	}
-	y := dot(x, 2, ConvertDType(weight, x.DType()), 1, 0, x.DType())
+	y := dotRows(x, weight, x.DType())
 	if bias == nil {
 		return y
 	}

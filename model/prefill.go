@@ -140,7 +140,7 @@ func (p *prefill) project(x *Node, w layerWeights) (q, k, v *Node) {
 
 // lastRows takes the prompts' last rows of x and mixed. From then on products have B rows.
 func (p *prefill) lastRows(x, mixed *Node) (*Node, *Node) {
-	p.inference.rows, p.inference.swapped = p.shape.Prompts, swapsOperands(p.shape.Prompts)
+	p.inference.rows, p.inference.swapped = p.shape.Prompts, swapsOperands(p.shape.Prompts, p.turn.DType())
 	rows := func(x *Node) *Node {
 		d := x.Shape().Dim(-1)
 		return Reshape(rowsAt(Reshape(x, -1, d), p.Source, nil), p.rowDims(d)...)

@@ -419,19 +419,58 @@ func TestCachedLogitsInBFloat16(t *testing.T) {
 	e := backendtest.Go(t)
 	for name, m := range variedModels(t) {
 		t.Run(name, func(t *testing.T) {
-			c := texts(2)
-			want := c.wholeLogits(t, e, m)
-			c.options.DType = dtypes.BFloat16
-			for _, c.inGraph = range []bool{true, false} {
-				got := c.decode(t, e, m)
-				for r := range got {
-					for i := range want[r] {
-						if cosine(got[r].logits[i], want[r][i]) < 0.99 {
-							t.Fatalf("row %d, token %d: cosine %.4f", r, i, cosine(got[r].logits[i], want[r][i]))
-						}
-					}
+			c, one := texts(2), texts(1)
+			one.prompts, one.answers = one.prompts[:1], one.answers[:1]
+			checkBFloat16Steps(t, e, m, c)
+			checkBFloat16Steps(t, e, m, one)
+		})
+	}
+}
+
+func checkBFloat16Steps(t *testing.T, e *backend.Engine, m *Model, c cachedText) {
+	t.Helper()
+	want := c.wholeLogits(t, e, m)
+	c.options.DType = dtypes.BFloat16
+	for _, c.inGraph = range []bool{true, false} {
+		got := c.decode(t, e, m)
+		for r := range got {
+			for i := range want[r] {
+				if cosine(got[r].logits[i], want[r][i]) < 0.99 {
+					t.Fatalf("row %d, token %d: cosine %.4f", r, i, cosine(got[r].logits[i], want[r][i]))
 				}
 			}
+		}
+	}
+}
+
+// XLA has fast products in bfloat16 for four rows or more by a weight, not for a weight by columns.
+func TestBFloat16MultipliesRowsByWeights(t *testing.T) {
+	c := preset("5.4M").Config
+	o := GraphOptions{DType: dtypes.BFloat16}
+	for _, rows := range []int{1, 16, 128} {
+		products := 0
+		compile(t, backendtest.Go(t), "step", func(g *graph.Graph) []*graph.Node {
+			in := c.StepInputs(g, StepShape{Prompts: rows, Samples: 1, Suffix: 8, InGraph: true}, false, o)
+			out := c.Step(c.ParametersIn(g, o.DType), in, o).Nodes()
+			for _, n := range g.Nodes() {
+				if n.Type() != graph.NodeTypeDotGeneral {
+					continue
+				}
+				x, weight := n.Inputs()[0], n.Inputs()[1]
+				if x.Type() == graph.NodeTypeParameter {
+					t.Errorf("%d rows: %s times columns %s", rows, x.Shape(), weight.Shape())
+				}
+				if weight.Type() != graph.NodeTypeParameter || weight.Rank() != 2 {
+					continue // of attention
+				}
+				if products++; x.Shape().Dim(-2) < 4 || x.Shape().Dim(-1) != weight.Shape().Dim(1) {
+					t.Errorf("%d rows: %s times the weight %s", rows, x.Shape(), weight.Shape())
+				}
+			}
+			return out
 		})
+		if want := 7*c.Layers + 1; products != want {
+			t.Errorf("%d rows: %d products by weights, want %d", rows, products, want)
+		}
 	}
 }
