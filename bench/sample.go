@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -15,6 +17,13 @@ var sampleGoals = map[string]map[int][2]float64{
 	"56M":  {1: {2, 1.4}, 16: {2, 1.9}, 128: {2, 2.1}},
 }
 
+// Names of sides.
+const (
+	generateSide = "transformers generate"
+	loopSide     = "PyTorch loop"
+	llamaSide    = "llama.cpp"
+)
+
 // sampleOptions are the options of the comparison of sampling with Python.
 type sampleOptions struct {
 	rounds
@@ -23,6 +32,8 @@ type sampleOptions struct {
 	presets       []string
 	batches       []int
 	prompt, fresh int
+	gguf, llama   string
+	profile       bool
 }
 
 // peers says where and how the Python sides run.
@@ -42,14 +53,16 @@ func (p *peers) register(cmd *cobra.Command) {
 	flags.StringVar(&p.python, "python", p.python,
 		`interpreter with PyTorch (scripts/oracle/requirements.txt); "": posttrain alone`)
 	flags.StringVar(&p.device, "device", p.device, "PyTorch's device")
-	flags.StringVar(&p.dtype, "dtype", p.dtype, "type that all sides compute in: float32, or on GPUs bfloat16")
+	flags.StringVar(&p.dtype, "dtype", p.dtype, "type that all sides compute in: float32 or bfloat16")
 }
 
 func newSample() *cobra.Command {
 	o := &sampleOptions{peers: onCPU, backend: "auto", presets: []string{"5.4M", "56M"}, batches: []int{1, 16, 128}}
 	cmd := newCommand("sample", "Sampling against transformers' generate and a plain PyTorch loop over a cache",
 		"  go run ./bench sample --python venv/bin/python\n"+
-			"  go run ./bench sample --preset 5.4M --batch 16 --rounds 15",
+			"  go run ./bench sample --preset 5.4M --batch 16 --rounds 15\n"+
+			"  go run ./bench sample --preset models/smollm2-135m/ --batch 16,64 --dtype bfloat16 --backend xla:amx\n"+
+			"  go run ./bench sample --preset models/smollm2-135m/ --gguf smollm2.gguf --batch 1 --profile",
 		o.run)
 	o.register(cmd)
 	return cmd
@@ -61,10 +74,14 @@ func (o *sampleOptions) register(cmd *cobra.Command) {
 	o.rounds.register(flags)
 	o.peers.register(cmd)
 	flags.StringVar(&o.backend, "backend", o.backend, "posttrain's engine")
-	flags.StringSliceVar(&o.presets, "preset", o.presets, "models, with random weights; or a folder, with a slash in its path")
+	flags.StringSliceVar(&o.presets, "preset", o.presets,
+		"models, with random weights; or a folder, with a slash in its path")
 	flags.IntSliceVar(&o.batches, "batch", o.batches, "prompts sampled together")
 	flags.IntVar(&o.prompt, "prompt", 64, "tokens of a prompt")
 	flags.IntVar(&o.fresh, "new", 64, "tokens of a completion")
+	flags.StringVar(&o.gguf, "gguf", "", "the model in llama.cpp's format, in the type of --dtype: llama.cpp is a side")
+	flags.StringVar(&o.llama, "llama-python", "", "interpreter with xllamacpp; \"\": that of --python")
+	flags.BoolVar(&o.profile, "profile", false, "print the parts of posttrain's time")
 }
 
 func (o *sampleOptions) run(out io.Writer) error {
@@ -92,10 +109,56 @@ func (o *sampleOptions) batch(sides []*side, preset string, batch int, out io.Wr
 	}
 	rates(out, fmt.Sprintf("sampling, %s, batch %d, prompt %d + %d new tokens, %s",
 		preset, batch, o.prompt, o.fresh, o.dtype), all, batch*o.fresh)
-	for i, to := range all[:len(all)-1] {
-		atLeast(out, all[len(all)-1], to, sampleGoals[preset][batch][i])
+	own := all[len(all)-1]
+	for _, to := range all[:len(all)-1] {
+		atLeast(out, own, to, o.goal(preset, batch, to.side.name))
 	}
-	return nil
+	if err := o.floors(all, batch, out); err != nil || !o.profile {
+		return err
+	}
+	d, err := own.side.ask(fmt.Sprintf("profile %d", batch))
+	if err == nil {
+		d.Parts.print(out, fmt.Sprintf("profile, %s, batch %d", preset, batch), median(own.seconds))
+	}
+	return err
+}
+
+// goal is the target for posttrain's rate over a side's.
+func (o *sampleOptions) goal(preset string, batch int, side string) float64 {
+	goals := sampleGoals[preset][batch]
+	switch {
+	case side == loopSide:
+		return goals[1]
+	case side == llamaSide && batch == 1:
+		return 0.9
+	case side == generateSide && strings.Contains(preset, "/") && batch >= 16:
+		return map[string]float64{"float32": 3, "bfloat16": 1.3}[o.dtype]
+	case side == generateSide:
+		return goals[0]
+	}
+	return 0
+}
+
+// floors prints what the matrix products alone take at the rates of posttrain's engine and of PyTorch.
+func (o *sampleOptions) floors(all []*series, batch int, out io.Writer) error {
+	own, best, library := all[len(all)-1], math.Inf(1), ""
+	var engine float64
+	for _, s := range all {
+		if s.side.name == loopSide || s.side.name == llamaSide {
+			continue
+		}
+		d, err := s.side.ask(fmt.Sprintf("floor %d", batch))
+		if err != nil {
+			return err
+		}
+		if engine = d.Seconds; engine < best {
+			best, library = engine, s.side.title()
+		}
+	}
+	share := func(seconds float64) float64 { return 100 * seconds / median(own.seconds) }
+	_, err := fmt.Fprintf(out, "the matrix products alone: %.3f s at the engine's own rate, %.0f %% of posttrain's "+
+		"time; %.3f s at the best rate, that of %s, %.0f %%\n", engine, share(engine), best, library, share(best))
+	return err
 }
 
 // launches are Python's two sides, if there is a Python, and posttrain.
@@ -105,7 +168,11 @@ func (o *sampleOptions) launches(world string) (all []launch) {
 			"--device", o.device, "--dtype", o.dtype}}
 	}
 	if o.python != "" {
-		all = append(all, python("transformers generate", "generate"), python("PyTorch loop", "loop"))
+		all = append(all, python(generateSide, "generate"), python(loopSide, "loop"))
+	}
+	if o.gguf != "" {
+		all = append(all, launch{llamaSide, cmp.Or(o.llama, o.python), []string{"bench/peer_llama.py", "--world", world,
+			"--gguf", o.gguf, "--rows", fmt.Sprint(slices.Max(o.batches)), "--dtype", o.dtype}})
 	}
 	s := &sampling{backend: o.backend, bfloat16: o.dtype == "bfloat16", slots: max(128, slices.Max(o.batches))}
 	return append(all, way{"posttrain", s}.on(world))

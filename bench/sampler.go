@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/gomlx/compute"
 	"github.com/spf13/cobra"
@@ -49,6 +51,9 @@ type drawer struct {
 	sampler *rollout.Cached
 	world   *prompts
 	calls   uint64
+	alone   alone
+
+	first, last float64 // seconds of the first call and of the last one
 
 	parameters int
 }
@@ -61,13 +66,14 @@ func newDrawer(e *backend.Engine, dir string, s *sampling) (d *drawer, err error
 		m, err = model.Load(dir)
 	}
 	if err == nil {
-		d.weights, err = rollout.Upload(e, m)
+		d.weights, err = rollout.UploadIn(e, m, s.options().Graph)
 	}
 	if err != nil {
 		e.Close()
 		return nil, err
 	}
 	d.parameters = m.Config.ParamCount()
+	d.alone = alone{e, *m.Config, s.options().Graph}
 	d.sampler = rollout.NewCached(e, m.Config, func() []compute.Buffer { return d.weights }, s.options())
 	return d, nil
 }
@@ -89,10 +95,17 @@ func (s *sampling) serve(dir string, in io.Reader, out io.Writer) error {
 	}
 	defer d.close()
 	r := ready{Engine: d.engine.Name, Parameters: d.parameters, Tokens: d.world.New}
-	return obey(in, out, r, "sample N, greedy N, draw N or quit", map[string]work{
+	return obey(in, out, r, "sample N, greedy N, draw N, floor N, profile N or quit", map[string]work{
 		"sample": func(n int) (did, error) { d.calls++; return d.answer(n, 1, d.calls, false) },
 		"greedy": func(n int) (did, error) { return d.answer(n, 0, 0, true) },
 		"draw":   func(n int) (did, error) { return d.answer(n, 1, 0, true) },
+		"floor": func(n int) (a did, err error) {
+			if a.Parts, err = d.floor(n); err == nil {
+				a.Seconds = a.Parts.floor()
+			}
+			return a, err
+		},
+		"profile": func(n int) (a did, err error) { a.Parts, err = d.profile(n); return a, err },
 	})
 }
 
@@ -111,10 +124,13 @@ func (d *drawer) answer(n int, temperature float64, seed uint64, show bool) (a d
 			Prompt:   d.world.Prompts[i], Seed: seed<<32 | uint64(i), StopTokens: []int32{},
 		}
 	}
+	begin := time.Now()
 	completions, err := d.sampler.Sample(context.Background(), requests)
 	if err != nil {
 		return a, err
 	}
+	d.last = time.Since(begin).Seconds()
+	d.first = cmp.Or(d.first, d.last)
 	for _, c := range completions {
 		a.Tokens += len(c.Tokens)
 		if show {

@@ -47,6 +47,29 @@ func TestSamplersOfEveryWayDrawTheSame(t *testing.T) {
 	}
 }
 
+// What a program of its own measures is there.
+func TestSamplerProfilesItself(t *testing.T) {
+	dir := tinyPrompts(t, 1)
+	all := ask(t, dir, &sampling{backend: "go"}, "sample 2\nsample 2\nfloor 2\nprofile 2\nquit")
+	floor, p := all[2].Parts, all[3].Parts
+	if all[2].Seconds != floor.floor() || floor.Prefill != 0 {
+		t.Errorf("floor: %v of %+v", all[2].Seconds, floor)
+	}
+	for name, seconds := range map[string]float64{
+		"prefill": p.Prefill, "head": p.Head, "products": p.Products.Layers, "of the prefill": p.Products.Prefill,
+		"of the head": p.Products.Head,
+	} {
+		if seconds <= 0 {
+			t.Errorf("%s: %v s", name, seconds)
+		}
+	}
+	var out strings.Builder
+	p.print(&out, "profile", 1)
+	if n := strings.Count(out.String(), "%"); n != 6+4 {
+		t.Errorf("%d shares in the table\n%s", n, out.String())
+	}
+}
+
 func TestSamplerRefusesWhatItDoesNotKnow(t *testing.T) {
 	dir := tinyPrompts(t, 1)
 	for line, want := range map[string]string{

@@ -51,6 +51,8 @@ type did struct {
 	KL       float64 `json:"kl,omitempty"`
 	Entropy  float64 `json:"entropy,omitempty"`
 	Norm     float64 `json:"norm,omitempty"` // of the gradient, before clipping
+
+	Parts *parts `json:"parts,omitempty"` // of a call that samples
 }
 
 // option is how one of posttrain's sides works.
