@@ -21,6 +21,7 @@ type ask struct {
 
 	model    string // "": the served model
 	messages []data.Message
+	plain    *plainAsk // of /v1/completions; nil: a chat
 	n        int
 	seed     *int64 // nil: any
 	logprobs bool
@@ -40,21 +41,27 @@ const (
 // reader reads the value of a field.
 type reader func(raw json.RawMessage) error
 
-// readers read the fields that change the answer.
+// readers read the fields that change the answer of any request.
 func (a *ask) readers() map[string]reader {
-	usage := map[string]reader{"include_usage": value(&a.usage, "true or false")}
 	return map[string]reader{
-		"model":                 value(&a.model, "a name"),
+		"model":       value(&a.model, "a name"),
+		"n":           between(&a.n, 1, mostChoices),
+		"max_tokens":  between(&a.MaxNew, 1, math.MaxInt32),
+		"temperature": between(&a.Temperature, 0, hottest),
+		"top_p":       between(&a.TopP, 0, 1),
+		"top_k":       between(&a.TopK, -1, math.MaxInt32), // -1: off, as on other servers
+		"min_p":       between(&a.MinP, 0, 1),
+		"seed":        value(&a.seed, "a whole number of 64 bits"),
+		"stop":        a.readStop,
+	}
+}
+
+// chatReaders read the fields of a chat.
+func (a *ask) chatReaders() map[string]reader {
+	readers, usage := a.readers(), map[string]reader{"include_usage": value(&a.usage, "true or false")}
+	maps.Copy(readers, map[string]reader{
 		"messages":              a.readMessages,
-		"n":                     between(&a.n, 1, mostChoices),
-		"max_tokens":            between(&a.MaxNew, 1, math.MaxInt32),
-		"max_completion_tokens": between(&a.MaxNew, 1, math.MaxInt32),
-		"temperature":           between(&a.Temperature, 0, hottest),
-		"top_p":                 between(&a.TopP, 0, 1),
-		"top_k":                 between(&a.TopK, -1, math.MaxInt32), // -1: off, as on other servers
-		"min_p":                 between(&a.MinP, 0, 1),
-		"seed":                  value(&a.seed, "a whole number of 64 bits"),
-		"stop":                  a.readStop,
+		"max_completion_tokens": readers["max_tokens"],
 		"logprobs":              value(&a.logprobs, "true or false"),
 		"top_logprobs":          between(&a.top, 0, mostAlternative),
 		"stream":                value(&a.stream, "true or false"),
@@ -69,7 +76,8 @@ func (a *ask) readers() map[string]reader {
 			}
 			return nil
 		},
-	}
+	})
+	return readers
 }
 
 // silent are fields that never change an answer: they identify the client.
@@ -98,19 +106,30 @@ var neutral = map[string][]any{
 	"metadata":            {map[string]any{}},
 }
 
-// readAsk reads the body of a request.
+// readAsk reads the body of a chat.
 func readAsk(body []byte) (*ask, *problem) {
+	a := newAsk()
+	fields, p := a.read(body, a.chatReaders(), neutral)
+	if p != nil {
+		return nil, p
+	}
+	return a, a.check(fields)
+}
+
+func newAsk() *ask { return &ask{n: 1, Sampling: rollout.Sampling{Temperature: 1, TopP: 1}} }
+
+// read reads a body into the variables of the readers.
+func (a *ask) read(body []byte, readers map[string]reader, neutral map[string][]any) (object, *problem) {
 	var fields object
 	if err := json.Unmarshal(body, &fields); err != nil {
 		return nil, refuse("", "the body is not a JSON object: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
-	a := &ask{n: 1, Sampling: rollout.Sampling{Temperature: 1, TopP: 1}}
-	if name, err := fields.read(a.readers(), neutral, "leave it out"); err != nil {
+	if name, err := fields.read(readers, neutral, "leave it out"); err != nil {
 		return nil, refuse(name, "%v", err)
 	}
 	a.TopK = max(a.TopK, 0)
 	a.TopP = max(a.TopP, math.SmallestNonzeroFloat64) // 0: to clients the likeliest token only, to the sampler off
-	return a, a.check(fields)
+	return fields, nil
 }
 
 // object is a JSON object whose fields are not read yet.

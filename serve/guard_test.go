@@ -269,7 +269,7 @@ func TestUnknownPlaces(t *testing.T) {
 		status       int
 		says         string
 	}{
-		{"POST", "/v1/completions", http.StatusNotFound, "POST /v1/chat/completions"},
+		{"POST", "/v1/embeddings", http.StatusNotFound, "POST /v1/chat/completions"},
 		{"GET", "/", http.StatusNotFound, "GET /v1/models"},
 		{"GET", "/v1/chat/completions", http.StatusMethodNotAllowed, "want POST"},
 		{"DELETE", "/v1/models/tiny", http.StatusMethodNotAllowed, "want GET"},

@@ -51,6 +51,10 @@ func newJob(ctx context.Context, a *ask, prompt []int32, c *model.Config, d roll
 	}
 	r := rollout.Request{Sampling: a.Sampling, Prompt: prompt, Seed: seed}
 	j := &job{ask: a, ctx: ctx, requests: r.Samples(a.n), open: a.n, news: make(signal, 1)}
+	if a.plain != nil {
+		r.StopTokens = a.plain.stopTokens(c)
+		j.requests = a.plain.samples(r, a.n)
+	}
 	for i := range j.requests {
 		j.choices = append(j.choices, &choice{Stream: rollout.NewStream(r, c, d)})
 		j.requests[i].OnToken = func(token int32, logp float32) { j.take(i, token, logp) }

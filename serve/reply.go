@@ -76,7 +76,7 @@ func (s *Server) answer(w http.ResponseWriter, j *job) (status int) {
 		case err != nil:
 			return s.fail(w, j, err)
 		case over:
-			if writeJSON(w, http.StatusOK, s.completion(j)) != nil {
+			if writeJSON(w, http.StatusOK, s.whole(j)) != nil {
 				return statusGone
 			}
 			return http.StatusOK
@@ -84,7 +84,15 @@ func (s *Server) answer(w http.ResponseWriter, j *job) (status int) {
 	}
 }
 
-func (s *Server) completion(j *job) reply {
+// whole is the reply to a job that is over.
+func (s *Server) whole(j *job) any {
+	if j.ask.plain != nil {
+		return s.plainReply(j)
+	}
+	return s.chatReply(j)
+}
+
+func (s *Server) chatReply(j *job) reply {
 	c := s.newReply("chat.completion")
 	c.Usage = j.usage()
 	for i, a := range j.choices {

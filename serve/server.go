@@ -114,7 +114,8 @@ func (s *Server) Handler() http.Handler {
 		handler      http.Handler
 	}{
 		{"GET", "/healthz", http.HandlerFunc(s.health)},
-		{"POST", "/v1/chat/completions", s.guard(s.chat)},
+		{"POST", "/v1/chat/completions", s.guard(s.handle(readAsk))},
+		{"POST", "/v1/completions", s.guard(s.handle(readPlainAsk))},
 		{"GET", "/v1/models", s.guard(s.models)},
 		{"GET", "/v1/models/{name...}", s.guard(s.model)},
 	} {
@@ -134,8 +135,8 @@ func wrongMethod(want string) http.HandlerFunc {
 }
 
 func wrongPath(w http.ResponseWriter, r *http.Request) {
-	newProblem(http.StatusNotFound, "unknown_url", "%s %s is not served: want POST /v1/chat/completions, "+
-		"GET /v1/models or GET /healthz", r.Method, r.URL.Path).write(w)
+	newProblem(http.StatusNotFound, "unknown_url", "%s %s is not served: want POST /v1/chat/completions or "+
+		"/v1/completions, GET /v1/models or GET /healthz", r.Method, r.URL.Path).write(w)
 }
 
 // health says whether the server accepts requests, and how busy it is.
@@ -190,16 +191,23 @@ func (s *Server) checkName(name string) *problem {
 	return p
 }
 
-// chat answers a conversation.
-func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
-	began := time.Now()
-	j, p := s.accept(w, r)
-	if p != nil {
-		p.write(w)
-		s.options.Log(p.log())
-		return
+// handle answers requests that read reads.
+func (s *Server) handle(read func(body []byte) (*ask, *problem)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		j, p := s.accept(w, r, read)
+		if p != nil {
+			p.write(w)
+			s.options.Log(p.log())
+			return
+		}
+		defer s.queue.leave(j)
+		s.reply(w, j, began)
 	}
-	defer s.queue.leave(j)
+}
+
+// reply sends a job's answers, whole or while they are drawn.
+func (s *Server) reply(w http.ResponseWriter, j *job, began time.Time) {
 	reply := s.answer
 	if j.ask.stream {
 		reply = s.stream
@@ -221,12 +229,13 @@ func (j *job) summary(status int) string {
 }
 
 // accept reads a request and puts it into the queue.
-func (s *Server) accept(w http.ResponseWriter, r *http.Request) (*job, *problem) {
+func (s *Server) accept(w http.ResponseWriter, r *http.Request,
+	read func(body []byte) (*ask, *problem)) (*job, *problem) {
 	body, p := s.body(w, r)
 	if p != nil {
 		return nil, p
 	}
-	a, p := readAsk(body)
+	a, p := read(body)
 	if p != nil {
 		return nil, p
 	}
@@ -253,18 +262,24 @@ func (s *Server) accept(w http.ResponseWriter, r *http.Request) (*job, *problem)
 	return j, nil
 }
 
-// prompt returns the messages' tokens.
-func (s *Server) prompt(a *ask) ([]int32, *problem) {
-	ids, err := s.options.Encoder.Prompt(data.Text{Messages: a.messages})
+// prompt returns the tokens of a prompt.
+func (s *Server) prompt(a *ask) (ids []int32, p *problem) {
+	field, err := "messages", error(nil)
+	if a.plain == nil {
+		ids, err = s.options.Encoder.Prompt(data.Text{Messages: a.messages})
+	} else {
+		field = "prompt"
+		ids, err = a.plain.encode(s.options.Encoder, s.options.Config.VocabSize)
+	}
 	if err != nil {
-		return nil, refuse("messages", "%v", err)
+		return nil, refuse(field, "%v", err)
 	}
 	if positions := s.options.Config.MaxPositions; len(ids) >= positions {
-		return nil, refuse("messages", "the prompt has %d tokens: the model has %d positions for prompt and answer "+
+		return nil, refuse(field, "the prompt has %d tokens: the model has %d positions for prompt and answer "+
 			"together", len(ids), positions).withCode("context_length_exceeded")
 	}
 	if len(ids) == 0 {
-		return nil, refuse("messages", "the prompt has no tokens: want at least one")
+		return nil, refuse(field, "the prompt has no tokens: want at least one")
 	}
 	return ids, nil
 }
