@@ -21,6 +21,7 @@ type plainAsk struct {
 	tokens []int32 // nil: text
 	stops  []int32 // end an answer like the model's own
 	ids    bool    // the reply has token ids
+	native bool    // of /generate
 }
 
 // neutralPlain are the fields of completions that are not supported, with the values that do not use them.

@@ -19,6 +19,7 @@ type job struct {
 	choices  []*choice // owned by the sampler until the job is over
 	handed   int       // requests that the sampler has or had; this and the next one belong to the queue
 	began    time.Time // when it got the first
+	version  string    // of the weights then
 
 	mu     sync.Mutex
 	open   int     // unfinished choices

@@ -31,6 +31,8 @@ type queue struct {
 	mu      sync.Mutex
 	waiting []*job        // with requests that the sampler does not have yet
 	running []*job        // with requests that it has
+	holds   int           // reasons to hand out nothing: the weights change, or a client paused the server
+	version string        // of the weights, as the client that sent them names it
 	took    time.Duration // from the first row of a job to its end
 }
 
@@ -66,14 +68,45 @@ func (q *queue) next(n int) (out []rollout.Arrival) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiting = slices.DeleteFunc(q.waiting, func(j *job) bool {
+		if q.holds > 0 && j.handed == 0 {
+			return j.isOver()
+		}
 		more := j.next(n-len(out), q.share)
 		if len(more) > 0 && !slices.Contains(q.running, j) {
-			j.began, q.running = time.Now(), append(q.running, j)
+			j.began, j.version, q.running = time.Now(), q.version, append(q.running, j)
 		}
 		out = append(out, more...)
 		return len(j.requests) == j.handed || j.isOver()
 	})
 	return out
+}
+
+// hold keeps jobs back that have not begun, until release: the sampler ends when it has answered the others.
+func (q *queue) hold() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.holds++
+}
+
+func (q *queue) release() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.holds--
+	q.news.set()
+}
+
+// setVersion names the weights that jobs begin with from now on.
+func (q *queue) setVersion(version string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.version = version
+}
+
+// isHeld says whether requests are kept back.
+func (q *queue) isHeld() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.holds > 0
 }
 
 // endRunning ends the jobs that the sampler has.
@@ -120,12 +153,15 @@ func (s *Server) work(ctx context.Context) {
 		case <-ctx.Done():
 			s.queue.endAll(context.Cause(ctx))
 			return
+		case change := <-s.changes:
+			change()
+			continue
 		case <-s.queue.news:
 		}
 		time.Sleep(gather)
 		err := s.sample(ctx)
 		s.queue.endRunning(cmp.Or(err, errUnfinished))
-		if _, waiting := s.queue.counts(); waiting > 0 {
+		if _, waiting := s.queue.counts(); waiting > 0 && !s.queue.isHeld() {
 			s.queue.news.set()
 		}
 	}

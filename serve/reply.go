@@ -86,10 +86,13 @@ func (s *Server) answer(w http.ResponseWriter, j *job) (status int) {
 
 // whole is the reply to a job that is over.
 func (s *Server) whole(j *job) any {
-	if j.ask.plain != nil {
-		return s.plainReply(j)
+	switch {
+	case j.ask.plain == nil:
+		return s.chatReply(j)
+	case j.ask.plain.native:
+		return s.nativeReply(j)
 	}
-	return s.chatReply(j)
+	return s.plainReply(j)
 }
 
 func (s *Server) chatReply(j *job) reply {

@@ -40,6 +40,9 @@ type Options struct {
 	Grace      time.Duration // for requests under way when the server stops; 0: a minute
 	Log        func(string)  // called with a line per request, without its text; may be nil
 
+	// Reload replaces the sampler's weights by those of a folder; nil: clients cannot change the weights.
+	Reload func(folder string) error
+
 	// Hosts are names of this server, "*.example.org" all below example.org, "*" any. Without a token, clients must use
 	// one of them, an address, localhost or this machine's name.
 	Hosts    []string
@@ -90,6 +93,8 @@ func (o *Options) setDefaults() {
 type Server struct {
 	options  Options
 	queue    *queue
+	changes  chan func() // run while the sampler is idle
+	pausing  pausing
 	began    time.Time
 	stopping atomic.Bool
 	origins  *http.CrossOriginProtection
@@ -99,7 +104,7 @@ type Server struct {
 // New makes a server for [Server.Run].
 func New(o Options) *Server {
 	o.setDefaults()
-	return &Server{options: o, queue: newQueue(o.MaxQueue, o.Rows), began: time.Now(),
+	return &Server{options: o, queue: newQueue(o.MaxQueue, o.Rows), changes: make(chan func()), began: time.Now(),
 		origins: http.NewCrossOriginProtection(), hosts: ownHosts(o.Hosts)}
 }
 
@@ -116,6 +121,10 @@ func (s *Server) Handler() http.Handler {
 		{"GET", "/healthz", http.HandlerFunc(s.health)},
 		{"POST", "/v1/chat/completions", s.guard(s.handle(readAsk))},
 		{"POST", "/v1/completions", s.guard(s.handle(readPlainAsk))},
+		{"POST", "/generate", s.guard(s.handle(readGenerate))},
+		{"POST", "/pause_generation", s.guard(s.pause)},
+		{"POST", "/continue_generation", s.guard(s.unpause)},
+		{"POST", "/update_weights_from_disk", s.guard(s.update)},
 		{"GET", "/v1/models", s.guard(s.models)},
 		{"GET", "/v1/models/{name...}", s.guard(s.model)},
 	} {
@@ -135,8 +144,8 @@ func wrongMethod(want string) http.HandlerFunc {
 }
 
 func wrongPath(w http.ResponseWriter, r *http.Request) {
-	newProblem(http.StatusNotFound, "unknown_url", "%s %s is not served: want POST /v1/chat/completions or "+
-		"/v1/completions, GET /v1/models or GET /healthz", r.Method, r.URL.Path).write(w)
+	newProblem(http.StatusNotFound, "unknown_url", "%s %s is not served: want POST /v1/chat/completions, "+
+		"/v1/completions or /generate, GET /v1/models or GET /healthz", r.Method, r.URL.Path).write(w)
 }
 
 // health says whether the server accepts requests, and how busy it is.

@@ -54,6 +54,9 @@ var serveFlags = []config.Flag{
 	{Name: "allowed-hosts", Key: "allowed_hosts",
 		Help: "names of this server, separated by commas, that clients may use if there is no token, besides\n" +
 			"localhost, addresses and this machine's name; *.example.org for all below it, * for any"},
+	{Name: "weight-updates", Key: "weight_updates",
+		Help: "let clients, such as a trainer, pause the server and replace its weights by those of a folder of\n" +
+			"this machine"},
 	{Name: "quiet", Key: "quiet", Help: "do not log requests"},
 }
 

@@ -46,6 +46,9 @@ type Options struct {
 	Grace      time.Duration `yaml:"grace" want:">0"`               // for requests under way when the server stops
 	Quiet      bool          `yaml:"quiet"`                         // do not call Log
 
+	// clients, such as a trainer, may pause the server and replace its weights by those of a folder of this machine
+	WeightUpdates bool `yaml:"weight_updates"`
+
 	// names that clients without a token may use for this server, besides localhost, addresses and this machine's name
 	AllowedHosts []string `yaml:"allowed_hosts,omitempty" words:"host names, such as llm.example.org, or *"`
 
@@ -145,12 +148,16 @@ func (o Options) server(m *local.Model) serve.Options {
 	if o.Quiet {
 		log = nil
 	}
-	return serve.Options{
+	so := serve.Options{
 		Name: cmp.Or(o.Name, nameOf(o.Model)), Sampler: m.Sampler, Config: m.Model.Config,
 		Encoder: &batch.Encoder{Tokenizer: m.Tokenizer}, Decoder: m.Tokenizer, Token: os.Getenv(o.TokenEnv),
 		MaxNew: o.MaxNew, MaxRequest: o.MaxRequest, MaxTokens: o.MaxTokens, MaxQueue: o.MaxQueue, Rows: o.MaxBatch,
 		Grace: o.Grace, Log: log, Hosts: o.hosts(),
 	}
+	if o.WeightUpdates {
+		so.Reload = m.Reload
+	}
+	return so
 }
 
 // hosts are the allowed names, with that of the address.

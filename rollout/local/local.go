@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"runtime/debug"
+	"slices"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
@@ -62,6 +63,7 @@ type Model struct {
 	Tokenizer *tokenizer.Tokenizer
 	Sampler   *rollout.Cached
 	weights   []compute.Buffer
+	graph     model.GraphOptions
 }
 
 // Open loads a model folder onto an engine ("auto", "onnx:LIBRARY" and so on). It computes in bfloat16 where the
@@ -85,9 +87,32 @@ func Open(engine, folder string) (*Model, error) {
 		return nil, err
 	}
 	forget(m)
-	live := func() []compute.Buffer { return weights }
-	s := rollout.NewCached(e, m.Config, live, rollout.Options{Graph: graph, Decoder: t})
-	return &Model{e, m, t, s, weights}, nil
+	opened := &Model{Engine: e, Model: m, Tokenizer: t, weights: weights, graph: graph}
+	live := func() []compute.Buffer { return opened.weights }
+	opened.Sampler = rollout.NewCached(e, m.Config, live, rollout.Options{Graph: graph, Decoder: t})
+	return opened, nil
+}
+
+// Reload replaces the weights by those of another folder, of a model of the same shape. The sampler must not be at
+// work. After an error the weights are as they were.
+func (m *Model) Reload(folder string) error {
+	next, err := model.Load(folder)
+	if err != nil {
+		return err
+	}
+	same := func(a, b model.ParamSpec) bool { return a.Name == b.Name && slices.Equal(a.Shape, b.Shape) }
+	if !slices.EqualFunc(next.Config.ParamSpecs(), m.Model.Config.ParamSpecs(), same) {
+		return fmt.Errorf("%s: its weights have other shapes than those of the model that is served", folder)
+	}
+	weights, err := rollout.UploadIn(m.Engine, next, m.graph)
+	if err != nil {
+		return err
+	}
+	old := m.weights
+	m.weights = weights
+	backend.FinalizeAll(old...)
+	forget(next)
+	return nil
 }
 
 // open opens an engine to sample with.
