@@ -578,3 +578,37 @@ func TestOtherReference(t *testing.T) {
 	l.Reference = weights
 	wantError(t, l.Run(t.Context()), "step 0: the KL to the reference is")
 }
+
+// lossy is a sampler that loses some completions.
+type lossy struct {
+	rollout.Sampler
+	lost func(i int) bool
+}
+
+func (s lossy) Sample(ctx context.Context, requests []rollout.Request) ([]rollout.Completion, error) {
+	out, err := s.Sampler.Sample(ctx, requests)
+	for i := range out {
+		if s.lost(i) {
+			out[i] = rollout.Completion{Reason: rollout.Missing}
+		}
+	}
+	return out, err
+}
+
+// TestMissingCompletions: a completion that is missing makes its group smaller, a group without any is left out, and a
+// step without any is an error.
+func TestMissingCompletions(t *testing.T) {
+	folder := newFolder(t)
+	l := tiny(t, backendtest.Go(t), folder)
+	l.Train.MaxSteps, l.Train.LogEvery, l.Validation.Every = 1, 1, 0
+	l.Options.DynamicSampling, l.Held = 0, nil
+	l.Sampler = lossy{l.Sampler, func(i int) bool { return i < 4 || i == 5 }}
+	mustRun(t, l)
+	last := metrics(t, folder)
+	if v := last[len(last)-1].Values; v["rollout/missing"] != 5 || v["rollout/groups"] != 3 {
+		t.Errorf("%v: want 5 missing and 3 groups", v)
+	}
+	all := tiny(t, backendtest.Go(t), newFolder(t))
+	all.Sampler = lossy{all.Sampler, func(int) bool { return true }}
+	wantError(t, all.Run(t.Context()), "step 1", "none of 16 completions")
+}

@@ -19,7 +19,9 @@ const (
 	MetricClipHigh       = "clip_ratio/high_mean"   // share of tokens above 1+clip_high with a positive advantage
 	MetricClipRegion     = "clip_ratio/region_mean" // both
 	MetricDifferenceMean = "sampling/sampling_logp_difference/mean"
-	MetricDifferenceMax  = "sampling/sampling_logp_difference/max" // over several updates: the mean of their maxima
+	MetricDifferenceMax  = "sampling/sampling_logp_difference/max"   // over several updates: the mean of their maxima
+	MetricImportanceMean = "sampling/importance_sampling_ratio/mean" // of the truncated ratios of old policy to sampler
+	MetricImportanceMin  = "sampling/importance_sampling_ratio/min"
 )
 
 // report adds what the minibatch's numbers say to the metrics, in float64. It is false, and adds nothing, where no
@@ -42,6 +44,7 @@ func (m *minibatch) report(to *train.Metrics) bool {
 		to.Add(MetricKL, out.KL/n, n)
 	}
 	m.compareSampler(to)
+	m.reportImportance(to)
 	return true
 }
 
@@ -64,5 +67,19 @@ func (m *minibatch) compareSampler(to *train.Metrics) {
 	if n > 0 {
 		to.Add(MetricDifferenceMean, sum/n, n)
 		to.Add(MetricDifferenceMax, top, 1)
+	}
+}
+
+// reportImportance says how far truncated importance sampling changes the advantages of tokens.
+func (m *minibatch) reportImportance(to *train.Metrics) {
+	sum, least, n := 0.0, math.Inf(1), 0.0
+	for _, factors := range m.numbers.Importance {
+		for _, f := range factors {
+			sum, least, n = sum+f, math.Min(least, f), n+1
+		}
+	}
+	if n > 0 {
+		to.Add(MetricImportanceMean, sum/n, n)
+		to.Add(MetricImportanceMin, least, 1)
 	}
 }

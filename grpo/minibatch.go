@@ -29,9 +29,26 @@ func newMinibatch(o Options, groups []Group) *minibatch {
 			m.numbers.Reference = append(m.numbers.Reference, wide(g.Reference)...)
 		}
 	}
+	if o.ImportanceCap > 0 {
+		m.numbers.Importance = importance(o, groups)
+	}
 	m.weights = o.weights(lens, m.numbers.Masked)
 	m.numbers.Logps = make([][]float64, len(lens))
 	return m
+}
+
+// importance are the factors of all answers' tokens: 1 where the sampler gave no log-probs.
+func importance(o Options, groups []Group) (factors [][]float64) {
+	for _, g := range groups {
+		for a, old := range g.Old {
+			sampled := old
+			if g.Sampled != nil {
+				sampled = g.Sampled[a]
+			}
+			factors = append(factors, o.importance(old, sampled))
+		}
+	}
+	return factors
 }
 
 func masks(g Group) []bool {
@@ -88,7 +105,7 @@ func (m *minibatch) inputs(p batch.SpreadPart) []train.Input {
 	number, share := column(m.sequence()), column(m.sequence())
 	eachSlot(p, func(slot, packed, group, answer, token int) {
 		i := m.first[group] + answer
-		weight[slot], advantage[slot] = float32(m.weights[i]), float32(m.numbers.Advantages[i])
+		weight[slot], advantage[slot] = float32(m.weights[i]), float32(m.numbers.advantage(i, token))
 		if reference != nil {
 			reference[slot] = m.groups[group].Reference[answer][token]
 		}

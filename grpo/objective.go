@@ -21,6 +21,15 @@ type Batch struct {
 	Reference  [][]float64 // [answers][tokens]; nil where the objective needs none
 	Advantages []float64   // [answers]
 	Masked     []bool      // [answers] true: the answer does not train; nil: all do
+	Importance [][]float64 // [answers][tokens] factors of the advantage; nil: 1
+}
+
+// advantage is that of a token.
+func (b Batch) advantage(answer, token int) float64 {
+	if b.Importance == nil {
+		return b.Advantages[answer]
+	}
+	return b.Advantages[answer] * b.Importance[answer][token]
 }
 
 // Outcome is what the objective says of a minibatch.
@@ -53,7 +62,8 @@ func (o Options) Host(b Batch) Outcome {
 func (o Options) answer(b Batch, i int, w float64, out *Outcome) {
 	ratios := o.ratios(b, i)
 	for t, logp := range b.Logps[i] {
-		value, slope, clipped := o.surrogate(ratios[t], b.Advantages[i])
+		advantage := b.advantage(i, t)
+		value, slope, clipped := o.surrogate(ratios[t], advantage)
 		if o.NeedsReference() {
 			kl, klSlope := o.kl(b.Reference[i][t] - logp)
 			value, slope = value+o.KLCoef*kl, slope+o.KLCoef*klSlope
@@ -61,7 +71,7 @@ func (o Options) answer(b Batch, i int, w float64, out *Outcome) {
 		}
 		out.Loss += w * value
 		out.Grad[i][t] = w * slope
-		out.count(ratios[t], b.Advantages[i], clipped)
+		out.count(ratios[t], advantage, clipped)
 		out.Entropy -= logp
 	}
 }
@@ -146,6 +156,24 @@ func (o Options) surrogate(ratio, advantage float64) (value, slope float64, clip
 		return -low * advantage, 0, true
 	}
 	return -ratio * advantage, -ratio * advantage, false
+}
+
+// importance is min(π_old/π_sampler, cap) of every token, or with the level sequence that of the tokens' geometric
+// mean. The surrogate is linear in the advantage, and this is no less than 0, so that it may multiply the advantage
+// instead of the loss.
+func (o Options) importance(old, sampled []float32) []float64 {
+	factors, mean := make([]float64, len(old)), 0.0
+	for t := range old {
+		factors[t] = float64(old[t]) - float64(sampled[t])
+		mean += factors[t] / float64(len(old))
+	}
+	for t, d := range factors {
+		if o.RatioLevel == Sequence {
+			d = mean
+		}
+		factors[t] = min(exp(d), o.ImportanceCap)
+	}
+	return factors
 }
 
 // kl is the estimate from d = logπref - logπ, and its derivative by logπ.

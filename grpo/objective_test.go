@@ -48,7 +48,7 @@ func layOut(o Options, b Batch) *slots {
 			if b.Reference != nil {
 				ref = b.Reference[i][t]
 			}
-			s.add(b.Logps[i][t], w, b.Advantages[i], old, ref, float64(i), 1/float64(len(b.Logps[i])))
+			s.add(b.Logps[i][t], w, b.advantage(i, t), old, ref, float64(i), 1/float64(len(b.Logps[i])))
 		}
 	}
 	s.pad()
@@ -183,6 +183,25 @@ func TestObjectiveByHand(t *testing.T) {
 	near(t, "sequence", o.Host(b).Loss, (-1.2+2*0.8)/3, 1e-12)
 	b.Masked = []bool{true, false}
 	near(t, "masked", o.Host(b).Loss, 0.8, 1e-12)
+}
+
+// TestImportanceByHand: the old policy finds the tokens 2 times, 0.5 times and 8 times as likely as the sampler did; at
+// most 3 counts, and twice an advantage is twice a loss.
+func TestImportanceByHand(t *testing.T) {
+	o := DefaultOptions()
+	o.KL, o.KLCoef, o.ImportanceCap = None, 0, 3
+	ln2 := float32(math.Ln2)
+	factors := o.importance([]float32{-1, -2, -3}, []float32{-1 - ln2, -2 + ln2, -3 - 3*ln2})
+	nearAll(t, "factors", factors, []float64{2, 0.5, 3}, 1e-6)
+	b := Batch{Logps: [][]float64{{-1, -2, -3}}, Old: [][]float64{{-1, -2, -3}}, Advantages: []float64{1},
+		Importance: [][]float64{factors}}
+	out := o.Host(b)
+	near(t, "loss", out.Loss, -(2+0.5+3)/3, 1e-6)
+	nearAll(t, "gradient", out.Grad[0], []float64{-2.0 / 3, -0.5 / 3, -1}, 1e-6)
+	o.RatioLevel = Sequence
+	root := math.Cbrt(2 * 0.5 * 8)
+	nearAll(t, "of the sequence", o.importance([]float32{-1, -2, -3}, []float32{-1 - ln2, -2 + ln2, -3 - 3*ln2}),
+		[]float64{root, root, root}, 1e-6)
 }
 
 // TestHostFollowsFiniteDifferences for every option, away from the edges of clipping.

@@ -61,6 +61,9 @@ type Options struct {
 	DynamicSampling int `yaml:"dynamic_sampling" want:">=0" zero:"off"`
 	// answers cut by the length limit do not train
 	MaskTruncated bool `yaml:"mask_truncated"`
+	// truncated importance sampling: a token's advantage times π_old/π_sampler, at most this; for samplers that round
+	// otherwise than the trainer
+	ImportanceCap float64 `yaml:"importance_cap,omitempty" want:">=0" zero:"off"`
 }
 
 // DefaultOptions are the released settings of CI-RL.
@@ -73,7 +76,7 @@ func DefaultOptions() Options {
 func (o Options) NeedsReference() bool { return o.KL != None && o.KLCoef != 0 }
 
 // NeedsOld says that the old policy's log-probs must be measured before the first update of a rollout batch.
-func (o Options) NeedsOld() bool { return o.Updates > 1 }
+func (o Options) NeedsOld() bool { return o.Updates > 1 || o.ImportanceCap > 0 }
 
 // Check names every fault of the options.
 func (o Options) Check() []fault.Fault {

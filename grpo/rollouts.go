@@ -29,6 +29,7 @@ type rolled struct {
 	places         []*answered // [prompts] what is learnt from
 	drawn          []*answered // all that was sampled: with dynamic sampling, more
 	used           int         // tasks
+	missing        int         // completions that the sampler could not give
 	rollout, score float64     // seconds
 }
 
@@ -66,12 +67,28 @@ func (l *Loop) draw(ctx context.Context, r *rolled, n int) ([]*answered, error) 
 	}
 	sampled := time.Now()
 	for i, a := range fresh {
-		a.completions = completions[i*l.Options.GroupSize:][:l.Options.GroupSize]
+		r.missing += a.take(completions[i*l.Options.GroupSize:][:l.Options.GroupSize])
 		l.score(a)
+		if len(a.completions) > 0 {
+			r.drawn = append(r.drawn, a)
+		}
 	}
 	r.rollout, r.score = r.rollout+sampled.Sub(started).Seconds(), r.score+time.Since(sampled).Seconds()
-	r.used, r.drawn = r.used+n, append(r.drawn, fresh...)
+	r.used += n
+	if len(r.drawn) == 0 {
+		return nil, fmt.Errorf("step %d: the sampler gave none of %d completions", l.State.Step+1, len(completions))
+	}
 	return fresh, nil
+}
+
+// take keeps the completions that there are, and counts those that are missing.
+func (a *answered) take(completions []rollout.Completion) (missing int) {
+	for _, c := range completions {
+		if c.Reason != rollout.Missing {
+			a.completions = append(a.completions, c)
+		}
+	}
+	return len(completions) - len(a.completions)
 }
 
 // tasks are the next n, after those that the running step has used. They run into the next epoch.
@@ -134,9 +151,11 @@ func (a *answered) rewards() []float64 {
 
 // groups are what the places hold, for the trainer.
 func (r *rolled) groups(maskTruncated bool) []Group {
-	groups := make([]Group, len(r.places))
-	for i, a := range r.places {
-		groups[i] = a.group(maskTruncated)
+	var groups []Group
+	for _, a := range r.places {
+		if len(a.completions) > 0 {
+			groups = append(groups, a.group(maskTruncated))
+		}
 	}
 	return groups
 }
@@ -181,6 +200,9 @@ func (r *rolled) observe(m *train.Metrics) {
 	m.Add("time/score", r.score, 1)
 	m.Add("rollout/tokens_per_second", tokens/r.rollout, r.rollout)
 	m.Add("rollout/groups", float64(len(r.drawn)), 1)
+	if r.missing > 0 {
+		m.Add("rollout/missing", float64(r.missing), 1)
+	}
 }
 
 // lengths adds what the completions' lengths are, and returns their sum in tokens.

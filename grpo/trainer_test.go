@@ -124,6 +124,10 @@ func objectives() map[string]Options {
 	add("one update without KL", func(o *Options) { o.Updates, o.KL, o.KLCoef = 1, None, 0 })
 	add("several updates", func(o *Options) {})
 	add("sequence", func(o *Options) { o.RatioLevel, o.Aggregation = Sequence, SeqMeanMean })
+	add("importance", func(o *Options) { o.Updates, o.ImportanceCap = 1, 1.1 })
+	add("importance of sequences", func(o *Options) {
+		o.RatioLevel, o.Aggregation, o.ImportanceCap = Sequence, SeqMeanMean, 1.1
+	})
 	add("k2", func(o *Options) { o.KL, o.Aggregation = K2, SeqMeanSum })
 	add("k1", func(o *Options) { o.KL, o.Aggregation, o.NormLength = K1, SeqMeanConstant, 7 })
 	return all

@@ -190,19 +190,28 @@ func (r *Remote) Ask(ctx context.Context, c Conversation, tries int) (Answer, Us
 }
 
 // persist tries until there is a reply or another try does not help.
-func (r *Remote) persist(ctx context.Context, q request) (reply, error) {
+func (r *Remote) persist(ctx context.Context, q request) (response reply, err error) {
+	err = r.insist(ctx, func(tries int) error {
+		response, err = r.complete(ctx, q, tries)
+		return err
+	})
+	return response, err
+}
+
+// insist calls send until it succeeds or another try does not help; tries is the number of tries before.
+func (r *Remote) insist(ctx context.Context, send func(tries int) error) error {
 	for tries := 0; ; tries++ {
-		response, err := r.complete(ctx, q, tries)
+		err := send(tries)
 		failed, ok := errors.AsType[*RemoteError](err)
 		if !ok || failed.Kind == Foreign {
-			return response, err
+			return err
 		}
 		wait, again := r.patience.Again(failed, tries)
 		if !again {
-			return response, err
+			return err
 		}
 		if err := Pause(ctx, wait); err != nil {
-			return response, err
+			return err
 		}
 	}
 }

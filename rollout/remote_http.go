@@ -115,25 +115,33 @@ type try struct {
 	number int
 }
 
-// send sends a request for n answers and returns a reply with one choice or more. A request under way continues for the
-// grace period after its context is cancelled, but not beyond its deadline.
+// send sends a request for n answers and returns a reply with one choice or more.
 func (t try) send(ctx context.Context, body []byte, n int) (reply, error) {
-	if ctx.Err() != nil {
-		return reply{}, ctx.Err()
-	}
-	later, done := graceContext(ctx, t.options.Grace)
-	defer done()
-	request, err := t.post(later, body)
+	text, err := t.exchange(ctx, http.MethodPost, completionsPath, body, min(n*maxAnswerBytes, maxReplyBytes))
 	if err != nil {
 		return reply{}, err
 	}
+	return t.read(text, n)
+}
+
+// exchange sends a request and returns the body of the reply, of at most some bytes. A request under way continues for
+// the grace period after its context is cancelled, but not beyond its deadline.
+func (t try) exchange(ctx context.Context, method, path string, body []byte, most int) ([]byte, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	later, done := graceContext(ctx, t.options.Grace)
+	defer done()
+	request, err := t.request(later, method, path, body)
+	if err != nil {
+		return nil, err
+	}
 	response, err := t.http.Do(request)
 	if err != nil {
-		return reply{}, t.transportError(err)
+		return nil, t.transportError(err)
 	}
 	t.patience.NoteAnswer()
 	defer response.Body.Close()
-	most := min(n*maxAnswerBytes, maxReplyBytes)
 	text, err := io.ReadAll(io.LimitReader(response.Body, int64(most)+1))
 	tooLong := len(text) > most
 	if tooLong {
@@ -141,28 +149,51 @@ func (t try) send(ctx context.Context, body []byte, n int) (reply, error) {
 	}
 	switch {
 	case err != nil:
-		return reply{}, t.transportError(err)
+		return nil, t.transportError(err)
 	case response.StatusCode/100 != 2:
-		return reply{}, t.statusError(response, text)
+		return nil, t.statusError(response, text)
 	case tooLong:
-		return reply{}, t.fail(Foreign, 0, "the reply is longer than %d MiB: want a chat completion", most>>20)
+		return nil, t.fail(Foreign, 0, "the reply is longer than %d MiB: want a chat completion", most>>20)
 	}
-	return t.read(text, n)
+	return text, nil
 }
 
-// post makes the HTTP request. Its body is in memory: the transport can send it again.
-func (r *Remote) post(ctx context.Context, body []byte) (*http.Request, error) {
-	address := strings.TrimRight(r.options.BaseURL, "/") + completionsPath
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+// request makes the HTTP request. Its body is in memory: the transport can send it again.
+func (t try) request(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
+	address := strings.TrimRight(t.options.BaseURL, "/") + path
+	request, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Accept", "application/json")
-	if r.options.Key != "" {
-		request.Header.Set("Authorization", "Bearer "+r.options.Key)
+	if t.options.Key != "" {
+		request.Header.Set("Authorization", "Bearer "+t.options.Key)
 	}
 	return request, nil
+}
+
+// Exchange sends JSON to a path below the base URL and reads the reply into a value. It tries again as Answer does. A
+// body of nil is a GET.
+func (r *Remote) Exchange(ctx context.Context, path string, body, into any) error {
+	method, text := http.MethodGet, []byte(nil)
+	if body != nil {
+		var err error
+		if text, err = json.Marshal(body); err != nil {
+			return err
+		}
+		method = http.MethodPost
+	}
+	return r.insist(ctx, func(tries int) error {
+		text, err := try{r, tries + 1}.exchange(ctx, method, path, text, maxReplyBytes)
+		if err != nil || into == nil {
+			return err
+		}
+		if err := json.Unmarshal(text, into); err != nil {
+			return r.fail(Foreign, 0, "%s: the reply is not what is expected there: %s", path, r.short(err.Error()))
+		}
+		return nil
+	})
 }
 
 const completionsPath = "/chat/completions"
@@ -255,6 +286,9 @@ func waitOf(h http.Header) time.Duration {
 func limitWait(n float64, unit time.Duration) time.Duration {
 	return time.Duration(min(max(n*float64(unit), 0), float64(longestWait)))
 }
+
+// Fail makes an error of a server whose replies are of no use, for callers of [Remote.Exchange].
+func (r *Remote) Fail(format string, args ...any) error { return r.fail(Foreign, 0, format, args...) }
 
 // fail makes an error of one line without the key.
 func (r *Remote) fail(kind Failure, wait time.Duration, format string, args ...any) error {

@@ -15,6 +15,9 @@ const (
 	EOS        = "eos"    // a stop token, the completion's last
 	Length     = "length" // MaxNew tokens, or no position left
 	StopString = "stop"   // the text has one of the request's stop strings
+
+	// Missing is that of a completion that no server gave; it has no tokens.
+	Missing = "missing"
 )
 
 // Sampling says how tokens are drawn.

@@ -24,6 +24,7 @@ type Learner struct {
 	programs *backend.Cache
 	graph    model.GraphOptions
 	updates  int    // how many the moments have seen
+	version  int    // how often the weights have changed
 	hashed   hashed // of the present weights
 }
 
@@ -45,6 +46,9 @@ func (l *Learner) Close() {
 // Weights are the live weights, as inputs of a program, in the order of the model's parameters. A sampler that reads
 // them is never stale.
 func (l *Learner) Weights() []compute.Buffer { return l.store.weights() }
+
+// Version counts the changes of the weights, for those who keep a copy.
+func (l *Learner) Version() int { return l.version }
 
 // Engine is the name of the engine that the learner computes with.
 func (l *Learner) Engine() string { return l.engine.Name }
@@ -89,13 +93,13 @@ func (l *Learner) ReadWeights() ([][]float32, error) {
 
 // WriteWeights replaces the weights. The moments are lost: no update may follow.
 func (l *Learner) WriteWeights(weights [][]float32) error {
-	l.hashed = hashed{}
+	l.version, l.hashed = l.version+1, hashed{}
 	return l.store.write(Tensors{Weights: weights})
 }
 
 // Write replaces weights, moments and the number of updates that the moments have seen.
 func (l *Learner) Write(t Tensors, updates int) error {
-	l.updates, l.hashed = updates, hashed{}
+	l.updates, l.version, l.hashed = updates, l.version+1, hashed{}
 	return l.store.write(t)
 }
 
@@ -191,7 +195,7 @@ func (l *Learner) Accumulate(p *batch.Packed, o Objective, inputs []Input, scale
 // they were.
 func (l *Learner) Update(rule AdamW, rate float64) (norm float64, err error) {
 	norm, err = l.store.update(rule, l.updates+1, rate)
-	l.updates, l.hashed = l.updates+1, hashed{}
+	l.updates, l.version, l.hashed = l.updates+1, l.version+1, hashed{}
 	return norm, adviseMemory(err)
 }
 

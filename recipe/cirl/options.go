@@ -10,6 +10,7 @@ import (
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/fleet"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -23,6 +24,7 @@ type Options struct {
 	Seed       uint64                 `yaml:"seed"`
 	Data       Data                   `yaml:"data"`
 	Sampling   Sampling               `yaml:"sampling"`
+	Rollout    fleet.Options          `yaml:"rollout,omitempty"`
 	Reward     reward.Options         `yaml:"reward"`
 	GRPO       grpo.Options           `yaml:"grpo"`
 	Validation grpo.ValidationOptions `yaml:"validation"`
@@ -91,6 +93,9 @@ func Defaults() Options {
 	}
 }
 
+// usualCap bounds the ratios of truncated importance sampling where other servers sample, as in TRL and verl.
+const usualCap = 2
+
 // settle gives the options that depend on others their defaults.
 func settle(g *config.Given, o *Options) {
 	recipe.DropEpochs(&o.Train)
@@ -108,6 +113,9 @@ func settle(g *config.Given, o *Options) {
 	}
 	if o.GRPO.KL == grpo.None && !g.Has("grpo.kl_coef") {
 		o.GRPO.KLCoef = 0
+	}
+	if o.Rollout.Engine != "" && !g.Has("grpo.importance_cap") {
+		o.GRPO.ImportanceCap = usualCap
 	}
 	if o.GRPO.Aggregation == grpo.SeqMeanConstant && !g.Has("grpo.norm_length") {
 		o.GRPO.NormLength = o.Sampling.MaxNew

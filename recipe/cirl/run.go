@@ -1,9 +1,12 @@
 package cirl
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"strings"
 
 	"github.com/gomlx/compute"
 
@@ -17,6 +20,7 @@ import (
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/fleet"
 	"github.com/posttrain/posttrain/run"
 )
 
@@ -57,16 +61,63 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 		size = j.Learner.ReferenceBytes()
 	}
 	j.Ready(size)
-	sampler := rollout.NewCached(j.Engine, j.Model.Config, j.Learner.Weights,
-		rollout.Options{Graph: j.Graph, Decoder: j.Tokenizer, CacheGB: o.Sampling.CacheGB})
-	defer sampler.Close()
+	closeSampler, err := t.openSampler()
+	if err != nil {
+		return nil, err
+	}
+	defer closeSampler()
+	return t.learn(ctx)
+}
+
+// openSampler opens the sampler of this process, or the servers that sample.
+func (t *training) openSampler() (closeSampler func(), err error) {
+	if t.o.Rollout.Engine != "" {
+		return t.openFleet()
+	}
+	sampler := rollout.NewCached(t.Engine, t.Model.Config, t.Learner.Weights,
+		rollout.Options{Graph: t.Graph, Decoder: t.Tokenizer, CacheGB: t.o.Sampling.CacheGB})
 	plan, err := t.plan(sampler)
 	if err != nil {
+		sampler.Close()
 		return nil, err
 	}
 	t.Say("rollouts: %v", plan)
 	t.chat.Sampler = sampler
-	return t.learn(ctx)
+	return sampler.Close, nil
+}
+
+func (t *training) openFleet() (closeFleet func(), err error) {
+	o := t.o.Rollout
+	o.Key, o.Folder = os.Getenv(fleet.KeyVariable), cmp.Or(o.Folder, t.Run.Path("served"))
+	f, err := fleet.New(o, policy{t.Job}, t.Model.Config, t.Tokenizer, t.Warn)
+	if err != nil {
+		return nil, err
+	}
+	t.Say("rollouts: %s on %s, which read the weights from %s", o.Engine, strings.Join(o.URLs, ", "), o.Folder)
+	t.chat.Sampler = f
+	return func() {
+		if err := f.Close(); err != nil {
+			t.Warn("%v", err)
+		}
+	}, nil
+}
+
+// policy is the model that learns, for servers.
+type policy struct{ *recipe.Job }
+
+func (p policy) Version() int { return p.Learner.Version() }
+
+// Write writes the weights in the type in which the model is computed.
+func (p policy) Write(folder string) error {
+	weights, err := p.Learner.ReadWeights()
+	if err != nil {
+		return err
+	}
+	dtype := "float32"
+	if p.Learner.BFloat16() {
+		dtype = "bfloat16"
+	}
+	return p.Exporter().Write(folder, weights, dtype)
 }
 
 // plan says how many completions of a step are drawn at once.

@@ -1,0 +1,371 @@
+package fleet_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gomlx/compute"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/fleet"
+	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/serve"
+)
+
+// policy is the embedded model with weights that a test changes.
+type policy struct {
+	model   *model.Model
+	version int
+}
+
+func (p *policy) Version() int              { return p.version }
+func (p *policy) Write(folder string) error { return p.model.Save(folder, "float32") }
+
+// learn changes the weights so that other tokens are drawn.
+func (p *policy) learn() {
+	p.version++
+	for _, param := range p.model.Params {
+		for i := range param.Data {
+			param.Data[i] *= 1 + 0.05*float32(i%7)/7
+		}
+	}
+}
+
+func load(t *testing.T) *model.Model {
+	t.Helper()
+	fsys, err := fs.Sub(embedded.Files, embedded.Model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := model.LoadFS(fsys, "embedded model")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// launch runs posttrain serve with the embedded model; stop ends it at once.
+func launch(t *testing.T) (address string, stop func()) {
+	t.Helper()
+	m, err := local.Open("go", embedded.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		serve.New(serve.Options{Name: "policy", Sampler: m.Sampler, Config: m.Model.Config,
+			Encoder: &batch.Encoder{Tokenizer: m.Tokenizer}, Decoder: m.Tokenizer, Reload: m.Reload,
+			Grace: time.Millisecond}).Run(ctx, l)
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		<-done
+		m.Close()
+	})
+	t.Cleanup(stop)
+	return "http://" + l.Addr().String(), stop
+}
+
+// newFleet makes a fleet of addresses, with the warnings that it gives.
+func newFleet(t *testing.T, p *policy, addresses ...string) (*fleet.Fleet, func() string) {
+	t.Helper()
+	_, tok, err := local.Load(embedded.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var warnings []string
+	warn := func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		warnings = append(warnings, fmt.Sprintf(format, args...))
+	}
+	f, err := fleet.New(fleet.Options{Engine: fleet.SGLang, URLs: addresses, Folder: t.TempDir(), Retries: -1,
+		Wait: time.Millisecond, Timeout: 20 * time.Second, Parallel: 4}, p, p.model.Config, tok, warn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.Join(warnings, "\n")
+	}
+}
+
+// requests are some prompts with two samples each.
+func requests() (all []rollout.Request) {
+	for i := range 4 {
+		r := rollout.Request{Sampling: rollout.Sampling{MaxNew: 12, Temperature: 1}, Seed: rollout.DrawSeed(1<<63+5, i),
+			Prompt: []int32{int32(40 + i), 50, 60}}
+		all = append(all, r.Samples(2)...)
+	}
+	return all
+}
+
+// localSample samples in this process with a policy's weights.
+func localSample(t *testing.T, p *policy) []rollout.Completion {
+	t.Helper()
+	e, err := backend.Open("go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	weights, err := rollout.Upload(e, p.model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer backend.FinalizeAll(weights...)
+	_, tok, err := local.Load(embedded.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := rollout.NewCached(e, p.model.Config, func() []compute.Buffer { return weights }, rollout.Options{Decoder: tok})
+	defer s.Close()
+	out, err := s.Sample(t.Context(), requests())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// same checks that completions are those of the local sampler.
+func same(t *testing.T, got, want []rollout.Completion) {
+	t.Helper()
+	for i, w := range want {
+		g := got[i]
+		if !slices.Equal(g.Tokens, w.Tokens) || g.Text != w.Text || g.Reason != w.Reason || len(g.Logps) != len(w.Logps) {
+			t.Errorf("request %d: %+v, want %+v", i, g, w)
+			continue
+		}
+		for k := range w.Logps {
+			if d := g.Logps[k] - w.Logps[k]; d > 1e-4 || d < -1e-4 {
+				t.Errorf("request %d, token %d: %v, want %v", i, k, g.Logps[k], w.Logps[k])
+			}
+		}
+	}
+}
+
+// TestFleetIsTheSampler: two servers draw the tokens of the local sampler, from the weights of the moment. Folders of
+// old weights are removed.
+func TestFleetIsTheSampler(t *testing.T) {
+	p := &policy{model: load(t)}
+	first, _ := launch(t)
+	second, _ := launch(t)
+	f, warnings := newFleet(t, p, first, second+"/v1")
+	var before []rollout.Completion
+	for range 4 {
+		got, err := f.Sample(t.Context(), requests())
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, got, localSample(t, p))
+		if before != nil && slices.EqualFunc(got, before, func(a, b rollout.Completion) bool { return a.Text == b.Text }) {
+			t.Error("other weights draw the same tokens")
+		}
+		before = got
+		p.learn()
+	}
+	if w := warnings(); w != "" {
+		t.Error(w)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestServersFail: while one server answers, nothing is lost. Without one there is an error that names them; a server
+// that comes back gets the weights.
+func TestServersFail(t *testing.T) {
+	p := &policy{model: load(t)}
+	first, stopFirst := launch(t)
+	second, stopSecond := launch(t)
+	f, warnings := newFleet(t, p, first, second)
+	if _, err := f.Sample(t.Context(), requests()); err != nil {
+		t.Fatal(err)
+	}
+	stopFirst()
+	p.learn()
+	for range 2 { // the second time the lost server is asked again
+		got, err := f.Sample(t.Context(), requests())
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, got, localSample(t, p))
+	}
+	if w := warnings(); !strings.Contains(w, first) {
+		t.Errorf("%q: want the server that failed in it", w)
+	}
+	stopSecond()
+	if _, err := f.Sample(t.Context(), requests()); err == nil || !strings.Contains(err.Error(), second) {
+		t.Errorf("%v: want an error that names %s", err, second)
+	}
+}
+
+// fake is a server whose replies a test writes.
+func fake(t *testing.T, generate func(n int, version string, w http.ResponseWriter)) string {
+	t.Helper()
+	var mu sync.Mutex
+	n, given := 0, struct {
+		Version string `json:"weight_version"`
+	}{}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch r.URL.Path {
+		case "/update_weights_from_disk":
+			json.NewDecoder(r.Body).Decode(&given)
+			fallthrough
+		default:
+			fmt.Fprint(w, `{"success":true}`)
+		case "/generate":
+			n++
+			generate(n, given.Version, w)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// TestRepliesAreChecked: a reply that cannot be the policy's is an error that says what is wrong.
+func TestRepliesAreChecked(t *testing.T) {
+	for reply, want := range map[string]string{
+		`{"meta_info":{"weight_version":"VERSION","output_token_logprobs":[[-1,99999999,null]]}}`: "has another model or tokenizer",
+		`{"meta_info":{"weight_version":"VERSION","output_token_logprobs":[[0.5,3,null]]}}`:       "log-prob 0.5",
+		`{"meta_info":{"weight_version":"VERSION","output_token_logprobs":[[-1,3,null]]}}`:        "breaks off after 1 tokens",
+		`{"meta_info":{"weight_version":"VERSION","output_token_logprobs":[[-1,"a",null]]}}`:      "want log-prob and token id",
+		`{"meta_info":{"weight_version":"VERSION","output_token_logprobs":[]}}`:                   "no output_token_logprobs",
+		`{"meta_info":{"weight_version":"","output_token_logprobs":[[-1,3,null]]}}`:               `it has the weights ""`,
+		`nothing`: "not what is expected",
+	} {
+		address := fake(t, func(_ int, version string, w http.ResponseWriter) {
+			fmt.Fprint(w, strings.ReplaceAll(reply, "VERSION", version))
+		})
+		f, _ := newFleet(t, &policy{model: load(t)}, address)
+		_, err := f.Sample(t.Context(), requests()[:1])
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), address) {
+			t.Errorf("%s: %v, want %q", reply, err, want)
+		}
+	}
+}
+
+// TestRestartedServer: a server that has lost its weights is given them again, and asked again.
+func TestRestartedServer(t *testing.T) {
+	twelve := strings.TrimSuffix(strings.Repeat(`[-1,3,null],`, 12), ",")
+	address := fake(t, func(n int, version string, w http.ResponseWriter) {
+		if n == 3 {
+			version = "base"
+		}
+		fmt.Fprintf(w, `{"meta_info":{"weight_version":%q,"output_token_logprobs":[%s]}}`, version, twelve)
+	})
+	f, warnings := newFleet(t, &policy{model: load(t)}, address)
+	got, err := f.Sample(t.Context(), requests())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range got {
+		if len(c.Tokens) != 12 {
+			t.Errorf("request %d: %+v", i, c)
+		}
+	}
+	if !strings.Contains(warnings(), `it has the weights "base"`) {
+		t.Error(warnings())
+	}
+}
+
+// TestARefusedRequestIsMissing: a request that a server refuses is one completion less.
+func TestARefusedRequestIsMissing(t *testing.T) {
+	twelve := strings.Repeat(`[-1,3,null],`, 12)
+	address := fake(t, func(n int, version string, w http.ResponseWriter) {
+		if n == 2 {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		fmt.Fprintf(w, `{"meta_info":{"weight_version":%q,"output_token_logprobs":[%s]}}`, version,
+			strings.TrimSuffix(twelve, ","))
+	})
+	f, warnings := newFleet(t, &policy{model: load(t)}, address)
+	got, err := f.Sample(t.Context(), requests())
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing := 0
+	for _, c := range got {
+		if c.Reason == rollout.Missing {
+			missing++
+		} else if len(c.Tokens) != 12 || c.Reason != rollout.Length {
+			t.Errorf("%+v", c)
+		}
+	}
+	if missing != 1 || !strings.Contains(warnings(), "a completion is missing") {
+		t.Errorf("%d missing, %q: want one", missing, warnings())
+	}
+}
+
+// TestWeightsAreRefused: a server that keeps its weights is an error before anything is drawn.
+func TestWeightsAreRefused(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, `{"success":false,"message":"no such folder"}`)
+	}))
+	defer s.Close()
+	f, _ := newFleet(t, &policy{model: load(t)}, s.URL)
+	_, err := f.Sample(t.Context(), requests())
+	if err == nil || !strings.Contains(err.Error(), "no such folder") || !strings.Contains(err.Error(), s.URL) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestSampleEnds: the context's cause is the error.
+func TestSampleEnds(t *testing.T) {
+	address, _ := launch(t)
+	f, _ := newFleet(t, &policy{model: load(t)}, address)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := fmt.Errorf("enough")
+	cancel(cause)
+	if _, err := f.Sample(ctx, requests()); err != cause {
+		t.Errorf("%v, want %v", err, cause)
+	}
+}
+
+// TestOptions: every fault is named.
+func TestOptions(t *testing.T) {
+	for _, c := range []struct {
+		o    fleet.Options
+		want string
+	}{
+		{fleet.Options{}, ""},
+		{fleet.Options{Engine: "sglang", URLs: []string{"http://a:1"}}, ""},
+		{fleet.Options{URLs: []string{"http://a:1"}}, "no engine samples elsewhere"},
+		{fleet.Options{Engine: "other", URLs: []string{"http://a:1"}}, "want sglang"},
+		{fleet.Options{Engine: "sglang"}, "one server or more"},
+		{fleet.Options{Engine: "sglang", URLs: []string{"a:1"}}, "want an address"},
+		{fleet.Options{Engine: "sglang", URLs: []string{"http://a:1", "http://a:1/v1/"}}, "twice"},
+	} {
+		text := ""
+		for _, f := range c.o.Check() {
+			text += f.Error()
+		}
+		if (text == "") != (c.want == "") || !strings.Contains(text, c.want) {
+			t.Errorf("%+v: %q, want %q", c.o, text, c.want)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package fleet
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/posttrain/posttrain/rollout"
+)
+
+// protocol is how an engine is asked for a completion.
+type protocol interface {
+	// ask returns the path and the body of a request to the weights of that name.
+	ask(r rollout.Request, weights string) (path string, body any)
+	// read returns the tokens of a reply with their log-probs, and the name of the weights that drew them; "": unknown.
+	read(text json.RawMessage) (tokens []int32, logps []float32, weights string, err error)
+}
+
+var protocols = map[string]protocol{SGLang: sglang{}}
+
+// root is an address without the path of OpenAI's protocol.
+func root(address string) string { return strings.TrimSuffix(strings.TrimRight(address, "/"), "/v1") }
+
+// seedOf is a seed as servers take it, a signed number with the same bits.
+func seedOf(r rollout.Request) int64 { return int64(r.Seed) }
+
+// topP is 1 where top_p is off.
+func topP(r rollout.Request) float64 {
+	if r.TopP == 0 {
+		return 1
+	}
+	return r.TopP
+}
+
+// sglang is the protocol of SGLang's own servers.
+type sglang struct{}
+
+func (sglang) ask(r rollout.Request, _ string) (string, any) {
+	type draws struct {
+		MaxNew      int      `json:"max_new_tokens"`
+		Temperature float64  `json:"temperature"`
+		TopP        float64  `json:"top_p"`
+		TopK        int      `json:"top_k,omitempty"`
+		MinP        float64  `json:"min_p,omitempty"`
+		Stop        []string `json:"stop,omitempty"`
+		StopTokens  []int32  `json:"stop_token_ids,omitempty"`
+		Seed        int64    `json:"sampling_seed"`
+		SkipSpecial bool     `json:"skip_special_tokens"`
+	}
+	return "/generate", struct {
+		Prompt   []int32 `json:"input_ids"`
+		Draws    draws   `json:"sampling_params"`
+		Logprobs bool    `json:"return_logprob"`
+	}{r.Prompt, draws{r.MaxNew, r.Temperature, topP(r), r.TopK, r.MinP, r.Stop, r.StopTokens, seedOf(r), false}, true}
+}
+
+func (sglang) read(text json.RawMessage) (tokens []int32, logps []float32, weights string, err error) {
+	var reply struct {
+		Meta struct {
+			Version  string               `json:"weight_version"`
+			Logprobs [][3]json.RawMessage `json:"output_token_logprobs"` // log-prob, id, text
+		} `json:"meta_info"`
+	}
+	if err := json.Unmarshal(text, &reply); err != nil {
+		return nil, nil, "", err
+	}
+	for i, l := range reply.Meta.Logprobs {
+		var logp float32
+		var token int32
+		if json.Unmarshal(l[0], &logp) != nil || json.Unmarshal(l[1], &token) != nil {
+			return nil, nil, "", fmt.Errorf("output_token_logprobs %d is %s: want log-prob and token id", i, l)
+		}
+		tokens, logps = append(tokens, token), append(logps, logp)
+	}
+	if len(tokens) == 0 {
+		return nil, nil, "", fmt.Errorf("no output_token_logprobs: want one for each token")
+	}
+	return tokens, logps, reply.Meta.Version, nil
+}
+
+// complete makes a completion of a server's tokens by the rules of the local samplers.
+func (f *Fleet) complete(r rollout.Request, tokens []int32, logps []float32) (rollout.Completion, error) {
+	if len(tokens) != len(logps) {
+		return rollout.Completion{}, fmt.Errorf("%d tokens with %d log-probs", len(tokens), len(logps))
+	}
+	s := rollout.NewStream(r, f.config, f.decoder)
+	for i, token := range tokens {
+		switch logp := float64(logps[i]); {
+		case token < 0 || int(token) >= f.config.VocabSize:
+			return rollout.Completion{}, fmt.Errorf("token id %d: the model has ids 0 to %d, so the server has another "+
+				"model or tokenizer", token, f.config.VocabSize-1)
+		case math.IsNaN(logp) || logp > 0 || s.IsComplete():
+			return rollout.Completion{}, fmt.Errorf("token %d of %d has log-prob %v after the end %q: want tokens up to "+
+				"the first that ends the answer, with log-probs of at most 0", i, len(tokens), logp, s.Reason)
+		}
+		s.Take(token, logps[i])
+	}
+	if !s.IsComplete() {
+		return rollout.Completion{}, fmt.Errorf("the answer breaks off after %d tokens", len(tokens))
+	}
+	return s.Completion, nil
+}
