@@ -19,7 +19,7 @@ func (o *Options) Explain() string {
 	fmt.Fprintf(&s, "data: %s\n", o.describeItems())
 	fmt.Fprintf(&s, "rollouts: %s a step, %s each, at most %s, temperature %v%s\n",
 		recipe.Count(o.GRPO.Prompts, "prompt"), recipe.Count(o.GRPO.GroupSize, "completion"),
-		recipe.Count(o.Sampling.MaxNew, "token"), o.Sampling.Temperature, o.truncation()+o.describeCache())
+		recipe.Count(o.Sampling.MaxNew, "token"), o.Sampling.Temperature, o.truncation()+o.describeSampler())
 	fmt.Fprintf(&s, "validation: %s, at temperature %v; the best checkpoint by mean reward is the result\n",
 		every(o.Validation.Every), o.Validation.Temperature)
 	s.WriteString(o.describeTraining())
@@ -120,11 +120,19 @@ func (o *Options) truncation() (text string) {
 	return text
 }
 
-func (o *Options) describeCache() string {
-	if o.Sampling.CacheGB == 0 {
-		return ""
+// describeSampler says what draws the completions, where it is not this process with its usual cache.
+func (o *Options) describeSampler() string {
+	switch n := len(o.Rollout.URLs); {
+	case o.Rollout.Engine != "":
+		text := "; drawn by " + recipe.Count(n, "server")
+		if c := o.GRPO.ImportanceCap; c > 0 {
+			text += fmt.Sprintf(", A of a token times min(π_old/π_server, %v)", c)
+		}
+		return text
+	case o.Sampling.CacheGB > 0:
+		return fmt.Sprintf("; a cache of at most %v GB", o.Sampling.CacheGB)
 	}
-	return fmt.Sprintf("; a cache of at most %v GB", o.Sampling.CacheGB)
+	return ""
 }
 
 func every(steps int) string {
@@ -184,4 +192,5 @@ func (o *Options) deviateGRPO(released grpo.Options, differ func(key string, val
 	}
 	differ("grpo.dynamic_sampling", g.DynamicSampling, 0)
 	differ("grpo.mask_truncated", g.MaskTruncated, false)
+	differ("grpo.importance_cap", g.ImportanceCap, 0.0)
 }

@@ -129,6 +129,10 @@ func check(g *config.Given, o *Options) {
 	if o.Sampling.Temperature == 0 {
 		g.Fault("sampling.temperature", "sampling.temperature 0: %sa number above 0", why)
 	}
+	if o.Rollout.Engine != "" && o.Sampling.CacheGB > 0 {
+		g.Fault("sampling.cache_gb", "sampling.cache_gb %v: the servers of rollout.urls have caches of their own; "+
+			"remove it", o.Sampling.CacheGB)
+	}
 	if o.Sampling.TopK == 1 {
 		g.Fault("sampling.top_k", "sampling.top_k 1: %s2 or more, or 0 (off)", why)
 	}
