@@ -128,14 +128,14 @@ func lossesOf(t *testing.T, m *model.Model, p *problem, f form, inGraph bool) (a
 func TestSidesThatDisagreeStopTheComparison(t *testing.T) {
 	a := &series{side: &side{name: "a"}, losses: []float64{0.6931, 0.65}}
 	b := &series{side: &side{name: "b"}, losses: []float64{0.6931, 0.66}}
-	if err := agree([]*series{a, b}, 0); err != nil {
+	if err := agree([]*series{a, b}, 0, tolerance); err != nil {
 		t.Error(err)
 	}
-	if err := agree([]*series{a, b}, 1); err == nil || !strings.Contains(err.Error(), "round 2") {
+	if err := agree([]*series{a, b}, 1, tolerance); err == nil || !strings.Contains(err.Error(), "round 2") {
 		t.Errorf("losses 0.65 and 0.66: error %v, want one that names the round", err)
 	}
 	b.losses[1] = math.NaN()
-	if agree([]*series{a, b}, 1) == nil {
+	if agree([]*series{a, b}, 1, tolerance) == nil {
 		t.Error("a loss of NaN agrees")
 	}
 }
@@ -154,5 +154,58 @@ func TestFlopsByHand(t *testing.T) {
 	qkv, after, scores, head := 8*16.0*32, (64+240.0)*(32+12), 2*8*8.0*32, 800.0*12
 	if got, want := flops(c, p), 6*(2*(qkv+scores)+after+head); got != want {
 		t.Errorf("%v operations: want %v", got, want)
+	}
+}
+
+// What a step's floor multiplies is all that the step multiplies, but for attention.
+func TestProductsAreThoseOfTheStep(t *testing.T) {
+	c := &model.Config{HiddenSize: 8, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 4, IntermediateSize: 10, VocabSize: 100}
+	p := &batch.Packed{Rows: 2, Len: 16, Slots: 12}
+	scores := 6 * 2 * 2 * 8 * 8.0 * 32
+	if got, want := gflop(products(c, p)), (flops(c, p)-scores)/1e9; math.Abs(got-want) > 1e-12 {
+		t.Errorf("%v GFLOP: want %v", got, want)
+	}
+}
+
+func TestSidesMeasureTheirProducts(t *testing.T) {
+	dir, _ := tinyWorld(t)
+	for _, half := range []bool{false, true} {
+		d := ask(t, dir, &form{backend: "go", bfloat16: half}, "products\nquit\n")[0]
+		if d.Did != "products" || d.Seconds <= 0 || d.GFLOP <= 0 {
+			t.Errorf("bfloat16 %v: answer %+v: want seconds and GFLOP above 0", half, d)
+		}
+	}
+}
+
+func TestChipsAreFoundByTheDriversNames(t *testing.T) {
+	for device, want := range map[string]float64{
+		"NVIDIA H100 80GB HBM3": 989, "NVIDIA H100 PCIe": 756, "NVIDIA H200": 989, "NVIDIA A100-SXM4-80GB": 312,
+		"NVIDIA A10": 125, "NVIDIA A10G": 70, "NVIDIA L40S": 362, "NVIDIA L4": 121, "NVIDIA GeForce RTX 4090": 165,
+		"Tesla T4": 0, "": 0,
+	} {
+		if got := chipOf(device).tflops; got != want {
+			t.Errorf("%s: %v TFLOP/s: want %v", device, got, want)
+		}
+	}
+	if l := (limits{bandwidth: 7}).resolve(); l.bandwidth != 7 {
+		t.Errorf("a bandwidth that is given: %v", l)
+	}
+}
+
+func TestBytesOfDecodingByHand(t *testing.T) {
+	c, err := config("tiny")
+	if err != nil {
+		t.Fatal(err)
+	}
+	weights, cache := float64(c.ParamCount()), 2.0*2*2*8 // tied; of keys and values a token
+	if got, want := decodeBytes(c, 3, 10, 4, 2), 2*(3*weights+3*(11+12+13)*cache); got != want {
+		t.Errorf("%v bytes: want %v", got, want)
+	}
+}
+
+func TestStepsThatCompile(t *testing.T) {
+	steps := []timedStep{{2, 100}, {4, 200}, {9, 100}, {1, 50}, {1.2, 50}}
+	if got := beyond(steps); math.Abs(got-7) > 1e-9 {
+		t.Errorf("%v s beyond the usual rate: want the 7 of the third step", got)
 	}
 }

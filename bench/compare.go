@@ -20,6 +20,7 @@ type rounds struct {
 	warmup int           // rounds before them
 	pause  time.Duration // before every step
 	long   time.Duration // if the first round takes longer, it is the only warm-up, and five rounds count; 0: never
+	loose  float64       // how far losses may differ, for sides of two types; 0: tolerance
 	draws  bool          // sides sample for themselves, so that their losses need not agree
 }
 
@@ -57,7 +58,7 @@ func (r rounds) alternate(sides []*side, word string) ([]*series, error) {
 			}
 			s.note(d, round >= r.warmup)
 		}
-		if err := agree(all, round); err != nil && !r.draws {
+		if err := agree(all, round, cmp.Or(r.loose, tolerance)); err != nil && !r.draws {
 			return nil, err
 		}
 		if r.long > 0 && round == 0 && time.Since(begin) > r.long {
@@ -88,10 +89,10 @@ func (s *series) note(d did, counts bool) {
 const tolerance = 1e-4
 
 // agree compares the losses of a round with the first side's. If a side trains something else, its time means nothing.
-func agree(all []*series, round int) error {
+func agree(all []*series, round int, most float64) error {
 	want := all[0].losses[round]
 	for _, s := range all[1:] {
-		if got := s.losses[round]; !(math.Abs(got-want) <= tolerance*max(1, math.Abs(want))) {
+		if got := s.losses[round]; !(math.Abs(got-want) <= most*max(1, math.Abs(want))) {
 			return fmt.Errorf("round %d: the loss of %s is %.6f, that of %s %.6f: they do not train the same thing",
 				round+1, s.side.name, got, all[0].side.name, want)
 		}

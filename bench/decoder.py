@@ -33,6 +33,9 @@ class Shape:
 PRESETS = {
     "5.4M": Shape(256, 6, 8, 4, 32, 688, 4096),
     "56M": Shape(640, 10, 10, 5, 64, 1728, 16384),
+    "tiny": Shape(32, 2, 4, 2, 8, 64, 256),
+    "135M": Shape(576, 30, 9, 3, 64, 1536, 49152),
+    "qwen2.5-1.5b": Shape(1536, 28, 12, 2, 128, 8960, 151936, qkv_bias=True, rope_theta=1e6, eps=1e-6, positions=32768),
     "qwen2.5-0.5b": Shape(896, 24, 14, 2, 64, 4864, 151936, qkv_bias=True, rope_theta=1e6, eps=1e-6, positions=32768),
 }
 

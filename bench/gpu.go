@@ -19,7 +19,7 @@ type gpuOptions struct {
 	shape
 	preset, dtype, python, device string
 	steps, warmup                 int
-	peak                          float64
+	limits
 }
 
 func newGPU() *cobra.Command {
@@ -40,7 +40,7 @@ func newGPU() *cobra.Command {
 	o.shape.register(flags)
 	flags.IntVar(&o.steps, "steps", 20, "steps measured")
 	flags.IntVar(&o.warmup, "warmup", 5, "steps before them")
-	flags.Float64Var(&o.peak, "peak-tflops", 0, "the chip's dense bfloat16 rate; 0: PyTorch's side knows some chips")
+	o.limits.register(flags)
 	cmd.AddCommand(newGPUSample(), newGPUGRPO())
 	return cmd
 }
@@ -49,12 +49,14 @@ func newGPU() *cobra.Command {
 var onGPU = peers{"", "cuda", "bfloat16"}
 
 func newGPUSample() *cobra.Command {
-	o := &sampleOptions{peers: onGPU, backend: "xla:cuda", presets: []string{"qwen2.5-0.5b"}, batches: []int{256}}
+	o := &sampleOptions{peers: onGPU, backend: "xla:cuda", presets: []string{"qwen2.5-0.5b"}, batches: []int{128, 512},
+		decodes: true}
 	cmd := newCommand("sample", "Sampling through XLA on a GPU (see docs/gpu.md)",
 		"  go run ./bench gpu sample --backend xla:/path/plugin.so --python venv/bin/python\n"+
 			"  go run ./bench gpu sample --backend onnx --dtype float32 --preset tiny   (a trial without a GPU)",
 		o.run)
 	o.register(cmd)
+	o.limits.register(cmd.Flags())
 	return cmd
 }
 
@@ -76,18 +78,9 @@ type gpuResult struct {
 	Seconds float64  `json:"seconds"`
 	Tokens  float64  `json:"tokens_per_second"`
 	TFLOP   float64  `json:"tflop_per_step"`
-	Share   *float64 `json:"share_of_bf16_rate"`
 	PeakGB  *float64 `json:"peak_memory_gb"`
 	Loss    float64  `json:"loss"`
 	compile float64
-}
-
-// rate is the chip's rate that the share was computed with, 0 if there is no share.
-func (r gpuResult) rate() float64 {
-	if r.Share == nil || *r.Share == 0 {
-		return 0
-	}
-	return r.TFLOP / r.Seconds / *r.Share
 }
 
 func (o *gpuOptions) run(out io.Writer) error {
@@ -115,6 +108,18 @@ func (o *gpuOptions) posttrain() (*gpuResult, error) {
 	if err != nil {
 		return nil, err
 	}
+	stop := watchMemory()
+	r, err := o.measure(c)
+	if used := stop(); err == nil && used > 0 {
+		r.PeakGB = &used
+	} else if _, peak := memoryOf("self"); err == nil && peak > 0 {
+		peak /= 1e3
+		r.PeakGB = &peak
+	}
+	return r, err
+}
+
+func (o *gpuOptions) measure(c *model.Config) (*gpuResult, error) {
 	begin := time.Now()
 	t, err := openTrainer(model.Init(c, 1), randomProblem(o.shape, c.VocabSize, 1e-6), o.form)
 	if err != nil {
@@ -145,9 +150,6 @@ func (o *gpuOptions) posttrain() (*gpuResult, error) {
 func (o *gpuOptions) pytorch() (*gpuResult, error) {
 	args := append([]string{"--preset", o.preset, "--steps", strconv.Itoa(o.steps),
 		"--warmup", strconv.Itoa(o.warmup), "--device", o.device}, flagArgs(o.shape.register)...)
-	if o.peak > 0 {
-		args = append(args, "--tflops", strconv.FormatFloat(o.peak, 'g', -1, 64))
-	}
 	r := &gpuResult{}
 	return r, runScript(o.python, r, os.Stderr, "scripts/gpu/peer_gpu.py", args...)
 }
@@ -155,10 +157,7 @@ func (o *gpuOptions) pytorch() (*gpuResult, error) {
 // print prints both sides' time, tokens (on both sides those of two rows a pair) and share of the chip's rate, which
 // counts the operations that the side's own form of the step needs.
 func (o *gpuOptions) print(out io.Writer, own, torch *gpuResult) {
-	peak := o.peak
-	if peak == 0 && torch != nil {
-		peak = torch.rate()
-	}
+	peak := o.resolve().tflops
 	title := fmt.Sprintf("DPO step, %s, %s, %s; median of %d", o.preset, o.shape, o.dtype, o.steps)
 	header := "side\tms a step\ttokens/s\tTFLOP a step\tTFLOP/s\tshare of the bf16 rate\tpeak GB\tloss\t"
 	table(out, title, header, func(w io.Writer) {
@@ -169,10 +168,16 @@ func (o *gpuOptions) print(out io.Writer, own, torch *gpuResult) {
 	})
 	fmt.Fprintf(out, "posttrain took %.1f s from a model in memory to the end of the first step, with compilation\n",
 		own.compile)
+	if peak > 0 {
+		reach(out, "share of the chip's bfloat16 rate, "+o.preset, own.TFLOP/own.Seconds/peak, shareGoals[o.preset])
+	}
 }
 
+// shareGoals are targets for the step's share of the chip's rate.
+var shareGoals = map[string]float64{"qwen2.5-1.5b": 0.45}
+
 func (r *gpuResult) row(w io.Writer, name string, peak float64) {
-	share, memory := "rate unknown", "see nvidia-smi"
+	share, memory := "rate unknown", "unknown"
 	if peak > 0 {
 		share = fmt.Sprintf("%.1f%% of %g", 100*r.TFLOP/r.Seconds/peak, peak)
 	}

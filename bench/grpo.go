@@ -18,6 +18,7 @@ type groupOptions struct {
 	rate       float64
 	checkpoint bool
 	micro      int
+	vllm       bool
 }
 
 func (o *groupOptions) register(flags *pflag.FlagSet) {
@@ -127,6 +128,7 @@ func (o *groupOptions) registerStep(cmd *cobra.Command) {
 	o.register(cmd.Flags())
 	o.peers.register(cmd)
 	cmd.Flags().IntVar(&o.micro, "micro", 0, "TRL's completions a forward pass; 0: all of a step")
+	cmd.Flags().BoolVar(&o.vllm, "vllm", false, "vLLM samples for TRL, on a GPU")
 	cmd.Flags().BoolVar(&o.checkpoint, "checkpoint", false, "posttrain recomputes layers in the backward pass")
 }
 
@@ -158,9 +160,13 @@ func (o *groupOptions) compareSteps(length int, out io.Writer) error {
 // launches are TRL, if there is a Python, and posttrain.
 func (o *groupOptions) launches(world string) (all []launch) {
 	if o.python != "" {
-		all = append(all, launch{"TRL", o.python, []string{"bench/peer_grpo.py", "--world", world,
+		args := []string{"bench/peer_grpo.py", "--world", world,
 			"--group", strconv.Itoa(o.samples), "--device", o.device, "--dtype", o.dtype,
-			"--micro", strconv.Itoa(o.micro), "--kl", fmt.Sprint(klCoef), "--rate", fmt.Sprint(o.rate)}})
+			"--micro", strconv.Itoa(o.micro), "--kl", fmt.Sprint(klCoef), "--rate", fmt.Sprint(o.rate)}
+		if o.vllm {
+			args = append(args, "--vllm")
+		}
+		all = append(all, launch{"TRL", o.python, args})
 	}
 	return append(all, o.way("posttrain", false).on(world))
 }

@@ -47,6 +47,7 @@ def parse():
     parser.add_argument("--rate", type=float, default=1e-6, help="learning rate, constant")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="bfloat16: autocast")
+    parser.add_argument("--vllm", action="store_true", help="vLLM in this process samples, on a GPU")
     parser.add_argument("--defaults", action="store_true", help="leave gradient checkpointing on, as TRL does")
     return parser.parse_args()
 
@@ -82,6 +83,8 @@ def settings(args, out, prompts, new):
         scale_rewards="group",
         shuffle_dataset=False,
         gradient_checkpointing=args.defaults,
+        use_vllm=args.vllm,
+        **({"vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3} if args.vllm else {}),
         bf16=args.dtype == "bfloat16",
         use_cpu=args.device == "cpu",
         logging_steps=1,

@@ -39,6 +39,7 @@ def parse():
         help="TRL cuts longer sequences (default 1024, as TRL's)")
     parser.add_argument("--rate", type=float, default=1e-5)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--compile", action="store_true", help="torch.compile")
     parser.add_argument("--prior", choices=["none", "mappo"], default="none")
     parser.add_argument("--reference-in-step", action="store_true",
@@ -61,7 +62,7 @@ def settings(args, out):
         bf16=args.dtype == "bfloat16",
         torch_compile=args.compile,
         remove_unused_columns=False,
-        use_cpu=True,
+        use_cpu=args.device == "cpu",
         logging_steps=1,
         save_strategy="no",
         report_to="none",
@@ -125,6 +126,7 @@ def main():
         "pairs_per_second": pairs / (load + prepare + train),
         "loss": sum(entry["loss"] for entry in steps) / len(steps),
         "losses": [entry["loss"] for entry in steps],
+        "peak_gpu_gb": torch.cuda.max_memory_allocated() / 1e9 if torch.cuda.is_available() else 0,
         "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
     }
     print(json.dumps(result), flush=True)

@@ -34,6 +34,8 @@ type sampleOptions struct {
 	prompt, fresh int
 	gguf, llama   string
 	profile       bool
+	decodes       bool // print what decoding alone reaches, beside the memory's bandwidth
+	limits
 }
 
 // peers says where and how the Python sides run.
@@ -113,6 +115,9 @@ func (o *sampleOptions) batch(sides []*side, preset string, batch int, out io.Wr
 	for _, to := range all[:len(all)-1] {
 		atLeast(out, own, to, o.goal(preset, batch, to.side.name))
 	}
+	if o.decodes {
+		return o.decode(own, preset, batch, out)
+	}
 	if err := o.floors(all, batch, out); err != nil || !o.profile {
 		return err
 	}
@@ -159,6 +164,30 @@ func (o *sampleOptions) floors(all []*series, batch int, out io.Writer) error {
 	_, err := fmt.Fprintf(out, "the matrix products alone: %.3f s at the engine's own rate, %.0f %% of posttrain's "+
 		"time; %.3f s at the best rate, that of %s, %.0f %%\n", engine, share(engine), best, library, share(best))
 	return err
+}
+
+// decodeGoal is the target for decoding's share of the memory's bandwidth.
+const decodeGoal = 0.6
+
+// decode prints the rate of posttrain's tokens after the first of every row, and the bandwidth that it needs.
+func (o *sampleOptions) decode(own *series, preset string, batch int, out io.Writer) error {
+	first, err := o.alternate([]*side{own.side}, fmt.Sprintf("first %d", batch))
+	if err != nil {
+		return err
+	}
+	c, err := presetConfig(preset)
+	if err != nil {
+		return err
+	}
+	size := map[string]int{"float32": 4, "bfloat16": 2}[o.dtype]
+	seconds := median(own.seconds) - median(first[0].seconds)
+	rate := decodeBytes(c, batch, o.prompt, o.fresh, size) / seconds / 1e9
+	fmt.Fprintf(out, "decoding, %s, batch %d: %.0f tokens/s without prefill, which takes %.3f s; %.1f GB/s are needed\n",
+		preset, batch, float64(batch*(o.fresh-1))/seconds, median(first[0].seconds), rate)
+	if limit := o.resolve().bandwidth; limit > 0 {
+		reach(out, fmt.Sprintf("share of the memory's %.0f GB/s, batch %d", limit, batch), rate/limit, decodeGoal)
+	}
+	return nil
 }
 
 // launches are Python's two sides, if there is a Python, and posttrain.

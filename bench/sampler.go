@@ -95,7 +95,8 @@ func (s *sampling) serve(dir string, in io.Reader, out io.Writer) error {
 	}
 	defer d.close()
 	r := ready{Engine: d.engine.Name, Parameters: d.parameters, Tokens: d.world.New}
-	return obey(in, out, r, "sample N, greedy N, draw N, floor N, profile N or quit", map[string]work{
+	return obey(in, out, r, "sample N, first N, greedy N, draw N, floor N, profile N or quit", map[string]work{
+		"first":  func(n int) (did, error) { d.calls++; return d.prefilled(n) },
 		"sample": func(n int) (did, error) { d.calls++; return d.answer(n, 1, d.calls, false) },
 		"greedy": func(n int) (did, error) { return d.answer(n, 0, 0, true) },
 		"draw":   func(n int) (did, error) { return d.answer(n, 1, 0, true) },
@@ -107,6 +108,14 @@ func (s *sampling) serve(dir string, in io.Reader, out io.Writer) error {
 		},
 		"profile": func(n int) (a did, err error) { a.Parts, err = d.profile(n); return a, err },
 	})
+}
+
+// prefilled is answer with one token a row: what prefill takes.
+func (d *drawer) prefilled(n int) (did, error) {
+	one, world := *d, *d.world
+	world.New, world.Lengths = 1, nil
+	one.world = &world
+	return one.answer(n, 1, d.calls, false)
 }
 
 // answer continues the first n prompts (0: all). No completion ends before its length. show adds the tokens.

@@ -38,6 +38,7 @@ type did struct {
 	Seconds   float64 `json:"seconds"`
 	Loss      float64 `json:"loss"`
 	PeakRSSMB float64 `json:"peak_rss_mb"`
+	GFLOP     float64 `json:"gflop,omitempty"`       // of a step's matrix products
 	CPU       float64 `json:"cpu_seconds,omitempty"` // of all threads, which other programs' load changes less
 
 	Tokens int         `json:"tokens,omitempty"` // sampled
@@ -113,8 +114,9 @@ func (f *form) serve(dir string, in io.Reader, out io.Writer) error {
 		return func(int) (d did, err error) { d.Loss, err = f(); return d, err }
 	}
 	r := ready{Engine: t.engine.Name, Parameters: m.Config.ParamCount(), Tokens: tokens}
-	all := map[string]work{"step": withLoss(t.step), "forward": withLoss(t.forward)}
-	return obey(in, out, r, "step, forward or quit", all)
+	all := map[string]work{"step": withLoss(t.step), "forward": withLoss(t.forward),
+		"products": func(int) (did, error) { return t.products() }}
+	return obey(in, out, r, "step, forward, products or quit", all)
 }
 
 // work is what a side does for a line, which may end in a number n. obey takes the time, unless the answer has it.

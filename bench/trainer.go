@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/gomlx/compute/dtypes"
+
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/model"
@@ -24,6 +26,7 @@ type trainer struct {
 	problem *problem
 	method  *train.Preference
 	parts   []batch.Part
+	dtype   dtypes.DType
 }
 
 // openTrainer opens the form's engine and puts the model into it.
@@ -42,7 +45,7 @@ func newTrainer(e *backend.Engine, m *model.Model, p *problem, f form) (*trainer
 		e.Close()
 		return nil, err
 	}
-	t := &trainer{engine: e, learner: l, problem: p}
+	t := &trainer{engine: e, learner: l, problem: p, dtype: f.options().ComputeType()}
 	if err := t.prepare(f); err != nil {
 		t.close()
 		return nil, err

@@ -154,7 +154,9 @@ var presets = map[string]string{
 	"tiny":         preset("llama", 32, 2, 4, 2, 8, 64, 256, 1e-5, 1e4),
 	"5.4M":         preset("llama", 256, 6, 8, 4, 32, 688, 4096, 1e-5, 1e4),
 	"56M":          preset("llama", 640, 10, 10, 5, 64, 1728, 16384, 1e-5, 1e4),
+	"135M":         preset("llama", 576, 30, 9, 3, 64, 1536, 49152, 1e-5, 1e4),
 	"qwen2.5-0.5b": preset("qwen2", 896, 24, 14, 2, 64, 4864, 151936, 1e-6, 1e6),
+	"qwen2.5-1.5b": preset("qwen2", 1536, 28, 12, 2, 128, 8960, 151936, 1e-6, 1e6),
 }
 
 // preset is a config.json.
@@ -170,9 +172,17 @@ func preset(kind string, hidden, layers, heads, kvHeads, headDim, inner, vocab i
 func config(preset string) (*model.Config, error) {
 	text, ok := presets[preset]
 	if !ok {
-		return nil, fmt.Errorf("preset %q: want tiny, 5.4M, 56M or qwen2.5-0.5b", preset)
+		return nil, fmt.Errorf("preset %q: want tiny, 5.4M, 56M, 135M, qwen2.5-0.5b or qwen2.5-1.5b", preset)
 	}
 	return model.ParseConfig([]byte(text), nil)
+}
+
+// presetConfig is config, also for the folder of promptWorld.
+func presetConfig(preset string) (*model.Config, error) {
+	if strings.Contains(preset, "/") {
+		return model.ConfigLike(preset)
+	}
+	return config(preset)
 }
 
 // prompts is prompts.json: prompts and the lengths of their completions. peer_sample.py and peer_grpo.py read it too.

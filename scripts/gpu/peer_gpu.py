@@ -5,8 +5,7 @@
 A random model of Qwen2.5-0.5B's shape, float32 weights with bfloat16 autocast (or --pure: bfloat16 weights and
 moments), PyTorch's fused AdamW and its own attention kernels. Prints one line of JSON: median seconds a step; tokens a
 second (all tokens of both rows of every pair); the model's floating-point operations a step (6 for each parameter in a
-matrix product and token, and attention's 12 x layers x width x T x T/2 a row, both passes); their share of the chip's
-bfloat16 rate, if that is known or given; and the peak memory.
+matrix product and token, and attention's 12 x layers x width x T x T/2 a row, both passes); and the peak memory.
 """
 
 import argparse
@@ -22,10 +21,6 @@ import torch
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 from decoder import PRESETS, answer_logps, batch, build, dpo_step  # noqa: E402
 
-# Dense bfloat16 TFLOP/s from the makers' data sheets, by a part of the name CUDA gives.
-RATES = {"H200": 989, "H100 PCIe": 756, "H100": 989, "B200": 2250, "A100": 312, "L40S": 362, "L4": 121, "RTX 4090": 165,
-    "A10": 125}
-
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -37,7 +32,6 @@ def parse():
     parser.add_argument("--warmup", type=int, default=5)
     parser.add_argument("--pure", action="store_true", help="bfloat16 weights and moments instead of autocast")
     parser.add_argument("--compile", action="store_true", help="torch.compile the model")
-    parser.add_argument("--tflops", type=float, help="the chip's dense bfloat16 rate, if its name is unknown")
     parser.add_argument("--device", default="cuda", help="cpu is only for a trial of the script")
     return parser.parse_args()
 
@@ -49,12 +43,6 @@ def flops(shape, rows, length):
     products = shape.layers * layer + shape.hidden * shape.vocab
     scores = 12 * shape.layers * shape.heads * shape.head_dim * length * length // 2
     return rows * (6 * products * length + scores)
-
-
-def chip_rate(name, given):
-    if given:
-        return given
-    return next((rate for part, rate in RATES.items() if part in name), None)
 
 
 def timed(step, count, wait):
@@ -94,7 +82,6 @@ def main():
     seconds, loss = timed(step, args.steps, wait)
     name = torch.cuda.get_device_name() if cuda else "cpu"
     median, work = statistics.median(seconds), flops(shape, 2 * args.pairs, args.length)
-    rate = chip_rate(name, args.tflops)
     result = {
         "device": name,
         "torch": torch.__version__,
@@ -104,7 +91,6 @@ def main():
         "seconds": median,
         "tokens_per_second": tokens.numel() / median,
         "tflop_per_step": work / 1e12,
-        "share_of_bf16_rate": work / median / (rate * 1e12) if rate else None,
         "peak_memory_gb": torch.cuda.max_memory_allocated() / 1e9 if cuda else None,
         "loss": loss,
     }

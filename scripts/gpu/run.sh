@@ -1,40 +1,141 @@
 #!/usr/bin/env bash
-# Runs everything that needs a GPU: engines, parity, the quick start, speed. Not run on a GPU yet: see docs/gpu.md.
+# Runs everything that needs a GPU in at most 40 minutes and writes one report: docs/gpu.md says what is in it.
 #
 #   scripts/gpu/run.sh /path/to/xla_cuda_plugin.so [PYTHON with torch, transformers and trl]
-set -euo pipefail
-plugin=${1:?usage: scripts/gpu/run.sh /absolute/path/of/xla_cuda_plugin.so [PYTHON]}
+#
+# Each part has its own time limit. A part that fails is written down, and the next one runs. Ctrl-C keeps the report
+# of what has run. A trial without a GPU: PRESET=tiny BACKEND=xla:cpu scripts/gpu/run.sh "" [PYTHON].
+#
+# Variables: REPORT (build/gpu-report.md), MINUTES (40), PRESET (tiny: small models everywhere), BACKEND (xla:PLUGIN),
+# MODEL and DATA (a model folder and pairs for the run beside TRL; the embedded ones), PEAK_TFLOPS and BANDWIDTH (GB/s)
+# of a chip that bench does not know.
+set -uo pipefail
+plugin=${1:-}
 python=${2:-}
-[[ $plugin == /* && -f $plugin ]] || { echo "run.sh: $plugin: want the absolute path of a PJRT plugin" >&2; exit 1; }
-cd "$(dirname "$0")/../.."
+backend=${BACKEND:-xla:$plugin}
+preset=${PRESET:-}
+if [[ -z ${BACKEND:-} && ! ($plugin == /* && -f $plugin) ]]; then
+    echo "run.sh: '$plugin': want the absolute path of a PJRT plugin (or BACKEND, for a trial without a GPU)" >&2
+    exit 1
+fi
+[[ -z $preset || $preset == tiny ]] || { echo "run.sh: PRESET=$preset: want tiny, or nothing" >&2; exit 1; }
+[[ -z $python || -x $(command -v "$python") ]] || { echo "run.sh: $python: want a Python that can be run" >&2; exit 1; }
+start=$PWD
+[[ $python == */* && $python != /* ]] && python=$start/$python
+cd "$(dirname "$0")/../.." || exit 1
+report=${REPORT:-build/gpu-report.md}
+[[ $report == /* || -z ${REPORT:-} ]] || report=$start/$report
+end=$((SECONDS + 60 * ${MINUTES:-40}))
+parity=$backend large=(qwen2.5-0.5b qwen2.5-1.5b) batches=128,512 device=cuda dtype=bfloat16 small=5.4M
+steps=(--steps 20 --warmup 5) lengths=64,256 fresh=64
+if [[ -n $plugin ]]; then # whose options end with what parity in float32 needs
+    parity=$backend,tf32=false
+    site=$(dirname "$(dirname "$(dirname "$plugin")")") # where CUDA's libraries are, too
+    for lib in "$site"/nvidia/*/lib; do
+        [[ -d $lib ]] && LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+    done
+    export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
+else
+    device=cpu dtype=float32
+fi
+if [[ $preset == tiny ]]; then
+    large=(tiny) batches=4,8 small=tiny lengths=16 fresh=8 steps=(--steps 3 --warmup 1 --length 32 --prompt 16)
+fi
+chip=(${PEAK_TFLOPS:+--peak-tflops "$PEAK_TFLOPS"} ${BANDWIDTH:+--bandwidth "$BANDWIDTH"})
+peer=(${python:+--python "$python"})
+logs=$(mktemp -d)
+export PYTHONWARNINGS=ignore
+failed=0 child='' stopped=''
 
-# CUDA's libraries are in the same site-packages as the plugin.
-site=$(dirname "$(dirname "$(dirname "$plugin")")")
-for lib in "$site"/nvidia/*/lib; do
-    [[ -d $lib ]] && LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+# part TITLE SECONDS COMMAND...: runs a command for at most so long, and writes what it printed into the report.
+part() {
+    local title=$1 limit=$2 begin=$SECONDS left=$((end - SECONDS)) state code log=$logs/part
+    shift 2
+    [[ -n $stopped ]] && return 1
+    ((left < limit)) && limit=$left
+    printf '== %s (at most %d s)\n' "$title" "$((limit > 0 ? limit : 0))" >&2
+    if ((limit <= 0)); then
+        code=124
+        echo "not run: no time was left" >"$log"
+    else
+        timeout -k 10 "$limit" "$@" >"$log" 2>&1 &
+        child=$!
+        wait "$child"
+        code=$?
+        child=''
+    fi
+    case $code in
+    0) state=done ;;
+    124 | 137) state="STOPPED at its limit of $limit s" ;;
+    *) state="FAILED with exit code $code" ;;
+    esac
+    [[ -n $stopped ]] && state="STOPPED by Ctrl-C"
+    [[ $state == done ]] || failed=$((failed + 1))
+    {
+        printf '\n## %s\n\n%s after %d s: `%s`\n\n```\n' "$title" "$state" $((SECONDS - begin)) "$*"
+        tail -n 60 "$log" | tr -d '\r' # long logs of libraries end with what went wrong
+        echo '```'
+    } >>"$report"
+    grep -h 'asked for at least' "$log" >>"$logs/goals"
+    printf '   %s after %d s\n' "$state" $((SECONDS - begin)) >&2
+    return "$code"
+}
+
+stop() {
+    stopped=yes
+    [[ -n $child ]] && kill -TERM "$child" 2>/dev/null
+}
+trap stop INT TERM
+
+finish() {
+    {
+        printf '\n## Goals\n\n'
+        if [[ -s $logs/goals ]]; then sed 's/^/- /' "$logs/goals"; else echo "No figure with a goal was measured."; fi
+        printf '\n%d parts failed or were stopped, %d s in all.\n' "$failed" "$SECONDS"
+    } >>"$report"
+    rm -rf "$logs"
+    echo "run.sh: the report is $report" >&2
+}
+trap finish EXIT
+
+mkdir -p build "$(dirname "$report")"
+{
+    gpu=$(nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader 2>/dev/null | head -n 1)
+    printf '# posttrain on %s\n\n' "${gpu:-a machine without nvidia-smi}"
+    printf -- '- %s\n' "$(date -u '+%Y-%m-%d %H:%M UTC')" "engine $backend" "$(nproc) processor cores, $(uname -sr)" \
+        "commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
+    if [[ -n $python ]]; then
+        printf -- '- %s\n' "$("$python" -c 'import torch, transformers, trl
+print("PyTorch", torch.__version__, "transformers", transformers.__version__, "TRL", trl.__version__)' 2>&1 | tail -n 1)"
+    fi
+} >"$report"
+: >"$logs/goals"
+
+part "Build" 180 sh -c 'go build -o build/posttrain ./cmd/posttrain && go build -o build/bench ./bench' || exit 1
+part "Engines" 60 build/posttrain backends
+part "Parity in float32 with the Go engine" 240 build/bench parity --backend "$parity" --against go --preset "$small"
+part "The quick start" 90 build/posttrain mappo --backend "$backend" --out "$logs/quickstart" --max-steps 40
+if [[ -n $python ]]; then
+    part "A whole run beside TRL" 300 build/bench trl "${peer[@]}" --backend "$backend" \
+        --posttrain build/posttrain --device "$device" --dtype "$dtype" --pairs 64 --model "${MODEL:-embedded/model}" \
+        --data "${DATA:-embedded/pairs.jsonl}"
+fi
+for model in "${large[@]}"; do
+    part "DPO step, $model" 300 build/bench gpu --backend "$backend" --preset "$model" --dtype "$dtype" \
+        --device "$device" "${steps[@]}" "${chip[@]}" "${peer[@]}"
 done
-export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
-
-mkdir -p build
-go build -o build/posttrain ./cmd/posttrain
-go build -o build/bench ./bench
-build/posttrain version
-build/posttrain backends
-nvidia-smi || true
-
-echo "== parity in float32: XLA against the Go engine"
-build/bench parity --backend "xla:$plugin,tf32=false" --against go
-
-echo "== the quick start"
-rm -rf build/gpu-quickstart
-time build/posttrain mappo --backend "xla:$plugin" --out build/gpu-quickstart
-
-echo "== speed: the DPO step of a Qwen2.5-0.5B-shaped model in bfloat16"
-build/bench gpu --backend "xla:$plugin" ${python:+--python "$python"}
-build/bench gpu --backend "xla:$plugin" --share ${python:+--python "$python"}
-
-echo "== speed: sampling at batch 256"
-build/bench gpu sample --backend "xla:$plugin" ${python:+--python "$python"}
-
-echo "== speed: a step of GRPO"
-build/bench gpu grpo --backend "xla:$plugin" ${python:+--python "$python"}
+part "DPO step with shared prompts, ${large[-1]}" 180 build/bench gpu --backend "$backend" --preset "${large[-1]}" \
+    --dtype "$dtype" --share "${steps[@]}" "${chip[@]}"
+part "Rollouts" 330 build/bench gpu sample --backend "$backend" --preset "${large[0]}" --dtype "$dtype" \
+    --device "$device" --batch "$batches" --new "$fresh" "${chip[@]}" "${peer[@]}"
+part "GRPO step" 330 build/bench gpu grpo --backend "$backend" --preset "${large[0]}" --dtype "$dtype" \
+    --device "$device" --prompt "$lengths" --new "$fresh" "${peer[@]}"
+if [[ -n $python && $device == cuda ]]; then
+    if "$python" -c 'import vllm' 2>/dev/null; then
+        part "GRPO step, vLLM samples for TRL" 330 build/bench gpu grpo --backend "$backend" --preset "${large[0]}" \
+            --prompt "${lengths%%,*}" --rounds 3 --vllm "${peer[@]}"
+    else
+        printf '\n## GRPO step, vLLM samples for TRL\n\nnot run: %s has no vllm\n' "$python" >>"$report"
+    fi
+fi
+exit $((failed > 0))
