@@ -17,6 +17,7 @@ import (
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/grpo"
+	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
@@ -89,6 +90,9 @@ func (t *training) openSampler() (closeSampler func(), err error) {
 func (t *training) openFleet() (closeFleet func(), err error) {
 	o := t.o.Rollout
 	o.Key, o.Folder = os.Getenv(fleet.KeyVariable), cmp.Or(o.Folder, t.Run.Path("served"))
+	for _, task := range t.train[:min(len(t.train), probes)] {
+		o.Probes = append(o.Probes, task.Tokens)
+	}
 	f, err := fleet.New(o, policy{t.Job}, t.Model.Config, t.Tokenizer, t.Warn)
 	if err != nil {
 		return nil, err
@@ -101,6 +105,9 @@ func (t *training) openFleet() (closeFleet func(), err error) {
 		}
 	}, nil
 }
+
+// probes are the prompts of the parity probe.
+const probes = 4
 
 // policy is the model that learns, for servers.
 type policy struct{ *recipe.Job }
@@ -118,6 +125,34 @@ func (p policy) Write(folder string) error {
 		dtype = "bfloat16"
 	}
 	return p.Exporter().Write(folder, weights, dtype)
+}
+
+// Logps measures with the trainer's own graph.
+func (p policy) Logps(prompts, answers [][]int32, folder string) ([][]float32, error) {
+	t, weights := &grpo.Trainer{Learner: p.Learner}, []compute.Buffer(nil)
+	if folder != "" {
+		m, err := model.Load(folder)
+		if err != nil {
+			return nil, err
+		}
+		if weights, err = p.Learner.Upload(m); err != nil {
+			return nil, err
+		}
+		defer backend.FinalizeAll(weights...)
+	}
+	var groups []grpo.Group
+	for i, prompt := range prompts {
+		groups = append(groups, grpo.Group{Group: batch.Group{Prompt: prompt, Answers: [][]int32{answers[i]}}})
+	}
+	measured, err := t.Measure(groups, weights)
+	if err != nil {
+		return nil, err
+	}
+	logps := make([][]float32, len(measured))
+	for i, answers := range measured {
+		logps[i] = answers[0]
+	}
+	return logps, nil
 }
 
 // plan says how many completions of a step are drawn at once.

@@ -9,8 +9,10 @@
 //
 //  1. Before it samples, a [Fleet] writes the policy's weights, if they have changed, and swaps them on every server
 //     that answers (swap.go). A server that does not answer is asked again before the next samples.
-//  2. Each request goes to the server with the fewest under way (fleet.go). A server that fails loses its place, and
+//  2. A probe compares the server's log-probs of fixed prompts with the trainer's (probe.go). Weights that were taken
+//     wrongly end the run with a line that says how.
+//  3. Each request goes to the server with the fewest under way (fleet.go). A server that fails loses its place, and
 //     the request goes to another.
-//  3. The reply's token ids become a completion by the rules of the local samplers, so that text and reason to end are
+//  4. The reply's token ids become a completion by the rules of the local samplers, so that text and reason to end are
 //     theirs (protocol.go). Ids that the model does not have are an error: the server has another model.
 package fleet

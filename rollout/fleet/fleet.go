@@ -21,6 +21,10 @@ import (
 type Policy interface {
 	Version() int              // updates so far
 	Write(folder string) error // the present weights as a model folder
+
+	// Logps are the log-probs of the answers' tokens under the present weights, or under those that Write wrote to a
+	// folder. Only a fleet with probes calls it, once at a time.
+	Logps(prompts, answers [][]int32, folder string) ([][]float32, error)
 }
 
 // Fleet is a [rollout.Sampler] on servers. It answers one call at a time.
@@ -34,6 +38,9 @@ type Fleet struct {
 	servers  []*server
 	written  written
 	id       string // of this fleet, in the names of its weights
+
+	probing sync.Mutex
+	usual   float64 // the largest distance of a probe so far without an alarm
 
 	mu   sync.Mutex
 	free *sync.Cond // a server has room, or is lost

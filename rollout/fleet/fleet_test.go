@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -34,6 +36,11 @@ type policy struct {
 
 func (p *policy) Version() int              { return p.version }
 func (p *policy) Write(folder string) error { return p.model.Save(folder, "float32") }
+
+// Logps is not called without probes.
+func (p *policy) Logps(_, answers [][]int32, _ string) ([][]float32, error) {
+	return nil, fmt.Errorf("%d answers", len(answers))
+}
 
 // learn changes the weights so that other tokens are drawn.
 func (p *policy) learn() {
@@ -367,5 +374,51 @@ func TestOptions(t *testing.T) {
 		if (text == "") != (c.want == "") || !strings.Contains(text, c.want) {
 			t.Errorf("%+v: %q, want %q", c.o, text, c.want)
 		}
+	}
+}
+
+// noisy is a policy whose log-probs are always -2, and whose weights are a number.
+type noisy struct{ version int }
+
+func (p *noisy) Version() int              { return p.version }
+func (p *noisy) Write(folder string) error { return os.MkdirAll(folder, 0o755) }
+
+func (p *noisy) Logps(_, answers [][]int32, _ string) (logps [][]float32, err error) {
+	for _, a := range answers {
+		logps = append(logps, slices.Repeat([]float32{-2}, len(a)))
+	}
+	return logps, nil
+}
+
+// TestNoiseIsNoAlarm: a thousand swaps on a server that rounds to bfloat16, and then one that gives other weights.
+func TestNoiseIsNoAlarm(t *testing.T) {
+	r, shift := rand.New(rand.NewPCG(1, 2)), 0.0
+	address := fake(t, func(_ int, version string, w http.ResponseWriter) {
+		var tokens []string
+		for range 16 {
+			tokens = append(tokens, fmt.Sprintf("[%.6f,3,null]", -2+shift+0.02*r.NormFloat64()))
+		}
+		fmt.Fprintf(w, `{"meta_info":{"weight_version":%q,"output_token_logprobs":[%s]}}`, version,
+			strings.Join(tokens, ","))
+	})
+	_, tok, err := local.Load(embedded.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &noisy{}
+	f, err := fleet.New(fleet.Options{Engine: fleet.SGLang, URLs: []string{address}, Folder: t.TempDir(),
+		Probes: [][]int32{{1, 2}, {3}, {4}, {5}}}, p, load(t).Config, tok, t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := []rollout.Request{{Sampling: rollout.Sampling{MaxNew: 16, Temperature: 1}, Prompt: []int32{1}}}
+	for ; p.version < 1000; p.version++ {
+		if _, err := f.Sample(t.Context(), one); err != nil {
+			t.Fatalf("swap %d: %v", p.version, err)
+		}
+	}
+	shift = 0.1
+	if _, err := f.Sample(t.Context(), one); err == nil || !strings.Contains(err.Error(), "neither the new weights") {
+		t.Errorf("%v: want an alarm", err)
 	}
 }

@@ -19,6 +19,9 @@ type Options struct {
 	URLs   []string `yaml:"urls,omitempty" words:"addresses of servers, such as http://localhost:30000"`
 	Key    string   `yaml:"-"` // secret; may be empty
 
+	// prompts that are drawn from after every swap, to compare the log-probs with the trainer's; nil: no probe
+	Probes [][]int32 `yaml:"-"`
+
 	// where weights are written for the servers, which read them by the same path
 	Folder string `yaml:"folder,omitempty"`
 

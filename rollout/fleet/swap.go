@@ -33,6 +33,11 @@ func (f *Fleet) swap(ctx context.Context) error {
 		wg.Go(func() { errs[i] = f.give(ctx, s) })
 	}
 	wg.Wait()
+	for _, err := range errs {
+		if wrong, ok := errors.AsType[mismatch](err); ok {
+			return wrong
+		}
+	}
 	have := 0
 	for i, s := range f.servers {
 		if s.lost = errs[i]; s.lost == nil {
@@ -94,6 +99,9 @@ func (f *Fleet) give(ctx context.Context, s *server) error {
 	err := f.update(ctx, s)
 	if goOn := s.Exchange(context.WithoutCancel(ctx), "/continue_generation", map[string]any{}, nil); err == nil {
 		err = goOn
+	}
+	if err == nil {
+		err = f.probe(ctx, s)
 	}
 	if err == nil {
 		s.weights = f.written.name
