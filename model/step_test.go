@@ -443,6 +443,23 @@ func checkBFloat16Steps(t *testing.T, e *backend.Engine, m *Model, c cachedText)
 	}
 }
 
+// Turning the logits of many rows back from columns takes long.
+func TestLogitsOfManyRowsAreRows(t *testing.T) {
+	c := preset("5.4M").Config
+	for rows, columns := range map[int]bool{16: true, 32: false, 64: false, 128: false} {
+		compile(t, backendtest.Go(t), "step", func(g *graph.Graph) []*graph.Node {
+			in := c.StepInputs(g, StepShape{Prompts: rows, Samples: 1, Suffix: 8}, false, GraphOptions{})
+			out := c.Step(c.Parameters(g), in, GraphOptions{}).Nodes()
+			if found := slices.ContainsFunc(g.Nodes(), func(n *graph.Node) bool {
+				return n.Type() == graph.NodeTypeDotGeneral && n.Shape().Dim(0) == c.VocabSize
+			}); found != columns {
+				t.Errorf("%d rows: logits as columns: %v, want %v", rows, found, columns)
+			}
+			return out
+		})
+	}
+}
+
 // XLA has fast products in bfloat16 for four rows or more by a weight, not for a weight by columns.
 func TestBFloat16MultipliesRowsByWeights(t *testing.T) {
 	c := preset("5.4M").Config
