@@ -36,6 +36,8 @@ def server(args, length):
     kind = {"float32": "GGML_TYPE_F32", "bfloat16": "GGML_TYPE_BF16"}[args.dtype]
     p.cache_type_k = p.cache_type_v = getattr(xllamacpp.ggml_type, kind)
     p.cpuparams.n_threads = p.cpuparams_batch.n_threads = threads()
+    if args.dtype == "float32":  # its fused attention adds up with fewer bits: log-probs differ by more than 1e-3
+        p.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     p.n_ctx_checkpoints = p.cache_ram_mib = 0
     return xllamacpp.Server(p)
 
