@@ -141,13 +141,18 @@ func (a alone) prefill(prompts, tokens, most int) (float64, error) {
 const fewLayers = 2
 
 // products is the time of the products of rows by the weights of all layers, or by the head's: that of the faster of
-// two forms, rows times weights and weights times columns.
+// two forms, rows times weights and, for few rows of float32, weights times columns. For others no library here has
+// faster products of columns, and some are very slow.
 func (a alone) products(rows, layers int, head bool) (fastest float64, err error) {
 	n := layers
 	if rows > 256 {
 		n = min(layers, fewLayers)
 	}
-	for _, columns := range []bool{false, true} {
+	forms := []bool{false, true}
+	if rows >= 96 || a.ComputeType() == dtypes.BFloat16 {
+		forms = forms[:1]
+	}
+	for _, columns := range forms {
 		seconds, err := a.seconds(0, func(g *graph.Graph) []*graph.Node {
 			return productChain{a.config, g, a.ComputeType(), rows, columns}.nodes(n, head)
 		})
