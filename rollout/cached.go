@@ -35,6 +35,7 @@ type Cached struct {
 	pool     *pool
 	trace    func(program string) // in tests: called for every program that runs, and evictions
 	most     int                  // in tests: bytes of the cache
+	piece    int                  // tokens of a piece of a long prompt
 }
 
 // NewCached makes a sampler that answers one call at a time. Each Sample calls weights for the model's weights on the
@@ -43,7 +44,7 @@ func NewCached(e *backend.Engine, c *model.Config, weights func() []compute.Buff
 	return &Cached{
 		engine: e, config: c, options: o, weights: weights, prefills: e.NewCache(), joins: moreGraphs(e, 3),
 		steps:  stepCache(e, c),
-		rotary: c.Rotary(), pool: &pool{engine: e}, trace: func(string) {},
+		rotary: c.Rotary(), pool: &pool{engine: e}, trace: func(string) {}, piece: pieceTokens,
 	}
 }
 
@@ -233,6 +234,21 @@ func (s *Cached) prefillProgram(from *backend.Cache, shape model.PrefillShape, r
 		params := s.config.ParametersIn(g, s.matrixType())
 		in := s.config.PrefillInputs(g, shape, s.engine.Wants.HostRows)
 		return s.config.Prefill(params, in, s.options.Graph).Nodes()
+	}, options...)
+}
+
+// pieceProgram returns the program of a piece. A long prompt is worth threads of its own, whatever steps follow.
+func (s *Cached) pieceProgram(from *backend.Cache, shape model.PieceShape) (*backend.Program, error) {
+	name := fmt.Sprintf("piece/%d of %dx%d", shape.Tokens, shape.Rows, shape.Seen)
+	s.trace(name)
+	var options []backend.Option
+	if shape.InGraph {
+		options = append(options, backend.UpdateLast(2*s.config.Layers))
+	}
+	return from.Program(fmt.Sprint(name, "/", shape.Slots), func(g *graph.Graph) []*graph.Node {
+		params := s.config.ParametersIn(g, s.matrixType())
+		in := s.config.PieceInputs(g, shape, s.engine.Wants.HostRows, s.options.Graph)
+		return s.config.Piece(params, in, s.options.Graph).Nodes()
 	}, options...)
 }
 

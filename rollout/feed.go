@@ -123,7 +123,11 @@ func (w *wave) packs() bool { return w.feed != nil && !w.planner.inGraph }
 // as the chat template's, is read once.
 func (w *wave) packedChunks() (out []chunk) {
 	for at := 0; at < len(w.prompts); {
-		common, tokens, n := w.fitRow(w.prompts[at:])
+		if w.isLong(at) {
+			at++
+			continue
+		}
+		common, tokens, n := w.fitRow(at)
 		shape := model.PrefillShape{Prompts: headsOf(n), Tokens: rowLength(tokens), Packed: true}
 		c := chunk{common: common, shape: shape}
 		for end := common; len(c.prompts) < n; at++ {
@@ -135,14 +139,15 @@ func (w *wave) packedChunks() (out []chunk) {
 	return out
 }
 
-// fitRow returns how many of the prompts a row holds, what they have in common, and all of its tokens.
-func (w *wave) fitRow(prompts [][]int32) (common, tokens, n int) {
+// fitRow returns how many of the prompts from one on a row holds, what they have in common, and all of its tokens.
+func (w *wave) fitRow(from int) (common, tokens, n int) {
+	prompts := w.prompts[from:]
 	common, sum := len(prompts[0])-1, 0
-	for _, p := range prompts[:min(len(prompts), joinMost)] {
+	for i, p := range prompts[:min(len(prompts), joinMost)] {
 		// the last token is a prompt's own: it predicts the next
 		shared := min(common, len(p)-1, commonLen(p, prompts[0]))
 		now := sum + len(p) - n*shared
-		if n > 0 && now > joinChunk {
+		if n > 0 && (now > joinChunk || w.isLong(from+i)) {
 			break
 		}
 		sum, n, common, tokens = sum+len(p), n+1, shared, now

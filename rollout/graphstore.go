@@ -115,6 +115,42 @@ func (g *graphStore) fill(keysAndValues []compute.Buffer, c chunk, seats []*seat
 	return nil
 }
 
+func (g *graphStore) promptSize() (rows, slots int) {
+	return g.layout.shape.Prompts, g.layout.shape.Prefix
+}
+
+func (g *graphStore) promptRow(s *seat) int { return s.row / g.layout.shape.Samples }
+
+// takePrompts gives the prefix away: the program's outputs are in its memory.
+func (g *graphStore) takePrompts() []compute.Buffer {
+	prefix := g.prefix
+	g.prefix = nil
+	return prefix
+}
+
+func (g *graphStore) fillPiece(keysAndValues []compute.Buffer, _ *seat, _, _ int) error {
+	g.prefix = slices.Clone(keysAndValues)
+	return nil
+}
+
+func (g *graphStore) share(seats []*seat) error {
+	s := g.layout.shape
+	rows := make([]int32, s.Prompts)
+	for i := range rows {
+		rows[i] = int32(i)
+	}
+	first, several := int32(g.promptRow(seats[0])), false
+	for _, seat := range seats {
+		row := g.promptRow(seat)
+		several = several || int32(row) != first
+		rows[row] = first
+	}
+	if !several {
+		return nil
+	}
+	return g.movePrefix(s, s, rows)
+}
+
 // move takes the rows of the present layout to another one.
 func (g *graphStore) move(to layout) error {
 	from := g.layout.shape

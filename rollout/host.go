@@ -16,6 +16,16 @@ type store interface {
 	open(l layout) error
 	// fill takes the keys and values of seats from a prefill.
 	fill(keysAndValues []compute.Buffer, c chunk, seats []*seat) error
+	// promptSize is the size of the part that prompts are in, and promptRow a seat's row in it.
+	promptSize() (rows, slots int)
+	promptRow(s *seat) int
+	// takePrompts gives that part, keys and values of every layer, to a piece's program, until fillPiece.
+	takePrompts() []compute.Buffer
+	// fillPiece takes a piece's keys and values, of which it owns the buffers: n tokens of a seat's prompt from position
+	// at on.
+	fillPiece(keysAndValues []compute.Buffer, s *seat, at, n int) error
+	// share copies the prompt of the first seat to the rows of the others.
+	share(seats []*seat) error
 	// move changes the layout. Seats that are new in it keep what their rows hold.
 	move(to layout) error
 	close()
@@ -34,6 +44,7 @@ type part struct {
 type hostStore struct {
 	pool           *pool
 	config         *model.Config
+	piece          int // tokens of a piece of a long prompt
 	layout         layout
 	prefix, suffix part
 }
@@ -153,6 +164,51 @@ func (h *hostStore) fill(keysAndValues []compute.Buffer, c chunk, seats []*seat)
 	return nil
 }
 
+// promptPart is where prompts are: the prefix, or without one the suffix.
+func (h *hostStore) promptPart() *part {
+	if h.prefix.slots > 0 {
+		return &h.prefix
+	}
+	return &h.suffix
+}
+
+func (h *hostStore) promptSize() (rows, slots int) {
+	p := h.promptPart()
+	return p.prompts, p.slots
+}
+
+func (h *hostStore) promptRow(s *seat) int { return s.row / h.suffix.samples }
+
+func (h *hostStore) takePrompts() (cache []compute.Buffer) {
+	for _, m := range h.promptPart().memory {
+		cache = append(cache, m.buffer)
+	}
+	return cache
+}
+
+func (h *hostStore) fillPiece(keysAndValues []compute.Buffer, s *seat, at, n int) error {
+	defer backend.FinalizeAll(keysAndValues...)
+	to := h.promptPart()
+	from := part{prompts: 1, samples: 1, slots: h.piece, kv: to.kv, d: to.d}
+	if err := from.read(keysAndValues); err != nil {
+		return err
+	}
+	backend.Parallel(h.config.Layers, func(layer int) { to.copyRow(layer, h.promptRow(s), at, &from, 0, n) })
+	return nil
+}
+
+func (h *hostStore) share(seats []*seat) error {
+	p, from := h.promptPart(), h.promptRow(seats[0])
+	backend.Parallel(h.config.Layers, func(layer int) {
+		for _, s := range seats[1:] {
+			if to := h.promptRow(s); to != from {
+				p.copyRow(layer, to, 0, p, from, len(s.tokens))
+			}
+		}
+	})
+	return nil
+}
+
 // read views a program's keys and values.
 func (p *part) read(keysAndValues []compute.Buffer) error {
 	for i, b := range keysAndValues {
@@ -208,7 +264,7 @@ func (p *part) put(layer, row, at int, from *part) {
 
 // move copies one layer after the other, so that two whole caches never exist at once.
 func (h *hostStore) move(to layout) error {
-	next := &hostStore{pool: h.pool, config: h.config, layout: to}
+	next := &hostStore{pool: h.pool, config: h.config, piece: h.piece, layout: to}
 	next.prefix, next.suffix = next.parts(to)
 	for layer := range h.config.Layers {
 		if err := next.add(); err != nil {

@@ -150,7 +150,7 @@ func (w *wave) openStore(l layout) error {
 		w.onDevice = &graphStore{Cached: w.Cached}
 		w.store = w.onDevice
 	} else {
-		w.onHost = &hostStore{pool: w.pool, config: w.config}
+		w.onHost = &hostStore{pool: w.pool, config: w.config, piece: w.piece}
 		w.store = w.onHost
 	}
 	return w.store.open(l)
@@ -158,6 +158,13 @@ func (w *wave) openStore(l layout) error {
 
 // readPrompts reads the prompts of seats that have rows.
 func (w *wave) readPrompts(ctx context.Context, joining []*seat) error {
+	for prompt := range w.prompts {
+		if w.isLong(prompt) {
+			if err := w.readPieces(ctx, prompt, joining); err != nil {
+				return err
+			}
+		}
+	}
 	chunks := w.chunks
 	if w.packs() {
 		chunks = w.packedChunks
@@ -193,9 +200,11 @@ func (w *wave) use(l layout) {
 
 // chunks splits the prompts, the longest first, into prefills of about as many tokens as the engine wants.
 func (w *wave) chunks() (out []chunk) {
-	order := make([]int, len(w.prompts))
-	for i := range order {
-		order[i] = i
+	var order []int
+	for i := range w.prompts {
+		if !w.isLong(i) {
+			order = append(order, i)
+		}
 	}
 	if w.planner.inGraph {
 		return w.deviceChunks(order)
@@ -219,11 +228,11 @@ func (w *wave) deviceChunks(order []int) (out []chunk) {
 	tokens := w.layout.shape.Prefix
 	if w.feed != nil { // which does not know the longest prompt to come
 		tokens = 0
-		for _, p := range w.prompts {
-			tokens = max(tokens, 2*sharedPrompt, powerOf(len(p)))
+		for _, i := range order {
+			tokens = max(tokens, 2*sharedPrompt, powerOf(len(w.prompts[i])))
 		}
 	}
-	fit := cmp.Or(w.engine.Wants.Tokens, deviceTokens) / tokens
+	fit := cmp.Or(w.engine.Wants.Tokens, deviceTokens) / max(1, tokens)
 	most := min(deviceMost, powerUpTo(fit), powerOf(w.layout.shape.Prompts))
 	for len(order) > 0 {
 		n := most
@@ -238,12 +247,7 @@ func (w *wave) deviceChunks(order []int) (out []chunk) {
 
 // prefill reads some prompts and draws the first token of their answers.
 func (w *wave) prefill(c chunk, joining []*seat) error {
-	var seats []*seat
-	for _, s := range joining {
-		if slices.Contains(c.prompts, s.prompt) {
-			seats = append(seats, s)
-		}
-	}
+	seats := seatsOf(c.prompts, joining)
 	out, temperatures, err := w.runPrefill(c, seats)
 	if err != nil {
 		return err
@@ -258,13 +262,27 @@ func (w *wave) prefill(c chunk, joining []*seat) error {
 	return w.extend(out, temperatures, seats, func(s *seat) int { return slices.Index(c.prompts, s.prompt) })
 }
 
+// seatsOf are the joining seats of some prompts.
+func seatsOf(prompts []int, joining []*seat) (seats []*seat) {
+	for _, s := range joining {
+		if slices.Contains(prompts, s.prompt) {
+			seats = append(seats, s)
+		}
+	}
+	return seats
+}
+
+// prefillCache has the programs that read prompts.
+func (w *wave) prefillCache() *backend.Cache {
+	if w.feed != nil {
+		return w.joins
+	}
+	return w.prefills
+}
+
 // runPrefill returns the outputs of a prefill and the temperatures of its rows' sums.
 func (w *wave) runPrefill(c chunk, seats []*seat) (out []compute.Buffer, temperatures []float64, err error) {
-	cache := w.prefills
-	if w.feed != nil {
-		cache = w.joins
-	}
-	p, err := w.prefillProgram(cache, c.shape, w.layout.shape.Rows())
+	p, err := w.prefillProgram(w.prefillCache(), c.shape, w.layout.shape.Rows())
 	if err != nil {
 		return nil, nil, err
 	}

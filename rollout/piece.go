@@ -1,0 +1,91 @@
+package rollout
+
+import (
+	"context"
+
+	"github.com/gomlx/compute"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/model"
+)
+
+// pieceTokens is the length of a piece of a long prompt: large enough for fast products, and small beside the cache. It
+// divides every compiled length of twice as many tokens or more.
+const pieceTokens = 1024
+
+// isLong says whether a prompt is read in pieces, written into the cache one after the other, so that a prefill needs
+// little memory beside the cache. With the cache in the engine, prompts are padded to the longest one's length: then all
+// of them are read in pieces, with one program.
+func (w *wave) isLong(prompt int) bool {
+	tokens := len(w.prompts[prompt])
+	if w.planner.inGraph && w.feed == nil {
+		tokens = w.layout.shape.Prefix
+	}
+	return tokens > 2*w.piece
+}
+
+// readPieces reads a long prompt and draws the first token of its answers.
+func (w *wave) readPieces(ctx context.Context, prompt int, joining []*seat) error {
+	seats, n := seatsOf([]int{prompt}, joining), len(w.prompts[prompt])
+	for at := 0; at < n; at += w.piece {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		if err := w.readPiece(at, seats); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readPiece reads the piece of the seats' prompt that begins at a position; after the last one the seats are read.
+func (w *wave) readPiece(at int, seats []*seat) error {
+	tokens := seats[0].tokens
+	end := min(at+w.piece, len(tokens))
+	out, temperatures, err := w.runPiece(at, tokens[at:end], seats[0])
+	if err != nil {
+		return err
+	}
+	defer backend.FinalizeAll(out[:headOutputs]...)
+	if err := w.store.fillPiece(out[headOutputs:], seats[0], at, end-at); err != nil || end < len(tokens) {
+		return err
+	}
+	if err := w.store.share(seats); err != nil {
+		return err
+	}
+	for _, s := range seats {
+		s.read, s.prefix = true, len(s.tokens)
+	}
+	return w.extend(out, temperatures, seats, func(*seat) int { return 0 })
+}
+
+// runPiece returns the outputs of a piece that begins at a position, and the temperatures of its row's sums.
+func (w *wave) runPiece(at int, tokens []int32, s *seat) (out []compute.Buffer, temperatures []float64, err error) {
+	inGraph := w.planner.inGraph
+	shape := model.PieceShape{Tokens: w.piece, InGraph: inGraph, Suffix: !inGraph && w.layout.shape.Prefix == 0}
+	shape.Rows, shape.Slots = w.store.promptSize()
+	shape.Seen = w.seenBy(at, shape)
+	p, err := w.pieceProgram(w.prefillCache(), shape)
+	if err != nil {
+		return nil, nil, err
+	}
+	in, err := w.newPrefillInputs(model.PrefillShape{Prompts: 1, Tokens: w.piece})
+	defer in.close()
+	if err != nil {
+		return nil, nil, err
+	}
+	place := in.ints(2)
+	place[0], place[1] = int32(w.store.promptRow(s)), int32(at)
+	in.put(0, w.piece, tokens, s.request)
+	out, err = w.execute(p, w.live, in.all, w.store.takePrompts())
+	return out, in.temperatures, err
+}
+
+// seenBy is the part of a row that the program of a piece reads. Without loops each part is a program: they are few, as
+// parts double in length.
+func (w *wave) seenBy(at int, s model.PieceShape) int {
+	if s.InGraph {
+		return s.Slots
+	}
+	return min(s.Slots, w.piece*powerOf(at/w.piece))
+}

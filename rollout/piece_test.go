@@ -1,0 +1,90 @@
+package rollout
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/testkit"
+)
+
+// longRequests are greedy and drawn samples of prompts of several lengths, some of them long: more than two pieces of 16.
+func longRequests() (rs []Request) {
+	for i, n := range []int{70, 9, 41, 33, 30} {
+		group := sampleGroups(i+1, 5, n, func(i, k int) int { return 3 + i + k })
+		group[5*i].Temperature = 0
+		rs = append(rs, group[5*i:]...)
+	}
+	return rs
+}
+
+// TestLongPromptsAreReadInPieces: the answers are those of whole prefills, on every engine and with the cache in both
+// places, for samples that share their prompt and those that have a row each.
+func TestLongPromptsAreReadInPieces(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		for _, e := range places(e) {
+			m := testkit.Model(t, "mistral")
+			m.Config.MaxPositions = 128
+			want := sample(t, first(newCached(t, e, m, Options{})), longRequests()...)
+			for _, o := range []Options{{}, {Slots: 7}, {NoSharing: true}} {
+				s, programs := newCached(t, e, m, o)
+				s.piece = 16
+				equalAnswers(t, sample(t, s, longRequests()...), want)
+				if !readsInPieces(*programs) {
+					t.Errorf("programs %v", *programs)
+				}
+			}
+		}
+	})
+}
+
+// places are an engine with the cache on the host, if it can, and in itself.
+func places(e *backend.Engine) []*backend.Engine {
+	if !e.Wants.SharedMemory || e.Name == "onnx" {
+		return []*backend.Engine{e}
+	}
+	return []*backend.Engine{e, onDevice(e)}
+}
+
+// readsInPieces says that pieces were read, and nothing by a whole prefill of rows of 64 tokens or more.
+func readsInPieces(programs []string) bool {
+	whole := func(p string) bool {
+		return strings.HasPrefix(p, "prefill") && (strings.HasSuffix(p, "x96") || strings.HasSuffix(p, "x64"))
+	}
+	piece := func(p string) bool { return strings.HasPrefix(p, "piece/16 ") }
+	return slices.ContainsFunc(programs, piece) && !slices.ContainsFunc(programs, whole)
+}
+
+// TestLongPromptsJoin: in a Feed, long prompts are read in pieces among short ones.
+func TestLongPromptsJoin(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		for _, e := range places(e) {
+			m := testkit.Model(t, "mistral")
+			m.Config.MaxPositions = 128
+			rs := longRequests()
+			want := sample(t, first(newCached(t, e, m, Options{})), rs...)
+			s, programs := newCached(t, e, m, Options{})
+			s.piece = 16
+			_, got := feedAll(t, s, 4, rs)
+			for i := range want {
+				if !slices.Equal(got[i].Tokens, want[i].Tokens) {
+					t.Errorf("request %d: %v, alone %v", i, got[i].Tokens, want[i].Tokens)
+				}
+			}
+			if !slices.ContainsFunc(*programs, func(p string) bool { return strings.HasPrefix(p, "piece") }) {
+				t.Errorf("programs %v", *programs)
+			}
+		}
+	})
+}
+
+// TestPieceDividesLengths: a piece divides every length of a row that holds a long prompt.
+func TestPieceDividesLengths(t *testing.T) {
+	for n := 2*pieceTokens + 1; n < 1<<17; n += 97 {
+		if l := lengthOf(n); l%pieceTokens != 0 {
+			t.Fatalf("a row of %d slots holds %d tokens", l, n)
+		}
+	}
+}
