@@ -2,10 +2,74 @@ package backend
 
 import (
 	"os"
+	"runtime/debug"
+	"runtime/metrics"
 	"strconv"
 	"strings"
 	"syscall"
 )
+
+// FreeMemory is how much of HostMemory the process can still take now, in bytes, or of GOMEMLIMIT if that is less. What
+// the system holds of files counts as free.
+func FreeMemory() uint64 {
+	free := min(valueIn("/proc/meminfo", "MemAvailable:")*1024, freeOfContainer(), freeOfGo())
+	pages, _ := os.ReadFile("/proc/self/statm") // size resident shared text lib data dt
+	for i, kind := range map[int]int{0: syscall.RLIMIT_AS, 5: syscall.RLIMIT_DATA} {
+		var limit syscall.Rlimit
+		fields := strings.Fields(string(pages))
+		if syscall.Getrlimit(kind, &limit) != nil || i >= len(fields) {
+			continue
+		}
+		n, err := strconv.ParseUint(fields[i], 10, 64)
+		if err == nil {
+			free = min(free, less(limit.Cur, n*uint64(os.Getpagesize())))
+		}
+	}
+	return free
+}
+
+// less is a - b, at least 0.
+func less(a, b uint64) uint64 { return a - min(a, b) }
+
+// valueIn is the number after a word at the start of a line; the greatest number if there is none.
+func valueIn(file, word string) uint64 {
+	text, _ := os.ReadFile(file)
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == word {
+			if n, err := strconv.ParseUint(fields[1], 10, 54); err == nil {
+				return n
+			}
+		}
+	}
+	return 1 << 53
+}
+
+// freeOfContainer is what the process's control group may still take.
+func freeOfContainer() uint64 {
+	most := containerMemory()
+	for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/memory"} {
+		for _, name := range []string{"memory.current", "memory.usage_in_bytes"} {
+			text, err := os.ReadFile(dir + "/" + name)
+			if err != nil {
+				continue
+			}
+			used, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+			if files := valueIn(dir+"/memory.stat", "inactive_file"); err == nil {
+				return less(most, less(used, min(used, files)))
+			}
+		}
+	}
+	return most
+}
+
+// freeOfGo is what the Go runtime may still take of its own limit.
+func freeOfGo() uint64 {
+	samples := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"}}
+	metrics.Read(samples)
+	used := less(samples[0].Value.Uint64(), samples[1].Value.Uint64()+samples[2].Value.Uint64())
+	return less(uint64(debug.SetMemoryLimit(-1)), used)
+}
 
 // HostMemory is what a process may take at most, in bytes: what the machine has, or less where a limit is set (ulimit,
 // a container's).

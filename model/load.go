@@ -203,13 +203,24 @@ func (m *Model) Save(dir, dtype string) error { return Writer{}.Save(m, dir, dty
 
 // Save is [Model.Save].
 func (w Writer) Save(m *Model, dir, dtype string) error {
+	return w.SaveFrom(m, dir, dtype, func(i int) ([]float32, error) { return m.Params[i].Data, nil })
+}
+
+// SaveFrom is Save with the weights of parameter i from weights(i), which is asked twice for each, one after the other.
+func (w Writer) SaveFrom(m *Model, dir, dtype string, weights func(i int) ([]float32, error)) error {
 	dtype = cmp.Or(dtype, m.Config.DType, "float32")
 	stored, ok := fileDTypes[dtype]
 	if !ok {
 		return fmt.Errorf("dtype: found %q, want float32, bfloat16 or float16", dtype)
 	}
-	if err := m.checkStorable(dtype); err != nil {
-		return err
+	for i, p := range m.Params {
+		x, err := weights(i)
+		if err == nil {
+			err = checkStorable(x, dtype)
+		}
+		if err != nil {
+			return fmt.Errorf("tensor %s: %w", p.Name, err)
+		}
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("%s: %w", dir, cause(err))
@@ -219,7 +230,7 @@ func (w Writer) Save(m *Model, dir, dtype string) error {
 	}
 	tensors := make([]Tensor, len(m.Params))
 	for i, p := range m.Params {
-		tensors[i] = Tensor{Name: p.Name, Shape: p.Shape, Floats: p.Data}
+		tensors[i] = Tensor{Name: p.Name, Shape: p.Shape, Read: func() ([]float32, error) { return weights(i) }}
 	}
 	return w.write(filepath.Join(dir, weightsFile), tensors, stored, map[string]string{"format": "pt"})
 }
@@ -228,13 +239,11 @@ func (w Writer) Save(m *Model, dir, dtype string) error {
 var largest = map[string]float64{"float32": math.MaxFloat32, "bfloat16": 0x1.fefffep127, "float16": 0x1.ffdffep15}
 
 // checkStorable refuses weights that would not be finite in dtype, since Load would refuse them later.
-func (m *Model) checkStorable(dtype string) error {
+func checkStorable(weights []float32, dtype string) error {
 	limit := largest[dtype]
-	for _, p := range m.Params {
-		for i, v := range p.Data {
-			if x := math.Abs(float64(v)); !(x <= limit) {
-				return fmt.Errorf("tensor %s: found %v at element %d, which is not finite in %s", p.Name, v, i, dtype)
-			}
+	for i, v := range weights {
+		if x := math.Abs(float64(v)); !(x <= limit) {
+			return fmt.Errorf("found %v at element %d, which is not finite in %s", v, i, dtype)
 		}
 	}
 	return nil

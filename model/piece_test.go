@@ -122,6 +122,9 @@ func (p *pieces) check(t *testing.T, c *Config, head, want [][]float32, tokens i
 func TestPieces(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
 		for name, m := range piecedModels(t) {
+			if name != "qwen2" && !backendtest.AllVariants(e) {
+				continue
+			}
 			t.Run(name, func(t *testing.T) {
 				for _, inGraph := range []bool{false, true} {
 					if !inGraph && !e.Wants.SharedMemory {

@@ -16,12 +16,22 @@ import (
 	"github.com/gomlx/compute/shapes"
 )
 
-// Tensor is a named array of a safetensors file; exactly one of Floats and Ints holds its elements, row-major.
+// Tensor is a named array of a safetensors file; exactly one of Floats, Ints and Read has its elements, row-major.
 type Tensor struct {
 	Name   string
 	Shape  []int
 	Floats []float32 // stored as F32 (read also from F16 and BF16)
 	Ints   []int64   // stored as I64 (read also from I32)
+
+	Read func() ([]float32, error) // gives Floats when they are written; the slice may be freed after that
+}
+
+// elements is the number of elements that the fields give.
+func (t *Tensor) elements() int {
+	if t.Read != nil {
+		return shapes.Shape{Dimensions: t.Shape}.Size()
+	}
+	return len(t.Floats) + len(t.Ints)
 }
 
 // WriteTensors writes a safetensors file atomically: path holds either the old content or all of the new. meta may be
@@ -128,9 +138,9 @@ func encodeHeader(tensors []Tensor, floats string, meta map[string]string) ([]by
 		if _, twice := entries[t.Name]; twice || t.Name == "__metadata__" {
 			return nil, fmt.Errorf("tensor %s: the name is already used", t.Name)
 		}
-		dtype, n := floats, len(t.Floats)
+		dtype, n := floats, t.elements()
 		if t.Ints != nil {
-			dtype, n = "I64", len(t.Ints)
+			dtype = "I64"
 		}
 		if want := (shapes.Shape{Dimensions: t.Shape}).Size(); n != want {
 			return nil, fmt.Errorf("tensor %s: found %d elements, want %d for shape %v", t.Name, n, want, t.Shape)
@@ -158,7 +168,17 @@ func encodeData(w io.Writer, t Tensor, floats string) error {
 			}
 		})
 	}
-	return encodePieces(w, t.Floats, dtypeSizes[floats], floatEncoders[floats])
+	x := t.Floats
+	if t.Read != nil {
+		var err error
+		if x, err = t.Read(); err == nil && len(x) != t.elements() {
+			err = fmt.Errorf("found %d elements, want %d for shape %v", len(x), t.elements(), t.Shape)
+		}
+		if err != nil {
+			return fmt.Errorf("tensor %s: %w", t.Name, err)
+		}
+	}
+	return encodePieces(w, x, dtypeSizes[floats], floatEncoders[floats])
 }
 
 // encodePieces writes x in pieces, of width bytes an element.

@@ -64,7 +64,10 @@ func (w Writer) split(tensors []Tensor, floats string) (parts [][]Tensor) {
 
 // bytes is a tensor's size in a file.
 func (t *Tensor) bytes(floats string) int64 {
-	return int64(len(t.Floats)*dtypeSizes[floats] + len(t.Ints)*dtypeSizes["I64"])
+	if t.Ints != nil {
+		floats = "I64"
+	}
+	return int64(t.elements() * dtypeSizes[floats])
 }
 
 // tensorIndex says which shard has a tensor.

@@ -9,9 +9,12 @@ import (
 	"github.com/posttrain/posttrain/model"
 )
 
-// pieceTokens is the length of a piece of a long prompt: large enough for fast products, and small beside the cache. It
-// divides every compiled length of twice as many tokens or more.
-const pieceTokens = 1024
+// pieceTokens is the length of a piece: large enough for fast products, and small, since ONNX Runtime keeps twice the
+// memory of a piece for each program. It divides the compiled lengths of rows with long prompts.
+const (
+	pieceTokens = 512
+	longPrompt  = 4 // pieces; longer prompts are read in pieces
+)
 
 // isLong says whether a prompt is read in pieces, written into the cache one after the other, so that a prefill needs
 // little memory beside the cache. With the cache in the engine, prompts are padded to the longest one's length: then all
@@ -21,7 +24,7 @@ func (w *wave) isLong(prompt int) bool {
 	if w.planner.inGraph && w.feed == nil {
 		tokens = w.layout.shape.Prefix
 	}
-	return tokens > 2*w.piece
+	return tokens > longPrompt*w.piece
 }
 
 // readPieces reads a long prompt and draws the first token of its answers.
@@ -81,11 +84,16 @@ func (w *wave) runPiece(at int, tokens []int32, s *seat) (out []compute.Buffer, 
 	return out, in.temperatures, err
 }
 
-// seenBy is the part of a row that the program of a piece reads. Without loops each part is a program: they are few, as
-// parts double in length.
+// seenBy is the part of a row that the program of a piece reads: a quarter, half or all of it. Engines with loops read
+// what is filled with one program.
 func (w *wave) seenBy(at int, s model.PieceShape) int {
 	if s.InGraph {
 		return s.Slots
 	}
-	return min(s.Slots, w.piece*powerOf(at/w.piece))
+	for _, part := range []int{4, 2} {
+		if seen := s.Slots / part / w.piece * w.piece; at <= seen {
+			return seen
+		}
+	}
+	return s.Slots
 }

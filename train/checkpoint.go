@@ -26,21 +26,16 @@ type Exporter struct {
 
 // Write stores weights, in the order of the model's parameters, as a model folder.
 func (x Exporter) Write(dir string, weights [][]float32, dtype string) error {
-	return x.write(x.writer(nil), dir, weights, dtype)
+	return x.write(x.writer(nil), dir, Tensors{Weights: weights}, dtype)
 }
 
 func (x Exporter) writer(wrote run.Wrote) model.Writer {
 	return model.Writer{MaxBytes: x.MaxBytes, Wrote: wrote}
 }
 
-func (x Exporter) write(w model.Writer, dir string, weights [][]float32, dtype string) error {
-	m := &model.Model{Config: x.Model.Config}
-	for i, p := range x.Model.Params {
-		q := *p
-		q.Data = weights[i]
-		m.Params = append(m.Params, &q)
-	}
-	if err := w.Save(m, dir, dtype); err != nil {
+func (x Exporter) write(w model.Writer, dir string, from source, dtype string) error {
+	weights := func(i int) ([]float32, error) { return from.tensor(theWeights, i) }
+	if err := w.SaveFrom(x.Model, dir, dtype, weights); err != nil {
 		return err
 	}
 	if x.Tokenizer == nil {
@@ -49,32 +44,33 @@ func (x Exporter) write(w model.Writer, dir string, weights [][]float32, dtype s
 	return x.Tokenizer.CopyTo(dir)
 }
 
-// WriteCheckpoint stores weights and moments in a checkpoint under way. wrote may be nil.
-func (x Exporter) WriteCheckpoint(dir string, t Tensors, wrote run.Wrote) error {
-	if err := x.WriteBest(dir, t.Weights, wrote); err != nil {
+// writeCheckpoint stores weights and moments in a checkpoint under way. wrote may be nil.
+func (x Exporter) writeCheckpoint(dir string, from source, wrote run.Wrote) error {
+	if err := x.writeBest(dir, from, wrote); err != nil {
 		return err
 	}
-	for name, data := range map[string][][]float32{firstMoments: t.First, secondMoments: t.Second} {
-		if err := x.writer(wrote).WriteTensors(filepath.Join(dir, name), x.nameTensors(data), nil); err != nil {
+	for name, p := range map[string]part{firstMoments: firstMoment, secondMoments: secondMoment} {
+		if err := x.writer(wrote).WriteTensors(filepath.Join(dir, name), x.nameTensors(from, p), nil); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// WriteBest stores weights alone in a checkpoint under way. wrote may be nil.
-func (x Exporter) WriteBest(dir string, weights [][]float32, wrote run.Wrote) error {
+// writeBest stores weights alone in a checkpoint under way. wrote may be nil.
+func (x Exporter) writeBest(dir string, from source, wrote run.Wrote) error {
 	dir = filepath.Join(dir, checkpointModel)
 	if err := os.Mkdir(dir, 0o777); err != nil { // without its parents, which may have been taken away
 		return err
 	}
-	return x.write(x.writer(wrote), dir, weights, "float32")
+	return x.write(x.writer(wrote), dir, from, "float32")
 }
 
-func (x Exporter) nameTensors(data [][]float32) []model.Tensor {
-	tensors := make([]model.Tensor, len(data))
-	for i, p := range x.Model.Params {
-		tensors[i] = model.Tensor{Name: p.Name, Shape: p.Shape, Floats: data[i]}
+func (x Exporter) nameTensors(from source, p part) []model.Tensor {
+	tensors := make([]model.Tensor, len(x.Model.Params))
+	for i, param := range x.Model.Params {
+		read := func() ([]float32, error) { return from.tensor(p, i) }
+		tensors[i] = model.Tensor{Name: param.Name, Shape: param.Shape, Read: read}
 	}
 	return tensors
 }

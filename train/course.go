@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/run"
 )
 
@@ -27,6 +28,7 @@ var ErrInterrupted = errors.New("interrupted")
 //
 // Checkpoints are written while the next steps go on: a step waits for the copy of the state, and for the checkpoint
 // before if that is still being written. One that is due by time follows later then; before an evaluation it waits.
+// Where memory is short there is no copy: the steps wait while the state is written, tensor by tensor.
 type Course struct {
 	Learner    *Learner
 	Folder     *run.Folder // nil: nothing is logged or saved
@@ -36,6 +38,7 @@ type Course struct {
 	OnStep     func(step, total int, values map[string]float64) // called after every step; may be nil
 	OnNotice   func(line string)                                // gets evaluations and warnings in words; may be nil
 	Clock      func() time.Time                                 // says when a checkpoint is due; nil: time.Now
+	Memory     func() uint64                                    // bytes that are free; nil: backend.FreeMemory
 
 	State run.State  // how far the run is
 	Kept  run.Values // further numbers of the loop that checkpoints keep
@@ -47,6 +50,7 @@ type Course struct {
 	clean     bool     // a checkpoint holds the present state, or is about to
 	saved     time.Time
 	writer    writer
+	short     bool // it was said that memory is short
 }
 
 // Plan is what a loop does.
@@ -231,7 +235,7 @@ func (c *Course) Notice(format string, args ...any) {
 const tokensKey, updatesKey, evaluatedKey = "tokens", "updates", "validated"
 
 // save writes a checkpoint of the present state, unless there is one, and the present weights if they are the best. It
-// returns when they are copied.
+// returns when they are copied, or written.
 func (c *Course) save(whole, best bool) error {
 	whole = whole && !c.clean
 	if c.Folder == nil || !whole && !best {
@@ -240,37 +244,67 @@ func (c *Course) save(whole, best bool) error {
 	if err := c.writer.wait(); err != nil { // before the copy, so that there is one copy at most
 		return err
 	}
-	s, err := c.snapshot(whole, best)
+	copied := c.hasRoom(whole)
+	s, err := c.snapshot(whole, best, copied)
 	if err != nil {
 		return err
 	}
 	if whole {
 		c.clean, c.saved = true, c.now()
 	}
+	if !copied {
+		return c.write(s)
+	}
 	return c.writer.start(func() error { return c.write(s) })
 }
 
-// snapshot is a copy of what is saved.
+// hasRoom says whether a copy of the state takes at most half of the free memory, so that the steps have the rest.
+func (c *Course) hasRoom(whole bool) bool {
+	need := uint64(4 * c.Learner.Config().ParamCount())
+	if whole {
+		need *= 3
+	}
+	free := backend.FreeMemory
+	if c.Memory != nil {
+		free = c.Memory
+	}
+	left := free()
+	if need <= left/2 {
+		return true
+	}
+	if !c.short {
+		c.short = true
+		c.Notice("checkpoints: steps wait while one is written, since a copy of weights and moments takes %.2f GB and "+
+			"%.2f GB of memory are free", float64(need)/1e9, float64(left)/1e9)
+	}
+	return false
+}
+
+// snapshot is what is saved.
 type snapshot struct {
 	run.State
-	Tensors     // without moments if it is not whole
+	from        source
 	whole, best bool
 }
 
-func (c *Course) snapshot(whole, best bool) (s snapshot, err error) {
-	s = snapshot{State: c.State, whole: whole, best: best}
-	if !whole {
-		s.Weights, err = c.Learner.ReadWeights()
-		return s, err
+// snapshot copies the state, or without a copy gives one that is valid until the next update.
+func (c *Course) snapshot(whole, best, copied bool) (s snapshot, err error) {
+	s = snapshot{State: c.State, from: c.Learner.store, whole: whole, best: best}
+	if copied {
+		if s.from, err = c.Learner.copyFor(whole); err != nil {
+			return s, err
+		}
 	}
-	updates, now := 0, c.identity()
-	s.Tensors, updates, err = c.Learner.Read()
+	if !whole {
+		return s, nil
+	}
+	now := c.identity()
 	s.Seed, s.ConfigHash, s.Engine, s.Data = now.Seed, now.ConfigHash, now.Engine, now.Data
 	s.Metrics = c.window.Pack()
 	maps.Copy(s.Metrics, c.Kept)
-	s.Metrics[tokensKey], s.Metrics[updatesKey] = c.tokens, float64(updates)
+	s.Metrics[tokensKey], s.Metrics[updatesKey] = c.tokens, float64(c.Learner.updates)
 	s.Metrics[evaluatedKey] = float64(c.evaluated)
-	return s, err
+	return s, nil
 }
 
 // write writes a snapshot, and removes what is not kept. The best weights come first: a checkpoint names none that are
@@ -278,14 +312,14 @@ func (c *Course) snapshot(whole, best bool) (s snapshot, err error) {
 func (c *Course) write(s snapshot) error {
 	if s.best {
 		if err := c.Folder.WriteBest(s.Step, func(dir string, wrote run.Wrote) error {
-			return c.exporter().WriteBest(dir, s.Weights, wrote)
+			return c.exporter().writeBest(dir, s.from, wrote)
 		}); err != nil {
 			return err
 		}
 	}
 	if s.whole {
 		if _, err := c.Folder.WriteHashedCheckpoint(s.Step, func(dir string, wrote run.Wrote) error {
-			if err := c.exporter().WriteCheckpoint(dir, s.Tensors, wrote); err != nil {
+			if err := c.exporter().writeCheckpoint(dir, s.from, wrote); err != nil {
 				return err
 			}
 			return s.State.Write(dir)

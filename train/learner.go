@@ -86,9 +86,21 @@ func (l *Learner) ReadWeights() ([][]float32, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, slices.Clone(x))
+		if l.engine.Wants.SharedMemory { // x is the store's
+			x = slices.Clone(x)
+		}
+		all = append(all, x)
 	}
 	return all, nil
+}
+
+// copyFor copies what a checkpoint holds, or the weights alone, to the host.
+func (l *Learner) copyFor(whole bool) (t Tensors, err error) {
+	if whole {
+		return l.store.read()
+	}
+	t.Weights, err = l.ReadWeights()
+	return t, err
 }
 
 // WriteWeights replaces the weights. The moments are lost: no update may follow.

@@ -25,6 +25,7 @@ type store interface {
 	update(rule AdamW, t int, rate float64) (norm float64, err error)
 	// read copies weights and both moments to the host.
 	read() (Tensors, error)
+	source
 	// write replaces weights and both moments. Without moments, no update may follow.
 	write(Tensors) error
 	close()
@@ -33,6 +34,25 @@ type store interface {
 // Tensors are the float32 arrays that a checkpoint holds, in the order of the model's parameters.
 type Tensors struct {
 	Weights, First, Second [][]float32
+}
+
+// source gives what a checkpoint holds, one tensor at a time: that of parameter i in a part, valid until the next
+// update.
+type source interface {
+	tensor(p part, i int) ([]float32, error)
+}
+
+// part is one of the three arrays of a parameter.
+type part int
+
+const (
+	theWeights part = iota
+	firstMoment
+	secondMoment
+)
+
+func (t Tensors) tensor(p part, i int) ([]float32, error) {
+	return [][][]float32{t.Weights, t.First, t.Second}[p][i], nil
 }
 
 // newStore puts a model's weights where the engine wants them, with zero moments.

@@ -252,21 +252,25 @@ func globalNorm(grads []*graph.Node) *graph.Node {
 }
 
 func (s *graphStore) read() (t Tensors, err error) {
-	for _, part := range []struct {
-		from []compute.Buffer
-		to   *[][]float32
-	}{{s.p, &t.Weights}, {s.m, &t.First}, {s.v, &t.Second}} {
-		for i, p := range s.params {
-			x := make([]float32, p.Size()) // of moments that were never used
-			if part.from != nil {
-				if x, err = backend.Floats(part.from[i]); err != nil {
-					return t, err
-				}
+	for p, to := range []*[][]float32{&t.Weights, &t.First, &t.Second} {
+		for i := range s.params {
+			x, err := s.tensor(part(p), i)
+			if err != nil {
+				return t, err
 			}
-			*part.to = append(*part.to, x)
+			*to = append(*to, x)
 		}
 	}
 	return t, nil
+}
+
+// tensor copies a tensor to the host. Moments that were never used are zero.
+func (s *graphStore) tensor(p part, i int) ([]float32, error) {
+	from := [][]compute.Buffer{s.p, s.m, s.v}[p]
+	if from == nil {
+		return make([]float32, s.params[i].Size()), nil
+	}
+	return backend.Floats(from[i])
 }
 
 func (s *graphStore) write(t Tensors) error {

@@ -188,6 +188,11 @@ func (s *hostStore) read() (Tensors, error) {
 	return Tensors{clone(s.views), clone(s.first), clone(s.second)}, nil
 }
 
+func (s *hostStore) tensor(p part, i int) ([]float32, error) {
+	s.needMoments()
+	return Tensors{s.views, s.first, s.second}.tensor(p, i)
+}
+
 func (s *hostStore) write(t Tensors) error {
 	s.needMoments()
 	for i := range s.views {

@@ -1,0 +1,79 @@
+package train
+
+import (
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/model"
+)
+
+// TestCheckpointsWithLittleMemory: without room for a copy, steps wait while the state is written, one notice says so,
+// and the run ends in the same bits.
+func TestCheckpointsWithLittleMemory(t *testing.T) {
+	dirs := t.TempDir()
+	whole := filepath.Join(dirs, "whole")
+	mustFollow(t, whole, func(*Loop) {})
+	weights := uint64(4 * testkit.Config(t, "llama").ParamCount())
+	for name, free := range map[string]uint64{"none": 0, "for the best weights": 2 * weights, "enough": 6 * weights} {
+		dir, notices := filepath.Join(dirs, name), 0
+		mustFollow(t, dir, func(l *Loop) {
+			l.Options.CheckpointEvery, l.Memory = 1, func() uint64 { return free }
+			l.OnStep = func(int, int, map[string]float64) {
+				if l.writer.done != nil && free == 0 {
+					t.Error("a checkpoint is written while a step runs")
+				}
+			}
+			l.OnNotice = func(line string) {
+				if strings.HasPrefix(line, "checkpoints: steps wait") {
+					notices++
+				}
+			}
+		})
+		sameRuns(t, whole, dir)
+		if said := notices == 1; notices > 1 || said != (name != "enough") {
+			t.Errorf("%s: %d notices", name, notices)
+		}
+	}
+}
+
+// measured makes tensors, and measures how much memory is in use when one is asked for.
+type measured struct {
+	model *model.Model
+	most  uint64
+}
+
+func (m *measured) tensor(_ part, i int) ([]float32, error) {
+	m.most = max(m.most, heap())
+	return make([]float32, m.model.Params[i].Size()), nil
+}
+
+// heap is the memory in use, in bytes.
+func heap() uint64 {
+	runtime.GC()
+	var now runtime.MemStats
+	runtime.ReadMemStats(&now)
+	return now.HeapAlloc
+}
+
+// TestACheckpointNeedsOneTensor: a checkpoint is written with one tensor on the host at a time.
+func TestACheckpointNeedsOneTensor(t *testing.T) {
+	c := testkit.Config(t, "llama")
+	c.VocabSize, c.HiddenSize, c.IntermediateSize = 512, 1024, 1024
+	m := model.Init(c, 1)
+	s, most, all := &measured{model: m}, 0, 0
+	for _, p := range m.Params {
+		most, all = max(most, 4*p.Size()), all+4*p.Size()
+	}
+	before := heap()
+	if err := (Exporter{Model: m}).writeCheckpoint(t.TempDir(), s, nil); err != nil {
+		t.Fatal(err)
+	}
+	const buffers = 2 << 20
+	if extra := int(s.most - min(s.most, before)); extra > most+buffers || 3*all < 4*(most+buffers) {
+		t.Errorf("%d bytes beside the model, want at most one tensor's %d and %d of buffers; all have %d", extra, most,
+			buffers, 3*all)
+	}
+}
