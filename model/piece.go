@@ -10,11 +10,12 @@ import (
 	. "github.com/gomlx/gomlx/core/graph"
 )
 
-// PieceShape holds the sizes of a piece of a prefill: tokens of one prompt that see themselves and what the cache has
-// of the prompt already, in blocks of the piece's length. Beside the cache it needs memory for one piece.
+// PieceShape holds the sizes of a piece of a prefill: tokens of one prompt that see themselves and, block by block, what
+// the cache has of the prompt already. Beside the cache it needs memory for one piece.
 type PieceShape struct {
-	Rows, Slots int  // of the cache; Slots is a multiple of Tokens
-	Seen        int  // slots that may be filled, a multiple of Tokens; unused on engines with loops
+	Rows, Slots int  // of the cache
+	Block       int  // N slots, read at once; a divisor of Slots
+	Seen        int  // slots that may be filled, a multiple of Block; unused on engines with loops
 	Tokens      int  // C; the last piece of a prompt is padded on the right
 	InGraph     bool // the cache stays on the engine, and the piece writes its keys and values into it
 	Suffix      bool // the cache is the suffix of a [StepShape], with an axis of one sample, instead of its prefix
@@ -114,10 +115,10 @@ func (p *piece) mix(layer int, q, k, v *Node) *Node {
 	return Reshape(TransposeAllAxes(mixed, 0, 2, 1, 3), dims[2], -1)
 }
 
-// mask hides slots that are not filled, and those before the window, in the block of C slots that begins at a scalar.
+// mask hides slots that are not filled, and those before the window, in the block that begins at a scalar.
 func (p *piece) mask(from, at *Node, window int) *Node {
 	tokens := p.shape.Tokens
-	slots := Add(Iota(at.Graph(), shapes.Make(dtypes.Int32, 1, 1, 1, tokens), 3), from)
+	slots := Add(Iota(at.Graph(), shapes.Make(dtypes.Int32, 1, 1, 1, p.shape.Block), 3), from)
 	sees := LessThan(slots, at)
 	if window > 0 {
 		positions := Add(Iota(at.Graph(), shapes.Make(dtypes.Int32, 1, 1, tokens, 1), 2), at)
@@ -131,7 +132,7 @@ func (p *piece) mask(from, at *Node, window int) *Node {
 func (p *piece) lookBack(q, keys, values *Node, window int) (o online) {
 	var last []*Node
 	s := p.shape
-	for b := range s.Seen / s.Tokens {
+	for b := range s.Seen / s.Block {
 		v := p.block(values, b, last)
 		k := v
 		if s.InGraph {
@@ -140,24 +141,24 @@ func (p *piece) lookBack(q, keys, values *Node, window int) (o online) {
 			k = p.turnedBlock(keys, b, last)
 		}
 		as := func(x *Node) *Node { return ConvertDType(x, q.DType()) }
-		o = o.add(q, as(k), as(v), p.mask(scalar(p.At, float64(b*s.Tokens)), p.At, window))
+		o = o.add(q, as(k), as(v), p.mask(scalar(p.At, float64(b*s.Block)), p.At, window))
 		last = []*Node{o.out()}
 	}
 	return o
 }
 
-// block is block b of the prompt's row in a cache [Rows, kv, Slots, D]: [1, kv, C, D].
+// block is block b of the prompt's row in a cache [Rows, kv, Slots, D]: [1, kv, N, D].
 func (p *piece) block(cache *Node, b int, after []*Node) *Node {
-	dims, tokens := cache.Shape().Dimensions, p.shape.Tokens
-	x := Reshape(cache, dims[0]*dims[1], -1, tokens, dims[3])
-	return Reshape(Gather(x, p.places(dims[1], b, after)), 1, dims[1], tokens, dims[3])
+	dims, slots := cache.Shape().Dimensions, p.shape.Block
+	x := Reshape(cache, dims[0]*dims[1], -1, slots, dims[3])
+	return Reshape(Gather(x, p.places(dims[1], b, after)), 1, dims[1], slots, dims[3])
 }
 
-// turnedBlock is block b of the prompt's row in a cache [Rows, kv, D, Slots]: [1, kv, D, C].
+// turnedBlock is block b of the prompt's row in a cache [Rows, kv, D, Slots]: [1, kv, D, N].
 func (p *piece) turnedBlock(cache *Node, b int, after []*Node) *Node {
-	dims, tokens := cache.Shape().Dimensions, p.shape.Tokens
-	x := Reshape(cache, dims[0]*dims[1]*dims[2], -1, tokens)
-	return Reshape(Gather(x, p.places(dims[1]*dims[2], b, after)), 1, dims[1], dims[2], tokens)
+	dims, slots := cache.Shape().Dimensions, p.shape.Block
+	x := Reshape(cache, dims[0]*dims[1]*dims[2], -1, slots)
+	return Reshape(Gather(x, p.places(dims[1]*dims[2], b, after)), 1, dims[1], dims[2], slots)
 }
 
 // places are the indices [n, 2] of block b in the n parts of the prompt's row.
@@ -169,7 +170,7 @@ func (p *piece) places(n, b int, after []*Node) *Node {
 
 // loopBack is lookBack as a loop over the blocks that are filled.
 func (p *piece) loopBack(q, keys, values *Node, window int) online {
-	g, tokens, wide, dims := q.Graph(), p.shape.Tokens, wideType(q.DType()), q.Shape().Dimensions
+	g, slots, wide, dims := q.Graph(), p.shape.Block, wideType(q.DType()), q.Shape().Dimensions
 	column := func(last int) *Node { return Zeros(g, shapes.Make(wide, dims[0], dims[1], dims[2], last)) }
 	first := ScalarZero(g, dtypes.Int32)
 	all := []*Node{first, p.At, q, p.rowOf(keys), p.rowOf(values),
@@ -186,10 +187,10 @@ func (p *piece) loopBack(q, keys, values *Node, window int) online {
 	})
 	body := NewClosure(g, func(g *Graph) []*Node {
 		in := parameters(g)
-		from, at, block := in[0], in[1], span{to: tokens, at: in[0]}
+		from, at, block := in[0], in[1], span{to: slots, at: in[0]}
 		o := online{in[5], in[6], in[7], true}
 		o = o.add(in[2], TransposeAllAxes(block.cut(in[3], 2), 0, 1, 3, 2), block.cut(in[4], 2), p.mask(from, at, window))
-		next := Add(from, scalar(from, float64(tokens)))
+		next := Add(from, scalar(from, float64(slots)))
 		return []*Node{next, at, in[2], in[3], in[4], o.top, o.sum, o.mixed}
 	})
 	out := While(condition, body, all...)

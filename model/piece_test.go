@@ -22,7 +22,7 @@ type pieces struct {
 }
 
 func newPieces(c *Config, prompt []int32, inGraph bool, o GraphOptions) *pieces {
-	p := &pieces{PieceShape{Rows: 3, Slots: 32, Seen: 32, Tokens: 8, InGraph: inGraph}, prompt, o, nil}
+	p := &pieces{PieceShape{Rows: 3, Slots: 32, Block: 16, Seen: 32, Tokens: 8, InGraph: inGraph}, prompt, o, nil}
 	for range 2 * c.Layers {
 		x := make([]float32, p.shape.Rows*c.KVHeads*p.shape.Slots*c.HeadDim)
 		for i := range x {

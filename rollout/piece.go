@@ -10,10 +10,11 @@ import (
 )
 
 // pieceTokens is the length of a piece: large enough for fast products, and small, since ONNX Runtime keeps twice the
-// memory of a piece for each program. It divides the compiled lengths of rows with long prompts.
+// memory of a piece for each program. Blocks of the cache divide the compiled lengths of rows with long prompts.
 const (
-	pieceTokens = 512
-	longPrompt  = 4 // pieces; longer prompts are read in pieces
+	pieceTokens = 256
+	blockPieces = 4
+	longPrompt  = 2 * blockPieces // longer prompts are read in pieces
 )
 
 // isLong says whether a prompt is read in pieces, written into the cache one after the other, so that a prefill needs
@@ -64,10 +65,10 @@ func (w *wave) readPiece(at int, seats []*seat) error {
 
 // runPiece returns the outputs of a piece that begins at a position, and the temperatures of its row's sums.
 func (w *wave) runPiece(at int, tokens []int32, s *seat) (out []compute.Buffer, temperatures []float64, err error) {
-	inGraph := w.planner.inGraph
-	shape := model.PieceShape{Tokens: w.piece, InGraph: inGraph, Suffix: !inGraph && w.layout.shape.Prefix == 0}
+	shape := model.PieceShape{Tokens: w.piece, Block: blockPieces * w.piece, InGraph: w.planner.inGraph}
+	shape.Suffix = !shape.InGraph && w.layout.shape.Prefix == 0
 	shape.Rows, shape.Slots = w.store.promptSize()
-	shape.Seen = w.seenBy(at, shape)
+	shape.Seen = seenBy(at, shape)
 	p, err := w.pieceProgram(w.prefillCache(), shape)
 	if err != nil {
 		return nil, nil, err
@@ -84,16 +85,11 @@ func (w *wave) runPiece(at int, tokens []int32, s *seat) (out []compute.Buffer, 
 	return out, in.temperatures, err
 }
 
-// seenBy is the part of a row that the program of a piece reads: a quarter, half or all of it. Engines with loops read
-// what is filled with one program.
-func (w *wave) seenBy(at int, s model.PieceShape) int {
-	if s.InGraph {
-		return s.Slots
-	}
-	for _, part := range []int{4, 2} {
-		if seen := s.Slots / part / w.piece * w.piece; at <= seen {
-			return seen
-		}
+// seenBy is the part of a row that the program of a piece reads: half or all of it. Engines with loops read what is
+// filled, with one program.
+func seenBy(at int, s model.PieceShape) int {
+	if half := s.Slots / 2 / s.Block * s.Block; !s.InGraph && at <= half {
+		return half
 	}
 	return s.Slots
 }
