@@ -10,8 +10,8 @@ import (
 	. "github.com/gomlx/gomlx/core/graph"
 )
 
-// PieceShape holds the sizes of a piece of a prefill: tokens of one prompt that see themselves and, block by block, what
-// the cache has of the prompt already. Beside the cache it needs memory for one piece.
+// PieceShape holds the sizes of a piece of a prefill: tokens of one prompt that see themselves and, block by block,
+// what the cache has of the prompt already. Beside the cache it needs memory for one piece.
 type PieceShape struct {
 	Rows, Slots int  // of the cache
 	Block       int  // N slots, read at once; a divisor of Slots
@@ -58,8 +58,8 @@ func (c *Config) PieceInputs(g *Graph, s PieceShape, hostRows bool, o GraphOptio
 	return in
 }
 
-// Piece builds a piece of a prefill. Each layer's keys (rotated) are [1, kv, D, C] and its values [1, kv, C, D], or with
-// InGraph both are the whole cache with them. params are the weights in the order of ParamSpecs.
+// Piece builds a piece of a prefill. Each layer's keys (rotated) are [1, kv, D, C] and its values [1, kv, C, D], or
+// with InGraph both are the whole cache with them. params are the weights in the order of ParamSpecs.
 func (c *Config) Piece(params []*Node, in PieceInputs, o GraphOptions) Decoded {
 	c.checkParams(params)
 	p := c.newPiece(in, o)
@@ -189,7 +189,8 @@ func (p *piece) loopBack(q, keys, values *Node, window int) online {
 		in := parameters(g)
 		from, at, block := in[0], in[1], span{to: slots, at: in[0]}
 		o := online{in[5], in[6], in[7], true}
-		o = o.add(in[2], TransposeAllAxes(block.cut(in[3], 2), 0, 1, 3, 2), block.cut(in[4], 2), p.mask(from, at, window))
+		keys, values := TransposeAllAxes(block.cut(in[3], 2), 0, 1, 3, 2), block.cut(in[4], 2)
+		o = o.add(in[2], keys, values, p.mask(from, at, window))
 		next := Add(from, scalar(from, float64(slots)))
 		return []*Node{next, at, in[2], in[3], in[4], o.top, o.sum, o.mixed}
 	})

@@ -21,8 +21,8 @@ type store interface {
 	promptRow(s *seat) int
 	// takePrompts gives that part, keys and values of every layer, to a piece's program, until fillPiece.
 	takePrompts() []compute.Buffer
-	// fillPiece takes a piece's keys and values, of which it owns the buffers: n tokens of a seat's prompt from position
-	// at on.
+	// fillPiece takes a piece's keys and values, of which it owns the buffers: n tokens of a seat's prompt, from
+	// position at on.
 	fillPiece(keysAndValues []compute.Buffer, s *seat, at, n int) error
 	// share copies the prompt of the first seat to the rows of the others.
 	share(seats []*seat) error

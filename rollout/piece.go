@@ -18,8 +18,8 @@ const (
 )
 
 // isLong says whether a prompt is read in pieces, written into the cache one after the other, so that a prefill needs
-// little memory beside the cache. With the cache in the engine, prompts are padded to the longest one's length: then all
-// of them are read in pieces, with one program.
+// little memory beside the cache. With the cache in the engine, prompts are padded to the length of the longest: then
+// all of them are read in pieces, with one program.
 func (w *wave) isLong(prompt int) bool {
 	tokens := len(w.prompts[prompt])
 	if w.planner.inGraph && w.feed == nil {

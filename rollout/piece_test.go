@@ -10,7 +10,7 @@ import (
 	"github.com/posttrain/posttrain/internal/testkit"
 )
 
-// longRequests are greedy and drawn samples of prompts of several lengths, some of them long: more than eight pieces of 4.
+// longRequests are greedy and drawn samples of prompts of several lengths. Some are long: more than eight pieces of 4.
 func longRequests() (rs []Request) {
 	for i, n := range []int{70, 9, 41, 33, 30} {
 		group := sampleGroups(i+1, 5, n, func(i, k int) int { return 3 + i + k })
