@@ -1,7 +1,11 @@
 package main
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -242,5 +246,21 @@ func TestEvaluationsOfARun(t *testing.T) {
 	}
 	if _, err := readJudged(path); err == nil {
 		t.Error("a run without a second evaluation is taken")
+	}
+}
+
+func TestFirstPairsOfAPackedFile(t *testing.T) {
+	from, to := filepath.Join(t.TempDir(), "pairs.jsonl.gz"), filepath.Join(t.TempDir(), "pairs.jsonl")
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	fmt.Fprint(w, "{\"chosen\":\"a\"}\n{\"chosen\":\"b\"}\n")
+	if err := errors.Join(w.Close(), os.WriteFile(from, packed.Bytes(), 0o644), firstPairs(from, to, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := os.ReadFile(to); string(raw) != "{\"chosen\":\"a\"}\n" {
+		t.Errorf("%q, %v", raw, err)
+	}
+	if err := firstPairs(from, to, 3); err == nil {
+		t.Error("3 pairs of a file of 2")
 	}
 }

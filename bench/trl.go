@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -308,7 +309,11 @@ func apart(a, b []float64) (most float64) {
 func firstPairs(from, to string, n int) error {
 	var b bytes.Buffer
 	enough, rows := errors.New("enough"), 0
-	err := data.ReadLines(from, func(_ int, row map[string]any) error {
+	plain, err := unpack(from, to)
+	if err != nil {
+		return fmt.Errorf("--data: %w", err)
+	}
+	err = data.ReadLines(plain, func(_ int, row map[string]any) error {
 		if rows == n {
 			return enough
 		}
@@ -323,6 +328,27 @@ func firstPairs(from, to string, n int) error {
 		return fmt.Errorf("%s: %d pairs, want %d", from, rows, n)
 	}
 	return os.WriteFile(to, b.Bytes(), 0o644)
+}
+
+// unpack gives the path of a file's plain text, which is beside to where the file is packed.
+func unpack(from, to string) (string, error) {
+	if filepath.Ext(from) != ".gz" {
+		return from, nil
+	}
+	packed, err := os.Open(from)
+	if err != nil {
+		return "", err
+	}
+	defer packed.Close()
+	r, err := gzip.NewReader(packed)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", from, err)
+	}
+	plain := to + ".all"
+	return plain, data.WriteFile(plain, func(w io.Writer) error {
+		_, err := io.Copy(w, r)
+		return err
+	})
 }
 
 func asTurns(row map[string]any) {
