@@ -35,6 +35,8 @@ type Config struct {
 	MLPBias       bool // biases on gate, up, down (llama with mlp_bias)
 	QKNorm        bool // RMSNorm of every head's query and key before the rotation (qwen3)
 
+	LoRA *LoRA // the adapter; nil: none
+
 	BOS, Pad *int   // nil: not given
 	EOS      []int  // ids that end a text
 	DType    string // of the folder's weights: float32, bfloat16 or float16; "": unknown

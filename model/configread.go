@@ -20,6 +20,10 @@ const maxJSON = 64 << 20
 // name.
 func ReadConfig(fsys fs.FS, name string) (*Config, error) {
 	data, err := files.Read(fsys, "config.json", maxJSON)
+	if err != nil && holdsAdapter(fsys) {
+		return nil, fmt.Errorf("%s holds an adapter, not a model: want the folder of its model, and this one as the "+
+			"adapter", name)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: cannot read config.json: %w", name, cause(err))
 	}

@@ -1,6 +1,8 @@
 package model
 
 import (
+	"slices"
+
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	. "github.com/gomlx/gomlx/core/graph"
@@ -144,42 +146,54 @@ func (c *Config) buildLayer(layer int, x *Node, params []*Node, s commonNodes, o
 		if layer == c.Layers-1 && s.source != nil {
 			x, mixed = rowsAt(x, s.source, s.inverse), rowsAt(mixed, s.source, s.inverse)
 		}
-		x = Add(x, w.affine(mixed, "self_attn.o_proj"))
+		x = Add(x, c.affine(mixed, w, "self_attn.o_proj"))
 		return Add(x, c.mlp(x, w))
 	}
-	if o.Checkpoint {
-		return recompute(x, weights, build)
+	if !o.Checkpoint {
+		return build(x, weights)
 	}
-	return build(x, weights)
+	frozen := weights[:c.frozenOfLayer()] // which have no gradients, for which the adjoint of x would wait
+	return recompute(x, weights[len(frozen):], func(x *Node, trained []*Node) *Node {
+		return build(x, slices.Concat(frozen, trained))
+	})
 }
 
-// layerParams gives a layer's tensors, in the order of layerSpecs.
+// layerParams gives a layer's tensors, in the order of layerSpecs and loraSpecs.
 func (c *Config) layerParams(params []*Node, layer int) []*Node {
-	n := len(c.layerSpecs(0))
-	return params[1+layer*n : 1+(layer+1)*n]
+	n, adapter := len(c.layerSpecs(0)), len(c.loraSpecs(0))
+	return slices.Concat(params[1+layer*n:1+(layer+1)*n], params[c.baseCount():][layer*adapter:(layer+1)*adapter])
+}
+
+// frozenOfLayer is the number of tensors at the head of layerParams that training does not change.
+func (c *Config) frozenOfLayer() int {
+	if c.LoRA == nil {
+		return 0
+	}
+	return len(c.layerSpecs(0))
 }
 
 // layerWeights are a layer's tensors by name, without "model.layers.N.".
 type layerWeights map[string]*Node
 
-// nameWeights maps a layer's tensors, in the order of layerSpecs, to their names.
+// nameWeights maps the tensors of layerParams to their names.
 func (c *Config) nameWeights(weights []*Node) layerWeights {
 	w := layerWeights{}
-	for i, spec := range c.layerSpecs(0) {
+	for i, spec := range slices.Concat(c.layerSpecs(0), c.loraSpecs(0)) {
 		w[spec.Name[len("model.layers.0."):]] = weights[i]
 	}
 	return w
 }
 
-// affine applies the linear layer of a name, with its bias if it has one.
-func (w layerWeights) affine(x *Node, name string) *Node {
-	return affine(x, w[name+".weight"], w[name+".bias"])
+// affine applies the linear layer of a name, with its bias and its adapter if it has them.
+func (c *Config) affine(x *Node, w layerWeights, name string) *Node {
+	y := affine(x, w[name+".weight"], w[name+".bias"])
+	return c.adapt(y, w, name, func(a *Node) *Node { return linear(x, a) }, linear)
 }
 
 // project gives x's [N, H] queries [rows, h, T, D], rotated and scaled, keys [rows, kv, T, D], rotated, and values.
 func (c *Config) project(x *Node, w layerWeights, s commonNodes) (q, k, v *Node) {
 	x = rmsNorm(x, w["input_layernorm.weight"], c.RMSNormEps)
-	q, k, v = w.affine(x, "self_attn.q_proj"), w.affine(x, "self_attn.k_proj"), w.affine(x, "self_attn.v_proj")
+	q, k, v = c.affine(x, w, "self_attn.q_proj"), c.affine(x, w, "self_attn.k_proj"), c.affine(x, w, "self_attn.v_proj")
 	if c.QKNorm {
 		q, k = c.headNorm(q, w["self_attn.q_norm.weight"]), c.headNorm(k, w["self_attn.k_norm.weight"])
 	}
@@ -194,5 +208,5 @@ func (c *Config) headNorm(x, weight *Node) *Node {
 
 func (c *Config) mlp(x *Node, w layerWeights) *Node {
 	x = rmsNorm(x, w["post_attention_layernorm.weight"], c.RMSNormEps)
-	return w.affine(swiglu(w.affine(x, "mlp.gate_proj"), w.affine(x, "mlp.up_proj")), "mlp.down_proj")
+	return c.affine(swiglu(c.affine(x, w, "mlp.gate_proj"), c.affine(x, w, "mlp.up_proj")), w, "mlp.down_proj")
 }

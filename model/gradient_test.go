@@ -270,12 +270,10 @@ var ownGradients = map[string]gradientCase{
 			return graph.Concatenate([]*graph.Node{row(2), row(0), row(3)}, 0)
 		}},
 	"logSumExp": {[][]int{{5, 3}, {7, 3}}, func(xs []*graph.Node) *graph.Node {
-		return logSumExp(xs[0], xs[1],
-			5)
+		return logSumExp(xs[0], xs[1], 5, false)
 	}, plainLogSumExp},
 	"logSumExp in chunks": {[][]int{{5, 3}, {7, 3}}, func(xs []*graph.Node) *graph.Node {
-		return logSumExp(xs[0], xs[1],
-			2)
+		return logSumExp(xs[0], xs[1], 2, false)
 	}, plainLogSumExp},
 	"recomputed": {[][]int{{5, 4}, {4, 4}, {4}}, func(xs []*graph.Node) *graph.Node {
 		return recompute(xs[0], xs[1:],

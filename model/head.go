@@ -23,7 +23,7 @@ func (c *Config) LogProbs(params []*Node, in Inputs, o GraphOptions) *Node {
 	if rows == nil {
 		rows = Gather(table, Reshape(in.Target, -1, 1))
 	}
-	return Sub(rowDot(x, rows), logSumExp(x, table, c.headChunk(x.Shape().Dim(0), o)))
+	return Sub(rowDot(x, rows), logSumExp(x, table, c.headChunk(x.Shape().Dim(0), o), c.LoRA != nil))
 }
 
 // headChunk is the number of slots whose logits exist at once.
@@ -46,12 +46,13 @@ func logits(x, table *Node) *Node {
 	return dot(x, 1, ConvertDType(table, x.DType()), 1, 0, wideType(x.DType()))
 }
 
-// logSumExp is the log-sum-exp [S] of the logits of x [S, H] and table [V, H], with at most [chunk, V] logits at once.
-func logSumExp(x, table *Node, chunk int) *Node {
+// logSumExp is the log-sum-exp [S] of the logits of x [S, H] and table [V, H], with at most [chunk, V] logits at once. A
+// frozen table has no gradient.
+func logSumExp(x, table *Node, chunk int, frozen bool) *Node {
 	if chunk >= x.Shape().Dim(0) {
 		return wholeLogSumExp(x, table)
 	}
-	return chunkedLogSumExp(x, table, chunk)
+	return chunkedLogSumExp(x, table, chunk, frozen)
 }
 
 // wholeLogSumExp keeps the exponentials e for the backward pass: the logits' adjoint is e·v/sum.
@@ -65,7 +66,7 @@ func wholeLogSumExp(x, table *Node) *Node {
 
 // chunkedLogSumExp computes every chunk's logits twice, forward and backward. Each chunk waits for the one before it,
 // so that only one chunk's logits exist at a time.
-func chunkedLogSumExp(x, table *Node, chunk int) *Node {
+func chunkedLogSumExp(x, table *Node, chunk int, frozen bool) *Node {
 	slots := x.Shape().Dim(0)
 	var parts []*Node
 	last := (*Node)(nil)
@@ -78,7 +79,9 @@ func chunkedLogSumExp(x, table *Node, chunk int) *Node {
 		parts = append(parts, last)
 	}
 	y := Concatenate(parts, 0)
-	return ownGradient(y, []*Node{x, table}, func(v *Node) []*Node { return chunkedGradients(x, table, y, v, chunk) })
+	return ownGradient(y, []*Node{x, table}, func(v *Node) []*Node {
+		return chunkedGradients(x, table, y, v, chunk, frozen)
+	})
 }
 
 // rowLogSumExp is the log-sum-exp y [S] of the rows of z [S, V], with the exponentials and their sums.
@@ -89,8 +92,9 @@ func rowLogSumExp(z *Node) (y, e, sum *Node) {
 	return Reshape(Add(Log(sum), top), -1), e, sum
 }
 
-// chunkedGradients gives the adjoints of x and table for the log-sum-exp y [S] with adjoint v [S].
-func chunkedGradients(x, table, y, v *Node, chunk int) []*Node {
+// chunkedGradients gives the adjoints of x and table for the log-sum-exp y [S] with adjoint v [S]. No chunk waits for
+// the adjoint of a frozen table, which nobody asks for.
+func chunkedGradients(x, table, y, v *Node, chunk int, frozen bool) []*Node {
 	slots := x.Shape().Dim(0)
 	var parts []*Node
 	var dTable *Node
@@ -101,7 +105,9 @@ func chunkedGradients(x, table, y, v *Node, chunk int) []*Node {
 		p := Exp(Sub(logits(piece, table), asColumn(cut(y))))
 		dx, dt := logitGradients(Mul(p, asColumn(cut(v))), piece, table)
 		parts, dTable = append(parts, dx), addTo(dTable, dt)
-		last = dTable
+		if last = dTable; frozen {
+			last = dx
+		}
 	}
 	return []*Node{Concatenate(parts, 0), dTable}
 }

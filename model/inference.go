@@ -68,26 +68,31 @@ func (n inference) rowDims(last int) []int {
 	return []int{1, n.rows, last}
 }
 
-// affine is x (rowDims) times the transposed weight [out, in] of a name, plus its bias [out] if it has one.
+// affine is x (rowDims) times the transposed weight [out, in] of a name, with its bias [out] and its adapter if it has
+// them.
 func (n inference) affine(x *Node, w layerWeights, name string) *Node {
-	weight, bias := w[name+".weight"], w[name+".bias"]
 	if n.swapped {
-		return Transpose(n.column(x, 1, weight, bias), 0, 1)
+		return Transpose(n.column(x, 1, w, name), 0, 1)
 	}
-	y := dotRows(x, weight, x.DType())
-	if bias == nil {
-		return y
+	product := func(x, weight *Node) *Node { return dotRows(x, weight, x.DType()) }
+	y := product(x, w[name+".weight"])
+	if bias := w[name+".bias"]; bias != nil {
+		y = Add(y, Reshape(ConvertDType(bias, y.DType()), 1, 1, -1))
 	}
-	return Add(y, Reshape(ConvertDType(bias, y.DType()), 1, 1, -1))
+	return n.adapt(y, w, name, func(a *Node) *Node { return product(x, a) }, product)
 }
 
-// column is the weight [out, in] times x, whose given axis has in elements, plus the bias: [out, B].
-func (n inference) column(x *Node, axis int, weight, bias *Node) *Node {
-	y := dot(ConvertDType(weight, x.DType()), 1, x, axis, 0, x.DType())
-	if bias == nil {
-		return y
+// column is affine as a column: the weight [out, in] times x, whose given axis has in elements: [out, B].
+func (n inference) column(x *Node, axis int, w layerWeights, name string) *Node {
+	product := func(x *Node, axis int, weight *Node) *Node {
+		return dot(ConvertDType(weight, x.DType()), 1, x, axis, 0, x.DType())
 	}
-	return Add(y, Reshape(ConvertDType(bias, y.DType()), -1, 1))
+	y := product(x, axis, w[name+".weight"])
+	if bias := w[name+".bias"]; bias != nil {
+		y = Add(y, Reshape(ConvertDType(bias, y.DType()), -1, 1))
+	}
+	return n.adapt(y, w, name, func(a *Node) *Node { return product(x, axis, a) },
+		func(x, b *Node) *Node { return product(x, 0, b) })
 }
 
 // mlp keeps columns between its products if operands are swapped.
@@ -97,11 +102,8 @@ func (n inference) mlp(x *Node, w layerWeights) *Node {
 		inner := inferenceSwiglu(n.affine(x, w, "mlp.gate_proj"), n.affine(x, w, "mlp.up_proj"))
 		return n.affine(inner, w, "mlp.down_proj")
 	}
-	column := func(x *Node, axis int, name string) *Node {
-		return n.column(x, axis, w["mlp."+name+".weight"], w["mlp."+name+".bias"])
-	}
-	inner := inferenceSwiglu(column(x, 1, "gate_proj"), column(x, 1, "up_proj"))
-	return Transpose(column(inner, 0, "down_proj"), 0, 1)
+	inner := inferenceSwiglu(n.column(x, 1, w, "mlp.gate_proj"), n.column(x, 1, w, "mlp.up_proj"))
+	return Transpose(n.column(inner, 0, w, "mlp.down_proj"), 0, 1)
 }
 
 // project gives the queries, keys and values of x (rowDims), normalised if the model has QKNorm, but not rotated yet.

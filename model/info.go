@@ -60,7 +60,7 @@ func DescribeFS(fsys fs.FS, name string) (*Info, error) {
 	seen := map[string]bool{}
 	for _, spec := range c.ParamSpecs() {
 		t := s.find(spec.Name).Tensors[spec.Name]
-		if err := s.checkShape(spec); err != nil {
+		if err := s.checkShape(spec.Name, spec.Shape, byConfig); err != nil {
 			return nil, err
 		}
 		info.Bytes += t.Offsets[1] - t.Offsets[0]

@@ -169,32 +169,38 @@ func (s *shards) checkNames(c *Config) error {
 	return nil
 }
 
-// checkShape compares a stored tensor's shape with the config.
-func (s *shards) checkShape(spec ParamSpec) error {
-	f := s.find(spec.Name)
-	if found := f.Tensors[spec.Name].Shape; !slices.Equal(found, spec.Shape) {
-		return fmt.Errorf("%s: tensor %s: found shape %v, want %v by config.json", f.label, spec.Name, found,
-			spec.Shape)
+// checkShape compares a stored tensor's shape with what says its sizes.
+func (s *shards) checkShape(name string, shape []int, by string) error {
+	f := s.find(name)
+	if found := f.Tensors[name].Shape; !slices.Equal(found, shape) {
+		return fmt.Errorf("%s: tensor %s: found shape %v, want %v by %s", f.label, name, found, shape, by)
 	}
 	return nil
 }
 
+const byConfig = "config.json"
+
 // param reads one tensor and checks its shape and values.
 func (s *shards) param(spec ParamSpec) (*Param, error) {
-	if err := s.checkShape(spec); err != nil {
-		return nil, err
+	p := newParam(spec)
+	return p, s.fill(p, byConfig)
+}
+
+// fill reads a tensor's weights and checks its shape and values.
+func (s *shards) fill(p *Param, by string) error {
+	if err := s.checkShape(p.Name, p.Shape, by); err != nil {
+		return err
 	}
-	f, p := s.find(spec.Name), newParam(spec)
-	if err := f.floats(spec.Name, p.Data); err != nil {
-		return nil, err
+	f := s.find(p.Name)
+	if err := f.floats(p.Name, p.Data); err != nil {
+		return err
 	}
 	for i, v := range p.Data {
 		if x := float64(v); math.IsNaN(x) || math.IsInf(x, 0) {
-			return nil, fmt.Errorf("%s: tensor %s: found %v at element %d, want finite weights", f.label, spec.Name, v,
-				i)
+			return fmt.Errorf("%s: tensor %s: found %v at element %d, want finite weights", f.label, p.Name, v, i)
 		}
 	}
-	return p, nil
+	return nil
 }
 
 // Save writes config.json, generation_config.json and model.safetensors or its shards, each atomically, and makes dir if

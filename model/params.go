@@ -52,7 +52,7 @@ const (
 
 // ParamSpecs lists a model's tensors. Their order is fixed, since checkpoints and optimiser moments depend on it: the
 // embedding; for each layer input norm, q, k, v, o (each weight before its bias, then the norms of q and k),
-// post-attention norm, gate, up, down; the last norm; the head unless it is tied.
+// post-attention norm, gate, up, down; the last norm; the head unless it is tied; then the adapter's, if there is one.
 func (c *Config) ParamSpecs() []ParamSpec {
 	specs := []ParamSpec{{Name: embedName, Shape: []int{c.VocabSize, c.HiddenSize}}}
 	for i := range c.Layers {
@@ -61,6 +61,9 @@ func (c *Config) ParamSpecs() []ParamSpec {
 	specs = append(specs, ParamSpec{Name: normName, Shape: []int{c.HiddenSize}, NoDecay: true})
 	if !c.TieEmbeddings {
 		specs = append(specs, ParamSpec{Name: headName, Shape: []int{c.VocabSize, c.HiddenSize}})
+	}
+	for i := range c.Layers {
+		specs = append(specs, c.loraSpecs(i)...)
 	}
 	return specs
 }
@@ -158,10 +161,15 @@ func newParam(s ParamSpec) *Param {
 }
 
 func fillNormal(p *Param, deviation float64, seed uint64) {
-	h := fnv.New64a()
-	h.Write([]byte(p.Name))
-	r := rand.New(rand.NewPCG(seed, h.Sum64()))
+	r := generator(p, seed)
 	for i := range p.Data {
 		p.Data[i] = float32(r.NormFloat64() * deviation)
 	}
+}
+
+// generator draws a tensor's weights.
+func generator(p *Param, seed uint64) *rand.Rand {
+	h := fnv.New64a()
+	h.Write([]byte(p.Name))
+	return rand.New(rand.NewPCG(seed, h.Sum64()))
 }

@@ -1,0 +1,317 @@
+package model
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/google/renameio/v2"
+	"github.com/posttrain/posttrain/internal/files"
+)
+
+// An adapter's folder, as peft reads and writes it.
+const (
+	adapterConfigFile = "adapter_config.json"
+	adapterFile       = "adapter_model.safetensors"
+	adapterPrefix     = "base_model.model." // before the names of the tensors
+	adapterBaseKey    = "base_sha256"       // in the metadata of the tensors: the LoRA's Base
+)
+
+// Hash is the SHA-256 of the weights and their names, without an adapter's. The type in which a folder stores them does
+// not matter.
+func (m *Model) Hash() string {
+	params := m.Base().Params
+	sums := make([][sha256.Size]byte, len(params))
+	eachParallel(len(params), func(i int) {
+		h := sha256.New()
+		fmt.Fprintln(h, params[i].Name, params[i].Shape)
+		buffer := make([]byte, 0, 4<<16)
+		for part := range slices.Chunk(params[i].Data, 1<<16) {
+			buffer = buffer[:0]
+			for _, x := range part {
+				buffer = binary.LittleEndian.AppendUint32(buffer, math.Float32bits(x))
+			}
+			h.Write(buffer)
+		}
+		h.Sum(sums[i][:0])
+	})
+	h := sha256.New()
+	for _, s := range sums {
+		h.Write(s[:])
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// eachParallel calls f(0) to f(n-1) on all cores.
+func eachParallel(n int, f func(i int)) {
+	workers := min(n, runtime.GOMAXPROCS(0))
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for i := w; i < n; i += workers {
+				f(i)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// holdsAdapter says that a folder is an adapter's.
+func holdsAdapter(fsys fs.FS) bool {
+	_, err := fs.Stat(fsys, adapterConfigFile)
+	return err == nil
+}
+
+// SaveAdapter writes the adapter of a model as a folder that peft reads, and makes dir if needed. dtype is float32,
+// bfloat16 or float16; "" is float32.
+func (w Writer) SaveAdapter(m *Model, dir, dtype string) error {
+	dtype = cmp.Or(dtype, "float32")
+	adapter := &Model{Config: m.Config, Params: m.Trained()}
+	if err := adapter.checkStorable(dtype); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("%s: %w", dir, cause(err))
+	}
+	text, err := json.MarshalIndent(m.Config.LoRA.peft(), "", "  ")
+	path := filepath.Join(dir, adapterConfigFile)
+	if err == nil {
+		err = renameio.WriteFile(path, append(text, '\n'), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, cause(err))
+	}
+	var tensors []Tensor
+	for _, p := range adapter.Params {
+		tensors = append(tensors, Tensor{Name: adapterPrefix + p.Name, Shape: p.Shape, Floats: p.Data})
+	}
+	meta := map[string]string{"format": "pt"}
+	if m.Config.LoRA.Base != "" {
+		meta[adapterBaseKey] = m.Config.LoRA.Base
+	}
+	return w.writeFile(filepath.Join(dir, adapterFile), tensors, fileDTypes[dtype], meta)
+}
+
+// peft is the adapter's configuration under peft's names.
+func (l *LoRA) peft() map[string]any {
+	var targets []string
+	for _, m := range l.Modules {
+		targets = append(targets, path.Ext(m)[1:])
+	}
+	return map[string]any{
+		"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": l.From, "inference_mode": true,
+		"r": l.Rank, "lora_alpha": l.Alpha, "use_rslora": l.RSLoRA, "target_modules": targets, "lora_dropout": 0.0,
+		"bias": "none", "fan_in_fan_out": false, "init_lora_weights": true, "modules_to_save": nil,
+		"rank_pattern": map[string]any{}, "alpha_pattern": map[string]any{}, "layers_to_transform": nil,
+		"layers_pattern": nil, "use_dora": false, "revision": nil,
+	}
+}
+
+// LoadAdapter is the model with the adapter of a folder that peft or [Writer.SaveAdapter] wrote. It shares the model's
+// tensors. An adapter that was trained on other weights, where the folder says on which, is an error.
+func (m *Model) LoadAdapter(dir string) (*Model, error) {
+	l, err := readAdapterConfig(os.DirFS(dir), dir)
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(dir, adapterFile)
+	f, err := openTensors(os.DirFS(dir), adapterFile, file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if l.Modules, err = m.Config.modulesOf(f); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if l.Base = f.Meta[adapterBaseKey]; l.Base != "" {
+		if hash := m.Hash(); hash != l.Base {
+			return nil, fmt.Errorf("%s: the adapter was trained on other weights than the model's: their SHA-256 begins "+
+				"with %.8s, the model's with %.8s", file, l.Base, hash)
+		}
+	}
+	c, by := *m.Config, fmt.Sprintf("r %d in %s and the model", l.Rank, adapterConfigFile)
+	c.LoRA = l
+	all := &shards{label: file, files: []*tensorFile{f.rename(adapterPrefix)}}
+	out := &Model{Config: &c, Params: slices.Clone(m.Base().Params)}
+	for _, s := range c.ParamSpecs()[c.Frozen():] {
+		if err := all.checkShape(s.Name, s.Shape, by); err != nil { // before there is memory for it
+			return nil, err
+		}
+		p := newParam(s)
+		if err := all.fill(p, by); err != nil {
+			return nil, err
+		}
+		out.Params = append(out.Params, p)
+	}
+	return out, nil
+}
+
+// rename is the file with tensors whose names lack a prefix that they have.
+func (t *tensorFile) rename(prefix string) *tensorFile {
+	short := map[string]tensorInfo{}
+	for name, info := range t.Tensors {
+		short[strings.TrimPrefix(name, prefix)] = info
+	}
+	out, header := *t, *t.tensorHeader
+	header.Tensors, out.tensorHeader = short, &header
+	return &out
+}
+
+// modulesOf lists the modules that a file has adapters for. It refuses tensors of anything else, and modules that lack
+// some in a layer.
+func (c *Config) modulesOf(f *tensorFile) (modules []string, err error) {
+	all := *c
+	all.LoRA = &LoRA{Rank: 1}
+	for _, m := range c.linearModules() {
+		all.LoRA.Modules = append(all.LoRA.Modules, m.Name)
+	}
+	known, found := map[string]string{}, map[string]bool{}
+	for layer := range c.Layers {
+		for i, s := range all.loraSpecs(layer) {
+			known[adapterPrefix+s.Name] = all.LoRA.Modules[i/2]
+		}
+	}
+	for _, name := range f.namesByOffset() {
+		if known[name] == "" {
+			return nil, fmt.Errorf("tensor %s: want adapters of linear layers of attention and MLP alone: %s%s and "+
+				"%[2]s%[4]s", name, adapterPrefix+"model.layers.N.MODULE", loraA, loraB)
+		}
+		found[known[name]] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		if _, there := f.Tensors[name]; found[known[name]] && !there {
+			return nil, fmt.Errorf("tensor %s is missing: want A and B of a module in all %d layers", name, c.Layers)
+		}
+	}
+	if len(found) == 0 {
+		return nil, errors.New("there is no adapter in it")
+	}
+	return slices.DeleteFunc(all.LoRA.Modules, func(m string) bool { return !found[m] }), nil
+}
+
+func readAdapterConfig(fsys fs.FS, dir string) (*LoRA, error) {
+	text, err := files.Read(fsys, adapterConfigFile, maxJSON)
+	if err != nil {
+		return nil, fmt.Errorf("%s: cannot read %s: want an adapter's folder: %w", dir, adapterConfigFile, cause(err))
+	}
+	l, err := parseAdapterConfig(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, adapterConfigFile), err)
+	}
+	return l, nil
+}
+
+// quietKeys are those of adapter_config.json that do not change what an adapter computes once its tensors are there, or
+// that parseAdapterConfig looks at. Any other key that is on changes it in a way that is not supported.
+var quietKeys = []string{"peft_type", "task_type", "base_model_name_or_path", "r", "lora_alpha", "use_rslora",
+	"target_modules", "exclude_modules", "lora_dropout", "inference_mode", "init_lora_weights", "revision", "bias",
+	"auto_mapping", "peft_version", "qalora_group_size", "megatron_core", "layers_to_transform", "layers_pattern",
+	"ensure_weight_tying", "eva_config", "runtime_config"}
+
+// maxRank limits what a config can ask for.
+const maxRank = 1 << 16
+
+func parseAdapterConfig(text []byte) (*LoRA, error) {
+	raw, err := parseObject(text)
+	if err != nil {
+		return nil, err
+	}
+	f := &fields{values: raw}
+	if kind := f.text("peft_type", ""); kind != "LORA" {
+		f.fail("peft_type", fmt.Sprintf("%q", kind), "LORA")
+	}
+	l := &LoRA{Rank: f.requireWhole("r"), Alpha: f.float("lora_alpha", 8), RSLoRA: f.boolean("use_rslora", false),
+		From: f.text("base_model_name_or_path", "")}
+	if l.Rank < 1 || l.Rank > maxRank {
+		f.fail("r", fmt.Sprint(l.Rank), fmt.Sprintf("1 to %d", maxRank))
+	}
+	if bias := f.text("bias", "none"); bias != "none" {
+		f.fail("bias", bias, "none: adapted biases are not supported")
+	}
+	if start, ok := raw["init_lora_weights"].(string); ok && !slices.Contains(quietStarts, start) {
+		f.fail("init_lora_weights", start, "one of true, false, "+strings.Join(quietStarts, ", ")+
+			": others change the model's own weights")
+	}
+	for _, key := range slices.Sorted(maps.Keys(raw)) {
+		if !slices.Contains(quietKeys, key) && isOn(raw[key]) {
+			f.fail(key, show(raw[key]), "nothing: it is not supported")
+		}
+	}
+	return l, f.err
+}
+
+// quietStarts are the ways to begin an adapter that leave the model's own weights alone.
+var quietStarts = []string{"gaussian", "eva", "orthogonal"}
+
+// isOn says that a JSON value is not null, false, 0 or empty.
+func isOn(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return false
+	case bool:
+		return v
+	case json.Number:
+		x, _ := v.Float64()
+		return x != 0
+	case string:
+		return v != ""
+	case []any:
+		return len(v) > 0
+	case map[string]any:
+		return len(v) > 0
+	}
+	return true
+}
+
+// Merge is the model whose weights have the adapter's product added: W + Scale·B·A, summed in float64 and rounded to
+// float32. Tensors without an adapter are the model's own.
+func (m *Model) Merge() *Model {
+	out := m.Base()
+	out.Params = slices.Clone(out.Params)
+	index := map[string]int{}
+	for i, p := range out.Params {
+		index[p.Name] = i
+	}
+	trained := m.Trained()
+	eachParallel(len(trained)/2, func(k int) {
+		a, b := trained[2*k], trained[2*k+1]
+		i := index[strings.TrimSuffix(a.Name, loraA)+".weight"]
+		p := *out.Params[i]
+		p.Data = merge(p.Data, a, b, m.Config.LoRA.Scale())
+		out.Params[i] = &p
+	})
+	return out
+}
+
+// merge is weight [out, in] plus scale·b·a.
+func merge(weight []float32, a, b *Param, scale float64) []float32 {
+	rank, in := a.Shape[0], a.Shape[1]
+	merged, row := make([]float32, len(weight)), make([]float64, in)
+	for o := range b.Shape[0] {
+		clear(row)
+		for r := range rank {
+			f := scale * float64(b.Data[o*rank+r])
+			for i, x := range a.Data[r*in:][:in] {
+				row[i] += f * float64(x)
+			}
+		}
+		for i, x := range row {
+			merged[o*in+i] = float32(float64(weight[o*in+i]) + x)
+		}
+	}
+	return merged
+}
