@@ -56,6 +56,14 @@ func (m *Model) Hash() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
+// baseHash is Hash, or what an adapter's model knows of it. Its weights may have been released.
+func (m *Model) baseHash() string {
+	if l := m.Config.LoRA; l != nil && l.Base != "" {
+		return l.Base
+	}
+	return m.Hash()
+}
+
 // eachParallel calls f(0) to f(n-1) on all cores.
 func eachParallel(n int, f func(i int)) {
 	workers := min(n, runtime.GOMAXPROCS(0))
@@ -80,9 +88,10 @@ func holdsAdapter(fsys fs.FS) bool {
 // bfloat16 or float16; "" is float32.
 func (w Writer) SaveAdapter(m *Model, dir, dtype string) error {
 	dtype = cmp.Or(dtype, "float32")
-	adapter := &Model{Config: m.Config, Params: m.Trained()}
-	if err := adapter.checkStorable(dtype); err != nil {
-		return err
+	for _, p := range m.Trained() {
+		if err := checkStorable(p.Data, dtype); err != nil {
+			return fmt.Errorf("tensor %s: %w", p.Name, err)
+		}
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("%s: %w", dir, cause(err))
@@ -96,7 +105,7 @@ func (w Writer) SaveAdapter(m *Model, dir, dtype string) error {
 		return fmt.Errorf("%s: %w", path, cause(err))
 	}
 	var tensors []Tensor
-	for _, p := range adapter.Params {
+	for _, p := range m.Trained() {
 		tensors = append(tensors, Tensor{Name: adapterPrefix + p.Name, Shape: p.Shape, Floats: p.Data})
 	}
 	meta := map[string]string{"format": "pt"}
@@ -138,7 +147,7 @@ func (m *Model) LoadAdapter(dir string) (*Model, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if l.Base = f.Meta[adapterBaseKey]; l.Base != "" {
-		if hash := m.Hash(); hash != l.Base {
+		if hash := m.baseHash(); hash != l.Base {
 			return nil, fmt.Errorf("%s: the adapter was trained on other weights than the model's: their SHA-256 begins "+
 				"with %.8s, the model's with %.8s", file, l.Base, hash)
 		}

@@ -4,27 +4,36 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/run"
 )
 
-// Files of a checkpoint, beside run.State's. model/ is a model folder that anything can load.
+// Files of a checkpoint, beside run.State's. model/ is a model folder that anything can load; of a model with an adapter
+// there is adapter/, which peft can load.
 const (
-	checkpointModel = "model"
-	firstMoments    = "first_moments.safetensors"
-	secondMoments   = "second_moments.safetensors"
+	firstMoments  = "first_moments.safetensors"
+	secondMoments = "second_moments.safetensors"
 )
 
-// Exporter writes model folders.
+// Exporter writes model folders, or adapters where the model has one.
 type Exporter struct {
 	Model     *model.Model
 	Tokenizer interface{ CopyTo(dir string) error } // nil: none is written
 	MaxBytes  int64                                 // of the tensors in a file; 0: 5 GB
 }
 
-// Write stores weights, in the order of the model's parameters, as a model folder.
+// folder is the name of what is exported.
+func (x Exporter) folder() string {
+	if x.Model.Config.LoRA != nil {
+		return "adapter"
+	}
+	return "model"
+}
+
+// Write stores weights, in the order of the model's trained parameters, as a model folder or an adapter's.
 func (x Exporter) Write(dir string, weights [][]float32, dtype string) error {
 	return x.write(x.writer(nil), dir, Tensors{Weights: weights}, dtype)
 }
@@ -35,7 +44,11 @@ func (x Exporter) writer(wrote run.Wrote) model.Writer {
 
 func (x Exporter) write(w model.Writer, dir string, from source, dtype string) error {
 	weights := func(i int) ([]float32, error) { return from.tensor(theWeights, i) }
-	if err := w.SaveFrom(x.Model, dir, dtype, weights); err != nil {
+	save := w.SaveFrom
+	if x.Model.Config.LoRA != nil {
+		save = saveAdapter(w)
+	}
+	if err := save(x.Model, dir, dtype, weights); err != nil {
 		return err
 	}
 	if x.Tokenizer == nil {
@@ -57,9 +70,25 @@ func (x Exporter) writeCheckpoint(dir string, from source, wrote run.Wrote) erro
 	return nil
 }
 
+// saveAdapter writes a model's adapter, which is small.
+func saveAdapter(w model.Writer) func(*model.Model, string, string, func(int) ([]float32, error)) error {
+	return func(of *model.Model, dir, dtype string, weights func(int) ([]float32, error)) error {
+		m := &model.Model{Config: of.Config, Params: slices.Clone(of.Params)}
+		for i, p := range m.Trained() {
+			data, err := weights(i)
+			if err != nil {
+				return err
+			}
+			q := *p
+			q.Data, m.Trained()[i] = data, &q
+		}
+		return w.SaveAdapter(m, dir, dtype)
+	}
+}
+
 // writeBest stores weights alone in a checkpoint under way. wrote may be nil.
 func (x Exporter) writeBest(dir string, from source, wrote run.Wrote) error {
-	dir = filepath.Join(dir, checkpointModel)
+	dir = filepath.Join(dir, x.folder())
 	if err := os.Mkdir(dir, 0o777); err != nil { // without its parents, which may have been taken away
 		return err
 	}
@@ -67,8 +96,8 @@ func (x Exporter) writeBest(dir string, from source, wrote run.Wrote) error {
 }
 
 func (x Exporter) nameTensors(from source, p part) []model.Tensor {
-	tensors := make([]model.Tensor, len(x.Model.Params))
-	for i, param := range x.Model.Params {
+	tensors := make([]model.Tensor, len(x.Model.Trained()))
+	for i, param := range x.Model.Trained() {
 		read := func() ([]float32, error) { return from.tensor(p, i) }
 		tensors[i] = model.Tensor{Name: param.Name, Shape: param.Shape, Read: read}
 	}
@@ -77,11 +106,15 @@ func (x Exporter) nameTensors(from source, p part) []model.Tensor {
 
 // ReadBest reads the weights of a checkpoint.
 func (x Exporter) ReadBest(dir string) (weights [][]float32, err error) {
-	m, err := model.Load(filepath.Join(dir, checkpointModel))
+	load := model.Load
+	if x.Model.Config.LoRA != nil {
+		load = x.Model.LoadAdapter
+	}
+	m, err := load(filepath.Join(dir, x.folder()))
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range m.Params {
+	for _, p := range m.Trained() {
 		weights = append(weights, p.Data)
 	}
 	return weights, nil
@@ -99,7 +132,7 @@ func (x Exporter) ReadCheckpoint(dir string) (t Tensors, err error) {
 	return t, err
 }
 
-// moments reads tensors in the order of the model's parameters.
+// moments reads tensors in the order of the model's trained parameters.
 func (x Exporter) moments(path string) ([][]float32, error) {
 	tensors, _, err := model.ReadTensors(path)
 	if err != nil {
@@ -109,8 +142,8 @@ func (x Exporter) moments(path string) ([][]float32, error) {
 	for _, t := range tensors {
 		byName[t.Name] = t.Floats
 	}
-	out := make([][]float32, len(x.Model.Params))
-	for i, p := range x.Model.Params {
+	out := make([][]float32, len(x.Model.Trained()))
+	for i, p := range x.Model.Trained() {
 		if out[i] = byName[p.Name]; len(out[i]) != p.Size() {
 			return nil, fmt.Errorf("%s: tensor %s has %d numbers: want %d", path, p.Name, len(out[i]), p.Size())
 		}

@@ -18,23 +18,33 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testkit.Main(m, func(args []string) error { return trainTiny(context.Background(), args[0], args[1]) })
+	testkit.Main(m, func(args []string) error {
+		return trainTiny(context.Background(), args[0], args[1], len(args) > 2)
+	})
 }
 
 const tinySteps = 72
 
-// trainTiny starts or resumes a tiny run in a folder and prints every step.
-func trainTiny(ctx context.Context, engine, dir string) error {
+// tinyModel is what trainTiny trains.
+func tinyModel() *model.Model {
+	config, err := testkit.Llama()
+	if err != nil {
+		panic(err)
+	}
+	return model.Init(config, 3)
+}
+
+// trainTiny starts or resumes a tiny run in a folder, of the whole model or of an adapter, and prints every step.
+func trainTiny(ctx context.Context, engine, dir string, lora bool) error {
 	e, err := backend.Open(engine)
 	if err != nil {
 		return err
 	}
 	defer e.Close()
-	config, err := testkit.Llama()
-	if err != nil {
-		return err
+	m := tinyModel()
+	if lora {
+		m = withLoRA(m)
 	}
-	m := model.Init(config, 3)
 	l, err := NewLearner(e, m, model.GraphOptions{})
 	if err != nil {
 		return err

@@ -16,11 +16,13 @@ import (
 	"github.com/posttrain/posttrain/model"
 )
 
-// Learner holds a model's weights in an engine, measures log-probs with them and moves them by gradients.
+// Learner holds a model's weights in an engine, measures log-probs with them and moves them by gradients. Of a model
+// with an adapter it moves the adapter alone.
 type Learner struct {
 	engine   *backend.Engine
-	model    *model.Model // configuration, names and shapes; its data is where training started
-	store    store
+	model    *model.Model     // configuration, names and shapes; its data is where training started
+	frozen   []compute.Buffer // weights that do not change, in the type of the products
+	store    store            // those that are trained, which come last in the model's order
 	programs *backend.Cache
 	graph    model.GraphOptions
 	updates  int    // how many the moments have seen
@@ -30,22 +32,29 @@ type Learner struct {
 
 // NewLearner puts a model into an engine.
 func NewLearner(e *backend.Engine, m *model.Model, o model.GraphOptions) (*Learner, error) {
-	s, err := newStore(e, m)
-	if err != nil {
+	l := &Learner{engine: e, model: m, graph: o}
+	var err error
+	if l.frozen, err = l.upload(m.Params[:m.Config.Frozen()]); err != nil {
 		return nil, adviseMemory(err)
 	}
-	return &Learner{engine: e, model: m, store: s, programs: e.NewCache(), graph: o}, nil
+	if l.store, err = newStore(e, m); err != nil {
+		backend.FinalizeAll(l.frozen...)
+		return nil, adviseMemory(err)
+	}
+	l.programs = e.NewCache()
+	return l, nil
 }
 
 // Close gives back everything the engine holds.
 func (l *Learner) Close() {
 	l.programs.Close()
 	l.store.close()
+	backend.FinalizeAll(l.frozen...)
 }
 
 // Weights are the live weights, as inputs of a program, in the order of the model's parameters. A sampler that reads
 // them is never stale.
-func (l *Learner) Weights() []compute.Buffer { return l.store.weights() }
+func (l *Learner) Weights() []compute.Buffer { return slices.Concat(l.frozen, l.store.weights()) }
 
 // Version counts the changes of the weights, for those who keep a copy.
 func (l *Learner) Version() int { return l.version }
@@ -72,13 +81,13 @@ func (l *Learner) Layout(groups []batch.Group, share bool, pad int, others ...[]
 	return batch.Layout{Share: share, Pad: pad, Tokens: w.Tokens, Few: w.Shapes}.Fit(groups)
 }
 
-// Read copies weights and moments to the host.
+// Read copies trained weights and moments to the host.
 func (l *Learner) Read() (Tensors, int, error) {
 	t, err := l.store.read()
 	return t, l.updates, err
 }
 
-// ReadWeights copies the weights to the host.
+// ReadWeights copies the trained weights to the host.
 func (l *Learner) ReadWeights() ([][]float32, error) {
 	var all [][]float32
 	for _, b := range l.store.weights() {
@@ -103,13 +112,13 @@ func (l *Learner) copyFor(whole bool) (t Tensors, err error) {
 	return t, err
 }
 
-// WriteWeights replaces the weights. The moments are lost: no update may follow.
+// WriteWeights replaces the trained weights. The moments are lost: no update may follow.
 func (l *Learner) WriteWeights(weights [][]float32) error {
 	l.version, l.hashed = l.version+1, hashed{}
 	return l.store.write(Tensors{Weights: weights})
 }
 
-// Write replaces weights, moments and the number of updates that the moments have seen.
+// Write replaces trained weights, moments and the number of updates that the moments have seen.
 func (l *Learner) Write(t Tensors, updates int) error {
 	l.updates, l.version, l.hashed = updates, l.version+1, hashed{}
 	return l.store.write(t)
@@ -121,7 +130,7 @@ func (l *Learner) Sums(p *batch.Packed) ([]float32, error) {
 }
 
 // TokenLogps returns log p(target) of every slot [slots] of a packed batch under weights (nil: the learner's own);
-// padding slots hold any finite value. Other weights, such as a reference's, are in the form of Weights or of Upload.
+// padding slots hold any finite value. Other weights, such as a reference's, are in the form of Upload.
 func (l *Learner) TokenLogps(p *batch.Packed, weights []compute.Buffer) ([]float32, error) {
 	if weights != nil {
 		other := *l
@@ -131,11 +140,16 @@ func (l *Learner) TokenLogps(p *batch.Packed, weights []compute.Buffer) ([]float
 	return l.forward("tokens", p, func(lp LogProbs) *graph.Node { return lp.Tokens })
 }
 
-// Upload copies another model of the learner's shape, such as a reference, into the learner's engine, for TokenLogps.
-// The caller finalises the buffers. Where the learner computes in bfloat16, matrices are kept so, which gives the same
-// log-probs; norms and biases stay float32.
+// Upload copies another model of the learner's shape, such as a reference, into the learner's engine, for TokenLogps:
+// of a model with an adapter the adapter alone, since the weights below it are the learner's. The caller finalises the
+// buffers. Where the learner computes in bfloat16, matrices are kept so, which gives the same log-probs; norms and
+// biases stay float32.
 func (l *Learner) Upload(m *model.Model) (weights []compute.Buffer, err error) {
-	for _, p := range m.Params {
+	return l.upload(m.Trained())
+}
+
+func (l *Learner) upload(params []*model.Param) (weights []compute.Buffer, err error) {
+	for _, p := range params {
 		dtype := dtypes.Float32
 		if l.BFloat16() && !p.NoDecay {
 			dtype = dtypes.BFloat16
@@ -228,7 +242,7 @@ func (l *Learner) gradient(g *graph.Graph, p *batch.Packed, o Objective, inputs 
 	loss = graph.Mul(loss, scale)
 	grads := graph.Gradient(loss, l.gradientNodes(d)...)
 	if add {
-		for i, p := range l.model.Params {
+		for i, p := range l.model.Trained() {
 			sum := graph.Parameter(g, "sum/"+p.Name, shapeFloat32(p.Shape...))
 			grads[i] = graph.Add(graph.Where(graph.Reshape(keep), sum, graph.ZerosLike(sum)), grads[i])
 		}
@@ -236,24 +250,27 @@ func (l *Learner) gradient(g *graph.Graph, p *batch.Packed, o Objective, inputs 
 	return slices.Concat([]*graph.Node{loss}, outputs, grads)
 }
 
-// gradientNodes lists what gradients are asked for: every parameter that the graph uses, then the rows.
+// gradientNodes lists what gradients are asked for: every trained parameter that the graph uses, then the rows.
 func (l *Learner) gradientNodes(d declared) []*graph.Node {
 	var nodes []*graph.Node
 	for _, i := range l.usedParams() {
-		nodes = append(nodes, d.params[i])
+		nodes = append(nodes, d.params[len(l.frozen)+i])
 	}
-	if l.engine.Wants.HostRows {
+	if l.trainsRows() {
 		nodes = append(nodes, d.in.EmbedRows, d.in.TargetRows)
 	}
 	return nodes
 }
 
-// usedParams lists the parameters that the graph uses as a whole: an untied embedding table that is looked up on the
-// host does not occur in it.
+// trainsRows says that rows which the host looks up have gradients, as those of an adapter's model have not.
+func (l *Learner) trainsRows() bool { return l.engine.Wants.HostRows && l.model.Config.LoRA == nil }
+
+// usedParams lists the trained parameters that the graph uses as a whole: an untied embedding table that is looked up on
+// the host does not occur in it.
 func (l *Learner) usedParams() (params []int) {
 	m := l.model
-	for i := range m.Params {
-		if !l.engine.Wants.HostRows || i != m.EmbedTable() || m.EmbedTable() == m.HeadTable() {
+	for i := range m.Trained() {
+		if !l.trainsRows() || i != m.EmbedTable() || m.EmbedTable() == m.HeadTable() {
 			params = append(params, i)
 		}
 	}
@@ -263,7 +280,7 @@ func (l *Learner) usedParams() (params []int) {
 // collect takes a gradient program's outputs apart.
 func (l *Learner) collect(p *batch.Packed, out []compute.Buffer) (loss float64, outputs [][]float32, err error) {
 	first := len(out) - len(l.usedParams())
-	if l.engine.Wants.HostRows {
+	if l.trainsRows() {
 		first -= 2
 	}
 	if loss, err = scalar(out[0]); err != nil {
@@ -281,11 +298,11 @@ func (l *Learner) collect(p *batch.Packed, out []compute.Buffer) (loss float64, 
 
 // keep hands gradients to the store.
 func (l *Learner) keep(p *batch.Packed, out []compute.Buffer) error {
-	grads, used := make([]compute.Buffer, len(l.model.Params)), l.usedParams()
+	grads, used := make([]compute.Buffer, len(l.model.Trained())), l.usedParams()
 	for k, i := range used {
 		grads[i] = out[k]
 	}
-	if err := l.store.add(grads); err != nil || !l.engine.Wants.HostRows {
+	if err := l.store.add(grads); err != nil || !l.trainsRows() {
 		return err
 	}
 	for i, table := range []struct {
@@ -308,12 +325,12 @@ type declared struct {
 	answer *graph.Node
 }
 
-// halfWeights says whether matrices are in bfloat16, as Upload may leave them.
+// halfWeights says whether the matrices of the store are in bfloat16, as Upload may leave them.
 func (l *Learner) halfWeights() (bool, error) {
 	if !l.BFloat16() {
 		return false, nil
 	}
-	dtype, err := dtypeOf(l.store.weights()[l.model.EmbedTable()])
+	dtype, err := dtypeOf(l.store.weights()[0]) // a matrix
 	return dtype == dtypes.BFloat16, err
 }
 
@@ -329,9 +346,9 @@ func (l *Learner) declare(g *graph.Graph, p *batch.Packed) declared {
 
 func (l *Learner) declareWeights(g *graph.Graph) (nodes []*graph.Node) {
 	half, _ := l.halfWeights()
-	for _, p := range l.model.Params {
+	for i, p := range l.model.Params {
 		dtype := dtypes.Float32
-		if half && !p.NoDecay {
+		if (half || l.BFloat16() && i < len(l.frozen)) && !p.NoDecay {
 			dtype = dtypes.BFloat16
 		}
 		nodes = append(nodes, graph.Parameter(g, p.Name, shapes.Make(dtype, p.Shape...)))
@@ -351,7 +368,7 @@ func (l *Learner) run(program *backend.Program, p *batch.Packed, sums []compute.
 	if err != nil {
 		return nil, err
 	}
-	out, err := program.Run(slices.Concat(l.store.weights(), fed, sums), nil)
+	out, err := program.Run(slices.Concat(l.frozen, l.store.weights(), fed, sums), nil)
 	return out, adviseMemory(err)
 }
 
@@ -389,7 +406,7 @@ func (l *Learner) feed(p *batch.Packed, extra ...Input) (fed []compute.Buffer, e
 // rows copies rows of a table into a new buffer [len(ids), width].
 func (l *Learner) rows(table int, ids []int32) (compute.Buffer, error) {
 	w := l.model.Params[table].Shape[1]
-	from, err := backend.Floats(l.store.weights()[table])
+	from, err := backend.Floats(l.Weights()[table])
 	if err != nil {
 		return nil, err
 	}

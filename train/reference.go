@@ -105,7 +105,11 @@ func (l *Learner) fingerprint(groups []batch.Group, layout batch.Layout) (string
 	if layout.Shapes != nil {
 		rows = fmt.Sprintf("%+v", layout)
 	}
-	h, err := l.hashWeights(fmt.Sprintf("%s %+v %s %s\n", l.engine.Name, l.graph, rows, config))
+	first := fmt.Sprintf("%s %+v %s %s\n", l.engine.Name, l.graph, rows, config)
+	if a := l.model.Config.LoRA; a != nil {
+		first += fmt.Sprintf("%d %v %v %v\n", a.Rank, a.Scale(), a.Modules, a.Base)
+	}
+	h, err := l.hashWeights(first)
 	if err != nil {
 		return "", err
 	}
@@ -113,19 +117,24 @@ func (l *Learner) fingerprint(groups []batch.Group, layout batch.Layout) (string
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// hashWeights hashes a first line and the weights. It remembers the last hash, since weights may be many.
+// hashWeights hashes a first line and the weights, of an adapter's model whose base has a name by its hash the adapter's
+// alone. It remembers the last hash, since weights may be many.
 func (l *Learner) hashWeights(first string) (hash.Hash, error) {
 	h := sha256.New()
 	if l.hashed.first == first {
 		return h, h.(encoding.BinaryUnmarshaler).UnmarshalBinary(l.hashed.state)
 	}
 	io.WriteString(h, first)
-	for i, b := range l.store.weights() {
+	weights, params := l.Weights(), l.model.Params
+	if a := l.model.Config.LoRA; a != nil && a.Base != "" {
+		weights, params = l.store.weights(), l.model.Trained()
+	}
+	for i, b := range weights {
 		w, err := backend.Floats(b)
 		if err != nil {
 			return nil, err
 		}
-		fmt.Fprintln(h, l.model.Params[i].Name)
+		fmt.Fprintln(h, params[i].Name)
 		hashNumbers(h, w)
 	}
 	state, err := h.(encoding.BinaryMarshaler).MarshalBinary()

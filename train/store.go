@@ -12,7 +12,7 @@ import (
 // Promises, held by one test suite for every implementation: gradients add up until update, which clears them; an
 // update with a norm that is not finite changes nothing; the same calls give the same bits.
 type store interface {
-	// weights are the inputs of a program, in the order of the model's parameters; valid until the next update.
+	// weights are inputs of a program, in the order of the model's trained parameters; valid until the next update.
 	weights() []compute.Buffer
 	// sums are the gradients so far, which are donated to the program that adds the next ones and gives the sums; keep
 	// false: their contents are of an earlier update. nil: add adds up.
@@ -31,7 +31,7 @@ type store interface {
 	close()
 }
 
-// Tensors are the float32 arrays that a checkpoint holds, in the order of the model's parameters.
+// Tensors are the float32 arrays that a checkpoint holds, in the order of the model's trained parameters.
 type Tensors struct {
 	Weights, First, Second [][]float32
 }
@@ -55,7 +55,7 @@ func (t Tensors) tensor(p part, i int) ([]float32, error) {
 	return [][][]float32{t.Weights, t.First, t.Second}[p][i], nil
 }
 
-// newStore puts a model's weights where the engine wants them, with zero moments.
+// newStore puts a model's trained weights where the engine wants them, with zero moments.
 func newStore(e *backend.Engine, m *model.Model) (store, error) {
 	if e.Wants.SharedMemory {
 		return newHostStore(e, m)

@@ -29,9 +29,9 @@ type graphStore struct {
 }
 
 func newGraphStore(e *backend.Engine, m *model.Model) (*graphStore, error) {
-	s := &graphStore{engine: e, params: m.Params, groups: groupTensors(m.Params), programs: e.NewCache()}
+	s := &graphStore{engine: e, params: m.Trained(), groups: groupTensors(m.Trained()), programs: e.NewCache()}
 	t := Tensors{}
-	for _, p := range m.Params {
+	for _, p := range s.params {
 		t.Weights = append(t.Weights, p.Data)
 	}
 	return s, s.write(t)

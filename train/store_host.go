@@ -27,7 +27,7 @@ type hostStore struct {
 
 func newHostStore(e *backend.Engine, m *model.Model) (*hostStore, error) {
 	s := &hostStore{}
-	for _, p := range m.Params {
+	for _, p := range m.Trained() {
 		b, view, err := e.SharedFloat32(p.Shape...)
 		if err != nil {
 			return nil, err

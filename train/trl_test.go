@@ -119,6 +119,10 @@ func repeat(t *testing.T, e *backend.Engine, file string, r trlRun, share bool) 
 	if err != nil {
 		t.Fatal(err)
 	}
+	repeatOn(t, e, m, file, r, share)
+}
+
+func repeatOn(t *testing.T, e *backend.Engine, m *model.Model, file string, r trlRun, share bool) {
 	l, err := NewLearner(e, m, model.GraphOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +211,7 @@ func compareWeights(t *testing.T, l *Learner, m *model.Model, r trlRun) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, p := range m.Params {
+	for i, p := range m.Trained() {
 		want, ok := r.Weights[p.Name]
 		if !ok {
 			continue
