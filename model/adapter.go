@@ -148,8 +148,8 @@ func (m *Model) LoadAdapter(dir string) (*Model, error) {
 	}
 	if l.Base = f.Meta[adapterBaseKey]; l.Base != "" {
 		if hash := m.baseHash(); hash != l.Base {
-			return nil, fmt.Errorf("%s: the adapter was trained on other weights than the model's: their SHA-256 begins "+
-				"with %.8s, the model's with %.8s", file, l.Base, hash)
+			return nil, fmt.Errorf("%s: the adapter was trained on other weights than the model's: their SHA-256 "+
+				"begins with %.8s, the model's with %.8s", file, l.Base, hash)
 		}
 	}
 	c, by := *m.Config, fmt.Sprintf("r %d in %s and the model", l.Rank, adapterConfigFile)
@@ -284,43 +284,4 @@ func isOn(v any) bool {
 		return len(v) > 0
 	}
 	return true
-}
-
-// Merge is the model whose weights have the adapter's product added: W + Scale·B·A, summed in float64 and rounded to
-// float32. Tensors without an adapter are the model's own.
-func (m *Model) Merge() *Model {
-	out := m.Base()
-	out.Params = slices.Clone(out.Params)
-	index := map[string]int{}
-	for i, p := range out.Params {
-		index[p.Name] = i
-	}
-	trained := m.Trained()
-	eachParallel(len(trained)/2, func(k int) {
-		a, b := trained[2*k], trained[2*k+1]
-		i := index[strings.TrimSuffix(a.Name, loraA)+".weight"]
-		p := *out.Params[i]
-		p.Data = merge(p.Data, a, b, m.Config.LoRA.Scale())
-		out.Params[i] = &p
-	})
-	return out
-}
-
-// merge is weight [out, in] plus scale·b·a.
-func merge(weight []float32, a, b *Param, scale float64) []float32 {
-	rank, in := a.Shape[0], a.Shape[1]
-	merged, row := make([]float32, len(weight)), make([]float64, in)
-	for o := range b.Shape[0] {
-		clear(row)
-		for r := range rank {
-			f := scale * float64(b.Data[o*rank+r])
-			for i, x := range a.Data[r*in:][:in] {
-				row[i] += f * float64(x)
-			}
-		}
-		for i, x := range row {
-			merged[o*in+i] = float32(float64(weight[o*in+i]) + x)
-		}
-	}
-	return merged
 }

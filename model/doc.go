@@ -16,7 +16,7 @@
 //     compute the same as Logits with fewer operations and without gradients (prefill.go, step.go, inference.go). The
 //     host makes a step's rotations and masks ([Rotary], [StepShape.Mask]), since rows have different positions;
 //  6. [Model.Save] writes the layout of transformers 4, which every tool reads;
-//  7. [Model.Adapt] and [Model.LoadAdapter] add an adapter ([LoRA]) to a model: its tensors come last in ParamSpecs, every
-//     graph adds its products, and only they are trained. peft reads what [Writer.SaveAdapter] writes, and
-//     [Model.Merge] adds the products to the weights (lora.go, adapter.go).
+//  7. [Model.Adapt] and [Model.LoadAdapter] add an adapter ([LoRA]) to a model: its tensors come last in ParamSpecs,
+//     every graph adds its products, and only they are trained. peft reads what [Writer.SaveAdapter] writes, and
+//     [Model.Merge] adds the products to the weights (lora.go, adapter.go, merge.go).
 package model

@@ -46,8 +46,8 @@ func logits(x, table *Node) *Node {
 	return dot(x, 1, ConvertDType(table, x.DType()), 1, 0, wideType(x.DType()))
 }
 
-// logSumExp is the log-sum-exp [S] of the logits of x [S, H] and table [V, H], with at most [chunk, V] logits at once. A
-// frozen table has no gradient.
+// logSumExp is the log-sum-exp [S] of the logits of x [S, H] and table [V, H], with at most [chunk, V] logits at once.
+// A frozen table has no gradient.
 func logSumExp(x, table *Node, chunk int, frozen bool) *Node {
 	if chunk >= x.Shape().Dim(0) {
 		return wholeLogSumExp(x, table)

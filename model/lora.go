@@ -95,7 +95,7 @@ func (c *Config) loraSpecs(layer int) (specs []ParamSpec) {
 // Frozen is the number of tensors at the head of ParamSpecs that training does not change: all but the adapter's, or
 // none without an adapter.
 func (c *Config) Frozen() int {
-	if c.LoRA == nil {
+	if c == nil || c.LoRA == nil {
 		return 0
 	}
 	return c.baseCount()
@@ -146,7 +146,8 @@ func fillUniform(p *Param, limit float64, seed uint64) {
 
 // adapt adds the adapter's product to y, the result of the linear layer of a name: down applies A to the layer's input,
 // up applies B. The scale is on the side of few numbers.
-func (c *Config) adapt(y *Node, w layerWeights, name string, down func(a *Node) *Node, up func(x, b *Node) *Node) *Node {
+func (c *Config) adapt(y *Node, w layerWeights, name string, down func(a *Node) *Node,
+	up func(x, b *Node) *Node) *Node {
 	a, b := w[name+loraA], w[name+loraB]
 	if a == nil {
 		return y

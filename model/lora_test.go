@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/dtypes/bfloat16"
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/backend/backendtest"
@@ -56,6 +57,42 @@ func TestAdaptedDecoding(t *testing.T) {
 	})
 }
 
+// clone has tensors of its own.
+func clone(m *Model) *Model {
+	out := &Model{Config: m.Config}
+	for _, p := range m.Params {
+		q := *p
+		q.Data = slices.Clone(p.Data)
+		out.Params = append(out.Params, &q)
+	}
+	return out
+}
+
+// TestMergeReport compares the report with plain sums over the merged weights.
+func TestMergeReport(t *testing.T) {
+	m := adapted(t, sharpModel(t, "llama"), "v_proj")
+	merged, report := clone(m).Merge("bfloat16")
+	n, change, rounding := 0, 0.0, 0.0
+	for i, p := range merged.Params {
+		if !strings.HasSuffix(p.Name, "v_proj.weight") {
+			if !slices.Equal(p.Data, m.Params[i].Data) {
+				t.Errorf("%s has changed", p.Name)
+			}
+			continue
+		}
+		for k, x := range p.Data {
+			n++
+			change += math.Abs(float64(x) - float64(m.Params[i].Data[k]))
+			rounding += math.Abs(float64(x) - float64(bfloat16.FromFloat32(x).Float32()))
+		}
+	}
+	near(t, "mean change", math.Abs(report.MeanChange-change/float64(n)), 1e-6)
+	near(t, "mean rounding", math.Abs(report.MeanRounding-rounding/float64(n)), 1e-9)
+	if report.Weights != n || !(report.LargestChange > report.MeanChange) || report.LargestRounding > 1.0/256 {
+		t.Errorf("%+v of %d weights", report, n)
+	}
+}
+
 // A merged model has the log-probs of base and adapter, and the adapter's gradients are those of the merged weights
 // by the chain rule: dA = s·Bᵀ·dW and dB = s·dW·Aᵀ.
 func TestAdapterGradients(t *testing.T) {
@@ -63,7 +100,7 @@ func TestAdapterGradients(t *testing.T) {
 	for name, plain := range variedModels(t) {
 		t.Run(name, func(t *testing.T) {
 			m, p := adapted(t, plain, "*_proj"), repeatedTokens(true)
-			merged := m.Merge()
+			merged, _ := clone(m).Merge("")
 			want := gradientsOf(t, e, merged, p, exact, 1)[0]
 			for _, o := range []GraphOptions{exact, {DType: dtypes.Float64, Checkpoint: true, HeadChunk: 3}} {
 				got := gradientsOf(t, e, m, p, o, 1)[0]
@@ -177,7 +214,8 @@ func TestParityWithPeft(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			models := []*Model{m, again, m.Merge()}
+			merged, _ := clone(m).Merge("")
+			models := []*Model{m, again, merged}
 			if e.Name != "go" {
 				models, o.Rows = models[:1], o.Rows[:1]
 			}
@@ -299,12 +337,13 @@ func TestAdapterFaults(t *testing.T) {
 
 // TestAdapterModules holds which modules patterns mean.
 func TestAdapterModules(t *testing.T) {
+	const attention = "self_attn.q_proj self_attn.k_proj self_attn.v_proj self_attn.o_proj"
 	c := tiny(t, "qwen2").Config
 	for _, k := range []struct{ patterns, want string }{
-		{"", "self_attn.q_proj self_attn.k_proj self_attn.v_proj self_attn.o_proj mlp.gate_proj mlp.up_proj mlp.down_proj"},
+		{"", attention + " mlp.gate_proj mlp.up_proj mlp.down_proj"},
 		{"v_proj q_proj", "self_attn.q_proj self_attn.v_proj"},
 		{"mlp.*", "mlp.gate_proj mlp.up_proj mlp.down_proj"},
-		{"self_attn.?_proj down_*", "self_attn.q_proj self_attn.k_proj self_attn.v_proj self_attn.o_proj mlp.down_proj"},
+		{"self_attn.?_proj down_*", attention + " mlp.down_proj"},
 	} {
 		got, err := c.AdapterModules(strings.Fields(k.patterns))
 		if err != nil || strings.Join(got, " ") != k.want {
@@ -313,7 +352,8 @@ func TestAdapterModules(t *testing.T) {
 	}
 	for _, bad := range []string{"q_porj", "lm_head", "[", "input_layernorm"} {
 		_, err := c.AdapterModules([]string{"q_proj", bad})
-		if err == nil || bad != "[" && !strings.Contains(err.Error(), "want some of self_attn.q_proj, self_attn.k_proj") {
+		const want = "want some of self_attn.q_proj, self_attn.k_proj"
+		if err == nil || bad != "[" && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}

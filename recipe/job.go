@@ -28,6 +28,7 @@ type Setup struct {
 	Title    string // names the run in its summary and picture: MaPPO-DPO
 	Backend  string
 	Folder   string // of the model; embedded.Name: the embedded one
+	Adapting Adapting
 	Train    train.Options
 	Seed     uint64
 	Resolved []byte // the configuration in force
@@ -56,6 +57,10 @@ func NewJob(s Setup, r run.Reporter) (*Job, error) {
 		return nil, err
 	}
 	ReportEngine(j.Engine, j)
+	if j.Model, err = s.Adapting.adapt(j.Model, s.Folder, s.Seed); err != nil {
+		j.World.Close()
+		return nil, err
+	}
 	for _, w := range j.Tokenizer.Warnings() {
 		j.Warn("%s", w)
 	}
@@ -207,7 +212,7 @@ func (j *Job) Save(l Loop) (best *run.Best, err error) {
 	if err != nil {
 		return nil, err
 	}
-	err = j.Run.WriteModel(func(dir string) error {
+	err = j.Run.WriteResult(j.Kind(), func(dir string) error {
 		return j.Exporter().Write(dir, weights, j.saveDType(j.Train))
 	})
 	if err != nil {
@@ -216,9 +221,17 @@ func (j *Job) Save(l Loop) (best *run.Best, err error) {
 	return best, j.Run.WriteCurves(j.Title + " (posttrain " + j.Command + ")")
 }
 
+// Kind is what a finished run leaves in the folder of this name: a model, or an adapter.
+func (j *Job) Kind() string {
+	if j.Adapting.On() {
+		return run.AdapterName
+	}
+	return run.ModelName
+}
+
 // Result is what a training recipe leaves.
 type Result struct {
-	Dir     string    // the run folder; the trained model is in its folder model
+	Dir     string    // the run folder; the trained model is in its folder model, a trained adapter in adapter
 	Steps   int       // of the whole run
 	Best    *run.Best // the step whose weights the model has; nil: the last
 	Summary string    // in words
@@ -229,8 +242,9 @@ func (r *Result) String() string { return r.Summary }
 
 // Conclude writes the summary into the run folder.
 func (j *Job) Conclude(l Loop, best *run.Best, summary string) (*Result, error) {
-	summary += fmt.Sprintf("Model: %s\nCurves: %s\nMetrics: %s\n",
-		j.Run.ModelDir(), j.Run.Path("curves.png"), j.Run.Path("metrics.jsonl"))
+	name := strings.ToUpper(j.Kind()[:1]) + j.Kind()[1:]
+	summary += fmt.Sprintf("%s: %s\nCurves: %s\nMetrics: %s\n", name, j.Run.Path(j.Kind()),
+		j.Run.Path("curves.png"), j.Run.Path("metrics.jsonl"))
 	if _, err := os.Stat(j.Run.SamplesPath()); err == nil {
 		summary += fmt.Sprintf("Samples: %s\n", j.Run.SamplesPath())
 	}

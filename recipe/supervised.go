@@ -87,7 +87,7 @@ func (j *Job) Learn(ctx context.Context, l *train.Loop, report func(records []ru
 	}
 	head := fmt.Sprintf("%s: %s on %d examples, engine %s.\n", j.Title, Count(l.Step(), "step"), len(l.Train.Groups),
 		j.Engine.Name)
-	return j.Conclude(l, best, head+change+LossChange(records)+WhichModel(j.Run, best, l.Step()))
+	return j.Conclude(l, best, head+change+LossChange(records)+j.WhichModel(best, l.Step()))
 }
 
 // LossChange says how the loss moved over a run.
@@ -99,21 +99,23 @@ func LossChange(records []run.Record) string {
 	return fmt.Sprintf("The loss went from %.4f to %.4f%s.\n", c.First, c.Last, c.Where())
 }
 
-// WhichModel says of which step the model is, after a run of last steps. best is nil where nothing was evaluated.
-func WhichModel(f *run.Folder, best *run.Best, last int) string {
+// WhichModel says of which step the model is, or the adapter, after a run of last steps. best is nil where nothing was
+// evaluated.
+func (j *Job) WhichModel(best *run.Best, last int) string {
+	what := j.Kind()
 	if best == nil {
-		return fmt.Sprintf("model/ is step %d, the last.\n", last)
+		return fmt.Sprintf("%s/ is step %d, the last.\n", what, last)
 	}
 	name := fmt.Sprintf("step %d, the best by %s (%.4f)", best.Step, best.Metric, best.Value)
-	rest := fmt.Sprintf("the last step's weights are in %s/model", f.CheckpointDir(last))
+	rest := fmt.Sprintf("the last step's weights are in %s/%s", j.Run.CheckpointDir(last), what)
 	switch best.Step {
 	case last:
-		return fmt.Sprintf("model/ is %s and the last.\n", name)
+		return fmt.Sprintf("%s/ is %s and the last.\n", what, name)
 	case 0:
-		return fmt.Sprintf("model/ is the model before training, %s: no step improved on it. "+
-			"Try another train.learning_rate, or more data or steps; %s.\n", name, rest)
+		return fmt.Sprintf("%s/ is the model before training, %s: no step improved on it. "+
+			"Try another train.learning_rate, or more data or steps; %s.\n", what, name, rest)
 	}
-	return fmt.Sprintf("model/ is %s; %s.\n", name, rest)
+	return fmt.Sprintf("%s/ is %s; %s.\n", what, name, rest)
 }
 
 // Change is how a metric moved over a run: on the held-out examples where there are some, else over the batches at both

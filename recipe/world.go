@@ -94,10 +94,13 @@ func (w *World) Tolerance() float64 {
 	return losses.ToleranceFloat32
 }
 
-// saveDType is what the trained model is stored in.
+// saveDType is what the trained model is stored in. An adapter, which is small, keeps float32.
 func (w *World) saveDType(o train.Options) string {
 	if o.SaveDType != "auto" {
 		return o.SaveDType
+	}
+	if w.Model.Config.LoRA != nil {
+		return "float32"
 	}
 	return w.Model.Config.DType
 }

@@ -445,7 +445,7 @@ func TestWriteModelReplacesAtOnce(t *testing.T) {
 		t.Errorf("model holds %q, want the second", got)
 	}
 	// A process that died between the two renames of a replacement.
-	if err := os.Rename(f.ModelDir(), f.Path(replacedStart+modelName)); err != nil {
+	if err := os.Rename(f.ModelDir(), f.Path(replacedStart+ModelName)); err != nil {
 		t.Fatal(err)
 	}
 	f = reopen(t, f)

@@ -21,10 +21,15 @@ const (
 	curvesName      = "curves.png"
 	summaryName     = "summary.txt"
 	summaryJSONName = "summary.json" // the same in numbers
-	modelName       = "model"
 	bestFile        = "best.json"
 	checkpointsName = "checkpoints"
 	lockName        = "lock"
+)
+
+// Names of the folders with what training leaves.
+const (
+	ModelName   = "model"
+	AdapterName = "adapter"
 )
 
 // Names of the log-probs that the trainer stores in a run folder: the reference model's, and those of some training
@@ -158,7 +163,7 @@ func Open(dir string) (*Folder, error) {
 // tidy puts back a checkpoint or model that was interrupted while it was replaced, and removes this package's
 // temporary files and folders, no others.
 func (f *Folder) tidy() error {
-	isModel := func(name string) bool { return name == modelName }
+	isModel := func(name string) bool { return name == ModelName || name == AdapterName }
 	for dir, finished := range map[string]func(string) bool{f.Dir: isModel, f.Path(checkpointsName): isCheckpoint} {
 		if err := restoreReplaced(dir, finished); err != nil {
 			return err
@@ -226,12 +231,17 @@ func (f *Folder) Path(elem ...string) string {
 }
 
 // ModelDir is where the trained model goes.
-func (f *Folder) ModelDir() string { return f.Path(modelName) }
+func (f *Folder) ModelDir() string { return f.Path(ModelName) }
 
 // WriteModel stores the trained model: write puts its files into dir, a temporary folder, which then gets its name. On
 // an error an earlier model stays unchanged.
 func (f *Folder) WriteModel(write func(dir string) error) error {
-	return f.writeFolder("model", f.ModelDir(), func(dir string) error {
+	return f.WriteResult(ModelName, write)
+}
+
+// WriteResult is WriteModel for a folder of this name: ModelName or AdapterName.
+func (f *Folder) WriteResult(name string, write func(dir string) error) error {
+	return f.writeFolder(name, f.Path(name), func(dir string) error {
 		if err := write(dir); err != nil {
 			return err
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/posttrain/posttrain/run"
 )
 
-// Files of a checkpoint, beside run.State's. model/ is a model folder that anything can load; of a model with an adapter
-// there is adapter/, which peft can load.
+// Files of a checkpoint, beside run.State's. model/ is a model folder that anything can load; of a model with an
+// adapter there is adapter/, which peft can load.
 const (
 	firstMoments  = "first_moments.safetensors"
 	secondMoments = "second_moments.safetensors"

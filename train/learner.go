@@ -265,8 +265,8 @@ func (l *Learner) gradientNodes(d declared) []*graph.Node {
 // trainsRows says that rows which the host looks up have gradients, as those of an adapter's model have not.
 func (l *Learner) trainsRows() bool { return l.engine.Wants.HostRows && l.model.Config.LoRA == nil }
 
-// usedParams lists the trained parameters that the graph uses as a whole: an untied embedding table that is looked up on
-// the host does not occur in it.
+// usedParams lists the trained parameters that the graph uses as a whole: an untied embedding table that is looked up
+// on the host does not occur in it.
 func (l *Learner) usedParams() (params []int) {
 	m := l.model
 	for i := range m.Trained() {

@@ -147,15 +147,15 @@ func TestLoRAInBFloat16(t *testing.T) {
 	}
 }
 
-// TestLoRACheckpoints: checkpoints hold the adapter and its moments alone; a run that is killed over and over ends in the
-// same bits; another base is refused.
+// TestLoRACheckpoints: checkpoints hold the adapter and its moments alone; a run that is killed over and over ends in
+// the same bits; another base is refused.
 func TestLoRACheckpoints(t *testing.T) {
 	dirs := t.TempDir()
 	whole, broken := filepath.Join(dirs, "whole"), filepath.Join(dirs, "broken")
 	testkit.Child(t, 0, 0, "go", whole, "lora")
 	r := rand.New(rand.NewPCG(2, 11))
 	kills := testkit.UntilDone(t, 400, func() (killed bool) {
-		_, killed = testkit.Child(t, 1+r.IntN(12), time.Duration(r.IntN(9000))*time.Microsecond, "go", broken, "lora")
+		_, killed = testkit.Child(t, 1+r.IntN(40), time.Duration(r.IntN(9000))*time.Microsecond, "go", broken, "lora")
 		return killed
 	})
 	if kills < 3 {
@@ -187,13 +187,14 @@ func TestLoRACheckpoints(t *testing.T) {
 	defer f.Close()
 	loop := tinyLoop(learner(t, backendtest.Go(t), withLoRA(other)), withLoRA(other))
 	loop.Folder = f
-	if _, err := loop.Resume(); err == nil || !strings.Contains(err.Error(), "trained on other weights than the model's") {
+	const want = "trained on other weights than the model's"
+	if _, err := loop.Resume(); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("error %v: want one about the base", err)
 	}
 }
 
-// TestLoRABestAndMoments: the best weights of a run with an adapter are loaded as they were saved, also after the host's
-// weights were released.
+// TestLoRABestAndMoments: the best weights of a run with an adapter are loaded as they were saved, also after the
+// host's weights were released.
 func TestLoRABestAndMoments(t *testing.T) {
 	m := withLoRA(testkit.Model(t, "llama"))
 	x := Exporter{Model: m}

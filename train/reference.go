@@ -117,7 +117,7 @@ func (l *Learner) fingerprint(groups []batch.Group, layout batch.Layout) (string
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// hashWeights hashes a first line and the weights, of an adapter's model whose base has a name by its hash the adapter's
+// hashWeights hashes a first line and the weights; where the first line has the hash of an adapter's base, the adapter
 // alone. It remembers the last hash, since weights may be many.
 func (l *Learner) hashWeights(first string) (hash.Hash, error) {
 	h := sha256.New()

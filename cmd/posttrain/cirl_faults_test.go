@@ -64,6 +64,8 @@ var cirlFaults = []faultCase{
 		"remove it"}, nil},
 	{"constant length without its aggregation", nil, tinyCIRL(2, "--set", "grpo.norm_length=9"), 2, []string{"--set",
 		"norm_length 9", "seq-mean-token-sum-norm"}, nil},
+	{"adapter on servers", nil, tinyCIRL(2, "--lora-rank", "2", "--set", "rollout.engine=sglang", "--set",
+		"rollout.urls=[http://127.0.0.1:1]"), 2, []string{"rollout.engine sglang", "an adapter is trained"}, nil},
 	{"cold draws", nil, tinyCIRL(2, "--temperature", "0"), 2, []string{"--temperature",
 		"all completions of a prompt would be the same"}, nil},
 	{"no such prompt", nil, tinyCIRL(2, "--prompt", "short"), 2, []string{"--prompt", `"short"`,

@@ -42,6 +42,7 @@ func newEvalCI(s streams) *cobra.Command {
 func scenarioFlags(part string) []config.Flag {
 	return []config.Flag{
 		{Name: "model", Key: "model", Help: modelHelp + " (default embedded)"},
+		{Name: "adapter", Key: "adapter", Help: adapterHelp},
 		{Name: "backend", Key: "backend", Help: backendHelp + " (default auto)"},
 		{Name: "max-new-tokens", Key: "max_new_tokens", Help: "most tokens of an answer (default 128)"},
 		{Name: "data", Key: "data",

@@ -210,6 +210,7 @@ func (f *configFlags) resumeLine(dir string) string {
 
 const (
 	modelHelp   = "model folder in Hugging Face layout, or embedded"
+	adapterHelp = "folder of a LoRA adapter for the model, as peft or this program saves it"
 	backendHelp = "auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN"
 )
 
@@ -217,6 +218,8 @@ const (
 func trainingFlags(own ...config.Flag) []config.Flag {
 	return append([]config.Flag{
 		{Name: "model", Key: "model", Help: modelHelp},
+		{Name: "adapter", Key: "adapter", Help: adapterHelp + ", to train further"},
+		{Name: "lora-rank", Key: "lora.rank", Help: "train a LoRA adapter of this rank, not the model's own weights"},
 		{Name: "data", Key: "data.train", Help: "training data: .jsonl, .json or .parquet, also .gz, or embedded"},
 		{Name: "backend", Key: "backend", Help: backendHelp},
 		{Name: "seed", Key: "seed", Help: "seed of every random choice"},

@@ -11,9 +11,10 @@ import (
 
 func newModel(s streams) *cobra.Command {
 	return parent(&cobra.Command{
-		Use: "model", Short: "Look at model folders, or make one with random weights",
-		Example: "  posttrain model info DIR\n  posttrain model init --like DIR --out NEW",
-	}, newModelInfo(s), newModelInit(s))
+		Use: "model", Short: "Look at model folders, merge an adapter, or make a folder with random weights",
+		Example: "  posttrain model info DIR\n  posttrain model init --like DIR --out NEW\n" +
+			"  posttrain model merge --model DIR --adapter DIR --out NEW",
+	}, newModelInfo(s), newModelInit(s), newModelMerge(s))
 }
 
 func newModelInfo(s streams) *cobra.Command {

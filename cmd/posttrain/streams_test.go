@@ -31,6 +31,7 @@ var everyCommand = []struct {
 	{"model", nil},
 	{"model info", []string{"model"}},
 	{"model init", []string{"--like", "model", "--out", "init"}},
+	{"model merge", []string{"--model", "model", "--adapter", "adapter", "--out", "merged"}},
 	{"data", nil},
 	{"data check", []string{"pairs.jsonl"}},
 	{"data convert", []string{"pairs.jsonl", "converted.parquet"}},
@@ -68,6 +69,7 @@ var onNetwork = []string{"federated server", "federated client", "federated run"
 func workEverything(t *testing.T) {
 	t.Helper()
 	copyModel(t, fixture("qwen2-newer"), "model")
+	writeAdapter(t, "model", "adapter")
 	write(t, "pairs.jsonl", pairLines(12, true))
 	write(t, "demos.jsonl", messageLines(12))
 	if err := ci.Write("items.json", ci.Synthesize(24, 5)); err != nil {

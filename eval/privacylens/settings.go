@@ -73,6 +73,9 @@ func (a AgentConfig) identify(seed uint64, maxNew int) map[string]string {
 		all["model"], all["base_url"] = a.APIModel, strings.TrimRight(a.BaseURL, "/")
 	} else {
 		all["model"], all["backend"], all["prefill"] = wholePath(a.Model), a.Backend, fmt.Sprint(a.Prefill)
+		if a.Adapter != "" {
+			all["adapter"] = wholePath(a.Adapter)
+		}
 	}
 	return all
 }

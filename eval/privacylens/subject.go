@@ -31,7 +31,7 @@ func (e *evaluation) openSubject() (err error) {
 	c, s := e.Agent, &subject{}
 	e.subject = s
 	s.load = sync.OnceValues(func() (m *local.Model, err error) {
-		s.loaded, err = local.Open(c.Backend, c.Model)
+		s.loaded, err = local.OpenAdapted(c.Backend, c.Model, c.Adapter)
 		return s.loaded, err
 	})
 	if c.Way() == AgentServer {

@@ -99,7 +99,7 @@ func ask(
 	if o.Data != "" { // whatever the part, the prompts are in the order of training
 		set.Order = func(i int) uint64 { return ci.Order(o.SplitSeed, ci.Train, i) }
 	}
-	m, err := local.Open(o.Backend, o.Model)
+	m, err := local.OpenAdapted(o.Backend, o.Model, o.Adapter)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -20,6 +20,7 @@ const Command = "ci-rl"
 // Options say what is trained, on what and how. A training step is a rollout batch with its updates.
 type Options struct {
 	Model      string                 `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
+	Adapting   recipe.Adapting        `yaml:",inline"`
 	Backend    string                 `yaml:"backend" want:"@backend"`
 	Seed       uint64                 `yaml:"seed"`
 	Data       Data                   `yaml:"data"`
@@ -99,6 +100,7 @@ const usualCap = 2
 // settle gives the options that depend on others their defaults.
 func settle(g *config.Given, o *Options) {
 	recipe.DropEpochs(&o.Train)
+	o.Adapting.Settle(g)
 	if o.Data.Train == embedded.Name && !g.Has("data.scenarios") {
 		o.Data.Scenarios = embeddedScenarios
 	}
@@ -128,6 +130,10 @@ func check(g *config.Given, o *Options) {
 	recipe.CheckDType(g, o.Backend, o.Train)
 	if o.Sampling.Temperature == 0 {
 		g.Fault("sampling.temperature", "sampling.temperature 0: %sa number above 0", why)
+	}
+	if o.Rollout.Engine != "" && o.Adapting.On() {
+		g.Fault("rollout.engine", "rollout.engine %s: servers are given whole weights, and an adapter is trained: want "+
+			"nothing, to sample in this process, or no adapter", o.Rollout.Engine)
 	}
 	if o.Rollout.Engine != "" && o.Sampling.CacheGB > 0 {
 		g.Fault("sampling.cache_gb", "sampling.cache_gb %v: the servers of rollout.urls have caches of their own; "+

@@ -48,7 +48,7 @@ func (t *training) report(l *grpo.Loop, best *run.Best, before, after *eval.Repo
 			len(t.test), o.Validation.Temperature)
 		text += table(&before.All, &after.All) + verdict(&before.All, &after.All)
 	}
-	result, err := t.Conclude(l, best, text+recipe.WhichModel(t.Run, best, l.Step()))
+	result, err := t.Conclude(l, best, text+t.WhichModel(best, l.Step()))
 	if err != nil {
 		return nil, err
 	}

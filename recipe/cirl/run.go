@@ -39,8 +39,8 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	}
 	recipe.PinBackend(&o.Backend, o.Model, o.Train, true, r)
 	j, err := recipe.NewJob(recipe.Setup{
-		Command: Command, Title: "CI-RL", Backend: o.Backend, Folder: o.Model, Train: o.Train, Seed: o.Seed,
-		Resolved: o.Resolved(), Place: o.Place,
+		Command: Command, Title: "CI-RL", Backend: o.Backend, Folder: o.Model, Adapting: o.Adapting,
+		Train: o.Train, Seed: o.Seed, Resolved: o.Resolved(), Place: o.Place,
 	}, r)
 	if err != nil {
 		return nil, err
@@ -199,7 +199,8 @@ func (t *training) learn(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	after, err := t.measure(ctx, run.TestAfterName, "after", "the model is in "+t.Run.ModelDir())
+	saved := fmt.Sprintf("the %s is in %s", t.Kind(), t.Run.Path(t.Kind()))
+	after, err := t.measure(ctx, run.TestAfterName, "after", saved)
 	if err != nil {
 		return nil, err
 	}

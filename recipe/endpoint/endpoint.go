@@ -31,6 +31,7 @@ const DefaultTokenEnv = "POSTTRAIN_SERVE_TOKEN"
 // Options say which model is served, where, and within which limits.
 type Options struct {
 	Model   string `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
+	Adapter string `yaml:"adapter,omitempty" words:"the folder of an adapter of the model"`
 	Backend string `yaml:"backend" want:"@backend"`
 	Addr    string `yaml:"addr"`           // HOST:PORT; port 0: a free one
 	Name    string `yaml:"name,omitempty"` // of the model to clients; empty: the folder's name
@@ -128,7 +129,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) error {
 
 // open opens a model that can make prompts of messages.
 func open(o Options) (*local.Model, error) {
-	m, err := local.Open(o.Backend, o.Model)
+	m, err := local.OpenAdapted(o.Backend, o.Model, o.Adapter)
 	if err != nil {
 		return nil, err
 	}

@@ -68,7 +68,7 @@ type evaluation struct {
 
 // askModel lets a model of this process answer.
 func (e *evaluation) askModel(ctx context.Context) error {
-	m, err := local.Open(e.o.Backend, e.o.Model)
+	m, err := local.OpenAdapted(e.o.Backend, e.o.Model, e.o.Adapter)
 	if err != nil {
 		return err
 	}

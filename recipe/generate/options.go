@@ -19,6 +19,7 @@ const Command = "generate"
 // Options say what is continued and how.
 type Options struct {
 	Model   string `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
+	Adapter string `yaml:"adapter,omitempty" words:"the folder of an adapter of the model"`
 	Backend string `yaml:"backend" want:"@backend"`
 	Seed    uint64 `yaml:"seed"` // of the draws
 

@@ -72,7 +72,7 @@ func open(o Options, r run.Reporter) (*generator, error) {
 	if g.prompts, err = g.read(); err != nil {
 		return nil, err
 	}
-	if g.model, err = local.Open(o.Backend, o.Model); err != nil {
+	if g.model, err = local.OpenAdapted(o.Backend, o.Model, o.Adapter); err != nil {
 		return nil, err
 	}
 	recipe.ReportEngine(g.model.Engine, g)

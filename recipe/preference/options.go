@@ -20,14 +20,15 @@ const Command = "mappo"
 
 // Options say what is trained, on what and how.
 type Options struct {
-	Model     string         `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
-	Reference string         `yaml:"reference" words:"a Hugging Face model folder, or nothing"`
-	Backend   string         `yaml:"backend" want:"@backend"`
-	Seed      uint64         `yaml:"seed"`
-	Data      Data           `yaml:"data"`
-	Loss      losses.Options `yaml:"loss"`
-	Train     train.Options  `yaml:"train"`
-	Place     recipe.Place   `yaml:"-"`
+	Model     string          `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
+	Adapting  recipe.Adapting `yaml:",inline"`
+	Reference string          `yaml:"reference" words:"a Hugging Face model folder, or nothing"`
+	Backend   string          `yaml:"backend" want:"@backend"`
+	Seed      uint64          `yaml:"seed"`
+	Data      Data            `yaml:"data"`
+	Loss      losses.Options  `yaml:"loss"`
+	Train     train.Options   `yaml:"train"`
+	Place     recipe.Place    `yaml:"-"`
 }
 
 // Data says where the pairs come from. With prior none the options of scores and rewards keep their defaults: rewards
@@ -45,7 +46,7 @@ var Spec = config.Register(&config.Spec[Options]{
 	QuickStart: recipe.QuickStart("mappo.yaml"),
 	Choose:     recipe.ChooseLength,
 	Defaults:   func(g *config.Given) Options { return Defaults(cmp.Or(g.Text("loss.type"), losses.DPO)) },
-	Settle:     func(g *config.Given, o *Options) { recipe.Settle(g, o.Data.Source, &o.Train) },
+	Settle:     func(g *config.Given, o *Options) { o.Adapting.Settle(g); recipe.Settle(g, o.Data.Source, &o.Train) },
 	Check:      check,
 })
 
@@ -98,6 +99,7 @@ func (o *Options) Explain() string {
 	var s strings.Builder
 	s.WriteString(o.Loss.Describe())
 	fmt.Fprintf(&s, "model: %s, backend %s, seed %d\n", o.Model, o.Backend, o.Seed)
+	s.WriteString(o.Adapting.Explain())
 	if !o.Loss.ReferenceFree() {
 		fmt.Fprintf(&s, "reference: %s, its log-probabilities computed once ahead of training\n", o.reference())
 	}

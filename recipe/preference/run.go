@@ -26,8 +26,8 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	}
 	recipe.PinBackend(&o.Backend, o.Model, o.Train, false, r)
 	j, err := recipe.NewJob(recipe.Setup{
-		Command: Command, Title: o.Loss.Name(), Backend: o.Backend, Folder: o.Model, Train: o.Train, Seed: o.Seed,
-		Resolved: o.Resolved(), Place: o.Place,
+		Command: Command, Title: o.Loss.Name(), Backend: o.Backend, Folder: o.Model, Adapting: o.Adapting,
+		Train: o.Train, Seed: o.Seed, Resolved: o.Resolved(), Place: o.Place,
 	}, r)
 	if err != nil {
 		return nil, err

@@ -18,6 +18,7 @@ import (
 // Options say which scenarios, and how. Paths are relative to the working directory.
 type Options struct {
 	Model   string `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
+	Adapter string `yaml:"adapter,omitempty" words:"the folder of an adapter of the model"`
 	Backend string `yaml:"backend" want:"@backend"`
 	Seed    uint64 `yaml:"seed"` // of synthetic scenarios and draws
 

@@ -17,12 +17,13 @@ const Command = "sft"
 
 // Options say what is trained, on what and how.
 type Options struct {
-	Model   string        `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
-	Backend string        `yaml:"backend" want:"@backend"`
-	Seed    uint64        `yaml:"seed"`
-	Data    Data          `yaml:"data"`
-	Train   train.Options `yaml:"train"`
-	Place   recipe.Place  `yaml:"-"`
+	Model    string          `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
+	Adapting recipe.Adapting `yaml:",inline"`
+	Backend  string          `yaml:"backend" want:"@backend"`
+	Seed     uint64          `yaml:"seed"`
+	Data     Data            `yaml:"data"`
+	Train    train.Options   `yaml:"train"`
+	Place    recipe.Place    `yaml:"-"`
 }
 
 // Data says where the demonstrations come from, and which of their tokens the loss is on.
@@ -39,7 +40,7 @@ var Spec = config.Register(&config.Spec[Options]{
 	Without:    []string{"train.share_prefix"},
 	Choose:     recipe.ChooseLength,
 	Defaults:   func(*config.Given) Options { return Defaults() },
-	Settle:     func(g *config.Given, o *Options) { recipe.Settle(g, o.Data.Source, &o.Train) },
+	Settle:     func(g *config.Given, o *Options) { o.Adapting.Settle(g); recipe.Settle(g, o.Data.Source, &o.Train) },
 	Check:      check,
 })
 
@@ -74,7 +75,8 @@ func (d Data) Check() []fault.Fault {
 func (o *Options) Explain() string {
 	tokens := map[string]string{"completion": "the completions'", "all": "all"}[o.Data.LossOn]
 	return fmt.Sprintf("objective: mean negative log-likelihood, -logπ(token), of %s tokens of a batch\n"+
-		"model: %s, backend %s, seed %d\ndata: %s\n", tokens, o.Model, o.Backend, o.Seed, o.Data.Source) +
+		"model: %s, backend %s, seed %d\n%sdata: %s\n", tokens, o.Model, o.Backend, o.Seed, o.Adapting.Explain(),
+		o.Data.Source) +
 		recipe.DescribeTraining(o.Train, recipe.DescribeBatch(o.Train, "demonstrations"))
 }
 

@@ -68,8 +68,14 @@ type Model struct {
 
 // Open loads a model folder onto an engine ("auto", "onnx:LIBRARY" and so on). It computes in bfloat16 where the
 // weights are stored in it and the engine prefers it, in float32 otherwise.
-func Open(engine, folder string) (*Model, error) {
+func Open(engine, folder string) (*Model, error) { return OpenAdapted(engine, folder, "") }
+
+// OpenAdapted is Open with the adapter of another folder, "": none.
+func OpenAdapted(engine, folder, adapter string) (*Model, error) {
 	m, t, err := Load(folder)
+	if err == nil && adapter != "" {
+		m, err = m.LoadAdapter(adapter)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/model"
+)
+
+// writeAdapter writes an adapter of a model folder that changes its outputs.
+func writeAdapter(t *testing.T, folder, out string) {
+	t.Helper()
+	m, err := model.Load(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules, err := m.Config.AdapterModules([]string{"self_attn.*", "down_proj"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m = m.Adapt(model.LoRA{Rank: 2, Alpha: 4, Modules: modules, Base: m.Hash()}, 1)
+	for i, p := range m.Trained() {
+		for k := range p.Data {
+			p.Data[k] += 0.1 * float32((i+7*k)%13-6)
+		}
+	}
+	if err := (model.Writer{}).SaveAdapter(m, out, ""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAdapterCommands trains adapters with mappo and sft, samples with them, and merges them.
+func TestAdapterCommands(t *testing.T) {
+	work(t, "qwen2-newer")
+	o := must(t, tinyMappo(3, "--lora-rank", "2", "--set", "lora.targets=[q_proj, mlp.*]", "--set",
+		"train.learning_rate=0.05")...)
+	for _, part := range []string{"adapter/ is step 3, the last", "\nAdapter: " + filepath.Join("out", "adapter")} {
+		if !strings.Contains(o.out, part) {
+			t.Errorf("lacks %q:\n%s", part, o.out)
+		}
+	}
+	if !strings.Contains(o.err, " frozen parameters and ") {
+		t.Errorf("no line about memory:\n%s", o.err)
+	}
+	for name, there := range map[string]bool{"out/adapter/adapter_config.json": true, "out/model": false,
+		"out/adapter/tokenizer.json": true, "out/checkpoints/step-00000003/adapter/adapter_model.safetensors": true,
+		"out/checkpoints/step-00000003/model": false} {
+		if _, err := os.Stat(name); (err == nil) != there {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	write(t, "demos.jsonl", messageLines(12))
+	o = must(t, tiny("sft", 2, "--data", "demos.jsonl", "--adapter", "out/adapter", "--out", "more")...)
+	if !strings.Contains(o.out, "more/adapter") {
+		t.Error(o.out)
+	}
+	sample := func(args ...string) string {
+		return must(t, append([]string{"generate", "--backend", "go", "--prompt", "The clerk", "--temperature", "0",
+			"--max-new-tokens", "12"}, args...)...).out
+	}
+	plain, adapted := sample("--model", "model"), sample("--model", "model", "--adapter", "out/adapter")
+	said := must(t, "model", "merge", "--model", "model", "--adapter", "out/adapter", "--out", "merged", "--dtype",
+		"float32").out
+	if !strings.Contains(said, "merged into 8 matrices") {
+		t.Error(said)
+	}
+	if merged := sample("--model", "merged"); plain == adapted || adapted != merged {
+		t.Errorf("the model writes %q, with its adapter %q, merged %q", plain, adapted, merged)
+	}
+	said = must(t, "model", "merge", "--model", "model", "--adapter", "out/adapter", "--out", "half", "--dtype",
+		"bfloat16").out
+	if !strings.Contains(said, "stored as bfloat16: rounding moves these weights by at most") {
+		t.Error(said)
+	}
+}
+
+// TestMergeFaults: what cannot be merged is one clear error, and leaves no folder.
+func TestMergeFaults(t *testing.T) {
+	work(t, "qwen2-newer")
+	writeAdapter(t, "model", "adapter")
+	must(t, "model", "merge", "--model", "model", "--adapter", "adapter", "--out", "merged")
+	copyModel(t, fixture("qwen2-older"), "other")
+	for _, k := range []struct {
+		name, model, adapter, want string
+	}{
+		{"twice", "merged", "adapter", "merged has adapter merged into it already"},
+		{"other weights", "embedded", "adapter", "tensor"},
+		{"no adapter", "model", "nowhere", "want an adapter's folder"},
+		{"a model as adapter", "model", "model", "want an adapter's folder"},
+		{"an adapter as model", "adapter", "adapter", "adapter holds an adapter, not a model"},
+	} {
+		t.Run(k.name, func(t *testing.T) {
+			o := cli(t, "model", "merge", "--model", k.model, "--adapter", k.adapter, "--out", "new")
+			if o.code != 1 || !strings.Contains(o.err, k.want) || strings.Count(o.err, "\n") != 1 {
+				t.Errorf("exit code %d: %s, want a line with %q", o.code, o.err, k.want)
+			}
+			if _, err := os.Stat("new"); err == nil {
+				t.Error("there is a folder new")
+			}
+		})
+	}
+}
+
+// TestAdapterCIRL: ci-rl with a KL term and live adapter weights in its sampler; a resumed run wants the same base.
+func TestAdapterCIRL(t *testing.T) {
+	workCI(t)
+	must(t, tinyCIRL(2, "--max-new-tokens", "16", "--group-size", "2", "--lora-rank", "2")...)
+	kl := 0.0
+	for _, r := range metrics(t, "out") {
+		kl = max(kl, r.Values["sampling/sampling_logp_difference/max"])
+	}
+	if kl > 1e-3 {
+		t.Errorf("sampler and trainer differ by %v", kl)
+	}
+	if _, err := os.Stat("out/adapter/adapter_model.safetensors"); err != nil {
+		t.Error(err)
+	}
+}

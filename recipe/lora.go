@@ -1,0 +1,109 @@
+package recipe
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/model"
+)
+
+// Adapting says whether an adapter is trained instead of the model's own weights, and which.
+type Adapting struct {
+	Adapter string `yaml:"adapter,omitempty" words:"the folder of an adapter"` // to continue; its settings hold
+	LoRA    LoRA   `yaml:"lora"`                                               // a new adapter
+}
+
+// LoRA says which adapter training begins with. In brackets are peft's names.
+type LoRA struct {
+	// rows of A and columns of B (r); 0: no adapter, the model's own weights are trained
+	Rank int `yaml:"rank,omitempty" want:">=0 <=65536" zero:"no adapter"`
+	// the adapter's product is scaled by alpha/rank (lora_alpha)
+	Alpha float64 `yaml:"alpha,omitempty" want:">=0" zero:"twice the rank"`
+	// by alpha/√rank instead (use_rslora)
+	RSLoRA bool `yaml:"rslora,omitempty"`
+	// the linear layers that have adapters, by name or pattern (target_modules); none: all
+	Targets []string `yaml:"targets,omitempty" words:"names of modules, such as q_proj, or patterns, such as mlp.*"`
+	// (lora_dropout) is not supported
+	Dropout float64 `yaml:"dropout,omitempty"`
+}
+
+// Check refuses dropout, and options of an adapter where there is none.
+func (l LoRA) Check() []fault.Fault {
+	var faults fault.Faults
+	if l.Dropout != 0 {
+		faults.Add("dropout", l.Dropout, "dropout of an adapter's input is not supported: want 0")
+	}
+	unused := func(given bool, key string, value any) {
+		if given && l.Rank == 0 {
+			faults.Add(key, value, "without lora.rank there is no new adapter; remove it")
+		}
+	}
+	unused(l.Alpha != 0, "alpha", l.Alpha)
+	unused(l.RSLoRA, "rslora", l.RSLoRA)
+	unused(len(l.Targets) > 0, "targets", strings.Join(l.Targets, ","))
+	return faults
+}
+
+// Check refuses a new adapter beside one that is continued.
+func (a Adapting) Check() []fault.Fault {
+	var faults fault.Faults
+	if a.Adapter != "" && a.LoRA.Rank != 0 {
+		faults.Add("adapter", a.Adapter, "lora.rank %d makes a new adapter; remove one of the two", a.LoRA.Rank)
+	}
+	return faults
+}
+
+// Settle gives alpha its default.
+func (a *Adapting) Settle(g *config.Given) {
+	if a.LoRA.Rank > 0 && !g.Has("lora.alpha") {
+		a.LoRA.Alpha = 2 * float64(a.LoRA.Rank)
+	}
+}
+
+// On says that an adapter is trained.
+func (a Adapting) On() bool { return a.Adapter != "" || a.LoRA.Rank > 0 }
+
+// adapt gives the model of a folder its adapter.
+func (a Adapting) adapt(m *model.Model, folder string, seed uint64) (*model.Model, error) {
+	if !a.On() {
+		return m, nil
+	}
+	l := model.LoRA{Rank: a.LoRA.Rank, Alpha: a.LoRA.Alpha, RSLoRA: a.LoRA.RSLoRA}
+	var err error
+	if a.Adapter != "" {
+		m, err = m.LoadAdapter(a.Adapter)
+	} else if l.Modules, err = m.Config.AdapterModules(a.LoRA.Targets); err != nil {
+		err = fmt.Errorf("lora.targets %w", err)
+	} else {
+		m = m.Adapt(l, seed)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if m.Config.LoRA.Base == "" {
+		m.Config.LoRA.Base = m.Hash()
+	}
+	m.Config.LoRA.From = folder
+	return m, nil
+}
+
+// Explain says in a line which adapter is trained; nothing without one.
+func (a Adapting) Explain() string {
+	switch l := a.LoRA; {
+	case a.Adapter != "":
+		return fmt.Sprintf("adapter: that of %s, trained further; the model's own weights are frozen\n", a.Adapter)
+	case l.Rank > 0:
+		scale, targets := "alpha/rank", "all linear layers"
+		if l.RSLoRA {
+			scale = "alpha/√rank"
+		}
+		if len(l.Targets) > 0 {
+			targets = strings.Join(l.Targets, ", ")
+		}
+		return fmt.Sprintf("adapter: LoRA of rank %d on %s, scaled by %s with alpha %v; the model's own weights are "+
+			"frozen\n", l.Rank, targets, scale, l.Alpha)
+	}
+	return ""
+}

@@ -1,0 +1,128 @@
+// Package merge is the recipe of posttrain model merge: it adds an adapter to the weights of its model.
+package merge
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/rollout/local"
+)
+
+// Options say what is merged into which folder.
+type Options struct {
+	Model   string `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
+	Adapter string `yaml:"adapter" want:"given" words:"the folder of an adapter of the model"`
+	Out     string `yaml:"out" want:"given" words:"a folder to make"`
+	DType   string `yaml:"dtype" want:"auto|float32|bfloat16|float16"` // auto: as the model is stored
+}
+
+// recordFile is in a merged model's folder.
+const recordFile = "merged.json"
+
+// record names what a model's weights hold already.
+type record struct {
+	Base     string   `json:"base_sha256"` // of the weights that the last merge began with
+	Adapters []string `json:"adapters"`    // SHA-256 of the tensors' files
+}
+
+// Run writes the merged model, and says in words how far the weights moved and what rounding them costs.
+func Run(o Options) (string, error) {
+	if faults := fault.Check(o); len(faults) > 0 {
+		return "", faults[0]
+	}
+	if entries, err := os.ReadDir(o.Out); err == nil && len(entries) > 0 {
+		return "", fmt.Errorf("%s: the folder is not empty; name another", o.Out)
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	r, err := o.check()
+	if err != nil {
+		return "", err
+	}
+	m, t, err := local.Load(o.Model)
+	if err != nil {
+		return "", err
+	}
+	if m, err = m.LoadAdapter(o.Adapter); err != nil {
+		return "", err
+	}
+	if r.Base = m.Config.LoRA.Base; r.Base == "" {
+		r.Base = m.Hash()
+	}
+	dtype := o.DType
+	if dtype == "auto" {
+		dtype = cmp.Or(m.Config.DType, "float32")
+	}
+	modules := len(m.Trained()) / 2
+	merged, report := m.Merge(dtype)
+	if err := merged.Save(o.Out, dtype); err != nil {
+		return "", err
+	}
+	if err := errors.Join(t.CopyTo(o.Out), r.write(o.Out)); err != nil {
+		return "", err
+	}
+	text := fmt.Sprintf("%s: %s with %s merged into %d matrices, %d weights, which changed by at most %.3g, on "+
+		"average %.3g\n", o.Out, o.Model, o.Adapter, modules, report.Weights, report.LargestChange, report.MeanChange)
+	if dtype != "float32" {
+		text += fmt.Sprintf("stored as %s: rounding moves these weights by at most %.3g, on average %.3g\n", dtype,
+			report.LargestRounding, report.MeanRounding)
+	}
+	return text, nil
+}
+
+// check refuses an adapter that the model has already, and returns the record of the merged model.
+func (o Options) check() (record, error) {
+	var r record
+	fsys, name, err := local.FS(o.Model)
+	if err != nil {
+		return r, err
+	}
+	text, err := fs.ReadFile(fsys, recordFile)
+	if err == nil {
+		err = json.Unmarshal(text, &r)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return r, fmt.Errorf("%s/%s: want the record of a merged model: %w", name, recordFile, err)
+	}
+	sum, err := hash(filepath.Join(o.Adapter, "adapter_model.safetensors"))
+	if err != nil {
+		return r, nil // loading it says what is wrong
+	}
+	if slices.Contains(r.Adapters, sum) {
+		return r, fmt.Errorf("%s has %s merged into it already (%s): want the model that the adapter was trained on",
+			name, o.Adapter, recordFile)
+	}
+	r.Adapters = append(r.Adapters, sum)
+	return r, nil
+}
+
+func hash(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+func (r record) write(dir string) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, recordFile), append(text, '\n'), 0o644)
+}
