@@ -3,6 +3,7 @@ package batch
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 )
 
@@ -41,6 +42,46 @@ func TestRunsNeedFewShapes(t *testing.T) {
 			float64(fed)/float64(once), run)
 		if len(run) > 8 {
 			t.Errorf("prompt %d: %d shapes in 60 steps: want 8 at most", prompt, len(run))
+		}
+	}
+}
+
+// TestFewShapesHoldAllGroups: with a bound, all groups of a run have the shapes that it names at its start, whatever
+// their answers, and little is added to what goes through the model.
+func TestFewShapesHoldAllGroups(t *testing.T) {
+	for _, few := range []int{2, 8} {
+		for _, prompt := range []int{20, 256, 700} {
+			r, run, fed, free := rand.New(rand.NewPCG(1, 2)), map[string]bool{}, 0, 0
+			prompts := []int{prompt * 9 / 10, prompt*9/10 + prompt/5}
+			s := Spreading{Tokens: 1024}.Few(few, prompts, 128, 128, 256)
+			for step := range 10 {
+				groups := driftingRollouts(r, prompt, 1+12*float64(step))
+				if step == 5 {
+					groups[0].Prompt, groups[0].Answers[0] = make([]int32, prompts[1]), make([]int32, 128) // the longest
+				}
+				answers := 0
+				for _, p := range Spread(groups, s.Fit(groups, 256)) {
+					run[fmt.Sprintf("%dx%d/%d/%d", p.Rows, p.Len, p.Slots, p.Answers)] = true
+					fed += p.Rows * p.Len
+					for _, x := range p.Sets {
+						answers += len(x.Answers)
+					}
+					if shape := fmt.Sprintf(" %d×%d,", p.Rows, p.Len); !strings.Contains(s.DescribeShapes()+",", shape) {
+						t.Errorf("%s is not of %s", shape, s.DescribeShapes())
+					}
+				}
+				if answers != 8*16 {
+					t.Errorf("step %d: %d answers are laid out, want 128", step, answers)
+				}
+				for _, p := range Spread(groups, Spreading{Tokens: 1024}.Fit(groups, 256)) {
+					free += p.Rows * p.Len
+				}
+			}
+			share := float64(fed) / float64(free)
+			t.Logf("%d, prompt %d: %d shapes, %.2f times the tokens of any: %v", few, prompt, len(run), share, run)
+			if len(run) > few || few == 8 && share > 1.25 {
+				t.Errorf("%d, prompt %d: %d shapes, %.2f times the tokens", few, prompt, len(run), share)
+			}
 		}
 	}
 }

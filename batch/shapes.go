@@ -89,8 +89,11 @@ func (l Layout) shapesFor(g Group) []Shape {
 	return same
 }
 
-// DescribeShapes lists the shapes to which the layout is limited.
+// DescribeShapes lists the shapes to which the layout is limited, and is "" for any other.
 func (l Layout) DescribeShapes() string {
+	if l.Shapes == nil {
+		return ""
+	}
 	text := make([]string, len(l.Shapes))
 	for i, s := range l.Shapes {
 		text[i] = fmt.Sprintf("%d×%d", s.Rows, s.Len)

@@ -2,9 +2,11 @@ package batch
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"math/bits"
 	"slices"
+	"strings"
 
 	"github.com/posttrain/posttrain/data"
 )
@@ -20,6 +22,57 @@ type Spreading struct {
 	Short  int  // tokens of a row; see Fit
 	Tokens int  // tokens of a part, about: a part is at least one row
 	Apart  bool // every answer brings a prompt of its own
+
+	// A run of few shapes; see Few.
+	lens    []int // row lengths, in order; nil: any
+	prompt  int   // tokens of the shortest prompt
+	answers int   // of every part
+}
+
+// Few limits all groups of a run to at most that many shapes, two for each row length. The lengths are halves of one
+// that holds any prompt with any answer, and is the best for long answers. Prompts are the lengths of all prompts,
+// longest is that of an answer, answers the number of those that are laid out together.
+func (s Spreading) Few(shapes int, prompts []int, longest, answers, hidden int) Spreading {
+	sum := 0
+	for _, n := range prompts {
+		sum += n
+	}
+	s.prompt, s.answers = slices.Min(prompts), powerOfTwo(answers)
+	most := max(slices.Max(prompts)-1+longest, int(bestRow(float64(sum)/float64(len(prompts)), hidden)))
+	for n := most; len(s.lens) < max(1, shapes/2) && (s.lens == nil || n >= tile); n = (n + 1) / 2 {
+		s.lens = append(s.lens, roundUp(n, tile))
+	}
+	slices.Sort(s.lens)
+	s.lens = slices.Compact(s.lens)
+	return s
+}
+
+// DescribeShapes lists the shapes of a run of few, and is "" for any other.
+func (s Spreading) DescribeShapes() string {
+	var text []string
+	for _, n := range s.lens {
+		full := s.rows(n)
+		text = append(text, fmt.Sprintf("%d×%d", full, n))
+		if half := (full + 1) / 2; half < full {
+			text = append(text, fmt.Sprintf("%d×%d", half, n))
+		}
+	}
+	if text == nil {
+		return ""
+	}
+	return fmt.Sprintf("groups go through the model in at most %d shapes (rows × tokens): %s", len(text),
+		strings.Join(text, ", "))
+}
+
+// rows are those of a full part.
+func (s Spreading) rows(length int) int { return max(1, (s.Tokens+length/2)/max(1, length)) }
+
+// table are the row lengths to choose from.
+func (s Spreading) table() []int {
+	if s.lens != nil {
+		return s.lens
+	}
+	return rowLengths
 }
 
 // SpreadPart is a part of what was spread: the answers, in the order of the packed answers, and their rows.
@@ -37,13 +90,18 @@ type SpreadPart struct {
 // counted in eighths of a part's tokens, answers in powers of two. The result depends on the arguments alone.
 func Spread(groups []Group, s Spreading) []SpreadPart {
 	var short, long []AnswerSet
-	longer := powerOfTwo(longestOver(groups, s.Short))
+	longer := longestOver(groups, s.Short)
+	if s.lens != nil {
+		longer = atLeast(s.lens, longer, tile)
+	} else {
+		longer = powerOfTwo(longer)
+	}
 	for i, g := range groups {
 		fits, over := g.divide(s.Short)
 		short = append(short, g.sets(i, fits, s.Short, s.Apart)...)
 		long = append(long, g.sets(i, over, longer, s.Apart)...)
 	}
-	return append(spreadAt(groups, long, longer, s.Tokens), spreadAt(groups, short, s.Short, s.Tokens)...)
+	return append(s.spreadAt(groups, long, longer), s.spreadAt(groups, short, s.Short)...)
 }
 
 // rowLengths are those that Fit chooses from: few, since each is compiled for, and two more than elsewhere, since the
@@ -57,11 +115,11 @@ func (s Spreading) Fit(groups []Group, hidden int) Spreading {
 	units := answerLengths(groups)
 	switch {
 	case len(units) == 0:
-		s.Short = rowLengths[0]
+		s.Short = s.table()[0]
 	case s.Apart:
 		s.Short = roundUp(units[len(units)-1], tile)
 	case s.Short == 0:
-		s.Short = s.cheapest(groups, hidden, atLeast(rowLengths, units[9*(len(units)-1)/10], 1))
+		s.Short = s.cheapest(groups, hidden, atLeast(s.table(), units[9*(len(units)-1)/10], 1))
 	}
 	return s
 }
@@ -82,9 +140,9 @@ func answerLengths(groups []Group) (units []int) {
 // cheapest is the row length of at least least tokens that is nearest to the best, or another not far from it that
 // saves an eighth of the time: groups that just fit into their rows waste nothing.
 func (s Spreading) cheapest(groups []Group, hidden, least int) int {
-	start := max(nearest(best(groups, hidden)), least)
+	start := max(s.nearest(best(groups, hidden)), least)
 	chosen, time := start, s.cost(groups, hidden, start)
-	for _, l := range rowLengths {
+	for _, l := range s.table() {
 		if near := l >= least && 2*l > start && l < 2*start; !near {
 			continue
 		}
@@ -106,21 +164,26 @@ func best(groups []Group, hidden int) float64 {
 			prompts, longest, n = prompts+prompt, max(longest, prompt+answers), n+1
 		}
 	}
-	p := prompts / n
-	return min(longest, p+math.Sqrt(p*p+attentionShare*float64(hidden)*p))
+	return min(longest, bestRow(prompts/n, hidden))
+}
+
+// bestRow is best for prompts of p tokens and any number of answers.
+func bestRow(p float64, hidden int) float64 {
+	return p + math.Sqrt(p*p+attentionShare*float64(hidden)*p)
 }
 
 // cost estimates the time of a pass over the groups in rows of this length.
 func (s Spreading) cost(groups []Group, hidden, row int) (sum float64) {
-	for _, p := range Spread(groups, Spreading{Short: row, Tokens: s.Tokens}) {
+	s.Short = row
+	for _, p := range Spread(groups, s) {
 		sum += p.Cost(hidden)
 	}
 	return sum
 }
 
 // nearest is the row length of the smallest ratio to n.
-func nearest(n float64) int {
-	return slices.MinFunc(rowLengths, func(a, b int) int {
+func (s Spreading) nearest(n float64) int {
+	return slices.MinFunc(s.table(), func(a, b int) int {
 		return cmp.Compare(math.Abs(math.Log(float64(a)/n)), math.Abs(math.Log(float64(b)/n)))
 	})
 }
@@ -177,7 +240,7 @@ func (s AnswerSet) group(groups []Group) Group {
 }
 
 // spreadAt fills rows of one length with sets of answers, the longest first, and cuts them into parts.
-func spreadAt(groups []Group, sets []AnswerSet, length, tokens int) []SpreadPart {
+func (s Spreading) spreadAt(groups []Group, sets []AnswerSet, length int) []SpreadPart {
 	lengthOf := func(k int) int { return sets[k].group(groups).sharedLen() }
 	fill, rows := plan{len: length}, [][]AnswerSet{}
 	for _, k := range byLength(len(sets), lengthOf) {
@@ -187,12 +250,13 @@ func spreadAt(groups []Group, sets []AnswerSet, length, tokens int) []SpreadPart
 		}
 		rows[r] = append(rows[r], sets[k])
 	}
-	return cutRows(groups, rows, length, max(1, (tokens+length/2)/max(1, length)))
+	return s.cutRows(groups, rows, length)
 }
 
 // cutRows makes parts of most rows each, and one of half as many where the rest needs no more.
-func cutRows(groups []Group, rows [][]AnswerSet, length, most int) (parts []SpreadPart) {
+func (s Spreading) cutRows(groups []Group, rows [][]AnswerSet, length int) (parts []SpreadPart) {
 	var plans []*plan
+	most := s.rows(length)
 	for part := range slices.Chunk(rows, most) {
 		n := most
 		if len(part) <= (most+1)/2 {
@@ -201,7 +265,7 @@ func cutRows(groups []Group, rows [][]AnswerSet, length, most int) (parts []Spre
 		plans = append(plans, planOf(groups, part, length, n))
 		parts = append(parts, SpreadPart{Sets: slices.Concat(part...)})
 	}
-	equalize(plans)
+	s.equalize(plans)
 	for i, p := range plans {
 		parts[i].Packed = write(p, parts[i].groups(groups), Layout{Share: true})
 	}
@@ -220,12 +284,16 @@ func planOf(groups []Group, sets [][]AnswerSet, length, rows int) *plan {
 	return p
 }
 
-// equalize gives all plans the answers and the share of slots of the fullest.
-func equalize(plans []*plan) {
-	answers, eighths := 0, 0
+// equalize gives all plans the answers and the share of slots of the fullest; in a run of few shapes, the answers of
+// all groups, and the slots beside the shortest prompt.
+func (s Spreading) equalize(plans []*plan) {
+	answers, eighths := s.answers, 0
 	for _, p := range plans {
 		all := p.rows * p.len
 		answers, eighths = max(answers, powerOfTwo(p.answers)), max(eighths, (8*p.slots+all-1)/all)
+		if s.lens != nil {
+			eighths = (8*(p.len-s.prompt+1) + p.len - 1) / p.len
+		}
 	}
 	for _, p := range plans {
 		p.answers, p.slots = answers, p.rows*p.len*eighths/8

@@ -14,6 +14,9 @@ func TestSpreadHoldsEveryAnswerOnce(t *testing.T) {
 		groups := randomGroups(r, 1+r.IntN(9), 1+r.IntN(12))
 		groups[0].Answers[0] = nil // an empty answer has no place
 		s := Spreading{Short: 32 + 16*(trial%5), Tokens: 64 + 64*(trial%4), Apart: trial%3 == 0}
+		if trial%5 == 0 {
+			s = fewSpreading(groups).Fit(groups, 16)
+		}
 		seen := map[string]bool{}
 		for _, p := range Spread(groups, s) {
 			checkSlots(t, p.Packed, p.groups(groups))
@@ -38,6 +41,19 @@ func TestSpreadHoldsEveryAnswerOnce(t *testing.T) {
 	}
 }
 
+// fewSpreading has few shapes, for groups like these.
+func fewSpreading(groups []Group) Spreading {
+	var prompts []int
+	longest, answers := 0, 0
+	for _, g := range groups {
+		prompts, answers = append(prompts, len(g.Prompt)), answers+len(g.Answers)
+		for _, a := range g.Answers {
+			longest = max(longest, len(a))
+		}
+	}
+	return Spreading{Tokens: 128}.Few(4, prompts, longest, answers, 16)
+}
+
 func checkSpread(t *testing.T, p SpreadPart, s Spreading) {
 	t.Helper()
 	used := map[int32]bool{}
@@ -50,7 +66,7 @@ func checkSpread(t *testing.T, p SpreadPart, s Spreading) {
 			t.Fatalf("slot %d, real %v: inverse of its source is %d", slot, real, p.Inverse[at])
 		}
 	}
-	if p.Len != s.Short && p.Len != powerOfTwo(p.Len) || p.Len < s.Short {
+	if p.Len != s.Short && p.Len != powerOfTwo(p.Len) && !slices.Contains(s.lens, p.Len) || p.Len < s.Short {
 		t.Fatalf("a row of %d tokens, where short ones have %d", p.Len, s.Short)
 	}
 	if p.Rows > 1 && p.Rows*p.Len > s.Tokens+p.Len/2 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gomlx/compute"
 
+	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
@@ -144,9 +145,25 @@ func (l *Loop) step(ctx context.Context) error {
 	return nil
 }
 
+// Rows is how groups are laid out. It depends on the tasks and options alone, so that a resumed run has the same shapes.
+// On an engine that wants few shapes it has these; else each batch chooses its own.
+func (l *Loop) Rows() batch.Spreading {
+	s := batch.Spreading{Tokens: tokensFor(l.Learner)}
+	few := l.Learner.Wants().Shapes
+	if few == 0 || len(l.Tasks) == 0 {
+		return s
+	}
+	prompts := make([]int, len(l.Tasks))
+	for i, t := range l.Tasks {
+		prompts[i] = len(t.Tokens)
+	}
+	answers := l.Options.Prompts * l.Options.GroupSize
+	return s.Few(few, prompts, l.Sampling.MaxNew, answers, l.Learner.Config().HiddenSize)
+}
+
 // learn makes the updates of a rollout batch.
 func (l *Loop) learn(groups []Group, m *train.Metrics) error {
-	t := &Trainer{Learner: l.Learner, Options: l.Options}
+	t := &Trainer{Learner: l.Learner, Options: l.Options, Rows: l.Rows()}
 	if err := l.measure(t, groups); err != nil {
 		return err
 	}

@@ -27,8 +27,9 @@ type Group struct {
 type Trainer struct {
 	Learner *train.Learner
 	Options Options
-	Tokens  int  // tokens that go through the model at once, about; 0: as the engine wants
-	Apart   bool // every answer repeats its prompt: slower, for tests and benchmarks
+	Tokens  int             // tokens that go through the model at once, about; 0: as the engine wants
+	Apart   bool            // every answer repeats its prompt: slower, for tests and benchmarks
+	Rows    batch.Spreading // of a whole run, see Loop.Rows; the zero value: groups choose
 
 	row int // tokens of a row; 0: chosen
 }
@@ -36,9 +37,12 @@ type Trainer struct {
 // deviceTokens is what goes through the model at once where the engine asks for no bound.
 const deviceTokens = 8192
 
+func tokensFor(l *train.Learner) int { return cmp.Or(l.Wants().Tokens, deviceTokens) }
+
 // spread lays groups out in parts.
 func (t *Trainer) spread(groups []batch.Group) []batch.SpreadPart {
-	s := batch.Spreading{Short: t.row, Tokens: cmp.Or(t.Tokens, t.Learner.Wants().Tokens, deviceTokens), Apart: t.Apart}
+	s := t.Rows
+	s.Short, s.Apart, s.Tokens = t.row, t.Apart, cmp.Or(t.Tokens, tokensFor(t.Learner))
 	return batch.Spread(groups, s.Fit(groups, t.Learner.Config().HiddenSize))
 }
 

@@ -10,7 +10,6 @@ import (
 	"runtime/debug"
 	"strings"
 
-	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/train"
@@ -127,9 +126,9 @@ func (j *Job) Ready(reference int) {
 }
 
 // SayShapes says in which shapes batches are laid out, where the engine compiles a program for each.
-func (j *Job) SayShapes(l batch.Layout) {
-	if l.Shapes != nil {
-		j.Say("%s", l.DescribeShapes())
+func (j *Job) SayShapes(l interface{ DescribeShapes() string }) {
+	if text := l.DescribeShapes(); text != "" {
+		j.Say("%s", text)
 	}
 }
 

@@ -192,6 +192,7 @@ func (t *training) learn(ctx context.Context) (*Result, error) {
 		Validation: t.o.Validation, Sampler: t.chat.Sampler, Reference: t.reference, Tasks: t.train,
 		Held: tasks(t.held), Answer: t.validate,
 	}
+	t.SayShapes(l.Rows())
 	if err := t.Follow(ctx, l); err != nil {
 		return nil, err
 	}
