@@ -57,7 +57,8 @@ func TestFewShapesHoldAllGroups(t *testing.T) {
 			for step := range 10 {
 				groups := driftingRollouts(r, prompt, 1+12*float64(step))
 				if step == 5 {
-					groups[0].Prompt, groups[0].Answers[0] = make([]int32, prompts[1]), make([]int32, 128) // the longest
+					groups[0].Prompt = make([]int32, prompts[1]) // the longest
+					groups[0].Answers[0] = make([]int32, 128)
 				}
 				answers := 0
 				for _, p := range Spread(groups, s.Fit(groups, 256)) {
@@ -66,7 +67,8 @@ func TestFewShapesHoldAllGroups(t *testing.T) {
 					for _, x := range p.Sets {
 						answers += len(x.Answers)
 					}
-					if shape := fmt.Sprintf(" %d×%d,", p.Rows, p.Len); !strings.Contains(s.DescribeShapes()+",", shape) {
+					shape := fmt.Sprintf(" %d×%d,", p.Rows, p.Len)
+					if !strings.Contains(s.DescribeShapes()+",", shape) {
 						t.Errorf("%s is not of %s", shape, s.DescribeShapes())
 					}
 				}

@@ -145,8 +145,8 @@ func (l *Loop) step(ctx context.Context) error {
 	return nil
 }
 
-// Rows is how groups are laid out. It depends on the tasks and options alone, so that a resumed run has the same shapes.
-// On an engine that wants few shapes it has these; else each batch chooses its own.
+// Rows is how groups are laid out: in few shapes on an engine that wants this; else each batch chooses its own. It
+// depends on the tasks and options alone, so that a resumed run has the same shapes.
 func (l *Loop) Rows() batch.Spreading {
 	s := batch.Spreading{Tokens: tokensFor(l.Learner)}
 	few := l.Learner.Wants().Shapes
