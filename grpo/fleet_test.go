@@ -20,32 +20,28 @@ import (
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/backend/backendtest"
 	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/fleet"
 	"github.com/posttrain/posttrain/serve"
 )
 
-// serveTiny serves the model of a tiny loop until the test ends. change sees weights before they are taken; it may be
-// nil.
+// tinyServer serves the model of a tiny loop.
+type tinyServer struct {
+	engine  *backend.Engine
+	model   *model.Model
+	weights []compute.Buffer
+	change  func(next *model.Model) // sees weights before they are taken; may be nil
+}
+
+// serveTiny serves a model until the test ends.
 func serveTiny(t *testing.T, m *model.Model, change func(next *model.Model)) (address string) {
 	t.Helper()
-	e := backendtest.Go(t)
-	weights, err := rollout.Upload(e, m)
+	s := &tinyServer{engine: backendtest.Go(t), model: m.Base(), change: change}
+	sampler, err := s.sampler(s.model)
 	if err != nil {
 		t.Fatal(err)
-	}
-	s := rollout.NewCached(e, m.Config, func() []compute.Buffer { return weights }, rollout.Options{Decoder: framed{}})
-	reload := func(folder string) error {
-		next, err := model.Load(folder)
-		if err != nil {
-			return err
-		}
-		if change != nil {
-			change(next)
-		}
-		weights, err = rollout.Upload(e, next)
-		return err
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -54,17 +50,52 @@ func serveTiny(t *testing.T, m *model.Model, change func(next *model.Model)) (ad
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- serve.New(serve.Options{Name: "tiny", Sampler: s, Config: m.Config, Decoder: framed{}, Reload: reload,
-			Grace: time.Millisecond}).Run(ctx, l)
+		done <- serve.New(serve.Options{Name: "tiny", Sampler: sampler, Config: m.Config, Decoder: framed{},
+			Reload: s.reload, LoadAdapter: s.adapter, Grace: time.Millisecond}).Run(ctx, l)
 	}()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		s.Close()
+		sampler.Close()
 	})
 	return "http://" + l.Addr().String()
+}
+
+// sampler samples from the model; reload changes the weights of the first one.
+func (s *tinyServer) sampler(m *model.Model) (*rollout.Cached, error) {
+	weights, err := rollout.Upload(s.engine, m)
+	live := func() []compute.Buffer { return weights }
+	if s.weights == nil {
+		s.weights = weights
+		live = func() []compute.Buffer { return s.weights }
+	}
+	return rollout.NewCached(s.engine, m.Config, live, rollout.Options{Decoder: framed{}}), err
+}
+
+func (s *tinyServer) reload(folder string) error {
+	next, err := model.Load(folder)
+	if err != nil {
+		return err
+	}
+	if s.change != nil {
+		s.change(next)
+	}
+	s.weights, err = rollout.Upload(s.engine, next)
+	return err
+}
+
+func (s *tinyServer) adapter(folder string) (*serve.Adapter, error) {
+	next, err := s.model.LoadAdapter(folder)
+	if err != nil {
+		return nil, err
+	}
+	if s.change != nil {
+		s.change(next)
+	}
+	sampler, err := s.sampler(next)
+	return &serve.Adapter{Sampler: sampler, Close: sampler.Close}, err
 }
 
 // learning is the policy of a loop.
@@ -80,13 +111,18 @@ func (p learning) Write(folder string) error {
 	return p.Export.Write(folder, weights, "float32")
 }
 
-func (p learning) Logps(prompts, answers [][]int32, folder string) (logps [][]float32, err error) {
+func (p learning) Logps(prompts, answers [][]int32, folder string, scale float64) (logps [][]float32, err error) {
 	var weights []compute.Buffer
 	if folder != "" {
-		m, err := model.Load(folder)
+		read := model.Load
+		if p.Export.Model.Config.LoRA != nil {
+			read = p.Export.Model.LoadAdapter
+		}
+		m, err := read(folder)
 		if err != nil {
 			return nil, err
 		}
+		m.ScaleAdapter(scale)
 		if weights, err = p.Learner.Upload(m); err != nil {
 			return nil, err
 		}
@@ -188,14 +224,7 @@ func TestWrongSwapsAreNamed(t *testing.T) {
 			l := tiny(t, backendtest.Go(t), newFolder(t))
 			l.Train.LearningRate, l.Train.WarmupSteps, l.Validation.Every = 3e-2, 0, 0
 			m := model.Init(l.Learner.Config(), 7)
-			f, err := fleet.New(fleet.Options{Engine: fleet.SGLang, Folder: t.TempDir(), URLs: []string{c.server(t, m)},
-				Probes: [][]int32{{2, 32, 4}, {2, 35, 36, 4}, {33, 34}, {2, 40, 41, 42}}}, learning{l}, m.Config,
-				framed{}, t.Logf)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer f.Close()
-			l.Sampler = f
+			tinyFleet(t, l, fleet.SGLang, c.server(t, m))
 			wantError(t, l.Run(t.Context()), c.want)
 			if l.Step() != 1 {
 				t.Errorf("step %d: want the run to end after the first update", l.Step())
@@ -204,32 +233,83 @@ func TestWrongSwapsAreNamed(t *testing.T) {
 	}
 }
 
-// TestServersEqualTheSampler: a whole run whose completions two servers draw ends with the bits of a run that samples
-// by itself.
-func TestServersEqualTheSampler(t *testing.T) {
-	e := backendtest.Go(t)
-	var ends [2][][]float32
-	for i := range ends {
-		l := tiny(t, e, newFolder(t))
-		if i == 1 {
-			m := l.Export.Model
-			f, err := fleet.New(fleet.Options{Engine: fleet.SGLang, Folder: t.TempDir(), Probes: [][]int32{{2, 32, 4}},
-				URLs: []string{serveTiny(t, m, nil), serveTiny(t, m, nil)}},
-				learning{l}, m.Config, framed{}, t.Logf)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer f.Close()
-			l.Sampler = f
-		}
-		mustRun(t, l)
-		weights, err := l.Learner.ReadWeights()
-		if err != nil {
-			t.Fatal(err)
-		}
-		ends[i] = weights
+// adapted is the model of the tiny loop with an adapter.
+func adapted(t *testing.T) *model.Model {
+	t.Helper()
+	m := model.Init(testkit.Config(t, "llama"), 7)
+	modules, err := m.Config.AdapterModules(nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if !reflect.DeepEqual(ends[0], ends[1]) {
-		t.Error("the weights differ")
+	return m.Adapt(model.LoRA{Rank: 4, Alpha: 8, Modules: modules, Base: m.Hash()}, 3)
+}
+
+// tinyFleet lets servers sample for a loop.
+func tinyFleet(t *testing.T, l *Loop, engine string, urls ...string) {
+	t.Helper()
+	f, err := fleet.New(fleet.Options{Engine: engine, Folder: t.TempDir(), URLs: urls,
+		Probes: [][]int32{{2, 32, 4}, {2, 35, 36, 4}, {33, 34}, {2, 40, 41, 42}}}, learning{l}, l.Export.Model.Config,
+		framed{}, t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	l.Sampler = f
+}
+
+// TestServersEqualTheSampler: a whole run whose completions two servers draw ends with the bits of a run that samples
+// by itself. Servers are given whole weights, or adapters.
+func TestServersEqualTheSampler(t *testing.T) {
+	for engine, m := range map[string]*model.Model{
+		fleet.SGLang: model.Init(testkit.Config(t, "llama"), 7), fleet.VLLM: adapted(t)} {
+		t.Run(engine, func(t *testing.T) {
+			var ends [2][][]float32
+			for i := range ends {
+				l := tinyOf(t, backendtest.Go(t), m, newFolder(t))
+				if i == 1 {
+					tinyFleet(t, l, engine, serveTiny(t, m, nil), serveTiny(t, m, nil))
+				}
+				mustRun(t, l)
+				weights, err := l.Learner.ReadWeights()
+				if err != nil {
+					t.Fatal(err)
+				}
+				ends[i] = weights
+			}
+			if !reflect.DeepEqual(ends[0], ends[1]) {
+				t.Error("the weights differ")
+			}
+		})
+	}
+}
+
+// TestWrongAdaptersAreNamed: as TestWrongSwapsAreNamed, of servers that take adapters.
+func TestWrongAdaptersAreNamed(t *testing.T) {
+	first := func(next *model.Model, m *model.Model) {
+		for i, p := range next.Trained() {
+			copy(p.Data, m.Trained()[i].Data)
+		}
+	}
+	m := adapted(t)
+	for name, c := range map[string]struct {
+		change func(next *model.Model)
+		want   string
+	}{
+		"ignored":     {func(next *model.Model) { first(next, m) }, "still has the weights before the swap"},
+		"twice alpha": {func(next *model.Model) { next.ScaleAdapter(2) }, "product is 2 times what it should be"},
+		"gate for up": {func(next *model.Model) {
+			swap(next, "gate_proj.lora_A", "up_proj.lora_A")
+			swap(next, "gate_proj.lora_B", "up_proj.lora_B")
+		}, "neither the new weights nor those before"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := tinyOf(t, backendtest.Go(t), m, newFolder(t))
+			l.Train.LearningRate, l.Train.WarmupSteps, l.Validation.Every = 1e-1, 0, 0
+			tinyFleet(t, l, fleet.VLLM, serveTiny(t, m, c.change))
+			wantError(t, l.Run(t.Context()), c.want)
+			if l.Step() > 2 {
+				t.Errorf("step %d: want the run to end at its first wrong swap", l.Step())
+			}
+		})
 	}
 }

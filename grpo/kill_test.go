@@ -13,6 +13,7 @@ import (
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/train"
 )
@@ -40,7 +41,7 @@ func runTiny(engine, dir string) error {
 		return err
 	}
 	defer f.Close()
-	l, closer, err := newTiny(e, config, f)
+	l, closer, err := newTiny(e, model.Init(config, 7), f)
 	if err != nil {
 		return err
 	}

@@ -56,7 +56,12 @@ func tinyTasks(n int) []Task {
 // tiny is a loop over tinyTasks with everything that a resumed run must remember.
 func tiny(t testing.TB, e *backend.Engine, folder *run.Folder) *Loop {
 	t.Helper()
-	l, closer, err := newTiny(e, testkit.Config(t, "llama"), folder)
+	return tinyOf(t, e, model.Init(testkit.Config(t, "llama"), 7), folder)
+}
+
+func tinyOf(t testing.TB, e *backend.Engine, m *model.Model, folder *run.Folder) *Loop {
+	t.Helper()
+	l, closer, err := newTiny(e, m, folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,13 +69,12 @@ func tiny(t testing.TB, e *backend.Engine, folder *run.Folder) *Loop {
 	return l
 }
 
-func newTiny(e *backend.Engine, config *model.Config, folder *run.Folder) (*Loop, func(), error) {
-	m := model.Init(config, 7)
+func newTiny(e *backend.Engine, m *model.Model, folder *run.Folder) (*Loop, func(), error) {
 	learner, err := train.NewLearner(e, m, model.GraphOptions{})
 	if err != nil {
 		return nil, nil, err
 	}
-	reference, err := rollout.Upload(e, m)
+	reference, err := learner.Upload(m)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -61,6 +61,9 @@ func (m *Model) baseHash() string {
 	if l := m.Config.LoRA; l != nil && l.Base != "" {
 		return l.Base
 	}
+	if m.Known != "" {
+		return m.Known
+	}
 	return m.Hash()
 }
 

@@ -34,6 +34,7 @@ func (p *Param) Size() int { return shapes.Shape{Dimensions: p.Shape}.Size() }
 type Model struct {
 	Config *Config
 	Params []*Param // in the order of Config.ParamSpecs
+	Known  string   // the weights' Hash, for checks of adapters after Release; "": unknown
 }
 
 // Release drops the weights, once an engine has its own copy. Names and shapes stay.

@@ -38,7 +38,9 @@ const (
 type RemoteError struct {
 	Kind Failure
 	Wait time.Duration // requested by the server before the next try; 0: not requested
-	text string
+
+	Status int // of HTTP; 0: there was no reply, or it is of no use
+	text   string
 }
 
 func (e *RemoteError) Error() string { return e.text }
@@ -151,7 +153,11 @@ func (t try) exchange(ctx context.Context, method, path string, body []byte, mos
 	case err != nil:
 		return nil, t.transportError(err)
 	case response.StatusCode/100 != 2:
-		return nil, t.statusError(response, text)
+		err := t.statusError(response, text)
+		if failed, ok := errors.AsType[*RemoteError](err); ok {
+			failed.Status = response.StatusCode
+		}
+		return nil, err
 	case tooLong:
 		return nil, t.fail(Foreign, 0, "the reply is longer than %d MiB: want a chat completion", most>>20)
 	}
@@ -292,7 +298,7 @@ func (r *Remote) Fail(format string, args ...any) error { return r.fail(Foreign,
 
 // fail makes an error of one line without the key.
 func (r *Remote) fail(kind Failure, wait time.Duration, format string, args ...any) error {
-	return &RemoteError{kind, wait, r.key.hide(r.options.BaseURL + ": " + fmt.Sprintf(format, args...))}
+	return &RemoteError{Kind: kind, Wait: wait, text: r.key.hide(r.options.BaseURL + ": " + fmt.Sprintf(format, args...))}
 }
 
 // transportError describes the error of a request without a whole reply. Of some errors, such as an untrusted

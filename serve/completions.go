@@ -147,7 +147,7 @@ type (
 
 func (s *Server) plainReply(j *job) plainReply {
 	r := plainReply{ID: "cmpl-" + rand.Text(), Object: "text_completion", Created: time.Now().Unix(),
-		Model: s.options.Name, Usage: j.usage()}
+		Model: j.ask.model, Usage: j.usage()}
 	for i, c := range j.choices {
 		choice := plainChoice{Index: i, Text: c.Text, Finish: finish(c.Reason)}
 		if j.ask.logprobs {

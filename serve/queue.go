@@ -63,12 +63,14 @@ func (q *queue) leave(j *job) {
 	q.waiting, q.running = slices.DeleteFunc(q.waiting, same), slices.DeleteFunc(q.running, same)
 }
 
-// next hands out at most n requests.
-func (q *queue) next(n int) (out []rollout.Arrival) {
+// next hands out at most n requests to a model, of jobs before the first one to another.
+func (q *queue) next(n int, model string) (out []rollout.Arrival) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	other := false
 	q.waiting = slices.DeleteFunc(q.waiting, func(j *job) bool {
-		if q.holds > 0 && j.handed == 0 {
+		other = other || j.ask.model != model && !j.isOver()
+		if other || q.holds > 0 && j.handed == 0 {
 			return j.isOver()
 		}
 		more := j.next(n-len(out), q.share)
@@ -79,6 +81,18 @@ func (q *queue) next(n int) (out []rollout.Arrival) {
 		return len(j.requests) == j.handed || j.isOver()
 	})
 	return out
+}
+
+// first is the model of the job that has waited longest.
+func (q *queue) first() (model string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, j := range q.waiting {
+		if !j.isOver() {
+			return j.ask.model
+		}
+	}
+	return ""
 }
 
 // hold keeps jobs back that have not begun, until release: the sampler ends when it has answered the others.
@@ -115,6 +129,17 @@ func (q *queue) endRunning(err error) {
 	defer q.mu.Unlock()
 	for _, j := range q.running {
 		j.end(err)
+	}
+}
+
+// endModel ends the jobs that wait for a model.
+func (q *queue) endModel(model string, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, j := range q.waiting {
+		if j.ask.model == model {
+			j.end(err)
+		}
 	}
 }
 
@@ -174,5 +199,11 @@ func (s *Server) sample(ctx context.Context) (err error) {
 			err = fmt.Errorf("internal error, please report it: %v", r)
 		}
 	}()
-	return s.options.Sampler.Feed(ctx, s.options.Rows, s.queue.next)
+	model := s.queue.first()
+	sampler := s.samplerOf(model)
+	if sampler == nil {
+		s.queue.endModel(model, errUnloaded)
+		return nil
+	}
+	return sampler.Feed(ctx, s.options.Rows, func(n int) []rollout.Arrival { return s.queue.next(n, model) })
 }

@@ -64,8 +64,8 @@ func finish(reason string) *string {
 }
 
 // newReply begins a reply, or every chunk of a stream.
-func (s *Server) newReply(object string) reply {
-	return reply{ID: "chatcmpl-" + rand.Text(), Object: object, Created: time.Now().Unix(), Model: s.options.Name}
+func (j *job) newReply(object string) reply {
+	return reply{ID: "chatcmpl-" + rand.Text(), Object: object, Created: time.Now().Unix(), Model: j.ask.model}
 }
 
 // answer waits for a job and writes its reply.
@@ -96,7 +96,7 @@ func (s *Server) whole(j *job) any {
 }
 
 func (s *Server) chatReply(j *job) reply {
-	c := s.newReply("chat.completion")
+	c := j.newReply("chat.completion")
 	c.Usage = j.usage()
 	for i, a := range j.choices {
 		part := replyChoice{Index: i, Message: &message{Role: "assistant", Content: a.Text}, Finish: finish(a.Reason)}

@@ -9,6 +9,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -42,6 +43,8 @@ type Options struct {
 
 	// Reload replaces the sampler's weights by those of a folder; nil: clients cannot change the weights.
 	Reload func(folder string) error
+	// LoadAdapter opens a sampler of the model with the adapter of a folder; nil: clients cannot add adapters.
+	LoadAdapter func(folder string) (*Adapter, error)
 
 	// Hosts are names of this server, "*.example.org" all below example.org, "*" any. Without a token, clients must use
 	// one of them, an address, localhost or this machine's name.
@@ -95,6 +98,7 @@ type Server struct {
 	queue    *queue
 	changes  chan func() // run while the sampler is idle
 	pausing  pausing
+	adapters adapters
 	began    time.Time
 	stopping atomic.Bool
 	origins  *http.CrossOriginProtection
@@ -125,6 +129,8 @@ func (s *Server) Handler() http.Handler {
 		{"POST", "/pause_generation", s.guard(s.pause)},
 		{"POST", "/continue_generation", s.guard(s.unpause)},
 		{"POST", "/update_weights_from_disk", s.guard(s.update)},
+		{"POST", "/v1/load_lora_adapter", s.guard(s.loadAdapter)},
+		{"POST", "/v1/unload_lora_adapter", s.guard(s.unloadAdapter)},
 		{"GET", "/v1/models", s.guard(s.models)},
 		{"GET", "/v1/models/{name...}", s.guard(s.model)},
 	} {
@@ -170,32 +176,37 @@ type modelEntry struct {
 	Owner   string `json:"owned_by"`
 }
 
-func (s *Server) entry() modelEntry {
-	return modelEntry{s.options.Name, "model", s.began.Unix(), "posttrain"}
+func (s *Server) entry(name string) modelEntry {
+	return modelEntry{name, "model", s.began.Unix(), "posttrain"}
 }
 
 func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
+	all := []modelEntry{s.entry(s.options.Name)}
+	for _, name := range s.adapters.names() {
+		all = append(all, s.entry(name))
+	}
 	writeJSON(w, http.StatusOK, struct {
 		Object string       `json:"object"`
 		Data   []modelEntry `json:"data"`
-	}{"list", []modelEntry{s.entry()}})
+	}{"list", all})
 }
 
 func (s *Server) model(w http.ResponseWriter, r *http.Request) {
-	if p := s.checkName(r.PathValue("name")); p != nil {
+	name := r.PathValue("name")
+	if p := s.checkName(name); p != nil {
 		p.write(w)
 		return
 	}
-	writeJSON(w, http.StatusOK, s.entry())
+	writeJSON(w, http.StatusOK, s.entry(name))
 }
 
-// checkName refuses other models' names.
+// checkName refuses names of models that are not here.
 func (s *Server) checkName(name string) *problem {
-	if name == "" || name == s.options.Name {
+	if name == "" || name == s.options.Name || s.adapters.get(name) != nil {
 		return nil
 	}
 	p := refuse("model", "there is no %s here: want %s", short([]byte(name)),
-		s.options.Name).withCode("model_not_found")
+		strings.Join(append([]string{s.options.Name}, s.adapters.names()...), " or ")).withCode("model_not_found")
 	p.status = http.StatusNotFound
 	return p
 }
@@ -251,6 +262,7 @@ func (s *Server) accept(w http.ResponseWriter, r *http.Request,
 	if p := s.checkName(a.model); p != nil {
 		return nil, p
 	}
+	a.model = cmp.Or(a.model, s.options.Name)
 	prompt, p := s.prompt(a)
 	if p != nil {
 		return nil, p
@@ -319,6 +331,8 @@ func (s *Server) problem(j *job, err error) *problem {
 		return newProblem(statusGone, "gone", "the client has gone")
 	case errors.Is(err, errStopped):
 		return stopProblem()
+	case errors.Is(err, errUnloaded):
+		return s.checkName(j.ask.model)
 	}
 	return newProblem(http.StatusInternalServerError, "sampling_failed", "%v", err)
 }
@@ -334,6 +348,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	go func() {
 		defer close(worked)
 		s.work(inner)
+		s.adapters.closeAll()
 	}()
 	limit := s.options.Timeouts
 	server := &http.Server{

@@ -20,7 +20,7 @@ type events struct {
 // stream sends a job's reply while it is sampled.
 func (s *Server) stream(w http.ResponseWriter, j *job) (status int) {
 	e := &events{w: w, control: http.NewResponseController(w), server: s, job: j,
-		chunk: s.newReply("chat.completion.chunk"), last: make([][]int32, j.ask.n)}
+		chunk: j.newReply("chat.completion.chunk"), last: make([][]int32, j.ask.n)}
 	if j.ask.usage { // all chunks have the field, null except in the last
 		e.chunk.Usage = (*usage)(nil)
 	}

@@ -131,9 +131,13 @@ func check(g *config.Given, o *Options) {
 	if o.Sampling.Temperature == 0 {
 		g.Fault("sampling.temperature", "sampling.temperature 0: %sa number above 0", why)
 	}
-	if o.Rollout.Engine != "" && o.Adapting.On() {
-		g.Fault("rollout.engine", "rollout.engine %s: servers are given whole weights, and an adapter is trained: want "+
-			"nothing, to sample in this process, or no adapter", o.Rollout.Engine)
+	switch e := o.Rollout.Engine; {
+	case e == fleet.SGLang && o.Adapting.On():
+		g.Fault("rollout.engine", "rollout.engine sglang: these servers are given whole weights, and an adapter is "+
+			"trained: want vllm")
+	case e == fleet.VLLM && !o.Adapting.On():
+		g.Fault("rollout.engine", "rollout.engine vllm: these servers are given an adapter: want sglang, or an adapter "+
+			"(lora.rank)")
 	}
 	if o.Rollout.Engine != "" && o.Sampling.CacheGB > 0 {
 		g.Fault("sampling.cache_gb", "sampling.cache_gb %v: the servers of rollout.urls have caches of their own; "+

@@ -127,14 +127,23 @@ func (p policy) Write(folder string) error {
 	return p.Exporter().Write(folder, weights, dtype)
 }
 
+// read reads weights that Write wrote.
+func (p policy) read(folder string) (*model.Model, error) {
+	if p.Adapting.On() {
+		return p.Model.LoadAdapter(folder)
+	}
+	return model.Load(folder)
+}
+
 // Logps measures with the trainer's own graph.
-func (p policy) Logps(prompts, answers [][]int32, folder string) ([][]float32, error) {
+func (p policy) Logps(prompts, answers [][]int32, folder string, scale float64) ([][]float32, error) {
 	t, weights := &grpo.Trainer{Learner: p.Learner}, []compute.Buffer(nil)
 	if folder != "" {
-		m, err := model.Load(folder)
+		m, err := p.read(folder)
 		if err != nil {
 			return nil, err
 		}
+		m.ScaleAdapter(scale)
 		if weights, err = p.Learner.Upload(m); err != nil {
 			return nil, err
 		}

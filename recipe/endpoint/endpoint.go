@@ -157,6 +157,13 @@ func (o Options) server(m *local.Model) serve.Options {
 	}
 	if o.WeightUpdates {
 		so.Reload = m.Reload
+		so.LoadAdapter = func(folder string) (*serve.Adapter, error) {
+			a, err := m.Adapted(folder)
+			if err != nil {
+				return nil, err
+			}
+			return &serve.Adapter{Sampler: a.Sampler, Close: a.Close}, nil
+		}
 	}
 	return so
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -20,11 +21,11 @@ import (
 // Policy is the model that learns.
 type Policy interface {
 	Version() int              // updates so far
-	Write(folder string) error // the present weights as a model folder
+	Write(folder string) error // the present weights: a model folder, for vllm an adapter's
 
 	// Logps are the log-probs of the answers' tokens under the present weights, or under those that Write wrote to a
-	// folder. Only a fleet with probes calls it, once at a time.
-	Logps(prompts, answers [][]int32, folder string) ([][]float32, error)
+	// folder, an adapter's product times scale. Only a fleet with probes calls it, once at a time.
+	Logps(prompts, answers [][]int32, folder string, scale float64) ([][]float32, error)
 }
 
 // Fleet is a [rollout.Sampler] on servers. It answers one call at a time.
@@ -50,9 +51,10 @@ type Fleet struct {
 type server struct {
 	*rollout.Remote
 	address string
-	busy    int    // requests under way
-	weights string // name of the weights that it has; "": unknown
-	lost    error  // why it failed: it is not asked before it has been given weights again; nil: it answers
+	busy    int      // requests under way
+	weights string   // name of the weights that it has; "": unknown
+	held    []string // names of weights that it keeps, oldest first
+	lost    error    // why it failed: it is not asked before it has been given weights again; nil: it answers
 }
 
 // New makes a fleet. It sends nothing. warn hears of servers that fail; it may be nil.
@@ -177,7 +179,11 @@ func (f *Fleet) ask(ctx context.Context, s *server, r rollout.Request) (rollout.
 	}
 	path, body := f.protocol.ask(r, f.written.name)
 	var text json.RawMessage
-	if err := s.Exchange(ctx, path, body, &text); err != nil {
+	err := s.Exchange(ctx, path, body, &text)
+	if failed, ok := errors.AsType[*rollout.RemoteError](err); ok && failed.Status == http.StatusNotFound {
+		err = s.Fail("it has no weights %s any more", f.written.name) // as one that was started anew
+	}
+	if err != nil {
 		return rollout.Completion{}, err
 	}
 	tokens, logps, weights, err := f.protocol.read(text)
@@ -222,7 +228,7 @@ func (f *Fleet) giveBack(s *server, failed error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if s.busy--; failed != nil && s.lost == nil {
-		s.lost, s.weights = failed, ""
+		s.lost, s.weights, s.held = failed, "", nil
 		f.warn("%v; its requests go to the other servers", failed)
 	}
 	f.free.Broadcast()

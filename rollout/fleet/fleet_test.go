@@ -38,7 +38,7 @@ func (p *policy) Version() int              { return p.version }
 func (p *policy) Write(folder string) error { return p.model.Save(folder, "float32") }
 
 // Logps is not called without probes.
-func (p *policy) Logps(_, answers [][]int32, _ string) ([][]float32, error) {
+func (p *policy) Logps(_, answers [][]int32, _ string, _ float64) ([][]float32, error) {
 	return nil, fmt.Errorf("%d answers", len(answers))
 }
 
@@ -383,7 +383,7 @@ type noisy struct{ version int }
 func (p *noisy) Version() int              { return p.version }
 func (p *noisy) Write(folder string) error { return os.MkdirAll(folder, 0o755) }
 
-func (p *noisy) Logps(_, answers [][]int32, _ string) (logps [][]float32, err error) {
+func (p *noisy) Logps(_, answers [][]int32, _ string, _ float64) (logps [][]float32, err error) {
 	for _, a := range answers {
 		logps = append(logps, slices.Repeat([]float32{-2}, len(a)))
 	}

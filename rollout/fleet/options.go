@@ -7,15 +7,18 @@ import (
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
-// SGLang is the engine of servers that speak SGLang's protocol; posttrain serve is one of them.
-const SGLang = "sglang"
+// Engines of servers, by their protocols. posttrain serve speaks both.
+const (
+	SGLang = "sglang" // takes whole weights
+	VLLM   = "vllm"   // takes adapters
+)
 
 // KeyVariable is the environment variable with the key that servers ask for, if they do.
 const KeyVariable = "POSTTRAIN_ROLLOUT_KEY"
 
 // Options name the servers. The zero value is no fleet.
 type Options struct {
-	Engine string   `yaml:"engine,omitempty" want:"|sglang" words:"sglang, or nothing to sample in this process"`
+	Engine string   `yaml:"engine,omitempty" want:"|sglang|vllm" words:"sglang, vllm, or nothing to sample in this process"`
 	URLs   []string `yaml:"urls,omitempty" words:"addresses of servers, such as http://localhost:30000"`
 	Key    string   `yaml:"-"` // secret; may be empty
 
@@ -39,7 +42,7 @@ func (o Options) Check() []fault.Fault {
 	if o.Engine == "" {
 		idle := func(key string, used bool, value any) {
 			if used {
-				faults.Add(key, value, "no engine samples elsewhere: remove it, or set engine sglang")
+				faults.Add(key, value, "no engine samples elsewhere: remove it, or set engine sglang or vllm")
 			}
 		}
 		idle("urls", len(o.URLs) > 0, o.URLs)

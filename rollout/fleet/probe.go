@@ -22,7 +22,7 @@ func (f *Fleet) probe(ctx context.Context, s *server) error {
 	if len(f.options.Probes) == 0 {
 		return nil
 	}
-	off, err := f.distance(ctx, s, f.options.Probes, "")
+	off, err := f.distance(ctx, s, f.options.Probes, "", 1)
 	if err != nil {
 		return err
 	}
@@ -50,23 +50,43 @@ func (f *Fleet) probe(ctx context.Context, s *server) error {
 // mismatch is a server that has other weights than it says. It ends a run: its samples would teach something else.
 type mismatch struct{ error }
 
-// diagnose says which weights a server seems to have.
-func (f *Fleet) diagnose(ctx context.Context, s *server, off float64) (cause string, err error) {
-	fresh, err := f.distance(ctx, s, f.freshProbes(), "")
-	if err != nil {
-		return "", err
-	}
-	if 2*fresh < off {
-		return "prompts that it has not seen agree, so it kept keys and values of the weights before (a stale prefix " +
-			"cache): let it flush its cache at a swap", nil
-	}
+// suspect is what may be wrong with a server that draws unlike the trainer.
+type suspect struct {
+	fresh  bool    // asked with prompts that it has not seen
+	folder string  // of the weights that it may have
+	scale  float64 // of an adapter's product
+	words  string
+}
+
+// suspects are tried in this order.
+func (f *Fleet) suspects() []suspect {
+	all := []suspect{{true, "", 1, "prompts that it has not seen agree, so it kept keys and values of the weights before " +
+		"(a stale prefix cache): let it flush its cache at a swap"}}
 	if f.written.before != "" {
-		before, err := f.distance(ctx, s, f.options.Probes, f.written.before)
+		all = append(all, suspect{false, f.written.before, 1, "it still has the weights before the swap"})
+	}
+	if f.options.Engine == VLLM {
+		for _, scale := range []float64{2, 0.5, 0} {
+			all = append(all, suspect{false, f.written.folder, scale, fmt.Sprintf("its adapter's product is %v times what "+
+				"it should be (lora_alpha, or an adapter that is loaded twice or not at all)", scale)})
+		}
+	}
+	return all
+}
+
+// diagnose says which weights a server seems to have: those that are less than half as far away as the right ones.
+func (f *Fleet) diagnose(ctx context.Context, s *server, off float64) (cause string, err error) {
+	for _, x := range f.suspects() {
+		prompts := f.options.Probes
+		if x.fresh {
+			prompts = f.freshProbes()
+		}
+		d, err := f.distance(ctx, s, prompts, x.folder, x.scale)
 		if err != nil {
 			return "", err
 		}
-		if 2*before < off {
-			return "it still has the weights before the swap", nil
+		if 2*d < off {
+			return x.words, nil
 		}
 	}
 	return "it has neither the new weights nor those before: they were loaded in part, in other places, or scaled", nil
@@ -83,7 +103,8 @@ func (f *Fleet) freshProbes() (fresh [][]int32) {
 
 // distance is the mean absolute difference of a server's log-probs from the trainer's under the present weights, or
 // those of a folder.
-func (f *Fleet) distance(ctx context.Context, s *server, prompts [][]int32, folder string) (float64, error) {
+func (f *Fleet) distance(ctx context.Context, s *server, prompts [][]int32, folder string,
+	scale float64) (float64, error) {
 	var answers [][]int32
 	var theirs [][]float32
 	for i, p := range prompts {
@@ -96,7 +117,7 @@ func (f *Fleet) distance(ctx context.Context, s *server, prompts [][]int32, fold
 	}
 	f.probing.Lock()
 	defer f.probing.Unlock()
-	ours, err := f.policy.Logps(prompts, answers, folder)
+	ours, err := f.policy.Logps(prompts, answers, folder, scale)
 	if err != nil {
 		return 0, err
 	}

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -9,15 +10,18 @@ import (
 	"github.com/posttrain/posttrain/rollout"
 )
 
-// protocol is how an engine is asked for a completion.
+// protocol is how an engine is given weights and asked for a completion.
 type protocol interface {
+	// give gives a server the weights that were written, and drop frees those of another name.
+	give(ctx context.Context, s *server, w written) error
+	drop(ctx context.Context, s *server, name string) error
 	// ask returns the path and the body of a request to the weights of that name.
 	ask(r rollout.Request, weights string) (path string, body any)
 	// read returns the tokens of a reply with their log-probs, and the name of the weights that drew them; "": unknown.
 	read(text json.RawMessage) (tokens []int32, logps []float32, weights string, err error)
 }
 
-var protocols = map[string]protocol{SGLang: sglang{}}
+var protocols = map[string]protocol{SGLang: sglang{}, VLLM: vllm{}}
 
 // root is an address without the path of OpenAI's protocol.
 func root(address string) string { return strings.TrimSuffix(strings.TrimRight(address, "/"), "/v1") }
@@ -31,6 +35,73 @@ func topP(r rollout.Request) float64 {
 		return 1
 	}
 	return r.TopP
+}
+
+// vllm is the protocol of OpenAI's completions with vLLM's fields for token ids, and its endpoints for adapters.
+type vllm struct{}
+
+func (vllm) ask(r rollout.Request, weights string) (string, any) {
+	return "/v1/completions", struct {
+		Model       string   `json:"model"`
+		Prompt      []int32  `json:"prompt"`
+		MaxNew      int      `json:"max_tokens"`
+		Temperature float64  `json:"temperature"`
+		TopP        float64  `json:"top_p"`
+		TopK        int      `json:"top_k,omitempty"`
+		MinP        float64  `json:"min_p,omitempty"`
+		Stop        []string `json:"stop,omitempty"`
+		StopTokens  []int32  `json:"stop_token_ids,omitempty"`
+		Seed        int64    `json:"seed"`
+		N           int      `json:"n"`
+		Logprobs    int      `json:"logprobs"` // 0: of the drawn tokens alone
+		IDs         bool     `json:"return_token_ids"`
+		SkipSpecial bool     `json:"skip_special_tokens"`
+	}{weights, r.Prompt, r.MaxNew, r.Temperature, topP(r), r.TopK, r.MinP, r.Stop, r.StopTokens, seedOf(r), 1, 0, true,
+		false}
+}
+
+func (vllm) read(text json.RawMessage) ([]int32, []float32, string, error) {
+	var reply struct {
+		Model   string
+		Choices []struct {
+			Tokens   []int32 `json:"token_ids"`
+			Logprobs struct {
+				Logps []float32 `json:"token_logprobs"`
+			}
+		}
+	}
+	if err := json.Unmarshal(text, &reply); err != nil {
+		return nil, nil, "", err
+	}
+	if len(reply.Choices) != 1 || len(reply.Choices[0].Tokens) == 0 {
+		return nil, nil, "", fmt.Errorf("%d choices, or no token_ids: want one choice with the ids of its tokens",
+			len(reply.Choices))
+	}
+	c := reply.Choices[0]
+	return c.Tokens, c.Logprobs.Logps, reply.Model, nil
+}
+
+// give loads an adapter under a name of its own, and looks whether it is there: servers have said so of missing
+// folders.
+func (vllm) give(ctx context.Context, s *server, w written) error {
+	adapter := map[string]any{"lora_name": w.name, "lora_path": w.folder}
+	if err := s.Exchange(ctx, "/v1/load_lora_adapter", adapter, nil); err != nil {
+		return err
+	}
+	var models struct{ Data []struct{ ID string } }
+	if err := s.Exchange(ctx, "/v1/models", nil, &models); err != nil {
+		return err
+	}
+	for _, m := range models.Data {
+		if m.ID == w.name {
+			return nil
+		}
+	}
+	return s.Fail("/v1/load_lora_adapter accepts %s, but /v1/models does not list it", w.name)
+}
+
+func (vllm) drop(ctx context.Context, s *server, name string) error {
+	return s.Exchange(ctx, "/v1/unload_lora_adapter", map[string]any{"lora_name": name}, nil)
 }
 
 // sglang is the protocol of SGLang's own servers.
@@ -78,6 +149,29 @@ func (sglang) read(text json.RawMessage) (tokens []int32, logps []float32, weigh
 	}
 	return tokens, logps, reply.Meta.Version, nil
 }
+
+// give replaces the weights. The server waits with new requests meanwhile.
+func (sglang) give(ctx context.Context, s *server, w written) error {
+	if err := s.Exchange(ctx, "/pause_generation", map[string]any{"mode": "retract"}, nil); err != nil {
+		return err
+	}
+	var outcome struct {
+		Success bool
+		Message string
+	}
+	err := s.Exchange(ctx, "/update_weights_from_disk", map[string]any{"model_path": w.folder, "weight_version": w.name,
+		"abort_all_requests": false, "flush_cache": true}, &outcome)
+	if err == nil && !outcome.Success {
+		err = s.Fail("the server keeps its weights: %s", outcome.Message)
+	}
+	if goOn := s.Exchange(context.WithoutCancel(ctx), "/continue_generation", map[string]any{}, nil); err == nil {
+		err = goOn
+	}
+	return err
+}
+
+// drop has nothing to do: the weights were replaced.
+func (sglang) drop(context.Context, *server, string) error { return nil }
 
 // complete makes a completion of a server's tokens by the rules of the local samplers.
 func (f *Fleet) complete(r rollout.Request, tokens []int32, logps []float32) (rollout.Completion, error) {

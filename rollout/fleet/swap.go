@@ -17,6 +17,9 @@ type written struct {
 	before  string // the folder of the weights before these, which a server may still read
 }
 
+// heldWeights are the names of weights that a server keeps.
+const heldWeights = 2
+
 // swap gives the present weights to all servers that do not have them. It fails if no server takes them.
 func (f *Fleet) swap(ctx context.Context) error {
 	if v := f.policy.Version(); f.written.name == "" || v != f.written.version {
@@ -79,9 +82,16 @@ func (f *Fleet) write(version int) error {
 	return nil
 }
 
-// Close removes the weights that were written.
+// Close frees the weights on the servers and removes those that were written.
 func (f *Fleet) Close() error {
 	var errs []error
+	for _, s := range f.servers {
+		for _, name := range s.held {
+			if s.lost == nil {
+				errs = append(errs, f.protocol.drop(context.Background(), s, name))
+			}
+		}
+	}
 	for _, folder := range []string{f.written.before, f.written.folder} {
 		if folder != "" {
 			errs = append(errs, os.RemoveAll(folder))
@@ -91,33 +101,20 @@ func (f *Fleet) Close() error {
 	return errors.Join(errs...)
 }
 
-// give gives a server the weights that were written. The server waits with new requests meanwhile.
+// give gives a server the weights that were written, and frees those before the last: answers may still be drawn from
+// the last.
 func (f *Fleet) give(ctx context.Context, s *server) error {
-	if err := s.Exchange(ctx, "/pause_generation", map[string]any{"mode": "retract"}, nil); err != nil {
-		return err
-	}
-	err := f.update(ctx, s)
-	if goOn := s.Exchange(context.WithoutCancel(ctx), "/continue_generation", map[string]any{}, nil); err == nil {
-		err = goOn
-	}
+	err := f.protocol.give(ctx, s, f.written)
 	if err == nil {
 		err = f.probe(ctx, s)
 	}
-	if err == nil {
-		s.weights = f.written.name
+	if err != nil {
+		return err
 	}
-	return err
-}
-
-func (f *Fleet) update(ctx context.Context, s *server) error {
-	var outcome struct {
-		Success bool
-		Message string
-	}
-	err := s.Exchange(ctx, "/update_weights_from_disk", map[string]any{"model_path": f.written.folder,
-		"weight_version": f.written.name, "abort_all_requests": false, "flush_cache": true}, &outcome)
-	if err == nil && !outcome.Success {
-		err = fmt.Errorf("%s: the server keeps its weights: %s", s.address, outcome.Message)
+	s.weights = f.written.name
+	if s.held = append(s.held, f.written.name); len(s.held) > heldWeights {
+		err = f.protocol.drop(ctx, s, s.held[0])
+		s.held = s.held[1:]
 	}
 	return err
 }

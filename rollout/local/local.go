@@ -63,7 +63,10 @@ type Model struct {
 	Tokenizer *tokenizer.Tokenizer
 	Sampler   *rollout.Cached
 	weights   []compute.Buffer
+	own       int // of the weights at the end: those that Close frees
 	graph     model.GraphOptions
+	folder    string
+	adapted   bool // the engine is another Model's
 }
 
 // Open loads a model folder onto an engine ("auto", "onnx:LIBRARY" and so on). It computes in bfloat16 where the
@@ -93,7 +96,8 @@ func OpenAdapted(engine, folder, adapter string) (*Model, error) {
 		return nil, err
 	}
 	forget(m)
-	opened := &Model{Engine: e, Model: m, Tokenizer: t, weights: weights, graph: graph}
+	opened := &Model{Engine: e, Model: m, Tokenizer: t, weights: weights, own: len(weights),
+		graph: graph, folder: folder}
 	live := func() []compute.Buffer { return opened.weights }
 	opened.Sampler = rollout.NewCached(e, m.Config, live, rollout.Options{Graph: graph, Decoder: t})
 	return opened, nil
@@ -119,6 +123,31 @@ func (m *Model) Reload(folder string) error {
 	backend.FinalizeAll(old...)
 	forget(next)
 	return nil
+}
+
+// Adapted is the model with the adapter of a folder. It shares engine and weights, and is closed before the model.
+func (m *Model) Adapted(adapter string) (*Model, error) {
+	if m.Model.Known == "" { // its weights were released: they are read once more
+		base, _, err := Load(m.folder)
+		if err != nil {
+			return nil, err
+		}
+		m.Model.Known = base.Hash()
+	}
+	next, err := m.Model.LoadAdapter(adapter)
+	if err != nil {
+		return nil, err
+	}
+	trained := next.Trained()
+	own, err := rollout.UploadIn(m.Engine, &model.Model{Config: next.Config, Params: trained}, m.graph)
+	if err != nil {
+		return nil, err
+	}
+	a := &Model{Engine: m.Engine, Model: next, Tokenizer: m.Tokenizer, weights: slices.Concat(m.weights[:next.Config.Frozen()], own),
+		own: len(own), graph: m.graph, adapted: true}
+	live := func() []compute.Buffer { return a.weights }
+	a.Sampler = rollout.NewCached(m.Engine, next.Config, live, rollout.Options{Graph: m.graph, Decoder: m.Tokenizer})
+	return a, nil
 }
 
 // open opens an engine to sample with.
@@ -160,9 +189,11 @@ func (m *Model) Chat(tick func(done int)) *rollout.Local {
 	return &rollout.Local{Sampler: m.Sampler, Encoder: &batch.Encoder{Tokenizer: m.Tokenizer}, Tick: tick}
 }
 
-// Close frees the weights and the engine.
+// Close frees the weights and the engine, or what an adapter added to them.
 func (m *Model) Close() {
 	m.Sampler.Close()
-	backend.FinalizeAll(m.weights...)
-	m.Engine.Close()
+	backend.FinalizeAll(m.weights[len(m.weights)-m.own:]...)
+	if !m.adapted {
+		m.Engine.Close()
+	}
 }
