@@ -43,6 +43,7 @@ func scenarioFlags(part string) []config.Flag {
 	return []config.Flag{
 		{Name: "model", Key: "model", Help: modelHelp + " (default embedded)"},
 		{Name: "adapter", Key: "adapter", Help: adapterHelp},
+		{Name: "cache-gb", Key: "cache_gb", Help: cacheHelp},
 		{Name: "backend", Key: "backend", Help: backendHelp + " (default auto)"},
 		{Name: "max-new-tokens", Key: "max_new_tokens", Help: "most tokens of an answer (default 128)"},
 		{Name: "data", Key: "data",

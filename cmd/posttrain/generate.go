@@ -40,6 +40,7 @@ func newGenerate(s streams) *cobra.Command {
 var generateFlags = append([]config.Flag{
 	{Name: "model", Key: "model", Help: modelHelp + " (default embedded)"},
 	{Name: "adapter", Key: "adapter", Help: adapterHelp},
+	{Name: "cache-gb", Key: "cache_gb", Help: cacheHelp},
 	{Name: "backend", Key: "backend", Help: backendHelp + " (default auto)"},
 	{Name: "seed", Key: "seed", Help: "seed of the draws (default 0)"},
 	{Name: "prompt", Key: "prompt", Help: "text to continue", Exact: true},

@@ -90,6 +90,7 @@ var privacyLensFlags = []config.Flag{
 		Help: "folder of templates that replace the embedded ones (see the command prompts)"},
 	{Name: "model", Key: "agent.model", Help: "model under test: a folder in Hugging Face layout, or embedded"},
 	{Name: "adapter", Key: "agent.adapter", Help: adapterHelp},
+	{Name: "cache-gb", Key: "agent.cache_gb", Help: cacheHelp},
 	{Name: "base-url", Key: "agent.base_url",
 		Help: "OpenAI-compatible server of the model under test, such as http://localhost:8000/v1"},
 	{Name: "api-model", Key: "agent.api_model", Help: "the model's name on the server"},

@@ -37,6 +37,7 @@ func newServe(s streams) *cobra.Command {
 var serveFlags = []config.Flag{
 	{Name: "model", Key: "model", Help: modelHelp + " (default embedded)"},
 	{Name: "adapter", Key: "adapter", Help: adapterHelp},
+	{Name: "cache-gb", Key: "cache_gb", Help: cacheHelp},
 	{Name: "backend", Key: "backend", Help: backendHelp + " (default auto)"},
 	{Name: "addr", Key: "addr", Help: "address and port to serve on; port 0 takes a free one (default 127.0.0.1:8080)"},
 	{Name: "name", Key: "name", Help: "the model's name to clients (default: the folder's)"},

@@ -34,6 +34,7 @@ type DataConfig struct {
 type AgentConfig struct {
 	Model    string        `yaml:"model" words:"embedded, or a Hugging Face model folder"`
 	Adapter  string        `yaml:"adapter,omitempty" words:"the folder of an adapter of the model"`
+	CacheGB  float64       `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"` // of the keys and values
 	Backend  string        `yaml:"backend" want:"@backend"`
 	BaseURL  string        `yaml:"base_url" want:"@url"`
 	APIModel string        `yaml:"api_model" words:"a model's name on the server"`
@@ -126,7 +127,7 @@ func Defaults() Options {
 // applies lists by section which of its keys each agent or judge uses. All use the keys that are in no list.
 var applies = map[string]map[string]string{
 	"agent": {
-		AgentLocal: "model adapter backend batch prompt prompts prefill temperature top_k top_p min_p stop " +
+		AgentLocal: "model adapter cache_gb backend batch prompt prompts prefill temperature top_k top_p min_p stop " +
 			"max_new_tokens",
 		AgentServer: "base_url api_model api_key_env parallel timeout prompt prompts temperature top_p stop " +
 			"max_new_tokens",

@@ -31,7 +31,8 @@ func (e *evaluation) openSubject() (err error) {
 	c, s := e.Agent, &subject{}
 	e.subject = s
 	s.load = sync.OnceValues(func() (m *local.Model, err error) {
-		s.loaded, err = local.OpenAdapted(c.Backend, c.Model, c.Adapter)
+		s.loaded, err = local.OpenWith(local.Options{Backend: c.Backend, Model: c.Model, Adapter: c.Adapter,
+			CacheGB: c.CacheGB})
 		return s.loaded, err
 	})
 	if c.Way() == AgentServer {

@@ -99,7 +99,7 @@ func ask(
 	if o.Data != "" { // whatever the part, the prompts are in the order of training
 		set.Order = func(i int) uint64 { return ci.Order(o.SplitSeed, ci.Train, i) }
 	}
-	m, err := local.OpenAdapted(o.Backend, o.Model, o.Adapter)
+	m, err := local.OpenWith(local.Options{Backend: o.Backend, Model: o.Model, Adapter: o.Adapter, CacheGB: o.CacheGB})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -30,11 +30,12 @@ const DefaultTokenEnv = "POSTTRAIN_SERVE_TOKEN"
 
 // Options say which model is served, where, and within which limits.
 type Options struct {
-	Model   string `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
-	Adapter string `yaml:"adapter,omitempty" words:"the folder of an adapter of the model"`
-	Backend string `yaml:"backend" want:"@backend"`
-	Addr    string `yaml:"addr"`           // HOST:PORT; port 0: a free one
-	Name    string `yaml:"name,omitempty"` // of the model to clients; empty: the folder's name
+	Model   string  `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
+	Adapter string  `yaml:"adapter,omitempty" words:"the folder of an adapter of the model"`
+	CacheGB float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"` // of the keys and values
+	Backend string  `yaml:"backend" want:"@backend"`
+	Addr    string  `yaml:"addr"`           // HOST:PORT; port 0: a free one
+	Name    string  `yaml:"name,omitempty"` // of the model to clients; empty: the folder's name
 
 	// the environment variable with the token that clients must send; where it is not set they need none
 	TokenEnv string `yaml:"token_env" want:"@variable"`
@@ -129,7 +130,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) error {
 
 // open opens a model that can make prompts of messages.
 func open(o Options) (*local.Model, error) {
-	m, err := local.OpenAdapted(o.Backend, o.Model, o.Adapter)
+	m, err := local.OpenWith(local.Options{Backend: o.Backend, Model: o.Model, Adapter: o.Adapter, CacheGB: o.CacheGB})
 	if err != nil {
 		return nil, err
 	}

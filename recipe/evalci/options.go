@@ -75,7 +75,7 @@ func settle(g *config.Given, o *Options) {
 // unusedKeys lists the keys of the other kind of model.
 func (o *Options) unusedKeys() []string {
 	if o.Server.BaseURL != "" {
-		return []string{"model", "adapter", "backend", "prefill"}
+		return []string{"model", "adapter", "cache_gb", "backend", "prefill"}
 	}
 	return []string{"server.base_url", "server.api_model", "server.api_key_env", "server.parallel", "server.timeout",
 		"server.think_opened"}

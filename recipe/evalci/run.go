@@ -68,7 +68,8 @@ type evaluation struct {
 
 // askModel lets a model of this process answer.
 func (e *evaluation) askModel(ctx context.Context) error {
-	m, err := local.OpenAdapted(e.o.Backend, e.o.Model, e.o.Adapter)
+	m, err := local.OpenWith(local.Options{Backend: e.o.Backend, Model: e.o.Model, Adapter: e.o.Adapter,
+		CacheGB: e.o.CacheGB})
 	if err != nil {
 		return err
 	}

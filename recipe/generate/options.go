@@ -18,10 +18,11 @@ const Command = "generate"
 
 // Options say what is continued and how.
 type Options struct {
-	Model   string `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
-	Adapter string `yaml:"adapter,omitempty" words:"the folder of an adapter of the model"`
-	Backend string `yaml:"backend" want:"@backend"`
-	Seed    uint64 `yaml:"seed"` // of the draws
+	Model   string  `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
+	Adapter string  `yaml:"adapter,omitempty" words:"the folder of an adapter of the model"`
+	CacheGB float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"` // of the keys and values
+	Backend string  `yaml:"backend" want:"@backend"`
+	Seed    uint64  `yaml:"seed"` // of the draws
 
 	// What is continued: one of Prompt and Input; with Chat and neither of them, a conversation.
 	Prompt *string `yaml:"prompt,omitempty" want:"@text"`

@@ -72,7 +72,9 @@ func open(o Options, r run.Reporter) (*generator, error) {
 	if g.prompts, err = g.read(); err != nil {
 		return nil, err
 	}
-	if g.model, err = local.OpenAdapted(o.Backend, o.Model, o.Adapter); err != nil {
+	g.model, err = local.OpenWith(local.Options{Backend: o.Backend, Model: o.Model, Adapter: o.Adapter,
+		CacheGB: o.CacheGB})
+	if err != nil {
 		return nil, err
 	}
 	recipe.ReportEngine(g.model.Engine, g)

@@ -17,10 +17,11 @@ import (
 
 // Options say which scenarios, and how. Paths are relative to the working directory.
 type Options struct {
-	Model   string `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
-	Adapter string `yaml:"adapter,omitempty" words:"the folder of an adapter of the model"`
-	Backend string `yaml:"backend" want:"@backend"`
-	Seed    uint64 `yaml:"seed"` // of synthetic scenarios and draws
+	Model   string  `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
+	Adapter string  `yaml:"adapter,omitempty" words:"the folder of an adapter of the model"`
+	CacheGB float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"` // of the keys and values
+	Backend string  `yaml:"backend" want:"@backend"`
+	Seed    uint64  `yaml:"seed"` // of synthetic scenarios and draws
 
 	// The scenarios: those of a ci-rl run, the items of a file, or synthetic ones.
 	Run     string `yaml:"run,omitempty" words:"the config of a ci-rl run"`

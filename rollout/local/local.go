@@ -64,25 +64,35 @@ type Model struct {
 	Sampler   *rollout.Cached
 	weights   []compute.Buffer
 	own       int // of the weights at the end: those that Close frees
-	graph     model.GraphOptions
+	sampling  rollout.Options
 	folder    string
 	adapted   bool // the engine is another Model's
 }
 
-// Open loads a model folder onto an engine ("auto", "onnx:LIBRARY" and so on). It computes in bfloat16 where the
-// weights are stored in it and the engine prefers it, in float32 otherwise.
-func Open(engine, folder string) (*Model, error) { return OpenAdapted(engine, folder, "") }
+// Options say which model is opened, and where.
+type Options struct {
+	Backend string  // "auto", "onnx:LIBRARY" and so on
+	Model   string  // its folder, or embedded
+	Adapter string  // the folder of an adapter; "": none
+	CacheGB float64 // see [rollout.Options]
+}
 
-// OpenAdapted is Open with the adapter of another folder, "": none.
-func OpenAdapted(engine, folder, adapter string) (*Model, error) {
-	m, t, err := Load(folder)
-	if err == nil && adapter != "" {
-		m, err = m.LoadAdapter(adapter)
+// Open loads a model folder onto an engine.
+func Open(engine, folder string) (*Model, error) {
+	return OpenWith(Options{Backend: engine, Model: folder})
+}
+
+// OpenWith loads a model onto an engine. It computes in bfloat16 where the weights are stored in it and the engine
+// prefers it, in float32 otherwise.
+func OpenWith(o Options) (*Model, error) {
+	m, t, err := Load(o.Model)
+	if err == nil && o.Adapter != "" {
+		m, err = m.LoadAdapter(o.Adapter)
 	}
 	if err != nil {
 		return nil, err
 	}
-	e, err := open(engine, jobOf(m.Config))
+	e, err := open(o.Backend, jobOf(m.Config))
 	if err != nil {
 		return nil, err
 	}
@@ -97,9 +107,9 @@ func OpenAdapted(engine, folder, adapter string) (*Model, error) {
 	}
 	forget(m)
 	opened := &Model{Engine: e, Model: m, Tokenizer: t, weights: weights, own: len(weights),
-		graph: graph, folder: folder}
+		sampling: rollout.Options{Graph: graph, Decoder: t, CacheGB: o.CacheGB}, folder: o.Model}
 	live := func() []compute.Buffer { return opened.weights }
-	opened.Sampler = rollout.NewCached(e, m.Config, live, rollout.Options{Graph: graph, Decoder: t})
+	opened.Sampler = rollout.NewCached(e, m.Config, live, opened.sampling)
 	return opened, nil
 }
 
@@ -114,7 +124,7 @@ func (m *Model) Reload(folder string) error {
 	if !slices.EqualFunc(next.Config.ParamSpecs(), m.Model.Config.ParamSpecs(), same) {
 		return fmt.Errorf("%s: its weights have other shapes than those of the model that is served", folder)
 	}
-	weights, err := rollout.UploadIn(m.Engine, next, m.graph)
+	weights, err := rollout.UploadIn(m.Engine, next, m.sampling.Graph)
 	if err != nil {
 		return err
 	}
@@ -139,14 +149,15 @@ func (m *Model) Adapted(adapter string) (*Model, error) {
 		return nil, err
 	}
 	trained := next.Trained()
-	own, err := rollout.UploadIn(m.Engine, &model.Model{Config: next.Config, Params: trained}, m.graph)
+	own, err := rollout.UploadIn(m.Engine, &model.Model{Config: next.Config, Params: trained},
+		m.sampling.Graph)
 	if err != nil {
 		return nil, err
 	}
 	a := &Model{Engine: m.Engine, Model: next, Tokenizer: m.Tokenizer, weights: slices.Concat(m.weights[:next.Config.Frozen()], own),
-		own: len(own), graph: m.graph, adapted: true}
+		own: len(own), sampling: m.sampling, adapted: true}
 	live := func() []compute.Buffer { return a.weights }
-	a.Sampler = rollout.NewCached(m.Engine, next.Config, live, rollout.Options{Graph: m.graph, Decoder: m.Tokenizer})
+	a.Sampler = rollout.NewCached(m.Engine, next.Config, live, m.sampling)
 	return a, nil
 }
 
