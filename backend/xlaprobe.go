@@ -47,8 +47,8 @@ func probePlugin(plugin string) error {
 	if err := cmd.Run(); err == nil {
 		return nil
 	}
-	return fmt.Errorf("the plugin ends the process with XLA_FLAGS=%s: %s: want flags that it knows", os.Getenv("XLA_FLAGS"),
-		fatalLine(said.String()))
+	return fmt.Errorf("the plugin ends the process with XLA_FLAGS=%s: %s: want flags that it knows",
+		os.Getenv("XLA_FLAGS"), fatalLine(said.String()))
 }
 
 // fatalLine is XLA's reason for ending the process, without time and place.

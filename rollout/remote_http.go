@@ -298,7 +298,8 @@ func (r *Remote) Fail(format string, args ...any) error { return r.fail(Foreign,
 
 // fail makes an error of one line without the key.
 func (r *Remote) fail(kind Failure, wait time.Duration, format string, args ...any) error {
-	return &RemoteError{Kind: kind, Wait: wait, text: r.key.hide(r.options.BaseURL + ": " + fmt.Sprintf(format, args...))}
+	text := r.key.hide(r.options.BaseURL + ": " + fmt.Sprintf(format, args...))
+	return &RemoteError{Kind: kind, Wait: wait, text: text}
 }
 
 // transportError describes the error of a request without a whole reply. Of some errors, such as an untrusted

@@ -101,5 +101,6 @@ func TestAdaptersAreChecked(t *testing.T) {
 		soon(t, "the adapters' end", closed)
 	}
 	plain := start(t, newPaced(), nil)
-	plain.adapter(t, "load_lora_adapter", `{"lora_name":"v1","lora_path":"f"}`, http.StatusForbidden, "--weight-updates")
+	plain.adapter(t, "load_lora_adapter", `{"lora_name":"v1","lora_path":"f"}`, http.StatusForbidden,
+		"--weight-updates")
 }

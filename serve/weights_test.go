@@ -3,6 +3,7 @@ package serve_test
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -57,7 +58,8 @@ func TestGenerateIsTheSamplers(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want[0])
 	}
 	for i, l := range got.Meta.Logprobs {
-		if d := l[0].(float64) - float64(want[0].Logps[i]); l[1].(float64) != float64(got.IDs[i]) || d > 1e-4 || d < -1e-4 {
+		d := math.Abs(l[0].(float64) - float64(want[0].Logps[i]))
+		if l[1].(float64) != float64(got.IDs[i]) || d > 1e-4 {
 			t.Errorf("token %d: %v, want %d with %v", i, l, got.IDs[i], want[0].Logps[i])
 		}
 	}
@@ -68,7 +70,8 @@ func TestGenerateIsTheSamplers(t *testing.T) {
 		`{"text":"a","sampling_params":{"regex":"x"}}`: "sampling_params: regex: unknown field",
 	} {
 		reply := r.send(t, "POST", "/generate", body, nil)
-		if message, _, _, _ := reply.error(t); reply.status != http.StatusBadRequest || !strings.Contains(message, says) {
+		message, _, _, _ := reply.error(t)
+		if reply.status != http.StatusBadRequest || !strings.Contains(message, says) {
 			t.Errorf("%s: %d %q, want %q", body, reply.status, message, says)
 		}
 	}
@@ -102,7 +105,8 @@ func TestWeightsChangeBetweenRequests(t *testing.T) {
 	if folder := soon(t, "new weights", reloaded); folder != "next" {
 		t.Errorf("weights of %s", folder)
 	}
-	if got := soon(t, "the reply", updated); got.status != http.StatusOK || !strings.Contains(got.body, `"success":true`) {
+	got := soon(t, "the reply", updated)
+	if got.status != http.StatusOK || !strings.Contains(got.body, `"success":true`) {
 		t.Errorf("%+v", got)
 	}
 	close(p.steps)

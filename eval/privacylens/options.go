@@ -32,9 +32,10 @@ type DataConfig struct {
 
 // AgentConfig say which model is under test: a folder's, a server's, or one whose actions are recorded.
 type AgentConfig struct {
-	Model    string        `yaml:"model" words:"embedded, or a Hugging Face model folder"`
-	Adapter  string        `yaml:"adapter,omitempty" words:"the folder of an adapter of the model"`
-	CacheGB  float64       `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"` // of the keys and values
+	Model   string `yaml:"model" words:"embedded, or a Hugging Face model folder"`
+	Adapter string `yaml:"adapter,omitempty" words:"the folder of an adapter of the model"`
+	// the most memory of the cache of keys and values, in gigabytes
+	CacheGB  float64       `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"`
 	Backend  string        `yaml:"backend" want:"@backend"`
 	BaseURL  string        `yaml:"base_url" want:"@url"`
 	APIModel string        `yaml:"api_model" words:"a model's name on the server"`

@@ -136,8 +136,8 @@ func check(g *config.Given, o *Options) {
 		g.Fault("rollout.engine", "rollout.engine sglang: these servers are given whole weights, and an adapter is "+
 			"trained: want vllm")
 	case e == fleet.VLLM && !o.Adapting.On():
-		g.Fault("rollout.engine", "rollout.engine vllm: these servers are given an adapter: want sglang, or an adapter "+
-			"(lora.rank)")
+		g.Fault("rollout.engine", "rollout.engine vllm: these servers are given an adapter: want sglang, or an "+
+			"adapter (lora.rank)")
 	}
 	if o.Rollout.Engine != "" && o.Sampling.CacheGB > 0 {
 		g.Fault("sampling.cache_gb", "sampling.cache_gb %v: the servers of rollout.urls have caches of their own; "+

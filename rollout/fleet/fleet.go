@@ -58,7 +58,8 @@ type server struct {
 }
 
 // New makes a fleet. It sends nothing. warn hears of servers that fail; it may be nil.
-func New(o Options, p Policy, c *model.Config, d rollout.Decoder, warn func(format string, args ...any)) (*Fleet, error) {
+func New(o Options, p Policy, c *model.Config, d rollout.Decoder, warn func(format string, args ...any)) (*Fleet,
+	error) {
 	if err := fault.Err("rollout", o.Check()); err != nil {
 		return nil, err
 	}
@@ -191,7 +192,8 @@ func (f *Fleet) ask(ctx context.Context, s *server, r rollout.Request) (rollout.
 		return rollout.Completion{}, err
 	}
 	if weights != f.written.name { // it was started anew, or another trainer uses it
-		return rollout.Completion{}, s.Fail("it has the weights %q: want %q, which it was given", weights, f.written.name)
+		return rollout.Completion{}, s.Fail("it has the weights %q: want %q, which it was given", weights,
+			f.written.name)
 	}
 	return f.complete(r, tokens, logps)
 }

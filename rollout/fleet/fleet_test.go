@@ -160,7 +160,8 @@ func same(t *testing.T, got, want []rollout.Completion) {
 	t.Helper()
 	for i, w := range want {
 		g := got[i]
-		if !slices.Equal(g.Tokens, w.Tokens) || g.Text != w.Text || g.Reason != w.Reason || len(g.Logps) != len(w.Logps) {
+		if !slices.Equal(g.Tokens, w.Tokens) || g.Text != w.Text || g.Reason != w.Reason ||
+			len(g.Logps) != len(w.Logps) {
 			t.Errorf("request %d: %+v, want %+v", i, g, w)
 			continue
 		}
@@ -186,7 +187,8 @@ func TestFleetIsTheSampler(t *testing.T) {
 			t.Fatal(err)
 		}
 		same(t, got, localSample(t, p))
-		if before != nil && slices.EqualFunc(got, before, func(a, b rollout.Completion) bool { return a.Text == b.Text }) {
+		alike := func(a, b rollout.Completion) bool { return a.Text == b.Text }
+		if before != nil && slices.EqualFunc(got, before, alike) {
 			t.Error("other weights draw the same tokens")
 		}
 		before = got
@@ -255,22 +257,26 @@ func fake(t *testing.T, generate func(n int, version string, w http.ResponseWrit
 
 // TestRepliesAreChecked: a reply that cannot be the policy's is an error that says what is wrong.
 func TestRepliesAreChecked(t *testing.T) {
-	for reply, want := range map[string]string{
-		`{"meta_info":{"weight_version":"VERSION","output_token_logprobs":[[-1,99999999,null]]}}`: "has another model or tokenizer",
-		`{"meta_info":{"weight_version":"VERSION","output_token_logprobs":[[0.5,3,null]]}}`:       "log-prob 0.5",
-		`{"meta_info":{"weight_version":"VERSION","output_token_logprobs":[[-1,3,null]]}}`:        "breaks off after 1 tokens",
-		`{"meta_info":{"weight_version":"VERSION","output_token_logprobs":[[-1,"a",null]]}}`:      "want log-prob and token id",
-		`{"meta_info":{"weight_version":"VERSION","output_token_logprobs":[]}}`:                   "no output_token_logprobs",
-		`{"meta_info":{"weight_version":"","output_token_logprobs":[[-1,3,null]]}}`:               `it has the weights ""`,
-		`nothing`: "not what is expected",
+	for meta, want := range map[string]string{
+		`"weight_version":"VERSION","output_token_logprobs":[[-1,99999999,null]]`: "has another model or tokenizer",
+		`"weight_version":"VERSION","output_token_logprobs":[[0.5,3,null]]`:       "log-prob 0.5",
+		`"weight_version":"VERSION","output_token_logprobs":[[-1,3,null]]`:        "breaks off after 1 tokens",
+		`"weight_version":"VERSION","output_token_logprobs":[[-1,"a",null]]`:      "want log-prob and token id",
+		`"weight_version":"VERSION","output_token_logprobs":[]`:                   "no output_token_logprobs",
+		`"weight_version":"","output_token_logprobs":[[-1,3,null]]`:               `it has the weights ""`,
+		``: "not what is expected",
 	} {
 		address := fake(t, func(_ int, version string, w http.ResponseWriter) {
-			fmt.Fprint(w, strings.ReplaceAll(reply, "VERSION", version))
+			if meta == "" {
+				fmt.Fprint(w, "nothing")
+				return
+			}
+			fmt.Fprintf(w, `{"meta_info":{%s}}`, strings.ReplaceAll(meta, "VERSION", version))
 		})
 		f, _ := newFleet(t, &policy{model: load(t)}, address)
 		_, err := f.Sample(t.Context(), requests()[:1])
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), address) {
-			t.Errorf("%s: %v, want %q", reply, err, want)
+			t.Errorf("%s: %v, want %q", meta, err, want)
 		}
 	}
 }
@@ -338,6 +344,28 @@ func TestWeightsAreRefused(t *testing.T) {
 	_, err := f.Sample(t.Context(), requests())
 	if err == nil || !strings.Contains(err.Error(), "no such folder") || !strings.Contains(err.Error(), s.URL) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestEndpointsAreMissing: servers that take no weights or no adapters are named, with how to start them.
+func TestEndpointsAreMissing(t *testing.T) {
+	for engine, want := range map[string]string{fleet.SGLang: "takes no weights", fleet.VLLM: "--enable-lora"} {
+		for _, status := range []int{http.StatusNotFound, http.StatusForbidden} {
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(status)
+			}))
+			f, err := fleet.New(fleet.Options{Engine: engine, URLs: []string{s.URL}, Folder: t.TempDir(), Retries: -1},
+				&noisy{}, load(t).Config, nil, t.Logf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = f.Sample(t.Context(), requests())
+			if err == nil || !strings.Contains(err.Error(), want) ||
+				!strings.Contains(err.Error(), "--weight-updates") {
+				t.Errorf("%s, %d: %v: want %q", engine, status, err, want)
+			}
+			s.Close()
+		}
 	}
 }
 

@@ -18,7 +18,7 @@ const KeyVariable = "POSTTRAIN_ROLLOUT_KEY"
 
 // Options name the servers. The zero value is no fleet.
 type Options struct {
-	Engine string   `yaml:"engine,omitempty" want:"|sglang|vllm" words:"sglang, vllm, or nothing to sample in this process"`
+	Engine string   `yaml:"engine,omitempty" want:"|sglang|vllm" words:"sglang, vllm, or nothing to sample here"`
 	URLs   []string `yaml:"urls,omitempty" words:"addresses of servers, such as http://localhost:30000"`
 	Key    string   `yaml:"-"` // secret; may be empty
 

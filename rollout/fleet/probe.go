@@ -43,8 +43,8 @@ func (f *Fleet) probe(ctx context.Context, s *server) error {
 	if err != nil {
 		return err
 	}
-	return mismatch{fmt.Errorf("%s: after the swap to %s its log-probs of %d fixed prompts are %.3g nats a token away from "+
-		"the trainer's (%.2g is usual): %s", s.address, f.written.name, len(f.options.Probes), off, usual, cause)}
+	return mismatch{fmt.Errorf("%s: after the swap to %s its log-probs of %d fixed prompts are %.3g nats a token away "+
+		"from the trainer's (%.2g is usual): %s", s.address, f.written.name, len(f.options.Probes), off, usual, cause)}
 }
 
 // mismatch is a server that has other weights than it says. It ends a run: its samples would teach something else.
@@ -60,15 +60,15 @@ type suspect struct {
 
 // suspects are tried in this order.
 func (f *Fleet) suspects() []suspect {
-	all := []suspect{{true, "", 1, "prompts that it has not seen agree, so it kept keys and values of the weights before " +
-		"(a stale prefix cache): let it flush its cache at a swap"}}
+	all := []suspect{{true, "", 1, "prompts that it has not seen agree, so it kept keys and values of the weights " +
+		"before (a stale prefix cache): let it flush its cache at a swap"}}
 	if f.written.before != "" {
 		all = append(all, suspect{false, f.written.before, 1, "it still has the weights before the swap"})
 	}
 	if f.options.Engine == VLLM {
 		for _, scale := range []float64{2, 0.5, 0} {
-			all = append(all, suspect{false, f.written.folder, scale, fmt.Sprintf("its adapter's product is %v times what "+
-				"it should be (lora_alpha, or an adapter that is loaded twice or not at all)", scale)})
+			all = append(all, suspect{false, f.written.folder, scale, fmt.Sprintf("its adapter's product is %v times "+
+				"what it should be (lora_alpha, or an adapter that is loaded twice or not at all)", scale)})
 		}
 	}
 	return all

@@ -3,8 +3,10 @@ package fleet
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"strings"
 
 	"github.com/posttrain/posttrain/rollout"
@@ -86,7 +88,8 @@ func (vllm) read(text json.RawMessage) ([]int32, []float32, string, error) {
 func (vllm) give(ctx context.Context, s *server, w written) error {
 	adapter := map[string]any{"lora_name": w.name, "lora_path": w.folder}
 	if err := s.Exchange(ctx, "/v1/load_lora_adapter", adapter, nil); err != nil {
-		return err
+		return s.offers(err, "takes no adapters: start vLLM with --enable-lora and "+
+			"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
 	}
 	var models struct{ Data []struct{ ID string } }
 	if err := s.Exchange(ctx, "/v1/models", nil, &models); err != nil {
@@ -102,6 +105,16 @@ func (vllm) give(ctx context.Context, s *server, w written) error {
 
 func (vllm) drop(ctx context.Context, s *server, name string) error {
 	return s.Exchange(ctx, "/v1/unload_lora_adapter", map[string]any{"lora_name": name}, nil)
+}
+
+// offers explains an endpoint that is not there, or not allowed.
+func (s *server) offers(err error, otherwise string) error {
+	failed, ok := errors.AsType[*rollout.RemoteError](err)
+	if ok && (failed.Status == http.StatusNotFound || failed.Status == http.StatusForbidden) {
+		return s.Fail("the server %s, or posttrain serve with --weight-updates (%d %s)", otherwise, failed.Status,
+			http.StatusText(failed.Status))
+	}
+	return err
 }
 
 // sglang is the protocol of SGLang's own servers.
@@ -153,7 +166,7 @@ func (sglang) read(text json.RawMessage) (tokens []int32, logps []float32, weigh
 // give replaces the weights. The server waits with new requests meanwhile.
 func (sglang) give(ctx context.Context, s *server, w written) error {
 	if err := s.Exchange(ctx, "/pause_generation", map[string]any{"mode": "retract"}, nil); err != nil {
-		return err
+		return s.offers(err, "takes no weights: want one of SGLang")
 	}
 	var outcome struct {
 		Success bool
@@ -182,11 +195,11 @@ func (f *Fleet) complete(r rollout.Request, tokens []int32, logps []float32) (ro
 	for i, token := range tokens {
 		switch logp := float64(logps[i]); {
 		case token < 0 || int(token) >= f.config.VocabSize:
-			return rollout.Completion{}, fmt.Errorf("token id %d: the model has ids 0 to %d, so the server has another "+
-				"model or tokenizer", token, f.config.VocabSize-1)
+			return rollout.Completion{}, fmt.Errorf("token id %d: the model has ids 0 to %d, so the server has "+
+				"another model or tokenizer", token, f.config.VocabSize-1)
 		case math.IsNaN(logp) || logp > 0 || s.IsComplete():
-			return rollout.Completion{}, fmt.Errorf("token %d of %d has log-prob %v after the end %q: want tokens up to "+
-				"the first that ends the answer, with log-probs of at most 0", i, len(tokens), logp, s.Reason)
+			return rollout.Completion{}, fmt.Errorf("token %d of %d has log-prob %v after the end %q: want tokens up "+
+				"to the first that ends the answer, with log-probs of at most 0", i, len(tokens), logp, s.Reason)
 		}
 		s.Take(token, logps[i])
 	}

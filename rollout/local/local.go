@@ -154,8 +154,9 @@ func (m *Model) Adapted(adapter string) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Model{Engine: m.Engine, Model: next, Tokenizer: m.Tokenizer, weights: slices.Concat(m.weights[:next.Config.Frozen()], own),
-		own: len(own), sampling: m.sampling, adapted: true}
+	a := &Model{Engine: m.Engine, Model: next, Tokenizer: m.Tokenizer,
+		weights: slices.Concat(m.weights[:next.Config.Frozen()], own),
+		own:     len(own), sampling: m.sampling, adapted: true}
 	live := func() []compute.Buffer { return a.weights }
 	a.Sampler = rollout.NewCached(m.Engine, next.Config, live, m.sampling)
 	return a, nil
