@@ -42,7 +42,8 @@ types, by loss and by accuracy (where accuracies differ).`
 	flags.StringVar(&o.binary, "posttrain", "", "posttrain binary (default: built now)")
 	flags.StringVar(&o.backend, "backend", "xla:amx", "engine of the bfloat16 runs")
 	flags.StringVar(&o.against, "against", "auto", "engine of the float32 runs")
-	flags.StringSliceVar(&o.methods, "methods", []string{"loss.prior=mappo", "loss.prior=none"}, "methods, a setting each")
+	flags.StringSliceVar(&o.methods, "methods", []string{"loss.prior=mappo", "loss.prior=none"},
+		"methods, a setting each")
 	flags.StringSliceVar(&o.set, "common", nil, "further settings for all runs, key=value")
 	flags.IntVar(&o.steps, "steps", 50, "updates")
 	flags.IntVar(&o.size, "batch", 8, "pairs an update")
@@ -155,7 +156,8 @@ func sameOrder(all [][2]judged) bool {
 	for i, a := range all {
 		for _, b := range all[:i] {
 			swapped := func(f func(judged) float64) bool { return (f(a[0])-f(b[0]))*(f(a[1])-f(b[1])) < 0 }
-			if swapped(func(j judged) float64 { return j.last }) || swapped(func(j judged) float64 { return j.accuracy }) {
+			if swapped(func(j judged) float64 { return j.last }) ||
+				swapped(func(j judged) float64 { return j.accuracy }) {
 				return false
 			}
 		}

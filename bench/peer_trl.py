@@ -5,7 +5,8 @@
 DIR is a model folder. One epoch over the first --pairs rows in file order, batch 8, with precomputed reference
 log-probs, without gradient checkpointing (TRL's default would recompute every layer). --dtype bfloat16 is TRL's
 `bf16=True`, autocast with float32 weights. --prior mappo multiplies the rejected answer's log-probs, of the policy and
-the reference, by the gap between chosen_score and rejected_score, at least 0: the loss of the MaPPO paper. Prints one line of JSON: seconds for loading, preparing (tokenisation and reference pass)
+the reference, by the gap between chosen_score and rejected_score, at least 0: the loss of the MaPPO paper. Prints one
+line of JSON: seconds for loading, preparing (tokenisation and reference pass)
 and training, pairs_per_second over the three together, the loss of every step and their mean, the tokens trained on,
 and peak_rss_mb. Imports are not counted.
 """
