@@ -31,7 +31,7 @@ func FreeMemory() uint64 {
 // less is a - b, at least 0.
 func less(a, b uint64) uint64 { return a - min(a, b) }
 
-// valueIn is the number after a word at the start of a line; the greatest number if there is none.
+// valueIn is the number after a word at the start of a line. A file without that line gives 1<<53.
 func valueIn(file, word string) uint64 {
 	text, _ := os.ReadFile(file)
 	for line := range strings.Lines(string(text)) {

@@ -105,7 +105,7 @@ func decodeBytes(c *model.Config, rows, prompt, fresh, size int) float64 {
 	return float64(size) * (float64(weights)*float64(fresh-1) + float64(rows)*float64(seen)*float64(cache))
 }
 
-// reach prints a share of what a device can do, and whether it reaches its target (0: there is none).
+// reach prints a share of what a device can do, and whether it reaches its target, unless that is 0.
 func reach(out io.Writer, what string, share, least float64) {
 	fmt.Fprintf(out, "%s: %.1f%%", what, 100*share)
 	if least > 0 {

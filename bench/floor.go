@@ -101,7 +101,7 @@ func (a alone) zeros(p *backend.Program) (in []compute.Buffer, err error) {
 	return in, nil
 }
 
-// step is the time of a decoding step with so many layers and slots of the cache.
+// step is the time of a decoding step of a model with this number of layers, and a cache of prefix + suffix slots.
 func (a alone) step(rows, layers, prefix, suffix int) (float64, error) {
 	c := a.config
 	c.Layers = layers

@@ -126,7 +126,7 @@ func floorOf(s *side) (floor, error) {
 }
 
 // printFloors prints each step beside its two floors: the step's matrix products as fast as its own library has them,
-// and as fast as any library here. least is the target for the first share of posttrain's last side; 0: there is none.
+// and as fast as any library here. least is the target for the first share of posttrain's last side; 0: no target.
 func printFloors(out io.Writer, title string, all []*series, own, others []floor, least float64) {
 	best := own[0]
 	for _, f := range append(own, others...) {

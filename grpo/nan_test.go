@@ -17,24 +17,29 @@ func TestBrokenWeights(t *testing.T) {
 		"the last good checkpoint is", "step-00000001")
 }
 
-// TestSamplingFails: where the weights that a step begins with are broken, a good checkpoint is of an earlier step.
+// TestSamplingFails: where the weights that a step begins with are broken, a good checkpoint is of an earlier step. Servers
+// that fail are no fault of the weights.
 func TestSamplingFails(t *testing.T) {
-	l := tiny(t, backendtest.Go(t), newFolder(t))
-	l.Options.DynamicSampling, l.Held, l.Validation.Every = 0, nil, 0
-	l.Sampler = &failing{l.Sampler, 4}
-	wantError(t, l.Run(t.Context()), "step 4: sampling: the logit of token 3 is NaN", "the last good checkpoint is",
-		"step-00000002")
+	broken := errors.New("the logit of token 3 is NaN")
+	for err, step := range map[error]string{broken: "step-00000002", rollout.ServerError{Err: broken}: "step-00000003"} {
+		l := tiny(t, backendtest.Go(t), newFolder(t))
+		l.Options.DynamicSampling, l.Held, l.Validation.Every = 0, nil, 0
+		l.Sampler = &failing{l.Sampler, 4, err}
+		wantError(t, l.Run(t.Context()), "step 4: sampling: the logit of token 3 is NaN", "the last good checkpoint is",
+			step)
+	}
 }
 
 // failing is a sampler whose nth call fails.
 type failing struct {
 	rollout.Sampler
 	left int
+	err  error
 }
 
 func (s *failing) Sample(ctx context.Context, requests []rollout.Request) ([]rollout.Completion, error) {
 	if s.left--; s.left == 0 {
-		return nil, errors.New("the logit of token 3 is NaN")
+		return nil, s.err
 	}
 	return s.Sampler.Sample(ctx, requests)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -115,13 +116,15 @@ func (l *Loop) sample(ctx context.Context, requests []rollout.Request) ([]rollou
 	return completions, explain(ctx, err)
 }
 
-// explain says why no completion came: the run was interrupted, or, as a rule, the weights are broken.
+// explain says why no completion came: the run was interrupted, servers failed, or, as a rule, the weights are broken.
 func explain(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
 		return train.ErrInterrupted
+	case errors.As(err, new(rollout.ServerError)):
+		return fmt.Errorf("sampling: %w", err)
 	}
 	return train.BadWeights{Err: fmt.Errorf("sampling: %w", err)}
 }

@@ -29,7 +29,7 @@ type LoRA struct {
 	Dropout float64 `yaml:"dropout,omitempty"`
 }
 
-// Check refuses dropout, and options of an adapter where there is none.
+// Check refuses dropout, and options of a new adapter without its rank.
 func (l LoRA) Check() []fault.Fault {
 	var faults fault.Faults
 	if l.Dropout != 0 {

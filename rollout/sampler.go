@@ -102,6 +102,14 @@ type Sampler interface {
 	Sample(ctx context.Context, requests []Request) ([]Completion, error)
 }
 
+// ServerError is the error of a sampler on other machines: the model's weights did not cause it.
+type ServerError struct{ Err error }
+
+func (e ServerError) Error() string { return e.Err.Error() }
+
+// Unwrap gives the cause.
+func (e ServerError) Unwrap() error { return e.Err }
+
 // Decoder turns tokens into text.
 type Decoder interface {
 	Decode(ids []int32, skipSpecial bool) string

@@ -63,7 +63,7 @@ func (a *adapters) closeAll() {
 // errUnloaded ends jobs whose adapter was unloaded before they began.
 var errUnloaded = errors.New("the adapter was unloaded")
 
-// samplerOf is the sampler of a model's name, nil where there is none.
+// samplerOf finds the sampler of a model by name. It is nil for an unknown name.
 func (s *Server) samplerOf(model string) Sampler {
 	if model == s.options.Name || model == "" {
 		return s.options.Sampler

@@ -100,7 +100,7 @@ func TestAdaptersAreChecked(t *testing.T) {
 	for range 8 {
 		soon(t, "the adapters' end", closed)
 	}
-	plain := start(t, newPaced(), nil)
+	plain := start(t, newPaced(), nil) // without the option
 	plain.adapter(t, "load_lora_adapter", `{"lora_name":"v1","lora_path":"f"}`, http.StatusForbidden,
 		"--weight-updates")
 }

@@ -32,18 +32,23 @@ type plainBody struct {
 	}
 }
 
+// read sends a request and reads the reply.
+func (r *running) read(t *testing.T, path, body string, into any) {
+	t.Helper()
+	got := r.send(t, "POST", path, body, nil)
+	if err := json.Unmarshal([]byte(got.body), into); err != nil || got.status != http.StatusOK {
+		t.Fatalf("status %d, %v: %s", got.status, err, got.body)
+	}
+}
+
 // plain asks /v1/completions with fields as JSON.
-func (r *running) plain(t *testing.T, fields map[string]any) plainBody {
+func (r *running) plain(t *testing.T, fields map[string]any) (out plainBody) {
 	t.Helper()
 	body, err := json.Marshal(fields)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := r.send(t, "POST", "/v1/completions", string(body), nil)
-	var out plainBody
-	if err := json.Unmarshal([]byte(got.body), &out); err != nil || got.status != http.StatusOK {
-		t.Fatalf("status %d, %v: %s", got.status, err, got.body)
-	}
+	r.read(t, "/v1/completions", string(body), &out)
 	return out
 }
 

@@ -332,7 +332,7 @@ func (s *Server) problem(j *job, err error) *problem {
 	case errors.Is(err, errStopped):
 		return stopProblem()
 	case errors.Is(err, errUnloaded):
-		return s.checkName(j.ask.model)
+		return newProblem(http.StatusNotFound, "model_not_found", "%s: %v", short([]byte(j.ask.model)), err)
 	}
 	return newProblem(http.StatusInternalServerError, "sampling_failed", "%v", err)
 }

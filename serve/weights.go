@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 )
 
@@ -54,6 +55,9 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	err := s.change(r, func() error {
+		if names := s.adapters.names(); len(names) > 0 {
+			return fmt.Errorf("the adapters %s share the weights: unload them first", strings.Join(names, ", "))
+		}
 		err := s.options.Reload(folder)
 		if err == nil {
 			s.queue.setVersion(version)

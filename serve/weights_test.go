@@ -28,13 +28,9 @@ type generated struct {
 	} `json:"meta_info"`
 }
 
-func (r *running) generate(t *testing.T, body string) generated {
+func (r *running) generate(t *testing.T, body string) (out generated) {
 	t.Helper()
-	got := r.send(t, "POST", "/generate", body, nil)
-	var out generated
-	if err := json.Unmarshal([]byte(got.body), &out); err != nil || got.status != http.StatusOK {
-		t.Fatalf("status %d, %v: %s", got.status, err, got.body)
-	}
+	r.read(t, "/generate", body, &out)
 	return out
 }
 
@@ -148,5 +144,22 @@ func TestWeightsAreFixed(t *testing.T) {
 			!strings.Contains(message, "--weight-updates") {
 			t.Errorf("%s: %+v", path, got)
 		}
+	}
+}
+
+// TestAdaptersKeepTheWeights: weights that a loaded adapter shares are not replaced.
+func TestAdaptersKeepTheWeights(t *testing.T) {
+	p, reloaded := newPaced(), false
+	r := start(t, p, func(o *serve.Options) {
+		o.Reload = func(string) error {
+			reloaded = true
+			return nil
+		}
+		o.LoadAdapter = func(string) (*serve.Adapter, error) { return &serve.Adapter{Sampler: p, Close: func() {}}, nil }
+	})
+	r.adapter(t, "load_lora_adapter", `{"lora_name":"v1","lora_path":"f"}`, http.StatusOK, "added")
+	got := r.send(t, "POST", "/update_weights_from_disk", `{"model_path":"x"}`, nil)
+	if got.status != http.StatusBadRequest || !strings.Contains(got.body, "v1 share the weights: unload") || reloaded {
+		t.Errorf("%+v", got)
 	}
 }

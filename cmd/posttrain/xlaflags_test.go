@@ -18,7 +18,10 @@ func TestUnknownXLAFlags(t *testing.T) {
 			plugin = s.Name
 		}
 	}
-	if plugin == "" {
+	switch {
+	case plugin == "" && os.Getenv("POSTTRAIN_REQUIRE_XLA") != "":
+		t.Fatal("no PJRT plugin is here: run scripts/install-pjrt-cpu.sh")
+	case plugin == "":
 		t.Skip("no PJRT plugin is here")
 	}
 	run := func(args ...string) (code int, out, said string) {

@@ -87,8 +87,17 @@ func New(o Options, p Policy, c *model.Config, d rollout.Decoder, warn func(form
 const rounds = 2
 
 // Sample gives every server the present weights and asks them. Completions that no server gives are
-// [rollout.Missing]; it is an error if there is no other, or if a server has another model.
+// [rollout.Missing]; it is an error if there is no other, or if a server has another model. An error is a
+// [rollout.ServerError], or the cause of an ended context.
 func (f *Fleet) Sample(ctx context.Context, requests []rollout.Request) ([]rollout.Completion, error) {
+	completions, err := f.sample(ctx, requests)
+	if err != nil && ctx.Err() == nil {
+		err = rollout.ServerError{Err: err}
+	}
+	return completions, err
+}
+
+func (f *Fleet) sample(ctx context.Context, requests []rollout.Request) ([]rollout.Completion, error) {
 	completions := make([]rollout.Completion, len(requests))
 	open := make([]int, len(requests)) // requests without an answer
 	for i := range open {

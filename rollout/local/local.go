@@ -114,7 +114,8 @@ func OpenWith(o Options) (*Model, error) {
 }
 
 // Reload replaces the weights by those of another folder, of a model of the same shape. The sampler must not be at
-// work. After an error the weights are as they were.
+// work, and models that Adapted made must be closed: they share the weights. After an error the weights are as they
+// were.
 func (m *Model) Reload(folder string) error {
 	next, err := model.Load(folder)
 	if err != nil {
@@ -129,7 +130,7 @@ func (m *Model) Reload(folder string) error {
 		return err
 	}
 	old := m.weights
-	m.weights = weights
+	m.weights, m.folder, m.Model.Known = weights, folder, ""
 	backend.FinalizeAll(old...)
 	forget(next)
 	return nil

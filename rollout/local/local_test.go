@@ -1,11 +1,13 @@
 package local_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/local"
 )
@@ -37,5 +39,69 @@ func TestOpenRefuses(t *testing.T) {
 		if _, err := local.Open(c.engine, c.folder); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s on %s: %v, want %s", c.folder, c.engine, err, c.want)
 		}
+	}
+}
+
+// answer is what the model says now.
+func answer(t *testing.T, m *local.Model) string {
+	t.Helper()
+	ask := rollout.Conversation{Messages: []data.Message{{Role: "user", Content: "Hello"}},
+		Sampling: rollout.Sampling{MaxNew: 12}}
+	answers, err := m.Chat(nil).Answer(t.Context(), []rollout.Conversation{ask})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answers[0][0].Text
+}
+
+// TestReloadAndAdapters: new weights answer otherwise, and an adapter belongs to the weights of the moment.
+func TestReloadAndAdapters(t *testing.T) {
+	base, tok, err := local.Load(embedded.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules, err := base.Config.AdapterModules(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	adapted := base.Adapt(model.LoRA{Rank: 2, Alpha: 4, Modules: modules, Base: base.Hash()}, 1)
+	for _, p := range adapted.Trained() {
+		for i := range p.Data {
+			p.Data[i] += 0.2
+		}
+	}
+	adapter, other := t.TempDir(), t.TempDir()
+	if err := (model.Writer{}).SaveAdapter(adapted, adapter, "float32"); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(model.Init(base.Config, 5).Save(other, "float32"), tok.CopyTo(other)); err != nil {
+		t.Fatal(err)
+	}
+	m, err := local.Open("go", embedded.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	before := answer(t, m)
+	a, err := m.Adapted(adapter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := answer(t, a)
+	a.Close()
+	if with == before || answer(t, m) != before {
+		t.Errorf("with the adapter %q, before %q, then %q", with, before, answer(t, m))
+	}
+	if err := m.Reload(other); err != nil {
+		t.Fatal(err)
+	}
+	if answer(t, m) == before {
+		t.Errorf("%q with other weights", before)
+	}
+	if _, err := m.Adapted(adapter); err == nil || !strings.Contains(err.Error(), "other weights") {
+		t.Errorf("%v: want the adapter of the old weights refused", err)
+	}
+	if err := m.Reload(t.TempDir()); err == nil {
+		t.Error("an empty folder was loaded")
 	}
 }
