@@ -7,37 +7,66 @@ import (
 	"sync"
 
 	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/distributed"
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/dtypes/bfloat16"
 	"github.com/gomlx/compute/dtypes/float16"
 	"github.com/gomlx/compute/shapes"
 )
 
-// Float32 copies data, row-major, into a new buffer [dims]. The caller finalises it.
+// Float32 copies data, row-major, into a new buffer [dims]. The caller finalises it. On a mesh every device has it.
 func (e *Engine) Float32(data []float32, dims ...int) (compute.Buffer, error) {
-	return e.upload(data, len(data), dtypes.Float32, dims)
+	return e.On(nil).Float32(data, dims...)
 }
 
 // Floats is Float32 into a buffer of float32 or bfloat16, to which values are rounded.
 func (e *Engine) Floats(dtype dtypes.DType, data []float32, dims ...int) (compute.Buffer, error) {
+	return e.On(nil).Floats(dtype, data, dims...)
+}
+
+// Int32 copies data, row-major, into a new buffer [dims]. The caller finalises it. On a mesh every device has it.
+func (e *Engine) Int32(data []int32, dims ...int) (compute.Buffer, error) {
+	return e.On(nil).Int32(data, dims...)
+}
+
+// Place is where on a mesh arrays go.
+type Place struct {
+	engine *Engine
+	spec   *distributed.ShardingSpec
+}
+
+// On is the place of arrays that are cut over the engine's mesh; nil: whole on every device.
+func (e *Engine) On(spec *distributed.ShardingSpec) Place { return Place{e, spec} }
+
+// Float32 is [Engine.Float32] at the place.
+func (p Place) Float32(data []float32, dims ...int) (compute.Buffer, error) {
+	return p.upload(data, len(data), dtypes.Float32, dims)
+}
+
+// Int32 is [Engine.Int32] at the place.
+func (p Place) Int32(data []int32, dims ...int) (compute.Buffer, error) {
+	return p.upload(data, len(data), dtypes.Int32, dims)
+}
+
+// Floats is [Engine.Floats] at the place.
+func (p Place) Floats(dtype dtypes.DType, data []float32, dims ...int) (compute.Buffer, error) {
 	if dtype != dtypes.BFloat16 {
-		return e.Float32(data, dims...)
+		return p.Float32(data, dims...)
 	}
 	rounded := make([]bfloat16.BFloat16, len(data))
 	for i, x := range data {
 		rounded[i] = bfloat16.FromFloat32(x)
 	}
-	return e.upload(rounded, len(data), dtype, dims)
-}
-
-// Int32 copies data, row-major, into a new buffer [dims]. The caller finalises it.
-func (e *Engine) Int32(data []int32, dims ...int) (compute.Buffer, error) {
-	return e.upload(data, len(data), dtypes.Int32, dims)
+	return p.upload(rounded, len(data), dtype, dims)
 }
 
 // upload copies a slice of n values into a new buffer.
-func (e *Engine) upload(flat any, n int, dtype dtypes.DType, dims []int) (b compute.Buffer, err error) {
+func (p Place) upload(flat any, n int, dtype dtypes.DType, dims []int) (b compute.Buffer, err error) {
 	defer catchPanic(&err, "copy a buffer")
+	e := p.engine
+	if err := e.failed.err(); err != nil {
+		return nil, err
+	}
 	shape, err := makeShape(dtype, dims)
 	if err != nil {
 		return nil, err
@@ -45,7 +74,11 @@ func (e *Engine) upload(flat any, n int, dtype dtypes.DType, dims []int) (b comp
 	if n != shape.Size() {
 		return nil, fmt.Errorf("backend: buffer of dimensions %v: found %d values, want %d", dims, n, shape.Size())
 	}
-	b, err = e.BufferFromFlatData(0, flat, shape)
+	if e.Mesh != nil {
+		b, err = e.putShards(p.spec, flat, shape)
+	} else {
+		b, err = e.BufferFromFlatData(e.device, flat, shape)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: copy a buffer %s: %w", e.Name, shape, fault(err))
 	}

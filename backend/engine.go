@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/distributed"
 )
 
 // Wants says how to use an engine well. It is the only thing that other packages may ask about the engine.
@@ -43,6 +44,12 @@ type Engine struct {
 	memory uint64 // of its device, in bytes; 0: it uses the machine's
 
 	owner compute.Backend // the backend that buffers name: Backend itself, or the one that it decorates
+
+	// Mesh is of several devices on which every program runs, but for those of [Engine.Device]; nil: one device.
+	Mesh   *distributed.DeviceMesh
+	failed *failure          // of a program on the mesh; nil without a mesh
+	device compute.DeviceNum // without a mesh
+	view   bool              // of another engine, which closes it
 }
 
 const specs = "auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN"
@@ -68,7 +75,7 @@ func Open(spec string) (e *Engine, err error) {
 	case "onnx":
 		return openONNX(arg)
 	case "xla":
-		return openXLA(arg)
+		return openXLA(arg, 1)
 	}
 	return nil, fmt.Errorf("backend %q: unknown: want %s", spec, specs)
 }
@@ -90,7 +97,11 @@ func (e *Engine) Listen(notice func(line string)) {
 }
 
 // Close frees the engine. Its programs and buffers must not be used afterwards.
-func (e *Engine) Close() { e.Finalize() }
+func (e *Engine) Close() {
+	if !e.view && e.failed.err() == nil {
+		e.Finalize()
+	}
+}
 
 // Status says whether an engine can be opened on this machine.
 type Status struct {

@@ -10,8 +10,8 @@ import (
 
 const onnxBuilt = false
 
-func openONNX(string) (*Engine, error) { return nil, notBuilt("onnx", "ONNX Runtime") }
-func openXLA(string) (*Engine, error)  { return nil, notBuilt("xla", "XLA") }
+func openONNX(string) (*Engine, error)     { return nil, notBuilt("onnx", "ONNX Runtime") }
+func openXLA(string, int) (*Engine, error) { return nil, notBuilt("xla", "XLA") }
 
 func notBuilt(name, engine string) error {
 	return fmt.Errorf("backend %s: not built in: %s needs Linux and a build with cgo (CGO_ENABLED=1 and a C compiler)",
@@ -30,3 +30,6 @@ func statusNotBuilt(name, engine, howToGet string) Status {
 
 // markDonors is for xla alone.
 func markDonors(compute.Builder, int, int) {}
+
+// inputSpecs is for xla alone.
+func inputSpecs(compute.Executable) ([]*compute.ShardingSpec, error) { return nil, nil }

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/distributed"
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
@@ -23,6 +24,9 @@ type Program struct {
 	outputs []shapes.Shape
 	donate  []bool // by the options, unless Run says otherwise
 
+	specs []*compute.ShardingSpec     // of the inputs on a mesh
+	cut   []*distributed.ShardingSpec // of the outputs on a mesh
+
 	mu   sync.Mutex
 	exec compute.Executable // nil once closed
 }
@@ -30,9 +34,15 @@ type Program struct {
 // Compile builds a graph and compiles it. The graph's parameters, in the order in which build makes them, are the
 // inputs of Run, and the nodes that build returns are its outputs. A weight that is an input is read again in each run.
 //
+// On a mesh a parameter is whole on every device unless graph.ShardedParameter cuts it, and so is an output without
+// [CutLast].
+//
 // Panics of build and of the libraries become errors.
 func (e *Engine) Compile(name string, build func(g *graph.Graph) []*graph.Node, options ...Option) (p *Program,
 	err error) {
+	if err := e.failed.err(); err != nil {
+		return nil, err
+	}
 	held := &builderHolder{Backend: e.Backend, rows: e.rows}
 	g := graph.NewGraph(held, name)
 	defer func() {
@@ -41,6 +51,11 @@ func (e *Engine) Compile(name string, build func(g *graph.Graph) []*graph.Node, 
 		}
 	}()
 	defer catchPanic(&err, fmt.Sprintf("compile %s on %s", name, e.Name))
+	if e.Mesh != nil {
+		if err := g.SetAutoSharding(e.Mesh); err != nil {
+			return nil, fmt.Errorf("backend: compile %s on %s: %w", name, e.Name, err)
+		}
+	}
 	outputs := build(g)
 	if len(outputs) == 0 {
 		return nil, fmt.Errorf("backend: compile %s on %s: the graph has no outputs", name, e.Name)
@@ -55,11 +70,17 @@ func (e *Engine) Compile(name string, build func(g *graph.Graph) []*graph.Node, 
 		}
 	}
 	markDonors(held.builder, donated, output)
-	exec, err := e.compileGraph(g, outputs, options)
+	cut := e.outputSpecs(len(outputs), options)
+	exec, err := e.compileGraph(g, outputs, cut, options)
 	if err != nil {
 		return nil, fmt.Errorf("backend: compile %s on %s: %w", name, e.Name, fault(err))
 	}
-	p = &Program{name: name, engine: e, exec: exec, outputs: exec.Outputs()}
+	p = &Program{name: name, engine: e, exec: exec, outputs: exec.Outputs(), cut: cut}
+	if e.Mesh != nil {
+		if p.specs, err = inputSpecs(exec); err != nil {
+			return nil, fmt.Errorf("backend: compile %s on %s: %w", name, e.Name, err)
+		}
+	}
 	if g.NumParameters() > 0 { // compute-onnx adds a dummy to a graph without parameters
 		p.names, p.inputs = exec.Inputs()
 	}
@@ -90,6 +111,28 @@ type Option struct {
 	oneThread bool
 	donated   int
 	inPlace   bool
+	cut       []*distributed.ShardingSpec
+}
+
+// CutLast cuts the program's last outputs over the engine's mesh, one spec each; nil: whole on every device.
+func CutLast(specs ...*distributed.ShardingSpec) Option { return Option{cut: specs} }
+
+// outputSpecs gives the specs of n outputs; nil without a mesh.
+func (e *Engine) outputSpecs(n int, options []Option) (specs []*distributed.ShardingSpec) {
+	if e.Mesh == nil {
+		return nil
+	}
+	for range n {
+		specs = append(specs, distributed.NewReplicatedShardingSpec(e.Mesh))
+	}
+	for _, o := range options {
+		for i, spec := range o.cut {
+			if spec != nil {
+				specs[n-len(o.cut)+i] = spec
+			}
+		}
+	}
+	return specs
 }
 
 // DonateLast donates the program's last n inputs in every run: they must not be used again. XLA puts outputs of their
@@ -105,9 +148,10 @@ func UpdateLast(n int) Option { return Option{donated: n, inPlace: true} }
 // the prefill of a few rows, is faster without them.
 var OneThread = Option{oneThread: true}
 
-func (e *Engine) compileGraph(g *graph.Graph, outputs []*graph.Node, options []Option) (compute.Executable, error) {
+func (e *Engine) compileGraph(g *graph.Graph, outputs []*graph.Node, specs []*distributed.ShardingSpec,
+	options []Option) (compute.Executable, error) {
 	compile := func() (compute.Executable, error) {
-		err := g.Compile(outputs...)
+		err := g.CompileWithSharding(outputs, specs)
 		return g.Executable(), err
 	}
 	o, ok := e.Backend.(interface {
@@ -145,6 +189,9 @@ func (p *Program) Outputs() []shapes.Shape { return slices.Clone(p.outputs) }
 // each: on onnx the garbage collector does not free their memory.
 func (p *Program) Run(inputs []compute.Buffer, donate []bool) (outputs []compute.Buffer, err error) {
 	defer catchPanic(&err, fmt.Sprintf("run %s on %s", p.name, p.engine.Name))
+	if err := p.engine.failed.err(); err != nil {
+		return nil, err
+	}
 	if err := p.checkInputs(inputs, donate); err != nil {
 		return nil, fmt.Errorf("backend: run %s on %s: %w", p.name, p.engine.Name, err)
 	}
@@ -156,12 +203,25 @@ func (p *Program) Run(inputs []compute.Buffer, donate []bool) (outputs []compute
 	if donate == nil {
 		donate = p.donate
 	}
-	outputs, err = p.exec.Execute(inputs, donate, 0)
+	return p.run(inputs, donate)
+}
+
+// run is Run of inputs that were checked.
+func (p *Program) run(inputs []compute.Buffer, donate []bool) ([]compute.Buffer, error) {
+	outputs, err := p.execute(inputs, donate)
 	if err != nil {
 		FinalizeAll(outputs...)
-		return nil, fmt.Errorf("backend: run %s on %s: %w", p.name, p.engine.Name, fault(err))
+		return nil, p.fail(fmt.Errorf("backend: run %s on %s: %w", p.name, p.engine.Name, fault(err)))
 	}
 	return outputs, nil
+}
+
+// fail is the error of a run that was begun. On a mesh it is the last.
+func (p *Program) fail(err error) error {
+	if p.engine.Mesh == nil {
+		return err
+	}
+	return p.engine.failed.set(err)
 }
 
 // ErrMemory is the cause of an error of a device that is out of memory.
@@ -184,14 +244,22 @@ func (p *Program) checkInputs(inputs []compute.Buffer, donate []bool) error {
 		return fmt.Errorf("donate has %d entries, want %d or none", len(donate), len(inputs))
 	}
 	for i, b := range inputs {
-		if err := p.checkInput(b, p.inputs[i]); err != nil {
+		if err := p.checkInput(b, i); err != nil {
 			return fmt.Errorf("input %d (%s): %w", i, p.names[i], err)
 		}
 	}
 	return nil
 }
 
-func (p *Program) checkInput(b compute.Buffer, want shapes.Shape) error {
+func (p *Program) checkInput(b compute.Buffer, i int) error {
+	err := p.checkBuffer(b, p.inputs[i])
+	if err == nil && p.engine.Mesh != nil {
+		err = p.checkShards(b, p.inputs[i], p.specs[i])
+	}
+	return err
+}
+
+func (p *Program) checkBuffer(b compute.Buffer, want shapes.Shape) error {
 	if b == nil {
 		return fmt.Errorf("found nil, want %s", want)
 	}
@@ -215,7 +283,7 @@ func (p *Program) checkInput(b compute.Buffer, want shapes.Shape) error {
 func (p *Program) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.exec != nil {
+	if p.exec != nil && p.engine.failed.err() == nil {
 		p.exec.Finalize()
 		p.exec = nil
 	}

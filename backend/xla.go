@@ -17,8 +17,9 @@ import (
 )
 
 // openXLA opens a PJRT plugin: the first that is found (""), one by name (cpu, cuda), or one by path, each with
-// go-xla's options after a comma (tf32=false, preallocate=true, memory_fraction=0.9, visible_devices=0;1).
-func openXLA(arg string) (*Engine, error) {
+// go-xla's options after a comma (tf32=false, preallocate=true, memory_fraction=0.9, visible_devices=0;1). A CPU is cut
+// into as many devices.
+func openXLA(arg string, devices int) (*Engine, error) {
 	xla.EnableAutoInstall(false) // never download
 	config, plugin, err := xlaConfig(arg)
 	if err != nil {
@@ -45,13 +46,32 @@ func openXLA(arg string) (*Engine, error) {
 	klog.SetLogger(logr.Discard()) // the error has the same text
 	defer klog.ClearLogger()
 	keepPrograms(plugin, table, kept)
-	b, err := xla.New(config)
+	options, err := cutCPU(plugin, devices)
+	if err != nil {
+		return nil, err
+	}
+	b, err := xla.NewWithOptions(config, options)
 	if err != nil {
 		return nil, fmt.Errorf("backend xla: open %q: %s", config, pluginFault(err))
 	}
-	detail := describePlugin(b.(*xla.Backend), plugin)
+	if err := checkDevices(int(b.NumDevices()), devices); err != nil {
+		b.Finalize()
+		return nil, fmt.Errorf("backend xla: %s: %w", plugin, err)
+	}
+	detail := describePlugin(b, plugin)
 	return &Engine{Backend: b, owner: b, Name: "xla", Detail: detail, memory: gpuMemory(plugin),
 		rows: !pjrt.IsCUDAName(plugin), Wants: wantsXLA(plugin), listen: kept.listen}, nil
+}
+
+// cutCPU gives the option that cuts a CPU into devices.
+func cutCPU(plugin string, devices int) (pjrt.NamedValuesMap, error) {
+	if name := pluginName(plugin); devices == 1 || name != "cpu" && name != "amx" {
+		return nil, nil
+	}
+	if devices > mostVirtual {
+		return nil, fmt.Errorf("backend xla: %s: %w", plugin, checkDevices(mostVirtual, devices))
+	}
+	return pjrt.NamedValuesMap{"cpu_device_count": int64(devices)}, nil
 }
 
 // opening guards go-xla's list of plugins.

@@ -3,7 +3,9 @@
 package backend
 
 import (
+	"errors"
 	"reflect"
+	"unsafe"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/go-xla/compute/xla"
@@ -35,4 +37,13 @@ func markDonors(b compute.Builder, n, output int) {
 			in.Attributes["tf.aliasing_output"] = int32(output + i)
 		}
 	}
+}
+
+// inputSpecs gives how each input of a program is cut over the mesh. It uses reflection since go-xla has no way to it.
+func inputSpecs(exec compute.Executable) ([]*compute.ShardingSpec, error) {
+	field := reflect.ValueOf(exec).Elem().FieldByName("parameterSpecs")
+	if !field.IsValid() || field.Type() != reflect.TypeFor[[]*compute.ShardingSpec]() {
+		return nil, errors.New("go-xla does not say how inputs are cut over the mesh")
+	}
+	return *(*[]*compute.ShardingSpec)(unsafe.Pointer(field.UnsafeAddr())), nil
 }

@@ -1,0 +1,293 @@
+//go:build cgo && linux
+
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/distributed"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	"github.com/gomlx/gomlx/core/graph"
+)
+
+func openTestMesh(t *testing.T, m Mesh) *Engine {
+	t.Helper()
+	if os.Getenv("POSTTRAIN_REQUIRE_XLA") == "" {
+		t.Skip("POSTTRAIN_REQUIRE_XLA is not set")
+	}
+	e, err := OpenMesh("xla:cpu", m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	return e
+}
+
+// spec cuts the axes of an array over axes of the mesh: "data", "", "data tensor".
+func spec(t *testing.T, e *Engine, axes ...string) *distributed.ShardingSpec {
+	t.Helper()
+	s := &distributed.ShardingSpec{Mesh: e.Mesh}
+	for _, a := range axes {
+		s.Axes = append(s.Axes, strings.Fields(a))
+	}
+	if err := s.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func count(n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(i)
+	}
+	return x
+}
+
+// TestArraysOnAMesh: what is cut comes back as it was, and each device has its part alone.
+func TestArraysOnAMesh(t *testing.T) {
+	e := openTestMesh(t, Mesh{Data: 2, Tensor: 2})
+	for _, c := range []struct {
+		axes []string
+		part []float32 // of device 1, which is 0 in data and 1 in tensor
+	}{
+		{nil, count(24)},
+		{[]string{"data"}, count(12)},
+		{[]string{"tensor"}, count(24)[12:]},
+		{[]string{"", "tensor"}, []float32{3, 4, 5, 9, 10, 11, 15, 16, 17, 21, 22, 23}},
+		{[]string{"tensor", "data"}, []float32{12, 13, 14, 18, 19, 20}},
+		{[]string{"data tensor", ""}, count(24)[6:12]},
+	} {
+		b, err := e.On(spec(t, e, c.axes...)).Float32(count(24), 4, 6)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := Floats(b)
+		if err != nil || !slices.Equal(all, count(24)) {
+			t.Errorf("%q: read %v, %v", c.axes, all, err)
+		}
+		if part, err := Floats(Part(b, 1)); err != nil || !slices.Equal(part, c.part) {
+			t.Errorf("%q: device 1 has %v, %v: want %v", c.axes, part, err, c.part)
+		}
+		if on, err := Part(b, 3).DeviceNum(); err != nil || on != 3 {
+			t.Errorf("%q: the part of device 3 is on %d: %v", c.axes, on, err)
+		}
+		FinalizeAll(b)
+	}
+	_, err := e.On(spec(t, e, "data")).Float32(count(3), 3)
+	const want = "backend xla: copy a buffer (Float32)[3]: axis 0 of dimensions [3] is not a multiple of the 2 devices " +
+		"that it is cut over"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+}
+
+// compileProduct compiles out[rows, out] = x[rows, 4] times w[out, 4] transposed, plus sum, which is donated.
+func compileProduct(t *testing.T, e *Engine) *Program {
+	t.Helper()
+	p, err := e.Compile("product", func(g *graph.Graph) []*graph.Node {
+		declare := func(name string, s *distributed.ShardingSpec, dims ...int) *graph.Node {
+			return graph.ShardedParameter(g, name, shapes.Make(dtypes.Float32, dims...), s)
+		}
+		x, w := declare("x", spec(t, e, "data"), 4, 4), declare("w", spec(t, e, "tensor"), 6, 4)
+		y := graph.Add(graph.Dot(x, w).General([]int{1}, nil, []int{1}, nil), declare("sum", spec(t, e, "data"), 4, 6))
+		return []*graph.Node{graph.ReduceAllSum(y), y}
+	}, DonateLast(1), CutLast(spec(t, e, "data")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+func put(t *testing.T, e *Engine, s *distributed.ShardingSpec, x []float32, dims ...int) compute.Buffer {
+	t.Helper()
+	b, err := e.On(s).Float32(x, dims...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestAProgramOnAMesh: the partitioned program gives the whole's numbers, and writes over what it was donated.
+func TestAProgramOnAMesh(t *testing.T) { checkProduct(t, openTestMesh(t, Mesh{Data: 2, Tensor: 2})) }
+
+// TestKeptProgramsOfMeshes: a program of a mesh is read from its file again, and each mesh has its own.
+func TestKeptProgramsOfMeshes(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "programs")
+	t.Setenv(shelfEnv, folder)
+	for i, m := range []Mesh{{2, 2}, {2, 2}, {4, 1}, {2, 3}, {4, 1}} {
+		e := openTestMesh(t, m)
+		e.Listen(func(line string) { t.Error(line) })
+		checkProduct(t, e)
+		if have, want := len(programsIn(t, folder)), []int{1, 1, 2, 3, 3}[i]; have != want {
+			t.Errorf("%d files behind a program of %s, want %d", have, m, want)
+		}
+	}
+}
+
+func checkProduct(t *testing.T, e *Engine) {
+	t.Helper()
+	p := compileProduct(t, e)
+	x, w := put(t, e, spec(t, e, "data"), count(16), 4, 4), put(t, e, spec(t, e, "tensor"), count(24), 6, 4)
+	sum := put(t, e, spec(t, e, "data"), count(24), 4, 6)
+	before := address(t, Part(sum, 3))
+	out, err := p.Run([]compute.Buffer{x, w, sum}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if address(t, Part(out[1], 3)) != before {
+		t.Error("the output is in new memory: want that of the donated input")
+	}
+	var want []float32
+	total := float32(0)
+	for i := range 24 {
+		y := float32(i)
+		for k := range 4 {
+			y += float32(i/6*4+k) * float32(i%6*4+k)
+		}
+		want, total = append(want, y), total+y
+	}
+	if y, err := Floats(out[1]); err != nil || !slices.Equal(y, want) {
+		t.Errorf("%v, %v\nwant %v", y, err, want)
+	}
+	if s, err := Floats(out[0]); err != nil || s[0] != total {
+		t.Errorf("sum %v, %v: want %v", s, err, total)
+	}
+	rows := 4 / e.DataDevices()
+	if shape, err := Part(out[1], 0).Shape(); err != nil || !slices.Equal(shape.Dimensions, []int{rows, 6}) {
+		t.Errorf("the part of an output has shape %s, %v: want [%d, 6]", shape, err, rows)
+	}
+	FinalizeAll(x, w, out[0], out[1])
+}
+
+// TestInputsOnAMeshAreChecked: XLA's next program would never end after these.
+func TestInputsOnAMeshAreChecked(t *testing.T) {
+	e := openTestMesh(t, Mesh{Data: 2, Tensor: 2})
+	p := compileProduct(t, e)
+	rows, columns := spec(t, e, "data"), spec(t, e, "tensor")
+	x, w, sum := put(t, e, rows, count(16), 4, 4), put(t, e, columns, count(24), 6, 4), put(t, e, rows, count(24), 4, 6)
+	moved := *x.(*shards)
+	moved.parts = slices.Clone(moved.parts)
+	moved.parts[1] = moved.parts[2]
+	short := *x.(*shards)
+	short.parts = slices.Concat(short.parts[:3], []compute.Buffer{Part(w, 3)})
+	for _, c := range []struct {
+		x    compute.Buffer
+		want string
+	}{
+		{put(t, e, columns, count(16), 4, 4), "it is cut over the axes [[tensor] []] of the mesh, want [[data] []]"},
+		{put(t, e, nil, count(16), 4, 4), "it is cut over the axes [[] []] of the mesh, want [[data] []]"},
+		{put(t, e, rows, count(16), 2, 8), "found (Float32)[2, 8], want (Float32)[4, 4]"},
+		{put(t, e.Device(0), nil, count(16), 4, 4), "found a buffer of one device, want one on the 4 of the mesh"},
+		{&moved, "device 1: the part lies on device 2"},
+		{&short, "device 3: found (Float32)[3, 4], want (Float32)[2, 4]"},
+	} {
+		_, err := p.Run([]compute.Buffer{c.x, w, sum}, nil)
+		if want := "backend: run product on xla: input 0 (x): " + c.want; err == nil || err.Error() != want {
+			t.Errorf("%v\nwant %s", err, want)
+		}
+	}
+	if _, err := p.Run([]compute.Buffer{x, w, sum}, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOneDeviceOfAMesh: programs of one device run beside those of the mesh.
+func TestOneDeviceOfAMesh(t *testing.T) {
+	e := openTestMesh(t, Mesh{Data: 4})
+	one := e.Device(2)
+	p, err := one.Compile("double", func(g *graph.Graph) []*graph.Node {
+		return []*graph.Node{graph.MulScalar(graph.Parameter(g, "x", shapes.Make(dtypes.Float32, 3)), 2)}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := put(t, e, nil, count(3), 3)
+	out, err := p.Run([]compute.Buffer{Part(whole, 2)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := Floats(out[0])
+	if on, _ := out[0].DeviceNum(); on != 2 || err != nil || !slices.Equal(x, []float32{0, 2, 4}) {
+		t.Errorf("device %d: %v, %v", on, x, err)
+	}
+	one.Close() // it is the mesh's
+	if _, err := Floats(whole); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMeshesThatDoNotOpen: each is one clear line.
+func TestMeshesThatDoNotOpen(t *testing.T) {
+	if os.Getenv("POSTTRAIN_REQUIRE_XLA") == "" {
+		t.Skip("POSTTRAIN_REQUIRE_XLA is not set")
+	}
+	for spec, want := range map[string]string{
+		"go": `backend "go": engine.mesh (data 128 × tensor 1, 128 devices): only xla computes on several devices: want ` +
+			"--backend xla or a mesh of 1",
+		"xla:cpu": "backend xla: " + findPlugin("cpu") + ": engine.mesh: it has 128 devices (data × tensor), and the " +
+			"plugin sees 64: want a smaller mesh",
+	} {
+		if _, err := OpenMesh(spec, Mesh{Data: 128}); err == nil || err.Error() != want {
+			t.Errorf("%v\nwant %s", err, want)
+		}
+	}
+}
+
+const failingChild = "POSTTRAIN_TEST_MESH_FAILS"
+
+// TestAFailureOnAMeshEndsAllWork: behind a run that failed, XLA's next program would never end. So every later call
+// gives the failure, and closing does nothing.
+func TestAFailureOnAMeshEndsAllWork(t *testing.T) {
+	if os.Getenv(failingChild) != "" {
+		failOnMesh(t)
+		return
+	}
+	openTestMesh(t, Mesh{Data: 2}) // or skip
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	child := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	child.Env = append(os.Environ(), failingChild+"=1")
+	out, err := child.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "all work has ended") {
+		t.Errorf("%v, %v\n%s", err, ctx.Err(), out)
+	}
+}
+
+func failOnMesh(t *testing.T) {
+	e := openTestMesh(t, Mesh{Data: 2, Tensor: 2})
+	p := compileProduct(t, e)
+	rows, columns := spec(t, e, "data"), spec(t, e, "tensor")
+	x, w, sum := put(t, e, rows, count(16), 4, 4), put(t, e, columns, count(24), 6, 4), put(t, e, rows, count(24), 4, 6)
+	short := *x.(*shards)
+	short.parts = slices.Concat(short.parts[:3], []compute.Buffer{Part(w, 3)})
+	_, first := p.run([]compute.Buffer{&short, w, sum}, p.donate)
+	if !errors.Is(first, ErrDevices) || strings.Contains(first.Error(), "\n") {
+		t.Errorf("%v: want a line that ends in %v", first, ErrDevices)
+	}
+	_, run := p.Run([]compute.Buffer{x, w, sum}, nil)
+	_, put := e.Float32(count(1), 1)
+	_, read := Floats(x)
+	_, compiled := e.Compile("more", func(*graph.Graph) []*graph.Node { return nil })
+	for _, err := range []error{run, put, read, compiled} {
+		if err == nil || !strings.HasSuffix(err.Error(), first.Error()) {
+			t.Errorf("%v\nwant %v", err, first)
+		}
+	}
+	FinalizeAll(x, w, sum)
+	p.Close()
+	e.Close()
+	fmt.Println("all work has ended")
+}
