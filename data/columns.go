@@ -15,8 +15,18 @@ import (
 	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
-// textOf reads a column that is a string or a list of {role, content}.
+// textKeys name the text in an object that has a score beside it.
+var textKeys = []string{"content", "text", "response", "completion", "answer"}
+
+// textOf reads a column that is a string or a list of {role, content}, or an object with a text.
 func textOf(column string, value any) (Text, error) {
+	if object, ok := value.(map[string]any); ok {
+		for _, key := range textKeys {
+			if object[key] != nil {
+				return textOf(column+"."+key, object[key])
+			}
+		}
+	}
 	if list, ok := value.([]any); ok {
 		messages, err := messagesOf(column, list)
 		return Text{Messages: messages}, err

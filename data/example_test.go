@@ -25,6 +25,8 @@ func Example() {
 	// Output:
 	// pairs.jsonl: 1 rows read, 1 kept, 1 scored (chosen_score, rejected_score)
 	// "Q: Is it far?\nA:" | " No." | " Go away."
-	// prior: 1 of 1 pairs, gap mean 0.500 (0.500 to 0.500)
+	// prior: 1 of 1 pairs, gap median 0.500, mean 0.500 (0.500 to 0.500)
+	//   gaps by tenths, from 0 to 1: ▁▁▁▁▁█▁▁▁▁  (0, 0, 0, 0, 0, 100, 0, 0, 0, 0 %)
+	//   reward_transform none: scores are in [0, 1]: rewards are the scores
 	// [0.5]
 }

@@ -14,27 +14,13 @@ import (
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
-// PreferenceOptions says how preference rows are read.
-type PreferenceOptions struct {
-	// ScoreColumns names the columns with the scores of the chosen and of the rejected answer; empty: the first pair
-	// of KnownScoreColumns that a row has.
-	ScoreColumns []string `yaml:"score_columns" words:"two column names, for the chosen and the rejected score"`
-}
-
-// KnownScoreColumns are the column pairs that published preference sets use for the scores of their answers.
-var KnownScoreColumns = [][2]string{
-	{"chosen_score", "rejected_score"},
-	{"score_chosen", "score_rejected"},
-	{"chosen_rating", "rejected_rating"},
-	{"chosen-rating", "rejected-rating"},
-	{"chosen_reward", "rejected_reward"},
-}
-
-const preferenceColumns = "want prompt, chosen, rejected, or chosen, rejected with the prompt inside both"
+const preferenceColumns = "want prompt, chosen, rejected, or chosen, rejected with the prompt inside both, or prompt " +
+	"with several answers and their scores, such as all_generated_responses, all_rm_scores"
 
 // ReadPreferences reads preference pairs from a .jsonl, .json or .parquet file, each also with .gz. Columns are TRL's:
 // prompt, chosen, rejected, each a string or a list of {role, content}; without a prompt (or with a plain prompt
-// beside conversations) the prompt is what both answers begin with.
+// beside conversations) the prompt is what both answers begin with. Of a prompt with several scored answers the best
+// and the worst are the pair.
 //
 // Rows without a prompt, with an empty answer, or with two equal answers are dropped and counted in the Report; answers
 // of white space alone are kept and counted. A malformed row is an error that names file and line.
@@ -52,12 +38,11 @@ func ReadPreferencesFS(fsys fs.FS, path string, o PreferenceOptions) ([]Preferen
 		if report.Read == 1 {
 			found = r.Columns()
 		}
-		pair, columns, err := preferenceOf(r, o)
+		pair, columns, why, err := preferenceOf(r, o)
 		if err != nil {
 			return pair, "", err
 		}
-		why := reasonUnusable(pair)
-		if why == "" {
+		if why = cmp.Or(why, reasonUnusable(pair)); why == "" {
 			report.note(pair, columns)
 		}
 		return pair, why, nil
@@ -73,20 +58,14 @@ func ReadPreferencesFS(fsys fs.FS, path string, o PreferenceOptions) ([]Preferen
 	return pairs, report, nil
 }
 
-// Check names every fault of the options.
-func (o PreferenceOptions) Check() (faults []fault.Fault) {
-	if c := o.ScoreColumns; len(c) != 0 && (len(c) != 2 || c[0] == "" || c[1] == "" || c[0] == c[1]) {
-		faults = append(faults, fault.Fault{Key: "score_columns", Value: fmt.Sprint(c), Problem: "want two column " +
-			"names, the chosen answer's score and the rejected one's"})
-	}
-	return faults
-}
-
-// preferenceOf makes a pair of a row; columns names the source of its scores.
-func preferenceOf(r rows.Row, o PreferenceOptions) (pair Preference, columns string, err error) {
+// preferenceOf makes a pair of a row; columns names the source of its scores, why says why there is no pair.
+func preferenceOf(r rows.Row, o PreferenceOptions) (pair Preference, columns, why string, err error) {
 	pair.Source = r.Source
 	if !r.Has("chosen") || !r.Has("rejected") {
-		return pair, "", fmt.Errorf("found columns %s: %s", rows.List(r.Columns()), preferenceColumns)
+		if a, err := answersOf(r.Fields); a != nil || err != nil {
+			return a.pair(r, err)
+		}
+		return pair, "", "", fmt.Errorf("found columns %s: %s", rows.List(r.Columns()), preferenceColumns)
 	}
 	var errs [2]error
 	pair.Chosen, errs[0] = textOf("chosen", r.Fields["chosen"])
@@ -95,10 +74,10 @@ func preferenceOf(r rows.Row, o PreferenceOptions) (pair Preference, columns str
 		err = pair.splitPrompt(r.Fields["prompt"])
 	}
 	if err != nil {
-		return pair, "", err
+		return pair, "", "", err
 	}
 	columns, err = pair.readScores(r.Fields, o)
-	return pair, columns, err
+	return pair, columns, "", err
 }
 
 // splitPrompt takes the prompt from its column, or from the common beginning of both answers.
@@ -120,26 +99,6 @@ func (p *Preference) splitPrompt(column any) (err error) {
 	// A plain prompt beside whole conversations repeats their first turn (UltraFeedback): the conversations decide.
 	p.extractPrompt()
 	return nil
-}
-
-// readScores fills the scores if the row has both, and returns the names of their columns.
-func (p *Preference) readScores(fields map[string]any, o PreferenceOptions) (string, error) {
-	pairs := KnownScoreColumns
-	if len(o.ScoreColumns) == 2 {
-		pairs = [][2]string{{o.ScoreColumns[0], o.ScoreColumns[1]}}
-	}
-	for _, names := range pairs {
-		chosen, ok1, err1 := numberOf(fields, names[0])
-		rejected, ok2, err2 := numberOf(fields, names[1])
-		if err := cmp.Or(err1, err2); err != nil {
-			return "", err
-		}
-		if ok1 && ok2 {
-			p.ChosenScore, p.RejectedScore, p.Scored = chosen, rejected, true
-			return names[0] + ", " + names[1], nil
-		}
-	}
-	return "", nil
 }
 
 // reasonUnusable is the reason why no training can use the pair, "" if it can.
@@ -252,34 +211,4 @@ func lastWordEnd(s string) int {
 func severalTurns(t Text) bool {
 	ofUser := func(m Message) bool { return m.Role == "user" }
 	return strings.Contains(t.Plain, humanMark) || slices.ContainsFunc(t.Messages, ofUser)
-}
-
-// BestWorst makes a pair of the best and the worst of several completions of one prompt, with their scores; among equal
-// scores it takes the first. ok is false if all scores or both texts are equal: then there is nothing to learn. In a
-// conversation a completion becomes a message of the assistant.
-func BestWorst(prompt Text, completions []string, scores []float64, source string) (pair Preference, ok bool) {
-	best, worst := 0, 0
-	for i := range min(len(completions), len(scores)) {
-		if scores[i] > scores[best] {
-			best = i
-		}
-		if scores[i] < scores[worst] {
-			worst = i
-		}
-	}
-	if best == worst || completions[best] == completions[worst] {
-		return Preference{}, false
-	}
-	return Preference{
-		Prompt: prompt, Chosen: prompt.reply(completions[best]), Rejected: prompt.reply(completions[worst]),
-		ChosenScore: scores[best], RejectedScore: scores[worst], Scored: true, Source: source,
-	}, true
-}
-
-// reply gives a completion the form of the prompt.
-func (t Text) reply(completion string) Text {
-	if t.IsChat() {
-		return Text{Messages: []Message{{Role: "assistant", Content: completion}}}
-	}
-	return Text{Plain: completion}
 }

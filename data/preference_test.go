@@ -104,6 +104,72 @@ func TestScoreColumns(t *testing.T) {
 	}
 }
 
+// TestPairsOfManyForms: nested scores, margins, and pairs of several scored answers.
+func TestPairsOfManyForms(t *testing.T) {
+	for _, c := range []struct{ row, want string }{
+		{`{"prompt":"Q","chosen":{"text":"a","score":4},"rejected":{"text":"b","score":2}}`, "Q a 4 b 2"},
+		{`{"prompt":"Q","chosen":{"content":"a","rating":4},"rejected":{"content":"b","rating":2}}`, "Q a 4 b 2"},
+		{`{"prompt":"Q","chosen":"a","rejected":"b","margin":0.5}`, "Q a 0.5 b 0 margin"},
+		{`{"prompt":"Q","chosen":"a","rejected":"b","margin":0.5,"chosen_score":3,"rejected_score":1}`, "Q a 3 b 1"},
+		{`{"prompt":"Q","all_generated_responses":["x","y","z"],"all_rm_scores":[0.1,0.9,0]}`, "Q y 0.9 z 0"},
+		{`{"prompt":"Q","responses":["x","y"],"scores":[-1,-2]}`, "Q x -1 y -2"},
+		{`{"prompt":"Q","chosen":"y","rejected":"x ","all_generated_responses":["x","y","z"],` +
+			`"all_rm_scores":[0.1,0.9,0]}`, "Q y 0.9 x  0.1"},
+		{`{"prompt":"Q","chosen":"y","rejected":"other","responses":["x","y"],"scores":[0.1,0.9]}`,
+			"Q y other unscored"},
+		{`{"prompt":"Q","chosen":"y","rejected":"x","responses":["x","y"],"scores":[0.1]}`, "Q y x unscored"},
+		{`{"prompt":"Q","responses":["x","y"],"scores":[1,1]}`,
+			"p.jsonl: all 1 rows dropped: 1: all answers, or their scores, are equal (first: p.jsonl:1)"},
+		{`{"prompt":"Q","responses":["x","y"],"scores":[1]}`, "p.jsonl:1: responses has 2 answers and " +
+			"scores 1 scores: want as many scores as answers, two or more"},
+		{`{"prompt":"Q","responses":["x","y"],"scores":[1,null]}`,
+			"p.jsonl:1: scores[1] is null: want a finite number"},
+		{`{"prompt":"Q","responses":["x",7],"scores":[1,2]}`, "p.jsonl:1: responses[1] is a number: want a string"},
+		{`{"responses":["x","y"],"scores":[1,2]}`, "p.jsonl:1: the row has answers and their scores, but no prompt"},
+		{`{"prompt":"Q","chosen":{"text":"a","score":"x"},"rejected":{"text":"b","score":2}}`,
+			`p.jsonl:1: chosen.score is the string "x": want a finite number`},
+		{`{"prompt":"Q","chosen":{"score":1},"rejected":{"text":"b","score":2}}`,
+			"p.jsonl:1: chosen is an object: want"},
+	} {
+		pairs, _, err := ReadPreferencesFS(files("p.jsonl", c.row), "p.jsonl", PreferenceOptions{})
+		if err != nil {
+			wantError(t, err, c.want)
+			continue
+		}
+		if got := describePair(pairs[0]); got != c.want {
+			t.Errorf("%s: %s, want %s", c.row, got, c.want)
+		}
+	}
+}
+
+func describePair(p Preference) string {
+	if !p.Scored {
+		return fmt.Sprintf("%s %s %s unscored", p.Prompt.Plain, p.Chosen.Plain, p.Rejected.Plain)
+	}
+	text := fmt.Sprintf("%s %s %v %s %v", p.Prompt.Plain, p.Chosen.Plain, p.ChosenScore, p.Rejected.Plain,
+		p.RejectedScore)
+	if p.Margin {
+		text += " margin"
+	}
+	return text
+}
+
+// TestMarginsAreWritten in both forms, and read again.
+func TestMarginsAreWritten(t *testing.T) {
+	pair := Preference{Prompt: plain("Q"), Chosen: plain("a"), Rejected: plain("b"), ChosenScore: 0.5, Scored: true,
+		Margin: true}
+	for _, name := range []string{"m.jsonl", "m.parquet"} {
+		path := filepath.Join(t.TempDir(), name)
+		if err := WritePreferences(path, []Preference{pair}); err != nil {
+			t.Fatal(err)
+		}
+		pairs, _, err := ReadPreferences(path, PreferenceOptions{})
+		if err != nil || describePair(pairs[0]) != "Q a 0.5 b 0 margin" {
+			t.Errorf("%s: %v %+v", name, err, pairs)
+		}
+	}
+}
+
 // Every container gives the same pairs.
 func TestContainers(t *testing.T) {
 	type parquetRow struct {
@@ -143,7 +209,7 @@ func TestContainers(t *testing.T) {
 			t.Errorf("%s: %d pairs, %s", c.name, len(pairs), report)
 			continue
 		}
-		want := Preference{plain("Q2"), plain("é"), plain("no"), 0.5, 2, true, c.source}
+		want := Preference{plain("Q2"), plain("é"), plain("no"), 0.5, 2, true, false, c.source}
 		if !reflect.DeepEqual(pairs[2], want) {
 			t.Errorf("%s: %+v, want %+v", c.name, pairs[2], want)
 		}

@@ -21,39 +21,27 @@ func scoredPairs(scores ...[2]float64) []Preference {
 }
 
 func TestPriorGaps(t *testing.T) {
-	sigma := func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 	inside := [][2]float64{{1, 0}, {0.75, 0.5}, {0.25, 0.75}, {0.5, 0.5}}
-	outside := [][2]float64{{1, 0}, {2, -1}, {0, 1}}
 	for _, c := range []struct {
-		transform, negative string
-		scores              [][2]float64
-		want                []float64
-		logistic            bool
-		zero                int
+		negative string
+		want     []float64
+		zero     int
 	}{
-		{"auto", "clamp", inside, []float64{1, 0.25, 0, 0}, false, 2},
-		{"none", "clamp", inside, []float64{1, 0.25, 0, 0}, false, 2},
-		{"auto", "drop", inside, []float64{1, 0.25, 0}, false, 1},
-		{"auto", "swap", inside, []float64{1, 0.25, 0.5, 0}, false, 1},
-		// One score outside sends the whole set through σ.
-		{"auto", "clamp", outside, []float64{sigma(1) - 0.5, sigma(2) - sigma(-1), 0}, true, 1},
-		{"none", "clamp", outside, []float64{1, 3, 0}, false, 1},
-		{"logistic", "swap", inside, []float64{sigma(1) - 0.5, sigma(0.75) - sigma(0.5), sigma(0.75) - sigma(0.25), 0},
-			true, 1},
+		{"clamp", []float64{1, 0.25, 0, 0}, 2},
+		{"drop", []float64{1, 0.25, 0}, 1},
+		{"swap", []float64{1, 0.25, 0.5, 0}, 1},
 	} {
-		pairs := scoredPairs(c.scores...)
-		kept, gaps, report, err := Prior(pairs, RewardOptions{c.transform, c.negative})
+		pairs := scoredPairs(inside...)
+		kept, gaps, report, err := Prior(pairs, RewardOptions{Transform: "auto", OnNegativeGap: c.negative})
 		if err != nil {
 			t.Errorf("%+v: %v", c, err)
 			continue
 		}
-		if !slices.EqualFunc(gaps, c.want, func(a, b float64) bool { return math.Abs(a-b) < 1e-15 }) ||
-			len(kept) != len(gaps) {
-			t.Errorf("%s %s: gaps %v, want %v", c.transform, c.negative, gaps, c.want)
+		if !slices.Equal(gaps, c.want) || len(kept) != len(gaps) {
+			t.Errorf("%s: gaps %v, want %v", c.negative, gaps, c.want)
 		}
-		if report.Logistic != c.logistic || report.Negative != 1 || report.Zero != c.zero ||
-			report.Pairs != len(pairs) {
-			t.Errorf("%s %s: %+v", c.transform, c.negative, report)
+		if report.Transform != "none" || report.Negative != 1 || report.Zero != c.zero || report.Pairs != len(pairs) {
+			t.Errorf("%s: %+v", c.negative, report)
 		}
 		if pairs[2].Chosen.Plain != "w" {
 			t.Error("the caller's pairs were changed")
@@ -62,7 +50,8 @@ func TestPriorGaps(t *testing.T) {
 }
 
 func TestPriorSwapTurnsThePairRound(t *testing.T) {
-	kept, _, _, err := Prior(scoredPairs([2]float64{0.25, 0.75}), RewardOptions{"auto", "swap"})
+	swap := RewardOptions{Transform: "auto", OnNegativeGap: "swap"}
+	kept, _, _, err := Prior(scoredPairs([2]float64{0.25, 0.75}), swap)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,8 +66,10 @@ func TestPriorReportInWords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `prior: 2 of 2 pairs, gap mean 0.306 (0.000 to 0.612)
-  scores passed through the logistic function: 1 pairs have one outside [0, 1]
+	want := `prior: 2 of 2 pairs, gap median 0.888, mean 0.444 (0.000 to 0.888)
+  gaps by tenths, from 0 to 1: █▁▁▁▁▁▁▁█▁  (50, 0, 0, 0, 0, 0, 0, 0, 50, 0 %)
+  reward_transform logistic: scores have no known bounds: rewards are σ((score − 1)/0.4551), by the median and the ` +
+		`quartiles
   1 pairs where rejected scores higher than chosen: gap set to 0
   1 pairs with gap 0: only their chosen answer is raised`
 	if report.String() != want {
@@ -102,12 +93,15 @@ func TestPriorErrors(t *testing.T) {
 			"pairs` samples pairs that have the contextual-integrity reward's), name the two columns with " +
 			"--score-columns CHOSEN,REJECTED, or train without the prior with --prior none"},
 		{scoredPairs([2]float64{1, nan()}), DefaultRewardOptions(), "p.jsonl:1: scores 1 and NaN: want finite numbers"},
-		{swapped, RewardOptions{"auto", "error"}, "p.jsonl:1, 2: rejected scores higher than chosen; on_negative_gap " +
+		{swapped, RewardOptions{Transform: "auto", OnNegativeGap: "error"},
+			"p.jsonl:1, 2: rejected scores higher than chosen; on_negative_gap " +
 			"also takes clamp, drop or swap"},
-		{swapped, RewardOptions{"auto", "drop"}, "all 2 pairs have a negative gap"},
+		{swapped, RewardOptions{Transform: "auto", OnNegativeGap: "drop"}, "all 2 pairs have a negative gap"},
 		{nil, DefaultRewardOptions(), "no pairs"},
-		{swapped, RewardOptions{"sigmoid", "clamp"}, `reward_transform "sigmoid": want auto, none or logistic`},
-		{swapped, RewardOptions{"auto", "keep"}, `on_negative_gap "keep": want clamp, drop, swap or error`},
+		{swapped, RewardOptions{Transform: "sigmoid", OnNegativeGap: "clamp"},
+			`reward_transform "sigmoid": want auto, none, scale, minmax, rank, logistic or logit`},
+		{swapped, RewardOptions{Transform: "auto", OnNegativeGap: "keep"},
+			`on_negative_gap "keep": want clamp, drop, swap or error`},
 	} {
 		_, _, _, err := Prior(c.pairs, c.o)
 		wantError(t, err, c.want)
@@ -121,24 +115,5 @@ func TestPlacesOfOtherSources(t *testing.T) {
 	}
 	if got := places([]string{"synthetic 3", "synthetic 4"}); !strings.HasPrefix(got, "synthetic 3") {
 		t.Error(got)
-	}
-}
-
-func TestOverDecidesForAllSets(t *testing.T) {
-	inside := []Preference{{ChosenScore: 1, RejectedScore: 0, Scored: true}}
-	beyond := []Preference{{ChosenScore: 7, RejectedScore: 0, Scored: true}}
-	for _, c := range []struct {
-		sets      [][]Preference
-		transform string
-		want      string
-	}{
-		{[][]Preference{inside, inside}, "auto", "none"},
-		{[][]Preference{inside, beyond}, "auto", "logistic"},
-		{[][]Preference{beyond, inside}, "auto", "logistic"},
-		{[][]Preference{inside, beyond}, "none", "none"},
-	} {
-		if got := (RewardOptions{Transform: c.transform}).Over(c.sets...).Transform; got != c.want {
-			t.Errorf("%s over %v is %s: want %s", c.transform, c.sets, got, c.want)
-		}
 	}
 }

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,5 +50,29 @@ func TestHHRLHFLoadsWhole(t *testing.T) {
 		t.Errorf("prior without scores: %v", err)
 	} else {
 		t.Log(err)
+	}
+}
+
+// TestRealScoresAreNoticed: of probabilities that are mostly near 0 the gaps say nothing, their ranks do.
+func TestRealScoresAreNoticed(t *testing.T) {
+	pairs, _, err := ReadPreferences(realData(t, "alpaca-eval/pairs.jsonl.gz"), PreferenceOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		transform string
+		median    float64
+		warned    bool
+	}{{"auto", 3.7e-5, true}, {"rank", 0.146, false}, {"logit", 0.095, false}} {
+		_, gaps, report, err := Prior(pairs, RewardOptions{Transform: c.transform, OnNegativeGap: "clamp"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Log("\n" + report.String() + "\n" + report.Warning())
+		if len(gaps) != 3019 || math.Abs(report.Median-c.median) > 0.01*c.median ||
+			(report.Warning() != "") != c.warned {
+			t.Errorf("%s: median %v of %d gaps: want %v; %s", c.transform, report.Median, len(gaps), c.median,
+				report.Warning())
+		}
 	}
 }

@@ -41,6 +41,7 @@ type preferenceJSON struct {
 	Rejected      any      `json:"rejected"`
 	ChosenScore   *float64 `json:"chosen_score,omitempty"`
 	RejectedScore *float64 `json:"rejected_score,omitempty"`
+	Margin        *float64 `json:"margin,omitempty"`
 }
 
 type demonstrationJSON struct {
@@ -56,7 +57,11 @@ func preferenceLine(p Preference) (any, error) {
 			return nil, fmt.Errorf("pair from %s: scores %v and %v: want finite numbers", p.Source, p.ChosenScore,
 				p.RejectedScore)
 		}
-		line.ChosenScore, line.RejectedScore = &p.ChosenScore, &p.RejectedScore
+		if p.Margin {
+			line.Margin = &p.ChosenScore
+		} else {
+			line.ChosenScore, line.RejectedScore = &p.ChosenScore, &p.RejectedScore
+		}
 	}
 	return line, nil
 }
@@ -108,14 +113,16 @@ func (t Text) cell() any {
 
 func preferenceParquet(w io.Writer, pairs []Preference) error {
 	var texts []Text
-	cells := make([]any, len(pairs))
+	cells, margins := make([]any, len(pairs)), false
 	for i, p := range pairs {
 		if _, err := preferenceLine(p); err != nil {
 			return err
 		}
 		texts = append(texts, p.Prompt, p.Chosen, p.Rejected)
 		row := map[string]any{"prompt": p.Prompt.cell(), "chosen": p.Chosen.cell(), "rejected": p.Rejected.cell()}
-		if p.Scored {
+		if p.Margin {
+			row[marginColumn], margins = &p.ChosenScore, true
+		} else if p.Scored {
 			row["chosen_score"], row["rejected_score"] = &p.ChosenScore, &p.RejectedScore // a plain 0 becomes null
 		}
 		cells[i] = row
@@ -125,9 +132,12 @@ func preferenceParquet(w io.Writer, pairs []Preference) error {
 		return err
 	}
 	score := parquet.Optional(parquet.Leaf(parquet.DoubleType))
-	return rows.WriteParquet(w, cells, parquet.NewSchema("preference", parquet.Group{
-		"prompt": column, "chosen": column, "rejected": column, "chosen_score": score, "rejected_score": score,
-	}))
+	group := parquet.Group{"prompt": column, "chosen": column, "rejected": column, "chosen_score": score,
+		"rejected_score": score}
+	if margins {
+		group[marginColumn] = score
+	}
+	return rows.WriteParquet(w, cells, parquet.NewSchema("preference", group))
 }
 
 func demonstrationParquet(w io.Writer, demos []Demonstration) error {

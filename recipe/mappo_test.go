@@ -221,7 +221,7 @@ func TestFaults(t *testing.T) {
 				"data.on_negative_gap=)"},
 		{"section", "command: mappo\nmodel: m\ndata: pairs.jsonl\nloss: [1]\ntrain:", nil,
 			"f.yaml:3: data \"pairs.jsonl\": want a section with train, eval, eval_fraction, score_columns, " +
-				"reward_transform, on_negative_gap, max_prompt_tokens, " +
+				"reward_transform, reward_range, reward_temperature, on_negative_gap, max_prompt_tokens, " +
 				"max_completion_tokens, max_tokens or truncate\n" +
 				"f.yaml:4: loss [1]: want a section with type, prior, beta, gamma, lambda, label_smoothing, logps or " +
 				"nll\n" +
@@ -670,9 +670,9 @@ func TestReleasedFiles(t *testing.T) {
 // The files that explain every key show every key that applies.
 func TestReferenceFilesHaveEveryKey(t *testing.T) {
 	for name, elsewhere := range map[string][]string{
-		"mappo-paper.yaml": nil,
-		"ci-rl.yaml":       nil,
-		"federated.yaml":   nil,
+		"mappo-paper-dpo.yaml": nil,
+		"ci-rl.yaml":           nil,
+		"federated.yaml":       nil,
 		"federated-admm.yaml": {"control.activation", "control.output_tanh", "control.log_std", "control.gamma",
 			"control.hidden", "control.lambda", "control.returns", "control.normalize", "control.norm", "control.entropy",
 			"control.critic.lr", "control.critic.epochs", "control.critic.minibatch"}, // in federated.yaml

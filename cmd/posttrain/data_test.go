@@ -191,8 +191,8 @@ func TestDataConvertAndCheck(t *testing.T) {
 		t.Errorf("%s", o.out)
 	}
 	o = must(t, "data", "check", "--model", "model", "pairs.jsonl")
-	if !strings.Contains(o.out, "12 scored (chosen_score, rejected_score)\n  preference pairs\n  prompts in tokens "+
-		"of model: the longest has ") {
+	if !strings.Contains(o.out, "12 scored (chosen_score, rejected_score)\n  preference pairs\n  prior: 12 of 12 ") ||
+		!strings.Contains(o.out, "  prompts in tokens of model: the longest has ") {
 		t.Errorf("%s", o.out)
 	}
 }

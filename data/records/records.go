@@ -37,7 +37,7 @@ func kindOf(fsys fs.FS, path string) (Kind, error) {
 		switch {
 		case row.Has("seed") || row.Has("dataset_item"):
 			return KindCI, nil
-		case row.Has("chosen") || row.Has("rejected"):
+		case row.Has("chosen") || row.Has("rejected") || data.HasAnswers(row.Fields):
 			return KindPreference, nil
 		case row.Has("messages") || row.Has("text") || row.Has("completion"):
 			return KindDemonstration, nil

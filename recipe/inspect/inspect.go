@@ -59,11 +59,29 @@ func Run(ctx context.Context, path string, o Options) ([]string, error) {
 	for i, line := range ci.Profile(r.CI) {
 		lines = slices.Insert(lines, 2+i, "  "+line)
 	}
+	lines = append(lines, describeGaps(r.Preferences)...)
 	if o.Model == "" {
 		return lines, nil
 	}
 	counted, err := o.countTokens(ctx, r)
 	return append(lines, counted), err
+}
+
+// describeGaps says which gaps the pairs with scores would have in training, under the default options.
+func describeGaps(pairs []data.Preference) (lines []string) {
+	pairs = slices.DeleteFunc(slices.Clone(pairs), func(p data.Preference) bool { return !p.Scored })
+	_, _, report, err := data.Prior(pairs, data.DefaultRewardOptions())
+	if err != nil { // without scores
+		return nil
+	}
+	lines = report.Lines()
+	if warning := report.Warning(); warning != "" {
+		lines = append(lines, "warning: "+warning)
+	}
+	for i := range lines {
+		lines[i] = "  " + lines[i]
+	}
+	return lines
 }
 
 // countTokens says how long the prompts are.

@@ -5,10 +5,12 @@ package preference
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
@@ -90,6 +92,8 @@ func checkPlain(g *config.Given, d Data) {
 	defaults := data.DefaultRewardOptions()
 	unused("data.score_columns", d.ScoreColumns, len(d.ScoreColumns) > 0)
 	unused("data.reward_transform", d.Transform, d.Transform != defaults.Transform)
+	unused("data.reward_range", d.Range, len(d.Range) > 0)
+	unused("data.reward_temperature", d.Temperature, d.Temperature > 0)
 	unused("data.on_negative_gap", d.OnNegativeGap, d.OnNegativeGap != defaults.OnNegativeGap)
 }
 
@@ -108,10 +112,31 @@ func (o *Options) Explain() string {
 		columns := cmp.Or(strings.Join(o.Data.ScoreColumns, ", "), "found by their known names")
 		fmt.Fprintf(&s, "rewards: columns %s; transform %s; negative gaps: %s\n", columns, o.Data.Transform,
 			o.Data.OnNegativeGap)
+		s.WriteString(o.Data.explainGaps())
 	}
 	s.WriteString(recipe.DescribeTraining(o.Train, recipe.DescribeBatch(o.Train, "pairs")))
 	s.WriteString(losses.ListDeviations(o.Deviations()))
 	return s.String()
+}
+
+// explainGaps says what gaps the training pairs have, if their file is there yet.
+func (d *Data) explainGaps() string {
+	if _, err := os.Stat(d.Train); err != nil && d.Train != embedded.Name {
+		return fmt.Sprintf("gaps: known once there is a file %s\n", d.Train)
+	}
+	pairs, _, err := d.read(d.Train)
+	if err != nil {
+		return fmt.Sprintf("gaps: %v\n", err)
+	}
+	_, _, report, err := data.Prior(pairs, d.RewardOptions)
+	if err != nil {
+		return fmt.Sprintf("gaps: %s: %v\n", d.Train, err)
+	}
+	text := report.String() + "\n"
+	if warning := report.Warning(); warning != "" {
+		text += "  warning: " + warning + "\n"
+	}
+	return text
 }
 
 func (o *Options) reference() string { return cmp.Or(o.Reference, before) }
@@ -132,7 +157,7 @@ func (o *Options) Deviations() []losses.Deviation {
 	if o.Loss.NeedsGap() {
 		if o.Data.Transform != "auto" {
 			differ("data.reward_transform", o.Data.Transform,
-				"rewards outside [0,1] pass through the logistic function, others do not (auto)")
+				"rewards in [0,1], or through the logistic function (auto)")
 		}
 		differ("data.on_negative_gap", o.Data.OnNegativeGap, "does not say")
 	}

@@ -61,7 +61,8 @@ type training struct {
 	o              Options
 	reference      *model.Model // nil: the model itself
 	pairs, heldOut *pairSet     // heldOut nil: none
-	share          bool         // both answers share their prompt in one row
+	rewards        *data.Rewards
+	share          bool // both answers share their prompt in one row
 }
 
 // pairSet is a set of encoded pairs with the method that trains on it.
@@ -87,8 +88,7 @@ func (p *pairSet) subset(keep []int) *pairSet {
 	return q
 }
 
-// load loads the reference, the training pairs and the held-out ones. Whether scores pass through the logistic function
-// is decided for both sets together: losses of differently scaled rewards could not be compared.
+// load loads the reference, the training pairs and the held-out ones.
 func (t *training) load(ctx context.Context) (err error) {
 	if err := t.loadReference(); err != nil {
 		return err
@@ -98,23 +98,27 @@ func (t *training) load(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	var second []data.Preference
+	if d.Eval != "" {
+		if second, err = t.read(d.Eval); err != nil {
+			return err
+		}
+	}
+	if t.rewards, err = d.Fit(first, second); err != nil {
+		return err
+	}
 	if d.Eval == "" {
 		return t.loadOne(ctx, first)
 	}
-	second, err := t.read(d.Eval)
-	if err != nil {
-		return err
-	}
-	rewards := d.RewardOptions.Over(first, second)
-	if t.pairs, err = t.encode(ctx, d.Train, first, rewards); err == nil {
-		t.heldOut, err = t.encode(ctx, d.Eval, second, rewards)
+	if t.pairs, err = t.encode(ctx, d.Train, first); err == nil {
+		t.heldOut, err = t.encode(ctx, d.Eval, second)
 	}
 	return err
 }
 
 // loadOne encodes one set of pairs and holds a share of it out.
 func (t *training) loadOne(ctx context.Context, pairs []data.Preference) error {
-	all, err := t.encode(ctx, t.o.Data.Train, pairs, t.o.Data.RewardOptions)
+	all, err := t.encode(ctx, t.o.Data.Train, pairs)
 	if t.pairs = all; err != nil || t.o.Data.EvalFraction == 0 {
 		return err
 	}
@@ -126,16 +130,18 @@ func (t *training) loadOne(ctx context.Context, pairs []data.Preference) error {
 }
 
 // encode makes the prior's gaps, unless there are no scores and the loss needs none, encodes, and applies the limits.
-func (t *training) encode(ctx context.Context, path string, pairs []data.Preference, rewards data.RewardOptions) (
-	_ *pairSet, err error) {
+func (t *training) encode(ctx context.Context, path string, pairs []data.Preference) (_ *pairSet, err error) {
 	all := &pairSet{method: &train.Preference{Options: t.o.Loss}}
 	unscored := func(p data.Preference) bool { return !p.Scored }
 	if t.o.Loss.NeedsGap() || !slices.ContainsFunc(pairs, unscored) {
-		kept, gaps, report, err := data.Prior(pairs, rewards)
+		kept, gaps, report, err := t.rewards.Gaps(pairs)
 		if err != nil {
 			return nil, err
 		}
 		t.Say("%s", report)
+		if warning := report.Warning(); warning != "" && t.o.Loss.NeedsGap() {
+			t.Warn("%s: %s", path, warning)
+		}
 		pairs, all.method.Gaps = kept, gaps
 	}
 	e := batch.Encoder{Tokenizer: t.Tokenizer}
@@ -154,16 +160,18 @@ func (t *training) encode(ctx context.Context, path string, pairs []data.Prefere
 
 // read reads a file of pairs, or the embedded ones.
 func (t *training) read(path string) (pairs []data.Preference, err error) {
-	var report *data.Report
-	if path == embedded.Name {
-		pairs, report, err = data.ReadPreferencesFS(embedded.Files, embedded.Pairs, t.o.Data.PreferenceOptions)
-	} else {
-		pairs, report, err = data.ReadPreferences(path, t.o.Data.PreferenceOptions)
-	}
+	pairs, report, err := t.o.Data.read(path)
 	if err == nil {
 		t.Say("%s", report)
 	}
 	return pairs, err
+}
+
+func (d *Data) read(path string) ([]data.Preference, *data.Report, error) {
+	if path == embedded.Name {
+		return data.ReadPreferencesFS(embedded.Files, embedded.Pairs, d.PreferenceOptions)
+	}
+	return data.ReadPreferences(path, d.PreferenceOptions)
 }
 
 // loadReference loads the reference model where it is another than the model itself.

@@ -2,9 +2,51 @@ package preference
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/losses"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/run"
 )
+
+// warnings keeps what a run warns about.
+type warnings struct {
+	run.Reporter
+	lines []string
+}
+
+func (w *warnings) Warn(format string, args ...any) { w.lines = append(w.lines, fmt.Sprintf(format, args...)) }
+
+// TestUselessGapsAreWarnedAbout at the start of a run that uses them, and by explain.
+func TestUselessGapsAreWarnedAbout(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "pairs.jsonl")
+	row := `{"prompt":"Q","chosen":"yes","rejected":"no","chosen_score":0.00002,"rejected_score":0.00001}` + "\n"
+	if err := os.WriteFile(path, []byte(strings.Repeat(row, 4)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, prior := range []string{losses.MaPPO, losses.None} {
+		o := Defaults("dpo")
+		o.Model, o.Backend, o.Data.Train, o.Loss.Prior = embedded.Name, "go", path, prior
+		o.Train.BatchSize, o.Train.MicroBatchSize, o.Train.MaxSteps, o.Train.Epochs = 2, 2, 1, 0
+		o.Place = recipe.Place{Out: filepath.Join(dir, prior)}
+		w := &warnings{Reporter: run.Listen(nil)}
+		if _, err := Run(context.Background(), o, w); err != nil {
+			t.Fatal(err)
+		}
+		const want = "the median of the prior's gaps is 1e-05"
+		warned := strings.Contains(strings.Join(w.lines, "\n"), path+": "+want)
+		if explained := strings.Contains(o.Explain(), "warning: "+want); warned != explained ||
+			warned != (prior == losses.MaPPO) {
+			t.Errorf("prior %s: warnings %q, explained as %s", prior, w.lines, o.Explain())
+		}
+	}
+}
 
 // Options that a program makes are checked as those of a user are.
 func TestRunChecksItsOptions(t *testing.T) {
