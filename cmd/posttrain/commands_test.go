@@ -115,9 +115,16 @@ func TestExplain(t *testing.T) {
 		"ipo.yaml": {"MaPPO-IPO", "the model before training"},
 		"mappo.yaml": {"MaPPO-DPO", "-log σ(0.1·A - Δr·0.1·B)", "0.693147 (ln 2)",
 			"train.learning_rate: 0.0001 (paper: 5e-07)"},
-		"mappo-paper.yaml": {"MaPPO-DPO", "128 pairs", "AdamW at 5e-07"},
-		"sft.yaml":         {"negative log-likelihood", "the completions' tokens"},
-		"simpo.yaml":       {"MaPPO-SimPO", "no reference model"},
+		"mappo-paper-dpo.yaml":   {"MaPPO-DPO", "128 pairs", "AdamW at 5e-07"},
+		"mappo-paper-ipo.yaml":   {"MaPPO-IPO", "128 pairs", "AdamW at 5e-07", "dtype bfloat16"},
+		"mappo-paper-simpo.yaml": {"MaPPO-SimPO", "128 pairs", "AdamW at 5e-07", "no reference model", "- 1)"},
+		"mappo-paper-cpo.yaml":   {"MaPPO-CPO", "128 pairs", "AdamW at 5e-07", "no reference model", "0.2/|yw|"},
+		"dpo-paper.yaml":         {"objective: DPO", "128 pairs", "loss.prior: none (paper: mappo)\n"},
+		"ipo-paper.yaml":         {"objective: IPO", "128 pairs", "loss.prior: none (paper: mappo)\n"},
+		"simpo-paper.yaml":       {"objective: SimPO", "128 pairs", "loss.prior: none (paper: mappo)\n"},
+		"cpo-paper.yaml":         {"objective: CPO", "128 pairs", "loss.prior: none (paper: mappo)\n"},
+		"sft.yaml":               {"negative log-likelihood", "the completions' tokens"},
+		"simpo.yaml":             {"MaPPO-SimPO", "no reference model"},
 	}
 	for _, path := range paths {
 		if strings.HasPrefix(filepath.Base(path), "privacylens") {
@@ -137,7 +144,7 @@ func TestExplain(t *testing.T) {
 			}
 		}
 	}
-	paper := must(t, "explain", "--config", filepath.Join(root, "configs", "mappo-paper.yaml")).out
+	paper := must(t, "explain", "--config", filepath.Join(root, "configs", "mappo-paper-dpo.yaml")).out
 	if strings.Contains(paper, "train.learning_rate:") || strings.Contains(paper, "loss.beta:") {
 		t.Errorf("the paper's config deviates from the paper:\n%s", paper)
 	}

@@ -19,7 +19,7 @@ func newMappo(s streams) *cobra.Command {
 			"the embedded tiny model on embedded pairs.",
 		Example: "  posttrain mappo\n" +
 			"  posttrain mappo --prior none --out runs/dpo\n" +
-			"  posttrain mappo --config configs/mappo-paper.yaml --model DIR --data pairs.jsonl\n" +
+			"  posttrain mappo --config configs/mappo-paper-dpo.yaml --model DIR --data pairs.jsonl\n" +
 			"  posttrain mappo --resume runs/mappo-20260102-150405",
 	})
 }
