@@ -95,7 +95,7 @@ func TestPriorErrors(t *testing.T) {
 		{scoredPairs([2]float64{1, nan()}), DefaultRewardOptions(), "p.jsonl:1: scores 1 and NaN: want finite numbers"},
 		{swapped, RewardOptions{Transform: "auto", OnNegativeGap: "error"},
 			"p.jsonl:1, 2: rejected scores higher than chosen; on_negative_gap " +
-			"also takes clamp, drop or swap"},
+				"also takes clamp, drop or swap"},
 		{swapped, RewardOptions{Transform: "auto", OnNegativeGap: "drop"}, "all 2 pairs have a negative gap"},
 		{nil, DefaultRewardOptions(), "no pairs"},
 		{swapped, RewardOptions{Transform: "sigmoid", OnNegativeGap: "clamp"},

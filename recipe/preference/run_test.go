@@ -20,7 +20,9 @@ type warnings struct {
 	lines []string
 }
 
-func (w *warnings) Warn(format string, args ...any) { w.lines = append(w.lines, fmt.Sprintf(format, args...)) }
+func (w *warnings) Warn(format string, args ...any) {
+	w.lines = append(w.lines, fmt.Sprintf(format, args...))
+}
 
 // TestUselessGapsAreWarnedAbout at the start of a run that uses them, and by explain.
 func TestUselessGapsAreWarnedAbout(t *testing.T) {
