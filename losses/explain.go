@@ -2,8 +2,11 @@ package losses
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
+
+	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 // A Deviation is an option that differs from the paper's.
@@ -17,7 +20,8 @@ func (d Deviation) String() string { return fmt.Sprintf("%s: %s (paper: %s)", d.
 
 // Name is the objective's short name: "MaPPO-DPO", or "DPO" without the prior.
 func (o Options) Name() string {
-	name := map[string]string{DPO: "DPO", IPO: "IPO", SimPO: "SimPO", CPO: "CPO"}[o.Type]
+	name := map[string]string{DPO: "DPO", IPO: "IPO", SimPO: "SimPO", CPO: "CPO", Hinge: "hinge", Robust: "robust DPO",
+		RPO: "RPO", ORPO: "ORPO"}[o.Type]
 	if o.NeedsGap() {
 		return "MaPPO-" + name
 	}
@@ -26,11 +30,18 @@ func (o Options) Name() string {
 
 // Formula is the loss of a pair with its numbers filled in, such as "-log σ(0.1·A - Δr·0.1·B)".
 func (o Options) Formula() string {
-	u := o.formulaOfArgument()
-	if o.Type == IPO {
+	u, smoothing := o.formulaOfArgument(), value(o.LabelSmoothing)
+	switch {
+	case o.Type == IPO:
 		return "(" + u + ")²"
-	}
-	if smoothing := value(o.LabelSmoothing); smoothing != 0 {
+	case o.Type == Hinge:
+		return "max(0, 1 - u), u = " + u
+	case o.Type == ORPO:
+		return fmt.Sprintf("-%s·log σ(%s)%s", number(o.Beta), u, o.formulaOfNLL())
+	case o.Type == Robust && smoothing != 0:
+		return fmt.Sprintf("(-%s·log σ(u) + %s·log σ(-u))/%s, u = %s", number(1-smoothing), number(smoothing),
+			number(1-2*smoothing), u)
+	case smoothing != 0:
 		logistic := fmt.Sprintf("-%s·log σ(u) - %s·log σ(-u)", number(1-smoothing), number(smoothing))
 		return logistic + o.formulaOfNLL() + ", u = " + u
 	}
@@ -55,6 +66,8 @@ func (o Options) term(ratio, response string) string {
 	switch {
 	case o.Type == IPO:
 		return ratio
+	case o.Type == ORPO:
+		return fmt.Sprintf("odds(y%s)", response)
 	case o.Type == SimPO:
 		return fmt.Sprintf("%s/|y%s|·logπ(y%s)", number(o.Beta), response, response)
 	case o.Type == CPO:
@@ -64,13 +77,14 @@ func (o Options) term(ratio, response string) string {
 }
 
 func (o Options) formulaOfNLL() string {
-	if o.Type != CPO || value(o.Lambda) == 0 {
+	_, weight := o.weights()
+	if o.NLL == nil || weight == 0 {
 		return ""
 	}
 	if mode(o.NLL) == Mean {
-		return fmt.Sprintf(" - %s/|yw|·logπ(yw)", number(value(o.Lambda)))
+		return fmt.Sprintf(" - %s/|yw|·logπ(yw)", number(weight))
 	}
-	return fmt.Sprintf(" - %s·logπ(yw)", number(value(o.Lambda)))
+	return fmt.Sprintf(" - %s·logπ(yw)", number(weight))
 }
 
 // Describe prints the objective in plain text. Its lines end in \n.
@@ -82,7 +96,7 @@ func (o Options) Describe() string {
 		fmt.Fprintf(&s, "  %s\n", line)
 	}
 	if loss, known := o.StepZero(); known {
-		ln2 := map[bool]string{true: " (ln 2)"}[o.Type == DPO]
+		ln2 := map[bool]string{true: " (ln 2)"}[loss == math.Ln2]
 		fmt.Fprintf(&s, "  as long as policy = reference every reward is 0 and the loss is %.6g%s\n", loss, ln2)
 	}
 	return s.String()
@@ -113,6 +127,9 @@ func (o Options) glossary() []string {
 	if o.NeedsGap() {
 		lines = append(lines, "Δr = r(yw) - r(yl), the prior's reward gap; rewards in [0,1]")
 	}
+	if o.Type == ORPO {
+		lines = append(lines, "odds(y) = log(p/(1-p)), p = exp(logπ(y)/|y|)")
+	}
 	if o.ReferenceFree() {
 		lines = append(lines, "no reference model")
 	}
@@ -128,16 +145,17 @@ func (o Options) Deviations() []Deviation {
 		}
 	}
 	paper := Defaults(o.Type)
+	differ("type", o.Type, fault.Or(Types()[:4]), !o.ofPaper())
 	differFloat := func(key string, have, want *float64) {
 		if have != nil && want != nil {
 			differ(key, number(*have), number(*want), *have != *want)
 		}
 	}
-	differ("prior", o.Prior, paper.Prior, o.Prior != paper.Prior)
+	differ("prior", o.Prior, MaPPO, o.Prior != MaPPO)
 	differFloat("beta", &o.Beta, &paper.Beta)
 	differFloat("gamma", o.Gamma, paper.Gamma)
 	differFloat("lambda", o.Lambda, paper.Lambda)
-	if value(o.LabelSmoothing) != 0 {
+	if value(o.LabelSmoothing) != 0 && o.ofPaper() {
 		differ("label_smoothing", number(*o.LabelSmoothing), "none", true)
 	}
 	// Here Defaults follows the other libraries, which use means per token; the paper's equations have sums.

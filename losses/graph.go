@@ -33,8 +33,12 @@ func (o Options) Graph(in Inputs) Result {
 		chosen, rejected = graph.Sub(chosen, in.ReferenceChosen), graph.Sub(rejected, in.ReferenceRejected)
 	}
 	loss := o.link(o.argument(chosen, rejected, in))
-	if o.Type == CPO {
-		loss = graph.Add(loss, graph.MulScalar(o.nll(in), value(o.Lambda)))
+	ofU, ofNLL := o.weights()
+	if ofU != 1 {
+		loss = graph.MulScalar(loss, ofU)
+	}
+	if o.NLL != nil {
+		loss = graph.Add(loss, graph.MulScalar(o.nll(in), ofNLL))
 	}
 	return o.diagnose(loss, graph.StopGradient(chosen), graph.StopGradient(rejected), in)
 }
@@ -78,8 +82,25 @@ func (o Options) scaleLogps(logps, lengths *graph.Node) *graph.Node {
 	if scale := o.scale(); scale != 1 {
 		logps = graph.MulScalar(logps, scale)
 	}
+	if o.Type == ORPO {
+		logps = logOdds(logps)
+	}
 	return logps
 }
+
+// logOdds is log(p/(1-p)) of p = exp(x), with its exact derivative 1/(1-p). 1-p is -2t/(1-t), t = tanh(x/2), which is
+// accurate for probabilities near 1, too.
+func logOdds(x *graph.Node) *graph.Node {
+	x = graph.MinScalar(x, mostCertain)
+	fixed := graph.StopGradient(x)
+	t := graph.Tanh(graph.MulScalar(fixed, 0.5))
+	not := graph.Div(graph.MulScalar(t, -2), graph.OneMinus(t)) // 1-p
+	value, slope := graph.Sub(fixed, graph.Log(not)), graph.Reciprocal(not)
+	return graph.Add(graph.StopGradient(value), graph.Mul(graph.StopGradient(slope), graph.Sub(x, fixed)))
+}
+
+// mostCertain is the log of the highest probability that has odds.
+const mostCertain = -1e-6
 
 // perToken divides by the length, at least 1: a padding pair has length 0 and must not become NaN.
 func perToken(logps, lengths *graph.Node) *graph.Node {
@@ -96,10 +117,13 @@ func (o Options) nll(in Inputs) *graph.Node {
 }
 
 func (o Options) link(u *graph.Node) *graph.Node {
-	if o.Type == IPO {
+	switch o.Type {
+	case IPO:
 		return graph.Square(u)
+	case Hinge:
+		return graph.MaxScalar(graph.OneMinus(u), 0.0)
 	}
-	return logistic(u, value(o.LabelSmoothing))
+	return logistic(u, o.smoothing())
 }
 
 // logistic is -(1-ε)·log σ(u) - ε·log σ(-u) with its exact derivative ε·σ(u) - (1-ε)·σ(-u).
@@ -142,7 +166,7 @@ func (o Options) diagnose(loss, chosen, rejected *graph.Node, in Inputs) Result 
 
 // reward is the implicit reward (see Outcome) of log-ratios, or of log-probabilities if ReferenceFree.
 func (o Options) reward(logratios, lengths *graph.Node) *graph.Node {
-	if o.Type == SimPO {
+	if o.rewardsPerToken() {
 		logratios = perToken(logratios, lengths)
 	}
 	return graph.MulScalar(logratios, o.Beta)

@@ -20,7 +20,8 @@ func (b Batch) Pairs() int { return len(b.PolicyChosen) }
 // Outcome holds a batch's losses, implicit rewards and gradients, each [pairs].
 //
 // The implicit rewards are TRL's: β·(logπ - logπref) of the summed log-probabilities for dpo and ipo (ipo uses means
-// per token only in its loss), β·logπ for cpo, β·logπ/length for simpo. The prior does not change them.
+// per token only in its loss), and for the other losses with a reference, β·logπ for cpo, β·logπ/length for simpo and
+// orpo. The prior does not change them.
 type Outcome struct {
 	Loss            []float64
 	ChosenRewards   []float64
@@ -73,12 +74,14 @@ func (o Options) computePair(b Batch, i int, out *Outcome) {
 		gap = b.RewardGap[i]
 	}
 	chosenTokens, rejectedTokens := max(b.ChosenLengths[i], 1), max(b.RejectedLengths[i], 1)
-	chosenScale, rejectedScale := o.scaleOf(chosenTokens), gap*o.scaleOf(rejectedTokens)
+	a, chosenSlope := o.termOf(chosen, chosenTokens)
+	b0, rejectedSlope := o.termOf(rejected, rejectedTokens)
+	ofU, weight := o.weights()
 
-	loss, slope := o.linkOf(chosenScale*chosen - rejectedScale*rejected - o.offset())
-	out.Loss[i], out.GradChosen[i], out.GradRejected[i] = loss, slope*chosenScale, -slope*rejectedScale
-	if o.Type == CPO {
-		weight := value(o.Lambda)
+	loss, slope := o.linkOf(a - gap*b0 - o.offset())
+	loss, slope = ofU*loss, ofU*slope
+	out.Loss[i], out.GradChosen[i], out.GradRejected[i] = loss, slope*chosenSlope, -slope*gap*rejectedSlope
+	if o.NLL != nil {
 		if mode(o.NLL) == Mean {
 			weight /= chosenTokens
 		}
@@ -89,15 +92,28 @@ func (o Options) computePair(b Batch, i int, out *Outcome) {
 	out.RejectedRewards[i] = o.rewardOf(rejected, rejectedTokens)
 }
 
-func (o Options) scaleOf(tokens float64) float64 {
+// termOf is a response's term of u, and its derivative.
+func (o Options) termOf(logratio, tokens float64) (term, slope float64) {
+	slope = o.scale()
 	if o.perToken() {
-		return o.scale() / tokens
+		slope /= tokens
 	}
-	return o.scale()
+	if o.Type != ORPO {
+		return slope * logratio, slope
+	}
+	x := slope * logratio
+	if x > mostCertain {
+		x, slope = mostCertain, 0
+	}
+	not := -math.Expm1(x) // 1-p
+	return x - math.Log(not), slope / not
 }
 
+// rewardsPerToken says whether implicit rewards are divided by the length.
+func (o Options) rewardsPerToken() bool { return o.Type == SimPO || o.Type == ORPO }
+
 func (o Options) rewardOf(logratio, tokens float64) float64 {
-	if o.Type == SimPO {
+	if o.rewardsPerToken() {
 		logratio /= tokens
 	}
 	return o.Beta * logratio
@@ -105,10 +121,15 @@ func (o Options) rewardOf(logratio, tokens float64) float64 {
 
 // linkOf is the loss at argument u and its derivative.
 func (o Options) linkOf(u float64) (loss, slope float64) {
-	if o.Type == IPO {
+	switch {
+	case o.Type == IPO:
 		return u * u, 2 * u
+	case o.Type == Hinge && u < 1:
+		return 1 - u, -1
+	case o.Type == Hinge:
+		return 0, 0
 	}
-	smoothing := value(o.LabelSmoothing)
+	smoothing := o.smoothing()
 	loss = (1-smoothing)*softplus(-u) + smoothing*softplus(u)
 	return loss, smoothing*sigmoid(u) - (1-smoothing)*sigmoid(-u)
 }

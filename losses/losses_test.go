@@ -35,6 +35,9 @@ func TestHandNumbers(t *testing.T) {
 	cpoSum.NLL = new(Sum)
 	smooth := plain(Defaults(DPO))
 	smooth.LabelSmoothing = new(0.25)
+	reached := plain(Defaults(Hinge))
+	reached.Beta = 1
+	odds := func(x float64) float64 { return x - math.Log(1-math.Exp(x)) }
 	logistic := func(u float64) float64 { return math.Log(1 + math.Exp(-u)) }
 	down := func(u float64) float64 { return 1 / (1 + math.Exp(u)) } // σ(-u)
 	for _, c := range []struct {
@@ -58,6 +61,17 @@ func TestHandNumbers(t *testing.T) {
 		{"cpo", plain(Defaults(CPO)), logistic(1) + 0.5, -0.1*down(1) - 0.05, 0.1 * down(1), -1, -2},
 		{"mappo cpo", Defaults(CPO), math.Ln2 + 0.5, -0.05 - 0.05, 0.025, -1, -2},
 		{"mappo cpo, sum", cpoSum, math.Ln2 + 2, -0.05 - 0.2, 0.025, -1, -2},
+		{"hinge", plain(Defaults(Hinge)), 0.7, -0.1, 0.1, 0.2, -0.1}, // u = 0.3 as in dpo
+		{"mappo hinge", Defaults(Hinge), 0.75, -0.1, 0.05, 0.2, -0.1},
+		{"hinge, reached", reached, 0, 0, 0, 2, -1}, // u = 3
+		{"robust", plain(Defaults(Robust)), (0.9*logistic(0.3) - 0.1*logistic(-0.3)) / 0.8,
+			-0.1 * (0.9*down(0.3) + 0.1*down(-0.3)) / 0.8, 0.1 * (0.9*down(0.3) + 0.1*down(-0.3)) / 0.8, 0.2, -0.1},
+		{"rpo", plain(Defaults(RPO)), logistic(0.3) + 2.5, -0.1*down(0.3) - 0.25, 0.1 * down(0.3), 0.2, -0.1},
+		{"mappo rpo", Defaults(RPO), logistic(0.25) + 2.5, -0.1*down(0.25) - 0.25, 0.05 * down(0.25), 0.2, -0.1},
+		// p = e^-2.5 and e^-4
+		{"orpo", Defaults(ORPO), 2.5 + 0.1*logistic(odds(-2.5)-odds(-4)),
+			-0.1*down(odds(-2.5)-odds(-4))/(1-math.Exp(-2.5))/4 - 0.25,
+			0.1 * down(odds(-2.5)-odds(-4)) / (1 - math.Exp(-4)) / 5, -0.25, -0.4},
 	} {
 		out, err := c.o.Host(onePair())
 		if err != nil {
@@ -71,13 +85,16 @@ func TestHandNumbers(t *testing.T) {
 	}
 }
 
-// everyOption lists all four losses with both priors, and with each mode and option on and off.
+// everyOption lists all losses with the priors that they have, and with each mode and option on and off.
 func everyOption() []Options {
 	var all []Options
 	for _, kind := range Types() {
 		for _, prior := range []string{MaPPO, None} {
 			for _, letter := range []bool{false, true} {
 				o := Defaults(kind)
+				if kind == ORPO && prior == MaPPO || kind == Hinge && letter {
+					continue
+				}
 				o.Prior, o.Beta = prior, 0.4
 				if letter && o.Logps != nil {
 					o.Logps = new(Sum)
@@ -286,7 +303,8 @@ func TestStepZero(t *testing.T) {
 		known bool
 	}{
 		{plain(Defaults(DPO)), math.Ln2, true}, {Defaults(DPO), math.Ln2, true}, {smooth, math.Ln2, true},
-		{Defaults(IPO), 25, true}, {Defaults(SimPO), 0, false}, {Defaults(CPO), 0, false},
+		{Defaults(IPO), 25, true}, {Defaults(SimPO), 0, false}, {Defaults(CPO), 0, false}, {Defaults(Hinge), 1, true},
+		{Defaults(Robust), math.Ln2, true}, {Defaults(RPO), 0, false}, {Defaults(ORPO), 0, false},
 	} {
 		got, known := c.o.StepZero()
 		if near(t, describe(c.o), got, c.want, 1e-12); known != c.known {
@@ -322,6 +340,7 @@ func TestCheckStart(t *testing.T) {
 			"reference", "stale", "adapter"}},
 		{"slightly moved policy", Defaults(DPO), slightly, []string{"pair 0", "log p(chosen)"}},
 		{"moved policy, ipo", Defaults(IPO), moved, []string{"pair 2", "must be 25.0000"}},
+		{"moved policy, rpo", Defaults(RPO), moved, []string{"pair 2", "(rpo loss "}},
 		{"moved policy, no reference", Defaults(SimPO), moved, nil},
 		{"NaN", Defaults(SimPO), broken, []string{"pair 1", "NaN", "log p(chosen)"}},
 	} {

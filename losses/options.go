@@ -14,6 +14,11 @@ const (
 	IPO   = "ipo"
 	SimPO = "simpo"
 	CPO   = "cpo"
+
+	Hinge  = "hinge"  // a margin of 1 is enough
+	Robust = "robust" // dpo without the bias of labels that are wrong with a known probability
+	RPO    = "rpo"    // dpo, and the chosen response's likelihood
+	ORPO   = "orpo"   // the chosen response's likelihood, and the odds of both
 )
 
 // The priors.
@@ -29,27 +34,31 @@ const (
 )
 
 // Types lists the losses, in the order in which messages name them.
-func Types() []string { return []string{DPO, IPO, SimPO, CPO} }
+func Types() []string { return []string{DPO, IPO, SimPO, CPO, Hinge, Robust, RPO, ORPO} }
+
+// ofPaper says whether the paper of MaPPO has the loss.
+func (o Options) ofPaper() bool { return slices.Contains(Types()[:4], o.Type) }
 
 // Options choose the objective. An option that only some losses use is a pointer: nil means "not given", and giving one
 // to a loss that does not use it is a fault. Start from Defaults.
 type Options struct {
-	Type  string  `yaml:"type" want:"dpo|ipo|simpo|cpo"`
+	Type  string  `yaml:"type" want:"dpo|ipo|simpo|cpo|hinge|robust|rpo|orpo"`
 	Prior string  `yaml:"prior" want:"mappo|none"`
-	Beta  float64 `yaml:"beta" want:">0"` // β
+	Beta  float64 `yaml:"beta" want:">0"` // β; orpo: the weight of the odds ratio
 	// simpo: the target margin γ
 	Gamma *float64 `yaml:"gamma,omitempty" want:">=0"`
-	// cpo: the weight λ of the chosen response's NLL
+	// cpo, rpo: the weight λ of the chosen response's NLL
 	Lambda *float64 `yaml:"lambda,omitempty" want:">=0"`
-	// dpo, simpo, cpo: ε, the share of pairs taken as flipped
+	// dpo, simpo, cpo, robust: ε, the share of pairs taken as flipped
 	LabelSmoothing *float64 `yaml:"label_smoothing,omitempty" want:">=0 <0.5"`
 	// ipo: mean (per token) or sum (the paper's equation to the letter)
 	Logps *string `yaml:"logps,omitempty" want:"mean|sum"`
-	// cpo: mean (per token) or sum (the paper's equation to the letter)
+	// cpo, rpo, orpo: mean (per token) or sum (the paper's equation of cpo to the letter)
 	NLL *string `yaml:"nll,omitempty" want:"mean|sum"`
 }
 
-// Defaults are the paper's options of a loss, with its prior on; where the paper leaves a choice open, the project's.
+// Defaults are the paper's options of a loss, with its prior on, where it has one; where the paper leaves a choice open,
+// the project's.
 // An unknown loss gets only what all losses share, and Check names the fault.
 func Defaults(loss string) Options {
 	o := Options{Type: loss, Prior: MaPPO, Beta: 0.1}
@@ -62,12 +71,18 @@ func Defaults(loss string) Options {
 		o.Gamma, o.LabelSmoothing = new(1.0), new(0.0)
 	case CPO:
 		o.Lambda, o.LabelSmoothing, o.NLL = new(0.2), new(0.0), new(Mean)
+	case Robust:
+		o.LabelSmoothing = new(0.1)
+	case RPO:
+		o.Lambda, o.NLL = new(1.0), new(Mean)
+	case ORPO:
+		o.Prior, o.NLL = None, new(Mean)
 	}
 	return o
 }
 
-// ReferenceFree says that the loss needs no reference model (simpo, cpo).
-func (o Options) ReferenceFree() bool { return o.Type == SimPO || o.Type == CPO }
+// ReferenceFree says that the loss needs no reference model (simpo, cpo, orpo).
+func (o Options) ReferenceFree() bool { return o.Type == SimPO || o.Type == CPO || o.Type == ORPO }
 
 // NeedsGap says that the loss needs the reward gap of every pair.
 func (o Options) NeedsGap() bool { return o.Prior == MaPPO }
@@ -85,6 +100,10 @@ func (o Options) Check() []fault.Fault {
 			faults = append(faults, fault.Fault{Key: s.key, Value: s.value,
 				Problem: fmt.Sprintf("%s does not use it, only %s %s; remove it", o.Type, fault.And(s.users), do)})
 		}
+	}
+	if o.Type == ORPO && o.Prior == MaPPO {
+		faults = append(faults, fault.Fault{Key: "prior", Value: o.Prior, Problem: "orpo compares odds, for which the " +
+			"prior is not defined: want none"})
 	}
 	return faults
 }
@@ -116,10 +135,10 @@ func (o Options) specialOptions() []specialOption {
 	}
 	return []specialOption{
 		float("gamma", o.Gamma, SimPO),
-		float("lambda", o.Lambda, CPO),
-		float("label_smoothing", o.LabelSmoothing, DPO, SimPO, CPO),
+		float("lambda", o.Lambda, CPO, RPO),
+		float("label_smoothing", o.LabelSmoothing, DPO, SimPO, CPO, Robust),
 		text("logps", o.Logps, IPO),
-		text("nll", o.NLL, CPO),
+		text("nll", o.NLL, CPO, RPO, ORPO),
 	}
 }
 
@@ -139,15 +158,34 @@ func mode(p *string) string {
 
 // perToken reports whether log-probabilities are divided by the response's length.
 func (o Options) perToken() bool {
-	return o.Type == SimPO || o.Type == IPO && mode(o.Logps) == Mean
+	return o.Type == SimPO || o.Type == ORPO || o.Type == IPO && mode(o.Logps) == Mean
 }
 
-// scale is s of the package's formula before any division by the length. ipo's β is in its offset only.
+// scale is s of the package's formula before any division by the length. ipo's β is in its offset only, orpo's before
+// the logistic.
 func (o Options) scale() float64 {
-	if o.Type == IPO {
+	if o.Type == IPO || o.Type == ORPO {
 		return 1
 	}
 	return o.Beta
+}
+
+// weights are those of the function of u and of the chosen response's NLL in the loss.
+func (o Options) weights() (ofU, ofNLL float64) {
+	if o.Type == ORPO {
+		return o.Beta, 1
+	}
+	return 1, value(o.Lambda)
+}
+
+// smoothing is ε of the logistic losses. robust is the loss whose expectation over labels that are wrong with
+// probability ε is dpo's of the right ones, which the same formula gives with this number.
+func (o Options) smoothing() float64 {
+	e := value(o.LabelSmoothing)
+	if o.Type == Robust {
+		return -e / (1 - 2*e)
+	}
+	return e
 }
 
 // offset is the offset of the package's formula.

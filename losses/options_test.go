@@ -14,7 +14,7 @@ func TestDefaultsAreValidAndThePapers(t *testing.T) {
 		if err := fault.Err("loss", o.Check()); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
-		if o.Beta != 0.1 || o.Prior != MaPPO {
+		if o.Beta != 0.1 || (o.Prior != MaPPO) != (kind == ORPO) {
 			t.Errorf("%s: beta %v, prior %v, want 0.1 and mappo", kind, o.Beta, o.Prior)
 		}
 	}
@@ -35,7 +35,7 @@ func TestCheckNamesEveryFault(t *testing.T) {
 		want []string
 	}{
 		{"misspelt", with("dop", func(o *Options) { o.Prior = "map" }),
-			[]string{`type "dop": want dpo, ipo, simpo or cpo`, `prior "map": want mappo or none`}},
+			[]string{`type "dop": want dpo, ipo, simpo, cpo, hinge, robust, rpo or orpo`, `prior "map": want mappo or none`}},
 		{"ranges", with(SimPO, func(o *Options) { o.Beta, o.Gamma, o.LabelSmoothing = 0, new(-1.0), new(0.5) }),
 			[]string{"beta 0: want a number above 0", "gamma -1: want a number, 0 or more",
 				"label_smoothing 0.5: want a number, 0 or more and below 0.5"}},
@@ -47,11 +47,13 @@ func TestCheckNamesEveryFault(t *testing.T) {
 				new(Sum), new(Mean)
 		}),
 			[]string{"gamma 0: dpo does not use it, only simpo does; remove it",
-				"lambda 0.2: dpo does not use it, only cpo does; remove it",
+				"lambda 0.2: dpo does not use it, only cpo and rpo do; remove it",
 				"logps sum: dpo does not use it, only ipo does; remove it",
-				"nll mean: dpo does not use it, only cpo does; remove it"}},
+				"nll mean: dpo does not use it, only cpo, rpo and orpo do; remove it"}},
 		{"smoothing of ipo", with(IPO, func(o *Options) { o.LabelSmoothing = new(0.1) }),
-			[]string{"label_smoothing 0.1: ipo does not use it, only dpo, simpo and cpo do; remove it"}},
+			[]string{"label_smoothing 0.1: ipo does not use it, only dpo, simpo, cpo and robust do; remove it"}},
+		{"odds with the prior", with(ORPO, func(o *Options) { o.Prior = MaPPO }),
+			[]string{"prior mappo: orpo compares odds, for which the prior is not defined: want none"}},
 	} {
 		var got []string
 		for _, f := range c.o.Check() {
@@ -87,6 +89,13 @@ func TestDescribe(t *testing.T) {
 		{smooth,
 			[]string{"loss = -0.9·log σ(u) - 0.1·log σ(-u) - 0.2/|yw|·logπ(yw), u = 0.25·logπ(yw) - Δr·0.25·logπ(yl)",
 				"loss.beta: 0.25 (paper: 0.1)", "loss.label_smoothing: 0.1 (paper: none)"}, "as long as"},
+		{Defaults(Hinge), []string{"MaPPO-hinge", "loss = max(0, 1 - u), u = 0.1·A - Δr·0.1·B", "the loss is 1\n",
+			"loss.type: hinge (paper: dpo, ipo, simpo or cpo)"}, "ln 2"},
+		{Defaults(Robust), []string{"loss = (-0.9·log σ(u) + 0.1·log σ(-u))/0.8, u = 0.1·A - Δr·0.1·B",
+			"0.693147 (ln 2)"}, "loss.label_smoothing"},
+		{Defaults(RPO), []string{"loss = -log σ(0.1·A - Δr·0.1·B) - 1/|yw|·logπ(yw)"}, "as long as"},
+		{Defaults(ORPO), []string{"objective: ORPO", "loss = -0.1·log σ(odds(yw) - odds(yl)) - 1/|yw|·logπ(yw)",
+			"odds(y) = log(p/(1-p)), p = exp(logπ(y)/|y|)", "no reference model"}, "Δr ="},
 	} {
 		text := c.o.Describe() + ListDeviations(c.o.Deviations())
 		for _, part := range c.has {

@@ -14,9 +14,9 @@ const (
 
 // StepZero is the loss of every pair as long as policy = reference: the log-ratios are 0 then, so that neither the
 // reward gap nor label smoothing matters. It is ln 2 for dpo and (1/(2β))² for ipo; known is false for a loss without a
-// reference.
+// reference, and for one with the chosen response's NLL.
 func (o Options) StepZero() (loss float64, known bool) {
-	if o.ReferenceFree() {
+	if o.ReferenceFree() || o.NLL != nil {
 		return 0, false
 	}
 	loss, _ = o.linkOf(-o.offset())
@@ -41,19 +41,22 @@ func (o Options) CheckStartWithin(b Batch, tolerance float64) error {
 				"hold NaN or infinite numbers", i, loss, b.PolicyChosen[i], b.PolicyRejected[i])
 		}
 	}
-	want, known := o.StepZero()
-	if !known {
+	if o.ReferenceFree() {
 		return nil
 	}
 	for i := range out.Loss {
-		if err := o.checkPair(b, out, i, want, tolerance); err != nil {
+		if err := o.checkPair(b, out, i, tolerance); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (o Options) checkPair(b Batch, out Outcome, i int, want, tolerance float64) error {
+func (o Options) checkPair(b Batch, out Outcome, i int, tolerance float64) error {
+	must := ""
+	if want, known := o.StepZero(); known {
+		must = fmt.Sprintf(", must be %.4f", want)
+	}
 	for _, side := range []struct {
 		name              string
 		policy, reference float64
@@ -63,10 +66,9 @@ func (o Options) checkPair(b Batch, out Outcome, i int, want, tolerance float64)
 	} {
 		if math.Abs(side.policy-side.reference) > tolerance*(1+math.Abs(side.reference)) {
 			return fmt.Errorf("step 0: before any update policy and reference must agree, but for pair %d of the "+
-				"first batch log p(%s) is %.4f under the policy and %.4f under the reference (%s loss %.4f, must be "+
-				"%.4f): the reference is not the model that training starts from, or its cached log-probabilities are "+
+				"first batch log p(%s) is %.4f under the policy and %.4f under the reference (%s loss %.4f%s): the reference is not the model that training starts from, or its cached log-probabilities are "+
 				"stale (other weights, data or limits), or an adapter or dropout is on in one of the two",
-				i, side.name, side.policy, side.reference, o.Type, out.Loss[i], want)
+				i, side.name, side.policy, side.reference, o.Type, out.Loss[i], must)
 		}
 	}
 	return nil

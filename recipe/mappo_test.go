@@ -121,7 +121,7 @@ func TestFaults(t *testing.T) {
 		want       string
 	}{
 		{"misspelt loss", minimal + "loss:\n  type: dop", nil,
-			`f.yaml:5: loss.type "dop": want dpo, ipo, simpo or cpo`},
+			`f.yaml:5: loss.type "dop": want dpo, ipo, simpo, cpo, hinge, robust, rpo or orpo`},
 		{"unknown keys", minimal + "sed: 1\ntrain:\n  learning_rat: 1\n  beta: 2\n  zzz: 3\nloss: {bta: " +
 			"2}\nfrobnicate: {a: 1}", nil,
 			"f.yaml:4: unknown key \"sed\": did you mean seed?\n" +
@@ -165,7 +165,7 @@ func TestFaults(t *testing.T) {
 		{"unused options", "command: mappo\nreference: ref\nmodel: embedded\ndata: {train: embedded}\nloss:\n  type: " +
 			"simpo\n  lambda: 0.2\n  logps: sum", nil,
 			"f.yaml:2: reference \"ref\": simpo uses no reference model; remove it\n" +
-				"f.yaml:7: loss.lambda 0.2: simpo does not use it, only cpo does; remove it (for one run: --set " +
+				"f.yaml:7: loss.lambda 0.2: simpo does not use it, only cpo and rpo do; remove it (for one run: --set " +
 				"loss.lambda=)\n" +
 				"f.yaml:8: loss.logps sum: simpo does not use it, only ipo does; remove it (for one run: --set " +
 				"loss.logps=)"},
@@ -409,7 +409,7 @@ func TestQuickStartIsForTheEmbeddedModelOnly(t *testing.T) {
 	_, err = loadMappo("", []config.Override{{Flag: "--model", Key: "model", Value: "m"},
 		{Flag: "--loss", Key: "loss.type", Value: "dop"}})
 	faults := "--data: data.train is missing: want embedded, or a .jsonl, .json or .parquet file (also .gz)\n--loss: " +
-		"loss.type \"dop\": want dpo, ipo, simpo or cpo"
+		"loss.type \"dop\": want dpo, ipo, simpo, cpo, hinge, robust, rpo or orpo"
 	if err == nil || err.Error() != faults {
 		t.Errorf("no data: %v", err)
 	}

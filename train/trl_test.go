@@ -2,6 +2,7 @@ package train
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -20,20 +21,22 @@ import (
 type trlRun struct {
 	Model   string `json:"model"`
 	Options struct {
-		LearningRate   float64 `json:"learning_rate"`
-		Batch          int     `json:"batch"`
-		Accumulate     int     `json:"accumulate"`
-		Steps          int     `json:"steps"`
-		MaxGradNorm    float64 `json:"max_grad_norm"`
-		WeightDecay    float64 `json:"weight_decay"`
-		LossType       string  `json:"loss_type"`
-		Beta           float64 `json:"beta"`
-		Alpha          float64 `json:"cpo_alpha"`
-		Gamma          float64 `json:"simpo_gamma"`
-		LabelSmoothing float64 `json:"label_smoothing"`
-		CompletionOnly bool    `json:"completion_only_loss"`
+		LearningRate   float64   `json:"learning_rate"`
+		Batch          int       `json:"batch"`
+		Accumulate     int       `json:"accumulate"`
+		Steps          int       `json:"steps"`
+		MaxGradNorm    float64   `json:"max_grad_norm"`
+		WeightDecay    float64   `json:"weight_decay"`
+		LossType       any       `json:"loss_type"`
+		LossWeights    []float64 `json:"loss_weights"`
+		Beta           float64   `json:"beta"`
+		Alpha          float64   `json:"cpo_alpha"`
+		Gamma          float64   `json:"simpo_gamma"`
+		LabelSmoothing float64   `json:"label_smoothing"`
+		CompletionOnly bool      `json:"completion_only_loss"`
 	} `json:"options"`
 	Steps   []map[string]float64 `json:"steps"`
+	Tokens  []trlTokens          `json:"tokens"` // nil: those of the model
 	Weights map[string]struct {
 		Sum, Norm, Change float64
 	} `json:"weights"`
@@ -59,9 +62,12 @@ func readJSON(t *testing.T, path string, into any) {
 
 // loss gives our options for TRL's.
 func (r trlRun) loss(file string) losses.Options {
-	kind := map[string]string{"sigmoid": losses.DPO, "ipo": losses.IPO, "simpo": losses.SimPO}[r.Options.LossType]
+	kind := map[string]string{"sigmoid": losses.DPO, "ipo": losses.IPO, "simpo": losses.SimPO, "hinge": losses.Hinge,
+		"robust": losses.Robust, "[sigmoid sft]": losses.RPO}[fmt.Sprint(r.Options.LossType)]
 	if strings.Contains(file, "-cpo") {
 		kind = losses.CPO
+	} else if strings.Contains(file, "-orpo") {
+		kind = losses.ORPO
 	}
 	o := losses.Defaults(kind)
 	o.Prior, o.Beta = losses.None, r.Options.Beta
@@ -70,6 +76,8 @@ func (r trlRun) loss(file string) losses.Options {
 		*o.Gamma = r.Options.Gamma
 	case losses.CPO:
 		*o.Lambda = r.Options.Alpha
+	case losses.RPO:
+		*o.Lambda = r.Options.LossWeights[1]
 	}
 	if o.LabelSmoothing != nil {
 		*o.LabelSmoothing = r.Options.LabelSmoothing
@@ -128,8 +136,10 @@ func repeatOn(t *testing.T, e *backend.Engine, m *model.Model, file string, r tr
 		t.Fatal(err)
 	}
 	defer l.Close()
-	var tokens []trlTokens
-	readJSON(t, "testdata/trl-tokens-"+r.Model+".json", &tokens)
+	tokens := r.Tokens
+	if tokens == nil {
+		readJSON(t, "testdata/trl-tokens-"+r.Model+".json", &tokens)
+	}
 	f, err := run.Create(t.TempDir(), "test")
 	if err != nil {
 		t.Fatal(err)
@@ -182,6 +192,11 @@ func demonstrations(tokens []trlTokens, completionOnly bool) Examples {
 	return Examples{Method: &SFT{Groups: groups}, Groups: groups}
 }
 
+// meanLogps says whether TRL logs log-probs per token.
+func meanLogps(file string) bool {
+	return strings.Contains(file, "simpo") || strings.Contains(file, "orpo")
+}
+
 func compareSteps(t *testing.T, file string, records []run.Record, r trlRun) {
 	t.Helper()
 	if len(records) != len(r.Steps) {
@@ -190,8 +205,8 @@ func compareSteps(t *testing.T, file string, records []run.Record, r trlRun) {
 	for i, want := range r.Steps {
 		for name, w := range want {
 			got, ok := records[i].Values[name]
-			if !ok || strings.Contains(file, "simpo") && strings.HasPrefix(name, "logps/") {
-				continue // TRL logs per-token means for simpo, and figures of its own
+			if !ok || meanLogps(file) && strings.HasPrefix(name, "logps/") {
+				continue // TRL logs per-token means, and figures of its own
 			}
 			if i == 0 && name == "rewards/accuracies" && r.Steps[0]["rewards/margins"] == 0 {
 				continue // all rewards are 0 here, and rounding decides which side is greater

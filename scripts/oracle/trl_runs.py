@@ -16,6 +16,7 @@ rate without warm-up, AdamW 0.9/0.999/1e-8. A run's file:
   pairs[i]                 preference runs only: for each pair in order, log-prob sums of chosen and rejected under
                            the policy at the step that trained on it, and under the reference (DPO only);
                            for simpo means per token, there and in logps/*, as CPOTrainer has them
+  tokens                   orpo only: the pairs' ids, in the form of trl-tokens-<model>.json
   weights                  tensor -> sum, norm and change (norm of the difference from the initial tensor) at the end
   noise                    largest relative difference of each logged number and of each tensor's change when the same
                            run is repeated with fused attention (SDPA): how far float32 alone may lead two correct runs
@@ -113,6 +114,14 @@ RUNS = {
     # each pair's mean per token, which does not depend on how a batch is cut.
     "llama-newer-cpo": ("cpo", dict(loss_type="sigmoid", beta=0.1, cpo_alpha=0.2, batch=1, accumulate=4)),
     "llama-newer-cpo-smooth": ("cpo", dict(loss_type="sigmoid", beta=0.1, cpo_alpha=0.0, label_smoothing=0.1, steps=3)),
+    "llama-newer-hinge": ("dpo", dict(loss_type="hinge", beta=0.5)),
+    "llama-newer-robust": ("dpo", dict(loss_type="robust", beta=0.1, label_smoothing=0.2)),
+    # RPO is DPO and the chosen answer's NLL, whose mean TRL takes as in cpo.
+    "llama-newer-rpo": (
+        "dpo", dict(loss_type=["sigmoid", "sft"], loss_weights=[1.0, 0.5], beta=0.1, batch=1, accumulate=4),
+    ),
+    # TRL's NLL in ORPO covers the prompt, too: here prompts are the beginning-of-text token alone.
+    "llama-newer-orpo": ("orpo", dict(beta=0.3, batch=1, accumulate=4)),
     # Completion-only loss; then all tokens, with the mean taken over the tokens of both microbatches.
     "qwen2-newer-sft": ("sft", dict(completion_only_loss=True, steps=4)),
     "llama-newer-sft-all": ("sft", dict(completion_only_loss=False, steps=4, batch=2, accumulate=2)),
@@ -159,6 +168,13 @@ def trainer_for(kind, options, model, tok, out, folder, ref):
         from trl.experimental.cpo import CPOConfig, CPOTrainer
 
         return CPOTrainer(model=model, args=settings(CPOConfig, options, out), train_dataset=data, processing_class=tok)
+    if kind == "orpo":
+        from trl.experimental.orpo import ORPOConfig, ORPOTrainer
+
+        texts = [{"prompt": "", **{s: p["prompt"][-1]["content"] + " " + p[s][0]["content"]
+                                   for s in ("chosen", "rejected")}} for p in PAIRS]
+        data, args = datasets.Dataset.from_list(texts), settings(ORPOConfig, options, out)
+        return ORPOTrainer(model=model, args=args, train_dataset=data, processing_class=tok)
     data = data.rename_column("chosen", "completion").remove_columns("rejected")
     return SFTTrainer(model=model, args=settings(SFTConfig, options, out), train_dataset=data, processing_class=tok)
 
@@ -243,6 +259,8 @@ def run_once(name, attention):
     }
     if rows is not None:
         result["pairs"] = rows
+    if kind == "orpo":
+        result["tokens"] = [orpo_tokens(row) for row in trainer.train_dataset]
     result["weights"] = weight_summary(before, model)
     check_tokens(kind, trainer.train_dataset, tokens_of(folder))
     return result
@@ -257,6 +275,13 @@ def noise(one, two):
     out = {k: max(relative(a[k], b[k]) for a, b in zip(one["steps"], two["steps"])) for k in one["steps"][0]}
     out["weights"] = max(relative(w["change"], two["weights"][k]["change"]) for k, w in one["weights"].items())
     return {k: significant(v, 2) for k, v in out.items()}
+
+
+def orpo_tokens(row):
+    """A pair's ids, whose prompt is one token."""
+    prompt = row["chosen_input_ids"][:1]
+    assert row["rejected_input_ids"][:1] == prompt and row["chosen_labels"] == [-100] + row["chosen_input_ids"][1:]
+    return {"prompt_ids": prompt, **{f"{s}_ids": row[f"{s}_input_ids"][1:] for s in ("chosen", "rejected")}}
 
 
 _tokens = {}
