@@ -1,5 +1,5 @@
-// Package losses holds the preference objectives: dpo, ipo, simpo and cpo, each plain or with the MaPPO prior, and more of
-// the family: hinge, robust and rpo, with the prior or without, and orpo.
+// Package losses holds the preference objectives: dpo, ipo, simpo and cpo, each plain or with the MaPPO prior, and more
+// of the family: hinge, robust and rpo, with the prior or without, and orpo.
 //
 // Source: MaPPO, arXiv:2507.21183 v5, equation 8, applied to every loss. Where the paper's equation 5 disagrees with
 // equation 8, equation 8 is followed. hinge is SLiC's (arXiv:2305.10425) with a reference, robust arXiv:2403.00409, rpo

@@ -57,8 +57,8 @@ type Options struct {
 	NLL *string `yaml:"nll,omitempty" want:"mean|sum"`
 }
 
-// Defaults are the paper's options of a loss, with its prior on, where it has one; where the paper leaves a choice open,
-// the project's.
+// Defaults are the paper's options of a loss, with its prior on, where it has one; where the paper leaves a choice
+// open, the project's.
 // An unknown loss gets only what all losses share, and Check names the fault.
 func Defaults(loss string) Options {
 	o := Options{Type: loss, Prior: MaPPO, Beta: 0.1}
@@ -102,8 +102,8 @@ func (o Options) Check() []fault.Fault {
 		}
 	}
 	if o.Type == ORPO && o.Prior == MaPPO {
-		faults = append(faults, fault.Fault{Key: "prior", Value: o.Prior, Problem: "orpo compares odds, for which the " +
-			"prior is not defined: want none"})
+		faults = append(faults, fault.Fault{Key: "prior", Value: o.Prior, Problem: "orpo compares odds, for which " +
+			"the prior is not defined: want none"})
 	}
 	return faults
 }

@@ -35,7 +35,8 @@ func TestCheckNamesEveryFault(t *testing.T) {
 		want []string
 	}{
 		{"misspelt", with("dop", func(o *Options) { o.Prior = "map" }),
-			[]string{`type "dop": want dpo, ipo, simpo, cpo, hinge, robust, rpo or orpo`, `prior "map": want mappo or none`}},
+			[]string{`type "dop": want dpo, ipo, simpo, cpo, hinge, robust, rpo or orpo`,
+				`prior "map": want mappo or none`}},
 		{"ranges", with(SimPO, func(o *Options) { o.Beta, o.Gamma, o.LabelSmoothing = 0, new(-1.0), new(0.5) }),
 			[]string{"beta 0: want a number above 0", "gamma -1: want a number, 0 or more",
 				"label_smoothing 0.5: want a number, 0 or more and below 0.5"}},

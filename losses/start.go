@@ -66,7 +66,8 @@ func (o Options) checkPair(b Batch, out Outcome, i int, tolerance float64) error
 	} {
 		if math.Abs(side.policy-side.reference) > tolerance*(1+math.Abs(side.reference)) {
 			return fmt.Errorf("step 0: before any update policy and reference must agree, but for pair %d of the "+
-				"first batch log p(%s) is %.4f under the policy and %.4f under the reference (%s loss %.4f%s): the reference is not the model that training starts from, or its cached log-probabilities are "+
+				"first batch log p(%s) is %.4f under the policy and %.4f under the reference (%s loss %.4f%s): the "+
+				"reference is not the model that training starts from, or its cached log-probabilities are "+
 				"stale (other weights, data or limits), or an adapter or dropout is on in one of the two",
 				i, side.name, side.policy, side.reference, o.Type, out.Loss[i], must)
 		}
