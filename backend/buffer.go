@@ -53,11 +53,7 @@ func (p Place) Floats(dtype dtypes.DType, data []float32, dims ...int) (compute.
 	if dtype != dtypes.BFloat16 {
 		return p.Float32(data, dims...)
 	}
-	rounded := make([]bfloat16.BFloat16, len(data))
-	for i, x := range data {
-		rounded[i] = bfloat16.FromFloat32(x)
-	}
-	return p.upload(rounded, len(data), dtype, dims)
+	return p.upload(roundTo(make([]bfloat16.BFloat16, len(data)), data), len(data), dtype, dims)
 }
 
 // upload copies a slice of n values into a new buffer.

@@ -104,11 +104,7 @@ type learning struct{ *Loop }
 func (p learning) Version() int { return p.Learner.Version() }
 
 func (p learning) Write(folder string) error {
-	weights, err := p.Learner.ReadWeights()
-	if err != nil {
-		return err
-	}
-	return p.Export.Write(folder, weights, "float32")
+	return p.Export.Write(folder, p.Learner, "float32")
 }
 
 func (p learning) Logps(prompts, answers [][]int32, folder string, scale float64) (logps [][]float32, err error) {
@@ -241,7 +237,7 @@ func adapted(t *testing.T) *model.Model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m.Adapt(model.LoRA{Rank: 4, Alpha: 8, Modules: modules, Base: m.Hash()}, 3)
+	return m.Adapt(model.LoRA{Rank: 4, Alpha: 8, Modules: modules, Base: testkit.Hash(t, m)}, 3)
 }
 
 // tinyFleet lets servers sample for a loop.

@@ -33,36 +33,41 @@ const (
 
 // Hash is the SHA-256 of the weights and their names, without an adapter's. The type in which a folder stores them does
 // not matter.
-func (m *Model) Hash() string {
+func (m *Model) Hash() (string, error) {
 	params := m.Base().Params
-	sums := make([][sha256.Size]byte, len(params))
-	eachParallel(len(params), func(i int) {
-		h := sha256.New()
-		fmt.Fprintln(h, params[i].Name, params[i].Shape)
-		buffer := make([]byte, 0, 4<<16)
-		for part := range slices.Chunk(params[i].Data, 1<<16) {
+	sums, errs := make([][sha256.Size]byte, len(params)), make([]error, len(params))
+	eachParallel(len(params), func(i int) { sums[i], errs[i] = params[i].hash() })
+	h := sha256.New()
+	for _, s := range sums {
+		h.Write(s[:])
+	}
+	return hex.EncodeToString(h.Sum(nil)), cmp.Or(errs...)
+}
+
+func (p *Param) hash() (sum [sha256.Size]byte, err error) {
+	h := sha256.New()
+	fmt.Fprintln(h, p.Name, p.Shape)
+	buffer := make([]byte, 0, 4*stretchSize)
+	err = p.pieces(func(x []float32, _ int) {
+		for part := range slices.Chunk(x, stretchSize) {
 			buffer = buffer[:0]
 			for _, x := range part {
 				buffer = binary.LittleEndian.AppendUint32(buffer, math.Float32bits(x))
 			}
 			h.Write(buffer)
 		}
-		h.Sum(sums[i][:0])
 	})
-	h := sha256.New()
-	for _, s := range sums {
-		h.Write(s[:])
-	}
-	return hex.EncodeToString(h.Sum(nil))
+	h.Sum(sum[:0])
+	return sum, err
 }
 
 // baseHash is Hash, or what an adapter's model knows of it. Its weights may have been released.
-func (m *Model) baseHash() string {
+func (m *Model) baseHash() (string, error) {
 	if l := m.Config.LoRA; l != nil && l.Base != "" {
-		return l.Base
+		return l.Base, nil
 	}
 	if m.Known != "" {
-		return m.Known
+		return m.Known, nil
 	}
 	return m.Hash()
 }
@@ -150,21 +155,25 @@ func (m *Model) LoadAdapter(dir string) (*Model, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if l.Base = f.Meta[adapterBaseKey]; l.Base != "" {
-		if hash := m.baseHash(); hash != l.Base {
+		hash, err := m.baseHash()
+		if err != nil {
+			return nil, err
+		}
+		if hash != l.Base {
 			return nil, fmt.Errorf("%s: the adapter was trained on other weights than the model's: their SHA-256 "+
 				"begins with %.8s, the model's with %.8s", file, l.Base, hash)
 		}
 	}
 	c, by := *m.Config, fmt.Sprintf("r %d in %s and the model", l.Rank, adapterConfigFile)
 	c.LoRA = l
-	all := &shards{label: file, files: []*tensorFile{f.rename(adapterPrefix)}}
-	out := &Model{Config: &c, Params: slices.Clone(m.Base().Params)}
+	all := &Stored{label: file, files: []*tensorFile{f.rename(adapterPrefix)}}
+	out := &Model{Config: &c, Params: slices.Clone(m.Base().Params), files: m.files}
 	for _, s := range c.ParamSpecs()[c.Frozen():] {
-		if err := all.checkShape(s.Name, s.Shape, by); err != nil { // before there is memory for it
-			return nil, err
+		p, err := all.param(s, by)
+		if err == nil {
+			err = p.fetch()
 		}
-		p := newParam(s)
-		if err := all.fill(p, by); err != nil {
+		if err != nil {
 			return nil, err
 		}
 		out.Params = append(out.Params, p)

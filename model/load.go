@@ -27,15 +27,35 @@ func Load(dir string) (*Model, error) { return LoadFS(os.DirFS(dir), dir) }
 // LoadFS is Load from any file system, such as an embedded one. Errors call the folder name. Weights become float32; a
 // weight that is not finite is an error.
 func LoadFS(fsys fs.FS, name string) (*Model, error) {
+	m, err := OpenFS(fsys, name)
+	if err != nil {
+		return nil, err
+	}
+	defer m.files.Close()
+	for _, p := range m.Params {
+		if err := p.fetch(); err != nil {
+			return nil, err
+		}
+	}
+	m.files = nil
+	return m, nil
+}
+
+// Open is Load without the weights. They stay in their files, which are open until Release: [Param.Read] reads one
+// tensor, and refuses weights that are not finite.
+func Open(dir string) (*Model, error) { return OpenFS(os.DirFS(dir), dir) }
+
+// OpenFS is Open from any file system.
+func OpenFS(fsys fs.FS, name string) (*Model, error) {
 	c, s, err := openFolder(fsys, name)
 	if err != nil {
 		return nil, err
 	}
-	defer s.Close()
-	m := &Model{Config: c}
+	m := &Model{Config: c, files: s}
 	for _, spec := range c.ParamSpecs() {
-		p, err := s.param(spec)
+		p, err := s.param(spec, byConfig)
 		if err != nil {
+			s.Close()
 			return nil, err
 		}
 		m.Params = append(m.Params, p)
@@ -44,7 +64,7 @@ func LoadFS(fsys fs.FS, name string) (*Model, error) {
 }
 
 // openFolder reads the config and opens the weights. The weights decide the dtype and whether the tables are tied.
-func openFolder(fsys fs.FS, name string) (*Config, *shards, error) {
+func openFolder(fsys fs.FS, name string) (*Config, *Stored, error) {
 	c, err := ReadConfig(fsys, name)
 	if err != nil {
 		return nil, nil, err
@@ -66,20 +86,24 @@ func openFolder(fsys fs.FS, name string) (*Config, *shards, error) {
 	return c, s, nil
 }
 
-// shards are the open weight files of a folder.
-type shards struct {
+// Stored is an open safetensors file, or its shards.
+type Stored struct {
 	label string // the folder, or the single file
 	files []*tensorFile
 }
 
-func (s *shards) Close() {
+// Close closes the files.
+func (s *Stored) Close() {
+	if s == nil {
+		return
+	}
 	for _, f := range s.files {
 		f.Close()
 	}
 }
 
 // find returns the file that holds a tensor, or nil.
-func (s *shards) find(tensor string) *tensorFile {
+func (s *Stored) find(tensor string) *tensorFile {
 	for _, f := range s.files {
 		if _, ok := f.Tensors[tensor]; ok {
 			return f
@@ -88,9 +112,9 @@ func (s *shards) find(tensor string) *tensorFile {
 	return nil
 }
 
-func openShards(fsys fs.FS, name string) (*shards, error) {
+func openShards(fsys fs.FS, name string) (*Stored, error) {
 	files := []string{weightsFile}
-	s := &shards{label: name + "/" + weightsFile}
+	s := &Stored{label: name + "/" + weightsFile}
 	if _, err := fs.Stat(fsys, weightsFile); errors.Is(err, fs.ErrNotExist) {
 		files, err = readIndex(fsys, name, weightsFile+indexEnd)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -101,15 +125,20 @@ func openShards(fsys fs.FS, name string) (*shards, error) {
 		}
 		s.label = name
 	}
-	for _, path := range files {
-		f, err := openTensors(fsys, path, name+"/"+path)
+	return s, s.open(fsys, name, files)
+}
+
+// open opens files of a folder, all or none.
+func (s *Stored) open(fsys fs.FS, folder string, names []string) error {
+	for _, name := range names {
+		f, err := openTensors(fsys, name, folder+"/"+name)
 		if err != nil {
 			s.Close()
-			return nil, err
+			return err
 		}
 		s.files = append(s.files, f)
 	}
-	return s, nil
+	return nil
 }
 
 // readIndex lists the shards that an index in a folder names.
@@ -150,7 +179,7 @@ func parseIndex(data []byte) ([]string, error) {
 }
 
 // checkNames reports a tensor that is missing or that the model does not have.
-func (s *shards) checkNames(c *Config) error {
+func (s *Stored) checkNames(c *Config) error {
 	known := map[string]bool{headName: true} // a tied model may store its head again
 	for _, spec := range c.ParamSpecs() {
 		known[spec.Name] = true
@@ -170,7 +199,7 @@ func (s *shards) checkNames(c *Config) error {
 }
 
 // checkShape compares a stored tensor's shape with what says its sizes.
-func (s *shards) checkShape(name string, shape []int, by string) error {
+func (s *Stored) checkShape(name string, shape []int, by string) error {
 	f := s.find(name)
 	if found := f.Tensors[name].Shape; !slices.Equal(found, shape) {
 		return fmt.Errorf("%s: tensor %s: found shape %v, want %v by %s", f.label, name, found, shape, by)
@@ -180,27 +209,14 @@ func (s *shards) checkShape(name string, shape []int, by string) error {
 
 const byConfig = "config.json"
 
-// param reads one tensor and checks its shape and values.
-func (s *shards) param(spec ParamSpec) (*Param, error) {
-	p := newParam(spec)
-	return p, s.fill(p, byConfig)
-}
-
-// fill reads a tensor's weights and checks its shape and values.
-func (s *shards) fill(p *Param, by string) error {
-	if err := s.checkShape(p.Name, p.Shape, by); err != nil {
-		return err
+// param is a tensor that stays in its file. Its shape must be that of what says its sizes.
+func (s *Stored) param(spec ParamSpec, by string) (*Param, error) {
+	if err := s.checkShape(spec.Name, spec.Shape, by); err != nil {
+		return nil, err
 	}
-	f := s.find(p.Name)
-	if err := f.floats(p.Name, p.Data); err != nil {
-		return err
-	}
-	for i, v := range p.Data {
-		if x := float64(v); math.IsNaN(x) || math.IsInf(x, 0) {
-			return fmt.Errorf("%s: tensor %s: found %v at element %d, want finite weights", f.label, p.Name, v, i)
-		}
-	}
-	return nil
+	f := s.find(spec.Name)
+	_, err := f.decoder(spec.Name)
+	return &Param{Name: spec.Name, Shape: spec.Shape, NoDecay: spec.NoDecay, file: f}, err
 }
 
 // Save writes config.json, generation_config.json and model.safetensors or its shards, each atomically, and makes dir if
@@ -209,10 +225,12 @@ func (m *Model) Save(dir, dtype string) error { return Writer{}.Save(m, dir, dty
 
 // Save is [Model.Save].
 func (w Writer) Save(m *Model, dir, dtype string) error {
-	return w.SaveFrom(m, dir, dtype, func(i int) ([]float32, error) { return m.Params[i].Data, nil })
+	r := NewReader(m.Largest())
+	return w.SaveFrom(m, dir, dtype, func(i int) ([]float32, error) { return r.Read(m.Params[i]) })
 }
 
-// SaveFrom is Save with the weights of parameter i from weights(i), which is asked twice for each, one after the other.
+// SaveFrom is Save with the weights of parameter i from weights(i), which is asked twice for each, one after the other;
+// they are used before the next are asked for.
 func (w Writer) SaveFrom(m *Model, dir, dtype string, weights func(i int) ([]float32, error)) error {
 	dtype = cmp.Or(dtype, m.Config.DType, "float32")
 	stored, ok := fileDTypes[dtype]

@@ -113,7 +113,7 @@ func (c *Config) baseCount() int {
 func (m *Model) Base() *Model {
 	c := *m.Config
 	c.LoRA = nil
-	return &Model{Config: &c, Params: m.Params[:c.baseCount()]}
+	return &Model{Config: &c, Params: m.Params[:c.baseCount()], files: m.files}
 }
 
 // Trained lists the tensors that training changes.
@@ -135,7 +135,7 @@ func (m *Model) ScaleAdapter(by float64) {
 func (m *Model) Adapt(l LoRA, seed uint64) *Model {
 	c := *m.Config
 	c.LoRA = &l
-	out := &Model{Config: &c, Params: slices.Clone(m.Base().Params)}
+	out := &Model{Config: &c, Params: slices.Clone(m.Base().Params), files: m.files}
 	for layer := range c.Layers {
 		for _, s := range c.loraSpecs(layer) {
 			p := newParam(s)

@@ -57,21 +57,24 @@ func TestAdaptedDecoding(t *testing.T) {
 	})
 }
 
-// clone has tensors of its own.
-func clone(m *Model) *Model {
-	out := &Model{Config: m.Config}
-	for _, p := range m.Params {
-		q := *p
-		q.Data = slices.Clone(p.Data)
-		out.Params = append(out.Params, &q)
+// mergedOf is what SaveMerged writes in float32.
+func mergedOf(t *testing.T, m *Model) *Model {
+	t.Helper()
+	dir := t.TempDir()
+	if _, err := m.SaveMerged(dir, "float32"); err != nil {
+		t.Fatal(err)
 	}
-	return out
+	return must(Load(dir))
 }
 
 // TestMergeReport compares the report with plain sums over the merged weights.
 func TestMergeReport(t *testing.T) {
 	m := adapted(t, sharpModel(t, "llama"), "v_proj")
-	merged, report := clone(m).Merge("bfloat16")
+	merged := mergedOf(t, m)
+	report, err := m.SaveMerged(t.TempDir(), "bfloat16")
+	if err != nil {
+		t.Fatal(err)
+	}
 	n, change, rounding := 0, 0.0, 0.0
 	for i, p := range merged.Params {
 		if !strings.HasSuffix(p.Name, "v_proj.weight") {
@@ -100,7 +103,7 @@ func TestAdapterGradients(t *testing.T) {
 	for name, plain := range variedModels(t) {
 		t.Run(name, func(t *testing.T) {
 			m, p := adapted(t, plain, "*_proj"), repeatedTokens(true)
-			merged, _ := clone(m).Merge("")
+			merged := mergedOf(t, m)
 			want := gradientsOf(t, e, merged, p, exact, 1)[0]
 			for _, o := range []GraphOptions{exact, {DType: dtypes.Float64, Checkpoint: true, HeadChunk: 3}} {
 				got := gradientsOf(t, e, m, p, o, 1)[0]
@@ -214,7 +217,7 @@ func TestParityWithPeft(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			merged, _ := clone(m).Merge("")
+			merged := mergedOf(t, m)
 			models := []*Model{m, again, merged}
 			if e.Name != "go" {
 				models, o.Rows = models[:1], o.Rows[:1]
@@ -260,7 +263,7 @@ func TestWriteForPeft(t *testing.T) {
 func TestAdapterFaults(t *testing.T) {
 	plain := sharpModel(t, "llama")
 	m := adapted(t, plain)
-	m.Config.LoRA.Base = plain.Hash()
+	m.Config.LoRA.Base = must(plain.Hash())
 	config := func(from, to string) func(string) {
 		return func(dir string) {
 			path := filepath.Join(dir, adapterConfigFile)

@@ -1,7 +1,9 @@
 package model
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/gomlx/compute/dtypes/float16"
@@ -14,44 +16,59 @@ type Merged struct {
 	LargestRounding, MeanRounding float64 // absolute
 }
 
-// Merge adds the adapter's product to the weights: W + Scale·B·A, summed in float64 and rounded to float32. The result
-// has the tensors of m, which must not be used any more. The report is for weights that are stored as dtype.
-func (m *Model) Merge(dtype string) (*Model, Merged) {
-	out, trained, weights := m.Base(), m.Trained(), map[string]*Param{}
-	for _, p := range out.Params {
-		weights[p.Name] = p
-	}
-	parts := make([]Merged, len(trained)/2)
-	eachParallel(len(parts), func(k int) {
-		a, b := trained[2*k], trained[2*k+1]
-		parts[k] = merge(weights[strings.TrimSuffix(a.Name, loraA)+".weight"], a, b, m.Config.LoRA.Scale(), dtype)
+// SaveMerged is [Model.Save] of the model with the adapter's product in its weights: W + Scale·B·A, summed in float64
+// and rounded to float32, one tensor at a time.
+func (m *Model) SaveMerged(dir, dtype string) (all Merged, err error) {
+	base, memory, seen := m.Base(), make([]float32, m.Largest()), map[*Param]bool{}
+	err = Writer{}.SaveFrom(base, dir, dtype, func(i int) ([]float32, error) {
+		w := memory[:base.Params[i].Size()]
+		err := base.Params[i].Read(w)
+		a, b := m.adapterOf(base.Params[i])
+		if err != nil || a == nil {
+			return w, err
+		}
+		report := merge(w, a, b, m.Config.LoRA.Scale(), cmp.Or(dtype, m.Config.DType))
+		if !seen[a] {
+			seen[a] = true
+			all.add(report)
+		}
+		return w, nil
 	})
-	var all Merged
-	for _, part := range parts {
-		all.add(part)
-	}
 	all.MeanChange /= float64(all.Weights)
 	all.MeanRounding /= float64(all.Weights)
-	return out, all
+	return all, err
 }
 
-// merge adds scale·b·a to a weight [out, in]. The means of the report are sums.
-func merge(weight, a, b *Param, scale float64, dtype string) (report Merged) {
+// adapterOf finds A and B of a weight; nil: it has none.
+func (m *Model) adapterOf(weight *Param) (a, b *Param) {
+	module := strings.TrimSuffix(weight.Name, ".weight")
+	i := slices.IndexFunc(m.Trained(), func(p *Param) bool { return p.Name == module+loraA })
+	if i < 0 {
+		return nil, nil
+	}
+	return m.Trained()[i], m.Trained()[i+1]
+}
+
+// merge adds scale·b·a to weights [out, in]. The means of the report are sums.
+func merge(weights []float32, a, b *Param, scale float64, dtype string) (report Merged) {
 	rank, in := a.Shape[0], a.Shape[1]
-	row := make([]float64, in)
-	for o := range b.Shape[0] {
-		clear(row)
+	rows := make([]Merged, b.Shape[0])
+	eachParallel(len(rows), func(o int) {
+		row := make([]float64, in)
 		for r := range rank {
 			f := scale * float64(b.Data[o*rank+r])
 			for i, x := range a.Data[r*in:][:in] {
 				row[i] += f * float64(x)
 			}
 		}
-		w := weight.Data[o*in:][:in]
+		w := weights[o*in:][:in]
 		for i, x := range row {
 			w[i] = float32(float64(w[i]) + x)
-			report.count(math.Abs(x), math.Abs(float64(w[i])-float64(roundTo(dtype, w[i]))))
+			rows[o].count(math.Abs(x), math.Abs(float64(w[i])-float64(roundTo(dtype, w[i]))))
 		}
+	})
+	for _, r := range rows {
+		report.add(r)
 	}
 	return report
 }

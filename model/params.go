@@ -23,25 +23,92 @@ func (s ParamSpec) Size() int { return shapes.Shape{Dimensions: s.Shape}.Size() 
 type Param struct {
 	Name    string
 	Shape   []int
-	Data    []float32
+	Data    []float32 // nil: they are in a file ([Open]), or were released
 	NoDecay bool
+
+	file *tensorFile // has the values where Data is nil; nil: none has
 }
 
-// Size is the number of elements, also after [Model.Release].
+// Size is the number of elements, whether or not the values are in memory.
 func (p *Param) Size() int { return shapes.Shape{Dimensions: p.Shape}.Size() }
+
+// Read copies the values, from memory or from their file, which must not have changed since it was opened.
+func (p *Param) Read(to []float32) error {
+	if len(to) != p.Size() {
+		return fmt.Errorf("tensor %s: found room for %d values, want %d", p.Name, len(to), p.Size())
+	}
+	return p.pieces(func(x []float32, at int) { copy(to[at:], x) })
+}
+
+// pieces calls use for stretches of the values one after the other, with the index of the first. A stretch is valid
+// until the next one.
+func (p *Param) pieces(use func(x []float32, at int)) error {
+	switch {
+	case p.Data != nil:
+		use(p.Data, 0)
+		return nil
+	case p.file != nil:
+		return p.file.weights(p.Name, use)
+	}
+	return fmt.Errorf("tensor %s: its weights have been released", p.Name)
+}
+
+// Reader reads tensors one at a time.
+type Reader struct {
+	memory  []float32
+	largest int
+}
+
+// NewReader makes a reader of tensors of at most this many elements.
+func NewReader(largest int) *Reader { return &Reader{largest: largest} }
+
+// Read gives a tensor's values. Those of a file are valid until the next Read, which takes the same memory.
+func (r *Reader) Read(p *Param) ([]float32, error) {
+	if p.Data != nil {
+		return p.Data, nil
+	}
+	if r.memory == nil {
+		r.memory = make([]float32, r.largest)
+	}
+	to := r.memory[:p.Size()]
+	return to, p.Read(to)
+}
+
+// fetch takes the values into memory.
+func (p *Param) fetch() error {
+	data := make([]float32, p.Size())
+	if err := p.Read(data); err != nil {
+		return err
+	}
+	p.Data, p.file = data, nil
+	return nil
+}
 
 // Model is a decoder's configuration and weights.
 type Model struct {
 	Config *Config
 	Params []*Param // in the order of Config.ParamSpecs
 	Known  string   // the weights' Hash, for checks of adapters after Release; "": unknown
+
+	files *Stored // of Params; nil: none
 }
 
-// Release drops the weights, once an engine has its own copy. Names and shapes stay.
+// Largest is the number of elements of the largest tensor.
+func (m *Model) Largest() (n int) {
+	for _, p := range m.Params {
+		n = max(n, p.Size())
+	}
+	return n
+}
+
+// Release drops the weights and closes their files, once an engine has its own copy, also for the models that share
+// them ([Model.Adapt]). Names and shapes stay.
 func (m *Model) Release() {
 	for _, p := range m.Params {
-		p.Data = nil
+		p.Data, p.file = nil, nil
 	}
+	m.files.Close()
+	m.files = nil
 }
 
 // Names of the tensors outside the layers.

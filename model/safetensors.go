@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/posttrain/posttrain/internal/files"
 )
@@ -146,7 +147,8 @@ type tensorFile struct {
 	*tensorHeader
 	label  string // the file's name in errors
 	data   io.ReaderAt
-	closer io.Closer
+	file   fs.File
+	opened fs.FileInfo // at opening
 }
 
 // openTensors opens a file of fsys, which errors call label.
@@ -181,32 +183,92 @@ func newTensorFile(f fs.File, label string) (*tensorFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tensorFile{tensorHeader: h, label: label, data: r, closer: f}, nil
+	return &tensorFile{tensorHeader: h, label: label, data: r, file: f, opened: info}, nil
 }
 
-func (t *tensorFile) Close() error { return t.closer.Close() }
+func (t *tensorFile) Close() error { return t.file.Close() }
 
-// floats reads a tensor of F32, F16 or BF16 into out, which has its length.
-func (t *tensorFile) floats(name string, out []float32) error {
-	info := t.Tensors[name]
-	decode, ok := floatDecoders[info.DType]
+// decoder turns a tensor's bytes into float32.
+func (t *tensorFile) decoder(name string) (func(b []byte, out []float32), error) {
+	dtype := t.Tensors[name].DType
+	decode, ok := floatDecoders[dtype]
 	if !ok {
-		return fmt.Errorf("%s: tensor %s: dtype %s, supported are F32, F16 and BF16", t.label, name, info.DType)
+		return nil, fmt.Errorf("%s: tensor %s: dtype %s, supported are F32, F16 and BF16", t.label, name, dtype)
 	}
-	return t.read(name, func(b []byte, at int) { decode(b, out[at:]) })
+	return decode, nil
 }
 
-// read calls use for each piece of a tensor's bytes, with the index of the piece's first element.
-func (t *tensorFile) read(name string, use func(b []byte, at int)) error {
+// floats calls use for each piece of a tensor of F32, F16 or BF16, with the index of its first element.
+func (t *tensorFile) floats(name string, use func(x []float32, at int) error) error {
+	decode, err := t.decoder(name)
+	if err != nil {
+		return err
+	}
+	p := stretches.Get().(*stretch)
+	defer stretches.Put(p)
+	return t.read(name, p.bytes[:], func(b []byte, at int) error {
+		x := p.floats[:len(b)/dtypeSizes[t.Tensors[name].DType]]
+		decode(b, x)
+		return use(x, at)
+	})
+}
+
+// weights is floats of a tensor that must be finite.
+func (t *tensorFile) weights(name string, use func(x []float32, at int)) error {
+	return t.floats(name, func(x []float32, at int) error {
+		for i, v := range x {
+			if v-v != 0 {
+				return fmt.Errorf("%s: tensor %s: found %v at element %d, want finite weights", t.label, name, v, at+i)
+			}
+		}
+		use(x, at)
+		return nil
+	})
+}
+
+// read calls use for each piece of a tensor's bytes, with the index of the piece's first element. It reads into memory,
+// which has room for stretchSize elements.
+func (t *tensorFile) read(name string, memory []byte, use func(b []byte, at int) error) error {
 	info := t.Tensors[name]
 	width := dtypeSizes[info.DType]
-	buf := make([]byte, min(1<<20, info.Offsets[1]-info.Offsets[0]))
-	for off := info.Offsets[0]; off < info.Offsets[1]; off += int64(len(buf)) {
-		b := buf[:min(int64(len(buf)), info.Offsets[1]-off)]
-		if n, err := t.data.ReadAt(b, t.Start+off); n < len(b) {
+	size := int64(stretchSize * width)
+	for off := info.Offsets[0]; off < info.Offsets[1]; off += size {
+		b := memory[:min(size, info.Offsets[1]-off)]
+		n, err := t.data.ReadAt(b, t.Start+off)
+		if changed := t.unchanged(); changed != nil {
+			err, n = changed, 0
+		}
+		if n < len(b) {
 			return fmt.Errorf("%s: tensor %s: %w", t.label, name, cause(err))
 		}
-		use(b, int(off-info.Offsets[0])/width)
+		if err := use(b, int(off-info.Offsets[0])/width); err != nil {
+			return err
+		}
 	}
 	return nil
 }
+
+// unchanged refuses a file that is not as it was when its header was read: its tensors may lie elsewhere now, or be of
+// another training step. A file that was replaced by another of its name is still open, and unchanged.
+func (t *tensorFile) unchanged() error {
+	now, err := t.file.Stat()
+	if err != nil {
+		return err
+	}
+	if now.Size() != t.opened.Size() || !now.ModTime().Equal(t.opened.ModTime()) {
+		return fmt.Errorf("the file has changed since it was opened (%d bytes then, %d now): want one that nobody "+
+			"writes while it is read", t.opened.Size(), now.Size())
+	}
+	return nil
+}
+
+// stretchSize is the number of elements that are read at once.
+const stretchSize = 1 << 16
+
+// stretch is memory for a piece of a tensor, as it is stored and in float32.
+type stretch struct {
+	bytes  [4 * stretchSize]byte
+	floats [stretchSize]float32
+}
+
+var stretches = sync.Pool{New: func() any { return new(stretch) }}

@@ -46,43 +46,59 @@ func (w Writer) WriteTensors(path string, tensors []Tensor, meta map[string]stri
 }
 
 // ReadTensors reads all tensors of a safetensors file or of its shards, in the order of the files, and the metadata.
-func ReadTensors(path string) ([]Tensor, map[string]string, error) {
+func ReadTensors(path string) (all []Tensor, meta map[string]string, err error) {
+	s, err := OpenTensors(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer s.Close()
+	for _, f := range s.files {
+		for _, name := range f.namesByOffset() {
+			t, err := f.tensor(name)
+			if err != nil {
+				return nil, nil, err
+			}
+			all = append(all, t)
+		}
+		meta = f.Meta
+	}
+	return all, meta, nil
+}
+
+// OpenTensors opens a safetensors file or its shards. The caller closes it.
+func OpenTensors(path string) (*Stored, error) {
 	dir, names := filepath.Dir(path), []string{filepath.Base(path)}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		shards, err := readIndex(os.DirFS(dir), dir, names[0]+indexEnd)
 		if err == nil {
 			names = shards
 		} else if !errors.Is(err, fs.ErrNotExist) {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	var all []Tensor
-	var meta map[string]string
-	for _, name := range names {
-		tensors, m, err := readFile(filepath.Join(dir, name))
-		if err != nil {
-			return nil, nil, err
-		}
-		all, meta = append(all, tensors...), m
-	}
-	return all, meta, nil
+	s := &Stored{label: path}
+	return s, s.open(os.DirFS(dir), dir, names)
 }
 
-func readFile(path string) ([]Tensor, map[string]string, error) {
-	f, err := openTensors(os.DirFS(filepath.Dir(path)), filepath.Base(path), path)
-	if err != nil {
-		return nil, nil, err
+// Check refuses a tensor that is missing or has another size.
+func (s *Stored) Check(name string, size int) error {
+	f, n := s.find(name), 0
+	if f != nil {
+		n = shapes.Shape{Dimensions: f.Tensors[name].Shape}.Size()
 	}
-	defer f.Close()
-	var out []Tensor
-	for _, name := range f.namesByOffset() {
-		t, err := f.tensor(name)
-		if err != nil {
-			return nil, nil, err
-		}
-		out = append(out, t)
+	if f == nil || n != size {
+		return fmt.Errorf("%s: tensor %s has %d numbers: want %d", s.label, name, n, size)
 	}
-	return out, f.Meta, nil
+	return nil
+}
+
+// Read copies a tensor's values.
+func (s *Stored) Read(name string, to []float32) error {
+	if err := s.Check(name, len(to)); err != nil {
+		return err
+	}
+	f := s.find(name)
+	return f.floats(name, func(x []float32, at int) error { copy(to[at:], x); return nil })
 }
 
 func (t *tensorFile) tensor(name string) (Tensor, error) {
@@ -92,10 +108,13 @@ func (t *tensorFile) tensor(name string) (Tensor, error) {
 	switch info.DType {
 	case "I64", "I32":
 		out.Ints = make([]int64, n)
-		return out, t.read(name, func(b []byte, at int) { decodeInts(info.DType, b, out.Ints[at:]) })
+		return out, t.read(name, make([]byte, 8*stretchSize), func(b []byte, at int) error {
+			decodeInts(info.DType, b, out.Ints[at:])
+			return nil
+		})
 	}
 	out.Floats = make([]float32, n)
-	return out, t.floats(name, out.Floats)
+	return out, t.floats(name, func(x []float32, at int) error { copy(out.Floats[at:], x); return nil })
 }
 
 func decodeInts(dtype string, b []byte, out []int64) {

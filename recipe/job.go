@@ -56,10 +56,12 @@ func NewJob(s Setup, r run.Reporter) (*Job, error) {
 		return nil, err
 	}
 	ReportEngine(j.Engine, j)
-	if j.Model, err = s.Adapting.adapt(j.Model, s.Folder, s.Seed); err != nil {
+	adapted, err := s.Adapting.adapt(j.Model, s.Folder, s.Seed)
+	if err != nil {
 		j.World.Close()
 		return nil, err
 	}
+	j.Model = adapted
 	for _, w := range j.Tokenizer.Warnings() {
 		j.Warn("%s", w)
 	}
@@ -106,17 +108,17 @@ func identity(resolved []byte) []byte { return checkpointMinutes.ReplaceAll(reso
 
 var checkpointMinutes = regexp.MustCompile(`(?m)^  checkpoint_minutes: .*\n`)
 
-// Open makes the run folder, or opens the one to continue, and puts the model into the engine.
+// Open puts the model into the engine, and makes the run folder or opens the one to continue.
 func (j *Job) Open() (err error) {
-	if j.Run, err = j.Place.Open(j.Command, j.Resolved); err != nil {
+	if j.Learner, err = train.NewLearner(j.Engine, j.Model, j.Graph); err != nil {
 		return err
 	}
-	j.Learner, err = train.NewLearner(j.Engine, j.Model, j.Graph)
+	j.Run, err = j.Place.Open(j.Command, j.Resolved)
 	return err
 }
 
-// Ready says how much memory training takes for every parameter, and drops the host's copy of the weights: the engine
-// has its own. Call it when everything that reads the model has been made.
+// Ready says how much memory training takes for every parameter, and closes the files of the weights: the engine has
+// them. Call it when everything that reads the model has been made.
 func (j *Job) Ready(reference int) {
 	f := j.Learner.Footprint(j.Train.Rule())
 	f.Reference = reference
@@ -207,12 +209,8 @@ func (j *Job) Save(l Loop) (best *run.Best, err error) {
 	if best, err = l.LoadBest(); err != nil {
 		return nil, err
 	}
-	weights, err := j.Learner.ReadWeights()
-	if err != nil {
-		return nil, err
-	}
 	err = j.Run.WriteResult(j.Kind(), func(dir string) error {
-		return j.Exporter().Write(dir, weights, j.saveDType(j.Train))
+		return j.Exporter().Write(dir, j.Learner, j.saveDType(j.Train))
 	})
 	if err != nil {
 		return nil, err

@@ -82,11 +82,11 @@ func (a Adapting) adapt(m *model.Model, folder string, seed uint64) (*model.Mode
 	if err != nil {
 		return nil, err
 	}
-	if m.Config.LoRA.Base == "" {
-		m.Config.LoRA.Base = m.Hash()
-	}
 	m.Config.LoRA.From = folder
-	return m, nil
+	if m.Config.LoRA.Base == "" {
+		m.Config.LoRA.Base, err = m.Hash()
+	}
+	return m, err
 }
 
 // Explain says in a line which adapter is trained; nothing without one.

@@ -30,18 +30,22 @@ func OpenWorld(engine, folder string, o train.Options) (*World, error) {
 	}
 	e, err := backend.Open(engine)
 	if err != nil {
+		m.Release()
 		return nil, err
 	}
 	w := &World{Engine: e, Model: m, Tokenizer: t}
 	if w.Graph, err = graphOptions(e, m, o); err != nil {
-		e.Close()
+		w.Close()
 		return nil, err
 	}
 	return w, nil
 }
 
-// Close closes the engine.
-func (w *World) Close() { w.Engine.Close() }
+// Close closes the engine and the model's files.
+func (w *World) Close() {
+	w.Model.Release()
+	w.Engine.Close()
+}
 
 // PinBackend replaces auto by the engine that it means on this machine for training a model, and says which and why.
 func PinBackend(spec *string, folder string, o train.Options, samples bool, r run.Reporter) {

@@ -226,8 +226,9 @@ func UploadIn(e *backend.Engine, m *model.Model, o model.GraphOptions) (weights 
 	if e.Wants.SharedMemory {
 		dtype = dtypes.Float32
 	}
+	u := backend.NewUploader(m.Largest())
 	for _, p := range m.Params {
-		b, err := e.Floats(model.MatrixType(p.Shape, dtype), p.Data, p.Shape...)
+		b, err := u.Floats(e.On(nil), model.MatrixType(p.Shape, dtype), p.Read, p.Shape...)
 		if err != nil {
 			backend.FinalizeAll(weights...)
 			return nil, fmt.Errorf("%s: %w", p.Name, err)

@@ -33,9 +33,9 @@ func (x Exporter) folder() string {
 	return "model"
 }
 
-// Write stores weights, in the order of the model's trained parameters, as a model folder or an adapter's.
-func (x Exporter) Write(dir string, weights [][]float32, dtype string) error {
-	return x.write(x.writer(nil), dir, Tensors{Weights: weights}, dtype)
+// Write stores the learner's weights as a model folder or an adapter's, one tensor at a time.
+func (x Exporter) Write(dir string, l *Learner, dtype string) error {
+	return x.write(x.writer(nil), dir, l.store, dtype)
 }
 
 func (x Exporter) writer(wrote run.Wrote) model.Writer {
@@ -104,51 +104,78 @@ func (x Exporter) nameTensors(from source, p part) []model.Tensor {
 	return tensors
 }
 
-// ReadBest reads the weights of a checkpoint.
-func (x Exporter) ReadBest(dir string) (weights [][]float32, err error) {
-	load := model.Load
+// saved is an open checkpoint, whose tensors are read when they are asked for, each into the memory of the one before.
+type saved struct {
+	params  []*model.Param // the model's trained ones
+	weights *model.Model
+	moments []*model.Stored // first and second; none of the best weights
+	memory  []float32
+}
+
+// openBest opens the weights of a checkpoint.
+func (x Exporter) openBest(dir string) (*saved, error) {
+	open := model.Open
 	if x.Model.Config.LoRA != nil {
-		load = x.Model.LoadAdapter
+		open = x.Model.LoadAdapter
 	}
-	m, err := load(filepath.Join(dir, x.folder()))
+	m, err := open(filepath.Join(dir, x.folder()))
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range m.Trained() {
-		weights = append(weights, p.Data)
+	s := &saved{params: x.Model.Trained(), weights: m, memory: make([]float32, m.Largest())}
+	sameSize := func(p, q *model.Param) bool { return p.Size() == q.Size() }
+	if !slices.EqualFunc(s.params, m.Trained(), sameSize) {
+		s.close()
+		return nil, fmt.Errorf("%s: its tensors have other sizes than the model's", filepath.Join(dir, x.folder()))
 	}
-	return weights, nil
+	return s, nil
 }
 
-// ReadCheckpoint reads the weights and moments of a checkpoint.
-func (x Exporter) ReadCheckpoint(dir string) (t Tensors, err error) {
-	if t.Weights, err = x.ReadBest(dir); err != nil {
-		return t, err
-	}
-	if t.First, err = x.moments(filepath.Join(dir, firstMoments)); err != nil {
-		return t, err
-	}
-	t.Second, err = x.moments(filepath.Join(dir, secondMoments))
-	return t, err
-}
-
-// moments reads tensors in the order of the model's trained parameters.
-func (x Exporter) moments(path string) ([][]float32, error) {
-	tensors, _, err := model.ReadTensors(path)
+// openCheckpoint opens the weights and moments of a checkpoint.
+func (x Exporter) openCheckpoint(dir string) (*saved, error) {
+	s, err := x.openBest(dir)
 	if err != nil {
 		return nil, err
 	}
-	byName := map[string][]float32{}
-	for _, t := range tensors {
-		byName[t.Name] = t.Floats
-	}
-	out := make([][]float32, len(x.Model.Trained()))
-	for i, p := range x.Model.Trained() {
-		if out[i] = byName[p.Name]; len(out[i]) != p.Size() {
-			return nil, fmt.Errorf("%s: tensor %s has %d numbers: want %d", path, p.Name, len(out[i]), p.Size())
+	for _, name := range []string{firstMoments, secondMoments} {
+		moments, err := model.OpenTensors(filepath.Join(dir, name))
+		if err == nil {
+			s.moments = append(s.moments, moments)
+			err = s.check(moments)
+		}
+		if err != nil {
+			s.close()
+			return nil, err
 		}
 	}
-	return out, nil
+	return s, nil
+}
+
+// check refuses moments that are not those of the parameters.
+func (s *saved) check(moments *model.Stored) error {
+	for _, p := range s.params {
+		if err := moments.Check(p.Name, p.Size()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *saved) tensor(p part, i int) ([]float32, error) {
+	to := s.memory[:s.params[i].Size()]
+	if p == theWeights {
+		return to, s.weights.Trained()[i].Read(to)
+	}
+	return to, s.moments[p-firstMoment].Read(s.params[i].Name, to)
+}
+
+func (s *saved) close() {
+	if s.weights.Config.LoRA == nil { // an adapter's are in memory, and the rest is the model's
+		s.weights.Release()
+	}
+	for _, m := range s.moments {
+		m.Close()
+	}
 }
 
 // Prefixes of the sums and weights of an unfinished metrics window in a checkpoint.

@@ -401,11 +401,12 @@ func (c *Course) load(dir string) error {
 	if err := checkSameRun(s, c.identity()); err != nil {
 		return err
 	}
-	t, err := c.exporter().ReadCheckpoint(dir)
+	from, err := c.exporter().openCheckpoint(dir)
 	if err != nil {
 		return err
 	}
-	if err := c.Learner.Write(t, int(s.Metrics[updatesKey])); err != nil {
+	defer from.close()
+	if err := c.Learner.write(from, int(s.Metrics[updatesKey])); err != nil {
 		return err
 	}
 	c.State, c.clean = s, true
@@ -449,11 +450,12 @@ func (c *Course) LoadBest() (*run.Best, error) {
 		return nil, err
 	}
 	return best, c.Folder.ReadBest(best, func(dir string) error {
-		weights, err := c.exporter().ReadBest(dir)
+		from, err := c.exporter().openBest(dir)
 		if err != nil {
 			return err
 		}
-		return c.Learner.WriteWeights(weights)
+		defer from.close()
+		return c.Learner.writeWeights(from)
 	})
 }
 

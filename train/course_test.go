@@ -281,7 +281,7 @@ func TestShardsContinue(t *testing.T) {
 	mustFollow(t, killed, small)
 	read := func(dir string) (found []any) {
 		x := Exporter{Model: testkit.Model(t, "llama")}
-		tensors, err := x.ReadCheckpoint(filepath.Join(dir, "checkpoints", "step-00000010"))
+		tensors, err := readAll(x.openCheckpoint(filepath.Join(dir, "checkpoints", "step-00000010")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -289,7 +289,7 @@ func TestShardsContinue(t *testing.T) {
 		if err != nil || len(best) == 0 {
 			t.Fatal(best, err)
 		}
-		weights, err := x.ReadBest(best[len(best)-1])
+		weights, err := readAll(x.openBest(best[len(best)-1]))
 		return append(found, tensors, weights, err)
 	}
 	if !reflect.DeepEqual(read(whole), read(killed)) {

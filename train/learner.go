@@ -33,11 +33,12 @@ type Learner struct {
 // NewLearner puts a model into an engine.
 func NewLearner(e *backend.Engine, m *model.Model, o model.GraphOptions) (*Learner, error) {
 	l := &Learner{engine: e, model: m, graph: o}
+	u := backend.NewUploader(m.Largest())
 	var err error
-	if l.frozen, err = l.upload(m.Params[:m.Config.Frozen()]); err != nil {
+	if l.frozen, err = l.upload(u, m.Params[:m.Config.Frozen()]); err != nil {
 		return nil, adviseMemory(err)
 	}
-	if l.store, err = newStore(e, m); err != nil {
+	if l.store, err = newStore(e, m, u); err != nil {
 		backend.FinalizeAll(l.frozen...)
 		return nil, adviseMemory(err)
 	}
@@ -114,14 +115,21 @@ func (l *Learner) copyFor(whole bool) (t Tensors, err error) {
 
 // WriteWeights replaces the trained weights. The moments are lost: no update may follow.
 func (l *Learner) WriteWeights(weights [][]float32) error {
-	l.version, l.hashed = l.version+1, hashed{}
-	return l.store.write(Tensors{Weights: weights})
+	return l.writeWeights(Tensors{Weights: weights})
 }
 
-// Write replaces trained weights, moments and the number of updates that the moments have seen.
-func (l *Learner) Write(t Tensors, updates int) error {
+func (l *Learner) writeWeights(from source) error {
+	l.version, l.hashed = l.version+1, hashed{}
+	return l.store.write(from, theWeights)
+}
+
+// Write replaces trained weights, moments and the number of updates that the moments have seen. After an error the
+// learner can only be closed.
+func (l *Learner) Write(t Tensors, updates int) error { return l.write(t, updates) }
+
+func (l *Learner) write(from source, updates int) error {
 	l.updates, l.version, l.hashed = updates, l.version+1, hashed{}
-	return l.store.write(t)
+	return l.store.write(from, theWeights, firstMoment, secondMoment)
 }
 
 // Sums returns the summed log-prob of every answer of a batch, [answers], under the present weights.
@@ -145,16 +153,16 @@ func (l *Learner) TokenLogps(p *batch.Packed, weights []compute.Buffer) ([]float
 // buffers. Where the learner computes in bfloat16, matrices are kept so, which gives the same log-probs; norms and
 // biases stay float32.
 func (l *Learner) Upload(m *model.Model) (weights []compute.Buffer, err error) {
-	return l.upload(m.Trained())
+	return l.upload(backend.NewUploader(m.Largest()), m.Trained())
 }
 
-func (l *Learner) upload(params []*model.Param) (weights []compute.Buffer, err error) {
+func (l *Learner) upload(u *backend.Uploader, params []*model.Param) (weights []compute.Buffer, err error) {
 	for _, p := range params {
 		dtype := dtypes.Float32
 		if l.BFloat16() && !p.NoDecay {
 			dtype = dtypes.BFloat16
 		}
-		b, err := l.engine.Floats(dtype, p.Data, p.Shape...)
+		b, err := u.Floats(l.engine.On(nil), dtype, p.Read, p.Shape...)
 		if err != nil {
 			backend.FinalizeAll(weights...)
 			return nil, fmt.Errorf("%s: %w", p.Name, err)

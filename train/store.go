@@ -26,8 +26,9 @@ type store interface {
 	// read copies weights and both moments to the host.
 	read() (Tensors, error)
 	source
-	// write replaces weights and both moments. Without moments, no update may follow.
-	write(Tensors) error
+	// write replaces parts by those of a source, one tensor at a time. Without moments, no update may follow. After an
+	// error the store can only be closed.
+	write(from source, parts ...part) error
 	close()
 }
 
@@ -37,7 +38,7 @@ type Tensors struct {
 }
 
 // source gives what a checkpoint holds, one tensor at a time: that of parameter i in a part, valid until the next
-// update.
+// update or the next tensor.
 type source interface {
 	tensor(p part, i int) ([]float32, error)
 }
@@ -56,9 +57,9 @@ func (t Tensors) tensor(p part, i int) ([]float32, error) {
 }
 
 // newStore puts a model's trained weights where the engine wants them, with zero moments.
-func newStore(e *backend.Engine, m *model.Model) (store, error) {
+func newStore(e *backend.Engine, m *model.Model, u *backend.Uploader) (store, error) {
 	if e.Wants.SharedMemory {
 		return newHostStore(e, m)
 	}
-	return newGraphStore(e, m)
+	return newGraphStore(e, m, u)
 }

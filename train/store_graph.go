@@ -28,13 +28,17 @@ type graphStore struct {
 	programs *backend.Cache
 }
 
-func newGraphStore(e *backend.Engine, m *model.Model) (*graphStore, error) {
+func newGraphStore(e *backend.Engine, m *model.Model, u *backend.Uploader) (*graphStore, error) {
 	s := &graphStore{engine: e, params: m.Trained(), groups: groupTensors(m.Trained()), programs: e.NewCache()}
-	t := Tensors{}
 	for _, p := range s.params {
-		t.Weights = append(t.Weights, p.Data)
+		b, err := u.Floats(e.On(nil), dtypes.Float32, p.Read, p.Shape...)
+		if err != nil {
+			s.close()
+			return nil, fmt.Errorf("%s: %w", p.Name, err)
+		}
+		s.p = append(s.p, b)
 	}
-	return s, s.write(t)
+	return s, nil
 }
 
 // groupTensors cuts tensors into groups that are updated together: tensors of one shape, so that many groups share a
@@ -273,19 +277,23 @@ func (s *graphStore) tensor(p part, i int) ([]float32, error) {
 	return backend.Floats(from[i])
 }
 
-func (s *graphStore) write(t Tensors) error {
-	for _, part := range []struct {
-		from [][]float32
-		to   *[]compute.Buffer
-	}{{t.Weights, &s.p}, {t.First, &s.m}, {t.Second, &s.v}} {
-		backend.FinalizeAll(*part.to...)
-		*part.to = nil
-		for i, x := range part.from {
+func (s *graphStore) write(from source, parts ...part) error {
+	for p, to := range []*[]compute.Buffer{&s.p, &s.m, &s.v} {
+		backend.FinalizeAll(*to...)
+		*to = nil
+		if !slices.Contains(parts, part(p)) {
+			continue
+		}
+		for i := range s.params {
+			x, err := from.tensor(part(p), i)
+			if err != nil {
+				return err
+			}
 			b, err := s.engine.Float32(x, s.params[i].Shape...)
 			if err != nil {
 				return err
 			}
-			*part.to = append(*part.to, b)
+			*to = append(*to, b)
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package train
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 
@@ -28,11 +29,11 @@ type hostStore struct {
 func newHostStore(e *backend.Engine, m *model.Model) (*hostStore, error) {
 	s := &hostStore{}
 	for _, p := range m.Trained() {
-		b, view, err := e.SharedFloat32(p.Shape...)
+		b, view, err := e.SharedFrom(p.Read, p.Shape...)
 		if err != nil {
-			return nil, err
+			s.close()
+			return nil, fmt.Errorf("%s: %w", p.Name, err)
 		}
-		copy(view, p.Data)
 		s.buffers, s.views = append(s.buffers, b), append(s.views, view)
 		s.noDecay = append(s.noDecay, p.NoDecay)
 		s.widths = append(s.widths, p.Shape[len(p.Shape)-1])
@@ -189,17 +190,25 @@ func (s *hostStore) read() (Tensors, error) {
 }
 
 func (s *hostStore) tensor(p part, i int) ([]float32, error) {
-	s.needMoments()
-	return Tensors{s.views, s.first, s.second}.tensor(p, i)
+	return s.parts(p)[i], nil
 }
 
-func (s *hostStore) write(t Tensors) error {
-	s.needMoments()
-	for i := range s.views {
-		copy(s.views[i], t.Weights[i])
-		if t.First != nil {
-			copy(s.first[i], t.First[i])
-			copy(s.second[i], t.Second[i])
+// parts are the tensors of a part, in memory of the store.
+func (s *hostStore) parts(p part) [][]float32 {
+	if p != theWeights {
+		s.needMoments()
+	}
+	return [][][]float32{s.views, s.first, s.second}[p]
+}
+
+func (s *hostStore) write(from source, parts ...part) error {
+	for _, p := range parts {
+		for i, to := range s.parts(p) {
+			x, err := from.tensor(p, i)
+			if err != nil {
+				return err
+			}
+			copy(to, x)
 		}
 	}
 	return nil

@@ -16,9 +16,13 @@ import (
 
 // kinds are the implementations of store, whatever the engine wants for itself.
 var kinds = map[string]func(*backend.Engine, *model.Model) (store, error){
-	"host":  func(e *backend.Engine, m *model.Model) (store, error) { return newHostStore(e, m) },
-	"graph": func(e *backend.Engine, m *model.Model) (store, error) { return newGraphStore(e, m) },
+	"host": func(e *backend.Engine, m *model.Model) (store, error) { return newHostStore(e, m) },
+	"graph": func(e *backend.Engine, m *model.Model) (store, error) {
+		return newGraphStore(e, m, backend.NewUploader(m.Largest()))
+	},
 }
+
+var everything = []part{theWeights, firstMoment, secondMoment}
 
 // everyStore runs a test on every implementation on every engine that can have it.
 func everyStore(t *testing.T, m *model.Model, f func(t *testing.T, e *backend.Engine, s store)) {
@@ -222,7 +226,7 @@ func TestStoreReadsWhatWasWritten(t *testing.T) {
 		}
 	}
 	everyStore(t, m, func(t *testing.T, e *backend.Engine, s store) {
-		if err := s.write(want); err != nil {
+		if err := s.write(want, everything...); err != nil {
 			t.Fatal(err)
 		}
 		got, err := s.read()
@@ -232,7 +236,7 @@ func TestStoreReadsWhatWasWritten(t *testing.T) {
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Error("weights or moments differ from what was written")
 		}
-		if err := s.write(Tensors{Weights: want.First}); err != nil { // weights alone, after which nothing is updated
+		if err := s.write(Tensors{Weights: want.First}, theWeights); err != nil { // weights alone, after which nothing is updated
 			t.Fatal(err)
 		}
 		for i, b := range s.weights() {
@@ -287,7 +291,7 @@ func TestHalfMomentsKeepTheirMean(t *testing.T) {
 					start.Second[i][k], ref.v[i][k] = 4, 4
 				}
 			}
-			if err := s.write(start); err != nil {
+			if err := s.write(start, everything...); err != nil {
 				t.Fatal(err)
 			}
 			for step := 1; step <= 60; step++ {
@@ -308,7 +312,7 @@ func TestHalfMomentsKeepTheirMean(t *testing.T) {
 					t.Errorf("%s: %v, in float64 %v: off by %.1f %%", name, pair[0], pair[1], 100*d)
 				}
 			}
-			if err := other.write(got); err != nil {
+			if err := other.write(got, everything...); err != nil {
 				t.Fatal(err)
 			}
 			for _, x := range []*graphStore{s, other} {
@@ -335,7 +339,7 @@ func TestHalfMomentsKeepTheirMean(t *testing.T) {
 func graphStores(t *testing.T, e *backend.Engine, m *model.Model) (a, b *graphStore) {
 	t.Helper()
 	for _, to := range []**graphStore{&a, &b} {
-		s, err := newGraphStore(e, m)
+		s, err := newGraphStore(e, m, backend.NewUploader(m.Largest()))
 		if err != nil {
 			t.Fatal(err)
 		}

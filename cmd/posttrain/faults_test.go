@@ -169,7 +169,7 @@ var faults = []faultCase{
 			return slices.DeleteFunc(all, func(x model.Tensor) bool { return x.Name == "model.norm.weight" })
 		})
 	}, tinyMappo(2), 1, []string{"model/model.safetensors", "model.norm.weight", "missing"}, nil},
-	{"NaN weights", func(t *testing.T) {
+	{"weights that are NaN", func(t *testing.T) {
 		reweigh(t, func(all []model.Tensor) []model.Tensor {
 			tensor(all, "model.norm.weight").Floats[3] = float32(math.NaN())
 			return all

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -20,7 +21,7 @@ func writeAdapter(t *testing.T, folder, out string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m = m.Adapt(model.LoRA{Rank: 2, Alpha: 4, Modules: modules, Base: m.Hash()}, 1)
+	m = m.Adapt(model.LoRA{Rank: 2, Alpha: 4, Modules: modules, Base: testkit.Hash(t, m)}, 1)
 	for i, p := range m.Trained() {
 		for k := range p.Data {
 			p.Data[k] += 0.1 * float32((i+7*k)%13-6)

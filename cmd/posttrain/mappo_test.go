@@ -16,8 +16,8 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe/preference"
-	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/tokenizer"
 )
 
 // The names that dashboards of the field know.
@@ -129,11 +129,11 @@ func checkCurves(t *testing.T) {
 // checkModel: the trained model loads with its tokenizer, has moved, and is as the last checkpoint has it.
 func checkModel(t *testing.T) {
 	t.Helper()
-	before, _, err := local.Load("model")
+	before, err := model.Load("model")
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, tok, err := local.Load("out/model")
+	after, err := model.Load("out/model")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func checkModel(t *testing.T) {
 	if err != nil || before.Config.DType == "float32" && !same(after, saved) {
 		t.Errorf("the model is not the last checkpoint's (%v)", err)
 	}
-	if !tok.HasTemplate() {
+	if tok, err := tokenizer.Load("out/model"); err != nil || !tok.HasTemplate() {
 		t.Error("the chat template is lost")
 	}
 	must(t, "model", "info", "out/model")

@@ -40,6 +40,16 @@ func Llama() (*model.Config, error) {
 // Model is a model of a type with seeded weights.
 func Model(t testing.TB, modelType string) *model.Model { return model.Init(Config(t, modelType), 7) }
 
+// Hash is the hash of a model's weights.
+func Hash(t testing.TB, m *model.Model) string {
+	t.Helper()
+	hash, err := m.Hash()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hash
+}
+
 // Groups are n random prompts with random answers. All have 1 to 12 tokens.
 func Groups(seed uint64, n, answers int) []batch.Group {
 	r := rand.New(rand.NewPCG(seed, 1))

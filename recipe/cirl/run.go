@@ -116,35 +116,37 @@ func (p policy) Version() int { return p.Learner.Version() }
 
 // Write writes the weights in the type in which the model is computed.
 func (p policy) Write(folder string) error {
-	weights, err := p.Learner.ReadWeights()
-	if err != nil {
-		return err
-	}
 	dtype := "float32"
 	if p.Learner.BFloat16() {
 		dtype = "bfloat16"
 	}
-	return p.Exporter().Write(folder, weights, dtype)
+	return p.Exporter().Write(folder, p.Learner, dtype)
 }
 
-// read reads weights that Write wrote.
-func (p policy) read(folder string) (*model.Model, error) {
+// upload copies weights that Write wrote into the engine, an adapter's product multiplied by scale.
+func (p policy) upload(folder string, scale float64) ([]compute.Buffer, error) {
 	if p.Adapting.On() {
-		return p.Model.LoadAdapter(folder)
+		m, err := p.Model.LoadAdapter(folder)
+		if err != nil {
+			return nil, err
+		}
+		m.ScaleAdapter(scale)
+		return p.Learner.Upload(m)
 	}
-	return model.Load(folder)
+	m, err := model.Open(folder)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Release()
+	return p.Learner.Upload(m)
 }
 
 // Logps measures with the trainer's own graph.
 func (p policy) Logps(prompts, answers [][]int32, folder string, scale float64) ([][]float32, error) {
 	t, weights := &grpo.Trainer{Learner: p.Learner}, []compute.Buffer(nil)
 	if folder != "" {
-		m, err := p.read(folder)
-		if err != nil {
-			return nil, err
-		}
-		m.ScaleAdapter(scale)
-		if weights, err = p.Learner.Upload(m); err != nil {
+		var err error
+		if weights, err = p.upload(folder, scale); err != nil {
 			return nil, err
 		}
 		defer backend.FinalizeAll(weights...)

@@ -53,19 +53,22 @@ func Run(o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	defer m.Release()
 	if m, err = m.LoadAdapter(o.Adapter); err != nil {
 		return "", err
 	}
 	if r.Base = m.Config.LoRA.Base; r.Base == "" {
-		r.Base = m.Hash()
+		if r.Base, err = m.Hash(); err != nil {
+			return "", err
+		}
 	}
 	dtype := o.DType
 	if dtype == "auto" {
 		dtype = cmp.Or(m.Config.DType, "float32")
 	}
 	modules := len(m.Trained()) / 2
-	merged, report := m.Merge(dtype)
-	if err := merged.Save(o.Out, dtype); err != nil {
+	report, err := m.SaveMerged(o.Out, dtype)
+	if err != nil {
 		return "", err
 	}
 	if err := errors.Join(t.CopyTo(o.Out), r.write(o.Out)); err != nil {

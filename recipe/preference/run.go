@@ -179,8 +179,7 @@ func (t *training) loadReference() (err error) {
 	if t.o.Reference == "" {
 		return nil
 	}
-	t.reference, _, err = local.Load(t.o.Reference)
-	if err != nil {
+	if t.reference, _, err = local.Load(t.o.Reference); err != nil {
 		return err
 	}
 	if theirs, ours := t.reference.Config.VocabSize, t.Model.Config.VocabSize; theirs != ours {

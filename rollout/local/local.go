@@ -29,21 +29,26 @@ func FS(folder string) (fs.FS, string, error) {
 	return fsys, "embedded model", err
 }
 
-// Load loads a model folder, or the embedded model, with its tokenizer.
+// Load opens a model folder, or the embedded model, and loads its tokenizer. The weights stay in their files until they
+// are asked for, or released.
 func Load(folder string) (*model.Model, *tokenizer.Tokenizer, error) {
 	fsys, name, err := FS(folder)
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := model.LoadFS(fsys, name)
+	m, err := model.OpenFS(fsys, name)
 	if err != nil {
 		return nil, nil, err
 	}
 	t, err := tokenizer.LoadFS(fsys, name)
+	if err == nil {
+		err = CheckVocabulary(name, t, m.Config)
+	}
 	if err != nil {
+		m.Release()
 		return nil, nil, err
 	}
-	return m, t, CheckVocabulary(name, t, m.Config)
+	return m, t, nil
 }
 
 // CheckVocabulary refuses a tokenizer with ids that the model does not know. The converse is common: embedding tables
@@ -86,11 +91,14 @@ func Open(engine, folder string) (*Model, error) {
 // prefers it, in float32 otherwise.
 func OpenWith(o Options) (*Model, error) {
 	m, t, err := Load(o.Model)
-	if err == nil && o.Adapter != "" {
-		m, err = m.LoadAdapter(o.Adapter)
-	}
 	if err != nil {
 		return nil, err
+	}
+	defer release(m)
+	if o.Adapter != "" {
+		if m, err = m.LoadAdapter(o.Adapter); err != nil {
+			return nil, err
+		}
 	}
 	e, err := open(o.Backend, jobOf(m.Config))
 	if err != nil {
@@ -105,7 +113,6 @@ func OpenWith(o Options) (*Model, error) {
 		e.Close()
 		return nil, err
 	}
-	forget(m)
 	opened := &Model{Engine: e, Model: m, Tokenizer: t, weights: weights, own: len(weights),
 		sampling: rollout.Options{Graph: graph, Decoder: t, CacheGB: o.CacheGB}, folder: o.Model}
 	live := func() []compute.Buffer { return opened.weights }
@@ -117,10 +124,11 @@ func OpenWith(o Options) (*Model, error) {
 // work, and models that Adapted made must be closed: they share the weights. After an error the weights are as they
 // were.
 func (m *Model) Reload(folder string) error {
-	next, err := model.Load(folder)
+	next, err := model.Open(folder)
 	if err != nil {
 		return err
 	}
+	defer release(next)
 	same := func(a, b model.ParamSpec) bool { return a.Name == b.Name && slices.Equal(a.Shape, b.Shape) }
 	if !slices.EqualFunc(next.Config.ParamSpecs(), m.Model.Config.ParamSpecs(), same) {
 		return fmt.Errorf("%s: its weights have other shapes than those of the model that is served", folder)
@@ -132,7 +140,6 @@ func (m *Model) Reload(folder string) error {
 	old := m.weights
 	m.weights, m.folder, m.Model.Known = weights, folder, ""
 	backend.FinalizeAll(old...)
-	forget(next)
 	return nil
 }
 
@@ -143,7 +150,11 @@ func (m *Model) Adapted(adapter string) (*Model, error) {
 		if err != nil {
 			return nil, err
 		}
-		m.Model.Known = base.Hash()
+		m.Model.Known, err = base.Hash()
+		base.Release()
+		if err != nil {
+			return nil, err
+		}
 	}
 	next, err := m.Model.LoadAdapter(adapter)
 	if err != nil {
@@ -189,11 +200,10 @@ func jobOf(c *model.Config) backend.Job {
 	return backend.Job{BFloat16: c.DType == "bfloat16", Parameters: c.ParamCount()}
 }
 
-// forget frees the host's copy of the weights, which the engine has, before prompts and caches need the memory.
-func forget(m *model.Model) {
-	for i := range m.Params {
-		m.Params[i].Data = nil
-	}
+// release closes the files of weights that an engine has, and gives back what reading them took, before prompts and
+// caches need the memory.
+func release(m *model.Model) {
+	m.Release()
 	debug.FreeOSMemory()
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/local"
@@ -64,7 +65,7 @@ func TestReloadAndAdapters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	adapted := base.Adapt(model.LoRA{Rank: 2, Alpha: 4, Modules: modules, Base: base.Hash()}, 1)
+	adapted := base.Adapt(model.LoRA{Rank: 2, Alpha: 4, Modules: modules, Base: testkit.Hash(t, base)}, 1)
 	for _, p := range adapted.Trained() {
 		for i := range p.Data {
 			p.Data[i] += 0.2
