@@ -31,6 +31,8 @@ type Layout struct {
 
 	Few    int     // most shapes of parts; 0: any number
 	Shapes []Shape // those that Split makes, see Fit; nil: any
+
+	Blocks int // equal blocks that rows and slots are dealt to, one for each shard of a mesh's data; 0 or 1: one
 }
 
 // Packed is a batch of groups laid out in rows, in the form that package model reads. Arrays are row-major int32.
@@ -38,14 +40,15 @@ type Packed struct {
 	Rows, Len int // rows of Len tokens
 	Slots     int // predicted tokens, padding slots included
 	Answers   int // answers, padding ones included; answers are numbered group by group
+	Blocks    int // D equal blocks, first rows and slots first; a slot is in the block of its row; 0 or 1: one
 
 	Tokens    []int32 // [Rows*Len]
 	Positions []int32 // [Rows*Len] position in the text: restarts for every answer
 	Groups    []int32 // [Rows*Len] group within the row, -1 for padding
 	Segments  []int32 // [Rows*Len] 0 prompt, k>0 the row's k-th answer of this group
-	Source    []int32 // [Slots] flat index of the position that predicts the slot, each at most once
+	Source    []int32 // [Slots] flat index within its block of the position that predicts the slot, each at most once
 	Target    []int32 // [Slots] token predicted
-	Inverse   []int32 // [Rows*Len] slot that the position feeds, or Slots where none
+	Inverse   []int32 // [Rows*Len] slot within its block that the position feeds, or Slots/D where none
 	Answer    []int32 // [Slots] answer that the slot belongs to, -1 for padding
 	Lengths   []int32 // [Answers] tokens of each answer; 0 for padding
 	Count     int     // tokens that are no padding
@@ -60,7 +63,9 @@ func Pack(groups []Group, l Layout) *Packed {
 // write fills the rows as planned.
 func write(pl *plan, groups []Group, l Layout) *Packed {
 	p := allocate(pl)
-	w := writer{p: p, plan: pl, at: make([]int, p.Rows), groups: make([]int32, p.Rows)}
+	rows, _ := pl.deal(pl.rows)
+	w := writer{p: p, plan: pl, rows: rows, at: make([]int, p.Rows), groups: make([]int32, p.Rows),
+		slots: make([]int, p.blocks())}
 	for g := range groups {
 		w.group(groups[g], l.Share)
 	}
@@ -71,41 +76,67 @@ func write(pl *plan, groups []Group, l Layout) *Packed {
 // plan decides the rows: where every unit goes.
 type plan struct {
 	len, rows int
+	blocks    int
 	used      []int // tokens in every row
-	groups    []int32
+	held      []int // slots in every row
 	row       []int // of every unit, in order
 	slots     int
 	answers   int
 }
 
 func newPlan(groups []Group, l Layout) *plan {
-	pl := &plan{}
 	longest := 1
-	var units []int
 	for _, g := range groups {
-		units = append(units, g.units(l.Share)...)
 		longest = max(longest, g.longest(l.Share))
-		pl.slots += g.AnswerTokens()
+	}
+	pl := &plan{len: bucket(longest), blocks: l.blocks()}
+	for _, g := range groups {
+		pl.add(g, l.Share)
 		pl.answers += len(g.Answers)
 	}
-	pl.len = bucket(longest)
-	for _, n := range units {
-		pl.row = append(pl.row, pl.place(n))
-	}
-	pl.round(groups, len(units), l)
+	pl.round(groups, len(pl.row), l)
 	return pl
 }
 
+// add places all stretches of a group.
+func (pl *plan) add(g Group, share bool) {
+	for _, n := range g.units(share) {
+		pl.row = append(pl.row, pl.place(n, n-len(g.Prompt)+1))
+	}
+}
+
 // place puts n tokens into the first row with room.
-func (pl *plan) place(n int) int {
+func (pl *plan) place(n, slots int) int {
 	for r, u := range pl.used {
 		if u+n <= pl.len {
 			pl.used[r] += n
+			pl.held[r] += slots
 			return r
 		}
 	}
-	pl.used = append(pl.used, n)
+	pl.used, pl.held = append(pl.used, n), append(pl.held, slots)
 	return len(pl.used) - 1
+}
+
+// deal gives every row its place among rows, as many in each block, and the slots of the fullest block: rows of many
+// slots first, each to the block that has the fewest. Within a block they keep their order.
+func (pl *plan) deal(rows int) (place []int, fullest int) {
+	place, slots, count := make([]int, len(pl.held)), make([]int, pl.blocks), make([]int, pl.blocks)
+	for _, r := range byLength(len(pl.held), func(r int) int { return pl.held[r] }) {
+		b := -1
+		for k := range slots {
+			if count[k] < rows/pl.blocks && (b < 0 || slots[k] < slots[b]) {
+				b = k
+			}
+		}
+		place[r], slots[b], count[b] = b, slots[b]+pl.held[r], count[b]+1
+	}
+	clear(count)
+	for r, b := range place {
+		place[r] = b*rows/pl.blocks + count[b]
+		count[b]++
+	}
+	return place, slices.Max(slots)
 }
 
 // round makes the shape one of few: rows in quarters, slots in buckets, answers as in a full batch.
@@ -115,16 +146,22 @@ func (pl *plan) round(groups []Group, units int, l Layout) {
 		most = units * l.Pad / len(groups)
 		pl.answers = pl.answers * l.Pad / len(groups)
 	}
-	pl.rows = min(most, roundUp(len(pl.used), max(1, (most+3)/4)))
-	pl.slots = min(bucket(pl.slots), pl.rows*pl.len)
+	pl.rows = roundUp(min(most, roundUp(len(pl.used), max(1, (most+3)/4))), pl.blocks)
+	_, slots := pl.deal(pl.rows)
+	pl.slots = pl.blocks * min(bucket(slots), pl.rows/pl.blocks*pl.len)
 }
+
+// blocks is the number of blocks, at least one.
+func (l Layout) blocks() int { return max(1, l.Blocks) }
+
+func (p *Packed) blocks() int { return max(1, p.Blocks) }
 
 func allocate(pl *plan) *Packed {
 	n := pl.rows * pl.len
-	return &Packed{Rows: pl.rows, Len: pl.len, Slots: pl.slots, Answers: pl.answers,
+	return &Packed{Rows: pl.rows, Len: pl.len, Slots: pl.slots, Answers: pl.answers, Blocks: pl.blocks,
 		Tokens: make([]int32, n), Positions: make([]int32, n), Groups: fill(n, -1), Segments: make([]int32, n),
 		Source: make([]int32, pl.slots), Target: make([]int32, pl.slots), Answer: fill(pl.slots, -1),
-		Inverse: fill(n, int32(pl.slots)), Lengths: make([]int32, pl.answers)}
+		Inverse: fill(n, int32(pl.slots/pl.blocks)), Lengths: make([]int32, pl.answers)}
 }
 
 func fill(n int, v int32) []int32 { return slices.Repeat([]int32{v}, n) }
@@ -133,8 +170,9 @@ func fill(n int, v int32) []int32 { return slices.Repeat([]int32{v}, n) }
 type writer struct {
 	p      *Packed
 	plan   *plan
+	rows   []int // place of every row of the plan
 	unit   int
-	slot   int
+	slots  []int // of every block
 	answer int
 	at     []int   // next free position of every row
 	groups []int32 // next group id of every row
@@ -155,7 +193,7 @@ func (w *writer) group(g Group, share bool) {
 
 // open starts the next unit with the prompt, less its last token: every answer brings that one.
 func (w *writer) open(prompt []int32) {
-	r := w.plan.row[w.unit]
+	r := w.rows[w.plan.row[w.unit]]
 	w.unit++
 	w.groups[r]++
 	for i, t := range prompt[:len(prompt)-1] {
@@ -165,7 +203,7 @@ func (w *writer) open(prompt []int32) {
 
 // segment writes the prompt's last token and the answer, less the answer's last token, and the answer's slots.
 func (w *writer) segment(prompt, answer []int32, seg int32) {
-	r := w.plan.row[w.unit-1]
+	r := w.rows[w.plan.row[w.unit-1]]
 	last := len(prompt) - 1
 	for i, t := range answer {
 		in := prompt[last]
@@ -189,18 +227,31 @@ func (w *writer) put(r int, token, position, seg int32) int {
 
 func (w *writer) predict(from int, target int32) {
 	p := w.p
-	p.Source[w.slot], p.Target[w.slot], p.Answer[w.slot] = int32(from), target, int32(w.answer)
-	p.Inverse[from] = int32(w.slot)
-	w.slot++
+	s := w.feed(from)
+	p.Target[s], p.Answer[s] = target, int32(w.answer)
+	p.Inverse[from] = int32(s % (p.Slots / p.blocks()))
+}
+
+// feed gives the block's next slot to a position, by its flat index.
+func (w *writer) feed(from int) (slot int) {
+	p := w.p
+	tokens := len(p.Tokens) / p.blocks()
+	b := from / tokens
+	slot = b*p.Slots/p.blocks() + w.slots[b]
+	p.Source[slot] = int32(from % tokens)
+	w.slots[b]++
+	return slot
 }
 
 // finish gives padding slots sources of their own, so that no source repeats: the first positions that feed none.
 func (w *writer) finish() {
 	p := w.p
-	for i := 0; w.slot < p.Slots; i++ {
-		if p.Inverse[i] == int32(p.Slots) {
-			p.Source[w.slot] = int32(i)
-			w.slot++
+	none := p.Slots / p.blocks()
+	for b, tokens := 0, len(p.Tokens)/p.blocks(); b < p.blocks(); b++ {
+		for i := b * tokens; w.slots[b] < none; i++ {
+			if p.Inverse[i] == int32(none) {
+				w.feed(i)
+			}
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 // visibleText is the text a slot is predicted from: every token that its source position may attend to, by position.
 func visibleText(p *Packed, slot int) string {
-	at := int(p.Source[slot])
+	at := flat(p, slot)
 	row := at / p.Len * p.Len
 	var words []string
 	for j := row; j <= at; j++ {
@@ -18,6 +18,12 @@ func visibleText(p *Packed, slot int) string {
 		}
 	}
 	return fmt.Sprint(words)
+}
+
+// flat is the flat index of the position that predicts a slot.
+func flat(p *Packed, slot int) int {
+	blocks := max(1, p.Blocks)
+	return slot/(p.Slots/blocks)*(len(p.Tokens)/blocks) + int(p.Source[slot])
 }
 
 // wantText is the same text by definition: the prompt and the answer's tokens before the predicted one.
@@ -60,30 +66,61 @@ func TestPackSlotsSeeTheirOwnText(t *testing.T) {
 	}
 }
 
+// checkSlots: every answer's tokens have slots, in order, in the block of their row.
 func checkSlots(t *testing.T, p *Packed, groups []Group) {
 	t.Helper()
-	slot, answer := 0, 0
+	slots := make([][]int, p.Answers)
+	for s, a := range p.Answer {
+		if a >= 0 {
+			slots[a] = append(slots[a], s)
+		}
+	}
+	answer := 0
 	for _, g := range groups {
 		for _, a := range g.Answers {
-			for k, tok := range a {
-				if p.Target[slot] != tok || p.Answer[slot] != int32(answer) {
-					t.Fatalf("slot %d predicts %d of answer %d: want %d of %d", slot, p.Target[slot], p.Answer[slot],
-						tok, answer)
+			if len(slots[answer]) != len(a) || int(p.Lengths[answer]) != len(a) {
+				t.Fatalf("answer %d of length %d has %d slots: want %d", answer, p.Lengths[answer],
+					len(slots[answer]), len(a))
+			}
+			for k, slot := range slots[answer] {
+				if p.Target[slot] != a[k] {
+					t.Fatalf("slot %d of answer %d predicts %d: want %d", slot, answer, p.Target[slot], a[k])
 				}
 				if got, want := visibleText(p, slot), wantText(g.Prompt, a, k); got != want {
 					t.Fatalf("slot %d sees %s\nwant %s", slot, got, want)
 				}
-				slot++
-			}
-			if int(p.Lengths[answer]) != len(a) {
-				t.Fatalf("length of answer %d is %d: want %d", answer, p.Lengths[answer], len(a))
 			}
 			answer++
 		}
 	}
-	for ; slot < p.Slots; slot++ {
-		if p.Answer[slot] != -1 {
-			t.Fatalf("padding slot %d belongs to answer %d", slot, p.Answer[slot])
+	for ; answer < p.Answers; answer++ {
+		if len(slots[answer]) > 0 {
+			t.Fatalf("padding answer %d has slots", answer)
+		}
+	}
+	checkSources(t, p)
+}
+
+// checkSources: no position feeds two slots, or gradients would race on onnx, and the inverse is that of the sources.
+func checkSources(t *testing.T, p *Packed) {
+	t.Helper()
+	used, blocks := map[int]bool{}, max(1, p.Blocks)
+	if p.Rows%blocks != 0 || p.Slots%blocks != 0 {
+		t.Fatalf("%d rows and %d slots do not divide into %d blocks", p.Rows, p.Slots, blocks)
+	}
+	for s := range p.Source {
+		at := flat(p, s)
+		if used[at] {
+			t.Fatalf("position %d feeds two slots", at)
+		}
+		used[at] = true
+		if real := p.Answer[s] >= 0; real != (int(p.Inverse[at]) == s%(p.Slots/blocks)) {
+			t.Fatalf("slot %d, real %v: inverse of its source is %d", s, real, p.Inverse[at])
+		}
+	}
+	for at, s := range p.Inverse {
+		if !used[at] && int(s) != p.Slots/blocks {
+			t.Fatalf("position %d feeds no slot, but has the inverse %d", at, s)
 		}
 	}
 }
@@ -92,16 +129,6 @@ func checkShape(t *testing.T, p *Packed, answers int) {
 	t.Helper()
 	if p.Answers != answers || len(p.Lengths) != answers {
 		t.Fatalf("%d answers, %d lengths: want %d", p.Answers, len(p.Lengths), answers)
-	}
-	used := map[int32]bool{}
-	for s, at := range p.Source {
-		if used[at] {
-			t.Fatalf("position %d feeds two slots: gradients would race on onnx", at)
-		}
-		used[at] = true
-		if real := p.Answer[s] >= 0; real != (p.Inverse[at] == int32(s)) {
-			t.Fatalf("slot %d, real %v: inverse of its source is %d", s, real, p.Inverse[at])
-		}
 	}
 	if !slices.Contains(lengths, p.Len) {
 		t.Fatalf("row length %d is no bucket", p.Len)

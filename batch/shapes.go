@@ -17,8 +17,8 @@ func (l Layout) fewShapes(groups []Group) (shapes []Shape) {
 	for k, length := range lens {
 		full := l.largest(groups, length, slices.Concat([]int{0}, lens)[k])
 		for n, cut := min(3, max(1, l.Few/len(lens))), 1; n > 0; n, cut = n-1, 2*cut {
-			s := Shape{Rows: (full.Rows + cut - 1) / cut, Len: length}
-			s.Slots = min(roundUp((full.Slots*s.Rows+full.Rows-1)/full.Rows, tile), s.Rows*s.Len)
+			s := Shape{Rows: roundUp((full.Rows+cut-1)/cut, l.blocks()), Len: length}
+			s.Slots = min(roundUp((full.Slots*s.Rows+full.Rows-1)/full.Rows, tile*l.blocks()), s.Rows*s.Len)
 			if !slices.Contains(shapes, s) {
 				shapes = append(shapes, s)
 			}
@@ -49,37 +49,48 @@ func (l Layout) rowLengths(groups []Group) (lens []int) {
 // largest is the shape of about l.Tokens tokens in rows of a length, with room for each group that is longer than over
 // and fits.
 func (l Layout) largest(groups []Group, length, over int) Shape {
-	s, most, need := Shape{Rows: 1, Len: length}, 1, 1
+	s, most, need := Shape{Rows: l.blocks(), Len: length}, 1, 1
 	for 2*s.Rows*length <= l.Tokens {
 		s.Rows *= 2
 	}
+	var fit []*plan // of a group alone
 	for _, g := range groups {
-		units := g.units(l.Share)
-		most = max(most, l.Pad*len(units))
-		if n := slices.Max(units); n > over && n <= length {
-			need, s.Slots = max(need, rowsFor(units, length)), max(s.Slots, g.AnswerTokens())
+		most = max(most, l.Pad*len(g.units(l.Share)))
+		if n := g.longest(l.Share); n > over && n <= length {
+			p := l.planOf(g, length)
+			fit, need = append(fit, p), max(need, len(p.used))
 		}
 	}
-	s.Rows = max(need, min(s.Rows, most))
-	s.Slots = max(s.Slots, s.Rows*length*l.Slots/16)
+	s.Rows = roundUp(max(need, min(s.Rows, most)), l.blocks())
+	for _, p := range fit {
+		s.Slots = max(s.Slots, p.fullest(s.Rows)*l.blocks())
+	}
+	s.Slots = max(s.Slots, s.Rows/l.blocks()*length*l.Slots/16*l.blocks())
 	return s
 }
 
-// rowsFor is the number of rows that stretches of a group fill.
-func rowsFor(units []int, length int) int {
-	p := plan{len: length}
-	for _, n := range units {
-		p.place(n)
-	}
-	return len(p.used)
+// planOf has a group alone in rows of a length.
+func (l Layout) planOf(g Group, length int) *plan {
+	p := &plan{len: length, blocks: l.blocks()}
+	p.add(g, l.Share)
+	return p
+}
+
+// fullest is the number of slots of the fullest block of rows.
+func (pl *plan) fullest(rows int) int {
+	_, slots := pl.deal(rows)
+	return slots
+}
+
+// fits says whether the plan's rows and slots have room in a shape.
+func (pl *plan) fits(s Shape) bool {
+	return len(pl.used) <= s.Rows && pl.fullest(s.Rows) <= s.Slots/pl.blocks
 }
 
 // shapesFor are the shapes of the row length for a group, the largest first; none where no shape holds it.
 func (l Layout) shapesFor(g Group) []Shape {
-	units := g.units(l.Share)
-	first := slices.IndexFunc(l.Shapes, func(s Shape) bool { return s.Len >= slices.Max(units) })
-	if first < 0 || g.AnswerTokens() > l.Shapes[first].Slots ||
-		rowsFor(units, l.Shapes[first].Len) > l.Shapes[first].Rows {
+	first := slices.IndexFunc(l.Shapes, func(s Shape) bool { return s.Len >= g.longest(l.Share) })
+	if first < 0 || !l.planOf(g, l.Shapes[first].Len).fits(l.Shapes[first]) {
 		return nil
 	}
 	same := l.Shapes[first:]

@@ -126,42 +126,36 @@ type draft struct {
 
 // newDraft has rows for a group as the first and longest: as many as make up l.Tokens, at least those of the group,
 // and not more than l.Pad groups can need. Both the length of rows, in units of the shortest, and their number are
-// powers of two: shapes are few, and equal groups fill parts of equal shape.
+// powers of two, times the blocks: shapes are few, and equal groups fill parts of equal shape.
 func newDraft(g Group, l Layout) *draft {
 	if shapes := l.shapesFor(g); shapes != nil {
-		return &draft{plan: plan{len: shapes[0].Len}, most: shapes[0].Rows, shapes: shapes}
+		return &draft{plan: plan{len: shapes[0].Len, blocks: l.blocks()}, most: shapes[0].Rows, shapes: shapes}
 	}
 	units := g.units(l.Share)
 	longest := slices.Max(units)
-	d := &draft{plan: plan{len: l.Shortest}}
+	d := &draft{plan: plan{len: l.Shortest, blocks: l.blocks()}}
 	if d.len == 0 {
 		d.len = roundUp(longest, tile)
 	}
 	for d.len < longest {
 		d.len *= 2
 	}
-	for _, n := range units {
-		d.place(n)
-	}
-	for d.most = 1; 2*d.most*d.len <= l.Tokens; {
+	for d.most = d.blocks; 2*d.most*d.len <= l.Tokens; {
 		d.most *= 2
 	}
-	d.most, d.used = max(len(d.used), min(d.most, l.Pad*len(units))), nil
+	d.most = roundUp(max(len(l.planOf(g, d.len).used), min(d.most, l.Pad*len(units))), d.blocks)
 	return d
 }
 
 // add places all stretches of group i, or none where the rows have no room for them.
 func (d *draft) add(i int, g Group, share bool) bool {
-	used, units := slices.Clone(d.used), len(d.row)
-	for _, n := range g.units(share) {
-		d.row = append(d.row, d.place(n))
-	}
-	tooManySlots := d.shapes != nil && d.slots+g.AnswerTokens() > d.shapes[0].Slots
-	if len(d.used) > d.most || slices.Max(d.used) > d.len || tooManySlots {
-		d.used, d.row = used, d.row[:units]
+	used, held, units := slices.Clone(d.used), slices.Clone(d.held), len(d.row)
+	d.plan.add(g, share)
+	if len(d.used) > d.most || slices.Max(d.used) > d.len || d.shapes != nil && !d.fits(d.shapes[0]) {
+		d.used, d.held, d.row = used, held, d.row[:units]
 		return false
 	}
-	d.members, d.slots = append(d.members, i), d.slots+g.AnswerTokens()
+	d.members = append(d.members, i)
 	return true
 }
 
@@ -180,21 +174,21 @@ func (d *draft) part(groups []Group, l Layout) Part {
 // one of their own where they suffice, and so does the usual share of slots.
 func (d *draft) shape(l Layout) {
 	if d.shapes != nil {
-		used, slots := len(d.used), d.slots
 		for _, s := range d.shapes {
-			if used <= s.Rows && slots <= s.Slots {
+			if d.fits(s) {
 				d.rows, d.slots = s.Rows, s.Slots
 			}
 		}
 		return
 	}
 	d.rows = d.most
-	for d.rows > 1 && len(d.used) <= (d.rows+1)/2 {
-		d.rows = (d.rows + 1) / 2
+	half := func() int { return roundUp((d.rows+1)/2, d.blocks) }
+	for half() < d.rows && len(d.used) <= half() {
+		d.rows = half()
 	}
-	all := d.rows * d.len
-	if few := all * l.Slots / 16; d.slots <= few {
+	all := d.rows / d.blocks * d.len
+	if few := all * l.Slots / 16; d.fullest(d.rows) <= few {
 		all = few
 	}
-	d.slots = all
+	d.slots = all * d.blocks
 }

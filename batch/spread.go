@@ -22,6 +22,7 @@ type Spreading struct {
 	Short  int  // tokens of a row; see Fit
 	Tokens int  // tokens of a part, about: a part is at least one row
 	Apart  bool // every answer brings a prompt of its own
+	Blocks int  // see Layout
 
 	// A run of few shapes; see Few.
 	lens    []int // row lengths, in order; nil: any
@@ -53,7 +54,7 @@ func (s Spreading) DescribeShapes() string {
 	for _, n := range s.lens {
 		full := s.rows(n)
 		text = append(text, fmt.Sprintf("%d×%d", full, n))
-		if half := (full + 1) / 2; half < full {
+		if half := s.halfOf(full); half < full {
 			text = append(text, fmt.Sprintf("%d×%d", half, n))
 		}
 	}
@@ -65,7 +66,13 @@ func (s Spreading) DescribeShapes() string {
 }
 
 // rows are those of a full part.
-func (s Spreading) rows(length int) int { return max(1, (s.Tokens+length/2)/max(1, length)) }
+func (s Spreading) rows(length int) int {
+	return roundUp(max(1, (s.Tokens+length/2)/max(1, length)), s.blocks())
+}
+
+func (s Spreading) halfOf(rows int) int { return roundUp((rows+1)/2, s.blocks()) }
+
+func (s Spreading) blocks() int { return max(1, s.Blocks) }
 
 // table are the row lengths to choose from.
 func (s Spreading) table() []int {
@@ -244,7 +251,7 @@ func (s Spreading) spreadAt(groups []Group, sets []AnswerSet, length int) []Spre
 	lengthOf := func(k int) int { return sets[k].group(groups).sharedLen() }
 	fill, rows := plan{len: length}, [][]AnswerSet{}
 	for _, k := range byLength(len(sets), lengthOf) {
-		r := fill.place(lengthOf(k))
+		r := fill.place(lengthOf(k), 0)
 		if r == len(rows) {
 			rows = append(rows, nil)
 		}
@@ -259,10 +266,10 @@ func (s Spreading) cutRows(groups []Group, rows [][]AnswerSet, length int) (part
 	most := s.rows(length)
 	for part := range slices.Chunk(rows, most) {
 		n := most
-		if len(part) <= (most+1)/2 {
-			n = (most + 1) / 2
+		if half := s.halfOf(most); len(part) <= half {
+			n = half
 		}
-		plans = append(plans, planOf(groups, part, length, n))
+		plans = append(plans, s.planOf(groups, part, length, n))
 		parts = append(parts, SpreadPart{Sets: slices.Concat(part...)})
 	}
 	s.equalize(plans)
@@ -273,12 +280,12 @@ func (s Spreading) cutRows(groups []Group, rows [][]AnswerSet, length int) (part
 }
 
 // planOf is the plan of a part whose rows hold these sets.
-func planOf(groups []Group, sets [][]AnswerSet, length, rows int) *plan {
-	p := &plan{len: length, rows: rows}
+func (s Spreading) planOf(groups []Group, sets [][]AnswerSet, length, rows int) *plan {
+	p := &plan{len: length, rows: rows, blocks: s.blocks(), held: make([]int, len(sets))}
 	for r, row := range sets {
-		for _, s := range row {
+		for _, set := range row {
 			p.row = append(p.row, r)
-			p.answers, p.slots = p.answers+len(s.Answers), p.slots+s.group(groups).AnswerTokens()
+			p.answers, p.held[r] = p.answers+len(set.Answers), p.held[r]+set.group(groups).AnswerTokens()
 		}
 	}
 	return p
@@ -289,14 +296,14 @@ func planOf(groups []Group, sets [][]AnswerSet, length, rows int) *plan {
 func (s Spreading) equalize(plans []*plan) {
 	answers, eighths := s.answers, 0
 	for _, p := range plans {
-		all := p.rows * p.len
-		answers, eighths = max(answers, powerOfTwo(p.answers)), max(eighths, (8*p.slots+all-1)/all)
+		all := p.rows / p.blocks * p.len
+		answers, eighths = max(answers, powerOfTwo(p.answers)), max(eighths, (8*p.fullest(p.rows)+all-1)/all)
 		if s.lens != nil {
 			eighths = (8*(p.len-s.prompt+1) + p.len - 1) / p.len
 		}
 	}
 	for _, p := range plans {
-		p.answers, p.slots = answers, p.rows*p.len*eighths/8
+		p.answers, p.slots = answers, p.rows/p.blocks*p.len*eighths/8*p.blocks
 	}
 }
 

@@ -148,7 +148,7 @@ func (l *Loop) step(ctx context.Context) error {
 // Rows is how groups are laid out: in few shapes on an engine that wants this; else each batch chooses its own. It
 // depends on the tasks and options alone, so that a resumed run has the same shapes.
 func (l *Loop) Rows() batch.Spreading {
-	s := batch.Spreading{Tokens: tokensFor(l.Learner)}
+	s := batch.Spreading{Tokens: tokensFor(l.Learner), Blocks: l.Learner.Blocks()}
 	few := l.Learner.Wants().Shapes
 	if few == 0 || len(l.Tasks) == 0 {
 		return s

@@ -127,16 +127,20 @@ func (m *minibatch) keep(p batch.SpreadPart, logps []float32) {
 	})
 }
 
-// eachSlot goes through the slots that are no padding: slot, the packed answer's number, group, answer, token.
+// eachSlot goes through the slots that are no padding: slot, the packed answer's number, group, answer, token. An
+// answer's slots are in order.
 func eachSlot(p batch.SpreadPart, f func(slot, packed, group, answer, token int)) {
-	slot, packed := 0, 0
+	var group, answer []int
 	for _, s := range p.Sets {
 		for _, a := range s.Answers {
-			for token := range int(p.Lengths[packed]) {
-				f(slot, packed, s.Group, a, token)
-				slot++
-			}
-			packed++
+			group, answer = append(group, s.Group), append(answer, a)
+		}
+	}
+	next := make([]int, len(group)) // token of every packed answer
+	for slot, packed := range p.Answer {
+		if packed >= 0 {
+			f(slot, int(packed), group[packed], answer[packed], next[packed])
+			next[packed]++
 		}
 	}
 }

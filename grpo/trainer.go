@@ -43,6 +43,7 @@ func tokensFor(l *train.Learner) int { return cmp.Or(l.Wants().Tokens, deviceTok
 func (t *Trainer) spread(groups []batch.Group) []batch.SpreadPart {
 	s := t.Rows
 	s.Short, s.Apart, s.Tokens = t.row, t.Apart, cmp.Or(t.Tokens, tokensFor(t.Learner))
+	s.Blocks = cmp.Or(s.Blocks, t.Learner.Blocks())
 	return batch.Spread(groups, s.Fit(groups, t.Learner.Config().HiddenSize))
 }
 

@@ -22,6 +22,11 @@ type Inputs struct {
 
 	EmbedRows  *Node // float32 [N, H], rows of the embedding at Tokens copied by the host; nil: gathered in the graph
 	TargetRows *Node // float32 [S, H], the same for Target in the head's table
+
+	// Blocks is the number D of equal blocks of rows and slots, one for each shard of a mesh's data; 0 or 1: one. A slot
+	// is in the block of its row. Source and Inverse are then positions and slots within a block, with S/D for none, so
+	// that no shard needs another's hidden states.
+	Blocks int
 }
 
 // GraphOptions choose how a graph computes. They change results by rounding only.
@@ -125,6 +130,7 @@ type commonNodes struct {
 	forKeys, forQuery rotation
 	sights            map[int]sight // by window
 	source, inverse   *Node         // of the slots, for the last layer
+	blocks            int
 }
 
 func (c *Config) newCommonNodes(in Inputs, o GraphOptions) commonNodes {
@@ -132,6 +138,7 @@ func (c *Config) newCommonNodes(in Inputs, o GraphOptions) commonNodes {
 	return commonNodes{
 		rows: rows, tokens: tokens, forKeys: r, forQuery: r.scaleBy(c.attentionScale()),
 		sights: c.newSights(in, rows, true, o), source: in.Source, inverse: in.Inverse,
+		blocks: in.Blocks,
 	}
 }
 
@@ -144,7 +151,8 @@ func (c *Config) buildLayer(layer int, x *Node, params []*Node, s commonNodes, o
 		q, k, v := c.project(x, w, s)
 		mixed := attend(q, k, v, s.sights[c.Window(layer)]) // [N, h*D]
 		if layer == c.Layers-1 && s.source != nil {
-			x, mixed = rowsAt(x, s.source, s.inverse), rowsAt(mixed, s.source, s.inverse)
+			at := func(x *Node) *Node { return rowsAt(x, s.source, s.inverse, s.blocks) }
+			x, mixed = at(x), at(mixed)
 		}
 		x = Add(x, c.affine(mixed, w, "self_attn.o_proj"))
 		return Add(x, c.mlp(x, w))

@@ -263,18 +263,25 @@ var ownGradients = map[string]gradientCase{
 	"rowsAt": {[][]int{{4, 3}},
 		func(xs []*graph.Node) *graph.Node {
 			return rowsAt(xs[0], graph.Const(xs[0].Graph(), []int32{2, 0, 3}),
-				graph.Const(xs[0].Graph(), []int32{1, 3, 0, 2}))
+				graph.Const(xs[0].Graph(), []int32{1, 3, 0, 2}), 1)
 		},
 		func(xs []*graph.Node) *graph.Node {
 			row := func(i int) *graph.Node { return graph.SliceAxis(xs[0], 0, graph.AxisRange(i, i+1)) }
 			return graph.Concatenate([]*graph.Node{row(2), row(0), row(3)}, 0)
 		}},
-	"logSumExp": {[][]int{{5, 3}, {7, 3}}, func(xs []*graph.Node) *graph.Node {
-		return logSumExp(xs[0], xs[1], 5, false)
-	}, plainLogSumExp},
-	"logSumExp in chunks": {[][]int{{5, 3}, {7, 3}}, func(xs []*graph.Node) *graph.Node {
-		return logSumExp(xs[0], xs[1], 2, false)
-	}, plainLogSumExp},
+	"rowsAt in blocks": {[][]int{{6, 3}},
+		func(xs []*graph.Node) *graph.Node {
+			return rowsAt(xs[0], graph.Const(xs[0].Graph(), []int32{2, 0, 1, 2}),
+				graph.Const(xs[0].Graph(), []int32{1, 2, 0, 2, 0, 1}), 2)
+		},
+		func(xs []*graph.Node) *graph.Node {
+			row := func(i int) *graph.Node { return graph.SliceAxis(xs[0], 0, graph.AxisRange(i, i+1)) }
+			return graph.Concatenate([]*graph.Node{row(2), row(0), row(4), row(5)}, 0)
+		}},
+	"logSumExp":                     logSumExpCase(5, 1, 5),
+	"logSumExp in chunks":           logSumExpCase(5, 1, 2),
+	"logSumExp of blocks":           logSumExpCase(6, 2, 3),
+	"logSumExp of blocks in chunks": logSumExpCase(6, 2, 2),
 	"recomputed": {[][]int{{5, 4}, {4, 4}, {4}}, func(xs []*graph.Node) *graph.Node {
 		return recompute(xs[0], xs[1:],
 			block)
@@ -283,6 +290,12 @@ var ownGradients = map[string]gradientCase{
 	"recomputed twice": {[][]int{{5, 4}, {4, 4}, {4}},
 		func(xs []*graph.Node) *graph.Node { return recompute(recompute(xs[0], xs[1:], block), xs[1:], block) },
 		func(xs []*graph.Node) *graph.Node { return block(block(xs[0], xs[1:]), xs[1:]) }},
+}
+
+func logSumExpCase(slots, blocks, chunk int) gradientCase {
+	return gradientCase{[][]int{{slots, 3}, {7, 3}}, func(xs []*graph.Node) *graph.Node {
+		return head{table: xs[1], blocks: blocks, chunk: chunk}.logSumExp(xs[0])
+	}, plainLogSumExp}
 }
 
 // causalMask hides later keys, and the first key from the last query.

@@ -1,6 +1,8 @@
 package model
 
 import (
+	"slices"
+
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	. "github.com/gomlx/gomlx/core/graph"
@@ -23,16 +25,26 @@ func (c *Config) LogProbs(params []*Node, in Inputs, o GraphOptions) *Node {
 	if rows == nil {
 		rows = Gather(table, Reshape(in.Target, -1, 1))
 	}
-	return Sub(rowDot(x, rows), logSumExp(x, table, c.headChunk(x.Shape().Dim(0), o), c.LoRA != nil))
+	blocks := max(1, in.Blocks)
+	h := head{table: table, blocks: blocks, chunk: c.headChunk(x.Shape().Dim(0)/blocks, o), frozen: c.LoRA != nil}
+	return Sub(rowDot(x, rows), h.logSumExp(x))
 }
 
-// headChunk is the number of slots whose logits exist at once.
+// headChunk is the number of slots of a block whose logits exist at once.
 func (c *Config) headChunk(slots int, o GraphOptions) int {
 	if o.HeadChunk > 0 {
 		return min(o.HeadChunk, slots)
 	}
 	pieces := (slots*c.VocabSize + headElements - 1) / headElements
 	return max(1, (slots+pieces-1)/pieces)
+}
+
+// head computes log-sum-exps of logits in chunks.
+type head struct {
+	table  *Node // [V, H]
+	blocks int   // of the slots
+	chunk  int   // slots of each block whose logits exist at once
+	frozen bool  // the table has no gradient
 }
 
 // rowDot is the sum over the last axis of x [S, H] times float32 rows [S, H], which are rounded to x's dtype as in the
@@ -46,42 +58,74 @@ func logits(x, table *Node) *Node {
 	return dot(x, 1, ConvertDType(table, x.DType()), 1, 0, wideType(x.DType()))
 }
 
-// logSumExp is the log-sum-exp [S] of the logits of x [S, H] and table [V, H], with at most [chunk, V] logits at once.
-// A frozen table has no gradient.
-func logSumExp(x, table *Node, chunk int, frozen bool) *Node {
-	if chunk >= x.Shape().Dim(0) {
-		return wholeLogSumExp(x, table)
+// logSumExp is the log-sum-exp [S] of the logits of x [S, H].
+func (h head) logSumExp(x *Node) *Node {
+	if h.chunk*h.blocks >= x.Shape().Dim(0) {
+		return wholeLogSumExp(x, h.table)
 	}
-	return chunkedLogSumExp(x, table, chunk, frozen)
+	return h.chunkedLogSumExp(x)
 }
 
 // wholeLogSumExp keeps the exponentials e for the backward pass: the logits' adjoint is e·v/sum.
 func wholeLogSumExp(x, table *Node) *Node {
 	y, e, sum := rowLogSumExp(logits(x, table))
 	return ownGradient(y, []*Node{x, table}, func(v *Node) []*Node {
-		dx, dTable := logitGradients(Mul(e, Div(asColumn(v), sum)), x, table)
-		return []*Node{dx, dTable}
+		d := ConvertDType(Mul(e, Div(asColumn(v), sum)), x.DType())
+		return []*Node{rowGradient(d, table), weightGradient(d, x, table)}
 	})
 }
 
 // chunkedLogSumExp computes every chunk's logits twice, forward and backward. Each chunk waits for the one before it,
 // so that only one chunk's logits exist at a time.
-func chunkedLogSumExp(x, table *Node, chunk int, frozen bool) *Node {
-	slots := x.Shape().Dim(0)
+func (h head) chunkedLogSumExp(x *Node) *Node {
 	var parts []*Node
 	last := (*Node)(nil)
-	for at := 0; at < slots; at += chunk {
-		piece := SliceAxis(x, 0, AxisRange(at, min(at+chunk, slots)))
+	for _, cut := range h.cuts(x.Shape().Dim(0)) {
+		piece := cut(x)
 		if last != nil {
 			piece = computeAfter(piece, last)
 		}
-		last, _, _ = rowLogSumExp(logits(piece, table))
+		last, _, _ = rowLogSumExp(logits(piece, h.table))
 		parts = append(parts, last)
 	}
-	y := Concatenate(parts, 0)
-	return ownGradient(y, []*Node{x, table}, func(v *Node) []*Node {
-		return chunkedGradients(x, table, y, v, chunk, frozen)
-	})
+	y := h.join(parts)
+	return ownGradient(y, []*Node{x, h.table}, func(v *Node) []*Node { return h.chunkedGradients(x, y, v) })
+}
+
+// cuts gives for each chunk a function that takes its slots from [S, …], as many from each block.
+func (h head) cuts(slots int) (cuts []func(x *Node) *Node) {
+	for at := 0; at < slots/h.blocks; at += h.chunk {
+		part := AxisRange(at, min(at+h.chunk, slots/h.blocks))
+		cuts = append(cuts, func(x *Node) *Node {
+			if h.blocks == 1 {
+				return SliceAxis(x, 0, part)
+			}
+			return joinBlocks(SliceAxis(h.split(x), 1, part))
+		})
+	}
+	return cuts
+}
+
+// join puts the chunks' slots in order.
+func (h head) join(chunks []*Node) *Node {
+	if h.blocks == 1 {
+		return Concatenate(chunks, 0)
+	}
+	for i, c := range chunks {
+		chunks[i] = h.split(c)
+	}
+	return joinBlocks(Concatenate(chunks, 1))
+}
+
+// split turns [n, …] into [blocks, n/blocks, …], and joinBlocks turns it back.
+func (h head) split(x *Node) *Node {
+	dims := x.Shape().Dimensions
+	return Reshape(x, slices.Concat([]int{h.blocks, dims[0] / h.blocks}, dims[1:])...)
+}
+
+func joinBlocks(x *Node) *Node {
+	dims := x.Shape().Dimensions
+	return Reshape(x, slices.Concat([]int{dims[0] * dims[1]}, dims[2:])...)
 }
 
 // rowLogSumExp is the log-sum-exp y [S] of the rows of z [S, V], with the exponentials and their sums.
@@ -94,28 +138,38 @@ func rowLogSumExp(z *Node) (y, e, sum *Node) {
 
 // chunkedGradients gives the adjoints of x and table for the log-sum-exp y [S] with adjoint v [S]. No chunk waits for
 // the adjoint of a frozen table, which nobody asks for.
-func chunkedGradients(x, table, y, v *Node, chunk int, frozen bool) []*Node {
-	slots := x.Shape().Dim(0)
+func (h head) chunkedGradients(x, y, v *Node) []*Node {
 	var parts []*Node
 	var dTable *Node
 	last := v
-	for at := 0; at < slots; at += chunk {
-		cut := func(a *Node) *Node { return SliceAxis(a, 0, AxisRange(at, min(at+chunk, slots))) }
+	for _, cut := range h.cuts(x.Shape().Dim(0)) {
 		piece := computeAfter(cut(x), last)
-		p := Exp(Sub(logits(piece, table), asColumn(cut(y))))
-		dx, dt := logitGradients(Mul(p, asColumn(cut(v))), piece, table)
-		parts, dTable = append(parts, dx), addTo(dTable, dt)
-		if last = dTable; frozen {
+		p := Exp(Sub(logits(piece, h.table), asColumn(cut(y))))
+		d := ConvertDType(Mul(p, asColumn(cut(v))), x.DType())
+		dx := rowGradient(d, h.table)
+		parts, dTable = append(parts, dx), addTo(dTable, h.tableGradient(d, piece))
+		if last = dTable; h.frozen {
 			last = dx
 		}
 	}
-	return []*Node{Concatenate(parts, 0), dTable}
+	if h.blocks > 1 {
+		dTable = ReduceSum(dTable, 0)
+	}
+	return []*Node{h.join(parts), dTable}
 }
 
-// logitGradients gives the adjoints of x [S, H] and table [V, H] for logits with adjoint d [S, V].
-func logitGradients(d, x, table *Node) (dx, dTable *Node) {
-	d = ConvertDType(d, x.DType())
-	return dot(d, 1, ConvertDType(table, x.DType()), 0, 0, x.DType()), weightGradient(d, x, table)
+// rowGradient gives the adjoint of x [S, H] for logits with adjoint d [S, V].
+func rowGradient(d, table *Node) *Node {
+	return dot(d, 1, ConvertDType(table, d.DType()), 0, 0, d.DType())
+}
+
+// tableGradient gives the adjoint of the table for logits of x with adjoint d: [V, H], or [blocks, V, H], so that the
+// shards of a mesh add up their tables once, not after every chunk.
+func (h head) tableGradient(d, x *Node) *Node {
+	if h.blocks == 1 {
+		return weightGradient(d, x, h.table)
+	}
+	return ConvertDType(dot(h.split(d), 1, h.split(x), 1, 1, x.DType()), h.table.DType())
 }
 
 func asColumn(x *Node) *Node { return Reshape(x, -1, 1) }

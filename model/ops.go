@@ -2,6 +2,7 @@ package model
 
 import (
 	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
 	. "github.com/gomlx/gomlx/core/graph"
 	"github.com/gomlx/gomlx/support/exceptions"
 )
@@ -110,16 +111,33 @@ func swiglu(gate, up *Node) *Node {
 // rowsAt takes rows of x [N, d] by index [S]: [S, d]. inverse [N] gives for each row its place in the result, or S if
 // it is not taken: the gradient is then a gather by inverse, not a scatter, which would race on onnx. If several places
 // take a row, as padding places do, only the place in inverse has a gradient. If inverse is nil, the gradient is
-// GoMLX's, which onnx refuses.
-func rowsAt(x, index, inverse *Node) *Node {
-	y := Gather(x, Reshape(index, -1, 1))
+// GoMLX's, which onnx refuses. With more than one block, indices are those within a block; see Inputs.
+func rowsAt(x, index, inverse *Node, blocks int) *Node {
+	y := take(x, index, blocks)
 	if inverse == nil {
 		return y
 	}
 	return ownGradient(y, []*Node{x}, func(v *Node) []*Node {
+		if blocks > 1 {
+			v = Reshape(v, blocks, -1, v.Shape().Dim(1))
+			none := Zeros(v.Graph(), shapes.Make(v.DType(), blocks, 1, v.Shape().Dim(2)))
+			return []*Node{take(Concatenate([]*Node{v, none}, 1), inverse, blocks)}
+		}
 		none := Zeros(v.Graph(), withRows(v, 1))
-		return []*Node{Gather(Concatenate([]*Node{v, none}, 0), Reshape(inverse, -1, 1))}
+		return []*Node{take(Concatenate([]*Node{v, none}, 0), inverse, 1)}
 	})
+}
+
+// take gathers rows of x [N, d] or [blocks, N/blocks, d] by index [S]: [S, d]. The numbers of the blocks are part of
+// the index, from which XLA sees that a shard takes its own rows alone.
+func take(x, index *Node, blocks int) *Node {
+	if blocks <= 1 {
+		return Gather(x, Reshape(index, -1, 1))
+	}
+	d := x.Shape().Dim(-1)
+	index = Reshape(index, blocks, -1, 1)
+	block := Iota(x.Graph(), index.Shape(), 0)
+	return Reshape(Gather(Reshape(x, blocks, -1, d), Concatenate([]*Node{block, index}, 2)), -1, d)
 }
 
 // ownGradient is y, computed from xs, with gradients written by hand: vjp takes the adjoint of y and gives those of xs,

@@ -19,7 +19,7 @@ type group struct {
 
 // packed is a packed batch on the host, with the fields of Inputs.
 type packed struct {
-	rows, tokens                     int
+	rows, tokens, blocks             int
 	ids, positions, groups, segments []int32 // [rows, tokens]
 	source, target, answer, inverse  []int32
 }
@@ -168,7 +168,9 @@ func evaluate(t testing.TB, e *backend.Engine, m *Model, p packed, times int,
 	t.Helper()
 	program, err := e.Compile("test", func(g *graph.Graph) []*graph.Node {
 		params := m.Config.Parameters(g)
-		return build(params, m.Config.Inputs(g, p.rows, p.tokens, len(p.source), e.Wants.HostRows))
+		in := m.Config.Inputs(g, p.rows, p.tokens, len(p.source), e.Wants.HostRows)
+		in.Blocks = p.blocks
+		return build(params, in)
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -143,7 +143,7 @@ func (p *prefill) lastRows(x, mixed *Node) (*Node, *Node) {
 	p.inference.rows, p.inference.swapped = p.shape.Prompts, swapsOperands(p.shape.Prompts, p.turn.DType())
 	rows := func(x *Node) *Node {
 		d := x.Shape().Dim(-1)
-		return Reshape(rowsAt(Reshape(x, -1, d), p.Source, nil), p.rowDims(d)...)
+		return Reshape(rowsAt(Reshape(x, -1, d), p.Source, nil, 1), p.rowDims(d)...)
 	}
 	return rows(x), rows(mixed)
 }

@@ -79,8 +79,11 @@ func (l *Learner) Layout(groups []batch.Group, share bool, pad int, others ...[]
 	if w.Shapes > 0 {
 		groups = slices.Concat(append(others, groups)...)
 	}
-	return batch.Layout{Share: share, Pad: pad, Tokens: w.Tokens, Few: w.Shapes}.Fit(groups)
+	return batch.Layout{Share: share, Pad: pad, Tokens: w.Tokens, Few: w.Shapes, Blocks: l.Blocks()}.Fit(groups)
 }
+
+// Blocks is the number of blocks of rows and slots in a batch: one for each device that rows are cut over.
+func (l *Learner) Blocks() int { return l.engine.DataDevices() }
 
 // Read copies trained weights and moments to the host.
 func (l *Learner) Read() (Tensors, int, error) {
@@ -344,12 +347,13 @@ func (l *Learner) halfWeights() (bool, error) {
 
 // declare makes a program's parameters: weights, the batch, its answers.
 func (l *Learner) declare(g *graph.Graph, p *batch.Packed) declared {
-	c := l.model.Config
-	return declared{
+	d := declared{
 		params: l.declareWeights(g),
-		in:     c.Inputs(g, p.Rows, p.Len, p.Slots, l.engine.Wants.HostRows),
+		in:     l.model.Config.Inputs(g, p.Rows, p.Len, p.Slots, l.engine.Wants.HostRows),
 		answer: graph.Parameter(g, "answer", shapeInt32(p.Slots)),
 	}
+	d.in.Blocks = p.Blocks
+	return d
 }
 
 func (l *Learner) declareWeights(g *graph.Graph) (nodes []*graph.Node) {
@@ -430,7 +434,11 @@ func (l *Learner) rows(table int, ids []int32) (compute.Buffer, error) {
 
 // shapeKey names what a compiled program depends on.
 func shapeKey(p *batch.Packed) string {
-	return fmt.Sprintf("%dx%d/%d/%d", p.Rows, p.Len, p.Slots, p.Answers)
+	key := fmt.Sprintf("%dx%d/%d/%d", p.Rows, p.Len, p.Slots, p.Answers)
+	if p.Blocks > 1 {
+		key += fmt.Sprintf("/%d", p.Blocks)
+	}
+	return key
 }
 
 // take copies a float32 output to the host and gives its buffer back.

@@ -107,6 +107,44 @@ func TestAccumulatedEqualsWhole(t *testing.T) {
 	})
 }
 
+// TestBlocksChangeRoundingAlone: rows and slots in blocks, as on several devices, give the sums and the gradient of one
+// block.
+func TestBlocksChangeRoundingAlone(t *testing.T) {
+	groups := testkit.Groups(3, 7, 2)
+	m := testkit.Model(t, "qwen3")
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		l := learner(t, e, m)
+		for name, data := range map[string][]batch.Group{"preference": groups, "sft": single(groups)} {
+			var method Method = preference(groups)
+			if name == "sft" {
+				if method = (&SFT{Groups: data}); e.Name != "go" {
+					continue // programs are compiled for long
+				}
+			}
+			all, sums, grads := Order(len(data), 0, 0, false), map[int][]float32{}, map[int][][]float32{}
+			for _, blocks := range []int{1, 4} {
+				p := batch.Pack(data, batch.Layout{Share: true, Pad: 8, Blocks: blocks})
+				if p.Blocks != blocks {
+					t.Fatalf("%d blocks, want %d", p.Blocks, blocks)
+				}
+				_, out, err := l.Accumulate(p, method, method.Inputs(all, p), 1/method.Weight(all))
+				if err != nil {
+					t.Fatal(err)
+				}
+				sums[blocks], grads[blocks] = out[0], takeGradients(t, l)
+			}
+			for i, want := range sums[1] {
+				if d := math.Abs(float64(sums[4][i] - want)); d > 1e-5*(1+math.Abs(float64(want))) {
+					t.Errorf("%s: answer %d: %v in blocks, want %v", name, i, sums[4][i], want)
+				}
+			}
+			if d, i := farthest(grads[1], grads[4]); d > 2e-5 {
+				t.Errorf("%s: gradient of %s is off by %.1e of its maximum", name, m.Params[i].Name, d)
+			}
+		}
+	})
+}
+
 // single keeps the first answer of every group.
 func single(groups []batch.Group) []batch.Group {
 	out := make([]batch.Group, len(groups))

@@ -103,7 +103,8 @@ func (l *Learner) fingerprint(groups []batch.Group, layout batch.Layout) (string
 	}
 	rows := fmt.Sprintf("{Share:%v Pad:%v Tokens:0 Shortest:0 Slots:0}", layout.Share, layout.Pad)
 	if layout.Shapes != nil {
-		rows = fmt.Sprintf("%+v", layout)
+		rows = fmt.Sprintf("{Share:%v Pad:%v Tokens:%v Shortest:%v Slots:%v Few:%v Shapes:%+v}", layout.Share, layout.Pad,
+			layout.Tokens, layout.Shortest, layout.Slots, layout.Few, layout.Shapes)
 	}
 	first := fmt.Sprintf("%s %+v %s %s\n", l.engine.Name, l.graph, rows, config)
 	if a := l.model.Config.LoRA; a != nil {
