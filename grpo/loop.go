@@ -45,6 +45,8 @@ func DefaultValidation() ValidationOptions {
 // rewards, and the optimiser's updates on them. Train.RateAt gives the learning rate of a step, counted from 0, to
 // all its updates.
 //
+// With Ahead, the completions of a step are drawn from the weights of that many steps before, while the learner learns.
+//
 // The tasks of a step follow from the seed and how many tasks were used before, a request's draws from seed, step and
 // place in the step alone.
 type Loop struct {
@@ -55,6 +57,7 @@ type Loop struct {
 	Score      func(t *Task, completion string) reward.Score // such as [CIScore]
 	Validation ValidationOptions
 	Sampler    rollout.Sampler  // of the learner's weights
+	Ahead      int              // steps whose completions are drawn ahead, see ahead.go; the Sampler is a rollout.Starter
 	Reference  []compute.Buffer // KL is measured to these weights, those that training starts from; nil without KL
 	Tasks      []Task
 	Held       []Task // validation; empty: none
@@ -63,6 +66,8 @@ type Loop struct {
 	// asks the Sampler and Score.
 	Answer func(ctx context.Context, seeds []uint64) ([]eval.Row, error)
 
+	ahead  []*begun       // rollout batches of the present step and those after it, as far as they were begun
+	starts map[int]int    // steps by the learner's version at their start, as far back as Ahead
 	warned map[string]int // the last step of every kind of warning
 }
 
@@ -78,6 +83,9 @@ func (l *Loop) Run(ctx context.Context) error {
 	if err := l.check(); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer l.abandon()
+	defer cancel()
 	return l.Follow(ctx, l.plan())
 }
 

@@ -31,12 +31,18 @@ type rolled struct {
 	drawn          []*answered // all that was sampled: with dynamic sampling, more
 	used           int         // tasks
 	missing        int         // completions that the sampler could not give
+	dropped        int         // completions of weights that are too old
+	ages           []int       // of the completions: steps between the weights that drew them and those that learn
 	rollout, score float64     // seconds
+	wait           float64     // seconds that the step waited for completions that were drawn ahead
 }
 
 // roll samples and scores the groups of a step. With dynamic sampling, groups of equal rewards make room for the
 // tasks that follow, as often as the option says; what is equal then stays.
 func (l *Loop) roll(ctx context.Context) (*rolled, error) {
+	if l.Ahead > 0 {
+		return l.rollAhead(ctx)
+	}
 	r := &rolled{places: make([]*answered, l.Options.Prompts)}
 	open := train.Order(l.Options.Prompts, 0, 0, false) // places to fill
 	for round := 0; round <= l.Options.DynamicSampling && len(open) > 0; round++ {
@@ -56,30 +62,38 @@ func (l *Loop) roll(ctx context.Context) (*rolled, error) {
 func (l *Loop) draw(ctx context.Context, r *rolled, n int) ([]*answered, error) {
 	started := time.Now()
 	fresh := l.tasks(r.used, n)
-	var requests []rollout.Request
-	for i, a := range fresh {
-		one := rollout.Request{Sampling: l.Sampling, Prompt: a.Tokens, Seed: seedOf(l.Seed, "rollout", l.State.Step,
-			r.used+i)}
-		requests = append(requests, one.Samples(l.Options.GroupSize)...)
-	}
-	completions, err := l.sample(ctx, requests)
+	completions, err := l.sample(ctx, l.requests(fresh, l.State.Step, r.used))
 	if err != nil {
 		return nil, fmt.Errorf("step %d: %w", l.State.Step+1, err)
 	}
-	sampled := time.Now()
-	for i, a := range fresh {
+	r.rollout += time.Since(started).Seconds()
+	return fresh, l.take(r, fresh, completions)
+}
+
+// requests are those of a step's groups, the first of which is at a place in the step.
+func (l *Loop) requests(groups []*answered, step, place int) (requests []rollout.Request) {
+	for i, a := range groups {
+		one := rollout.Request{Sampling: l.Sampling, Prompt: a.Tokens, Seed: seedOf(l.Seed, "rollout", step, place+i)}
+		requests = append(requests, one.Samples(l.Options.GroupSize)...)
+	}
+	return requests
+}
+
+// take gives groups their completions, and scores them.
+func (l *Loop) take(r *rolled, groups []*answered, completions []rollout.Completion) error {
+	started := time.Now()
+	for i, a := range groups {
 		r.missing += a.take(completions[i*l.Options.GroupSize:][:l.Options.GroupSize])
 		l.score(a)
 		if len(a.completions) > 0 {
 			r.drawn = append(r.drawn, a)
 		}
 	}
-	r.rollout, r.score = r.rollout+sampled.Sub(started).Seconds(), r.score+time.Since(sampled).Seconds()
-	r.used += n
+	r.score, r.used = r.score+time.Since(started).Seconds(), r.used+len(groups)
 	if len(r.drawn) == 0 {
-		return nil, fmt.Errorf("step %d: the sampler gave none of %d completions", l.State.Step+1, len(completions))
+		return fmt.Errorf("step %d: the sampler gave none of %d completions", l.State.Step+1, len(completions))
 	}
-	return fresh, nil
+	return nil
 }
 
 // take keeps the completions that there are, and counts those that are missing.
@@ -206,6 +220,7 @@ func (r *rolled) observe(m *train.Metrics) {
 	if r.missing > 0 {
 		m.Add("rollout/missing", float64(r.missing), 1)
 	}
+	r.observeAges(m)
 }
 
 // lengths adds what the completions' lengths are, and returns their sum in tokens.

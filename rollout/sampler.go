@@ -88,6 +88,8 @@ type Completion struct {
 	Logps  []float32 // log-prob of each token under the model: at temperature 1, as a trainer measures it
 	Reason string    // EOS, Length or StopString
 
+	Version int // of the weights that drew it, where they are on servers: it counts their changes
+
 	// Text is the decoded tokens up to a stop token or stop text, special tokens included; "" without a Decoder.
 	Text string
 }
@@ -100,6 +102,14 @@ type Completion struct {
 //   - an error names the request by its index, or is the context's cause, which is checked between two tokens.
 type Sampler interface {
 	Sample(ctx context.Context, requests []Request) ([]Completion, error)
+}
+
+// Starter is a sampler that can draw from the weights of a call while these change.
+type Starter interface {
+	Sampler
+	// Start begins to draw and returns; wait returns the completions, which have the Version of the call. The errors
+	// are those of Sample.
+	Start(ctx context.Context, requests []Request) (wait func() ([]Completion, error), err error)
 }
 
 // ServerError is the error of a sampler on other machines: the model's weights did not cause it.

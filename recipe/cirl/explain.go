@@ -126,6 +126,9 @@ func (o *Options) describeSampler() string {
 	switch n := len(o.Rollout.URLs); {
 	case o.Rollout.Engine != "":
 		text := "; drawn by " + recipe.Count(n, "server")
+		if k := o.Rollout.Ahead; k > 0 {
+			text += fmt.Sprintf(" from the weights of %s before", recipe.Count(k, "step"))
+		}
 		if c := o.GRPO.ImportanceCap; c > 0 {
 			text += fmt.Sprintf(", A of a token times min(π_old/π_server, %v)", c)
 		}

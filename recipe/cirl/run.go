@@ -201,7 +201,7 @@ func (t *training) learn(ctx context.Context) (*Result, error) {
 		Course:  t.Course(progressMetrics),
 		Options: t.o.GRPO, Train: t.Train, Sampling: t.o.Sampling.Sampling, Score: grpo.CIScore(t.o.Reward),
 		Validation: t.o.Validation, Sampler: t.chat.Sampler, Reference: t.reference, Tasks: t.train,
-		Held: tasks(t.held), Answer: t.validate,
+		Held: tasks(t.held), Answer: t.validate, Ahead: t.o.Rollout.Ahead,
 	}
 	t.SayShapes(l.Rows())
 	if err := t.Follow(ctx, l); err != nil {

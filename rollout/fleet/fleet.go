@@ -28,7 +28,8 @@ type Policy interface {
 	Logps(prompts, answers [][]int32, folder string, scale float64) ([][]float32, error)
 }
 
-// Fleet is a [rollout.Sampler] on servers. It answers one call at a time.
+// Fleet is a [rollout.Sampler] on servers, which can also draw while the policy learns ([rollout.Starter]). It answers
+// one call of Sample at a time.
 type Fleet struct {
 	options  Options
 	protocol protocol
@@ -43,6 +44,8 @@ type Fleet struct {
 	probing sync.Mutex
 	usual   float64 // the largest distance of a probe so far without an alarm
 
+	begun sync.WaitGroup // calls of Start that draw
+
 	mu   sync.Mutex
 	free *sync.Cond // a server has room, or is lost
 }
@@ -52,8 +55,8 @@ type server struct {
 	*rollout.Remote
 	address string
 	busy    int      // requests under way
-	weights string   // name of the weights that it has; "": unknown
-	held    []string // names of weights that it keeps, oldest first
+	has     []string // names of the weights that it surely has, oldest first
+	left    []string // names of weights that it may have, too, since it failed
 	lost    error    // why it failed: it is not asked before it has been given weights again; nil: it answers
 }
 
@@ -91,18 +94,12 @@ const rounds = 2
 // [rollout.ServerError], or the cause of an ended context.
 func (f *Fleet) Sample(ctx context.Context, requests []rollout.Request) ([]rollout.Completion, error) {
 	completions, err := f.sample(ctx, requests)
-	if err != nil && ctx.Err() == nil {
-		err = rollout.ServerError{Err: err}
-	}
-	return completions, err
+	return completions, asServers(ctx, err)
 }
 
 func (f *Fleet) sample(ctx context.Context, requests []rollout.Request) ([]rollout.Completion, error) {
 	completions := make([]rollout.Completion, len(requests))
-	open := make([]int, len(requests)) // requests without an answer
-	for i := range open {
-		open[i] = i
-	}
+	open := unanswered(completions)
 	for round := 0; round < rounds && len(open) > 0; round++ {
 		if err := f.swap(ctx); err != nil {
 			if round == 0 || len(open) == len(requests) {
@@ -110,22 +107,64 @@ func (f *Fleet) sample(ctx context.Context, requests []rollout.Request) ([]rollo
 			}
 			break
 		}
-		if err := f.answerAll(ctx, requests, open, completions); err != nil {
+		if err := f.answerAll(ctx, f.written, requests, open, completions); err != nil {
 			return nil, err
 		}
-		open = slices.DeleteFunc(open, func(i int) bool { return completions[i].Reason != "" })
+		open = unanswered(completions)
 	}
 	if len(open) > 0 && len(open) == len(requests) {
 		return nil, fmt.Errorf("no server gives a completion: %s", f.whyLost())
 	}
-	for _, i := range open {
-		completions[i].Reason = rollout.Missing
-	}
+	markMissing(completions)
 	return completions, nil
 }
 
+// Start gives every server the present weights, and lets them draw from these while the policy learns. Calls may
+// overlap: servers that hold one version of the weights are given the next when they have answered all. Completions
+// that no server gives are [rollout.Missing], also if there is no other.
+func (f *Fleet) Start(ctx context.Context, requests []rollout.Request) (func() ([]rollout.Completion, error), error) {
+	if err := f.swap(ctx); err != nil {
+		return nil, asServers(ctx, err)
+	}
+	w, completions, err := f.written, make([]rollout.Completion, len(requests)), error(nil)
+	done := make(chan struct{})
+	f.begun.Go(func() {
+		defer close(done)
+		err = f.answerAll(ctx, w, requests, unanswered(completions), completions)
+		markMissing(completions)
+	})
+	return func() ([]rollout.Completion, error) {
+		<-done
+		return completions, asServers(ctx, err)
+	}, nil
+}
+
+// asServers says that an error is not the weights'.
+func asServers(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() == nil {
+		return rollout.ServerError{Err: err}
+	}
+	return err
+}
+
+// unanswered are the numbers of the completions without a reason.
+func unanswered(completions []rollout.Completion) (open []int) {
+	for i, c := range completions {
+		if c.Reason == "" {
+			open = append(open, i)
+		}
+	}
+	return open
+}
+
+func markMissing(completions []rollout.Completion) {
+	for _, i := range unanswered(completions) {
+		completions[i].Reason = rollout.Missing
+	}
+}
+
 // answerAll asks for the completions of some requests. Those that no server gives keep no reason.
-func (f *Fleet) answerAll(ctx context.Context, requests []rollout.Request, open []int,
+func (f *Fleet) answerAll(ctx context.Context, w written, requests []rollout.Request, open []int,
 	completions []rollout.Completion) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -139,7 +178,7 @@ func (f *Fleet) answerAll(ctx context.Context, requests []rollout.Request, open 
 	for range min(len(open), f.options.Parallel*len(f.servers)) {
 		wg.Go(func() {
 			for i := range work {
-				c, err := f.answer(ctx, requests[i])
+				c, err := f.answer(ctx, w, requests[i])
 				if err != nil {
 					cancel(fmt.Errorf("request %d: %w", i, err))
 					return
@@ -155,14 +194,14 @@ func (f *Fleet) answerAll(ctx context.Context, requests []rollout.Request, open 
 	return nil
 }
 
-// answer asks servers until one gives a completion, or none is left.
-func (f *Fleet) answer(ctx context.Context, r rollout.Request) (rollout.Completion, error) {
+// answer asks servers until one gives a completion, or none is left that has the weights.
+func (f *Fleet) answer(ctx context.Context, w written, r rollout.Request) (rollout.Completion, error) {
 	for {
-		s := f.take(ctx)
+		s := f.take(ctx, w.name)
 		if s == nil {
 			return rollout.Completion{}, context.Cause(ctx)
 		}
-		c, err := f.ask(ctx, s, r)
+		c, err := f.ask(ctx, s, w, r)
 		failed, remote := errors.AsType[*rollout.RemoteError](err)
 		switch {
 		case err == nil || ctx.Err() != nil:
@@ -181,17 +220,17 @@ func (f *Fleet) answer(ctx context.Context, r rollout.Request) (rollout.Completi
 }
 
 // ask asks one server. An error that is no [*rollout.RemoteError] is the reply's.
-func (f *Fleet) ask(ctx context.Context, s *server, r rollout.Request) (rollout.Completion, error) {
+func (f *Fleet) ask(ctx context.Context, s *server, w written, r rollout.Request) (rollout.Completion, error) {
 	if r.StopTokens == nil { // servers may have other ones
 		for _, id := range f.config.EOS {
 			r.StopTokens = append(r.StopTokens, int32(id))
 		}
 	}
-	path, body := f.protocol.ask(r, f.written.name)
+	path, body := f.protocol.ask(r, w.name)
 	var text json.RawMessage
 	err := s.Exchange(ctx, path, body, &text)
 	if failed, ok := errors.AsType[*rollout.RemoteError](err); ok && failed.Status == http.StatusNotFound {
-		err = s.Fail("it has no weights %s any more", f.written.name) // as one that was started anew
+		err = s.Fail("it has no weights %s any more", w.name) // as one that was started anew
 	}
 	if err != nil {
 		return rollout.Completion{}, err
@@ -200,22 +239,24 @@ func (f *Fleet) ask(ctx context.Context, s *server, r rollout.Request) (rollout.
 	if err != nil {
 		return rollout.Completion{}, err
 	}
-	if weights != f.written.name { // it was started anew, or another trainer uses it
-		return rollout.Completion{}, s.Fail("it has the weights %q: want %q, which it was given", weights,
-			f.written.name)
+	if weights != w.name { // it was started anew, went back to older ones, or another trainer uses it
+		return rollout.Completion{}, s.Fail("it has the weights %q: want %q, which it was given", weights, w.name)
 	}
-	return f.complete(r, tokens, logps)
+	c, err := f.complete(r, tokens, logps)
+	c.Version = w.version
+	return c, err
 }
 
-// take waits for the server with the fewest requests under way. It is nil if all are lost, or the context has ended.
-func (f *Fleet) take(ctx context.Context) *server {
+// take waits for the server with the fewest requests under way of those that have the weights. It is nil if there is
+// none, or the context has ended.
+func (f *Fleet) take(ctx context.Context, weights string) *server {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for ctx.Err() == nil {
 		var best *server
 		left := 0
 		for _, s := range f.servers {
-			if s.lost != nil {
+			if s.lost != nil || !slices.Contains(s.has, weights) {
 				continue
 			}
 			if left++; s.busy < f.options.Parallel && (best == nil || s.busy < best.busy) {
@@ -239,7 +280,7 @@ func (f *Fleet) giveBack(s *server, failed error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if s.busy--; failed != nil && s.lost == nil {
-		s.lost, s.weights, s.held = failed, "", nil
+		s.lost, s.left, s.has = failed, append(s.left, s.has...), nil
 		f.warn("%v; its requests go to the other servers", failed)
 	}
 	f.free.Broadcast()

@@ -392,6 +392,10 @@ func TestOptions(t *testing.T) {
 		{fleet.Options{URLs: []string{"http://a:1"}}, "no engine samples elsewhere"},
 		{fleet.Options{Engine: "other", URLs: []string{"http://a:1"}}, "want sglang"},
 		{fleet.Options{Engine: "sglang"}, "one server or more"},
+		{fleet.Options{Ahead: 1}, "no engine samples elsewhere"},
+		{fleet.Options{Engine: "vllm", URLs: []string{"http://a:1"}, Ahead: 6}, ""},
+		{fleet.Options{Engine: "vllm", URLs: []string{"http://a:1"}, Ahead: 7}, "at most 6"},
+		{fleet.Options{Engine: "sglang", URLs: []string{"http://a:1"}, Ahead: 2}, "one version of the weights"},
 		{fleet.Options{Engine: "sglang", URLs: []string{"a:1"}}, "want an address"},
 		{fleet.Options{Engine: "sglang", URLs: []string{"http://a:1", "http://a:1/v1/"}}, "twice"},
 	} {
@@ -448,5 +452,197 @@ func TestNoiseIsNoAlarm(t *testing.T) {
 	shift = 0.1
 	if _, err := f.Sample(t.Context(), one); err == nil || !strings.Contains(err.Error(), "neither the new weights") {
 		t.Errorf("%v: want an alarm", err)
+	}
+}
+
+// TestStartDrawsFromItsWeights: what Start draws is of the weights of its call. A server that holds one version is
+// given the next when it has answered.
+func TestStartDrawsFromItsWeights(t *testing.T) {
+	var mu sync.Mutex
+	version, asked, updated := "", make(chan bool, 1), make(chan bool, 2)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var given struct {
+			Version string `json:"weight_version"`
+		}
+		json.NewDecoder(r.Body).Decode(&given)
+		mu.Lock()
+		before := version
+		mu.Unlock()
+		switch {
+		case given.Version != "":
+			mu.Lock()
+			version = given.Version
+			mu.Unlock()
+			updated <- true
+			fallthrough
+		default:
+			fmt.Fprint(w, `{"success":true}`)
+		case r.URL.Path == "/generate":
+			if strings.HasSuffix(before, "-v5") {
+				asked <- true
+				select { // an update that does not wait comes now
+				case <-updated:
+				case <-time.After(50 * time.Millisecond):
+				}
+			}
+			mu.Lock() // a server draws the rest from weights that it is given meanwhile
+			defer mu.Unlock()
+			fmt.Fprintf(w, `{"meta_info":{"weight_version":%q,"output_token_logprobs":[[-1,3,null]]}}`, version)
+		}
+	}))
+	defer server.Close()
+	_, tok, err := local.Load(embedded.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &noisy{version: 5}
+	f, err := fleet.New(fleet.Options{Engine: fleet.SGLang, URLs: []string{server.URL}, Folder: t.TempDir(),
+		Retries: -1}, p, load(t).Config, tok, t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := requests()[:1]
+	one[0].MaxNew = 1
+	wait, err := f.Start(t.Context(), one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-updated // to version 5
+	<-asked
+	p.version++
+	later, err := f.Sample(t.Context(), one)
+	if err != nil || later[0].Version != 6 {
+		t.Fatal(later, err)
+	}
+	if got, err := wait(); err != nil || got[0].Version != 5 || len(got[0].Tokens) != 1 {
+		t.Errorf("%+v, %v: want a completion of version 5", got, err)
+	}
+}
+
+// TestServersFailWhileTheyDraw: what no server gives to Start is missing; before the next call the server is given the
+// weights again.
+func TestServersFailWhileTheyDraw(t *testing.T) {
+	twelve := strings.TrimSuffix(strings.Repeat(`[-1,3,null],`, 12), ",")
+	address := fake(t, func(n int, version string, w http.ResponseWriter) {
+		if n <= 3 {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		fmt.Fprintf(w, `{"meta_info":{"weight_version":%q,"output_token_logprobs":[%s]}}`, version, twelve)
+	})
+	f, warnings := newFleet(t, &policy{model: load(t)}, address)
+	wait, err := f.Start(t.Context(), requests())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got[0].Reason != rollout.Missing || !strings.Contains(warnings(), "502") {
+		t.Errorf("%+v, %s: want it missing, and a warning", got[0], warnings())
+	}
+	again, err := f.Sample(t.Context(), requests()[:1])
+	if err != nil || len(again[0].Tokens) != 12 {
+		t.Errorf("%+v, %v", again, err)
+	}
+}
+
+// TestVersionsDoNotGoBack: neither those of the policy, nor those of a server.
+func TestVersionsDoNotGoBack(t *testing.T) {
+	twelve := strings.TrimSuffix(strings.Repeat(`[-1,3,null],`, 12), ",")
+	first := ""
+	address := fake(t, func(_ int, version string, w http.ResponseWriter) {
+		if first == "" {
+			first = version
+		}
+		fmt.Fprintf(w, `{"meta_info":{"weight_version":%q,"output_token_logprobs":[%s]}}`, first, twelve)
+	})
+	p := &policy{model: load(t), version: 7}
+	f, _ := newFleet(t, p, address)
+	if _, err := f.Sample(t.Context(), requests()); err != nil {
+		t.Fatal(err)
+	}
+	p.version = 9
+	_, err := f.Sample(t.Context(), requests())
+	if err == nil || !strings.Contains(err.Error(), "-v7\": want \"") || !strings.Contains(err.Error(), "-v9\"") {
+		t.Errorf("%v: want both versions", err)
+	}
+	p.version = 8
+	_, err = f.Sample(t.Context(), requests())
+	if err == nil || !strings.Contains(err.Error(), "the policy's version is 8, but the servers were given 9") {
+		t.Errorf("%v: want versions that go back", err)
+	}
+}
+
+// adapters is a server of adapters.
+type adapters struct {
+	mu    sync.Mutex
+	names []string
+	fail  bool // the next completion
+	gone  []string
+}
+
+func (s *adapters) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var q struct {
+		Name  string `json:"lora_name"`
+		Model string
+	}
+	json.NewDecoder(r.Body).Decode(&q)
+	at := slices.Index(s.names, q.Name+q.Model)
+	switch {
+	case r.URL.Path == "/v1/models":
+		var list []string
+		for _, name := range s.names {
+			list = append(list, fmt.Sprintf(`{"id":%q}`, name))
+		}
+		fmt.Fprintf(w, `{"data":[%s]}`, strings.Join(list, ","))
+	case r.URL.Path == "/v1/load_lora_adapter" && at >= 0:
+		w.WriteHeader(http.StatusBadRequest)
+	case r.URL.Path == "/v1/load_lora_adapter":
+		s.names = append(s.names, q.Name)
+	case at < 0:
+		w.WriteHeader(http.StatusNotFound)
+	case r.URL.Path == "/v1/unload_lora_adapter":
+		s.names, s.gone = slices.Delete(s.names, at, at+1), append(s.gone, q.Name)
+	case s.fail:
+		s.fail = false
+		w.WriteHeader(http.StatusBadGateway)
+	default:
+		fmt.Fprintf(w, `{"model":%q,"choices":[{"token_ids":[3,3],"logprobs":{"token_logprobs":[-1,-1]}}]}`, q.Model)
+	}
+}
+
+// TestAdaptersOfAServerThatFailed: a server that still has an adapter when it is given that again goes on, and frees
+// those of before.
+func TestAdaptersOfAServerThatFailed(t *testing.T) {
+	s := &adapters{}
+	server := httptest.NewServer(s)
+	defer server.Close()
+	_, tok, err := local.Load(embedded.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &noisy{}
+	f, err := fleet.New(fleet.Options{Engine: fleet.VLLM, URLs: []string{server.URL}, Folder: t.TempDir(), Retries: -1},
+		p, load(t).Config, tok, t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := requests()[:1]
+	one[0].MaxNew = 2
+	for ; p.version < 6; p.version++ {
+		s.fail = p.version == 3
+		if _, err := f.Sample(t.Context(), one); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(s.names) != 2 || len(s.gone) != 4 {
+		t.Errorf("the server has %v and freed %v: want two and four", s.names, s.gone)
+	}
+	if err := f.Close(); err != nil || len(s.names) != 0 {
+		t.Errorf("%v, %v", s.names, err)
 	}
 }

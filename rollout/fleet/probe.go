@@ -108,7 +108,7 @@ func (f *Fleet) distance(ctx context.Context, s *server, prompts [][]int32, fold
 	var answers [][]int32
 	var theirs [][]float32
 	for i, p := range prompts {
-		c, err := f.ask(ctx, s, rollout.Request{Sampling: rollout.Sampling{MaxNew: probeTokens, Temperature: 1},
+		c, err := f.ask(ctx, s, f.written, rollout.Request{Sampling: rollout.Sampling{MaxNew: probeTokens, Temperature: 1},
 			Prompt: p, Seed: rollout.DrawSeed(0, i)})
 		if err != nil {
 			return 0, err

@@ -17,6 +17,8 @@ type protocol interface {
 	// give gives a server the weights that were written, and drop frees those of another name.
 	give(ctx context.Context, s *server, w written) error
 	drop(ctx context.Context, s *server, name string) error
+	// several says that a server holds several versions of the weights, by their names.
+	several() bool
 	// ask returns the path and the body of a request to the weights of that name.
 	ask(r rollout.Request, weights string) (path string, body any)
 	// read returns the tokens of a reply with their log-probs, and the name of the weights that drew them; "": unknown.
@@ -87,8 +89,10 @@ func (vllm) read(text json.RawMessage) ([]int32, []float32, string, error) {
 // folders.
 func (vllm) give(ctx context.Context, s *server, w written) error {
 	adapter := map[string]any{"lora_name": w.name, "lora_path": w.folder}
-	if err := s.Exchange(ctx, "/v1/load_lora_adapter", adapter, nil); err != nil {
-		return s.offers(err, "takes no adapters: start vLLM with --enable-lora and "+
+	refused := s.Exchange(ctx, "/v1/load_lora_adapter", adapter, nil)
+	failed, ok := errors.AsType[*rollout.RemoteError](refused)
+	if refused != nil && (!ok || failed.Status != http.StatusBadRequest) { // 400 where it has the name already
+		return s.offers(refused, "takes no adapters: start vLLM with --enable-lora and "+
 			"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
 	}
 	var models struct{ Data []struct{ ID string } }
@@ -100,12 +104,22 @@ func (vllm) give(ctx context.Context, s *server, w written) error {
 			return nil
 		}
 	}
+	if refused != nil {
+		return refused
+	}
 	return s.Fail("/v1/load_lora_adapter accepts %s, but /v1/models does not list it", w.name)
 }
 
+// drop ignores names that the server does not have, as one that was started anew.
 func (vllm) drop(ctx context.Context, s *server, name string) error {
-	return s.Exchange(ctx, "/v1/unload_lora_adapter", map[string]any{"lora_name": name}, nil)
+	err := s.Exchange(ctx, "/v1/unload_lora_adapter", map[string]any{"lora_name": name}, nil)
+	if failed, ok := errors.AsType[*rollout.RemoteError](err); ok && failed.Status == http.StatusNotFound {
+		return nil
+	}
+	return err
 }
+
+func (vllm) several() bool { return true }
 
 // offers explains an endpoint that is not there, or not allowed.
 func (s *server) offers(err error, otherwise string) error {
@@ -185,6 +199,8 @@ func (sglang) give(ctx context.Context, s *server, w written) error {
 
 // drop has nothing to do: the weights were replaced.
 func (sglang) drop(context.Context, *server, string) error { return nil }
+
+func (sglang) several() bool { return false }
 
 // complete makes a completion of a server's tokens by the rules of the local samplers.
 func (f *Fleet) complete(r rollout.Request, tokens []int32, logps []float32) (rollout.Completion, error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 )
 
@@ -17,45 +18,67 @@ type written struct {
 	before  string // the folder of the weights before these, which a server may still read
 }
 
-// heldWeights are the names of weights that a server keeps.
-const heldWeights = 2
+// held is how many versions of the weights a server keeps: of vllm the present one and those that completions may still
+// be drawn from.
+func (f *Fleet) held() int {
+	if !f.protocol.several() {
+		return 1
+	}
+	return max(2, f.options.Ahead+1)
+}
 
 // swap gives the present weights to all servers that do not have them. It fails if no server takes them.
 func (f *Fleet) swap(ctx context.Context) error {
-	if v := f.policy.Version(); f.written.name == "" || v != f.written.version {
+	switch v := f.policy.Version(); {
+	case f.written.name == "" || v > f.written.version:
+		if !f.protocol.several() {
+			f.begun.Wait() // what they draw is of the weights that they have
+		}
 		if err := f.write(v); err != nil {
 			return err
 		}
+	case v < f.written.version:
+		return fmt.Errorf("the policy's version is %d, but the servers were given %d: versions do not go back", v,
+			f.written.version)
 	}
-	errs := make([]error, len(f.servers))
-	var wg sync.WaitGroup
-	for i, s := range f.servers {
-		if s.weights == f.written.name {
-			continue
-		}
-		wg.Go(func() { errs[i] = f.give(ctx, s) })
-	}
-	wg.Wait()
+	errs := f.giveAll(ctx)
 	for _, err := range errs {
 		if wrong, ok := errors.AsType[mismatch](err); ok {
 			return wrong
 		}
 	}
-	have := 0
-	for i, s := range f.servers {
-		if s.lost = errs[i]; s.lost == nil {
-			have++
-		} else {
-			f.warn("%v; the other servers go on", s.lost)
-		}
-	}
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case have == 0:
+	case !f.has(f.written.name):
 		return fmt.Errorf("no server takes the weights: %w", errors.Join(errs...))
 	}
 	return nil
+}
+
+// giveAll gives the present weights to all servers that do not have them, and returns the errors of those that do not
+// take them.
+func (f *Fleet) giveAll(ctx context.Context) []error {
+	errs := make([]error, len(f.servers))
+	var wg sync.WaitGroup
+	for i, s := range f.servers {
+		if !f.serverHas(s, f.written.name) {
+			wg.Go(func() { errs[i] = f.give(ctx, s) })
+		}
+	}
+	wg.Wait()
+	return errs
+}
+
+func (f *Fleet) serverHas(s *server, weights string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Contains(s.has, weights)
+}
+
+// has says whether any server has the weights of a name.
+func (f *Fleet) has(weights string) bool {
+	return slices.ContainsFunc(f.servers, func(s *server) bool { return f.serverHas(s, weights) })
 }
 
 // write writes the weights of a version into a folder of their own, and removes those before the last.
@@ -82,14 +105,13 @@ func (f *Fleet) write(version int) error {
 	return nil
 }
 
-// Close frees the weights on the servers and removes those that were written.
+// Close waits for calls that draw, frees the weights on the servers, and removes those that were written.
 func (f *Fleet) Close() error {
+	f.begun.Wait()
 	var errs []error
 	for _, s := range f.servers {
-		for _, name := range s.held {
-			if s.lost == nil {
-				errs = append(errs, f.protocol.drop(context.Background(), s, name))
-			}
+		for _, name := range s.has {
+			errs = append(errs, f.protocol.drop(context.Background(), s, name))
 		}
 	}
 	for _, folder := range []string{f.written.before, f.written.folder} {
@@ -101,20 +123,36 @@ func (f *Fleet) Close() error {
 	return errors.Join(errs...)
 }
 
-// give gives a server the weights that were written, and frees those before the last: answers may still be drawn from
-// the last.
+// give gives a server the weights that were written, and frees those that no completion is drawn from any more. A
+// server that fails is lost.
 func (f *Fleet) give(ctx context.Context, s *server) error {
 	err := f.protocol.give(ctx, s, f.written)
 	if err == nil {
 		err = f.probe(ctx, s)
 	}
-	if err != nil {
-		return err
-	}
-	s.weights = f.written.name
-	if s.held = append(s.held, f.written.name); len(s.held) > heldWeights {
-		err = f.protocol.drop(ctx, s, s.held[0])
-		s.held = s.held[1:]
+	for _, name := range f.noteGiven(s, err) {
+		if e := f.protocol.drop(ctx, s, name); e != nil && ctx.Err() == nil {
+			f.warn("%v; it may keep weights that are used no more", e)
+		}
 	}
 	return err
+}
+
+// noteGiven notes that a server has the weights that were written, or failed to take them, and returns the names of
+// those that it should drop.
+func (f *Fleet) noteGiven(s *server, failed error) (drop []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s.lost = failed; failed != nil {
+		s.left, s.has = append(s.left, s.has...), nil
+		if !errors.As(failed, new(mismatch)) {
+			f.warn("%v; the other servers go on", failed)
+		}
+		return nil
+	}
+	s.has = append(s.has, f.written.name)
+	old := max(len(s.has)-f.held(), 0)
+	drop = append(slices.DeleteFunc(s.left, func(name string) bool { return name == f.written.name }), s.has[:old]...)
+	s.left, s.has = nil, s.has[old:]
+	return drop
 }
