@@ -39,6 +39,7 @@ var everyCommand = []struct {
 	{"data best", []string{"--backend", "go", "--n", "2", "--answers", "2", "--max-new-tokens", "20",
 		"--min-reward", "-1", "--out", "best.jsonl"}},
 	{"data pairs", []string{"--backend", "go", "--n", "3", "--answers", "4", "--out", "sampled.jsonl"}},
+	{"score", []string{"--reward", "command", "--command", "seq 24", "--data", "pairs.jsonl", "--out", "scored.jsonl"}},
 	{"mappo", tinyMappo(3, "--set", "train.log_every=2", "--out", "mappo")[1:]},
 	{"sft", tiny("sft", 3, "--data", "demos.jsonl", "--set", "train.eval_every=2", "--out", "sft")[1:]},
 	{"ci-rl", tinyCIRL(2, "--max-new-tokens", "16", "--group-size", "2", "--out", "ci-rl")[1:]},

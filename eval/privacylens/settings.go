@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/journal"
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/run"
@@ -159,13 +160,13 @@ func readSettings(dir string) (Settings, error) {
 // verdict, say), the settings may change, and these rows are removed.
 func begin[R any](s *store, name, file string, settings map[string]string, tick func(progress),
 	binds func(row *R, before map[string]string) bool) (*stage[R], error) {
-	j, rows, err := openJournal[R](s.path(file))
+	j, rows, err := journal.Open[R](s.path(file))
 	if err != nil {
 		return nil, err
 	}
 	all, err := readSettings(s.Dir)
 	if err != nil {
-		return nil, errors.Join(err, j.close())
+		return nil, errors.Join(err, j.Close())
 	}
 	now := map[string]string{"cases": hashCases(s.Cases)}
 	maps.Copy(now, settings)
@@ -178,16 +179,16 @@ func begin[R any](s *store, name, file string, settings map[string]string, tick 
 	case binds == nil || slices.ContainsFunc(rows, func(row R) bool { return binds(&row, before) }):
 		err = changeError(s.Dir, name, before, now)
 	default:
-		rows, err = nil, j.clear()
+		rows, err = nil, j.Clear()
 	}
 	if err == nil {
 		all[name] = now
 		err = data.WriteJSON(s.path(settingsName), all)
 	}
 	if err != nil {
-		return nil, errors.Join(err, j.close())
+		return nil, errors.Join(err, j.Close())
 	}
-	return &stage[R]{journal: j, store: s, name: name, rows: rows, tick: tick}, nil
+	return &stage[R]{Journal: j, store: s, name: name, rows: rows, tick: tick}, nil
 }
 
 // changeError names the first setting that has changed: the kind, if that has.

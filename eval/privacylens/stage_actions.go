@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/journal"
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/rollout"
 )
@@ -59,13 +60,13 @@ func (r *store) Actions(ctx context.Context, o actionOptions) error {
 
 // pending is the number of cases without an action.
 func (r *store) pending() (int, error) {
-	rows, err := readRows[ActionRow](r.path(actionsName))
+	rows, err := journal.Read[ActionRow](r.path(actionsName))
 	return len(r.casesWithout(rows)), err
 }
 
 // casesWithActions lists the cases that have an action in a run's folder, in which no action may be missing.
 func casesWithActions(dir string, cases []lens.Case) ([]lens.Case, error) {
-	rows, err := readRows[ActionRow](filepath.Join(dir, actionsName))
+	rows, err := journal.Read[ActionRow](filepath.Join(dir, actionsName))
 	settings, settingsErr := readSettings(dir)
 	if err := cmp.Or(err, settingsErr); err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"strings"
 
+	"github.com/posttrain/posttrain/data/journal"
 	lens "github.com/posttrain/posttrain/data/privacylens"
 )
 
@@ -71,7 +72,7 @@ func (r *store) Judge(ctx context.Context, o judgeOptions) error {
 	}
 	s := &judging{stage: stage, judgeOptions: o, left: make([]int, len(r.Cases)), leaks: make([]bool, len(r.Cases))}
 	if err := s.plan(actions); err != nil {
-		return errors.Join(err, s.close())
+		return errors.Join(err, s.Close())
 	}
 	return s.run(ctx, func() error {
 		err := s.checkReplies(patience)
@@ -96,7 +97,7 @@ func (r *store) beginJudge(o judgeOptions) (*stage[verdictRow], error) {
 
 // actionsToJudge are the final actions by name; nil for a replay without any.
 func (r *store) actionsToJudge(judge Judge) (map[string]ActionRow, error) {
-	rows, err := readRows[ActionRow](r.path(actionsName))
+	rows, err := journal.Read[ActionRow](r.path(actionsName))
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +153,7 @@ func (s *judging) plan(actions map[string]ActionRow) error {
 			case !done:
 				s.todo = append(s.todo, q)
 			case v.Action != q.row.Action:
-				return ofAnother(s.path, q.c.Name)
+				return ofAnother(s.Path(), q.c.Name)
 			default:
 				s.count(i, v)
 			}

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/journal"
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/run"
@@ -85,7 +86,7 @@ type progress struct {
 
 // stage is a stage under way.
 type stage[R any] struct {
-	*journal[R]
+	*journal.Journal[R]
 	store *store
 	name  string
 	rows  []R // of earlier calls
@@ -104,7 +105,7 @@ func (s *stage[R]) run(ctx context.Context, work func() error) (err error) {
 		s.step(func(*progress) {})
 		err = work()
 	}
-	return cmp.Or(context.Cause(ctx), err, s.close())
+	return cmp.Or(context.Cause(ctx), err, s.Close())
 }
 
 // step changes the progress and reports it.
@@ -124,7 +125,7 @@ func (s *stage[R]) note(row R, change func(p *progress)) error {
 			return err
 		}
 	}
-	if err := s.add(row); err != nil {
+	if err := s.Add(row); err != nil {
 		return err
 	}
 	s.step(change)
@@ -143,7 +144,7 @@ func withActions(cases []lens.Case, actions map[string]string) []lens.Case {
 
 // beginActions is begin for actions. They are refused after the verdicts of a replay without actions.
 func (r *store) beginActions(settings map[string]string, tick func(progress)) (*stage[ActionRow], error) {
-	verdicts, err := readRows[verdictRow](r.path(verdictsName))
+	verdicts, err := journal.Read[verdictRow](r.path(verdictsName))
 	if err != nil {
 		return nil, err
 	}
@@ -167,15 +168,15 @@ func (r *store) Import(actions map[string]string, settings map[string]string) er
 		if action, ok := actions[row.Name]; ok && row.FinalAction != action {
 			err = fmt.Errorf("%s: %s has another action than the one recorded: name another --out DIR",
 				r.path(actionsName), row.Name)
-			return errors.Join(err, s.close())
+			return errors.Join(err, s.Close())
 		}
 	}
 	for _, c := range r.casesWithout(s.rows) {
-		if err = s.add(ActionRow{Name: c.Name, FinalAction: actions[c.Name]}); err != nil {
+		if err = s.Add(ActionRow{Name: c.Name, FinalAction: actions[c.Name]}); err != nil {
 			break
 		}
 	}
-	return errors.Join(err, s.close())
+	return errors.Join(err, s.Close())
 }
 
 // Report joins what the stages have found, counts it, and writes the summary, the cases, as lines and as a page, and
@@ -220,9 +221,9 @@ func writeOptional[V any](r *store, name string, of map[string]V,
 // read joins and counts what the stages have left in the folder.
 func (r *store) read() (summary Summary, out []CaseResult, err error) {
 	settings, err := readSettings(r.Dir)
-	actions, actionsErr := readRows[ActionRow](r.path(actionsName))
-	verdicts, verdictsErr := readRows[verdictRow](r.path(verdictsName))
-	probes, probesErr := readRows[probeRow](r.path(probesName))
+	actions, actionsErr := journal.Read[ActionRow](r.path(actionsName))
+	verdicts, verdictsErr := journal.Read[verdictRow](r.path(verdictsName))
+	probes, probesErr := journal.Read[probeRow](r.path(probesName))
 	if err := cmp.Or(err, actionsErr, verdictsErr, probesErr); err != nil {
 		return summary, nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/journal"
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/testkit"
@@ -527,14 +528,14 @@ func (slow) Ask(context.Context, string) (string, error) {
 
 func TestOneProcessAtATime(t *testing.T) {
 	r := openRun(t, t.TempDir(), testkit.PrivacyCases(1))
-	j, _, err := openJournal[ActionRow](r.path(actionsName))
+	j, _, err := journal.Open[ActionRow](r.path(actionsName))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := openJournal[ActionRow](r.path(actionsName)); runtime.GOOS == "linux" {
+	if _, _, err := journal.Open[ActionRow](r.path(actionsName)); runtime.GOOS == "linux" {
 		wantError(t, err, "in use by another process: wait for the stage")
 	}
-	if err := j.close(); err != nil {
+	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -551,19 +552,19 @@ func TestJournal(t *testing.T) {
 		"{\"na":                              {0, ""},
 	} {
 		path := write(t, "j.jsonl", content)
-		j, rows, err := openJournal[ActionRow](path)
+		j, rows, err := journal.Open[ActionRow](path)
 		if err != nil || len(rows) != want.rows {
 			t.Errorf("%q: %d rows, %v", content, len(rows), err)
 			continue
 		}
-		if err := errors.Join(j.add(ActionRow{Name: "<c>"}), j.close()); err != nil {
+		if err := errors.Join(j.Add(ActionRow{Name: "<c>"}), j.Close()); err != nil {
 			t.Fatal(err)
 		}
 		if got := read(t, path); got != want.left+"{\"name\":\"<c>\",\"final_action\":\"\"}\n" {
 			t.Errorf("%q: %q", content, got)
 		}
 	}
-	_, _, err := openJournal[ActionRow](write(t, "j.jsonl", "{\"name\":\"a\"}\n{oops}\n{\"name\":\"b\"}\n"))
+	_, _, err := journal.Open[ActionRow](write(t, "j.jsonl", "{\"name\":\"a\"}\n{oops}\n{\"name\":\"b\"}\n"))
 	wantError(t, err, "j.jsonl:2: bad JSON")
 	r := openRun(t, t.TempDir(), testkit.PrivacyCases(1))
 	for name, text := range map[string]string{actionsName: "{\"name\":\"a\"}\n{\"name\":\"a\"}\n",

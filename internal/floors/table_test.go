@@ -62,6 +62,7 @@ var Table = []Row{
 	{"embedded", text, nil},
 	{"data", text, []string{"github.com/parquet-go/parquet-go", "github.com/klauspost/compress",
 		"github.com/pierrec/lz4", "github.com/andybalholm/brotli"}},
+	{"data/journal", text, []string{"data", "run"}},
 	{"reward", text, []string{"data"}},
 	{"tokenizer", text, []string{"github.com/dlclark/regexp2", "golang.org/x/text", rename}},
 	{"batch", text, []string{"data", "tokenizer"}},
@@ -74,6 +75,7 @@ var Table = []Row{
 	{"rollout", behaviour, []string{gomlx, compute, openai, retry}},
 	{"train", behaviour, []string{gomlx, compute}},
 	{"rollout/metered", behaviour, []string{"rollout", rate}},
+	{"rollout/scorer", behaviour, []string{"rollout"}},
 	{"eval", behaviour, []string{"rollout"}},
 	{"serve", behaviour, []string{"rollout"}},
 

@@ -1,4 +1,5 @@
-package privacylens
+// Package journal keeps rows on disk as they come, one line of JSON each.
+package journal
 
 import (
 	"bytes"
@@ -14,24 +15,24 @@ import (
 	"github.com/posttrain/posttrain/run"
 )
 
-// journal is a file of JSON lines that only grows. A process that is killed leaves every row that add has returned for;
+// Journal is a file of JSON lines that only grows. A process that is killed leaves every row that Add has returned for;
 // a row that it was writing is cut off when the file is opened again.
-type journal[T any] struct {
+type Journal[T any] struct {
 	mu   sync.Mutex
 	file *os.File
 	path string
 }
 
-// openJournal reads the rows that are there, and opens the file for more, for this process alone.
-func openJournal[T any](path string) (*journal[T], []T, error) {
+// Open reads the rows that are there, and opens the file for more, for this process alone.
+func Open[T any](path string) (*Journal[T], []T, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, run.Cause(err))
 	}
 	if err := run.Lock(file); err != nil {
 		file.Close()
-		return nil, nil, fmt.Errorf("%s cannot be locked: %w: wait for the stage's other process to end, or name "+
-			"another --out DIR", path, err)
+		return nil, nil, fmt.Errorf("%s cannot be locked: %w: wait for the other process to end, or name "+
+			"another --out", path, err)
 	}
 	rows, end, err := data.ReadJournal[T](path, file)
 	if err == nil {
@@ -43,11 +44,11 @@ func openJournal[T any](path string) (*journal[T], []T, error) {
 	if err != nil {
 		return nil, nil, errors.Join(err, file.Close())
 	}
-	return &journal[T]{file: file, path: path}, rows, nil
+	return &Journal[T]{file: file, path: path}, rows, nil
 }
 
-// readRows reads the rows of a journal that nobody writes; without a file it returns no rows.
-func readRows[T any](path string) ([]T, error) {
+// Read reads the rows of a journal that nobody writes; without a file it returns no rows.
+func Read[T any](path string) ([]T, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -60,8 +61,11 @@ func readRows[T any](path string) ([]T, error) {
 	return rows, err
 }
 
-// add writes a row in one piece.
-func (j *journal[T]) add(row T) error {
+// Path is the file's.
+func (j *Journal[T]) Path() string { return j.path }
+
+// Add writes a row in one piece.
+func (j *Journal[T]) Add(row T) error {
 	var line bytes.Buffer
 	if err := data.WriteLine(&line, row); err != nil {
 		return err
@@ -78,8 +82,8 @@ func (j *journal[T]) add(row T) error {
 	return nil
 }
 
-// clear takes all rows away.
-func (j *journal[T]) clear() error {
+// Clear takes all rows away.
+func (j *Journal[T]) Clear() error {
 	_, err := j.file.Seek(0, io.SeekStart)
 	if err := cmp.Or(err, j.file.Truncate(0)); err != nil {
 		return fmt.Errorf("%s: %w", filepath.Base(j.path), run.Cause(err))
@@ -87,7 +91,7 @@ func (j *journal[T]) clear() error {
 	return nil
 }
 
-// close makes the rows durable.
-func (j *journal[T]) close() error {
+// Close makes the rows durable.
+func (j *Journal[T]) Close() error {
 	return errors.Join(j.file.Sync(), j.file.Close())
 }

@@ -1,0 +1,36 @@
+// Package score is the recipe of posttrain score: it gives the answers of preference pairs scores, for the prior.
+package score
+
+import (
+	"strings"
+
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/rollout/scorer"
+)
+
+// Command is the command that runs this recipe.
+const Command = "score"
+
+// Options say which pairs are scored, and by whom. Paths are relative to the working directory.
+type Options struct {
+	Data   string         `yaml:"data" want:"given" words:"a .jsonl, .json or .parquet file of pairs (also .gz)"`
+	Out    string         `yaml:"out" want:"given" words:"a file to write: .jsonl, .json or .parquet (also .gz)"`
+	Reward scorer.Options `yaml:"reward"`
+}
+
+// Spec says how a configuration becomes Options.
+var Spec = config.Register(&config.Spec[Options]{
+	Command:  Command,
+	Defaults: func(*config.Given) Options { return Options{Reward: scorer.Defaults()} },
+	Settle: func(_ *config.Given, o *Options) {
+		if len(o.Reward.Command) == 1 {
+			o.Reward.Command = strings.Fields(o.Reward.Command[0])
+		}
+	},
+	Check: func(g *config.Given, o *Options) {
+		for _, f := range recipe.CheckOut(o.Out) {
+			g.Fault("out", "%s", f)
+		}
+	},
+})

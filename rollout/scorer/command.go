@@ -1,0 +1,143 @@
+package scorer
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/posttrain/posttrain/data"
+)
+
+// program is a program of the user. It is started for each batch. It reads one JSON object {"prompt", "response"} a
+// line, each a string or a list of {role, content}, and writes for each, in the same order, a line with a number or
+// {"score": number}.
+type program struct {
+	name    string
+	args    []string
+	timeout time.Duration
+}
+
+// commandBatch is how many answers a program gets at a time: enough to start it seldom, few enough to lose little.
+const commandBatch = 256
+
+func (program) Batch() int   { return commandBatch }
+func (program) Close() error { return nil }
+
+// lingering is how long a killed program's children may keep its output open.
+const lingering = time.Second
+
+func (p program) Score(ctx context.Context, answers []Answer) ([]Score, error) {
+	limited, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	cmd := exec.CommandContext(limited, p.name, p.args...)
+	cmd.WaitDelay = lingering
+	var out bytes.Buffer
+	complaints := &tail{most: 4096}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(lines(answers)), &out, complaints
+	err := cmd.Run()
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case limited.Err() != nil:
+		return nil, fmt.Errorf("reward command %s: it took longer than %v for %d answers from %s on, and was ended",
+			p.name, p.timeout, len(answers), answers[0].Source)
+	case err != nil:
+		return nil, fmt.Errorf("reward command %s: %w", p.name, complaints.explain(err))
+	}
+	scores, err := readScores(out.Bytes(), answers)
+	if err != nil {
+		return nil, fmt.Errorf("reward command %s: %w", p.name, err)
+	}
+	return scores, nil
+}
+
+// lines writes answers as JSON, one a line.
+func lines(answers []Answer) []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	for _, a := range answers {
+		line := struct {
+			Prompt   any `json:"prompt"`
+			Response any `json:"response"`
+		}{value(a.Prompt), value(a.Response)}
+		if err := enc.Encode(line); err != nil {
+			panic(err) // strings alone
+		}
+	}
+	return b.Bytes()
+}
+
+func value(t data.Text) any {
+	if t.IsChat() {
+		return t.Messages
+	}
+	return t.Plain
+}
+
+// readScores reads a number for each answer.
+func readScores(out []byte, answers []Answer) (scores []Score, err error) {
+	for n, line := range bytes.Split(bytes.TrimSuffix(out, []byte("\n")), []byte("\n")) {
+		if line = bytes.TrimSpace(line); len(line) == 0 && len(out) == 0 {
+			break
+		}
+		x, ok := readScore(line)
+		if !ok {
+			return nil, fmt.Errorf("line %d of its output is %q: want a finite number, or {\"score\": number}", n+1,
+				data.OneLine(string(line), 60))
+		}
+		scores = append(scores, Score{Value: x})
+	}
+	if len(scores) != len(answers) {
+		return nil, fmt.Errorf("it wrote %d scores for %d answers from %s on: want one a line for each", len(scores),
+			len(answers), answers[0].Source)
+	}
+	return scores, nil
+}
+
+// readScore reads a line of output. JSON has no NaN and no infinite numbers.
+func readScore(line []byte) (x float64, ok bool) {
+	var object struct {
+		Score *float64 `json:"score"`
+	}
+	if json.Unmarshal(line, &x) == nil && !bytes.Equal(line, []byte("null")) {
+		return x, !math.IsInf(x, 0)
+	}
+	if json.Unmarshal(line, &object) != nil || object.Score == nil {
+		return 0, false
+	}
+	return *object.Score, true
+}
+
+// tail keeps the end of what is written.
+type tail struct {
+	most int
+	kept []byte
+}
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.kept = append(t.kept, b...)
+	t.kept = t.kept[max(0, len(t.kept)-t.most):]
+	return len(b), nil
+}
+
+// explain adds the last line of complaints to an error.
+func (t *tail) explain(err error) error {
+	if missing := (*exec.Error)(nil); errors.As(err, &missing) {
+		return missing.Err
+	}
+	text := strings.TrimSpace(string(t.kept))
+	if i := strings.LastIndexByte(text, '\n'); i >= 0 {
+		text = text[i+1:]
+	}
+	if text == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, data.OneLine(text, 200))
+}

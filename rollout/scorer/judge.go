@@ -1,0 +1,153 @@
+package scorer
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"text/template"
+
+	"github.com/posttrain/posttrain/data"
+)
+
+//go:embed rubric.txt
+var builtIn string
+
+// judge is a model that scores by a rubric.
+type judge struct {
+	model interface {
+		Ask(ctx context.Context, prompt string) (reply string, err error)
+	}
+	rubric          *template.Template
+	lowest, highest float64
+	parallel        int
+	close           func() error
+}
+
+// judgeBatch is how many answers are judged before their scores count. The replies are kept one by one.
+const judgeBatch = 64
+
+func (*judge) Batch() int     { return judgeBatch }
+func (j *judge) Close() error { return j.close() }
+
+// readRubric reads a template, and refuses one that has no place for the answer.
+func readRubric(path string) (*template.Template, error) {
+	text, name := builtIn, "rubric"
+	if path != "" {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("reward: judge.rubric: %w", err)
+		}
+		text, name = string(b), path
+	}
+	t, err := template.New(name).Option("missingkey=error").Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("reward: judge.rubric: %w", err)
+	}
+	const mark = "\x00answer\x00"
+	var s strings.Builder
+	if err := t.Execute(&s, question{Answer: mark, Lowest: 1, Highest: 10}); err != nil {
+		return nil, fmt.Errorf("reward: judge.rubric: %w", err)
+	}
+	if !strings.Contains(s.String(), mark) {
+		return nil, fmt.Errorf("reward: judge.rubric %s: it has no {{.Answer}}, so that all answers score the same",
+			path)
+	}
+	return t, nil
+}
+
+// question is what a rubric is filled with.
+type question struct {
+	Prompt, Answer  string
+	Lowest, Highest float64
+}
+
+func (j *judge) Score(ctx context.Context, answers []Answer) ([]Score, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	scores, next := make([]Score, len(answers)), make(chan int)
+	var workers sync.WaitGroup
+	for range min(j.parallel, len(answers)) {
+		workers.Go(func() {
+			for i := range next {
+				var err error
+				if scores[i], err = j.score(ctx, answers[i]); err != nil {
+					stop(err)
+				}
+			}
+		})
+	}
+	for i := range answers {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return scores, nil
+}
+
+// score asks once, and once more where the reply has no score.
+func (j *judge) score(ctx context.Context, a Answer) (Score, error) {
+	var s strings.Builder
+	q := question{transcript(a.Prompt), transcript(a.Response), j.lowest, j.highest}
+	if err := j.rubric.Execute(&s, q); err != nil {
+		return Score{}, fmt.Errorf("reward: judge.rubric: %w", err)
+	}
+	var why string
+	for _, prompt := range []string{s.String(), s.String() + fmt.Sprintf(reminder, j.lowest, j.highest)} {
+		reply, err := j.model.Ask(ctx, prompt)
+		if err != nil {
+			return Score{}, err
+		}
+		var x float64
+		if x, why = j.read(reply); why == "" {
+			return Score{Value: x}, nil
+		}
+	}
+	return Score{Why: why}, nil
+}
+
+// reminder makes the second question a different one, so that no cache repeats the first reply.
+const reminder = "\n\nClose with one line: \"Score: \" and a number from %v to %v."
+
+var scoreLine = regexp.MustCompile(`^[ \t*]*Score:[ \t*]*(-?[0-9]+(?:\.[0-9]+)?)[ \t*]*$`)
+
+// read takes the score from the last line of a reply.
+func (j *judge) read(reply string) (x float64, why string) {
+	_, after, thought := strings.Cut(reply, "</think>")
+	if thought {
+		reply = after
+	}
+	reply = strings.TrimSpace(reply)
+	last := reply[strings.LastIndexByte(reply, '\n')+1:]
+	found := scoreLine.FindStringSubmatch(last)
+	if found == nil {
+		return 0, fmt.Sprintf("the judge's last line is %q: want \"Score: \" and a number", data.OneLine(last, 60))
+	}
+	x, err := strconv.ParseFloat(found[1], 64)
+	if err != nil || x < j.lowest || x > j.highest {
+		return 0, fmt.Sprintf("the judge's score is %s: want one from %v to %v", found[1], j.lowest, j.highest)
+	}
+	return x, ""
+}
+
+// transcript writes a text, or a conversation with its roles.
+func transcript(t data.Text) string {
+	if !t.IsChat() {
+		return t.Plain
+	}
+	if len(t.Messages) == 1 {
+		return t.Messages[0].Content
+	}
+	var parts []string
+	for _, m := range t.Messages {
+		parts = append(parts, m.Role+": "+m.Content)
+	}
+	return strings.Join(parts, "\n\n")
+}

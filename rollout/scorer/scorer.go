@@ -1,0 +1,140 @@
+// Package scorer gives answers scores, for the prior of MaPPO: by a program of the user, or by a model that judges.
+//
+// Glossary:
+//   - answer: a response to a prompt ([Answer]);
+//   - score: a number, higher for a better answer. What becomes of scores is for data.RewardOptions to say;
+//   - source: whatever scores ([Source]).
+//
+// [Open] makes a source of [Options]. A program (command.go) gets answers as lines of JSON and writes a score for each.
+// A judge (judge.go) asks a model on a server by a rubric, through the client that keeps replies and holds to limits.
+package scorer
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/rollout/metered"
+)
+
+// Kinds of sources.
+const (
+	Command = "command"
+	Judge   = "judge"
+)
+
+// Options choose a source.
+type Options struct {
+	Kind    string        `yaml:"kind" want:"command|judge"`
+	Command []string      `yaml:"command,omitempty" words:"a program and its arguments"`
+	Timeout time.Duration `yaml:"timeout" want:">0"` // of a call of the program, or of a request
+	Judge   JudgeOptions  `yaml:"judge"`
+}
+
+// JudgeOptions say which model judges, how, and at what cost.
+type JudgeOptions struct {
+	BaseURL string `yaml:"base_url" want:"@url"`
+	Model   string `yaml:"model,omitempty" words:"a model's name on the server"`
+	KeyEnv  string `yaml:"api_key_env" want:"@variable"` // holds the server's key
+	// a template in the place of the built-in one: .Prompt, .Answer, .Lowest and .Highest
+	Rubric string    `yaml:"rubric,omitempty" words:"a file with a template, or nothing: the built-in one"`
+	Range  []float64 `yaml:"range" words:"two numbers, the lowest and the highest score"`
+
+	Parallel          int     `yaml:"parallel" want:">=1"` // requests at a time
+	RequestsPerMinute int     `yaml:"requests_per_minute" want:">=0" zero:"no limit"`
+	Retries           int     `yaml:"retries" want:">=0"` // tries after the first
+	MaxNew            int     `yaml:"max_new_tokens" want:">=1"`
+	MaxRequests       int     `yaml:"max_requests" want:">=0" zero:"no limit"` // of a call of the command
+	MaxCost           float64 `yaml:"max_cost" want:">=0" zero:"no limit"`
+	PromptPrice       float64 `yaml:"prompt_price" want:">=0"`     // of a million tokens
+	CompletionPrice   float64 `yaml:"completion_price" want:">=0"` // of a million tokens
+}
+
+// Defaults are those of both kinds; the caller gives a kind, and a program or a server's model.
+func Defaults() Options {
+	return Options{Timeout: 5 * time.Minute, Judge: JudgeOptions{KeyEnv: "OPENAI_API_KEY", Range: []float64{1, 10},
+		Parallel: 8, Retries: 8, MaxNew: 400}}
+}
+
+// Check names every fault of the options.
+func (o Options) Check() []fault.Fault {
+	faults := fault.Faults(fault.Check(o))
+	switch {
+	case o.Kind == Command && len(o.Command) == 0:
+		faults.Add("command", o.Command, "want a program and its arguments")
+	case o.Kind == Judge && len(o.Command) > 0:
+		faults.Add("command", o.Command, "a judge scores: remove it, or set kind to command")
+	case o.Kind == Judge && o.Judge.Model == "":
+		faults.Add("judge.model", o.Judge.Model, "want the model's name on the server")
+	case o.Kind == Judge && o.Judge.BaseURL == "":
+		faults.Add("judge.base_url", o.Judge.BaseURL, "want the URL of an OpenAI-compatible server")
+	}
+	if r := o.Judge.Range; len(r) != 2 || !(r[0] < r[1]) {
+		faults.Add("judge.range", r, "want the lowest and the highest score, such as [1, 10]")
+	}
+	if j := o.Judge; j.MaxCost > 0 && j.PromptPrice == 0 && j.CompletionPrice == 0 {
+		faults.Add("judge.max_cost", j.MaxCost, "want judge.prompt_price and judge.completion_price as well")
+	}
+	return faults
+}
+
+// Answer is a response to a prompt.
+type Answer struct {
+	Prompt, Response data.Text
+	Source           string // its row, for messages
+}
+
+// Score is what a source says of an answer.
+type Score struct {
+	Value float64 `json:"value"`
+	Why   string  `json:"why,omitempty"` // why there is no value; "": there is one
+}
+
+// Source scores answers. The same answer has the same score.
+type Source interface {
+	// Score gives a score for each answer [n]. Its error says in one line what is wrong with the source.
+	Score(ctx context.Context, answers []Answer) ([]Score, error)
+	// Batch is how many answers one call should have.
+	Batch() int
+	Close() error
+}
+
+// Place says where a source keeps what it may need again, and who hears its warnings.
+type Place struct {
+	Cache string // file of a judge's replies; "": they are not kept
+	Warn  func(format string, args ...any)
+}
+
+// Open makes a source.
+func Open(o Options, p Place) (Source, error) {
+	if err := fault.Err("reward", o.Check()); err != nil {
+		return nil, err
+	}
+	if o.Kind == Command {
+		return program{name: o.Command[0], args: slices.Clone(o.Command[1:]), timeout: o.Timeout}, nil
+	}
+	rubric, err := readRubric(o.Judge.Rubric)
+	if err != nil {
+		return nil, err
+	}
+	j := o.Judge
+	client, err := metered.Open(metered.Options{Name: "judge", BaseURL: j.BaseURL, Model: j.Model, KeyName: j.KeyEnv,
+		MaxTokens: j.MaxNew, Cache: p.Cache, Parallel: j.Parallel, RequestsPerMinute: j.RequestsPerMinute,
+		Timeout: o.Timeout, Retries: retries(j.Retries), Warn: p.Warn, MaxRequests: j.MaxRequests, MaxCost: j.MaxCost,
+		PromptPrice: j.PromptPrice, CompletionPrice: j.CompletionPrice})
+	if err != nil {
+		return nil, err
+	}
+	return &judge{model: client, rubric: rubric, lowest: j.Range[0], highest: j.Range[1], parallel: 2 * j.Parallel,
+		close: client.Close}, nil
+}
+
+// retries is a number of retries as metered has it, where 0 is the default.
+func retries(n int) int {
+	if n == 0 {
+		return -1
+	}
+	return n
+}
