@@ -3,6 +3,7 @@ package backend
 import (
 	"errors"
 	"fmt"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/gomlx/compute/distributed"
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
+	"github.com/posttrain/posttrain/internal/launch"
 )
 
 // Mesh says on how many devices of the machine programs run: the rows of a batch are cut over Data devices, and each
@@ -42,6 +44,10 @@ func OpenMesh(spec string, m Mesh) (e *Engine, err error) {
 		return Open(spec)
 	}
 	defer catchPanic(&err, "open "+spec)
+	if p := launch.Several(os.Getenv); p != nil {
+		return nil, fmt.Errorf("engine.mesh (%s): found %v: a mesh has devices of one process, since go-xla makes PJRT "+
+			"clients without the key-value callbacks by which processes find each other's: want one process", m, p)
+	}
 	name, arg, _ := strings.Cut(spec, ":")
 	if name != "xla" {
 		return nil, fmt.Errorf("backend %q: engine.mesh (%s): only xla computes on several devices: want --backend xla "+

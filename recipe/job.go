@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/launch"
 	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/train"
 )
@@ -56,6 +57,9 @@ func NewJob(s Setup, r run.Reporter) (*Job, error) {
 		return nil, err
 	}
 	ReportEngine(j.Engine, j)
+	if p := launch.Several(os.Getenv); p != nil {
+		j.Warn("%v: processes do not train together: each trains the whole model, in a run folder of its own", p)
+	}
 	adapted, err := s.Adapting.adapt(j.Model, s.Folder, s.Seed)
 	if err != nil {
 		j.World.Close()

@@ -212,6 +212,7 @@ const (
 	modelHelp   = "model folder in Hugging Face layout, or embedded"
 	cacheHelp   = "most gigabytes of the cache of keys and values (default a quarter of the memory)"
 	adapterHelp = "folder of a LoRA adapter for the model, as peft or this program saves it"
+	launchHelp  = "auto, kubeflow, kubernetes, slurm or torchrun: what started this process"
 	backendHelp = "auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN"
 )
 

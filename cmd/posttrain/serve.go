@@ -3,25 +3,39 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
+	"os"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/launch"
 	"github.com/posttrain/posttrain/internal/plain"
 	"github.com/posttrain/posttrain/recipe/endpoint"
 	"github.com/posttrain/posttrain/run"
 )
 
 func newServe(s streams) *cobra.Command {
+	launcher := ""
 	c := configured[endpoint.Options]{spec: endpoint.Spec, flags: serveFlags}
 	c.run = func(ctx context.Context, o endpoint.Options, r run.Reporter) (string, error) {
+		if launcher != "" {
+			p, err := launch.Find(launcher, os.Getenv)
+			if err == nil {
+				o.Addr, err = addToPort(o.Addr, p.Local)
+			}
+			if err != nil {
+				return "", usageError{err}
+			}
+		}
 		o.Log = logTo(s)
 		o.Ready = func(name, url string) { fmt.Fprintf(s.out, "serving %s on %s\n", name, url) }
 		return "", endpoint.Run(ctx, o, r)
 	}
-	return c.command(s, &cobra.Command{
+	cmd := c.command(s, &cobra.Command{
 		Use:   "serve",
 		Short: "Put a model behind an OpenAI-compatible endpoint",
 		Long: "Put a model behind an OpenAI-compatible endpoint: POST /v1/chat/completions (whole or streamed), GET\n" +
@@ -32,6 +46,22 @@ func newServe(s streams) *cobra.Command {
 		Example: "  posttrain serve --model DIR\n" +
 			"  posttrain serve --model DIR --name judge --addr 127.0.0.1:9000",
 	})
+	cmd.Flags().StringVar(&launcher, "launch", "", launchHelp+": its rank among the processes of\n"+
+		"this machine is added to the port")
+	return cmd
+}
+
+// addToPort moves an address of a fixed port.
+func addToPort(addr string, by int) (string, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || port == "0" {
+		return addr, err
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil || n+by > 65535 {
+		return "", fmt.Errorf("addr %s: found local rank %d, want a port as a number that leaves room for it", addr, by)
+	}
+	return net.JoinHostPort(host, strconv.Itoa(n+by)), nil
 }
 
 var serveFlags = []config.Flag{

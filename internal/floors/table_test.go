@@ -56,6 +56,7 @@ const (
 var Table = []Row{
 	{"internal/config", ground, []string{yaml, "internal/plain"}},
 	{"internal/files", ground, nil},
+	{"internal/launch", ground, nil},
 	{"internal/plain", ground, nil},
 
 	{"configs", text, nil},

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 
 	"github.com/posttrain/posttrain/federated/link"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/launch"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/run"
 )
@@ -18,14 +20,28 @@ import (
 type Client struct {
 	Server      string // URL; "": that of the credentials
 	Agent       string // name; "": that of the credentials
-	Credentials string // file; "": none, for a loopback address
+	Credentials string // file, or the folder of AGENT.json; "": none, for a loopback address
 	State       string // folder
 	Data        string // of the agent; "": the workload's own
+}
+
+// Follow takes what is not set yet from the process's place among others: its rank is the agent's number, and the server
+// is on the machine of rank 0, unless credentials name it.
+func (c *Client) Follow(p *launch.Process) {
+	if c.Agent == "" {
+		c.Agent = fmt.Sprintf("agent-%d", p.Rank)
+	}
+	if c.Server == "" && c.Credentials == "" && p.Host != "" {
+		c.Server = "nats://" + net.JoinHostPort(p.Host, defaultPort)
+	}
 }
 
 // TakePart works for a run until its server ends it.
 func TakePart(ctx context.Context, c Client, r run.Reporter) error {
 	r = run.Listen(r)
+	if info, err := os.Stat(c.Credentials); err == nil && info.IsDir() && c.Agent != "" {
+		c.Credentials = filepath.Join(c.Credentials, c.Agent+".json")
+	}
 	o := link.AgentOptions{Server: c.Server, Name: c.Agent, Dir: c.State, Build: c.build, Said: r.Say, Warn: r.Warn}
 	if c.Credentials != "" {
 		read, err := link.ReadCredentials(c.Credentials)

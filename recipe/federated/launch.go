@@ -38,8 +38,8 @@ type client struct {
 	done  chan error
 }
 
-// launch starts n agents. They end with this process, however it ends, as the pipe to them closes.
-func launch(r run.Reporter, how Launcher, n int, server, dir string) (l *launched, err error) {
+// startAgents starts n agents. They end with this process, however it ends, as the pipe to them closes.
+func startAgents(r run.Reporter, how Launcher, n int, server, dir string) (l *launched, err error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("%s cannot be made: %w", dir, run.Cause(err))
 	}

@@ -43,9 +43,11 @@ type NATS struct {
 
 // How a configuration becomes a Service: of a server alone, and of one that starts its agents.
 var (
-	ServerSpec = config.Register(serviceSpec("federated server", "127.0.0.1:4222"))
+	ServerSpec = config.Register(serviceSpec("federated server", "127.0.0.1:"+defaultPort))
 	RunSpec    = config.Register(serviceSpec("federated run", "127.0.0.1:0"))
 )
+
+const defaultPort = "4222"
 
 func serviceSpec(command, listen string) *config.Spec[Service] {
 	return &config.Spec[Service]{
@@ -343,7 +345,7 @@ func (s *service) work(ctx context.Context, nc *link.Conn, form wire.Form) error
 	if s.Start == nil {
 		return link.Serve(ctx, nc, s.linkOptions(form))
 	}
-	agents, err := launch(s.Reporter, s.Start, s.Agents, s.linked.Server, s.folder.Path(clientsName))
+	agents, err := startAgents(s.Reporter, s.Start, s.Agents, s.linked.Server, s.folder.Path(clientsName))
 	if err != nil {
 		return err
 	}
