@@ -50,6 +50,7 @@ type Engine struct {
 	failed *failure          // of a program on the mesh; nil without a mesh
 	device compute.DeviceNum // without a mesh
 	view   bool              // of another engine, which closes it
+	shared *sharedPrograms   // with other views; see Replicas
 }
 
 const specs = "auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN"

@@ -27,8 +27,9 @@ type Program struct {
 	specs []*compute.ShardingSpec     // of the inputs on a mesh
 	cut   []*distributed.ShardingSpec // of the outputs on a mesh
 
-	mu   sync.Mutex
-	exec compute.Executable // nil once closed
+	mu    sync.Mutex
+	exec  compute.Executable // nil once closed
+	leave func()             // says that an engine needs exec no more, where several do; see Replicas
 }
 
 // Compile builds a graph and compiles it. The graph's parameters, in the order in which build makes them, are the
@@ -283,10 +284,15 @@ func (p *Program) checkBuffer(b compute.Buffer, want shapes.Shape) error {
 func (p *Program) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.exec != nil && p.engine.failed.err() == nil {
-		p.exec.Finalize()
-		p.exec = nil
+	if p.exec == nil || p.engine.failed.err() != nil {
+		return
 	}
+	if p.leave != nil {
+		p.leave()
+	} else {
+		p.exec.Finalize()
+	}
+	p.exec = nil
 }
 
 // Cache keeps the programs used last and closes those that it drops, since each onnx program holds an arena of its own,
@@ -318,7 +324,7 @@ func (c *Cache) Program(key string, build func(g *graph.Graph) []*graph.Node, op
 	for len(c.recent) >= c.live { // before compiling, so that both arenas are never held at once
 		c.drop(c.recent[0])
 	}
-	p, err := c.engine.Compile(key, build, options...)
+	p, err := c.engine.compiled(key, build, options...)
 	if err != nil {
 		return nil, err
 	}

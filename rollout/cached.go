@@ -12,6 +12,7 @@ import (
 	"github.com/gomlx/gomlx/core/graph"
 
 	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -74,12 +75,7 @@ func (s *Cached) Close() {
 
 // Sample answers the requests.
 func (s *Cached) Sample(ctx context.Context, requests []Request) ([]Completion, error) {
-	l := limits{s.config.VocabSize, s.config.MaxPositions, s.options.Decoder != nil}
-	if err := l.checkAll(requests); err != nil {
-		return nil, err
-	}
-	p := s.planner()
-	if err := p.checkAll(requests); err != nil {
+	if err := s.check(requests); err != nil {
 		return nil, err
 	}
 	weights, free, err := s.compact(s.weights())
@@ -87,24 +83,48 @@ func (s *Cached) Sample(ctx context.Context, requests []Request) ([]Completion, 
 		return nil, err
 	}
 	defer free()
+	numbers := make([]int, len(requests))
+	for i := range numbers {
+		numbers[i] = i
+	}
 	completions := make([]Completion, len(requests))
-	for at := 0; at < len(requests); {
-		n := len(requests)
+	if err := s.answer(ctx, weights, requests, numbers, completions); err != nil {
+		return nil, err
+	}
+	return completions, nil
+}
+
+// check names the first request that cannot be answered.
+func (s *Cached) check(requests []Request) error {
+	l := limits{s.config.VocabSize, s.config.MaxPositions, s.options.Decoder != nil}
+	if err := l.checkAll(requests); err != nil {
+		return err
+	}
+	return s.planner().checkAll(requests)
+}
+
+// answer answers those of a call's requests that have these numbers.
+func (s *Cached) answer(ctx context.Context, weights []compute.Buffer, requests []Request, numbers []int,
+	completions []Completion) error {
+	p, own := s.planner(), data.Pick(requests, numbers)
+	for at := 0; at < len(own); {
+		n := len(own)
 		if s.engine.Wants.SharedMemory {
-			n = p.fit(requests[at:])
+			n = p.fit(own[at:])
 		} else {
-			p = p.forAll(requests)
+			p = p.forAll(requests).forAll(own) // in lengths that suffice for all, which other devices have too
 		}
 		w := &wave{Cached: s, planner: p, live: weights}
-		for i, r := range requests[at : at+n] {
-			w.wait(newAnswer(r, at+i, s.config, s.options.Decoder, &completions[at+i]), nil)
+		for i, r := range own[at : at+n] {
+			number := numbers[at+i]
+			w.wait(newAnswer(r, number, s.config, s.options.Decoder, &completions[number]), nil)
 		}
 		if err := w.run(ctx); err != nil {
-			return nil, err
+			return err
 		}
 		at += n
 	}
-	return completions, nil
+	return nil
 }
 
 func (s *Cached) planner() planner {

@@ -9,6 +9,7 @@ type Plan struct {
 	Tokens    int // that a row has room for
 	SlotBytes int // of a token's keys and values
 	Most      int // bytes that the cache may take
+	Devices   int // 0 or 1, or those on each of which this is
 }
 
 // Plan plans a call of requests with prompts and completions of given lengths. Samples of a prompt, which share its
@@ -30,7 +31,7 @@ func (s *Cached) Plan(requests, prompt, maxNew int) (Plan, error) {
 	} else {
 		rows = p.rowsOf(p.fit(all))
 	}
-	return Plan{requests, rows, p.lengthOf(r), p.slotBytes, p.most}, nil
+	return Plan{Requests: requests, Rows: rows, Tokens: p.lengthOf(r), SlotBytes: p.slotBytes, Most: p.most}, nil
 }
 
 // RowBytes is what the cache of one row takes.
@@ -44,7 +45,11 @@ func (p Plan) String() string {
 	if p.Rows < p.Requests {
 		at = fmt.Sprint(p.Rows)
 	}
-	return fmt.Sprintf("%d completions, %s at once; %.1f MB of cache each (%d tokens of %.1f kB), %.2f GB of at most "+
+	where := ""
+	if p.Devices > 1 {
+		where = fmt.Sprintf("on each of %d devices, which have a copy of the weights: at most ", p.Devices)
+	}
+	return where + fmt.Sprintf("%d completions, %s at once; %.1f MB of cache each (%d tokens of %.1f kB), %.2f GB of at most "+
 		"%.2f GB", p.Requests, at, float64(p.RowBytes())/1e6, p.Tokens, float64(p.SlotBytes)/1e3,
 		float64(p.Bytes())/1e9, float64(p.Most)/1e9)
 }

@@ -95,6 +95,20 @@ func XLA(t testing.TB) *backend.Engine {
 	return e
 }
 
+// Mesh opens xla with the devices of a mesh, or skips the test if xla is not required.
+func Mesh(t testing.TB, m backend.Mesh) *backend.Engine {
+	t.Helper()
+	if os.Getenv(required["xla"]) != "1" {
+		t.Skipf("%s is not 1", required["xla"])
+	}
+	e, err := backend.OpenMesh("xla:cpu", m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	return e
+}
+
 // open opens an engine. It returns nil and what is missing if there is no library and the tests do not require it.
 func open(t testing.TB, name string) (e *backend.Engine, missing string) {
 	t.Helper()

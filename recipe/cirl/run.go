@@ -75,8 +75,11 @@ func (t *training) openSampler() (closeSampler func(), err error) {
 	if t.o.Rollout.Engine != "" {
 		return t.openFleet()
 	}
-	sampler := rollout.NewCached(t.Engine, t.Model.Config, t.Learner.Weights,
+	sampler, err := rollout.NewReplicas(t.Engine, t.Model.Config, t.Learner.Weights,
 		rollout.Options{Graph: t.Graph, Decoder: t.Tokenizer, CacheGB: t.o.Sampling.CacheGB})
+	if err != nil {
+		return nil, err
+	}
 	plan, err := t.plan(sampler)
 	if err != nil {
 		sampler.Close()
@@ -167,7 +170,7 @@ func (p policy) Logps(prompts, answers [][]int32, folder string, scale float64) 
 }
 
 // plan says how many completions of a step are drawn at once.
-func (t *training) plan(s *rollout.Cached) (rollout.Plan, error) {
+func (t *training) plan(s *rollout.Replicas) (rollout.Plan, error) {
 	longest := 0
 	for _, task := range t.train {
 		longest = max(longest, len(task.Tokens))
