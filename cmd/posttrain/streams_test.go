@@ -52,6 +52,7 @@ var everyCommand = []struct {
 	{"eval", nil},
 	{"eval ci", []string{"--backend", "go", "--n", "6", "--samples", "2", "--temperature", "0.7", "--max-new-tokens",
 		"40", "--out", "ci"}},
+	{"eval alpaca", []string{"--annotations", "judged.jsonl", "--out", "alpaca"}},
 	{"eval privacylens", []string{"--out", "pl"}},
 	{"eval privacylens actions", []string{"--data", "cases.json", "--model", "model", "--backend", "go",
 		"--prompts", "short", "--max-new-tokens", "4", "--out", "stages"}},
@@ -73,6 +74,8 @@ func workEverything(t *testing.T) {
 	writeAdapter(t, "model", "adapter")
 	write(t, "pairs.jsonl", pairLines(12, true))
 	write(t, "demos.jsonl", messageLines(12))
+	write(t, "judged.jsonl", `{"instruction":"a","output_2":"b","generator_2":"m","preference":1.5}
+{"instruction":"c","output_2":"d","generator_2":"m","preference":2}`)
 	if err := ci.Write("items.json", ci.Synthesize(24, 5)); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,78 @@
+package alpaca
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestReadJudgements(t *testing.T) {
+	path := write(t, "a.json",
+		`[{"instruction":"Q","output_2":"A","generator_2":"m","generator_1":"b","preference":1.25},
+		{"instruction":"R","output_2":"","generator_2":"m","preference":null}]`)
+	all, report, err := ReadJudgements(path)
+	if err != nil || len(all) != 2 || all[0].Preference != 1.25 || !all[0].Judged || all[0].Baseline != "b" ||
+		all[1].Judged {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if len(report.Warts) != 1 || report.Warts[0].What != "no preference" {
+		t.Error(report)
+	}
+	const good = `{"instruction":"Q","output_2":"A","generator_2":"m","preference":1}` + "\n"
+	for text, want := range map[string]string{
+		"": "no rows: the file is empty",
+		good + strings.Replace(good, "1}", "2}",
+			1): "a.jsonl:2: the instruction is in",
+		good +
+			strings.NewReplacer(`"Q"`, `"R"`, `"m"`, `"n"`).Replace(good): `generator_2 is "n", in the first row "m"`,
+		strings.Replace(good, "1}", "3}",
+			1): "preference is 3: want a number from 1 (the baseline's output) to 2",
+		strings.Replace(good, "1}", `"1"}`, 1): "preference is 1: want a number",
+		strings.Replace(good, `"preference":1`, `"p":1`,
+			1): "output_2, p: want preference, too",
+		strings.Replace(good, `"A"`, "7",
+			1): "output_2 is a number: want a string (columns of judgements",
+		strings.Replace(good, `"output_2":"A",`, "", 1):       "output_2 is null: want a string",
+		good + `{"instruction":"R","output_2":"A","generator`: "a.jsonl:2",
+	} {
+		if _, _, err := ReadJudgements(write(t, "a.jsonl", text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v: want %s", text, err, want)
+		}
+	}
+}
+
+func TestReadBaselineAndWeights(t *testing.T) {
+	b, err := ReadBaseline(write(t, "b.jsonl", `{"instruction":"Q","output_1":"A","generator_1":"g"}`+"\n"+
+		`{"instruction":"R","output":"B"}`))
+	if err != nil || b.Generator != "g" || b.Outputs["Q"] != "A" || b.Outputs["R"] != "B" {
+		t.Errorf("%+v, %v", b, err)
+	}
+	if _, err := ReadBaseline(write(t, "b.jsonl", `{"instruction":"Q"}`)); err == nil || !strings.Contains(err.Error(),
+		"found columns instruction: want instruction and output_1, texts") {
+		t.Error(err)
+	}
+	w, err := ReadWeights(write(t, "w.csv", ",length,difficulty,model\nm,-1.5,1,0.25\n"))
+	if err != nil || w["m"] != (Weights{-1.5, 1, 0.25}) {
+		t.Errorf("%+v, %v", w, err)
+	}
+	for text, want := range map[string]string{
+		"":                   "no rows",
+		"a,b,c,d\nm,1,2,x\n": `w.csv:2: "x" is no finite number`,
+		"a,b\nm,1\n":         "w.csv:2: want a name and three numbers",
+		"a,b,c,d\nm,1\n":     "wrong number of fields",
+	} {
+		if _, err := ReadWeights(write(t, "w.csv", text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v: want %s", text, err, want)
+		}
+	}
+}
