@@ -232,25 +232,37 @@ func TestWrongSwapsAreNamed(t *testing.T) {
 // adapted is the model of the tiny loop with an adapter.
 func adapted(t *testing.T) *model.Model {
 	t.Helper()
-	m := model.Init(testkit.Config(t, "llama"), 7)
-	modules, err := m.Config.AdapterModules(nil)
+	m, err := adapt(model.Init(testkit.Config(t, "llama"), 7))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m.Adapt(model.LoRA{Rank: 4, Alpha: 8, Modules: modules, Base: testkit.Hash(t, m)}, 3)
+	return m
+}
+
+func adapt(m *model.Model) (*model.Model, error) {
+	modules, err := m.Config.AdapterModules(nil)
+	if err != nil {
+		return nil, err
+	}
+	hash, err := m.Hash()
+	return m.Adapt(model.LoRA{Rank: 4, Alpha: 8, Modules: modules, Base: hash}, 3), err
 }
 
 // tinyFleet lets servers sample for a loop.
 func tinyFleet(t *testing.T, l *Loop, engine string, urls ...string) {
 	t.Helper()
-	f, err := fleet.New(fleet.Options{Engine: engine, Folder: t.TempDir(), URLs: urls,
-		Probes: [][]int32{{2, 32, 4}, {2, 35, 36, 4}, {33, 34}, {2, 40, 41, 42}}}, learning{l}, l.Export.Model.Config,
-		framed{}, t.Logf)
+	f, err := newTinyFleet(l, engine, fleet.Options{Folder: t.TempDir(), URLs: urls})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
+}
+
+func newTinyFleet(l *Loop, engine string, o fleet.Options) (*fleet.Fleet, error) {
+	o.Engine, o.Probes = engine, [][]int32{{2, 32, 4}, {2, 35, 36, 4}, {33, 34}, {2, 40, 41, 42}}
+	f, err := fleet.New(o, learning{l}, l.Export.Model.Config, framed{}, nil)
 	l.Sampler = f
+	return f, err
 }
 
 // TestServersEqualTheSampler: a whole run whose completions two servers draw ends with the bits of a run that samples

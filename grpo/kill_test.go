@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,18 +16,20 @@ import (
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/fleet"
 	"github.com/posttrain/posttrain/train"
 )
 
 func TestMain(m *testing.M) {
-	testkit.Main(m, func(args []string) error { return runTiny(args[0], args[1]) })
+	testkit.Main(m, func(args []string) error { return runTiny(args[0], args[1], args[2:]) })
 }
 
 // Steps of the tiny run, and how often it must be killed.
 const tinySteps, leastKills = 14, 6
 
-// runTiny starts or resumes a tiny run in a folder and prints a line at its start and for every step.
-func runTiny(engine, dir string) error {
+// runTiny starts or resumes a tiny run in a folder and prints a line at its start and for every step. With the word
+// adapter it trains an adapter; servers at the addresses that follow draw its completions.
+func runTiny(engine, dir string, more []string) error {
 	e, err := backend.Open(engine)
 	if err != nil {
 		return err
@@ -41,11 +44,24 @@ func runTiny(engine, dir string) error {
 		return err
 	}
 	defer f.Close()
-	l, closer, err := newTiny(e, model.Init(config, 7), f)
+	m := model.Init(config, 7)
+	if len(more) > 0 {
+		if m, err = adapt(m); err != nil {
+			return err
+		}
+	}
+	l, closer, err := newTiny(e, m, f)
 	if err != nil {
 		return err
 	}
 	defer closer()
+	if len(more) > 1 {
+		servers, err := newTinyFleet(l, fleet.VLLM, fleet.Options{URLs: more[1:], Folder: f.Path("served"), Run: dir})
+		if err != nil {
+			return err
+		}
+		defer servers.Close()
+	}
 	l.Train.MaxSteps, l.Validation.Every = tinySteps, 3
 	l.OnStep = func(step, _ int, _ map[string]float64) { fmt.Println("step", step) }
 	if _, err := l.Resume(); err != nil {
@@ -62,19 +78,50 @@ func TestKilledRunsEndInTheSameBits(t *testing.T) {
 		whole, broken := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "broken")
 		started := time.Now()
 		testkit.Child(t, 0, 0, e.Name, whole)
-		r := rand.New(rand.NewPCG(uint64(len(e.Name)), 11))
 		step := time.Since(started) / tinySteps // that of the beginning is longer, since programs are compiled
-		kills := testkit.UntilDone(t, 100, func() (killed bool) {
-			_, killed = testkit.Child(t, 1+r.IntN(3), rand.N(step), e.Name, broken)
-			return killed
-		})
-		t.Logf("killed %d times in %d steps", kills, tinySteps)
-		if kills < leastKills {
-			t.Errorf("killed %d times: want at least %d", kills, leastKills)
-		}
+		killTiny(t, step, e.Name, broken)
 		testkit.SameFiles(t, whole, broken, append(testkit.CheckpointFiles(tinySteps), "samples.jsonl", "best.json")...)
 		testkit.SameMetrics(t, whole, broken)
 	})
+}
+
+// killTiny kills a tiny run at random points, within a time after one of its first lines, until it is done.
+func killTiny(t *testing.T, within time.Duration, args ...string) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(uint64(len(args[0])), 11))
+	kills := testkit.UntilDone(t, 100, func() (killed bool) {
+		_, killed = testkit.Child(t, 1+r.IntN(3), rand.N(within), args...)
+		return killed
+	})
+	t.Logf("killed %d times in %d steps", kills, tinySteps)
+	if kills < leastKills {
+		t.Errorf("killed %d times: want at least %d", kills, leastKills)
+	}
+}
+
+// TestKilledAdaptersEndInTheSameBits: as TestKilledRunsEndInTheSameBits, of a run that trains an adapter by itself, and
+// of one whose completions a server draws: what the killed runs leave on it is freed, or it would take no more adapters.
+func TestKilledAdaptersEndInTheSameBits(t *testing.T) {
+	config, err := testkit.Llama()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := []string{"samples.jsonl", "best.json"}
+	for _, name := range testkit.CheckpointFiles(tinySteps) {
+		files = append(files, strings.Replace(name, "model/model", "adapter/adapter_model", 1))
+	}
+	whole := filepath.Join(t.TempDir(), "whole")
+	started := time.Now()
+	testkit.Child(t, 0, 0, "go", whole, "adapter")
+	step := time.Since(started) / tinySteps
+	for _, servers := range [][]string{nil, {serveTiny(t, model.Init(config, 7), nil)}} {
+		broken := filepath.Join(t.TempDir(), "broken")
+		killTiny(t, 2*step, append([]string{"go", broken, "adapter"}, servers...)...)
+		testkit.SameFiles(t, whole, broken, files...)
+		if servers == nil {
+			testkit.SameMetrics(t, whole, broken)
+		}
+	}
 }
 
 // stopping is a sampler that ends the context in the middle of its nth call.

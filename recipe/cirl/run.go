@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/gomlx/compute"
@@ -93,6 +94,9 @@ func (t *training) openSampler() (closeSampler func(), err error) {
 func (t *training) openFleet() (closeFleet func(), err error) {
 	o := t.o.Rollout
 	o.Key, o.Folder = os.Getenv(fleet.KeyVariable), cmp.Or(o.Folder, t.Run.Path("served"))
+	if dir, err := filepath.Abs(t.Run.Dir); err == nil {
+		o.Run = dir
+	}
 	for _, task := range t.train[:min(len(t.train), probes)] {
 		o.Probes = append(o.Probes, task.Tokens)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,7 +40,8 @@ type Fleet struct {
 	warn     func(format string, args ...any)
 	servers  []*server
 	written  written
-	id       string // of this fleet, in the names of its weights
+	folders  []string // of weights that servers may have, oldest first
+	run, id  string   // of this fleet, in the names of its weights
 
 	probing sync.Mutex
 	usual   float64 // the largest distance of a probe so far without an alarm
@@ -68,7 +70,7 @@ func New(o Options, p Policy, c *model.Config, d rollout.Decoder, warn func(form
 	}
 	o.Parallel = cmp.Or(o.Parallel, defaultParallel)
 	f := &Fleet{options: o, protocol: protocols[o.Engine], policy: p, config: c, decoder: d, warn: warn,
-		id: strings.ToLower(rand.Text()[:8])}
+		run: runName(o.Run), id: strings.ToLower(rand.Text()[:8])}
 	f.free = sync.NewCond(&f.mu)
 	if warn == nil {
 		f.warn = func(string, ...any) {}
@@ -88,6 +90,14 @@ func New(o Options, p Policy, c *model.Config, d rollout.Decoder, warn func(form
 // rounds are how often servers that fail while they sample are given the weights again, and the requests that they
 // left unanswered.
 const rounds = 2
+
+// runName is a run in the names of its weights.
+func runName(run string) string {
+	if run == "" {
+		return ""
+	}
+	return fmt.Sprintf("%.3x-", sha256.Sum256([]byte(run)))
+}
 
 // Sample gives every server the present weights and asks them. Completions that no server gives are
 // [rollout.Missing]; it is an error if there is no other, or if a server has another model. An error is a

@@ -25,6 +25,9 @@ type Options struct {
 	// prompts that are drawn from after every swap, to compare the log-probs with the trainer's; nil: no probe
 	Probes [][]int32 `yaml:"-"`
 
+	// names a run that only one process works on; what it left when it was killed is removed; "": nothing is
+	Run string `yaml:"-"`
+
 	// where weights are written for the servers, which read them by the same path
 	Folder string `yaml:"folder,omitempty"`
 

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -33,6 +35,9 @@ func (f *Fleet) swap(ctx context.Context) error {
 	case f.written.name == "" || v > f.written.version:
 		if !f.protocol.several() {
 			f.begun.Wait() // what they draw is of the weights that they have
+		}
+		if err := f.tidy(ctx); err != nil {
+			return err
 		}
 		if err := f.write(v); err != nil {
 			return err
@@ -81,26 +86,54 @@ func (f *Fleet) has(weights string) bool {
 	return slices.ContainsFunc(f.servers, func(s *server) bool { return f.serverHas(s, weights) })
 }
 
-// write writes the weights of a version into a folder of their own, and removes those before the last.
+// tidy frees what this run left on servers and in the folder when it was killed.
+func (f *Fleet) tidy(ctx context.Context) error {
+	if f.written.name != "" || f.run == "" {
+		return nil
+	}
+	entries, err := os.ReadDir(f.options.Folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), f.run) {
+			for _, s := range f.servers {
+				f.drop(ctx, s, e.Name())
+			}
+			err = errors.Join(err, os.RemoveAll(filepath.Join(f.options.Folder, e.Name())))
+		}
+	}
+	return err
+}
+
+// drop frees weights on a server, if it can.
+func (f *Fleet) drop(ctx context.Context, s *server, name string) {
+	if err := f.protocol.drop(ctx, s, name); err != nil && ctx.Err() == nil {
+		f.warn("%v; it may keep weights that are used no more", err)
+	}
+}
+
+// write writes the weights of a version into a folder of their own, and removes those that no server has any more.
 func (f *Fleet) write(version int) error {
 	folder, err := filepath.Abs(f.options.Folder)
 	if err != nil {
 		return err
 	}
-	next := written{version: version, name: fmt.Sprintf("%s-v%d", f.id, version), before: f.written.folder}
+	next := written{version: version, name: fmt.Sprintf("%s%s-v%d", f.run, f.id, version), before: f.written.folder}
 	next.folder = filepath.Join(folder, next.name)
-	if err := os.RemoveAll(next.folder); err != nil { // of a run that was interrupted
-		return err
-	}
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
+	f.folders = append(f.folders, next.folder)
 	if err := f.policy.Write(next.folder); err != nil {
 		return err
 	}
-	old := f.written.before
-	if f.written = next; old != "" && old != next.folder {
-		return os.RemoveAll(old)
+	f.written = next
+	for len(f.folders) > f.held()+1 {
+		if err := os.RemoveAll(f.folders[0]); err != nil {
+			return err
+		}
+		f.folders = f.folders[1:]
 	}
 	return nil
 }
@@ -114,10 +147,8 @@ func (f *Fleet) Close() error {
 			errs = append(errs, f.protocol.drop(context.Background(), s, name))
 		}
 	}
-	for _, folder := range []string{f.written.before, f.written.folder} {
-		if folder != "" {
-			errs = append(errs, os.RemoveAll(folder))
-		}
+	for _, folder := range f.folders {
+		errs = append(errs, os.RemoveAll(folder))
 	}
 	os.Remove(f.options.Folder) // fails if others use it
 	return errors.Join(errs...)
@@ -131,9 +162,7 @@ func (f *Fleet) give(ctx context.Context, s *server) error {
 		err = f.probe(ctx, s)
 	}
 	for _, name := range f.noteGiven(s, err) {
-		if e := f.protocol.drop(ctx, s, name); e != nil && ctx.Err() == nil {
-			f.warn("%v; it may keep weights that are used no more", e)
-		}
+		f.drop(ctx, s, name)
 	}
 	return err
 }
