@@ -45,6 +45,7 @@ type Fleet struct {
 
 	probing sync.Mutex
 	usual   float64 // the largest distance of a probe so far without an alarm
+	probed  bool    // there was such a probe
 
 	begun sync.WaitGroup // calls of Start that draw
 
@@ -69,7 +70,7 @@ func New(o Options, p Policy, c *model.Config, d rollout.Decoder, warn func(form
 		return nil, err
 	}
 	o.Parallel = cmp.Or(o.Parallel, defaultParallel)
-	f := &Fleet{options: o, protocol: protocols[o.Engine], policy: p, config: c, decoder: d, warn: warn,
+	f := &Fleet{options: o, protocol: newProtocol(o), policy: p, config: c, decoder: d, warn: warn,
 		run: runName(o.Run), id: strings.ToLower(rand.Text()[:8])}
 	f.free = sync.NewCond(&f.mu)
 	if warn == nil {
@@ -245,7 +246,7 @@ func (f *Fleet) ask(ctx context.Context, s *server, w written, r rollout.Request
 	if err != nil {
 		return rollout.Completion{}, err
 	}
-	tokens, logps, weights, err := f.protocol.read(text)
+	tokens, logps, weights, err := f.protocol.read(text, w.name)
 	if err != nil {
 		return rollout.Completion{}, err
 	}

@@ -29,11 +29,11 @@ func (f *Fleet) probe(ctx context.Context, s *server) error {
 	f.probing.Lock()
 	usual := f.usual
 	limit := min(max(usualTimes*usual, leastAlarm), mostNoise)
-	if usual == 0 { // the first swap: there is nothing to compare with
+	if !f.probed { // the first swap: there is nothing to compare with
 		limit = mostNoise
 	}
-	if off <= limit && off > usual {
-		f.usual = off
+	if off <= limit {
+		f.usual, f.probed = max(off, usual), true
 	}
 	f.probing.Unlock()
 	if off <= limit {
@@ -65,7 +65,7 @@ func (f *Fleet) suspects() []suspect {
 	if f.written.before != "" {
 		all = append(all, suspect{false, f.written.before, 1, "it still has the weights before the swap"})
 	}
-	if f.options.Engine == VLLM {
+	if f.options.Engine != SGLang {
 		for _, scale := range []float64{2, 0.5, 0} {
 			all = append(all, suspect{false, f.written.folder, scale, fmt.Sprintf("its adapter's product is %v times "+
 				"what it should be (lora_alpha, or an adapter that is loaded twice or not at all)", scale)})
