@@ -100,7 +100,7 @@ func values(t *testing.T, l *Loop, name string) (all []float64) {
 	return all
 }
 
-// TestAheadHasAFixedLag: completions that two servers draw while the learner learns are of the weights of just so many
+// TestAheadHasAFixedLag: completions that two servers draw while the learner learns are of the weights of exactly k
 // steps before, and a run ends in the bits of one whose sampler draws from copies of those weights.
 func TestAheadHasAFixedLag(t *testing.T) {
 	for _, c := range []struct {

@@ -22,7 +22,7 @@ const (
 	blockTile     = 32       // lengths of blocks are multiples
 )
 
-// blockOf is the length of attention's blocks for rows of so many tokens, or 0 if it is computed whole.
+// blockOf is the length of attention's blocks for rows of that many tokens, or 0 if it is computed whole.
 func (o GraphOptions) blockOf(rows, heads, tokens int, loops bool) int {
 	block := o.AttentionBlock
 	if block == 0 && tokens > plainTokens {

@@ -157,7 +157,7 @@ func (o Options) readOthers(generator string, b *data.Baseline) (others []eval.R
 	return others, nil
 }
 
-// readPublished finds a model's row; nil: there is none.
+// readPublished finds a model's row; nil without one.
 func readPublished(path, generator string) (*Published, error) {
 	file, err := os.Open(path)
 	if err != nil {
