@@ -53,6 +53,7 @@ var everyCommand = []struct {
 	{"eval ci", []string{"--backend", "go", "--n", "6", "--samples", "2", "--temperature", "0.7", "--max-new-tokens",
 		"40", "--out", "ci"}},
 	{"eval alpaca", []string{"--annotations", "judged.jsonl", "--out", "alpaca"}},
+	{"eval arena-hard", []string{"--judgments", "arena.jsonl", "--out", "arena"}},
 	{"eval privacylens", []string{"--out", "pl"}},
 	{"eval privacylens actions", []string{"--data", "cases.json", "--model", "model", "--backend", "go",
 		"--prompts", "short", "--max-new-tokens", "4", "--out", "stages"}},
@@ -76,6 +77,7 @@ func workEverything(t *testing.T) {
 	write(t, "demos.jsonl", messageLines(12))
 	write(t, "judged.jsonl", `{"instruction":"a","output_2":"b","generator_2":"m","preference":1.5}
 {"instruction":"c","output_2":"d","generator_2":"m","preference":2}`)
+	write(t, "arena.jsonl", `{"question_id":"q","model":"m","games":[{"score":"A>B"},{"score":"A>>B"}]}`)
 	if err := ci.Write("items.json", ci.Synthesize(24, 5)); err != nil {
 		t.Fatal(err)
 	}

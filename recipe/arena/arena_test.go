@@ -1,0 +1,57 @@
+package arena
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const row = `{"question_id":"q1","model":"m","judge":"j","games":[{"score":"A<B"},{"score":"A>>B"}]}` + "\n"
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "judged.jsonl")
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestRun(t *testing.T) {
+	path := write(t, row+`{"question_id":"q2","model":"m","games":[{"score":"A>B"},{"score":null}]}`)
+	o := Options{Judgements: path, Rounds: 100, Out: filepath.Join(filepath.Dir(path), "counted")}
+	result, err := Run(t.Context(), o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "m: score 80.0 % (0.0 to 100.0), 3 games against the baseline, which has 50 %\n" +
+		"verdicts, the model being A: A>>B 1, A>B 1, A=B 0, B>A 1, B>>A 0\n1 games have no verdict\nSummary: " + o.Out +
+		"\n"
+	if result.String() != want {
+		t.Errorf("%s: want %s", result, want)
+	}
+	if b, err := os.ReadFile(filepath.Join(o.Out, "summary.json")); err != nil || !strings.Contains(string(b),
+		`"score": 80`) {
+		t.Errorf("%s, %v", b, err)
+	}
+}
+
+func TestFaults(t *testing.T) {
+	for text, want := range map[string]string{
+		"":        "no rows: the file is empty",
+		row + row: "judged.jsonl:2: question q1 is in ",
+		row + strings.NewReplacer("q1", "q2", `"m"`, `"n"`).Replace(row): `model is "n", in the first row "m"`,
+		strings.Replace(row, "A<B", "B wins",
+			1): `games[0].score is "B wins": want A>>B, A>B, A=B, B>A, B>>A`,
+		strings.Replace(row, `,{"score":"A>>B"}`, "",
+			1): "want question_id, a text, and games, a list of two",
+		row[:40]: "judged.jsonl:1",
+		`{"question_id":"q1","model":"m","games":[{},{}]}`: "no game has a verdict",
+	} {
+		if _, err := Run(t.Context(), Options{Judgements: write(t, text), Rounds: 1}, nil); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v: want %s", text, err, want)
+		}
+	}
+}
