@@ -47,6 +47,7 @@ type Engine struct {
 
 	// Mesh is of several devices on which every program runs, but for those of [Engine.Device]; nil: one device.
 	Mesh   *distributed.DeviceMesh
+	Shard  Shard
 	failed *failure          // of a program on the mesh; nil without a mesh
 	device compute.DeviceNum // without a mesh
 	view   bool              // of another engine, which closes it

@@ -31,5 +31,8 @@ func statusNotBuilt(name, engine, howToGet string) Status {
 // markDonors is for xla alone.
 func markDonors(compute.Builder, int, int) {}
 
+// markWhole is for xla alone.
+func markWhole(compute.Builder, string) error { return nil }
+
 // inputSpecs is for xla alone.
 func inputSpecs(compute.Executable) ([]*compute.ShardingSpec, error) { return nil, nil }

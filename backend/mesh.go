@@ -18,7 +18,18 @@ import (
 
 // Mesh says on how many devices of the machine programs run: the rows of a batch are cut over Data devices, and each
 // such share runs on Tensor devices, over which the weights are cut. 0 is 1.
-type Mesh struct{ Data, Tensor int }
+type Mesh struct {
+	Data, Tensor int
+	Shard        Shard // what else is cut over Data
+}
+
+// Shard says what of a model that is trained is cut over the data devices of a mesh, beside rows.
+type Shard string
+
+const (
+	ShardNone    Shard = "none"    // the same as ""
+	ShardMoments Shard = "moments" // gradients, float32 weights and moments (ZeRO-2), of which each device updates a share
+)
 
 // The names of the axes of [Engine.Mesh].
 const (
@@ -57,7 +68,7 @@ func OpenMesh(spec string, m Mesh) (e *Engine, err error) {
 		return nil, err
 	}
 	e.Mesh, err = distributed.NewDeviceMesh([]int{max(1, m.Data), max(1, m.Tensor)}, []string{DataAxis, TensorAxis})
-	e.failed = &failure{}
+	e.failed, e.Shard = &failure{}, m.Shard
 	e.Wants.Tokens *= max(1, m.Data)
 	return e, err
 }

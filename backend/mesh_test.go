@@ -127,7 +127,8 @@ func TestAProgramOnAMesh(t *testing.T) { checkProduct(t, openTestMesh(t, Mesh{Da
 func TestKeptProgramsOfMeshes(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "programs")
 	t.Setenv(shelfEnv, folder)
-	for i, m := range []Mesh{{2, 2}, {2, 2}, {4, 1}, {2, 3}, {4, 1}} {
+	four, other, six := Mesh{Data: 2, Tensor: 2}, Mesh{Data: 4}, Mesh{Data: 2, Tensor: 3}
+	for i, m := range []Mesh{four, four, other, six, other} {
 		e := openTestMesh(t, m)
 		e.Listen(func(line string) { t.Error(line) })
 		checkProduct(t, e)
@@ -170,6 +171,28 @@ func checkProduct(t *testing.T, e *Engine) {
 		t.Errorf("the part of an output has shape %s, %v: want [%d, 6]", shape, err, rows)
 	}
 	FinalizeAll(x, w, out[0], out[1])
+}
+
+// TestWholeInputsStayWhole: XLA does not cut an input that is to be whole, even if it would suit an output.
+func TestWholeInputsStayWhole(t *testing.T) {
+	e := openTestMesh(t, Mesh{Data: 2, Tensor: 2})
+	p, err := e.Compile("update", func(g *graph.Graph) []*graph.Node {
+		f32 := func(dims ...int) shapes.Shape { return shapes.Make(dtypes.Float32, dims...) }
+		x := graph.ShardedParameter(g, "x", f32(4, 4), spec(t, e, "tensor"))
+		return []*graph.Node{graph.Add(graph.Mul(x, x), graph.Parameter(g, "y", f32(4, 4)))}
+	}, UpdateLast(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	out, err := p.Run([]compute.Buffer{put(t, e, spec(t, e, "tensor"), count(16), 4, 4),
+		put(t, e, nil, count(16), 4, 4)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if y, err := Floats(Part(out[0], 3)); err != nil || len(y) != 16 || y[15] != 15*15+15 {
+		t.Errorf("%v, %v", y, err)
+	}
 }
 
 // TestInputsOnAMeshAreChecked: XLA's next program would never end after these.

@@ -71,6 +71,11 @@ func (e *Engine) Compile(name string, build func(g *graph.Graph) []*graph.Node, 
 		}
 	}
 	markDonors(held.builder, donated, output)
+	if e.Mesh != nil && g.NumParameters() > 0 {
+		if err := markWhole(held.builder, e.Mesh.Name()); err != nil {
+			return nil, fmt.Errorf("backend: compile %s on %s: %w", name, e.Name, err)
+		}
+	}
 	cut := e.outputSpecs(len(outputs), options)
 	exec, err := e.compileGraph(g, outputs, cut, options)
 	if err != nil {

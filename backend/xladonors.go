@@ -4,7 +4,9 @@ package backend
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
+	"strings"
 	"unsafe"
 
 	"github.com/gomlx/compute"
@@ -18,25 +20,56 @@ import (
 // over by the output of that number, and the next ones by those that follow; -1: XLA chooses among outputs of their
 // sizes.
 func markDonors(b compute.Builder, n, output int) {
-	builder, ok := b.(*xla.Builder)
-	if !ok || n == 0 {
-		return
-	}
-	field := reflect.ValueOf(builder.Main()).Elem().FieldByName("fn")
-	if !field.IsValid() || field.Type() != reflect.TypeFor[*stablehlo.Function]() {
+	inputs := inputsOf(b)
+	if len(inputs) < n {
 		return // it costs memory
 	}
-	inputs := (*stablehlo.Function)(field.UnsafePointer()).Inputs
 	for i, in := range inputs[len(inputs)-n:] {
-		if in.Attributes == nil {
-			in.Attributes = map[string]any{}
-		}
 		if output < 0 {
 			in.Attributes["jax.buffer_donor"] = true
 		} else {
 			in.Attributes["tf.aliasing_output"] = int32(output + i)
 		}
 	}
+}
+
+// inputsOf gives the inputs of a program that is being built, with attributes that can be written.
+func inputsOf(b compute.Builder) []*stablehlo.Value {
+	builder, ok := b.(*xla.Builder)
+	if !ok {
+		return nil
+	}
+	field := reflect.ValueOf(builder.Main()).Elem().FieldByName("fn")
+	if !field.IsValid() || field.Type() != reflect.TypeFor[*stablehlo.Function]() {
+		return nil
+	}
+	inputs := (*stablehlo.Function)(field.UnsafePointer()).Inputs
+	for _, in := range inputs {
+		if in.Attributes == nil {
+			in.Attributes = map[string]any{}
+		}
+	}
+	return inputs
+}
+
+// literal is an attribute in the program's language.
+type literal string
+
+func (l literal) ToStableHLO() string { return string(l) }
+
+// markWhole says of each input that is not cut that it is whole on every device. XLA would cut some as it likes.
+func markWhole(b compute.Builder, mesh string) error {
+	inputs := inputsOf(b)
+	if inputs == nil {
+		return errors.New("go-xla hides the inputs of a program for several devices")
+	}
+	for _, in := range inputs {
+		const key = "sdy.sharding"
+		if axes := strings.Repeat(", {}", in.Shape().Rank()); in.Attributes[key] == nil {
+			in.Attributes[key] = literal(fmt.Sprintf("#sdy.sharding<@%s, [%s]>", mesh, strings.TrimPrefix(axes, ", ")))
+		}
+	}
+	return nil
 }
 
 // inputSpecs gives how each input of a program is cut over the mesh. It uses reflection since go-xla has no way to it.
