@@ -45,9 +45,11 @@ type GraphOptions struct {
 }
 
 // Inputs makes the graph's parameters for a packed batch, in this order: positions, groups, segments, source, inverse,
-// then embed rows and target rows if hostRows, else tokens and target.
+// then embed rows and target rows if hostRows, else tokens and target. All are cut by rows over the graph's mesh.
 func (c *Config) Inputs(g *Graph, rows, tokens, slots int, hostRows bool) Inputs {
-	ints := func(name string, dims ...int) *Node { return Parameter(g, name, shapes.Make(dtypes.Int32, dims...)) }
+	ints := func(name string, dims ...int) *Node {
+		return RowsParameter(g, name, shapes.Make(dtypes.Int32, dims...))
+	}
 	in := Inputs{
 		Positions: ints("positions", rows, tokens), Groups: ints("groups", rows, tokens),
 		Segments: ints("segments", rows, tokens), Source: ints("source", slots), Inverse: ints("inverse", rows*tokens),
@@ -69,7 +71,7 @@ func (c *Config) Parameters(g *Graph) []*Node { return c.ParametersIn(g, dtypes.
 func (c *Config) ParametersIn(g *Graph, dtype dtypes.DType) []*Node {
 	var nodes []*Node
 	for _, s := range c.ParamSpecs() {
-		nodes = append(nodes, Parameter(g, s.Name, shapes.Make(MatrixType(s.Shape, dtype), s.Shape...)))
+		nodes = append(nodes, WeightParameter(g, s.Name, shapes.Make(MatrixType(s.Shape, dtype), s.Shape...)))
 	}
 	return nodes
 }

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/gomlx/compute/distributed"
 	"github.com/gomlx/compute/dtypes"
 
+	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -15,6 +17,14 @@ type Footprint struct {
 	Parameters                             int // trained
 	Weights, Moments, Gradients, Reference int
 	Frozen, FrozenBytes                    int // parameters below an adapter, and the bytes of each
+	Device                                 *DeviceBytes
+}
+
+// DeviceBytes is what each device of a mesh holds, in bytes.
+type DeviceBytes struct {
+	Mesh                                string
+	Weights, Frozen, Moments, Gradients int
+	trained                             int // elements of the trained weights that a device computes with
 }
 
 // Footprint is the learner's, without a reference.
@@ -27,7 +37,60 @@ func (l *Learner) Footprint(rule AdamW) Footprint {
 	if l.engine.Wants.SharedMemory {
 		f.Gradients = 8 // the next part's is computed beside the sum
 	}
+	if l.engine.Mesh != nil {
+		f.Device = l.deviceBytes(f)
+	}
 	return f
+}
+
+// deviceBytes is each device's share of a footprint.
+func (l *Learner) deviceBytes(f Footprint) *DeviceBytes {
+	e := l.engine
+	d := &DeviceBytes{Mesh: fmt.Sprintf("%d devices, data %d × tensor %d", e.Devices(), e.DataDevices(), e.TensorDevices())}
+	share := func(spec *distributed.ShardingSpec, p *model.Param) int {
+		n := p.Size()
+		for axis := range p.Shape {
+			n /= spec.NumDevicesShardingAxis(axis)
+		}
+		return n
+	}
+	for i, p := range l.model.Params {
+		whole := share(model.CutWeight(e.Mesh, p.Name, p.Shape), p)
+		if i < len(l.frozen) {
+			d.Frozen += whole * f.FrozenBytes
+			continue
+		}
+		own := share(cutState(e, p), p)
+		d.trained += whole
+		d.Weights, d.Moments, d.Gradients = d.Weights+4*own, d.Moments+f.Moments*own, d.Gradients+4*own
+		if e.Shard == backend.ShardMoments {
+			d.Weights += whole * copyType(p, l.BFloat16()).Size()
+		}
+	}
+	return d
+}
+
+// text is the sum and its parts in a line; reference: the bytes of a reference for each trained parameter.
+func (d *DeviceBytes) text(reference int) string {
+	sum, parts := 0, []string(nil)
+	for _, part := range []struct {
+		name  string
+		bytes int
+	}{{"weights", d.Weights}, {"frozen weights", d.Frozen}, {"moments", d.Moments}, {"gradients", d.Gradients},
+		{"reference", reference * d.trained}} {
+		if sum += part.bytes; part.bytes > 0 {
+			parts = append(parts, fmt.Sprintf("%s %s", part.name, gigabytes(part.bytes)))
+		}
+	}
+	return fmt.Sprintf("memory of each device (%s): %s, %s, and activations", d.Mesh, gigabytes(sum),
+		strings.Join(parts, ", "))
+}
+
+func gigabytes(n int) string {
+	if n < 1e8 {
+		return fmt.Sprintf("%.3f MB", float64(n)/1e6)
+	}
+	return fmt.Sprintf("%.2f GB", float64(n)/1e9)
 }
 
 func sizeOf(params []*model.Param) (n int) {
@@ -50,6 +113,9 @@ func (f Footprint) Bytes() int { return f.Weights + f.Moments + f.Gradients + f.
 
 // String says the sum and its parts in a line.
 func (f Footprint) String() string {
+	if f.Device != nil {
+		return f.Device.text(f.Reference)
+	}
 	var parts []string
 	for _, part := range []struct {
 		name  string

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/distributed"
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
@@ -28,17 +30,22 @@ type Learner struct {
 	updates  int    // how many the moments have seen
 	version  int    // how often the weights have changed
 	hashed   hashed // of the present weights
+
+	onOne [][2]batch.Layout // those of Layout on a mesh, each with that of one device
 }
 
 // NewLearner puts a model into an engine.
 func NewLearner(e *backend.Engine, m *model.Model, o model.GraphOptions) (*Learner, error) {
 	l := &Learner{engine: e, model: m, graph: o}
+	err := m.Config.CheckMesh(e.Mesh, e.Shard == backend.ShardMoments)
+	if err != nil {
+		return nil, err
+	}
 	u := backend.NewUploader(m.Largest())
-	var err error
 	if l.frozen, err = l.upload(u, m.Params[:m.Config.Frozen()]); err != nil {
 		return nil, adviseMemory(err)
 	}
-	if l.store, err = newStore(e, m, u); err != nil {
+	if l.store, err = newStore(e, m, u, l.BFloat16()); err != nil {
 		backend.FinalizeAll(l.frozen...)
 		return nil, adviseMemory(err)
 	}
@@ -79,7 +86,24 @@ func (l *Learner) Layout(groups []batch.Group, share bool, pad int, others ...[]
 	if w.Shapes > 0 {
 		groups = slices.Concat(append(others, groups)...)
 	}
-	return batch.Layout{Share: share, Pad: pad, Tokens: w.Tokens, Few: w.Shapes, Blocks: l.Blocks()}.Fit(groups)
+	layout := batch.Layout{Share: share, Pad: pad, Tokens: w.Tokens, Few: w.Shapes, Blocks: l.Blocks()}
+	one := layout
+	layout = layout.Fit(groups)
+	if n := l.Blocks(); n > 1 {
+		one.Tokens, one.Blocks = one.Tokens/n, 1
+		l.onOne = append(l.onOne, [2]batch.Layout{layout, one.Fit(groups)})
+	}
+	return layout
+}
+
+// oneDevice is the layout that one device has in the place of a layout of several.
+func (l *Learner) oneDevice(layout batch.Layout) batch.Layout {
+	for _, pair := range l.onOne {
+		if reflect.DeepEqual(pair[0], layout) {
+			return pair[1]
+		}
+	}
+	return layout
 }
 
 // Blocks is the number of blocks of rows and slots in a batch: one for each device that rows are cut over.
@@ -94,8 +118,8 @@ func (l *Learner) Read() (Tensors, int, error) {
 // ReadWeights copies the trained weights to the host.
 func (l *Learner) ReadWeights() ([][]float32, error) {
 	var all [][]float32
-	for _, b := range l.store.weights() {
-		x, err := backend.Floats(b)
+	for i := range l.model.Trained() {
+		x, err := l.weight(i)
 		if err != nil {
 			return nil, err
 		}
@@ -105,6 +129,14 @@ func (l *Learner) ReadWeights() ([][]float32, error) {
 		all = append(all, x)
 	}
 	return all, nil
+}
+
+// weight is a trained weight in float32, in the store's memory or copied.
+func (l *Learner) weight(i int) ([]float32, error) {
+	if l.engine.Wants.SharedMemory {
+		return backend.Floats(l.store.weights()[i])
+	}
+	return l.store.tensor(theWeights, i)
 }
 
 // copyFor copies what a checkpoint holds, or the weights alone, to the host.
@@ -165,7 +197,8 @@ func (l *Learner) upload(u *backend.Uploader, params []*model.Param) (weights []
 		if l.BFloat16() && !p.NoDecay {
 			dtype = dtypes.BFloat16
 		}
-		b, err := u.Floats(l.engine.On(nil), dtype, p.Read, p.Shape...)
+		on := l.engine.On(model.CutWeight(l.engine.Mesh, p.Name, p.Shape))
+		b, err := u.Floats(on, dtype, p.Read, p.Shape...)
 		if err != nil {
 			backend.FinalizeAll(weights...)
 			return nil, fmt.Errorf("%s: %w", p.Name, err)
@@ -177,6 +210,9 @@ func (l *Learner) upload(u *backend.Uploader, params []*model.Param) (weights []
 
 // forward runs the forward pass of a batch and returns one of its log-probs.
 func (l *Learner) forward(name string, p *batch.Packed, which func(LogProbs) *graph.Node) ([]float32, error) {
+	if err := l.checkRows(p); err != nil {
+		return nil, err
+	}
 	if half, err := l.halfWeights(); err != nil {
 		return nil, err
 	} else if half {
@@ -195,6 +231,14 @@ func (l *Learner) forward(name string, p *batch.Packed, which func(LogProbs) *gr
 	return take(out[0])
 }
 
+// checkRows refuses a batch that cannot be cut over the data devices.
+func (l *Learner) checkRows(p *batch.Packed) error {
+	if n := l.Blocks(); p.Rows%n != 0 || p.Slots%n != 0 {
+		return fmt.Errorf("a batch of %d rows and %d slots: want multiples of engine.mesh.data, %d", p.Rows, p.Slots, n)
+	}
+	return nil
+}
+
 // borrowed is a store of which somebody else's weights are read.
 type borrowed struct {
 	store
@@ -207,13 +251,16 @@ func (b borrowed) weights() []compute.Buffer { return b.others }
 // the objective's other outputs. With scale = 1/(global count) the sum over a step's batches is the mean's gradient.
 func (l *Learner) Accumulate(p *batch.Packed, o Objective, inputs []Input, scale float64) (loss float64,
 	outputs [][]float32, err error) {
+	if err := l.checkRows(p); err != nil {
+		return 0, nil, err
+	}
 	sums, keep, err := l.store.sums()
 	if err != nil {
 		return 0, nil, adviseMemory(err)
 	}
 	prog, err := l.programs.Program("gradient/"+o.Key()+"/"+shapeKey(p), func(g *graph.Graph) []*graph.Node {
 		return l.gradient(g, p, o, inputs, sums != nil)
-	}, backend.DonateLast(len(sums)))
+	}, backend.DonateLast(len(sums)), backend.CutLast(l.cutState()...))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -228,6 +275,17 @@ func (l *Learner) Accumulate(p *batch.Packed, o Objective, inputs []Input, scale
 	return l.collect(p, out)
 }
 
+// cutState says how the gradients are cut over the engine's mesh; nil without a mesh.
+func (l *Learner) cutState() (specs []*distributed.ShardingSpec) {
+	if l.engine.Mesh == nil {
+		return nil
+	}
+	for _, p := range l.model.Trained() {
+		specs = append(specs, cutState(l.engine, p))
+	}
+	return specs
+}
+
 // Update applies the rule to the accumulated gradient and clears it. A norm that is not finite leaves the weights as
 // they were.
 func (l *Learner) Update(rule AdamW, rate float64) (norm float64, err error) {
@@ -240,6 +298,9 @@ func (l *Learner) Update(rule AdamW, rate float64) (norm float64, err error) {
 // those of the rows. With add, the parameters' gradients are added to those of the batches before.
 func (l *Learner) gradient(g *graph.Graph, p *batch.Packed, o Objective, inputs []Input, add bool) []*graph.Node {
 	d := l.declare(g, p)
+	for i := len(l.frozen); i < len(d.params); i++ {
+		d.params[i] = float32s(d.params[i]) // a copy in bfloat16 has a gradient in float32, too
+	}
 	scale := graph.Reshape(graph.Parameter(g, "scale", shapeFloat32(1)))
 	var keep *graph.Node
 	if add {
@@ -254,7 +315,7 @@ func (l *Learner) gradient(g *graph.Graph, p *batch.Packed, o Objective, inputs 
 	grads := graph.Gradient(loss, l.gradientNodes(d)...)
 	if add {
 		for i, p := range l.model.Trained() {
-			sum := graph.Parameter(g, "sum/"+p.Name, shapeFloat32(p.Shape...))
+			sum := graph.ShardedParameter(g, "sum/"+p.Name, shapeFloat32(p.Shape...), cutState(l.engine, p))
 			grads[i] = graph.Add(graph.Where(graph.Reshape(keep), sum, graph.ZerosLike(sum)), grads[i])
 		}
 	}
@@ -350,7 +411,7 @@ func (l *Learner) declare(g *graph.Graph, p *batch.Packed) declared {
 	d := declared{
 		params: l.declareWeights(g),
 		in:     l.model.Config.Inputs(g, p.Rows, p.Len, p.Slots, l.engine.Wants.HostRows),
-		answer: graph.Parameter(g, "answer", shapeInt32(p.Slots)),
+		answer: model.RowsParameter(g, "answer", shapeInt32(p.Slots)),
 	}
 	d.in.Blocks = p.Blocks
 	return d
@@ -363,7 +424,7 @@ func (l *Learner) declareWeights(g *graph.Graph) (nodes []*graph.Node) {
 		if (half || l.BFloat16() && i < len(l.frozen)) && !p.NoDecay {
 			dtype = dtypes.BFloat16
 		}
-		nodes = append(nodes, graph.Parameter(g, p.Name, shapes.Make(dtype, p.Shape...)))
+		nodes = append(nodes, model.WeightParameter(g, p.Name, shapes.Make(dtype, p.Shape...)))
 	}
 	return nodes
 }
@@ -396,19 +457,20 @@ func adviseMemory(err error) error {
 // feed makes the buffers of a batch, in the order of declare, and of further inputs.
 func (l *Learner) feed(p *batch.Packed, extra ...Input) (fed []compute.Buffer, err error) {
 	put := func(b compute.Buffer, e error) { fed, err = append(fed, b), cmp.Or(err, e) }
+	rows := l.engine.On(model.CutRows(l.engine.Mesh))
 	for _, x := range [][]int32{p.Positions, p.Groups, p.Segments} {
-		put(l.engine.Int32(x, p.Rows, p.Len))
+		put(rows.Int32(x, p.Rows, p.Len))
 	}
-	put(l.engine.Int32(p.Source, p.Slots))
-	put(l.engine.Int32(p.Inverse, p.Rows*p.Len))
+	put(rows.Int32(p.Source, p.Slots))
+	put(rows.Int32(p.Inverse, p.Rows*p.Len))
 	if l.engine.Wants.HostRows {
 		put(l.rows(l.model.EmbedTable(), p.Tokens))
 		put(l.rows(l.model.HeadTable(), p.Target))
 	} else {
-		put(l.engine.Int32(p.Tokens, p.Rows, p.Len))
-		put(l.engine.Int32(p.Target, p.Slots))
+		put(rows.Int32(p.Tokens, p.Rows, p.Len))
+		put(rows.Int32(p.Target, p.Slots))
 	}
-	put(l.engine.Int32(p.Answer, p.Slots))
+	put(rows.Int32(p.Answer, p.Slots))
 	for _, x := range extra {
 		put(l.engine.Float32(x.Data, x.Dims...))
 	}

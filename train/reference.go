@@ -102,9 +102,9 @@ func (l *Learner) fingerprint(groups []batch.Group, layout batch.Layout) (string
 		return "", err
 	}
 	rows := fmt.Sprintf("{Share:%v Pad:%v Tokens:0 Shortest:0 Slots:0}", layout.Share, layout.Pad)
-	if layout.Shapes != nil {
-		rows = fmt.Sprintf("{Share:%v Pad:%v Tokens:%v Shortest:%v Slots:%v Few:%v Shapes:%+v}", layout.Share, layout.Pad,
-			layout.Tokens, layout.Shortest, layout.Slots, layout.Few, layout.Shapes)
+	if one := l.oneDevice(layout); one.Shapes != nil { // a run may resume on another mesh
+		rows = fmt.Sprintf("{Share:%v Pad:%v Tokens:%v Shortest:%v Slots:%v Few:%v Shapes:%+v}", one.Share, one.Pad,
+			one.Tokens, one.Shortest, one.Slots, one.Few, one.Shapes)
 	}
 	first := fmt.Sprintf("%s %+v %s %s\n", l.engine.Name, l.graph, rows, config)
 	if a := l.model.Config.LoRA; a != nil {
@@ -126,16 +126,24 @@ func (l *Learner) hashWeights(first string) (hash.Hash, error) {
 		return h, h.(encoding.BinaryUnmarshaler).UnmarshalBinary(l.hashed.state)
 	}
 	io.WriteString(h, first)
-	weights, params := l.Weights(), l.model.Params
+	frozen := l.frozen
 	if a := l.model.Config.LoRA; a != nil && a.Base != "" {
-		weights, params = l.store.weights(), l.model.Trained()
+		frozen = nil
 	}
-	for i, b := range weights {
+	for i, b := range frozen {
 		w, err := backend.Floats(b)
 		if err != nil {
 			return nil, err
 		}
-		fmt.Fprintln(h, params[i].Name)
+		fmt.Fprintln(h, l.model.Params[i].Name)
+		hashNumbers(h, w)
+	}
+	for i, p := range l.model.Trained() {
+		w, err := l.weight(i)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintln(h, p.Name)
 		hashNumbers(h, w)
 	}
 	state, err := h.(encoding.BinaryMarshaler).MarshalBinary()

@@ -57,9 +57,9 @@ func (t Tensors) tensor(p part, i int) ([]float32, error) {
 }
 
 // newStore puts a model's trained weights where the engine wants them, with zero moments.
-func newStore(e *backend.Engine, m *model.Model, u *backend.Uploader) (store, error) {
+func newStore(e *backend.Engine, m *model.Model, u *backend.Uploader, half bool) (store, error) {
 	if e.Wants.SharedMemory {
 		return newHostStore(e, m)
 	}
-	return newGraphStore(e, m, u)
+	return newGraphStore(e, m, u, half)
 }

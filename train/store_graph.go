@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/distributed"
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
@@ -18,35 +19,47 @@ import (
 // graphStore keeps weights, moments and gradients in buffers of the engine's device. What changes is donated to the
 // program that changes it, so that an engine that can write over it needs no second copy. Other engines have old and
 // new state side by side, but of one group of tensors alone, since an update goes group by group.
+//
+// On a mesh with shard moments, p, m, v and grads are cut over its data devices, and there is a copy of the weights that
+// is not, which the gradient's program takes.
 type graphStore struct {
 	engine   *backend.Engine
 	params   []*model.Param
 	groups   [][]int          // of params
 	p, m, v  []compute.Buffer // m and v are nil until the first update
+	copies   []compute.Buffer // of p; nil: p is not cut over data
+	half     bool             // copies of matrices are in bfloat16
 	grads    []compute.Buffer // nil until the first gradient
 	summed   bool             // grads hold gradients since the last update
 	programs *backend.Cache
 }
 
-func newGraphStore(e *backend.Engine, m *model.Model, u *backend.Uploader) (*graphStore, error) {
-	s := &graphStore{engine: e, params: m.Trained(), groups: groupTensors(m.Trained()), programs: e.NewCache()}
+func newGraphStore(e *backend.Engine, m *model.Model, u *backend.Uploader, half bool) (*graphStore, error) {
+	s := &graphStore{engine: e, params: m.Trained(), programs: e.NewCache(), half: half}
+	s.groups = groupTensors(s.params, func(p *model.Param) string { return cutState(e, p).String() })
 	for _, p := range s.params {
-		b, err := u.Floats(e.On(nil), dtypes.Float32, p.Read, p.Shape...)
-		if err != nil {
+		if err := s.load(u, p); err != nil {
 			s.close()
 			return nil, fmt.Errorf("%s: %w", p.Name, err)
 		}
-		s.p = append(s.p, b)
 	}
 	return s, nil
 }
 
-// groupTensors cuts tensors into groups that are updated together: tensors of one shape, so that many groups share a
-// program.
-func groupTensors(params []*model.Param) (groups [][]int) {
+// cutState is how the float32 weight, the moments and the gradient of a parameter are cut over the engine's mesh.
+func cutState(e *backend.Engine, p *model.Param) *distributed.ShardingSpec {
+	if e.Shard == backend.ShardMoments {
+		return model.CutState(e.Mesh, p.Name, p.Shape)
+	}
+	return model.CutWeight(e.Mesh, p.Name, p.Shape)
+}
+
+// groupTensors cuts tensors into groups that are updated together: tensors of one shape, cut alike, so that many groups
+// share a program.
+func groupTensors(params []*model.Param, cut func(*model.Param) string) (groups [][]int) {
 	byShape, total := map[string][]int{}, 0
 	for i, p := range params {
-		key := fmt.Sprint(p.Shape, p.NoDecay)
+		key := fmt.Sprint(p.Shape, p.NoDecay, cut(p))
 		byShape[key] = append(byShape[key], i)
 		total += p.Size()
 	}
@@ -62,7 +75,56 @@ func groupTensors(params []*model.Param) (groups [][]int) {
 	return groups
 }
 
-func (s *graphStore) weights() []compute.Buffer { return s.p }
+func (s *graphStore) weights() []compute.Buffer {
+	if s.copies != nil {
+		return s.copies
+	}
+	return s.p
+}
+
+// copyType is the type of the copy of a parameter.
+func copyType(p *model.Param, half bool) dtypes.DType {
+	if half && !p.NoDecay {
+		return dtypes.BFloat16
+	}
+	return dtypes.Float32
+}
+
+// load copies the model's next weight to the devices.
+func (s *graphStore) load(u *backend.Uploader, p *model.Param) error {
+	b, err := u.Floats(s.engine.On(cutState(s.engine, p)), dtypes.Float32, p.Read, p.Shape...)
+	if err != nil {
+		return err
+	}
+	s.p = append(s.p, b)
+	if s.engine.Shard == backend.ShardMoments {
+		b, err = u.Floats(s.placeCopy(p), copyType(p, s.half), p.Read, p.Shape...)
+		s.copies = append(s.copies, b)
+	}
+	return err
+}
+
+// placeCopy is where the copy of a weight goes.
+func (s *graphStore) placeCopy(p *model.Param) backend.Place {
+	return s.engine.On(model.CutWeight(s.engine.Mesh, p.Name, p.Shape))
+}
+
+// put copies a float32 weight, moment or gradient to the devices.
+func (s *graphStore) put(i int, dtype dtypes.DType, x []float32) (compute.Buffer, error) {
+	p := s.params[i]
+	return s.engine.On(cutState(s.engine, p)).Floats(dtype, x, p.Shape...)
+}
+
+// putCopy copies a weight as the gradient's program takes it.
+func (s *graphStore) putCopy(i int, x []float32) (err error) {
+	if s.engine.Shard != backend.ShardMoments {
+		return nil
+	}
+	p := s.params[i]
+	backend.FinalizeAll(s.copies[i])
+	s.copies[i], err = s.placeCopy(p).Floats(copyType(p, s.half), x, p.Shape...)
+	return err
+}
 
 func (s *graphStore) sums() (sums []compute.Buffer, keep bool, err error) {
 	if s.grads == nil {
@@ -83,8 +145,7 @@ func (s *graphStore) fill(buffers []compute.Buffer, dtype dtypes.DType) (err err
 		if b != nil {
 			continue
 		}
-		p := s.params[i]
-		if buffers[i], err = s.engine.Floats(dtype, make([]float32, p.Size()), p.Shape...); err != nil {
+		if buffers[i], err = s.put(i, dtype, make([]float32, s.params[i].Size())); err != nil {
 			return err
 		}
 	}
@@ -139,7 +200,7 @@ func (s *graphStore) norm() (float64, error) {
 	program, err := s.programs.Program("norm", func(g *graph.Graph) []*graph.Node {
 		grads := make([]*graph.Node, len(s.params))
 		for i, p := range s.params {
-			grads[i] = graph.Parameter(g, p.Name, shapeFloat32(p.Shape...))
+			grads[i] = graph.ShardedParameter(g, p.Name, shapeFloat32(p.Shape...), cutState(s.engine, p))
 		}
 		return []*graph.Node{globalNorm(grads)}
 	})
@@ -155,12 +216,20 @@ func (s *graphStore) norm() (float64, error) {
 
 // updateGroup updates the tensors of a group.
 func (s *graphStore) updateGroup(group []int, rule AdamW, numbers compute.Buffer, seed int32) error {
-	u := groupUpdate{rule: rule, param: s.params[group[0]], n: len(group)}
+	first := s.params[group[0]]
+	u := groupUpdate{rule: rule, param: first, n: len(group), cut: cutState(s.engine, first)}
 	var err error
 	if u.moment, err = dtypeOf(s.m[group[0]]); err != nil {
 		return err
 	}
-	program, err := s.programs.Program("adamw "+u.String(), u.graph, backend.DonateLast(3*len(group)))
+	cut := slices.Repeat([]*distributed.ShardingSpec{u.cut}, 3*u.n)
+	if s.copies != nil {
+		u.copies = copyType(first, s.half)
+		cut = append(cut, slices.Repeat([]*distributed.ShardingSpec{
+			model.CutWeight(s.engine.Mesh, first.Name, first.Shape)}, u.n)...)
+		backend.FinalizeAll(data.Pick(s.copies, group)...)
+	}
+	program, err := s.programs.Program("adamw "+u.String(), u.graph, backend.DonateLast(3*u.n), backend.CutLast(cut...))
 	if err != nil {
 		return err
 	}
@@ -179,6 +248,9 @@ func (s *graphStore) updateGroup(group []int, rule AdamW, numbers compute.Buffer
 	}
 	for k, i := range group {
 		s.p[i], s.m[i], s.v[i] = out[k], out[len(group)+k], out[2*len(group)+k]
+		if s.copies != nil {
+			s.copies[i] = out[3*len(group)+k]
+		}
 	}
 	return nil
 }
@@ -194,14 +266,17 @@ type groupUpdate struct {
 	param  *model.Param
 	n      int
 	moment dtypes.DType // of the moments that go in; those that come out have the rule's
+	cut    *distributed.ShardingSpec
+	copies dtypes.DType // of copies of the weights, which come last; InvalidDType: there are none
 }
 
 // String is the key of the compiled program.
 func (u groupUpdate) String() string {
-	return fmt.Sprint(u.rule, u.param.Shape, u.param.NoDecay, u.n, u.moment)
+	return fmt.Sprint(u.rule, u.param.Shape, u.param.NoDecay, u.n, u.moment, u.cut, u.copies)
 }
 
-// graph builds the update: numbers [4], seed [1], then gradients, weights and moments; the new weights and moments.
+// graph builds the update: numbers [4], seed [1], then gradients, weights and moments; the new weights and moments, and
+// copies of the weights.
 func (u groupUpdate) graph(g *graph.Graph) []*graph.Node {
 	numbers, seed := graph.Parameter(g, "numbers", shapeFloat32(4)), graph.Parameter(g, "seed", shapeInt32(1))
 	number := func(i int) *graph.Node {
@@ -210,7 +285,7 @@ func (u groupUpdate) graph(g *graph.Graph) []*graph.Node {
 	declare := func(name string, dtype dtypes.DType) []*graph.Node {
 		nodes := make([]*graph.Node, u.n)
 		for i := range nodes {
-			nodes[i] = graph.Parameter(g, fmt.Sprint(name, i), shapes.Make(dtype, u.param.Shape...))
+			nodes[i] = graph.ShardedParameter(g, fmt.Sprint(name, i), shapes.Make(dtype, u.param.Shape...), u.cut)
 		}
 		return nodes
 	}
@@ -229,7 +304,11 @@ func (u groupUpdate) graph(g *graph.Graph) []*graph.Node {
 		p[i] = graph.Sub(graph.Mul(p[i], decay), graph.Div(graph.Mul(mi, number(1)), root))
 		m[i], v[i] = u.round(mi, seed, 2*i), u.round(vi, seed, 2*i+1)
 	}
-	return slices.Concat(p, m, v)
+	var copies []*graph.Node
+	for i := 0; u.copies != dtypes.InvalidDType && i < u.n; i++ {
+		copies = append(copies, graph.ConvertDType(p[i], u.copies))
+	}
+	return slices.Concat(p, m, v, copies)
 }
 
 // round gives a moment the type in which it is kept.
@@ -289,18 +368,23 @@ func (s *graphStore) write(from source, parts ...part) error {
 			if err != nil {
 				return err
 			}
-			b, err := s.engine.Float32(x, s.params[i].Shape...)
+			b, err := s.put(i, dtypes.Float32, x)
 			if err != nil {
 				return err
 			}
 			*to = append(*to, b)
+			if part(p) == theWeights {
+				if err := s.putCopy(i, x); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	return nil
 }
 
 func (s *graphStore) close() {
-	backend.FinalizeAll(slices.Concat(s.p, s.m, s.v, s.grads)...)
+	backend.FinalizeAll(slices.Concat(s.p, s.m, s.v, s.copies, s.grads)...)
 	s.programs.Close()
 }
 

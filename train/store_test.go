@@ -18,7 +18,7 @@ import (
 var kinds = map[string]func(*backend.Engine, *model.Model) (store, error){
 	"host": func(e *backend.Engine, m *model.Model) (store, error) { return newHostStore(e, m) },
 	"graph": func(e *backend.Engine, m *model.Model) (store, error) {
-		return newGraphStore(e, m, backend.NewUploader(m.Largest()))
+		return newGraphStore(e, m, backend.NewUploader(m.Largest()), false)
 	},
 }
 
@@ -339,7 +339,7 @@ func TestHalfMomentsKeepTheirMean(t *testing.T) {
 func graphStores(t *testing.T, e *backend.Engine, m *model.Model) (a, b *graphStore) {
 	t.Helper()
 	for _, to := range []**graphStore{&a, &b} {
-		s, err := newGraphStore(e, m, backend.NewUploader(m.Largest()))
+		s, err := newGraphStore(e, m, backend.NewUploader(m.Largest()), false)
 		if err != nil {
 			t.Fatal(err)
 		}

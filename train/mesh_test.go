@@ -1,0 +1,297 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/run"
+)
+
+// cutModel is a model of one layer whose sizes divide by 4 devices, and its hidden size by 8.
+func cutModel(t *testing.T) *model.Model {
+	c := testkit.Config(t, "qwen2")
+	c.KVHeads, c.Layers = 4, 1
+	return model.Init(c, 7)
+}
+
+// tenUpdates are the losses of ten updates, of two parts each, and the weights behind them.
+type tenUpdates struct {
+	losses  []float64
+	weights [][]float32
+}
+
+func updateTenTimes(t *testing.T, l *Learner, sft bool) (u tenUpdates) {
+	t.Helper()
+	groups := testkit.Groups(3, 16, 2)
+	method := Method(preference(groups))
+	if sft {
+		groups = single(groups)
+		method = &SFT{Groups: groups}
+	}
+	all, layout := Order(16, 0, 0, false), batch.Layout{Pad: 8, Blocks: l.Blocks()}
+	for range 10 {
+		loss := 0.0
+		for at := 0; at < 16; at += 8 {
+			p := batch.Pack(groups[at:at+8], layout)
+			part, _, err := l.Accumulate(p, method, method.Inputs(all[at:at+8], p), 1/method.Weight(all))
+			if err != nil {
+				t.Fatal(err)
+			}
+			loss += part
+		}
+		u.losses = append(u.losses, loss)
+		rule := AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1, WeightDecay: 0.01}
+		if _, err := l.Update(rule, 1e-3); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	if u.weights, err = l.ReadWeights(); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// TestMeshesTrainAsOneDevice: ten updates on 4 and on 8 devices have the losses of one device, here of the engine go,
+// and end in its weights.
+func TestMeshesTrainAsOneDevice(t *testing.T) {
+	full := cutModel(t)
+	adapter := withLoRA(full)
+	half := model.GraphOptions{DType: dtypes.BFloat16}
+	moments := backend.ShardMoments
+	four := backend.Mesh{Data: 2, Tensor: 2, Shard: moments}
+	for _, c := range []struct {
+		name          string
+		m             *model.Model
+		o             model.GraphOptions
+		sft           bool
+		mesh          backend.Mesh
+		loss, weights float64 // largest differences
+		always        bool
+	}{
+		{"data", full, model.GraphOptions{}, false, backend.Mesh{Data: 4}, 1e-5, 1e-5, false},
+		{"moments", full, model.GraphOptions{}, false, backend.Mesh{Data: 4, Shard: moments}, 1e-5, 1e-5, true},
+		{"tensor", full, model.GraphOptions{}, true, backend.Mesh{Tensor: 4}, 1e-5, 1e-5, false},
+		{"both", full, model.GraphOptions{}, true, four, 1e-5, 1e-5, false},
+		{"adapter", adapter, model.GraphOptions{}, false, four, 1e-5, 2e-5, true},
+		{"bfloat16", full, half, true, backend.Mesh{Data: 4, Tensor: 2, Shard: moments}, 2e-2, 1e-2, true},
+		{"adapter in bfloat16", adapter, half, false, four, 2e-2, 1e-2, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := backendtest.Mesh(t, c.mesh)
+			if !c.always && !backendtest.AllVariants(e) {
+				t.Skip("only with all variants")
+			}
+			l, err := NewLearner(e, c.m, c.o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			got := updateTenTimes(t, l, c.sft)
+			want := updateTenTimes(t, learner(t, backendtest.Go(t), c.m), c.sft)
+			checkNear(t, "loss", got.losses, want.losses, c.loss)
+			for i, p := range c.m.Trained() {
+				checkNear(t, p.Name, got.weights[i], want.weights[i], c.weights)
+			}
+			checkShares(t, l)
+		})
+	}
+}
+
+func checkNear[T float32 | float64](t *testing.T, name string, got, want []T, most float64) {
+	t.Helper()
+	for i := range want {
+		if d := math.Abs(float64(got[i] - want[i])); !(d <= most) {
+			t.Errorf("%s %d: %v, on one device %v", name, i, got[i], want[i])
+			return
+		}
+	}
+}
+
+// checkShares compares what the learner says that each device holds with the sizes of its buffers.
+func checkShares(t *testing.T, l *Learner) {
+	t.Helper()
+	s, e := l.store.(*graphStore), l.engine
+	sizes := func(device int, buffers ...[]compute.Buffer) (bytes int) {
+		for _, list := range buffers {
+			for _, b := range list {
+				shape, err := backend.Part(b, device).Shape()
+				if err != nil {
+					t.Fatal(err)
+				}
+				bytes += int(shape.Memory())
+			}
+		}
+		return bytes
+	}
+	for d := range e.Devices() {
+		have := DeviceBytes{Weights: sizes(d, s.p, s.copies), Frozen: sizes(d, l.frozen), Moments: sizes(d, s.m, s.v),
+			Gradients: sizes(d, s.grads)}
+		said := *l.Footprint(AdamW{}).Device
+		if l.BFloat16() { // norms and biases below an adapter stay float32
+			said.Frozen, have.Frozen = 0, 0
+		}
+		if said.Mesh, said.trained = "", 0; have != said {
+			t.Errorf("device %d holds %+v, said are %+v", d, have, said)
+		}
+	}
+}
+
+// TestMomentsAreCut: each device has its share of moments and gradients, and no more than that of the weights which it
+// computes with beside it.
+func TestMomentsAreCut(t *testing.T) {
+	m := cutModel(t)
+	m.Config.TieEmbeddings = true
+	n := sizeOf(m.Params)
+	for _, c := range []struct {
+		mesh   backend.Mesh
+		shares int
+		said   string
+	}{
+		{backend.Mesh{Data: 8}, 1, "weights 0.013 MB, moments 0.026 MB, gradients 0.013 MB"},
+		{backend.Mesh{Data: 8, Shard: backend.ShardMoments}, 8, "weights 0.015 MB, moments 0.003 MB, gradients 0.002 MB"},
+	} {
+		l := learner(t, backendtest.Mesh(t, c.mesh), m)
+		f := l.Footprint(AdamW{})
+		if f.Device.Moments != 8*n/c.shares || f.Device.Gradients != 4*n/c.shares {
+			t.Errorf("%v: moments %d, gradients %d: want 1/%d of %d and %d", c.mesh, f.Device.Moments, f.Device.Gradients,
+				c.shares, 8*n, 4*n)
+		}
+		want := "memory of each device (8 devices, data 8 × tensor 1): "
+		if text := f.String(); !strings.HasPrefix(text, want) || !strings.Contains(text, c.said) {
+			t.Errorf("%s\nwant %s", text, c.said)
+		}
+	}
+}
+
+// TestARunResumesOnAnotherMesh: checkpoints are whole. A run that changes its mesh has the losses of one device.
+func TestARunResumesOnAnotherMesh(t *testing.T) {
+	m := cutModel(t)
+	dir, whole := filepath.Join(t.TempDir(), "run"), filepath.Join(t.TempDir(), "whole")
+	follow := func(e *backend.Engine, dir string, until int) (*Loop, error) {
+		f, err := testkit.Folder(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		l := tinyLoop(learner(t, e, m), m)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		l.Folder, l.Eval, l.Options.EvalEvery, l.Options.EvalMetric = f, nil, 0, ""
+		l.Options.MicroBatchSize, l.Options.MaxSteps, l.Options.LogEvery = 4, 6, 1
+		l.OnStep = func(step, _ int, _ map[string]float64) {
+			if step == until {
+				cancel()
+			}
+		}
+		if _, err := l.Resume(); err != nil && !errors.Is(err, run.ErrNoCheckpoint) {
+			t.Fatal(err)
+		}
+		return l, l.Run(ctx)
+	}
+	first := backendtest.Mesh(t, backend.Mesh{Data: 2, Tensor: 2})
+	if _, err := follow(first, dir, 3); !errors.Is(err, ErrInterrupted) {
+		t.Fatal(err)
+	}
+	got, err := follow(backendtest.Mesh(t, backend.Mesh{Data: 4, Shard: backend.ShardMoments}), dir, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := follow(backendtest.Go(t), whole, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := records(t, dir), records(t, whole)
+	checkNear(t, "loss", a, b, 1e-4)
+	if len(a) != len(b) {
+		t.Errorf("%d steps, want %d", len(a), len(b))
+	}
+	x, err := got.Learner.ReadWeights()
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, err := want.Learner.ReadWeights()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range m.Params {
+		checkNear(t, p.Name, x[i], y[i], 1e-4)
+	}
+}
+
+func records(t *testing.T, dir string) (losses []float64) {
+	t.Helper()
+	f, err := run.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	all, err := f.ReadMetrics()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all {
+		losses = append(losses, r.Values["loss"])
+	}
+	return losses
+}
+
+// TestAReferenceOutlivesItsMesh: log-probs that were measured on one mesh are those of the run on another, and of one
+// device.
+func TestAReferenceOutlivesItsMesh(t *testing.T) {
+	groups, keys := testkit.Groups(3, 40, 2), map[string]bool{}
+	for _, e := range []*backend.Engine{backendtest.XLA(t), backendtest.Mesh(t, backend.Mesh{Data: 4}),
+		backendtest.Mesh(t, backend.Mesh{Data: 2, Tensor: 2, Shard: backend.ShardMoments})} {
+		l := learner(t, e, cutModel(t))
+		key, err := l.fingerprint(groups, l.Layout(groups, false, 8))
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys[key] = true
+	}
+	if len(keys) != 1 {
+		t.Errorf("%d keys of one reference", len(keys))
+	}
+}
+
+// TestMeshesThatDoNotDivide: each is a line that names what does not divide, before anything is compiled.
+func TestMeshesThatDoNotDivide(t *testing.T) {
+	two, four := backend.Mesh{Tensor: 2}, backend.Mesh{Tensor: 4}
+	rows := backend.Mesh{Data: 3, Shard: backend.ShardMoments}
+	for _, c := range []struct {
+		mesh   backend.Mesh
+		change func(c *model.Config)
+		want   string
+	}{
+		{two, func(c *model.Config) { c.Heads, c.KVHeads = 3, 3 }, "tensor: 2: the model's num_attention_heads is 3"},
+		{four, func(c *model.Config) { c.KVHeads = 2 }, "tensor: 4: the model's num_key_value_heads is 2"},
+		{two, func(c *model.Config) { c.IntermediateSize = 25 }, "tensor: 2: the model's intermediate_size is 25"},
+		{two, func(c *model.Config) { c.VocabSize = 65 }, "tensor: 2: the model's vocab_size is 65"},
+		{rows, func(*model.Config) {}, "data: 3: the model's hidden_size is 16"},
+	} {
+		config := *cutModel(t).Config
+		c.change(&config)
+		_, err := NewLearner(backendtest.Mesh(t, c.mesh), model.Init(&config, 1), model.GraphOptions{})
+		if want := "engine.mesh." + c.want + ": want a divisor of it"; err == nil || err.Error() != want {
+			t.Errorf("%v\nwant %s", err, want)
+		}
+	}
+	l := learner(t, backendtest.Mesh(t, backend.Mesh{Data: 2}), cutModel(t))
+	p := batch.Pack(testkit.Groups(3, 1, 1), batch.Layout{})
+	const want = "a batch of 1 rows and 32 slots: want multiples of engine.mesh.data, 2"
+	if _, err := l.Sums(p); err == nil || err.Error() != want {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+}
