@@ -29,6 +29,7 @@ type Setup struct {
 	Backend  string
 	Folder   string // of the model; embedded.Name: the embedded one
 	Adapting Adapting
+	Devices  Devices
 	Train    train.Options
 	Seed     uint64
 	Resolved []byte // the configuration in force
@@ -53,7 +54,7 @@ func NewJob(s Setup, r run.Reporter) (*Job, error) {
 		return nil, err
 	}
 	var err error
-	if j.World, err = OpenWorld(s.Backend, s.Folder, s.Train); err != nil {
+	if j.World, err = OpenWorld(s.Backend, s.Folder, s.Train, s.Devices); err != nil {
 		return nil, err
 	}
 	ReportEngine(j.Engine, j)
@@ -106,11 +107,11 @@ func (p Place) Open(command string, resolved []byte) (folder *run.Folder, err er
 	return folder, folder.WriteConfig(resolved)
 }
 
-// identity is what a resumed run must have in common with the run that was started: its config without the key that
-// changes no result. Runs from before the key continue, too.
-func identity(resolved []byte) []byte { return checkpointMinutes.ReplaceAll(resolved, nil) }
+// identity is what a resumed run must have in common with the run that was started: its config without the keys that
+// change no result, or its rounding alone. Runs from before these keys continue, too.
+func identity(resolved []byte) []byte { return changeable.ReplaceAll(resolved, nil) }
 
-var checkpointMinutes = regexp.MustCompile(`(?m)^  checkpoint_minutes: .*\n`)
+var changeable = regexp.MustCompile(`(?m)^  checkpoint_minutes: .*\n|^engine:\n(  .*\n)*`)
 
 // Open puts the model into the engine, and makes the run folder or opens the one to continue.
 func (j *Job) Open() (err error) {

@@ -23,18 +23,21 @@ type World struct {
 }
 
 // OpenWorld opens the engine, the model and its tokenizer, and checks that they fit.
-func OpenWorld(engine, folder string, o train.Options) (*World, error) {
+func OpenWorld(engine, folder string, o train.Options, d Devices) (*World, error) {
 	m, t, err := local.Load(folder)
 	if err != nil {
 		return nil, err
 	}
-	e, err := backend.Open(engine)
+	e, err := backend.OpenMesh(engine, d.mesh())
 	if err != nil {
 		m.Release()
 		return nil, err
 	}
 	w := &World{Engine: e, Model: m, Tokenizer: t}
-	if w.Graph, err = graphOptions(e, m, o); err != nil {
+	if err = m.Config.CheckMesh(e.Mesh, e.Shard == backend.ShardMoments); err == nil {
+		w.Graph, err = graphOptions(e, m, o)
+	}
+	if err != nil {
 		w.Close()
 		return nil, err
 	}
@@ -48,14 +51,14 @@ func (w *World) Close() {
 }
 
 // PinBackend replaces auto by the engine that it means on this machine for training a model, and says which and why.
-func PinBackend(spec *string, folder string, o train.Options, samples bool, r run.Reporter) {
+func PinBackend(spec *string, folder string, o train.Options, d Devices, samples bool, r run.Reporter) {
 	if *spec != "auto" {
 		return
 	}
 	j := local.Job(folder)
 	j.Sampling = samples
 	j.BFloat16 = j.BFloat16 && o.DType == "auto"
-	j.Must = o.DType == "bfloat16" || o.Moments == "bfloat16"
+	j.Must = o.DType == "bfloat16" || o.Moments == "bfloat16" || d.several()
 	var why string
 	var warning error
 	*spec, why, warning = backend.Auto(j)

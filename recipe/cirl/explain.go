@@ -16,7 +16,7 @@ func (o *Options) Explain() string {
 	s.WriteString("objective: GRPO on the contextual-integrity reward\n")
 	s.WriteString(o.explainReward() + o.explainAdvantage() + o.explainLoss() + o.explainKL())
 	fmt.Fprintf(&s, "model: %s, backend %s, seed %d\n", o.Model, o.Backend, o.Seed)
-	s.WriteString(o.Adapting.Explain())
+	s.WriteString(o.Adapting.Explain() + o.Devices.Explain())
 	fmt.Fprintf(&s, "data: %s\n", o.describeItems())
 	fmt.Fprintf(&s, "rollouts: %s a step, %s each, at most %s, temperature %v%s\n",
 		recipe.Count(o.GRPO.Prompts, "prompt"), recipe.Count(o.GRPO.GroupSize, "completion"),

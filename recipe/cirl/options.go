@@ -22,6 +22,7 @@ type Options struct {
 	Model      string                 `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
 	Adapting   recipe.Adapting        `yaml:",inline"`
 	Backend    string                 `yaml:"backend" want:"@backend"`
+	Devices    recipe.Devices         `yaml:"engine"`
 	Seed       uint64                 `yaml:"seed"`
 	Data       Data                   `yaml:"data"`
 	Sampling   Sampling               `yaml:"sampling"`
@@ -128,6 +129,7 @@ func settle(g *config.Given, o *Options) {
 func check(g *config.Given, o *Options) {
 	const why = "all completions of a prompt would be the same, and their advantages 0: want "
 	recipe.CheckDType(g, o.Backend, o.Train)
+	o.Devices.CheckDevices(g, o.Backend)
 	if o.Sampling.Temperature == 0 {
 		g.Fault("sampling.temperature", "sampling.temperature 0: %sa number above 0", why)
 	}

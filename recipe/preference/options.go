@@ -26,6 +26,7 @@ type Options struct {
 	Adapting  recipe.Adapting `yaml:",inline"`
 	Reference string          `yaml:"reference" words:"a Hugging Face model folder, or nothing"`
 	Backend   string          `yaml:"backend" want:"@backend"`
+	Devices   recipe.Devices  `yaml:"engine"`
 	Seed      uint64          `yaml:"seed"`
 	Data      Data            `yaml:"data"`
 	Loss      losses.Options  `yaml:"loss"`
@@ -72,6 +73,7 @@ var watched = []string{"eval_" + losses.MetricLoss, "eval_" + losses.MetricAccur
 // check looks across sections. It checks values, not who gave them, so that the resolved configuration passes as well.
 func check(g *config.Given, o *Options) {
 	recipe.CheckDType(g, o.Backend, o.Train)
+	o.Devices.CheckDevices(g, o.Backend)
 	recipe.CheckEval(g, o.Data.Source, o.Train, watched)
 	if o.Reference != "" && o.Loss.ReferenceFree() {
 		g.Fault("reference", "reference %q: %s uses no reference model; remove it", o.Reference, o.Loss.Type)
@@ -103,7 +105,7 @@ func (o *Options) Explain() string {
 	var s strings.Builder
 	s.WriteString(o.Loss.Describe())
 	fmt.Fprintf(&s, "model: %s, backend %s, seed %d\n", o.Model, o.Backend, o.Seed)
-	s.WriteString(o.Adapting.Explain())
+	s.WriteString(o.Adapting.Explain() + o.Devices.Explain())
 	if !o.Loss.ReferenceFree() {
 		fmt.Fprintf(&s, "reference: %s, its log-probabilities computed once ahead of training\n", o.reference())
 	}

@@ -20,6 +20,7 @@ type Options struct {
 	Model    string          `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
 	Adapting recipe.Adapting `yaml:",inline"`
 	Backend  string          `yaml:"backend" want:"@backend"`
+	Devices  recipe.Devices  `yaml:"engine"`
 	Seed     uint64          `yaml:"seed"`
 	Data     Data            `yaml:"data"`
 	Train    train.Options   `yaml:"train"`
@@ -54,6 +55,7 @@ func Defaults() Options {
 
 func check(g *config.Given, o *Options) {
 	recipe.CheckDType(g, o.Backend, o.Train)
+	o.Devices.CheckDevices(g, o.Backend)
 	recipe.CheckEval(g, o.Data.Source, o.Train, []string{"eval_" + losses.MetricLoss})
 }
 
@@ -75,7 +77,7 @@ func (d Data) Check() []fault.Fault {
 func (o *Options) Explain() string {
 	tokens := map[string]string{"completion": "the completions'", "all": "all"}[o.Data.LossOn]
 	return fmt.Sprintf("objective: mean negative log-likelihood, -logπ(token), of %s tokens of a batch\n"+
-		"model: %s, backend %s, seed %d\n%sdata: %s\n", tokens, o.Model, o.Backend, o.Seed, o.Adapting.Explain(),
+		"model: %s, backend %s, seed %d\n%sdata: %s\n", tokens, o.Model, o.Backend, o.Seed, o.Adapting.Explain()+o.Devices.Explain(),
 		o.Data.Source) +
 		recipe.DescribeTraining(o.Train, recipe.DescribeBatch(o.Train, "demonstrations"))
 }
