@@ -28,7 +28,7 @@ type Shard string
 
 const (
 	ShardNone    Shard = "none"    // the same as ""
-	ShardMoments Shard = "moments" // gradients, float32 weights and moments (ZeRO-2), of which each device updates a share
+	ShardMoments Shard = "moments" // gradients, float32 weights and moments too (ZeRO-2)
 )
 
 // The names of the axes of [Engine.Mesh].
@@ -61,8 +61,8 @@ func OpenMesh(spec string, m Mesh) (e *Engine, err error) {
 	}
 	name, arg, _ := strings.Cut(spec, ":")
 	if name != "xla" {
-		return nil, fmt.Errorf("backend %q: engine.mesh (%s): only xla computes on several devices: want --backend xla "+
-			"or a mesh of 1", spec, m)
+		return nil, fmt.Errorf("backend %q: engine.mesh (%s): only xla computes on several devices: want "+
+			"--backend xla or a mesh of 1", spec, m)
 	}
 	if e, err = openXLA(arg, m.Devices()); err != nil {
 		return nil, err
@@ -238,7 +238,8 @@ func (e *Engine) putShards(spec *distributed.ShardingSpec, flat any, shape shape
 		b, err := boxOf(e.Mesh, s.axes, shape.Dimensions, d)
 		if err == nil {
 			var part compute.Buffer
-			part, err = e.Backend.BufferFromFlatData(compute.DeviceNum(d), cut(flat, b), shapes.Make(shape.DType, b.size...))
+			on := compute.DeviceNum(d)
+			part, err = e.Backend.BufferFromFlatData(on, cut(flat, b), shapes.Make(shape.DType, b.size...))
 			s.parts = append(s.parts, part)
 		}
 		if err != nil {

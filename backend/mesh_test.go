@@ -86,8 +86,8 @@ func TestArraysOnAMesh(t *testing.T) {
 		FinalizeAll(b)
 	}
 	_, err := e.On(spec(t, e, "data")).Float32(count(3), 3)
-	const want = "backend xla: copy a buffer (Float32)[3]: axis 0 of dimensions [3] is not a multiple of the 2 devices " +
-		"that it is cut over"
+	const want = "backend xla: copy a buffer (Float32)[3]: axis 0 of dimensions [3] is not a multiple of the 2 " +
+		"devices that it is cut over"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v\nwant %s", err, want)
 	}
@@ -258,8 +258,8 @@ func TestMeshesThatDoNotOpen(t *testing.T) {
 		t.Skip("POSTTRAIN_REQUIRE_XLA is not set")
 	}
 	for spec, want := range map[string]string{
-		"go": `backend "go": engine.mesh (data 128 × tensor 1, 128 devices): only xla computes on several devices: want ` +
-			"--backend xla or a mesh of 1",
+		"go": `backend "go": engine.mesh (data 128 × tensor 1, 128 devices): only xla computes on several devices: ` +
+			"want --backend xla or a mesh of 1",
 		"xla:cpu": "backend xla: " + findPlugin("cpu") + ": engine.mesh: it has 128 devices (data × tensor), and the " +
 			"plugin sees 64: want a smaller mesh",
 	} {

@@ -22,8 +22,8 @@ func CutRows(mesh *distributed.DeviceMesh) *distributed.ShardingSpec {
 }
 
 // CutWeight cuts a weight over tensor, so that only the sums behind o and down, and those over the vocabulary, need
-// other devices (Shoeybi et al. 2019): queries, keys, values, gate and up with their biases by their outputs, o and down
-// by their inputs, the tables by tokens. Norms, and the side of an adapter that has the rank, are whole.
+// other devices (Shoeybi et al. 2019): queries, keys, values, gate and up with their biases by their outputs, o and
+// down by their inputs, the tables by tokens. Norms, and the side of an adapter that has the rank, are whole.
 func CutWeight(mesh *distributed.DeviceMesh, name string, shape []int) *distributed.ShardingSpec {
 	return cutBy(mesh, tensorCut(name, shape))
 }
@@ -138,7 +138,8 @@ func (c *Config) CheckMesh(mesh *distributed.DeviceMesh, state bool) error {
 	}
 	for _, s := range sizes {
 		if n := axisSize(mesh, s.over); s.size%n != 0 {
-			return fmt.Errorf("engine.mesh.%s: %d: the model's %s is %d: want a divisor of it", s.over, n, s.name, s.size)
+			return fmt.Errorf("engine.mesh.%s: %d: the model's %s is %d: want a divisor of it", s.over, n, s.name,
+				s.size)
 		}
 	}
 	return nil

@@ -37,8 +37,8 @@ func (d Devices) Check() []fault.Fault {
 	var faults fault.Faults
 	switch {
 	case d.Shard == "weights":
-		faults.Add("shard", d.Shard, "weights stay whole in each share of the data, since XLA would cut the activations "+
-			"instead: want moments, and engine.mesh.tensor to cut weights")
+		faults.Add("shard", d.Shard, "weights stay whole in each share of the data, since XLA would cut the "+
+			"activations instead: want moments, and engine.mesh.tensor to cut weights")
 	case d.Shard == string(backend.ShardMoments) && d.Mesh.Data < 2:
 		faults.Add("shard", d.Shard, "without engine.mesh.data there are no devices to cut them over")
 	}

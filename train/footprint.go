@@ -46,7 +46,8 @@ func (l *Learner) Footprint(rule AdamW) Footprint {
 // deviceBytes is each device's share of a footprint.
 func (l *Learner) deviceBytes(f Footprint) *DeviceBytes {
 	e := l.engine
-	d := &DeviceBytes{Mesh: fmt.Sprintf("%d devices, data %d × tensor %d", e.Devices(), e.DataDevices(), e.TensorDevices())}
+	d := &DeviceBytes{Mesh: fmt.Sprintf("%d devices, data %d × tensor %d", e.Devices(), e.DataDevices(),
+		e.TensorDevices())}
 	share := func(spec *distributed.ShardingSpec, p *model.Param) int {
 		n := p.Size()
 		for axis := range p.Shape {

@@ -161,13 +161,14 @@ func TestMomentsAreCut(t *testing.T) {
 		said   string
 	}{
 		{backend.Mesh{Data: 8}, 1, "weights 0.013 MB, moments 0.026 MB, gradients 0.013 MB"},
-		{backend.Mesh{Data: 8, Shard: backend.ShardMoments}, 8, "weights 0.015 MB, moments 0.003 MB, gradients 0.002 MB"},
+		{backend.Mesh{Data: 8, Shard: backend.ShardMoments}, 8,
+			"weights 0.015 MB, moments 0.003 MB, gradients 0.002 MB"},
 	} {
 		l := learner(t, backendtest.Mesh(t, c.mesh), m)
 		f := l.Footprint(AdamW{})
 		if f.Device.Moments != 8*n/c.shares || f.Device.Gradients != 4*n/c.shares {
-			t.Errorf("%v: moments %d, gradients %d: want 1/%d of %d and %d", c.mesh, f.Device.Moments, f.Device.Gradients,
-				c.shares, 8*n, 4*n)
+			t.Errorf("%v: moments %d, gradients %d: want 1/%d of %d and %d", c.mesh, f.Device.Moments,
+				f.Device.Gradients, c.shares, 8*n, 4*n)
 		}
 		want := "memory of each device (8 devices, data 8 × tensor 1): "
 		if text := f.String(); !strings.HasPrefix(text, want) || !strings.Contains(text, c.said) {

@@ -20,8 +20,8 @@ import (
 // program that changes it, so that an engine that can write over it needs no second copy. Other engines have old and
 // new state side by side, but of one group of tensors alone, since an update goes group by group.
 //
-// On a mesh with shard moments, p, m, v and grads are cut over its data devices, and there is a copy of the weights that
-// is not, which the gradient's program takes.
+// On a mesh with shard moments, p, m, v and grads are cut over its data devices, and there is a copy of the weights
+// that is not, which the gradient's program takes.
 type graphStore struct {
 	engine   *backend.Engine
 	params   []*model.Param

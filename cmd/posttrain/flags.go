@@ -227,7 +227,8 @@ func trainingFlags(own ...config.Flag) []config.Flag {
 		{Name: "mesh-data", Key: "engine.mesh.data", Help: "devices that the rows of a batch are cut over (xla)"},
 		{Name: "mesh-tensor", Key: "engine.mesh.tensor", Help: "devices that the weights are cut over (xla)"},
 		{Name: "shard", Key: "engine.shard",
-			Help: "what else is cut over the devices of --mesh-data: none, or moments with gradients and float32 weights"},
+			Help: "what else is cut over the devices of --mesh-data: none, or moments (with gradients and " +
+				"float32 weights)"},
 		{Name: "seed", Key: "seed", Help: "seed of every random choice"},
 		{Name: "max-steps", Key: "train.max_steps",
 			Help: "stop after this many updates, whatever the epochs (0 = run the epochs)"},

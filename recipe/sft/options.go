@@ -77,8 +77,8 @@ func (d Data) Check() []fault.Fault {
 func (o *Options) Explain() string {
 	tokens := map[string]string{"completion": "the completions'", "all": "all"}[o.Data.LossOn]
 	return fmt.Sprintf("objective: mean negative log-likelihood, -logπ(token), of %s tokens of a batch\n"+
-		"model: %s, backend %s, seed %d\n%sdata: %s\n", tokens, o.Model, o.Backend, o.Seed, o.Adapting.Explain()+o.Devices.Explain(),
-		o.Data.Source) +
+		"model: %s, backend %s, seed %d\n%s%sdata: %s\n", tokens, o.Model, o.Backend, o.Seed, o.Adapting.Explain(),
+		o.Devices.Explain(), o.Data.Source) +
 		recipe.DescribeTraining(o.Train, recipe.DescribeBatch(o.Train, "demonstrations"))
 }
 
