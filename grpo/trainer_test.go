@@ -214,35 +214,31 @@ func TestPartsAddUp(t *testing.T) {
 // TestBlocksChangeRoundingAlone: rows and slots in blocks, as on several devices, give the log-probs, the gradient and
 // the metrics of one block.
 func TestBlocksChangeRoundingAlone(t *testing.T) {
-	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
-		for name, o := range objectivesOn(e) {
-			if e.Name == "onnx" {
-				continue // which has one device
-			}
-			tr := trainer(t, e, testkit.Model(t, "qwen3"), o)
-			groups := rollouts(t, tr, 5, 5, 4)
-			want, norm, values := gradient(t, tr, groups)
-			wantLogps, err := tr.Measure(groups, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			tr.Rows.Blocks = 4
-			got, blocksNorm, blocksValues := gradient(t, tr, groups)
-			logps, err := tr.Measure(groups, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d := farthest(want, got); d > 3e-5 || math.Abs(norm-blocksNorm) > 1e-5*norm {
-				t.Errorf("%s: gradients are apart by %.1e of their maximum, norms %v and %v", name, d, norm, blocksNorm)
-			}
-			for key, v := range values {
-				if math.Abs(v-blocksValues[key]) > 1e-4*(math.Abs(v)+0.05) {
-					t.Errorf("%s: %s is %v, in blocks %v", name, key, v, blocksValues[key])
-				}
-			}
-			sameLogps(t, name, wantLogps, logps, 2e-5)
+	e := backendtest.Go(t) // others: package train
+	for name, o := range objectives() {
+		tr := trainer(t, e, testkit.Model(t, "qwen3"), o)
+		groups := rollouts(t, tr, 5, 5, 4)
+		want, norm, values := gradient(t, tr, groups)
+		wantLogps, err := tr.Measure(groups, nil)
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
+		tr.Rows.Blocks = 4
+		got, blocksNorm, blocksValues := gradient(t, tr, groups)
+		logps, err := tr.Measure(groups, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := farthest(want, got); d > 3e-5 || math.Abs(norm-blocksNorm) > 1e-5*norm {
+			t.Errorf("%s: gradients are apart by %.1e of their maximum, norms %v and %v", name, d, norm, blocksNorm)
+		}
+		for key, v := range values {
+			if math.Abs(v-blocksValues[key]) > 1e-4*(math.Abs(v)+0.05) {
+				t.Errorf("%s: %s is %v, in blocks %v", name, key, v, blocksValues[key])
+			}
+		}
+		sameLogps(t, name, wantLogps, logps, 2e-5)
+	}
 }
 
 // hostLoss is the objective in float64 on log-probs that the trainer measures: no graph of the objective is in it.
