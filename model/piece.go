@@ -49,7 +49,7 @@ func (c *Config) PieceInputs(g *Graph, s PieceShape, hostRows bool, o GraphOptio
 		if s.Suffix {
 			made = slices.Insert(made, 2, 1)
 		}
-		return Reshape(Parameter(g, fmt.Sprint(name, layer), shapes.Make(dtype, made...)), dims...)
+		return Reshape(CacheParameter(g, fmt.Sprint(name, layer), shapes.Make(dtype, made...)), dims...)
 	}
 	for i := range c.Layers {
 		in.Keys = append(in.Keys, part("keys_", i, keys))

@@ -52,8 +52,8 @@ func (c *Config) ringInputs(g *Graph, s StepShape, o GraphOptions) StepInputs {
 	part := func(name string, dims ...int) (keys, values []*Node) {
 		for i := range c.Layers {
 			shape := shapes.Make(o.dtype(), dims...)
-			keys = append(keys, Parameter(g, fmt.Sprint(name, "keys_", i), shape))
-			values = append(values, Parameter(g, fmt.Sprint(name, "values_", i), shape))
+			keys = append(keys, CacheParameter(g, fmt.Sprint(name, "keys_", i), shape))
+			values = append(values, CacheParameter(g, fmt.Sprint(name, "values_", i), shape))
 		}
 		return keys, values
 	}

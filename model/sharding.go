@@ -93,6 +93,15 @@ func linearSide(layer, what string) int {
 	return -1
 }
 
+// CutCache cuts keys and values [prompts, kv, …]: the heads over tensor, and the prompts over data if they divide.
+func CutCache(mesh *distributed.DeviceMesh, shape ...int) *distributed.ShardingSpec {
+	axes := [][]string{nil, {tensorAxis}}
+	if shape[0]%axisSize(mesh, dataAxis) == 0 {
+		axes[0] = []string{dataAxis}
+	}
+	return cutBy(mesh, axes)
+}
+
 // cutBy leaves out the axes of one device.
 func cutBy(mesh *distributed.DeviceMesh, axes [][]string) *distributed.ShardingSpec {
 	if mesh == nil {
@@ -161,4 +170,9 @@ func WeightParameter(g *Graph, name string, shape shapes.Shape) *Node {
 // RowsParameter declares an array whose first axis is cut over the data of the graph's mesh.
 func RowsParameter(g *Graph, name string, shape shapes.Shape) *Node {
 	return ShardedParameter(g, name, shape, CutRows(meshOf(g)))
+}
+
+// CacheParameter declares keys or values as [CutCache] cuts them over the graph's mesh.
+func CacheParameter(g *Graph, name string, shape shapes.Shape) *Node {
+	return ShardedParameter(g, name, shape, CutCache(meshOf(g), shape.Dimensions...))
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/distributed"
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
@@ -149,9 +150,9 @@ const cacheShare = 4
 
 func (s *Cached) cacheBytes() int {
 	if s.options.CacheGB > 0 {
-		return int(s.options.CacheGB * 1e9)
+		return int(s.options.CacheGB*1e9) * s.engine.TensorDevices()
 	}
-	return int(s.engine.Memory() / cacheShare)
+	return int(s.engine.Memory()/cacheShare) * s.engine.TensorDevices() // which have some of the heads each
 }
 
 // matrixType is the type of the matrices that programs take. On engines with memory of their own it is that of the
@@ -180,7 +181,7 @@ func (s *Cached) compact(weights []compute.Buffer) (compacted []compute.Buffer, 
 	if len(at) == 0 {
 		return weights, func() {}, nil
 	}
-	p, err := s.compactor(from)
+	p, err := s.compactor(from, old)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -195,16 +196,24 @@ func (s *Cached) compact(weights []compute.Buffer) (compacted []compute.Buffer, 
 	return compacted, func() { backend.FinalizeAll(converted...) }, nil
 }
 
-// compactor is the program that converts matrices.
-func (s *Cached) compactor(from []shapes.Shape) (*backend.Program, error) {
+// compactor is the program that converts matrices, which stay cut as they are.
+func (s *Cached) compactor(from []shapes.Shape, old []compute.Buffer) (*backend.Program, error) {
 	const name = "weights"
 	s.trace(name)
+	specs := make([]*distributed.ShardingSpec, len(old))
+	for i, b := range old {
+		var err error
+		if specs[i], err = s.engine.Spec(b); err != nil {
+			return nil, err
+		}
+	}
 	return s.prefills.Program(name, func(g *graph.Graph) (out []*graph.Node) {
 		for i, shape := range from {
-			out = append(out, graph.ConvertDType(graph.Parameter(g, fmt.Sprint("weight_", i), shape), s.matrixType()))
+			x := graph.ShardedParameter(g, fmt.Sprint("weight_", i), shape, specs[i])
+			out = append(out, graph.ConvertDType(x, s.matrixType()))
 		}
 		return out
-	})
+	}, backend.CutLast(specs...))
 }
 
 func shapesOf(buffers []compute.Buffer) (out []shapes.Shape, err error) {
@@ -239,6 +248,11 @@ func (s *Cached) execute(p *backend.Program, weights []compute.Buffer, inputs []
 // such steps more than it gains, and moving to fewer rows is not worth it.
 const fewRows = 4
 
+// cut is the option of a program whose last outputs are keys and values of these dimensions.
+func (s *Cached) cut(outputs int, dims []int) backend.Option {
+	return backend.CutLast(slices.Repeat([]*distributed.ShardingSpec{model.CutCache(s.engine.Mesh, dims...)}, outputs)...)
+}
+
 // prefillProgram returns a prefill from a cache; rows is the size of the steps that follow it.
 func (s *Cached) prefillProgram(from *backend.Cache, shape model.PrefillShape, rows int) (*backend.Program, error) {
 	name := fmt.Sprintf("prefill/%dx%d", shape.Prompts, shape.Tokens)
@@ -246,7 +260,7 @@ func (s *Cached) prefillProgram(from *backend.Cache, shape model.PrefillShape, r
 		name = fmt.Sprintf("prefill/%d in %d", shape.Prompts, shape.Tokens)
 	}
 	s.trace(name)
-	var options []backend.Option
+	options := []backend.Option{s.cut(2*s.config.Layers, []int{shape.Prompts, s.config.KVHeads})}
 	if rows <= fewRows {
 		name, options = name+"/few", append(options, backend.OneThread)
 	}
@@ -261,7 +275,7 @@ func (s *Cached) prefillProgram(from *backend.Cache, shape model.PrefillShape, r
 func (s *Cached) pieceProgram(from *backend.Cache, shape model.PieceShape) (*backend.Program, error) {
 	name := fmt.Sprintf("piece/%d of %dx%d", shape.Tokens, shape.Rows, shape.Seen)
 	s.trace(name)
-	var options []backend.Option
+	options := []backend.Option{s.cut(2*s.config.Layers, []int{shape.Rows, s.config.KVHeads})}
 	if shape.InGraph {
 		options = append(options, backend.UpdateLast(2*s.config.Layers))
 	}
@@ -275,7 +289,7 @@ func (s *Cached) pieceProgram(from *backend.Cache, shape model.PieceShape) (*bac
 func (s *Cached) stepProgram(shape model.StepShape) (*backend.Program, error) {
 	name := fmt.Sprintf("step/%dx%d/%d+%d", shape.Prompts, shape.Samples, shape.Prefix, shape.Suffix)
 	s.trace(name)
-	var options []backend.Option
+	options := []backend.Option{s.cut(2*s.config.Layers, []int{shape.Prompts, s.config.KVHeads})}
 	if shape.InGraph { // the new ring is written over the old one
 		options = append(options, backend.UpdateLast(2*s.config.Layers))
 	}

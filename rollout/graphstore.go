@@ -47,7 +47,7 @@ func (g *graphStore) zeros(dims []int) (out []compute.Buffer, err error) {
 	p, err := g.small(fmt.Sprint("zeros/", dims), func(gr *graph.Graph) *graph.Node {
 		zero := graph.Parameter(gr, "zero", shapes.Make(dtypes.Float32))
 		return graph.BroadcastToDims(graph.ConvertDType(zero, g.options.Graph.ComputeType()), dims...)
-	})
+	}, g.cut(1, dims))
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (s *Cached) small(name string, build func(g *graph.Graph) *graph.Node,
 
 // tensor makes a parameter of the cache's type.
 func (g *graphStore) tensor(gr *graph.Graph, name string, dims []int) *graph.Node {
-	return graph.Parameter(gr, name, shapes.Make(g.options.Graph.ComputeType(), dims...))
+	return model.CacheParameter(gr, name, shapes.Make(g.options.Graph.ComputeType(), dims...))
 }
 
 func index(g *graph.Graph, name string, n int) *graph.Node {
@@ -95,7 +95,7 @@ func (g *graphStore) fill(keysAndValues []compute.Buffer, c chunk, seats []*seat
 	p, err := g.small(name, func(gr *graph.Graph) *graph.Node {
 		x, at := g.tensor(gr, "new", from), index(gr, "rows", s.Prompts)
 		return model.MovePrefix(x, at, g.tensor(gr, "kept", g.prefixDims(s)), s.Prefix)
-	}, backend.UpdateLast(1))
+	}, backend.UpdateLast(1), g.cut(1, g.prefixDims(s)))
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (g *graphStore) movePrefix(from, to model.StepShape, prompts []int32) error
 	have, want := g.prefixDims(from), g.prefixDims(to)
 	p, err := g.small(fmt.Sprintf("prefix/%v/%v", have, want), func(gr *graph.Graph) *graph.Node {
 		return model.MovePrefix(g.tensor(gr, "prefix", have), index(gr, "rows", to.Prompts), nil, to.Prefix)
-	})
+	}, g.cut(1, want))
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (g *graphStore) moveRing(from, to model.StepShape, rows []int32) error {
 	p, err := g.small(fmt.Sprintf("ring/%v/%v", have, want), func(gr *graph.Graph) *graph.Node {
 		x := g.tensor(gr, "ring", have)
 		return model.MoveRing(x, index(gr, "rows", len(rows)), index(gr, "slots", to.Suffix), to)
-	})
+	}, g.cut(1, want))
 	if err != nil {
 		return err
 	}

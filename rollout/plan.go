@@ -5,11 +5,12 @@ import "fmt"
 // Plan says how many requests are answered at once, and what their cache takes.
 type Plan struct {
 	Requests  int
-	Rows      int // answered at once
-	Tokens    int // that a row has room for
-	SlotBytes int // of a token's keys and values
-	Most      int // bytes that the cache may take
-	Devices   int // 0 or 1, or those on each of which this is
+	Rows      int  // answered at once
+	Tokens    int  // that a row has room for
+	SlotBytes int  // of a token's keys and values
+	Most      int  // bytes that the cache may take
+	Devices   int  // 0 or 1, or those on each of which this is
+	Together  bool // the devices have a share of the weights each, and do all of this together
 }
 
 // Plan plans a call of requests with prompts and completions of given lengths. Samples of a prompt, which share its
@@ -46,7 +47,10 @@ func (p Plan) String() string {
 		at = fmt.Sprint(p.Rows)
 	}
 	where := ""
-	if p.Devices > 1 {
+	switch {
+	case p.Devices > 1 && p.Together:
+		where = fmt.Sprintf("on %d devices together, over which the weights are cut: ", p.Devices)
+	case p.Devices > 1:
 		where = fmt.Sprintf("on each of %d devices, which have a copy of the weights: at most ", p.Devices)
 	}
 	return where + fmt.Sprintf("%d completions, %s at once; %.1f MB of cache each (%d tokens of %.1f kB), %.2f GB of at most "+

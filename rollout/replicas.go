@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 
@@ -19,27 +18,32 @@ import (
 // its one device. Which device answers a request follows from the requests alone, not from the devices' speed, so that
 // a run repeats bit for bit. A request's draws do not depend on its device: its tokens are the same on any mesh, except
 // if a draw is so close to the boundary of two tokens that rounding decides.
+//
+// Where a copy would take more than half of a device, the devices answer all requests together, over which weights and
+// cache are cut.
 type Replicas struct {
 	engine   *backend.Engine
 	config   *model.Config
 	weights  func() []compute.Buffer
-	samplers []*Cached        // by device
+	samplers []*Cached        // by device; one: all devices together
 	whole    *backend.Program // copies the weights to all devices; nil before it is needed
 }
 
-// NewReplicas makes samplers as [NewCached] does; weights may be cut over the mesh. It refuses a mesh whose devices are
-// too small for a copy of the weights each.
-func NewReplicas(e *backend.Engine, c *model.Config, weights func() []compute.Buffer, o Options) (*Replicas, error) {
+// NewReplicas makes samplers as [NewCached] does; weights may be cut over the mesh.
+func NewReplicas(e *backend.Engine, c *model.Config, weights func() []compute.Buffer, o Options) *Replicas {
 	r := &Replicas{engine: e, config: c, weights: weights}
 	for _, one := range e.Replicas() {
 		r.samplers = append(r.samplers, NewCached(one, c, weights, o))
 	}
-	if need, have := r.copyBytes(), r.samplers[0].engine.Memory(); e.TensorDevices() > 1 && need > have/2 {
-		return nil, fmt.Errorf("engine.mesh.tensor: a copy of the weights, which sampling needs on each device, takes "+
-			"%.1f GB of its %.1f GB: want half of them at most, or servers that sample (rollout.engine)",
-			float64(need)/1e9, float64(have)/1e9)
+	if e.TensorDevices() > 1 && r.copyBytes() > r.samplers[0].engine.Memory()/2 {
+		r.join()
 	}
-	return r, nil
+	return r
+}
+
+// join makes one sampler of all devices.
+func (r *Replicas) join() {
+	r.samplers = []*Cached{NewCached(r.engine, r.config, r.weights, r.samplers[0].options)}
 }
 
 // copyBytes is what a device's copy of the weights takes.
@@ -69,13 +73,13 @@ func (r *Replicas) Close() {
 func (r *Replicas) Plan(requests, prompt, maxNew int) (Plan, error) {
 	n := len(r.samplers)
 	p, err := r.samplers[0].Plan((requests+n-1)/n, prompt, maxNew)
-	p.Devices = n
+	p.Devices, p.Together = r.engine.Devices(), n == 1
 	return p, err
 }
 
 // Sample answers the requests. On a mesh, OnToken is called in other goroutines, one call at a time.
 func (r *Replicas) Sample(ctx context.Context, requests []Request) ([]Completion, error) {
-	if r.engine.Mesh == nil {
+	if len(r.samplers) == 1 {
 		return r.samplers[0].Sample(ctx, requests)
 	}
 	if err := r.samplers[0].check(requests); err != nil {

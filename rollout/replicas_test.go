@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/gomlx/compute"
-	"github.com/gomlx/compute/distributed"
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/backend/backendtest"
@@ -18,37 +18,23 @@ import (
 	"github.com/posttrain/posttrain/model"
 )
 
-func newReplicas(t *testing.T, e *backend.Engine, m *model.Model, weights []compute.Buffer) *Replicas {
+// newReplicas makes samplers of a model whose weights are cut over the mesh.
+func newReplicas(t *testing.T, e *backend.Engine, m *model.Model) *Replicas {
 	t.Helper()
-	r, err := NewReplicas(e, m.Config, func() []compute.Buffer { return weights }, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		r.Close()
-		backend.FinalizeAll(weights...)
-	})
-	return r
-}
-
-// cutUpload copies a model's weights to the mesh, matrices cut over an axis of it.
-func cutUpload(t *testing.T, e *backend.Engine, m *model.Model, axis string) (weights []compute.Buffer) {
-	t.Helper()
+	var weights []compute.Buffer
 	for _, p := range m.Params {
-		var spec *distributed.ShardingSpec
-		if len(p.Shape) == 2 && p.Shape[0]%2 == 0 {
-			var err error
-			if spec, err = distributed.BuildSpec(e.Mesh).S(axis).R().Done(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		b, err := e.On(spec).Float32(p.Data, p.Shape...)
+		b, err := e.On(model.CutWeight(e.Mesh, p.Name, p.Shape)).Float32(p.Data, p.Shape...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		weights = append(weights, b)
 	}
-	return weights
+	r := NewReplicas(e, m.Config, func() []compute.Buffer { return weights }, Options{})
+	t.Cleanup(func() {
+		r.Close()
+		backend.FinalizeAll(weights...)
+	})
+	return r
 }
 
 // TestDrawsDoNotDependOnTheMesh: the tokens of 1, 2 and 4 devices are the same, weights whole or cut, and a program is
@@ -57,30 +43,43 @@ func TestDrawsDoNotDependOnTheMesh(t *testing.T) {
 	m := testkit.Model(t, "qwen3")
 	rs := sampleGroups(4, 2, 12, func(i, k int) int { return 6 + (i+k)%3 })
 	var want []Completion
-	for _, mesh := range []backend.Mesh{{}, {Data: 2}, {Data: 2, Tensor: 2}} {
-		e := backendtest.Mesh(t, mesh)
-		var weights []compute.Buffer
-		var err error
-		if mesh.Tensor > 1 {
-			weights = cutUpload(t, e, m, backend.TensorAxis)
-		} else if weights, err = Upload(e, m); err != nil {
-			t.Fatal(err)
+	for _, c := range []struct {
+		mesh     backend.Mesh
+		together bool
+		samplers int
+	}{{backend.Mesh{}, false, 1}, {backend.Mesh{Data: 2}, false, 2}, {backend.Mesh{Data: 2, Tensor: 2}, false, 4},
+		{backend.Mesh{Data: 2, Tensor: 2}, true, 1}} {
+		r := newReplicas(t, backendtest.Mesh(t, c.mesh), m)
+		if c.together {
+			r.join()
+			checkCutCache(t, r.samplers[0])
 		}
-		r := newReplicas(t, e, m, weights)
-		if len(r.samplers) != mesh.Devices() {
-			t.Fatalf("%d samplers on %s", len(r.samplers), mesh)
+		if len(r.samplers) != c.samplers {
+			t.Fatalf("%d samplers on %s, want %d", len(r.samplers), c.mesh, c.samplers)
 		}
 		got := sample(t, r, rs...)
 		if want == nil {
 			want = got
 		}
 		equalAnswers(t, got, want)
-		again := sample(t, r, rs...)
-		for i := range got {
-			if !slices.Equal(got[i].Logps, again[i].Logps) {
-				t.Errorf("%s: log-probs of request %d differ between two calls", mesh, i)
-			}
+		if again := sample(t, r, rs...); !reflect.DeepEqual(got, again) {
+			t.Errorf("%s: two calls differ", c.mesh)
 		}
+	}
+}
+
+// checkCutCache: each device of a mesh 2×2 holds half the prompts and half the heads of keys and values.
+func checkCutCache(t *testing.T, s *Cached) {
+	t.Helper()
+	g := &graphStore{Cached: s}
+	defer g.close()
+	if err := g.open(layout{shape: model.StepShape{Prompts: 4, Samples: 1, Suffix: 32, InGraph: true}}); err != nil {
+		t.Fatal(err)
+	}
+	part, err := backend.Part(g.ring[0], 3).Shape()
+	want := []int{2, s.config.KVHeads / 2, 1, 32, s.config.HeadDim}
+	if err != nil || !slices.Equal(part.Dimensions, want) {
+		t.Errorf("a device holds %v of the keys, %v: want %v", part, err, want)
 	}
 }
 
@@ -106,11 +105,7 @@ func TestShareOfRequests(t *testing.T) {
 // named by its number among all.
 func TestReplicasEndTogether(t *testing.T) {
 	e, m := backendtest.Mesh(t, backend.Mesh{Data: 2}), testkit.Model(t, "llama")
-	weights, err := Upload(e, m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := newReplicas(t, e, m, weights)
+	r := newReplicas(t, e, m)
 	rs := sampleGroups(4, 1, 5, func(int, int) int { return 8 })
 	enough, calls := errors.New("enough"), 0
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -131,13 +126,11 @@ func TestReplicasEndTogether(t *testing.T) {
 	}
 }
 
-// TestDevicesTooSmallForACopy are refused by the key that asks for them.
+// TestDevicesTooSmallForACopy sample together.
 func TestDevicesTooSmallForACopy(t *testing.T) {
 	e, c := backendtest.Mesh(t, backend.Mesh{Tensor: 2}), *testkit.Config(t, "llama")
-	c.VocabSize = math.MaxInt32
-	c.HiddenSize *= 64
-	_, err := NewReplicas(e, &c, nil, Options{})
-	if err == nil || !strings.HasPrefix(err.Error(), "engine.mesh.tensor: a copy of the weights") {
-		t.Errorf("%v, want engine.mesh.tensor refused", err)
+	c.VocabSize, c.HiddenSize = math.MaxInt32, 64*c.HiddenSize
+	if r := NewReplicas(e, &c, nil, Options{}); len(r.samplers) != 1 || r.samplers[0].engine.Mesh == nil {
+		t.Errorf("%d samplers, want one on all devices", len(r.samplers))
 	}
 }

@@ -76,11 +76,8 @@ func (t *training) openSampler() (closeSampler func(), err error) {
 	if t.o.Rollout.Engine != "" {
 		return t.openFleet()
 	}
-	sampler, err := rollout.NewReplicas(t.Engine, t.Model.Config, t.Learner.Weights,
+	sampler := rollout.NewReplicas(t.Engine, t.Model.Config, t.Learner.Weights,
 		rollout.Options{Graph: t.Graph, Decoder: t.Tokenizer, CacheGB: t.o.Sampling.CacheGB})
-	if err != nil {
-		return nil, err
-	}
 	plan, err := t.plan(sampler)
 	if err != nil {
 		sampler.Close()
