@@ -239,6 +239,10 @@ func fault(err error) error {
 	if _, reason, ok := strings.Cut(text, "PJRT error (code=8): "); ok { // RESOURCE_EXHAUSTED
 		return fmt.Errorf("%w: %s", ErrMemory, strings.TrimSuffix(reason, "."))
 	}
+	const full = "Out of memory allocating " // what several devices say inside an error of another code
+	if _, reason, ok := strings.Cut(text, full); ok {
+		return fmt.Errorf("%w: %s", ErrMemory, full+strings.TrimSuffix(reason, "."))
+	}
 	return errors.New(text)
 }
 

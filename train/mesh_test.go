@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"math"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/gomlx/core/graph"
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/backend/backendtest"
@@ -295,4 +299,45 @@ func TestMeshesThatDoNotDivide(t *testing.T) {
 	if _, err := l.Sums(p); err == nil || err.Error() != want {
 		t.Errorf("%v\nwant %s", err, want)
 	}
+}
+
+// greedy is SFT with an output that no machine has room for.
+type greedy struct{ *SFT }
+
+func (g greedy) Loss(lp LogProbs, inputs []*graph.Node) (*graph.Node, []*graph.Node) {
+	loss, outputs := g.SFT.Loss(lp, inputs)
+	return loss, append(outputs, graph.BroadcastToDims(graph.Reshape(loss, 1), 1<<21, 1<<21))
+}
+
+const failingRun = "POSTTRAIN_TEST_RUN_FAILS"
+
+// TestAFailedRunOnAMeshEnds: a program that fails on several devices ends the run with its error, and the learner and
+// the engine close without waiting for a device.
+func TestAFailedRunOnAMeshEnds(t *testing.T) {
+	e := backendtest.Mesh(t, backend.Mesh{Data: 2, Tensor: 2})
+	if os.Getenv(failingRun) == "" {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		child := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+		child.Env = append(os.Environ(), failingRun+"=1")
+		if out, err := child.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS") {
+			t.Errorf("%v, %v\n%s", err, ctx.Err(), out)
+		}
+		return
+	}
+	m := cutModel(t)
+	f, err := testkit.Folder(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	l := tinyLoop(learner(t, e, m), m)
+	groups := single(testkit.Groups(9, 8, 2))
+	l.Train, l.Eval = Examples{greedy{&SFT{Groups: groups}}, groups, make([]string, 8)}, nil
+	l.Folder, l.Options.EvalEvery, l.Options.EvalMetric = f, 0, ""
+	err = l.Run(t.Context())
+	if !errors.Is(err, backend.ErrDevices) || !errors.Is(err, backend.ErrMemory) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("%v: want a line of a device out of memory", err)
+	}
+	t.Log(err)
 }
