@@ -56,6 +56,11 @@ func (p Place) Floats(dtype dtypes.DType, data []float32, dims ...int) (compute.
 	return p.upload(roundTo(make([]bfloat16.BFloat16, len(data)), data), len(data), dtype, dims)
 }
 
+// Uint8 copies data, row-major, into a new buffer [dims] at the place. The caller finalises it.
+func (p Place) Uint8(data []uint8, dims ...int) (compute.Buffer, error) {
+	return p.upload(data, len(data), dtypes.Uint8, dims)
+}
+
 // upload copies a slice of n values into a new buffer.
 func (p Place) upload(flat any, n int, dtype dtypes.DType, dims []int) (b compute.Buffer, err error) {
 	defer catchPanic(&err, "copy a buffer")

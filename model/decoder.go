@@ -63,15 +63,15 @@ func (c *Config) Inputs(g *Graph, rows, tokens, slots int, hostRows bool) Inputs
 	return in
 }
 
-// Parameters makes the graph's parameters for the weights, float32, in the order of ParamSpecs.
+// Parameters makes the graph's parameters for the weights, float32, in the order of Held.
 func (c *Config) Parameters(g *Graph) []*Node { return c.ParametersIn(g, dtypes.Float32) }
 
 // ParametersIn is Parameters with the matrices in another type. Products convert them to it anyway, so that the results
 // keep their bits; norms and biases stay float32.
 func (c *Config) ParametersIn(g *Graph, dtype dtypes.DType) []*Node {
 	var nodes []*Node
-	for _, s := range c.ParamSpecs() {
-		nodes = append(nodes, WeightParameter(g, s.Name, shapes.Make(MatrixType(s.Shape, dtype), s.Shape...)))
+	for _, h := range c.Held() {
+		nodes = append(nodes, WeightParameter(g, h.Name, shapes.Make(h.Type(dtype), h.Shape...)))
 	}
 	return nodes
 }
@@ -85,7 +85,7 @@ func MatrixType(shape []int, dtype dtypes.DType) dtypes.DType {
 }
 
 // Hidden builds the decoder up to the head: hidden states after the last norm, [S, H] at Source in o.DType. params are
-// the weights in the order of ParamSpecs.
+// the weights in the order of Held.
 func (c *Config) Hidden(params []*Node, in Inputs, o GraphOptions) *Node {
 	c.checkParams(params)
 	x := ConvertDType(c.embed(params, in.EmbedRows, in.Tokens), o.dtype())
@@ -107,9 +107,9 @@ func (o GraphOptions) dtype() dtypes.DType {
 }
 
 func (c *Config) checkParams(params []*Node) {
-	specs := c.ParamSpecs()
+	specs := c.Held()
 	if len(specs) != len(params) {
-		exceptions.Panicf("model: found %d weights, want the %d of ParamSpecs", len(params), len(specs))
+		exceptions.Panicf("model: found %d weights, want the %d of Held", len(params), len(specs))
 	}
 	for i, s := range specs {
 		if !params[i].Shape().Equal(shapes.Make(params[i].DType(), s.Shape...)) {
@@ -168,10 +168,12 @@ func (c *Config) buildLayer(layer int, x *Node, params []*Node, s commonNodes, o
 	})
 }
 
-// layerParams gives a layer's tensors, in the order of layerSpecs and loraSpecs.
+// layerParams gives a layer's tensors: those of layerSpecs, the scales of quantised ones, and those of loraSpecs.
 func (c *Config) layerParams(params []*Node, layer int) []*Node {
-	n, adapter := len(c.layerSpecs(0)), len(c.loraSpecs(0))
-	return slices.Concat(params[1+layer*n:1+(layer+1)*n], params[c.baseCount():][layer*adapter:(layer+1)*adapter])
+	part := func(first, n int) []*Node { return params[first+layer*n : first+(layer+1)*n] }
+	scales, base := c.quantizedOfLayer(), c.baseCount()
+	return slices.Concat(part(1, len(c.layerSpecs(0))), part(base, scales),
+		part(base+c.Layers*scales, len(c.loraSpecs(0))))
 }
 
 // frozenOfLayer is the number of tensors at the head of layerParams that training does not change.
@@ -179,7 +181,7 @@ func (c *Config) frozenOfLayer() int {
 	if c.LoRA == nil {
 		return 0
 	}
-	return len(c.layerSpecs(0))
+	return len(c.layerSpecs(0)) + c.quantizedOfLayer()
 }
 
 // layerWeights are a layer's tensors by name, without "model.layers.N.".
@@ -187,8 +189,14 @@ type layerWeights map[string]*Node
 
 // nameWeights maps the tensors of layerParams to their names.
 func (c *Config) nameWeights(weights []*Node) layerWeights {
+	names := c.layerSpecs(0)
+	if c.quantizedOfLayer() > 0 {
+		for _, s := range c.linearModules() {
+			names = append(names, ParamSpec{Name: "model.layers.0." + s.Name + ".weight" + scalesEnd})
+		}
+	}
 	w := layerWeights{}
-	for i, spec := range slices.Concat(c.layerSpecs(0), c.loraSpecs(0)) {
+	for i, spec := range slices.Concat(names, c.loraSpecs(0)) {
 		w[spec.Name[len("model.layers.0."):]] = weights[i]
 	}
 	return w
@@ -196,7 +204,10 @@ func (c *Config) nameWeights(weights []*Node) layerWeights {
 
 // affine applies the linear layer of a name, with its bias and its adapter if it has them.
 func (c *Config) affine(x *Node, w layerWeights, name string) *Node {
-	y := affine(x, w[name+".weight"], w[name+".bias"])
+	y := c.weight(w, name).linear(x)
+	if bias := w[name+".bias"]; bias != nil {
+		y = Add(y, Reshape(ConvertDType(bias, y.DType()), 1, -1))
+	}
 	return c.adapt(y, w, name, func(a *Node) *Node { return linear(x, a) }, linear)
 }
 

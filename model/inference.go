@@ -75,7 +75,7 @@ func (n inference) affine(x *Node, w layerWeights, name string) *Node {
 		return Transpose(n.column(x, 1, w, name), 0, 1)
 	}
 	product := func(x, weight *Node) *Node { return dotRows(x, weight, x.DType()) }
-	y := product(x, w[name+".weight"])
+	y := product(x, n.weight(w, name).as(x))
 	if bias := w[name+".bias"]; bias != nil {
 		y = Add(y, Reshape(ConvertDType(bias, y.DType()), 1, 1, -1))
 	}
@@ -87,7 +87,7 @@ func (n inference) column(x *Node, axis int, w layerWeights, name string) *Node 
 	product := func(x *Node, axis int, weight *Node) *Node {
 		return dot(ConvertDType(weight, x.DType()), 1, x, axis, 0, x.DType())
 	}
-	y := product(x, axis, w[name+".weight"])
+	y := product(x, axis, n.weight(w, name).as(x))
 	if bias := w[name+".bias"]; bias != nil {
 		y = Add(y, Reshape(ConvertDType(bias, y.DType()), -1, 1))
 	}

@@ -14,6 +14,7 @@ type Merged struct {
 	Weights                       int     // that have an adapter
 	LargestChange, MeanChange     float64 // absolute
 	LargestRounding, MeanRounding float64 // absolute
+	LargestError, MeanError       float64 // absolute, of the quantised weights on which the adapter was trained
 }
 
 // SaveMerged is [Model.Save] of the model with the adapter's product in its weights: W + Scale·B·A, summed in float64
@@ -27,15 +28,18 @@ func (m *Model) SaveMerged(dir, dtype string) (all Merged, err error) {
 		if err != nil || a == nil {
 			return w, err
 		}
+		missed := quantizationError(m.Config.LoRA.TrainedOn, w, base.Params[i].Shape)
 		report := merge(w, a, b, m.Config.LoRA.Scale(), cmp.Or(dtype, m.Config.DType))
 		if !seen[a] {
 			seen[a] = true
 			all.add(report)
+			all.add(missed)
 		}
 		return w, nil
 	})
 	all.MeanChange /= float64(all.Weights)
 	all.MeanRounding /= float64(all.Weights)
+	all.MeanError /= float64(all.Weights)
 	return all, err
 }
 
@@ -73,9 +77,22 @@ func merge(weights []float32, a, b *Param, scale float64, dtype string) (report 
 	return report
 }
 
+// quantizationError says how far a quantised weight is from the weight. The mean of the report is a sum.
+func quantizationError(quantization string, weights []float32, shape []int) (report Merged) {
+	if quantization == "" {
+		return report
+	}
+	for i, x := range Quantize(quantization, weights, shape).Dequantize(quantization, shape) {
+		by := math.Abs(float64(x) - float64(weights[i]))
+		report.LargestError, report.MeanError = max(report.LargestError, by), report.MeanError+by
+	}
+	return report
+}
+
 // count adds a weight.
 func (m *Merged) count(change, rounding float64) {
-	m.add(Merged{1, change, change, rounding, rounding})
+	m.add(Merged{Weights: 1, LargestChange: change, MeanChange: change, LargestRounding: rounding,
+		MeanRounding: rounding})
 }
 
 // add joins the sums of two reports.
@@ -83,6 +100,7 @@ func (m *Merged) add(o Merged) {
 	m.Weights += o.Weights
 	m.LargestChange, m.MeanChange = max(m.LargestChange, o.LargestChange), m.MeanChange+o.MeanChange
 	m.LargestRounding, m.MeanRounding = max(m.LargestRounding, o.LargestRounding), m.MeanRounding+o.MeanRounding
+	m.LargestError, m.MeanError = max(m.LargestError, o.LargestError), m.MeanError+o.MeanError
 }
 
 // roundTo rounds to a dtype.

@@ -58,15 +58,6 @@ func transposed(v *Node) *Node {
 	return Reshape(flat, t.Shape().Dimensions...)
 }
 
-// affine is linear plus a bias [out], which may be nil.
-func affine(x, weight, bias *Node) *Node {
-	y := linear(x, weight)
-	if bias == nil {
-		return y
-	}
-	return Add(y, Reshape(ConvertDType(bias, y.DType()), 1, -1))
-}
-
 // wideType is the type of norms, softmax and sums over the vocabulary: float32, or float64 in a float64 graph.
 func wideType(d dtypes.DType) dtypes.DType {
 	if d == dtypes.Float64 {

@@ -150,14 +150,25 @@ func addRows(table, rows []float32, ids []int32, h int) {
 
 // weights are the buffers of a model's weights.
 func weights(t testing.TB, e *backend.Engine, m *Model) []compute.Buffer {
+	return weightsIn(t, e, m, dtypes.Float32)
+}
+
+// weightsIn are weights whose matrices are in a type.
+func weightsIn(t testing.TB, e *backend.Engine, m *Model, dtype dtypes.DType) []compute.Buffer {
 	t.Helper()
-	var out []compute.Buffer
-	for _, p := range m.Params {
-		b, err := e.Float32(p.Data, p.Shape...)
-		if err != nil {
-			t.Fatal(err)
+	var out, scales []compute.Buffer
+	held := m.Config.Held()
+	for i, p := range m.Params {
+		if i == m.Config.baseCount() {
+			out = append(out, scales...)
 		}
-		out = append(out, b)
+		if held[i].DType == dtypes.Uint8 {
+			q := Quantize(m.Config.quantization(), p.Data, p.Shape)
+			out = append(out, must(e.On(nil).Uint8(q.Codes, held[i].Shape...)))
+			scales = append(scales, must(e.Float32(q.Scales, len(q.Scales))))
+			continue
+		}
+		out = append(out, must(e.Floats(MatrixType(p.Shape, dtype), p.Data, p.Shape...)))
 	}
 	return out
 }

@@ -59,7 +59,7 @@ func (c *Config) PieceInputs(g *Graph, s PieceShape, hostRows bool, o GraphOptio
 }
 
 // Piece builds a piece of a prefill. Each layer's keys (rotated) are [1, kv, D, C] and its values [1, kv, C, D], or
-// with InGraph both are the whole cache with them. params are the weights in the order of ParamSpecs.
+// with InGraph both are the whole cache with them. params are the weights in the order of Held.
 func (c *Config) Piece(params []*Node, in PieceInputs, o GraphOptions) Decoded {
 	c.checkParams(params)
 	p := c.newPiece(in, o)

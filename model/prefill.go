@@ -71,7 +71,7 @@ func (d Decoded) Nodes() []*Node {
 
 // Prefill builds the pass over the prompts. Each layer's keys are [B, kv, D, P], rotated, with InGraph [B, kv, P, D],
 // and its values [B, kv, P, D]; with Packed B is 1. Those of padding have no meaning. params are the weights in the
-// order of ParamSpecs.
+// order of Held.
 func (c *Config) Prefill(params []*Node, in PrefillInputs, o GraphOptions) Decoded {
 	c.checkParams(params)
 	s := c.newPrefill(in, o)

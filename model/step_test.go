@@ -264,10 +264,8 @@ func (c cachedText) stepsInGraph(t testing.TB, e *backend.Engine, m *Model, prom
 	program := compile(t, e, "step", func(g *graph.Graph) []*graph.Node {
 		return config.Step(config.ParametersIn(g, dtype), config.StepInputs(g, s, false, c.options), c.options).Nodes()
 	})
-	var prefix, ring, params []compute.Buffer
-	for _, p := range m.Params {
-		params = append(params, must(e.Floats(MatrixType(p.Shape, dtype), p.Data, p.Shape...)))
-	}
+	var prefix, ring []compute.Buffer
+	params := weightsIn(t, e, m, dtype)
 	row := config.KVHeads * s.Prefix * config.HeadDim
 	for _, part := range prompt {
 		var all []float32

@@ -13,6 +13,8 @@ import (
 type Adapting struct {
 	Adapter string `yaml:"adapter,omitempty" words:"the folder of an adapter"` // to continue; its settings hold
 	LoRA    LoRA   `yaml:"lora"`                                               // a new adapter
+	// how the frozen matrices of linear layers are held: int8 and nf4 take a half and a quarter of bfloat16
+	Quantize string `yaml:"quantize,omitempty" want:"|none|int8|nf4" words:"none, int8 or nf4"`
 }
 
 // LoRA says which adapter training begins with. In brackets are peft's names.
@@ -46,11 +48,15 @@ func (l LoRA) Check() []fault.Fault {
 	return faults
 }
 
-// Check refuses a new adapter beside one that is continued.
+// Check refuses a new adapter beside one that is continued, and few bits for weights that are trained.
 func (a Adapting) Check() []fault.Fault {
 	var faults fault.Faults
 	if a.Adapter != "" && a.LoRA.Rank != 0 {
 		faults.Add("adapter", a.Adapter, "lora.rank %d makes a new adapter; remove one of the two", a.LoRA.Rank)
+	}
+	if a.Quantized() && !a.On() {
+		faults.Add("quantize", a.Quantize, "all weights are trained, which needs them in float32: want lora.rank or "+
+			"adapter beside it")
 	}
 	return faults
 }
@@ -64,6 +70,17 @@ func (a *Adapting) Settle(g *config.Given) {
 
 // On says that an adapter is trained.
 func (a Adapting) On() bool { return a.Adapter != "" || a.LoRA.Rank > 0 }
+
+// quantization is that of the frozen weights, by the model's name.
+func (a Adapting) quantization() string {
+	if a.Quantize == "none" {
+		return ""
+	}
+	return a.Quantize
+}
+
+// Quantized says that the weights below the adapter are held in few bits.
+func (a Adapting) Quantized() bool { return a.quantization() != "" }
 
 // adapt gives the model of a folder its adapter.
 func (a Adapting) adapt(m *model.Model, folder string, seed uint64) (*model.Model, error) {
@@ -82,7 +99,7 @@ func (a Adapting) adapt(m *model.Model, folder string, seed uint64) (*model.Mode
 	if err != nil {
 		return nil, err
 	}
-	m.Config.LoRA.From = folder
+	m.Config.LoRA.From, m.Config.LoRA.Quantization = folder, a.quantization()
 	if m.Config.LoRA.Base == "" {
 		m.Config.LoRA.Base, err = m.Hash()
 	}
@@ -91,9 +108,13 @@ func (a Adapting) adapt(m *model.Model, folder string, seed uint64) (*model.Mode
 
 // Explain says in a line which adapter is trained; nothing without one.
 func (a Adapting) Explain() string {
+	frozen := "frozen\n"
+	if q := a.quantization(); q != "" {
+		frozen = "frozen, the matrices of linear layers in " + q + "\n"
+	}
 	switch l := a.LoRA; {
 	case a.Adapter != "":
-		return fmt.Sprintf("adapter: that of %s, trained further; the model's own weights are frozen\n", a.Adapter)
+		return fmt.Sprintf("adapter: that of %s, trained further; the model's own weights are %s", a.Adapter, frozen)
 	case l.Rank > 0:
 		scale, targets := "alpha/rank", "all linear layers"
 		if l.RSLoRA {
@@ -103,7 +124,7 @@ func (a Adapting) Explain() string {
 			targets = strings.Join(l.Targets, ", ")
 		}
 		return fmt.Sprintf("adapter: LoRA of rank %d on %s, scaled by %s with alpha %v; the model's own weights are "+
-			"frozen\n", l.Rank, targets, scale, l.Alpha)
+			"%s", l.Rank, targets, scale, l.Alpha, frozen)
 	}
 	return ""
 }

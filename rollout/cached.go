@@ -173,8 +173,8 @@ func (s *Cached) compact(weights []compute.Buffer) (compacted []compute.Buffer, 
 	var at []int
 	var old []compute.Buffer
 	var from []shapes.Shape
-	for i, spec := range s.config.ParamSpecs() {
-		if have[i].DType != model.MatrixType(spec.Shape, s.matrixType()) {
+	for i, held := range s.config.Held() {
+		if have[i].DType != held.Type(s.matrixType()) {
 			at, old, from = append(at, i), append(old, weights[i]), append(from, have[i])
 		}
 	}

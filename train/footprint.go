@@ -11,12 +11,12 @@ import (
 	"github.com/posttrain/posttrain/model"
 )
 
-// Footprint is the memory that training holds for every trained parameter of a model, in bytes, and for every frozen
-// one. The engine's share for activations comes on top.
+// Footprint is the memory that training holds for every trained parameter of a model, in bytes, and for frozen ones.
+// The engine's share for activations comes on top.
 type Footprint struct {
 	Parameters                             int // trained
 	Weights, Moments, Gradients, Reference int
-	Frozen, FrozenBytes                    int // parameters below an adapter, and the bytes of each
+	Frozen, FrozenBytes                    int // parameters below an adapter, and the bytes of all
 	Device                                 *DeviceBytes
 }
 
@@ -31,7 +31,7 @@ type DeviceBytes struct {
 func (l *Learner) Footprint(rule AdamW) Footprint {
 	f := Footprint{Parameters: sizeOf(l.model.Trained()), Weights: 4, Gradients: 4}
 	if n := l.model.Config.Frozen(); n > 0 {
-		f.Frozen, f.FrozenBytes = sizeOf(l.model.Params[:n]), l.ReferenceBytes()
+		f.Frozen, f.FrozenBytes = sizeOf(l.model.Params[:n]), l.model.Config.FrozenBytes(l.graph.ComputeType())
 	}
 	f.Moments = 2 * rule.momentType().Size()
 	if l.engine.Wants.SharedMemory {
@@ -58,7 +58,7 @@ func (l *Learner) deviceBytes(f Footprint) *DeviceBytes {
 	for i, p := range l.model.Params {
 		whole := share(model.CutWeight(e.Mesh, p.Name, p.Shape), p)
 		if i < len(l.frozen) {
-			d.Frozen += whole * f.FrozenBytes
+			d.Frozen += whole * l.ReferenceBytes()
 			continue
 		}
 		own := share(cutState(e, p), p)
@@ -128,10 +128,11 @@ func (f Footprint) String() string {
 	}
 	frozen, of := "", ""
 	if f.Frozen > 0 {
-		frozen = fmt.Sprintf("%d bytes for each of %.1fM frozen parameters and ", f.FrozenBytes, float64(f.Frozen)/1e6)
+		frozen = fmt.Sprintf("%.3g bytes for each of %.1fM frozen parameters and ",
+			float64(f.FrozenBytes)/float64(f.Frozen), float64(f.Frozen)/1e6)
 		of = " of the adapter"
 	}
 	return fmt.Sprintf("memory: %s%d bytes for each of %.1fM parameters%s (%s), %.2f GB, and activations", frozen,
 		f.Bytes(), float64(f.Parameters)/1e6, of, strings.Join(parts, ", "),
-		float64(f.Bytes()*f.Parameters+f.FrozenBytes*f.Frozen)/1e9)
+		float64(f.Bytes()*f.Parameters+f.FrozenBytes)/1e9)
 }

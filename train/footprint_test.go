@@ -75,7 +75,7 @@ func TestFootprintAddsUp(t *testing.T) {
 	if f.String() != want {
 		t.Errorf("%s\nwant %s", f, want)
 	}
-	f = Footprint{Parameters: 4_884_480, Weights: 4, Moments: 8, Gradients: 8, Frozen: 134_515_008, FrozenBytes: 4}
+	f = Footprint{Parameters: 4_884_480, Weights: 4, Moments: 8, Gradients: 8, Frozen: 134_515_008, FrozenBytes: 4 * 134_515_008}
 	const wantLoRA = "memory: 4 bytes for each of 134.5M frozen parameters and 20 bytes for each of 4.9M parameters of " +
 		"the adapter (weights 4, moments 8, gradients 8), 0.64 GB, and activations"
 	if f.String() != wantLoRA {

@@ -191,21 +191,46 @@ func (l *Learner) Upload(m *model.Model) (weights []compute.Buffer, err error) {
 	return l.upload(backend.NewUploader(m.Largest()), m.Trained())
 }
 
+// upload copies tensors, one at a time, in the order of [model.Config.Held].
 func (l *Learner) upload(u *backend.Uploader, params []*model.Param) (weights []compute.Buffer, err error) {
+	var scales []compute.Buffer
 	for _, p := range params {
+		b, scale, err := l.hold(u, p)
+		if err != nil {
+			backend.FinalizeAll(slices.Concat(weights, scales)...)
+			return nil, fmt.Errorf("%s: %w", p.Name, err)
+		}
+		if weights = append(weights, b); scale != nil {
+			scales = append(scales, scale)
+		}
+	}
+	return append(weights, scales...), nil
+}
+
+// hold copies a tensor; a quantised one as codes and scales.
+func (l *Learner) hold(u *backend.Uploader, p *model.Param) (b, scales compute.Buffer, err error) {
+	c := l.model.Config
+	if !c.IsQuantized(p.Name, p.Shape) {
 		dtype := dtypes.Float32
 		if l.BFloat16() && !p.NoDecay {
 			dtype = dtypes.BFloat16
 		}
 		on := l.engine.On(model.CutWeight(l.engine.Mesh, p.Name, p.Shape))
-		b, err := u.Floats(on, dtype, p.Read, p.Shape...)
-		if err != nil {
-			backend.FinalizeAll(weights...)
-			return nil, fmt.Errorf("%s: %w", p.Name, err)
-		}
-		weights = append(weights, b)
+		b, err = u.Floats(on, dtype, p.Read, p.Shape...)
+		return b, nil, err
 	}
-	return weights, nil
+	weights, err := model.NewReader(p.Size()).Read(p)
+	if err != nil {
+		return nil, nil, err
+	}
+	at, q := l.engine.On(nil), model.Quantize(c.LoRA.Quantization, weights, p.Shape)
+	if b, err = at.Uint8(q.Codes, q.Shape...); err != nil {
+		return nil, nil, err
+	}
+	if scales, err = at.Float32(q.Scales, len(q.Scales)); err != nil {
+		backend.FinalizeAll(b)
+	}
+	return b, scales, err
 }
 
 // forward runs the forward pass of a batch and returns one of its log-probs.
@@ -419,12 +444,12 @@ func (l *Learner) declare(g *graph.Graph, p *batch.Packed) declared {
 
 func (l *Learner) declareWeights(g *graph.Graph) (nodes []*graph.Node) {
 	half, _ := l.halfWeights()
-	for i, p := range l.model.Params {
+	for i, h := range l.model.Config.Held() {
 		dtype := dtypes.Float32
-		if (half || l.BFloat16() && i < len(l.frozen)) && !p.NoDecay {
+		if half || l.BFloat16() && i < len(l.frozen) {
 			dtype = dtypes.BFloat16
 		}
-		nodes = append(nodes, model.WeightParameter(g, p.Name, shapes.Make(dtype, p.Shape...)))
+		nodes = append(nodes, model.WeightParameter(g, h.Name, shapes.Make(h.Type(dtype), h.Shape...)))
 	}
 	return nodes
 }

@@ -21,10 +21,10 @@ import (
 	"github.com/posttrain/posttrain/run"
 )
 
-// TestLoRARunsEqualTRLs repeats runs of TRL with peft (scripts/oracle/lora.py) from the adapters that they began with.
+// TestLoRARunsEqualTRLs repeats runs of TRL with peft (scripts/oracle/lora.py, quantize.py) from the adapters that they began with.
 func TestLoRARunsEqualTRLs(t *testing.T) {
 	files, err := filepath.Glob("testdata/lora-*.json")
-	if err != nil || len(files) != 3 {
+	if err != nil || len(files) != 4 {
 		t.Fatal(files, err)
 	}
 	for _, file := range files {
@@ -44,6 +44,7 @@ func TestLoRARunsEqualTRLs(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				m.Config.LoRA.Quantization = r.Options.Quantize
 				if len(r.Weights) != len(m.Trained()) {
 					t.Errorf("%d tensors: TRL trained %d", len(m.Trained()), len(r.Weights))
 				}
@@ -149,7 +150,13 @@ func TestLoRAInBFloat16(t *testing.T) {
 	if losses[7] > losses[0]-0.01 {
 		t.Errorf("the losses are %v: want less and less", losses)
 	}
-	if f := l.Footprint(AdamW{}); f.FrozenBytes != 2 || f.Weights != 4 {
+	vectors := 0
+	for _, p := range m.Params[:m.Config.Frozen()] {
+		if len(p.Shape) == 1 {
+			vectors += p.Size()
+		}
+	}
+	if f := l.Footprint(AdamW{}); f.FrozenBytes != 2*(f.Frozen+vectors) || f.Weights != 4 {
 		t.Errorf("%s", f)
 	}
 }

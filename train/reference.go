@@ -109,6 +109,9 @@ func (l *Learner) fingerprint(groups []batch.Group, layout batch.Layout) (string
 	first := fmt.Sprintf("%s %+v %s %s\n", l.engine.Name, l.graph, rows, config)
 	if a := l.model.Config.LoRA; a != nil {
 		first += fmt.Sprintf("%d %v %v %v\n", a.Rank, a.Scale(), a.Modules, a.Base)
+		if a.Quantization != "" {
+			first += a.Quantization + "\n"
+		}
 	}
 	h, err := l.hashWeights(first)
 	if err != nil {

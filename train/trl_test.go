@@ -34,6 +34,7 @@ type trlRun struct {
 		Gamma          float64   `json:"simpo_gamma"`
 		LabelSmoothing float64   `json:"label_smoothing"`
 		CompletionOnly bool      `json:"completion_only_loss"`
+		Quantize       string    `json:"quantize"`
 	} `json:"options"`
 	Steps   []map[string]float64 `json:"steps"`
 	Tokens  []trlTokens          `json:"tokens"` // nil: those of the model

@@ -222,6 +222,7 @@ func trainingFlags(own ...config.Flag) []config.Flag {
 		{Name: "model", Key: "model", Help: modelHelp},
 		{Name: "adapter", Key: "adapter", Help: adapterHelp + ", to train further"},
 		{Name: "lora-rank", Key: "lora.rank", Help: "train a LoRA adapter of this rank, not the model's own weights"},
+		{Name: "quantize", Key: "quantize", Help: "hold the weights below an adapter in few bits: int8 or nf4"},
 		{Name: "data", Key: "data.train", Help: "training data: .jsonl, .json or .parquet, also .gz, or embedded"},
 		{Name: "backend", Key: "backend", Help: backendHelp},
 		{Name: "mesh-data", Key: "engine.mesh.data", Help: "devices that the rows of a batch are cut over (xla)"},

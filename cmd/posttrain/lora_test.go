@@ -75,6 +75,15 @@ func TestAdapterCommands(t *testing.T) {
 	if !strings.Contains(said, "stored as bfloat16: rounding moves these weights by at most") {
 		t.Error(said)
 	}
+	o = must(t, tiny("sft", 2, "--data", "demos.jsonl", "--adapter", "out/adapter", "--quantize", "nf4", "--out",
+		"few")...)
+	if !strings.Contains(o.err, "memory: 2.5 bytes for each of") {
+		t.Error(o.err)
+	}
+	said = must(t, "model", "merge", "--model", "model", "--adapter", "few/adapter", "--out", "whole").out
+	if !strings.Contains(said, "the adapter was trained on these weights in nf4, which differ from them by at most") {
+		t.Error(said)
+	}
 }
 
 // TestMergeFaults: what cannot be merged is one clear error, and leaves no folder.
@@ -104,10 +113,10 @@ func TestMergeFaults(t *testing.T) {
 	}
 }
 
-// TestAdapterCIRL: ci-rl with a KL term and live adapter weights in its sampler; a resumed run wants the same base.
+// TestAdapterCIRL: ci-rl with a KL term, and live adapter weights on frozen ones in few bits in its sampler.
 func TestAdapterCIRL(t *testing.T) {
 	workCI(t)
-	must(t, tinyCIRL(2, "--max-new-tokens", "16", "--group-size", "2", "--lora-rank", "2")...)
+	must(t, tinyCIRL(2, "--max-new-tokens", "16", "--group-size", "2", "--lora-rank", "2", "--quantize", "nf4")...)
 	kl := 0.0
 	for _, r := range metrics(t, "out") {
 		kl = max(kl, r.Values["sampling/sampling_logp_difference/max"])

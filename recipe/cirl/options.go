@@ -137,6 +137,9 @@ func check(g *config.Given, o *Options) {
 	case e == fleet.SGLang && o.Adapting.On():
 		g.Fault("rollout.engine", "rollout.engine sglang: these servers are given whole weights, and an adapter is "+
 			"trained: want vllm")
+	case e != "" && o.Adapting.Quantized():
+		g.Fault("quantize", "quantize %s: the servers of rollout.urls draw with whole weights, another model: remove "+
+			"one of the two", o.Adapting.Quantize)
 	case e == fleet.VLLM && !o.Adapting.On():
 		g.Fault("rollout.engine", "rollout.engine vllm: these servers are given an adapter: want sglang, or an "+
 			"adapter (lora.rank)")

@@ -80,6 +80,10 @@ func Run(o Options) (string, error) {
 		text += fmt.Sprintf("stored as %s: rounding moves these weights by at most %.3g, on average %.3g\n", dtype,
 			report.LargestRounding, report.MeanRounding)
 	}
+	if q := m.Config.LoRA.TrainedOn; q != "" {
+		text += fmt.Sprintf("the adapter was trained on these weights in %s, which differ from them by at most %.3g, on "+
+			"average %.3g\n", q, report.LargestError, report.MeanError)
+	}
 	return text, nil
 }
 

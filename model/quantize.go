@@ -1,0 +1,249 @@
+package model
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/gomlx/compute/dtypes"
+	. "github.com/gomlx/gomlx/core/graph"
+)
+
+// Quantizations are the ways to keep the frozen weights of linear layers in few bits, as bitsandbytes lays them out:
+// codes, which a table maps to numbers, and scales, the largest absolute weights of blocks. Embedding, head, norms and
+// biases stay as they are.
+const (
+	NF4  = "nf4"  // 4 bits, and a scale for 64 weights in a row of all (Dettmers et al. 2023, QLoRA)
+	Int8 = "int8" // 8 bits, and a scale for each output (Dettmers et al. 2022, LLM.int8, without its outliers)
+)
+
+const nf4Block = 64 // weights that share a scale
+
+// nf4 are the 16 numbers of NF4: quantiles of the normal distribution, scaled to -1 to 1.
+var nf4 = [16]float32{-1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+	-0.18477343022823334, -0.09105003625154495, 0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634,
+	0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1}
+
+// int8Step makes weights of int8 codes times scales.
+const int8Step = float32(7.874015718698502e-3) // 1/127
+
+// Quantized is a matrix in few bits.
+type Quantized struct {
+	// NF4: [blocks, 32], two weights a byte, the first in the high bits; the last block is filled with zeros. Int8:
+	// [out, in], as two's complement.
+	Codes  []uint8
+	Scales []float32 // NF4: [blocks]; Int8: [out]
+	Shape  []int     // of Codes
+}
+
+// Quantize gives the weights of a matrix of a shape [out, in] in a quantization.
+func Quantize(quantization string, weights []float32, shape []int) Quantized {
+	if quantization == Int8 {
+		return quantizeInt8(weights, shape[1])
+	}
+	return quantizeNF4(weights)
+}
+
+func quantizeInt8(data []float32, in int) Quantized {
+	q := Quantized{make([]uint8, len(data)), make([]float32, len(data)/in), []int{len(data) / in, in}}
+	eachParallel(len(q.Scales), func(row int) {
+		from := data[row*in:][:in]
+		q.Scales[row] = largestOf(from)
+		if q.Scales[row] == 0 {
+			return
+		}
+		by := 127 / q.Scales[row]
+		for i, x := range from {
+			q.Codes[row*in+i] = uint8(int8(math.RoundToEven(float64(x * by))))
+		}
+	})
+	return q
+}
+
+func quantizeNF4(data []float32) Quantized {
+	blocks := (len(data) + nf4Block - 1) / nf4Block
+	q := Quantized{make([]uint8, blocks*nf4Block/2), make([]float32, blocks), []int{blocks, nf4Block / 2}}
+	eachParallel(blocks, func(b int) {
+		from := data[b*nf4Block : min((b+1)*nf4Block, len(data))]
+		q.Scales[b] = largestOf(from)
+		scale := func(x float32) float32 { return x * (1 / max(q.Scales[b], 1e-38)) }
+		if len(from) < nf4Block { // bitsandbytes divides in the last block
+			scale = func(x float32) float32 { return x / max(q.Scales[b], 1e-38) }
+		}
+		for i := range nf4Block {
+			code := nf4Code(0)
+			if i < len(from) {
+				code = nf4Code(scale(from[i]))
+			}
+			q.Codes[(b*nf4Block+i)/2] |= code << (4 * (1 - i%2))
+		}
+	})
+	return q
+}
+
+// nf4Bounds are in the middle between neighbours of nf4.
+var nf4Bounds = func() (b [15]float32) {
+	for i := range b {
+		b[i] = (nf4[i] + nf4[i+1]) / 2
+	}
+	return b
+}()
+
+// nf4Code is the number of NF4 that is nearest to x, the smaller one of two.
+func nf4Code(x float32) (code uint8) {
+	for code < 15 && x > nf4Bounds[code] {
+		code++
+	}
+	return code
+}
+
+func largestOf(xs []float32) (most float32) {
+	for _, x := range xs {
+		most = max(most, float32(math.Abs(float64(x))))
+	}
+	return most
+}
+
+// Dequantize gives the weights of a matrix [out, in].
+func (q Quantized) Dequantize(quantization string, shape []int) []float32 {
+	table, all := codeTable(quantization), []float32(nil)
+	for _, code := range q.Codes {
+		all = append(all, table[code]...)
+	}
+	block := len(all) / len(q.Scales)
+	for i := range all {
+		if all[i] *= q.Scales[i/block]; quantization == Int8 {
+			all[i] *= int8Step
+		}
+	}
+	return all[:ParamSpec{Shape: shape}.Size()]
+}
+
+// codeTable gives the numbers of each byte of codes: one, or two of NF4.
+func codeTable(quantization string) [][]float32 {
+	table := make([][]float32, 256)
+	for code := range table {
+		if table[code] = []float32{float32(int8(code))}; quantization == NF4 {
+			table[code] = []float32{nf4[code>>4], nf4[code&15]}
+		}
+	}
+	return table
+}
+
+// quantization is that of the frozen matrices; "" is none.
+func (c *Config) quantization() string {
+	if c.LoRA == nil {
+		return ""
+	}
+	return c.LoRA.Quantization
+}
+
+// IsQuantized says whether a tensor is held in few bits.
+func (c *Config) IsQuantized(name string, shape []int) bool {
+	return c.quantization() != "" && len(shape) == 2 && strings.HasPrefix(name, "model.layers.") &&
+		!strings.HasSuffix(name, loraA) && !strings.HasSuffix(name, loraB)
+}
+
+// scalesEnd is the end of the name of a quantised matrix's scales.
+const scalesEnd = ".absmax"
+
+// Held is a tensor as an engine holds it.
+type Held struct {
+	ParamSpec
+	DType dtypes.DType // of codes; InvalidDType: float32, or for a matrix the type of the products
+}
+
+// Held lists the tensors that an engine holds of a model, the inputs of its programs: those of ParamSpecs, with codes
+// in the place of quantised matrices, whose scales are between the frozen tensors and the adapter's.
+func (c *Config) Held() []Held {
+	var frozen, scales, trained []Held
+	for i, s := range c.ParamSpecs() {
+		switch {
+		case i >= c.baseCount():
+			trained = append(trained, Held{ParamSpec: s})
+		case c.IsQuantized(s.Name, s.Shape):
+			codes, scale := quantizedShapes(c.quantization(), s.Shape)
+			frozen = append(frozen, Held{ParamSpec{s.Name, codes, s.NoDecay}, dtypes.Uint8})
+			scales = append(scales, Held{ParamSpec: ParamSpec{s.Name + scalesEnd, scale, true}})
+		default:
+			frozen = append(frozen, Held{ParamSpec: s})
+		}
+	}
+	return slices.Concat(frozen, scales, trained)
+}
+
+// Type is the tensor's, where matrices that are not quantised have dtype.
+func (h Held) Type(dtype dtypes.DType) dtypes.DType {
+	if h.DType != dtypes.InvalidDType {
+		return h.DType
+	}
+	return MatrixType(h.Shape, dtype)
+}
+
+// FrozenBytes is what an engine holds of the frozen tensors, where matrices that are not quantised have dtype.
+func (c *Config) FrozenBytes(dtype dtypes.DType) (bytes int) {
+	for _, h := range c.Held()[:c.Frozen()+c.Layers*c.quantizedOfLayer()] {
+		bytes += h.Size() * h.Type(dtype).Size()
+	}
+	return bytes
+}
+
+// quantizedShapes are the shapes of a matrix's codes and scales.
+func quantizedShapes(quantization string, shape []int) (codes, scales []int) {
+	if quantization == Int8 {
+		return shape, shape[:1]
+	}
+	blocks := (shape[0]*shape[1] + nf4Block - 1) / nf4Block
+	return []int{blocks, nf4Block / 2}, []int{blocks}
+}
+
+// quantizedOfLayer is the number of quantised matrices of a layer.
+func (c *Config) quantizedOfLayer() int {
+	if c.quantization() == "" {
+		return 0
+	}
+	return len(c.linearModules())
+}
+
+// linearWeight is the weight of a linear layer.
+type linearWeight struct {
+	weight, scales *Node // codes and their scales, or the weight [out, in] and nil
+	quantization   string
+	shape          []int // [out, in]
+}
+
+// weight gives the weight of the linear layer of a name.
+func (c *Config) weight(w layerWeights, name string) linearWeight {
+	f := linearWeight{weight: w[name+".weight"], scales: w[name+".weight"+scalesEnd], quantization: c.quantization()}
+	for _, m := range c.linearModules() {
+		if m.Name == name {
+			f.shape = m.Shape
+		}
+	}
+	return f
+}
+
+// as gives the weight [out, in] for a product with x. A quantised one has x's type and is computed after x: the forward
+// and the backward pass each compute it for themselves, since otherwise an engine would keep all of them in between.
+func (f linearWeight) as(x *Node) *Node {
+	if f.scales == nil {
+		return f.weight
+	}
+	table := computeAfter(Const(x.Graph(), codeTable(f.quantization)), x)
+	blocks := f.scales.Shape().Dim(0)
+	y := Mul(Reshape(Gather(table, Reshape(f.weight, -1, 1)), blocks, -1), Reshape(f.scales, -1, 1))
+	if f.quantization == Int8 {
+		y = MulScalar(y, int8Step)
+	}
+	y = sliceAxis(Reshape(y, -1), 0, 0, f.shape[0]*f.shape[1])
+	return ConvertDType(Reshape(y, f.shape...), x.DType())
+}
+
+// linear is x [N, in] times the transposed weight: [N, out] in x's dtype. A quantised weight has no gradient.
+func (f linearWeight) linear(x *Node) *Node {
+	if f.scales == nil {
+		return linear(x, f.weight)
+	}
+	y := dot(x, 1, f.as(x), 1, 0, x.DType())
+	return ownGradient(y, []*Node{x}, func(v *Node) []*Node { return []*Node{dot(v, 1, f.as(v), 0, 0, x.DType())} })
+}

@@ -1,0 +1,215 @@
+package model
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gomlx/compute/dtypes"
+
+	"github.com/posttrain/posttrain/backend"
+)
+
+// in gives a model with an adapter the quantization of its frozen matrices.
+func in(quantization string, m *Model) *Model {
+	c, l := *m.Config, *m.Config.LoRA
+	l.Quantization, c.LoRA = quantization, &l
+	return &Model{Config: &c, Params: m.Params}
+}
+
+// dequantized has the weights of the quantised matrices in float32.
+func dequantized(m *Model) *Model {
+	out := in("", m)
+	out.Params = slices.Clone(m.Params)
+	for i, p := range m.Base().Params {
+		if q := m.Config.quantization(); m.Config.IsQuantized(p.Name, p.Shape) {
+			copied := *p
+			copied.Data = Quantize(q, p.Data, p.Shape).Dequantize(q, p.Shape)
+			out.Params[i] = &copied
+		}
+	}
+	return out
+}
+
+// hexBytes are bytes in JSON, written in hexadecimal.
+type hexBytes []byte
+
+func (h *hexBytes) UnmarshalText(text []byte) (err error) {
+	*h, err = hex.DecodeString(string(text))
+	return err
+}
+
+func (h hexBytes) floats() []float32 {
+	out := make([]float32, len(h)/4)
+	for i := range out {
+		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(h[4*i:]))
+	}
+	return out
+}
+
+// storedMatrix is what bitsandbytes makes of a matrix.
+type storedMatrix struct {
+	Codes, Scales, SHA256, Weights hexBytes
+	Shape                          []int
+}
+
+// quantizeOracle is a file of testdata/quantized (scripts/oracle/quantize.py).
+type quantizeOracle struct {
+	peftOracle
+	Tensors map[string]storedMatrix
+	Edge    storedMatrix
+}
+
+func readQuantizeOracle(t testing.TB, quantization string) (o quantizeOracle) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", "quantized", quantization+".json"))
+	if err == nil {
+		err = json.Unmarshal(text, &o)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// TestBitsandbytesCodes: codes, scales and dequantised weights are those of bitsandbytes, bit for bit.
+func TestBitsandbytesCodes(t *testing.T) {
+	for _, quantization := range []string{NF4, Int8} {
+		o, seen := readQuantizeOracle(t, quantization), 0
+		check := func(p *Param, want storedMatrix) {
+			t.Helper()
+			q := Quantize(quantization, p.Data, p.Shape)
+			if !bytes.HasPrefix(q.Codes, want.Codes) || len(q.Codes) > len(want.Codes)+nf4Block/2 {
+				t.Errorf("%s: %s: the codes differ", quantization, p.Name)
+			}
+			if scales := want.Scales.floats(); !slices.Equal(q.Scales, scales) {
+				t.Errorf("%s: %s: the scales differ", quantization, p.Name)
+			}
+			sum := sha256.New()
+			binary.Write(sum, binary.LittleEndian, q.Dequantize(quantization, p.Shape))
+			if !bytes.Equal(sum.Sum(nil), want.SHA256) {
+				t.Errorf("%s: %s: the dequantised weights differ", quantization, p.Name)
+			}
+			seen++
+		}
+		check(&Param{Name: "edge", Shape: o.Edge.Shape, Data: o.Edge.Weights.floats()}, o.Edge)
+		for _, p := range load(t, filepath.Join("testdata", o.Model)).Params {
+			if want, ok := o.Tensors[p.Name]; ok {
+				check(p, want)
+			}
+		}
+		if seen != 15 {
+			t.Errorf("%d matrices compared: want 15", seen)
+		}
+	}
+}
+
+// TestParityWithBitsandbytes: a model on a quantised base has the logits of transformers with bitsandbytes.
+func TestParityWithBitsandbytes(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *backend.Engine) {
+		for _, quantization := range []string{NF4, Int8} {
+			o := readQuantizeOracle(t, quantization)
+			plain := load(t, filepath.Join("testdata", o.Model))
+			modules, _ := plain.Config.AdapterModules(nil)
+			m := plain.Adapt(LoRA{Rank: 1, Alpha: 1, Modules: modules}, 1)
+			got := slices.Concat(rowLogits(t, e, in(quantization, m), o.Rows[0].IDs)...)
+			near(t, quantization, worst(got, slices.Concat(o.Rows[0].Logits...)), 1e-3)
+			if worst(got, slices.Concat(rowLogits(t, e, m, o.Rows[0].IDs)...)) < 3e-3 {
+				t.Errorf("%s changes nothing", quantization)
+			}
+		}
+	})
+}
+
+// TestQuantizedDecoding: prefill and steps of a model on a quantised base equal the graph of training.
+func TestQuantizedDecoding(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *backend.Engine) {
+		for _, quantization := range []string{NF4, Int8} {
+			if quantization == Int8 && e.Name == "xla" {
+				continue
+			}
+			m := in(quantization, adapted(t, variedModels(t)["qwen2"]))
+			for _, samples := range []int{1, 2} { // 3 and 6 rows: products of both forms
+				if samples > 1 && e.Name == "xla" {
+					continue
+				}
+				c := texts(samples)
+				want := c.wholeLogits(t, e, m)
+				c.check(t, m, c.decode(t, e, m), want, 1e-4)
+				if whole := c.wholeLogits(t, e, dequantized(m)); worst(whole[0][0], want[0][0]) > 1e-4 {
+					t.Error("the logits are not those of the dequantised weights")
+				}
+			}
+		}
+	})
+}
+
+// TestSevenBillion computes what the frozen weights of well-known models take.
+func TestSevenBillion(t *testing.T) {
+	const llama2 = `{"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+		"intermediate_size": 11008, "vocab_size": 32000, "rms_norm_eps": 1e-5, "hidden_act": "silu",
+		"max_position_embeddings": 4096, "tie_word_embeddings": false, "eos_token_id": 2}`
+	const qwen = `{"model_type": "qwen2", "hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28,
+		"num_key_value_heads": 4, "intermediate_size": 18944, "vocab_size": 152064, "rms_norm_eps": 1e-6,
+		"hidden_act": "silu", "max_position_embeddings": 32768, "tie_word_embeddings": false, "eos_token_id": 2}`
+	for _, k := range []struct {
+		name, config string
+		parameters   int
+		want         map[string]float64 // GB
+	}{
+		{"Llama-2-7B", llama2, 6_738_415_616, map[string]float64{"": 13.477, Int8: 7.007, NF4: 4.168}},
+		{"Qwen2.5-7B", qwen, 7_615_616_512, map[string]float64{"": 15.232, Int8: 8.712, NF4: 5.852}},
+	} {
+		c, err := ParseConfig([]byte(k.config), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := c.ParamCount(); n != k.parameters {
+			t.Errorf("%s: %d parameters, want %d", k.name, n, k.parameters)
+		}
+		for quantization, want := range k.want {
+			c.LoRA = &LoRA{Rank: 16, Quantization: quantization}
+			if gb := float64(c.FrozenBytes(dtypes.BFloat16)) / 1e9; math.Abs(gb-want) > 6e-4 {
+				t.Errorf("%s in %q: %.3f GB, want %.3f", k.name, quantization, gb, want)
+			}
+		}
+	}
+}
+
+// TestMergeSaysTheQuantizationError: an adapter remembers on what it was trained, and merging says how far off that was.
+func TestMergeSaysTheQuantizationError(t *testing.T) {
+	plain, dir := sharpModel(t, "llama"), t.TempDir()
+	if err := (Writer{}).SaveAdapter(in(NF4, adapted(t, plain, "v_proj")), dir, ""); err != nil {
+		t.Fatal(err)
+	}
+	m, err := plain.LoadAdapter(dir)
+	if err != nil || m.Config.LoRA.TrainedOn != NF4 || m.Config.LoRA.Quantization != "" {
+		t.Fatal(m.Config.LoRA, err)
+	}
+	most, sum, n, held := 0.0, 0.0, 0, dequantized(in(NF4, m))
+	for i, p := range m.Params {
+		if strings.HasSuffix(p.Name, "v_proj.weight") {
+			for k, x := range p.Data {
+				by := math.Abs(float64(x) - float64(held.Params[i].Data[k]))
+				most, sum, n = max(most, by), sum+by, n+1
+			}
+		}
+	}
+	report, err := m.SaveMerged(t.TempDir(), "float32")
+	if err != nil {
+		t.Fatal(err)
+	}
+	near(t, "largest", math.Abs(report.LargestError-most), 1e-12)
+	near(t, "mean", math.Abs(report.MeanError-sum/float64(n)), 1e-12)
+	if most == 0 || report.LargestRounding != 0 {
+		t.Errorf("%+v", report)
+	}
+}

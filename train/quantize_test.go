@@ -1,0 +1,112 @@
+package train
+
+import (
+	"math"
+	"testing"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/model"
+)
+
+// quantized is a model with an adapter whose frozen matrices are held in few bits.
+func quantized(m *model.Model, quantization string) *model.Model {
+	c := *m.Config
+	l := *c.LoRA
+	l.Quantization = quantization
+	c.LoRA = &l
+	return &model.Model{Config: &c, Params: m.Params}
+}
+
+// dequantized is a model with an adapter whose frozen matrices are those of a quantization, in float32.
+func dequantized(m *model.Model, quantization string) *model.Model {
+	out, few := &model.Model{Config: m.Config}, quantized(m, quantization).Config
+	for _, p := range m.Params {
+		q := *p
+		if few.IsQuantized(p.Name, p.Shape) {
+			q.Data = model.Quantize(quantization, p.Data, p.Shape).Dequantize(quantization, p.Shape)
+		}
+		out.Params = append(out.Params, &q)
+	}
+	return out
+}
+
+// TestQuantizedBase: on a quantised base the loss is that of the dequantised weights in float32, and so are the
+// adapter's gradients: on go to the bit, since it computes both alike.
+func TestQuantizedBase(t *testing.T) {
+	groups := testkit.Groups(3, 4, 2)
+	method, p := preference(groups), batch.Pack(groups, batch.Layout{Pad: 4})
+	m := withLoRA(testkit.Model(t, "qwen2"))
+	step := func(t *testing.T, m *model.Model, e *backend.Engine, checkpoint bool) (loss float64, weights [][]float32) {
+		l, err := NewLearner(e, m, model.GraphOptions{Checkpoint: checkpoint})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		linear := AdamW{Epsilon: 1} // the change is about the gradient
+		for range 2 {
+			if loss, _, err = l.Accumulate(p, method, method.Inputs([]int{0, 1, 2, 3}, p), 0.25); err == nil {
+				_, err = l.Update(linear, 0.1)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if weights, err = l.ReadWeights(); err != nil {
+			t.Fatal(err)
+		}
+		return loss, weights
+	}
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		for _, quantization := range []string{model.NF4, model.Int8} {
+			if quantization == model.Int8 && !backendtest.AllVariants(e) {
+				continue
+			}
+			loss, got := step(t, quantized(m, quantization), e, quantization == model.NF4)
+			same, want := step(t, dequantized(m, quantization), e, quantization == model.NF4)
+			if math.Abs(loss-same) > 1e-5 || e.Name == "go" && loss != same {
+				t.Errorf("%s: loss %v, want %v", quantization, loss, same)
+			}
+			for i := range want {
+				for k, x := range want[i] {
+					if y := got[i][k]; math.Abs(float64(x-y)) > 1e-5 || e.Name == "go" && x != y {
+						t.Fatalf("%s: %s has %v at %d, want %v", quantization, m.Trained()[i].Name, y, k, x)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestFrozenBytes: the footprint counts what the frozen buffers hold.
+func TestFrozenBytes(t *testing.T) {
+	e := backendtest.Go(t)
+	for quantization, most := range map[string]float64{"": 4, model.Int8: 1.2, model.NF4: 0.7} {
+		m := quantized(withLoRA(model.Init(wideConfig(t), 1)), quantization)
+		l, held := learner(t, e, m), 0
+		for _, b := range l.frozen {
+			shape, err := b.Shape()
+			if err != nil {
+				t.Fatal(err)
+			}
+			held += int(shape.Memory())
+		}
+		if f := l.Footprint(AdamW{}); f.FrozenBytes != held || float64(held) > most*float64(f.Frozen) {
+			t.Errorf("%q: %s: the buffers hold %d bytes", quantization, f, held)
+		}
+	}
+}
+
+// wideConfig has few weights outside its linear layers.
+func wideConfig(t *testing.T) *model.Config {
+	t.Helper()
+	c, err := model.ParseConfig([]byte(`{"model_type": "llama", "hidden_size": 128, "num_hidden_layers": 2,
+		"num_attention_heads": 2, "intermediate_size": 384, "vocab_size": 64, "rms_norm_eps": 1e-5,
+		"hidden_act": "silu", "max_position_embeddings": 64, "tie_word_embeddings": true, "eos_token_id": 2}`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
