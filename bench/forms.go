@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 
@@ -22,7 +23,7 @@ func (o *formsOptions) register(cmd *cobra.Command) {
 	flags.StringVar(&o.backend, "backend", "auto", "engine")
 	flags.StringSliceVar(&o.presets, "preset", []string{"5.4M", "56M"}, "models")
 	o.shape.register(flags)
-	flags.Float64Var(&o.rate, "rate", 1e-6, "learning rate")
+	flags.Float64Var(&o.rate, "rate", cmp.Or(o.rate, 1e-6), "learning rate")
 }
 
 // newPrefix measures what sharing a pair's prompt saves.
