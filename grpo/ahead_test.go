@@ -203,6 +203,19 @@ func TestOldWeightsAreCorrectedFor(t *testing.T) {
 	}
 }
 
+// TestOtherServersAtTheFirstStep: completions whose log-probs are another model's end the run at its first step.
+func TestOtherServersAtTheFirstStep(t *testing.T) {
+	l, o := oldLoop(t, model.Init(testkit.Config(t, "llama"), 7), newFolder(t), 1)
+	o.spoil = func(_ int, completions []rollout.Completion) {
+		for _, c := range completions {
+			for i := range c.Logps {
+				c.Logps[i] -= 1
+			}
+		}
+	}
+	wantError(t, l.Run(t.Context()), "step 0: the mean difference of the sampler's log-probs", "serve another model")
+}
+
 // TestLostAheadIsAskedAgain: completions that no server gave while the learner learnt are drawn from the present
 // weights, as long as there are any.
 func TestLostAheadIsAskedAgain(t *testing.T) {

@@ -102,9 +102,11 @@ func (l *Loop) checkFirst(values map[string]float64) error {
 	}
 	for _, c := range checks {
 		if v, ok := values[c.name]; ok && !(math.Abs(v-c.want) <= c.bound) {
-			return fmt.Errorf("step %d: the %s is %.4g, where it must be %v: the engine computes wrongly; try "+
-				"another --backend, and please report it",
-				l.State.Step, c.what, v, c.want)
+			cause := "the engine computes wrongly; try another --backend, and please report it"
+			if _, servers := l.Sampler.(rollout.Starter); servers && c.name == MetricDifferenceMean {
+				cause = "the servers of rollout.urls serve another model"
+			}
+			return fmt.Errorf("step %d: the %s is %.4g, where it must be %v: %s", l.State.Step, c.what, v, c.want, cause)
 		}
 	}
 	return nil

@@ -291,6 +291,24 @@ func TestServersEqualTheSampler(t *testing.T) {
 	}
 }
 
+// TestAnotherModelIsNamed: servers of another model than the adapter's end the run before a step, also where nothing says
+// on which weights the adapter was trained.
+func TestAnotherModelIsNamed(t *testing.T) {
+	other := serveTiny(t, model.Init(testkit.Config(t, "llama"), 8), nil)
+	for _, want := range []string{"the adapter was trained on other weights than the model's", "it serves another model"} {
+		m := adapted(t)
+		if want == "it serves another model" {
+			m.Config.LoRA.Base = ""
+		}
+		l := tinyOf(t, backendtest.Go(t), m, newFolder(t))
+		tinyFleet(t, l, fleet.VLLM, other)
+		wantError(t, l.Run(t.Context()), other, want)
+		if l.Step() != 0 {
+			t.Errorf("step %d: want no step", l.Step())
+		}
+	}
+}
+
 // TestWrongAdaptersAreNamed: as TestWrongSwapsAreNamed, of servers that take adapters.
 func TestWrongAdaptersAreNamed(t *testing.T) {
 	first := func(next *model.Model, m *model.Model) {

@@ -136,6 +136,22 @@ var cirlFaults = []faultCase{
 	{"bfloat16 on a CPU engine", nil, tinyCIRL(2, "--set", "train.dtype=bfloat16"), 2,
 		[]string{"train.dtype bfloat16", "backend go", "xla"}, nil},
 
+	// adapters
+	{"targets that match nothing", nil, tinyCIRL(2, "--lora-rank", "2", "--set", "lora.targets=[q_porj]"), 1,
+		[]string{`lora.targets "q_porj" matches no module`, "want some of self_attn.q_proj"}, nil},
+	{"adapter of another base", func(t *testing.T) {
+		makeRandomModel(t)
+		writeAdapter(t, "random", "adapter")
+	}, tinyCIRL(2, "--adapter", "adapter"), 1, []string{"adapter/adapter_model.safetensors",
+		"the adapter was trained on other weights than the model's"}, nil},
+	{"adapter of another rank", func(t *testing.T) {
+		embeddedModel(t)
+		writeAdapter(t, "model", "adapter")
+		text := read(t, "adapter/adapter_config.json")
+		write(t, "adapter/adapter_config.json", strings.Replace(text, `"r": 2`, `"r": 3`, 1))
+	}, tinyCIRL(2, "--adapter", "adapter"), 1, []string{"adapter/adapter_model.safetensors", "want [3 ",
+		"r 3 in adapter_config.json"}, nil},
+
 	// run folders
 	{"folder in use", func(t *testing.T) {
 		if err := os.Mkdir("out", 0o777); err != nil {

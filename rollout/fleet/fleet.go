@@ -49,8 +49,9 @@ type Fleet struct {
 
 	begun sync.WaitGroup // calls of Start that draw
 
-	mu   sync.Mutex
-	free *sync.Cond // a server has room, or is lost
+	mu      sync.Mutex
+	free    *sync.Cond // a server has room, or is lost
+	refusal error      // the last of a request; nil: there was none
 }
 
 // server is one of a fleet. Its fields are guarded by the fleet's lock.
@@ -123,10 +124,11 @@ func (f *Fleet) sample(ctx context.Context, requests []rollout.Request) ([]rollo
 		}
 		open = unanswered(completions)
 	}
-	if len(open) > 0 && len(open) == len(requests) {
+	markMissing(completions)
+	given := func(c rollout.Completion) bool { return c.Reason != rollout.Missing }
+	if len(requests) > 0 && !slices.ContainsFunc(completions, given) {
 		return nil, fmt.Errorf("no server gives a completion: %s", f.whyLost())
 	}
-	markMissing(completions)
 	return completions, nil
 }
 
@@ -223,11 +225,19 @@ func (f *Fleet) answer(ctx context.Context, w written, r rollout.Request) (rollo
 			return c, fmt.Errorf("%s: %w", s.address, err)
 		case failed.Kind == rollout.Refused:
 			f.giveBack(s, nil)
-			f.warn("%v; a completion is missing", err)
+			f.noteRefusal(err)
 			return rollout.Completion{Reason: rollout.Missing}, nil
 		}
 		f.giveBack(s, err)
 	}
+}
+
+// noteRefusal notes that a server refuses a request.
+func (f *Fleet) noteRefusal(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refusal = err
+	f.warn("%v; a completion is missing", err)
 }
 
 // ask asks one server. An error that is no [*rollout.RemoteError] is the reply's.
@@ -304,7 +314,7 @@ func (f *Fleet) wake() {
 	f.free.Broadcast()
 }
 
-// whyLost says why servers are lost.
+// whyLost says why servers are lost, or that they refuse the requests.
 func (f *Fleet) whyLost() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -313,6 +323,9 @@ func (f *Fleet) whyLost() string {
 		if s.lost != nil {
 			words = append(words, s.lost.Error())
 		}
+	}
+	if words == nil && f.refusal != nil {
+		return f.refusal.Error()
 	}
 	return strings.Join(words, "; ")
 }

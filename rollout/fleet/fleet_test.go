@@ -335,6 +335,19 @@ func TestARefusedRequestIsMissing(t *testing.T) {
 	}
 }
 
+// TestAllRequestsAreRefused: the error says why.
+func TestAllRequestsAreRefused(t *testing.T) {
+	address := fake(t, func(_ int, _ string, w http.ResponseWriter) {
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprint(w, `{"error":{"message":"token id 50: the model has ids 0 to 49"}}`)
+	})
+	f, _ := newFleet(t, &policy{model: load(t)}, address)
+	_, err := f.Sample(t.Context(), requests())
+	if err == nil || !strings.Contains(err.Error(), "token id 50: the model has ids 0 to 49") {
+		t.Errorf("%v: want the server's words", err)
+	}
+}
+
 // TestWeightsAreRefused: a server that keeps its weights is an error before anything is drawn.
 func TestWeightsAreRefused(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -44,7 +44,8 @@ func (f *Fleet) probe(ctx context.Context, s *server) error {
 		return err
 	}
 	return mismatch{fmt.Errorf("%s: after the swap to %s its log-probs of %d fixed prompts are %.3g nats a token away "+
-		"from the trainer's (%.2g is usual): %s", s.address, f.written.name, len(f.options.Probes), off, usual, cause)}
+		"from the trainer's (at most %.2g is rounding): %s", s.address, f.written.name, len(f.options.Probes), off, limit,
+		cause)}
 }
 
 // mismatch is a server that has other weights than it says. It ends a run: its samples would teach something else.
@@ -88,6 +89,9 @@ func (f *Fleet) diagnose(ctx context.Context, s *server, off float64) (cause str
 		if 2*d < off {
 			return x.words, nil
 		}
+	}
+	if f.written.before == "" {
+		return "it serves another model, or loaded the weights in part, in other places, or scaled", nil
 	}
 	return "it has neither the new weights nor those before: they were loaded in part, in other places, or scaled", nil
 }
