@@ -336,7 +336,8 @@ func TestAFailedRunOnAMeshEnds(t *testing.T) {
 	l.Train, l.Eval = Examples{greedy{&SFT{Groups: groups}}, groups, make([]string, 8)}, nil
 	l.Folder, l.Options.EvalEvery, l.Options.EvalMetric = f, 0, ""
 	err = l.Run(t.Context())
-	if !errors.Is(err, backend.ErrDevices) || !errors.Is(err, backend.ErrMemory) || strings.Contains(err.Error(), "\n") {
+	if !errors.Is(err, backend.ErrDevices) || !errors.Is(err, backend.ErrMemory) ||
+		strings.Contains(err.Error(), "\n") {
 		t.Errorf("%v: want a line of a device out of memory", err)
 	}
 	t.Log(err)
