@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -542,8 +543,10 @@ func TestStartDrawsFromItsWeights(t *testing.T) {
 // weights again.
 func TestServersFailWhileTheyDraw(t *testing.T) {
 	twelve := strings.TrimSuffix(strings.Repeat(`[-1,3,null],`, 12), ",")
-	address := fake(t, func(n int, version string, w http.ResponseWriter) {
-		if n <= 3 {
+	var down atomic.Bool
+	down.Store(true)
+	address := fake(t, func(_ int, version string, w http.ResponseWriter) {
+		if down.Load() {
 			w.WriteHeader(http.StatusBadGateway)
 			return
 		}
@@ -561,6 +564,7 @@ func TestServersFailWhileTheyDraw(t *testing.T) {
 	if got[0].Reason != rollout.Missing || !strings.Contains(warnings(), "502") {
 		t.Errorf("%+v, %s: want it missing, and a warning", got[0], warnings())
 	}
+	down.Store(false)
 	again, err := f.Sample(t.Context(), requests()[:1])
 	if err != nil || len(again[0].Tokens) != 12 {
 		t.Errorf("%+v, %v", again, err)
