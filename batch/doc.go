@@ -5,7 +5,8 @@
 //   - group: one prompt and the n answers to it (a preference pair has two, a demonstration one, a GRPO group many);
 //   - row: T tokens of one forward pass; it holds one group or several, or one answer of a group where prompts are
 //     not shared;
-//   - slot: one predicted token, that is one log-prob that the model computes.
+//   - slot: one predicted token, that is one log-prob that the model computes;
+//   - block: the rows, and their slots, that one of several devices gets.
 //
 // The pipeline:
 //  1. Encoder makes a Group of a record ([Encoder.Preference], [Encoder.Demonstration]);

@@ -229,7 +229,7 @@ func TestBlocksChangeRoundingAlone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := farthest(want, got); d > 3e-5 || math.Abs(norm-blocksNorm) > 1e-5*norm {
+		if d := farthest(want, got); d > 1e-4 || math.Abs(norm-blocksNorm) > 1e-4*norm {
 			t.Errorf("%s: gradients are apart by %.1e of their maximum, norms %v and %v", name, d, norm, blocksNorm)
 		}
 		for key, v := range values {
@@ -237,7 +237,7 @@ func TestBlocksChangeRoundingAlone(t *testing.T) {
 				t.Errorf("%s: %s is %v, in blocks %v", name, key, v, blocksValues[key])
 			}
 		}
-		sameLogps(t, name, wantLogps, logps, 2e-5)
+		sameLogps(t, name, wantLogps, logps, 1e-4)
 	}
 }
 
