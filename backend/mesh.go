@@ -56,8 +56,8 @@ func OpenMesh(spec string, m Mesh) (e *Engine, err error) {
 	}
 	defer catchPanic(&err, "open "+spec)
 	if p := launch.Several(os.Getenv); p != nil {
-		return nil, fmt.Errorf("engine.mesh (%s): found %v: a mesh has devices of one process, since go-xla makes PJRT "+
-			"clients without the key-value callbacks by which processes find each other's: want one process", m, p)
+		return nil, fmt.Errorf("engine.mesh (%s): found %v: a mesh has devices of one process, since go-xla makes "+
+			"PJRT clients without the key-value callbacks by which processes find each other's: want one process", m, p)
 	}
 	name, arg, _ := strings.Cut(spec, ":")
 	if name != "xla" {
@@ -67,6 +67,7 @@ func OpenMesh(spec string, m Mesh) (e *Engine, err error) {
 	if e, err = openXLA(arg, m.Devices()); err != nil {
 		return nil, err
 	}
+	e.rows = false // for products on one CPU; XLA would gather activations of the whole batch for weight gradients
 	e.Mesh, err = distributed.NewDeviceMesh([]int{max(1, m.Data), max(1, m.Tensor)}, []string{DataAxis, TensorAxis})
 	e.failed, e.Shard = &failure{}, m.Shard
 	e.Wants.Tokens *= max(1, m.Data)

@@ -41,7 +41,8 @@ func main() {
 	}
 	root.AddCommand(newStep(), newPrefix(), newAccumulate(), newTRL(), newPadding(), newEncode(), newParity(), newGPU(),
 		newServe(), newSample(), newCapacity(), newGroup(), newCompaction(), newGRPOTrain(), newGRPO(),
-		newPrivacyLens(), newServeSampler(), newServeGroups(), newServing(), newEngines(), newDTypes(), newLoRA())
+		newPrivacyLens(), newServeSampler(), newServeGroups(), newServing(), newEngines(), newDTypes(), newScale(),
+		newLoRA())
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
 		os.Exit(1)

@@ -283,9 +283,7 @@ func (l *Learner) Accumulate(p *batch.Packed, o Objective, inputs []Input, scale
 	if err != nil {
 		return 0, nil, adviseMemory(err)
 	}
-	prog, err := l.programs.Program("gradient/"+o.Key()+"/"+shapeKey(p), func(g *graph.Graph) []*graph.Node {
-		return l.gradient(g, p, o, inputs, sums != nil)
-	}, backend.DonateLast(len(sums)), backend.CutLast(l.cutState()...))
+	prog, err := l.gradientProgram(p, o, inputs, len(sums))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -298,6 +296,13 @@ func (l *Learner) Accumulate(p *batch.Packed, o Objective, inputs []Input, scale
 		return 0, nil, err
 	}
 	return l.collect(p, out)
+}
+
+// gradientProgram is the program of Accumulate, which adds to this number of sums.
+func (l *Learner) gradientProgram(p *batch.Packed, o Objective, inputs []Input, sums int) (*backend.Program, error) {
+	return l.programs.Program("gradient/"+o.Key()+"/"+shapeKey(p), func(g *graph.Graph) []*graph.Node {
+		return l.gradient(g, p, o, inputs, sums > 0)
+	}, backend.DonateLast(sums), backend.CutLast(l.cutState()...))
 }
 
 // cutState says how the gradients are cut over the engine's mesh; nil without a mesh.

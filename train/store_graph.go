@@ -35,8 +35,7 @@ type graphStore struct {
 }
 
 func newGraphStore(e *backend.Engine, m *model.Model, u *backend.Uploader, half bool) (*graphStore, error) {
-	s := &graphStore{engine: e, params: m.Trained(), programs: e.NewCache(), half: half}
-	s.groups = groupTensors(s.params, func(p *model.Param) string { return cutState(e, p).String() })
+	s := newGroups(e, m, half)
 	for _, p := range s.params {
 		if err := s.load(u, p); err != nil {
 			s.close()
@@ -44,6 +43,13 @@ func newGraphStore(e *backend.Engine, m *model.Model, u *backend.Uploader, half 
 		}
 	}
 	return s, nil
+}
+
+// newGroups is a store without buffers.
+func newGroups(e *backend.Engine, m *model.Model, half bool) *graphStore {
+	s := &graphStore{engine: e, params: m.Trained(), programs: e.NewCache(), half: half}
+	s.groups = groupTensors(s.params, func(p *model.Param) string { return cutState(e, p).String() })
+	return s
 }
 
 // cutState is how the float32 weight, the moments and the gradient of a parameter are cut over the engine's mesh.
@@ -216,20 +222,14 @@ func (s *graphStore) norm() (float64, error) {
 
 // updateGroup updates the tensors of a group.
 func (s *graphStore) updateGroup(group []int, rule AdamW, numbers compute.Buffer, seed int32) error {
-	first := s.params[group[0]]
-	u := groupUpdate{rule: rule, param: first, n: len(group), cut: cutState(s.engine, first)}
-	var err error
-	if u.moment, err = dtypeOf(s.m[group[0]]); err != nil {
+	moment, err := dtypeOf(s.m[group[0]])
+	if err != nil {
 		return err
 	}
-	cut := slices.Repeat([]*distributed.ShardingSpec{u.cut}, 3*u.n)
 	if s.copies != nil {
-		u.copies = copyType(first, s.half)
-		cut = append(cut, slices.Repeat([]*distributed.ShardingSpec{
-			model.CutWeight(s.engine.Mesh, first.Name, first.Shape)}, u.n)...)
 		backend.FinalizeAll(data.Pick(s.copies, group)...)
 	}
-	program, err := s.programs.Program("adamw "+u.String(), u.graph, backend.DonateLast(3*u.n), backend.CutLast(cut...))
+	program, err := s.updateProgram(group, rule, moment)
 	if err != nil {
 		return err
 	}
@@ -253,6 +253,19 @@ func (s *graphStore) updateGroup(group []int, rule AdamW, numbers compute.Buffer
 		}
 	}
 	return nil
+}
+
+// updateProgram is the program of a group whose moments have a type.
+func (s *graphStore) updateProgram(group []int, rule AdamW, moment dtypes.DType) (*backend.Program, error) {
+	first := s.params[group[0]]
+	u := groupUpdate{rule: rule, param: first, n: len(group), cut: cutState(s.engine, first), moment: moment}
+	cut := slices.Repeat([]*distributed.ShardingSpec{u.cut}, 3*u.n)
+	if s.engine.Shard == backend.ShardMoments {
+		u.copies = copyType(first, s.half)
+		cut = append(cut, slices.Repeat([]*distributed.ShardingSpec{
+			model.CutWeight(s.engine.Mesh, first.Name, first.Shape)}, u.n)...)
+	}
+	return s.programs.Program("adamw "+u.String(), u.graph, backend.DonateLast(3*u.n), backend.CutLast(cut...))
 }
 
 func dtypeOf(b compute.Buffer) (dtypes.DType, error) {

@@ -1,0 +1,65 @@
+package train
+
+import (
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/model"
+)
+
+// CompileStep compiles the programs of a training step on a batch for a model that has no weights: neither they nor the
+// devices' memory need to be there, since nothing runs. It is for those who read what the compiler says of its
+// programs: first that of the gradient, then those of the updates, of which the result has one for each group.
+func CompileStep(e *backend.Engine, c *model.Config, o model.GraphOptions, p *batch.Packed, method Method,
+	examples []int, rule AdamW) (updates []*backend.Program, err error) {
+	if err := c.CheckMesh(e.Mesh, e.Shard == backend.ShardMoments); err != nil {
+		return nil, err
+	}
+	m := &model.Model{Config: c}
+	for _, s := range c.ParamSpecs() {
+		m.Params = append(m.Params, &model.Param{Name: s.Name, Shape: s.Shape, NoDecay: s.NoDecay})
+	}
+	frozen := make([]compute.Buffer, len(c.Held())-len(m.Trained()))
+	l := &Learner{engine: e, model: m, graph: o, frozen: frozen, programs: e.NewCache()}
+	defer l.programs.Close()
+	s := newShapes(e, m, l.BFloat16())
+	defer s.programs.Close()
+	l.store = s
+	if _, err := l.gradientProgram(p, method, method.Inputs(examples, p), len(s.params)); err != nil {
+		return nil, err
+	}
+	for _, group := range s.groups {
+		u, err := s.updateProgram(group, rule, rule.momentType())
+		if err != nil {
+			return nil, err
+		}
+		updates = append(updates, u)
+	}
+	return updates, nil
+}
+
+// shapeStore is a graphStore whose weights have shapes alone.
+type shapeStore struct{ *graphStore }
+
+func newShapes(e *backend.Engine, m *model.Model, half bool) shapeStore {
+	return shapeStore{newGroups(e, m, half)}
+}
+
+func (s shapeStore) weights() []compute.Buffer {
+	dtype := dtypes.Float32
+	if s.engine.Shard == backend.ShardMoments {
+		dtype = copyType(s.params[0], s.half)
+	}
+	return []compute.Buffer{shaped{shape: shapes.Make(dtype, s.params[0].Shape...)}}
+}
+
+// shaped is a buffer that can only say its shape.
+type shaped struct {
+	compute.Buffer
+	shape shapes.Shape
+}
+
+func (s shaped) Shape() (shapes.Shape, error) { return s.shape, nil }
