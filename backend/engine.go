@@ -25,6 +25,8 @@ type Wants struct {
 	Shapes int
 	// LiveGraphs is the number of compiled programs that one [Cache] keeps. On onnx each holds its own arena.
 	LiveGraphs int
+	// KeepsUnpacked: weights of few bits take more memory than float32 ones, since what unpacks them is kept.
+	KeepsUnpacked bool
 }
 
 // Engine runs programs. Graphs are built on it as on any compute.Backend.

@@ -55,13 +55,17 @@ func NewJob(s Setup, r run.Reporter) (*Job, error) {
 	}
 	var err error
 	if s.Adapting.Quantized() && s.Devices.several() {
-		return nil, fmt.Errorf("quantize %s: weights in few bits cannot be cut over devices yet: remove it or engine.mesh",
+		return nil,
+			fmt.Errorf("quantize %s: weights in few bits cannot be cut over devices yet: remove it or engine.mesh",
 			s.Adapting.Quantize)
 	}
 	if j.World, err = OpenWorld(s.Backend, s.Folder, s.Train, s.Devices); err != nil {
 		return nil, err
 	}
 	ReportEngine(j.Engine, j)
+	if advice := s.Adapting.advise(j.Engine); advice != "" {
+		j.Warn("%s", advice)
+	}
 	if p := launch.Several(os.Getenv); p != nil {
 		j.Warn("%v: processes do not train together: each trains the whole model, in a run folder of its own", p)
 	}

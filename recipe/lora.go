@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/model"
@@ -104,6 +105,15 @@ func (a Adapting) adapt(m *model.Model, folder string, seed uint64) (*model.Mode
 		m.Config.LoRA.Base, err = m.Hash()
 	}
 	return m, err
+}
+
+// advise says that weights in few bits save nothing on an engine; "" where they do.
+func (a Adapting) advise(e *backend.Engine) string {
+	if !a.Quantized() || !e.Wants.KeepsUnpacked {
+		return ""
+	}
+	return fmt.Sprintf("quantize %s: engine %s takes more memory for these weights than for float32 ones; --backend "+
+		"xla takes less", a.Quantize, e.Name)
 }
 
 // Explain says in a line which adapter is trained; nothing without one.
