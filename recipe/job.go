@@ -57,7 +57,7 @@ func NewJob(s Setup, r run.Reporter) (*Job, error) {
 	if s.Adapting.Quantized() && s.Devices.several() {
 		return nil,
 			fmt.Errorf("quantize %s: weights in few bits cannot be cut over devices yet: remove it or engine.mesh",
-			s.Adapting.Quantize)
+				s.Adapting.Quantize)
 	}
 	if j.World, err = OpenWorld(s.Backend, s.Folder, s.Train, s.Devices); err != nil {
 		return nil, err
