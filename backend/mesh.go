@@ -235,12 +235,13 @@ func (b box) stretches(f func(inWhole, inPart, n int)) {
 // putShards copies a slice to the devices: the part of each, or the whole.
 func (e *Engine) putShards(spec *distributed.ShardingSpec, flat any, shape shapes.Shape) (compute.Buffer, error) {
 	s := &shards{engine: e, shape: shape, axes: axesOf(spec, shape.Rank())}
+	var scratch reflect.Value // of one part: the host holds no more
 	for d := range e.Mesh.NumDevices() {
 		b, err := boxOf(e.Mesh, s.axes, shape.Dimensions, d)
 		if err == nil {
 			var part compute.Buffer
 			on := compute.DeviceNum(d)
-			part, err = e.Backend.BufferFromFlatData(on, cut(flat, b), shapes.Make(shape.DType, b.size...))
+			part, err = e.Backend.BufferFromFlatData(on, cut(flat, b, &scratch), shapes.Make(shape.DType, b.size...))
 			s.parts = append(s.parts, part)
 		}
 		if err != nil {
@@ -251,18 +252,20 @@ func (e *Engine) putShards(spec *distributed.ShardingSpec, flat any, shape shape
 	return s, nil
 }
 
-// cut copies a device's part out of an array.
-func cut(flat any, b box) any {
+// cut copies a device's part out of an array, into scratch if that is there already.
+func cut(flat any, b box, scratch *reflect.Value) any {
 	if b.whole() {
 		return flat
 	}
 	from := reflect.ValueOf(flat)
-	n := shapes.Make(dtypes.Bool, b.size...).Size()
-	to := reflect.MakeSlice(from.Type(), n, n)
+	if !scratch.IsValid() {
+		n := shapes.Make(dtypes.Bool, b.size...).Size()
+		*scratch = reflect.MakeSlice(from.Type(), n, n)
+	}
 	b.stretches(func(inWhole, inPart, n int) {
-		reflect.Copy(to.Slice(inPart, inPart+n), from.Slice(inWhole, inWhole+n))
+		reflect.Copy(scratch.Slice(inPart, inPart+n), from.Slice(inWhole, inWhole+n))
 	})
-	return to.Interface()
+	return scratch.Interface()
 }
 
 // ToFlatData joins the parts.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -90,6 +91,23 @@ func TestArraysOnAMesh(t *testing.T) {
 		"devices that it is cut over"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v\nwant %s", err, want)
+	}
+}
+
+// TestAnUploadTakesOnePart: cutting an array takes the memory of one device's part on the host.
+func TestAnUploadTakesOnePart(t *testing.T) {
+	e := openTestMesh(t, Mesh{Data: 4})
+	place, x := e.On(spec(t, e, "data")), count(1<<20)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	b, err := place.Float32(x, 1<<10, 1<<10)
+	runtime.ReadMemStats(&after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer FinalizeAll(b)
+	if took := after.TotalAlloc - before.TotalAlloc; took > 4<<20/4+1<<18 {
+		t.Errorf("cutting 4 MiB over 4 devices took %d bytes: want those of a part, 1 MiB", took)
 	}
 }
 
