@@ -333,8 +333,8 @@ func failOnMesh(t *testing.T) {
 	fmt.Println("all work has ended")
 }
 
-// TestAMeshIsOfOneProcess: where a launcher says that there are several processes, a mesh is refused in one line, before
-// a plugin is looked for; one process of Slurm's is no reason.
+// TestAMeshIsOfOneProcess: where a launcher says that there are several processes, a mesh is refused in one line,
+// before a plugin is looked for; one process of Slurm's is no reason.
 func TestAMeshIsOfOneProcess(t *testing.T) {
 	t.Setenv("SLURM_PROCID", "1")
 	t.Setenv("SLURM_STEP_NUM_TASKS", "2")

@@ -384,7 +384,7 @@ func TestPlainProgress(t *testing.T) {
 		t.Errorf("standard error is no plain text:\n%q", o.err)
 	}
 	for _, want := range []string{"pairs.jsonl: 12 rows read, 12 kept, 12 scored (chosen_score, rejected_score)\n",
-		"prior: 12 of 12 pairs, gap mean 0.453 (0.205 to 0.700)\n"} {
+		"prior: 12 of 12 pairs, gap median 0.475, mean 0.453 (0.205 to 0.700)\n"} {
 		if !strings.Contains(o.err, want) {
 			t.Errorf("standard error lacks %q:\n%s", want, o.err)
 		}
