@@ -59,10 +59,10 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 type training struct {
 	*recipe.Job
 	o              Options
-	reference      *model.Model // nil: the model itself
-	pairs, heldOut *pairSet     // heldOut nil: none
-	rewards        *data.Rewards
-	share          bool // both answers share their prompt in one row
+	reference      *model.Model  // nil: the model itself
+	pairs, heldOut *pairSet      // heldOut nil: none
+	rewards        *data.Rewards // nil: the scores make none, and the loss needs none
+	share          bool          // both answers share their prompt in one row
 }
 
 // pairSet is a set of encoded pairs with the method that trains on it.
@@ -104,7 +104,7 @@ func (t *training) load(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if t.rewards, err = d.Fit(first, second); err != nil {
+	if t.rewards, err = d.Fit(first, second); err != nil && t.o.Loss.NeedsGap() {
 		return err
 	}
 	if d.Eval == "" {
@@ -133,7 +133,7 @@ func (t *training) loadOne(ctx context.Context, pairs []data.Preference) error {
 func (t *training) encode(ctx context.Context, path string, pairs []data.Preference) (_ *pairSet, err error) {
 	all := &pairSet{method: &train.Preference{Options: t.o.Loss}}
 	unscored := func(p data.Preference) bool { return !p.Scored }
-	if t.o.Loss.NeedsGap() || !slices.ContainsFunc(pairs, unscored) {
+	if t.o.Loss.NeedsGap() || t.rewards != nil && !slices.ContainsFunc(pairs, unscored) {
 		kept, gaps, report, err := t.rewards.Gaps(pairs)
 		if err != nil {
 			return nil, err

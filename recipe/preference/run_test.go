@@ -50,6 +50,27 @@ func TestUselessGapsAreWarnedAbout(t *testing.T) {
 	}
 }
 
+// TestThePlainLossNeedsNoRewards: it trains on pairs whose scores make none.
+func TestThePlainLossNeedsNoRewards(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "pairs.jsonl")
+	rows := `{"prompt":"Q","chosen":"yes","rejected":"no","chosen_score":1,"rejected_score":0}` + "\n" +
+		`{"prompt":"R","chosen":"yes","rejected":"no","margin":1}`
+	if err := os.WriteFile(path, []byte(rows), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for prior, want := range map[string]string{losses.MaPPO: "one has scores, the other a margin", losses.None: ""} {
+		o := Defaults("dpo")
+		o.Model, o.Backend, o.Data.Train, o.Loss.Prior = embedded.Name, "go", path, prior
+		o.Train.BatchSize, o.Train.MicroBatchSize, o.Train.MaxSteps, o.Train.Epochs = 2, 2, 1, 0
+		o.Place = recipe.Place{Out: filepath.Join(dir, prior)}
+		_, err := Run(context.Background(), o, nil)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("prior %s: %v: want %s", prior, err, want)
+		}
+	}
+}
+
 // Options that a program makes are checked as those of a user are.
 func TestRunChecksItsOptions(t *testing.T) {
 	o := Defaults("dpo")
