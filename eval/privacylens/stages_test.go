@@ -533,7 +533,7 @@ func TestOneProcessAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := journal.Open[ActionRow](r.path(actionsName)); runtime.GOOS == "linux" {
-		wantError(t, err, "in use by another process: wait for the stage")
+		wantError(t, err, "in use by another process: wait for the other process to end")
 	}
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
