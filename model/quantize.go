@@ -130,7 +130,7 @@ func codeTable(quantization string) [][]float32 {
 	return table
 }
 
-// quantization is that of the frozen matrices; "" is none.
+// quantization is that of the frozen matrices; "": they are whole.
 func (c *Config) quantization() string {
 	if c.LoRA == nil {
 		return ""
