@@ -96,7 +96,7 @@ func TestMeshesTrainAsOneDevice(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			e := backendtest.Mesh(t, c.mesh)
 			if !c.always && !backendtest.AllVariants(e) {
-				t.Skip("only with all variants")
+				t.Skip("POSTTRAIN_REQUIRE_XLA is not all")
 			}
 			l, err := NewLearner(e, c.m, c.o)
 			if err != nil {

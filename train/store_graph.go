@@ -280,7 +280,7 @@ type groupUpdate struct {
 	n      int
 	moment dtypes.DType // of the moments that go in; those that come out have the rule's
 	cut    *distributed.ShardingSpec
-	copies dtypes.DType // of copies of the weights, which come last; InvalidDType: there are none
+	copies dtypes.DType // of copies of the weights, which come last; InvalidDType: no copies
 }
 
 // String is the key of the compiled program.

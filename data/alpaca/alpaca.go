@@ -130,8 +130,8 @@ type Weights struct {
 	Model      float64 `json:"model"`
 }
 
-// ReadWeights reads published weights by model: a .csv file whose columns are the name, and those of Weights.
-func ReadWeights(path string) (map[string]Weights, error) {
+// ReadTable reads a .csv file, whose first row names the columns.
+func ReadTable(path string) ([][]string, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -140,6 +140,15 @@ func ReadWeights(path string) (map[string]Weights, error) {
 	table, err := csv.NewReader(file).ReadAll()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return table, nil
+}
+
+// ReadWeights reads published weights by model: a .csv file whose columns are the name, and those of Weights.
+func ReadWeights(path string) (map[string]Weights, error) {
+	table, err := ReadTable(path)
+	if err != nil {
+		return nil, err
 	}
 	all := map[string]Weights{}
 	for i, row := range table[min(1, len(table)):] {

@@ -3,9 +3,7 @@ package alpaca
 
 import (
 	"context"
-	"encoding/csv"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -159,14 +157,9 @@ func (o Options) readOthers(generator string, b *data.Baseline) (others []eval.R
 
 // readPublished finds a model's row; nil without one.
 func readPublished(path, generator string) (*Published, error) {
-	file, err := os.Open(path)
+	table, err := data.ReadTable(path)
 	if err != nil {
 		return nil, err
-	}
-	defer file.Close()
-	table, err := csv.NewReader(file).ReadAll()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	for _, row := range table[min(1, len(table)):] {
 		if row[0] != generator {
