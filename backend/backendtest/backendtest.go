@@ -88,8 +88,8 @@ func ONNX(t testing.TB) *backend.Engine {
 // XLA opens the xla engine, or skips the test if it is not required.
 func XLA(t testing.TB) *backend.Engine {
 	t.Helper()
-	if os.Getenv(required["xla"]) != "1" {
-		t.Skipf("%s is not 1", required["xla"])
+	if !isRequired("xla") {
+		t.Skipf("%s is not set", required["xla"])
 	}
 	e, _ := open(t, "xla")
 	return e
@@ -98,8 +98,8 @@ func XLA(t testing.TB) *backend.Engine {
 // Mesh opens xla with the devices of a mesh, or skips the test if xla is not required.
 func Mesh(t testing.TB, m backend.Mesh) *backend.Engine {
 	t.Helper()
-	if os.Getenv(required["xla"]) != "1" {
-		t.Skipf("%s is not 1", required["xla"])
+	if !isRequired("xla") {
+		t.Skipf("%s is not set", required["xla"])
 	}
 	e, err := backend.OpenMesh("xla:cpu", m)
 	if err != nil {
