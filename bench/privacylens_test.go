@@ -13,6 +13,7 @@ import (
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval/privacylens"
+	"github.com/posttrain/posttrain/eval/stages"
 	"github.com/posttrain/posttrain/rollout/metered"
 )
 
@@ -41,7 +42,7 @@ func evalPrivacyLens(args []string) error {
 	o := privacylens.Defaults()
 	o.Data.Cases, o.Agent.Actions = *path, *actions
 	o.Judge.BaseURL, o.Judge.Model, o.Judge.Parallel = *url, *name, *parallel
-	_, err := privacylens.Run(context.Background(), o, privacylens.Place{Dir: *out}, nil)
+	_, err := privacylens.Run(context.Background(), o, stages.Place{Dir: *out}, nil)
 	return err
 }
 

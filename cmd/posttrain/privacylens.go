@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/posttrain/posttrain/eval/privacylens"
+	"github.com/posttrain/posttrain/eval/stages"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/train"
@@ -95,7 +96,7 @@ var privacyLensFlags = []config.Flag{
 		Help: "OpenAI-compatible server of the model under test, such as http://localhost:8000/v1"},
 	{Name: "api-model", Key: "agent.api_model", Help: "the model's name on the server"},
 	{Name: "api-key-env", Key: "agent.api_key_env",
-		Help: "environment variable with the server's key (default " + privacylens.DefaultKeyEnv + ")"},
+		Help: "environment variable with the server's key (default " + stages.DefaultKeyEnv + ")"},
 	{Name: "parallel", Key: "agent.parallel", Help: "requests that the server gets at the same time (default 8)"},
 	{Name: "timeout", Key: "agent.timeout", Help: "timeout of one request to the server (default 5m)"},
 	{Name: "batch", Key: "agent.batch", Help: "cases that a model folder answers together (default 16)"},
@@ -114,10 +115,10 @@ var privacyLensFlags = []config.Flag{
 		Help: "model (of a server), keyword (a smoke test, never to be quoted) or replay (recorded verdicts) " +
 			"(default model)"},
 	{Name: "judge-base-url", Key: "judge.base_url",
-		Help: "OpenAI-compatible server of the judge (default " + privacylens.DefaultBaseURL + ")"},
+		Help: "OpenAI-compatible server of the judge (default " + stages.DefaultBaseURL + ")"},
 	{Name: "judge-model", Key: "judge.model", Help: "the judge's name on the server"},
 	{Name: "judge-key-env", Key: "judge.api_key_env",
-		Help: "environment variable with the judge's key (default " + privacylens.DefaultKeyEnv + ")"},
+		Help: "environment variable with the judge's key (default " + stages.DefaultKeyEnv + ")"},
 	{Name: "judge-parallel", Key: "judge.parallel", Help: "requests that the judge gets at the same time (default 8)"},
 	{Name: "judge-timeout", Key: "judge.timeout", Help: "timeout of one request to the judge (default 1m)"},
 	{Name: "judge-prompts", Key: "judge.prompts",
@@ -147,9 +148,9 @@ func (f *plFlags) stages() []string {
 	return []string{privacylens.StageActions, privacylens.StageJudge, privacylens.StageReport}
 }
 
-func (f *plFlags) place() privacylens.Place {
+func (f *plFlags) place() stages.Place {
 	named := func(k *keyFlag) bool { return k.Key == "agent.actions" && k.String() != "" }
-	return privacylens.Place{Dir: f.out, Stages: f.stages(), NewActions: slices.ContainsFunc(f.keys, named)}
+	return stages.Place{Dir: f.out, Stages: f.stages(), NewRecorded: slices.ContainsFunc(f.keys, named)}
 }
 
 // load reads the config from a file, or the run folder's own, and the command line.
@@ -202,7 +203,7 @@ func runPrivacyLens(ctx context.Context, s streams, f *plFlags, cmd *cobra.Comma
 		return fmt.Errorf("%w in stage %s: continue with %s", train.ErrInterrupted, got.Stage,
 			f.resumeLine(cmd, got.Dir))
 	}
-	if missing, ok := errors.AsType[privacylens.MissingKey](err); ok {
+	if missing, ok := errors.AsType[stages.MissingKey](err); ok {
 		flag := map[string]string{"agent": "--api-key-env", "judge": "--judge-key-env"}[missing.Section]
 		return fmt.Errorf("%w (%s)", err, flag)
 	}
@@ -235,7 +236,7 @@ func printPL(s streams, data string, got privacylens.Result) error {
 }
 
 // whose says who was measured, and who judged.
-func whose(settings privacylens.Settings, judged bool) string {
+func whose(settings stages.Settings, judged bool) string {
 	if !judged {
 		return shortPath(settings[privacylens.StageProbe]["model"]) + ", probed"
 	}

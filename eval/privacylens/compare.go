@@ -8,13 +8,14 @@ import (
 	"slices"
 
 	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/eval/stages"
 )
 
 // Compared is a run with its name.
 type Compared struct {
 	Name     string
 	Results  []CaseResult
-	Settings Settings // of its stages; nil: not known
+	Settings stages.Settings // of its stages; nil: not known
 }
 
 // ReadCompared reads a run that was reported.
@@ -23,7 +24,7 @@ func ReadCompared(dir string) (c Compared, err error) {
 	if c.Results, err = readResults(dir); err != nil {
 		return c, err
 	}
-	c.Settings, err = readSettings(dir)
+	c.Settings, err = stages.ReadSettings(dir)
 	return c, err
 }
 

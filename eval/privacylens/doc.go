@@ -12,7 +12,7 @@
 //   - LR, leakage rate: leaking cases of all cases. ALR, adjusted leakage rate: leaking cases of those with
 //     helpfulness 2 or 3; not available without such cases.
 //
-// The pipeline (run.go). Each stage adds rows to the run folder and continues where it was stopped:
+// The pipeline (run.go). Each stage adds rows to the run folder and continues where it was stopped (package stages):
 //
 //  1. actions puts every case to the model under test (subject.go, prompts.go, stage_actions.go), or takes recorded
 //     actions;

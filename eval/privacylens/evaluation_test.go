@@ -8,6 +8,7 @@ import (
 
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/eval/privacylens"
+	"github.com/posttrain/posttrain/eval/stages"
 )
 
 // Run counts the embedded example: recorded actions of twelve cases, judged by hand.
@@ -21,7 +22,7 @@ func ExampleRun() {
 	o.Data.Cases, o.Agent.Actions = embedded.Name, embedded.Name
 	o.Judge.Kind, o.Judge.Verdicts, o.Judge.Helpfulness = privacylens.KindReplay, embedded.Name, embedded.Name
 
-	place := privacylens.Place{Dir: filepath.Join(dir, "run")}
+	place := stages.Place{Dir: filepath.Join(dir, "run")}
 	result, err := privacylens.Run(context.Background(), o, place, nil) // nil: silent
 	if err != nil {
 		panic(err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/posttrain/posttrain/eval/stages"
 	"github.com/posttrain/posttrain/rollout/metered"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
@@ -33,7 +34,7 @@ func TestWholeBenchmarkWithFaults(t *testing.T) {
 	if err := r.Import(actions, nil); err != nil {
 		t.Fatal(err)
 	}
-	ask := func(ctx context.Context, tick func(progress)) (metered.Stats, error) {
+	ask := func(ctx context.Context, tick func(stages.Progress)) (metered.Stats, error) {
 		client := must[*metered.Client](t)(metered.Open(metered.Options{
 			BaseURL: server.URL, Model: "m", Cache: filepath.Join(dir, "cache.jsonl"), Parallel: 32,
 			Timeout: 3 * time.Second, Wait: time.Millisecond,
@@ -45,7 +46,7 @@ func TestWholeBenchmarkWithFaults(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")
-	first, err := ask(ctx, func(p progress) {
+	first, err := ask(ctx, func(p stages.Progress) {
 		if p.Calls == 700 {
 			cancel(enough)
 		}
@@ -53,9 +54,9 @@ func TestWholeBenchmarkWithFaults(t *testing.T) {
 	if !errors.Is(err, enough) {
 		t.Fatal(err)
 	}
-	tear(t, r.path(verdictsName))
-	var last progress
-	second, err := ask(t.Context(), func(p progress) { last = p })
+	tear(t, r.Path(verdictsName))
+	var last stages.Progress
+	second, err := ask(t.Context(), func(p stages.Progress) { last = p })
 	if err != nil {
 		t.Fatal(err)
 	}

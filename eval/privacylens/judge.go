@@ -1,18 +1,13 @@
 package privacylens
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 
-	"github.com/posttrain/posttrain/data"
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/embedded"
-	"github.com/posttrain/posttrain/rollout/metered"
+	"github.com/posttrain/posttrain/eval/stages"
 )
 
 // Verdict is what a judge says: of an item, whether the action gives it away; of a case, how helpful the action is.
@@ -126,7 +121,7 @@ func (r *replay) Helpfulness(_ context.Context, c *lens.Case, _ string) (Verdict
 
 // prepareJudge reads what the judge needs; a server is asked nothing yet.
 func (e *evaluation) prepareJudge() (err error) {
-	if !e.runs(StageJudge) {
+	if !e.Runs(StageJudge) {
 		return nil
 	}
 	switch e.Judge.Kind {
@@ -162,19 +157,10 @@ func (e *evaluation) readReplay() (err error) {
 
 // openJudge opens the client of a model that judges.
 func (e *evaluation) openJudge() (err error) {
-	j := e.Judge
-	if j.Kind != KindModel || e.client != nil {
+	if e.Judge.Kind != KindModel || e.client != nil {
 		return nil
 	}
-	e.client, err = metered.Open(metered.Options{
-		Name: "judge", BaseURL: j.BaseURL, Model: j.Model, KeyName: j.KeyEnv, MaxTokens: j.MaxNew,
-		Cache:    cmp.Or(j.Cache, e.folder.Path("judge-cache.jsonl")),
-		Parallel: j.Parallel, RequestsPerMinute: j.RequestsPerMinute, TokensPerMinute: j.TokensPerMinute,
-		Timeout: j.Timeout, Retries: cmp.Or(j.Retries, -1), // -1: no retries
-		Warn:        e.reporter.Warn,
-		MaxRequests: j.MaxRequests,
-		MaxCost:     j.MaxCost, PromptPrice: j.PromptPrice, CompletionPrice: j.CompletionPrice,
-	})
+	e.client, err = e.Judge.Open(e.store.Store, e.Reporter.Warn)
 	e.judging.Judge = modelJudge{Model: e.client, Prompts: e.judgePrompts}
 	return err
 }
@@ -195,67 +181,16 @@ func (e *evaluation) tryJudge(ctx context.Context) error {
 
 // closeJudge waits for the requests under way, and reports what the judge was asked for.
 func (e *evaluation) closeJudge() error {
-	if e.client == nil {
+	c := e.client
+	if e.client = nil; c == nil {
 		return nil
 	}
-	err := e.client.Close()
-	t := e.client.Stats()
-	e.client = nil
-	if t.Replies+t.Requests == 0 {
-		return err
-	}
-	return errors.Join(err, e.noteUsage(t))
+	return e.Judge.CloseClient(c, e.store.Store, e.Reporter)
 }
 
-// judgeProgress returns what the progress bar shows: leaks, and for a model judge its requests and, if prices are set,
-// the cost.
-func (e *evaluation) judgeProgress(p progress) map[string]float64 {
-	values := map[string]float64{"leaks": float64(p.Leaks)}
-	if p.Unparsed > 0 {
-		values["unparsed"] = float64(p.Unparsed)
-	}
-	if e.client != nil {
-		t := e.client.Stats()
-		values["requests"] = float64(t.Requests)
-		if e.Judge.hasPrice() {
-			values["cost"] = t.Cost
-		}
-	}
+// judgeProgress returns what the progress bar shows.
+func (e *evaluation) judgeProgress(p stages.Progress) map[string]float64 {
+	values := e.Judge.Values(e.client, p)
+	values["leaks"] = float64(p.Found)
 	return values
-}
-
-func (j JudgeConfig) hasPrice() bool { return j.PromptPrice > 0 || j.CompletionPrice > 0 }
-
-// noteUsage adds the usage of this call to that of earlier ones in usage.json, and reports both.
-func (e *evaluation) noteUsage(t metered.Stats) error {
-	path := e.folder.Path(usageName)
-	var all map[string]metered.Stats
-	text, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(text, &all)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		e.reporter.Warn("%s cannot be read: a new one is begun", path)
-	}
-	if err != nil || all == nil {
-		all = map[string]metered.Stats{}
-	}
-	name := e.Judge.Model
-	before := all[name]
-	all[name] = before.Plus(t)
-	e.reporter.Say("judge: %s", e.describe(t))
-	if before.Requests > 0 {
-		e.reporter.Say("judge, with earlier calls: %s", e.describe(all[name]))
-	}
-	return data.WriteJSON(path, all)
-}
-
-func (e *evaluation) describe(t metered.Stats) string {
-	cost := ""
-	if e.Judge.hasPrice() {
-		cost = fmt.Sprintf(", cost %.4g", t.Cost)
-	}
-	return fmt.Sprintf("%d replies, %d of them from the cache; %d requests, %d of them further tries; "+
-		"%d tokens of prompts, %d of replies%s",
-		t.Replies, t.Cached, t.Requests, t.Retried, t.PromptTokens, t.CompletionTokens, cost)
 }

@@ -87,7 +87,7 @@ func TestKeywordsOfRealCases(t *testing.T) {
 func checkVerdictFile(t *testing.T, r *store, cases []lens.Case, want int) {
 	t.Helper()
 	leaks := 0
-	for _, v := range must[map[string]lens.Verdict](t)(lens.ReadVerdicts(r.path(verdictsFile), cases)) {
+	for _, v := range must[map[string]lens.Verdict](t)(lens.ReadVerdicts(r.Path(verdictsFile), cases)) {
 		if v.Leaks {
 			leaks++
 		}

@@ -3,10 +3,10 @@ package privacylens
 import (
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/posttrain/posttrain/configs"
 	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/eval/stages"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/rollout"
 )
@@ -32,18 +32,9 @@ type DataConfig struct {
 
 // AgentConfig say which model is under test: a folder's, a server's, or one whose actions are recorded.
 type AgentConfig struct {
-	Model   string `yaml:"model" words:"embedded, or a Hugging Face model folder"`
-	Adapter string `yaml:"adapter,omitempty" words:"the folder of an adapter of the model"`
-	// the most memory of the cache of keys and values, in gigabytes
-	CacheGB  float64       `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"`
-	Backend  string        `yaml:"backend" want:"@backend"`
-	BaseURL  string        `yaml:"base_url" want:"@url"`
-	APIModel string        `yaml:"api_model" words:"a model's name on the server"`
-	KeyEnv   string        `yaml:"api_key_env" want:"@variable"` // holds the server's key
-	Parallel int           `yaml:"parallel" want:">=1"`          // requests to the server at a time
-	Timeout  time.Duration `yaml:"timeout" want:">0"`            // of a request to the server
-	Batch    int           `yaml:"batch" want:">=1"`             // cases that a model of this process answers together
-	Actions  string        `yaml:"actions" words:"embedded, or a .csv, .jsonl, .json or .parquet file of actions"`
+	stages.ModelConfig `yaml:",inline"`
+
+	Actions string `yaml:"actions" words:"embedded, or a .csv, .jsonl, .json or .parquet file of actions"`
 
 	Prompt string `yaml:"prompt" want:"naive|enhanced|cot"`
 	// replaces the templates
@@ -55,41 +46,23 @@ type AgentConfig struct {
 
 // The ways in which an agent's actions come about.
 const (
-	AgentLocal    = "local"    // a model in this process
-	AgentServer   = "server"   // a server's model
-	AgentRecorded = "recorded" // in a file
+	AgentLocal    = stages.Local
+	AgentServer   = stages.Server
+	AgentRecorded = stages.Recorded
 )
 
 // Way is how the agent's actions come about, "" where the options name no agent.
 func (a AgentConfig) Way() string {
-	switch {
-	case a.Actions != "":
+	if a.Actions != "" {
 		return AgentRecorded
-	case a.BaseURL != "":
-		return AgentServer
-	case a.Model != "":
-		return AgentLocal
 	}
-	return ""
+	return a.ModelConfig.Way()
 }
 
 // JudgeConfig say who judges.
 type JudgeConfig struct {
-	Kind              string        `yaml:"kind" want:"model|keyword|replay"`
-	BaseURL           string        `yaml:"base_url" want:"@url"`
-	Model             string        `yaml:"model" words:"a model's name on the server"`
-	KeyEnv            string        `yaml:"api_key_env" want:"@variable"` // holds the server's key
-	Parallel          int           `yaml:"parallel" want:">=1"`          // requests at a time
-	RequestsPerMinute int           `yaml:"requests_per_minute" want:">=0"`
-	TokensPerMinute   int           `yaml:"tokens_per_minute" want:">=0"`
-	Timeout           time.Duration `yaml:"timeout" want:">0"`  // of one request
-	Retries           int           `yaml:"retries" want:">=0"` // tries after the first
-	MaxNew            int           `yaml:"max_new_tokens" want:">=1"`
-	MaxRequests       int           `yaml:"max_requests" want:">=0"` // budget of a call of the command; 0: no limit
-	MaxCost           float64       `yaml:"max_cost" want:">=0" zero:"no limit"`
-	PromptPrice       float64       `yaml:"prompt_price" want:">=0"`     // of a million tokens
-	CompletionPrice   float64       `yaml:"completion_price" want:">=0"` // of a million tokens
-	Cache             string        `yaml:"cache" words:"a file, or nothing: one in the run folder"`
+	Kind               string `yaml:"kind" want:"model|keyword|replay"`
+	stages.JudgeConfig `yaml:",inline"`
 	// replaces the templates
 	Recorded string `yaml:"prompts" words:"a .jsonl file with name, kind, item, before and after"`
 	// continue with a judge whose verdicts never have the form asked for
@@ -104,23 +77,14 @@ type ProbeConfig struct {
 	MaxNew int      `yaml:"max_new_tokens" want:">=1"` // of a reply
 }
 
-// The default server of the judge, and the default environment variable with its key.
-const (
-	DefaultBaseURL = "https://api.openai.com/v1"
-	DefaultKeyEnv  = "OPENAI_API_KEY"
-)
-
 // Defaults are the published settings; the caller gives cases, agent and judge.
 func Defaults() Options {
 	return Options{
 		Agent: AgentConfig{
-			Backend: "auto", KeyEnv: DefaultKeyEnv, Parallel: 8, Timeout: 5 * time.Minute, Batch: 16,
-			Prompt: Naive, Sampling: rollout.Sampling{Temperature: 0.7, MaxNew: 7000},
+			ModelConfig: stages.DefaultModel(), Prompt: Naive,
+			Sampling: rollout.Sampling{Temperature: 0.7, MaxNew: 7000},
 		},
-		Judge: JudgeConfig{
-			Kind: KindModel, BaseURL: DefaultBaseURL, KeyEnv: DefaultKeyEnv, Parallel: 8, Timeout: time.Minute,
-			Retries: 8, MaxNew: judgeTokens,
-		},
+		Judge: JudgeConfig{Kind: KindModel, JudgeConfig: stages.DefaultJudge(judgeTokens)},
 		Probe: ProbeConfig{Levels: Levels, MaxNew: probeTokens},
 	}
 }
@@ -159,10 +123,10 @@ func (o *Options) Resolved() []byte { return Spec().Resolve(o) }
 
 // Spec says how a configuration becomes Options, for the stages that are to run. An agent or judge that the command
 // line chooses replaces the file's, with all that the file says about that.
-func Spec(stages ...string) *config.Spec[Options] {
+func Spec(run ...string) *config.Spec[Options] {
 	return &config.Spec[Options]{
 		Command:    Command,
-		QuickStart: func(overrides []config.Override) (string, []byte) { return quickStart(overrides, stages) },
+		QuickStart: func(overrides []config.Override) (string, []byte) { return quickStart(overrides, run) },
 		Choose:     choose,
 		Defaults:   func(*config.Given) Options { return Defaults() },
 		Settle: func(g *config.Given, o *Options) {
@@ -170,7 +134,7 @@ func Spec(stages ...string) *config.Spec[Options] {
 				o.Agent.Prefill = o.Agent.Way() == AgentLocal && o.Agent.Prompt == CoT
 			}
 		},
-		Check: func(g *config.Given, o *Options) { checks{g, o, stages}.all() },
+		Check: func(g *config.Given, o *Options) { checks{g, o, run}.all() },
 		Idle: func(o *Options) []string {
 			return append(idleKeys("agent", o.Agent.Way()), idleKeys("judge", o.Judge.Kind)...)
 		},

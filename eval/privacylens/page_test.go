@@ -12,6 +12,7 @@ import (
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/eval/stages"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/rollout"
 )
@@ -65,7 +66,7 @@ func pageRun() ([]lens.Case, []CaseResult) {
 
 func pageSummary(results []CaseResult) Summary {
 	s := summarize(results)
-	s.Settings = Settings{"judge": {"kind": "model", "model": "m"}, "actions": {"prompt": Naive},
+	s.Settings = stages.Settings{"judge": {"kind": "model", "model": "m"}, "actions": {"prompt": Naive},
 		hostile: {hostile: hostile}}
 	s.Warnings = append(s.Warnings, hostile)
 	return s
@@ -182,7 +183,7 @@ func TestPageOfJudges(t *testing.T) {
 	}
 	for kind, want := range map[string]string{"keyword": "A smoke test.", "replay": "The verdicts were recorded"} {
 		s := summarize(results)
-		s.Settings = Settings{"judge": {"kind": kind}}
+		s.Settings = stages.Settings{"judge": {"kind": kind}}
 		s.warnOfSettings()
 		page := writtenPage(t, cases, s, results)
 		words := pageWords(page)
@@ -276,15 +277,15 @@ func TestReportWritesPage(t *testing.T) {
 	if _, _, err := r.Report(); err != nil {
 		t.Fatal(err)
 	}
-	words := pageWords(read(t, r.path(PageName)))
+	words := pageWords(read(t, r.Path(PageName)))
 	if !strings.Contains(words, "PrivacyLens: my run A smoke test.") ||
 		!strings.Contains(words, "Leakage rate (LR) 100.0% (3/3,") {
 		t.Errorf("%.600s", words)
 	}
-	if err := os.Remove(r.path(PageName)); err != nil {
+	if err := os.Remove(r.Path(PageName)); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(r.path(PageName), 0o777); err != nil {
+	if err := os.Mkdir(r.Path(PageName), 0o777); err != nil {
 		t.Fatal(err)
 	}
 	_, _, err := r.Report()

@@ -11,6 +11,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/eval/stages"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -42,7 +43,7 @@ type Probed struct {
 
 // probeOptions say who is asked, and what. A question that does not fit counts as wrong.
 type probeOptions struct {
-	asking
+	stages.Asking
 	Prompts *Prompts
 	Levels  []string // nil: all Levels
 	MaxNew  int      // most tokens of a reply; 0: 10; a model that thinks first needs more
@@ -75,11 +76,11 @@ func (r *store) Probe(ctx context.Context, o probeOptions) error {
 			return fmt.Errorf("level %q: want seed, vignette or trajectory", level)
 		}
 	}
-	s, err := begin[probeRow](r, StageProbe, probesName, o.Settings, o.Tick, nil)
+	s, err := stages.Begin[probeRow](r.Store, StageProbe, probesName, o.Settings, o.Tick, nil)
 	if err != nil {
 		return err
 	}
-	count := func(p *progress, row *probeRow) {
+	count := func(p *stages.Progress, row *probeRow) {
 		p.Calls++
 		p.Done = p.Calls / 2
 		if row.isUnparsed() {
@@ -87,23 +88,23 @@ func (r *store) Probe(ctx context.Context, o probeOptions) error {
 		}
 	}
 	done, todo := map[probeKey]*probeRow{}, []probe(nil)
-	for i := range s.rows {
-		done[s.rows[i].key()] = &s.rows[i]
+	for i := range s.Rows {
+		done[s.Rows[i].key()] = &s.Rows[i]
 	}
 	for _, q := range o.questions(r.Cases) {
-		s.now.TotalCalls++
+		s.Now.TotalCalls++
 		if row, ok := done[q.row.key()]; ok {
-			count(&s.now, row)
+			count(&s.Now, row)
 		} else {
 			todo = append(todo, q)
 		}
 	}
-	s.now.Total = s.now.TotalCalls / 2
+	s.Now.Total = s.Now.TotalCalls / 2
 	note := func(q probe, talk rollout.Conversation, answer *rollout.Answer) error {
 		q.row.answer(talk, answer)
-		return s.note(q.row, func(p *progress) { count(p, &q.row) })
+		return s.Note(q.row, func(p *stages.Progress) { count(p, &q.row) })
 	}
-	return s.run(ctx, func() error { return ask(ctx, o.asking, todo, o.conversation, note) })
+	return s.Run(ctx, func() error { return stages.Ask(ctx, o.Asking, todo, o.conversation, note) })
 }
 
 // questions are all of them, each in both orders.
@@ -118,7 +119,7 @@ func (o *probeOptions) questions(cases []lens.Case) (all []probe) {
 			if !canProbe(c, level) {
 				continue
 			}
-			drawn := rand.New(rand.NewPCG(seedOf(o.Seed, c.Name), seedOf(1, level))).IntN(2) == 0
+			drawn := rand.New(rand.NewPCG(stages.SeedOf(o.Seed, c.Name), stages.SeedOf(1, level))).IntN(2) == 0
 			for _, yesFirst := range []bool{true, false} {
 				row := probeRow{Name: c.Name, Level: level, YesFirst: yesFirst, Drawn: yesFirst == drawn}
 				all = append(all, probe{c, row})
@@ -145,7 +146,7 @@ func canProbe(c *lens.Case, level string) bool {
 func (o *probeOptions) conversation(q probe) (rollout.Conversation, error) {
 	text, err := o.Prompts.Probe(q.row.Level, q.c, q.row.YesFirst)
 	return rollout.Conversation{
-		Messages: []data.Message{{Role: "user", Content: text}}, Seed: seedOf(o.Seed, q.row.Name),
+		Messages: []data.Message{{Role: "user", Content: text}}, Seed: stages.SeedOf(o.Seed, q.row.Name),
 		Sampling: rollout.Sampling{MaxNew: cmp.Or(o.MaxNew, probeTokens)},
 	}, err
 }

@@ -39,7 +39,7 @@ func TestReplayOfReleasedRuns(t *testing.T) {
 			s.All.Adjusted.Total != 0 {
 			t.Errorf("%s: leakage %v, no action %v, adjusted %v", name, s.All.Leakage, s.All.NoAction, s.All.Adjusted)
 		}
-		if read(t, r.path(verdictsFile)) != read(t, verdicts) {
+		if read(t, r.Path(verdictsFile)) != read(t, verdicts) {
 			t.Errorf("%s: the verdicts are not written as they were read", name)
 		}
 		agreement(t, name, cases, results)

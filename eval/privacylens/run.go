@@ -7,33 +7,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/data"
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/eval/stages"
 	"github.com/posttrain/posttrain/rollout/metered"
 	"github.com/posttrain/posttrain/run"
 )
-
-// Place says where an evaluation keeps its files, and what is run.
-type Place struct {
-	Dir    string   // run folder, a new one or that of a run to continue; "": a new one in runs
-	Stages []string // nil: actions, judge and report
-	// NewActions reads the recorded actions from their file. Without it only the stage actions does: a run that
-	// continues has them in its folder.
-	NewActions bool
-}
-
-// Continues reports whether the folder is that of an earlier run.
-func (p Place) Continues() bool {
-	if p.Dir == "" {
-		return false
-	}
-	_, err := os.Stat(filepath.Join(p.Dir, "config.yaml"))
-	return err == nil
-}
 
 // Result is what an evaluation has found. After an error it says how far it came.
 type Result struct {
@@ -47,22 +29,18 @@ type Result struct {
 // evaluation is a call of [Run].
 type evaluation struct {
 	Options
-	place     Place
-	continues bool
-	reporter  run.Reporter
-	bar       run.Bar // of the stage under way, from its first tick on
-	result    Result
+	stages.Evaluation
+	result Result
 
 	prompts  *Prompts
 	all      []lens.Case       // of the data
 	cases    []lens.Case       // those evaluated
 	recorded map[string]string // actions by name; nil: none
 	leftOut  string            // how many cases have no recorded action; "": all have one
-	folder   *run.Folder       // nil until open
 	store    *store
 
-	subject *subject      // nil: no model is asked for actions or probed
-	actions actionOptions // of the subject
+	subject *stages.Subject // nil: no model is asked for actions or probed
+	actions actionOptions   // of the subject
 
 	judging      judgeOptions    // the Judge of a model: from the opening of the client on
 	judgePrompts judgePrompter   // of a model; nil: no model judges
@@ -70,7 +48,7 @@ type evaluation struct {
 }
 
 // Run reads everything that can be wrong, creates the run folder or continues with it, and runs the stages.
-func Run(ctx context.Context, o Options, place Place, r run.Reporter) (Result, error) {
+func Run(ctx context.Context, o Options, place stages.Place, r run.Reporter) (Result, error) {
 	if len(place.Stages) == 0 {
 		place.Stages = []string{StageActions, StageJudge, StageReport}
 	}
@@ -80,27 +58,17 @@ func Run(ctx context.Context, o Options, place Place, r run.Reporter) (Result, e
 			run.Listen(r).Warn("%v", warning)
 		}
 	}
-	e := &evaluation{Options: o, place: place, continues: place.Continues(), reporter: run.Listen(r)}
+	e := &evaluation{Options: o, Evaluation: stages.Evaluation{Place: place, Continuing: place.Continues(),
+		Reporter: run.Listen(r)}}
 	defer e.close()
 	err := e.prepare()
-	stage := func(name string, run func(context.Context) error) {
-		if err != nil || !e.runs(name) {
-			return
-		}
-		e.result.Stage = name
-		if err = context.Cause(ctx); err == nil {
-			err = run(ctx)
-		}
-		e.closeBar()
-	}
-	stage(StageActions, e.runActions)
-	stage(StageJudge, e.runJudge)
-	stage(StageProbe, e.runProbe)
-	stage(StageReport, e.runReport)
+	err = e.Do(ctx, err, StageActions, e.runActions)
+	err = e.Do(ctx, err, StageJudge, e.runJudge)
+	err = e.Do(ctx, err, StageProbe, e.runProbe)
+	err = e.Do(ctx, err, StageReport, e.runReport)
+	e.result.Stage = e.Stage
 	return e.result, err
 }
-
-func (e *evaluation) runs(stage string) bool { return slices.Contains(e.place.Stages, stage) }
 
 // prepare finds what is wrong before anything is written or takes long.
 func (e *evaluation) prepare() error {
@@ -118,7 +86,7 @@ func (e *evaluation) read() (err error) {
 	if e.all, report, err = readCases(e.Data.Cases); err != nil {
 		return err
 	}
-	e.reporter.Say("%s", report)
+	e.Reporter.Say("%s", report)
 	e.cases = e.all
 	if n := e.Data.First; n > 0 {
 		e.cases = e.all[:min(n, len(e.all))]
@@ -129,8 +97,8 @@ func (e *evaluation) read() (err error) {
 	if e.Agent.Actions == "" {
 		return nil
 	}
-	if e.continues && !e.place.NewActions && !e.runs(StageActions) {
-		e.cases, err = casesWithActions(e.place.Dir, e.cases)
+	if e.Continuing && !e.NewRecorded && !e.Runs(StageActions) {
+		e.cases, err = casesWithActions(e.Dir, e.cases)
 		return err
 	}
 	return e.readActions()
@@ -177,41 +145,31 @@ func (e *evaluation) readActions() (err error) {
 	}
 	if left := wanted - len(e.cases); left > 0 {
 		e.leftOut = fmt.Sprintf("%d of %d", left, wanted)
-		e.reporter.Warn("%s cases have no recorded action: they are left out", e.leftOut)
+		e.Reporter.Warn("%s cases have no recorded action: they are left out", e.leftOut)
 	}
 	return nil
 }
 
 // open creates the run folder, or opens the one of the run that continues.
 func (e *evaluation) open() (err error) {
-	if e.continues {
-		e.folder, err = run.Open(e.place.Dir)
-	} else {
-		e.folder, err = run.Create(e.place.Dir, "privacylens")
+	err = e.Open("privacylens", fileNames, e.saveConfig)
+	if e.Folder != nil {
+		e.result.Dir, e.result.Cases = e.Folder.Dir, len(e.cases)
 	}
 	if err != nil {
 		return err
 	}
-	e.result.Dir, e.result.Cases = e.folder.Dir, len(e.cases)
-	if err = e.folder.Own(fileNames...); err == nil && !e.continues {
-		err = e.saveConfig()
-	}
-	if err != nil {
-		return err
-	}
-	if e.store, err = openStore(e.folder.Dir, e.cases); err == nil {
-		e.store.accepted, e.store.held = e.saveIfAccepted, e.folder.Held
+	if e.store, err = openStore(e.Folder.Dir, e.cases); err == nil {
+		e.store.Accepted, e.store.Held = e.saveIfAccepted, e.Folder.Held
 	}
 	return err
 }
 
 func (e *evaluation) close() {
-	if e.subject != nil {
-		e.subject.close()
-	}
+	e.subject.Close()
 	e.closeJudge() // before the folder, which has its cache
-	if e.folder != nil {
-		e.folder.Close()
+	if e.Folder != nil {
+		e.Folder.Close()
 	}
 }
 
@@ -221,20 +179,9 @@ func (e *evaluation) saveConfig() error {
 	a, j := &o.Agent, &o.Judge
 	for _, path := range []*string{&o.Prompts, &o.Data.Cases, &a.Model, &a.Actions, &a.Recorded, &j.Cache, &j.Recorded,
 		&j.Verdicts, &j.Helpfulness} {
-		*path = wholePath(*path)
+		*path = stages.WholePath(*path)
 	}
-	return e.folder.WriteConfig(o.Resolved())
-}
-
-// wholePath is a path from the root; an empty one and embedded stay.
-func wholePath(path string) string {
-	if path == "" || path == embedded.Name {
-		return path
-	}
-	if whole, err := filepath.Abs(path); err == nil {
-		return whole
-	}
-	return path // there is no working directory: relative paths are as good as any
+	return e.Folder.WriteConfig(o.Resolved())
 }
 
 // saveIfAccepted saves config.yaml once a stage has begun with it. Two exceptions: actions that run before the judge
@@ -242,7 +189,7 @@ func wholePath(path string) string {
 func (e *evaluation) saveIfAccepted(stage string) error {
 	switch stage {
 	case StageActions:
-		if e.runs(StageJudge) {
+		if e.Runs(StageJudge) {
 			return nil
 		}
 	case StageProbe:
@@ -263,7 +210,7 @@ func (e *evaluation) runActions(ctx context.Context) error {
 	if err := e.tryJudge(ctx); err != nil {
 		return err
 	}
-	e.actions.Tick = e.progress("action", e.subject.progress)
+	e.actions.Tick = e.Progress("action", e.subject.Values)
 	return e.store.Actions(ctx, e.actions)
 }
 
@@ -287,13 +234,13 @@ func (e *evaluation) runJudge(ctx context.Context) error {
 		return err
 	}
 	o := e.judging
-	o.Tick = e.progress("case", e.judgeProgress)
+	o.Tick = e.Progress("case", e.judgeProgress)
 	if e.client != nil {
 		o.AllowUnparsed = e.Judge.AllowUnparsed
 		o.Parallel = 2 * e.Judge.Parallel // the client sends half as many: the others wait for a slow disk
 	}
 	err := e.store.Judge(ctx, o)
-	e.closeBar() // before the usage is printed
+	e.CloseBar() // before the usage is printed
 	return cmp.Or(err, e.closeJudge())
 }
 
@@ -302,30 +249,13 @@ func (e *evaluation) runProbe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o := probeOptions{asking: e.askSettings(), Prompts: e.prompts, Levels: e.Probe.Levels,
+	o := probeOptions{Asking: e.subject.Asking(e.Seed), Prompts: e.prompts, Levels: e.Probe.Levels,
 		MaxNew: e.Probe.MaxNew}
-	o.Settings, o.Tick = settings, e.progress("probe", e.subject.progress)
+	o.Settings, o.Tick = settings, e.Progress("probe", e.subject.Values)
 	return e.store.Probe(ctx, o)
 }
 
 func (e *evaluation) runReport(context.Context) (err error) {
 	e.result.Summary, e.result.Results, err = e.store.Report()
 	return err
-}
-
-// progress shows how far a stage is, from its first tick on, which knows how many cases there are.
-func (e *evaluation) progress(unit string, values func(progress) map[string]float64) (tick func(progress)) {
-	return func(p progress) {
-		if e.bar == nil {
-			e.bar = e.reporter.Progress(unit, 0, p.Total)
-		}
-		e.bar.Step(p.Done, values(p))
-	}
-}
-
-func (e *evaluation) closeBar() {
-	if e.bar != nil {
-		e.bar.Close()
-		e.bar = nil
-	}
 }

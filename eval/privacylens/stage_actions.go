@@ -4,18 +4,18 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"hash/fnv"
 	"path/filepath"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/journal"
 	lens "github.com/posttrain/posttrain/data/privacylens"
+	"github.com/posttrain/posttrain/eval/stages"
 	"github.com/posttrain/posttrain/rollout"
 )
 
 // actionOptions say how the model under test is asked for its actions. One whose prompt does not fit is no action.
 type actionOptions struct {
-	asking
+	stages.Asking
 	rollout.Sampling // the published runs: temperature 0.7, 7000 new tokens
 
 	Prompts agentPrompter
@@ -28,15 +28,8 @@ func (o *actionOptions) Conversation(c *lens.Case) (rollout.Conversation, error)
 	text, err := o.Prompts(c)
 	return rollout.Conversation{
 		Messages: []data.Message{{Role: "user", Content: text}}, Prefill: o.Prefill,
-		Sampling: o.Sampling, Seed: seedOf(o.Seed, c.Name),
+		Sampling: o.Sampling, Seed: stages.SeedOf(o.Seed, c.Name),
 	}, err
-}
-
-// seedOf mixes a seed with a name.
-func seedOf(seed uint64, name string) uint64 {
-	h := fnv.New64a()
-	h.Write([]byte(name))
-	return seed*0x9e3779b97f4a7c15 ^ h.Sum64()
 }
 
 // Actions asks the model under test for the actions that are not there yet.
@@ -45,29 +38,29 @@ func (r *store) Actions(ctx context.Context, o actionOptions) error {
 	if err != nil {
 		return err
 	}
-	todo, n := r.casesWithout(s.rows), len(r.Cases)
-	s.now = progress{Done: n - len(todo), Total: n, Calls: n - len(todo), TotalCalls: n}
+	todo, n := r.casesWithout(s.Rows), len(r.Cases)
+	s.Now = stages.Progress{Done: n - len(todo), Total: n, Calls: n - len(todo), TotalCalls: n}
 	note := func(c *lens.Case, talk rollout.Conversation, answer *rollout.Answer) error {
 		row := ActionRow{Name: c.Name, Prompt: Hash(talk.Messages[0].Content), Reason: TooLong}
 		if answer != nil {
 			row.Output, row.Reason = answer.Text, answer.Reason
 			row.FinalAction = finalAction(row.Output, o.Think)
 		}
-		return s.note(row, func(p *progress) { p.Done++; p.Calls++ })
+		return s.Note(row, func(p *stages.Progress) { p.Done++; p.Calls++ })
 	}
-	return s.run(ctx, func() error { return ask(ctx, o.asking, todo, o.Conversation, note) })
+	return s.Run(ctx, func() error { return stages.Ask(ctx, o.Asking, todo, o.Conversation, note) })
 }
 
 // pending is the number of cases without an action.
 func (r *store) pending() (int, error) {
-	rows, err := journal.Read[ActionRow](r.path(actionsName))
+	rows, err := journal.Read[ActionRow](r.Path(actionsName))
 	return len(r.casesWithout(rows)), err
 }
 
 // casesWithActions lists the cases that have an action in a run's folder, in which no action may be missing.
 func casesWithActions(dir string, cases []lens.Case) ([]lens.Case, error) {
 	rows, err := journal.Read[ActionRow](filepath.Join(dir, actionsName))
-	settings, settingsErr := readSettings(dir)
+	settings, settingsErr := stages.ReadSettings(dir)
 	if err := cmp.Or(err, settingsErr); err != nil {
 		return nil, err
 	}

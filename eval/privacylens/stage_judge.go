@@ -6,23 +6,20 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strings"
 
 	"github.com/posttrain/posttrain/data/journal"
 	lens "github.com/posttrain/posttrain/data/privacylens"
+	"github.com/posttrain/posttrain/eval/stages"
 )
 
 // judgeOptions say who judges.
 type judgeOptions struct {
 	Judge         Judge
-	Parallel      int               // questions under way; 0: 1
-	Settings      map[string]string // what a later call must agree with: the judge, its prompts and the like
-	AllowUnparsed bool              // accept a judge whose verdicts never have the form asked for
-	Tick          func(progress)    // one call at a time
+	Parallel      int                   // questions under way; 0: 1
+	Settings      map[string]string     // what a later call must agree with: the judge, its prompts and the like
+	AllowUnparsed bool                  // accept a judge whose verdicts never have the form asked for
+	Tick          func(stages.Progress) // one call at a time
 }
-
-// patience is the number of replies without a single verdict that stops the stage.
-const patience = 10
 
 // question is one that a judge has yet to answer.
 type question struct {
@@ -50,13 +47,13 @@ func questionsOf(c *lens.Case, at int, actions map[string]ActionRow) []question 
 
 // judging is the stage judge under way.
 type judging struct {
-	*stage[verdictRow]
+	*stages.Stage[verdictRow]
 	judgeOptions
+	cases   []lens.Case
 	todo    []question
 	left    []int  // by case: questions without a verdict
 	leaks   []bool // by case
-	replies int    // of the judge, of this call and earlier ones
-	strange string // a reply without a verdict
+	replies stages.Replies
 }
 
 // Judge asks for the verdicts that are not there yet: on every item of every case with an action, and on the
@@ -70,34 +67,35 @@ func (r *store) Judge(ctx context.Context, o judgeOptions) error {
 	if err != nil {
 		return err
 	}
-	s := &judging{stage: stage, judgeOptions: o, left: make([]int, len(r.Cases)), leaks: make([]bool, len(r.Cases))}
+	s := &judging{Stage: stage, judgeOptions: o, cases: r.Cases, left: make([]int, len(r.Cases)), leaks: make([]bool, len(r.Cases))}
+	s.replies = stages.Replies{Form: "Answer: Yes", Allowed: o.AllowUnparsed}
 	if err := s.plan(actions); err != nil {
 		return errors.Join(err, s.Close())
 	}
-	return s.run(ctx, func() error {
-		err := s.checkReplies(patience)
+	return s.Run(ctx, func() error {
+		err := s.replies.Check(stages.Patience)
 		if err == nil {
-			err = inParallel(ctx, o.Parallel, len(s.todo),
+			err = stages.InParallel(ctx, o.Parallel, len(s.todo),
 				func(ctx context.Context, i int) error { return s.answer(ctx, s.todo[i]) })
 		}
-		return cmp.Or(err, s.checkReplies(1)) // at the end, a single reply without a verdict is enough
+		return cmp.Or(err, s.replies.Check(1)) // at the end, a single reply without a verdict is enough
 	})
 }
 
 // beginJudge is begin for verdicts. Those bind that have the form asked for, or were accepted without it.
-func (r *store) beginJudge(o judgeOptions) (*stage[verdictRow], error) {
+func (r *store) beginJudge(o judgeOptions) (*stages.Stage[verdictRow], error) {
 	settings := map[string]string{}
 	maps.Copy(settings, o.Settings)
 	if o.AllowUnparsed {
 		settings["unparsed"] = "allowed"
 	}
 	binds := func(v *verdictRow, before map[string]string) bool { return v.Parsed || before["unparsed"] != "" }
-	return begin(r, StageJudge, verdictsName, settings, o.Tick, binds)
+	return stages.Begin(r.Store, StageJudge, verdictsName, settings, o.Tick, binds)
 }
 
 // actionsToJudge are the final actions by name; nil for a replay without any.
 func (r *store) actionsToJudge(judge Judge) (map[string]ActionRow, error) {
-	rows, err := journal.Read[ActionRow](r.path(actionsName))
+	rows, err := journal.Read[ActionRow](r.Path(actionsName))
 	if err != nil {
 		return nil, err
 	}
@@ -108,14 +106,14 @@ func (r *store) actionsToJudge(judge Judge) (map[string]ActionRow, error) {
 		}
 	}
 	actions, _, err := index(rows, nil)
-	settings, settingsErr := readSettings(r.Dir)
+	settings, settingsErr := stages.ReadSettings(r.Dir)
 	if err := cmp.Or(err, settingsErr); err != nil {
 		return nil, err
 	}
-	if err := r.sameCases(settings, StageActions); err != nil {
+	if err := r.SameCases(settings, StageActions); err != nil {
 		return nil, err
 	}
-	err = lacking(r.path(actionsName), "action yet: the stage actions adds them", r.Cases, in(actions))
+	err = lacking(r.Path(actionsName), "action yet: the stage actions adds them", r.Cases, in(actions))
 	if err == nil && isReplay {
 		err = replay.agree(r.Cases, actions)
 	}
@@ -137,16 +135,16 @@ func (r *replay) agree(cases []lens.Case, actions map[string]ActionRow) error {
 
 // plan counts the verdicts that are there, and lists the questions without one.
 func (s *judging) plan(actions map[string]ActionRow) error {
-	_, judged, err := index(nil, s.rows)
+	_, judged, err := index(nil, s.Rows)
 	if err != nil {
 		return err
 	}
-	cases := s.store.Cases
-	s.now.Total = len(cases)
+	cases := s.cases
+	s.Now.Total = len(cases)
 	for i := range cases {
 		questions := questionsOf(&cases[i], i, actions)
 		s.left[i] = len(questions)
-		s.now.TotalCalls += len(questions)
+		s.Now.TotalCalls += len(questions)
 		for _, q := range questions {
 			v, done := judged[q.row.key()]
 			switch {
@@ -159,7 +157,7 @@ func (s *judging) plan(actions map[string]ActionRow) error {
 			}
 		}
 		if len(questions) == 0 {
-			s.now.Done++
+			s.Now.Done++
 		}
 	}
 	return nil
@@ -167,20 +165,19 @@ func (s *judging) plan(actions map[string]ActionRow) error {
 
 // count takes note of a verdict; the progress is held, or nobody else has it yet.
 func (s *judging) count(at int, v verdictRow) {
-	s.now.Calls++
+	s.Now.Calls++
 	if s.left[at]--; s.left[at] == 0 {
-		s.now.Done++
+		s.Now.Done++
 	}
 	if v.Leaks != nil && *v.Leaks && !s.leaks[at] {
 		s.leaks[at] = true
-		s.now.Leaks++
+		s.Now.Found++
 	}
 	if v.Tries > 0 {
-		s.replies++
+		s.replies.Count(v.Reply, v.Parsed)
 	}
 	if !v.Parsed {
-		s.now.Unparsed++
-		s.strange = v.Reply
+		s.Now.Unparsed++
 	}
 }
 
@@ -202,18 +199,9 @@ func (s *judging) answer(ctx context.Context, q question) error {
 	}
 	row.Parsed, row.Tries, row.Reply, row.Prompt = v.Parsed, v.Tries, v.Reply, v.Prompt
 	var fault error
-	err = s.note(row, func(*progress) {
+	err = s.Note(row, func(*stages.Progress) {
 		s.count(q.at, row)
-		fault = s.checkReplies(patience)
+		fault = s.replies.Check(stages.Patience)
 	})
 	return cmp.Or(err, fault)
-}
-
-// checkReplies returns an error if there are enough replies, and none of them has a verdict.
-func (s *judging) checkReplies(enough int) error {
-	if s.AllowUnparsed || s.replies < enough || s.now.Unparsed < s.replies {
-		return nil
-	}
-	return fmt.Errorf("the judge gives no verdicts: none of %d replies has a line such as %q (the last one: %.80q): "+
-		"want another judge or other prompts", s.replies, "Answer: Yes", strings.Join(strings.Fields(s.strange), " "))
 }

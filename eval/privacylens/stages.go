@@ -2,7 +2,6 @@ package privacylens
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,19 +9,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/journal"
 	lens "github.com/posttrain/posttrain/data/privacylens"
-	"github.com/posttrain/posttrain/rollout"
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/eval/stages"
 )
 
 // The files of a run's folder.
 const (
-	settingsName    = "settings.json"    // what each stage was run with: {stage: {name: value}}
 	actionsName     = "actions.jsonl"    // ActionRow, as they come
 	verdictsName    = "verdicts.jsonl"   // verdictRow, as they come
 	probesName      = "probes.jsonl"     // probeRow, as they come
@@ -32,12 +27,11 @@ const (
 	helpfulnessFile = "helpfulness.json" // the same
 	actionsFile     = "actions.csv"      // the same
 	PageName        = "cases.html"       // to look through the cases
-	usageName       = "usage.json"       // what all calls of the command have asked the judge for, by the judge's name
 )
 
 // fileNames are the files that are written whole, under a temporary name first; the journals grow line by line.
-var fileNames = []string{settingsName, SummaryName, CasesName, verdictsFile, helpfulnessFile, actionsFile, PageName,
-	usageName}
+var fileNames = []string{stages.SettingsName, SummaryName, CasesName, verdictsFile, helpfulnessFile, actionsFile,
+	PageName, stages.UsageName}
 
 // The stages, as Settings name them.
 const (
@@ -54,13 +48,10 @@ const (
 	KindReplay  = "replay"
 )
 
-// store is the folder in which the rows of an evaluation grow. Every stage can be stopped at any time, by the context
-// or by force. Called again, it continues where it was and repeats nothing. One process at a time can be at a stage.
+// store is the folder of an evaluation with its cases.
 type store struct {
-	Dir      string
-	Cases    []lens.Case              // those evaluated, of the data
-	accepted func(stage string) error // called when a stage has begun, before it asks anything; may be nil
-	held     func() error             // returns an error if the folder is no longer this run's; may be nil
+	*stages.Store
+	Cases []lens.Case // those evaluated, of the data
 }
 
 // openStore creates the folder, or continues with the one that is there.
@@ -68,68 +59,13 @@ func openStore(dir string, cases []lens.Case) (*store, error) {
 	if len(cases) == 0 {
 		return nil, errors.New("no cases: want one or more")
 	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, fmt.Errorf("run folder %s cannot be made: %w", dir, run.Cause(err))
+	s, err := stages.OpenStore(dir, stages.HashCases(cases))
+	if err != nil {
+		return nil, err
 	}
-	return &store{Dir: dir, Cases: cases}, nil
-}
-
-func (r *store) path(name string) string { return filepath.Join(r.Dir, name) }
-
-// progress says how far a stage is.
-type progress struct {
-	Done, Total       int // cases
-	Calls, TotalCalls int // questions to the model or judge; those of earlier calls of the stage count
-	Leaks             int // leaking cases so far
-	Unparsed          int // verdicts not in the form asked for
-}
-
-// stage is a stage under way.
-type stage[R any] struct {
-	*journal.Journal[R]
-	store *store
-	name  string
-	rows  []R // of earlier calls
-
-	mu   sync.Mutex
-	now  progress
-	tick func(progress) // one call at a time; may be nil
-}
-
-// run does what is left to do, and closes the journal. The error of an ended context comes first.
-func (s *stage[R]) run(ctx context.Context, work func() error) (err error) {
-	if s.store.accepted != nil {
-		err = s.store.accepted(s.name)
-	}
-	if err == nil {
-		s.step(func(*progress) {})
-		err = work()
-	}
-	return cmp.Or(context.Cause(ctx), err, s.Close())
-}
-
-// step changes the progress and reports it.
-func (s *stage[R]) step(change func(p *progress)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change(&s.now)
-	if s.tick != nil {
-		s.tick(s.now)
-	}
-}
-
-// note adds a row, and changes the progress.
-func (s *stage[R]) note(row R, change func(p *progress)) error {
-	if s.store.held != nil {
-		if err := s.store.held(); err != nil {
-			return err
-		}
-	}
-	if err := s.Add(row); err != nil {
-		return err
-	}
-	s.step(change)
-	return nil
+	s.Hints = map[string]string{StageJudge: fmt.Sprintf(" (with --actions %s it judges the same actions)",
+		s.Path(actionsName))}
+	return &store{s, cases}, nil
 }
 
 // in says whether a case is among those that a map has by name.
@@ -143,8 +79,8 @@ func withActions(cases []lens.Case, actions map[string]string) []lens.Case {
 }
 
 // beginActions is begin for actions. They are refused after the verdicts of a replay without actions.
-func (r *store) beginActions(settings map[string]string, tick func(progress)) (*stage[ActionRow], error) {
-	verdicts, err := journal.Read[verdictRow](r.path(verdictsName))
+func (r *store) beginActions(settings map[string]string, tick func(stages.Progress)) (*stages.Stage[ActionRow], error) {
+	verdicts, err := journal.Read[verdictRow](r.Path(verdictsName))
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +88,7 @@ func (r *store) beginActions(settings map[string]string, tick func(progress)) (*
 		return nil, cmp.Or(err, fmt.Errorf("%s: this folder has verdicts but not the actions they judge: use "+
 			"another --out DIR", r.Dir))
 	}
-	return begin[ActionRow](r, StageActions, actionsName, settings, tick, nil)
+	return stages.Begin[ActionRow](r.Store, StageActions, actionsName, settings, tick, nil)
 }
 
 // Import notes recorded actions, by name, in place of the stage actions. Every case must have one: see withActions.
@@ -164,14 +100,14 @@ func (r *store) Import(actions map[string]string, settings map[string]string) er
 	if err != nil {
 		return err
 	}
-	for _, row := range s.rows {
+	for _, row := range s.Rows {
 		if action, ok := actions[row.Name]; ok && row.FinalAction != action {
 			err = fmt.Errorf("%s: %s has another action than the one recorded: name another --out DIR",
-				r.path(actionsName), row.Name)
+				r.Path(actionsName), row.Name)
 			return errors.Join(err, s.Close())
 		}
 	}
-	for _, c := range r.casesWithout(s.rows) {
+	for _, c := range r.casesWithout(s.Rows) {
 		if err = s.Add(ActionRow{Name: c.Name, FinalAction: actions[c.Name]}); err != nil {
 			break
 		}
@@ -194,14 +130,14 @@ func (r *store) Report() (Summary, []CaseResult, error) {
 		}
 	}
 	err = cmp.Or(
-		data.WriteLines(r.path(CasesName), len(results), func(i int) any { return results[i] }),
-		lens.WriteVerdicts(r.path(verdictsFile), r.Cases, verdicts),
+		data.WriteLines(r.Path(CasesName), len(results), func(i int) any { return results[i] }),
+		lens.WriteVerdicts(r.Path(verdictsFile), r.Cases, verdicts),
 		writeOptional(r, helpfulnessFile, scores, lens.WriteScores),
 		writeOptional(r, actionsFile, actions, lens.WriteActions),
-		writePage(r.path(PageName), "PrivacyLens: "+filepath.Base(wholePath(r.Dir)), r.Cases, summary, results),
+		writePage(r.Path(PageName), "PrivacyLens: "+filepath.Base(stages.WholePath(r.Dir)), r.Cases, summary, results),
 	)
 	if err == nil {
-		err = data.WriteJSON(r.path(SummaryName), summary)
+		err = data.WriteJSON(r.Path(SummaryName), summary)
 	}
 	return summary, results, err
 }
@@ -210,9 +146,9 @@ func (r *store) Report() (Summary, []CaseResult, error) {
 func writeOptional[V any](r *store, name string, of map[string]V,
 	write func(string, []lens.Case, map[string]V) error) error {
 	if len(of) > 0 {
-		return write(r.path(name), r.Cases, of)
+		return write(r.Path(name), r.Cases, of)
 	}
-	if err := os.Remove(r.path(name)); !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(r.Path(name)); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
@@ -220,10 +156,10 @@ func writeOptional[V any](r *store, name string, of map[string]V,
 
 // read joins and counts what the stages have left in the folder.
 func (r *store) read() (summary Summary, out []CaseResult, err error) {
-	settings, err := readSettings(r.Dir)
-	actions, actionsErr := journal.Read[ActionRow](r.path(actionsName))
-	verdicts, verdictsErr := journal.Read[verdictRow](r.path(verdictsName))
-	probes, probesErr := journal.Read[probeRow](r.path(probesName))
+	settings, err := stages.ReadSettings(r.Dir)
+	actions, actionsErr := journal.Read[ActionRow](r.Path(actionsName))
+	verdicts, verdictsErr := journal.Read[verdictRow](r.Path(verdictsName))
+	probes, probesErr := journal.Read[probeRow](r.Path(probesName))
 	if err := cmp.Or(err, actionsErr, verdictsErr, probesErr); err != nil {
 		return summary, nil, err
 	}
@@ -235,7 +171,7 @@ func (r *store) read() (summary Summary, out []CaseResult, err error) {
 	counted := map[string]bool{StageActions: len(actions) > 0, StageJudge: len(verdicts) > 0,
 		StageProbe: len(probes) > 0 && !judged}
 	for _, stage := range slices.Sorted(maps.Keys(counted)) {
-		if err := r.sameCases(settings, stage); err != nil && counted[stage] {
+		if err := r.SameCases(settings, stage); err != nil && counted[stage] {
 			return summary, nil, err
 		}
 	}
@@ -270,74 +206,4 @@ func readResults(dir string) ([]CaseResult, error) {
 		err = fmt.Errorf("%s: no cases: want a run that was judged, not only probed", path)
 	}
 	return out, err
-}
-
-// inParallel does n pieces of work, a number of them at a time, started in order. The first error or the end of the
-// context stops it; it waits for the work under way. The error of an ended context is its cause.
-func inParallel(ctx context.Context, parallel, n int, work func(ctx context.Context, i int) error) error {
-	inner, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var begun atomic.Int64
-	var wg sync.WaitGroup
-	for range min(max(parallel, 1), n) {
-		wg.Go(func() {
-			for inner.Err() == nil {
-				i := int(begun.Add(1)) - 1
-				if i >= n {
-					return
-				}
-				if err := work(inner, i); err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return cmp.Or(context.Cause(ctx), context.Cause(inner))
-}
-
-// asking is how a stage puts its rows to the model under test.
-type asking struct {
-	Chat     rollout.Chat
-	Seed     uint64
-	Parallel int                                      // calls of Chat under way; 0: 1
-	Batch    int                                      // conversations a call; 0: 1
-	Fits     func(rollout.Conversation) (bool, error) // nil: every prompt fits
-	Settings map[string]string                        // what a later call must agree with
-	Tick     func(progress)                           // one call at a time
-}
-
-// ask puts every row to the model in the words of talk, and notes it with its answer; nil: its prompt does not fit.
-func ask[R any](ctx context.Context, a asking, rows []R, talk func(R) (rollout.Conversation, error),
-	note func(R, rollout.Conversation, *rollout.Answer) error) error {
-	batches := slices.Collect(slices.Chunk(rows, max(a.Batch, 1)))
-	return inParallel(ctx, a.Parallel, len(batches), func(ctx context.Context, i int) error {
-		var asked []R
-		var talks []rollout.Conversation
-		for _, row := range batches[i] {
-			c, err := talk(row)
-			fits := true
-			if err == nil && a.Fits != nil {
-				fits, err = a.Fits(c)
-			}
-			switch {
-			case err != nil:
-			case fits:
-				asked, talks = append(asked, row), append(talks, c)
-			default:
-				err = note(row, c, nil)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		if len(asked) == 0 {
-			return nil
-		}
-		answers, err := a.Chat.Answer(ctx, talks)
-		for i := 0; i < len(asked) && err == nil; i++ {
-			err = note(asked[i], talks[i], &answers[i][0])
-		}
-		return err
-	})
 }

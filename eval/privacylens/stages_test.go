@@ -17,6 +17,7 @@ import (
 	"github.com/posttrain/posttrain/data/journal"
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/eval/stages"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/rollout"
 )
@@ -59,7 +60,7 @@ func someActions(t *testing.T, say agent) actionOptions {
 	t.Helper()
 	prompts := must[agentPrompter](t)(must[*Prompts](t)(loadPrompts("")).Agent(Naive))
 	return actionOptions{Prompts: prompts,
-		asking: asking{Chat: say, Settings: map[string]string{"model": "leaky"}, Parallel: 3, Batch: 2}}
+		Asking: stages.Asking{Chat: say, Settings: map[string]string{"model": "leaky"}, Parallel: 3, Batch: 2}}
 }
 
 func someJudge(t *testing.T, a judgeModel) judgeOptions {
@@ -72,22 +73,22 @@ func someJudge(t *testing.T, a judgeModel) judgeOptions {
 func TestWholeRun(t *testing.T) {
 	cases := testkit.PrivacyCases(6)
 	r := openRun(t, filepath.Join(t.TempDir(), "run"), cases)
-	var last progress
+	var last stages.Progress
 	o := someActions(t, leakyReply)
-	o.Tick = func(p progress) { last = p }
+	o.Tick = func(p stages.Progress) { last = p }
 	if err := r.Actions(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	if last != (progress{Done: 6, Total: 6, Calls: 6, TotalCalls: 6}) {
+	if last != (stages.Progress{Done: 6, Total: 6, Calls: 6, TotalCalls: 6}) {
 		t.Errorf("%+v", last)
 	}
 	a := &asker{say: carefulReply}
 	j := someJudge(t, a)
-	j.Tick = func(p progress) { last = p }
+	j.Tick = func(p stages.Progress) { last = p }
 	if err := r.Judge(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
-	if last != (progress{Done: 6, Total: 6, Calls: 15, TotalCalls: 15, Leaks: 3}) || a.calls() != 15 ||
+	if last != (stages.Progress{Done: 6, Total: 6, Calls: 15, TotalCalls: 15, Found: 3}) || a.calls() != 15 ||
 		len(a.asked) != 15 {
 		t.Errorf("%+v, %d calls", last, a.calls())
 	}
@@ -149,11 +150,11 @@ func checkSummary(t *testing.T, s Summary) {
 // checkReplay runs the recorded verdicts of a run again, with its actions and without: the counts must be the same.
 func checkReplay(t *testing.T, r *store, want Summary) {
 	t.Helper()
-	replay := readReplay(t, r.path(verdictsFile), r.path(helpfulnessFile), r.Cases)
+	replay := readReplay(t, r.Path(verdictsFile), r.Path(helpfulnessFile), r.Cases)
 	for _, with := range []string{actionsFile, actionsName, ""} {
 		again := openRun(t, t.TempDir(), r.Cases)
 		if with != "" {
-			if err := again.Import(must[map[string]string](t)(lens.ReadActions(r.path(with), r.Cases)),
+			if err := again.Import(must[map[string]string](t)(lens.ReadActions(r.Path(with), r.Cases)),
 				nil); err != nil {
 				t.Fatal(err)
 			}
@@ -176,7 +177,7 @@ func checkReplay(t *testing.T, r *store, want Summary) {
 			t.Errorf("with %q: %v", with, got.All.NoAction)
 		}
 		for _, name := range []string{verdictsFile, helpfulnessFile} {
-			if a, b := read(t, r.path(name)), read(t, again.path(name)); a != b {
+			if a, b := read(t, r.Path(name)), read(t, again.Path(name)); a != b {
 				t.Errorf("%s:\n%s\n%s", name, a, b)
 			}
 		}
@@ -223,8 +224,8 @@ func TestStagesGoOn(t *testing.T) {
 			if err != broken || try > 0 {
 				t.Fatal(err)
 			}
-			tear(t, r.path(actionsName))
-			tear(t, r.path(verdictsName))
+			tear(t, r.Path(actionsName))
+			tear(t, r.Path(verdictsName))
 		}
 		for p, k := range asked {
 			if k != 1 {
@@ -235,9 +236,9 @@ func TestStagesGoOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, name := range []string{SummaryName, CasesName, verdictsFile, helpfulnessFile, actionsFile} {
-			if read(t, r.path(name)) != read(t, whole.path(name)) {
-				t.Errorf("stopped at %d: %s differs:\n%s\n%s", at, name, read(t, r.path(name)),
-					read(t, whole.path(name)))
+			if read(t, r.Path(name)) != read(t, whole.Path(name)) {
+				t.Errorf("stopped at %d: %s differs:\n%s\n%s", at, name, read(t, r.Path(name)),
+					read(t, whole.Path(name)))
 			}
 		}
 	}
@@ -279,7 +280,7 @@ func TestStagesStop(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	o := someActions(t, leakyReply)
 	o.Parallel, o.Batch = 1, 1
-	o.Tick = func(p progress) {
+	o.Tick = func(p stages.Progress) {
 		if p.Done == 2 {
 			cancel(errors.New("enough"))
 		}
@@ -322,7 +323,7 @@ func TestSettingsStay(t *testing.T) {
 	if err := fresh.Actions(t.Context(), someActions(t, leakyReply)); err != nil {
 		t.Error(err)
 	}
-	if err := os.WriteFile(r.path(settingsName), []byte("{"), 0o644); err != nil {
+	if err := os.WriteFile(r.Path(stages.SettingsName), []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	wantError(t, r.Actions(t.Context(), o), "settings.json: damaged: want")
@@ -421,7 +422,7 @@ func TestKeywordRun(t *testing.T) {
 		s.All.Helpfulness.String() != "not available (0 cases)" || s.All.NoAction.Count != 1 {
 		t.Errorf("%v, %+v", err, s.All)
 	}
-	if _, err := os.Stat(r.path(helpfulnessFile)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(r.Path(helpfulnessFile)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s of a judge that does not judge it", helpfulnessFile)
 	}
 }
@@ -457,7 +458,7 @@ func TestProbing(t *testing.T) {
 	r := openRun(t, t.TempDir(), cases)
 	alwaysB := agent(func(string) (string, error) { return "(B)", nil })
 	o := probeOptions{Prompts: must[*Prompts](t)(loadPrompts("")),
-		asking: asking{Chat: alwaysB, Seed: 3, Parallel: 2, Batch: 3}}
+		Asking: stages.Asking{Chat: alwaysB, Seed: 3, Parallel: 2, Batch: 3}}
 	bad := o
 	bad.Levels = []string{"seed", "plot"}
 	wantError(t, r.Probe(t.Context(), bad), `level "plot": want seed, vignette or trajectory`)
@@ -506,8 +507,8 @@ func TestJudgeKeepsBusy(t *testing.T) {
 		begun := time.Now()
 		o := someJudge(t, slow{})
 		o.Parallel = 32
-		var last progress
-		o.Tick = func(p progress) { last = p }
+		var last stages.Progress
+		o.Tick = func(p stages.Progress) { last = p }
 		if err := r.Judge(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
@@ -528,11 +529,11 @@ func (slow) Ask(context.Context, string) (string, error) {
 
 func TestOneProcessAtATime(t *testing.T) {
 	r := openRun(t, t.TempDir(), testkit.PrivacyCases(1))
-	j, _, err := journal.Open[ActionRow](r.path(actionsName))
+	j, _, err := journal.Open[ActionRow](r.Path(actionsName))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := journal.Open[ActionRow](r.path(actionsName)); runtime.GOOS == "linux" {
+	if _, _, err := journal.Open[ActionRow](r.Path(actionsName)); runtime.GOOS == "linux" {
 		wantError(t, err, "in use by another process: wait for the other process to end")
 	}
 	if err := j.Close(); err != nil {
@@ -569,12 +570,12 @@ func TestJournal(t *testing.T) {
 	r := openRun(t, t.TempDir(), testkit.PrivacyCases(1))
 	for name, text := range map[string]string{actionsName: "{\"name\":\"a\"}\n{\"name\":\"a\"}\n",
 		verdictsName: "{\"name\":\"a\",\"kind\":\"guess\"}\n"} {
-		if err := os.WriteFile(r.path(name), []byte(text), 0o644); err != nil {
+		if err := os.WriteFile(r.Path(name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		_, _, err := r.Report()
 		wantError(t, err, name+": row ")
-		os.Remove(r.path(name))
+		os.Remove(r.Path(name))
 	}
 }
 

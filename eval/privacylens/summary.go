@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/eval/stages"
 )
 
 // Mean is the mean of scores with its 95 % bootstrap interval. Value is nil without scores, the interval is nil for one
@@ -64,7 +65,7 @@ type Summary struct {
 	Principles map[string]Group `json:"transmission_principles"` // in lower case: the data mix cases
 	Tools      map[string]Group `json:"tools"`                   // that the action should use
 	Probing    []Probed         `json:"probing,omitempty"`       // by level
-	Settings   Settings         `json:"settings,omitempty"`      // of the stages that were run
+	Settings   stages.Settings  `json:"settings,omitempty"`      // of the stages that were run
 	Warnings   []string         `json:"warnings,omitempty"`
 }
 

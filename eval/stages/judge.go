@@ -1,0 +1,156 @@
+package stages
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/rollout/metered"
+	"github.com/posttrain/posttrain/run"
+)
+
+// UsageName is the file that says what all calls of the command have asked the judge for, by the judge's name.
+const UsageName = "usage.json"
+
+// JudgeConfig says which server's model judges, how fast and at what cost.
+type JudgeConfig struct {
+	BaseURL           string        `yaml:"base_url" want:"@url"`
+	Model             string        `yaml:"model" words:"a model's name on the server"`
+	KeyEnv            string        `yaml:"api_key_env" want:"@variable"` // holds the server's key
+	Parallel          int           `yaml:"parallel" want:">=1"`          // requests at a time
+	RequestsPerMinute int           `yaml:"requests_per_minute" want:">=0"`
+	TokensPerMinute   int           `yaml:"tokens_per_minute" want:">=0"`
+	Timeout           time.Duration `yaml:"timeout" want:">0"`  // of one request
+	Retries           int           `yaml:"retries" want:">=0"` // tries after the first
+	MaxNew            int           `yaml:"max_new_tokens" want:">=1"`
+	MaxRequests       int           `yaml:"max_requests" want:">=0"` // budget of a call of the command; 0: no limit
+	MaxCost           float64       `yaml:"max_cost" want:">=0" zero:"no limit"`
+	PromptPrice       float64       `yaml:"prompt_price" want:">=0"`     // of a million tokens
+	CompletionPrice   float64       `yaml:"completion_price" want:">=0"` // of a million tokens
+	Cache             string        `yaml:"cache" words:"a file, or nothing: one in the run folder"`
+}
+
+// DefaultJudge has no model yet.
+func DefaultJudge(maxNew int) JudgeConfig {
+	return JudgeConfig{BaseURL: DefaultBaseURL, KeyEnv: DefaultKeyEnv, Parallel: 8, Timeout: time.Minute, Retries: 8,
+		MaxNew: maxNew}
+}
+
+// CheckKey wants the key without which the judge's server refuses.
+func (j JudgeConfig) CheckKey() error { return checkKey("judge", j.KeyEnv, j.BaseURL) }
+
+// HasPrice says that requests cost something.
+func (j JudgeConfig) HasPrice() bool { return j.PromptPrice > 0 || j.CompletionPrice > 0 }
+
+// Identify notes which judge it is.
+func (j JudgeConfig) Identify() map[string]string {
+	return map[string]string{"model": j.Model, "base_url": strings.TrimRight(j.BaseURL, "/"),
+		"max_new_tokens": fmt.Sprint(j.MaxNew)}
+}
+
+// Open opens the judge's client, with its cache in the run folder unless the options name another.
+func (j JudgeConfig) Open(s *Store, warn func(format string, args ...any)) (*metered.Client, error) {
+	return metered.Open(metered.Options{
+		Name: "judge", BaseURL: j.BaseURL, Model: j.Model, KeyName: j.KeyEnv, MaxTokens: j.MaxNew,
+		Cache:    cmp.Or(j.Cache, s.Path("judge-cache.jsonl")),
+		Parallel: j.Parallel, RequestsPerMinute: j.RequestsPerMinute, TokensPerMinute: j.TokensPerMinute,
+		Timeout: j.Timeout, Retries: cmp.Or(j.Retries, -1), // -1: no retries
+		Warn:        warn,
+		MaxRequests: j.MaxRequests,
+		MaxCost:     j.MaxCost, PromptPrice: j.PromptPrice, CompletionPrice: j.CompletionPrice,
+	})
+}
+
+// Values are what the progress bar shows of the judge: its requests and, if prices are set, the cost.
+func (j JudgeConfig) Values(c *metered.Client, p Progress) map[string]float64 {
+	values := map[string]float64{}
+	if p.Unparsed > 0 {
+		values["unparsed"] = float64(p.Unparsed)
+	}
+	if c != nil {
+		t := c.Stats()
+		values["requests"] = float64(t.Requests)
+		if j.HasPrice() {
+			values["cost"] = t.Cost
+		}
+	}
+	return values
+}
+
+// CloseClient waits for the requests under way, adds the usage of this call to that of earlier ones in usage.json, and
+// reports both.
+func (j JudgeConfig) CloseClient(c *metered.Client, s *Store, r run.Reporter) error {
+	err := c.Close()
+	t := c.Stats()
+	if t.Replies+t.Requests == 0 {
+		return err
+	}
+	return errors.Join(err, j.noteUsage(t, s.Path(UsageName), r))
+}
+
+func (j JudgeConfig) noteUsage(t metered.Stats, path string, r run.Reporter) error {
+	var all map[string]metered.Stats
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		r.Warn("%s cannot be read: a new one is begun", path)
+	}
+	if err != nil || all == nil {
+		all = map[string]metered.Stats{}
+	}
+	before := all[j.Model]
+	all[j.Model] = before.Plus(t)
+	r.Say("judge: %s", j.describe(t))
+	if before.Requests > 0 {
+		r.Say("judge, with earlier calls: %s", j.describe(all[j.Model]))
+	}
+	return data.WriteJSON(path, all)
+}
+
+func (j JudgeConfig) describe(t metered.Stats) string {
+	cost := ""
+	if j.HasPrice() {
+		cost = fmt.Sprintf(", cost %.4g", t.Cost)
+	}
+	return fmt.Sprintf("%d replies, %d of them from the cache; %d requests, %d of them further tries; "+
+		"%d tokens of prompts, %d of replies%s",
+		t.Replies, t.Cached, t.Requests, t.Retried, t.PromptTokens, t.CompletionTokens, cost)
+}
+
+// Patience is the number of replies without a single verdict that stops a judge's stage.
+const Patience = 10
+
+// Replies counts a judge's replies, those of earlier calls too.
+type Replies struct {
+	Form    string // such as "Answer: Yes", for the error
+	Allowed bool   // a judge whose verdicts never have the form asked for is accepted
+
+	all, unparsed int
+	strange       string // the last reply without a verdict
+}
+
+// Count takes note of a reply.
+func (r *Replies) Count(reply string, parsed bool) {
+	r.all++
+	if !parsed {
+		r.unparsed++
+		r.strange = reply
+	}
+}
+
+// Check returns an error if there are enough replies, and none of them has a verdict.
+func (r *Replies) Check(enough int) error {
+	if r.Allowed || r.all < enough || r.unparsed < r.all {
+		return nil
+	}
+	return fmt.Errorf("the judge gives no verdicts: none of %d replies has a line such as %q (the last one: %.80q): "+
+		"want another judge or other prompts", r.all, r.Form, strings.Join(strings.Fields(r.strange), " "))
+}

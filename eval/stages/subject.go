@@ -1,0 +1,216 @@
+package stages
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/local"
+)
+
+// ModelConfig says which model is under test: a folder's, or a server's.
+type ModelConfig struct {
+	Model   string `yaml:"model" words:"embedded, or a Hugging Face model folder"`
+	Adapter string `yaml:"adapter,omitempty" words:"the folder of an adapter of the model"`
+	// the most memory of the cache of keys and values, in gigabytes
+	CacheGB  float64       `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"`
+	Backend  string        `yaml:"backend" want:"@backend"`
+	BaseURL  string        `yaml:"base_url" want:"@url"`
+	APIModel string        `yaml:"api_model" words:"a model's name on the server"`
+	KeyEnv   string        `yaml:"api_key_env" want:"@variable"` // holds the server's key
+	Parallel int           `yaml:"parallel" want:">=1"`          // requests to the server at a time
+	Timeout  time.Duration `yaml:"timeout" want:">0"`            // of a request to the server
+	Batch    int           `yaml:"batch" want:">=1"`             // cases that a model of this process answers together
+}
+
+// The default server of a judge, and the default environment variable with a server's key.
+const (
+	DefaultBaseURL = "https://api.openai.com/v1"
+	DefaultKeyEnv  = "OPENAI_API_KEY"
+)
+
+// DefaultModel has no model yet.
+func DefaultModel() ModelConfig {
+	return ModelConfig{Backend: "auto", KeyEnv: DefaultKeyEnv, Parallel: 8, Timeout: 5 * time.Minute, Batch: 16}
+}
+
+// The ways in which answers come about.
+const (
+	Local    = "local"    // from a model in this process
+	Server   = "server"   // from a server's model
+	Recorded = "recorded" // from a file
+)
+
+// Way is how the answers of the model come about, "" where the options name no model.
+func (c ModelConfig) Way() string {
+	switch {
+	case c.BaseURL != "":
+		return Server
+	case c.Model != "":
+		return Local
+	}
+	return ""
+}
+
+// Identify notes which model it is, and what all of its answers depend on.
+func (c ModelConfig) Identify(seed uint64, maxNew int) map[string]string {
+	all := map[string]string{"kind": c.Way(), "seed": fmt.Sprint(seed), "max_new_tokens": fmt.Sprint(maxNew)}
+	if c.Way() == Server {
+		all["model"], all["base_url"] = c.APIModel, strings.TrimRight(c.BaseURL, "/")
+		return all
+	}
+	all["model"], all["backend"] = WholePath(c.Model), c.Backend
+	if c.Adapter != "" {
+		all["adapter"] = WholePath(c.Adapter)
+	}
+	return all
+}
+
+// CheckKey wants the key without which the model's server refuses.
+func (c ModelConfig) CheckKey() error {
+	if c.Way() != Server {
+		return nil
+	}
+	return checkKey("agent", c.KeyEnv, c.BaseURL)
+}
+
+// Subject is the model under test. A local one is loaded when it is first needed: a run that has all of its answers
+// does without.
+type Subject struct {
+	config ModelConfig
+	server *rollout.Remote // nil: a local model
+	load   func() (*local.Model, error)
+	loaded *local.Model
+}
+
+// grace is how long a stop waits for the answers of a server that are under way.
+const grace = time.Minute
+
+// OpenSubject opens the model under test. now: a local one is loaded at once, so that a wrong folder leaves nothing
+// behind.
+func OpenSubject(c ModelConfig, now bool, warn func(format string, args ...any)) (s *Subject, err error) {
+	s = &Subject{config: c}
+	s.load = sync.OnceValues(func() (m *local.Model, err error) {
+		s.loaded, err = local.OpenWith(local.Options{Backend: c.Backend, Model: c.Model, Adapter: c.Adapter,
+			CacheGB: c.CacheGB})
+		return s.loaded, err
+	})
+	if c.Way() == Server {
+		s.server, err = rollout.NewRemote(rollout.RemoteOptions{
+			BaseURL: c.BaseURL, Model: c.APIModel, Key: os.Getenv(c.KeyEnv), KeyName: c.KeyEnv,
+			Parallel: c.Parallel, Timeout: c.Timeout, Grace: grace, Warn: warn,
+		})
+	} else if now {
+		_, err = s.load()
+	}
+	return s, err
+}
+
+// Answer implements [rollout.Chat].
+func (s *Subject) Answer(ctx context.Context, talks []rollout.Conversation) ([][]rollout.Answer, error) {
+	if s.server != nil {
+		return s.server.Answer(ctx, talks)
+	}
+	m, err := s.load()
+	if err != nil {
+		return nil, err
+	}
+	return m.Chat(nil).Answer(ctx, talks)
+}
+
+// fits says whether a local model has room for a prompt and an answer's first token.
+func (s *Subject) fits(talk rollout.Conversation) (bool, error) {
+	n, positions, err := s.measure(talk)
+	return n < positions, err
+}
+
+// measure gives the length of a prompt in tokens, and the number of positions of the local model.
+func (s *Subject) measure(talk rollout.Conversation) (n, positions int, err error) {
+	m, err := s.load()
+	if err != nil {
+		return 0, 0, err
+	}
+	ids, err := m.Chat(nil).Prompt(talk)
+	return len(ids), m.Model.Config.MaxPositions, err
+}
+
+// CheckRoom wants at least one of n prompts to fit a local model. A server knows its own limit.
+func (s *Subject) CheckRoom(n int, talk func(i int) (rollout.Conversation, error)) error {
+	if s.server != nil {
+		return nil
+	}
+	shortest, positions := math.MaxInt, 0
+	for i := range n {
+		c, err := talk(i)
+		if err != nil {
+			return err
+		}
+		tokens, room, err := s.measure(c)
+		if err != nil {
+			return err
+		}
+		if shortest, positions = min(shortest, tokens), room; shortest < positions {
+			return nil
+		}
+	}
+	return fmt.Errorf("no prompt fits the model: %s has %d positions, the shortest prompt has %d tokens",
+		s.config.Model, positions, shortest)
+}
+
+// Asking is how the model is asked.
+func (s *Subject) Asking(seed uint64) Asking {
+	if s.server != nil {
+		return Asking{Chat: s, Seed: seed, Parallel: s.config.Parallel}
+	}
+	return Asking{Chat: s, Seed: seed, Batch: s.config.Batch, Fits: s.fits}
+}
+
+// Values are what the progress bar shows: the requests to a server, and replies that cannot be read.
+func (s *Subject) Values(p Progress) map[string]float64 {
+	values := map[string]float64{}
+	if s.server != nil {
+		values["requests"] = float64(s.server.Usage().Requests)
+	}
+	if p.Unparsed > 0 {
+		values["unparsed"] = float64(p.Unparsed)
+	}
+	return values
+}
+
+// Close frees a model that was loaded; nil has none.
+func (s *Subject) Close() {
+	if s != nil && s.loaded != nil {
+		s.loaded.Close()
+	}
+}
+
+// MissingKey is the error for a server's key that is not in the environment.
+type MissingKey struct {
+	Section  string // of the options: agent or judge
+	Variable string // the environment variable
+	URL      string // of the server
+}
+
+func (m MissingKey) Error() string {
+	return fmt.Sprintf("no key for the %s: the environment variable %s is not set, and %s wants a key; "+
+		"set it, or name another with %s.api_key_env", m.Section, m.Variable, m.URL, m.Section)
+}
+
+// checkKey wants a key from OpenAI's own server, and wherever its variable is not the default one: other servers often
+// need no key.
+func checkKey(section, variable, url string) error {
+	key := os.Getenv(variable)
+	switch {
+	case strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return fmt.Errorf("the environment variable %s contains white space or other characters that no key has: "+
+			"set it again", variable)
+	case key == "" && (variable != DefaultKeyEnv || strings.TrimRight(url, "/") == DefaultBaseURL):
+		return MissingKey{section, variable, url}
+	}
+	return nil
+}
