@@ -164,7 +164,7 @@ func (a *answers) scoreOf(p *Preference) (columns string) {
 			answer Text
 			score  *float64
 		}{{p.Chosen, &p.ChosenScore}, {p.Rejected, &p.RejectedScore}} {
-			if !found[k] && strings.TrimSpace(x.answer.last()) == strings.TrimSpace(text) {
+			if !found[k] && strings.TrimSpace(x.answer.Last()) == strings.TrimSpace(text) {
 				*x.score, found[k] = a.scores[i], true
 			}
 		}
@@ -175,8 +175,8 @@ func (a *answers) scoreOf(p *Preference) (columns string) {
 	return a.columns
 }
 
-// last is the text, or that of the last message.
-func (t Text) last() string {
+// Last is the text, or that of the last message.
+func (t Text) Last() string {
 	if n := len(t.Messages); n > 0 {
 		return t.Messages[n-1].Content
 	}
@@ -200,13 +200,13 @@ func BestWorst(prompt Text, completions []string, scores []float64, source strin
 		return Preference{}, false
 	}
 	return Preference{
-		Prompt: prompt, Chosen: prompt.reply(completions[best]), Rejected: prompt.reply(completions[worst]),
+		Prompt: prompt, Chosen: prompt.Reply(completions[best]), Rejected: prompt.Reply(completions[worst]),
 		ChosenScore: scores[best], RejectedScore: scores[worst], Scored: true, Source: source,
 	}, true
 }
 
-// reply gives a completion the form of the prompt.
-func (t Text) reply(completion string) Text {
+// Reply gives a completion the form of the prompt: a text, or a message of the assistant.
+func (t Text) Reply(completion string) Text {
 	if t.IsChat() {
 		return Text{Messages: []Message{{Role: "assistant", Content: completion}}}
 	}

@@ -257,7 +257,9 @@ var faults = []faultCase{
 		[]string{"pairs.jsonl:1", "found columns", "messages, or prompt and completion"}, nil},
 	{"pairs of a model that says nothing", nil, []string{"data", "pairs", "--model", "model", "--backend", "go", "--n",
 		"1", "--answers", "2", "--max-new-tokens", "2", "--out", "x.jsonl"}, 1,
-		[]string{"no scenario gave a pair", "score the same"}, nil},
+		[]string{"no prompt of 1 gives a pair", "score the same"}, nil},
+	{"pairs of one answer", nil, []string{"data", "pairs", "--answers", "1", "--out", "x.jsonl"}, 2,
+		[]string{"answers 1", "want 2 or more"}, nil},
 
 	// run folders
 	{"run folder exists", func(t *testing.T) { must(t, tinyMappo(1)...) }, tinyMappo(1), 1,

@@ -52,7 +52,12 @@ var PairsSpec = config.Register(&config.Spec[Options]{
 		o.Prompt = ci.PromptCompact
 		return o
 	},
-	Check: check,
+	Check: func(g *config.Given, o *Options) {
+		if o.Answers == 1 {
+			g.Fault("answers", "answers 1: a pair has a best and a worst one: want 2 or more")
+		}
+		check(g, o)
+	},
 })
 
 // Defaults keep the perfect ones of 8 answers.

@@ -3,7 +3,6 @@ package best
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/rollout/scorer"
 	"github.com/posttrain/posttrain/run"
 )
 
@@ -60,28 +60,28 @@ func Pairs(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	var pairs []data.Preference
-	for i, answers := range byCase(cases, samples) {
-		var texts []string
-		var scores []float64
-		for _, a := range answers {
-			texts, scores = append(texts, a.Answer.Text), append(scores, reward.Unit(a.Score.Reward))
-		}
-		prompt := data.Text{Messages: cases[i].Messages}
-		if p, ok := data.BestWorst(prompt, texts, scores, fmt.Sprintf("scenario %d", i+1)); ok {
-			pairs = append(pairs, p)
-		}
-	}
-	if len(pairs) == 0 {
-		return nil, errors.New("no scenario gave a pair: all answers to each of them score the same; " +
-			"sample at a higher temperature or more answers")
+	groups, scores := groupsOf(cases, samples)
+	pairs, tally, err := scorer.Pairs(groups, scores)
+	if err != nil {
+		return nil, err
 	}
 	if err := data.WritePreferences(o.Out, pairs); err != nil {
 		return nil, err
 	}
-	const text = "%s: %d pairs of %d scenarios (the other %d give none: all answers score the same)\n"
-	return &Result{Samples: samples, Pairs: pairs,
-		Summary: fmt.Sprintf(text, o.Out, len(pairs), len(cases), len(cases)-len(pairs))}, nil
+	return &Result{Samples: samples, Pairs: pairs, Summary: fmt.Sprintf("%s: %v\n", o.Out, tally)}, nil
+}
+
+// groupsOf lists the answers to each scenario, and all their scores.
+func groupsOf(cases []eval.Case, samples []eval.Sample) (groups []scorer.Group, scores []scorer.Score) {
+	for i, answers := range byCase(cases, samples) {
+		g := scorer.Group{Prompt: data.Text{Messages: cases[i].Messages}, Source: fmt.Sprintf("scenario %d", i+1)}
+		for _, a := range answers {
+			g.Answers = append(g.Answers, a.Answer.Text)
+			scores = append(scores, scorer.Score{Value: reward.Unit(a.Score.Reward)})
+		}
+		groups = append(groups, g)
+	}
+	return groups, scores
 }
 
 // ask lets the model answer the scenarios.

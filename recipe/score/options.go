@@ -22,6 +22,7 @@ type Options struct {
 // Spec says how a configuration becomes Options.
 var Spec = config.Register(&config.Spec[Options]{
 	Command:  Command,
+	Without:  []string{"reward.ci.format", "reward.ci.match"},
 	Defaults: func(*config.Given) Options { return Options{Reward: scorer.Defaults()} },
 	Settle: func(_ *config.Given, o *Options) {
 		if len(o.Reward.Command) == 1 {
@@ -29,6 +30,10 @@ var Spec = config.Register(&config.Spec[Options]{
 		}
 	},
 	Check: func(g *config.Given, o *Options) {
+		if o.Reward.Kind == scorer.CI {
+			g.Fault("reward.kind", "reward.kind ci: pairs say nothing of the items that this reward scores by: want "+
+				"command or judge")
+		}
 		for _, f := range recipe.CheckOut(o.Out) {
 			g.Fault("out", "%s", f)
 		}

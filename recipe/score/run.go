@@ -2,15 +2,11 @@ package score
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/data/journal"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout/scorer"
 	"github.com/posttrain/posttrain/run"
@@ -42,118 +38,53 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 		return nil, err
 	}
 	defer source.Close()
-	s := &scoring{o: o, pairs: pairs, source: source, r: r}
-	if err := s.open(); err != nil {
+	s := &scoring{o: o, pairs: pairs, r: r}
+	if s.kept, err = scorer.Keep(o.Out+".scores", o.Reward, answers(pairs), 2); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(s.all(ctx), s.kept.Close()); err != nil {
+	if err := errors.Join(s.all(ctx, source), s.kept.Close()); err != nil {
 		return nil, err
 	}
+	s.take()
 	if err := data.WritePreferences(o.Out, pairs); err != nil {
 		return nil, err
 	}
-	return &Result{Pairs: pairs, Summary: s.summary()}, os.Remove(s.kept.Path())
+	return &Result{Pairs: pairs, Summary: s.summary()}, s.kept.Remove()
 }
 
 // scoring is a run.
 type scoring struct {
-	o        Options
-	pairs    []data.Preference
-	source   scorer.Source
-	r        run.Reporter
-	kept     *journal.Journal[row]
-	done     int // pairs
-	unscored int // answers
-	why      string
+	o     Options
+	pairs []data.Preference
+	r     run.Reporter
+	kept  *scorer.Kept
 }
 
-// row is a line of the kept scores: first what they are of, then those of some pairs, chosen and rejected in turn.
-type row struct {
-	Of     string         `json:"of,omitempty"`
-	Scores []scorer.Score `json:"scores,omitempty"`
-}
-
-// open takes the scores of an interrupted run.
-func (s *scoring) open() error {
-	kept, rows, err := journal.Open[row](s.o.Out + ".scores")
-	if err != nil {
-		return err
-	}
-	s.kept = kept
-	of := s.identity()
-	if len(rows) == 0 {
-		err = kept.Add(row{Of: of})
-	} else if rows[0].Of != of {
-		err = fmt.Errorf("%s has the scores of an interrupted run with other pairs or another reward: remove it, or "+
-			"name another --out", kept.Path())
-	}
-	for _, old := range rows[min(1, len(rows)):] {
-		if err == nil && s.done+len(old.Scores)/2 > len(s.pairs) {
-			err = fmt.Errorf("%s has more scores than there are pairs: remove it", kept.Path())
-		}
-		if err == nil {
-			s.take(old.Scores)
-		}
-	}
-	if err != nil {
-		return errors.Join(err, kept.Close())
-	}
-	if s.done > 0 {
-		s.r.Say("%s: continuing after %d of %d pairs", kept.Path(), s.done, len(s.pairs))
-	}
-	return nil
-}
-
-// identity is a hash of what scores depend on.
-func (s *scoring) identity() string {
-	h, j := sha256.New(), s.o.Reward.Judge
-	enc := json.NewEncoder(h)
-	_ = enc.Encode([]any{s.o.Reward.Kind, s.o.Reward.Command, j.BaseURL, j.Model, j.Rubric, j.Range, j.MaxNew})
-	for _, p := range s.pairs {
-		_ = enc.Encode([]data.Text{p.Prompt, p.Chosen, p.Rejected})
-	}
-	return fmt.Sprintf("%x", h.Sum(nil)[:16])
-}
-
-// take gives the next pairs their scores.
-func (s *scoring) take(scores []scorer.Score) {
-	for both := range slices.Chunk(scores, 2) {
-		p := &s.pairs[s.done]
-		p.ChosenScore, p.RejectedScore, p.Margin = both[0].Value, both[1].Value, false
-		p.Scored = both[0].Why == "" && both[1].Why == ""
-		for _, x := range both {
-			if x.Why != "" {
-				s.unscored, s.why = s.unscored+1, x.Why
-			}
-		}
-		s.done++
-	}
-}
+// done is the number of pairs that are scored.
+func (s *scoring) done() int { return len(s.kept.Scores) / 2 }
 
 // all scores what is left.
-func (s *scoring) all(ctx context.Context) error {
-	bar := s.r.Progress("pair", s.done, len(s.pairs))
-	defer bar.Close()
-	for s.done < len(s.pairs) {
-		n := min(max(1, s.source.Batch()/2), len(s.pairs)-s.done)
-		scores, err := s.source.Score(ctx, answers(s.pairs[s.done:][:n]))
-		if ctx.Err() != nil {
-			return fmt.Errorf("%w: %d of %d pairs are scored; the same command continues", recipe.ErrInterrupted,
-				s.done, len(s.pairs))
-		}
-		if err == nil {
-			err = s.kept.Add(row{Scores: scores})
-		}
-		if err != nil {
-			return err
-		}
-		s.take(scores)
-		if s.unscored > s.done {
-			return fmt.Errorf("%d of the first %d answers have no score: %s", s.unscored, 2*s.done, s.why)
-		}
-		bar.Step(s.done, nil)
+func (s *scoring) all(ctx context.Context, source scorer.Source) error {
+	if s.done() > 0 {
+		s.r.Say("%s: continuing after %d of %d pairs", s.kept.Path(), s.done(), len(s.pairs))
 	}
-	return nil
+	bar := s.r.Progress("pair", s.done(), len(s.pairs))
+	defer bar.Close()
+	err := s.kept.Score(ctx, source, func(int) { bar.Step(s.done(), nil) })
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %d of %d pairs are scored; the same command continues", recipe.ErrInterrupted,
+			s.done(), len(s.pairs))
+	}
+	return err
+}
+
+// take gives the pairs their scores.
+func (s *scoring) take() {
+	for i := range s.pairs {
+		p, chosen, rejected := &s.pairs[i], s.kept.Scores[2*i], s.kept.Scores[2*i+1]
+		p.ChosenScore, p.RejectedScore, p.Margin = chosen.Value, rejected.Value, false
+		p.Scored = chosen.Why == "" && rejected.Why == ""
+	}
 }
 
 func answers(pairs []data.Preference) (all []scorer.Answer) {
@@ -176,8 +107,8 @@ func (s *scoring) summary() string {
 	}
 	text := fmt.Sprintf("%s: %d pairs, %d scored: chosen scores higher in %d, the same in %d, lower in %d\n", s.o.Out,
 		len(s.pairs), len(scored), higher, equal, len(scored)-higher-equal)
-	if s.unscored > 0 {
-		text += fmt.Sprintf("%d answers have no score; the last: %s\n", s.unscored, s.why)
+	if unscored, why := s.kept.Unscored(); unscored > 0 {
+		text += fmt.Sprintf("%d answers have no score; the last: %s\n", unscored, why)
 	}
 	if _, _, report, err := data.Prior(scored, data.DefaultRewardOptions()); err == nil {
 		text += report.String() + "\n"

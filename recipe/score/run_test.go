@@ -69,7 +69,7 @@ func TestScoresSurviveACrash(t *testing.T) {
 	other := o
 	other.Data = writePairs(t, 299)
 	if _, err := Run(t.Context(), other, nil); err == nil ||
-		!strings.Contains(err.Error(), "with other pairs or another reward: remove it") {
+		!strings.Contains(err.Error(), "with other answers or another reward: remove it") {
 		t.Errorf("scores of other pairs are taken: %v", err)
 	}
 	t.Setenv("SCORE_TEST_FAIL", "n100") // in the first, which is not scored again

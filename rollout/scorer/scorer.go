@@ -1,4 +1,5 @@
-// Package scorer gives answers scores, for the prior of MaPPO: by a program of the user, or by a model that judges.
+// Package scorer gives answers scores, for the prior of MaPPO: by a program of the user, by a model that judges, or by
+// the contextual-integrity reward.
 //
 // Glossary:
 //   - answer: a response to a prompt ([Answer]);
@@ -7,6 +8,8 @@
 //
 // [Open] makes a source of [Options]. A program (command.go) gets answers as lines of JSON and writes a score for each.
 // A judge (judge.go) asks a model on a server by a rubric, through the client that keeps replies and holds to limits.
+// The contextual-integrity reward (ci.go) looks for the keywords of an item. [Keep] keeps scores on disk as they come
+// (kept.go), and [Pairs] makes pairs of several scored answers to a prompt (groups.go).
 package scorer
 
 import (
@@ -15,6 +18,7 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/rollout/metered"
 )
@@ -23,14 +27,16 @@ import (
 const (
 	Command = "command"
 	Judge   = "judge"
+	CI      = "ci"
 )
 
 // Options choose a source.
 type Options struct {
-	Kind    string        `yaml:"kind" want:"command|judge"`
+	Kind    string        `yaml:"kind" want:"command|judge|ci"`
 	Command []string      `yaml:"command,omitempty" words:"a program and its arguments"`
 	Timeout time.Duration `yaml:"timeout" want:">0"` // of a call of the program, or of a request
 	Judge   JudgeOptions  `yaml:"judge"`
+	CI      CIOptions     `yaml:"ci"`
 }
 
 // JudgeOptions say which model judges, how, and at what cost.
@@ -52,10 +58,10 @@ type JudgeOptions struct {
 	CompletionPrice   float64 `yaml:"completion_price" want:">=0"` // of a million tokens
 }
 
-// Defaults are those of both kinds; the caller gives a kind, and a program or a server's model.
+// Defaults are those of all kinds; the caller gives a kind, and a program or a server's model.
 func Defaults() Options {
 	return Options{Timeout: 5 * time.Minute, Judge: JudgeOptions{KeyEnv: "OPENAI_API_KEY", Range: []float64{1, 10},
-		Parallel: 8, Retries: 8, MaxNew: 400}}
+		Parallel: 8, Retries: 8, MaxNew: 400}, CI: CIOptions{Format: "paper", Match: "substring"}}
 }
 
 // Check names every fault of the options.
@@ -64,8 +70,9 @@ func (o Options) Check() []fault.Fault {
 	switch {
 	case o.Kind == Command && len(o.Command) == 0:
 		faults.Add("command", o.Command, "want a program and its arguments")
-	case o.Kind == Judge && len(o.Command) > 0:
-		faults.Add("command", o.Command, "a judge scores: remove it, or set kind to command")
+	case o.Kind != Command && len(o.Command) > 0:
+		faults.Add("command", o.Command, "%s scores without a program: remove it, or set kind to "+
+			"command", o.Kind)
 	case o.Kind == Judge && o.Judge.Model == "":
 		faults.Add("judge.model", o.Judge.Model, "want the model's name on the server")
 	case o.Kind == Judge && o.Judge.BaseURL == "":
@@ -83,7 +90,9 @@ func (o Options) Check() []fault.Fault {
 // Answer is a response to a prompt.
 type Answer struct {
 	Prompt, Response data.Text
-	Source           string // its row, for messages
+	Source           string   // its row, for messages
+	Item             *ci.Item // what the source ci scores by; nil: none
+	Prefilled        bool     // the prompt ends inside the think block
 }
 
 // Score is what a source says of an answer.
@@ -114,6 +123,9 @@ func Open(o Options, p Place) (Source, error) {
 	}
 	if o.Kind == Command {
 		return program{name: o.Command[0], args: slices.Clone(o.Command[1:]), timeout: o.Timeout}, nil
+	}
+	if o.Kind == CI {
+		return openCI(o.CI), nil
 	}
 	rubric, err := readRubric(o.Judge.Rubric)
 	if err != nil {

@@ -192,9 +192,9 @@ func TestRubrics(t *testing.T) {
 
 func TestCheckNamesEveryFault(t *testing.T) {
 	for want, change := range map[string]func(*Options){
-		`kind "": want command or judge`:                          func(o *Options) { o.Kind = "" },
+		`kind "": want command, judge or ci`:                      func(o *Options) { o.Kind = "" },
 		"command []: want a program and its arguments":            func(o *Options) { o.Kind = Command },
-		"command [x]: a judge scores: remove it":                  func(o *Options) { o.Command = []string{"x"} },
+		"command [x]: judge scores without a program: remove it":  func(o *Options) { o.Command = []string{"x"} },
 		`judge.model "": want the model's name on the server`:     func(o *Options) { o.Judge.Model = "" },
 		`judge.base_url "": want the URL of an OpenAI-compatible`: func(o *Options) { o.Judge.BaseURL = "" },
 		"judge.range [5 1]: want the lowest and the highest":      func(o *Options) { o.Judge.Range = []float64{5, 1} },

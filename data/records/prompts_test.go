@@ -1,0 +1,47 @@
+package records
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
+)
+
+// TestReadPrompts: of items, of pairs with and without a column of prompts, and of prompts alone.
+func TestReadPrompts(t *testing.T) {
+	dir := t.TempDir()
+	items := filepath.Join(dir, "items.jsonl")
+	if err := ci.Write(items, ci.Synthesize(2, 1)); err != nil {
+		t.Fatal(err)
+	}
+	got, report, err := ReadPrompts(items)
+	if err != nil || len(got) != 2 || report.Kept != 2 || got[1].Item == nil || got[1].Source != items+":2" {
+		t.Errorf("%+v, %v, %v", got, report, err)
+	}
+	for text, want := range map[string]data.Text{
+		`{"prompt":"Q","chosen":"a","rejected":"b"}`:   plain("Q"),
+		`{"chosen":"Q a","rejected":"Q b"}`:            plain("Q"),
+		`{"prompt":"Q"}`:                               plain("Q"),
+		`{"prompt":"Q","completion":"a"}`:              plain("Q"),
+		`{"messages":[{"role":"user","content":"Q"}]}`: {Messages: []data.Message{{Role: "user", Content: "Q"}}},
+	} {
+		got, _, err := ReadPrompts(write(t, dir, text))
+		if err != nil || len(got) != 1 || !got[0].Text.Equal(want) || got[0].Item != nil {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
+	}
+	_, _, err = ReadPrompts(write(t, dir, `{"a":1}`))
+	expect.Error(t, err, "found columns a: want prompt")
+}
+
+func write(t *testing.T, dir, text string) string {
+	t.Helper()
+	path := filepath.Join(dir, "x.jsonl")
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

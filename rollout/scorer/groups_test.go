@@ -1,0 +1,139 @@
+package scorer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
+)
+
+// group is a plain prompt with answers.
+func group(source string, answers ...string) Group {
+	return Group{Prompt: data.Text{Plain: "Q"}, Answers: answers, Source: source}
+}
+
+// TestPairs: by hand. The unscored answer of the first prompt would be the best by its zero value.
+func TestPairs(t *testing.T) {
+	groups := []Group{group("a", "x", "y", "z"), group("b", "x", "y"), group("c", "x", "x"), group("d", "x", "y"),
+		{Prompt: data.Text{Messages: []data.Message{{Role: "user", Content: "Q"}}}, Answers: []string{"u", "v"}}}
+	none := Score{Why: "no"}
+	scores := []Score{{Value: -3}, none, {Value: -1}, {Value: 2}, {Value: 2}, {Value: 1}, {Value: 2}, none,
+		{Value: 4}, {Value: 5}, {Value: 1}}
+	pairs, tally, err := Pairs(groups, scores)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := pairs[0]; p.Chosen.Plain != "z" || p.Rejected.Plain != "x" || p.ChosenScore != -1 ||
+		p.RejectedScore != -3 || !p.Scored || p.Source != "a" {
+		t.Errorf("%+v", p)
+	}
+	if p := pairs[1]; p.Chosen.Messages[0].Content != "u" || p.Rejected.Messages[0].Role != "assistant" {
+		t.Errorf("%+v", p)
+	}
+	want := Tally{Prompts: 5, Pairs: 2, Ties: 1, Equal: 1, Short: 1, Unscored: 2, Mean: 13. / 9, Gap: 3}
+	if tally != want {
+		t.Errorf("%+v, want %+v", tally, want)
+	}
+	const line = "2 pairs of 5 prompts, mean score 1.444, mean gap 3; without a pair: 1 (all answers score the same), " +
+		"1 (the best and the worst answer are equal), 1 (fewer than two answers have a score); 2 answers have no score"
+	if tally.String() != line {
+		t.Error(tally)
+	}
+}
+
+func TestPairsRefuse(t *testing.T) {
+	for want, c := range map[string]struct {
+		groups []Group
+		scores []Score
+	}{
+		"p:3: 1 answers: a pair wants two or more": {[]Group{group("p:3", "x")}, make([]Score, 1)},
+		"no prompt of 2 gives a pair: 2 (all answers score the same) (mean score 0.5); sample more": {
+			[]Group{group("a", "x", "y"), group("b", "x", "y")}, slices.Repeat([]Score{{Value: .5}}, 4)},
+	} {
+		if _, _, err := Pairs(c.groups, c.scores); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%v: want %s", err, want)
+		}
+	}
+}
+
+// TestCISource: the reward of an item's keywords, mapped to [0, 1]; a prompt without an item has no score.
+func TestCISource(t *testing.T) {
+	o := Defaults()
+	o.Kind = CI
+	s, err := Open(o, Place{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	item := ci.Synthesize(1, 1)[0]
+	perfect := ci.Reference(item, 0)
+	g := Group{Prompt: data.Text{Messages: ci.Prompt(item, ci.PromptCompact, 0)}, Item: &item,
+		Answers: []string{perfect, "no tags", "<think></think><answer></answer>"}}
+	opened := Group{Item: &item, Prefilled: true, Answers: []string{strings.TrimPrefix(perfect, "<think>")}}
+	scores, err := s.Score(t.Context(), Answers([]Group{g, opened, group("x", "y")}))
+	if err != nil || fmt.Sprint(scores[:4]) != "[{1 } {0 } {0.5 } {1 }]" || scores[4].Why == "" {
+		t.Errorf("%+v, %v", scores, err)
+	}
+}
+
+// failing scores answers by their length, and fails from a call on.
+type failing struct {
+	calls int
+	score func(a Answer) Score
+}
+
+func (f *failing) Batch() int   { return 5 }
+func (f *failing) Close() error { return nil }
+func (f *failing) Score(_ context.Context, answers []Answer) (scores []Score, err error) {
+	if f.calls--; f.calls < 0 {
+		return nil, errors.New("it died")
+	}
+	if len(answers)%2 != 0 {
+		return nil, fmt.Errorf("%d answers, not those of whole pairs", len(answers))
+	}
+	for _, a := range answers {
+		scores = append(scores, f.score(a))
+	}
+	return scores, nil
+}
+
+// TestKept: a source that fails loses its call alone; scores of other answers, and useless scores, are refused.
+func TestKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "scores")
+	groups := []Group{group("a", "x", "xx"), group("b", "xxx", "xxxx"), group("c", "y", "yy")}
+	keep := func(groups []Group, f *failing) (*Kept, error) {
+		k, err := Keep(path, Defaults(), Answers(groups), 2)
+		if err != nil {
+			return nil, err
+		}
+		return k, errors.Join(k.Score(t.Context(), f, func(int) {}), k.Close())
+	}
+	length := func(a Answer) Score { return Score{Value: float64(len(a.Response.Plain))} }
+	if k, err := keep(groups, &failing{1, length}); err == nil || len(k.Scores) != 4 {
+		t.Fatal(k, err)
+	}
+	if _, err := keep(groups[1:], &failing{9, length}); err == nil || !strings.Contains(err.Error(), "other answers") {
+		t.Error(err)
+	}
+	k, err := keep(groups, &failing{1, length})
+	if err != nil || fmt.Sprint(k.Scores) != "[{1 } {2 } {3 } {4 } {1 } {2 }]" {
+		t.Error(k, err)
+	}
+	for want, score := range map[string]Score{"the score NaN to an answer of a: want a finite": {Value: math.NaN()},
+		"4 of the first 4 answers have no score: no": {Why: "no"}} {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		_, err := keep(groups, &failing{9, func(Answer) Score { return score }})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: want %s", err, want)
+		}
+	}
+}
