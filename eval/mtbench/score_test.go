@@ -1,0 +1,146 @@
+package mtbench
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/data/mtbench"
+)
+
+func TestRating(t *testing.T) {
+	for reply, want := range map[string]float64{
+		"Rating: [[7]]": 7, "[2] of it is wrong. [[7.5]] [[3]]": 7.5, "Rating: [4]": 4, "[[0]]": 0, "[[10]]": 10,
+		"[[11]]": -1, "seven": -1, "": -1, "[[seven]]": -1, "[[-1]]": -1, "7": -1,
+	} {
+		got, ok := Rating(reply)
+		if ok != (want >= 0) || ok && got != want {
+			t.Errorf("%q: %v, %v: want %v", reply, got, ok, want)
+		}
+	}
+}
+
+func TestTemperature(t *testing.T) {
+	for category, want := range map[string]float64{"writing": 0.7, "math": 0, "stem": 0.1, "gardening": 0.7} {
+		if got := Temperature(category); got != want {
+			t.Errorf("%s: %v: want %v", category, got, want)
+		}
+	}
+}
+
+// judged are scores of both turns of questions 1, 2, ….
+func judged(model string, scores ...[2]float64) (all []mtbench.Judgement) {
+	for i, s := range scores {
+		for turn := range s {
+			all = append(all, mtbench.Judgement{Question: string(rune('1' + i)), Model: model, Turn: turn + 1,
+				Score: s[turn], Source: "f.jsonl:1"})
+		}
+	}
+	return all
+}
+
+// TestCount: numbers by hand. A reply without a score leaves the mean of the others.
+func TestCount(t *testing.T) {
+	questions := []mtbench.Question{{ID: "1", Category: "math"}, {ID: "2", Category: "writing"},
+		{ID: "3", Category: "math"}}
+	all := append(judged("m", [2]float64{4, 8}, [2]float64{10, -1}, [2]float64{6, 6}),
+		judged("n", [2]float64{1, 1}, [2]float64{1, 1}, [2]float64{1, 2})...)
+	scores, err := Count(all, questions)
+	if err != nil || len(scores) != 2 || scores[1].Model != "n" {
+		t.Fatalf("%+v, %v", scores, err)
+	}
+	s := scores[0]
+	for name, pair := range map[string][2]float64{
+		"score": {s.Score.Value(), 34. / 5}, "turn 1": {s.Turn1.Value(), 20. / 3}, "turn 2": {s.Turn2.Value(), 7},
+		"math": {s.Categories[0].Score.Value(), 6}, "writing": {s.Categories[1].Turn1.Value(), 10},
+	} {
+		if math.Abs(pair[0]-pair[1]) > 1e-12 {
+			t.Errorf("%s: %v: want %v", name, pair[0], pair[1])
+		}
+	}
+	if s.Judged != 5 || s.Missing != 1 || s.Categories[0].Name != "math" {
+		t.Errorf("%+v", s)
+	}
+	for _, part := range []string{"m: 6.800 (95% interval ", "; turn 1 6.667 (95%",
+		"\n  math        6.000 (95% interval 6.000 to 6.000)\n  writing     10.000 (of one item: no interval)\n",
+		"1 of 6 judgements have no score: they do not count\n"} {
+		if !strings.Contains(s.String(), part) {
+			t.Errorf("%s lacks %q", s.String(), part)
+		}
+	}
+	if _, err := Count(judged("m", [2]float64{-1, -1}), nil); err == nil ||
+		err.Error() != "no judgement of m has a score" {
+		t.Error(err)
+	}
+	if _, err := Count(all, questions[:2]); err == nil ||
+		err.Error() != "f.jsonl:1: question 3 is not among the questions" {
+		t.Error(err)
+	}
+}
+
+// TestPrompts: the judge sees what the category and the turn need, and nothing more.
+func TestPrompts(t *testing.T) {
+	p, err := ReadPrompts("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkPrompts(t, p)
+	if dir := os.Getenv("POSTTRAIN_DATA_DIR"); dir != "" {
+		if p, err = ReadPrompts(filepath.Join(dir, "mt-bench", "judge_prompts.jsonl")); err != nil {
+			t.Fatal(err)
+		}
+		checkPrompts(t, p)
+	}
+}
+
+func checkPrompts(t *testing.T, p *Prompts) {
+	t.Helper()
+	marks := []string{"«q1»", "«q2»", "«r1»", "«r2»", "«a1»", "«a2»"}
+	for _, c := range []struct {
+		category string
+		turn     int
+		shown    string
+	}{{"writing", 1, "«q1»«a1»"}, {"math", 1, "«q1»«r1»«a1»"}, {"writing", 2, "«q1»«q2»«a1»«a2»"},
+		{"coding", 2, "«q1»«q2»«r1»«r2»«a1»«a2»"}} {
+		messages := p.Messages(&mtbench.Question{Category: c.category, Turns: [2]string{"«q1»", "«q2»"}},
+			[2]string{"«r1»", "«r2»"}, [2]string{"«a1»", "«a2»"}, c.turn)
+		if len(messages) != 2 || messages[0].Role != "system" || messages[1].Role != "user" {
+			t.Fatalf("%+v", messages)
+		}
+		shown := ""
+		for _, mark := range marks {
+			if strings.Contains(messages[1].Content, mark) {
+				shown += mark
+			}
+		}
+		if shown != c.shown || !strings.Contains(messages[0].Content+messages[1].Content, "[[") {
+			t.Errorf("%s, turn %d: %s: want %s", c.category, c.turn, shown, c.shown)
+		}
+	}
+}
+
+func TestPromptFaults(t *testing.T) {
+	whole, err := promptFile.ReadFile("prompts.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(whole)
+	cut := strings.LastIndex(strings.TrimSpace(text), "\n") + 1
+	for text, want := range map[string]string{
+		text[:cut]:    "it has no prompt single-math-v1-multi-turn: want it, of type single; is the file cut short?",
+		text[:cut+50]: "p.jsonl:4: bad JSON: the object is not closed",
+		strings.Replace(text, "[[rating]]", "[[A]]", 1):      `p.jsonl:1: output_format of single-v1 is "[[A]]": want`,
+		strings.Replace(text, "{answer}", "", 1):             "p.jsonl:1: prompt_template of single-v1: there is no {answer} in it",
+		strings.Replace(text, "{answer}", "{answer} {n}", 1): "{n} is no field: want {question}, {answer}",
+	} {
+		path := filepath.Join(t.TempDir(), "p.jsonl")
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadPrompts(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: want %s", err, want)
+		}
+	}
+}
