@@ -54,6 +54,7 @@ var everyCommand = []struct {
 		"40", "--out", "ci"}},
 	{"eval alpaca", []string{"--annotations", "judged.jsonl", "--out", "alpaca"}},
 	{"eval arena-hard", []string{"--judgments", "arena.jsonl", "--out", "arena"}},
+	{"eval mt-bench", []string{"--judgments", "turns.jsonl", "--out", "turns"}},
 	{"eval privacylens", []string{"--out", "pl"}},
 	{"eval privacylens actions", []string{"--data", "cases.json", "--model", "model", "--backend", "go",
 		"--prompts", "short", "--max-new-tokens", "4", "--out", "stages"}},
@@ -78,6 +79,8 @@ func workEverything(t *testing.T) {
 	write(t, "judged.jsonl", `{"instruction":"a","output_2":"b","generator_2":"m","preference":1.5}
 {"instruction":"c","output_2":"d","generator_2":"m","preference":2}`)
 	write(t, "arena.jsonl", `{"question_id":"q","model":"m","games":[{"score":"A>B"},{"score":"A>>B"}]}`)
+	write(t, "turns.jsonl", `{"question_id":81,"model":"m","turn":1,"score":7}
+{"question_id":81,"model":"m","turn":2,"score":8}`)
 	if err := ci.Write("items.json", ci.Synthesize(24, 5)); err != nil {
 		t.Fatal(err)
 	}
