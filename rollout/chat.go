@@ -16,6 +16,8 @@ type Conversation struct {
 	Samples  int    // answers wanted; 0: 1
 	Seed     uint64 // of the draws; a server may ignore it
 
+	TopLogprobs int // likeliest first tokens of an answer to report (Answer.First); a server's alone; 0: none
+
 	// OneDraw: Seed is the request's own, as in a call of the sampler. Otherwise the samples' seeds are derived from
 	// it.
 	OneDraw bool
@@ -26,6 +28,13 @@ type Answer struct {
 	Text   string
 	Tokens int    // how many the model drew; 0: a server does not say
 	Reason string // EOS (servers use it for stop texts too), StopString, Length or the server's own word
+
+	First *FirstToken // of a server's answer; nil: not asked for, or not given
+}
+
+// FirstToken is what could have begun an answer.
+type FirstToken struct {
+	Logprobs map[string]float64 // log-probabilities of the likeliest tokens, by their texts
 }
 
 // Chat answers conversations. Its promises:
@@ -101,7 +110,7 @@ func (l *Local) answer(ctx context.Context, conversations []Conversation, first 
 		if c.Reason == Missing {
 			return nil, fmt.Errorf("conversation %d: no server gives an answer", first+owners[i])
 		}
-		answers[owners[i]] = append(answers[owners[i]], Answer{c.Text, len(c.Tokens), c.Reason})
+		answers[owners[i]] = append(answers[owners[i]], Answer{Text: c.Text, Tokens: len(c.Tokens), Reason: c.Reason})
 	}
 	return answers, nil
 }

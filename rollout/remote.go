@@ -254,6 +254,9 @@ func (r *Remote) request(c Conversation, n, after int) request {
 	if c.Temperature != 0 || !reasons(r.options.Model) {
 		q.Temperature = &c.Temperature
 	}
+	if c.TopLogprobs > 0 {
+		q.LogProbs, q.TopLogProbs = true, c.TopLogprobs
+	}
 	for _, m := range c.Messages {
 		q.Messages = append(q.Messages, openai.ChatCompletionMessage{Role: m.Role, Content: m.Content})
 	}
@@ -273,14 +276,31 @@ const shortestSecret = 16
 // answerOf returns a choice's answer. Reasoning that the server returns separately is put back in think tags. Some
 // servers echo the key: it is removed, because answers are stored.
 func (r *Remote) answerOf(c choice) Answer {
-	a := Answer{Text: c.Message.Content, Reason: reasonOf(c.Finish)}
+	a := Answer{Text: c.Message.Content, Reason: reasonOf(c.Finish), First: r.first(c)}
 	if think := c.Message.Reasoning; think != "" {
 		a.Text = "<think>" + think + "</think>" + a.Text
 	}
-	if len(r.key) >= shortestSecret {
-		a.Text = r.key.hide(a.Text)
-	}
+	a.Text = r.hideKey(a.Text)
 	return a
+}
+
+func (r *Remote) hideKey(text string) string {
+	if len(r.key) < shortestSecret {
+		return text
+	}
+	return r.key.hide(text)
+}
+
+// first are the likeliest first tokens, where the server gives them.
+func (r *Remote) first(c choice) *FirstToken {
+	if c.Logprobs == nil || len(c.Logprobs.Content) == 0 || len(c.Logprobs.Content[0].Top) == 0 {
+		return nil
+	}
+	all := map[string]float64{}
+	for _, t := range c.Logprobs.Content[0].Top {
+		all[r.hideKey(t.Token)] = t.Logprob // JSON has no NaN
+	}
+	return &FirstToken{all}
 }
 
 // reasonOf is why an answer ended: EOS, or one of the protocol's other words. Any other word could be anything, even

@@ -219,7 +219,15 @@ type choice struct {
 		Content   string
 		Reasoning string `json:"reasoning_content"`
 	}
-	Finish openai.FinishReason `json:"finish_reason"`
+	Finish   openai.FinishReason `json:"finish_reason"`
+	Logprobs *struct {
+		Content []struct {
+			Top []struct {
+				Token   string
+				Logprob float64
+			} `json:"top_logprobs"`
+		}
+	}
 }
 
 // choices keep at most maxChoices of a list.

@@ -84,7 +84,7 @@ func TestLostRepliesCost(t *testing.T) {
 		o := Options{Model: "m", MaxTokens: 4, PromptPrice: 1e6, CompletionPrice: 1e6, Retries: -1}
 		o.setDefaults()
 		client := newClient(o)
-		client.send = func(context.Context, string, int) (rollout.Answer, rollout.Usage, error) {
+		client.send = func(context.Context, chat, int) (rollout.Answer, rollout.Usage, error) {
 			return rollout.Answer{}, rollout.Usage{}, &rollout.RemoteError{Kind: c.kind}
 		}
 		if _, err := client.Ask(t.Context(), "abc"); err == nil || client.Stats().Cost != c.want {
@@ -99,7 +99,7 @@ func bubble(t *testing.T, o Options, send func(tries int) (rollout.Usage, error)
 		o.Model = "m"
 		o.setDefaults()
 		c := newClient(o)
-		c.send = func(_ context.Context, _ string, tries int) (rollout.Answer, rollout.Usage, error) {
+		c.send = func(_ context.Context, _ chat, tries int) (rollout.Answer, rollout.Usage, error) {
 			u, err := send(tries)
 			return rollout.Answer{Text: "yes"}, u, err
 		}

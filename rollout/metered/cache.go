@@ -28,6 +28,8 @@ type entry struct {
 	Reason           string  `json:"reason"`
 	PromptTokens     int     `json:"prompt_tokens"`
 	CompletionTokens int     `json:"completion_tokens"`
+
+	Top map[string]float64 `json:"top,omitempty"` // log-probabilities of the likeliest first tokens
 }
 
 // cache keeps replies in a file, and their places in memory. Lines that arrive together are flushed together. A nil
@@ -194,19 +196,19 @@ func (c *cache) has(n name) bool {
 }
 
 // read returns a reply that the cache has.
-func (c *cache) read(n name) (string, error) {
+func (c *cache) read(n name) (Reply, error) {
 	c.mu.Lock()
 	p := c.places[n]
 	c.mu.Unlock()
 	line := make([]byte, p.size)
 	if _, err := c.file.ReadAt(line, p.at); err != nil {
-		return "", c.readError(err)
+		return Reply{}, c.readError(err)
 	}
 	var e entry
 	if err := json.Unmarshal(line, &e); err != nil || e.Name != hex.EncodeToString(n[:]) {
-		return "", fmt.Errorf("%s was changed by another program: start again", c.path)
+		return Reply{}, fmt.Errorf("%s was changed by another program: start again", c.path)
 	}
-	return e.Reply, nil
+	return Reply{e.Reply, e.Top}, nil
 }
 
 // add keeps a reply: it is on disk when add returns.

@@ -46,8 +46,8 @@ func holds(t *testing.T, path string, n int) {
 		t.Errorf("%d replies, want %d", len(c.places), n)
 	}
 	for i := range n {
-		if reply, err := c.read(nameNumber(i)); err != nil || reply != fmt.Sprintf("reply\n%d", i) {
-			t.Errorf("%d: %q, %v", i, reply, err)
+		if reply, err := c.read(nameNumber(i)); err != nil || reply.Text != fmt.Sprintf("reply\n%d", i) {
+			t.Errorf("%d: %q, %v", i, reply.Text, err)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 // Client asks a server's model. It is safe for concurrent use.
 type Client struct {
 	options  Options
-	send     func(ctx context.Context, prompt string, tries int) (rollout.Answer, rollout.Usage, error)
+	send     func(ctx context.Context, q chat, tries int) (rollout.Answer, rollout.Usage, error)
 	cache    *cache // nil: replies are not kept
 	ledger   *ledger
 	limits   *limits
@@ -33,10 +33,19 @@ type Client struct {
 	closing func() error
 }
 
+// Reply is what a server answers.
+type Reply struct {
+	Text string
+	Top  map[string]float64 // log-probabilities of the likeliest first tokens; nil: not asked for, or not given
+}
+
+// chat are the messages that a reply is asked for.
+type chat []data.Message
+
 // flight gets the reply to one question while at least one caller waits for it.
 type flight struct {
 	done    chan struct{} // closed when reply and err are set
-	reply   string
+	reply   Reply
 	err     error
 	callers int                     // guarded by the client's mu
 	wanted  context.Context         // ends when the last caller has left
@@ -60,10 +69,10 @@ func Open(o Options) (*Client, error) {
 		return nil, o.blame(err)
 	}
 	c := newClient(o)
-	c.send = func(ctx context.Context, prompt string, tries int) (rollout.Answer, rollout.Usage, error) {
+	c.send = func(ctx context.Context, q chat, tries int) (rollout.Answer, rollout.Usage, error) {
 		return remote.Ask(ctx, rollout.Conversation{
 			Sampling: rollout.Sampling{Temperature: o.Temperature, MaxNew: o.MaxTokens},
-			Messages: []data.Message{{Role: "user", Content: prompt}},
+			Messages: q, TopLogprobs: o.TopLogprobs,
 		}, tries)
 	}
 	if o.Cache != "" {
@@ -87,12 +96,19 @@ func newClient(o Options) *Client {
 // Ask returns the reply to a prompt, from the cache if it is there. If the context has ended, the error is its cause;
 // other errors say in one line what is wrong.
 func (c *Client) Ask(ctx context.Context, prompt string) (string, error) {
-	n := c.name(prompt)
+	reply, err := c.Chat(ctx, []data.Message{{Role: "user", Content: prompt}})
+	return reply.Text, err
+}
+
+// Chat is Ask for messages: a system's and a user's, say.
+func (c *Client) Chat(ctx context.Context, messages []data.Message) (Reply, error) {
+	q := chat(messages)
+	n := c.name(q)
 	for ctx.Err() == nil {
-		f, joined, err := c.join(n, prompt)
+		f, joined, err := c.join(n, q)
 		switch {
 		case err != nil:
-			return "", err
+			return Reply{}, err
 		case f == nil:
 			reply, err := c.cache.read(n)
 			return c.ledger.count(true, reply, err)
@@ -108,19 +124,27 @@ func (c *Client) Ask(ctx context.Context, prompt string) (string, error) {
 			}
 		}
 	}
-	return "", context.Cause(ctx)
+	return Reply{}, context.Cause(ctx)
 }
 
 // name hashes what a reply depends on.
-func (c *Client) name(prompt string) name {
+func (c *Client) name(q chat) name {
 	o := c.options
-	b, _ := json.Marshal([]any{o.Model, prompt, o.Temperature, o.MaxTokens}) // strings and finite numbers
+	var asked any = q
+	if len(q) == 1 && q[0].Role == "user" {
+		asked = q[0].Content
+	}
+	all := []any{o.Model, asked, o.Temperature, o.MaxTokens}
+	if o.TopLogprobs > 0 {
+		all = append(all, o.TopLogprobs)
+	}
+	b, _ := json.Marshal(all) // strings and finite numbers
 	return sha256.Sum256(b)
 }
 
 // join returns a question's flight, and starts it if needed; nil if the reply is in the cache. A flight that its
 // callers have left is not joined: it ends without a try more, perhaps with a reply in the cache.
-func (c *Client) join(n name, prompt string) (f *flight, joined bool, err error) {
+func (c *Client) join(n name, q chat) (f *flight, joined bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -140,7 +164,7 @@ func (c *Client) join(n name, prompt string) (f *flight, joined bool, err error)
 	f = &flight{done: make(chan struct{}), callers: 1}
 	f.wanted, f.leave = context.WithCancelCause(context.Background())
 	c.flights[n] = f
-	c.flying.Go(func() { c.fly(f, n, prompt) })
+	c.flying.Go(func() { c.fly(f, n, q) })
 	return f, true, nil
 }
 
@@ -154,8 +178,8 @@ func (c *Client) quit(f *flight) {
 }
 
 // fly gets a flight's reply.
-func (c *Client) fly(f *flight, n name, prompt string) {
-	f.reply, f.err = c.get(f.wanted, n, prompt)
+func (c *Client) fly(f *flight, n name, q chat) {
+	f.reply, f.err = c.get(f.wanted, n, q)
 	c.mu.Lock()
 	delete(c.flights, n)
 	c.mu.Unlock()
@@ -164,25 +188,32 @@ func (c *Client) fly(f *flight, n name, prompt string) {
 }
 
 // get tries until there is a reply, and keeps it.
-func (c *Client) get(wanted context.Context, n name, prompt string) (string, error) {
+func (c *Client) get(wanted context.Context, n name, q chat) (Reply, error) {
 	for tries := 0; ; tries++ {
-		answer, usage, err := c.try(wanted, prompt, tries)
+		answer, usage, err := c.try(wanted, q, tries)
 		if err == nil {
 			c.patience.NoteAnswer()
-			return answer.Text, c.keep(n, answer, usage)
+			return Reply{answer.Text, top(answer)}, c.keep(n, answer, usage)
 		}
 		failed, ok := errors.AsType[*rollout.RemoteError](err)
 		if !ok {
-			return "", err
+			return Reply{}, err
 		}
 		wait, again := c.patience.Again(failed, tries)
 		if !again {
-			return "", c.options.blame(err)
+			return Reply{}, c.options.blame(err)
 		}
 		if err := rollout.Pause(wanted, wait); err != nil {
-			return "", err
+			return Reply{}, err
 		}
 	}
+}
+
+func top(a rollout.Answer) map[string]float64 {
+	if a.First == nil {
+		return nil
+	}
+	return a.First.Logprobs
 }
 
 func (c *Client) keep(n name, a rollout.Answer, u rollout.Usage) error {
@@ -191,24 +222,24 @@ func (c *Client) keep(n name, a rollout.Answer, u rollout.Usage) error {
 	}
 	o := c.options
 	return c.cache.add(n, entry{Model: o.Model, Temperature: o.Temperature, MaxTokens: o.MaxTokens,
-		Reply: a.Text, Reason: a.Reason, PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens})
+		Reply: a.Text, Top: top(a), Reason: a.Reason, PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens})
 }
 
 // try sends one request when there is room for it. Waiting ends when no caller wants the reply any more; a request that
 // was sent continues.
-func (c *Client) try(wanted context.Context, prompt string, tries int) (rollout.Answer, rollout.Usage, error) {
+func (c *Client) try(wanted context.Context, q chat, tries int) (rollout.Answer, rollout.Usage, error) {
 	select {
 	case c.places <- struct{}{}:
 		defer func() { <-c.places }()
 	case <-wanted.Done():
 		return rollout.Answer{}, rollout.Usage{}, context.Cause(wanted)
 	}
-	guess := c.guess(prompt)
+	guess := c.guess(q)
 	if err := c.waitForRoom(wanted, guess); err != nil {
 		return rollout.Answer{}, rollout.Usage{}, err
 	}
 	c.ledger.send(tries > 0)
-	answer, usage, err := c.send(c.alive, prompt, tries)
+	answer, usage, err := c.send(c.alive, q, tries)
 	used := costOf(guess, usage, err)
 	c.ledger.settle(guess, used, usage)
 	c.limits.settle(guess.total(), used.total())
@@ -231,8 +262,12 @@ func (c *Client) waitForRoom(wanted context.Context, guess tokens) error {
 }
 
 // guess is an upper bound in practice: English has four bytes or more per token, and a chat template adds a few tokens.
-func (c *Client) guess(prompt string) tokens {
-	return tokens{len(prompt)/3 + 16, c.options.MaxTokens}
+func (c *Client) guess(q chat) tokens {
+	bytes := 0
+	for _, m := range q {
+		bytes += len(m.Content)
+	}
+	return tokens{bytes/3 + 16, c.options.MaxTokens}
 }
 
 // costOf is what a request costs in tokens: the guess if the server does not say, or if its reply was lost after it may

@@ -3,6 +3,7 @@ package metered
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
@@ -333,5 +335,34 @@ func TestOptions(t *testing.T) {
 		if _, err := Open(o); err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%v, want %s", err, c.want)
 		}
+	}
+}
+
+// TestTopLogprobs: the likeliest first tokens are reported where the server gives them, and kept in the cache. What a
+// question is depends on all messages, and on whether first tokens are asked for.
+func TestTopLogprobs(t *testing.T) {
+	s := meteredtest.Start(t, meteredtest.Options{Top: func(string) map[string]float64 {
+		return map[string]float64{"m": -0.25, "M": -1.5}
+	}})
+	path := filepath.Join(t.TempDir(), "replies")
+	talk := []data.Message{{Role: "system", Content: "judge"}, {Role: "user", Content: "which?"}}
+	for _, top := range []int{5, 5, 0} {
+		c := open(t, s, func(o *Options) { o.Cache, o.TopLogprobs = path, top })
+		for range 2 {
+			got, err := c.Chat(t.Context(), talk)
+			if err != nil || got.Text != "Answer: Yes" || (got.Top != nil) != (top > 0) || top > 0 && got.Top["m"] != -0.25 {
+				t.Errorf("%+v, %v", got, err)
+			}
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all, _ := s.Requests(); all != 2 {
+		t.Errorf("%d requests, want one with first tokens and one without", all)
+	}
+	c := newClient(Options{Model: "tiny"})
+	if one := c.name(chat(talk[1:])); one == c.name(chat(talk)) || one != sha256.Sum256([]byte(`["tiny","which?",0,0]`)) {
+		t.Error("the names of questions: a single user message by its text, others by all messages")
 	}
 }

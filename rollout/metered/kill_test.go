@@ -84,7 +84,7 @@ func questionNames() map[string]int {
 	c := newClient(Options{Model: "tiny", MaxTokens: 400})
 	names := map[string]int{}
 	for i := range leakage + helpfulness {
-		names[fmt.Sprintf("%x", c.name(question(i)))] = i
+		names[fmt.Sprintf("%x", c.name(chat{{Role: "user", Content: question(i)}}))] = i
 	}
 	return names
 }

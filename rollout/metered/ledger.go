@@ -156,13 +156,13 @@ func (l *ledger) share() {
 }
 
 // count counts a question's end and passes it on.
-func (l *ledger) count(cached bool, reply string, err error) (string, error) {
+func (l *ledger) count(cached bool, reply Reply, err error) (Reply, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case err != nil:
 		l.counts.Failed++
-		return "", err
+		return Reply{}, err
 	case cached:
 		l.counts.Cached++
 	}

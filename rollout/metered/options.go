@@ -20,6 +20,8 @@ type Options struct {
 	Temperature float64 `yaml:"temperature" want:">=0"`
 	MaxTokens   int     `yaml:"max_tokens" want:">=0" zero:"400"` // of a reply
 
+	TopLogprobs int // likeliest first tokens of a reply to report (Reply.Top), where the server can; 0: none
+
 	Cache string // file that keeps the replies; "": they are not kept
 
 	// Requests under way at a time. Twice as many callers keep the server busy while replies go to disk.

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,13 +18,15 @@ import (
 
 // Options say how the server answers.
 type Options struct {
-	Reply  func(prompt string) string // nil: "Answer: Yes"
-	Watch  func(prompt string)        // called with each prompt, from several goroutines; may be nil
-	Delay  time.Duration              // until a reply
-	Faults float64                    // the share of requests that get a fault for a reply
-	Stall  time.Duration              // how long a fault that stalls takes; longer than the client's time-out
-	Seed   uint64                     // of the faults
-	Key    string                     // that requests must bear; empty: none
+	Reply func(prompt string) string // nil: "Answer: Yes"
+	// Top gives log-probabilities of first tokens, where a request asks for them; nil: the server gives none
+	Top    func(prompt string) map[string]float64
+	Watch  func(prompt string) // called with each prompt, from several goroutines; may be nil
+	Delay  time.Duration       // until a reply
+	Faults float64             // the share of requests that get a fault for a reply
+	Stall  time.Duration       // how long a fault that stalls takes; longer than the client's time-out
+	Seed   uint64              // of the faults
+	Key    string              // that requests must bear; empty: none
 }
 
 // Server is a judge on this machine.
@@ -86,7 +89,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, `{"error": {"message": "Incorrect API key provided"}}`, http.StatusUnauthorized)
 		return
 	}
-	prompt, err := promptOf(r.Body)
+	prompt, wantsTop, err := promptOf(r.Body)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -99,19 +102,26 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if pause(r, s.options.Delay) {
-		_, _ = w.Write(Completion(prompt, s.options.Reply(prompt)))
+		var top map[string]float64
+		if wantsTop && s.options.Top != nil {
+			top = s.options.Top(prompt)
+		}
+		_, _ = w.Write(completion(prompt, s.options.Reply(prompt), top))
 	}
 }
 
-func promptOf(body io.Reader) (string, error) {
-	var q struct{ Messages []struct{ Content string } }
+func promptOf(body io.Reader) (prompt string, wantsTop bool, err error) {
+	var q struct {
+		Messages []struct{ Content string }
+		Logprobs bool
+	}
 	if err := json.NewDecoder(body).Decode(&q); err != nil {
-		return "", err
+		return "", false, err
 	}
 	if len(q.Messages) == 0 {
-		return "", fmt.Errorf("no messages")
+		return "", false, fmt.Errorf("no messages")
 	}
-	return q.Messages[len(q.Messages)-1].Content, nil
+	return q.Messages[len(q.Messages)-1].Content, q.Logprobs, nil
 }
 
 // arrive counts a request and chooses its fault, nil for none. The faults take turns.
@@ -152,12 +162,23 @@ func pause(r *http.Request, d time.Duration) bool {
 }
 
 // Completion is a chat completion with a reply to a prompt; a token is a word.
-func Completion(prompt, reply string) []byte {
+func Completion(prompt, reply string) []byte { return completion(prompt, reply, nil) }
+
+// completion has log-probabilities of its first token, too, unless they are nil.
+func completion(prompt, reply string, top map[string]float64) []byte {
 	in, out := len(strings.Fields(prompt)), len(strings.Fields(reply))
+	choice := map[string]any{"index": 0, "finish_reason": "stop",
+		"message": map[string]any{"role": "assistant", "content": reply}}
+	if top != nil {
+		var all []any
+		for _, token := range slices.Sorted(maps.Keys(top)) {
+			all = append(all, map[string]any{"token": token, "logprob": top[token]})
+		}
+		choice["logprobs"] = map[string]any{"content": []any{map[string]any{"token": reply, "logprob": 0,
+			"top_logprobs": all}}}
+	}
 	b, _ := json.Marshal(map[string]any{ // maps, strings and numbers always marshal
-		"object": "chat.completion",
-		"choices": []any{map[string]any{"index": 0, "finish_reason": "stop",
-			"message": map[string]any{"role": "assistant", "content": reply}}},
+		"object": "chat.completion", "choices": []any{choice},
 		"usage": map[string]any{"prompt_tokens": in, "completion_tokens": out, "total_tokens": in + out}})
 	return b
 }
