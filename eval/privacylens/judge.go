@@ -160,7 +160,7 @@ func (e *evaluation) openJudge() (err error) {
 	if e.Judge.Kind != KindModel || e.client != nil {
 		return nil
 	}
-	e.client, err = e.Judge.Open(e.store.Store, e.Reporter.Warn)
+	e.client, err = e.Judge.Open(e.store.Store, 0, e.Reporter.Warn)
 	e.judging.Judge = modelJudge{Model: e.client, Prompts: e.judgePrompts}
 	return err
 }

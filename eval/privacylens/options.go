@@ -90,7 +90,7 @@ func Defaults() Options {
 }
 
 // applies lists by section which of its keys each agent or judge uses. All use the keys that are in no list.
-var applies = map[string]map[string]string{
+var applies = stages.Choices{
 	"agent": {
 		AgentLocal: "model adapter cache_gb backend batch prompt prompts prefill temperature top_k top_p min_p stop " +
 			"max_new_tokens",
@@ -103,19 +103,6 @@ var applies = map[string]map[string]string{
 			"max_new_tokens max_requests max_cost prompt_price completion_price cache prompts allow_unparsed",
 		KindReplay: "verdicts helpfulness",
 	},
-}
-
-// idleKeys have no effect with the agent or judge chosen in a section.
-func idleKeys(section, chosen string) (keys []string) {
-	used := strings.Fields(applies[section][chosen])
-	for _, list := range applies[section] {
-		for _, key := range strings.Fields(list) {
-			if !slices.Contains(used, key) {
-				keys = append(keys, section+"."+key)
-			}
-		}
-	}
-	return keys
 }
 
 // Resolved is everything in force as YAML, which loads to the same value. Keys without effect are left out.
@@ -136,7 +123,7 @@ func Spec(run ...string) *config.Spec[Options] {
 		},
 		Check: func(g *config.Given, o *Options) { checks{g, o, run}.all() },
 		Idle: func(o *Options) []string {
-			return append(idleKeys("agent", o.Agent.Way()), idleKeys("judge", o.Judge.Kind)...)
+			return append(applies.Idle("agent", o.Agent.Way()), applies.Idle("judge", o.Judge.Kind)...)
 		},
 	}
 }
@@ -162,36 +149,22 @@ func quickStart(overrides []config.Override, stages []string) (string, []byte) {
 
 // agentKeys choose the agent, judgeKeys the judge, each in its way.
 var (
-	agentKeys = []struct{ key, way string }{{"agent.model", AgentLocal}, {"agent.base_url", AgentServer},
-		{"agent.actions", AgentRecorded}}
+	agentKeys = []stages.AgentKey{{Key: "agent.model", Way: AgentLocal}, {Key: "agent.base_url", Way: AgentServer},
+		{Key: "agent.actions", Way: AgentRecorded}}
 	judgeKeys = []struct{ key, kind string }{{"judge.model", KindModel}, {"judge.base_url", KindModel},
 		{"judge.verdicts", KindReplay}}
 )
 
 // choose drops what the file says of another agent or judge than the command line chooses.
 func choose(g *config.Given) {
-	for _, k := range agentKeys {
-		if g.FromCommandLine(k.key) {
-			drop(g, "agent", k.way)
-			break
-		}
-	}
+	applies.ChooseAgent(g, agentKeys)
 	for _, k := range judgeKeys {
 		if g.FromCommandLine(k.key) && !g.FromCommandLine("judge.kind") {
 			g.Put("judge.kind", k.kind, k.key)
 		}
 	}
 	if g.FromCommandLine("judge.kind") {
-		drop(g, "judge", g.Text("judge.kind"))
-	}
-}
-
-// drop forgets what a file says in a section that has no effect with the agent or judge chosen.
-func drop(g *config.Given, section, chosen string) {
-	for _, key := range idleKeys(section, chosen) {
-		if !g.FromCommandLine(key) {
-			g.Drop(key)
-		}
+		applies.Drop(g, "judge", g.Text("judge.kind"))
 	}
 }
 
@@ -204,34 +177,17 @@ type checks struct {
 
 func (c checks) all() {
 	c.judge()
-	var named []string // the keys that name an agent
-	for _, k := range agentKeys {
-		if c.Text(k.key) != "" {
-			named = append(named, k.key)
-		}
-	}
-	if len(named) > 1 {
-		first, second := named[0], named[1]
-		c.Fault(second, "%s %s: %s names an agent already; remove one of the two", second, c.Show(second), first)
+	if !applies.OneAgent(c.Given, agentKeys) {
 		return
 	}
 	c.agent()
 	for _, k := range agentKeys {
-		if k.way == c.o.Agent.Way() {
-			c.effects(idleKeys("agent", k.way), k.key)
+		if k.Way == c.o.Agent.Way() {
+			applies.Refuse(c.Given, "agent", k.Way, k.Key)
 		}
 	}
 	if kind := c.o.Judge.Kind; !c.Bad("judge.kind") {
-		c.effects(idleKeys("judge", kind), "judge.kind "+kind)
-	}
-}
-
-// effects refuses keys that have no effect with what is chosen.
-func (c checks) effects(idle []string, chosen string) {
-	for _, key := range c.Keys() {
-		if c.Text(key) != "" && slices.Contains(idle, key) {
-			c.Fault(key, "%s %s: it has no effect with %s; remove it", key, c.Show(key), chosen)
-		}
+		applies.Refuse(c.Given, "judge", kind, "judge.kind "+kind)
 	}
 }
 

@@ -54,12 +54,14 @@ func (j JudgeConfig) Identify() map[string]string {
 		"max_new_tokens": fmt.Sprint(j.MaxNew)}
 }
 
-// Open opens the judge's client, with its cache in the run folder unless the options name another.
-func (j JudgeConfig) Open(s *Store, warn func(format string, args ...any)) (*metered.Client, error) {
+// Open opens the judge's client, with its cache in the run folder unless the options name another. topLogprobs is the
+// number of likeliest first tokens that replies should have; 0: none.
+func (j JudgeConfig) Open(s *Store, topLogprobs int, warn func(format string, args ...any)) (*metered.Client, error) {
 	return metered.Open(metered.Options{
 		Name: "judge", BaseURL: j.BaseURL, Model: j.Model, KeyName: j.KeyEnv, MaxTokens: j.MaxNew,
-		Cache:    cmp.Or(j.Cache, s.Path("judge-cache.jsonl")),
-		Parallel: j.Parallel, RequestsPerMinute: j.RequestsPerMinute, TokensPerMinute: j.TokensPerMinute,
+		TopLogprobs: topLogprobs,
+		Cache:       cmp.Or(j.Cache, s.Path("judge-cache.jsonl")),
+		Parallel:    j.Parallel, RequestsPerMinute: j.RequestsPerMinute, TokensPerMinute: j.TokensPerMinute,
 		Timeout: j.Timeout, Retries: cmp.Or(j.Retries, -1), // -1: no retries
 		Warn:        warn,
 		MaxRequests: j.MaxRequests,

@@ -52,6 +52,7 @@ func (e *Evaluation) Open(kind string, names []string, save func() error) (err e
 	if err != nil {
 		return err
 	}
+	e.Dir = e.Folder.Dir
 	if err = e.Folder.Own(names...); err == nil && !e.Continuing {
 		err = save()
 	}

@@ -170,10 +170,11 @@ func (s *Subject) Asking(seed uint64) Asking {
 	return Asking{Chat: s, Seed: seed, Batch: s.config.Batch, Fits: s.fits}
 }
 
-// Values are what the progress bar shows: the requests to a server, and replies that cannot be read.
+// Values are what the progress bar shows: the requests to a server, and replies that cannot be read. Without a model
+// there are no requests.
 func (s *Subject) Values(p Progress) map[string]float64 {
 	values := map[string]float64{}
-	if s.server != nil {
+	if s != nil && s.server != nil {
 		values["requests"] = float64(s.server.Usage().Requests)
 	}
 	if p.Unparsed > 0 {

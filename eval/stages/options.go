@@ -1,0 +1,196 @@
+package stages
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/rollout"
+)
+
+// BenchOptions are what every benchmark with a judge has. Paths are relative to the working directory.
+type BenchOptions struct {
+	Seed  uint64     `yaml:"seed"`             // of the model's draws, and of orders in which a judge sees answers
+	First int        `yaml:"first" want:">=0"` // only the first N questions; 0: all
+	Agent BenchAgent `yaml:"agent"`
+	Judge BenchJudge `yaml:"judge"`
+}
+
+// BenchAgent says which model is under test: a folder's, a server's, or one whose answers are recorded.
+type BenchAgent struct {
+	ModelConfig `yaml:",inline"`
+
+	Answers          string `yaml:"answers" words:"a file of answers"`
+	rollout.Sampling `yaml:",inline"`
+}
+
+// BenchJudge says who judges.
+type BenchJudge struct {
+	JudgeConfig `yaml:",inline"`
+	// continue with a judge whose verdicts never have the form asked for
+	AllowUnparsed bool `yaml:"allow_unparsed"`
+}
+
+// Way is how the answers come about, "" where the options name no model.
+func (a BenchAgent) Way() string {
+	if a.Answers != "" {
+		return Recorded
+	}
+	return a.ModelConfig.Way()
+}
+
+// identify notes what the answers depend on, besides the questions.
+func (a BenchAgent) identify(seed uint64) map[string]string {
+	all := a.Identify(seed, a.MaxNew)
+	all["temperature"] = fmt.Sprint(a.Temperature)
+	for key, value := range map[string]any{"top_p": a.TopP, "top_k": a.TopK, "min_p": a.MinP, "stop": a.Stop} {
+		if !reflect.ValueOf(value).IsZero() {
+			all[key] = fmt.Sprint(value)
+		}
+	}
+	return all
+}
+
+// DefaultBench has no model and no judge yet.
+func DefaultBench(temperature float64, maxNew, judgeTokens int) BenchOptions {
+	return BenchOptions{
+		Agent: BenchAgent{ModelConfig: DefaultModel(),
+			Sampling: rollout.Sampling{Temperature: temperature, MaxNew: maxNew}},
+		Judge: BenchJudge{JudgeConfig: DefaultJudge(judgeTokens)},
+	}
+}
+
+// Whole makes the paths those from the root: later calls on the folder may come from elsewhere.
+func (o *BenchOptions) Whole() {
+	for _, path := range []*string{&o.Agent.Model, &o.Agent.Adapter, &o.Agent.Answers, &o.Judge.Cache} {
+		*path = WholePath(*path)
+	}
+}
+
+// Choices list by section which of its keys each choice in it uses. All choices use the keys that are in no list.
+type Choices map[string]map[string]string
+
+// Idle are the keys that have no effect with what is chosen in a section.
+func (c Choices) Idle(section, chosen string) (keys []string) {
+	used := strings.Fields(c[section][chosen])
+	for _, list := range c[section] {
+		for _, key := range strings.Fields(list) {
+			if !slices.Contains(used, key) {
+				keys = append(keys, section+"."+key)
+			}
+		}
+	}
+	return keys
+}
+
+// Drop forgets what a file says in a section that has no effect with what is chosen.
+func (c Choices) Drop(g *config.Given, section, chosen string) {
+	for _, key := range c.Idle(section, chosen) {
+		if !g.FromCommandLine(key) {
+			g.Drop(key)
+		}
+	}
+}
+
+// Refuse refuses keys that have no effect with what is chosen in a section; by names the choice.
+func (c Choices) Refuse(g *config.Given, section, chosen, by string) {
+	idle := c.Idle(section, chosen)
+	for _, key := range g.Keys() {
+		if g.Text(key) != "" && slices.Contains(idle, key) {
+			g.Fault(key, "%s %s: it has no effect with %s; remove it", key, g.Show(key), by)
+		}
+	}
+}
+
+// AgentKey is a key that chooses where answers come from.
+type AgentKey struct{ Key, Way string }
+
+// ChooseAgent drops what the file says of another model than the command line chooses.
+func (c Choices) ChooseAgent(g *config.Given, keys []AgentKey) {
+	for _, k := range keys {
+		if g.FromCommandLine(k.Key) {
+			c.Drop(g, "agent", k.Way)
+			return
+		}
+	}
+}
+
+// OneAgent refuses options that name two models, or keys that have no effect with the one named.
+func (c Choices) OneAgent(g *config.Given, keys []AgentKey) (ok bool) {
+	var named []AgentKey
+	for _, k := range keys {
+		if g.Text(k.Key) != "" {
+			named = append(named, k)
+		}
+	}
+	if len(named) > 1 {
+		first, second := named[0].Key, named[1].Key
+		g.Fault(second, "%s %s: %s names an agent already; remove one of the two", second, g.Show(second), first)
+		return false
+	}
+	return true
+}
+
+// benchAgents are the ways to answers, with the keys that each uses.
+var (
+	benchAgents  = []AgentKey{{"agent.model", Local}, {"agent.base_url", Server}, {"agent.answers", Recorded}}
+	benchChoices = Choices{"agent": {
+		Local:    "model adapter cache_gb backend batch temperature top_k top_p min_p stop max_new_tokens",
+		Server:   "base_url api_model api_key_env parallel timeout temperature top_p stop max_new_tokens",
+		Recorded: "answers",
+	}}
+)
+
+// ChooseBench is the Choose of a benchmark's Spec.
+func ChooseBench(g *config.Given) { benchChoices.ChooseAgent(g, benchAgents) }
+
+// IdleBench are the keys without effect.
+func (o *BenchOptions) IdleBench() []string { return benchChoices.Idle("agent", o.Agent.Way()) }
+
+// CheckBench looks across sections, for the stages that are to run.
+func (o *BenchOptions) CheckBench(g *config.Given, run []string) {
+	j, a := o.Judge, o.Agent
+	if j.MaxCost > 0 && !j.HasPrice() {
+		g.Fault("judge.max_cost", "judge.max_cost %v: without prices nothing costs anything; give judge.prompt_price "+
+			"and judge.completion_price, each of a million tokens", j.MaxCost)
+	}
+	if slices.Contains(run, StageJudge) && j.Model == "" {
+		g.Fault("judge.model", "judge.model is missing: want the judge's name on %s", j.BaseURL)
+	}
+	if !benchChoices.OneAgent(g, benchAgents) {
+		return
+	}
+	switch way := a.Way(); {
+	case slices.Contains(run, StageAnswers) && way == "":
+		g.Fault("agent.model", "agent.model is missing: want a model folder; or agent.base_url and agent.api_model of a "+
+			"server, or agent.answers, a file of recorded answers")
+	case way == Server && a.APIModel == "":
+		g.Fault("agent.api_model", "agent.api_model is missing: want the model's name on %s", a.BaseURL)
+	}
+	for _, k := range benchAgents {
+		if k.Way == a.Way() {
+			benchChoices.Refuse(g, "agent", k.Way, k.Key)
+		}
+	}
+}
+
+// benchKeys lists by stage the sections and keys that it uses, of those that every benchmark has.
+var benchKeys = map[string][]string{
+	StageAnswers: {"seed", "first", "agent"},
+	StageJudge:   {"seed", "first", "judge"},
+	StageReport:  {"first"},
+}
+
+// UsesBench reports whether one of the stages uses a key of BenchOptions; ok is false for other keys.
+func UsesBench(run []string, key string) (uses, ok bool) {
+	section, _, _ := strings.Cut(key, ".")
+	if !slices.Contains([]string{"seed", "first", "agent", "judge"}, section) {
+		return false, false
+	}
+	return slices.ContainsFunc(run, func(stage string) bool { return slices.Contains(benchKeys[stage], section) }), true
+}
+
+// kindOf begins the name of a command's run folder.
+func kindOf(command string) string { return strings.ReplaceAll(command, " ", "-") }
