@@ -256,6 +256,22 @@ func (w *writer) finish() {
 	}
 }
 
+// Ends gives the last slot of each answer its number, and all others -1 [Slots].
+func (p *Packed) Ends() []int32 {
+	ends, last := fill(p.Slots, -1), fill(p.Answers, -1)
+	for s, a := range p.Answer { // an answer's slots come in order
+		if a >= 0 {
+			last[a] = int32(s)
+		}
+	}
+	for a, s := range last {
+		if s >= 0 {
+			ends[s] = int32(a)
+		}
+	}
+	return ends
+}
+
 // Cost estimates the time of a forward pass over the packed rows of a model with this hidden size, in units of one
 // token through the layers' matrices: attention adds a share that grows with the row's length.
 func (p *Packed) Cost(hidden int) float64 {

@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,10 +30,10 @@ func (s *start) encode() (err error) {
 
 // answer encodes one completion.
 func (s *start) answer(a data.Text) ([]int32, error) {
-	switch {
-	case a.IsChat() != s.prompt.IsChat():
-		return nil, fmt.Errorf("the prompt and the completion must both be text or both be messages")
-	case a.IsChat():
+	if err := sameForm(s.prompt, a); err != nil {
+		return nil, err
+	}
+	if a.IsChat() {
 		tail, err := s.turn(a.Messages)
 		if err != nil {
 			return nil, err
@@ -49,6 +50,14 @@ func (s *start) answer(a data.Text) ([]int32, error) {
 	}
 	tokens, err := s.after(full, a.Plain)
 	return s.withEOS(tokens), err
+}
+
+// sameForm refuses a conversation beside plain text.
+func sameForm(prompt, answer data.Text) error {
+	if answer.IsChat() != prompt.IsChat() {
+		return errors.New("the prompt and the completion must both be text or both be messages")
+	}
+	return nil
 }
 
 // after gives the tokens of tail behind the prompt, where full are the tokens of the whole text.

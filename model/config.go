@@ -35,9 +35,11 @@ type Config struct {
 	MLPBias       bool // biases on gate, up, down (llama with mlp_bias)
 	QKNorm        bool // RMSNorm of every head's query and key before the rotation (qwen3)
 
+	Reward bool // the head gives a text one score, score.weight [1, H]; false: a logit for each token
+
 	LoRA *LoRA // the adapter; nil: none
 
-	BOS, Pad *int   // nil: not given
+	BOS, Pad *int   // nil: not given. Pad ids behind a text do not count where it is scored
 	EOS      []int  // ids that end a text
 	DType    string // of the folder's weights: float32, bfloat16 or float16; "": unknown
 

@@ -73,7 +73,8 @@ func cause(err error) error {
 }
 
 // ParseConfig parses the text of a config.json, as transformers 4 or 5 writes it, and of a generation_config.json,
-// which may be empty and whose token ids have precedence. Errors start with the file's name and the field.
+// which may be empty and whose token ids have precedence, but for a reward model. Errors start with the file's name and
+// the field.
 func ParseConfig(config, generation []byte) (*Config, error) {
 	raw, err := parseObject(config)
 	if err != nil {
@@ -85,6 +86,7 @@ func ParseConfig(config, generation []byte) (*Config, error) {
 	c.readRope(f)
 	c.readBiases(f)
 	c.readWindow(f)
+	c.readHead(f)
 	c.refuse(f)
 	c.readIDs(f)
 	if f.err == nil {
@@ -93,7 +95,7 @@ func ParseConfig(config, generation []byte) (*Config, error) {
 	if f.err != nil {
 		return nil, fmt.Errorf("config.json: %w", f.err)
 	}
-	if len(generation) == 0 {
+	if len(generation) == 0 || c.Reward {
 		return c, nil
 	}
 	if err := c.readGeneration(generation); err != nil {
@@ -282,6 +284,29 @@ func (c *Config) setWindowFrom(first int) {
 	c.WindowLayers = make([]bool, c.Layers)
 	for i := first; i < c.Layers; i++ {
 		c.WindowLayers[i] = true
+	}
+}
+
+// classifier is the end of the names of transformers' classes with a head that scores texts.
+const classifier = "ForSequenceClassification"
+
+// readHead reads which head the model has. Without a number of labels, transformers' classes have two.
+func (c *Config) readHead(f *fields) {
+	names, _ := f.values["architectures"].([]any)
+	c.Reward = slices.ContainsFunc(names, func(n any) bool {
+		name, _ := n.(string)
+		return strings.HasSuffix(name, classifier)
+	})
+	if !c.Reward {
+		return
+	}
+	c.TieEmbeddings = false
+	key, labels := "num_labels", f.whole("num_labels", 2)
+	if names := f.object("id2label"); names != nil {
+		key, labels = "id2label", len(names.values)
+	}
+	if labels != 1 {
+		f.fail(key, fmt.Sprintf("%d labels", labels), "1: the head of a reward model gives one number")
 	}
 }
 

@@ -6,10 +6,15 @@ import (
 	"maps"
 )
 
-// classes names transformers' classes, for the key architectures.
-var classes = map[string]string{
-	"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
-	"qwen3": "Qwen3ForCausalLM",
+// families begin the names of transformers' classes, for the key architectures.
+var families = map[string]string{"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
+
+// Class is the name of transformers' class.
+func (c *Config) Class() string {
+	if c.Reward {
+		return families[c.ModelType] + classifier
+	}
+	return families[c.ModelType] + "ForCausalLM"
 }
 
 // JSON writes config.json as transformers 4 does, which every tool reads, with the keys of Raw that the decoder does
@@ -27,8 +32,12 @@ func (c *Config) JSON(dtype string) ([]byte, error) {
 	c.writeWindow(m)
 	c.writeIDs(m)
 	m["torch_dtype"] = dtype
-	if _, ok := m["architectures"]; !ok {
-		m["architectures"] = []string{classes[c.ModelType]}
+	if _, ok := m["architectures"]; !ok || c.Reward {
+		m["architectures"] = []string{c.Class()}
+	}
+	if c.Reward {
+		delete(m, "num_labels")
+		m["id2label"], m["label2id"] = map[string]string{"0": "LABEL_0"}, map[string]int{"LABEL_0": 0}
 	}
 	return marshalIndented(m)
 }

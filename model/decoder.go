@@ -45,7 +45,8 @@ type GraphOptions struct {
 }
 
 // Inputs makes the graph's parameters for a packed batch, in this order: positions, groups, segments, source, inverse,
-// then embed rows and target rows if hostRows, else tokens and target. All are cut by rows over the graph's mesh.
+// then embed rows and target rows if hostRows, else tokens and target. A reward model has no targets. All are cut by
+// rows over the graph's mesh.
 func (c *Config) Inputs(g *Graph, rows, tokens, slots int, hostRows bool) Inputs {
 	ints := func(name string, dims ...int) *Node {
 		return RowsParameter(g, name, shapes.Make(dtypes.Int32, dims...))
@@ -56,9 +57,15 @@ func (c *Config) Inputs(g *Graph, rows, tokens, slots int, hostRows bool) Inputs
 	}
 	if hostRows {
 		in.EmbedRows = Parameter(g, "embed_rows", shapes.Make(dtypes.Float32, rows*tokens, c.HiddenSize))
-		in.TargetRows = Parameter(g, "target_rows", shapes.Make(dtypes.Float32, slots, c.HiddenSize))
 	} else {
-		in.Tokens, in.Target = ints("tokens", rows, tokens), ints("target", slots)
+		in.Tokens = ints("tokens", rows, tokens)
+	}
+	switch {
+	case c.Reward:
+	case hostRows:
+		in.TargetRows = Parameter(g, "target_rows", shapes.Make(dtypes.Float32, slots, c.HiddenSize))
+	default:
+		in.Target = ints("target", slots)
 	}
 	return in
 }

@@ -30,6 +30,11 @@ func (c *Config) LogProbs(params []*Node, in Inputs, o GraphOptions) *Node {
 	return Sub(rowDot(x, rows), h.logSumExp(x))
 }
 
+// Scores builds a reward model's scores [S] in float32, each of the text that ends at a source position.
+func (c *Config) Scores(params []*Node, in Inputs, o GraphOptions) *Node {
+	return rowDot(c.Hidden(params, in, o), params[c.HeadTable()])
+}
+
 // headChunk is the number of slots of a block whose logits exist at once.
 func (c *Config) headChunk(slots int, o GraphOptions) int {
 	if o.HeadChunk > 0 {
@@ -47,8 +52,8 @@ type head struct {
 	frozen bool  // the table has no gradient
 }
 
-// rowDot is the sum over the last axis of x [S, H] times float32 rows [S, H], which are rounded to x's dtype as in the
-// logits.
+// rowDot is the sum over the last axis of x [S, H] times float32 rows [S, H], or one row [1, H] for all, which are
+// rounded to x's dtype as in the logits.
 func rowDot(x, rows *Node) *Node {
 	return ReduceSum(Mul(widen(x), widen(ConvertDType(rows, x.DType()))), -1)
 }

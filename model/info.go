@@ -88,6 +88,9 @@ func (i *Info) Architecture() string {
 			s += fmt.Sprintf(" in %d of %d layers", c.windowCount(), c.Layers)
 		}
 	}
+	if c.Reward {
+		return s + ", head of one score"
+	}
 	if c.TieEmbeddings {
 		return s + ", head tied to the embedding"
 	}

@@ -73,7 +73,7 @@ func openFolder(fsys fs.FS, name string) (*Config, *Stored, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if s.find(headName) == nil {
+	if s.find(headName) == nil && !c.Reward {
 		c.TieEmbeddings = true
 	}
 	if f := s.find(embedName); f != nil {
@@ -278,14 +278,19 @@ func (m *Model) saveConfigs(dir, dtype string) error {
 	if err != nil {
 		return err
 	}
-	generation, err := m.Config.GenerationJSON()
-	if err != nil {
-		return err
-	}
-	for _, f := range []struct {
+	type file struct {
 		name string
 		text []byte
-	}{{"config.json", config}, {"generation_config.json", generation}} {
+	}
+	all := []file{{"config.json", config}}
+	if !m.Config.Reward { // which generates nothing
+		generation, err := m.Config.GenerationJSON()
+		if err != nil {
+			return err
+		}
+		all = append(all, file{"generation_config.json", generation})
+	}
+	for _, f := range all {
 		path := filepath.Join(dir, f.name)
 		if err := renameio.WriteFile(path, f.text, 0o644); err != nil {
 			return fmt.Errorf("%s: %w", path, cause(err))

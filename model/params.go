@@ -116,6 +116,7 @@ const (
 	embedName = "model.embed_tokens.weight"
 	normName  = "model.norm.weight"
 	headName  = "lm_head.weight"
+	scoreName = "score.weight"
 )
 
 // ParamSpecs lists a model's tensors. Their order is fixed, since checkpoints and optimiser moments depend on it: the
@@ -127,7 +128,10 @@ func (c *Config) ParamSpecs() []ParamSpec {
 		specs = append(specs, c.layerSpecs(i)...)
 	}
 	specs = append(specs, ParamSpec{Name: normName, Shape: []int{c.HiddenSize}, NoDecay: true})
-	if !c.TieEmbeddings {
+	switch {
+	case c.Reward:
+		specs = append(specs, ParamSpec{Name: scoreName, Shape: []int{1, c.HiddenSize}})
+	case !c.TieEmbeddings:
 		specs = append(specs, ParamSpec{Name: headName, Shape: []int{c.VocabSize, c.HiddenSize}})
 	}
 	for i := range c.Layers {
@@ -191,7 +195,8 @@ func (s ParamSpec) elements() float64 {
 // EmbedTable is the index in Params of the embedding's table.
 func (c *Config) EmbedTable() int { return 0 }
 
-// HeadTable is the index in Params of the head's table, which is the embedding's if they are tied.
+// HeadTable is the index in Params of the head's table, which is the embedding's if they are tied; of a reward model,
+// of the head's row.
 func (c *Config) HeadTable() int {
 	if c.TieEmbeddings {
 		return 0

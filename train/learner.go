@@ -167,7 +167,8 @@ func (l *Learner) write(from source, updates int) error {
 	return l.store.write(from, theWeights, firstMoment, secondMoment)
 }
 
-// Sums returns the summed log-prob of every answer of a batch, [answers], under the present weights.
+// Sums returns the summed log-prob of every answer of a batch, [answers], under the present weights; of a reward model
+// the score of the text up to each answer's last token, which is not read.
 func (l *Learner) Sums(p *batch.Packed) ([]float32, error) {
 	return l.forward("logps", p, func(lp LogProbs) *graph.Node { return lp.Sums })
 }
@@ -359,7 +360,10 @@ func (l *Learner) gradientNodes(d declared) []*graph.Node {
 		nodes = append(nodes, d.params[len(l.frozen)+i])
 	}
 	if l.trainsRows() {
-		nodes = append(nodes, d.in.EmbedRows, d.in.TargetRows)
+		nodes = append(nodes, d.in.EmbedRows)
+	}
+	if l.trainsRows() && d.in.TargetRows != nil {
+		nodes = append(nodes, d.in.TargetRows)
 	}
 	return nodes
 }
@@ -383,7 +387,7 @@ func (l *Learner) usedParams() (params []int) {
 func (l *Learner) collect(p *batch.Packed, out []compute.Buffer) (loss float64, outputs [][]float32, err error) {
 	first := len(out) - len(l.usedParams())
 	if l.trainsRows() {
-		first -= 2
+		first -= len(l.rowTables(p))
 	}
 	if loss, err = scalar(out[0]); err != nil {
 		return 0, nil, err
@@ -407,10 +411,7 @@ func (l *Learner) keep(p *batch.Packed, out []compute.Buffer) error {
 	if err := l.store.add(grads); err != nil || !l.trainsRows() {
 		return err
 	}
-	for i, table := range []struct {
-		param int
-		ids   []int32
-	}{{l.model.EmbedTable(), p.Tokens}, {l.model.HeadTable(), p.Target}} {
+	for i, table := range l.rowTables(p) {
 		rows, err := take(out[len(used)+i])
 		if err != nil {
 			return err
@@ -418,6 +419,21 @@ func (l *Learner) keep(p *batch.Packed, out []compute.Buffer) error {
 		l.store.addRows(table.param, table.ids, rows)
 	}
 	return nil
+}
+
+// rowTable is a table whose rows the host looks up, by their ids.
+type rowTable struct {
+	param int
+	ids   []int32
+}
+
+// rowTables are the tables of a batch: the embedding's, and the head's unless it gives scores.
+func (l *Learner) rowTables(p *batch.Packed) []rowTable {
+	tables := []rowTable{{l.model.EmbedTable(), p.Tokens}, {l.model.HeadTable(), p.Target}}
+	if l.model.Config.Reward {
+		return tables[:1]
+	}
+	return tables
 }
 
 // declared are the parameters of a program.
@@ -460,7 +476,11 @@ func (l *Learner) declareWeights(g *graph.Graph) (nodes []*graph.Node) {
 }
 
 func (d declared) logProbs(l *Learner, p *batch.Packed) LogProbs {
-	return logProbs(l.model.Config.LogProbs(d.params, d.in, l.graph), d.answer, p.Answers)
+	c := l.model.Config
+	if c.Reward {
+		return logProbs(c.Scores(d.params, d.in, l.graph), d.answer, p.Answers)
+	}
+	return logProbs(c.LogProbs(d.params, d.in, l.graph), d.answer, p.Answers)
 }
 
 // run runs a program on the weights, a batch, further inputs and the gradients so far.
@@ -493,14 +513,22 @@ func (l *Learner) feed(p *batch.Packed, extra ...Input) (fed []compute.Buffer, e
 	}
 	put(rows.Int32(p.Source, p.Slots))
 	put(rows.Int32(p.Inverse, p.Rows*p.Len))
-	if l.engine.Wants.HostRows {
-		put(l.rows(l.model.EmbedTable(), p.Tokens))
-		put(l.rows(l.model.HeadTable(), p.Target))
-	} else {
+	reward, answer := l.model.Config.Reward, p.Answer
+	if reward {
+		answer = p.Ends()
+	}
+	switch {
+	case l.engine.Wants.HostRows:
+		for _, t := range l.rowTables(p) {
+			put(l.rows(t.param, t.ids))
+		}
+	case reward:
+		put(rows.Int32(p.Tokens, p.Rows, p.Len))
+	default:
 		put(rows.Int32(p.Tokens, p.Rows, p.Len))
 		put(rows.Int32(p.Target, p.Slots))
 	}
-	put(rows.Int32(p.Answer, p.Slots))
+	put(rows.Int32(answer, p.Slots))
 	for _, x := range extra {
 		put(l.engine.Float32(x.Data, x.Dims...))
 	}

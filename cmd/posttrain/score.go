@@ -15,20 +15,24 @@ func newScore(s streams) *cobra.Command {
 		Long: "Score both answers of each pair, and write the pairs with columns chosen_score and rejected_score.\n" +
 			"--reward command runs a program on batches of answers: it reads lines {\"prompt\", \"response\"} and\n" +
 			"writes a number for each. --reward judge asks a model on an OpenAI-compatible server by a rubric.\n" +
+			"--reward model computes with a reward model's folder (class …ForSequenceClassification, one label).\n" +
 			"Ctrl-C loses the answers under way; the same command continues.",
 		Example: "  posttrain score --reward command --command ./score.py --data pairs.jsonl --out scored.jsonl\n" +
 			"  posttrain score --reward judge --base-url http://localhost:8000/v1 --judge-model NAME --data " +
-			"pairs.jsonl --out scored.jsonl",
+			"pairs.jsonl --out scored.jsonl\n" +
+			"  posttrain score --reward model --reward-model DIR --data pairs.jsonl --out scored.jsonl",
 	})
 }
 
 var scoreFlags = []config.Flag{
 	{Name: "data", Key: "data", Help: "pairs: a .jsonl, .json or .parquet file, each also with .gz"},
 	{Name: "out", Key: "out", Help: "file to write: .jsonl, .json or .parquet, each also with .gz"},
-	{Name: "reward", Key: "reward.kind", Help: "command or judge"},
+	{Name: "reward", Key: "reward.kind", Help: "command, judge or model"},
 	{Name: "command", Key: "reward.command", Exact: true, Help: "the program, with its arguments behind blanks"},
 	{Name: "base-url", Key: "reward.judge.base_url", Help: "URL of the judge's server"},
 	{Name: "judge-model", Key: "reward.judge.model", Help: "the judge's name on the server"},
 	{Name: "rubric", Key: "reward.judge.rubric", Help: "file with the judge's template (default: a built-in one)"},
+	{Name: "reward-model", Key: "reward.model.folder", Help: "folder of the reward model"},
+	{Name: "backend", Key: "reward.model.backend", Help: "the reward model's: " + backendHelp + " (default auto)"},
 	{Name: "max-cost", Key: "reward.judge.max_cost", Help: "stop before the judge costs more (default: no limit)"},
 }

@@ -76,7 +76,7 @@ var Table = []Row{
 	{"rollout", behaviour, []string{gomlx, compute, openai, retry}},
 	{"train", behaviour, []string{gomlx, compute}},
 	{"rollout/metered", behaviour, []string{"rollout", rate}},
-	{"rollout/scorer", behaviour, []string{"rollout"}},
+	{"rollout/scorer", behaviour, []string{"rollout", "train", compute}},
 	{"eval", behaviour, []string{"rollout"}},
 	{"serve", behaviour, []string{"rollout"}},
 

@@ -29,9 +29,32 @@ func FS(folder string) (fs.FS, string, error) {
 	return fsys, "embedded model", err
 }
 
-// Load opens a model folder, or the embedded model, and loads its tokenizer. The weights stay in their files until they
-// are asked for, or released.
+// Load opens a language model's folder, or the embedded model, and loads its tokenizer. The weights stay in their files
+// until they are asked for, or released.
 func Load(folder string) (*model.Model, *tokenizer.Tokenizer, error) {
+	m, t, err := LoadAny(folder)
+	if err == nil && m.Config.Reward {
+		m.Release()
+		return nil, nil, fmt.Errorf("%s: it is a reward model (%s), which scores texts and writes none: want a "+
+			"language model", folder, m.Config.Class())
+	}
+	return m, t, err
+}
+
+// LoadReward is Load of a reward model.
+func LoadReward(folder string) (*model.Model, *tokenizer.Tokenizer, error) {
+	m, t, err := LoadAny(folder)
+	if err == nil && !m.Config.Reward {
+		m.Release()
+		return nil, nil, fmt.Errorf("%s: it is a language model (%s), which has no head that scores: want a reward "+
+			"model, a folder of a class …ForSequenceClassification, as posttrain reward-model makes it", folder,
+			m.Config.Class())
+	}
+	return m, t, err
+}
+
+// LoadAny is Load of a language model or of a reward model.
+func LoadAny(folder string) (*model.Model, *tokenizer.Tokenizer, error) {
 	fsys, name, err := FS(folder)
 	if err != nil {
 		return nil, nil, err

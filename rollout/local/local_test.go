@@ -43,6 +43,20 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
+// TestRewardModelsDoNotAnswer, and language models do not score.
+func TestRewardModelsDoNotAnswer(t *testing.T) {
+	dir, _ := testkit.RewardModel(t, "../../model/testdata", "llama")
+	_, err := local.Open("go", dir)
+	if err == nil || err.Error() != dir+": it is a reward model (LlamaForSequenceClassification), which scores texts "+
+		"and writes none: want a language model" {
+		t.Error(err)
+	}
+	if _, _, err = local.LoadReward(embedded.Name); err == nil ||
+		!strings.HasPrefix(err.Error(), "embedded: it is a language model (") {
+		t.Error(err)
+	}
+}
+
 // answer is what the model says now.
 func answer(t *testing.T, m *local.Model) string {
 	t.Helper()

@@ -65,7 +65,7 @@ func (k *Kept) open(of string, rows []keptRow) error {
 func (o Options) identify(answers []Answer) string {
 	h, j := sha256.New(), o.Judge
 	enc := json.NewEncoder(h)
-	_ = enc.Encode([]any{o.Kind, o.Command, j.BaseURL, j.Model, j.Rubric, j.Range, j.MaxNew, o.CI})
+	_ = enc.Encode([]any{o.Kind, o.Command, j.BaseURL, j.Model, j.Rubric, j.Range, j.MaxNew, o.CI, o.Model.Folder})
 	for _, a := range answers {
 		_ = enc.Encode([]any{a.Prompt, a.Response, a.Prefilled})
 		if a.Item != nil {

@@ -1,5 +1,5 @@
-// Package scorer gives answers scores, for the prior of MaPPO: by a program of the user, by a model that judges, or by
-// the contextual-integrity reward.
+// Package scorer gives answers scores, for the prior of MaPPO: by a program of the user, by a model that judges, by a
+// reward model, or by the contextual-integrity reward.
 //
 // Glossary:
 //   - answer: a response to a prompt ([Answer]);
@@ -8,6 +8,7 @@
 //
 // [Open] makes a source of [Options]. A program (command.go) gets answers as lines of JSON and writes a score for each.
 // A judge (judge.go) asks a model on a server by a rubric, through the client that keeps replies and holds to limits.
+// A reward model (model.go) computes in this process: its head gives each prompt with its answer a number.
 // The contextual-integrity reward (ci.go) looks for the keywords of an item. [Keep] keeps scores on disk as they come
 // (kept.go), and [Pairs] makes pairs of several scored answers to a prompt (groups.go).
 package scorer
@@ -27,15 +28,17 @@ import (
 const (
 	Command = "command"
 	Judge   = "judge"
+	Model   = "model"
 	CI      = "ci"
 )
 
 // Options choose a source.
 type Options struct {
-	Kind    string        `yaml:"kind" want:"command|judge|ci"`
+	Kind    string        `yaml:"kind" want:"command|judge|model|ci"`
 	Command []string      `yaml:"command,omitempty" words:"a program and its arguments"`
 	Timeout time.Duration `yaml:"timeout" want:">0"` // of a call of the program, or of a request
 	Judge   JudgeOptions  `yaml:"judge"`
+	Model   ModelOptions  `yaml:"model"`
 	CI      CIOptions     `yaml:"ci"`
 }
 
@@ -58,10 +61,11 @@ type JudgeOptions struct {
 	CompletionPrice   float64 `yaml:"completion_price" want:">=0"` // of a million tokens
 }
 
-// Defaults are those of all kinds; the caller gives a kind, and a program or a server's model.
+// Defaults are those of all kinds; the caller gives a kind, and a program, a server's model or a reward model.
 func Defaults() Options {
 	return Options{Timeout: 5 * time.Minute, Judge: JudgeOptions{KeyEnv: "OPENAI_API_KEY", Range: []float64{1, 10},
-		Parallel: 8, Retries: 8, MaxNew: 400}, CI: CIOptions{Format: "paper", Match: "substring"}}
+		Parallel: 8, Retries: 8, MaxNew: 400}, Model: ModelOptions{Backend: "auto", Batch: 8},
+		CI: CIOptions{Format: "paper", Match: "substring"}}
 }
 
 // Check names every fault of the options.
@@ -73,6 +77,11 @@ func (o Options) Check() []fault.Fault {
 	case o.Kind != Command && len(o.Command) > 0:
 		faults.Add("command", o.Command, "%s scores without a program: remove it, or set kind to "+
 			"command", o.Kind)
+	case o.Kind == Model && o.Model.Folder == "":
+		faults.Add("model.folder", o.Model.Folder, "want the folder of a reward model")
+	case o.Kind != Model && o.Model.Folder != "":
+		faults.Add("model.folder", o.Model.Folder, "%s scores without a reward model: remove it, or set kind to model",
+			o.Kind)
 	case o.Kind == Judge && o.Judge.Model == "":
 		faults.Add("judge.model", o.Judge.Model, "want the model's name on the server")
 	case o.Kind == Judge && o.Judge.BaseURL == "":
@@ -121,10 +130,12 @@ func Open(o Options, p Place) (Source, error) {
 	if err := fault.Err("reward", o.Check()); err != nil {
 		return nil, err
 	}
-	if o.Kind == Command {
+	switch o.Kind {
+	case Command:
 		return program{name: o.Command[0], args: slices.Clone(o.Command[1:]), timeout: o.Timeout}, nil
-	}
-	if o.Kind == CI {
+	case Model:
+		return openModel(o.Model, p)
+	case CI:
 		return openCI(o.CI), nil
 	}
 	rubric, err := readRubric(o.Judge.Rubric)

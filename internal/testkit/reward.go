@@ -1,0 +1,63 @@
+package testkit
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/model"
+)
+
+// RewardRow is a text with transformers' score.
+type RewardRow struct {
+	Prompt, Response data.Text
+	IDs              []int32
+	Score            float64
+}
+
+// RewardModel makes the folder of a reward model from the fixtures of package model, which are in a folder, with
+// transformers' scores of some texts (scripts/oracle/rewards.py).
+func RewardModel(t testing.TB, fixtures, kind string) (dir string, rows []RewardRow) {
+	t.Helper()
+	var f struct {
+		Model  string          `json:"model"`
+		Config json.RawMessage `json:"config"`
+		Score  []float32       `json:"score"`
+		Rows   []struct {
+			Prompt, Response json.RawMessage
+			IDs              []int32
+			Score            float64
+		}
+	}
+	fatal := func(err error) {
+		if err != nil {
+			t.Helper()
+			t.Fatal(err)
+		}
+	}
+	b, err := os.ReadFile(filepath.Join(fixtures, "reward", kind+".json"))
+	fatal(err)
+	fatal(json.Unmarshal(b, &f))
+	m, err := model.Load(filepath.Join(fixtures, f.Model))
+	fatal(err)
+	m = m.ToReward(0)
+	copy(m.Params[m.HeadTable()].Data, f.Score)
+	dir = t.TempDir()
+	fatal(os.CopyFS(dir, os.DirFS(filepath.Join(fixtures, f.Model))))
+	fatal(m.Save(dir, "float32"))
+	fatal(os.WriteFile(filepath.Join(dir, "config.json"), f.Config, 0o644))
+	for _, r := range f.Rows {
+		rows = append(rows, RewardRow{textOf(r.Prompt), textOf(r.Response), r.IDs, r.Score})
+	}
+	return dir, rows
+}
+
+// textOf reads a text, or a list of messages.
+func textOf(b json.RawMessage) (t data.Text) {
+	if json.Unmarshal(b, &t.Plain) != nil {
+		_ = json.Unmarshal(b, &t.Messages)
+	}
+	return t
+}

@@ -1,0 +1,130 @@
+package model
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// rewardFolder writes a fixture of testdata/reward (scripts/oracle/rewards.py) as a model folder.
+func rewardFolder(t *testing.T, kind string) (dir string, head []float32) {
+	t.Helper()
+	var f struct {
+		Model  string          `json:"model"`
+		Config json.RawMessage `json:"config"`
+		Score  []float32       `json:"score"`
+	}
+	b, err := os.ReadFile(filepath.Join("testdata", "reward", kind+".json"))
+	if err == nil {
+		err = json.Unmarshal(b, &f)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	tensors, _, err := ReadTensors(filepath.Join("testdata", f.Model, weightsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tensors = slices.DeleteFunc(tensors, func(x Tensor) bool { return x.Name == headName })
+	tensors = append(tensors, Tensor{Name: scoreName, Shape: []int{1, len(f.Score)}, Floats: f.Score})
+	dir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), f.Config, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteTensors(filepath.Join(dir, weightsFile), tensors, nil); err != nil {
+		t.Fatal(err)
+	}
+	return dir, f.Score
+}
+
+// TestRewardModelsOfTransformers: they load, and what is saved of them loads to the same, under transformers' names.
+func TestRewardModelsOfTransformers(t *testing.T) {
+	for kind, class := range map[string]string{"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2",
+		"qwen3": "Qwen3"} {
+		dir, head := rewardFolder(t, kind)
+		m := load(t, dir)
+		last := m.Params[m.HeadTable()]
+		if !m.Config.Reward || last.Name != scoreName || !slices.Equal(last.Data, head) {
+			t.Fatalf("%s: reward %v, head %s", kind, m.Config.Reward, last.Name)
+		}
+		again := t.TempDir()
+		if err := m.Save(again, ""); err != nil {
+			t.Fatal(err)
+		}
+		n := load(t, again)
+		if !reflect.DeepEqual(n.Params, m.Params) || !reflect.DeepEqual(n.Config.Pad, m.Config.Pad) {
+			t.Errorf("%s: what was saved loads to another model", kind)
+		}
+		text, err := os.ReadFile(filepath.Join(again, "config.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var c struct {
+			Architectures []string
+			ID2Label      map[string]string
+		}
+		if err := json.Unmarshal(text, &c); err != nil || len(c.ID2Label) != 1 ||
+			!slices.Equal(c.Architectures, []string{class + "ForSequenceClassification"}) {
+			t.Errorf("%s: %v, %+v", kind, err, c)
+		}
+		if _, err := os.Stat(filepath.Join(again, "generation_config.json")); err == nil {
+			t.Errorf("%s: a reward model has a generation_config.json", kind)
+		}
+	}
+}
+
+// TestToReward: the head follows from the seed, everything else is the language model's, and the folder that is saved
+// names transformers' class.
+func TestToReward(t *testing.T) {
+	for _, dir := range []string{"llama-newer", "qwen2-older"} { // tied, and untied
+		m := load(t, filepath.Join("testdata", dir))
+		r := m.ToReward(5)
+		if n := len(r.Params) - 1; n != r.HeadTable() || !slices.Equal(r.Params[:n], m.Params[:n]) || m.Config.Reward {
+			t.Errorf("%s: %d tensors of %d, head %d", dir, len(r.Params), len(m.Params), r.HeadTable())
+		}
+		head := func(m *Model) []float32 { return m.Params[m.HeadTable()].Data }
+		if !slices.Equal(head(r), head(m.ToReward(5))) || slices.Equal(head(r), head(m.ToReward(6))) {
+			t.Errorf("%s: the head does not follow from the seed", dir)
+		}
+		to := t.TempDir()
+		if err := r.Save(to, ""); err != nil {
+			t.Fatal(err)
+		}
+		if again := load(t, to); !again.Config.Reward || !slices.Equal(head(again), head(r)) {
+			t.Errorf("%s: the saved model has another head", dir)
+		}
+	}
+}
+
+func TestRewardConfigFaults(t *testing.T) {
+	classes := with(base("llama"), "architectures", []string{"LlamaForSequenceClassification"})
+	three := map[string]string{"0": "a", "1": "b", "2": "c"}
+	for want, m := range map[string]map[string]any{
+		"config.json: num_labels: found 2 labels, want 1: the head of a reward model": classes,
+		"config.json: num_labels: found 5 labels, want 1":                             with(classes, "num_labels", 5),
+		"config.json: id2label: found 3 labels, want 1":                               with(classes, "id2label", three),
+	} {
+		if _, err := ParseConfig(text(t, m), nil); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%v: want %s", err, want)
+		}
+	}
+	if c := parse(t, with(classes, "num_labels", 1)); !c.Reward {
+		t.Error("a reward model is read as a language model")
+	}
+	dir, _ := rewardFolder(t, "llama")
+	path := filepath.Join(dir, "config.json")
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, []byte(strings.Replace(string(b), "SequenceClassification", "CausalLM", 1)), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "tensor score.weight: a llama model") {
+		t.Errorf("a language model with a head that scores: %v", err)
+	}
+}

@@ -1,0 +1,128 @@
+package scorer
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/gomlx/compute/dtypes"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/train"
+)
+
+// ModelOptions say which reward model scores, and where it computes.
+type ModelOptions struct {
+	Folder  string `yaml:"folder,omitempty" words:"the folder of a reward model"`
+	Backend string `yaml:"backend" want:"@backend"`
+	Batch   int    `yaml:"batch_size" want:">=1"` // answers that go through the model at a time
+}
+
+// network is a reward model in this process.
+type network struct {
+	folder    string
+	engine    *backend.Engine
+	learner   *train.Learner // of which nothing is trained
+	encoder   batch.Encoder
+	pad       *int
+	positions int // tokens of the longest text
+	batch     int
+}
+
+func openModel(o ModelOptions, p Place) (Source, error) {
+	m, t, err := local.LoadReward(o.Folder)
+	if err != nil {
+		return nil, fmt.Errorf("reward: model.folder: %w", err)
+	}
+	defer m.Release()
+	e, err := openEngine(o)
+	if err != nil {
+		return nil, err
+	}
+	if e.Warning != nil && p.Warn != nil {
+		p.Warn("%v", e.Warning)
+	}
+	graph := model.GraphOptions{DType: dtypes.Float32}
+	if e.Wants.BFloat16 && m.Config.DType == "bfloat16" {
+		graph.DType = dtypes.BFloat16
+	}
+	l, err := train.NewLearner(e, m, graph)
+	if err != nil {
+		e.Close()
+		return nil, err
+	}
+	return &network{folder: o.Folder, engine: e, learner: l, encoder: batch.Encoder{Tokenizer: t}, pad: m.Config.Pad,
+		positions: m.Config.MaxPositions, batch: o.Batch}, nil
+}
+
+func openEngine(o ModelOptions) (*backend.Engine, error) {
+	if o.Backend == "auto" {
+		return backend.OpenAuto(local.Job(o.Folder))
+	}
+	return backend.Open(o.Backend)
+}
+
+// batchesAtOnce is how many batches a call should have: among more answers there are more of equal length.
+const batchesAtOnce = 8
+
+func (n *network) Batch() int { return batchesAtOnce * n.batch }
+
+func (n *network) Close() error {
+	n.learner.Close()
+	n.engine.Close()
+	return nil
+}
+
+func (n *network) Score(ctx context.Context, answers []Answer) ([]Score, error) {
+	scores := make([]Score, len(answers))
+	groups, of, err := n.encode(answers, scores)
+	if err != nil {
+		return nil, err
+	}
+	layout := batch.Layout{Pad: n.batch, Blocks: n.learner.Blocks()}
+	for _, part := range batch.Split(groups, layout) {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		values, err := n.learner.Sums(part.Packed)
+		if err != nil {
+			return nil, fmt.Errorf("reward model %s: %w", n.folder, err)
+		}
+		for i, member := range part.Members {
+			x := float64(values[i])
+			if math.IsNaN(x) || math.IsInf(x, 0) {
+				return nil, fmt.Errorf("reward model %s: it gives %v for the answer of %s: want a finite number; its "+
+					"weights may be damaged, or too large for the type it computes in", n.folder, x,
+					answers[of[member]].Source)
+			}
+			scores[of[member]].Value = x
+		}
+	}
+	return scores, nil
+}
+
+// encode makes a group of each answer that the model has positions for, the longest first, and says in scores why there
+// is none of the others; of are the groups' answers.
+func (n *network) encode(answers []Answer, scores []Score) (groups []batch.Group, of []int, err error) {
+	all := make([]batch.Group, len(answers))
+	for i, a := range answers {
+		if all[i], err = n.encoder.Scored(a.Source, n.pad, a.Prompt, a.Response); err != nil {
+			return nil, nil, fmt.Errorf("reward model %s: %w", n.folder, err)
+		}
+		if length := all[i].ScoredTokens(); length > n.positions {
+			scores[i].Why = fmt.Sprintf("prompt and answer have %d tokens, and reward model %s has positions for %d",
+				length, n.folder, n.positions)
+		} else {
+			of = append(of, i)
+		}
+	}
+	slices.SortStableFunc(of, func(a, b int) int { return all[b].ScoredTokens() - all[a].ScoredTokens() })
+	for _, i := range of {
+		groups = append(groups, all[i])
+	}
+	return groups, of, nil
+}

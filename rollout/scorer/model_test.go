@@ -1,0 +1,219 @@
+package scorer
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/model"
+)
+
+const fixtures = "../../model/testdata"
+
+func byModel(dir, engine string) Options {
+	o := Defaults()
+	o.Kind, o.Model.Folder, o.Model.Backend, o.Model.Batch = Model, dir, engine, 4
+	return o
+}
+
+func openModelOf(t *testing.T, o Options) Source {
+	t.Helper()
+	s, err := Open(o, Place{Warn: t.Logf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func answersOf(rows []testkit.RewardRow) (answers []Answer) {
+	for i, r := range rows {
+		source := fmt.Sprintf("p.jsonl:%d", i+1)
+		answers = append(answers, Answer{Prompt: r.Prompt, Response: r.Response, Source: source})
+	}
+	return answers
+}
+
+// TestModelScoresAsTransformers: conversations and plain texts, alone and among others, on every engine.
+func TestModelScoresAsTransformers(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		for _, kind := range []string{"llama", "mistral", "qwen2", "qwen3"} {
+			dir, rows := testkit.RewardModel(t, fixtures, kind)
+			if kind != "llama" && !backendtest.AllVariants(e) {
+				continue
+			}
+			s := openModelOf(t, byModel(dir, e.Name))
+			all := answersOf(rows)
+			for _, call := range [][]Answer{all, all[:1], all} {
+				scores, err := s.Score(t.Context(), call)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i, x := range scores {
+					if x.Why != "" || math.Abs(x.Value-rows[i].Score) > 1e-4 {
+						t.Errorf("%s: text %d: %+v: transformers has %v", kind, i, x, rows[i].Score)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestModelEncodesAsTransformers: the tokens are those of the chat template over the whole conversation, without the
+// pad tokens at their end.
+func TestModelEncodesAsTransformers(t *testing.T) {
+	for _, kind := range []string{"llama", "mistral", "qwen2", "qwen3"} {
+		dir, rows := testkit.RewardModel(t, fixtures, kind)
+		n := openModelOf(t, byModel(dir, "go")).(*network)
+		for i, a := range answersOf(rows) {
+			g, err := n.encoder.Scored(a.Source, n.pad, a.Prompt, a.Response)
+			want := rows[i].IDs
+			for n.pad != nil && int(want[len(want)-1]) == *n.pad {
+				want = want[:len(want)-1]
+			}
+			if err != nil || !slices.Equal(g.Prompt, want) {
+				t.Errorf("%s: text %d: %v %v: transformers has %v", kind, i, g.Prompt, err, want)
+			}
+		}
+	}
+}
+
+// TestModelIsDeterministic: the same answers have the same bits, also in another process's place: a second source.
+func TestModelIsDeterministic(t *testing.T) {
+	dir, rows := testkit.RewardModel(t, fixtures, "qwen2")
+	var first []Score
+	for range 2 {
+		s := openModelOf(t, byModel(dir, "go"))
+		for range 2 {
+			scores, err := s.Score(t.Context(), answersOf(rows))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first == nil {
+				first = scores
+			}
+			if !slices.Equal(scores, first) {
+				t.Errorf("%v, then %v", first, scores)
+			}
+		}
+	}
+}
+
+// TestLongAnswersHaveNoScore, and cost the others nothing.
+func TestLongAnswersHaveNoScore(t *testing.T) {
+	dir, rows := testkit.RewardModel(t, fixtures, "llama")
+	answers := answersOf(rows[:2])
+	answers[0].Response = data.Text{Messages: []data.Message{{Role: "assistant", Content: strings.Repeat("no ", 300)}}}
+	scores, err := openModelOf(t, byModel(dir, "go")).Score(t.Context(), answers)
+	want := "tokens, and reward model " + dir + " has positions for 256"
+	if err != nil || !strings.HasSuffix(scores[0].Why, want) || math.Abs(scores[1].Value-rows[1].Score) > 1e-4 {
+		t.Errorf("%v, %v: want %s", scores, err, want)
+	}
+}
+
+// TestModelsThatCannotScore gives each a line.
+func TestModelsThatCannotScore(t *testing.T) {
+	change := func(file, from, to string) string {
+		dir, _ := testkit.RewardModel(t, fixtures, "llama")
+		path := filepath.Join(dir, file)
+		b, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(b), from) {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(strings.Replace(string(b), from, to, 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	causal := filepath.Join(fixtures, "llama-newer")
+	for dir, want := range map[string]string{
+		causal: causal + ": it is a language model (LlamaForCausalLM), which has no head that scores: want a reward " +
+			"model",
+		change("config.json", `{"0": "LABEL_0"}`, `{"0": "bad", "1": "good"}`): "config.json: id2label: found 2 " +
+			"labels, want 1: the head of a reward model gives one number",
+		"nowhere": "nowhere: cannot read config.json: no such file or directory",
+	} {
+		_, err := Open(byModel(dir, "go"), Place{})
+		if err == nil || !strings.HasPrefix(err.Error(), "reward: model.folder: ") ||
+			!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v: want %s", err, want)
+		}
+	}
+}
+
+// TestVocabularyOfAnotherModel: the tokenizer has ids that the embedding has no rows for.
+func TestVocabularyOfAnotherModel(t *testing.T) {
+	dir, _ := testkit.RewardModel(t, fixtures, "llama")
+	m, err := model.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := m.Config.VocabSize - 5
+	m.Config.VocabSize, m.Config.EOS, m.Config.BOS = rows, nil, nil
+	m.Params[0].Shape, m.Params[0].Data = []int{rows, m.Config.HiddenSize}, m.Params[0].Data[:rows*m.Config.HiddenSize]
+	if err := m.Save(dir, ""); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Open(byModel(dir, "go"), Place{})
+	want := "reward: model.folder: " + dir + "/tokenizer.json: ids go up to 307, but vocab_size in config.json is 303: "
+	if err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v: want %s", err, want)
+	}
+}
+
+// TestConversationsNeedATemplate, plain texts do not.
+func TestConversationsNeedATemplate(t *testing.T) {
+	dir, rows := testkit.RewardModel(t, fixtures, "llama")
+	if err := os.Remove(filepath.Join(dir, "chat_template.jinja")); err != nil {
+		t.Fatal(err)
+	}
+	s, answers := openModelOf(t, byModel(dir, "go")), answersOf(rows)
+	_, err := s.Score(t.Context(), answers)
+	want := "reward model " + dir + ": p.jsonl:1: the row is a conversation, for which the model must have a chat " +
+		"template"
+	if err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v: want %s", err, want)
+	}
+	texts := slices.DeleteFunc(answers, func(a Answer) bool { return a.Prompt.IsChat() })
+	if _, err := s.Score(t.Context(), texts); err != nil || len(texts) == 0 {
+		t.Error(err)
+	}
+}
+
+// TestScoresThatAreNotNumbers end the run: the model's weights overflow.
+func TestScoresThatAreNotNumbers(t *testing.T) {
+	dir, rows := testkit.RewardModel(t, fixtures, "llama")
+	m, err := model.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range m.Params[m.HeadTable()].Data {
+		m.Params[m.HeadTable()].Data[i] = math.MaxFloat32 * float32(1-2*(i%2))
+	}
+	if err := m.Save(dir, ""); err != nil {
+		t.Fatal(err)
+	}
+	_, err = openModelOf(t, byModel(dir, "go")).Score(t.Context(), answersOf(rows[:1]))
+	if err == nil || !strings.HasPrefix(err.Error(), "reward model "+dir+": it gives ") ||
+		!strings.Contains(err.Error(), "for the answer of p.jsonl:1: want a finite number") {
+		t.Error(err)
+	}
+}
+
+func TestModelStopsWithItsContext(t *testing.T) {
+	dir, rows := testkit.RewardModel(t, fixtures, "llama")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := openModelOf(t, byModel(dir, "go")).Score(ctx, answersOf(rows)); err != context.Canceled {
+		t.Error(err)
+	}
+}
