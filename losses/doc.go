@@ -1,9 +1,9 @@
 // Package losses holds the preference objectives: dpo, ipo, simpo and cpo, each plain or with the MaPPO prior, and more
-// of the family: hinge, robust and rpo, with the prior or without, and orpo.
+// of the family: hinge, robust and rpo, with the prior or without, and orpo. kto is a loss of single responses.
 //
 // Source: MaPPO, arXiv:2507.21183 v5, equation 8, applied to every loss. Where the paper's equation 5 disagrees with
 // equation 8, equation 8 is followed. hinge is SLiC's (arXiv:2305.10425) with a reference, robust arXiv:2403.00409, rpo
-// the DPO + NLL of arXiv:2404.19733, orpo arXiv:2403.07691.
+// the DPO + NLL of arXiv:2404.19733, orpo arXiv:2403.07691, kto arXiv:2402.01306 (kto.go).
 //
 // Glossary. Everything is per pair, so every vector is [pairs]:
 //
@@ -13,7 +13,7 @@
 //	reward gap   Δr = r(chosen) - r(rejected), rewards in [0,1]; the plain losses are the same formulas with Δr = 1
 //	argument u   the argument of the logistic, of the square (ipo) or of the hinge
 //
-// All losses but orpo are one formula:
+// All losses of pairs but orpo are one formula:
 //
 //	A    = s(chosen)·(logπ(chosen) - logπref(chosen))
 //	B    = s(rejected)·(logπ(rejected) - logπref(rejected))

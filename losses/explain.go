@@ -21,7 +21,7 @@ func (d Deviation) String() string { return fmt.Sprintf("%s: %s (paper: %s)", d.
 // Name is the objective's short name: "MaPPO-DPO", or "DPO" without the prior.
 func (o Options) Name() string {
 	name := map[string]string{DPO: "DPO", IPO: "IPO", SimPO: "SimPO", CPO: "CPO", Hinge: "hinge", Robust: "robust DPO",
-		RPO: "RPO", ORPO: "ORPO"}[o.Type]
+		RPO: "RPO", ORPO: "ORPO", KTO: "KTO"}[o.Type]
 	if o.NeedsGap() {
 		return "MaPPO-" + name
 	}
@@ -32,6 +32,10 @@ func (o Options) Name() string {
 func (o Options) Formula() string {
 	u, smoothing := o.formulaOfArgument(), value(o.LabelSmoothing)
 	switch {
+	case o.Type == KTO:
+		desirable, undesirable := o.sideWeights()
+		return fmt.Sprintf("%s·(1 - σ(%[2]s·(A - z))) if y is desirable, else %[3]s·(1 - σ(%[2]s·(z - A)))",
+			number(desirable), number(o.Beta), number(undesirable))
 	case o.Type == IPO:
 		return "(" + u + ")²"
 	case o.Type == Hinge:
@@ -90,7 +94,8 @@ func (o Options) formulaOfNLL() string {
 // Describe prints the objective in plain text. Its lines end in \n.
 func (o Options) Describe() string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "objective: %s, the mean over pairs of\n", o.Name())
+	of := map[bool]string{true: "responses", false: "pairs"}[o.Unpaired()]
+	fmt.Fprintf(&s, "objective: %s, the mean over %s of\n", o.Name(), of)
 	fmt.Fprintf(&s, "  loss = %s\n", o.Formula())
 	for _, line := range o.glossary() {
 		fmt.Fprintf(&s, "  %s\n", line)
@@ -116,6 +121,10 @@ func ListDeviations(all []Deviation) string {
 }
 
 func (o Options) glossary() []string {
+	if o.Unpaired() {
+		return []string{"A = logπ(y) - logπref(y), logπ(y): sum of the log-probabilities of a response's tokens",
+			"z = max(0, mean of A over the batch's prompts with responses to other prompts), without a gradient"}
+	}
 	lines := []string{"yw, yl: chosen and rejected response; |y|: its tokens; logπ(y): sum of their log-probabilities"}
 	if !o.ReferenceFree() {
 		per := ""

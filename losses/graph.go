@@ -44,6 +44,9 @@ func (o Options) Graph(in Inputs) Result {
 }
 
 func (o Options) requireInputs(in Inputs) {
+	if o.Unpaired() {
+		panic(fmt.Errorf("losses: %s is no loss of pairs: want UnpairedGraph", o.Type))
+	}
 	needed := map[string]*graph.Node{
 		"PolicyChosen": in.PolicyChosen, "PolicyRejected": in.PolicyRejected,
 		"ChosenLengths": in.ChosenLengths, "RejectedLengths": in.RejectedLengths,
@@ -95,8 +98,7 @@ func logOdds(x *graph.Node) *graph.Node {
 	fixed := graph.StopGradient(x)
 	t := graph.Tanh(graph.MulScalar(fixed, 0.5))
 	not := graph.Div(graph.MulScalar(t, -2), graph.OneMinus(t)) // 1-p
-	value, slope := graph.Sub(fixed, graph.Log(not)), graph.Reciprocal(not)
-	return graph.Add(graph.StopGradient(value), graph.Mul(graph.StopGradient(slope), graph.Sub(x, fixed)))
+	return withSlope(graph.Sub(fixed, graph.Log(not)), graph.Reciprocal(not), x)
 }
 
 // mostCertain is the log of the highest probability that has odds.
@@ -134,13 +136,7 @@ func (o Options) link(u *graph.Node) *graph.Node {
 // does beyond 18).
 func logistic(u *graph.Node, smoothing float64) *graph.Node {
 	fixed := graph.StopGradient(u)
-	positive := graph.GreaterThan(fixed, graph.ZerosLike(fixed))
-	e := graph.Exp(graph.Neg(graph.Abs(fixed)))
-	atLeastHalf := graph.Div(graph.OnesLike(e), graph.OnePlus(e)) // σ(|u|)
-	atMostHalf := graph.Div(e, graph.OnePlus(e))                  // σ(-|u|)
-	sigma := graph.Where(positive, atLeastHalf, atMostHalf)       // σ(u)
-	sigmaNeg := graph.Where(positive, atMostHalf, atLeastHalf)    // σ(-u)
-
+	e, sigma, sigmaNeg := sigmas(fixed)
 	// -log σ(u) = max(-u, 0) + log(1+e), and -log σ(-u) = -log σ(u) + u.
 	value := graph.Add(graph.MaxScalar(graph.Neg(fixed), 0.0), graph.Log1p(e))
 	slope := graph.MulScalar(sigmaNeg, -(1 - smoothing))
@@ -148,8 +144,22 @@ func logistic(u *graph.Node, smoothing float64) *graph.Node {
 		value = graph.Add(value, graph.MulScalar(fixed, smoothing))
 		slope = graph.Add(slope, graph.MulScalar(sigma, smoothing))
 	}
-	// u - fixed is 0 but carries the derivative.
-	return graph.Add(graph.StopGradient(value), graph.Mul(graph.StopGradient(slope), graph.Sub(u, fixed)))
+	return withSlope(value, slope, u)
+}
+
+// sigmas are e = exp(-|u|), σ(u) and σ(-u).
+func sigmas(u *graph.Node) (e, sigma, sigmaNeg *graph.Node) {
+	positive := graph.GreaterThan(u, graph.ZerosLike(u))
+	e = graph.Exp(graph.Neg(graph.Abs(u)))
+	atLeastHalf := graph.Div(graph.OnesLike(e), graph.OnePlus(e)) // σ(|u|)
+	atMostHalf := graph.Div(e, graph.OnePlus(e))                  // σ(-|u|)
+	return e, graph.Where(positive, atLeastHalf, atMostHalf), graph.Where(positive, atMostHalf, atLeastHalf)
+}
+
+// withSlope gives a value of u its derivative: u less itself is 0 but carries it.
+func withSlope(value, slope, u *graph.Node) *graph.Node {
+	zero := graph.Sub(u, graph.StopGradient(u))
+	return graph.Add(graph.StopGradient(value), graph.Mul(graph.StopGradient(slope), zero))
 }
 
 func (o Options) diagnose(loss, chosen, rejected *graph.Node, in Inputs) Result {

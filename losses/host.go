@@ -47,6 +47,9 @@ func (o Options) checkBatch(b Batch) error {
 	if err := fault.Err("loss", o.Check()); err != nil {
 		return err
 	}
+	if o.Unpaired() {
+		return fmt.Errorf("losses: %s is no loss of pairs: want UnpairedHost", o.Type)
+	}
 	vectors := map[string][]float64{
 		"PolicyRejected": b.PolicyRejected, "ChosenLengths": b.ChosenLengths, "RejectedLengths": b.RejectedLengths,
 	}
@@ -157,6 +160,7 @@ const (
 	MetricAccuracies      = "rewards/accuracies" // 1 where the chosen reward is strictly higher, else 0
 	MetricMargins         = "rewards/margins"    // chosen reward - rejected reward
 	MetricRewardGap       = "prior/reward_gap"   // only where the pairs have rewards
+	MetricKL              = "kl"                 // kto: z0, its reference point
 )
 
 // Metrics gives the values of each metric, [pairs]. Average them over all pairs of a step or an evaluation, not over

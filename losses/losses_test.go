@@ -85,14 +85,14 @@ func TestHandNumbers(t *testing.T) {
 	}
 }
 
-// everyOption lists all losses with the priors that they have, and with each mode and option on and off.
+// everyOption lists all losses of pairs with the priors that they have, and with each mode and option on and off.
 func everyOption() []Options {
 	var all []Options
 	for _, kind := range Types() {
 		for _, prior := range []string{MaPPO, None} {
 			for _, letter := range []bool{false, true} {
 				o := Defaults(kind)
-				if kind == ORPO && prior == MaPPO || kind == Hinge && letter {
+				if kind == ORPO && prior == MaPPO || kind == Hinge && letter || kind == KTO {
 					continue
 				}
 				o.Prior, o.Beta = prior, 0.4
@@ -305,6 +305,7 @@ func TestStepZero(t *testing.T) {
 		{plain(Defaults(DPO)), math.Ln2, true}, {Defaults(DPO), math.Ln2, true}, {smooth, math.Ln2, true},
 		{Defaults(IPO), 25, true}, {Defaults(SimPO), 0, false}, {Defaults(CPO), 0, false}, {Defaults(Hinge), 1, true},
 		{Defaults(Robust), math.Ln2, true}, {Defaults(RPO), 0, false}, {Defaults(ORPO), 0, false},
+		{Defaults(KTO), 0, false},
 	} {
 		got, known := c.o.StepZero()
 		if near(t, describe(c.o), got, c.want, 1e-12); known != c.known {

@@ -19,6 +19,8 @@ const (
 	Robust = "robust" // dpo without the bias of labels that are wrong with a known probability
 	RPO    = "rpo"    // dpo, and the chosen response's likelihood
 	ORPO   = "orpo"   // the chosen response's likelihood, and the odds of both
+
+	KTO = "kto" // single responses that are desirable or not, in the place of pairs
 )
 
 // The priors.
@@ -34,7 +36,11 @@ const (
 )
 
 // Types lists the losses, in the order in which messages name them.
-func Types() []string { return []string{DPO, IPO, SimPO, CPO, Hinge, Robust, RPO, ORPO} }
+func Types() []string { return []string{DPO, IPO, SimPO, CPO, Hinge, Robust, RPO, ORPO, KTO} }
+
+// Unpaired says that the loss is of single responses (kto): UnpairedGraph and UnpairedHost compute it, and not Graph
+// and Host.
+func (o Options) Unpaired() bool { return o.Type == KTO }
 
 // ofPaper says whether the paper of MaPPO has the loss.
 func (o Options) ofPaper() bool { return slices.Contains(Types()[:4], o.Type) }
@@ -42,7 +48,7 @@ func (o Options) ofPaper() bool { return slices.Contains(Types()[:4], o.Type) }
 // Options choose the objective. An option that only some losses use is a pointer: nil means "not given", and giving one
 // to a loss that does not use it is a fault. Start from Defaults.
 type Options struct {
-	Type  string  `yaml:"type" want:"dpo|ipo|simpo|cpo|hinge|robust|rpo|orpo"`
+	Type  string  `yaml:"type" want:"dpo|ipo|simpo|cpo|hinge|robust|rpo|orpo|kto"`
 	Prior string  `yaml:"prior" want:"mappo|none"`
 	Beta  float64 `yaml:"beta" want:">0"` // β; orpo: the weight of the odds ratio
 	// simpo: the target margin γ
@@ -55,6 +61,9 @@ type Options struct {
 	Logps *string `yaml:"logps,omitempty" want:"mean|sum"`
 	// cpo, rpo, orpo: mean (per token) or sum (the paper's equation of cpo to the letter)
 	NLL *string `yaml:"nll,omitempty" want:"mean|sum"`
+	// kto: the weights of the losses of desirable and undesirable responses
+	DesirableWeight   *float64 `yaml:"desirable_weight,omitempty" want:">0"`
+	UndesirableWeight *float64 `yaml:"undesirable_weight,omitempty" want:">0"`
 }
 
 // Defaults are the paper's options of a loss, with its prior on, where it has one; where the paper leaves a choice
@@ -77,6 +86,8 @@ func Defaults(loss string) Options {
 		o.Lambda, o.NLL = new(1.0), new(Mean)
 	case ORPO:
 		o.Prior, o.NLL = None, new(Mean)
+	case KTO:
+		o.Prior, o.DesirableWeight, o.UndesirableWeight = None, new(1.0), new(1.0)
 	}
 	return o
 }
@@ -101,11 +112,16 @@ func (o Options) Check() []fault.Fault {
 				Problem: fmt.Sprintf("%s does not use it, only %s %s; remove it", o.Type, fault.And(s.users), do)})
 		}
 	}
-	if o.Type == ORPO && o.Prior == MaPPO {
-		faults = append(faults, fault.Fault{Key: "prior", Value: o.Prior, Problem: "orpo compares odds, for which " +
-			"the prior is not defined: want none"})
+	if why := withoutPrior[o.Type]; why != "" && o.Prior == MaPPO {
+		faults = append(faults, fault.Fault{Key: "prior", Value: o.Prior, Problem: o.Type + why + ": want none"})
 	}
 	return faults
+}
+
+// withoutPrior says why a loss has no prior.
+var withoutPrior = map[string]string{
+	ORPO: " compares odds, for which the prior is not defined",
+	KTO:  " learns from single responses, and the prior is the reward gap of a pair",
 }
 
 // Key is a text that differs between two options whenever their losses differ.
@@ -139,6 +155,8 @@ func (o Options) specialOptions() []specialOption {
 		float("label_smoothing", o.LabelSmoothing, DPO, SimPO, CPO, Robust),
 		text("logps", o.Logps, IPO),
 		text("nll", o.NLL, CPO, RPO, ORPO),
+		float("desirable_weight", o.DesirableWeight, KTO),
+		float("undesirable_weight", o.UndesirableWeight, KTO),
 	}
 }
 

@@ -14,7 +14,7 @@ func TestDefaultsAreValidAndThePapers(t *testing.T) {
 		if err := fault.Err("loss", o.Check()); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
-		if o.Beta != 0.1 || (o.Prior != MaPPO) != (kind == ORPO) {
+		if o.Beta != 0.1 || (o.Prior != MaPPO) != (kind == ORPO || kind == KTO) {
 			t.Errorf("%s: beta %v, prior %v, want 0.1 and mappo", kind, o.Beta, o.Prior)
 		}
 	}
@@ -35,7 +35,7 @@ func TestCheckNamesEveryFault(t *testing.T) {
 		want []string
 	}{
 		{"misspelt", with("dop", func(o *Options) { o.Prior = "map" }),
-			[]string{`type "dop": want dpo, ipo, simpo, cpo, hinge, robust, rpo or orpo`,
+			[]string{`type "dop": want dpo, ipo, simpo, cpo, hinge, robust, rpo, orpo or kto`,
 				`prior "map": want mappo or none`}},
 		{"ranges", with(SimPO, func(o *Options) { o.Beta, o.Gamma, o.LabelSmoothing = 0, new(-1.0), new(0.5) }),
 			[]string{"beta 0: want a number above 0", "gamma -1: want a number, 0 or more",
@@ -55,6 +55,11 @@ func TestCheckNamesEveryFault(t *testing.T) {
 			[]string{"label_smoothing 0.1: ipo does not use it, only dpo, simpo, cpo and robust do; remove it"}},
 		{"odds with the prior", with(ORPO, func(o *Options) { o.Prior = MaPPO }),
 			[]string{"prior mappo: orpo compares odds, for which the prior is not defined: want none"}},
+		{"no pair, no prior", with(KTO, func(o *Options) { o.Prior, o.DesirableWeight = MaPPO, new(0.0) }),
+			[]string{"desirable_weight 0: want a number above 0", "prior mappo: kto learns from single responses, " +
+				"and the prior is the reward gap of a pair: want none"}},
+		{"weights of pairs", with(DPO, func(o *Options) { o.UndesirableWeight = new(1.0) }),
+			[]string{"undesirable_weight 1: dpo does not use it, only kto does; remove it"}},
 	} {
 		var got []string
 		for _, f := range c.o.Check() {
@@ -97,6 +102,9 @@ func TestDescribe(t *testing.T) {
 		{Defaults(RPO), []string{"loss = -log σ(0.1·A - Δr·0.1·B) - 1/|yw|·logπ(yw)"}, "as long as"},
 		{Defaults(ORPO), []string{"objective: ORPO", "loss = -0.1·log σ(odds(yw) - odds(yl)) - 1/|yw|·logπ(yw)",
 			"odds(y) = log(p/(1-p)), p = exp(logπ(y)/|y|)", "no reference model"}, "Δr ="},
+		{Defaults(KTO), []string{"objective: KTO, the mean over responses of",
+			"loss = 1·(1 - σ(0.1·(A - z))) if y is desirable, else 1·(1 - σ(0.1·(z - A)))", "z = max(0, mean of A"},
+			"as long as"},
 	} {
 		text := c.o.Describe() + ListDeviations(c.o.Deviations())
 		for _, part := range c.has {

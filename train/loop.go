@@ -86,6 +86,9 @@ func (l *Loop) step(context.Context) error {
 	started, examples := time.Now(), l.next()
 	metrics, tokens := NewMetrics(), 0
 	weight := l.Train.Method.Weight(examples)
+	if err := l.prepare(l.Train, examples); err != nil {
+		return err
+	}
 	for _, p := range l.alternate(slices.Collect(pieces(l.Train.Groups, examples, l.Layout()))) {
 		if err := l.accumulate(p, 1/weight, metrics); err != nil {
 			return err
@@ -103,6 +106,20 @@ func (l *Loop) step(context.Context) error {
 	metrics.Add("grad_norm", norm, 1)
 	metrics.Add("learning_rate", rate, 1)
 	return l.Record(metrics, len(examples), float64(tokens), time.Since(started).Seconds())
+}
+
+// preparer is a method that measures more groups of its own, one for each example, before a step on some examples, or
+// before their evaluation.
+type preparer interface {
+	others() []batch.Group
+	prepare(l *Learner, examples []int, layout batch.Layout) error
+}
+
+func (l *Loop) prepare(x Examples, examples []int) error {
+	if m, ok := x.Method.(preparer); ok {
+		return m.prepare(l.Learner, examples, l.Layout())
+	}
+	return nil
 }
 
 // accumulate adds the gradient of one piece of a batch.
@@ -165,6 +182,11 @@ func (l *Loop) Layout() batch.Layout {
 		if l.Eval != nil {
 			others = append(others, l.Eval.Groups)
 		}
+		for _, x := range l.sets() {
+			if m, ok := x.Method.(preparer); ok {
+				others = append(others, m.others())
+			}
+		}
 		l.rows = l.Learner.Layout(l.Train.Groups, l.Share, l.Options.Micro(), others...)
 	}
 	return l.rows
@@ -199,8 +221,11 @@ func (l *Loop) evaluate(context.Context) (map[string]float64, error) {
 
 // Measure returns the metrics of examples under the present weights, with eval_ before their names.
 func (l *Loop) Measure(x Examples) (map[string]float64, error) {
-	metrics := NewMetrics()
-	for p := range pieces(x.Groups, Order(len(x.Groups), 0, 0, false), l.Layout()) {
+	metrics, all := NewMetrics(), Order(len(x.Groups), 0, 0, false)
+	if err := l.prepare(x, all); err != nil {
+		return nil, err
+	}
+	for p := range pieces(x.Groups, all, l.Layout()) {
 		sums, err := l.Learner.Sums(p.Packed)
 		if err != nil {
 			return nil, err
@@ -242,20 +267,28 @@ func places(rows []string) string {
 	return strings.Join(rows, ", ")
 }
 
-// dataHash identifies the token ids of all examples, and the reward gaps of pairs.
+// dataHash identifies the token ids of all examples, the reward gaps of pairs, and what kto has beside them.
 func (l *Loop) dataHash() string {
 	h := sha256.New()
-	sets := []Examples{l.Train}
-	if l.Eval != nil {
-		sets = append(sets, *l.Eval)
-	}
-	for _, x := range sets {
+	for _, x := range l.sets() {
 		hashGroups(h, x.Groups)
-		if m, ok := x.Method.(*Preference); ok {
+		switch m := x.Method.(type) {
+		case *Preference:
 			fmt.Fprintln(h, m.Gaps)
+		case *KTO:
+			fmt.Fprintln(h, m.Desirable)
+			hashGroups(h, m.Mismatched)
 		}
 	}
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+// sets are the training examples, and those of the evaluation.
+func (l *Loop) sets() []Examples {
+	if l.Eval == nil {
+		return []Examples{l.Train}
+	}
+	return []Examples{l.Train, *l.Eval}
 }
 
 // piece is a share of some examples that goes through the model at once.

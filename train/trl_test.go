@@ -35,9 +35,14 @@ type trlRun struct {
 		LabelSmoothing float64   `json:"label_smoothing"`
 		CompletionOnly bool      `json:"completion_only_loss"`
 		Quantize       string    `json:"quantize"`
+		Desirable      *float64  `json:"desirable_weight"`
+		Undesirable    *float64  `json:"undesirable_weight"`
 	} `json:"options"`
-	Steps   []map[string]float64 `json:"steps"`
-	Tokens  []trlTokens          `json:"tokens"` // nil: those of the model
+	Steps  []map[string]float64 `json:"steps"`
+	Tokens []trlTokens          `json:"tokens"` // nil: those of the model
+
+	Desirable []bool `json:"desirable"` // of kto
+
 	Weights map[string]struct {
 		Sum, Norm, Change float64
 	} `json:"weights"`
@@ -69,6 +74,8 @@ func (r trlRun) loss(file string) losses.Options {
 		kind = losses.CPO
 	} else if strings.Contains(file, "-orpo") {
 		kind = losses.ORPO
+	} else if strings.Contains(file, "-kto") {
+		kind = losses.KTO
 	}
 	o := losses.Defaults(kind)
 	o.Prior, o.Beta = losses.None, r.Options.Beta
@@ -79,6 +86,8 @@ func (r trlRun) loss(file string) losses.Options {
 		*o.Lambda = r.Options.Alpha
 	case losses.RPO:
 		*o.Lambda = r.Options.LossWeights[1]
+	case losses.KTO:
+		o.DesirableWeight, o.UndesirableWeight = r.Options.Desirable, r.Options.Undesirable
 	}
 	if o.LabelSmoothing != nil {
 		*o.LabelSmoothing = r.Options.LabelSmoothing
@@ -149,6 +158,8 @@ func repeatOn(t *testing.T, e *backend.Engine, m *model.Model, file string, r tr
 	loop := &Loop{Options: r.train(), Share: share, Course: Course{Learner: l, Folder: f, Export: Exporter{Model: m}}}
 	if strings.Contains(file, "-sft") {
 		loop.Train = demonstrations(tokens, r.Options.CompletionOnly)
+	} else if strings.Contains(file, "-kto") {
+		loop.Train = labelled(t, l, tokens, r, share)
 	} else {
 		loop.Train = pairs(t, l, tokens, r.loss(file), share)
 	}
@@ -178,6 +189,24 @@ func pairs(t *testing.T, l *Learner, tokens []trlTokens, o losses.Options, share
 		}
 	}
 	return Examples{Method: method, Groups: groups}
+}
+
+// labelled has the chosen answers of some pairs, and the rejected ones of the others.
+func labelled(t *testing.T, l *Learner, tokens []trlTokens, r trlRun, share bool) Examples {
+	m := &KTO{Options: r.loss("-kto"), Desirable: r.Desirable, Tolerance: losses.ToleranceFloat32}
+	var groups []batch.Group
+	for i, x := range tokens {
+		answer := map[bool][]int32{true: x.Chosen, false: x.Rejected}[r.Desirable[i]]
+		groups = append(groups, batch.Group{Prompt: x.Prompt, Answers: [][]int32{answer}})
+	}
+	var err error
+	if m.Mismatched, err = Mismatch(groups, Order(len(groups), 0, 0, false), r.train().BatchSize, 0); err == nil {
+		m.Reference, err = PairSums(l, m.Both(groups), batch.Layout{Share: share, Pad: 4}, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Examples{Method: m, Groups: groups}
 }
 
 func demonstrations(tokens []trlTokens, completionOnly bool) Examples {

@@ -17,6 +17,8 @@ rate without warm-up, AdamW 0.9/0.999/1e-8. A run's file:
                            the policy at the step that trained on it, and under the reference (DPO only);
                            for simpo means per token, there and in logps/*, as CPOTrainer has them
   tokens                   orpo only: the pairs' ids, in the form of trl-tokens-<model>.json
+  desirable                kto only: of each pair in order, whether its chosen answer is an example with the label true,
+                           or its rejected answer one with false
   weights                  tensor -> sum, norm and change (norm of the difference from the initial tensor) at the end
   noise                    largest relative difference of each logged number and of each tensor's change when the same
                            run is repeated with fused attention (SDPA): how far float32 alone may lead two correct runs
@@ -122,6 +124,8 @@ RUNS = {
     ),
     # TRL's NLL in ORPO covers the prompt, too: here prompts are the beginning-of-text token alone.
     "llama-newer-orpo": ("orpo", dict(beta=0.3, batch=1, accumulate=4)),
+    # One answer of each pair, labelled; TRL's microbatch is the whole batch, over which it takes the mean of the KL term.
+    "llama-newer-kto": ("kto", dict(beta=0.3, desirable_weight=1.0, undesirable_weight=1.5)),
     # Completion-only loss; then all tokens, with the mean taken over the tokens of both microbatches.
     "qwen2-newer-sft": ("sft", dict(completion_only_loss=True, steps=4)),
     "llama-newer-sft-all": ("sft", dict(completion_only_loss=False, steps=4, batch=2, accumulate=2)),
@@ -129,7 +133,7 @@ RUNS = {
 
 LOGGED = (
     "loss", "grad_norm", "learning_rate", "logps/chosen", "logps/rejected", "rewards/chosen", "rewards/rejected",
-    "rewards/accuracies", "rewards/margins", "nll_loss",
+    "rewards/accuracies", "rewards/margins", "nll_loss", "kl",
 )  # fmt: skip
 
 
@@ -175,8 +179,26 @@ def trainer_for(kind, options, model, tok, out, folder, ref):
                                    for s in ("chosen", "rejected")}} for p in PAIRS]
         data, args = datasets.Dataset.from_list(texts), settings(ORPOConfig, options, out)
         return ORPOTrainer(model=model, args=args, train_dataset=data, processing_class=tok)
+    if kind == "kto":
+        from trl import KTOConfig, KTOTrainer
+
+        data, args = datasets.Dataset.from_list(unpaired()), settings(KTOConfig, options, out)
+        return KTOTrainer(model=model, ref_model=ref, args=args, train_dataset=data, processing_class=tok)
     data = data.rename_column("chosen", "completion").remove_columns("rejected")
     return SFTTrainer(model=model, args=settings(SFTConfig, options, out), train_dataset=data, processing_class=tok)
+
+
+def desirable(i):
+    """Two of three examples of kto are the chosen answers of their pairs."""
+    return i % 3 != 1
+
+
+def unpaired():
+    """One labelled answer of each pair."""
+    return [
+        {"prompt": p["prompt"], "completion": p["chosen" if desirable(i) else "rejected"], "label": desirable(i)}
+        for i, p in enumerate(PAIRS)
+    ]
 
 
 def load_model(folder, attention):
@@ -238,7 +260,7 @@ def run_once(name, attention):
     folder = MODELS / "-".join(name.split("-")[:2])
     options = dict(BASE, **changes)
     tok, model = AutoTokenizer.from_pretrained(folder), load_model(folder, attention)
-    ref = load_model(folder, attention) if kind == "dpo" else None
+    ref = load_model(folder, attention) if kind in ("dpo", "kto") else None
     before = {k: p.detach().clone() for k, p in model.named_parameters()}
     with tempfile.TemporaryDirectory() as out:
         trainer = trainer_for(kind, options, model, tok, out, folder, ref)
@@ -261,6 +283,8 @@ def run_once(name, attention):
         result["pairs"] = rows
     if kind == "orpo":
         result["tokens"] = [orpo_tokens(row) for row in trainer.train_dataset]
+    if kind == "kto":
+        result["desirable"] = [row["label"] for row in trainer.train_dataset]
     result["weights"] = weight_summary(before, model)
     check_tokens(kind, trainer.train_dataset, tokens_of(folder))
     return result
@@ -306,6 +330,9 @@ def check_tokens(kind, rows, want):
         if kind == "cpo":
             for s in whole:
                 assert row[s + "_input_ids"] == whole[s] and row[s + "_labels"] == masked[s], (s, row)
+        if kind == "kto":
+            answer = ids["chosen_ids" if row["label"] else "rejected_ids"]
+            assert row["prompt_ids"] == ids["prompt_ids"] and row["completion_ids"] == answer, row
         if kind == "sft":
             assert row["input_ids"] == whole["chosen"], row
             assert row["labels"] in (whole["chosen"], masked["chosen"]), row
