@@ -121,7 +121,7 @@ func TestFaults(t *testing.T) {
 		want       string
 	}{
 		{"misspelt loss", minimal + "loss:\n  type: dop", nil,
-			`f.yaml:5: loss.type "dop": want dpo, ipo, simpo, cpo, hinge, robust, rpo or orpo`},
+			`f.yaml:5: loss.type "dop": want dpo, ipo, simpo, cpo, hinge, robust, rpo, orpo or kto`},
 		{"unknown keys", minimal + "sed: 1\ntrain:\n  learning_rat: 1\n  beta: 2\n  zzz: 3\nloss: {bta: " +
 			"2}\nfrobnicate: {a: 1}", nil,
 			"f.yaml:4: unknown key \"sed\": did you mean seed?\n" +
@@ -223,8 +223,8 @@ func TestFaults(t *testing.T) {
 			"f.yaml:3: data \"pairs.jsonl\": want a section with train, eval, eval_fraction, score_columns, " +
 				"reward_transform, reward_range, reward_temperature, on_negative_gap, max_prompt_tokens, " +
 				"max_completion_tokens, max_tokens or truncate\n" +
-				"f.yaml:4: loss [1]: want a section with type, prior, beta, gamma, lambda, label_smoothing, logps or " +
-				"nll\n" +
+				"f.yaml:4: loss [1]: want a section with type, prior, beta, gamma, lambda, label_smoothing, logps, " +
+				"nll, desirable_weight or undesirable_weight\n" +
 				"f.yaml: data.train is missing: want embedded, or a .jsonl, .json or .parquet file (also .gz)"},
 		{"empty", "# nothing\n", nil, "f.yaml: the file is empty: want command: mappo and what it needs"},
 		{"not a mapping", "- a\n", nil, "f.yaml:1: - a: want keys and values, such as command: mappo"},
@@ -358,6 +358,12 @@ func TestLoad(t *testing.T) {
 			t.Errorf("the embedded default with --loss %s: %v", loss, err)
 		}
 	}
+	_, err = loadMappo("", []config.Override{{Flag: "--loss", Key: "loss.type", Value: losses.KTO}})
+	const noPrior = "configs/mappo.yaml:20: loss.prior mappo: kto learns from single responses, and the prior is the " +
+		"reward gap of a pair: want none"
+	if err == nil || err.Error() != noPrior {
+		t.Errorf("kto with the prior: %v", err)
+	}
 	if s, err := loadSFT("", nil); err != nil || s.Data.LossOn != "completion" {
 		t.Errorf("embedded sft: %+v, %v", s, err)
 	}
@@ -409,7 +415,7 @@ func TestQuickStartIsForTheEmbeddedModelOnly(t *testing.T) {
 	_, err = loadMappo("", []config.Override{{Flag: "--model", Key: "model", Value: "m"},
 		{Flag: "--loss", Key: "loss.type", Value: "dop"}})
 	faults := "--data: data.train is missing: want embedded, or a .jsonl, .json or .parquet file (also .gz)\n--loss: " +
-		"loss.type \"dop\": want dpo, ipo, simpo, cpo, hinge, robust, rpo or orpo"
+		"loss.type \"dop\": want dpo, ipo, simpo, cpo, hinge, robust, rpo, orpo or kto"
 	if err == nil || err.Error() != faults {
 		t.Errorf("no data: %v", err)
 	}

@@ -123,6 +123,7 @@ func TestExplain(t *testing.T) {
 		"ipo-paper.yaml":         {"objective: IPO", "128 pairs", "loss.prior: none (paper: mappo)\n"},
 		"simpo-paper.yaml":       {"objective: SimPO", "128 pairs", "loss.prior: none (paper: mappo)\n"},
 		"cpo-paper.yaml":         {"objective: CPO", "128 pairs", "loss.prior: none (paper: mappo)\n"},
+		"kto.yaml":               {"objective: KTO", "(A - z)", "50 steps of 16 answers", "loss.prior: none"},
 		"sft.yaml":               {"negative log-likelihood", "the completions' tokens"},
 		"simpo.yaml":             {"MaPPO-SimPO", "no reference model"},
 	}

@@ -70,7 +70,7 @@ var faults = []faultCase{
 	{"wrong type", withConfig(mappoHead, "  epochs: many\n"), fromConfig, 1,
 		[]string{"bad.yaml:9", `train.epochs "many"`, "whole number, 1 or more"}, nil},
 	{"loss misspelt", withConfig(mappoHead+"loss:\n  type: dop\n", ""), fromConfig, 1,
-		[]string{"bad.yaml:3", `loss.type "dop"`, "dpo, ipo, simpo, cpo, hinge, robust, rpo or orpo"}, nil},
+		[]string{"bad.yaml:3", `loss.type "dop"`, "dpo, ipo, simpo, cpo, hinge, robust, rpo, orpo or kto"}, nil},
 	{"config for another command", withConfig("command: sft\n", ""), fromConfig, 1,
 		[]string{"bad.yaml:1", "posttrain sft", "not mappo"}, nil},
 	{"several faults", withConfig(mappoHead+"loss:\n  type: simpo\n  gama: 1\n", "  epochs: 0\n"), fromConfig, 1,

@@ -41,6 +41,15 @@ func TestInterruptedRunEndsLikeAWholeOne(t *testing.T) {
 	}
 }
 
+// TestInterruptedKTO: its mismatched answers and their reference log-probs are those of the whole run.
+func TestInterruptedKTO(t *testing.T) {
+	work(t, "qwen2-newer")
+	args := tiny("mappo", 4, "--data", "pairs.jsonl", "--loss", "kto", "--prior", "none")
+	must(t, append(args, "--out", "whole")...)
+	interruptRepeatedly(t, args, "step 2/4")
+	sameRun(t, "whole", "out")
+}
+
 // interruptRepeatedly runs a command that is interrupted at a text, then the command that its message names, which is
 // interrupted too, and so on; the fourth is let alone.
 func interruptRepeatedly(t *testing.T, args []string, until string) {

@@ -1,7 +1,7 @@
 // Package config reads a YAML file, and what the command line sets, into the options of a command. It reports every
 // fault at once, each in one line with its place:
 //
-//	configs/mappo.yaml:12: loss.type "dop": want dpo, ipo, simpo, cpo, hinge, robust, rpo or orpo
+//	configs/mappo.yaml:12: loss.type "dop": want dpo, ipo, simpo, cpo, hinge, robust, rpo, orpo or kto
 //
 // Glossary. A key is dotted: "loss.beta". A given value comes from the file or from an Override (a flag, or --set
 // key=value), which wins. A key that is not given has a default.

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/posttrain/posttrain/batch"
@@ -74,7 +75,17 @@ var watched = []string{"eval_" + losses.MetricLoss, "eval_" + losses.MetricAccur
 func check(g *config.Given, o *Options) {
 	recipe.CheckDType(g, o.Backend, o.Train)
 	o.Devices.CheckDevices(g, o.Backend)
-	recipe.CheckEval(g, o.Data.Source, o.Train, watched)
+	metrics := watched
+	if o.Loss.Unpaired() {
+		metrics = slices.DeleteFunc(slices.Clone(watched), func(m string) bool {
+			return m == "eval_"+losses.MetricAccuracies // of pairs
+		})
+		if o.Train.BatchSize < 2 {
+			g.Fault("train.batch_size", "train.batch_size %d: kto measures answers of a batch to other prompts of it: "+
+				"want 2 or more", o.Train.BatchSize)
+		}
+	}
+	recipe.CheckEval(g, o.Data.Source, o.Train, metrics)
 	if o.Reference != "" && o.Loss.ReferenceFree() {
 		g.Fault("reference", "reference %q: %s uses no reference model; remove it", o.Reference, o.Loss.Type)
 	}
@@ -116,9 +127,17 @@ func (o *Options) Explain() string {
 			o.Data.OnNegativeGap)
 		s.WriteString(o.Data.explainGaps())
 	}
-	s.WriteString(recipe.DescribeTraining(o.Train, recipe.DescribeBatch(o.Train, "pairs")))
+	s.WriteString(recipe.DescribeTraining(o.Train, recipe.DescribeBatch(o.Train, o.unit())))
 	s.WriteString(losses.ListDeviations(o.Deviations()))
 	return s.String()
+}
+
+// unit names several examples.
+func (o *Options) unit() string {
+	if o.Loss.Unpaired() {
+		return "answers"
+	}
+	return "pairs"
 }
 
 // explainGaps says what gaps the training pairs have, if their file is there yet.

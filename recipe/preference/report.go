@@ -19,6 +19,9 @@ const sampleSize = 32
 
 // sample is the training pairs that are measured, spread over the whole set.
 func (t *training) sample() []int {
+	if t.pairs.desirable != nil {
+		return t.sampleAnswers()
+	}
 	n := len(t.pairs.groups)
 	indices := make([]int, min(n, sampleSize))
 	for i := range indices {
@@ -32,8 +35,8 @@ func (t *training) sampleGroups() []batch.Group { return data.Pick(t.pairs.group
 // measureBefore gives the log-probs of the sample under the model before training. Where that is the reference, they
 // are known.
 func (t *training) measureBefore(ctx context.Context) ([][2]float32, error) {
-	if t.reference == nil && t.pairs.method.Reference != nil {
-		return data.Pick(t.pairs.method.Reference, t.sample()), nil
+	if t.reference == nil && t.pairs.reference != nil {
+		return data.Pick(t.pairs.reference, t.sample()), nil
 	}
 	return t.sums(ctx, run.BeforeName, t.Learner, t.sampleGroups())
 }
@@ -44,16 +47,24 @@ func (t *training) report(before [][2]float32, records []run.Record) (string, er
 	if err != nil {
 		return "", err
 	}
-	chosen, rejected := changes(before, after)
 	var s strings.Builder
-	fmt.Fprintf(&s, "On %d training pairs, measured before and after: log p(chosen) %s by %.2f, log p(rejected) %s by "+
-		"%.2f.\n",
-		len(before), chosen.Direction(), math.Abs(chosen.Last), rejected.Direction(), math.Abs(rejected.Last))
-	fmt.Fprintln(&s, verdict(chosen, rejected))
+	if t.pairs.desirable != nil {
+		s.WriteString(t.reportAnswers(before, after))
+	} else {
+		s.WriteString(reportPairs(before, after))
+	}
 	if t.heldOut != nil {
 		s.WriteString(t.reportHeldOut(records))
 	}
 	return s.String(), nil
+}
+
+func reportPairs(before, after [][2]float32) string {
+	chosen, rejected := changes(before, after)
+	return fmt.Sprintf("On %d training pairs, measured before and after: log p(chosen) %s by %.2f, log p(rejected) %s by "+
+		"%.2f.\n%s\n",
+		len(before), chosen.Direction(), math.Abs(chosen.Last), rejected.Direction(), math.Abs(rejected.Last),
+		verdict(chosen, rejected))
 }
 
 // changes are the mean changes of both answers' log-probs.
@@ -72,13 +83,18 @@ func (t *training) reportHeldOut(records []run.Record) string {
 	if !known || !c.Held {
 		return ""
 	}
-	r, _ := recipe.ChangeOf(records, "logps/rejected")
-	accuracy, _ := recipe.ChangeOf(records, "rewards/accuracies")
+	r, both := recipe.ChangeOf(records, "logps/rejected")
 	margin, _ := recipe.ChangeOf(records, "rewards/margins")
-	return fmt.Sprintf("On %d held-out pairs: log p(chosen) went from %.2f to %.2f, log p(rejected) from %.2f to "+
-		"%.2f.\n%s\n"+
-		"Reward accuracy at the end %s, margin %.3f.\n",
-		len(t.heldOut.groups), c.First, c.Last, r.First, r.Last, verdict(c, r),
+	if !both {
+		return ""
+	}
+	text := fmt.Sprintf("On %d held-out %s: log p(chosen) went from %.2f to %.2f, log p(rejected) from %.2f to %.2f.\n",
+		len(t.heldOut.groups), t.o.unit(), c.First, c.Last, r.First, r.Last)
+	if t.o.Loss.Unpaired() {
+		return text + fmt.Sprintf("Chosen are the desirable ones. Reward margin at the end %.3f.\n", margin.Last)
+	}
+	accuracy, _ := recipe.ChangeOf(records, "rewards/accuracies")
+	return text + fmt.Sprintf("%s\nReward accuracy at the end %s, margin %.3f.\n", verdict(c, r),
 		recipe.Accuracy(accuracy.Last, len(t.heldOut.groups)), margin.Last)
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/posttrain/posttrain/rollout/local"
@@ -12,6 +13,7 @@ import (
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/run"
@@ -42,7 +44,9 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	}
 	j.Ready(0)
 	t.share = j.SharesPrompts(t.pairs.groups)
-	j.SayShapes(t.layout())
+	if !o.Loss.Unpaired() {
+		j.SayShapes(t.layout())
+	}
 	if err := t.measureReference(ctx); err != nil {
 		return nil, err
 	}
@@ -50,8 +54,11 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	if err != nil {
 		return nil, err
 	}
-	l := &train.Loop{Course: j.Course(nil), Options: o.Train, Train: *t.pairs.examples(), Eval: t.heldOut.examples(),
-		Share: t.share}
+	l := &train.Loop{Course: j.Course(nil), Options: o.Train, Train: *t.pairs.examples(o.Loss),
+		Eval: t.heldOut.examples(o.Loss), Share: t.share}
+	if o.Loss.Unpaired() { // the reference measures each answer beside a mismatched one, a step apart from it
+		j.SayShapes(l.Layout())
+	}
 	return j.Learn(ctx, l, func(records []run.Record) (string, error) { return t.report(before, records) })
 }
 
@@ -65,25 +72,35 @@ type training struct {
 	share          bool          // both answers share their prompt in one row
 }
 
-// pairSet is a set of encoded pairs with the method that trains on it.
+// pairSet is a set of encoded pairs, or of an answer and a mismatched one each, with what the method that trains on it
+// needs.
 type pairSet struct {
-	method  *train.Preference
-	groups  []batch.Group
-	sources []string
+	groups    []batch.Group
+	sources   []string
+	gaps      []float64    // nil: the pairs have no scores, and the loss needs none
+	desirable []bool       // of kto: what the answers are; nil for pairs
+	reference [][2]float32 // nil: not measured yet, or the loss has none
+	tolerance float64      // of the self-check at step 0
 }
 
-func (p *pairSet) examples() *train.Examples {
+func (p *pairSet) examples(o losses.Options) *train.Examples {
 	if p == nil {
 		return nil
 	}
-	return &train.Examples{Method: p.method, Groups: p.groups, Sources: p.sources}
+	if o.Unpaired() {
+		return p.answers(o)
+	}
+	m := &train.Preference{Options: o, Gaps: p.gaps, Reference: p.reference, Tolerance: p.tolerance}
+	return &train.Examples{Method: m, Groups: p.groups, Sources: p.sources}
 }
 
 func (p *pairSet) subset(keep []int) *pairSet {
-	q := &pairSet{method: &train.Preference{Options: p.method.Options}, groups: data.Pick(p.groups, keep),
-		sources: data.Pick(p.sources, keep)}
-	if p.method.Gaps != nil {
-		q.method.Gaps = data.Pick(p.method.Gaps, keep)
+	q := &pairSet{groups: data.Pick(p.groups, keep), sources: data.Pick(p.sources, keep)}
+	if p.gaps != nil {
+		q.gaps = data.Pick(p.gaps, keep)
+	}
+	if p.desirable != nil {
+		q.desirable = data.Pick(p.desirable, keep)
 	}
 	return q
 }
@@ -92,6 +109,9 @@ func (p *pairSet) subset(keep []int) *pairSet {
 func (t *training) load(ctx context.Context) (err error) {
 	if err := t.loadReference(); err != nil {
 		return err
+	}
+	if t.o.Loss.Unpaired() {
+		return t.loadAnswers(ctx)
 	}
 	d := t.o.Data
 	first, err := t.read(d.Train)
@@ -131,7 +151,7 @@ func (t *training) loadOne(ctx context.Context, pairs []data.Preference) error {
 
 // encode makes the prior's gaps, unless there are no scores and the loss needs none, encodes, and applies the limits.
 func (t *training) encode(ctx context.Context, path string, pairs []data.Preference) (_ *pairSet, err error) {
-	all := &pairSet{method: &train.Preference{Options: t.o.Loss}}
+	all := &pairSet{}
 	unscored := func(p data.Preference) bool { return !p.Scored }
 	if t.o.Loss.NeedsGap() || t.rewards != nil && !slices.ContainsFunc(pairs, unscored) {
 		kept, gaps, report, err := t.rewards.Gaps(pairs)
@@ -142,7 +162,7 @@ func (t *training) encode(ctx context.Context, path string, pairs []data.Prefere
 		if warning := report.Warning(); warning != "" && t.o.Loss.NeedsGap() {
 			t.Warn("%s: %s", path, warning)
 		}
-		pairs, all.method.Gaps = kept, gaps
+		pairs, all.gaps = kept, gaps
 	}
 	e := batch.Encoder{Tokenizer: t.Tokenizer}
 	if all.groups, err = recipe.Encode(ctx, &e, pairs, (*batch.Encoder).Preference); err != nil {
@@ -197,7 +217,7 @@ func (t *training) measureReference(ctx context.Context) (err error) {
 	}
 	learner := t.Learner
 	if t.reference == nil {
-		t.pairs.method.Tolerance = t.Tolerance()
+		t.pairs.tolerance = t.Tolerance()
 	} else {
 		if learner, err = train.NewLearner(t.Engine, t.reference, t.Graph); err != nil {
 			return err
@@ -205,20 +225,20 @@ func (t *training) measureReference(ctx context.Context) (err error) {
 		defer learner.Close()
 		t.reference.Release()
 	}
-	t.Say("reference log-probs of %d pairs", len(t.pairs.groups))
-	if t.pairs.method.Reference, err = t.sums(ctx, run.ReferenceName, learner, t.pairs.groups); err != nil ||
+	t.Say("reference log-probs of %d %s", len(t.pairs.groups), t.o.unit())
+	if t.pairs.reference, err = t.sums(ctx, run.ReferenceName, learner, t.pairs.groups); err != nil ||
 		t.heldOut == nil {
 		return err
 	}
-	t.Say("reference log-probs of %d held-out pairs", len(t.heldOut.groups))
-	t.heldOut.method.Reference, err = t.sums(ctx, run.ReferenceEvalName, learner, t.heldOut.groups)
+	t.Say("reference log-probs of %d held-out %s", len(t.heldOut.groups), t.o.unit())
+	t.heldOut.reference, err = t.sums(ctx, run.ReferenceEvalName, learner, t.heldOut.groups)
 	return err
 }
 
 // sums measures the summed log-probs of pairs [pairs, 2], or takes them from a file of the run folder.
 func (t *training) sums(ctx context.Context, name string, l *train.Learner, groups []batch.Group) ([][2]float32,
 	error) {
-	bar := t.Progress("pair", 0, len(groups))
+	bar := t.Progress(strings.TrimSuffix(t.o.unit(), "s"), 0, len(groups))
 	defer bar.Close()
 	every := time.Duration(t.Train.CheckpointMinutes * float64(time.Minute))
 	sums, cached, err := train.CachedPairSums(t.Run.Path(name), l, groups, t.layout(), every, t.tick(ctx, bar))

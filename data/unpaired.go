@@ -1,0 +1,76 @@
+package data
+
+import (
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"github.com/posttrain/posttrain/data/internal/rows"
+)
+
+// Labelled is an answer to a prompt that is desirable or not.
+type Labelled struct {
+	Demonstration
+	Desirable bool
+}
+
+const labelledColumns = "want prompt, completion and label (true or false), or the columns of preference pairs"
+
+// ReadLabelled reads single answers with labels from a .jsonl, .json or .parquet file, each also with .gz. Columns are
+// TRL's: prompt, completion (strings or lists of {role, content}) and label, true or false. A preference pair becomes
+// two answers, the chosen one desirable and the rejected one not; the Report has a note of these.
+func ReadLabelled(path string) ([]Labelled, *Report, error) { return ReadLabelledFS(nil, path) }
+
+// ReadLabelledFS is ReadLabelled from a file system, such as an embedded one.
+func ReadLabelledFS(fsys fs.FS, path string) ([]Labelled, *Report, error) {
+	all, report, err := Collect(path, rows.Read(fsys, path), labelledOf)
+	return slices.Concat(all...), report, err
+}
+
+// labelledOf makes answers of a row; why is the reason to drop it, "" to keep it.
+func labelledOf(r rows.Row, report *Report) (all []Labelled, why string, err error) {
+	if r.Has("chosen") || r.Has("rejected") || HasAnswers(r.Fields) {
+		return splitPair(r, report)
+	}
+	if !r.Has("prompt") || !r.Has("completion") || !r.Has("label") {
+		return nil, "", fmt.Errorf("found columns %s: %s", rows.List(r.Columns()), labelledColumns)
+	}
+	var a Labelled
+	if a.Desirable, err = labelOf(r.Fields["label"]); err == nil {
+		a.Demonstration, why, err = demonstrationOf(r, report)
+	}
+	if err == nil && why == "" && a.Prompt.Empty() {
+		why = "no prompt"
+	}
+	return []Labelled{a}, why, err
+}
+
+// splitPair makes two answers of a pair.
+func splitPair(r rows.Row, report *Report) (all []Labelled, why string, err error) {
+	p, _, why, err := preferenceOf(r, PreferenceOptions{})
+	if err == nil && why == "" {
+		why = reasonUnusable(p)
+	}
+	if err != nil || why != "" {
+		return nil, why, err
+	}
+	report.note(Preference{Chosen: p.Chosen, Rejected: p.Rejected, Source: p.Source}, "")
+	report.Wart("a pair is split into a desirable answer and an undesirable one", r.Source)
+	return []Labelled{{Demonstration{p.Prompt, p.Chosen, p.Source}, true},
+		{Demonstration{p.Prompt, p.Rejected, p.Source}, false}}, "", nil
+}
+
+// labelOf reads true or false, also as 1 or 0.
+func labelOf(value any) (bool, error) {
+	if label, ok := value.(bool); ok {
+		return label, nil
+	}
+	x, err := toFloat(value)
+	if err != nil {
+		return false, fmt.Errorf("label is %w: want true or false", err)
+	}
+	if x != 0 && x != 1 {
+		return false, fmt.Errorf("label is %v: want true or false", x)
+	}
+	return x == 1, nil
+}

@@ -1,0 +1,54 @@
+package data
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
+)
+
+func TestLabelled(t *testing.T) {
+	text := `{"prompt":"Q","completion":"A","label":true}
+{"prompt":[{"role":"user","content":"Q"}],"completion":[{"role":"assistant","content":"A"}],"label":0}
+{"prompt":"Q","chosen":"A","rejected":"B"}
+{"prompt":"Q","chosen":"A","rejected":"A"}
+{"prompt":"","completion":"A","label":1}
+{"prompt":"Q","completion":"","label":1}
+{"prompt":"Q","responses":["worse","better"],"scores":[1,2]}
+`
+	got, report, err := ReadLabelledFS(files("k.jsonl", text), "k.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := func(line, text string, desirable bool) Labelled {
+		return Labelled{Demonstration{plain("Q"), plain(text), "k.jsonl:" + line}, desirable}
+	}
+	want := []Labelled{answer("1", "A", true),
+		{Demonstration{talk("user", "Q"), talk("assistant", "A"), "k.jsonl:2"}, false},
+		answer("3", "A", true), answer("3", "B", false), answer("7", "better", true), answer("7", "worse", false)}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+	const says = `k.jsonl: 7 rows read, 4 kept
+  dropped 1: chosen and rejected are equal (first: k.jsonl:4)
+  dropped 1: no prompt (first: k.jsonl:5)
+  dropped 1: completion is empty (first: k.jsonl:6)
+  note: 2: a pair is split into a desirable answer and an undesirable one (first: k.jsonl:3)`
+	if report.String() != says {
+		t.Errorf("report\n%s\nwant\n%s", report, says)
+	}
+}
+
+func TestLabelledErrors(t *testing.T) {
+	for row, want := range map[string]string{
+		`{"prompt":"Q","completion":"A"}`: "k.jsonl:1: found columns completion, prompt: want prompt, completion " +
+			"and label (true or false), or the columns of preference pairs",
+		`{"prompt":"Q","completion":"A","label":"good"}`: `k.jsonl:1: label is the string "good": want true or false`,
+		`{"prompt":"Q","completion":"A","label":2}`:      "k.jsonl:1: label is 2: want true or false",
+		`{"prompt":"Q","completion":"A","label":[1]}`:    "k.jsonl:1: label is a list: want true or false",
+		`{"chosen":"A"}`: "k.jsonl:1: found columns chosen: want prompt, chosen, rejected",
+	} {
+		_, _, err := ReadLabelledFS(files("k.jsonl", row), "k.jsonl")
+		expect.Error(t, err, want)
+	}
+}

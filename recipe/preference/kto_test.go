@@ -1,0 +1,117 @@
+package preference
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/run"
+)
+
+// ktoOptions are for a run of two steps on rows.
+func ktoOptions(t *testing.T, rows string) Options {
+	t.Helper()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "answers.jsonl")
+	if err := os.WriteFile(path, []byte(rows), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	o := Defaults("kto")
+	o.Model, o.Backend, o.Data.Train = embedded.Name, "go", path
+	o.Train.BatchSize, o.Train.MicroBatchSize, o.Train.MaxSteps, o.Train.Epochs = 4, 2, 2, 0
+	o.Train.LearningRate, o.Train.WarmupSteps = 1e-3, 0
+	o.Place = recipe.Place{Out: filepath.Join(dir, "out")}
+	return o
+}
+
+// TestKTO trains on answers and a pair, and says what it does.
+func TestKTO(t *testing.T) {
+	rows := `{"prompt":"Q","chosen":"yes","rejected":"no"}` + "\n"
+	for i := range 9 {
+		rows += fmt.Sprintf(`{"prompt":"Q%d","completion":"answer %d","label":%v}`+"\n", i, i*i, i%3 == 0)
+	}
+	o := ktoOptions(t, rows)
+	o.Data.EvalFraction, o.Train.EvalMetric, o.Adapting.LoRA.Rank = 0.3, "eval_rewards/margins", 2
+	w := &warnings{Reporter: run.Listen(nil)}
+	result, err := Run(context.Background(), o, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(result.Summary, "KTO: 2 steps on ") ||
+		!strings.Contains(result.Summary, "On training answers, measured before and after: log p of ") ||
+		!strings.Contains(result.Summary, "held-out answers: log p(chosen) went from") {
+		t.Error(result.Summary)
+	}
+	if len(w.lines) != 1 || !strings.Contains(w.lines[0], "the paper of KTO advises a desirable_weight from") {
+		t.Errorf("warnings %q", w.lines)
+	}
+	records, err := run.ReadMetrics(filepath.Join(result.Dir, "metrics.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"kl", "loss", "logps/chosen", "logps/rejected", "rewards/margins"} {
+		if _, ok := recipe.ChangeOf(records, name); !ok {
+			t.Errorf("%s is not logged", name)
+		}
+	}
+}
+
+func TestKTOFaults(t *testing.T) {
+	row := `{"prompt":"Q","completion":"yes","label":true}` + "\n"
+	o := ktoOptions(t, row+row)
+	_, err := Run(context.Background(), o, nil)
+	expect.Error(t, err, "answers.jsonl: all 2 examples have the same prompt: kto measures answers to other prompts")
+	o.Train.BatchSize, o.Train.MicroBatchSize, o.Data.EvalFraction = 1, 1, 0.5
+	o.Train.EvalMetric = "eval_rewards/accuracies"
+	_, err = Run(context.Background(), o, nil)
+	for _, want := range []string{
+		"train.batch_size 1: kto measures answers of a batch to other prompts of it: want 2 or more",
+		`train.eval_metric "eval_rewards/accuracies": want eval_loss, eval_rewards/margins`,
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: want %s", err, want)
+		}
+	}
+}
+
+// A held-out prompt takes all its answers with it.
+func TestHoldOutPrompts(t *testing.T) {
+	p := &pairSet{}
+	for i := range 12 {
+		g := batch.Group{Prompt: []int32{int32(i % 5)}, Answers: [][]int32{{int32(i)}}}
+		p.groups, p.sources = append(p.groups, g), append(p.sources, fmt.Sprint(i))
+		p.desirable = append(p.desirable, i%2 == 0)
+	}
+	kept, heldOut, err := p.holdOutPrompts(recipe.Source{EvalFraction: 0.4}, 1)
+	if err != nil || len(kept.groups)+len(heldOut.groups) != 12 || len(kept.desirable) != len(kept.groups) {
+		t.Fatal(err, kept, heldOut)
+	}
+	for _, g := range heldOut.groups {
+		if slices.ContainsFunc(kept.groups, func(k batch.Group) bool { return k.Prompt[0] == g.Prompt[0] }) {
+			t.Errorf("prompt %d is in both", g.Prompt[0])
+		}
+	}
+}
+
+// The sample that is measured before and after has answers of both labels, whatever their order.
+func TestSampleAnswers(t *testing.T) {
+	tr := &training{pairs: &pairSet{}}
+	for i := range 640 {
+		tr.pairs.desirable = append(tr.pairs.desirable, i%2 == 0)
+	}
+	even := 0
+	for _, i := range tr.sample() {
+		even += 1 - i%2
+	}
+	if even != sampleSize/2 || len(tr.sample()) != sampleSize {
+		t.Errorf("%d desirable answers of %d", even, len(tr.sample()))
+	}
+}

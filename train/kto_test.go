@@ -1,0 +1,50 @@
+package train
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/posttrain/posttrain/batch"
+)
+
+// TestMismatch: each example gets the answer before it in its batch, as TRL has it, but none to its own prompt.
+func TestMismatch(t *testing.T) {
+	groups := func(prompts ...int32) (all []batch.Group) {
+		for i, p := range prompts {
+			all = append(all, batch.Group{Prompt: []int32{p}, Answers: [][]int32{{10, int32(i), 12}}})
+		}
+		return all
+	}
+	for _, c := range []struct {
+		name    string
+		groups  []batch.Group
+		order   []int
+		size    int
+		most    int
+		answers string // of which example
+	}{
+		{"two batches and a rest", groups(1, 2, 3, 4, 5), []int{0, 1, 2, 3, 4}, 2, 0, "[1 0 3 2 3]"},
+		{"shuffled", groups(1, 2, 3, 4), []int{2, 0, 3, 1}, 4, 0, "[2 3 1 0]"},
+		{"repeated prompts", groups(1, 1, 2, 2), []int{0, 1, 2, 3}, 4, 0, "[3 3 1 1]"},
+		{"a batch of one prompt", groups(1, 1, 2, 3), []int{0, 1, 2, 3}, 2, 0, "[3 3 3 2]"},
+		{"cut", groups(1, 2), []int{0, 1}, 2, 3, "[1 0]"},
+	} {
+		got, err := Mismatch(c.groups, c.order, c.size, c.most)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var from []int32
+		for i, g := range got {
+			from = append(from, g.Answers[0][1])
+			if g.Prompt[0] != c.groups[i].Prompt[0] || c.most > 0 && len(g.Answers[0]) != c.most-1 {
+				t.Errorf("%s: %v", c.name, g)
+			}
+		}
+		if fmt.Sprint(from) != c.answers {
+			t.Errorf("%s: answers of %v, want %s", c.name, from, c.answers)
+		}
+	}
+	if _, err := Mismatch(groups(1, 1), []int{0, 1}, 2, 0); err == nil {
+		t.Error("one prompt alone is accepted")
+	}
+}
