@@ -156,7 +156,7 @@ func (e *benching) prepare() error {
 	if err := e.openSubject(); err != nil {
 		return err
 	}
-	err := e.Open(kindOf(e.Command), append([]string{SettingsName, UsageName, SummaryName, CasesName}, e.Files...),
+	err := e.Open(FolderName(e.Command), append([]string{SettingsName, UsageName, SummaryName, CasesName}, e.Files...),
 		e.save)
 	if err != nil {
 		return err

@@ -192,5 +192,7 @@ func UsesBench(run []string, key string) (uses, ok bool) {
 	return slices.ContainsFunc(run, func(stage string) bool { return slices.Contains(benchKeys[stage], section) }), true
 }
 
-// kindOf begins the name of a command's run folder.
-func kindOf(command string) string { return strings.ReplaceAll(command, " ", "-") }
+// FolderName begins the name of a run folder that the user does not name.
+func FolderName(command string) string {
+	return strings.ReplaceAll(strings.TrimPrefix(command, "eval "), " ", "-")
+}
