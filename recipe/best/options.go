@@ -10,11 +10,8 @@ import (
 	"github.com/posttrain/posttrain/recipe/scenarios"
 )
 
-// The commands that run this recipe.
-const (
-	Command      = "data best"
-	PairsCommand = "data pairs"
-)
+// Command is the command that runs this recipe. Package recipe/pairs runs Pairs.
+const Command = "data best"
 
 // Options say which answers are kept.
 type Options struct {
@@ -41,9 +38,9 @@ var Spec = config.Register(&config.Spec[Options]{
 	Idle:   func(o *Options) []string { return o.Options.Idle() },
 })
 
-// PairsSpec is the Spec of data pairs, whose scenarios are synthetic ones in the compact form.
-var PairsSpec = config.Register(&config.Spec[Options]{
-	Command: PairsCommand,
+// pairsSpec checks the options of Pairs, whose scenarios are synthetic ones in the compact form.
+var pairsSpec = &config.Spec[Options]{
+	Command: "data pairs",
 	Without: []string{"run", "data", "split", "split_seed", "validation_fraction", "test_fraction", "prompt", "prefill",
 		"max_prompt_tokens", "reward.format", "reward.match", "reward.required_weight", "reward.restricted_weight",
 		"min_reward", "keep"},
@@ -58,7 +55,7 @@ var PairsSpec = config.Register(&config.Spec[Options]{
 		}
 		check(g, o)
 	},
-})
+}
 
 // Defaults keep the perfect ones of 8 answers.
 func Defaults() Options {

@@ -56,7 +56,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 // Pairs pairs the best answer to each scenario with the worst, as the MaPPO paper does, and writes the pairs to
 // Options.Out. A nil Reporter is silent.
 func Pairs(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
-	cases, samples, err := ask(ctx, PairsSpec, o, r)
+	cases, samples, err := ask(ctx, pairsSpec, o, r)
 	if err != nil {
 		return nil, err
 	}

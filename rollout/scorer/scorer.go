@@ -74,12 +74,12 @@ func (o Options) Check() []fault.Fault {
 	switch {
 	case o.Kind == Command && len(o.Command) == 0:
 		faults.Add("command", o.Command, "want a program and its arguments")
-	case o.Kind != Command && len(o.Command) > 0:
+	case o.Kind != Command && o.Kind != "" && len(o.Command) > 0:
 		faults.Add("command", o.Command, "%s scores without a program: remove it, or set kind to "+
 			"command", o.Kind)
 	case o.Kind == Model && o.Model.Folder == "":
 		faults.Add("model.folder", o.Model.Folder, "want the folder of a reward model")
-	case o.Kind != Model && o.Model.Folder != "":
+	case o.Kind != Model && o.Kind != "" && o.Model.Folder != "":
 		faults.Add("model.folder", o.Model.Folder, "%s scores without a reward model: remove it, or set kind to model",
 			o.Kind)
 	case o.Kind == Judge && o.Judge.Model == "":

@@ -1,0 +1,215 @@
+package pairs
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
+	"github.com/posttrain/posttrain/rollout/scorer"
+	"github.com/posttrain/posttrain/run"
+)
+
+// TestMain lets this test be the program of a user: it scores an answer by its length, all the same where the variable
+// says so, and fails at the prompt that the variable names.
+func TestMain(m *testing.M) {
+	act := os.Getenv("PAIRS_TEST_ACT")
+	if act == "" {
+		os.Exit(m.Run())
+	}
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		var a struct{ Prompt, Response string }
+		if err := json.Unmarshal(in.Bytes(), &a); err != nil || a.Prompt == act {
+			os.Exit(1)
+		}
+		if act == "tie" {
+			a.Response = ""
+		}
+		fmt.Println(len(a.Response))
+	}
+	os.Exit(0)
+}
+
+// tiny are options for n prompts "Q0", "Q1", … and short answers of the embedded model.
+func tiny(t *testing.T, n int) Options {
+	t.Helper()
+	dir, text := t.TempDir(), ""
+	for i := range n {
+		text += fmt.Sprintf(`{"prompt":"Q%d"}`+"\n", i)
+	}
+	o := Defaults()
+	o.Backend, o.Input, o.Out = "go", filepath.Join(dir, "prompts.jsonl"), filepath.Join(dir, "pairs.jsonl")
+	o.Keep, o.N, o.Answers, o.MaxNew = filepath.Join(dir, "answers.jsonl"), 0, 4, 3
+	o.Reward.Kind, o.Reward.Command = scorer.Command, []string{os.Args[0]}
+	if err := os.WriteFile(o.Input, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PAIRS_TEST_ACT", "never")
+	return o
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// stopper interrupts a run when so many of a kind are done.
+type stopper struct {
+	run.Reporter
+	what string
+	at   int
+	stop func()
+}
+
+type stoppingBar struct {
+	run.Bar
+	s *stopper
+}
+
+func (s *stopper) Progress(what string, done, total int) run.Bar {
+	if what != s.what {
+		return s.Reporter.Progress(what, done, total)
+	}
+	return stoppingBar{s.Reporter.Progress(what, done, total), s}
+}
+
+func (b stoppingBar) Step(done int, values map[string]float64) {
+	if b.Bar.Step(done, values); done >= b.s.at {
+		b.s.stop()
+	}
+}
+
+// TestPairs: a run that is interrupted while answers are drawn, and whose program fails once, ends in the files of a
+// run that was let alone.
+func TestPairs(t *testing.T) {
+	o := tiny(t, 40)
+	result, err := Run(t.Context(), o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pairs, answers := read(t, o.Out), read(t, o.Keep)
+	if !strings.HasPrefix(result.Summary, fmt.Sprintf("%s: %d pairs of 40 prompts, mean score ", o.Out,
+		len(result.Pairs))) || len(result.Pairs) == 0 {
+		t.Error(result.Summary)
+	}
+	for _, p := range result.Pairs {
+		if len(p.Chosen.Plain) != int(p.ChosenScore) || len(p.Rejected.Plain) != int(p.RejectedScore) ||
+			p.ChosenScore <= p.RejectedScore {
+			t.Errorf("%+v", p)
+		}
+	}
+	kept, report, err := data.ReadPreferences(o.Keep, data.PreferenceOptions{})
+	if err != nil || report.Read != 40 || len(kept) != len(result.Pairs) {
+		t.Errorf("%v, %v", err, report)
+	}
+	if left, _ := filepath.Glob(o.Out + ".*"); len(left) > 0 {
+		t.Errorf("%v are still there", left)
+	}
+	again := tiny(t, 40)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err = Run(ctx, again, &stopper{run.Listen(nil), "prompt", 32, cancel})
+	if !errors.Is(err, recipe.ErrInterrupted) {
+		t.Fatal(err)
+	}
+	expect.Error(t, err, "interrupted: 32 of 40 prompts are answered; the same command continues")
+	t.Setenv("PAIRS_TEST_ACT", "Q7")
+	_, err = Run(t.Context(), again, nil)
+	expect.Error(t, err, "exit status 1")
+	other := again
+	other.Seed++
+	_, err = Run(t.Context(), other, nil)
+	expect.Error(t, err, "has the answers of an interrupted run with other prompts, another model or other settings")
+	t.Setenv("PAIRS_TEST_ACT", "never")
+	again.Model = "embedded"
+	if _, err := Run(t.Context(), again, nil); err != nil {
+		t.Fatal(err)
+	}
+	if read(t, again.Out) != pairs || read(t, again.Keep) != answers {
+		t.Error("the interrupted run has other pairs or answers")
+	}
+}
+
+// TestTies: without any pair there is one line, and all answers are kept.
+func TestTies(t *testing.T) {
+	o := tiny(t, 3)
+	t.Setenv("PAIRS_TEST_ACT", "tie")
+	_, err := Run(t.Context(), o, nil)
+	expect.Error(t, err, "prompts.jsonl: no prompt of 3 gives a pair: 3 (all answers score the same) (mean score 0); "+
+		"sample more answers or at a higher temperature, or take another reward")
+	if strings.Count(read(t, o.Keep), `"all_rm_scores":[0,0,0,0]`) != 3 {
+		t.Error(read(t, o.Keep))
+	}
+}
+
+// TestPromptsThatDoNotFit are counted, and have no answers.
+func TestPromptsThatDoNotFit(t *testing.T) {
+	o := tiny(t, 2)
+	long := fmt.Sprintf(`{"prompt":"%s"}`+"\n", strings.Repeat("word ", 3000))
+	if err := os.WriteFile(o.Input, []byte(read(t, o.Input)+long), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	result, err := Run(t.Context(), o, nil)
+	if err != nil || !strings.Contains(result.Summary, "\n1 prompts are too long for the model and have no answers\n") {
+		t.Errorf("%v: %v", err, result)
+	}
+	if err := os.WriteFile(o.Input, []byte(long), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Run(t.Context(), o, nil)
+	expect.Error(t, err, "prompts.jsonl: all 1 prompts are too long for the model embedded")
+}
+
+// TestServer asks a server's model, and another that judges.
+func TestServer(t *testing.T) {
+	var asked atomic.Int32
+	agent := meteredtest.Start(t, meteredtest.Options{Reply: func(prompt string) string {
+		return fmt.Sprintf("%s %d", prompt, asked.Add(1))
+	}})
+	judge := meteredtest.Start(t, meteredtest.Options{Reply: func(prompt string) string {
+		return fmt.Sprintf("Score: %d", 1+len(prompt)%9)
+	}})
+	t.Setenv("OPENAI_API_KEY", "")
+	o := tiny(t, 12)
+	o.Chat, o.Server.BaseURL, o.Server.Model = true, agent.URL, "m"
+	o.Reward.Kind, o.Reward.Command, o.Reward.Judge.BaseURL, o.Reward.Judge.Model = scorer.Judge, nil, judge.URL, "j"
+	result, err := Run(t.Context(), o, nil)
+	if err != nil || asked.Load() != 48 {
+		t.Fatalf("%v, %d answers", err, asked.Load())
+	}
+	if p := result.Pairs[0]; !strings.HasPrefix(p.Chosen.Last(), "Q") || !p.Prompt.IsChat() {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestOptionsThatContradict(t *testing.T) {
+	for want, change := range map[string]func(*Options){
+		"answers 1: want a whole number, 2 or more":     func(o *Options) { o.Answers = 1 },
+		"temperature 0: all answers to a prompt are":    func(o *Options) { o.Temperature = 0 },
+		"reward.kind ci: prompts of a file have no":     func(o *Options) { o.Reward.Kind, o.Reward.Command = "ci", nil },
+		"reward.kind command: synthetic scenarios":      func(o *Options) { o.Input = "" },
+		"server.api_model is missing":                   func(o *Options) { o.Server.BaseURL = "http://localhost:1/v1" },
+		`keep "x.csv": want a name that ends in .jsonl`: func(o *Options) { o.Keep = "x.csv" },
+		"out is the same file; want another name":       func(o *Options) { o.Keep = o.Out },
+		"reward.kind is missing: want command, judge, ": func(o *Options) { o.Reward.Kind = "" },
+	} {
+		o := tiny(t, 1)
+		change(&o)
+		_, err := Run(t.Context(), o, nil)
+		expect.Error(t, err, want)
+	}
+}

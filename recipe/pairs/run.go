@@ -1,0 +1,159 @@
+package pairs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/recipe/best"
+	"github.com/posttrain/posttrain/rollout/scorer"
+	"github.com/posttrain/posttrain/run"
+)
+
+// Result is the pairs.
+type Result struct {
+	Pairs   []data.Preference
+	Summary string // in words
+}
+
+// String gives the summary.
+func (r *Result) String() string { return r.Summary }
+
+// Run lets a model answer prompts, scores the answers, pairs the best with the worst, and writes the pairs to
+// Options.Out. For prompts of a file, answers and scores are kept beside it until all are there: an interrupted run
+// continues with the same options. A nil Reporter is silent.
+func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
+	if err := Spec.Verify(&o); err != nil {
+		return nil, err
+	}
+	if o.Input == "" {
+		return pairScenarios(ctx, o, r)
+	}
+	p := &pairing{Reporter: run.Listen(r), o: o}
+	if err := p.read(); err != nil {
+		return nil, err
+	}
+	source, err := scorer.Open(o.Reward, scorer.Place{Cache: o.Out + ".replies", Warn: p.Warn})
+	if err != nil {
+		return nil, err
+	}
+	defer source.Close()
+	if err := p.sample(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.score(ctx, source); err != nil {
+		return nil, err
+	}
+	return p.conclude()
+}
+
+// pairScenarios pairs answers to synthetic scenarios.
+func pairScenarios(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
+	b := best.Defaults()
+	b.Model, b.Adapter, b.CacheGB, b.Backend, b.Seed = o.Model, o.Adapter, o.CacheGB, o.Backend, o.Seed
+	b.N, b.HeldOut, b.Answers, b.Sampling, b.Out = o.N, o.HeldOut, o.Answers, o.Sampling, o.Out
+	b.Reward.Format, b.Reward.Match = o.Reward.CI.Format, o.Reward.CI.Match
+	result, err := best.Pairs(ctx, b, r)
+	if err != nil {
+		return nil, err
+	}
+	return &Result{Pairs: result.Pairs, Summary: result.Summary}, nil
+}
+
+// pairing is a run on the prompts of a file.
+type pairing struct {
+	run.Reporter
+	o       Options
+	prompts []data.PromptRow
+	groups  []scorer.Group // prompts with their answers
+	tooLong int            // prompts without, since they do not fit the model
+	kept    *scorer.Kept
+	answers *answers
+}
+
+// read reads the prompts.
+func (p *pairing) read() error {
+	prompts, report, err := data.ReadPrompts(p.o.Input)
+	if err != nil {
+		return err
+	}
+	p.Say("%s", report)
+	for i := range prompts {
+		if t := &prompts[i].Prompt; p.o.Chat && !t.IsChat() {
+			*t = data.Text{Messages: []data.Message{{Role: "user", Content: t.Plain}}}
+		}
+	}
+	p.prompts = prompts
+	return nil
+}
+
+// score scores the answers that have no score yet.
+func (p *pairing) score(ctx context.Context, source scorer.Source) (err error) {
+	all := scorer.Answers(p.groups)
+	if p.kept, err = scorer.Keep(p.o.Out+".scores", p.o.Reward, all, p.o.Answers); err != nil {
+		return err
+	}
+	if n := len(p.kept.Scores); n > 0 {
+		p.Say("%s: continuing after %d of %d answers", p.kept.Path(), n, len(all))
+	}
+	bar := p.Progress("answer", len(p.kept.Scores), len(all))
+	defer bar.Close()
+	err = p.kept.Score(ctx, source, func(done int) { bar.Step(done, nil) })
+	if ctx.Err() != nil {
+		err = fmt.Errorf("%w: %d of %d answers are scored; the same command continues", recipe.ErrInterrupted,
+			len(p.kept.Scores), len(all))
+	}
+	return errors.Join(err, p.kept.Close())
+}
+
+// conclude writes the files.
+func (p *pairing) conclude() (*Result, error) {
+	summary := ""
+	if p.o.Keep != "" {
+		all := p.scored()
+		if err := data.WriteAnswers(p.o.Keep, all); err != nil {
+			return nil, err
+		}
+		summary = fmt.Sprintf("%s: the answers to %d prompts with their scores\n", p.o.Keep, len(all))
+	}
+	pairs, tally, err := scorer.Pairs(p.groups, p.kept.Scores)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.o.Input, err)
+	}
+	if err := data.WritePreferences(p.o.Out, pairs); err != nil {
+		return nil, err
+	}
+	summary = fmt.Sprintf("%s: %s\n%s", p.o.Out, tally, summary)
+	if p.tooLong > 0 {
+		summary += fmt.Sprintf("%d prompts are too long for the model and have no answers\n", p.tooLong)
+	}
+	if _, why := p.kept.Unscored(); why != "" {
+		summary += fmt.Sprintf("the last answer without a score: %s\n", why)
+	}
+	if _, _, report, err := data.Prior(pairs, data.DefaultRewardOptions()); err == nil {
+		summary += report.String() + "\n"
+		if warning := report.Warning(); warning != "" {
+			summary += "warning: " + warning + "\n"
+		}
+	}
+	return &Result{Pairs: pairs, Summary: summary}, errors.Join(p.kept.Remove(), p.answers.remove())
+}
+
+// scored are the prompts with two or more scored answers.
+func (p *pairing) scored() (all []data.Answers) {
+	scores := p.kept.Scores
+	for _, g := range p.groups {
+		a := data.Answers{Prompt: g.Prompt}
+		for i, text := range g.Answers {
+			if scores[i].Why == "" {
+				a.Texts, a.Scores = append(a.Texts, text), append(a.Scores, scores[i].Value)
+			}
+		}
+		if scores = scores[len(g.Answers):]; len(a.Texts) > 1 {
+			all = append(all, a)
+		}
+	}
+	return all
+}

@@ -1,0 +1,215 @@
+package pairs
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/journal"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/recipe/generate"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/rollout/scorer"
+)
+
+// answers are the file of the answers so far, of the first prompts.
+type answers struct {
+	*journal.Journal[row]
+	done [][]string
+}
+
+// row is a line of the file: first what the answers depend on, then those to the prompts of a call. A prompt that is
+// too long for the model has none.
+type row struct {
+	Of      string     `json:"of,omitempty"`
+	Answers [][]string `json:"answers,omitempty"`
+}
+
+func (a *answers) remove() error { return os.Remove(a.Path()) }
+
+// together is how many answers are drawn in a call. Calls are the same in a run that is interrupted, so that its
+// answers are, too.
+const together = 128
+
+// sample draws the answers that are missing, and makes the groups.
+func (p *pairing) sample(ctx context.Context) (err error) {
+	if p.answers, err = p.open(); err != nil {
+		return err
+	}
+	err = errors.Join(p.draw(ctx), p.answers.Close())
+	if err != nil {
+		return err
+	}
+	for i, texts := range p.answers.done {
+		if texts == nil {
+			p.tooLong++
+			continue
+		}
+		p.groups = append(p.groups, scorer.Group{Prompt: p.prompts[i].Prompt, Answers: texts,
+			Source: p.prompts[i].Source})
+	}
+	if len(p.groups) == 0 {
+		return fmt.Errorf("%s: all %d prompts are too long for the model %s", p.o.Input, len(p.prompts), p.o.Model)
+	}
+	return nil
+}
+
+// open takes the answers of an interrupted run.
+func (p *pairing) open() (*answers, error) {
+	file, rows, err := journal.Open[row](p.o.Out + ".answers")
+	if err != nil {
+		return nil, err
+	}
+	a := &answers{Journal: file}
+	of := p.identify()
+	if len(rows) == 0 {
+		err = file.Add(row{Of: of})
+	} else if rows[0].Of != of {
+		err = fmt.Errorf("%s has the answers of an interrupted run with other prompts, another model or other "+
+			"settings: remove it, or name another --out", file.Path())
+	}
+	for _, old := range rows[min(1, len(rows)):] {
+		a.done = append(a.done, old.Answers...)
+	}
+	if err == nil && len(a.done) > len(p.prompts) {
+		err = fmt.Errorf("%s has answers to more prompts than there are: remove it", file.Path())
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	if len(a.done) > 0 {
+		p.Say("%s: continuing after %d of %d prompts", file.Path(), len(a.done), len(p.prompts))
+	}
+	return a, nil
+}
+
+// identify is a hash of what answers depend on.
+func (p *pairing) identify() string {
+	h, o := sha256.New(), p.o
+	enc := json.NewEncoder(h) // a hash never fails
+	_ = enc.Encode([]any{o.Model, o.Adapter, o.Backend, o.Server.BaseURL, o.Server.Model, o.Seed, o.Answers, o.Sampling})
+	for _, row := range p.prompts {
+		_ = enc.Encode(row.Prompt)
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)[:16])
+}
+
+// drawer gives answers to prompts, the first of which has this number; nil to one that is too long.
+type drawer func(ctx context.Context, first int, prompts []data.PromptRow) ([][]string, error)
+
+// draw draws what is missing.
+func (p *pairing) draw(ctx context.Context) error {
+	a := p.answers
+	if len(a.done) == len(p.prompts) {
+		return nil
+	}
+	some, closeModel, err := p.openModel()
+	if err != nil {
+		return err
+	}
+	defer closeModel()
+	bar := p.Progress("prompt", len(a.done), len(p.prompts))
+	defer bar.Close()
+	for at := len(a.done); at < len(p.prompts); at = len(a.done) {
+		end := min(at+max(1, together/p.o.Answers), len(p.prompts))
+		texts, err := some(ctx, at, p.prompts[at:end])
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: %d of %d prompts are answered; the same command continues", recipe.ErrInterrupted,
+				at, len(p.prompts))
+		}
+		if err == nil {
+			err = a.Add(row{Answers: texts})
+		}
+		if err != nil {
+			return err
+		}
+		a.done = append(a.done, texts...)
+		bar.Step(len(a.done), nil)
+	}
+	return nil
+}
+
+func (p *pairing) openModel() (drawer, func(), error) {
+	if p.o.Server.BaseURL != "" {
+		some, err := p.openServer()
+		return some, func() {}, err
+	}
+	m, err := local.OpenWith(local.Options{Backend: p.o.Backend, Model: p.o.Model, Adapter: p.o.Adapter,
+		CacheGB: p.o.CacheGB})
+	if err != nil {
+		return nil, nil, err
+	}
+	recipe.ReportEngine(m.Engine, p)
+	err = recipe.CheckLength(p.o.MaxNew, generate.DefaultMaxNew, m.Model.Config.MaxPositions)
+	if err == nil && p.o.Chat && !m.Tokenizer.HasTemplate() {
+		err = fmt.Errorf("chat: %s has no chat template (chat_template.jinja, or chat_template in "+
+			"tokenizer_config.json); without chat a prompt is continued as plain text", p.o.Model)
+	}
+	if err != nil {
+		m.Close()
+		return nil, nil, err
+	}
+	return p.fromFolder(m), m.Close, nil
+}
+
+// fromFolder draws with a model in this process.
+func (p *pairing) fromFolder(m *local.Model) drawer {
+	e := &batch.Encoder{Tokenizer: m.Tokenizer}
+	return func(ctx context.Context, first int, prompts []data.PromptRow) ([][]string, error) {
+		var requests []rollout.Request
+		var owners []int
+		for i, row := range prompts {
+			ids, err := e.Prompt(row.Prompt)
+			if err == nil && len(ids) == 0 {
+				err = errors.New("the prompt has no tokens: want at least one")
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", row.Source, err)
+			}
+			if len(ids) >= m.Model.Config.MaxPositions {
+				continue
+			}
+			r := rollout.Request{Sampling: p.o.Sampling, Prompt: ids, Seed: rollout.DrawSeed(p.o.Seed, first+i)}
+			for _, one := range r.Samples(p.o.Answers) {
+				requests, owners = append(requests, one), append(owners, i)
+			}
+		}
+		completions, err := m.Sampler.Sample(ctx, requests)
+		texts := make([][]string, len(prompts))
+		for k, c := range completions {
+			texts[owners[k]] = append(texts[owners[k]], c.Text)
+		}
+		return texts, err
+	}
+}
+
+// openServer draws with a server's model.
+func (p *pairing) openServer() (drawer, error) {
+	s := p.o.Server
+	remote, err := rollout.NewRemote(rollout.RemoteOptions{BaseURL: s.BaseURL, Model: s.Model, Key: os.Getenv(s.KeyEnv),
+		KeyName: s.KeyEnv, Parallel: s.Parallel, Timeout: s.Timeout, Warn: p.Warn})
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, first int, prompts []data.PromptRow) ([][]string, error) {
+		talks := make([]rollout.Conversation, len(prompts))
+		for i, row := range prompts {
+			talks[i] = rollout.Conversation{Sampling: p.o.Sampling, Messages: row.Prompt.Messages,
+				Samples: p.o.Answers, Seed: rollout.DrawSeed(p.o.Seed, first+i)}
+		}
+		replies, err := remote.Answer(ctx, talks)
+		texts := make([][]string, len(replies))
+		for i := range replies {
+			for _, a := range replies[i] {
+				texts[i] = append(texts[i], a.Text)
+			}
+		}
+		return texts, err
+	}, nil
+}
