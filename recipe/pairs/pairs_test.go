@@ -198,7 +198,7 @@ func TestServer(t *testing.T) {
 
 func TestOptionsThatContradict(t *testing.T) {
 	for want, change := range map[string]func(*Options){
-		"answers 1: want a whole number, 2 or more":     func(o *Options) { o.Answers = 1 },
+		"answers 1: a pair has a best and a worst one":  func(o *Options) { o.Answers = 1 },
 		"temperature 0: all answers to a prompt are":    func(o *Options) { o.Temperature = 0 },
 		"reward.kind ci: prompts of a file have no":     func(o *Options) { o.Reward.Kind, o.Reward.Command = "ci", nil },
 		"reward.kind command: synthetic scenarios":      func(o *Options) { o.Input = "" },
