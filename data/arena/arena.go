@@ -53,11 +53,13 @@ func ReadJudgements(path string) ([]Judgement, *data.Report, error) {
 
 func judgementOf(r rows.Row) (j Judgement, err error) {
 	j.Source = r.Source
-	j.Question, _ = r.Fields["question_id"].(string)
+	if j.Question, _ = r.Fields["question_id"].(string); j.Question == "" {
+		j.Question, _ = r.Fields["uid"].(string)
+	}
 	j.Model, _ = r.Fields["model"].(string)
 	games, ok := r.Fields["games"].([]any)
 	if j.Question == "" || !ok || len(games) != 2 {
-		return j, fmt.Errorf("found columns %s: want question_id, a text, and games, a list of two",
+		return j, fmt.Errorf("found columns %s: want question_id or uid, a text, and games, a list of two",
 			rows.List(r.Columns()))
 	}
 	for i, game := range games {

@@ -45,7 +45,7 @@ func TestFaults(t *testing.T) {
 		strings.Replace(row, "A<B", "B wins",
 			1): `games[0].score is "B wins": want A>>B, A>B, A=B, B>A, B>>A`,
 		strings.Replace(row, `,{"score":"A>>B"}`, "",
-			1): "want question_id, a text, and games, a list of two",
+			1): "want question_id or uid, a text, and games, a list of two",
 		row[:40]: "judged.jsonl:1",
 		`{"question_id":"q1","model":"m","games":[{},{}]}`: "no game has a verdict",
 	} {
