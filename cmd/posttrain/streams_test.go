@@ -11,6 +11,7 @@ import (
 	"github.com/posttrain/posttrain/data/ci"
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 // everyCommand runs each command once, in this order, in the folder that workEverything makes.
@@ -55,6 +56,10 @@ var everyCommand = []struct {
 	{"eval alpaca", []string{"--annotations", "judged.jsonl", "--out", "alpaca"}},
 	{"eval arena-hard", []string{"--judgments", "arena.jsonl", "--out", "arena"}},
 	{"eval mt-bench", []string{"--judgments", "turns.jsonl", "--out", "turns"}},
+	{"eval mt-bench answers", []string{"--questions", "questions.jsonl", "--model", "model", "--backend", "go",
+		"--max-new-tokens", "4", "--out", "mt"}},
+	{"eval mt-bench judge", []string{"--config", "mt.yaml", "--out", "mt"}},
+	{"eval mt-bench report", []string{"--out", "mt"}},
 	{"eval privacylens", []string{"--out", "pl"}},
 	{"eval privacylens actions", []string{"--data", "cases.json", "--model", "model", "--backend", "go",
 		"--prompts", "short", "--max-new-tokens", "4", "--out", "stages"}},
@@ -69,8 +74,8 @@ var everyCommand = []struct {
 var onNetwork = []string{"federated server", "federated client", "federated run", "federated invite",
 	"federated status"}
 
-// workEverything fills the working directory for everyCommand.
-func workEverything(t *testing.T) {
+// workEverything fills the working directory for everyCommand; judge is a server.
+func workEverything(t *testing.T, judge string) {
 	t.Helper()
 	copyModel(t, fixture("qwen2-newer"), "model")
 	writeAdapter(t, "model", "adapter")
@@ -81,6 +86,9 @@ func workEverything(t *testing.T) {
 	write(t, "arena.jsonl", `{"question_id":"q","model":"m","games":[{"score":"A>B"},{"score":"A>>B"}]}`)
 	write(t, "turns.jsonl", `{"question_id":81,"model":"m","turn":1,"score":7}
 {"question_id":81,"model":"m","turn":2,"score":8}`)
+	write(t, "questions.jsonl", `{"question_id":81,"category":"writing","turns":["Hi","More"]}`)
+	write(t, "mt.yaml", "command: eval mt-bench\nquestions: questions.jsonl\njudge: {model: m, parallel: 1, base_url: '"+
+		judge+"'}\n")
 	if err := ci.Write("items.json", ci.Synthesize(24, 5)); err != nil {
 		t.Fatal(err)
 	}
@@ -117,13 +125,14 @@ func (full) Write([]byte) (int, error) {
 // done, and equal runs leave equal files, but for the numbers of a clock.
 func TestEveryCommandTwice(t *testing.T) {
 	parent := t.TempDir()
+	judge := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string { return "Rating: [[7]]" }}).URL
 	inFolder := func(name string, runAll func()) {
 		work := filepath.Join(parent, "work") // the same for both: some files have its path
 		if err := os.Mkdir(work, 0o777); err != nil {
 			t.Fatal(err)
 		}
 		t.Chdir(work)
-		workEverything(t)
+		workEverything(t, judge)
 		runAll()
 		t.Chdir(parent)
 		if err := os.Rename(work, name); err != nil {

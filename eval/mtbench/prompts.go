@@ -1,6 +1,7 @@
 package mtbench
 
 import (
+	"crypto/sha256"
 	"embed"
 	"fmt"
 	"slices"
@@ -22,6 +23,8 @@ var promptFile embed.FS
 // Prompts are the judge's templates for single answers.
 type Prompts struct{ all map[string]mtbench.Prompt }
 
+var promptNames = []string{"single-v1", "single-math-v1", "single-v1-multi-turn", "single-math-v1-multi-turn"}
+
 // The fields of the templates by name.
 var promptFields = map[string][]string{
 	"single-v1":                 {"question", "answer"},
@@ -30,8 +33,8 @@ var promptFields = map[string][]string{
 	"single-math-v1-multi-turn": {"question_1", "answer_1", "question_2", "answer_2", "ref_answer_1", "ref_answer_2"},
 }
 
-// promptName is the template for a turn, from 1.
-func promptName(category string, turn int) string {
+// PromptName names the template for a turn, from 1.
+func PromptName(category string, turn int) string {
 	name := "single-v1"
 	if NeedsReference(category) {
 		name = "single-math-v1"
@@ -55,7 +58,7 @@ func ReadPrompts(path string) (p *Prompts, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range []string{"single-v1", "single-math-v1", "single-v1-multi-turn", "single-math-v1-multi-turn"} {
+	for _, name := range promptNames {
 		found, ok := p.all[name]
 		if !ok {
 			return nil, fmt.Errorf("%s: it has no prompt %s: want it, of type single; is the file cut short?", path, name)
@@ -70,10 +73,19 @@ func ReadPrompts(path string) (p *Prompts, err error) {
 	return p, nil
 }
 
+// Hash names the templates.
+func (p *Prompts) Hash() string {
+	sum := sha256.New()
+	for _, name := range promptNames {
+		fmt.Fprintf(sum, "%q%q", p.all[name].System, p.all[name].Template)
+	}
+	return fmt.Sprintf("sha256 %x", sum.Sum(nil)[:8])
+}
+
 // Messages put a model's answers to the judge, for the score of a turn, from 1. reference is used where the category
 // needs it.
 func (p *Prompts) Messages(q *mtbench.Question, reference, answers [mtbench.Turns]string, turn int) []data.Message {
-	prompt := p.all[promptName(q.Category, turn)]
+	prompt := p.all[PromptName(q.Category, turn)]
 	text := eval.Template(prompt.Template).Fill(map[string]string{
 		"question": q.Turns[0], "answer": answers[0],
 		"question_1": q.Turns[0], "answer_1": answers[0], "question_2": q.Turns[1], "answer_2": answers[1],

@@ -133,8 +133,14 @@ func (s *Score) String() string {
 	for _, c := range s.Categories {
 		fmt.Fprintf(&b, "  %-11s %s\n", c.Name, c.Score)
 	}
-	if s.Missing > 0 {
-		fmt.Fprintf(&b, "%d of %d judgements have no score: they do not count\n", s.Missing, s.Missing+s.Judged)
-	}
 	return b.String()
+}
+
+// Warning says how many judgements do not count, "" if all do.
+func (s *Score) Warning() string {
+	if s.Missing == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s: %d of %d judgements have no score: they do not count", s.Model, s.Missing,
+		s.Missing+s.Judged)
 }

@@ -64,11 +64,13 @@ func TestCount(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	for _, part := range []string{"m: 6.800 (95% interval ", "; turn 1 6.667 (95%",
-		"\n  math        6.000 (95% interval 6.000 to 6.000)\n  writing     10.000 (of one item: no interval)\n",
-		"1 of 6 judgements have no score: they do not count\n"} {
+		"\n  math        6.000 (95% interval 6.000 to 6.000)\n  writing     10.000 (of one item: no interval)\n"} {
 		if !strings.Contains(s.String(), part) {
 			t.Errorf("%s lacks %q", s.String(), part)
 		}
+	}
+	if want := "m: 1 of 6 judgements have no score: they do not count"; s.Warning() != want || scores[1].Warning() != "" {
+		t.Errorf("%q: want %q", s.Warning(), want)
 	}
 	if _, err := Count(judged("m", [2]float64{-1, -1}), nil); err == nil ||
 		err.Error() != "no judgement of m has a score" {

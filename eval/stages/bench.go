@@ -123,7 +123,7 @@ func (b Bench) Run(ctx context.Context, o BenchOptions, place Place, r run.Repor
 		place.Stages = All
 	}
 	e := &benching{Bench: b, o: o, Evaluation: Evaluation{Place: place, Continuing: place.Continues(),
-		Reporter: run.Listen(r)}}
+		Reporter: run.Listen(r), Cases: len(b.Items)}}
 	defer e.close()
 	if e.o.Agent.Backend == "auto" && e.o.Agent.Way() == Local {
 		var warning error

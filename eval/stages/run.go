@@ -37,6 +37,7 @@ type Evaluation struct {
 	Reporter   run.Reporter
 	Folder     *run.Folder // nil until open
 	Stage      string      // the last one that was begun; "": no stage was
+	Cases      int         // evaluated
 
 	bar run.Bar // of the stage under way, from its first tick on
 }

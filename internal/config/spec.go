@@ -140,6 +140,14 @@ func (s *Spec[T]) Name() string               { return s.Command }
 func (s *Spec[T]) HasKey(key string) bool     { return s.schema().has(key) }
 func (s *Spec[T]) Read(in Input) (any, error) { return s.Load(in) }
 
+// Keys are those that the command has, with the key command.
+func (s *Spec[T]) Keys() (keys []string) {
+	for _, l := range s.schema().leaves {
+		keys = append(keys, l.key)
+	}
+	return keys
+}
+
 func (s *Spec[T]) explains() bool {
 	_, ok := any(new(T)).(Explainer)
 	return ok

@@ -1,8 +1,9 @@
-// Package mtbench is the recipe of posttrain eval mt-bench: it counts judgements of MT-Bench.
+// Package mtbench is the recipe of posttrain eval mt-bench: a model answers the questions of MT-Bench, and a judge gives
+// the answers scores; or judgements that exist are counted.
 package mtbench
 
 import (
-	"context"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	data "github.com/posttrain/posttrain/data/mtbench"
 	"github.com/posttrain/posttrain/eval"
 	bench "github.com/posttrain/posttrain/eval/mtbench"
+	"github.com/posttrain/posttrain/eval/stages"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/run"
 )
@@ -17,30 +19,119 @@ import (
 // Command is the command that runs this recipe.
 const Command = "eval mt-bench"
 
-// Options say which judgements are counted. Paths are relative to the working directory.
+// Options say which model is measured and who judges, or which judgements are counted. Paths are relative to the
+// working directory.
 type Options struct {
-	Judgements string `yaml:"judgments" want:"given" words:"a .json, .jsonl or .parquet file (also .gz)"`
 	Questions  string `yaml:"questions,omitempty" words:"a file of questions (question.jsonl)"`
-	Out        string `yaml:"out,omitempty" words:"a folder to make"`
+	References string `yaml:"references,omitempty" words:"a file of reference answers (reference_gpt-4.jsonl)"`
+	Prompts    string `yaml:"prompts,omitempty" words:"a file of the judge's prompts (judge_prompts.jsonl)"`
+	// at which temperature answers are drawn: the benchmark's of each category, or agent.temperature
+	Temperatures string `yaml:"temperatures" want:"category|one"`
+
+	stages.BenchOptions `yaml:",inline"`
+
+	Judgements string `yaml:"judgments,omitempty" words:"a .json, .jsonl or .parquet file (also .gz)"`
 }
 
-// Spec says how a configuration becomes Options.
-var Spec = config.Register(&config.Spec[Options]{
-	Command:  Command,
-	Defaults: func(*config.Given) Options { return Options{} },
-})
+// The values of Options.Temperatures.
+const (
+	ByCategory     = "category"
+	OneTemperature = "one"
+)
 
-// Result is what was counted. It is the form of summary.json.
+// The lengths of answers and of a judge's replies, in tokens, are the benchmark's.
+const (
+	answerTokens = 1024
+	judgeTokens  = 2048
+)
+
+// Defaults are the benchmark's settings; the caller gives files, model and judge, or judgements.
+func Defaults() Options {
+	return Options{Temperatures: ByCategory, BenchOptions: stages.DefaultBench(0.7, answerTokens, judgeTokens)}
+}
+
+// own are the keys that a count of judgements has.
+var own = []string{"command", "judgments", "questions"}
+
+// Spec says how a configuration becomes Options, for the stages that are to run.
+func Spec(run ...string) *config.Spec[Options] {
+	return &config.Spec[Options]{
+		Command:  Command,
+		Choose:   stages.ChooseBench,
+		Defaults: func(*config.Given) Options { return Defaults() },
+		Settle: func(g *config.Given, o *Options) {
+			if g.Has("agent.temperature") && !g.Has("temperatures") {
+				o.Temperatures = OneTemperature
+			}
+		},
+		Check: func(g *config.Given, o *Options) { o.check(g, run) },
+		Idle:  (*Options).idle,
+	}
+}
+
+var _ = config.Register(Spec())
+
+// check looks across sections.
+func (o *Options) check(g *config.Given, run []string) {
+	if o.Judgements != "" {
+		for _, key := range g.Keys() {
+			if !slices.Contains(own, key) && g.Text(key) != "" {
+				g.Fault(key, "%s %s: it has no effect with judgments, which are counted; remove it", key, g.Show(key))
+			}
+		}
+		return
+	}
+	if o.Questions == "" {
+		g.Fault("questions", "questions is missing: want a file of questions (question.jsonl); or judgments, a file of "+
+			"judgements to count")
+	}
+	if o.Temperatures == ByCategory && g.Has("agent.temperature") {
+		g.Fault("agent.temperature", "agent.temperature %v: it has no effect with temperatures category; remove one of "+
+			"the two", o.Agent.Temperature)
+	}
+	o.CheckBench(g, run)
+}
+
+// idle are the keys without effect.
+func (o *Options) idle() (keys []string) {
+	if o.Judgements != "" {
+		return slices.DeleteFunc(Spec().Keys(), func(key string) bool { return slices.Contains(own, key) })
+	}
+	keys = o.IdleBench()
+	if o.Temperatures == ByCategory {
+		keys = append(keys, "agent.temperature")
+	}
+	return keys
+}
+
+// Uses reports whether one of the stages uses a key.
+func Uses(run []string, key string) bool {
+	switch key {
+	case "questions", "references", "prompts":
+		return true // every stage reads them
+	case "temperatures":
+		return slices.Contains(run, stages.StageAnswers)
+	case "judgments":
+		return len(run) > 1
+	}
+	uses, _ := stages.UsesBench(run, key)
+	return uses
+}
+
+// Result is what was measured or counted. It is the form of summary.json.
 type Result struct {
+	Judge     string           `json:"judge,omitempty"`
 	Models    []bench.Score    `json:"models"` // the best one first
+	Warnings  []string         `json:"warnings,omitempty"`
 	Published []eval.Published `json:"published"`
+	Settings  stages.Settings  `json:"settings,omitempty"` // of a run's stages
 
 	dir string
 }
 
-// Run counts, and writes summary.json into Options.Out. A nil Reporter is silent.
-func Run(_ context.Context, o Options, r run.Reporter) (*Result, error) {
-	if err := Spec.Verify(&o); err != nil {
+// Count counts judgements, and writes summary.json into the folder out; "": into none. A nil Reporter is silent.
+func Count(o Options, out string, r run.Reporter) (*Result, error) {
+	if err := Spec().Verify(&o); err != nil {
 		return nil, err
 	}
 	r = run.Listen(r)
@@ -49,7 +140,7 @@ func Run(_ context.Context, o Options, r run.Reporter) (*Result, error) {
 		return nil, err
 	}
 	r.Say("%s", report)
-	result := &Result{Published: eval.PublishedRows(eval.MTBench), dir: o.Out}
+	result := &Result{Published: eval.PublishedRows(eval.MTBench), dir: out}
 	questions, err := o.readQuestions(all, r)
 	if err == nil {
 		result.Models, err = bench.Count(all, questions)
@@ -57,13 +148,20 @@ func Run(_ context.Context, o Options, r run.Reporter) (*Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Judgements, err)
 	}
+	result.warn()
 	slices.SortStableFunc(result.Models, func(a, b bench.Score) int {
-		if a.Score.Value() > b.Score.Value() {
-			return -1
-		}
-		return 1
+		return cmp.Compare(b.Score.Value(), a.Score.Value())
 	})
 	return result, result.write(o)
+}
+
+// warn says how many judgements do not count.
+func (s *Result) warn() {
+	for i := range s.Models {
+		if w := s.Models[i].Warning(); w != "" {
+			s.Warnings = append(s.Warnings, w)
+		}
+	}
 }
 
 // readQuestions wants each of the questions among the judgements; nil without a file of questions.
@@ -89,12 +187,12 @@ func (s *Result) write(o Options) error {
 	if s.dir == "" {
 		return nil
 	}
-	folder, err := run.Create(o.Out, "eval-mt-bench")
+	folder, err := run.Create(s.dir, "eval-mt-bench")
 	if err != nil {
 		return err
 	}
 	defer folder.Close()
-	if err := folder.WriteConfig(Spec.Resolve(&o)); err != nil {
+	if err := folder.WriteConfig(Spec().Resolve(&o)); err != nil {
 		return err
 	}
 	return folder.WriteSummaryJSON(s)
@@ -103,8 +201,14 @@ func (s *Result) write(o Options) error {
 // String gives the scores in words.
 func (s *Result) String() string {
 	var b strings.Builder
+	if s.Judge != "" {
+		fmt.Fprintf(&b, "judge: %s\n", s.Judge)
+	}
 	for i := range s.Models {
 		b.WriteString(s.Models[i].String())
+	}
+	for _, w := range s.Warnings {
+		fmt.Fprintf(&b, "warning: %s\n", w)
 	}
 	b.WriteString(eval.PublishedLine(eval.MTBench))
 	if s.dir != "" {

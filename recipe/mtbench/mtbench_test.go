@@ -36,11 +36,13 @@ func asked(categories ...string) string {
 	return b.String()
 }
 
-func TestRun(t *testing.T) {
-	o := Options{Judgements: write(t, "judged.jsonl", judged("m", [2]float64{4, 8}, [2]float64{6, -1})+
-		judged("better", [2]float64{9, 9}, [2]float64{9, 9})), Questions: write(t, "q.jsonl", asked("math", "writing"))}
-	o.Out = filepath.Join(filepath.Dir(o.Judgements), "counted")
-	result, err := Run(t.Context(), o, nil)
+func TestCount(t *testing.T) {
+	o := Defaults()
+	o.Judgements = write(t, "judged.jsonl", judged("m", [2]float64{4, 8}, [2]float64{6, -1})+
+		judged("better", [2]float64{9, 9}, [2]float64{9, 9}))
+	o.Questions = write(t, "q.jsonl", asked("math", "writing"))
+	out := filepath.Join(filepath.Dir(o.Judgements), "counted")
+	result, err := Count(o, out, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,13 +55,18 @@ func TestRun(t *testing.T) {
 		!strings.Contains(got, "Qwen2.5-7B-Instruct: untrained 8.61, DPO 8.56, DPO + MaPPO 8.79, ") {
 		t.Error(got)
 	}
-	b, err := os.ReadFile(filepath.Join(o.Out, "summary.json"))
+	b, err := os.ReadFile(filepath.Join(out, "config.yaml"))
+	if want := "command: eval mt-bench\nquestions: "; err != nil || !strings.HasPrefix(string(b), want) ||
+		strings.Contains(string(b), "agent") {
+		t.Errorf("%s, %v", b, err)
+	}
+	b, err = os.ReadFile(filepath.Join(out, "summary.json"))
 	if err != nil || !strings.Contains(string(b), `"missing": 1`) || !strings.Contains(string(b), `"value": 6`) {
 		t.Errorf("%s, %v", b, err)
 	}
 }
 
-func TestFaults(t *testing.T) {
+func TestCountFaults(t *testing.T) {
 	both := judged("m", [2]float64{4, 8})
 	for _, c := range []struct{ judged, questions, want string }{
 		{both, asked("math", "math"), "question 82 of "},
@@ -69,11 +76,12 @@ func TestFaults(t *testing.T) {
 		{both[:len(both)-20], "", "judged.jsonl:2: bad JSON: the object is not closed"},
 		{both, asked("math")[:20], "q.jsonl:1: bad JSON"},
 	} {
-		o := Options{Judgements: write(t, "judged.jsonl", c.judged)}
+		o := Defaults()
+		o.Judgements = write(t, "judged.jsonl", c.judged)
 		if c.questions != "" {
 			o.Questions = write(t, "q.jsonl", c.questions)
 		}
-		if _, err := Run(t.Context(), o, nil); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Count(o, "", nil); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s, %s: %v: want %s", c.judged, c.questions, err, c.want)
 		}
 	}

@@ -1,0 +1,196 @@
+package mtbench
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	data "github.com/posttrain/posttrain/data/mtbench"
+	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
+	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
+)
+
+// answered are rows of a model's answers to n questions, 81 and so on.
+func answered(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `{"question_id":%d,"model_id":"gpt","choices":[{"turns":["first %[1]d","second %[1]d"]}]}`+"\n",
+			81+i)
+	}
+	return b.String()
+}
+
+// echo is a server's model that repeats the whole conversation, with its temperature.
+func echo(t *testing.T) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var q struct {
+			Messages    []struct{ Role, Content string }
+			Temperature float64
+		}
+		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+			t.Error(err)
+		}
+		text := fmt.Sprintf("t=%v", q.Temperature)
+		for _, m := range q.Messages {
+			text += " " + m.Role + ":" + m.Content
+		}
+		_, _ = w.Write(meteredtest.Completion("", text))
+	}))
+	t.Cleanup(s.Close)
+	return s.URL + "/v1"
+}
+
+// rated are options of a run with questions of these categories and a judge.
+func rated(t *testing.T, judge string, categories ...string) Options {
+	o := Defaults()
+	o.Questions = write(t, "question.jsonl", asked(categories...))
+	o.References = write(t, "reference.jsonl", answered(len(categories)))
+	o.Judge.BaseURL, o.Judge.Model = judge, "judge"
+	o.Judge.Retries = 0
+	return o
+}
+
+// TestRun: the second turn sees the first one's own answer, each category has its temperature, the judge sees a
+// reference where the category has one, and the judgements that are written count to the same scores.
+func TestRun(t *testing.T) {
+	shown := make(chan string, 100)
+	judge := meteredtest.Start(t, meteredtest.Options{Watch: func(prompt string) { shown <- prompt },
+		Reply: func(prompt string) string {
+			if strings.Contains(prompt, "## Second answer") {
+				return "Rating: [[8]]"
+			}
+			return "Rating: [[5]] or so"
+		}})
+	o := rated(t, judge.URL, "writing", "math")
+	o.Agent.BaseURL, o.Agent.APIModel = echo(t), "echo"
+	dir := filepath.Join(t.TempDir(), "run")
+	result, _, err := Run(t.Context(), o, stages.Place{Dir: dir}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := result.Models[0]; s.Model != "echo" || s.Score.Value() != 6.5 || s.Turn1.Value() != 5 ||
+		s.Turn2.Value() != 8 || s.Missing != 0 || len(s.Categories) != 2 || result.Judge != "judge" {
+		t.Errorf("%+v", result)
+	}
+	cases, err := os.ReadFile(filepath.Join(dir, "cases.jsonl"))
+	for _, want := range []string{
+		`{"id":"81","category":"writing","score":6.5,"turns":[5,8],"outputs":["t=0.7 user:One?","t=0.7 user:One? ` +
+			`assistant:t=0.7 user:One? user:Two?"]}`,
+		`{"id":"82","category":"math","score":6.5,"turns":[5,8],"outputs":["t=0 user:One?",`,
+	} {
+		if err != nil || !strings.Contains(string(cases), want) {
+			t.Errorf("%s, %v: want %s", cases, err, want)
+		}
+	}
+	close(shown)
+	references := 0
+	for prompt := range shown {
+		if has := strings.Contains(prompt, "first 82"); has {
+			references++
+		}
+		if strings.Contains(prompt, "first 81") {
+			t.Errorf("a writer's judge sees a reference: %s", prompt)
+		}
+	}
+	if references != 2 {
+		t.Errorf("%d prompts with the reference, want 2", references)
+	}
+	counted := Defaults()
+	counted.Judgements, counted.Questions = filepath.Join(dir, judgementsName), o.Questions
+	again, err := Count(counted, "", nil)
+	if err != nil || again.Models[0].String() != result.Models[0].String() {
+		t.Errorf("%v: %s, want %s", err, again, result)
+	}
+	requests, _ := judge.Requests()
+	if _, _, err := Run(t.Context(), o, stages.Place{Dir: dir}, nil); err != nil {
+		t.Error(err)
+	}
+	if now, _ := judge.Requests(); now != requests {
+		t.Errorf("a finished run asks %d questions more", now-requests)
+	}
+}
+
+// TestOneTemperature: agent.temperature takes the place of the categories'.
+func TestOneTemperature(t *testing.T) {
+	for text, want := range map[string]string{"": ByCategory, "temperature: 0.3": OneTemperature} {
+		o, err := Spec(stages.All...).Parse("f.yaml", []byte("command: eval mt-bench\nquestions: q\njudge: {model: j}\n"+
+			"agent: {model: m, "+text+"}"), config.Input{})
+		if err != nil || o.Temperatures != want {
+			t.Errorf("%q: %+v, %v", text, o, err)
+			continue
+		}
+		again, err := Spec(stages.All...).Parse("config.yaml", Spec().Resolve(o), config.Input{})
+		if err != nil || again.Temperatures != want || again.Agent.Temperature != o.Agent.Temperature {
+			t.Errorf("%q: %v\n%s", text, err, Spec().Resolve(o))
+		}
+	}
+}
+
+// TestUnscored: a reply without a score does not count, and the judge is not asked again.
+func TestUnscored(t *testing.T) {
+	judge := meteredtest.Start(t, meteredtest.Options{Reply: func(prompt string) string {
+		if strings.Contains(prompt, "second 81") {
+			return "I would rather not say."
+		}
+		return "[[4]]"
+	}})
+	o := rated(t, judge.URL, "writing", "stem")
+	o.References, o.Agent.Answers = "", write(t, "gpt-x.jsonl", answered(2))
+	dir := filepath.Join(t.TempDir(), "run")
+	result, _, err := Run(t.Context(), o, stages.Place{Dir: dir}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := result.Models[0]; s.Model != "gpt-x" || s.Score.Value() != 4 || s.Judged != 3 || s.Missing != 1 ||
+		!strings.Contains(result.String(), "warning: 1 of 4 ") {
+		t.Errorf("%+v: %s", s, result)
+	}
+	if n, _ := judge.Requests(); n != 4 {
+		t.Errorf("%d requests, want 4", n)
+	}
+	all, _, err := data.ReadJudgements(filepath.Join(dir, judgementsName))
+	if err != nil || len(all) != 4 || all[1].Score != data.NoScore {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+func TestRunFaults(t *testing.T) {
+	mute := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string { return "no comment" }})
+	for name, c := range map[string]struct {
+		change func(o *Options)
+		want   string
+	}{
+		"no references": {func(o *Options) { o.References = "" },
+			"question.jsonl:2: question 82 is of category math, whose judge sees a reference answer: want one in " +
+				"references (no file is given, such as reference_gpt-4.jsonl)"},
+		"a reference missing": {func(o *Options) { o.References = write(t, "r.jsonl", answered(1)) }, "r.jsonl has none)"},
+		"questions cut short": {func(o *Options) { o.References = write(t, "r.jsonl", answered(3)) },
+			"r.jsonl:3: a reference answer to question 83, which "},
+		"questions cut in a line": {func(o *Options) { o.Questions = write(t, "q.jsonl", asked("math")[:30]) },
+			"q.jsonl:1: bad JSON: the object is not closed"},
+		"an answer missing": {func(o *Options) { o.Agent.Answers = write(t, "a.jsonl", answered(1)) },
+			"a.jsonl: no answer to question 82: want one to each question of "},
+		"prompts cut short": {func(o *Options) {
+			o.Prompts = write(t, "p.jsonl", `{"name":"single-v1","type":"single",`+
+				`"prompt_template":"{question}{answer}","output_format":"[[rating]]"}`)
+		},
+			"p.jsonl: it has no prompt single-math-v1: want it, of type single; is the file cut short?"},
+		"a judge without numbers": {func(o *Options) {},
+			`the judge gives no verdicts: none of 4 replies has a line such as "Rating: [[7]]" (the last one: "no comm`},
+		"no questions": {func(o *Options) { o.Questions = "" }, "questions is missing: want a file of questions"},
+	} {
+		o := rated(t, mute.URL, "writing", "math")
+		o.Agent.Answers = write(t, "a.jsonl", answered(2))
+		c.change(&o)
+		_, _, err := Run(t.Context(), o, stages.Place{Dir: filepath.Join(t.TempDir(), "run"), Stages: stages.All}, nil)
+		t.Run(name, func(t *testing.T) { expect.Error(t, err, c.want) })
+	}
+}
