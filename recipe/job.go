@@ -12,6 +12,8 @@ import (
 
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/launch"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/train"
 )
@@ -147,6 +149,15 @@ func (j *Job) SayShapes(l interface{ DescribeShapes() string }) {
 	}
 }
 
+// Before loads the model as it was before training.
+func (j *Job) Before() (*model.Model, error) {
+	m, _, err := local.Load(j.Folder)
+	if err != nil {
+		return nil, err
+	}
+	return j.Adapting.adapt(m, j.Folder, j.Seed)
+}
+
 // Close frees what the job holds.
 func (j *Job) Close() {
 	if j.Learner != nil {
@@ -189,9 +200,14 @@ type Loop interface {
 
 // Follow runs a loop to its last step, from the start or from the newest checkpoint.
 func (j *Job) Follow(ctx context.Context, l Loop) error {
-	if err := j.resume(l); err != nil {
+	if err := j.Resume(l); err != nil {
 		return err
 	}
+	return j.Continue(ctx, l)
+}
+
+// Continue is Follow of a loop that is where it should be.
+func (j *Job) Continue(ctx context.Context, l Loop) error {
 	j.bar = j.Progress("step", l.Step(), l.Total())
 	err := l.Run(ctx)
 	j.bar.Close()
@@ -201,8 +217,8 @@ func (j *Job) Follow(ctx context.Context, l Loop) error {
 	return err
 }
 
-// resume loads the newest checkpoint of a run to continue. A run that ended before its first checkpoint starts over.
-func (j *Job) resume(l Loop) error {
+// Resume loads the newest checkpoint of a run to continue. A run that ended before its first checkpoint starts over.
+func (j *Job) Resume(l Loop) error {
 	if j.Place.Resume == "" {
 		return nil
 	}

@@ -73,6 +73,11 @@ func (j *Job) Learn(ctx context.Context, l *train.Loop, report func(records []ru
 	if err := j.Follow(ctx, l); err != nil {
 		return nil, err
 	}
+	return j.Finish(l, len(l.Train.Groups), report)
+}
+
+// Finish saves the model of a loop that is done with a number of examples, and concludes the run as Learn does.
+func (j *Job) Finish(l *train.Loop, examples int, report func(records []run.Record) (string, error)) (*Result, error) {
 	best, err := j.Save(l)
 	if err != nil {
 		return nil, err
@@ -85,7 +90,7 @@ func (j *Job) Learn(ctx context.Context, l *train.Loop, report func(records []ru
 	if err != nil {
 		return nil, err
 	}
-	head := fmt.Sprintf("%s: %s on %d examples, engine %s.\n", j.Title, Count(l.Step(), "step"), len(l.Train.Groups),
+	head := fmt.Sprintf("%s: %s on %d examples, engine %s.\n", j.Title, Count(l.Step(), "step"), examples,
 		j.Engine.Name)
 	return j.Conclude(l, best, head+change+LossChange(records)+j.WhichModel(best, l.Step()))
 }

@@ -73,7 +73,10 @@ func (c *Course) Step() int { return c.State.Step }
 // Begin sets the plan. A fresh course starts at step 0, a resumed one stays where it is.
 func (c *Course) Begin(p Plan) {
 	if c.plan = p; c.window == nil {
-		c.window, c.Kept, c.evaluated, c.State.Seed = NewMetrics(), run.Values{}, -1, c.Seed
+		c.window, c.evaluated, c.State.Seed = NewMetrics(), -1, c.Seed
+		if c.Kept == nil {
+			c.Kept = run.Values{}
+		}
 	}
 }
 

@@ -34,8 +34,10 @@ type Loop struct {
 	Train   Examples
 	Eval    *Examples // nil: no evaluation
 	Share   bool      // groups share their prompt in one row
+	Data    string    // identifies the examples of all rounds, see Enter; "": a hash of Train and Eval
 
-	rows batch.Layout // see Layout
+	rows  batch.Layout // see Layout
+	round *Round       // nil: the run has no rounds
 }
 
 // Run trains to the last step, or until ctx ends. Then it finishes the step, saves a checkpoint, and the error is
@@ -57,6 +59,9 @@ func (l *Loop) Resume() ([]run.Warning, error) {
 
 func (l *Loop) plan() Plan {
 	p := Plan{Options: l.Options, Total: l.Total(), Examples: len(l.Train.Groups), Data: l.dataHash(), Step: l.step}
+	if l.round != nil {
+		p.Total = l.round.Last
+	}
 	if l.Eval != nil {
 		p.Evaluate = l.evaluate
 	}
@@ -64,7 +69,7 @@ func (l *Loop) plan() Plan {
 }
 
 func (l *Loop) check() error {
-	if len(l.Train.Groups) == 0 {
+	if len(l.Train.Groups) == 0 && l.Data == "" {
 		return errors.New("the training split is empty: there is nothing to learn from")
 	}
 	if l.Options.BatchSize < 1 {
@@ -75,10 +80,13 @@ func (l *Loop) check() error {
 
 // Total is the number of updates of the whole run.
 func (l *Loop) Total() int {
+	if l.round != nil {
+		return l.round.Total
+	}
 	if l.Options.MaxSteps > 0 {
 		return l.Options.MaxSteps
 	}
-	return l.Options.Epochs * ((len(l.Train.Groups) + l.Options.BatchSize - 1) / l.Options.BatchSize)
+	return l.Options.Passes(len(l.Train.Groups))
 }
 
 // step is one update: the next batch in pieces, then the optimiser.
@@ -269,6 +277,9 @@ func places(rows []string) string {
 
 // dataHash identifies the token ids of all examples, the reward gaps of pairs, and what kto has beside them.
 func (l *Loop) dataHash() string {
+	if l.Data != "" {
+		return l.Data
+	}
 	h := sha256.New()
 	for _, x := range l.sets() {
 		hashGroups(h, x.Groups)

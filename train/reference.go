@@ -70,12 +70,16 @@ const (
 	sumsKey  = "key"
 )
 
+// ReadPairSums reads what [CachedPairSums] left of n pairs, whose weights have changed since.
+func ReadPairSums(path string, n int) ([][2]float32, error) { return readSums(path, "", n) }
+
+// readSums reads the sums of n pairs that a key identifies, "" any.
 func readSums(path, key string, n int) ([][2]float32, error) {
 	tensors, meta, err := model.ReadTensors(path)
 	if err != nil {
 		return nil, err
 	}
-	if len(tensors) != 1 || meta[sumsKey] != key || len(tensors[0].Floats) != 2*n {
+	if len(tensors) != 1 || key != "" && meta[sumsKey] != key || len(tensors[0].Floats) != 2*n {
 		return nil, fmt.Errorf("%s: reference log-probs of another model, other data or another engine: something "+
 			"has changed since the run was started; start a new run with --out DIR", path)
 	}

@@ -26,6 +26,13 @@ type leaf struct {
 	omitEmpty bool // a zero value is left out of what Resolve writes
 }
 
+// isIn says that keys have the leaf, or a section that it is in.
+func (l leaf) isIn(keys []string) bool {
+	return slices.ContainsFunc(keys, func(key string) bool {
+		return key == l.key || strings.HasPrefix(l.key, key+".")
+	})
+}
+
 func newSchema(options any, without []string) *schema {
 	s := &schema{leaves: []leaf{{key: commandKey}}}
 	s.walk(reflect.TypeOf(options), "", nil)
@@ -110,6 +117,7 @@ func commandsWith(key, command string) (names []string) {
 			names = append(names, "`posttrain "+c.Name()+"`")
 		}
 	}
+	slices.Sort(names)
 	return names
 }
 

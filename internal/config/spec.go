@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -23,7 +22,7 @@ type Spec[T any] struct {
 	Defaults   func(*Given) T    // the options before the given values are written over them
 	Settle     func(*Given, *T)  // gives the options that depend on others their defaults; may be nil
 	Check      func(*Given, *T)  // looks across sections, and at who gave a value; may be nil
-	Idle       func(*T) []string // keys that have no effect in T: Resolve leaves them out; may be nil
+	Idle       func(*T) []string // keys and sections without effect in T: Resolve leaves them out; may be nil
 }
 
 // Input is what the user gave.
@@ -97,7 +96,7 @@ func (s *Spec[T]) Resolve(c *T) []byte {
 	values := reflect.ValueOf(c).Elem()
 	for _, l := range s.schema().leaves {
 		v := values.FieldByIndex(l.index)
-		if l.key == commandKey || slices.Contains(idle, l.key) || l.omitEmpty && v.IsZero() {
+		if l.key == commandKey || l.isIn(idle) || l.omitEmpty && v.IsZero() {
 			continue
 		}
 		tree = insert(tree, strings.Split(l.key, "."), v.Interface())

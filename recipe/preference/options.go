@@ -15,6 +15,7 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/recipe/online"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -23,6 +24,8 @@ const Command = "mappo"
 
 // Options say what is trained, on what and how.
 type Options struct {
+	// where the pairs come from: a file, or answers that the model gives while it trains; "": offline
+	Mode      string          `yaml:"mode,omitempty" want:"|offline|online" words:"offline or online"`
 	Model     string          `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
 	Adapting  recipe.Adapting `yaml:",inline"`
 	Reference string          `yaml:"reference" words:"a Hugging Face model folder, or nothing"`
@@ -32,6 +35,7 @@ type Options struct {
 	Data      Data            `yaml:"data"`
 	Loss      losses.Options  `yaml:"loss"`
 	Train     train.Options   `yaml:"train"`
+	Online    online.Options  `yaml:"online"` // of mode online alone
 	Place     recipe.Place    `yaml:"-"`
 }
 
@@ -47,12 +51,43 @@ type Data struct {
 // Spec says how a configuration becomes Options.
 var Spec = config.Register(&config.Spec[Options]{
 	Command:    Command,
-	QuickStart: recipe.QuickStart("mappo.yaml"),
+	QuickStart: quickStart,
 	Choose:     recipe.ChooseLength,
 	Defaults:   func(g *config.Given) Options { return Defaults(cmp.Or(g.Text("loss.type"), losses.DPO)) },
-	Settle:     func(g *config.Given, o *Options) { o.Adapting.Settle(g); recipe.Settle(g, o.Data.Source, &o.Train) },
+	Settle:     settle,
 	Check:      check,
+	Idle: func(o *Options) []string {
+		if o.isOnline() {
+			return []string{"train.max_steps"}
+		}
+		return []string{onlineKey}
+	},
 })
+
+// onlineKey is the section, and the mode, of online training.
+const onlineKey = "online"
+
+func (o *Options) isOnline() bool { return o.Mode == onlineKey }
+
+// quickStart is the released file of the mode.
+func quickStart(overrides []config.Override) (string, []byte) {
+	name := "mappo.yaml"
+	if slices.ContainsFunc(overrides, func(o config.Override) bool { return o.Key == "mode" && o.Value == onlineKey }) {
+		name = "mappo-online.yaml"
+	}
+	return recipe.QuickStart(name)(overrides)
+}
+
+func settle(g *config.Given, o *Options) {
+	o.Adapting.Settle(g)
+	recipe.Settle(g, o.Data.Source, &o.Train)
+	if o.Mode == "offline" {
+		o.Mode = ""
+	}
+	if o.isOnline() {
+		o.Online.Settle(g, o.Model, o.Data.Train)
+	}
+}
 
 // Defaults are the paper's settings of a loss, where the paper has them; the caller gives model and data.
 func Defaults(loss string) Options {
@@ -64,6 +99,7 @@ func Defaults(loss string) Options {
 		Data:    Data{RewardOptions: data.DefaultRewardOptions(), Options: batch.Defaults()},
 		Loss:    losses.Defaults(loss),
 		Train:   t,
+		Online:  online.Defaults(),
 	}
 }
 
@@ -92,6 +128,49 @@ func check(g *config.Given, o *Options) {
 	if o.Loss.Prior == losses.None {
 		checkPlain(g, o.Data)
 	}
+	o.checkMode(g)
+}
+
+// checkMode refuses options that have no effect in the mode.
+func (o *Options) checkMode(g *config.Given) {
+	if !o.isOnline() {
+		for _, key := range g.Keys() {
+			if strings.HasPrefix(key, onlineKey+".") && g.Has(key) {
+				g.Fault(key, "%s %s: the pairs come from a file; remove it, or set mode online", key, g.Show(key))
+			}
+		}
+		return
+	}
+	if o.Loss.Unpaired() {
+		g.Fault("loss.type", "loss.type %s: in mode online the answers to a prompt are paired: want a loss of pairs",
+			o.Loss.Type)
+	}
+	if o.Data.EvalFraction > 0 {
+		g.Fault("data.eval_fraction", "data.eval_fraction %v: in mode online the pairs are made while the model "+
+			"trains: want data.eval, a file of pairs, or neither", o.Data.EvalFraction)
+	}
+	if o.Data.Eval == "" && len(o.Data.ScoreColumns) > 0 {
+		g.Fault("data.score_columns", "data.score_columns %s: in mode online online.reward scores, and there is no "+
+			"data.eval; remove it", strings.Join(o.Data.ScoreColumns, ","))
+	}
+	if o.Train.MaxSteps > 0 {
+		g.Fault("train.max_steps", "train.max_steps %d: in mode online each round makes train.epochs passes over its "+
+			"pairs, however many there are; remove it", o.Train.MaxSteps)
+	}
+	if o.Reference != "" && o.Online.Reference == online.Round {
+		g.Fault("reference", "reference %q: online.reference round takes the model before each round; remove one of "+
+			"the two", o.Reference)
+	}
+	if o.Loss.ReferenceFree() && o.Online.Reference == online.Round {
+		g.Fault("online.reference", "online.reference round: %s uses no reference model; remove it", o.Loss.Type)
+	}
+	if o.Data.Train != embedded.Name && g.Has("online.scenarios") && o.Online.Scenarios > 0 {
+		g.Fault("online.scenarios", "online.scenarios %d: only embedded scenarios are made to a number, and "+
+			"data.train is %s; remove it", o.Online.Scenarios, o.Data.Train)
+	}
+	if o.Data.Train == embedded.Name && o.Online.Scenarios < 3 {
+		g.Fault("online.scenarios", "online.scenarios %d: want 3 or more", o.Online.Scenarios)
+	}
 }
 
 // checkPlain refuses options of rewards for a loss that uses none. It accepts their defaults, which a resolved
@@ -118,14 +197,22 @@ func (o *Options) Explain() string {
 	fmt.Fprintf(&s, "model: %s, backend %s, seed %d\n", o.Model, o.Backend, o.Seed)
 	s.WriteString(o.Adapting.Explain() + o.Devices.Explain())
 	if !o.Loss.ReferenceFree() {
-		fmt.Fprintf(&s, "reference: %s, its log-probabilities computed once ahead of training\n", o.reference())
+		fmt.Fprintf(&s, "reference: %s, its log-probabilities computed once ahead of %s\n", o.reference(),
+			map[bool]string{false: "training", true: "each round"}[o.isOnline()])
 	}
-	fmt.Fprintf(&s, "data: %s\n", o.Data.Source)
+	if o.isOnline() {
+		s.WriteString(o.Online.Explain(o.Data.Train))
+	}
+	if !o.isOnline() || o.Data.Eval != "" {
+		fmt.Fprintf(&s, "data: %s\n", o.Data.Source)
+	}
 	if o.Loss.NeedsGap() {
 		columns := cmp.Or(strings.Join(o.Data.ScoreColumns, ", "), "found by their known names")
 		fmt.Fprintf(&s, "rewards: columns %s; transform %s; negative gaps: %s\n", columns, o.Data.Transform,
 			o.Data.OnNegativeGap)
-		s.WriteString(o.Data.explainGaps())
+		if !o.isOnline() {
+			s.WriteString(o.Data.explainGaps())
+		}
 	}
 	s.WriteString(recipe.DescribeTraining(o.Train, recipe.DescribeBatch(o.Train, o.unit())))
 	s.WriteString(losses.ListDeviations(o.Deviations()))
@@ -160,7 +247,12 @@ func (d *Data) explainGaps() string {
 	return text
 }
 
-func (o *Options) reference() string { return cmp.Or(o.Reference, before) }
+func (o *Options) reference() string {
+	if o.isOnline() && o.Online.Reference == online.Round {
+		return "the model before each round"
+	}
+	return cmp.Or(o.Reference, before)
+}
 
 const before = "the model before training"
 

@@ -22,8 +22,12 @@ func (t *training) sample() []int {
 	if t.pairs.desirable != nil {
 		return t.sampleAnswers()
 	}
-	n := len(t.pairs.groups)
-	indices := make([]int, min(n, sampleSize))
+	return spread(len(t.pairs.groups), sampleSize)
+}
+
+// spread gives the places of at most some of n pairs, spread over all.
+func spread(n, most int) []int {
+	indices := make([]int, min(n, most))
 	for i := range indices {
 		indices[i] = i * n / len(indices)
 	}

@@ -26,9 +26,13 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	if err := Spec.Verify(&o); err != nil {
 		return nil, err
 	}
-	recipe.PinBackend(&o.Backend, o.Model, o.Train, o.Devices, false, r)
+	recipe.PinBackend(&o.Backend, o.Model, o.Train, o.Devices, o.isOnline(), r)
+	title := o.Loss.Name()
+	if o.isOnline() {
+		title = "online " + title
+	}
 	j, err := recipe.NewJob(recipe.Setup{
-		Command: Command, Title: o.Loss.Name(), Backend: o.Backend, Folder: o.Model, Adapting: o.Adapting,
+		Command: Command, Title: title, Backend: o.Backend, Folder: o.Model, Adapting: o.Adapting,
 		Devices: o.Devices, Train: o.Train, Seed: o.Seed, Resolved: o.Resolved(), Place: o.Place,
 	}, r)
 	if err != nil {
@@ -36,6 +40,9 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	}
 	defer j.Close()
 	t := &training{Job: j, o: o}
+	if o.isOnline() {
+		return t.learnOnline(ctx)
+	}
 	if err := t.load(ctx); err != nil {
 		return nil, err
 	}
@@ -43,6 +50,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 		return nil, err
 	}
 	j.Ready(0)
+	t.when = "before the first step"
 	t.share = j.SharesPrompts(t.pairs.groups)
 	if !o.Loss.Unpaired() {
 		j.SayShapes(t.layout())
@@ -70,6 +78,7 @@ type training struct {
 	pairs, heldOut *pairSet      // heldOut nil: none
 	rewards        *data.Rewards // nil: the scores make none, and the loss needs none
 	share          bool          // both answers share their prompt in one row
+	when           string        // a measurement of log-probs takes place, in words
 }
 
 // pairSet is a set of encoded pairs, or of an answer and a mismatched one each, with what the method that trains on it
@@ -107,8 +116,10 @@ func (p *pairSet) subset(keep []int) *pairSet {
 
 // load loads the reference, the training pairs and the held-out ones.
 func (t *training) load(ctx context.Context) (err error) {
-	if err := t.loadReference(); err != nil {
-		return err
+	if t.o.Reference != "" {
+		if t.reference, err = t.loadReference(); err != nil {
+			return err
+		}
 	}
 	if t.o.Loss.Unpaired() {
 		return t.loadAnswers(ctx)
@@ -194,19 +205,18 @@ func (d *Data) read(path string) ([]data.Preference, *data.Report, error) {
 	return data.ReadPreferences(path, d.PreferenceOptions)
 }
 
-// loadReference loads the reference model where it is another than the model itself.
-func (t *training) loadReference() (err error) {
-	if t.o.Reference == "" {
-		return nil
+// loadReference loads the reference model that the options name.
+func (t *training) loadReference() (*model.Model, error) {
+	m, _, err := local.Load(t.o.Reference)
+	if err != nil {
+		return nil, err
 	}
-	if t.reference, _, err = local.Load(t.o.Reference); err != nil {
-		return err
-	}
-	if theirs, ours := t.reference.Config.VocabSize, t.Model.Config.VocabSize; theirs != ours {
-		return fmt.Errorf("reference %s: its vocabulary has %d tokens, the model's %d: they must be the same",
+	if theirs, ours := m.Config.VocabSize, t.Model.Config.VocabSize; theirs != ours {
+		m.Release()
+		return nil, fmt.Errorf("reference %s: its vocabulary has %d tokens, the model's %d: they must be the same",
 			t.o.Reference, theirs, ours)
 	}
-	return nil
+	return m, nil
 }
 
 // measureReference computes the reference's log-probs of all pairs, once, ahead of training. Reference-free losses need
@@ -243,7 +253,7 @@ func (t *training) sums(ctx context.Context, name string, l *train.Learner, grou
 	every := time.Duration(t.Train.CheckpointMinutes * float64(time.Minute))
 	sums, cached, err := train.CachedPairSums(t.Run.Path(name), l, groups, t.layout(), every, t.tick(ctx, bar))
 	if errors.Is(err, context.Canceled) {
-		return nil, t.StopError("while log-probs were measured, before the first step")
+		return nil, t.StopError("while log-probs were measured, %s", t.when)
 	}
 	if cached {
 		t.Say("taken from %s", t.Run.Path(name))

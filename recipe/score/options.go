@@ -2,8 +2,6 @@
 package score
 
 import (
-	"strings"
-
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout/scorer"
@@ -24,11 +22,7 @@ var Spec = config.Register(&config.Spec[Options]{
 	Command:  Command,
 	Without:  []string{"reward.ci.format", "reward.ci.match"},
 	Defaults: func(*config.Given) Options { return Options{Reward: scorer.Defaults()} },
-	Settle: func(_ *config.Given, o *Options) {
-		if len(o.Reward.Command) == 1 {
-			o.Reward.Command = strings.Fields(o.Reward.Command[0])
-		}
-	},
+	Settle:   func(_ *config.Given, o *Options) { o.Reward.Settle() },
 	Check: func(g *config.Given, o *Options) {
 		if o.Reward.Kind == scorer.CI {
 			g.Fault("reward.kind", "reward.kind ci: pairs say nothing of the items that this reward scores by: want "+

@@ -107,6 +107,17 @@ func Pairs(groups []Group, scores []Score) ([]data.Preference, Tally, error) {
 	return pairs, t, nil
 }
 
+// Table lists the answers that have a score, of the prompts with two or more.
+func Table(groups []Group, scores []Score) (all []data.Answers) {
+	for _, g := range groups {
+		texts, values := scored(g.Answers, scores[:len(g.Answers)])
+		if scores = scores[len(g.Answers):]; len(texts) > 1 {
+			all = append(all, data.Answers{Prompt: g.Prompt, Texts: texts, Scores: values})
+		}
+	}
+	return all
+}
+
 // answers counts those with a score.
 func (t Tally) answers(groups []Group) (n int) {
 	for _, g := range groups {

@@ -16,6 +16,7 @@ package scorer
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/posttrain/posttrain/data"
@@ -66,6 +67,13 @@ func Defaults() Options {
 	return Options{Timeout: 5 * time.Minute, Judge: JudgeOptions{KeyEnv: "OPENAI_API_KEY", Range: []float64{1, 10},
 		Parallel: 8, Retries: 8, MaxNew: 400}, Model: ModelOptions{Backend: "auto", Batch: 8},
 		CI: CIOptions{Format: "paper", Match: "substring"}}
+}
+
+// Settle parts a command that is given as one text at its blanks.
+func (o *Options) Settle() {
+	if len(o.Command) == 1 {
+		o.Command = strings.Fields(o.Command[0])
+	}
 }
 
 // Check names every fault of the options.

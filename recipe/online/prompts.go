@@ -1,0 +1,149 @@
+package online
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash"
+
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/data/records"
+	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/recipe/cirl"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/scorer"
+	"github.com/posttrain/posttrain/train"
+)
+
+// Prompt is what a model answers.
+type Prompt struct {
+	Text      data.Text
+	Tokens    []int32
+	Head      string   // the beginning of each answer, which belongs to it
+	Item      *ci.Item // nil: none
+	Prefilled bool     // the chat template opens the think block
+	Source    string
+}
+
+// Read reads or makes the prompts of a run, in the order in which they are used. Those of more than limit tokens are
+// left out.
+func (o *Options) Read(j *recipe.Job, source string, limit int) ([]Prompt, error) {
+	all, err := o.read(j, source, limit)
+	if err != nil {
+		return nil, err
+	}
+	all = data.Pick(all, train.Order(len(all), j.Seed, 0, true))
+	if o.Prompts > len(all) {
+		return nil, fmt.Errorf("online.prompts %d: %s has %d: want that many at most, or 0 for all", o.Prompts, source,
+			len(all))
+	}
+	if o.Prompts > 0 {
+		all = all[:o.Prompts]
+	}
+	if len(all) < o.Rounds {
+		return nil, fmt.Errorf("online.rounds %d: %s has %d prompts: want one for each round", o.Rounds, source,
+			len(all))
+	}
+	return all, nil
+}
+
+func (o *Options) read(j *recipe.Job, source string, limit int) ([]Prompt, error) {
+	e := &batch.Encoder{Tokenizer: j.Tokenizer}
+	if source == embedded.Name {
+		return o.items(j, e, source, limit)
+	}
+	rows, report, err := records.ReadPrompts(source)
+	if err != nil {
+		return nil, err
+	}
+	if len(rows) > 0 && rows[0].Item != nil {
+		return o.items(j, e, source, limit)
+	}
+	if o.Reward.Kind == scorer.CI {
+		return nil, fmt.Errorf("%s: its prompts are no contextual-integrity items, by which online.reward.kind ci "+
+			"scores: want items, or another kind", source)
+	}
+	j.Say("%s", report)
+	return plain(j, e, rows, limit)
+}
+
+// items takes the items that ci-rl trains on, in the same prompts.
+func (o *Options) items(j *recipe.Job, e *batch.Encoder, source string, limit int) (all []Prompt, err error) {
+	c := cirl.Options{Seed: j.Seed, Data: cirl.Data{Train: source, Scenarios: o.Scenarios,
+		ValidationFraction: o.ValidationFraction, TestFraction: o.TestFraction}}
+	parts, err := c.Items(j)
+	if err != nil {
+		return nil, err
+	}
+	way := rollout.Conversation{}
+	if o.Prefill {
+		way.Prefill = ci.ThinkPrefill
+	}
+	cases := eval.Cases(parts[ci.Train], o.Prompt, c.Order(ci.Train), way)
+	cases, left, err := eval.Fit(&rollout.Local{Encoder: e}, cases, limit)
+	if err == nil {
+		err = left.Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if left.Count > 0 {
+		j.Say("%s: %v", source, left)
+	}
+	for _, c := range cases {
+		p := Prompt{Text: data.Text{Messages: c.Messages}, Tokens: c.Tokens, Head: c.Prefill, Item: c.Item,
+			Prefilled: c.Opened, Source: c.Item.Source}
+		if c.Opened { // the chat template writes it
+			p.Head = ""
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// plain encodes prompts that are texts or conversations.
+func plain(j *recipe.Job, e *batch.Encoder, rows []records.Prompt, limit int) (all []Prompt, err error) {
+	long := 0
+	for _, r := range rows {
+		if r.Text.IsChat() != rows[0].Text.IsChat() {
+			return nil, fmt.Errorf("%s and %s: one prompt is a string, the other a conversation: want all alike",
+				rows[0].Source, r.Source)
+		}
+		tokens, err := e.Prompt(r.Text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", r.Source, err)
+		}
+		if len(tokens) == 0 || len(tokens) > limit {
+			long++
+			continue
+		}
+		all = append(all, Prompt{Text: r.Text, Tokens: tokens, Source: r.Source})
+	}
+	if long > 0 {
+		j.Say("%d of %d prompts left out: they have no token, or more than %d", long, len(rows), limit)
+	}
+	return all, nil
+}
+
+// Hash adds prompts to a hash.
+func Hash(h hash.Hash, prompts []Prompt) {
+	for _, p := range prompts {
+		fmt.Fprintf(h, "%d %q %v\n", len(p.Tokens), p.Head, p.Prefilled)
+		binary.Write(h, binary.LittleEndian, p.Tokens) // a hash never fails
+		if p.Item != nil {
+			fmt.Fprintf(h, "%q %q\n", p.Item.Required(), p.Item.Restricted())
+		}
+	}
+}
+
+// identify is a hash of what the answers of a round depend on, beside the weights.
+func (m *Maker) identify(n int) string {
+	h := sha256.New()
+	fmt.Fprintln(h, m.Seed, n, m.Options.Samples, m.Options.Sampling)
+	Hash(h, m.Part(n))
+	return fmt.Sprintf("%x", h.Sum(nil)[:16])
+}
