@@ -16,6 +16,7 @@ type PriorReport struct {
 	Mean, Median     float64 // of the gaps kept, as are Min and Max
 	Min, Max         float64
 	Saturated        int     // gaps above 0.99
+	Beyond           int     // gaps above 1, of rewards that are not in [0, 1]
 	Tenths           [10]int // gaps below 0.1, from 0.1 to 0.2, and so on
 	RankMedian       float64 // the median gap with reward_transform rank
 }
@@ -31,6 +32,9 @@ func (r *PriorReport) summarise(gaps []float64) {
 		}
 		if gap > 0.99 {
 			r.Saturated++
+		}
+		if gap > 1+1e-9 {
+			r.Beyond++
 		}
 	}
 }
@@ -77,6 +81,10 @@ func (r *PriorReport) Warning() string {
 			"(loss.prior none)"
 	}
 	switch {
+	case r.Beyond > 0:
+		return fmt.Sprintf("%d of %d of the prior's gaps are above 1, up to %.4g: rewards are to be in [0, 1], and "+
+			"reward_transform %s takes the scores as they are; set data.reward_transform to auto, or to one that suits "+
+			"the scores", r.Beyond, r.Kept, r.Max, r.Transform)
 	case r.Median < smallMedian:
 		return fmt.Sprintf("the median of the prior's gaps is %.2g: with a gap near 0 MaPPO raises the chosen answer "+
 			"and leaves the rejected one alone, which is no preference learning; %s", r.Median, mend)

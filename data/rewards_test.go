@@ -203,6 +203,8 @@ func TestUselessGapsAreNoticed(t *testing.T) {
 		{"auto", equal, "the median of the prior's gaps is 0: with a gap near 0 MaPPO raises the chosen answer and " +
 			"leaves the rejected one alone, which is no preference learning; scores of chosen and rejected answers " +
 			"hardly differ"},
+		{"none", [][2]float64{{-3, -5}, {1, 0.5}}, "1 of 2 of the prior's gaps are above 1, up to 2: rewards are to " +
+			"be in [0, 1], and reward_transform none takes the scores as they are; set data.reward_transform to auto"},
 		{"logit", saturated, ""},
 		{"auto", [][2]float64{{1, 0.5}, {0.75, 0.25}}, ""},
 	} {

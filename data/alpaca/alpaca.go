@@ -3,6 +3,7 @@
 package alpaca
 
 import (
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -30,7 +31,7 @@ type Judgement struct {
 // another instruction; those without a preference are counted as warts.
 func ReadJudgements(path string) ([]Judgement, *data.Report, error) {
 	seen := map[string]string{}
-	var generator string
+	var generator, baseline string
 	of := func(r rows.Row, report *data.Report) (j Judgement, why string, err error) {
 		if j, err = judgementOf(r); err != nil {
 			return j, "", err
@@ -40,6 +41,10 @@ func ReadJudgements(path string) ([]Judgement, *data.Report, error) {
 		}
 		if seen[j.Instruction] = r.Source; len(seen) == 1 {
 			generator = j.Generator
+		}
+		if baseline = cmp.Or(baseline, j.Baseline); j.Baseline != "" && j.Baseline != baseline {
+			return j, "", fmt.Errorf("generator_1 is %q, in rows before %q: want judgements against one baseline",
+				j.Baseline, baseline)
 		}
 		if j.Generator != generator {
 			return j, "", fmt.Errorf("generator_2 is %q, in the first row %q: want the judgements of one model",

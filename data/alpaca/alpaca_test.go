@@ -35,6 +35,9 @@ func TestReadJudgements(t *testing.T) {
 			1): "a.jsonl:2: the instruction is in",
 		good +
 			strings.NewReplacer(`"Q"`, `"R"`, `"m"`, `"n"`).Replace(good): `generator_2 is "n", in the first row "m"`,
+		good + `{"instruction":"R","output_2":"A","generator_2":"m","generator_1":"b","preference":1}` + "\n" +
+			`{"instruction":"S","output_2":"A","generator_2":"m","generator_1":"c","preference":1}`: "a.jsonl:3: " +
+			`generator_1 is "c", in rows before "b": want judgements against one baseline`,
 		strings.Replace(good, "1}", "3}",
 			1): "preference is 3: want a number from 1 (the baseline's output) to 2",
 		strings.Replace(good, "1}", `"1"}`, 1): "preference is 1: want a number",
