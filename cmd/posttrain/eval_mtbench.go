@@ -77,6 +77,14 @@ func runMTBench(ctx context.Context, o mtbench.Options, place stages.Place, r ru
 		return ran{print: printed(counted)}, err
 	}
 	result, at, err := mtbench.Run(ctx, o, place, r)
+	return measured(result, at), err
+}
+
+// measured says how far a benchmark has come; result is nil without its report.
+func measured[R any, P interface {
+	*R
+	fmt.Stringer
+}](result P, at *stages.Evaluation) ran {
 	got := ran{stage: at.Stage, cases: at.Cases}
 	if at.Folder != nil {
 		got.dir = at.Folder.Dir
@@ -84,7 +92,7 @@ func runMTBench(ctx context.Context, o mtbench.Options, place stages.Place, r ru
 	if result != nil {
 		got.print = printed(result)
 	}
-	return got, err
+	return got
 }
 
 // printed makes a command print a result.

@@ -55,6 +55,10 @@ var everyCommand = []struct {
 		"40", "--out", "ci"}},
 	{"eval alpaca", []string{"--annotations", "judged.jsonl", "--out", "alpaca"}},
 	{"eval arena-hard", []string{"--judgments", "arena.jsonl", "--out", "arena"}},
+	{"eval arena-hard answers", []string{"--questions", "asked.jsonl", "--baseline", "old.jsonl", "--model", "model",
+		"--backend", "go", "--max-new-tokens", "4", "--out", "ah"}},
+	{"eval arena-hard judge", []string{"--config", "ah.yaml", "--out", "ah"}},
+	{"eval arena-hard report", []string{"--out", "ah"}},
 	{"eval mt-bench", []string{"--judgments", "turns.jsonl", "--out", "turns"}},
 	{"eval mt-bench answers", []string{"--questions", "questions.jsonl", "--model", "model", "--backend", "go",
 		"--max-new-tokens", "4", "--out", "mt"}},
@@ -87,6 +91,10 @@ func workEverything(t *testing.T, judge string) {
 	write(t, "turns.jsonl", `{"question_id":81,"model":"m","turn":1,"score":7}
 {"question_id":81,"model":"m","turn":2,"score":8}`)
 	write(t, "questions.jsonl", `{"question_id":81,"category":"writing","turns":["Hi","More"]}`)
+	write(t, "asked.jsonl", `{"uid":"q","prompt":"Hi"}`)
+	write(t, "old.jsonl", `{"uid":"q","model":"b","messages":[{"role":"assistant","content":"Ho"}]}`)
+	write(t, "ah.yaml", "command: eval arena-hard\nquestions: asked.jsonl\nbaseline: old.jsonl\njudge: {model: m, "+
+		"parallel: 1, base_url: '"+judge+"'}\n")
 	write(t, "mt.yaml", "command: eval mt-bench\nquestions: questions.jsonl\njudge: {model: m, parallel: 1, base_url: '"+
 		judge+"'}\n")
 	if err := ci.Write("items.json", ci.Synthesize(24, 5)); err != nil {
@@ -125,7 +133,7 @@ func (full) Write([]byte) (int, error) {
 // done, and equal runs leave equal files, but for the numbers of a clock.
 func TestEveryCommandTwice(t *testing.T) {
 	parent := t.TempDir()
-	judge := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string { return "Rating: [[7]]" }}).URL
+	judge := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string { return "[[A>B]] or [[7]]" }}).URL
 	inFolder := func(name string, runAll func()) {
 		work := filepath.Join(parent, "work") // the same for both: some files have its path
 		if err := os.Mkdir(work, 0o777); err != nil {

@@ -1,6 +1,6 @@
-// Package arena counts judgements of Arena-Hard v0.1: a model's strength against the baseline in the Bradley–Terry
-// model,
-// as the probability that it wins, with a bootstrap interval. The baseline has 50 %.
+// Package arena asks a judge to compare answers as Arena-Hard v0.1 does, and counts its judgements: a model's strength
+// against the baseline in the Bradley–Terry model, as the probability that it wins, with a bootstrap interval. The
+// baseline has 50 %.
 package arena
 
 import (
@@ -27,7 +27,7 @@ type Score struct {
 // battle is a game's weight and the share of it that the model won.
 type battle struct{ weight, won float64 }
 
-// battlesOf turns a verdict into a battle; the model is A. A tie is half a win.
+// battleOf turns a verdict into a battle; the model is A. A tie is half a win.
 func battleOf(verdict string) battle {
 	switch verdict {
 	case "A>>B":
@@ -55,19 +55,9 @@ func Count(all []arena.Judgement, rounds int, seed uint64) (Score, error) {
 	s := Score{Verdicts: map[string]int{}}
 	var questions [][]battle
 	for _, j := range all {
-		var battles []battle
-		for i, verdict := range j.Games {
-			if verdict == "" {
-				s.Missing++
-				continue
-			}
-			if i == 0 {
-				verdict = mirror(verdict)
-			}
-			s.Verdicts[verdict]++
-			s.Games++
-			battles = append(battles, battleOf(verdict))
-		}
+		battles := battlesOf(j, func(verdict string) { s.Verdicts[verdict]++ })
+		s.Games += len(battles)
+		s.Missing += len(j.Games) - len(battles)
 		if battles != nil {
 			questions = append(questions, battles)
 		}
@@ -78,6 +68,31 @@ func Count(all []arena.Judgement, rounds int, seed uint64) (Score, error) {
 	s.Score = rateOf(questions)
 	s.Low, s.High = bootstrap(questions, rounds, seed)
 	return s, nil
+}
+
+// battlesOf are those of the games that have a verdict; each visits the verdicts, the model being A.
+func battlesOf(j arena.Judgement, each func(verdict string)) (battles []battle) {
+	for i, verdict := range j.Games {
+		if verdict == "" {
+			continue
+		}
+		if i == 0 {
+			verdict = mirror(verdict)
+		}
+		each(verdict)
+		battles = append(battles, battleOf(verdict))
+	}
+	return battles
+}
+
+// Won is the weighted share of a question's games that the model won, in hundredths; nil without a verdict.
+func Won(j arena.Judgement) *float64 {
+	battles := battlesOf(j, func(string) {})
+	if battles == nil {
+		return nil
+	}
+	rate := rateOf([][]battle{battles})
+	return &rate
 }
 
 // rateOf is the weighted share of wins, in hundredths.

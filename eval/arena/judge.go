@@ -1,6 +1,7 @@
 package arena
 
 import (
+	"crypto/sha256"
 	_ "embed"
 	"fmt"
 	"strings"
@@ -44,6 +45,12 @@ func ReadPrompts(path string) (p Prompts, err error) {
 		}
 	}
 	return p, fmt.Errorf("%s: prompt_template: %w", path, err)
+}
+
+// Hash names the prompt, and how verdicts are found.
+func (p Prompts) Hash() string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q%q%v%v", p.System, p.Template, p.Patterns, p.Last))
+	return fmt.Sprintf("sha256 %x", sum[:8])
 }
 
 // Messages put a question and two answers to the judge.

@@ -1,13 +1,16 @@
-// Package arena is the recipe of posttrain eval arena-hard: it counts judgements of Arena-Hard v0.1.
+// Package arena is the recipe of posttrain eval arena-hard: a model answers the questions of Arena-Hard v0.1, and a judge
+// compares its answers with a baseline's in both orders; or judgements that exist are counted.
 package arena
 
 import (
-	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	data "github.com/posttrain/posttrain/data/arena"
+	report "github.com/posttrain/posttrain/eval"
 	eval "github.com/posttrain/posttrain/eval/arena"
+	"github.com/posttrain/posttrain/eval/stages"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/run"
 )
@@ -15,39 +18,110 @@ import (
 // Command is the command that runs this recipe.
 const Command = "eval arena-hard"
 
-// Options say which judgements are counted. Paths are relative to the working directory.
+// Options say which model is measured and who judges, or which judgements are counted. Paths are relative to the
+// working directory. The seed is of the bootstrap, too.
 type Options struct {
-	Judgements string `yaml:"judgments" want:"given" words:"a .json, .jsonl or .parquet file (also .gz)"`
-	Rounds     int    `yaml:"rounds" want:">=1"` // of the bootstrap
-	Seed       uint64 `yaml:"seed"`
-	Out        string `yaml:"out,omitempty" words:"a folder to make"`
+	Questions string `yaml:"questions,omitempty" words:"a file of questions (question.jsonl)"`
+	Baseline  string `yaml:"baseline,omitempty" words:"a file of the baseline's answers"`
+	Prompts   string `yaml:"prompts,omitempty" words:"a .yaml file of the judge's prompt (arena-hard-v0.1.yaml)"`
+	Rounds    int    `yaml:"rounds" want:">=1"` // of the bootstrap
+
+	stages.BenchOptions `yaml:",inline"`
+
+	Judgements string `yaml:"judgments,omitempty" words:"a .json, .jsonl or .parquet file (also .gz)"`
+	Out        string `yaml:"out,omitempty" words:"a folder to make"` // of a count of judgements
 }
 
-// Spec says how a configuration becomes Options.
-var Spec = config.Register(&config.Spec[Options]{
-	Command:  Command,
-	Defaults: func(*config.Given) Options { return Options{Rounds: 1000} },
-})
+// tokens is the most that an answer, and a judge's reply, may have, as in the benchmark.
+const tokens = 4096
 
-// Result is what was counted. It is the form of summary.json.
+// Defaults are the benchmark's settings; the caller gives files, model and judge, or judgements.
+func Defaults() Options {
+	return Options{Rounds: 1000, BenchOptions: stages.DefaultBench(0, tokens, tokens)}
+}
+
+// own are the keys that a count of judgements has.
+var own = []string{"command", "judgments", "rounds", "seed", "out"}
+
+// Spec says how a configuration becomes Options, for the stages that are to run.
+func Spec(run ...string) *config.Spec[Options] {
+	return &config.Spec[Options]{
+		Command:  Command,
+		Choose:   stages.ChooseBench,
+		Defaults: func(*config.Given) Options { return Defaults() },
+		Check:    func(g *config.Given, o *Options) { o.check(g, run) },
+		Idle: func(o *Options) []string {
+			if o.Judgements == "" {
+				return o.IdleBench()
+			}
+			return slices.DeleteFunc(Spec().Keys(), func(key string) bool { return slices.Contains(own, key) })
+		},
+	}
+}
+
+var _ = config.Register(Spec())
+
+// check looks across sections.
+func (o *Options) check(g *config.Given, run []string) {
+	if o.Judgements != "" {
+		for _, key := range g.Keys() {
+			if !slices.Contains(own, key) && g.Text(key) != "" {
+				g.Fault(key, "%s %s: it has no effect with judgments, which are counted; remove it", key, g.Show(key))
+			}
+		}
+		return
+	}
+	if o.Questions == "" {
+		g.Fault("questions", "questions is missing: want a file of questions (question.jsonl); or judgments, a file of "+
+			"judgements to count")
+	}
+	if o.Baseline == "" && o.Questions != "" {
+		g.Fault("baseline", "baseline is missing: want a file of the baseline's answers (gpt-4-0314.jsonl)")
+	}
+	if o.Out != "" {
+		g.Fault("out", "out %s: it has an effect with judgments alone; name a run's folder with --out", o.Out)
+	}
+	o.CheckBench(g, run)
+}
+
+// Uses reports whether one of the stages uses a key.
+func Uses(run []string, key string) bool {
+	switch key {
+	case "questions", "baseline", "prompts":
+		return true // every stage reads them
+	case "rounds", "seed":
+		return true
+	case "judgments":
+		return len(run) > 1
+	}
+	uses, _ := stages.UsesBench(run, key)
+	return uses
+}
+
+// Result is what was measured or counted. It is the form of summary.json.
 type Result struct {
 	Model string `json:"model"`
 	eval.Score
+	Judge     string             `json:"judge,omitempty"`
+	Baseline  string             `json:"baseline,omitempty"`
+	Published []report.Published `json:"published"`
+	Warnings  []string           `json:"warnings,omitempty"`
+	Settings  stages.Settings    `json:"settings,omitempty"` // of a run's stages
 
 	dir string
 }
 
-// Run counts, and writes summary.json into Options.Out. A nil Reporter is silent.
-func Run(_ context.Context, o Options, r run.Reporter) (*Result, error) {
-	if err := Spec.Verify(&o); err != nil {
+// Count counts judgements, and writes summary.json into Options.Out. A nil Reporter is silent.
+func Count(o Options, r run.Reporter) (*Result, error) {
+	if err := Spec().Verify(&o); err != nil {
 		return nil, err
 	}
-	all, report, err := data.ReadJudgements(o.Judgements)
+	all, rows, err := data.ReadJudgements(o.Judgements)
 	if err != nil {
 		return nil, err
 	}
-	run.Listen(r).Say("%s", report)
-	result := &Result{Model: all[0].Model, dir: o.Out}
+	run.Listen(r).Say("%s", rows)
+	result := &Result{Model: all[0].Model, dir: o.Out, Published: report.PublishedRows(report.ArenaHard)}
 	if result.Score, err = eval.Count(all, o.Rounds, o.Seed); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Judgements, err)
 	}
@@ -59,7 +133,7 @@ func Run(_ context.Context, o Options, r run.Reporter) (*Result, error) {
 		return nil, err
 	}
 	defer folder.Close()
-	if err := folder.WriteConfig(Spec.Resolve(&o)); err != nil {
+	if err := folder.WriteConfig(Spec().Resolve(&o)); err != nil {
 		return nil, err
 	}
 	return result, folder.WriteSummaryJSON(result)
@@ -76,6 +150,13 @@ func (s *Result) String() string {
 	if s.Missing > 0 {
 		text += fmt.Sprintf("%d games have no verdict\n", s.Missing)
 	}
+	for _, w := range s.Warnings {
+		text += "warning: " + w + "\n"
+	}
+	if s.Judge != "" {
+		text += fmt.Sprintf("judge %s, baseline %s\n", s.Judge, s.Baseline)
+	}
+	text += report.PublishedLine(report.ArenaHard)
 	if s.dir != "" {
 		text += fmt.Sprintf("Summary: %s\n", s.dir)
 	}

@@ -1,0 +1,133 @@
+package arena
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
+	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
+)
+
+// file writes rows of n questions into a file with a name.
+func file(t *testing.T, name, form string, n int) string {
+	t.Helper()
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, form+"\n", i)
+	}
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(b.String()), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const (
+	asked = `{"uid":"u%[1]d","prompt":"Question %[1]d?"}`
+	base  = `{"uid":"u%d","model":"base","messages":[{"role":"assistant","content":"the old answer"}]}`
+	ours  = `{"uid":"u%d","model":"ours","messages":[{"role":"assistant","content":"the new answer"}]}`
+)
+
+// judged are options of a run of n questions with recorded answers and a judge.
+func judged(t *testing.T, judge string, n int) Options {
+	o := Defaults()
+	o.Rounds = 50
+	o.Questions, o.Baseline = file(t, "question.jsonl", asked, n), file(t, "base.jsonl", base, n)
+	o.Agent.Answers = file(t, "ours.jsonl", ours, n)
+	o.Judge.BaseURL, o.Judge.Model, o.Judge.Retries = judge, "judge", 0
+	return o
+}
+
+// newIsA says that the judge sees the model's answer as A.
+func newIsA(prompt string) bool {
+	return strings.Index(prompt, "the new") < strings.Index(prompt, "the old")
+}
+
+// TestRun: both orders are judged, a judge that has come to no verdict is asked to continue, and the judgements that are
+// written count to the same score.
+func TestRun(t *testing.T) {
+	judge := meteredtest.Start(t, meteredtest.Options{Reply: func(prompt string) string {
+		switch {
+		case strings.HasPrefix(prompt, "Continue, and"):
+			return "Then [[B>A]]."
+		case newIsA(prompt) && strings.Contains(prompt, "Question 1?"):
+			return "Let me think."
+		case newIsA(prompt):
+			return "[[A>>B]]"
+		}
+		return "[[B>A]]"
+	}})
+	o := judged(t, judge.URL, 2)
+	dir := filepath.Join(t.TempDir(), "run")
+	result, _, err := Run(t.Context(), o, stages.Place{Dir: dir}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Wins are 3 and 1 of question 0, and 1 of the weights 1 and 1 of question 1.
+	if result.Model != "ours" || result.Baseline != "base" || result.Judge != "judge" || result.Games != 4 ||
+		result.Missing != 0 || fmt.Sprintf("%.2f", result.Score.Score) != "83.33" {
+		t.Errorf("%+v", result)
+	}
+	cases, err := os.ReadFile(filepath.Join(dir, "cases.jsonl"))
+	for _, want := range []string{
+		`{"id":"u0","score":100,"verdicts":["B>A","A>>B"],"output":"the new answer","baseline":"the old answer"}`,
+		`{"id":"u1","score":50,"verdicts":["B>A","B>A"],`,
+	} {
+		if err != nil || !strings.Contains(string(cases), want) {
+			t.Errorf("%s, %v: want %s", cases, err, want)
+		}
+	}
+	counted := Defaults()
+	counted.Judgements, counted.Rounds = filepath.Join(dir, judgementsName), o.Rounds
+	again, err := Count(counted, nil)
+	if err != nil || fmt.Sprint(again.Score) != fmt.Sprint(result.Score) || again.Model != "ours" {
+		t.Errorf("%v: %+v, want %+v", err, again, result)
+	}
+	if n, _ := judge.Requests(); n != 5 {
+		t.Errorf("%d requests, want 5", n)
+	}
+}
+
+// TestNoVerdict: a game whose judge comes to no verdict even then does not count.
+func TestNoVerdict(t *testing.T) {
+	judge := meteredtest.Start(t, meteredtest.Options{Reply: func(prompt string) string {
+		if newIsA(prompt) && strings.Contains(prompt, "the new") {
+			return "[[A=B]]"
+		}
+		return "Both [[A>B]] and [[B>A]]." // a contradiction
+	}})
+	result, _, err := Run(t.Context(), judged(t, judge.URL, 1), stages.Place{Dir: filepath.Join(t.TempDir(), "run")}, nil)
+	if err != nil || result.Games != 1 || result.Missing != 1 || result.Score.Score != 50 {
+		t.Errorf("%+v, %v", result, err)
+	}
+}
+
+func TestRunFaults(t *testing.T) {
+	mute := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string { return "no comment" }})
+	for name, c := range map[string]struct {
+		change func(o *Options)
+		want   string
+	}{
+		"an answer of the baseline missing": {func(o *Options) { o.Baseline = file(t, "b.jsonl", base, 1) },
+			"b.jsonl: no answer of base to question u1: want one to each question of "},
+		"an answer missing": {func(o *Options) { o.Agent.Answers = file(t, "a.jsonl", ours, 1) },
+			"a.jsonl: no answer of ours to question u1"},
+		"questions cut short": {func(o *Options) { o.Questions = file(t, "q.jsonl", `{"uid":"u%d","prompt":"`, 1) },
+			"q.jsonl:1: bad JSON: the object is not closed"},
+		"a prompt without a pattern": {func(o *Options) { o.Prompts = file(t, "p.yaml", "prompt_template: x # %d", 1) },
+			"p.yaml: regex_pattern is missing: want a pattern of a verdict"},
+		"a judge without verdicts": {func(o *Options) {},
+			`the judge gives no verdicts: none of 4 replies has a line such as "[[A>B]]" (the last one: "no comment"`},
+		"no baseline":  {func(o *Options) { o.Baseline = "" }, "baseline is missing: want a file of the baseline's answers"},
+		"no questions": {func(o *Options) { o.Questions = "" }, "questions is missing: want a file of questions"},
+	} {
+		o := judged(t, mute.URL, 2)
+		c.change(&o)
+		_, _, err := Run(t.Context(), o, stages.Place{Dir: filepath.Join(t.TempDir(), "run"), Stages: stages.All}, nil)
+		t.Run(name, func(t *testing.T) { expect.Error(t, err, c.want) })
+	}
+}
