@@ -83,10 +83,12 @@ func TestRLFaults(t *testing.T) {
 	}{
 		{"keys of other commands", minimalRL + "train:\n  batch_size: 8\n  eval_every: 3\n  share_prefix: on\nloss: " +
 			"{beta: 1}\nreference: r", nil,
-			"f.yaml:5: unknown key \"train.batch_size\": only `posttrain mappo` and `posttrain sft` have it\n" +
-				"f.yaml:6: unknown key \"train.eval_every\": only `posttrain mappo` and `posttrain sft` have it\n" +
-				"f.yaml:7: unknown key \"train.share_prefix\": only `posttrain mappo` has it\n" +
-				"f.yaml:8: unknown key \"loss\": only `posttrain mappo` has it\n" +
+			"f.yaml:5: unknown key \"train.batch_size\": only `posttrain mappo`, `posttrain reward-model` " +
+				"and `posttrain sft` have it\n" +
+				"f.yaml:6: unknown key \"train.eval_every\": only `posttrain mappo`, `posttrain reward-model` " +
+				"and `posttrain sft` have it\n" +
+				"f.yaml:7: unknown key \"train.share_prefix\": only `posttrain mappo` and `posttrain reward-model` have it\n" +
+				"f.yaml:8: unknown key \"loss\": only `posttrain mappo` and `posttrain reward-model` have it\n" +
 				"f.yaml:9: unknown key \"reference\": only `posttrain mappo` has it"},
 		{"misspelt", minimalRL + "grpo:\n  group_sise: 4\n  temperature: 1\nsampling: {max_tokens: 4}", nil,
 			"f.yaml:5: unknown key \"grpo.group_sise\": did you mean grpo.group_size?\n" +

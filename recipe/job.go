@@ -30,6 +30,7 @@ type Setup struct {
 	Title    string // names the run in its summary and picture: MaPPO-DPO
 	Backend  string
 	Folder   string // of the model; embedded.Name: the embedded one
+	Load     Loader // of the folder; nil: it is a language model's
 	Adapting Adapting
 	Devices  Devices
 	Train    train.Options
@@ -61,7 +62,7 @@ func NewJob(s Setup, r run.Reporter) (*Job, error) {
 			fmt.Errorf("quantize %s: weights in few bits cannot be cut over devices yet: remove it or engine.mesh",
 				s.Adapting.Quantize)
 	}
-	if j.World, err = OpenWorld(s.Backend, s.Folder, s.Train, s.Devices); err != nil {
+	if j.World, err = OpenWorld(s.Load, s.Backend, s.Folder, s.Train, s.Devices); err != nil {
 		return nil, err
 	}
 	ReportEngine(j.Engine, j)

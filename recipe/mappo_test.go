@@ -18,6 +18,7 @@ import (
 	"github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/recipe/federated"
 	"github.com/posttrain/posttrain/recipe/preference"
+	"github.com/posttrain/posttrain/recipe/rewardmodel"
 	"github.com/posttrain/posttrain/recipe/sft"
 )
 
@@ -429,12 +430,12 @@ func TestSFTFaults(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"data: {train: t, loss_on: prompt, score_columns: [a, b], eval_fraction: 0.5}\nloss: {type: dpo}\ntrain: " +
 			"{eval_metric: eval_rewards/margins}",
-			"s.yaml:3: unknown key \"data.score_columns\": only `posttrain mappo` has it\n" +
+			"s.yaml:3: unknown key \"data.score_columns\": only `posttrain mappo` and `posttrain reward-model` have it\n" +
 				"s.yaml:3: data.loss_on \"prompt\": want completion or all\n" +
-				"s.yaml:4: unknown key \"loss\": only `posttrain mappo` has it\n" +
+				"s.yaml:4: unknown key \"loss\": only `posttrain mappo` and `posttrain reward-model` have it\n" +
 				"s.yaml:5: train.eval_metric \"eval_rewards/margins\": want eval_loss"},
 		{"data: {train: t}\ntrain: {share_prefix: auto}",
-			"s.yaml:4: unknown key \"train.share_prefix\": only `posttrain mappo` has it"},
+			"s.yaml:4: unknown key \"train.share_prefix\": only `posttrain mappo` and `posttrain reward-model` have it"},
 		{"data: {train: t, loss_on: all, max_tokens: 9, max_prompt_tokens: 5}",
 			"s.yaml:3: data.max_prompt_tokens 5: with data.loss_on all the whole text is the completion; use " +
 				"data.max_tokens"},
@@ -636,6 +637,9 @@ func resolve(name string, text []byte) ([]byte, any, error) {
 	case sft.Command:
 		c, err := parseSFT(name, text, nil)
 		return sft.Spec.Resolve(c), c, err
+	case rewardmodel.Command:
+		c, err := rewardmodel.Spec.Parse(name, text, config.Input{})
+		return rewardmodel.Spec.Resolve(c), c, err
 	case cirl.Command:
 		c, err := parseCIRL(name, text, nil)
 		return cirl.Spec.Resolve(c), c, err

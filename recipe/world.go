@@ -22,9 +22,16 @@ type World struct {
 	Graph     model.GraphOptions
 }
 
-// OpenWorld opens the engine, the model and its tokenizer, and checks that they fit.
-func OpenWorld(engine, folder string, o train.Options, d Devices) (*World, error) {
-	m, t, err := local.Load(folder)
+// Loader opens a model folder with its tokenizer.
+type Loader func(folder string) (*model.Model, *tokenizer.Tokenizer, error)
+
+// OpenWorld opens the engine, the model and its tokenizer, and checks that they fit. A loader of nil is that of
+// language models.
+func OpenWorld(load Loader, engine, folder string, o train.Options, d Devices) (*World, error) {
+	if load == nil {
+		load = local.Load
+	}
+	m, t, err := load(folder)
 	if err != nil {
 		return nil, err
 	}

@@ -275,7 +275,7 @@ func places(rows []string) string {
 	return strings.Join(rows, ", ")
 }
 
-// dataHash identifies the token ids of all examples, the reward gaps of pairs, and what kto has beside them.
+// dataHash identifies the token ids of all examples, the reward gaps or margins of pairs, and what kto has beside them.
 func (l *Loop) dataHash() string {
 	if l.Data != "" {
 		return l.Data
@@ -289,6 +289,8 @@ func (l *Loop) dataHash() string {
 		case *KTO:
 			fmt.Fprintln(h, m.Desirable)
 			hashGroups(h, m.Mismatched)
+		case *Reward:
+			fmt.Fprintln(h, m.Margins)
 		}
 	}
 	return hex.EncodeToString(h.Sum(nil))

@@ -6,15 +6,19 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/backend/backendtest"
 	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/tokenizer"
 )
 
 // trlRun is a whole training run recorded by scripts/oracle/trl_runs.py.
@@ -34,12 +38,14 @@ type trlRun struct {
 		Gamma          float64   `json:"simpo_gamma"`
 		LabelSmoothing float64   `json:"label_smoothing"`
 		CompletionOnly bool      `json:"completion_only_loss"`
+		Center         float64   `json:"center_rewards_coefficient"`
 		Quantize       string    `json:"quantize"`
 		Desirable      *float64  `json:"desirable_weight"`
 		Undesirable    *float64  `json:"undesirable_weight"`
 	} `json:"options"`
-	Steps  []map[string]float64 `json:"steps"`
-	Tokens []trlTokens          `json:"tokens"` // nil: those of the model
+	Steps   []map[string]float64 `json:"steps"`
+	Tokens  []trlTokens          `json:"tokens"` // nil: those of the model; of a reward model, without prompts
+	Margins []float64            `json:"margins"`
 
 	Desirable []bool `json:"desirable"` // of kto
 
@@ -133,7 +139,11 @@ func TestWholeRunsEqualTRLs(t *testing.T) {
 }
 
 func repeat(t *testing.T, e *backend.Engine, file string, r trlRun, share bool) {
-	m, err := model.Load(filepath.Join("..", "model", "testdata", r.Model))
+	dir := filepath.Join("..", "model", "testdata", r.Model)
+	if isReward(file) {
+		dir, _ = testkit.RewardModel(t, filepath.Dir(dir), strings.TrimSuffix(r.Model, "-newer"))
+	}
+	m, err := model.Load(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,11 +166,14 @@ func repeatOn(t *testing.T, e *backend.Engine, m *model.Model, file string, r tr
 	}
 	defer f.Close()
 	loop := &Loop{Options: r.train(), Share: share, Course: Course{Learner: l, Folder: f, Export: Exporter{Model: m}}}
-	if strings.Contains(file, "-sft") {
+	switch {
+	case strings.Contains(file, "-sft"):
 		loop.Train = demonstrations(tokens, r.Options.CompletionOnly)
-	} else if strings.Contains(file, "-kto") {
+	case strings.Contains(file, "-kto"):
 		loop.Train = labelled(t, l, tokens, r, share)
-	} else {
+	case isReward(file):
+		loop.Train = rewards(t, r)
+	default:
 		loop.Train = pairs(t, l, tokens, r.loss(file), share)
 	}
 	loop.Train.Sources = make([]string, len(loop.Train.Groups))
@@ -209,6 +222,37 @@ func labelled(t *testing.T, l *Learner, tokens []trlTokens, r trlRun, share bool
 	return Examples{Method: m, Groups: groups}
 }
 
+func isReward(file string) bool { return strings.Contains(file, "-reward") }
+
+// rewards are the recorded pairs as our encoder makes them, whose tokens must be TRL's.
+func rewards(t *testing.T, r trlRun) Examples {
+	tok, err := tokenizer.Load(filepath.Join("..", "model", "testdata", r.Model))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pairs, _, err := data.ReadPreferences("testdata/pairs.jsonl", data.PreferenceOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _ := tok.Pad()
+	pad, e := int(id), batch.Encoder{Tokenizer: tok}
+	x := Examples{Method: &Reward{Options: losses.BradleyTerry{Center: r.Options.Center}, Margins: r.Margins}}
+	for i, p := range pairs {
+		g, err := e.Scored(p.Source, &pad, p.Prompt, p.Chosen, p.Rejected)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, want := range [][]int32{r.Tokens[i].Chosen, r.Tokens[i].Rejected} {
+			got := slices.Concat(g.Prompt, g.Answers[k][:len(g.Answers[k])-1])
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: text %d has the tokens %v: TRL's are %v", p.Source, k, got, want)
+			}
+		}
+		x.Groups = append(x.Groups, g)
+	}
+	return x
+}
+
 func demonstrations(tokens []trlTokens, completionOnly bool) Examples {
 	var groups []batch.Group
 	for _, x := range tokens {
@@ -237,6 +281,9 @@ func compareSteps(t *testing.T, file string, records []run.Record, r trlRun) {
 			got, ok := records[i].Values[name]
 			if !ok || meanLogps(file) && strings.HasPrefix(name, "logps/") {
 				continue // TRL logs per-token means, and figures of its own
+			}
+			if r.Options.Accumulate > 1 && (name == MetricMinReward || name == MetricMaxReward) {
+				continue // TRL logs the mean of the microbatches' extremes
 			}
 			if i == 0 && name == "rewards/accuracies" && r.Steps[0]["rewards/margins"] == 0 {
 				continue // all rewards are 0 here, and rounding decides which side is greater

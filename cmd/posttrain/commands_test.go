@@ -124,8 +124,10 @@ func TestExplain(t *testing.T) {
 		"simpo-paper.yaml":       {"objective: SimPO", "128 pairs", "loss.prior: none (paper: mappo)\n"},
 		"cpo-paper.yaml":         {"objective: CPO", "128 pairs", "loss.prior: none (paper: mappo)\n"},
 		"kto.yaml":               {"objective: KTO", "(A - z)", "50 steps of 16 answers", "loss.prior: none"},
-		"sft.yaml":               {"negative log-likelihood", "the completions' tokens"},
-		"simpo.yaml":             {"MaPPO-SimPO", "no reference model"},
+		"reward-model.yaml": {"-log σ(r(chosen) - r(rejected)) + 0.01·(r(chosen) + r(rejected))²",
+			"with a new head unless it is a reward model", "16 pairs"},
+		"sft.yaml":   {"negative log-likelihood", "the completions' tokens"},
+		"simpo.yaml": {"MaPPO-SimPO", "no reference model"},
 	}
 	for _, path := range paths {
 		if strings.HasPrefix(filepath.Base(path), "privacylens") {

@@ -13,8 +13,8 @@ import (
 
 // commands are the constructors of the commands.
 var commands = []func(streams) *cobra.Command{
-	newMappo, newSFT, newCIRL, newFederated, newScore, newExplain, newModel, newData, newEval, newGenerate, newServe,
-	newBackends, newVersion,
+	newMappo, newSFT, newCIRL, newRewardModel, newFederated, newScore, newExplain, newModel, newData, newEval,
+	newGenerate, newServe, newBackends, newVersion,
 }
 
 // newRoot makes the whole command tree.

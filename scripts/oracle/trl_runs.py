@@ -16,9 +16,11 @@ rate without warm-up, AdamW 0.9/0.999/1e-8. A run's file:
   pairs[i]                 preference runs only: for each pair in order, log-prob sums of chosen and rejected under
                            the policy at the step that trained on it, and under the reference (DPO only);
                            for simpo means per token, there and in logps/*, as CPOTrainer has them
-  tokens                   orpo only: the pairs' ids, in the form of trl-tokens-<model>.json
+  tokens                   orpo: the pairs' ids, in the form of trl-tokens-<model>.json; reward: the ids of both whole
+                           texts; its model has the head of model/testdata/reward/<type>.json
   desirable                kto only: of each pair in order, whether its chosen answer is an example with the label true,
                            or its rejected answer one with false
+  margins                  reward-margin only: of every pair
   weights                  tensor -> sum, norm and change (norm of the difference from the initial tensor) at the end
   noise                    largest relative difference of each logged number and of each tensor's change when the same
                            run is repeated with fused attention (SDPA): how far float32 alone may lead two correct runs
@@ -42,8 +44,8 @@ import torch
 import transformers
 import trl
 from models import compact, significant
-from transformers import AutoModelForCausalLM, AutoTokenizer
-from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+from trl import DPOConfig, DPOTrainer, RewardConfig, RewardTrainer, SFTConfig, SFTTrainer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODELS = ROOT / "model" / "testdata"
@@ -96,6 +98,8 @@ PAIRS = [
     pair("Then send it.", "It was sent before noon.", "No."),
 ]
 
+MARGINS = [0.25 * (i % 5) for i in range(len(PAIRS))]
+
 # run: (kind, options), its name beginning with the model folder's. `batch` pairs a microbatch, `accumulate`
 # microbatches a step. The rate moves rewards far enough from zero that float32's own noise stays under 1e-3 of every
 # logged number.
@@ -126,6 +130,11 @@ RUNS = {
     "llama-newer-orpo": ("orpo", dict(beta=0.3, batch=1, accumulate=4)),
     # One answer of each pair, labelled; TRL's microbatch is the whole batch, over which it takes the mean of the KL term.
     "llama-newer-kto": ("kto", dict(beta=0.3, desirable_weight=1.0, undesirable_weight=1.5)),
+    # RewardTrainer: without margins, and with margins and centred rewards in two microbatches.
+    "llama-newer-reward": ("reward", dict()),
+    "qwen2-newer-reward-margin": (
+        "reward", dict(center_rewards_coefficient=0.02, weight_decay=0.1, batch=2, accumulate=2),
+    ),
     # Completion-only loss; then all tokens, with the mean taken over the tokens of both microbatches.
     "qwen2-newer-sft": ("sft", dict(completion_only_loss=True, steps=4)),
     "llama-newer-sft-all": ("sft", dict(completion_only_loss=False, steps=4, batch=2, accumulate=2)),
@@ -133,7 +142,8 @@ RUNS = {
 
 LOGGED = (
     "loss", "grad_norm", "learning_rate", "logps/chosen", "logps/rejected", "rewards/chosen", "rewards/rejected",
-    "rewards/accuracies", "rewards/margins", "nll_loss", "kl",
+    "rewards/accuracies", "rewards/margins", "nll_loss", "kl", "accuracy", "margin", "min_reward", "mean_reward",
+    "max_reward",
 )  # fmt: skip
 
 
@@ -184,6 +194,11 @@ def trainer_for(kind, options, model, tok, out, folder, ref):
 
         data, args = datasets.Dataset.from_list(unpaired()), settings(KTOConfig, options, out)
         return KTOTrainer(model=model, ref_model=ref, args=args, train_dataset=data, processing_class=tok)
+    if kind == "reward":
+        if "center_rewards_coefficient" in options:
+            data = data.add_column("margin", MARGINS)
+        return RewardTrainer(model=model, args=settings(RewardConfig, options, out), train_dataset=data,
+            processing_class=tok)
     data = data.rename_column("chosen", "completion").remove_columns("rejected")
     return SFTTrainer(model=model, args=settings(SFTConfig, options, out), train_dataset=data, processing_class=tok)
 
@@ -203,6 +218,15 @@ def unpaired():
 
 def load_model(folder, attention):
     return AutoModelForCausalLM.from_pretrained(folder, attn_implementation=attention, dtype=torch.float32)
+
+
+def load_reward_model(folder, attention):
+    model = AutoModelForSequenceClassification.from_pretrained(
+        folder, attn_implementation=attention, dtype=torch.float32, num_labels=1)
+    fixture = MODELS / "reward" / f"{folder.name.split('-')[0]}.json"
+    with torch.no_grad():
+        model.score.weight.copy_(torch.tensor([json.loads(fixture.read_text())["score"]]))
+    return model
 
 
 def record_sums(model):
@@ -259,7 +283,8 @@ def run_once(name, attention):
     kind, changes = RUNS[name]
     folder = MODELS / "-".join(name.split("-")[:2])
     options = dict(BASE, **changes)
-    tok, model = AutoTokenizer.from_pretrained(folder), load_model(folder, attention)
+    tok = AutoTokenizer.from_pretrained(folder)
+    model = (load_reward_model if kind == "reward" else load_model)(folder, attention)
     ref = load_model(folder, attention) if kind in ("dpo", "kto") else None
     before = {k: p.detach().clone() for k, p in model.named_parameters()}
     with tempfile.TemporaryDirectory() as out:
@@ -285,8 +310,13 @@ def run_once(name, attention):
         result["tokens"] = [orpo_tokens(row) for row in trainer.train_dataset]
     if kind == "kto":
         result["desirable"] = [row["label"] for row in trainer.train_dataset]
+    if kind == "reward":
+        result["tokens"] = [{k: row[k] for k in ("chosen_ids", "rejected_ids")} for row in trainer.train_dataset]
+        if "margin" in trainer.train_dataset.column_names:
+            result["margins"] = MARGINS
     result["weights"] = weight_summary(before, model)
-    check_tokens(kind, trainer.train_dataset, tokens_of(folder))
+    if kind != "reward":
+        check_tokens(kind, trainer.train_dataset, tokens_of(folder))
     return result
 
 

@@ -1,0 +1,231 @@
+package rewardmodel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/rollout/scorer"
+	"github.com/posttrain/posttrain/run"
+)
+
+const fixtures = "../../model/testdata"
+
+// writePairs writes pairs of answers, of which those that say yes are chosen.
+func writePairs(t *testing.T, n int, scored bool) string {
+	t.Helper()
+	var pairs []data.Preference
+	text := func(role, s string) data.Text { return data.Text{Messages: []data.Message{{Role: role, Content: s}}} }
+	for i := range n {
+		p := data.Preference{Prompt: text("user", fmt.Sprintf("Is %d here?", i*i)),
+			Chosen: text("assistant", fmt.Sprintf("Yes, on the board %d.", i)), Rejected: text("assistant", "No.")}
+		if scored {
+			p.ChosenScore, p.RejectedScore, p.Scored = float64(i), 1, true
+		}
+		pairs = append(pairs, p)
+	}
+	path := filepath.Join(t.TempDir(), "pairs.jsonl")
+	if err := data.WritePreferences(path, pairs); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func tiny(t *testing.T, folder, pairs string) Options {
+	o := Defaults()
+	o.Model, o.Backend, o.Data.Train, o.Place.Out = folder, "go", pairs, filepath.Join(t.TempDir(), "run")
+	o.Train.Epochs, o.Train.MaxSteps, o.Train.BatchSize, o.Train.MicroBatchSize = 0, 12, 4, 4
+	o.Train.LearningRate, o.Train.LogEvery = 1e-2, 1
+	return o
+}
+
+// TestRewardModel: a language model becomes a reward model that prefers the chosen answers, which posttrain score reads
+// and which trains further.
+func TestRewardModel(t *testing.T) {
+	o := tiny(t, filepath.Join(fixtures, "qwen2-newer"), writePairs(t, 16, false))
+	o.Data.EvalFraction, o.Train.EvalMetric, o.Train.EvalEvery = 0.25, "eval_accuracy", 4
+	result, err := Run(t.Context(), o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(result.Summary, "On 4 held-out pairs the chosen answer scores higher in 100.0% (4/4,") {
+		t.Error(result.Summary)
+	}
+	folder := filepath.Join(result.Dir, "model")
+	last := lastOf(t, result.Dir)
+	rewards := scores(t, folder, o.Data.Train)
+	for i := 0; i < len(rewards); i += 2 {
+		if !(rewards[i] > rewards[i+1]) {
+			t.Errorf("pair %d: the chosen answer scores %v, the rejected %v", i/2, rewards[i], rewards[i+1])
+		}
+	}
+	if last["eval_accuracy"] != 1 || math.IsNaN(last["eval_margin"]) {
+		t.Errorf("the last evaluation is %v", last)
+	}
+	more := tiny(t, folder, o.Data.Train)
+	more.Train.MaxSteps = 1
+	more.Train.LearningRate = 1e-9
+	if result, err = Run(t.Context(), more, nil); err != nil {
+		t.Fatal(err)
+	}
+	for i, x := range scores(t, filepath.Join(result.Dir, "model"), o.Data.Train) {
+		if math.Abs(x-rewards[i]) > 1e-3 {
+			t.Errorf("answer %d: a step of no length moved the score from %v to %v", i, rewards[i], x)
+		}
+	}
+}
+
+// lastOf is the last evaluation of a run.
+func lastOf(t *testing.T, dir string) map[string]float64 {
+	t.Helper()
+	records, err := run.ReadMetrics(filepath.Join(dir, "metrics.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range slices.Backward(records) {
+		if _, held := r.Values["eval_accuracy"]; held {
+			return r.Values
+		}
+	}
+	return nil
+}
+
+// scores are those of the chosen and the rejected answers, in turn.
+func scores(t *testing.T, folder, path string) (values []float64) {
+	t.Helper()
+	o := scorer.Defaults()
+	o.Kind, o.Model.Folder, o.Model.Backend = scorer.Model, folder, "go"
+	s, err := scorer.Open(o, scorer.Place{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	pairs, _, err := data.ReadPreferences(path, data.PreferenceOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pairs {
+		both, err := s.Score(t.Context(), []scorer.Answer{{Prompt: p.Prompt, Response: p.Chosen},
+			{Prompt: p.Prompt, Response: p.Rejected}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		values = append(values, both[0].Value, both[1].Value)
+	}
+	return values
+}
+
+// TestNewHeadPassesOverPadding: the saved config names the tokenizer's pad token, as TRL's does; a reward model keeps
+// the one it has.
+func TestNewHeadPassesOverPadding(t *testing.T) {
+	dir, _ := testkit.RewardModel(t, fixtures, "llama")
+	for folder, want := range map[string]int{filepath.Join(fixtures, "llama-newer"): 304, dir: 307} {
+		m, _, err := new(Options).load(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !m.Config.Reward || *m.Config.Pad != want {
+			t.Errorf("%s: reward %v, pad %d: want %d", folder, m.Config.Reward, *m.Config.Pad, want)
+		}
+		m.Release()
+	}
+}
+
+// TestMargins: differences of scores, or the column margin; without scores there is none to give.
+func TestMargins(t *testing.T) {
+	pairs := []data.Preference{{ChosenScore: 5, RejectedScore: 2, Scored: true, Source: "p:1"},
+		{ChosenScore: 0.5, Scored: true, Margin: true, Source: "p:2"}}
+	got, err := Loss{Margin: "scores", MarginScale: 0.5}.margins(pairs)
+	if err != nil || !slices.Equal(got, []float64{1.5, 0.25}) {
+		t.Error(got, err)
+	}
+	if got, err := (Loss{Margin: "none"}).margins(pairs); got != nil || err != nil {
+		t.Error(got, err)
+	}
+	_, err = Loss{Margin: "scores", MarginScale: 1}.margins(append(pairs, data.Preference{Source: "p:3"}))
+	if err == nil || err.Error() != "p:3: the pair has no scores: loss.margin scores wants them in every row" {
+		t.Error(err)
+	}
+}
+
+// TestFaults gives each a line.
+func TestFaults(t *testing.T) {
+	path := writePairs(t, 2, true)
+	for want, change := range map[string]func(*Options){
+		"lora.rank 4: a reward model is trained whole":                 func(o *Options) { o.Adapting.LoRA.Rank = 4 },
+		"adapter a: a reward model is trained whole":                   func(o *Options) { o.Adapting.Adapter = "a" },
+		"loss.margin_scale 2: without loss.margin scores":              func(o *Options) { o.Loss.MarginScale = 2 },
+		"loss.center_rewards_coefficient -1: want a number, 0 or more": func(o *Options) { o.Loss.Center = -1 },
+		"no pair is left: all have more than 8 tokens":                 func(o *Options) { o.Data.MaxTokens = 8 },
+		"train.eval_metric \"eval_logps\": want eval_loss, eval_accuracy or eval_margin": func(o *Options) {
+			o.Data.EvalFraction, o.Train.EvalMetric = 0.5, "eval_logps"
+		},
+	} {
+		o := tiny(t, filepath.Join(fixtures, "qwen2-newer"), path)
+		change(&o)
+		if _, err := Run(t.Context(), o, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: want %s", err, want)
+		}
+	}
+}
+
+// TestResume: an interrupted run ends in the bits of a whole one.
+func TestResume(t *testing.T) {
+	pairs := writePairs(t, 8, true)
+	start := func(out string) Options {
+		o := tiny(t, filepath.Join(fixtures, "llama-newer"), pairs)
+		o.Loss.Margin, o.Place.Out, o.Train.MaxSteps = "scores", out, 4
+		return o
+	}
+	whole, broken := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "broken")
+	if _, err := Run(t.Context(), start(whole), nil); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	_, err := Run(ctx, start(broken), stopper{Reporter: run.Listen(nil), stop: stop})
+	if !errors.Is(err, recipe.ErrInterrupted) || !strings.Contains(err.Error(), "at step 2 of 4, saved") {
+		t.Fatal(err)
+	}
+	o := start("")
+	o.Place = recipe.Place{Resume: broken}
+	if _, err := Run(t.Context(), o, nil); err != nil {
+		t.Fatal(err)
+	}
+	testkit.SameMetrics(t, whole, broken)
+	testkit.SameFiles(t, whole, broken, "model/model.safetensors", "model/config.json")
+	m, err := model.Load(filepath.Join(broken, "model"))
+	if err != nil || !m.Config.Reward {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(broken, "model", "tokenizer.json")); err != nil {
+		t.Error(err)
+	}
+}
+
+// stopper interrupts a run at its second step.
+type stopper struct {
+	run.Reporter
+	run.Bar
+	stop func()
+}
+
+func (s stopper) Progress(unit string, start, total int) run.Bar {
+	s.Bar = s.Reporter.Progress(unit, start, total)
+	return s
+}
+
+func (s stopper) Step(done int, values map[string]float64) {
+	if done == 2 {
+		s.stop()
+	}
+}
