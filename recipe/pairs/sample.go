@@ -93,7 +93,8 @@ func (p *pairing) open() (*answers, error) {
 func (p *pairing) identify() string {
 	h, o := sha256.New(), p.o
 	enc := json.NewEncoder(h) // a hash never fails
-	_ = enc.Encode([]any{o.Model, o.Adapter, o.Backend, o.Server.BaseURL, o.Server.Model, o.Seed, o.Answers, o.Sampling})
+	_ = enc.Encode([]any{o.Model, o.Adapter, o.Backend, o.Server.BaseURL, o.Server.Model})
+	_ = enc.Encode([]any{o.Seed, o.Answers, o.Sampling})
 	for _, row := range p.prompts {
 		_ = enc.Encode(row.Prompt)
 	}

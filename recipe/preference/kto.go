@@ -148,9 +148,8 @@ func (t *training) sampleAnswers() (indices []int) {
 				of = append(of, i)
 			}
 		}
-		n := min(len(of), sampleSize/2)
-		for i := range n {
-			indices = append(indices, of[i*len(of)/n])
+		for _, i := range spread(len(of), sampleSize/2) {
+			indices = append(indices, of[i])
 		}
 	}
 	return indices

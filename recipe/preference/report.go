@@ -65,8 +65,8 @@ func (t *training) report(before [][2]float32, records []run.Record) (string, er
 
 func reportPairs(before, after [][2]float32) string {
 	chosen, rejected := changes(before, after)
-	return fmt.Sprintf("On %d training pairs, measured before and after: log p(chosen) %s by %.2f, log p(rejected) %s by "+
-		"%.2f.\n%s\n",
+	return fmt.Sprintf("On %d training pairs, measured before and after: log p(chosen) %s by %.2f, log p(rejected) "+
+		"%s by %.2f.\n%s\n",
 		len(before), chosen.Direction(), math.Abs(chosen.Last), rejected.Direction(), math.Abs(rejected.Last),
 		verdict(chosen, rejected))
 }
@@ -92,8 +92,8 @@ func (t *training) reportHeldOut(records []run.Record) string {
 	if !both {
 		return ""
 	}
-	text := fmt.Sprintf("On %d held-out %s: log p(chosen) went from %.2f to %.2f, log p(rejected) from %.2f to %.2f.\n",
-		len(t.heldOut.groups), t.o.unit(), c.First, c.Last, r.First, r.Last)
+	text := fmt.Sprintf("On %d held-out %s: log p(chosen) went from %.2f to %.2f, log p(rejected) from %.2f to "+
+		"%.2f.\n", len(t.heldOut.groups), t.o.unit(), c.First, c.Last, r.First, r.Last)
 	if t.o.Loss.Unpaired() {
 		return text + fmt.Sprintf("Chosen are the desirable ones. Reward margin at the end %.3f.\n", margin.Last)
 	}

@@ -128,7 +128,7 @@ RUNS = {
     ),
     # TRL's NLL in ORPO covers the prompt, too: here prompts are the beginning-of-text token alone.
     "llama-newer-orpo": ("orpo", dict(beta=0.3, batch=1, accumulate=4)),
-    # One answer of each pair, labelled; TRL's microbatch is the whole batch, over which it takes the mean of the KL term.
+    # One answer of each pair, labelled; TRL's microbatch, over which it takes the mean of the KL term, is the batch.
     "llama-newer-kto": ("kto", dict(beta=0.3, desirable_weight=1.0, undesirable_weight=1.5)),
     # RewardTrainer: without margins, and with margins and centred rewards in two microbatches.
     "llama-newer-reward": ("reward", dict()),
