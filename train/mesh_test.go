@@ -40,9 +40,12 @@ func updateTenTimes(t *testing.T, l *Learner, sft bool) (u tenUpdates) {
 	t.Helper()
 	groups := testkit.Groups(3, 16, 2)
 	method := Method(preference(groups))
-	if sft {
+	switch {
+	case sft:
 		groups = single(groups)
 		method = &SFT{Groups: groups}
+	case l.Config().Reward:
+		method = &Reward{}
 	}
 	all, layout := Order(16, 0, 0, false), batch.Layout{Pad: 8, Blocks: l.Blocks()}
 	for range 10 {
@@ -89,6 +92,7 @@ func TestMeshesTrainAsOneDevice(t *testing.T) {
 		{"moments", full, model.GraphOptions{}, false, backend.Mesh{Data: 4, Shard: moments}, 1e-5, 1e-5, true},
 		{"tensor", full, model.GraphOptions{}, true, backend.Mesh{Tensor: 4}, 1e-5, 1e-5, false},
 		{"both", full, model.GraphOptions{}, true, four, 1e-5, 1e-5, false},
+		{"reward model", full.ToReward(7), model.GraphOptions{}, false, four, 1e-5, 1e-5, true},
 		{"adapter", adapter, model.GraphOptions{}, false, four, 1e-5, 2e-5, true},
 		{"bfloat16", full, half, true, backend.Mesh{Data: 4, Tensor: 2, Shard: moments}, 2e-2, 1e-2, true},
 		// In bfloat16 some gradients of A are of the size of rounding, whose sign decides a step of AdamW: each weight may
