@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"unicode/utf8"
 
 	"github.com/posttrain/posttrain/data/internal/rows"
@@ -40,7 +41,12 @@ const MaxLine = rows.MaxRowBytes
 
 // ReadLines decodes a file of JSON lines and hands on every value with the number of its line, from 1.
 func ReadLines[T any](path string, visit func(line int, value T) error) error {
-	file, err := rows.Open(nil, path)
+	return ReadLinesFS(nil, path, visit)
+}
+
+// ReadLinesFS is ReadLines of a file in a file system; nil is the operating system's.
+func ReadLinesFS[T any](fsys fs.FS, path string, visit func(line int, value T) error) error {
+	file, err := rows.Open(fsys, path)
 	if err != nil {
 		return err
 	}

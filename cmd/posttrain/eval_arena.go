@@ -37,7 +37,8 @@ the baseline. The interval of 95 % is a bootstrap over questions.`,
 				"--prompt-price 10 --completion-price 30"}),
 		stage(stages.StageReport, stageHelp{"report", "Count what a run has found, and write the report again",
 			"Count what the other stages have found, and write the report.",
-			"  posttrain eval arena-hard report --out runs/arena"}))
+			"  posttrain eval arena-hard report --out runs/arena"}),
+		newBenchCompare(s, arena.Command))
 	return cmd
 }
 

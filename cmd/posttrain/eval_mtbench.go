@@ -37,7 +37,8 @@ of 95 % are bootstraps over questions.`,
 				"--completion-price 60"}),
 		stage(stages.StageReport, stageHelp{"report", "Count what a run has found, and write the report again",
 			"Count what the other stages have found, and write the report.",
-			"  posttrain eval mt-bench report --out runs/mt"}))
+			"  posttrain eval mt-bench report --out runs/mt"}),
+		newBenchCompare(s, mtbench.Command))
 	return cmd
 }
 

@@ -56,16 +56,23 @@ var everyCommand = []struct {
 	{"eval ci", []string{"--backend", "go", "--n", "6", "--samples", "2", "--temperature", "0.7", "--max-new-tokens",
 		"40", "--out", "ci"}},
 	{"eval alpaca", []string{"--annotations", "judged.jsonl", "--out", "alpaca"}},
+	{"eval alpaca answers", []string{"--baseline", "baseline.jsonl", "--answers", "outputs.json", "--out",
+		"alpaca-stages"}},
+	{"eval alpaca judge", []string{"--config", "alpaca.yaml", "--out", "alpaca-stages"}},
+	{"eval alpaca report", []string{"--out", "alpaca-stages"}},
+	{"eval alpaca compare", []string{"alpaca-stages", "alpaca-stages", "--out", "alpaca-compared.json"}},
 	{"eval arena-hard", []string{"--judgments", "arena.jsonl", "--out", "arena"}},
 	{"eval arena-hard answers", []string{"--questions", "asked.jsonl", "--baseline", "old.jsonl", "--model", "model",
 		"--backend", "go", "--max-new-tokens", "4", "--out", "ah"}},
 	{"eval arena-hard judge", []string{"--config", "ah.yaml", "--out", "ah"}},
 	{"eval arena-hard report", []string{"--out", "ah"}},
+	{"eval arena-hard compare", []string{"ah", "ah", "--out", "ah-compared.json"}},
 	{"eval mt-bench", []string{"--judgments", "turns.jsonl", "--out", "turns"}},
 	{"eval mt-bench answers", []string{"--questions", "questions.jsonl", "--model", "model", "--backend", "go",
 		"--max-new-tokens", "4", "--out", "mt"}},
 	{"eval mt-bench judge", []string{"--config", "mt.yaml", "--out", "mt"}},
 	{"eval mt-bench report", []string{"--out", "mt"}},
+	{"eval mt-bench compare", []string{"mt", "mt", "--out", "mt-compared.json"}},
 	{"eval privacylens", []string{"--out", "pl"}},
 	{"eval privacylens actions", []string{"--data", "cases.json", "--model", "model", "--backend", "go",
 		"--prompts", "short", "--max-new-tokens", "4", "--out", "stages"}},
@@ -99,6 +106,11 @@ func workEverything(t *testing.T, judge string) {
 		"parallel: 1, base_url: '"+judge+"'}\n")
 	write(t, "mt.yaml", "command: eval mt-bench\nquestions: questions.jsonl\njudge: {model: m, parallel: 1, base_url: '"+
 		judge+"'}\n")
+	write(t, "baseline.jsonl", `{"instruction":"a","output_1":"b","generator_1":"base"}
+{"instruction":"c","output_1":"d","generator_1":"base"}`) // the second output is the baseline's: nobody is asked
+	write(t, "outputs.json", `[{"instruction":"a","output":"x"},{"instruction":"c","output":"d"}]`)
+	write(t, "alpaca.yaml", "command: eval alpaca\nbaseline: baseline.jsonl\nagent: {answers: outputs.json}\n"+
+		"judge: {model: m, base_url: '"+judge+"'}\n")
 	if err := ci.Write("items.json", ci.Synthesize(24, 5)); err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +147,7 @@ func (full) Write([]byte) (int, error) {
 // done, and equal runs leave equal files, but for the numbers of a clock.
 func TestEveryCommandTwice(t *testing.T) {
 	parent := t.TempDir()
-	judge := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string { return "[[A>B]] or [[7]]" }}).URL
+	judge := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string { return "[[A>B]] or [[7]] or M" }}).URL
 	inFolder := func(name string, runAll func()) {
 		work := filepath.Join(parent, "work") // the same for both: some files have its path
 		if err := os.Mkdir(work, 0o777); err != nil {

@@ -97,29 +97,43 @@ func judgementOf(r rows.Row) (j Judgement, err error) {
 
 // Baseline is a model's outputs by instruction.
 type Baseline struct {
-	Generator string
-	Outputs   map[string]string
+	Generator    string
+	Instructions []string // in the order of the file
+	Outputs      map[string]string
 }
 
 // ReadBaseline reads the outputs of the baseline: rows with instruction and output_1, or output.
-func ReadBaseline(path string) (*Baseline, error) {
+func ReadBaseline(path string) (*Baseline, error) { return readOutputs(path, "1") }
+
+// ReadOutputs reads the outputs of the model: rows with instruction and output_2, or output.
+func ReadOutputs(path string) (*Baseline, error) { return readOutputs(path, "2") }
+
+// readOutputs reads columns that may end in a number.
+func readOutputs(path, number string) (*Baseline, error) {
 	b := &Baseline{Outputs: map[string]string{}}
 	for r, err := range rows.Read(nil, path) {
 		if err != nil {
 			return nil, err
 		}
 		instruction, ok1 := r.Fields["instruction"].(string)
-		output, ok2 := r.Fields["output_1"].(string)
+		output, ok2 := r.Fields["output_"+number].(string)
 		if !ok2 {
 			output, ok2 = r.Fields["output"].(string)
 		}
 		if !ok1 || !ok2 {
-			return nil, fmt.Errorf("%s: found columns %s: want instruction and output_1, texts", r.Source,
-				rows.List(r.Columns()))
+			return nil, fmt.Errorf("%s: found columns %s: want instruction and output_%s, texts", r.Source,
+				rows.List(r.Columns()), number)
 		}
-		b.Outputs[instruction] = output
-		if name, ok := r.Fields["generator_1"].(string); ok {
-			b.Generator = name
+		if _, twice := b.Outputs[instruction]; twice {
+			return nil, fmt.Errorf("%s: a second output for the instruction %q: want one", r.Source,
+				data.OneLine(instruction, 60))
+		}
+		b.Instructions, b.Outputs[instruction] = append(b.Instructions, instruction), output
+		for _, column := range []string{"generator_" + number, "generator"} {
+			if name, ok := r.Fields[column].(string); ok {
+				b.Generator = name
+				break
+			}
 		}
 	}
 	if len(b.Outputs) == 0 {

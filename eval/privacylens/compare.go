@@ -3,7 +3,6 @@ package privacylens
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"path/filepath"
 	"slices"
 
@@ -38,40 +37,16 @@ type Comparison struct {
 
 // Differences are those of a run from another, over the same cases.
 type Differences struct {
-	From        string     `json:"from"`
-	To          string     `json:"to"`
-	Leakage     Difference `json:"leakage_rate"`
-	Adjusted    Difference `json:"adjusted_leakage_rate"` // each among its own helpful cases
-	Helpfulness Difference `json:"helpfulness"`
-	OnlyFrom    []string   `json:"leaks_only_in_from"` // names of cases
-	OnlyTo      []string   `json:"leaks_only_in_to"`
-	Both        int        `json:"leaks_in_both"`
-	Neither     int        `json:"leaks_in_neither"`
-	P           float64    `json:"leakage_p"` // exact McNemar test of OnlyFrom against OnlyTo, two-sided
-}
-
-// Difference is to − from with its 95 % paired bootstrap interval; null where one of the two is not available.
-type Difference struct {
-	From  *float64 `json:"from"`
-	To    *float64 `json:"to"`
-	Value *float64 `json:"value"`
-	Low   *float64 `json:"low"`
-	High  *float64 `json:"high"`
-}
-
-// Points prints the difference of two rates, in points of percent.
-func (d Difference) Points() string {
-	return d.print(100, "%+.1f points (95%% interval %+.1f to %+.1f)")
-}
-
-// Scores prints the difference of two means.
-func (d Difference) Scores() string { return d.print(1, "%+.2f (95%% interval %+.2f to %+.2f)") }
-
-func (d Difference) print(scale float64, form string) string {
-	if d.Value == nil || d.Low == nil {
-		return "not available"
-	}
-	return fmt.Sprintf(form, scale**d.Value, scale**d.Low, scale**d.High)
+	From        string          `json:"from"`
+	To          string          `json:"to"`
+	Leakage     eval.Difference `json:"leakage_rate"`
+	Adjusted    eval.Difference `json:"adjusted_leakage_rate"` // each among its own helpful cases
+	Helpfulness eval.Difference `json:"helpfulness"`
+	OnlyFrom    []string        `json:"leaks_only_in_from"` // names of cases
+	OnlyTo      []string        `json:"leaks_only_in_to"`
+	Both        int             `json:"leaks_in_both"`
+	Neither     int             `json:"leaks_in_neither"`
+	P           float64         `json:"leakage_p"` // exact McNemar test of OnlyFrom against OnlyTo, two-sided
 }
 
 // Compare compares runs over the same cases with the first of them.
@@ -88,22 +63,10 @@ func Compare(runs ...Compared) (*Comparison, error) {
 		out.Runs = append(out.Runs, NamedGroup{run.Name, groupOf(joined)})
 		if i > 0 {
 			out.Differences = append(out.Differences, differences(runs[0], Compared{Name: run.Name, Results: joined}))
-			out.Warnings = append(out.Warnings, otherJudge(runs[0], run)...)
+			out.Warnings = append(out.Warnings, stages.OtherJudge(runs[0].Name, runs[0].Settings, run.Name, run.Settings)...)
 		}
 	}
 	return out, nil
-}
-
-// otherJudge says in what two runs were judged differently.
-func otherJudge(first, run Compared) []string {
-	a, b := first.Settings[StageJudge], run.Settings[StageJudge]
-	for _, name := range []string{"kind", "model", "base_url", "prompts", "max_new_tokens"} {
-		if a != nil && b != nil && a[name] != b[name] {
-			return []string{fmt.Sprintf("%s was judged with %s %q, %s with %q: the differences are not those of the "+
-				"agents alone", run.Name, name, b[name], first.Name, a[name])}
-		}
-	}
-	return nil
 }
 
 // join puts the results of a run into the order of the first one's.
@@ -169,50 +132,18 @@ func float(yes bool) float64 {
 	return 0
 }
 
-// Resamples and seed of the paired bootstrap: the same runs give the same interval.
-const (
-	resamples = 2000
-	bootSeed  = 0x70616972
-)
-
-// difference compares the means of a value over the cases that count. The bootstrap draws cases, each with both of its
-// runs; draws in which one of the runs has no case that counts are left out, and if they are many there is no interval.
-func difference(from, to []CaseResult, counts func(*CaseResult) bool, value func(*CaseResult) float64) (d Difference) {
-	n := len(from)
-	rows := make([][4]float64, n) // by case: value and 1 in from, value and 1 in to; 0 and 0 where it does not count
-	for i := range rows {
-		for side, r := range []*CaseResult{&from[i], &to[i]} {
-			if counts(r) {
-				rows[i][2*side], rows[i][2*side+1] = value(r), 1
-			}
+// difference compares the means of a value over the cases that count.
+func difference(from, to []CaseResult, counts func(*CaseResult) bool, value func(*CaseResult) float64) eval.Difference {
+	return eval.Paired(len(from), func(second bool, i int) (float64, bool) {
+		r := &from[i]
+		if second {
+			r = &to[i]
 		}
-	}
-	means := func(draw func(i int) int) (a, b float64) { // NaN of no case
-		var sums [4]float64
-		for i := range n {
-			for k, x := range rows[draw(i)] {
-				sums[k] += x
-			}
+		if !counts(r) {
+			return 0, false
 		}
-		return sums[0] / sums[1], sums[2] / sums[3]
-	}
-	a, b := means(func(i int) int { return i })
-	d.From, d.To, d.Value = eval.Finite(a), eval.Finite(b), eval.Finite(b-a)
-	if d.Value == nil || n < 2 {
-		return d
-	}
-	rng := rand.New(rand.NewPCG(bootSeed, uint64(n)))
-	var draws []float64
-	for range resamples {
-		if a, b := means(func(int) int { return rng.IntN(n) }); !math.IsNaN(b - a) {
-			draws = append(draws, b-a)
-		}
-	}
-	if len(draws) > resamples*9/10 {
-		slices.Sort(draws)
-		d.Low, d.High = eval.Finite(draws[len(draws)/40]), eval.Finite(draws[len(draws)-1-len(draws)/40])
-	}
-	return d
+		return value(r), true
+	})
 }
 
 // mcnemar is the exact two-sided test of two counts that would be alike if the runs were: the share of outcomes of a+b

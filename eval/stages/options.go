@@ -146,11 +146,20 @@ var (
 // ChooseBench is the Choose of a benchmark's Spec.
 func ChooseBench(g *config.Given) { benchChoices.ChooseAgent(g, benchAgents) }
 
+// KeepKeys refuses every key with a value but those to keep; by names what makes the others idle.
+func KeepKeys(g *config.Given, keep []string, by string) {
+	for _, key := range g.Keys() {
+		if !slices.Contains(keep, key) && g.Text(key) != "" {
+			g.Fault(key, "%s %s: it has no effect with %s; remove it", key, g.Show(key), by)
+		}
+	}
+}
+
 // IdleBench are the keys without effect.
 func (o *BenchOptions) IdleBench() []string { return benchChoices.Idle("agent", o.Agent.Way()) }
 
-// CheckBench looks across sections, for the stages that are to run.
-func (o *BenchOptions) CheckBench(g *config.Given, run []string) {
+// CheckBench looks across sections, for the stages that are to run. or names what may be given in place of answers.
+func (o *BenchOptions) CheckBench(g *config.Given, run []string, or string) {
 	j, a := o.Judge, o.Agent
 	if j.MaxCost > 0 && !j.HasPrice() {
 		g.Fault("judge.max_cost", "judge.max_cost %v: without prices nothing costs anything; give judge.prompt_price "+
@@ -164,8 +173,8 @@ func (o *BenchOptions) CheckBench(g *config.Given, run []string) {
 	}
 	switch way := a.Way(); {
 	case slices.Contains(run, StageAnswers) && way == "":
-		g.Fault("agent.model", "agent.model is missing: want a model folder; or agent.base_url and agent.api_model of a "+
-			"server, or agent.answers, a file of recorded answers")
+		g.Fault("agent.model", "agent.model is missing: want a model folder; or agent.base_url and agent.api_model of "+
+			"a server, or agent.answers, a file of recorded answers%s", or)
 	case way == Server && a.APIModel == "":
 		g.Fault("agent.api_model", "agent.api_model is missing: want the model's name on %s", a.BaseURL)
 	}

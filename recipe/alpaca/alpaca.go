@@ -1,8 +1,9 @@
-// Package alpaca is the recipe of posttrain eval alpaca: it counts judgements of AlpacaEval 2.
+// Package alpaca is the recipe of posttrain eval alpaca: a model answers the instructions of AlpacaEval 2, a judge
+// compares its outputs with a baseline's, and the judgements are counted.
 package alpaca
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 
 	data "github.com/posttrain/posttrain/data/alpaca"
 	eval "github.com/posttrain/posttrain/eval/alpaca"
+	"github.com/posttrain/posttrain/eval/stages"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/run"
 )
@@ -17,36 +19,94 @@ import (
 // Command is the command that runs this recipe.
 const Command = "eval alpaca"
 
-// Options say which judgements are counted. Paths are relative to the working directory.
+// Options say which model is judged by whom, or which judgements are counted. Paths are relative to the working directory.
 type Options struct {
-	Annotations string   `yaml:"annotations" want:"given" words:"a .json, .jsonl or .parquet file (also .gz)"`
+	Annotations string   `yaml:"annotations,omitempty" words:"a .json, .jsonl or .parquet file (also .gz)"`
 	Baseline    string   `yaml:"baseline,omitempty" words:"a file of the baseline's outputs"`
 	Others      []string `yaml:"others,omitempty" words:"files of other models' judgements"`
 	Weights     string   `yaml:"weights,omitempty" words:"a .csv file of published weights"`
 	Leaderboard string   `yaml:"leaderboard,omitempty" words:"a .csv file of published rows"`
 	Out         string   `yaml:"out,omitempty" words:"a folder to make"`
+	Prompts     string   `yaml:"prompts" words:"a .jsonl file of the judge's messages, or nothing: our own"`
+	Logprobs    bool     `yaml:"logprobs"` // the judge's server is asked for probabilities of its first token
+
+	stages.BenchOptions `yaml:",inline"`
 }
 
-// Spec says how a configuration becomes Options.
-var Spec = config.Register(&config.Spec[Options]{
-	Command:  Command,
-	Defaults: func(*config.Given) Options { return Options{} },
-	Check: func(g *config.Given, o *Options) {
-		for _, c := range []struct {
-			key, value, lacks string
-			wrong             bool
-		}{
-			{"weights", o.Weights, "others", o.Weights != "" && len(o.Others) == 0},
-			{"others", strings.Join(o.Others, ","), "weights", len(o.Others) > 0 && o.Weights == ""},
-			{"others", strings.Join(o.Others, ","), "baseline", len(o.Others) > 0 && o.Baseline == ""},
-		} {
-			if c.wrong {
-				g.Fault(c.key, "%s %s: want %s as well: the length-controlled win rate needs both", c.key, c.value,
-					c.lacks)
+// counting are the keys that a count of judgements has.
+var counting = []string{"command", "annotations", "baseline", "others", "weights", "leaderboard", "out"}
+
+// Defaults are the benchmark's: answers of at most 2048 tokens, greedy, and a judge that says one letter.
+func Defaults() Options {
+	return Options{Logprobs: true, BenchOptions: stages.DefaultBench(0, 2048, judgeTokens)}
+}
+
+// judgeTokens are enough for a letter and what may be around it.
+const judgeTokens = 8
+
+// Spec says how a configuration becomes Options, for the stages that are to run.
+func Spec(run ...string) *config.Spec[Options] {
+	return &config.Spec[Options]{
+		Command:  Command,
+		Choose:   stages.ChooseBench,
+		Defaults: func(*config.Given) Options { return Defaults() },
+		Check: func(g *config.Given, o *Options) {
+			o.checkCounting(g)
+			if o.Out != "" && o.Annotations == "" {
+				g.Fault("out", "out %s: it is for annotations; the folder of a run is named by --out", o.Out)
 			}
+			if o.Annotations != "" {
+				stages.KeepKeys(g, counting, "annotations, which are counted")
+				return
+			}
+			if len(run) > 0 && o.Baseline == "" {
+				g.Fault("baseline", "baseline is missing: want a file of the instructions with the baseline's outputs "+
+					"(columns instruction, output_1)")
+			}
+			o.CheckBench(g, run, ", or annotations, a file of judgements to count")
+		},
+		Idle: func(o *Options) []string {
+			if o.Annotations != "" {
+				return slices.DeleteFunc(Spec().Keys(), func(key string) bool { return slices.Contains(counting, key) })
+			}
+			return o.IdleBench()
+		},
+	}
+}
+
+var _ = config.Register(Spec())
+
+// checkCounting looks across what the length-controlled win rate needs.
+func (o *Options) checkCounting(g *config.Given) {
+	for _, c := range []struct {
+		key, value, lacks string
+		wrong             bool
+	}{
+		{"weights", o.Weights, "others", o.Weights != "" && len(o.Others) == 0},
+		{"others", strings.Join(o.Others, ","), "weights", len(o.Others) > 0 && o.Weights == ""},
+		{"others", strings.Join(o.Others, ","), "baseline", len(o.Others) > 0 && o.Baseline == ""},
+	} {
+		if c.wrong {
+			g.Fault(c.key, "%s %s: want %s as well: the length-controlled win rate needs both", c.key, c.value, c.lacks)
 		}
-	},
-})
+	}
+}
+
+// Uses reports whether one of the stages uses a key. The keys of judgements that exist belong to no single stage.
+func Uses(run []string, key string) bool {
+	if uses, ok := stages.UsesBench(run, key); ok {
+		return uses
+	}
+	switch key {
+	case "annotations":
+		return len(run) > 1
+	case "prompts", "logprobs":
+		return slices.Contains(run, stages.StageJudge)
+	case "others", "weights", "leaderboard":
+		return slices.Contains(run, stages.StageReport)
+	}
+	return true // the baseline has the instructions
+}
 
 // Result is what was counted. It is the form of summary.json.
 type Result struct {
@@ -55,6 +115,7 @@ type Result struct {
 	eval.Counts
 	Controlled *eval.Controlled `json:"length_controlled,omitempty"`
 	Published  *Published       `json:"published,omitempty"`
+	Judging    *Judging         `json:"judging,omitempty"` // of a run that asked a judge
 
 	dir string
 }
@@ -66,10 +127,13 @@ type Published struct {
 	Controlled    float64 `json:"length_controlled_winrate"`
 }
 
-// Run counts, and writes summary.json into Options.Out. A nil Reporter is silent.
-func Run(_ context.Context, o Options, r run.Reporter) (*Result, error) {
-	if err := Spec.Verify(&o); err != nil {
+// Count counts judgements that exist, and writes summary.json into Options.Out. A nil Reporter is silent.
+func Count(o Options, r run.Reporter) (*Result, error) {
+	if err := Spec().Verify(&o); err != nil {
 		return nil, err
+	}
+	if o.Annotations == "" {
+		return nil, errors.New("annotations is missing: want a file of judgements")
 	}
 	r = run.Listen(r)
 	all, report, err := data.ReadJudgements(o.Annotations)
@@ -77,8 +141,8 @@ func Run(_ context.Context, o Options, r run.Reporter) (*Result, error) {
 		return nil, err
 	}
 	r.Say("%s", report)
-	result := &Result{Generator: all[0].Generator}
-	if result.Counts, err = eval.Count(all); err != nil {
+	result, err := o.count(all)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Annotations, err)
 	}
 	if o.Baseline != "" {
@@ -86,12 +150,19 @@ func Run(_ context.Context, o Options, r run.Reporter) (*Result, error) {
 			return nil, err
 		}
 	}
-	if o.Leaderboard != "" {
-		if result.Published, err = readPublished(o.Leaderboard, result.Generator); err != nil {
-			return nil, err
-		}
-	}
 	return result, result.write(o)
+}
+
+// count counts judgements of one model.
+func (o Options) count(all []data.Judgement) (result *Result, err error) {
+	result = &Result{Generator: all[0].Generator}
+	if result.Counts, err = eval.Count(all); err != nil {
+		return nil, err
+	}
+	if o.Leaderboard != "" {
+		result.Published, err = readPublished(o.Leaderboard, result.Generator)
+	}
+	return result, err
 }
 
 // control adds the length-controlled win rate.
@@ -104,12 +175,19 @@ func (s *Result) control(o Options, all []data.Judgement) error {
 	if err := fits(o, all, b); err != nil {
 		return err
 	}
+	return s.controlWith(o, all, b)
+}
+
+// controlWith is control with a baseline that was read.
+func (s *Result) controlWith(o Options, all []data.Judgement, b *data.Baseline) error {
 	others, err := o.readOthers(s.Generator, b)
 	if err != nil {
 		return err
 	}
 	c, err := eval.ControlLength(all, b, others)
-	s.Controlled = &c
+	if err == nil {
+		s.Controlled = &c
+	}
 	return err
 }
 
@@ -190,7 +268,7 @@ func (s *Result) write(o Options) error {
 		return err
 	}
 	defer folder.Close()
-	if err := folder.WriteConfig(Spec.Resolve(&o)); err != nil {
+	if err := folder.WriteConfig(Spec().Resolve(&o)); err != nil {
 		return err
 	}
 	return folder.WriteSummaryJSON(s)
@@ -212,6 +290,9 @@ func (s *Result) String() string {
 	if p := s.Published; p != nil {
 		fmt.Fprintf(&t, "published: win rate %.2f %% ± %.2f, length-controlled %.2f %%\n", p.WinRate, p.StandardError,
 			p.Controlled)
+	}
+	if s.Judging != nil {
+		s.Judging.print(&t)
 	}
 	if s.dir != "" {
 		fmt.Fprintf(&t, "Summary: %s\n", s.dir)

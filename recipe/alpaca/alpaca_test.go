@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/run"
 )
 
 // write writes judgements of a model on n instructions, and a baseline of n.
@@ -33,12 +35,18 @@ func write(t *testing.T, model string, judged, n int) (annotations, baseline str
 	return annotations, baseline
 }
 
+// count counts with the default options of what is not counting.
+func count(o Options, r run.Reporter) (*Result, error) {
+	o.BenchOptions = Defaults().BenchOptions
+	return Count(o, r)
+}
+
 func TestRun(t *testing.T) {
 	annotations, baseline := write(t, "m", 20, 20)
 	other, _ := write(t, "other", 20, 20)
 	dir := filepath.Dir(annotations)
 	out := filepath.Join(dir, "counted")
-	result, err := Run(t.Context(), Options{Annotations: annotations, Baseline: baseline,
+	result, err := count(Options{Annotations: annotations, Baseline: baseline,
 		Others: []string{annotations, other}, Weights: filepath.Join(dir, "weights.csv"),
 		Leaderboard: filepath.Join(dir, "leaderboard.csv"), Out: out}, nil)
 	if err != nil {
@@ -94,7 +102,7 @@ func TestFaults(t *testing.T) {
 			none + ` has no weights of "m"`},
 		{Options{Annotations: annotations, Leaderboard: bad}, bad + ": it has no column"},
 	} {
-		if _, err := Run(t.Context(), c.o, nil); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := count(c.o, nil); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v: want %s", c.o, err, c.want)
 		}
 	}

@@ -64,11 +64,7 @@ var _ = config.Register(Spec())
 // check looks across sections.
 func (o *Options) check(g *config.Given, run []string) {
 	if o.Judgements != "" {
-		for _, key := range g.Keys() {
-			if !slices.Contains(own, key) && g.Text(key) != "" {
-				g.Fault(key, "%s %s: it has no effect with judgments, which are counted; remove it", key, g.Show(key))
-			}
-		}
+		stages.KeepKeys(g, own, "judgments, which are counted")
 		return
 	}
 	if o.Questions == "" {
@@ -81,7 +77,7 @@ func (o *Options) check(g *config.Given, run []string) {
 	if o.Out != "" {
 		g.Fault("out", "out %s: it has an effect with judgments alone; name a run's folder with --out", o.Out)
 	}
-	o.CheckBench(g, run)
+	o.CheckBench(g, run, ", or judgments, a file of judgements to count")
 }
 
 // Uses reports whether one of the stages uses a key.

@@ -74,11 +74,7 @@ var _ = config.Register(Spec())
 // check looks across sections.
 func (o *Options) check(g *config.Given, run []string) {
 	if o.Judgements != "" {
-		for _, key := range g.Keys() {
-			if !slices.Contains(own, key) && g.Text(key) != "" {
-				g.Fault(key, "%s %s: it has no effect with judgments, which are counted; remove it", key, g.Show(key))
-			}
-		}
+		stages.KeepKeys(g, own, "judgments, which are counted")
 		return
 	}
 	if o.Questions == "" {
@@ -89,7 +85,7 @@ func (o *Options) check(g *config.Given, run []string) {
 		g.Fault("agent.temperature", "agent.temperature %v: it has no effect with temperatures category; remove one of "+
 			"the two", o.Agent.Temperature)
 	}
-	o.CheckBench(g, run)
+	o.CheckBench(g, run, ", or judgments, a file of judgements to count")
 }
 
 // idle are the keys without effect.
