@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/model"
@@ -28,7 +29,7 @@ type onlineTraining struct {
 type round struct {
 	train.Round
 	tally scorer.Tally
-	watch train.Examples // pairs that are measured before and after the round
+	begun time.Time
 }
 
 // learnOnline trains round by round. A run that is continued finds what its round has made in the run folder.
@@ -176,7 +177,7 @@ func (o *onlineTraining) learn(ctx context.Context) (*recipe.Result, error) {
 
 // begin makes the pairs of a round with their references, and enters it. A round that is continued has both in files.
 func (o *onlineTraining) begin(ctx context.Context, number, first int) (*round, error) {
-	t := o.training
+	t, begun := o.training, time.Now()
 	t.Say("round %d of %d: %d answers to each of %d prompts", number+1, o.maker.Options.Rounds, o.maker.Options.Samples,
 		len(o.maker.Part(number)))
 	pairs, tally, err := o.maker.Make(ctx, number)
@@ -191,7 +192,7 @@ func (o *onlineTraining) begin(ctx context.Context, number, first int) (*round, 
 		return nil, err
 	}
 	t.share = t.SharesPrompts(t.pairs.groups)
-	r := &round{tally: tally, Round: train.Round{Number: number, First: first,
+	r := &round{tally: tally, begun: begun, Round: train.Round{Number: number, First: first,
 		Last: first + t.o.Train.Passes(len(t.pairs.groups)), Epoch: number * t.o.Train.Epochs}}
 	r.Total = r.Last
 	for later := number + 1; later < o.maker.Options.Rounds; later++ {

@@ -3,6 +3,7 @@ package preference
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
@@ -19,6 +20,7 @@ const (
 	metricUnscored = "online/unscored"
 	metricScore    = "online/score" // mean
 	metricGap      = "online/gap"   // mean of best and worst
+	metricTime     = "time/online"  // seconds of answers, scores and the reference's log-probs
 
 	// of the round's pairs before training on them: share with the higher implicit reward for the chosen answer. Not
 	// where the policy is the reference, whose implicit rewards are all 0
@@ -53,13 +55,14 @@ func (o *onlineTraining) logBefore(r *round) error {
 	if err != nil || find(records, metricRound, r.Number) != nil {
 		return err
 	}
+	took := time.Since(r.begun).Seconds()
 	measured, err := o.measure()
 	if err != nil {
 		return err
 	}
 	n := float64(r.tally.Prompts)
 	values := map[string]float64{
-		metricRound: float64(r.Number + 1), metricPrompts: n, metricPairs: float64(len(o.pairs.groups)),
+		metricTime: took, metricRound: float64(r.Number + 1), metricPrompts: n, metricPairs: float64(len(o.pairs.groups)),
 		metricTies: float64(r.tally.Ties) / n, metricEqual: float64(r.tally.Equal) / n,
 		metricUnscored: float64(r.tally.Unscored), metricScore: r.tally.Mean, metricGap: r.tally.Gap,
 		metricChosen:   measured["eval_"+losses.MetricLogpsChosen],
