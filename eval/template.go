@@ -54,7 +54,8 @@ func (t Template) walk(field func(name string) error, text func(string)) error {
 		}
 		name, after, closed := strings.Cut(next, "}")
 		if brace == "}" || !closed {
-			return fmt.Errorf("a brace without its other one: %q (a brace is written {{ or }})", data.OneLine(rest[i:], 30))
+			return fmt.Errorf("a brace without its other one: %q (a brace is written {{ or }})",
+				data.OneLine(rest[i:], 30))
 		}
 		if err := field(name); err != nil {
 			return err

@@ -15,7 +15,8 @@ import (
 
 func newEvalArena(s streams) *cobra.Command {
 	stage := func(stage string, help stageHelp) *cobra.Command { return arenaHard.newStage(s, stage, help) }
-	cmd := stage("", stageHelp{"arena-hard", "Measure with Arena-Hard v0.1: the score against a baseline, with its interval",
+	cmd := stage("", stageHelp{"arena-hard", "Measure with Arena-Hard v0.1: the score against a baseline, with its " +
+		"interval",
 		`Measure a model with Arena-Hard v0.1: it answers questions, and a judge compares each answer with the
 baseline's, in both orders. Three stages, which can also be run one by one: answers, judge and report. A run
 is a folder. If it is stopped at any time, the same command continues it. With --judgments it only counts
@@ -53,7 +54,8 @@ var arenaFlags = slices.Concat([]config.Flag{
 	{Name: "baseline", Key: "baseline", Help: "the baseline's answers, such as gpt-4-0314.jsonl.gz"},
 	{Name: "prompts", Key: "prompts",
 		Help: "the judge's prompt, such as the benchmark's arena-hard-v0.1.yaml (default: a prompt of our own)"},
-	{Name: "judgments", Key: "judgments", Help: "judgements to count instead of a run: columns question_id, model, games"},
+	{Name: "judgments", Key: "judgments", Help: "judgements to count instead of a run: columns question_id, model, " +
+		"games"},
 	{Name: "rounds", Key: "rounds", Help: "rounds of the bootstrap (default 1000)"},
 	{Name: "seed", Key: "seed", Help: "seed of every random choice, the bootstrap's too"},
 	{Name: "first", Key: "first", Help: "use only the first N questions (0 = all)"},

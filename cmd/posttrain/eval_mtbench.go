@@ -15,7 +15,8 @@ import (
 
 func newEvalMTBench(s streams) *cobra.Command {
 	stage := func(stage string, help stageHelp) *cobra.Command { return mtBench.newStage(s, stage, help) }
-	cmd := stage("", stageHelp{"mt-bench", "Measure with MT-Bench: scores of answers in two turns, by turn and category",
+	cmd := stage("", stageHelp{"mt-bench", "Measure with MT-Bench: scores of answers in two turns, by turn and " +
+		"category",
 		`Measure a model with MT-Bench: it answers questions of two turns, the second of which sees its own first
 answer, and a judge gives each answer a score from 1 to 10. Three stages, which can also be run one by one:
 answers, judge and report. A run is a folder. If it is stopped at any time, the same command continues it.

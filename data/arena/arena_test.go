@@ -47,9 +47,10 @@ func TestFileFaults(t *testing.T) {
 	for text, want := range map[string]string{
 		answer + answer: "f.jsonl:2: question u1 is at f.jsonl:1 already",
 		answer[:60]:     "f.jsonl:1: bad JSON",
-		answer + strings.Replace(plainAnswer, `"m"`, `"n"`, 1): `model is "n", in the first row "m": want the answers of`,
-		strings.Replace(answer, `"answer"`, `"text"`, 1):       `content is {"text":"So."}: want a text, or an object`,
-		strings.Replace(answer, "assistant", "user", 1):        "the assistant's message is missing: want uid, model",
+		answer + strings.Replace(plainAnswer, `"m"`, `"n"`,
+			1): `model is "n", in the first row "m": want the answers of`,
+		strings.Replace(answer, `"answer"`, `"text"`, 1): `content is {"text":"So."}: want a text, or an object`,
+		strings.Replace(answer, "assistant", "user", 1):  "the assistant's message is missing: want uid, model",
 	} {
 		if _, _, err := readAnswers(file(text), "f.jsonl"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v: want %s", text, err, want)
@@ -67,7 +68,8 @@ const (
 func TestVerdict(t *testing.T) {
 	for prompts, cases := range map[string]map[string]string{
 		oldPrompts: {"So: [[A>>B]]": "A>>B", "[[A>B]] and again [[A>B]]": "A>B", "[[B<<A]]": "A>>B", "[[A=B]]": "A=B",
-			"[[A>B]], no, [[B>A]]": "contradiction", "[A>B]": "", "A>B": "", "[[a>b]]": "", "[[A>=B]]": "contradiction"},
+			"[[A>B]], no, [[B>A]]": "contradiction", "[A>B]": "", "A>B": "", "[[a>b]]": "",
+			"[[A>=B]]": "contradiction"},
 		newPrompts: {"[[A>B]], no, [[b>a]]": "B>A", "[A>B]": "A>B", "[B>A] [[A=B]]": "A=B", "none": ""},
 	} {
 		p, err := ParsePrompts([]byte(prompts))
@@ -93,7 +95,7 @@ func TestPromptFaults(t *testing.T) {
 		newPrompts[:60]: "not YAML: ",
 		"prompt_template: [a, b]\nregex_pattern: (a)": "want a text, or a list with one",
 		"prompt_template: a":                          "regex_pattern is missing: want a pattern of a verdict",
-		"prompt_template: a\nregex_pattern: a":        `the pattern of a verdict is "a": want a regular expression with one`,
+		"prompt_template: a\nregex_pattern: a":        `the pattern of a verdict is "a": want a regular expression`,
 		"prompt_template: a\nregex_pattern: (a":       `the pattern of a verdict is "(a"`,
 	} {
 		if _, err := ParsePrompts([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {

@@ -61,7 +61,7 @@ type Answer struct {
 }
 
 // ReadAnswers reads the answers of one model, such as the baseline: {uid, model, messages}, whose last message is the
-// assistant's, a text or {answer}; or, as older files have it, {question_id, model_id, choices: [{turns: [{content}]}]}.
+// assistant's, a text or {answer}; or, as older files have it, {question_id, model_id, choices}.
 func ReadAnswers(path string) ([]Answer, *data.Report, error) { return readAnswers(nil, path) }
 
 func readAnswers(fsys fs.FS, path string) ([]Answer, *data.Report, error) {
@@ -92,8 +92,8 @@ func readAnswers(fsys fs.FS, path string) ([]Answer, *data.Report, error) {
 		}
 		switch model = cmp.Or(model, a.Model); {
 		case a.Question == "" || a.Model == "" || !found:
-			return a, "", fmt.Errorf("uid, model or the assistant's message is missing: want uid, model and messages, or " +
-				"question_id, model_id and choices")
+			return a, "", fmt.Errorf("uid, model or the assistant's message is missing: want uid, model and " +
+				"messages, or question_id, model_id and choices")
 		case a.Model != model:
 			return a, "", fmt.Errorf("model is %q, in the first row %q: want the answers of one model", a.Model, model)
 		}

@@ -75,7 +75,8 @@ func TestFaults(t *testing.T) {
 		{"questions", strings.Replace(question, `["One?","Two?"]`, "7", 1), "turns is of JSON type number: want slice"},
 		{"answers", answer + answer, "question 81 is at f.jsonl:1 already"},
 		{"answers", strings.Replace(answer, `,"B"`, "", 1), "choices[0].turns is a list of 1: want 2 texts"},
-		{"answers", strings.Replace(answer, `{"index":0,"turns":["A","B"]}`, "", 1), "question_id or choices is missing"},
+		{"answers", strings.Replace(answer, `{"index":0,"turns":["A","B"]}`, "", 1), "question_id or choices is " +
+			"missing"},
 		{"prompts", prompt + prompt, "f.jsonl:2: prompt single-v1 is at f.jsonl:1 already"},
 		{"prompts", strings.Replace(prompt, "prompt_template", "template", 1), "prompt_template is missing: want name"},
 		{"judgements", first, "f.jsonl: m has no judgement of turn 2 of question 81: want both turns of every " +

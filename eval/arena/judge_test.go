@@ -34,7 +34,8 @@ func TestPrompts(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"bad.yaml":  "bad.yaml: prompt_template: there is no {answer_2} in it: want {question_1}, {answer_1}, {answer_2}",
+		"bad.yaml": "bad.yaml: prompt_template: there is no {answer_2} in it: want {question_1}, {answer_1}, " +
+			"{answer_2}",
 		"none.yaml": "none.yaml: prompt_template: there is no {",
 	} {
 		if _, err := ReadPrompts(filepath.Join(dir, name)); err == nil || !strings.Contains(err.Error(), want) {

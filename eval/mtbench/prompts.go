@@ -61,7 +61,8 @@ func ReadPrompts(path string) (p *Prompts, err error) {
 	for _, name := range promptNames {
 		found, ok := p.all[name]
 		if !ok {
-			return nil, fmt.Errorf("%s: it has no prompt %s: want it, of type single; is the file cut short?", path, name)
+			return nil, fmt.Errorf("%s: it has no prompt %s: want it, of type single; is the file cut short?", path,
+				name)
 		}
 		if found.Format != "[[rating]]" {
 			return nil, fmt.Errorf("%s: output_format of %s is %q: want [[rating]]", found.Source, name, found.Format)

@@ -69,7 +69,8 @@ func TestCount(t *testing.T) {
 			t.Errorf("%s lacks %q", s.String(), part)
 		}
 	}
-	if want := "m: 1 of 6 judgements have no score: they do not count"; s.Warning() != want || scores[1].Warning() != "" {
+	want := "m: 1 of 6 judgements have no score: they do not count"
+	if s.Warning() != want || scores[1].Warning() != "" {
 		t.Errorf("%q: want %q", s.Warning(), want)
 	}
 	if _, err := Count(judged("m", [2]float64{-1, -1}), nil); err == nil ||
@@ -133,8 +134,9 @@ func TestPromptFaults(t *testing.T) {
 	for text, want := range map[string]string{
 		text[:cut]:    "it has no prompt single-math-v1-multi-turn: want it, of type single; is the file cut short?",
 		text[:cut+50]: "p.jsonl:4: bad JSON: the object is not closed",
-		strings.Replace(text, "[[rating]]", "[[A]]", 1):      `p.jsonl:1: output_format of single-v1 is "[[A]]": want`,
-		strings.Replace(text, "{answer}", "", 1):             "p.jsonl:1: prompt_template of single-v1: there is no {answer} in it",
+		strings.Replace(text, "[[rating]]", "[[A]]", 1): `p.jsonl:1: output_format of single-v1 is "[[A]]": want`,
+		strings.Replace(text, "{answer}", "", 1): "p.jsonl:1: prompt_template of single-v1: there is no " +
+			"{answer} in it",
 		strings.Replace(text, "{answer}", "{answer} {n}", 1): "{n} is no field: want {question}, {answer}",
 	} {
 		path := filepath.Join(t.TempDir(), "p.jsonl")

@@ -1,5 +1,5 @@
-// Package arena is the recipe of posttrain eval arena-hard: a model answers the questions of Arena-Hard v0.1, and a judge
-// compares its answers with a baseline's in both orders; or judgements that exist are counted.
+// Package arena is the recipe of posttrain eval arena-hard: a model answers the questions of Arena-Hard v0.1, and a
+// judge compares its answers with a baseline's in both orders; or judgements that exist are counted.
 package arena
 
 import (
@@ -68,8 +68,8 @@ func (o *Options) check(g *config.Given, run []string) {
 		return
 	}
 	if o.Questions == "" {
-		g.Fault("questions", "questions is missing: want a file of questions (question.jsonl); or judgments, a file of "+
-			"judgements to count")
+		g.Fault("questions", "questions is missing: want a file of questions (question.jsonl); or judgments, a file "+
+			"of judgements to count")
 	}
 	if o.Baseline == "" && o.Questions != "" {
 		g.Fault("baseline", "baseline is missing: want a file of the baseline's answers (gpt-4-0314.jsonl)")

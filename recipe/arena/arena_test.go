@@ -28,8 +28,8 @@ func TestCount(t *testing.T) {
 	}
 	want := "m: score 80.0 % (0.0 to 100.0), 3 games against the baseline, which has 50 %\n" +
 		"verdicts, the model being A: A>>B 1, A>B 1, A=B 0, B>A 1, B>>A 0\n1 games have no verdict\n" +
-		"published (arXiv:2507.21183) of Qwen2.5-7B-Instruct: untrained 42.9, DPO 45.5, DPO + MaPPO 59.2, SimPO 64.2, " +
-		"SimPO + MaPPO 69.5, IPO 53, IPO + MaPPO 64.4, CPO 47.6, CPO + MaPPO 54.1\nSummary: " + o.Out +
+		"published (arXiv:2507.21183) of Qwen2.5-7B-Instruct: untrained 42.9, DPO 45.5, DPO + MaPPO 59.2, SimPO " +
+		"64.2, SimPO + MaPPO 69.5, IPO 53, IPO + MaPPO 64.4, CPO 47.6, CPO + MaPPO 54.1\nSummary: " + o.Out +
 		"\n"
 	if result.String() != want {
 		t.Errorf("%s: want %s", result, want)

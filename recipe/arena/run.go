@@ -95,7 +95,8 @@ func (e *evaluation) readAnswers(path string) (a answers, err error) {
 	}
 	for _, q := range e.questions {
 		if _, found := a.texts[q.ID]; !found {
-			return a, fmt.Errorf("%s: no answer of %s to question %s: want one to each question of %s; is it cut short?",
+			return a, fmt.Errorf("%s: no answer of %s to question %s: want one to each question of %s; is it cut "+
+				"short?",
 				path, a.model, q.ID, e.o.Questions)
 		}
 	}
@@ -181,7 +182,8 @@ func (e *evaluation) report(f *stages.Found) error {
 			}
 		}
 		all, lines = append(all, j), append(lines, line)
-		cases = append(cases, caseRow{q.ID, q.Cluster, eval.Won(j), j.Games, f.Outputs(q.ID)[0], e.baseline.texts[q.ID]})
+		cases = append(cases, caseRow{q.ID, q.Cluster, eval.Won(j), j.Games, f.Outputs(q.ID)[0],
+			e.baseline.texts[q.ID]})
 	}
 	score, err := eval.Count(all, e.o.Rounds, e.o.Seed)
 	if err != nil {

@@ -47,8 +47,8 @@ func newIsA(prompt string) bool {
 	return strings.Index(prompt, "the new") < strings.Index(prompt, "the old")
 }
 
-// TestRun: both orders are judged, a judge that has come to no verdict is asked to continue, and the judgements that are
-// written count to the same score.
+// TestRun: both orders are judged, a judge that has come to no verdict is asked to continue, and the judgements that
+// are written count to the same score.
 func TestRun(t *testing.T) {
 	judge := meteredtest.Start(t, meteredtest.Options{Reply: func(prompt string) string {
 		switch {
@@ -100,7 +100,8 @@ func TestNoVerdict(t *testing.T) {
 		}
 		return "Both [[A>B]] and [[B>A]]." // a contradiction
 	}})
-	result, _, err := Run(t.Context(), judged(t, judge.URL, 1), stages.Place{Dir: filepath.Join(t.TempDir(), "run")}, nil)
+	result, _, err := Run(t.Context(), judged(t, judge.URL, 1), stages.Place{Dir: filepath.Join(t.TempDir(), "run")},
+		nil)
 	if err != nil || result.Games != 1 || result.Missing != 1 || result.Score.Score != 50 {
 		t.Errorf("%+v, %v", result, err)
 	}
@@ -122,7 +123,8 @@ func TestRunFaults(t *testing.T) {
 			"p.yaml: regex_pattern is missing: want a pattern of a verdict"},
 		"a judge without verdicts": {func(o *Options) {},
 			`the judge gives no verdicts: none of 4 replies has a line such as "[[A>B]]" (the last one: "no comment"`},
-		"no baseline":  {func(o *Options) { o.Baseline = "" }, "baseline is missing: want a file of the baseline's answers"},
+		"no baseline": {func(o *Options) { o.Baseline = "" }, "baseline is missing: want a file of the baseline's " +
+			"answers"},
 		"no questions": {func(o *Options) { o.Questions = "" }, "questions is missing: want a file of questions"},
 	} {
 		o := judged(t, mute.URL, 2)

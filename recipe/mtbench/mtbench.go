@@ -1,5 +1,5 @@
-// Package mtbench is the recipe of posttrain eval mt-bench: a model answers the questions of MT-Bench, and a judge gives
-// the answers scores; or judgements that exist are counted.
+// Package mtbench is the recipe of posttrain eval mt-bench: a model answers the questions of MT-Bench, and a judge
+// gives the answers scores; or judgements that exist are counted.
 package mtbench
 
 import (
@@ -78,12 +78,12 @@ func (o *Options) check(g *config.Given, run []string) {
 		return
 	}
 	if o.Questions == "" {
-		g.Fault("questions", "questions is missing: want a file of questions (question.jsonl); or judgments, a file of "+
-			"judgements to count")
+		g.Fault("questions", "questions is missing: want a file of questions (question.jsonl); or judgments, a file "+
+			"of judgements to count")
 	}
 	if o.Temperatures == ByCategory && g.Has("agent.temperature") {
-		g.Fault("agent.temperature", "agent.temperature %v: it has no effect with temperatures category; remove one of "+
-			"the two", o.Agent.Temperature)
+		g.Fault("agent.temperature", "agent.temperature %v: it has no effect with temperatures category; remove one "+
+			"of the two", o.Agent.Temperature)
 	}
 	o.CheckBench(g, run, ", or judgments, a file of judgements to count")
 }

@@ -101,8 +101,8 @@ func (e *evaluation) readReferences() error {
 	e.references = map[string][data.Turns]string{}
 	for _, a := range all {
 		if !known[a.Question] {
-			return fmt.Errorf("%s: a reference answer to question %s, which %s has not: want the file that belongs to it; "+
-				"is one of them cut short?", a.Source, a.Question, e.o.Questions)
+			return fmt.Errorf("%s: a reference answer to question %s, which %s has not: want the file that belongs "+
+				"to it; is one of them cut short?", a.Source, a.Question, e.o.Questions)
 		}
 		e.references[a.Question] = a.Turns
 	}
@@ -121,7 +121,8 @@ func (e *evaluation) readAnswers() (map[string][]string, error) {
 	}
 	for _, q := range e.questions {
 		if recorded[q.ID] == nil {
-			return nil, fmt.Errorf("%s: no answer to question %s: want one to each question of %s", e.o.Agent.Answers, q.ID,
+			return nil, fmt.Errorf("%s: no answer to question %s: want one to each question of %s", e.o.Agent.Answers,
+				q.ID,
 				e.o.Questions)
 		}
 	}

@@ -121,7 +121,8 @@ func TestRun(t *testing.T) {
 // TestOneTemperature: agent.temperature takes the place of the categories'.
 func TestOneTemperature(t *testing.T) {
 	for text, want := range map[string]string{"": ByCategory, "temperature: 0.3": OneTemperature} {
-		o, err := Spec(stages.All...).Parse("f.yaml", []byte("command: eval mt-bench\nquestions: q\njudge: {model: j}\n"+
+		o, err := Spec(stages.All...).Parse("f.yaml", []byte("command: eval mt-bench\nquestions: q\njudge: {model: "+
+			"j}\n"+
 			"agent: {model: m, "+text+"}"), config.Input{})
 		if err != nil || o.Temperatures != want {
 			t.Errorf("%q: %+v, %v", text, o, err)
@@ -171,7 +172,8 @@ func TestRunFaults(t *testing.T) {
 		"no references": {func(o *Options) { o.References = "" },
 			"question.jsonl:2: question 82 is of category math, whose judge sees a reference answer: want one in " +
 				"references (no file is given, such as reference_gpt-4.jsonl)"},
-		"a reference missing": {func(o *Options) { o.References = write(t, "r.jsonl", answered(1)) }, "r.jsonl has none)"},
+		"a reference missing": {func(o *Options) { o.References = write(t, "r.jsonl", answered(1)) },
+			"r.jsonl has none)"},
 		"questions cut short": {func(o *Options) { o.References = write(t, "r.jsonl", answered(3)) },
 			"r.jsonl:3: a reference answer to question 83, which "},
 		"questions cut in a line": {func(o *Options) { o.Questions = write(t, "q.jsonl", asked("math")[:30]) },
@@ -184,7 +186,7 @@ func TestRunFaults(t *testing.T) {
 		},
 			"p.jsonl: it has no prompt single-math-v1: want it, of type single; is the file cut short?"},
 		"a judge without numbers": {func(o *Options) {},
-			`the judge gives no verdicts: none of 4 replies has a line such as "Rating: [[7]]" (the last one: "no comm`},
+			`the judge gives no verdicts: none of 4 replies has a line such as "Rating: [[7]]" (the last`},
 		"no questions": {func(o *Options) { o.Questions = "" }, "questions is missing: want a file of questions"},
 	} {
 		o := rated(t, mute.URL, "writing", "math")
