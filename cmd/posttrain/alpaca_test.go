@@ -40,7 +40,10 @@ func readAlpaca(t *testing.T, dir string) (s alpacaSummary) {
 // likesNumbers finds the output of the model ("It is …") better, with a probability of 0.8, wherever it is; its prompt
 // shows the first output before the second.
 func likesNumbers(prompt string) map[string]float64 {
-	p := map[bool]float64{true: 0.2, false: 0.8}[strings.Index(prompt, "It is ") < strings.Index(prompt, " is a number.")]
+	p := 0.8
+	if strings.Index(prompt, "It is ") < strings.Index(prompt, " is a number.") {
+		p = 0.2
+	}
 	return map[string]float64{"m": math.Log(1 - p), "M": math.Log(p), "The": math.Log(1e-6)}
 }
 
@@ -63,7 +66,8 @@ func TestAlpacaPreferences(t *testing.T) {
 			t.Errorf("%q lacks %q", o.out, want)
 		}
 	}
-	o = must(t, "eval", "alpaca", "--annotations", "run/annotations.json", "--baseline", "baseline.jsonl", "--out", "again")
+	o = must(t, "eval", "alpaca", "--annotations", "run/annotations.json", "--baseline", "baseline.jsonl",
+		"--out", "again")
 	again := readAlpaca(t, "again")
 	if again.WinRate != got.WinRate || *again.Controlled != *got.Controlled {
 		t.Errorf("%s\n%+v, counted again %+v", o.out, got, again)
@@ -119,19 +123,21 @@ func TestAlpacaFaults(t *testing.T) {
 			[]string{"--answers", "agent.model names an agent already"}, nil},
 		{"temperature of recorded outputs", nil, recorded("--temperature", "1"), 2,
 			[]string{"--temperature", "no effect with agent.answers"}, nil},
-		{"annotations and a judge", nil, []string{"eval", "alpaca", "--annotations", "a.json", "--judge-model", "any"}, 2,
-			[]string{"--judge-model", "no effect with annotations"}, nil},
-		{"cut baseline", cutAt("baseline.jsonl", `,"output_1":"99 is`), recorded(), 1, []string{"baseline.jsonl:2", "the object is not closed"}, nil},
+		{"annotations and a judge", nil, []string{"eval", "alpaca", "--annotations", "a.json", "--judge-model",
+			"any"}, 2, []string{"--judge-model", "no effect with annotations"}, nil},
+		{"cut baseline", cutAt("baseline.jsonl", `,"output_1":"99 is`), recorded(), 1,
+			[]string{"baseline.jsonl:2", "the object is not closed"}, nil},
 		{"empty baseline", withFile("baseline.jsonl", ""), recorded(), 1, []string{"baseline.jsonl", "no rows"}, nil},
 		{"baseline without outputs", withFile("baseline.jsonl", `{"instruction":"a","text":"b"}`), recorded(), 1,
 			[]string{"baseline.jsonl:1", "found columns instruction, text", "output_1"}, nil},
-		{"an instruction twice", withFile("baseline.jsonl", strings.Repeat(`{"instruction":"a","output_1":"b"}`+"\n", 2)),
-			recorded(), 1, []string{"baseline.jsonl:2", "a second output for the instruction"}, nil},
+		{"an instruction twice", withFile("baseline.jsonl", strings.Repeat(
+			`{"instruction":"a","output_1":"b"}`+"\n", 2)), recorded(), 1, []string{"baseline.jsonl:2", "a second output for the instruction"}, nil},
 		{"outputs cut short", edit("outputs.json", "about 2.", "about two."), recorded(), 1,
 			[]string{"outputs.json", "1 of 4 questions have no answer", "first: 3"}, nil},
 		{"prompts without a field", withFile("p.jsonl", `{"role":"user","content":"{instruction} {output_1}"}`),
 			recorded("--prompts", "p.jsonl"), 1, []string{"p.jsonl", "{output_2}"}, nil},
-		{"judge that is not there", nil, recorded("--set", "judge.retries=0"), 1, []string{"judge", "127.0.0.1:1"}, nil},
+		{"judge that is not there", nil, recorded("--set", "judge.retries=0"), 1,
+			[]string{"judge", "127.0.0.1:1"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			workBench(t, b, 4)
@@ -156,7 +162,8 @@ func TestAlpacaOtherAnswers(t *testing.T) {
 		says: []string{"run/verdicts.jsonl", "the verdict on 3 was given to another prompt or answer"}})
 	write(t, "run/answers.jsonl", answers)
 	edit("baseline.jsonl", "999 is a number.", "999 was a number.")(t)
-	checkRefusal(t, cli(t, report...), faultCase{code: 1, says: []string{"the verdict on 3", "another prompt or answer"}})
+	checkRefusal(t, cli(t, report...), faultCase{code: 1,
+		says: []string{"the verdict on 3", "another prompt or answer"}})
 	edit("baseline.jsonl", "about 2.", "about two.")(t)
 	checkRefusal(t, cli(t, report...), faultCase{code: 1, says: []string{"stage answers was run on other cases"}})
 }

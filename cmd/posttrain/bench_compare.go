@@ -13,8 +13,9 @@ import (
 
 // newBenchCompare makes the command that compares runs of a benchmark with a judge.
 func newBenchCompare(s streams, benchmark string) *cobra.Command {
-	return newCompare(s, "Compare reported runs over the same cases with the first of them, case by case: the difference\n"+
-		"of the mean scores with a 95 % paired bootstrap interval, and in how many cases which run is better.",
+	return newCompare(s,
+		"Compare reported runs over the same cases with the first of them, case by case: the difference\n"+
+			"of the mean scores with a 95 % paired bootstrap interval, and in how many cases which run is better.",
 		"  posttrain "+benchmark+" compare runs/base runs/mappo --out comparison.json",
 		func(dirs ...string) (*stages.Comparison, error) { return stages.Compare(benchmark, dirs...) })
 }

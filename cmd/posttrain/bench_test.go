@@ -49,8 +49,9 @@ func writeArena(t *testing.T, n int) {
 	var questions, baseline, answers strings.Builder
 	for i := range n {
 		fmt.Fprintf(&questions, `{"uid":"q%d","prompt":"Say %[1]d."}`+"\n", i)
-		fmt.Fprintf(&baseline, `{"uid":"q%d","model":"b","messages":[{"role":"assistant","content":"It was %[1]d."}]}`+"\n", i)
-		fmt.Fprintf(&answers, `{"uid":"q%d","model":"m","messages":[{"role":"assistant","content":"It is %[1]d."}]}`+"\n", i)
+		const answer = `{"uid":"q%d","model":%q,"messages":[{"role":"assistant","content":"It %s %[1]d."}]}` + "\n"
+		fmt.Fprintf(&baseline, answer, i, "b", "was")
+		fmt.Fprintf(&answers, answer, i, "m", "is")
 	}
 	write(t, "asked.jsonl", questions.String())
 	write(t, "old.jsonl", baseline.String())
@@ -65,7 +66,8 @@ func writeMTBench(t *testing.T, n int) {
 	var questions, answers strings.Builder
 	for i := range n {
 		fmt.Fprintf(&questions, `{"question_id":%d,"category":"writing","turns":["Say %[1]d.","Say more."]}`+"\n", i)
-		fmt.Fprintf(&answers, `{"question_id":%d,"model_id":"m","choices":[{"turns":["It is %[1]d.","And more."]}]}`+"\n", i)
+		fmt.Fprintf(&answers, `{"question_id":%d,"model_id":"m","choices":[{"turns":["It is %[1]d.","And more."]}]}`+
+			"\n", i)
 	}
 	write(t, "questions.jsonl", questions.String())
 	write(t, "turns.jsonl", answers.String())
@@ -127,8 +129,8 @@ func eachBench(t *testing.T, test func(t *testing.T, b benchCase)) {
 	}
 }
 
-// TestBenchFaults: a judge that fails at every fifth request, in every way, and stops in the answers and in the judging:
-// the run ends as a whole one does. Model and judge answer each question once.
+// TestBenchFaults: a judge that fails at every fifth request, in many ways, and stops in the answers and the judging: the
+// run ends as a whole one does. Model and judge answer each question once.
 func TestBenchFaults(t *testing.T) {
 	const n = 40
 	eachBench(t, func(t *testing.T, b benchCase) {
@@ -274,8 +276,8 @@ func TestBenchStages(t *testing.T) {
 		must(t, stage("judge", "--judge-base-url", s.URL, "--judge-model", "any")...)
 		must(t, stage("report")...)
 		sameFiles(t, "whole", "run", b.files...)
-		checkRefusal(t, cli(t, stage("judge", "--judge-model", "other", "--judge-base-url", s.URL)...), faultCase{code: 1,
-			says: []string{"stage judge was begun with", "model", `"any", now it is "other"`}})
+		checkRefusal(t, cli(t, stage("judge", "--judge-model", "other", "--judge-base-url", s.URL)...),
+			faultCase{code: 1, says: []string{"stage judge was begun with", "model", `"any", now it is "other"`}})
 		o = must(t, "eval", b.name, "compare", "whole", "run", "--out", "compared.json")
 		if !strings.Contains(o.out, "run against whole: +0.00") || !exists("compared.json") {
 			t.Error(o.out)

@@ -62,7 +62,8 @@ func runAlpaca(ctx context.Context, o alpaca.Options, place stages.Place, r run.
 var alpacaFlags = slices.Concat([]config.Flag{
 	{Name: "annotations", Key: "annotations",
 		Help: "judgements to count in place of a run: columns instruction, output_2, generator_2, preference"},
-	{Name: "baseline", Key: "baseline", Help: "instructions with the baseline's outputs: columns instruction, output_1"},
+	{Name: "baseline", Key: "baseline",
+		Help: "instructions with the baseline's outputs: columns instruction, output_1"},
 	{Name: "others", Key: "others", Help: "files of other models' judgements, with commas between"},
 	{Name: "weights", Key: "weights", Help: ".csv with the published weights of these models"},
 	{Name: "leaderboard", Key: "leaderboard", Help: ".csv with published rows, to print beside"},

@@ -7,9 +7,10 @@ import (
 )
 
 func newPLCompare(s streams) *cobra.Command {
-	return newCompare(s, "Compare reported runs over the same cases with the first of them, case by case: differences of\n"+
-		"leakage rate, adjusted leakage rate and helpfulness with 95 % paired bootstrap intervals, the cases\n"+
-		"that leak in one run only, and the exact McNemar test of these.",
+	return newCompare(s,
+		"Compare reported runs over the same cases with the first of them, case by case: differences of\n"+
+			"leakage rate, adjusted leakage rate and helpfulness with 95 % paired bootstrap intervals, the cases\n"+
+			"that leak in one run only, and the exact McNemar test of these.",
 		"  posttrain eval privacylens compare runs/base runs/ci-rl --out comparison.json", comparePL)
 }
 

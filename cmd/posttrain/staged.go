@@ -60,7 +60,8 @@ func (c staged[O]) newStage(s streams, stage string, help stageHelp) *cobra.Comm
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.execute(cmd.Context(), s, f, cmd) },
 	}
 	flags := cmd.Flags()
-	out := fmt.Sprintf("run folder, a new one or one to continue (default: runs/%s-<time>)", stages.FolderName(c.command))
+	out := fmt.Sprintf("run folder, a new one or one to continue (default: runs/%s-<time>)",
+		stages.FolderName(c.command))
 	if stage == stages.StageReport {
 		out = "run folder"
 	}
@@ -138,7 +139,8 @@ func (c staged[O]) execute(ctx context.Context, s streams, f *stagedFlags, cmd *
 	}
 	got, err := c.run(ctx, *o, c.place(f), run.NewReporter(s.err, s.terminal, f.quiet))
 	if err != nil && got.stage != "" && ctx.Err() != nil {
-		return fmt.Errorf("%w in stage %s: continue with %s", train.ErrInterrupted, got.stage, f.resumeLine(cmd, got.dir))
+		return fmt.Errorf("%w in stage %s: continue with %s", train.ErrInterrupted, got.stage,
+			f.resumeLine(cmd, got.dir))
 	}
 	if missing, ok := errors.AsType[stages.MissingKey](err); ok {
 		flag := map[string]string{"agent": "--api-key-env", "judge": "--judge-key-env"}[missing.Section]

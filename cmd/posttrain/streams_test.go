@@ -147,7 +147,8 @@ func (full) Write([]byte) (int, error) {
 // done, and equal runs leave equal files, but for the numbers of a clock.
 func TestEveryCommandTwice(t *testing.T) {
 	parent := t.TempDir()
-	judge := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string { return "[[A>B]] or [[7]] or M" }}).URL
+	reply := func(string) string { return "[[A>B]] or [[7]] or M" }
+	judge := meteredtest.Start(t, meteredtest.Options{Reply: reply}).URL
 	inFolder := func(name string, runAll func()) {
 		work := filepath.Join(parent, "work") // the same for both: some files have its path
 		if err := os.Mkdir(work, 0o777); err != nil {

@@ -31,8 +31,8 @@ type Prompts struct {
 	Hash     string
 }
 
-// ReadPrompts reads messages from JSON lines {role, content}, as scripts/alignment/export_prompts.py writes those of the
-// benchmark; "" names the embedded ones, which are in our own words.
+// ReadPrompts reads messages from JSON lines {role, content}, as scripts/alignment/export_prompts.py writes those of
+// the benchmark; "" names the embedded ones, which are in our own words.
 func ReadPrompts(path string) (*Prompts, error) {
 	var files fs.FS
 	if path == "" {

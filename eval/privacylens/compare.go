@@ -63,7 +63,8 @@ func Compare(runs ...Compared) (*Comparison, error) {
 		out.Runs = append(out.Runs, NamedGroup{run.Name, groupOf(joined)})
 		if i > 0 {
 			out.Differences = append(out.Differences, differences(runs[0], Compared{Name: run.Name, Results: joined}))
-			out.Warnings = append(out.Warnings, stages.OtherJudge(runs[0].Name, runs[0].Settings, run.Name, run.Settings)...)
+			out.Warnings = append(out.Warnings,
+				stages.OtherJudge(runs[0].Name, runs[0].Settings, run.Name, run.Settings)...)
 		}
 	}
 	return out, nil

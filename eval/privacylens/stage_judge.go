@@ -67,7 +67,8 @@ func (r *store) Judge(ctx context.Context, o judgeOptions) error {
 	if err != nil {
 		return err
 	}
-	s := &judging{Stage: stage, judgeOptions: o, cases: r.Cases, left: make([]int, len(r.Cases)), leaks: make([]bool, len(r.Cases))}
+	s := &judging{Stage: stage, judgeOptions: o, cases: r.Cases,
+		left: make([]int, len(r.Cases)), leaks: make([]bool, len(r.Cases))}
 	s.replies = stages.Replies{Form: "Answer: Yes", Allowed: o.AllowUnparsed}
 	if err := s.plan(actions); err != nil {
 		return errors.Join(err, s.Close())

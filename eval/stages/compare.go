@@ -72,8 +72,8 @@ func readCompared(command, dir string) (c Compared, err error) {
 	c.Name, c.scores = filepath.Clean(dir), map[string]*float64{}
 	path := filepath.Join(dir, CasesName)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return c, fmt.Errorf("%s: no such file: want a run that was reported (posttrain %s report --out %s)", path, command,
-			dir)
+		return c, fmt.Errorf("%s: no such file: want a run that was reported (posttrain %s report --out %s)", path,
+			command, dir)
 	}
 	sum := 0.0
 	err = data.ReadLines(path, func(line int, r struct {
@@ -81,8 +81,8 @@ func readCompared(command, dir string) (c Compared, err error) {
 		Score *float64 `json:"score"`
 	}) error {
 		if _, twice := c.scores[r.ID]; twice || r.ID == "" {
-			return fmt.Errorf("%s:%d: id %q is empty or is there twice: want a case as the stage report writes it", path,
-				line, r.ID)
+			return fmt.Errorf("%s:%d: id %q is empty or is there twice: want a case as the stage report writes it",
+				path, line, r.ID)
 		}
 		c.scores[r.ID], c.ids = r.Score, append(c.ids, r.ID)
 		if r.Score != nil {
@@ -105,12 +105,13 @@ func readCompared(command, dir string) (c Compared, err error) {
 func sameIDs(first, run Compared) error {
 	for _, id := range first.ids {
 		if _, found := run.scores[id]; !found {
-			return fmt.Errorf("%s has no case %s, which %s has: want runs over the same cases", run.Name, id, first.Name)
+			return fmt.Errorf("%s has no case %s, which %s has: want runs over the same cases", run.Name, id,
+				first.Name)
 		}
 	}
 	if len(run.ids) != len(first.ids) {
-		return fmt.Errorf("%s has %d cases, %s has %d: want runs over the same cases", run.Name, len(run.ids), first.Name,
-			len(first.ids))
+		return fmt.Errorf("%s has %d cases, %s has %d: want runs over the same cases", run.Name, len(run.ids),
+			first.Name, len(first.ids))
 	}
 	a, b := first.settings[StageAnswers]["cases"], run.settings[StageAnswers]["cases"]
 	if a != "" && b != "" && a != b {
@@ -170,8 +171,8 @@ func (c *Comparison) Write(w io.Writer) error {
 		return err
 	}
 	for _, d := range c.Differences {
-		fmt.Fprintf(w, "%s against %s: %s; better in %d cases, worse in %d, equal in %d\n", d.To, d.From, d.Score.Scores(),
-			d.Better, d.Worse, d.Equal)
+		fmt.Fprintf(w, "%s against %s: %s; better in %d cases, worse in %d, equal in %d\n", d.To, d.From,
+			d.Score.Scores(), d.Better, d.Worse, d.Equal)
 	}
 	for _, warning := range c.Warnings {
 		if _, err := fmt.Fprintln(w, "warning:", warning); err != nil {

@@ -19,7 +19,8 @@ import (
 // Command is the command that runs this recipe.
 const Command = "eval alpaca"
 
-// Options say which model is judged by whom, or which judgements are counted. Paths are relative to the working directory.
+// Options say which model is judged by whom, or which judgements are counted. Paths are relative to the working
+// directory.
 type Options struct {
 	Annotations string   `yaml:"annotations,omitempty" words:"a .json, .jsonl or .parquet file (also .gz)"`
 	Baseline    string   `yaml:"baseline,omitempty" words:"a file of the baseline's outputs"`

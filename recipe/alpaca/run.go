@@ -263,8 +263,8 @@ func (e *evaluation) report(f *stages.Found) error {
 func (e *evaluation) judgement(f *stages.Found, i int) (j bench.Judgement, c Case, shown float64) {
 	item := f.Items[i]
 	instruction, output := item.Turns[0], f.Outputs(item.ID)[0]
-	j = bench.Judgement{Instruction: instruction, Output: output, Generator: e.generator, Baseline: e.baseline.Generator,
-		Preference: 1.5, Judged: true, Source: fmt.Sprintf("instruction %s", item.ID)}
+	j = bench.Judgement{Instruction: instruction, Output: output, Generator: e.generator,
+		Baseline: e.baseline.Generator, Preference: 1.5, Judged: true, Source: fmt.Sprintf("instruction %s", item.ID)}
 	c = Case{ID: item.ID, Instruction: instruction, Output: output}
 	for _, key := range []string{modelFirst, baselineFirst} {
 		v, found := f.Verdicts[[2]string{item.ID, key}]

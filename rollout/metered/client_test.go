@@ -350,7 +350,8 @@ func TestTopLogprobs(t *testing.T) {
 		c := open(t, s, func(o *Options) { o.Cache, o.TopLogprobs = path, top })
 		for range 2 {
 			got, err := c.Chat(t.Context(), talk)
-			if err != nil || got.Text != "Answer: Yes" || (got.Top != nil) != (top > 0) || top > 0 && got.Top["m"] != -0.25 {
+			if err != nil || got.Text != "Answer: Yes" || (got.Top != nil) != (top > 0) ||
+				top > 0 && got.Top["m"] != -0.25 {
 				t.Errorf("%+v, %v", got, err)
 			}
 		}
@@ -362,7 +363,8 @@ func TestTopLogprobs(t *testing.T) {
 		t.Errorf("%d requests, want one with first tokens and one without", all)
 	}
 	c := newClient(Options{Model: "tiny"})
-	if one := c.name(chat(talk[1:])); one == c.name(chat(talk)) || one != sha256.Sum256([]byte(`["tiny","which?",0,0]`)) {
+	if one := c.name(chat(talk[1:])); one == c.name(chat(talk)) ||
+		one != sha256.Sum256([]byte(`["tiny","which?",0,0]`)) {
 		t.Error("the names of questions: a single user message by its text, others by all messages")
 	}
 }
