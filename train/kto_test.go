@@ -2,8 +2,10 @@ package train
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
+	"github.com/posttrain/posttrain/backend/backendtest"
 	"github.com/posttrain/posttrain/batch"
 )
 
@@ -46,5 +48,29 @@ func TestMismatch(t *testing.T) {
 	}
 	if _, err := Mismatch(groups(1, 1), []int{0, 1}, 2, 0); err == nil {
 		t.Error("one prompt alone is accepted")
+	}
+}
+
+// TestReferencePoint: it is the mean log-ratio of the mismatched answers alone, and never below 0.
+func TestReferencePoint(t *testing.T) {
+	l := learner(t, backendtest.Go(t), tinyModel())
+	groups := []batch.Group{{Prompt: []int32{5, 6}, Answers: [][]int32{{7, 8}}},
+		{Prompt: []int32{9, 4}, Answers: [][]int32{{3, 2, 1}}}}
+	mismatched, err := Mismatch(groups, []int{0, 1}, 2, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums, err := l.Sums(batch.Pack(mismatched, batch.Layout{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for below, want := range map[float32]float64{0.5: 0.5, -0.5: 0} {
+		m := &KTO{Desirable: []bool{true, false}, Mismatched: mismatched}
+		for _, sum := range sums {
+			m.Reference = append(m.Reference, [2]float32{1000, sum - below})
+		}
+		if err := m.prepare(l, []int{0, 1}, batch.Layout{}); err != nil || math.Abs(m.now.z-want) > 1e-4 {
+			t.Errorf("a mean of %v: z is %v, %v, want %v", below, m.now.z, err, want)
+		}
 	}
 }
