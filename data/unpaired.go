@@ -60,6 +60,12 @@ func splitPair(r rows.Row, report *Report) (all []Labelled, why string, err erro
 		{Demonstration{p.Prompt, p.Rejected, p.Source}, false}}, "", nil
 }
 
+// HasLabel says that a row has a label that ReadLabelled reads.
+func HasLabel(fields map[string]any) bool {
+	_, err := labelOf(fields["label"])
+	return err == nil
+}
+
 // labelOf reads true or false, also as 1 or 0.
 func labelOf(value any) (bool, error) {
 	if label, ok := value.(bool); ok {

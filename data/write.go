@@ -32,6 +32,18 @@ func WriteDemonstrations(path string, demos []Demonstration) error {
 	}.Write(path)
 }
 
+// WriteLabelled writes answers with the columns prompt, completion and label, in the forms of WritePreferences.
+func WriteLabelled(path string, all []Labelled) error {
+	return rows.Table{
+		N: len(all),
+		Value: func(i int) (any, error) {
+			a := all[i]
+			return labelledJSON{a.Prompt.value(), a.Completion.value(), a.Desirable}, nil
+		},
+		Parquet: func(w io.Writer) error { return labelledParquet(w, all) },
+	}.Write(path)
+}
+
 // CheckWritable refuses a file name whose extension no writer has.
 func CheckWritable(name string) error { return rows.CheckWritable(name) }
 
@@ -48,6 +60,12 @@ type demonstrationJSON struct {
 	Prompt     any `json:"prompt,omitempty"`
 	Completion any `json:"completion,omitempty"`
 	Text       any `json:"text,omitempty"`
+}
+
+type labelledJSON struct {
+	Prompt     any  `json:"prompt"`
+	Completion any  `json:"completion"`
+	Label      bool `json:"label"`
 }
 
 func preferenceLine(p Preference) (any, error) {
@@ -166,4 +184,19 @@ func demonstrationParquet(w io.Writer, demos []Demonstration) error {
 	}
 	return rows.WriteParquet(w, cells, parquet.NewSchema("demonstration",
 		parquet.Group{"prompt": column, "completion": column}))
+}
+
+func labelledParquet(w io.Writer, all []Labelled) error {
+	var texts []Text
+	cells := make([]any, len(all))
+	for i, a := range all {
+		texts = append(texts, a.Prompt, a.Completion)
+		cells[i] = map[string]any{"prompt": a.Prompt.cell(), "completion": a.Completion.cell(), "label": a.Desirable}
+	}
+	column, err := textColumn(texts)
+	if err != nil {
+		return err
+	}
+	return rows.WriteParquet(w, cells, parquet.NewSchema("labelled",
+		parquet.Group{"prompt": column, "completion": column, "label": parquet.Leaf(parquet.BooleanType)}))
 }

@@ -14,9 +14,9 @@ func newCheck(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Say what a data file holds, and what is odd about it",
-		Long: "Read contextual-integrity items, preference pairs or demonstrations as training would. Print how\n" +
-			"many rows there are, and which of them are unusable or look odd, with their places. With --model,\n" +
-			"also how long the prompts are in the model's tokens.",
+		Long: "Read contextual-integrity items, preference pairs, answers with labels or demonstrations as\n" +
+			"training would. Print how many rows there are, and which of them are unusable or look odd, with\n" +
+			"their places. With --model, also how long the prompts are in the model's tokens.",
 		Example: "  posttrain data check dataset.json\n" +
 			"  posttrain data check --model models/Qwen2.5-1.5B-Instruct --max-prompt-tokens 768 dataset.json\n" +
 			"  posttrain data check --score-columns good,bad pairs.parquet",

@@ -15,9 +15,9 @@ func newConvert(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "convert IN OUT",
 		Short: "Rewrite a data file as .jsonl, .json or .parquet",
-		Long: "Rewrite contextual-integrity items, preference pairs or demonstrations in another form. The names of\n" +
-			"the files say which: .jsonl, .json or .parquet, each also with .gz. OUT has the records as training\n" +
-			"sees them: posttrain's columns; unusable rows are left out and counted; values of items that are\n" +
+		Long: "Rewrite contextual-integrity items, preference pairs, answers with labels or demonstrations in\n" +
+			"another form. The names of the files say which: .jsonl, .json or .parquet, each also with .gz. OUT\n" +
+			"has the records as training sees them: posttrain's columns; unusable rows are left out and counted; values of items that are\n" +
 			"lists or objects are flattened to text. In parquet, an item's information is a list of {key, text}\n" +
 			"and its annotation two lists of {key, words}.",
 		Example: "  posttrain data convert dataset.json items.parquet\n" +

@@ -19,12 +19,14 @@ const (
 	KindCI            Kind = iota + 1 // read by ci.Read
 	KindPreference                    // read by data.ReadPreferences
 	KindDemonstration                 // read by data.ReadDemonstrations
+	KindLabelled                      // read by data.ReadLabelled
 )
 
 // String names several records of a kind.
 func (k Kind) String() string {
 	return map[Kind]string{
 		KindCI: "contextual-integrity items", KindPreference: "preference pairs", KindDemonstration: "demonstrations",
+		KindLabelled: "answers with labels",
 	}[k]
 }
 
@@ -39,11 +41,14 @@ func kindOf(fsys fs.FS, path string) (Kind, error) {
 			return KindCI, nil
 		case row.Has("chosen") || row.Has("rejected") || data.HasAnswers(row.Fields):
 			return KindPreference, nil
+		case row.Has("completion") && data.HasLabel(row.Fields):
+			return KindLabelled, nil
 		case row.Has("messages") || row.Has("text") || row.Has("completion"):
 			return KindDemonstration, nil
 		}
 		return 0, fmt.Errorf("%s: found columns %s: want seed and dataset_item (contextual-integrity items), chosen "+
-			"and rejected (preference pairs), or messages, text, or prompt and completion (demonstrations)",
+			"and rejected (preference pairs), prompt, completion and label (answers with labels), or messages, text, or "+
+			"prompt and completion (demonstrations)",
 			row.Source, rows.List(row.Columns()))
 	}
 	return 0, fmt.Errorf("%s: no rows: the file is empty", path)
@@ -55,10 +60,13 @@ type File struct {
 	CI             []ci.Item
 	Preferences    []data.Preference
 	Demonstrations []data.Demonstration
+	Labelled       []data.Labelled
 }
 
 // Len is the number of records.
-func (r *File) Len() int { return len(r.CI) + len(r.Preferences) + len(r.Demonstrations) }
+func (r *File) Len() int {
+	return len(r.CI) + len(r.Preferences) + len(r.Demonstrations) + len(r.Labelled)
+}
 
 // Read reads a file of any kind. Score columns for a file without preference pairs are an error.
 func Read(path string, o data.PreferenceOptions) (*File, *data.Report, error) {
@@ -77,6 +85,8 @@ func Read(path string, o data.PreferenceOptions) (*File, *data.Report, error) {
 		r.CI, report, err = ci.Read(path)
 	case KindPreference:
 		r.Preferences, report, err = data.ReadPreferences(path, o)
+	case KindLabelled:
+		r.Labelled, report, err = data.ReadLabelled(path)
 	default:
 		r.Demonstrations, report, err = data.ReadDemonstrations(path)
 	}
@@ -90,6 +100,8 @@ func (r *File) Write(path string) error {
 		return ci.Write(path, r.CI)
 	case KindPreference:
 		return data.WritePreferences(path, r.Preferences)
+	case KindLabelled:
+		return data.WriteLabelled(path, r.Labelled)
 	}
 	return data.WriteDemonstrations(path, r.Demonstrations)
 }

@@ -20,6 +20,8 @@ func TestKindOf(t *testing.T) {
 		`{"prompt":"Q","chosen":"a","rejected":"b"}`: KindPreference,
 		`{"chosen":"a"}`:                                        KindPreference,
 		`{"prompt":"Q","completion":"a"}`:                       KindDemonstration,
+		`{"prompt":"Q","completion":"a","label":false}`:         KindLabelled,
+		`{"prompt":"Q","completion":"a","label":"a class"}`:     KindDemonstration,
 		`{"messages":[]}`:                                       KindDemonstration,
 		`{"text":"a"}`:                                          KindDemonstration,
 		`{"text":"a","chosen":"a","rejected":"b"}`:              KindPreference,
@@ -47,6 +49,9 @@ func TestReadOfAnyKind(t *testing.T) {
 		{Kind: KindPreference, Preferences: []data.Preference{{Prompt: plain("Q"), Chosen: plain("a"),
 			Rejected: plain("b"), ChosenScore: 1, Scored: true}}},
 		{Kind: KindDemonstration, Demonstrations: []data.Demonstration{{Prompt: plain("Q"), Completion: plain("A")}}},
+		{Kind: KindLabelled, Labelled: []data.Labelled{{Demonstration: data.Demonstration{Prompt: plain("Q"),
+			Completion: plain("A")}, Desirable: true}, {Demonstration: data.Demonstration{Prompt: plain("Q"),
+			Completion: plain("B")}}}},
 	} {
 		path := filepath.Join(dir, "x.parquet")
 		if err := want.Write(path); err != nil {
@@ -65,6 +70,9 @@ func TestReadOfAnyKind(t *testing.T) {
 			}
 			for i := range r.Demonstrations {
 				r.Demonstrations[i].Source = ""
+			}
+			for i := range r.Labelled {
+				r.Labelled[i].Source = ""
 			}
 		}
 		forget(got)

@@ -129,6 +129,9 @@ func encode(e *batch.Encoder, r *records.File, i int, form string) ([]int32, err
 	case records.KindPreference:
 		g, err := e.Preference(r.Preferences[i])
 		return g.Prompt, err
+	case records.KindLabelled:
+		g, err := e.Demonstration(r.Labelled[i].Demonstration, false)
+		return g.Prompt, err
 	case records.KindDemonstration:
 		g, err := e.Demonstration(r.Demonstrations[i], false)
 		return g.Prompt, err
