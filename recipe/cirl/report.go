@@ -101,7 +101,7 @@ type estimate struct{ value, low, high float64 }
 // direction says in words how an estimate changed.
 func direction(before, after estimate) string {
 	if after.value == before.value {
-		return "stayed"
+		return "stayed the same"
 	}
 	word := recipe.Change{First: before.value, Last: after.value}.Direction()
 	if after.low > before.high || after.high < before.low {

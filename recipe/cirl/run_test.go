@@ -56,7 +56,7 @@ func TestVerdictOfTheTest(t *testing.T) {
 			"clearly (the intervals are apart).\n"},
 		{80, 90, "The share of complete answers rose, but the intervals overlap; the mean reward rose, but the " +
 			"intervals overlap.\n"},
-		{80, 80, "The share of complete answers stayed; the mean reward stayed.\n"},
+		{80, 80, "The share of complete answers stayed the same; the mean reward stayed the same.\n"},
 		{80, 70, "The share of complete answers sank, but the intervals overlap; the mean reward sank, but the " +
 			"intervals overlap.\n"},
 		{140, 80, "The share of complete answers sank clearly (the intervals are apart); the mean reward sank " +

@@ -3,7 +3,6 @@ package preference
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/posttrain/posttrain/batch"
@@ -173,8 +172,7 @@ func (t *training) reportAnswers(before, after [][2]float32) string {
 			return text + fmt.Sprintf(" the set has no %s one.\n", what)
 		}
 		change[side].Last /= counts[side]
-		text += fmt.Sprintf(" log p of %v %s ones %s by %.2f;", counts[side], what, change[side].Direction(),
-			math.Abs(change[side].Last))
+		text += fmt.Sprintf(" log p of %v %s ones %s;", counts[side], what, change[side].Amount())
 	}
 	return text[:len(text)-1] + ".\n"
 }

@@ -3,7 +3,6 @@ package preference
 import (
 	"context"
 	"fmt"
-	"math"
 	"strings"
 
 	"github.com/posttrain/posttrain/batch"
@@ -65,10 +64,8 @@ func (t *training) report(before [][2]float32, records []run.Record) (string, er
 
 func reportPairs(before, after [][2]float32) string {
 	chosen, rejected := changes(before, after)
-	return fmt.Sprintf("On %d training pairs, measured before and after: log p(chosen) %s by %.2f, log p(rejected) "+
-		"%s by %.2f.\n%s\n",
-		len(before), chosen.Direction(), math.Abs(chosen.Last), rejected.Direction(), math.Abs(rejected.Last),
-		verdict(chosen, rejected))
+	return fmt.Sprintf("On %d training pairs, measured before and after: log p(chosen) %s, log p(rejected) %s.\n%s\n",
+		len(before), chosen.Amount(), rejected.Amount(), verdict(chosen, rejected))
 }
 
 // changes are the mean changes of both answers' log-probs.
