@@ -25,8 +25,10 @@ type answersJSON struct {
 // [WritePreferences]. [ReadPreferences] makes pairs of the best and the worst of them.
 func WriteAnswers(path string, all []Answers) error {
 	return rows.Table{
-		N:       len(all),
-		Value:   func(i int) (any, error) { return answersJSON{all[i].Prompt.value(), all[i].Texts, all[i].Scores}, nil },
+		N: len(all),
+		Value: func(i int) (any, error) {
+			return answersJSON{all[i].Prompt.value(), all[i].Texts, all[i].Scores}, nil
+		},
 		Parquet: func(w io.Writer) error { return answersParquet(w, all) },
 	}.Write(path)
 }

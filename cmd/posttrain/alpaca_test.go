@@ -131,7 +131,8 @@ func TestAlpacaFaults(t *testing.T) {
 		{"baseline without outputs", withFile("baseline.jsonl", `{"instruction":"a","text":"b"}`), recorded(), 1,
 			[]string{"baseline.jsonl:1", "found columns instruction, text", "output_1"}, nil},
 		{"an instruction twice", withFile("baseline.jsonl", strings.Repeat(
-			`{"instruction":"a","output_1":"b"}`+"\n", 2)), recorded(), 1, []string{"baseline.jsonl:2", "a second output for the instruction"}, nil},
+			`{"instruction":"a","output_1":"b"}`+"\n", 2)), recorded(), 1,
+			[]string{"baseline.jsonl:2", "a second output for the instruction"}, nil},
 		{"outputs cut short", edit("outputs.json", "about 2.", "about two."), recorded(), 1,
 			[]string{"outputs.json", "1 of 4 questions have no answer", "first: 3"}, nil},
 		{"prompts without a field", withFile("p.jsonl", `{"role":"user","content":"{instruction} {output_1}"}`),

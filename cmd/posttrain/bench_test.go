@@ -172,7 +172,7 @@ func TestBenchFaults(t *testing.T) {
 	})
 }
 
-// TestBenchKilled: SIGKILL in the judging, with a question on its way; the same command asks that again, and nothing
+// TestBenchKilled: SIGKILL in the judging, with a question under way; the same command asks that again, and nothing
 // that was answered.
 func TestBenchKilled(t *testing.T) {
 	if child == nil {

@@ -47,8 +47,7 @@ func mirror(verdict string) string {
 	return arena.Verdicts[len(arena.Verdicts)-1-slices.Index(arena.Verdicts, verdict)]
 }
 
-// Count counts judgements, with as many bootstrap rounds. Where all battles are against one opponent, the maximum of
-// the
+// Count counts judgements; rounds are the bootstrap's. Where all battles are against one opponent, the maximum of the
 // Bradley–Terry likelihood is the weighted share of wins. Rounds draw questions, whose two games depend on each other;
 // the benchmark's draw single games, whose intervals are narrower.
 func Count(all []arena.Judgement, rounds int, seed uint64) (Score, error) {

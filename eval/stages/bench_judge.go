@@ -130,7 +130,7 @@ func byKey(rows []Verdict) (map[[2]string]Verdict, error) {
 	return all, nil
 }
 
-// ask asks once, and goes on with the reminder where the reply has no verdict.
+// ask asks once, and sends the reminder where the reply has no verdict.
 func (e *benching) ask(ctx context.Context, q Question) (v Verdict, err error) {
 	v = Verdict{ID: q.ID, Key: q.Key, Prompt: q.Messages}
 	for messages := q.Messages; ; {

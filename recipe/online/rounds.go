@@ -80,8 +80,8 @@ type answersRow struct {
 	Answers [][]string `json:"answers,omitempty"`
 }
 
-// requestsAtOnce is how many answers are drawn between two lines of the file. A sampler decodes about that many together
-// anyway.
+// requestsAtOnce is how many answers are drawn between two lines of the file. A sampler decodes about that many
+// together anyway.
 const requestsAtOnce = 128
 
 // AtOnce is how many answers are drawn at a time.

@@ -68,7 +68,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// stopper interrupts a run when so many of a kind are done.
+// stopper interrupts a run when a number of a kind are done.
 type stopper struct {
 	run.Reporter
 	what string
@@ -95,7 +95,7 @@ func (b stoppingBar) Step(done int, values map[string]float64) {
 }
 
 // TestPairs: a run that is interrupted while answers are drawn, and whose program fails once, ends in the files of a
-// run that was let alone.
+// run that was not disturbed.
 func TestPairs(t *testing.T) {
 	o := tiny(t, 40)
 	result, err := Run(t.Context(), o, nil)

@@ -25,7 +25,7 @@ type onlineTraining struct {
 	loop  *train.Loop
 }
 
-// round is a round on its way.
+// round is a round under way.
 type round struct {
 	train.Round
 	tally scorer.Tally
@@ -57,7 +57,8 @@ func (t *training) learnOnline(ctx context.Context) (*recipe.Result, error) {
 	if err := o.measureHeldOut(ctx); err != nil {
 		return nil, err
 	}
-	o.loop = &train.Loop{Course: t.Course(nil), Options: t.o.Train, Eval: t.heldOut.examples(t.o.Loss), Data: o.identify()}
+	o.loop = &train.Loop{Course: t.Course(nil), Options: t.o.Train, Eval: t.heldOut.examples(t.o.Loss),
+		Data: o.identify()}
 	if err := t.Resume(o.loop); err != nil {
 		return nil, err
 	}
