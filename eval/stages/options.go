@@ -2,6 +2,7 @@ package stages
 
 import (
 	"fmt"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -39,6 +40,15 @@ func (a BenchAgent) Way() string {
 		return Recorded
 	}
 	return a.ModelConfig.Way()
+}
+
+// RecordedName is the name of the model whose answers are recorded, from that of their file; "" of another agent.
+func (a BenchAgent) RecordedName() string {
+	if a.Answers == "" {
+		return ""
+	}
+	name, _, _ := strings.Cut(filepath.Base(a.Answers), ".json")
+	return name
 }
 
 // identify notes what the answers depend on, besides the questions.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"strings"
 
 	"github.com/posttrain/posttrain/data"
 	bench "github.com/posttrain/posttrain/data/alpaca"
@@ -151,8 +150,7 @@ func (e *evaluation) nameOf() string {
 	case stages.Server:
 		return a.APIModel
 	case stages.Recorded:
-		name, _, _ := strings.Cut(filepath.Base(a.Answers), ".json")
-		return name
+		return a.RecordedName()
 	}
 	return filepath.Base(stages.WholePath(a.Model))
 }

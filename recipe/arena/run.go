@@ -1,9 +1,9 @@
 package arena
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"path/filepath"
 	"strings"
 
 	text "github.com/posttrain/posttrain/data"
@@ -165,7 +165,7 @@ type game struct {
 
 // report counts, and writes what the stages have found.
 func (e *evaluation) report(f *stages.Found) error {
-	model := modelName(f.Settings[stages.StageAnswers]["model"], e.o.Agent.Answers)
+	model := cmp.Or(e.o.Agent.RecordedName(), f.Settings[stages.StageAnswers]["model"])
 	judge := f.Settings[stages.StageJudge]["model"]
 	var all []data.Judgement
 	var cases []caseRow
@@ -198,13 +198,4 @@ func (e *evaluation) report(f *stages.Found) error {
 		return err
 	}
 	return text.WriteJSON(f.Path(stages.SummaryName), e.result)
-}
-
-// modelName is that of the model under test, or of a file of recorded answers.
-func modelName(model, answers string) string {
-	if answers == "" {
-		return model
-	}
-	name, _, _ := strings.Cut(filepath.Base(answers), ".json")
-	return name
 }

@@ -3,11 +3,9 @@
 package evalci
 
 import (
-	"os"
-	"time"
-
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/scenarios"
 )
 
@@ -25,11 +23,8 @@ type Options struct {
 
 // Server is a model that an OpenAI-compatible server has, in the place of a model folder.
 type Server struct {
-	BaseURL  string        `yaml:"base_url" want:"@url"`
-	Model    string        `yaml:"api_model" words:"the model's name on the server"`
-	KeyEnv   string        `yaml:"api_key_env" want:"@variable"` // the environment variable that holds the server's key
-	Parallel int           `yaml:"parallel" want:">=1"`          // requests at a time
-	Timeout  time.Duration `yaml:"timeout" want:">0"`            // of a request
+	recipe.Server `yaml:",inline"`
+
 	// the server's chat template opens the think block, so that answers begin inside it
 	ThinkOpened bool `yaml:"think_opened"`
 }
@@ -51,7 +46,7 @@ var Spec = config.Register(&config.Spec[Options]{
 // Defaults measure the embedded model on held-out synthetic scenarios.
 func Defaults() Options {
 	o := Options{Options: scenarios.Defaults(), Samples: 1,
-		Server: Server{KeyEnv: "OPENAI_API_KEY", Parallel: 8, Timeout: 5 * time.Minute}}
+		Server: Server{Server: recipe.DefaultServer()}}
 	o.Seed, o.HeldOut, o.N, o.Prompt = 1000, true, 200, ci.PromptCompact
 	return o
 }
@@ -77,8 +72,7 @@ func (o *Options) unusedKeys() []string {
 	if o.Server.BaseURL != "" {
 		return []string{"model", "adapter", "cache_gb", "backend", "prefill"}
 	}
-	return []string{"server.base_url", "server.api_model", "server.api_key_env", "server.parallel", "server.timeout",
-		"server.think_opened"}
+	return append(recipe.ServerKeys(), "server.base_url", "server.think_opened")
 }
 
 func check(g *config.Given, o *Options) {
@@ -100,13 +94,5 @@ func check(g *config.Given, o *Options) {
 				"remove one of the two", key, g.Show(key))
 		}
 	}
-	if o.Server.BaseURL == "" {
-		return
-	}
-	if o.Server.Model == "" {
-		g.Fault("server.api_model", "server.api_model is missing: want the model's name on the server")
-	}
-	if g.Has("server.api_key_env") && os.Getenv(o.Server.KeyEnv) == "" {
-		g.Fault("server.api_key_env", "server.api_key_env %s: this environment variable is not set", o.Server.KeyEnv)
-	}
+	o.Server.Check(g)
 }

@@ -88,11 +88,7 @@ func (e *evaluation) askServer(ctx context.Context) error {
 	}
 	var server *rollout.Remote
 	err := e.ask(ctx, func(tick func(done int)) (chat rollout.Chat, err error) {
-		s := e.o.Server
-		server, err = rollout.NewRemote(rollout.RemoteOptions{
-			BaseURL: s.BaseURL, Model: s.Model, Key: os.Getenv(s.KeyEnv), KeyName: s.KeyEnv, Parallel: s.Parallel,
-			Timeout: s.Timeout, Tick: tick, Warn: e.Warn,
-		})
+		server, err = e.o.Server.Open(tick, e.Warn)
 		return server, err
 	})
 	if err == nil {

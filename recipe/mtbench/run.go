@@ -1,11 +1,10 @@
 package mtbench
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"path/filepath"
-	"strings"
 
 	text "github.com/posttrain/posttrain/data"
 	data "github.com/posttrain/posttrain/data/mtbench"
@@ -190,7 +189,7 @@ type judgement struct {
 
 // report counts, and writes what the stages have found.
 func (e *evaluation) report(f *stages.Found) error {
-	model := modelName(f.Settings[stages.StageAnswers]["model"], e.o.Agent.Answers)
+	model := cmp.Or(e.o.Agent.RecordedName(), f.Settings[stages.StageAnswers]["model"])
 	judge := f.Settings[stages.StageJudge]["model"]
 	var all []data.Judgement
 	var cases []row
@@ -236,13 +235,4 @@ func idOf(id string) json.RawMessage {
 	}
 	quoted, _ := json.Marshal(id) // a text always marshals
 	return quoted
-}
-
-// modelName is that of the model under test, or of a file of recorded answers.
-func modelName(model, answers string) string {
-	if answers == "" {
-		return model
-	}
-	name, _, _ := strings.Cut(filepath.Base(answers), ".json")
-	return name
 }

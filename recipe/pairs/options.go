@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/internal/config"
@@ -22,12 +21,12 @@ const Command = "data pairs"
 
 // Options say which prompts are answered, by which model, and who scores. Paths are relative to the working directory.
 type Options struct {
-	Model   string  `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
-	Adapter string  `yaml:"adapter,omitempty" words:"the folder of an adapter of the model"`
-	CacheGB float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"` // of the keys and values
-	Backend string  `yaml:"backend" want:"@backend"`
-	Server  Server  `yaml:"server"`
-	Seed    uint64  `yaml:"seed"` // of synthetic scenarios and draws
+	Model   string        `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
+	Adapter string        `yaml:"adapter,omitempty" words:"the folder of an adapter of the model"`
+	CacheGB float64       `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"` // of the keys and values
+	Backend string        `yaml:"backend" want:"@backend"`
+	Server  recipe.Server `yaml:"server"`
+	Seed    uint64        `yaml:"seed"` // of synthetic scenarios and draws
 
 	// The prompts: those of a file, or synthetic scenarios.
 	Input   string `yaml:"input,omitempty" words:"a .jsonl, .json or .parquet file of prompts (also .gz)"`
@@ -43,15 +42,6 @@ type Options struct {
 	Keep string `yaml:"keep,omitempty" words:"a file to write: .jsonl, .json or .parquet (also .gz)"` // all answers
 }
 
-// Server is a model that an OpenAI-compatible server has, in the place of a model folder.
-type Server struct {
-	BaseURL  string        `yaml:"base_url" want:"@url"`
-	Model    string        `yaml:"api_model" words:"the model's name on the server"`
-	KeyEnv   string        `yaml:"api_key_env" want:"@variable"` // the environment variable that holds the server's key
-	Parallel int           `yaml:"parallel" want:">=1"`          // requests at a time
-	Timeout  time.Duration `yaml:"timeout" want:">0"`            // of a request
-}
-
 // Spec says how a configuration becomes Options.
 var Spec = config.Register(&config.Spec[Options]{
 	Command:  Command,
@@ -64,7 +54,7 @@ var Spec = config.Register(&config.Spec[Options]{
 // Defaults draw 8 answers to each of 300 synthetic scenarios, which the contextual-integrity reward scores.
 func Defaults() Options {
 	return Options{Model: embedded.Name, Backend: "auto", Seed: 1, N: 300, Answers: 8,
-		Server:   Server{KeyEnv: "OPENAI_API_KEY", Parallel: 8, Timeout: 5 * time.Minute},
+		Server:   recipe.DefaultServer(),
 		Sampling: rollout.Sampling{MaxNew: scenarios.DefaultMaxNew, Temperature: 1}, Reward: scorer.Defaults()}
 }
 
@@ -90,7 +80,7 @@ func settle(g *config.Given, o *Options) {
 // ofScenarios, ofServer and ofFolder are the keys of one source of prompts or answers.
 var (
 	ofScenarios = []string{"n", "held_out", "reward.ci.format", "reward.ci.match"}
-	ofServer    = []string{"server.api_model", "server.api_key_env", "server.parallel", "server.timeout"}
+	ofServer    = recipe.ServerKeys()
 	ofFolder    = []string{"model", "adapter", "cache_gb", "backend", "top_k", "min_p"}
 )
 
@@ -137,9 +127,7 @@ func check(g *config.Given, o *Options) {
 	if o.Input != "" && o.Temperature == 0 {
 		g.Fault("temperature", "temperature 0: all answers to a prompt are the same; want a number above 0")
 	}
-	if o.Server.BaseURL != "" && o.Server.Model == "" {
-		g.Fault("server.api_model", "server.api_model is missing: want the model's name on the server")
-	}
+	o.Server.Check(g)
 	for _, f := range recipe.CheckOut(o.Out) {
 		g.Fault("out", "%s", f)
 	}

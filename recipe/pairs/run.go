@@ -112,7 +112,7 @@ func (p *pairing) score(ctx context.Context, source scorer.Source) (err error) {
 func (p *pairing) conclude() (*Result, error) {
 	summary := ""
 	if p.o.Keep != "" {
-		all := p.scored()
+		all := scorer.Table(p.groups, p.kept.Scores)
 		if err := data.WriteAnswers(p.o.Keep, all); err != nil {
 			return nil, err
 		}
@@ -139,21 +139,4 @@ func (p *pairing) conclude() (*Result, error) {
 		}
 	}
 	return &Result{Pairs: pairs, Summary: summary}, errors.Join(p.kept.Remove(), p.answers.remove())
-}
-
-// scored are the prompts with two or more scored answers.
-func (p *pairing) scored() (all []data.Answers) {
-	scores := p.kept.Scores
-	for _, g := range p.groups {
-		a := data.Answers{Prompt: g.Prompt}
-		for i, text := range g.Answers {
-			if scores[i].Why == "" {
-				a.Texts, a.Scores = append(a.Texts, text), append(a.Scores, scores[i].Value)
-			}
-		}
-		if scores = scores[len(g.Answers):]; len(a.Texts) > 1 {
-			all = append(all, a)
-		}
-	}
-	return all
 }

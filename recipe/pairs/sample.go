@@ -192,9 +192,7 @@ func (p *pairing) fromFolder(m *local.Model) drawer {
 
 // openServer draws with a server's model.
 func (p *pairing) openServer() (drawer, error) {
-	s := p.o.Server
-	remote, err := rollout.NewRemote(rollout.RemoteOptions{BaseURL: s.BaseURL, Model: s.Model, Key: os.Getenv(s.KeyEnv),
-		KeyName: s.KeyEnv, Parallel: s.Parallel, Timeout: s.Timeout, Warn: p.Warn})
+	remote, err := p.o.Server.Open(nil, p.Warn)
 	if err != nil {
 		return nil, err
 	}
