@@ -42,7 +42,7 @@ func main() {
 	root.AddCommand(newStep(), newPrefix(), newAccumulate(), newTRL(), newPadding(), newEncode(), newParity(), newGPU(),
 		newServe(), newSample(), newCapacity(), newGroup(), newCompaction(), newGRPOTrain(), newGRPO(),
 		newPrivacyLens(), newServeSampler(), newServeGroups(), newServing(), newEngines(), newDTypes(), newScale(),
-		newLoRA())
+		newLoRA(), newPrior())
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
 		os.Exit(1)
