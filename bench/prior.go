@@ -17,7 +17,6 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/embedded"
-	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/run"
 )
@@ -170,7 +169,7 @@ func (o *priorOptions) curve(folder string) ([]run.Record, error) {
 // arm is what the runs of a loss show, with the prior or without: a value a seed.
 type arm struct {
 	loss, prior                string
-	chosen, rejected, accuracy []float64 // changes of the summed log-probs; the share at the end
+	chosen, rejected, accuracy []float64 // changes of the summed log-probs; the percentage at the end
 	steps                      []float64
 	chosenCurve, rejectedCurve []float64 // mean changes over the seeds, by step
 }
@@ -201,14 +200,14 @@ func (o *priorOptions) read(loss, prior string) (*arm, error) {
 		last := records[len(records)-1]
 		a.chosen = append(a.chosen, change(last, losses.MetricLogpsChosen))
 		a.rejected = append(a.rejected, change(last, losses.MetricLogpsRejected))
-		a.accuracy = append(a.accuracy, last.Values["eval_"+losses.MetricAccuracies])
+		a.accuracy = append(a.accuracy, 100*last.Values["eval_"+losses.MetricAccuracies])
 	}
 	return a, nil
 }
 
 // report prints the table, and draws the curves.
 func (o *priorOptions) report(out io.Writer) error {
-	fmt.Fprintf(out, "| loss | prior | log p(chosen) | log p(rejected) | chosen − rejected | accuracy at the end |\n"+
+	fmt.Fprintf(out, "| loss | prior | log p(chosen) | log p(rejected) | chosen − rejected | accuracy at the end, % |\n"+
 		"|---|---|---|---|---|---|\n")
 	var panels []run.Panel
 	for _, loss := range o.losses {
@@ -219,13 +218,8 @@ func (o *priorOptions) report(out io.Writer) error {
 				return err
 			}
 			both = append(both, a)
-			right := 0.0
-			for _, share := range a.accuracy {
-				right += share * float64(o.held)
-			}
-			accuracy := eval.Share{Count: int(math.Round(right)), Total: o.seeds * o.held}
 			fmt.Fprintf(out, "| %s | %s | %s | %s | %s | %s |\n", loss, prior, spread(a.chosen), spread(a.rejected),
-				spread(a.margin()), strings.TrimSpace(accuracy.String()))
+				spread(a.margin()), spread(a.accuracy))
 		}
 		fmt.Fprintf(out, "| | difference | %s | %s | %s | |\n", spread(minus(both[1].chosen, both[0].chosen)),
 			spread(minus(both[1].rejected, both[0].rejected)), spread(minus(both[1].margin(), both[0].margin())))
