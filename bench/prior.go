@@ -207,7 +207,7 @@ func (o *priorOptions) read(loss, prior string) (*arm, error) {
 
 // report prints the table, and draws the curves.
 func (o *priorOptions) report(out io.Writer) error {
-	fmt.Fprintf(out, "| loss | prior | log p(chosen) | log p(rejected) | chosen − rejected | accuracy at the end, % |\n"+
+	fmt.Fprintf(out, "| loss | prior | log p(chosen) | log p(rejected) | chosen − rejected | accuracy at the end, %% |\n"+
 		"|---|---|---|---|---|---|\n")
 	var panels []run.Panel
 	for _, loss := range o.losses {
@@ -219,7 +219,7 @@ func (o *priorOptions) report(out io.Writer) error {
 			}
 			both = append(both, a)
 			fmt.Fprintf(out, "| %s | %s | %s | %s | %s | %s |\n", loss, prior, spread(a.chosen), spread(a.rejected),
-				spread(a.margin()), spread(a.accuracy))
+				spread(a.margin()), strings.TrimPrefix(spread(a.accuracy), "+"))
 		}
 		fmt.Fprintf(out, "| | difference | %s | %s | %s | |\n", spread(minus(both[1].chosen, both[0].chosen)),
 			spread(minus(both[1].rejected, both[0].rejected)), spread(minus(both[1].margin(), both[0].margin())))

@@ -45,8 +45,8 @@ func TestPriorTable(t *testing.T) {
 	}
 	// with two values Student's t is 12.706, and half the interval 12.706 times half their distance
 	for _, want := range []string{
-		"| dpo | none | -2.00 ± 12.71 | -4.00 ± 0.00 | +2.00 ± 12.71 | +60.00 ± 127.06 |\n",
-		"| dpo | mappo | +0.00 ± 12.71 | -1.50 ± 6.35 | +1.50 ± 6.35 | +60.00 ± 0.00 |\n",
+		"| dpo | none | -2.00 ± 12.71 | -4.00 ± 0.00 | +2.00 ± 12.71 | 60.00 ± 127.06 |\n",
+		"| dpo | mappo | +0.00 ± 12.71 | -1.50 ± 6.35 | +1.50 ± 6.35 | 60.00 ± 0.00 |\n",
 		"| | difference | +2.00 ± 0.00 | +2.50 ± 6.35 | -0.50 ± 6.35 | |\n",
 	} {
 		if !strings.Contains(out.String(), want) {
