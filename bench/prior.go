@@ -38,10 +38,10 @@ func newPrior() *cobra.Command {
 			"  go run ./bench prior --model models/smollm2-135m --data pairs.jsonl.gz --backend xla:amx --seeds 3 \\\n"+
 			"    --steps 12 --rate 2e-4 --set data.reward_transform=rank,train.dtype=bfloat16,lora.rank=16",
 		o.run)
-	cmd.Long = `Trains every loss with the prior and without, once a seed. A seed draws pairs from the data, some of which are held
-out; both runs of a seed train on the same pairs in the same order. Finished runs are kept in --out, so that the same
-command continues after an interruption. Prints a table in Markdown; its intervals are those of Student's t over the
-seeds at 95%.`
+	cmd.Long = `Trains every loss with the prior and without, once a seed. A seed draws pairs from the data and
+holds some of them out; both runs of a seed train on the same pairs in the same order. Finished runs
+are kept in --out, so that the same command continues after an interruption. Prints a table in
+Markdown; its intervals are those of Student's t over the seeds at 95%.`
 	flags := cmd.Flags()
 	flags.StringVar(&o.model, "model", "embedded", "model folder")
 	flags.StringVar(&o.data, "data", "", `preference pairs with scores; "": the embedded ones`)
@@ -207,8 +207,8 @@ func (o *priorOptions) read(loss, prior string) (*arm, error) {
 
 // report prints the table, and draws the curves.
 func (o *priorOptions) report(out io.Writer) error {
-	fmt.Fprintf(out, "| loss | prior | log p(chosen) | log p(rejected) | chosen − rejected | accuracy at the end, %% |\n"+
-		"|---|---|---|---|---|---|\n")
+	fmt.Fprintln(out, "| loss | prior | log p(chosen) | log p(rejected) | chosen − rejected | accuracy at the end, % |")
+	fmt.Fprintln(out, "|---|---|---|---|---|---|")
 	var panels []run.Panel
 	for _, loss := range o.losses {
 		var both []*arm

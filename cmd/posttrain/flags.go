@@ -216,13 +216,19 @@ const (
 	backendHelp = "auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN"
 )
 
-// trainingFlags set the keys that every training command has.
+// trainingFlags set the keys that every command has that trains a language model.
 func trainingFlags(own ...config.Flag) []config.Flag {
-	return append([]config.Flag{
-		{Name: "model", Key: "model", Help: modelHelp},
+	return wholeModelFlags(append([]config.Flag{
 		{Name: "adapter", Key: "adapter", Help: adapterHelp + ", to train further"},
 		{Name: "lora-rank", Key: "lora.rank", Help: "train a LoRA adapter of this rank, not the model's own weights"},
 		{Name: "quantize", Key: "quantize", Help: "hold the weights below an adapter in few bits: int8 or nf4"},
+	}, own...)...)
+}
+
+// wholeModelFlags set the keys that every training command has, one without adapters, too.
+func wholeModelFlags(own ...config.Flag) []config.Flag {
+	return append([]config.Flag{
+		{Name: "model", Key: "model", Help: modelHelp},
 		{Name: "data", Key: "data.train", Help: "training data: .jsonl, .json or .parquet, also .gz, or embedded"},
 		{Name: "backend", Key: "backend", Help: backendHelp},
 		{Name: "mesh-data", Key: "engine.mesh.data", Help: "devices that the rows of a batch are cut over (xla)"},

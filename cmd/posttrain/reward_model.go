@@ -25,7 +25,7 @@ func newRewardModel(s streams) *cobra.Command {
 	})
 }
 
-var rewardModelFlags = trainingFlags([]config.Flag{
+var rewardModelFlags = wholeModelFlags([]config.Flag{
 	{Name: "score-columns", Key: "data.score_columns",
 		Help: "two columns with the scores of chosen and rejected, such as a,b"},
 	{Name: "margin", Key: "loss.margin",

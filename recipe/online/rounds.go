@@ -7,7 +7,6 @@ import (
 	"os"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/data/journal"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/scorer"
@@ -74,102 +73,47 @@ func (m *Maker) explain(ctx context.Context, n int, what string, err error) erro
 		m.Run.Dir)
 }
 
-// answersRow is a line of a round's answers: first what they are of, then those to some prompts.
-type answersRow struct {
-	Of      string     `json:"of,omitempty"`
-	Answers [][]string `json:"answers,omitempty"`
-}
-
-// requestsAtOnce is how many answers are drawn between two lines of the file. A sampler decodes about that many
-// together anyway.
-const requestsAtOnce = 128
-
 // AtOnce is how many answers are drawn at a time.
-func (m *Maker) AtOnce() int { return max(1, requestsAtOnce/m.Options.Samples) * m.Options.Samples }
+func (m *Maker) AtOnce() int { return scorer.PromptsAtOnce(m.Options.Samples) * m.Options.Samples }
 
-// sample draws the answers of a round that are missing. They are drawn in the same parts each time, so that rounding
-// gives the same bits.
-func (m *Maker) sample(ctx context.Context, n int) ([]scorer.Group, error) {
-	file, rows, err := journal.Open[answersRow](m.Run.Path(answersName(n)))
+// sample draws the answers of a round that are missing.
+func (m *Maker) sample(ctx context.Context, n int) (groups []scorer.Group, err error) {
+	prompts := m.Part(n)
+	drawn, err := scorer.KeepAnswers(m.Run.Path(answersName(n)), m.identify(n), len(prompts))
 	if err != nil {
 		return nil, err
 	}
-	d := drawing{Maker: m, n: n, prompts: m.Part(n), file: file}
-	err = d.open(rows)
-	if err == nil {
-		err = d.rest(ctx)
-	}
-	return d.groups, errors.Join(err, file.Close())
-}
-
-// drawing is the sampling of a round.
-type drawing struct {
-	*Maker
-	n       int
-	prompts []Prompt
-	file    *journal.Journal[answersRow]
-	groups  []scorer.Group // those of the first prompts
-}
-
-func (d *drawing) open(rows []answersRow) error {
-	of := d.identify(d.n)
-	if len(rows) == 0 {
-		return d.file.Add(answersRow{Of: of})
-	}
-	for _, row := range rows[1:] {
-		if rows[0].Of != of || len(d.groups)+len(row.Answers) > len(d.prompts) {
-			return fmt.Errorf("%s has answers to other prompts: the data has changed since the run was started; start "+
-				"a new run with --out DIR", d.file.Path())
-		}
-		d.take(row.Answers)
-	}
-	return nil
-}
-
-func (d *drawing) take(answers [][]string) {
-	for _, texts := range answers {
-		p := d.prompts[len(d.groups)]
-		d.groups = append(d.groups, scorer.Group{Prompt: p.Text, Answers: texts, Item: p.Item, Prefilled: p.Prefilled,
+	bar := m.Progress("prompt", len(drawn.Answers), len(prompts))
+	defer bar.Close()
+	err = drawn.Draw(ctx, m.Options.Samples, func(ctx context.Context, from, to int) ([][]string, error) {
+		return m.draw(ctx, n, from, prompts[from:to])
+	}, func(done int) { bar.Step(done, nil) })
+	for i, texts := range drawn.Answers {
+		p := prompts[i]
+		groups = append(groups, scorer.Group{Prompt: p.Text, Answers: texts, Item: p.Item, Prefilled: p.Prefilled,
 			Source: p.Source})
 	}
+	return groups, errors.Join(err, drawn.Close())
 }
 
-// rest draws what is missing.
-func (d *drawing) rest(ctx context.Context) error {
-	bar := d.Progress("prompt", len(d.groups), len(d.prompts))
-	defer bar.Close()
-	for len(d.groups) < len(d.prompts) {
-		at := len(d.groups)
-		answers, err := d.draw(ctx, at, min(at+d.AtOnce()/d.Options.Samples, len(d.prompts)))
-		if err == nil {
-			err = d.file.Add(answersRow{Answers: answers})
-		}
-		if err != nil {
-			return err
-		}
-		d.take(answers)
-		bar.Step(len(d.groups), nil)
-	}
-	return nil
-}
-
-// draw samples the answers to some prompts. A request's draws follow from the run's seed, the round, and the places of
-// prompt and answer.
-func (d *drawing) draw(ctx context.Context, from, to int) (answers [][]string, err error) {
+// draw samples the answers to prompts of round n, the first of which has this number. A request's draws follow from the
+// run's seed, the round, and the places of prompt and answer.
+func (m *Maker) draw(ctx context.Context, n, first int, prompts []Prompt) (answers [][]string, err error) {
+	samples := m.Options.Samples
 	var requests []rollout.Request
-	for i := from; i < to; i++ {
-		one := rollout.Request{Sampling: d.Options.Sampling, Prompt: d.prompts[i].Tokens,
-			Seed: rollout.DrawSeed(rollout.DrawSeed(d.Seed, d.n), i)}
-		requests = append(requests, one.Samples(d.Options.Samples)...)
+	for i, p := range prompts {
+		one := rollout.Request{Sampling: m.Options.Sampling, Prompt: p.Tokens,
+			Seed: rollout.DrawSeed(rollout.DrawSeed(m.Seed, n), first+i)}
+		requests = append(requests, one.Samples(samples)...)
 	}
-	completions, err := d.Sampler.Sample(ctx, requests)
+	completions, err := m.Sampler.Sample(ctx, requests)
 	if err != nil {
 		return nil, fmt.Errorf("sampling: %w", err)
 	}
-	for i := from; i < to; i++ {
+	for i, p := range prompts {
 		var texts []string
-		for _, c := range completions[(i-from)*d.Options.Samples:][:d.Options.Samples] {
-			texts = append(texts, d.prompts[i].Head+c.Text)
+		for _, c := range completions[i*samples:][:samples] {
+			texts = append(texts, p.Head+c.Text)
 		}
 		answers = append(answers, texts)
 	}

@@ -70,7 +70,7 @@ type pairing struct {
 	groups  []scorer.Group // prompts with their answers
 	tooLong int            // prompts without, since they do not fit the model
 	kept    *scorer.Kept
-	answers *answers
+	drawn   *scorer.Drawn
 }
 
 // read reads the prompts.
@@ -138,5 +138,5 @@ func (p *pairing) conclude() (*Result, error) {
 			summary += "warning: " + warning + "\n"
 		}
 	}
-	return &Result{Pairs: pairs, Summary: summary}, errors.Join(p.kept.Remove(), p.answers.remove())
+	return &Result{Pairs: pairs, Summary: summary}, errors.Join(p.kept.Remove(), p.drawn.Remove())
 }

@@ -6,11 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/data/journal"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/generate"
 	"github.com/posttrain/posttrain/rollout"
@@ -18,35 +16,18 @@ import (
 	"github.com/posttrain/posttrain/rollout/scorer"
 )
 
-// answers are the file of the answers so far, of the first prompts.
-type answers struct {
-	*journal.Journal[row]
-	done [][]string
-}
-
-// row is a line of the file: first what the answers depend on, then those to the prompts of a call. A prompt that is
-// too long for the model has none.
-type row struct {
-	Of      string     `json:"of,omitempty"`
-	Answers [][]string `json:"answers,omitempty"`
-}
-
-func (a *answers) remove() error { return os.Remove(a.Path()) }
-
-// together is how many answers are drawn in a call. Calls are the same in a run that is interrupted, so that its
-// answers are, too.
-const together = 128
-
 // sample draws the answers that are missing, and makes the groups.
 func (p *pairing) sample(ctx context.Context) (err error) {
-	if p.answers, err = p.open(); err != nil {
+	if p.drawn, err = scorer.KeepAnswers(p.o.Out+".answers", p.identify(), len(p.prompts)); err != nil {
 		return err
 	}
-	err = errors.Join(p.draw(ctx), p.answers.Close())
-	if err != nil {
+	if n := len(p.drawn.Answers); n > 0 {
+		p.Say("%s: continuing after %d of %d prompts", p.drawn.Path(), n, len(p.prompts))
+	}
+	if err := errors.Join(p.draw(ctx), p.drawn.Close()); err != nil {
 		return err
 	}
-	for i, texts := range p.answers.done {
+	for i, texts := range p.drawn.Answers {
 		if texts == nil {
 			p.tooLong++
 			continue
@@ -58,35 +39,6 @@ func (p *pairing) sample(ctx context.Context) (err error) {
 		return fmt.Errorf("%s: all %d prompts are too long for the model %s", p.o.Input, len(p.prompts), p.o.Model)
 	}
 	return nil
-}
-
-// open takes the answers of an interrupted run.
-func (p *pairing) open() (*answers, error) {
-	file, rows, err := journal.Open[row](p.o.Out + ".answers")
-	if err != nil {
-		return nil, err
-	}
-	a := &answers{Journal: file}
-	of := p.identify()
-	if len(rows) == 0 {
-		err = file.Add(row{Of: of})
-	} else if rows[0].Of != of {
-		err = fmt.Errorf("%s has the answers of an interrupted run with other prompts, another model or other "+
-			"settings: remove it, or name another --out", file.Path())
-	}
-	for _, old := range rows[min(1, len(rows)):] {
-		a.done = append(a.done, old.Answers...)
-	}
-	if err == nil && len(a.done) > len(p.prompts) {
-		err = fmt.Errorf("%s has answers to more prompts than there are: remove it", file.Path())
-	}
-	if err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	if len(a.done) > 0 {
-		p.Say("%s: continuing after %d of %d prompts", file.Path(), len(a.done), len(p.prompts))
-	}
-	return a, nil
 }
 
 // identify is a hash of what answers depend on.
@@ -106,8 +58,7 @@ type drawer func(ctx context.Context, first int, prompts []data.PromptRow) ([][]
 
 // draw draws what is missing.
 func (p *pairing) draw(ctx context.Context) error {
-	a := p.answers
-	if len(a.done) == len(p.prompts) {
+	if len(p.drawn.Answers) == len(p.prompts) {
 		return nil
 	}
 	some, closeModel, err := p.openModel()
@@ -115,25 +66,16 @@ func (p *pairing) draw(ctx context.Context) error {
 		return err
 	}
 	defer closeModel()
-	bar := p.Progress("prompt", len(a.done), len(p.prompts))
+	bar := p.Progress("prompt", len(p.drawn.Answers), len(p.prompts))
 	defer bar.Close()
-	for at := len(a.done); at < len(p.prompts); at = len(a.done) {
-		end := min(at+max(1, together/p.o.Answers), len(p.prompts))
-		texts, err := some(ctx, at, p.prompts[at:end])
-		if ctx.Err() != nil {
-			return fmt.Errorf("%w: %d of %d prompts are answered; the same command continues", recipe.ErrInterrupted,
-				at, len(p.prompts))
-		}
-		if err == nil {
-			err = a.Add(row{Answers: texts})
-		}
-		if err != nil {
-			return err
-		}
-		a.done = append(a.done, texts...)
-		bar.Step(len(a.done), nil)
+	err = p.drawn.Draw(ctx, p.o.Answers, func(ctx context.Context, from, to int) ([][]string, error) {
+		return some(ctx, from, p.prompts[from:to])
+	}, func(done int) { bar.Step(done, nil) })
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %d of %d prompts are answered; the same command continues", recipe.ErrInterrupted,
+			len(p.drawn.Answers), len(p.prompts))
 	}
-	return nil
+	return err
 }
 
 func (p *pairing) openModel() (drawer, func(), error) {

@@ -137,3 +137,46 @@ func TestKept(t *testing.T) {
 		}
 	}
 }
+
+// Answers that were drawn are not drawn again, and those of another run are refused.
+func TestDrawnAnswersAreKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "answers")
+	var calls [][2]int
+	stop := errors.New("stop")
+	draw := func(_ context.Context, from, to int) (answers [][]string, err error) {
+		if calls = append(calls, [2]int{from, to}); len(calls) == 2 {
+			return nil, stop
+		}
+		for i := from; i < to; i++ {
+			answers = append(answers, []string{fmt.Sprint(i)})
+		}
+		return answers, nil
+	}
+	for _, want := range []error{stop, nil} {
+		d, err := KeepAnswers(path, "these", 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Draw(t.Context(), together/2, draw, func(int) {}); !errors.Is(err, want) {
+			t.Errorf("error %v, want %v", err, want)
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(d.Answers); want == nil && got != "[[0] [1] [2] [3] [4]]" {
+			t.Errorf("answers %s", got)
+		}
+	}
+	if got := fmt.Sprint(calls); got != "[[0 2] [2 4] [2 4] [4 5]]" {
+		t.Errorf("calls %s: want two prompts a call, and those of the failed call again", got)
+	}
+	for _, other := range []struct {
+		of      string
+		prompts int
+	}{{"others", 5}, {"these", 4}} {
+		if _, err := KeepAnswers(path, other.of, other.prompts); err == nil ||
+			!strings.Contains(err.Error(), "has the answers of an interrupted run") {
+			t.Errorf("%v: error %v", other, err)
+		}
+	}
+}

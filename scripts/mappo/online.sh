@@ -6,7 +6,7 @@
 set -eu
 cd "$(dirname "$0")/../.."
 out=${1:-runs/online}
-prompts=${PROMPTS:-480}
+prompts=${PROMPTS:-240}
 mkdir -p "$out"
 go build -o "$out/posttrain" ./cmd/posttrain
 
@@ -25,7 +25,7 @@ run() {
 measure() {
     [ -e "$out/$1/test/summary.json" ] && return
     rm -rf "${out:?}/$1/test"
-    "$out/posttrain" eval ci --config "$out/ci-rl-$seed/config.yaml" --model "$2" --out "$out/$1/test" --quiet
+    "$out/posttrain" eval ci --config "$out/ci-rl-$seed/config.yaml" --model "$2" --out "$out/$1/test" >/dev/null
 }
 
 for seed in ${SEEDS:-1 2 3}; do
