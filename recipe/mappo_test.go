@@ -13,10 +13,14 @@ import (
 	"github.com/posttrain/posttrain/configs"
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/eval/privacylens"
+	"github.com/posttrain/posttrain/eval/stages"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/losses"
+	"github.com/posttrain/posttrain/recipe/alpaca"
+	"github.com/posttrain/posttrain/recipe/arena"
 	"github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/recipe/federated"
+	"github.com/posttrain/posttrain/recipe/mtbench"
 	"github.com/posttrain/posttrain/recipe/preference"
 	"github.com/posttrain/posttrain/recipe/rewardmodel"
 	"github.com/posttrain/posttrain/recipe/sft"
@@ -638,21 +642,28 @@ func resolve(name string, text []byte) ([]byte, any, error) {
 		c, err := parseSFT(name, text, nil)
 		return sft.Spec.Resolve(c), c, err
 	case rewardmodel.Command:
-		c, err := rewardmodel.Spec.Parse(name, text, config.Input{})
-		return rewardmodel.Spec.Resolve(c), c, err
+		return parsed(rewardmodel.Spec, name, text)
 	case cirl.Command:
 		c, err := parseCIRL(name, text, nil)
 		return cirl.Spec.Resolve(c), c, err
 	case federated.Command:
-		c, err := federated.Spec.Parse(name, text, config.Input{})
-		return federated.Spec.Resolve(c), c, err
+		return parsed(federated.Spec, name, text)
 	case privacylens.Command:
-		spec := privacylens.Spec(privacylens.StageActions, privacylens.StageJudge)
-		c, err := spec.Parse(name, text, config.Input{})
-		return spec.Resolve(c), c, err
+		return parsed(privacylens.Spec(privacylens.StageActions, privacylens.StageJudge), name, text)
+	case alpaca.Command:
+		return parsed(alpaca.Spec(stages.StageAnswers, stages.StageJudge), name, text)
+	case arena.Command:
+		return parsed(arena.Spec(stages.StageAnswers, stages.StageJudge), name, text)
+	case mtbench.Command:
+		return parsed(mtbench.Spec(stages.StageAnswers, stages.StageJudge), name, text)
 	}
 	c, err := parseMappo(name, text, nil)
 	return preference.Spec.Resolve(c), c, err
+}
+
+func parsed[O any](s *config.Spec[O], name string, text []byte) ([]byte, any, error) {
+	c, err := s.Parse(name, text, config.Input{})
+	return s.Resolve(c), c, err
 }
 
 // Every released file loads, and is resolved to what loads to the same.
@@ -683,6 +694,7 @@ func TestReferenceFilesHaveEveryKey(t *testing.T) {
 		"mappo-paper-dpo.yaml": nil,
 		"ci-rl.yaml":           nil,
 		"federated.yaml":       nil,
+		"alpaca.yaml":          {"agent.top_k", "agent.top_p", "agent.min_p"}, // in privacylens.yaml
 		"federated-admm.yaml": {"control.activation", "control.output_tanh", "control.log_std", "control.gamma",
 			"control.hidden", "control.lambda", "control.returns", "control.normalize", "control.norm", "control.entropy",
 			"control.critic.lr", "control.critic.epochs", "control.critic.minibatch"}, // in federated.yaml
