@@ -89,7 +89,7 @@ var Table = []Row{
 	{"internal/testkit", roof, nil},
 	{"internal/floors", roof, nil},
 	{"cmd", roof, []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}},
-	{"bench", roof, []string{gomlx, compute, "github.com/spf13/cobra", "github.com/spf13/pflag"}},
+	{"bench", roof, []string{gomlx, compute, "github.com/spf13/cobra", "github.com/spf13/pflag", "gonum.org/v1/gonum"}},
 }
 
 // TestsOnly are the packages that only tests may import.
