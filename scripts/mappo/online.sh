@@ -1,8 +1,8 @@
 #!/bin/sh
 # Compares online MaPPO, online DPO and ci-rl on the embedded scenarios at equal numbers of sampled answers, and prints
 # the table of docs/mappo.md: scripts/mappo/online.sh [FOLDER]. All train on the same prompts, 8 answers to each, and
-# are tested on the same 1000 scenarios, one answer each at temperature 0.7. SEEDS and PROMPTS (a multiple of 48) change the
-# size. A run that is in the folder is not done again.
+# are tested on the same 1000 scenarios, one answer each at temperature 0.7. SEEDS and PROMPTS (a multiple of 48) change
+# the size. A run that is in the folder is not done again.
 set -eu
 cd "$(dirname "$0")/../.."
 out=${1:-runs/online}
