@@ -16,7 +16,7 @@ DATA ?=
 .PHONY: test check format vet tidy static floors picture configs xla bench reliability fuzz
 
 test:
-	$(GO) test -timeout 15m ./...
+	$(GO) test -timeout 30m ./...
 
 check: format vet tidy static floors configs
 
