@@ -30,7 +30,7 @@ func ReadPrompts(path string) (prompts []Prompt, report *data.Report, err error)
 		}
 		return prompts, report, err
 	}
-	rows, report, err := data.ReadPrompts(path) // it says what it wants, where the kind is none of these
+	rows, report, err := data.ReadPrompts(path) // for a file of another kind, its error says what it wants
 	for _, r := range rows {
 		prompts = append(prompts, Prompt{Text: r.Prompt, Source: r.Source})
 	}

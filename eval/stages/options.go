@@ -9,6 +9,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/run"
 )
 
 // BenchOptions are what every benchmark with a judge has. Paths are relative to the working directory.
@@ -165,6 +166,11 @@ func KeepKeys(g *config.Given, keep []string, by string) {
 	}
 }
 
+// AllBut are the keys without effect where a command only counts, which some keys are for.
+func AllBut(keys, counting []string) []string {
+	return slices.DeleteFunc(keys, func(key string) bool { return slices.Contains(counting, key) })
+}
+
 // IdleBench are the keys without effect.
 func (o *BenchOptions) IdleBench() []string { return benchChoices.Idle("agent", o.Agent.Way()) }
 
@@ -214,4 +220,17 @@ func UsesBench(run []string, key string) (uses, ok bool) {
 // FolderName begins the name of a run folder that the user does not name.
 func FolderName(command string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(command, "eval "), " ", "-")
+}
+
+// WriteCount makes the folder of a count of judgements: its config.yaml and summary.json.
+func WriteCount(dir, kind string, resolved []byte, summary any) error {
+	folder, err := run.Create(dir, kind)
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	if err := folder.WriteConfig(resolved); err != nil {
+		return err
+	}
+	return folder.WriteSummaryJSON(summary)
 }

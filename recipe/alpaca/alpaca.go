@@ -68,7 +68,7 @@ func Spec(run ...string) *config.Spec[Options] {
 		},
 		Idle: func(o *Options) []string {
 			if o.Annotations != "" {
-				return slices.DeleteFunc(Spec().Keys(), func(key string) bool { return slices.Contains(counting, key) })
+				return stages.AllBut(Spec().Keys(), counting)
 			}
 			return o.IdleBench()
 		},
@@ -197,8 +197,7 @@ func fits(o Options, all []data.Judgement, b *data.Baseline) error {
 	for _, j := range all {
 		if j.Baseline != "" && b.Generator != "" && j.Baseline != b.Generator {
 			return fmt.Errorf("%s: generator_1 is %s, and the baseline of %s is %s: want judgements against it",
-				j.Source,
-				j.Baseline, o.Baseline, b.Generator)
+				j.Source, j.Baseline, o.Baseline, b.Generator)
 		}
 	}
 	if len(all) < len(b.Outputs) {
@@ -264,23 +263,14 @@ func (s *Result) write(o Options) error {
 	if s.dir = o.Out; s.dir == "" {
 		return nil
 	}
-	folder, err := run.Create(o.Out, "eval-alpaca")
-	if err != nil {
-		return err
-	}
-	defer folder.Close()
-	if err := folder.WriteConfig(Spec().Resolve(&o)); err != nil {
-		return err
-	}
-	return folder.WriteSummaryJSON(s)
+	return stages.WriteCount(o.Out, "eval-alpaca", Spec().Resolve(&o), s)
 }
 
 // String gives the counts in words.
 func (s *Result) String() string {
 	var t strings.Builder
 	fmt.Fprintf(&t, "%s: win rate %.2f %% ± %.2f (%d wins, %d draws, %d losses), outputs of %d characters\n",
-		s.Generator,
-		s.WinRate, s.StandardError, s.Wins, s.Draws, s.WinsBase, s.AvgLength)
+		s.Generator, s.WinRate, s.StandardError, s.Wins, s.Draws, s.WinsBase, s.AvgLength)
 	if c := s.Controlled; c != nil {
 		how := fmt.Sprintf("with difficulties from %d other models", c.References)
 		if c.References == 0 {

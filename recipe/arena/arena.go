@@ -4,7 +4,6 @@ package arena
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	data "github.com/posttrain/posttrain/data/arena"
@@ -54,7 +53,7 @@ func Spec(run ...string) *config.Spec[Options] {
 			if o.Judgements == "" {
 				return o.IdleBench()
 			}
-			return slices.DeleteFunc(Spec().Keys(), func(key string) bool { return slices.Contains(own, key) })
+			return stages.AllBut(Spec().Keys(), own)
 		},
 	}
 }
@@ -124,15 +123,7 @@ func Count(o Options, r run.Reporter) (*Result, error) {
 	if o.Out == "" {
 		return result, nil
 	}
-	folder, err := run.Create(o.Out, "eval-arena-hard")
-	if err != nil {
-		return nil, err
-	}
-	defer folder.Close()
-	if err := folder.WriteConfig(Spec().Resolve(&o)); err != nil {
-		return nil, err
-	}
-	return result, folder.WriteSummaryJSON(result)
+	return result, stages.WriteCount(o.Out, "eval-arena-hard", Spec().Resolve(&o), result)
 }
 
 // String gives the score in words.

@@ -91,7 +91,7 @@ func (o *Options) check(g *config.Given, run []string) {
 // idle are the keys without effect.
 func (o *Options) idle() (keys []string) {
 	if o.Judgements != "" {
-		return slices.DeleteFunc(Spec().Keys(), func(key string) bool { return slices.Contains(own, key) })
+		return stages.AllBut(Spec().Keys(), own)
 	}
 	keys = o.IdleBench()
 	if o.Temperatures == ByCategory {
@@ -183,15 +183,7 @@ func (s *Result) write(o Options) error {
 	if s.dir == "" {
 		return nil
 	}
-	folder, err := run.Create(s.dir, "eval-mt-bench")
-	if err != nil {
-		return err
-	}
-	defer folder.Close()
-	if err := folder.WriteConfig(Spec().Resolve(&o)); err != nil {
-		return err
-	}
-	return folder.WriteSummaryJSON(s)
+	return stages.WriteCount(s.dir, "eval-mt-bench", Spec().Resolve(&o), s)
 }
 
 // String gives the scores in words.

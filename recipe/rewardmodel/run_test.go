@@ -141,7 +141,7 @@ func TestNewHeadPassesOverPadding(t *testing.T) {
 	}
 }
 
-// TestMargins: differences of scores, or the column margin; without scores there is none to give.
+// TestMargins: a margin is the difference of the scores, or the column margin; pairs without scores are refused.
 func TestMargins(t *testing.T) {
 	pairs := []data.Preference{{ChosenScore: 5, RejectedScore: 2, Scored: true, Source: "p:1"},
 		{ChosenScore: 0.5, Scored: true, Margin: true, Source: "p:2"}}

@@ -105,8 +105,8 @@ func (n *network) Score(ctx context.Context, answers []Answer) ([]Score, error) 
 	return scores, nil
 }
 
-// encode makes a group of each answer that the model has positions for, the longest first, and says in scores why there
-// is none of the others; of are the groups' answers.
+// encode makes a group of each answer that the model has positions for, the longest first; of gives the groups' answers.
+// For an answer that is too long it writes the reason into scores.
 func (n *network) encode(answers []Answer, scores []Score) (groups []batch.Group, of []int, err error) {
 	all := make([]batch.Group, len(answers))
 	for i, a := range answers {
