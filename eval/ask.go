@@ -24,15 +24,24 @@ func (c *Case) Prefilled() bool { return c.Opened || c.Prefill != "" }
 // Text is the prompt as text, without the chat template.
 func (c *Case) Text() string { return c.Messages[len(c.Messages)-1].Content }
 
-// Cases puts items into prompts of a form, such as [ci.PromptCoT]. order gives the seed of the order in which the
-// prompt of item i lists its attributes. All are answered like c.
-func Cases(items []ci.Item, form string, order func(i int) uint64, c rollout.Conversation) []Case {
+// Cases puts items into prompts of a form. order gives the seed of the order in which the prompt of item i lists its
+// attributes. All are answered like c, with the form's prefill.
+func Cases(items []ci.Item, form ci.Form, order func(i int) uint64, c rollout.Conversation) ([]Case, error) {
+	write, err := form.Writer()
+	if err != nil {
+		return nil, err
+	}
+	if form.Prefill {
+		c.Prefill = ci.ThinkPrefill
+	}
 	cases := make([]Case, len(items))
 	for i := range items {
 		cases[i] = Case{Conversation: c, Item: &items[i]}
-		cases[i].Messages = ci.Prompt(items[i], form, order(i))
+		if cases[i].Messages, err = write(items[i], order(i)); err != nil {
+			return nil, fmt.Errorf("%s: %w", items[i].Source, err)
+		}
 	}
-	return cases
+	return cases, nil
 }
 
 // SeedDraws gives each case draws of its own, which follow from the seed and the case's place in the list.

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/posttrain/posttrain/batch"
@@ -12,11 +13,13 @@ import (
 type Conversation struct {
 	Sampling // a server has no TopK and MinP; its own limit applies where MaxNew is 0
 	Messages []data.Message
-	Prefill  string // the beginning of the answer, which its text leaves out; not with a server
+	Prefill  string // the beginning of the answer, which its text leaves out; of a server see [Dialect]
 	Samples  int    // answers wanted; 0: 1
 	Seed     uint64 // of the draws; a server may ignore it
 
 	TopLogprobs int // likeliest first tokens of an answer to report (Answer.First); a server's alone; 0: none
+
+	Schema json.RawMessage // JSON Schema of the answer, where a server offers structured output; nil: free text
 
 	// OneDraw: Seed is the request's own, as in a call of the sampler. Otherwise the samples' seeds are derived from
 	// it.

@@ -22,6 +22,8 @@ import (
 type RemoteOptions struct {
 	BaseURL string `yaml:"base_url" want:"@url" words:"one such as http://localhost:8000/v1, without a key"`
 
+	Dialect `yaml:",inline"`
+
 	Model    string        `yaml:"model" want:"given" words:"the name of a model that the server has"`
 	Key      string        // secret, in no message; may be empty
 	KeyName  string        // environment variable of the key, for messages
@@ -43,7 +45,7 @@ func (o RemoteOptions) Check() []fault.Fault {
 	if o.BaseURL == "" {
 		faults.Add("base_url", "", "want one such as http://localhost:8000/v1")
 	}
-	return faults
+	return append(faults, o.Dialect.Check(o.BaseURL)...)
 }
 
 // longestWait bounds the wait between two tries, whatever a server says.
@@ -65,6 +67,9 @@ type Remote struct {
 
 	mu    sync.Mutex
 	usage Usage
+
+	checking  sync.Mutex
+	continues bool // the server was seen to continue the beginning of an answer
 }
 
 // NewRemote checks the options. It sends nothing to the server.
@@ -101,9 +106,16 @@ func (r *Remote) Usage() Usage {
 
 // Answer asks for all answers, several at a time, until the first error.
 func (r *Remote) Answer(ctx context.Context, conversations []Conversation) ([][]Answer, error) {
+	prefilled := false
 	for i, c := range conversations {
-		if err := c.checkRemote(); err != nil {
+		if err := r.check(c); err != nil {
 			return nil, fmt.Errorf("conversation %d: %w", i, err)
+		}
+		prefilled = prefilled || c.Prefill != ""
+	}
+	if prefilled {
+		if err := r.checkContinues(ctx); err != nil {
+			return nil, err
 		}
 	}
 	inner, cancel := context.WithCancelCause(ctx)
@@ -141,11 +153,12 @@ func (r *Remote) Answer(ctx context.Context, conversations []Conversation) ([][]
 	return nil, context.Cause(inner)
 }
 
-// checkRemote refuses what OpenAI's protocol cannot ask for.
-func (c Conversation) checkRemote() error {
+// check refuses what OpenAI's protocol cannot ask for.
+func (r *Remote) check(c Conversation) error {
 	switch {
-	case c.Prefill != "":
-		return fmt.Errorf("a server takes no beginning of the answer (%q)", c.Prefill)
+	case c.Prefill != "" && r.options.Continue == "":
+		return fmt.Errorf("this server does not continue the beginning of the answer (%q): want continue: vllm where "+
+			"it does", c.Prefill)
 	case c.TopK != 0:
 		return fmt.Errorf("top_k %d: OpenAI's protocol has no top_k: want 0 (off)", c.TopK)
 	case c.MinP != 0:
@@ -164,7 +177,7 @@ func (r *Remote) one(ctx context.Context, c Conversation) ([]Answer, error) {
 			return nil, err
 		}
 		for _, choice := range response.Choices {
-			answers = append(answers, r.answerOf(choice))
+			answers = append(answers, r.answerOf(choice, c.Prefill))
 		}
 	}
 	return answers, nil
@@ -174,7 +187,7 @@ func (r *Remote) one(ctx context.Context, c Conversation) ([]Answer, error) {
 // omits reasoning that the server returns separately. tries is the number of tries before, for messages. An error is
 // a [*RemoteError], or the cause of an ended context.
 func (r *Remote) Ask(ctx context.Context, c Conversation, tries int) (Answer, Usage, error) {
-	if err := c.checkRemote(); err != nil {
+	if err := r.check(c); err != nil {
 		return Answer{}, Usage{}, err
 	}
 	response, err := r.complete(ctx, r.request(c, 1, 0), tries)
@@ -186,7 +199,7 @@ func (r *Remote) Ask(ctx context.Context, c Conversation, tries int) (Answer, Us
 	}
 	u, choice := response.Usage, response.Choices[0]
 	choice.Message.Reasoning = ""
-	return r.answerOf(choice), Usage{1, u.Prompt, u.Completion}, nil
+	return r.answerOf(choice, c.Prefill), Usage{1, u.Prompt, u.Completion}, nil
 }
 
 // persist tries until there is a reply or another try does not help.
@@ -238,6 +251,7 @@ func (r *Remote) complete(ctx context.Context, q request, tries int) (reply, err
 type request struct {
 	openai.ChatCompletionRequest
 	Temperature *float64 `json:"temperature,omitempty"`
+	continuation
 }
 
 // request asks for n answers when the conversation already has some.
@@ -257,8 +271,17 @@ func (r *Remote) request(c Conversation, n, after int) request {
 	if c.TopLogprobs > 0 {
 		q.LogProbs, q.TopLogProbs = true, c.TopLogprobs
 	}
+	if c.Schema != nil {
+		q.ResponseFormat = &openai.ChatCompletionResponseFormat{
+			Type:       openai.ChatCompletionResponseFormatTypeJSONSchema,
+			JSONSchema: &openai.ChatCompletionResponseFormatJSONSchema{Name: "reply", Strict: true, Schema: c.Schema},
+		}
+	}
 	for _, m := range c.Messages {
 		q.Messages = append(q.Messages, openai.ChatCompletionMessage{Role: m.Role, Content: m.Content})
+	}
+	if c.Prefill != "" {
+		q.prefill(c.Prefill)
 	}
 	return q
 }
@@ -273,12 +296,16 @@ func reasons(model string) bool {
 // shortestSecret is the least length of a real key: for servers without keys users often set a word such as EMPTY.
 const shortestSecret = 16
 
-// answerOf returns a choice's answer. Reasoning that the server returns separately is put back in think tags. Some
-// servers echo the key: it is removed, because answers are stored.
-func (r *Remote) answerOf(c choice) Answer {
+// answerOf returns the answer of a choice without its beginning. Reasoning that the server returns separately is put
+// back in think tags, the first of which the beginning may have. Some servers echo the key: it is removed, because
+// answers are stored.
+func (r *Remote) answerOf(c choice, beginning string) Answer {
 	a := Answer{Text: c.Message.Content, Reason: reasonOf(c.Finish), First: r.first(c)}
 	if think := c.Message.Reasoning; think != "" {
-		a.Text = "<think>" + think + "</think>" + a.Text
+		a.Text = think + "</think>" + a.Text
+		if !strings.HasPrefix(beginning, "<think>") {
+			a.Text = "<think>" + a.Text
+		}
 	}
 	a.Text = r.hideKey(a.Text)
 	return a

@@ -166,7 +166,7 @@ func (t try) exchange(ctx context.Context, method, path string, body []byte, mos
 
 // request makes the HTTP request. Its body is in memory: the transport can send it again.
 func (t try) request(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
-	address := strings.TrimRight(t.options.BaseURL, "/") + path
+	address := t.options.address(t.options.BaseURL, t.options.Model, path)
 	request, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func (t try) request(ctx context.Context, method, path string, body []byte) (*ht
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Accept", "application/json")
 	if t.options.Key != "" {
-		request.Header.Set("Authorization", "Bearer "+t.options.Key)
+		request.Header.Set(t.options.keyHeader(t.options.Key))
 	}
 	return request, nil
 }
@@ -349,8 +349,7 @@ func (t try) statusError(resp *http.Response, text []byte) error {
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
 		problem = t.aboutKey()
 	case code == http.StatusNotFound:
-		problem = fmt.Sprintf("there is no model %q, or the base URL is not that of an OpenAI-compatible server, "+
-			"which usually ends in /v1", t.options.Model)
+		problem = t.options.aboutModel(t.options.Model)
 	case code == http.StatusTooManyRequests:
 		problem = "too many requests or a spent quota, " + t.String()
 	case code >= 500:

@@ -26,7 +26,7 @@ report (tables, summary.json, cases.jsonl, and cases.html to look through). A ru
 stopped at any time, the same command continues it. Without flags it reports an embedded example. Keys of
 servers come from the environment (OPENAI_API_KEY, or what --api-key-env and --judge-key-env name).`,
 		`  posttrain eval privacylens
-  posttrain eval privacylens --data privacylens/ --model DIR --prompt cot --judge-model gpt-4o --out runs/pl
+  posttrain eval privacylens --data privacylens/ --model DIR --prompt cot --judge-model gpt-4o-2024-11-20
   posttrain eval privacylens --data privacylens/ --base-url http://localhost:8000/v1 --api-model NAME `+
 			`--judge-base-url http://localhost:9000/v1 --judge-model NAME
   posttrain eval privacylens --data privacylens/ --actions actions.csv --judge replay --verdicts verdicts.json`)
@@ -36,8 +36,8 @@ servers come from the environment (OPENAI_API_KEY, or what --api-key-env and --j
 			"  posttrain eval privacylens actions --data privacylens/ --model DIR --out runs/pl"),
 		newPLStage(s, privacylens.StageJudge, "judge", "Judge the actions of a run: leakage of every item, helpfulness",
 			"Judge the actions of a run: whether they leak each sensitive item, and how helpful they are.",
-			"  posttrain eval privacylens judge --out runs/pl --judge-model gpt-4o --max-cost 5 --prompt-price 2.5 "+
-				"--completion-price 10"),
+			"  posttrain eval privacylens judge --out runs/pl --judge-model gpt-4o-2024-11-20 --max-cost 5 "+
+				"--prompt-price 2.5 --completion-price 10"),
 		newPLStage(s, privacylens.StageProbe, "probe",
 			"Ask the model yes/no questions at seed, vignette and trajectory level",
 			`Ask the model under test whether what each case's norm forbids is acceptable: at the levels of seed,
@@ -80,6 +80,7 @@ var privacyLensFlags = slices.Concat([]config.Flag{
 			"final_action"},
 	{Name: "prompt", Key: "agent.prompt",
 		Help: "prompt of the model: naive, enhanced (asks it to guard privacy) or cot (CI-CoT) (default naive)"},
+	{Name: "continue", Key: "agent.continue", Help: continueHelp},
 	{Name: "agent-prompts", Key: "agent.prompts",
 		Help: "file of prompts that replace the templates (scripts/privacylens/export_prompts.py)"},
 	{Name: "judge", Key: "judge.kind",
@@ -152,7 +153,8 @@ func newPLPrompts(s streams) *cobra.Command {
 	return &cobra.Command{
 		Use: "prompts DIR", Short: "Write the embedded prompts into a folder, to change them for --prompts",
 		Example: "  posttrain eval privacylens prompts my-prompts\n" +
-			"  posttrain eval privacylens --prompts my-prompts --data privacylens/ --model DIR --judge-model gpt-4o",
+			"  posttrain eval privacylens --prompts my-prompts --data privacylens/ --model DIR " +
+			"--judge-model gpt-4o-2024-11-20",
 		Args: oneArg("folder"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := privacylens.WritePrompts(args[0]); err != nil {

@@ -154,7 +154,7 @@ func (c staged[O]) execute(ctx context.Context, s streams, f *stagedFlags, cmd *
 	}
 	next := stages.StageReport
 	if f.stage == c.stages[0] {
-		next = stages.StageJudge
+		next = c.stages[1]
 	}
 	_, err = fmt.Fprintf(s.out, "%s: %s of %d cases done; then: posttrain %s %s --out %s\n",
 		got.dir, f.stage, got.cases, f.command, next, shellWord(got.dir))
@@ -182,11 +182,18 @@ func (f *stagedFlags) resumeLine(cmd *cobra.Command, dir string) string {
 	return strings.Join(append(words, "--out", shellWord(dir)), " ")
 }
 
+const (
+	apiVersionHelp = "version of Azure OpenAI's API, such as 2024-10-21: the server is an Azure resource, the " +
+		"model's name that of a deployment"
+	continueHelp = "vllm: the server continues the beginning of an answer (vLLM, SGLang), so that it can be <think>"
+)
+
 // judgeFlags set the keys of a judge on a server.
 var judgeFlags = []config.Flag{
 	{Name: "judge-base-url", Key: "judge.base_url",
 		Help: "OpenAI-compatible server of the judge (default " + stages.DefaultBaseURL + ")"},
 	{Name: "judge-model", Key: "judge.model", Help: "the judge's name on the server"},
+	{Name: "judge-api-version", Key: "judge.api_version", Help: apiVersionHelp},
 	{Name: "judge-key-env", Key: "judge.api_key_env",
 		Help: "environment variable with the judge's key (default " + stages.DefaultKeyEnv + ")"},
 	{Name: "judge-parallel", Key: "judge.parallel", Help: "requests that the judge gets at the same time (default 8)"},
@@ -214,6 +221,7 @@ func agentFlags(cases, answer string, temperature float64, tokens int) []config.
 		{Name: "base-url", Key: "agent.base_url",
 			Help: "OpenAI-compatible server of the model under test, such as http://localhost:8000/v1"},
 		{Name: "api-model", Key: "agent.api_model", Help: "the model's name on the server"},
+		{Name: "api-version", Key: "agent.api_version", Help: apiVersionHelp},
 		{Name: "api-key-env", Key: "agent.api_key_env",
 			Help: "environment variable with the server's key (default " + stages.DefaultKeyEnv + ")"},
 		{Name: "parallel", Key: "agent.parallel", Help: "requests that the server gets at the same time (default 8)"},

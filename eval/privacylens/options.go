@@ -39,7 +39,9 @@ type AgentConfig struct {
 	Prompt string `yaml:"prompt" want:"naive|enhanced|cot"`
 	// replaces the templates
 	Recorded string `yaml:"prompts" words:"a .jsonl file with name, kind and prompt"`
-	Prefill  bool   `yaml:"prefill"` // answers begin with <think>; local only
+	Prefill  bool   `yaml:"prefill"` // answers begin with <think>; see Continue for a server's
+	// the server continues the beginning of an answer
+	Continue string `yaml:"continue,omitempty" want:"|vllm" words:"vllm, or nothing: the server cannot"`
 
 	rollout.Sampling `yaml:",inline"`
 }
@@ -57,6 +59,11 @@ func (a AgentConfig) Way() string {
 		return AgentRecorded
 	}
 	return a.ModelConfig.Way()
+}
+
+// canPrefill says whether answers can have a beginning.
+func (a AgentConfig) canPrefill() bool {
+	return a.Way() == AgentLocal || a.Way() == AgentServer && a.Continue != ""
 }
 
 // JudgeConfig say who judges.
@@ -94,8 +101,8 @@ var applies = stages.Choices{
 	"agent": {
 		AgentLocal: "model adapter cache_gb backend batch prompt prompts prefill temperature top_k top_p min_p stop " +
 			"max_new_tokens",
-		AgentServer: "base_url api_model api_key_env parallel timeout prompt prompts temperature top_p stop " +
-			"max_new_tokens",
+		AgentServer: "base_url api_model api_version api_key_env parallel timeout prompt prompts prefill continue " +
+			"temperature top_p stop max_new_tokens",
 		AgentRecorded: "actions",
 	},
 	"judge": {
@@ -118,7 +125,7 @@ func Spec(run ...string) *config.Spec[Options] {
 		Defaults:   func(*config.Given) Options { return Defaults() },
 		Settle: func(g *config.Given, o *Options) {
 			if !g.Has("agent.prefill") {
-				o.Agent.Prefill = o.Agent.Way() == AgentLocal && o.Agent.Prompt == CoT
+				o.Agent.Prefill = o.Agent.Prompt == CoT && o.Agent.canPrefill()
 			}
 		},
 		Check: func(g *config.Given, o *Options) { checks{g, o, run}.all() },
@@ -208,6 +215,13 @@ func (c checks) agent() {
 		c.Fault("agent.model", missing+", or agent.actions, a file of recorded actions")
 	case way == AgentServer && a.APIModel == "":
 		c.Fault("agent.api_model", "agent.api_model is missing: want the model's name on %s", a.BaseURL)
+	case way == AgentServer && a.Prefill && a.Continue == "":
+		c.Fault("agent.prefill", "agent.prefill true: this server does not continue the beginning of an answer; want "+
+			"false, or agent.continue vllm for a server that does")
+	}
+	dialect := rollout.Dialect{APIVersion: a.APIVersion, Continue: a.Continue}
+	for _, f := range dialect.Check(a.BaseURL) {
+		c.Fault("agent."+f.Key, "agent.%v", f)
 	}
 }
 
@@ -233,7 +247,7 @@ var stageKeys = map[string][]string{
 	StageActions: {"seed", "prompts", "data", "agent"},
 	StageJudge:   {"prompts", "data", "judge", "agent.actions"},
 	StageProbe: {"seed", "prompts", "data", "probe", "agent.model", "agent.backend", "agent.batch", "agent.base_url",
-		"agent.api_model", "agent.api_key_env", "agent.parallel", "agent.timeout"},
+		"agent.api_model", "agent.api_version", "agent.api_key_env", "agent.parallel", "agent.timeout"},
 	StageReport: {"data"},
 }
 

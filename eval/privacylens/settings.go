@@ -55,7 +55,7 @@ func (e *evaluation) probeSettings() (all map[string]string, err error) {
 // identify notes which model it is, and what all of its answers depend on.
 func (a AgentConfig) identify(seed uint64, maxNew int) map[string]string {
 	all := a.ModelConfig.Identify(seed, maxNew)
-	if a.Way() == AgentLocal {
+	if a.Way() == AgentLocal || a.Prefill {
 		all["prefill"] = fmt.Sprint(a.Prefill)
 	}
 	return all

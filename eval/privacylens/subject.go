@@ -8,7 +8,9 @@ import (
 
 // openSubject opens the model under test. A local one is loaded at once for a new run.
 func (e *evaluation) openSubject() (err error) {
-	e.subject, err = stages.OpenSubject(e.Agent.ModelConfig, !e.Continuing, e.Reporter.Warn)
+	model := e.Agent.ModelConfig
+	model.Continue = e.Agent.Continue
+	e.subject, err = stages.OpenSubject(model, !e.Continuing, e.Reporter.Warn)
 	return err
 }
 

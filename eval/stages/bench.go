@@ -13,15 +13,18 @@ import (
 	"github.com/posttrain/posttrain/run"
 )
 
-// The stages of a benchmark in which a judge reads a model's answers, as Settings name them.
+// The stages of a benchmark, in which a judge may read a model's answers, as Settings name them.
 const (
 	StageAnswers = "answers"
 	StageJudge   = "judge"
 	StageReport  = "report"
 )
 
-// All are the stages that run where none is named.
-var All = []string{StageAnswers, StageJudge, StageReport}
+// All are the stages that run where none is named, Unjudged those of a benchmark without a judge.
+var (
+	All      = []string{StageAnswers, StageJudge, StageReport}
+	Unjudged = []string{StageAnswers, StageReport}
+)
 
 // The files of a run's folder, with SettingsName and UsageName.
 const (
@@ -76,7 +79,7 @@ type Bench struct {
 	Items   []Item
 	// Recorded are the answers by id and turn, in place of a model's; nil: the model is asked.
 	Recorded map[string][]string
-	// Questions are those about item i with its answers by turn; an item may have no question.
+	// Questions are those about item i with its answers by turn; an item may have no question. nil: there is no judge.
 	Questions func(i int, outputs []string) ([]Question, error)
 	// Read finds the verdict in a reply: Parsed, Said and Score.
 	Read        func(q Question, r metered.Reply, v *Verdict)
@@ -120,7 +123,7 @@ type benching struct {
 // Run opens the folder and runs the stages. The Evaluation says where it is and how far it came, after an error too.
 func (b Bench) Run(ctx context.Context, o BenchOptions, place Place, r run.Reporter) (*Evaluation, error) {
 	if len(place.Stages) == 0 {
-		place.Stages = All
+		place.Stages = map[bool][]string{false: Unjudged, true: All}[b.Questions != nil]
 	}
 	e := &benching{Bench: b, o: o, Evaluation: Evaluation{Place: place, Continuing: place.Continues(),
 		Reporter: run.Listen(r), Cases: len(b.Items)}}

@@ -13,6 +13,9 @@ import (
 
 // questions are those about all items, in the items' order.
 func (e *benching) questions(answers map[string][]Answer) (all []Question, err error) {
+	if e.Bench.Questions == nil {
+		return nil, nil
+	}
 	found := Found{Answers: answers}
 	for i, item := range e.Items {
 		some, err := e.Bench.Questions(i, found.Outputs(item.ID))

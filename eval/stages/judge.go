@@ -20,8 +20,10 @@ const UsageName = "usage.json"
 
 // JudgeConfig says which server's model judges, how fast and at what cost.
 type JudgeConfig struct {
-	BaseURL           string        `yaml:"base_url" want:"@url"`
-	Model             string        `yaml:"model" words:"a model's name on the server"`
+	BaseURL string `yaml:"base_url" want:"@url"`
+	Model   string `yaml:"model" words:"a model's name on the server"`
+	// of Azure OpenAI: the model is the name of a deployment
+	APIVersion        string        `yaml:"api_version,omitempty" words:"one such as 2024-10-21"`
 	KeyEnv            string        `yaml:"api_key_env" want:"@variable"` // holds the server's key
 	Parallel          int           `yaml:"parallel" want:">=1"`          // requests at a time
 	RequestsPerMinute int           `yaml:"requests_per_minute" want:">=0"`
@@ -43,7 +45,12 @@ func DefaultJudge(maxNew int) JudgeConfig {
 }
 
 // CheckKey wants the key without which the judge's server refuses.
-func (j JudgeConfig) CheckKey() error { return checkKey("judge", j.KeyEnv, j.BaseURL) }
+func (j JudgeConfig) CheckKey() error { return j.CheckKeyOf("judge") }
+
+// CheckKeyOf is CheckKey for another section of the options.
+func (j JudgeConfig) CheckKeyOf(section string) error {
+	return checkKey(section, j.KeyEnv, j.BaseURL, j.APIVersion)
+}
 
 // HasPrice says that requests cost something.
 func (j JudgeConfig) HasPrice() bool { return j.PromptPrice > 0 || j.CompletionPrice > 0 }
@@ -57,16 +64,21 @@ func (j JudgeConfig) Identify() map[string]string {
 // Open opens the judge's client, with its cache in the run folder unless the options name another. topLogprobs is the
 // number of likeliest first tokens that replies should have; 0: none.
 func (j JudgeConfig) Open(s *Store, topLogprobs int, warn func(format string, args ...any)) (*metered.Client, error) {
-	return metered.Open(metered.Options{
-		Name: "judge", BaseURL: j.BaseURL, Model: j.Model, KeyName: j.KeyEnv, MaxTokens: j.MaxNew,
-		TopLogprobs: topLogprobs,
-		Cache:       cmp.Or(j.Cache, s.Path("judge-cache.jsonl")),
-		Parallel:    j.Parallel, RequestsPerMinute: j.RequestsPerMinute, TokensPerMinute: j.TokensPerMinute,
+	o := j.Metered()
+	o.Name, o.TopLogprobs, o.Warn, o.Cache = "judge", topLogprobs, warn, cmp.Or(j.Cache, s.Path("judge-cache.jsonl"))
+	return metered.Open(o)
+}
+
+// Metered are the options of a client of the server, without a name.
+func (j JudgeConfig) Metered() metered.Options {
+	return metered.Options{
+		BaseURL: j.BaseURL, Model: j.Model, KeyName: j.KeyEnv, APIVersion: j.APIVersion, MaxTokens: j.MaxNew,
+		Cache:    j.Cache,
+		Parallel: j.Parallel, RequestsPerMinute: j.RequestsPerMinute, TokensPerMinute: j.TokensPerMinute,
 		Timeout: j.Timeout, Retries: cmp.Or(j.Retries, -1), // -1: no retries
-		Warn:        warn,
 		MaxRequests: j.MaxRequests,
 		MaxCost:     j.MaxCost, PromptPrice: j.PromptPrice, CompletionPrice: j.CompletionPrice,
-	})
+	}
 }
 
 // Values are what the progress bar shows of the judge: its requests and, if prices are set, the cost.
@@ -88,15 +100,20 @@ func (j JudgeConfig) Values(c *metered.Client, p Progress) map[string]float64 {
 // CloseClient waits for the requests under way, adds the usage of this call to that of earlier ones in usage.json, and
 // reports both.
 func (j JudgeConfig) CloseClient(c *metered.Client, s *Store, r run.Reporter) error {
+	return j.CloseNamed("judge", c, s, r)
+}
+
+// CloseNamed is CloseClient for a model that is no judge.
+func (j JudgeConfig) CloseNamed(name string, c *metered.Client, s *Store, r run.Reporter) error {
 	err := c.Close()
 	t := c.Stats()
 	if t.Replies+t.Requests == 0 {
 		return err
 	}
-	return errors.Join(err, j.noteUsage(t, s.Path(UsageName), r))
+	return errors.Join(err, j.noteUsage(name, t, s.Path(UsageName), r))
 }
 
-func (j JudgeConfig) noteUsage(t metered.Stats, path string, r run.Reporter) error {
+func (j JudgeConfig) noteUsage(name string, t metered.Stats, path string, r run.Reporter) error {
 	var all map[string]metered.Stats
 	text, err := os.ReadFile(path)
 	if err == nil {
@@ -110,9 +127,9 @@ func (j JudgeConfig) noteUsage(t metered.Stats, path string, r run.Reporter) err
 	}
 	before := all[j.Model]
 	all[j.Model] = before.Plus(t)
-	r.Say("judge: %s", j.describe(t))
+	r.Say("%s: %s", name, j.describe(t))
 	if before.Requests > 0 {
-		r.Say("judge, with earlier calls: %s", j.describe(all[j.Model]))
+		r.Say("%s, with earlier calls: %s", name, j.describe(all[j.Model]))
 	}
 	return data.WriteJSON(path, all)
 }

@@ -12,11 +12,17 @@ import (
 	"github.com/posttrain/posttrain/run"
 )
 
-// BenchOptions are what every benchmark with a judge has. Paths are relative to the working directory.
-type BenchOptions struct {
+// AnswerOptions are what every benchmark has that asks a model. Paths are relative to the working directory.
+type AnswerOptions struct {
 	Seed  uint64     `yaml:"seed"`             // of the model's draws, and of orders in which a judge sees answers
 	First int        `yaml:"first" want:">=0"` // only the first N questions; 0: all
 	Agent BenchAgent `yaml:"agent"`
+}
+
+// BenchOptions are what every benchmark with a judge has.
+type BenchOptions struct {
+	AnswerOptions `yaml:",inline"`
+
 	Judge BenchJudge `yaml:"judge"`
 }
 
@@ -64,20 +70,29 @@ func (a BenchAgent) identify(seed uint64) map[string]string {
 	return all
 }
 
+// DefaultAnswers has no model yet.
+func DefaultAnswers(temperature float64, maxNew int) AnswerOptions {
+	return AnswerOptions{Agent: BenchAgent{ModelConfig: DefaultModel(),
+		Sampling: rollout.Sampling{Temperature: temperature, MaxNew: maxNew}}}
+}
+
 // DefaultBench has no model and no judge yet.
 func DefaultBench(temperature float64, maxNew, judgeTokens int) BenchOptions {
-	return BenchOptions{
-		Agent: BenchAgent{ModelConfig: DefaultModel(),
-			Sampling: rollout.Sampling{Temperature: temperature, MaxNew: maxNew}},
-		Judge: BenchJudge{JudgeConfig: DefaultJudge(judgeTokens)},
-	}
+	return BenchOptions{AnswerOptions: DefaultAnswers(temperature, maxNew),
+		Judge: BenchJudge{JudgeConfig: DefaultJudge(judgeTokens)}}
 }
 
 // Whole makes the paths those from the root: later calls on the folder may come from elsewhere.
-func (o *BenchOptions) Whole() {
-	for _, path := range []*string{&o.Agent.Model, &o.Agent.Adapter, &o.Agent.Answers, &o.Judge.Cache} {
+func (o *AnswerOptions) Whole() {
+	for _, path := range []*string{&o.Agent.Model, &o.Agent.Adapter, &o.Agent.Answers} {
 		*path = WholePath(*path)
 	}
+}
+
+// Whole makes the paths those from the root, that of the judge's cache too.
+func (o *BenchOptions) Whole() {
+	o.AnswerOptions.Whole()
+	o.Judge.Cache = WholePath(o.Judge.Cache)
 }
 
 // Choices list by section which of its keys each choice in it uses. All choices use the keys that are in no list.
@@ -149,7 +164,7 @@ var (
 	benchAgents  = []AgentKey{{"agent.model", Local}, {"agent.base_url", Server}, {"agent.answers", Recorded}}
 	benchChoices = Choices{"agent": {
 		Local:    "model adapter cache_gb backend batch temperature top_k top_p min_p stop max_new_tokens",
-		Server:   "base_url api_model api_key_env parallel timeout temperature top_p stop max_new_tokens",
+		Server:   "base_url api_model api_version api_key_env parallel timeout temperature top_p stop max_new_tokens",
 		Recorded: "answers",
 	}}
 )
@@ -172,11 +187,11 @@ func AllBut(keys, counting []string) []string {
 }
 
 // IdleBench are the keys without effect.
-func (o *BenchOptions) IdleBench() []string { return benchChoices.Idle("agent", o.Agent.Way()) }
+func (o *AnswerOptions) IdleBench() []string { return benchChoices.Idle("agent", o.Agent.Way()) }
 
 // CheckBench looks across sections, for the stages that are to run. or names what may be given in place of answers.
 func (o *BenchOptions) CheckBench(g *config.Given, run []string, or string) {
-	j, a := o.Judge, o.Agent
+	j := o.Judge
 	if j.MaxCost > 0 && !j.HasPrice() {
 		g.Fault("judge.max_cost", "judge.max_cost %v: without prices nothing costs anything; give judge.prompt_price "+
 			"and judge.completion_price, each of a million tokens", j.MaxCost)
@@ -184,6 +199,12 @@ func (o *BenchOptions) CheckBench(g *config.Given, run []string, or string) {
 	if slices.Contains(run, StageJudge) && j.Model == "" {
 		g.Fault("judge.model", "judge.model is missing: want the judge's name on %s", j.BaseURL)
 	}
+	o.CheckAgent(g, run, or)
+}
+
+// CheckAgent wants one model under test, with keys that have an effect. or names what may be given in place of answers.
+func (o *AnswerOptions) CheckAgent(g *config.Given, run []string, or string) {
+	a := o.Agent
 	if !benchChoices.OneAgent(g, benchAgents) {
 		return
 	}
@@ -201,7 +222,7 @@ func (o *BenchOptions) CheckBench(g *config.Given, run []string, or string) {
 	}
 }
 
-// benchKeys lists by stage the sections and keys that it uses, of those that every benchmark has.
+// benchKeys lists by stage the sections and keys that it uses, of those of BenchOptions.
 var benchKeys = map[string][]string{
 	StageAnswers: {"seed", "first", "agent"},
 	StageJudge:   {"seed", "first", "judge"},

@@ -18,14 +18,17 @@ type ModelConfig struct {
 	Model   string `yaml:"model" words:"embedded, or a Hugging Face model folder"`
 	Adapter string `yaml:"adapter,omitempty" words:"the folder of an adapter of the model"`
 	// the most memory of the cache of keys and values, in gigabytes
-	CacheGB  float64       `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"`
-	Backend  string        `yaml:"backend" want:"@backend"`
-	BaseURL  string        `yaml:"base_url" want:"@url"`
-	APIModel string        `yaml:"api_model" words:"a model's name on the server"`
-	KeyEnv   string        `yaml:"api_key_env" want:"@variable"` // holds the server's key
-	Parallel int           `yaml:"parallel" want:">=1"`          // requests to the server at a time
-	Timeout  time.Duration `yaml:"timeout" want:">0"`            // of a request to the server
-	Batch    int           `yaml:"batch" want:">=1"`             // cases that a model of this process answers together
+	CacheGB  float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"`
+	Backend  string  `yaml:"backend" want:"@backend"`
+	BaseURL  string  `yaml:"base_url" want:"@url"`
+	APIModel string  `yaml:"api_model" words:"a model's name on the server"`
+	// of Azure OpenAI: the model is the name of a deployment
+	APIVersion string        `yaml:"api_version,omitempty" words:"one such as 2024-10-21"`
+	Continue   string        `yaml:"-"`                            // of a benchmark that begins answers, see rollout.Dialect
+	KeyEnv     string        `yaml:"api_key_env" want:"@variable"` // holds the server's key
+	Parallel   int           `yaml:"parallel" want:">=1"`          // requests to the server at a time
+	Timeout    time.Duration `yaml:"timeout" want:">0"`            // of a request to the server
+	Batch      int           `yaml:"batch" want:">=1"`             // cases that a model of this process answers together
 }
 
 // The default server of a judge, and the default environment variable with a server's key.
@@ -76,7 +79,7 @@ func (c ModelConfig) CheckKey() error {
 	if c.Way() != Server {
 		return nil
 	}
-	return checkKey("agent", c.KeyEnv, c.BaseURL)
+	return checkKey("agent", c.KeyEnv, c.BaseURL, c.APIVersion)
 }
 
 // Subject is the model under test. A local one is loaded when it is first needed: a run that has all of its answers
@@ -102,6 +105,7 @@ func OpenSubject(c ModelConfig, now bool, warn func(format string, args ...any))
 	})
 	if c.Way() == Server {
 		s.server, err = rollout.NewRemote(rollout.RemoteOptions{
+			Dialect: rollout.Dialect{APIVersion: c.APIVersion, Continue: c.Continue},
 			BaseURL: c.BaseURL, Model: c.APIModel, Key: os.Getenv(c.KeyEnv), KeyName: c.KeyEnv,
 			Parallel: c.Parallel, Timeout: c.Timeout, Grace: grace, Warn: warn,
 		})
@@ -202,15 +206,16 @@ func (m MissingKey) Error() string {
 		"set it, or name another with %s.api_key_env", m.Section, m.Variable, m.URL, m.Section)
 }
 
-// checkKey wants a key from OpenAI's own server, and wherever its variable is not the default one: other servers often
-// need no key.
-func checkKey(section, variable, url string) error {
+// checkKey wants a key for OpenAI's own server, for Azure, which has a version, and wherever its variable is not the
+// default one: other servers often need no key.
+func checkKey(section, variable, url, version string) error {
 	key := os.Getenv(variable)
 	switch {
 	case strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return fmt.Errorf("the environment variable %s contains white space or other characters that no key has: "+
 			"set it again", variable)
-	case key == "" && (variable != DefaultKeyEnv || strings.TrimRight(url, "/") == DefaultBaseURL):
+	case key == "" &&
+		(variable != DefaultKeyEnv || version != "" || strings.TrimRight(url, "/") == DefaultBaseURL):
 		return MissingKey{section, variable, url}
 	}
 	return nil

@@ -62,7 +62,7 @@ func (o *Options) readRun(r run.Reporter) (Set, error) {
 
 // readFile reads the part of a file.
 func (o *Options) readFile(r run.Reporter) (Set, error) {
-	all, report, err := ci.Read(o.Data)
+	all, report, err := ci.ReadItems(o.Data, o.Items)
 	if err != nil {
 		return Set{}, err
 	}
@@ -87,12 +87,8 @@ func (o *Options) readFile(r run.Reporter) (Set, error) {
 }
 
 // Cases puts scenarios into prompts, each to be answered n times.
-func (o *Options) Cases(s Set, n int) []eval.Case {
-	way := rollout.Conversation{Sampling: o.Sampling, Samples: n}
-	if o.Prefill {
-		way.Prefill = ci.ThinkPrefill
-	}
-	return eval.Cases(s.Items, o.Prompt, s.Order, way)
+func (o *Options) Cases(s Set, n int) ([]eval.Case, error) {
+	return eval.Cases(s.Items, o.Form, s.Order, rollout.Conversation{Sampling: o.Sampling, Samples: n})
 }
 
 // Fit leaves out the prompts that a model, or the limit, does not take, and warns of them.

@@ -29,23 +29,27 @@ type Options struct {
 	N       int    `yaml:"n,omitempty" want:">=0"` // synthetic scenarios; of a file the first n, 0: all
 	HeldOut bool   `yaml:"held_out"`               // synthetic ones with names and values that training never has
 
+	// which items of Data: those that the released preprocessing keeps, or all, as with ""
+	Items string `yaml:"items,omitempty" want:"|all|released" words:"all or released"`
 	// The part of Data. ci-rl with SplitSeed for its seed and the same fractions splits it in the same way.
 	Split              string  `yaml:"split" want:"test|validation|train|all"`
 	SplitSeed          uint64  `yaml:"split_seed"`
 	ValidationFraction float64 `yaml:"validation_fraction" want:">=0 <=1"`
 	TestFraction       float64 `yaml:"test_fraction" want:">=0 <=1"`
 
-	Prompt  string `yaml:"prompt" want:"compact|plain|cot"`
-	Prefill bool   `yaml:"prefill"` // answers begin with <think>
+	ci.Form `yaml:",inline"`
 	// longer prompts are left out; 0: what the model takes
 	MaxPromptTokens  int `yaml:"max_prompt_tokens" want:">=0"`
 	rollout.Sampling `yaml:",inline"`
 	Reward           reward.Options `yaml:"reward"`
 }
 
-// DefaultMaxNew is how many tokens an answer has at most where the options do not say. A model with fewer positions
-// writes fewer.
-const DefaultMaxNew = 128
+// How many tokens an answer has at most where the options do not say: enough for the embedded scenarios, and for items
+// of a file the released length. A model with fewer positions writes fewer.
+const (
+	DefaultMaxNew = 128
+	FileMaxNew    = 2048
+)
 
 // Defaults take the embedded model and synthetic scenarios.
 func Defaults() Options {
@@ -63,7 +67,7 @@ func (o *Options) Follow(path, part string) error {
 		return err
 	}
 	o.Run, o.Model, o.Backend, o.Split, o.SplitSeed = path, c.Model, c.Backend, part, c.Seed
-	o.Prompt, o.Prefill, o.Reward, o.Sampling = c.Data.Prompt, c.Data.Prefill, c.Reward, c.Sampling.Sampling
+	o.Form, o.Reward, o.Sampling = c.Data.Form, c.Reward, c.Sampling.Sampling
 	if part == "test" {
 		o.Sampling = c.TestSampling()
 		return nil
@@ -81,9 +85,16 @@ func (o *Options) FollowGiven(g *config.Given, part string) {
 	}
 }
 
+// Settle gives the length of answers to the items of a file its default.
+func (o *Options) Settle(g *config.Given) {
+	if o.Run == "" && o.Data != "" && !g.Has("max_new_tokens") {
+		o.MaxNew = FileMaxNew
+	}
+}
+
 // ofRun are the keys whose values a run has.
-var ofRun = []string{"data", "n", "held_out", "prompt", "prefill", "max_prompt_tokens", "split", "split_seed",
-	"validation_fraction", "test_fraction"}
+var ofRun = []string{"data", "items", "n", "held_out", "prompt", "template", "prefill", "max_prompt_tokens", "split",
+	"split_seed", "validation_fraction", "test_fraction"}
 
 // Idle are the keys without effect: those that the run has, or those about a split where nothing is split.
 func (o *Options) Idle() []string {
@@ -92,7 +103,7 @@ func (o *Options) Idle() []string {
 		return append([]string{"reward.format", "reward.match", "reward.required_weight",
 			"reward.restricted_weight"}, ofRun...)
 	case o.Data == "":
-		return []string{"split", "split_seed", "validation_fraction", "test_fraction"}
+		return []string{"items", "split", "split_seed", "validation_fraction", "test_fraction"}
 	case o.Split == "all":
 		return []string{"held_out", "split_seed", "validation_fraction", "test_fraction"}
 	}
@@ -101,6 +112,7 @@ func (o *Options) Idle() []string {
 
 // Check refuses given keys that have no effect, and values that do not go together.
 func (o *Options) Check(g *config.Given) {
+	recipe.CheckPrompt(g, "", &o.Form)
 	for _, key := range o.Idle() {
 		if !g.Has(key) {
 			continue
@@ -131,7 +143,11 @@ func (o *Options) CheckLength(positions int) error {
 	if o.Run != "" {
 		return nil
 	}
-	return recipe.CheckLength(o.MaxNew, DefaultMaxNew, positions)
+	byDefault := DefaultMaxNew
+	if o.Data != "" {
+		byDefault = FileMaxNew
+	}
+	return recipe.CheckLength(o.MaxNew, byDefault, positions)
 }
 
 var parts = map[string]ci.Part{"train": ci.Train, "validation": ci.Validation, "test": ci.Test, "all": ci.All}

@@ -39,8 +39,11 @@ type Reply struct {
 	Top  map[string]float64 // log-probabilities of the likeliest first tokens; nil: not asked for, or not given
 }
 
-// chat are the messages that a reply is asked for.
-type chat []data.Message
+// chat is what a reply is asked for.
+type chat struct {
+	messages []data.Message
+	schema   json.RawMessage // of the reply; nil: free text
+}
 
 // flight gets the reply to one question while at least one caller waits for it.
 type flight struct {
@@ -72,7 +75,7 @@ func Open(o Options) (*Client, error) {
 	c.send = func(ctx context.Context, q chat, tries int) (rollout.Answer, rollout.Usage, error) {
 		return remote.Ask(ctx, rollout.Conversation{
 			Sampling: rollout.Sampling{Temperature: o.Temperature, MaxNew: o.MaxTokens},
-			Messages: q, TopLogprobs: o.TopLogprobs,
+			Messages: q.messages, Schema: q.schema, TopLogprobs: o.TopLogprobs,
 		}, tries)
 	}
 	if o.Cache != "" {
@@ -102,7 +105,12 @@ func (c *Client) Ask(ctx context.Context, prompt string) (string, error) {
 
 // Chat is Ask for messages: a system's and a user's, say.
 func (c *Client) Chat(ctx context.Context, messages []data.Message) (Reply, error) {
-	q := chat(messages)
+	return c.Structured(ctx, messages, nil)
+}
+
+// Structured is Chat for a reply in JSON. A server that has no structured output refuses schema, or ignores it.
+func (c *Client) Structured(ctx context.Context, messages []data.Message, schema json.RawMessage) (Reply, error) {
+	q := chat{messages, schema}
 	n := c.name(q)
 	for ctx.Err() == nil {
 		f, joined, err := c.join(n, q)
@@ -130,13 +138,16 @@ func (c *Client) Chat(ctx context.Context, messages []data.Message) (Reply, erro
 // name hashes what a reply depends on.
 func (c *Client) name(q chat) name {
 	o := c.options
-	var asked any = q
-	if len(q) == 1 && q[0].Role == "user" {
-		asked = q[0].Content
+	var asked any = q.messages
+	if len(q.messages) == 1 && q.messages[0].Role == "user" {
+		asked = q.messages[0].Content
 	}
 	all := []any{o.Model, asked, o.Temperature, o.MaxTokens}
 	if o.TopLogprobs > 0 {
 		all = append(all, o.TopLogprobs)
+	}
+	if q.schema != nil {
+		all = append(all, q.schema)
 	}
 	b, _ := json.Marshal(all) // strings and finite numbers
 	return sha256.Sum256(b)
@@ -264,7 +275,7 @@ func (c *Client) waitForRoom(wanted context.Context, guess tokens) error {
 // guess is an upper bound in practice: English has four bytes or more per token, and a chat template adds a few tokens.
 func (c *Client) guess(q chat) tokens {
 	bytes := 0
-	for _, m := range q {
+	for _, m := range q.messages {
 		bytes += len(m.Content)
 	}
 	return tokens{bytes/3 + 16, c.options.MaxTokens}

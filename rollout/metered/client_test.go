@@ -363,7 +363,7 @@ func TestTopLogprobs(t *testing.T) {
 		t.Errorf("%d requests, want one with first tokens and one without", all)
 	}
 	c := newClient(Options{Model: "tiny"})
-	if one := c.name(chat(talk[1:])); one == c.name(chat(talk)) ||
+	if one := c.name(chat{messages: talk[1:]}); one == c.name(chat{messages: talk}) ||
 		one != sha256.Sum256([]byte(`["tiny","which?",0,0]`)) {
 		t.Error("the names of questions: a single user message by its text, others by all messages")
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
@@ -84,7 +85,7 @@ func questionNames() map[string]int {
 	c := newClient(Options{Model: "tiny", MaxTokens: 400})
 	names := map[string]int{}
 	for i := range leakage + helpfulness {
-		names[fmt.Sprintf("%x", c.name(chat{{Role: "user", Content: question(i)}}))] = i
+		names[fmt.Sprintf("%x", c.name(chat{messages: []data.Message{{Role: "user", Content: question(i)}}}))] = i
 	}
 	return names
 }

@@ -17,6 +17,8 @@ type Options struct {
 	Model   string // as the server calls it
 	KeyName string // environment variable with the key; no key is sent if it is empty or not set
 
+	APIVersion string // of Azure OpenAI, see [rollout.Dialect]; "": another server
+
 	Temperature float64 `yaml:"temperature" want:">=0"`
 	MaxTokens   int     `yaml:"max_tokens" want:">=0" zero:"400"` // of a reply
 
@@ -81,7 +83,8 @@ func (o *Options) warn(format string, args ...any) {
 // remote makes a client that sends each request once; waits and retries are ours.
 func (o *Options) remote() (*rollout.Remote, error) {
 	return rollout.NewRemote(rollout.RemoteOptions{BaseURL: o.BaseURL, Model: o.Model, Key: os.Getenv(o.KeyName),
-		KeyName: o.KeyName, Parallel: o.Parallel, Timeout: o.Timeout, Retries: -1})
+		KeyName: o.KeyName, Dialect: rollout.Dialect{APIVersion: o.APIVersion},
+		Parallel: o.Parallel, Timeout: o.Timeout, Retries: -1})
 }
 
 // cost is the price of a request's tokens.

@@ -47,7 +47,9 @@ type Options struct {
 type JudgeOptions struct {
 	BaseURL string `yaml:"base_url" want:"@url"`
 	Model   string `yaml:"model,omitempty" words:"a model's name on the server"`
-	KeyEnv  string `yaml:"api_key_env" want:"@variable"` // holds the server's key
+	// of Azure OpenAI: the model is the name of a deployment
+	APIVersion string `yaml:"api_version,omitempty" words:"one such as 2024-10-21"`
+	KeyEnv     string `yaml:"api_key_env" want:"@variable"` // holds the server's key
 	// a template in the place of the built-in one: .Prompt, .Answer, .Lowest and .Highest
 	Rubric string    `yaml:"rubric,omitempty" words:"a file with a template, or nothing: the built-in one"`
 	Range  []float64 `yaml:"range" words:"two numbers, the lowest and the highest score"`
@@ -152,8 +154,8 @@ func Open(o Options, p Place) (Source, error) {
 	}
 	j := o.Judge
 	client, err := metered.Open(metered.Options{Name: "judge", BaseURL: j.BaseURL, Model: j.Model, KeyName: j.KeyEnv,
-		MaxTokens: j.MaxNew, Cache: p.Cache, Parallel: j.Parallel, RequestsPerMinute: j.RequestsPerMinute,
-		Timeout: o.Timeout, Retries: retries(j.Retries), Warn: p.Warn, MaxRequests: j.MaxRequests, MaxCost: j.MaxCost,
+		APIVersion: j.APIVersion, MaxTokens: j.MaxNew, Cache: p.Cache, Parallel: j.Parallel,
+		RequestsPerMinute: j.RequestsPerMinute, Timeout: o.Timeout, Retries: retries(j.Retries), Warn: p.Warn, MaxRequests: j.MaxRequests, MaxCost: j.MaxCost,
 		PromptPrice: j.PromptPrice, CompletionPrice: j.CompletionPrice})
 	if err != nil {
 		return nil, err

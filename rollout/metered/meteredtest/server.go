@@ -19,6 +19,10 @@ import (
 // Options say how the server answers.
 type Options struct {
 	Reply func(prompt string) string // nil: "Answer: Yes"
+	// Talk answers all messages of a conversation, in the place of Reply; structured: a JSON schema is asked for
+	Talk func(messages []string, structured bool) string
+	// NoSchema: requests with a JSON schema are refused
+	NoSchema bool
 	// Top gives log-probabilities of first tokens, where a request asks for them; nil: the server gives none
 	Top    func(prompt string) map[string]float64
 	Watch  func(prompt string) // called with each prompt, from several goroutines; may be nil
@@ -89,11 +93,15 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, `{"error": {"message": "Incorrect API key provided"}}`, http.StatusUnauthorized)
 		return
 	}
-	prompt, wantsTop, err := promptOf(r.Body)
+	q, err := readQuestion(r.Body)
+	if err == nil && q.structured() && s.options.NoSchema {
+		err = fmt.Errorf("response_format is not supported")
+	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+	prompt := q.Messages[len(q.Messages)-1].Content
 	s.options.Watch(prompt)
 	fail := s.arrive()
 	defer s.leave()
@@ -103,25 +111,41 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if pause(r, s.options.Delay) {
 		var top map[string]float64
-		if wantsTop && s.options.Top != nil {
+		if q.Logprobs && s.options.Top != nil {
 			top = s.options.Top(prompt)
 		}
-		_, _ = w.Write(completion(prompt, s.options.Reply(prompt), top))
+		_, _ = w.Write(completion(prompt, s.reply(q), top))
 	}
 }
 
-func promptOf(body io.Reader) (prompt string, wantsTop bool, err error) {
-	var q struct {
-		Messages []struct{ Content string }
-		Logprobs bool
-	}
+// question is what a request asks.
+type question struct {
+	Messages []struct{ Content string }
+	Logprobs bool
+	Format   struct{ Type string } `json:"response_format"`
+}
+
+func (q question) structured() bool { return q.Format.Type == "json_schema" }
+
+func readQuestion(body io.Reader) (q question, err error) {
 	if err := json.NewDecoder(body).Decode(&q); err != nil {
-		return "", false, err
+		return q, err
 	}
 	if len(q.Messages) == 0 {
-		return "", false, fmt.Errorf("no messages")
+		return q, fmt.Errorf("no messages")
 	}
-	return q.Messages[len(q.Messages)-1].Content, q.Logprobs, nil
+	return q, nil
+}
+
+func (s *Server) reply(q question) string {
+	var texts []string
+	for _, m := range q.Messages {
+		texts = append(texts, m.Content)
+	}
+	if s.options.Talk != nil {
+		return s.options.Talk(texts, q.structured())
+	}
+	return s.options.Reply(texts[len(texts)-1])
 }
 
 // arrive counts a request and chooses its fault, nil for none. The faults take turns.
