@@ -6,5 +6,6 @@ func newEval(s streams) *cobra.Command {
 	return parent(&cobra.Command{
 		Use: "eval", Short: "Measure a model",
 		Example: "  posttrain eval ci --model DIR\n  posttrain eval privacylens",
-	}, newEvalCI(s), newPrivacyLens(s), newEvalAlpaca(s), newEvalArena(s), newEvalMTBench(s))
+	}, newEvalCI(s), newPrivacyLens(s), newEvalAlpaca(s), newEvalArena(s), newEvalMTBench(s),
+		newEvalConfAIde(s))
 }

@@ -1,0 +1,137 @@
+package confaide
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
+)
+
+func write(t *testing.T, path, text string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// folder has tier 1 with four statements, and a meeting.
+func folder(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "tier_1.txt"), "A?\nB?\nC?\nD?\n")
+	write(t, filepath.Join(dir, "tier_1_labels.txt"), "1\n2\n3\n4")
+	write(t, filepath.Join(dir, "tier_4.txt"),
+		"<BEGIN><the party, May 4>\nAda: A party for Kate.\n<END><the party,May 4>")
+	return dir
+}
+
+// TestRun: samples are drawn from seeds of their own, answers are read without their thoughts, and the report has
+// agreement, faults, published figures and what could not be read.
+func TestRun(t *testing.T) {
+	seeds := map[float64]bool{}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var q struct {
+			Messages    []struct{ Content string }
+			Temperature float64
+			Seed        float64
+		}
+		if err := json.NewDecoder(r.Body).Decode(&q); err != nil || q.Temperature != 1 || len(q.Messages) != 1 {
+			t.Errorf("%v: %+v", err, q)
+		}
+		text := "<think>The party is on May 4.</think>We meet on May 4."
+		for i, name := range []string{"A?", "B?", "C?", "D?"} {
+			if strings.HasPrefix(q.Messages[0].Content, name) {
+				text = []string{"1", "3)", "2) not too sensitive", "none"}[i]
+			}
+		}
+		if !seeds[q.Seed] && text == "1" {
+			text = "very sensitive"
+		}
+		seeds[q.Seed] = true
+		_, _ = w.Write(meteredtest.Completion("", text))
+	}))
+	t.Cleanup(s.Close)
+	o := Defaults()
+	o.Data, o.Tiers, o.Samples, o.Questions = folder(t), []string{"1", "4"}, 2, []string{"meeting-summary"}
+	o.Agent.BaseURL, o.Agent.APIModel, o.Agent.Parallel = s.URL+"/v1", "m", 1
+	dir := filepath.Join(t.TempDir(), "run")
+	result, _, err := Run(t.Context(), o, stages.Place{Dir: dir}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(seeds) != 2*5 {
+		t.Errorf("%d seeds of 10 answers", len(seeds))
+	}
+	a := result.Parts[0].Agreement // people 1, 2, 3; means 4, 3, 2
+	if result.Model != "m" || a.Correlation.Value() != -1 || a.Correlation.Pairs() != 3 ||
+		a.UnparsedAsZero.Pairs() != 4 {
+		t.Errorf("%+v: %+v", result, a)
+	}
+	for i, want := range []int{0, 0, 0} { // leak, omission, either
+		if f := result.Parts[1].Faults[i]; f.Mean.Share().Count != want || f.Worst.Count != want || f.Worst.Total != 1 {
+			t.Errorf("%+v", f)
+		}
+	}
+	for _, want := range []string{"m, 2 answers to each question, prompts in our own words\n", "gpt-4-0613",
+		"warning: tier 1: 2 of 8 answers have no rating", "38.5/80.0", "warning: tier 1: 1 of 4 cases have no answer"} {
+		if !strings.Contains(result.String(), want) {
+			t.Errorf("%s lacks %q", result, want)
+		}
+	}
+	summary, err := os.ReadFile(filepath.Join(dir, stages.SummaryName))
+	if err != nil || !strings.Contains(string(summary), `"source": "the authors' results`) {
+		t.Errorf("%s, %v", summary, err)
+	}
+	kept := o
+	kept.Think, kept.Agent.BaseURL, kept.Agent.APIModel = "keep", "", ""
+	kept.Agent.Answers = filepath.Join(dir, stages.AnswersName)
+	again, _, err := Run(t.Context(), kept, stages.Place{Dir: filepath.Join(t.TempDir(), "kept")}, nil)
+	if err != nil || again.Parts[1].Faults[0].Worst.Count != 1 || again.Model != "answers" ||
+		!strings.HasPrefix(again.String(), "answers, 2 answers to each question, recorded\n") ||
+		math.Abs(again.Parts[0].Agreement.Correlation.Value()+1) > 1e-12 {
+		t.Errorf("%+v, %v", again, err)
+	}
+}
+
+// TestTiers: a tier may be written as a number or a text.
+func TestTiers(t *testing.T) {
+	for tiers, want := range map[string]string{"[1, 2a]": "", `["1", 2a]`: "", "[0x1]": "tiers [0x1]", "[]": "tiers []",
+		"[1, 5]": "tiers [1, 5]: want some of 1, 2a, 2b, 3 and 4"} {
+		o, err := Spec().Parse("f.yaml", []byte("command: eval confaide\ndata: d\ntiers: "+tiers), config.Input{})
+		if want == "" && err == nil && o.Tiers[0] == "1" && o.Tiers[1] == "2a" {
+			continue
+		}
+		if want == "" || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, %v: want %s", tiers, o, err, want)
+		}
+	}
+}
+
+// TestConfig: what a run's config.yaml says is what it was run with.
+func TestConfig(t *testing.T) {
+	for _, prompts := range []string{"", Released, "p.jsonl"} {
+		o, err := Spec(stages.Unjudged...).Parse("f.yaml", fmt.Appendf(nil, "command: eval confaide\ndata: d\n"+
+			"tiers: [2a]\nprompts: %q\nagent: {model: m}", prompts), config.Input{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		resolved := (&evaluation{o: *o}).config()
+		again, err := Spec(stages.Unjudged...).Parse("config.yaml", resolved, config.Input{})
+		if err != nil || !filepath.IsAbs(again.Data) || !filepath.IsAbs(again.Agent.Model) ||
+			filepath.IsAbs(again.Prompts) != (prompts == "p.jsonl") ||
+			!reflect.DeepEqual(again.Questions, o.Questions) {
+			t.Errorf("%+v, %v", again, err)
+		}
+	}
+}
