@@ -46,11 +46,43 @@ func (w *world) scenario() Item {
 	principle := w.principle(n)
 	facts := w.facts(n, principle, shapes[w.rng.IntN(len(shapes))])
 	w.rng.Shuffle(len(facts), func(i, j int) { facts[i], facts[j] = facts[j], facts[i] })
-	item := w.setting(n, principle)
+	return w.compose(n, principle, Scenarios[1-w.rng.IntN(2)], facts)
+}
+
+// compose makes the item of a scenario with these facts.
+func (w *world) compose(n norm, principle, scenario string, facts []fact) Item {
+	item := setting(n, principle, scenario)
 	for _, f := range facts {
 		item.add(f, w)
 	}
 	return item
+}
+
+// Compose makes an item with the scenario, domain and principle of a seed, drawn by a number: the same for the same
+// number. heldOut is as in SynthesizeHeldOut. ok is false where the templates have no task for the seed (CanCompose).
+func Compose(s Seed, number uint64, heldOut bool) (item Item, ok bool) {
+	w := &world{rng: rand.New(rand.NewPCG(number, 0x636f6d706f7365)), heldOut: heldOut}
+	norms := normsFor(s.Domain, s.TransmissionPrinciple)
+	if len(norms) == 0 {
+		return Item{}, false
+	}
+	for {
+		n := norms[w.rng.IntN(len(norms))]
+		facts := w.facts(n, s.TransmissionPrinciple, shapes[w.rng.IntN(len(shapes))])
+		w.rng.Shuffle(len(facts), func(i, j int) { facts[i], facts[j] = facts[j], facts[i] })
+		if item = w.compose(n, s.TransmissionPrinciple, s.Scenario, facts); item.hasUniqueKeywords() {
+			return item, true
+		}
+	}
+}
+
+// CanCompose reports whether the templates have a task for a domain and a principle.
+func CanCompose(domain, principle string) bool { return len(normsFor(domain, principle)) > 0 }
+
+func normsFor(domain, principle string) []norm {
+	return slices.DeleteFunc(slices.Clone(known.Norms), func(n norm) bool {
+		return n.Domain != domain || principle == consent && !n.AskFriend || !slices.Contains(Principles, principle)
+	})
 }
 
 // principle draws the principle that sharing the restricted information would break.
@@ -94,10 +126,10 @@ func (w *world) shuffle(list []string) []string {
 }
 
 // setting is a scenario without information.
-func (w *world) setting(n norm, principle string) Item {
-	scenario, verb := "email", "Email"
-	if w.rng.IntN(2) == 0 {
-		scenario, verb = "chat messages", "Message"
+func setting(n norm, principle, scenario string) Item {
+	verb := "Email"
+	if scenario != Scenarios[0] {
+		verb = "Message"
 	}
 	_, recipient, _ := strings.Cut(n.Recipient, " ")
 	subject := "user"
@@ -171,9 +203,13 @@ func (a Attribute) keyword() string {
 // promptOrder are the attributes in the order of the prompt with this order seed.
 func (c *Item) promptOrder(order uint64) []Attribute {
 	list := c.Attributes()
+	shuffle(list, order)
+	return list
+}
+
+func shuffle(list []Attribute, order uint64) {
 	rng := rand.New(rand.NewPCG(order, 0x6f72646572))
 	rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-	return list
 }
 
 // world draws the open values of synthetic scenarios. A hash of its text puts every value (of names, streets and firms:

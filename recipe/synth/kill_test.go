@@ -1,0 +1,84 @@
+package synth
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
+	"github.com/posttrain/posttrain/run"
+)
+
+func TestMain(m *testing.M) {
+	testkit.Main(m, func(args []string) error {
+		_, err := Run(context.Background(), ofChild(args[0], args[1]), steps{})
+		return err
+	})
+}
+
+// ofChild asks one question at a time.
+func ofChild(url, out string) Options {
+	o := Defaults()
+	o.Form, o.Engine, o.N, o.PerSeed, o.Out = Items, Model, 9, []int{2, 2}, out
+	o.Writer.BaseURL, o.Writer.Model, o.Writer.Parallel = url, "m", 1
+	return o
+}
+
+// steps prints a line for each row.
+type steps struct{}
+
+func (steps) Say(string, ...any)                  {}
+func (steps) Warn(string, ...any)                 {}
+func (steps) Progress(string, int, int) run.Bar   { return steps{} }
+func (steps) Step(done int, _ map[string]float64) { fmt.Println(done) }
+func (steps) Notice(string)                       {}
+func (steps) Close()                              {}
+
+// TestKilled kills the process again and again, at any point of both stages. Each kill costs the question under way, no
+// other is asked twice, and the items are those of an undisturbed run.
+func TestKilled(t *testing.T) {
+	t.Setenv("OPENAI_API_KEY", "")
+	var mu sync.Mutex
+	asked := map[string]int{}
+	s := meteredtest.Start(t, meteredtest.Options{Talk: func(messages []string, _ bool) string {
+		mu.Lock()
+		defer mu.Unlock()
+		asked[strings.Join(messages, "\n")]++
+		return speaker(messages[0])
+	}})
+	whole, broken := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "broken")
+	if _, err := Run(t.Context(), ofChild(s.URL, whole), nil); err != nil {
+		t.Fatal(err)
+	}
+	clear(asked)
+	kills := testkit.UntilDone(t, 60, func() bool {
+		mu.Lock()
+		n := len(asked)
+		mu.Unlock()
+		_, killed := testkit.Child(t, 4, time.Duration(n%4)*time.Millisecond, s.URL, broken)
+		return killed
+	})
+	again := 0
+	for _, n := range asked {
+		again += n - 1
+	}
+	if len(asked) != 27 || again > kills || kills < 3 {
+		t.Errorf("%d kills, %d questions, %d of them again: want 27, and one again for each kill at most", kills,
+			len(asked), again)
+	}
+	for _, name := range []string{SeedsName, VignettesName, DraftsName, ItemsName, RejectedName, "summary.json"} {
+		want, err := os.ReadFile(filepath.Join(whole, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(filepath.Join(broken, name)); err != nil || string(got) != string(want) {
+			t.Errorf("%s differs: %v", name, err)
+		}
+	}
+}

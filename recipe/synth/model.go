@@ -1,0 +1,287 @@
+package synth
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/data/ci/quality"
+	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/metered"
+	"github.com/posttrain/posttrain/run"
+)
+
+// writerName is what errors and messages call the model.
+const writerName = "writer"
+
+// model is the author on a server.
+type model struct {
+	Writer
+	*prompts
+	client   *metered.Client
+	store    *stages.Store
+	reporter run.Reporter
+	plain    atomic.Bool // the server refuses schemas
+}
+
+func openModel(o Options, p *prompts, s *stages.Store, r run.Reporter) (*model, error) {
+	m := &model{Writer: o.Writer, prompts: p, store: s, reporter: r}
+	options := o.Writer.Metered()
+	options.Name, options.Temperature, options.Warn = writerName, o.Writer.Temperature, r.Warn
+	options.Cache = cmp.Or(options.Cache, s.Path(repliesName))
+	var err error
+	m.client, err = metered.Open(options)
+	m.plain.Store(!o.Writer.Structured)
+	return m, err
+}
+
+func (m *model) settings(stage string) map[string]string {
+	all := m.Identify()
+	all["temperature"], all["structured"] = fmt.Sprint(m.Temperature), fmt.Sprint(m.Structured)
+	name := map[string]string{stageVignettes: vignettesPrompt, stageItems: itemPrompt}[stage]
+	all["prompts"] = stages.HashCases(m.text(name, repairPrompt))
+	return all
+}
+
+func (m *model) values() map[string]float64 { return m.Values(m.client, stages.Progress{}) }
+
+func (m *model) close() error { return m.CloseNamed(writerName, m.client, m.store, m.reporter) }
+
+// vignettes asks for the vignettes of a seed. Where the second reply has faults, too, the good ones of a reply count.
+func (m *model) vignettes(ctx context.Context, s Seed) (Sketch, error) {
+	prompt, err := m.fill(vignettesPrompt, order{s.Scenario, s.Domain, s.TransmissionPrinciple,
+		meanings[s.TransmissionPrinciple], s.Count, s.number, s.total})
+	if err != nil {
+		return Sketch{}, err
+	}
+	sketch := Sketch{ID: s.ID}
+	sketch.Outcome, err = m.ask(ctx, prompt, vignettesSchema, func(reply string) []string {
+		good, faults := readVignettes(reply, s)
+		if len(good) >= len(sketch.Vignettes) {
+			sketch.Vignettes = good
+		}
+		return faults
+	})
+	if len(sketch.Vignettes) > 0 {
+		sketch.Reply = ""
+	}
+	return sketch, err
+}
+
+// item asks for the item of a vignette. An item that fails gates twice is kept: the gates reject it.
+func (m *model) item(ctx context.Context, id string, v ci.Seed) (Draft, error) {
+	prompt, err := m.fill(itemPrompt, outline{v, meanings[v.TransmissionPrinciple]})
+	if err != nil {
+		return Draft{}, err
+	}
+	draft := Draft{ID: id}
+	draft.Outcome, err = m.ask(ctx, prompt, itemSchema, func(reply string) []string {
+		item, faults := readItem(reply, v)
+		if item != nil {
+			draft.Item = item
+		}
+		return faults
+	})
+	if draft.Item != nil {
+		draft.Reply, draft.Faults = "", nil
+	}
+	return draft, err
+}
+
+// ask puts a prompt to the model, and its faults to it once if read finds some in the reply.
+func (m *model) ask(ctx context.Context, prompt string, schema json.RawMessage,
+	read func(reply string) (faults []string)) (Outcome, error) {
+	messages := []data.Message{{Role: "user", Content: prompt}}
+	for repaired := false; ; repaired = true {
+		reply, err := m.structured(ctx, messages, schema)
+		if err != nil {
+			return Outcome{}, err
+		}
+		faults := read(reply)
+		if len(faults) == 0 {
+			return Outcome{Repaired: repaired}, nil
+		}
+		if repaired {
+			return Outcome{repaired, faults, data.OneLine(reply, mostOfReply)}, nil
+		}
+		complaint, err := m.fill(repairPrompt, complaint{faults})
+		if err != nil {
+			return Outcome{}, err
+		}
+		messages = append(messages, data.Message{Role: "assistant", Content: reply},
+			data.Message{Role: "user", Content: complaint})
+	}
+}
+
+// mostOfReply bounds what is kept of a reply that cannot be used.
+const mostOfReply = 2000
+
+// structured asks for a reply by the schema, or for free text once the server has refused a schema.
+func (m *model) structured(ctx context.Context, messages []data.Message, schema json.RawMessage) (string, error) {
+	if m.plain.Load() {
+		reply, err := m.client.Chat(ctx, messages)
+		return reply.Text, err
+	}
+	reply, err := m.client.Structured(ctx, messages, schema)
+	refused, ok := errors.AsType[*rollout.RemoteError](err)
+	if !ok || refused.Status != http.StatusBadRequest && refused.Status != http.StatusUnprocessableEntity {
+		return reply.Text, err
+	}
+	if reply, again := m.client.Chat(ctx, messages); again == nil {
+		if !m.plain.Swap(true) {
+			m.reporter.Say("the server refuses a JSON schema (%v): the replies are checked alone", err)
+		}
+		return reply.Text, nil
+	}
+	return "", err
+}
+
+// The forms of replies. Objects have no free keys, which structured output does not allow.
+var (
+	vignettesSchema = object("vignettes", list(object("user_intention", text, "sender", text, "recipient", text,
+		"data_subject", text, "required", list(text), "restricted", list(text))))
+	itemSchema = object("user_task", text, "information", list(object("key", text, "value", text, "keyword", text,
+		"label", json.RawMessage(`{"type":"string","enum":["required","restricted"]}`))))
+	text = json.RawMessage(`{"type":"string"}`)
+)
+
+func list(of json.RawMessage) json.RawMessage {
+	return json.RawMessage(fmt.Sprintf(`{"type":"array","items":%s}`, of))
+}
+
+// object takes names and schemas in turn.
+func object(fields ...any) json.RawMessage {
+	var names, properties []string
+	for i := 0; i < len(fields); i += 2 {
+		names = append(names, fmt.Sprintf("%q", fields[i]))
+		properties = append(properties, fmt.Sprintf("%q:%s", fields[i], fields[i+1]))
+	}
+	const form = `{"type":"object","properties":{%s},"required":[%s],"additionalProperties":false}`
+	return json.RawMessage(fmt.Sprintf(form, strings.Join(properties, ","), strings.Join(names, ",")))
+}
+
+// decode reads the JSON object of a reply, which may have thoughts before it and a fence around it.
+func decode(reply string, into any) (faults []string) {
+	if _, after, thought := strings.Cut(reply, "</think>"); thought {
+		reply = after
+	}
+	from, to := strings.IndexByte(reply, '{'), strings.LastIndexByte(reply, '}')
+	if from < 0 || to < from {
+		return []string{"there is no JSON object in it"}
+	}
+	if err := json.Unmarshal([]byte(reply[from:to+1]), into); err != nil {
+		return []string{fmt.Sprintf("it is not valid JSON of the form asked for: %v", err)}
+	}
+	return nil
+}
+
+// readVignettes reads the vignettes of a reply that are in order, and says what is wrong with it.
+func readVignettes(reply string, s Seed) (good []ci.Seed, faults []string) {
+	var r struct {
+		Vignettes []struct {
+			UserIntention string `json:"user_intention"`
+			Sender        string
+			Recipient     string
+			DataSubject   string `json:"data_subject"`
+			Required      []string
+			Restricted    []string
+		}
+	}
+	if faults := decode(reply, &r); faults != nil {
+		return nil, faults
+	}
+	for i, v := range r.Vignettes[:min(len(r.Vignettes), s.Count)] {
+		seed := s.Seed
+		seed.UserIntention, seed.Sender, seed.Recipient = v.UserIntention, v.Sender, v.Recipient
+		seed.DataSubject = v.DataSubject
+		seed.InformationType = ci.InformationType{Allowed: v.Required, Disallowed: v.Restricted}
+		wrong := faultsOf(seed)
+		for _, f := range wrong {
+			faults = append(faults, fmt.Sprintf("vignette %d: %s", i+1, f))
+		}
+		if len(wrong) == 0 {
+			good = append(good, seed)
+		}
+	}
+	if n := len(r.Vignettes); n != s.Count {
+		faults = append(faults, fmt.Sprintf("it has %d vignettes: want %d", n, s.Count))
+	}
+	return good, faults
+}
+
+// faultsOf says what is wrong with a vignette.
+func faultsOf(s ci.Seed) (faults []string) {
+	for _, f := range []struct{ name, text string }{{"user_intention", s.UserIntention}, {"sender", s.Sender},
+		{"recipient", s.Recipient}, {"data_subject", s.DataSubject}} {
+		if strings.TrimSpace(f.text) == "" {
+			faults = append(faults, f.name+" is missing or empty")
+		}
+	}
+	seen := map[string]string{}
+	for _, side := range []struct {
+		name  string
+		kinds []string
+	}{{"required", s.InformationType.Allowed}, {"restricted", s.InformationType.Disallowed}} {
+		if len(side.kinds) == 0 {
+			faults = append(faults, side.name+" is missing or empty")
+		}
+		for _, kind := range side.kinds {
+			folded := strings.ToLower(strings.Join(strings.Fields(kind), " "))
+			switch before, twice := seen[folded]; {
+			case folded == "":
+				faults = append(faults, side.name+" has an empty entry")
+			case twice && before == side.name:
+				faults = append(faults, fmt.Sprintf("%s has %q twice", side.name, kind))
+			case twice:
+				faults = append(faults, fmt.Sprintf("%q is required and restricted", kind))
+			}
+			seen[folded] = side.name
+		}
+	}
+	return faults
+}
+
+// readItem reads the item of a reply, nil if there is none, and says what is wrong with it.
+func readItem(reply string, v ci.Seed) (item *ci.Item, faults []string) {
+	var r struct {
+		UserTask    string `json:"user_task"`
+		Information []struct{ Key, Value, Keyword, Label string }
+	}
+	if faults := decode(reply, &r); faults != nil {
+		return nil, faults
+	}
+	if r.UserTask == "" || len(r.Information) == 0 {
+		return nil, []string{"user_task or information is missing"}
+	}
+	item = &ci.Item{Seed: v, DatasetItem: ci.DatasetItem{UserTask: r.UserTask}}
+	d := &item.DatasetItem
+	for _, f := range r.Information {
+		d.Information = append(d.Information, ci.Field{Key: f.Key, Text: f.Value})
+		word := ci.Keyword{Key: f.Key, Words: []string{strings.TrimSpace(f.Keyword)}}
+		switch f.Label {
+		case "required":
+			d.Annotation.Allowed = append(d.Annotation.Allowed, word)
+		case "restricted":
+			d.Annotation.Disallowed = append(d.Annotation.Disallowed, word)
+		default:
+			return nil, []string{fmt.Sprintf("the information %s has the label %q: want required or restricted", f.Key,
+				data.OneLine(f.Label, 40))}
+		}
+	}
+	for _, f := range quality.Check(item) {
+		faults = append(faults, inWordsOfReply.Replace(f.String()))
+	}
+	return item, faults
+}
+
+// inWordsOfReply turns the names of an item's fields into those of a reply.
+var inWordsOfReply = strings.NewReplacer("dataset_item.", "", "annotation.allowed", "required keyword",
+	"annotation.disallowed", "restricted keyword", "allowed", "required", "disallowed", "restricted")

@@ -1,0 +1,455 @@
+package synth
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/data/ci/quality"
+	"github.com/posttrain/posttrain/data/journal"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
+)
+
+// speaker answers as a model would that follows the built-in prompts. Its tasks are named after the order: "task 3-2".
+func speaker(prompt string) string {
+	if m := orderLine.FindStringSubmatch(prompt); m != nil {
+		var all []string
+		for i := range atoi(m[1]) {
+			all = append(all, fmt.Sprintf(`{"user_intention":"task %s-%d","sender":"user","recipient":"desk",`+
+				`"data_subject":"user","required":["name","date %[2]d"],"restricted":["a chat","salary %[2]d"]}`,
+				m[2], i+1))
+		}
+		return `{"vignettes":[` + strings.Join(all, ",") + `]}`
+	}
+	task := taskLine.FindStringSubmatch(prompt)[1]
+	var all []string
+	for i, label := range []string{"required", "restricted", "required", "restricted"} {
+		word := wordsOf(fmt.Sprint(task, i), 1)
+		all = append(all, fmt.Sprintf(`{"key":"Note%d","value":"%s %s %s","keyword":%[3]q,"label":%[5]q}`, i,
+			wordsOf(fmt.Sprint(task, "before", i), 4), word, wordsOf(fmt.Sprint(task, "after", i), 4), label))
+	}
+	return fmt.Sprintf("<think>hm {</think>```json\n{\"user_task\":\"Write to the desk about %s.\","+
+		"\"information\":[%s]}\n```", task, strings.Join(all, ","))
+}
+
+// speak is a server's speaker.
+func speak(messages []string, _ bool) string { return speaker(messages[0]) }
+
+var (
+	orderLine = regexp.MustCompile(`(?s)Invent (\d+) cases.*order number (\d+) of`)
+	taskLine  = regexp.MustCompile(`the user wants: (.*)`)
+)
+
+func atoi(s string) (n int) {
+	fmt.Sscan(s, &n)
+	return n
+}
+
+// wordsOf are n invented words.
+func wordsOf(of string, n int) string {
+	h := fnv.New64a()
+	var words []string
+	for i := range n {
+		fmt.Fprint(h, of, i)
+		words = append(words, fmt.Sprintf("q%x", h.Sum64()))
+	}
+	return strings.Join(words, " ")
+}
+
+// options ask a server for n seeds of two vignettes each.
+func options(t *testing.T, url string, n int) Options {
+	t.Helper()
+	t.Setenv("OPENAI_API_KEY", "")
+	o := Defaults()
+	o.Form, o.Engine, o.N, o.PerSeed, o.Out = Items, Model, n, []int{2, 2}, filepath.Join(t.TempDir(), "run")
+	o.Writer.BaseURL, o.Writer.Model, o.Writer.Timeout = url, "m", 3*time.Second
+	return o
+}
+
+// rowsOf reads a file of JSON lines.
+func rowsOf[T any](t *testing.T, o Options, name string) []T {
+	t.Helper()
+	rows, err := journal.Read[T](filepath.Join(o.Out, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+// TestModelWrites: with a schema or without, a server in trouble or not, the same items come out, each question is
+// answered once, and the command said again asks nothing.
+func TestModelWrites(t *testing.T) {
+	var want []byte
+	for name, server := range map[string]meteredtest.Options{
+		"structured": {}, "no schema": {NoSchema: true}, "in trouble": {Faults: 0.2, Stall: time.Minute, Seed: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var structured atomic.Int32
+			var mu sync.Mutex
+			seen := map[string]int{}
+			server.Talk = func(messages []string, schema bool) string {
+				if schema {
+					structured.Add(1)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				seen[strings.Join(messages, "\n")]++
+				return speaker(messages[0])
+			}
+			s := meteredtest.Start(t, server)
+			o := options(t, s.URL, 9)
+			o.Writer.Timeout = 300 * time.Millisecond
+			result, err := Run(t.Context(), o, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasPrefix(result.Summary, o.Out+"/items.jsonl: 18 of 18 items pass the gates\n") {
+				t.Error(result.Summary)
+			}
+			items, _, err := ci.Read(filepath.Join(o.Out, ItemsName))
+			if err != nil || len(items) != 18 {
+				t.Fatal(len(items), err)
+			}
+			text, _ := os.ReadFile(filepath.Join(o.Out, ItemsName))
+			if want == nil {
+				want = text
+			} else if string(want) != string(text) {
+				t.Error("other items")
+			}
+			if got := structured.Load() == 0; got != server.NoSchema {
+				t.Errorf("%d structured replies", structured.Load())
+			}
+			if len(seen) != 27 {
+				t.Errorf("%d questions, want 9 for vignettes and 18 for items", len(seen))
+			}
+			all, _ := s.Requests()
+			if _, err := Run(t.Context(), o, nil); err != nil {
+				t.Error(err)
+			}
+			if again, _ := s.Requests(); again != all {
+				t.Errorf("%d requests more", again-all)
+			}
+		})
+	}
+}
+
+// TestRepair: each kind of bad reply is sent back once with what is wrong, and the second reply counts; an item that
+// stays bad is rejected with its reasons.
+func TestRepair(t *testing.T) {
+	faults := []struct{ task, from, to, says string }{
+		{"task 1-1", `{`, `[`, "there is no JSON object in it"},
+		{"task 1-2", "\n```", "", ""}, // a fence left open does no harm
+		{"task 2-1", `"keyword":"q`, `"keyword":"z`, "verbatim: required keyword.Note0: "},
+		{"task 2-2", `"label":"restricted"`, `"label":"secret"`, "label \"secret\": want required or restricted"},
+		{"task 3-1", `"key":"Note1"`, `"key":"PrivateNote"`, `the word "private" gives the label away`},
+		{"task 3-2", `"user_task"`, `"task"`, "user_task or information is missing"},
+		{"task 4-1", `},{`, `}{`, "it is not valid JSON"},
+		{"task 4-2", `"Note3"`, `"Note0"`, "the key is there twice"},
+		{"order 5", `"a chat"`, `"Name "`, `"Name " is required and restricted`},
+		{"order 6", `"sender":"user"`, `"sender":""`, "vignette 1: sender is missing or empty"},
+		{"order 7", `{"user_intention":"task 7-2"`, `{"user_intention":""`, "vignette 2: user_intention is missing"},
+	}
+	hopeless := map[string]bool{"task 3-1": true, "order 7": true}
+	var mu sync.Mutex
+	complaints := map[string]string{}
+	s := meteredtest.Start(t, meteredtest.Options{Talk: func(messages []string, _ bool) string {
+		name := ""
+		if m := orderLine.FindStringSubmatch(messages[0]); m != nil {
+			name = "order " + m[2]
+		} else {
+			name = taskLine.FindStringSubmatch(messages[0])[1]
+		}
+		reply := speaker(messages[0])
+		for _, f := range faults {
+			if f.task != name {
+				continue
+			}
+			if len(messages) == 3 {
+				mu.Lock()
+				complaints[name] = messages[2]
+				mu.Unlock()
+			}
+			if len(messages) == 1 || hopeless[name] {
+				reply = strings.ReplaceAll(reply, f.from, f.to)
+			}
+		}
+		return reply
+	}})
+	o := options(t, s.URL, 8)
+	result, err := Run(t.Context(), o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range faults {
+		if got := complaints[f.task]; (got == "") != (f.says == "") || !strings.Contains(got, f.says) {
+			t.Errorf("%s: complaint %q, want %q in it", f.task, got, f.says)
+		}
+	}
+	if !strings.Contains(result.Summary, "items.jsonl: 14 of 15 items pass the gates; 1 do not: neutral key 1 (") {
+		t.Error(result.Summary)
+	}
+	rejected := rowsOf[Rejected](t, o, RejectedName)
+	if len(rejected) != 1 || rejected[0].ID != "0003-1" || rejected[0].Item.Seed.UserIntention != "task 3-1" ||
+		!slices.Equal(rejected[0].Findings, []quality.Finding{{Kind: quality.NeutralKey,
+			Place: "dataset_item.information.PrivateNote", Reason: `the word "private" gives the label away`}}) {
+		t.Errorf("%+v", rejected)
+	}
+	var sum Summary
+	text, _ := os.ReadFile(filepath.Join(o.Out, "summary.json"))
+	if err := json.Unmarshal(text, &sum); err != nil {
+		t.Fatal(err)
+	}
+	if sum.Accepted != 14 || sum.Rejected != 1 || sum.Repaired != 10 || sum.Seeds != 8 ||
+		sum.Gates[quality.NeutralKey] != 1 || sum.Model != "m" || sum.Fruitless != 0 {
+		t.Errorf("%+v", sum)
+	}
+}
+
+// TestRejects: replies that stay unusable are counted and kept, with the reply; copies are rejected.
+func TestRejects(t *testing.T) {
+	s := meteredtest.Start(t, meteredtest.Options{Talk: func(messages []string, _ bool) string {
+		switch p := messages[0]; {
+		case strings.Contains(p, "order number 2 of"), strings.Contains(p, "task 3-1\n"):
+			return "I would rather not."
+		default:
+			return speaker(strings.ReplaceAll(p, "task 4-2", "task 4-1"))
+		}
+	}})
+	o := options(t, s.URL, 5)
+	result, err := Run(t.Context(), o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"6 of 8 items pass the gates; 2 do not: schema 1, duplicate 1 (",
+		"1 of 5 seeds have no vignettes"} {
+		if !strings.Contains(result.Summary, part) {
+			t.Error(result.Summary)
+		}
+	}
+	rejected := rowsOf[Rejected](t, o, RejectedName)
+	if len(rejected) != 2 || rejected[0].Reply != "I would rather not." || rejected[0].Item != nil ||
+		rejected[0].Findings[0].Reason != "there is no JSON object in it" ||
+		rejected[1].Findings[0].Reason != "100 % of its triples of words are those of 0004-1" {
+		t.Errorf("%+v", rejected)
+	}
+}
+
+// TestProse: a model that writes no JSON is stopped in one line, after few questions, and another one takes its place.
+func TestProse(t *testing.T) {
+	s := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string { return "Well, privacy\nmatters." }})
+	for _, n := range []int{3, 60} {
+		o := options(t, s.URL, n)
+		o.Writer.Parallel = 1
+		before, _ := s.Requests()
+		_, err := Run(t.Context(), o, nil)
+		expect.Error(t, err,
+			fmt.Sprintf("the model writes no vignettes: no reply to %d questions can be used", min(n, 10)),
+			"there is no JSON object in it", `"Well, privacy matters."`, "want another model")
+		if all, _ := s.Requests(); all-before > 22 {
+			t.Errorf("%d requests", all-before)
+		}
+		good := meteredtest.Start(t, meteredtest.Options{Talk: speak})
+		o.Writer.BaseURL, o.Writer.Model = good.URL, "k"
+		if _, err := Run(t.Context(), o, nil); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestInterrupted: a stop in either stage costs the questions under way, which are asked again, and no others.
+func TestInterrupted(t *testing.T) {
+	for _, at := range []int32{4, 15} { // of 9 and 18
+		var asked atomic.Int32
+		ctx, cancel := context.WithCancel(t.Context())
+		s := meteredtest.Start(t, meteredtest.Options{Watch: func(string) {
+			if asked.Add(1) == at {
+				cancel()
+			}
+		}, Talk: speak})
+		o := options(t, s.URL, 9)
+		o.Writer.Parallel = 1
+		_, err := Run(ctx, o, nil)
+		if !errors.Is(err, recipe.ErrInterrupted) || !strings.HasSuffix(err.Error(), "; the same command continues") {
+			t.Fatal(err)
+		}
+		if _, err := Run(t.Context(), o, nil); err != nil {
+			t.Fatal(err)
+		}
+		if asked.Load() != 27 {
+			t.Errorf("%d questions, want each of 27 once", asked.Load())
+		}
+	}
+}
+
+// TestBudget: a spent budget stops in one line, and the next call continues.
+func TestBudget(t *testing.T) {
+	s := meteredtest.Start(t, meteredtest.Options{Talk: speak})
+	o := options(t, s.URL, 5)
+	o.Writer.MaxRequests = 9
+	_, err := Run(t.Context(), o, nil)
+	expect.Error(t, err, "writer: the budget is spent: 9 requests", "run the same again to continue")
+	if _, err := Run(t.Context(), o, nil); err != nil {
+		t.Error(err)
+	}
+	if all, _ := s.Requests(); all != 15 {
+		t.Errorf("%d requests", all)
+	}
+}
+
+// TestTemplates: the offline author goes through the same stages, and meets its quotas.
+func TestTemplates(t *testing.T) {
+	o := Defaults()
+	o.Form, o.N, o.PerSeed, o.Out = Items, 20, []int{1, 3}, filepath.Join(t.TempDir(), "run")
+	o.Domains, o.Principles = []string{"Finance=6", "Work", "Friends"}, []string{"Consent=14", "Proportionality"}
+	result, err := Run(t.Context(), o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	items, report, err := ci.Read(filepath.Join(o.Out, ItemsName))
+	if err != nil || len(report.Warts) > 0 {
+		t.Fatal(report, err)
+	}
+	if found := quality.Examine(items, quality.Options{Near: 0.7}); found != nil || len(items) < 30 {
+		t.Errorf("%d items, %v", len(items), found)
+	}
+	seeds, counts := rowsOf[Seed](t, o, SeedsName), map[string]int{}
+	for _, s := range seeds {
+		counts[s.Domain]++
+		counts[s.TransmissionPrinciple]++
+	}
+	if fmt.Sprint(counts) != "map[Consent:14 Finance:6 Friends:7 Proportionality:6 Work:7]" {
+		t.Error(counts)
+	}
+	o.Out += "2"
+	if again, err := Run(t.Context(), o, nil); err != nil || strings.ReplaceAll(again.Summary, "run2", "run") !=
+		result.Summary {
+		t.Error(again, err)
+	}
+	o.Out, o.Seed = o.Out+"3", 2
+	if _, err := Run(t.Context(), o, nil); err != nil {
+		t.Error(err)
+	}
+	first, _ := os.ReadFile(filepath.Join(filepath.Dir(o.Out), "run", ItemsName))
+	for dir, same := range map[string]bool{"run2": true, "run23": false} {
+		other, _ := os.ReadFile(filepath.Join(filepath.Dir(o.Out), dir, ItemsName))
+		if (string(first) == string(other)) != same {
+			t.Errorf("%s: the same %v, want %v", dir, !same, same)
+		}
+	}
+}
+
+// TestSeedsOfAFile: seeds in the release's form go on as they are; whole ones need no vignettes.
+func TestSeedsOfAFile(t *testing.T) {
+	var prompts atomic.Int32
+	s := meteredtest.Start(t, meteredtest.Options{Talk: func(messages []string, _ bool) string {
+		if orderLine.MatchString(messages[0]) {
+			prompts.Add(1)
+		}
+		return speaker(messages[0])
+	}})
+	o := options(t, s.URL, 0)
+	o.Seeds = filepath.Join(t.TempDir(), "seeds.json")
+	whole := ci.Synthesize(1, 1)[0].Seed
+	whole.UserIntention = "task whole"
+	text, _ := json.Marshal([]any{whole, map[string]any{"seed": whole, "dataset_item": map[string]any{}},
+		map[string]string{"scenario": "email", "domain": "Space", "transmission_principle": "Consent"}})
+	if err := os.WriteFile(o.Seeds, text, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	result, err := Run(t.Context(), o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if prompts.Load() != 1 || !strings.Contains(result.Summary, "3 of 4 items pass the gates; 1 do not: duplicate 1") {
+		t.Errorf("%d prompts for vignettes\n%s", prompts.Load(), result.Summary)
+	}
+	items, _, _ := ci.Read(filepath.Join(o.Out, ItemsName))
+	if !slices.Equal(items[0].Seed.InformationType.Allowed, whole.InformationType.Allowed) ||
+		items[1].Seed.Domain != "Space" {
+		t.Errorf("%+v", items)
+	}
+}
+
+// TestPrompts: a folder's templates replace those built in; the run folder shows what was in force.
+func TestPrompts(t *testing.T) {
+	s := meteredtest.Start(t, meteredtest.Options{Talk: func(messages []string, _ bool) string {
+		if strings.HasPrefix(messages[0], "My own words about Finance:") {
+			return speaker("Invent 2 cases. order number 1 of")
+		}
+		return speaker(messages[0])
+	}})
+	o := options(t, s.URL, 1)
+	o.Prompts, o.Domains = t.TempDir(), []string{"Finance"}
+	own := "My own words about {{.Domain}}: {{.Count}} cases"
+	put := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(o.Prompts, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("vignettes.tmpl", own)
+	if _, err := Run(t.Context(), o, nil); err != nil {
+		t.Fatal(err)
+	}
+	kept, _ := os.ReadFile(filepath.Join(o.Out, "prompts", "vignettes.tmpl"))
+	other, _ := os.ReadFile(filepath.Join(o.Out, "prompts", "item.tmpl"))
+	if string(kept) != own || !strings.Contains(string(other), "{{.UserIntention}}") {
+		t.Errorf("%s\n%s", kept, other)
+	}
+	for text, says := range map[string]string{
+		"{{.Domaine}}": "can't evaluate field Domaine", "{{.Domain": "unclosed action", "Write!": "names no field",
+	} {
+		put("vignettes.tmpl", text)
+		_, err := Run(t.Context(), o, nil)
+		expect.Error(t, err, "prompts "+o.Prompts, "vignettes.tmpl", says)
+	}
+	put("vignettes.tmpl", own+"!")
+	_, err := Run(t.Context(), o, nil)
+	expect.Error(t, err, "stage vignettes was begun with prompts", "name another --out DIR")
+	put("vignettes.txt", "")
+	_, err = Run(t.Context(), o, nil)
+	expect.Error(t, err, "vignettes.txt: want files named vignettes.tmpl, item.tmpl and repair.tmpl")
+}
+
+// TestAnotherRun: a folder with something else in it is left alone.
+func TestAnotherRun(t *testing.T) {
+	s := meteredtest.Start(t, meteredtest.Options{Talk: speak})
+	o := options(t, s.URL, 2)
+	if _, err := Run(t.Context(), o, nil); err != nil {
+		t.Fatal(err)
+	}
+	for says, change := range map[string]func(*Options){
+		`n "2", now it is "3"`:                   func(o *Options) { o.N = 3 },
+		`model "m", now it is "k"`:               func(o *Options) { o.Writer.Model = "k" },
+		`kind "model", now it is "templates"`:    func(o *Options) { o.Engine = Templates },
+		`domains "Hospitality,Healthcare,`:       func(o *Options) { o.Domains = []string{"Work"} },
+		`seed "1", now it is "2": continue with`: func(o *Options) { o.Seed = 2 },
+	} {
+		other := o
+		change(&other)
+		_, err := Run(t.Context(), other, nil)
+		expect.Error(t, err, o.Out+": stage vignettes was begun with "+says, "name another --out DIR")
+	}
+	o.Out = t.TempDir()
+	if err := os.WriteFile(filepath.Join(o.Out, "config.yaml"), []byte("command: mappo\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Run(t.Context(), o, nil)
+	expect.Error(t, err, "out "+o.Out+": it has a run of posttrain mappo: name another folder")
+	os.Rename(filepath.Join(o.Out, "config.yaml"), filepath.Join(o.Out, "notes.txt"))
+	_, err = Run(t.Context(), o, nil)
+	expect.Error(t, err, o.Out+" is not empty (it holds notes.txt)")
+}
