@@ -25,26 +25,27 @@ type answersJSON struct {
 // [WritePreferences]. [ReadPreferences] makes pairs of the best and the worst of them.
 func WriteAnswers(path string, all []Answers) error {
 	return rows.Table{
-		N: len(all),
-		Value: func(i int) (any, error) {
-			return answersJSON{all[i].Prompt.value(), all[i].Texts, all[i].Scores}, nil
-		},
+		Values: each(Values(all), func(a Answers) (any, error) {
+			return answersJSON{a.Prompt.value(), a.Texts, a.Scores}, nil
+		}),
 		Parquet: func(w io.Writer) error { return answersParquet(w, all) },
 	}.Write(path)
 }
 
 func answersParquet(w io.Writer, all []Answers) error {
-	prompts, cells := make([]Text, len(all)), make([]any, len(all))
-	for i, a := range all {
-		prompts[i] = a.Prompt
-		cells[i] = map[string]any{"prompt": a.Prompt.cell(), KnownAnswerColumns[0][0]: a.Texts,
-			KnownAnswerColumns[0][1]: a.Scores}
+	var prompts forms
+	for _, a := range all {
+		prompts.add(a.Prompt)
 	}
-	column, err := textColumn(prompts)
+	column, err := prompts.column()
 	if err != nil {
 		return err
 	}
-	return rows.WriteParquet(w, cells, parquet.NewSchema("answers", parquet.Group{"prompt": column,
+	cells := func(a Answers) (any, error) {
+		return map[string]any{"prompt": a.Prompt.cell(), KnownAnswerColumns[0][0]: a.Texts,
+			KnownAnswerColumns[0][1]: a.Scores}, nil
+	}
+	return rows.WriteParquet(w, each(Values(all), cells), parquet.NewSchema("answers", parquet.Group{"prompt": column,
 		KnownAnswerColumns[0][0]: parquet.List(parquet.String()),
 		KnownAnswerColumns[0][1]: parquet.List(parquet.Leaf(parquet.DoubleType))}))
 }

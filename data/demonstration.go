@@ -23,6 +23,11 @@ func readDemonstrations(fsys fs.FS, path string) ([]Demonstration, *Report, erro
 	return Collect(path, rows.Read(fsys, path), demonstrationOf)
 }
 
+// StreamDemonstrations is ReadDemonstrations without keeping the demonstrations.
+func StreamDemonstrations(path string) *Stream[Demonstration] {
+	return NewStream(path, rows.Read(nil, path), demonstrationOf)
+}
+
 // demonstrationOf makes a demonstration of a row; why is the reason to drop it, "" to keep it.
 func demonstrationOf(r rows.Row, report *Report) (demo Demonstration, why string, err error) {
 	demo.Source = r.Source

@@ -16,7 +16,9 @@ func WriteFile(path string, write func(w io.Writer) error) error { return rows.W
 
 // WriteLines writes n values as JSON lines, whole or not at all.
 func WriteLines(path string, n int, line func(i int) any) error {
-	return rows.WriteFile(path, rows.Table{N: n, Value: func(i int) (any, error) { return line(i), nil }}.Lines)
+	return rows.WriteFile(path, rows.Table{Values: rows.Indexed(n, func(i int) (any, error) {
+		return line(i), nil
+	})}.Lines)
 }
 
 // WriteLine writes a value as a line of JSON, without escapes for < and >.

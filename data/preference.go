@@ -30,11 +30,24 @@ func ReadPreferences(path string, o PreferenceOptions) ([]Preference, *Report, e
 
 // ReadPreferencesFS is ReadPreferences from a file system, such as an embedded one.
 func ReadPreferencesFS(fsys fs.FS, path string, o PreferenceOptions) ([]Preference, *Report, error) {
-	if err := fault.Err("data", o.Check()); err != nil {
+	s, err := streamPreferences(fsys, path, o)
+	if err != nil {
 		return nil, nil, err
 	}
+	return s.Collect()
+}
+
+// StreamPreferences is ReadPreferences without keeping the pairs.
+func StreamPreferences(path string, o PreferenceOptions) (*Stream[Preference], error) {
+	return streamPreferences(nil, path, o)
+}
+
+func streamPreferences(fsys fs.FS, path string, o PreferenceOptions) (*Stream[Preference], error) {
+	if err := fault.Err("data", o.Check()); err != nil {
+		return nil, err
+	}
 	var found []string // columns of the first row, for messages
-	of := func(r rows.Row, report *Report) (Preference, string, error) {
+	s := NewStream(path, rows.Read(fsys, path), func(r rows.Row, report *Report) (Preference, string, error) {
 		if report.Read == 1 {
 			found = r.Columns()
 		}
@@ -46,16 +59,15 @@ func ReadPreferencesFS(fsys fs.FS, path string, o PreferenceOptions) ([]Preferen
 			report.note(pair, columns)
 		}
 		return pair, why, nil
+	})
+	s.last = func(report *Report) error {
+		if len(o.ScoreColumns) == 2 && report.Scored == 0 {
+			return fmt.Errorf("%s: no row has a number in both score columns %s and %s: found columns %s",
+				path, o.ScoreColumns[0], o.ScoreColumns[1], rows.List(found))
+		}
+		return nil
 	}
-	pairs, report, err := Collect(path, rows.Read(fsys, path), of)
-	if err != nil {
-		return nil, nil, err
-	}
-	if len(o.ScoreColumns) == 2 && report.Scored == 0 {
-		return nil, nil, fmt.Errorf("%s: no row has a number in both score columns %s and %s: found columns %s",
-			path, o.ScoreColumns[0], o.ScoreColumns[1], rows.List(found))
-	}
-	return pairs, report, nil
+	return s, nil
 }
 
 // preferenceOf makes a pair of a row; columns names the source of its scores, why says why there is no pair.

@@ -1,7 +1,9 @@
 package data
 
 import (
+	"errors"
 	"fmt"
+	"iter"
 	"strings"
 
 	"github.com/posttrain/posttrain/data/internal/rows"
@@ -104,38 +106,91 @@ func count(tallies []Tally, what, source string) []Tally {
 	return append(tallies, Tally{What: what, Count: 1, First: source, places: []string{source}})
 }
 
-// Collect reads rows into records and counts them in a Report. of makes a record of a row; why is the reason to drop
-// the row, "" to keep it. Warts belong into the report only for rows that are kept. The first error ends the reading.
-func Collect[T any](path string, in rows.Seq, of func(rows.Row, *Report) (record T, why string, err error)) (
-	[]T, *Report, error) {
-	report := &Report{Path: path}
-	var records []T
-	for row, err := range in {
+// Stream is the records of a file, which are read anew each time and never all in memory.
+type Stream[T any] struct {
+	path string
+	in   rows.Seq
+	of   func(rows.Row, *Report) (record T, why string, err error)
+	last func(*Report) error // looks at the report of a whole file; nil: nothing to look at
+}
+
+// NewStream makes records of rows. of makes a record of a row; why is the reason to drop the row, "" to keep it. Warts
+// belong into the report only for rows that are kept.
+func NewStream[T any](path string, in rows.Seq, of func(rows.Row, *Report) (record T, why string, err error)) (
+	s *Stream[T]) {
+	return &Stream[T]{path: path, in: in, of: of}
+}
+
+// Each hands the records on one by one, and counts them in a Report. The first error, also of visit, ends the reading.
+func (s *Stream[T]) Each(visit func(T) error) (*Report, error) {
+	report := &Report{Path: s.path}
+	for row, err := range s.in {
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		report.Read++
-		record, why, err := of(row, report)
+		record, why, err := s.of(row, report)
 		switch {
 		case err != nil:
-			return nil, nil, fmt.Errorf("%s: %w", row.Source, err)
+			return nil, fmt.Errorf("%s: %w", row.Source, err)
 		case why != "":
 			report.Dropped = count(report.Dropped, why, row.Source)
-		default:
-			for _, wart := range row.Warts {
-				report.Wart(wart, row.Source)
-			}
-			records = append(records, record)
+			continue
+		}
+		for _, wart := range row.Warts {
+			report.Wart(wart, row.Source)
+		}
+		report.Kept++
+		if err := visit(record); err != nil {
+			return nil, err
 		}
 	}
-	report.Kept = len(records)
 	switch {
 	case report.Read == 0:
-		return nil, nil, fmt.Errorf("%s: no rows: the file is empty", path)
+		return nil, fmt.Errorf("%s: no rows: the file is empty", s.path)
 	case report.Kept == 0:
-		return nil, nil, fmt.Errorf("%s: all %d rows dropped: %s", path, report.Read, joinTallies(report.Dropped))
+		return nil, fmt.Errorf("%s: all %d rows dropped: %s", s.path, report.Read, joinTallies(report.Dropped))
+	case s.last != nil:
+		if err := s.last(report); err != nil {
+			return nil, err
+		}
+	}
+	return report, nil
+}
+
+// All are the records as a sequence, which ends after the first error.
+func (s *Stream[T]) All() iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		if _, err := s.Each(func(record T) error {
+			if !yield(record, nil) {
+				return errStop
+			}
+			return nil
+		}); err != nil && err != errStop {
+			var none T
+			yield(none, err)
+		}
+	}
+}
+
+var errStop = errors.New("no more records are wanted")
+
+// Collect reads all records into memory.
+func (s *Stream[T]) Collect() (records []T, report *Report, err error) {
+	report, err = s.Each(func(record T) error {
+		records = append(records, record)
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
 	}
 	return records, report, nil
+}
+
+// Collect reads rows into records, which of makes as for [NewStream].
+func Collect[T any](path string, in rows.Seq, of func(rows.Row, *Report) (record T, why string, err error)) (
+	[]T, *Report, error) {
+	return NewStream(path, in, of).Collect()
 }
 
 func joinTallies(tallies []Tally) string {

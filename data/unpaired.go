@@ -27,6 +27,11 @@ func ReadLabelledFS(fsys fs.FS, path string) ([]Labelled, *Report, error) {
 	return slices.Concat(all...), report, err
 }
 
+// StreamLabelled is ReadLabelled without keeping the answers: those of a row, one or two, come together.
+func StreamLabelled(path string) *Stream[[]Labelled] {
+	return NewStream(path, rows.Read(nil, path), labelledOf)
+}
+
 // labelledOf makes answers of a row; why is the reason to drop it, "" to keep it.
 func labelledOf(r rows.Row, report *Report) (all []Labelled, why string, err error) {
 	if r.Has("chosen") || r.Has("rejected") || HasAnswers(r.Fields) {

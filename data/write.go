@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math"
 
 	"github.com/parquet-go/parquet-go"
@@ -15,9 +16,14 @@ import (
 // rejected_score. The extension of the file's name says how: .jsonl (JSON lines), .json (an array) or .parquet, each
 // also with .gz. The file appears whole or not at all: it gets a temporary name beside path first, then its own.
 func WritePreferences(path string, pairs []Preference) error {
+	return WritePreferenceSeq(path, Values(pairs))
+}
+
+// WritePreferenceSeq is WritePreferences of pairs that need not be in memory. They are read twice for .parquet, whose
+// columns must be known before the first row. An error among the pairs ends the writing.
+func WritePreferenceSeq(path string, pairs iter.Seq2[Preference, error]) error {
 	return rows.Table{
-		N:       len(pairs),
-		Value:   func(i int) (any, error) { return preferenceLine(pairs[i]) },
+		Values:  each(pairs, preferenceLine),
 		Parquet: func(w io.Writer) error { return preferenceParquet(w, pairs) },
 	}.Write(path)
 }
@@ -25,23 +31,54 @@ func WritePreferences(path string, pairs []Preference) error {
 // WriteDemonstrations writes demonstrations with the columns prompt and completion, or text where there is no prompt,
 // in the forms of WritePreferences.
 func WriteDemonstrations(path string, demos []Demonstration) error {
+	return WriteDemonstrationSeq(path, Values(demos))
+}
+
+// WriteDemonstrationSeq is to WriteDemonstrations what WritePreferenceSeq is to WritePreferences.
+func WriteDemonstrationSeq(path string, demos iter.Seq2[Demonstration, error]) error {
 	return rows.Table{
-		N:       len(demos),
-		Value:   func(i int) (any, error) { return demonstrationLine(demos[i]), nil },
+		Values:  each(demos, func(d Demonstration) (any, error) { return demonstrationLine(d), nil }),
 		Parquet: func(w io.Writer) error { return demonstrationParquet(w, demos) },
 	}.Write(path)
 }
 
 // WriteLabelled writes answers with the columns prompt, completion and label, in the forms of WritePreferences.
-func WriteLabelled(path string, all []Labelled) error {
+func WriteLabelled(path string, all []Labelled) error { return WriteLabelledSeq(path, Values(all)) }
+
+// WriteLabelledSeq is to WriteLabelled what WritePreferenceSeq is to WritePreferences.
+func WriteLabelledSeq(path string, all iter.Seq2[Labelled, error]) error {
 	return rows.Table{
-		N: len(all),
-		Value: func(i int) (any, error) {
-			a := all[i]
+		Values: each(all, func(a Labelled) (any, error) {
 			return labelledJSON{a.Prompt.value(), a.Completion.value(), a.Desirable}, nil
-		},
+		}),
 		Parquet: func(w io.Writer) error { return labelledParquet(w, all) },
 	}.Write(path)
+}
+
+// Values are the elements of a slice as a sequence without errors.
+func Values[T any](all []T) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for _, value := range all {
+			if !yield(value, nil) {
+				return
+			}
+		}
+	}
+}
+
+// each makes something of every record; the first error ends it.
+func each[T, U any](records iter.Seq2[T, error], of func(T) (U, error)) iter.Seq2[U, error] {
+	return func(yield func(U, error) bool) {
+		for record, err := range records {
+			var made U
+			if err == nil {
+				made, err = of(record)
+			}
+			if !yield(made, err) || err != nil {
+				return
+			}
+		}
+	}
 }
 
 // CheckWritable refuses a file name whose extension no writer has.
@@ -84,8 +121,11 @@ func preferenceLine(p Preference) (any, error) {
 	return line, nil
 }
 
+// bare says that the demonstration is text without a prompt.
+func (d Demonstration) bare() bool { return d.Prompt.Empty() && !d.Completion.IsChat() }
+
 func demonstrationLine(d Demonstration) any {
-	if d.Prompt.Empty() && !d.Completion.IsChat() {
+	if d.bare() {
 		return demonstrationJSON{Text: d.Completion.value()}
 	}
 	return demonstrationJSON{Prompt: d.Prompt.value(), Completion: d.Completion.value()}
@@ -99,18 +139,25 @@ func (t Text) value() any {
 	return t.Plain
 }
 
-// textColumn is the parquet type of a column of texts: a string or a list of {role, content}, the same for all texts.
-func textColumn(texts []Text) (parquet.Node, error) {
-	chats := 0
+// forms counts the texts that are strings and those that are conversations.
+type forms struct{ plain, chats int }
+
+func (f *forms) add(texts ...Text) {
 	for _, t := range texts {
 		if t.IsChat() {
-			chats++
+			f.chats++
+		} else {
+			f.plain++
 		}
 	}
-	switch chats {
-	case 0:
+}
+
+// column is the parquet type of a column of such texts: a string or a list of {role, content}, the same for all texts.
+func (f *forms) column() (parquet.Node, error) {
+	switch {
+	case f.chats == 0:
 		return parquet.String(), nil
-	case len(texts):
+	case f.plain == 0:
 		return parquet.List(parquet.Group{"role": parquet.String(), "content": parquet.String()}), nil
 	}
 	return nil, errors.New("some texts are strings and some conversations, which one parquet column cannot hold: " +
@@ -129,23 +176,20 @@ func (t Text) cell() any {
 	return messages
 }
 
-func preferenceParquet(w io.Writer, pairs []Preference) error {
-	var texts []Text
-	cells, margins := make([]any, len(pairs)), false
-	for i, p := range pairs {
-		if _, err := preferenceLine(p); err != nil {
+func preferenceParquet(w io.Writer, pairs iter.Seq2[Preference, error]) error {
+	var texts forms
+	margins := false
+	for p, err := range pairs {
+		if err == nil {
+			_, err = preferenceLine(p)
+		}
+		if err != nil {
 			return err
 		}
-		texts = append(texts, p.Prompt, p.Chosen, p.Rejected)
-		row := map[string]any{"prompt": p.Prompt.cell(), "chosen": p.Chosen.cell(), "rejected": p.Rejected.cell()}
-		if p.Margin {
-			row[marginColumn], margins = &p.ChosenScore, true
-		} else if p.Scored {
-			row["chosen_score"], row["rejected_score"] = &p.ChosenScore, &p.RejectedScore // a plain 0 becomes null
-		}
-		cells[i] = row
+		texts.add(p.Prompt, p.Chosen, p.Rejected)
+		margins = margins || p.Margin
 	}
-	column, err := textColumn(texts)
+	column, err := texts.column()
 	if err != nil {
 		return err
 	}
@@ -155,30 +199,41 @@ func preferenceParquet(w io.Writer, pairs []Preference) error {
 	if margins {
 		group[marginColumn] = score
 	}
-	return rows.WriteParquet(w, cells, parquet.NewSchema("preference", group))
+	return rows.WriteParquet(w, each(pairs, preferenceCells), parquet.NewSchema("preference", group))
 }
 
-func demonstrationParquet(w io.Writer, demos []Demonstration) error {
-	var texts []Text
-	cells := make([]any, len(demos))
-	bare := 0
-	for i, d := range demos {
-		if d.Prompt.Empty() && !d.Completion.IsChat() {
-			bare++
-			cells[i] = map[string]any{"text": d.Completion.cell()}
-			continue
-		}
-		texts = append(texts, d.Prompt, d.Completion)
-		cells[i] = map[string]any{"prompt": d.Prompt.cell(), "completion": d.Completion.cell()}
+func preferenceCells(p Preference) (any, error) {
+	row := map[string]any{"prompt": p.Prompt.cell(), "chosen": p.Chosen.cell(), "rejected": p.Rejected.cell()}
+	if p.Margin {
+		row[marginColumn] = &p.ChosenScore
+	} else if p.Scored {
+		row["chosen_score"], row["rejected_score"] = &p.ChosenScore, &p.RejectedScore // a plain 0 becomes null
 	}
-	if bare == len(demos) {
+	return row, nil
+}
+
+func demonstrationParquet(w io.Writer, demos iter.Seq2[Demonstration, error]) error {
+	var texts forms
+	bare, all := 0, 0
+	for d, err := range demos {
+		if err != nil {
+			return err
+		}
+		if all++; d.bare() {
+			bare++
+		} else {
+			texts.add(d.Prompt, d.Completion)
+		}
+	}
+	cells := each(demos, demonstrationCells)
+	if bare == all {
 		return rows.WriteParquet(w, cells, parquet.NewSchema("text", parquet.Group{"text": parquet.String()}))
 	}
 	if bare > 0 {
 		return errors.New("some demonstrations have a prompt and some are bare text, which one table cannot hold: " +
 			"write .jsonl")
 	}
-	column, err := textColumn(texts)
+	column, err := texts.column()
 	if err != nil {
 		return err
 	}
@@ -186,17 +241,28 @@ func demonstrationParquet(w io.Writer, demos []Demonstration) error {
 		parquet.Group{"prompt": column, "completion": column}))
 }
 
-func labelledParquet(w io.Writer, all []Labelled) error {
-	var texts []Text
-	cells := make([]any, len(all))
-	for i, a := range all {
-		texts = append(texts, a.Prompt, a.Completion)
-		cells[i] = map[string]any{"prompt": a.Prompt.cell(), "completion": a.Completion.cell(), "label": a.Desirable}
+func demonstrationCells(d Demonstration) (any, error) {
+	if d.bare() {
+		return map[string]any{"text": d.Completion.cell()}, nil
 	}
-	column, err := textColumn(texts)
+	return map[string]any{"prompt": d.Prompt.cell(), "completion": d.Completion.cell()}, nil
+}
+
+func labelledParquet(w io.Writer, all iter.Seq2[Labelled, error]) error {
+	var texts forms
+	for a, err := range all {
+		if err != nil {
+			return err
+		}
+		texts.add(a.Prompt, a.Completion)
+	}
+	column, err := texts.column()
 	if err != nil {
 		return err
 	}
-	return rows.WriteParquet(w, cells, parquet.NewSchema("labelled",
+	cells := func(a Labelled) (any, error) {
+		return map[string]any{"prompt": a.Prompt.cell(), "completion": a.Completion.cell(), "label": a.Desirable}, nil
+	}
+	return rows.WriteParquet(w, each(all, cells), parquet.NewSchema("labelled",
 		parquet.Group{"prompt": column, "completion": column, "label": parquet.Leaf(parquet.BooleanType)}))
 }

@@ -24,12 +24,12 @@ func newConvert(s streams) *cobra.Command {
 			"  posttrain data convert --score-columns good,bad pairs.parquet pairs.jsonl.gz",
 		Args: twoArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
-			file, report, err := records.Convert(args[0], args[1], o)
+			kind, n, report, err := records.Convert(args[0], args[1], o)
 			if err != nil {
 				return err
 			}
 			fmt.Fprintln(s.err, plain.Escape(report.String()))
-			fmt.Fprintf(s.out, "%s: %d %s\n", args[1], file.Len(), file.Kind)
+			fmt.Fprintf(s.out, "%s: %d %s\n", args[1], n, kind)
 			return nil
 		},
 	}

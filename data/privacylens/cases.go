@@ -87,8 +87,7 @@ func Write(path string, cases []Case) error {
 		return fmt.Errorf("%s: want .json or .jsonl, each also with .gz", path)
 	}
 	return rows.Table{
-		N:       len(cases),
-		Value:   func(i int) (any, error) { return &cases[i], nil },
+		Values:  rows.Indexed(len(cases), func(i int) (any, error) { return &cases[i], nil }),
 		Parquet: func(io.Writer) error { return nil },
 	}.Write(path)
 }

@@ -4,6 +4,7 @@ package records
 import (
 	"fmt"
 	"io/fs"
+	"iter"
 	"os"
 
 	"github.com/posttrain/posttrain/data"
@@ -68,15 +69,21 @@ func (r *File) Len() int {
 	return len(r.CI) + len(r.Preferences) + len(r.Demonstrations) + len(r.Labelled)
 }
 
+// kindFor is kindOf. Score columns for a file without preference pairs are an error.
+func kindFor(path string, o data.PreferenceOptions) (Kind, error) {
+	kind, err := kindOf(nil, path)
+	if err == nil && kind != KindPreference && len(o.ScoreColumns) > 0 {
+		err = fmt.Errorf("%s: score columns %s: the file holds %s, and only preference pairs have scores",
+			path, rows.List(o.ScoreColumns), kind)
+	}
+	return kind, err
+}
+
 // Read reads a file of any kind. Score columns for a file without preference pairs are an error.
 func Read(path string, o data.PreferenceOptions) (*File, *data.Report, error) {
-	kind, err := kindOf(nil, path)
+	kind, err := kindFor(path, o)
 	if err != nil {
 		return nil, nil, err
-	}
-	if kind != KindPreference && len(o.ScoreColumns) > 0 {
-		return nil, nil, fmt.Errorf("%s: score columns %s: the file holds %s, and only preference pairs have scores",
-			path, rows.List(o.ScoreColumns), kind)
 	}
 	r := &File{Kind: kind}
 	var report *data.Report
@@ -106,20 +113,63 @@ func (r *File) Write(path string) error {
 	return data.WriteDemonstrations(path, r.Demonstrations)
 }
 
-// Convert rewrites a file in the form that the name out asks for.
-func Convert(in, out string, o data.PreferenceOptions) (*File, *data.Report, error) {
+// Convert rewrites a file in the form that the name out asks for, and counts the records written. It reads the file
+// twice, three times for .parquet, and never keeps it in memory.
+func Convert(in, out string, o data.PreferenceOptions) (kind Kind, written int, report *data.Report, err error) {
 	if err := data.CheckWritable(out); err != nil {
-		return nil, nil, err
+		return 0, 0, nil, err
 	}
 	if sameFile(in, out) {
-		return nil, nil, fmt.Errorf("%s and %s are one file: want another name for what is written", in, out)
+		return 0, 0, nil, fmt.Errorf("%s and %s are one file: want another name for what is written", in, out)
 	}
-	r, report, err := Read(in, o)
-	if err != nil {
-		return nil, nil, err
+	if kind, err = kindFor(in, o); err != nil {
+		return 0, 0, nil, err
 	}
-	return r, report, r.Write(out)
+	switch kind {
+	case KindCI:
+		written, report, err = copyAll(ci.Stream(in), alone, out, ci.WriteSeq)
+	case KindPreference:
+		var pairs *data.Stream[data.Preference]
+		if pairs, err = data.StreamPreferences(in, o); err == nil {
+			written, report, err = copyAll(pairs, alone, out, data.WritePreferenceSeq)
+		}
+	case KindLabelled:
+		written, report, err = copyAll(data.StreamLabelled(in), together, out, data.WriteLabelledSeq)
+	default:
+		written, report, err = copyAll(data.StreamDemonstrations(in), alone, out, data.WriteDemonstrationSeq)
+	}
+	return kind, written, report, err
 }
+
+// copyAll counts the records of a stream, so that a fault of the file is found before anything is written, and writes
+// them. parts are the records of a row.
+func copyAll[R, T any](s *data.Stream[R], parts func(R) []T, out string,
+	write func(string, iter.Seq2[T, error]) error) (n int, report *data.Report, err error) {
+	report, err = s.Each(func(row R) error { n += len(parts(row)); return nil })
+	if err != nil {
+		return 0, nil, err
+	}
+	return n, report, write(out, func(yield func(T, error) bool) {
+		for row, err := range s.All() {
+			if err != nil {
+				var none T
+				yield(none, err)
+				return
+			}
+			for _, record := range parts(row) {
+				if !yield(record, nil) {
+					return
+				}
+			}
+		}
+	})
+}
+
+// alone is the record of a row that has one.
+func alone[T any](record T) []T { return []T{record} }
+
+// together are the records of a row that has several.
+func together[T any](all []T) []T { return all }
 
 func sameFile(a, b string) bool {
 	x, err1 := os.Stat(a)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"math/rand/v2"
 	"os"
 	"path"
@@ -18,9 +19,19 @@ import (
 
 // Table is a set of records on its way to a file.
 type Table struct {
-	N       int
-	Value   func(i int) (any, error)  // record i as encoding/json writes it
+	Values  iter.Seq2[any, error]     // the records as encoding/json writes them; ends after the first error
 	Parquet func(out io.Writer) error // all records
+}
+
+// Indexed are n records, made one at a time.
+func Indexed(n int, value func(i int) (any, error)) iter.Seq2[any, error] {
+	return func(yield func(any, error) bool) {
+		for i := range n {
+			if v, err := value(i); !yield(v, err) || err != nil {
+				return
+			}
+		}
+	}
 }
 
 // CheckWritable says whether records can be written under a name, nil when they can.
@@ -67,12 +78,14 @@ func (t Table) Lines(w io.Writer) error {
 
 // array writes a JSON array, one element a line.
 func (t Table) array(w io.Writer) error {
+	n := 0
 	err := t.each(func(i int, text []byte) error {
+		n++
 		_, err := fmt.Fprintf(w, "%s\n%s", []string{"[", ","}[min(i, 1)], text)
 		return err
 	})
 	end := "\n]\n"
-	if t.N == 0 {
+	if n == 0 {
 		end = "[]\n"
 	}
 	if err == nil {
@@ -83,8 +96,8 @@ func (t Table) array(w io.Writer) error {
 
 // each calls write for every record as JSON.
 func (t Table) each(write func(i int, text []byte) error) error {
-	for i := range t.N {
-		value, err := t.Value(i)
+	i := 0
+	for value, err := range t.Values {
 		if err != nil {
 			return err
 		}
@@ -95,16 +108,29 @@ func (t Table) each(write func(i int, text []byte) error) error {
 		if err := write(i, text); err != nil {
 			return err
 		}
+		i++
 	}
 	return nil
 }
 
-// WriteParquet writes rows with a schema that their type or the options give.
-func WriteParquet[T any](w io.Writer, rows []T, options ...parquet.WriterOption) (err error) {
+// groupRows are the rows of parquet that a writer keeps in memory.
+const groupRows = 4096
+
+// WriteParquet writes rows with a schema that their type or the options give. It ends after the first error.
+func WriteParquet[T any](w io.Writer, rows iter.Seq2[T, error], options ...parquet.WriterOption) (err error) {
 	defer catch(&err)
 	out := parquet.NewGenericWriter[T](w, append(options, parquet.Compression(&parquet.Zstd))...)
-	if _, err := out.Write(rows); err != nil {
-		return err
+	n := 0
+	for row, err := range rows {
+		if err == nil {
+			_, err = out.Write([]T{row})
+		}
+		if n++; err == nil && n%groupRows == 0 {
+			err = out.Flush()
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return out.Close()
 }
