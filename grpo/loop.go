@@ -36,9 +36,9 @@ type ValidationOptions struct {
 	Samples     int     `yaml:"samples" want:">=0"`                      // completions of a validation in samples.jsonl
 }
 
-// DefaultValidation are the settings of CI-RL.
+// DefaultValidation are the released settings of CI-RL.
 func DefaultValidation() ValidationOptions {
-	return ValidationOptions{Every: 20, Temperature: 0.7, Samples: 4}
+	return ValidationOptions{Every: 240, Temperature: 0.7, Samples: 4}
 }
 
 // Loop teaches a model by steps. A step is one rollout batch: some prompts, a group of completions of each, their

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/backend/backendtest"
@@ -567,6 +568,36 @@ func TestSelfChecks(t *testing.T) {
 		if err := l.checkFirst(ill); (err != nil) != c.later {
 			t.Errorf("step 7, %s %v: %v", name, c.value, err)
 		}
+	}
+}
+
+// TestSelfChecksInBFloat16: at step 0 they stop a run, later they warn, now and then; what is not finite always stops
+// it.
+func TestSelfChecksInBFloat16(t *testing.T) {
+	e := backendtest.Go(t)
+	l := tiny(t, e, newFolder(t))
+	learner, err := train.NewLearner(e, model.Init(testkit.Config(t, "llama"), 7),
+		model.GraphOptions{DType: dtypes.BFloat16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer learner.Close()
+	l.Learner = learner
+	notices := listen(l)
+	ill := map[string]float64{MetricRatioMean: 1.2, MetricClipRegion: 0.3}
+	wantError(t, l.checkFirst(ill), "step 0: the mean ratio", " is 1.2, where it must be 1: ", "--backend")
+	for l.State.Step = 1; l.State.Step <= quietSteps; l.State.Step++ {
+		if err := l.checkFirst(ill); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(*notices) != 2 || !strings.Contains((*notices)[0], "warning: step 1: the mean ratio") ||
+		!strings.Contains((*notices)[1], "the share of clipped ratios is 0.3, where it must be 0 but for bfloat16's") {
+		t.Errorf("want one warning of each kind: %q", *notices)
+	}
+	wantError(t, l.checkFirst(map[string]float64{MetricRatioMean: math.NaN()}), "the mean ratio", " is NaN, ")
+	if err := l.checkFirst(map[string]float64{MetricRatioMean: 1.02}); err != nil || len(*notices) != 2 {
+		t.Errorf("within the bounds: %v, %q", err, *notices)
 	}
 }
 

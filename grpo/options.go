@@ -66,9 +66,10 @@ type Options struct {
 	ImportanceCap float64 `yaml:"importance_cap,omitempty" want:">=0" zero:"off"`
 }
 
-// DefaultOptions are the released settings of CI-RL.
+// DefaultOptions are the released settings of CI-RL. Its script asks for minibatches of 128 prompts, of which a step
+// has 32, so that a step makes one update.
 func DefaultOptions() Options {
-	return Options{Prompts: 32, GroupSize: 16, Updates: 4, Std: Sample, RatioLevel: Token, Aggregation: TokenMean,
+	return Options{Prompts: 32, GroupSize: 16, Updates: 1, Std: Sample, RatioLevel: Token, Aggregation: TokenMean,
 		ClipLow: 0.2, ClipHigh: 0.2, KL: K3, KLCoef: 0.001}
 }
 

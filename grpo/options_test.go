@@ -12,8 +12,12 @@ func TestDefaultOptionsAreInOrder(t *testing.T) {
 	if err := fault.Err("grpo", o.Check()); err != nil {
 		t.Fatal(err)
 	}
-	if !o.NeedsReference() || !o.NeedsOld() {
-		t.Error("the released settings need a reference and, with 4 updates, the old policy")
+	if !o.NeedsReference() || o.NeedsOld() {
+		t.Error("the released settings need a reference and, with one update, not the old policy")
+	}
+	o.Updates = 4
+	if err := fault.Err("grpo", o.Check()); err != nil || !o.NeedsOld() {
+		t.Error("4 updates need the old policy", err)
 	}
 	o.KL, o.Updates = None, 1
 	if err := fault.Err("grpo", o.Check()); err != nil || o.NeedsReference() || o.NeedsOld() {

@@ -2,7 +2,10 @@ package recipe_test
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -53,14 +56,15 @@ func TestMinimalHasTheReleasedSettings(t *testing.T) {
 		t.Errorf("sampling: %+v", s)
 	}
 	if c.Reward != reward.DefaultOptions() || c.GRPO != grpo.DefaultOptions() || c.Validation.Temperature != 0.7 ||
-		c.Validation.Every < 1 {
+		c.Validation.Every != 240 {
 		t.Errorf("got\n%s", c.Resolved())
 	}
-	if g := c.GRPO; g.Prompts != 32 || g.GroupSize != 16 || g.Prompts*g.GroupSize/g.Updates != 128 || g.KL != "k3" ||
+	if g := c.GRPO; g.Prompts != 32 || g.GroupSize != 16 || g.Updates != 1 || g.KL != "k3" ||
 		g.KLCoef != 0.001 || g.ClipLow != 0.2 || g.ClipHigh != 0.2 {
 		t.Errorf("grpo: %+v", g)
 	}
-	if o := c.Train; o.Epochs != 150 || o.LearningRate != 1e-6 || o.CheckpointEvery <= 0 {
+	if o := c.Train; o.Epochs != 150 || o.LearningRate != 1e-6 || o.WarmupSteps != 0 || o.Schedule != "constant" ||
+		o.CheckpointEvery != 240 {
 		t.Errorf("train: %+v", o)
 	}
 	text, err := configs.Files.ReadFile("ci-rl.yaml")
@@ -68,7 +72,7 @@ func TestMinimalHasTheReleasedSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	file, err := parseCIRL("ci-rl.yaml", text, overridesOf([]string{"model=m", "data.train=d.json", "backend=auto",
-		"train.gradient_checkpointing=false", "train.dtype=auto"}))
+		"data.items=", "train.gradient_checkpointing=false", "train.dtype=auto"}))
 	if err != nil || !reflect.DeepEqual(file, c) {
 		t.Errorf("configs/ci-rl.yaml: %v\n%s\nwant\n%s", err, file.Resolved(), c.Resolved())
 	}
@@ -108,7 +112,7 @@ func TestRLFaults(t *testing.T) {
 			"required_weight: -1}\nvalidation: {temperature: -1, samples: -1, every: -2}", nil,
 			"f.yaml:5: data.validation_fraction 0: want a number above 0 and below 1\n" +
 				"f.yaml:6: data.test_fraction 1: want a number, 0 or more and below 1\n" +
-				"f.yaml:7: data.prompt \"long\": want compact, plain or cot\n" +
+				"f.yaml:7: data.prompt \"long\": want compact, plain, cot, cot-short or a file such as ./prompt.tmpl\n" +
 				"f.yaml:8: data.max_prompt_tokens -1: want a whole number, 0 or more\n" +
 				"f.yaml:9: sampling.max_new_tokens 0: want a whole number, 1 or more\n" +
 				"f.yaml:9: sampling.temperature -1: want a number, 0 (greedy) or more\n" +
@@ -139,13 +143,23 @@ func TestRLFaults(t *testing.T) {
 				"want a sum below 1\n" +
 				"f.yaml:9: data.prefill true: with data.prompt compact the model opens the think block itself, as " +
 				"the " +
-				"embedded one was taught to; want false, or data.prompt cot or plain\n" +
+				"embedded one was taught to; want false, or another data.prompt\n" +
 				"f.yaml:10: sampling.top_k 1: temperature 0 always takes the likeliest token; remove one of the two\n" +
 				"f.yaml:10: sampling.temperature 0: all completions of a prompt would be the same, and their " +
 				"advantages 0: want a number above 0\n" +
 				"f.yaml:11: reward.required_weight 0: restricted_weight is 0 too, so that only the format would " +
 				"count: want one of them above 0\n" +
 				"f.yaml:12: train.dtype bfloat16: backend onnx computes in float32, only xla can do bfloat16"},
+		{"parts with a share and a file", data + "  test_fraction: 0.1\n  validation_fraction: 0.1\n  " +
+			"test: t.json\n  validation: v.json\n  items: some", nil,
+			"f.yaml:5: data.test_fraction 0.1: data.test \"t.json\" names the file of these items; remove one of the " +
+				"two (for one run: --set data.test_fraction=)\n" +
+				"f.yaml:6: data.validation_fraction 0.1: data.validation \"v.json\" names the file of these items; " +
+				"remove one of the two (for one run: --set data.validation_fraction=)\n" +
+				"f.yaml:9: data.items \"some\": want all or released"},
+		{"released items of none", "command: ci-rl\nmodel: m\ndata: {train: embedded, items: released}", nil,
+			"f.yaml:3: data.items \"released\": it is about files, and data.train is embedded; remove it (for one run: " +
+				"--set data.items=)"},
 		{"too few scenarios", "command: ci-rl\nmodel: m\ndata: {train: embedded, scenarios: 2}", nil,
 			"f.yaml:3: data.scenarios 2: want 3 or more"},
 		{"two lengths", minimalRL + "train: {epochs: 2, max_steps: 3}", nil,
@@ -155,7 +169,7 @@ func TestRLFaults(t *testing.T) {
 			"--group-size: grpo.group_size 1: want a whole number, 2 or more\n" +
 				"--kl: grpo.kl \"k4\": want none, k1, k2 or k3\n" +
 				"--max-new-tokens: sampling.max_new_tokens \"x\": want a whole number, 1 or more\n" +
-				"--prompt: data.prompt \"cod\": want compact, plain or cot\n" +
+				"--prompt: data.prompt \"cod\": want compact, plain, cot, cot-short or a file such as ./prompt.tmpl\n" +
 				"--temperature: sampling.temperature 0: all completions of a prompt would be the same, and their " +
 				"advantages 0: want a number above 0"},
 		{"missing", "command: ci-rl", nil,
@@ -221,6 +235,11 @@ func TestRLSettles(t *testing.T) {
 			func(c *cirl.Options) bool { return c.GRPO.NormLength == 77 }},
 		{"or another one", minimalRL, []string{"grpo.aggregation=seq-mean-token-sum-norm", "grpo.norm_length=5"},
 			func(c *cirl.Options) bool { return c.GRPO.NormLength == 5 }},
+		{"parts of files", minimalRL, []string{"data.test=t.json", "data.validation=v.json", "data.items=released"},
+			func(c *cirl.Options) bool {
+				return c.Data.Test == "t.json" && !strings.Contains(string(c.Resolved()), "fraction") &&
+					strings.Contains(c.Explain(), "v.json for validation and t.json for the test")
+			}},
 		{"steps stand for epochs", minimalRL, []string{"--max-steps=9"},
 			func(c *cirl.Options) bool { return c.Train.MaxSteps == 9 && c.Train.Epochs == 0 }},
 		{"epochs again", "command: ci-rl\nmodel: m\ndata: {train: d.json}\ntrain: {max_steps: 9}",
@@ -272,6 +291,66 @@ func TestRLQuickStart(t *testing.T) {
 	}
 }
 
+// Every key that changes the method is listed with both values, and no key that only changes where it is computed, or
+// what is written about it.
+func TestDeviationsFromTheReleasedRun(t *testing.T) {
+	set := map[string]string{
+		"data.prompt": "plain", "data.prefill": "false", "data.max_prompt_tokens": "100", "data.test_fraction": "0.2",
+		"sampling.max_new_tokens": "100", "sampling.temperature": "0.9", "sampling.top_p": "0.9",
+		"reward.format": "strict", "reward.match": "word", "reward.restricted_weight": "2",
+		"grpo.updates_per_rollout": "4", "grpo.kl": "k2", "grpo.kl_coef": "0.05", "grpo.clip_high": "0.28",
+		"grpo.mask_truncated": "true", "grpo.dynamic_sampling": "2", "validation.every": "20",
+		"validation.temperature": "1", "train.epochs": "3", "train.learning_rate": "1e-5", "train.warmup_steps": "10",
+		"train.schedule": "cosine", "train.weight_decay": "0.1", "train.adam_beta2": "0.95", "train.max_grad_norm": "2",
+		"train.dtype": "float32", "train.shuffle": "false", "lora.rank": "16", "lora.alpha": "8",
+		"data.items": "all", "data.validation_fraction": "0.1",
+	}
+	released := map[string]string{
+		"data.prompt": "cot", "sampling.max_new_tokens": "2048", "grpo.updates_per_rollout": "1", "grpo.kl": "k3",
+		"data.items": "released", "validation.every": "240", "train.epochs": "150", "lora.rank": "not given",
+		"train.dtype": "bfloat16",
+	}
+	var sets []string
+	for _, key := range slices.Sorted(maps.Keys(set)) {
+		sets = append(sets, key+"="+set[key])
+	}
+	o, err := parseRL(minimalRL, append(sets, "backend=go", "seed=4", "train.log_every=7", "train.checkpoint_every=9",
+		"validation.samples=1", "sampling.cache_gb=2")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range o.Deviations() {
+		value, given := set[c.Key]
+		if was, ok := released[c.Key]; !given || ok && was != c.Was {
+			t.Errorf("%v, want %s", c, released[c.Key])
+		}
+		line := fmt.Sprintf("\n  %s: %s (released: %s)\n", c.Key, c.Now, c.Was)
+		if !strings.Contains(o.Explain(), line) {
+			t.Errorf("%s=%s: explain lacks %q:\n%s", c.Key, value, line, o.Explain())
+		}
+		delete(set, c.Key)
+	}
+	if len(set) > 0 {
+		t.Errorf("not listed: %v\n%s", set, o.Explain())
+	}
+}
+
+// The quick start has settings of its own, which its published numbers were measured with.
+func TestQuickStartKeepsItsSettings(t *testing.T) {
+	quick, err := loadCIRL("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := *quick
+	want.GRPO = grpo.Options{Prompts: 16, GroupSize: 8, Updates: 1, Std: "sample", RatioLevel: "token",
+		Aggregation: "token-mean", ClipLow: 0.2, ClipHigh: 0.2, KL: "none"}
+	want.Validation = grpo.ValidationOptions{Every: 20, Temperature: 0.7, Samples: 4}
+	want.Train.CheckpointEvery, want.Train.MaxSteps, want.Train.WarmupSteps = 20, 120, 5
+	if !reflect.DeepEqual(*quick, want) {
+		t.Errorf("%s\nwant\n%s", quick.Resolved(), want.Resolved())
+	}
+}
+
 func TestExplainRL(t *testing.T) {
 	c, err := parseRL(minimalRL, "grpo.std=population", "grpo.aggregation=seq-mean-token-sum-norm", "--kl=k2",
 		"--kl-coef=0.05", "grpo.ratio_level=sequence", "grpo.clip_high=0.28",
@@ -284,9 +363,8 @@ func TestExplainRL(t *testing.T) {
 	for _, part := range []string{"objective: GRPO", "R = 1·(required", "- 2·(restricted", "strict (one think block",
 		"as whole words", "divisor 16, over the 16 completions", "sum divided by 2048", "clip(ρ, 0.8, 1.28)",
 		"+ 0.05·KL", "exp of its tokens' mean log-ratio", "KL = d²/2 (k2)", "top-k 40, top-p 0.9, min-p 0.1",
-		"at the start and at the end", "training: 7 steps, 4 updates a step on 128 completions each, AdamW at " +
-			"1e-06", "of any length",
-		"grpo.kl: k2 (paper: k3)", "grpo.kl_coef: 0.05 (paper: 0.001)", "reward.restricted_weight: 2 (paper: 1)"} {
+		"at the start and at the end", "training: 7 steps, 1 update a step on 512 completions each, AdamW at " +
+			"1e-06", "of any length"} {
 		if !strings.Contains(c.Explain(), part) {
 			t.Errorf("lacks %q:\n%s", part, c.Explain())
 		}

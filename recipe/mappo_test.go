@@ -19,11 +19,13 @@ import (
 	"github.com/posttrain/posttrain/recipe/alpaca"
 	"github.com/posttrain/posttrain/recipe/arena"
 	"github.com/posttrain/posttrain/recipe/cirl"
+	"github.com/posttrain/posttrain/recipe/confaide"
 	"github.com/posttrain/posttrain/recipe/federated"
 	"github.com/posttrain/posttrain/recipe/mtbench"
 	"github.com/posttrain/posttrain/recipe/preference"
 	"github.com/posttrain/posttrain/recipe/rewardmodel"
 	"github.com/posttrain/posttrain/recipe/sft"
+	"github.com/posttrain/posttrain/recipe/synth"
 )
 
 const minimal = "command: mappo\nmodel: embedded\ndata: {train: embedded}\n"
@@ -654,8 +656,12 @@ func resolve(name string, text []byte) ([]byte, any, error) {
 		return parsed(alpaca.Spec(stages.StageAnswers, stages.StageJudge), name, text)
 	case arena.Command:
 		return parsed(arena.Spec(stages.StageAnswers, stages.StageJudge), name, text)
+	case synth.Command:
+		return parsed(synth.Spec, name, text)
 	case mtbench.Command:
 		return parsed(mtbench.Spec(stages.StageAnswers, stages.StageJudge), name, text)
+	case confaide.Command:
+		return parsed(confaide.Spec(stages.Unjudged...), name, text)
 	}
 	c, err := parseMappo(name, text, nil)
 	return preference.Spec.Resolve(c), c, err
@@ -694,6 +700,7 @@ func TestReferenceFilesHaveEveryKey(t *testing.T) {
 		"mappo-paper-dpo.yaml": nil,
 		"ci-rl.yaml":           nil,
 		"federated.yaml":       nil,
+		"data-synth.yaml":      nil,
 		"alpaca.yaml":          {"agent.top_k", "agent.top_p", "agent.min_p"}, // in privacylens.yaml
 		"federated-admm.yaml": {"control.activation", "control.output_tanh", "control.log_std", "control.gamma",
 			"control.hidden", "control.lambda", "control.returns", "control.normalize", "control.norm", "control.entropy",
@@ -716,6 +723,6 @@ func TestReferenceFilesHaveEveryKey(t *testing.T) {
 	}
 	text, _ := configs.Files.ReadFile("ci-rl.yaml")
 	if c, err := parseCIRL("ci-rl.yaml", text, nil); err != nil || len(c.Deviations()) > 0 {
-		t.Errorf("%v: the released settings deviate: %v", err, c.Deviations())
+		t.Errorf("%v: the released run deviates from itself: %v", err, c.Deviations())
 	}
 }

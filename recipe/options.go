@@ -9,6 +9,7 @@ import (
 
 	"github.com/posttrain/posttrain/configs"
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
@@ -87,6 +88,32 @@ func ChooseLength(g *config.Given) {
 		g.Drop(steps)
 	default:
 		g.Drop(epochs)
+	}
+}
+
+// ChoosePrompt forgets the text of a template that the file has where the command line names another form of prompts.
+// prefix is that of the section's keys, such as "data.".
+func ChoosePrompt(g *config.Given, prefix string) {
+	if g.FromCommandLine(prefix+"prompt") && !g.FromCommandLine(prefix+"template") {
+		g.Drop(prefix + "template")
+	}
+}
+
+// CheckPrompt reads the template that a form of prompts names, and refuses one that gives no prompts or that the run's
+// config could not keep.
+func CheckPrompt(g *config.Given, prefix string, f *ci.Form) {
+	key := prefix + "prompt"
+	if g.Bad(key) {
+		return
+	}
+	err := f.Load()
+	if err == nil {
+		if err = config.CheckBounds([]byte(f.Template)); err != nil {
+			err = fmt.Errorf("%s: %w", f.Prompt, err)
+		}
+	}
+	if err != nil {
+		g.Fault(key, "%s: %v", key, err)
 	}
 }
 

@@ -27,8 +27,8 @@ func newCIRL(s streams) *cobra.Command {
 
 var cirlFlags = trainingFlags([]config.Flag{
 	{Name: "prompt", Key: "data.prompt",
-		Help: "form of the prompts: cot (think about every piece of information), plain, or compact (the embedded " +
-			"model's)"},
+		Help: "form of the prompts: cot (CI-CoT: think about every piece of information), cot-short, plain, compact " +
+			"(the embedded model's), or a template's file (docs/data.md)"},
 	{Name: "prompts", Key: "grpo.prompts_per_step", Help: "number of prompts of a step"},
 	{Name: "group-size", Key: "grpo.group_size",
 		Help: "completions of each prompt, which are compared with each other"},

@@ -26,6 +26,11 @@ func writeScenarios(n int, change func(items []ci.Item)) func(t *testing.T) {
 	}
 }
 
+// withTemplate writes own.tmpl.
+func withTemplate(text string) func(t *testing.T) {
+	return func(t *testing.T) { write(t, "own.tmpl", text) }
+}
+
 // withoutAnnotation writes items the second of which has no annotation.
 func withoutAnnotation(t *testing.T) {
 	t.Helper()
@@ -77,7 +82,18 @@ var cirlFaults = []faultCase{
 	{"cold draws", nil, tinyCIRL(2, "--temperature", "0"), 2, []string{"--temperature",
 		"all completions of a prompt would be the same"}, nil},
 	{"no such prompt", nil, tinyCIRL(2, "--prompt", "short"), 2, []string{"--prompt", `"short"`,
-		"compact, plain or cot"}, nil},
+		"compact, plain, cot, cot-short or a file"}, nil},
+	{"a template with a field that no item has", withTemplate("{{.Task}}\n{{range .Attributes}}{{.Text}}{{end}}" +
+		"{{.Recipent}}"), tinyCIRL(2, "--prompt", "own.tmpl"), 2, []string{"--prompt", "own.tmpl:2",
+		"an item has no field .Recipent: want .Scenario, ", ".Recipient", ".Key, .Text"}, nil},
+	{"a template without the task", withTemplate("{{range .Attributes}}{{.Text}}{{end}}"), tinyCIRL(2, "--prompt",
+		"own.tmpl"), 2, []string{"own.tmpl", "the prompt lacks the task: want {{.Task}}"}, nil},
+	{"a template that a config cannot keep", withTemplate("{{.Task}}{{range .Attributes}}{{.Text}}{{end}}" +
+		strings.Repeat("[", 100)), tinyCIRL(2, "--prompt", "own.tmpl"), 2, []string{"own.tmpl", "nests"}, nil},
+	{"no such template", nil, tinyCIRL(2, "--prompt", "gone.tmpl"), 2, []string{"--prompt", "gone.tmpl: no such file",
+		"a file with a template"}, nil},
+	{"a template beside a form", nil, tinyCIRL(2, "--prompt", "cot", "--set", "data.template=x"), 2, []string{
+		"--prompt", "prompt cot has its own words", "remove one"}, nil},
 	{"prefilled miniature", nil, tinyCIRL(2, "--set", "data.prefill=true"), 2, []string{"--set", "data.prefill true",
 		"compact"}, nil},
 	{"everything held out", nil, tinyCIRL(2, "--set", "data.validation_fraction=0.6", "--set",

@@ -106,7 +106,7 @@ func TestExplain(t *testing.T) {
 	}
 	want := map[string][]string{
 		"ci-rl.yaml": {"GRPO", "clip(ρ, 0.8, 1.2)", "0.001·KL", "32 prompts a step, 16 completions each",
-			"4 updates a step on 128 completions each", "AdamW at 1e-06", "no option deviates"},
+			"1 update a step on 512 completions each", "every 240 steps", "AdamW at 1e-06", "no option deviates"},
 		"federated.yaml": {"AFedPG", "α = 0.2", "θ̃ = θ + ((1-α)/α)", "a delay above 32", "each agent sends 5128 bytes",
 			"ends after 400 updates", "a factor of 2.21"},
 		"federated-admm.yaml": {"FedNPG-ADMM", "(H_i + 0.1·I)⁻¹", "sqrt(2·0.01/gᵀy)·0.8^j", "for 10 rounds",
@@ -134,7 +134,7 @@ func TestExplain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(string(text), "\ncommand: eval ") {
+		if strings.Contains(string(text), "\ncommand: eval ") || strings.Contains(string(text), "\ncommand: data ") {
 			if o := cli(t, "explain", "--config", path); o.code != 1 ||
 				!strings.Contains(o.last(), "which trains nothing") {
 				t.Errorf("%s: %q", path, o.err)

@@ -34,7 +34,8 @@ func newCheck(s streams) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&o.Model, "model", "", "model folder whose tokenizer counts the prompts, or embedded")
 	flags.StringVar(&o.Prompt, "prompt", "",
-		"form of the prompts of contextual-integrity items: compact, plain or cot (default cot)")
+		"form of the prompts of contextual-integrity items: compact, plain, cot, cot-short or a "+
+			"template's file (default cot)")
 	flags.IntVar(&o.MaxPromptTokens, "max-prompt-tokens", 0,
 		"count the prompts with more tokens, which training with this limit would drop (0 = no limit)")
 	return cmd

@@ -45,9 +45,12 @@ func scenarioFlags(part string) []config.Flag {
 		{Name: "adapter", Key: "adapter", Help: adapterHelp},
 		{Name: "cache-gb", Key: "cache_gb", Help: cacheHelp},
 		{Name: "backend", Key: "backend", Help: backendHelp + " (default auto)"},
-		{Name: "max-new-tokens", Key: "max_new_tokens", Help: "most tokens of an answer (default 128)"},
+		{Name: "max-new-tokens", Key: "max_new_tokens",
+			Help: "most tokens of an answer (default 128; 2048 with --data)"},
 		{Name: "data", Key: "data",
 			Help: "contextual-integrity items, .json, .jsonl or .parquet (default: synthetic scenarios)"},
+		{Name: "items", Key: "items",
+			Help: "items of --data: all, or released, without those that the released preprocessing drops (default all)"},
 		{Name: "split", Key: "split",
 			Help: "part of --data: test, validation, train or all, as ci-rl splits it with --split-seed for its seed " +
 				"(default " + part + ")"},
@@ -70,10 +73,12 @@ var evalCIFlags = slices.Concat(scenarioFlags("test"), []config.Flag{
 	{Name: "temperature", Key: "temperature",
 		Help: "temperature of the draws; 0 always takes the likeliest token (default 0)"},
 	{Name: "prompt", Key: "prompt",
-		Help: "form of the prompts: compact, plain or cot (default plain for --data, else compact)"},
+		Help: "form of the prompts: compact, plain, cot, cot-short or a template's file (default plain for --data, " +
+			"else compact)"},
 	{Name: "cot", Key: "prompt", Value: "cot", Help: "ask for CI-CoT reasoning: --prompt cot"},
 	{Name: "prefill", Key: "prefill",
-		Help: "begin every answer with <think>, as ci-rl does (default: with --cot, but not with a server)"},
+		Help: "begin every answer with <think>, as ci-rl does (default: unless compact or plain; of a server only " +
+			"with --continue)"},
 	{Name: "show", Key: "show", Help: "scenarios to print with their answers (default 0)"},
 	{Name: "base-url", Key: "server.base_url",
 		Help: "OpenAI-compatible server to ask instead of a model folder, such as http://localhost:8000/v1"},
@@ -83,6 +88,8 @@ var evalCIFlags = slices.Concat(scenarioFlags("test"), []config.Flag{
 	{Name: "parallel", Key: "server.parallel", Help: "requests to the server at a time (default 8)"},
 	{Name: "timeout", Key: "server.timeout",
 		Help: "timeout of one request; after it, and after passing failures, the request is sent again (default 5m)"},
+	{Name: "api-version", Key: "server.api_version", Help: apiVersionHelp},
+	{Name: "continue", Key: "server.continue", Help: continueHelp},
 	{Name: "think-opened", Key: "server.think_opened",
 		Help: "the server's chat template opens the think block, so that answers begin inside it"},
 })

@@ -134,7 +134,7 @@ func TestEvalCIOfAServer(t *testing.T) {
 		t.Errorf("%d rows, the first %+v", len(rows), rows[0])
 	}
 	if r := rows[7]; !r.Complete || r.Reward != 1 || r.Required[0].At < 0 || r.Restricted[0].At >= 0 ||
-		!strings.Contains(r.Prompt.Messages[0].Content, "necessary, helpful, optional or inappropriate") {
+		!strings.Contains(r.Prompt.Messages[0].Content, "necessary, helpful, optional, or inappropriate") {
 		t.Errorf("%+v", r)
 	}
 	var summary struct {
@@ -211,7 +211,11 @@ func testOf(t *testing.T, c *cirlrecipe.Options) []eval.Case {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return eval.Cases(parts[2], c.Data.Prompt, c.Order(ci.Test), rollout.Conversation{})
+	cases, err := eval.Cases(parts[2], c.Data.Form, c.Order(ci.Test), rollout.Conversation{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cases
 }
 
 // TestEvalCIOfARun: --config asks exactly what the test split of the run asks, and takes the length of answers from it.
@@ -377,7 +381,9 @@ func TestEvalCIFaults(t *testing.T) {
 		{"server and folder", nil, evalCI("--base-url", "http://localhost:1/v1", "--api-model", "m", "--model",
 			"model"), 2, []string{"--model", "server.base_url", "remove one"}, nil},
 		{"server and prefill", nil, evalCI("--base-url", "http://localhost:1/v1", "--api-model", "m", "--prefill"),
-			2, []string{"--prefill", "server.base_url", "remove one"}, nil},
+			2, []string{"--prefill: prefill true", "want false, or server.continue vllm"}, nil},
+		{"OpenAI and a beginning", nil, evalCI("--base-url", "https://api.openai.com/v1", "--api-model", "m", "--cot",
+			"--continue", "vllm"), 2, []string{`--continue: server.continue "vllm"`, "OpenAI", "vLLM"}, nil},
 		{"no URL", nil, evalCI("--base-url", "localhost:1", "--api-model", "m"), 2,
 			[]string{`server.base_url "localhost:1"`, "http://localhost:8000/v1"}, nil},
 		{"key in the URL", nil, evalCI("--base-url", "http://k:secret@localhost:1", "--api-model", "m"), 2,
@@ -495,7 +501,7 @@ func TestEvalCIAsksWhatCIRLAsked(t *testing.T) {
 	writeItems(t, "items.json", 20)
 	c := &cirlrecipe.Options{Seed: 7, Data: cirlrecipe.Data{Train: "items.json", ValidationFraction: 0.2,
 		TestFraction: 0.3,
-		Prompt:       ci.PromptCoT, Prefill: true}}
+		Form:         ci.Form{Prompt: ci.PromptCoT, Prefill: true}}}
 	tests := testOf(t, c)
 	must(t, "eval", "ci", "--model", "model", "--backend", "go", "--data", "items.json", "--cot", "--split-seed",
 		"7", "--validation-fraction", "0.2", "--test-fraction", "0.3",
@@ -534,4 +540,51 @@ func TestEvalCIOfAConfig(t *testing.T) {
 		says: []string{"bad.yaml:2: samples 0", "1 or more"},
 		also: [][]string{{"bad.yaml:3", `split "dev"`}, {"bad.yaml:4", "server.timeout", "add server.base_url"},
 			{"bad.yaml:5", `reward.format "lax"`, "paper or strict"}}})
+}
+
+// TestATemplateOfOnesOwn: ci-rl, eval ci and data best put items into it. A run keeps its text: it continues, and is
+// measured, without the file. What the command line names wins over what a run kept.
+func TestATemplateOfOnesOwn(t *testing.T) {
+	workCI(t)
+	write(t, "own.tmpl", "{{.Domain}}. {{.Task}}{{range .Attributes}}\r\n- {{.Text}}{{end}}\nThink about what fits, "+
+		"then answer.{{if .Prefill}} Begin.{{end}} \n \n")
+	small := []string{"--model", "embedded", "--backend", "go", "--max-new-tokens", "4"}
+	must(t, tinyCIRL(2, "--prompt", "own.tmpl", "--max-new-tokens", "4", "--set", "train.checkpoint_every=1")...)
+	remove(t, "own.tmpl")
+	c, err := cirlrecipe.Spec.Load(config.Input{Path: "out/config.yaml"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := testOf(t, c)
+	text := tests[0].Text()
+	if !c.Data.Prefill || !strings.Contains(text, "\r\n- ") || !strings.HasSuffix(text, "answer. Begin. \n \n") {
+		t.Errorf("prefill %v, prompt %q", c.Data.Prefill, text)
+	}
+	for _, folder := range []string{"out/model", "out/checkpoints/step-00000002"} {
+		if err := os.RemoveAll(folder); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(t, "ci-rl", "--resume", "out")
+	must(t, "eval", "ci", "--config", "out/config.yaml", "--backend", "go", "--out", "results")
+	rows := rowsOf(t, "results/results.jsonl")
+	if len(rows) != len(tests) || rows[0].Prompt.Messages[0].Content != text || rows[0].Prefill != ci.ThinkPrefill {
+		t.Errorf("%d rows, the first asks %+v, the run %q", len(rows), rows[0], text)
+	}
+
+	write(t, "own.tmpl", "Other. {{.Task}}{{range .Attributes}} {{.Key}}: {{.Text}}{{end}}")
+	must(t, append([]string{"eval", "ci", "--data", "items.json", "--prompt", "./own.tmpl", "--out", "other"}, small...)...)
+	if row := rowsOf(t, "other/results.jsonl")[0]; !strings.HasPrefix(row.Prompt.Messages[0].Content, "Other. ") {
+		t.Errorf("%+v", row)
+	}
+	must(t, append([]string{"data", "best", "--data", "items.json", "--prompt", "own.tmpl", "--min-reward", "-1",
+		"--answers", "1", "--out", "best.jsonl"}, small...)...)
+	if lines := read(t, "best.jsonl"); !strings.Contains(lines, `"Other. `) {
+		t.Error(lines)
+	}
+	c, err = cirlrecipe.Spec.Load(config.Input{Path: "out/config.yaml", Overrides: []config.Override{
+		{Flag: "--prompt", Key: "data.prompt", Value: "own.tmpl"}}})
+	if err != nil || !strings.HasPrefix(c.Data.Template, "Other. ") {
+		t.Errorf("%v, %+v", err, c)
+	}
 }

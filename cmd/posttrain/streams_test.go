@@ -37,6 +37,7 @@ var everyCommand = []struct {
 	{"data check", []string{"pairs.jsonl"}},
 	{"data convert", []string{"pairs.jsonl", "converted.parquet"}},
 	{"data synth", []string{"--n", "5", "--out", "synth.jsonl"}},
+	{"data synth", []string{"--form", "items", "--n", "4", "--out", "synth-items"}},
 	{"data best", []string{"--backend", "go", "--n", "2", "--answers", "2", "--max-new-tokens", "20",
 		"--min-reward", "-1", "--out", "best.jsonl"}},
 	{"data pairs", []string{"--backend", "go", "--n", "3", "--answers", "4", "--out", "sampled.jsonl"}},
@@ -67,6 +68,11 @@ var everyCommand = []struct {
 	{"eval arena-hard judge", []string{"--config", "ah.yaml", "--out", "ah"}},
 	{"eval arena-hard report", []string{"--out", "ah"}},
 	{"eval arena-hard compare", []string{"ah", "ah", "--out", "ah-compared.json"}},
+	{"eval confaide", []string{"--data", "confaide", "--answers", "rated.jsonl", "--tiers", "1", "--samples", "1",
+		"--out", "ca"}},
+	{"eval confaide answers", []string{"--data", "confaide", "--tiers", "1", "--model", "model", "--backend", "go",
+		"--samples", "2", "--max-new-tokens", "4", "--out", "ca-stages"}},
+	{"eval confaide report", []string{"--out", "ca-stages"}},
 	{"eval mt-bench", []string{"--judgments", "turns.jsonl", "--out", "turns"}},
 	{"eval mt-bench answers", []string{"--questions", "questions.jsonl", "--model", "model", "--backend", "go",
 		"--max-new-tokens", "4", "--out", "mt"}},
@@ -99,6 +105,9 @@ func workEverything(t *testing.T, judge string) {
 	write(t, "arena.jsonl", `{"question_id":"q","model":"m","games":[{"score":"A>B"},{"score":"A>>B"}]}`)
 	write(t, "turns.jsonl", `{"question_id":81,"model":"m","turn":1,"score":7}
 {"question_id":81,"model":"m","turn":2,"score":8}`)
+	writeConfAIde(t, "confaide")
+	write(t, "rated.jsonl", `{"id":"1/rating/1/1","output":"2"}
+{"id":"1/rating/2/1","output":"4"}`)
 	write(t, "questions.jsonl", `{"question_id":81,"category":"writing","turns":["Hi","More"]}`)
 	write(t, "asked.jsonl", `{"uid":"q","prompt":"Hi"}`)
 	write(t, "old.jsonl", `{"uid":"q","model":"b","messages":[{"role":"assistant","content":"Ho"}]}`)

@@ -1,11 +1,15 @@
 // Package ci holds contextual-integrity items: who asks whom for what, and which keywords the answer must hold or must
 // not hold.
 //
-//  1. Read and Write: the items of a file, with its oddities counted in a data.Report (item.go, forms.go);
+//  1. Read, ReadItems and Write: the items of a file, with its oddities counted in a data.Report (item.go, forms.go);
 //  2. Split divides items into training, validation and test; Order seeds the order of an item's attributes (split.go);
 //  3. Prompt puts an item to a model in one of three forms (prompt.go);
 //  4. Synthesize makes small items from templates and open value spaces (synth.go, norms.json); Reference is
-//     the ideal completion, Noisy a flawed one (miniature.go).
+//     the ideal completion, Noisy a flawed one (miniature.go);
+//  5. Plan.Draw draws the seeds of items that are to be written, ReadSeeds reads them; Compose writes an item of a seed
+//     by the same templates (seeds.go).
+//
+// Package quality says what is wrong with items as training data.
 package ci
 
 import (
@@ -14,6 +18,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -136,28 +141,69 @@ func (c *Item) Attributes() []Attribute {
 // make the full reward unreachable. An item without the required fields is an error that names the row.
 func Read(path string) ([]Item, *data.Report, error) { return readFS(nil, path) }
 
+// Which items of a file are read.
+const (
+	AllItems      = "all"
+	ReleasedItems = "released"
+)
+
+// ReadItems is Read of all items of a file, or of the released ones: without those that the released preprocessing
+// drops, because a keyword, or the information that it is for, is no string. The Report counts them. A value that has
+// been written as text, as Write does, is a string.
+func ReadItems(path, which string) ([]Item, *data.Report, error) {
+	if which == ReleasedItems {
+		return stream(nil, path, releasedOfRow).Collect()
+	}
+	return Read(path)
+}
+
 func readFS(fsys fs.FS, path string) ([]Item, *data.Report, error) {
-	in := rows.ReadJSON(fsys, path, "seed", "dataset_item")
-	return data.Collect(path, in, func(r rows.Row, report *data.Report) (Item, string, error) {
-		item, warts, err := itemOf(r.Text)
-		if err != nil {
-			return item, "", err
-		}
-		item.Source = r.Source
-		for _, wart := range append(warts, item.warts()...) {
-			report.Wart(wart, r.Source)
-		}
-		return item, "", nil
-	})
+	return stream(fsys, path, itemOfRow).Collect()
+}
+
+// Stream is Read without keeping the items.
+func Stream(path string) *data.Stream[Item] { return stream(nil, path, itemOfRow) }
+
+func stream(
+	fsys fs.FS, path string, of func(rows.Row, *data.Report) (item Item, why string, err error),
+) *data.Stream[Item] {
+	return data.NewStream(path, rows.ReadJSON(fsys, path, "seed", "dataset_item"), of)
+}
+
+func releasedOfRow(r rows.Row, report *data.Report) (Item, string, error) {
+	if _, _, err := itemOf(r.Text); err == nil && !released(r.Text) {
+		return Item{}, "a keyword, or the information that it is for, is no string", nil
+	}
+	return itemOfRow(r, report)
+}
+
+func itemOfRow(r rows.Row, report *data.Report) (Item, string, error) {
+	item, warts, err := itemOf(r.Text)
+	if err != nil {
+		return item, "", err
+	}
+	item.Source = r.Source
+	for _, wart := range append(warts, item.warts()...) {
+		report.Wart(wart, r.Source)
+	}
+	return item, "", nil
 }
 
 // Write writes items in the release's shape, by the extension of the file's name: .json (an array, one item a line),
 // .jsonl or .parquet, each also with .gz; whole or not at all. Values keep the text that Read made of them. In parquet,
 // information is a list of {key, text} and each side of the annotation a list of {key, words}.
-func Write(path string, items []Item) error {
+func Write(path string, items []Item) error { return WriteSeq(path, data.Values(items)) }
+
+// WriteSeq is Write of items that need not be in memory. An error among them ends the writing.
+func WriteSeq(path string, items iter.Seq2[Item, error]) error {
 	return rows.Table{
-		N:     len(items),
-		Value: func(i int) (any, error) { return &items[i], nil },
+		Values: func(yield func(any, error) bool) {
+			for item, err := range items {
+				if !yield(&item, err) || err != nil {
+					return
+				}
+			}
+		},
 		Parquet: func(w io.Writer) error {
 			return rows.WriteParquet(w, items, parquet.NewSchema("record", parquet.SchemaOf(Item{})))
 		},
@@ -186,8 +232,8 @@ func itemOf(text []byte) (item Item, warts []string, err error) {
 	return item, otherKinds(text), nil
 }
 
-// otherKinds names the kinds of values that are not strings.
-func otherKinds(text []byte) []string {
+// eachValue calls visit with every value of an item's information and annotation as the file has it.
+func eachValue(text []byte, visit func(what, key string, value any)) {
 	var raw struct {
 		Item struct {
 			Information json.RawMessage            `json:"information"`
@@ -195,19 +241,46 @@ func otherKinds(text []byte) []string {
 		} `json:"dataset_item"`
 	}
 	if json.Unmarshal(text, &raw) != nil {
-		return nil
+		return
 	}
-	kinds := map[string]bool{}
-	note := func(text []byte, what string) {
-		rows.EachKey(text, what, func(_ string, value any) error {
-			kinds[what+" is "+rows.KindOf(value)] = true
+	each := func(text []byte, what string) {
+		rows.EachKey(text, what, func(key string, value any) error {
+			visit(what, key, value)
 			return nil
 		})
 	}
-	note(raw.Item.Information, "information value")
-	for _, side := range raw.Item.Annotation {
-		note(side, "keyword")
+	each(raw.Item.Information, informationValue)
+	for _, side := range slices.Sorted(maps.Keys(raw.Item.Annotation)) {
+		each(raw.Item.Annotation[side], keyword)
 	}
+}
+
+// What eachValue visits.
+const (
+	informationValue = "information value"
+	keyword          = "keyword"
+)
+
+// released says that the released preprocessing keeps an item: every keyword is a string, and so is the information
+// under its key.
+func released(text []byte) bool {
+	keeps, strings := true, map[string]bool{}
+	eachValue(text, func(what, key string, value any) {
+		_, isString := value.(string)
+		switch {
+		case what == informationValue:
+			strings[key] = isString
+		case value != nil: // null: the item lacks the key
+			keeps = keeps && isString && strings[key]
+		}
+	})
+	return keeps
+}
+
+// otherKinds names the kinds of values that are not strings.
+func otherKinds(text []byte) []string {
+	kinds := map[string]bool{}
+	eachValue(text, func(what, _ string, value any) { kinds[what+" is "+rows.KindOf(value)] = true })
 	delete(kinds, "information value is a string")
 	delete(kinds, "keyword is a string")
 	return slices.Sorted(maps.Keys(kinds))

@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -350,4 +351,56 @@ func TestCIAwkwardTexts(t *testing.T) {
 			Disallowed: Keywords{{text(), []string{word()}}, {"", []string{word()}}}}
 	}
 	comeBack(t, items)
+}
+
+// releasedRow is an item of two values and a keyword of the first.
+const releasedRow = `{"seed": {"domain": "Work"}, "dataset_item": {"user_task": "t", ` +
+	`"information": {"A": %s, "B": %s}, "annotation": {"allowed": {"A": %s}, "disallowed": {}}}}`
+
+// TestReleasedItems: the released preprocessing joins the values of annotated keys as strings, and drops an item where
+// one is none.
+func TestReleasedItems(t *testing.T) {
+	for _, c := range []struct {
+		a, b, keyword string
+		kept          bool
+	}{
+		{`"x y"`, `"z"`, `"x"`, true},
+		{`"x y"`, `["z"]`, `"x"`, true}, // it has no annotation
+		{`["x y"]`, `"z"`, `"x"`, false},
+		{`{"k": "x y"}`, `"z"`, `"x"`, false},
+		{`7`, `"z"`, `"7"`, false},
+		{`"x y"`, `"z"`, `["x", "y"]`, false},
+		{`"x y"`, `"z"`, `{"k": "x"}`, false},
+		{`"7"`, `"z"`, `7`, false},
+	} {
+		row := fmt.Sprintf(releasedRow, c.a, c.b, c.keyword)
+		text := row + "\n" + fmt.Sprintf(releasedRow, `"q"`, `"r"`, `"q"`)
+		all, _, err := readFS(files("ci.jsonl", text), "ci.jsonl")
+		if err != nil || len(all) != 2 {
+			t.Errorf("%s: %d of all, %v", row, len(all), err)
+		}
+		items, report, err := stream(files("ci.jsonl", text), "ci.jsonl", releasedOfRow).Collect()
+		if err != nil || len(items) == 2 != c.kept || report.Kept != len(items) {
+			t.Errorf("%s: %d items, %v, want it kept: %v", row, len(items), err, c.kept)
+			continue
+		}
+		if !c.kept && !strings.Contains(report.String(), "a keyword, or the information that it is for, is no string") {
+			t.Errorf("%s: the report does not say why:\n%s", row, report)
+		}
+	}
+	missing := strings.Replace(fmt.Sprintf(releasedRow, `"q"`, `"r"`, `"q"`), `"allowed": {"A"`, `"allowed": {"C"`, 1)
+	_, _, err := stream(files("ci.jsonl", missing), "ci.jsonl", releasedOfRow).Collect()
+	wantError(t, err, "ci.jsonl: all 1 rows dropped", "is no string")
+}
+
+// TestReleasedItemsOfTheRelease: 639 items, of which a tenth, rounded up, are the 64 of the published table.
+func TestReleasedItemsOfTheRelease(t *testing.T) {
+	items, report, err := ReadItems(realData(t, "contextual-integrity/dataset.json"), ReleasedItems)
+	if err != nil || len(items) != 639 || report.Read != 729 {
+		t.Fatalf("%v: %d items\n%s", err, len(items), report)
+	}
+	train, validation, test := Split(len(items), 0.09, 0.10, 0)
+	if len(train) != 517 || len(validation) != 58 || len(test) != 64 {
+		t.Errorf("%d/%d/%d, want 517/58/64", len(train), len(validation), len(test))
+	}
 }

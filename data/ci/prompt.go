@@ -1,8 +1,8 @@
 package ci
 
 import (
+	_ "embed"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
@@ -10,28 +10,24 @@ import (
 
 // The forms of a prompt.
 const (
-	PromptCompact = "compact" // the miniature that the embedded model knows: what compact writes
-	PromptPlain   = "plain"   // the scenario, the task, the information, and a request for the format
-	PromptCoT     = "cot"     // the same with the CI-CoT instruction, which CI-RL trains with
+	PromptCompact  = "compact"   // the miniature that the embedded model knows: what compact writes
+	PromptPlain    = "plain"     // the scenario, the task, the information, and a request for the format
+	PromptCoT      = "cot"       // the same with the CI-CoT instruction, which CI-RL trains with
+	PromptCoTShort = "cot-short" // the same with a shorter one, in our own words
 )
 
 // PromptKinds are the forms of Prompt.
-var PromptKinds = []string{PromptCompact, PromptPlain, PromptCoT}
+var PromptKinds = []string{PromptCompact, PromptPlain, PromptCoT, PromptCoTShort}
+
+// accepted are the forms, in words.
+const accepted = "compact, plain, cot, cot-short or a file with a template"
 
 // ThinkPrefill follows the generation prompt in CI-RL, so that every completion begins inside a think block.
 const ThinkPrefill = "<think>\n"
 
-// CheckPrompt refuses the name of an unknown form.
-func CheckPrompt(kind string) error {
-	if slices.Contains(PromptKinds, kind) {
-		return nil
-	}
-	return fmt.Errorf("prompt %q: want compact, plain or cot", kind)
-}
-
 // Prompt writes the prompt of a scenario in one of the forms, as one message of the user (some chat templates refuse a
 // message of the system). It lists the annotated pieces of information, without their labels, in an order drawn by the
-// seed order: the same order in every form and on every machine. An unknown form is a programming error: CheckPrompt.
+// seed order: the same order in every form and on every machine. An unknown form is a programming error: see Form.
 //
 //	Scenario: email; domain: Hospitality; intention: book a room; sender: user;
 //	recipient: hotel desk; subject of the information: user.
@@ -45,7 +41,7 @@ func CheckPrompt(kind string) error {
 //
 //	<what the form asks for>
 //
-// The first two lines are one. The CI-CoT instruction asks for the same as the paper's figure, in our own words.
+// The first two lines are one.
 func Prompt(item Item, kind string, order uint64) []data.Message {
 	switch kind {
 	case PromptCompact:
@@ -53,16 +49,23 @@ func Prompt(item Item, kind string, order uint64) []data.Message {
 	case PromptPlain:
 		return []data.Message{{Role: "user", Content: item.taskText(order) + plainInstruction}}
 	case PromptCoT:
-		return []data.Message{{Role: "user", Content: item.taskText(order) + cotInstruction}}
+		return []data.Message{{Role: "user", Content: item.taskText(order) + strings.TrimSpace(cotInstruction)}}
+	case PromptCoTShort:
+		return []data.Message{{Role: "user", Content: item.taskText(order) + cotShortInstruction}}
 	}
-	panic(CheckPrompt(kind))
+	panic(fmt.Sprintf("prompt %q: want one of %v", kind, PromptKinds))
 }
 
 // plainInstruction asks for the format alone: the reward cannot judge an answer without it.
 const plainInstruction = "Think first, inside <think> and </think>; then write the final message, and nothing else, " +
 	"inside <answer> and </answer>."
 
-const cotInstruction = "" +
+// cotInstruction is that of the CI-CoT figure of the dissertation, word for word.
+//
+//go:embed cot.txt
+var cotInstruction string
+
+const cotShortInstruction = "" +
 	"First reason inside <think> and </think>. Begin with the task: what is to be achieved, who sends what to " +
 	"whom, and which norms of privacy hold in this context. Then take every piece of information listed above, one " +
 	"after the other, and judge whether sharing it with this recipient for this task is necessary, helpful, " +

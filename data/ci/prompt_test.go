@@ -1,6 +1,8 @@
 package ci
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,7 +24,7 @@ func TestPromptsByHand(t *testing.T) {
 	frame := "Scenario: email; domain: Hospitality; intention: book; sender: user; recipient: desk; subject of the " +
 		"information: user.\n\n" +
 		"Task: Book a room\n\nInformation at hand:\n"
-	for _, kind := range []string{PromptPlain, PromptCoT} {
+	for _, kind := range []string{PromptPlain, PromptCoT, PromptCoTShort} {
 		messages := Prompt(item, kind, 3)
 		text := messages[0].Content
 		if len(messages) != 1 || messages[0].Role != "user" || !strings.HasPrefix(text, frame) {
@@ -49,19 +51,34 @@ func TestPromptsByHand(t *testing.T) {
 
 func TestInstructions(t *testing.T) {
 	item := hotel(t)
-	plain, cot := Prompt(item, PromptPlain, 0)[0].Content, Prompt(item, PromptCoT, 0)[0].Content
-	for _, tag := range []string{"<think>", "</think>", "<answer>", "</answer>"} {
-		if !strings.Contains(plain, tag) || !strings.Contains(cot, tag) {
-			t.Errorf("%s is not asked for", tag)
+	plain := Prompt(item, PromptPlain, 0)[0].Content
+	for _, kind := range []string{PromptCoT, PromptCoTShort} {
+		cot := Prompt(item, kind, 0)[0].Content
+		for _, tag := range []string{"<think>", "</think>", "<answer>", "</answer>"} {
+			if !strings.Contains(plain, tag) || !strings.Contains(cot, tag) {
+				t.Errorf("%s: %s is not asked for", kind, tag)
+			}
 		}
-	}
-	for _, word := range []string{"necessary", "helpful", "optional", "inappropriate", "norms", "context"} {
-		if !strings.Contains(cot, word) || strings.Contains(plain, word) {
-			t.Errorf("%q: in cot %v, in plain %v: want it in cot alone", word, strings.Contains(cot, word),
-				strings.Contains(plain, word))
+		for _, word := range []string{"necessary", "helpful", "optional", "inappropriate", "norms", "context"} {
+			if !strings.Contains(cot, word) || strings.Contains(plain, word) {
+				t.Errorf("%q: in %s %v, in plain %v: want it in %[2]s alone", word, kind,
+					strings.Contains(cot, word), strings.Contains(plain, word))
+			}
 		}
 	}
 }
+
+// TestCoTIsTheFigure: the instruction of cot has the figure's words, lines and indentation, and nothing behind them.
+func TestCoTIsTheFigure(t *testing.T) {
+	_, instruction, _ := strings.Cut(Prompt(hotel(t), PromptCoT, 0)[0].Content, "bye\n")
+	_, instruction, _ = strings.Cut(instruction, "\n\n")
+	if sum := fmt.Sprintf("%x", sha256.Sum256([]byte(instruction))); sum != figureSum {
+		t.Errorf("%q has the sum %s, the figure %s", instruction, sum, figureSum)
+	}
+}
+
+// figureSum is the SHA-256 of the figure's text, lines divided by \n, without a line end at its end.
+const figureSum = "adf138ad9fe9d289fcf7a134ba148d35687a9361fe04b209011692799490e2c7"
 
 // Fields that a foreign set lacks leave no hole in the scenario line.
 func TestScenarioLineOfWhatIsThere(t *testing.T) {
@@ -111,15 +128,6 @@ func TestPromptOrder(t *testing.T) {
 }
 
 const hotelOrder = "Name Chats Zip"
-
-func TestCheckPrompt(t *testing.T) {
-	for _, kind := range PromptKinds {
-		if err := CheckPrompt(kind); err != nil {
-			t.Error(err)
-		}
-	}
-	wantError(t, CheckPrompt("CoT"), `prompt "CoT": want compact, plain or cot`)
-}
 
 // Every released item gives a prompt in every form that names its task and every annotated value.
 func TestReleasePrompts(t *testing.T) {

@@ -13,26 +13,43 @@ import (
 	"github.com/posttrain/posttrain/internal/plain"
 )
 
+// A Change is a key with its values in two configurations, "not given" where one of them lacks it.
+type Change struct{ Key, Was, Now string }
+
+func (c Change) String() string { return fmt.Sprintf("%s: %s, now %s", c.Key, c.Was, c.Now) }
+
 // Diff names the keys in which two resolved configurations differ, each with both values: "loss.beta: 0.1, now 0.2".
 // a is the older one. It is empty when they say the same.
 func Diff(a, b []byte) []string {
+	changes, err := Changes(a, b)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var out []string
+	for _, c := range changes {
+		out = append(out, c.String())
+	}
+	return out
+}
+
+// Changes are the keys in which two configurations differ, in alphabetical order. a is the older one.
+func Changes(a, b []byte) (changes []Change, err error) {
 	was, err := flat(a)
 	if err != nil {
-		return []string{fmt.Sprintf("the older configuration cannot be read: %s", oneLine(err.Error()))}
+		return nil, fmt.Errorf("the older configuration cannot be read: %s", oneLine(err.Error()))
 	}
 	now, err := flat(b)
 	if err != nil {
-		return []string{fmt.Sprintf("the newer configuration cannot be read: %s", oneLine(err.Error()))}
+		return nil, fmt.Errorf("the newer configuration cannot be read: %s", oneLine(err.Error()))
 	}
-	var out []string
 	both := maps.Clone(was)
 	maps.Copy(both, now)
 	for _, key := range slices.Sorted(maps.Keys(both)) {
 		if x, y := valueText(was, key), valueText(now, key); x != y {
-			out = append(out, fmt.Sprintf("%s: %s, now %s", key, x, y))
+			changes = append(changes, Change{key, x, y})
 		}
 	}
-	return out
+	return changes, nil
 }
 
 func valueText(values map[string]string, key string) string {

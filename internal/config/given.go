@@ -169,8 +169,8 @@ func Open(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, maxBytes+1))
 }
 
-// checkBounds wants a text that the parser can take: not too long, and not nested too deep by brackets or indentation.
-func checkBounds(text []byte) error {
+// CheckBounds wants a text that the parser can take: not too long, and not nested too deep by brackets or indentation.
+func CheckBounds(text []byte) error {
 	if len(text) > maxBytes {
 		return fmt.Errorf("longer than %d KiB: want a config", maxBytes>>10)
 	}
@@ -198,7 +198,7 @@ func checkBounds(text []byte) error {
 
 // syntax parses YAML; the parser must not take the program down with it.
 func syntax(text []byte) (file *ast.File, err error) {
-	if err := checkBounds(text); err != nil {
+	if err := CheckBounds(text); err != nil {
 		return nil, err
 	}
 	defer func() {

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 
@@ -99,7 +100,7 @@ func (s *Spec[T]) Resolve(c *T) []byte {
 		if l.key == commandKey || l.isIn(idle) || l.omitEmpty && v.IsZero() {
 			continue
 		}
-		tree = insert(tree, strings.Split(l.key, "."), v.Interface())
+		tree = insert(tree, strings.Split(l.key, "."), plainText(v))
 	}
 	text, err := yaml.Marshal(tree)
 	if err != nil {
@@ -107,6 +108,20 @@ func (s *Spec[T]) Resolve(c *T) []byte {
 	}
 	return text
 }
+
+// plainText quotes a text of several lines: as a block it would lose \r, and blanks at its end.
+func plainText(v reflect.Value) any {
+	text := reflect.Indirect(v)
+	if text.Kind() == reflect.String && strings.ContainsAny(text.String(), "\r\n") {
+		return quoted(text.String())
+	}
+	return v.Interface()
+}
+
+type quoted string
+
+// MarshalYAML uses Go's quotes, whose escapes are YAML's, too.
+func (q quoted) MarshalYAML() ([]byte, error) { return []byte(strconv.Quote(string(q))), nil }
 
 // insert adds a value to a tree at a path; the sections of a schema are contiguous.
 func insert(tree yaml.MapSlice, path []string, value any) yaml.MapSlice {

@@ -17,3 +17,19 @@ func TestTexts(t *testing.T) {
 		}
 	}
 }
+
+// TestResolveKeepsTexts: what Resolve writes of a text reads back to its last blank and line end.
+func TestResolveKeepsTexts(t *testing.T) {
+	type options struct {
+		Text string `yaml:"text" want:"@text"`
+		N    int    `yaml:"n"`
+	}
+	spec := &Spec[options]{Command: "keep", Defaults: func(*Given) options { return options{} }}
+	for _, text := range []string{"", "a b", "a\n \nb\n", "a\r\nb", "trail  \n  \n", " lead\n\n\n", "\\n \"q\" '\n",
+		"{{range .A}}\n\t- {{.}}{{end}}", "# x: y\n---\n", "é \u2028\n"} {
+		got, err := spec.Parse("config.yaml", spec.Resolve(&options{text, 3}), Input{})
+		if err != nil || *got != (options{text, 3}) {
+			t.Errorf("%q: %+v, %v\n%s", text, got, err, spec.Resolve(&options{text, 3}))
+		}
+	}
+}

@@ -38,6 +38,7 @@ type given struct {
 	form  form
 	text  string  // the value, without its quotes
 	items []given // of a list
+	other bool    // the file writes this whole number in another way, such as 0x10
 }
 
 // valueOf reads a value from the syntax tree.
@@ -57,7 +58,8 @@ func valueOf(node ast.Node) given {
 	case *ast.LiteralNode:
 		return given{form: formQuoted, text: n.Value.Value}
 	case *ast.IntegerNode:
-		return given{form: formNumber, text: fmt.Sprint(n.Value)}
+		text := fmt.Sprint(n.Value)
+		return given{form: formNumber, text: text, other: text != n.GetToken().Value}
 	case *ast.FloatNode:
 		return given{form: formNumber, text: n.GetToken().Value}
 	case *ast.InfinityNode:
@@ -186,7 +188,7 @@ func (g given) assignList(v reflect.Value) bool {
 		}
 	case formList, formExact:
 		for _, item := range g.items {
-			if !item.isText() {
+			if !item.isText() && (item.form != formNumber || item.other) { // in [1, 2a] 1 is a text, too
 				return false
 			}
 			words = append(words, item.text)

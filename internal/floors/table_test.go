@@ -63,6 +63,7 @@ var Table = []Row{
 	{"embedded", text, nil},
 	{"data", text, []string{"github.com/parquet-go/parquet-go", "github.com/klauspost/compress",
 		"github.com/pierrec/lz4", "github.com/andybalholm/brotli"}},
+	{"data/ci/quality", text, []string{"data", "reward"}},
 	{"data/journal", text, []string{"data", "run"}},
 	{"reward", text, []string{"data"}},
 	{"tokenizer", text, []string{"github.com/dlclark/regexp2", "golang.org/x/text", rename}},

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/recipe/scenarios"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/local"
@@ -99,13 +101,19 @@ func ask(
 	if o.Data != "" { // whatever the part, the prompts are in the order of training
 		set.Order = func(i int) uint64 { return ci.Order(o.SplitSeed, ci.Train, i) }
 	}
+	if o.Templates {
+		return ideal(o, set)
+	}
 	m, err := local.OpenWith(local.Options{Backend: o.Backend, Model: o.Model, Adapter: o.Adapter, CacheGB: o.CacheGB})
 	if err != nil {
 		return nil, nil, err
 	}
 	defer m.Close()
 	recipe.ReportEngine(m.Engine, r)
-	cases := o.Cases(set, o.Answers)
+	cases, err := o.Cases(set, o.Answers)
+	if err != nil {
+		return nil, nil, err
+	}
 	eval.SeedDraws(cases, o.Seed)
 	if cases, _, err = o.Fit(m, cases, r); err != nil {
 		return nil, nil, err
@@ -113,6 +121,20 @@ func ask(
 	open := func(tick func(done int)) (rollout.Chat, error) { return m.Chat(tick), nil }
 	samples, err := o.Ask(ctx, r, cases, open)
 	return cases, samples, err
+}
+
+// ideal answers the scenarios by templates. The prefill belongs to the prompt, as in what a model writes.
+func ideal(o Options, set scenarios.Set) (cases []eval.Case, samples []eval.Sample, err error) {
+	if cases, err = o.Cases(set, 1); err != nil {
+		return nil, nil, err
+	}
+	for i, c := range cases {
+		text := strings.TrimPrefix(ci.Ideal(*c.Item, o.Prompt, set.Order(i)), c.Prefill)
+		s := eval.Score(i, c.Item, text, o.Prefill, o.Reward)
+		s.Case, s.Answer = &cases[i], rollout.Answer{Text: text}
+		samples = append(samples, s)
+	}
+	return cases, samples, nil
 }
 
 // byCase groups the samples of each case.

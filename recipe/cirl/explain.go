@@ -1,11 +1,15 @@
 package cirl
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/grpo"
-	"github.com/posttrain/posttrain/losses"
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/recipe"
 )
 
@@ -24,7 +28,7 @@ func (o *Options) Explain() string {
 	fmt.Fprintf(&s, "validation: %s, at temperature %v; the best checkpoint by mean reward is the result\n",
 		every(o.Validation.Every), o.Validation.Temperature)
 	s.WriteString(o.describeTraining())
-	s.WriteString(losses.ListDeviations(o.Deviations()))
+	s.WriteString(o.listDeviations())
 	return s.String()
 }
 
@@ -99,8 +103,19 @@ func (o *Options) describeItems() string {
 	if d.MaxPromptTokens > 0 {
 		limit = fmt.Sprintf("of at most %s", recipe.Count(d.MaxPromptTokens, "token"))
 	}
-	return fmt.Sprintf("%s, a share of %v for validation and %v for the test; %s prompts%s, %s", from,
-		d.ValidationFraction, d.TestFraction, d.Prompt, prefill, limit)
+	if d.Items == ci.ReleasedItems {
+		from += " (the items that the released preprocessing keeps)"
+	}
+	validation, test := describePart(d.Validation, d.ValidationFraction), describePart(d.Test, d.TestFraction)
+	return fmt.Sprintf("%s, %s for validation and %s for the test; %s prompts%s, %s", from, validation, test, d.Prompt,
+		prefill, limit)
+}
+
+func describePart(file string, share float64) string {
+	if file != "" {
+		return file
+	}
+	return fmt.Sprintf("a share of %v", share)
 }
 
 // truncation says how the draws are cut off.
@@ -155,46 +170,60 @@ func (o *Options) describeTraining() string {
 		recipe.Count(g.Updates, "update"), g.Prompts/g.Updates*g.GroupSize))
 }
 
-// Deviations are the options that are not those of the released training.
-func (o *Options) Deviations() []losses.Deviation {
-	var all []losses.Deviation
-	differ := func(key string, value, released any) {
-		if value != released {
-			all = append(all, losses.Deviation{Key: key, Value: fmt.Sprint(value), Paper: fmt.Sprint(released)})
-		}
+// Deviations are the keys in which a run differs from the released one: Was is the released value, Now the run's.
+func (o *Options) Deviations() []config.Change {
+	mine := *o
+	mine.Data.Items = cmp.Or(mine.Data.Items, ci.AllItems)
+	all, err := config.Changes(Released().Resolved(), mine.Resolved())
+	if err != nil {
+		panic(err) // both were written by Resolve
 	}
-	d := Defaults()
-	differ("data.prompt", o.Data.Prompt, "cot")
-	differ("data.prefill", o.Data.Prefill, true)
-	differ("data.max_prompt_tokens", o.Data.MaxPromptTokens, d.Data.MaxPromptTokens)
-	differ("sampling.max_new_tokens", o.Sampling.MaxNew, d.Sampling.MaxNew)
-	differ("sampling.temperature", o.Sampling.Temperature, d.Sampling.Temperature)
-	differ("sampling", strings.TrimPrefix(o.truncation(), ", "), "")
-	differ("reward.format", o.Reward.Format, d.Reward.Format)
-	differ("reward.match", o.Reward.Match, d.Reward.Match)
-	differ("reward.required_weight", o.Reward.RequiredWeight, d.Reward.RequiredWeight)
-	differ("reward.restricted_weight", o.Reward.RestrictedWeight, d.Reward.RestrictedWeight)
-	o.deviateGRPO(d.GRPO, differ)
-	differ("validation.temperature", o.Validation.Temperature, d.Validation.Temperature)
-	differ("train.learning_rate", o.Train.LearningRate, d.Train.LearningRate)
-	return all
+	return slices.DeleteFunc(all, func(c config.Change) bool { return o.keepsMethod(c.Key) })
 }
 
-func (o *Options) deviateGRPO(released grpo.Options, differ func(key string, value, released any)) {
-	g := o.GRPO
-	differ("grpo.prompts_per_step", g.Prompts, released.Prompts)
-	differ("grpo.group_size", g.GroupSize, released.GroupSize)
-	differ("grpo.updates_per_rollout", g.Updates, released.Updates)
-	differ("grpo.std", g.Std, released.Std)
-	differ("grpo.ratio_level", g.RatioLevel, released.RatioLevel)
-	differ("grpo.aggregation", g.Aggregation, released.Aggregation)
-	differ("grpo.clip_low", g.ClipLow, released.ClipLow)
-	differ("grpo.clip_high", g.ClipHigh, released.ClipHigh)
-	differ("grpo.kl", g.KL, released.KL)
-	if g.KL != grpo.None {
-		differ("grpo.kl_coef", g.KLCoef, released.KLCoef)
+// Released are the options of the released run, with a model folder and a data file that do not exist.
+func Released() *Options {
+	name, text := recipe.ReleasedConfig("ci-rl.yaml")
+	o, err := Spec.Parse(name, text, config.Input{})
+	if err != nil {
+		panic(err) // the file is part of the program
 	}
-	differ("grpo.dynamic_sampling", g.DynamicSampling, 0)
-	differ("grpo.mask_truncated", g.MaskTruncated, false)
-	differ("grpo.importance_cap", g.ImportanceCap, 0.0)
+	return o
+}
+
+// keepsMethod says that another value of a key changes what is computed by rounding alone, or where, or what is
+// written about it; or that the key follows from another one that is listed.
+func (o *Options) keepsMethod(key string) bool {
+	switch key {
+	case "model", "backend", "seed", "sampling.cache_gb", "validation.samples", "train.gradient_checkpointing",
+		"train.save_dtype", "train.log_every", "train.checkpoint_every", "train.checkpoint_minutes",
+		"train.checkpoint_keep", "data.scenarios":
+		return true
+	case "data.train":
+		return o.Data.Train != embedded.Name
+	case "data.items":
+		return o.Data.Train == embedded.Name
+	case "train.dtype":
+		return o.Train.DType == "auto"
+	case "train.epochs":
+		return o.Train.MaxSteps > 0
+	case "grpo.kl_coef":
+		return o.GRPO.KL == grpo.None
+	}
+	section, _, _ := strings.Cut(key, ".")
+	return section == "engine" || section == "rollout" && key != "rollout.ahead"
+}
+
+// listDeviations prints the deviations, one a line.
+func (o *Options) listDeviations() string {
+	all := o.Deviations()
+	if len(all) == 0 {
+		return "no option deviates from the released run's\n"
+	}
+	var s strings.Builder
+	s.WriteString("not as in the released run (configs/ci-rl.yaml):\n")
+	for _, c := range all {
+		fmt.Fprintf(&s, "  %s: %s (released: %s)\n", c.Key, c.Now, c.Was)
+	}
+	return s.String()
 }

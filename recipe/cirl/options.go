@@ -2,6 +2,8 @@
 package cirl
 
 import (
+	"strings"
+
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/grpo"
@@ -48,13 +50,15 @@ type Data struct {
 	Train string `yaml:"train" want:"given" words:"embedded, or a .jsonl, .json or .parquet file (also .gz)"`
 	// how many embedded scenarios are made, those for validation and test included; 0 with a file
 	Scenarios int `yaml:"scenarios,omitempty" want:">=0" words:"a whole number, 3 or more"`
-	// the share of the items that chooses the best checkpoint
+	// which items of the files: those that the released preprocessing keeps, or all, as with ""
+	Items string `yaml:"items,omitempty" want:"|all|released" words:"all or released"`
+	// the share of the items that chooses the best checkpoint, unless Validation is the file of these items
 	ValidationFraction float64 `yaml:"validation_fraction" want:">0 <1"`
-	// the share of the items that the result is measured on; 0: none
+	Validation         string  `yaml:"validation,omitempty"`
+	// the share of the items that the result is measured on, unless Test is the file of these items; 0: none
 	TestFraction float64 `yaml:"test_fraction" want:">=0 <1"`
-	Prompt       string  `yaml:"prompt" want:"compact|plain|cot"`
-	// the prompt ends with <think>, and the completion begins inside the think block
-	Prefill bool `yaml:"prefill"`
+	Test         string  `yaml:"test,omitempty"`
+	ci.Form      `yaml:",inline"`
 	// longer prompts are dropped and counted; 0: no limit
 	MaxPromptTokens int `yaml:"max_prompt_tokens" want:">=0"`
 }
@@ -66,10 +70,14 @@ var Spec = config.Register(&config.Spec[Options]{
 	QuickStart: recipe.QuickStart("ci-rl-quickstart.yaml"),
 	Without: []string{"train.batch_size", "train.micro_batch_size", "train.share_prefix", "train.eval_every",
 		"train.eval_metric"},
-	Choose:   recipe.ChooseLength,
+	Choose: func(g *config.Given) {
+		recipe.ChooseLength(g)
+		recipe.ChoosePrompt(g, "data.")
+	},
 	Defaults: func(*config.Given) Options { return Defaults() },
 	Settle:   settle,
 	Check:    check,
+	Idle:     func(o *Options) []string { return o.Data.idle() },
 })
 
 // embeddedScenarios is how many scenarios are made where the configuration does not say; fewestScenarios give one to
@@ -79,10 +87,10 @@ const (
 	fewestScenarios   = 3
 )
 
-// Defaults are the released settings, and the field's where these leave a choice open; the caller gives model and data.
+// Defaults are the released settings; the caller gives model and data.
 func Defaults() Options {
 	t := train.Defaults()
-	t.Epochs, t.LearningRate, t.Schedule, t.WeightDecay, t.CheckpointEvery = 150, 1e-6, "constant", 0.01, 20
+	t.Epochs, t.LearningRate, t.Schedule, t.WeightDecay, t.CheckpointEvery = 150, 1e-6, "constant", 0.01, 240
 	t.SharePrefix, t.EvalMetric = "", ""
 	return Options{
 		Backend:    "auto",
@@ -112,7 +120,7 @@ func settle(g *config.Given, o *Options) {
 		}
 	}
 	if !g.Has("data.prefill") {
-		o.Data.Prefill = o.Data.Prompt == ci.PromptCoT
+		o.Data.Prefill = o.Data.Thinks()
 	}
 	if o.GRPO.KL == grpo.None && !g.Has("grpo.kl_coef") {
 		o.GRPO.KLCoef = 0
@@ -128,7 +136,9 @@ func settle(g *config.Given, o *Options) {
 // check refuses draws that cannot differ: a group of equal completions teaches nothing.
 func check(g *config.Given, o *Options) {
 	const why = "all completions of a prompt would be the same, and their advantages 0: want "
+	recipe.CheckPrompt(g, "data.", &o.Data.Form)
 	recipe.CheckDType(g, o.Backend, o.Train)
+	o.Data.checkFiles(g)
 	o.Devices.CheckDevices(g, o.Backend)
 	if o.Sampling.Temperature == 0 {
 		g.Fault("sampling.temperature", "sampling.temperature 0: %sa number above 0", why)
@@ -159,6 +169,46 @@ func check(g *config.Given, o *Options) {
 	}
 }
 
+// files are those of the parts that have one of their own, "" where a share of Train is the part.
+func (d Data) files() [3]string { return [3]string{ci.Validation: d.Validation, ci.Test: d.Test} }
+
+// idle are the shares of parts that have files of their own.
+func (d Data) idle() (keys []string) {
+	if d.Validation != "" {
+		keys = append(keys, "data.validation_fraction")
+	}
+	if d.Test != "" {
+		keys = append(keys, "data.test_fraction")
+	}
+	return keys
+}
+
+// shares are those of the training data that are held out for validation and for the test.
+func (d Data) shares() (validation, test float64) {
+	validation, test = d.ValidationFraction, d.TestFraction
+	if d.Validation != "" {
+		validation = 0
+	}
+	if d.Test != "" {
+		test = 0
+	}
+	return validation, test
+}
+
+// hasTest says that there is a test.
+func (d Data) hasTest() bool { return d.Test != "" || d.TestFraction > 0 }
+
+// checkFiles refuses a part that has a share and a file.
+func (d Data) checkFiles(g *config.Given) {
+	for _, key := range d.idle() {
+		if g.Has(key) {
+			file := strings.TrimSuffix(key, "_fraction")
+			g.Fault(key, "%s %s: %s %s names the file of these items; remove one of the two (for one run: --set %s=)",
+				key, g.Show(key), file, g.Show(file), key)
+		}
+	}
+}
+
 // Check looks across the keys of the section.
 func (d Data) Check() []fault.Fault {
 	var faults fault.Faults
@@ -169,14 +219,17 @@ func (d Data) Check() []fault.Fault {
 	if d.Train == embedded.Name && d.Scenarios < fewestScenarios {
 		faults.Add("scenarios", d.Scenarios, "want %d or more", fewestScenarios)
 	}
-	if v, t := d.ValidationFraction, d.TestFraction; v < 1 && t < 1 && v+t >= 1 {
+	if d.Train == embedded.Name && d.Items == ci.ReleasedItems {
+		faults.Add("items", d.Items, "it is about files, and data.train is %s; remove it", d.Train)
+	}
+	if v, t := d.shares(); v < 1 && t < 1 && v+t >= 1 {
 		faults.Add("test_fraction", t, "with data.validation_fraction %v nothing is left to train on: want a sum "+
 			"below 1", v)
 	}
 	if d.Prefill && d.Prompt == ci.PromptCompact {
 		faults.Add("prefill", true, "with data.prompt compact the model opens the think block itself, as the "+
 			"embedded one was taught to; "+
-			"want false, or data.prompt cot or plain")
+			"want false, or another data.prompt")
 	}
 	return faults
 }

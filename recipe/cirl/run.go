@@ -243,8 +243,11 @@ func (t *training) load() error {
 	}
 	var cases [3][]eval.Case
 	for k, items := range parts {
+		all, err := eval.Cases(items, t.o.Data.Form, t.o.Order(ci.Part(k)), t.o.way())
+		if err != nil {
+			return err
+		}
 		var left eval.Left
-		all := eval.Cases(items, t.o.Data.Prompt, t.o.Order(ci.Part(k)), t.o.way())
 		if cases[k], left, err = eval.Fit(&t.chat, all, t.limit()); err != nil {
 			return err
 		}
@@ -259,11 +262,7 @@ func (t *training) load() error {
 
 // way is how the test prompts are answered.
 func (o *Options) way() rollout.Conversation {
-	way := rollout.Conversation{Sampling: o.TestSampling(), OneDraw: true}
-	if o.Data.Prefill {
-		way.Prefill = ci.ThinkPrefill
-	}
-	return way
+	return rollout.Conversation{Sampling: o.TestSampling(), OneDraw: true}
 }
 
 // TestSampling is how the answers to the test split are drawn: at the temperature of validation.
@@ -299,7 +298,7 @@ func (t *training) limit() int {
 // check refuses limits that leave nothing, and completions that the model has no positions for.
 func (t *training) check() error {
 	d, positions := t.o.Data, t.Model.Config.MaxPositions
-	if len(t.train) == 0 || len(t.held) == 0 || len(t.test) == 0 && d.TestFraction > 0 {
+	if len(t.train) == 0 || len(t.held) == 0 || len(t.test) == 0 && d.hasTest() {
 		return fmt.Errorf("%s: prompts of at most %d tokens leave %d to train on, %d for validation and %d for the "+
 			"test: want at least one of each; %d were dropped, the longest has %d tokens (data.max_prompt_tokens %d, "+
 			"where 0 is no limit; the model takes %d)", d.Train, t.limit(), len(t.train), len(t.held), len(t.test),
@@ -312,36 +311,77 @@ func (t *training) check() error {
 // Items reads or makes the items of a run: those to train on, those for validation, and those for the test.
 func (o *Options) Items(r run.Reporter) (parts [3][]ci.Item, err error) {
 	d, say := o.Data, run.Listen(r).Say
-	if d.Train == embedded.Name {
-		parts = d.divide(ci.Synthesize(d.Scenarios, o.Seed^embeddedSeed), o.Seed)
-		say("embedded: %d distinct scenarios to train on, %d for validation and %d for the test",
-			len(parts[0]), len(parts[1]), len(parts[2]))
-		return parts, nil
-	}
-	items, report, err := ci.Read(d.Train)
+	all, err := o.readAll(say)
 	if err != nil {
 		return parts, err
 	}
-	say("%s", report)
-	parts = d.divide(items, o.Seed)
-	if len(parts[0]) == 0 || len(parts[1]) == 0 || len(parts[2]) == 0 && d.TestFraction > 0 {
+	validation, test := d.shares()
+	first, second, third := ci.Split(len(all), validation, test, o.Seed)
+	parts = [3][]ci.Item{data.Pick(all, first), data.Pick(all, second), data.Pick(all, third)}
+	for part, file := range d.files() {
+		if file == "" {
+			continue
+		}
+		if parts[part], err = readItems(file, d.Items, say); err != nil {
+			return parts, err
+		}
+	}
+	if len(parts[0]) == 0 || len(parts[1]) == 0 || len(parts[2]) == 0 && d.hasTest() {
 		return parts,
 			fmt.Errorf("%s: data.validation_fraction %v and data.test_fraction %v of %d items leave %d to train "+
-				"on, %d for validation and %d for the test: want at least one of each", d.Train, d.ValidationFraction,
-				d.TestFraction, len(items), len(parts[0]), len(parts[1]), len(parts[2]))
+				"on, %d for validation and %d for the test: want at least one of each", d.Train, validation,
+				test, len(all), len(parts[0]), len(parts[1]), len(parts[2]))
 	}
-	say("%s: %d items to train on, %d for validation, %d for the test",
-		d.Train, len(parts[0]), len(parts[1]), len(parts[2]))
+	sizes := "%s: %d items to train on, %d for validation, %d for the test"
+	if d.Train == embedded.Name {
+		sizes = "%s: %d distinct scenarios to train on, %d for validation and %d for the test"
+	}
+	say(sizes, d.Train, len(parts[0]), len(parts[1]), len(parts[2]))
+	d.warnOfOverlap(parts, run.Listen(r))
 	return parts, nil
+}
+
+// readAll reads or makes the items that training has, and those that are split off them.
+func (o *Options) readAll(say func(string, ...any)) ([]ci.Item, error) {
+	if o.Data.Train == embedded.Name {
+		return ci.Synthesize(o.Data.Scenarios, o.Seed^embeddedSeed), nil
+	}
+	return readItems(o.Data.Train, o.Data.Items, say)
+}
+
+func readItems(path, which string, say func(string, ...any)) ([]ci.Item, error) {
+	items, report, err := ci.ReadItems(path, which)
+	if err == nil {
+		say("%s", report)
+	}
+	return items, err
+}
+
+// warnOfOverlap warns of items of a file that are trained on, too.
+func (d Data) warnOfOverlap(parts [3][]ci.Item, r run.Reporter) {
+	identity := func(item ci.Item) string {
+		item.Source = ""
+		return fmt.Sprint(item)
+	}
+	trained := map[string]bool{}
+	for _, item := range parts[ci.Train] {
+		trained[identity(item)] = true
+	}
+	for part, file := range d.files() {
+		shared := 0
+		for _, item := range parts[part] {
+			if file != "" && trained[identity(item)] {
+				shared++
+			}
+		}
+		if shared > 0 {
+			r.Warn("%s: %d of %d items are in the training data, too", file, shared, len(parts[part]))
+		}
+	}
 }
 
 // embeddedSeed makes the scenarios of ci-rl other ones than those that the embedded model was taught with.
 const embeddedSeed = 0x63692d726c
-
-func (d Data) divide(items []ci.Item, seed uint64) [3][]ci.Item {
-	first, second, third := ci.Split(len(items), d.ValidationFraction, d.TestFraction, seed)
-	return [3][]ci.Item{data.Pick(items, first), data.Pick(items, second), data.Pick(items, third)}
-}
 
 // before measures the test split with the model before training, or takes the measurement from the folder of a run that
 // is continued.

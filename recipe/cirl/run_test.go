@@ -1,12 +1,16 @@
 package cirl
 
 import (
+	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/reward"
+	"github.com/posttrain/posttrain/run"
 )
 
 // makeTally counts n samples, complete ones first; the others share a restricted keyword and nothing else.
@@ -100,3 +104,52 @@ func TestEmbeddedItems(t *testing.T) {
 		t.Error("the seed does not decide the scenarios")
 	}
 }
+
+// TestPartsOfFiles: a part with a file has all its items, whatever the other's share; what is trained on too is named.
+func TestPartsOfFiles(t *testing.T) {
+	dir := t.TempDir()
+	items := ci.Synthesize(40, 3)
+	write := func(name string, items []ci.Item) string {
+		path := filepath.Join(dir, name)
+		if err := ci.Write(path, items); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	train, validation := write("train.json", items[:30]), write("v.jsonl", items[29:33])
+	test := write("t.parquet", items[33:])
+	for _, c := range []struct {
+		data  Data
+		sizes [3]int
+		warns string
+	}{
+		{Data{Train: train, ValidationFraction: 0.1, TestFraction: 0.2}, [3]int{21, 3, 6}, ""},
+		{Data{Train: train, ValidationFraction: 0.1, TestFraction: 0.2, Test: test}, [3]int{27, 3, 7}, ""},
+		{Data{Train: train, ValidationFraction: 0.1, TestFraction: 0, Validation: validation}, [3]int{30, 4, 0},
+			validation + ": 1 of 4 items are in the training data, too"},
+		{Data{Train: train, ValidationFraction: 0.1, TestFraction: 0.2, Validation: validation, Test: test},
+			[3]int{30, 4, 7}, validation + ": 1 of 4 items are in the training data, too"},
+	} {
+		var heard ear
+		o := Options{Seed: 1, Data: c.data}
+		parts, err := o.Items(&heard)
+		if got := [3]int{len(parts[0]), len(parts[1]), len(parts[2])}; err != nil || got != c.sizes ||
+			heard.warnings != c.warns {
+			t.Errorf("%+v: %v, %v, %q, want %v, %q", c.data, err, got, heard.warnings, c.sizes, c.warns)
+		}
+	}
+	o := Options{Data: Data{Train: train, Validation: filepath.Join(dir, "no.json"), TestFraction: 0.2}}
+	if _, err := o.Items(nil); err == nil || !strings.Contains(err.Error(), "no.json: no such file") {
+		t.Errorf("a file that does not exist: %v", err)
+	}
+}
+
+// ear keeps warnings.
+type ear struct {
+	run.Reporter
+	warnings string
+}
+
+func (e *ear) Say(string, ...any) {}
+
+func (e *ear) Warn(format string, args ...any) { e.warnings += fmt.Sprintf(format, args...) }

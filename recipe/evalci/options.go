@@ -7,6 +7,7 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/scenarios"
+	"github.com/posttrain/posttrain/rollout"
 )
 
 // Command is the command that runs this recipe.
@@ -25,6 +26,9 @@ type Options struct {
 type Server struct {
 	recipe.Server `yaml:",inline"`
 
+	// the server continues the beginning of an answer, so that it can be <think>
+	Continue string `yaml:"continue,omitempty" want:"|vllm" words:"vllm, or nothing: the server cannot"`
+
 	// the server's chat template opens the think block, so that answers begin inside it
 	ThinkOpened bool `yaml:"think_opened"`
 }
@@ -38,6 +42,7 @@ var Spec = config.Register(&config.Spec[Options]{
 		o.FollowGiven(g, "test")
 		return o
 	},
+	Choose: func(g *config.Given) { recipe.ChoosePrompt(g, "") },
 	Settle: settle,
 	Check:  check,
 	Idle:   func(o *Options) []string { return append(o.Options.Idle(), o.unusedKeys()...) },
@@ -52,8 +57,9 @@ func Defaults() Options {
 }
 
 func settle(g *config.Given, o *Options) {
+	o.Options.Settle(g)
 	if o.Run != "" {
-		o.N, o.Prefill = 0, o.Prefill && o.Server.BaseURL == ""
+		o.N, o.Prefill = 0, o.Prefill && o.canPrefill()
 		return
 	}
 	if o.Data != "" && !g.Has("n") {
@@ -63,16 +69,21 @@ func settle(g *config.Given, o *Options) {
 		o.Prompt = ci.PromptPlain
 	}
 	if !g.Has("prefill") {
-		o.Prefill = o.Prompt == ci.PromptCoT && o.Server.BaseURL == ""
+		o.Prefill = o.Thinks() && o.canPrefill()
 	}
+}
+
+// canPrefill says whether answers can have a beginning.
+func (o *Options) canPrefill() bool {
+	return (o.Server.BaseURL == "" || o.Server.Continue != "") && !o.Server.ThinkOpened
 }
 
 // unusedKeys lists the keys of the other kind of model.
 func (o *Options) unusedKeys() []string {
 	if o.Server.BaseURL != "" {
-		return []string{"model", "adapter", "cache_gb", "backend", "prefill"}
+		return []string{"model", "adapter", "cache_gb", "backend"}
 	}
-	return append(recipe.ServerKeys(), "server.base_url", "server.think_opened")
+	return append(recipe.ServerKeys(), "server.base_url", "server.continue", "server.think_opened")
 }
 
 func check(g *config.Given, o *Options) {
@@ -95,4 +106,15 @@ func check(g *config.Given, o *Options) {
 		}
 	}
 	o.Server.Check(g)
+	if o.Prefill && !o.canPrefill() {
+		g.Fault("prefill", "prefill true: this server does not continue the beginning of an answer; want false, or "+
+			"server.continue vllm for a server that does, without server.think_opened")
+	}
+	for _, f := range o.Server.dialect().Check(o.Server.BaseURL) {
+		g.Fault("server."+f.Key, "server.%v", f)
+	}
+}
+
+func (s Server) dialect() rollout.Dialect {
+	return rollout.Dialect{APIVersion: s.APIVersion, Continue: s.Continue}
 }

@@ -42,7 +42,11 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &evaluation{Reporter: r, o: o, set: set, cases: o.Cases(set, o.Samples)}
+	cases, err := o.Cases(set, o.Samples)
+	if err != nil {
+		return nil, err
+	}
+	e := &evaluation{Reporter: r, o: o, set: set, cases: cases}
 	ask := e.askModel
 	if o.Server.BaseURL != "" {
 		ask = e.askServer
@@ -88,7 +92,7 @@ func (e *evaluation) askServer(ctx context.Context) error {
 	}
 	var server *rollout.Remote
 	err := e.ask(ctx, func(tick func(done int)) (chat rollout.Chat, err error) {
-		server, err = e.o.Server.Open(tick, e.Warn)
+		server, err = e.o.Server.OpenAs(e.o.Server.dialect(), tick, e.Warn)
 		return server, err
 	})
 	if err == nil {

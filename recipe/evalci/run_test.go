@@ -38,16 +38,18 @@ func TestSettles(t *testing.T) {
 	for text, holds := range map[string]func(o *Options) bool{
 		"": func(o *Options) bool {
 			return o.N == 200 && o.Prompt == "compact" &&
-				!o.Prefill
+				!o.Prefill && o.MaxNew == 128
 		},
 		"n: 3": func(o *Options) bool { return o.N == 3 },
 		"data: d.json": func(o *Options) bool {
 			return o.N == 0 && o.Prompt == "plain" &&
-				o.Split == "test"
+				o.Split == "test" && o.MaxNew == 2048
 		},
-		"prompt: cot":                    func(o *Options) bool { return o.Prefill },
-		"held_out: true":                 func(o *Options) bool { return false },
-		"data: d.json\nsplit: all\nn: 7": func(o *Options) bool { return o.N == 7 && o.Split == "all" },
+		"data: d.json\nitems: released":     func(o *Options) bool { return o.Items == "released" },
+		"data: d.json\nmax_new_tokens: 128": func(o *Options) bool { return o.MaxNew == 128 },
+		"prompt: cot":                       func(o *Options) bool { return o.Prefill },
+		"held_out: true":                    func(o *Options) bool { return false },
+		"data: d.json\nsplit: all\nn: 7":    func(o *Options) bool { return o.N == 7 && o.Split == "all" },
 		"prompt: cot\nserver: {base_url: 'http://h/v1', api_model: m, api_key_env: KEY}": func(o *Options) bool {
 			return !o.Prefill && o.Server.Parallel == 8
 		},

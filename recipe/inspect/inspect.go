@@ -31,8 +31,10 @@ func (o Options) Check() []fault.Fault {
 	const why = "only a model's tokenizer can count; add a model"
 	if o.Model == "" && o.Prompt != "" {
 		faults.Add("prompt", o.Prompt, why)
-	} else if o.Prompt != "" && ci.CheckPrompt(o.Prompt) != nil {
-		faults.Add("prompt", o.Prompt, "want compact, plain or cot")
+	} else if o.Prompt != "" {
+		if err := o.form().Load(); err != nil {
+			faults.Add("prompt", o.Prompt, "%v", err)
+		}
 	}
 	if o.MaxPromptTokens < 0 {
 		faults.Add("max_prompt_tokens", o.MaxPromptTokens, "want a whole number, 0 (no limit) or more")
@@ -40,6 +42,13 @@ func (o Options) Check() []fault.Fault {
 		faults.Add("max_prompt_tokens", o.MaxPromptTokens, why)
 	}
 	return faults
+}
+
+// form is the form of the prompts of items, as ci-rl has it.
+func (o Options) form() *ci.Form {
+	f := &ci.Form{Prompt: cmp.Or(o.Prompt, ci.PromptCoT)}
+	f.Prefill = f.Thinks()
+	return f
 }
 
 // Run reads a file as training does, and describes it in lines.
@@ -94,24 +103,26 @@ func (o Options) countTokens(ctx context.Context, r *records.File) (string, erro
 	if err != nil {
 		return "", err
 	}
-	e, form := &batch.Encoder{Tokenizer: t}, ""
-	if r.Kind == records.KindCI {
-		form = cmp.Or(o.Prompt, ci.PromptCoT)
+	form := o.form()
+	write, err := form.Writer()
+	if err != nil {
+		return "", err
 	}
+	e := &batch.Encoder{Tokenizer: t}
 	rows := make([]int, r.Len())
 	for i := range rows {
 		rows[i] = i
 	}
 	prompts, err := recipe.Encode(ctx, e, rows, func(e *batch.Encoder, i int) ([]int32, error) {
-		return encode(e, r, i, form)
+		return encode(e, r, i, form.Prefill, write)
 	})
 	if err != nil {
 		return "", err
 	}
 	l := batch.LimitPrompts(prompts, o.MaxPromptTokens)
 	line := fmt.Sprintf("prompts in tokens of %s: the longest has %d", o.Model, l.Longest)
-	if form != "" {
-		line = form + " " + line
+	if r.Kind == records.KindCI {
+		line = form.Prompt + " " + line
 	}
 	if o.MaxPromptTokens > 0 {
 		line += fmt.Sprintf("; %d of %d have more than %d", l.Dropped, len(prompts), o.MaxPromptTokens)
@@ -124,7 +135,7 @@ func (o Options) countTokens(ctx context.Context, r *records.File) (string, erro
 }
 
 // encode tokenises a prompt, with its answers where there are any: the encoder counts those that merge with it.
-func encode(e *batch.Encoder, r *records.File, i int, form string) ([]int32, error) {
+func encode(e *batch.Encoder, r *records.File, i int, prefilled bool, write ci.Writer) ([]int32, error) {
 	switch r.Kind {
 	case records.KindPreference:
 		g, err := e.Preference(r.Preferences[i])
@@ -137,10 +148,14 @@ func encode(e *batch.Encoder, r *records.File, i int, form string) ([]int32, err
 		return g.Prompt, err
 	}
 	prefill := ""
-	if form == ci.PromptCoT {
+	if prefilled {
 		prefill = ci.ThinkPrefill
 	}
-	ids, err := e.Prefilled(data.Text{Messages: ci.Prompt(r.CI[i], form, uint64(i))}, prefill)
+	messages, err := write(r.CI[i], uint64(i))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", r.CI[i].Source, err)
+	}
+	ids, err := e.Prefilled(data.Text{Messages: messages}, prefill)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", r.CI[i].Source, err)
 	}

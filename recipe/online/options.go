@@ -41,8 +41,7 @@ type Options struct {
 	Scenarios          int     `yaml:"scenarios,omitempty" want:">=0" words:"a whole number, 3 or more"`
 	ValidationFraction float64 `yaml:"validation_fraction" want:">=0 <1"`
 	TestFraction       float64 `yaml:"test_fraction" want:">=0 <1"`
-	Prompt             string  `yaml:"prompt" want:"compact|plain|cot"`
-	Prefill            bool    `yaml:"prefill"` // answers begin with <think>
+	ci.Form            `yaml:",inline"`
 }
 
 // embeddedScenarios is how many scenarios are made where the options do not say.
@@ -51,7 +50,7 @@ const embeddedScenarios = 2000
 // Defaults are those of the method: three rounds, eight answers at temperature 1.
 func Defaults() Options {
 	o := Options{Rounds: 3, Samples: 8, Sampling: rollout.Sampling{MaxNew: 512, Temperature: 1}, Reference: Start,
-		Reward: scorer.Defaults(), ValidationFraction: 0.09, TestFraction: 0.10, Prompt: ci.PromptCompact}
+		Reward: scorer.Defaults(), ValidationFraction: 0.09, TestFraction: 0.10, Form: ci.Form{Prompt: ci.PromptCompact}}
 	o.Reward.Kind = scorer.CI
 	return o
 }
@@ -66,7 +65,7 @@ func (o *Options) Settle(g *config.Given, model, source string) {
 		o.Prompt = ci.PromptCoT
 	}
 	if !g.Has("online.prefill") {
-		o.Prefill = o.Prompt == ci.PromptCoT
+		o.Prefill = o.Thinks()
 	}
 }
 
@@ -91,7 +90,7 @@ func (o Options) Check() []fault.Fault {
 	}
 	if o.Prefill && o.Prompt == ci.PromptCompact {
 		faults.Add("prefill", true, "with prompt compact the model opens the think block itself: want false, or "+
-			"prompt cot or plain")
+			"another prompt")
 	}
 	return faults
 }

@@ -79,11 +79,10 @@ func (o *Options) items(j *recipe.Job, e *batch.Encoder, source string, limit in
 	if err != nil {
 		return nil, err
 	}
-	way := rollout.Conversation{}
-	if o.Prefill {
-		way.Prefill = ci.ThinkPrefill
+	cases, err := eval.Cases(parts[ci.Train], o.Form, c.Order(ci.Train), rollout.Conversation{})
+	if err != nil {
+		return nil, err
 	}
-	cases := eval.Cases(parts[ci.Train], o.Prompt, c.Order(ci.Train), way)
 	cases, left, err := eval.Fit(&rollout.Local{Encoder: e}, cases, limit)
 	if err == nil {
 		err = left.Err()

@@ -52,10 +52,13 @@ type Data struct {
 var Spec = config.Register(&config.Spec[Options]{
 	Command:    Command,
 	QuickStart: quickStart,
-	Choose:     recipe.ChooseLength,
-	Defaults:   func(g *config.Given) Options { return Defaults(cmp.Or(g.Text("loss.type"), losses.DPO)) },
-	Settle:     settle,
-	Check:      check,
+	Choose: func(g *config.Given) {
+		recipe.ChooseLength(g)
+		recipe.ChoosePrompt(g, onlineKey+".")
+	},
+	Defaults: func(g *config.Given) Options { return Defaults(cmp.Or(g.Text("loss.type"), losses.DPO)) },
+	Settle:   settle,
+	Check:    check,
 	Idle: func(o *Options) []string {
 		if o.isOnline() {
 			return []string{"train.max_steps"}
@@ -141,6 +144,7 @@ func (o *Options) checkMode(g *config.Given) {
 		}
 		return
 	}
+	recipe.CheckPrompt(g, onlineKey+".", &o.Online.Form)
 	if o.Loss.Unpaired() {
 		g.Fault("loss.type", "loss.type %s: in mode online the answers to a prompt are paired: want a loss of pairs",
 			o.Loss.Type)

@@ -3,6 +3,7 @@ package fault
 import (
 	"math"
 	"net/url"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -117,10 +118,17 @@ func number(t reflect.Type) string {
 	return "a whole number"
 }
 
-// wordRule accepts one of some words; of a list, at least one, and only these.
+// wordRule accepts one of some words; of a list, at least one, and only these. The word @file accepts what looks like a
+// file's path: it has a separator or an extension.
 func wordRule(words []string, t reflect.Type) Rule {
 	if t.Kind() != reflect.Slice {
-		return Rule{Words: Or(words), ok: func(v reflect.Value) bool { return slices.Contains(words, v.String()) }}
+		said, file := slices.Clone(words), slices.Index(words, "@file")
+		if file >= 0 {
+			said[file] = "a file such as ./prompt.tmpl"
+		}
+		return Rule{Words: Or(said), ok: func(v reflect.Value) bool {
+			return slices.Contains(words, v.String()) || file >= 0 && looksLikeFile(v.String())
+		}}
 	}
 	return Rule{Words: "some of " + And(words), ok: func(v reflect.Value) bool {
 		for i := range v.Len() {
@@ -130,6 +138,10 @@ func wordRule(words []string, t reflect.Type) Rule {
 		}
 		return v.Len() > 0
 	}}
+}
+
+func looksLikeFile(text string) bool {
+	return strings.ContainsRune(text, '/') || strings.ContainsRune(text, filepath.Separator) || filepath.Ext(text) != ""
 }
 
 // rangeRule accepts the finite numbers within bounds such as ">=0 <1", and lists of them.
