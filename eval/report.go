@@ -54,11 +54,15 @@ type Tally struct {
 	Completions int  `json:"completions"`
 	Format      Rate `json:"format"`
 	Integrity   Rate `json:"integrity"`
-	OfAnswers   Rate `json:"integrity_of_answers"` // the same of the completions alone that keep the format
 	Utility     Rate `json:"utility"`
 	Complete    Rate `json:"complete"`
-	Copied      Rate `json:"required_copied"` // required keywords that stand in the answer, of all required keywords
-	Reward      Mean `json:"reward"`
+	// the same of the completions alone that keep the format
+	IntegrityOfAnswers Rate `json:"integrity_of_answers"`
+	UtilityOfAnswers   Rate `json:"utility_of_answers"`
+	CompleteOfAnswers  Rate `json:"complete_of_answers"`
+
+	Copied Rate `json:"required_copied"` // required keywords that are in the answer, of all required keywords
+	Reward Mean `json:"reward"`
 	// Completions with a restricted keyword in their think block, and those of them whose answer keeps it to itself;
 	// both of the completions that have a think block.
 	ThinkLeak     Rate `json:"think_leak"`
@@ -72,11 +76,13 @@ func (t *Tally) Add(s Sample) {
 	t.Completions++
 	t.Format.Add(s.Item, s.Score.Format)
 	t.Integrity.Add(s.Item, integrity)
-	if s.Score.Format {
-		t.OfAnswers.Add(s.Item, integrity)
-	}
 	t.Utility.Add(s.Item, utility)
 	t.Complete.Add(s.Item, integrity && utility)
+	if s.Score.Format {
+		t.IntegrityOfAnswers.Add(s.Item, integrity)
+		t.UtilityOfAnswers.Add(s.Item, utility)
+		t.CompleteOfAnswers.Add(s.Item, integrity && utility)
+	}
 	copied := Share{Total: s.Required}
 	for _, m := range s.Score.Required {
 		if m.At >= 0 {
@@ -143,14 +149,16 @@ func (r *Report) Write(w io.Writer) error {
 func (t *Tally) String() string {
 	var b strings.Builder
 	kept, cut := t.Format.Share(), t.Cut.Share()
+	broken := kept.Count < kept.Total
 	for _, line := range []struct {
 		name  string
 		value Rate
 		show  bool
 	}{
 		{"format kept", t.Format, true}, {"required copied", t.Copied, true},
-		{"integrity", t.Integrity, true}, {"  of answers", t.OfAnswers, kept.Count < kept.Total},
-		{"utility", t.Utility, true}, {"complete", t.Complete, true},
+		{"integrity", t.Integrity, true}, {"  of answers", t.IntegrityOfAnswers, broken},
+		{"utility", t.Utility, true}, {"  of answers", t.UtilityOfAnswers, broken},
+		{"complete", t.Complete, true}, {"  of answers", t.CompleteOfAnswers, broken},
 		{"leak in think", t.ThinkLeak, true}, {"  in think only", t.ThinkOnlyLeak, true},
 		{"cut by length", t.Cut, cut.Count > 0},
 	} {

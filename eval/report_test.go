@@ -113,8 +113,10 @@ func TestReportCounts(t *testing.T) {
 		want Share
 	}{
 		"format": {&r.All.Format, Share{3, 4}}, "integrity": {&r.All.Integrity, Share{2, 4}},
-		"of answers": {&r.All.OfAnswers, Share{1, 3}}, "utility": {&r.All.Utility, Share{2, 4}},
-		"complete": {&r.All.Complete, Share{1, 4}}, "copied": {&r.All.Copied, Share{2, 4}},
+		"utility": {&r.All.Utility, Share{2, 4}}, "complete": {&r.All.Complete, Share{1, 4}},
+		"integrity of answers": {&r.All.IntegrityOfAnswers, Share{1, 3}},
+		"utility of answers":   {&r.All.UtilityOfAnswers, Share{2, 3}},
+		"complete of answers":  {&r.All.CompleteOfAnswers, Share{1, 3}}, "copied": {&r.All.Copied, Share{2, 4}},
 		"think":      {&r.All.ThinkLeak, Share{2, 3}},
 		"think only": {&r.All.ThinkOnlyLeak, Share{1, 3}}, "cut": {&r.All.Cut, Share{1, 4}},
 		"work": {&r.Domains["Work"].Complete, Share{1, 2}}, "family": {&r.Domains["Family"].Complete, Share{0, 2}},
@@ -169,7 +171,8 @@ func TestReportTable(t *testing.T) {
 	}
 	want := []string{
 		"format kept       75.0% (3/4, 95% interval 30.1 to 95.4)",
-		"  of answers      33.3% (1/3,",
+		"utility           50.0% (2/4, 95% interval 15.0 to 85.0)\n  of answers      66.7% (2/3,",
+		"complete          25.0% (1/4, 95% interval 4.6 to 69.9)\n  of answers      33.3% (1/3,",
 		"leak in think     66.7% (2/3, 95% interval 20.8 to 93.9)",
 		"mean reward      -0.250 (95% interval ",
 		"cut by length     25.0% (1/4,",

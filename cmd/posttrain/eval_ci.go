@@ -31,6 +31,7 @@ func newEvalCI(s streams) *cobra.Command {
 		Example: "  posttrain eval ci\n  posttrain eval ci --model runs/mappo-20260102-150405/model --n 500\n" +
 			"  posttrain eval ci --model DIR --data dataset.json --cot --samples 4 --temperature 0.7 --out results\n" +
 			"  posttrain eval ci --model DIR --config runs/ci-rl-20260102-150405/config.yaml\n" +
+			"  posttrain eval ci --model DIR --data dataset.json --items released --cot --published\n" +
 			"  posttrain eval ci --base-url http://localhost:8000/v1 --api-model NAME --data dataset.json --cot",
 	})
 	cmd.Flags().StringVar(&out, "out", "",
@@ -80,6 +81,8 @@ var evalCIFlags = slices.Concat(scenarioFlags("test"), []config.Flag{
 		Help: "begin every answer with <think>, as ci-rl does (default: unless compact or plain; of a server only " +
 			"with --continue)"},
 	{Name: "show", Key: "show", Help: "scenarios to print with their answers (default 0)"},
+	{Name: "published", Key: "published",
+		Help: "print the figures of the CI-RL paper's six models beside (needs --data, or a run on items of a file)"},
 	{Name: "base-url", Key: "server.base_url",
 		Help: "OpenAI-compatible server to ask instead of a model folder, such as http://localhost:8000/v1"},
 	{Name: "api-model", Key: "server.api_model", Help: "the model's name on the server"},

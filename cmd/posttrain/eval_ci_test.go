@@ -178,6 +178,53 @@ func TestEvalCIOfAServer(t *testing.T) {
 	}
 }
 
+// TestEvalCIPublished: both ways of counting above the published rows, in words and in summary.json.
+func TestEvalCIPublished(t *testing.T) {
+	t.Chdir(t.TempDir())
+	items := writeItems(t, "items.json", 20)
+	answerers["some"] = func(item ci.Item) string {
+		if len(item.Required())%2 == 0 {
+			return ci.Reference(item, 0)
+		}
+		return strings.Join(item.Restricted(), " ")
+	}
+	s := newCIServer(t, items)
+	args := []string{"eval", "ci", "--base-url", s.URL, "--api-model", "some", "--data", "items.json", "--split",
+		"all", "--published", "--out", "out"}
+	o := must(t, args...)
+	var got struct {
+		All struct {
+			Format, Complete  eval.Share
+			CompleteOfAnswers eval.Share `json:"complete_of_answers"`
+		}
+		Published struct {
+			Source string
+			Rows   []eval.CIRow
+		}
+	}
+	if err := json.Unmarshal([]byte(read(t, "out/summary.json")), &got); err != nil {
+		t.Fatal(err)
+	}
+	kept := got.All.Format.Count
+	if kept == 0 || kept == 20 || got.All.Complete != (eval.Share{Count: kept, Total: 20}) ||
+		got.All.CompleteOfAnswers != (eval.Share{Count: kept, Total: kept}) {
+		t.Errorf("%+v", got.All)
+	}
+	if len(got.Published.Rows) != 12 || !strings.Contains(got.Published.Source, "2506.04245") {
+		t.Errorf("%+v", got.Published)
+	}
+	for _, line := range []string{"some on " + s.URL + "  measured   all      100.0% 20/20 (83.9-100.0)",
+		fmt.Sprintf("measured   answers  100.0%% %d/%d (", kept, kept), "Mistral-7B  "} {
+		if !strings.Contains(o.out, line) {
+			t.Errorf("lacks %q:\n%s", line, o.out)
+		}
+	}
+	if o := must(t, append(args[:len(args)-3], "--out", "without")...); strings.Contains(o.out, "Mistral") ||
+		strings.Contains(read(t, "without/summary.json"), "Mistral") {
+		t.Error(o.out)
+	}
+}
+
 // TestEvalCISplits: the parts of a file do not meet, and are all of it.
 func TestEvalCISplits(t *testing.T) {
 	t.Chdir(t.TempDir())
@@ -350,6 +397,11 @@ func TestEvalCIFaults(t *testing.T) {
 			"command: ci-rl\nmodel: embedded\ndata: {train: embedded}\nsampling: {top_k: 5}\n"),
 			evalCI("--config", "run.yaml", "--base-url", "http://127.0.0.1:1/v1", "--api-model", "m"), 1,
 			[]string{"top_k 5", "want 0 (off)"}, nil},
+		{"published figures beside synthetic scenarios", nil, evalCI("--published"), 2, []string{"--published",
+			"of the released items", "synthetic; add data"}, nil},
+		{"published figures beside a run's synthetic scenarios", withFile("run.yaml",
+			"command: ci-rl\nmodel: embedded\ndata: {train: embedded}\n"),
+			evalCI("--config", "run.yaml", "--published"), 2, []string{"--published", "synthetic"}, nil},
 		{"empty folder name", nil, evalCI("--out", ""), 2, []string{"--out is empty"}, nil},
 		{"format", nil, evalCI("--format", "lax"), 2,
 			[]string{`--format: reward.format "lax"`, "paper or strict"}, nil},

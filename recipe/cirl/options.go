@@ -172,6 +172,9 @@ func check(g *config.Given, o *Options) {
 // files are those of the parts that have one of their own, "" where a share of Train is the part.
 func (d Data) files() [3]string { return [3]string{ci.Validation: d.Validation, ci.Test: d.Test} }
 
+// SyntheticTest says that the test items are embedded scenarios, not those of a file.
+func (d Data) SyntheticTest() bool { return d.Train == embedded.Name && d.Test == "" }
+
 // idle are the shares of parts that have files of their own.
 func (d Data) idle() (keys []string) {
 	if d.Validation != "" {

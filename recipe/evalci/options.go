@@ -6,6 +6,7 @@ import (
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/recipe/scenarios"
 	"github.com/posttrain/posttrain/rollout"
 )
@@ -18,6 +19,7 @@ type Options struct {
 	scenarios.Options `yaml:",inline"`
 	Samples           int    `yaml:"samples" want:">=1"` // answers to each scenario
 	Show              int    `yaml:"show" want:">=0"`    // scenarios to print with their answers
+	Published         bool   `yaml:"published"`          // report the published figures, too
 	Server            Server `yaml:"server"`
 	Out               string `yaml:"-"` // a folder to make for results.jsonl, summary.json and config.yaml; "": none
 }
@@ -86,6 +88,15 @@ func (o *Options) unusedKeys() []string {
 	return append(recipe.ServerKeys(), "server.base_url", "server.continue", "server.think_opened")
 }
 
+// synthetic says that the scenarios are made, not read from a file. A run that cannot be read is a fault by itself.
+func (o *Options) synthetic() bool {
+	if o.Run == "" {
+		return o.Data == ""
+	}
+	c, err := cirl.Spec.Load(config.Input{Path: o.Run})
+	return err == nil && c.Data.SyntheticTest()
+}
+
 func check(g *config.Given, o *Options) {
 	o.Options.Check(g)
 	if o.Samples > 1 && o.Temperature == 0 {
@@ -94,6 +105,10 @@ func check(g *config.Given, o *Options) {
 	}
 	if o.Data != "" && g.Has("n") && o.N < 1 {
 		g.Fault("n", "n %d: want a whole number, 1 or more", o.N)
+	}
+	if o.Published && o.synthetic() {
+		g.Fault("published", "published true: the published figures are of the released items, and these scenarios "+
+			"are synthetic; add data, such as dataset.json, or remove it")
 	}
 	for _, key := range o.unusedKeys() {
 		switch {

@@ -130,6 +130,9 @@ func (e *evaluation) report() error {
 		e.Warn("no answer keeps the format (most often: %s): integrity then says nothing", often)
 	}
 	err := e.result.Report.Write(&s)
+	if err == nil && e.o.Published {
+		err = e.result.Report.All.WriteBesidePublished(&s, name)
+	}
 	e.result.Summary = s.String()
 	return err
 }
@@ -152,6 +155,13 @@ type summaryFile struct {
 	LeftOut     int            `json:"left_out"` // scenarios that the model does not take
 	Usage       *rollout.Usage `json:"usage,omitempty"`
 	*eval.Report
+	Published *published `json:"published,omitempty"`
+}
+
+// published are figures of others.
+type published struct {
+	Source string       `json:"source"`
+	Rows   []eval.CIRow `json:"rows"`
 }
 
 func (e *evaluation) summary() summaryFile {
@@ -163,6 +173,9 @@ func (e *evaluation) summary() summaryFile {
 	}
 	if o.Server.BaseURL != "" {
 		s.Model, s.BaseURL = o.Server.Model, o.Server.BaseURL
+	}
+	if o.Published {
+		s.Published = &published{eval.PublishedCISource, eval.PublishedCI()}
 	}
 	if from := o.Run + o.Data; from != "" { // one of the two
 		s.Data, s.Split = from, o.Split
