@@ -53,12 +53,6 @@ func TestParseYesNo(t *testing.T) {
 			t.Errorf("%q: %q", reply, got)
 		}
 	}
-	for reply, want := range map[string]string{"<think>Ada</think> no": " no", "<think>Ada": "",
-		"no <think>": "no <think>"} {
-		if got := WithoutThoughts(reply); got != want {
-			t.Errorf("%q: %q", reply, got)
-		}
-	}
 }
 
 // set has two statements, a story and a meeting.

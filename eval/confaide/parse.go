@@ -71,16 +71,6 @@ func ParseText(reply string) string {
 	return reply
 }
 
-// WithoutThoughts drops a <think> block from the beginning of a reply: nobody reads it but the model. One that never
-// closes leaves nothing.
-func WithoutThoughts(reply string) string {
-	if !strings.HasPrefix(strings.TrimSpace(reply), "<think>") {
-		return reply
-	}
-	_, after, _ := strings.Cut(reply, "</think>")
-	return after
-}
-
 func cutLast(text, mark string) (before, after string, found bool) {
 	i := strings.LastIndex(text, mark)
 	if i < 0 {

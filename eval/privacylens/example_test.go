@@ -226,7 +226,7 @@ func TestExampleKeywords(t *testing.T) {
 				t.Errorf("%s, item %q: keyword %v, want %v", c.Name, j.Item, v.Leaks, want)
 			}
 		}
-		if final := finalAction(actions[c.Name], false); final != actions[c.Name] {
+		if final, _ := (reading{}).Final(actions[c.Name], false); final != actions[c.Name] {
 			t.Errorf("%s: the action is not post-processed: %q", c.Name, final)
 		}
 	}

@@ -43,6 +43,11 @@ type AgentConfig struct {
 	// the server continues the beginning of an answer
 	Continue string `yaml:"continue,omitempty" want:"|vllm" words:"vllm, or nothing: the server cannot"`
 
+	// what becomes of the thoughts ahead of an action, under any prompt
+	Think string `yaml:"think" want:"strip|keep"`
+	// the server's chat template opens the think block
+	ThinkOpened bool `yaml:"think_opened,omitempty"`
+
 	rollout.Sampling `yaml:",inline"`
 }
 
@@ -63,7 +68,7 @@ func (a AgentConfig) Way() string {
 
 // canPrefill says whether answers can have a beginning.
 func (a AgentConfig) canPrefill() bool {
-	return a.Way() == AgentLocal || a.Way() == AgentServer && a.Continue != ""
+	return a.Way() == AgentLocal || a.Way() == AgentServer && a.Continue != "" && !a.ThinkOpened
 }
 
 // JudgeConfig say who judges.
@@ -88,7 +93,7 @@ type ProbeConfig struct {
 func Defaults() Options {
 	return Options{
 		Agent: AgentConfig{
-			ModelConfig: stages.DefaultModel(), Prompt: Naive,
+			ModelConfig: stages.DefaultModel(), Prompt: Naive, Think: stages.ThinkStrip,
 			Sampling: rollout.Sampling{Temperature: 0.7, MaxNew: 7000},
 		},
 		Judge: JudgeConfig{Kind: KindModel, JudgeConfig: stages.DefaultJudge(judgeTokens)},
@@ -99,10 +104,10 @@ func Defaults() Options {
 // applies lists by section which of its keys each agent or judge uses. All use the keys that are in no list.
 var applies = stages.Choices{
 	"agent": {
-		AgentLocal: "model adapter cache_gb backend batch prompt prompts prefill temperature top_k top_p min_p stop " +
-			"max_new_tokens",
+		AgentLocal: "model adapter cache_gb backend batch prompt prompts prefill think temperature top_k top_p min_p " +
+			"stop max_new_tokens",
 		AgentServer: "base_url api_model api_version api_key_env parallel timeout prompt prompts prefill continue " +
-			"temperature top_p stop max_new_tokens",
+			"think think_opened temperature top_p stop max_new_tokens",
 		AgentRecorded: "actions",
 	},
 	"judge": {
@@ -218,6 +223,9 @@ func (c checks) agent() {
 	case way == AgentServer && a.Prefill && a.Continue == "":
 		c.Fault("agent.prefill", "agent.prefill true: this server does not continue the beginning of an answer; want "+
 			"false, or agent.continue vllm for a server that does")
+	case way == AgentServer && a.Prefill && a.ThinkOpened:
+		c.Fault("agent.prefill", "agent.prefill true: with agent.think_opened the chat template has opened the think "+
+			"block already; want false")
 	}
 	dialect := rollout.Dialect{APIVersion: a.APIVersion, Continue: a.Continue}
 	for _, f := range dialect.Check(a.BaseURL) {
@@ -247,7 +255,8 @@ var stageKeys = map[string][]string{
 	StageActions: {"seed", "prompts", "data", "agent"},
 	StageJudge:   {"prompts", "data", "judge", "agent.actions"},
 	StageProbe: {"seed", "prompts", "data", "probe", "agent.model", "agent.backend", "agent.batch", "agent.base_url",
-		"agent.api_model", "agent.api_version", "agent.api_key_env", "agent.parallel", "agent.timeout"},
+		"agent.api_model", "agent.api_version", "agent.api_key_env", "agent.parallel", "agent.timeout", "agent.think",
+		"agent.think_opened"},
 	StageReport: {"data"},
 }
 

@@ -131,6 +131,12 @@ func TestPrivacyLensFaults(t *testing.T) {
 			"f.yaml:3: probe.levels [seed, story]: want some of seed, vignette and trajectory"},
 		{cases + "agent: {prompt: rude, model: m}", nil, nil,
 			"f.yaml:3: agent.prompt \"rude\": want naive, enhanced or cot"},
+		{cases + "agent: {think: drop, model: m}", nil, nil, "f.yaml:3: agent.think \"drop\": want strip or keep"},
+		{cases + "agent: {think_opened: true, model: m}", nil, nil,
+			"f.yaml:3: agent.think_opened true: it has no effect with agent.model; remove it"},
+		{cases + "agent: {base_url: 'http://h/v1', api_model: m, continue: vllm, prefill: true, think_opened: true}",
+			nil, nil, "f.yaml:3: agent.prefill true: with agent.think_opened the chat template has opened the think " +
+				"block already; want false"},
 	} {
 		_, err := parsePL(c.text, c.stages, c.sets...)
 		if err == nil || err.Error() != c.want {

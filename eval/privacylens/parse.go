@@ -3,6 +3,8 @@ package privacylens
 import (
 	"regexp"
 	"strings"
+
+	"github.com/posttrain/posttrain/eval/stages"
 )
 
 // Marks in what models write.
@@ -11,36 +13,65 @@ const (
 	observationMark = "Observation:"
 	finalMark       = "Final Answer:"
 	answerMark      = "Answer:"
-	thinkStart      = "<think>"
-	thinkEnd        = "</think>"
 )
 
-var answerBlock = regexp.MustCompile(`(?s)<answer>(.*?)</answer>`)
+var (
+	answerBlock = regexp.MustCompile(`(?s)<answer>(.*?)</answer>`)
+	thinkBlock  = regexp.MustCompile(`(?s)<think>(.*?)</think>`)
+)
 
-// Final cuts an agent's output down to its next action. With the think format the think block goes first: everything up
-// to its end, since the prompt may have opened it; and the inside of the first answer block stays. Then it is cut at
-// "Observation:", at "Final Answer:", and behind the first closing brace. What is not there cuts nothing: an output
-// whose think block never ends, or that has no answer block, is taken as it is, as the benchmark does.
-func finalAction(output string, think bool) string {
-	if think {
-		output = withoutThoughts(output)
-		if m := answerBlock.FindStringSubmatch(output); m != nil {
-			output = strings.TrimSpace(m[1])
-		}
-	}
-	for _, mark := range []string{observationMark, finalMark} {
-		output, _, _ = strings.Cut(output, mark)
-	}
-	if before, _, found := strings.Cut(output, "}"); found {
-		output = before + "}"
-	}
-	return output
+// reading says how outputs become actions.
+type reading struct {
+	Answers bool // the think format: what counts is the inside of the first answer block, where there is one
+	Keep    bool // thoughts are not dropped: outputs are read as the benchmark's and CI-RL's scripts read them
 }
 
-// withoutThoughts drops everything up to the end of the first think block.
-func withoutThoughts(output string) string {
-	if _, after, found := strings.Cut(output, thinkEnd); found {
-		return after
+// Final cuts an agent's output down to its next action: what answer leaves is cut at "Observation:", at "Final
+// Answer:", and behind the first closing brace. What is not there cuts nothing.
+func (r reading) Final(output string, inside bool) (final string, closed bool) {
+	final, closed = r.answer(output, inside)
+	for _, mark := range []string{observationMark, finalMark} {
+		final, _, _ = strings.Cut(final, mark)
+	}
+	if before, _, found := strings.Cut(final, "}"); found {
+		final = before + "}"
+	}
+	return final, closed
+}
+
+// answer is an output without its thoughts, and with the think format the inside of its first answer block. inside
+// says that the output begins in the thoughts. Where they never end, at an answer block neither, closed is false, and
+// nothing is left.
+func (r reading) answer(output string, inside bool) (text string, closed bool) {
+	if r.Keep {
+		return r.kept(output), true
+	}
+	text, closed = stages.WithoutThoughts(output, inside)
+	if !r.Answers {
+		return text, closed
+	}
+	whole := text
+	if !closed {
+		whole = output
+	}
+	if m := answerBlock.FindStringSubmatch(whole); m != nil {
+		return strings.TrimSpace(m[1]), true
+	}
+	return text, closed
+}
+
+// kept is an output with its thoughts: with the think format without the tags around them, as CI-RL's script has it,
+// where an answer block within the thoughts counts, too.
+func (r reading) kept(output string) string {
+	if !r.Answers {
+		return output
+	}
+	output = "<think>" + output
+	if m := thinkBlock.FindStringSubmatch(output); m != nil {
+		output = strings.ReplaceAll(output, m[0], strings.TrimSpace(m[1]))
+	}
+	if m := answerBlock.FindStringSubmatch(output); m != nil {
+		output = strings.TrimSpace(m[1])
 	}
 	return output
 }
@@ -54,11 +85,8 @@ func Action(final string) (text string, ok bool) {
 // verdictOf is the text of a judge's reply that its verdict is read from: what follows the first "Answer:", or the
 // whole reply, from its first character on, without one. Thoughts at its beginning are not part of it.
 func verdictOf(reply string) (text string, marked bool) {
+	reply, _ = stages.WithoutThoughts(reply, false)
 	reply = strings.TrimSpace(reply)
-	if strings.HasPrefix(reply, thinkStart) {
-		_, reply, _ = strings.Cut(reply, thinkEnd)
-		reply = strings.TrimSpace(reply)
-	}
 	if _, after, found := strings.Cut(reply, answerMark); found {
 		return strings.TrimSpace(after), true
 	}

@@ -1,35 +1,69 @@
 package privacylens
 
-import "testing"
+import (
+	"slices"
+	"testing"
 
+	"github.com/posttrain/posttrain/rollout"
+)
+
+// readings are those that the tests use by name.
+var readings = map[string]reading{"plain": {}, "format": {Answers: true}, "plain, kept": {Keep: true},
+	"format, kept": {Answers: true, Keep: true}}
+
+// TestFinal: what the readings without "kept" give follows from the documentation; the others are what
+// get_final_action.py as released with CI-RL gives, with --use-think-format for those with the format.
 func TestFinal(t *testing.T) {
 	for name, c := range map[string]struct {
-		output string
-		think  bool
-		want   string
+		output, reading, want string
 	}{
-		"as it is": {"Thought: so\nAction: A", false, "Thought: so\nAction: A"},
-		"first brace": {"Action: A\nAction Input: {\"x\": 1}\n{\"y\": 2}", false,
+		"as it is": {"Thought: so\nAction: A", "plain", "Thought: so\nAction: A"},
+		"first brace": {"Action: A\nAction Input: {\"x\": 1}\n{\"y\": 2}", "plain",
 			"Action: A\nAction Input: {\"x\": 1}"},
-		"a brace inside":    {"Action Input: {\"x\": {\"y\": 1}}", false, "Action Input: {\"x\": {\"y\": 1}"},
-		"a brace in a text": {"Action Input: {\"x\": \"a } b\"}", false, "Action Input: {\"x\": \"a }"},
-		"observation":       {"Action: A\nObservation: {}", false, "Action: A\n"},
-		"final answer":      {"Done.\nFinal Answer: yes }", false, "Done.\n"},
-		"observation first": {"Final Answer: x Observation: y", false, ""},
-		"thoughts kept":     {"<think>Observation: no</think>Action: A", false, "<think>"},
+		"a brace inside":    {"Action Input: {\"x\": {\"y\": 1}}", "plain", "Action Input: {\"x\": {\"y\": 1}"},
+		"a brace in a text": {"Action Input: {\"x\": \"a } b\"}", "plain", "Action Input: {\"x\": \"a }"},
+		"observation":       {"Action: A\nObservation: {}", "plain", "Action: A\n"},
+		"final answer":      {"Done.\nFinal Answer: yes }", "plain", "Done.\n"},
+		"observation first": {"Final Answer: x Observation: y", "plain", ""},
+		"a reasoning model": {"<think>Action: B {}</think>\nAction: A", "plain", "\nAction: A"},
+		"an answer block":   {"<think>so</think><answer>Action: A", "plain", "<answer>Action: A"},
+		"thoughts kept":     {"<think>Observation: no</think>Action: A", "plain, kept", "<think>"},
+		"no end, kept":      {"<think>Action: A {} }", "plain, kept", "<think>Action: A {}"},
 		"thoughts": {"<think>Observation: } Action: B</think>\n<answer>\nAction: A {}} \n</answer> {}",
-			true, "Action: A {}"},
-		"prompt opened them":   {"I weigh }\n</think><answer>Action: A</answer>", true, "Action: A"},
-		"answer in thoughts":   {"<think>an <answer>x</answer></think><answer>y</answer>", true, "y"},
-		"first answer":         {"</think><answer>x</answer><answer>y</answer>", true, "x"},
-		"two ends of thoughts": {"</think> a </think> b", true, " a </think> b"},
-		"no answer block":      {"<think>so</think> Action: A", true, " Action: A"},
-		"answer without end":   {"<think>so</think><answer>Action: A", true, "<answer>Action: A"},
-		"no end of thoughts":   {"<think>Action: A {} }", true, "<think>Action: A {}"},
-		"empty":                {"", true, ""},
+			"format", "Action: A {}"},
+		"prompt opened them":   {"I weigh }\n</think><answer>Action: A</answer>", "format", "Action: A"},
+		"answer in thoughts":   {"<think>an <answer>x</answer></think><answer>y</answer>", "format", "y"},
+		"first answer":         {"</think><answer>x</answer><answer>y</answer>", "format", "x"},
+		"two ends of thoughts": {"</think> a </think> b", "format", " a </think> b"},
+		"no answer block":      {"<think>so</think> Action: A", "format", " Action: A"},
+		"answer without end":   {"<think>so</think><answer>Action: A", "format", "<answer>Action: A"},
+		"no thoughts":          {"Action: A", "format", "Action: A"},
+		"the answer ends them": {"<think>so <answer> Action: A </answer>", "format", "Action: A"},
+		"empty":                {"", "format", ""},
+		"text of thoughts":     {"\n so \n</think> Action: A", "format, kept", "so Action: A"},
+		"answer there, kept":   {"an <answer>x</answer></think><answer>y</answer>", "format, kept", "x"},
+		"never ends, kept":     {"so Action: A {}}", "format, kept", "<think>so Action: A {}"},
+		"answers only, kept":   {"so <answer>\n Action: A\n</answer> Action: B", "format, kept", "Action: A"},
+		"opened twice, kept":   {"<think>so</think>Action: A", "format, kept", "<think>soAction: A"},
 	} {
-		if got := finalAction(c.output, c.think); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
+		if got, closed := readings[c.reading].Final(c.output, false); got != c.want || !closed {
+			t.Errorf("%s: %q, %v: want %q", name, got, closed, c.want)
+		}
+	}
+}
+
+// TestNoEnd: thoughts that never end leave no action, whoever has opened them.
+func TestNoEnd(t *testing.T) {
+	for _, c := range []struct {
+		output string
+		inside bool
+	}{{"<think>Action: A {}", false}, {"Action: A {}", true}, {"", true}, {"<answer>Action: A", true}} {
+		for name, want := range map[string]bool{"plain": false, "format": false, "plain, kept": true,
+			"format, kept": true} {
+			final, closed := readings[name].Final(c.output, c.inside)
+			if closed != want || !closed && final != "" {
+				t.Errorf("%s: %q: %q, %v", name, c.output, final, closed)
+			}
 		}
 	}
 }
@@ -106,10 +140,12 @@ func TestHelpfulness(t *testing.T) {
 func TestChoice(t *testing.T) {
 	for reply, want := range map[string]string{
 		"(A)": "A", "(B)": "B", "B": "B", "B) No": "B", "(B) rather than (A)": "B", "<think>A is it</think>(B)": "B",
-		"Bad": "", "b": "", "": "", "ABBA": "",
+		"Bad": "", "b": "", "": "", "ABBA": "", "<think>A, or": "", "A</think>\n\nB": "B",
 	} {
-		if got := choiceOf(reply); got != want {
-			t.Errorf("%q: %q, want %q", reply, got, want)
+		row := probeRow{YesFirst: true}
+		row.answer(&rollout.Answer{Text: reply}, reading{}, false)
+		if row.Choice != want || row.Right != (want == "B") || row.Unclosed != (reply == "<think>A, or") {
+			t.Errorf("%q: %+v, want %q", reply, row, want)
 		}
 	}
 }
@@ -120,9 +156,10 @@ func FuzzReplies(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		for _, think := range []bool{false, true} {
-			final := finalAction(s, think)
-			if len(final) > len(s) || finalAction(final, false) != final {
+		for _, r := range readings {
+			final, _ := r.Final(s, false)
+			again, _ := reading{Keep: true}.Final(final, false)
+			if len(final) > len("<think>"+s) || again != final {
 				t.Fatalf("%q: %q", s, final)
 			}
 			Action(final)
@@ -131,8 +168,9 @@ func FuzzReplies(f *testing.F) {
 		if score, _ := Helpfulness(s); score < 0 || score > 3 {
 			t.Fatal(score)
 		}
-		if c := choiceOf(s); c != "" && c != "A" && c != "B" {
-			t.Fatal(c)
+		row := probeRow{}
+		if row.answer(&rollout.Answer{Text: s}, reading{}, true); !slices.Contains([]string{"", "A", "B"}, row.Choice) {
+			t.Fatal(row)
 		}
 		for _, span := range spansOf(s, "the quick brown fox and "+s) {
 			if span.From < 0 || span.From >= span.To || span.To > len(s) {

@@ -26,7 +26,8 @@ type probeRow struct {
 	Choice   string `json:"choice"`    // A or B; "" where the reply has neither
 	Right    bool   `json:"right"`
 	Reply    string `json:"reply"`
-	Reason   string `json:"reason,omitempty"` // TooLong: the question was not asked
+	Reason   string `json:"reason,omitempty"`         // TooLong: the question was not asked
+	Unclosed bool   `json:"think_unclosed,omitempty"` // the think block never closes: no choice
 	Prompt   string `json:"prompt_sha256"`
 }
 
@@ -46,7 +47,8 @@ type probeOptions struct {
 	stages.Asking
 	Prompts *Prompts
 	Levels  []string // nil: all Levels
-	MaxNew  int      // most tokens of a reply; 0: 10; a model that thinks first needs more
+	Reading reading
+	MaxNew  int // most tokens of a reply; 0: 10; a model that thinks first needs more
 }
 
 // probeTokens are enough for "(A)" and some words that nobody asked for.
@@ -101,7 +103,12 @@ func (r *store) Probe(ctx context.Context, o probeOptions) error {
 	}
 	s.Now.Total = s.Now.TotalCalls / 2
 	note := func(q probe, talk rollout.Conversation, answer *rollout.Answer) error {
-		q.row.answer(talk, answer)
+		inside, err := o.BeginsInside(talk)
+		if err != nil {
+			return err
+		}
+		q.row.Prompt = Hash(talk.Messages[0].Content)
+		q.row.answer(answer, o.Reading, inside)
 		return s.Note(q.row, func(p *stages.Progress) { count(p, &q.row) })
 	}
 	return s.Run(ctx, func() error { return stages.Ask(ctx, o.Asking, todo, o.conversation, note) })
@@ -151,9 +158,8 @@ func (o *probeOptions) conversation(q probe) (rollout.Conversation, error) {
 	}, err
 }
 
-// answer notes what the model has answered; nil: it was not asked.
-func (p *probeRow) answer(talk rollout.Conversation, answer *rollout.Answer) {
-	p.Prompt = Hash(talk.Messages[0].Content)
+// answer notes what the model has answered; nil: it was not asked. inside: the answer begins in a think block.
+func (p *probeRow) answer(answer *rollout.Answer, r reading, inside bool) {
 	if answer == nil {
 		p.Reason = TooLong
 		return
@@ -162,27 +168,29 @@ func (p *probeRow) answer(talk rollout.Conversation, answer *rollout.Answer) {
 	if p.YesFirst {
 		no = "B"
 	}
-	p.Reply, p.Choice = answer.Text, choiceOf(answer.Text)
+	text, closed := r.answer(answer.Text, inside)
+	p.Reply, p.Choice, p.Unclosed = answer.Text, letter.FindString(text), !closed
 	p.Right = p.Choice == no
 }
 
+// letter is the first A or B that is a word of its own.
 var letter = regexp.MustCompile(`\b[AB]\b`)
 
-// choiceOf is the first A or B that is a word of its own in a reply, "" if there is no such letter. Thoughts do not
-// count.
-func choiceOf(reply string) string { return letter.FindString(withoutThoughts(reply)) }
-
 func (s *Summary) warnOfProbes(rows []probeRow) {
-	tooLong, unparsed := 0, 0
+	tooLong, unclosed, unparsed := 0, 0, 0
 	for i := range rows {
 		switch {
 		case rows[i].Reason == TooLong:
 			tooLong++
+		case rows[i].Unclosed:
+			unclosed++
 		case rows[i].isUnparsed():
 			unparsed++
 		}
 	}
 	s.warn(tooLong > 0, "%d of %d questions of probing do not fit the model: they count as wrong", tooLong, len(rows))
+	s.warn(unclosed > 0, "%d of %d replies to probes never close their think block: they count as wrong; allow more "+
+		"tokens (probe.max_new_tokens)", unclosed, len(rows))
 	s.warn(unparsed*10 > len(rows), "%d of %d replies to probes have neither letter: they count as wrong; a model "+
 		"that thinks first needs more tokens", unparsed, len(rows))
 }

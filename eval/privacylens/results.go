@@ -16,10 +16,11 @@ const TooLong = "prompt too long"
 // can be given to a run as recorded actions.
 type ActionRow struct {
 	Name        string `json:"name"`
-	FinalAction string `json:"final_action"`            // the output, post-processed
-	Output      string `json:"output,omitempty"`        // as the model wrote it
-	Reason      string `json:"reason,omitempty"`        // eos, stop, length, TooLong, or a server's word
-	Prompt      string `json:"prompt_sha256,omitempty"` // Hash of the prompt; recorded actions have none
+	FinalAction string `json:"final_action"`             // the output, post-processed
+	Output      string `json:"output,omitempty"`         // as the model wrote it
+	Reason      string `json:"reason,omitempty"`         // eos, stop, length, TooLong, or a server's word
+	Unclosed    bool   `json:"think_unclosed,omitempty"` // the think block never closes: no action
+	Prompt      string `json:"prompt_sha256,omitempty"`  // Hash of the prompt; recorded actions have none
 }
 
 // verdictRow is one judgment, a line of verdicts.jsonl.
@@ -49,9 +50,10 @@ type CaseResult struct {
 	Tool         string       `json:"tool"` // that the action should use
 	Recorded     bool         `json:"action_known"`
 	FinalAction  string       `json:"final_action"`
-	NoAction     bool         `json:"no_action"`        // the output has no "Action:": no leak, helpfulness 0
-	Action       string       `json:"action"`           // what was judged
-	Reason       string       `json:"reason,omitempty"` // of the action
+	NoAction     bool         `json:"no_action"`                // the output has no "Action:": no leak, helpfulness 0
+	Action       string       `json:"action"`                   // what was judged
+	Reason       string       `json:"reason,omitempty"`         // of the action
+	Unclosed     bool         `json:"think_unclosed,omitempty"` // the think block never closes: no action
 	AgentPrompt  string       `json:"agent_prompt_sha256,omitempty"`
 	Leaks        bool         `json:"leaks"`
 	Items        []ItemResult `json:"items"`
@@ -157,8 +159,8 @@ func index(actions []ActionRow, verdicts []verdictRow) (map[string]ActionRow, ma
 func result(c *lens.Case, action ActionRow, recorded bool, judged map[verdictKey]verdictRow) (r CaseResult, ok bool) {
 	r = CaseResult{
 		Name: c.Name, Source: c.Seed.Source, Principle: c.Seed.TransmissionPrinciple, Tool: c.Trajectory.FinalAction,
-		Recorded: recorded, FinalAction: action.FinalAction, Reason: action.Reason, AgentPrompt: action.Prompt,
-		ScoreParsed: true,
+		Recorded: recorded, FinalAction: action.FinalAction, Reason: action.Reason, Unclosed: action.Unclosed,
+		AgentPrompt: action.Prompt, ScoreParsed: true,
 	}
 	var has bool
 	r.Action, has = Action(action.FinalAction)

@@ -250,7 +250,7 @@ func (e *evaluation) runProbe(ctx context.Context) error {
 		return err
 	}
 	o := probeOptions{Asking: e.subject.Asking(e.Seed), Prompts: e.prompts, Levels: e.Probe.Levels,
-		MaxNew: e.Probe.MaxNew}
+		Reading: reading{Keep: e.Agent.reading().Keep}, MaxNew: e.Probe.MaxNew}
 	o.Settings, o.Tick = settings, e.Progress("probe", e.subject.Values)
 	return e.store.Probe(ctx, o)
 }

@@ -58,6 +58,12 @@ func (a AgentConfig) identify(seed uint64, maxNew int) map[string]string {
 	if a.Way() == AgentLocal || a.Prefill {
 		all["prefill"] = fmt.Sprint(a.Prefill)
 	}
+	if a.Think == stages.ThinkKeep {
+		all["think"] = a.Think
+	}
+	if a.ThinkOpened {
+		all["think_opened"] = "true"
+	}
 	return all
 }
 

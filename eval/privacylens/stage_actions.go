@@ -19,7 +19,7 @@ type actionOptions struct {
 	rollout.Sampling // the published runs: temperature 0.7, 7000 new tokens
 
 	Prompts agentPrompter
-	Think   bool   // the think format: finalAction drops thoughts and takes the answer block
+	Reading reading
 	Prefill string // how answers begin; not with a server
 }
 
@@ -44,7 +44,12 @@ func (r *store) Actions(ctx context.Context, o actionOptions) error {
 		row := ActionRow{Name: c.Name, Prompt: Hash(talk.Messages[0].Content), Reason: TooLong}
 		if answer != nil {
 			row.Output, row.Reason = answer.Text, answer.Reason
-			row.FinalAction = finalAction(row.Output, o.Think)
+			inside, err := o.BeginsInside(talk)
+			if err != nil {
+				return err
+			}
+			final, closed := o.Reading.Final(row.Output, inside)
+			row.FinalAction, row.Unclosed = final, !closed
 		}
 		return s.Note(row, func(p *stages.Progress) { p.Done++; p.Calls++ })
 	}

@@ -147,6 +147,47 @@ func checkSummary(t *testing.T, s Summary) {
 	}
 }
 
+// TestThoughts: under the naive prompt three of six cases think of the flu and do not tell it, one thinks of nothing,
+// and two never end their thoughts: of a model that opens its thoughts itself, and of one whose chat template does.
+func TestThoughts(t *testing.T) {
+	const careful = `Action: GmailSendEmail, {"body": "All is well"}`
+	for opened, start := range map[bool]string{false: "<think>", true: ""} {
+		o := someActions(t, func(prompt string) (string, error) {
+			text, err := leakyReply(prompt)
+			switch {
+			case strings.Contains(prompt, "number 1."):
+				return start + "no</think>" + careful, err
+			case strings.Contains(text, "flu"):
+				return start + text + "</think>" + careful, err
+			}
+			return start + "Action: GmailSendEmail {} hm", err
+		})
+		o.Opened = func(rollout.Conversation) (bool, error) { return opened, nil }
+		for keep, want := range map[bool]string{false: "0 leak, 2 without action, 2 unclosed",
+			true: "3 leak, 0 without action, 0 unclosed"} {
+			o.Reading = reading{Keep: keep}
+			r := openRun(t, t.TempDir(), testkit.PrivacyCases(6))
+			if err := r.Actions(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Judge(t.Context(), someJudge(t, &asker{say: carefulReply})); err != nil {
+				t.Fatal(err)
+			}
+			s, results, err := r.Report()
+			if got := fmt.Sprintf("%d leak, %d without action, %d unclosed", s.All.Leakage.Count, s.All.NoAction.Count,
+				s.All.Unclosed); err != nil || got != want || results[3].Unclosed == keep {
+				t.Errorf("keep %v: %s, %v", keep, got, err)
+			}
+			var b strings.Builder
+			if err := s.Write(&b); err != nil || keep == strings.Contains(b.String(),
+				"warning: 2 of 6 outputs never close their think block: they count as no action; allow more tokens") ||
+				keep == strings.Contains(read(t, r.Path(PageName)), "outputs never close their think block") {
+				t.Errorf("%v: %s", err, b.String())
+			}
+		}
+	}
+}
+
 // checkReplay runs the recorded verdicts of a run again, with its actions and without: the counts must be the same.
 func checkReplay(t *testing.T, r *store, want Summary) {
 	t.Helper()

@@ -9,7 +9,7 @@ import (
 // openSubject opens the model under test. A local one is loaded at once for a new run.
 func (e *evaluation) openSubject() (err error) {
 	model := e.Agent.ModelConfig
-	model.Continue = e.Agent.Continue
+	model.Continue, model.ThinkOpened = e.Agent.Continue, e.Agent.ThinkOpened
 	e.subject, err = stages.OpenSubject(model, !e.Continuing, e.Reporter.Warn)
 	return err
 }
@@ -22,6 +22,11 @@ func (e *evaluation) prepareProbe() error {
 	return e.openSubject()
 }
 
+// reading says how the agent's outputs are read.
+func (a AgentConfig) reading() reading {
+	return reading{Answers: a.Prompt == CoT, Keep: a.Think == stages.ThinkKeep}
+}
+
 // prepareActions opens the model under test and reads its prompts.
 func (e *evaluation) prepareActions() (err error) {
 	a := e.Agent
@@ -32,7 +37,7 @@ func (e *evaluation) prepareActions() (err error) {
 		return err
 	}
 	o := &e.actions
-	o.Asking, o.Sampling, o.Think = e.subject.Asking(e.Seed), a.Sampling, a.Prompt == CoT
+	o.Asking, o.Sampling, o.Reading = e.subject.Asking(e.Seed), a.Sampling, a.reading()
 	if a.Prefill {
 		o.Prefill = ci.ThinkPrefill
 	}

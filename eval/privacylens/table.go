@@ -59,6 +59,7 @@ func (t table) all(g *Group) {
 	line(g.NoAction.Total > 0, "no action", g.NoAction)
 	line(g.Cut > 0, "cut by length", g.Cut)
 	line(g.TooLong > 0, "prompt too long", g.TooLong)
+	line(g.Unclosed > 0, "think block never closed", g.Unclosed)
 	line(true, "unparsed verdicts", fmt.Sprintf("%d/%d", g.Unparsed, g.Verdicts))
 }
 

@@ -41,8 +41,17 @@ type Asking struct {
 	Parallel int                                      // calls of Chat under way; 0: 1
 	Batch    int                                      // conversations a call; 0: 1
 	Fits     func(rollout.Conversation) (bool, error) // nil: every prompt fits
+	Opened   func(rollout.Conversation) (bool, error) // the prompt ends inside a think block; nil: none does
 	Settings map[string]string                        // what a later call must agree with
 	Tick     func(Progress)                           // one call at a time
+}
+
+// BeginsInside says whether an answer begins inside a think block.
+func (a Asking) BeginsInside(talk rollout.Conversation) (bool, error) {
+	if a.Opened == nil {
+		return false, nil
+	}
+	return a.Opened(talk)
 }
 
 // Ask puts every row to the model in the words of talk, and notes it with its answer; nil: its prompt does not fit.

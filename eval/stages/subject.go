@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/local"
 )
@@ -23,12 +25,14 @@ type ModelConfig struct {
 	BaseURL  string  `yaml:"base_url" want:"@url"`
 	APIModel string  `yaml:"api_model" words:"a model's name on the server"`
 	// of Azure OpenAI: the model is the name of a deployment
-	APIVersion string        `yaml:"api_version,omitempty" words:"one such as 2024-10-21"`
-	Continue   string        `yaml:"-"`                            // of a benchmark that begins answers, see rollout.Dialect
-	KeyEnv     string        `yaml:"api_key_env" want:"@variable"` // holds the server's key
-	Parallel   int           `yaml:"parallel" want:">=1"`          // requests to the server at a time
-	Timeout    time.Duration `yaml:"timeout" want:">0"`            // of a request to the server
-	Batch      int           `yaml:"batch" want:">=1"`             // cases that a model of this process answers together
+	APIVersion string `yaml:"api_version,omitempty" words:"one such as 2024-10-21"`
+	Continue   string `yaml:"-"` // of a benchmark that begins answers, see rollout.Dialect
+	// of a benchmark that reads thoughts: the server's chat template opens the think block
+	ThinkOpened bool          `yaml:"-"`
+	KeyEnv      string        `yaml:"api_key_env" want:"@variable"` // holds the server's key
+	Parallel    int           `yaml:"parallel" want:">=1"`          // requests to the server at a time
+	Timeout     time.Duration `yaml:"timeout" want:">0"`            // of a request to the server
+	Batch       int           `yaml:"batch" want:">=1"`             // cases that a local model answers together
 }
 
 // The default server of a judge, and the default environment variable with a server's key.
@@ -133,6 +137,19 @@ func (s *Subject) fits(talk rollout.Conversation) (bool, error) {
 	return n < positions, err
 }
 
+// opened says whether a prompt ends inside a think block: an answer has a beginning, or the chat template opens the
+// block. Of a server the user says so.
+func (s *Subject) opened(talk rollout.Conversation) (bool, error) {
+	if talk.Prefill != "" || s.server != nil {
+		return talk.Prefill != "" || s.config.ThinkOpened, nil
+	}
+	m, err := s.load()
+	if err != nil {
+		return false, err
+	}
+	return m.Chat(nil).Encoder.Opens(data.Text{Messages: talk.Messages}, ci.ThinkPrefill)
+}
+
 // measure gives the length of a prompt in tokens, and the number of positions of the local model.
 func (s *Subject) measure(talk rollout.Conversation) (n, positions int, err error) {
 	m, err := s.load()
@@ -169,9 +186,9 @@ func (s *Subject) CheckRoom(n int, talk func(i int) (rollout.Conversation, error
 // Asking is how the model is asked.
 func (s *Subject) Asking(seed uint64) Asking {
 	if s.server != nil {
-		return Asking{Chat: s, Seed: seed, Parallel: s.config.Parallel}
+		return Asking{Chat: s, Seed: seed, Parallel: s.config.Parallel, Opened: s.opened}
 	}
-	return Asking{Chat: s, Seed: seed, Batch: s.config.Batch, Fits: s.fits}
+	return Asking{Chat: s, Seed: seed, Batch: s.config.Batch, Fits: s.fits, Opened: s.opened}
 }
 
 // Values are what the progress bar shows: the requests to a server, and replies that cannot be read. Without a model

@@ -28,15 +28,15 @@ type Options struct {
 	Samples   int      `yaml:"samples" want:">=1"` // answers to each question
 	Prompts   string   `yaml:"prompts,omitempty" words:"a file of templates, a folder with prompts.jsonl, or released"`
 
-	// what becomes of a <think> block at the beginning of an answer: drop reads what follows it, keep the whole answer
-	Think string `yaml:"think" want:"drop|keep"`
+	// what becomes of a <think> block at the beginning of an answer: strip reads what follows it, keep the whole answer
+	Think string `yaml:"think" want:"strip|keep"`
 
 	stages.AnswerOptions `yaml:",inline"`
 }
 
 // Defaults are the benchmark's settings; the caller gives data and model.
 func Defaults() Options {
-	return Options{Tiers: slices.Clone(data.Tiers), Questions: bench.Kinds(), Samples: 10, Think: "drop",
+	return Options{Tiers: slices.Clone(data.Tiers), Questions: bench.Kinds(), Samples: 10, Think: stages.ThinkStrip,
 		AnswerOptions: stages.DefaultAnswers(1, 1024)}
 }
 

@@ -144,12 +144,15 @@ type row struct {
 // report counts, and writes what the stages have found.
 func (e *evaluation) report(f *stages.Found) error {
 	reads, rows := make([][]bench.Read, len(e.cases)), make([]row, len(e.cases))
+	unclosed := 0
 	for i := range e.cases {
 		c := &e.cases[i]
 		for n := range e.o.Samples {
 			answer := f.Outputs(c.Sample(n + 1))[0]
-			if e.o.Think == "drop" {
-				answer = bench.WithoutThoughts(answer)
+			if closed := true; e.o.Think == stages.ThinkStrip {
+				if answer, closed = stages.WithoutThoughts(answer, false); !closed {
+					unclosed++
+				}
 			}
 			reads[i] = append(reads[i], c.Read(answer))
 		}
@@ -165,6 +168,10 @@ func (e *evaluation) report(f *stages.Found) error {
 	}
 	if f.Settings[stages.StageAnswers]["kind"] == stages.Recorded {
 		e.result.Prompts = ""
+	}
+	if unclosed > 0 {
+		e.result.Warnings = append(e.result.Warnings, fmt.Sprintf("%d of %d answers never close their think block: "+
+			"they are read as empty; allow more tokens", unclosed, len(e.cases)*e.o.Samples))
 	}
 	for _, p := range e.result.Parts {
 		e.result.Warnings = append(e.result.Warnings, p.Notes()...)

@@ -52,7 +52,7 @@ func TestRun(t *testing.T) {
 		text := "<think>The party is on May 4.</think>We meet on May 4."
 		for i, name := range []string{"A?", "B?", "C?", "D?"} {
 			if strings.HasPrefix(q.Messages[0].Content, name) {
-				text = []string{"1", "3)", "2) not too sensitive", "none"}[i]
+				text = []string{"1", "3)", "2) not too sensitive", "<think>none"}[i]
 			}
 		}
 		if !seeds[q.Seed] && text == "1" {
@@ -84,7 +84,9 @@ func TestRun(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"m, 2 answers to each question, prompts in our own words\n", "gpt-4-0613",
-		"warning: tier 1: 2 of 8 answers have no rating", "38.5/80.0", "warning: tier 1: 1 of 4 cases have no answer"} {
+		"warning: tier 1: 2 of 8 answers have no rating",
+		"warning: 2 of 10 answers never close their think block: they are read as empty; allow more tokens",
+		"38.5/80.0", "warning: tier 1: 1 of 4 cases have no answer"} {
 		if !strings.Contains(result.String(), want) {
 			t.Errorf("%s lacks %q", result, want)
 		}

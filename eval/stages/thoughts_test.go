@@ -1,0 +1,26 @@
+package stages
+
+import "testing"
+
+func TestWithoutThoughts(t *testing.T) {
+	for _, c := range []struct {
+		output string
+		opened bool
+		want   string
+		closed bool
+	}{
+		{"<think>a</think> b", false, " b", true},
+		{"\n<think>a</think>b</think>c", false, "b</think>c", true},
+		{"a</think>b", true, "b", true},
+		{"a</think>b", false, "b", true}, // the prompt has opened it, whatever we know
+		{"<think>a", false, "", false},
+		{"a", true, "", false},
+		{"", true, "", false},
+		{"a <think> b", false, "a <think> b", true},
+		{"", false, "", true},
+	} {
+		if rest, closed := WithoutThoughts(c.output, c.opened); rest != c.want || closed != c.closed {
+			t.Errorf("%q, %v: %q, %v", c.output, c.opened, rest, closed)
+		}
+	}
+}
