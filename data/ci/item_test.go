@@ -357,8 +357,8 @@ func TestCIAwkwardTexts(t *testing.T) {
 const releasedRow = `{"seed": {"domain": "Work"}, "dataset_item": {"user_task": "t", ` +
 	`"information": {"A": %s, "B": %s}, "annotation": {"allowed": {"A": %s}, "disallowed": {}}}}`
 
-// TestReleasedItems: the released preprocessing joins the values of annotated keys as strings, and drops an item where
-// one is none.
+// TestReleasedItems: the released preprocessing joins the values of annotated keys as strings, and drops an item with a
+// value of another kind.
 func TestReleasedItems(t *testing.T) {
 	for _, c := range []struct {
 		a, b, keyword string

@@ -56,7 +56,7 @@ const (
 	endMark   = "<END>"
 )
 
-// block is what stands between two marks.
+// block is what is between two marks.
 type block struct {
 	begin, end string // places of the marks
 	head, foot string // what follows the marks

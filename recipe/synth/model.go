@@ -249,7 +249,7 @@ func faultsOf(s ci.Seed) (faults []string) {
 	return faults
 }
 
-// readItem reads the item of a reply, nil if there is none, and says what is wrong with it.
+// readItem reads the item of a reply, nil if it has no item, and says what is wrong with it.
 func readItem(reply string, v ci.Seed) (item *ci.Item, faults []string) {
 	var r struct {
 		UserTask    string `json:"user_task"`

@@ -7,8 +7,9 @@
 #   FOLDER  where everything is written (default runs/road)
 #
 # The stages: the task alone; the CI-CoT instruction; sft on ideal answers to the training items, which templates write;
-# ci-rl from there. BACKEND and DTYPE choose the engine, STEPS the steps of ci-rl, MAX_NEW the tokens of an answer. A
-# stage that is in the folder is not done again; a training that was stopped continues.
+# ci-rl from there. BACKEND and DTYPE choose the engine, SFT_STEPS and STEPS the steps of sft and of ci-rl, PROMPTS and
+# GROUP the prompts of a ci-rl step and the completions of each, MAX_NEW the tokens of an answer. A stage that is in
+# the folder is not done again; a training that was stopped continues.
 set -eu
 model=$1
 items=$2
@@ -44,19 +45,24 @@ measure zero-shot "$model" plain
 measure ci-cot "$model" cot
 [ -e "$out/format.jsonl" ] ||
     "$posttrain" data best --templates --data "$items" --prompt cot --out "$out/format.jsonl"
-trained sft sft --model "$model" --data "$out/format.jsonl" --set data.max_tokens=1024 --set train.epochs=1 \
-    --set train.batch_size=8 --set train.micro_batch_size=4 --set train.learning_rate=2e-5 --set train.warmup_steps=6 \
-    --set train.eval_every=20
+trained sft sft --model "$model" --data "$out/format.jsonl" --max-steps "${SFT_STEPS:-24}" --set data.max_tokens=1024 \
+    --set train.batch_size=8 --set train.micro_batch_size=4 --set train.learning_rate=1e-4 --set train.warmup_steps=3 \
+    --set data.eval_fraction=0.05
 measure after-sft "$out/sft/model" cot
 trained ci-rl ci-rl --model "$out/sft/model" --data "$items" --max-steps "${STEPS:-40}" \
-    --set sampling.max_new_tokens="$max_new" --set grpo.prompts_per_step=4 --set grpo.group_size=8 \
-    --set grpo.updates_per_rollout=1 --set grpo.kl=none --set data.test_fraction=0.1 --set validation.every=20 \
+    --set sampling.max_new_tokens="$max_new" --set grpo.prompts_per_step="${PROMPTS:-4}" \
+    --set grpo.group_size="${GROUP:-8}" --set grpo.kl=none --set data.test_fraction=0.1 --set validation.every=20 \
     --set train.learning_rate=1e-5 --set train.warmup_steps=2 --set train.micro_batch_size=8
 measure after-ci-rl "$out/ci-rl/model" cot
 python3 - "$out" <<'END'
 import json, os, sys
 
-names = {"zero-shot": "the task alone", "ci-cot": "CI-CoT instruction", "after-sft": "after sft", "after-ci-rl": "after ci-rl"}
+names = {
+    "zero-shot": "the task alone",
+    "ci-cot": "CI-CoT instruction",
+    "after-sft": "after sft",
+    "after-ci-rl": "after ci-rl",
+}
 keys = ("format", "integrity", "integrity_of_answers", "utility", "complete")
 print("| stage | format | integrity | of answers | utility | complete | mean reward |\n|---|---|---|---|---|---|---|")
 for name, words in names.items():
