@@ -46,7 +46,7 @@ func (t *training) learnOnline(ctx context.Context) (*recipe.Result, error) {
 		return nil, err
 	}
 	t.Ready(0)
-	if err := o.maker.Own(); err != nil {
+	if err := o.own(); err != nil {
 		return nil, err
 	}
 	closeAll, err := o.open()
@@ -210,6 +210,19 @@ func (o *onlineTraining) begin(ctx context.Context, number, first int) (*round, 
 	return r, o.logBefore(r)
 }
 
+// referenceName is the file of round n's log-probs under the reference.
+func referenceName(n int) string { return fmt.Sprintf("reference-%d.safetensors", n+1) }
+
+// own names the files that are written under a temporary name first, to the run folder.
+func (o *onlineTraining) own() error {
+	for n := range o.maker.Options.Rounds {
+		if err := o.Run.Own(referenceName(n), run.PartOf(referenceName(n))); err != nil {
+			return err
+		}
+	}
+	return o.maker.Own()
+}
+
 // measureRound measures the reference's log-probs of a round's pairs. Where the round has begun to train, they are in a
 // file.
 func (o *onlineTraining) measureRound(ctx context.Context, r *round) (err error) {
@@ -217,7 +230,7 @@ func (o *onlineTraining) measureRound(ctx context.Context, r *round) (err error)
 	if t.o.Loss.ReferenceFree() {
 		return nil
 	}
-	name := fmt.Sprintf("reference-%d.safetensors", r.Number+1)
+	name := referenceName(r.Number)
 	if o.loop.Step() > r.First {
 		pairs.reference, err = train.ReadPairSums(o.Run.Path(name), len(t.pairs.groups))
 		return err
