@@ -176,10 +176,21 @@ func (f *Folder) tidy() error {
 	return f.Own(ownNames...)
 }
 
-// Own names further files that the caller writes into the folder. Temporary files of these names, which an interrupted
-// process left behind, are removed.
+// Own names further files that the caller writes into the folder or into folders in it. Temporary files of these names,
+// which an interrupted process left behind, are removed.
 func (f *Folder) Own(names ...string) error {
-	return removeEntries(f.Dir, func(name string) bool { return isTemporary(name, names) })
+	byFolder := map[string][]string{}
+	for _, name := range names {
+		folder := filepath.Dir(name)
+		byFolder[folder] = append(byFolder[folder], filepath.Base(name))
+	}
+	for folder, files := range byFolder {
+		leftOver := func(name string) bool { return isTemporary(name, files) }
+		if err := removeEntries(f.Path(folder), leftOver); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // isAside reports whether name is that of a finished folder after one of the prefixes for unfinished work.

@@ -163,11 +163,17 @@ func TestOpenRemovesLeftovers(t *testing.T) {
 // TestOwn: temporary files of a caller's own names are removed, others stay.
 func TestOwn(t *testing.T) {
 	f := newFolder(t)
-	for _, name := range []string{".cases.jsonl12", ".cases.jsonl-34", ".notes.txt5", "cases.jsonl"} {
+	if err := os.Mkdir(f.Path("texts"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{".cases.jsonl12", ".cases.jsonl-34", ".notes.txt5", "cases.jsonl", "texts/.a.txt7"} {
 		writeFile(t, f.Path(name), "half")
 	}
-	if err := f.Own("cases.jsonl"); err != nil {
+	if err := f.Own("cases.jsonl", "texts/a.txt", "absent/b.txt"); err != nil {
 		t.Fatal(err)
+	}
+	if err := os.Remove(f.Path("texts")); err != nil {
+		t.Errorf("a folder that should be empty: %v", err)
 	}
 	var left []string
 	entries, err := os.ReadDir(f.Dir)

@@ -2,6 +2,7 @@ package synth
 
 import (
 	"embed"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -139,7 +140,8 @@ func (p *prompts) write(f *run.Folder) error {
 		return fmt.Errorf("%s: %w", f.Path(promptsName), run.Cause(err))
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.texts)) {
-		if err := f.WriteFile(filepath.Join(promptsName, name), []byte(p.texts[name])); err != nil {
+		file := filepath.Join(promptsName, name)
+		if err := errors.Join(f.Own(file), f.WriteFile(file, []byte(p.texts[name]))); err != nil {
 			return err
 		}
 	}
