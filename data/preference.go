@@ -128,6 +128,9 @@ func reasonUnusable(p Preference) string {
 	return ""
 }
 
+// SeveralTurns is the wart of an answer that continues after the assistant's own turn.
+const SeveralTurns = "an answer has turns of the user"
+
 // note counts the warts and scores of a kept pair.
 func (r *Report) note(p Preference, columns string) {
 	if p.Scored {
@@ -143,7 +146,7 @@ func (r *Report) note(p Preference, columns string) {
 		r.Wart("rejected is only white space", p.Source)
 	}
 	if severalTurns(p.Chosen) || severalTurns(p.Rejected) {
-		r.Wart("an answer has turns of the user", p.Source)
+		r.Wart(SeveralTurns, p.Source)
 	}
 	if p.Scored && p.ChosenScore < p.RejectedScore {
 		r.Wart("rejected scores higher than chosen", p.Source)

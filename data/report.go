@@ -59,6 +59,9 @@ func (r *Report) Details() []string {
 	return lines
 }
 
+// Places are the first of the rows, twenty at most.
+func (t Tally) Places() []string { return t.places }
+
 // where lists the places of a tally without the name of the file.
 func (t Tally) where(path string) string {
 	what := "line"
@@ -111,7 +114,8 @@ type Stream[T any] struct {
 	path string
 	in   rows.Seq
 	of   func(rows.Row, *Report) (record T, why string, err error)
-	last func(*Report) error // looks at the report of a whole file; nil: nothing to look at
+	last func(*Report) error            // looks at the report of a whole file; nil: nothing to look at
+	bad  func(source string, err error) // gets the errors; nil: the first ends the reading
 }
 
 // NewStream makes records of rows. of makes a record of a row; why is the reason to drop the row, "" to keep it. Warts
@@ -121,19 +125,44 @@ func NewStream[T any](path string, in rows.Seq, of func(rows.Row, *Report) (reco
 	return &Stream[T]{path: path, in: in, of: of}
 }
 
+// Lenient is the same records, but errors of rows, or of the file (source ""), are handed to bad. A bad row is left out;
+// only an error of the file, such as a truncated one, ends the reading.
+func (s *Stream[T]) Lenient(bad func(source string, err error)) *Stream[T] {
+	lenient := *s
+	lenient.bad = bad
+	return &lenient
+}
+
+// fails ends the reading, or hands an error on.
+func (s *Stream[T]) fails(source string, err error) error {
+	if s.bad == nil {
+		return err
+	}
+	s.bad(source, err)
+	return nil
+}
+
 // Each hands the records on one by one, and counts them in a Report. The first error, also of visit, ends the reading.
 func (s *Stream[T]) Each(visit func(T) error) (*Report, error) {
 	report := &Report{Path: s.path}
 	for row, err := range s.in {
-		if err != nil {
-			return nil, err
+		if err == nil || row.Source != "" {
+			report.Read++
 		}
-		report.Read++
-		record, why, err := s.of(row, report)
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("%s: %w", row.Source, err)
-		case why != "":
+		var record T
+		var why string
+		if err == nil {
+			if record, why, err = s.of(row, report); err != nil {
+				err = fmt.Errorf("%s: %w", row.Source, err)
+			}
+		}
+		if err != nil {
+			if err := s.fails(row.Source, err); err != nil || row.Source == "" {
+				return report, err
+			}
+			continue
+		}
+		if why != "" {
 			report.Dropped = count(report.Dropped, why, row.Source)
 			continue
 		}
@@ -145,17 +174,23 @@ func (s *Stream[T]) Each(visit func(T) error) (*Report, error) {
 			return nil, err
 		}
 	}
-	switch {
-	case report.Read == 0:
-		return nil, fmt.Errorf("%s: no rows: the file is empty", s.path)
-	case report.Kept == 0:
-		return nil, fmt.Errorf("%s: all %d rows dropped: %s", s.path, report.Read, joinTallies(report.Dropped))
-	case s.last != nil:
-		if err := s.last(report); err != nil {
-			return nil, err
-		}
+	if err := s.lacks(report); err != nil {
+		return report, s.fails("", err)
 	}
 	return report, nil
+}
+
+// lacks says what a whole file lacks.
+func (s *Stream[T]) lacks(report *Report) error {
+	switch {
+	case report.Read == 0:
+		return fmt.Errorf("%s: no rows: the file is empty", s.path)
+	case report.Kept == 0 && s.bad == nil: // else each of the rows is counted
+		return fmt.Errorf("%s: all %d rows dropped: %s", s.path, report.Read, joinTallies(report.Dropped))
+	case s.last != nil:
+		return s.last(report)
+	}
+	return nil
 }
 
 // All are the records as a sequence, which ends after the first error.

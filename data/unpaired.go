@@ -50,6 +50,9 @@ func labelledOf(r rows.Row, report *Report) (all []Labelled, why string, err err
 	return []Labelled{a}, why, err
 }
 
+// SplitPair is the wart of a pair that is read as two answers.
+const SplitPair = "a pair is split into a desirable answer and an undesirable one"
+
 // splitPair makes two answers of a pair.
 func splitPair(r rows.Row, report *Report) (all []Labelled, why string, err error) {
 	p, _, why, err := preferenceOf(r, PreferenceOptions{})
@@ -60,7 +63,7 @@ func splitPair(r rows.Row, report *Report) (all []Labelled, why string, err erro
 		return nil, why, err
 	}
 	report.note(Preference{Chosen: p.Chosen, Rejected: p.Rejected, Source: p.Source}, "")
-	report.Wart("a pair is split into a desirable answer and an undesirable one", r.Source)
+	report.Wart(SplitPair, r.Source)
 	return []Labelled{{Demonstration{p.Prompt, p.Chosen, p.Source}, true},
 		{Demonstration{p.Prompt, p.Rejected, p.Source}, false}}, "", nil
 }

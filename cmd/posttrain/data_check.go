@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -10,28 +11,48 @@ import (
 )
 
 func newCheck(s streams) *cobra.Command {
-	var o inspect.Options
+	o, asJSON := inspect.DefaultOptions(), false
 	cmd := &cobra.Command{
-		Use:   "check FILE",
-		Short: "Say what a data file holds, and what is odd about it",
-		Long: "Read contextual-integrity items, preference pairs, answers with labels or demonstrations as\n" +
-			"training would. Print how many rows there are, and which of them are unusable or look odd, with\n" +
-			"their places. With --model, also how long the prompts are in the model's tokens.",
+		Use:   "check FILE...",
+		Short: "Say what data files hold, and what is wrong with them",
+		Long: "Read contextual-integrity items, preference pairs, answers with labels, demonstrations or PrivacyLens\n" +
+			"cases as training would. Print how many rows there are, and what is wrong with which of them:\n" +
+			"errors (training refuses the row or leaves it out, or the row contradicts itself), warnings, notes.\n" +
+			"With an error in any file the exit code is 1. With --model, also how long the prompts are in the\n" +
+			"model's tokens.",
 		Example: "  posttrain data check dataset.json\n" +
+			"  posttrain data check --json train.jsonl valid.jsonl\n" +
+			"  posttrain data check --kind demonstrations chats.jsonl\n" +
 			"  posttrain data check --model models/Qwen2.5-1.5B-Instruct --max-prompt-tokens 768 dataset.json\n" +
 			"  posttrain data check --score-columns good,bad pairs.parquet",
-		Args: oneArg("data file"),
+		Args: oneOrMore("data file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			lines, err := inspect.Run(cmd.Context(), args[0], o)
+			result, err := inspect.Run(cmd.Context(), args, o)
 			if err != nil {
 				return flagFault(err)
 			}
-			fmt.Fprintln(s.out, strings.Join(lines, "\n"))
-			return nil
+			if asJSON {
+				enc := json.NewEncoder(s.out)
+				enc.SetEscapeHTML(false)
+				enc.SetIndent("", "  ")
+				if err := enc.Encode(result); err != nil {
+					return err
+				}
+			} else {
+				fmt.Fprintln(s.out, strings.Join(result.Lines(), "\n"))
+			}
+			return result.Err()
 		},
 	}
 	addScoreFlag(cmd, &o.PreferenceOptions)
 	flags := cmd.Flags()
+	flags.StringVar(&o.Kind, "kind", "",
+		"what the files hold: items, pairs, demonstrations, labelled or cases (default: what the first row looks like)")
+	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
+	flags.Float64Var(&o.Near, "near", o.Near,
+		"share of triples of words in common that makes a row a near-duplicate (0 = not looked for)")
+	flags.Float64Var(&o.Balance, "balance", o.Balance,
+		"least share of the mean number of items that a domain, principle or scenario should have (0 = any)")
 	flags.StringVar(&o.Model, "model", "", "model folder whose tokenizer counts the prompts, or embedded")
 	flags.StringVar(&o.Prompt, "prompt", "",
 		"form of the prompts of contextual-integrity items: compact, plain, cot, cot-short or a "+

@@ -99,7 +99,15 @@ func TestDataFaults(t *testing.T) {
 			[]string{"nowhere", "config.json"}, nil},
 
 		{"check of no file", nil, []string{"data", "check", "no.jsonl"}, 1, []string{"no.jsonl: no such file"}, nil},
-		{"check of nothing", nil, []string{"data", "check"}, 2, []string{"one data file", "found 0"}, nil},
+		{"check of nothing", nil, []string{"data", "check"}, 2, []string{"one data file or more", "found 0"}, nil},
+		{"check of an unknown kind", nil, []string{"data", "check", "--kind", "sft", "pairs.jsonl"}, 2,
+			[]string{`--kind "sft"`, "cases, demonstrations, items, labelled, pairs"}, nil},
+		{"check for repetitions beyond all", nil, []string{"data", "check", "--near", "2", "pairs.jsonl"}, 2,
+			[]string{"--near 2", "0 (no near-duplicates) to 1"}, nil},
+		{"check of a balance beyond all", nil, []string{"data", "check", "--balance", "-1", "pairs.jsonl"}, 2,
+			[]string{"--balance -1", "0 (any balance) to 1"}, nil},
+		{"check of scores of no kind of file", nil, []string{"data", "check", "--kind", "demonstrations",
+			"--score-columns", "a,b", "pairs.jsonl"}, 1, []string{"score columns a, b", "only preference pairs"}, nil},
 		{"check of a folder", func(t *testing.T) { os.Mkdir("d.json", 0o777) }, []string{"data", "check", "d.json"},
 			1, []string{"d.json", "folder"}, nil},
 		{"check of an unknown kind of file", withFile("a.txt", "x"), []string{"data", "check", "a.txt"}, 1,
@@ -113,8 +121,7 @@ func TestDataFaults(t *testing.T) {
 			"a.parquet"}, 1, []string{"a.parquet", "parquet"}, nil},
 		{"check of an item without information", withFile("a.jsonl", strings.Replace(ciLine,
 			`"information":{"Name":"Ann Lee","Chats":["hi","bye"],"Bag":"red"}`, `"information":null`, 1)),
-			[]string{"data", "check", "a.jsonl"}, 1, []string{"a.jsonl:1",
-				"dataset_item.information is missing or empty"}, nil},
+			[]string{"data", "check", "a.jsonl"}, 1, []string{"a.jsonl: 1 of 1 rows have errors"}, nil},
 		{"check prompts without a model", withItems, []string{"data", "check", "--prompt", "cot", "items.jsonl"}, 2,
 			[]string{"--prompt", "add a model"}, nil},
 		{"check limit without a model", withItems, []string{"data", "check", "--max-prompt-tokens", "9",
@@ -179,16 +186,35 @@ func TestDataConvertAndCheck(t *testing.T) {
   domains: Work 4
   principles: Consent 4
   an item: 2.0 pieces of information in its prompt, 1.0 required and 2.0 restricted keywords
-  note: 4: information value is a list
+  error: 4: a restricted keyword is part of a required one: the full reward cannot be reached (inside)
+    line 1: dataset_item.annotation.disallowed.Name: "Lee" is part of the required keyword "Ann Lee"
+    line 2: dataset_item.annotation.disallowed.Name: "Lee" is part of the required keyword "Ann Lee"
+    line 3: dataset_item.annotation.disallowed.Name: "Lee" is part of the required keyword "Ann Lee"
+    in line 4
+  warning: 3: the row is there already (duplicate)
+    line 2: as line 1
+    line 3: as line 1
+    line 4: as line 1
+  note: 4: information value is a list (flattened)
+    line 1: dataset_item.information.Chats
+    line 2: dataset_item.information.Chats
+    line 3: dataset_item.information.Chats
+    in line 4
+  note: 4: a keyword, or the information that it is for, is no string: the released preprocessing leaves the item ` +
+		`out, and so does items: released (released)
     in lines 1, 2, 3, 4
-  note: 4: a restricted keyword is part of a required one: the full reward cannot be reached
-    in lines 1, 2, 3, 4
+  note: 8 in 4 rows: a piece of information has several keywords or no keyword, or a keyword has no information (label)
+    line 1: dataset_item.information.Name: it has 2 keywords: want one, on one side
+    line 2: dataset_item.information.Name: it has 2 keywords: want one, on one side
+    line 3: dataset_item.information.Name: it has 2 keywords: want one, on one side
+    in line 4
 `
-	if o := must(t, "data", "check", "items.jsonl"); o.out != want {
-		t.Errorf("%s\nwant\n%s", o.out, want)
+	o := cli(t, "data", "check", "items.jsonl")
+	if o.out != want || o.code != exitFailed || o.last() != "posttrain: items.jsonl: 4 of 4 rows have errors" {
+		t.Errorf("%d, %s\n%s\nwant\n%s", o.code, o.err, o.out, want)
 	}
-	o := must(t, "data", "check", "--model", "model", "--max-prompt-tokens", "50", "items.parquet")
-	if !strings.Contains(o.out, "cot prompts in tokens of model: the longest has ") || !strings.HasSuffix(o.out,
+	o = cli(t, "data", "check", "--model", "model", "--max-prompt-tokens", "50", "items.parquet")
+	if !strings.Contains(o.out, "cot prompts in tokens of model: the longest has ") || !strings.Contains(o.out,
 		"; 4 of 4 have more than 50\n") {
 		t.Errorf("%s", o.out)
 	}
@@ -306,10 +332,10 @@ func TestReleaseThroughTheCommands(t *testing.T) {
 	}
 	t.Chdir(t.TempDir())
 	must(t, "data", "convert", path, "items.parquet")
-	o := must(t, "data", "check", "items.parquet")
+	o := cli(t, "data", "check", "items.parquet")
 	for _, part := range []string{"729 rows read, 729 kept", "scenarios: email 500, chat messages 229",
 		"principles: Confidentiality 428, Proportionality 201, Consent 100",
-		"note: 32: a restricted keyword is part of a required one"} {
+		"error: 35 in 32 rows: a restricted keyword is part of a required one"} {
 		if !strings.Contains(o.out, part) {
 			t.Errorf("%q is missing in\n%s", part, o.out)
 		}
@@ -352,8 +378,8 @@ func TestCheckCountsWhatDecodingChanges(t *testing.T) {
 	write(t, "odd.jsonl", row+`{"prompt":"q","chosen":"a","chosen":"c","rejected":"b"}`+"\n"+
 		`{"prompt":"q\ud800","chosen":"a","rejected":"b"}`+"\n"+row)
 	o := must(t, "data", "check", "odd.jsonl")
-	for _, want := range []string{"4 rows read, 4 kept", "note: 1: an object has a key twice: the last value counts",
-		"in line 2", `note: 1: half a character such as \ud800: it is read as U+FFFD`, "in line 3"} {
+	for _, want := range []string{"4 rows read, 4 kept", "warning: 1: an object has a key twice: the last value counts",
+		"in line 2", `warning: 1: half a character such as \ud800: it is read as U+FFFD`, "in line 3"} {
 		if !strings.Contains(o.out, want) {
 			t.Errorf("%q lacks %q", o.out, want)
 		}

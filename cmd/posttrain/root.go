@@ -138,3 +138,14 @@ func oneArg(what string) cobra.PositionalArgs {
 		return usageError{fmt.Errorf("%s wants one %s, found %d (see %s --help)", path, what, len(args), path)}
 	}
 }
+
+// oneOrMore wants one argument at least.
+func oneOrMore(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return nil
+		}
+		path := cmd.CommandPath()
+		return usageError{fmt.Errorf("%s wants one %s or more, found 0 (see %s --help)", path, what, path)}
+	}
+}

@@ -13,13 +13,10 @@
 package ci
 
 import (
-	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 
@@ -183,7 +180,7 @@ func itemOfRow(r rows.Row, report *data.Report) (Item, string, error) {
 		return item, "", err
 	}
 	item.Source = r.Source
-	for _, wart := range append(warts, item.warts()...) {
+	for _, wart := range append(warts, item.Oddities()...) {
 		report.Wart(wart, r.Source)
 	}
 	return item, "", nil
@@ -232,62 +229,15 @@ func itemOf(text []byte) (item Item, warts []string, err error) {
 	return item, otherKinds(text), nil
 }
 
-// eachValue calls visit with every value of an item's information and annotation as the file has it.
-func eachValue(text []byte, visit func(what, key string, value any)) {
-	var raw struct {
-		Item struct {
-			Information json.RawMessage            `json:"information"`
-			Annotation  map[string]json.RawMessage `json:"annotation"`
-		} `json:"dataset_item"`
-	}
-	if json.Unmarshal(text, &raw) != nil {
-		return
-	}
-	each := func(text []byte, what string) {
-		rows.EachKey(text, what, func(key string, value any) error {
-			visit(what, key, value)
-			return nil
-		})
-	}
-	each(raw.Item.Information, informationValue)
-	for _, side := range slices.Sorted(maps.Keys(raw.Item.Annotation)) {
-		each(raw.Item.Annotation[side], keyword)
-	}
-}
-
-// What eachValue visits.
+// Oddities that package quality has no gate for.
 const (
-	informationValue = "information value"
-	keyword          = "keyword"
+	Repeated    = "a keyword is annotated twice on one side"
+	NotInPrompt = "a required keyword is not in the prompt: only a guess reaches the full reward"
 )
 
-// released says that the released preprocessing keeps an item: every keyword is a string, and so is the information
-// under its key.
-func released(text []byte) bool {
-	keeps, strings := true, map[string]bool{}
-	eachValue(text, func(what, key string, value any) {
-		_, isString := value.(string)
-		switch {
-		case what == informationValue:
-			strings[key] = isString
-		case value != nil: // null: the item lacks the key
-			keeps = keeps && isString && strings[key]
-		}
-	})
-	return keeps
-}
-
-// otherKinds names the kinds of values that are not strings.
-func otherKinds(text []byte) []string {
-	kinds := map[string]bool{}
-	eachValue(text, func(what, _ string, value any) { kinds[what+" is "+rows.KindOf(value)] = true })
-	delete(kinds, "information value is a string")
-	delete(kinds, "keyword is a string")
-	return slices.Sorted(maps.Keys(kinds))
-}
-
-// warts are the oddities of an item. As in the reward, a keyword matches as a substring, upper or lower case.
-func (c *Item) warts() []string {
+// Oddities are the remarks about an item that a reader counts. As in the reward, a keyword matches as a substring,
+// upper or lower case.
+func (c *Item) Oddities() []string {
 	var warts []string
 	add := func(is bool, what string) {
 		if is {
@@ -297,7 +247,7 @@ func (c *Item) warts() []string {
 	required, restricted := lower(c.Required()), lower(c.Restricted())
 	add(len(required) == 0, "no required keyword")
 	add(len(restricted) == 0, "no restricted keyword")
-	add(repeats(required) || repeats(restricted), "a keyword is annotated twice on one side")
+	add(repeats(required) || repeats(restricted), Repeated)
 	both := slices.ContainsFunc(restricted, func(d string) bool { return slices.Contains(required, d) })
 	add(both, "a keyword is on both sides")
 	inside := slices.ContainsFunc(restricted, func(d string) bool {
@@ -310,7 +260,7 @@ func (c *Item) warts() []string {
 	add(c.strayKeyword(), "a keyword does not occur in its information")
 	prompt := strings.ToLower(c.taskText(0))
 	absent := slices.ContainsFunc(required, func(a string) bool { return !strings.Contains(prompt, a) })
-	add(absent, "a required keyword is not in the prompt: only a guess reaches the full reward")
+	add(absent, NotInPrompt)
 	return warts
 }
 
@@ -341,41 +291,4 @@ func lower(words []string) []string {
 func repeats(words []string) bool {
 	sorted := slices.Sorted(slices.Values(words))
 	return len(slices.Compact(sorted)) < len(words)
-}
-
-// Profile describes a set of items in short lines; nil for an empty set.
-func Profile(items []Item) []string {
-	if len(items) == 0 {
-		return nil
-	}
-	var required, restricted, listed int
-	for i := range items {
-		required += len(items[i].Required())
-		restricted += len(items[i].Restricted())
-		listed += len(items[i].Attributes())
-	}
-	mean := func(sum int) float64 { return float64(sum) / float64(len(items)) }
-	return []string{
-		"scenarios: " + shares(items, func(s Seed) string { return s.Scenario }),
-		"domains: " + shares(items, func(s Seed) string { return s.Domain }),
-		"principles: " + shares(items, func(s Seed) string { return s.TransmissionPrinciple }),
-		fmt.Sprintf("an item: %.1f pieces of information in its prompt, %.1f required and %.1f restricted keywords",
-			mean(listed), mean(required), mean(restricted)),
-	}
-}
-
-// shares counts the items by a field, the most frequent value first.
-func shares(items []Item, field func(Seed) string) string {
-	counts := map[string]int{}
-	for i := range items {
-		counts[field(items[i].Seed)]++
-	}
-	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
-		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
-	})
-	var parts []string
-	for _, name := range names {
-		parts = append(parts, fmt.Sprintf("%s %d", cmp.Or(name, "(none)"), counts[name]))
-	}
-	return strings.Join(parts, ", ")
 }

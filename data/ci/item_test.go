@@ -175,16 +175,17 @@ func TestDegenerateItemsAreCounted(t *testing.T) {
 	}
 }
 
-func TestProfile(t *testing.T) {
-	items := Synthesize(3, 1)
-	for i := range items {
-		items[i].Seed.Domain, items[i].Seed.Scenario = []string{"B", "A", "A"}[i], ""
+func TestCensus(t *testing.T) {
+	var census Census
+	for i, item := range Synthesize(3, 1) {
+		item.Seed.Domain, item.Seed.Scenario = []string{"B", "A", "A"}[i], ""
+		census.Add(&item)
 	}
-	lines := Profile(items)
+	lines := census.Lines()
 	if lines[0] != "scenarios: (none) 3" || lines[1] != "domains: A 2, B 1" || !strings.Contains(lines[3], "required") {
 		t.Errorf("%q", lines)
 	}
-	if lines := Profile(nil); lines != nil {
+	if lines := new(Census).Lines(); lines != nil {
 		t.Errorf("%q", lines)
 	}
 }

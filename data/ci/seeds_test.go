@@ -104,8 +104,8 @@ func TestCompose(t *testing.T) {
 				}
 				again, _ := Compose(item.Seed, uint64(i), j == 1)
 				if got := item.Seed; got.Scenario != scenario || got.Domain != domain ||
-					got.TransmissionPrinciple != principle || len(item.warts()) > 0 || !reflect.DeepEqual(item, again) {
-					t.Errorf("%+v %v", item, item.warts())
+					got.TransmissionPrinciple != principle || len(item.Oddities()) > 0 || !reflect.DeepEqual(item, again) {
+					t.Errorf("%+v %v", item, item.Oddities())
 				}
 			}
 		}

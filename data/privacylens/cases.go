@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
@@ -63,9 +64,19 @@ func Read(path string) ([]Case, *data.Report, error) { return ReadFS(nil, path) 
 
 // ReadFS is Read from a file system, such as an embedded one.
 func ReadFS(fsys fs.FS, path string) ([]Case, *data.Report, error) {
-	places := map[string]string{} // by name
+	return stream(fsys, path).Collect()
+}
+
+// Stream is Read without keeping the cases.
+func Stream(path string) *data.Stream[Case] { return stream(nil, path) }
+
+func stream(fsys fs.FS, path string) *data.Stream[Case] {
+	var places map[string]string // by name
 	in := rows.ReadJSON(fsys, path, "name", "seed", "vignette", "trajectory")
-	return data.Collect(path, in, func(r rows.Row, report *data.Report) (Case, string, error) {
+	return data.NewStream(path, in, func(r rows.Row, report *data.Report) (Case, string, error) {
+		if report.Read == 1 {
+			places = map[string]string{}
+		}
 		c, err := caseOf(r.Text)
 		if first, twice := places[c.Name]; err == nil && twice {
 			err = fmt.Errorf("name %q is at %s already: want every name once", c.Name, first)
@@ -82,12 +93,21 @@ func ReadFS(fsys fs.FS, path string) ([]Case, *data.Report, error) {
 }
 
 // Write writes cases in the release's shape, as .json or .jsonl, each also with .gz; whole or not at all.
-func Write(path string, cases []Case) error {
+func Write(path string, cases []Case) error { return WriteSeq(path, data.Values(cases)) }
+
+// WriteSeq is Write of cases that need not be in memory. An error among them ends the writing.
+func WriteSeq(path string, cases iter.Seq2[Case, error]) error {
 	if ext, _ := rows.FormOf(path); ext == ".parquet" {
 		return fmt.Errorf("%s: want .json or .jsonl, each also with .gz", path)
 	}
 	return rows.Table{
-		Values:  rows.Indexed(len(cases), func(i int) (any, error) { return &cases[i], nil }),
+		Values: func(yield func(any, error) bool) {
+			for c, err := range cases {
+				if !yield(&c, err) || err != nil {
+					return
+				}
+			}
+		},
 		Parquet: func(io.Writer) error { return nil },
 	}.Write(path)
 }

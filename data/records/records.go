@@ -10,6 +10,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/data/internal/rows"
+	"github.com/posttrain/posttrain/data/privacylens"
 )
 
 // Kind is a sort of record.
@@ -21,13 +22,18 @@ const (
 	KindPreference                    // read by data.ReadPreferences
 	KindDemonstration                 // read by data.ReadDemonstrations
 	KindLabelled                      // read by data.ReadLabelled
+	KindCase                          // read by privacylens.Read
 )
+
+// Kinds are the names of the kinds, by which a command line chooses.
+var Kinds = map[string]Kind{"items": KindCI, "pairs": KindPreference, "demonstrations": KindDemonstration,
+	"labelled": KindLabelled, "cases": KindCase}
 
 // String names several records of a kind.
 func (k Kind) String() string {
 	return map[Kind]string{
 		KindCI: "contextual-integrity items", KindPreference: "preference pairs", KindDemonstration: "demonstrations",
-		KindLabelled: "answers with labels",
+		KindLabelled: "answers with labels", KindCase: "PrivacyLens cases",
 	}[k]
 }
 
@@ -38,6 +44,8 @@ func kindOf(fsys fs.FS, path string) (Kind, error) {
 			return 0, err
 		}
 		switch {
+		case row.Has("vignette") || row.Has("trajectory"):
+			return KindCase, nil
 		case row.Has("seed") || row.Has("dataset_item"):
 			return KindCI, nil
 		case row.Has("chosen") || row.Has("rejected") || data.HasAnswers(row.Fields):
@@ -48,8 +56,8 @@ func kindOf(fsys fs.FS, path string) (Kind, error) {
 			return KindDemonstration, nil
 		}
 		return 0, fmt.Errorf("%s: found columns %s: want seed and dataset_item (contextual-integrity items), chosen "+
-			"and rejected (preference pairs), prompt, completion and label (answers with labels), or messages, text, or "+
-			"prompt and completion (demonstrations)",
+			"and rejected (preference pairs), prompt, completion and label (answers with labels), messages, text, or "+
+			"prompt and completion (demonstrations), or name, seed, vignette and trajectory (PrivacyLens cases)",
 			row.Source, rows.List(row.Columns()))
 	}
 	return 0, fmt.Errorf("%s: no rows: the file is empty", path)
@@ -62,26 +70,36 @@ type File struct {
 	Preferences    []data.Preference
 	Demonstrations []data.Demonstration
 	Labelled       []data.Labelled
+	Cases          []privacylens.Case
 }
 
 // Len is the number of records.
 func (r *File) Len() int {
-	return len(r.CI) + len(r.Preferences) + len(r.Demonstrations) + len(r.Labelled)
+	return len(r.CI) + len(r.Preferences) + len(r.Demonstrations) + len(r.Labelled) + len(r.Cases)
 }
 
-// kindFor is kindOf. Score columns for a file without preference pairs are an error.
-func kindFor(path string, o data.PreferenceOptions) (Kind, error) {
+// KindOf finds the kind of a file's records from its first row. Score columns for a file without preference pairs are
+// an error.
+func KindOf(path string, o data.PreferenceOptions) (Kind, error) {
 	kind, err := kindOf(nil, path)
-	if err == nil && kind != KindPreference && len(o.ScoreColumns) > 0 {
-		err = fmt.Errorf("%s: score columns %s: the file holds %s, and only preference pairs have scores",
-			path, rows.List(o.ScoreColumns), kind)
+	if err == nil {
+		err = kind.CheckScores(path, o)
 	}
 	return kind, err
 }
 
+// CheckScores refuses score columns for a file without preference pairs.
+func (k Kind) CheckScores(path string, o data.PreferenceOptions) error {
+	if k == KindPreference || len(o.ScoreColumns) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: score columns %s: the file holds %s, and only preference pairs have scores", path,
+		rows.List(o.ScoreColumns), k)
+}
+
 // Read reads a file of any kind. Score columns for a file without preference pairs are an error.
 func Read(path string, o data.PreferenceOptions) (*File, *data.Report, error) {
-	kind, err := kindFor(path, o)
+	kind, err := KindOf(path, o)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -94,6 +112,8 @@ func Read(path string, o data.PreferenceOptions) (*File, *data.Report, error) {
 		r.Preferences, report, err = data.ReadPreferences(path, o)
 	case KindLabelled:
 		r.Labelled, report, err = data.ReadLabelled(path)
+	case KindCase:
+		r.Cases, report, err = privacylens.Read(path)
 	default:
 		r.Demonstrations, report, err = data.ReadDemonstrations(path)
 	}
@@ -109,6 +129,8 @@ func (r *File) Write(path string) error {
 		return data.WritePreferences(path, r.Preferences)
 	case KindLabelled:
 		return data.WriteLabelled(path, r.Labelled)
+	case KindCase:
+		return privacylens.Write(path, r.Cases)
 	}
 	return data.WriteDemonstrations(path, r.Demonstrations)
 }
@@ -122,7 +144,7 @@ func Convert(in, out string, o data.PreferenceOptions) (kind Kind, written int, 
 	if sameFile(in, out) {
 		return 0, 0, nil, fmt.Errorf("%s and %s are one file: want another name for what is written", in, out)
 	}
-	if kind, err = kindFor(in, o); err != nil {
+	if kind, err = KindOf(in, o); err != nil {
 		return 0, 0, nil, err
 	}
 	switch kind {
@@ -135,6 +157,8 @@ func Convert(in, out string, o data.PreferenceOptions) (kind Kind, written int, 
 		}
 	case KindLabelled:
 		written, report, err = copyAll(data.StreamLabelled(in), together, out, data.WriteLabelledSeq)
+	case KindCase:
+		written, report, err = copyAll(privacylens.Stream(in), alone, out, privacylens.WriteSeq)
 	default:
 		written, report, err = copyAll(data.StreamDemonstrations(in), alone, out, data.WriteDemonstrationSeq)
 	}

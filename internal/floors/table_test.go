@@ -64,6 +64,7 @@ var Table = []Row{
 	{"data", text, []string{"github.com/parquet-go/parquet-go", "github.com/klauspost/compress",
 		"github.com/pierrec/lz4", "github.com/andybalholm/brotli"}},
 	{"data/ci/quality", text, []string{"data", "reward"}},
+	{"data/check", text, []string{"data", "data/ci/quality"}},
 	{"data/journal", text, []string{"data", "run"}},
 	{"reward", text, []string{"data"}},
 	{"tokenizer", text, []string{"github.com/dlclark/regexp2", "golang.org/x/text", rename}},

@@ -1,15 +1,20 @@
-// Package inspect is the recipe of posttrain data check: it says what a data file holds, and what is odd about it.
+// Package inspect is the recipe of posttrain data check: it says what data files hold, and what is wrong with them.
 package inspect
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/check"
 	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/data/ci/quality"
 	"github.com/posttrain/posttrain/data/records"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/recipe"
@@ -20,9 +25,17 @@ import (
 // Options say how a file is read and what is counted.
 type Options struct {
 	data.PreferenceOptions
-	Model           string // the folder whose tokenizer counts the prompts; "": they are not counted
-	Prompt          string // form of the prompts of contextual-integrity items; "": cot
-	MaxPromptTokens int    // the prompts with more tokens are counted; 0: no limit
+	Kind            string  // a name of records.Kinds; "": the first row says
+	Near, Balance   float64 // see check.Options
+	Model           string  // the folder whose tokenizer counts the prompts; "": they are not counted
+	Prompt          string  // form of the prompts of contextual-integrity items; "": cot
+	MaxPromptTokens int     // the prompts with more tokens are counted; 0: no limit
+}
+
+// DefaultOptions look for duplicates as the gates of data synth do.
+func DefaultOptions() Options {
+	gates := quality.DefaultOptions()
+	return Options{Near: gates.Near, Balance: gates.Balance}
 }
 
 // Check names options that are out of range, or that only a model gives a meaning.
@@ -35,6 +48,15 @@ func (o Options) Check() []fault.Fault {
 		if err := o.form().Load(); err != nil {
 			faults.Add("prompt", o.Prompt, "%v", err)
 		}
+	}
+	if _, known := records.Kinds[o.Kind]; !known && o.Kind != "" {
+		faults.Add("kind", o.Kind, "want %s", strings.Join(slices.Sorted(maps.Keys(records.Kinds)), ", "))
+	}
+	if !(o.Near >= 0 && o.Near <= 1) {
+		faults.Add("near", o.Near, "want a share from 0 (no near-duplicates) to 1")
+	}
+	if !(o.Balance >= 0 && o.Balance <= 1) {
+		faults.Add("balance", o.Balance, "want a share from 0 (any balance) to 1")
 	}
 	if o.MaxPromptTokens < 0 {
 		faults.Add("max_prompt_tokens", o.MaxPromptTokens, "want a whole number, 0 (no limit) or more")
@@ -51,12 +73,62 @@ func (o Options) form() *ci.Form {
 	return f
 }
 
-// Run reads a file as training does, and describes it in lines.
-func Run(ctx context.Context, path string, o Options) ([]string, error) {
+// Result is what was found in files.
+type Result struct {
+	Files  []*check.Report `json:"files"`
+	Errors int             `json:"rows_with_errors"`
+}
+
+// Lines is the result as text.
+func (r *Result) Lines() (lines []string) {
+	for _, f := range r.Files {
+		lines = append(lines, f.Lines()...)
+	}
+	return lines
+}
+
+// Err names the files with errors; nil without.
+func (r *Result) Err() error {
+	var bad []string
+	for _, f := range r.Files {
+		if f.Fails() {
+			bad = append(bad, fmt.Sprintf("%s: %d of %d rows have errors", f.Path, f.Errors, f.Rows))
+		}
+	}
+	if bad == nil {
+		return nil
+	}
+	return errors.New(strings.Join(bad, "; "))
+}
+
+// Run checks files as training would read them.
+func Run(ctx context.Context, paths []string, o Options) (*Result, error) {
 	if faults := o.Check(); len(faults) > 0 {
 		return nil, faults[0]
 	}
-	r, report, err := records.Read(path, o.PreferenceOptions)
+	result := &Result{}
+	for _, path := range paths {
+		report, err := o.file(ctx, path)
+		if err != nil {
+			return nil, err
+		}
+		result.Files = append(result.Files, report)
+		result.Errors += report.Errors
+	}
+	return result, nil
+}
+
+// file checks a file, and counts its tokens.
+func (o Options) file(ctx context.Context, path string) (*check.Report, error) {
+	report, err := check.File(ctx, path, check.Options{PreferenceOptions: o.PreferenceOptions,
+		Kind: records.Kinds[o.Kind], Near: o.Near, Balance: o.Balance})
+	if errors.Is(err, context.Canceled) {
+		err = fmt.Errorf("%w: nothing was written", recipe.ErrInterrupted)
+	}
+	if err != nil || o.Model == "" {
+		return report, err
+	}
+	r, _, err := records.Read(path, o.PreferenceOptions)
 	if err != nil {
 		return nil, err
 	}
@@ -64,33 +136,9 @@ func Run(ctx context.Context, path string, o Options) ([]string, error) {
 		return nil, fault.Fault{Key: "prompt", Value: o.Prompt,
 			Problem: fmt.Sprintf("%s holds %s; only contextual-integrity items have forms of prompt", path, r.Kind)}
 	}
-	lines := slices.Insert(report.Details(), 1, "  "+r.Kind.String())
-	for i, line := range ci.Profile(r.CI) {
-		lines = slices.Insert(lines, 2+i, "  "+line)
-	}
-	lines = append(lines, describeGaps(r.Preferences)...)
-	if o.Model == "" {
-		return lines, nil
-	}
 	counted, err := o.countTokens(ctx, r)
-	return append(lines, counted), err
-}
-
-// describeGaps says which gaps the pairs with scores would have in training, under the default options.
-func describeGaps(pairs []data.Preference) (lines []string) {
-	pairs = slices.DeleteFunc(slices.Clone(pairs), func(p data.Preference) bool { return !p.Scored })
-	_, _, report, err := data.Prior(pairs, data.DefaultRewardOptions())
-	if err != nil { // without scores
-		return nil
-	}
-	lines = report.Lines()
-	if warning := report.Warning(); warning != "" {
-		lines = append(lines, "warning: "+warning)
-	}
-	for i := range lines {
-		lines[i] = "  " + lines[i]
-	}
-	return lines
+	report.Profile = append(report.Profile, counted)
+	return report, err
 }
 
 // countTokens says how long the prompts are.
@@ -131,7 +179,7 @@ func (o Options) countTokens(ctx context.Context, r *records.File) (string, erro
 		line += fmt.Sprintf("; %d answers merge with their prompt when tokenised together (training tokenises them "+
 			"apart)", e.Drift)
 	}
-	return "  " + line, nil
+	return line, nil
 }
 
 // encode tokenises a prompt, with its answers where there are any: the encoder counts those that merge with it.

@@ -134,6 +134,9 @@ func (c *checking) keyword(s side, key, word string) {
 	if s.place == c.annotation()[0].place {
 		return
 	}
+	if contains(c.DatasetItem.UserTask, word) {
+		c.add(Task, place, "the restricted keyword %s occurs in the user task, too", quote(word))
+	}
 	for _, other := range c.innocent(key) {
 		if contains(other.Text, word) {
 			c.add(Elsewhere, place, "the restricted keyword %s occurs in %s, too", quote(word), other.Key)
@@ -141,10 +144,9 @@ func (c *checking) keyword(s side, key, word string) {
 	}
 }
 
-// innocent are the texts that an answer may repeat: context, task and required information. The information of key is
-// not among them.
-func (c *checking) innocent(key string) []ci.Field {
-	all := []ci.Field{{Key: "the user task", Text: c.DatasetItem.UserTask}}
+// innocent are the texts besides the task that an answer may repeat: context and required information. The information
+// of key is not among them.
+func (c *checking) innocent(key string) (all []ci.Field) {
 	for _, text := range []string{c.Seed.Scenario, c.Seed.Domain, c.Seed.UserIntention, c.Seed.Sender,
 		c.Seed.Recipient, c.Seed.DataSubject} {
 		all = append(all, ci.Field{Key: "the context (" + data.OneLine(text, 40) + ")", Text: text})

@@ -27,7 +27,8 @@ const (
 	Label         Kind = "label"         // a piece of information without a label, or with two, or a label of nothing
 	Short         Kind = "short"         // a keyword of more than MaxWords words
 	Verbatim      Kind = "verbatim"      // a keyword that its information does not contain
-	Elsewhere     Kind = "elsewhere"     // a restricted keyword in the task, the context or required information
+	Task          Kind = "task"          // a restricted keyword in the user task
+	Elsewhere     Kind = "elsewhere"     // a restricted keyword in the context or in required information
 	Sides         Kind = "sides"         // a keyword on both sides
 	Inside        Kind = "inside"        // a restricted keyword that is part of a required one
 	NeutralKey    Kind = "neutral key"   // a key that gives the label away
@@ -38,7 +39,7 @@ const (
 )
 
 // Kinds are all gates, in the order of findings.
-var Kinds = []Kind{Schema, Label, Short, Verbatim, Elsewhere, Sides, Inside, NeutralKey, Attainable, Discriminates,
+var Kinds = []Kind{Schema, Label, Short, Verbatim, Task, Elsewhere, Sides, Inside, NeutralKey, Attainable, Discriminates,
 	Duplicate, Unbalanced}
 
 // Set is the Item of a finding about all items together.
@@ -81,17 +82,25 @@ func Examine(items []ci.Item, o Options) []Finding {
 // Balance finds the domains, principles and scenarios with fewer items than a share of the mean of their field. Values
 // that no item has are not looked for.
 func Balance(items []ci.Item, least float64) []Finding {
+	var c ci.Census
+	for i := range items {
+		c.Add(&items[i])
+	}
+	return BalanceOf(&c, least)
+}
+
+// BalanceOf is Balance of items that are counted already.
+func BalanceOf(c *ci.Census, least float64) []Finding {
 	var all []Finding
-	for _, field := range Fields {
-		counts := map[string]int{}
-		for i := range items {
-			counts[field.Of(&items[i].Seed)]++
-		}
-		mean := float64(len(items)) / float64(max(len(counts), 1))
-		for _, value := range slices.Sorted(maps.Keys(counts)) {
-			if n := counts[value]; float64(n) < least*mean {
-				all = append(all, Finding{Unbalanced, Set, "seed." + field.Name, fmt.Sprintf(
-					"%s has %d of %d items: want at least %.3g of the mean, %.3g", value, n, len(items), least, mean)})
+	for _, field := range []struct {
+		name   string
+		counts map[string]int
+	}{{"scenario", c.Scenarios}, {"domain", c.Domains}, {"transmission_principle", c.Principles}} {
+		mean := float64(c.Items) / float64(max(len(field.counts), 1))
+		for _, value := range slices.Sorted(maps.Keys(field.counts)) {
+			if n := field.counts[value]; float64(n) < least*mean {
+				all = append(all, Finding{Unbalanced, Set, "seed." + field.name, fmt.Sprintf(
+					"%s has %d of %d items: want at least %.3g of the mean, %.3g", value, n, c.Items, least, mean)})
 			}
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/data/ci"
@@ -74,7 +73,7 @@ func TestGates(t *testing.T) {
 		{"not verbatim", func(c *ci.Item) { c.DatasetItem.Annotation.Allowed[1].Words[0] = "14 May" },
 			[]Finding{{Verbatim, 0, "dataset_item.annotation.allowed.Arrival",
 				`"14 May" does not occur in its information, "on May 14"`}}},
-		{"in the task", func(c *ci.Item) { c.DatasetItem.UserTask += " Mention LEVOPAM." }, []Finding{{Elsewhere, 0,
+		{"in the task", func(c *ci.Item) { c.DatasetItem.UserTask += " Mention LEVOPAM." }, []Finding{{Task, 0,
 			"dataset_item.annotation.disallowed.Notes",
 			`the restricted keyword "Levopam" occurs in the user task, too`}}},
 		{"in the context", func(c *ci.Item) { c.Seed.Recipient = "Levopam desk" }, []Finding{{Elsewhere, 0,
@@ -130,37 +129,9 @@ func TestKeysOfAnySpelling(t *testing.T) {
 	}
 }
 
-// TestNear: the pairs found are those that comparing each with each finds.
-func TestNear(t *testing.T) {
-	items := ci.Synthesize(400, 3)
-	for i := range 40 { // copies with a word or two changed
-		copied := items[i]
-		copied.DatasetItem.Information = slices.Clone(copied.DatasetItem.Information)
-		last := &copied.DatasetItem.Information[len(copied.DatasetItem.Information)-1]
-		last.Text = strings.Repeat("well ", i%3) + last.Text
-		copied.Source = ""
-		items = append(items, copied)
-	}
-	const near = 0.7
-	got := map[int]bool{}
-	for _, f := range Duplicates(items, near) {
-		got[f.Item] = true
-	}
-	kept, want := []map[uint64]bool{}, 0
-	for i := range items {
-		set := triples(&items[i])
-		if slices.ContainsFunc(kept, func(k map[uint64]bool) bool { return jaccard(set, k) >= near }) {
-			if want++; !got[i] {
-				t.Errorf("item %d is not found", i)
-			}
-			continue
-		}
-		kept = append(kept, set)
-	}
-	if len(got) != want || want < 30 {
-		t.Errorf("%d duplicates, want %d", len(got), want)
-	}
-	if found := Duplicates([]ci.Item{good(), good()}, near); len(found) != 1 || found[0].Reason !=
+func TestDuplicates(t *testing.T) {
+	const share = 0.7
+	if found := Duplicates([]ci.Item{good(), good()}, share); len(found) != 1 || found[0].Reason !=
 		"100 % of its triples of words are those of item 1" || found[0].Item != 1 {
 		t.Error(found)
 	}

@@ -84,17 +84,16 @@ func jsonlRows(in source, _ []string) Seq {
 // yieldRaw yields a JSON text, or an error if it is not UTF-8 (which the JSON decoder would replace in silence) or has
 // more values than a row may have.
 func (in source) yieldRaw(yield func(Row, error) bool, place string, text []byte) bool {
-	err := in.bound.take(rowBytes)
-	switch {
-	case err != nil:
-	case !utf8.Valid(text):
-		err = errors.New("invalid UTF-8: want JSON in UTF-8")
-	default:
-		err = CheckValues(text)
-	}
-	if err != nil {
+	if err := in.bound.take(rowBytes); err != nil {
 		yield(Row{}, fmt.Errorf("%s: %w", place, err))
 		return false
+	}
+	err := CheckValues(text)
+	if !utf8.Valid(text) {
+		err = errors.New("invalid UTF-8: want JSON in UTF-8")
+	}
+	if err != nil {
+		return yield(Row{Source: place}, fmt.Errorf("%s: %w", place, err))
 	}
 	return yield(Row{Source: place, Text: text, Warts: oddities(text)}, nil)
 }

@@ -127,7 +127,7 @@ func parquetTexts(in source, columns []string) Seq {
 					err = fmt.Errorf("%s: %w", row.Source, err)
 				}
 			}
-			if !yield(Row{Source: row.Source, Text: text}, err) || err != nil {
+			if !yield(Row{Source: row.Source, Text: text}, err) {
 				return
 			}
 		}

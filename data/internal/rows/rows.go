@@ -41,7 +41,8 @@ func (r Row) Columns() []string {
 	return names
 }
 
-// Seq streams the rows of a file; it ends after the first error, which names the file and the line or row.
+// Seq streams the rows of a file. Each error names the file and the line or row. One that comes with the Source of a row
+// is of that row alone, and the next row may follow. Any other is the last.
 type Seq = iter.Seq2[Row, error]
 
 // source is an open file with its content, unpacked if need be.
@@ -78,7 +79,7 @@ func decode(raw func(source, []string) Seq) func(source) Seq {
 					}
 				}
 				row.Text = nil
-				if !yield(row, err) || err != nil {
+				if !yield(row, err) {
 					return
 				}
 			}

@@ -1,0 +1,292 @@
+// Package check says what is wrong with a data file of any kind, row by row, in bounded memory.
+//
+// Glossary:
+//   - rule: one demand on rows, with its severity ([Rule]);
+//   - group: all that was found by one rule, with its first places ([Group]).
+//
+// The way of a file ([File]): its kind, from the first row or from [Options]; row after row, rows that cannot be read
+// too, through the rules of its kind (items.go, texts.go); repeated rows (twins.go); what belongs to the whole file
+// ([Report]). An error is a row that training refuses or leaves out, or that teaches the opposite of what its labels
+// say. A warning is a row that probably is not as it was meant. A note is a peculiarity of which readers take care.
+package check
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/data/privacylens"
+	"github.com/posttrain/posttrain/data/records"
+)
+
+// Severity says how bad a finding is.
+type Severity string
+
+const (
+	Error   Severity = "error"
+	Warning Severity = "warning"
+	Note    Severity = "note"
+)
+
+var severities = []Severity{Error, Warning, Note}
+
+// Rule is a demand on rows.
+type Rule struct {
+	Severity Severity `json:"severity"`
+	Name     string   `json:"rule"`
+	What     string   `json:"what"` // what is found, and what is accepted
+}
+
+// Group is what was found by one rule.
+type Group struct {
+	Rule
+	Count  int     `json:"count"`  // places
+	Rows   int     `json:"rows"`   // rows with such a place; 0: the whole file
+	Places []Place `json:"places"` // the first of each row, of twenty rows at most
+
+	last string // the last row
+}
+
+const keptPlaces = 20
+
+// Place is where something was found.
+type Place struct {
+	Row   string `json:"row,omitempty"`   // "pairs.jsonl:41"
+	Field string `json:"field,omitempty"` // "dataset_item.information.Notes"
+	Found string `json:"found,omitempty"` // in words
+}
+
+// Report is what a file holds, and what was found in it.
+type Report struct {
+	Path   string `json:"path"`
+	Kind   string `json:"kind"`
+	Rows   int    `json:"rows"` // read
+	Kept   int    `json:"kept"` // of them that training takes
+	Scored int    `json:"scored,omitempty"`
+	// source of the scores of pairs
+	ScoreColumns string   `json:"score_columns,omitempty"`
+	Profile      []string `json:"profile,omitempty"`    // what the file holds, in short lines
+	Groups       []*Group `json:"findings"`             // errors first, in each severity the most frequent first
+	Errors       int      `json:"rows_with_errors"`     // rows
+	Broken       bool     `json:"unreadable,omitempty"` // the file could not be read to its end
+
+	lastError string // the last row with an error
+}
+
+// Options say how a file is read.
+type Options struct {
+	data.PreferenceOptions
+	Kind    records.Kind // 0: the first row says
+	Near    float64      // rows with this share of their triples of words in common are near-duplicates; 0: none is
+	Balance float64      // least share of the mean number of items that a domain, principle or scenario has
+}
+
+// File checks a file. An error is of reading its first row, or ctx's.
+func File(ctx context.Context, path string, o Options) (*Report, error) {
+	kind, err := o.Kind, o.Kind.CheckScores(path, o.PreferenceOptions)
+	if kind == 0 {
+		kind, err = records.KindOf(path, o.PreferenceOptions)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Path: path, Kind: kind.String(), Groups: []*Group{}}
+	switch kind {
+	case records.KindCI:
+		err = scan(ctx, r, ci.StreamRaw(path), newItems(r, o))
+	case records.KindPreference:
+		var pairs *data.Stream[data.Preference]
+		if pairs, err = data.StreamPreferences(path, o.PreferenceOptions); err == nil {
+			err = scan(ctx, r, pairs, newPairs(r, o))
+		}
+	case records.KindLabelled:
+		err = scan(ctx, r, data.StreamLabelled(path), newLabelled(r, o))
+	case records.KindCase:
+		err = scan(ctx, r, privacylens.Stream(path), newCases(r, o))
+	default:
+		err = scan(ctx, r, data.StreamDemonstrations(path), newDemonstrations(r, o))
+	}
+	return r, err
+}
+
+// rules look at the records of a file, one after the other.
+type rules[T any] interface {
+	look(T)
+	finish() // looks at the whole
+}
+
+// scan takes the records of a file through the rules.
+func scan[T any](ctx context.Context, r *Report, s *data.Stream[T], rules rules[T]) error {
+	report, err := s.Lenient(r.bad).Each(func(record T) error {
+		rules.look(record)
+		return ctx.Err()
+	})
+	if err != nil {
+		return err
+	}
+	r.Rows, r.Kept, r.Scored, r.ScoreColumns = report.Read, report.Kept, report.Scored, report.ScoreColumns
+	for _, t := range report.Dropped {
+		r.tally(Rule{Error, "unusable", t.What + ": training leaves the row out"}, t)
+		r.Errors += t.Count
+	}
+	for _, t := range report.Warts {
+		r.tally(Rule{severityOf(t.What), "odd", t.What}, t)
+	}
+	rules.finish()
+	r.Groups = slices.DeleteFunc(r.Groups, func(g *Group) bool { return g.Count == 0 })
+	slices.SortStableFunc(r.Groups, func(a, b *Group) int {
+		return cmp.Or(cmp.Compare(slices.Index(severities, a.Severity), slices.Index(severities, b.Severity)),
+			cmp.Compare(b.Rows, a.Rows))
+	})
+	return nil
+}
+
+// severityOf is the severity of a reader's remark.
+func severityOf(wart string) Severity {
+	if wart == data.SplitPair || wart == data.SeveralTurns {
+		return Note
+	}
+	return Warning
+}
+
+// bad notes a row that cannot be read, or that the file cannot be read any further (row "").
+func (r *Report) bad(row string, err error) {
+	rule := Rule{Error, "row", "a row cannot be read"}
+	if row == "" {
+		rule, r.Broken = Rule{Error, "file", "the file cannot be read any further"}, true
+	}
+	r.add(rule, row, "", strings.TrimPrefix(err.Error(), row+": "))
+}
+
+// add notes a place of a row; row is "" for the whole file.
+func (r *Report) add(rule Rule, row, field, found string) {
+	g := r.group(rule)
+	g.Count++
+	if row == "" || row != g.last {
+		if len(g.Places) < keptPlaces && row+field+found != "" {
+			g.Places = append(g.Places, Place{row, field, found})
+		}
+		if g.last = row; row != "" {
+			g.Rows++
+		}
+	}
+	if rule.Severity == Error && row != "" && row != r.lastError {
+		r.Errors++
+		r.lastError = row
+	}
+}
+
+// group is the group of a rule.
+func (r *Report) group(rule Rule) *Group {
+	for _, g := range r.Groups {
+		if g.Rule == rule {
+			return g
+		}
+	}
+	r.Groups = append(r.Groups, &Group{Rule: rule, Places: []Place{}})
+	return r.Groups[len(r.Groups)-1]
+}
+
+// tally notes what a reader has counted.
+func (r *Report) tally(rule Rule, t data.Tally) {
+	g := r.group(rule)
+	g.Count, g.Rows = t.Count, t.Count
+	for _, row := range t.Places() {
+		g.Places = append(g.Places, Place{Row: row})
+	}
+}
+
+// Fails says that the file has errors.
+func (r *Report) Fails() bool {
+	return slices.ContainsFunc(r.Groups, func(g *Group) bool { return g.Severity == Error })
+}
+
+// Lines is the report as text.
+func (r *Report) Lines() []string {
+	head := fmt.Sprintf("%s: %d rows read, %d kept", r.Path, r.Rows, r.Kept)
+	if r.Scored > 0 {
+		head += fmt.Sprintf(", %d scored (%s)", r.Scored, r.ScoreColumns)
+	}
+	lines := []string{head, "  " + r.Kind}
+	for _, line := range r.Profile {
+		lines = append(lines, "  "+line)
+	}
+	for _, g := range r.Groups {
+		lines = append(lines, g.lines(r.Path)...)
+	}
+	return lines
+}
+
+// shownPlaces are the places that are written out, with what was found there.
+const shownPlaces = 3
+
+// lines are the group's total, its first places, and the rows of more.
+func (g *Group) lines(path string) []string {
+	total := fmt.Sprintf("%s: %d", g.Severity, g.Count)
+	switch {
+	case g.Rows == 0:
+		total = string(g.Severity)
+	case g.Rows != g.Count:
+		total += fmt.Sprintf(" in %d rows", g.Rows)
+	}
+	lines := []string{fmt.Sprintf("  %s: %s (%s)", total, g.What, g.Name)}
+	more := g.Places
+	for len(more) > 0 && len(g.Places)-len(more) < shownPlaces && more[0].Field+more[0].Found != "" {
+		lines = append(lines, "    "+more[0].line(path))
+		more = more[1:]
+	}
+	if rest := where(path, more, g.Rows-len(g.Places)); rest != "" {
+		lines = append(lines, "    in "+rest)
+	}
+	return lines
+}
+
+// line is a place in one line.
+func (p Place) line(path string) string {
+	var parts []string
+	what, number := rowOf(path, p.Row)
+	for _, part := range []string{strings.TrimSpace(what + " " + number), p.Field, p.Found} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return strings.Join(parts, ": ")
+}
+
+// rowOf splits "pairs.jsonl:41" into "line" and "41", and "pairs.parquet: row 41" into "row" and "41".
+func rowOf(path, row string) (what, number string) {
+	rest := strings.TrimPrefix(strings.TrimPrefix(row, path), ":")
+	if number, found := strings.CutPrefix(rest, " row "); found {
+		return "row", number
+	}
+	if rest == "" {
+		return "", ""
+	}
+	return "line", rest
+}
+
+// where lists rows; more is how many others there are.
+func where(path string, places []Place, more int) string {
+	var numbers []string
+	what := ""
+	for _, p := range places {
+		var number string
+		what, number = rowOf(path, p.Row)
+		numbers = append(numbers, number)
+	}
+	if len(numbers) == 0 {
+		return ""
+	}
+	if len(numbers)+more > 1 {
+		what += "s"
+	}
+	text := what + " " + strings.Join(numbers, ", ")
+	if more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}

@@ -1,0 +1,198 @@
+package check
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/privacylens"
+)
+
+// pairs are the rules of preference pairs.
+type pairs struct {
+	*Report
+	twins  *twins
+	scores sample
+}
+
+func newPairs(r *Report, o Options) *pairs {
+	return &pairs{Report: r, twins: newTwins(r, o, Note), scores: sample{rng: rand.New(rand.NewPCG(1, 1))}}
+}
+
+var reversed = Rule{Warning, "contradiction", "an earlier row prefers the same two answers the other way round"}
+
+func (c *pairs) look(p data.Preference) {
+	c.talk(p.Source, "prompt", p.Prompt)
+	if first, found := c.twins.seen[hashOf(p.Prompt, p.Rejected, p.Chosen)]; found {
+		c.add(reversed, p.Source, "", "as "+c.twins.name(p.Source, first))
+	}
+	hash := hashOf(p.Prompt, p.Chosen, p.Rejected)
+	c.twins.look(p.Source, hash, words(p.Prompt), words(p.Chosen), words(p.Rejected))
+	if p.Scored {
+		c.scores.add(p)
+	}
+}
+
+// finish says which gaps the scores would have in training, under the default options.
+func (c *pairs) finish() {
+	_, _, report, err := data.Prior(c.scores.pairs, data.DefaultRewardOptions())
+	if err != nil { // without scores
+		return
+	}
+	c.Profile = report.Lines()
+	if n := len(c.scores.pairs); n < c.scores.n {
+		c.Profile[0] += fmt.Sprintf(", drawn from %d", c.scores.n)
+	}
+	if warning := report.Warning(); warning != "" {
+		c.add(Rule{Warning, "gaps", warning}, "", "", "")
+	}
+}
+
+// mostScores are the pairs whose gaps are described.
+const mostScores = 100_000
+
+// sample draws pairs from all, each as likely as any other, and keeps their scores alone.
+type sample struct {
+	rng   *rand.Rand
+	n     int
+	pairs []data.Preference
+}
+
+func (s *sample) add(p data.Preference) {
+	p = data.Preference{ChosenScore: p.ChosenScore, RejectedScore: p.RejectedScore, Scored: true, Margin: p.Margin}
+	if s.n++; len(s.pairs) < mostScores {
+		s.pairs = append(s.pairs, p)
+	} else if i := s.rng.IntN(s.n); i < mostScores {
+		s.pairs[i] = p
+	}
+}
+
+// words are all texts of a conversation.
+func words(t data.Text) string {
+	if !t.IsChat() {
+		return t.Plain
+	}
+	var all []string
+	for _, m := range t.Messages {
+		all = append(all, m.Content)
+	}
+	return strings.Join(all, "\n")
+}
+
+// The rules of conversations. Chat templates refuse what breaks them, or leave it out in silence.
+var (
+	roles      = Rule{Warning, "role", "a role is not one of system, user, assistant and tool"}
+	lateSystem = Rule{Warning, "system", "a message of the system is not the first"}
+	sameRole   = Rule{Note, "turns", "two messages in a row are the user's, or the assistant's"}
+	emptyTurn  = Rule{Warning, "empty", "a message of the prompt is empty"}
+)
+
+// talk looks at the messages of a prompt.
+func (r *Report) talk(row, column string, t data.Text) {
+	for i, m := range t.Messages {
+		field := fmt.Sprintf("%s[%d]", column, i)
+		switch {
+		case !slices.Contains([]string{"system", "user", "assistant", "tool"}, m.Role):
+			r.add(roles, row, field+".role", fmt.Sprintf("%q", data.OneLine(m.Role, 40)))
+		case m.Role == "system" && i > 0:
+			r.add(lateSystem, row, field, "")
+		case i > 0 && m.Role == t.Messages[i-1].Role && m.Role != "tool":
+			r.add(sameRole, row, field+".role", m.Role)
+		}
+		if strings.TrimSpace(m.Content) == "" && m.Role != "assistant" {
+			r.add(emptyTurn, row, field+".content", "")
+		}
+	}
+}
+
+// demonstrations are the rules of demonstrations.
+type demonstrations struct {
+	*Report
+	twins *twins
+}
+
+func newDemonstrations(r *Report, o Options) *demonstrations {
+	return &demonstrations{r, newTwins(r, o, Note)}
+}
+
+func (c *demonstrations) look(d data.Demonstration) {
+	c.talk(d.Source, "messages", d.Prompt)
+	c.twins.look(d.Source, hashOf(d.Prompt, d.Completion), words(d.Prompt), words(d.Completion))
+}
+
+func (c *demonstrations) finish() {}
+
+// labelled are the rules of answers with labels.
+type labelled struct {
+	*Report
+	twins  *twins
+	labels map[bool]int
+}
+
+func newLabelled(r *Report, o Options) *labelled {
+	return &labelled{r, newTwins(r, o, Note), map[bool]int{}}
+}
+
+var (
+	bothLabels = Rule{Warning, "contradiction", "an earlier row has the same answer with the other label"}
+	oneLabel   = Rule{Warning, "labels", "all answers have the same label: KTO compares desirable with undesirable " +
+		"ones"}
+)
+
+func (c *labelled) look(answers []data.Labelled) {
+	for _, a := range answers {
+		c.labels[a.Desirable]++
+		c.talk(a.Source, "prompt", a.Prompt)
+		if first, found := c.twins.seen[hashOf(a.Prompt, a.Completion, !a.Desirable)]; found {
+			c.add(bothLabels, a.Source, "", "as "+c.twins.name(a.Source, first))
+		}
+		hash := hashOf(a.Prompt, a.Completion, a.Desirable)
+		if len(answers) > 1 { // the two of a pair are alike
+			c.twins.look(a.Source, hash)
+			continue
+		}
+		c.twins.look(a.Source, hash, words(a.Prompt), words(a.Completion))
+	}
+}
+
+func (c *labelled) finish() {
+	c.Profile = []string{fmt.Sprintf("labels: %d desirable, %d undesirable", c.labels[true], c.labels[false])}
+	if c.labels[true]*c.labels[false] == 0 && len(c.labels) > 0 {
+		c.add(oneLabel, "", "label", fmt.Sprint(c.labels[true] > 0))
+	}
+}
+
+// cases are the rules of PrivacyLens cases.
+type cases struct {
+	*Report
+	twins  *twins
+	counts struct{ cases, items int }
+}
+
+func newCases(r *Report, o Options) *cases { return &cases{Report: r, twins: newTwins(r, o, Warning)} }
+
+var (
+	foreignTool = Rule{Warning, "final action", "the final action is not a tool of the case's toolkits"}
+	noPast      = Rule{Warning, "trajectory", "the trajectory does not end with an observation"}
+)
+
+func (c *cases) look(k privacylens.Case) {
+	c.counts.cases++
+	c.counts.items += len(k.Trajectory.Items)
+	row := k.Place
+	t := k.Trajectory
+	if !slices.ContainsFunc(t.Toolkits, func(kit string) bool { return strings.HasPrefix(t.FinalAction, kit) }) {
+		c.add(foreignTool, row, k.Name+": trajectory.final_action", fmt.Sprintf("%q: want one of %s",
+			data.OneLine(t.FinalAction, 40), strings.Join(t.Toolkits, ", ")))
+	}
+	if at := strings.LastIndex(t.Past, "Observation"); at < 0 || strings.LastIndex(t.Past, "Action:") > at {
+		c.add(noPast, row, k.Name+": trajectory.executable_trajectory", "")
+	}
+	c.twins.look(row, hashOf(k.Seed, k.Vignette, k.Trajectory), k.Vignette.Story, t.Instruction)
+}
+
+func (c *cases) finish() {
+	c.Profile = []string{fmt.Sprintf("%d cases with %d sensitive items", c.counts.cases, c.counts.items)}
+}

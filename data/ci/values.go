@@ -1,0 +1,94 @@
+package ci
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/internal/rows"
+)
+
+// Value is a value of an item's information or annotation as its file has it.
+type Value struct {
+	What  string // InformationValue or KeywordValue
+	Place string // "dataset_item.information.Notes"
+	Key   string // "Notes"
+	Kind  string // "a string", "a list", "an object", "a number", "null"
+}
+
+// What a Value is.
+const (
+	InformationValue = "information value"
+	KeywordValue     = "keyword"
+)
+
+// IsString says whether nothing was made of the value.
+func (v Value) IsString() bool { return v.Kind == "a string" }
+
+// Raw is an item with what its file has in place of texts.
+type Raw struct {
+	Item
+	Values   []Value // in the order of the file, information first
+	Released bool    // the released preprocessing keeps it
+}
+
+// StreamRaw is Stream of items with the values of their file. Their oddities are not counted.
+func StreamRaw(path string) *data.Stream[Raw] {
+	in := rows.ReadJSON(nil, path, "seed", "dataset_item")
+	return data.NewStream(path, in, func(r rows.Row, _ *data.Report) (Raw, string, error) {
+		item, _, err := itemOf(r.Text)
+		item.Source = r.Source
+		return Raw{item, valuesOf(r.Text), released(r.Text)}, "", err
+	})
+}
+
+// valuesOf lists the values of an item's JSON.
+func valuesOf(text []byte) (all []Value) {
+	var raw struct {
+		Item struct {
+			Information json.RawMessage            `json:"information"`
+			Annotation  map[string]json.RawMessage `json:"annotation"`
+		} `json:"dataset_item"`
+	}
+	if json.Unmarshal(text, &raw) != nil {
+		return nil
+	}
+	each := func(text []byte, what, place string) {
+		rows.EachKey(text, what, func(key string, value any) error {
+			all = append(all, Value{what, "dataset_item." + place + "." + key, key, rows.KindOf(value)})
+			return nil
+		})
+	}
+	each(raw.Item.Information, InformationValue, "information")
+	for _, side := range slices.Sorted(maps.Keys(raw.Item.Annotation)) {
+		each(raw.Item.Annotation[side], KeywordValue, "annotation."+side)
+	}
+	return all
+}
+
+// released says that the released preprocessing keeps an item: every keyword is a string, and so is the information
+// under its key.
+func released(text []byte) bool {
+	keeps, strings := true, map[string]bool{}
+	for _, v := range valuesOf(text) {
+		switch {
+		case v.What == InformationValue:
+			strings[v.Key] = v.IsString()
+		case v.Kind != "null": // null: the item lacks the key
+			keeps = keeps && v.IsString() && strings[v.Key]
+		}
+	}
+	return keeps
+}
+
+// otherKinds names the kinds of values that are not strings.
+func otherKinds(text []byte) []string {
+	kinds := map[string]bool{}
+	for _, v := range valuesOf(text) {
+		if !v.IsString() {
+			kinds[v.What+" is "+v.Kind] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(kinds))
+}
