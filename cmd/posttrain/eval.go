@@ -7,5 +7,5 @@ func newEval(s streams) *cobra.Command {
 		Use: "eval", Short: "Measure a model",
 		Example: "  posttrain eval ci --model DIR\n  posttrain eval privacylens",
 	}, newEvalCI(s), newPrivacyLens(s), newEvalAlpaca(s), newEvalArena(s), newEvalMTBench(s),
-		newEvalConfAIde(s))
+		newEvalConfAIde(s), newEvalGate(s))
 }

@@ -73,6 +73,10 @@ var everyCommand = []struct {
 	{"eval confaide answers", []string{"--data", "confaide", "--tiers", "1", "--model", "model", "--backend", "go",
 		"--samples", "2", "--max-new-tokens", "4", "--out", "ca-stages"}},
 	{"eval confaide report", []string{"--out", "ca-stages"}},
+	{"eval gate", []string{"--policy", "norms.yaml", "--answers", "sent.jsonl", "--scenarios", "1", "--out", "gate"}},
+	{"eval gate answers", []string{"--policy", "norms.yaml", "--model", "embedded", "--backend", "go", "--scenarios", "2",
+		"--max-new-tokens", "4", "--out", "gate-stages"}},
+	{"eval gate report", []string{"--out", "gate-stages"}},
 	{"eval mt-bench", []string{"--judgments", "turns.jsonl", "--out", "turns"}},
 	{"eval mt-bench answers", []string{"--questions", "questions.jsonl", "--model", "model", "--backend", "go",
 		"--max-new-tokens", "4", "--out", "mt"}},
@@ -108,6 +112,8 @@ func workEverything(t *testing.T, judge string) {
 	writeConfAIde(t, "confaide")
 	write(t, "rated.jsonl", `{"id":"1/rating/1/1","output":"2"}
 {"id":"1/rating/2/1","output":"4"}`)
+	write(t, "norms.yaml", smallNorms)
+	write(t, "sent.jsonl", `{"id":"note/answer/1/1","output":"Until then."}`)
 	write(t, "questions.jsonl", `{"question_id":81,"category":"writing","turns":["Hi","More"]}`)
 	write(t, "asked.jsonl", `{"uid":"q","prompt":"Hi"}`)
 	write(t, "old.jsonl", `{"uid":"q","model":"b","messages":[{"role":"assistant","content":"Ho"}]}`)

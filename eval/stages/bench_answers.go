@@ -147,3 +147,20 @@ func hashRecorded(items []Item, recorded map[string][]string) string {
 	}
 	return fmt.Sprintf("sha256 %x", sum.Sum(nil)[:8])
 }
+
+// ReadAnswers reads recorded answers of one turn by id: lines of id and output, such as answers.jsonl of a run.
+func ReadAnswers(path string) (map[string][]string, error) {
+	all := map[string][]string{}
+	err := data.ReadLines(path, func(line int, r struct {
+		ID     string
+		Output *string
+	}) error {
+		if _, twice := all[r.ID]; twice || r.ID == "" || r.Output == nil {
+			return fmt.Errorf("%s:%d: id %q is there twice or empty, or output is missing: want {\"id\": "+
+				"\"3/control/17/1\", \"output\": TEXT}", path, line, r.ID)
+		}
+		all[r.ID] = []string{*r.Output}
+		return nil
+	})
+	return all, err
+}

@@ -80,6 +80,7 @@ var Table = []Row{
 	{"rollout/metered", behaviour, []string{"rollout", rate}},
 	{"rollout/scorer", behaviour, []string{"rollout", "train", compute}},
 	{"eval", behaviour, []string{"rollout"}},
+	{"eval/gate", behaviour, []string{"eval", "gonum.org/v1/gonum"}},
 	{"serve", behaviour, []string{"rollout"}},
 
 	{"grpo", method, []string{gomlx, compute}},

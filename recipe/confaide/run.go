@@ -58,7 +58,7 @@ func Run(ctx context.Context, o Options, place stages.Place, r run.Reporter) (*R
 	b := stages.Bench{Command: Command, Items: e.items(), Report: e.report, Config: e.config}
 	if o.Agent.Answers != "" && (len(place.Stages) == 0 || place.Runs(stages.StageAnswers)) {
 		var err error
-		if b.Recorded, err = readAnswers(o.Agent.Answers); err != nil {
+		if b.Recorded, err = stages.ReadAnswers(o.Agent.Answers); err != nil {
 			return nil, &stages.Evaluation{}, err
 		}
 	}
@@ -104,23 +104,6 @@ func (e *evaluation) items() (items []stages.Item) {
 		}
 	}
 	return items
-}
-
-// readAnswers reads lines of id and output, such as answers.jsonl of a run.
-func readAnswers(path string) (map[string][]string, error) {
-	all := map[string][]string{}
-	err := text.ReadLines(path, func(line int, r struct {
-		ID     string
-		Output *string
-	}) error {
-		if _, twice := all[r.ID]; twice || r.ID == "" || r.Output == nil {
-			return fmt.Errorf("%s:%d: id %q is there twice or empty, or output is missing: want {\"id\": "+
-				"\"3/control/17/1\", \"output\": TEXT}", path, line, r.ID)
-		}
-		all[r.ID] = []string{*r.Output}
-		return nil
-	})
-	return all, err
 }
 
 // config is config.yaml of the run.
