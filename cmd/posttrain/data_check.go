@@ -18,9 +18,11 @@ func newCheck(s streams) *cobra.Command {
 		Long: "Read contextual-integrity items, preference pairs, answers with labels, demonstrations or PrivacyLens\n" +
 			"cases as training would. Print how many rows there are, and what is wrong with which of them:\n" +
 			"errors (training refuses the row or leaves it out, or the row contradicts itself), warnings, notes.\n" +
-			"With an error in any file the exit code is 1. With --model, also how long the prompts are in the\n" +
-			"model's tokens.",
+			"With an error in any file the exit code is 1. With --fix it is 0: the rows without errors, each\n" +
+			"repeated row once, are written to another file, in the columns of data convert. With --model, also\n" +
+			"how long the prompts are in the model's tokens.",
 		Example: "  posttrain data check dataset.json\n" +
+			"  posttrain data check --fix mended.json dataset.json\n" +
 			"  posttrain data check --json train.jsonl valid.jsonl\n" +
 			"  posttrain data check --kind demonstrations chats.jsonl\n" +
 			"  posttrain data check --model models/Qwen2.5-1.5B-Instruct --max-prompt-tokens 768 dataset.json\n" +
@@ -49,6 +51,8 @@ func newCheck(s streams) *cobra.Command {
 	flags.StringVar(&o.Kind, "kind", "",
 		"what the files hold: items, pairs, demonstrations, labelled or cases (default: what the first row looks like)")
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
+	flags.StringVar(&o.Fix, "fix", "",
+		"write the rows without errors, each repeated row once, to this file: .jsonl, .json or .parquet, also .gz")
 	flags.Float64Var(&o.Near, "near", o.Near,
 		"share of triples of words in common that makes a row a near-duplicate (0 = not looked for)")
 	flags.Float64Var(&o.Balance, "balance", o.Balance,

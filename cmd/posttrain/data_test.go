@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -102,6 +103,10 @@ func TestDataFaults(t *testing.T) {
 		{"check of nothing", nil, []string{"data", "check"}, 2, []string{"one data file or more", "found 0"}, nil},
 		{"check of an unknown kind", nil, []string{"data", "check", "--kind", "sft", "pairs.jsonl"}, 2,
 			[]string{`--kind "sft"`, "cases, demonstrations, items, labelled, pairs"}, nil},
+		{"check mends several", nil, []string{"data", "check", "--fix", "x.jsonl", "pairs.jsonl", "pairs.jsonl"}, 2,
+			[]string{"--fix x.jsonl", "one file is written for one", "found 2"}, nil},
+		{"check mends in place", nil, []string{"data", "check", "--fix", "./pairs.jsonl", "pairs.jsonl"}, 1,
+			[]string{"are one file", "another name"}, nil},
 		{"check for repetitions beyond all", nil, []string{"data", "check", "--near", "2", "pairs.jsonl"}, 2,
 			[]string{"--near 2", "0 (no near-duplicates) to 1"}, nil},
 		{"check of a balance beyond all", nil, []string{"data", "check", "--balance", "-1", "pairs.jsonl"}, 2,
@@ -212,6 +217,26 @@ func TestDataConvertAndCheck(t *testing.T) {
 	o := cli(t, "data", "check", "items.jsonl")
 	if o.out != want || o.code != exitFailed || o.last() != "posttrain: items.jsonl: 4 of 4 rows have errors" {
 		t.Errorf("%d, %s\n%s\nwant\n%s", o.code, o.err, o.out, want)
+	}
+	var result struct {
+		Files []struct {
+			Path, Kind string
+			Findings   []struct {
+				Severity, Rule string
+				Count, Rows    int
+			}
+		}
+		Errors int `json:"rows_with_errors"`
+	}
+	o = cli(t, "data", "check", "--json", "items.jsonl", "pairs.jsonl")
+	if err := json.Unmarshal([]byte(o.out), &result); err != nil || o.code != exitFailed || result.Errors != 4 ||
+		result.Files[0].Findings[0].Rule != "inside" || result.Files[1].Kind != "preference pairs" {
+		t.Errorf("%d, %v: %s", o.code, err, o.out)
+	}
+	o = must(t, "data", "check", "--fix", "mended.jsonl", "pairs.jsonl")
+	if !strings.HasSuffix(o.out, "mended.jsonl: 12 preference pairs, in the columns of data convert\n"+
+		"  no row was left out\n") || read(t, "mended.jsonl") != read(t, "pairs2.jsonl") {
+		t.Error(o.out)
 	}
 	o = cli(t, "data", "check", "--model", "model", "--max-prompt-tokens", "50", "items.parquet")
 	if !strings.Contains(o.out, "cot prompts in tokens of model: the longest has ") || !strings.Contains(o.out,

@@ -6,20 +6,20 @@
 //
 // The way of a file ([File]): its kind, from the first row or from [Options]; row after row, rows that cannot be read
 // too, through the rules of its kind (items.go, texts.go); repeated rows (twins.go); what belongs to the whole file
-// ([Report]). An error is a row that training refuses or leaves out, or that teaches the opposite of what its labels
-// say. A warning is a row that probably is not as it was meant. A note is a peculiarity of which readers take care.
+// ([Report]); with [Options].Out the rows that are right, written to another file (fix.go).
+//
+// An error is a row that training refuses or leaves out, or that teaches the opposite of what its labels say. A warning is a row that probably is not as it was meant. A note is a peculiarity of which readers take care.
 package check
 
 import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/data/records"
 )
 
@@ -71,10 +71,14 @@ type Report struct {
 	ScoreColumns string   `json:"score_columns,omitempty"`
 	Profile      []string `json:"profile,omitempty"`    // what the file holds, in short lines
 	Groups       []*Group `json:"findings"`             // errors first, in each severity the most frequent first
+	Fixed        *Fixed   `json:"fixed,omitempty"`      // what was written; nil without Options.Out
 	Errors       int      `json:"rows_with_errors"`     // rows
 	Broken       bool     `json:"unreadable,omitempty"` // the file could not be read to its end
 
 	lastError string // the last row with an error
+	lastLeft  string // the last row that mending leaves out
+	left      []Left
+	flattened int // values of kept rows
 }
 
 // Options say how a file is read.
@@ -82,6 +86,7 @@ type Options struct {
 	data.PreferenceOptions
 	Kind    records.Kind // 0: the first row says
 	Near    float64      // rows with this share of their triples of words in common are near-duplicates; 0: none is
+	Out     string       // the file for the rows that are right; "": nothing is written
 	Balance float64      // least share of the mean number of items that a domain, principle or scenario has
 }
 
@@ -94,35 +99,55 @@ func File(ctx context.Context, path string, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Report{Path: path, Kind: kind.String(), Groups: []*Group{}}
+	if o.Out != "" {
+		if err := records.CheckOutput(path, o.Out); err != nil {
+			return nil, err
+		}
+	}
 	switch kind {
 	case records.KindCI:
-		err = scan(ctx, r, ci.StreamRaw(path), newItems(r, o))
+		return run(ctx, path, o, kind, itemKind)
 	case records.KindPreference:
-		var pairs *data.Stream[data.Preference]
-		if pairs, err = data.StreamPreferences(path, o.PreferenceOptions); err == nil {
-			err = scan(ctx, r, pairs, newPairs(r, o))
-		}
+		return run(ctx, path, o, kind, pairKind)
 	case records.KindLabelled:
-		err = scan(ctx, r, data.StreamLabelled(path), newLabelled(r, o))
+		return run(ctx, path, o, kind, labelledKind)
 	case records.KindCase:
-		err = scan(ctx, r, privacylens.Stream(path), newCases(r, o))
-	default:
-		err = scan(ctx, r, data.StreamDemonstrations(path), newDemonstrations(r, o))
+		return run(ctx, path, o, kind, caseKind)
 	}
-	return r, err
+	return run(ctx, path, o, kind, demonstrationKind)
 }
 
-// rules look at the records of a file, one after the other.
+// form is a kind of file: rows T with records R.
+type form[T, R any] struct {
+	stream func(path string, o Options) (*data.Stream[T], error)
+	rules  func(*Report, Options) rules[T]
+	parts  func(T) (row string, records []R)
+	write  func(path string, records iter.Seq2[R, error]) error
+}
+
+// rules look at the rows of a file, one after the other.
 type rules[T any] interface {
 	look(T)
 	finish() // looks at the whole
 }
 
-// scan takes the records of a file through the rules.
+// run checks a file, and writes what is right of it.
+func run[T, R any](ctx context.Context, path string, o Options, kind records.Kind, f form[T, R]) (*Report, error) {
+	s, err := f.stream(path, o)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Path: path, Kind: kind.String(), Groups: []*Group{}}
+	if err := scan(ctx, r, s, f.rules(r, o)); err != nil || o.Out == "" {
+		return r, err
+	}
+	return r, f.fix(ctx, r, s, o)
+}
+
+// scan takes the rows of a file through the rules.
 func scan[T any](ctx context.Context, r *Report, s *data.Stream[T], rules rules[T]) error {
-	report, err := s.Lenient(r.bad).Each(func(record T) error {
-		rules.look(record)
+	report, err := s.Lenient(r.bad).Each(func(row T) error {
+		rules.look(row)
 		return ctx.Err()
 	})
 	if err != nil {
@@ -130,7 +155,9 @@ func scan[T any](ctx context.Context, r *Report, s *data.Stream[T], rules rules[
 	}
 	r.Rows, r.Kept, r.Scored, r.ScoreColumns = report.Read, report.Kept, report.Scored, report.ScoreColumns
 	for _, t := range report.Dropped {
-		r.tally(Rule{Error, "unusable", t.What + ": training leaves the row out"}, t)
+		rule := Rule{Error, "unusable", t.What + ": training leaves the row out"}
+		r.tally(rule, t)
+		r.leave(rule, t.Count)
 		r.Errors += t.Count
 	}
 	for _, t := range report.Warts {
@@ -178,6 +205,10 @@ func (r *Report) add(rule Rule, row, field, found string) {
 		r.Errors++
 		r.lastError = row
 	}
+	if (rule.Severity == Error || rule == twice) && row != "" && row != r.lastLeft {
+		r.leave(rule, 1)
+		r.lastLeft = row
+	}
 }
 
 // group is the group of a rule.
@@ -217,6 +248,9 @@ func (r *Report) Lines() []string {
 	}
 	for _, g := range r.Groups {
 		lines = append(lines, g.lines(r.Path)...)
+	}
+	if r.Fixed != nil {
+		lines = append(lines, r.Fixed.lines(r.Kind)...)
 	}
 	return lines
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/data/ci/quality"
 )
@@ -45,16 +46,23 @@ type items struct {
 	twins  *twins
 }
 
-func newItems(r *Report, o Options) *items {
-	return &items{Report: r, o: o, twins: newTwins(r, o, Warning)}
+var itemKind = form[ci.Raw, ci.Item]{
+	stream: func(path string, _ Options) (*data.Stream[ci.Raw], error) { return ci.StreamRaw(path), nil },
+	rules: func(r *Report, o Options) rules[ci.Raw] {
+		return &items{Report: r, o: o, twins: newTwins(r, o, Warning)}
+	},
+	parts: func(raw ci.Raw) (string, []ci.Item) { return raw.Source, []ci.Item{raw.Item} },
+	write: ci.WriteSeq,
 }
 
 func (c *items) look(raw ci.Raw) {
 	c.census.Add(&raw.Item)
+	flattened := 0
 	plain := map[string]bool{} // by key, whether information and keyword are strings
 	for _, v := range raw.Values {
 		flat := !v.IsString() && v.Kind != "null"
 		if flat {
+			flattened++
 			c.add(Rule{Note, "flattened", v.What + " is " + v.Kind}, raw.Source, v.Place, "")
 		}
 		plain[v.Key] = !flat && (v.What == ci.InformationValue || plain[v.Key])
@@ -73,6 +81,9 @@ func (c *items) look(raw ci.Raw) {
 		}
 	}
 	c.twins.look(raw.Source, hashOf(raw.Item), quality.Texts(&raw.Item)...)
+	if c.lastLeft != raw.Source {
+		c.flattened += flattened
+	}
 }
 
 // gate notes what a gate has found.

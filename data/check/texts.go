@@ -17,19 +17,27 @@ type pairs struct {
 	scores sample
 }
 
-func newPairs(r *Report, o Options) *pairs {
-	return &pairs{Report: r, twins: newTwins(r, o, Note), scores: sample{rng: rand.New(rand.NewPCG(1, 1))}}
+var pairKind = form[data.Preference, data.Preference]{
+	stream: func(path string, o Options) (*data.Stream[data.Preference], error) {
+		return data.StreamPreferences(path, o.PreferenceOptions)
+	},
+	rules: func(r *Report, o Options) rules[data.Preference] {
+		return &pairs{Report: r, twins: newTwins(r, o, Note), scores: sample{rng: rand.New(rand.NewPCG(1, 1))}}
+	},
+	parts: func(p data.Preference) (string, []data.Preference) { return p.Source, []data.Preference{p} },
+	write: data.WritePreferenceSeq,
 }
 
 var reversed = Rule{Warning, "contradiction", "an earlier row prefers the same two answers the other way round"}
 
 func (c *pairs) look(p data.Preference) {
 	c.talk(p.Source, "prompt", p.Prompt)
+	texts := []string{words(p.Prompt), words(p.Chosen), words(p.Rejected)}
 	if first, found := c.twins.seen[hashOf(p.Prompt, p.Rejected, p.Chosen)]; found {
 		c.add(reversed, p.Source, "", "as "+c.twins.name(p.Source, first))
+		texts = nil // no more need be said
 	}
-	hash := hashOf(p.Prompt, p.Chosen, p.Rejected)
-	c.twins.look(p.Source, hash, words(p.Prompt), words(p.Chosen), words(p.Rejected))
+	c.twins.look(p.Source, hashOf(p.Prompt, p.Chosen, p.Rejected), texts...)
 	if p.Scored {
 		c.scores.add(p)
 	}
@@ -113,8 +121,15 @@ type demonstrations struct {
 	twins *twins
 }
 
-func newDemonstrations(r *Report, o Options) *demonstrations {
-	return &demonstrations{r, newTwins(r, o, Note)}
+var demonstrationKind = form[data.Demonstration, data.Demonstration]{
+	stream: func(path string, _ Options) (*data.Stream[data.Demonstration], error) {
+		return data.StreamDemonstrations(path), nil
+	},
+	rules: func(r *Report, o Options) rules[data.Demonstration] {
+		return &demonstrations{r, newTwins(r, o, Note)}
+	},
+	parts: func(d data.Demonstration) (string, []data.Demonstration) { return d.Source, []data.Demonstration{d} },
+	write: data.WriteDemonstrationSeq,
 }
 
 func (c *demonstrations) look(d data.Demonstration) {
@@ -131,8 +146,15 @@ type labelled struct {
 	labels map[bool]int
 }
 
-func newLabelled(r *Report, o Options) *labelled {
-	return &labelled{r, newTwins(r, o, Note), map[bool]int{}}
+var labelledKind = form[[]data.Labelled, data.Labelled]{
+	stream: func(path string, _ Options) (*data.Stream[[]data.Labelled], error) {
+		return data.StreamLabelled(path), nil
+	},
+	rules: func(r *Report, o Options) rules[[]data.Labelled] {
+		return &labelled{r, newTwins(r, o, Note), map[bool]int{}}
+	},
+	parts: func(all []data.Labelled) (string, []data.Labelled) { return all[0].Source, all },
+	write: data.WriteLabelledSeq,
 }
 
 var (
@@ -142,19 +164,25 @@ var (
 )
 
 func (c *labelled) look(answers []data.Labelled) {
+	var texts []string
 	for _, a := range answers {
 		c.labels[a.Desirable]++
-		c.talk(a.Source, "prompt", a.Prompt)
 		if first, found := c.twins.seen[hashOf(a.Prompt, a.Completion, !a.Desirable)]; found {
 			c.add(bothLabels, a.Source, "", "as "+c.twins.name(a.Source, first))
-		}
-		hash := hashOf(a.Prompt, a.Completion, a.Desirable)
-		if len(answers) > 1 { // the two of a pair are alike
-			c.twins.look(a.Source, hash)
 			continue
 		}
-		c.twins.look(a.Source, hash, words(a.Prompt), words(a.Completion))
+		texts = append(texts, words(a.Prompt), words(a.Completion))
 	}
+	first := answers[0]
+	c.talk(first.Source, "prompt", first.Prompt)
+	hash := hashOf(first.Prompt, first.Completion, first.Desirable)
+	if len(answers) > 1 { // a pair, which the answers of other rows may repeat in part
+		hash = hashOf(first.Prompt, first.Completion, answers[1].Completion)
+		for _, a := range answers {
+			c.twins.remember(hashOf(a.Prompt, a.Completion, a.Desirable), numberOf(a.Source))
+		}
+	}
+	c.twins.look(first.Source, hash, texts...)
 }
 
 func (c *labelled) finish() {
@@ -171,7 +199,16 @@ type cases struct {
 	counts struct{ cases, items int }
 }
 
-func newCases(r *Report, o Options) *cases { return &cases{Report: r, twins: newTwins(r, o, Warning)} }
+var caseKind = form[privacylens.Case, privacylens.Case]{
+	stream: func(path string, _ Options) (*data.Stream[privacylens.Case], error) {
+		return privacylens.Stream(path), nil
+	},
+	rules: func(r *Report, o Options) rules[privacylens.Case] {
+		return &cases{Report: r, twins: newTwins(r, o, Warning)}
+	},
+	parts: func(k privacylens.Case) (string, []privacylens.Case) { return k.Place, []privacylens.Case{k} },
+	write: privacylens.WriteSeq,
+}
 
 var (
 	foreignTool = Rule{Warning, "final action", "the final action is not a tool of the case's toolkits"}

@@ -72,10 +72,11 @@ func Stream(path string) *data.Stream[Case] { return stream(nil, path) }
 
 func stream(fsys fs.FS, path string) *data.Stream[Case] {
 	var places map[string]string // by name
+	var last *data.Report        // of the reading that places is of
 	in := rows.ReadJSON(fsys, path, "name", "seed", "vignette", "trajectory")
 	return data.NewStream(path, in, func(r rows.Row, report *data.Report) (Case, string, error) {
-		if report.Read == 1 {
-			places = map[string]string{}
+		if report != last {
+			places, last = map[string]string{}, report
 		}
 		c, err := caseOf(r.Text)
 		if first, twice := places[c.Name]; err == nil && twice {

@@ -138,11 +138,8 @@ func (r *File) Write(path string) error {
 // Convert rewrites a file in the form that the name out asks for, and counts the records written. It reads the file
 // twice, three times for .parquet, and never keeps it in memory.
 func Convert(in, out string, o data.PreferenceOptions) (kind Kind, written int, report *data.Report, err error) {
-	if err := data.CheckWritable(out); err != nil {
+	if err := CheckOutput(in, out); err != nil {
 		return 0, 0, nil, err
-	}
-	if sameFile(in, out) {
-		return 0, 0, nil, fmt.Errorf("%s and %s are one file: want another name for what is written", in, out)
 	}
 	if kind, err = KindOf(in, o); err != nil {
 		return 0, 0, nil, err
@@ -163,6 +160,14 @@ func Convert(in, out string, o data.PreferenceOptions) (kind Kind, written int, 
 		written, report, err = copyAll(data.StreamDemonstrations(in), alone, out, data.WriteDemonstrationSeq)
 	}
 	return kind, written, report, err
+}
+
+// CheckOutput says whether records of a file can be written to another one, nil when they can.
+func CheckOutput(in, out string) error {
+	if sameFile(in, out) {
+		return fmt.Errorf("%s and %s are one file: want another name for what is written", in, out)
+	}
+	return data.CheckWritable(out)
 }
 
 // copyAll counts the records of a stream, so that a fault of the file is found before anything is written, and writes

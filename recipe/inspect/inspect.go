@@ -27,6 +27,7 @@ type Options struct {
 	data.PreferenceOptions
 	Kind            string  // a name of records.Kinds; "": the first row says
 	Near, Balance   float64 // see check.Options
+	Fix             string  // the file that gets the rows that are right; "": nothing is written
 	Model           string  // the folder whose tokenizer counts the prompts; "": they are not counted
 	Prompt          string  // form of the prompts of contextual-integrity items; "": cot
 	MaxPromptTokens int     // the prompts with more tokens are counted; 0: no limit
@@ -87,11 +88,11 @@ func (r *Result) Lines() (lines []string) {
 	return lines
 }
 
-// Err names the files with errors; nil without.
+// Err names the files with errors that are not mended; nil without.
 func (r *Result) Err() error {
 	var bad []string
 	for _, f := range r.Files {
-		if f.Fails() {
+		if f.Fails() && f.Fixed == nil {
 			bad = append(bad, fmt.Sprintf("%s: %d of %d rows have errors", f.Path, f.Errors, f.Rows))
 		}
 	}
@@ -105,6 +106,10 @@ func (r *Result) Err() error {
 func Run(ctx context.Context, paths []string, o Options) (*Result, error) {
 	if faults := o.Check(); len(faults) > 0 {
 		return nil, faults[0]
+	}
+	if o.Fix != "" && len(paths) > 1 {
+		return nil, fault.Fault{Key: "fix", Value: o.Fix, Problem: fmt.Sprintf("one file is written for one that is "+
+			"checked: found %d", len(paths))}
 	}
 	result := &Result{}
 	for _, path := range paths {
@@ -121,7 +126,7 @@ func Run(ctx context.Context, paths []string, o Options) (*Result, error) {
 // file checks a file, and counts its tokens.
 func (o Options) file(ctx context.Context, path string) (*check.Report, error) {
 	report, err := check.File(ctx, path, check.Options{PreferenceOptions: o.PreferenceOptions,
-		Kind: records.Kinds[o.Kind], Near: o.Near, Balance: o.Balance})
+		Kind: records.Kinds[o.Kind], Near: o.Near, Balance: o.Balance, Out: o.Fix})
 	if errors.Is(err, context.Canceled) {
 		err = fmt.Errorf("%w: nothing was written", recipe.ErrInterrupted)
 	}

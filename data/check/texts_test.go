@@ -1,0 +1,110 @@
+package check
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/data/records"
+)
+
+const pair = `{"prompt":"Q","chosen":"A","rejected":"B"}`
+
+// TestTexts: rows of each kind of text, and what is found in them.
+func TestTexts(t *testing.T) {
+	chat := func(roles ...string) string {
+		var messages []string
+		for _, r := range roles {
+			messages = append(messages, fmt.Sprintf(`{"role":%q,"content":"words of %s"}`, r, r))
+		}
+		return `{"messages":[` + strings.Join(messages, ",") + `]}`
+	}
+	for _, c := range []struct {
+		kind  string
+		lines []string
+		want  string
+	}{
+		{"pairs", []string{pair, "", `{"prompt":"Q","chosen":"C","rejected":"B"}`}, ""},
+		{"pairs", []string{pair, `{"prompt":"Q","chosen":`, `[1]`, `{"prompt":"Q","chosen":1,"rejected":"B"}`},
+			"error row 3/3"},
+		{"pairs", []string{pair, `{"prompt":"Q","chosen":"A"}`}, "error row 1/1"},
+		{"pairs", []string{`{"prompt":"Q","chosen":"","rejected":"B"}`}, "error unusable 1/1"},
+		{"pairs", []string{pair, `{"prompt":"Q","chosen":"A","rejected":"A"}`}, "error unusable 1/1"},
+		{"pairs", []string{pair, `{"rejected":"B","prompt":"Q","chosen":"A"}`}, "warning duplicate 1/1"},
+		{"pairs", []string{pair, `{"prompt":"Q","chosen":"B","rejected":"A"}`}, "warning contradiction 1/1"},
+		{"pairs", []string{`{"prompt":"Q","chosen":" ","rejected":"B","chosen_score":0.1,"rejected_score":0.9}`},
+			"warning odd 1/1, warning odd 1/1, warning gaps 1/0"},
+		{"pairs", []string{pair, `{"prompt":"Q\ud800","prompt":"R","chosen":"A","rejected":"B"}`},
+			"warning odd 1/1, warning odd 1/1"},
+		{"pairs", nil, "error file 1/0"},
+		{"pairs", []string{`{"prompt":"one two three four five six seven","chosen":"A","rejected":"B"}`,
+			`{"prompt":"one two three four five six seven","chosen":"A","rejected":"C"}`}, "note near-duplicate 1/1"},
+
+		{"demonstrations", []string{chat("system", "user", "assistant"), chat("user", "assistant", "tool", "assistant"),
+			`{"prompt":"Q","completion":"A"}`, `{"text":"T"}`}, ""},
+		{"demonstrations", []string{chat("user", "system", "assistant")}, "warning system 1/1"},
+		{"demonstrations", []string{chat("human", "assistant")}, "warning role 1/1"},
+		{"demonstrations", []string{chat("user", "user", "assistant")}, "note turns 1/1"},
+		{"demonstrations", []string{chat("user"), `{"messages":[]}`, `{"prompt":"Q","completion":""}`},
+			"error unusable 1/1, error unusable 1/1, error unusable 1/1"},
+		{"demonstrations", []string{`{"messages":[{"role":"user","content":" "},{"role":"assistant","content":"A"}]}`},
+			"warning empty 1/1"},
+		{"demonstrations", []string{`{"prompt":"Q","completion":" "}`}, "warning odd 1/1"},
+		{"demonstrations", []string{`{"question":"Q"}`}, "error row 1/1"},
+
+		{"labelled", []string{`{"prompt":"Q","completion":"A","label":true}`,
+			`{"prompt":"Q","completion":"B","label":false}`}, ""},
+		{"labelled", []string{`{"prompt":"Q","completion":"A","label":true}`}, "warning labels 1/0"},
+		{"labelled", []string{`{"prompt":"Q","completion":"A","label":true}`,
+			`{"prompt":"Q","completion":"A","label":0}`}, "warning contradiction 1/1"},
+		{"labelled", []string{pair, `{"prompt":"Q","completion":"A","label":2}`, pair},
+			"error row 1/1, warning duplicate 1/1, note odd 2/2"},
+
+		{"cases", []string{caseLine("a", "Gmail"), caseLine("b", "Notion")}, "warning final action 1/1"},
+		{"cases", []string{caseLine("a", "Gmail"), caseLine("a", "Gmail"), `{"name":"b"}`}, "error row 2/2"},
+		{"cases", []string{"\xff", caseLine("a", "Gmail")}, "error row 1/1"},
+		{"cases", []string{strings.Replace(caseLine("a", "Gmail"), "Observation: o", "Action: b", 1)},
+			"warning trajectory 1/1"},
+		{"cases", []string{strings.Replace(caseLine("a", "Gmail"), `"data_type":"d"`, `"x":1`, 1)},
+			"warning odd 1/1"},
+	} {
+		o := options
+		o.Kind = records.Kinds[c.kind]
+		if r := checked(t, o, c.lines...); found(r) != c.want || r.Fails() != strings.HasPrefix(c.want, "error") {
+			t.Errorf("%s %s: %s, want %s\n%s", c.kind, c.lines, found(r), c.want, strings.Join(r.Lines(), "\n"))
+		}
+	}
+}
+
+// caseLine is a PrivacyLens case with words of its own.
+func caseLine(name, toolkit string) string {
+	return fmt.Sprintf(`{"name":%q,"seed":{"data_type":"d","data_subject":"s","data_sender":"f","data_sender_name":"n",`+
+		`"data_recipient":"r","transmission_principle":"p","source":"o"},"vignette":{"story":"%[1]s %[1]s %[1]s",`+
+		`"data_type_concrete":"d","data_subject_concrete":"s","data_sender_concrete":"f","data_recipient_concrete":"r"},`+
+		`"trajectory":{"user_name":"u","user_email":"e","user_instruction":"Write to %[1]s","toolkits":[%[2]q],`+
+		`"executable_trajectory":"Action: a\nObservation: o","final_action":"GmailSendEmail",`+
+		`"sensitive_info_items":["i"]}}`, name, toolkit)
+}
+
+// TestLines: a report as text names rows, fields and what was found.
+func TestLines(t *testing.T) {
+	o := Options{Kind: records.KindPreference}
+	lines := []string{pair}
+	for range 24 {
+		lines = append(lines, `{"prompt":"Q","chosen":"A","rejected":7}`)
+	}
+	r := checked(t, o, append(lines, `{"prompt":"Q","chosen":"A","rejected":"A"}`)...)
+	got := strings.ReplaceAll(strings.Join(r.Lines(), "\n"), r.Path, "F")
+	const want = `F: 26 rows read, 1 kept
+  preference pairs
+  error: 24: a row cannot be read (row)
+    line 2: rejected is a number: want a string or a list of {role, content}
+    line 3: rejected is a number: want a string or a list of {role, content}
+    line 4: rejected is a number: want a string or a list of {role, content}
+    in lines 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21 and 4 more
+  error: 1: chosen and rejected are equal: training leaves the row out (unusable)
+    in line 26`
+	if got != want || r.Errors != 25 {
+		t.Errorf("%d rows with errors\n%s\nwant\n%s", r.Errors, got, want)
+	}
+}
