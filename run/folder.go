@@ -143,6 +143,12 @@ func mustBeEmpty(dir string) error {
 	return fmt.Errorf("run folder %s is not empty (it holds %s): name another with --out DIR", dir, entries[0].Name())
 }
 
+// Finished says that a folder has a run that came to its end: the summary is the last that a run writes.
+func Finished(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, summaryName))
+	return err == nil
+}
+
 // Open locks the folder of an existing run, and removes what an interrupted process left unfinished.
 func Open(dir string) (*Folder, error) {
 	if _, err := os.Stat(filepath.Join(dir, configName)); err != nil {

@@ -28,6 +28,18 @@ func OfClock(metric string) bool {
 		strings.HasSuffix(metric, "tokens_per_second")
 }
 
+// Seconds is how long the steps and validations of a run took. A record has the mean of the steps since the one before.
+func Seconds(records []Record) (seconds float64) {
+	last := 0
+	for _, r := range records {
+		if t, ok := r.Values["step_time"]; ok {
+			seconds, last = seconds+t*float64(r.Step-last), r.Step
+		}
+		seconds += r.Values["eval_runtime"]
+	}
+	return seconds
+}
+
 // reserved are the keys of a line that are not metrics.
 var reserved = []string{"step", "epoch", "note"}
 

@@ -11,7 +11,7 @@ import (
 func newCIRL(s streams) *cobra.Command {
 	place := func(o *cirl.Options) *recipe.Place { return &o.Place }
 	c := configured[cirl.Options]{cirl.Spec, cirlFlags, place, summary(cirl.Run)}
-	return c.command(s, &cobra.Command{
+	return c.sweepable(s, cirl.Sweep, &cobra.Command{
 		Use:   "ci-rl",
 		Short: "Teach contextual integrity by reinforcement learning (GRPO)",
 		Long: "Teach a model to share what a task needs and to keep the rest to itself: GRPO on the\n" +
@@ -21,6 +21,7 @@ func newCIRL(s streams) *cobra.Command {
 		Example: "  posttrain ci-rl\n" +
 			"  posttrain ci-rl --config configs/ci-rl.yaml --model DIR --data dataset.json\n" +
 			"  posttrain ci-rl --model DIR --data items.parquet --group-size 8 --kl none --max-steps 200\n" +
+			"  posttrain ci-rl --sweep reward.restricted_weight=0.5,1,2 --out runs/sweep\n" +
 			"  posttrain ci-rl --resume runs/ci-rl-20260102-150405",
 	})
 }

@@ -26,6 +26,13 @@ type configured[O any] struct {
 
 // command completes a cobra command, which has its texts.
 func (c configured[O]) command(s streams, cmd *cobra.Command) *cobra.Command {
+	f := c.register(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return c.execute(s, f, cmd) }
+	return cmd
+}
+
+// register gives a cobra command its flags.
+func (c configured[O]) register(cmd *cobra.Command) *configFlags {
 	f := &configFlags{command: c.spec.Command, known: c.flags, kind: c.spec.TypeOf}
 	if c.spec.QuickStart != nil {
 		f.quickStart, _ = c.spec.QuickStart(nil)
@@ -35,22 +42,28 @@ func (c configured[O]) command(s streams, cmd *cobra.Command) *cobra.Command {
 		f.registerRun(cmd)
 	}
 	cmd.Args = noArgs
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		o, err := c.load(f, cmd)
-		if err != nil {
-			return err
-		}
-		printed, err := c.run(cmd.Context(), *o, run.NewReporter(s.err, s.terminal, f.quiet))
-		if stopped := (*recipe.Stopped)(nil); errors.As(err, &stopped) {
-			return fmt.Errorf("%w %s: continue with %s", recipe.ErrInterrupted, stopped.Where,
-				f.resumeLine(stopped.Dir))
-		}
-		if err == nil && printed != "" {
-			fmt.Fprint(s.out, printed)
-		}
+	return f
+}
+
+// execute runs the recipe with the options that the flags give.
+func (c configured[O]) execute(s streams, f *configFlags, cmd *cobra.Command) error {
+	o, err := c.load(f, cmd)
+	if err != nil {
 		return err
 	}
-	return cmd
+	printed, err := c.run(cmd.Context(), *o, run.NewReporter(s.err, s.terminal, f.quiet))
+	if err == nil && printed != "" {
+		fmt.Fprint(s.out, printed)
+	}
+	return f.ended(err)
+}
+
+// ended tells how an interrupted run continues.
+func (f *configFlags) ended(err error) error {
+	if stopped := (*recipe.Stopped)(nil); errors.As(err, &stopped) {
+		return fmt.Errorf("%w %s: continue with %s", recipe.ErrInterrupted, stopped.Where, f.resumeLine(stopped.Dir))
+	}
+	return err
 }
 
 // load reads the options from the file and the flags.

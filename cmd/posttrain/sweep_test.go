@@ -1,0 +1,97 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestSweep: a run for each value, each the same as that run by itself. Interrupted in both runs and continued, it ends
+// in the same bits, and does the first run no second time.
+func TestSweep(t *testing.T) {
+	workCI(t)
+	args := tinyCIRL(2, "--max-new-tokens", "24", "--set", "train.checkpoint_every=1", "--out", "whole", "--sweep",
+		"reward.restricted_weight=0.5,2")
+	whole := must(t, args...)
+	for _, want := range []string{"reward.restricted_weight  integrity", "\n0.5  ", "\n2  ", "/2 (",
+		"Picture: whole/tradeoff.png\n"} {
+		if !strings.Contains(whole.out, want) {
+			t.Errorf("lacks %q:\n%s", want, whole.out)
+		}
+	}
+	if !strings.HasPrefix(read(t, "whole/tradeoff.png"), "\x89PNG") {
+		t.Error("tradeoff.png is no picture")
+	}
+	const second = "reward.restricted_weight=2"
+	must(t, tinyCIRL(2, "--max-new-tokens", "24", "--set", "train.checkpoint_every=1", "--out", "alone", "--set",
+		second)...)
+	sameCIRLRun(t, "alone", "whole/"+second)
+
+	o := cliUntil(t, "step 1/2  reward", append(args, "--out", "stopped")...)
+	_, again, _ := strings.Cut(o.last(), "continue with posttrain ")
+	if o.code != exitInterrupted || !strings.Contains(o.last(), "in run 1 of 2, reward.restricted_weight=0.5, ") {
+		t.Fatalf("exit code %d: %s", o.code, o.last())
+	}
+	o = cliUntil(t, "run 2 of 2", words(t, again)...)
+	before := stamps(t, []string{"stopped/reward.restricted_weight=0.5/summary.txt"})
+	if o.code != exitInterrupted || !strings.Contains(o.last(), "in run 2 of 2, "+second) ||
+		!strings.HasSuffix(o.last(), "continue with posttrain "+again) {
+		t.Fatalf("exit code %d: %s", o.code, o.last())
+	}
+	o = must(t, words(t, again)...)
+	if !strings.Contains(o.err, "run 1 of 2, reward.restricted_weight=0.5: finished before\n") ||
+		before != stamps(t, []string{"stopped/reward.restricted_weight=0.5/summary.txt"}) {
+		t.Errorf("the first run was run again:\n%s", o.err)
+	}
+	sameCIRLRun(t, "whole/reward.restricted_weight=0.5", "stopped/reward.restricted_weight=0.5")
+	sameCIRLRun(t, "whole/"+second, "stopped/"+second)
+}
+
+// TestSweepFaults: one line for every bad sweep, and nothing made.
+func TestSweepFaults(t *testing.T) {
+	ciRL := func(more ...string) []string { return append([]string{"ci-rl", "--backend", "go"}, more...) }
+	const values = "reward.restricted_weight=0.5,1"
+	folder := func(text string) func(t *testing.T) {
+		return func(t *testing.T) {
+			if err := os.Mkdir("s", 0o777); err != nil {
+				t.Fatal(err)
+			}
+			write(t, "s/config.yaml", text)
+		}
+	}
+	sweepFolder := folder("command: ci-rl --sweep\nsweep: [seed=1]\n")
+	aRun := folder("command: ci-rl\nmodel: embedded\ndata: {train: embedded}\n")
+	refuseAll(t, workCI, []faultCase{
+		{"unknown key", nil, ciRL("--sweep", "reward.restricted_wieght=1"), 2, []string{"--sweep: unknown key",
+			"did you mean reward.restricted_weight?"}, nil},
+		{"a text", nil, ciRL("--sweep", "data.prompt=1"), 2, []string{"--sweep data.prompt=1", "is not a number"}, nil},
+		{"a list", nil, ciRL("--sweep", "sampling.stop=1"), 2, []string{"is not a number (its type is strings)"}, nil},
+		{"out of range", nil, ciRL("--sweep", "reward.restricted_weight=1,-1"), 2,
+			[]string{"--sweep: reward.restricted_weight -1: want a number, 0 or more"}, nil},
+		{"values that do not fit another key", nil, ciRL("--sweep", "reward.restricted_weight=0,1", "--set",
+			"reward.required_weight=0"), 2, []string{"reward.required_weight 0: restricted_weight is 0 too"}, nil},
+		{"no values", nil, ciRL("--sweep", "seed="), 2, []string{"--sweep seed=: there are no values"}, nil},
+		{"nothing", nil, ciRL("--sweep", ""), 2, []string{"--sweep", "want a key and its numbers"}, nil},
+		{"twice", nil, ciRL("--sweep", "reward.restricted_weight=1,1.0"), 2, []string{"1.0 is there twice (1)"}, nil},
+		{"a key twice", nil, ciRL("--sweep", "seed=1", "--sweep", "seed=2"), 2, []string{"another --sweep"}, nil},
+		{"a key that a flag sets", nil, ciRL("--sweep", "seed=1,2", "--seed", "3"), 2, []string{"--sweep seed=1,2",
+			"--seed sets seed, too"}, nil},
+		{"another run in the folder", aRun, ciRL("--sweep", values, "--out", "s"), 1, []string{"run folder s exists",
+			"--out DIR"}, nil},
+		{"another sweep in the folder", sweepFolder, ciRL("--sweep", values, "--out", "s"), 1,
+			[]string{"run folder s exists", "--resume s"}, nil},
+		{"a run in the folder of a sweep", sweepFolder, ciRL("--out", "s"), 1, []string{"run folder s exists"}, nil},
+		{"a single run to continue", aRun, []string{"ci-rl", "--sweep", values, "--resume", "s"}, 2,
+			[]string{"--sweep: --resume s is a single run", "remove one of the two"}, nil},
+		{"a sweep with other values", sweepFolder, []string{"ci-rl", "--sweep", values, "--resume", "s"}, 2,
+			[]string{"--resume s: a sweep continues with the values"}, nil},
+		{"a sweep with another key", sweepFolder, []string{"ci-rl", "--seed", "3", "--resume", "s"}, 2,
+			[]string{"--resume s: a sweep continues with the values"}, nil},
+		{"a sweep for another command", sweepFolder, []string{"sft", "--resume", "s"}, 1,
+			[]string{"s/config.yaml:1: is a config for `posttrain ci-rl --sweep`, not sft"}, nil},
+		{"no test", nil, ciRL("--sweep", values, "--set", "data.test_fraction=0"), 2,
+			[]string{"data.test_fraction 0: runs are compared by their tests"}, nil},
+		{"no data", nil, ciRL("--model", "embedded", "--data", "no.json", "--sweep", values, "--out", "s"), 1,
+			[]string{"no.json: no such file"}, nil},
+	})
+}
