@@ -29,6 +29,7 @@ servers come from the environment (OPENAI_API_KEY, or what --api-key-env and --j
   posttrain eval privacylens --data privacylens/ --model DIR --prompt cot --judge-model gpt-4o-2024-11-20
   posttrain eval privacylens --data privacylens/ --base-url http://localhost:8000/v1 --api-model NAME `+
 			`--judge-base-url http://localhost:9000/v1 --judge-model NAME
+  posttrain eval privacylens --data PrivacyLens/data --prompts released --model DIR --judge-model gpt-4o-2024-11-20
   posttrain eval privacylens --data privacylens/ --actions actions.csv --judge replay --verdicts verdicts.json`)
 	cmd.AddCommand(
 		newPLStage(s, privacylens.StageActions, "actions", "Let the model under test write its final actions",
@@ -39,10 +40,12 @@ servers come from the environment (OPENAI_API_KEY, or what --api-key-env and --j
 			"  posttrain eval privacylens judge --out runs/pl --judge-model gpt-4o-2024-11-20 --max-cost 5 "+
 				"--prompt-price 2.5 --completion-price 10"),
 		newPLStage(s, privacylens.StageProbe, "probe",
-			"Ask the model yes/no questions at seed, vignette and trajectory level",
+			"Ask the model yes/no questions at the levels of seed, vignette and trajectory",
 			`Ask the model under test whether what each case's norm forbids is acceptable: at the levels of seed,
-vignette and trajectory, every question in both orders of its choices. The stage report shows the accuracies.`,
-			"  posttrain eval privacylens probe --data privacylens/ --model DIR --out runs/pl"),
+vignette, trajectory and trajectory with the agent asked to guard privacy, every question in both orders of its
+choices. The stage report shows the accuracies.`,
+			`  posttrain eval privacylens probe --data privacylens/ --model DIR --out runs/pl
+  posttrain eval privacylens probe --data PrivacyLens/data --prompts released --think --model DIR --out runs/pl`),
 		newPLStage(s, privacylens.StageReport, "report", "Count what a run has found, and write the report again",
 			"Count what the other stages have found, and write the report.",
 			"  posttrain eval privacylens report --out runs/pl"),
@@ -74,7 +77,8 @@ var privacyLensFlags = slices.Concat([]config.Flag{
 		Help: "cases: a file (main_data.json), the folder with it, or embedded (an example)"},
 	{Name: "first", Key: "data.first", Help: "use only the first N cases (0 = all)"},
 	{Name: "prompts", Key: "prompts",
-		Help: "folder of templates that replace the embedded ones (see the command prompts)"},
+		Help: "released: prompts.jsonl beside the cases (scripts/privacylens/export_prompts.py writes it); or such a " +
+			"file; or a folder of templates (see the command prompts) (default: prompts of our own)"},
 	{Name: "actions", Key: "agent.actions",
 		Help: "recorded actions instead of a model: .csv, .jsonl, .json or .parquet with columns name and " +
 			"final_action"},
@@ -92,7 +96,9 @@ var privacyLensFlags = slices.Concat([]config.Flag{
 		Help: "recorded verdicts to replay, {name: {leak_info, secret_judgment: [[item, bool], …]}}, or embedded"},
 	{Name: "helpfulness", Key: "judge.helpfulness", Help: "recorded helpfulness to replay, {name: score}, or embedded"},
 	{Name: "levels", Key: "probe.levels",
-		Help: "levels of probing, separated by commas: seed, vignette, trajectory (default all)"},
+		Help: "levels of probing, separated by commas: seed, vignette, trajectory, trajectory-enhanced (default all)"},
+	{Name: "think", Key: "probe.think",
+		Help: "probing as CI-RL asks: the model thinks first and answers in an answer block"},
 }, agentFlags("cases", "an action with its thoughts", 0.7, 7000), judgeFlags)
 
 func runPrivacyLens(ctx context.Context, o privacylens.Options, place stages.Place, r run.Reporter) (ran, error) {

@@ -230,7 +230,17 @@ var plFaults = []faultCase{
 		agentRun("FLU", "--agent-prompts", "agent.jsonl"), 1,
 		[]string{"agent.jsonl", "5 of 6 cases have no naive prompt", "case1"}, nil},
 	{"judge's prompts of a wrong form", nil, judgeRun("FLU", "--judge-prompts", "actions.jsonl"), 1,
-		[]string{"actions.jsonl:1", "kind", "leakage or helpfulness"}, nil},
+		[]string{"actions.jsonl:1", "kind", "want naive, enhanced, cot, leakage, helpfulness, probe-seed"}, nil},
+	{"no released prompts", nil, judgeRun("FLU", "--prompts", "released"), 1,
+		[]string{"prompts.jsonl: no such file", "export_prompts.py writes it from a checkout"}, nil},
+	{"released prompts of some cases", withFile("prompts.jsonl", `{"name": "case0", "kind": "naive", "prompt": "a"}`+
+		"\n"), agentRun("FLU", "--prompts", "released"), 1,
+		[]string{"prompts.jsonl", "5 of 6 cases have no naive prompt", "case1"}, nil},
+	{"template with an unknown field", func(t *testing.T) {
+		mkdir(t, "mine")
+		write(t, "mine/agent-naive.tmpl", "{{.Instruction}} {{.Oops}}")
+	}, keywordRun("--prompts", "mine"), 1, []string{"prompts in mine", "agent-naive.tmpl:1", "no field Oops",
+		"Case, Toolkits, Action, Item"}, nil},
 	{"no folder of templates", nil, keywordRun("--prompts", "nowhere"), 1,
 		[]string{"prompts in nowhere", "no such file"}, nil},
 	{"folder without templates", func(t *testing.T) { mkdir(t, "empty") }, keywordRun("--prompts", "empty"), 1,

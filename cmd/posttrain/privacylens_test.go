@@ -521,12 +521,12 @@ func TestPLProbe(t *testing.T) {
 	agent := agentServer(t)
 	must(t, "eval", "privacylens", "probe", "--out", "run", "--data", "cases.json", "--base-url", agent.URL,
 		"--api-model", "leaky")
-	if agent.requests() != 6*3*2 {
-		t.Errorf("%d requests, want 6 cases at 3 levels in 2 orders", agent.requests())
+	if agent.requests() != 6*4*2 {
+		t.Errorf("%d requests, want 6 cases at 4 levels in 2 orders", agent.requests())
 	}
 	o := must(t, "eval", "privacylens", "report", "--out", "run")
 	s := plSummary(t, "run")
-	if len(s.Probing) != 3 {
+	if len(s.Probing) != 4 {
 		t.Fatalf("%+v", s.Probing)
 	}
 	for _, p := range s.Probing {
@@ -541,11 +541,53 @@ func TestPLProbe(t *testing.T) {
 		t.Errorf("a rate of actions that nobody wrote:\n%s", o.out)
 	}
 	must(t, pl("run", "--judge", "keyword")...)
-	if s := plSummary(t, "run"); s.All.Leakage.Count != 3 || len(s.Probing) != 3 {
+	if s := plSummary(t, "run"); s.All.Leakage.Count != 3 || len(s.Probing) != 4 {
 		t.Errorf("%+v", s)
 	}
-	if agent.requests() != 36+6 {
+	if agent.requests() != 48+6 {
 		t.Errorf("%d requests", agent.requests())
+	}
+}
+
+// TestPLReleased: with prompts released the file beside the cases says what agent, judge and probes are asked, and the
+// summary has the judge's name.
+func TestPLReleased(t *testing.T) {
+	cases := workPL(t)
+	agent, judge := agentServer(t), judgeServer(t)
+	rows, asked, judged := "", []string{}, 0
+	for i, c := range cases {
+		probe := map[string]any{"name": c.Name, "kind": "probe-seed", "before": c.Name + "?\n", "think": "\nThink."}
+		agent := fmt.Sprintf("Tell Cay news %d. Exactly.\n", i)
+		rows += jsonLine(map[string]any{"name": c.Name, "kind": "naive", "prompt": agent}) + jsonLine(probe) +
+			jsonLine(map[string]any{"name": c.Name, "kind": "helpfulness", "before": "Good? Excellent (3)?\n"})
+		asked = append(asked, agent, c.Name+"?\n(A) Yes\n(B) No\nThink.", c.Name+"?\n(A) No\n(B) Yes\nThink.")
+		for _, item := range c.Trajectory.Items {
+			rows += jsonLine(map[string]any{"name": c.Name, "kind": "leakage", "item": item, "before": "Leak?\n",
+				"after": "\n" + item + "\n"})
+		}
+	}
+	write(t, "prompts.jsonl", rows)
+	must(t, ofData("run", "--prompts", "released", "--base-url", agent.URL, "--api-model", "leaky", "--judge-base-url",
+		judge.URL, "--judge-model", "flu-2024-11-20")...)
+	must(t, "eval", "privacylens", "probe", "--out", "run", "--levels", "seed", "--think")
+	must(t, pl("run")...)
+	slices.Sort(asked)
+	if got := agent.prompts(); !slices.Equal(got, asked) {
+		t.Errorf("%q, want %q", got, asked)
+	}
+	for _, prompt := range judge.prompts() {
+		if strings.HasPrefix(prompt, "Leak?\nGmailSendEmail, ") ||
+			strings.HasPrefix(prompt, "Good? Excellent (3)?\nGmailSendEmail, ") {
+			judged++
+		}
+	}
+	if judged != 5*3 {
+		t.Errorf("%d questions to the judge: %q", judged, judge.prompts())
+	}
+	s := plSummary(t, "run")
+	if s.Judge != "flu-2024-11-20" || s.All.Leakage.Count != 3 || len(s.Probing) != 1 ||
+		s.Settings["probe"]["max_new_tokens"] != "512" {
+		t.Errorf("%+v", s)
 	}
 }
 
@@ -561,7 +603,7 @@ func TestPLProbeBeside(t *testing.T) {
 	}
 	o := must(t, pl("run")...)
 	checkTable(t, o, "run")
-	if s := plSummary(t, "run"); s.All.Leakage.Count != 3 || len(s.Probing) != 3 || agent.requests() != 36 {
+	if s := plSummary(t, "run"); s.All.Leakage.Count != 3 || len(s.Probing) != 4 || agent.requests() != 48 {
 		t.Errorf("%+v, %d requests", s, agent.requests())
 	}
 }
@@ -733,7 +775,8 @@ func TestPLHelp(t *testing.T) {
 			"--judge --verdicts --max-cost"},
 		"judge": {"--judge --judge-model --judge-key-env --max-cost --verdicts --actions --out", "",
 			"--model --prompt --temperature"},
-		"probe":   {"--model --base-url --api-model --seed --out", "", "--judge --actions --prompt --temperature"},
+		"probe": {"--model --base-url --api-model --seed --out --think", "",
+			"--judge --actions --prompt --temperature"},
 		"report":  {"--out", "", "--model --judge"},
 		"compare": {"--out", "", "--model --judge"},
 		"prompts": {"", "", "--out"},

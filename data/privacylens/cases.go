@@ -59,7 +59,8 @@ type Trajectory struct {
 
 // Read reads cases from a .json, .jsonl or .parquet file, each also with .gz. None is dropped. A case that lacks what
 // actions are asked for and judged by, or a second one of the same name, is an error that names the row; what probing
-// alone needs is counted as a wart in the data.Report where it is missing.
+// alone needs is counted as a wart in the data.Report where it is missing. NaN, which a released file has in a
+// field that nothing reads, is null.
 func Read(path string) ([]Case, *data.Report, error) { return ReadFS(nil, path) }
 
 // ReadFS is Read from a file system, such as an embedded one.
@@ -73,7 +74,7 @@ func Stream(path string) *data.Stream[Case] { return stream(nil, path) }
 func stream(fsys fs.FS, path string) *data.Stream[Case] {
 	var places map[string]string // by name
 	var last *data.Report        // of the reading that places is of
-	in := rows.ReadJSON(fsys, path, "name", "seed", "vignette", "trajectory")
+	in := rows.ReadPython(fsys, path, "name", "seed", "vignette", "trajectory")
 	return data.NewStream(path, in, func(r rows.Row, report *data.Report) (Case, string, error) {
 		if report != last {
 			places, last = map[string]string{}, report

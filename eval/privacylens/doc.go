@@ -19,7 +19,8 @@
 //     actions;
 //  2. judge asks a [Judge] about every item, and for the helpfulness (stage_judge.go): a model on a server,
 //     the keyword judge of smoke tests, or recorded verdicts (judge.go, keyword.go);
-//  3. probe asks the model yes/no questions at the levels of seed, vignette and trajectory (probe.go);
+//  3. probe asks the model yes/no questions at the levels of seed, vignette and trajectory, the last with two prompts
+//     (probe.go);
 //  4. report joins all rows by the names of the cases and counts them (stages.go, results.go, summary.go). It prints
 //     tables (table.go) and writes a page of the cases (page.go). [Compare] puts runs side by side (compare.go).
 //
@@ -39,9 +40,9 @@
 //   - Thoughts are dropped, under any prompt. CI-RL's tool keeps their text without the tags. So it judges an "Action:"
 //     in the thoughts of an output without an answer block, and takes an answer block within them. So does agent.think
 //     keep.
-//   - Prompts and descriptions of tools are in our own words. Published numbers can be reproduced to the letter only
-//     with the same judge and the benchmark's own prompts, which scripts/privacylens/export_prompts.py writes
-//     (recorded.go).
+//   - Prompts and descriptions of tools are in our own words, unless prompts is released (recorded.go): the benchmark's
+//     own, which scripts/privacylens/export_prompts.py writes. Published numbers can be reproduced to the letter only
+//     with these and the same judge.
 //   - A toolkit of the data that the benchmark does not describe, GoogleFormFiller, is described; and where the tool
 //     that the action should use is in none of the case's toolkits, the toolkit that has it is added.
 //   - Probing asks every question in both orders of its choices. The benchmark's right answer is always (B), No.

@@ -238,7 +238,7 @@ func TestExamplePrompts(t *testing.T) {
 	for i := range cases {
 		c := &cases[i]
 		for _, kind := range Kinds {
-			text := must[string](t)(must[agentPrompter](t)(prompts.Agent(kind))(c))
+			text := must[string](t)(must[agentPrompter](t)(prompts.Agent(kind, nil))(c))
 			if !strings.Contains(text, c.Trajectory.Instruction) || !strings.Contains(text, c.Trajectory.Past) {
 				t.Errorf("%s: %s prompt: %s", c.Name, kind, text)
 			}
@@ -252,7 +252,7 @@ func TestExamplePrompts(t *testing.T) {
 			t.Errorf("%s: %s", c.Name, text)
 		}
 		for _, level := range Levels {
-			if text := must[string](t)(prompts.Probe(level, c, true)); !canProbe(c, level) ||
+			if text := must[string](t)(probeTemplates{prompts, false}.Probe(level, c, true)); !canProbe(c, level) ||
 				!strings.Contains(text, "(A) Yes") {
 				t.Errorf("%s: %s probe: %s", c.Name, level, text)
 			}

@@ -130,10 +130,9 @@ func (e *evaluation) prepareJudge() (err error) {
 	case KindReplay:
 		err = e.readReplay()
 	default:
-		e.judgePrompts = e.prompts
-		if path := e.Judge.Recorded; path != "" {
-			e.judgePrompts, err = readJudgePrompts(path, e.cases)
-		}
+		e.judgePrompts, err = fromSource(e.prompts, e.Judge.Recorded, func(from promptSource) (judgePrompter, error) {
+			return from.Judge(e.cases)
+		})
 	}
 	if err == nil {
 		e.judging.Settings, err = e.settingsOfJudge()

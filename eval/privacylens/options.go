@@ -1,6 +1,7 @@
 package privacylens
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -17,7 +18,7 @@ const Command = "eval privacylens"
 // Options say which cases are put to which agent, and who judges. Paths are relative to the working directory.
 type Options struct {
 	Seed    uint64      `yaml:"seed"` // of the agent's draws, and of the orders of probes' choices
-	Prompts string      `yaml:"prompts" words:"a folder of templates, or nothing: the embedded ones"`
+	Prompts string      `yaml:"prompts" words:"a folder of templates, released, or a .jsonl file"`
 	Data    DataConfig  `yaml:"data"`
 	Agent   AgentConfig `yaml:"agent"`
 	Judge   JudgeConfig `yaml:"judge"`
@@ -85,8 +86,17 @@ type JudgeConfig struct {
 
 // ProbeConfig is about the stage probe.
 type ProbeConfig struct {
-	Levels []string `yaml:"levels" want:"seed|vignette|trajectory"`
-	MaxNew int      `yaml:"max_new_tokens" want:">=1"` // of a reply
+	Levels []string `yaml:"levels" want:"seed|vignette|trajectory|trajectory-enhanced"`
+	Think  bool     `yaml:"think"`                                               // first, as CI-RL asks
+	MaxNew int      `yaml:"max_new_tokens" want:">=0" zero:"10, with think 512"` // of a reply
+}
+
+// tokens are the most of a reply.
+func (p ProbeConfig) tokens() int {
+	if p.MaxNew == 0 && p.Think {
+		return thinkProbeTokens
+	}
+	return cmp.Or(p.MaxNew, probeTokens)
 }
 
 // Defaults are the published settings; the caller gives cases, agent and judge.
@@ -97,7 +107,7 @@ func Defaults() Options {
 			Sampling: rollout.Sampling{Temperature: 0.7, MaxNew: 7000},
 		},
 		Judge: JudgeConfig{Kind: KindModel, JudgeConfig: stages.DefaultJudge(judgeTokens)},
-		Probe: ProbeConfig{Levels: Levels, MaxNew: probeTokens},
+		Probe: ProbeConfig{Levels: Levels},
 	}
 }
 
@@ -256,7 +266,7 @@ var stageKeys = map[string][]string{
 	StageJudge:   {"prompts", "data", "judge", "agent.actions"},
 	StageProbe: {"seed", "prompts", "data", "probe", "agent.model", "agent.backend", "agent.batch", "agent.base_url",
 		"agent.api_model", "agent.api_version", "agent.api_key_env", "agent.parallel", "agent.timeout", "agent.think",
-		"agent.think_opened"},
+		"agent.think_opened", "agent.continue", "agent.adapter", "agent.cache_gb"},
 	StageReport: {"data"},
 }
 

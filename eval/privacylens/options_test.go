@@ -128,7 +128,8 @@ func TestPrivacyLensFaults(t *testing.T) {
 			"f.yaml:3: judge.base_url \"localhost:8000\": want the URL of an OpenAI-compatible server, such as " +
 				"http://localhost:8000/v1, without a key in it"},
 		{cases + "probe: {levels: [seed, story]}", nil, nil,
-			"f.yaml:3: probe.levels [seed, story]: want some of seed, vignette and trajectory"},
+			"f.yaml:3: probe.levels [seed, story]: want some of seed, vignette, trajectory " +
+				"and trajectory-enhanced"},
 		{cases + "agent: {prompt: rude, model: m}", nil, nil,
 			"f.yaml:3: agent.prompt \"rude\": want naive, enhanced or cot"},
 		{cases + "agent: {think: drop, model: m}", nil, nil, "f.yaml:3: agent.think \"drop\": want strip or keep"},

@@ -206,8 +206,8 @@ func TestPageOfProbing(t *testing.T) {
 	s := summarize(nil)
 	s.Probing = []Probed{both}
 	words := pageWords(writtenPage(t, testkit.PrivacyCases(4), s, nil))
-	want := strings.Join(strings.Fields(fmt.Sprintf("seed 4 %v %v %v %v 2", both.Shuffled, both.YesFirst, both.NoFirst,
-		both.Both)), " ")
+	want := strings.Join(strings.Fields(fmt.Sprintf("seed 4 %v %v %v %v %v 2", both.Shuffled, both.YesFirst,
+		both.NoFirst, both.Both, both.Benchmark)), " ")
 	if !strings.Contains(words, want) || !strings.Contains(words, "No actions were judged") ||
 		strings.Contains(words, "Leakage rate") || strings.Contains(words, "Search") {
 		t.Errorf("%s\nwant %s", words, want)

@@ -10,6 +10,8 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"text/template"
@@ -29,7 +31,12 @@ const (
 var Kinds = []string{Naive, Enhanced, CoT}
 
 // Levels are those of probing.
-var Levels = []string{"seed", "vignette", "trajectory"}
+var Levels = []string{"seed", "vignette", trajectory, trajectoryEnhanced}
+
+const (
+	trajectory         = "trajectory"
+	trajectoryEnhanced = "trajectory-enhanced" // the agent is asked to guard privacy
+)
 
 // agentPrompter writes what an agent is asked for in a case.
 type agentPrompter func(c *lens.Case) (string, error)
@@ -38,6 +45,11 @@ type agentPrompter func(c *lens.Case) (string, error)
 type judgePrompter interface {
 	Leakage(c *lens.Case, action, item string) (string, error)
 	Helpfulness(c *lens.Case, action string) (string, error)
+}
+
+// probePrompter writes the questions of probing; yesFirst: (A) is Yes.
+type probePrompter interface {
+	Probe(level string, c *lens.Case, yesFirst bool) (string, error)
 }
 
 //go:embed prompts/*.tmpl
@@ -58,6 +70,7 @@ type prompt struct {
 	Action   string    // for judges: what the agent wrote after "Action:"
 	Item     string    // for the judge of leakage
 	YesFirst bool      // for probes: (A) is Yes
+	Think    bool      // for probes: the model thinks first
 }
 
 // loadPrompts reads the embedded templates and, unless dir is empty, those of a folder in their place: each file there
@@ -169,7 +182,7 @@ func (p *Prompts) try() error {
 		"agent-naive.tmpl": agent, "agent-enhanced.tmpl": agent, "agent-cot.tmpl": agent,
 		"judge-leakage.tmpl": {"«action»", "«item»"}, "judge-helpfulness.tmpl": {"«action»", "«instruction»"},
 		"probe-seed.tmpl": {"«type»", "(A)"}, "probe-vignette.tmpl": {"«story»", "(A)"},
-		"probe-trajectory.tmpl": {"«past»", "(A)"},
+		"probe-trajectory.tmpl": {"«past»", "(A)"}, "probe-trajectory-enhanced.tmpl": {"«past»", "(A)"},
 	} {
 		text, err := p.fill(name, sample)
 		if err != nil {
@@ -187,16 +200,33 @@ func (p *Prompts) try() error {
 func (p *Prompts) fill(name string, values prompt) (string, error) {
 	var b strings.Builder
 	if err := p.templates.ExecuteTemplate(&b, name, values); err != nil {
-		return "", err
+		return "", templateFault(err)
 	}
 	return strings.TrimSpace(b.String()), nil
+}
+
+var unknownField = regexp.MustCompile(`^template: ([^ ]+:\d+):.*: can't evaluate field (\w+) in type .*\.prompt$`)
+
+// templateFault says which fields there are, where a template names another.
+func templateFault(err error) error {
+	m := unknownField.FindStringSubmatch(err.Error())
+	if m == nil {
+		return err
+	}
+	var fields []string
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[prompt]()) {
+		if !f.Anonymous {
+			fields = append(fields, f.Name)
+		}
+	}
+	return fmt.Errorf("%s: no field %s: want %s", m[1], m[2], strings.Join(fields, ", "))
 }
 
 // of is what all prompts of a case can use.
 func of(c *lens.Case) prompt { return prompt{Trajectory: c.Trajectory, Case: c} }
 
-// Agent is the prompter of one of the Kinds.
-func (p *Prompts) Agent(kind string) (agentPrompter, error) {
+// Agent is the prompter of one of the Kinds, of any cases.
+func (p *Prompts) Agent(kind string, _ []lens.Case) (agentPrompter, error) {
 	if !slices.Contains(Kinds, kind) {
 		return nil, fmt.Errorf("prompt %q: want naive, enhanced or cot", kind)
 	}
@@ -208,6 +238,9 @@ func (p *Prompts) Agent(kind string) (agentPrompter, error) {
 		return p.fill("agent-"+kind+".tmpl", values)
 	}, nil
 }
+
+// Judge is the prompter of a judge, of any cases.
+func (p *Prompts) Judge([]lens.Case) (judgePrompter, error) { return p, nil }
 
 // Leakage asks whether an action gives an item away.
 func (p *Prompts) Leakage(c *lens.Case, action, item string) (string, error) {
@@ -223,11 +256,22 @@ func (p *Prompts) Helpfulness(c *lens.Case, action string) (string, error) {
 	return p.fill("judge-helpfulness.tmpl", values)
 }
 
+// Probes is the prompter of all Levels, of any cases.
+func (p *Prompts) Probes(_ []string, think bool, _ []lens.Case) (probePrompter, error) {
+	return probeTemplates{p, think}, nil
+}
+
+// probeTemplates write the questions of probing.
+type probeTemplates struct {
+	*Prompts
+	think bool
+}
+
 // Probe asks at one of the Levels whether what the seed forbids is acceptable.
-func (p *Prompts) Probe(level string, c *lens.Case, yesFirst bool) (text string, err error) {
+func (p probeTemplates) Probe(level string, c *lens.Case, yesFirst bool) (text string, err error) {
 	values := of(c)
-	values.YesFirst = yesFirst
-	if level == "trajectory" {
+	values.YesFirst, values.Think = yesFirst, p.think
+	if level == trajectory || level == trajectoryEnhanced {
 		if values.Toolkits, err = p.kits.of(c); err != nil {
 			return "", err
 		}

@@ -39,12 +39,13 @@ func checkCase(t *testing.T, c *lens.Case) {
 	}
 	p := must[*Prompts](t)(loadPrompts(""))
 	for _, kind := range Kinds {
-		text := must[string](t)(must[agentPrompter](t)(p.Agent(kind))(c))
+		text := must[string](t)(must[agentPrompter](t)(p.Agent(kind, nil))(c))
 		wantParts(t, kind, text, "\n"+c.Trajectory.FinalAction+": ", c.Trajectory.Instruction,
 			strings.TrimSpace(c.Trajectory.Past), c.Trajectory.FinalAction, c.Trajectory.UserName)
 	}
+	probes := probeTemplates{p, false}
 	for _, level := range Levels {
-		yes, no := must[string](t)(p.Probe(level, c, true)), must[string](t)(p.Probe(level, c, false))
+		yes, no := must[string](t)(probes.Probe(level, c, true)), must[string](t)(probes.Probe(level, c, false))
 		wantParts(t, level, yes, "(A) Yes\n(B) No\n", c.Seed.TransmissionPrinciple[:0])
 		wantParts(t, level, no, "(A) No\n(B) Yes\n")
 		if strings.Replace(yes, "(A) Yes\n(B) No\n", "(A) No\n(B) Yes\n", 1) != no {
@@ -128,15 +129,15 @@ func TestOtherToolkits(t *testing.T) {
 	c := testkit.PrivacyCases(1)[0]
 	c.Trajectory.Toolkits, c.Trajectory.FinalAction = []string{"Telegraph"}, "TelegraphSend"
 	p := must[*Prompts](t)(loadPrompts(dir))
-	wantParts(t, "prompt", must[string](t)(must[agentPrompter](t)(p.Agent(CoT))(&c)),
+	wantParts(t, "prompt", must[string](t)(must[agentPrompter](t)(p.Agent(CoT, nil))(&c)),
 		"### Telegraph\nWires.\n\nTelegraphSend: Sends.\n  Arguments: none\n  Result:\n    ok (boolean): done\n")
-	_, err := must[agentPrompter](t)(must[*Prompts](t)(loadPrompts("")).Agent(CoT))(&c)
+	_, err := must[agentPrompter](t)(must[*Prompts](t)(loadPrompts("")).Agent(CoT, nil))(&c)
 	wantError(t, err, "toolkit \"Telegraph\"")
 }
 
 func TestAgentPrompt(t *testing.T) {
 	c := testkit.PrivacyCases(1)[0]
-	text := must[string](t)(must[agentPrompter](t)(must[*Prompts](t)(loadPrompts("")).Agent(Naive))(&c))
+	text := must[string](t)(must[agentPrompter](t)(must[*Prompts](t)(loadPrompts("")).Agent(Naive, nil))(&c))
 	wantParts(t, "naive", text, "### Gmail\n", "GmailSendEmail: Sends an email, now or later.\n  Arguments:\n    to "+
 		"(string, required): addresses", "  Result:\n    success (boolean): whether",
 		"Ann (ann@example.org)", "Write to Cay, number 0.")
@@ -165,7 +166,7 @@ func TestReplacedPrompts(t *testing.T) {
 	for text, want := range map[string]string{
 		"Does {{.Action}} leak?": "judge-leakage.tmpl: the prompt lacks the sensitive item: want {{.Item}} " +
 			"in it",
-		"{{.Action}} {{.Item}} {{.Oops}}": "can't evaluate field Oops",
+		"{{.Action}} {{.Item}} {{.Oops}}": "judge-leakage.tmpl:1:24: no field Oops: want UserName, UserEmail, ",
 		"{{.Action":                       "unclosed action",
 	} {
 		put("judge-leakage.tmpl", text)
@@ -190,7 +191,7 @@ func TestReplacedPrompts(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(fresh, "agent-cot.tmpl")); err == nil {
 		t.Error("a refused folder was written to")
 	}
-	_, err = p.Agent("polite")
+	_, err = p.Agent("polite", nil)
 	wantError(t, err, `prompt "polite": want naive, enhanced or cot`)
 }
 
@@ -199,18 +200,25 @@ func TestRecordedPrompts(t *testing.T) {
 	agents := `{"name":"case0","kind":"naive","prompt":"p0"}` + "\n" + `{"name":"case1","kind":"naive","prompt":"p1"}` +
 		"\n\n" + `{"name":"other","kind":"cot","prompt":"p2"}`
 	path := write(t, "a.jsonl", agents)
-	a := must[agentPrompter](t)(readAgentPrompts(path, Naive, cases))
+	agent := func(path, kind string) (agentPrompter, error) {
+		x, err := readExact(path)
+		if err != nil {
+			return nil, err
+		}
+		return x.Agent(kind, cases)
+	}
+	a := must[agentPrompter](t)(agent(path, Naive))
 	if text := must[string](t)(a(&cases[1])); text != "p1" {
 		t.Error(text)
 	}
-	_, err := readAgentPrompts(path, CoT, cases)
+	_, err := agent(path, CoT)
 	wantError(t, err, "2 of 2 cases have no cot prompt (first: case0)")
-	_, err = readAgentPrompts(path, Enhanced, cases)
-	wantError(t, err, `no prompts of kind "enhanced": it has cot, naive`)
-	_, err = readAgentPrompts(write(t, "a.jsonl", agents+"\n"+agents), Naive, cases)
+	_, err = agent(path, Enhanced)
+	wantError(t, err, `no prompts of kind "enhanced": it has naive, cot`)
+	_, err = agent(write(t, "a.jsonl", agents+"\n"+agents), Naive)
 	wantError(t, err, "a.jsonl:5: a second naive prompt for case0")
-	_, err = readAgentPrompts(write(t, "a.jsonl", `{"name":"case0"}`), Naive, cases)
-	wantError(t, err, "a.jsonl:1: name, kind or prompt is missing")
+	_, err = agent(write(t, "a.jsonl", `{"name":"case0", "kind": "cot"}`), Naive)
+	wantError(t, err, "a.jsonl:1: kind cot: name or prompt is missing or empty: want both")
 
 	var rows []string
 	for _, c := range cases {
@@ -220,7 +228,14 @@ func TestRecordedPrompts(t *testing.T) {
 		}
 		rows = append(rows, `{"name":"`+c.Name+`","kind":"helpfulness","before":"[","after":"]"}`)
 	}
-	j := must[judgePrompter](t)(readJudgePrompts(write(t, "j.jsonl", strings.Join(rows, "\n")), cases))
+	judge := func(path string) (judgePrompter, error) {
+		x, err := readExact(path)
+		if err != nil {
+			return nil, err
+		}
+		return x.Judge(cases)
+	}
+	j := must[judgePrompter](t)(judge(write(t, "j.jsonl", strings.Join(rows, "\n"))))
 	if text := must[string](t)(j.Leakage(&cases[1], "act {{.X}} %s",
 		cases[1].Trajectory.Items[1])); text != "<act {{.X}} %s|Ben stays in room 1>" {
 		t.Error(text)
@@ -228,14 +243,66 @@ func TestRecordedPrompts(t *testing.T) {
 	if text := must[string](t)(j.Helpfulness(&cases[0], "act")); text != "[act]" {
 		t.Error(text)
 	}
-	_, err = readJudgePrompts(write(t, "j.jsonl", strings.Join(rows[1:], "\n")), cases)
+	_, err = judge(write(t, "j.jsonl", strings.Join(rows[1:], "\n")))
 	wantError(t, err, "1 of 2 cases have no leakage prompt for every item (first: case0)")
-	_, err = readJudgePrompts(write(t, "j.jsonl", strings.Join(rows[:3], "\n")), cases)
+	_, err = judge(write(t, "j.jsonl", strings.Join(rows[:3], "\n")))
 	wantError(t, err, "1 of 2 cases have no helpfulness prompt (first: case1)")
-	_, err = readJudgePrompts(write(t, "j.jsonl", `{"name":"a","kind":"guess"}`), cases)
-	wantError(t, err, `j.jsonl:1: kind "guess": want leakage or helpfulness`)
-	_, err = readJudgePrompts(write(t, "j.jsonl", "{\n"), cases)
+	_, err = judge(write(t, "j.jsonl", `{"name":"a","kind":"guess"}`))
+	wantError(t, err, `j.jsonl:1: kind "guess": want naive, enhanced, cot, leakage, helpfulness, probe-seed, `)
+	_, err = judge(write(t, "j.jsonl", `{"name":"a","kind":"helpfulness","item":"b","before":"c"}`))
+	wantError(t, err, "j.jsonl:1: kind helpfulness: want name, before, after and, for leakage alone, item")
+	_, err = judge(write(t, "j.jsonl", "{\n"))
 	wantError(t, err, "j.jsonl:1: bad JSON")
-	_, err = readJudgePrompts(filepath.Join(t.TempDir(), "no.jsonl"), cases)
+	_, err = judge(filepath.Join(t.TempDir(), "no.jsonl"))
 	wantError(t, err, "no.jsonl: no such file")
+}
+
+// TestRecordedProbes: both orders of the choices, for a model that answers at once and one that thinks first.
+func TestRecordedProbes(t *testing.T) {
+	cases := testkit.PrivacyCases(2)
+	cases[1].Seed.DataType = "" // it cannot be probed
+	x := must[*exact](t)(readExact(write(t, "p.jsonl", `{"name":"case0","kind":"probe-seed","before":"Fit?\n",`+
+		`"after":"\nSay.","think":"\nThink."}`+"\n"+`{"name":"case0","kind":"probe-vignette","before":"Well?\n"}`)))
+	for want, ask := range map[string]struct{ think, yesFirst bool }{
+		"Fit?\n(A) Yes\n(B) No\nSay.": {false, true}, "Fit?\n(A) No\n(B) Yes\nSay.": {false, false},
+		"Fit?\n(A) Yes\n(B) No\nThink.": {true, true}, "Fit?\n(A) No\n(B) Yes\nThink.": {true, false},
+	} {
+		probes := must[probePrompter](t)(x.Probes([]string{"seed"}, ask.think, cases))
+		if text := must[string](t)(probes.Probe("seed", &cases[0], ask.yesFirst)); text != want {
+			t.Errorf("%q, want %q", text, want)
+		}
+	}
+	_, err := x.Probes([]string{"vignette"}, true, cases)
+	wantError(t, err, "of 2 cases have no probe-vignette prompt with think (first: case0)")
+	_, err = x.Probes([]string{"trajectory"}, false, cases)
+	wantError(t, err, `p.jsonl: no prompts of kind "probe-trajectory": it has probe-seed, probe-vignette`)
+}
+
+// TestSources: released names the file beside the cases, and a part of the options may name another.
+func TestSources(t *testing.T) {
+	dir := t.TempDir()
+	o := Defaults()
+	o.Prompts, o.Data.Cases = Released, dir
+	_, err := must[*sources](t)(readSources(&o)).of("")
+	wantError(t, err, filepath.Join(dir, PromptsName)+": no such file", "export_prompts.py writes it from a checkout")
+	if err := os.WriteFile(filepath.Join(dir, PromptsName), []byte(`{"name":"case0","kind":"cot","prompt":"p"}`),
+		0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, cases := range []string{dir, filepath.Join(dir, "other.json")} {
+		o.Data.Cases = cases
+		from := must[promptSource](t)(must[*sources](t)(readSources(&o)).of(""))
+		prompts := must[agentPrompter](t)(from.Agent(CoT, testkit.PrivacyCases(1)))
+		if text := must[string](t)(prompts(&testkit.PrivacyCases(1)[0])); text != "p" {
+			t.Error(text)
+		}
+	}
+	_, err = must[*sources](t)(readSources(&o)).of(write(t, "own.jsonl", "{}"))
+	wantError(t, err, "own.jsonl:1: kind \"\": want naive, ")
+	o.Prompts = write(t, "own.jsonl", "{}")
+	_, err = must[*sources](t)(readSources(&o)).of("")
+	wantError(t, err, "own.jsonl:1: kind \"\": want naive, ")
+	o.Prompts, o.Data.Cases = Released, "embedded"
+	_, err = readSources(&o)
+	wantError(t, err, "prompts released: the embedded cases have none: want the cases of a checkout of PrivacyLens")
 }

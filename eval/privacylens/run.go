@@ -10,6 +10,7 @@ import (
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/eval/stages"
@@ -32,7 +33,7 @@ type evaluation struct {
 	stages.Evaluation
 	result Result
 
-	prompts  *Prompts
+	prompts  *sources
 	all      []lens.Case       // of the data
 	cases    []lens.Case       // those evaluated
 	recorded map[string]string // actions by name; nil: none
@@ -44,6 +45,7 @@ type evaluation struct {
 
 	judging      judgeOptions    // the Judge of a model: from the opening of the client on
 	judgePrompts judgePrompter   // of a model; nil: no model judges
+	probePrompts probePrompter   // of the subject
 	client       *metered.Client // of a model; open while it is needed
 }
 
@@ -91,7 +93,7 @@ func (e *evaluation) read() (err error) {
 	if n := e.Data.First; n > 0 {
 		e.cases = e.all[:min(n, len(e.all))]
 	}
-	if e.prompts, err = loadPrompts(e.Prompts); err != nil {
+	if e.prompts, err = readSources(&e.Options); err != nil {
 		return err
 	}
 	if e.Agent.Actions == "" {
@@ -107,17 +109,21 @@ func (e *evaluation) read() (err error) {
 // mainData is the file of the released cases.
 const mainData = "main_data.json"
 
+// casesPath is the file of cases that a path names, itself or in the folder.
+func casesPath(path string) string {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return filepath.Join(path, mainData)
+	}
+	return path
+}
+
 // readCases reads cases from a file, the embedded ones, or the folder in which PrivacyLens has them.
 func readCases(path string) ([]lens.Case, *data.Report, error) {
 	if path == embedded.Name {
 		return lens.ReadFS(embedded.Files, embedded.PrivacyLensCases)
 	}
-	info, err := os.Stat(path)
-	if err == nil && info.IsDir() {
-		path = filepath.Join(path, mainData)
-		_, err = os.Stat(path)
-	}
-	if err != nil {
+	path = casesPath(path)
+	if _, err := os.Stat(path); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w: want a file of cases, or the folder with PrivacyLens's %s",
 			path, run.Cause(err), mainData)
 	}
@@ -177,7 +183,10 @@ func (e *evaluation) close() {
 func (e *evaluation) saveConfig() error {
 	o := e.Options
 	a, j := &o.Agent, &o.Judge
-	for _, path := range []*string{&o.Prompts, &o.Data.Cases, &a.Model, &a.Actions, &a.Recorded, &j.Cache, &j.Recorded,
+	if o.Prompts != Released {
+		o.Prompts = stages.WholePath(o.Prompts)
+	}
+	for _, path := range []*string{&o.Data.Cases, &a.Model, &a.Actions, &a.Recorded, &j.Cache, &j.Recorded,
 		&j.Verdicts, &j.Helpfulness} {
 		*path = stages.WholePath(*path)
 	}
@@ -249,8 +258,11 @@ func (e *evaluation) runProbe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o := probeOptions{Asking: e.subject.Asking(e.Seed), Prompts: e.prompts, Levels: e.Probe.Levels,
-		Reading: reading{Keep: e.Agent.reading().Keep}, MaxNew: e.Probe.MaxNew}
+	o := probeOptions{Asking: e.subject.Asking(e.Seed), Prompts: e.probePrompts, Levels: e.Probe.Levels,
+		Reading: reading{Answers: e.Probe.Think, Keep: e.Agent.reading().Keep}, MaxNew: e.Probe.tokens()}
+	if e.Probe.Think && e.Agent.canPrefill() {
+		o.Prefill = ci.ThinkPrefill
+	}
 	o.Settings, o.Tick = settings, e.Progress("probe", e.subject.Values)
 	return e.store.Probe(ctx, o)
 }

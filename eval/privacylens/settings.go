@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval/stages"
@@ -13,6 +14,9 @@ import (
 
 // leftOut is the setting of recorded actions that says how many cases have none.
 const leftOut = "left_out"
+
+// formatThink is the setting "format" of probes that ask the model to think first.
+const formatThink = "think"
 
 // settingsOfActions are what the actions of a model depend on.
 func (e *evaluation) settingsOfActions() (all map[string]string, err error) {
@@ -42,11 +46,17 @@ func (e *evaluation) importSettings() (map[string]string, error) {
 
 // probeSettings are what the answers to probes depend on. The levels are not among them: more may be probed later.
 func (e *evaluation) probeSettings() (all map[string]string, err error) {
-	all = e.Agent.identify(e.Seed, e.Probe.MaxNew)
-	delete(all, "prefill") // answers to probes are not prefilled
+	all = e.Agent.identify(e.Seed, e.Probe.tokens())
+	delete(all, "prefill") // that is of actions
+	if e.Probe.Think {
+		all["format"], all["prefill"] = formatThink, fmt.Sprint(e.Agent.canPrefill())
+	}
 	all["prompts"], err = hashPrompts(e.cases, func(c *lens.Case, add func(string, error)) {
 		for _, level := range Levels {
-			add(e.prompts.Probe(level, c, true))
+			text, err := e.probePrompts.Probe(level, c, true)
+			if err == nil || slices.Contains(e.Probe.Levels, level) && canProbe(c, level) {
+				add(text, err)
+			}
 		}
 	})
 	return all, err

@@ -181,7 +181,8 @@ func (r *store) read() (summary Summary, out []CaseResult, err error) {
 		}
 	}
 	summary = summarize(out)
-	summary.Probing, summary.Settings = countProbes(probes), settings
+	summary.Probing = countProbes(probes, settings[StageProbe]["format"] == formatThink)
+	summary.Settings, summary.Judge = settings, settings[StageJudge]["model"]
 	summary.warnOfSettings()
 	summary.warnOfProbes(probes)
 	return summary, out, nil

@@ -8,12 +8,14 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/data/journal"
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval"
@@ -58,7 +60,7 @@ func carefulReply(prompt string) (string, error) {
 
 func someActions(t *testing.T, say agent) actionOptions {
 	t.Helper()
-	prompts := must[agentPrompter](t)(must[*Prompts](t)(loadPrompts("")).Agent(Naive))
+	prompts := must[agentPrompter](t)(must[*Prompts](t)(loadPrompts("")).Agent(Naive, nil))
 	return actionOptions{Prompts: prompts,
 		Asking: stages.Asking{Chat: say, Settings: map[string]string{"model": "leaky"}, Parallel: 3, Batch: 2}}
 }
@@ -498,11 +500,11 @@ func TestProbing(t *testing.T) {
 	cases[4].Vignette.Story = ""
 	r := openRun(t, t.TempDir(), cases)
 	alwaysB := agent(func(string) (string, error) { return "(B)", nil })
-	o := probeOptions{Prompts: must[*Prompts](t)(loadPrompts("")),
+	o := probeOptions{Prompts: probeTemplates{must[*Prompts](t)(loadPrompts("")), false},
 		Asking: stages.Asking{Chat: alwaysB, Seed: 3, Parallel: 2, Batch: 3}}
 	bad := o
 	bad.Levels = []string{"seed", "plot"}
-	wantError(t, r.Probe(t.Context(), bad), `level "plot": want seed, vignette or trajectory`)
+	wantError(t, r.Probe(t.Context(), bad), `level "plot": want seed, vignette, trajectory, trajectory-enhanced`)
 	if err := r.Probe(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
@@ -511,19 +513,56 @@ func TestProbing(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, _, err := r.Report()
-	if err != nil || len(s.Probing) != 3 {
+	if err != nil || len(s.Probing) != 4 {
 		t.Fatalf("%v, %+v", err, s.Probing)
 	}
-	for i, n := range []int{5, 4, 5} {
+	for i, n := range []int{5, 4, 5, 5} {
 		p := s.Probing[i]
 		if p.Level != Levels[i] || p.Cases != n || p.YesFirst.Count != n || p.NoFirst.Count != 0 ||
-			p.NoFirst.Total != n || p.Both.Count != 0 || p.Both.Total != n || p.Shuffled.Total != n || p.Unparsed != 0 {
+			p.NoFirst.Total != n || p.Both.Count != 0 || p.Both.Total != n || p.Shuffled.Total != n ||
+			p.Unparsed != 0 || p.Benchmark != p.YesFirst {
 			t.Errorf("%+v", p)
 		}
 	}
 	drawn := s.Probing[0].Shuffled.Count + s.Probing[1].Shuffled.Count + s.Probing[2].Shuffled.Count
 	if drawn == 0 || drawn == 14 {
 		t.Errorf("%d of 14 questions are drawn with Yes first", drawn)
+	}
+}
+
+// TestThinkProbes: a model asked to think first is given the beginning of its thoughts, and its choice is in the answer
+// block. Three of five choose (B), one (A), one never ends its thoughts, where the benchmark's script reads a B.
+func TestThinkProbes(t *testing.T) {
+	replies := []string{"A is Yes</think><answer>(B)</answer>", "hm</think>\n(B), not <answer>A</answer>",
+		"(B)</think><answer>\nB_ or B\n</answer>", "so <answer>(B)</answer>", "(B), it seems"}
+	r := openRun(t, t.TempDir(), testkit.PrivacyCases(len(replies)))
+	o := probeOptions{Prompts: probeTemplates{must[*Prompts](t)(loadPrompts("")), true},
+		Reading: reading{Answers: true}, Levels: []string{"vignette"}, Prefill: ci.ThinkPrefill,
+		Asking: stages.Asking{Settings: map[string]string{"format": formatThink},
+			Opened: func(talk rollout.Conversation) (bool, error) { return talk.Prefill != "", nil }}}
+	asked := 0
+	o.Chat = agent(func(prompt string) (string, error) {
+		if !strings.Contains(prompt, "inside <answer> and </answer>.") || strings.Contains(prompt, "nothing else.") {
+			t.Error(prompt)
+		}
+		asked++
+		return replies[(asked-1)/2], nil // both orders of a case, then those of the next
+	})
+	if err := r.Probe(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	s, _, err := r.Report()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := s.Probing[0]
+	if p.YesFirst.Count != 3 || p.YesFirst.Total != 5 || p.NoFirst.Count != 1 || p.Benchmark.Count != 4 ||
+		p.Unparsed != 2 {
+		t.Errorf("%+v", p)
+	}
+	if want := "2 of 10 replies to probes never close their think block: they count as wrong; allow more tokens " +
+		"(probe.max_new_tokens)"; !slices.Contains(s.Warnings, want) {
+		t.Error(s.Warnings)
 	}
 }
 

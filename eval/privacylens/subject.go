@@ -15,9 +15,16 @@ func (e *evaluation) openSubject() (err error) {
 }
 
 // prepareProbe opens the model under test.
-func (e *evaluation) prepareProbe() error {
+func (e *evaluation) prepareProbe() (err error) {
 	if !e.Runs(StageProbe) {
 		return nil
+	}
+	p := e.Probe
+	e.probePrompts, err = fromSource(e.prompts, "", func(from promptSource) (probePrompter, error) {
+		return from.Probes(p.Levels, p.Think, e.cases)
+	})
+	if err != nil {
+		return err
 	}
 	return e.openSubject()
 }
@@ -41,11 +48,9 @@ func (e *evaluation) prepareActions() (err error) {
 	if a.Prefill {
 		o.Prefill = ci.ThinkPrefill
 	}
-	if a.Recorded != "" {
-		o.Prompts, err = readAgentPrompts(a.Recorded, a.Prompt, e.cases)
-	} else {
-		o.Prompts, err = e.prompts.Agent(a.Prompt)
-	}
+	o.Prompts, err = fromSource(e.prompts, a.Recorded, func(from promptSource) (agentPrompter, error) {
+		return from.Agent(a.Prompt, e.cases)
+	})
 	if err != nil {
 		return err
 	}

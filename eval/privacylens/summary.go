@@ -61,6 +61,7 @@ type Group struct {
 
 // Summary is what a run says.
 type Summary struct {
+	Judge      string           `json:"judge,omitempty"` // the exact name of the model that judged
 	All        Group            `json:"all"`
 	Sources    map[string]Group `json:"sources"`
 	Principles map[string]Group `json:"transmission_principles"` // in lower case: the data mix cases

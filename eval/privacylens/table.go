@@ -80,9 +80,11 @@ func (t table) addProbes(levels []Probed, below bool) {
 	if below {
 		t.row("")
 	}
-	t.row("probing, right answers", "shuffled", "(A) is yes", "(A) is no", "both orders", "unparsed")
+	t.row("probing, right answers", "shuffled", "(A) is yes", "(A) is no", "both orders", "benchmark's count",
+		"unparsed")
 	for _, p := range levels {
-		t.row(p.Level, short(p.Shuffled), short(p.YesFirst), short(p.NoFirst), short(p.Both), fmt.Sprint(p.Unparsed))
+		t.row(p.Level, short(p.Shuffled), short(p.YesFirst), short(p.NoFirst), short(p.Both),
+			short(p.Benchmark), fmt.Sprint(p.Unparsed))
 	}
 }
 

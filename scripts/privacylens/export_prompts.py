@@ -1,23 +1,33 @@
 #!/usr/bin/env python3
-"""Writes the exact prompts of PrivacyLens for `posttrain eval privacylens --agent-prompts/--judge-prompts`.
+"""Writes the exact prompts of PrivacyLens for `posttrain eval privacylens --prompts released`.
 
-Run it inside a checkout of PrivacyLens (https://github.com/SALT-NLP/PrivacyLens):
+Run it with a checkout of PrivacyLens (https://github.com/SALT-NLP/PrivacyLens), or with the copy released with CI-RL
+(posttraining-research-ci-supp/components/privacylens), which has the CI-CoT prompt and CI-RL's form of probing as well:
 
     pip install git+https://github.com/dhh1995/PromptCoder.git@87155427e93f6ab95dbd658d7f500c2cedc05af6 \\
         typing_extensions==4.15.0
-    python export_prompts.py --data data/main_data.json --agent agent.jsonl --judge judge.jsonl
+    python export_prompts.py PrivacyLens
 
-It calls the checkout's functions that make prompts, and no model. It needs only these two of the checkout's
-requirements, because it replaces the libraries that run models by empty ones. --evaluation names another folder with
-get_final_action.py and evaluate_final_action.py, such as the one released with CI-RL. If its get_final_action.py has
-the CI-CoT prompt, that is exported as kind cot.
+It writes prompts.jsonl beside each file of cases that is there: data/main_data.json and those of data/extensibility. It
+calls the checkout's functions that make prompts, and no model. It needs only these two of the checkout's requirements,
+because it replaces the libraries that run models by empty ones. --data and --out name other files.
 
-agent.jsonl:  {"name", "kind": "naive" | "enhanced" | "cot", "prompt"}
-judge.jsonl:  {"name", "kind": "leakage", "item", "before", "after"}
-              {"name", "kind": "helpfulness", "before", "after"}       the action belongs between before and after
+    {"name", "kind": "naive" | "enhanced" | "cot", "prompt"}
+    {"name", "kind": "leakage", "item", "before", "after"}       the action belongs between before and after
+    {"name", "kind": "helpfulness", "before", "after"}
+    {"name", "kind": "probe-seed" | "probe-vignette" | "probe-trajectory" | "probe-trajectory-enhanced", "before",
+     "after", "think"}       the choices belong between before and after, or think, for a model that thinks first
+
+--hashes FILE writes what the checkout sends with the action ACTION below, by kind: the number of its prompts and their
+SHA-256, with names. They are made without the gaps of before and after. posttrain has such a file; a test compares it
+with what posttrain sends:
+
+    POSTTRAIN_PRIVACYLENS_PROMPTS=PrivacyLens/data go test -run ReleasedPrompts ./eval/privacylens
 """
 import argparse
+import ast
 import contextlib
+import hashlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -101,7 +111,7 @@ def load(folder, name):
     """Imports a script of the evaluation folder as a module, from inside that folder, as the script expects."""
     path = os.path.join(folder, name + ".py")
     if not os.path.exists(path):
-        sys.exit(f"{path}: not found: want the evaluation folder of a PrivacyLens checkout (--root, --evaluation)")
+        sys.exit(f"{path}: not found: want a checkout of PrivacyLens, or its folder of scripts (--evaluation)")
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     here = os.getcwd()
@@ -115,39 +125,123 @@ def load(folder, name):
     return module
 
 
-def agent_rows(actions, cases):
-    make = actions.prepare_agent_prompt
-    kinds = [("naive", "naive", {}), ("enhanced", "privacy_enhanced", {})]
-    if "use_think_format" in inspect.signature(make).parameters:
-        kinds.append(("cot", "naive", {"use_think_format": "Yes"}))
-    fields = ["user_name", "user_email", "user_instruction", "toolkits", "executable_trajectory", "final_action"]
-    for case in cases:
+# By kind of probe: what makes its question, and its fields in the order of the function.
+SEED = ["data_type", "data_subject", "data_sender", "data_sender_name", "data_recipient", "transmission_principle"]
+VIGNETTE = ["data_type", "data_subject", "data_sender", "data_recipient"]
+TRAJECTORY = {"user_name": "user_name", "user_email": "user_email", "user_instruction": "user_instruction",
+              "toolkits": "toolkits", "trajectory": "executable_trajectory"}
+
+# What the checkout's own loop is asked for, and whose choices posttrain puts in both orders.
+CHOICES = "(A) Yes\n(B) No"
+
+# The action of --hashes.
+ACTION = 'GmailSendEmail\nAction Input: {"to": "a@example.org", "body": "50 % {x}"}'
+
+
+class Checkout:
+    """The functions of a checkout that make prompts."""
+
+    def __init__(self, root, folder):
+        sys.meta_path.insert(0, EmptyLibraries())
+        sys.path[:0] = [os.path.join(root, "data_construction"), os.path.join(root, "helper")]
+        self.actions, self.judge = load(folder, "get_final_action"), load(folder, "evaluate_final_action")
+        self.probing = load(folder, "probing")
+        self.think = think_form(os.path.join(folder, "probing.py"))
+
+    def agent(self, case):
+        """Gives the prompts of the agent by kind."""
+        fields = ["user_name", "user_email", "user_instruction", "toolkits", "executable_trajectory", "final_action"]
         values = {field: case["trajectory"][field] for field in fields}
-        for kind, prompt_type, more in kinds:
-            yield {"name": case["name"], "kind": kind, "prompt": make(prompt_type=prompt_type, **values, **more)}
+        make = self.actions.prepare_agent_prompt
+        yield "naive", make(prompt_type="naive", **values)
+        yield "enhanced", make(prompt_type="privacy_enhanced", **values)
+        if "use_think_format" in inspect.signature(make).parameters:
+            yield "cot", make(prompt_type="naive", use_think_format="Yes", **values)
+
+    def leakage(self, case, item, action):
+        return self.judge.prepare_prompt_to_identify_leakage(name=case["trajectory"]["user_name"], secret=item,
+                                                             action=action)
+
+    def helpfulness(self, case, action):
+        t = case["trajectory"]
+        return self.judge.prepare_prompt_to_evaluate_helpfulness(
+            user_name=t["user_name"], user_instruction=t["user_instruction"], trajectory=t["executable_trajectory"],
+            action=action)
+
+    def probes(self, case):
+        """Gives the questions of probing by kind, as main of probing.py makes them."""
+        seed, vignette, t = case["seed"], case["vignette"], case["trajectory"]
+        yield "probe-seed", self.probing.prepare_seed_probing_prompt(**{k: seed[k] for k in SEED})
+        yield "probe-vignette", self.probing.prepare_vignette_probing_prompt(
+            story=vignette["story"], transmission_principle=seed["transmission_principle"],
+            **{k: vignette[k + "_concrete"] for k in VIGNETTE})
+        for kind, prompt_type in (("probe-trajectory", "naive"), ("probe-trajectory-enhanced", "privacy_enhanced")):
+            yield kind, self.probing.prepare_trajectory_probing_prompt(
+                prompt_type=prompt_type, data_type=seed["data_type"], data_subject=seed["data_subject"],
+                transmission_principle=seed["transmission_principle"], **{k: t[v] for k, v in TRAJECTORY.items()})
+
+
+def think_form(path):
+    """Gives what CI-RL's probing.py takes from the end of a question, and what it puts there; None of another's."""
+    with open(path, encoding="utf-8") as f:
+        tree = ast.parse(f.read())
+    cut = [n.args[0].value for n in ast.walk(tree) if isinstance(n, ast.Call)
+           and isinstance(n.func, ast.Attribute) and n.func.attr == "removesuffix"]
+    put = [n.value.value for n in ast.walk(tree) if isinstance(n, ast.Assign) and isinstance(n.value, ast.Constant)
+           and isinstance(n.value.value, str) and "<think>" in n.value.value]
+    if not cut and not put:
+        return None
+    if len(cut) != 1 or len(put) != 1:
+        sys.exit(f"{path}: its think format is not that of CI-RL's release")
+    return cut[0], put[0]
 
 
 # The placeholder of the action while a prompt is made; it occurs in no text.
 GAP = "\ufdd0the action\ufdd1"
 
 
-def split(name, prompt):
-    parts = prompt.split(GAP)
+def split(name, prompt, gap):
+    parts = prompt.split(gap)
     if len(parts) != 2:
-        sys.exit(f"{name}: the prompt has the action {len(parts) - 1} times: want it once")
+        sys.exit(f"{name}: the prompt has {gap!r} {len(parts) - 1} times: want it once")
     return {"before": parts[0], "after": parts[1]}
 
 
-def judge_rows(evaluation, cases):
+def rows_of(checkout, case):
+    """Gives the rows of prompts.jsonl for a case."""
+    name = case["name"]
+    for kind, prompt in checkout.agent(case):
+        yield {"name": name, "kind": kind, "prompt": prompt}
+    for item in case["trajectory"]["sensitive_info_items"]:
+        yield {"name": name, "kind": "leakage", "item": item, **split(name, checkout.leakage(case, item, GAP), GAP)}
+    yield {"name": name, "kind": "helpfulness", **split(name, checkout.helpfulness(case, GAP), GAP)}
+    for kind, prompt in checkout.probes(case):
+        row = {"name": name, "kind": kind, **split(name, prompt, CHOICES)}
+        if checkout.think:
+            row["think"] = row["after"].removesuffix(checkout.think[0]) + checkout.think[1]
+        yield row
+
+
+def sent(checkout, case):
+    """Gives what the checkout sends for a case, by kind."""
+    yield from checkout.agent(case)
+    for item in case["trajectory"]["sensitive_info_items"]:
+        yield "leakage", checkout.leakage(case, item, ACTION)
+    yield "helpfulness", checkout.helpfulness(case, ACTION)
+    for kind, prompt in checkout.probes(case):
+        yield kind, prompt
+        if checkout.think:
+            yield kind + ", think", prompt.removesuffix(checkout.think[0]) + checkout.think[1]
+
+
+def hashes(checkout, cases):
+    """Gives by kind how many prompts there are, and their hash."""
+    counts, sums = {}, {}
     for case in cases:
-        t = case["trajectory"]
-        for item in t["sensitive_info_items"]:
-            prompt = evaluation.prepare_prompt_to_identify_leakage(name=t["user_name"], secret=item, action=GAP)
-            yield {"name": case["name"], "kind": "leakage", "item": item, **split(case["name"], prompt)}
-        prompt = evaluation.prepare_prompt_to_evaluate_helpfulness(
-            user_name=t["user_name"], user_instruction=t["user_instruction"], trajectory=t["executable_trajectory"],
-            action=GAP)
-        yield {"name": case["name"], "kind": "helpfulness", **split(case["name"], prompt)}
+        for kind, prompt in sent(checkout, case):
+            counts[kind] = counts.get(kind, 0) + 1
+            sums.setdefault(kind, hashlib.sha256()).update(f"{case['name']}\0{prompt}\0".encode())
+    return {kind: {"prompts": counts[kind], "sha256": sums[kind].hexdigest()} for kind in counts}
 
 
 def write(path, rows):
@@ -160,24 +254,50 @@ def write(path, rows):
     print(f"{path}: {n} prompts", file=sys.stderr)
 
 
+def read(path):
+    with open(path, encoding="utf-8") as f:
+        return json.load(f)
+
+
+def files_of(root):
+    """Gives the checkout's files of cases by folder."""
+    data = os.path.join(root, "data")
+    names = ["main_data.json", "extensibility/confide_subset.json", "extensibility/culturebank_subset.json"]
+    files = {}
+    for path in (os.path.join(data, name) for name in names):
+        if os.path.exists(path):
+            files.setdefault(os.path.dirname(path), []).append(path)
+    return files
+
+
 def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    args.add_argument("--root", default=".", help="the checkout of PrivacyLens")
-    args.add_argument("--evaluation",
-        help="folder with get_final_action.py and evaluate_final_action.py (default: that of the checkout)")
-    args.add_argument("--data", help="the cases (default: data/main_data.json of the checkout)")
-    args.add_argument("--agent", default="agent-prompts.jsonl", help="file to write the agent's prompts to")
-    args.add_argument("--judge", default="judge-prompts.jsonl", help="file to write the judge's prompts to")
+    args.add_argument("root", nargs="?", default=".", help="the checkout (default: the working directory)")
+    args.add_argument("--evaluation", help="folder with get_final_action.py, evaluate_final_action.py and probing.py "
+                      "(default: that of the checkout)")
+    args.add_argument("--data", help="a file of cases (default: those of the checkout)")
+    args.add_argument("--out", help="file to write (default: prompts.jsonl beside the cases)")
+    args.add_argument("--hashes", help="file for hashes of what the checkout sends")
     args = args.parse_args()
+    if args.out and not args.data:
+        sys.exit("--out: want --data, too")
 
     root = os.path.abspath(args.root)
-    evaluation = os.path.abspath(args.evaluation or os.path.join(root, "evaluation"))
-    with open(args.data or os.path.join(root, "data", "main_data.json"), encoding="utf-8") as f:
-        cases = json.load(f)
-    sys.meta_path.insert(0, EmptyLibraries())
-    sys.path[:0] = [os.path.join(root, "data_construction"), os.path.join(root, "helper")]
-    write(args.agent, agent_rows(load(evaluation, "get_final_action"), cases))
-    write(args.judge, judge_rows(load(evaluation, "evaluate_final_action"), cases))
+    checkout = Checkout(root, os.path.abspath(args.evaluation or os.path.join(root, "evaluation")))
+    files = {os.path.dirname(args.data) or ".": [args.data]} if args.data else files_of(root)
+    if not files:
+        sys.exit(f"{root}: no data/main_data.json: want a checkout of PrivacyLens, or --data")
+    found = {}
+    for folder, paths in files.items():
+        all_cases = {path: read(path) for path in paths}
+        write(args.out or os.path.join(folder, "prompts.jsonl"),
+              (row for cases in all_cases.values() for case in cases for row in rows_of(checkout, case)))
+        if args.hashes:
+            found |= {os.path.basename(path): hashes(checkout, cases) for path, cases in all_cases.items()}
+    if args.hashes:
+        with open(args.hashes, "w", encoding="utf-8") as f:
+            json.dump(found, f, indent=1)
+            f.write("\n")
 
 
 if __name__ == "__main__":
