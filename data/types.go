@@ -28,6 +28,18 @@ func (t Text) Blank() bool {
 	return strings.TrimSpace(t.Plain) == "" && !slices.ContainsFunc(t.Messages, written)
 }
 
+// Words are all that is said in the text, without roles.
+func (t Text) Words() string {
+	if !t.IsChat() {
+		return t.Plain
+	}
+	var all []string
+	for _, m := range t.Messages {
+		all = append(all, m.Content)
+	}
+	return strings.Join(all, "\n")
+}
+
 func (t Text) Equal(u Text) bool {
 	return t.Plain == u.Plain && t.IsChat() == u.IsChat() && slices.Equal(t.Messages, u.Messages)
 }

@@ -35,6 +35,7 @@ var everyCommand = []struct {
 	{"model merge", []string{"--model", "model", "--adapter", "adapter", "--out", "merged"}},
 	{"data", nil},
 	{"data check", []string{"pairs.jsonl"}},
+	{"data stats", []string{"--out", "stats.png", "pairs.jsonl"}},
 	{"data convert", []string{"pairs.jsonl", "converted.parquet"}},
 	{"data synth", []string{"--n", "5", "--out", "synth.jsonl"}},
 	{"data synth", []string{"--form", "items", "--n", "4", "--out", "synth-items"}},

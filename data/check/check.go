@@ -75,6 +75,8 @@ type Report struct {
 	Errors       int      `json:"rows_with_errors"`     // rows
 	Broken       bool     `json:"unreadable,omitempty"` // the file could not be read to its end
 
+	Gaps *data.PriorReport `json:"-"` // of pairs with scores; nil without
+
 	lastError string // the last row with an error
 	lastLeft  string // the last row that mending leaves out
 	left      []Left

@@ -32,7 +32,7 @@ var reversed = Rule{Warning, "contradiction", "an earlier row prefers the same t
 
 func (c *pairs) look(p data.Preference) {
 	c.talk(p.Source, "prompt", p.Prompt)
-	texts := []string{words(p.Prompt), words(p.Chosen), words(p.Rejected)}
+	texts := []string{p.Prompt.Words(), p.Chosen.Words(), p.Rejected.Words()}
 	if first, found := c.twins.seen[hashOf(p.Prompt, p.Rejected, p.Chosen)]; found {
 		c.add(reversed, p.Source, "", "as "+c.twins.name(p.Source, first))
 		texts = nil // no more need be said
@@ -49,7 +49,7 @@ func (c *pairs) finish() {
 	if err != nil { // without scores
 		return
 	}
-	c.Profile = report.Lines()
+	c.Gaps, c.Profile = report, report.Lines()
 	if n := len(c.scores.pairs); n < c.scores.n {
 		c.Profile[0] += fmt.Sprintf(", drawn from %d", c.scores.n)
 	}
@@ -75,18 +75,6 @@ func (s *sample) add(p data.Preference) {
 	} else if i := s.rng.IntN(s.n); i < mostScores {
 		s.pairs[i] = p
 	}
-}
-
-// words are all texts of a conversation.
-func words(t data.Text) string {
-	if !t.IsChat() {
-		return t.Plain
-	}
-	var all []string
-	for _, m := range t.Messages {
-		all = append(all, m.Content)
-	}
-	return strings.Join(all, "\n")
 }
 
 // The rules of conversations. Chat templates refuse what breaks them, or leave it out in silence.
@@ -134,7 +122,7 @@ var demonstrationKind = form[data.Demonstration, data.Demonstration]{
 
 func (c *demonstrations) look(d data.Demonstration) {
 	c.talk(d.Source, "messages", d.Prompt)
-	c.twins.look(d.Source, hashOf(d.Prompt, d.Completion), words(d.Prompt), words(d.Completion))
+	c.twins.look(d.Source, hashOf(d.Prompt, d.Completion), d.Prompt.Words(), d.Completion.Words())
 }
 
 func (c *demonstrations) finish() {}
@@ -171,7 +159,7 @@ func (c *labelled) look(answers []data.Labelled) {
 			c.add(bothLabels, a.Source, "", "as "+c.twins.name(a.Source, first))
 			continue
 		}
-		texts = append(texts, words(a.Prompt), words(a.Completion))
+		texts = append(texts, a.Prompt.Words(), a.Completion.Words())
 	}
 	first := answers[0]
 	c.talk(first.Source, "prompt", first.Prompt)
