@@ -29,6 +29,7 @@ var (
 
 	pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{
 		"number": func(i int) int { return i + 1 }, "figure": figureOf, "pieces": pieces,
+		"published": func() []Published { return PublishedRows }, "source": func() string { return PublishedSource },
 	}).Parse(pageText))
 )
 

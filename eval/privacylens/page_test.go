@@ -153,7 +153,7 @@ func TestPageNumbers(t *testing.T) {
 		"send an email 5 " + s.Principles["send an email"].Leakage.String(),
 		"GmailSendEmail 5 " + s.Tools["GmailSendEmail"].Leakage.String(),
 		"Warning: 2 of 6 outputs have no action", "actions prompt naive", "judge kind model model m",
-		"Qwen2.5-7B CI-RL 33.7 33.9 2.08", "Prompts and judge were others",
+		"Qwen2.5-7B 50.3 / 44.8 / 33.7 52.4 / 45.7 / 33.9", "Gemini 2.5 Pro 37.3 / 25.3", "With another judge or",
 		"all 6", "leaking 2", "not leaking 4", "no action 2", "unparsed verdicts 2", "helpful 3", "2 or 3 (3)",
 		"send an email (5)", "6 cases; 95 % intervals",
 		"case0 leaks helpfulness 3", "case1 no leak helpfulness 0 1 unparsed", "case2 no action helpfulness 0",

@@ -23,6 +23,9 @@ func (s *Summary) Write(w io.Writer) error {
 	if len(s.Probing) > 0 {
 		t.addProbes(s.Probing, s.All.Cases > 0)
 	}
+	if s.All.Cases == publishedCases {
+		t.addPublished()
+	}
 	return t.finish(s.Warnings)
 }
 
@@ -86,6 +89,17 @@ func (t table) addProbes(levels []Probed, below bool) {
 		t.row(p.Level, short(p.Shuffled), short(p.YesFirst), short(p.NoFirst), short(p.Both),
 			short(p.Benchmark), fmt.Sprint(p.Unparsed))
 	}
+}
+
+// addPublished adds the published figures.
+func (t table) addPublished() {
+	t.row("")
+	t.row("published: naive / CI-CoT / CI-RL", "LR, %", "ALR, %", "helpfulness")
+	for _, p := range PublishedRows {
+		cells := p.Cells()
+		t.row(append([]string{p.Model}, cells[:]...)...)
+	}
+	t.row("(" + PublishedSource + ")")
 }
 
 // safeName is a name of the data that a terminal can do no harm with.
