@@ -49,10 +49,10 @@ trained sft sft --model "$model" --data "$out/format.jsonl" --max-steps "${SFT_S
     --set train.batch_size=8 --set train.micro_batch_size=4 --set train.learning_rate=1e-4 --set train.warmup_steps=3 \
     --set data.eval_fraction=0.05
 measure after-sft "$out/sft/model" cot
-trained ci-rl ci-rl --model "$out/sft/model" --data "$items" --max-steps "${STEPS:-40}" \
+trained ci-rl ci-rl --model "$out/sft/model" --data "$items" --max-steps "${STEPS:-12}" \
     --set sampling.max_new_tokens="$max_new" --set grpo.prompts_per_step="${PROMPTS:-4}" \
-    --set grpo.group_size="${GROUP:-8}" --set grpo.kl=none --set data.test_fraction=0.1 --set validation.every=20 \
-    --set train.learning_rate=1e-5 --set train.warmup_steps=2 --set train.micro_batch_size=8
+    --set grpo.group_size="${GROUP:-4}" --set grpo.kl=none --set data.test_fraction=0.1 --set validation.every=20 \
+    --set train.learning_rate=3e-5 --set train.warmup_steps=2
 measure after-ci-rl "$out/ci-rl/model" cot
 python3 - "$out" <<'END'
 import json, os, sys
