@@ -6,7 +6,7 @@ import (
 )
 
 // PublishedSource says where the published figures are from, and of what.
-const PublishedSource = "arXiv 2506.04245, table 3: 493 cases, prompts of the release, judge GPT-4o 2024-11-20"
+const PublishedSource = "arXiv 2506.04245, table 3: 493 cases, judge GPT-4o 2024-11-20"
 
 // publishedCases is the number of cases of the published figures.
 const publishedCases = 493
