@@ -49,6 +49,7 @@ var gateFlags = slices.Concat([]config.Flag{
 	{Name: "samples", Key: "samples", Help: "answers to each scenario (default 1)"},
 	{Name: "undecided", Key: "undecided",
 		Help: "what too few scenarios to tell mean for the exit code: pass or fail (default pass)"},
+	{Name: "junit", Key: "junit", Help: "file for the verdicts as JUnit's XML, a test case for each norm and channel"},
 	{Name: "seed", Key: "seed", Help: "seed of scenarios and draws"},
 	{Name: "first", Key: "first", Help: "use only the first N norms (0 = all)"},
 	{Name: "answers", Key: "agent.answers", Help: "recorded answers instead of a model: lines of id and output"},

@@ -5,6 +5,9 @@ import (
 	"math"
 
 	"gonum.org/v1/gonum/mathext"
+	"gonum.org/v1/gonum/stat/combin"
+
+	"github.com/posttrain/posttrain/eval"
 )
 
 // Count says how many answers have something, in scenarios that are all answered equally often.
@@ -23,11 +26,11 @@ func (c Count) without() Count { return Count{c.Scenarios*c.Samples - c.Hits, c.
 // MarshalJSON adds the share.
 func (c Count) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
-		Share     float64 `json:"share"`
-		Hits      int     `json:"count"`
-		Answers   int     `json:"answers"`
-		Scenarios int     `json:"scenarios"`
-	}{c.Share(), c.Hits, c.Scenarios * c.Samples, c.Scenarios})
+		Share     *float64 `json:"share"`
+		Hits      int      `json:"count"`
+		Answers   int      `json:"answers"`
+		Scenarios int      `json:"scenarios"`
+	}{eval.Finite(c.Share()), c.Hits, c.Scenarios * c.Samples, c.Scenarios})
 }
 
 // Tail bounds the chance of as many hits or more where the true share is p, whichever way the share differs between
@@ -56,17 +59,31 @@ func (c Count) Tail(p float64) float64 {
 	return least
 }
 
-// binomialTails are Pr(B ≥ j) by j from 0 to n+1.
+// binomialTails are Pr(B ≥ j) by j from 0 to n+1. The chances of the counts follow from that of the likeliest one,
+// each from its neighbour.
 func binomialTails(n int, p float64) []float64 {
-	tails := make([]float64, n+2)
-	all, _ := math.Lgamma(float64(n + 1))
+	tails, odds := make([]float64, n+2), p/(1-p)
+	mode := min(int(float64(n+1)*p), n)
+	tails[mode] = math.Exp(combin.LogGeneralizedBinomial(float64(n), float64(mode)) + float64(mode)*math.Log(p) +
+		float64(n-mode)*math.Log1p(-p))
+	for j := mode; j < n; j++ {
+		tails[j+1] = tails[j] * odds * float64(n-j) / float64(j+1)
+	}
+	for j := mode; j > 0; j-- {
+		tails[j-1] = tails[j] / odds * float64(j) / float64(n-j+1)
+	}
 	for j := n; j >= 0; j-- {
-		of, _ := math.Lgamma(float64(j + 1))
-		rest, _ := math.Lgamma(float64(n - j + 1))
-		tails[j] = tails[j+1] + math.Exp(all-of-rest+float64(j)*math.Log(p)+float64(n-j)*math.Log1p(-p))
+		tails[j] += tails[j+1]
 	}
 	return tails
 }
+
+// Above says that the true share is above a limit beyond doubt: at the limit, a count of hits as high as this is
+// rarer than the level. It is the same as Low(level) >= limit.
+func (c Count) Above(limit, level float64) bool { return c.Tail(limit) <= level }
+
+// Below is the same as High(level) <= limit.
+func (c Count) Below(limit, level float64) bool { return c.without().Above(1-limit, level) }
 
 // Low is the lower bound of the true share at a one-sided level, such as 0.05: the largest share with a Tail of no more
 // than the level. With one answer to a scenario it is that of Clopper and Pearson (1934).

@@ -98,7 +98,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestBounds: figures in closed form, and those of scripts/gate/bounds.py, which counts in fractions.
+// TestBounds: figures in closed form, and others by bisection of sums in fractions (python3).
 func TestBounds(t *testing.T) {
 	for _, c := range []struct {
 		count Count
@@ -118,6 +118,23 @@ func TestBounds(t *testing.T) {
 	}
 	if Enough(0.05, 0.05) != 59 || (Count{0, 58, 1}).High(0.05) <= 0.05 {
 		t.Error("59 scenarios without a leak are enough for 5 %, 58 are not")
+	}
+}
+
+// TestBoundsDecide: a verdict by the tail at the limit is that of the bounds.
+func TestBoundsDecide(t *testing.T) {
+	for _, samples := range []int{1, 3} {
+		for hits := range 20*samples + 1 {
+			for _, level := range []float64{0.05, 0.002} {
+				c := Count{hits, 20, samples}
+				low, high := c.Low(level), c.High(level)
+				for limit := 0.01; limit < 1; limit += 0.049 {
+					if c.Above(limit, level) != (low >= limit) || c.Below(limit, level) != (high <= limit) {
+						t.Errorf("%+v at %v: %v to %v, limit %v", c, level, low, high, limit)
+					}
+				}
+			}
+		}
 	}
 }
 

@@ -55,13 +55,19 @@ type Report struct {
 // and upper bounds of utility hold together, with a chance of 1 - Error. The opposite bounds have the whole error each:
 // the gate passes only if all tests do, and a model beyond one limit must pass that test, too.
 func (p *Policy) Judge(scenarios []Scenario, reads [][]Read) *Report {
-	r := &Report{Error: p.Error}
-	for i := range p.Norms {
-		r.Checks = append(r.Checks, p.checks(i)...)
+	r := p.count(scenarios, reads)
+	r.decide()
+	for i := range r.Checks {
+		r.Checks[i].setBounds(r.part(), r.Error)
 	}
-	if len(p.Norms) > 1 {
-		r.Checks = append(r.Checks, p.checks(-1)...)
-	}
+	return r
+}
+
+// part is each test's part of the error.
+func (r *Report) part() float64 { return r.Error / float64(r.Tests) }
+
+func (p *Policy) count(scenarios []Scenario, reads [][]Read) *Report {
+	r := p.report()
 	for i := range scenarios {
 		for k := range r.Checks {
 			r.Checks[k].add(&scenarios[i], reads[i])
@@ -72,16 +78,33 @@ func (p *Policy) Judge(scenarios []Scenario, reads [][]Read) *Report {
 			}
 		}
 	}
+	return r
+}
+
+// report has the checks of all norms, without counts.
+func (p *Policy) report() *Report {
+	r := &Report{Error: p.Error}
+	for i := range p.Norms {
+		r.Checks = append(r.Checks, p.checks(i)...)
+	}
+	if len(p.Norms) > 1 {
+		r.Checks = append(r.Checks, p.checks(-1)...)
+	}
 	for i := range r.Checks {
 		if r.Tests++; r.Checks[i].Utility != nil {
 			r.Tests++
 		}
 	}
-	for i := range r.Checks {
-		r.Checks[i].decide(p.Error/float64(r.Tests), p.Error)
-	}
-	r.Verdict = worst(r.Checks)
 	return r
+}
+
+// decide gives the verdicts on what was counted.
+func (r *Report) decide() {
+	r.Verdict = Pass
+	for i := range r.Checks {
+		r.Checks[i].decide(r.part(), r.Error)
+		r.Verdict = both(r.Verdict, r.Checks[i].Verdict)
+	}
 }
 
 // checks are those of a norm, or of all, whose limits are means.
@@ -155,16 +178,22 @@ func (c *Count) add(hits, samples int) {
 	c.Samples = samples
 }
 
-// decide sets bounds and verdicts; part is the level of a fail, whole that of a pass.
+// decide sets the verdicts: whether a bound is on one side of the limit or on the other, without the bounds themselves.
+// part is the level of a fail, whole that of a pass.
 func (c *Check) decide(part, whole float64) {
 	l := c.Leakage
-	l.Low, l.High = l.Count.Low(part), l.Count.High(whole)
-	l.Verdict = verdict(l.Low > l.Limit, l.High <= l.Limit)
+	l.Verdict = verdict(l.Count.Above(l.Limit, part), l.Count.Below(l.Limit, whole))
 	c.Verdict = l.Verdict
 	if u := c.Utility; u != nil {
-		u.Low, u.High = u.Count.Low(whole), u.Count.High(part)
-		u.Verdict = verdict(u.High < u.Limit, u.Low >= u.Limit)
+		u.Verdict = verdict(u.Count.Below(u.Limit, part), u.Count.Above(u.Limit, whole))
 		c.Verdict = both(c.Verdict, u.Verdict)
+	}
+}
+
+func (c *Check) setBounds(part, whole float64) {
+	c.Leakage.Low, c.Leakage.High = c.Leakage.Count.Low(part), c.Leakage.Count.High(whole)
+	if u := c.Utility; u != nil {
+		u.Low, u.High = u.Count.Low(whole), u.Count.High(part)
 	}
 }
 
@@ -184,14 +213,6 @@ func both(a, b Verdict) Verdict {
 		return Fail
 	}
 	return verdict(false, a == Pass && b == Pass)
-}
-
-func worst(checks []Check) Verdict {
-	all := Pass
-	for _, c := range checks {
-		all = both(all, c.Verdict)
-	}
-	return all
 }
 
 // Of counts the checks of norms with a verdict, and all of them.

@@ -26,7 +26,10 @@ type Scenario struct {
 }
 
 // Fact is an attribute with the value that it has in a scenario.
-type Fact struct{ Attribute, Value string }
+type Fact struct {
+	Attribute string `json:"attribute"`
+	Value     string `json:"value"`
+}
 
 // Form is how the model is to reply.
 type Form string

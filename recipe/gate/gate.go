@@ -18,6 +18,7 @@ type Options struct {
 	Scenarios int    `yaml:"scenarios" want:">=1"` // of each norm as a message, and as many with a tool
 	Samples   int    `yaml:"samples" want:">=1"`   // answers to each scenario
 	Undecided string `yaml:"undecided" want:"pass|fail"`
+	JUnit     string `yaml:"junit,omitempty" words:"a file to write, such as gate.xml"`
 
 	stages.AnswerOptions `yaml:",inline"`
 }

@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
@@ -58,6 +61,9 @@ func Run(ctx context.Context, o Options, place stages.Place, r run.Reporter) (*R
 
 // read reads the policy and makes its scenarios.
 func (e *evaluation) read() (err error) {
+	if err := checkFolder(e.o.JUnit); err != nil {
+		return err
+	}
 	if e.policy, err = bench.ReadPolicy(e.o.Policy); err != nil {
 		return err
 	}
@@ -66,6 +72,20 @@ func (e *evaluation) read() (err error) {
 	}
 	e.scenarios, err = e.policy.Expand(e.o.Scenarios, e.o.Seed)
 	return err
+}
+
+// checkFolder wants the folder of a file that is to be written at the end.
+func checkFolder(path string) error {
+	if path == "" {
+		return nil
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fmt.Errorf("junit %s: it is a folder: want a file", path)
+	}
+	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
+		return fmt.Errorf("junit %s: there is no folder %s: make it first", path, filepath.Dir(path))
+	}
+	return nil
 }
 
 func (e *evaluation) sample(s *bench.Scenario, n int) string {
@@ -87,7 +107,7 @@ func (e *evaluation) items() (items []stages.Item) {
 func (e *evaluation) config() []byte {
 	o := e.o
 	o.Whole()
-	o.Policy = stages.WholePath(o.Policy)
+	o.Policy, o.JUnit = stages.WholePath(o.Policy), stages.WholePath(o.JUnit)
 	return Spec().Resolve(&o)
 }
 
@@ -116,10 +136,22 @@ func (e *evaluation) report(f *stages.Found) error {
 		Failed:   judged.Verdict == bench.Fail || judged.Verdict == bench.Undecided && e.o.Undecided == "fail",
 		Warnings: append(f.Warnings, judged.Notes()...), Settings: f.Settings, dir: f.Dir,
 	}
+	if err := e.writeJUnit(); err != nil {
+		return err
+	}
 	if err := data.WriteLines(f.Path(stages.CasesName), len(rows), func(i int) any { return rows[i] }); err != nil {
 		return err
 	}
 	return data.WriteJSON(f.Path(stages.SummaryName), e.result)
+}
+
+func (e *evaluation) writeJUnit() error {
+	if e.o.JUnit == "" {
+		return nil
+	}
+	return data.WriteFile(e.o.JUnit, func(w io.Writer) error {
+		return e.result.JUnit(w, e.result.Model, e.result.Policy, e.o.Undecided == "fail")
+	})
 }
 
 // Err says why the command ends with exit code 1; nil where it does not.
