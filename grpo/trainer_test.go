@@ -113,7 +113,7 @@ func farthest(a, b [][]float64) (worst float64) {
 // every option that changes the objective, a few combinations.
 func objectives() map[string]Options {
 	base := DefaultOptions()
-	base.Prompts, base.GroupSize, base.KLCoef = 4, 4, 0.1
+	base.Prompts, base.GroupSize, base.Updates, base.KLCoef = 4, 4, 4, 0.1
 	all := map[string]Options{}
 	add := func(name string, change func(o *Options)) {
 		o := base
