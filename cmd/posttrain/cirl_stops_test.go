@@ -18,6 +18,10 @@ func TestInterruptedCIRLEndsLikeAWholeOne(t *testing.T) {
 				"train.checkpoint_every=3", "--set", "train.schedule=cosine", "--set", "grpo.dynamic_sampling=1")
 			must(t, append(args, "--out", "whole")...)
 			interruptRepeatedly(t, append(args, "--out", "it's broken"), "step 1/4")
+			if e.Name == "xla" && !hasAVX512() {
+				t.Log("bits are not compared: docs/reliability.md promises them on xla only with AVX-512")
+				return
+			}
 			sameCIRLRun(t, "whole", "it's broken")
 		})
 	}
@@ -71,4 +75,10 @@ func TestTestBeforeTrainingIsKept(t *testing.T) {
 		t.Errorf("it was measured again:\n%s", again.err)
 	}
 	sameCIRLRun(t, "copy", "out")
+}
+
+// hasAVX512 reports whether Linux says that the processor has AVX-512.
+func hasAVX512() bool {
+	text, err := os.ReadFile("/proc/cpuinfo")
+	return err == nil && strings.Contains(string(text), "avx512f")
 }
