@@ -111,20 +111,7 @@ func TestConfAIdeKilled(t *testing.T) {
 		}
 	}})
 	args := confAIdeArgs("run", s.URL)
-	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), childVar+"=nothing is refused")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	select {
-	case <-reached:
-		_ = cmd.Process.Kill()
-		<-ended
-	case err := <-ended:
-		t.Errorf("it ended by itself: %v", err)
-	}
+	killOnce(t, reached, args)
 	close(dead)
 	must(t, args...)
 	seen := map[string]int{}

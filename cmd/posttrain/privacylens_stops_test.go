@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -332,20 +331,7 @@ func TestPLKilled(t *testing.T) {
 	}})
 	args := ofData("run", "--actions", "actions.csv", "--judge-base-url", s.URL, "--judge-model", "flu",
 		"--judge-parallel", "1")
-	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), childVar+"=nothing is refused")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	select {
-	case <-reached:
-		_ = cmd.Process.Kill()
-		<-ended
-	case err := <-ended:
-		t.Errorf("it ended by itself: %v", err)
-	}
+	killOnce(t, reached, args)
 	close(dead)
 	must(t, args...)
 	checkCounts(t, "run", 3, 6, 3, 3, 9)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -277,4 +278,23 @@ func TestResumeInUse(t *testing.T) {
 	defer f.Close()
 	checkRefusal(t, cli(t, "mappo", "--resume", "out"), faultCase{code: 1, says: []string{"out is in use by process",
 		"wait for it to end"}})
+}
+
+// killOnce runs a command in a process of its own, and kills it when reached is closed.
+func killOnce(t *testing.T, reached <-chan struct{}, args []string) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), childVar+"=nothing is refused")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case <-reached:
+		_ = cmd.Process.Kill()
+		<-ended
+	case err := <-ended:
+		t.Errorf("it ended by itself: %v", err)
+	}
 }

@@ -110,7 +110,7 @@ func withoutFence(text string) string {
 	return strings.TrimSpace(text)
 }
 
-// textsOf are the texts in the JSON object that a call begins with; the call as it is where there is none.
+// textsOf are the texts in the JSON object that a call begins with; without an object, the call itself.
 func textsOf(call string) string {
 	var object map[string]any
 	start := strings.Index(call, "{")

@@ -43,7 +43,7 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// TestExpandRefuses values that cannot be told apart.
+// TestExpandRefuses a value that its prompt has elsewhere, too.
 func TestExpandRefuses(t *testing.T) {
 	p := mustParse(t, strings.Replace(smallPolicy, "[asthma, lupus]", "[nurse]", 1))
 	if _, err := p.Expand(1, 1); err == nil || !strings.Contains(err.Error(), `p.yaml:7: norm "note": in 100 draws`) {
