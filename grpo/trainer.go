@@ -8,6 +8,7 @@ import (
 	"github.com/posttrain/posttrain/internal/config/fault"
 
 	"github.com/gomlx/compute"
+	"github.com/gomlx/gomlx/core/graph"
 
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/train"
@@ -84,6 +85,56 @@ func (t *Trainer) Update(groups []Group, rule train.AdamW, rate float64, m *trai
 		return 0, nil
 	}
 	return t.Learner.Update(rule, rate)
+}
+
+// Gradient is the gradient of the objective's loss on a minibatch, [weights] in the order of [train.Learner.Flat]: the
+// numbers that Update would apply. It adds the same metrics, and leaves the weights as they are.
+func (t *Trainer) Gradient(groups []Group, m *train.Metrics) ([]float32, error) {
+	if err := t.check(groups); err != nil {
+		return nil, err
+	}
+	b := newMinibatch(t.Options, groups)
+	if err := t.pass(b); err != nil {
+		return nil, err
+	}
+	b.report(m)
+	return t.Learner.TakeGradient()
+}
+
+// Scores is Σ weight·∇logp over the answers' tokens, [weights] in the order of [train.Learner.Flat]: one backward pass
+// with a given weight for every token, [groups][answers][tokens].
+func (t *Trainer) Scores(groups []Group, weights [][][]float32) ([]float32, error) {
+	if err := t.checkTokens(groups); err != nil {
+		return nil, err
+	}
+	same := func(a [][]int32, b [][]float32) bool { return slices.EqualFunc(a, b, sameLength) }
+	if !slices.EqualFunc(groups, weights, func(g Group, w [][]float32) bool { return same(g.Answers, w) }) {
+		return nil, fmt.Errorf("the weights have other lengths than the answers: want one for every token")
+	}
+	plain := make([]batch.Group, len(groups))
+	for i, g := range groups {
+		plain[i] = g.Group
+	}
+	for _, p := range t.spread(plain) {
+		weight := make([]float32, p.Slots)
+		eachSlot(p, func(slot, _, group, answer, token int) { weight[slot] = weights[group][answer][token] })
+		in := []train.Input{{Data: weight, Dims: []int{p.Slots}}}
+		if _, _, err := t.Learner.Accumulate(p.Packed, weighted{}, in, 1); err != nil {
+			return nil, err
+		}
+	}
+	return t.Learner.TakeGradient()
+}
+
+func sameLength(tokens []int32, weights []float32) bool { return len(tokens) == len(weights) }
+
+// weighted is the sum of the log-probs [slots], each with a weight. Padding slots have weight 0.
+type weighted struct{}
+
+func (weighted) Key() string { return "weighted log-probs" }
+
+func (weighted) Loss(lp train.LogProbs, inputs []*graph.Node) (*graph.Node, []*graph.Node) {
+	return graph.ReduceAllSum(graph.Mul(inputs[0], lp.Tokens)), nil
 }
 
 // pass adds up the gradient of the minibatch's loss, part by part, and measures the groups that have none.

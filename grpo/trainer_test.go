@@ -3,6 +3,8 @@ package grpo
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/backend"
@@ -517,6 +519,85 @@ func TestUpdatesRepeatBitForBit(t *testing.T) {
 					}
 				}
 			}
+		}
+	})
+}
+
+// TestGradientEqualsThatOfAnUpdate: bit for bit, with the same metrics, once or more often; the weights stay. With
+// Update.First, the moment of a rule with beta1 0, [gradient] reads what an update applies.
+func TestGradientEqualsThatOfAnUpdate(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		for name, o := range objectivesOn(e) {
+			tr := trainer(t, e, testkit.Model(t, "llama"), o)
+			groups := rollouts(t, tr, 12, 4, 4)
+			update, _, measured := gradient(t, tr, groups)
+			want, before := narrow(update), flat(t, tr)
+			for range 2 {
+				m := train.NewMetrics()
+				got, err := tr.Gradient(groups, m)
+				if err != nil || !slices.Equal(got, want) {
+					t.Fatalf("%s: %d numbers, %v: want the %d of the update", name, len(got), err, len(want))
+				}
+				if got := m.Means("")[MetricLoss]; got != measured[MetricLoss] {
+					t.Errorf("%s: loss %v, want %v", name, got, measured[MetricLoss])
+				}
+			}
+			if !slices.Equal(flat(t, tr), before) {
+				t.Errorf("%s: the gradient has moved the weights", name)
+			}
+		}
+	})
+}
+
+// narrow joins the tensors of a gradient.
+func narrow(grads [][]float64) (flat []float32) {
+	for _, g := range grads {
+		for _, x := range g {
+			flat = append(flat, float32(x))
+		}
+	}
+	return flat
+}
+
+func flat(t *testing.T, tr *Trainer) []float32 {
+	t.Helper()
+	w, err := tr.Learner.Flat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// TestScoresAreTheGradientWithAdvantagesAsWeights: GRPO's gradient at ratio 1 and without KL is that of -weight·A·logp.
+// Its own test compares it with differences.
+func TestScoresAreTheGradientWithAdvantagesAsWeights(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		tr := trainer(t, e, testkit.Model(t, "llama"), objectives()["one update without KL"])
+		groups := rollouts(t, tr, 13, 4, 4)
+		want, err := tr.Gradient(groups, train.NewMetrics())
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := newMinibatch(tr.Options, groups)
+		weights := make([][][]float32, len(groups))
+		for i, g := range groups {
+			for a, answer := range g.Answers {
+				w := -float32(b.weights[b.first[i]+a]) * float32(g.Advantages[a])
+				weights[i] = append(weights[i], slices.Repeat([]float32{w}, len(answer)))
+			}
+		}
+		got, err := tr.Scores(groups, weights)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range want {
+			if d := math.Abs(float64(got[i] - want[i])); d > 1e-6 {
+				t.Fatalf("number %d is %v, want %v", i, got[i], want[i])
+			}
+		}
+		weights[0][0] = weights[0][0][1:]
+		if _, err := tr.Scores(groups, weights); err == nil || !strings.Contains(err.Error(), "want one for every token") {
+			t.Errorf("too few weights: %v", err)
 		}
 	})
 }

@@ -153,6 +153,36 @@ func (l *Learner) WriteWeights(weights [][]float32) error {
 	return l.writeWeights(Tensors{Weights: weights})
 }
 
+// Size is the number of trained weights: the length of Flat, TakeGradient and WriteFlat.
+func (l *Learner) Size() (n int) {
+	for _, p := range l.model.Trained() {
+		n += p.Size()
+	}
+	return n
+}
+
+// Flat copies the trained weights to the host, one tensor after the other in the model's order.
+func (l *Learner) Flat() ([]float32, error) {
+	all, err := l.ReadWeights()
+	return slices.Concat(all...), err
+}
+
+// WriteFlat is WriteWeights of numbers in the order of Flat.
+func (l *Learner) WriteFlat(flat []float32) error {
+	if n := l.Size(); len(flat) != n {
+		return fmt.Errorf("%d weights: want %d, as the model has", len(flat), n)
+	}
+	var weights [][]float32
+	for _, p := range l.model.Trained() {
+		weights, flat = append(weights, flat[:p.Size()]), flat[p.Size():]
+	}
+	return l.WriteWeights(weights)
+}
+
+// TakeGradient copies the accumulated gradient to the host in the order of Flat, and clears it: the next Accumulate
+// begins at zero.
+func (l *Learner) TakeGradient() ([]float32, error) { return l.store.gradient() }
+
 func (l *Learner) writeWeights(from source) error {
 	l.version, l.hashed = l.version+1, hashed{}
 	return l.store.write(from, theWeights)

@@ -3,6 +3,8 @@ package train
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/backend"
@@ -54,20 +56,50 @@ func gradients(t *testing.T, l *Learner, method Method, groups []batch.Group, mi
 // takeGradients gives what is accumulated, and clears it.
 func takeGradients(t *testing.T, l *Learner) (grads [][]float32) {
 	t.Helper()
-	if s, ok := l.store.(*hostStore); ok {
-		defer s.clear()
-		return clone(s.grads)
+	flat, err := l.TakeGradient()
+	if err != nil {
+		t.Fatal(err)
 	}
-	s := l.store.(*graphStore)
-	s.summed = false
-	for _, b := range s.grads {
-		x, err := backend.Floats(b)
-		if err != nil {
+	for _, p := range l.model.Trained() {
+		grads, flat = append(grads, flat[:p.Size()]), flat[p.Size():]
+	}
+	return grads
+}
+
+// TestFlatWeights: what was written is read, in the model's order, and every batch sees it.
+func TestFlatWeights(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		l, other := learner(t, e, testkit.Model(t, "llama")), model.Init(testkit.Config(t, "llama"), 8)
+		version, want := l.Version(), []float32{}
+		for _, p := range other.Trained() {
+			want = append(want, p.Data...)
+		}
+		if err := l.WriteFlat(want); err != nil {
 			t.Fatal(err)
 		}
-		grads = append(grads, x)
+		got, err := l.Flat()
+		if err != nil || !slices.Equal(got, want) || l.Size() != len(want) || l.Version() == version {
+			t.Errorf("%d weights, size %d, version %d, %v: want the %d of the other model, and another version",
+				len(got), l.Size(), l.Version(), err, len(want))
+		}
+		p := batch.Pack(testkit.Groups(3, 2, 2), batch.Layout{Share: true})
+		a, b := sumsOf(t, l, p), sumsOf(t, learner(t, e, other), p)
+		if !slices.Equal(a, b) {
+			t.Errorf("log-probs %v, want those of the other model, %v", a, b)
+		}
+		if err := l.WriteFlat(want[1:]); err == nil || !strings.Contains(err.Error(), "want ") {
+			t.Errorf("too few weights: %v", err)
+		}
+	})
+}
+
+func sumsOf(t *testing.T, l *Learner, p *batch.Packed) []float32 {
+	t.Helper()
+	sums, err := l.Sums(p)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return clone(grads)
+	return sums
 }
 
 // farthest is the largest difference of two gradients, relative to each tensor's maximum.

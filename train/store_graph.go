@@ -162,6 +162,22 @@ func (s *graphStore) addRows(int, []int32, []float32) {
 	panic("rows are looked up in the graph on this engine")
 }
 
+func (s *graphStore) gradient() (flat []float32, err error) {
+	defer func() { s.summed = false }()
+	for i, p := range s.params {
+		if !s.summed {
+			flat = append(flat, make([]float32, p.Size())...)
+			continue
+		}
+		g, err := backend.Floats(s.grads[i])
+		if err != nil {
+			return nil, err
+		}
+		flat = append(flat, g...)
+	}
+	return flat, nil
+}
+
 func (s *graphStore) update(rule AdamW, t int, rate float64) (norm float64, err error) {
 	if !s.summed { // a batch that gave none, such as groups of equal rewards
 		backend.FinalizeAll(s.grads...)

@@ -96,6 +96,17 @@ func plus(dst, src []float32) {
 	}
 }
 
+func (s *hostStore) gradient() (flat []float32, err error) {
+	defer s.clear()
+	for i, g := range s.grads {
+		if g == nil {
+			g = make([]float32, len(s.views[i]))
+		}
+		flat = append(flat, g...)
+	}
+	return flat, nil
+}
+
 func (s *hostStore) update(rule AdamW, t int, rate float64) (float64, error) {
 	if rule.momentType() != dtypes.Float32 {
 		return 0, errors.New("moments in bfloat16: this engine keeps them on the host, in float32: use xla")

@@ -216,6 +216,22 @@ func TestUpdateWithABrokenNormChangesNothing(t *testing.T) {
 	})
 }
 
+// TestGradientIsTakenOnce: it is the sum since it was taken before, one tensor after the other; at first it is zero.
+func TestGradientIsTakenOnce(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 1))
+	m := twoParams(r)
+	everyStore(t, m, func(t *testing.T, e *backend.Engine, s store) {
+		for _, n := range []int{0, 2, 1, 0} {
+			want := addRandom(t, e, s, m, r, n)
+			got, err := s.gradient()
+			if size := len(want[0]) + len(want[1]); err != nil || len(got) != size {
+				t.Fatalf("%d numbers, %v: want %d", len(got), err, size)
+			}
+			near(t, "gradient", [][]float32{got[:len(want[0])], got[len(want[0]):]}, want, 1e-6)
+		}
+	})
+}
+
 func TestStoreReadsWhatWasWritten(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	m := twoParams(r)
