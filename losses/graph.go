@@ -21,7 +21,6 @@ type Result struct {
 	ChosenRewards   *graph.Node // implicit reward of the chosen response (see Outcome)
 	RejectedRewards *graph.Node
 	Margins         *graph.Node // ChosenRewards - RejectedRewards
-	Accuracies      *graph.Node // 1 where the margin is above 0, else 0
 }
 
 // Graph builds the loss of every pair, out of operations that every engine has. The options must be valid. Like all
@@ -169,8 +168,6 @@ func (o Options) diagnose(loss, chosen, rejected *graph.Node, in Inputs) Result 
 		RejectedRewards: o.reward(rejected, in.RejectedLengths),
 	}
 	r.Margins = graph.Sub(r.ChosenRewards, r.RejectedRewards)
-	higher := graph.GreaterThan(r.ChosenRewards, r.RejectedRewards)
-	r.Accuracies = graph.ConvertDType(higher, loss.DType())
 	return r
 }
 

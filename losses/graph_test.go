@@ -20,7 +20,7 @@ var engine = sync.OnceValue(func() compute.Backend {
 })
 
 // runGraph runs the float32 graph of a loss: its diagnostics, and the gradients of the SUM of the losses.
-func runGraph(t *testing.T, o Options, b Batch) (Outcome, []float64, []float64) {
+func runGraph(t *testing.T, o Options, b Batch) (out Outcome, margins []float64) {
 	t.Helper()
 	vectors := []any{toFloat32(b.PolicyChosen), toFloat32(b.PolicyRejected), toFloat32(b.ChosenLengths),
 		toFloat32(b.RejectedLengths)}
@@ -40,7 +40,7 @@ func runGraph(t *testing.T, o Options, b Batch) (Outcome, []float64, []float64) 
 		}
 		r := o.Graph(in)
 		g := graph.Gradient(graph.ReduceAllSum(r.Loss), n[0], n[1])
-		return []*graph.Node{r.Loss, r.ChosenRewards, r.RejectedRewards, g[0], g[1], r.Margins, r.Accuracies}
+		return []*graph.Node{r.Loss, r.ChosenRewards, r.RejectedRewards, g[0], g[1], r.Margins}
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -50,13 +50,13 @@ func runGraph(t *testing.T, o Options, b Batch) (Outcome, []float64, []float64) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	var v [7][]float64
+	var v [6][]float64
 	for i, r := range results {
 		for _, x := range r.Value().([]float32) {
 			v[i] = append(v[i], float64(x))
 		}
 	}
-	return Outcome{v[0], v[1], v[2], v[3], v[4]}, v[5], v[6]
+	return Outcome{Loss: v[0], ChosenRewards: v[1], RejectedRewards: v[2], GradChosen: v[3], GradRejected: v[4]}, v[5]
 }
 
 func toFloat32(v []float64) []float32 {
@@ -88,7 +88,7 @@ func TestGraphEqualsHost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, margins, accuracies := runGraph(t, o, b)
+		got, margins := runGraph(t, o, b)
 		name := describe(o)
 		nearAll(t, name+" loss", got.Loss, want.Loss, 2e-5)
 		nearAll(t, name+" grad chosen", got.GradChosen, want.GradChosen, 2e-5)
@@ -97,8 +97,6 @@ func TestGraphEqualsHost(t *testing.T) {
 		nearAll(t, name+" rejected rewards", got.RejectedRewards, want.RejectedRewards, 2e-6)
 		for i := range margins {
 			near(t, name+" margin", margins[i], want.ChosenRewards[i]-want.RejectedRewards[i], 1e-5)
-			higher := map[bool]float64{true: 1}[want.ChosenRewards[i] > want.RejectedRewards[i]]
-			near(t, name+" accuracy", accuracies[i], higher, 0)
 		}
 	}
 }
@@ -106,9 +104,9 @@ func TestGraphEqualsHost(t *testing.T) {
 func TestGraphExtremeMarginsStayFinite(t *testing.T) {
 	for _, o := range everyOption() {
 		b := extremeBatch()
-		got, margins, accuracies := runGraph(t, o, b)
+		got, margins := runGraph(t, o, b)
 		for _, v := range [][]float64{got.Loss, got.GradChosen, got.GradRejected, got.ChosenRewards,
-			got.RejectedRewards, margins, accuracies} {
+			got.RejectedRewards, margins} {
 			wantFinite(t, describe(o), v)
 		}
 		want, err := o.Host(b)
@@ -130,7 +128,7 @@ func TestGraphGradientAtTheEdges(t *testing.T) {
 		ReferenceChosen: []float64{-7, -25, -25}, ReferenceRejected: []float64{-9, -25, -25},
 		ChosenLengths: []float64{3, 3, 3}, RejectedLengths: []float64{3, 3, 3},
 	}
-	got, _, _ := runGraph(t, o, b)
+	got, _ := runGraph(t, o, b)
 	nearAll(t, "loss", got.Loss, []float64{math.Ln2, math.Exp(-30), 30}, 1e-6)
 	nearAll(t, "grad chosen", got.GradChosen, []float64{-0.5, -math.Exp(-30), -1}, 1e-6)
 }
@@ -149,7 +147,7 @@ func TestOnlyTheLossHasAGradient(t *testing.T) {
 		one := graph.OnesLike(x)
 		r := Defaults(CPO).Graph(Inputs{PolicyChosen: x, PolicyRejected: graph.Neg(x), ChosenLengths: one,
 			RejectedLengths: one, RewardGap: one})
-		sum := graph.Add(graph.Add(r.ChosenRewards, r.RejectedRewards), graph.Add(r.Margins, r.Accuracies))
+		sum := graph.Add(graph.Add(r.ChosenRewards, r.RejectedRewards), r.Margins)
 		return graph.Gradient(graph.ReduceAllSum(sum), x)[0]
 	})
 	if err != nil {

@@ -28,6 +28,7 @@ type Outcome struct {
 	RejectedRewards []float64
 	GradChosen      []float64 // d Loss[i] / d PolicyChosen[i]: of the pair's own loss, not of the mean
 	GradRejected    []float64 // d Loss[i] / d PolicyRejected[i]
+	Rounding        []float64 // how far float32 log-probabilities can move ChosenRewards[i] - RejectedRewards[i]
 }
 
 // Host computes in float64 what Graph builds, with analytic gradients.
@@ -36,7 +37,8 @@ func (o Options) Host(b Batch) (Outcome, error) {
 		return Outcome{}, err
 	}
 	n := b.Pairs()
-	out := Outcome{make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)}
+	numbers := func() []float64 { return make([]float64, n) }
+	out := Outcome{numbers(), numbers(), numbers(), numbers(), numbers(), numbers()}
 	for i := range n {
 		o.computePair(b, i, &out)
 	}
@@ -93,6 +95,21 @@ func (o Options) computePair(b Batch, i int, out *Outcome) {
 	}
 	out.ChosenRewards[i] = o.rewardOf(chosen, chosenTokens)
 	out.RejectedRewards[i] = o.rewardOf(rejected, rejectedTokens)
+	out.Rounding[i] = o.roundingOf(b, i)
+}
+
+// rounding is how far a float32 log-probability of many tokens may be off, relative to its size: eight units in its
+// last place. The passes of policy and reference may run in graphs of different shapes, which round differently.
+const rounding = 1e-6
+
+// roundingOf is how far rounding can move the difference of a pair's implicit rewards.
+func (o Options) roundingOf(b Batch, i int) float64 {
+	chosen, rejected := math.Abs(b.PolicyChosen[i]), math.Abs(b.PolicyRejected[i])
+	if !o.ReferenceFree() {
+		chosen, rejected = chosen+math.Abs(b.ReferenceChosen[i]), rejected+math.Abs(b.ReferenceRejected[i])
+	}
+	return rounding * (o.rewardOf(chosen, max(b.ChosenLengths[i], 1)) +
+		o.rewardOf(rejected, max(b.RejectedLengths[i], 1)))
 }
 
 // termOf is a response's term of u, and its derivative.
@@ -157,19 +174,20 @@ const (
 	MetricLogpsRejected   = "logps/rejected"
 	MetricRewardsChosen   = "rewards/chosen"
 	MetricRewardsRejected = "rewards/rejected"
-	MetricAccuracies      = "rewards/accuracies" // 1 where the chosen reward is strictly higher, else 0
+	MetricAccuracies      = "rewards/accuracies" // 1 where the chosen reward is higher by more than rounding, else 0
 	MetricMargins         = "rewards/margins"    // chosen reward - rejected reward
 	MetricRewardGap       = "prior/reward_gap"   // only where the pairs have rewards
 	MetricKL              = "kl"                 // kto: z0, its reference point
 )
 
 // Metrics gives the values of each metric, [pairs]. Average them over all pairs of a step or an evaluation, not over
-// the means of its microbatches. The reward gap is left out if the batch has none.
+// the means of its microbatches. The reward gap is left out if the batch has none. Rewards that are equal but for
+// rounding are a tie, which counts 0 as in TRL: before the first update all pairs are ties.
 func (out Outcome) Metrics(b Batch) map[string][]float64 {
 	margins, accuracies := make([]float64, b.Pairs()), make([]float64, b.Pairs())
 	for i, chosen := range out.ChosenRewards {
 		margins[i] = chosen - out.RejectedRewards[i]
-		if margins[i] > 0 {
+		if margins[i] > out.Rounding[i] {
 			accuracies[i] = 1
 		}
 	}

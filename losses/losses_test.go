@@ -294,6 +294,38 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// TestTies: rewards that differ by no more than float32 rounds sums of this size are a tie; a larger difference is not.
+func TestTies(t *testing.T) {
+	ulp := float64(math.Nextafter32(100, 200)) - 100
+	for _, c := range []struct {
+		o                 Options
+		chosen, reference float64
+		wins              float64
+	}{
+		{Defaults(DPO), -100, -100, 0},
+		{Defaults(DPO), -100 + ulp, -100, 0}, // as two passes of float32 give it
+		{Defaults(DPO), -100 + 8*ulp, -100, 0},
+		{Defaults(DPO), -100 + 1e-3, -100, 1},
+		{Defaults(IPO), -100 + ulp, -100, 0},
+		{Defaults(CPO), -100 + ulp, 0, 0},
+		{Defaults(SimPO), -100 + ulp, 0, 0},
+		{Defaults(SimPO), -100 + 1e-3, 0, 1},
+	} {
+		b := Batch{
+			PolicyChosen: []float64{c.chosen}, PolicyRejected: []float64{-100}, ReferenceChosen: []float64{c.reference},
+			ReferenceRejected: []float64{-100}, ChosenLengths: []float64{20}, RejectedLengths: []float64{20},
+			RewardGap: []float64{1},
+		}
+		out, err := c.o.Host(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := out.Metrics(b)[MetricAccuracies][0]; got != c.wins {
+			t.Errorf("%s, log p %v and reference %v: %v wins, want %v", c.o.Type, c.chosen, c.reference, got, c.wins)
+		}
+	}
+}
+
 func TestStepZero(t *testing.T) {
 	smooth := Defaults(DPO)
 	smooth.LabelSmoothing = new(0.1)

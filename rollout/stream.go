@@ -12,10 +12,11 @@ type Stream struct {
 	Completion
 	answer *answer
 
-	starts  []int           // length of the known text before each token
+	starts  []int           // length of the text before each token
 	context int             // first token decoded with the next ones: some decoders look back
 	read    int             // tokens decoded for good
 	known   int             // length of their text
+	ahead   int             // length of the text of the other tokens, which more tokens can change
 	held    string          // known text that may be part of a stop string
 	given   strings.Builder // text returned so far
 }
@@ -34,7 +35,7 @@ func (s *Stream) IsComplete() bool { return s.answer.isFinished() }
 // Take adds a token and returns the text that can be shown now: whole characters that cannot be part of a stop string.
 // With the last token it returns all the rest.
 func (s *Stream) Take(token int32, logp float32) (piece string) {
-	s.starts = append(s.starts, s.known)
+	s.starts = append(s.starts, s.known+s.ahead)
 	s.answer.take(token, logp)
 	if s.IsComplete() {
 		return s.give(s.rest())
@@ -55,8 +56,8 @@ func (s *Stream) give(piece string) string {
 	return piece
 }
 
-// rest is the part of the text that was not given yet. Some decoders change earlier text at invalid bytes; then it is
-// what exceeds the length given.
+// rest is the part of the text that was not given yet. Where a decoder changed earlier text, it is what exceeds the
+// length given.
 func (s *Stream) rest() string {
 	if rest, ok := strings.CutPrefix(s.Text, s.given.String()); ok {
 		return rest
@@ -80,21 +81,33 @@ func (s *Stream) ShownTokens() int {
 	return n
 }
 
-// decode returns the text of the tokens since the last call, or false if they end within a character, whose bytes
-// decode to U+FFFD.
+// decode returns the text of the tokens since the last call, or false if more tokens can change it.
 func (s *Stream) decode() (text string, ok bool) {
+	s.ahead = 0
+	if text, ok = s.unread(); !ok {
+		return "", false
+	}
 	d := s.answer.decoder
-	before := d.Decode(s.Tokens[s.context:s.read], false)
+	if settler, ok := d.(Settler); ok && !settler.Settled(s.Tokens) {
+		s.ahead = len(text)
+		return "", false
+	}
+	if d.Decode(s.Tokens[s.read:], false) != "" { // else a decoder that strips a text's beginning has not seen it
+		s.context = s.read
+	}
+	s.read = len(s.Tokens)
+	return text, true
+}
+
+// unread is the text of the tokens that are not decoded for good, or false if they end within a character, whose bytes
+// decode to U+FFFD, or change earlier text.
+func (s *Stream) unread() (text string, ok bool) {
+	d := s.answer.decoder
 	now := d.Decode(s.Tokens[s.context:], false)
 	if strings.HasSuffix(now, "\uFFFD") {
 		return "", false
 	}
-	text, ok = strings.CutPrefix(now, before)
-	if !ok { // some decoders change earlier text at invalid bytes
-		text = d.Decode(s.Tokens[s.read:], false)
-	}
-	s.context, s.read = s.read, len(s.Tokens)
-	return text, true
+	return strings.CutPrefix(now, d.Decode(s.Tokens[s.context:s.read], false))
 }
 
 // safeLen is the length of the held text that cannot be part of a stop string, whatever follows.

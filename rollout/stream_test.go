@@ -1,11 +1,15 @@
 package rollout
 
 import (
+	"encoding/json"
+	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"unicode/utf8"
 
 	"github.com/posttrain/posttrain/backend/backendtest"
@@ -37,7 +41,7 @@ func TestStreamsAreTheCompletions(t *testing.T) {
 		if !streams[i].IsComplete() || !reflect.DeepEqual(streams[i].Completion, c) {
 			t.Errorf("request %d: the stream has %+v, the sampler %+v", i, streams[i].Completion, c)
 		}
-		if got := strings.Join(pieces[i], ""); got != c.Text && !strings.Contains(c.Text, "\uFFFD") {
+		if got := strings.Join(pieces[i], ""); got != c.Text {
 			t.Errorf("request %d: pieces %q, text %q", i, pieces[i], c.Text)
 		}
 		if slices.ContainsFunc(pieces[i], func(p string) bool { return !utf8.ValidString(p) }) {
@@ -125,6 +129,122 @@ func TestStreamsOfTokenizers(t *testing.T) {
 			if want := tok.Decode(ids, false); got != want || s.ShownTokens() != len(ids) {
 				t.Errorf("%s: %q, want %q; %d of %d tokens shown", name, got, want, s.ShownTokens(), len(ids))
 			}
+		}
+	}
+}
+
+// everyTokenizer gives the tokenizers of all tests: folders, and pipelines with each kind of decoder.
+func everyTokenizer(t *testing.T) map[string]*tokenizer.Tokenizer {
+	t.Helper()
+	all := map[string]*tokenizer.Tokenizer{}
+	files, err := filepath.Glob("../*/testdata/*/tokenizer.json")
+	if err != nil || len(files) < 12 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		if all[file], err = tokenizer.Load(filepath.Dir(file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile("../tokenizer/testdata/pipelines.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pipelines struct {
+		Rows []struct {
+			Name      string
+			Tokenizer json.RawMessage
+		}
+	}
+	if err := json.Unmarshal(text, &pipelines); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pipelines.Rows {
+		files := fstest.MapFS{"tokenizer.json": {Data: p.Tokenizer}}
+		if all[p.Name], err = tokenizer.LoadFS(files, p.Name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// anyTokens draws ids of a tokenizer: any of them, ids that do not exist too, and in rows those of its byte tokens.
+func anyTokens(rng *rand.Rand, tok *tokenizer.Tokenizer) (ids []int32) {
+	for range rng.IntN(16) {
+		id := int32(rng.IntN(tok.Size() + 2))
+		if first, ok := tok.ID("<0x00>"); ok && rng.IntN(3) > 0 {
+			id = first + int32([]int{0xe2, 0x82, 0xac, 0xff, 'a', ' ', '\n'}[rng.IntN(7)])
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// TestStreamsOfAnyTokens: for random tokens of every tokenizer the pieces are the text, and never cut a character,
+// whether a stop text, a stop token or the length ends it.
+func TestStreamsOfAnyTokens(t *testing.T) {
+	rng, c := rand.New(rand.NewPCG(1, 2)), testkit.Config(t, "llama")
+	c.MaxPositions = 1000
+	for name, tok := range everyTokenizer(t) {
+		for range 500 {
+			ids := anyTokens(rng, tok)
+			r := Request{Sampling: Sampling{MaxNew: len(ids)}, Prompt: []int32{1}, StopTokens: []int32{}}
+			if len(ids) > 0 && rng.IntN(3) == 0 {
+				r.StopTokens = []int32{ids[rng.IntN(len(ids))]}
+			}
+			if rng.IntN(3) == 0 {
+				r.Stop = []string{[]string{"a\n", " a", "€", "\uFFFD\uFFFD"}[rng.IntN(4)]}
+			}
+			s, got := NewStream(r, c, tok), ""
+			for i := 0; i < len(ids) && !s.IsComplete(); i++ {
+				piece := s.Take(ids[i], -1)
+				if got += piece; !utf8.ValidString(piece) {
+					t.Fatalf("%s: %v: %q is cut within a character", name, ids, piece)
+				}
+			}
+			if got != s.Text {
+				t.Fatalf("%s: %v stop %q: pieces %q, text %q", name, ids, r.Stop, got, s.Text)
+			}
+		}
+	}
+}
+
+// TestStreamHoldsBytes: byte tokens show nothing until another token ends their row.
+func TestStreamHoldsBytes(t *testing.T) {
+	tok, err := tokenizer.Load("../model/testdata/mistral-older")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bytes, ok := tok.ID("<0x00>")
+	if !ok {
+		t.Fatal("no byte tokens")
+	}
+	word, err := tok.Encode("what", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		bytes  string
+		stop   string
+		pieces []string
+		shown  int
+	}{
+		{"ab", "", []string{"", "", "abhat"}, 3},
+		{"a\xff", "", []string{"", "", "\uFFFD\uFFFDhat"}, 3},
+		{"ab", "hat", []string{"", "", "ab"}, 2},
+		{"ab", "b", []string{"", "a"}, 1},
+	} {
+		r := Request{Sampling: Sampling{MaxNew: 9}, Prompt: []int32{1}, StopTokens: []int32{}}
+		if c.stop != "" {
+			r.Stop = []string{c.stop}
+		}
+		s, pieces := NewStream(r, testkit.Config(t, "llama"), tok), []string(nil)
+		ids := []int32{bytes + int32(c.bytes[0]), bytes + int32(c.bytes[1]), word[len(word)-1]}
+		for i := 0; i < len(ids) && !s.IsComplete(); i++ {
+			pieces = append(pieces, s.Take(ids[i], -1))
+		}
+		if !slices.Equal(pieces, c.pieces) || s.ShownTokens() != c.shown {
+			t.Errorf("%q, stop %q: %q, %d shown; want %q, %d", c.bytes, c.stop, pieces, s.ShownTokens(), c.pieces, c.shown)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -69,6 +70,18 @@ func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 		return strings.Join(tokens, " ")
 	}
 	return strings.Join(t.decode(tokens), "")
+}
+
+// Settled says whether the text of ids stays whatever ids follow, but for a last character that is not complete. It may
+// change where ids end with a byte token <0xNN>: one that makes the bytes in a row invalid makes U+FFFD of each.
+func (t *Tokenizer) Settled(ids []int32) bool {
+	for _, id := range slices.Backward(ids) {
+		if token, ok := t.token(id); ok { // Decode skips other ids, which do not end the row
+			_, isByte := fromByteToken(token)
+			return !isByte
+		}
+	}
+	return true
 }
 
 // token returns the token of an id in the form that the decoder reads.
