@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+
+	"github.com/posttrain/posttrain/internal/files"
 )
 
 const (
@@ -15,37 +17,16 @@ const (
 	onnxHowToGet   = "run scripts/install-onnxruntime.sh, or set " + onnxLibraryEnv + " to a libonnxruntime.so"
 )
 
-// dataDir is where the install script puts libraries. It is "" if no variable names an absolute folder: a search in the
-// current folder would run whatever code lies there.
-func dataDir() string {
-	if dir := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) { // XDG: relative paths are to be ignored
-		return filepath.Join(dir, "posttrain")
-	}
-	if home := homeDir(); home != "" {
-		return filepath.Join(home, ".local", "share", "posttrain")
-	}
-	return ""
-}
-
-// homeDir is the user's home, or "" if it is not known or not absolute.
-func homeDir() string {
-	home, err := os.UserHomeDir()
-	if err != nil || !filepath.IsAbs(home) {
-		return ""
-	}
-	return home
-}
-
 // findONNXLibrary gives the path of ONNX Runtime's library: the one asked for, the one that the environment names, or
-// the newest in dataDir.
+// the newest in [files.DataDir].
 func findONNXLibrary(asked string) (string, error) {
 	if asked != "" {
-		return existingFile(asked, "onnx")
+		return files.Library(asked, "onnx")
 	}
 	if path := os.Getenv(onnxLibraryEnv); path != "" {
-		return existingFile(path, onnxLibraryEnv)
+		return files.Library(path, onnxLibraryEnv)
 	}
-	dir := dataDir()
+	dir := files.DataDir()
 	if dir == "" {
 		return "", errors.New("no folder to search: neither XDG_DATA_HOME nor HOME is an absolute path")
 	}
@@ -63,17 +44,6 @@ func howToGetONNX(asked string) string {
 		return "set " + onnxLibraryEnv + " to a libonnxruntime.so, or unset it"
 	}
 	return onnxHowToGet
-}
-
-func existingFile(path, who string) (string, error) {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("%s: no file %s", who, path)
-	case info.IsDir():
-		return "", fmt.Errorf("%s: %s is a directory, want the library itself", who, path)
-	}
-	return filepath.Abs(path)
 }
 
 var digits = regexp.MustCompile(`[0-9]+`)

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/posttrain/posttrain/internal/files"
 )
 
 const (
@@ -27,10 +29,10 @@ func PluginFolders() []string {
 		return slices.DeleteFunc(filepath.SplitList(paths), func(p string) bool { return !filepath.IsAbs(p) })
 	}
 	var folders []string
-	if dir := dataDir(); dir != "" {
+	if dir := files.DataDir(); dir != "" {
 		folders = append(folders, dir)
 	}
-	if home := homeDir(); home != "" {
+	if home := files.HomeDir(); home != "" {
 		folders = append(folders, filepath.Join(home, ".local", "lib", "go-xla"))
 	}
 	folders = append(folders, "/usr/local/lib/go-xla")
@@ -84,7 +86,7 @@ func findPlugin(name string) string {
 func xlaConfig(arg string) (config, plugin string, err error) {
 	plugin, options, hasOptions := strings.Cut(arg, ",")
 	if strings.Contains(plugin, "/") {
-		if plugin, err = existingFile(plugin, "xla"); err != nil {
+		if plugin, err = files.Library(plugin, "xla"); err != nil {
 			return "", "", err
 		}
 	} else if plugin = findPlugin(plugin); plugin == "" {

@@ -1,4 +1,5 @@
-// Package files reads the files of folders that others have made, such as model folders.
+// Package files reads the files of folders that others have made, such as model folders, and knows where install
+// scripts put libraries.
 package files
 
 import (

@@ -57,6 +57,7 @@ var Table = []Row{
 	{"internal/config", ground, []string{yaml, "internal/plain"}},
 	{"internal/files", ground, nil},
 	{"internal/launch", ground, nil},
+	{"internal/mujoco", ground, []string{"github.com/ebitengine/purego", "internal/files"}},
 	{"internal/plain", ground, nil},
 
 	{"configs", text, nil},
@@ -98,7 +99,7 @@ var Table = []Row{
 // TestsOnly are the packages that only tests may import.
 var TestsOnly = []string{"internal/testkit", "internal/testkit/damage", "internal/testkit/expect",
 	"internal/testkit/scripted", "backend/backendtest",
-	"rollout/metered/meteredtest", "federated/protocol/workloadtest"}
+	"rollout/metered/meteredtest", "federated/protocol/workloadtest", "internal/mujoco/mujocotest"}
 
 // never are rules that no row can lift. Those about another module hold for tests too.
 var never = []struct {
