@@ -23,8 +23,11 @@ type Wants struct {
 	Tokens int
 	// Shapes is the most different shapes of batches in a run, since each is compiled. 0: any number.
 	Shapes int
-	// LiveGraphs is the number of compiled programs that one [Cache] keeps. On onnx each holds its own arena.
+	// LiveGraphs is the most compiled programs that one [Cache] keeps.
 	LiveGraphs int
+	// HoldsMemory: a program keeps the memory of its largest run until it is closed, some GB for a training step of a
+	// model of 135M parameters. A [Cache] then keeps fewer programs where memory is short.
+	HoldsMemory bool
 	// KeepsUnpacked: weights of few bits take more memory than float32 ones, since what unpacks them is kept.
 	KeepsUnpacked bool
 }

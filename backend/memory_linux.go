@@ -13,19 +13,30 @@ import (
 // the system holds of files counts as free.
 func FreeMemory() uint64 {
 	free := min(valueIn("/proc/meminfo", "MemAvailable:")*1024, freeOfContainer(), freeOfGo())
-	pages, _ := os.ReadFile("/proc/self/statm") // size resident shared text lib data dt
 	for i, kind := range map[int]int{0: syscall.RLIMIT_AS, 5: syscall.RLIMIT_DATA} {
 		var limit syscall.Rlimit
-		fields := strings.Fields(string(pages))
-		if syscall.Getrlimit(kind, &limit) != nil || i >= len(fields) {
-			continue
-		}
-		n, err := strconv.ParseUint(fields[i], 10, 64)
-		if err == nil {
-			free = min(free, less(limit.Cur, n*uint64(os.Getpagesize())))
+		if used, ok := ownMemory(i); ok && syscall.Getrlimit(kind, &limit) == nil {
+			free = min(free, less(limit.Cur, used))
 		}
 	}
 	return free
+}
+
+// residentMemory is what the process has of the machine's memory, in bytes.
+func residentMemory() uint64 {
+	used, _ := ownMemory(1)
+	return used
+}
+
+// ownMemory is a column of /proc/self/statm (size resident shared text lib data dt) in bytes.
+func ownMemory(column int) (uint64, bool) {
+	pages, _ := os.ReadFile("/proc/self/statm")
+	fields := strings.Fields(string(pages))
+	if column >= len(fields) {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(fields[column], 10, 64)
+	return n * uint64(os.Getpagesize()), err == nil
 }
 
 // less is a - b, at least 0.

@@ -304,13 +304,14 @@ func (p *Program) Close() {
 	p.exec = nil
 }
 
-// Cache keeps the programs used last and closes those that it drops, since each onnx program holds an arena of its own,
-// hundreds of megabytes for a training step. A program's key names the shapes of its batch.
+// Cache keeps the programs used last and closes those that it drops: more than Wants.LiveGraphs, and where memory is
+// short and programs hold it (Wants.HoldsMemory), more than fit. A program's key names the shapes of its batch.
 //
 // Use a program only until the next call of Cache.Program, which may drop it.
 type Cache struct {
 	engine *Engine
 	live   int
+	short  func() bool // memory is, for another program beside those that are held
 
 	mu       sync.Mutex
 	programs map[string]*Program
@@ -319,8 +320,12 @@ type Cache struct {
 
 // NewCache makes a cache of Wants.LiveGraphs programs, at least one.
 func (e *Engine) NewCache() *Cache {
-	return &Cache{engine: e, live: max(1, e.Wants.LiveGraphs), programs: map[string]*Program{}}
+	short := func() bool { return e.Wants.HoldsMemory && shortOfMemory(FreeMemory(), residentMemory(), HostMemory()) }
+	return &Cache{engine: e, live: max(1, e.Wants.LiveGraphs), short: short, programs: map[string]*Program{}}
 }
+
+// shortOfMemory: less than a third of the host's memory is free, and this process, not another, has much of it.
+func shortOfMemory(free, own, host uint64) bool { return free < host/3 && own > host/4 }
 
 // Program gives the program of a key. It compiles it, with the options, if the cache does not hold it.
 func (c *Cache) Program(key string, build func(g *graph.Graph) []*graph.Node, options ...Option) (*Program, error) {
@@ -330,7 +335,7 @@ func (c *Cache) Program(key string, build func(g *graph.Graph) []*graph.Node, op
 		c.touch(key)
 		return p, nil
 	}
-	for len(c.recent) >= c.live { // before compiling, so that both arenas are never held at once
+	for len(c.recent) >= c.live || len(c.recent) > 0 && c.short() { // before compiling: never both at once
 		c.drop(c.recent[0])
 	}
 	p, err := c.engine.compiled(key, build, options...)
