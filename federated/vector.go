@@ -74,6 +74,24 @@ func RoundFloat32(v []float64) {
 	}
 }
 
+// Narrow is v in float32.
+func Narrow(v []float64) []float32 {
+	out := make([]float32, len(v))
+	for j, x := range v {
+		out[j] = float32(x)
+	}
+	return out
+}
+
+// Widen is v in float64.
+func Widen(v []float32) []float64 {
+	out := make([]float64, len(v))
+	for j, x := range v {
+		out[j] = float64(x)
+	}
+	return out
+}
+
 // Shares returns sizes divided by their sum: p_i = n_i/Σn.
 func Shares(sizes []float64) []float64 {
 	total := 0.0

@@ -171,7 +171,7 @@ func (l *Loop) Rows() batch.Spreading {
 
 // learn makes the updates of a rollout batch.
 func (l *Loop) learn(groups []Group, m *train.Metrics) error {
-	t := &Trainer{Learner: l.Learner, Options: l.Options, Rows: l.Rows()}
+	t := l.Trainer()
 	if err := l.measure(t, groups); err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ func NewJob(s Setup, r run.Reporter) (*Job, error) {
 	if p := launch.Several(os.Getenv); p != nil {
 		j.Warn("%v: processes do not train together: each trains the whole model, in a run folder of its own", p)
 	}
-	adapted, err := s.Adapting.adapt(j.Model, s.Folder, s.Seed)
+	adapted, err := s.Adapting.Adapt(j.Model, s.Folder, s.Seed)
 	if err != nil {
 		j.World.Close()
 		return nil, err
@@ -156,7 +156,7 @@ func (j *Job) Before() (*model.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	return j.Adapting.adapt(m, j.Folder, j.Seed)
+	return j.Adapting.Adapt(m, j.Folder, j.Seed)
 }
 
 // Close frees what the job holds.

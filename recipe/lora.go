@@ -83,8 +83,8 @@ func (a Adapting) quantization() string {
 // Quantized says that the weights below the adapter are held in few bits.
 func (a Adapting) Quantized() bool { return a.quantization() != "" }
 
-// adapt gives the model of a folder its adapter.
-func (a Adapting) adapt(m *model.Model, folder string, seed uint64) (*model.Model, error) {
+// Adapt gives the model of a folder its adapter.
+func (a Adapting) Adapt(m *model.Model, folder string, seed uint64) (*model.Model, error) {
 	if !a.On() {
 		return m, nil
 	}

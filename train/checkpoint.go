@@ -38,6 +38,15 @@ func (x Exporter) Write(dir string, l *Learner, dtype string) error {
 	return x.write(x.writer(nil), dir, l.store, dtype)
 }
 
+// WriteFlat is Write of weights in the order of [Learner.Flat]; dtype "": that of the model's folder.
+func (x Exporter) WriteFlat(dir string, flat []float32, dtype string) error {
+	var t Tensors
+	for _, p := range x.Model.Trained() {
+		t.Weights, flat = append(t.Weights, flat[:p.Size()]), flat[p.Size():]
+	}
+	return x.write(x.writer(nil), dir, t, dtype)
+}
+
 func (x Exporter) writer(wrote run.Wrote) model.Writer {
 	return model.Writer{MaxBytes: x.MaxBytes, Wrote: wrote}
 }

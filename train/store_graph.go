@@ -193,9 +193,9 @@ func (s *graphStore) update(rule AdamW, t int, rate float64) (norm float64, err 
 	if norm, err = s.norm(); err != nil || !finite(norm) {
 		return norm, err
 	}
-	f := rule.at(t, rate)
-	numbers, err := s.engine.Float32([]float32{float32(f.decay), float32(f.step), float32(f.root),
-		float32(rule.clip(norm))}, 4)
+	f := rule.Numbers().At(t, rate)
+	numbers, err := s.engine.Float32([]float32{float32(f.Decay), float32(f.Step), float32(f.Root),
+		float32(rule.Numbers().Clip(norm))}, 4)
 	if err != nil {
 		return 0, err
 	}

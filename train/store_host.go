@@ -3,13 +3,13 @@ package train
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
 
 	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/internal/adamw"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -23,7 +23,7 @@ type hostStore struct {
 	owned         []compute.Buffer // buffers behind grads, nil where the gradient is our own memory
 	noDecay       []bool
 	widths        []int
-	spans         []span
+	spans         []adamw.Span
 }
 
 func newHostStore(e *backend.Engine, m *model.Model) (*hostStore, error) {
@@ -39,7 +39,7 @@ func newHostStore(e *backend.Engine, m *model.Model) (*hostStore, error) {
 		s.widths = append(s.widths, p.Shape[len(p.Shape)-1])
 	}
 	s.grads, s.owned = make([][]float32, len(s.views)), make([]compute.Buffer, len(s.views))
-	s.spans = spans(s.views)
+	s.spans = adamw.Spans(s.views)
 	return s, nil
 }
 
@@ -72,8 +72,8 @@ func (s *hostStore) add(grads []compute.Buffer) error {
 	}
 	backend.Parallel(len(s.spans), func(k int) {
 		x := s.spans[k]
-		if g := more[x.param]; g != nil {
-			plus(s.grads[x.param][x.from:x.to], g[x.from:x.to])
+		if g := more[x.Tensor]; g != nil {
+			plus(s.grads[x.Tensor][x.From:x.To], g[x.From:x.To])
 		}
 	})
 	return nil
@@ -117,14 +117,9 @@ func (s *hostStore) update(rule AdamW, t int, rate float64) (float64, error) {
 			s.grads[i] = make([]float32, len(s.views[i]))
 		}
 	}
-	norm := s.norm()
-	if math.IsNaN(norm) || math.IsInf(norm, 0) {
-		return norm, nil
-	}
 	s.needMoments()
-	f, clip := rule.at(t, rate), rule.clip(norm)
-	backend.Parallel(len(s.spans), func(k int) { s.step(s.spans[k], rule, f, float32(clip)) })
-	return norm, nil
+	state := adamw.State{Weights: s.views, First: s.first, Second: s.second, NoDecay: s.noDecay}
+	return state.Update(rule.Numbers(), s.grads, t, rate, backend.Parallel), nil
 }
 
 // needMoments makes the moments, zero, at their first use: a reference model never has any.
@@ -134,55 +129,6 @@ func (s *hostStore) needMoments() {
 	}
 	for _, v := range s.views {
 		s.first, s.second = append(s.first, make([]float32, len(v))), append(s.second, make([]float32, len(v)))
-	}
-}
-
-// norm adds the spans' partial sums in their order, so that it does not depend on which goroutine came first.
-func (s *hostStore) norm() float64 {
-	parts := make([]float64, len(s.spans))
-	backend.Parallel(len(s.spans), func(k int) {
-		x := s.spans[k]
-		parts[k] = sumSquares(s.grads[x.param][x.from:x.to])
-	})
-	total := 0.0
-	for _, p := range parts {
-		total += p
-	}
-	return math.Sqrt(total)
-}
-
-func sumSquares(g []float32) float64 {
-	var a, b, c, d float64
-	for ; len(g) >= 4; g = g[4:] {
-		a += float64(g[0]) * float64(g[0])
-		b += float64(g[1]) * float64(g[1])
-		c += float64(g[2]) * float64(g[2])
-		d += float64(g[3]) * float64(g[3])
-	}
-	for _, v := range g {
-		a += float64(v) * float64(v)
-	}
-	return a + b + c + d
-}
-
-// step is AdamW on one span, everything in one pass over memory.
-func (s *hostStore) step(x span, rule AdamW, f factors, clip float32) {
-	p, g := s.views[x.param][x.from:x.to], s.grads[x.param][x.from:x.to]
-	m, v := s.first[x.param][x.from:x.to], s.second[x.param][x.from:x.to]
-	g, m, v = g[:len(p)], m[:len(p)], v[:len(p)]
-	decay := float32(f.decay)
-	if s.noDecay[x.param] {
-		decay = 1
-	}
-	b1, b2, step, root, eps := float32(rule.Beta1), float32(rule.Beta2), float32(f.step), float32(f.root),
-		float32(rule.Epsilon)
-	c1, c2 := float32(1-rule.Beta1), float32(1-rule.Beta2)
-	for i := range p {
-		gi := g[i] * clip
-		mi := b1*m[i] + c1*gi
-		vi := b2*v[i] + c2*gi*gi
-		m[i], v[i] = mi, vi
-		p[i] = p[i]*decay - step*mi/(float32(math.Sqrt(float64(vi)))*root+eps)
 	}
 }
 
@@ -236,17 +182,4 @@ func clone(xs [][]float32) [][]float32 {
 	out := slices.Clone(xs)
 	backend.Parallel(len(xs), func(i int) { out[i] = slices.Clone(xs[i]) })
 	return out
-}
-
-// span is a stretch of one parameter, the unit of work of a goroutine.
-type span struct{ param, from, to int }
-
-func spans(params [][]float32) (s []span) {
-	const most = 1 << 16
-	for i, p := range params {
-		for a := 0; a < len(p); a += most {
-			s = append(s, span{i, a, min(a+most, len(p))})
-		}
-	}
-	return s
 }

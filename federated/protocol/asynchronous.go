@@ -43,7 +43,7 @@ func newAsynchronous(c core, start []float64) *asynchronous {
 	case FedBuff:
 		s.kind, s.rule = Train, &buff{federated.NewFedBuff(start, *c.o.Buffer, *c.o.Outer.LR)}
 	default:
-		s.rule = newMomentum(c.o, start)
+		s.rule = newRule(c.o, start)
 	}
 	return s
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/internal/adamw"
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
@@ -63,6 +64,12 @@ type Options struct {
 	Schedule *string  `yaml:"schedule,omitempty" want:"constant|global|fosp" of:"momentum"`
 	Alpha    *float64 `yaml:"alpha,omitempty" want:">0 <=1" of:"momentum"` // of schedule constant
 
+	// The rule of afedpg, fedpg and vanilla: with adamw, rate, schedule and alpha have no effect.
+	Rule  *string  `yaml:"rule,omitempty" want:"normalized|adamw" of:"momentum"`
+	AdamW Adaptive `yaml:"adamw"`
+
+	Tensors []Tensor `yaml:"-"` // the parameters in their order in θ, which rule adamw reads; nil: one tensor
+
 	// The step of fednpg-admm and fednpg.
 	Rho        *float64 `yaml:"rho,omitempty" want:">0" of:"fednpg-admm"`     // ADMM's penalty
 	Damping    *float64 `yaml:"damping,omitempty" want:">=0" of:"fednpg"`     // added to the Fisher matrix
@@ -103,6 +110,38 @@ type Privacy struct {
 	Delta float64 `yaml:"delta" want:">0 <1"`
 }
 
+// Adaptive are the constants of rule adamw.
+type Adaptive struct {
+	Warmup      *int     `yaml:"warmup_steps,omitempty" want:">=0" of:"momentum"` // linear rise of lr from 0
+	Beta1       *float64 `yaml:"beta1,omitempty" want:">=0 <1" of:"momentum"`
+	Beta2       *float64 `yaml:"beta2,omitempty" want:">=0 <1" of:"momentum"`
+	Epsilon     *float64 `yaml:"epsilon,omitempty" want:">0" of:"momentum"`
+	WeightDecay *float64 `yaml:"weight_decay,omitempty" want:">=0" of:"momentum"`
+	MaxNorm     *float64 `yaml:"max_grad_norm,omitempty" want:">=0" zero:"off" of:"momentum"`
+}
+
+func (a Adaptive) rule() adamw.Rule {
+	return adamw.Rule{Beta1: *a.Beta1, Beta2: *a.Beta2, Epsilon: *a.Epsilon, WeightDecay: *a.WeightDecay,
+		MaxNorm: *a.MaxNorm}
+}
+
+// UseAdamW changes the rule, and gives its constants the trainer's defaults and ci-rl's weight decay.
+func (o *Options) UseAdamW() {
+	if o.Rule == nil {
+		return
+	}
+	o.Rule, o.Rate, o.Schedule, o.Alpha = new(AdamW), nil, nil, nil
+	o.AdamW = Adaptive{new(0), new(0.9), new(0.999), new(1e-8), new(0.01), new(1.0)}
+}
+
+// ruledOut reports whether the rule does not use an option that the method has.
+func (o Options) ruledOut(key string) bool {
+	if o.Rule != nil && *o.Rule == AdamW {
+		return key == "rate" || key == "schedule" || key == "alpha"
+	}
+	return strings.HasPrefix(key, "adamw.")
+}
+
 // CG is conjugate gradient: at the agents of fednpg-admm, by all agents together in fednpg.
 type CG struct {
 	Iters *int     `yaml:"iters,omitempty" want:">=1" of:"trust"`
@@ -131,7 +170,7 @@ type Outer struct {
 func Defaults(method string) Options {
 	o := Options{
 		Rounds: new(50), Updates: new(200),
-		LR: new(1e-3), Rate: new("adam"), Schedule: new(string(federated.Constant)), Alpha: new(0.2),
+		LR: new(1e-3), Rule: new(Normalized), Rate: new("adam"), Schedule: new(string(federated.Constant)), Alpha: new(0.2),
 		Rho: new(0.1), Damping: new(0.1), Delta: new(0.01), Eta: new(1.0), Step: new("trust"), LineSearch: new("on"),
 		Inner: new(1), Absent: new("hold"), Forget: new(10),
 		CG:      CG{new(15), new(1e-10), new("previous")},
@@ -200,7 +239,11 @@ func (o Options) Check() []fault.Fault {
 		case !used && !p.IsNil():
 			do := map[bool]string{true: "does", false: "do"}[len(users) == 1]
 			faults.Add(key, p.Interface(), "%s does not use it, only %s %s; remove it", o.Method, fault.And(users), do)
-		case used && p.IsNil() && !(key == "alpha" && *o.Schedule != string(federated.Constant)):
+		case used && o.ruledOut(key):
+			if !p.IsNil() {
+				faults.Add(key, p.Interface(), "rule %s does not use it; remove it", *o.Rule)
+			}
+		case used && p.IsNil() && !(key == "alpha" && o.Schedule != nil && *o.Schedule != string(federated.Constant)):
 			faults = append(faults, fault.Fault{Key: key, Value: "is missing", Problem: o.Method + " needs it"})
 		}
 	})

@@ -20,6 +20,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+
+	"github.com/posttrain/posttrain/internal/adamw"
 )
 
 // Kind says what a task asks for, and so what its update holds.
@@ -158,6 +160,36 @@ type Tensor struct {
 	Name  string `json:"name"`
 	Shape []int  `json:"shape"`
 	Type  string `json:"type"` // that the workload computes in: float64, float32, bfloat16
+
+	NoDecay bool `json:"no_decay,omitempty"` // AdamW's weight decay leaves it alone
+}
+
+// size is the number of its numbers.
+func (t Tensor) size() int {
+	n := 1
+	for _, k := range t.Shape {
+		n *= k
+	}
+	return n
+}
+
+// Split cuts numbers in the order of θ into those of each tensor, which share memory with them.
+func Split[T any](flat []T, tensors []Tensor) (parts [][]T) {
+	for _, t := range tensors {
+		n := t.size()
+		parts, flat = append(parts, flat[:n:n]), flat[n:]
+	}
+	return parts
+}
+
+// NewAdamW has weights [d], which it shares, and moments of zero.
+func NewAdamW(weights []float32, tensors []Tensor) adamw.State {
+	s := adamw.State{Weights: Split(weights, tensors), First: Split(make([]float32, len(weights)), tensors),
+		Second: Split(make([]float32, len(weights)), tensors)}
+	for _, t := range tensors {
+		s.NoDecay = append(s.NoDecay, t.NoDecay)
+	}
+	return s
 }
 
 // Workload is one agent's environment or data, with the arithmetic of its model. Every implementation passes

@@ -22,8 +22,9 @@ func parts(answers []*Update, j int) [][]float64 {
 
 // meanGradient is FedPG: AFedPG's step on the mean of all agents' gradients at one θ̃.
 type meanGradient struct {
-	*momentum
-	o Options
+	rule
+	o     Options
+	steps int // a round without a gradient has none
 }
 
 func (m *meanGradient) open() Task { return Task{Kind: Gradient, Params: m.sent()} }
@@ -34,17 +35,17 @@ func (m *meanGradient) next(_ Task, weights []float64, answers []*Update) outcom
 		return outcome{refused: true}
 	}
 	g := join(m.o, weights, gradients)
-	values := m.step([][]float64{g}, []int{m.server.K})
+	values := m.step([][]float64{g}, []int{m.steps})
+	m.steps++
 	values["norm"] = federated.Norm(g)
 	return outcome{values: values}
 }
 
 func (m *meanGradient) leave(int) {}
-func (m *meanGradient) head() any { return &m.server.K }
+func (m *meanGradient) head() any { return &m.steps }
 
-// load ignores the rounds: one without a gradient has no step.
 func (m *meanGradient) load(_ int, vectors map[string][]float64) error {
-	return m.momentum.load(m.server.K, vectors)
+	return m.rule.load(m.steps, vectors)
 }
 
 // join is the aggregate of the vectors that are not nil.

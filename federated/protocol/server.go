@@ -24,6 +24,9 @@ func NewServer(o Options, start []float64, seed uint64) (Server, error) {
 	if len(start) == 0 || !federated.Finite(start) {
 		return nil, fmt.Errorf("the %d parameters at the start: want at least one, all finite", len(start))
 	}
+	if err := checkTensors(o.Tensors, len(start)); err != nil {
+		return nil, err
+	}
 	c := core{o: o, d: len(start), seed: seed}
 	c.Members = make([]member, o.Agents)
 	for i := range c.Members {

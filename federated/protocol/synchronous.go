@@ -80,7 +80,7 @@ func newSynchronous(c core, start []float64) *synchronous {
 	case FedNPG:
 		s.method = newNatural(c.o, start)
 	case FedPG:
-		s.method = &meanGradient{newMomentum(c.o, start), c.o}
+		s.method = &meanGradient{rule: newRule(c.o, start), o: c.o}
 	default:
 		s.method = newAverage(c.o, start)
 	}

@@ -54,6 +54,7 @@ const (
 
 // Table is the house. A package without a row of its own belongs to the row of the nearest folder above it.
 var Table = []Row{
+	{"internal/adamw", ground, nil},
 	{"internal/config", ground, []string{yaml, "internal/plain"}},
 	{"internal/files", ground, nil},
 	{"internal/launch", ground, nil},
@@ -86,6 +87,7 @@ var Table = []Row{
 
 	{"grpo", method, []string{gomlx, compute}},
 	{"federated", method, nil},
+	{"federated/lm", method, []string{"federated", "grpo", compute, "gonum.org/v1/gonum"}},
 	{"federated/link", method, []string{nats, rename, "federated"}},
 
 	{"recipe", recipe, []string{compute}},

@@ -133,16 +133,13 @@ func settle(g *config.Given, o *Options) {
 	}
 }
 
-// check refuses draws that cannot differ: a group of equal completions teaches nothing.
+// check looks across sections.
 func check(g *config.Given, o *Options) {
-	const why = "all completions of a prompt would be the same, and their advantages 0: want "
 	recipe.CheckPrompt(g, "data.", &o.Data.Form)
 	recipe.CheckDType(g, o.Backend, o.Train)
 	o.Data.checkFiles(g)
 	o.Devices.CheckDevices(g, o.Backend)
-	if o.Sampling.Temperature == 0 {
-		g.Fault("sampling.temperature", "sampling.temperature 0: %sa number above 0", why)
-	}
+	CheckDraws(g, "", o.Sampling.Sampling)
 	switch e := o.Rollout.Engine; {
 	case e == fleet.SGLang && o.Adapting.On():
 		g.Fault("rollout.engine", "rollout.engine sglang: these servers are given whole weights, and an adapter is "+
@@ -161,11 +158,24 @@ func check(g *config.Given, o *Options) {
 		g.Fault("sampling.cache_gb", "sampling.cache_gb %v: the servers of rollout.urls have caches of their own; "+
 			"remove it", o.Sampling.CacheGB)
 	}
-	if o.Sampling.TopK == 1 {
-		g.Fault("sampling.top_k", "sampling.top_k 1: %s2 or more, or 0 (off)", why)
-	}
-	if o.Sampling.MinP == 1 {
-		g.Fault("sampling.min_p", "sampling.min_p 1: %sa number below 1", why)
+}
+
+// CheckDraws refuses draws that cannot differ: a group of equal completions teaches nothing. prefix is that of the
+// section sampling.
+func CheckDraws(g *config.Given, prefix string, s rollout.Sampling) {
+	for _, c := range []struct {
+		bad       bool
+		key, want string
+	}{
+		{s.Temperature == 0, "temperature 0", "a number above 0"},
+		{s.TopK == 1, "top_k 1", "2 or more, or 0 (off)"},
+		{s.MinP == 1, "min_p 1", "a number below 1"},
+	} {
+		key, _, _ := strings.Cut(prefix+"sampling."+c.key, " ")
+		if c.bad {
+			g.Fault(key, "%ssampling.%s: all completions of a prompt would be the same, and their advantages 0: want %s",
+				prefix, c.key, c.want)
+		}
 	}
 }
 

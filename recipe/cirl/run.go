@@ -205,7 +205,7 @@ func (t *training) learn(ctx context.Context) (*Result, error) {
 		Course:  t.Course(progressMetrics),
 		Options: t.o.GRPO, Train: t.Train, Sampling: t.o.Sampling.Sampling, Score: grpo.CIScore(t.o.Reward),
 		Validation: t.o.Validation, Sampler: t.chat.Sampler, Reference: t.reference, Tasks: t.train,
-		Held: tasks(t.held), Answer: t.validate, Ahead: t.o.Rollout.Ahead,
+		Held: Tasks(t.held), Answer: t.validate, Ahead: t.o.Rollout.Ahead,
 	}
 	t.SayShapes(l.Rows())
 	if err := t.Follow(ctx, l); err != nil {
@@ -243,12 +243,8 @@ func (t *training) load() error {
 	}
 	var cases [3][]eval.Case
 	for k, items := range parts {
-		all, err := eval.Cases(items, t.o.Data.Form, t.o.Order(ci.Part(k)), t.o.way())
-		if err != nil {
-			return err
-		}
 		var left eval.Left
-		if cases[k], left, err = eval.Fit(&t.chat, all, t.limit()); err != nil {
+		if cases[k], left, err = t.o.Cases(&t.chat, ci.Part(k), items, t.limit()); err != nil {
 			return err
 		}
 		t.left = t.left.And(left)
@@ -256,8 +252,17 @@ func (t *training) load() error {
 	if t.left.Count > 0 {
 		t.Say("%s: %v", t.o.Data.Train, t.left)
 	}
-	t.train, t.held, t.test = tasks(cases[0]), cases[1], cases[2]
+	t.train, t.held, t.test = Tasks(cases[0]), cases[1], cases[2]
 	return t.check()
+}
+
+// Cases are the items of a part as prompts of at most limit tokens, and how many are longer.
+func (o *Options) Cases(chat *rollout.Local, part ci.Part, items []ci.Item, limit int) ([]eval.Case, eval.Left, error) {
+	all, err := eval.Cases(items, o.Data.Form, o.Order(part), o.way())
+	if err != nil {
+		return nil, eval.Left{}, err
+	}
+	return eval.Fit(chat, all, limit)
 }
 
 // way is how the test prompts are answered.
@@ -277,7 +282,8 @@ func (o *Options) Order(part ci.Part) func(i int) uint64 {
 	return func(i int) uint64 { return ci.Order(o.Seed, part, i) }
 }
 
-func tasks(cases []eval.Case) []grpo.Task {
+// Tasks are the cases as prompts that rewards are computed for.
+func Tasks(cases []eval.Case) []grpo.Task {
 	all := make([]grpo.Task, len(cases))
 	for i, c := range cases {
 		all[i] = grpo.Task{Tokens: c.Tokens, Prompt: c.Text(), Source: c.Item.Source, Keywords: reward.Of(c.Item),
@@ -305,7 +311,7 @@ func (t *training) check() error {
 			t.left.Count,
 			t.left.Longest, d.MaxPromptTokens, positions)
 	}
-	return grpo.CheckTasks(t.o.GRPO, t.o.Sampling.Sampling, positions, t.train, tasks(t.held), tasks(t.test))
+	return grpo.CheckTasks(t.o.GRPO, t.o.Sampling.Sampling, positions, t.train, Tasks(t.held), Tasks(t.test))
 }
 
 // Items reads or makes the items of a run: those to train on, those for validation, and those for the test.

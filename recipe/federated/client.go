@@ -42,7 +42,9 @@ func TakePart(ctx context.Context, c Client, r run.Reporter) error {
 	if info, err := os.Stat(c.Credentials); err == nil && info.IsDir() && c.Agent != "" {
 		c.Credentials = filepath.Join(c.Credentials, c.Agent+".json")
 	}
-	o := link.AgentOptions{Server: c.Server, Name: c.Agent, Dir: c.State, Build: c.build, Said: r.Say, Warn: r.Warn}
+	w := &working{}
+	defer w.close()
+	o := link.AgentOptions{Server: c.Server, Name: c.Agent, Dir: c.State, Build: w.build, Said: r.Say, Warn: r.Warn}
 	if c.Credentials != "" {
 		read, err := link.ReadCredentials(c.Credentials)
 		if err != nil {
@@ -83,18 +85,29 @@ type agent struct {
 
 func (a agent) Identity() protocol.Identity { return a.identity }
 
+// working has the options of a run that an agent takes part in.
+type working struct{ *Options }
+
+func (w *working) close() {
+	if w.Options != nil {
+		w.Options.Close()
+	}
+}
+
 // build makes the worker from the server's configuration.
-func (c Client) build(number int, text string) (link.Worker, int, error) {
+func (w *working) build(number int, text string) (link.Worker, int, error) {
 	o, err := agentSpec.Parse("the server's configuration", []byte(text), config.Input{})
 	if err != nil {
 		return nil, 0, err
 	}
-	w, err := o.NewWorkload(number)
+	w.close()
+	w.Options = o
+	work, err := o.NewWorkload(number)
 	if err != nil {
 		return nil, 0, err
 	}
-	a, err := protocol.NewAgent(number, w, o.Options)
-	return agent{a, w.Identity()}, len(w.Start()), err
+	a, err := protocol.NewAgent(number, work, o.Options)
+	return agent{a, work.Identity()}, len(work.Start()), err
 }
 
 // Invitation asks for the credentials of an agent, or takes them back.

@@ -58,6 +58,9 @@ var titles = map[string]string{
 
 // parameters is d, 0 where the workload cannot be made.
 func (o *Options) parameters() int {
+	if o.world == nil {
+		defer o.Close()
+	}
 	w, err := o.NewWorkload(0)
 	if err != nil {
 		return 0
@@ -83,6 +86,18 @@ func (o *Options) algorithm(d int) string {
 }
 
 func (o *Options) momentumText(d int) string {
+	from := "each gradient g, made at version k′"
+	if o.Method == protocol.FedPG {
+		from = "each mean gradient g = Σp_ig_i of a round"
+	} else if *o.Buffer > 1 {
+		from = fmt.Sprintf("the mean g of each %d gradients, the oldest made at version k′", *o.Buffer)
+	}
+	if *o.Rule == protocol.AdamW {
+		return fmt.Sprintf("  server, for %s:\n  AdamW on -g in float32, as in training: lr %v after %s of warm-up, betas "+
+			"%v and %v, weight decay %v, gradient norm at most %v\n", from, *o.LR,
+			recipe.Count(*o.AdamW.Warmup, "step"), *o.AdamW.Beta1, *o.AdamW.Beta2, *o.AdamW.WeightDecay,
+			*o.AdamW.MaxNorm)
+	}
 	alpha, eta := "", fmt.Sprintf("%.4g", o.Length(d))
 	switch federated.ScheduleKind(*o.Schedule) {
 	case federated.Global:
@@ -91,12 +106,6 @@ func (o *Options) momentumText(d int) string {
 		alpha, eta = "(k′+1)^(-4/7)", eta+"·(k+1)^(-5/7)"
 	default:
 		alpha = fmt.Sprint(*o.Alpha)
-	}
-	from := "each gradient g, made at version k′"
-	if o.Method == protocol.FedPG {
-		from = "each mean gradient g = Σp_ig_i of a round"
-	} else if *o.Buffer > 1 {
-		from = fmt.Sprintf("the mean g of each %d gradients, the oldest made at version k′", *o.Buffer)
 	}
 	ahead := "θ̃ = θ, without lookahead"
 	if o.Method != protocol.Vanilla {
@@ -226,6 +235,9 @@ func (o *Options) training() string {
 }
 
 func (o *Options) describeWorkload() string {
+	if o.Workload == CIRLName {
+		return o.CIRL.describe()
+	}
 	if o.Workload == Quadratic {
 		return fmt.Sprintf("a quadratic function of %s, noise %v", recipe.Count(o.Quadratic.Size, "parameter"),
 			o.Quadratic.Noise)

@@ -21,6 +21,7 @@ import (
 const (
 	Control   = "control"   // an environment for each agent
 	Quadratic = "quadratic" // a quadratic function, for dry runs of servers and networks
+	CIRLName  = "ci-rl"     // CI-RL of a language model, on items of each agent's own
 )
 
 // family are the commands that take each other's files: one config describes a run, wherever its agents are.
@@ -29,10 +30,13 @@ var family = []string{Command, "federated server", "federated run", StepCommand}
 // Options are what the server and the agents of a run share.
 type Options struct {
 	protocol.Options `yaml:",inline"`
-	Workload         string          `yaml:"workload" want:"control|quadratic"`
+	Workload         string          `yaml:"workload" want:"control|ci-rl|quadratic"`
 	Seed             uint64          `yaml:"seed"`
 	Control          control.Options `yaml:"control"`
 	Quadratic        Bowl            `yaml:"quadratic"`
+	CIRL             CIRL            `yaml:"ci_rl"`
+
+	world *world `yaml:"-"` // of the workload ci-rl, made at its first use
 }
 
 // Bowl is the workload quadratic. Its curvature, best point and start are drawn from the seed.
@@ -50,7 +54,25 @@ func DefaultsOf(g *config.Given) Options {
 	if text := g.Text("method"); text != "" {
 		method = text
 	}
-	return Defaults(method)
+	o := Defaults(method)
+	if g.Text("rule") == protocol.AdamW {
+		o.UseAdamW()
+		o.Clip = 0 // the rule has max_grad_norm
+	}
+	if g.Text("workload") == CIRLName {
+		o.forLanguageModels()
+	}
+	return o
+}
+
+// forLanguageModels lowers the rates, and makes local training short.
+func (o *Options) forLanguageModels() {
+	if o.LR != nil {
+		*o.LR /= 5 // 2e-4, as ci-rl has it for the embedded model, and 4e-4 of fedpg
+	}
+	if o.Local.LR != nil {
+		o.Local.LR, o.Local.Epochs, o.Local.Minibatch = new(2e-4), new(2), new(16)
+	}
 }
 
 // Defaults are a method's options on cartpole.
@@ -60,7 +82,7 @@ func Defaults(method string) Options {
 		c.Entropy = 0.01
 	}
 	return Options{Options: protocol.Defaults(method), Workload: Control, Control: c,
-		Quadratic: Bowl{Size: 100, Noise: 0.1, Ratio: 1}}
+		Quadratic: Bowl{Size: 100, Noise: 0.1, Ratio: 1}, CIRL: defaultCIRL()}
 }
 
 // Settle gives the options that depend on others their defaults.
@@ -72,6 +94,7 @@ func (o *Options) Settle(g *config.Given) {
 		o.LineSearch = new("off")
 	}
 	o.settleSecure(g)
+	o.CIRL.settle(g)
 }
 
 // settleSecure gives up what needs single updates, unless it was asked for.
@@ -95,30 +118,56 @@ func (o *Options) settleSecure(g *config.Given) {
 
 // CheckGiven refuses the keys of a workload that is not this run's.
 func (o *Options) CheckGiven(g *config.Given) {
-	for _, key := range o.IdleKeys() {
+	for _, key := range o.foreignKeys() {
 		if g.Has(key) {
 			section, _, _ := strings.Cut(key, ".")
 			g.Fault(key, "%s %s: it is about the workload %s, and workload is %s; remove one of the two", key,
-				g.Show(key), section, o.Workload)
+				g.Show(key), strings.ReplaceAll(section, "_", "-"), o.Workload)
 		}
+	}
+	if o.Workload == CIRLName {
+		o.CIRL.check(g, o)
 	}
 }
 
-// IdleKeys are those of the other workload, which have no effect.
+// IdleKeys are those that have no effect.
 func (o *Options) IdleKeys() []string {
-	if o.Workload == Control {
-		return keysOf(Quadratic, reflect.TypeFor[Bowl]())
+	keys := o.foreignKeys()
+	if o.Workload == CIRLName {
+		keys = append(keys, o.CIRL.idle()...)
 	}
-	return keysOf(Control, reflect.TypeFor[control.Options]())
+	return keys
+}
+
+// foreignKeys are those of the other workloads.
+func (o *Options) foreignKeys() (keys []string) {
+	for _, w := range []struct {
+		workload, section string
+		options           reflect.Type
+	}{
+		{Control, "control", reflect.TypeFor[control.Options]()}, {Quadratic, "quadratic", reflect.TypeFor[Bowl]()},
+		{CIRLName, "ci_rl", reflect.TypeFor[CIRL]()},
+	} {
+		if o.Workload != w.workload {
+			keys = append(keys, keysOf(w.section, w.options)...)
+		}
+	}
+	return keys
 }
 
 // keysOf are the keys of a section.
 func keysOf(section string, t reflect.Type) (keys []string) {
 	for i := range t.NumField() {
-		key := section + "." + t.Field(i).Tag.Get("yaml")
-		if t.Field(i).Type.Kind() == reflect.Struct {
+		name, kind, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
+		key := section + "." + name
+		if kind == "inline" {
+			key = section
+		}
+		switch {
+		case name == "-":
+		case t.Field(i).Type.Kind() == reflect.Struct:
 			keys = append(keys, keysOf(key, t.Field(i).Type)...)
-		} else {
+		default:
 			keys = append(keys, key)
 		}
 	}
@@ -130,12 +179,30 @@ func (o *Options) NewWorkload(agent int) (protocol.Workload, error) {
 	if agent < 0 || agent >= o.Agents {
 		return nil, fmt.Errorf("agent %d: want 0 to %d, as agents is %d", agent, o.Agents-1, o.Agents)
 	}
-	if o.Workload == Quadratic {
+	switch o.Workload {
+	case Quadratic:
 		q := quadratic.Random(o.Quadratic.Size, o.Seed)
 		q.Noise, q.Pause = o.Quadratic.Noise, o.Quadratic.pauseOf(agent, o.Agents)
 		return quadratic.New(q, agent, o.Seed)
+	case CIRLName:
+		if o.world == nil {
+			w, err := openWorld(o)
+			if err != nil {
+				return nil, err
+			}
+			o.world = w
+		}
+		return o.world.agent(agent), nil
 	}
 	return control.New(o.Control, agent, o.Seed)
+}
+
+// Close gives back what the workloads of this process share.
+func (o *Options) Close() {
+	if o.world != nil {
+		o.world.close()
+		o.world = nil
+	}
 }
 
 // pauseOf is how long an agent works at a gradient.
@@ -166,6 +233,8 @@ func (o *Options) NewServer() (protocol.Server, protocol.Identity, error) {
 	if err != nil {
 		return nil, protocol.Identity{}, err
 	}
-	s, err := protocol.NewServer(o.Options, w.Start(), o.Seed)
+	shared := o.Options
+	shared.Tensors = w.Identity().Tensors
+	s, err := protocol.NewServer(shared, w.Start(), o.Seed)
 	return s, w.Identity(), err
 }

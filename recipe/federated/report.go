@@ -45,6 +45,9 @@ func (s Spread) String() string {
 	if s.Count == 0 {
 		return "no episode ended"
 	}
+	if math.Abs(s.Mean) < 5 { // rewards, not returns
+		return fmt.Sprintf("%.3f ± %.3f", s.Mean, s.Std)
+	}
 	return fmt.Sprintf("%.1f ± %.1f", s.Mean, s.Std)
 }
 
@@ -120,7 +123,8 @@ func (m *simulating) report(sides []side) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := m.savePolicy(); err != nil {
+	policy, err := m.writePolicy(m.folder, m.id, m.clock.Server.Params())
+	if err != nil {
 		return nil, err
 	}
 	if err := m.folder.WritePanels(m.title(), panels(sides, m.Agents)); err != nil {
@@ -134,7 +138,7 @@ func (m *simulating) report(sides []side) (*Result, error) {
 		return nil, err
 	}
 	text := m.words(sides[0]) + m.account(sides[0].records) + table(sides) + m.speedup(sides, times) +
-		fmt.Sprintf("Policy: %s\nCurves: %s\nMetrics: %s\n", m.folder.ModelDir(), m.folder.Path("curves.png"),
+		fmt.Sprintf("Policy: %s\nCurves: %s\nMetrics: %s\n", policy, m.folder.Path("curves.png"),
 			m.folder.Path("metrics.jsonl"))
 	if err := m.folder.WriteSummary(text); err != nil {
 		return nil, err

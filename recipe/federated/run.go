@@ -116,6 +116,7 @@ func (m *simulating) close() {
 	m.work.stop()
 	m.clock.Wait()
 	m.folder.Close()
+	m.Simulation.Close()
 }
 
 // begin starts the clock at the newest checkpoint, or at time 0.
@@ -391,24 +392,17 @@ func (m *simulating) other(samples int) protocol.Options {
 	return o
 }
 
-// savePolicy writes the policy as tensors of float32.
-func (m *simulating) savePolicy() error {
-	var tensors []model.Tensor
-	theta := m.clock.Server.Params()
-	for _, t := range m.id.Tensors {
-		n := 1
-		for _, size := range t.Shape {
-			n *= size
-		}
-		floats := make([]float32, n)
-		for i, x := range theta[:n] {
-			floats[i] = float32(x)
-		}
-		theta = theta[n:]
-		tensors = append(tensors, model.Tensor{Name: t.Name, Shape: t.Shape, Floats: floats})
+// writePolicy writes parameters into the run folder: a model folder or an adapter's, else tensors of float32.
+func (o *Options) writePolicy(folder *run.Folder, id protocol.Identity, theta []float64) (path string, err error) {
+	if o.Workload == CIRLName {
+		return o.world.write(folder, theta)
 	}
-	return m.folder.WriteModel(func(dir string) error {
-		return model.WriteTensors(filepath.Join(dir, policyName), tensors, map[string]string{"task": m.id.Task})
+	var tensors []model.Tensor
+	for i, floats := range protocol.Split(federated.Narrow(theta), id.Tensors) {
+		tensors = append(tensors, model.Tensor{Name: id.Tensors[i].Name, Shape: id.Tensors[i].Shape, Floats: floats})
+	}
+	return folder.ModelDir(), folder.WriteModel(func(dir string) error {
+		return model.WriteTensors(filepath.Join(dir, policyName), tensors, map[string]string{"task": id.Task})
 	})
 }
 

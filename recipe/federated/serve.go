@@ -53,6 +53,7 @@ func serviceSpec(command, listen string) *config.Spec[Service] {
 	return &config.Spec[Service]{
 		Command: command,
 		Like:    family,
+		Without: withoutKeys,
 		Defaults: func(g *config.Given) Service {
 			return Service{Options: DefaultsOf(g), Listen: listen, TLS: "auto", CheckpointEvery: 100, CheckpointKeep: 2}
 		},
@@ -72,6 +73,7 @@ func serviceSpec(command, listen string) *config.Spec[Service] {
 // agentSpec is what the server sends to its agents.
 var agentSpec = &config.Spec[Options]{
 	Command:  "federated client",
+	Without:  withoutKeys,
 	Defaults: DefaultsOf,
 	Settle:   func(g *config.Given, o *Options) { o.Settle(g) },
 	Check:    func(g *config.Given, o *Options) { o.CheckGiven(g) },
@@ -119,11 +121,12 @@ func Serve(ctx context.Context, o Service, r run.Reporter) (string, error) {
 	s := &service{Service: o, Reporter: run.Listen(r)}
 	ctx, s.fail = context.WithCancelCause(ctx)
 	defer s.fail(nil)
+	defer s.Service.Close()
 	if err := s.checkAddress(); err != nil {
 		return "", err
 	}
 	var err error
-	if s.server, s.same, err = o.NewServer(); err != nil {
+	if s.server, s.same, err = s.NewServer(); err != nil {
 		return "", err
 	}
 	nc, err := s.cluster()
@@ -452,7 +455,11 @@ func (s *service) conclude() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text := s.status.String() + s.account(records) + fmt.Sprintf("Curves: %s\nMetrics: %s\n",
+	policy, err := s.writePolicy(s.folder, s.same, s.server.Params())
+	if err != nil {
+		return "", err
+	}
+	text := s.status.String() + s.account(records) + fmt.Sprintf("Policy: %s\nCurves: %s\nMetrics: %s\n", policy,
 		s.folder.Path("curves.png"), s.folder.Path("metrics.jsonl"))
 	return text, s.folder.WriteSummary(text)
 }

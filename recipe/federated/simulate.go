@@ -36,6 +36,7 @@ type Clock struct {
 var Spec = config.Register(&config.Spec[Simulation]{
 	Command: Command,
 	Like:    family,
+	Without: withoutKeys,
 	Choose:  chooseClock,
 	Defaults: func(g *config.Given) Simulation {
 		return Simulation{Options: DefaultsOf(g), Clock: Clock{Pattern: string(federated.Geometric), Ratio: 4},
@@ -45,6 +46,9 @@ var Spec = config.Register(&config.Spec[Simulation]{
 		s.Settle(g)
 		if !g.Has("compare") {
 			s.Compare = rival(s.Method)
+			if s.Workload == CIRLName {
+				s.Compare = none // it takes minutes
+			}
 		}
 	},
 	Check: checkSimulation,

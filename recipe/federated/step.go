@@ -30,6 +30,7 @@ const StepCommand = "federated step"
 var StepSpec = config.Register(&config.Spec[Options]{
 	Command:  StepCommand,
 	Like:     family,
+	Without:  withoutKeys,
 	Defaults: DefaultsOf,
 	Settle:   func(g *config.Given, o *Options) { o.Settle(g) },
 	Check:    func(g *config.Given, o *Options) { o.CheckGiven(g) },
@@ -84,6 +85,7 @@ func (s Step) Run(ctx context.Context, o Options, r run.Reporter) (printed strin
 	if faults := s.Check(); len(faults) > 0 {
 		return "", faults[0]
 	}
+	defer o.Close()
 	var did any
 	if s.Server {
 		did, err = s.serve(&o, run.Listen(r))

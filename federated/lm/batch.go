@@ -1,0 +1,235 @@
+package lm
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/grpo"
+	"github.com/posttrain/posttrain/internal/adamw"
+	"github.com/posttrain/posttrain/train"
+)
+
+// batch is what an agent has sampled under theta.
+type batch struct {
+	workload *Workload
+	version  int
+	theta    []float64
+	drawn    *grpo.Drawn
+	old      [][][]float32 // [groups][answers][tokens] log-probs under theta; nil: not measured yet
+}
+
+// turn works with the policy at theta.
+func (b *batch) turn(ctx context.Context, work func(*grpo.Loop) error) error {
+	return b.turnAt(ctx, b.theta, work)
+}
+
+func (b *batch) turnAt(ctx context.Context, params []float64, work func(*grpo.Loop) error) error {
+	return b.workload.policy.turn(params, func(o *Opened) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		l := &b.workload.loop
+		l.Learner, l.Sampler, l.Reference = o.Learner, o.Sampler, o.Reference
+		l.State.Step = b.version
+		err := work(l)
+		if cancelled := ctx.Err(); err != nil && cancelled != nil {
+			return cancelled
+		}
+		return err
+	})
+}
+
+// Stats have tokens of the completions as steps, completions as episodes, and their mean reward.
+func (b *batch) Stats() protocol.Stats {
+	s := protocol.Stats{Steps: b.drawn.Tokens, Episodes: len(b.drawn.Rewards)}
+	for _, r := range b.drawn.Rewards {
+		s.Return += r / float64(len(b.drawn.Rewards))
+	}
+	return s
+}
+
+// Gradient is less the gradient of GRPO's loss.
+func (b *batch) Gradient() (g []float64, err error) {
+	return g, b.turn(context.Background(), func(l *grpo.Loop) error {
+		loss, err := l.Gradient(b.drawn)
+		g = federated.Scaled(-1, federated.Widen(loss))
+		return err
+	})
+}
+
+// measure returns the log-probs of the completions under some parameters.
+func (b *batch) measure(params []float64) (logps [][][]float32, err error) {
+	return logps, b.turnAt(context.Background(), params, func(l *grpo.Loop) error {
+		logps, err = l.Trainer().Measure(b.drawn.Groups, nil)
+		return err
+	})
+}
+
+// before are the log-probs under theta.
+func (b *batch) before() (_ [][][]float32, err error) {
+	if b.old == nil {
+		b.old, err = b.measure(b.theta)
+	}
+	return b.old, err
+}
+
+func (b *batch) check(what string, v []float64) error {
+	if len(v) != len(b.theta) {
+		return fmt.Errorf("%s of %d numbers: want %d", what, len(v), len(b.theta))
+	}
+	return nil
+}
+
+// Product is the mean over the tokens of (∇ℓ·v)∇ℓ, ℓ a token's log-prob: tokens' scores are uncorrelated, so it has the
+// same expectation as that over sequences, divided by their mean length, and less noise. The derivatives ∇ℓ·v come from
+// differences of forward passes, the sum from one backward pass.
+func (b *batch) Product(v []float64) ([]float64, error) {
+	if err := b.check("vector", v); err != nil {
+		return nil, err
+	}
+	length := federated.Norm(v)
+	if length == 0 {
+		return make([]float64, len(v)), nil
+	}
+	slopes, err := federated.Directional(func(scale float64) ([]float64, error) {
+		logps, err := b.measure(federated.Ahead(b.theta, scale, v))
+		return b.joined(logps), err
+	}, firstStep*max(1, federated.Norm(b.theta))/length)
+	if err != nil {
+		return nil, err
+	}
+	return b.scores(federated.Scaled(1/float64(len(slopes)), slopes))
+}
+
+// firstStep is the length of the differences' first step over that of the parameters. It is as large as log-probs in
+// float32 want it; [federated.Directional] halves it where they bend.
+const firstStep = 1.0 / 64
+
+// joined are the numbers of the tokens that train, one after the other.
+func (b *batch) joined(numbers [][][]float32) (all []float64) {
+	for i, group := range numbers {
+		for a, row := range group {
+			if g := b.drawn.Groups[i]; g.Masked == nil || !g.Masked[a] {
+				all = append(all, federated.Widen(row)...)
+			}
+		}
+	}
+	return all
+}
+
+// scores is Σ weight·∇ℓ over the tokens that train.
+func (b *batch) scores(weights []float64) (sum []float64, err error) {
+	each := make([][][]float32, len(b.drawn.Groups))
+	for i, g := range b.drawn.Groups {
+		for a, answer := range g.Answers {
+			row := make([]float32, len(answer))
+			if g.Masked == nil || !g.Masked[a] {
+				copy(row, federated.Narrow(weights[:len(answer)]))
+				weights = weights[len(answer):]
+			}
+			each[i] = append(each[i], row)
+		}
+	}
+	return sum, b.turn(context.Background(), func(l *grpo.Loop) error {
+		g, err := l.Trainer().Scores(b.drawn.Groups, each)
+		sum = federated.Widen(g)
+		return err
+	})
+}
+
+// worst replaces a KL or a gain that is no finite number, which a message cannot hold.
+const worst = 1e300
+
+// Search estimates KL from the sampled tokens: the mean of r - 1 - log r, r the ratio of the new policy's probability
+// to that of the old. The gain is what the loss falls by, ratios unclipped.
+func (b *batch) Search(direction []float64, scales []float64) (kl, gain []float64, err error) {
+	if err := b.check("direction", direction); err != nil {
+		return nil, nil, err
+	}
+	old, err := b.before()
+	if err != nil {
+		return nil, nil, err
+	}
+	o := b.workload.loop.Options
+	start := o.Unclipped(b.drawn.Groups, old, old)
+	for _, s := range scales {
+		k, g := worst, -worst
+		if params := federated.Ahead(b.theta, s, direction); b.workload.check(params) == nil {
+			logps, err := b.measure(params)
+			if err != nil {
+				return nil, nil, err
+			}
+			k, g = b.divergence(logps, old), start-o.Unclipped(b.drawn.Groups, logps, old)
+		}
+		if !(k <= worst && math.Abs(g) <= worst) {
+			k, g = worst, -worst
+		}
+		kl, gain = append(kl, k), append(gain, g)
+	}
+	return kl, gain, nil
+}
+
+// divergence is the mean over the tokens that train.
+func (b *batch) divergence(logps, old [][][]float32) (kl float64) {
+	now, then := b.joined(logps), b.joined(old)
+	for i, x := range now {
+		d := x - then[i]
+		kl += (math.Expm1(d) - d) / float64(len(now))
+	}
+	return kl
+}
+
+// Train makes epochs of updates on the batch by GRPO's clipped objective and a fresh AdamW. A minibatch has as many
+// groups as its completions fill, at least one.
+func (b *batch) Train(ctx context.Context, how protocol.Local) ([]float64, error) {
+	old, err := b.before()
+	if err != nil {
+		return nil, err
+	}
+	groups, weights := slices.Clone(b.drawn.Groups), federated.Narrow(b.theta)
+	for i := range groups {
+		groups[i].Old = old[i]
+	}
+	size := max(1, how.Minibatch/b.workload.loop.Options.GroupSize)
+	r := rand.New(rand.NewPCG(b.workload.loop.Seed, uint64(b.version)))
+	state := protocol.NewAdamW(weights, b.workload.policy.Identity.Tensors)
+	for t := 1; t <= how.Epochs*((len(groups)+size-1)/size); {
+		order := r.Perm(len(groups))
+		for part := range slices.Chunk(order, size) {
+			if err := b.update(ctx, &state, pick(groups, part), weights, how, t); err != nil {
+				return nil, err
+			}
+			t++
+		}
+	}
+	return federated.Difference(federated.Widen(weights), b.theta), nil
+}
+
+func pick(groups []grpo.Group, which []int) (some []grpo.Group) {
+	for _, i := range which {
+		some = append(some, groups[i])
+	}
+	return some
+}
+
+// update is step t of local training. The state has the weights in its tensors.
+func (b *batch) update(ctx context.Context, state *adamw.State, groups []grpo.Group, weights []float32,
+	how protocol.Local, t int) error {
+	return b.turnAt(ctx, federated.Widen(weights), func(l *grpo.Loop) error {
+		trainer := l.Trainer()
+		trainer.Options.ClipLow, trainer.Options.ClipHigh = min(how.Clip, 0.99), how.Clip
+		g, err := trainer.Gradient(groups, train.NewMetrics())
+		if err != nil {
+			return err
+		}
+		loss := federated.FedProx(federated.Widen(g), federated.Widen(weights), b.theta, how.Proximal)
+		grads := protocol.Split(federated.Narrow(loss), b.workload.policy.Identity.Tensors)
+		state.Update(b.workload.rule, grads, t, how.LR, adamw.InOrder)
+		return nil
+	})
+}

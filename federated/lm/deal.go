@@ -1,0 +1,88 @@
+package lm
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// How items are dealt to agents.
+const (
+	Equal     = "equal"     // in turn
+	Dirichlet = "dirichlet" // each class by shares of its own
+)
+
+// Split says how items are dealt.
+type Split struct {
+	Kind  string
+	Alpha float64 // of Dirichlet: the smaller, the more the agents differ
+	Least int     // items that each agent gets at least
+	Seed  uint64
+}
+
+// Deal gives each of the agents numbers of items, in order; classes are those of the items. An item has one owner.
+func (s Split) Deal(classes []string, agents int) ([][]int, error) {
+	if least := max(1, s.Least); len(classes) < agents*least {
+		return nil, fmt.Errorf("%d items for %d agents: want at least %d for each", len(classes), agents, least)
+	}
+	owned := make([][]int, agents)
+	if s.Kind != Dirichlet {
+		for i := range classes {
+			owned[i%agents] = append(owned[i%agents], i)
+		}
+		return owned, nil
+	}
+	r := rand.New(rand.NewPCG(s.Seed, 0x6465616c))
+	members := map[string][]int{}
+	for i, class := range classes {
+		members[class] = append(members[class], i)
+	}
+	for _, class := range slices.Sorted(maps.Keys(members)) {
+		s.share(r, members[class], owned)
+	}
+	s.even(owned)
+	for _, items := range owned {
+		slices.Sort(items)
+	}
+	return owned, nil
+}
+
+// share deals the items of a class (arXiv 1909.06335): the agents' shares are a draw of Dirichlet(α).
+func (s Split) share(r *rand.Rand, items []int, owned [][]int) {
+	draws, all := make([]float64, len(owned)), 0.0
+	for gamma := (distuv.Gamma{Alpha: s.Alpha, Beta: 1, Src: r}); all == 0; { // a small α gives zeros
+		for a := range draws {
+			draws[a] = gamma.Rand()
+			all += draws[a]
+		}
+	}
+	order, total, from := r.Perm(len(items)), 0.0, 0
+	for a, draw := range draws {
+		total += draw
+		to := int(math.Round(total / all * float64(len(items))))
+		for _, k := range order[from:to] {
+			owned[a] = append(owned[a], items[k])
+		}
+		from = to
+	}
+}
+
+// even moves items from the agent with the most to one that has too few.
+func (s Split) even(owned [][]int) {
+	for a := range owned {
+		for len(owned[a]) < s.Least {
+			rich := 0
+			for b := range owned {
+				if len(owned[b]) > len(owned[rich]) {
+					rich = b
+				}
+			}
+			last := len(owned[rich]) - 1
+			owned[a], owned[rich] = append(owned[a], owned[rich][last]), owned[rich][:last]
+		}
+	}
+}

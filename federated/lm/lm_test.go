@@ -1,0 +1,311 @@
+package lm
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/federated/protocol/workloadtest"
+	"github.com/posttrain/posttrain/grpo"
+	"github.com/posttrain/posttrain/internal/adamw"
+	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/reward"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/train"
+)
+
+// letters is a tokenizer whose tokens are letters.
+type letters struct{}
+
+func (letters) Decode(ids []int32, _ bool) (text string) {
+	for _, id := range ids {
+		text += string(rune('a' + id%8))
+	}
+	return text
+}
+
+// tiny are the settings of the tests: rewards are shares of one letter, which any model gives now and then.
+func tiny() Agent {
+	o := grpo.DefaultOptions()
+	o.Prompts, o.GroupSize, o.KL, o.KLCoef = 3, 4, grpo.None, 0
+	a := Agent{Options: o, Sampling: rollout.Sampling{MaxNew: 6, Temperature: 1}, Shuffle: true,
+		Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1},
+		Score: func(t *grpo.Task, text string) reward.Score {
+			return reward.Score{Reward: float64(strings.Count(text, t.Target)) / float64(len(text)+1)}
+		}}
+	for i := range 7 {
+		a.Tasks = append(a.Tasks, grpo.Task{Tokens: []int32{int32(3 + i), int32(9 - i)}, Target: "abc"[i%3 : i%3+1]})
+	}
+	return a
+}
+
+// policy is a tiny model on an engine, opened at its first use.
+func policy(t *testing.T, e *backend.Engine) *Policy {
+	t.Helper()
+	m := testkit.Model(t, "llama")
+	start, err := WeightsOf(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Policy{Identity: protocol.Identity{Protocol: protocol.Version, Task: "tiny", Tensors: TensorsOf(m)},
+		Start: start}
+	p.Open = func() (*Opened, error) {
+		l, err := train.NewLearner(e, m, model.GraphOptions{})
+		if err != nil {
+			return nil, err
+		}
+		s := rollout.NewCached(e, m.Config, l.Weights, rollout.Options{Decoder: letters{}})
+		return &Opened{Learner: l, Sampler: s, Release: func() { s.Close(); l.Close() }}, nil
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// TestWorkload: what every workload promises. Differences of float32 numbers bound what can be asked of them.
+func TestWorkload(t *testing.T) {
+	p := policy(t, backendtest.Go(t))
+	workloadtest.Run(t, workloadtest.Suite{Step: 0.02, Tolerance: 0.02,
+		Make: func(t *testing.T, agent int, seed uint64) protocol.Workload { return New(p, tiny(), agent, seed) }})
+}
+
+// TestGradientIsThatOfAStep: agent 0 of a run sends the bits by which the trainer's step of the same seed moves the
+// weights, at any step of it. (With a rule that has no momentum, the first moment is the gradient.)
+func TestGradientIsThatOfAStep(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		p, a := policy(t, e), tiny()
+		w, theta := New(p, a, 0, seed), p.Start
+		var steps [][]float32
+		training(t, e, a, func(o *train.Options) {
+			o.LearningRate, o.AdamBeta1, o.AdamBeta2, o.MaxGradNorm = 1e-30, 0, 0, 0 // the weights stay
+		}, func(l *train.Learner) {
+			tensors, _, err := l.Read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			steps = append(steps, slices.Concat(tensors.First...))
+		})
+		for step, g := range steps {
+			b, err := w.Collect(t.Context(), theta, step)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := b.Gradient()
+			if err != nil || !slices.Equal(got, federated.Scaled(-1, federated.Widen(g))) {
+				t.Fatalf("step %d: %d numbers, %v: want those of the step", step, len(got), err)
+			}
+		}
+	})
+}
+
+const seed = 5
+
+// training runs three steps of the trainer's own loop on a tiny model, and shows the learner after each.
+func training(t *testing.T, e *backend.Engine, a Agent, change func(*train.Options), show func(*train.Learner)) {
+	t.Helper()
+	l, err := train.NewLearner(e, testkit.Model(t, "llama"), model.GraphOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	s := rollout.NewCached(e, l.Config(), l.Weights, rollout.Options{Decoder: letters{}})
+	defer s.Close()
+	loop := &grpo.Loop{Course: train.Course{Learner: l, Seed: seed}, Options: a.Options, Sampling: a.Sampling,
+		Score: a.Score, Sampler: s, Tasks: a.Tasks, Train: train.Defaults()}
+	loop.Train.MaxSteps, loop.Train.Schedule, loop.Train.Shuffle = 3, "constant", a.Shuffle
+	change(&loop.Train)
+	loop.OnStep = func(int, int, map[string]float64) { show(l) }
+	if err := loop.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOneAgentAndAdamWAreTraining: with AdamW at the server, a run of one agent makes the weights of the trainer's
+// loop, step by step and bit for bit, with a warm-up, weight decay and a bound on the norm. (An engine that keeps the
+// weights itself, such as xla, adds up otherwise.)
+func TestOneAgentAndAdamWAreTraining(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		if !e.Wants.SharedMemory {
+			t.Skip("the engine has an update of its own")
+		}
+		a := tiny()
+		var want [][]float32
+		training(t, e, a, func(o *train.Options) {
+			o.LearningRate, o.WarmupSteps, o.WeightDecay, o.MaxGradNorm = 1e-2, 2, 0.1, 0.05
+		}, func(l *train.Learner) {
+			w, err := l.Flat()
+			if err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, w)
+		})
+		if slices.Equal(want[1], want[2]) {
+			t.Fatal("the trainer does not move")
+		}
+		for _, method := range []string{protocol.FedPG, protocol.AFedPG} {
+			p, o := policy(t, e), protocol.Defaults(method)
+			o.UseAdamW()
+			o.Agents, o.Clip, o.Tensors, o.LR = 1, 0, p.Identity.Tensors, new(1e-2)
+			o.AdamW.Warmup, o.AdamW.WeightDecay, o.AdamW.MaxNorm = new(2), new(0.1), new(0.05)
+			for step, got := range follow(t, o, New(p, a, 0, seed), len(want)) {
+				if !slices.Equal(got, want[step]) {
+					t.Errorf("%s, step %d: the weights differ from the trainer's", method, step)
+				}
+			}
+		}
+	})
+}
+
+// follow returns the server's parameters after each of n steps of one agent.
+func follow(t *testing.T, o protocol.Options, w *Workload, n int) (all [][]float32) {
+	t.Helper()
+	server, err := protocol.NewServer(o, w.Start(), seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent, err := protocol.NewAgent(0, w, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for sends := server.Join(0); len(all) < n; {
+		u, err := agent.Do(t.Context(), sends[0].Task)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r protocol.Receipt
+		if r, sends = server.Receive(u); !r.Stepped {
+			t.Fatalf("no step: %+v", r)
+		}
+		all = append(all, federated.Narrow(server.Params()))
+	}
+	return all
+}
+
+// TestProductEqualsScores: the product by differences is Fisher's matrix of the tokens' own gradients, within 1e-3.
+func TestProductEqualsScores(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		w := New(policy(t, e), tiny(), 1, 7)
+		collected, err := w.Collect(t.Context(), w.Start(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := collected.(*batch)
+		v := make([]float64, len(b.theta))
+		for i := range v {
+			v[i] = math.Sin(float64(3 * i))
+		}
+		got, err := b.Product(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := make([]float64, len(v))
+		for k := range b.drawn.Tokens {
+			one := make([]float64, b.drawn.Tokens)
+			one[k] = 1
+			score, err := b.scores(one)
+			if err != nil {
+				t.Fatal(err)
+			}
+			federated.AddScaled(want, federated.Dot(score, v)/float64(b.drawn.Tokens), score)
+		}
+		if off := federated.Norm(federated.Difference(got, want)) / federated.Norm(want); off > 1e-3 {
+			t.Errorf("the product is off by %v of its length", off)
+		}
+	})
+}
+
+// TestAgentsShareAPolicy: work of others between two calls of an agent changes nothing.
+func TestAgentsShareAPolicy(t *testing.T) {
+	p := policy(t, backendtest.Go(t))
+	a, b := New(p, tiny(), 1, 7), New(p, tiny(), 2, 7)
+	theta := a.Start()
+	alone, err := a.Collect(t.Context(), theta, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := alone.Gradient()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := a.Collect(t.Context(), theta, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Collect(t.Context(), federated.Scaled(0.5, theta), 3); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := again.Gradient(); err != nil || !slices.Equal(got, want) {
+		t.Errorf("another agent's work has changed the gradient, %v", err)
+	}
+}
+
+// TestDeal: every item has one owner, in turn or by shares that differ; each agent has the least; a seed repeats it.
+func TestDeal(t *testing.T) {
+	var classes []string
+	for i := range 400 {
+		classes = append(classes, "abcd"[i%4:i%4+1])
+	}
+	equal, err := Split{Kind: Equal}.Deal(classes[:7], 3)
+	if err != nil || !slices.EqualFunc(equal, [][]int{{0, 3, 6}, {1, 4}, {2, 5}}, slices.Equal[[]int]) {
+		t.Errorf("%v, %v: want the items in turn", equal, err)
+	}
+	s := Split{Kind: Dirichlet, Alpha: 0.3, Least: 20, Seed: 2}
+	dealt, err := s.Deal(classes, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	count, skewed := make([]int, len(classes)), 0
+	for _, items := range dealt {
+		if len(items) < s.Least || !slices.IsSorted(items) {
+			t.Errorf("an agent has %v", items)
+		}
+		own := map[string]int{}
+		for _, i := range items {
+			count[i]++
+			own[classes[i]]++
+		}
+		for _, n := range own {
+			if n > len(items)/2 {
+				skewed++
+			}
+		}
+	}
+	if slices.Max(count) != 1 || slices.Min(count) != 1 || skewed < 4 {
+		t.Errorf("owners of an item: %d to %d; %d of 8 agents have one class above all: want 1 and 4 or more",
+			slices.Min(count), slices.Max(count), skewed)
+	}
+	if again, _ := s.Deal(classes, 8); !slices.EqualFunc(again, dealt, slices.Equal[[]int]) {
+		t.Error("the same seed deals otherwise")
+	}
+	even, _ := Split{Kind: Dirichlet, Alpha: 1e6, Seed: 2}.Deal(classes, 8)
+	for _, items := range even {
+		if len(items) < 45 || len(items) > 55 {
+			t.Errorf("a large alpha gives an agent %d of 400 items: want about 50", len(items))
+		}
+	}
+	if _, err := s.Deal(classes[:100], 8); err == nil || !strings.Contains(err.Error(), "at least 20 for each") {
+		t.Errorf("too few items: %v", err)
+	}
+}
+
+// TestRefused: what does not fit is an error, and an engine that does not open stays so.
+func TestRefused(t *testing.T) {
+	p := policy(t, backendtest.Go(t))
+	bad := tiny()
+	bad.Options.Prompts = 8
+	if _, err := New(p, bad, 0, 1).Collect(t.Context(), p.Start, 0); err == nil ||
+		!strings.Contains(err.Error(), "there are 7 prompts to train on") {
+		t.Errorf("more prompts than tasks: %v", err)
+	}
+	fails := func() (*Opened, error) { return nil, context.Canceled }
+	closed := &Policy{Identity: p.Identity, Start: p.Start, Open: fails}
+	if _, err := New(closed, tiny(), 0, 1).Collect(t.Context(), p.Start, 0); err != context.Canceled {
+		t.Errorf("an engine that does not open: %v", err)
+	}
+}

@@ -1,0 +1,187 @@
+// Package lm is the workload of language models: each agent has tasks of its own, and learns what rewards say by GRPO.
+// An agent's batch is one rollout batch at the parameters that it is sent, and its gradient is that of GRPO's loss with
+// ratio 1, bit for bit. Parameters are the trained weights: all of a small model's, or an adapter's.
+//
+// A batch is made in this order: a group of completions of each task; rewards; advantages; and on request the gradient,
+// Fisher products, the tables of the line search, or local training with AdamW.
+package lm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/gomlx/compute"
+
+	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/grpo"
+	"github.com/posttrain/posttrain/internal/adamw"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/reward"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/train"
+)
+
+// Policy is the model of the agents of a process, which take turns with it. It is opened when the first of them
+// samples.
+type Policy struct {
+	Identity protocol.Identity
+	Start    []float64               // [d]
+	Open     func() (*Opened, error) // not called again after an error
+
+	mu     sync.Mutex
+	opened *Opened
+	failed error
+	at     []float64 // the weights that the learner has, nil: others
+}
+
+// Opened is a policy in an engine.
+type Opened struct {
+	Learner   *train.Learner
+	Sampler   rollout.Sampler  // of the learner's weights
+	Reference []compute.Buffer // nil without KL
+	Release   func()           // gives everything back
+}
+
+// Close gives back what the engine holds.
+func (p *Policy) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.opened != nil {
+		p.opened.Release()
+	}
+	p.opened, p.at, p.failed = nil, nil, nil
+}
+
+// turn lets an agent work with the policy at some parameters.
+func (p *Policy) turn(params []float64, work func(*Opened) error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.opened == nil && p.failed == nil {
+		p.opened, p.failed = p.Open()
+	}
+	if p.failed != nil {
+		return p.failed
+	}
+	if err := p.move(params); err != nil {
+		return err
+	}
+	return work(p.opened)
+}
+
+// move gives the learner other weights, in float32.
+func (p *Policy) move(params []float64) error {
+	if slices.Equal(p.at, params) {
+		return nil
+	}
+	p.at = nil
+	err := p.opened.Learner.WriteFlat(federated.Narrow(params))
+	if err == nil {
+		p.at = slices.Clone(params)
+	}
+	return err
+}
+
+// Agent says what an agent learns from, and how it trains for itself.
+type Agent struct {
+	Options  grpo.Options
+	Sampling rollout.Sampling
+	Score    func(t *grpo.Task, completion string) reward.Score
+	Tasks    []grpo.Task
+	Shuffle  bool
+	Rule     adamw.Rule // of local training
+}
+
+// Workload implements [protocol.Workload].
+type Workload struct {
+	policy *Policy
+	loop   grpo.Loop
+	rule   adamw.Rule
+}
+
+// New makes the workload of an agent. Agent 0 has the draws of a training run of this seed.
+func New(p *Policy, a Agent, agent int, seed uint64) *Workload {
+	o := train.Defaults()
+	o.LearningRate, o.Shuffle = 1, a.Shuffle // a step is the server's
+	l := grpo.Loop{Options: a.Options, Sampling: a.Sampling, Score: a.Score, Tasks: a.Tasks, Train: o}
+	l.Seed = seedOf(seed, agent)
+	return &Workload{p, l, a.Rule}
+}
+
+func seedOf(seed uint64, agent int) uint64 {
+	if agent == 0 {
+		return seed
+	}
+	h := fnv.New64a()
+	fmt.Fprintf(h, "agent %d", agent)
+	return seed ^ h.Sum64()
+}
+
+// Identity is the policy's.
+func (w *Workload) Identity() protocol.Identity { return w.policy.Identity }
+
+// Start is the policy's.
+func (w *Workload) Start() []float64 { return slices.Clone(w.policy.Start) }
+
+// Collect samples the rollout batch of step version.
+func (w *Workload) Collect(ctx context.Context, params []float64, version int) (protocol.Batch, error) {
+	if err := w.check(params); err != nil {
+		return nil, err
+	}
+	b := &batch{workload: w, version: version, theta: federated.Widen(federated.Narrow(params))}
+	return b, b.turn(ctx, func(l *grpo.Loop) (err error) {
+		b.drawn, err = l.Draw(ctx, version)
+		return err
+	})
+}
+
+func (w *Workload) check(params []float64) error {
+	if n := len(w.policy.Start); len(params) != n {
+		return fmt.Errorf("%d parameters: want %d, as %s has", len(params), n, w.policy.Identity.Task)
+	}
+	for i, p := range params {
+		if math.IsNaN(p) || math.Abs(p) > math.MaxFloat32 {
+			return fmt.Errorf("parameter %d is %v: want a number that is finite in float32", i, p)
+		}
+	}
+	return nil
+}
+
+// State is empty: an agent learns nothing for itself.
+func (w *Workload) State() (protocol.State, error) {
+	return protocol.State{Head: json.RawMessage("{}")}, nil
+}
+
+// Restore takes back an empty state.
+func (w *Workload) Restore(s protocol.State) error {
+	if err := json.Unmarshal(s.Head, &struct{}{}); err != nil {
+		return fmt.Errorf("state of %s: %w", w.policy.Identity.Task, err)
+	}
+	return nil
+}
+
+// TensorsOf are the trained weights of a model, in the order of θ.
+func TensorsOf(m *model.Model) (tensors []protocol.Tensor) {
+	for _, p := range m.Trained() {
+		tensors = append(tensors, protocol.Tensor{Name: p.Name, Shape: p.Shape, Type: "float32", NoDecay: p.NoDecay})
+	}
+	return tensors
+}
+
+// WeightsOf are their numbers, [d].
+func WeightsOf(m *model.Model) (theta []float64, err error) {
+	r := model.NewReader(m.Largest())
+	for _, p := range m.Trained() {
+		x, err := r.Read(p)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", p.Name, err)
+		}
+		theta = append(theta, federated.Widen(x)...)
+	}
+	return theta, nil
+}

@@ -1,0 +1,154 @@
+package federated
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/recipe/cirl"
+	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/run"
+)
+
+// tinyCIRL is a quick run of the embedded model on 24 items, which are written into dir.
+func tinyCIRL(t *testing.T, dir, method string, sets ...string) Simulation {
+	t.Helper()
+	items := filepath.Join(dir, "items.json")
+	if err := ci.Write(items, ci.Synthesize(24, 5)); err != nil {
+		t.Fatal(err)
+	}
+	limit := "rounds=2"
+	if protocol.Asynchronous(method) {
+		limit = "updates=2"
+	}
+	s := load(t, append([]string{"method=" + method, "workload=ci-rl", limit, "agents=2", "clock.times=1,2.5",
+		"seed=3", "ci_rl.data.train=" + items, "ci_rl.data.scenarios=0",
+		"ci_rl.grpo.prompts_per_step=2", "ci_rl.grpo.group_size=4", "ci_rl.sampling.max_new_tokens=80",
+		"checkpoint_every=1"}, sets...)...)
+	s.Place.Out = filepath.Join(dir, method)
+	return s
+}
+
+// TestSimulateCIRL: agents move the model by what rewards say; a run that is interrupted and resumed ends with the same
+// bits; what it leaves is a model folder with other weights than it began with.
+func TestSimulateCIRL(t *testing.T) {
+	dir := t.TempDir()
+	whole := tinyCIRL(t, dir, protocol.AFedPG, "ci_rl.split=dirichlet")
+	result, err := Run(t.Context(), whole, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(result.Summary, "afedpg on ci-rl/") ||
+		!strings.Contains(result.Summary, "Policy: "+filepath.Join(whole.Place.Out, run.ModelName)) {
+		t.Errorf("summary:\n%s", result.Summary)
+	}
+	after := hashOf(t, filepath.Join(whole.Place.Out, run.ModelName))
+	if after == hashOf(t, whole.CIRL.Model) {
+		t.Error("the weights have not moved")
+	}
+
+	broken := whole
+	broken.Place.Out = filepath.Join(dir, "broken")
+	ctx, stop := context.WithCancel(t.Context())
+	if _, err := Run(ctx, broken, &stopper{run.Listen(nil), 1, stop}); err == nil {
+		t.Fatal("the run was not interrupted")
+	}
+	broken.Place = recipe.Place{Resume: broken.Place.Out}
+	if _, err := Run(t.Context(), broken, nil); err != nil {
+		t.Fatal(err)
+	}
+	if hashOf(t, filepath.Join(broken.Place.Resume, run.ModelName)) != after {
+		t.Error("the interrupted run has other weights")
+	}
+}
+
+// hashOf is that of a model folder's weights.
+func hashOf(t *testing.T, dir string) string {
+	t.Helper()
+	m, _, err := local.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Release()
+	h, err := m.Hash()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// TestOneAgentIsCIRL: with AdamW at the server and one agent, the run gives the model that posttrain ci-rl gives, bit
+// for bit.
+func TestOneAgentIsCIRL(t *testing.T) {
+	dir := t.TempDir()
+	s := tinyCIRL(t, dir, protocol.FedPG, "agents=1", "clock.times=1", "rule=adamw", "lr=1e-3", "adamw.warmup_steps=1",
+		"ci_rl.data.test_fraction=0")
+	if _, err := Run(t.Context(), s, nil); err != nil {
+		t.Fatal(err)
+	}
+	var overrides []config.Override
+	for _, text := range []string{"model=embedded", "seed=3", "data.train=" + filepath.Join(dir,
+		"items.json"), "data.validation_fraction=0.04", "data.test_fraction=0", "grpo.prompts_per_step=2",
+		"grpo.group_size=4", "grpo.kl=none", "sampling.max_new_tokens=80", "data.max_prompt_tokens=256",
+		"train.max_steps=2", "train.learning_rate=1e-3", "train.warmup_steps=1", "validation.every=0",
+		"data.scenarios=0"} {
+		o, err := config.ParseSet(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		overrides = append(overrides, o)
+	}
+	o, err := cirl.Spec.Load(config.Input{Overrides: overrides})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Place.Out = filepath.Join(dir, "ci-rl")
+	if _, err := cirl.Run(t.Context(), *o, nil); err != nil {
+		t.Fatal(err)
+	}
+	last := filepath.Join(o.Place.Out, "checkpoints", "step-00000002", "model")
+	if hashOf(t, last) != hashOf(t, filepath.Join(s.Place.Out, run.ModelName)) {
+		t.Error("the weights differ from those of ci-rl after step 2")
+	}
+}
+
+// TestFaultsOfCIRL: each has one line.
+func TestFaultsOfCIRL(t *testing.T) {
+	for _, c := range []struct {
+		sets []string
+		want string
+	}{
+		{[]string{"ci_rl.model=m"}, `ci_rl.model "m": it is about the workload ci-rl, and workload is control`},
+		{[]string{"workload=ci-rl", "control.steps=9"}, "control.steps 9: it is about the workload control"},
+		{[]string{"workload=ci-rl", "ci_rl.dirichlet_alpha=1"}, "split equal does not use it"},
+		{[]string{"workload=ci-rl", "ci_rl.sampling.temperature=0"}, "ci_rl.sampling.temperature 0: all completions"},
+		{[]string{"workload=ci-rl", "ci_rl.grpo.updates_per_rollout=2"}, "unknown key"},
+		{[]string{"workload=ci-rl", "method=fedavg", "local.entropy=1"}, "workload ci-rl has no such term"},
+		{[]string{"rule=adamw", "alpha=0.1"}, "alpha 0.1: rule adamw does not use it; remove it"},
+		{[]string{"adamw.beta1=0.1"}, "adamw.beta1 0.1: rule normalized does not use it; remove it"},
+		{[]string{"method=fedavg", "rule=adamw"}, "fedavg does not use it"},
+	} {
+		var overrides []config.Override
+		for _, text := range c.sets {
+			o, err := config.ParseSet(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			overrides = append(overrides, o)
+		}
+		_, err := Spec.Load(config.Input{Overrides: overrides})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v, want %q", c.sets, err, c.want)
+		}
+	}
+	s := tinyCIRL(t, t.TempDir(), protocol.AFedPG, "agents=40", "clock.times=")
+	s.Clock.Times, s.Clock.Ratio = nil, 1
+	if _, err := Run(t.Context(), s, nil); err == nil || !strings.Contains(err.Error(), "items for 40 agents") {
+		t.Errorf("more agents than items: %v", err)
+	}
+}
