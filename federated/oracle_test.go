@@ -516,23 +516,32 @@ type tinyModel struct {
 	theta                []float64 // A [hidden][width], a, B [vocab][hidden], b
 }
 
-// score is ∇ log π(to|from).
-func (m tinyModel) score(from, to int) []float64 {
+// forward has the hidden layer after a token, and the log-probs of the next.
+func (m tinyModel) forward(from int) (hidden, logps []float64) {
 	x, w, h, v := m.embedding[from], m.width, m.hidden, m.vocab
 	a, bias, b, logits := m.theta, m.theta[w*h:], m.theta[w*h+h:], slices.Clone(m.theta[w*h+h+h*v:])
-	hidden := make([]float64, h)
+	hidden, total := make([]float64, h), 0.0
 	for j := range hidden {
 		hidden[j] = math.Tanh(bias[j] + Dot(a[j*w:(j+1)*w], x))
 	}
-	total := 0.0
 	for k := range logits {
 		logits[k] += Dot(b[k*h:(k+1)*h], hidden)
 		total += math.Exp(logits[k])
 	}
-	back := make([]float64, h) // of log π by the hidden layer
-	var gA, gB []float64
-	for k, l := range logits {
-		logits[k] = -math.Exp(l) / total
+	for k := range logits {
+		logits[k] -= math.Log(total)
+	}
+	return hidden, logits
+}
+
+// score is ∇ log π(to|from).
+func (m tinyModel) score(from, to int) []float64 {
+	x, w, h := m.embedding[from], m.width, m.hidden
+	hidden, logps := m.forward(from)
+	b, back := m.theta[w*h+h:], make([]float64, h) // of log π by the hidden layer
+	var gA, gB, logits []float64
+	for k, l := range logps {
+		logits = append(logits, -math.Exp(l))
 		if k == to {
 			logits[k]++
 		}
@@ -574,5 +583,72 @@ func TestOracleScores(t *testing.T) {
 		nearAll(t, "product", product, c.Sequence)
 		nearAll(t, "damped inverse", scores.Solve(c.RHS), c.Inverse)
 		nearAll(t, "natural gradient", scores.Natural(c.Advantages), c.Natural)
+	}
+}
+
+// TestOracleProducts: Fisher's products of section [lm]: of the tokens' scores, those by differences, and exactly, over
+// all tokens that could have come.
+func TestOracleProducts(t *testing.T) {
+	type testCase struct {
+		Theta, V, Token, Exact []float64
+		ByDifferences          []float64   `json:"token_by_differences"`
+		Directional            [][]float64 `json:"directional"`
+		Slopes                 [][]float64 `json:"directional_by_differences"`
+		Logps                  [][]float64
+		Eps                    float64
+		Vocab, Width, Hidden   int
+		Embedding              [][]float64
+		Sequences              [][]int
+	}
+	for _, c := range oracle[testCase](t, "lm") {
+		at := func(scale float64) tinyModel {
+			return tinyModel{c.Width, c.Hidden, c.Vocab, c.Embedding, Ahead(c.Theta, scale, c.V)}
+		}
+		logps := func(scale float64) (all []float64, err error) {
+			for _, tokens := range c.Sequences {
+				for k, to := range tokens[1:] {
+					_, l := at(scale).forward(tokens[k])
+					all = append(all, l[to])
+				}
+			}
+			return all, nil
+		}
+		// back is one backward pass: the mean of c·∇ℓ.
+		back := func(weights []float64) []float64 {
+			sum, n := make([]float64, len(c.Theta)), float64(len(weights))
+			for _, tokens := range c.Sequences {
+				for k, to := range tokens[1:] {
+					AddScaled(sum, weights[0]/n, at(0).score(tokens[k], to))
+					weights = weights[1:]
+				}
+			}
+			return sum
+		}
+		now, _ := logps(0)
+		slopes, _ := Slopes(logps, c.Eps)
+		directional, err := Directional(logps, 64*c.Eps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nearAll(t, "log-probs", now, slices.Concat(c.Logps...))
+		nearAll(t, "slopes", slopes, slices.Concat(c.Slopes...))
+		nearAll(t, "product of tokens", back(slices.Concat(c.Directional...)), c.Token)
+		nearAll(t, "product by differences", back(slopes), c.ByDifferences)
+		for i, want := range slices.Concat(c.Directional...) {
+			if math.Abs(directional[i]-want) > 1e-7*max(1, math.Abs(want)) {
+				t.Errorf("slope %d is %v without a given step, want %v", i, directional[i], want)
+			}
+		}
+		exact, n := make([]float64, len(c.Theta)), float64(len(now))
+		for _, tokens := range c.Sequences {
+			for _, from := range tokens[:len(tokens)-1] {
+				_, l := at(0).forward(from)
+				for k := range l {
+					score := at(0).score(from, k)
+					AddScaled(exact, math.Exp(l[k])*Dot(score, c.V)/n, score)
+				}
+			}
+		}
+		nearAll(t, "exact product", exact, c.Exact)
 	}
 }

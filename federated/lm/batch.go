@@ -21,6 +21,7 @@ type batch struct {
 	theta    []float64
 	drawn    *grpo.Drawn
 	old      [][][]float32 // [groups][answers][tokens] log-probs under theta; nil: not measured yet
+	exact    *exact        // nil: not computed, or too large
 }
 
 // turn works with the policy at theta.
@@ -85,13 +86,20 @@ func (b *batch) check(what string, v []float64) error {
 	return nil
 }
 
-// Product is the mean over the tokens of (∇ℓ·v)∇ℓ, ℓ a token's log-prob: tokens' scores are uncorrelated, so it has the
-// same expectation as that over sequences, divided by their mean length, and less noise. The derivatives ∇ℓ·v come from
-// differences of forward passes, the sum from one backward pass.
+// Product is by the scores of the completions where they fit the memory, see [exact], else by differences.
 func (b *batch) Product(v []float64) ([]float64, error) {
 	if err := b.check("vector", v); err != nil {
 		return nil, err
 	}
+	if e, err := b.scoresOf(); e != nil || err != nil {
+		return e.product(v), err
+	}
+	return b.byDifferences(v)
+}
+
+// byDifferences is the mean over the tokens of (∇ℓ·v)∇ℓ, ℓ a token's log-prob. The derivatives ∇ℓ·v come from
+// differences of forward passes, the sum from one backward pass.
+func (b *batch) byDifferences(v []float64) ([]float64, error) {
 	length := federated.Norm(v)
 	if length == 0 {
 		return make([]float64, len(v)), nil

@@ -68,11 +68,16 @@ func policy(t *testing.T, e *backend.Engine) *Policy {
 	return p
 }
 
-// TestWorkload: what every workload promises. Differences of float32 numbers bound what can be asked of them.
+// TestWorkload: what every workload promises, with products by differences and by scores. Differences of float32
+// numbers bound what can be asked of them.
 func TestWorkload(t *testing.T) {
 	p := policy(t, backendtest.Go(t))
-	workloadtest.Run(t, workloadtest.Suite{Step: 0.02, Tolerance: 0.02,
-		Make: func(t *testing.T, agent int, seed uint64) protocol.Workload { return New(p, tiny(), agent, seed) }})
+	for _, memory := range []float64{0, 1e9} {
+		a := tiny()
+		a.Memory = memory
+		workloadtest.Run(t, workloadtest.Suite{Step: 0.02, Tolerance: 0.02, SampledFisher: memory > 0,
+			Make: func(t *testing.T, agent int, seed uint64) protocol.Workload { return New(p, a, agent, seed) }})
+	}
 }
 
 // TestGradientIsThatOfAStep: agent 0 of a run sends the bits by which the trainer's step of the same seed moves the
@@ -216,6 +221,55 @@ func TestProductEqualsScores(t *testing.T) {
 		}
 		if off := federated.Norm(federated.Difference(got, want)) / federated.Norm(want); off > 1e-3 {
 			t.Errorf("the product is off by %v of its length", off)
+		}
+	})
+}
+
+// TestSolveEqualsConjugateGradient: within 1e-3, and both with the matrix of the completions' own gradients.
+func TestSolveEqualsConjugateGradient(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		a := tiny()
+		a.Memory = 1e9
+		w := New(policy(t, e), a, 1, 7)
+		collected, err := w.Collect(t.Context(), w.Start(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := collected.(*batch)
+		g, err := b.Gradient()
+		if err != nil {
+			t.Fatal(err)
+		}
+		const rho = 0.1
+		got, err := b.Solve(g, rho)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cg := federated.CG{Iterations: 40, Tolerance: 1e-8}
+		want, err := cg.Solve(federated.Damped(b.Product, rho), g, make([]float64, len(g)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if off := federated.Norm(federated.Difference(got, want.X)) / federated.Norm(want.X); off > 1e-3 {
+			t.Errorf("the solution is off by %v of its length", off)
+		}
+		tokens, sum := make([]float64, b.drawn.Tokens), make([]float64, len(g))
+		for i := range tokens {
+			tokens[i] = 1
+		}
+		all, err := b.scores(tokens)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range b.exact.rows {
+			federated.AddScaled(sum, math.Sqrt(float64(len(tokens))/float64(len(b.exact.rows))), federated.Widen(row))
+		}
+		if off := federated.Norm(federated.Difference(sum, all)) / federated.Norm(all); off > 1e-4 {
+			t.Errorf("the scores' sum is off by %v of its length", off)
+		}
+		b.workload.memory, b.exact = 1000, nil
+		if y, err := b.Solve(g, rho); y != nil || err != nil {
+			t.Errorf("%d numbers, %v: want nil, as the scores take more than the memory", len(y), err)
 		}
 	})
 }

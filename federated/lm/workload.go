@@ -95,6 +95,7 @@ type Agent struct {
 	Tasks    []grpo.Task
 	Shuffle  bool
 	Rule     adamw.Rule // of local training
+	Memory   float64    // bytes that the scores of a batch's completions may take, for natural gradients
 }
 
 // Workload implements [protocol.Workload].
@@ -102,6 +103,7 @@ type Workload struct {
 	policy *Policy
 	loop   grpo.Loop
 	rule   adamw.Rule
+	memory float64
 }
 
 // New makes the workload of an agent. Agent 0 has the draws of a training run of this seed.
@@ -110,7 +112,7 @@ func New(p *Policy, a Agent, agent int, seed uint64) *Workload {
 	o.LearningRate, o.Shuffle = 1, a.Shuffle // a step is the server's
 	l := grpo.Loop{Options: a.Options, Sampling: a.Sampling, Score: a.Score, Tasks: a.Tasks, Train: o}
 	l.Seed = seedOf(seed, agent)
-	return &Workload{p, l, a.Rule}
+	return &Workload{p, l, a.Rule, a.Memory}
 }
 
 func seedOf(seed uint64, agent int) uint64 {

@@ -112,12 +112,8 @@ func (a *Agent) solve(ctx context.Context, t Task, u *Update) error {
 	if err != nil {
 		return err
 	}
-	rho, cg := *a.o.Rho, federated.CG{Iterations: *a.o.CG.Iters, Tolerance: *a.o.CG.Tol}
-	from := before.Y
-	if *a.o.CG.Start == "zero" {
-		from = make([]float64, len(y))
-	}
-	dual, _, err := before.Advance(y, rho).SolveFrom(cg, a.batch.Product, a.g, y, rho, from)
+	rho := *a.o.Rho
+	dual, err := a.advance(before, y, rho)
 	if err != nil {
 		return err
 	}
@@ -126,6 +122,22 @@ func (a *Agent) solve(ctx context.Context, t Task, u *Update) error {
 		u.Vectors = append(u.Vectors, a.g)
 	}
 	return a.remember(t, dual, nil)
+}
+
+// advance is an inner step's dual: solved by the batch at once where it can, else by conjugate gradient.
+func (a *Agent) advance(before federated.Dual, y []float64, rho float64) (federated.Dual, error) {
+	dual, from := before.Advance(y, rho), before.Y
+	if s, ok := a.batch.(Solver); ok {
+		if solved, err := s.Solve(dual.Right(a.g, y, rho), rho); solved != nil || err != nil {
+			return federated.Dual{Lambda: dual.Lambda, Y: solved}, err
+		}
+	}
+	if *a.o.CG.Start == "zero" {
+		from = make([]float64, len(y))
+	}
+	cg := federated.CG{Iterations: *a.o.CG.Iters, Tolerance: *a.o.CG.Tol}
+	dual, _, err := dual.SolveFrom(cg, a.batch.Product, a.g, y, rho, from)
+	return dual, err
 }
 
 // before gives the dual before an inner step, and the server's y.

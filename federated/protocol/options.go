@@ -170,8 +170,9 @@ type Outer struct {
 func Defaults(method string) Options {
 	o := Options{
 		Rounds: new(50), Updates: new(200),
-		LR: new(1e-3), Rule: new(Normalized), Rate: new("adam"), Schedule: new(string(federated.Constant)), Alpha: new(0.2),
-		Rho: new(0.1), Damping: new(0.1), Delta: new(0.01), Eta: new(1.0), Step: new("trust"), LineSearch: new("on"),
+		LR: new(1e-3), Rate: new("adam"), Schedule: new(string(federated.Constant)), Alpha: new(0.2),
+		Rule: new(Normalized),
+		Rho:  new(0.1), Damping: new(0.1), Delta: new(0.01), Eta: new(1.0), Step: new("trust"), LineSearch: new("on"),
 		Inner: new(1), Absent: new("hold"), Forget: new(10),
 		CG:      CG{new(15), new(1e-10), new("previous")},
 		Weights: new("equal"), Aggregate: new(string(federated.WeightedMean)), Select: new(1.0), Quorum: new(0.5),

@@ -220,6 +220,12 @@ type Batch interface {
 	Train(ctx context.Context, how Local) ([]float64, error)
 }
 
+// Solver is a batch that need not be asked for products one by one.
+type Solver interface {
+	// Solve is (H + ρI)⁻¹·right, H that of Product; nil without an error: conjugate gradient must do it.
+	Solve(right []float64, rho float64) ([]float64, error)
+}
+
 // Local says how an agent trains for itself (FedAvg, FedProx, FedBuff, DiLoCo, FedPPO).
 type Local struct {
 	Epochs    int     // over the samples

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 
 	"github.com/gomlx/compute"
 
@@ -38,6 +39,8 @@ type CIRL struct {
 	Sampling rollout.Sampling `yaml:"sampling"`
 	Reward   reward.Options   `yaml:"reward"`
 	GRPO     grpo.Options     `yaml:"grpo"`
+	// gigabytes for the gradients of a batch's completions, one by one, with which fednpg-admm solves at once
+	Memory float64 `yaml:"memory_gb" want:">=0" zero:"products by differences"`
 }
 
 // Deal says how the items are dealt.
@@ -56,7 +59,7 @@ var withoutKeys = []string{"ci_rl.grpo.updates_per_rollout", "ci_rl.grpo.dynamic
 func defaultCIRL() CIRL {
 	d := cirl.Defaults()
 	c := CIRL{Model: embedded.Name, Backend: "auto", Data: d.Data, Deal: Deal{lm.Equal, 0.3},
-		Sampling: d.Sampling.Sampling, Reward: d.Reward, GRPO: d.GRPO}
+		Sampling: d.Sampling.Sampling, Reward: d.Reward, GRPO: d.GRPO, Memory: 0.5}
 	c.Data.Train, c.Data.Scenarios, c.Data.Prompt, c.Data.MaxPromptTokens = embedded.Name, 5000, ci.PromptCompact, 256
 	c.Data.ValidationFraction, c.Data.TestFraction = 0.04, 0.2
 	c.Sampling.MaxNew = 128
@@ -90,14 +93,21 @@ func (c *CIRL) check(g *config.Given, o *Options) {
 	if e := o.Local.Entropy; e != nil && *e != 0 {
 		g.Fault("local.entropy", "local.entropy %v: workload ci-rl has no such term; remove it", *e)
 	}
+	if slices.Contains(c.idle(o.Method), "ci_rl.memory_gb") && g.Has("ci_rl.memory_gb") {
+		g.Fault("ci_rl.memory_gb", "ci_rl.memory_gb %v: %s makes no natural gradients, only fednpg and fednpg-admm do; "+
+			"remove it", c.Memory, o.Method)
+	}
 	if g.Has("ci_rl.dirichlet_alpha") && c.Deal.Split != lm.Dirichlet {
 		g.Fault("ci_rl.dirichlet_alpha", "ci_rl.dirichlet_alpha %v: split %s does not use it; remove it, or want "+
 			"split dirichlet", c.Deal.Alpha, c.Deal.Split)
 	}
 }
 
-// idle are the keys that others replace.
-func (c *CIRL) idle() (keys []string) {
+// idle are the keys that others replace, or that the method does not use.
+func (c *CIRL) idle(method string) (keys []string) {
+	if method != protocol.FedNPG && method != protocol.FedNPGADMM {
+		keys = append(keys, "ci_rl.memory_gb")
+	}
 	if c.Deal.Split != lm.Dirichlet {
 		keys = append(keys, "ci_rl.dirichlet_alpha")
 	}
@@ -222,7 +232,7 @@ func (w *world) open() (*lm.Opened, error) {
 func (w *world) agent(number int) protocol.Workload {
 	o, c := train.Defaults(), w.o.CIRL
 	a := lm.Agent{Options: c.GRPO, Sampling: c.Sampling, Score: grpo.CIScore(c.Reward), Shuffle: o.Shuffle,
-		Rule: o.Rule().Numbers()}
+		Rule: o.Rule().Numbers(), Memory: c.Memory * 1e9}
 	for _, i := range w.owned[number] {
 		a.Tasks = append(a.Tasks, w.tasks[i])
 	}

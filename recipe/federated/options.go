@@ -134,7 +134,7 @@ func (o *Options) CheckGiven(g *config.Given) {
 func (o *Options) IdleKeys() []string {
 	keys := o.foreignKeys()
 	if o.Workload == CIRLName {
-		keys = append(keys, o.CIRL.idle()...)
+		keys = append(keys, o.CIRL.idle(o.Method)...)
 	}
 	return keys
 }

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/federated/journal"
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/federated/virtual"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/recipe/federated"
+)
+
+// TestFederatedCIRL: four processes with items of their own train the embedded model. A simulation in the order of the
+// server's journal ends with the same bits, and eval ci loads what is left.
+func TestFederatedCIRL(t *testing.T) {
+	asAgents(t)
+	workCI(t)
+	must(t, "federated", "run", "--workload", "ci-rl", "--agents", "4", "--updates", "4", "--seed", "3", "--out", "out",
+		"--set", "ci_rl.data.train=items.json", "--set", "ci_rl.grpo.prompts_per_step=1", "--set",
+		"ci_rl.grpo.group_size=4", "--set", "ci_rl.sampling.max_new_tokens=80")
+	o, err := federated.RunSpec.Load(config.Input{Path: "out/config.yaml"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := outcomeOf(t, "out")
+	if got := journal.Hash(simulated(t, &o.Options, orderIn(t, "out"))); !strings.Contains(want, got) {
+		t.Errorf("the simulation ends at %s, the processes at %s", got, want)
+	}
+	must(t, "eval", "ci", "--model", "out/model", "--data", "items.json", "--n", "1", "--max-new-tokens", "8")
+}
+
+// orderIn is what happened to the server of a run, in order.
+func orderIn(t *testing.T, dir string) (order []virtual.Entry) {
+	t.Helper()
+	for line := range strings.Lines(read(t, dir+"/journal.jsonl")) {
+		var e journal.Event
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.N > 0 && e.Line != "result" {
+			order = append(order, virtual.Entry{What: virtual.What(e.Line), Agent: e.Agent})
+		}
+	}
+	return order
+}
+
+// simulated are the parameters at the end of a simulation in an order.
+func simulated(t *testing.T, o *federated.Options, order []virtual.Entry) []float64 {
+	t.Helper()
+	defer o.Close()
+	server, _, err := o.NewServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	agents, times := make([]*protocol.Agent, o.Agents), make([]float64, o.Agents)
+	for i := range agents {
+		if agents[i], err = o.NewAgent(i); err != nil {
+			t.Fatal(err)
+		}
+		times[i] = 1
+	}
+	s, err := virtual.New(server, agents, times)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Wait()
+	for s.Order = order; !server.Done(); {
+		if _, err := s.Step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return server.Params()
+}
