@@ -23,11 +23,18 @@ func (e *Encoder) Preference(p data.Preference) (Group, error) {
 	return e.group(p.Source, p.Prompt, p.Chosen, p.Rejected)
 }
 
-// Demonstration encodes a prompt with its completion. With all, every token but the first is a target; otherwise the
-// completion's alone. A record without a prompt (plain text) is all completion.
+// Demonstration encodes a prompt with its completion. With all, every token but the first is a target; otherwise those
+// of the completion, of a conversation less its untrained messages. A record without a prompt (plain text) is all
+// completion.
 func (e *Encoder) Demonstration(d data.Demonstration, all bool) (Group, error) {
 	if d.Prompt.Empty() && d.Completion.Messages == nil {
 		return e.plainText(d)
+	}
+	if len(d.Completion.Trained()) < len(d.Completion.Messages) {
+		if !all {
+			return e.turns(d)
+		}
+		d = d.Last()
 	}
 	g, err := e.group(d.Source, d.Prompt, d.Completion)
 	if err != nil || !all {
@@ -114,7 +121,7 @@ func (e *Encoder) render(msgs []data.Message, generate bool) (string, error) {
 	}
 	ms := make([]tokenizer.Message, len(msgs))
 	for i, m := range msgs {
-		ms[i] = tokenizer.Message(m)
+		ms[i] = tokenizer.Message{Role: m.Role, Content: m.Content}
 	}
 	return e.Tokenizer.Render(ms, tokenizer.RenderOptions{AddGenerationPrompt: generate})
 }

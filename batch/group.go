@@ -7,13 +7,28 @@ import "slices"
 type Group struct {
 	Prompt  []int32
 	Answers [][]int32
+	Trained [][]bool // of each answer the tokens that are predicted, its first one always; nil: all
 }
 
-// AnswerTokens counts the tokens of all answers: the predicted ones.
+// AnswerTokens counts the predicted tokens of all answers.
 func (g Group) AnswerTokens() int {
 	n := 0
-	for _, a := range g.Answers {
-		n += len(a)
+	for a := range g.Answers {
+		n += g.predicted(a)
+	}
+	return n
+}
+
+// isPredicted says whether token i of answer a is predicted; else it is only read.
+func (g Group) isPredicted(a, i int) bool { return g.Trained == nil || g.Trained[a][i] }
+
+// predicted counts the predicted tokens of answer a.
+func (g Group) predicted(a int) int {
+	n := 0
+	for i := range g.Answers[a] {
+		if g.isPredicted(a, i) {
+			n++
+		}
 	}
 	return n
 }
@@ -38,4 +53,22 @@ func (g Group) with(a int) int { return len(g.Prompt) - 1 + len(g.Answers[a]) }
 
 // sharedLen is the length of the group in one row. Every answer brings its own copy of the prompt's last token, and
 // the last token of an answer predicts nothing, so it is not fed.
-func (g Group) sharedLen() int { return len(g.Prompt) - 1 + g.AnswerTokens() }
+func (g Group) sharedLen() int {
+	n := len(g.Prompt) - 1
+	for _, a := range g.Answers {
+		n += len(a)
+	}
+	return n
+}
+
+// slots are the predicted tokens of each unit.
+func (g Group) slots(share bool) []int {
+	if share {
+		return []int{g.AnswerTokens()}
+	}
+	slots := make([]int, len(g.Answers))
+	for a := range slots {
+		slots[a] = g.predicted(a)
+	}
+	return slots
+}

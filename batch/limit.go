@@ -98,7 +98,9 @@ func truncate(g *Group, o Options) bool {
 	if o.Truncate == "completion" || o.Truncate == "both" {
 		for i, a := range g.Answers {
 			if n := answerLimit(len(g.Prompt), o); n > 0 && len(a) > n {
-				g.Answers[i], cut = a[:n], true
+				if g.Answers[i], cut = a[:n], true; g.Trained != nil {
+					g.Trained[i] = g.Trained[i][:n]
+				}
 			}
 		}
 	}

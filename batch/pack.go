@@ -50,7 +50,7 @@ type Packed struct {
 	Target    []int32 // [Slots] token predicted
 	Inverse   []int32 // [Rows*Len] slot within its block that the position feeds, or Slots/D where none
 	Answer    []int32 // [Slots] answer that the slot belongs to, -1 for padding
-	Lengths   []int32 // [Answers] tokens of each answer; 0 for padding
+	Lengths   []int32 // [Answers] predicted tokens of each answer; 0 for padding
 	Count     int     // tokens that are no padding
 }
 
@@ -100,8 +100,9 @@ func newPlan(groups []Group, l Layout) *plan {
 
 // add places all stretches of a group.
 func (pl *plan) add(g Group, share bool) {
-	for _, n := range g.units(share) {
-		pl.row = append(pl.row, pl.place(n, n-len(g.Prompt)+1))
+	slots := g.slots(share)
+	for i, n := range g.units(share) {
+		pl.row = append(pl.row, pl.place(n, slots[i]))
 	}
 }
 
@@ -182,12 +183,13 @@ func (w *writer) group(g Group, share bool) {
 	if share {
 		w.open(g.Prompt)
 	}
-	for k, a := range g.Answers {
+	for a := range g.Answers {
+		seg := int32(a + 1)
 		if !share {
 			w.open(g.Prompt)
-			k = 0
+			seg = 1
 		}
-		w.segment(g.Prompt, a, int32(k+1))
+		w.segment(g, a, seg)
 	}
 }
 
@@ -201,18 +203,19 @@ func (w *writer) open(prompt []int32) {
 	}
 }
 
-// segment writes the prompt's last token and the answer, less the answer's last token, and the answer's slots.
-func (w *writer) segment(prompt, answer []int32, seg int32) {
+// segment writes the prompt's last token and answer a, less the answer's last token, and the answer's slots.
+func (w *writer) segment(g Group, a int, seg int32) {
 	r := w.rows[w.plan.row[w.unit-1]]
-	last := len(prompt) - 1
-	for i, t := range answer {
-		in := prompt[last]
-		if i > 0 {
-			in = answer[i-1]
+	last := len(g.Prompt) - 1
+	in := g.Prompt[last]
+	for i, t := range g.Answers[a] {
+		at := w.put(r, in, int32(last+i), seg)
+		if g.isPredicted(a, i) {
+			w.predict(at, t)
 		}
-		w.predict(w.put(r, in, int32(last+i), seg), t)
+		in = t
 	}
-	w.p.Lengths[w.answer] = int32(len(answer))
+	w.p.Lengths[w.answer] = int32(g.predicted(a))
 	w.answer++
 }
 

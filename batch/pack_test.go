@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/posttrain/posttrain/data"
 )
 
 // visibleText is the text a slot is predicted from: every token that its source position may attend to, by position.
@@ -66,6 +68,30 @@ func TestPackSlotsSeeTheirOwnText(t *testing.T) {
 	}
 }
 
+// TestPackReadsUntrained: tokens that are not predicted have no slots, and are read by those that are: by no other
+// group's in the row.
+func TestPackReadsUntrained(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for trial := range 16 {
+		groups := randomGroups(r, 1+r.IntN(6), 1+trial%2)
+		for i, g := range groups {
+			for _, a := range g.Answers {
+				trained := make([]bool, len(a))
+				for k := range trained {
+					trained[k] = k == 0 || r.IntN(2) == 0
+				}
+				groups[i].Trained = append(groups[i].Trained, trained)
+			}
+		}
+		for _, share := range []bool{false, true} {
+			checkSlots(t, Pack(groups, Layout{Share: share}), groups)
+			for _, part := range Split(groups, Layout{Share: share, Tokens: 256, Pad: 8}.Fit(groups)) {
+				checkSlots(t, part.Packed, data.Pick(groups, part.Members))
+			}
+		}
+	}
+}
+
 // checkSlots: every answer's tokens have slots, in order, in the block of their row.
 func checkSlots(t *testing.T, p *Packed, groups []Group) {
 	t.Helper()
@@ -77,12 +103,14 @@ func checkSlots(t *testing.T, p *Packed, groups []Group) {
 	}
 	answer := 0
 	for _, g := range groups {
-		for _, a := range g.Answers {
-			if len(slots[answer]) != len(a) || int(p.Lengths[answer]) != len(a) {
+		for i, a := range g.Answers {
+			predicted := slices.DeleteFunc(upTo(len(a)), func(k int) bool { return !g.isPredicted(i, k) })
+			if len(slots[answer]) != len(predicted) || int(p.Lengths[answer]) != len(predicted) {
 				t.Fatalf("answer %d of length %d has %d slots: want %d", answer, p.Lengths[answer],
-					len(slots[answer]), len(a))
+					len(slots[answer]), len(predicted))
 			}
-			for k, slot := range slots[answer] {
+			for n, slot := range slots[answer] {
+				k := predicted[n]
 				if p.Target[slot] != a[k] {
 					t.Fatalf("slot %d of answer %d predicts %d: want %d", slot, answer, p.Target[slot], a[k])
 				}

@@ -56,14 +56,24 @@ func messagesOf(column string, list []any) ([]Message, error) {
 		if !ok {
 			return nil, fmt.Errorf("%s[%d] is %s: want {role, content}", column, i, rows.KindOf(item))
 		}
-		var errs [2]error
+		var errs [3]error
 		messages[i].Role, errs[0] = messageField(column, i, object, "role")
 		messages[i].Content, errs[1] = messageField(column, i, object, "content")
+		messages[i].Untrained, errs[2] = untrained(column, i, object["train"])
 		if err := cmp.Or(errs[:]...); err != nil {
 			return nil, err
 		}
 	}
 	return messages, nil
+}
+
+// untrained reads "train": false.
+func untrained(column string, i int, value any) (bool, error) {
+	train, ok := value.(bool)
+	if !ok && value != nil {
+		return false, fmt.Errorf("%s[%d].train is %s: want true or false", column, i, rows.KindOf(value))
+	}
+	return ok && !train, nil
 }
 
 func messageField(column string, i int, object map[string]any, field string) (string, error) {

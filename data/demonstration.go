@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/posttrain/posttrain/data/internal/rows"
 )
@@ -13,8 +14,9 @@ const demonstrationColumns = "want text, or messages, or prompt and completion"
 
 // ReadDemonstrations reads examples for supervised fine-tuning from a .jsonl, .json or .parquet file, each also with
 // .gz. Columns are TRL's: prompt and completion (strings or lists of {role, content}), or messages, or text; the first
-// of these that a row has is taken. The completion of messages is their last one, which must be the assistant's;
-// conversations that end otherwise, and empty completions, are dropped and counted in the Report.
+// of these that a row has is taken. Of messages the loss is on all that the assistant says in answer, less those with
+// "train": false; the last must be the assistant's. Conversations that end otherwise or have nothing to train on, and
+// empty completions, are dropped and counted in the Report.
 func ReadDemonstrations(path string) ([]Demonstration, *Report, error) {
 	return readDemonstrations(nil, path)
 }
@@ -46,6 +48,8 @@ func demonstrationOf(r rows.Row, report *Report) (demo Demonstration, why string
 	}
 	switch {
 	case err != nil || why != "":
+	case demo.Completion.IsChat() && len(demo.Completion.Messages) > 0 && demo.Completion.Trained() == nil:
+		why = untrainedRow
 	case demo.Completion.Empty():
 		why = "completion is empty"
 	case demo.Completion.Blank():
@@ -79,9 +83,20 @@ func (d *Demonstration) fromMessages(value any) (why string, err error) {
 	if role := text.Messages[n].Role; role != "assistant" {
 		return "the last message is not the assistant's", nil
 	}
-	d.Prompt, d.Completion = Text{Messages: text.Messages[:n:n]}, Text{Messages: text.Messages[n:]}
+	first := slices.IndexFunc(text.Messages[min(1, n):], isTrained) + min(1, n) // a greeting answers nothing
+	if first < min(1, n) {
+		return untrainedRow, nil
+	}
+	d.Prompt, d.Completion = Text{Messages: text.Messages[:first:first]}, Text{Messages: text.Messages[first:]}
+	for i, m := range d.Completion.Messages {
+		d.Completion.Messages[i].Untrained = !isTrained(m)
+	}
 	return "", nil
 }
+
+const untrainedRow = "no message is trained on"
+
+func isTrained(m Message) bool { return m.Role == "assistant" && !m.Untrained }
 
 // PromptRow is a text or conversation that a model continues.
 type PromptRow struct {

@@ -20,7 +20,17 @@ func TestDemonstrationColumns(t *testing.T) {
 			Demonstration{Prompt: talk("user", "Q"), Completion: talk("assistant", "A")}},
 		{`{"prompt":"not this","messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"},` +
 			`{"role":"user","content":"R"},{"role":"assistant","content":"B"}]}`,
-			Demonstration{Prompt: talk("user", "Q", "A", "R"), Completion: talk("assistant", "B")}},
+			turns(talk("user", "Q"), "assistant A", "-user R", "assistant B")},
+		{`{"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A","train":false},` +
+			`{"role":"user","content":"R"},{"role":"assistant","content":"B","train":true}]}`,
+			Demonstration{Prompt: Text{Messages: []Message{{Role: "user", Content: "Q"},
+				{Role: "assistant", Content: "A", Untrained: true}, {Role: "user", Content: "R"}}},
+				Completion: talk("assistant", "B")}},
+		{`{"messages":[{"role":"assistant","content":"Hi"},{"role":"user","content":"Q"},` +
+			`{"role":"assistant","content":"A"}]}`, turns(talk("assistant", "Hi", "Q"), "assistant A")},
+		{`{"prompt":[{"role":"user","content":"Q"}],"completion":[{"role":"assistant","content":"A","train":false},` +
+			`{"role":"user","content":"R"},{"role":"assistant","content":"B"}]}`,
+			turns(talk("user", "Q"), "-assistant A", "user R", "assistant B")},
 		{`{"messages":[{"role":"assistant","content":"A"}]}`,
 			Demonstration{Prompt: talk("user"), Completion: talk("assistant", "A")}},
 	} {
@@ -34,21 +44,53 @@ func TestDemonstrationColumns(t *testing.T) {
 	}
 }
 
+// turns is a demonstration with a completion of messages, "role content" each, with a minus before untrained ones.
+func turns(prompt Text, completion ...string) Demonstration {
+	d := Demonstration{Prompt: prompt}
+	for _, s := range completion {
+		s, untrained := strings.CutPrefix(s, "-")
+		role, content, _ := strings.Cut(s, " ")
+		d.Completion.Messages = append(d.Completion.Messages, Message{role, content, untrained})
+	}
+	return d
+}
+
+// TestTurnsSurvive: which messages are trained on is the same after writing and reading, in every form.
+func TestTurnsSurvive(t *testing.T) {
+	demos := []Demonstration{turns(talk("user", "Q"), "assistant A", "-user R", "assistant B"),
+		turns(talk("user", "Q"), "assistant A")}
+	for _, name := range []string{"d.jsonl", "d.json", "d.parquet"} {
+		path := filepath.Join(t.TempDir(), name)
+		if err := WriteDemonstrations(path, demos); err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := ReadDemonstrations(path)
+		for i := range got {
+			got[i].Source = ""
+		}
+		if err != nil || !reflect.DeepEqual(got, demos) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}
+
 func TestDemonstrationDrops(t *testing.T) {
 	rows := `{"text":"a"}
 {"text":""}
 {"messages":[]}
 {"messages":[{"role":"assistant","content":"A"},{"role":"user","content":"Q"}]}
 {"prompt":"Q","completion":" "}
+{"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A","train":false}]}
 `
 	demos, report, err := readDemonstrations(files("d.jsonl", rows), "d.jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `d.jsonl: 5 rows read, 2 kept
+	want := `d.jsonl: 6 rows read, 2 kept
   dropped 1: completion is empty (first: d.jsonl:2)
   dropped 1: no messages (first: d.jsonl:3)
   dropped 1: the last message is not the assistant's (first: d.jsonl:4)
+  dropped 1: no message is trained on (first: d.jsonl:6)
   note: 1: completion is only white space (first: d.jsonl:5)`
 	if report.String() != want || len(demos) != 2 {
 		t.Errorf("%d demonstrations, report\n%s\nwant\n%s", len(demos), report, want)
@@ -67,6 +109,8 @@ func TestDemonstrationErrors(t *testing.T) {
 		`{"text":""}`: "d.jsonl: all 1 rows dropped",
 		`{"messages":[{"role":5,"content":"A"}]}`: "messages[0].role is a number: want a " +
 			"string",
+		`{"messages":[{"role":"assistant","content":"A","train":0}]}`: "d.jsonl:1: messages[0].train is a number: " +
+			"want true or false",
 		`{"prompt":"Q","completion":` + strings.Repeat("[", 20000) +
 			`"A"]}`: "d.jsonl:1: bad JSON: invalid character '[' exceeded max depth",
 	} {

@@ -94,7 +94,9 @@ type fuzzRow struct {
 
 // fuzzFiles are small whole files in every compression, with pages of both versions, with and without dictionaries.
 func fuzzFiles(f *testing.F) (files [][]byte) {
-	turn := func(text string) []Message { return []Message{{"user", "Q"}, {"assistant", text}} }
+	turn := func(text string) []Message {
+		return []Message{{Role: "user", Content: "Q"}, {Role: "assistant", Content: text}}
+	}
 	var plain []onlyText
 	var rows []fuzzRow
 	for i := range 12 {

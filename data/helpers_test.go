@@ -45,7 +45,7 @@ func talk(first string, contents ...string) Text {
 	t := Text{Messages: []Message{}}
 	roles := map[string]string{"user": "assistant", "assistant": "user"}
 	for _, c := range contents {
-		t.Messages = append(t.Messages, Message{first, c})
+		t.Messages = append(t.Messages, Message{Role: first, Content: c})
 		first = roles[first]
 	}
 	return t

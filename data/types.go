@@ -7,8 +7,9 @@ import (
 
 // Message is one turn of a conversation. Role is "system", "user", "assistant", or another role of the chat template.
 type Message struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
+	Role      string `json:"role"`
+	Content   string `json:"content"`
+	Untrained bool   `json:"-"` // of a demonstration's completion: the loss leaves it out; in files "train": false
 }
 
 // Text is a plain string or a conversation; it is a conversation when Messages is not nil.
@@ -40,6 +41,16 @@ func (t Text) Words() string {
 	return strings.Join(all, "\n")
 }
 
+// Trained are the messages that the loss is on.
+func (t Text) Trained() (all []Message) {
+	for _, m := range t.Messages {
+		if !m.Untrained {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
 func (t Text) Equal(u Text) bool {
 	return t.Plain == u.Plain && t.IsChat() == u.IsChat() && slices.Equal(t.Messages, u.Messages)
 }
@@ -54,8 +65,18 @@ type Preference struct {
 	Source                     string // the row: "pairs.jsonl:41" or "pairs.parquet: row 41"
 }
 
-// Demonstration is one example of supervised fine-tuning. Prompt is empty where the file has bare text.
+// Demonstration is one example of supervised fine-tuning. Prompt is empty where the file has bare text. The completion
+// of a conversation begins with the first message that the loss is on; later ones may be Untrained.
 type Demonstration struct {
 	Prompt, Completion Text
 	Source             string // as in Preference
+}
+
+// Last is the demonstration with all before the last message as the prompt.
+func (d Demonstration) Last() Demonstration {
+	if n := len(d.Completion.Messages) - 1; n > 0 {
+		d.Prompt.Messages = slices.Concat(d.Prompt.Messages, d.Completion.Messages[:n])
+		d.Completion.Messages = d.Completion.Messages[n:]
+	}
+	return d
 }

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -43,6 +44,9 @@ func labelledOf(r rows.Row, report *Report) (all []Labelled, why string, err err
 	var a Labelled
 	if a.Desirable, err = labelOf(r.Fields["label"]); err == nil {
 		a.Demonstration, why, err = demonstrationOf(r, report)
+	}
+	if err == nil && len(a.Completion.Trained()) < len(a.Completion.Messages) {
+		err = errors.New(`completion has "train": false: a labelled answer is trained on whole`)
 	}
 	if err == nil && why == "" && a.Prompt.Empty() {
 		why = "no prompt"

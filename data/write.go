@@ -133,19 +133,40 @@ func demonstrationLine(d Demonstration) any {
 
 // value is the text as a JSON column: a string or a list of {role, content}.
 func (t Text) value() any {
-	if t.IsChat() {
-		return t.Messages
+	if !t.IsChat() {
+		return t.Plain
 	}
-	return t.Plain
+	messages := make([]messageJSON, len(t.Messages))
+	for i, m := range t.Messages {
+		messages[i] = messageJSON{m, m.train()}
+	}
+	return messages
+}
+
+type messageJSON struct {
+	Message
+	Train *bool `json:"train,omitempty"`
+}
+
+// train is false for an untrained message, else nil.
+func (m Message) train() *bool {
+	if m.Untrained {
+		return new(bool)
+	}
+	return nil
 }
 
 // forms counts the texts that are strings and those that are conversations.
-type forms struct{ plain, chats int }
+type forms struct {
+	plain, chats int
+	untrained    bool // a message has "train": false
+}
 
 func (f *forms) add(texts ...Text) {
 	for _, t := range texts {
 		if t.IsChat() {
 			f.chats++
+			f.untrained = f.untrained || len(t.Trained()) < len(t.Messages)
 		} else {
 			f.plain++
 		}
@@ -158,7 +179,11 @@ func (f *forms) column() (parquet.Node, error) {
 	case f.chats == 0:
 		return parquet.String(), nil
 	case f.plain == 0:
-		return parquet.List(parquet.Group{"role": parquet.String(), "content": parquet.String()}), nil
+		message := parquet.Group{"role": parquet.String(), "content": parquet.String()}
+		if f.untrained {
+			message["train"] = parquet.Optional(parquet.Leaf(parquet.BooleanType))
+		}
+		return parquet.List(message), nil
 	}
 	return nil, errors.New("some texts are strings and some conversations, which one parquet column cannot hold: " +
 		"write .jsonl")
@@ -171,7 +196,11 @@ func (t Text) cell() any {
 	}
 	messages := make([]any, len(t.Messages))
 	for i, m := range t.Messages {
-		messages[i] = map[string]any{"role": m.Role, "content": m.Content}
+		message := map[string]any{"role": m.Role, "content": m.Content}
+		if m.Untrained {
+			message["train"] = m.train()
+		}
+		messages[i] = message
 	}
 	return messages
 }

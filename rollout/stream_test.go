@@ -244,7 +244,8 @@ func TestStreamHoldsBytes(t *testing.T) {
 			pieces = append(pieces, s.Take(ids[i], -1))
 		}
 		if !slices.Equal(pieces, c.pieces) || s.ShownTokens() != c.shown {
-			t.Errorf("%q, stop %q: %q, %d shown; want %q, %d", c.bytes, c.stop, pieces, s.ShownTokens(), c.pieces, c.shown)
+			t.Errorf("%q, stop %q: %q, %d shown; want %q, %d", c.bytes, c.stop, pieces, s.ShownTokens(), c.pieces,
+				c.shown)
 		}
 	}
 }

@@ -173,6 +173,9 @@ func hashGroups(h hash.Hash, groups []batch.Group) {
 			fmt.Fprintln(h, len(a))
 			hashNumbers(h, a)
 		}
+		if g.Trained != nil {
+			fmt.Fprintln(h, g.Trained)
+		}
 	}
 }
 

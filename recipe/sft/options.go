@@ -30,7 +30,7 @@ type Options struct {
 // Data says where the demonstrations come from, and which of their tokens the loss is on.
 type Data struct {
 	recipe.Source `yaml:",inline"`
-	LossOn        string `yaml:"loss_on" want:"completion|all"`
+	LossOn        string `yaml:"loss_on" want:"completion|last|all"`
 	batch.Options `yaml:",inline"`
 }
 
@@ -75,7 +75,8 @@ func (d Data) Check() []fault.Fault {
 
 // Explain says in words what the options train. Its lines end in \n.
 func (o *Options) Explain() string {
-	tokens := map[string]string{"completion": "the completions'", "all": "all"}[o.Data.LossOn]
+	tokens := map[string]string{"completion": "the completions'", "last": "the last messages'",
+		"all": "all"}[o.Data.LossOn]
 	return fmt.Sprintf("objective: mean negative log-likelihood, -logπ(token), of %s tokens of a batch\n"+
 		"model: %s, backend %s, seed %d\n%s%sdata: %s\n", tokens, o.Model, o.Backend, o.Seed, o.Adapting.Explain(),
 		o.Devices.Explain(), o.Data.Source) +

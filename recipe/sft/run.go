@@ -73,6 +73,9 @@ func encode(ctx context.Context, j *recipe.Job, o Options, path string) (*train.
 	}
 	e := batch.Encoder{Tokenizer: j.Tokenizer}
 	groups, err := recipe.Encode(ctx, &e, demos, func(e *batch.Encoder, d data.Demonstration) (batch.Group, error) {
+		if o.Data.LossOn == "last" {
+			d = d.Last()
+		}
 		return e.Demonstration(d, o.Data.LossOn == "all")
 	})
 	if err != nil {

@@ -1,0 +1,118 @@
+package batch
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/posttrain/posttrain/data"
+)
+
+// span is a stretch of a conversation as the chat template writes it.
+type span struct {
+	text    string
+	trained bool
+}
+
+// turns encodes a conversation with a loss on some messages of its completion. The model reads all in one row, so each
+// trained message must be there as the template writes it when it is the last: a template that rewrites earlier
+// messages (drops their thoughts, say) is an error.
+func (e *Encoder) turns(d data.Demonstration) (Group, error) {
+	spans, err := e.spans(d)
+	if err != nil {
+		return Group{}, fmt.Errorf("%s: %w", d.Source, err)
+	}
+	ids, err := e.encodeSpans(spans)
+	if err != nil {
+		return Group{}, fmt.Errorf("%s: %w", d.Source, err)
+	}
+	g := Group{Prompt: ids[0], Answers: [][]int32{nil}, Trained: [][]bool{nil}}
+	for i, s := range spans[1:] {
+		g.Answers[0] = append(g.Answers[0], ids[i+1]...)
+		g.Trained[0] = append(g.Trained[0], slices.Repeat([]bool{s.trained}, len(ids[i+1]))...)
+	}
+	return g, nil
+}
+
+// spans cuts the text of a conversation, which ends with the last trained message: the prompt first, then the trained
+// messages and what is between them.
+func (e *Encoder) spans(d data.Demonstration) (spans []span, err error) {
+	completion := d.Completion.Messages
+	for len(completion) > 0 && completion[len(completion)-1].Untrained {
+		completion = completion[:len(completion)-1]
+	}
+	if len(completion) == 0 {
+		return nil, errors.New(`the message to train on has "train": false`)
+	}
+	msgs, at := slices.Concat(d.Prompt.Messages, completion), 0
+	whole, err := e.render(msgs, false)
+	for i := len(d.Prompt.Messages); i < len(msgs) && err == nil; i++ {
+		if msgs[i].Untrained {
+			continue
+		}
+		var from, to int
+		if from, to, err = e.find(whole, msgs, i); err == nil {
+			spans = append(spans, span{whole[at:from], false}, span{whole[from:to], true})
+			at = to
+		}
+	}
+	return spans, err
+}
+
+// find gives the place in the text of a conversation of what a model writes as message i.
+func (e *Encoder) find(whole string, msgs []data.Message, i int) (from, to int, err error) {
+	before, err := e.render(msgs[:i], true)
+	if err != nil {
+		return 0, 0, err
+	}
+	through, err := e.render(msgs[:i+1], false)
+	if err != nil {
+		return 0, 0, err
+	}
+	answer, ok := strings.CutPrefix(through, before)
+	if !ok || !strings.HasPrefix(whole, through) || !strings.Contains(answer, strings.TrimSpace(msgs[i].Content)) {
+		return 0, 0, fmt.Errorf("the chat template rewrites messages[%d] where more messages follow, so that it "+
+			"cannot be trained in one row with them: want data.loss_on last, or a row for each of the assistant's "+
+			"turns", i)
+	}
+	return len(before), len(through), nil
+}
+
+// encodeSpans gives the tokens of each span. They are those of the whole text, unless a token crosses the end of a
+// span: then the spans are tokenised apart.
+func (e *Encoder) encodeSpans(spans []span) (ids [][]int32, err error) {
+	text, done := "", 0
+	for _, s := range spans {
+		text += s.text
+	}
+	full, err := e.Tokenizer.Encode(text, false)
+	for end := 0; err == nil && len(ids) < len(spans); {
+		end += len(spans[len(ids)].text)
+		var part []int32
+		if part, err = e.Tokenizer.Encode(text[:end], false); err != nil {
+			break
+		}
+		if len(part) < done || len(part) > len(full) || !slices.Equal(part, full[:len(part)]) {
+			e.Drift++
+			return e.encodeApart(spans)
+		}
+		ids = append(ids, full[done:len(part):len(part)])
+		done = len(part)
+	}
+	if err == nil && len(ids[0]) == 0 {
+		err = errors.New("the prompt has no tokens: want at least one")
+	}
+	return ids, err
+}
+
+func (e *Encoder) encodeApart(spans []span) ([][]int32, error) {
+	ids := make([][]int32, len(spans))
+	for i, s := range spans {
+		var err error
+		if ids[i], err = e.Tokenizer.Encode(s.text, false); err != nil {
+			return nil, err
+		}
+	}
+	return ids, nil
+}
