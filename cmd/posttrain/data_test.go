@@ -286,7 +286,7 @@ func TestDataBest(t *testing.T) {
 	items := ci.Synthesize(3, 5)
 	if got := demos[0].Prompt.Messages; !strings.HasPrefix(got[0].Content,
 		items[0].Seed.Domain+". "+items[0].DatasetItem.UserTask) {
-		t.Errorf("first prompt %q, want scenario %+v", got, items[0])
+		t.Errorf("first prompt %+v, want scenario %+v", got, items[0])
 	}
 	must(t, append(args, "--keep", "1", "--out", "one.parquet")...)
 	if one, _, err := data.ReadDemonstrations("one.parquet"); err != nil || len(one) != 3 {
@@ -313,7 +313,7 @@ func TestDataBestOfAFile(t *testing.T) {
 	}
 	for k, i := range test {
 		if !strings.Contains(demos[k].Prompt.Messages[0].Content, items[i].DatasetItem.UserTask) {
-			t.Errorf("demonstration %d is %q, want item %d", k, demos[k].Prompt, i)
+			t.Errorf("demonstration %d is %+v, want item %d", k, demos[k].Prompt, i)
 		}
 	}
 }
