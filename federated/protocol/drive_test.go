@@ -146,6 +146,12 @@ func TestRestoredServerGoesOn(t *testing.T) {
 			func(*protocol.Options) {},
 			func(o *protocol.Options) { o.Wire = "float64" },
 			func(o *protocol.Options) {
+				if o.UseAdamW(); o.Rule != nil {
+					o.LR, o.AdamW.Warmup = new(0.05), new(2)
+					o.Tensors = []protocol.Tensor{{Shape: []int{2}, NoDecay: true}, {Shape: []int{3, 1}}}
+				}
+			},
+			func(o *protocol.Options) {
 				if o.Select != nil {
 					o.Select, o.Weights = new(0.5), new("samples")
 				}
@@ -208,5 +214,38 @@ func TestTurnWithoutAnswers(t *testing.T) {
 		if w.server.Version() != 1 || len(w.tasks[0]) != 1 || !w.tasks[0][0].Samples() {
 			t.Errorf("%s: version %d, next %+v; want another round", method, w.server.Version(), w.tasks[0])
 		}
+	}
+}
+
+// Rule adamw is the textbook's: two updates by hand in float64, after a warm-up of one, with decay on one tensor alone.
+func TestAdamWByHand(t *testing.T) {
+	o := protocol.Defaults(protocol.AFedPG)
+	o.UseAdamW()
+	o.Agents, o.Clip, o.LR = 1, 0, new(0.1)
+	o.AdamW.Warmup, o.AdamW.WeightDecay, o.AdamW.MaxNorm = new(1), new(0.5), new(2.5)
+	o.Tensors = []protocol.Tensor{{Shape: []int{1}, NoDecay: true}, {Shape: []int{1}}}
+	s, err := protocol.NewServer(o, []float64{1, -2}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sends := s.Join(0)
+	for range 2 {
+		u := protocol.Update{Kind: protocol.Gradient, Version: sends[0].Task.Version, Vectors: [][]float64{{3, -4}}}
+		var r protocol.Receipt
+		if r, sends = s.Receive(u); !r.Stepped {
+			t.Fatalf("%+v", r)
+		}
+	}
+	// The norm 5 is clipped to 2.5. With equal gradients m/(1-β1^t) is the gradient and v/(1-β2^t) its square, so that
+	// the second update is the rate times the sign: +0.1 and -0.1, as g is an ascent direction; the first has rate 0.
+	want := []float64{1.1, -2*(1-0.1*0.5) - 0.1}
+	for i, x := range s.Params() {
+		if math.Abs(x-want[i]) > 1e-6 {
+			t.Errorf("parameter %d is %v, want %v", i, x, want[i])
+		}
+	}
+	o.Tensors = o.Tensors[:1]
+	if _, err := protocol.NewServer(o, []float64{1, -2}, 1); err == nil {
+		t.Error("tensors of one number are accepted for two parameters")
 	}
 }

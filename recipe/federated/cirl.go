@@ -10,6 +10,7 @@ import (
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/federated"
@@ -94,8 +95,8 @@ func (c *CIRL) check(g *config.Given, o *Options) {
 		g.Fault("local.entropy", "local.entropy %v: workload ci-rl has no such term; remove it", *e)
 	}
 	if slices.Contains(c.idle(o.Method), "ci_rl.memory_gb") && g.Has("ci_rl.memory_gb") {
-		g.Fault("ci_rl.memory_gb", "ci_rl.memory_gb %v: %s makes no natural gradients, only fednpg and fednpg-admm do; "+
-			"remove it", c.Memory, o.Method)
+		g.Fault("ci_rl.memory_gb", "ci_rl.memory_gb %v: %s makes no natural gradients, only fednpg and fednpg-admm "+
+			"do; remove it", c.Memory, o.Method)
 	}
 	if g.Has("ci_rl.dirichlet_alpha") && c.Deal.Split != lm.Dirichlet {
 		g.Fault("ci_rl.dirichlet_alpha", "ci_rl.dirichlet_alpha %v: split %s does not use it; remove it, or want "+
@@ -170,7 +171,7 @@ func (w *world) deal() error {
 	training.Model, training.Seed, training.Data, training.Reward, training.GRPO = c.Model, w.o.Seed, c.Data, c.Reward,
 		c.GRPO
 	training.Sampling.Sampling = c.Sampling
-	parts, err := training.Items(nil)
+	items, err := w.items(&training)
 	if err != nil {
 		return err
 	}
@@ -179,7 +180,7 @@ func (w *world) deal() error {
 		limit = min(limit, c.Data.MaxPromptTokens)
 	}
 	chat := &rollout.Local{Encoder: &batch.Encoder{Tokenizer: w.tokenizer}}
-	cases, _, err := training.Cases(chat, ci.Train, parts[ci.Train], limit)
+	cases, _, err := training.Cases(chat, ci.Train, items, limit)
 	if err != nil {
 		return err
 	}
@@ -191,9 +192,22 @@ func (w *world) deal() error {
 	for i, one := range cases {
 		classes[i] = one.Item.Seed.Domain + "/" + one.Item.Seed.TransmissionPrinciple
 	}
+	if w.o.items != "" {
+		return nil
+	}
 	how := lm.Split{Kind: c.Deal.Split, Alpha: c.Deal.Alpha, Least: c.GRPO.Prompts, Seed: w.o.Seed}
 	w.owned, err = how.Deal(classes, w.o.Agents)
 	return err
+}
+
+// items are those that training has, or those of the agent's own file.
+func (w *world) items(training *cirl.Options) ([]ci.Item, error) {
+	if w.o.items != "" {
+		items, _, err := ci.ReadItems(w.o.items, training.Data.Items)
+		return items, err
+	}
+	parts, err := training.Items(nil)
+	return parts[ci.Train], err
 }
 
 // open puts the model into an engine.
@@ -231,10 +245,10 @@ func (w *world) open() (*lm.Opened, error) {
 // agent makes the workload of an agent.
 func (w *world) agent(number int) protocol.Workload {
 	o, c := train.Defaults(), w.o.CIRL
-	a := lm.Agent{Options: c.GRPO, Sampling: c.Sampling, Score: grpo.CIScore(c.Reward), Shuffle: o.Shuffle,
+	a := lm.Agent{Tasks: w.tasks, Options: c.GRPO, Sampling: c.Sampling, Score: grpo.CIScore(c.Reward), Shuffle: o.Shuffle,
 		Rule: o.Rule().Numbers(), Memory: c.Memory * 1e9}
-	for _, i := range w.owned[number] {
-		a.Tasks = append(a.Tasks, w.tasks[i])
+	if w.owned != nil {
+		a.Tasks = data.Pick(w.tasks, w.owned[number])
 	}
 	return lm.New(w.policy, a, number, w.o.Seed)
 }
@@ -251,7 +265,9 @@ func (w *world) write(folder *run.Folder, theta []float64) (path string, err err
 		name = run.AdapterName
 	}
 	x, weights := train.Exporter{Model: w.model, Tokenizer: w.tokenizer}, federated.Narrow(theta)
-	return folder.Path(name), folder.WriteResult(name, func(dir string) error { return x.WriteFlat(dir, weights, "") })
+	return folder.Path(name), folder.WriteResult(name, func(dir string) error {
+		return x.WriteFlat(dir, weights, "")
+	})
 }
 
 // describe says in words what agents learn from.

@@ -152,3 +152,53 @@ func TestFaultsOfCIRL(t *testing.T) {
 		t.Errorf("more agents than items: %v", err)
 	}
 }
+
+// TestOwnItems: an agent with a file has its items, all of them; another workload has no use for one.
+func TestOwnItems(t *testing.T) {
+	dir := t.TempDir()
+	s, own := tinyCIRL(t, dir, protocol.AFedPG), filepath.Join(dir, "own.json")
+	if err := ci.Write(own, ci.Synthesize(5, 9)); err != nil {
+		t.Fatal(err)
+	}
+	w := &working{data: own}
+	defer w.close()
+	if _, _, err := w.build(1, string(agentSpec.Resolve(&s.Options))); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(w.world.tasks); n != 5 || w.world.owned != nil {
+		t.Errorf("%d tasks, want the 5 of the file", n)
+	}
+	plain := load(t)
+	if _, _, err := (&working{data: own}).build(0, string(agentSpec.Resolve(&plain.Options))); err == nil ||
+		!strings.Contains(err.Error(), "workload control has no data") {
+		t.Errorf("a file for another workload: %v", err)
+	}
+}
+
+// TestAdapters: agents train A and B, and the result is an adapter.
+func TestAdapters(t *testing.T) {
+	s := tinyCIRL(t, t.TempDir(), protocol.FedAvg, "rounds=1", "ci_rl.lora.rank=2", "local.epochs=1")
+	if _, err := Run(t.Context(), s, nil); err != nil {
+		t.Fatal(err)
+	}
+	base, _, err := local.Load(s.CIRL.Model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer base.Release()
+	m, err := base.LoadAdapter(filepath.Join(s.Place.Out, run.AdapterName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := 0.0
+	for _, p := range m.Trained() {
+		if strings.Contains(p.Name, "lora_B") { // 0 at the start
+			for _, x := range p.Data {
+				moved += float64(x * x)
+			}
+		}
+	}
+	if moved == 0 {
+		t.Error("the adapter has not moved")
+	}
+}

@@ -22,7 +22,7 @@ type Client struct {
 	Agent       string // name; "": that of the credentials
 	Credentials string // file, or the folder of AGENT.json; "": none, for a loopback address
 	State       string // folder
-	Data        string // of the agent; "": the workload's own
+	Data        string // file with the agent's own items, in workload ci-rl; "": those that it is dealt
 }
 
 // Follow takes what is not set yet from the process's place among others: its rank is the agent's number, and the server
@@ -42,7 +42,10 @@ func TakePart(ctx context.Context, c Client, r run.Reporter) error {
 	if info, err := os.Stat(c.Credentials); err == nil && info.IsDir() && c.Agent != "" {
 		c.Credentials = filepath.Join(c.Credentials, c.Agent+".json")
 	}
-	w := &working{}
+	if _, err := os.Stat(c.Data); c.Data != "" && err != nil {
+		return fmt.Errorf("--data %s: %w", c.Data, run.Cause(err))
+	}
+	w := &working{data: c.Data}
 	defer w.close()
 	o := link.AgentOptions{Server: c.Server, Name: c.Agent, Dir: c.State, Build: w.build, Said: r.Say, Warn: r.Warn}
 	if c.Credentials != "" {
@@ -63,8 +66,6 @@ func TakePart(ctx context.Context, c Client, r run.Reporter) error {
 		}
 	}
 	switch {
-	case c.Data != "":
-		return fmt.Errorf("--data %s: no workload has data of its own: remove it", c.Data)
 	case o.Server == "":
 		return errors.New("--server is missing: want a URL such as nats://127.0.0.1:4222, or --credentials FILE")
 	case o.Name == "":
@@ -86,7 +87,10 @@ type agent struct {
 func (a agent) Identity() protocol.Identity { return a.identity }
 
 // working has the options of a run that an agent takes part in.
-type working struct{ *Options }
+type working struct {
+	*Options
+	data string // the agent's own file
+}
 
 func (w *working) close() {
 	if w.Options != nil {
@@ -100,8 +104,12 @@ func (w *working) build(number int, text string) (link.Worker, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
+	if w.data != "" && o.Workload != CIRLName {
+		return nil, 0, fmt.Errorf("--data %s: workload %s has no data: remove it, or take part in one of workload %s",
+			w.data, o.Workload, CIRLName)
+	}
 	w.close()
-	w.Options = o
+	o.items, w.Options = w.data, o
 	work, err := o.NewWorkload(number)
 	if err != nil {
 		return nil, 0, err

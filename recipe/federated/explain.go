@@ -93,8 +93,8 @@ func (o *Options) momentumText(d int) string {
 		from = fmt.Sprintf("the mean g of each %d gradients, the oldest made at version k′", *o.Buffer)
 	}
 	if *o.Rule == protocol.AdamW {
-		return fmt.Sprintf("  server, for %s:\n  AdamW on -g in float32, as in training: lr %v after %s of warm-up, betas "+
-			"%v and %v, weight decay %v, gradient norm at most %v\n", from, *o.LR,
+		return fmt.Sprintf("  server, for %s:\n  AdamW on -g in float32, as in training: lr %v after %s of warm-up, "+
+			"betas %v and %v, weight decay %v, gradient norm at most %v\n", from, *o.LR,
 			recipe.Count(*o.AdamW.Warmup, "step"), *o.AdamW.Beta1, *o.AdamW.Beta2, *o.AdamW.WeightDecay,
 			*o.AdamW.MaxNorm)
 	}

@@ -37,6 +37,7 @@ type Options struct {
 	CIRL             CIRL            `yaml:"ci_rl"`
 
 	world *world `yaml:"-"` // of the workload ci-rl, made at its first use
+	items string `yaml:"-"` // a file with the items of this process's only agent; "": it has those that it is dealt
 }
 
 // Bowl is the workload quadratic. Its curvature, best point and start are drawn from the seed.
