@@ -24,8 +24,6 @@ const (
 	poleEdge   = 12 * 2 * math.Pi / 360
 )
 
-func (c *cartpole) Space() Space { return Space{Observations: 4, Discrete: 2, Limit: 500} }
-
 func (c *cartpole) Reset(r *rand.Rand, observation []float64) {
 	var state [4]float64
 	uniform(r, state[:], 0.05, 0.05, 0.05, 0.05)

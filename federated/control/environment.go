@@ -20,7 +20,6 @@ func (s Space) Actions() int {
 
 // Environment is a task of one agent. It is not safe for concurrent use. The caller keeps the limit of its Space.
 type Environment interface {
-	Space() Space
 	// Reset begins an episode in a state drawn from r and writes its observation.
 	Reset(r *rand.Rand, observation []float64)
 	// Set begins an episode in a given state and writes its observation.
@@ -30,9 +29,21 @@ type Environment interface {
 	Step(action, observation []float64) (reward float64, terminated bool)
 }
 
-var environments = map[string]func() Environment{
-	"cartpole": func() Environment { return new(cartpole) },
-	"pendulum": func() Environment { return new(pendulum) },
+// kind is an environment that is not open yet.
+type kind struct {
+	space  Space
+	mujoco bool // it needs MuJoCo's library
+	open   func() (Environment, error)
+}
+
+var environments = map[string]kind{
+	"cartpole": {space: Space{Observations: 4, Discrete: 2, Limit: 500},
+		open: func() (Environment, error) { return new(cartpole), nil }},
+	"pendulum": {space: Space{Observations: 3, Low: []float64{-maxTorque}, High: []float64{maxTorque}, Limit: 200},
+		open: func() (Environment, error) { return new(pendulum), nil }},
+	"swimmer":  swimmer.kind(8, 2),
+	"hopper":   hopper.kind(11, 3),
+	"walker2d": walker.kind(17, 6),
 }
 
 // uniform fills state with draws between -high and high.

@@ -7,7 +7,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/mujoco/mujocotest"
 )
 
 type trace struct {
@@ -17,28 +21,45 @@ type trace struct {
 	Steps [][3][]float64 // action, observation, [reward, terminated, truncated]
 }
 
+// open opens an environment. A test that needs MuJoCo is skipped where there is none.
+func open(t *testing.T, name string) (Environment, Space) {
+	t.Helper()
+	k := environments[name]
+	if k.mujoco {
+		mujocotest.Need(t)
+	}
+	e, err := k.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e, k.space
+}
+
 // TestTraces holds the environments to Gymnasium's, by traces of scripts/federated/traces.py.
 func TestTraces(t *testing.T) {
-	for name, open := range environments {
-		text, err := os.ReadFile(filepath.Join("testdata", name+".json"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var traces []trace
-		if err := json.Unmarshal(text, &traces); err != nil {
-			t.Fatal(err)
-		}
-		for i, tr := range traces {
-			if len(tr.Steps) != 200 {
-				t.Errorf("%s, trace %d has %d steps, want 200", name, i, len(tr.Steps))
+	for name := range environments {
+		t.Run(name, func(t *testing.T) {
+			text, err := os.ReadFile(filepath.Join("testdata", name+".json"))
+			if err != nil {
+				t.Fatal(err)
 			}
-			follow(t, fmt.Sprintf("%s, trace %d", tr.Task, i), open(), tr)
-		}
+			var traces []trace
+			if err := json.Unmarshal(text, &traces); err != nil || len(traces) == 0 {
+				t.Fatal(len(traces), err)
+			}
+			for i, tr := range traces {
+				if len(tr.Steps) != 200 {
+					t.Errorf("%s, trace %d has %d steps, want 200", name, i, len(tr.Steps))
+				}
+				e, space := open(t, name)
+				follow(t, fmt.Sprintf("%s, trace %d", tr.Task, i), e, space, tr)
+			}
+		})
 	}
 }
 
-func follow(t *testing.T, name string, e Environment, tr trace) {
-	observation, space, steps := make([]float64, e.Space().Observations), e.Space(), 0
+func follow(t *testing.T, name string, e Environment, space Space, tr trace) {
+	observation, steps := make([]float64, space.Observations), 0
 	if space.Limit != tr.Limit {
 		t.Errorf("%s: limit %d, want %d", name, space.Limit, tr.Limit)
 	}
@@ -76,18 +97,89 @@ func nearAll(t *testing.T, what string, got, want []float64, tolerance float64) 
 	}
 }
 
-// TestReset: starts lie in Gymnasium's ranges, and a state set is the state observed.
+// TestReset: starts lie in Gymnasium's ranges, fill them, and differ.
 func TestReset(t *testing.T) {
-	for name, high := range map[string][]float64{"cartpole": {0.05, 0.05, 0.05, 0.05}, "pendulum": {1, 1, 1}} {
-		e, r := environments[name](), rand.New(rand.NewPCG(1, 2))
-		observation := make([]float64, e.Space().Observations)
-		for range 100 {
-			e.Reset(r, observation)
-			for i, o := range observation {
-				if math.Abs(o) > high[i]+1e-7 {
-					t.Fatalf("%s: observation %v of a start, want at most %v", name, observation, high)
+	for name, c := range map[string]struct{ middle, high []float64 }{
+		"cartpole": {make([]float64, 4), repeat(0.05, 4)},
+		"pendulum": {make([]float64, 3), repeat(1, 3)},
+		"swimmer":  {make([]float64, 8), repeat(0.1, 8)},
+		"hopper":   {append([]float64{1.25}, make([]float64, 10)...), repeat(5e-3, 11)},
+		"walker2d": {append([]float64{1.25}, make([]float64, 16)...), repeat(5e-3, 17)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, space := open(t, name)
+			r, widest := rand.New(rand.NewPCG(1, 2)), make([]float64, space.Observations)
+			observation := make([]float64, space.Observations)
+			for range 100 {
+				e.Reset(r, observation)
+				for i, o := range observation {
+					widest[i] = max(widest[i], math.Abs(o-c.middle[i]))
 				}
 			}
+			for i, w := range widest {
+				if !(w <= c.high[i]+1e-7 && w > 0.9*c.high[i]) {
+					t.Errorf("observation %d of 100 starts is at most %v away from %v, want %v", i, w, c.middle[i], c.high[i])
+				}
+			}
+		})
+	}
+}
+
+func repeat(x float64, n int) []float64 { return slices.Repeat([]float64{x}, n) }
+
+// TestNewAfterAnEnd: what was before the start of an episode does not change it, in a model with contacts too.
+func TestNewAfterAnEnd(t *testing.T) {
+	for _, name := range []string{"swimmer", "hopper", "walker2d"} {
+		t.Run(name, func(t *testing.T) {
+			e, space := open(t, name)
+			first, again := play(e, space), play(e, space)
+			other, _ := open(t, name)
+			if !slices.Equal(first, again) || !slices.Equal(first, play(other, space)) {
+				t.Errorf("%v, then %v: want equal bits", first, again)
+			}
+		})
+	}
+}
+
+// play is the last observation of an episode under full controls.
+func play(e Environment, space Space) []float64 {
+	observation, action := make([]float64, space.Observations), make([]float64, space.Actions())
+	e.Reset(rand.New(rand.NewPCG(1, 2)), observation)
+	for i := range 50 {
+		for k := range action {
+			action[k] = space.Low[k]
+			if (i/5+k)%2 == 0 {
+				action[k] = space.High[k]
+			}
 		}
+		if _, ended := e.Step(action, observation); ended {
+			break
+		}
+	}
+	return observation
+}
+
+// TestWithoutMuJoCo: a task needs no library, an agent gets one line that says what to do.
+func TestWithoutMuJoCo(t *testing.T) {
+	t.Setenv("XDG_DATA_HOME", t.TempDir())
+	t.Setenv("MUJOCO_LIBRARY_PATH", "")
+	o := DefaultOptions()
+	o.Environment, o.Hidden = "swimmer", []int{64, 64}
+	task, err := NewTask(o, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(task.Start()); n != 4868 { // as the paper's
+		t.Errorf("%d parameters, want 4868", n)
+	}
+	_, err = New(o, 0, 1)
+	if err == nil || !strings.Contains(err.Error(), "no file") || !strings.Contains(err.Error(), "install-mujoco.sh") {
+		t.Errorf("%v: want the place and scripts/install-mujoco.sh", err)
+	}
+	if s := Simulator("swimmer"); s != err.Error() {
+		t.Errorf("%q, want the same", s)
+	}
+	if s := Simulator("cartpole"); s != "" {
+		t.Errorf("cartpole: %q, want nothing", s)
 	}
 }

@@ -122,7 +122,7 @@ func decode(t *testing.T, p *policy, theta []float64, trajectories []oracleTraje
 
 func (c oracleCase) batch(p *policy, theta []float64, s *samples) *batch {
 	o := Options{Norm: c.Norm}
-	return &batch{workload: &Workload{options: o, policy: p}, theta: theta, samples: *s}
+	return &batch{workload: &Workload{Task: &Task{options: o, policy: p}}, theta: theta, samples: *s}
 }
 
 // train follows the case's rounds of FedNPG-ADMM.

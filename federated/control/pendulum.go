@@ -18,10 +18,6 @@ const (
 	pendulumG    = 10.0
 )
 
-func (p *pendulum) Space() Space {
-	return Space{Observations: 3, Low: []float64{-maxTorque}, High: []float64{maxTorque}, Limit: 200}
-}
-
 func (p *pendulum) Reset(r *rand.Rand, observation []float64) {
 	var state [2]float64
 	uniform(r, state[:], math.Pi, 1)

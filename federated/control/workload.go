@@ -1,6 +1,6 @@
-// Package control is the workload of control tasks: cartpole and pendulum by Gymnasium's equations, softmax and
-// Gaussian policies as flat vectors of parameters, and a critic that stays with its agent. All arithmetic is float64
-// and written by hand, gradients and Fisher products too.
+// Package control is the workload of control tasks: cartpole and pendulum by Gymnasium's equations, Swimmer, Hopper and
+// Walker2D on MuJoCo, softmax and Gaussian policies as flat vectors of parameters, and a critic that stays with its
+// agent. All arithmetic is float64 and written by hand, gradients and Fisher products too.
 //
 // A batch is made in this order: sample Steps time steps under θ; values by the critic; advantages by GAE, normalised;
 // train the critic on the returns; and on request the gradient, Fisher products and the tables of the line search.
@@ -20,37 +20,61 @@ import (
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
+// Task is what the server and the agents of a run have in common. It needs no environment.
+type Task struct {
+	options Options
+	seed    uint64
+	space   Space
+	policy  *policy
+}
+
 // Workload is one agent's environment, policy and critic. It implements [protocol.Workload]. Agents that work
 // at the same time have one each: it is not safe for concurrent use, nor together with its batches.
 type Workload struct {
-	options Options
+	*Task
 	agent   int
-	seed    uint64
 	env     Environment
-	policy  *policy
 	critic  *critic
 	before  learned // the critic before the batch of version
 	version int     // of the last batch, -1: none
 }
 
-// New makes the workload of an agent. Agents of a run have the same options and seed.
-func New(o Options, agent int, seed uint64) (*Workload, error) {
+// NewTask makes the task of a run.
+func NewTask(o Options, seed uint64) (*Task, error) {
 	if err := fault.Err("control", o.Check()); err != nil {
 		return nil, err
 	}
-	w := &Workload{options: o, agent: agent, seed: seed, env: environments[o.Environment](), version: -1}
-	inner, last := map[string]activation{"tanh": tanh, "relu": relu}[o.Activation], linear
-	space := w.env.Space()
-	var head distribution = gaussian{space.Actions()}
-	outputs := space.Actions()
+	t := &Task{options: o, seed: seed, space: environments[o.Environment].space}
+	last := linear
+	var head distribution = gaussian{t.space.Actions()}
+	outputs := t.space.Actions()
 	switch {
-	case space.Discrete > 0:
-		head, outputs = newCategorical(space.Discrete), space.Discrete
+	case t.space.Discrete > 0:
+		head, outputs = newCategorical(t.space.Discrete), t.space.Discrete
 	case o.OutputTanh:
 		last = tanh
 	}
-	w.policy = newPolicy(newMLP(space.Observations, o.Hidden, outputs, inner, last), head)
-	w.critic = newCritic(newMLP(space.Observations, o.Hidden, 1, inner, linear), w.random("critic", 0))
+	t.policy = newPolicy(newMLP(t.space.Observations, o.Hidden, outputs, t.inner(), last), head)
+	return t, nil
+}
+
+// inner is the activation of the hidden layers.
+func (t *Task) inner() activation {
+	return map[string]activation{"tanh": tanh, "relu": relu}[t.options.Activation]
+}
+
+// New makes the workload of an agent. Agents of a run have the same options and seed. An error says why the environment
+// cannot be opened.
+func New(o Options, agent int, seed uint64) (*Workload, error) {
+	t, err := NewTask(o, seed)
+	if err != nil {
+		return nil, err
+	}
+	w := &Workload{Task: t, agent: agent, version: -1}
+	if w.env, err = environments[o.Environment].open(); err != nil {
+		return nil, err
+	}
+	w.critic = newCritic(newMLP(t.space.Observations, o.Hidden, 1, t.inner(), linear), w.random("critic", 0))
 	return w, nil
 }
 
@@ -67,32 +91,32 @@ func draws(purpose string, seed uint64, version int) *rand.Rand {
 
 // Identity has a tensor for each layer's weights and biases, and one for the logarithms of the standard deviations. The
 // task names the activations too, since shapes do not show them.
-func (w *Workload) Identity() protocol.Identity {
+func (t *Task) Identity() protocol.Identity {
 	id := protocol.Identity{Protocol: protocol.Version,
-		Task: "control/" + w.options.Environment + "/" + w.options.Activation}
-	if w.options.OutputTanh {
+		Task: "control/" + t.options.Environment + "/" + t.options.Activation}
+	if t.options.OutputTanh {
 		id.Task += "/tanh"
 	}
 	add := func(name string, shape ...int) {
 		id.Tensors = append(id.Tensors, protocol.Tensor{Name: name, Shape: shape, Type: "float64"})
 	}
-	sizes := w.policy.net.(*mlp).sizes
+	sizes := t.policy.net.(*mlp).sizes
 	for l := 1; l < len(sizes); l++ {
 		add(fmt.Sprintf("layers.%d.weight", l-1), sizes[l], sizes[l-1])
 		add(fmt.Sprintf("layers.%d.bias", l-1), sizes[l])
 	}
-	if n := w.policy.head.parameters(); n > 0 {
+	if n := t.policy.head.parameters(); n > 0 {
 		add("log_std", n)
 	}
 	return id
 }
 
 // Start draws weights by the run's seed. Those of the outputs are small, so that the first policy favours no action.
-func (w *Workload) Start() []float64 {
-	theta := make([]float64, w.policy.parameters())
-	w.policy.net.(*mlp).start(draws("policy", w.seed, 0), theta, 0.01)
-	for i := range w.policy.own(theta) {
-		w.policy.own(theta)[i] = w.options.LogStd
+func (t *Task) Start() []float64 {
+	theta := make([]float64, t.policy.parameters())
+	t.policy.net.(*mlp).start(draws("policy", t.seed, 0), theta, 0.01)
+	for i := range t.policy.own(theta) {
+		t.policy.own(theta)[i] = t.options.LogStd
 	}
 	return theta
 }
@@ -132,7 +156,7 @@ func (w *Workload) check(params []float64) error {
 }
 
 func (w *Workload) room() samples {
-	n, space := w.options.Steps, w.env.Space()
+	n, space := w.options.Steps, w.space
 	return samples{n: n, observations: make([]float64, n*space.Observations),
 		actions: make([]float64, n*space.Actions()), advantages: make([]float64, n), logp: make([]float64, n),
 		tapes: make([]float64, n*w.policy.net.tape())}
@@ -143,7 +167,7 @@ func (w *Workload) sample(ctx context.Context, b *batch) (targets []float64, err
 	s, r := &b.samples, w.random("sample", b.version)
 	rewards, values := make([]float64, s.n), make([]float64, s.n)
 	targets = make([]float64, s.n)
-	observation := make([]float64, w.env.Space().Observations)
+	observation := make([]float64, w.space.Observations)
 	var total float64
 	for first := 0; first < s.n; {
 		if err := ctx.Err(); err != nil {
@@ -199,7 +223,7 @@ const (
 
 // episode samples one from step first on and returns the step after its last. observation is then the next state's.
 func (w *Workload) episode(b *batch, first int, r *rand.Rand, observation, rewards, values []float64) (int, ending) {
-	s, space, p := &b.samples, w.env.Space(), w.policy
+	s, space, p := &b.samples, w.space, w.policy
 	own, clipped := p.own(b.theta), make([]float64, space.Actions())
 	w.env.Reset(r, observation)
 	for i := first; i < s.n; i++ {

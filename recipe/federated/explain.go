@@ -37,9 +37,9 @@ func numbers(values []float64) string {
 // Explain says in plain text what the options train: the algorithm with its numbers, and what it sends.
 func (o *Options) Explain() string {
 	d := o.parameters()
-	return fmt.Sprintf("objective: %s\n%s%s%smessages: %s\n%sworkload: %s, seed %d\n%s", titles[o.Method],
+	return fmt.Sprintf("objective: %s\n%s%s%smessages: %s\n%sworkload: %s, seed %d\n%s%s", titles[o.Method],
 		o.algorithm(d),
-		o.rounds(), o.guard(), o.traffic(d), o.training(), o.describeWorkload(), o.Seed, o.departures())
+		o.rounds(), o.guard(), o.traffic(d), o.training(), o.describeWorkload(), o.Seed, o.simulator(), o.departures())
 }
 
 var titles = map[string]string{
@@ -56,16 +56,16 @@ var titles = map[string]string{
 	protocol.DiLoCo:     "DiLoCo (arXiv 2311.08105), local training and an outer Nesterov momentum, in rounds",
 }
 
-// parameters is d, 0 where the workload cannot be made.
+// parameters is d, 0 where the task cannot be made.
 func (o *Options) parameters() int {
 	if o.world == nil {
 		defer o.Close()
 	}
-	w, err := o.NewWorkload(0)
+	t, err := o.task()
 	if err != nil {
 		return 0
 	}
-	return len(w.Start())
+	return len(t.Start())
 }
 
 // algorithm has a line for each formula.
@@ -249,6 +249,14 @@ func (o *Options) describeWorkload() string {
 	}[c.Returns]
 	return fmt.Sprintf("%s, hidden layers %v, %d steps a batch, advantages by %s, each agent with a critic of its own",
 		c.Environment, c.Hidden, c.Steps, advantages)
+}
+
+// simulator is a line where the environment needs one.
+func (o *Options) simulator() string {
+	if s := control.Simulator(o.Control.Environment); s != "" && o.Workload == Control {
+		return "simulator: " + s + "\n"
+	}
+	return ""
 }
 
 // departures say where the method is not its paper's to the letter.

@@ -228,14 +228,25 @@ func (o *Options) NewAgent(agent int) (*protocol.Agent, error) {
 	return a, nil
 }
 
+// task is what the server and the agents have in common. Unlike a workload it needs no simulator.
+func (o *Options) task() (interface {
+	Identity() protocol.Identity
+	Start() []float64
+}, error) {
+	if o.Workload == Control {
+		return control.NewTask(o.Control, o.Seed)
+	}
+	return o.NewWorkload(0)
+}
+
 // NewServer makes the server at θ_0, and the identity that its agents must have.
 func (o *Options) NewServer() (protocol.Server, protocol.Identity, error) {
-	w, err := o.NewWorkload(0)
+	t, err := o.task()
 	if err != nil {
 		return nil, protocol.Identity{}, err
 	}
 	shared := o.Options
-	shared.Tensors = w.Identity().Tensors
-	s, err := protocol.NewServer(shared, w.Start(), o.Seed)
-	return s, w.Identity(), err
+	shared.Tensors = t.Identity().Tensors
+	s, err := protocol.NewServer(shared, t.Start(), o.Seed)
+	return s, t.Identity(), err
 }

@@ -164,11 +164,7 @@ func (s Step) open(o *Options) (w *worker, unlock func(), err error) {
 	if w.agent, err = o.NewAgent(s.Agent); err != nil {
 		return nil, nil, err
 	}
-	workload, err := o.NewWorkload(s.Agent)
-	if err != nil {
-		return nil, nil, err
-	}
-	w.form = o.form(len(workload.Start()))
+	w.form = o.form(o.parameters())
 	w.id = fmt.Sprintf("%s agent %d", w.form.Run, s.Agent)
 	if err := os.MkdirAll(s.State, 0o777); err != nil {
 		return nil, nil, fmt.Errorf("%s cannot be made: %w", s.State, run.Cause(err))

@@ -2,8 +2,9 @@
 """Makes the traces that hold federated/control to Gymnasium: given actions from a given state, and what came of them.
 
 Usage: traces.py FOLDER
-Writes FOLDER/NAME.json for each task. Needs Gymnasium and NumPy (pip install gymnasium==1.4.0 numpy==2.4.6) in a
-virtual environment outside the repository. Actions are float64, so that all arithmetic is.
+Writes FOLDER/NAME.json for each task. Needs Gymnasium, MuJoCo and NumPy (pip install gymnasium[mujoco]==1.4.0
+mujoco==4.0.0 numpy==2.4.6) in a virtual environment outside the repository. Actions are float64, so that all arithmetic
+is. A start of MuJoCo's tasks is positions, then velocities.
 """
 
 import json
@@ -13,6 +14,7 @@ import sys
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.mujoco import MujocoEnv
 
 STEPS = 200
 
@@ -30,6 +32,15 @@ def draw_push(_, rng):
 def draw_torque(_, rng):
     """Leaves the box now and then: the task clips."""
     return [float(rng.uniform(-3, 3))]
+
+
+def draw_controls(n):
+    return lambda _, rng: [float(a) for a in rng.uniform(-1, 1, n)]
+
+
+def draw_start(position, velocities, noise, rng):
+    """Draws a start as the tasks of MuJoCo do."""
+    return [float(x) for x in rng.uniform(-noise, noise, len(position) + velocities) + (position + [0] * velocities)]
 
 
 def trace(task, start, act, rng):
@@ -50,7 +61,11 @@ def trace(task, start, act, rng):
 
 
 def begin(env, start):
-    env.unwrapped.state = np.array(start, dtype=np.float64)
+    env, start = env.unwrapped, np.array(start, dtype=np.float64)
+    if isinstance(env, MujocoEnv):
+        env.set_state(start[:env.model.nq], start[env.model.nq:])
+    else:
+        env.state = start
     return start
 
 
@@ -71,6 +86,12 @@ def main(folder):
     write(folder / "cartpole.json", [trace("CartPole-v1", [0.01, -0.02, 0.03, 0.04], balance, rng),
                                      trace("CartPole-v1", [0.2, 0.1, -0.05, 0.3], draw_push, rng)])
     write(folder / "pendulum.json", [trace("Pendulum-v1", [math.pi - 0.1, 0.5], draw_torque, rng)])
+    for task, position, velocities, noise, controls in (
+            ("Swimmer", [0] * 5, 5, 0.1, 2), ("Hopper", [0, 1.25] + [0] * 4, 6, 5e-3, 3),
+            ("Walker2d", [0, 1.25] + [0] * 7, 9, 5e-3, 6)):
+        rng = np.random.default_rng(2)
+        start = draw_start(position, velocities, noise, rng)
+        write(folder / f"{task.lower()}.json", [trace(f"{task}-v4", start, draw_controls(controls), rng)])
 
 
 if __name__ == "__main__":
