@@ -19,14 +19,14 @@ func (g Group) AnswerTokens() int {
 	return n
 }
 
-// isPredicted says whether token i of answer a is predicted; else it is only read.
-func (g Group) isPredicted(a, i int) bool { return g.Trained == nil || g.Trained[a][i] }
+// IsPredicted says whether token i of answer a is predicted; else it is only read.
+func (g Group) IsPredicted(a, i int) bool { return g.Trained == nil || g.Trained[a][i] }
 
 // predicted counts the predicted tokens of answer a.
 func (g Group) predicted(a int) int {
 	n := 0
 	for i := range g.Answers[a] {
-		if g.isPredicted(a, i) {
+		if g.IsPredicted(a, i) {
 			n++
 		}
 	}

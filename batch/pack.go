@@ -210,7 +210,7 @@ func (w *writer) segment(g Group, a int, seg int32) {
 	in := g.Prompt[last]
 	for i, t := range g.Answers[a] {
 		at := w.put(r, in, int32(last+i), seg)
-		if g.isPredicted(a, i) {
+		if g.IsPredicted(a, i) {
 			w.predict(at, t)
 		}
 		in = t

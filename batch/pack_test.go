@@ -104,7 +104,7 @@ func checkSlots(t *testing.T, p *Packed, groups []Group) {
 	answer := 0
 	for _, g := range groups {
 		for i, a := range g.Answers {
-			predicted := slices.DeleteFunc(upTo(len(a)), func(k int) bool { return !g.isPredicted(i, k) })
+			predicted := slices.DeleteFunc(upTo(len(a)), func(k int) bool { return !g.IsPredicted(i, k) })
 			if len(slots[answer]) != len(predicted) || int(p.Lengths[answer]) != len(predicted) {
 				t.Fatalf("answer %d of length %d has %d slots: want %d", answer, p.Lengths[answer],
 					len(slots[answer]), len(predicted))

@@ -31,7 +31,7 @@ func encodeTalk(t *testing.T, e *Encoder, d data.Demonstration) (ids []int32, tr
 	}
 	trained = make([]bool, len(g.Prompt))
 	for i := range g.Answers[0] {
-		trained = append(trained, g.isPredicted(0, i))
+		trained = append(trained, g.IsPredicted(0, i))
 	}
 	return slices.Concat(g.Prompt, g.Answers[0]), trained
 }

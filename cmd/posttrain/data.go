@@ -11,5 +11,5 @@ func newData(s streams) *cobra.Command {
 			"  posttrain data best --model DIR --n 200 --out good.jsonl\n" +
 			"  posttrain data check dataset.json\n" +
 			"  posttrain data convert dataset.json items.parquet",
-	}, newSynth(s), newPairs(s), newBest(s), newCheck(s), newStats(s), newConvert(s))
+	}, newSynth(s), newPairs(s), newBest(s), newCheck(s), newStats(s), newShow(s), newConvert(s))
 }

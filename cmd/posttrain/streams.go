@@ -19,6 +19,7 @@ type streams struct {
 	in       io.Reader
 	out, err io.Writer
 	answers  io.Writer // gets what a model says: out, but escaped only for a terminal
+	colour   io.Writer // out without escaping: for text that is escaped already, and colour
 	terminal bool      // err is a terminal, which gets progress bars
 	shown    bool      // out is a terminal
 }
@@ -26,6 +27,7 @@ type streams struct {
 // escape escapes control characters in what is printed: tables have names from files.
 func (s *streams) escape() {
 	escaped := plain.Writer{Out: s.out}
+	s.colour = s.out
 	if s.answers = s.out; s.shown {
 		s.answers = escaped
 	}

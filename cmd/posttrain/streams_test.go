@@ -36,6 +36,7 @@ var everyCommand = []struct {
 	{"data", nil},
 	{"data check", []string{"pairs.jsonl"}},
 	{"data stats", []string{"--out", "stats.png", "pairs.jsonl"}},
+	{"data show", []string{"--model", "model", "--row", "2", "pairs.jsonl"}},
 	{"data convert", []string{"pairs.jsonl", "converted.parquet"}},
 	{"data synth", []string{"--n", "5", "--out", "synth.jsonl"}},
 	{"data synth", []string{"--form", "items", "--n", "4", "--out", "synth-items"}},

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/recipe/inspect"
+)
+
+func newShow(s streams) *cobra.Command {
+	o := inspect.ShowOptions{Options: inspect.DefaultOptions(), Row: 1}
+	cmd := &cobra.Command{
+		Use:   "show FILE",
+		Short: "Print the tokens of a row with their weights in the loss",
+		Long: "Print one row of preference pairs, demonstrations or labelled answers as training would have it: each\n" +
+			"token with its place, its id, its weight in the loss (0: it is only read) and its text. On a terminal\n" +
+			"the tokens with a weight are green, unless NO_COLOR is set.",
+		Example: "  posttrain data show --row 3 chats.jsonl\n" +
+			"  posttrain data show --model models/Qwen2.5-1.5B-Instruct --loss-on last chats.jsonl",
+		Args: oneArg("data file"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			source, texts, err := inspect.Show(args[0], o)
+			if err != nil {
+				return flagFault(err)
+			}
+			fmt.Fprintln(s.out, source)
+			for _, text := range texts {
+				printTokens(s, text)
+			}
+			return nil
+		},
+	}
+	addScoreFlag(cmd, &o.PreferenceOptions)
+	flags := cmd.Flags()
+	flags.IntVar(&o.Row, "row", o.Row, "which of the rows that training keeps, from 1")
+	flags.StringVar(&o.Model, "model", embedded.Name,
+		"model folder whose tokenizer and chat template are used, or embedded")
+	flags.StringVar(&o.LossOn, "loss-on", "",
+		"what of demonstrations has weight, as data.loss_on of sft: completion, last or all (default completion)")
+	return cmd
+}
+
+// printTokens prints a text's tokens. %q has escaped them, so that the colour alone is not.
+func printTokens(s streams, text inspect.Shown) {
+	out, mark := s.out, func(line string) string { return line }
+	if s.shown && os.Getenv("NO_COLOR") == "" {
+		out, mark = s.colour, func(line string) string { return "\x1b[32m" + line + "\x1b[0m" }
+	}
+	io.WriteString(out, strings.Join(text.Lines(mark), "\n")+"\n")
+}
