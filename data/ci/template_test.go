@@ -37,7 +37,7 @@ func TestTemplateByHand(t *testing.T) {
 		"Hospitality/book/user/desk/user/Consent\nBook a room\n0 Name=Mira\n1 Chats=Friend: hi\nMe: a\nb\nbye\n" +
 		"2 Zip=90210\n \nYou think already.\n"}}
 	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("%+v, %v\nwant %q", got, err, want)
+		t.Errorf("%+v, %v\nwant %+v", got, err, want)
 	}
 	if keys := keysOf(item, PromptCoT, 1); strings.Join(keys, " ") != hotelOrder {
 		t.Errorf("cot lists %v in this order", keys)
