@@ -1,5 +1,12 @@
-// Command federated measures the asynchronous and the synchronous methods of package federated on cartpole:
-// go run ./bench/federated, or scripts/federated/e3.sh.
+// Command federated measures the federated methods:
+//
+//	go run ./bench/federated e3      asynchronous and synchronous ones on cartpole, scripts/federated/e3.sh
+//	go run ./bench/federated e1      FedNPG-ADMM on Swimmer or Hopper, scripts/federated/e1.sh (swimmer.go)
+//	go run ./bench/federated e2      the same with a part of the agents in each round, scripts/federated/e2.sh
+//	go run ./bench/federated e5      bytes over time, scripts/federated/e5.sh (traffic.go)
+//	go run ./bench/federated steps   steps a second of MuJoCo's tasks beside Gymnasium's (steps.go)
+//
+// What follows is about e3.
 //
 // Glossary: an iteration is as many gradients as there are agents, one for each agent on average; a run is one method
 // with a number of agents, a rate and a seed, on the virtual clock, where agent i needs ratio^(i/(N-1)) for a gradient.
@@ -23,8 +30,6 @@ import (
 	"math"
 	"os"
 	"os/signal"
-	"runtime"
-	"sync"
 
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
@@ -45,33 +50,50 @@ type plan struct {
 
 const gridSeed = 1000
 
+// experiments are the commands; e3 runs without one.
+var experiments = map[string]func(ctx context.Context, args []string) error{
+	"e1": func(ctx context.Context, args []string) error { return swimming(ctx, args, sizes) },
+	"e2": func(ctx context.Context, args []string) error { return swimming(ctx, args, selection) },
+	"e3": asynchronous, "e5": communication, "steps": compareSteps,
+}
+
 func main() {
-	p := plan{Methods: []string{protocol.AFedPG, protocol.Vanilla, protocol.FedPG, protocol.A3C},
-		Agents: []int{1, 2, 4, 8}, Rates: []float64{2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3}, Ratio: 4}
-	flag.IntVar(&p.Iterations, "iterations", 100, "gradients of an agent")
-	flag.IntVar(&p.Seeds, "seeds", 5, "seeds of the tables")
-	flag.IntVar(&p.GridSeeds, "grid-seeds", 2, "seeds of the grid")
-	path := flag.String("runs", "e3.jsonl", "file of the runs that have ended")
-	flag.Parse()
+	name, args := "e3", os.Args[1:]
+	if len(args) > 0 && experiments[args[0]] != nil {
+		name, args = args[0], args[1:]
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := measure(ctx, os.Stdout, os.Stderr, p, *path); err != nil {
+	if err := experiments[name](ctx, args); err != nil {
 		fmt.Fprintln(os.Stderr, "federated: "+err.Error())
 		os.Exit(1)
 	}
 }
 
+// asynchronous is E3.
+func asynchronous(ctx context.Context, args []string) error {
+	p := plan{Methods: []string{protocol.AFedPG, protocol.Vanilla, protocol.FedPG, protocol.A3C},
+		Agents: []int{1, 2, 4, 8}, Rates: []float64{2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3}, Ratio: 4}
+	flags := flag.NewFlagSet("e3", flag.ExitOnError)
+	flags.IntVar(&p.Iterations, "iterations", 100, "gradients of an agent")
+	flags.IntVar(&p.Seeds, "seeds", 5, "seeds of the tables")
+	flags.IntVar(&p.GridSeeds, "grid-seeds", 2, "seeds of the grid")
+	path := flags.String("runs", "e3.jsonl", "file of the runs that have ended")
+	flags.Parse(args)
+	return measure(ctx, os.Stdout, os.Stderr, p, *path)
+}
+
 func measure(ctx context.Context, out, progress io.Writer, p plan, path string) error {
-	done, err := open(path, p.Iterations)
+	done, err := open[run, result](path, p.Iterations)
 	if err != nil {
 		return err
 	}
 	defer done.file.Close()
-	if err := runAll(ctx, progress, p, p.grid(), done); err != nil {
+	if err := runAll(ctx, progress, p.grid(), done, p.do); err != nil {
 		return err
 	}
 	best := p.best(done)
-	if err := runAll(ctx, progress, p, append(p.final(best), p.guarded(best)...), done); err != nil {
+	if err := runAll(ctx, progress, append(p.final(best), p.guarded(best)...), done, p.do); err != nil {
 		return err
 	}
 	newReport(p, done, best).print(out)
@@ -118,6 +140,14 @@ type result struct {
 	Returns    []float64 // of each iteration: the mean return of its episodes under the policies that sampled them
 }
 
+func (r result) key() run    { return r.run }
+func (r result) length() int { return r.Iterations }
+
+func (r result) String() string {
+	return fmt.Sprintf("%s N=%d lr=%g seed=%d %s: %.0f, at the end %.0f", r.Method, r.Agents, r.Rate, r.Seed, r.Variant,
+		mean(r.Returns), last(r.Returns))
+}
+
 func (p plan) cells() (all []cell) {
 	for _, m := range p.Methods {
 		for _, n := range p.Agents {
@@ -148,7 +178,7 @@ func (p plan) final(best map[cell]float64) (all []run) {
 }
 
 // best are the rates with the highest mean return over the iterations and seeds of the grid.
-func (p plan) best(done *log) map[cell]float64 {
+func (p plan) best(done *log[run, result]) map[cell]float64 {
 	best, highest := map[cell]float64{}, map[cell]float64{}
 	for _, r := range p.grid() {
 		sum := 0.0
@@ -161,38 +191,6 @@ func (p plan) best(done *log) map[cell]float64 {
 		}
 	}
 	return best
-}
-
-// runAll does the runs that are not done, one for each processor at a time.
-func runAll(ctx context.Context, progress io.Writer, p plan, runs []run, done *log) error {
-	work := make(chan run)
-	errs := make(chan error, len(runs))
-	var group sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		group.Go(func() {
-			for r := range work {
-				result, err := p.do(ctx, r)
-				if err == nil {
-					err = done.add(result)
-				}
-				if err != nil {
-					errs <- fmt.Errorf("%s, %d agents, rate %g, seed %d: %w", r.Method, r.Agents, r.Rate, r.Seed, err)
-					continue
-				}
-				fmt.Fprintf(progress, "%s N=%d lr=%g seed=%d %s: %.0f, at the end %.0f\n", r.Method, r.Agents, r.Rate,
-					r.Seed, r.Variant, mean(result.Returns), last(result))
-			}
-		})
-	}
-	for _, r := range runs {
-		if !done.has(r) && ctx.Err() == nil {
-			work <- r
-		}
-	}
-	close(work)
-	group.Wait()
-	close(errs)
-	return <-errs
 }
 
 // do runs on the virtual clock.
@@ -299,7 +297,7 @@ func mean(x []float64) (m float64) {
 // finalIterations are those whose mean is a run's final return.
 const finalIterations = 10
 
-func last(r result) float64 { return mean(r.Returns[max(0, len(r.Returns)-finalIterations):]) }
+func last(returns []float64) float64 { return mean(returns[max(0, len(returns)-finalIterations):]) }
 
 // interval is a mean with its 95% interval over seeds.
 type interval struct{ mean, half float64 }

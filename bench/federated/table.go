@@ -14,7 +14,7 @@ import (
 // report is what the tables show.
 type report struct {
 	plan
-	done   *log
+	done   *log[run, result]
 	best   map[cell]float64
 	finals map[cell]interval
 	goal   float64           // 80% of the best final return
@@ -22,10 +22,10 @@ type report struct {
 	missed map[cell]int      // runs that did not reach it
 }
 
-func newReport(p plan, done *log, best map[cell]float64) *report {
+func newReport(p plan, done *log[run, result], best map[cell]float64) *report {
 	r := &report{p, done, best, map[cell]interval{}, 0, map[cell]interval{}, map[cell]int{}}
 	for _, c := range p.cells() {
-		r.finals[c] = intervalOf(r.over(c, last))
+		r.finals[c] = intervalOf(r.over(c, func(x result) float64 { return last(x.Returns) }))
 		r.goal = max(r.goal, 0.8*r.finals[c].mean)
 	}
 	for _, c := range p.cells() {
@@ -82,14 +82,19 @@ func (r *report) print(out io.Writer) {
 }
 
 func (r *report) table(out io.Writer, entry func(cell) string) {
+	table(out, r.Methods, r.Agents, entry)
+}
+
+// table has a row for each method and a column for each number of agents.
+func table(out io.Writer, methods []string, agents []int, entry func(cell) string) {
 	fmt.Fprint(out, "| method |")
-	for _, n := range r.Agents {
+	for _, n := range agents {
 		fmt.Fprintf(out, " N = %d |", n)
 	}
-	fmt.Fprint(out, "\n|---|", strings.Repeat("---|", len(r.Agents)), "\n")
-	for _, m := range r.Methods {
+	fmt.Fprint(out, "\n|---|", strings.Repeat("---|", len(agents)), "\n")
+	for _, m := range methods {
 		fmt.Fprintf(out, "| %s |", m)
-		for _, n := range r.Agents {
+		for _, n := range agents {
 			fmt.Fprintf(out, " %s |", entry(cell{m, n}))
 		}
 		fmt.Fprintln(out)
@@ -102,7 +107,7 @@ func (r *report) attacks(out io.Writer) {
 		r.Agents[len(r.Agents)-1])
 	values := map[string][]float64{}
 	for _, x := range r.guarded(r.best) {
-		values[x.Variant] = append(values[x.Variant], last(r.done.results[x]))
+		values[x.Variant] = append(values[x.Variant], last(r.done.results[x].Returns))
 	}
 	for _, variant := range []string{equal, malicious, unguarded} {
 		i := intervalOf(values[variant])

@@ -46,6 +46,13 @@ var environments = map[string]kind{
 	"walker2d": walker.kind(17, 6),
 }
 
+// Open opens an environment by its name in [Options].
+func Open(name string) (Environment, Space, error) {
+	k := environments[name]
+	e, err := k.open()
+	return e, k.space, err
+}
+
 // uniform fills state with draws between -high and high.
 func uniform(r *rand.Rand, state []float64, high ...float64) {
 	for i := range state {

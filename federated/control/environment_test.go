@@ -24,15 +24,14 @@ type trace struct {
 // open opens an environment. A test that needs MuJoCo is skipped where there is none.
 func open(t *testing.T, name string) (Environment, Space) {
 	t.Helper()
-	k := environments[name]
-	if k.mujoco {
+	if environments[name].mujoco {
 		mujocotest.Need(t)
 	}
-	e, err := k.open()
+	e, space, err := Open(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return e, k.space
+	return e, space
 }
 
 // TestTraces holds the environments to Gymnasium's, by traces of scripts/federated/traces.py.
@@ -118,7 +117,8 @@ func TestReset(t *testing.T) {
 			}
 			for i, w := range widest {
 				if !(w <= c.high[i]+1e-7 && w > 0.9*c.high[i]) {
-					t.Errorf("observation %d of 100 starts is at most %v away from %v, want %v", i, w, c.middle[i], c.high[i])
+					t.Errorf("observation %d of 100 starts is at most %v away from %v, want %v", i, w, c.middle[i],
+						c.high[i])
 				}
 			}
 		})

@@ -71,7 +71,7 @@ func New(o Options, agent int, seed uint64) (*Workload, error) {
 		return nil, err
 	}
 	w := &Workload{Task: t, agent: agent, version: -1}
-	if w.env, err = environments[o.Environment].open(); err != nil {
+	if w.env, _, err = Open(o.Environment); err != nil {
 		return nil, err
 	}
 	w.critic = newCritic(newMLP(t.space.Observations, o.Hidden, 1, t.inner(), linear), w.random("critic", 0))

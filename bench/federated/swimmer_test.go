@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/mujoco/mujocotest"
+)
+
+// TestSwimming: a small E1 and E2 give their tables, and a second time from the file alone.
+func TestSwimming(t *testing.T) {
+	mujocotest.Need(t)
+	dir := t.TempDir()
+	s := schooling{Task: "swimmer", Rounds: 1, Seeds: 2, Agents: []int{1}, Runs: filepath.Join(dir, "runs.jsonl"),
+		Curves: filepath.Join(dir, "curves.png"), steps: 1000}
+	for name, experiment := range map[string]experiment{"e1": sizes, "e2": selection} {
+		var first, second, progress bytes.Buffer
+		if err := s.measure(t.Context(), &first, io.Discard, experiment); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.measure(t.Context(), &second, &progress, experiment); err != nil {
+			t.Fatal(err)
+		}
+		if first.String() != second.String() || progress.Len() > 0 || !strings.Contains(first.String(), " ± ") {
+			t.Errorf("%s: %s\nand from the file\n%s%s", name, &first, &second, &progress)
+		}
+	}
+	if _, err := os.Stat(s.Curves); err != nil {
+		t.Error(err)
+	}
+	if s.Rounds++; s.measure(t.Context(), io.Discard, io.Discard, sizes) == nil {
+		t.Error("runs of another length are accepted")
+	}
+}
+
+// TestTrialOptions: the policies have the papers' sizes, and the options are a run's.
+func TestTrialOptions(t *testing.T) {
+	for task, want := range map[string]int{"swimmer": 4868, "hopper": 18438} {
+		for _, method := range []string{protocol.FedNPG, protocol.FedNPGADMM, protocol.FedPPO} {
+			o := trial{Task: task, Method: method, Agents: 2, Select: 0.5}.options(3)
+			server, identity, err := o.NewServer()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := len(server.Params()); n != want {
+				t.Errorf("%s: %d parameters, want %d: %+v", identity.Task, n, want, identity.Tensors)
+			}
+			if faults := o.Options.Check(); len(faults) > 0 {
+				t.Error(faults)
+			}
+		}
+	}
+}
+
+// TestWindows: 3 bytes at 0, 4 at 1.5 and 5 at 2 are 3, 4 in windows of a second; the last is not full.
+func TestWindows(t *testing.T) {
+	all := []crossing{{0, 0, 3}, {1.5, 1, 4}, {2, 0, 5}}
+	if got := windows(all, 1, -1); len(got) != 2 || got[0] != 3 || got[1] != 4 {
+		t.Error(got)
+	}
+	if got := windows(all, 1, 0); len(got) != 2 || got[0] != 3 || got[1] != 0 {
+		t.Error(got)
+	}
+}
+
+// TestTraffic: the bytes that E5 sees are those that the server counts, and the same for both methods but for the last
+// round.
+func TestTraffic(t *testing.T) {
+	var out bytes.Buffer
+	x := traffic{Agents: 3, Rounds: 4, Size: 10, Ratio: 4, Curves: filepath.Join(t.TempDir(), "curves.png")}
+	if err := x.measure(t.Context(), &out); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "| fedpg | 16.0 | 960 |") { // 4 rounds, 3 agents, up and down, 40 bytes
+		t.Errorf("%s", &out)
+	}
+	if err := check([]crossing{{0, 0, 40}}, map[string]float64{"bytes_up/0": 80}, 1); err == nil {
+		t.Error("lost bytes are not found")
+	}
+}
+
+// TestStepping measures without Gymnasium.
+func TestStepping(t *testing.T) {
+	mujocotest.Need(t)
+	var out bytes.Buffer
+	if err := (stepping{"", 50, 1}).measure(t.Context(), &out); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "| walker2d |") {
+		t.Errorf("%s", &out)
+	}
+	if err := (stepping{"/no/python", 50, 1}).measure(t.Context(), io.Discard); err == nil {
+		t.Error("no error without Python")
+	}
+}
