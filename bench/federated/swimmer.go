@@ -111,7 +111,7 @@ func swimming(ctx context.Context, args []string, e experiment) error {
 	flags.IntVar(&s.Seeds, "seeds", 5, "seeds")
 	agents := flags.String("agents", "1,2,4,8", "numbers of agents, ascending; e2 takes the last")
 	flags.StringVar(&s.Runs, "runs", "e1.jsonl", "file of the runs that have ended")
-	flags.StringVar(&s.Curves, "curves", "", "picture of the returns, of e1")
+	flags.StringVar(&s.Curves, "curves", "", "picture of the returns with 95% bands, of e1")
 	flags.Parse(args)
 	for text := range strings.SplitSeq(*agents, ",") {
 		n, err := strconv.Atoi(text)
@@ -293,13 +293,13 @@ func (s schooling) draw(methods []string, done *log[trial, course]) error {
 			l := picture.Line{Name: m}
 			for k := range s.Rounds {
 				i := s.over(s.cell(cell{m, n}), done, func(c course) float64 { return c.Returns[k] })
-				l.X, l.Y = append(l.X, float64(k+1)), append(l.Y, i.mean)
+				l.X, l.Y, l.Half = append(l.X, float64(k+1)), append(l.Y, i.mean), append(l.Half, i.half)
 			}
 			p.Lines = append(p.Lines, l)
 		}
 		panels = append(panels, p)
 	}
-	return picture.Curves(s.Curves, fmt.Sprintf("%s: mean of %d seeds", s.Task, s.Seeds), panels)
+	return picture.Curves(s.Curves, fmt.Sprintf("%s: mean of %d seeds with 95%% bands", s.Task, s.Seeds), panels)
 }
 
 func (s schooling) printSelection(out io.Writer, done *log[trial, course]) error {
