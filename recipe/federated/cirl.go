@@ -245,8 +245,8 @@ func (w *world) open() (*lm.Opened, error) {
 // agent makes the workload of an agent.
 func (w *world) agent(number int) protocol.Workload {
 	o, c := train.Defaults(), w.o.CIRL
-	a := lm.Agent{Tasks: w.tasks, Options: c.GRPO, Sampling: c.Sampling, Score: grpo.CIScore(c.Reward), Shuffle: o.Shuffle,
-		Rule: o.Rule().Numbers(), Memory: c.Memory * 1e9}
+	a := lm.Agent{Tasks: w.tasks, Options: c.GRPO, Sampling: c.Sampling, Score: grpo.CIScore(c.Reward),
+		Shuffle: o.Shuffle, Rule: o.Rule().Numbers(), Memory: c.Memory * 1e9}
 	if w.owned != nil {
 		a.Tasks = data.Pick(w.tasks, w.owned[number])
 	}
