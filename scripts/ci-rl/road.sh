@@ -9,7 +9,8 @@
 # The stages: the task alone; the CI-CoT instruction; sft on ideal answers to the training items, which templates write;
 # ci-rl from there. BACKEND and DTYPE choose the engine, SFT_STEPS and STEPS the steps of sft and of ci-rl, PROMPTS and
 # GROUP the prompts of a ci-rl step and the completions of each, MAX_NEW the tokens of an answer. A stage that is in
-# the folder is not done again; a training that was stopped continues.
+# the folder is not done again; a training that was stopped continues. The last row is of ci-rl's last step, which need
+# not be the best by held-out reward.
 set -eu
 model=$1
 items=$2
@@ -49,11 +50,12 @@ trained sft sft --model "$model" --data "$out/format.jsonl" --max-steps "${SFT_S
     --set train.batch_size=8 --set train.micro_batch_size=4 --set train.learning_rate=1e-4 --set train.warmup_steps=3 \
     --set data.eval_fraction=0.05
 measure after-sft "$out/sft/model" cot
-trained ci-rl ci-rl --model "$out/sft/model" --data "$items" --max-steps "${STEPS:-12}" \
+steps=${STEPS:-12}
+trained ci-rl ci-rl --model "$out/sft/model" --data "$items" --max-steps "$steps" \
     --set sampling.max_new_tokens="$max_new" --set grpo.prompts_per_step="${PROMPTS:-4}" \
     --set grpo.group_size="${GROUP:-4}" --set grpo.kl=none --set data.test_fraction=0.1 --set validation.every=20 \
     --set train.learning_rate=3e-5 --set train.warmup_steps=2
-measure after-ci-rl "$out/ci-rl/model" cot
+measure after-ci-rl "$out/ci-rl/checkpoints/$(printf 'step-%08d' "$steps")/model" cot
 python3 - "$out" <<'END'
 import json, os, sys
 
