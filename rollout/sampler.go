@@ -125,8 +125,8 @@ type Decoder interface {
 	Decode(ids []int32, skipSpecial bool) string
 }
 
-// A Settler is a decoder that says whether the text of ids stays whatever ids follow. For other decoders it does, unless
-// it ends with U+FFFD: a character that is not complete.
+// A Settler is a decoder that says whether the text of ids stays whatever ids follow. For other decoders it does,
+// unless it ends with U+FFFD: a character that is not complete.
 type Settler interface {
 	Settled(ids []int32) bool
 }

@@ -33,7 +33,8 @@ type Panel struct {
 // drawable bounds what is drawn: the search for ticks never ends on a range that overflows.
 const drawable = 1e30
 
-// Line is one metric over steps, or over what the panel's own axis has. Points that are not finite, or beyond 1e30 as in a run that explodes, are left out.
+// Line is one metric over steps, or over what the panel's own axis has. Points that are not finite, or beyond 1e30 as in
+// a run that explodes, are left out.
 type Line struct {
 	Name   string
 	X, Y   []float64

@@ -21,7 +21,7 @@ type trace struct {
 	Steps [][3][]float64 // action, observation, [reward, terminated, truncated]
 }
 
-// open opens an environment. A test that needs MuJoCo is skipped where there is none.
+// open opens an environment. A test that needs MuJoCo is skipped without it.
 func open(t *testing.T, name string) (Environment, Space) {
 	t.Helper()
 	if environments[name].mujoco {

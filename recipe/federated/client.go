@@ -25,8 +25,8 @@ type Client struct {
 	Data        string // file with the agent's own items, in workload ci-rl; "": those that it is dealt
 }
 
-// Follow takes what is not set yet from the process's place among others: its rank is the agent's number, and the server
-// is on the machine of rank 0, unless credentials name it.
+// Follow takes what is not set yet from the process's place among others: its rank is the agent's number, and the
+// server is on the machine of rank 0, unless credentials name it.
 func (c *Client) Follow(p *launch.Process) {
 	if c.Agent == "" {
 		c.Agent = fmt.Sprintf("agent-%d", p.Rank)
