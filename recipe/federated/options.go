@@ -71,6 +71,9 @@ func (o *Options) forLanguageModels() {
 	if o.LR != nil {
 		*o.LR /= 5 // 2e-4, as ci-rl has it for the embedded model, and 4e-4 of fedpg
 	}
+	if o.Rule != nil && *o.Rule != protocol.AdamW {
+		*o.LR /= 10 // longer than AdamW's step at the same rate: docs/federated.md has the measurements
+	}
 	if o.Local.LR != nil {
 		o.Local.LR, o.Local.Epochs, o.Local.Minibatch = new(2e-4), new(2), new(16)
 	}
