@@ -45,7 +45,7 @@ var federatedFaults = []faultCase{
 	{"unknown method", nil, simulate("--method", "fedsgd"), 2, []string{"--method", `method "fedsgd"`,
 		"fednpg-admm, fednpg, afedpg"}, nil},
 	{"unknown workload", nil, simulate("--workload", "mujoco"), 2, []string{"--workload", `"mujoco"`,
-		"control or quadratic"}, nil},
+		"control, ci-rl or quadratic"}, nil},
 	{"unknown environment", nil, simulate("--environment", "ant"), 2, []string{"--environment", `"ant"`,
 		"cartpole, pendulum, swimmer, hopper or walker2d"}, nil},
 	{"no MuJoCo", func(t *testing.T) { t.Setenv("MUJOCO_LIBRARY_PATH", "/no/such.so") },
