@@ -359,3 +359,23 @@ func TestTimes(t *testing.T) {
 		t.Error(times, err)
 	}
 }
+
+// TestDirectionalOfRoundedNumbers: log-probs of 4e5 in float32 bend at long steps and round at short ones, so that no two
+// results agree. The closest pair counts, not the shortest step, whose differences are 0 or far off.
+func TestDirectionalOfRoundedNumbers(t *testing.T) {
+	logps := func(scale float64) (l []float64, err error) {
+		for i := range 16 {
+			l = append(l, float64(float32(4e5+float64(i)/7+scale+scale*scale*scale)))
+		}
+		return l, nil
+	}
+	got, err := Directional(logps, 0.9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, x := range got {
+		if math.Abs(x-1) > 0.3 {
+			t.Errorf("derivative %d is %v, want about 1", i, x)
+		}
+	}
+}

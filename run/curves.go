@@ -225,7 +225,7 @@ func addBand(drawn *plot.Plot, l Line, c color.Color) error {
 	return nil
 }
 
-// shifted is the line moved up by so many half widths.
+// shifted is one edge of the band: the line moved by its half widths, up for sign 1, down for -1.
 func (l Line) shifted(sign float64) Line {
 	l.Y = slices.Clone(l.Y)
 	for i := range min(len(l.Y), len(l.Half)) {
