@@ -264,7 +264,7 @@ func TestGuardKeepsOneAgentFromRuiningARun(t *testing.T) {
 			if k%8 == 7 {
 				g = Scaled(-1000, g)
 			}
-			v := guard.Check(k%8, s.K, s.K, g)
+			v := guard.Check(k%8, s.K, s.K, g, false)
 			guard.Record(k%8, s.K, s.K, v.Norm)
 			s.Step(v.Used, s.K)
 		}
@@ -293,8 +293,14 @@ func TestGuardRefuses(t *testing.T) {
 		{1, 6, []float64{1e200, 1e200}, "", ""},
 		{0, 5, []float64{1e-200, 0}, "", ""},
 	}
+	if v := g.Check(1, 8, 8, []float64{0, 0}, true); v.Reason != "" || v.Norm != 0 || v.Used == nil {
+		t.Errorf("zeros where they are right: %+v", v)
+	}
+	if g.Record(1, 7, 7, 0); len(g.Norms) != 1 {
+		t.Errorf("norms %v, want that of zeros left out", g.Norms)
+	}
 	for _, c := range cases {
-		v := g.Check(c.agent, c.version, 8, c.v)
+		v := g.Check(c.agent, c.version, 8, c.v, false)
 		if v.Reason != c.reason || v.Detail != c.detail || (v.Used == nil) != (c.reason != "") {
 			t.Errorf("%v: %q %q, want %q %q", c.v, v.Reason, v.Detail, c.reason, c.detail)
 		}

@@ -44,10 +44,11 @@ type Verdict struct {
 }
 
 // Check judges the vector v, which agent made at version while the server is at version now. The order is length,
-// finite, norm, version, duplicate: the first that fails is the reason. Check changes nothing; see [Guard.Record].
-func (g *Guard) Check(agent, version, now int, v []float64) Verdict {
+// finite, norm, version, duplicate: the first that fails is the reason. With zero, a vector of zeros is a right one.
+// Check changes nothing; see [Guard.Record].
+func (g *Guard) Check(agent, version, now int, v []float64, zero bool) Verdict {
 	verdict := Verdict{}
-	verdict.Reason, verdict.Detail = g.refuse(agent, version, now, v)
+	verdict.Reason, verdict.Detail = g.refuse(agent, version, now, v, zero)
 	if verdict.Reason != "" {
 		return verdict
 	}
@@ -58,15 +59,18 @@ func (g *Guard) Check(agent, version, now int, v []float64) Verdict {
 	return verdict
 }
 
-// Record remembers an accepted update of the server at version now, before its step.
+// Record remembers an accepted update of the server at version now, before its step. A norm of 0 says nothing about the
+// length of others.
 func (g *Guard) Record(agent, version, now int, norm float64) {
-	g.Norms = append(g.Norms, norm)
+	if norm > 0 {
+		g.Norms = append(g.Norms, norm)
+	}
 	g.Norms = g.Norms[max(0, len(g.Norms)-guardWindow):]
 	g.Seen = slices.DeleteFunc(g.Seen, func(m Mark) bool { return g.late(m.Version, now) })
 	g.Seen = append(g.Seen, Mark{agent, version})
 }
 
-func (g *Guard) refuse(agent, version, now int, v []float64) (reason, detail string) {
+func (g *Guard) refuse(agent, version, now int, v []float64, zero bool) (reason, detail string) {
 	if len(v) != g.Length {
 		return ReasonLength, fmt.Sprintf("%d numbers, want %d", len(v), g.Length)
 	}
@@ -76,7 +80,7 @@ func (g *Guard) refuse(agent, version, now int, v []float64) (reason, detail str
 	switch norm := Norm(v); {
 	case math.IsInf(norm, 0):
 		return ReasonFinite, "its norm overflows, want a finite one"
-	case norm == 0:
+	case norm == 0 && !zero:
 		return ReasonNorm, "every number is 0, want a direction"
 	}
 	if version < 0 || version > now || g.late(version, now) {

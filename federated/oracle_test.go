@@ -113,7 +113,7 @@ func TestOracleGuard(t *testing.T) {
 		guard := &Guard{Length: 3, Clip: c.Clip, MaxDelay: c.MaxDelay}
 		for i, u := range c.Updates {
 			name := "update " + strconv.Itoa(i)
-			v := guard.Check(u.Agent, u.Version, s.K, parseNumbers(t, u.G))
+			v := guard.Check(u.Agent, u.Version, s.K, parseNumbers(t, u.G), false)
 			if v.Reason != u.Refused {
 				t.Fatalf("%s: refused for %q (%s), want %q", name, v.Reason, v.Detail, u.Refused)
 			}

@@ -51,7 +51,18 @@ func (b *batch) Stats() protocol.Stats {
 	for _, r := range b.drawn.Rewards {
 		s.Return += r / float64(len(b.drawn.Rewards))
 	}
+	s.Flat = !slices.ContainsFunc(b.drawn.Groups, teaches)
 	return s
+}
+
+// teaches reports whether a completion that trains has an advantage.
+func teaches(g grpo.Group) bool {
+	for i, a := range g.Advantages {
+		if a != 0 && (g.Masked == nil || !g.Masked[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // Gradient is less the gradient of GRPO's loss.

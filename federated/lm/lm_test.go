@@ -128,14 +128,18 @@ func training(t *testing.T, e *backend.Engine, a Agent, change func(*train.Optio
 }
 
 // TestOneAgentAndAdamWAreTraining: with AdamW at the server, a run of one agent makes the weights of the trainer's
-// loop, step by step and bit for bit, with a warm-up, weight decay and a bound on the norm. (An engine that keeps the
-// weights itself, such as xla, adds up otherwise.)
+// loop, step by step and bit for bit, with a warm-up, weight decay and a bound on the norm, also at steps whose rewards
+// are all equal. (An engine that keeps the weights itself, such as xla, adds up otherwise.)
 func TestOneAgentAndAdamWAreTraining(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		if !e.Wants.SharedMemory {
 			t.Skip("the engine has an update of its own")
 		}
 		a := tiny()
+		a.Options.Prompts = 1
+		for i := range 4 {
+			a.Tasks[i].Target = "" // rewards of 1
+		}
 		var want [][]float32
 		training(t, e, a, func(o *train.Options) {
 			o.LearningRate, o.WarmupSteps, o.WeightDecay, o.MaxGradNorm = 1e-2, 2, 0.1, 0.05
@@ -149,6 +153,9 @@ func TestOneAgentAndAdamWAreTraining(t *testing.T) {
 		if slices.Equal(want[1], want[2]) {
 			t.Fatal("the trainer does not move")
 		}
+		if n := flatSteps(t, policy(t, e), a, len(want)); n == 0 || n == len(want) {
+			t.Fatalf("%d of %d steps have equal rewards: want some", n, len(want))
+		}
 		for _, method := range []string{protocol.FedPG, protocol.AFedPG} {
 			p, o := policy(t, e), protocol.Defaults(method)
 			o.UseAdamW()
@@ -161,6 +168,21 @@ func TestOneAgentAndAdamWAreTraining(t *testing.T) {
 			}
 		}
 	})
+}
+
+// flatSteps counts the steps, at the start's weights, whose rewards are all equal.
+func flatSteps(t *testing.T, p *Policy, a Agent, steps int) (n int) {
+	t.Helper()
+	for step := range steps {
+		b, err := New(p, a, 0, seed).Collect(t.Context(), p.Start, step)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.Stats().Flat {
+			n++
+		}
+	}
+	return n
 }
 
 // follow returns the server's parameters after each of n steps of one agent.
@@ -186,6 +208,37 @@ func follow(t *testing.T, o protocol.Options, w *Workload, n int) (all [][]float
 		all = append(all, federated.Narrow(server.Params()))
 	}
 	return all
+}
+
+// TestFlatBatches: where all rewards are equal, the gradient is 0 and says why, and a run of one agent goes on to its
+// end, also by changes of the weights.
+func TestFlatBatches(t *testing.T) {
+	a := tiny()
+	a.Score = func(*grpo.Task, string) reward.Score { return reward.Score{Reward: -1} }
+	p := policy(t, backendtest.Go(t))
+	w := New(p, a, 0, seed)
+	b, err := w.Collect(t.Context(), p.Start, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g, err := b.Gradient(); err != nil || !b.Stats().Flat || federated.Norm(g) != 0 {
+		t.Errorf("%v, gradient of length %v: %+v", err, federated.Norm(g), b.Stats())
+	}
+	for _, method := range []string{protocol.AFedPG, protocol.A3C, protocol.FedBuff, protocol.FedPG, protocol.FedAvg} {
+		o := protocol.Defaults(method)
+		o.Agents, o.Tensors = 1, p.Identity.Tensors
+		if o.Buffer != nil {
+			o.Buffer = new(1)
+		}
+		for step, got := range follow(t, o, New(p, a, 0, seed), 2) {
+			if !slices.Equal(got, federated.Narrow(p.Start)) {
+				t.Errorf("%s, step %d: the weights have moved", method, step)
+			}
+		}
+	}
+	if b, err = New(p, tiny(), 0, seed).Collect(t.Context(), p.Start, 0); err != nil || b.Stats().Flat {
+		t.Errorf("%v, rewards that differ: %+v", err, b.Stats())
+	}
 }
 
 // TestProductEqualsScores: the product by differences is Fisher's matrix of the tokens' own gradients, within 1e-3.

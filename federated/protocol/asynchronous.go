@@ -78,7 +78,7 @@ func (s *asynchronous) Receive(u Update) (Receipt, []Send) {
 	if refusal, ok := s.arrive(&u, s.kind, 1, 0); !ok {
 		return refusal, s.again(u.Agent, refusal.Reason, u.Version)
 	}
-	verdict := s.guard.Check(u.Agent, u.Version, s.Now, u.Vectors[0])
+	verdict := s.guard.Check(u.Agent, u.Version, s.Now, u.Vectors[0], u.Stats.Flat)
 	if verdict.Reason != "" {
 		return s.refuse(verdict.Reason, verdict.Detail), s.again(u.Agent, verdict.Reason, u.Version)
 	}

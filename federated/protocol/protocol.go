@@ -90,6 +90,10 @@ type Stats struct {
 	Steps    int     `json:"steps"`    // time steps, or tokens
 	Episodes int     `json:"episodes"` // that ended, or completions
 	Return   float64 `json:"return"`   // mean undiscounted return of these episodes, or mean reward; 0 without episodes
+
+	// No sample is better than another, as all rewards of every group are equal: vectors of zeros are right then, and
+	// count like any others.
+	Flat bool `json:"flat,omitempty"`
 }
 
 // Receipt says what the server did with an update.

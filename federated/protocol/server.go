@@ -57,6 +57,7 @@ type core struct {
 	Samples int            // of all accepted updates
 	Refused map[string]int // updates, by reason
 	Since   tally          // of the updates since the last step
+	Flat    int            // updates that count, of samples of which no one is better than another
 }
 
 // member is an agent as the server knows it.
@@ -162,6 +163,13 @@ func (c *core) accept(u *Update) {
 	c.Members[u.Agent].Accepted = u.Version
 	c.Samples += u.Stats.Steps
 	c.Since.add(u.Stats)
+	c.countFlat(u.Stats)
+}
+
+func (c *core) countFlat(s Stats) {
+	if s.Flat {
+		c.Flat++
+	}
 }
 
 // measure completes the metrics of a step.
@@ -170,6 +178,9 @@ func (c *core) measure(values map[string]float64) map[string]float64 {
 	values["steps"], values["episodes"] = float64(c.Since.Steps), float64(c.Since.Episodes)
 	if c.Since.Episodes > 0 {
 		values["return"] = c.Since.Return / float64(c.Since.Episodes)
+	}
+	if c.Flat > 0 {
+		values["flat"] = float64(c.Flat)
 	}
 	c.Since = tally{}
 	refused := 0

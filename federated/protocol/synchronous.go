@@ -225,10 +225,8 @@ func (s *synchronous) judge(a *answer, names []string) Receipt {
 	a.Norms = make([]float64, len(names))
 	a.Update.Vectors = slices.Clone(a.Update.Vectors)
 	for i, name := range names {
-		v := s.guards[name].Check(a.Update.Agent, s.turn.Number, s.turn.Number, a.Update.Vectors[i])
-		if v.Reason == federated.ReasonNorm && name != string(Gradient) {
-			v = federated.Verdict{Used: a.Update.Vectors[i]} // only a gradient of 0 says that something is wrong
-		}
+		zero := name != string(Gradient) || a.Update.Stats.Flat // else it says that something is wrong
+		v := s.guards[name].Check(a.Update.Agent, s.turn.Number, s.turn.Number, a.Update.Vectors[i], zero)
 		if v.Reason != "" {
 			return s.refuse(v.Reason, name+": "+v.Detail)
 		}
@@ -285,6 +283,7 @@ func (s *synchronous) close() (Receipt, []Send) {
 // sampled counts an agent's samples of a round.
 func (s *synchronous) sampled(agent int, stats Stats) {
 	s.turn.Sampled.add(stats)
+	s.countFlat(stats)
 	if *s.o.Weights == "samples" {
 		s.turn.Weights[agent] = float64(stats.Steps)
 	}
