@@ -15,6 +15,7 @@ import (
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/track"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -35,6 +36,7 @@ type Setup struct {
 	Devices  Devices
 	Train    train.Options
 	Seed     uint64
+	Tracking track.Options
 	Resolved []byte // the configuration in force
 	Place    Place
 }
@@ -122,15 +124,17 @@ func (p Place) Open(command string, resolved []byte) (folder *run.Folder, err er
 // change no result, or its rounding alone. Runs from before these keys continue, too.
 func identity(resolved []byte) []byte { return changeable.ReplaceAll(resolved, nil) }
 
-var changeable = regexp.MustCompile(`(?m)^  checkpoint_minutes: .*\n|^engine:\n(  .*\n)*`)
+var changeable = regexp.MustCompile(`(?m)^  checkpoint_minutes: .*\n|^(engine|tracking):\n(  .*\n)*`)
 
 // Open puts the model into the engine, and makes the run folder or opens the one to continue.
 func (j *Job) Open() (err error) {
 	if j.Learner, err = train.NewLearner(j.Engine, j.Model, j.Graph); err != nil {
 		return err
 	}
-	j.Run, err = j.Place.Open(j.Command, j.Resolved)
-	return err
+	if j.Run, err = j.Place.Open(j.Command, j.Resolved); err != nil {
+		return err
+	}
+	return j.Tracking.Watch(j.Run)
 }
 
 // Ready says how much memory training takes for every parameter, and closes the files of the weights: the engine has

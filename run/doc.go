@@ -6,6 +6,7 @@
 //	  metrics.jsonl                     one object a line: step, epoch, then the metrics sorted by name
 //	  samples.jsonl                     completions of a run that learns from rewards, one object a line
 //	  curves.png                        a picture of the metrics
+//	  tensorboard/                      event files, if the config asks for them (package track)
 //	  summary.txt                       the results in words; summary.json has them as numbers
 //	  model/                            the trained model, a Hugging Face folder
 //	  reference.safetensors             log-probs of the reference, also reference-eval.safetensors
@@ -18,6 +19,7 @@
 //     away from it ([Folder.Held]);
 //   - record: one line of metrics ([Record]);
 //   - checkpoint: a folder from which a run can resume ([Checkpoint]); it is complete or absent;
+//   - watcher: shows what is logged elsewhere, too ([Watcher]);
 //   - state: what a run must remember besides weights and moments ([State]).
 //
 // The life of a run:

@@ -59,8 +59,9 @@ var ownNames = []string{configName, metricsName, samplesName, curvesName, summar
 // Folder is the folder of one run, locked against other processes. It is not safe for concurrent use, but checkpoints
 // may be written while lines are logged.
 type Folder struct {
-	Dir   string
-	claim *claim // nil after Close
+	Dir      string
+	claim    *claim // nil after Close
+	watchers []Watcher
 }
 
 // Create makes the folder of a new run and locks it. An empty dir means runs/<command>-<time>. It is an error if the
@@ -232,14 +233,16 @@ func removeEntries(dir string, which func(name string) bool) error {
 	return nil
 }
 
-// Close releases the folder. The system releases it too when the process ends.
+// Close closes the watchers and releases the folder. The system releases it too when the process ends.
 func (f *Folder) Close() error {
 	if f.claim == nil {
 		return nil
 	}
 	c := f.claim
 	f.claim = nil
-	return c.Close()
+	err := f.tell(Watcher.Close)
+	f.watchers = nil
+	return errors.Join(err, c.Close())
 }
 
 // Path is a path inside the folder.

@@ -19,7 +19,55 @@ func (f *Folder) LogSamples(samples ...any) error {
 	if err != nil {
 		return err
 	}
-	return f.Append(samplesName, lines)
+	if err := f.Append(samplesName, lines); err != nil {
+		return err
+	}
+	return bySteps(lines, func(step int, lines []byte) error {
+		return f.tell(func(w Watcher) error { return w.Sampled(step, lines) })
+	})
+}
+
+// ReadSamples calls read with the lines of every step of samples.jsonl, in their order. Half a last line is ignored.
+func (f *Folder) ReadSamples(read func(step int, lines []byte) error) error {
+	text, err := readIfThere(f.SamplesPath())
+	if err != nil {
+		return err
+	}
+	if err := bySteps(text[:bytes.LastIndexByte(text, '\n')+1], read); err != nil {
+		return fmt.Errorf("%s: %w", f.SamplesPath(), err)
+	}
+	return nil
+}
+
+// bySteps calls read with successive lines of the same step.
+func bySteps(text []byte, read func(step int, lines []byte) error) error {
+	var same []byte
+	last := 0
+	for line := range bytes.Lines(text) {
+		step, err := sampleStep(line)
+		if err != nil {
+			return err
+		}
+		if step != last && same != nil {
+			if err := read(last, same); err != nil {
+				return err
+			}
+			same = nil
+		}
+		last, same = step, append(same, line...)
+	}
+	if same == nil {
+		return nil
+	}
+	return read(last, same)
+}
+
+func sampleStep(line []byte) (int, error) {
+	var s struct{ Step *int }
+	if err := json.Unmarshal(line, &s); err != nil || s.Step == nil {
+		return 0, errors.New("not a sample of a run: want a JSON object with a step")
+	}
+	return *s.Step, nil
 }
 
 // Append appends text to a file of the folder, all of it or none. It is on the disk when it returns.
@@ -33,14 +81,14 @@ func (f *Folder) Append(name string, text []byte) error {
 // CutSamples removes the samples after the given step, which a resumed run is about to draw again.
 func (f *Folder) CutSamples(step int) error {
 	_, err := cutLines(f.SamplesPath(), func(line []byte) (bool, error) {
-		var s struct{ Step *int }
-		if err := json.Unmarshal(line, &s); err != nil || s.Step == nil {
-			return false, errors.New("not a sample of a run: want a JSON object with a step")
-		}
-		return *s.Step <= step, nil
+		of, err := sampleStep(line)
+		return of <= step, err
 	})
-	return err
+	return errors.Join(err, f.tell(Watcher.Cut))
 }
+
+// AppendLoose is Append without waiting for the disk: a power cut may take the end of the file.
+func (f *Folder) AppendLoose(name string, text []byte) error { return f.append(name, text) }
 
 // WriteLines stores records as a file of the folder, one JSON object a line, whole or not at all.
 func (f *Folder) WriteLines(name string, records ...any) error {

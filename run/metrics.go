@@ -120,7 +120,10 @@ func (f *Folder) Log(r Record) error {
 	if err != nil {
 		return err
 	}
-	return f.append(metricsName, append(line, '\n'))
+	if err := f.append(metricsName, append(line, '\n')); err != nil {
+		return err
+	}
+	return f.tell(func(w Watcher) error { return w.Logged(r) })
 }
 
 // syncMetrics flushes the records logged so far to the disk: a run that resumes from a checkpoint relies on them.
@@ -163,13 +166,14 @@ func (f *Folder) CutMetrics(step int) (int, error) {
 
 // DropMetrics removes records, and returns their number.
 func (f *Folder) DropMetrics(which func(Record) bool) (int, error) {
-	return cutLines(f.Path(metricsName), func(line []byte) (bool, error) {
+	removed, err := cutLines(f.Path(metricsName), func(line []byte) (bool, error) {
 		var r Record
 		if err := json.Unmarshal(line, &r); err != nil {
 			return false, fmt.Errorf("not a line of metrics: %w", err)
 		}
 		return !which(r), nil
 	})
+	return removed, errors.Join(err, f.tell(Watcher.Cut))
 }
 
 // oneLine is an error's text without line breaks.

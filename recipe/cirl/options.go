@@ -13,6 +13,7 @@ import (
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/fleet"
+	"github.com/posttrain/posttrain/track"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -33,6 +34,7 @@ type Options struct {
 	GRPO       grpo.Options           `yaml:"grpo"`
 	Validation grpo.ValidationOptions `yaml:"validation"`
 	Train      train.Options          `yaml:"train"`
+	Tracking   track.Options          `yaml:"tracking,omitempty"`
 	Place      recipe.Place           `yaml:"-"`
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/online"
+	"github.com/posttrain/posttrain/track"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -36,6 +37,7 @@ type Options struct {
 	Loss      losses.Options  `yaml:"loss"`
 	Train     train.Options   `yaml:"train"`
 	Online    online.Options  `yaml:"online"` // of mode online alone
+	Tracking  track.Options   `yaml:"tracking,omitempty"`
 	Place     recipe.Place    `yaml:"-"`
 }
 

@@ -33,7 +33,8 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	}
 	j, err := recipe.NewJob(recipe.Setup{
 		Command: Command, Title: title, Backend: o.Backend, Folder: o.Model, Adapting: o.Adapting,
-		Devices: o.Devices, Train: o.Train, Seed: o.Seed, Resolved: o.Resolved(), Place: o.Place,
+		Devices: o.Devices, Train: o.Train, Seed: o.Seed, Tracking: o.Tracking, Resolved: o.Resolved(),
+		Place: o.Place,
 	}, r)
 	if err != nil {
 		return nil, err

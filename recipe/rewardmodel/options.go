@@ -10,6 +10,7 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/track"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -26,6 +27,7 @@ type Options struct {
 	Data     Data            `yaml:"data"`
 	Loss     Loss            `yaml:"loss"`
 	Train    train.Options   `yaml:"train"`
+	Tracking track.Options   `yaml:"tracking,omitempty"`
 	Place    recipe.Place    `yaml:"-"`
 }
 

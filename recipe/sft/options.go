@@ -9,6 +9,7 @@ import (
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/track"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -24,6 +25,7 @@ type Options struct {
 	Seed     uint64          `yaml:"seed"`
 	Data     Data            `yaml:"data"`
 	Train    train.Options   `yaml:"train"`
+	Tracking track.Options   `yaml:"tracking,omitempty"`
 	Place    recipe.Place    `yaml:"-"`
 }
 

@@ -21,7 +21,8 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	recipe.PinBackend(&o.Backend, o.Model, o.Train, o.Devices, false, r)
 	j, err := recipe.NewJob(recipe.Setup{
 		Command: Command, Title: "SFT", Backend: o.Backend, Folder: o.Model, Adapting: o.Adapting,
-		Devices: o.Devices, Train: o.Train, Seed: o.Seed, Resolved: o.Resolved(), Place: o.Place,
+		Devices: o.Devices, Train: o.Train, Seed: o.Seed, Tracking: o.Tracking, Resolved: o.Resolved(),
+		Place: o.Place,
 	}, r)
 	if err != nil {
 		return nil, err
