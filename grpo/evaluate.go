@@ -34,10 +34,22 @@ func WithParts(s reward.Score) reward.Score {
 	return s
 }
 
-// validate measures the held-out tasks with the present weights. The draws follow from the seed alone: two validations
-// differ by the weights, not by luck.
+// validate measures the held-out tasks, and shows some answers.
 func (l *Loop) validate(ctx context.Context) (map[string]float64, error) {
-	started, seed, seeds := time.Now(), seedOf(l.Seed, "validation", 0, 0), make([]uint64, len(l.Held))
+	started := time.Now()
+	values, rows, err := l.Validate(ctx)
+	if err != nil {
+		return nil, err
+	}
+	values["eval_runtime"] = time.Since(started).Seconds()
+	l.Notice("step %d: %s %.3f (%s)", l.Step(), rewardMetric, values[rewardMetric], describe(values, rows[0].Parts))
+	return values, l.show(rows)
+}
+
+// Validate measures the held-out tasks with the present weights and returns the means, by names that begin with
+// "eval_", and the answers. The draws follow from the seed alone: two validations differ by the weights, not by luck.
+func (l *Loop) Validate(ctx context.Context) (map[string]float64, []eval.Row, error) {
+	seed, seeds := seedOf(l.Seed, "validation", 0, 0), make([]uint64, len(l.Held))
 	for i := range seeds {
 		seeds[i] = seedOf(seed, "evaluation", 0, i)
 	}
@@ -50,7 +62,7 @@ func (l *Loop) validate(ctx context.Context) (map[string]float64, error) {
 		err = fmt.Errorf("%d answers to %d prompts", len(rows), len(l.Held))
 	}
 	if err = explain(ctx, err); err != nil {
-		return nil, fmt.Errorf("validation after step %d: %w", l.Step(), err)
+		return nil, nil, fmt.Errorf("validation after step %d: %w", l.Step(), err)
 	}
 	m := train.NewMetrics()
 	for _, r := range rows {
@@ -59,10 +71,7 @@ func (l *Loop) validate(ctx context.Context) (map[string]float64, error) {
 		m.Add("completions/mean_length", float64(r.Tokens), 1)
 		m.Add("completions/clipped_ratio", one(r.Reason == rollout.Length), 1)
 	}
-	values := m.Means("eval_")
-	values["eval_runtime"] = time.Since(started).Seconds()
-	l.Notice("step %d: %s %.3f (%s)", l.Step(), rewardMetric, values[rewardMetric], describe(values, rows[0].Parts))
-	return values, l.show(rows)
+	return m.Means("eval_"), rows, nil
 }
 
 // answer draws one completion of every held-out task and scores it.

@@ -304,6 +304,9 @@ func (s *serving) receive(ctx context.Context, a *member, l *letter, u protocol.
 	if r.Accepted {
 		a.traffic.Updates++
 		a.traffic.Delay = a.receipt.Version - u.Version
+		if u.Stats.Validation != nil {
+			a.traffic.Validation = u.Stats.Validation
+		}
 	} else {
 		s.count(r.Reason)
 		s.Warn("update %s of agent %q refused (%s): %s", a.receipt.Key, a.name, r.Reason, r.Detail)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/posttrain/posttrain/federated/protocol"
 )
 
 // Status is what a server knows of its run. It is stored as status.json in the run folder.
@@ -33,6 +35,8 @@ type AgentStatus struct {
 	Down         int64     `json:"down"` // bytes of numbers in its tasks
 	DownMessages int       `json:"down_messages"`
 	Socket       Traffic   `json:"socket"` // what its process counted on its sockets
+
+	Validation *protocol.Validation `json:"validation,omitempty"` // its last one that counts
 }
 
 func (a *AgentStatus) seen(l *letter) {
@@ -79,6 +83,11 @@ func (s Status) String() string {
 			a.Down, a.Socket.Sent, a.Socket.Received)
 	}
 	w.Flush()
+	for _, a := range s.Agents {
+		if v := a.Validation; v != nil {
+			fmt.Fprintf(&b, "validation of agent %d: %v\n", a.Number, v)
+		}
+	}
 	for _, reason := range slices.Sorted(maps.Keys(s.Refused)) {
 		fmt.Fprintf(&b, "refused (%s): %d\n", reason, s.Refused[reason])
 	}

@@ -30,19 +30,7 @@ func (b *batch) turn(ctx context.Context, work func(*grpo.Loop) error) error {
 }
 
 func (b *batch) turnAt(ctx context.Context, params []float64, work func(*grpo.Loop) error) error {
-	return b.workload.policy.turn(params, func(o *Opened) error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		l := &b.workload.loop
-		l.Learner, l.Sampler, l.Reference = o.Learner, o.Sampler, o.Reference
-		l.State.Step = b.version
-		err := work(l)
-		if cancelled := ctx.Err(); err != nil && cancelled != nil {
-			return cancelled
-		}
-		return err
-	})
+	return b.workload.turn(ctx, params, b.version, work)
 }
 
 // Stats have tokens of the completions as steps, completions as episodes, and their mean reward.

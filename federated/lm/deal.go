@@ -51,6 +51,34 @@ func (s Split) Deal(classes []string, agents int) ([][]int, error) {
 	return owned, nil
 }
 
+// Along deals other items like those that are dealt: in turn, or of each class to its owners, to each as its share of
+// the class (systematic sampling). A class that nobody has goes in turn. An agent may get none.
+func (s Split) Along(owned [][]int, classes, others []string) [][]int {
+	r, given := rand.New(rand.NewPCG(s.Seed, 0x616c6f6e67)), make([][]int, len(owned))
+	owners, members := map[string][]int{}, map[string]int{}
+	for agent, items := range owned {
+		for _, i := range items {
+			owners[classes[i]] = append(owners[classes[i]], agent)
+		}
+	}
+	for _, class := range others {
+		members[class]++
+	}
+	at := map[string]float64{} // of the next item, in shares of its class
+	for i, class := range others {
+		if _, ok := at[class]; !ok {
+			at[class] = r.Float64() / float64(members[class])
+		}
+		agent, of := i%len(owned), owners[class]
+		if s.Kind == Dirichlet && len(of) > 0 {
+			agent = of[min(int(at[class]*float64(len(of))), len(of)-1)]
+		}
+		given[agent] = append(given[agent], i)
+		at[class] += 1 / float64(members[class])
+	}
+	return given
+}
+
 // share deals the items of a class (arXiv 1909.06335): the agents' shares are a draw of Dirichlet(α).
 func (s Split) share(r *rand.Rand, items []int, owned [][]int) {
 	draws, all := make([]float64, len(owned)), 0.0

@@ -241,6 +241,33 @@ func TestFlatBatches(t *testing.T) {
 	}
 }
 
+// TestValidate: the mean reward of greedy answers to what the agent holds out, the same each time; nothing without any.
+func TestValidate(t *testing.T) {
+	a := tiny()
+	a.Held, a.Tasks = a.Tasks[4:], a.Tasks[:4]
+	p := policy(t, backendtest.Go(t))
+	w := New(p, a, 1, seed)
+	got, err := w.Validate(t.Context(), p.Start)
+	if err != nil || got.Count != 3 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	want := 0.0
+	for _, task := range a.Held {
+		request := rollout.Request{Sampling: rollout.Sampling{MaxNew: 6}, Prompt: task.Tokens}
+		c, err := p.opened.Sampler.Sample(t.Context(), []rollout.Request{request})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want += a.Score(&task, c[0].Text).Reward / 3
+	}
+	if math.Abs(got.Means["reward"]-want) > 1e-12 || got.Means["format"] != 1 {
+		t.Errorf("%v, want the reward %v", got, want)
+	}
+	if none, err := New(p, tiny(), 1, seed).Validate(t.Context(), p.Start); none != nil || err != nil {
+		t.Errorf("%+v, %v: want no validation without items", none, err)
+	}
+}
+
 // TestProductEqualsScores: the product by differences is Fisher's matrix of the tokens' own gradients, within 1e-3.
 func TestProductEqualsScores(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
@@ -382,6 +409,26 @@ func TestDeal(t *testing.T) {
 	if slices.Max(count) != 1 || slices.Min(count) != 1 || skewed < 4 {
 		t.Errorf("owners of an item: %d to %d; %d of 8 agents have one class above all: want 1 and 4 or more",
 			slices.Min(count), slices.Max(count), skewed)
+	}
+	given := s.Along(dealt, classes, classes) // others with the same classes
+	for agent, items := range given {
+		for _, class := range "abcd" {
+			n := func(of []int) (n int) {
+				for _, i := range of {
+					if classes[i] == string(class) {
+						n++
+					}
+				}
+				return n
+			}
+			if got, want := n(items), n(dealt[agent]); max(got-want, want-got) > 1 {
+				t.Errorf("agent %d has %d other items of %c, and %d items: want as many, within 1", agent, got, class,
+					want)
+			}
+		}
+	}
+	if got := (Split{Kind: Equal}).Along(equal, classes[:7], classes[:5]); len(got[0]) != 2 || len(got[2]) != 1 {
+		t.Errorf("%v: want 5 other items in turn", got)
 	}
 	if again, _ := s.Deal(classes, 8); !slices.EqualFunc(again, dealt, slices.Equal[[]int]) {
 		t.Error("the same seed deals otherwise")

@@ -94,8 +94,11 @@ type Agent struct {
 	Score    func(t *grpo.Task, completion string) reward.Score
 	Tasks    []grpo.Task
 	Shuffle  bool
-	Rule     adamw.Rule // of local training
-	Memory   float64    // bytes that the scores of a batch's completions may take, for natural gradients
+
+	Held        []grpo.Task // that it does not train on
+	Temperature float64     // at which it answers them
+	Rule        adamw.Rule  // of local training
+	Memory      float64     // bytes that the scores of a batch's completions may take, for natural gradients
 }
 
 // Workload implements [protocol.Workload].
@@ -110,7 +113,8 @@ type Workload struct {
 func New(p *Policy, a Agent, agent int, seed uint64) *Workload {
 	o := train.Defaults()
 	o.LearningRate, o.Shuffle = 1, a.Shuffle // a step is the server's
-	l := grpo.Loop{Options: a.Options, Sampling: a.Sampling, Score: a.Score, Tasks: a.Tasks, Train: o}
+	l := grpo.Loop{Options: a.Options, Sampling: a.Sampling, Score: a.Score, Tasks: a.Tasks, Held: a.Held, Train: o}
+	l.Validation.Temperature = a.Temperature
 	l.Seed = seedOf(seed, agent)
 	return &Workload{p, l, a.Rule, a.Memory}
 }
@@ -138,6 +142,42 @@ func (w *Workload) Collect(ctx context.Context, params []float64, version int) (
 	b := &batch{workload: w, version: version, theta: federated.Widen(federated.Narrow(params))}
 	return b, b.turn(ctx, func(l *grpo.Loop) (err error) {
 		b.drawn, err = l.Draw(ctx, version)
+		return err
+	})
+}
+
+// measures are the means that an agent sends of what it holds out.
+var measures = []string{"reward", "format", "integrity", "utility", "complete"}
+
+// Validate implements [protocol.Validator]: one answer to each item, whose draws follow from the agent alone.
+func (w *Workload) Validate(ctx context.Context, params []float64) (*protocol.Validation, error) {
+	if len(w.loop.Held) == 0 {
+		return nil, nil
+	}
+	v := &protocol.Validation{Count: len(w.loop.Held), Means: map[string]float64{}}
+	return v, w.turn(ctx, params, 0, func(l *grpo.Loop) error {
+		values, _, err := l.Validate(ctx)
+		for _, name := range measures {
+			if x, ok := values["eval_"+name]; ok {
+				v.Means[name] = x
+			}
+		}
+		return err
+	})
+}
+
+// turn works with the policy at params, at a version.
+func (w *Workload) turn(ctx context.Context, params []float64, version int, work func(*grpo.Loop) error) error {
+	return w.policy.turn(params, func(o *Opened) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		w.loop.Learner, w.loop.Sampler, w.loop.Reference = o.Learner, o.Sampler, o.Reference
+		w.loop.State.Step = version
+		err := work(&w.loop)
+		if cancelled := ctx.Err(); err != nil && cancelled != nil {
+			return cancelled
+		}
 		return err
 	})
 }

@@ -80,10 +80,23 @@ func (a *Agent) Do(ctx context.Context, t Task) (Update, error) {
 	}
 	u.Numbers = a.o.round(u.Numbers)
 	u.Stats = a.batch.Stats()
+	if err := a.validate(ctx, t, &u); err != nil {
+		return u, err
+	}
 	if a.o.Secure && len(u.Vectors) > 0 {
 		return a.keep(u)
 	}
 	return u, nil
+}
+
+// validate measures the task's parameters, where it asks for that.
+func (a *Agent) validate(ctx context.Context, t Task, u *Update) (err error) {
+	if v, ok := a.workload.(Validator); ok && t.Validate {
+		if u.Stats.Validation, err = v.Validate(ctx, t.Params); err != nil {
+			err = fmt.Errorf("validation at version %d: %w", t.Version, err)
+		}
+	}
+	return err
 }
 
 // gradient samples under θ and gives g.

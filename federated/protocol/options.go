@@ -70,6 +70,8 @@ type Options struct {
 
 	Tensors []Tensor `yaml:"-"` // the parameters in their order in θ, which rule adamw reads; nil: one tensor
 
+	ValidateEvery int `yaml:"-"` // an agent's batches from one validation to the next; 0: no validation
+
 	// The step of fednpg-admm and fednpg.
 	Rho        *float64 `yaml:"rho,omitempty" want:">0" of:"fednpg-admm"`     // ADMM's penalty
 	Damping    *float64 `yaml:"damping,omitempty" want:">=0" of:"fednpg"`     // added to the Fisher matrix

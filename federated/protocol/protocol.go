@@ -20,6 +20,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/posttrain/posttrain/internal/adamw"
 )
@@ -47,6 +51,8 @@ type Task struct {
 	Accepted int     `json:"accepted"`          // last round whose update of this agent counts, -1: none; see [Agent]
 	Restart  bool    `json:"restart,omitempty"` // of ADMM: the agent forgets its dual and direction
 	Scale    float64 `json:"scale,omitempty"`   // of Search, and of a secure sum
+
+	Validate bool `json:"validate,omitempty"` // the agent measures Params on its held-out items, if it is a [Validator]
 
 	// Of a secure sum: this agent's Vectors for the task before, times Scale, masked. See [Options].
 	Present []int    `json:"present,omitempty"` // the agents of the sum, in order
@@ -94,6 +100,23 @@ type Stats struct {
 	// No sample is better than another, as all rewards of every group are equal: vectors of zeros are right then, and
 	// count like any others.
 	Flat bool `json:"flat,omitempty"`
+
+	Validation *Validation `json:"validation,omitempty"` // of a task that asks for it
+}
+
+// Validation is what an agent has measured on items of its own that it does not train on. The items stay with it.
+type Validation struct {
+	Count int                `json:"count"` // items
+	Means map[string]float64 `json:"means"` // over the items, by name, such as reward
+}
+
+// String lists the means, such as "reward 0.231, utility 0.400 (25 items)".
+func (v *Validation) String() string {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(v.Means)) {
+		words = append(words, fmt.Sprintf("%s %.3f", name, v.Means[name]))
+	}
+	return fmt.Sprintf("%s (%d items)", strings.Join(words, ", "), v.Count)
 }
 
 // Receipt says what the server did with an update.
@@ -208,6 +231,12 @@ type Workload interface {
 	// State is what the agent learns for itself and never sends, such as a critic. Restore takes it back.
 	State() (State, error)
 	Restore(State) error
+}
+
+// Validator is a workload with items that it does not train on.
+type Validator interface {
+	// Validate measures params on these items; nil without any. Equal arguments give equal numbers.
+	Validate(ctx context.Context, params []float64) (*Validation, error)
 }
 
 // Batch is what an agent has sampled under some parameters θ.

@@ -52,12 +52,13 @@ type core struct {
 	d    int
 	seed uint64
 
-	Now     int            // the version
-	Members []member       // [Agents]
-	Samples int            // of all accepted updates
-	Refused map[string]int // updates, by reason
-	Since   tally          // of the updates since the last step
-	Flat    int            // updates that count, of samples of which no one is better than another
+	Now      int            // the version
+	Members  []member       // [Agents]
+	Samples  int            // of all accepted updates
+	Refused  map[string]int // updates, by reason
+	Since    tally          // of the updates since the last step
+	Flat     int            // updates that count, of samples of which no one is better than another
+	Measured bool           // an agent has validated since the last step
 }
 
 // member is an agent as the server knows it.
@@ -68,6 +69,9 @@ type member struct {
 	Held         int   // version of its last line search, whose direction it knows; -1: that at the start, 0
 	Restart      bool  // of ADMM: its next Solve begins with a new dual
 	Up, Down     int64 // bytes of vectors and numbers so far
+
+	Batches    int         // whose updates count
+	Validation *Validation // its last one
 }
 
 // tally adds up what agents say about their samples.
@@ -119,6 +123,7 @@ func (c *core) send(agent int, t Task) Send {
 	m := &c.Members[agent]
 	m.Idle = false
 	t.Version, t.Accepted, t.Restart = c.Now, m.Accepted, m.Restart
+	t.Validate = c.o.ValidateEvery > 0 && t.Samples() && m.Batches%c.o.ValidateEvery == 0
 	m.Down += t.Payload(c.o.Width())
 	return Send{agent, t}
 }
@@ -163,12 +168,17 @@ func (c *core) accept(u *Update) {
 	c.Members[u.Agent].Accepted = u.Version
 	c.Samples += u.Stats.Steps
 	c.Since.add(u.Stats)
-	c.countFlat(u.Stats)
+	c.note(u.Agent, u.Stats)
 }
 
-func (c *core) countFlat(s Stats) {
-	if s.Flat {
+// note keeps what an agent says of a batch that counts.
+func (c *core) note(agent int, s Stats) {
+	m := &c.Members[agent]
+	if m.Batches++; s.Flat {
 		c.Flat++
+	}
+	if s.Validation != nil {
+		m.Validation, c.Measured = s.Validation, true
 	}
 }
 
@@ -182,7 +192,8 @@ func (c *core) measure(values map[string]float64) map[string]float64 {
 	if c.Flat > 0 {
 		values["flat"] = float64(c.Flat)
 	}
-	c.Since = tally{}
+	c.validated(values)
+	c.Since, c.Measured = tally{}, false
 	refused := 0
 	for reason, n := range c.Refused {
 		values["refused/"+reason] = float64(n)
@@ -194,6 +205,27 @@ func (c *core) measure(values map[string]float64) map[string]float64 {
 		values[fmt.Sprintf("bytes_down/%d", i)] = float64(m.Down)
 	}
 	return values
+}
+
+// validated adds the means of all agents' last validations, after a step before which an agent has validated.
+func (c *core) validated(values map[string]float64) {
+	if !c.Measured {
+		return
+	}
+	counts := map[string]float64{}
+	for _, m := range c.Members {
+		if m.Validation == nil {
+			continue
+		}
+		values["eval_count"] += float64(m.Validation.Count)
+		for name, mean := range m.Validation.Means {
+			counts["eval_"+name] += float64(m.Validation.Count)
+			values["eval_"+name] += mean * float64(m.Validation.Count)
+		}
+	}
+	for name, n := range counts {
+		values[name] /= n
+	}
 }
 
 // take takes over the head of a snapshot.

@@ -283,7 +283,7 @@ func (s *synchronous) close() (Receipt, []Send) {
 // sampled counts an agent's samples of a round.
 func (s *synchronous) sampled(agent int, stats Stats) {
 	s.turn.Sampled.add(stats)
-	s.countFlat(stats)
+	s.note(agent, stats)
 	if *s.o.Weights == "samples" {
 		s.turn.Weights[agent] = float64(stats.Steps)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 
 	"github.com/posttrain/posttrain/federated/protocol"
@@ -156,8 +157,37 @@ func (f Form) update(b []byte) (u protocol.Update, err error) {
 	if r := u.Stats.Return; math.Abs(r) > maxReturn {
 		return u, fmt.Errorf("%w: a mean return of %v, want at most %v", ErrDamaged, r, maxReturn)
 	}
+	if err := checkValidation(u.Stats.Validation); err != nil {
+		return u, err
+	}
 	return u, notNegative(u.Agent, u.Version, u.Step, u.Attempt, u.Stats.Steps, u.Stats.Episodes)
 }
+
+// checkValidation wants items, and few means, which every step's metrics repeat.
+func checkValidation(v *protocol.Validation) error {
+	if v == nil {
+		return nil
+	}
+	if v.Count < 1 || v.Count > maxItems || len(v.Means) > maxMeans {
+		return fmt.Errorf("%w: a validation of %d items with %d means, want 1 to %d, and at most %d", ErrDamaged,
+			v.Count, len(v.Means), maxItems, maxMeans)
+	}
+	for _, name := range slices.Sorted(maps.Keys(v.Means)) {
+		if x := v.Means[name]; math.Abs(x) > maxReturn || !meanName.MatchString(name) {
+			return fmt.Errorf("%w: a validation with %.50q %v: want a name of small letters and _, and at most %v",
+				ErrDamaged, name, x, maxReturn)
+		}
+	}
+	return nil
+}
+
+// What a validation may have.
+const (
+	maxItems = 1 << 40
+	maxMeans = 16
+)
+
+var meanName = regexp.MustCompile(`^[a-z_]{1,40}$`)
 
 // allow takes a section from those that are left; each has the largest count.
 func allow(left map[section]int, s section) error {

@@ -18,7 +18,9 @@ var form = Form{Run: "r1", Type: Float32, D: 3}
 
 func exampleUpdate() protocol.Update {
 	return protocol.Update{Agent: 2, Kind: protocol.Solve, Version: 7, Step: 1,
-		Stats: protocol.Stats{Steps: 9, Return: -1.5}, Vectors: [][]float64{{1, 2, 0.5}, {math.Inf(1), -3, 0}},
+		Stats: protocol.Stats{Steps: 9, Return: -1.5, Flat: true,
+			Validation: &protocol.Validation{Count: 3, Means: map[string]float64{"reward": 0.5}}},
+		Vectors: [][]float64{{1, 2, 0.5}, {math.Inf(1), -3, 0}},
 		Numbers: []float64{0.125, math.Inf(-1)}}
 }
 
@@ -29,6 +31,23 @@ func must[T any](t testing.TB) func(v T, err error) T {
 			t.Fatal(err)
 		}
 		return v
+	}
+}
+
+// TestDamagedValidations: what metrics could not hold is damaged.
+func TestDamagedValidations(t *testing.T) {
+	many := map[string]float64{}
+	for i := range 17 {
+		many[strings.Repeat("a", i+1)] = 1
+	}
+	for _, v := range []*protocol.Validation{
+		{Count: 0}, {Count: 1 << 50}, {Count: 1, Means: many}, {Count: 1, Means: map[string]float64{"reward": 1e300}},
+		{Count: 1, Means: map[string]float64{"a/b\n": 1}}, {Count: 1, Means: map[string]float64{"": 1}},
+	} {
+		u := protocol.Update{Kind: protocol.Gradient, Stats: protocol.Stats{Validation: v}}
+		if _, err := form.DecodeUpdate(must[[]byte](t)(form.EncodeUpdate(u))); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%.60v: %v", v, err)
+		}
 	}
 }
 

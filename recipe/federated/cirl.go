@@ -32,16 +32,25 @@ import (
 // CIRL is the workload ci-rl: a model, items and rewards as posttrain ci-rl has them, the training items dealt to the
 // agents.
 type CIRL struct {
-	Model    string           `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
-	Adapting recipe.Adapting  `yaml:",inline"`
-	Backend  string           `yaml:"backend" want:"@backend"`
-	Data     cirl.Data        `yaml:"data"`
-	Deal     Deal             `yaml:",inline"`
-	Sampling rollout.Sampling `yaml:"sampling"`
-	Reward   reward.Options   `yaml:"reward"`
-	GRPO     grpo.Options     `yaml:"grpo"`
+	Model      string           `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
+	Adapting   recipe.Adapting  `yaml:",inline"`
+	Backend    string           `yaml:"backend" want:"@backend"`
+	Data       cirl.Data        `yaml:"data"`
+	Deal       Deal             `yaml:",inline"`
+	Sampling   rollout.Sampling `yaml:"sampling"`
+	Reward     reward.Options   `yaml:"reward"`
+	GRPO       grpo.Options     `yaml:"grpo"`
+	Validation Validation       `yaml:"validation"`
 	// gigabytes for the gradients of a batch's completions, one by one, with which fednpg-admm solves at once
 	Memory float64 `yaml:"memory_gb" want:">=0" zero:"products by differences"`
+}
+
+// Validation says how agents measure what they hold out of their items: data.validation_fraction of those of the run, or
+// of their own file.
+type Validation struct {
+	// an agent's batches from one validation to the next
+	Every       int     `yaml:"every" want:">=0" zero:"off"`
+	Temperature float64 `yaml:"temperature" want:">=0" zero:"greedy"` // of the answers, one an item
 }
 
 // Deal says how the items are dealt.
@@ -60,7 +69,8 @@ var withoutKeys = []string{"ci_rl.grpo.updates_per_rollout", "ci_rl.grpo.dynamic
 func defaultCIRL() CIRL {
 	d := cirl.Defaults()
 	c := CIRL{Model: embedded.Name, Backend: "auto", Data: d.Data, Deal: Deal{lm.Equal, 0.3},
-		Sampling: d.Sampling.Sampling, Reward: d.Reward, GRPO: d.GRPO, Memory: 0.5}
+		Sampling: d.Sampling.Sampling, Reward: d.Reward, GRPO: d.GRPO, Memory: 0.5,
+		Validation: Validation{5, d.Validation.Temperature}}
 	c.Data.Train, c.Data.Scenarios, c.Data.Prompt, c.Data.MaxPromptTokens = embedded.Name, 5000, ci.PromptCompact, 256
 	c.Data.ValidationFraction, c.Data.TestFraction = 0.04, 0.2
 	c.Sampling.MaxNew = 128
@@ -98,6 +108,10 @@ func (c *CIRL) check(g *config.Given, o *Options) {
 		g.Fault("ci_rl.memory_gb", "ci_rl.memory_gb %v: %s makes no natural gradients, only fednpg and fednpg-admm "+
 			"do; remove it", c.Memory, o.Method)
 	}
+	if g.Has("ci_rl.validation.temperature") && c.Validation.Every == 0 {
+		g.Fault("ci_rl.validation.temperature", "ci_rl.validation.temperature %v: ci_rl.validation.every 0 asks for no "+
+			"validation; remove it, or want every above 0", c.Validation.Temperature)
+	}
 	if g.Has("ci_rl.dirichlet_alpha") && c.Deal.Split != lm.Dirichlet {
 		g.Fault("ci_rl.dirichlet_alpha", "ci_rl.dirichlet_alpha %v: split %s does not use it; remove it, or want "+
 			"split dirichlet", c.Deal.Alpha, c.Deal.Split)
@@ -112,6 +126,9 @@ func (c *CIRL) idle(method string) (keys []string) {
 	if c.Deal.Split != lm.Dirichlet {
 		keys = append(keys, "ci_rl.dirichlet_alpha")
 	}
+	if c.Validation.Every == 0 {
+		keys = append(keys, "ci_rl.validation.temperature")
+	}
 	return keys
 }
 
@@ -122,7 +139,9 @@ type world struct {
 	tokenizer *tokenizer.Tokenizer
 	policy    *lm.Policy
 	tasks     []grpo.Task
-	owned     [][]int // of the tasks, by agent
+	held      []grpo.Task // that nobody trains on
+	owned     [][]int     // of the tasks, by agent; nil: all are those of this process's agent
+	heldBy    [][]int     // the same of those held
 }
 
 // openWorld loads model and items. The engine is opened when an agent samples.
@@ -171,43 +190,59 @@ func (w *world) deal() error {
 	training.Model, training.Seed, training.Data, training.Reward, training.GRPO = c.Model, w.o.Seed, c.Data, c.Reward,
 		c.GRPO
 	training.Sampling.Sampling = c.Sampling
-	items, err := w.items(&training)
+	parts, err := w.items(&training)
 	if err != nil {
 		return err
 	}
+	classes, others := []string(nil), []string(nil)
+	if w.tasks, classes, err = w.cases(&training, ci.Train, parts[0]); err != nil {
+		return err
+	}
+	if w.held, others, err = w.cases(&training, ci.Validation, parts[1]); err != nil {
+		return err
+	}
+	err = grpo.CheckTasks(c.GRPO, c.Sampling, w.model.Config.MaxPositions, w.tasks, w.held)
+	if err != nil || w.o.items != "" {
+		return err
+	}
+	how := lm.Split{Kind: c.Deal.Split, Alpha: c.Deal.Alpha, Least: c.GRPO.Prompts, Seed: w.o.Seed}
+	if w.owned, err = how.Deal(classes, w.o.Agents); err == nil {
+		w.heldBy = how.Along(w.owned, classes, others)
+	}
+	return err
+}
+
+// cases are items of a part as tasks, with their classes.
+func (w *world) cases(training *cirl.Options, part ci.Part, items []ci.Item) ([]grpo.Task, []string, error) {
 	limit := w.model.Config.MaxPositions - 1
-	if c.Data.MaxPromptTokens > 0 {
-		limit = min(limit, c.Data.MaxPromptTokens)
+	if most := training.Data.MaxPromptTokens; most > 0 {
+		limit = min(limit, most)
 	}
 	chat := &rollout.Local{Encoder: &batch.Encoder{Tokenizer: w.tokenizer}}
-	cases, _, err := training.Cases(chat, ci.Train, items, limit)
-	if err != nil {
-		return err
-	}
-	w.tasks = cirl.Tasks(cases)
-	if err := grpo.CheckTasks(c.GRPO, c.Sampling, w.model.Config.MaxPositions, w.tasks); err != nil {
-		return err
-	}
+	cases, _, err := training.Cases(chat, part, items, limit)
 	classes := make([]string, len(cases))
 	for i, one := range cases {
 		classes[i] = one.Item.Seed.Domain + "/" + one.Item.Seed.TransmissionPrinciple
 	}
-	if w.o.items != "" {
-		return nil
-	}
-	how := lm.Split{Kind: c.Deal.Split, Alpha: c.Deal.Alpha, Least: c.GRPO.Prompts, Seed: w.o.Seed}
-	w.owned, err = how.Deal(classes, w.o.Agents)
-	return err
+	return cirl.Tasks(cases), classes, err
 }
 
-// items are those that training has, or those of the agent's own file.
-func (w *world) items(training *cirl.Options) ([]ci.Item, error) {
-	if w.o.items != "" {
-		items, _, err := ci.ReadItems(w.o.items, training.Data.Items)
-		return items, err
+// items are those to train on and those to hold out, as training has them, or of the agent's own file.
+func (w *world) items(training *cirl.Options) (parts [2][]ci.Item, err error) {
+	every := w.o.CIRL.Validation.Every
+	if w.o.items == "" {
+		all, err := training.Items(nil)
+		if parts[0] = all[ci.Train]; every > 0 {
+			parts[1] = all[ci.Validation]
+		}
+		return parts, err
 	}
-	parts, err := training.Items(nil)
-	return parts[ci.Train], err
+	parts[0], _, err = ci.ReadItems(w.o.items, training.Data.Items)
+	if every > 0 {
+		first, second, _ := ci.Split(len(parts[0]), training.Data.ValidationFraction, 0, w.o.Seed)
+		parts[0], parts[1] = data.Pick(parts[0], first), data.Pick(parts[0], second)
+	}
+	return parts, err
 }
 
 // open puts the model into an engine.
@@ -245,10 +280,10 @@ func (w *world) open() (*lm.Opened, error) {
 // agent makes the workload of an agent.
 func (w *world) agent(number int) protocol.Workload {
 	o, c := train.Defaults(), w.o.CIRL
-	a := lm.Agent{Tasks: w.tasks, Options: c.GRPO, Sampling: c.Sampling, Score: grpo.CIScore(c.Reward),
+	a := lm.Agent{Tasks: w.tasks, Held: w.held, Temperature: c.Validation.Temperature, Options: c.GRPO, Sampling: c.Sampling, Score: grpo.CIScore(c.Reward),
 		Shuffle: o.Shuffle, Rule: o.Rule().Numbers(), Memory: c.Memory * 1e9}
 	if w.owned != nil {
-		a.Tasks = data.Pick(w.tasks, w.owned[number])
+		a.Tasks, a.Held = data.Pick(w.tasks, w.owned[number]), data.Pick(w.held, w.heldBy[number])
 	}
 	return lm.New(w.policy, a, number, w.o.Seed)
 }
@@ -280,8 +315,12 @@ func (c *CIRL) describe() string {
 	if c.GRPO.NeedsReference() {
 		kl = fmt.Sprintf(", KL to the start (%s) times %v", c.GRPO.KL, c.GRPO.KLCoef)
 	}
-	return fmt.Sprintf("the model %s%s, items of %s, %s, %d prompts of %d completions a batch%s", c.Model,
-		adapterText(c.Adapting), c.Data.Train, how, c.GRPO.Prompts, c.GRPO.GroupSize, kl)
+	measured := ""
+	if every := c.Validation.Every; every > 0 {
+		measured = fmt.Sprintf(", a validation on items of its own every %d batches", every)
+	}
+	return fmt.Sprintf("the model %s%s, items of %s, %s, %d prompts of %d completions a batch%s%s", c.Model,
+		adapterText(c.Adapting), c.Data.Train, how, c.GRPO.Prompts, c.GRPO.GroupSize, kl, measured)
 }
 
 func adapterText(a recipe.Adapting) string {

@@ -2,6 +2,7 @@ package federated
 
 import (
 	"context"
+	"math"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -46,6 +47,11 @@ func TestSimulateCIRL(t *testing.T) {
 	if !strings.Contains(result.Summary, "afedpg on ci-rl/") ||
 		!strings.Contains(result.Summary, "Policy: "+filepath.Join(whole.Place.Out, run.ModelName)) {
 		t.Errorf("summary:\n%s", result.Summary)
+	}
+	records, err := (&run.Folder{Dir: whole.Place.Out}).ReadMetrics()
+	if err != nil || records[0].Values["eval_count"] != 1 || math.Abs(records[0].Values["eval_reward"]) > 1 ||
+		!strings.Contains(result.Summary, "\nValidation on agents' own items: complete ") {
+		t.Errorf("%v, validation %+v, summary:\n%s", err, validationOf(records[0]), result.Summary)
 	}
 	after := hashOf(t, filepath.Join(whole.Place.Out, run.ModelName))
 	if after == hashOf(t, whole.CIRL.Model) {
@@ -125,6 +131,8 @@ func TestFaultsOfCIRL(t *testing.T) {
 	}{
 		{[]string{"ci_rl.model=m"}, `ci_rl.model "m": it is about the workload ci-rl, and workload is control`},
 		{[]string{"workload=ci-rl", "control.steps=9"}, "control.steps 9: it is about the workload control"},
+		{[]string{"workload=ci-rl", "ci_rl.validation.every=0", "ci_rl.validation.temperature=1"},
+			"ci_rl.validation.temperature 1: ci_rl.validation.every 0 asks for no validation; remove it"},
 		{[]string{"workload=ci-rl", "ci_rl.dirichlet_alpha=1"}, "split equal does not use it"},
 		{[]string{"workload=ci-rl", "ci_rl.sampling.temperature=0"}, "ci_rl.sampling.temperature 0: all completions"},
 		{[]string{"workload=ci-rl", "ci_rl.grpo.updates_per_rollout=2"}, "unknown key"},
@@ -165,8 +173,8 @@ func TestOwnItems(t *testing.T) {
 	if _, _, err := w.build(1, string(agentSpec.Resolve(&s.Options))); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(w.world.tasks); n != 5 || w.world.owned != nil {
-		t.Errorf("%d tasks, want the 5 of the file", n)
+	if n, held := len(w.world.tasks), len(w.world.held); n != 4 || held != 1 || w.world.owned != nil {
+		t.Errorf("%d tasks and %d held out, want 4 and 1 of the 5 of the file", n, held)
 	}
 	plain := load(t)
 	if _, _, err := (&working{data: own}).build(0, string(agentSpec.Resolve(&plain.Options))); err == nil ||

@@ -250,6 +250,9 @@ func (o *Options) NewServer() (protocol.Server, protocol.Identity, error) {
 	}
 	shared := o.Options
 	shared.Tensors = t.Identity().Tensors
+	if o.Workload == CIRLName {
+		shared.ValidateEvery = o.CIRL.Validation.Every
+	}
 	s, err := protocol.NewServer(shared, t.Start(), o.Seed)
 	return s, t.Identity(), err
 }

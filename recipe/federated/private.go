@@ -62,5 +62,5 @@ func (o *Options) account(records []run.Record) string {
 	if !ok {
 		return ""
 	}
-	return fmt.Sprintf("%v. Steps, episodes and returns are not covered.\n", account)
+	return fmt.Sprintf("%v. Steps, episodes, returns and validations are not covered.\n", account)
 }

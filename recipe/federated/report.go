@@ -137,7 +137,7 @@ func (m *simulating) report(sides []side) (*Result, error) {
 	if err := m.folder.WriteSummaryJSON(file); err != nil {
 		return nil, err
 	}
-	text := m.words(sides[0]) + m.account(sides[0].records) + table(sides) + m.speedup(sides, times) +
+	text := m.words(sides[0]) + validationText(sides[0].records) + m.account(sides[0].records) + table(sides) + m.speedup(sides, times) +
 		fmt.Sprintf("Policy: %s\nCurves: %s\nMetrics: %s\n", policy, m.folder.Path("curves.png"),
 			m.folder.Path("metrics.jsonl"))
 	if err := m.folder.WriteSummary(text); err != nil {
@@ -158,6 +158,35 @@ func (m *simulating) words(s side) string {
 	return fmt.Sprintf("%s on %s: %s of %s%s, %d samples.\nReturn: %v over the first %s, %v over the last %d "+
 		"(mean ± standard deviation).\n", m.Method, m.id.Task, m.count(s.Updates), recipe.Count(m.Agents, "agent"),
 		refused, s.Samples, s.First, m.count(s.First.Count), s.Return, s.Return.Count)
+}
+
+// validationText has the means over all agents of the first validation and of the last.
+func validationText(records []run.Record) string {
+	var all []*protocol.Validation
+	for _, r := range records {
+		if v := validationOf(r); v != nil {
+			all = append(all, v)
+		}
+	}
+	if all == nil {
+		return ""
+	}
+	return fmt.Sprintf("Validation on agents' own items: %v at first, %v at last.\n", all[0], all[len(all)-1])
+}
+
+// validationOf is that of a record, nil without one.
+func validationOf(r run.Record) *protocol.Validation {
+	count, ok := r.Values["eval_count"]
+	if !ok {
+		return nil
+	}
+	v := &protocol.Validation{Count: int(count), Means: map[string]float64{}}
+	for key, x := range r.Values {
+		if name, ok := strings.CutPrefix(key, "eval_"); ok && name != "count" {
+			v.Means[name] = x
+		}
+	}
+	return v
 }
 
 // table compares what the methods cost.
