@@ -200,14 +200,14 @@ func TestWrongWeights(t *testing.T) {
 // Numbers by hand: transformers' llama3 rule for a head of 8, and the linear rule.
 func TestInverseFrequencies(t *testing.T) {
 	c := &Config{HeadDim: 8, RopeTheta: 10000}
-	near(t, "none", worst(c.inverseFrequencies(), []float32{1, 0.1, 0.01, 0.001}), 1e-9)
+	near(t, "none", worst(c.Frequencies(), []float32{1, 0.1, 0.01, 0.001}), 1e-9)
 	c.RopeScaling = &RopeScaling{Type: "linear", Factor: 4}
-	near(t, "linear", worst(c.inverseFrequencies(), []float32{0.25, 0.025, 0.0025, 0.00025}), 1e-9)
+	near(t, "linear", worst(c.Frequencies(), []float32{0.25, 0.025, 0.0025, 0.00025}), 1e-9)
 	// wavelengths 6.28, 62.8, 628, 6283: kept below 256/4 = 64, divided above 256, none between
 	c.RopeScaling = &RopeScaling{Type: "llama3", Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4,
 		OriginalMaxPositions: 256}
-	near(t, "llama3", worst(c.inverseFrequencies(), []float32{1, 0.1, 0.00125, 0.000125}), 1e-9)
+	near(t, "llama3", worst(c.Frequencies(), []float32{1, 0.1, 0.00125, 0.000125}), 1e-9)
 	// wavelength 628 between 512 and 2048: smooth = (2048/628.3 - 1)/3 = 0.7532, 0.01*(0.2468/8 + 0.7532) = 0.0078402
 	c.RopeScaling.OriginalMaxPositions = 2048
-	near(t, "llama3, blended", worst(c.inverseFrequencies(), []float32{1, 0.1, 0.0078402, 0.000125}), 2e-7)
+	near(t, "llama3, blended", worst(c.Frequencies(), []float32{1, 0.1, 0.0078402, 0.000125}), 2e-7)
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gomlx/compute/dtypes/float16"
+	"github.com/posttrain/posttrain/internal/halves"
 )
 
 // Merged says how an adapter changed the weights, and what their rounding to the type in which they are stored adds.
@@ -68,7 +68,7 @@ func merge(weights []float32, a, b *Param, scale float64, dtype string) (report 
 		w := weights[o*in:][:in]
 		for i, x := range row {
 			w[i] = float32(float64(w[i]) + x)
-			rows[o].count(math.Abs(x), math.Abs(float64(w[i])-float64(roundTo(dtype, w[i]))))
+			rows[o].count(math.Abs(x), math.Abs(float64(w[i])-float64(RoundTo(dtype, w[i]))))
 		}
 	})
 	for _, r := range rows {
@@ -103,13 +103,13 @@ func (m *Merged) add(o Merged) {
 	m.LargestError, m.MeanError = max(m.LargestError, o.LargestError), m.MeanError+o.MeanError
 }
 
-// roundTo rounds to a dtype.
-func roundTo(dtype string, x float32) float32 {
+// RoundTo gives the number of a dtype, such as bfloat16, that is nearest to x.
+func RoundTo(dtype string, x float32) float32 {
 	switch dtype {
 	case "bfloat16":
-		return math.Float32frombits(uint32(toBFloat16(x)) << 16)
+		return halves.FromBFloat16(halves.BFloat16(x))
 	case "float16":
-		return float16.FromBits(toFloat16(x)).Float32()
+		return halves.FromFloat16(halves.Float16(x))
 	}
 	return x
 }

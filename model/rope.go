@@ -7,8 +7,8 @@ import (
 	. "github.com/gomlx/gomlx/core/graph"
 )
 
-// inverseFrequencies are the D/2 angles per position, rounded to float32 in the same steps as in transformers.
-func (c *Config) inverseFrequencies() []float32 {
+// Frequencies are the D/2 angles per position, rounded to float32 in the same steps as in transformers.
+func (c *Config) Frequencies() []float32 {
 	out := make([]float32, c.HeadDim/2)
 	for i := range out {
 		exponent := float32(2*i) / float32(c.HeadDim)
@@ -49,7 +49,7 @@ type rotation struct {
 func (c *Config) newRotation(positions *Node) rotation {
 	rows, tokens := positions.Shape().Dim(0), positions.Shape().Dim(1)
 	at := Reshape(ConvertDType(positions, dtypes.Float32), rows, 1, tokens, 1)
-	frequencies := Reshape(Const(positions.Graph(), c.inverseFrequencies()), 1, 1, 1, -1)
+	frequencies := Reshape(Const(positions.Graph(), c.Frequencies()), 1, 1, 1, -1)
 	angle := Mul(at, frequencies)
 	both := func(x *Node) *Node { return StopGradient(Concatenate([]*Node{x, x}, -1)) }
 	return rotation{both(Cos(angle)), both(Sin(angle))}
@@ -82,7 +82,7 @@ type Rotary struct {
 	cos, sin    []float32 // [positions computed so far, D]
 }
 
-func (c *Config) Rotary() *Rotary { return &Rotary{frequencies: c.inverseFrequencies()} }
+func (c *Config) Rotary() *Rotary { return &Rotary{frequencies: c.Frequencies()} }
 
 // Rows writes the rotations of positions into cos and sin [len(positions), D].
 func (r *Rotary) Rows(positions []int32, cos, sin []float32) {

@@ -32,6 +32,7 @@ var everyCommand = []struct {
 	{"model", nil},
 	{"model info", []string{"model"}},
 	{"model init", []string{"--like", "model", "--out", "init"}},
+	{"model import", []string{"model.gguf", "--out", "imported"}},
 	{"model merge", []string{"--model", "model", "--adapter", "adapter", "--out", "merged"}},
 	{"data", nil},
 	{"data check", []string{"pairs.jsonl"}},
@@ -104,6 +105,7 @@ func workEverything(t *testing.T, judge string) {
 	t.Helper()
 	copyModel(t, fixture("qwen2-newer"), "model")
 	writeAdapter(t, "model", "adapter")
+	write(t, "model.gguf", read(t, filepath.Join(root, "recipe", "exchange", "testdata", "qwen2-older.gguf")))
 	write(t, "pairs.jsonl", pairLines(12, true))
 	write(t, "demos.jsonl", messageLines(12))
 	write(t, "judged.jsonl", `{"instruction":"a","output_2":"b","generator_2":"m","preference":1.5}

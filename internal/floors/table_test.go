@@ -57,11 +57,13 @@ var Table = []Row{
 	{"internal/adamw", ground, nil},
 	{"internal/config", ground, []string{yaml, "internal/plain"}},
 	{"internal/files", ground, nil},
+	{"internal/halves", ground, nil},
 	{"internal/launch", ground, nil},
 	{"internal/mujoco", ground, []string{"github.com/ebitengine/purego", "internal/files"}},
 	{"internal/plain", ground, nil},
 
 	{"configs", text, nil},
+	{"gguf", text, []string{rename}},
 	{"embedded", text, nil},
 	{"data", text, []string{"github.com/parquet-go/parquet-go", "github.com/klauspost/compress",
 		"github.com/pierrec/lz4", "github.com/andybalholm/brotli"}},

@@ -1,0 +1,330 @@
+package gguf
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/posttrain/posttrain/internal/files"
+)
+
+const (
+	magic      = "GGUF"
+	alignKey   = "general.alignment"
+	maxDims    = 4
+	maxEntries = 1 << 16
+	maxTensors = 1 << 17
+	maxText    = 64 << 20
+)
+
+// Tensor is a tensor's line in a file.
+type Tensor struct {
+	Name  string
+	Shape []int // row-major: a matrix is [rows, columns]; the file lists columns first
+	Type  Type
+
+	at int64 // of the first byte in the file
+}
+
+// Size is the number of numbers.
+func (t *Tensor) Size() int {
+	n := 1
+	for _, d := range t.Shape {
+		n *= d
+	}
+	return n
+}
+
+// bytes are those of the tensor in the file.
+func (t *Tensor) bytes() int64 {
+	c := codecs[t.Type]
+	return int64(t.Size() / c.block * c.bytes)
+}
+
+// File is an open file. Its metadata is in memory, its tensors are not.
+type File struct {
+	Version uint32
+	Meta    []Entry
+	Tensors []Tensor // in the order of the file
+
+	label  string
+	data   io.ReaderAt
+	closer io.Closer
+	buffer []byte
+}
+
+// Open reads the metadata of a file and the list of its tensors. Errors begin with the path.
+func Open(path string) (*File, error) {
+	dir, name := filepath.Split(path)
+	f, err := files.Open(os.DirFS(cmp.Or(dir, ".")), name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, cause(err))
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", path, cause(err))
+	}
+	out, err := Read(f.(io.ReaderAt), info.Size()) // as files of a folder on disk are
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", path, cause(err))
+	}
+	out.label, out.closer = path+": ", f
+	return out, nil
+}
+
+// cause removes the path from errors of the file system, whose messages would repeat it.
+func cause(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+// Close closes the file that Open opened.
+func (f *File) Close() error {
+	if f.closer == nil {
+		return nil
+	}
+	return f.closer.Close()
+}
+
+// Read is Open of bytes that need not be a file.
+func Read(r io.ReaderAt, size int64) (*File, error) {
+	s := &scanner{r: bufio.NewReaderSize(io.NewSectionReader(r, 0, size), 1<<16), size: size}
+	f := &File{data: r}
+	tensors, entries := s.header(f)
+	seen := map[string]bool{}
+	for i := 0; i < entries && s.err == nil; i++ {
+		s.where = fmt.Sprintf("key %d of %d", i+1, entries)
+		e := Entry{Key: s.text()}
+		s.where = "key " + quoted(e.Key)
+		if e.Value = s.value(); seen[e.Key] {
+			s.fail("found it twice, want each key once")
+		}
+		seen[e.Key] = true
+		f.Meta = append(f.Meta, e)
+	}
+	for i := 0; i < tensors && s.err == nil; i++ {
+		s.where = fmt.Sprintf("tensor %d of %d", i+1, tensors)
+		f.Tensors = append(f.Tensors, s.tensor())
+	}
+	if s.err != nil {
+		return nil, s.err
+	}
+	return f, f.place(s.at, size)
+}
+
+// header reads the first part.
+func (s *scanner) header(f *File) (tensors, entries int) {
+	s.where = "header"
+	switch found := string(s.bytes(4)); {
+	case s.err != nil || found == magic:
+	case found == "FUGG":
+		s.fail("found a big-endian file, want a little-endian one")
+	default:
+		s.err = fmt.Errorf("found %q at the beginning, want %q: not a GGUF file", found, magic)
+	}
+	f.Version = s.number32()
+	if s.err == nil && f.Version != 2 && f.Version != 3 {
+		s.err = fmt.Errorf("found version %d of the format, want 2 or 3", f.Version)
+	}
+	tensors, entries = s.count("tensors"), s.count("keys")
+	if s.err == nil && (tensors > maxTensors || entries > maxEntries) {
+		s.err = fmt.Errorf("found %d tensors and %d keys, want at most %d and %d", tensors, entries, maxTensors,
+			maxEntries)
+	}
+	return tensors, entries
+}
+
+// tensor reads a tensor's line.
+func (s *scanner) tensor() Tensor {
+	t := Tensor{Name: s.text()}
+	s.where = "tensor " + quoted(t.Name)
+	dims := s.number32()
+	if s.err == nil && (dims < 1 || dims > maxDims) {
+		s.fail("found %d dimensions, want 1 to %d", dims, maxDims)
+	}
+	all := 1
+	for i := uint32(0); i < dims && s.err == nil; i++ {
+		d := s.count("numbers")
+		if s.err == nil && (d < 1 || d > math.MaxInt32 || all > (1<<48)/d) {
+			s.fail("found %d as a dimension, want 1 or more, and at most 2^48 numbers", d)
+		}
+		if s.err == nil {
+			all *= d
+		}
+		t.Shape = append(t.Shape, d)
+	}
+	t.Type = Type(s.number32())
+	c, ok := codecs[t.Type]
+	if s.err == nil && !ok {
+		s.fail("found %s, which is not read: want %s", t.Type, Names(Readable, ", "))
+	}
+	if s.err == nil && t.Shape[0]%c.block != 0 {
+		s.fail("found rows of %d numbers, want a multiple of %d for %s", t.Shape[0], c.block, t.Type)
+	}
+	t.at = int64(s.count("bytes before it"))
+	slices.Reverse(t.Shape)
+	return t
+}
+
+// place makes the tensors' places those in the file, and refuses places beyond its end or within each other.
+func (f *File) place(end, size int64) error {
+	align := int64(32)
+	if v, ok := f.Get(alignKey); ok {
+		n, whole := asWhole(v)
+		if !whole || n < 1 || n > 1<<20 || n&(n-1) != 0 {
+			return fmt.Errorf("%s: found %v, want a power of two up to 2^20", alignKey, v)
+		}
+		align = int64(n)
+	}
+	start := (end + align - 1) / align * align
+	order := make([]*Tensor, len(f.Tensors))
+	seen := map[string]bool{}
+	for i := range f.Tensors {
+		t := &f.Tensors[i]
+		if seen[t.Name] {
+			return fmt.Errorf("tensor %s: found it twice, want each name once", quoted(t.Name))
+		}
+		seen[t.Name], order[i] = true, t
+		switch {
+		case t.at%align != 0:
+			return fmt.Errorf("tensor %s: found it at byte %d, want a multiple of %d", quoted(t.Name), t.at, align)
+		case t.at > size-start || t.bytes() > size-start-t.at:
+			return fmt.Errorf("truncated: tensor %s ends at byte %d, the file has %d", quoted(t.Name),
+				start+t.at+t.bytes(), size)
+		}
+		t.at += start
+	}
+	slices.SortFunc(order, func(a, b *Tensor) int { return cmp.Compare(a.at, b.at) })
+	for i := 1; i < len(order); i++ {
+		if a, b := order[i-1], order[i]; a.at+a.bytes() > b.at {
+			return fmt.Errorf("tensors %s and %s: their bytes overlap", quoted(a.Name), quoted(b.Name))
+		}
+	}
+	return nil
+}
+
+// Get is the value of a key.
+func (f *File) Get(key string) (any, bool) {
+	i := slices.IndexFunc(f.Meta, func(e Entry) bool { return e.Key == key })
+	if i < 0 {
+		return nil, false
+	}
+	return f.Meta[i].Value, true
+}
+
+// Find is the tensor of a name, or nil.
+func (f *File) Find(name string) *Tensor {
+	i := slices.IndexFunc(f.Tensors, func(t Tensor) bool { return t.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &f.Tensors[i]
+}
+
+// pieceSize is the number of numbers that are read at once: whole blocks of every type.
+const pieceSize = 1 << 16
+
+// Read decodes a tensor's numbers, row-major. It is not safe for concurrent use.
+func (f *File) Read(t *Tensor, to []float32) error {
+	if len(to) != t.Size() {
+		return fmt.Errorf("%stensor %s: found room for %d numbers, want %d", f.label, t.Name, len(to), t.Size())
+	}
+	c := codecs[t.Type]
+	if f.buffer == nil {
+		f.buffer = make([]byte, 4*pieceSize)
+	}
+	at := t.at
+	for x := range slices.Chunk(to, pieceSize) {
+		b := f.buffer[:len(x)/c.block*c.bytes]
+		if n, err := f.data.ReadAt(b, at); n < len(b) {
+			return fmt.Errorf("%stensor %s: %w", f.label, t.Name, cause(err))
+		}
+		at += int64(len(b))
+		for i := 0; i < len(x); i += c.block {
+			c.decode(b[i/c.block*c.bytes:], x[i:i+c.block])
+		}
+	}
+	return nil
+}
+
+// scanner reads the parts before the tensors, and keeps the first fault.
+type scanner struct {
+	r        *bufio.Reader
+	at, size int64
+	where    string // for faults
+	err      error
+}
+
+func (s *scanner) fail(format string, args ...any) {
+	if s.err == nil {
+		s.err = fmt.Errorf("%s: %s", s.where, fmt.Sprintf(format, args...))
+	}
+}
+
+// bytes reads n bytes, if the file has them.
+func (s *scanner) bytes(n int) []byte {
+	if s.err == nil && int64(n) > s.size-s.at {
+		s.fail("truncated: it wants %d bytes, and the file ends %d bytes later", n, s.size-s.at)
+	}
+	if s.err != nil {
+		return nil
+	}
+	b := make([]byte, n)
+	if _, err := io.ReadFull(s.r, b); err != nil {
+		s.err = err
+		return nil
+	}
+	s.at += int64(n)
+	return b
+}
+
+func (s *scanner) number32() uint32 {
+	if b := s.bytes(4); b != nil {
+		return binary.LittleEndian.Uint32(b)
+	}
+	return 0
+}
+
+// count reads a 64-bit number of things.
+func (s *scanner) count(what string) int {
+	b := s.bytes(8)
+	if b == nil {
+		return 0
+	}
+	n := binary.LittleEndian.Uint64(b)
+	if n > 1<<50 {
+		s.fail("found %d %s, want at most 2^50", n, what)
+		return 0
+	}
+	return int(n)
+}
+
+func (s *scanner) text() string {
+	n := s.count("bytes of text")
+	if s.err == nil && n > maxText {
+		s.fail("found a text of %d bytes, want at most %d", n, maxText)
+	}
+	return string(s.bytes(n))
+}
+
+// quoted is a name for a message: at most 80 bytes of it, and a quoted one if it has blanks or worse.
+func quoted(name string) string {
+	q := fmt.Sprintf("%.80q", name)
+	if q[1:len(q)-1] == name && name != "" && !slices.Contains([]byte(name), ' ') {
+		return name
+	}
+	return q
+}

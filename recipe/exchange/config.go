@@ -1,0 +1,175 @@
+package exchange
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/posttrain/posttrain/gguf"
+	"github.com/posttrain/posttrain/model"
+)
+
+// architectures are llama.cpp's names of the model types. It runs mistral as a llama.
+var architectures = map[string]string{"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
+
+// readConfig makes a model's config of a file's metadata and of the tensors that it has.
+func readConfig(f *gguf.File) (*model.Config, error) {
+	x := &gguf.Fields{File: f}
+	kind := x.Text("general.architecture", "")
+	if architectures[kind] != kind || kind == "" {
+		x.Fail("general.architecture", "found %q, want llama, qwen2 or qwen3", kind)
+	}
+	c := &model.Config{ModelType: kind, InitRange: 0.02}
+	key := func(name string) string { return kind + "." + name }
+	c.HiddenSize, c.Layers = x.Need(key("embedding_length")), x.Need(key("block_count"))
+	c.IntermediateSize = x.Need(key("feed_forward_length"))
+	c.Heads = x.Need(key("attention.head_count"))
+	c.KVHeads = x.Whole(key("attention.head_count_kv"), c.Heads)
+	c.HeadDim = x.Whole(key("attention.key_length"), c.HiddenSize/max(1, c.Heads))
+	c.MaxPositions = x.Need(key("context_length"))
+	c.RMSNormEps = x.Float(key("attention.layer_norm_rms_epsilon"), 1e-6)
+	c.RopeTheta = x.Float(key("rope.freq_base"), 10000)
+	c.VocabSize = len(x.Texts("tokenizer.ggml.tokens"))
+	c.SlidingWindow = x.Whole(key("attention.sliding_window"), 0)
+	if c.SlidingWindow > 0 && kind == "llama" {
+		c.ModelType = "mistral"
+	}
+	refuseParts(x, c, key)
+	readScaling(x, c, key)
+	readIDs(x, c)
+	if x.Err != nil {
+		return nil, x.Err
+	}
+	has := func(name string) bool { return f.Find(name) != nil }
+	c.TieEmbeddings = !has("output.weight")
+	c.QKVBias, c.OBias = has("blk.0.attn_q.bias"), has("blk.0.attn_output.bias")
+	c.MLPBias, c.QKNorm = has("blk.0.ffn_up.bias"), kind == "qwen3"
+	if table := f.Find("token_embd.weight"); table != nil && len(table.Shape) == 2 {
+		c.VocabSize = max(c.VocabSize, table.Shape[0]) // tables may have rows that no token has
+	}
+	return c, c.Validate()
+}
+
+// refuseParts refuses what the decoder does not compute.
+func refuseParts(x *gguf.Fields, c *model.Config, key func(string) string) {
+	if d := x.Whole(key("attention.value_length"), c.HeadDim); d != c.HeadDim {
+		x.Fail(key("attention.value_length"), "found %d, want the key's length, %d", d, c.HeadDim)
+	}
+	if d := x.Whole(key("rope.dimension_count"), c.HeadDim); d != c.HeadDim {
+		x.Fail(key("rope.dimension_count"), "found %d, want the head's length, %d: partial rotation is not supported",
+			d, c.HeadDim)
+	}
+	if n := x.Whole(key("expert_count"), 0); n > 0 {
+		x.Fail(key("expert_count"), "found %d, want 0: mixtures of experts are not supported", n)
+	}
+}
+
+// readScaling reads how frequencies are stretched. Llama 3.1's factors are a tensor: the settings that give it are
+// looked for among those of released models.
+func readScaling(x *gguf.Fields, c *model.Config, key func(string) string) {
+	switch kind := x.Text(key("rope.scaling.type"), "none"); kind {
+	case "none":
+	case "linear":
+		c.RopeScaling = &model.RopeScaling{Type: "linear", Factor: x.Float(key("rope.scaling.factor"), 0)}
+	default:
+		x.Fail(key("rope.scaling.type"), "found %q, want none or linear", kind)
+	}
+	t := x.File.Find(ropeFactors)
+	if t == nil || x.Err != nil {
+		return
+	}
+	if t.Size() != c.HeadDim/2 {
+		x.Fail(ropeFactors, "found %d factors, want %d, half of a head", t.Size(), c.HeadDim/2)
+		return
+	}
+	factors := make([]float32, t.Size())
+	if x.Err = x.File.Read(t, factors); x.Err != nil {
+		return
+	}
+	if slices.Max(factors) == 1 && slices.Min(factors) == 1 {
+		return
+	}
+	trained := []int{8192, x.Whole(key("rope.scaling.original_context_length"), 8192)}
+	for _, positions := range trained {
+		s := &model.RopeScaling{Type: "llama3", Factor: float64(slices.Max(factors)), LowFreqFactor: 1,
+			HighFreqFactor: 4, OriginalMaxPositions: positions}
+		if slices.EqualFunc(factors, llamaFactors(c, s), near) {
+			c.RopeScaling = s
+			return
+		}
+	}
+	x.Fail(ropeFactors, "found factors up to %g that are not Llama 3.1's: want those of low_freq_factor 1, "+
+		"high_freq_factor 4 and %d positions", slices.Max(factors), trained[0])
+}
+
+func near(a, b float32) bool { return math.Abs(float64(a)-float64(b)) <= 1e-5*math.Abs(float64(b)) }
+
+// llamaFactors are the numbers that Llama 3.1's frequencies are divided by, [D/2].
+func llamaFactors(c *model.Config, s *model.RopeScaling) []float32 {
+	plain, stretched := *c, *c
+	plain.RopeScaling, stretched.RopeScaling = nil, s
+	a, b := plain.Frequencies(), stretched.Frequencies()
+	out := make([]float32, len(a))
+	for i := range out {
+		out[i] = float32(a[i] / b[i])
+	}
+	return out
+}
+
+// endKeys are the keys of tokens that end a text, the tokenizer's own first.
+var endKeys = []string{"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}
+
+func readIDs(x *gguf.Fields, c *model.Config) {
+	id := func(key string) *int {
+		if n := x.Whole(key, -1); n >= 0 {
+			return &n
+		}
+		return nil
+	}
+	c.BOS, c.Pad = id("tokenizer.ggml.bos_token_id"), id("tokenizer.ggml.padding_token_id")
+	for _, key := range endKeys {
+		if n := id(key); n != nil && !slices.Contains(c.EOS, *n) {
+			c.EOS = append(c.EOS, *n)
+		}
+	}
+}
+
+// configEntries are the metadata of a model's config.
+func configEntries(c *model.Config) ([]gguf.Entry, error) {
+	kind := architectures[c.ModelType]
+	switch {
+	case c.Reward:
+		return nil, fmt.Errorf("it is a reward model (%s), which llama.cpp does not run: want a language model",
+			c.Class())
+	case c.WindowLayers != nil:
+		return nil, fmt.Errorf("layer_types: a sliding window in some layers has no place in a GGUF file of %s", kind)
+	case kind == "qwen3" && c.QKVBias:
+		return nil, fmt.Errorf("attention_bias: llama.cpp has no biases in qwen3")
+	}
+	var out []gguf.Entry
+	add := func(name string, v any) { out = append(out, gguf.Entry{Key: kind + "." + name, Value: v}) }
+	whole := func(name string, n int) { add(name, uint32(n)) }
+	whole("vocab_size", c.VocabSize)
+	whole("context_length", c.MaxPositions)
+	whole("embedding_length", c.HiddenSize)
+	whole("block_count", c.Layers)
+	whole("feed_forward_length", c.IntermediateSize)
+	whole("attention.head_count", c.Heads)
+	whole("attention.head_count_kv", c.KVHeads)
+	whole("attention.key_length", c.HeadDim)
+	whole("attention.value_length", c.HeadDim)
+	whole("rope.dimension_count", c.HeadDim)
+	add("attention.layer_norm_rms_epsilon", float32(c.RMSNormEps))
+	add("rope.freq_base", float32(c.RopeTheta))
+	if c.SlidingWindow > 0 {
+		whole("attention.sliding_window", c.SlidingWindow)
+	}
+	switch s := c.RopeScaling; {
+	case s != nil && s.Type == "linear":
+		add("rope.scaling.type", "linear")
+		add("rope.scaling.factor", float32(s.Factor))
+	case s != nil:
+		whole("rope.scaling.original_context_length", s.OriginalMaxPositions)
+	}
+	return out, nil
+}

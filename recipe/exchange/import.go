@@ -1,0 +1,232 @@
+package exchange
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/posttrain/posttrain/gguf"
+	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/tokenizer"
+)
+
+// ImportOptions say which file becomes which folder.
+type ImportOptions struct {
+	File  string `yaml:"file" want:"given" words:"a GGUF file"`
+	Out   string `yaml:"out" want:"given" words:"a folder to make"`
+	DType string `yaml:"dtype" want:"auto|float32|bfloat16|float16"` // auto: the smallest that holds every number
+}
+
+// Import makes a model folder of a GGUF file, and says in words what it holds. The folder appears when it is whole.
+func Import(ctx context.Context, o ImportOptions, r run.Reporter) (string, error) {
+	if faults := fault.Check(o); len(faults) > 0 {
+		return "", faults[0]
+	}
+	if err := checkNew(o.Out); err != nil {
+		return "", err
+	}
+	f, err := gguf.Open(o.File)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	in, err := newImporter(o, f)
+	if err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(filepath.Clean(o.Out)), "."+filepath.Base(o.Out)+"-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	if err := in.write(ctx, dir, run.Listen(r)); err != nil {
+		return "", err
+	}
+	if err := moveFolder(dir, o.Out); err != nil {
+		return "", err
+	}
+	c := in.model.Config
+	return fmt.Sprintf("%s: %s with %d parameters as %s, %d tokens, from %s (tensors: %s)\n", o.Out, c.ModelType,
+		c.ParamCount(), in.dtype, in.tokens, o.File, in.stored()), nil
+}
+
+// checkNew refuses a folder that has files.
+func checkNew(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err == nil && len(entries) > 0 {
+		return fmt.Errorf("%s: the folder is not empty; name another", dir)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// moveFolder gives a folder its name. There may be an empty one of it.
+func moveFolder(from, to string) error {
+	if err := os.Chmod(from, 0o755); err != nil {
+		return err
+	}
+	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.Rename(from, to)
+}
+
+// importer reads the weights of a file under the names of a folder.
+type importer struct {
+	file   *gguf.File
+	path   string
+	model  *model.Model // without weights
+	dtype  string
+	vocab  map[string][]byte // the tokenizer's files
+	tokens int
+	memory []float32
+}
+
+func newImporter(o ImportOptions, f *gguf.File) (*importer, error) {
+	c, err := readConfig(f)
+	if err != nil {
+		return nil, named(o.File, err)
+	}
+	in := &importer{file: f, path: o.File, model: &model.Model{Config: c}, dtype: o.DType}
+	for _, s := range c.ParamSpecs() {
+		in.model.Params = append(in.model.Params, &model.Param{Name: s.Name, Shape: s.Shape, NoDecay: s.NoDecay})
+		if err := in.check(s); err != nil {
+			return nil, named(o.File, err)
+		}
+	}
+	names := known(c)
+	for _, t := range f.Tensors {
+		if !slices.Contains(names, t.Name) {
+			return nil, fmt.Errorf("%s: tensor %.80q: a %s model with these keys has no such tensor", o.File, t.Name,
+				c.ModelType)
+		}
+	}
+	if in.vocab, err = readTokenizer(f); err != nil {
+		return nil, named(o.File, err)
+	}
+	in.memory = make([]float32, in.model.Largest())
+	if in.dtype == "auto" {
+		in.dtype, err = in.smallest()
+	}
+	return in, err
+}
+
+// named begins an error with the file's name, if it does not yet.
+func named(path string, err error) error {
+	if text := err.Error(); len(text) > len(path) && text[:len(path)] == path {
+		return err
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+func (in *importer) check(s model.ParamSpec) error {
+	c, name := in.model.Config, ggufName(s.Name)
+	t := in.file.Find(name)
+	if t == nil {
+		return fmt.Errorf("tensor %s is missing (%s, %d layers)", name, c.ModelType, c.Layers)
+	}
+	if !slices.Equal(t.Shape, s.Shape) {
+		return fmt.Errorf("tensor %s: found shape %v, want %v by the file's keys", name, t.Shape, s.Shape)
+	}
+	return nil
+}
+
+// read gives the weights of parameter i. They are valid until the next call.
+func (in *importer) read(i int) ([]float32, error) {
+	p := in.model.Params[i]
+	x := in.memory[:p.Size()]
+	if err := in.file.Read(in.file.Find(ggufName(p.Name)), x); err != nil {
+		return nil, err
+	}
+	if heads := permuted(in.model.Config, p.Name); heads > 0 {
+		return reorder(x, heads, p.Shape[0], false), nil
+	}
+	return x, nil
+}
+
+// smallest is float16 or bfloat16 if all matrices are stored in it and it holds the other numbers exactly, else
+// float32.
+func (in *importer) smallest() (string, error) {
+	stored := in.file.Find("token_embd.weight").Type
+	dtype := map[gguf.Type]string{gguf.F16: "float16", gguf.BF16: "bfloat16"}[stored]
+	if dtype == "" {
+		return "float32", nil
+	}
+	for i, p := range in.model.Params {
+		t := in.file.Find(ggufName(p.Name)).Type
+		if t == stored {
+			continue
+		}
+		if len(p.Shape) > 1 {
+			return "float32", nil
+		}
+		x, err := in.read(i)
+		if err != nil {
+			return "", err
+		}
+		if slices.ContainsFunc(x, func(v float32) bool { return model.RoundTo(dtype, v) != v }) {
+			return "float32", nil
+		}
+	}
+	return dtype, nil
+}
+
+// write fills a folder.
+func (in *importer) write(ctx context.Context, dir string, r run.Reporter) error {
+	for name, text := range in.vocab {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+			return err
+		}
+	}
+	t, err := tokenizer.LoadFS(os.DirFS(dir), in.path)
+	if err == nil {
+		err = local.CheckVocabulary(in.path, t, in.model.Config)
+	}
+	if err != nil {
+		return err
+	}
+	in.tokens = t.Size()
+	done := 0
+	bar := r.Progress("tensor", 0, 2*len(in.model.Params)) // each is read to be checked, and to be written
+	defer bar.Close()
+	err = model.Writer{}.SaveFrom(in.model, dir, in.dtype, func(i int) ([]float32, error) {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		done++
+		bar.Step(done, nil)
+		return in.read(i)
+	})
+	if err != nil {
+		return named(in.path, err)
+	}
+	return nil
+}
+
+// stored says how many tensors have each type.
+func (in *importer) stored() (text string) {
+	for _, of := range gguf.Readable {
+		n := 0
+		for _, t := range in.file.Tensors {
+			if t.Type == of {
+				n++
+			}
+		}
+		if n > 0 && text != "" {
+			text += ", "
+		}
+		if n > 0 {
+			text += fmt.Sprintf("%d %s", n, of)
+		}
+	}
+	return text
+}

@@ -1,0 +1,253 @@
+package exchange
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/gguf"
+	"github.com/posttrain/posttrain/internal/halves"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/tokenizer"
+)
+
+// fixtures are folders of model/testdata that scripts/oracle/gguf_models.py wrote as GGUF files with gguf-py.
+var fixtures = []string{"llama-newer", "llama-older", "qwen2-older", "qwen3-newer", "mistral-older"}
+
+func folderOf(name string) string { return filepath.Join("..", "..", "model", "testdata", name) }
+
+func fileOf(name string) string { return filepath.Join("testdata", name+".gguf") }
+
+func load(t testing.TB, dir string) (*model.Model, *tokenizer.Tokenizer) {
+	t.Helper()
+	m, tok, err := local.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Release)
+	return m, tok
+}
+
+func imported(t testing.TB, file, dtype string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "imported")
+	if _, err := Import(t.Context(), ImportOptions{File: file, Out: out, DType: dtype}, nil); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestImport: the weights are those of the folder, rounded to the file's types, and config and tokenizer say the same.
+func TestImport(t *testing.T) {
+	for _, name := range fixtures {
+		t.Run(name, func(t *testing.T) {
+			want, wantTokens := load(t, folderOf(name))
+			got, gotTokens := load(t, imported(t, fileOf(name), "auto"))
+			sameConfig(t, got.Config, want.Config)
+			if eos, _ := wantTokens.EOS(); !slices.Equal(got.Config.EOS, []int{int(eos)}) {
+				t.Errorf("texts end with %v, want %d", got.Config.EOS, eos)
+			}
+			r := model.NewReader(max(got.Largest(), want.Largest()))
+			for i, p := range want.Params {
+				x, err := r.Read(p)
+				x = slices.Clone(x)
+				y, err2 := r.Read(got.Params[i])
+				if err := errors.Join(err, err2); err != nil {
+					t.Fatal(err)
+				}
+				for j := range x {
+					if len(p.Shape) > 1 {
+						x[j] = halves.FromFloat16(halves.Float16(x[j]))
+					}
+					if x[j] != y[j] {
+						t.Fatalf("%s: number %d is %g, want %g", p.Name, j, y[j], x[j])
+					}
+				}
+			}
+			sameTokens(t, gotTokens, wantTokens)
+		})
+	}
+}
+
+// sameConfig compares all that the decoder reads, but for the ids: the file has those of the tokenizer.
+func sameConfig(t *testing.T, got, want *model.Config) {
+	t.Helper()
+	var texts [2]string
+	for i, c := range []*model.Config{got, want} {
+		plain := *c
+		plain.Raw, plain.Generation, plain.BOS, plain.Pad, plain.EOS = nil, nil, nil, nil, nil
+		plain.InitRange = 0
+		text, err := plain.JSON("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[i] = string(text)
+	}
+	if texts[0] != texts[1] {
+		t.Errorf("config %s\nwant %s", texts[0], texts[1])
+	}
+}
+
+var texts = []string{
+	"", " ", "The clerk sent the report, and then thanked them.", "42 + 10?\n\tIt's 52.", "là 🙂", "  two  blanks ",
+	"Der Zug nach München", "今日は晴れです。", "a\r\n\r\nb", "1234567 they'll",
+}
+
+func sameTokens(t *testing.T, got, want *tokenizer.Tokenizer) {
+	t.Helper()
+	all := slices.Clone(texts)
+	turns := []tokenizer.Message{{Role: "user", Content: "Where is it?"}, {Role: "assistant", Content: "On the board."}}
+	a, err := got.Render(turns, tokenizer.RenderOptions{})
+	b, err2 := want.Render(turns, tokenizer.RenderOptions{})
+	if err := errors.Join(err, err2); err != nil || a != b {
+		t.Errorf("%v: renders %q, want %q", err, a, b)
+	}
+	for _, text := range append(all, b) {
+		for _, special := range []bool{false, true} {
+			x, err := got.Encode(text, special)
+			y, err2 := want.Encode(text, special)
+			if err := errors.Join(err, err2); err != nil || !slices.Equal(x, y) {
+				t.Errorf("%q: %v: tokens %v, want %v", text, err, x, y)
+			}
+			if x, y := got.Decode(y, special), want.Decode(y, special); x != y {
+				t.Errorf("%q decodes to %q, want %q", text, x, y)
+			}
+		}
+	}
+}
+
+type changes = func(meta []gguf.Entry, tensors []gguf.Source) ([]gguf.Entry, []gguf.Source)
+
+// edit writes a fixture again with other keys and tensors.
+func edit(t *testing.T, name string, change changes) string {
+	t.Helper()
+	f, err := gguf.Open(fileOf(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var tensors []gguf.Source
+	for _, one := range f.Tensors {
+		x := make([]float32, one.Size())
+		if err := f.Read(&one, x); err != nil {
+			t.Fatal(err)
+		}
+		tensors = append(tensors, gguf.Source{Name: one.Name, Shape: one.Shape, Type: one.Type,
+			Read: func() ([]float32, error) { return x, nil }})
+	}
+	path := filepath.Join(t.TempDir(), "edited.gguf")
+	meta, tensors := change(f.Meta, tensors)
+	if err := gguf.Write(path, meta, tensors, func(int) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestImportRefuses(t *testing.T) {
+	with := func(key string, value any) changes {
+		return func(meta []gguf.Entry, tensors []gguf.Source) ([]gguf.Entry, []gguf.Source) {
+			meta = slices.DeleteFunc(meta, func(e gguf.Entry) bool { return e.Key == key })
+			if value != nil {
+				meta = append(meta, gguf.Entry{Key: key, Value: value})
+			}
+			return meta, tensors
+		}
+	}
+	tensors := func(f func([]gguf.Source) []gguf.Source) changes {
+		return func(meta []gguf.Entry, t []gguf.Source) ([]gguf.Entry, []gguf.Source) { return meta, f(t) }
+	}
+	fill := func(n int, x float32) func() ([]float32, error) {
+		return func() ([]float32, error) { return slices.Repeat([]float32{x}, n), nil }
+	}
+	for _, c := range []struct {
+		change changes
+		want   string
+	}{
+		{with("general.architecture", "gemma"), `general.architecture: found "gemma", want llama, qwen2 or qwen3`},
+		{with("general.architecture", nil), `general.architecture: found "", want llama`},
+		{with("qwen2.block_count", nil), "qwen2.block_count: found nothing, want a whole number"},
+		{with("qwen2.block_count", "2"), "qwen2.block_count: found 2, want a whole number"},
+		{with("qwen2.block_count", uint32(3)), "tensor blk.2.attn_norm.weight is missing (qwen2, 3 layers)"},
+		{with("qwen2.block_count", uint32(1)), `tensor "blk.1.`},
+		{with("qwen2.attention.head_count", uint32(0)), "num_attention_heads: found 0, want 1 to 4096"},
+		{with("qwen2.feed_forward_length", uint32(7)), ", want [7 "},
+		{with("qwen2.rope.dimension_count", uint32(4)), "partial rotation is not supported"},
+		{with("qwen2.rope.scaling.type", "yarn"), `qwen2.rope.scaling.type: found "yarn", want none or linear`},
+		{with("qwen2.expert_count", uint32(8)), "mixtures of experts are not supported"},
+		{with("tokenizer.ggml.model", "bert"), `tokenizer.ggml.model: found "bert", want gpt2 or llama`},
+		{with("tokenizer.ggml.pre", "dbrx"), `tokenizer.ggml.pre: found "dbrx", want gpt-2, `},
+		{with("tokenizer.ggml.tokens", nil), "tokenizer.ggml.tokens: found nothing, want a list of texts"},
+		{with("tokenizer.ggml.token_type", []int32{1}), "found 1 types, want one for each of 304 tokens"},
+		{with("tokenizer.ggml.tokens", slices.Repeat([]string{"a"}, 304)), `found "a" as token 0 and 1, want each once`},
+		{with("tokenizer.ggml.merges", []string{"a nowhere"}), `model.merges[0]: "nowhere" is not in model.vocab`},
+		{with("tokenizer.ggml.eos_token_id", uint32(9999)), "eos_token_id: found 9999, want an id below vocab_size"},
+		{with("tokenizer.ggml.model", "llama"), "tokenizer.ggml.scores: found 0 scores, want one for each of 304"},
+		{tensors(func(t []gguf.Source) []gguf.Source {
+			return append(t, gguf.Source{Name: "extra", Shape: []int{1}, Read: fill(1, 0)})
+		}), `tensor "extra": a qwen2 model with these keys has no such tensor`},
+		{tensors(func(t []gguf.Source) []gguf.Source {
+			n := len(t) - 1
+			t[n].Type, t[n].Read = gguf.F32, fill((&gguf.Tensor{Shape: t[n].Shape}).Size(), 1e38)
+			return t
+		}), "is not finite in float16"},
+		{tensors(func(t []gguf.Source) []gguf.Source {
+			return append(t, gguf.Source{Name: ropeFactors, Shape: []int{3}, Read: fill(3, 2)})
+		}), "rope_freqs.weight: found 3 factors, want "},
+	} {
+		path, out := edit(t, "qwen2-older", c.change), filepath.Join(t.TempDir(), "out")
+		_, err := Import(t.Context(), ImportOptions{File: path, Out: out, DType: "float16"}, nil)
+		if err == nil || !strings.HasPrefix(err.Error(), path) || !strings.Contains(err.Error(), c.want) ||
+			strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+		if left, err := os.ReadDir(filepath.Dir(out)); err != nil || len(left) > 0 {
+			t.Errorf("%s: left %v, %v", c.want, left, err)
+		}
+	}
+}
+
+func TestImportRefusesFolders(t *testing.T) {
+	full := t.TempDir()
+	if err := os.WriteFile(filepath.Join(full, "x"), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "out")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		ctx  context.Context
+		o    ImportOptions
+		want string
+	}{
+		{t.Context(), ImportOptions{File: fileOf("qwen2-older"), Out: full, DType: "auto"}, "the folder is not empty"},
+		{t.Context(), ImportOptions{File: "none.gguf", Out: out, DType: "auto"}, "none.gguf: no such file or directory"},
+		{t.Context(), ImportOptions{File: fileOf("qwen2-older"), Out: out, DType: "int8"},
+			`dtype "int8": want auto, float32, bfloat16 or float16`},
+		{ended, ImportOptions{File: fileOf("qwen2-older"), Out: out, DType: "auto"}, "context canceled"},
+	} {
+		if _, err := Import(c.ctx, c.o, nil); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+	if _, err := os.Stat(out); err == nil {
+		t.Error("a folder is left")
+	}
+}
+
+// TestFactors: those of Llama 3.1 with their settings.
+func TestFactors(t *testing.T) {
+	c := &model.Config{HeadDim: 128, RopeTheta: 500000}
+	got := llamaFactors(c, &model.RopeScaling{Type: "llama3", Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4,
+		OriginalMaxPositions: 8192})
+	for i, want := range map[int]float32{0: 1, 20: 1, 40: 8, 63: 8} {
+		if math.Abs(float64(got[i]-want)) > 1e-5 {
+			t.Errorf("factor %d is %g, want %g", i, got[i], want)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+"""Writes gguf/testdata/blocks.gguf: blocks of every type that posttrain reads, with the numbers that gguf-py reads.
+
+  pip install gguf==0.19.0
+  python scripts/oracle/gguf_blocks.py gguf/testdata
+
+For each type a tensor of its name, and NAME.f32 with gguf-py's numbers. The K types and the 4-bit ones are random bytes
+with finite scales, f32 to q8_0 are gguf-py's own encoding of source.f32.
+"""
+
+import pathlib
+import sys
+
+import numpy
+from gguf import GGMLQuantizationType as Type
+from gguf import GGUFWriter
+from gguf.quants import dequantize, quantize
+
+ENCODED = [Type.F32, Type.F16, Type.BF16, Type.Q8_0]
+HALVES = {Type.Q4_0: (18, [0]), Type.Q4_1: (20, [0, 2]), Type.Q4_K: (144, [0, 2]), Type.Q6_K: (210, [208])}
+
+
+def source(draw):
+    """Four rows: small numbers; ties of rounding (k + 1/2 of a scale); one large number among zeros; subnormal ones."""
+    x = draw.normal(0, 0.05, (4, 512)).astype(numpy.float32)
+    x[1] = (draw.integers(-127, 127, 512) + 0.5).astype(numpy.float32) / 64
+    x[1, ::32] = 127 / 64
+    x[2] = 0
+    x[2, 100] = -3e4
+    x[3] *= 1e-6
+    return x
+
+
+def blocks(draw, size, scales):
+    """Random blocks, whose float16 scales are between -2 and 2."""
+    b = draw.integers(0, 256, (8, size), dtype=numpy.uint8)
+    for at in scales:
+        b[:, at : at + 2] = draw.uniform(-2, 2, (8, 1)).astype(numpy.float16).view(numpy.uint8)
+    return b.reshape(4, -1)
+
+
+def main(out):
+    draw = numpy.random.default_rng(20)
+    writer = GGUFWriter(out / "blocks.gguf", "blocks")
+    writer.add_array("blocks.texts", ["", "ä b", "end"])
+    writer.add_array("blocks.wholes", [3, -1, 2])
+    writer.add_float32("blocks.float", 1e-5)
+    writer.add_bool("blocks.flag", True)
+    x = source(draw)
+    writer.add_tensor("source.f32", x)
+    for kind in ENCODED:
+        data = quantize(x, kind)
+        writer.add_tensor(kind.name, data, raw_dtype=kind)
+        writer.add_tensor(f"{kind.name}.f32", dequantize(data, kind).astype(numpy.float32))
+    for kind, (size, scales) in HALVES.items():
+        data = blocks(draw, size, scales)
+        writer.add_tensor(kind.name, data, raw_dtype=kind)
+        writer.add_tensor(f"{kind.name}.f32", dequantize(data, kind).astype(numpy.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]))
