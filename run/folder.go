@@ -238,10 +238,9 @@ func (f *Folder) Close() error {
 	if f.claim == nil {
 		return nil
 	}
+	err := f.tell(Watcher.Close) // they may still write
 	c := f.claim
-	f.claim = nil
-	err := f.tell(Watcher.Close)
-	f.watchers = nil
+	f.claim, f.watchers = nil, nil
 	return errors.Join(err, c.Close())
 }
 

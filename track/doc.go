@@ -7,6 +7,10 @@
 package track
 
 import (
+	"fmt"
+	"net/url"
+
+	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/run"
 )
 
@@ -14,12 +18,45 @@ import (
 type Options struct {
 	// event files in RUN/tensorboard
 	TensorBoard bool `yaml:"tensorboard,omitempty"`
+	// the URL of an MLflow server, such as http://localhost:5000; "": none
+	MLflow string `yaml:"mlflow,omitempty"`
+	// the experiment that its run belongs to; "": posttrain
+	Experiment string `yaml:"mlflow_experiment,omitempty"`
 }
 
-// Watch attaches to a run folder what the options name. The folder closes it.
-func (o Options) Watch(f *run.Folder) error {
+// Check refuses a server that is no URL, and an experiment without a server.
+func (o Options) Check() []fault.Fault {
+	faults := fault.Check(o)
+	if u, err := url.Parse(o.MLflow); o.MLflow != "" &&
+		(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "") {
+		faults.Add("mlflow", o.MLflow, "want the URL of an MLflow server, such as http://localhost:5000, without a "+
+			"key in it (%s, or %s and %s, have it)", tokenVariable, userVariable, passwordVariable)
+	}
+	if o.Experiment != "" && o.MLflow == "" {
+		faults.Add("mlflow_experiment", o.Experiment, "tracking.mlflow names no server; give it, or remove this")
+	}
+	return faults
+}
+
+// Subject is the run that is shown.
+type Subject struct {
+	Folder  *run.Folder
+	Command string
+	Config  []byte // the one in force
+	Warn    func(format string, args ...any)
+}
+
+// Watch attaches to a run's folder what the options name. The folder closes it.
+func (o Options) Watch(s Subject) error {
 	if o.TensorBoard {
-		f.Watch(NewTensorBoard(f))
+		s.Folder.Watch(NewTensorBoard(s.Folder))
+	}
+	if o.MLflow != "" {
+		m, err := NewMLflow(o, s)
+		if err != nil {
+			return fmt.Errorf("tracking.mlflow: %w", err)
+		}
+		s.Folder.Watch(m)
 	}
 	return nil
 }

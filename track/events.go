@@ -9,13 +9,13 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// This file writes TensorBoard's event files: TFRecords of tensorflow.Event messages. The numbers of fields are those of
-// event.proto, summary.proto and tensor.proto in tensorboard/compat/proto.
+// This file writes TensorBoard's event files: TFRecords of tensorflow.Event messages. The numbers of fields are those
+// of event.proto, summary.proto and tensor.proto in tensorboard/compat/proto.
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// maskedCRC is TFRecord's checksum: a CRC-32C, rotated and shifted, so that the checksum of data that holds checksums is
-// sound too.
+// maskedCRC is TFRecord's checksum: a CRC-32C, rotated and shifted, so that the checksum of data that holds checksums
+// is sound too.
 func maskedCRC(data []byte) uint32 {
 	crc := crc32.Checksum(data, castagnoli)
 	return (crc>>15 | crc<<17) + 0xa282ead8

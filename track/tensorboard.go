@@ -18,8 +18,9 @@ import (
 // boards is the folder of event files in a run folder, eventsStart the beginning of their names.
 const boards, eventsStart = "tensorboard", "events.out.tfevents."
 
-// TensorBoard writes what a run logs into event files in RUN/tensorboard. A run that is resumed begins a new file, which
-// tells readers to forget what the run measures again. Where there is no file yet, the first has the whole run so far.
+// TensorBoard writes what a run logs into event files in RUN/tensorboard. A run that is resumed begins a new file,
+// which tells readers to forget what the run measures again. Where there is no file yet, the first has the whole run so
+// far.
 type TensorBoard struct {
 	Clock func() time.Time // nil: time.Now
 

@@ -57,7 +57,7 @@ func readBack(t *testing.T, folder *run.Folder) (points []point, texts []string)
 				t.Fatalf("%s: a checksum is wrong", name)
 			}
 			data = data[16+n:]
-			step := int(number(message, 2))
+			step := int(varint(message, 2))
 			if in(message, 7) != nil {
 				points = slices.DeleteFunc(points, func(p point) bool { return p.step >= step })
 				texts = nil
@@ -67,7 +67,7 @@ func readBack(t *testing.T, folder *run.Folder) (points []point, texts []string)
 					texts = append(texts, fmt.Sprintf("%d %s %s", step, in(value, 1), in(tensor, 8)))
 					continue
 				}
-				x := math.Float32frombits(uint32(number(value, 2)))
+				x := math.Float32frombits(uint32(varint(value, 2)))
 				points = append(points, point{step, string(in(value, 1)), x})
 			}
 		}
@@ -99,8 +99,8 @@ func in(message []byte, field protowire.Number) []byte {
 	return nil
 }
 
-// number is a field of a whole number or of four bytes; 0 where it is absent.
-func number(message []byte, field protowire.Number) uint64 {
+// varint is a field of a whole number or of four bytes; 0 where it is absent.
+func varint(message []byte, field protowire.Number) uint64 {
 	for len(message) > 0 {
 		num, kind, n := protowire.ConsumeTag(message)
 		if num == field && kind == protowire.Fixed32Type {

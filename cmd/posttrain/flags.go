@@ -252,6 +252,8 @@ func wholeModelFlags(own ...config.Flag) []config.Flag {
 		{Name: "seed", Key: "seed", Help: "seed of every random choice"},
 		{Name: "max-steps", Key: "train.max_steps",
 			Help: "stop after this many updates, whatever the epochs (0 = run the epochs)"},
-		{Name: "tensorboard", Key: "tracking.tensorboard", Help: "write event files for TensorBoard into RUN/tensorboard"},
+		{Name: "tensorboard", Key: "tracking.tensorboard",
+			Help: "write event files for TensorBoard into RUN/tensorboard"},
+		{Name: "mlflow", Key: "tracking.mlflow", Help: "URL of an MLflow server that gets metrics and config"},
 	}, own...)
 }

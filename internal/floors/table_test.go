@@ -74,7 +74,7 @@ var Table = []Row{
 	{"tokenizer", text, []string{"github.com/dlclark/regexp2", "golang.org/x/text", rename}},
 	{"batch", text, []string{"data", "tokenizer"}},
 	{"run", text, []string{rename, "gonum.org/v1/plot", "github.com/schollz/progressbar/v3", "golang.org/x/term"}},
-	{"track", text, []string{"run", "google.golang.org/protobuf/encoding/protowire"}},
+	{"track", text, []string{"run", retry, "google.golang.org/protobuf/encoding/protowire"}},
 
 	{"backend", tensor, []string{gomlx, compute, onnx, xla, "github.com/go-logr/logr", "k8s.io/klog/v2"}},
 	{"losses", tensor, []string{gomlx}},

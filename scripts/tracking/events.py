@@ -49,7 +49,8 @@ def read(run):
     for tag in tags["scalars"]:
         got = [(e.step, e.value) for e in events.Scalars(tag)]
         if repr(got) != repr(want.get(tag)):
-            faults.append(f"{tag}: {len(got)} values {got[:3]}…, want {len(want.get(tag, []))} {want.get(tag, [])[:3]}…")
+            wanted = want.get(tag, [])
+            faults.append(f"{tag}: {len(got)} values {got[:3]}…, want {len(wanted)} {wanted[:3]}…")
     samples = run / "samples.jsonl"
     lines = samples.read_text().splitlines() if samples.exists() else []
     texts = sum(len(events.Tensors(t)) for t in tags["tensors"])
