@@ -3,6 +3,8 @@ package control
 import (
 	"math"
 	"math/rand/v2"
+
+	"gonum.org/v1/gonum/floats"
 )
 
 // distribution is a family of distributions over actions, chosen by a function's outputs and by parameters of its own.
@@ -103,7 +105,7 @@ func (c *categorical) kl(oldOut, _, out, _ []float64) (d float64) {
 
 func (c *categorical) metric(out, _, v, _, slope, _ []float64) {
 	softmax(out, c.p)
-	mean := dot(c.p, v)
+	mean := floats.Dot(c.p, v)
 	for i, p := range c.p {
 		slope[i] += p * (v[i] - mean)
 	}

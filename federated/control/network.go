@@ -3,6 +3,10 @@ package control
 import (
 	"math"
 	"math/rand/v2"
+
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/floats"
 )
 
 // function maps an observation x to outputs, under parameters θ of which it uses as many as it has. The tape is what
@@ -115,10 +119,8 @@ func (m *mlp) forward(theta, x, tape []float64) {
 	for l := 1; l < len(m.sizes); l++ {
 		in, out := m.sizes[l-1], m.sizes[l]
 		y, bias := tape[:out], theta[in*out:(in+1)*out]
-		multiply(theta[:in*out], x, y)
-		for o, b := range bias {
-			y[o] += b
-		}
+		copy(y, bias)
+		multiply(theta[:in*out], x, 1, y)
 		m.activation(l).apply(y)
 		x, theta, tape = y, theta[(in+1)*out:], tape[out:]
 	}
@@ -135,12 +137,11 @@ func (m *mlp) backward(theta, x, tape, slope, gradient []float64) {
 		}
 		m.activation(l).chain(tape[end:end+out], slope)
 		end := at + in*out
-		addScaled(gradient[end:end+out], 1, slope[:out])
+		floats.Add(gradient[end:end+out], slope[:out])
 		addOuter(gradient[at:end], slope[:out], input)
 		if l > 1 {
 			below := m.a[:in]
-			clear(below)
-			addTransposed(below, slope[:out], theta[at:end])
+			multiplyTransposed(theta[at:end], slope[:out], below)
 			slope = below
 			m.a, m.b = m.b, m.a
 		}
@@ -151,12 +152,11 @@ func (m *mlp) derivative(theta, x, tape, v, out []float64) {
 	var dx []float64 // of the layer's input, which does not depend on θ in the first layer
 	for l := 1; l < len(m.sizes); l++ {
 		in, n := m.sizes[l-1], m.sizes[l]
-		dy, bias := m.a[:n], v[in*n:(in+1)*n]
-		for o := range dy {
-			dy[o] = bias[o] + dot(v[o*in:(o+1)*in], x)
-			if l > 1 {
-				dy[o] += dot(theta[o*in:(o+1)*in], dx)
-			}
+		dy := m.a[:n]
+		copy(dy, v[in*n:(in+1)*n])
+		multiply(v[:in*n], x, 1, dy)
+		if l > 1 {
+			multiply(theta[:in*n], dx, 1, dy)
 		}
 		m.activation(l).chain(tape[:n], dy)
 		x, dx, theta, v, tape = tape[:n], dy, theta[(in+1)*n:], v[(in+1)*n:], tape[n:]
@@ -165,82 +165,23 @@ func (m *mlp) derivative(theta, x, tape, v, out []float64) {
 	copy(out, dx)
 }
 
-// multiply writes the products of the rows of w, [len(y), len(x)], and x. Four rows at a time use a number of x once.
-func multiply(w, x, y []float64) {
-	n := len(x)
-	for len(y) >= 4 {
-		a, b, c, d := w[:n], w[n:2*n], w[2*n:3*n], w[3*n:4*n]
-		var s0, s1, s2, s3 float64
-		for i, v := range x {
-			s0 += a[i] * v
-			s1 += b[i] * v
-			s2 += c[i] * v
-			s3 += d[i] * v
-		}
-		y[0], y[1], y[2], y[3] = s0, s1, s2, s3
-		y, w = y[4:], w[4*n:]
-	}
-	for o := range y {
-		y[o] = dot(w[o*n:(o+1)*n], x)
-	}
+// The products below are gonum's: its assembly makes them two to four times as fast as loops in Go.
+
+// multiply makes y = W·x + keep·y; w is [len(y), len(x)].
+func multiply(w, x []float64, keep float64, y []float64) {
+	blas64.Gemv(blas.NoTrans, 1, matrix(w, len(y), len(x)), vector(x), keep, vector(y))
+}
+
+// multiplyTransposed makes y = Wᵀ·s; w is [len(s), len(y)].
+func multiplyTransposed(w, s, y []float64) {
+	blas64.Gemv(blas.Trans, 1, matrix(w, len(s), len(y)), vector(s), 0, vector(y))
 }
 
 // addOuter adds s·xᵀ to w, [len(s), len(x)].
-func addOuter(w, s, x []float64) {
-	n := len(x)
-	for len(s) >= 4 {
-		a, b, c, d := w[:n], w[n:2*n], w[2*n:3*n], w[3*n:4*n]
-		s0, s1, s2, s3 := s[0], s[1], s[2], s[3]
-		for i, v := range x {
-			a[i] += s0 * v
-			b[i] += s1 * v
-			c[i] += s2 * v
-			d[i] += s3 * v
-		}
-		s, w = s[4:], w[4*n:]
-	}
-	for o, v := range s {
-		addScaled(w[o*n:(o+1)*n], v, x)
-	}
+func addOuter(w, s, x []float64) { blas64.Ger(1, vector(s), vector(x), matrix(w, len(s), len(x))) }
+
+func matrix(w []float64, rows, columns int) blas64.General {
+	return blas64.General{Rows: rows, Cols: columns, Data: w, Stride: columns}
 }
 
-// addTransposed adds wᵀ·s to y; w is [len(s), len(y)].
-func addTransposed(y, s, w []float64) {
-	n := len(y)
-	for len(s) >= 4 {
-		a, b, c, d := w[:n], w[n:2*n], w[2*n:3*n], w[3*n:4*n]
-		s0, s1, s2, s3 := s[0], s[1], s[2], s[3]
-		for i := range y {
-			y[i] += s0*a[i] + s1*b[i] + (s2*c[i] + s3*d[i])
-		}
-		s, w = s[4:], w[4*n:]
-	}
-	for o, v := range s {
-		addScaled(y, v, w[o*n:(o+1)*n])
-	}
-}
-
-// dot has four sums, which a processor adds at the same time.
-func dot(a, b []float64) float64 {
-	var s0, s1, s2, s3 float64
-	b = b[:len(a)]
-	for len(a) >= 4 && len(b) >= 4 {
-		s0 += a[0] * b[0]
-		s1 += a[1] * b[1]
-		s2 += a[2] * b[2]
-		s3 += a[3] * b[3]
-		a, b = a[4:], b[4:]
-	}
-	for i, x := range a {
-		s0 += x * b[i]
-	}
-	return (s0 + s1) + (s2 + s3)
-}
-
-// addScaled adds s·x to y.
-func addScaled(y []float64, s float64, x []float64) {
-	x = x[:len(y)]
-	for i := range y {
-		y[i] += s * x[i]
-	}
-}
+func vector(x []float64) blas64.Vector { return blas64.Vector{N: len(x), Data: x, Inc: 1} }

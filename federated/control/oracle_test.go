@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"gonum.org/v1/gonum/floats"
+
 	"github.com/posttrain/posttrain/federated"
 )
 
@@ -23,7 +25,7 @@ func (b table) row(v, x []float64) []float64 { return v[int(x[0])*b.actions:][:b
 func (b table) forward(theta, x, tape []float64)     { copy(tape, b.row(theta, x)) }
 func (b table) derivative(_, x, _, v, out []float64) { copy(out, b.row(v, x)) }
 func (b table) backward(_, x, _, slope, gradient []float64) {
-	addScaled(b.row(gradient, x), 1, slope)
+	floats.Add(b.row(gradient, x), slope)
 }
 
 // oracle reads a section of the reference cases.

@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"gonum.org/v1/gonum/floats"
 )
 
 // TestSizes: at the papers' sizes gradients and Fisher products are what differences of the gain and of the KL say, and
@@ -30,12 +32,12 @@ func TestSizes(t *testing.T) {
 			u, v := normals(r, len(theta)), normals(r, len(theta))
 			p := task.policy
 			fu, fv := p.product(theta, s, u), p.product(theta, s, v)
-			near(t, "uᵀFv against vᵀFu", dot(u, fv), dot(v, fu), 1e-9)
+			near(t, "uᵀFv against vᵀFu", floats.Dot(u, fv), floats.Dot(v, fu), 1e-9)
 			const step = 1e-5
 			klUp, up := p.compare(theta, moved(theta, step, v), s)
 			klDown, down := p.compare(theta, moved(theta, -step, v), s)
-			near(t, "gᵀv", dot(p.gradient(theta, s, 0, float64(s.n)), v), (up-down)/(2*step), 1e-4)
-			near(t, "vᵀFv", dot(v, fv), (klUp+klDown)/(step*step), 1e-3)
+			near(t, "gᵀv", floats.Dot(p.gradient(theta, s, 0, float64(s.n)), v), (up-down)/(2*step), 1e-4)
+			near(t, "vᵀFv", floats.Dot(v, fv), (klUp+klDown)/(step*step), 1e-3)
 		})
 	}
 }
@@ -60,7 +62,7 @@ func normals(r *rand.Rand, n int) []float64 {
 
 func moved(theta []float64, step float64, v []float64) []float64 {
 	x := append([]float64(nil), theta...)
-	addScaled(x, step, v)
+	floats.AddScaled(x, step, v)
 	return x
 }
 
