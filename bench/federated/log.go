@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"sync"
 )
 
@@ -66,12 +65,12 @@ func (l *log[K, R]) add(r R) error {
 	return err
 }
 
-// runAll does the runs that are not done, one for each processor at a time.
-func runAll[K comparable, R outcome[K]](ctx context.Context, progress io.Writer, runs []K, done *log[K, R],
+// runAll does the runs that are not done, some at a time.
+func runAll[K comparable, R outcome[K]](ctx context.Context, progress io.Writer, some int, runs []K, done *log[K, R],
 	do func(context.Context, K) (R, error)) error {
 	work, errs := make(chan K), make(chan error, len(runs))
 	var group sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
+	for range some {
 		group.Go(func() {
 			for k := range work {
 				r, err := do(ctx, k)

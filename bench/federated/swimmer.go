@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -134,7 +135,7 @@ func (s schooling) measure(ctx context.Context, out, progress io.Writer, e exper
 	}
 	defer done.file.Close()
 	trials, print := e(s)
-	if err := runAll(ctx, progress, trials, done, s.do); err != nil {
+	if err := runAll(ctx, progress, runtime.GOMAXPROCS(0), trials, done, s.do); err != nil {
 		return err
 	}
 	return print(out, done)

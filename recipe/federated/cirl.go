@@ -299,11 +299,17 @@ func (w *world) write(folder *run.Folder, theta []float64) (path string, err err
 	if w.o.CIRL.Adapting.On() {
 		name = run.AdapterName
 	}
-	x, weights := train.Exporter{Model: w.model, Tokenizer: w.tokenizer}, federated.Narrow(theta)
-	return folder.Path(name), folder.WriteResult(name, func(dir string) error {
-		return x.WriteFlat(dir, weights, "")
-	})
+	return folder.Path(name), folder.WriteResult(name, func(dir string) error { return w.export(dir, theta) })
 }
+
+func (w *world) export(dir string, theta []float64) error {
+	x := train.Exporter{Model: w.model, Tokenizer: w.tokenizer}
+	return x.WriteFlat(dir, federated.Narrow(theta), "")
+}
+
+// WriteModel stores parameters of the workload ci-rl in a folder: a model's, or an adapter's. A workload or a server has
+// been made before.
+func (o *Options) WriteModel(dir string, theta []float64) error { return o.world.export(dir, theta) }
 
 // describe says in words what agents learn from.
 func (c *CIRL) describe() string {

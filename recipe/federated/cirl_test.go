@@ -138,7 +138,7 @@ func TestFaultsOfCIRL(t *testing.T) {
 		{[]string{"workload=ci-rl", "ci_rl.grpo.updates_per_rollout=2"}, "unknown key"},
 		{[]string{"workload=ci-rl", "method=fedavg", "local.entropy=1"}, "workload ci-rl has no such term"},
 		{[]string{"rule=adamw", "alpha=0.1"}, "alpha 0.1: rule adamw does not use it; remove it"},
-		{[]string{"adamw.beta1=0.1"}, "adamw.beta1 0.1: rule normalized does not use it; remove it"},
+		{[]string{"rule=normalized", "adamw.beta1=0.1"}, "adamw.beta1 0.1: rule normalized does not use it; remove it"},
 		{[]string{"method=fedavg", "rule=adamw"}, "fedavg does not use it"},
 	} {
 		var overrides []config.Override

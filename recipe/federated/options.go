@@ -56,11 +56,12 @@ func DefaultsOf(g *config.Given) Options {
 		method = text
 	}
 	o := Defaults(method)
-	if g.Text("rule") == protocol.AdamW {
+	language := g.Text("workload") == CIRLName
+	if rule := g.Text("rule"); rule == protocol.AdamW || language && rule == "" {
 		o.UseAdamW()
 		o.Clip = 0 // the rule has max_grad_norm
 	}
-	if g.Text("workload") == CIRLName {
+	if language {
 		o.forLanguageModels()
 	}
 	return o
@@ -71,7 +72,11 @@ func (o *Options) forLanguageModels() {
 	if o.LR != nil {
 		*o.LR /= 5 // 2e-4, as ci-rl has it for the embedded model, and 4e-4 of fedpg
 	}
-	if o.Rule != nil && *o.Rule != protocol.AdamW {
+	switch {
+	case o.Rule == nil:
+	case *o.Rule == protocol.AdamW:
+		o.AdamW.Warmup = new(5)
+	default:
 		*o.LR /= 10 // longer than AdamW's step at the same rate: docs/federated.md has the measurements
 	}
 	if o.Local.LR != nil {

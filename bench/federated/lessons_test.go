@@ -1,0 +1,65 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/federated/protocol"
+)
+
+// TestLessons: a small E4 gives its table, and a second time from the file alone.
+func TestLessons(t *testing.T) {
+	s := school{Agents: 2, Budget: 128, Items: 4, Seeds: 1, Arms: []string{before, alone, central, protocol.AFedPG},
+		Runs: filepath.Join(t.TempDir(), "runs.jsonl"), Setting: []string{"ci_rl.backend=go",
+			"ci_rl.sampling.max_new_tokens=4", "ci_rl.grpo.prompts_per_step=2", "ci_rl.grpo.group_size=2"}}
+	var first, second, progress bytes.Buffer
+	if err := s.measure(t.Context(), &first, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.measure(t.Context(), &second, &progress); err != nil {
+		t.Fatal(err)
+	}
+	if first.String() != second.String() || progress.Len() > 0 {
+		t.Errorf("%s\nand from the file\n%s%s", &first, &second, &progress)
+	}
+	for _, want := range []string{"| before | equal | 1–1 | 1 |", "| alone | equal", "| afedpg | dirichlet | 1–1",
+		"| afedpg | equal | 1–4", "intervals apart: "} {
+		if !strings.Contains(first.String(), want) {
+			t.Errorf("%s\nwant %q", &first, want)
+		}
+	}
+}
+
+// TestLessonSettings: every arm's settings are a run's, and all arms draw as many completions.
+func TestLessonSettings(t *testing.T) {
+	s := school{Agents: 8, Budget: 7680, Seeds: 3, Arms: append(otherArms, mainArms...)}
+	for _, l := range s.lessons() {
+		o, err := s.options(l)
+		if err != nil {
+			t.Fatalf("%+v: %v", l, err)
+		}
+		drawn := o.CIRL.GRPO.Prompts * o.CIRL.GRPO.GroupSize
+		if o.Rounds != nil {
+			drawn *= *o.Rounds * o.Agents
+		} else {
+			drawn *= *o.Updates
+		}
+		if drawn != s.Budget {
+			t.Errorf("%+v draws %d completions, want %d", l, drawn, s.Budget)
+		}
+	}
+}
+
+// TestInterval95: two models whose rewards are all 0 and all 1 have a mean of 0.5 and nothing certain.
+func TestInterval95(t *testing.T) {
+	low, high := interval95([]pupil{{Rewards: [][]float64{{0, 0}, {1, 1}}}})
+	if low != 0 || high != 1 {
+		t.Errorf("interval %v to %v, want 0 to 1", low, high)
+	}
+	if low, high = interval95([]pupil{{Rewards: [][]float64{{0.5}}}}); low != 0.5 || high != 0.5 {
+		t.Errorf("interval %v to %v of equal rewards", low, high)
+	}
+}

@@ -1,0 +1,5 @@
+#!/bin/sh
+# Measures federated CI-RL of the embedded model with 8 agents: the methods, one agent with all items, and agents alone;
+# with equal and with different items, at equal and at four speeds. Prints the table of docs/federated.md. Takes hours.
+# Runs that have ended are kept in e4.jsonl; what is there is not run again.
+cd "$(dirname "$0")/../.." && exec go run ./bench/federated e4 --runs e4.jsonl "$@"
