@@ -276,6 +276,7 @@ func (s school) examine(ctx context.Context, out *pupil, o *recipe.Options, thet
 	}
 	e := evalci.Defaults()
 	e.Model, e.N, e.Temperature = filepath.Join(dir, "model"), s.Items, 0.7
+	e.Backend, e.MaxNew = o.CIRL.Backend, o.CIRL.Sampling.MaxNew
 	result, err := evalci.Run(ctx, e, nil)
 	if err != nil {
 		return err

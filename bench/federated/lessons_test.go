@@ -12,8 +12,8 @@ import (
 
 // TestLessons: a small E4 gives its table, and a second time from the file alone.
 func TestLessons(t *testing.T) {
-	s := school{Agents: 2, Budget: 128, Items: 4, Seeds: 1, Arms: []string{before, alone, central, protocol.AFedPG},
-		Runs: filepath.Join(t.TempDir(), "runs.jsonl"), Setting: []string{"ci_rl.backend=go",
+	s := school{Agents: 2, Budget: 64, Items: 4, Seeds: 1, Arms: []string{before, alone, protocol.AFedPG},
+		Runs: filepath.Join(t.TempDir(), "runs.jsonl"), Setting: []string{"ci_rl.backend=go", "ci_rl.data.scenarios=200",
 			"ci_rl.sampling.max_new_tokens=4", "ci_rl.grpo.prompts_per_step=2", "ci_rl.grpo.group_size=2"}}
 	var first, second, progress bytes.Buffer
 	if err := s.measure(t.Context(), &first, io.Discard); err != nil {
