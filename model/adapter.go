@@ -20,6 +20,7 @@ import (
 	"sync"
 
 	"github.com/google/renameio/v2"
+	"github.com/posttrain/posttrain/hub"
 	"github.com/posttrain/posttrain/internal/files"
 )
 
@@ -133,18 +134,27 @@ func (l *LoRA) peft() map[string]any {
 	for _, m := range l.Modules {
 		targets = append(targets, path.Ext(m)[1:])
 	}
+	base, revision := l.From, any(nil)
+	if name, commit, has := strings.Cut(base, "@"); has && hub.IsID(base) {
+		base, revision = name, commit
+	}
 	return map[string]any{
-		"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": l.From, "inference_mode": true,
+		"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base, "inference_mode": true,
 		"r": l.Rank, "lora_alpha": l.Alpha, "use_rslora": l.RSLoRA, "target_modules": targets, "lora_dropout": 0.0,
 		"bias": "none", "fan_in_fan_out": false, "init_lora_weights": true, "modules_to_save": nil,
 		"rank_pattern": map[string]any{}, "alpha_pattern": map[string]any{}, "layers_to_transform": nil,
-		"layers_pattern": nil, "use_dora": false, "revision": nil,
+		"layers_pattern": nil, "use_dora": false, "revision": revision,
 	}
 }
 
-// LoadAdapter is the model with the adapter of a folder that peft or [Writer.SaveAdapter] wrote. It shares the model's
-// tensors. An adapter that was trained on other weights, where the folder says on which, is an error.
+// LoadAdapter is the model with the adapter of a folder that peft or [Writer.SaveAdapter] wrote, or of an id of the hub
+// that the cache has. It shares the model's tensors. An adapter that was trained on other weights, where the folder says
+// on which, is an error.
 func (m *Model) LoadAdapter(dir string) (*Model, error) {
+	dir, err := hub.Folder(dir)
+	if err != nil {
+		return nil, err
+	}
 	l, err := readAdapterConfig(os.DirFS(dir), dir)
 	if err != nil {
 		return nil, err
@@ -264,6 +274,9 @@ func parseAdapterConfig(text []byte) (*LoRA, error) {
 	}
 	l := &LoRA{Rank: f.requireWhole("r"), Alpha: f.float("lora_alpha", 8), RSLoRA: f.boolean("use_rslora", false),
 		From: f.text("base_model_name_or_path", "")}
+	if revision := f.text("revision", ""); revision != "" {
+		l.From += "@" + revision
+	}
 	if l.Rank < 1 || l.Rank > maxRank {
 		f.fail("r", fmt.Sprint(l.Rank), fmt.Sprintf("1 to %d", maxRank))
 	}

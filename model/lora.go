@@ -23,7 +23,7 @@ type LoRA struct {
 	// TrainedOn is that of the run that a loaded adapter comes from; "": none, or unknown.
 	Quantization, TrainedOn string
 
-	From string // the folder of the frozen model, or the name that the adapter's maker gave it
+	From string // the folder of the frozen model, its id, or the name that the adapter's maker gave it
 }
 
 // Scale is the factor of the adapter's product.

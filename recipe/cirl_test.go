@@ -173,7 +173,7 @@ func TestRLFaults(t *testing.T) {
 				"--temperature: sampling.temperature 0: all completions of a prompt would be the same, and their " +
 				"advantages 0: want a number above 0"},
 		{"missing", "command: ci-rl", nil,
-			"f.yaml: model is missing: want embedded, or a Hugging Face model folder\n" +
+			"f.yaml: model is missing: want embedded, a Hugging Face model folder, or org/name on the hub\n" +
 				"f.yaml: data.train is missing: want embedded, or a .jsonl, .json or .parquet file (also .gz)"},
 		{"another command", "command: mappo\nmodel: m", nil, "f.yaml:1: is a config for `posttrain mappo`, not ci-rl"},
 	} {

@@ -12,8 +12,8 @@ import (
 
 // Adapting says whether an adapter is trained instead of the model's own weights, and which.
 type Adapting struct {
-	Adapter string `yaml:"adapter,omitempty" words:"the folder of an adapter"` // to continue; its settings hold
-	LoRA    LoRA   `yaml:"lora"`                                               // a new adapter
+	Adapter string `yaml:"adapter,omitempty" hub:"adapter" words:"an adapter's folder, or org/name on the hub"` // to continue; its settings hold
+	LoRA    LoRA   `yaml:"lora"`                                                                                // a new adapter
 	// how the frozen matrices of linear layers are held: int8 and nf4 take a half and a quarter of bfloat16
 	Quantize string `yaml:"quantize,omitempty" want:"|none|int8|nf4" words:"none, int8 or nf4"`
 }

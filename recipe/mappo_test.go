@@ -150,7 +150,7 @@ func TestFaults(t *testing.T) {
 		{"wrong types", "command: mappo\nmodel: 7\nseed: -1\ndata: {train: [a]}\nloss: {beta: strong, gamma: " +
 			"true}\ntrain:\n  epochs: 1.5\n  shuffle: yes\n  batch_size: \"8\"\n  max_steps: '8'\n  learning_rate: " +
 			"{a: 1}\n", nil,
-			"f.yaml:2: model 7: want embedded, or a Hugging Face model folder\n" +
+			"f.yaml:2: model 7: want embedded, a Hugging Face model folder, or org/name on the hub\n" +
 				"f.yaml:3: seed -1: want a whole number, 0 or more\n" +
 				"f.yaml:4: data.train [a]: want embedded, or a .jsonl, .json or .parquet file (also .gz)\n" +
 				"f.yaml:5: loss.beta \"strong\": want a number above 0\n" +
@@ -185,7 +185,7 @@ func TestFaults(t *testing.T) {
 				"f.yaml:7: loss is given again: line 5 has it already"},
 		{"missing", "seed: 1", nil,
 			"f.yaml: command is missing: want command: mappo, the command that the file is for\n" +
-				"f.yaml: model is missing: want embedded, or a Hugging Face model folder\n" +
+				"f.yaml: model is missing: want embedded, a Hugging Face model folder, or org/name on the hub\n" +
 				"f.yaml: data.train is missing: want embedded, or a .jsonl, .json or .parquet file (also .gz)"},
 		{"another command", "# hi\ncommand: sft\nloss_on: 3", nil,
 			"f.yaml:2: is a config for `posttrain sft`, not mappo"},
@@ -428,7 +428,7 @@ func TestQuickStartIsForTheEmbeddedModelOnly(t *testing.T) {
 		t.Errorf("no data: %v", err)
 	}
 	_, err = loadSFT("", []config.Override{{Flag: "--data", Key: "data.train", Value: "d.jsonl"}})
-	if err == nil || err.Error() != "--model: model is missing: want embedded, or a Hugging Face model folder" {
+	if err == nil || err.Error() != "--model: model is missing: want embedded, a Hugging Face model folder, or org/name on the hub" {
 		t.Errorf("no model: %v", err)
 	}
 }
@@ -589,7 +589,7 @@ func FuzzParse(f *testing.F) {
 func TestTextIsOnePrintableLine(t *testing.T) {
 	_, err := parse("command: mappo\nmodel: |\n  a\n  b\ndata: {train: embedded}", "data.eval=a\x00b",
 		"data.score_columns=a\nb,c")
-	want := "f.yaml:2: model \"a\\nb\\n\": want embedded, or a Hugging Face model folder\n" +
+	want := "f.yaml:2: model \"a\\nb\\n\": want embedded, a Hugging Face model folder, or org/name on the hub\n" +
 		"--set: data.eval \"a\\x00b\": want a .jsonl, .json or .parquet file (also .gz)\n" +
 		"--set: data.score_columns \"a\\nb,c\": want two column names, for the chosen and the rejected score"
 	if err == nil || err.Error() != want {

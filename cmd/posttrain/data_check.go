@@ -12,6 +12,7 @@ import (
 
 func newCheck(s streams) *cobra.Command {
 	o, asJSON := inspect.DefaultOptions(), false
+	var f fetcher
 	cmd := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Say what data files hold, and what is wrong with them",
@@ -29,6 +30,9 @@ func newCheck(s streams) *cobra.Command {
 			"  posttrain data check --score-columns good,bad pairs.parquet",
 		Args: oneOrMore("data file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.pin(cmd.Context(), &o, s.reporter()); err != nil {
+				return err
+			}
 			result, err := inspect.Run(cmd.Context(), args, o)
 			if err != nil {
 				return flagFault(err)
@@ -47,6 +51,7 @@ func newCheck(s streams) *cobra.Command {
 		},
 	}
 	addScoreFlag(cmd, &o.PreferenceOptions)
+	f.register(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&o.Kind, "kind", "",
 		"what the files hold: items, pairs, demonstrations, labelled or cases (default: what the first row looks like)")
@@ -57,7 +62,7 @@ func newCheck(s streams) *cobra.Command {
 		"share of triples of words in common that makes a row a near-duplicate (0 = not looked for)")
 	flags.Float64Var(&o.Balance, "balance", o.Balance,
 		"least share of the mean number of items that a domain, principle or scenario should have (0 = any)")
-	flags.StringVar(&o.Model, "model", "", "model folder whose tokenizer counts the prompts, or embedded")
+	flags.StringVar(&o.Model, "model", "", "model folder or org/name whose tokenizer counts the prompts, or embedded")
 	flags.StringVar(&o.Prompt, "prompt", "",
 		"form of the prompts of contextual-integrity items: compact, plain, cot, cot-short or a "+
 			"template's file (default cot)")

@@ -14,6 +14,7 @@ import (
 
 func newShow(s streams) *cobra.Command {
 	o := inspect.ShowOptions{Options: inspect.DefaultOptions(), Row: 1}
+	var f fetcher
 	cmd := &cobra.Command{
 		Use:   "show FILE",
 		Short: "Print the tokens of a row with their weights in the loss",
@@ -24,6 +25,9 @@ func newShow(s streams) *cobra.Command {
 			"  posttrain data show --model models/Qwen2.5-1.5B-Instruct --loss-on last chats.jsonl",
 		Args: oneArg("data file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.pin(cmd.Context(), &o, s.reporter()); err != nil {
+				return err
+			}
 			source, texts, err := inspect.Show(args[0], o)
 			if err != nil {
 				return flagFault(err)
@@ -36,10 +40,11 @@ func newShow(s streams) *cobra.Command {
 		},
 	}
 	addScoreFlag(cmd, &o.PreferenceOptions)
+	f.register(cmd)
 	flags := cmd.Flags()
 	flags.IntVar(&o.Row, "row", o.Row, "which of the rows that training keeps, from 1")
 	flags.StringVar(&o.Model, "model", embedded.Name,
-		"model folder whose tokenizer and chat template are used, or embedded")
+		"model folder or org/name whose tokenizer and chat template are used, or embedded")
 	flags.StringVar(&o.LossOn, "loss-on", "",
 		"what of demonstrations has weight, as data.loss_on of sft: completion, last or all (default completion)")
 	return cmd

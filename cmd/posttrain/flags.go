@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/posttrain/posttrain/hub"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/cirl"
@@ -38,6 +39,9 @@ func (c configured[O]) register(cmd *cobra.Command) *configFlags {
 		f.quickStart, _ = c.spec.QuickStart(nil)
 	}
 	f.registerConfig(cmd)
+	if hub.Used(new(O)) {
+		f.fetcher.register(cmd)
+	}
 	if c.place != nil {
 		f.registerRun(cmd)
 	}
@@ -51,7 +55,11 @@ func (c configured[O]) execute(s streams, f *configFlags, cmd *cobra.Command) er
 	if err != nil {
 		return err
 	}
-	printed, err := c.run(cmd.Context(), *o, run.NewReporter(s.err, s.terminal, f.quiet))
+	r := run.NewReporter(s.err, s.terminal, f.quiet)
+	if err := f.fetcher.pin(cmd.Context(), o, r); err != nil {
+		return err
+	}
+	printed, err := c.run(cmd.Context(), *o, r)
 	if err == nil && printed != "" {
 		fmt.Fprint(s.out, printed)
 	}
@@ -104,6 +112,7 @@ type configFlags struct {
 	out        string
 	resume     string
 	quiet      bool
+	fetcher    fetcher
 	known      []config.Flag // that set keys
 	kind       func(key string) string
 	keys       []*keyFlag
@@ -222,7 +231,7 @@ func (f *configFlags) resumeLine(dir string) string {
 }
 
 const (
-	modelHelp   = "model folder in Hugging Face layout, or embedded"
+	modelHelp   = "model folder in Hugging Face layout, org/name[@revision] on the hub, or embedded"
 	cacheHelp   = "most gigabytes of the cache of keys and values (default a quarter of the memory)"
 	adapterHelp = "folder of a LoRA adapter for the model, as peft or this program saves it"
 	launchHelp  = "auto, kubeflow, kubernetes, slurm or torchrun: what started this process"

@@ -18,25 +18,42 @@ func newModel(s streams) *cobra.Command {
 }
 
 func newModelInfo(s streams) *cobra.Command {
-	return &cobra.Command{
+	var f fetcher
+	cmd := &cobra.Command{
 		Use: "info DIR", Short: "Print a model's architecture, parameters, dtype and chat template",
+		Long: "Print a model's architecture, parameters, dtype and chat template. DIR is a model folder,\n" +
+			"org/name[@revision] on the hub, which is downloaded, or embedded.",
 		Example: "  posttrain model info embedded\n  posttrain model info models/Qwen2.5-0.5B-Instruct",
 		Args:    oneArg("model folder"),
-		RunE:    func(_ *cobra.Command, args []string) error { return local.Describe(s.out, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o := struct {
+				Model string `hub:"model"`
+			}{args[0]}
+			if err := f.pin(cmd.Context(), &o, s.reporter()); err != nil {
+				return err
+			}
+			return local.Describe(s.out, o.Model)
+		},
 	}
+	f.register(cmd)
+	return cmd
 }
 
 func newModelInit(s streams) *cobra.Command {
 	var o local.InitOptions
+	var f fetcher
 	cmd := &cobra.Command{
 		Use: "init", Short: "Make a model folder with random weights",
 		Long: "Make a model folder with random weights, for tests, benchmarks and training from scratch.",
 		Example: "  posttrain model init --like models/Qwen2.5-0.5B/config.json --out /tmp/random " +
 			"--tokenizer models/Qwen2.5-0.5B",
 		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Like == "" || o.Out == "" {
 				return usageError{errors.New("model init wants --like CONFIG and --out DIR")}
+			}
+			if err := f.pin(cmd.Context(), &o, s.reporter()); err != nil {
+				return err
 			}
 			c, err := local.Init(o)
 			if err != nil {
@@ -47,10 +64,11 @@ func newModelInit(s streams) *cobra.Command {
 			return nil
 		},
 	}
+	f.register(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&o.Like, "like", "", "config.json of the architecture, or a folder that has one")
+	flags.StringVar(&o.Like, "like", "", "config.json of the architecture, or a folder or org/name that has one")
 	flags.StringVar(&o.Out, "out", "", "folder to make")
-	flags.StringVar(&o.Tokenizer, "tokenizer", "", "model folder whose tokenizer is copied")
+	flags.StringVar(&o.Tokenizer, "tokenizer", "", "model folder or org/name whose tokenizer is copied")
 	flags.StringVar(&o.DType, "dtype", "float32", "float32, bfloat16 or float16")
 	flags.Uint64Var(&o.Seed, "seed", 1, "seed of the weights")
 	return cmd

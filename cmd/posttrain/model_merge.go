@@ -11,6 +11,7 @@ import (
 
 func newModelMerge(s streams) *cobra.Command {
 	var o merge.Options
+	var f fetcher
 	cmd := &cobra.Command{
 		Use: "merge", Short: "Add a LoRA adapter to the weights of its model",
 		Long: "Make a model folder whose weights have a LoRA adapter's product added, for programs that know no\n" +
@@ -19,15 +20,19 @@ func newModelMerge(s streams) *cobra.Command {
 		Example: "  posttrain model merge --model DIR --adapter runs/mappo-20260102-150405/adapter --out merged\n" +
 			"  posttrain model merge --model DIR --adapter DIR --out merged --dtype float32",
 		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Model == "" || o.Adapter == "" || o.Out == "" {
 				return usageError{errors.New("model merge wants --model DIR, --adapter DIR and --out DIR")}
+			}
+			if err := f.pin(cmd.Context(), &o, s.reporter()); err != nil {
+				return err
 			}
 			said, err := merge.Run(o)
 			fmt.Fprint(s.out, said)
 			return flagFault(err)
 		},
 	}
+	f.register(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&o.Model, "model", "", modelHelp)
 	flags.StringVar(&o.Adapter, "adapter", "", adapterHelp)

@@ -70,6 +70,9 @@ func (c staged[O]) newStage(s streams, stage string, help stageHelp) *cobra.Comm
 	flags.StringVar(&f.out, "out", "", out)
 	flags.BoolVar(&f.quiet, "quiet", false, "print nothing but the result, warnings and errors")
 	unused := func(k config.Flag) bool { return !c.uses(f.run, k.Key) }
+	if c.asksModel(f.run) {
+		f.fetcher.register(cmd)
+	}
 	f.keys = addKeyFlags(cmd, slices.DeleteFunc(slices.Clone(c.flags), unused), c.spec().TypeOf)
 	return cmd
 }
@@ -132,12 +135,21 @@ func (c staged[O]) path(f *stagedFlags, sets []config.Override) (string, error) 
 	return f.config, nil
 }
 
+// asksModel says that stages ask the model under test, which may be one of the hub.
+func (c staged[O]) asksModel(stages []string) bool { return c.uses(stages, "agent.model") }
+
 func (c staged[O]) execute(ctx context.Context, s streams, f *stagedFlags, cmd *cobra.Command) error {
 	o, err := c.load(f, cmd)
 	if err != nil {
 		return err
 	}
-	got, err := c.run(ctx, *o, c.place(f), run.NewReporter(s.err, s.terminal, f.quiet))
+	r := run.NewReporter(s.err, s.terminal, f.quiet)
+	if c.asksModel(f.run) {
+		if err := f.fetcher.pin(ctx, o, r); err != nil {
+			return err
+		}
+	}
+	got, err := c.run(ctx, *o, c.place(f), r)
 	if err != nil && got.stage != "" && ctx.Err() != nil {
 		return fmt.Errorf("%w in stage %s: continue with %s", train.ErrInterrupted, got.stage,
 			f.resumeLine(cmd, got.dir))

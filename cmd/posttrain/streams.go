@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/posttrain/posttrain/internal/plain"
+	"github.com/posttrain/posttrain/run"
 )
 
 // streams are what a command reads and writes; tests give their own.
@@ -23,6 +24,9 @@ type streams struct {
 	terminal bool      // err is a terminal, which gets progress bars
 	shown    bool      // out is a terminal
 }
+
+// reporter is that of commands without a flag that silences it.
+func (s streams) reporter() run.Reporter { return run.NewReporter(s.err, s.terminal, false) }
 
 // escape escapes control characters in what is printed: tables have names from files.
 func (s *streams) escape() {

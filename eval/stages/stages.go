@@ -20,6 +20,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/journal"
 	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/hub"
 	"github.com/posttrain/posttrain/run"
 )
 
@@ -211,9 +212,9 @@ func SeedOf(seed uint64, name string) uint64 {
 	return seed*0x9e3779b97f4a7c15 ^ h.Sum64()
 }
 
-// WholePath is a path from the root; an empty one and embedded stay.
+// WholePath is a path from the root; an empty one, embedded and an id of the hub stay.
 func WholePath(path string) string {
-	if path == "" || path == embedded.Name {
+	if path == "" || path == embedded.Name || hub.IsID(path) {
 		return path
 	}
 	if whole, err := filepath.Abs(path); err == nil {

@@ -17,8 +17,8 @@ import (
 
 // ModelConfig says which model is under test: a folder's, or a server's.
 type ModelConfig struct {
-	Model   string `yaml:"model" words:"embedded, or a Hugging Face model folder"`
-	Adapter string `yaml:"adapter,omitempty" words:"the folder of an adapter of the model"`
+	Model   string `yaml:"model" hub:"model" words:"embedded, a model folder, or org/name on the hub"`
+	Adapter string `yaml:"adapter,omitempty" hub:"adapter" words:"an adapter's folder, or org/name on the hub"`
 	// the most memory of the cache of keys and values, in gigabytes
 	CacheGB  float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"`
 	Backend  string  `yaml:"backend" want:"@backend"`

@@ -73,6 +73,7 @@ var Table = []Row{
 	{"reward", text, []string{"data"}},
 	{"tokenizer", text, []string{"github.com/dlclark/regexp2", "golang.org/x/text", rename}},
 	{"batch", text, []string{"data", "tokenizer"}},
+	{"hub", text, []string{"run", retry}},
 	{"run", text, []string{rename, "gonum.org/v1/plot", "github.com/schollz/progressbar/v3", "golang.org/x/term"}},
 	{"track", text, []string{"run", retry, "google.golang.org/protobuf/encoding/protowire"}},
 
@@ -104,7 +105,7 @@ var Table = []Row{
 
 // TestsOnly are the packages that only tests may import.
 var TestsOnly = []string{"internal/testkit", "internal/testkit/damage", "internal/testkit/expect",
-	"internal/testkit/scripted", "backend/backendtest",
+	"internal/testkit/scripted", "backend/backendtest", "hub/hubtest",
 	"rollout/metered/meteredtest", "federated/protocol/workloadtest", "internal/mujoco/mujocotest"}
 
 // never are rules that no row can lift. Those about another module hold for tests too.

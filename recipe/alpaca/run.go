@@ -5,13 +5,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"path/filepath"
 
 	"github.com/posttrain/posttrain/data"
 	bench "github.com/posttrain/posttrain/data/alpaca"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/eval/alpaca"
 	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/hub"
 	"github.com/posttrain/posttrain/rollout/metered"
 	"github.com/posttrain/posttrain/run"
 )
@@ -152,7 +152,7 @@ func (e *evaluation) nameOf() string {
 	case stages.Recorded:
 		return a.RecordedName()
 	}
-	return filepath.Base(stages.WholePath(a.Model))
+	return hub.Short(a.Model)
 }
 
 // readRecorded reads a model's recorded outputs.

@@ -22,7 +22,7 @@ const Command = "ci-rl"
 
 // Options say what is trained, on what and how. A training step is a rollout batch with its updates.
 type Options struct {
-	Model      string                 `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
+	Model      string                 `yaml:"model" want:"@model" hub:"model"`
 	Adapting   recipe.Adapting        `yaml:",inline"`
 	Backend    string                 `yaml:"backend" want:"@backend"`
 	Devices    recipe.Devices         `yaml:"engine"`

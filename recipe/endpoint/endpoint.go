@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/hub"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/recipe"
@@ -30,8 +30,8 @@ const DefaultTokenEnv = "POSTTRAIN_SERVE_TOKEN"
 
 // Options say which model is served, where, and within which limits.
 type Options struct {
-	Model   string  `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
-	Adapter string  `yaml:"adapter,omitempty" words:"the folder of an adapter of the model"`
+	Model   string  `yaml:"model" want:"@model" hub:"model"`
+	Adapter string  `yaml:"adapter,omitempty" hub:"adapter" words:"an adapter's folder, or org/name on the hub"`
 	CacheGB float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"` // of the keys and values
 	Backend string  `yaml:"backend" want:"@backend"`
 	Addr    string  `yaml:"addr"`           // HOST:PORT; port 0: a free one
@@ -180,8 +180,8 @@ func (o Options) hosts() []string {
 
 // nameOf names a model by its folder.
 func nameOf(model string) string {
-	if path, err := filepath.Abs(model); err == nil && model != embedded.Name {
-		return filepath.Base(path)
+	if model == embedded.Name {
+		return model
 	}
-	return model
+	return hub.Short(model)
 }

@@ -32,7 +32,7 @@ import (
 // CIRL is the workload ci-rl: a model, items and rewards as posttrain ci-rl has them, the training items dealt to the
 // agents.
 type CIRL struct {
-	Model      string           `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
+	Model      string           `yaml:"model" want:"@model" hub:"model"`
 	Adapting   recipe.Adapting  `yaml:",inline"`
 	Backend    string           `yaml:"backend" want:"@backend"`
 	Data       cirl.Data        `yaml:"data"`

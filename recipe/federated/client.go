@@ -10,6 +10,7 @@ import (
 
 	"github.com/posttrain/posttrain/federated/link"
 	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/hub"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/launch"
 	"github.com/posttrain/posttrain/recipe"
@@ -45,7 +46,7 @@ func TakePart(ctx context.Context, c Client, r run.Reporter) error {
 	if _, err := os.Stat(c.Data); c.Data != "" && err != nil {
 		return fmt.Errorf("--data %s: %w", c.Data, run.Cause(err))
 	}
-	w := &working{data: c.Data}
+	w := &working{data: c.Data, fetch: func(o *Options) error { return hub.FromEnv().Pin(ctx, o, r) }}
 	defer w.close()
 	o := link.AgentOptions{Server: c.Server, Name: c.Agent, Dir: c.State, Build: w.build, Said: r.Say, Warn: r.Warn}
 	if c.Credentials != "" {
@@ -89,7 +90,8 @@ func (a agent) Identity() protocol.Identity { return a.identity }
 // working has the options of a run that an agent takes part in.
 type working struct {
 	*Options
-	data string // the agent's own file
+	data  string               // the agent's own file
+	fetch func(*Options) error // a model of the hub; nil: the cache has it
 }
 
 func (w *working) close() {
@@ -107,6 +109,11 @@ func (w *working) build(number int, text string) (link.Worker, int, error) {
 	if w.data != "" && o.Workload != CIRLName {
 		return nil, 0, fmt.Errorf("--data %s: workload %s has no data: remove it, or take part in one of workload %s",
 			w.data, o.Workload, CIRLName)
+	}
+	if w.fetch != nil {
+		if err := w.fetch(o); err != nil {
+			return nil, 0, err
+		}
 	}
 	w.close()
 	o.items, w.Options = w.data, o

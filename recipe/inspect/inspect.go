@@ -28,7 +28,7 @@ type Options struct {
 	Kind            string  // a name of records.Kinds; "": the first row says
 	Near, Balance   float64 // see check.Options
 	Fix             string  // the file that gets the rows that are right; "": nothing is written
-	Model           string  // the folder whose tokenizer counts the prompts; "": they are not counted
+	Model           string  `hub:"tokenizer"` // the folder whose tokenizer counts the prompts; "": they are not counted
 	Prompt          string  // form of the prompts of contextual-integrity items; "": cot
 	MaxPromptTokens int     // the prompts with more tokens are counted; 0: no limit
 }

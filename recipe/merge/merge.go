@@ -14,14 +14,15 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/posttrain/posttrain/hub"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/rollout/local"
 )
 
 // Options say what is merged into which folder.
 type Options struct {
-	Model   string `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
-	Adapter string `yaml:"adapter" want:"given" words:"the folder of an adapter of the model"`
+	Model   string `yaml:"model" want:"@model" hub:"model"`
+	Adapter string `yaml:"adapter" want:"given" hub:"adapter" words:"an adapter's folder, or org/name on the hub"`
 	Out     string `yaml:"out" want:"given" words:"a folder to make"`
 	DType   string `yaml:"dtype" want:"auto|float32|bfloat16|float16"` // auto: as the model is stored
 }
@@ -101,7 +102,11 @@ func (o Options) check() (record, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return r, fmt.Errorf("%s/%s: want the record of a merged model: %w", name, recordFile, err)
 	}
-	sum, err := hash(filepath.Join(o.Adapter, "adapter_model.safetensors"))
+	folder, err := hub.Folder(o.Adapter)
+	if err != nil {
+		return r, err
+	}
+	sum, err := hash(filepath.Join(folder, "adapter_model.safetensors"))
 	if err != nil {
 		return r, nil // loading it says what is wrong
 	}

@@ -27,9 +27,9 @@ const Command = "mappo"
 type Options struct {
 	// where the pairs come from: a file, or answers that the model gives while it trains; "": offline
 	Mode      string          `yaml:"mode,omitempty" want:"|offline|online" words:"offline or online"`
-	Model     string          `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
+	Model     string          `yaml:"model" want:"@model" hub:"model"`
 	Adapting  recipe.Adapting `yaml:",inline"`
-	Reference string          `yaml:"reference" words:"a Hugging Face model folder, or nothing"`
+	Reference string          `yaml:"reference" hub:"model" words:"a model folder, org/name on the hub, or nothing"`
 	Backend   string          `yaml:"backend" want:"@backend"`
 	Devices   recipe.Devices  `yaml:"engine"`
 	Seed      uint64          `yaml:"seed"`

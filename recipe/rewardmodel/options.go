@@ -19,7 +19,7 @@ const Command = "reward-model"
 
 // Options say what is trained, on what and how.
 type Options struct {
-	Model    string          `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
+	Model    string          `yaml:"model" want:"@model" hub:"model"`
 	Adapting recipe.Adapting `yaml:",inline"`
 	Backend  string          `yaml:"backend" want:"@backend"`
 	Devices  recipe.Devices  `yaml:"engine"`

@@ -17,8 +17,8 @@ import (
 
 // Options say which scenarios, and how. Paths are relative to the working directory.
 type Options struct {
-	Model   string  `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
-	Adapter string  `yaml:"adapter,omitempty" words:"the folder of an adapter of the model"`
+	Model   string  `yaml:"model" want:"@model" hub:"model"`
+	Adapter string  `yaml:"adapter,omitempty" hub:"adapter" words:"an adapter's folder, or org/name on the hub"`
 	CacheGB float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"` // of the keys and values
 	Backend string  `yaml:"backend" want:"@backend"`
 	Seed    uint64  `yaml:"seed"` // of synthetic scenarios and draws

@@ -18,7 +18,7 @@ const Command = "sft"
 
 // Options say what is trained, on what and how.
 type Options struct {
-	Model    string          `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
+	Model    string          `yaml:"model" want:"@model" hub:"model"`
 	Adapting recipe.Adapting `yaml:",inline"`
 	Backend  string          `yaml:"backend" want:"@backend"`
 	Devices  recipe.Devices  `yaml:"engine"`

@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/hub"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/tokenizer"
@@ -61,9 +62,9 @@ func describeTokenizer(t *tokenizer.Tokenizer) string {
 
 // InitOptions say which folder Init makes.
 type InitOptions struct {
-	Like      string `yaml:"like" want:"given" words:"a config.json, or a folder that has one"`
+	Like      string `yaml:"like" want:"given" hub:"tokenizer" words:"a config.json, or a folder that has one"`
 	Out       string `yaml:"out" want:"given" words:"a folder to make"`
-	Tokenizer string `yaml:"tokenizer"` // the model folder whose tokenizer is copied; "": none
+	Tokenizer string `yaml:"tokenizer" hub:"tokenizer"` // the model folder whose tokenizer is copied; "": none
 	DType     string `yaml:"dtype" want:"float32|bfloat16|float16"`
 	Seed      uint64 `yaml:"seed"`
 }
@@ -73,7 +74,11 @@ func Init(o InitOptions) (*model.Config, error) {
 	if faults := fault.Check(o); len(faults) > 0 {
 		return nil, faults[0]
 	}
-	c, err := model.ConfigLike(o.Like)
+	like, err := hub.Folder(o.Like)
+	if err != nil {
+		return nil, err
+	}
+	c, err := model.ConfigLike(like)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +93,11 @@ func Init(o InitOptions) (*model.Config, error) {
 	}
 	copyTokenizer := func(string) error { return nil }
 	if o.Tokenizer != "" {
-		t, err := tokenizer.Load(o.Tokenizer)
+		fsys, name, err := FS(o.Tokenizer)
+		if err != nil {
+			return nil, err
+		}
+		t, err := tokenizer.LoadFS(fsys, name)
 		if err == nil {
 			err = CheckVocabulary(o.Tokenizer, t, c)
 		}

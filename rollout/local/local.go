@@ -15,18 +15,20 @@ import (
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/hub"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/tokenizer"
 )
 
-// FS is the folder of a model, on disk or embedded, and its name for messages.
-func FS(folder string) (fs.FS, string, error) {
-	if folder != embedded.Name {
-		return os.DirFS(folder), folder, nil
+// FS is the folder of a model, on disk, in the cache of the hub or embedded, and its name for messages.
+func FS(name string) (fs.FS, string, error) {
+	if name == embedded.Name {
+		fsys, err := fs.Sub(embedded.Files, embedded.Model)
+		return fsys, "embedded model", err
 	}
-	fsys, err := fs.Sub(embedded.Files, embedded.Model)
-	return fsys, "embedded model", err
+	folder, err := hub.Folder(name)
+	return os.DirFS(folder), name, err
 }
 
 // Load opens a language model's folder, or the embedded model, and loads its tokenizer. The weights stay in their files

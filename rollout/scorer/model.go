@@ -17,7 +17,7 @@ import (
 
 // ModelOptions say which reward model scores, and where it computes.
 type ModelOptions struct {
-	Folder  string `yaml:"folder,omitempty" words:"the folder of a reward model"`
+	Folder  string `yaml:"folder,omitempty" hub:"model" words:"the folder of a reward model, or org/name on the hub"`
 	Backend string `yaml:"backend" want:"@backend"`
 	Batch   int    `yaml:"batch_size" want:">=1"` // answers that go through the model at a time
 }

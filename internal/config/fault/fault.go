@@ -9,7 +9,7 @@
 //	TopK   int     `yaml:"top_k" want:">=0" zero:"off"`          // a whole number, 0 (off) or more
 //	Type   string  `yaml:"type" want:"dpo|ipo"`                  // dpo or ipo
 //	Model  string  `yaml:"model" want:"given" words:"a folder"`  // not empty; the words are for messages
-//	URL    string  `yaml:"base_url" want:"@url"`                 // a named format: @url, @backend, @variable, @text
+//	URL    string  `yaml:"base_url" want:"@url"`                 // a named format: @url, @backend, @model …
 package fault
 
 import (

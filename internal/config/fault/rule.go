@@ -58,6 +58,8 @@ var formats = map[string]format{
 		"in it", ok: isURL},
 	"@variable": {words: "the name of an environment variable, such as OPENAI_API_KEY, not the key itself",
 		ok: IsVariable, secret: true},
+	"@model": {words: "embedded, a Hugging Face model folder, or org/name on the hub",
+		ok: func(name string) bool { return name != "" }},
 	"@text": {words: "text", ok: func(string) bool { return true }, free: true},
 }
 

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/hub/hubtest"
+)
+
+// TestModelOfTheHub: a run takes its model from the hub by name, and its reference by branch. Its config has the
+// commit, so that it continues without a network, and after the branch has moved.
+func TestModelOfTheHub(t *testing.T) {
+	work(t, "qwen2-newer")
+	s := hubtest.New(t, map[string]hubtest.Repo{"org/tiny": hubtest.Folder(t, "model")})
+	if err := os.RemoveAll("model"); err != nil {
+		t.Fatal(err)
+	}
+	const pinned = "org/tiny@" + hubtest.Commit
+	args := tinyMappo(4, "--model", "org/tiny", "--reference", "org/tiny@main", "--set", "train.checkpoint_every=2")
+	o := cliUntil(t, "step 2/4", args...)
+	if o.code != exitInterrupted || strings.Count(o.err, "MB of org/tiny 1/1") != 1 {
+		t.Fatal(o)
+	}
+	if text := read(t, "out/config.yaml"); !strings.Contains(text, "\nmodel: "+pinned+"\n") ||
+		!strings.Contains(text, "\nreference: "+pinned+"\n") {
+		t.Error(text)
+	}
+	moved := s.Repos["org/tiny"]
+	moved.Commit = strings.Repeat("f", 40)
+	s.Repos["org/tiny"] = moved
+	s.Requests()
+	must(t, "mappo", "--resume", "out", "--offline")
+	if asked := s.Requests(); len(asked) > 0 {
+		t.Error(asked)
+	}
+	o = must(t, "model", "info", pinned)
+	if !strings.Contains(o.out, "qwen2") || !strings.Contains(o.err, "org/tiny: commit 0123456789ab, in the cache") {
+		t.Error(o)
+	}
+	must(t, "generate", "--model", pinned, "--prompt", "Hello", "--max-new-tokens", "2")
+	must(t, "data", "show", "--model", pinned, "pairs.jsonl")
+	must(t, "model", "init", "--like", pinned, "--tokenizer", pinned, "--out", "random")
+	o = cli(t, "generate", "--model", "org/other", "--prompt", "Hello", "--offline")
+	checkRefusal(t, o, faultCase{code: 1, says: []string{"org/other: there is no folder of this name, and the cache ",
+		"does not have all of it; without --offline"}})
+}
+
+// TestAdapterOfTheHub: an adapter names its model as peft does, by id and revision, and is itself taken from the hub.
+func TestAdapterOfTheHub(t *testing.T) {
+	work(t, "qwen2-newer")
+	s := hubtest.New(t, map[string]hubtest.Repo{"org/tiny": hubtest.Folder(t, "model")})
+	must(t, tinyMappo(1, "--model", "org/tiny", "--lora-rank", "2")...)
+	text := read(t, "out/adapter/adapter_config.json")
+	if !strings.Contains(text, `"base_model_name_or_path": "org/tiny"`) ||
+		!strings.Contains(text, `"revision": "`+hubtest.Commit+`"`) {
+		t.Error(text)
+	}
+	s.Repos["org/adapter"] = hubtest.Folder(t, "out/adapter")
+	generate := []string{"generate", "--model", "org/tiny", "--prompt", "Hello", "--max-new-tokens", "3"}
+	a := must(t, append(generate, "--adapter", "org/adapter")...)
+	b := must(t, append(generate, "--adapter", "out/adapter")...)
+	if a.out != b.out || !strings.Contains(a.err, "MB of org/adapter") {
+		t.Errorf("%v\n%v", a, b)
+	}
+	must(t, "model", "merge", "--model", "org/tiny", "--adapter", "org/adapter", "--out", "merged")
+	if text := read(t, "merged/merged.json"); !strings.Contains(text, "adapters") {
+		t.Error(text)
+	}
+}

@@ -1,0 +1,137 @@
+package hub
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/posttrain/posttrain/run"
+)
+
+// Folder is the folder of a model: name itself, or its snapshot in the cache where name is an id. It asks no server.
+func Folder(name string) (string, error) {
+	if !IsID(name) {
+		return name, nil
+	}
+	id, _, _ := Parse(name)
+	r := repo{FromEnv(), id}
+	if commit := r.cached(); commit != "" {
+		return r.snapshot(commit), nil
+	}
+	return "", fmt.Errorf("%s: there is no folder of this name, and no such model in the cache %s", name, r.hub.Cache)
+}
+
+// repo is a model of a hub.
+type repo struct {
+	hub *Hub
+	id  ID
+}
+
+// folder is the model's folder in the cache.
+func (r repo) folder() string { return filepath.Join(r.hub.Cache, r.folderName()) }
+
+func (r repo) folderName() string { return "models--" + strings.ReplaceAll(r.id.Name, "/", "--") }
+
+func (r repo) snapshot(commit string) string { return filepath.Join(r.folder(), "snapshots", commit) }
+
+func (r repo) refFile() string {
+	return filepath.Join(r.folder(), "refs", filepath.FromSlash(r.id.Revision))
+}
+
+// cached is the commit in the cache of the id's revision, "" where there is none.
+func (r repo) cached() string {
+	commit := r.id.Revision
+	if !commitForm.MatchString(commit) {
+		text, err := os.ReadFile(r.refFile())
+		if commit = strings.TrimSpace(string(text)); err != nil || !commitForm.MatchString(commit) {
+			return ""
+		}
+	}
+	if !exists(r.snapshot(commit)) {
+		return ""
+	}
+	return commit
+}
+
+// whole says that a snapshot has all that a use needs, as far as that can be seen without the server's list of files.
+func (r repo) whole(commit string, u use) bool {
+	has := func(name string) bool { return exists(filepath.Join(r.snapshot(commit), name)) }
+	switch {
+	case u == adapterOnly:
+		return has(adapterFiles[0]) && has(adapterFiles[1])
+	case !has("config.json"), u == tokenizerOnly && !has("tokenizer.json"):
+		return false
+	case u == tokenizerOnly, has(weightsFile):
+		return true
+	}
+	shards := r.shards(commit)
+	return len(shards) > 0 && !slices.ContainsFunc(shards, func(name string) bool { return !has(name) })
+}
+
+// shards are the files that the index of a snapshot's weights names.
+func (r repo) shards(commit string) (names []string) {
+	text, err := os.ReadFile(filepath.Join(r.snapshot(commit), indexFile))
+	var index struct {
+		WeightMap map[string]string `json:"weight_map"`
+	}
+	if err != nil || json.Unmarshal(text, &index) != nil {
+		return nil
+	}
+	for _, name := range index.WeightMap {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// remember notes the commit of a branch or tag.
+func (r repo) remember(commit string) error {
+	if commitForm.MatchString(r.id.Revision) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(r.refFile()), 0o777); err != nil {
+		return r.diskError(err)
+	}
+	if err := os.WriteFile(r.refFile(), []byte(commit), 0o666); err != nil {
+		return r.diskError(err)
+	}
+	return nil
+}
+
+// link puts a blob into a snapshot. Where the system makes no symbolic links it gets a second name.
+func (r repo) link(f file) error {
+	path := filepath.Join(r.snapshot(f.commit), filepath.FromSlash(f.name))
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return r.diskError(err)
+	}
+	if exists(path) { // another process was faster
+		return nil
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // a link to a blob that was deleted
+		return r.diskError(err)
+	}
+	target, err := filepath.Rel(filepath.Dir(path), r.blob(f))
+	if err == nil {
+		err = os.Symlink(target, path)
+	}
+	if err != nil {
+		err = os.Link(r.blob(f), path)
+	}
+	if err != nil {
+		return r.diskError(err)
+	}
+	return nil
+}
+
+func (r repo) blob(f file) string { return filepath.Join(r.folder(), "blobs", f.hash) }
+
+// diskError says that the cache takes no more.
+func (r repo) diskError(err error) error {
+	return fmt.Errorf("%s: the cache %s cannot be written: %w (HF_HUB_CACHE names another folder; the same command "+
+		"continues)", r.id.Name, r.hub.Cache, run.Cause(err))
+}

@@ -1,0 +1,164 @@
+// Package hub finds models where people keep them: on the Hugging Face hub, or in the cache on disk that the hub's own
+// clients share. An id is org/name or org/name@revision, where a revision is a branch, a tag or a commit.
+//
+// [Hub.Pin] goes through a command's options once, ahead of its work. It downloads what is missing and writes the
+// commit into each id, so that the run's config names the very files. After it [Folder] finds them without a network.
+//
+// The cache has the layout of huggingface_hub, which other programs read and fill:
+//
+//	models--org--name/refs/main              the commit that a branch or tag was at
+//	models--org--name/snapshots/COMMIT/FILE  a link to a blob
+//	models--org--name/blobs/HASH             the file; HASH.incomplete is what an interrupted download left
+//	.locks/models--org--name/HASH.lock       locked while a process downloads the blob
+package hub
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+)
+
+// Hub is a server of models, and the cache of what was downloaded.
+type Hub struct {
+	Endpoint string // of the server, such as https://huggingface.co
+	Token    string // of the user; it is sent to the endpoint's host alone
+	Cache    string // the cache's folder
+	Offline  bool   // the cache is all there is
+	client   *retryablehttp.Client
+	stall    time.Duration // a download that brings nothing for so long is lost
+}
+
+// FromEnv gives the hub that the variables of Hugging Face's own programs name: HF_ENDPOINT, HF_TOKEN (else the file
+// that logging in wrote), HF_HUB_CACHE, HF_HOME and HF_HUB_OFFLINE.
+func FromEnv() *Hub {
+	home := firstOf(os.Getenv("HF_HOME"), filepath.Join(cacheHome(), "huggingface"))
+	h := &Hub{
+		Endpoint: strings.TrimRight(firstOf(os.Getenv("HF_ENDPOINT"), "https://huggingface.co"), "/"),
+		Token:    strings.TrimSpace(os.Getenv("HF_TOKEN")),
+		Cache:    firstOf(os.Getenv("HF_HUB_CACHE"), filepath.Join(home, "hub")),
+		Offline:  isTrue(os.Getenv("HF_HUB_OFFLINE")),
+		stall:    time.Minute,
+	}
+	if h.Token == "" {
+		stored, _ := os.ReadFile(firstOf(os.Getenv("HF_TOKEN_PATH"), filepath.Join(home, "token"))) // there may be none
+		h.Token = strings.TrimSpace(string(stored))
+	}
+	h.client = newClient()
+	return h
+}
+
+func firstOf(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// cacheHome is the folder of the user's caches.
+func cacheHome() string {
+	if dir := os.Getenv("XDG_CACHE_HOME"); dir != "" {
+		return dir
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return os.TempDir()
+	}
+	return filepath.Join(home, ".cache")
+}
+
+func isTrue(value string) bool {
+	switch strings.ToUpper(value) {
+	case "1", "ON", "YES", "TRUE":
+		return true
+	}
+	return false
+}
+
+// newClient makes a client that tries again where that may help, and that takes the token to no other host.
+func newClient() *retryablehttp.Client {
+	c := retryablehttp.NewClient()
+	c.Logger, c.RetryMax, c.ErrorHandler = nil, 4, retryablehttp.PassthroughErrorHandler
+	c.CheckRetry = tryAgain
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.DialContext = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
+	transport.ResponseHeaderTimeout = time.Minute
+	c.HTTPClient = &http.Client{Transport: transport, CheckRedirect: redirect}
+	return c
+}
+
+// redirect follows a server to another host without the token. Of the head of a file the first host has all: it is not
+// followed to the store of files.
+func redirect(req *http.Request, via []*http.Request) error {
+	elsewhere := req.URL.Host != via[0].URL.Host || req.URL.Scheme != via[0].URL.Scheme
+	switch {
+	case len(via) >= 10:
+		return fmt.Errorf("%d redirections", len(via))
+	case elsewhere && req.Method == http.MethodHead:
+		return http.ErrUseLastResponse
+	case elsewhere:
+		req.Header.Del("Authorization")
+	}
+	return nil
+}
+
+// ID names a model of the hub.
+type ID struct {
+	Name     string // org/name
+	Revision string // a branch, a tag or a commit
+}
+
+func (id ID) String() string { return id.Name + "@" + id.Revision }
+
+var (
+	nameForm     = regexp.MustCompile(`^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$`)
+	revisionForm = regexp.MustCompile(`^\w[\w.-]*(/\w[\w.-]*)*$`)
+	commitForm   = regexp.MustCompile(`^[0-9a-f]{40}$`)
+)
+
+const defaultRevision = "main"
+
+// Parse reads org/name or org/name@revision. ok is false where the text has another form: it names no model of a hub.
+func Parse(text string) (id ID, ok bool, err error) {
+	name, revision, has := strings.Cut(text, "@")
+	if !nameForm.MatchString(name) || strings.Contains(name, "..") || strings.Contains(name, "--") {
+		return ID{}, false, nil
+	}
+	if !has {
+		return ID{name, defaultRevision}, true, nil
+	}
+	if !revisionForm.MatchString(revision) || strings.Contains(revision, "..") {
+		return ID{}, true, fmt.Errorf("%s: revision %q: want a branch, a tag or a commit", name, revision)
+	}
+	return ID{name, revision}, true, nil
+}
+
+// Short is how people call a model: without folders or commit.
+func Short(name string) string {
+	if id, ok, err := Parse(name); ok && err == nil && !exists(name) {
+		name = id.Name
+	}
+	if whole, err := filepath.Abs(name); err == nil {
+		return filepath.Base(whole)
+	}
+	return name
+}
+
+// IsID says that a name is an id, and not that of a folder on this machine.
+func IsID(name string) bool {
+	_, ok, err := Parse(name)
+	return ok && err == nil && !exists(name)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
