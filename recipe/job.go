@@ -134,7 +134,7 @@ func (j *Job) Open() (err error) {
 	if j.Run, err = j.Place.Open(j.Command, j.Resolved); err != nil {
 		return err
 	}
-	return j.Tracking.Watch(track.Subject{Folder: j.Run, Command: j.Command, Config: j.Resolved, Warn: j.Warn})
+	return j.Tracking.Watch(track.Subject{Folder: j.Run, Command: j.Command, Config: j.Resolved, Reporter: j.Reporter})
 }
 
 // Ready says how much memory training takes for every parameter, and closes the files of the weights: the engine has

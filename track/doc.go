@@ -8,6 +8,7 @@ package track
 
 import (
 	"fmt"
+	"net"
 	"net/url"
 
 	"github.com/posttrain/posttrain/internal/config/fault"
@@ -22,9 +23,11 @@ type Options struct {
 	MLflow string `yaml:"mlflow,omitempty"`
 	// the experiment that its run belongs to; "": posttrain
 	Experiment string `yaml:"mlflow_experiment,omitempty"`
+	// HOST:PORT where /metrics is served to Prometheus while the run goes on; "": nowhere
+	Listen string `yaml:"metrics_listen,omitempty"`
 }
 
-// Check refuses a server that is no URL, and an experiment without a server.
+// Check refuses a server that is no URL, an experiment without a server, and an address without a port.
 func (o Options) Check() []fault.Fault {
 	faults := fault.Check(o)
 	if u, err := url.Parse(o.MLflow); o.MLflow != "" &&
@@ -35,6 +38,9 @@ func (o Options) Check() []fault.Fault {
 	if o.Experiment != "" && o.MLflow == "" {
 		faults.Add("mlflow_experiment", o.Experiment, "tracking.mlflow names no server; give it, or remove this")
 	}
+	if _, _, err := net.SplitHostPort(o.Listen); o.Listen != "" && err != nil {
+		faults.Add("metrics_listen", o.Listen, "want HOST:PORT, such as 127.0.0.1:9100")
+	}
 	return faults
 }
 
@@ -43,7 +49,7 @@ type Subject struct {
 	Folder  *run.Folder
 	Command string
 	Config  []byte // the one in force
-	Warn    func(format string, args ...any)
+	run.Reporter
 }
 
 // Watch attaches to a run's folder what the options name. The folder closes it.
@@ -57,6 +63,13 @@ func (o Options) Watch(s Subject) error {
 			return fmt.Errorf("tracking.mlflow: %w", err)
 		}
 		s.Folder.Watch(m)
+	}
+	if o.Listen != "" {
+		p, err := NewPrometheus(o.Listen, s)
+		if err != nil {
+			return fmt.Errorf("tracking.metrics_listen %w", err)
+		}
+		s.Folder.Watch(p)
 	}
 	return nil
 }

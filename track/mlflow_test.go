@@ -92,6 +92,16 @@ func (f *fakeMLflow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// warner keeps the warnings.
+type warner struct {
+	run.Reporter
+	lines *[]string
+}
+
+func (w warner) Warn(format string, args ...any) {
+	*w.lines = append(*w.lines, fmt.Sprintf(format, args...))
+}
+
 // watched opens a run folder again, or makes it, with a watcher that waits for nothing. The warnings are collected.
 func watched(t *testing.T, dir, url string, warnings *[]string) *run.Folder {
 	t.Helper()
@@ -103,8 +113,7 @@ func watched(t *testing.T, dir, url string, warnings *[]string) *run.Folder {
 		must(t, folder.WriteConfig([]byte("command: mappo\n")))
 	}
 	s := Subject{Folder: folder, Command: "mappo", Config: []byte("seed: 3\nloss:\n  type: dpo\nlong: " +
-		strings.Repeat("x", 600) + "\n"),
-		Warn: func(format string, args ...any) { *warnings = append(*warnings, fmt.Sprintf(format, args...)) }}
+		strings.Repeat("x", 600) + "\n"), Reporter: warner{run.Listen(nil), warnings}}
 	m, err := NewMLflow(Options{MLflow: url + "/"}, s)
 	if err != nil {
 		t.Fatal(err)
@@ -127,8 +136,8 @@ func TestMLflowResumes(t *testing.T) {
 	if !slices.Equal(server.metrics, want) {
 		t.Errorf("metrics %q, want %q", server.metrics, want)
 	}
-	if want := []string{"abc my-run KILLED", "abc my-run RUNNING", "abc my-run FINISHED"}; !slices.Equal(server.statuses,
-		want) {
+	want = []string{"abc my-run KILLED", "abc my-run RUNNING", "abc my-run FINISHED"}
+	if !slices.Equal(server.statuses, want) {
 		t.Errorf("statuses %q, want %q", server.statuses, want)
 	}
 	if p := server.params; p["seed"] != "3" || p["loss.type"] != "dpo" || len([]rune(p["long"])) != longestParam {

@@ -263,6 +263,8 @@ func wholeModelFlags(own ...config.Flag) []config.Flag {
 			Help: "stop after this many updates, whatever the epochs (0 = run the epochs)"},
 		{Name: "tensorboard", Key: "tracking.tensorboard",
 			Help: "write event files for TensorBoard into RUN/tensorboard"},
+		{Name: "metrics-listen", Key: "tracking.metrics_listen",
+			Help: "HOST:PORT where /metrics is served to Prometheus while the run goes on"},
 		{Name: "mlflow", Key: "tracking.mlflow", Help: "URL of an MLflow server that gets metrics and config"},
 	}, own...)
 }

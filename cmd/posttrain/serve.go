@@ -39,10 +39,10 @@ func newServe(s streams) *cobra.Command {
 		Use:   "serve",
 		Short: "Put a model behind an OpenAI-compatible endpoint",
 		Long: "Put a model behind an OpenAI-compatible endpoint: POST /v1/chat/completions (whole or streamed), GET\n" +
-			"/v1/models, GET /healthz. A request joins those under way at their next token. Only this machine is\n" +
-			"served unless --addr says otherwise. Clients must send the token of the environment variable\n" +
-			"POSTTRAIN_SERVE_TOKEN if it is set. After Ctrl-C or SIGTERM the server finishes the requests that it\n" +
-			"has accepted, and exits with code 0.",
+			"/v1/models, /healthz and, for Prometheus, /metrics. A request joins those under way at their next\n" +
+			"token. Only this machine is served unless --addr says otherwise. Clients must send the token of the\n" +
+			"environment variable POSTTRAIN_SERVE_TOKEN if it is set. After Ctrl-C or SIGTERM the server finishes\n" +
+			"the requests that it has accepted, and exits with code 0.",
 		Example: "  posttrain serve --model DIR\n" +
 			"  posttrain serve --model DIR --name judge --addr 127.0.0.1:9000",
 	})

@@ -49,6 +49,7 @@ const (
 	yaml    = "github.com/goccy/go-yaml"
 	rename  = "github.com/google/renameio/v2"
 	nats    = "github.com/nats-io"
+	metrics = "github.com/prometheus/client_golang/prometheus"
 	rate    = "golang.org/x/time/rate"
 )
 
@@ -75,7 +76,7 @@ var Table = []Row{
 	{"batch", text, []string{"data", "tokenizer"}},
 	{"hub", text, []string{"run", retry}},
 	{"run", text, []string{rename, "gonum.org/v1/plot", "github.com/schollz/progressbar/v3", "golang.org/x/term"}},
-	{"track", text, []string{"run", retry, "google.golang.org/protobuf/encoding/protowire"}},
+	{"track", text, []string{"run", retry, metrics, "google.golang.org/protobuf/encoding/protowire"}},
 
 	{"backend", tensor, []string{gomlx, compute, onnx, xla, "github.com/go-logr/logr", "k8s.io/klog/v2"}},
 	{"losses", tensor, []string{gomlx}},
@@ -87,7 +88,7 @@ var Table = []Row{
 	{"rollout/scorer", behaviour, []string{"rollout", "train", compute}},
 	{"eval", behaviour, []string{"rollout"}},
 	{"eval/gate", behaviour, []string{"eval", "gonum.org/v1/gonum"}},
-	{"serve", behaviour, []string{"rollout"}},
+	{"serve", behaviour, []string{"rollout", metrics}},
 
 	{"grpo", method, []string{gomlx, compute}},
 	{"federated", method, nil},
