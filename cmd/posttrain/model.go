@@ -11,10 +11,11 @@ import (
 
 func newModel(s streams) *cobra.Command {
 	return parent(&cobra.Command{
-		Use: "model", Short: "Look at model folders, import one, merge an adapter, or make one with random weights",
+		Use: "model", Short: "Look at model folders, import and export them, merge an adapter, or make random weights",
 		Example: "  posttrain model info DIR\n  posttrain model init --like DIR --out NEW\n" +
-			"  posttrain model merge --model DIR --adapter DIR --out NEW\n  posttrain model import FILE.gguf --out NEW",
-	}, newModelInfo(s), newModelInit(s), newModelMerge(s), newModelImport(s))
+			"  posttrain model merge --model DIR --adapter DIR --out NEW\n  posttrain model import FILE.gguf --out NEW\n" +
+			"  posttrain model export --model DIR --gguf q8_0 --out FILE.gguf",
+	}, newModelInfo(s), newModelInit(s), newModelMerge(s), newModelImport(s), newModelExport(s))
 }
 
 func newModelInfo(s streams) *cobra.Command {

@@ -33,6 +33,7 @@ var everyCommand = []struct {
 	{"model info", []string{"model"}},
 	{"model init", []string{"--like", "model", "--out", "init"}},
 	{"model import", []string{"model.gguf", "--out", "imported"}},
+	{"model export", []string{"--model", "model", "--gguf", "f32", "--out", "exported.gguf"}},
 	{"model merge", []string{"--model", "model", "--adapter", "adapter", "--out", "merged"}},
 	{"data", nil},
 	{"data check", []string{"pairs.jsonl"}},

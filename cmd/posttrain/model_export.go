@@ -1,0 +1,37 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/posttrain/posttrain/recipe/exchange"
+	"github.com/posttrain/posttrain/run"
+)
+
+func newModelExport(s streams) *cobra.Command {
+	var o exchange.ExportOptions
+	quiet := false
+	cmd := &cobra.Command{
+		Use: "export", Short: "Write a model folder as a GGUF file, for llama.cpp and Ollama",
+		Long: "Write a model folder as a GGUF file with tokenizer, chat template and the tokens that end a text, and\n" +
+			"NAME.Modelfile for Ollama beside it. Matrices are stored in the type of --gguf, vectors in float32.",
+		Example: "  posttrain model export --model runs/mappo-20260102-150405/model --gguf q8_0 --out model.gguf",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.Model == "" || o.Out == "" || o.GGUF == "" {
+				return usageError{errors.New("model export wants --model DIR, --gguf TYPE and --out FILE.gguf")}
+			}
+			said, err := exchange.Export(cmd.Context(), o, run.NewReporter(s.err, s.terminal, quiet))
+			fmt.Fprint(s.out, said)
+			return flagFault(err)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.Model, "model", "", modelHelp)
+	flags.StringVar(&o.Out, "out", "", "file to make, NAME.gguf")
+	flags.StringVar(&o.GGUF, "gguf", "", "type of the matrices: f32, f16, bf16 or q8_0")
+	flags.BoolVar(&quiet, "quiet", false, "print only the summary, warnings and errors")
+	return cmd
+}

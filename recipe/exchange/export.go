@@ -1,0 +1,166 @@
+package exchange
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/posttrain/posttrain/gguf"
+	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/tokenizer"
+)
+
+// ExportOptions say which folder becomes which file.
+type ExportOptions struct {
+	Model string `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
+	Out   string `yaml:"out" want:"given" words:"a file to make, NAME.gguf"`
+	GGUF  string `yaml:"gguf" want:"f32|f16|bf16|q8_0"` // type of the matrices
+}
+
+// fileTypes are general.file_type's numbers.
+var fileTypes = map[gguf.Type]uint32{gguf.F32: 0, gguf.F16: 1, gguf.Q80: 7, gguf.BF16: 32}
+
+// Export makes a GGUF file of a model folder and NAME.Modelfile beside it, and says in words what they hold.
+func Export(ctx context.Context, o ExportOptions, r run.Reporter) (string, error) {
+	if faults := fault.Check(o); len(faults) > 0 {
+		return "", faults[0]
+	}
+	if err := o.checkFiles(); err != nil {
+		return "", err
+	}
+	m, t, err := local.Load(o.Model)
+	if err != nil {
+		return "", err
+	}
+	defer m.Release()
+	x := &exporter{o: o, model: m, tokens: t, reader: model.NewReader(m.Largest()), Reporter: run.Listen(r)}
+	if x.kind, err = gguf.ParseType(o.GGUF); err != nil {
+		return "", err
+	}
+	if err := x.write(ctx); err != nil {
+		return "", err
+	}
+	return x.say()
+}
+
+// modelfile is the path of the file for Ollama.
+func (o ExportOptions) modelfile() string { return strings.TrimSuffix(o.Out, ".gguf") + ".Modelfile" }
+
+// checkFiles refuses to replace files.
+func (o ExportOptions) checkFiles() error {
+	if base := filepath.Base(o.Out); !strings.HasSuffix(base, ".gguf") || base == ".gguf" {
+		return fault.Fault{Key: "out", Value: strconv.Quote(o.Out), Problem: "want a file to make, NAME.gguf"}
+	}
+	for _, path := range []string{o.Out, o.modelfile()} {
+		if _, err := os.Stat(path); err == nil {
+			return fmt.Errorf("%s: it is there already; name another file", path)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// exporter writes a folder's weights under the names of a file.
+type exporter struct {
+	run.Reporter
+	o      ExportOptions
+	kind   gguf.Type
+	model  *model.Model
+	tokens *tokenizer.Tokenizer
+	reader *model.Reader
+	wider  int // matrices whose rows are no whole blocks, which are f16
+}
+
+func (x *exporter) write(ctx context.Context) error {
+	meta, err := x.meta()
+	if err != nil {
+		return fmt.Errorf("%s: %w", x.o.Model, err)
+	}
+	tensors := x.tensors()
+	bar := x.Progress("tensor", 0, len(tensors))
+	defer bar.Close()
+	return gguf.Write(x.o.Out, meta, tensors, func(n int) error {
+		bar.Step(n, nil)
+		return ctx.Err()
+	})
+}
+
+// meta are all keys of the file.
+func (x *exporter) meta() ([]gguf.Entry, error) {
+	c := x.model.Config
+	config, err := configEntries(c)
+	if err != nil {
+		return nil, err
+	}
+	if c.SlidingWindow > 0 && c.MaxPositions > c.SlidingWindow {
+		x.Warn("llama.cpp has no sliding window in a %s: texts of more than %d tokens will differ",
+			architectures[c.ModelType], c.SlidingWindow)
+	}
+	var out entries
+	out.add("general.architecture", architectures[c.ModelType])
+	out.add("general.type", "model")
+	out.add("general.name", strings.TrimSuffix(filepath.Base(x.o.Out), ".gguf"))
+	out.add("general.file_type", fileTypes[x.kind])
+	out.add("general.quantization_version", uint32(2))
+	tokens, err := tokenizerEntries(x.tokens, c)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(out, config...), tokens...), nil
+}
+
+// tensors are those of the file: matrices in the type that was asked for, vectors in float32.
+func (x *exporter) tensors() (out []gguf.Source) {
+	for _, p := range x.model.Params {
+		t := gguf.Source{Name: ggufName(p.Name), Shape: p.Shape, Read: func() ([]float32, error) { return x.read(p) }}
+		if len(p.Shape) > 1 {
+			t.Type = x.kind
+		}
+		if p.Shape[len(p.Shape)-1]%t.Type.Block() != 0 {
+			t.Type = gguf.F16
+			x.wider++
+		}
+		out = append(out, t)
+	}
+	if s := x.model.Config.RopeScaling; s != nil && s.Type == "llama3" {
+		factors := llamaFactors(x.model.Config, s)
+		out = append(out, gguf.Source{Name: ropeFactors, Shape: []int{len(factors)}, Type: gguf.F32,
+			Read: func() ([]float32, error) { return factors, nil }})
+	}
+	return out
+}
+
+func (x *exporter) read(p *model.Param) ([]float32, error) {
+	w, err := x.reader.Read(p)
+	if heads := permuted(x.model.Config, p.Name); err == nil && heads > 0 {
+		w = reorder(w, heads, p.Shape[0], true)
+	}
+	return w, err
+}
+
+// say writes the Modelfile, and says in words what was made.
+func (x *exporter) say() (string, error) {
+	info, err := os.Stat(x.o.Out)
+	if err != nil {
+		return "", err
+	}
+	said := fmt.Sprintf("%s: %s as %s, %d parameters in %.1f MB\n", x.o.Out, x.o.Model, x.kind,
+		x.model.Config.ParamCount(), float64(info.Size())/1e6)
+	if x.wider > 0 {
+		said += fmt.Sprintf("%d matrices are f16: their rows are no multiple of %d numbers\n", x.wider, x.kind.Block())
+	}
+	template, err := x.writeModelfile()
+	if err != nil {
+		return "", err
+	}
+	return said + fmt.Sprintf("%s: for `ollama create NAME -f %[1]s`, %s\n", x.o.modelfile(), template), nil
+}
