@@ -23,12 +23,23 @@ type ExportOptions struct {
 	Model string `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
 	Out   string `yaml:"out" want:"given" words:"a file to make, NAME.gguf"`
 	GGUF  string `yaml:"gguf" want:"f32|f16|bf16|q8_0"` // type of the matrices
+
+	// Of the proof.
+	Backend string `yaml:"backend"`                  // the engine that answers
+	Answers int    `yaml:"answers" want:">=0 <=8"`   // greedy answers
+	CI      int    `yaml:"ci" want:">=0" zero:"off"` // scenarios of eval ci
+}
+
+// DefaultExport are options that prove in a minute what a small model loses.
+func DefaultExport() ExportOptions {
+	return ExportOptions{Backend: "auto", Answers: len(questions), CI: 50}
 }
 
 // fileTypes are general.file_type's numbers.
 var fileTypes = map[gguf.Type]uint32{gguf.F32: 0, gguf.F16: 1, gguf.Q80: 7, gguf.BF16: 32}
 
-// Export makes a GGUF file of a model folder and NAME.Modelfile beside it, and says in words what they hold.
+// Export makes a GGUF file of a model folder, with NAME.Modelfile and NAME.proof.json beside it, and says in words what
+// they hold. A file that cannot be proved does not stay.
 func Export(ctx context.Context, o ExportOptions, r run.Reporter) (string, error) {
 	if faults := fault.Check(o); len(faults) > 0 {
 		return "", faults[0]
@@ -48,8 +59,31 @@ func Export(ctx context.Context, o ExportOptions, r run.Reporter) (string, error
 	if err := x.write(ctx); err != nil {
 		return "", err
 	}
-	return x.say()
+	said, err := x.finish(ctx)
+	if err != nil {
+		for _, path := range o.files() {
+			os.Remove(path)
+		}
+		return "", err
+	}
+	return said, nil
 }
+
+// finish proves the file and describes it.
+func (x *exporter) finish(ctx context.Context) (string, error) {
+	proof, err := x.prove(ctx)
+	if err != nil {
+		return "", err
+	}
+	said, err := x.say()
+	return said + proof.String(), err
+}
+
+// files are those that an export makes.
+func (o ExportOptions) files() []string { return []string{o.Out, o.modelfile(), o.proofFile()} }
+
+// proofFile is the path of what was compared.
+func (o ExportOptions) proofFile() string { return strings.TrimSuffix(o.Out, ".gguf") + ".proof.json" }
 
 // modelfile is the path of the file for Ollama.
 func (o ExportOptions) modelfile() string { return strings.TrimSuffix(o.Out, ".gguf") + ".Modelfile" }
@@ -59,7 +93,7 @@ func (o ExportOptions) checkFiles() error {
 	if base := filepath.Base(o.Out); !strings.HasSuffix(base, ".gguf") || base == ".gguf" {
 		return fault.Fault{Key: "out", Value: strconv.Quote(o.Out), Problem: "want a file to make, NAME.gguf"}
 	}
-	for _, path := range []string{o.Out, o.modelfile()} {
+	for _, path := range o.files() {
 		if _, err := os.Stat(path); err == nil {
 			return fmt.Errorf("%s: it is there already; name another file", path)
 		} else if !errors.Is(err, fs.ErrNotExist) {

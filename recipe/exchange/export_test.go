@@ -1,0 +1,216 @@
+package exchange
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/tokenizer"
+)
+
+// folders are the models of model/testdata, but for one that llama.cpp has no keys for.
+var folders = []string{"llama-newer", "llama-older", "mistral-newer", "mistral-older", "qwen2-older", "qwen3-newer",
+	"qwen3-older"}
+
+// quick are options that prove little.
+func quick(t *testing.T, folder, kind string) ExportOptions {
+	return ExportOptions{Model: folder, GGUF: kind, Out: filepath.Join(t.TempDir(), "model.gguf"), Backend: "go"}
+}
+
+func export(t *testing.T, o ExportOptions) (said string, p Proof) {
+	t.Helper()
+	said, err := Export(t.Context(), o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(o.proofFile())
+	if err == nil {
+		err = json.Unmarshal(text, &p)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return said, p
+}
+
+// TestExportReturns: a file of float32 becomes the folder again, bit for bit, with its ends and its tokens.
+func TestExportReturns(t *testing.T) {
+	for _, name := range folders {
+		t.Run(name, func(t *testing.T) {
+			o := quick(t, folderOf(name), "f32")
+			_, p := export(t, o)
+			if p.Weights.Largest != 0 || p.Weights.Count == 0 {
+				t.Errorf("weights %+v", p.Weights)
+			}
+			for _, text := range p.Texts {
+				// of Mistral's newer tokenizers only the very beginning of a text gets a space before it
+				if !text.Equal && (name != "mistral-newer" || text.Question != "") {
+					t.Errorf("%q has other tokens", text.Text)
+				}
+			}
+			want, wantTokens := load(t, folderOf(name))
+			got, gotTokens := load(t, imported(t, o.Out, "auto"))
+			if want.Config.ModelType == "mistral" && want.Config.SlidingWindow == 0 {
+				want.Config.ModelType = "llama" // which computes the same
+			}
+			sameConfig(t, got.Config, want.Config)
+			if !slices.Equal(slices.Sorted(slices.Values(got.Config.EOS)),
+				slices.Sorted(slices.Values(want.Config.EOS))) {
+				t.Errorf("texts end with %v, want %v", got.Config.EOS, want.Config.EOS)
+			}
+			if name != "mistral-newer" {
+				sameTokens(t, gotTokens, wantTokens)
+			}
+		})
+	}
+}
+
+// TestExportProves: the numbers of a file in each type, smaller types with larger changes.
+func TestExportProves(t *testing.T) {
+	last := 0.0
+	for _, kind := range []string{"f32", "f16", "bf16", "q8_0"} {
+		o := quick(t, embedded.Name, kind)
+		o.Answers = 2
+		if kind == "q8_0" {
+			o.CI = 4
+		}
+		said, p := export(t, o)
+		if len(p.Answers) != 2 || p.Logps.Count == 0 || len(p.SHA256) != 64 || p.Type != kind {
+			t.Errorf("%s: %+v", kind, p)
+		}
+		switch {
+		case kind == "f32" && (p.Weights.Largest != 0 || p.Logps.Largest != 0 || !p.Answers[0].Whole):
+			t.Errorf("f32: %+v", p)
+		case kind == "q8_0":
+			if p.CI == nil || p.CI.Before.Completions != 4 || p.CI.After.Completions != 4 ||
+				!strings.Contains(said, "integrity      before ") {
+				t.Errorf("%+v\n%s", p.CI, said)
+			}
+		case kind != "f32" && p.Weights.Squares <= last:
+			t.Errorf("%s changes weights by %g, a larger type by %g", kind, p.Weights.Squares, last)
+		}
+		last = p.Weights.Squares
+	}
+}
+
+func TestModelfile(t *testing.T) {
+	o := quick(t, folderOf("llama-older"), "q8_0")
+	said, _ := export(t, o)
+	text, err := os.ReadFile(o.modelfile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"FROM ./model.gguf\n", `{{ if eq .Role "user" }}<|start_header_id|>user<|end_header_id|>`,
+		"PARAMETER stop \"<|eot_id|>\"\n", "PARAMETER stop \"<|end_of_text|>\"\n"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%s\nwants %q", text, want)
+		}
+	}
+	if !strings.Contains(said, "2 matrices are f16: their rows are no multiple of 32 numbers\n") {
+		t.Error(said)
+	}
+}
+
+// templated is a tokenizer with another chat template.
+func templated(t *testing.T, template string) *tokenizer.Tokenizer {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(folderOf("qwen2-newer"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte(template), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	tok, err := tokenizer.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok
+}
+
+func TestOllamaTemplate(t *testing.T) {
+	const loop = `{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}` +
+		`{% if add_generation_prompt %}[a]{% endif %}`
+	for _, c := range []struct{ jinja, want, fault string }{
+		{loop, `{{ range $i, $m := .Messages }}{{ if eq .Role "system" }}[system]{{ .Content }}{{ end }}` +
+			`{{ if eq .Role "user" }}[user]{{ .Content }}{{ end }}{{ if eq .Role "assistant" }}[assistant]` +
+			`{{ .Content }}{{ end }}{{ end }}[a]`, ""},
+		{"{{ '{{' }}" + loop, "", ""},
+		{"{{ strftime_now('%Y') }}" + loop, "", "the chat template prints the date"},
+		{strings.Replace(loop, "m.content", "m.content | upper", 1), "", "more than put texts around turns"},
+		{strings.Replace(loop, "m.content", "m.content | length", 1), "", "the chat template changes texts"},
+		{loop + `"""`, "", `the chat template has """`},
+	} {
+		got, err := ollamaTemplate(templated(t, c.jinja))
+		switch {
+		case c.fault != "" && (err == nil || !strings.Contains(err.Error(), c.fault)):
+			t.Errorf("%s: %v, want %q", c.jinja, err, c.fault)
+		case c.fault == "" && (err != nil || c.want != "" && got != c.want):
+			t.Errorf("%s: %v\n%s\nwant %s", c.jinja, err, got, c.want)
+		}
+	}
+}
+
+func TestExportRefuses(t *testing.T) {
+	reward, _ := testkit.RewardModel(t, filepath.Join("..", "..", "model", "testdata"), "llama")
+	there := quick(t, folderOf("qwen2-older"), "f32")
+	if err := os.WriteFile(there.modelfile(), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	other := t.TempDir()
+	if err := os.CopyFS(other, os.DirFS(folderOf("qwen2-older"))); err != nil {
+		t.Fatal(err)
+	}
+	spec := filepath.Join(other, "tokenizer.json")
+	text, err := os.ReadFile(spec)
+	if err == nil {
+		err = os.WriteFile(spec, []byte(strings.Replace(string(text), `\\p{N}|`, `\\p{N}+|`, 1)), 0o666)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := func(f func(*ExportOptions)) ExportOptions {
+		o := quick(t, folderOf("qwen2-older"), "f32")
+		f(&o)
+		return o
+	}
+	for _, c := range []struct {
+		o    ExportOptions
+		want string
+	}{
+		{change(func(o *ExportOptions) { o.GGUF = "q4_0" }), `gguf "q4_0": want f32, f16, bf16 or q8_0`},
+		{change(func(o *ExportOptions) { o.Out = "model.bin" }), `out "model.bin": want a file to make, NAME.gguf`},
+		{change(func(o *ExportOptions) { o.Answers = 9 }), "answers 9: want"},
+		{change(func(o *ExportOptions) { o.CI = -1 }), "ci -1: want"},
+		{change(func(o *ExportOptions) { o.Model = "nowhere" }), "nowhere"},
+		{change(func(o *ExportOptions) { o.Backend, o.Answers = "tpu", 1 }), "tpu"},
+		{change(func(o *ExportOptions) { o.Model = reward }), "it is a reward model"},
+		{change(func(o *ExportOptions) { o.Model = folderOf("qwen2-newer") }),
+			"layer_types: a sliding window in some layers has no place in a GGUF file of qwen2"},
+		{there, "model.Modelfile: it is there already; name another file"},
+		{change(func(o *ExportOptions) { o.Model = other }), "pre_tokenizer: found one (Split "},
+	} {
+		_, err := Export(t.Context(), c.o, nil)
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+		if _, err := os.Stat(c.o.Out); err == nil {
+			t.Errorf("%s: a file is left", c.want)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	o := quick(t, folderOf("qwen2-older"), "f32")
+	if _, err := Export(ended, o, nil); err == nil || !strings.Contains(err.Error(), "context canceled") {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(filepath.Dir(o.Out)); err != nil || len(left) > 0 {
+		t.Error(left, err)
+	}
+}

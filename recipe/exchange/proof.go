@@ -1,0 +1,331 @@
+package exchange
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/recipe/evalci"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/tokenizer"
+)
+
+// Proof compares a file, read as Import reads it, with the folder that it was made of. scripts/gguf/llama_cpp.py
+// compares llama.cpp with it, too.
+type Proof struct {
+	Model   string        `json:"model"`
+	File    string        `json:"file"`
+	SHA256  string        `json:"sha256"` // of the file
+	Type    string        `json:"type"`
+	Weights Change        `json:"weights"`
+	Texts   []ProofText   `json:"texts"`
+	Answers []ProofAnswer `json:"answers"`
+	Logps   Change        `json:"logps"` // of the tokens that both wrote
+	CI      *ProofCI      `json:"ci,omitempty"`
+}
+
+// Change is how far numbers of the file are from those of the folder.
+type Change struct {
+	Count   int     `json:"count"`
+	Largest float64 `json:"largest"` // absolute
+	Mean    float64 `json:"mean"`    // of the absolute values
+	Squares float64 `json:"root_mean_square"`
+	Norm    float64 `json:"root_mean_square_of_the_folder"`
+}
+
+func (c *Change) add(of, from float64) {
+	by := math.Abs(of - from)
+	c.Count++
+	c.Largest, c.Mean = max(c.Largest, by), c.Mean+by
+	c.Squares, c.Norm = c.Squares+by*by, c.Norm+from*from
+}
+
+// finish makes means of the sums.
+func (c *Change) finish() {
+	if n := float64(c.Count); n > 0 {
+		c.Mean, c.Squares, c.Norm = c.Mean/n, math.Sqrt(c.Squares/n), math.Sqrt(c.Norm/n)
+	}
+}
+
+// ProofText is a text with its tokens under both tokenizers.
+type ProofText struct {
+	Text     string  `json:"text"`
+	Question string  `json:"question,omitempty"` // of a user, that was rendered to the text; "": it is plain
+	IDs      []int32 `json:"ids"`                // of the folder; a plain text has BOS if the model wants it
+	Equal    bool    `json:"equal"`
+}
+
+// ProofAnswer is the greedy answer to a text.
+type ProofAnswer struct {
+	Prompt []int32   `json:"prompt"`
+	Tokens []int32   `json:"tokens"` // of the folder
+	Logps  []float32 `json:"logps"`
+	Text   string    `json:"text"`
+	Same   int       `json:"same"` // tokens from the beginning on that the file has, too
+	Whole  bool      `json:"whole"`
+}
+
+// ProofCI is what eval ci counts before and after.
+type ProofCI struct {
+	Scenarios int         `json:"scenarios"`
+	Before    *eval.Tally `json:"before"`
+	After     *eval.Tally `json:"after"`
+}
+
+// prove compares the file with the folder, and writes NAME.proof.json.
+func (x *exporter) prove(ctx context.Context) (*Proof, error) {
+	work, err := os.MkdirTemp(filepath.Dir(x.o.Out), ".proof-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(work)
+	folder := filepath.Join(work, "model")
+	x.Say("the proof: the file is read back")
+	if _, err := Import(ctx, ImportOptions{File: x.o.Out, Out: folder, DType: "float32"}, nil); err != nil {
+		return nil, err
+	}
+	p := &Proof{Model: x.o.Model, File: filepath.Base(x.o.Out), Type: x.o.GGUF}
+	m, t, err := local.Load(folder)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Release()
+	steps := []func() error{
+		func() (err error) { p.SHA256, err = hashFile(x.o.Out); return err },
+		func() error { return p.compareWeights(m, x.model) },
+		func() error { return p.compareTokens(t, x.tokens) },
+		func() error { return x.compareAnswers(ctx, p, folder) },
+		func() error { return x.compareCI(ctx, p, folder) },
+		func() error { return p.write(x.o.proofFile()) },
+	}
+	for _, step := range steps {
+		if err := cmpErrors(ctx.Err(), step); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// cmpErrors is an error that is there already, or that of the next step.
+func cmpErrors(first error, next func() error) error {
+	if first != nil {
+		return first
+	}
+	return next()
+}
+
+func hashFile(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	_, err = io.Copy(h, f)
+	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+func (p *Proof) compareWeights(file, folder *model.Model) error {
+	a, b := model.NewReader(file.Largest()), model.NewReader(folder.Largest())
+	for i := range folder.Params {
+		x, err := a.Read(file.Params[i])
+		y, err2 := b.Read(folder.Params[i])
+		if err := errors.Join(err, err2); err != nil {
+			return err
+		}
+		for j := range y {
+			p.Weights.add(float64(x[j]), float64(y[j]))
+		}
+	}
+	p.Weights.finish()
+	return nil
+}
+
+// plainTexts have what tokenizers trip over: digits, blanks, line ends, contractions, other scripts, emoji.
+var plainTexts = []string{
+	"Hello, world!", "It's 12,345.67 now; they'll've gone.", "  two blanks,\tand a tab\n\nand lines\r\n", "été à Köln",
+	"今日は晴れです。", "Привет, мир", "🙂🙃 ok", "a_b(c[d]) == {e: 'f'} // g", "1234567890", "UPPER lower MiXeD",
+}
+
+// questions are conversations that are rendered where the model has a template.
+var questions = []string{
+	"What is the capital of France?", "Write one sentence about the sea.", "Count from one to five.",
+	"Tell my dentist that I come at 9:30 on Friday.", "What is 12 + 30?", "Name three colours.",
+	"Say hello in German.", "Why is the sky blue?",
+}
+
+// compareTokens refuses a file whose tokenizer reads conversations otherwise. Of plain texts it keeps what differs.
+func (p *Proof) compareTokens(file, folder *tokenizer.Tokenizer) error {
+	for _, q := range questions {
+		text := ProofText{Text: q}
+		if folder.HasTemplate() {
+			turns, o := []tokenizer.Message{say("user", q)}, tokenizer.RenderOptions{AddGenerationPrompt: true, Now: now}
+			a, err := folder.Render(turns, o)
+			b, err2 := file.Render(turns, o)
+			if err := errors.Join(err, err2); err != nil {
+				return err
+			}
+			if text.Text, text.Question = a, q; a != b {
+				return fmt.Errorf("the file's chat template renders %q, the folder's %q", b, a)
+			}
+		}
+		if err := p.addText(text, file, folder); err != nil {
+			return err
+		}
+	}
+	for _, text := range plainTexts {
+		if err := p.addText(ProofText{Text: text}, file, folder); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Proof) addText(text ProofText, file, folder *tokenizer.Tokenizer) error {
+	plain := text.Question == ""
+	a, err := folder.Encode(text.Text, plain)
+	b, err2 := file.Encode(text.Text, plain)
+	if err := errors.Join(err, err2); err != nil {
+		return err
+	}
+	text.IDs, text.Equal = a, slices.Equal(a, b)
+	if !plain && !text.Equal {
+		return fmt.Errorf("the tokenizer cannot be written as a GGUF file has it: %q would be %v, not %v", text.Text,
+			b, a)
+	}
+	p.Texts = append(p.Texts, text)
+	return nil
+}
+
+// compareAnswers lets folder and file answer the questions greedily.
+func (x *exporter) compareAnswers(ctx context.Context, p *Proof, folder string) error {
+	if x.o.Answers == 0 {
+		return nil
+	}
+	var requests []rollout.Request
+	for _, text := range p.Texts[:min(x.o.Answers, len(questions))] {
+		requests = append(requests, rollout.Request{Prompt: text.IDs, Sampling: rollout.Sampling{MaxNew: newTokens}})
+	}
+	x.Say("the proof: %d greedy answers of the folder, and of the file", len(requests))
+	before, err := x.answers(ctx, x.o.Model, requests)
+	if err != nil {
+		return err
+	}
+	after, err := x.answers(ctx, folder, requests)
+	if err != nil {
+		return err
+	}
+	for i, a := range before {
+		b := after[i]
+		one := ProofAnswer{Prompt: requests[i].Prompt, Tokens: a.Tokens, Logps: a.Logps, Text: a.Text}
+		for one.Same < min(len(a.Tokens), len(b.Tokens)) && a.Tokens[one.Same] == b.Tokens[one.Same] {
+			p.Logps.add(float64(b.Logps[one.Same]), float64(a.Logps[one.Same]))
+			one.Same++
+		}
+		one.Whole = slices.Equal(a.Tokens, b.Tokens)
+		p.Answers = append(p.Answers, one)
+	}
+	p.Logps.finish()
+	return nil
+}
+
+// newTokens is the most tokens of a greedy answer.
+const newTokens = 32
+
+func (x *exporter) answers(ctx context.Context, folder string, requests []rollout.Request) ([]rollout.Completion,
+	error) {
+	m, err := local.Open(x.o.Backend, folder)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	return m.Sampler.Sample(ctx, requests)
+}
+
+// compareCI counts what both share that they should not.
+func (x *exporter) compareCI(ctx context.Context, p *Proof, folder string) error {
+	if x.o.CI == 0 {
+		return nil
+	}
+	if !x.tokens.HasTemplate() {
+		x.Warn("the proof leaves out eval ci: the model has no chat template")
+		return nil
+	}
+	measure := func(what, folder string) (*eval.Tally, error) {
+		x.Say("the proof: eval ci of the %s", what)
+		o := evalci.Defaults()
+		o.Model, o.Backend, o.N, o.Prompt = folder, x.o.Backend, x.o.CI, ci.PromptCompact
+		result, err := evalci.Run(ctx, o, x.Reporter)
+		if err != nil {
+			return nil, err
+		}
+		return &result.Report.All, nil
+	}
+	before, err := measure("folder", x.o.Model)
+	if err != nil {
+		return err
+	}
+	after, err := measure("file", folder)
+	if err != nil {
+		return err
+	}
+	p.CI = &ProofCI{x.o.CI, before, after}
+	return nil
+}
+
+func (p *Proof) write(path string) error {
+	text, err := json.MarshalIndent(p, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}
+
+// String says in words what was found.
+func (p *Proof) String() string {
+	var s strings.Builder
+	equal := 0
+	for _, t := range p.Texts {
+		if t.Equal {
+			equal++
+		}
+	}
+	fmt.Fprintf(&s, "weights        differ by at most %.3g; root mean square %.3g of %.3g\n", p.Weights.Largest,
+		p.Weights.Squares, p.Weights.Norm)
+	fmt.Fprintf(&s, "token ids      equal in %d of %d texts\n", equal, len(p.Texts))
+	if len(p.Answers) > 0 {
+		whole, same, all := 0, 0, 0
+		for _, a := range p.Answers {
+			if same, all = same+a.Same, all+len(a.Tokens); a.Whole {
+				whole++
+			}
+		}
+		fmt.Fprintf(&s, "greedy answers %d of %d equal; %d of %d tokens before the first that differs\n", whole,
+			len(p.Answers), same, all)
+		fmt.Fprintf(&s, "log-probs      of these tokens differ by at most %.3g, on average %.3g\n", p.Logps.Largest,
+			p.Logps.Mean)
+	}
+	if c := p.CI; c != nil {
+		for _, line := range []struct {
+			name          string
+			before, after eval.Rate
+		}{{"integrity", c.Before.Integrity, c.After.Integrity}, {"utility", c.Before.Utility, c.After.Utility},
+			{"complete", c.Before.Complete, c.After.Complete}} {
+			fmt.Fprintf(&s, "%-14s before %s\n%-14s after  %s\n", line.name, line.before, "", line.after)
+		}
+	}
+	return s.String()
+}
