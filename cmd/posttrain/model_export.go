@@ -15,11 +15,11 @@ func newModelExport(s streams) *cobra.Command {
 	quiet := false
 	cmd := &cobra.Command{
 		Use: "export", Short: "Write a model folder as a GGUF file, for llama.cpp and Ollama",
-		Long: "Write a model folder as a GGUF file with tokenizer, chat template and the tokens that end a text, and\n" +
-			"NAME.Modelfile for Ollama beside it. Matrices are stored in the type of --gguf, vectors in float32.\n" +
-			"The file is then read back and compared with the folder: weights, token ids, greedy answers with their\n" +
-			"log-probs, and what eval ci counts. NAME.proof.json has the numbers. A file whose tokenizer reads a\n" +
-			"conversation otherwise is refused, and does not stay.",
+		Long: "Write a model folder as a GGUF file with tokenizer, chat template and the tokens that end a text,\n" +
+			"and NAME.Modelfile for Ollama beside it. Matrices are stored in the type of --gguf, vectors in\n" +
+			"float32. The file is then read back and compared with the folder: weights, token ids, greedy\n" +
+			"answers with their log-probs, and what eval ci counts. NAME.proof.json has the numbers. A file whose\n" +
+			"tokenizer reads a conversation otherwise is refused, and does not stay.",
 		Example: "  posttrain model export --model runs/mappo-20260102-150405/model --gguf q8_0 --out model.gguf\n" +
 			"  posttrain model export --model DIR --gguf f16 --out model.gguf --ci 0 --answers 0",
 		Args: noArgs,

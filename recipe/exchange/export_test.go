@@ -106,7 +106,8 @@ func TestModelfile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"FROM ./model.gguf\n", `{{ if eq .Role "user" }}<|start_header_id|>user<|end_header_id|>`,
+	for _, want := range []string{"FROM ./model.gguf\n",
+		`{{ if eq .Role "user" }}<|start_header_id|>user<|end_header_id|>`,
 		"PARAMETER stop \"<|eot_id|>\"\n", "PARAMETER stop \"<|end_of_text|>\"\n"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("%s\nwants %q", text, want)

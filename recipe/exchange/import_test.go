@@ -184,7 +184,8 @@ func TestImportRefuses(t *testing.T) {
 		{with("tokenizer.ggml.pre", "dbrx"), `tokenizer.ggml.pre: found "dbrx", want gpt-2, `},
 		{with("tokenizer.ggml.tokens", nil), "tokenizer.ggml.tokens: found nothing, want a list of texts"},
 		{with("tokenizer.ggml.token_type", []int32{1}), "found 1 types, want one for each of 304 tokens"},
-		{with("tokenizer.ggml.tokens", slices.Repeat([]string{"a"}, 304)), `found "a" as token 0 and 1, want each once`},
+		{with("tokenizer.ggml.tokens", slices.Repeat([]string{"a"}, 304)),
+			`found "a" as token 0 and 1, want each once`},
 		{with("tokenizer.ggml.merges", []string{"a nowhere"}), `model.merges[0]: "nowhere" is not in model.vocab`},
 		{with("tokenizer.ggml.eos_token_id", uint32(9999)), "eos_token_id: found 9999, want an id below vocab_size"},
 		{with("tokenizer.ggml.model", "llama"), "tokenizer.ggml.scores: found 0 scores, want one for each of 304"},
@@ -226,7 +227,8 @@ func TestImportRefusesFolders(t *testing.T) {
 		want string
 	}{
 		{t.Context(), ImportOptions{File: fileOf("qwen2-older"), Out: full, DType: "auto"}, "the folder is not empty"},
-		{t.Context(), ImportOptions{File: "none.gguf", Out: out, DType: "auto"}, "none.gguf: no such file or directory"},
+		{t.Context(), ImportOptions{File: "none.gguf", Out: out, DType: "auto"},
+			"none.gguf: no such file or directory"},
 		{t.Context(), ImportOptions{File: fileOf("qwen2-older"), Out: out, DType: "int8"},
 			`dtype "int8": want auto, float32, bfloat16 or float16`},
 		{ended, ImportOptions{File: fileOf("qwen2-older"), Out: out, DType: "auto"}, "context canceled"},

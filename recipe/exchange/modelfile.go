@@ -92,7 +92,8 @@ func render(t *tokenizer.Tokenizer, generation bool, messages ...tokenizer.Messa
 	if err != nil {
 		return "", err
 	}
-	later, err := t.Render(messages, tokenizer.RenderOptions{AddGenerationPrompt: generation, Now: now.AddDate(9, 9, 9)})
+	o := tokenizer.RenderOptions{AddGenerationPrompt: generation, Now: now.AddDate(9, 9, 9)}
+	later, err := t.Render(messages, o)
 	if err != nil || later != text {
 		return "", fmt.Errorf("the chat template prints the date")
 	}

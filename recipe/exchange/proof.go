@@ -172,7 +172,8 @@ func (p *Proof) compareTokens(file, folder *tokenizer.Tokenizer) error {
 	for _, q := range questions {
 		text := ProofText{Text: q}
 		if folder.HasTemplate() {
-			turns, o := []tokenizer.Message{say("user", q)}, tokenizer.RenderOptions{AddGenerationPrompt: true, Now: now}
+			turns := []tokenizer.Message{say("user", q)}
+			o := tokenizer.RenderOptions{AddGenerationPrompt: true, Now: now}
 			a, err := folder.Render(turns, o)
 			b, err2 := file.Render(turns, o)
 			if err := errors.Join(err, err2); err != nil {

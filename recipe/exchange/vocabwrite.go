@@ -135,8 +135,8 @@ func (e *entries) addAround(t *tokenizer.Tokenizer) error {
 		whole = whole[:len(whole)-1]
 	}
 	if !slices.Equal(whole, plain) {
-		return fmt.Errorf("tokenizer.json: post_processor: it adds other tokens than BOS before a text and EOS after it, " +
-			"for which a GGUF file has no key")
+		return fmt.Errorf("tokenizer.json: post_processor: it adds other tokens than BOS before a text and EOS after " +
+			"it, for which a GGUF file has no key")
 	}
 	e.add("tokenizer.ggml.add_bos_token", begins)
 	e.add("tokenizer.ggml.add_eos_token", ends)

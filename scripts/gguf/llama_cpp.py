@@ -86,7 +86,8 @@ def main():
     print(f"greedy answers {equal} of {len(proof['answers'] or [])} equal; {same} of {count} tokens before the first "
           "that differs")  # fmt: skip
     if gaps:
-        print(f"log-probs      of these tokens differ by at most {max(gaps):.3g}, on average {sum(gaps) / len(gaps):.3g}")
+        mean = sum(gaps) / len(gaps)
+        print(f"log-probs      of these tokens differ by at most {max(gaps):.3g}, on average {mean:.3g}")
     sys.stdout.flush()
     os._exit(1 if other else 0)  # its threads would not end
 
