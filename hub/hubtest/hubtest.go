@@ -52,8 +52,9 @@ func New(t *testing.T, repos map[string]Repo) *Server {
 	t.Cleanup(front.Close)
 	t.Cleanup(s.store.Close)
 	s.URL = front.URL
-	for name, value := range map[string]string{"HF_ENDPOINT": s.URL, "HF_HOME": t.TempDir(), "HF_TOKEN": "",
-		"HF_HUB_CACHE": "", "HF_HUB_OFFLINE": "", "HF_TOKEN_PATH": ""} {
+	home := t.TempDir()
+	for name, value := range map[string]string{"HF_ENDPOINT": s.URL, "HF_HOME": home, "HF_TOKEN": "",
+		"HF_HUB_CACHE": filepath.Join(home, "hub"), "HF_HUB_OFFLINE": "", "HF_TOKEN_PATH": filepath.Join(home, "token")} {
 		t.Setenv(name, value)
 	}
 	return s
