@@ -18,7 +18,7 @@ import (
 // textKeys name the text in an object that has a score beside it.
 var textKeys = []string{"content", "text", "response", "completion", "answer"}
 
-// textOf reads a column that is a string or a list of {role, content}, or an object with a text.
+// textOf reads a column that is a string, a list of {role, content} or {from, value}, or an object with a text.
 func textOf(column string, value any) (Text, error) {
 	if object, ok := value.(map[string]any); ok {
 		for _, key := range textKeys {
@@ -57,8 +57,8 @@ func messagesOf(column string, list []any) ([]Message, error) {
 			return nil, fmt.Errorf("%s[%d] is %s: want {role, content}", column, i, rows.KindOf(item))
 		}
 		var errs [3]error
-		messages[i].Role, errs[0] = messageField(column, i, object, "role")
-		messages[i].Content, errs[1] = messageField(column, i, object, "content")
+		messages[i].Role, errs[0] = roleField(column, i, object)
+		messages[i].Content, errs[1] = contentField(column, i, object)
 		messages[i].Untrained, errs[2] = untrained(column, i, object["train"])
 		if err := cmp.Or(errs[:]...); err != nil {
 			return nil, err
@@ -76,13 +76,68 @@ func untrained(column string, i int, value any) (bool, error) {
 	return ok && !train, nil
 }
 
-func messageField(column string, i int, object map[string]any, field string) (string, error) {
-	value, found := object[field]
-	if !found {
+// roleField reads a role, by ShareGPT's name, too.
+func roleField(column string, i int, object map[string]any) (string, error) {
+	_, name, value := messageField(object, "role", "from")
+	place := fmt.Sprintf("%s[%d].%s", column, i, name)
+	if name == "" {
 		keys := slices.Sorted(maps.Keys(object))
 		return "", fmt.Errorf("%s[%d] has %s: want role and content", column, i, rows.List(keys))
 	}
-	return stringOf(fmt.Sprintf("%s[%d].%s", column, i, field), value, "a string")
+	role, err := stringOf(place, value, "a string")
+	if err != nil || name == "role" {
+		return role, err
+	}
+	known, is := turnRoles[role]
+	if !is {
+		return "", fmt.Errorf("%s is %q: want human, gpt, system or tool", place, role)
+	}
+	return known, nil
+}
+
+// contentField reads a message's text: a string, or text parts.
+func contentField(column string, i int, object map[string]any) (string, error) {
+	found, name, value := messageField(object, "content", "value")
+	place := fmt.Sprintf("%s[%d].%s", column, i, name)
+	parts, several := value.([]any)
+	switch {
+	case !found:
+		keys := slices.Sorted(maps.Keys(object))
+		return "", fmt.Errorf("%s[%d] has %s: want role and content", column, i, rows.List(keys))
+	case !several:
+		return stringOf(place, value, "a string")
+	}
+	var all strings.Builder
+	for k, part := range parts {
+		text, err := partOf(fmt.Sprintf("%s[%d]", place, k), part)
+		if err != nil {
+			return "", err
+		}
+		all.WriteString(text)
+	}
+	return all.String(), nil
+}
+
+// partOf reads a part of a message's content.
+func partOf(place string, part any) (string, error) {
+	object, is := part.(map[string]any)
+	if !is {
+		return stringOf(place, part, "a part with type text")
+	}
+	if object["type"] != nil && object["type"] != "text" {
+		return "", fmt.Errorf("%s.type is %q: want text, models of texts alone are trained", place, object["type"])
+	}
+	return stringOf(place+".text", object["text"], "a string")
+}
+
+// messageField finds the first of the names that a message has.
+func messageField(object map[string]any, names ...string) (found bool, name string, value any) {
+	for _, name := range names {
+		if value, found := object[name]; found {
+			return true, name, value
+		}
+	}
+	return false, "", nil
 }
 
 // numberOf reads a finite number; ok is false for a missing or null one.

@@ -33,6 +33,10 @@ func StreamDemonstrations(path string) *Stream[Demonstration] {
 // demonstrationOf makes a demonstration of a row; why is the reason to drop it, "" to keep it.
 func demonstrationOf(r rows.Row, report *Report) (demo Demonstration, why string, err error) {
 	demo.Source = r.Source
+	given := r
+	if r, err = Canonical(r); err != nil {
+		return demo, "", err
+	}
 	switch {
 	case r.Has("prompt") && r.Has("completion"):
 		err = demo.fromCompletion(r.Fields)
@@ -44,7 +48,7 @@ func demonstrationOf(r rows.Row, report *Report) (demo Demonstration, why string
 			err = errors.New("text is a list: want a string, or the column named messages")
 		}
 	default:
-		err = fmt.Errorf("found columns %s: %s", rows.List(r.Columns()), demonstrationColumns)
+		err = fmt.Errorf("found columns %s: %s", rows.List(given.Columns()), demonstrationColumns)
 	}
 	switch {
 	case err != nil || why != "":
@@ -118,6 +122,10 @@ func readPrompts(fsys fs.FS, path string) ([]PromptRow, *Report, error) {
 // promptOf makes a prompt of a row; why is the reason to drop it, "" to keep it.
 func promptOf(r rows.Row, _ *Report) (p PromptRow, why string, err error) {
 	p.Source = r.Source
+	given := r
+	if r, err = Canonical(r); err != nil {
+		return p, "", err
+	}
 	switch {
 	case r.Has("prompt"):
 		p.Prompt, err = textOf("prompt", r.Fields["prompt"])
@@ -127,7 +135,7 @@ func promptOf(r rows.Row, _ *Report) (p PromptRow, why string, err error) {
 			err = errors.New("messages is a string: want a list of {role, content}, or the column named prompt")
 		}
 	default:
-		err = fmt.Errorf("found columns %s: %s", rows.List(r.Columns()), promptColumns)
+		err = fmt.Errorf("found columns %s: %s", rows.List(given.Columns()), promptColumns)
 	}
 	if err != nil {
 		return p, "", err

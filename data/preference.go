@@ -73,17 +73,21 @@ func streamPreferences(fsys fs.FS, path string, o PreferenceOptions) (*Stream[Pr
 // preferenceOf makes a pair of a row; columns names the source of its scores, why says why there is no pair.
 func preferenceOf(r rows.Row, o PreferenceOptions) (pair Preference, columns, why string, err error) {
 	pair.Source = r.Source
+	given := r
+	if r, err = Canonical(r); err != nil {
+		return pair, "", "", err
+	}
 	if !r.Has("chosen") || !r.Has("rejected") {
 		if a, err := answersOf(r.Fields); a != nil || err != nil {
 			return a.pair(r, err)
 		}
-		return pair, "", "", fmt.Errorf("found columns %s: %s", rows.List(r.Columns()), preferenceColumns)
+		return pair, "", "", fmt.Errorf("found columns %s: %s", rows.List(given.Columns()), preferenceColumns)
 	}
 	var errs [2]error
 	pair.Chosen, errs[0] = textOf("chosen", r.Fields["chosen"])
 	pair.Rejected, errs[1] = textOf("rejected", r.Fields["rejected"])
 	if err = cmp.Or(errs[:]...); err == nil {
-		err = pair.splitPrompt(r.Fields["prompt"])
+		err = pair.splitPrompt(r.Fields)
 	}
 	if err != nil {
 		return pair, "", "", err
@@ -93,7 +97,8 @@ func preferenceOf(r rows.Row, o PreferenceOptions) (pair Preference, columns, wh
 }
 
 // splitPrompt takes the prompt from its column, or from the common beginning of both answers.
-func (p *Preference) splitPrompt(column any) (err error) {
+func (p *Preference) splitPrompt(fields map[string]any) (err error) {
+	column := fields["prompt"]
 	if column != nil {
 		if p.Prompt, err = textOf("prompt", column); err != nil {
 			return err
@@ -107,6 +112,11 @@ func (p *Preference) splitPrompt(column any) (err error) {
 	case p.Prompt.IsChat():
 		return errors.New("prompt is a conversation but chosen and rejected are strings: want them as lists of " +
 			"{role, content} too")
+	}
+	if column == nil && !p.Chosen.IsChat() && !strings.Contains(p.Chosen.Plain, humanMark) {
+		if err := guesses(fields); err != nil {
+			return err
+		}
 	}
 	// A plain prompt beside whole conversations repeats their first turn (UltraFeedback): the conversations decide.
 	p.extractPrompt()

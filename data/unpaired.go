@@ -38,8 +38,12 @@ func labelledOf(r rows.Row, report *Report) (all []Labelled, why string, err err
 	if r.Has("chosen") || r.Has("rejected") || HasAnswers(r.Fields) {
 		return splitPair(r, report)
 	}
+	given := r
+	if r, err = Canonical(r); err != nil {
+		return nil, "", err
+	}
 	if !r.Has("prompt") || !r.Has("completion") || !r.Has("label") {
-		return nil, "", fmt.Errorf("found columns %s: %s", rows.List(r.Columns()), labelledColumns)
+		return nil, "", fmt.Errorf("found columns %s: %s", rows.List(given.Columns()), labelledColumns)
 	}
 	var a Labelled
 	if a.Desirable, err = labelOf(r.Fields["label"]); err == nil {

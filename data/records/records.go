@@ -43,6 +43,12 @@ func kindOf(fsys fs.FS, path string) (Kind, error) {
 		if err != nil {
 			return 0, err
 		}
+		given := row
+		if !row.Has("seed") && !row.Has("dataset_item") { // an item's columns have other meanings
+			if row, err = data.Canonical(row); err != nil {
+				return 0, fmt.Errorf("%s: %w", row.Source, err)
+			}
+		}
 		switch {
 		case row.Has("vignette") || row.Has("trajectory"):
 			return KindCase, nil
@@ -58,7 +64,7 @@ func kindOf(fsys fs.FS, path string) (Kind, error) {
 		return 0, fmt.Errorf("%s: found columns %s: want seed and dataset_item (contextual-integrity items), chosen "+
 			"and rejected (preference pairs), prompt, completion and label (answers with labels), messages, text, or "+
 			"prompt and completion (demonstrations), or name, seed, vignette and trajectory (PrivacyLens cases)",
-			row.Source, rows.List(row.Columns()))
+			row.Source, rows.List(given.Columns()))
 	}
 	return 0, fmt.Errorf("%s: no rows: the file is empty", path)
 }

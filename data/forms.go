@@ -1,0 +1,197 @@
+package data
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/posttrain/posttrain/data/internal/rows"
+)
+
+// The columns of other programs, the first that a row has counts.
+var (
+	questionColumns = []string{"question", "instruction", "query"}
+	contextColumns  = []string{"input", "context"} // what an instruction is about (Alpaca, Dolly)
+	answerColumns   = []string{"output", "response", "answer"}
+)
+
+// turnRoles are ShareGPT's names of roles.
+var turnRoles = map[string]string{"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant",
+	"chatgpt": "assistant", "bing": "assistant", "bard": "assistant", "model": "assistant", "system": "system",
+	"tool": "tool", "observation": "tool", "function_response": "tool"}
+
+// Canonical gives a row TRL's columns in the place of ShareGPT's, of Alpaca's, or of a question beside its answers. A
+// question becomes the user's message and its answers the assistant's; a column system begins the conversation. A row
+// of another form stays as it is.
+func Canonical(r rows.Row) (rows.Row, error) {
+	f := form{Fields: maps.Clone(r.Fields), pair: r.Has("chosen") || r.Has("rejected")}
+	err := cmp.Or(f.shareGPT(), f.question(), f.answer(), f.system())
+	r.Fields = f.Fields
+	return r, err
+}
+
+// form is a row that is being rewritten.
+type form struct {
+	Fields map[string]any
+	pair   bool
+}
+
+func (f *form) has(column string) bool { return f.Fields[column] != nil }
+
+// take removes the first of some columns that the row has.
+func (f *form) take(columns []string) (name string, value any) {
+	for _, name := range columns {
+		if value := f.Fields[name]; value != nil {
+			delete(f.Fields, name)
+			return name, value
+		}
+	}
+	return "", nil
+}
+
+// shareGPT renames conversations: in a pair they are the prompt.
+func (f *form) shareGPT() error {
+	column := "messages"
+	if f.pair {
+		column = "prompt"
+	}
+	if !f.has("conversations") || f.has(column) {
+		return nil
+	}
+	_, f.Fields[column] = f.take([]string{"conversations"})
+	if !f.pair {
+		return nil
+	}
+	for _, answer := range []string{"chosen", "rejected"} { // of one message
+		if object, is := f.Fields[answer].(map[string]any); is && (object["from"] != nil || object["role"] != nil) {
+			f.Fields[answer] = []any{object}
+		}
+	}
+	return f.converse("chosen", "rejected")
+}
+
+// question makes the user's message of a question, or of an instruction with what it is about.
+func (f *form) question() error {
+	if f.has("prompt") || f.has("messages") || f.has("text") {
+		return nil
+	}
+	name, value := f.take(questionColumns)
+	if name == "" {
+		if value = f.Fields["input"]; value == nil || !f.pair {
+			return nil
+		}
+		name = "input"
+		delete(f.Fields, name)
+	}
+	text, err := stringOf(name, value, "a string")
+	if err != nil {
+		return err
+	}
+	if about, value := f.take(contextColumns); value != nil {
+		more, err := stringOf(about, value, "a string")
+		if err != nil {
+			return err
+		}
+		if strings.TrimSpace(more) != "" {
+			text += "\n\n" + more
+		}
+	}
+	f.Fields["prompt"] = []any{turn("user", text)}
+	if _, whole := f.Fields["chosen"].([]any); whole { // conversations, which begin with the question
+		f.Fields["prompt"] = text
+		return nil
+	}
+	return f.converse("chosen", "rejected", "completion")
+}
+
+// answer renames the column of a demonstration's answer.
+func (f *form) answer() error {
+	if f.pair || !f.has("prompt") || f.has("completion") || f.has("chosen") || HasAnswers(f.Fields) {
+		return nil
+	}
+	if name, value := f.take(answerColumns); name != "" {
+		f.Fields["completion"] = value
+	}
+	if _, is := f.Fields["prompt"].([]any); is {
+		return f.converse("completion")
+	}
+	return nil
+}
+
+// converse makes messages of answers that are strings.
+func (f *form) converse(columns ...string) error {
+	for _, column := range columns {
+		value := f.Fields[column]
+		if _, is := value.([]any); value == nil || is {
+			continue
+		}
+		text, err := textOf(column, value)
+		if err != nil {
+			return err
+		}
+		if !text.IsChat() {
+			f.Fields[column] = []any{turn("assistant", text.Plain)}
+		}
+	}
+	return nil
+}
+
+// system puts a column system before the conversation.
+func (f *form) system() error {
+	if !f.has("system") || !f.has("prompt") && !f.has("messages") {
+		return nil
+	}
+	_, value := f.take([]string{"system"})
+	text, err := stringOf("system", value, "a string")
+	if err != nil || strings.TrimSpace(text) == "" {
+		return err
+	}
+	column := "messages"
+	if f.has("prompt") {
+		column = "prompt"
+	}
+	list, is := f.Fields[column].([]any)
+	if !is {
+		plain, err := textOf(column, f.Fields[column])
+		if err != nil {
+			return err
+		}
+		list = []any{turn("user", plain.Plain)}
+		if err := f.converse("chosen", "rejected", "completion"); err != nil {
+			return err
+		}
+	}
+	if len(list) > 0 {
+		if first, is := list[0].(map[string]any); is && roleOf(first) == "system" {
+			return fmt.Errorf("there is a column system, and %s begins with a system message, too: want one of them",
+				column)
+		}
+	}
+	f.Fields[column] = slices.Concat([]any{turn("system", text)}, list)
+	return nil
+}
+
+func roleOf(message map[string]any) any { return cmp.Or(message["role"], message["from"]) }
+
+func turn(role, content string) map[string]any {
+	return map[string]any{"role": role, "content": content}
+}
+
+// guesses is an error where a prompt would be guessed from plain answers although other columns hold texts.
+func guesses(fields map[string]any) error {
+	var unused []string
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		text, is := fields[name].(string)
+		if is && name != "chosen" && name != "rejected" && strings.ContainsAny(strings.TrimSpace(text), " \t\n") {
+			unused = append(unused, name)
+		}
+	}
+	if len(unused) == 0 {
+		return nil
+	}
+	return fmt.Errorf("there is no column prompt, and the texts in %s are not used: want the prompt in prompt, "+
+		"question, instruction or query, and no other text beside answers that have the prompt inside both",
+		rows.List(unused))
+}
