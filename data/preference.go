@@ -52,6 +52,9 @@ func streamPreferences(fsys fs.FS, path string, o PreferenceOptions) (*Stream[Pr
 			found = r.Columns()
 		}
 		pair, columns, why, err := preferenceOf(r, o)
+		if err == nil {
+			err = pair.classify(r, o.ClassColumn)
+		}
 		if err != nil {
 			return pair, "", err
 		}
@@ -94,6 +97,18 @@ func preferenceOf(r rows.Row, o PreferenceOptions) (pair Preference, columns, wh
 	}
 	columns, err = pair.readScores(r.Fields, o)
 	return pair, columns, "", err
+}
+
+// classify takes the class from its column.
+func (p *Preference) classify(r rows.Row, column string) error {
+	if column == "" {
+		return nil
+	}
+	if !r.Has(column) {
+		return fmt.Errorf("found columns %s, no value in %s: want one in every row", rows.List(r.Columns()), column)
+	}
+	p.Class = fmt.Sprint(r.Fields[column])
+	return nil
 }
 
 // splitPrompt takes the prompt from its column, or from the common beginning of both answers.

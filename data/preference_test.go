@@ -209,7 +209,8 @@ func TestContainers(t *testing.T) {
 			t.Errorf("%s: %d pairs, %s", c.name, len(pairs), report)
 			continue
 		}
-		want := Preference{plain("Q2"), plain("é"), plain("no"), 0.5, 2, true, false, c.source}
+		want := Preference{Prompt: plain("Q2"), Chosen: plain("é"), Rejected: plain("no"), ChosenScore: 0.5,
+			RejectedScore: 2, Scored: true, Source: c.source}
 		if !reflect.DeepEqual(pairs[2], want) {
 			t.Errorf("%s: %+v, want %+v", c.name, pairs[2], want)
 		}

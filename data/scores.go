@@ -16,6 +16,8 @@ type PreferenceOptions struct {
 	// column.field; empty: the first pair of KnownScoreColumns that a row has, else a margin, else the scores that the
 	// two answers have among several.
 	ScoreColumns []string `yaml:"score_columns" words:"two column names, for the chosen and the rejected score"`
+	// ClassColumn names the column of [Preference.Class], which each row must have; "": none.
+	ClassColumn string `yaml:"-"`
 }
 
 // KnownScoreColumns are the column pairs that published preference sets use for the scores of their answers.

@@ -63,6 +63,7 @@ type Preference struct {
 	Scored                     bool
 	Margin                     bool   // only the difference of the scores is known: ChosenScore, with RejectedScore 0
 	Source                     string // the row: "pairs.jsonl:41" or "pairs.parquet: row 41"
+	Class                      string // in the column that [PreferenceOptions] names
 }
 
 // Demonstration is one example of supervised fine-tuning. Prompt is empty where the file has bare text. The completion

@@ -57,13 +57,18 @@ func (s Source) Split(n int, unit string, seed uint64) (kept, heldOut []int, err
 
 // SharesPrompts decides whether the answers to a prompt share it in one row.
 func (j *Job) SharesPrompts(groups []batch.Group) bool {
-	switch j.Train.SharePrefix {
+	return SharesPrompts(j.Train.SharePrefix, groups, j.Train.Micro(), j.Model.Config.HiddenSize)
+}
+
+// SharesPrompts is that for an option auto, on or off, and a model of that hidden size.
+func SharesPrompts(option string, groups []batch.Group, micro, hidden int) bool {
+	switch option {
 	case "on":
 		return true
 	case "off":
 		return false
 	}
-	return batch.SharePays(groups, j.Train.Micro(), j.Model.Config.HiddenSize)
+	return batch.SharePays(groups, micro, hidden)
 }
 
 // Learn runs a loop over examples and saves the model. The report of what changed goes into the summary; it is asked

@@ -91,17 +91,10 @@ func (l *Loop) Total() int {
 
 // step is one update: the next batch in pieces, then the optimiser.
 func (l *Loop) step(context.Context) error {
-	started, examples := time.Now(), l.next()
-	metrics, tokens := NewMetrics(), 0
-	weight := l.Train.Method.Weight(examples)
-	if err := l.prepare(l.Train, examples); err != nil {
+	started, examples, metrics := time.Now(), l.next(), NewMetrics()
+	tokens, err := l.pass(examples, metrics)
+	if err != nil {
 		return err
-	}
-	for _, p := range l.alternate(slices.Collect(pieces(l.Train.Groups, examples, l.Layout()))) {
-		if err := l.accumulate(p, 1/weight, metrics); err != nil {
-			return err
-		}
-		tokens += p.Count
 	}
 	rate := l.Options.RateAt(l.State.Step, l.Total())
 	norm, err := l.Learner.Update(l.Options.Rule(), rate)
@@ -114,6 +107,43 @@ func (l *Loop) step(context.Context) error {
 	metrics.Add("grad_norm", norm, 1)
 	metrics.Add("learning_rate", rate, 1)
 	return l.Record(metrics, len(examples), float64(tokens), time.Since(started).Seconds())
+}
+
+// pass adds up the gradient of the mean loss on some examples, and counts their tokens.
+func (l *Loop) pass(examples []int, metrics *Metrics) (tokens int, err error) {
+	weight := l.Train.Method.Weight(examples)
+	if err := l.prepare(l.Train, examples); err != nil {
+		return 0, err
+	}
+	for _, p := range l.alternate(slices.Collect(pieces(l.Train.Groups, examples, l.Layout()))) {
+		if err := l.accumulate(p, 1/weight, metrics); err != nil {
+			return 0, err
+		}
+		tokens += p.Count
+	}
+	return tokens, nil
+}
+
+// Seek goes to a step, counted from 0, and returns the examples of its batch.
+func (l *Loop) Seek(step int) (examples []int, err error) {
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	epoch := (len(l.Train.Groups) + l.Options.BatchSize - 1) / l.Options.BatchSize // in steps
+	l.State.Step, l.State.Epoch, l.State.Position = step, step/epoch, step%epoch*l.Options.BatchSize
+	return l.next(), nil
+}
+
+// Gradient is the gradient of the mean loss on examples under the present weights, [weights] in the order of
+// [Learner.Flat]: on the examples of the step that the loop is at, the numbers that the step applies. The weights stay.
+// The metrics are those of a step.
+func (l *Loop) Gradient(examples []int) ([]float32, *Metrics, error) {
+	metrics := NewMetrics()
+	if _, err := l.pass(examples, metrics); err != nil {
+		return nil, nil, err
+	}
+	g, err := l.Learner.TakeGradient()
+	return g, metrics, err
 }
 
 // preparer is a method that measures more groups of its own, one for each example, before a step on some examples, or

@@ -28,7 +28,8 @@ func TestFederatedCIRL(t *testing.T) {
 	if got := journal.Hash(simulated(t, &o.Options, orderIn(t, "out"))); !strings.Contains(want, got) {
 		t.Errorf("the simulation ends at %s, the processes at %s", got, want)
 	}
-	if status := must(t, "federated", "status", "out").out; !strings.Contains(status, "\nvalidation of agent 0: complete ") {
+	status := must(t, "federated", "status", "out").out
+	if !strings.Contains(status, "\nvalidation of agent 0: complete ") {
 		t.Errorf("status:\n%s", status)
 	}
 	must(t, "eval", "ci", "--model", "out/model", "--data", "items.json", "--n", "1", "--max-new-tokens", "8")

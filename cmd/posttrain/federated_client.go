@@ -50,8 +50,8 @@ func newFederatedClient(s streams) *cobra.Command {
 	flags.StringVar(&launcher, "launch", "", launchHelp+": rank 3 is agent-3, and the\n"+
 		"server is on the machine of rank 0, unless --agent, --server or credentials say otherwise")
 	flags.StringVar(&c.State, "state", "federated-agents", "folder for what agents have learned")
-	flags.StringVar(&c.Data, "data", "", "file with the agent's own items, in workload ci-rl (default:\n"+
-		"those that it is dealt)")
+	flags.StringVar(&c.Data, "data", "", "file with the agent's own items or pairs, in workloads ci-rl and\n"+
+		"mappo (default: those that it is dealt)")
 	flags.BoolVar(&quiet, "quiet", false, "print only warnings and errors")
 	flags.BoolVar(&untilEOF, "until-eof", false, "end when standard input ends, for programs that start agents")
 	return cmd

@@ -31,7 +31,7 @@ var serviceFlags = []config.Flag{
 	{Name: "method", Key: "method", Help: "fednpg-admm, fednpg, afedpg, fedpg, vanilla, a3c, fedppo, fedavg,\n" +
 		"fedprox, fedbuff or diloco"},
 	{Name: "agents", Key: "agents", Help: "number of agents"},
-	{Name: "workload", Key: "workload", Help: "control or quadratic"},
+	{Name: "workload", Key: "workload", Help: "control, ci-rl, mappo or quadratic"},
 	{Name: "updates", Key: "updates", Help: "updates of an asynchronous run"},
 	{Name: "rounds", Key: "rounds", Help: "rounds of a synchronous run"},
 	{Name: "seed", Key: "seed", Help: "seed of every random choice"},

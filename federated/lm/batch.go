@@ -7,10 +7,10 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/grpo"
-	"github.com/posttrain/posttrain/internal/adamw"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -166,7 +166,7 @@ func (b *batch) Search(direction []float64, scales []float64) (kl, gain []float6
 	start := o.Unclipped(b.drawn.Groups, old, old)
 	for _, s := range scales {
 		k, g := worst, -worst
-		if params := federated.Ahead(b.theta, s, direction); b.workload.check(params) == nil {
+		if params := federated.Ahead(b.theta, s, direction); b.workload.policy.check(params) == nil {
 			logps, err := b.measure(params)
 			if err != nil {
 				return nil, nil, err
@@ -198,45 +198,19 @@ func (b *batch) Train(ctx context.Context, how protocol.Local) ([]float64, error
 	if err != nil {
 		return nil, err
 	}
-	groups, weights := slices.Clone(b.drawn.Groups), federated.Narrow(b.theta)
+	groups := slices.Clone(b.drawn.Groups)
 	for i := range groups {
 		groups[i].Old = old[i]
 	}
-	size := max(1, how.Minibatch/b.workload.loop.Options.GroupSize)
-	r := rand.New(rand.NewPCG(b.workload.loop.Seed, uint64(b.version)))
-	state := protocol.NewAdamW(weights, b.workload.policy.Identity.Tensors)
-	for t := 1; t <= how.Epochs*((len(groups)+size-1)/size); {
-		order := r.Perm(len(groups))
-		for part := range slices.Chunk(order, size) {
-			if err := b.update(ctx, &state, pick(groups, part), weights, how, t); err != nil {
-				return nil, err
-			}
-			t++
-		}
-	}
-	return federated.Difference(federated.Widen(weights), b.theta), nil
-}
-
-func pick(groups []grpo.Group, which []int) (some []grpo.Group) {
-	for _, i := range which {
-		some = append(some, groups[i])
-	}
-	return some
-}
-
-// update is step t of local training. The state has the weights in its tensors.
-func (b *batch) update(ctx context.Context, state *adamw.State, groups []grpo.Group, weights []float32,
-	how protocol.Local, t int) error {
-	return b.turnAt(ctx, federated.Widen(weights), func(l *grpo.Loop) error {
-		trainer := l.Trainer()
-		trainer.Options.ClipLow, trainer.Options.ClipHigh = min(how.Clip, 0.99), how.Clip
-		g, err := trainer.Gradient(groups, train.NewMetrics())
-		if err != nil {
+	w := b.workload
+	l := local{w.policy, w.rule, how, b.theta, rand.New(rand.NewPCG(w.loop.Seed, uint64(b.version)))}
+	size := max(1, how.Minibatch/w.loop.Options.GroupSize)
+	return l.train(len(groups), size, func(part []int, weights []float64) (g []float32, err error) {
+		return g, b.turnAt(ctx, weights, func(l *grpo.Loop) error {
+			trainer := l.Trainer()
+			trainer.Options.ClipLow, trainer.Options.ClipHigh = min(how.Clip, 0.99), how.Clip
+			g, err = trainer.Gradient(data.Pick(groups, part), train.NewMetrics())
 			return err
-		}
-		loss := federated.FedProx(federated.Widen(g), federated.Widen(weights), b.theta, how.Proximal)
-		grads := protocol.Split(federated.Narrow(loss), b.workload.policy.Identity.Tensors)
-		state.Update(b.workload.rule, grads, t, how.LR, adamw.InOrder)
-		return nil
+		})
 	})
 }

@@ -1,6 +1,7 @@
 package lm
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -14,6 +15,7 @@ import (
 const (
 	Equal     = "equal"     // in turn
 	Dirichlet = "dirichlet" // each class by shares of its own
+	Column    = "column"    // each class to one agent
 )
 
 // Split says how items are dealt.
@@ -30,11 +32,14 @@ func (s Split) Deal(classes []string, agents int) ([][]int, error) {
 		return nil, fmt.Errorf("%d items for %d agents: want at least %d for each", len(classes), agents, least)
 	}
 	owned := make([][]int, agents)
-	if s.Kind != Dirichlet {
+	switch s.Kind {
+	case Equal:
 		for i := range classes {
 			owned[i%agents] = append(owned[i%agents], i)
 		}
 		return owned, nil
+	case Column:
+		return owned, s.whole(classes, owned)
 	}
 	r := rand.New(rand.NewPCG(s.Seed, 0x6465616c))
 	members := map[string][]int{}
@@ -49,6 +54,35 @@ func (s Split) Deal(classes []string, agents int) ([][]int, error) {
 		slices.Sort(items)
 	}
 	return owned, nil
+}
+
+// whole deals classes, the largest first, each to the agent with the fewest items.
+func (s Split) whole(classes []string, owned [][]int) error {
+	members := map[string][]int{}
+	for i, class := range classes {
+		members[class] = append(members[class], i)
+	}
+	order := slices.SortedFunc(maps.Keys(members), func(a, b string) int {
+		return cmp.Or(len(members[b])-len(members[a]), cmp.Compare(a, b))
+	})
+	if len(order) < len(owned) {
+		return fmt.Errorf("%d classes for %d agents: want at least one for each", len(order), len(owned))
+	}
+	for _, class := range order {
+		poor := 0
+		for a := range owned {
+			if len(owned[a]) < len(owned[poor]) {
+				poor = a
+			}
+		}
+		owned[poor] = append(owned[poor], members[class]...)
+	}
+	for a, items := range owned {
+		if slices.Sort(items); len(items) < s.Least {
+			return fmt.Errorf("whole classes leave agent %d %d items: want at least %d", a, len(items), s.Least)
+		}
+	}
+	return nil
 }
 
 // Along deals other items like those that are dealt: in turn, or of each class to its owners, to each as its share of
@@ -70,7 +104,7 @@ func (s Split) Along(owned [][]int, classes, others []string) [][]int {
 			at[class] = r.Float64() / float64(members[class])
 		}
 		agent, of := i%len(owned), owners[class]
-		if s.Kind == Dirichlet && len(of) > 0 {
+		if s.Kind != Equal && len(of) > 0 {
 			agent = of[min(int(at[class]*float64(len(of))), len(of)-1)]
 		}
 		given[agent] = append(given[agent], i)

@@ -132,11 +132,11 @@ func seedOf(seed uint64, agent int) uint64 {
 func (w *Workload) Identity() protocol.Identity { return w.policy.Identity }
 
 // Start is the policy's.
-func (w *Workload) Start() []float64 { return slices.Clone(w.policy.Start) }
+func (w *Workload) Start() []float64 { return w.policy.start() }
 
 // Collect samples the rollout batch of step version.
 func (w *Workload) Collect(ctx context.Context, params []float64, version int) (protocol.Batch, error) {
-	if err := w.check(params); err != nil {
+	if err := w.policy.check(params); err != nil {
 		return nil, err
 	}
 	b := &batch{workload: w, version: version, theta: federated.Widen(federated.Narrow(params))}
@@ -182,27 +182,31 @@ func (w *Workload) turn(ctx context.Context, params []float64, version int, work
 	})
 }
 
-func (w *Workload) check(params []float64) error {
-	if n := len(w.policy.Start); len(params) != n {
-		return fmt.Errorf("%d parameters: want %d, as %s has", len(params), n, w.policy.Identity.Task)
+// State is empty: an agent learns nothing for itself.
+func (w *Workload) State() (protocol.State, error) { return emptyState() }
+
+// Restore takes back an empty state.
+func (w *Workload) Restore(s protocol.State) error { return w.policy.checkEmpty(s) }
+
+func (p *Policy) start() []float64 { return slices.Clone(p.Start) }
+
+func (p *Policy) check(params []float64) error {
+	if n := len(p.Start); len(params) != n {
+		return fmt.Errorf("%d parameters: want %d, as %s has", len(params), n, p.Identity.Task)
 	}
-	for i, p := range params {
-		if math.IsNaN(p) || math.Abs(p) > math.MaxFloat32 {
-			return fmt.Errorf("parameter %d is %v: want a number that is finite in float32", i, p)
+	for i, x := range params {
+		if math.IsNaN(x) || math.Abs(x) > math.MaxFloat32 {
+			return fmt.Errorf("parameter %d is %v: want a number that is finite in float32", i, x)
 		}
 	}
 	return nil
 }
 
-// State is empty: an agent learns nothing for itself.
-func (w *Workload) State() (protocol.State, error) {
-	return protocol.State{Head: json.RawMessage("{}")}, nil
-}
+func emptyState() (protocol.State, error) { return protocol.State{Head: json.RawMessage("{}")}, nil }
 
-// Restore takes back an empty state.
-func (w *Workload) Restore(s protocol.State) error {
+func (p *Policy) checkEmpty(s protocol.State) error {
 	if err := json.Unmarshal(s.Head, &struct{}{}); err != nil {
-		return fmt.Errorf("state of %s: %w", w.policy.Identity.Task, err)
+		return fmt.Errorf("state of %s: %w", p.Identity.Task, err)
 	}
 	return nil
 }

@@ -1,31 +1,21 @@
 package federated
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 
-	"github.com/gomlx/compute"
-
-	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/embedded"
-	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/lm"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
-	"github.com/posttrain/posttrain/rollout/local"
-	"github.com/posttrain/posttrain/run"
-	"github.com/posttrain/posttrain/tokenizer"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -45,8 +35,8 @@ type CIRL struct {
 	Memory float64 `yaml:"memory_gb" want:">=0" zero:"products by differences"`
 }
 
-// Validation says how agents measure what they hold out of their items: data.validation_fraction of those of the run, or
-// of their own file.
+// Validation says how agents measure what they hold out of their items: data.validation_fraction of those of the run,
+// or of their own file.
 type Validation struct {
 	// an agent's batches from one validation to the next
 	Every       int     `yaml:"every" want:">=0" zero:"off"`
@@ -61,9 +51,9 @@ type Deal struct {
 	Alpha float64 `yaml:"dirichlet_alpha" want:">=0.01"`
 }
 
-// withoutKeys are those of ci-rl that an agent's gradient has no use for.
+// withoutKeys are those of ci-rl and mappo that agents have no use for.
 var withoutKeys = []string{"ci_rl.grpo.updates_per_rollout", "ci_rl.grpo.dynamic_sampling",
-	"ci_rl.grpo.importance_cap"}
+	"ci_rl.grpo.importance_cap", "mappo.data.eval"}
 
 // defaultCIRL is the embedded model with a batch that is small for the sake of many agents.
 func defaultCIRL() CIRL {
@@ -132,59 +122,25 @@ func (c *CIRL) idle(method string) (keys []string) {
 	return keys
 }
 
-// world is what the agents of this process share in the workload ci-rl.
-type world struct {
-	o         *Options
-	model     *model.Model
-	tokenizer *tokenizer.Tokenizer
-	policy    *lm.Policy
-	tasks     []grpo.Task
-	held      []grpo.Task // that nobody trains on
-	owned     [][]int     // of the tasks, by agent; nil: all are those of this process's agent
-	heldBy    [][]int     // the same of those held
+// itemWorld is what the agents of this process share in the workload ci-rl.
+type itemWorld struct {
+	trained
+	tasks  []grpo.Task
+	held   []grpo.Task // that nobody trains on
+	owned  [][]int     // of the tasks, by agent; nil: all are those of this process's agent
+	heldBy [][]int     // the same of those held
 }
 
-// openWorld loads model and items. The engine is opened when an agent samples.
-func openWorld(o *Options) (w *world, err error) {
-	w = &world{o: o}
-	if w.model, w.tokenizer, err = local.Load(o.CIRL.Model); err != nil {
-		return nil, err
-	}
-	if w.model, err = o.CIRL.Adapting.Adapt(w.model, o.CIRL.Model, o.Seed); err == nil {
-		err = w.load()
-	}
-	if err != nil {
-		w.model.Release()
-		return nil, err
-	}
-	return w, nil
-}
-
-func (w *world) load() (err error) {
-	w.policy = &lm.Policy{Open: w.open}
-	if w.policy.Identity, err = w.identity(); err != nil {
-		return err
-	}
-	if w.policy.Start, err = lm.WeightsOf(w.model); err != nil {
-		return err
-	}
-	return w.deal()
-}
-
-// identity has the hash of what is not trained: the architecture, and the weights below an adapter.
-func (w *world) identity() (id protocol.Identity, err error) {
-	config, err := w.model.Config.JSON("float32")
-	base := ""
-	if l := w.model.Config.LoRA; l != nil {
-		base = fmt.Sprint(l.Base, l.Rank, l.Alpha, l.RSLoRA)
-	}
-	sum := sha256.Sum256(fmt.Appendf(config, "\n%s", base))
-	return protocol.Identity{Protocol: protocol.Version, Task: CIRLName + "/" + w.model.Config.ModelType,
-		Tensors: lm.TensorsOf(w.model), Base: hex.EncodeToString(sum[:])}, err
+// openItems loads model and items. The engine is opened when an agent samples.
+func openItems(o *Options) (world, error) {
+	c := &o.CIRL
+	w := &itemWorld{trained: trained{o: o, name: CIRLName, folder: c.Model, adapting: c.Adapting, backend: c.Backend,
+		samples: true, reference: c.GRPO.NeedsReference()}}
+	return w, w.load()
 }
 
 // deal reads or makes the items and gives them to the agents.
-func (w *world) deal() error {
+func (w *itemWorld) deal() error {
 	c := w.o.CIRL
 	training := cirl.Defaults()
 	training.Model, training.Seed, training.Data, training.Reward, training.GRPO = c.Model, w.o.Seed, c.Data, c.Reward,
@@ -213,7 +169,7 @@ func (w *world) deal() error {
 }
 
 // cases are items of a part as tasks, with their classes.
-func (w *world) cases(training *cirl.Options, part ci.Part, items []ci.Item) ([]grpo.Task, []string, error) {
+func (w *itemWorld) cases(training *cirl.Options, part ci.Part, items []ci.Item) ([]grpo.Task, []string, error) {
 	limit := w.model.Config.MaxPositions - 1
 	if most := training.Data.MaxPromptTokens; most > 0 {
 		limit = min(limit, most)
@@ -228,7 +184,7 @@ func (w *world) cases(training *cirl.Options, part ci.Part, items []ci.Item) ([]
 }
 
 // items are those to train on and those to hold out, as training has them, or of the agent's own file.
-func (w *world) items(training *cirl.Options) (parts [2][]ci.Item, err error) {
+func (w *itemWorld) items(training *cirl.Options) (parts [2][]ci.Item, err error) {
 	every := w.o.CIRL.Validation.Every
 	if w.o.items == "" {
 		all, err := training.Items(nil)
@@ -245,71 +201,21 @@ func (w *world) items(training *cirl.Options) (parts [2][]ci.Item, err error) {
 	return parts, err
 }
 
-// open puts the model into an engine.
-func (w *world) open() (*lm.Opened, error) {
-	c, o := w.o.CIRL, train.Defaults()
-	recipe.PinBackend(&c.Backend, c.Model, o, recipe.Devices{}, true, run.Listen(nil))
-	load := func(string) (*model.Model, *tokenizer.Tokenizer, error) { return w.model, w.tokenizer, nil }
-	opened, err := recipe.OpenWorld(load, c.Backend, c.Model, o, recipe.Devices{})
-	if err != nil {
-		return nil, err
-	}
-	learner, err := train.NewLearner(opened.Engine, w.model, opened.Graph)
-	if err != nil {
-		opened.Engine.Close()
-		return nil, err
-	}
-	var reference []compute.Buffer
-	if c.GRPO.NeedsReference() {
-		if reference, err = learner.Upload(w.model); err != nil {
-			learner.Close()
-			opened.Engine.Close()
+// agent makes the workload of an agent.
+func (w *itemWorld) agent(number int) (protocol.Workload, error) {
+	if w.tasks == nil {
+		if err := w.deal(); err != nil {
 			return nil, err
 		}
 	}
-	sampler := rollout.NewReplicas(opened.Engine, w.model.Config, learner.Weights,
-		rollout.Options{Graph: opened.Graph, Decoder: w.tokenizer})
-	return &lm.Opened{Learner: learner, Sampler: sampler, Reference: reference, Release: func() {
-		sampler.Close()
-		backend.FinalizeAll(reference...)
-		learner.Close()
-		opened.Engine.Close()
-	}}, nil
-}
-
-// agent makes the workload of an agent.
-func (w *world) agent(number int) protocol.Workload {
 	o, c := train.Defaults(), w.o.CIRL
 	a := lm.Agent{Tasks: w.tasks, Held: w.held, Temperature: c.Validation.Temperature, Options: c.GRPO, Sampling: c.Sampling, Score: grpo.CIScore(c.Reward),
 		Shuffle: o.Shuffle, Rule: o.Rule().Numbers(), Memory: c.Memory * 1e9}
 	if w.owned != nil {
 		a.Tasks, a.Held = data.Pick(w.tasks, w.owned[number]), data.Pick(w.held, w.heldBy[number])
 	}
-	return lm.New(w.policy, a, number, w.o.Seed)
+	return lm.New(w.policy, a, number, w.o.Seed), nil
 }
-
-func (w *world) close() {
-	w.policy.Close()
-	w.model.Release()
-}
-
-// write stores parameters as a model folder, or an adapter's.
-func (w *world) write(folder *run.Folder, theta []float64) (path string, err error) {
-	name := run.ModelName
-	if w.o.CIRL.Adapting.On() {
-		name = run.AdapterName
-	}
-	return folder.Path(name), folder.WriteResult(name, func(dir string) error { return w.export(dir, theta) })
-}
-
-func (w *world) export(dir string, theta []float64) error {
-	x := train.Exporter{Model: w.model, Tokenizer: w.tokenizer}
-	return x.WriteFlat(dir, federated.Narrow(theta), "")
-}
-
-// WriteModel stores parameters of the workload ci-rl in a folder: a model's, or an adapter's. A workload or a server has
-// been made before.
-func (o *Options) WriteModel(dir string, theta []float64) error { return o.world.export(dir, theta) }
 
 // describe says in words what agents learn from.
 func (c *CIRL) describe() string {

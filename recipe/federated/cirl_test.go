@@ -173,7 +173,8 @@ func TestOwnItems(t *testing.T) {
 	if _, _, err := w.build(1, string(agentSpec.Resolve(&s.Options))); err != nil {
 		t.Fatal(err)
 	}
-	if n, held := len(w.world.tasks), len(w.world.held); n != 4 || held != 1 || w.world.owned != nil {
+	its := w.world.(*itemWorld)
+	if n, held := len(its.tasks), len(its.held); n != 4 || held != 1 || its.owned != nil {
 		t.Errorf("%d tasks and %d held out, want 4 and 1 of the 5 of the file", n, held)
 	}
 	plain := load(t)

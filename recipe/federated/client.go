@@ -23,7 +23,7 @@ type Client struct {
 	Agent       string // name; "": that of the credentials
 	Credentials string // file, or the folder of AGENT.json; "": none, for a loopback address
 	State       string // folder
-	Data        string // file with the agent's own items, in workload ci-rl; "": those that it is dealt
+	Data        string // file with the agent's own items or pairs; "": those that it is dealt
 }
 
 // Follow takes what is not set yet from the process's place among others: its rank is the agent's number, and the
@@ -106,9 +106,9 @@ func (w *working) build(number int, text string) (link.Worker, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	if w.data != "" && o.Workload != CIRLName {
-		return nil, 0, fmt.Errorf("--data %s: workload %s has no data: remove it, or take part in one of workload %s",
-			w.data, o.Workload, CIRLName)
+	if w.data != "" && !o.ofModels() {
+		return nil, 0, fmt.Errorf("--data %s: workload %s has no data: remove it, or take part in one of workload %s "+
+			"or %s", w.data, o.Workload, CIRLName, MaPPOName)
 	}
 	if w.fetch != nil {
 		if err := w.fetch(o); err != nil {

@@ -155,9 +155,15 @@ func (o *Options) localText() string {
 	if t.Mu != nil {
 		proximal = fmt.Sprintf(" with %v/2·‖θ - θ_start‖²", *t.Mu)
 	}
-	text := fmt.Sprintf("  agents: PPO%s on their samples, ratio clipped at %v, %s of minibatches of %d, Adam at %v; "+
-		"send Δ_i, the change of the weights\n", proximal, *t.Clip, recipe.Count(*t.Epochs, "epoch"), *t.Minibatch,
-		*t.LR)
+	what := fmt.Sprintf("PPO%s on their samples, ratio clipped at %v", proximal, *t.Clip)
+	switch o.Workload {
+	case CIRLName:
+		what = fmt.Sprintf("GRPO%s on their completions, ratio clipped at %v", proximal, *t.Clip)
+	case MaPPOName:
+		what = fmt.Sprintf("the loss%s on their pairs", proximal)
+	}
+	text := fmt.Sprintf("  agents: %s, %s of minibatches of %d, Adam at %v; send Δ_i, the change of the weights\n",
+		what, recipe.Count(*t.Epochs, "epoch"), *t.Minibatch, *t.LR)
 	switch o.Method {
 	case protocol.FedBuff:
 		return text + fmt.Sprintf("  server, for each %d changes:  θ ← θ + %v·mean of Δ/sqrt(1 + staleness)\n",
@@ -235,10 +241,12 @@ func (o *Options) training() string {
 }
 
 func (o *Options) describeWorkload() string {
-	if o.Workload == CIRLName {
+	switch o.Workload {
+	case CIRLName:
 		return o.CIRL.describe()
-	}
-	if o.Workload == Quadratic {
+	case MaPPOName:
+		return o.MaPPO.describe()
+	case Quadratic:
 		return fmt.Sprintf("a quadratic function of %s, noise %v", recipe.Count(o.Quadratic.Size, "parameter"),
 			o.Quadratic.Noise)
 	}

@@ -3,6 +3,7 @@
 package federated
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"math"
@@ -15,6 +16,7 @@ import (
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/federated/quadratic"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/losses"
 )
 
 // The workloads.
@@ -22,7 +24,11 @@ const (
 	Control   = "control"   // an environment for each agent
 	Quadratic = "quadratic" // a quadratic function, for dry runs of servers and networks
 	CIRLName  = "ci-rl"     // CI-RL of a language model, on items of each agent's own
+	MaPPOName = "mappo"     // preference optimisation of a language model, on pairs of each agent's own
 )
+
+// ofModels reports whether the workload is one of language models.
+func (o *Options) ofModels() bool { return o.Workload == CIRLName || o.Workload == MaPPOName }
 
 // family are the commands that take each other's files: one config describes a run, wherever its agents are.
 var family = []string{Command, "federated server", "federated run", StepCommand}
@@ -30,14 +36,15 @@ var family = []string{Command, "federated server", "federated run", StepCommand}
 // Options are what the server and the agents of a run share.
 type Options struct {
 	protocol.Options `yaml:",inline"`
-	Workload         string          `yaml:"workload" want:"control|ci-rl|quadratic"`
+	Workload         string          `yaml:"workload" want:"control|ci-rl|mappo|quadratic"`
 	Seed             uint64          `yaml:"seed"`
 	Control          control.Options `yaml:"control"`
 	Quadratic        Bowl            `yaml:"quadratic"`
 	CIRL             CIRL            `yaml:"ci_rl"`
+	MaPPO            MaPPO           `yaml:"mappo"`
 
-	world *world `yaml:"-"` // of the workload ci-rl, made at its first use
-	items string `yaml:"-"` // a file with the items of this process's only agent; "": it has those that it is dealt
+	world world  `yaml:"-"` // of a workload of language models, made at its first use
+	items string `yaml:"-"` // a file with the data of this process's only agent; "": it has what it is dealt
 }
 
 // Bowl is the workload quadratic. Its curvature, best point and start are drawn from the seed.
@@ -56,13 +63,18 @@ func DefaultsOf(g *config.Given) Options {
 		method = text
 	}
 	o := Defaults(method)
-	language := g.Text("workload") == CIRLName
+	workload := g.Text("workload")
+	language := workload == CIRLName || workload == MaPPOName
 	if rule := g.Text("rule"); rule == protocol.AdamW || language && rule == "" {
 		o.UseAdamW()
 		o.Clip = 0 // the rule has max_grad_norm
 	}
-	if language {
+	o.MaPPO = defaultMaPPO(cmp.Or(g.Text("mappo.loss.type"), losses.DPO))
+	switch workload {
+	case CIRLName:
 		o.forLanguageModels()
+	case MaPPOName:
+		o.forPairs()
 	}
 	return o
 }
@@ -91,7 +103,7 @@ func Defaults(method string) Options {
 		c.Entropy = 0.01
 	}
 	return Options{Options: protocol.Defaults(method), Workload: Control, Control: c,
-		Quadratic: Bowl{Size: 100, Noise: 0.1, Ratio: 1}, CIRL: defaultCIRL()}
+		Quadratic: Bowl{Size: 100, Noise: 0.1, Ratio: 1}, CIRL: defaultCIRL(), MaPPO: defaultMaPPO(losses.DPO)}
 }
 
 // Settle gives the options that depend on others their defaults.
@@ -104,6 +116,7 @@ func (o *Options) Settle(g *config.Given) {
 	}
 	o.settleSecure(g)
 	o.CIRL.settle(g)
+	o.MaPPO.settle(g)
 }
 
 // settleSecure gives up what needs single updates, unless it was asked for.
@@ -134,16 +147,22 @@ func (o *Options) CheckGiven(g *config.Given) {
 				g.Show(key), strings.ReplaceAll(section, "_", "-"), o.Workload)
 		}
 	}
-	if o.Workload == CIRLName {
+	switch o.Workload {
+	case CIRLName:
 		o.CIRL.check(g, o)
+	case MaPPOName:
+		o.MaPPO.check(g, o)
 	}
 }
 
 // IdleKeys are those that have no effect.
 func (o *Options) IdleKeys() []string {
 	keys := o.foreignKeys()
-	if o.Workload == CIRLName {
+	switch o.Workload {
+	case CIRLName:
 		keys = append(keys, o.CIRL.idle(o.Method)...)
+	case MaPPOName:
+		keys = append(keys, o.MaPPO.idle(o)...)
 	}
 	return keys
 }
@@ -155,7 +174,7 @@ func (o *Options) foreignKeys() (keys []string) {
 		options           reflect.Type
 	}{
 		{Control, "control", reflect.TypeFor[control.Options]()}, {Quadratic, "quadratic", reflect.TypeFor[Bowl]()},
-		{CIRLName, "ci_rl", reflect.TypeFor[CIRL]()},
+		{CIRLName, "ci_rl", reflect.TypeFor[CIRL]()}, {MaPPOName, "mappo", reflect.TypeFor[MaPPO]()},
 	} {
 		if o.Workload != w.workload {
 			keys = append(keys, keysOf(w.section, w.options)...)
@@ -193,17 +212,29 @@ func (o *Options) NewWorkload(agent int) (protocol.Workload, error) {
 		q := quadratic.Random(o.Quadratic.Size, o.Seed)
 		q.Noise, q.Pause = o.Quadratic.Noise, o.Quadratic.pauseOf(agent, o.Agents)
 		return quadratic.New(q, agent, o.Seed)
-	case CIRLName:
-		if o.world == nil {
-			w, err := openWorld(o)
-			if err != nil {
-				return nil, err
-			}
-			o.world = w
+	case CIRLName, MaPPOName:
+		if err := o.openWorld(); err != nil {
+			return nil, err
 		}
-		return o.world.agent(agent), nil
+		return o.world.agent(agent)
 	}
 	return control.New(o.Control, agent, o.Seed)
+}
+
+// openWorld makes what the agents share, once.
+func (o *Options) openWorld() error {
+	if o.world != nil {
+		return nil
+	}
+	open := openItems
+	if o.Workload == MaPPOName {
+		open = openPairs
+	}
+	w, err := open(o)
+	if err == nil {
+		o.world = w
+	}
+	return err
 }
 
 // Close gives back what the workloads of this process share.
@@ -244,7 +275,13 @@ func (o *Options) task() (interface {
 	if o.Workload == Control {
 		return control.NewTask(o.Control, o.Seed)
 	}
-	return o.NewWorkload(0)
+	if !o.ofModels() {
+		return o.NewWorkload(0)
+	}
+	if err := o.openWorld(); err != nil {
+		return nil, err
+	}
+	return o.world.modelTask(), nil
 }
 
 // NewServer makes the server at θ_0, and the identity that its agents must have.
@@ -255,8 +292,11 @@ func (o *Options) NewServer() (protocol.Server, protocol.Identity, error) {
 	}
 	shared := o.Options
 	shared.Tensors = t.Identity().Tensors
-	if o.Workload == CIRLName {
+	switch o.Workload {
+	case CIRLName:
 		shared.ValidateEvery = o.CIRL.Validation.Every
+	case MaPPOName:
+		shared.ValidateEvery = o.MaPPO.Validation.Every
 	}
 	s, err := protocol.NewServer(shared, t.Start(), o.Seed)
 	return s, t.Identity(), err

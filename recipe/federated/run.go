@@ -394,7 +394,7 @@ func (m *simulating) other(samples int) protocol.Options {
 
 // writePolicy writes parameters into the run folder: a model folder or an adapter's, else tensors of float32.
 func (o *Options) writePolicy(folder *run.Folder, id protocol.Identity, theta []float64) (path string, err error) {
-	if o.Workload == CIRLName {
+	if o.ofModels() {
 		return o.world.write(folder, theta)
 	}
 	var tensors []model.Tensor

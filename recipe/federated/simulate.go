@@ -46,7 +46,7 @@ var Spec = config.Register(&config.Spec[Simulation]{
 		s.Settle(g)
 		if !g.Has("compare") {
 			s.Compare = rival(s.Method)
-			if s.Workload == CIRLName {
+			if s.ofModels() {
 				s.Compare = none // it takes minutes
 			}
 		}

@@ -131,7 +131,7 @@ func check(g *config.Given, o *Options) {
 		g.Fault("reference", "reference %q: %s uses no reference model; remove it", o.Reference, o.Loss.Type)
 	}
 	if o.Loss.Prior == losses.None {
-		checkPlain(g, o.Data)
+		o.Data.CheckPlain(g, "")
 	}
 	o.checkMode(g)
 }
@@ -179,12 +179,13 @@ func (o *Options) checkMode(g *config.Given) {
 	}
 }
 
-// checkPlain refuses options of rewards for a loss that uses none. It accepts their defaults, which a resolved
-// configuration names.
-func checkPlain(g *config.Given, d Data) {
+// CheckPlain refuses options of rewards for a loss that uses none. It accepts their defaults, which a resolved
+// configuration names. prefix is that of the keys before "data.".
+func (d Data) CheckPlain(g *config.Given, prefix string) {
 	unused := func(key string, value any, given bool) {
-		if given {
-			g.Fault(key, "%s %v: loss.prior none uses no rewards; remove it (for one run: --set %s=)", key, value, key)
+		if key = prefix + key; given {
+			g.Fault(key, "%s %v: %sloss.prior none uses no rewards; remove it (for one run: --set %s=)", key, value,
+				prefix, key)
 		}
 	}
 	defaults := data.DefaultRewardOptions()

@@ -17,6 +17,7 @@ import (
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/tokenizer"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -80,6 +81,54 @@ type training struct {
 	rewards        *data.Rewards // nil: the scores make none, and the loss needs none
 	share          bool          // both answers share their prompt in one row
 	when           string        // a measurement of log-probs takes place, in words
+}
+
+// Pairs are encoded pairs of a file, for a loss of pairs.
+type Pairs struct {
+	Groups  []batch.Group
+	Gaps    []float64 // the prior's; nil: the pairs have no scores, and the loss needs none
+	Sources []string
+	Classes []string // by the column that the options name, else empty
+}
+
+// ReadPairs reads the pairs that data.train names and encodes them. What is too long for the limits, or for a model with
+// that many positions, is left out.
+func (d *Data) ReadPairs(ctx context.Context, loss losses.Options, t *tokenizer.Tokenizer, positions int) (*Pairs,
+	error) {
+	pairs, _, err := d.read(d.Train)
+	if err != nil {
+		return nil, err
+	}
+	rewards, err := d.Fit(pairs)
+	if err != nil && loss.NeedsGap() {
+		return nil, err
+	}
+	p := &Pairs{}
+	if pairs, p.Gaps, _, err = makeGaps(pairs, rewards, loss); err != nil {
+		return nil, err
+	}
+	groups, err := recipe.Encode(ctx, &batch.Encoder{Tokenizer: t}, pairs, (*batch.Encoder).Preference)
+	if err != nil {
+		return nil, err
+	}
+	keep := batch.Limit(groups, d.Options, positions).Keep
+	if p.Groups = data.Pick(groups, keep); p.Gaps != nil {
+		p.Gaps = data.Pick(p.Gaps, keep)
+	}
+	for _, one := range data.Pick(pairs, keep) {
+		p.Sources, p.Classes = append(p.Sources, one.Source), append(p.Classes, one.Class)
+	}
+	return p, nil
+}
+
+// makeGaps makes the prior's gaps, unless there are no scores and the loss needs none. It keeps the pairs that have one.
+func makeGaps(pairs []data.Preference, rewards *data.Rewards, loss losses.Options) ([]data.Preference, []float64,
+	*data.PriorReport, error) {
+	unscored := func(p data.Preference) bool { return !p.Scored }
+	if !loss.NeedsGap() && (rewards == nil || slices.ContainsFunc(pairs, unscored)) {
+		return pairs, nil, nil, nil
+	}
+	return rewards.Gaps(pairs)
 }
 
 // pairSet is a set of encoded pairs, or of an answer and a mismatched one each, with what the method that trains on it
@@ -164,17 +213,15 @@ func (t *training) loadOne(ctx context.Context, pairs []data.Preference) error {
 // encode makes the prior's gaps, unless there are no scores and the loss needs none, encodes, and applies the limits.
 func (t *training) encode(ctx context.Context, path string, pairs []data.Preference) (_ *pairSet, err error) {
 	all := &pairSet{}
-	unscored := func(p data.Preference) bool { return !p.Scored }
-	if t.o.Loss.NeedsGap() || t.rewards != nil && !slices.ContainsFunc(pairs, unscored) {
-		kept, gaps, report, err := t.rewards.Gaps(pairs)
-		if err != nil {
-			return nil, err
-		}
+	pairs, gaps, report, err := makeGaps(pairs, t.rewards, t.o.Loss)
+	if err != nil {
+		return nil, err
+	}
+	if all.gaps = gaps; report != nil {
 		t.Say("%s", report)
 		if warning := report.Warning(); warning != "" && t.o.Loss.NeedsGap() {
 			t.Warn("%s: %s", path, warning)
 		}
-		pairs, all.gaps = kept, gaps
 	}
 	e := batch.Encoder{Tokenizer: t.Tokenizer}
 	if all.groups, err = recipe.Encode(ctx, &e, pairs, (*batch.Encoder).Preference); err != nil {

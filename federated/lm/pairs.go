@@ -1,0 +1,213 @@
+package lm
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+
+	rows "github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/adamw"
+	"github.com/posttrain/posttrain/losses"
+	"github.com/posttrain/posttrain/train"
+)
+
+// Pairs are preference pairs of one agent: groups of two answers, the chosen one first.
+type Pairs struct {
+	Groups  []rows.Group
+	Gaps    []float64 // of the rewards; nil: the loss needs none
+	Sources []string  // their places in a file, for messages
+}
+
+// Pick are some of the pairs.
+func (p Pairs) Pick(which []int) Pairs {
+	q := Pairs{Groups: data.Pick(p.Groups, which), Sources: data.Pick(p.Sources, which)}
+	if p.Gaps != nil {
+		q.Gaps = data.Pick(p.Gaps, which)
+	}
+	return q
+}
+
+func (p Pairs) examples(o losses.Options) train.Examples {
+	return train.Examples{Method: &train.Preference{Options: o, Gaps: p.Gaps}, Groups: p.Groups, Sources: p.Sources}
+}
+
+// PairAgent says what an agent learns from, and how.
+type PairAgent struct {
+	Loss  losses.Options // of pairs
+	Pairs Pairs
+	Held  Pairs         // that it does not train on
+	Train train.Options // batches, and how rows are laid out
+	Share bool          // both answers share their prompt in one row
+	Rule  adamw.Rule    // of local training
+}
+
+// PairWorkload implements [protocol.Workload] for preference pairs. A batch of version k has the pairs of step k of a
+// training run; the reference is the model at the start. It has no natural gradients.
+type PairWorkload struct {
+	policy     *Policy
+	loop       train.Loop
+	rule       adamw.Rule
+	own, held  *train.Preference
+	heldOut    train.Examples
+	referenced bool // the reference's log-probs are known
+}
+
+// NewPairs makes the workload of an agent. Agent 0 has the order of a training run of this seed.
+func NewPairs(p *Policy, a PairAgent, agent int, seed uint64) *PairWorkload {
+	o := a.Train
+	o.LearningRate = 1 // a step is the server's
+	w := &PairWorkload{policy: p, rule: a.Rule, heldOut: a.Held.examples(a.Loss)}
+	w.loop = train.Loop{Options: o, Train: a.Pairs.examples(a.Loss), Share: a.Share}
+	if len(a.Held.Groups) > 0 {
+		w.loop.Eval = &w.heldOut
+	}
+	w.loop.Seed = seedOf(seed, agent)
+	w.own, w.held = w.loop.Train.Method.(*train.Preference), w.heldOut.Method.(*train.Preference)
+	return w
+}
+
+// Identity is the policy's.
+func (w *PairWorkload) Identity() protocol.Identity { return w.policy.Identity }
+
+// Start is the policy's.
+func (w *PairWorkload) Start() []float64 { return w.policy.start() }
+
+// State is empty: an agent learns nothing for itself.
+func (w *PairWorkload) State() (protocol.State, error) { return emptyState() }
+
+// Restore takes back an empty state.
+func (w *PairWorkload) Restore(s protocol.State) error { return w.policy.checkEmpty(s) }
+
+// turn works with the policy at params.
+func (w *PairWorkload) turn(ctx context.Context, params []float64, work func(*train.Loop) error) error {
+	return w.policy.turn(params, func(o *Opened) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		w.loop.Learner = o.Learner
+		return work(&w.loop)
+	})
+}
+
+// Collect chooses the pairs of step version.
+func (w *PairWorkload) Collect(ctx context.Context, params []float64, version int) (protocol.Batch, error) {
+	if err := w.policy.check(params); err != nil {
+		return nil, err
+	}
+	if err := w.measureReference(ctx); err != nil {
+		return nil, err
+	}
+	b := &pairBatch{workload: w, version: version, theta: federated.Widen(federated.Narrow(params))}
+	var err error
+	b.examples, err = w.loop.Seek(version)
+	return b, err
+}
+
+// measureReference measures the pairs' log-probs at the start, once, as a training run does ahead of its first step.
+func (w *PairWorkload) measureReference(ctx context.Context) error {
+	if w.referenced || w.own.Options.ReferenceFree() {
+		return nil
+	}
+	err := w.turn(ctx, w.policy.Start, func(l *train.Loop) (err error) {
+		layout := rows.Layout{Share: l.Share, Pad: l.Options.Micro()}
+		if l.Learner.Wants().Shapes > 0 {
+			layout = l.Layout()
+		}
+		tick := func(int) error { return ctx.Err() }
+		if w.own.Reference, err = train.PairSums(l.Learner, l.Train.Groups, layout, tick); err == nil && l.Eval != nil {
+			w.held.Reference, err = train.PairSums(l.Learner, l.Eval.Groups, layout, tick)
+		}
+		return err
+	})
+	w.referenced = err == nil
+	return err
+}
+
+// pairMeasures are the means that an agent sends of the pairs that it holds out.
+var pairMeasures = map[string]string{
+	"loss": losses.MetricLoss, "accuracy": losses.MetricAccuracies, "margin": losses.MetricMargins,
+	"logp_chosen": losses.MetricLogpsChosen, "logp_rejected": losses.MetricLogpsRejected,
+}
+
+// Validate implements [protocol.Validator].
+func (w *PairWorkload) Validate(ctx context.Context, params []float64) (*protocol.Validation, error) {
+	if w.loop.Eval == nil {
+		return nil, nil
+	}
+	v := &protocol.Validation{Count: len(w.heldOut.Groups), Means: map[string]float64{}}
+	return v, w.turn(ctx, params, func(l *train.Loop) error {
+		values, err := l.Measure(*l.Eval)
+		for name, metric := range pairMeasures {
+			v.Means[name] = values["eval_"+metric]
+		}
+		return err
+	})
+}
+
+// pairBatch are some pairs with the parameters that an agent was sent.
+type pairBatch struct {
+	workload *PairWorkload
+	version  int
+	theta    []float64
+	examples []int
+	accuracy float64 // of the pairs in the passes over them
+}
+
+// Stats have pairs as steps and episodes, and as return the share of them whose chosen answer has the higher reward,
+// where a gradient was taken.
+func (b *pairBatch) Stats() protocol.Stats {
+	return protocol.Stats{Steps: len(b.examples), Episodes: len(b.examples), Return: b.accuracy}
+}
+
+// Gradient is less that of the loss.
+func (b *pairBatch) Gradient() ([]float64, error) {
+	g, m, err := b.gradient(context.Background(), b.theta, b.examples)
+	if err != nil {
+		return nil, err
+	}
+	b.accuracy = m.Means("")[losses.MetricAccuracies]
+	return federated.Scaled(-1, federated.Widen(g)), nil
+}
+
+// gradient is that of the loss on some pairs.
+func (b *pairBatch) gradient(ctx context.Context, params []float64, examples []int) (g []float32, m *train.Metrics,
+	err error) {
+	return g, m, b.workload.turn(ctx, params, func(l *train.Loop) error {
+		if _, err := l.Seek(b.version); err != nil {
+			return err
+		}
+		g, m, err = l.Gradient(examples)
+		return err
+	})
+}
+
+// Train makes epochs of updates on the pairs of the batch by the loss and a fresh AdamW.
+func (b *pairBatch) Train(ctx context.Context, how protocol.Local) ([]float64, error) {
+	w, all := b.workload, train.NewMetrics()
+	l := local{w.policy, w.rule, how, b.theta, rand.New(rand.NewPCG(w.loop.Seed, uint64(b.version)))}
+	change, err := l.train(len(b.examples), how.Minibatch, func(part []int, weights []float64) ([]float32, error) {
+		g, m, err := b.gradient(ctx, weights, data.Pick(b.examples, part))
+		if err == nil {
+			all.Join(m)
+		}
+		return g, err
+	})
+	if mean := all.Means("")[losses.MetricAccuracies]; !math.IsNaN(mean) {
+		b.accuracy = mean
+	}
+	return change, err
+}
+
+var errNoPolicy = errors.New("preference pairs have no samples of the policy: want a method without natural gradients")
+
+// Product is an error.
+func (b *pairBatch) Product([]float64) ([]float64, error) { return nil, errNoPolicy }
+
+// Search is an error.
+func (b *pairBatch) Search([]float64, []float64) (kl, gain []float64, err error) {
+	return nil, nil, errNoPolicy
+}

@@ -1,0 +1,178 @@
+package lm
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/backend/backendtest"
+	rows "github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/adamw"
+	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/losses"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/train"
+)
+
+// tinyPairs are seven pairs of several lengths, in batches of three.
+func tinyPairs() PairAgent {
+	o := train.Defaults()
+	o.BatchSize, o.MicroBatchSize, o.Schedule = 3, 2, "constant"
+	a := PairAgent{Loss: losses.Defaults(losses.DPO), Train: o,
+		Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1}}
+	for i := range int32(7) {
+		g := rows.Group{Prompt: []int32{3 + i, 9 - i}, Answers: [][]int32{{1 + i, 2, 5 + i}, {4, 8 - i}}}
+		a.Pairs.Groups = append(a.Pairs.Groups, g)
+		a.Pairs.Gaps = append(a.Pairs.Gaps, float64(i)/7)
+		a.Pairs.Sources = append(a.Pairs.Sources, "")
+	}
+	return a
+}
+
+// TestPairGradientIsThatOfAStep: agent 0 sends the bits by which the trainer's step of the same seed moves the weights,
+// at the steps of two epochs.
+func TestPairGradientIsThatOfAStep(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		p, a := policy(t, e), tinyPairs()
+		l, err := train.NewLearner(e, testkit.Model(t, "llama"), model.GraphOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		loop := &train.Loop{Course: train.Course{Learner: l, Seed: seed}, Options: a.Train}
+		loop.Train = a.Pairs.examples(a.Loss)
+		layout := rows.Layout{Pad: 2}
+		if l.Wants().Shapes > 0 {
+			layout = loop.Layout()
+		}
+		sums, err := train.PairSums(l, a.Pairs.Groups, layout, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		loop.Train.Method.(*train.Preference).Reference = sums
+		o := &loop.Options // with a rule that has no momentum, the first moment is the gradient
+		o.MaxSteps, o.LearningRate, o.AdamBeta1, o.AdamBeta2, o.MaxGradNorm = 6, 1e-30, 0, 0, 0
+		var steps [][]float32
+		loop.OnStep = func(int, int, map[string]float64) {
+			tensors, _, err := l.Read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			steps = append(steps, slices.Concat(tensors.First...))
+		}
+		if err := loop.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w := NewPairs(p, a, 0, seed)
+		for step, g := range steps {
+			b, err := w.Collect(t.Context(), p.Start, step)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := b.Gradient()
+			if err != nil || !slices.Equal(got, federated.Scaled(-1, federated.Widen(g))) || federated.Norm(got) == 0 {
+				t.Fatalf("step %d: %d numbers, %v: want those of the step", step, len(got), err)
+			}
+		}
+	})
+}
+
+// TestPairWorkload: what every workload promises, as far as pairs have it: draws by agent, seed and version; parameters
+// that stay; an end on request; and errors that say what was wanted.
+func TestPairWorkload(t *testing.T) {
+	p := policy(t, backendtest.Go(t))
+	send := func(agent int, seed uint64, version int) []float64 {
+		w := NewPairs(p, tinyPairs(), agent, seed)
+		b, err := w.Collect(t.Context(), w.Start(), version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := b.Gradient()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := b.Stats(); s.Steps < 1 || s.Steps > 3 || s.Episodes != s.Steps {
+			t.Errorf("stats %+v", s)
+		}
+		return g
+	}
+	first := send(1, 7, 0)
+	if !slices.Equal(send(1, 7, 0), first) {
+		t.Error("the same agent, seed and version send something else")
+	}
+	for i, other := range [][]float64{send(2, 7, 0), send(1, 8, 0), send(1, 7, 1)} {
+		if slices.Equal(other, first) {
+			t.Errorf("another %s sends the same", []string{"agent", "seed", "version"}[i])
+		}
+	}
+	w := NewPairs(p, tinyPairs(), 1, 7)
+	state, err := w.State()
+	if err != nil || w.Restore(state) != nil || w.Restore(protocol.State{Head: []byte("x")}) == nil {
+		t.Errorf("states: %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := w.Collect(ended, w.Start(), 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("an ended context: %v", err)
+	}
+	if _, err := w.Collect(t.Context(), make([]float64, 3), 0); err == nil {
+		t.Error("three parameters are accepted")
+	}
+	b, err := w.Collect(t.Context(), w.Start(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, product := b.Product(first)
+	_, _, search := b.Search(first, []float64{1})
+	if product == nil || search == nil {
+		t.Error("pairs have natural gradients")
+	}
+	for _, o := range []protocol.Local{{}, {Proximal: 10}} {
+		o.Epochs, o.Minibatch, o.LR = 40, 2, 1e-3
+		change, err := b.Train(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first = append(first, federated.Norm(change))
+	}
+	if plain, near := first[len(first)-2], first[len(first)-1]; plain == 0 || near >= plain {
+		t.Errorf("local training moves by %v, with a proximal term by %v: want less", plain, near)
+	}
+}
+
+// TestPairGradientByDifferences: the gradient is the slope of the mean loss over the batch.
+func TestPairGradientByDifferences(t *testing.T) {
+	p, a := policy(t, backendtest.Go(t)), tinyPairs()
+	a.Train.BatchSize, a.Train.MicroBatchSize, a.Held = 7, 7, tinyPairs().Pairs
+	w := NewPairs(p, a, 0, 7)
+	b, err := w.Collect(t.Context(), p.Start, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := b.Gradient()
+	if err != nil {
+		t.Fatal(err)
+	}
+	loss := func(along float64) float64 {
+		v, err := w.Validate(t.Context(), federated.Ahead(p.Start, along/federated.Norm(g), g))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v.Count != 7 || len(v.Means) != 5 {
+			t.Errorf("%+v", v)
+		}
+		return v.Means["loss"]
+	}
+	const h = 0.02
+	if slope := (loss(h) - loss(-h)) / (2 * h); math.Abs(slope+federated.Norm(g)) > 0.02*federated.Norm(g) {
+		t.Errorf("the loss falls by %v a unit along a gradient of length %v", -slope, federated.Norm(g))
+	}
+	if none, err := NewPairs(p, tinyPairs(), 0, 7).Validate(t.Context(), p.Start); err != nil || none != nil {
+		t.Errorf("%+v, %v: want no validation", none, err)
+	}
+}

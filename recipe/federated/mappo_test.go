@@ -1,0 +1,222 @@
+package federated
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/recipe/preference"
+	"github.com/posttrain/posttrain/run"
+)
+
+// writePairs writes 12 scored pairs of three annotators, who have 6, 4 and 2.
+func writePairs(t *testing.T, dir string) string {
+	t.Helper()
+	var text strings.Builder
+	for i := range 12 {
+		who := "abc"[min(i/6+i/10, 2):][:1]
+		fmt.Fprintf(&text, `{"prompt":"Q%d?","chosen":"yes %d, of course","rejected":"no","chosen_score":0.9,`+
+			`"rejected_score":0.%d,"annotator":"%s"}`+"\n", i, i, i%5, who)
+	}
+	path := filepath.Join(dir, "pairs.jsonl")
+	if err := os.WriteFile(path, []byte(text.String()), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// tinyMaPPO is a quick run of the embedded model on 12 pairs.
+func tinyMaPPO(t *testing.T, dir, method string, sets ...string) Simulation {
+	t.Helper()
+	limit := "rounds=3"
+	if protocol.Asynchronous(method) {
+		limit = "updates=4"
+	}
+	s := load(t, append([]string{"method=" + method, "workload=mappo", limit, "agents=2", "clock.times=1,2.5", "seed=3",
+		"mappo.data.train=" + writePairs(t, dir), "mappo.train.batch_size=3", "checkpoint_every=1"}, sets...)...)
+	s.Place.Out = filepath.Join(dir, method)
+	return s
+}
+
+// TestOneAgentIsMaPPO: with AdamW at the server and one agent, the run gives the model that posttrain mappo gives, bit
+// for bit, over more than an epoch, whose last batch is smaller.
+func TestOneAgentIsMaPPO(t *testing.T) {
+	for _, sets := range [][]string{nil, {"loss.type=ipo", "loss.prior=none", "loss.beta=0.2"}, {"loss.type=simpo"},
+		{"lora.rank=2"}} {
+		dir, federated := t.TempDir(), []string{"agents=1", "clock.times=1", "rule=adamw", "lr=1e-3", "rounds=6",
+			"adamw.warmup_steps=2"}
+		for _, set := range sets {
+			federated = append(federated, "mappo."+set)
+		}
+		s := tinyMaPPO(t, dir, protocol.FedPG, federated...)
+		if _, err := Run(t.Context(), s, nil); err != nil {
+			t.Fatal(err)
+		}
+		var overrides []config.Override
+		for _, text := range append([]string{"model=embedded", "seed=3",
+			"data.train=" + filepath.Join(dir, "pairs.jsonl"), "data.eval_fraction=0.2", "data.max_tokens=512",
+			"train.batch_size=3", "train.max_steps=6", "train.learning_rate=1e-3", "train.warmup_steps=2", "train.schedule=constant"}, sets...) {
+			o, err := config.ParseSet(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			overrides = append(overrides, o)
+		}
+		o, err := preference.Spec.Load(config.Input{Overrides: overrides})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Place.Out = filepath.Join(dir, "mappo")
+		if _, err := preference.Run(t.Context(), *o, nil); err != nil {
+			t.Fatal(err)
+		}
+		name := run.ModelName
+		if o.Adapting.On() {
+			name = run.AdapterName
+		}
+		want := weightsOf(t, filepath.Join(o.Place.Out, "checkpoints", "step-00000006", name))
+		if weightsOf(t, filepath.Join(s.Place.Out, name)) != want {
+			t.Errorf("%v: the weights differ from those of mappo after step 6", sets)
+		}
+	}
+}
+
+// weightsOf are the bytes of a folder's weights.
+func weightsOf(t *testing.T, dir string) string {
+	t.Helper()
+	for _, name := range []string{"model.safetensors", "adapter_model.safetensors"} {
+		if text, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
+			return string(text)
+		}
+	}
+	t.Fatalf("%s has no weights", dir)
+	return ""
+}
+
+// TestSimulateMaPPO: every method that works without samples of the policy moves the model; agents validate on pairs of
+// their own.
+func TestSimulateMaPPO(t *testing.T) {
+	start := hashOf(t, "embedded")
+	for _, method := range pairMethods {
+		sets := []string{"mappo.validation.every=1"}
+		if method == protocol.FedBuff {
+			sets = append(sets, "buffer=2")
+		}
+		s := tinyMaPPO(t, t.TempDir(), method, sets...)
+		result, err := Run(t.Context(), s, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", method, err)
+		}
+		if hashOf(t, filepath.Join(s.Place.Out, run.ModelName)) == start {
+			t.Errorf("%s: the weights have not moved", method)
+		}
+		if !strings.Contains(result.Summary, "Validation on agents' own items: accuracy ") {
+			t.Errorf("%s: summary\n%s", method, result.Summary)
+		}
+	}
+}
+
+// TestPairOwners: pairs go to their owners by a column, by shares or in turn, and what is held out follows them.
+func TestPairOwners(t *testing.T) {
+	for _, c := range []struct {
+		sets []string
+		want string // pairs of each agent to train on
+	}{
+		{[]string{"agents=3", "clock.times=1,1,1", "mappo.split=column"}, "6 4 2"},
+		{[]string{"mappo.split=column"}, "6 6"},
+		{[]string{"mappo.split=equal", "mappo.split_column="}, "6 6"},
+	} {
+		sets := append([]string{"mappo.data.eval_fraction=0", "mappo.split_column=annotator"}, c.sets...)
+		s := tinyMaPPO(t, t.TempDir(), protocol.AFedPG, sets...)
+		if err := s.openWorld(); err != nil {
+			t.Fatal(err)
+		}
+		w := s.world.(*pairWorld)
+		if err := w.deal(); err != nil {
+			t.Fatal(err)
+		}
+		var sizes []string
+		for _, own := range w.owned {
+			sizes = append(sizes, fmt.Sprint(len(own)))
+		}
+		if got := strings.Join(sizes, " "); got != c.want {
+			t.Errorf("%v: %s pairs, want %s", c.sets, got, c.want)
+		}
+		s.Close()
+	}
+}
+
+// TestOwnPairs: an agent with a file has its pairs, of which it holds a share out; the server's file need not be there.
+func TestOwnPairs(t *testing.T) {
+	dir := t.TempDir()
+	s := tinyMaPPO(t, dir, protocol.AFedPG)
+	s.MaPPO.Data.Train = "elsewhere.jsonl"
+	w := &working{data: filepath.Join(dir, "pairs.jsonl")}
+	defer w.close()
+	if _, _, err := w.build(1, string(agentSpec.Resolve(&s.Options))); err != nil {
+		t.Fatal(err)
+	}
+	own := w.world.(*pairWorld)
+	if kept, held := len(own.owned[0]), len(own.heldBy[0]); kept != 10 || held != 2 {
+		t.Errorf("%d pairs and %d held out, want 10 and 2 of 12", kept, held)
+	}
+	if _, _, err := s.NewServer(); err != nil {
+		t.Errorf("a server without the pairs: %v", err)
+	}
+}
+
+// TestFaultsOfMaPPO: each has one line.
+func TestFaultsOfMaPPO(t *testing.T) {
+	for _, c := range []struct {
+		sets []string
+		want string
+	}{
+		{[]string{"mappo.loss.beta=1"}, "mappo.loss.beta 1: it is about the workload mappo, and workload is control"},
+		{[]string{"workload=mappo", "ci_rl.split=equal"}, `ci_rl.split "equal": it is about the workload ci-rl`},
+		{[]string{"workload=mappo", "method=fednpg-admm"}, "method fednpg-admm: it needs samples of the policy"},
+		{[]string{"workload=mappo", "method=fedppo"}, "method fedppo: it needs samples of the policy"},
+		{[]string{"workload=mappo", "method=fedavg", "local.clip=0.1"},
+			"local.clip 0.1: workload mappo has no such term"},
+		{[]string{"workload=mappo", "mappo.loss.type=kto"}, "mappo.loss.type kto: it is of single answers"},
+		{[]string{"workload=mappo", "mappo.loss.type=dop"}, `mappo.loss.type "dop": want dpo`},
+		{[]string{"workload=mappo", "mappo.loss.prior=none", "mappo.data.reward_transform=rank"},
+			"mappo.data.reward_transform rank: mappo.loss.prior none uses no rewards"},
+		{[]string{"workload=mappo", "mappo.split=column"}, "mappo.split_column is missing"},
+		{[]string{"workload=mappo", "mappo.split_column=x"}, `mappo.split_column "x": split equal does not use it`},
+		{[]string{"workload=mappo", "mappo.dirichlet_alpha=1"}, "split equal does not use it"},
+		{[]string{"workload=mappo", "mappo.train.micro_batch_size=9"}, "want at most mappo.train.batch_size, 8"},
+		{[]string{"workload=mappo", "mappo.data.eval_fraction=0", "mappo.validation.every=2"}, "holds nothing out"},
+		{[]string{"workload=mappo", "mappo.data.eval=x.jsonl"}, "unknown key"},
+	} {
+		var overrides []config.Override
+		for _, text := range c.sets {
+			o, err := config.ParseSet(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			overrides = append(overrides, o)
+		}
+		_, err := Spec.Load(config.Input{Overrides: overrides})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v, want %q", c.sets, err, c.want)
+		}
+	}
+	for _, c := range []struct {
+		sets []string
+		want string
+	}{
+		{[]string{"mappo.split=column", "mappo.split_column=domain"}, "no value in domain: want one in every row"},
+		{[]string{"mappo.split=column", "mappo.split_column=annotator", "agents=4", "clock.times=1,1,1,1"},
+			"3 classes for 4 agents"},
+		{[]string{"agents=11", "clock.times="}, "items for 11 agents"},
+	} {
+		s := tinyMaPPO(t, t.TempDir(), protocol.AFedPG, c.sets...)
+		if _, err := Run(t.Context(), s, nil); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v, want %q", c.sets, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package federated
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/gomlx/compute"
+
+	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/federated/lm"
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/tokenizer"
+	"github.com/posttrain/posttrain/train"
+)
+
+// world is what the agents of this process share in a workload of language models.
+type world interface {
+	modelTask() modelTask
+	agent(number int) (protocol.Workload, error) // the first one reads the data, which a server need not have
+	write(folder *run.Folder, theta []float64) (path string, err error)
+	export(dir string, theta []float64) error
+	close()
+}
+
+// trained is the model of a world.
+type trained struct {
+	o         *Options
+	name      string // of the workload
+	folder    string // of the model
+	adapting  recipe.Adapting
+	backend   string
+	samples   bool // agents sample from it
+	reference bool // KL is measured to it
+	model     *model.Model
+	tokenizer *tokenizer.Tokenizer
+	policy    *lm.Policy
+}
+
+// modelTask is what the server and the agents have in common.
+type modelTask struct{ policy *lm.Policy }
+
+func (t modelTask) Identity() protocol.Identity { return t.policy.Identity }
+func (t modelTask) Start() []float64            { return t.policy.Start }
+
+func (w *trained) modelTask() modelTask { return modelTask{w.policy} }
+
+// load loads the model.
+func (w *trained) load() (err error) {
+	if w.model, w.tokenizer, err = local.Load(w.folder); err != nil {
+		return err
+	}
+	if w.model, err = w.adapting.Adapt(w.model, w.folder, w.o.Seed); err == nil {
+		w.policy = &lm.Policy{Open: w.open}
+		w.policy.Identity, err = w.identity()
+	}
+	if err == nil {
+		w.policy.Start, err = lm.WeightsOf(w.model)
+	}
+	if err != nil {
+		w.model.Release()
+	}
+	return err
+}
+
+// identity has the hash of what is not trained: the architecture, and the weights below an adapter.
+func (w *trained) identity() (id protocol.Identity, err error) {
+	config, err := w.model.Config.JSON("float32")
+	base := ""
+	if l := w.model.Config.LoRA; l != nil {
+		base = fmt.Sprint(l.Base, l.Rank, l.Alpha, l.RSLoRA)
+	}
+	sum := sha256.Sum256(fmt.Appendf(config, "\n%s", base))
+	return protocol.Identity{Protocol: protocol.Version, Task: w.name + "/" + w.model.Config.ModelType,
+		Tensors: lm.TensorsOf(w.model), Base: hex.EncodeToString(sum[:])}, err
+}
+
+// open puts the model into an engine.
+func (w *trained) open() (*lm.Opened, error) {
+	spec, o := w.backend, train.Defaults()
+	recipe.PinBackend(&spec, w.folder, o, recipe.Devices{}, w.samples, run.Listen(nil))
+	load := func(string) (*model.Model, *tokenizer.Tokenizer, error) { return w.model, w.tokenizer, nil }
+	opened, err := recipe.OpenWorld(load, spec, w.folder, o, recipe.Devices{})
+	if err != nil {
+		return nil, err
+	}
+	learner, err := train.NewLearner(opened.Engine, w.model, opened.Graph)
+	if err != nil {
+		opened.Engine.Close()
+		return nil, err
+	}
+	var reference []compute.Buffer
+	if w.reference {
+		if reference, err = learner.Upload(w.model); err != nil {
+			learner.Close()
+			opened.Engine.Close()
+			return nil, err
+		}
+	}
+	sampler := rollout.NewReplicas(opened.Engine, w.model.Config, learner.Weights,
+		rollout.Options{Graph: opened.Graph, Decoder: w.tokenizer})
+	return &lm.Opened{Learner: learner, Sampler: sampler, Reference: reference, Release: func() {
+		sampler.Close()
+		backend.FinalizeAll(reference...)
+		learner.Close()
+		opened.Engine.Close()
+	}}, nil
+}
+
+func (w *trained) close() {
+	w.policy.Close()
+	w.model.Release()
+}
+
+// write stores parameters as a model folder, or an adapter's.
+func (w *trained) write(folder *run.Folder, theta []float64) (path string, err error) {
+	name := run.ModelName
+	if w.adapting.On() {
+		name = run.AdapterName
+	}
+	return folder.Path(name), folder.WriteResult(name, func(dir string) error { return w.export(dir, theta) })
+}
+
+func (w *trained) export(dir string, theta []float64) error {
+	x := train.Exporter{Model: w.model, Tokenizer: w.tokenizer}
+	return x.WriteFlat(dir, federated.Narrow(theta), "")
+}
+
+// WriteModel stores parameters of a language model in a folder: a model's, or an adapter's. A workload or a server has
+// been made before.
+func (o *Options) WriteModel(dir string, theta []float64) error { return o.world.export(dir, theta) }
