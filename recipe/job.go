@@ -244,7 +244,10 @@ func (j *Job) Save(l Loop) (best *run.Best, err error) {
 		return nil, err
 	}
 	err = j.Run.WriteResult(j.Kind(), func(dir string) error {
-		return j.Exporter().Write(dir, j.Learner, j.saveDType(j.Train))
+		if err := j.Exporter().Write(dir, j.Learner, j.saveDType(j.Train)); err != nil {
+			return err
+		}
+		return j.keepCard(dir)
 	})
 	if err != nil {
 		return nil, err
@@ -271,8 +274,11 @@ type Result struct {
 // String gives the summary.
 func (r *Result) String() string { return r.Summary }
 
-// Conclude writes the summary into the run folder.
+// Conclude writes the summary into the run folder, and the card into the result's.
 func (j *Job) Conclude(l Loop, best *run.Best, summary string) (*Result, error) {
+	if err := j.writeCard(summary); err != nil {
+		return nil, err
+	}
 	name := strings.ToUpper(j.Kind()[:1]) + j.Kind()[1:]
 	summary += fmt.Sprintf("%s: %s\nCurves: %s\nMetrics: %s\n", name, j.Run.Path(j.Kind()),
 		j.Run.Path("curves.png"), j.Run.Path("metrics.jsonl"))

@@ -13,6 +13,7 @@ import (
 	"github.com/posttrain/posttrain/gguf"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/tokenizer"
@@ -20,7 +21,7 @@ import (
 
 // ExportOptions say which folder becomes which file.
 type ExportOptions struct {
-	Model string `yaml:"model" want:"given" words:"embedded, or a Hugging Face model folder"`
+	Model string `yaml:"model" want:"@model" hub:"model"`
 	Out   string `yaml:"out" want:"given" words:"a file to make, NAME.gguf"`
 	GGUF  string `yaml:"gguf" want:"f32|f16|bf16|q8_0"` // type of the matrices
 
@@ -38,8 +39,8 @@ func DefaultExport() ExportOptions {
 // fileTypes are general.file_type's numbers.
 var fileTypes = map[gguf.Type]uint32{gguf.F32: 0, gguf.F16: 1, gguf.Q80: 7, gguf.BF16: 32}
 
-// Export makes a GGUF file of a model folder, with NAME.Modelfile and NAME.proof.json beside it, and says in words what
-// they hold. A file that cannot be proved does not stay.
+// Export makes a GGUF file of a model folder, with NAME.Modelfile, NAME.proof.json and a model card, NAME.md, beside
+// it, and says in words what they hold. A file that cannot be proved does not stay.
 func Export(ctx context.Context, o ExportOptions, r run.Reporter) (string, error) {
 	if faults := fault.Check(o); len(faults) > 0 {
 		return "", faults[0]
@@ -76,11 +77,20 @@ func (x *exporter) finish(ctx context.Context) (string, error) {
 		return "", err
 	}
 	said, err := x.say()
-	return said + proof.String(), err
+	if err != nil {
+		return "", err
+	}
+	card := recipe.DeriveCard(x.o.Model, "gguf", "Exported by posttrain model export", said+proof.String())
+	return said + proof.String(), os.WriteFile(x.o.card(), []byte(card), 0o644)
 }
 
 // files are those that an export makes.
-func (o ExportOptions) files() []string { return []string{o.Out, o.modelfile(), o.proofFile()} }
+func (o ExportOptions) files() []string {
+	return []string{o.Out, o.modelfile(), o.proofFile(), o.card()}
+}
+
+// card is the path of the model card.
+func (o ExportOptions) card() string { return strings.TrimSuffix(o.Out, ".gguf") + ".md" }
 
 // proofFile is the path of what was compared.
 func (o ExportOptions) proofFile() string { return strings.TrimSuffix(o.Out, ".gguf") + ".proof.json" }

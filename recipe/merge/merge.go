@@ -16,6 +16,7 @@ import (
 
 	"github.com/posttrain/posttrain/hub"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout/local"
 )
 
@@ -85,7 +86,8 @@ func Run(o Options) (string, error) {
 		text += fmt.Sprintf("the adapter was trained on these weights in %s, which differ from them by at most %.3g, on "+
 			"average %.3g\n", q, report.LargestError, report.MeanError)
 	}
-	return text, nil
+	card := recipe.DeriveCard(o.Adapter, "transformers", "Merged by posttrain model merge", text)
+	return text, os.WriteFile(filepath.Join(o.Out, "README.md"), []byte(card), 0o644)
 }
 
 // check refuses an adapter that the model has already, and returns the record of the merged model.

@@ -1,0 +1,225 @@
+package recipe
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/rollout/local"
+)
+
+// cardName is the model card of a folder. The Hugging Face hub shows it.
+const cardName = "README.md"
+
+// seal is the last line of a card that nobody has edited: it has the SHA-256 of what is before it.
+var seal = regexp.MustCompile(`<!-- written by posttrain, sha256 ([0-9a-f]{64}) -->\n$`)
+
+// Sealed says that a card is as posttrain wrote it.
+func Sealed(card string) bool {
+	at := seal.FindStringSubmatchIndex(card)
+	return at != nil && card[at[2]:at[3]] == shaOf(card[:at[0]])
+}
+
+func shaOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// keepCard writes the card that a folder had before it was replaced, if a user wrote or edited it.
+func (j *Job) keepCard(dir string) error {
+	text, err := os.ReadFile(j.Run.Path(filepath.Join(j.Kind(), cardName)))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && Sealed(string(text)) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, cardName), text, 0o644)
+}
+
+// writeCard describes the result from the run's own config and summary, unless a user has written a card.
+func (j *Job) writeCard(summary string) error {
+	name := filepath.Join(j.Kind(), cardName)
+	if _, err := os.Stat(j.Run.Path(name)); err == nil { // kept: those of posttrain were left out by Save
+		return nil
+	}
+	text, err := j.card(summary)
+	if err != nil {
+		return err
+	}
+	return j.Run.WriteFile(name, []byte(sealed(text)))
+}
+
+// sealed is a card with its seal.
+func sealed(text string) string {
+	return text + fmt.Sprintf("<!-- written by posttrain, sha256 %s -->\n", shaOf(text))
+}
+
+var libraryLine = regexp.MustCompile(`(?m)^library_name: .*$`)
+
+// DeriveCard is the card of what was made of a model: that of from, which may have none, for another library, with a
+// section more.
+func DeriveCard(from, library, heading, text string) string {
+	card, err := os.ReadFile(filepath.Join(from, cardName))
+	body := seal.ReplaceAllString(string(card), "")
+	if err != nil {
+		body = fmt.Sprintf("---\nbase_model: %s\nlibrary_name: any\ntags:\n- posttrain\n---\n\n# %s\n\n",
+			strconv.Quote(baseName(from)), filepath.Base(from))
+	}
+	return sealed(libraryLine.ReplaceAllString(body, "library_name: "+library) +
+		fmt.Sprintf("## %s\n\n```\n%s```\n\n", heading, text))
+}
+
+// card is the text of the model card.
+func (j *Job) card(summary string) (string, error) {
+	keys, err := config.Changes(nil, j.Resolved)
+	if err != nil {
+		return "", err
+	}
+	files := dataFiles(keys)
+	var s strings.Builder
+	j.frontMatter(&s, files)
+	fmt.Fprintf(&s, "# %s of %s\n\nTrained by `posttrain %s`.\n\n## Base model\n\n`%s`, weights %s.\n", j.Title,
+		filepath.Base(j.Folder), j.Command, j.Folder, j.baseHash())
+	fmt.Fprint(&s, "\n## Data\n\n")
+	for _, f := range files {
+		fmt.Fprintf(&s, "- `%s` `%s`: %s\n", f.key, f.path, f.hash)
+	}
+	if text := j.objective(); text != "" {
+		fmt.Fprintf(&s, "\n## Objective\n\n```\n%s```\n", text)
+	}
+	fmt.Fprintf(&s, "\n## Metrics\n\n```\n%s```\n", summary)
+	fmt.Fprintf(&s, "\n## Settings, and how to repeat the run\n\nWith the files above and this as config.yaml, the "+
+		"same version, engine and seed give the same bits:\n\n```\nposttrain %s --config config.yaml\n```\n\n"+
+		"```yaml\n%s```\n\n", j.Command, strings.TrimLeft(string(j.Resolved), "\n"))
+	return s.String(), nil
+}
+
+// frontMatter is what the hub reads of a card.
+func (j *Job) frontMatter(w io.Writer, files []dataFile) {
+	library, task := "transformers", "text-generation"
+	if j.Adapting.On() {
+		library = "peft"
+	}
+	if j.Model.Config.Reward {
+		task = "text-classification"
+	}
+	fmt.Fprintf(w, "---\nbase_model: %s\nlibrary_name: %s\npipeline_tag: %s\ntags:\n- posttrain\n- %s\n",
+		strconv.Quote(baseName(j.Folder)), library, task, j.Command)
+	if len(files) > 0 {
+		fmt.Fprintln(w, "datasets:")
+	}
+	for _, f := range files {
+		fmt.Fprintf(w, "- %s\n", strconv.Quote(f.name()))
+	}
+	fmt.Fprint(w, "---\n\n")
+}
+
+var baseLine = regexp.MustCompile(`(?m)^base_model: "?([^"\n]+)"?$`)
+
+// baseName is the model's id on the hub, the base model that the folder's own card names, or the folder's name.
+func baseName(folder string) string {
+	if _, err := os.Stat(folder); err != nil {
+		id, _, _ := strings.Cut(folder, "@")
+		return id
+	}
+	if text, err := os.ReadFile(filepath.Join(folder, cardName)); err == nil {
+		if m := baseLine.FindSubmatch(text); m != nil {
+			return string(m[1])
+		}
+	}
+	return filepath.Base(folder)
+}
+
+// baseHash is the hash that adapters have of their model, too.
+func (j *Job) baseHash() string {
+	m, _, err := local.LoadAny(j.Folder)
+	if err != nil {
+		return "not there any more"
+	}
+	defer m.Release()
+	hash, err := m.Hash()
+	if err != nil {
+		return "not there any more"
+	}
+	return "SHA-256 `" + hash + "` (of their names and float32 values)"
+}
+
+// dataFile is a file that the config names as data.
+type dataFile struct{ key, path, hash string }
+
+// name is an id on the hub, or a file's name.
+func (f dataFile) name() string {
+	if _, err := os.Stat(f.path); err != nil {
+		id, _, _ := strings.Cut(f.path, ":")
+		id, _, _ = strings.Cut(id, "@")
+		return id
+	}
+	return filepath.Base(f.path)
+}
+
+// dataFiles are the values of the section data that name files.
+func dataFiles(keys []config.Change) (out []dataFile) {
+	for _, c := range keys {
+		if !strings.HasPrefix(c.Key, "data.") {
+			continue
+		}
+		for path := range strings.SplitSeq(strings.Trim(c.Now, "[]"), ", ") {
+			path = strings.Trim(path, `"'`)
+			if hash, err := hashOf(path); err == nil {
+				out = append(out, dataFile{c.Key, path, "SHA-256 `" + hash + "`"})
+			} else if path == "embedded" {
+				out = append(out, dataFile{c.Key, path, "in the program"})
+			} else if (c.Key == "data.train" || c.Key == "data.eval") && strings.Contains(path, "/") {
+				out = append(out, dataFile{c.Key, path, "from the Hugging Face hub"})
+			}
+		}
+	}
+	return out
+}
+
+// hashOf is the SHA-256 of a regular file.
+func hashOf(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return "", errors.Join(err, errors.New("no file"))
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	_, err = io.Copy(h, f)
+	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+// objective is the formula of the command's explanation; "": it has none.
+func (j *Job) objective() string {
+	command := config.Find(j.Command)
+	if command == nil {
+		return ""
+	}
+	options, err := command.Read(config.Input{Path: j.Run.Path("config.yaml")})
+	o, explains := options.(config.Explainer)
+	if err != nil || !explains {
+		return ""
+	}
+	var out strings.Builder
+	for line := range strings.Lines(o.Explain()) {
+		if out.Len() > 0 && !strings.HasPrefix(line, " ") {
+			break
+		}
+		out.WriteString(line)
+	}
+	return out.String()
+}
