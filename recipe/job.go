@@ -33,6 +33,7 @@ type Setup struct {
 	Folder   string // of the model; embedded.Name: the embedded one
 	Load     Loader // of the folder; nil: it is a language model's
 	Adapting Adapting
+	Chat     Chat
 	Devices  Devices
 	Train    train.Options
 	Seed     uint64
@@ -65,6 +66,10 @@ func NewJob(s Setup, r run.Reporter) (*Job, error) {
 				s.Adapting.Quantize)
 	}
 	if j.World, err = OpenWorld(s.Load, s.Backend, s.Folder, s.Train, s.Devices); err != nil {
+		return nil, err
+	}
+	if err := s.Chat.Apply(j.Tokenizer); err != nil {
+		j.World.Close()
 		return nil, err
 	}
 	ReportEngine(j.Engine, j)

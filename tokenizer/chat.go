@@ -28,6 +28,7 @@ type RenderOptions struct {
 // chat holds the templates of a folder.
 type chat struct {
 	templates map[string]string // by name; if there is only one, it is called default
+	fixed     ChatOptions
 	mu        sync.Mutex
 	compiled  map[string]compiled
 }
@@ -82,6 +83,9 @@ func (t *Tokenizer) Render(msgs []Message, o RenderOptions) (string, error) {
 		return "", fmt.Errorf("%s: chat template: %w", t.name, err)
 	}
 	if o.Now.IsZero() {
+		o.Now = t.chat.fixed.Now
+	}
+	if o.Now.IsZero() {
 		o.Now = time.Now()
 	}
 	text, err := template.Render(t.variables(msgs, o), o.Now)
@@ -134,6 +138,7 @@ func (t *Tokenizer) variables(msgs []Message, o RenderOptions) map[string]any {
 		vars[name] = token
 	}
 	vars["messages"], vars["add_generation_prompt"] = list, o.AddGenerationPrompt
+	maps.Copy(vars, t.chat.fixed.Variables)
 	maps.Copy(vars, o.Extra)
 	return vars
 }

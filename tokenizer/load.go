@@ -21,7 +21,9 @@ import (
 )
 
 // fileNames are the files of a tokenizer. Only the first must be there.
-var fileNames = []string{"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"}
+var fileNames = []string{"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", templateFile}
+
+const templateFile = "chat_template.jinja"
 
 // maxFile bounds each of them in bytes; the largest are those of 40 MB with 260,000 tokens.
 const maxFile = 64 << 20

@@ -28,6 +28,7 @@ type Options struct {
 	Devices    recipe.Devices         `yaml:"engine"`
 	Seed       uint64                 `yaml:"seed"`
 	Data       Data                   `yaml:"data"`
+	Chat       recipe.Chat            `yaml:"chat"`
 	Sampling   Sampling               `yaml:"sampling"`
 	Rollout    fleet.Options          `yaml:"rollout,omitempty"`
 	Reward     reward.Options         `yaml:"reward"`

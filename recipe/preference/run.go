@@ -28,12 +28,15 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 		return nil, err
 	}
 	recipe.PinBackend(&o.Backend, o.Model, o.Train, o.Devices, o.isOnline(), r)
+	if err := o.Chat.PinDate(o.Model, o.Place); err != nil {
+		return nil, err
+	}
 	title := o.Loss.Name()
 	if o.isOnline() {
 		title = "online " + title
 	}
 	j, err := recipe.NewJob(recipe.Setup{
-		Command: Command, Title: title, Backend: o.Backend, Folder: o.Model, Adapting: o.Adapting,
+		Command: Command, Title: title, Backend: o.Backend, Folder: o.Model, Adapting: o.Adapting, Chat: o.Chat,
 		Devices: o.Devices, Train: o.Train, Seed: o.Seed, Tracking: o.Tracking, Resolved: o.Resolved(),
 		Place: o.Place,
 	}, r)

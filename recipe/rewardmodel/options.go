@@ -25,6 +25,7 @@ type Options struct {
 	Devices  recipe.Devices  `yaml:"engine"`
 	Seed     uint64          `yaml:"seed"`
 	Data     Data            `yaml:"data"`
+	Chat     recipe.Chat     `yaml:"chat"`
 	Loss     Loss            `yaml:"loss"`
 	Train    train.Options   `yaml:"train"`
 	Tracking track.Options   `yaml:"tracking,omitempty"`

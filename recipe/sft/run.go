@@ -19,8 +19,11 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 		return nil, err
 	}
 	recipe.PinBackend(&o.Backend, o.Model, o.Train, o.Devices, false, r)
+	if err := o.Chat.PinDate(o.Model, o.Place); err != nil {
+		return nil, err
+	}
 	j, err := recipe.NewJob(recipe.Setup{
-		Command: Command, Title: "SFT", Backend: o.Backend, Folder: o.Model, Adapting: o.Adapting,
+		Command: Command, Title: "SFT", Backend: o.Backend, Folder: o.Model, Adapting: o.Adapting, Chat: o.Chat,
 		Devices: o.Devices, Train: o.Train, Seed: o.Seed, Tracking: o.Tracking, Resolved: o.Resolved(),
 		Place: o.Place,
 	}, r)

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/hub"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/tokenizer"
 )
@@ -40,6 +42,24 @@ func Describe(w io.Writer, folder string) error {
 	}
 	return CheckVocabulary(name, t, info.Config)
 }
+
+// PrintsDate says that the chat template of a model prints the date. It is false where the tokenizer cannot be read:
+// loading the model says why.
+func PrintsDate(folder string) bool {
+	fsys, _, err := FS(folder)
+	if err != nil {
+		return false
+	}
+	for _, name := range []string{"chat_template.jinja", "tokenizer_config.json"} {
+		text, err := files.Read(fsys, name, maxTemplateFile)
+		if err == nil && bytes.Contains(text, []byte("strftime_now")) {
+			return true
+		}
+	}
+	return false
+}
+
+const maxTemplateFile = 64 << 20
 
 // preview is the conversation that a chat template is shown with.
 var preview = []tokenizer.Message{{Role: "user", Content: "What fits here?"},

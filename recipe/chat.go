@@ -1,0 +1,121 @@
+package recipe
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/files"
+	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/tokenizer"
+)
+
+// Chat says what the model's chat template gets beside the messages.
+type Chat struct {
+	// in the place of the model's own; the trained model has it
+	Template string `yaml:"template,omitempty" words:"a file with a chat template (Jinja)"`
+	// names with values, JSON or text: enable_thinking=false; in transformers they are chat_template_kwargs
+	Variables []string `yaml:"variables,omitempty" words:"names with values, such as enable_thinking=false"`
+	// that a template prints as today; a run whose template prints one keeps the day of its start
+	Date string `yaml:"date,omitempty" words:"a day such as 2026-01-31"`
+}
+
+var variableForm = regexp.MustCompile(`^[A-Za-z_]\w*=`)
+
+// Check names variables without a value or with a name that messages have, and a date that is none.
+func (c Chat) Check() []fault.Fault {
+	faults := fault.Faults(fault.Check(c))
+	for _, v := range c.Variables {
+		name, _, _ := strings.Cut(v, "=")
+		switch {
+		case !variableForm.MatchString(v):
+			faults.Add("variables", v, "want a name and a value, such as enable_thinking=false")
+		case name == "messages" || name == "add_generation_prompt" || name == "tools":
+			faults.Add("variables", v, "the rows decide %s: want another variable of the template", name)
+		}
+	}
+	if _, err := c.now(); err != nil {
+		faults.Add("date", c.Date, "want a day such as 2026-01-31")
+	}
+	return faults
+}
+
+const dayForm = "2006-01-02"
+
+// now is noon of the date, zero without one.
+func (c Chat) now() (time.Time, error) {
+	if c.Date == "" {
+		return time.Time{}, nil
+	}
+	day, err := time.Parse(dayForm, c.Date)
+	return day.Add(12 * time.Hour), err
+}
+
+// PinDate gives a new run of a model whose chat template prints the date that of today, so that its prompts stay the
+// same when it is resumed another day.
+func (c *Chat) PinDate(model string, p Place) error {
+	if c.Date != "" || p.Resume != "" {
+		return nil
+	}
+	text, err := c.read()
+	if err != nil {
+		return err
+	}
+	prints := strings.Contains(text, "strftime_now")
+	if text == "" {
+		prints = local.PrintsDate(model)
+	}
+	if prints {
+		c.Date = time.Now().Format(dayForm)
+	}
+	return nil
+}
+
+// maxTemplate bounds a chat template in bytes.
+const maxTemplate = 1 << 20
+
+// read is the text of the template, "" without one.
+func (c Chat) read() (string, error) {
+	if c.Template == "" {
+		return "", nil
+	}
+	file, err := os.Open(c.Template)
+	if err != nil {
+		return "", fmt.Errorf("chat.template: %w", err)
+	}
+	defer file.Close()
+	text, err := files.ReadAll(file, maxTemplate)
+	if err == nil && strings.TrimSpace(string(text)) == "" {
+		err = fmt.Errorf("the file is empty")
+	}
+	if err != nil {
+		return "", fmt.Errorf("chat.template %s: %w", c.Template, err)
+	}
+	return string(text), nil
+}
+
+// Apply sets the options of a tokenizer's template.
+func (c Chat) Apply(t *tokenizer.Tokenizer) error {
+	text, err := c.read()
+	if err != nil {
+		return err
+	}
+	o := tokenizer.ChatOptions{Template: text, Variables: map[string]any{}}
+	if o.Now, err = c.now(); err != nil {
+		return err
+	}
+	for _, v := range c.Variables {
+		name, value, _ := strings.Cut(v, "=")
+		if o.Variables[name] = any(value); json.Valid([]byte(value)) {
+			o.Variables[name] = json.RawMessage(value)
+		}
+	}
+	if err := t.SetChat(o); err != nil {
+		return fmt.Errorf("chat: %w", err)
+	}
+	return nil
+}
