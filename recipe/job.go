@@ -293,7 +293,19 @@ func (j *Job) Conclude(l Loop, best *run.Best, summary string) (*Result, error) 
 	if err := j.Run.WriteSummary(summary); err != nil {
 		return nil, err
 	}
+	if err := j.Run.WriteReceipt(run.Receipt{Version: programVersion(), Command: j.Command, Engine: j.Engine.Name,
+		Seed: j.Seed, Steps: l.Step()}); err != nil {
+		return nil, err
+	}
 	return &Result{Dir: j.Run.Dir, Steps: l.Step(), Best: best, Summary: summary}, nil
+}
+
+// programVersion is the main module's version, such as v1.2.3; "" where the program has none.
+func programVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return ""
 }
 
 // ErrInterrupted is the cause of every Stopped.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -38,10 +37,7 @@ func newCheck(s streams) *cobra.Command {
 				return flagFault(err)
 			}
 			if asJSON {
-				enc := json.NewEncoder(s.out)
-				enc.SetEscapeHTML(false)
-				enc.SetIndent("", "  ")
-				if err := enc.Encode(result); err != nil {
+				if err := writeJSON(s, result); err != nil {
 					return err
 				}
 			} else {

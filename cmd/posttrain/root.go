@@ -14,7 +14,7 @@ import (
 // commands are the constructors of the commands.
 var commands = []func(streams) *cobra.Command{
 	newMappo, newSFT, newCIRL, newRewardModel, newFederated, newScore, newExplain, newModel, newData, newEval,
-	newGenerate, newServe, newBackends, newVersion,
+	newGenerate, newServe, newDoctor, newVerify, newBackends, newVersion,
 }
 
 // newRoot makes the whole command tree.

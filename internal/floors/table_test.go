@@ -76,6 +76,7 @@ var Table = []Row{
 	{"batch", text, []string{"data", "tokenizer"}},
 	{"hub", text, []string{"run", retry}},
 	{"run", text, []string{rename, "gonum.org/v1/plot", "github.com/schollz/progressbar/v3", "golang.org/x/term"}},
+	{"doctor", text, []string{"run", "gonum.org/v1/gonum"}},
 	{"track", text, []string{"run", retry, metrics, "google.golang.org/protobuf/encoding/protowire"}},
 
 	{"backend", tensor, []string{gomlx, compute, onnx, xla, "github.com/go-logr/logr", "k8s.io/klog/v2"}},

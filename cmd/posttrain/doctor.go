@@ -1,0 +1,54 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/posttrain/posttrain/doctor"
+)
+
+func newDoctor(s streams) *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use:   "doctor RUN",
+		Short: "Say what goes wrong in a training run",
+		Long: "Read the log of a training run and say what goes wrong in it: squeezing (chosen and rejected answers\n" +
+			"both become less likely), entropy collapse, length hacking, KL blow-up, dead groups, overfitting. Each\n" +
+			"finding has the numbers and steps that show it, and what may help. RUN is a run folder, a folder of\n" +
+			"TRL with trainer_state.json, or a file: metrics.jsonl, trainer_state.json, or a log of verl (console\n" +
+			"or jsonl). The run may still go on. The exit code is 0 where nothing is found, 1 where something is.",
+		Example: "  posttrain doctor runs/mappo\n" +
+			"  posttrain doctor --json trl_output/checkpoint-500/trainer_state.json\n" +
+			"  posttrain doctor verl.log",
+		Args: oneArg("run folder or log file"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			l, err := doctor.Read(args[0])
+			if err != nil {
+				return err
+			}
+			r := doctor.Examine(l)
+			if asJSON {
+				err = writeJSON(s, r)
+			} else {
+				_, err = fmt.Fprintln(s.out, strings.Join(r.Lines(), "\n"))
+			}
+			if err != nil {
+				return err
+			}
+			return r.Err()
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+// writeJSON prints a value for programs, and for people who look.
+func writeJSON(s streams, v any) error {
+	out := json.NewEncoder(s.out)
+	out.SetEscapeHTML(false)
+	out.SetIndent("", "  ")
+	return out.Encode(v)
+}

@@ -1,0 +1,94 @@
+// Package doctor says in words what goes wrong in a training run. It reads the log of a run, ours, TRL's or verl's
+// ([Read]), and looks at it with one rule for each known illness ([Examine]).
+//
+// Glossary:
+//   - log: records of metrics under the names of TRL ([Log]); verl's names are translated;
+//   - change: a metric at the beginning and at the end of a run. Of held-out examples, which are the same ones each
+//     time, these are the first and the last value; of batches, the means of the first and the last tenth of the
+//     values, with the standard error of their difference;
+//   - finding: an illness with the numbers and steps that show it, and what one may change ([Finding]).
+//
+// A rule speaks only where the change is more than three standard errors, and large beside a threshold that its
+// constants name. What they say is a warning to look, no proof.
+package doctor
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Finding is something that is wrong with a run.
+type Finding struct {
+	Rule     string     `json:"rule"`
+	Says     string     `json:"says"`
+	Evidence []Evidence `json:"evidence"`
+	Advice   string     `json:"advice"`
+}
+
+// Evidence is what a metric was at two steps.
+type Evidence struct {
+	Metric   string  `json:"metric"`
+	FromStep int     `json:"from_step"`
+	From     float64 `json:"from"`
+	ToStep   int     `json:"to_step"`
+	To       float64 `json:"to"`
+	Note     string  `json:"note,omitempty"` // how they were measured
+}
+
+func (e Evidence) String() string {
+	text := fmt.Sprintf("%s: %.4g at step %d, %.4g at step %d", e.Metric, e.From, e.FromStep, e.To, e.ToStep)
+	if e.Note != "" {
+		text += " (" + e.Note + ")"
+	}
+	return text
+}
+
+// Report is what was found in a log.
+type Report struct {
+	Log        string    `json:"log"`
+	Kind       string    `json:"kind"` // posttrain, TRL or verl
+	Steps      int       `json:"steps"`
+	Findings   []Finding `json:"findings"`
+	Looked     []string  `json:"looked_for"`
+	Unmeasured []string  `json:"not_measured"` // rules whose metrics the log lacks, or has too few of
+}
+
+// Healthy says that nothing was found.
+func (r *Report) Healthy() bool { return len(r.Findings) == 0 }
+
+// Lines say it in words.
+func (r *Report) Lines() []string {
+	lines := []string{fmt.Sprintf("%s: a log of %s, %d steps", r.Log, r.Kind, r.Steps)}
+	for _, f := range r.Findings {
+		lines = append(lines, "", f.Rule+": "+f.Says)
+		for _, e := range f.Evidence {
+			lines = append(lines, "  "+e.String())
+		}
+		lines = append(lines, "  what may help: "+f.Advice)
+	}
+	lines = append(lines, "", fmt.Sprintf("Found: %d. Looked for: %s.", len(r.Findings), names(r.Looked)))
+	if len(r.Unmeasured) > 0 {
+		lines = append(lines, fmt.Sprintf("Not looked for, since the log has too little about it: %s.",
+			names(r.Unmeasured)))
+	}
+	return lines
+}
+
+func names(all []string) string {
+	if len(all) == 0 {
+		return "nothing"
+	}
+	return strings.Join(all, ", ")
+}
+
+// Err is an error that names what was found, nil where the run is healthy.
+func (r *Report) Err() error {
+	var found []string
+	for _, f := range r.Findings {
+		found = append(found, f.Rule)
+	}
+	if found == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: found %s", r.Log, names(found))
+}

@@ -1,0 +1,206 @@
+package doctor
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/stat"
+)
+
+// rule looks for one illness. looked is false where the log has too little about it.
+type rule struct {
+	name  string
+	check func(l *Log) (f *Finding, looked bool)
+}
+
+var rules = []rule{
+	{"squeezing", squeezing}, {"entropy collapse", entropyCollapse}, {"length hacking", lengthHacking},
+	{"KL blow-up", klBlowUp}, {"dead groups", deadGroups}, {"overfitting", overfitting},
+}
+
+// Examine looks at a log with all rules.
+func Examine(l *Log) *Report {
+	r := &Report{Log: l.Path, Kind: l.Kind, Findings: []Finding{}, Looked: []string{}, Unmeasured: []string{}}
+	for _, record := range l.Records {
+		r.Steps = max(r.Steps, record.Step)
+	}
+	for _, rule := range rules {
+		f, looked := rule.check(l)
+		if !looked {
+			r.Unmeasured = append(r.Unmeasured, rule.name)
+			continue
+		}
+		r.Looked = append(r.Looked, rule.name)
+		if f != nil {
+			f.Rule = rule.name
+			r.Findings = append(r.Findings, *f)
+		}
+	}
+	return r
+}
+
+// Thresholds of the rules.
+const (
+	squeezedShare = 0.1 // of |log p(chosen)| at the beginning that it falls by
+	collapsed     = 0.2 // of the entropy at the beginning that is left
+	grown         = 1.5 // times the length at the beginning
+	cutShare      = 0.2 // of the completions that are cut
+	follows       = 0.5 // correlation of reward and length
+	farKL         = 1.0 // nats a token at the end
+	peakKL        = 0.5 // nats a token, and peakTimes the median
+	peakTimes     = 10
+	deadShare     = 0.8  // of the groups, in the second half of the run
+	worseShare    = 0.05 // of the best held-out loss
+)
+
+// squeezing: the chosen and the rejected answers both become less likely; the probability goes to texts that nobody
+// rated.
+func squeezing(l *Log) (*Finding, bool) {
+	chosen, ok := l.change("logps/chosen")
+	rejected, both := l.change("logps/rejected")
+	if !ok || !both {
+		return nil, false
+	}
+	if chosen.rise() > -squeezedShare*math.Abs(chosen.From) || rejected.rise() >= 0 {
+		return nil, true
+	}
+	return &Finding{
+		Says: fmt.Sprintf("chosen and rejected answers both become less likely; log p(chosen) fell by %.1f%%",
+			100*(chosen.From-chosen.To)/math.Abs(chosen.From)),
+		Evidence: []Evidence{chosen.Evidence, rejected.Evidence},
+		Advice: "a prior that spares near ties (loss.prior mappo), a term of likelihood on the chosen answers " +
+			"(loss.type rpo), a larger loss.beta, a lower train.learning_rate, fewer steps, or leaving out pairs " +
+			"whose answers are nearly the same",
+	}, true
+}
+
+// entropyCollapse: the model always gives the same answers, so that there is nothing left to compare.
+func entropyCollapse(l *Log) (*Finding, bool) {
+	c, ok := l.batches("entropy")
+	if !ok {
+		return nil, false
+	}
+	if c.From <= 0 || c.rise() >= 0 || c.To > collapsed*c.From {
+		return nil, true
+	}
+	return &Finding{
+		Says:     fmt.Sprintf("of the entropy at the beginning %.0f%% is left: answers hardly differ", 100*c.To/c.From),
+		Evidence: []Evidence{c.Evidence},
+		Advice: "a lower train.learning_rate, a distance to the model before training (grpo.kl, grpo.kl_coef), a " +
+			"larger grpo.clip_high, a higher sampling.temperature, or fewer updates of the same answers",
+	}, true
+}
+
+// lengthHacking: answers become longer, and the reward does not say that they become better.
+func lengthHacking(l *Log) (*Finding, bool) {
+	length, ok := l.batches("completions/mean_length")
+	if !ok {
+		return nil, false
+	}
+	if length.rise() <= 0 || length.To < grown*length.From {
+		return nil, true
+	}
+	f := &Finding{Evidence: []Evidence{length.Evidence},
+		Advice: "a reward that does not grow with the length, a penalty for long answers, fewer " +
+			"sampling.max_new_tokens, or a mean over all tokens of a step (grpo.aggregation) in the place of " +
+			"each answer's"}
+	longer := fmt.Sprintf("answers became %.1f times as long", length.To/length.From)
+	cut, _ := l.batches("completions/clipped_ratio")
+	reward, rewarded := l.change("reward")
+	switch r, n := l.together("completions/mean_length", "reward"); {
+	case rewarded && reward.rise() <= 0:
+		f.Says, f.Evidence = longer+", and the reward did not rise", append(f.Evidence, reward.Evidence)
+	case cut.rise() > 0 && cut.To >= cutShare:
+		f.Says = fmt.Sprintf("%s, and %.0f%% of them reach the limit", longer, 100*cut.To)
+		f.Evidence = append(f.Evidence, cut.Evidence)
+	case r >= follows:
+		f.Says = fmt.Sprintf("%s, and the reward follows the length: from step to step they move together "+
+			"(correlation %.2f of %d changes)", longer, r, n)
+		f.Evidence = append(f.Evidence, reward.Evidence)
+	default:
+		return nil, true
+	}
+	return f, true
+}
+
+// klBlowUp: the model leaves the one it started from. kto's kl is of whole answers, another scale.
+func klBlowUp(l *Log) (*Finding, bool) {
+	kl := l.of("kl")
+	c, ok := l.batches("kl")
+	if !ok || len(l.of("logps/chosen")) > 0 {
+		return nil, false
+	}
+	sorted := slices.Sorted(slices.Values(kl.values()))
+	median := stat.Quantile(0.5, stat.Empirical, sorted, nil)
+	peak := slices.MaxFunc(kl, func(a, b point) int {
+		if a.value < b.value {
+			return -1
+		}
+		return 1
+	})
+	f := &Finding{Advice: "a lower train.learning_rate, a larger grpo.kl_coef, a smaller train.max_grad_norm, or " +
+		"fewer updates of the same answers; a run that jumped may continue from a checkpoint before it"}
+	switch {
+	case c.To > farKL && c.rise() > 0:
+		f.Says = fmt.Sprintf("the model is %.2f nats a token away from the one before training", c.To)
+		f.Evidence = []Evidence{c.Evidence}
+	case peak.value > peakKL && peak.value > peakTimes*median:
+		f.Says = fmt.Sprintf("the distance to the model before training jumped to %.0f times its median",
+			peak.value/median)
+		f.Evidence = []Evidence{{"kl", kl[0].step, kl[0].value, peak.step, peak.value, "the first value and the peak"}}
+	default:
+		return nil, true
+	}
+	return f, true
+}
+
+// deadGroups: all answers to a prompt get the same reward, so that nothing is learnt from it.
+func deadGroups(l *Log) (*Finding, bool) {
+	all := l.of("frac_reward_zero_std")
+	if len(all) < leastBatches {
+		return nil, false
+	}
+	half := all[len(all)/2:]
+	mean := stat.Mean(half.values(), nil)
+	if mean < deadShare {
+		return nil, true
+	}
+	first, last := half[0], half[len(half)-1]
+	return &Finding{
+		Says: fmt.Sprintf("in %.0f%% of the groups of the second half all answers have the same reward: nothing is "+
+			"learnt from them", 100*mean),
+		Evidence: []Evidence{{"frac_reward_zero_std", first.step, first.value, last.step, last.value,
+			fmt.Sprintf("mean %.2f in between", mean)}},
+		Advice: "prompts that are neither too easy nor too hard, a reward with more than two values, larger groups " +
+			"(grpo.group_size), a higher sampling.temperature, or dynamic sampling, which draws again " +
+			"(grpo.dynamic_sampling)",
+	}, true
+}
+
+// overfitting: the loss of held-out examples rises again while that of the training goes on to fall.
+func overfitting(l *Log) (*Finding, bool) {
+	held := l.of("eval_loss")
+	train, ok := l.batches("loss")
+	if !ok || len(held) < 3 {
+		return nil, false
+	}
+	best := slices.MinFunc(held, func(a, b point) int {
+		if a.value < b.value {
+			return -1
+		}
+		return 1
+	})
+	last := held[len(held)-1]
+	if last.value-best.value < worseShare*math.Abs(best.value) || train.rise() >= 0 {
+		return nil, true
+	}
+	return &Finding{
+		Says: fmt.Sprintf("the held-out loss was best at step %d and is %.1f%% worse at the end, while the training "+
+			"loss fell", best.step, 100*(last.value-best.value)/math.Abs(best.value)),
+		Evidence: []Evidence{{"eval_loss", best.step, best.value, last.step, last.value, "the best and the last"},
+			train.Evidence},
+		Advice: "the checkpoint of the best step, fewer epochs, more or other data, a lower train.learning_rate, a " +
+			"smaller lora.rank, or a larger train.weight_decay",
+	}, true
+}
