@@ -123,6 +123,33 @@ func TestOneAgentIsCIRL(t *testing.T) {
 	}
 }
 
+// TestMethodsOnCIRL: every method makes its rounds or updates on the embedded model, moves it, and leaves a model folder.
+// A method that waits for a trust region may refuse a step, which counts.
+func TestMethodsOnCIRL(t *testing.T) {
+	start := hashOf(t, "embedded")
+	for method, sets := range map[string][]string{
+		protocol.FedNPGADMM: {"ci_rl.memory_gb=1"}, protocol.FedNPG: {"cg.iters=2", "ci_rl.memory_gb=1"},
+		protocol.FedPG: {"rule=normalized"}, protocol.Vanilla: nil, protocol.A3C: nil, protocol.FedPPO: {"local.epochs=1"},
+		protocol.FedAvg: {"local.epochs=1"}, protocol.FedProx: {"local.epochs=1", "local.mu=0.1"},
+		protocol.FedBuff: {"local.epochs=1", "buffer=2"}, protocol.DiLoCo: {"local.epochs=1"},
+	} {
+		limit := "rounds=1"
+		if protocol.Asynchronous(method) {
+			limit = "updates=2"
+		}
+		s := tinyCIRL(t, t.TempDir(), method, append(sets, limit, "ci_rl.validation.every=0")...)
+		result, err := Run(t.Context(), s, nil)
+		if err != nil {
+			t.Errorf("%s: %v", method, err)
+			continue
+		}
+		moved := hashOf(t, filepath.Join(s.Place.Out, run.ModelName)) != start
+		if side := result.Sides[0]; !moved && side.Refused == 0 || side.Up == 0 || side.Samples == 0 {
+			t.Errorf("%s: the model has moved: %v; %+v", method, moved, side)
+		}
+	}
+}
+
 // TestFaultsOfCIRL: each has one line.
 func TestFaultsOfCIRL(t *testing.T) {
 	for _, c := range []struct {
