@@ -137,7 +137,8 @@ func TestMethodsOnCIRL(t *testing.T) {
 		if protocol.Asynchronous(method) {
 			limit = "updates=2"
 		}
-		s := tinyCIRL(t, t.TempDir(), method, append(sets, limit, "ci_rl.validation.every=0")...)
+		s := tinyCIRL(t, t.TempDir(), method, append(sets, limit, "ci_rl.validation.every=0",
+			"ci_rl.grpo.prompts_per_step=1")...)
 		result, err := Run(t.Context(), s, nil)
 		if err != nil {
 			t.Errorf("%s: %v", method, err)
