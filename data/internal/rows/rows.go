@@ -87,7 +87,8 @@ func decode(raw func(source, []string) Seq) func(source) Seq {
 	}
 }
 
-// Read streams the rows of a file of the operating system (fsys nil) or of fsys.
+// Read streams the rows of a file of the operating system (fsys nil) or of fsys. A pattern such as train-*.parquet means
+// all files that it matches, one after the other in the order of their names.
 func Read(fsys fs.FS, name string) Seq {
 	return stream(fsys, name, func(f format, in source) Seq { return f.rows(in) })
 }
@@ -98,6 +99,37 @@ func ReadJSON(fsys fs.FS, name string, columns ...string) Seq {
 }
 
 func stream(fsys fs.FS, name string, read func(format, source) Seq) Seq {
+	names := matches(fsys, name)
+	if len(names) == 1 {
+		return streamFile(fsys, names[0], read)
+	}
+	return func(yield func(Row, error) bool) {
+		for _, name := range names {
+			for row, err := range streamFile(fsys, name, read) {
+				if !yield(row, err) || err != nil && row.Source == "" {
+					return
+				}
+			}
+		}
+	}
+}
+
+// matches are the files that a pattern means. A name without a match is its own: opening it says what is wrong.
+func matches(fsys fs.FS, name string) []string {
+	if fsys != nil || !strings.ContainsAny(name, "*?[") {
+		return []string{name}
+	}
+	if _, err := os.Stat(name); err == nil {
+		return []string{name}
+	}
+	found, err := filepath.Glob(name)
+	if err != nil || len(found) == 0 {
+		return []string{name}
+	}
+	return found
+}
+
+func streamFile(fsys fs.FS, name string, read func(format, source) Seq) Seq {
 	return func(yield func(Row, error) bool) {
 		f, in, err := openRows(fsys, name)
 		if err != nil {
