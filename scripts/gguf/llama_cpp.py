@@ -56,13 +56,15 @@ def answers(server, proof):
     for answer in proof["answers"]:
         body = {"prompt": answer["prompt"], "n_predict": len(answer["tokens"]), "temperature": 0.0, "logprobs": 2,
                 "cache_prompt": False}  # fmt: skip
-        drawn = server.handle_completions(body)["choices"][0]["logprobs"]["content"]
+        choice = server.handle_completions(body)["choices"][0]
+        drawn = choice["logprobs"]["content"]  # it leaves out tokens within a character
         ids, want = [t["id"] for t in drawn], answer["tokens"]
         n = next((i for i, (a, b) in enumerate(zip(ids, want)) if a != b), min(len(ids), len(want)))
-        same += n
-        equal += n >= len(want) - 1 and n == len(ids)  # llama.cpp leaves out the token that ends a text
+        whole = choice["text"] == answer["text"]
+        equal += whole
+        same += len(want) if whole else n
         gaps += [abs(a["logprob"] - b) for a, b in zip(drawn[:n], answer["logps"])]
-        if n < len(ids) and n < len(want):
+        if not whole and n < len(ids) and n < len(want):
             best = ", ".join(f"{t['token']!r} {t['logprob']:.5f}" for t in drawn[n]["top_logprobs"])
             print(f"  token {n} differs: llama.cpp has {best}, the folder {want[n]} {answer['logps'][n]:.5f}")
     return equal, same, gaps
