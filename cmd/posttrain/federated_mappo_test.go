@@ -20,8 +20,8 @@ func pairsFile(t *testing.T, name string, first, n int) string {
 	t.Helper()
 	var text strings.Builder
 	for i := first; i < first+n; i++ {
-		fmt.Fprintf(&text, `{"prompt":"Q%d?","chosen":"yes, %d","rejected":"no","chosen_score":0.9,"rejected_score":0.2}`+
-			"\n", i, i)
+		fmt.Fprintf(&text, `{"prompt":"Q%d?","chosen":"yes, %d","rejected":"no","chosen_score":0.9,`+
+			`"rejected_score":0.2}`+"\n", i, i)
 	}
 	write(t, name, text.String())
 	path, err := filepath.Abs(name)
@@ -123,8 +123,7 @@ func TestOwnersOfPairs(t *testing.T) {
 	}
 	for _, path := range updates {
 		head, _, _ := strings.Cut(read(t, path), "\n")
-		var sections struct{ Stats json.RawMessage }
-		if strings.Contains(head, "yes") || strings.Contains(head, "own-") || json.Unmarshal([]byte(head), &sections) != nil {
+		if strings.Contains(head, "yes") || strings.Contains(head, "own-") || !json.Valid([]byte(head)) {
 			t.Errorf("%s begins with %s", path, head)
 		}
 	}

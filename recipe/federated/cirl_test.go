@@ -123,8 +123,8 @@ func TestOneAgentIsCIRL(t *testing.T) {
 	}
 }
 
-// TestMethodsOnCIRL: every method makes its rounds or updates on the embedded model, moves it, and leaves a model folder.
-// A method that waits for a trust region may refuse a step, which counts.
+// TestMethodsOnCIRL: every method makes its rounds or updates on the embedded model, moves it, and leaves a model
+// folder. A method that waits for a trust region may refuse a step, which counts.
 func TestMethodsOnCIRL(t *testing.T) {
 	start := hashOf(t, "embedded")
 	for method, sets := range map[string][]string{
