@@ -1,5 +1,6 @@
 # make test    all tests: offline, on a CPU, in minutes
 # make check   what else a change must pass: format, vet, tidy, a build without a C compiler, floors, every config
+# make cross   build for macOS and Windows
 # make xla     every test of the engines on xla too, in all variants, with XLA's own flags (needs a plugin; half an hour)
 # make bench   speed of posttrain; with PYTHON=venv/bin/python also of PyTorch and TRL; with DATA=pairs.jsonl.gz also on
 #              real pairs (bench/README.md)
@@ -13,7 +14,7 @@ FUZZTIME ?= 60s
 PACKAGES ?= ./...
 DATA ?=
 
-.PHONY: test check format vet tidy static floors picture configs xla bench reliability fuzz
+.PHONY: test check format vet tidy static cross floors picture configs xla bench reliability fuzz
 
 test:
 	$(GO) test -timeout 30m ./...
@@ -36,6 +37,11 @@ tidy:
 # The pure Go engine must build where there is no C compiler.
 static:
 	CGO_ENABLED=0 $(GO) build ./...
+
+# The pure Go engine runs on macOS and Windows too.
+cross:
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/posttrain
+	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/posttrain
 
 floors:
 	$(GO) test ./internal/floors

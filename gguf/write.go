@@ -8,7 +8,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/google/renameio/v2"
+	"github.com/posttrain/posttrain/internal/files"
 )
 
 // Source is a tensor to write. Read gives its numbers, row-major, once; they may be freed after that.
@@ -24,7 +24,7 @@ const alignment = 32
 // Write writes a file of version 3: path holds either the old content or all of the new. wrote gets the number of
 // tensors written after each; its error ends the writing.
 func Write(path string, meta []Entry, tensors []Source, wrote func(n int) error) error {
-	f, err := renameio.NewPendingFile(path, renameio.WithPermissions(0o644))
+	f, err := files.NewPending(path, 0o644)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, cause(err))
 	}

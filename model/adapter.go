@@ -19,7 +19,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/google/renameio/v2"
 	"github.com/posttrain/posttrain/hub"
 	"github.com/posttrain/posttrain/internal/files"
 )
@@ -109,7 +108,7 @@ func (w Writer) SaveAdapter(m *Model, dir, dtype string) error {
 	text, err := json.MarshalIndent(m.Config.LoRA.peft(), "", "  ")
 	path := filepath.Join(dir, adapterConfigFile)
 	if err == nil {
-		err = renameio.WriteFile(path, append(text, '\n'), 0o644)
+		err = files.Replace(path, append(text, '\n'), 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, cause(err))

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/renameio/v2"
 	"github.com/posttrain/posttrain/internal/files"
 )
 
@@ -292,7 +291,7 @@ func (m *Model) saveConfigs(dir, dtype string) error {
 	}
 	for _, f := range all {
 		path := filepath.Join(dir, f.name)
-		if err := renameio.WriteFile(path, f.text, 0o644); err != nil {
+		if err := files.Replace(path, f.text, 0o644); err != nil {
 			return fmt.Errorf("%s: %w", path, cause(err))
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/google/renameio/v2"
+	"github.com/posttrain/posttrain/internal/files"
 )
 
 // maxShard is the size of transformers' files, too.
@@ -82,7 +82,7 @@ type tensorIndex struct {
 func (x tensorIndex) write(path string) error {
 	text, err := json.MarshalIndent(x, "", "  ")
 	if err == nil {
-		err = renameio.WriteFile(path+indexEnd, append(text, '\n'), 0o644)
+		err = files.Replace(path+indexEnd, append(text, '\n'), 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", path+indexEnd, cause(err))
@@ -95,7 +95,7 @@ func (x tensorIndex) write(path string) error {
 
 // writeFile writes one file atomically.
 func (w Writer) writeFile(path string, tensors []Tensor, floats string, meta map[string]string) error {
-	f, err := renameio.NewPendingFile(path, renameio.WithPermissions(0o644))
+	f, err := files.NewPending(path, 0o644)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, cause(err))
 	}

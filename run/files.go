@@ -7,11 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/posttrain/posttrain/internal/files"
 )
 
 // replaceFile writes a whole file, at once or not at all. Its error names the file.
 func replaceFile(path string, data []byte) error {
-	if err := atomicWrite(path, data); err != nil {
+	if err := files.Replace(path, data, 0o666); err != nil {
 		return &fs.PathError{Op: "write", Path: path, Err: Cause(err)} // without the temporary name
 	}
 	return syncDir(filepath.Dir(path))
@@ -30,7 +32,7 @@ func Cause(err error) error {
 
 // syncFile flushes a file to the disk: a rename alone promises nothing about the content.
 func syncFile(path string) error {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDWR, 0) // Windows flushes files alone that are open for writing
 	if err != nil {
 		return err
 	}

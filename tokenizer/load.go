@@ -15,8 +15,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/google/renameio/v2"
-
 	"github.com/posttrain/posttrain/internal/files"
 )
 
@@ -82,7 +80,7 @@ func (t *Tokenizer) read(contents map[string][]byte) (err error) {
 // CopyTo writes the tokenizer's files into dir, unchanged.
 func (t *Tokenizer) CopyTo(dir string) error {
 	for _, f := range t.files {
-		if err := renameio.WriteFile(filepath.Join(dir, f.name), f.data, 0o644); err != nil {
+		if err := files.Replace(filepath.Join(dir, f.name), f.data, 0o644); err != nil {
 			return fmt.Errorf("%s: %w", filepath.Join(dir, f.name), err)
 		}
 	}

@@ -23,6 +23,7 @@ var everyCommand = []struct {
 	{"help", []string{"mappo"}},
 	{"backends", nil},
 	{"version", nil},
+	{"man", []string{"manuals"}},
 	{"explain", nil},
 	{"completion", nil},
 	{"completion bash", nil},

@@ -20,8 +20,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/renameio/v2"
 	"github.com/nats-io/nkeys"
+
+	"github.com/posttrain/posttrain/internal/files"
 )
 
 // Names in the folder of keys. Files that hold a secret are readable by their owner alone.
@@ -355,7 +356,7 @@ func trusting(ca, name string) *tls.Config {
 
 // writeFile writes a whole file at once or not at all, flushed to the disk.
 func writeFile(path string, data []byte, mode fs.FileMode) error {
-	return renameio.WriteFile(path, data, mode, renameio.IgnoreUmask())
+	return files.Replace(path, data, mode)
 }
 
 // cause is the system's part of an error about a file.

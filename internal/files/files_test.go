@@ -48,3 +48,33 @@ func TestRead(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestReplace: a file has its new content and mode, a failure leaves the old one and nothing else.
+func TestReplace(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a")
+	for _, text := range []string{"one", "two"} {
+		if err := Replace(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != text {
+			t.Errorf("%q, %v: want %q", got, err, text)
+		}
+	}
+	if err := Replace(filepath.Join(dir, "none", "a"), nil, 0o600); err == nil {
+		t.Error("a file in a folder that is not there")
+	}
+	p, err := NewPending(path, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Write([]byte("half")); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Cleanup(); err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("%v, %v: want the file alone", entries, err)
+	}
+}

@@ -57,14 +57,14 @@ const (
 var Table = []Row{
 	{"internal/adamw", ground, nil},
 	{"internal/config", ground, []string{yaml, "internal/plain"}},
-	{"internal/files", ground, nil},
+	{"internal/files", ground, []string{rename}},
 	{"internal/halves", ground, nil},
 	{"internal/launch", ground, nil},
 	{"internal/mujoco", ground, []string{"github.com/ebitengine/purego", "internal/files"}},
 	{"internal/plain", ground, nil},
 
 	{"configs", text, nil},
-	{"gguf", text, []string{rename}},
+	{"gguf", text, nil},
 	{"embedded", text, nil},
 	{"data", text, []string{"github.com/parquet-go/parquet-go", "github.com/klauspost/compress",
 		"github.com/pierrec/lz4", "github.com/andybalholm/brotli"}},
@@ -72,16 +72,17 @@ var Table = []Row{
 	{"data/check", text, []string{"data", "data/ci/quality"}},
 	{"data/journal", text, []string{"data", "run"}},
 	{"reward", text, []string{"data"}},
-	{"tokenizer", text, []string{"github.com/dlclark/regexp2", "golang.org/x/text", rename}},
+	{"tokenizer", text, []string{"github.com/dlclark/regexp2", "golang.org/x/text"}},
 	{"batch", text, []string{"data", "tokenizer"}},
 	{"hub", text, []string{"run", retry}},
-	{"run", text, []string{rename, "gonum.org/v1/plot", "github.com/schollz/progressbar/v3", "golang.org/x/term"}},
+	{"run", text, []string{"golang.org/x/sys/windows", "golang.org/x/term", "gonum.org/v1/plot",
+		"github.com/schollz/progressbar/v3"}},
 	{"doctor", text, []string{"run", "gonum.org/v1/gonum"}},
 	{"track", text, []string{"run", retry, metrics, "google.golang.org/protobuf/encoding/protowire"}},
 
 	{"backend", tensor, []string{gomlx, compute, onnx, xla, "github.com/go-logr/logr", "k8s.io/klog/v2"}},
 	{"losses", tensor, []string{gomlx}},
-	{"model", tensor, []string{gomlx, compute, rename}},
+	{"model", tensor, []string{gomlx, compute}},
 
 	{"rollout", behaviour, []string{gomlx, compute, openai, retry}},
 	{"train", behaviour, []string{gomlx, compute}},
@@ -95,7 +96,7 @@ var Table = []Row{
 	{"federated", method, nil},
 	{"federated/control", method, []string{"federated", "internal/mujoco", "gonum.org/v1/gonum"}},
 	{"federated/lm", method, []string{"federated", "grpo", compute, "gonum.org/v1/gonum"}},
-	{"federated/link", method, []string{nats, rename, "federated"}},
+	{"federated/link", method, []string{nats, "federated"}},
 
 	{"recipe", recipe, []string{compute}},
 
