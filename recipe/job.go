@@ -65,6 +65,9 @@ func NewJob(s Setup, r run.Reporter) (*Job, error) {
 			fmt.Errorf("quantize %s: weights in few bits cannot be cut over devices yet: remove it or engine.mesh",
 				s.Adapting.Quantize)
 	}
+	if err := s.Tracking.Try(); err != nil {
+		return nil, err
+	}
 	if j.World, err = OpenWorld(s.Load, s.Backend, s.Folder, s.Train, s.Devices); err != nil {
 		return nil, err
 	}

@@ -52,9 +52,9 @@ func PartOf(path string) string {
 }
 
 // ownNames are the files that this package and its callers write under a temporary name, in every run folder.
-var ownNames = []string{configName, metricsName, samplesName, curvesName, summaryName, summaryJSONName, bestFile,
-	BeforeName, ReferenceName, ReferenceEvalName, PartOf(BeforeName), PartOf(ReferenceName), PartOf(ReferenceEvalName),
-	TestBeforeName, TestAfterName}
+var ownNames = []string{configName, metricsName, samplesName, curvesName, summaryName, summaryJSONName, receiptName,
+	bestFile, BeforeName, ReferenceName, ReferenceEvalName, PartOf(BeforeName), PartOf(ReferenceName),
+	PartOf(ReferenceEvalName), TestBeforeName, TestAfterName}
 
 // Folder is the folder of one run, locked against other processes. It is not safe for concurrent use, but checkpoints
 // may be written while lines are logged.
@@ -238,10 +238,10 @@ func (f *Folder) Close() error {
 	if f.claim == nil {
 		return nil
 	}
-	err := f.tell(Watcher.Close) // they may still write
+	f.tell(Watcher.Close) // they may still write
 	c := f.claim
 	f.claim, f.watchers = nil, nil
-	return errors.Join(err, c.Close())
+	return c.Close()
 }
 
 // Path is a path inside the folder.

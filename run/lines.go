@@ -23,7 +23,8 @@ func (f *Folder) LogSamples(samples ...any) error {
 		return err
 	}
 	return bySteps(lines, func(step int, lines []byte) error {
-		return f.tell(func(w Watcher) error { return w.Sampled(step, lines) })
+		f.tell(func(w Watcher) { w.Sampled(step, lines) })
+		return nil
 	})
 }
 
@@ -84,7 +85,8 @@ func (f *Folder) CutSamples(step int) error {
 		of, err := sampleStep(line)
 		return of <= step, err
 	})
-	return errors.Join(err, f.tell(Watcher.Cut))
+	f.tell(Watcher.Cut)
+	return err
 }
 
 // AppendLoose is Append without waiting for the disk: a power cut may take the end of the file.

@@ -123,7 +123,8 @@ func (f *Folder) Log(r Record) error {
 	if err := f.append(metricsName, append(line, '\n')); err != nil {
 		return err
 	}
-	return f.tell(func(w Watcher) error { return w.Logged(r) })
+	f.tell(func(w Watcher) { w.Logged(r) })
+	return nil
 }
 
 // syncMetrics flushes the records logged so far to the disk: a run that resumes from a checkpoint relies on them.
@@ -173,7 +174,8 @@ func (f *Folder) DropMetrics(which func(Record) bool) (int, error) {
 		}
 		return !which(r), nil
 	})
-	return removed, errors.Join(err, f.tell(Watcher.Cut))
+	f.tell(Watcher.Cut)
+	return removed, err
 }
 
 // oneLine is an error's text without line breaks.

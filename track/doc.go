@@ -1,6 +1,7 @@
 // Package track shows a run to tools beside the run folder: TensorBoard, an MLflow server, Prometheus. Each is a
-// [run.Watcher] of the folder: it hears of a record or a sample after metrics.jsonl or samples.jsonl has it. The folder
-// stays what a run resumes from, and what is sent anew after a fault.
+// [run.Watcher] of the folder: it hears of a record or a sample after metrics.jsonl or samples.jsonl has it. A run
+// resumes from the folder, and what a fault has kept back is read from it again. No fault of theirs stops a training:
+// the first one is a warning.
 //
 // [Options] are the section tracking of a config, the same for every command that trains, and [Options.Watch] attaches
 // what they name.
@@ -44,6 +45,18 @@ func (o Options) Check() []fault.Fault {
 	return faults
 }
 
+// Try says whether the address can be served, ahead of a run, so that a taken one leaves no run folder behind.
+func (o Options) Try() error {
+	if o.Listen == "" {
+		return nil
+	}
+	l, err := listen(o.Listen)
+	if err != nil {
+		return err
+	}
+	return l.Close()
+}
+
 // Subject is the run that is shown.
 type Subject struct {
 	Folder  *run.Folder
@@ -55,7 +68,7 @@ type Subject struct {
 // Watch attaches to a run's folder what the options name. The folder closes it.
 func (o Options) Watch(s Subject) error {
 	if o.TensorBoard {
-		s.Folder.Watch(NewTensorBoard(s.Folder))
+		s.Folder.Watch(NewTensorBoard(s.Folder, s.Reporter))
 	}
 	if o.MLflow != "" {
 		m, err := NewMLflow(o, s)
@@ -67,7 +80,7 @@ func (o Options) Watch(s Subject) error {
 	if o.Listen != "" {
 		p, err := NewPrometheus(o.Listen, s)
 		if err != nil {
-			return fmt.Errorf("tracking.metrics_listen %w", err)
+			return err
 		}
 		s.Folder.Watch(p)
 	}

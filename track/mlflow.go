@@ -76,6 +76,9 @@ func NewMLflow(o Options, s Subject) (*MLflow, error) {
 	m.http.Logger, m.http.RetryMax = nil, 2
 	m.http.HTTPClient.Timeout = 30 * time.Second
 	m.http.ErrorHandler = retryablehttp.PassthroughErrorHandler
+	if err := s.Folder.Own(mlflowFile); err != nil {
+		return nil, err
+	}
 	switch text, err := os.ReadFile(s.Folder.Path(mlflowFile)); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
@@ -96,7 +99,16 @@ func NewMLflow(o Options, s Subject) (*MLflow, error) {
 }
 
 // Logged has the record sent.
-func (m *MLflow) Logged(r run.Record) error {
+func (m *MLflow) Logged(r run.Record) {
+	m.report(m.keep(r))
+	select {
+	case m.wake <- struct{}{}:
+	default: // the sender is about to look
+	}
+}
+
+// keep adds a record to those that the server lacks, unless it has it from before a resumption.
+func (m *MLflow) keep(r run.Record) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.seen < 0 {
@@ -108,26 +120,21 @@ func (m *MLflow) Logged(r run.Record) error {
 	} else if m.seen++; m.seen > m.state.Sent+len(m.pending) {
 		m.pending = append(m.pending, r)
 	}
-	select {
-	case m.wake <- struct{}{}:
-	default: // the sender is about to look
-	}
 	return nil
 }
 
 // Sampled does nothing: samples stay in the run folder.
-func (m *MLflow) Sampled(int, []byte) error { return nil }
+func (m *MLflow) Sampled(int, []byte) {}
 
 // Cut forgets what was removed, unless the server has it.
-func (m *MLflow) Cut() error {
+func (m *MLflow) Cut() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.seen, m.pending = -1, nil
-	return nil
 }
 
 // Close sends what is left and ends the server's run, within the patience.
-func (m *MLflow) Close() error {
+func (m *MLflow) Close() {
 	stop := time.AfterFunc(m.patience, m.cancel)
 	defer stop.Stop()
 	close(m.wake)
@@ -137,7 +144,6 @@ func (m *MLflow) Close() error {
 		m.Warn("MLflow: %d of %d records were not sent; they are in %s, and a resumed run sends them", len(m.pending),
 			m.seen, m.Folder.Path("metrics.jsonl"))
 	}
-	return nil
 }
 
 // send sends what is there whenever there is something, and ends the run when there will be no more.
@@ -357,8 +363,8 @@ type mlflowError struct {
 
 func (e *mlflowError) Error() string {
 	said := strings.Join(strings.Fields(e.Code+" "+e.Message), " ")
-	if len(said) > 200 {
-		said = said[:200] + "…"
+	if all := []rune(said); len(all) > 200 {
+		said = string(all[:200]) + "…"
 	}
 	return fmt.Sprintf("%s: %s %s", e.where, e.status, said)
 }

@@ -32,19 +32,16 @@ type Prometheus struct {
 
 // NewPrometheus listens on an address and serves a run, whose folder it does not watch yet.
 func NewPrometheus(addr string, s Subject) (*Prometheus, error) {
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		if op := (*net.OpError)(nil); errors.As(err, &op) {
-			err = op.Err // without the address again
-		}
-		return nil, fmt.Errorf("%s: %w", addr, err)
-	}
 	dir, err := filepath.Abs(s.Folder.Dir)
 	if err != nil {
 		return nil, err
 	}
+	l, err := listen(addr)
+	if err != nil {
+		return nil, err
+	}
 	p := &Prometheus{values: map[string]float64{},
-		labels: prometheus.Labels{"command": s.Command, "run": filepath.Base(dir)}}
+		labels: prometheus.Labels{"command": s.Command, "run": strings.ToValidUTF8(filepath.Base(dir), "?")}}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(p, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -56,30 +53,40 @@ func NewPrometheus(addr string, s Subject) (*Prometheus, error) {
 	return p, nil
 }
 
+// listen opens the address tracking.metrics_listen.
+func listen(addr string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
+		err = op.Err // without the address again
+	}
+	if err != nil {
+		return nil, fmt.Errorf("tracking.metrics_listen %s: %w", addr, err)
+	}
+	return l, nil
+}
+
 // Logged keeps the record's values. A metric that it lacks, such as one of a validation, keeps its last one.
-func (p *Prometheus) Logged(r run.Record) error {
+func (p *Prometheus) Logged(r run.Record) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.step = r.Step
 	p.values["epoch"] = r.Epoch
 	maps.Copy(p.values, r.Values)
-	return nil
 }
 
 // Sampled does nothing.
-func (p *Prometheus) Sampled(int, []byte) error { return nil }
+func (p *Prometheus) Sampled(int, []byte) {}
 
 // Cut does nothing: the last values are measured again.
-func (p *Prometheus) Cut() error { return nil }
+func (p *Prometheus) Cut() {}
 
 // Close ends the server; a scrape under way has a second.
-func (p *Prometheus) Close() error {
+func (p *Prometheus) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if p.server.Shutdown(ctx) != nil {
-		return p.server.Close()
+		_ = p.server.Close() // the process would close it too
 	}
-	return nil
 }
 
 // Describe gives nothing: which metrics there are shows while a run goes on.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -50,6 +51,23 @@ func TestPrometheus(t *testing.T) {
 	}
 }
 
+// TestPrometheusOfAnyFolder: a folder's name that is no UTF-8 cannot be a label as it is.
+func TestPrometheusOfAnyFolder(t *testing.T) {
+	f, err := run.Create(filepath.Join(t.TempDir(), "r\xff"), "mappo")
+	if err != nil {
+		t.Skip("this file system has no such names")
+	}
+	heard := &said{Reporter: run.Listen(nil)}
+	must(t, Options{Listen: "127.0.0.1:0"}.Watch(Subject{Folder: f, Reporter: heard}))
+	response, err := http.Get(strings.TrimPrefix(heard.lines[0], "metrics for Prometheus: "))
+	must(t, err)
+	text, err := io.ReadAll(response.Body)
+	must(t, err, response.Body.Close(), f.Close())
+	if want := `posttrain_step{command="",run="r?"} 0`; !strings.Contains(string(text), want) {
+		t.Errorf("%s lacks %s", text, want)
+	}
+}
+
 func TestPrometheusAddressIsTaken(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -57,6 +75,8 @@ func TestPrometheusAddressIsTaken(t *testing.T) {
 	addr := l.Addr().String()
 	err = Options{Listen: addr}.Watch(Subject{Folder: newFolder(t), Reporter: run.Listen(nil)})
 	expect.Error(t, err, "tracking.metrics_listen "+addr+": bind: address already in use")
+	expect.Error(t, Options{Listen: addr}.Try(), "tracking.metrics_listen "+addr+": bind: address already in use")
+	must(t, Options{Listen: "127.0.0.1:0"}.Try(), Options{}.Try())
 	faults := Options{Listen: "9000"}.Check()
 	if len(faults) != 1 || faults[0].Error() != `metrics_listen "9000": want HOST:PORT, such as 127.0.0.1:9100` {
 		t.Error(faults)

@@ -25,36 +25,49 @@ type TensorBoard struct {
 	Clock func() time.Time // nil: time.Now
 
 	folder *run.Folder
+	out    run.Reporter
+	failed bool // the last event could not be written
+	warned bool
 	file   string // in the run folder, with slashes; "": none was begun since the run was opened or cut
 }
 
 // NewTensorBoard makes a watcher of a folder, which it does not attach.
-func NewTensorBoard(f *run.Folder) *TensorBoard { return &TensorBoard{folder: f} }
+func NewTensorBoard(f *run.Folder, out run.Reporter) *TensorBoard {
+	return &TensorBoard{folder: f, out: run.Listen(out)}
+}
 
 // Logged writes a record's values as scalars.
-func (t *TensorBoard) Logged(r run.Record) error {
-	if t.file == "" {
-		return t.begin(r.Step)
-	}
-	return t.write(r.Step, scalars(r))
-}
+func (t *TensorBoard) Logged(r run.Record) { t.add(r.Step, scalars(r)) }
 
 // Sampled writes samples as texts.
-func (t *TensorBoard) Sampled(step int, lines []byte) error {
-	if t.file == "" {
-		return t.begin(step)
-	}
-	return t.write(step, texts(lines))
-}
+func (t *TensorBoard) Sampled(step int, lines []byte) { t.add(step, texts(lines)) }
 
 // Cut ends the file: another begins with what is logged next.
-func (t *TensorBoard) Cut() error {
-	t.file = ""
-	return nil
-}
+func (t *TensorBoard) Cut() { t.file = "" }
 
 // Close does nothing, since every event is in the file.
-func (t *TensorBoard) Close() error { return nil }
+func (t *TensorBoard) Close() {}
+
+// add writes an event, or begins a file, which has it. After a fault the next event begins a file with the whole run.
+func (t *TensorBoard) add(step int, what []byte) {
+	var err error
+	switch {
+	case t.file != "":
+		err = t.write(step, what)
+	case t.failed:
+		err = t.begin(0)
+	default:
+		err = t.begin(step)
+	}
+	if t.failed = err != nil; !t.failed {
+		return
+	}
+	t.file = ""
+	if !t.warned {
+		t.warned = true
+		t.out.Warn("TensorBoard: %v; training continues, and what is missing is tried again with the next record", err)
+	}
+}
 
 // begin makes an event file with what the run folder has from a step on: the first step that is new, and whose lines
 // the folder has already.

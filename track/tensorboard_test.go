@@ -148,7 +148,7 @@ type sample struct {
 func TestResume(t *testing.T) {
 	f := newFolder(t)
 	must(t, f.Log(loss(1, 9))) // before there is a watcher: the first file begins with it
-	board := NewTensorBoard(f)
+	board := NewTensorBoard(f, nil)
 	board.Clock = func() time.Time { return time.Unix(1_700_000_000, 0) }
 	f.Watch(board)
 	must(t, f.Log(loss(2, 8)), f.Log(loss(3, math.NaN())), f.LogSamples(sample{3, "old"}))
@@ -172,7 +172,7 @@ func TestResume(t *testing.T) {
 // TestCutBelowTheEnd goes back to a step that has a kept record: it is written again, since the restart removes it.
 func TestCutBelowTheEnd(t *testing.T) {
 	f := newFolder(t)
-	f.Watch(NewTensorBoard(f))
+	f.Watch(NewTensorBoard(f, nil))
 	eval := run.Record{Step: 2, Epoch: 0.5, Values: map[string]float64{"eval_loss": 6}}
 	must(t, f.Log(loss(1, 9)), f.Log(loss(2, 8)), f.Log(eval), f.Log(loss(3, 7)))
 	_, err := f.DropMetrics(func(r run.Record) bool { return r.Step > 2 || r.Values["eval_loss"] != 0 })
@@ -185,12 +185,48 @@ func TestCutBelowTheEnd(t *testing.T) {
 	}
 }
 
+// TestBoardFolderIsAFile: a fault stops nothing and is one warning; when it has gone, a file has the whole run.
 func TestBoardFolderIsAFile(t *testing.T) {
-	f := newFolder(t)
+	f, warnings := newFolder(t), []string(nil)
 	must(t, os.WriteFile(f.Path(boards), nil, 0o666))
-	f.Watch(NewTensorBoard(f))
-	err := f.Log(loss(1, 1))
-	if want := "folder " + f.Path(boards) + " cannot be made: not a directory"; err == nil || err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
+	f.Watch(NewTensorBoard(f, warner{run.Listen(nil), &warnings}))
+	must(t, f.Log(loss(1, 9)), f.Log(loss(2, 8)), os.Remove(f.Path(boards)), f.Log(loss(3, 7)), f.Log(loss(4, 6)))
+	want := "TensorBoard: folder " + f.Path(boards) + " cannot be made: not a directory; training continues, and " +
+		"what is missing is tried again with the next record"
+	if len(warnings) != 1 || warnings[0] != want {
+		t.Errorf("%q, want %q", warnings, want)
 	}
+	points, _ := readBack(t, f)
+	points = slices.DeleteFunc(points, func(p point) bool { return strings.HasSuffix(p.tag, "epoch") })
+	if want := []point{{1, "train/loss", 9}, {2, "train/loss", 8}, {3, "train/loss", 7},
+		{4, "train/loss", 6}}; !slices.Equal(points, want) {
+		t.Errorf("got %v, want %v", points, want)
+	}
+}
+
+// TestBoardFileIsLost: a file that cannot be written in the middle of a run is followed by one with the whole run.
+func TestBoardFileIsLost(t *testing.T) {
+	f, warnings := newFolder(t), []string(nil)
+	board := NewTensorBoard(f, warner{run.Listen(nil), &warnings})
+	f.Watch(board)
+	must(t, f.Log(loss(1, 9)), os.Remove(f.Path(board.file)), os.Mkdir(f.Path(board.file), 0o777), f.Log(loss(2, 8)))
+	must(t, os.Remove(f.Path(boards, filepath.Base(firstOf(t, f)))), f.Log(loss(3, 7)))
+	points, _ := readBack(t, f)
+	points = slices.DeleteFunc(points, func(p point) bool { return strings.HasSuffix(p.tag, "epoch") })
+	if want := []point{{1, "train/loss", 9}, {2, "train/loss", 8}, {3, "train/loss", 7}}; !slices.Equal(points, want) {
+		t.Errorf("got %v, want %v", points, want)
+	}
+	if len(warnings) != 1 || !strings.Contains(warnings[0], "is a directory; training continues") {
+		t.Errorf("%q", warnings)
+	}
+}
+
+// firstOf is the path of a run's first event file.
+func firstOf(t *testing.T, f *run.Folder) string {
+	t.Helper()
+	files, err := filepath.Glob(f.Path(boards, "*"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	return files[0]
 }
