@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/posttrain/posttrain/internal/config"
@@ -35,6 +36,7 @@ type Receipt struct {
 // named.
 type HashedFile struct {
 	SHA256 string   `json:"sha256"`
+	Lines  int      `json:"lines,omitempty"`
 	Block  int      `json:"lines_of_a_block,omitempty"`
 	Blocks []string `json:"blocks,omitempty"`
 }
@@ -42,8 +44,8 @@ type HashedFile struct {
 // mostBlocks bounds the hashes of a file of lines.
 const mostBlocks = 4096
 
-// hashFile reads a file.
-func hashFile(path string) (HashedFile, error) {
+// hashFile reads a file. block is the number of lines in a block; 0: as few as mostBlocks allows.
+func hashFile(path string, block int) (HashedFile, error) {
 	if !strings.HasSuffix(path, ".jsonl") {
 		e, err := describe(filepath.Dir(path), filepath.Base(path))
 		return HashedFile{SHA256: e.SHA256}, err
@@ -53,9 +55,12 @@ func hashFile(path string) (HashedFile, error) {
 		return HashedFile{}, err
 	}
 	lines := slices.Collect(bytes.Lines(text))
-	h := HashedFile{SHA256: hashOf(text), Block: max(1, (len(lines)+mostBlocks-1)/mostBlocks)}
-	for block := range slices.Chunk(lines, h.Block) {
-		h.Blocks = append(h.Blocks, hashOf(bytes.Join(block, nil))[:16])
+	if block == 0 {
+		block = max(1, (len(lines)+mostBlocks-1)/mostBlocks)
+	}
+	h := HashedFile{SHA256: hashOf(text), Lines: len(lines), Block: block}
+	for part := range slices.Chunk(lines, block) {
+		h.Blocks = append(h.Blocks, hashOf(bytes.Join(part, nil))[:16])
 	}
 	return h, nil
 }
@@ -66,7 +71,8 @@ func hashOf(text []byte) string {
 }
 
 // inputKeys are the keys of a config that may name files or folders which a run reads.
-var inputKeys = []string{"model", "adapter", "reference", "data.train", "data.eval", "data.validation", "data.test"}
+var inputKeys = []string{"model", "adapter", "reference", "chat.template", "data.train", "data.eval", "data.validation",
+	"data.test", "online.reward.model.folder", "online.reward.judge.rubric"}
 
 // outside are entries of a run folder that a receipt leaves out: what is shown elsewhere, and what changes by itself.
 var outside = []string{lockName, receiptName, "tensorboard", "mlflow.json"}
@@ -77,14 +83,7 @@ func (f *Folder) WriteReceipt(r Receipt) error {
 	if err != nil {
 		return fmt.Errorf("%s cannot be read: %w", f.Path(configName), Cause(err))
 	}
-	r.Config = string(text)
-	if program, err := os.Executable(); err == nil {
-		h, err := hashFile(program)
-		if err != nil {
-			return fmt.Errorf("%s cannot be read: %w", program, Cause(err))
-		}
-		r.Binary = h.SHA256
-	}
+	r.Config, r.Binary = string(text), programHash()
 	if r.Inputs, err = inputsOf(text); err != nil {
 		return err
 	}
@@ -92,6 +91,20 @@ func (f *Folder) WriteReceipt(r Receipt) error {
 		return err
 	}
 	return f.replaceJSON(receiptName, r)
+}
+
+// programHash is the SHA-256 of the program that runs, "" where it cannot be read. Linux has it in /proc even when its
+// file was replaced or removed since it was started.
+func programHash() string {
+	path := "/proc/self/exe"
+	if _, err := os.Stat(path); err != nil {
+		path, _ = os.Executable()
+	}
+	h, err := hashFile(path, 0)
+	if err != nil {
+		return ""
+	}
+	return h.SHA256
 }
 
 // inputsOf hashes the files that a config names.
@@ -102,35 +115,58 @@ func inputsOf(text []byte) (map[string]HashedFile, error) {
 	}
 	all := map[string]HashedFile{}
 	for _, k := range keys {
-		info, err := os.Stat(k.Now)
-		if !slices.Contains(inputKeys, k.Key) || err != nil { // a word such as embedded
+		if !slices.Contains(inputKeys, k.Key) {
 			continue
 		}
-		if info.IsDir() {
-			files, err := hashTree(k.Now, nil)
-			if err != nil {
+		for _, path := range named(k.Now) {
+			if err := hashInput(path, all); err != nil {
 				return nil, err
 			}
-			for name, h := range files {
-				all[filepath.ToSlash(filepath.Join(k.Now, name))] = h
-			}
-		} else if all[k.Now], err = hashFile(k.Now); err != nil {
-			return nil, fmt.Errorf("%s cannot be read: %w", k.Now, Cause(err))
 		}
 	}
 	return all, nil
 }
 
-// hashTree hashes the files below a folder, without some of its entries.
+// named are the files and folders that a value of a config means: one, or those that a pattern matches. A word such as
+// embedded means none of this machine, and a model of the hub has its commit in the config.
+func named(value string) []string {
+	if text, err := strconv.Unquote(value); err == nil { // as Changes writes a name with a space
+		value = text
+	}
+	if _, err := os.Stat(value); err == nil {
+		return []string{value}
+	}
+	found, _ := filepath.Glob(value)
+	return found
+}
+
+// hashInput adds a file, or the files below a folder.
+func hashInput(path string, all map[string]HashedFile) error {
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		files, err := hashTree(path, nil)
+		for name, h := range files {
+			all[filepath.ToSlash(filepath.Join(path, name))] = h
+		}
+		return err
+	}
+	if err == nil {
+		all[path], err = hashFile(path, 0)
+	}
+	if err != nil {
+		return fmt.Errorf("%s cannot be read: %w", path, Cause(err))
+	}
+	return nil
+}
+
+// hashTree hashes the files below a folder, without some of its entries. Names have slashes. Links to files are read:
+// the hub's cache has them.
 func hashTree(dir string, without []string) (map[string]HashedFile, error) {
-	all := map[string]HashedFile{}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	all, fsys := map[string]HashedFile{}, os.DirFS(dir)
+	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
+		path := filepath.Join(dir, filepath.FromSlash(name))
 		if err != nil {
 			return fmt.Errorf("%s cannot be read: %w", path, Cause(err))
-		}
-		name, err := filepath.Rel(dir, path)
-		if err != nil {
-			return err
 		}
 		if slices.Contains(without, name) {
 			if d.IsDir() {
@@ -138,19 +174,12 @@ func hashTree(dir string, without []string) (map[string]HashedFile, error) {
 			}
 			return nil
 		}
-		if !d.Type().IsRegular() {
-			if d.Type()&fs.ModeSymlink == 0 { // the hub's cache has links to files
-				return nil
-			}
-			if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
-				return nil
-			}
+		if info, err := fs.Stat(fsys, name); err != nil || !info.Mode().IsRegular() {
+			return nil
 		}
-		h, err := hashFile(path)
-		if err != nil {
+		if all[name], err = hashFile(path, 0); err != nil {
 			return fmt.Errorf("%s cannot be read: %w", path, Cause(err))
 		}
-		all[filepath.ToSlash(name)] = h
 		return nil
 	})
 	return all, err
@@ -168,16 +197,36 @@ func ReadReceipt(dir string) (r Receipt, err error) {
 // Check compares the files of a run folder, and those that it was made of, with the receipt. It returns a line for each
 // difference.
 func (r Receipt) Check(dir string) (differences []string) {
-	for _, c := range configChanges(r.Config, filepath.Join(dir, configName)) {
+	changes := configChanges(r.Config, filepath.Join(dir, configName))
+	for _, c := range changes {
 		differences = append(differences, filepath.Join(dir, configName)+": "+c)
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Results)) {
+		if name == configName && changes != nil { // its keys are named
+			continue
+		}
 		differences = append(differences, r.Results[name].differences(filepath.Join(dir, filepath.FromSlash(name)))...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Inputs)) {
 		differences = append(differences, r.Inputs[name].differences(filepath.FromSlash(name))...)
 	}
 	return differences
+}
+
+// Note says that the program which runs is not the one that made the run, "" where it is. That alone is no difference:
+// another version may give the same bits.
+func (r Receipt) Note() string { return r.noteOf(programHash()) }
+
+func (r Receipt) noteOf(binary string) string {
+	if r.Binary == "" || binary == "" || binary == r.Binary {
+		return ""
+	}
+	version := r.Version
+	if version != "" {
+		version = " (" + version + ")"
+	}
+	return fmt.Sprintf("another program made the run%s: its SHA-256 begins with %.8s, this one's with %.8s", version,
+		r.Binary, binary)
 }
 
 // configChanges names the keys that are not those of the receipt.
@@ -191,28 +240,47 @@ func configChanges(was, path string) []string {
 
 // differences says what differs in a file; nothing where it is the same.
 func (h HashedFile) differences(path string) []string {
-	now, err := hashFile(path)
+	now, err := hashFile(path, h.Block)
 	switch {
 	case err != nil:
 		return []string{fmt.Sprintf("%s cannot be read: %v", path, Cause(err))}
 	case now.SHA256 == h.SHA256:
 		return nil
+	case now.Lines != h.Lines:
+		return []string{fmt.Sprintf("%s:%d: from here on it is not the run's: it has %d lines, the run's had %d", path,
+			h.firstChange(now)*h.Block+1, now.Lines, h.Lines)}
+	case h.Blocks == nil:
+		return []string{fmt.Sprintf("%s: its SHA-256 begins with %.8s, the run's with %.8s", path, now.SHA256,
+			h.SHA256)}
 	}
-	var all []string
+	return h.changedLines(path, now)
+}
+
+// firstChange is the first block that is not the same.
+func (h HashedFile) firstChange(now HashedFile) int {
+	n := 0
+	for n < min(len(h.Blocks), len(now.Blocks)) && h.Blocks[n] == now.Blocks[n] {
+		n++
+	}
+	return n
+}
+
+// mostNamed bounds the changed lines of a file that are named.
+const mostNamed = 20
+
+// changedLines names the blocks of a file of as many lines that are not the same.
+func (h HashedFile) changedLines(path string, now HashedFile) (all []string) {
 	for i, b := range h.Blocks {
-		if i < len(now.Blocks) && now.Block == h.Block && now.Blocks[i] != b {
-			place := fmt.Sprintf("%s:%d", path, i*h.Block+1)
-			if h.Block > 1 {
-				place += fmt.Sprintf(" to %d", (i+1)*h.Block)
-			}
-			all = append(all, place+": the line is not the run's")
+		switch first, last := i*h.Block+1, min((i+1)*h.Block, h.Lines); {
+		case now.Blocks[i] == b:
+		case first == last:
+			all = append(all, fmt.Sprintf("%s:%d: the line is not the run's", path, first))
+		default:
+			all = append(all, fmt.Sprintf("%s:%d to %d: these lines are not the run's", path, first, last))
 		}
 	}
-	if len(now.Blocks) != len(h.Blocks) {
-		all = append(all, fmt.Sprintf("%s: %d blocks of lines, the run had %d", path, len(now.Blocks), len(h.Blocks)))
-	}
-	if all == nil {
-		all = []string{fmt.Sprintf("%s: its SHA-256 begins with %.8s, the run's with %.8s", path, now.SHA256, h.SHA256)}
+	if n := len(all) - mostNamed; n > 0 {
+		all = append(all[:mostNamed], fmt.Sprintf("%s: %d more places are not the run's", path, n))
 	}
 	return all
 }

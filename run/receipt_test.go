@@ -2,9 +2,11 @@ package run
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -80,10 +82,11 @@ func TestReceiptNamesChanges(t *testing.T) {
 				return []byte(strings.Replace(string(text), key, key+fmt.Sprint(1+rng.IntN(9)), 1))
 			}
 		case 3: // a row less
-			path, want = data, data+": 59 blocks of lines, the run had 60"
+			n := rng.IntN(60)
+			path, want = data, fmt.Sprintf("%s:%d: from here on it is not the run's: it has 59 lines, the run's had 60",
+				data, n+1)
 			change = func(text []byte) []byte {
 				lines := strings.SplitAfter(string(text), "\n")
-				n := rng.IntN(60)
 				return []byte(strings.Join(append(lines[:n:n], lines[n+1:]...), ""))
 			}
 		}
@@ -94,7 +97,7 @@ func TestReceiptNamesChanges(t *testing.T) {
 		if err := os.WriteFile(path, change(append([]byte(nil), whole...)), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if found := strings.Join(r.Check(f.Dir), "\n"); !strings.Contains(found, want) {
+		if found := r.Check(f.Dir); len(found) != 1 || !strings.HasPrefix(found[0], want) {
 			t.Errorf("change %d: found %q, want %q", i, found, want)
 		}
 		if err := os.WriteFile(path, whole, 0o666); err != nil {
@@ -103,6 +106,90 @@ func TestReceiptNamesChanges(t *testing.T) {
 	}
 	if found := r.Check(f.Dir); found != nil {
 		t.Errorf("all is as it was, but found %q", found)
+	}
+}
+
+// TestReceiptInputs: names with a space, patterns, links to folders and further keys are found; words that are no files
+// are passed over.
+func TestReceiptInputs(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for name, text := range map[string]string{"my pairs.jsonl": "{}\n", "a-1.parquet": "1", "a-2.parquet": "2",
+		"base/model.safetensors": "3", "base/.cache/x": "4", "chat.jinja": "5", "unused": "6"} {
+		if err := os.MkdirAll(filepath.Dir(name), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("base", "current"); err != nil {
+		t.Fatal(err)
+	}
+	all, err := inputsOf([]byte("model: current\nreference: org/name@0123\nseed: 1\nchat:\n  template: chat.jinja\n" +
+		"data:\n  train: \"my pairs.jsonl\"\n  eval: a-*.parquet\n  test: embedded\n  validation: \"\"\n" +
+		"other: unused\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"a-1.parquet", "a-2.parquet", "chat.jinja", "current/.cache/x", "current/model.safetensors",
+		"my pairs.jsonl"}
+	if got := slices.Sorted(maps.Keys(all)); !slices.Equal(got, want) {
+		t.Errorf("inputs %q, want %q", got, want)
+	}
+	if h := all["a-2.parquet"]; h.SHA256 != hashOf([]byte("2")) {
+		t.Errorf("%+v", h)
+	}
+}
+
+// TestLongFilesOfLines: 5,000 lines have hashes of two lines each; where many differ, 20 places are named.
+func TestLongFilesOfLines(t *testing.T) {
+	path, lines := filepath.Join(t.TempDir(), "rows.jsonl"), make([]string, 5000)
+	for i := range lines {
+		lines[i] = fmt.Sprintln(i)
+	}
+	store := func() {
+		if err := os.WriteFile(path, []byte(strings.Join(lines, "")), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store()
+	h, err := hashFile(path, 0)
+	if err != nil || h.Block != 2 || len(h.Blocks) != 2500 || h.Lines != 5000 {
+		t.Fatalf("%d blocks of %d, %v", len(h.Blocks), h.Block, err)
+	}
+	lines[4998] = "x\n"
+	store()
+	want := []string{path + ":4999 to 5000: these lines are not the run's"}
+	if got := h.differences(path); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	slices.Reverse(lines)
+	store()
+	if got := h.differences(path); len(got) != 21 || got[20] != path+": 2480 more places are not the run's" {
+		t.Errorf("%q", got)
+	}
+	lines = append(lines, "y\n")
+	lines[1] = "z\n"
+	store()
+	want = []string{path + ":1: from here on it is not the run's: it has 5001 lines, the run's had 5000"}
+	if got := h.differences(path); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestReceiptNote: another program is named with both hashes, and the run's version where it has one.
+func TestReceiptNote(t *testing.T) {
+	_, _, r := finished(t)
+	if note := r.Note(); note != "" {
+		t.Errorf("the same program: %s", note)
+	}
+	r.Binary, r.Version = strings.Repeat("a", 64), "v1.2.3"
+	want := "another program made the run (v1.2.3): its SHA-256 begins with aaaaaaaa, this one's with bbbbbbbb"
+	if note := r.noteOf(strings.Repeat("b", 64)); note != want {
+		t.Errorf("%s, want %s", note, want)
+	}
+	if note := r.noteOf(""); note != "" {
+		t.Errorf("a program that cannot be read: %s", note)
 	}
 }
 
