@@ -134,7 +134,8 @@ func TestKLPeak(t *testing.T) {
 		}
 	}
 	r := Examine(l)
-	if len(r.Findings) != 1 || r.Findings[0].Evidence[0].ToStep != 50 || r.Findings[0].Evidence[0].To != 40 {
+	if len(r.Findings) != 1 || r.Findings[0].Evidence[0].ToStep != 50 || r.Findings[0].Evidence[0].To != 40 ||
+		!strings.Contains(r.Findings[0].Says, "jumped to 40 nats a token; its median is 0.0") {
 		t.Error(strings.Join(r.Lines(), "\n"))
 	}
 }
@@ -172,6 +173,9 @@ func TestRead(t *testing.T) {
 		{"trl/trainer_state.json", `{"log_history":[{"step":5,"loss":0.5,"epoch":1},{"step":5,"eval_loss":0.4}]}`, "TRL",
 			"5 map[epoch:1 loss:0.5], 5 map[eval_loss:0.4]"},
 		{"trl2/checkpoint-20/trainer_state.json", `{"log_history":[{"step":20,"loss":0.5}]}`, "TRL", "20 map[loss:0.5]"},
+		{"trl3/trainer_state.json", "{\"log_history\":[{\"step\":5,\"loss\": NaN,\"grad_norm\":Infinity},\n" +
+			`{"step":6,"loss":0.5,"note":"is: NaN","all":[1,-Infinity]}]}`, "TRL", "5 map[], 6 map[loss:0.5]"},
+		{"verl/two.jsonl", `{"step":3,"data":{"critic/kl":2,"actor/kl_loss":1,"x":NaN}}` + "\n", "verl", "3 map[kl:2]"},
 		{"verl/out.jsonl", `{"step":3,"data":{"actor/entropy":0.5,"critic/score/mean":1}}` + "\n", "verl",
 			"3 map[entropy:0.5 reward:1]"},
 		{"verl/console.log", console, "verl", "3 map[completions/mean_length:80 entropy:0.52 global_seqlen/mean:120.5 " +

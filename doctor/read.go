@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -77,8 +78,12 @@ func newestCheckpoint(dir string) (newest string) {
 	return newest
 }
 
+// pythons are what Python writes for numbers that JSON has not.
+var pythons = regexp.MustCompile(`([:\[,]\s*)(?:NaN|-?Infinity)\b`)
+
 // parse reads a log. Its error begins with a colon, and the line where there is one.
 func parse(text []byte) (l *Log, err error) {
+	text = pythons.ReplaceAll(text, []byte("${1}null"))
 	var state struct {
 		History []map[string]any `json:"log_history"`
 	}
@@ -131,8 +136,8 @@ func (l *Log) add(entry map[string]any) error {
 		return fmt.Errorf("step %v: want a whole number, 0 or more", entry["step"])
 	}
 	r := run.Record{Step: int(step), Values: map[string]float64{}}
-	for name, value := range entry {
-		if x, ok := value.(float64); ok && name != "step" {
+	for _, name := range slices.Sorted(maps.Keys(entry)) { // two of verl's names may be one of TRL's
+		if x, ok := entry[name].(float64); ok && name != "step" {
 			r.Values[rename(name)] = x
 		}
 	}

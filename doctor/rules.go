@@ -133,12 +133,7 @@ func klBlowUp(l *Log) (*Finding, bool) {
 	}
 	sorted := slices.Sorted(slices.Values(kl.values()))
 	median := stat.Quantile(0.5, stat.Empirical, sorted, nil)
-	peak := slices.MaxFunc(kl, func(a, b point) int {
-		if a.value < b.value {
-			return -1
-		}
-		return 1
-	})
+	peak := slices.MaxFunc(kl, byValue)
 	f := &Finding{Advice: "a lower train.learning_rate, a larger grpo.kl_coef, a smaller train.max_grad_norm, or " +
 		"fewer updates of the same answers; a run that jumped may continue from a checkpoint before it"}
 	switch {
@@ -146,8 +141,8 @@ func klBlowUp(l *Log) (*Finding, bool) {
 		f.Says = fmt.Sprintf("the model is %.2f nats a token away from the one before training", c.To)
 		f.Evidence = []Evidence{c.Evidence}
 	case peak.value > peakKL && peak.value > peakTimes*median:
-		f.Says = fmt.Sprintf("the distance to the model before training jumped to %.0f times its median",
-			peak.value/median)
+		f.Says = fmt.Sprintf("the distance to the model before training jumped to %.3g nats a token; its median is "+
+			"%.3g", peak.value, median)
 		f.Evidence = []Evidence{{"kl", kl[0].step, kl[0].value, peak.step, peak.value, "the first value and the peak"}}
 	default:
 		return nil, true
@@ -185,12 +180,7 @@ func overfitting(l *Log) (*Finding, bool) {
 	if !ok || len(held) < 3 {
 		return nil, false
 	}
-	best := slices.MinFunc(held, func(a, b point) int {
-		if a.value < b.value {
-			return -1
-		}
-		return 1
-	})
+	best := slices.MinFunc(held, byValue)
 	last := held[len(held)-1]
 	if last.value-best.value < worseShare*math.Abs(best.value) || train.rise() >= 0 {
 		return nil, true

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -33,6 +34,8 @@ func (s series) values() []float64 {
 	}
 	return v
 }
+
+func byValue(a, b point) int { return cmp.Compare(a.value, b.value) }
 
 // change is how a metric went from the beginning of a run to its end. noise is the standard error of the difference, 0
 // for values of the same held-out examples.
