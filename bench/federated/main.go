@@ -3,7 +3,7 @@
 //	go run ./bench/federated e3      asynchronous and synchronous ones on cartpole, scripts/federated/e3.sh
 //	go run ./bench/federated e1      FedNPG-ADMM on Swimmer or Hopper, scripts/federated/e1.sh (swimmer.go)
 //	go run ./bench/federated e2      the same with a part of the agents in each round, scripts/federated/e2.sh
-//	go run ./bench/federated e4      CI-RL of a language model, scripts/federated/e4.sh (lessons.go)
+//	go run ./bench/federated e4      CI-RL of a language model, scripts/federated/e4.sh (cirl.go)
 //	go run ./bench/federated e5      bytes over time, scripts/federated/e5.sh (traffic.go)
 //	go run ./bench/federated steps   steps a second of MuJoCo's tasks beside Gymnasium's (steps.go)
 //
@@ -56,7 +56,7 @@ const gridSeed = 1000
 var experiments = map[string]func(ctx context.Context, args []string) error{
 	"e1": func(ctx context.Context, args []string) error { return swimming(ctx, args, sizes) },
 	"e2": func(ctx context.Context, args []string) error { return swimming(ctx, args, selection) },
-	"e3": asynchronous, "e4": lessons, "e5": communication, "steps": compareSteps,
+	"e3": asynchronous, "e4": compareCIRL, "e5": communication, "steps": compareSteps,
 }
 
 func main() {
@@ -91,11 +91,12 @@ func measure(ctx context.Context, out, progress io.Writer, p plan, path string) 
 		return err
 	}
 	defer done.file.Close()
-	if err := runAll(ctx, progress, runtime.GOMAXPROCS(0), p.grid(), done, p.do); err != nil {
+	all := runtime.GOMAXPROCS(0)
+	if err := runAll(ctx, progress, all, p.grid(), done, p.do); err != nil {
 		return err
 	}
 	best := p.best(done)
-	if err := runAll(ctx, progress, runtime.GOMAXPROCS(0), append(p.final(best), p.guarded(best)...), done, p.do); err != nil {
+	if err := runAll(ctx, progress, all, append(p.final(best), p.guarded(best)...), done, p.do); err != nil {
 		return err
 	}
 	newReport(p, done, best).print(out)

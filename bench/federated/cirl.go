@@ -32,17 +32,17 @@ const (
 	alone   = "alone"   // each agent on its own items; the measures are means over the agents
 )
 
-// lesson is a run of E4.
-type lesson struct {
+// training is a run of E4.
+type training struct {
 	Arm   string
 	Split string
 	Ratio float64 // of the slowest agent's time to the fastest's
 	Seed  uint64
 }
 
-// pupil is a model after a lesson, or several of equal standing: those of agents that learn alone.
-type pupil struct {
-	lesson
+// trained is a model after a run, or several of equal standing: those of agents that learn alone.
+type trained struct {
+	training
 	Budget   int         // completions of the run
 	Rewards  [][]float64 // of each model's answers to the test items
 	Kept     []float64   // shares of the answers that keep the format, with integrity, with utility, with both
@@ -51,16 +51,16 @@ type pupil struct {
 	Wall     float64     // seconds
 }
 
-func (p pupil) key() lesson { return p.lesson }
-func (p pupil) length() int { return p.Budget }
+func (m trained) key() training { return m.training }
+func (m trained) length() int   { return m.Budget }
 
-func (p pupil) String() string {
-	return fmt.Sprintf("%s %s ratio=%g seed=%d: reward %.3f, %.0f s", p.Arm, p.Split, p.Ratio, p.Seed,
-		mean(slices.Concat(p.Rewards...)), p.Wall)
+func (m trained) String() string {
+	return fmt.Sprintf("%s %s ratio=%g seed=%d: reward %.3f, %.0f s", m.Arm, m.Split, m.Ratio, m.Seed,
+		mean(slices.Concat(m.Rewards...)), m.Wall)
 }
 
-// school is E4.
-type school struct {
+// comparison is E4.
+type comparison struct {
 	Agents  int
 	Budget  int // completions of a run
 	Items   int // test items
@@ -76,43 +76,43 @@ var mainArms = []string{central, protocol.FedAvg, protocol.FedPG, protocol.AFedP
 // otherArms run with one seed.
 var otherArms = []string{before, alone, protocol.FedProx, protocol.FedBuff, protocol.DiLoCo, protocol.Vanilla}
 
-// lessons is the command e4.
-func lessons(ctx context.Context, args []string) error {
-	s := school{}
+// compareCIRL is the command e4.
+func compareCIRL(ctx context.Context, args []string) error {
+	c := comparison{}
 	flags := flag.NewFlagSet("e4", flag.ExitOnError)
-	flags.IntVar(&s.Agents, "agents", 8, "agents")
-	flags.IntVar(&s.Budget, "completions", 7680, "completions of a run")
-	flags.IntVar(&s.Items, "items", 400, "test items")
-	flags.IntVar(&s.Seeds, "seeds", 3, "seeds of the main arms")
+	flags.IntVar(&c.Agents, "agents", 8, "agents")
+	flags.IntVar(&c.Budget, "completions", 7680, "completions of a run")
+	flags.IntVar(&c.Items, "items", 400, "test items")
+	flags.IntVar(&c.Seeds, "seeds", 3, "seeds of the main arms")
 	arms := flags.String("arms", strings.Join(slices.Concat(otherArms, mainArms), ","), "arms")
 	set := flags.String("set", "", "further settings, key=value,…")
-	flags.StringVar(&s.Runs, "runs", "e4.jsonl", "file of the runs that have ended")
+	flags.StringVar(&c.Runs, "runs", "e4.jsonl", "file of the runs that have ended")
 	flags.Parse(args)
-	s.Arms, s.Setting = strings.Split(*arms, ","), strings.FieldsFunc(*set, func(r rune) bool { return r == ',' })
-	return s.measure(ctx, os.Stdout, os.Stderr)
+	c.Arms, c.Setting = strings.Split(*arms, ","), strings.FieldsFunc(*set, func(r rune) bool { return r == ',' })
+	return c.measure(ctx, os.Stdout, os.Stderr)
 }
 
-func (s school) measure(ctx context.Context, out, progress io.Writer) error {
-	done, err := open[lesson, pupil](s.Runs, s.Budget)
+func (c comparison) measure(ctx context.Context, out, progress io.Writer) error {
+	done, err := open[training, trained](c.Runs, c.Budget)
 	if err != nil {
 		return err
 	}
 	defer done.file.Close()
 	// One at a time: a run uses all processors.
-	if err := runAll(ctx, progress, 1, s.lessons(), done, s.teach); err != nil {
+	if err := runAll(ctx, progress, 1, c.trainings(), done, c.do); err != nil {
 		return err
 	}
-	s.print(out, done)
+	c.print(out, done)
 	return nil
 }
 
-// lessons are the runs, the first seed of every arm first.
-func (s school) lessons() (all []lesson) {
-	for seed := range max(s.Seeds, 1) {
-		for _, l := range s.rows() {
-			if seed == 0 || slices.Contains(mainArms, l.Arm) && l.Split == "equal" && l.Ratio == 1 {
-				l.Seed = uint64(seed)
-				all = append(all, l)
+// trainings are the runs, the first seed of every arm first.
+func (c comparison) trainings() (all []training) {
+	for seed := range max(c.Seeds, 1) {
+		for _, r := range c.rows() {
+			if seed == 0 || slices.Contains(mainArms, r.Arm) && r.Split == "equal" && r.Ratio == 1 {
+				r.Seed = uint64(seed)
+				all = append(all, r)
 			}
 		}
 	}
@@ -120,49 +120,49 @@ func (s school) lessons() (all []lesson) {
 }
 
 // rows are those of the table: every arm, the main ones with items that differ, the asynchronous ones at four speeds.
-func (s school) rows() (all []lesson) {
-	for _, arm := range s.Arms {
-		all = append(all, lesson{arm, "equal", 1, 0})
+func (c comparison) rows() (all []training) {
+	for _, arm := range c.Arms {
+		all = append(all, training{arm, "equal", 1, 0})
 	}
-	for _, arm := range s.Arms {
+	for _, arm := range c.Arms {
 		if slices.Contains(mainArms, arm) && arm != central {
-			all = append(all, lesson{arm, "dirichlet", 1, 0})
+			all = append(all, training{arm, "dirichlet", 1, 0})
 		}
 	}
-	for _, arm := range s.Arms {
+	for _, arm := range c.Arms {
 		if protocol.Asynchronous(arm) || arm == protocol.FedPG {
-			all = append(all, lesson{arm, "equal", 4, 0})
+			all = append(all, training{arm, "equal", 4, 0})
 		}
 	}
 	return all
 }
 
-// settings are the configuration of a lesson.
-func (s school) settings(l lesson) []string {
-	method, agents, prompts := l.Arm, s.Agents, 4
-	switch l.Arm {
+// settings are the configuration of a run.
+func (c comparison) settings(r training) []string {
+	method, agents, prompts := r.Arm, c.Agents, 4
+	switch r.Arm {
 	case central:
 		method, agents, prompts = protocol.FedPG, 1, 16
 	case alone, before:
 		method = protocol.FedPG
 	}
-	updates := s.Budget / (8 * prompts)
+	updates := c.Budget / (8 * prompts)
 	steps := fmt.Sprintf("updates=%d", updates)
 	if !protocol.Asynchronous(method) {
 		steps = fmt.Sprintf("rounds=%d", updates/agents)
 	}
 	set := []string{"workload=ci-rl", "method=" + method, fmt.Sprintf("agents=%d", agents), steps,
-		fmt.Sprintf("seed=%d", l.Seed), fmt.Sprintf("ci_rl.grpo.prompts_per_step=%d", prompts),
-		"ci_rl.split=" + l.Split}
-	if l.Arm == central {
+		fmt.Sprintf("seed=%d", r.Seed), fmt.Sprintf("ci_rl.grpo.prompts_per_step=%d", prompts),
+		"ci_rl.split=" + r.Split}
+	if r.Arm == central {
 		set = append(set, "lr=2e-4", "adamw.warmup_steps=5") // posttrain ci-rl's
 	}
-	return append(set, s.Setting...)
+	return append(set, c.Setting...)
 }
 
-func (s school) options(l lesson) (*recipe.Options, error) {
+func (c comparison) options(r training) (*recipe.Options, error) {
 	var overrides []config.Override
-	for _, text := range s.settings(l) {
+	for _, text := range c.settings(r) {
 		o, err := config.ParseSet(text)
 		if err != nil {
 			return nil, err
@@ -176,34 +176,34 @@ func (s school) options(l lesson) (*recipe.Options, error) {
 	return &simulation.Options, nil
 }
 
-// teach does a lesson and measures what was learnt.
-func (s school) teach(ctx context.Context, l lesson) (out pupil, err error) {
-	out, begun := pupil{lesson: l, Budget: s.Budget, Kept: make([]float64, 4)}, time.Now()
-	o, err := s.options(l)
+// do makes a run and measures what was learnt.
+func (c comparison) do(ctx context.Context, r training) (out trained, err error) {
+	out, begun := trained{training: r, Budget: c.Budget, Kept: make([]float64, 4)}, time.Now()
+	o, err := c.options(r)
 	if err != nil {
 		return out, err
 	}
 	defer o.Close()
-	switch l.Arm {
+	switch r.Arm {
 	case before:
 		var server protocol.Server
 		if server, _, err = o.NewServer(); err == nil {
-			err = s.examine(ctx, &out, o, server.Params())
+			err = c.evaluate(ctx, &out, o, server.Params())
 		}
 	case alone:
-		for i := 0; i < s.Agents && err == nil; i++ {
-			err = s.study(ctx, &out, o, i)
+		for i := 0; i < c.Agents && err == nil; i++ {
+			err = c.train(ctx, &out, o, i)
 		}
 	default:
-		err = s.study(ctx, &out, o, -1)
+		err = c.train(ctx, &out, o, -1)
 	}
 	floats.Scale(1/float64(max(1, len(out.Rewards))), out.Kept)
 	out.Wall = math.Round(time.Since(begun).Seconds())
 	return out, err
 }
 
-// study trains a model by all agents, or by one of them alone, and measures it.
-func (s school) study(ctx context.Context, out *pupil, o *recipe.Options, only int) error {
+// train trains a model by all agents, or by one of them alone, and measures it.
+func (c comparison) train(ctx context.Context, out *trained, o *recipe.Options, only int) error {
 	class := *o
 	var workloads []protocol.Workload
 	for i := range o.Agents {
@@ -217,7 +217,7 @@ func (s school) study(ctx context.Context, out *pupil, o *recipe.Options, only i
 		class = *o // with the model that the first workload has opened
 		class.Agents, workloads = len(workloads)+1, append(workloads, w)
 	}
-	sim, err := s.simulation(&class, workloads, out.Ratio)
+	sim, err := c.simulation(&class, workloads, out.Ratio)
 	if err != nil {
 		return err
 	}
@@ -230,22 +230,22 @@ func (s school) study(ctx context.Context, out *pupil, o *recipe.Options, only i
 		out.count(e.Receipt.Metrics, class.Agents)
 	}
 	out.Time = sim.Now()
-	return s.examine(ctx, out, &class, sim.Server.Params())
+	return c.evaluate(ctx, out, &class, sim.Server.Params())
 }
 
 // count keeps the mean bytes of an agent so far.
-func (p *pupil) count(metrics map[string]float64, agents int) {
+func (m *trained) count(metrics map[string]float64, agents int) {
 	if metrics == nil {
 		return
 	}
-	p.Up, p.Down = 0, 0
+	m.Up, m.Down = 0, 0
 	for i := range agents {
-		p.Up += metrics[fmt.Sprintf("bytes_up/%d", i)] / float64(agents)
-		p.Down += metrics[fmt.Sprintf("bytes_down/%d", i)] / float64(agents)
+		m.Up += metrics[fmt.Sprintf("bytes_up/%d", i)] / float64(agents)
+		m.Down += metrics[fmt.Sprintf("bytes_down/%d", i)] / float64(agents)
 	}
 }
 
-func (s school) simulation(o *recipe.Options, workloads []protocol.Workload, ratio float64) (*virtual.Simulation,
+func (c comparison) simulation(o *recipe.Options, workloads []protocol.Workload, ratio float64) (*virtual.Simulation,
 	error) {
 	server, _, err := o.NewServer()
 	if err != nil {
@@ -264,8 +264,8 @@ func (s school) simulation(o *recipe.Options, workloads []protocol.Workload, rat
 	return virtual.New(server, agents, times)
 }
 
-// examine measures parameters on the test items, which no agent has.
-func (s school) examine(ctx context.Context, out *pupil, o *recipe.Options, theta []float64) error {
+// evaluate measures parameters on the test items, which no agent has.
+func (c comparison) evaluate(ctx context.Context, out *trained, o *recipe.Options, theta []float64) error {
 	dir, err := os.MkdirTemp("", "bench-federated-")
 	if err != nil {
 		return err
@@ -275,7 +275,7 @@ func (s school) examine(ctx context.Context, out *pupil, o *recipe.Options, thet
 		return err
 	}
 	e := evalci.Defaults()
-	e.Model, e.N, e.Temperature = filepath.Join(dir, "model"), s.Items, 0.7
+	e.Model, e.N, e.Temperature = filepath.Join(dir, "model"), c.Items, 0.7
 	e.Backend, e.MaxNew = o.CIRL.Backend, o.CIRL.Sampling.MaxNew
 	result, err := evalci.Run(ctx, e, nil)
 	if err != nil {
@@ -294,53 +294,54 @@ func (s school) examine(ctx context.Context, out *pupil, o *recipe.Options, thet
 }
 
 // print writes the table as Markdown.
-func (s school) print(out io.Writer, done *log[lesson, pupil]) {
+func (c comparison) print(out io.Writer, done *log[training, trained]) {
 	fmt.Fprintf(out, "%d agents, %d completions in a run, %d test items. Reward: mean, 95%% bootstrap interval over "+
 		"items and seeds.\n\n| arm | items | times | seeds | reward | format | integrity | utility | complete | "+
-		"MB up, down an agent | virtual time |\n|%s\n", s.Agents, s.Budget, s.Items, strings.Repeat("---|", 11))
-	for _, row := range s.rows() {
-		runs := s.of(row, done)
+		"MB up, down an agent | virtual time |\n|%s\n", c.Agents, c.Budget, c.Items, strings.Repeat("---|", 11))
+	for _, row := range c.rows() {
+		runs := c.of(row, done)
 		if len(runs) == 0 {
 			continue
 		}
 		low, high := interval95(runs)
 		fmt.Fprintf(out, "| %s | %s | 1–%g | %d | %.3f (%.3f–%.3f) |", row.Arm, row.Split, row.Ratio, len(runs),
-			over(runs, pupil.reward), low, high)
+			over(runs, trained.reward), low, high)
 		for k := range runs[0].Kept {
-			fmt.Fprintf(out, " %.1f |", 100*over(runs, func(p pupil) float64 { return p.Kept[k] }))
+			fmt.Fprintf(out, " %.1f |", 100*over(runs, func(m trained) float64 { return m.Kept[k] }))
 		}
-		fmt.Fprintf(out, " %.1f, %.1f | %.0f |\n", over(runs, func(p pupil) float64 { return p.Up })/1e6,
-			over(runs, func(p pupil) float64 { return p.Down })/1e6, over(runs, func(p pupil) float64 { return p.Time }))
+		fmt.Fprintf(out, " %.1f, %.1f | %.0f |\n", over(runs, func(m trained) float64 { return m.Up })/1e6,
+			over(runs, func(m trained) float64 { return m.Down })/1e6,
+			over(runs, func(m trained) float64 { return m.Time }))
 	}
-	s.conclude(out, done)
+	c.conclude(out, done)
 }
 
-func over(runs []pupil, value func(pupil) float64) float64 {
+func over(runs []trained, value func(trained) float64) float64 {
 	var all []float64
-	for _, p := range runs {
-		all = append(all, value(p))
+	for _, m := range runs {
+		all = append(all, value(m))
 	}
 	return mean(all)
 }
 
-func (p pupil) reward() float64 { return mean(slices.Concat(p.Rewards...)) }
+func (m trained) reward() float64 { return mean(slices.Concat(m.Rewards...)) }
 
 // of are the runs of a row, by seed.
-func (s school) of(row lesson, done *log[lesson, pupil]) (all []pupil) {
-	for seed := range s.Seeds {
+func (c comparison) of(row training, done *log[training, trained]) (all []trained) {
+	for seed := range c.Seeds {
 		row.Seed = uint64(seed)
-		if p, ok := done.results[row]; ok {
-			all = append(all, p)
+		if m, ok := done.results[row]; ok {
+			all = append(all, m)
 		}
 	}
 	return all
 }
 
 // interval95 is the bootstrap's interval of the mean reward: models are drawn, and of each its items.
-func interval95(runs []pupil) (low, high float64) {
+func interval95(runs []trained) (low, high float64) {
 	var models [][]float64
-	for _, p := range runs {
-		models = append(models, p.Rewards...)
+	for _, m := range runs {
+		models = append(models, m.Rewards...)
 	}
 	r, means := rand.New(rand.NewPCG(1, 0)), make([]float64, 2000)
 	for k := range means {
@@ -358,11 +359,11 @@ func interval95(runs []pupil) (low, high float64) {
 }
 
 // conclude says what the specification demands, of the runs that are there.
-func (s school) conclude(out io.Writer, done *log[lesson, pupil]) {
-	apart := s.of(lesson{alone, "equal", 1, 0}, done)
+func (c comparison) conclude(out io.Writer, done *log[training, trained]) {
+	apart := c.of(training{alone, "equal", 1, 0}, done)
 	fmt.Fprintln(out)
 	for _, arm := range []string{protocol.AFedPG, protocol.FedPG} {
-		together := s.of(lesson{arm, "equal", 1, 0}, done)
+		together := c.of(training{arm, "equal", 1, 0}, done)
 		if len(apart) == 0 || len(together) == 0 {
 			continue
 		}
@@ -370,7 +371,8 @@ func (s school) conclude(out io.Writer, done *log[lesson, pupil]) {
 		low, _ := interval95(together)
 		fmt.Fprintf(out, "- %s is above the agents alone, intervals apart: %v.\n", arm, low > high)
 	}
-	slow, quick := s.of(lesson{protocol.FedPG, "equal", 4, 0}, done), s.of(lesson{protocol.AFedPG, "equal", 4, 0}, done)
+	slow := c.of(training{protocol.FedPG, "equal", 4, 0}, done)
+	quick := c.of(training{protocol.AFedPG, "equal", 4, 0}, done)
 	if len(slow) > 0 && len(quick) > 0 {
 		fmt.Fprintf(out, "- At four speeds FedPG's virtual time over AFedPG's, for as many completions: %.2f.\n",
 			slow[0].Time/quick[0].Time)
