@@ -21,7 +21,11 @@ func NewPending(path string, mode fs.FileMode) (*Pending, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Pending{File: f, path: path}, f.Chmod(mode)
+	p := &Pending{File: f, path: path}
+	if err := f.Chmod(mode); err != nil {
+		return nil, errors.Join(err, p.Cleanup())
+	}
+	return p, nil
 }
 
 // CloseAtomicallyReplace flushes the file and puts it in its place.
@@ -29,8 +33,9 @@ func (p *Pending) CloseAtomicallyReplace() error {
 	if err := errors.Join(p.Sync(), p.Close()); err != nil {
 		return err
 	}
-	p.done = true
-	return os.Rename(p.Name(), p.path)
+	err := os.Rename(p.Name(), p.path)
+	p.done = err == nil
+	return err
 }
 
 // Cleanup removes the file unless it is in its place.
@@ -39,7 +44,8 @@ func (p *Pending) Cleanup() error {
 		return nil
 	}
 	p.done = true
-	return errors.Join(p.Close(), os.Remove(p.Name()))
+	_ = p.Close() // it may be closed already
+	return os.Remove(p.Name())
 }
 
 // Replace makes data the content of the file at path.
