@@ -55,19 +55,21 @@ func teaches(g grpo.Group) bool {
 
 // Gradient is less the gradient of GRPO's loss.
 func (b *batch) Gradient() (g []float64, err error) {
-	return g, b.turn(context.Background(), func(l *grpo.Loop) error {
+	err = b.turn(context.Background(), func(l *grpo.Loop) error {
 		loss, err := l.Gradient(b.drawn)
 		g = federated.Scaled(-1, federated.Widen(loss))
 		return err
 	})
+	return g, err
 }
 
 // measure returns the log-probs of the completions under some parameters.
 func (b *batch) measure(params []float64) (logps [][][]float32, err error) {
-	return logps, b.turnAt(context.Background(), params, func(l *grpo.Loop) error {
+	err = b.turnAt(context.Background(), params, func(l *grpo.Loop) error {
 		logps, err = l.Trainer().Measure(b.drawn.Groups, nil)
 		return err
 	})
+	return logps, err
 }
 
 // before are the log-probs under theta.
@@ -142,11 +144,12 @@ func (b *batch) scores(weights []float64) (sum []float64, err error) {
 			each[i] = append(each[i], row)
 		}
 	}
-	return sum, b.turn(context.Background(), func(l *grpo.Loop) error {
+	err = b.turn(context.Background(), func(l *grpo.Loop) error {
 		g, err := l.Trainer().Scores(b.drawn.Groups, each)
 		sum = federated.Widen(g)
 		return err
 	})
+	return sum, err
 }
 
 // worst replaces a KL or a gain that is no finite number, which a message cannot hold.

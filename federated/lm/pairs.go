@@ -155,12 +155,13 @@ type pairBatch struct {
 	theta    []float64
 	examples []int
 	accuracy float64 // of the pairs in the passes over them
+	flat     bool    // the loss had no slope there: hinge beyond its margin
 }
 
 // Stats have pairs as steps and episodes, and as return the share of them whose chosen answer has the higher reward,
 // where a gradient was taken.
 func (b *pairBatch) Stats() protocol.Stats {
-	return protocol.Stats{Steps: len(b.examples), Episodes: len(b.examples), Return: b.accuracy}
+	return protocol.Stats{Steps: len(b.examples), Episodes: len(b.examples), Return: b.accuracy, Flat: b.flat}
 }
 
 // Gradient is less that of the loss.
@@ -169,20 +170,22 @@ func (b *pairBatch) Gradient() ([]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.accuracy = m.Means("")[losses.MetricAccuracies]
-	return federated.Scaled(-1, federated.Widen(g)), nil
+	ascent := federated.Scaled(-1, federated.Widen(g))
+	b.accuracy, b.flat = m.Means("")[losses.MetricAccuracies], federated.Norm(ascent) == 0
+	return ascent, nil
 }
 
 // gradient is that of the loss on some pairs.
 func (b *pairBatch) gradient(ctx context.Context, params []float64, examples []int) (g []float32, m *train.Metrics,
 	err error) {
-	return g, m, b.workload.turn(ctx, params, func(l *train.Loop) error {
+	err = b.workload.turn(ctx, params, func(l *train.Loop) error {
 		if _, err := l.Seek(b.version); err != nil {
 			return err
 		}
 		g, m, err = l.Gradient(examples)
 		return err
 	})
+	return g, m, err
 }
 
 // Train makes epochs of updates on the pairs of the batch by the loss and a fresh AdamW.
@@ -199,6 +202,7 @@ func (b *pairBatch) Train(ctx context.Context, how protocol.Local) ([]float64, e
 	if mean := all.Means("")[losses.MetricAccuracies]; !math.IsNaN(mean) {
 		b.accuracy = mean
 	}
+	b.flat = err == nil && federated.Norm(change) == 0
 	return change, err
 }
 

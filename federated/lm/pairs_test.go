@@ -145,6 +145,38 @@ func TestPairWorkload(t *testing.T) {
 	}
 }
 
+// TestPairsBeyondTheHinge: where the margin is above 1, gradient and change are 0, and the agent says that this is
+// right.
+func TestPairsBeyondTheHinge(t *testing.T) {
+	a := tinyPairs()
+	a.Loss = losses.Defaults(losses.Hinge)
+	a.Loss.Prior, a.Loss.Beta, a.Train.BatchSize, a.Train.MicroBatchSize = losses.None, 100, 1, 1
+	w := NewPairs(policy(t, backendtest.Go(t)), a, 0, 7)
+	collect := func(params []float64) (protocol.Batch, []float64) {
+		b, err := w.Collect(t.Context(), params, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := b.Gradient()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b, g
+	}
+	b, g := collect(w.Start())
+	if federated.Norm(g) == 0 || b.Stats().Flat {
+		t.Fatalf("the gradient at the start has length %v", federated.Norm(g))
+	}
+	b, zero := collect(federated.Ahead(w.Start(), 3/federated.Dot(g, g), g)) // the margin is about 3 there
+	if federated.Norm(zero) != 0 || !b.Stats().Flat {
+		t.Errorf("beyond the margin: a gradient of length %v, %+v", federated.Norm(zero), b.Stats())
+	}
+	change, err := b.Train(t.Context(), protocol.Local{Epochs: 1, Minibatch: 1, LR: 1e-3})
+	if err != nil || federated.Norm(change) != 0 || !b.Stats().Flat {
+		t.Errorf("a change of length %v, %+v, %v", federated.Norm(change), b.Stats(), err)
+	}
+}
+
 // TestPairGradientByDifferences: the gradient is the slope of the mean loss over the batch.
 func TestPairGradientByDifferences(t *testing.T) {
 	p, a := policy(t, backendtest.Go(t)), tinyPairs()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -90,13 +91,17 @@ func (a *Agent) Do(ctx context.Context, t Task) (Update, error) {
 }
 
 // validate measures the task's parameters, where it asks for that.
-func (a *Agent) validate(ctx context.Context, t Task, u *Update) (err error) {
+func (a *Agent) validate(ctx context.Context, t Task, u *Update) error {
 	if v, ok := a.workload.(Validator); ok && t.Validate {
-		if u.Stats.Validation, err = v.Validate(ctx, t.Params); err != nil {
-			err = fmt.Errorf("validation at version %d: %w", t.Version, err)
+		measured, err := v.Validate(ctx, t.Params)
+		if err != nil {
+			return fmt.Errorf("validation at version %d: %w", t.Version, err)
+		}
+		if u.Stats.Validation = measured; measured != nil {
+			maps.DeleteFunc(measured.Means, func(_ string, x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) })
 		}
 	}
-	return err
+	return nil
 }
 
 // gradient samples under θ and gives g.

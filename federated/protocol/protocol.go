@@ -97,8 +97,8 @@ type Stats struct {
 	Episodes int     `json:"episodes"` // that ended, or completions
 	Return   float64 `json:"return"`   // mean undiscounted return of these episodes, or mean reward; 0 without episodes
 
-	// No sample is better than another, as all rewards of every group are equal: vectors of zeros are right then, and
-	// count like any others.
+	// No sample is better than another, as all rewards of every group are equal; or the loss has no slope at any of
+	// them. Vectors of zeros are right then, and count like any others.
 	Flat bool `json:"flat,omitempty"`
 
 	Validation *Validation `json:"validation,omitempty"` // of a task that asks for it
@@ -219,8 +219,8 @@ func NewAdamW(weights []float32, tensors []Tensor) adamw.State {
 	return s
 }
 
-// Workload is one agent's environment or data, with the arithmetic of its model. Every implementation passes
-// workloadtest.Run.
+// Workload is one agent's environment or data, with the arithmetic of its model. Those whose samples come from the
+// policy pass workloadtest.Run; a workload without, such as that of preference pairs, has no natural gradients.
 type Workload interface {
 	Identity() Identity
 	// Start returns θ_0, which every agent and the server compute alike from the run's seed.
@@ -235,7 +235,8 @@ type Workload interface {
 
 // Validator is a workload with items that it does not train on.
 type Validator interface {
-	// Validate measures params on these items; nil without any. Equal arguments give equal numbers.
+	// Validate measures params on these items; nil without any. Equal arguments give equal numbers. A mean that is no
+	// finite number, as a model that has diverged may have, is left out of the update.
 	Validate(ctx context.Context, params []float64) (*Validation, error)
 }
 

@@ -20,11 +20,13 @@ type validating struct {
 
 func (v validating) Validate(_ context.Context, params []float64) (*protocol.Validation, error) {
 	*v.calls++
-	return &protocol.Validation{Count: v.agent + 1, Means: map[string]float64{"first": params[0]}}, nil
+	return &protocol.Validation{Count: v.agent + 1, Means: map[string]float64{"first": params[0],
+		"broken": math.NaN(), "endless": math.Inf(1)}}, nil
 }
 
 // TestValidation: an agent validates the parameters of its first batch and of each third one after it; metrics have the
-// mean over the items of all agents, from the last validation of each. A restored server asks for the same ones.
+// mean over the items of all agents, from the last validation of each, and no mean that is not finite. A restored server
+// asks for the same ones.
 func TestValidation(t *testing.T) {
 	for _, method := range protocol.Methods() {
 		o := options(method)
@@ -67,6 +69,11 @@ func TestValidation(t *testing.T) {
 			}
 			if got, ok := r.Metrics["eval_first"]; ok && (math.Abs(got-sum/n) > 1e-12 || r.Metrics["eval_count"] != n) {
 				t.Errorf("%s: eval_first %v over %v, want %v over %v", method, got, r.Metrics["eval_count"], sum/n, n)
+			}
+			for _, name := range []string{"eval_broken", "eval_endless"} {
+				if x, ok := r.Metrics[name]; ok {
+					t.Errorf("%s: %s %v: a message cannot hold it", method, name, x)
+				}
 			}
 		}
 		for i, n := range calls {

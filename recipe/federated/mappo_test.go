@@ -213,6 +213,8 @@ func TestFaultsOfMaPPO(t *testing.T) {
 		{[]string{"mappo.split=column", "mappo.split_column=annotator", "agents=4", "clock.times=1,1,1,1"},
 			"3 classes for 4 agents"},
 		{[]string{"agents=11", "clock.times="}, "items for 11 agents"},
+		{[]string{"mappo.adapter=missing"}, "missing"},
+		{[]string{"mappo.lora.rank=2", "mappo.lora.targets=nothing"}, "lora.targets "},
 	} {
 		s := tinyMaPPO(t, t.TempDir(), protocol.AFedPG, c.sets...)
 		if _, err := Run(t.Context(), s, nil); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -137,7 +137,8 @@ func (m *simulating) report(sides []side) (*Result, error) {
 	if err := m.folder.WriteSummaryJSON(file); err != nil {
 		return nil, err
 	}
-	text := m.words(sides[0]) + validationText(sides[0].records) + m.account(sides[0].records) + table(sides) + m.speedup(sides, times) +
+	records := sides[0].records
+	text := m.words(sides[0]) + validationText(records) + m.account(records) + table(sides) + m.speedup(sides, times) +
 		fmt.Sprintf("Policy: %s\nCurves: %s\nMetrics: %s\n", policy, m.folder.Path("curves.png"),
 			m.folder.Path("metrics.jsonl"))
 	if err := m.folder.WriteSummary(text); err != nil {

@@ -459,8 +459,9 @@ func (s *service) conclude() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text := s.status.String() + validationText(records) + s.account(records) + fmt.Sprintf("Policy: %s\nCurves: %s\nMetrics: %s\n", policy,
-		s.folder.Path("curves.png"), s.folder.Path("metrics.jsonl"))
+	text := s.status.String() + validationText(records) + s.account(records) +
+		fmt.Sprintf("Policy: %s\nCurves: %s\nMetrics: %s\n", policy, s.folder.Path("curves.png"),
+			s.folder.Path("metrics.jsonl"))
 	return text, s.folder.WriteSummary(text)
 }
 

@@ -52,11 +52,13 @@ func (t modelTask) Start() []float64            { return t.policy.Start }
 func (w *trained) modelTask() modelTask { return modelTask{w.policy} }
 
 // load loads the model.
-func (w *trained) load() (err error) {
-	if w.model, w.tokenizer, err = local.Load(w.folder); err != nil {
+func (w *trained) load() error {
+	base, tokens, err := local.Load(w.folder)
+	if err != nil {
 		return err
 	}
-	if w.model, err = w.adapting.Adapt(w.model, w.folder, w.o.Seed); err == nil {
+	w.tokenizer = tokens
+	if w.model, err = w.adapting.Adapt(base, w.folder, w.o.Seed); err == nil {
 		w.policy = &lm.Policy{Open: w.open}
 		w.policy.Identity, err = w.identity()
 	}
@@ -64,7 +66,7 @@ func (w *trained) load() (err error) {
 		w.policy.Start, err = lm.WeightsOf(w.model)
 	}
 	if err != nil {
-		w.model.Release()
+		base.Release() // w.model has its files, or is nil
 	}
 	return err
 }
