@@ -23,6 +23,7 @@ import (
 type Place struct {
 	Out    string // a folder to make; "": runs/<command>-<time>
 	Resume string // the folder of a run to continue; excludes Out
+	Until  int    // step to stop after, as if interrupted; 0: the last one ends the run
 }
 
 // Setup is what a training job needs to know ahead of its data.
@@ -190,7 +191,7 @@ func (j *Job) Exporter() train.Exporter {
 // Course is what the job's loop has beside its steps. Progress shows the metrics that pick leaves; nil: all.
 func (j *Job) Course(pick func(map[string]float64) map[string]float64) train.Course {
 	return train.Course{
-		Learner: j.Learner, Folder: j.Run, Export: j.Exporter(), Seed: j.Seed,
+		Learner: j.Learner, Folder: j.Run, Export: j.Exporter(), Seed: j.Seed, Until: j.Place.Until,
 		ConfigHash: run.HashConfig(identity(j.Resolved)),
 		OnNotice:   func(line string) { j.bar.Notice(line) },
 		OnStep: func(step, _ int, values map[string]float64) {

@@ -221,8 +221,11 @@ func (e *SaveError) Error() string {
 func (e *SaveError) Unwrap() error { return e.Err }
 
 // All are the checkpoints of the run, oldest first. Their files are not verified.
-func (f *Folder) All() ([]Checkpoint, error) {
-	parent := f.Path(checkpointsName)
+func (f *Folder) All() ([]Checkpoint, error) { return Checkpoints(f.Dir) }
+
+// Checkpoints are those in a run folder, oldest first. Their files are not verified.
+func Checkpoints(dir string) ([]Checkpoint, error) {
+	parent := filepath.Join(dir, checkpointsName)
 	entries, err := entriesOf(parent)
 	if err != nil {
 		return nil, err

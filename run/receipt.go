@@ -75,7 +75,7 @@ var inputKeys = []string{"model", "adapter", "reference", "chat.template", "data
 	"data.test", "online.reward.model.folder", "online.reward.judge.rubric"}
 
 // outside are entries of a run folder that a receipt leaves out: what is shown elsewhere, and what changes by itself.
-var outside = []string{lockName, receiptName, "tensorboard", "mlflow.json"}
+var outside = []string{lockName, receiptName, signatureName, "tensorboard", "mlflow.json"}
 
 // WriteReceipt hashes what the config names and the folder holds, and writes receipt.json.
 func (f *Folder) WriteReceipt(r Receipt) error {

@@ -39,6 +39,7 @@ type Course struct {
 	OnNotice   func(line string)                                // gets evaluations and warnings in words; may be nil
 	Clock      func() time.Time                                 // says when a checkpoint is due; nil: time.Now
 	Memory     func() uint64                                    // bytes that are free; nil: backend.FreeMemory
+	Until      int                                              // step to stop after, as if interrupted; 0: none
 
 	State run.State  // how far the run is
 	Kept  run.Values // further numbers of the loop that checkpoints keep
@@ -138,7 +139,7 @@ func (c *Course) between(ctx context.Context) (err error) {
 	if err := c.save(whole, best); err != nil {
 		return err
 	}
-	if ctx.Err() != nil && !last {
+	if ctx.Err() != nil && !last || step > 0 && step == c.Until {
 		return ErrInterrupted
 	}
 	return nil

@@ -50,7 +50,7 @@ var everyCommand = []struct {
 	{"reward-model", tiny("reward-model", 2, "--data", "pairs.jsonl", "--set", "train.eval_every=0", "--set",
 		"train.eval_metric=", "--set", "data.eval_fraction=0", "--out", "rm")[1:]},
 	{"doctor", []string{"rm"}},
-	{"verify", []string{"rm"}},
+	{"verify", []string{"--replay", "1", "--seed", "1", "rm"}},
 	{"score", []string{"--reward", "command", "--command", "seq 24", "--data", "pairs.jsonl", "--out", "scored.jsonl"}},
 	{"mappo", tinyMappo(3, "--set", "train.log_every=2", "--out", "mappo")[1:]},
 	{"sft", tiny("sft", 3, "--data", "demos.jsonl", "--set", "train.eval_every=2", "--out", "sft")[1:]},
