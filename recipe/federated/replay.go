@@ -48,8 +48,8 @@ func optionsOf(dir string) (o *Options, command string, err error) {
 		return nil, "", fmt.Errorf("%s: there is no run in it (no config.yaml)", dir)
 	}
 	name := config.CommandOf(text)
-	if spec := config.Find(name); spec != nil {
-		o, err := spec.Read(config.Input{Path: path})
+	if slices.Contains(family, name) {
+		o, err := config.Find(name).Read(config.Input{Path: path})
 		if err != nil {
 			return nil, "", err
 		}

@@ -73,7 +73,8 @@ func TestPrivacyIsSaid(t *testing.T) {
 		t.Error(text)
 	}
 	r, err := Run(t.Context(), s, nil)
-	if err != nil || !strings.Contains(r.Summary, want+". Steps, episodes and returns are not covered.\n") {
+	if err != nil || !strings.Contains(r.Summary, want+". Steps, episodes, returns and validations are not "+
+		"covered.\n") {
 		t.Error(err, r)
 	}
 	d := s.parameters()
