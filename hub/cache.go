@@ -64,7 +64,7 @@ func (r repo) whole(commit string, u use) bool {
 	switch {
 	case u == adapterOnly:
 		return has(adapterFiles[0]) && has(adapterFiles[1])
-	case !has("config.json"), u == tokenizerOnly && !has("tokenizer.json"):
+	case !has("config.json"), !has("tokenizer.json"):
 		return false
 	case u == tokenizerOnly, has(weightsFile):
 		return true

@@ -137,6 +137,32 @@ func TestTokenizer(t *testing.T) {
 	}
 }
 
+// TestFilesOfAUse: the shards of an index are taken whatever stands before their numbers, an adapter in another form is
+// refused by name, and a pinned model without a tokenizer is completed.
+func TestFilesOfAUse(t *testing.T) {
+	sharded := []string{"config.json", indexFile, "model.safetensors-00001-of-00002.safetensors",
+		"model.safetensors-00002-of-00002.safetensors", "optimizer.safetensors"}
+	if got, err := wholeModel.of(sharded); err != nil || !slices.Equal(got, sharded[:4]) {
+		t.Error(got, err)
+	}
+	const want = "no adapter_model.safetensors: want weights in this form, found adapter_model.bin"
+	if _, err := adapterOnly.of([]string{"adapter_config.json", "adapter_model.bin"}); err == nil ||
+		!strings.Contains(err.Error(), want) {
+		t.Error(err)
+	}
+	hubtest.New(t, map[string]hubtest.Repo{"org/tiny": tiny()})
+	if _, _, err := fetch(t, "org/tiny"); err != nil {
+		t.Fatal(err)
+	}
+	dir, _ := Folder(pinnedTiny)
+	if err := os.Remove(filepath.Join(dir, "tokenizer.json")); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := fetch(t, pinnedTiny); err != nil || !exists(filepath.Join(dir, "tokenizer.json")) {
+		t.Error("the tokenizer is missing", err)
+	}
+}
+
 // TestOffline: what the cache has is found, and nothing is asked.
 func TestOffline(t *testing.T) {
 	s := hubtest.New(t, map[string]hubtest.Repo{"org/tiny": tiny()})
@@ -243,6 +269,9 @@ func TestFaults(t *testing.T) {
 		{"server fails", "org/tiny", func(_ *testing.T, s *hubtest.Server) { s.Status[info] = 503 },
 			"SERVER fails (503 Service Unavailable)"},
 		{"busy", "org/tiny", func(_ *testing.T, s *hubtest.Server) { s.Status[info] = 429 }, "too many requests (429)"},
+		{"busy for an hour", "org/tiny", func(_ *testing.T, s *hubtest.Server) {
+			s.Status[info], s.Pause = 429, "3600"
+		}, "too many requests (429): try later"},
 		{"another server", "org/tiny", func(_ *testing.T, s *hubtest.Server) { s.Status[info] = 200 },
 			"SERVER does not speak the hub's protocol"},
 		{"no URL", "org/tiny", func(t *testing.T, _ *hubtest.Server) { t.Setenv("HF_ENDPOINT", "::") },

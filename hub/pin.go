@@ -31,7 +31,7 @@ var (
 	smallFiles   = []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
 		"special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model",
 		"chat_template.jinja"}
-	shardForm = regexp.MustCompile(`^model-\d+-of-\d+\.safetensors$`)
+	shardForm = regexp.MustCompile(`^model[\w.-]*-\d+-of-\d+\.safetensors$`)
 )
 
 // Used says that options have a field with the tag hub.
@@ -163,14 +163,16 @@ func (u use) of(names []string) ([]string, error) {
 		return small, nil
 	case u == adapterOnly:
 		small, want = nil, adapterFiles[1]
-		weights = keep(func(name string) bool { return slices.Contains(adapterFiles, name) })
+		if slices.Contains(names, want) {
+			weights = keep(func(name string) bool { return slices.Contains(adapterFiles, name) })
+		}
 	case slices.Contains(names, weightsFile):
 		weights = []string{weightsFile}
 	case slices.Contains(names, indexFile):
 		weights = keep(func(name string) bool { return name == indexFile || shardForm.MatchString(name) })
 	}
 	if len(weights) == 0 {
-		return nil, fmt.Errorf("the hub's has no %s: want weights in this form%s", want, others(names))
+		return nil, fmt.Errorf("on the hub it has no %s: want weights in this form%s", want, others(names))
 	}
 	return append(small, weights...), nil
 }

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
 
@@ -124,9 +125,16 @@ func (r repo) send(ctx context.Context, method, address string, header http.Head
 // quick marks the context of a request that is not sent again where the server cannot be reached.
 type quick struct{}
 
-// tryAgain is the library's rule, but for quick requests.
+// longestPause is the longest that a server may ask for ahead of another try. A longer one ends the command: its user
+// decides when to try again.
+const longestPause = time.Minute
+
+// tryAgain is the library's rule, but for quick requests and for servers that ask for a long pause.
 func tryAgain(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	if dial := (*net.OpError)(nil); ctx.Value(quick{}) != nil && errors.As(err, &dial) && dial.Op == "dial" {
+		return false, err
+	}
+	if resp != nil && retryablehttp.DefaultBackoff(0, 0, 0, resp) > longestPause { // of the header Retry-After
 		return false, err
 	}
 	return retryablehttp.DefaultRetryPolicy(ctx, resp, err)

@@ -34,6 +34,7 @@ type Server struct {
 	// faults, which a test may change between requests
 	Cut    map[string]int    // bytes of a file after which the connection breaks, each time it is asked for
 	Status map[string]int    // of the replies for a path
+	Pause  string            // in seconds, that these replies ask for (Retry-After)
 	Damage map[string]string // what comes in the place of a file
 
 	mu       sync.Mutex
@@ -102,6 +103,9 @@ func (s *Server) note(r *http.Request, where string) {
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.note(r, "")
 	if status := s.Status[r.URL.Path]; status != 0 {
+		if s.Pause != "" {
+			w.Header().Set("Retry-After", s.Pause)
+		}
 		w.WriteHeader(status)
 		return
 	}
