@@ -175,8 +175,8 @@ func TestNothingIsHalfWritten(t *testing.T) {
 			"tensor w: found rows of 2 numbers, want a multiple of 32 for q8_0"},
 		{Source{"w", []int{2}, Q4K, all(1, 2)}, nil, "q4_K, which is not written: want f32, f16, bf16, q8_0"},
 		{Source{"w", nil, F32, all()}, nil, "found shape [], want 1 to 4 dimensions"},
-		{Source{"w", []int{2}, F16, all(1, 65520)}, nil, "tensor w: found 65520 at element 1 of a piece"},
-		{Source{"w", []int{1}, F32, all(float32(math.NaN()))}, nil, "found NaN at element 0"},
+		{Source{"w", []int{2}, F16, all(1, 65520)}, nil, "tensor w: found 65520 as number 1, which is not"},
+		{Source{"w", []int{1}, F32, all(float32(math.NaN()))}, nil, "found NaN as number 0"},
 		{Source{"w", []int{1}, F32, all(1)}, stop, "stopped"},
 	} {
 		err := Write(path, nil, []Source{c.source}, func(int) error { return c.wrote })

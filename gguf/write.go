@@ -151,12 +151,11 @@ func (t *Source) write(w io.Writer, x []float32) error {
 		most = math.MaxFloat32
 	}
 	buffer := make([]byte, pieceSize/c.block*c.bytes)
+	notFinite := func(v float32) bool { return !(math.Abs(float64(v)) <= most) }
+	if i := slices.IndexFunc(x, notFinite); i >= 0 {
+		return fmt.Errorf("found %v as number %d, which is not finite in %s", x[i], i, t.Type)
+	}
 	for piece := range slices.Chunk(x, pieceSize) {
-		for i, v := range piece {
-			if !(math.Abs(float64(v)) <= most) {
-				return fmt.Errorf("found %v at element %d of a piece, which is not finite in %s", v, i, t.Type)
-			}
-		}
 		b := buffer[:len(piece)/c.block*c.bytes]
 		for i := 0; i < len(piece); i += c.block {
 			c.encode(piece[i:i+c.block], b[i/c.block*c.bytes:])

@@ -12,6 +12,7 @@ import (
 
 func newModelExport(s streams) *cobra.Command {
 	o := exchange.DefaultExport()
+	var f fetcher
 	quiet := false
 	cmd := &cobra.Command{
 		Use: "export", Short: "Write a model folder as a GGUF file, for llama.cpp and Ollama",
@@ -27,11 +28,16 @@ func newModelExport(s streams) *cobra.Command {
 			if o.Model == "" || o.Out == "" || o.GGUF == "" {
 				return usageError{errors.New("model export wants --model DIR, --gguf TYPE and --out FILE.gguf")}
 			}
-			said, err := exchange.Export(cmd.Context(), o, run.NewReporter(s.err, s.terminal, quiet))
+			r := run.NewReporter(s.err, s.terminal, quiet)
+			if err := f.pin(cmd.Context(), &o, r); err != nil {
+				return err
+			}
+			said, err := exchange.Export(cmd.Context(), o, r)
 			fmt.Fprint(s.out, said)
 			return flagFault(err)
 		},
 	}
+	f.register(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&o.Model, "model", "", modelHelp)
 	flags.StringVar(&o.Out, "out", "", "file to make, NAME.gguf")

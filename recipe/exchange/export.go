@@ -58,14 +58,14 @@ func Export(ctx context.Context, o ExportOptions, r run.Reporter) (string, error
 		return "", err
 	}
 	if err := x.write(ctx); err != nil {
-		return "", err
+		return "", interrupted(ctx, err)
 	}
 	said, err := x.finish(ctx)
 	if err != nil {
 		for _, path := range o.files() {
 			os.Remove(path)
 		}
-		return "", err
+		return "", interrupted(ctx, err)
 	}
 	return said, nil
 }

@@ -3,6 +3,7 @@ package exchange
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/tokenizer"
 )
 
@@ -208,7 +210,7 @@ func TestExportRefuses(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	o := quick(t, folderOf("qwen2-older"), "f32")
-	if _, err := Export(ended, o, nil); err == nil || !strings.Contains(err.Error(), "context canceled") {
+	if _, err := Export(ended, o, nil); err == nil || !errors.Is(err, recipe.ErrInterrupted) {
 		t.Error(err)
 	}
 	if left, err := os.ReadDir(filepath.Dir(o.Out)); err != nil || len(left) > 0 {

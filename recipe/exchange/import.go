@@ -12,6 +12,7 @@ import (
 	"github.com/posttrain/posttrain/gguf"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/tokenizer"
@@ -47,7 +48,7 @@ func Import(ctx context.Context, o ImportOptions, r run.Reporter) (string, error
 	}
 	defer os.RemoveAll(dir)
 	if err := in.write(ctx, dir, run.Listen(r)); err != nil {
-		return "", err
+		return "", interrupted(ctx, err)
 	}
 	if err := moveFolder(dir, o.Out); err != nil {
 		return "", err
@@ -55,6 +56,14 @@ func Import(ctx context.Context, o ImportOptions, r run.Reporter) (string, error
 	c := in.model.Config
 	return fmt.Sprintf("%s: %s with %d parameters as %s, %d tokens, from %s (tensors: %s)\n", o.Out, c.ModelType,
 		c.ParamCount(), in.dtype, in.tokens, o.File, in.stored()), nil
+}
+
+// interrupted is err, or where the context has ended that nothing is left.
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: nothing was written", recipe.ErrInterrupted)
+	}
+	return err
 }
 
 // checkNew refuses a folder that has files.

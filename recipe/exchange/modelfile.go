@@ -9,12 +9,13 @@ import (
 	"text/template"
 	"time"
 
+	"github.com/posttrain/posttrain/hub"
 	"github.com/posttrain/posttrain/tokenizer"
 )
 
 // writeModelfile writes Ollama's description of the file, and says what it has of the chat template.
 func (x *exporter) writeModelfile() (string, error) {
-	text := fmt.Sprintf("# %s as %s\nFROM ./%s\n", filepath.Base(x.o.Model), x.kind, filepath.Base(x.o.Out))
+	text := fmt.Sprintf("# %s as %s\nFROM ./%s\n", hub.Short(x.o.Model), x.kind, filepath.Base(x.o.Out))
 	said := "without a template: the model has none"
 	if x.tokens.HasTemplate() {
 		goTemplate, err := ollamaTemplate(x.tokens)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/posttrain/posttrain/gguf"
 )
@@ -73,6 +74,11 @@ func (v *vocabulary) read() error {
 	}
 	if len(v.types) != len(v.tokens) {
 		v.Fail(types, "found %d types, want one for each of %d tokens", len(v.types), len(v.tokens))
+	}
+	for i, text := range v.tokens {
+		if !utf8.ValidString(text) {
+			v.Fail(tokens, "found %.60q as token %d, want UTF-8", text, i)
+		}
 	}
 	for i := range v.tokens { // rows of an embedding that no token has
 		if v.Err == nil && v.types[i] == unused && v.tokens[i] == padName(i) {
