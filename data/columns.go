@@ -60,6 +60,7 @@ func messagesOf(column string, list []any) ([]Message, error) {
 		messages[i].Role, errs[0] = roleField(column, i, object)
 		messages[i].Content, errs[1] = contentField(column, i, object)
 		messages[i].Untrained, errs[2] = untrained(column, i, object["train"])
+		messages[i].Untrained = messages[i].Untrained || silent(object)
 		if err := cmp.Or(errs[:]...); err != nil {
 			return nil, err
 		}
@@ -95,12 +96,14 @@ func roleField(column string, i int, object map[string]any) (string, error) {
 	return known, nil
 }
 
-// contentField reads a message's text: a string, or text parts.
+// contentField reads a message's text: a string, or text parts. The assistant's may be null, where it calls tools.
 func contentField(column string, i int, object map[string]any) (string, error) {
 	found, name, value := messageField(object, "content", "value")
 	place := fmt.Sprintf("%s[%d].%s", column, i, name)
 	parts, several := value.([]any)
 	switch {
+	case silent(object):
+		return "", nil
 	case !found:
 		keys := slices.Sorted(maps.Keys(object))
 		return "", fmt.Errorf("%s[%d] has %s: want role and content", column, i, rows.List(keys))
@@ -118,14 +121,22 @@ func contentField(column string, i int, object map[string]any) (string, error) {
 	return all.String(), nil
 }
 
+// silent says that a message of the assistant has no text: its content is null, or it has calls of tools alone.
+func silent(object map[string]any) bool {
+	found, _, value := messageField(object, "content", "value")
+	role, _ := roleOf(object).(string)
+	return turnRoles[role] == "assistant" && value == nil && (found || callsTools(object))
+}
+
 // partOf reads a part of a message's content.
 func partOf(place string, part any) (string, error) {
 	object, is := part.(map[string]any)
 	if !is {
 		return stringOf(place, part, "a part with type text")
 	}
-	if object["type"] != nil && object["type"] != "text" {
-		return "", fmt.Errorf("%s.type is %q: want text, models of texts alone are trained", place, object["type"])
+	if kind, is := object["type"].(string); object["type"] != nil && (!is || kind != "text") {
+		return "", fmt.Errorf("%s.type is %.40q: want text, models of texts alone are trained", place,
+			fmt.Sprint(object["type"]))
 	}
 	return stringOf(place+".text", object["text"], "a string")
 }

@@ -123,7 +123,7 @@ func readPrompts(fsys fs.FS, path string) ([]PromptRow, *Report, error) {
 func promptOf(r rows.Row, _ *Report) (p PromptRow, why string, err error) {
 	p.Source = r.Source
 	given := r
-	if r, err = Canonical(r); err != nil {
+	if r, err = canonicalPrompt(r); err != nil {
 		return p, "", err
 	}
 	switch {

@@ -32,6 +32,15 @@ func Canonical(r rows.Row) (rows.Row, error) {
 	return r, err
 }
 
+// canonicalPrompt is Canonical of a row whose answers are not read.
+func canonicalPrompt(r rows.Row) (rows.Row, error) {
+	r.Fields = maps.Clone(r.Fields)
+	for _, column := range append([]string{"completion"}, answerColumns...) {
+		delete(r.Fields, column)
+	}
+	return Canonical(r)
+}
+
 // form is a row that is being rewritten.
 type form struct {
 	Fields map[string]any
@@ -99,7 +108,7 @@ func (f *form) question() error {
 		}
 	}
 	f.Fields["prompt"] = []any{turn("user", text)}
-	if _, whole := f.Fields["chosen"].([]any); whole { // conversations, which begin with the question
+	if f.whole() { // the conversations begin with the question
 		f.Fields["prompt"] = text
 		return nil
 	}
@@ -111,9 +120,14 @@ func (f *form) answer() error {
 	if f.pair || !f.has("prompt") || f.has("completion") || f.has("chosen") || HasAnswers(f.Fields) {
 		return nil
 	}
-	if name, value := f.take(answerColumns); name != "" {
-		f.Fields["completion"] = value
+	name, value := f.take(answerColumns)
+	if name == "" {
+		return nil
 	}
+	if _, err := textOf(name, value); err != nil {
+		return err
+	}
+	f.Fields["completion"] = value
 	if _, is := f.Fields["prompt"].([]any); is {
 		return f.converse("completion")
 	}
@@ -138,9 +152,20 @@ func (f *form) converse(columns ...string) error {
 	return nil
 }
 
+// whole says that the answers of a pair are conversations that begin with their prompt.
+func (f *form) whole() bool {
+	list, _ := f.Fields["chosen"].([]any)
+	if len(list) == 0 {
+		return false
+	}
+	first, _ := list[0].(map[string]any)
+	role, known := roleOf(first).(string)
+	return known && turnRoles[role] != "assistant"
+}
+
 // system puts a column system before the conversation.
 func (f *form) system() error {
-	if !f.has("system") || !f.has("prompt") && !f.has("messages") {
+	if !f.has("system") || !f.has("prompt") && !f.has("messages") && !f.whole() {
 		return nil
 	}
 	_, value := f.take([]string{"system"})
@@ -152,16 +177,25 @@ func (f *form) system() error {
 	if f.has("prompt") {
 		column = "prompt"
 	}
+	if _, is := f.Fields[column].([]any); is {
+		return f.begin(column, text)
+	}
+	if f.whole() {
+		return cmp.Or(f.begin("chosen", text), f.begin("rejected", text))
+	}
+	plain, err := textOf(column, f.Fields[column])
+	if err != nil {
+		return err
+	}
+	f.Fields[column] = []any{turn("user", plain.Plain)}
+	return cmp.Or(f.begin(column, text), f.converse("chosen", "rejected", "completion"))
+}
+
+// begin puts a system message before a conversation.
+func (f *form) begin(column, text string) error {
 	list, is := f.Fields[column].([]any)
 	if !is {
-		plain, err := textOf(column, f.Fields[column])
-		if err != nil {
-			return err
-		}
-		list = []any{turn("user", plain.Plain)}
-		if err := f.converse("chosen", "rejected", "completion"); err != nil {
-			return err
-		}
+		return nil
 	}
 	if len(list) > 0 {
 		if first, is := list[0].(map[string]any); is && roleOf(first) == "system" {
@@ -194,4 +228,38 @@ func guesses(fields map[string]any) error {
 	return fmt.Errorf("there is no column prompt, and the texts in %s are not used: want the prompt in prompt, "+
 		"question, instruction or query, and no other text beside answers that have the prompt inside both",
 		rows.List(unused))
+}
+
+// unusedTools are remarks about the columns that a conversation's tools are in: no chat template gets them.
+func unusedTools(fields map[string]any) (remarks []string) {
+	remark := func(place string) { remarks = append(remarks, place+" is not used: texts alone are trained") }
+	if filled(fields["tools"]) {
+		remark("the column tools")
+	}
+	for _, column := range []string{"messages", "conversations", "prompt", "completion", "chosen", "rejected"} {
+		list, _ := fields[column].([]any)
+		if slices.ContainsFunc(list, callsTools) {
+			remark(column + "[].tool_calls")
+		}
+	}
+	return remarks
+}
+
+// callsTools says that a message has calls of tools.
+func callsTools(message any) bool {
+	object, _ := message.(map[string]any)
+	return filled(object["tool_calls"])
+}
+
+// filled says that a value is not null, nor an empty text or list.
+func filled(value any) bool {
+	switch v := value.(type) {
+	case nil:
+		return false
+	case string:
+		return v != "" && v != "[]"
+	case []any:
+		return len(v) > 0
+	}
+	return true
 }

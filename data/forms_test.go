@@ -1,6 +1,7 @@
 package data
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/testkit/expect"
@@ -44,25 +45,70 @@ func TestDemonstrationForms(t *testing.T) {
 // TestPreferenceForms: pairs of other programs.
 func TestPreferenceForms(t *testing.T) {
 	chosen, rejected := talk("assistant", "I."), talk("assistant", "Me.")
+	briefed := Text{Messages: []Message{{Role: "system", Content: "Be brief."}, {Role: "user", Content: "Who?"}}}
+	const whole = `"chosen":[{"role":"user","content":"Who?"},{"role":"assistant","content":"I."}],` +
+		`"rejected":[{"role":"user","content":"Who?"},{"role":"assistant","content":"Me."}]`
 	for _, c := range []struct {
 		row    string
 		prompt Text
 	}{
-		{`{"system":"Be brief.","question":"Who?","chosen":"I.","rejected":"Me."}`,
-			Text{Messages: []Message{{Role: "system", Content: "Be brief."}, {Role: "user", Content: "Who?"}}}},
+		{`{"system":"Be brief.","question":"Who?","chosen":"I.","rejected":"Me."}`, briefed},
 		{`{"instruction":"Who?","input":"","chosen":"I.","rejected":"Me."}`, talk("user", "Who?")},
 		{`{"input":"Who?","chosen":"I.","rejected":"Me."}`, talk("user", "Who?")},
 		{`{"conversations":[{"from":"human","value":"Who?"}],"chosen":{"from":"gpt","value":"I."},` +
 			`"rejected":{"from":"gpt","value":"Me."}}`, talk("user", "Who?")},
-		{`{"question":"Who?","chosen":[{"role":"user","content":"Who?"},{"role":"assistant","content":"I."}],` +
-			`"rejected":[{"role":"user","content":"Who?"},{"role":"assistant","content":"Me."}]}`,
-			talk("user", "Who?")},
+		{`{"question":"Who?","chosen":[{"role":"assistant","content":"I."}],` +
+			`"rejected":[{"role":"assistant","content":"Me."}]}`, talk("user", "Who?")},
+		{`{"system":"Be brief.","prompt":"Who?",` + whole + `}`, briefed},
+		{`{"system":"Be brief.","question":"Who?",` + whole + `}`, briefed},
+		{`{"system":"Be brief.",` + whole + `}`, briefed},
+		{`{"question":"Who?",` + whole + `}`, talk("user", "Who?")},
 	} {
 		got, _, err := ReadPreferencesFS(files("p.jsonl", c.row), "p.jsonl", PreferenceOptions{})
 		if err != nil || len(got) != 1 || !got[0].Prompt.Equal(c.prompt) || !got[0].Chosen.Equal(chosen) ||
 			!got[0].Rejected.Equal(rejected) {
 			t.Errorf("%s: %+v, %v", c.row, got, err)
 		}
+	}
+}
+
+// TestPromptsBesideAnswers: a file of prompts may have answers that are no texts, such as numbers.
+func TestPromptsBesideAnswers(t *testing.T) {
+	for _, row := range []string{`{"question":"2+2?","answer":4}`,
+		`{"prompt":[{"role":"user","content":"2+2?"}],"answer":4,"completion":[5]}`} {
+		got, _, err := readPrompts(files("p.jsonl", row), "p.jsonl")
+		if err != nil || len(got) != 1 || !got[0].Prompt.Equal(talk("user", "2+2?")) {
+			t.Errorf("%s: %+v, %v", row, got, err)
+		}
+	}
+	_, _, err := readDemonstrations(files("d.jsonl", `{"question":"2+2?","answer":4}`), "d.jsonl")
+	expect.Error(t, err, "d.jsonl:1: answer is a number: want a string")
+}
+
+// TestToolCalls: a message that calls a tool instead of saying something is empty and not trained on. The report says
+// that tools are not used.
+func TestToolCalls(t *testing.T) {
+	const call = `{"role":"assistant","content":null,"tool_calls":[{"name":"clock"}]}`
+	for _, called := range []string{call, strings.Replace(call, `"content":null,`, "", 1)} {
+		row := `{"tools":[{"name":"clock"}],"messages":[{"role":"user","content":"When?"},` + called +
+			`,{"role":"tool","content":"9:30"},{"role":"assistant","content":"At 9:30."}]}`
+		got, report, err := readDemonstrations(files("d.jsonl", row), "d.jsonl")
+		if err != nil || len(got) != 1 || len(got[0].Prompt.Messages) != 3 || got[0].Prompt.Messages[1].Content != "" ||
+			!got[0].Completion.Equal(talk("assistant", "At 9:30.")) {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		for _, want := range []string{"the column tools is not used", "messages[].tool_calls is not used"} {
+			if !strings.Contains(report.String(), "note: 1: "+want) {
+				t.Errorf("%s\nwants %s", report, want)
+			}
+		}
+	}
+	row := `{"messages":[{"role":"user","content":"When?"},` + call + `]}`
+	_, _, err := readDemonstrations(files("d.jsonl", row), "d.jsonl")
+	expect.Error(t, err, "d.jsonl: all 1 rows dropped: 1: no message is trained on")
+	_, report, err := readDemonstrations(files("d.jsonl", `{"tools":[],"text":"a"}`), "d.jsonl")
+	if err != nil || len(report.Warts) > 0 {
+		t.Error(report, err)
 	}
 }
 
@@ -78,6 +124,8 @@ func TestFormFaults(t *testing.T) {
 			`.type is "image": want text`,
 		`{"system":"a b","prompt":[{"role":"system","content":"c"}],"chosen":[],"rejected":[]}`: "there is a column " +
 			"system, and prompt begins with a system message, too",
+		`{"prompt":[{"role":"user","content":[{"type":5}]}],"chosen":[],"rejected":[]}`: "prompt[0].content[0]" +
+			`.type is "5": want text`,
 		`{"system":7,"prompt":"a","chosen":"b","rejected":"c"}`: "system is a number: want a string",
 	} {
 		_, _, err := ReadPreferencesFS(files("x.jsonl", row), "x.jsonl", PreferenceOptions{})

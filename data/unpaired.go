@@ -50,7 +50,7 @@ func labelledOf(r rows.Row, report *Report) (all []Labelled, why string, err err
 		a.Demonstration, why, err = demonstrationOf(r, report)
 	}
 	if err == nil && len(a.Completion.Trained()) < len(a.Completion.Messages) {
-		err = errors.New(`completion has "train": false: a labelled answer is trained on whole`)
+		err = errors.New(`completion has "train": false, or content null: a labelled answer is trained on whole`)
 	}
 	if err == nil && why == "" && a.Prompt.Empty() {
 		why = "no prompt"
