@@ -13,7 +13,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/posttrain/posttrain/hub"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/rollout/local"
 )
 
@@ -73,8 +75,9 @@ func DeriveCard(from, library, heading, text string) string {
 	body := seal.ReplaceAllString(string(card), "")
 	if err != nil {
 		body = fmt.Sprintf("---\nbase_model: %s\nlibrary_name: any\ntags:\n- posttrain\n---\n\n# %s\n\n",
-			strconv.Quote(baseName(from)), filepath.Base(from))
+			strconv.Quote(baseName(from)), hub.Short(from))
 	}
+	body = strings.TrimRight(body, "\n") + "\n\n" // a heading stands alone
 	return sealed(libraryLine.ReplaceAllString(body, "library_name: "+library) +
 		fmt.Sprintf("## %s\n\n```\n%s```\n\n", heading, text))
 }
@@ -85,13 +88,13 @@ func (j *Job) card(summary string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	files := dataFiles(keys)
+	of := dataFiles(keys)
 	var s strings.Builder
-	j.frontMatter(&s, files)
+	j.frontMatter(&s, of)
 	fmt.Fprintf(&s, "# %s of %s\n\nTrained by `posttrain %s`.\n\n## Base model\n\n`%s`, weights %s.\n", j.Title,
-		filepath.Base(j.Folder), j.Command, j.Folder, j.baseHash())
+		hub.Short(j.Folder), j.Command, j.Folder, j.baseHash())
 	fmt.Fprint(&s, "\n## Data\n\n")
-	for _, f := range files {
+	for _, f := range of {
 		fmt.Fprintf(&s, "- `%s` `%s`: %s\n", f.key, f.path, f.hash)
 	}
 	if text := j.objective(); text != "" {
@@ -105,7 +108,7 @@ func (j *Job) card(summary string) (string, error) {
 }
 
 // frontMatter is what the hub reads of a card.
-func (j *Job) frontMatter(w io.Writer, files []dataFile) {
+func (j *Job) frontMatter(w io.Writer, data []dataFile) {
 	library, task := "transformers", "text-generation"
 	if j.Adapting.On() {
 		library = "peft"
@@ -115,11 +118,11 @@ func (j *Job) frontMatter(w io.Writer, files []dataFile) {
 	}
 	fmt.Fprintf(w, "---\nbase_model: %s\nlibrary_name: %s\npipeline_tag: %s\ntags:\n- posttrain\n- %s\n",
 		strconv.Quote(baseName(j.Folder)), library, task, j.Command)
-	if len(files) > 0 {
+	if len(data) > 0 {
 		fmt.Fprintln(w, "datasets:")
 	}
-	for _, f := range files {
-		fmt.Fprintf(w, "- %s\n", strconv.Quote(f.name()))
+	for _, f := range data {
+		fmt.Fprintf(w, "- %s\n", strconv.Quote(filepath.Base(f.path)))
 	}
 	fmt.Fprint(w, "---\n\n")
 }
@@ -157,30 +160,19 @@ func (j *Job) baseHash() string {
 // dataFile is a file that the config names as data.
 type dataFile struct{ key, path, hash string }
 
-// name is an id on the hub, or a file's name.
-func (f dataFile) name() string {
-	if _, err := os.Stat(f.path); err != nil {
-		id, _, _ := strings.Cut(f.path, ":")
-		id, _, _ = strings.Cut(id, "@")
-		return id
-	}
-	return filepath.Base(f.path)
-}
-
-// dataFiles are the values of the section data that name files.
+// dataFiles are the files that values of the section data name, by a pattern too.
 func dataFiles(keys []config.Change) (out []dataFile) {
 	for _, c := range keys {
 		if !strings.HasPrefix(c.Key, "data.") {
 			continue
 		}
-		for path := range strings.SplitSeq(strings.Trim(c.Now, "[]"), ", ") {
-			path = strings.Trim(path, `"'`)
-			if hash, err := hashOf(path); err == nil {
-				out = append(out, dataFile{c.Key, path, "SHA-256 `" + hash + "`"})
-			} else if path == "embedded" {
-				out = append(out, dataFile{c.Key, path, "in the program"})
-			} else if (c.Key == "data.train" || c.Key == "data.eval") && strings.Contains(path, "/") {
-				out = append(out, dataFile{c.Key, path, "from the Hugging Face hub"})
+		for value := range strings.SplitSeq(strings.Trim(c.Now, "[]"), ", ") {
+			for _, path := range files.Match(strings.Trim(value, `"'`)) {
+				if hash, err := hashOf(path); err == nil {
+					out = append(out, dataFile{c.Key, path, "SHA-256 `" + hash + "`"})
+				} else if path == "embedded" {
+					out = append(out, dataFile{c.Key, path, "in the program"})
+				}
 			}
 		}
 	}

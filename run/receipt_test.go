@@ -54,6 +54,16 @@ func finished(t *testing.T) (f *Folder, data string, r Receipt) {
 	return f, data, r
 }
 
+// TestReceiptOfAPattern: each file that a pattern of the config means is in the receipt.
+func TestReceiptOfAPattern(t *testing.T) {
+	_, data, _ := finished(t)
+	pattern := filepath.Join(filepath.Dir(data), "p*.jsonl")
+	found, err := inputsOf([]byte("data:\n  train: '" + pattern + "'\n"))
+	if _, has := found[data]; err != nil || len(found) != 1 || !has {
+		t.Error(found, err)
+	}
+}
+
 // TestReceiptNamesChanges plants 120 changes, one at a time: each is found, and the file, line or key is named.
 func TestReceiptNamesChanges(t *testing.T) {
 	f, data, r := finished(t)

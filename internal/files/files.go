@@ -6,7 +6,26 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
 )
+
+// Match gives the files that a pattern such as train-*.parquet matches, in the order of their names. It gives the name
+// itself where a file has this very name, and where nothing matches: opening it says what is wrong.
+func Match(name string) []string {
+	if !strings.ContainsAny(name, "*?[") {
+		return []string{name}
+	}
+	if _, err := os.Stat(name); err == nil {
+		return []string{name}
+	}
+	found, err := filepath.Glob(name)
+	if err != nil || len(found) == 0 {
+		return []string{name}
+	}
+	return found
+}
 
 // Open opens a regular file. A folder, device, pipe or socket is an error: it has no end, or waits for ever. Errors do
 // not repeat the name, except those of fsys.

@@ -13,6 +13,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/online"
@@ -237,7 +238,7 @@ func (o *Options) unit() string {
 
 // explainGaps says what gaps the training pairs have, if their file is there yet.
 func (d *Data) explainGaps() string {
-	if _, err := os.Stat(d.Train); err != nil && d.Train != embedded.Name {
+	if _, err := os.Stat(files.Match(d.Train)[0]); err != nil && d.Train != embedded.Name {
 		return fmt.Sprintf("gaps: known once there is a file %s\n", d.Train)
 	}
 	pairs, _, err := d.read(d.Train)

@@ -50,6 +50,22 @@ func TestUselessGapsAreWarnedAbout(t *testing.T) {
 	}
 }
 
+// TestGapsOfAPattern: explain reads all files that a pattern matches.
+func TestGapsOfAPattern(t *testing.T) {
+	dir := t.TempDir()
+	for name, gap := range map[string]string{"p1.jsonl": "0.25", "p2.jsonl": "0.75"} {
+		row := `{"prompt":"Q","chosen":"yes","rejected":"no","chosen_score":` + gap + `,"rejected_score":0}`
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(row), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := Defaults("dpo")
+	o.Data.Train = filepath.Join(dir, "p*.jsonl")
+	if text := o.Data.explainGaps(); !strings.Contains(text, "0.25") || !strings.Contains(text, "0.75") {
+		t.Error(text)
+	}
+}
+
 // TestThePlainLossNeedsNoRewards: it trains on pairs whose scores make none.
 func TestThePlainLossNeedsNoRewards(t *testing.T) {
 	dir := t.TempDir()

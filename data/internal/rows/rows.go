@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/internal/plain"
 )
 
@@ -99,7 +100,10 @@ func ReadJSON(fsys fs.FS, name string, columns ...string) Seq {
 }
 
 func stream(fsys fs.FS, name string, read func(format, source) Seq) Seq {
-	names := matches(fsys, name)
+	if fsys != nil {
+		return streamFile(fsys, name, read)
+	}
+	names := files.Match(name)
 	if len(names) == 1 {
 		return streamFile(fsys, names[0], read)
 	}
@@ -112,21 +116,6 @@ func stream(fsys fs.FS, name string, read func(format, source) Seq) Seq {
 			}
 		}
 	}
-}
-
-// matches are the files that a pattern means. A name without a match is its own: opening it says what is wrong.
-func matches(fsys fs.FS, name string) []string {
-	if fsys != nil || !strings.ContainsAny(name, "*?[") {
-		return []string{name}
-	}
-	if _, err := os.Stat(name); err == nil {
-		return []string{name}
-	}
-	found, err := filepath.Glob(name)
-	if err != nil || len(found) == 0 {
-		return []string{name}
-	}
-	return found
 }
 
 func streamFile(fsys fs.FS, name string, read func(format, source) Seq) Seq {

@@ -1,0 +1,40 @@
+package recipe
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/internal/config"
+)
+
+// TestDeriveCard: the new section of a card begins on a line of its own, whatever the card ends with.
+func TestDeriveCard(t *testing.T) {
+	for _, end := range []string{"", "\n", "\n\n\n"} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, cardName), []byte("# Mine"+end), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		card := DeriveCard(dir, "gguf", "Exported", "as f16\n")
+		if !strings.HasPrefix(card, "# Mine\n\n## Exported\n\n```\nas f16\n```\n\n<!-- ") || !Sealed(card) {
+			t.Errorf("%q becomes\n%s", "# Mine"+end, card)
+		}
+	}
+}
+
+// TestDataFiles: a card has each file that a pattern matches, and nothing of a name without a file.
+func TestDataFiles(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a-1.jsonl", "a-2.jsonl", "b.jsonl"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := dataFiles([]config.Change{{Key: "data.train", Now: filepath.Join(dir, "a-*.jsonl")},
+		{Key: "data.eval", Now: filepath.Join(dir, "none.jsonl")}, {Key: "model", Now: filepath.Join(dir, "b.jsonl")}})
+	if len(got) != 2 || filepath.Base(got[0].path) != "a-1.jsonl" || filepath.Base(got[1].path) != "a-2.jsonl" ||
+		!strings.HasPrefix(got[0].hash, "SHA-256 `") {
+		t.Errorf("%+v", got)
+	}
+}
