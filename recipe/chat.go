@@ -26,7 +26,7 @@ type Chat struct {
 
 var variableForm = regexp.MustCompile(`^[A-Za-z_]\w*=`)
 
-// Check names variables without a value or with a name that messages have, and a date that is none.
+// Check names variables without a value or with a name that messages have, and a date in another form.
 func (c Chat) Check() []fault.Fault {
 	faults := fault.Faults(fault.Check(c))
 	for _, v := range c.Variables {

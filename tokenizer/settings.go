@@ -3,8 +3,8 @@ package tokenizer
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -35,14 +35,16 @@ func (t *Tokenizer) SetChat(o ChatOptions) error {
 	return nil
 }
 
-// PrintsDate says that a chat template prints the date or the time.
-func (t *Tokenizer) PrintsDate() bool { return t.mentions("strftime_now") }
-
+// mentions says that a template has a name, and not only as a part of a longer one.
 func (t *Tokenizer) mentions(name string) bool {
+	word := regexp.MustCompile(`\b` + regexp.QuoteMeta(name) + `\b`)
 	for _, text := range t.chat.templates {
-		if strings.Contains(text, name) {
+		if word.MatchString(text) {
 			return true
 		}
 	}
 	return false
 }
+
+// PrintsDate says that a chat template prints the date or the time.
+func (t *Tokenizer) PrintsDate() bool { return t.mentions("strftime_now") }

@@ -47,6 +47,7 @@ func TestSetChat(t *testing.T) {
 		want string
 	}{
 		{ChatOptions{Variables: map[string]any{"lang": "en"}}, "the chat template has no variable lang"},
+		{ChatOptions{Template: "{{ thinking }}", Variables: map[string]any{"think": 1}}, "has no variable think"},
 		{ChatOptions{Template: "{% if %}"}, "chat template"},
 	} {
 		if err := load(t, embeddedModel).SetChat(c.o); err == nil || !strings.Contains(err.Error(), c.want) {
