@@ -17,9 +17,9 @@ func newConvert(s streams) *cobra.Command {
 		Short: "Rewrite a data file as .jsonl, .json or .parquet",
 		Long: "Rewrite contextual-integrity items, preference pairs, answers with labels or demonstrations in\n" +
 			"another form. The names of the files say which: .jsonl, .json or .parquet, each also with .gz. OUT\n" +
-			"has the records as training sees them: posttrain's columns; unusable rows are left out and counted; values of items that are\n" +
-			"lists or objects are flattened to text. In parquet, an item's information is a list of {key, text}\n" +
-			"and its annotation two lists of {key, words}.",
+			"has the records as training sees them: posttrain's columns; unusable rows are left out and counted;\n" +
+			"values of items that are lists or objects are flattened to text. In parquet, an item's information is\n" +
+			"a list of {key, text} and its annotation two lists of {key, words}.",
 		Example: "  posttrain data convert dataset.json items.parquet\n" +
 			"  posttrain data convert --score-columns good,bad pairs.parquet pairs.jsonl.gz",
 		Args: twoArgs,
