@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -315,6 +317,23 @@ func TestFaults(t *testing.T) {
 				t.Errorf("a revision without its files: %s", left)
 			}
 		})
+	}
+}
+
+// TestSilentServer: a reply that begins and never ends is given up.
+func TestSilentServer(t *testing.T) {
+	hubtest.New(t, nil)
+	silent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	defer silent.Close()
+	t.Setenv("HF_ENDPOINT", silent.URL)
+	h := FromEnv()
+	h.stall = time.Millisecond
+	if err := h.Pin(t.Context(), &options{Model: "org/tiny"}, nil); err == nil ||
+		!strings.Contains(err.Error(), silent.URL+" does not answer in time") {
+		t.Error(err)
 	}
 }
 

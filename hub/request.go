@@ -41,13 +41,20 @@ func (i info) names() (names []string) {
 // what is wanted.
 func (r repo) ask(ctx context.Context) (said info, err error) {
 	address := fmt.Sprintf("%s/api/models/%s/revision/%s", r.hub.Endpoint, r.id.Name, url.PathEscape(r.id.Revision))
-	resp, err := r.send(context.WithValue(ctx, quick{}, true), http.MethodGet, address, nil)
+	ctx, cancel := context.WithCancel(context.WithValue(ctx, quick{}, true))
+	defer cancel()
+	resp, err := r.send(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return said, err
 	}
 	defer resp.Body.Close()
+	watch := time.AfterFunc(r.hub.stall, cancel)
+	defer watch.Stop()
 	text, err := files.ReadAll(resp.Body, mostInfo)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil: // where its user has ended the command, Pin says so
+		return said, fmt.Errorf("%s does not answer in time", r.hub.Endpoint)
+	case err != nil:
 		return said, r.transportError(err)
 	}
 	if json.Unmarshal(text, &said) != nil || !commitForm.MatchString(said.Commit) {

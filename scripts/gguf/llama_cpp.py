@@ -72,7 +72,7 @@ def answers(server, proof):
 
 def main():
     path = pathlib.Path(sys.argv[1])
-    proof = json.loads(path.with_suffix("").with_suffix(".proof.json").read_text())
+    proof = json.loads(path.with_name(path.name.removesuffix(".gguf") + ".proof.json").read_text())
     server = serve(path)
     other, rendered = tokens(server, proof)
     print(f"{path.name} ({proof['type']}), llama.cpp {xllamacpp.__version__}")
