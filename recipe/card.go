@@ -168,7 +168,7 @@ func dataFiles(keys []config.Change) (out []dataFile) {
 		}
 		for value := range strings.SplitSeq(strings.Trim(c.Now, "[]"), ", ") {
 			for _, path := range files.Match(strings.Trim(value, `"'`)) {
-				if hash, err := hashOf(path); err == nil {
+				if hash, err := files.SHA256(path); err == nil {
 					out = append(out, dataFile{c.Key, path, "SHA-256 `" + hash + "`"})
 				} else if path == "embedded" {
 					out = append(out, dataFile{c.Key, path, "in the program"})
@@ -177,22 +177,6 @@ func dataFiles(keys []config.Change) (out []dataFile) {
 		}
 	}
 	return out
-}
-
-// hashOf is the SHA-256 of a regular file.
-func hashOf(path string) (string, error) {
-	info, err := os.Stat(path)
-	if err != nil || !info.Mode().IsRegular() {
-		return "", errors.Join(err, errors.New("no file"))
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	_, err = io.Copy(h, f)
-	return hex.EncodeToString(h.Sum(nil)), err
 }
 
 // objective is the formula of the command's explanation; "": it has none.

@@ -3,6 +3,8 @@
 package files
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"io/fs"
@@ -59,6 +61,25 @@ func Read(fsys fs.FS, name string, most int64) ([]byte, error) {
 	}
 	defer file.Close()
 	return ReadAll(file, most)
+}
+
+// SHA256 is the hash of a regular file, in hexadecimal.
+func SHA256(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err == nil {
+		err = check(info)
+	}
+	if err != nil {
+		return "", err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	_, err = io.Copy(h, f)
+	return hex.EncodeToString(h.Sum(nil)), err
 }
 
 // ReadAll reads at most that many bytes; more are an error.

@@ -47,6 +47,29 @@ func TestRead(t *testing.T) {
 	if _, err := Open(os.DirFS(dir), "none"); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
+	const sum = "982d9e3eb996f559e633f4d194def3761d909f5a3b647d1a851fead67c32c9d1" // printf text | sha256sum
+	if got, err := SHA256(at("link")); err != nil || got != sum {
+		t.Error(got, err)
+	}
+	if _, err := SHA256(at("pipe")); err == nil {
+		t.Error("the hash of a pipe")
+	}
+}
+
+// TestMatch: a pattern means its files in order, a file's own name goes before what it matches as a pattern.
+func TestMatch(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, name := range []string{"b.txt", "a.txt", "x[1].txt", "x1.txt"} {
+		if err := os.WriteFile(name, nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{"?.txt": "a.txt b.txt", "a.txt": "a.txt", "x[1].txt": "x[1].txt",
+		"x[12].txt": "x1.txt", "*.none": "*.none", "[": "[", "none": "none"} {
+		if got := strings.Join(Match(name), " "); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
 }
 
 // TestReplace: a file has its new content and mode, a failure leaves the old one and nothing else.

@@ -2,12 +2,9 @@ package exchange
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -16,6 +13,7 @@ import (
 
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe/evalci"
 	"github.com/posttrain/posttrain/rollout"
@@ -104,7 +102,7 @@ func (x *exporter) prove(ctx context.Context) (*Proof, error) {
 	}
 	defer m.Release()
 	steps := []func() error{
-		func() (err error) { p.SHA256, err = hashFile(x.o.Out); return err },
+		func() (err error) { p.SHA256, err = files.SHA256(x.o.Out); return err },
 		func() error { return p.compareWeights(m, x.model) },
 		func() error { return p.compareTokens(t, x.tokens) },
 		func() error { return x.compareAnswers(ctx, p, folder) },
@@ -125,17 +123,6 @@ func cmpErrors(first error, next func() error) error {
 		return first
 	}
 	return next()
-}
-
-func hashFile(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	_, err = io.Copy(h, f)
-	return hex.EncodeToString(h.Sum(nil)), err
 }
 
 func (p *Proof) compareWeights(file, folder *model.Model) error {

@@ -3,12 +3,9 @@ package merge
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,6 +13,7 @@ import (
 
 	"github.com/posttrain/posttrain/hub"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout/local"
 )
@@ -108,7 +106,7 @@ func (o Options) check() (record, error) {
 	if err != nil {
 		return r, err
 	}
-	sum, err := hash(filepath.Join(folder, "adapter_model.safetensors"))
+	sum, err := files.SHA256(filepath.Join(folder, "adapter_model.safetensors"))
 	if err != nil {
 		return r, nil // loading it says what is wrong
 	}
@@ -118,19 +116,6 @@ func (o Options) check() (record, error) {
 	}
 	r.Adapters = append(r.Adapters, sum)
 	return r, nil
-}
-
-func hash(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 func (r record) write(dir string) error {
