@@ -41,15 +41,21 @@ func TestModelOfTheHub(t *testing.T) {
 	must(t, "generate", "--model", pinned, "--prompt", "Hello", "--max-new-tokens", "2")
 	must(t, "data", "show", "--model", pinned, "pairs.jsonl")
 	must(t, "model", "init", "--like", pinned, "--tokenizer", pinned, "--out", "random")
+	o = cli(t, "generate", "--model", "org/other", "--prompt", "Hello", "--offline")
+	checkRefusal(t, o, faultCase{code: 1, says: []string{"org/other: there is no folder of this name, and the cache ",
+		"does not have all of it; without --offline"}})
+}
+
+// TestExportOfTheHub: a model of the hub is fetched and exported, and called by its name.
+func TestExportOfTheHub(t *testing.T) {
+	work(t, "qwen2-older")
+	hubtest.New(t, map[string]hubtest.Repo{"org/tiny": hubtest.Folder(t, "model")})
 	must(t, "model", "export", "--model", "org/tiny@main", "--gguf", "f32", "--out", "tiny.gguf", "--ci", "0",
 		"--answers", "0")
 	if text := read(t, "tiny.Modelfile") + read(t, "tiny.md"); !strings.Contains(text, "# tiny as f32\n") ||
 		!strings.Contains(text, "# tiny\n") || !strings.Contains(text, "base_model: \"org/tiny\"\n") {
 		t.Error(text)
 	}
-	o = cli(t, "generate", "--model", "org/other", "--prompt", "Hello", "--offline")
-	checkRefusal(t, o, faultCase{code: 1, says: []string{"org/other: there is no folder of this name, and the cache ",
-		"does not have all of it; without --offline"}})
 }
 
 // TestAdapterOfTheHub: an adapter names its model as peft does, by id and revision, and is itself taken from the hub.
