@@ -64,6 +64,9 @@ func checkReceipt(out io.Writer, dir string) error {
 	if err != nil {
 		return err
 	}
+	if note := r.Note(); note != "" {
+		fmt.Fprintf(out, "note: %s\n", note)
+	}
 	if err := printDifferences(out, dir, "its receipt", r.Check(dir)); err != nil {
 		return err
 	}
