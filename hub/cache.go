@@ -43,7 +43,7 @@ func (r repo) refFile() string {
 	return filepath.Join(r.folder(), "refs", filepath.FromSlash(r.id.Revision))
 }
 
-// cached is the commit in the cache of the id's revision, "" where there is none.
+// cached is the commit in the cache of the id's revision, or "" if the cache has no such commit.
 func (r repo) cached() string {
 	commit := r.id.Revision
 	if !commitForm.MatchString(commit) {

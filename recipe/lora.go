@@ -62,9 +62,9 @@ func (a Adapting) Check() []fault.Fault {
 	return faults
 }
 
-// Settle gives alpha its default.
-func (a *Adapting) Settle(g *config.Given) {
-	if a.LoRA.Rank > 0 && !g.Has("lora.alpha") {
+// Settle gives alpha its default. The prefix is that of the keys, such as "" or "mappo.".
+func (a *Adapting) Settle(g *config.Given, prefix string) {
+	if a.LoRA.Rank > 0 && !g.Has(prefix+"lora.alpha") {
 		a.LoRA.Alpha = 2 * float64(a.LoRA.Rank)
 	}
 }

@@ -185,7 +185,7 @@ func TestMLflowFaults(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		fault func(string, int) (int, string)
-		want  string // of the warning; "": there is none
+		want  string // the warning; "": no warning
 	}{
 		{"busy", first("runs/create", 2, 503, "later"), ""},
 		{"too many requests", first("runs/log-batch", 1, 429, ""), ""},

@@ -40,8 +40,7 @@ func NewPrometheus(addr string, s Subject) (*Prometheus, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Prometheus{values: map[string]float64{},
-		labels: prometheus.Labels{"command": s.Command, "run": strings.ToValidUTF8(filepath.Base(dir), "?")}}
+	p := &Prometheus{values: map[string]float64{}, labels: labelsOf(s.Command, dir)}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(p, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -51,6 +50,11 @@ func NewPrometheus(addr string, s Subject) (*Prometheus, error) {
 	go p.server.Serve(l) // until Close
 	s.Say("metrics for Prometheus: http://%s/metrics", l.Addr())
 	return p, nil
+}
+
+// labelsOf names a run by its command and its folder. Labels are UTF-8, and a folder's name need not be.
+func labelsOf(command, dir string) prometheus.Labels {
+	return prometheus.Labels{"command": command, "run": strings.ToValidUTF8(filepath.Base(dir), "?")}
 }
 
 // listen opens the address tracking.metrics_listen.

@@ -20,19 +20,30 @@ func TestFederatedCIRL(t *testing.T) {
 	must(t, "federated", "run", "--workload", "ci-rl", "--agents", "4", "--updates", "4", "--seed", "3", "--out", "out",
 		"--set", "ci_rl.data.train=items.json", "--set", "ci_rl.grpo.prompts_per_step=1", "--set",
 		"ci_rl.grpo.group_size=4", "--set", "ci_rl.sampling.max_new_tokens=80")
-	o, err := federated.RunSpec.Load(config.Input{Path: "out/config.yaml"})
+	checkSimulated(t, "out")
+	checkStatus(t, "out", "\nvalidation of agent 0: complete ")
+	must(t, "eval", "ci", "--model", "out/model", "--data", "items.json", "--n", "1", "--max-new-tokens", "8")
+}
+
+// checkSimulated says that a simulation in the order of a run's journal ends with the run's bits.
+func checkSimulated(t *testing.T, dir string) {
+	t.Helper()
+	o, err := federated.RunSpec.Load(config.Input{Path: dir + "/config.yaml"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := outcomeOf(t, "out")
-	if got := journal.Hash(simulated(t, &o.Options, orderIn(t, "out"))); !strings.Contains(want, got) {
+	want := outcomeOf(t, dir)
+	if got := journal.Hash(simulated(t, &o.Options, orderIn(t, dir))); !strings.Contains(want, got) {
 		t.Errorf("the simulation ends at %s, the processes at %s", got, want)
 	}
-	status := must(t, "federated", "status", "out").out
-	if !strings.Contains(status, "\nvalidation of agent 0: complete ") {
+}
+
+// checkStatus says that the status of a run has a text.
+func checkStatus(t *testing.T, dir, want string) {
+	t.Helper()
+	if status := must(t, "federated", "status", dir).out; !strings.Contains(status, want) {
 		t.Errorf("status:\n%s", status)
 	}
-	must(t, "eval", "ci", "--model", "out/model", "--data", "items.json", "--n", "1", "--max-new-tokens", "8")
 }
 
 // orderIn is what happened to the server of a run, in order.

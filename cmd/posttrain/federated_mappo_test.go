@@ -9,10 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/posttrain/posttrain/federated/journal"
-	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/recipe/federated"
 )
 
 // pairsFile writes n pairs in the working directory, other ones for another first.
@@ -44,18 +40,8 @@ func TestFederatedMaPPO(t *testing.T) {
 	t.Chdir(t.TempDir())
 	must(t, append([]string{"federated", "run", "--agents", "3", "--updates", "5", "--out", "out"},
 		pairFlags(pairsFile(t, "pairs.jsonl", 0, 12))...)...)
-	o, err := federated.RunSpec.Load(config.Input{Path: "out/config.yaml"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := outcomeOf(t, "out")
-	if got := journal.Hash(simulated(t, &o.Options, orderIn(t, "out"))); !strings.Contains(want, got) {
-		t.Errorf("the simulation ends at %s, the processes at %s", got, want)
-	}
-	status := must(t, "federated", "status", "out").out
-	if !strings.Contains(status, "\nvalidation of agent 0: accuracy ") {
-		t.Errorf("status:\n%s", status)
-	}
+	checkSimulated(t, "out")
+	checkStatus(t, "out", "\nvalidation of agent 0: accuracy ")
 	must(t, "generate", "--model", "out/model", "--prompt", "Q?", "--max-new-tokens", "2")
 }
 

@@ -5,6 +5,7 @@ package files
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -61,6 +62,20 @@ func Read(fsys fs.FS, name string, most int64) ([]byte, error) {
 	}
 	defer file.Close()
 	return ReadAll(file, most)
+}
+
+// CheckNew refuses a folder that has files. A folder that does not exist is new.
+func CheckNew(dir string) error {
+	entries, err := os.ReadDir(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("%s: %w; want a folder to make", dir, errors.Unwrap(err))
+	case len(entries) > 0:
+		return fmt.Errorf("%s: the folder is not empty; name another", dir)
+	}
+	return nil
 }
 
 // SHA256 is the hash of a regular file, in hexadecimal.

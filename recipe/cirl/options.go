@@ -112,7 +112,7 @@ const usualCap = 2
 // settle gives the options that depend on others their defaults.
 func settle(g *config.Given, o *Options) {
 	recipe.DropEpochs(&o.Train)
-	o.Adapting.Settle(g)
+	o.Adapting.Settle(g, "")
 	if o.Data.Train == embedded.Name && !g.Has("data.scenarios") {
 		o.Data.Scenarios = embeddedScenarios
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/scenarios"
 	"github.com/posttrain/posttrain/rollout"
@@ -210,14 +211,8 @@ func checkNewFolder(dir string) error {
 	if dir == "" {
 		return nil
 	}
-	entries, err := os.ReadDir(dir)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return nil
-	case err != nil:
-		return fmt.Errorf("--out %s: %w; want a folder to make", dir, errors.Unwrap(err))
-	case len(entries) > 0:
-		return fmt.Errorf("--out %s: the folder is not empty; name another", dir)
+	if err := files.CheckNew(dir); err != nil {
+		return fmt.Errorf("--out %w", err)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/posttrain/posttrain/gguf"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout/local"
@@ -30,7 +31,7 @@ func Import(ctx context.Context, o ImportOptions, r run.Reporter) (string, error
 	if faults := fault.Check(o); len(faults) > 0 {
 		return "", faults[0]
 	}
-	if err := checkNew(o.Out); err != nil {
+	if err := files.CheckNew(o.Out); err != nil {
 		return "", err
 	}
 	f, err := gguf.Open(o.File)
@@ -62,18 +63,6 @@ func Import(ctx context.Context, o ImportOptions, r run.Reporter) (string, error
 func interrupted(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: nothing was written", recipe.ErrInterrupted)
-	}
-	return err
-}
-
-// checkNew refuses a folder that has files.
-func checkNew(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err == nil && len(entries) > 0 {
-		return fmt.Errorf("%s: the folder is not empty; name another", dir)
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
 	}
 	return err
 }

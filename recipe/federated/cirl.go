@@ -82,9 +82,7 @@ func (c *CIRL) settle(g *config.Given) {
 	if c.GRPO.KL != grpo.None && !g.Has("ci_rl.grpo.kl_coef") {
 		c.GRPO.KLCoef = grpo.DefaultOptions().KLCoef
 	}
-	if c.Adapting.LoRA.Rank > 0 && !g.Has("ci_rl.lora.alpha") {
-		c.Adapting.LoRA.Alpha = 2 * float64(c.Adapting.LoRA.Rank)
-	}
+	c.Adapting.Settle(g, "ci_rl.")
 }
 
 // check looks at what only this workload has.
@@ -102,10 +100,7 @@ func (c *CIRL) check(g *config.Given, o *Options) {
 		g.Fault("ci_rl.validation.temperature", "ci_rl.validation.temperature %v: ci_rl.validation.every 0 asks for no "+
 			"validation; remove it, or want every above 0", c.Validation.Temperature)
 	}
-	if g.Has("ci_rl.dirichlet_alpha") && c.Deal.Split != lm.Dirichlet {
-		g.Fault("ci_rl.dirichlet_alpha", "ci_rl.dirichlet_alpha %v: split %s does not use it; remove it, or want "+
-			"split dirichlet", c.Deal.Alpha, c.Deal.Split)
-	}
+	checkAlpha(g, "ci_rl.", c.Deal.Split, c.Deal.Alpha)
 }
 
 // idle are the keys that others replace, or that the method does not use.

@@ -84,9 +84,7 @@ func (m *MaPPO) settle(g *config.Given) {
 	if !g.Has("mappo.train.micro_batch_size") {
 		m.Train.Micro = min(m.Train.Micro, max(m.Train.Size, 0))
 	}
-	if m.Adapting.LoRA.Rank > 0 && !g.Has("mappo.lora.alpha") {
-		m.Adapting.LoRA.Alpha = 2 * float64(m.Adapting.LoRA.Rank)
-	}
+	m.Adapting.Settle(g, "mappo.")
 }
 
 // pairMethods are those that need no samples of the policy.
@@ -132,10 +130,7 @@ func (m *MaPPO) checkDeal(g *config.Given) {
 		g.Fault("mappo.split_column", "mappo.split_column is missing: split %s needs the name of a column",
 			d.Split)
 	}
-	if g.Has("mappo.dirichlet_alpha") && d.Split != lm.Dirichlet {
-		g.Fault("mappo.dirichlet_alpha", "mappo.dirichlet_alpha %v: split %s does not use it; remove it, or want split "+
-			"dirichlet", d.Alpha, d.Split)
-	}
+	checkAlpha(g, "mappo.", d.Split, d.Alpha)
 }
 
 // idle are the keys that have no effect.

@@ -11,6 +11,7 @@ import (
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/lm"
 	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout"
@@ -19,6 +20,13 @@ import (
 	"github.com/posttrain/posttrain/tokenizer"
 	"github.com/posttrain/posttrain/train"
 )
+
+// checkAlpha refuses the concentration of shares that a split does not draw. The prefix is that of the workload's keys.
+func checkAlpha(g *config.Given, prefix, split string, alpha float64) {
+	if key := prefix + "dirichlet_alpha"; g.Has(key) && split != lm.Dirichlet {
+		g.Fault(key, "%s %v: split %s does not use it; remove it, or want split dirichlet", key, alpha, split)
+	}
+}
 
 // world is what the agents of this process share in a workload of language models.
 type world interface {

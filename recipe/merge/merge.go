@@ -40,9 +40,7 @@ func Run(o Options) (string, error) {
 	if faults := fault.Check(o); len(faults) > 0 {
 		return "", faults[0]
 	}
-	if entries, err := os.ReadDir(o.Out); err == nil && len(entries) > 0 {
-		return "", fmt.Errorf("%s: the folder is not empty; name another", o.Out)
-	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := files.CheckNew(o.Out); err != nil {
 		return "", err
 	}
 	r, err := o.check()

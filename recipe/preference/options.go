@@ -86,7 +86,7 @@ func quickStart(overrides []config.Override) (string, []byte) {
 }
 
 func settle(g *config.Given, o *Options) {
-	o.Adapting.Settle(g)
+	o.Adapting.Settle(g, "")
 	recipe.Settle(g, o.Data.Source, &o.Train)
 	if o.Mode == "offline" {
 		o.Mode = ""

@@ -55,7 +55,7 @@ var Spec = config.Register(&config.Spec[Options]{
 	QuickStart: recipe.QuickStart("reward-model.yaml"),
 	Choose:     recipe.ChooseLength,
 	Defaults:   func(*config.Given) Options { return Defaults() },
-	Settle:     func(g *config.Given, o *Options) { o.Adapting.Settle(g); recipe.Settle(g, o.Data.Source, &o.Train) },
+	Settle:     func(g *config.Given, o *Options) { o.Adapting.Settle(g, ""); recipe.Settle(g, o.Data.Source, &o.Train) },
 	Check:      check,
 })
 

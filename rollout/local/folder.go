@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/hub"
@@ -106,9 +105,7 @@ func Init(o InitOptions) (*model.Config, error) {
 		return nil, fmt.Errorf("%s: its weights take %.1f GB of memory: want at most the %.1f GB of this machine",
 			o.Like, need/1e9, most/1e9)
 	}
-	if entries, err := os.ReadDir(o.Out); err == nil && len(entries) > 0 {
-		return nil, fmt.Errorf("%s: the folder is not empty; name another", o.Out)
-	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := files.CheckNew(o.Out); err != nil {
 		return nil, err
 	}
 	copyTokenizer := func(string) error { return nil }
