@@ -103,7 +103,7 @@ type Server struct {
 	began    time.Time
 	stopping atomic.Bool
 	origins  *http.CrossOriginProtection
-	hosts    []string // in lower case
+	hosts    Hosts // in lower case
 }
 
 // New makes a server for [Server.Run].
@@ -111,7 +111,7 @@ func New(o Options) *Server {
 	o.setDefaults()
 	q := newQueue(o.MaxQueue, o.Rows)
 	return &Server{options: o, queue: q, metrics: newMetrics(q), changes: make(chan func()), began: time.Now(),
-		origins: http.NewCrossOriginProtection(), hosts: ownHosts(o.Hosts)}
+		origins: http.NewCrossOriginProtection(), hosts: OwnHosts(o.Hosts)}
 }
 
 // statusGone is logged, as web servers do, if the client has gone.

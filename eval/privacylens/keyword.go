@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
+	"github.com/posttrain/posttrain/internal/page"
 )
 
 // keywordJudge judges without a model, as a smoke test: an action gives an item away if Sequence content words of the
@@ -26,15 +27,9 @@ func (keywordJudge) Helpfulness(context.Context, *lens.Case, string) (Verdict, e
 	return Verdict{}, errNoScore
 }
 
-// span is a part of a text, in bytes.
-type span struct {
-	From int `json:"from"`
-	To   int `json:"to"`
-}
-
 // spansOf are the parts of an action in which the content word sequences of an item occur: in order, those that overlap
 // as one.
-func spansOf(action, item string) []span {
+func spansOf(action, item string) []page.Span {
 	wanted, words := contentWords(item), contentWords(action)
 	n := min(Sequence, len(wanted))
 	if n == 0 {
@@ -44,12 +39,12 @@ func spansOf(action, item string) []span {
 	for i := range len(wanted) - n + 1 {
 		sequences[sequence(wanted[i:i+n])] = true
 	}
-	var spans []span
+	var spans []page.Span
 	for i := range max(len(words)-n+1, 0) {
 		if !sequences[sequence(words[i:i+n])] {
 			continue
 		}
-		found := span{words[i].at.From, words[i+n-1].at.To}
+		found := page.Span{From: words[i].at.From, To: words[i+n-1].at.To}
 		if last := len(spans) - 1; last >= 0 && spans[last].To >= found.From {
 			spans[last].To = found.To
 		} else {
@@ -70,7 +65,7 @@ func sequence(words []word) string {
 // word is a word in small letters with its place.
 type word struct {
 	text string
-	at   span
+	at   page.Span
 }
 
 // wordPattern finds words, and the escapes of JSON texts, whose letters begin no word. A word is made of letters and
@@ -83,7 +78,7 @@ func contentWords(text string) (words []word) {
 		w := strings.ReplaceAll(strings.ToLower(text[at[0]:at[1]]), "’", "'")
 		w = strings.TrimSuffix(w, "'s")
 		if w != "" && w[0] != '\\' && !stopWords[w] {
-			words = append(words, word{w, span{at[0], at[1]}})
+			words = append(words, word{w, page.Span{From: at[0], To: at[1]}})
 		}
 	}
 	return words

@@ -2,19 +2,17 @@ package privacylens
 
 import (
 	"cmp"
-	"crypto/sha256"
 	_ "embed"
-	"encoding/base64"
 	"fmt"
 	"html/template"
 	"io"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/posttrain/posttrain/data"
 	lens "github.com/posttrain/posttrain/data/privacylens"
+	"github.com/posttrain/posttrain/internal/page"
 )
 
 // The parts of the page. Style and script are in it as they are here, so that its policy can name them by their hashes
@@ -23,12 +21,13 @@ var (
 	//go:embed page.html
 	pageText string
 	//go:embed page.css
-	pageStyle string
+	pageOwnStyle string
+	pageStyle    = page.Style + pageOwnStyle
 	//go:embed page.js
 	pageScript string
 
 	pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{
-		"number": func(i int) int { return i + 1 }, "figure": figureOf, "pieces": pieces,
+		"number": func(i int) int { return i + 1 }, "figure": figureOf, "pieces": Pieces,
 		"published": func() []Published { return PublishedRows }, "source": func() string { return PublishedSource },
 	}).Parse(pageText))
 )
@@ -70,14 +69,7 @@ func figureOf(number fmt.Stringer) figure {
 }
 
 // policy lets the browser load nothing, and run and apply only what is embedded here.
-func policy() string {
-	hash := func(text string) string {
-		sum := sha256.Sum256([]byte(text))
-		return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
-	}
-	return "default-src 'none'; style-src " + hash(pageStyle) + "; script-src " + hash(pageScript) +
-		"; base-uri 'none'; form-action 'none'"
-}
+func policy() string { return page.Policy([]string{pageStyle}, []string{pageScript}) }
 
 // choice is a value that a filter can take, with the number of cases that have it.
 type choice struct {
@@ -184,54 +176,11 @@ func withValues(facts []pageFact) []pageFact {
 	return slices.DeleteFunc(facts, func(f pageFact) bool { return f.Value == "" })
 }
 
-// piece is a part of an action with the numbers of the items whose words it is, such as "1 3"; "" of none.
-type piece struct{ Text, Items string }
-
-// pieces cut an action where the items that speak of it change, so that spans that overlap need not nest.
-func pieces(action string, items []ItemResult) []piece {
-	spans, cuts := make([][]span, len(items)), []int{0, len(action)}
+// Pieces cut an action where the items that speak of it change.
+func Pieces(action string, items []ItemResult) []page.Piece {
+	spans := make([][]page.Span, len(items))
 	for i, item := range items {
-		for _, s := range item.Spans {
-			if s, ok := s.within(action); ok {
-				spans[i], cuts = append(spans[i], s), append(cuts, s.From, s.To)
-			}
-		}
+		spans[i] = item.Spans
 	}
-	slices.Sort(cuts)
-	cuts = slices.Compact(cuts)
-	var out []piece
-	for i := range len(cuts) - 1 {
-		text, of := strings.ToValidUTF8(action[cuts[i]:cuts[i+1]], "\uFFFD"), itemsAt(spans, cuts[i])
-		if last := len(out) - 1; last >= 0 && out[last].Items == of {
-			out[last].Text += text
-		} else {
-			out = append(out, piece{text, of})
-		}
-	}
-	return out
-}
-
-// itemsAt lists the numbers, from 1, of the items that have a span over a place.
-func itemsAt(spans [][]span, at int) string {
-	var numbers []string
-	for i, of := range spans {
-		if slices.ContainsFunc(of, func(s span) bool { return s.From <= at && at < s.To }) {
-			numbers = append(numbers, strconv.Itoa(i+1))
-		}
-	}
-	return strings.Join(numbers, " ")
-}
-
-// within widens a span to whole characters; ok is false of one that is not in the text.
-func (s span) within(text string) (wide span, ok bool) {
-	if s.From < 0 || s.To > len(text) || s.From >= s.To {
-		return s, false
-	}
-	for s.From > 0 && !utf8.RuneStart(text[s.From]) {
-		s.From--
-	}
-	for s.To < len(text) && !utf8.RuneStart(text[s.To]) {
-		s.To++
-	}
-	return s, true
+	return page.Cut(action, spans)
 }

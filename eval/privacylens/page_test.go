@@ -13,6 +13,7 @@ import (
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/internal/page"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/rollout"
 )
@@ -60,7 +61,8 @@ func pageRun() ([]lens.Case, []CaseResult) {
 		hostile+"Action: "+hostile, hostile, hostile, hostile, hostile
 	bad.Leaks, bad.UnparsedSeen = true, 1
 	bad.Items = []ItemResult{{Item: hostile, Leaks: true, Reply: hostile, Prompt: hostile,
-		Spans: []span{{-1, 5}, {3, 1}, {2, 1 << 40}, {3, 30}, {10, 40}}}}
+		Spans: []page.Span{{From: -1, To: 5}, {From: 3, To: 1}, {From: 2, To: 1 << 40}, {From: 3, To: 30},
+			{From: 10, To: 40}}}}
 	return cases, results
 }
 
@@ -211,42 +213,6 @@ func TestPageOfProbing(t *testing.T) {
 	if !strings.Contains(words, want) || !strings.Contains(words, "No actions were judged") ||
 		strings.Contains(words, "Leakage rate") || strings.Contains(words, "Search") {
 		t.Errorf("%s\nwant %s", words, want)
-	}
-}
-
-func TestPieces(t *testing.T) {
-	of := func(spans ...[]span) (items []ItemResult) {
-		for _, s := range spans {
-			items = append(items, ItemResult{Spans: s})
-		}
-		return items
-	}
-	for name, c := range map[string]struct {
-		action string
-		items  []ItemResult
-		want   string
-	}{
-		"none":               {"abc", of(nil), "abc|"},
-		"empty":              {"", of([]span{{0, 1}}), ""},
-		"whole":              {"abc", of([]span{{0, 3}}), "abc|1"},
-		"two of one":         {"abcdef", of([]span{{0, 2}, {3, 5}}), "ab|1 c| de|1 f|"},
-		"nested":             {"abcdef", of([]span{{0, 6}}, []span{{2, 4}}), "ab|1 cd|1,2 ef|1"},
-		"crossing":           {"abcdef", of([]span{{0, 4}}, []span{{2, 6}}), "ab|1 cd|1,2 ef|2"},
-		"the same":           {"abcdef", of([]span{{1, 3}}, nil, []span{{1, 3}}), "a| bc|1,3 def|"},
-		"overlapping of one": {"abcdef", of([]span{{1, 4}, {2, 5}, {1, 4}}), "a| bcde|1 f|"},
-		"adjoining":          {"abcd", of([]span{{0, 2}}, []span{{2, 4}}), "ab|1 cd|2"},
-		"more bytes a rune":  {"é…🙂x", of([]span{{2, 5}}, []span{{5, 9}}), "é| …|1 🙂|2 x|"},
-		"within a character": {"é…🙂x", of([]span{{1, 6}}), "é…🙂|1 x|"},
-		"not in the text":    {"abc", of([]span{{-1, 2}, {1, 4}, {2, 2}, {2, 1}, {9, 12}}), "abc|"},
-		"not UTF-8":          {"a\xff\xfeb", of([]span{{0, 2}}), "a\uFFFD|1 \uFFFDb|"},
-	} {
-		var got []string
-		for _, p := range pieces(c.action, c.items) {
-			got = append(got, p.Text+"|"+strings.ReplaceAll(p.Items, " ", ","))
-		}
-		if text := strings.Join(got, " "); text != c.want {
-			t.Errorf("%s: %q, want %q", name, text, c.want)
-		}
 	}
 }
 

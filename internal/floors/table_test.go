@@ -61,6 +61,7 @@ var Table = []Row{
 	{"internal/halves", ground, nil},
 	{"internal/launch", ground, nil},
 	{"internal/mujoco", ground, []string{"github.com/ebitengine/purego", "internal/files"}},
+	{"internal/page", ground, nil},
 	{"internal/plain", ground, nil},
 
 	{"configs", text, nil},
