@@ -7,6 +7,7 @@
 # make reliability  kills small runs at every rename, unlink, fsync, … and compares the bits (needs strace; minutes)
 # make fuzz    every fuzz target of PACKAGES (./...) for FUZZTIME (60s) each: prints how many inputs each has tried
 # make picture draw the floors again
+# make uplot  bring the files of uPlot, which draws the curves of posttrain view (needs npm)
 
 GO ?= go
 PYTHON ?=
@@ -14,7 +15,7 @@ FUZZTIME ?= 60s
 PACKAGES ?= ./...
 DATA ?=
 
-.PHONY: test check format vet tidy static cross floors picture configs xla bench reliability fuzz
+.PHONY: test check format vet tidy static cross floors picture configs xla bench reliability fuzz uplot
 
 test:
 	$(GO) test -timeout 30m ./...
@@ -49,6 +50,9 @@ floors:
 # Draws docs/floors.svg from the imports and the table of internal/floors.
 picture:
 	$(GO) test ./internal/floors -run TestPicture -update
+
+uplot:
+	scripts/page/uplot.sh
 
 configs:
 	$(GO) test ./internal/config/... ./recipe ./eval/privacylens -run "Config|Options|Released|Reference|Faults|Settings"

@@ -14,7 +14,7 @@ import (
 // commands are the constructors of the commands.
 var commands = []func(streams) *cobra.Command{
 	newMappo, newSFT, newCIRL, newRewardModel, newFederated, newScore, newExplain, newModel, newData, newEval,
-	newGenerate, newServe, newDoctor, newVerify, newBackends, newVersion, newMan,
+	newGenerate, newServe, newView, newDoctor, newVerify, newBackends, newVersion, newMan,
 }
 
 // newRoot makes the whole command tree.

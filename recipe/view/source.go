@@ -1,0 +1,163 @@
+package view
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/posttrain/posttrain/doctor"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/run"
+)
+
+// Names of files in run folders.
+const (
+	configName  = "config.yaml"
+	metricsName = "metrics.jsonl"
+)
+
+// source is a run that is shown.
+type source struct {
+	path  string // as the user named it
+	whole string // absolute
+	name  string
+
+	kind    string // posttrain, TRL or verl
+	config  []byte // of a run folder; nil: there is none
+	command string // of the config
+	table   *table
+	metrics tail // of ours
+	log     string
+	stamps  string // of the files that were read last
+	changed time.Time
+	problem error // why the last reading failed
+}
+
+// openSource opens a run folder of ours, or another log that package doctor reads.
+func openSource(path, whole string) (*source, error) {
+	s := &source{path: path, whole: whole, table: newTable()}
+	text, err := os.ReadFile(filepath.Join(whole, configName))
+	switch {
+	case err == nil:
+		s.kind, s.config, s.command = "posttrain", text, config.CommandOf(text)
+		s.metrics.path = s.file(metricsName)
+	case filepath.Base(whole) == metricsName:
+		s.kind, s.metrics.path = "posttrain", whole
+	default:
+		if err := s.openLog(); err != nil {
+			return nil, err
+		}
+	}
+	s.refresh()
+	if s.problem == nil && s.empty() && (s.config == nil || run.Finished(whole) || s.command == "") {
+		s.problem = fmt.Errorf("%s: there is nothing to show in it: want a run folder with %s", path, metricsName)
+	}
+	return s, s.problem
+}
+
+// empty says that no file of the run has anything yet.
+func (s *source) empty() bool { return len(s.table.steps) == 0 }
+
+// file is a file of the run's folder.
+func (s *source) file(name string) string { return filepath.Join(s.whole, name) }
+
+// openLog finds the kind of a log that is not ours.
+func (s *source) openLog() error {
+	l, err := doctor.Read(s.path)
+	if err != nil {
+		return err
+	}
+	s.kind, s.log = l.Kind, l.Path
+	return nil
+}
+
+// refresh reads what is new. An error stays as the run's problem until a later reading goes well.
+func (s *source) refresh() {
+	stamps, changed := stampsOf(s.watched()...)
+	if stamps == s.stamps && s.problem == nil {
+		return
+	}
+	s.changed = changed
+	if s.problem = s.read(); s.problem == nil {
+		s.stamps = stamps
+	}
+}
+
+// watched are the files that are read again when one of them changes.
+func (s *source) watched() []string {
+	if s.log != "" {
+		return []string{s.whole, s.log}
+	}
+	return []string{s.metrics.path}
+}
+
+// stampsOf tells files apart from themselves before they were changed, and says when the last of them was.
+func stampsOf(paths ...string) (stamps string, changed time.Time) {
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			stamps += "-;"
+			continue
+		}
+		if info.ModTime().After(changed) && !info.IsDir() {
+			changed = info.ModTime()
+		}
+		stamps += fmt.Sprintf("%d,%d;", info.ModTime().UnixNano(), info.Size())
+	}
+	return stamps, changed
+}
+
+func (s *source) read() error {
+	if s.log != "" {
+		return s.readLog()
+	}
+	return s.metrics.read(func() { s.table = newTable() }, func(_ int64, text []byte) error {
+		var r run.Record
+		if err := json.Unmarshal(text, &r); err != nil {
+			return fmt.Errorf("not a line of metrics: %s", strings.Join(strings.Fields(err.Error()), " "))
+		}
+		s.table.add(r)
+		return nil
+	})
+}
+
+// readLog reads a log of another program as a whole.
+func (s *source) readLog() error {
+	l, err := doctor.Read(s.path)
+	if err != nil {
+		return err
+	}
+	s.log, s.table = l.Path, newTable()
+	for _, r := range l.Records {
+		s.table.add(r)
+	}
+	return nil
+}
+
+// finished says that the run has come to its end, as far as the page can know.
+func (s *source) finished() bool { return s.config == nil || run.Finished(s.whole) }
+
+// keys are the run's config by dotted keys.
+func (s *source) keys() (map[string]string, error) {
+	out := map[string]string{}
+	if s.config == nil {
+		return out, nil
+	}
+	text, err := os.ReadFile(s.file(configName)) // a run that resumes may change it
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return out, nil
+		}
+		return nil, fmt.Errorf("%s cannot be read: %w", s.file(configName), run.Cause(err))
+	}
+	changes, err := config.Changes(nil, text)
+	for _, c := range changes {
+		out[c.Key] = c.Now
+	}
+	return out, err
+}
