@@ -50,7 +50,7 @@ func attend(q, k, v *Node, s sight) *Node {
 	if s.blocks != nil {
 		mixed = s.blocks.mix(q, k, v)
 	} else {
-		mixed = mix(q, k, v, s.mask, queryBlocks(tokens))
+		mixed = mix(q, k, v, s.mask, queryBlocks(tokens), s.cap)
 	}
 	return Reshape(TransposeAllAxes(mixed, 0, 2, 1, 3), rows*tokens, h*d)
 }
@@ -66,8 +66,8 @@ func queryBlocks(tokens int) int {
 	return n
 }
 
-// mix is softmax(q k' + mask) v for n blocks of queries: [rows, h, T, D].
-func mix(q, k, v, mask *Node, n int) *Node {
+// mix is softmax(cap(q k') + mask) v for n blocks of queries: [rows, h, T, D].
+func mix(q, k, v, mask *Node, n int, cap softCap) *Node {
 	tokens := q.Shape().Dim(2)
 	blocks := make([]queryBlock, n)
 	outs := make([]*Node, n)
@@ -75,7 +75,7 @@ func mix(q, k, v, mask *Node, n int) *Node {
 		from, to := i*tokens/n, (i+1)*tokens/n
 		cut := func(x *Node) *Node { return sliceAxis(x, 2, 0, to) }
 		blocks[i] = newQueryBlock(sliceAxis(q, 2, from, to), cut(k), cut(v),
-			sliceAxis(sliceAxis(mask, 2, from, to), 3, 0, to))
+			sliceAxis(sliceAxis(mask, 2, from, to), 3, 0, to), cap)
 		outs[i] = blocks[i].out
 	}
 	return ownGradient(concat(outs, 2), []*Node{q, k, v}, func(g *Node) []*Node {
@@ -124,13 +124,15 @@ func addTo(sum, x *Node) *Node {
 type queryBlock struct {
 	q, k, v *Node
 	p       *Node // weights [rows, h, M, T], in the wideType
+	slope   *Node // of the cap, like p; nil: no cap
 	out     *Node // [rows, h, M, D]
 }
 
-func newQueryBlock(q, k, v, mask *Node) queryBlock {
+func newQueryBlock(q, k, v, mask *Node, cap softCap) queryBlock {
 	b := queryBlock{q: q, k: k, v: v}
 	dims := q.Shape().Dimensions
 	scores := Reshape(dot(b.group(q), 3, k, 3, 2, wideType(q.DType())), dims[0], dims[1], dims[2], k.Shape().Dim(2))
+	scores, b.slope = cap.apply(scores)
 	b.p = Softmax(Add(scores, ConvertDType(mask, scores.DType())), -1)
 	b.out = Reshape(dot(b.weights(), 3, v, 2, 2, v.DType()), dims...)
 	return b
@@ -153,10 +155,15 @@ func (b queryBlock) gradients(g *Node) (dq, dk, dv *Node) {
 	mean := ReduceAndKeep(Mul(widen(g), widen(b.out)), ReduceSum, -1)
 	flat := b.group(g)
 	dp := Reshape(dot(flat, 3, b.v, 3, 2, b.p.DType()), b.p.Shape().Dimensions...)
-	ds := ConvertDType(b.group(Mul(b.p, Sub(dp, mean))), b.q.DType())
+	ds := ConvertDType(b.group(multiply(Mul(b.p, Sub(dp, mean)), b.slope)), b.q.DType())
 	dq = Reshape(dot(ds, 3, b.k, 2, 2, b.q.DType()), b.q.Shape().Dimensions...)
 	return dq, dot(ds, 2, b.group(b.q), 2, 2, b.k.DType()), dot(b.weights(), 2, flat, 2, 2, b.v.DType())
 }
 
-// attentionScale is the factor of the scores, 1/sqrt(D).
-func (c *Config) attentionScale() float64 { return 1 / math.Sqrt(float64(c.HeadDim)) }
+// attentionScale is the factor of the scores, 1/sqrt(D) or 1/sqrt(QueryScale).
+func (c *Config) attentionScale() float64 {
+	if c.QueryScale > 0 {
+		return 1 / math.Sqrt(c.QueryScale)
+	}
+	return 1 / math.Sqrt(float64(c.HeadDim))
+}

@@ -44,6 +44,7 @@ func (o GraphOptions) blockOf(rows, heads, tokens int, loops bool) int {
 type sight struct {
 	mask   *Node // [rows, 1, T, T]; nil in blocks
 	blocks *tiling
+	cap    softCap
 }
 
 // newSights gives the sights of the layers for a number of rows, by window. In rows that are not packed the positions
@@ -53,10 +54,11 @@ func (c *Config) newSights(in Inputs, rows int, packed bool, o GraphOptions) map
 	block := o.blockOf(rows, c.Heads, in.Positions.Shape().Dim(1), hasLoops(in.Positions.Graph()))
 	for _, w := range c.Windows() {
 		if block == 0 {
-			out[w] = sight{mask: visibility(in, w)}
+			out[w] = sight{mask: visibility(in, w), cap: c.scoreCap()}
 			continue
 		}
-		t := &tiling{tokens: in.Positions.Shape().Dim(1), block: block, window: w, constants: map[[3]int]*Node{}}
+		t := &tiling{tokens: in.Positions.Shape().Dim(1), block: block, window: w, constants: map[[3]int]*Node{},
+			cap: c.scoreCap()}
 		if packed {
 			t.packed = newCodes(in)
 		}
@@ -70,6 +72,7 @@ type tiling struct {
 	tokens, block, window int
 	packed                *codes           // nil: a row is one text, its positions are 0 to T-1
 	constants             map[[3]int]*Node // masks that do not depend on the inputs, by distance and sizes
+	cap                   softCap
 }
 
 // codes number who sees whom in packed rows, int32 [rows, T]: query i sees key j <= i if own[j] is own[i] or prompt[i].
@@ -203,12 +206,14 @@ func (t *tiling) sees(g *Graph, queries, keys span, after []*Node) *Node {
 type online struct {
 	top, sum, mixed *Node
 	inLoop          bool
+	cap             softCap // of the scores
 }
 
 // add adds a block of keys, turned to [rows, kv, D, N], and values. A block of which a query sees nothing adds ones,
 // which the next block that it sees multiplies by 0; its own position comes last.
 func (o online) add(q, k, v, mask *Node) online {
-	z := blockScores(dot(q, 3, k, 2, 2, wideType(q.DType())), mask)
+	z, _ := o.cap.apply(dot(q, 3, k, 2, 2, wideType(q.DType())))
+	z = blockScores(z, mask)
 	top := o.rowMax(z)
 	if o.top != nil {
 		top = Max(o.top, top)
@@ -219,7 +224,7 @@ func (o online) add(q, k, v, mask *Node) online {
 		less := Exp(Sub(o.top, top))
 		sum, mixed = Add(Mul(o.sum, less), sum), Add(Mul(o.mixed, less), mixed)
 	}
-	return online{top, sum, mixed, o.inLoop}
+	return online{top, sum, mixed, o.inLoop, o.cap}
 }
 
 // rowMax is the maximum over the last axis. go-xla 0.4.5 makes one function for the maxima of a graph, in the function
@@ -248,6 +253,29 @@ func (o online) out() *Node { return Div(o.mixed, o.sum) }
 
 func (o online) logSumExp() *Node { return Add(o.top, Log(o.sum)) }
 
+// softCap keeps scores or logits z between -cap and cap: they become cap*tanh(z/cap). 0 changes nothing.
+type softCap float64
+
+func (c *Config) scoreCap() softCap { return softCap(c.ScoreCap) }
+func (c *Config) logitCap() softCap { return softCap(c.LogitCap) }
+
+// apply also gives the slope, 1 - tanh², nil for no cap.
+func (s softCap) apply(z *Node) (capped, slope *Node) {
+	if s == 0 {
+		return z, nil
+	}
+	t := Tanh(Mul(z, scalar(z, 1/float64(s))))
+	return Mul(t, scalar(z, float64(s))), Sub(scalar(z, 1), Mul(t, t))
+}
+
+// multiply is x times a factor, which may be nil for 1.
+func multiply(x, factor *Node) *Node {
+	if factor == nil {
+		return x
+	}
+	return Mul(x, factor)
+}
+
 // joinHeads joins the rows of x [rows, h, M, last] that share one of kv heads of keys: [rows, kv, h/kv*M, last].
 func joinHeads(x *Node, kv int) *Node { return Reshape(x, x.Shape().Dim(0), kv, -1, x.Shape().Dim(3)) }
 
@@ -263,10 +291,11 @@ func blockScores(z, mask *Node) *Node {
 
 // blockGradients gives what a block adds to the adjoints of q, k and v, in the wideType, for the adjoint g of the
 // result, whose product with the result has the sums mean. q, g, lse and mean are as in online.
-func blockGradients(q, k, v, mask, g, lse, mean *Node) (dq, dk, dv *Node) {
+func (t *tiling) blockGradients(q, k, v, mask, g, lse, mean *Node) (dq, dk, dv *Node) {
 	wide := wideType(q.DType())
-	p := Exp(Sub(blockScores(dot(q, 3, k, 3, 2, wide), mask), lse))
-	ds := ConvertDType(Mul(p, Sub(dot(g, 3, v, 3, 2, wide), mean)), q.DType())
+	z, slope := t.cap.apply(dot(q, 3, k, 3, 2, wide))
+	p := Exp(Sub(blockScores(z, mask), lse))
+	ds := ConvertDType(multiply(Mul(p, Sub(dot(g, 3, v, 3, 2, wide), mean)), slope), q.DType())
 	return dot(ds, 3, k, 2, 2, wide), dot(ds, 2, q, 2, 2, wide), dot(ConvertDType(p, v.DType()), 2, g, 2, 2, wide)
 }
 
@@ -292,7 +321,7 @@ func (t *tiling) forward(q, k, v *Node) (out, lse *Node) {
 	var outs, sums, last []*Node
 	kv, ks, vs := k.Shape().Dim(1), t.cut(TransposeAllAxes(k, 0, 1, 3, 2), 3), t.cut(v, 2)
 	for _, queries := range t.spans() {
-		var o online
+		o := online{cap: t.cap}
 		part := queries.cut(q, 2)
 		joined, dims := joinHeads(part, kv), part.Shape().Dimensions
 		for j, keys := range t.spans() {
@@ -336,7 +365,7 @@ func (t *tiling) backward(q, k, v, g, lse, mean *Node) []*Node {
 		for j, keys := range spans {
 			if !t.isEmpty(queries, keys) {
 				mask := t.mask(q.Graph(), queries, keys, last)
-				a, b, c := blockGradients(waitFor(q, last), ks[j], vs[j], mask, g, lse, mean)
+				a, b, c := t.blockGradients(waitFor(q, last), ks[j], vs[j], mask, g, lse, mean)
 				dq[i], dk[j], dv[j] = addTo(dq[i], a), addTo(dk[j], b), addTo(dv[j], c)
 				last = []*Node{dq[i], dk[j], dv[j]}
 			}
@@ -362,7 +391,7 @@ func (t *tiling) loopForward(q, k, v *Node) (out, lse *Node) {
 	state := t.loop([]*Node{q, k, v}, []*Node{joined(1), joined(1), joined(dims[3]),
 		zeros(q.DType(), even.tokens, dims[3]), zeros(wide, even.tokens, 1)},
 		func(b tile, in, s []*Node) []*Node {
-			o := online{Where(b.first, scalar(s[0], 2*maskedScore), s[0]), s[1], s[2], true}
+			o := online{Where(b.first, scalar(s[0], 2*maskedScore), s[0]), s[1], s[2], true, t.cap}
 			keys := TransposeAllAxes(b.keys.cut(in[1], 2), 0, 1, 3, 2)
 			o = o.add(joinHeads(b.queries.cut(in[0], 2), kv), keys, b.keys.cut(in[2], 2), b.mask)
 			put := func(to, x *Node) *Node {
@@ -381,7 +410,7 @@ func (t *tiling) loopBackward(q, k, v, g, lse, mean *Node) []*Node {
 		func(b tile, in, s []*Node) []*Node {
 			cut := func(i int) *Node { return joinHeads(b.queries.cut(in[i], 2), kv) }
 			k, v := b.keys.cut(in[1], 2), b.keys.cut(in[2], 2)
-			dq, dk, dv := blockGradients(cut(0), k, v, b.mask, cut(3), cut(4), cut(5))
+			dq, dk, dv := t.blockGradients(cut(0), k, v, b.mask, cut(3), cut(4), cut(5))
 			add := func(s span, sum, x *Node) *Node {
 				part := s.cut(sum, 2)
 				return s.put(sum, Add(part, Reshape(x, part.Shape().Dimensions...)), 2)

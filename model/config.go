@@ -4,17 +4,18 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Types lists the values of model_type that the decoder supports.
-var Types = []string{"llama", "mistral", "qwen2", "qwen3"}
+var Types = []string{"llama", "mistral", "qwen2", "qwen3", gemma2, gemma3}
 
 // Config is the shape of a decoder, from config.json and generation_config.json.
 type Config struct {
-	ModelType        string  // llama, mistral, qwen2 or qwen3
+	ModelType        string  // one of Types
 	VocabSize        int     // V, rows of the embedding
 	HiddenSize       int     // H
-	IntermediateSize int     // width of the SwiGLU block
+	IntermediateSize int     // width of the gated block
 	Layers           int     // number of decoder layers
 	Heads            int     // h, query heads
 	KVHeads          int     // kv, key/value heads; Heads is a multiple of it
@@ -25,6 +26,7 @@ type Config struct {
 
 	RopeTheta   float64      // base of the rotary frequencies
 	RopeScaling *RopeScaling // nil: no scaling ("default")
+	LocalTheta  float64      // gemma3: base in the layers with the window, which have no scaling; 0: as in all layers
 
 	SlidingWindow int    // a query sees keys less than this many positions back; 0: off
 	WindowLayers  []bool // [Layers], the layers with the window; nil: all
@@ -35,6 +37,10 @@ type Config struct {
 	MLPBias       bool // biases on gate, up, down (llama with mlp_bias)
 	QKNorm        bool // RMSNorm of every head's query and key before the rotation (qwen3)
 
+	QueryScale float64 // scores of attention are divided by its root (gemma's query_pre_attn_scalar); 0: HeadDim
+	ScoreCap   float64 // scores z of attention become cap*tanh(z/cap) (gemma2); 0: as they are
+	LogitCap   float64 // the same for the head's logits
+
 	Reward bool // the head gives a text one score, score.weight [1, H]; false: a logit for each token
 
 	LoRA *LoRA // the adapter; nil: none
@@ -42,6 +48,8 @@ type Config struct {
 	BOS, Pad *int   // nil: not given. Pad ids behind a text do not count where it is scored
 	EOS      []int  // ids that end a text
 	DType    string // of the folder's weights: float32, bfloat16 or float16; "": unknown
+
+	textPart bool // it is the text part of a model that also sees, whose tensors have longer names
 
 	Raw        map[string]any // config.json as read, so that saving keeps keys that the decoder does not use
 	Generation map[string]any // generation_config.json as read; nil: no such file
@@ -80,8 +88,9 @@ func want(ok bool, format string, args ...any) error {
 }
 
 func (c *Config) validateType() error {
-	return want(slices.Contains(Types, c.ModelType),
-		"model_type: found %q, supported are llama, mistral, qwen2 and qwen3", c.ModelType)
+	last := len(Types) - 1
+	return want(slices.Contains(Types, c.ModelType), "model_type: found %q, supported are %s and %s", c.ModelType,
+		strings.Join(Types[:last], ", "), Types[last])
 }
 
 // size is a whole number above 0 of config.json.
@@ -120,6 +129,13 @@ func (c *Config) validateNumbers() error {
 	return cmp.Or(
 		want(c.RMSNormEps >= 0 && c.RMSNormEps < 1, "rms_norm_eps: found %g, want 0 to 1", c.RMSNormEps),
 		want(c.RopeTheta > 1 && c.RopeTheta < 1e18, "rope_theta: found %g, want more than 1", c.RopeTheta),
+		want(c.LocalTheta == 0 || c.LocalTheta > 1 && c.LocalTheta < 1e18,
+			"rope_local_base_freq: found %g, want more than 1", c.LocalTheta),
+		want(c.QueryScale >= 0 && c.QueryScale < 1e9, "query_pre_attn_scalar: found %g, want more than 0", c.QueryScale),
+		want(c.ScoreCap >= 0 && c.ScoreCap < 1e9, "attn_logit_softcapping: found %g, want more than 0, or null for off",
+			c.ScoreCap),
+		want(c.LogitCap >= 0 && c.LogitCap < 1e9, "final_logit_softcapping: found %g, want more than 0, or null for off",
+			c.LogitCap),
 		want(c.InitRange >= 0 && c.InitRange < 100, "initializer_range: found %g, want 0 or more", c.InitRange),
 		want(c.DType == "" || fileDTypes[c.DType] != "",
 			"torch_dtype: found %q, supported are float32, bfloat16 and float16", c.DType))

@@ -129,7 +129,7 @@ func TestConfigRefuses(t *testing.T) {
 		m    map[string]any
 		want string
 	}{
-		{"type", base("gpt2"), `model_type: found "gpt2", supported are llama, mistral, qwen2 and qwen3`},
+		{"type", base("gpt2"), `model_type: found "gpt2", supported are llama, mistral, qwen2, qwen3, gemma2 and gemma3_text`},
 		{"no type", with(base("llama"), "model_type", drop), `model_type: found ""`},
 		{"activation", with(base("llama"), "hidden_act", "gelu"), `hidden_act: found "gelu", want "silu"`},
 		{"rope type", with(base("llama"), "rope_scaling", map[string]any{"rope_type": "yarn", "factor": 4.0}),

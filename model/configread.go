@@ -81,11 +81,14 @@ func ParseConfig(config, generation []byte) (*Config, error) {
 		return nil, fmt.Errorf("config.json: %w", err)
 	}
 	f := &fields{values: raw}
-	c := &Config{Raw: raw}
+	c := &Config{}
+	c.takeTextPart(f)
+	c.Raw = f.values
 	c.readShape(f)
 	c.readRope(f)
 	c.readBiases(f)
 	c.readWindow(f)
+	c.readGemma(f)
 	c.readHead(f)
 	c.refuse(f)
 	c.readIDs(f)
@@ -108,16 +111,18 @@ func (c *Config) readShape(f *fields) {
 	c.ModelType = f.text("model_type", "")
 	f.err = cmp.Or(f.err, c.validateType())
 	for _, s := range c.sizes() {
-		if s.required {
+		if def := defaultSizes[c.ModelType][s.key]; def > 0 {
+			*s.value = f.whole(s.key, def)
+		} else if s.required {
 			*s.value = f.requireWhole(s.key)
 		}
 	}
 	c.KVHeads = f.whole("num_key_value_heads", c.defaultKVHeads(f))
 	c.HeadDim = f.whole("head_dim", c.defaultHeadDim(f))
-	c.MaxPositions = f.whole("max_position_embeddings", 2048)
+	c.MaxPositions = f.whole("max_position_embeddings", cmp.Or(c.MaxPositions, 2048))
 	c.RMSNormEps = f.float("rms_norm_eps", 1e-6)
 	c.InitRange = f.float("initializer_range", 0.02)
-	c.TieEmbeddings = f.boolean("tie_word_embeddings", false)
+	c.TieEmbeddings = f.boolean("tie_word_embeddings", c.gemma())
 	c.DType = f.text("dtype", f.text("torch_dtype", ""))
 }
 
@@ -125,6 +130,9 @@ func (c *Config) readShape(f *fields) {
 func (c *Config) defaultKVHeads(f *fields) int {
 	if f.isNull("num_key_value_heads") || c.ModelType == "llama" {
 		return c.Heads
+	}
+	if c.gemma() {
+		return c.KVHeads
 	}
 	if c.ModelType == "mistral" {
 		return 8
@@ -134,6 +142,9 @@ func (c *Config) defaultKVHeads(f *fields) int {
 
 // defaultHeadDim is HiddenSize/Heads. Only transformers' qwen3 has another default for an absent head_dim, 128.
 func (c *Config) defaultHeadDim(f *fields) int {
+	if c.HeadDim > 0 {
+		return c.HeadDim
+	}
 	if c.ModelType == "qwen3" && !f.isNull("head_dim") {
 		return 128
 	}
@@ -150,6 +161,10 @@ func (c *Config) defaultHeadDim(f *fields) int {
 // readRope reads rope_parameters (transformers 5), or rope_theta and rope_scaling (transformers 4).
 func (c *Config) readRope(f *fields) {
 	c.RopeTheta = f.float("rope_theta", 10000)
+	if c.ModelType == gemma3 {
+		c.readGemmaRope(f)
+		return
+	}
 	r := f.object("rope_parameters")
 	if r == nil {
 		r = f.object("rope_scaling")
@@ -162,14 +177,17 @@ func (c *Config) readRope(f *fields) {
 			r.fail(k, "an object", "one set of rope parameters for all layers")
 		}
 	}
+	c.takeRope(f, r)
+}
+
+// takeRope reads one set of rope parameters.
+func (c *Config) takeRope(f, r *fields) {
 	c.RopeTheta = r.float("rope_theta", c.RopeTheta)
 	if r.float("partial_rotary_factor", 1) != 1 {
 		r.fail("partial_rotary_factor", show(r.values["partial_rotary_factor"]), "1: partial rotation is not supported")
 	}
 	c.RopeScaling = readScaling(r, c.MaxPositions)
-	if f.err == nil {
-		f.err = r.err
-	}
+	f.take(r)
 }
 
 func readScaling(r *fields, maxPositions int) *RopeScaling {
@@ -203,7 +221,7 @@ func (c *Config) readBiases(f *fields) {
 			f.fail("attention_bias", "true", "false for "+c.ModelType)
 		}
 	}
-	c.QKNorm = c.ModelType == "qwen3"
+	c.QKNorm = c.ModelType == "qwen3" || c.ModelType == gemma3
 	c.MLPBias = f.boolean("mlp_bias", false)
 	if c.MLPBias && c.ModelType != "llama" {
 		f.fail("mlp_bias", "true", "false for "+c.ModelType)
@@ -220,6 +238,8 @@ func (c *Config) readWindow(f *fields) {
 		if f.boolean("use_sliding_window", false) && !f.isNull("sliding_window") {
 			c.SlidingWindow = c.windowSize(f)
 		}
+	case gemma2, gemma3:
+		c.SlidingWindow = c.windowSize(f)
 	}
 	c.readLayerTypes(f)
 }
@@ -242,6 +262,9 @@ func (c *Config) readLayerTypes(f *fields) {
 		if qwen && c.SlidingWindow > 0 {
 			c.setWindowFrom(f.whole("max_window_layers", 28))
 		}
+		if c.gemma() {
+			c.setWindowPattern(f)
+		}
 		return
 	}
 	list, isList := v.([]any)
@@ -256,17 +279,17 @@ func (c *Config) readLayerTypes(f *fields) {
 		}
 		layers[i] = e == "sliding_attention"
 	}
-	c.setLayers(f, layers, qwen)
+	c.setLayers(f, layers, qwen || c.gemma())
 }
 
-func (c *Config) setLayers(f *fields, layers []bool, qwen bool) {
+func (c *Config) setLayers(f *fields, layers []bool, mixed bool) {
 	any, all := slices.Contains(layers, true), !slices.Contains(layers, false)
 	switch {
-	case qwen && c.SlidingWindow > 0 && !any:
+	case mixed && c.SlidingWindow > 0 && !any:
 		c.SlidingWindow = 0
-	case qwen && c.SlidingWindow > 0 && !all:
+	case mixed && c.SlidingWindow > 0 && !all:
 		c.WindowLayers = layers
-	case !qwen && c.SlidingWindow > 0 && !all, !qwen && c.SlidingWindow == 0 && any:
+	case !mixed && c.SlidingWindow > 0 && !all, !mixed && c.SlidingWindow == 0 && any:
 		f.fail("layer_types", "a mixture that "+c.ModelType+" does not have",
 			"the same for all layers, as in sliding_window")
 	}
@@ -312,7 +335,7 @@ func (c *Config) readHead(f *fields) {
 
 // refuse reports options that change the computation and that the decoder does not support.
 func (c *Config) refuse(f *fields) {
-	if act := f.text("hidden_act", "silu"); act != "silu" && act != "swish" {
+	if act := f.text("hidden_act", "silu"); act != "silu" && act != "swish" && !c.gemma() {
 		f.fail("hidden_act", fmt.Sprintf("%q", act), `"silu": other activations are not supported`)
 	}
 	if p := f.float("attention_dropout", 0); p != 0 {

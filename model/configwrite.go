@@ -7,10 +7,14 @@ import (
 )
 
 // families begin the names of transformers' classes, for the key architectures.
-var families = map[string]string{"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
+var families = map[string]string{"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3",
+	gemma2: "Gemma2", gemma3: "Gemma3"}
 
 // Class is the name of transformers' class.
 func (c *Config) Class() string {
+	if c.Reward && c.ModelType == gemma3 {
+		return "Gemma3Text" + classifier
+	}
 	if c.Reward {
 		return families[c.ModelType] + classifier
 	}
@@ -69,13 +73,18 @@ func (c *Config) writeShape(m map[string]any) {
 	for _, s := range c.sizes() {
 		m[s.key] = *s.value
 	}
-	m["model_type"], m["tie_word_embeddings"], m["hidden_act"] = c.ModelType, c.TieEmbeddings, "silu"
+	m["model_type"], m["tie_word_embeddings"] = c.ModelType, c.TieEmbeddings
+	if !c.gemma() {
+		m["hidden_act"] = "silu"
+	}
 	m["rms_norm_eps"], m["initializer_range"] = c.RMSNormEps, c.InitRange
 	switch c.ModelType {
 	case "llama":
 		m["attention_bias"], m["mlp_bias"] = c.QKVBias, c.MLPBias
 	case "qwen3":
 		m["attention_bias"] = c.QKVBias
+	case gemma2, gemma3:
+		c.writeGemma(m)
 	}
 }
 
@@ -107,22 +116,29 @@ func (c *Config) writeWindow(m map[string]any) {
 	if c.SlidingWindow > 0 {
 		m["sliding_window"] = c.SlidingWindow
 	}
-	if c.ModelType == "mistral" {
+	switch c.ModelType {
+	case "mistral":
+		return
+	case gemma2, gemma3:
+		m["layer_types"] = c.layerTypes()
 		return
 	}
 	m["use_sliding_window"] = c.SlidingWindow > 0
 	m["max_window_layers"] = c.firstWindowLayer()
-	if c.WindowLayers == nil {
-		return
+	if c.WindowLayers != nil {
+		m["layer_types"] = c.layerTypes()
 	}
+}
+
+func (c *Config) layerTypes() []string {
 	types := make([]string, c.Layers)
 	for i := range types {
 		types[i] = "full_attention"
-		if c.WindowLayers[i] {
+		if c.Window(i) > 0 {
 			types[i] = "sliding_attention"
 		}
 	}
-	m["layer_types"] = types
+	return types
 }
 
 func (c *Config) firstWindowLayer() int {

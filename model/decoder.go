@@ -1,7 +1,9 @@
 package model
 
 import (
+	"math"
 	"slices"
+	"strings"
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
@@ -100,7 +102,7 @@ func (c *Config) Hidden(params []*Node, in Inputs, o GraphOptions) *Node {
 	for layer := range c.Layers {
 		x = c.buildLayer(layer, x, params, common, o)
 	}
-	return rmsNorm(x, params[c.normIndex()], c.RMSNormEps)
+	return rmsNorm(x, c.lastNorm(params), c.RMSNormEps)
 }
 
 // ComputeType is DType, or Float32 for its zero value.
@@ -125,27 +127,31 @@ func (c *Config) checkParams(params []*Node) {
 	}
 }
 
-// embed gives the embedding's rows [N, H], float32: rows if the host has copied them, else those of tokens.
+// embed gives what the first layer reads [N, H], float32: the embedding's rows, rows if the host has copied them, else
+// those of tokens. transformers rounds gemma's factor √H to bfloat16 if the weights have that type.
 func (c *Config) embed(params []*Node, rows, tokens *Node) *Node {
-	if rows != nil {
-		return rows
+	if rows == nil {
+		rows = Gather(params[c.EmbedTable()], Reshape(tokens, -1, 1))
 	}
-	return Gather(params[c.EmbedTable()], Reshape(tokens, -1, 1))
+	if c.gemma() {
+		rows = MulScalar(rows, math.Sqrt(float64(c.HiddenSize)))
+	}
+	return rows
 }
 
 // commonNodes are the nodes that all layers of a graph use.
 type commonNodes struct {
-	rows, tokens      int
-	forKeys, forQuery rotation
-	sights            map[int]sight // by window
-	source, inverse   *Node         // of the slots, for the last layer
-	blocks            int
+	rows, tokens int
+	rotations
+	sights          map[int]sight // by window
+	source, inverse *Node         // of the slots, for the last layer
+	blocks          int
 }
 
 func (c *Config) newCommonNodes(in Inputs, o GraphOptions) commonNodes {
-	r, rows, tokens := c.newRotation(in.Positions), in.Positions.Shape().Dim(0), in.Positions.Shape().Dim(1)
+	rows, tokens := in.Positions.Shape().Dim(0), in.Positions.Shape().Dim(1)
 	return commonNodes{
-		rows: rows, tokens: tokens, forKeys: r, forQuery: r.scaleBy(c.attentionScale()),
+		rows: rows, tokens: tokens, rotations: c.newRotations(in.Positions),
 		sights: c.newSights(in, rows, true, o), source: in.Source, inverse: in.Inverse,
 		blocks: in.Blocks,
 	}
@@ -157,13 +163,13 @@ func (c *Config) buildLayer(layer int, x *Node, params []*Node, s commonNodes, o
 	weights := c.layerParams(params, layer)
 	build := func(x *Node, weights []*Node) *Node {
 		w := c.nameWeights(weights)
-		q, k, v := c.project(x, w, s)
+		q, k, v := c.project(layer, x, w, s)
 		mixed := attend(q, k, v, s.sights[c.Window(layer)]) // [N, h*D]
 		if layer == c.Layers-1 && s.source != nil {
 			at := func(x *Node) *Node { return rowsAt(x, s.source, s.inverse, s.blocks) }
 			x, mixed = at(x), at(mixed)
 		}
-		x = Add(x, c.affine(mixed, w, "self_attn.o_proj"))
+		x = Add(x, c.normOut(c.affine(mixed, w, "self_attn.o_proj"), w, "post_attention_layernorm"))
 		return Add(x, c.mlp(x, w))
 	}
 	if !o.Checkpoint {
@@ -204,10 +210,24 @@ func (c *Config) nameWeights(weights []*Node) layerWeights {
 	}
 	w := layerWeights{}
 	for i, spec := range slices.Concat(names, c.loraSpecs(0)) {
-		w[spec.Name[len("model.layers.0."):]] = weights[i]
+		name := spec.Name[len("model.layers.0."):]
+		if w[name] = weights[i]; strings.HasSuffix(name, "norm.weight") {
+			w[name] = c.normFactor(weights[i])
+		}
 	}
 	return w
 }
+
+// normFactor is what a norm multiplies by, for its weight.
+func (c *Config) normFactor(weight *Node) *Node {
+	if c.gemma() {
+		return AddScalar(weight, 1)
+	}
+	return weight
+}
+
+// lastNorm is the factor of the norm below the head.
+func (c *Config) lastNorm(params []*Node) *Node { return c.normFactor(params[c.normIndex()]) }
 
 // affine applies the linear layer of a name, with its bias and its adapter if it has them.
 func (c *Config) affine(x *Node, w layerWeights, name string) *Node {
@@ -219,14 +239,15 @@ func (c *Config) affine(x *Node, w layerWeights, name string) *Node {
 }
 
 // project gives x's [N, H] queries [rows, h, T, D], rotated and scaled, keys [rows, kv, T, D], rotated, and values.
-func (c *Config) project(x *Node, w layerWeights, s commonNodes) (q, k, v *Node) {
+func (c *Config) project(layer int, x *Node, w layerWeights, s commonNodes) (q, k, v *Node) {
 	x = rmsNorm(x, w["input_layernorm.weight"], c.RMSNormEps)
 	q, k, v = c.affine(x, w, "self_attn.q_proj"), c.affine(x, w, "self_attn.k_proj"), c.affine(x, w, "self_attn.v_proj")
 	if c.QKNorm {
 		q, k = c.headNorm(q, w["self_attn.q_norm.weight"]), c.headNorm(k, w["self_attn.k_norm.weight"])
 	}
 	split := func(x *Node) *Node { return splitHeads(x, s.rows, s.tokens, c.HeadDim) }
-	return s.forQuery.apply(split(q)), s.forKeys.apply(split(k)), split(v)
+	rope := c.ropeOf(layer)
+	return s.queries[rope].apply(split(q)), s.keys[rope].apply(split(k)), split(v)
 }
 
 // headNorm normalises every head of x [N, h*D] by one weight [D].
@@ -235,6 +256,31 @@ func (c *Config) headNorm(x, weight *Node) *Node {
 }
 
 func (c *Config) mlp(x *Node, w layerWeights) *Node {
-	x = rmsNorm(x, w["post_attention_layernorm.weight"], c.RMSNormEps)
-	return c.affine(swiglu(c.affine(x, w, "mlp.gate_proj"), c.affine(x, w, "mlp.up_proj")), w, "mlp.down_proj")
+	x = rmsNorm(x, w[c.mlpNorm()], c.RMSNormEps)
+	y := c.affine(c.gate(c.affine(x, w, "mlp.gate_proj"), c.affine(x, w, "mlp.up_proj")), w, "mlp.down_proj")
+	return c.normOut(y, w, "post_feedforward_layernorm")
+}
+
+// mlpNorm is the weight of the norm before the MLP.
+func (c *Config) mlpNorm() string {
+	if c.gemma() {
+		return "pre_feedforward_layernorm.weight"
+	}
+	return "post_attention_layernorm.weight"
+}
+
+// normOut normalises what a block adds to the hidden states, if the model does that.
+func (c *Config) normOut(x *Node, w layerWeights, name string) *Node {
+	if !c.gemma() {
+		return x
+	}
+	return rmsNorm(x, w[name+".weight"], c.RMSNormEps)
+}
+
+// gate is the MLP's product of its two inner layers.
+func (c *Config) gate(gate, up *Node) *Node {
+	if c.gemma() {
+		return geglu(gate, up)
+	}
+	return swiglu(gate, up)
 }

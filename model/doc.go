@@ -5,7 +5,7 @@
 //
 // From a model folder to a graph and back:
 //
-//  1. config.json (model_type llama, mistral, qwen2 or qwen3, written by transformers 4 or 5) becomes a [Config]; an
+//  1. config.json (one of [Types], written by transformers 4 or 5) becomes a [Config]; an
 //     option that the decoder does not support is an error that names it (config.go, configread.go);
 //  2. [Config.ParamSpecs] lists the model's tensors in a fixed order (params.go);
 //  3. [Load] reads them from model.safetensors, whole or sharded, into float32 (safetensors.go, load.go);

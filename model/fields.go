@@ -38,6 +38,13 @@ func (f *fields) fail(key, found, want string) {
 	}
 }
 
+// take keeps the first error of a nested object.
+func (f *fields) take(nested *fields) {
+	if f.err == nil {
+		f.err = nested.err
+	}
+}
+
 // get returns a value, and false if it is absent or null.
 func (f *fields) get(key string) (any, bool) {
 	v, ok := f.values[key]

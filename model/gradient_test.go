@@ -55,7 +55,7 @@ func sharpModel(t testing.TB, modelType string, pairs ...any) *Model {
 	for _, p := range m.Params {
 		for i := range p.Data {
 			p.Data[i] = float32(0.3 * r.NormFloat64())
-			if p.NoDecay && len(p.Shape) == 1 && p.Name[len(p.Name)-6:] == "weight" {
+			if p.NoDecay && strings.HasSuffix(p.Name, "weight") && !m.Config.gemma() {
 				p.Data[i]++
 			}
 		}
@@ -70,6 +70,10 @@ func variedModels(t testing.TB) map[string]*Model {
 		"mistral": sharpModel(t, "mistral", "sliding_window", 4),
 		"qwen2":   sharpModel(t, "qwen2", "use_sliding_window", true, "sliding_window", 5, "max_window_layers", 1),
 		"qwen3":   sharpModel(t, "qwen3", "head_dim", 6, "tie_word_embeddings", true),
+		"gemma2": sharpModel(t, "gemma2", "head_dim", 6, "sliding_window", 4, "tie_word_embeddings", true,
+			"query_pre_attn_scalar", 5, "attn_logit_softcapping", 2.0, "final_logit_softcapping", 3.0),
+		"gemma3": sharpModel(t, "gemma3_text", "head_dim", 6, "sliding_window", 4, "sliding_window_pattern", 2,
+			"rope_local_base_freq", 100.0, "tie_word_embeddings", true, "query_pre_attn_scalar", 5),
 	}
 }
 
@@ -249,9 +253,19 @@ var ownGradients = map[string]gradientCase{
 	"swiglu": {[][]int{{5, 4}, {5, 4}},
 		func(xs []*graph.Node) *graph.Node { return swiglu(xs[0], xs[1]) },
 		func(xs []*graph.Node) *graph.Node { return graph.Mul(graph.Mul(xs[0], graph.Sigmoid(xs[0])), xs[1]) }},
-	"attention":             mixCase(1),
-	"attention in 2 blocks": mixCase(2),
-	"attention in 3 blocks": mixCase(3),
+	"geglu": {[][]int{{5, 4}, {5, 4}},
+		func(xs []*graph.Node) *graph.Node { return geglu(xs[0], xs[1]) },
+		func(xs []*graph.Node) *graph.Node {
+			a := xs[0]
+			cubic := graph.MulScalar(graph.Mul(a, graph.Mul(a, a)), 0.044715)
+			inner := graph.MulScalar(graph.Add(a, cubic), math.Sqrt(2/math.Pi))
+			return graph.Mul(graph.Mul(graph.MulScalar(a, 0.5), graph.OnePlus(graph.Tanh(inner))), xs[1])
+		}},
+	"attention":                  mixCase(1, 0),
+	"attention in 2 blocks":      mixCase(2, 0),
+	"attention in 3 blocks":      mixCase(3, 0),
+	"capped attention":           mixCase(1, 2),
+	"capped attention in blocks": mixCase(2, 2),
 	"rotation": {[][]int{{2, 3, 4, 6}},
 		func(xs []*graph.Node) *graph.Node { return testRotation(xs[0]).apply(xs[0]) },
 		func(xs []*graph.Node) *graph.Node {
@@ -278,10 +292,12 @@ var ownGradients = map[string]gradientCase{
 			row := func(i int) *graph.Node { return graph.SliceAxis(xs[0], 0, graph.AxisRange(i, i+1)) }
 			return graph.Concatenate([]*graph.Node{row(2), row(0), row(4), row(5)}, 0)
 		}},
-	"logSumExp":                     logSumExpCase(5, 1, 5),
-	"logSumExp in chunks":           logSumExpCase(5, 1, 2),
-	"logSumExp of blocks":           logSumExpCase(6, 2, 3),
-	"logSumExp of blocks in chunks": logSumExpCase(6, 2, 2),
+	"logSumExp":                     logSumExpCase(5, 1, 5, 0),
+	"logSumExp in chunks":           logSumExpCase(5, 1, 2, 0),
+	"logSumExp of blocks":           logSumExpCase(6, 2, 3, 0),
+	"logSumExp of blocks in chunks": logSumExpCase(6, 2, 2, 0),
+	"capped logSumExp":              logSumExpCase(5, 1, 5, 2),
+	"capped logSumExp in chunks":    logSumExpCase(5, 1, 2, 2),
 	"recomputed": {[][]int{{5, 4}, {4, 4}, {4}}, func(xs []*graph.Node) *graph.Node {
 		return recompute(xs[0], xs[1:],
 			block)
@@ -292,10 +308,20 @@ var ownGradients = map[string]gradientCase{
 		func(xs []*graph.Node) *graph.Node { return block(block(xs[0], xs[1:]), xs[1:]) }},
 }
 
-func logSumExpCase(slots, blocks, chunk int) gradientCase {
+func logSumExpCase(slots, blocks, chunk int, cap softCap) gradientCase {
 	return gradientCase{[][]int{{slots, 3}, {7, 3}}, func(xs []*graph.Node) *graph.Node {
-		return head{table: xs[1], blocks: blocks, chunk: chunk}.logSumExp(xs[0])
-	}, plainLogSumExp}
+		return head{table: xs[1], blocks: blocks, chunk: chunk, cap: cap}.logSumExp(xs[0])
+	}, func(xs []*graph.Node) *graph.Node {
+		z := plainCap(graph.MatMul(xs[0], graph.Transpose(xs[1], 0, 1)), cap)
+		return graph.Log(graph.ReduceSum(graph.Exp(z), -1))
+	}}
+}
+
+func plainCap(z *graph.Node, cap softCap) *graph.Node {
+	if cap == 0 {
+		return z
+	}
+	return graph.MulScalar(graph.Tanh(graph.DivScalar(z, float64(cap))), float64(cap))
 }
 
 // causalMask hides later keys, and the first key from the last query.
@@ -312,22 +338,19 @@ func causalMask(n int) [][]float32 {
 	return mask
 }
 
-// mixCase is attention of 4 heads to 2 heads of keys over 6 tokens, with n blocks of queries, and its formula.
-func mixCase(n int) gradientCase {
+// mixCase is attention of 4 heads to 2 heads of keys over 6 tokens, with n blocks of queries and capped scores, and its
+// formula.
+func mixCase(n int, cap softCap) gradientCase {
 	scores := func(q, k *graph.Node) *graph.Node { return graph.Einsum("rghqd,rgkd->rghqk", q, k) }
 	mask := func(q *graph.Node) *graph.Node { return graph.Const(q.Graph(), [][][][]float32{{causalMask(6)}}) }
 	return gradientCase{[][]int{{2, 4, 6, 5}, {2, 2, 6, 5}, {2, 2, 6, 5}},
-		func(xs []*graph.Node) *graph.Node { return mix(xs[0], xs[1], xs[2], mask(xs[0]), n) },
+		func(xs []*graph.Node) *graph.Node { return mix(xs[0], xs[1], xs[2], mask(xs[0]), n, cap) },
 		func(xs []*graph.Node) *graph.Node {
-			z := graph.Reshape(scores(graph.Reshape(xs[0], 2, 2, 2, 6, 5), xs[1]), 2, 4, 6, 6)
+			z := plainCap(graph.Reshape(scores(graph.Reshape(xs[0], 2, 2, 2, 6, 5), xs[1]), 2, 4, 6, 6), cap)
 			e := graph.Exp(graph.Add(z, mask(xs[0])))
 			p := graph.Div(e, graph.ReduceAndKeep(e, graph.ReduceSum, -1))
 			return graph.Reshape(graph.Einsum("rghqk,rgkd->rghqd", graph.Reshape(p, 2, 2, 2, 6, 6), xs[2]), 2, 4, 6, 5)
 		}}
-}
-
-func plainLogSumExp(xs []*graph.Node) *graph.Node {
-	return graph.Log(graph.ReduceSum(graph.Exp(graph.MatMul(xs[0], graph.Transpose(xs[1], 0, 1))), -1))
 }
 
 func block(x *graph.Node, w []*graph.Node) *graph.Node {
@@ -336,7 +359,7 @@ func block(x *graph.Node, w []*graph.Node) *graph.Node {
 
 func testRotation(x *graph.Node) rotation {
 	c := &Config{HeadDim: 6, RopeTheta: 100}
-	return c.newRotation(graph.Const(x.Graph(), [][]int32{{0, 1, 2, 3}, {5, 0, 1, 9}}))
+	return newRotation(graph.Const(x.Graph(), [][]int32{{0, 1, 2, 3}, {5, 0, 1, 9}}), c.Frequencies())
 }
 
 func randomBuffers(t *testing.T, e *backend.Engine, r *rand.Rand, dims [][]int) (out []compute.Buffer) {

@@ -13,8 +13,8 @@ const headElements = 32 << 20
 
 // Logits builds the float32 logits [S, V] of the token after each source position.
 func (c *Config) Logits(params []*Node, in Inputs, o GraphOptions) *Node {
-	x := c.Hidden(params, in, o)
-	return logits(x, params[c.HeadTable()])
+	z, _ := c.logitCap().apply(logits(c.Hidden(params, in, o), params[c.HeadTable()]))
+	return z
 }
 
 // LogProbs builds log p(target) [S] in float32: the target's logit minus the log-sum-exp of all logits.
@@ -26,8 +26,10 @@ func (c *Config) LogProbs(params []*Node, in Inputs, o GraphOptions) *Node {
 		rows = Gather(table, Reshape(in.Target, -1, 1))
 	}
 	blocks := max(1, in.Blocks)
-	h := head{table: table, blocks: blocks, chunk: c.headChunk(x.Shape().Dim(0)/blocks, o), frozen: c.LoRA != nil}
-	return Sub(rowDot(x, rows), h.logSumExp(x))
+	h := head{table: table, blocks: blocks, chunk: c.headChunk(x.Shape().Dim(0)/blocks, o), frozen: c.LoRA != nil,
+		cap: c.logitCap()}
+	own, _ := h.cap.apply(rowDot(x, rows))
+	return Sub(own, h.logSumExp(x))
 }
 
 // Scores builds a reward model's scores [S] in float32, each of the text that ends at a source position.
@@ -50,6 +52,7 @@ type head struct {
 	blocks int   // of the slots
 	chunk  int   // slots of each block whose logits exist at once
 	frozen bool  // the table has no gradient
+	cap    softCap
 }
 
 // rowDot is the sum over the last axis of x [S, H] times float32 rows [S, H], or one row [1, H] for all, which are
@@ -66,17 +69,18 @@ func logits(x, table *Node) *Node {
 // logSumExp is the log-sum-exp [S] of the logits of x [S, H].
 func (h head) logSumExp(x *Node) *Node {
 	if h.chunk*h.blocks >= x.Shape().Dim(0) {
-		return wholeLogSumExp(x, h.table)
+		return h.wholeLogSumExp(x)
 	}
 	return h.chunkedLogSumExp(x)
 }
 
-// wholeLogSumExp keeps the exponentials e for the backward pass: the logits' adjoint is e·v/sum.
-func wholeLogSumExp(x, table *Node) *Node {
-	y, e, sum := rowLogSumExp(logits(x, table))
-	return ownGradient(y, []*Node{x, table}, func(v *Node) []*Node {
-		d := ConvertDType(Mul(e, Div(asColumn(v), sum)), x.DType())
-		return []*Node{rowGradient(d, table), weightGradient(d, x, table)}
+// wholeLogSumExp keeps the exponentials e for the backward pass: the logits' adjoint is e·v/sum, times the cap's slope.
+func (h head) wholeLogSumExp(x *Node) *Node {
+	z, slope := h.cap.apply(logits(x, h.table))
+	y, e, sum := rowLogSumExp(z)
+	return ownGradient(y, []*Node{x, h.table}, func(v *Node) []*Node {
+		d := ConvertDType(multiply(Mul(e, Div(asColumn(v), sum)), slope), x.DType())
+		return []*Node{rowGradient(d, h.table), weightGradient(d, x, h.table)}
 	})
 }
 
@@ -90,7 +94,8 @@ func (h head) chunkedLogSumExp(x *Node) *Node {
 		if last != nil {
 			piece = computeAfter(piece, last)
 		}
-		last, _, _ = rowLogSumExp(logits(piece, h.table))
+		z, _ := h.cap.apply(logits(piece, h.table))
+		last, _, _ = rowLogSumExp(z)
 		parts = append(parts, last)
 	}
 	y := h.join(parts)
@@ -149,8 +154,9 @@ func (h head) chunkedGradients(x, y, v *Node) []*Node {
 	last := v
 	for _, cut := range h.cuts(x.Shape().Dim(0)) {
 		piece := computeAfter(cut(x), last)
-		p := Exp(Sub(logits(piece, h.table), asColumn(cut(y))))
-		d := ConvertDType(Mul(p, asColumn(cut(v))), x.DType())
+		z, slope := h.cap.apply(logits(piece, h.table))
+		p := Exp(Sub(z, asColumn(cut(y))))
+		d := ConvertDType(multiply(Mul(p, asColumn(cut(v))), slope), x.DType())
 		dx := rowGradient(d, h.table)
 		parts, dTable = append(parts, dx), addTo(dTable, h.tableGradient(d, piece))
 		if last = dTable; h.frozen {
@@ -216,7 +222,7 @@ func (h SampleHead) nodes() []*Node {
 // sampleHead builds the head for hidden states x [B, H] by the table [V, H]; inverse [B, 1] is 1/temperature, and draw
 // [B, 1] may be nil.
 func (c *Config) sampleHead(x, table, inverse, draw *Node) SampleHead {
-	z := ConvertDType(c.rowLogits(x, table), dtypes.Float32)
+	z, _ := c.logitCap().apply(ConvertDType(c.rowLogits(x, table), dtypes.Float32))
 	blocks := c.splitBlocks(z)
 	maxima := ReduceMax(blocks, -1)
 	top := ReduceAndKeep(maxima, ReduceMax, -1)

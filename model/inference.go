@@ -95,15 +95,31 @@ func (n inference) column(x *Node, axis int, w layerWeights, name string) *Node 
 		func(x, b *Node) *Node { return product(x, 0, b) })
 }
 
+// attentionOut is what attention adds to the hidden states, for its mixed values (rowDims).
+func (n inference) attentionOut(mixed *Node, w layerWeights) *Node {
+	return n.normOut(n.affine(mixed, w, "self_attn.o_proj"), w, "post_attention_layernorm")
+}
+
+// normOut normalises what a block adds to the hidden states, if the model does that.
+func (n inference) normOut(x *Node, w layerWeights, name string) *Node {
+	if !n.gemma() {
+		return x
+	}
+	return inferenceNorm(x, w[name+".weight"], n.RMSNormEps)
+}
+
 // mlp keeps columns between its products if operands are swapped.
 func (n inference) mlp(x *Node, w layerWeights) *Node {
-	x = inferenceNorm(x, w["post_attention_layernorm.weight"], n.RMSNormEps)
-	if !n.swapped {
-		inner := inferenceSwiglu(n.affine(x, w, "mlp.gate_proj"), n.affine(x, w, "mlp.up_proj"))
-		return n.affine(inner, w, "mlp.down_proj")
+	x = inferenceNorm(x, w[n.mlpNorm()], n.RMSNormEps)
+	var y *Node
+	if n.swapped {
+		inner := n.inferenceGate(n.column(x, 1, w, "mlp.gate_proj"), n.column(x, 1, w, "mlp.up_proj"))
+		y = Transpose(n.column(inner, 0, w, "mlp.down_proj"), 0, 1)
+	} else {
+		inner := n.inferenceGate(n.affine(x, w, "mlp.gate_proj"), n.affine(x, w, "mlp.up_proj"))
+		y = n.affine(inner, w, "mlp.down_proj")
 	}
-	inner := inferenceSwiglu(n.column(x, 1, w, "mlp.gate_proj"), n.column(x, 1, w, "mlp.up_proj"))
-	return Transpose(n.column(inner, 0, w, "mlp.down_proj"), 0, 1)
+	return n.normOut(y, w, "post_feedforward_layernorm")
 }
 
 // project gives the queries, keys and values of x (rowDims), normalised if the model has QKNorm, but not rotated yet.
@@ -135,8 +151,11 @@ func inferenceNorm(x, weight *Node, eps float64) *Node {
 	return Reshape(rmsNorm(Reshape(x, -1, x.Shape().Dim(-1)), weight, eps), x.Shape().Dimensions...)
 }
 
-// inferenceSwiglu is swiglu without a gradient.
-func inferenceSwiglu(gate, up *Node) *Node {
+// inferenceGate is gate without a gradient.
+func (n inference) inferenceGate(gate, up *Node) *Node {
 	a := widen(gate)
+	if n.gemma() {
+		return ConvertDType(Mul(Mul(a, geluShare(a)), widen(up)), gate.DType())
+	}
 	return ConvertDType(Mul(Mul(a, Sigmoid(a)), widen(up)), gate.DType())
 }

@@ -72,6 +72,9 @@ func openFolder(fsys fs.FS, name string) (*Config, *Stored, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if c.textPart {
+		s.takeTextPart()
+	}
 	if s.find(headName) == nil && !c.Reward {
 		c.TieEmbeddings = true
 	}

@@ -99,6 +99,27 @@ func swiglu(gate, up *Node) *Node {
 	})
 }
 
+// geglu is gelu(gate) * up, with tanh in the place of the normal distribution (gelu_pytorch_tanh).
+func geglu(gate, up *Node) *Node {
+	a, u := widen(gate), widen(up)
+	share := geluShare(a)
+	gelu := Mul(a, share)
+	y := ConvertDType(Mul(gelu, u), gate.DType())
+	return ownGradient(y, []*Node{gate, up}, func(v *Node) []*Node {
+		v = widen(v)
+		inner := AddScalar(MulScalar(Square(a), 3*geluCubic*2*geluFactor), 2*geluFactor) // slope of share's logit
+		slope := Add(share, Mul(Mul(gelu, OneMinus(share)), inner))                      // of gelu
+		return []*Node{ConvertDType(Mul(Mul(v, u), slope), gate.DType()), ConvertDType(Mul(v, gelu), up.DType())}
+	})
+}
+
+const geluFactor, geluCubic = 0.7978845608028654, 0.044715 // √(2/π)
+
+// geluShare is (1 + tanh(√(2/π)(a + 0.044715a³)))/2, which is a sigmoid of twice the argument.
+func geluShare(a *Node) *Node {
+	return Sigmoid(MulScalar(Mul(a, AddScalar(MulScalar(Square(a), geluCubic), 1)), 2*geluFactor))
+}
+
 // rowsAt takes rows of x [N, d] by index [S]: [S, d]. inverse [N] gives for each row its place in the result, or S if
 // it is not taken: the gradient is then a gather by inverse, not a scatter, which would race on onnx. If several places
 // take a row, as padding places do, only the place in inverse has a gradient. If inverse is nil, the gradient is

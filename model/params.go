@@ -121,7 +121,7 @@ const (
 
 // ParamSpecs lists a model's tensors. Their order is fixed, since checkpoints and optimiser moments depend on it: the
 // embedding; for each layer input norm, q, k, v, o (each weight before its bias, then the norms of q and k),
-// post-attention norm, gate, up, down; the last norm; the head unless it is tied; then the adapter's, if there is one.
+// post-attention norm, gate, up, down, with gemma's norms before and after the last three; the last norm; the head unless it is tied; then the adapter's, if there is one.
 func (c *Config) ParamSpecs() []ParamSpec {
 	specs := []ParamSpec{{Name: embedName, Shape: []int{c.VocabSize, c.HiddenSize}}}
 	for i := range c.Layers {
@@ -162,9 +162,15 @@ func (c *Config) layerSpecs(layer int) (specs []ParamSpec) {
 		vector("self_attn.k_norm.weight", c.HeadDim)
 	}
 	vector("post_attention_layernorm.weight", h)
+	if c.gemma() {
+		vector("pre_feedforward_layernorm.weight", h)
+	}
 	linear("mlp.gate_proj", h, mlp, c.MLPBias)
 	linear("mlp.up_proj", h, mlp, c.MLPBias)
 	linear("mlp.down_proj", mlp, h, c.MLPBias)
+	if c.gemma() {
+		vector("post_feedforward_layernorm.weight", h)
+	}
 	return specs
 }
 
@@ -211,7 +217,7 @@ func (m *Model) EmbedTable() int { return m.Config.EmbedTable() }
 func (m *Model) HeadTable() int  { return m.Config.HeadTable() }
 
 // Init makes a model with random weights, as transformers does: matrices normal with standard deviation
-// initializer_range, norms one, biases zero. A tensor's weights depend on the seed and its name only.
+// initializer_range, norms one (gemma's zero, since they multiply by 1 + weight), biases zero. A tensor's weights depend on the seed and its name only.
 func Init(c *Config, seed uint64) *Model {
 	m := &Model{Config: c}
 	for _, s := range c.ParamSpecs() {
@@ -219,7 +225,7 @@ func Init(c *Config, seed uint64) *Model {
 		switch {
 		case !s.NoDecay:
 			fillNormal(p, c.InitRange, seed)
-		case strings.HasSuffix(s.Name, "weight"): // a norm
+		case strings.HasSuffix(s.Name, "weight") && !c.gemma(): // a norm
 			for i := range p.Data {
 				p.Data[i] = 1
 			}

@@ -32,14 +32,15 @@ type oracle struct {
 		ChosenSum      float64   `json:"chosen_logps"`
 		RejectedSum    float64   `json:"rejected_logps"`
 	} `json:"pairs"`
+	Gradients map[string][2]float64 `json:"gradients"` // L2 norm, and product with sin(1), sin(2), ...
 }
 
-// fixtures lists the folders of testdata: four model types, each as transformers 4 and 5 write it.
+// fixtures lists the folders of testdata: six model types, each as transformers 4 and 5 write it.
 func fixtures(t testing.TB) []string {
 	t.Helper()
 	dirs, err := filepath.Glob("testdata/*-*er")
-	if err != nil || len(dirs) != 8 {
-		t.Fatalf("want 8 folders under testdata, found %v (%v)", dirs, err)
+	if err != nil || len(dirs) != 12 {
+		t.Fatalf("want 12 folders under testdata, found %v (%v)", dirs, err)
 	}
 	return dirs
 }
@@ -169,6 +170,36 @@ func TestPairsParity(t *testing.T) {
 			})
 		}
 	})
+}
+
+// Gradients of the pairs' log-probs equal transformers'.
+func TestGradientsAreTransformers(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *backend.Engine) {
+		for _, dir := range fixtures(t) {
+			m, o := load(t, dir), readOracle(t, dir)
+			if o.Gradients == nil {
+				continue
+			}
+			t.Run(filepath.Base(dir), func(t *testing.T) {
+				got := gradientsOf(t, e, m, pack(o.pairs(), false, 1), GraphOptions{}, 1)[0]
+				for i, p := range m.Params {
+					want := o.Gradients[p.Name]
+					norm, wave := summarize(got.grads[i])
+					near(t, p.Name+": norm", math.Abs(norm-want[0]), 1e-4*want[0])
+					near(t, p.Name+": product", math.Abs(wave-want[1]), 2e-4*want[0])
+				}
+			})
+		}
+	})
+}
+
+// summarize gives the L2 norm, and the product with sin(1), sin(2), ...
+func summarize(xs []float32) (norm, wave float64) {
+	for i, x := range xs {
+		norm += float64(x) * float64(x)
+		wave += float64(x) * math.Sin(float64(i+1))
+	}
+	return math.Sqrt(norm), wave
 }
 
 func checkPairs(t *testing.T, o oracle, p packed, got []float32) {

@@ -67,17 +67,17 @@ func (c *Config) Piece(params []*Node, in PieceInputs, o GraphOptions) Decoded {
 	var out Decoded
 	for layer := range c.Layers {
 		w := c.nameWeights(c.layerParams(params, layer))
-		q, k, v := p.project(x, w)
+		q, k, v := p.project(layer, x, w)
 		mixed := p.mix(layer, q, k, v)
 		out.Keys = append(out.Keys, p.keep(in.Keys[layer], k, mixed, true))
 		out.Values = append(out.Values, p.keep(in.Values[layer], v, mixed, false))
 		if layer == c.Layers-1 {
 			x, mixed = p.lastRows(x, mixed)
 		}
-		x = Add(x, p.affine(Reshape(mixed, p.rowDims(c.Heads*c.HeadDim)...), w, "self_attn.o_proj"))
+		x = Add(x, p.attentionOut(Reshape(mixed, p.rowDims(c.Heads*c.HeadDim)...), w))
 		x = Add(x, p.mlp(x, w))
 	}
-	x = Reshape(inferenceNorm(x, params[c.normIndex()], c.RMSNormEps), -1, c.HiddenSize)
+	x = Reshape(inferenceNorm(x, c.lastNorm(params), c.RMSNormEps), -1, c.HiddenSize)
 	out.Head = c.sampleHead(x, params[c.HeadTable()], in.Inverse, nil)
 	return out
 }
@@ -91,9 +91,9 @@ type piece struct {
 
 func (c *Config) newPiece(in PieceInputs, o GraphOptions) *piece {
 	g, tokens := in.At.Graph(), in.shape.Tokens
-	r := c.newRotation(Add(Iota(g, shapes.Make(dtypes.Int32, 1, tokens), 1), in.At))
-	p := &piece{prefill: prefill{inference: c.newInference(g, tokens, o), PrefillInputs: in.PrefillInputs, forKeys: r,
-		forQuery: r.scaleBy(c.attentionScale())}, PieceInputs: in, own: map[int]*Node{}}
+	r := c.newRotations(Add(Iota(g, shapes.Make(dtypes.Int32, 1, tokens), 1), in.At))
+	p := &piece{prefill: prefill{inference: c.newInference(g, tokens, o), PrefillInputs: in.PrefillInputs,
+		rotations: r}, PieceInputs: in, own: map[int]*Node{}}
 	all := span{to: tokens}
 	for _, w := range c.Windows() {
 		t := &tiling{tokens: tokens, block: tokens, window: w, constants: map[[3]int]*Node{}}
@@ -129,8 +129,9 @@ func (p *piece) mask(from, at *Node, window int) *Node {
 
 // lookBack writes every block of the cache into the graph. Each is read after what is made of the one before, so that
 // one exists at a time.
-func (p *piece) lookBack(q, keys, values *Node, window int) (o online) {
+func (p *piece) lookBack(q, keys, values *Node, window int) online {
 	var last []*Node
+	o := online{cap: p.scoreCap()}
 	s := p.shape
 	for b := range s.Seen / s.Block {
 		v := p.block(values, b, last)
@@ -188,14 +189,14 @@ func (p *piece) loopBack(q, keys, values *Node, window int) online {
 	body := NewClosure(g, func(g *Graph) []*Node {
 		in := parameters(g)
 		from, at, block := in[0], in[1], span{to: slots, at: in[0]}
-		o := online{in[5], in[6], in[7], true}
+		o := online{in[5], in[6], in[7], true, p.scoreCap()}
 		keys, values := TransposeAllAxes(block.cut(in[3], 2), 0, 1, 3, 2), block.cut(in[4], 2)
 		o = o.add(in[2], keys, values, p.mask(from, at, window))
 		next := Add(from, scalar(from, float64(slots)))
 		return []*Node{next, at, in[2], in[3], in[4], o.top, o.sum, o.mixed}
 	})
 	out := While(condition, body, all...)
-	return online{top: out[5], sum: out[6], mixed: out[7]}
+	return online{top: out[5], sum: out[6], mixed: out[7], cap: p.scoreCap()}
 }
 
 // rowOf is the prompt's row of a cache [Rows, kv, Slots, D].

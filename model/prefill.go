@@ -79,7 +79,7 @@ func (c *Config) Prefill(params []*Node, in PrefillInputs, o GraphOptions) Decod
 	var out Decoded
 	for layer := range c.Layers {
 		w := c.nameWeights(c.layerParams(params, layer))
-		q, k, v := s.project(x, w)
+		q, k, v := s.project(layer, x, w)
 		keys := k
 		if !in.shape.InGraph {
 			keys = TransposeAllAxes(k, 0, 1, 3, 2)
@@ -90,10 +90,10 @@ func (c *Config) Prefill(params []*Node, in PrefillInputs, o GraphOptions) Decod
 		if layer == c.Layers-1 {
 			x, mixed = s.lastRows(x, mixed)
 		}
-		x = Add(x, s.affine(Reshape(mixed, s.rowDims(c.Heads*c.HeadDim)...), w, "self_attn.o_proj"))
+		x = Add(x, s.attentionOut(Reshape(mixed, s.rowDims(c.Heads*c.HeadDim)...), w))
 		x = Add(x, s.mlp(x, w))
 	}
-	x = Reshape(inferenceNorm(x, params[c.normIndex()], c.RMSNormEps), -1, c.HiddenSize)
+	x = Reshape(inferenceNorm(x, c.lastNorm(params), c.RMSNormEps), -1, c.HiddenSize)
 	out.Head = c.sampleHead(x, params[c.HeadTable()], in.Inverse, nil)
 	return out
 }
@@ -110,8 +110,8 @@ func toCacheType(x *Node, inGraph bool) *Node {
 type prefill struct {
 	inference
 	PrefillInputs
-	forKeys, forQuery rotation      // of positions 0 to P-1, the same in every row
-	sights            map[int]sight // by window; without Packed, of one row
+	rotations               // of positions 0 to P-1, the same in every row
+	sights    map[int]sight // by window; without Packed, of one row
 }
 
 func (c *Config) newPrefill(in PrefillInputs, o GraphOptions) *prefill {
@@ -122,20 +122,20 @@ func (c *Config) newPrefill(in PrefillInputs, o GraphOptions) *prefill {
 		zeros := Zeros(g, positions.Shape())
 		packed = Inputs{Positions: positions, Groups: zeros, Segments: zeros}
 	}
-	r, rows := c.newRotation(packed.Positions), in.shape.rows()
+	rows := in.shape.rows()
 	return &prefill{
 		inference: c.newInference(g, rows*in.shape.Tokens, o), PrefillInputs: in,
-		forKeys: r, forQuery: r.scaleBy(c.attentionScale()),
-		sights: c.newSights(packed, rows, in.shape.Packed, o),
+		rotations: c.newRotations(packed.Positions), sights: c.newSights(packed, rows, in.shape.Packed, o),
 	}
 }
 
 // project gives x's queries [B, h, P, D], rotated and scaled, keys [B, kv, P, D], rotated, and values.
-func (p *prefill) project(x *Node, w layerWeights) (q, k, v *Node) {
+func (p *prefill) project(layer int, x *Node, w layerWeights) (q, k, v *Node) {
 	q, k, v = p.inference.project(x, w, func(x *Node) *Node {
 		return splitHeads(x, p.shape.rows(), p.shape.Tokens, p.HeadDim)
 	})
-	return p.rotate(q, p.forQuery), p.rotate(k, p.forKeys), v
+	rope := p.ropeOf(layer)
+	return p.rotate(q, p.queries[rope]), p.rotate(k, p.keys[rope]), v
 }
 
 // lastRows takes the prompts' last rows of x and mixed. From then on products have B rows.

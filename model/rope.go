@@ -2,18 +2,53 @@ package model
 
 import (
 	"math"
+	"slices"
 
 	"github.com/gomlx/compute/dtypes"
 	. "github.com/gomlx/gomlx/core/graph"
 )
 
+// rope is a way to rotate: the base of the frequencies, and their scaling.
+type rope struct {
+	theta   float64
+	scaling *RopeScaling
+}
+
+// rope is that of layers that see everything.
+func (c *Config) rope() rope { return rope{c.RopeTheta, c.RopeScaling} }
+
+// ropes lists the layers' different ropes: one for all layers, or one for each of Windows.
+func (c *Config) ropes() (all []rope) {
+	if c.LocalTheta == 0 {
+		return []rope{c.rope()}
+	}
+	for _, w := range c.Windows() {
+		if w > 0 {
+			all = append(all, rope{theta: c.LocalTheta})
+		} else {
+			all = append(all, c.rope())
+		}
+	}
+	return all
+}
+
+// ropeOf is the index in ropes of a layer's rope.
+func (c *Config) ropeOf(layer int) int {
+	if c.LocalTheta == 0 {
+		return 0
+	}
+	return slices.Index(c.Windows(), c.Window(layer))
+}
+
 // Frequencies are the D/2 angles per position, rounded to float32 in the same steps as in transformers.
-func (c *Config) Frequencies() []float32 {
-	out := make([]float32, c.HeadDim/2)
+func (c *Config) Frequencies() []float32 { return c.rope().frequencies(c.HeadDim) }
+
+func (r rope) frequencies(d int) []float32 {
+	out := make([]float32, d/2)
 	for i := range out {
-		exponent := float32(2*i) / float32(c.HeadDim)
-		out[i] = 1 / float32(math.Pow(float64(float32(c.RopeTheta)), float64(exponent)))
-		out[i] = c.RopeScaling.scale(out[i])
+		exponent := float32(2*i) / float32(d)
+		out[i] = 1 / float32(math.Pow(float64(float32(r.theta)), float64(exponent)))
+		out[i] = r.scaling.scale(out[i])
 	}
 	return out
 }
@@ -45,12 +80,25 @@ type rotation struct {
 	cos, sin *Node // [rows, 1, T, D], float32; both halves of D are equal
 }
 
-// newRotation builds the rotation of positions [rows, T].
-func (c *Config) newRotation(positions *Node) rotation {
+// rotations are those of a model's ropes, for keys and, with the factor of the scores, for queries.
+type rotations struct{ keys, queries []rotation }
+
+// newRotations builds the rotations of positions [rows, T].
+func (c *Config) newRotations(positions *Node) (all rotations) {
+	for _, r := range c.ropes() {
+		all.add(newRotation(positions, r.frequencies(c.HeadDim)), c.attentionScale())
+	}
+	return all
+}
+
+func (r *rotations) add(keys rotation, scale float64) {
+	r.keys, r.queries = append(r.keys, keys), append(r.queries, keys.scaleBy(scale))
+}
+
+func newRotation(positions *Node, frequencies []float32) rotation {
 	rows, tokens := positions.Shape().Dim(0), positions.Shape().Dim(1)
 	at := Reshape(ConvertDType(positions, dtypes.Float32), rows, 1, tokens, 1)
-	frequencies := Reshape(Const(positions.Graph(), c.Frequencies()), 1, 1, 1, -1)
-	angle := Mul(at, frequencies)
+	angle := Mul(at, Reshape(Const(positions.Graph(), frequencies), 1, 1, 1, -1))
 	both := func(x *Node) *Node { return StopGradient(Concatenate([]*Node{x, x}, -1)) }
 	return rotation{both(Cos(angle)), both(Sin(angle))}
 }
@@ -75,14 +123,20 @@ func (r rotation) apply(x *Node) *Node {
 	})
 }
 
-// Rotary holds the rotations of positions on the host, as the graphs compute them, for inputs of [Config.Step]. Only
-// one goroutine may use it at a time.
+// Rotary holds the rotations of one of a model's ropes on the host, as the graphs compute them, for inputs of
+// [Config.Step]. Only one goroutine may use it at a time.
 type Rotary struct {
 	frequencies []float32
 	cos, sin    []float32 // [positions computed so far, D]
 }
 
-func (c *Config) Rotary() *Rotary { return &Rotary{frequencies: c.Frequencies()} }
+// Rotaries gives one for each of the model's ropes.
+func (c *Config) Rotaries() (all []*Rotary) {
+	for _, r := range c.ropes() {
+		all = append(all, &Rotary{frequencies: r.frequencies(c.HeadDim)})
+	}
+	return all
+}
 
 // Rows writes the rotations of positions into cos and sin [len(positions), D].
 func (r *Rotary) Rows(positions []int32, cos, sin []float32) {

@@ -19,10 +19,10 @@ func TestRotary(t *testing.T) {
 	positions := []int32{7, 0, 5000, 7, 31}
 	n := len(positions) * c.HeadDim
 	cos, sin := make([]float32, n), make([]float32, n)
-	c.Rotary().Rows(positions, cos, sin)
+	c.Rotaries()[0].Rows(positions, cos, sin)
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
 		program := compile(t, e, "rotation", func(g *graph.Graph) []*graph.Node {
-			r := c.newRotation(graph.Parameter(g, "positions", shapes.Make(dtypes.Int32, 1, len(positions))))
+			r := c.newRotations(graph.Parameter(g, "positions", shapes.Make(dtypes.Int32, 1, len(positions)))).keys[0]
 			return []*graph.Node{r.cos, r.sin}
 		})
 		b := must(e.Int32(positions, 1, len(positions)))

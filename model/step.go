@@ -38,7 +38,7 @@ func (s StepShape) MaskLen() int { return s.Prefix + s.Suffix + 1 }
 type StepInputs struct {
 	Tokens    *Node   // int32 [B]; unused with EmbedRows
 	EmbedRows *Node   // float32 [B, H], rows of the embedding copied by the host; nil: gathered in the graph
-	Cos, Sin  *Node   // float32 [B, D], of the new tokens' positions ([Rotary])
+	Cos, Sin  []*Node // float32 [B, D], of the new tokens' positions, one for each of Config.Rotaries
 	Masks     []*Node // float32 [B, MaskLen], one for each of Config.Windows ([StepShape.Mask])
 	Inverse   *Node   // float32 [B, 1], 1/temperature
 
@@ -56,8 +56,8 @@ type StepInputs struct {
 	shape StepShape
 }
 
-// StepInputs makes the graph's parameters for a step, in this order: embed rows (if hostRows) or tokens, cos, sin,
-// masks, inverse temperature, then for each layer prefix keys, prefix values, keys, values. With InGraph it is
+// StepInputs makes the graph's parameters for a step, in this order: embed rows (if hostRows) or tokens, cos and sin of
+// each rope, masks, inverse temperature, then for each layer prefix keys, prefix values, keys, values. With InGraph it is
 // [StepState], then prefix keys and values of every layer, then keys and values of every layer.
 func (c *Config) StepInputs(g *Graph, s StepShape, hostRows bool, o GraphOptions) StepInputs {
 	if s.InGraph {
@@ -70,7 +70,10 @@ func (c *Config) StepInputs(g *Graph, s StepShape, hostRows bool, o GraphOptions
 	} else {
 		in.Tokens = Parameter(g, "tokens", shapes.Make(dtypes.Int32, rows))
 	}
-	in.Cos, in.Sin = float("cos", rows, c.HeadDim), float("sin", rows, c.HeadDim)
+	for i := range c.ropes() {
+		in.Cos = append(in.Cos, float(fmt.Sprint("cos_", i), rows, c.HeadDim))
+		in.Sin = append(in.Sin, float(fmt.Sprint("sin_", i), rows, c.HeadDim))
+	}
 	for _, w := range c.Windows() {
 		in.Masks = append(in.Masks, float(fmt.Sprint("mask_", w), rows, s.MaskLen()))
 	}
@@ -115,10 +118,10 @@ func (c *Config) Step(params []*Node, in StepInputs, o GraphOptions) Decoded {
 		mixed, k, v := d.attention(layer, x, w)
 		out.Keys = append(out.Keys, toCacheType(k, in.shape.InGraph))
 		out.Values = append(out.Values, toCacheType(v, in.shape.InGraph))
-		x = Add(x, d.affine(mixed, w, "self_attn.o_proj"))
+		x = Add(x, d.attentionOut(mixed, w))
 		x = Add(x, d.mlp(x, w))
 	}
-	x = inferenceNorm(x, params[c.normIndex()], c.RMSNormEps)
+	x = inferenceNorm(x, c.lastNorm(params), c.RMSNormEps)
 	out.Head = c.sampleHead(Reshape(x, in.shape.Rows(), c.HiddenSize), params[c.HeadTable()], in.Inverse, in.Draw)
 	return out
 }
@@ -128,22 +131,21 @@ func (c *Config) Step(params []*Node, in StepInputs, o GraphOptions) Decoded {
 type decoding struct {
 	inference
 	StepInputs
-	forKeys, forQuery rotation
-	masks             map[int]*Node // by window, [Prompts, 1, Samples, 1, 1, MaskLen]
+	rotations
+	masks map[int]*Node // by window, [Prompts, 1, Samples, 1, 1, MaskLen]
 }
 
 func (c *Config) newDecoding(in StepInputs, o GraphOptions) decoding {
 	s := in.shape
 	row := func(x *Node) *Node { return Reshape(x, s.Prompts, 1, s.Samples, 1, 1, -1) }
-	g, cos, sin := in.Inverse.Graph(), in.Cos, in.Sin
-	if s.InGraph {
-		r := c.newRotation(Reshape(in.Positions, -1, 1))
-		cos, sin = r.cos, r.sin
-	}
-	r := rotation{row(cos), row(sin)}
-	d := decoding{
-		inference: c.newInference(g, s.Rows(), o), StepInputs: in,
-		forKeys: r, forQuery: r.scaleBy(c.attentionScale()), masks: map[int]*Node{},
+	d := decoding{inference: c.newInference(in.Inverse.Graph(), s.Rows(), o), StepInputs: in, masks: map[int]*Node{}}
+	for i, r := range c.ropes() {
+		if s.InGraph {
+			made := newRotation(Reshape(in.Positions, -1, 1), r.frequencies(c.HeadDim))
+			d.add(rotation{row(made.cos), row(made.sin)}, c.attentionScale())
+		} else {
+			d.add(rotation{row(in.Cos[i]), row(in.Sin[i])}, c.attentionScale())
+		}
 	}
 	for i, w := range c.Windows() {
 		if s.InGraph {
@@ -157,9 +159,10 @@ func (c *Config) newDecoding(in StepInputs, o GraphOptions) decoding {
 
 // attention builds a layer's attention up to o_proj (rowDims), and the keys and values that the step returns.
 func (d decoding) attention(layer int, x *Node, w layerWeights) (mixed, keys, values *Node) {
-	q, k, v := d.project(x, w)
+	q, k, v := d.project(layer, x, w)
 	scores, parts := d.parts(layer, q, k, v)
-	p := Softmax(Add(concat(scores, 5), ConvertDType(d.masks[d.Window(layer)], scores[0].DType())), -1)
+	z, _ := d.scoreCap().apply(concat(scores, 5))
+	p := Softmax(Add(z, ConvertDType(d.masks[d.Window(layer)], z.DType())), -1)
 	mixed = d.joinHeads(d.mix(p, parts))
 	if d.shape.InGraph {
 		k, v = d.writeSlot(d.Keys[layer], k, mixed), d.writeSlot(d.Values[layer], v, mixed)
@@ -169,9 +172,10 @@ func (d decoding) attention(layer int, x *Node, w layerWeights) (mixed, keys, va
 
 // project gives x's queries [Prompts, kv, Samples, G, 1, D], rotated and scaled, keys [Prompts, kv, Samples, 1, 1, D],
 // rotated, and values.
-func (d decoding) project(x *Node, w layerWeights) (q, k, v *Node) {
+func (d decoding) project(layer int, x *Node, w layerWeights) (q, k, v *Node) {
 	q, k, v = d.inference.project(x, w, d.splitHeads)
-	return d.rotate(q, d.forQuery), d.rotate(k, d.forKeys), v
+	rope := d.ropeOf(layer)
+	return d.rotate(q, d.queries[rope]), d.rotate(k, d.keys[rope]), v
 }
 
 // splitHeads turns B rows of kv*G*D elements into [Prompts, kv, Samples, G, 1, D].

@@ -158,15 +158,17 @@ func (c cachedText) feed(t testing.TB, e *backend.Engine, m *Model, s StepShape,
 		}
 	}
 	d, h := m.Config.HeadDim, m.Config.HiddenSize
-	cos, sin := make([]float32, len(ids)*d), make([]float32, len(ids)*d)
-	m.Config.Rotary().Rows(positions, cos, sin)
 	var in []compute.Buffer
 	if e.Wants.HostRows {
 		in = append(in, must(e.Float32(copyRows(m.Params[0].Data, ids, h), len(ids), h)))
 	} else {
 		in = append(in, must(e.Int32(ids, len(ids))))
 	}
-	in = append(in, must(e.Float32(cos, len(ids), d)), must(e.Float32(sin, len(ids), d)))
+	for _, r := range m.Config.Rotaries() {
+		cos, sin := make([]float32, len(ids)*d), make([]float32, len(ids)*d)
+		r.Rows(positions, cos, sin)
+		in = append(in, must(e.Float32(cos, len(ids), d)), must(e.Float32(sin, len(ids), d)))
+	}
 	for _, mask := range masks {
 		in = append(in, must(e.Float32(mask, len(ids), s.MaskLen())))
 	}

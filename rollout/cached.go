@@ -33,7 +33,7 @@ type Cached struct {
 	prefills *backend.Cache
 	joins    *backend.Cache // prefills of a Feed
 	steps    *backend.Cache
-	rotary   *model.Rotary
+	rotaries []*model.Rotary
 	pool     *pool
 	trace    func(program string) // in tests: called for every program that runs, and evictions
 	most     int                  // in tests: bytes of the cache
@@ -45,8 +45,8 @@ type Cached struct {
 func NewCached(e *backend.Engine, c *model.Config, weights func() []compute.Buffer, o Options) *Cached {
 	return &Cached{
 		engine: e, config: c, options: o, weights: weights, prefills: e.NewCache(), joins: moreGraphs(e, 3),
-		steps:  stepCache(e, c),
-		rotary: c.Rotary(), pool: &pool{engine: e}, trace: func(string) {}, piece: pieceTokens,
+		steps:    stepCache(e, c),
+		rotaries: c.Rotaries(), pool: &pool{engine: e}, trace: func(string) {}, piece: pieceTokens,
 	}
 }
 

@@ -175,12 +175,13 @@ func sumTemperature(r Request) (temperature float64, inverse float32) {
 // stepInputs are the inputs of a layout's steps.
 type stepInputs struct {
 	inputSet
-	tokens            embedding
-	cos, sin, inverse []float32
-	masks             [][]float32 // by window
-	windows           []int
-	positions         []int32
-	temperatures      []float64 // of the rows' sums
+	tokens       embedding
+	cos, sin     [][]float32 // by rope
+	inverse      []float32
+	masks        [][]float32 // by window
+	windows      []int
+	positions    []int32
+	temperatures []float64 // of the rows' sums
 }
 
 func (w *wave) newStepInputs() (*stepInputs, error) {
@@ -189,7 +190,9 @@ func (w *wave) newStepInputs() (*stepInputs, error) {
 	in := &stepInputs{inputSet: inputSet{engine: w.engine}, windows: c.Windows(), positions: make([]int32, rows),
 		temperatures: make([]float64, rows)}
 	in.tokens = in.embedding(c.HiddenSize, w.live[c.EmbedTable()], rows)
-	in.cos, in.sin = in.floats(rows, c.HeadDim), in.floats(rows, c.HeadDim)
+	for range w.rotaries {
+		in.cos, in.sin = append(in.cos, in.floats(rows, c.HeadDim)), append(in.sin, in.floats(rows, c.HeadDim))
+	}
 	for range in.windows {
 		in.masks = append(in.masks, in.floats(rows, shape.MaskLen()))
 	}

@@ -1,9 +1,13 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"math"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -110,7 +114,7 @@ func TestLogpsAreTheTrainers(t *testing.T) {
 	suite(t, func(t *testing.T, s setup) {
 		for i, kind := range model.Types {
 			m := testkit.Model(t, kind)
-			rs := requests(5, 9, []float64{0, 0.7, 1, 2}[i])
+			rs := requests(5, 9, []float64{0, 0.7, 1, 2}[i%4])
 			rs[1].TopK, rs[2].TopP, rs[3].MinP = 5, 0.7, 0.2
 			cs := sample(t, s.of(t, m, Options{}), rs...)
 			for r, want := range logProbs(t, s.engine, m, rs, cs) {
@@ -167,6 +171,38 @@ func TestTokensAreThePlainSamplers(t *testing.T) {
 				plain[kind] = sample(t, setup{s.engine, implementations[0]}.of(t, m, Options{}), mixedRequests()...)
 			}
 			equalAnswers(t, sample(t, s.of(t, m, Options{}), mixedRequests()...), plain[kind])
+		}
+	})
+}
+
+// TestGreedyIsTransformers: the likeliest tokens, past the sliding window, are those that transformers generates
+// (scripts/oracle/models.py).
+func TestGreedyIsTransformers(t *testing.T) {
+	files, err := filepath.Glob("../model/testdata/*/oracle.json")
+	if err != nil || len(files) < 12 {
+		t.Fatalf("found %v (%v)", files, err)
+	}
+	suite(t, func(t *testing.T, s setup) {
+		for _, file := range files {
+			var o struct {
+				Rows   []struct{ IDs []int32 }
+				Greedy [][]int32
+			}
+			text, err := os.ReadFile(file)
+			if err == nil {
+				err = json.Unmarshal(text, &o)
+			}
+			m, loaded := model.Load(filepath.Dir(file))
+			if err = cmp.Or(err, loaded); err != nil {
+				t.Fatal(err)
+			}
+			m.Config.EOS = nil
+			for i, want := range o.Greedy {
+				r := Request{Prompt: o.Rows[i].IDs, Sampling: Sampling{MaxNew: len(want)}}
+				if got := sample(t, s.of(t, m, Options{}), r)[0].Tokens; !slices.Equal(got, want) {
+					t.Errorf("%s, row %d: %v, want %v", file, i, got, want)
+				}
+			}
 		}
 	})
 }

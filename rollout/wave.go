@@ -341,7 +341,9 @@ func (w *wave) step() error {
 	for row, s := range w.layout.seats {
 		w.inputs.put(row, s, w.layout)
 	}
-	w.rotary.Rows(w.inputs.positions, w.inputs.cos, w.inputs.sin)
+	for i, r := range w.rotaries {
+		r.Rows(w.inputs.positions, w.inputs.cos[i], w.inputs.sin[i])
+	}
 	out, err := w.execute(p, w.live, w.inputs.all, w.onHost.inputs())
 	if err != nil {
 		return err

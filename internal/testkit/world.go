@@ -13,13 +13,14 @@ import (
 // Vocab is the number of tokens of the tiny models.
 const Vocab = 64
 
-// Config is a two-layer model of a type (qwen2, qwen3, llama, mistral) with grouped queries.
+// Config is a two-layer model of one of model.Types with grouped queries.
 func Config(t testing.TB, modelType string) *model.Config {
 	t.Helper()
 	json := `{"model_type": "` + modelType + `", "vocab_size": 64, "hidden_size": 16, "intermediate_size": 24,
 		"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "hidden_act": "silu",
 		"max_position_embeddings": 128, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": true,
-		"sliding_window": 6, "use_sliding_window": false, "initializer_range": 0.3, "eos_token_id": 1,
+		"sliding_window": 6, "use_sliding_window": false, "sliding_window_pattern": 2,
+		"initializer_range": 0.3, "eos_token_id": 1,
 		"torch_dtype": "float32"}`
 	c, err := model.ParseConfig([]byte(json), nil)
 	if err != nil {

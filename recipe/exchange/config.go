@@ -138,6 +138,8 @@ func readIDs(x *gguf.Fields, c *model.Config) {
 func configEntries(c *model.Config) ([]gguf.Entry, error) {
 	kind := architectures[c.ModelType]
 	switch {
+	case kind == "":
+		return nil, fmt.Errorf("model_type: %s cannot be exported, only llama, mistral, qwen2 and qwen3", c.ModelType)
 	case c.Reward:
 		return nil, fmt.Errorf("it is a reward model (%s), which llama.cpp does not run: want a language model",
 			c.Class())

@@ -1,8 +1,8 @@
 """Makes the tiny model folders under model/testdata and what transformers computes with them.
 
-For each of qwen2, qwen3, llama and mistral there are two folders, one in each generation of the Hugging Face
+For each of qwen2, qwen3, llama, mistral, gemma2 and gemma3 there are two folders, one in each generation of the Hugging Face
 layout: `<type>-older` as transformers 4 wrote it (and most of the hub still is), `<type>-newer` as transformers 5
-saves it. Weights are random but large enough that logits are far from flat. Each folder has its own tokenizer, trained
+saves it. gemma3-older is a model that also sees, with its text part and one tensor of another. Weights are random but large enough that logits are far from flat. Each folder has its own tokenizer, trained
 here on the text below, a chat template in the style of its family, and oracle.json:
 
   rows[i]    text, ids, logits [len(ids)][vocab] to five decimals, logps [len(ids)-1] (log p(ids[t+1] | ids[:t+1])),
@@ -10,6 +10,9 @@ here on the text below, a chat template in the style of its family, and oracle.j
   padded     left and right: ids, mask, positions, each [rows][longest]; the same rows as one batch
   pairs[i]   prompt, chosen, rejected (lists of role and content); the rendered prompt_text, chosen_text and
              rejected_text; their token ids; per-token log-probs of both completions and their sums
+  greedy     per row, the ids of the 24 likeliest next tokens one after the other, by transformers with its cache
+  gradients  per tensor, of the pairs' log-probs times WEIGHTS: L2 norm, and product with sin(1), sin(2), ...
+             (greedy and gradients: only in the families that came after the first four)
   noise      largest difference between float32 and transformers in float64 (its softmax and norms stay float32)
 
 Numbers are float32, eager attention, weights upcast from the stored dtype. Run:
@@ -28,7 +31,7 @@ import tempfile
 import tokenizers
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors, trainers
 from tokenizers.models import BPE
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -127,6 +130,25 @@ MISTRAL_CHAT = """{%- if messages[0]['role'] == 'system' %}
 """
 
 
+GEMMA_CHAT = """{{- bos_token }}
+{%- if messages[0]['role'] == 'system' %}
+    {%- set system = messages[0]['content'] + '\\n\\n' %}
+    {%- set rest = messages[1:] %}
+{%- else %}
+    {%- set system = '' %}
+    {%- set rest = messages %}
+{%- endif %}
+{%- for message in rest %}
+    {%- set role = 'model' if message['role'] == 'assistant' else message['role'] %}
+    {{- '<start_of_turn>' + role + '\\n' + (system if loop.first else '') + message['content'] | trim \
++ '<end_of_turn>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<start_of_turn>model\\n' }}
+{%- endif %}
+"""
+
+
 def byte_level(split, specials, size, nfc, bos=None):
     """A byte-level BPE as Qwen's and Llama 3's tokenizer.json have it: a look-ahead split, then bytes."""
     t = Tokenizer(BPE(ignore_merges=bos is not None))
@@ -160,8 +182,9 @@ def bos_template(bos, number):
     )
 
 
-def byte_fallback(specials, merges, prepend_by_normalizer):
-    """Mistral's form: words begin with U+2581, unknown characters fall back to <0x00>..<0xFF>."""
+def byte_fallback(specials, merges, form):
+    """Words begin with U+2581, unknown characters fall back to <0x00>..<0xFF>. Mistral's first form prepends U+2581 by a
+    normalizer, its second by a pre-tokenizer; Gemma's prepends nothing."""
     words = Tokenizer(BPE())
     words.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always", split=True)
     plain = TEXT.encode("ascii", "ignore").decode()
@@ -175,15 +198,18 @@ def byte_fallback(specials, merges, prepend_by_normalizer):
     vocab = {name: i for i, name in enumerate(names)}
     pairs = [tuple(m) for m in trained["merges"]]
     t = Tokenizer(BPE(vocab=vocab, merges=pairs, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
-    if prepend_by_normalizer:
+    bos, strip = "<s>", [decoders.Strip(content=" ", left=1)]
+    if form == "gemma":
+        bos, strip = "<bos>", []
+        t.normalizer = normalizers.Replace(" ", "▁")
+        t.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    elif form == "older":
         t.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     else:
         t.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="first", split=False)
-    t.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(content=" ", left=1)]
-    )
+    t.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
     t.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in specials])
-    t.post_processor = bos_template("<s>", vocab["<s>"])
+    t.post_processor = bos_template(bos, vocab[bos])
     return t
 
 
@@ -193,6 +219,7 @@ LLAMA_SPECIALS = [
     "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>",
 ]  # fmt: skip
 MISTRAL_SPECIALS = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]"]
+GEMMA_SPECIALS = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<start_of_turn>", "<end_of_turn>"]
 
 
 def make_tokenizer(kind, older):
@@ -206,7 +233,12 @@ def make_tokenizer(kind, older):
         t = byte_level(LLAMA_SPLIT, LLAMA_SPECIALS, 308, nfc=False, bos="<|begin_of_text|>")
         names = {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>", "pad_token": "<|finetune_right_pad_id|>"}
         return t, names, {"tokenizer_class": "PreTrainedTokenizerFast"}, LLAMA_CHAT
-    t = byte_fallback(MISTRAL_SPECIALS, 24, prepend_by_normalizer=older)
+    if kind.startswith("gemma"):
+        t = byte_fallback(GEMMA_SPECIALS, 24, "gemma")
+        names = {"bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>", "pad_token": "<pad>"}
+        extra = {"tokenizer_class": "GemmaTokenizer", "add_bos_token": True, "add_eos_token": False}
+        return t, names, extra, GEMMA_CHAT
+    t = byte_fallback(MISTRAL_SPECIALS, 24, "older" if older else "newer")
     names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "</s>"}
     extra = {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True, "add_eos_token": False, "legacy": False}
     return t, names, extra, MISTRAL_CHAT
@@ -218,9 +250,9 @@ def make_tokenizer(kind, older):
 def base(kind, raw, **more):
     """What every config shares. Heads 4, key/value heads 2, so that grouped attention is exercised."""
     cfg = {
-        "architectures": [{"qwen2": "Qwen2", "qwen3": "Qwen3", "llama": "Llama", "mistral": "Mistral"}[kind]
-            + "ForCausalLM"],
-        "model_type": kind,
+        "architectures": [{"qwen2": "Qwen2", "qwen3": "Qwen3", "llama": "Llama", "mistral": "Mistral",
+            "gemma2": "Gemma2", "gemma3": "Gemma3"}[kind] + "ForCausalLM"],
+        "model_type": {"gemma3": "gemma3_text"}.get(kind, kind),
         "vocab_size": raw.get_vocab_size(),
         "hidden_size": 32,
         "intermediate_size": 48,
@@ -246,6 +278,8 @@ def token_ids(kind, raw):
     if kind == "llama":
         eos = [i("<|end_of_text|>"), i("<|eot_id|>")]
         return i("<|begin_of_text|>"), eos, eos, i("<|finetune_right_pad_id|>")
+    if kind.startswith("gemma"):
+        return i("<bos>"), i("<eos>"), [i("<eos>"), i("<end_of_turn>")], i("<pad>")
     return i("<s>"), i("</s>"), i("</s>"), None
 
 
@@ -282,6 +316,22 @@ FOLDERS = {
         intermediate_size=40,
         rms_norm_eps=1e-5),
         "float32", None),
+    "gemma2-older": (dict(head_dim=12, intermediate_size=40, rope_theta=10000.0,
+        hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=10,
+        sliding_window=8, attn_logit_softcapping=5.0, final_logit_softcapping=9.0, tie_word_embeddings=True),
+        "float32", None),
+    "gemma2-newer": (dict(head_dim=12, intermediate_size=40, rope_theta=500.0,
+        hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=14,
+        sliding_window=8, attn_logit_softcapping=3.0, final_logit_softcapping=None, tie_word_embeddings=True),
+        "float32", None),
+    "gemma3-older": (dict(head_dim=12, hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=10,
+        sliding_window=8, sliding_window_pattern=2, num_hidden_layers=3, rope_theta=20000.0,
+        rope_local_base_freq=10000.0, rope_scaling={"rope_type": "linear", "factor": 4.0}, tie_word_embeddings=True),
+        "bfloat16", None),
+    "gemma3-newer": (dict(head_dim=12, hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=14,
+        intermediate_size=40,
+        sliding_window=8, sliding_window_pattern=2, rope_theta=500000.0, rope_local_base_freq=2000.0,
+        tie_word_embeddings=True), "float32", None),
 }  # fmt: skip
 
 
@@ -299,10 +349,11 @@ def config_for(name, raw):
 def randomise(model, seed):
     """Matrices with standard deviation 0.3, norms around 1, biases 0.3: attention and logits far from flat."""
     g = torch.Generator().manual_seed(seed)
+    norm = 0 if model.config.model_type.startswith("gemma") else 1  # gemma multiplies by 1 + weight
     with torch.no_grad():
         for name, p in sorted(model.named_parameters()):
             noise = torch.randn(p.shape, generator=g)
-            p.copy_(1 + 0.2 * noise if "norm" in name else 0.3 * noise)
+            p.copy_(norm + 0.2 * noise if "norm" in name else 0.3 * noise)
 
 
 def from_config(cfg):
@@ -333,7 +384,7 @@ def special_object(name):
 
 def write_older(folder, name, model, cfg, dtype, shard, gen, raw, names, extra, template):
     cfg = dict(cfg, torch_dtype=dtype, transformers_version="4.46.0")
-    dump(folder / "config.json", dict(sorted(cfg.items())))
+    dump(folder / "config.json", whole_config(name, dict(sorted(cfg.items()))))
     gen = {k: v for k, v in gen.items() if v is not None}
     dump(folder / "generation_config.json", dict(gen, transformers_version="4.46.0"))
     write_weights(folder, model, getattr(torch, dtype), shard)
@@ -352,11 +403,27 @@ def write_older(folder, name, model, cfg, dtype, shard, gen, raw, names, extra, 
     dump(folder / "special_tokens_map.json", {k: v for k, v in specials.items() if v})
 
 
+def whole_config(name, cfg):
+    """gemma3-older's config is that of the text part of a larger model."""
+    if name != "gemma3-older":
+        return cfg
+    outside = ("architectures", "bos_token_id", "eos_token_id", "torch_dtype", "transformers_version")
+    text = {k: v for k, v in cfg.items() if k not in outside}
+    vision = {"model_type": "siglip_vision_model", "hidden_size": 8, "intermediate_size": 8, "image_size": 28,
+        "num_attention_heads": 1, "num_hidden_layers": 1, "patch_size": 14}
+    return {**{k: cfg[k] for k in outside}, "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
+        "text_config": text, "vision_config": vision, "mm_tokens_per_image": 4, "boi_token_index": 4,
+        "eoi_token_index": 5, "image_token_index": 3}
+
+
 def write_weights(folder, model, dtype, shard):
     """model.safetensors, or shards with an index once `shard` bytes are passed; a tied head is not stored."""
     state = {k: v.detach().to(dtype).contiguous() for k, v in model.state_dict().items()}
     if model.config.tie_word_embeddings:
         state.pop("lm_head.weight", None)
+    if folder.name == "gemma3-older":
+        state = {"language_model." + k: v for k, v in state.items()}
+        state["multi_modal_projector.mm_soft_emb_norm.weight"] = torch.ones(8, dtype=dtype)
     if shard is None:
         save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
         return
@@ -393,8 +460,29 @@ def write_newer(folder, model, gen, raw, names, extra, template):
 
 
 def load(folder, dtype=torch.float32):
+    config = transformers.AutoConfig.from_pretrained(folder)
+    if config.model_type == "gemma3":
+        return load_text(pathlib.Path(folder), config.text_config).to(dtype).eval()
     model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
     return model.to(dtype).eval()
+
+
+def load_text(folder, config):
+    """The text part of a model that also sees."""
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
+    stored = load_file(folder / "model.safetensors")
+    state = {k.removeprefix("language_model."): v for k, v in stored.items() if k.startswith("language_model.")}
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    assert missing == ["lm_head.weight"] and not unexpected, (missing, unexpected)
+    return model
+
+
+def check_whole(folder, oracle):
+    """The model that also sees gives its text part's logits."""
+    whole = transformers.Gemma3ForConditionalGeneration.from_pretrained(folder, attn_implementation="eager",
+        dtype=torch.float32).eval()
+    want = [torch.tensor(row["logits"]) for row in oracle["rows"]]
+    assert worst([logits_of(whole, row["ids"]) for row in oracle["rows"]], want) < 1e-4
 
 
 def logits_of(model, ids):
@@ -474,6 +562,34 @@ def score_pair(model, model64, pair):
     return noise
 
 
+WEIGHTS = [-0.75, 0.5, 0.25, -0.5]  # of chosen, rejected, chosen, ...
+
+
+def gradients_of(model, pairs):
+    model.zero_grad()
+    answers = [(p["prompt_ids"], p[side + "_ids"]) for p in pairs for side in ("chosen", "rejected")]
+    loss = 0
+    for i, (prompt, answer) in enumerate(answers):
+        ids = prompt + answer
+        loss = loss + WEIGHTS[i % 4] * logps_of(model(input_ids=torch.tensor([ids])).logits[0], ids)[-len(answer):].sum()
+    loss.backward()
+    out = {}
+    for name, p in model.named_parameters():
+        g = p.grad.double().flatten()
+        wave = torch.sin(torch.arange(1, g.numel() + 1, dtype=torch.float64))
+        out[name] = significant([g.norm().item(), (g @ wave).item()])
+    return out
+
+
+def greedy(model, ids, n=24):
+    """The config's own end tokens do not end a text here."""
+    config = transformers.GenerationConfig(max_new_tokens=n, do_sample=False, eos_token_id=None, pad_token_id=0)
+    with torch.no_grad():
+        out = model.generate(torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+            generation_config=config)
+    return out[0, len(ids):].tolist()
+
+
 def worst(a, b):
     return max((x.double() - y.double()).abs().max().item() for x, y in zip(a, b))
 
@@ -504,6 +620,10 @@ def make_oracle(folder):
         "padding": max(padding.values()),
     }
     assert max(noise.values()) < 5e-5, noise
+    more = {}
+    if folder.name.split("-")[0] not in ("qwen2", "qwen3", "llama", "mistral"):
+        model.generation_config = transformers.GenerationConfig()
+        more = {"greedy": [greedy(model, ids) for ids in rows], "gradients": gradients_of(model, pairs)}
     return {
         "made_by": {"transformers": transformers.__version__, "torch": torch.__version__,
             "tokenizers": tokenizers.__version__},
@@ -514,6 +634,7 @@ def make_oracle(folder):
         ],
         "padded": padded,
         "pairs": pairs,
+        **more,
     }
 
 
@@ -554,6 +675,8 @@ def make(out, name):
     check_weights(model, load(folder), dtype)
     check_generations(folder, oracle)
     check_teeth(cfg, load(folder), oracle)
+    if name == "gemma3-older":
+        check_whole(folder, oracle)
     (folder / "oracle.json").write_text(compact(oracle))
     report(folder, oracle)
 
@@ -582,10 +705,13 @@ def check_generations(folder, oracle):
 def check_teeth(cfg, loaded, oracle):
     """What sets this folder apart really moves its logits: without it the fixture would prove nothing."""
     plain = {"use_sliding_window": False} if cfg["model_type"].startswith("qwen") else {"sliding_window": None}
+    if cfg["model_type"].startswith("gemma"):
+        plain = {"sliding_window": 256}
     windowed = cfg.get("sliding_window") and cfg.get("use_sliding_window", True)
     changes = [plain] if windowed else []
     changes += [{"rope_scaling": None}] if cfg.get("rope_scaling") else []
-    changes += [{"rope_theta": cfg["rope_theta"] * 2}]
+    changes += [{key: 2 * cfg[key]} for key in ("rope_theta", "rope_local_base_freq", "query_pre_attn_scalar",
+        "attn_logit_softcapping", "final_logit_softcapping") if cfg.get(key)]
     row = oracle["rows"][0]
     for change in changes:
         other = from_config(dict(cfg, **change)).eval()
