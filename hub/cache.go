@@ -8,10 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
+	"github.com/posttrain/posttrain/internal/hubcache"
 	"github.com/posttrain/posttrain/run"
 )
+
+// modelKind is the kind of models, see [hubcache.Folder].
+const modelKind = "models"
 
 // Folder is the folder of a model: name itself, or its snapshot in the cache where name is an id. It asks no server.
 func Folder(name string) (string, error) {
@@ -19,47 +22,40 @@ func Folder(name string) (string, error) {
 		return name, nil
 	}
 	id, _, _ := Parse(name)
-	r := repo{FromEnv(), id}
+	r := repo{FromEnv(), id, modelKind}
 	if commit := r.cached(); commit != "" {
 		return r.snapshot(commit), nil
 	}
 	return "", fmt.Errorf("%s: there is no folder of this name, and no such model in the cache %s", name, r.hub.Cache)
 }
 
-// repo is a model of a hub.
+// repo is a model of a hub, or a data set.
 type repo struct {
-	hub *Hub
-	id  ID
+	hub  *Hub
+	id   ID
+	kind string // models or datasets
 }
 
-// folder is the model's folder in the cache.
-func (r repo) folder() string { return filepath.Join(r.hub.Cache, r.folderName()) }
-
-func (r repo) folderName() string { return "models--" + strings.ReplaceAll(r.id.Name, "/", "--") }
-
-func (r repo) snapshot(commit string) string { return filepath.Join(r.folder(), "snapshots", commit) }
-
-func (r repo) refFile() string {
-	return filepath.Join(r.folder(), "refs", filepath.FromSlash(r.id.Revision))
-}
-
-// cached is the commit in the cache of the id's revision, or "" if the cache has no such commit.
-func (r repo) cached() string {
-	commit := r.id.Revision
-	if !commitForm.MatchString(commit) {
-		text, err := os.ReadFile(r.refFile())
-		if commit = strings.TrimSpace(string(text)); err != nil || !commitForm.MatchString(commit) {
-			return ""
-		}
+// word is the kind for messages.
+func (r repo) word() string {
+	if r.kind == hubcache.DataKind {
+		return "data set"
 	}
-	if !exists(r.snapshot(commit)) {
-		return ""
-	}
-	return commit
+	return "model"
 }
+
+// folder is the repository's folder in the cache.
+func (r repo) folder() string { return hubcache.Folder(r.hub.Cache, r.kind, r.id.Name) }
+
+func (r repo) snapshot(commit string) string { return hubcache.Snapshot(r.folder(), commit) }
+
+func (r repo) refFile() string { return hubcache.RefFile(r.folder(), r.id.Revision) }
+
+// cached is the commit in the cache of the id's revision, "" where there is none.
+func (r repo) cached() string { return hubcache.Commit(r.folder(), r.id.Revision) }
 
 // whole says that a snapshot has all that a use needs, as far as that can be seen without the server's list of files.
-func (r repo) whole(commit string, u use) bool {
+func (u use) whole(r repo, commit string) bool {
 	has := func(name string) bool { return exists(filepath.Join(r.snapshot(commit), name)) }
 	switch {
 	case u == adapterOnly:
@@ -91,7 +87,7 @@ func (r repo) shards(commit string) (names []string) {
 
 // remember notes the commit of a branch or tag.
 func (r repo) remember(commit string) error {
-	if commitForm.MatchString(r.id.Revision) {
+	if hubcache.IsCommit(r.id.Revision) {
 		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(r.refFile()), 0o777); err != nil {

@@ -75,7 +75,7 @@ func (r repo) bring(ctx context.Context, f file, tick func(int64)) error {
 
 // lock keeps a blob to one process, as huggingface_hub does. The file stays: whoever waits has it open.
 func (r repo) lock(ctx context.Context, f file) (*os.File, error) {
-	folder := filepath.Join(r.hub.Cache, ".locks", r.folderName())
+	folder := filepath.Join(r.hub.Cache, ".locks", filepath.Base(r.folder()))
 	if err := os.MkdirAll(folder, 0o777); err != nil {
 		return nil, r.diskError(err)
 	}

@@ -1,5 +1,6 @@
-// Package hub finds models where people keep them: on the Hugging Face hub, or in the cache on disk that the hub's own
-// clients share. An id is org/name or org/name@revision, where a revision is a branch, a tag or a commit.
+// Package hub finds models and data sets where people keep them: on the Hugging Face hub, or in the cache on disk that
+// the hub's own clients share. An id is org/name or org/name@revision, where a revision is a branch, a tag or a commit;
+// that of rows of a data set may end in :config:split.
 //
 // [Hub.Pin] goes through a command's options once, ahead of its work. It downloads what is missing and writes the
 // commit into each id, so that the run's config names the very files. After it [Folder] finds them without a network.
@@ -10,6 +11,10 @@
 //	models--org--name/snapshots/COMMIT/FILE  a link to a blob
 //	models--org--name/blobs/HASH             the file; HASH.incomplete is what an interrupted download left
 //	.locks/models--org--name/HASH.lock       locked while a process downloads the blob
+//
+// Data sets are in datasets--org--name. Beside them is what the hub has, from which a split's files are chosen:
+//
+//	datasets--org--name/.files/COMMIT        the names of all files
 package hub
 
 import (
@@ -18,14 +23,15 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
+
+	"github.com/posttrain/posttrain/internal/hubcache"
 )
 
-// Hub is a server of models, and the cache of what was downloaded.
+// Hub is a server of models and data sets, and the cache of what was downloaded.
 type Hub struct {
 	Endpoint string // of the server, such as https://huggingface.co
 	Token    string // of the user; it is sent to the endpoint's host alone
@@ -38,11 +44,11 @@ type Hub struct {
 // FromEnv gives the hub that the variables of Hugging Face's own programs name: HF_ENDPOINT, HF_TOKEN (else the file
 // that logging in wrote), HF_HUB_CACHE, HF_HOME and HF_HUB_OFFLINE.
 func FromEnv() *Hub {
-	home := firstOf(os.Getenv("HF_HOME"), filepath.Join(cacheHome(), "huggingface"))
+	home := hubcache.Home()
 	h := &Hub{
 		Endpoint: strings.TrimRight(firstOf(os.Getenv("HF_ENDPOINT"), "https://huggingface.co"), "/"),
 		Token:    strings.TrimSpace(os.Getenv("HF_TOKEN")),
-		Cache:    firstOf(os.Getenv("HF_HUB_CACHE"), filepath.Join(home, "hub")),
+		Cache:    hubcache.Default(),
 		Offline:  isTrue(os.Getenv("HF_HUB_OFFLINE")),
 		stall:    time.Minute,
 	}
@@ -61,18 +67,6 @@ func firstOf(values ...string) string {
 		}
 	}
 	return ""
-}
-
-// cacheHome is the folder of the user's caches.
-func cacheHome() string {
-	if dir := os.Getenv("XDG_CACHE_HOME"); dir != "" {
-		return dir
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return os.TempDir()
-	}
-	return filepath.Join(home, ".cache")
 }
 
 func isTrue(value string) bool {
@@ -111,35 +105,10 @@ func redirect(req *http.Request, via []*http.Request) error {
 }
 
 // ID names a model of the hub.
-type ID struct {
-	Name     string // org/name
-	Revision string // a branch, a tag or a commit
-}
-
-func (id ID) String() string { return id.Name + "@" + id.Revision }
-
-var (
-	nameForm     = regexp.MustCompile(`^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$`)
-	revisionForm = regexp.MustCompile(`^\w[\w.-]*(/\w[\w.-]*)*$`)
-	commitForm   = regexp.MustCompile(`^[0-9a-f]{40}$`)
-)
-
-const defaultRevision = "main"
+type ID = hubcache.ID
 
 // Parse reads org/name or org/name@revision. ok is false where the text has another form: it names no model of a hub.
-func Parse(text string) (id ID, ok bool, err error) {
-	name, revision, has := strings.Cut(text, "@")
-	if !nameForm.MatchString(name) || strings.Contains(name, "..") || strings.Contains(name, "--") {
-		return ID{}, false, nil
-	}
-	if !has {
-		return ID{name, defaultRevision}, true, nil
-	}
-	if !revisionForm.MatchString(revision) || strings.Contains(revision, "..") {
-		return ID{}, true, fmt.Errorf("%s: revision %q: want a branch, a tag or a commit", name, revision)
-	}
-	return ID{name, revision}, true, nil
-}
+func Parse(text string) (id ID, ok bool, err error) { return hubcache.Parse(text) }
 
 // Short is how people call a model: without folders or commit.
 func Short(name string) string {
@@ -158,7 +127,4 @@ func IsID(name string) bool {
 	return ok && err == nil && !exists(name)
 }
 
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
+func exists(path string) bool { return hubcache.Exists(path) }

@@ -404,7 +404,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("../../etc@../x")
 	f.Fuzz(func(t *testing.T, text string) {
 		id, ok, err := Parse(text)
-		if r := (repo{&Hub{Cache: "/cache"}, id}); ok && err == nil {
+		if r := (repo{&Hub{Cache: "/cache"}, id, modelKind}); ok && err == nil {
 			for _, path := range []string{r.refFile(), r.snapshot(id.Revision)} {
 				if !strings.HasPrefix(path, r.folder()+"/") || !strings.HasPrefix(r.folder(), "/cache/models--") {
 					t.Errorf("%q: %s", text, path)

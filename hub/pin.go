@@ -12,13 +12,15 @@ import (
 	"github.com/posttrain/posttrain/run"
 )
 
-// use is what the tag hub of an option says it is for: a model, a model without its weights, or an adapter.
+// use is what the tag hub of an option says it is for: a model, a model without its weights, an adapter, or rows of a
+// data set.
 type use string
 
 const (
 	wholeModel    use = "model"
 	tokenizerOnly use = "tokenizer"
 	adapterOnly   use = "adapter"
+	dataRows      use = "data"
 )
 
 const (
@@ -42,10 +44,23 @@ func Used(options any) bool {
 }
 
 // Pin goes through the fields of options, a pointer to a struct, that have a tag hub:"model", hub:"tokenizer" (a model
-// without its weights) or hub:"adapter". It gives each id in them the commit that its revision is at, and downloads the
-// files that the cache lacks. A folder on this machine stays as it is. Errors are lines.
+// without its weights), hub:"adapter" or hub:"data" (rows of a data set). It gives each id in them the commit that its
+// revision is at, that of rows also config and split, and downloads the files that the cache lacks. A file or folder on
+// this machine stays as it is. Errors are lines.
 func (h *Hub) Pin(ctx context.Context, options any, out run.Reporter) error {
+	return h.pinAll(ctx, options, func(use) bool { return true }, out)
+}
+
+// PinModels is Pin without the rows of data sets.
+func (h *Hub) PinModels(ctx context.Context, options any, out run.Reporter) error {
+	return h.pinAll(ctx, options, func(u use) bool { return u != dataRows }, out)
+}
+
+func (h *Hub) pinAll(ctx context.Context, options any, wanted func(use) bool, out run.Reporter) error {
 	return walk(reflect.ValueOf(options), func(v reflect.Value, u use) error {
+		if !wanted(u) {
+			return nil
+		}
 		pinned, err := h.pin(ctx, v.String(), u, run.Listen(out))
 		if err == nil {
 			v.SetString(pinned)
@@ -77,8 +92,19 @@ func walk(v reflect.Value, visit func(reflect.Value, use) error) error {
 	return nil
 }
 
+// need says which files of a repository a command needs.
+type need interface {
+	// whole says that the cache has them.
+	whole(r repo, commit string) bool
+	// files chooses them among those that the hub has.
+	files(ctx context.Context, r repo, said info) ([]string, error)
+}
+
 // pin is Pin of one name.
 func (h *Hub) pin(ctx context.Context, name string, u use, out run.Reporter) (string, error) {
+	if u == dataRows {
+		return h.pinData(ctx, name, out)
+	}
 	id, ok, err := Parse(name)
 	if err != nil || !ok {
 		return name, err
@@ -87,22 +113,26 @@ func (h *Hub) pin(ctx context.Context, name string, u use, out run.Reporter) (st
 		out.Say("%s: the folder of this name is used; the hub is not asked", name)
 		return name, nil
 	}
-	r := repo{h, id}
-	commit, err := r.get(ctx, u, out)
-	if ctx.Err() != nil {
-		return name, context.Cause(ctx)
-	}
+	commit, err := repo{h, id, modelKind}.fetch(ctx, u, out)
 	if err != nil {
-		return name, fmt.Errorf("%s: there is no folder of this name, and %w", name, err)
+		return name, missing(ctx, name, "folder", err)
 	}
-	return ID{id.Name, commit}.String(), nil
+	return ID{Name: id.Name, Revision: commit}.String(), nil
 }
 
-// get gives the commit of the model's revision, of which the cache has all files. A commit that the cache has is taken
+// missing says that a name means nothing on this machine, and why the hub does not help.
+func missing(ctx context.Context, name, what string, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("%s: there is no %s of this name, and %w", name, what, err)
+}
+
+// fetch gives the commit of the id's revision, of which the cache has all files. A commit that the cache has is taken
 // without a question to the server; a branch where the server gives no answer.
-func (r repo) get(ctx context.Context, u use, out run.Reporter) (string, error) {
+func (r repo) fetch(ctx context.Context, n need, out run.Reporter) (string, error) {
 	have := r.cached()
-	if have != "" && !r.whole(have, u) {
+	if have != "" && !n.whole(r, have) {
 		have = ""
 	}
 	switch {
@@ -121,29 +151,44 @@ func (r repo) get(ctx context.Context, u use, out run.Reporter) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	return said.Commit, r.complete(ctx, said, u, out)
+	names, err := n.files(ctx, r, said)
+	if err != nil {
+		return "", err
+	}
+	return said.Commit, r.complete(ctx, said.Commit, names, out)
 }
 
-// complete brings what a use needs of a commit into the cache.
-func (r repo) complete(ctx context.Context, said info, u use, out run.Reporter) error {
-	names, err := u.of(said.names())
-	if err != nil {
-		return err
-	}
-	missing := slices.DeleteFunc(names, func(name string) bool {
-		return exists(filepath.Join(r.snapshot(said.Commit), name))
-	})
+// complete brings files of a commit into the cache.
+func (r repo) complete(ctx context.Context, commit string, names []string, out run.Reporter) error {
+	missing := r.missing(commit, names)
 	if len(missing) == 0 {
-		out.Say("%s: commit %.12s, in the cache", r.id.Name, said.Commit)
-		return r.remember(said.Commit)
+		out.Say("%s: commit %.12s, in the cache", r.id.Name, commit)
+		return r.remember(commit)
 	}
-	out.Say("%s: commit %.12s from %s into %s: %s", r.id.Name, said.Commit, r.hub.Endpoint, r.folder(),
-		strings.Join(missing, ", "))
-	if err := r.download(ctx, said.Commit, missing, out); err != nil {
+	out.Say("%s: commit %.12s from %s into %s: %s", r.id.Name, commit, r.hub.Endpoint, r.folder(), listed(missing))
+	if err := r.download(ctx, commit, missing, out); err != nil {
 		return err
 	}
-	return r.remember(said.Commit)
+	return r.remember(commit)
 }
+
+// missing are the files that the cache lacks.
+func (r repo) missing(commit string, names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		return exists(filepath.Join(r.snapshot(commit), filepath.FromSlash(name)))
+	})
+}
+
+// listed joins the names of files, of many the first.
+func listed(names []string) string {
+	const most = 12
+	if n := len(names) - most; n > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), n)
+	}
+	return strings.Join(names, ", ")
+}
+
+func (u use) files(_ context.Context, _ repo, said info) ([]string, error) { return u.of(said.names()) }
 
 // of chooses the files that a use needs among those of a repository.
 func (u use) of(names []string) ([]string, error) {

@@ -17,9 +17,10 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 
 	"github.com/posttrain/posttrain/internal/files"
+	"github.com/posttrain/posttrain/internal/hubcache"
 )
 
-// mostInfo bounds what a server says about a model. Its list of files has some hundred bytes for each.
+// mostInfo bounds what a server says about a model or data set. Its list of files has some hundred bytes for each.
 const mostInfo = 32 << 20
 
 // info is what the hub says about a revision.
@@ -40,7 +41,8 @@ func (i info) names() (names []string) {
 // ask asks which commit the revision is, and which files it has. Without a network it fails at once: the cache may have
 // what is wanted.
 func (r repo) ask(ctx context.Context) (said info, err error) {
-	address := fmt.Sprintf("%s/api/models/%s/revision/%s", r.hub.Endpoint, r.id.Name, url.PathEscape(r.id.Revision))
+	address := fmt.Sprintf("%s/api/%s/%s/revision/%s", r.hub.Endpoint, r.kind, r.id.Name,
+		url.PathEscape(r.id.Revision))
 	ctx, cancel := context.WithCancel(context.WithValue(ctx, quick{}, true))
 	defer cancel()
 	resp, err := r.send(ctx, http.MethodGet, address, nil)
@@ -57,7 +59,7 @@ func (r repo) ask(ctx context.Context) (said info, err error) {
 	case err != nil:
 		return said, r.transportError(err)
 	}
-	if json.Unmarshal(text, &said) != nil || !commitForm.MatchString(said.Commit) {
+	if json.Unmarshal(text, &said) != nil || !hubcache.IsCommit(said.Commit) {
 		return said, fmt.Errorf("%s does not speak the hub's protocol: want the address of a Hugging Face hub in "+
 			"HF_ENDPOINT", r.hub.Endpoint)
 	}
@@ -100,7 +102,15 @@ func (r repo) address(commit, name string) string {
 	for i := range parts {
 		parts[i] = url.PathEscape(parts[i])
 	}
-	return fmt.Sprintf("%s/%s/resolve/%s/%s", r.hub.Endpoint, r.id.Name, commit, strings.Join(parts, "/"))
+	return fmt.Sprintf("%s/resolve/%s/%s", r.page(), commit, strings.Join(parts, "/"))
+}
+
+// page is the address where people read about the model or data set.
+func (r repo) page() string {
+	if r.kind == hubcache.DataKind {
+		return r.hub.Endpoint + "/datasets/" + r.id.Name
+	}
+	return r.hub.Endpoint + "/" + r.id.Name
 }
 
 // send sends a request. A reply other than 2xx, or 3xx to a HEAD, is an error.
@@ -161,17 +171,16 @@ func (r repo) transportError(err error) error {
 
 // statusError says what a reply's status means, and what to do.
 func (r repo) statusError(resp *http.Response) error {
-	page := r.hub.Endpoint + "/" + r.id.Name
 	switch code, said := resp.StatusCode, resp.Header.Get("X-Error-Code"); {
 	case said == "GatedRepo" || code == http.StatusForbidden:
-		return fmt.Errorf("access is refused (%d): accept the model's terms at %s, and set HF_TOKEN to a token of "+
-			"that account", code, page)
+		return fmt.Errorf("access is refused (%d): accept the %s's terms at %s, and set HF_TOKEN to a token of "+
+			"that account", code, r.word(), r.page())
 	case said == "RevisionNotFound":
-		return fmt.Errorf("the model has no revision %q (%d)", r.id.Revision, code)
+		return fmt.Errorf("the %s has no revision %q (%d)", r.word(), r.id.Revision, code)
 	case said == "EntryNotFound":
 		return fmt.Errorf("the hub does not have it (%d)", code)
 	case said == "RepoNotFound" || code == http.StatusNotFound:
-		return fmt.Errorf("%s has no such model (%d), or a private one: then set HF_TOKEN", r.hub.Endpoint, code)
+		return fmt.Errorf("%s has no such %s (%d), or a private one: then set HF_TOKEN", r.hub.Endpoint, r.word(), code)
 	case code == http.StatusUnauthorized && r.hub.Token != "":
 		return fmt.Errorf("%s refuses the token (%d): set HF_TOKEN to a valid one", r.hub.Endpoint, code)
 	case code == http.StatusUnauthorized:

@@ -16,6 +16,7 @@ import (
 	"github.com/posttrain/posttrain/hub"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/files"
+	"github.com/posttrain/posttrain/internal/hubcache"
 	"github.com/posttrain/posttrain/rollout/local"
 )
 
@@ -169,7 +170,7 @@ func dataFiles(keys []config.Change) (out []dataFile) {
 		for value := range strings.SplitSeq(strings.Trim(c.Now, "[]"), ", ") {
 			for _, path := range files.Match(strings.Trim(value, `"'`)) {
 				if hash, err := files.SHA256(path); err == nil {
-					out = append(out, dataFile{c.Key, path, "SHA-256 `" + hash + "`"})
+					out = append(out, dataFile{c.Key, hubcache.Short(path), "SHA-256 `" + hash + "`"})
 				} else if path == "embedded" {
 					out = append(out, dataFile{c.Key, path, "in the program"})
 				}

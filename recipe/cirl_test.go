@@ -174,7 +174,7 @@ func TestRLFaults(t *testing.T) {
 				"advantages 0: want a number above 0"},
 		{"missing", "command: ci-rl", nil,
 			"f.yaml: model is missing: want embedded, a Hugging Face model folder, or org/name on the hub\n" +
-				"f.yaml: data.train is missing: want embedded, or a .jsonl, .json or .parquet file (also .gz)"},
+				"f.yaml: data.train is missing: want embedded, a .jsonl, .json or .parquet file (also .gz), or org/name on the hub"},
 		{"another command", "command: mappo\nmodel: m", nil, "f.yaml:1: is a config for `posttrain mappo`, not ci-rl"},
 	} {
 		_, err := parseRL(c.text, c.sets...)
@@ -285,8 +285,8 @@ func TestRLQuickStart(t *testing.T) {
 		t.Errorf("%v\n%s", err, own.Resolved())
 	}
 	_, err = loadCIRL("", []config.Override{{Flag: "--model", Key: "model", Value: "m"}})
-	if err == nil || err.Error() != "--data: data.train is missing: want embedded, or a .jsonl, .json or .parquet "+
-		"file (also .gz)" {
+	if err == nil || err.Error() != "--data: data.train is missing: want embedded, a .jsonl, .json or .parquet "+
+		"file (also .gz), or org/name on the hub" {
 		t.Errorf("no data: %v", err)
 	}
 }

@@ -152,7 +152,7 @@ func TestFaults(t *testing.T) {
 			"{a: 1}\n", nil,
 			"f.yaml:2: model 7: want embedded, a Hugging Face model folder, or org/name on the hub\n" +
 				"f.yaml:3: seed -1: want a whole number, 0 or more\n" +
-				"f.yaml:4: data.train [a]: want embedded, or a .jsonl, .json or .parquet file (also .gz)\n" +
+				"f.yaml:4: data.train [a]: want embedded, a .jsonl, .json or .parquet file (also .gz), or org/name on the hub\n" +
 				"f.yaml:5: loss.beta \"strong\": want a number above 0\n" +
 				"f.yaml:5: loss.gamma true: want a number, 0 or more\n" +
 				"f.yaml:7: train.epochs 1.5: want a whole number, 1 or more\n" +
@@ -186,7 +186,7 @@ func TestFaults(t *testing.T) {
 		{"missing", "seed: 1", nil,
 			"f.yaml: command is missing: want command: mappo, the command that the file is for\n" +
 				"f.yaml: model is missing: want embedded, a Hugging Face model folder, or org/name on the hub\n" +
-				"f.yaml: data.train is missing: want embedded, or a .jsonl, .json or .parquet file (also .gz)"},
+				"f.yaml: data.train is missing: want embedded, a .jsonl, .json or .parquet file (also .gz), or org/name on the hub"},
 		{"another command", "# hi\ncommand: sft\nloss_on: 3", nil,
 			"f.yaml:2: is a config for `posttrain sft`, not mappo"},
 		{"no command", "command: mapo\nmodel: m\ndata: {train: t}", nil, `f.yaml:1: command "mapo": want mappo`},
@@ -233,7 +233,7 @@ func TestFaults(t *testing.T) {
 				"max_completion_tokens, max_tokens or truncate\n" +
 				"f.yaml:4: loss [1]: want a section with type, prior, beta, gamma, lambda, label_smoothing, logps, " +
 				"nll, desirable_weight or undesirable_weight\n" +
-				"f.yaml: data.train is missing: want embedded, or a .jsonl, .json or .parquet file (also .gz)"},
+				"f.yaml: data.train is missing: want embedded, a .jsonl, .json or .parquet file (also .gz), or org/name on the hub"},
 		{"empty", "# nothing\n", nil, "f.yaml: the file is empty: want command: mappo and what it needs"},
 		{"not a mapping", "- a\n", nil, "f.yaml:1: - a: want keys and values, such as command: mappo"},
 		{"two documents", minimal + "---\na: 1", nil, "f.yaml: 2 documents divided by ---: want one"},
@@ -422,7 +422,7 @@ func TestQuickStartIsForTheEmbeddedModelOnly(t *testing.T) {
 	}
 	_, err = loadMappo("", []config.Override{{Flag: "--model", Key: "model", Value: "m"},
 		{Flag: "--loss", Key: "loss.type", Value: "dop"}})
-	faults := "--data: data.train is missing: want embedded, or a .jsonl, .json or .parquet file (also .gz)\n--loss: " +
+	faults := "--data: data.train is missing: want embedded, a .jsonl, .json or .parquet file (also .gz), or org/name on the hub\n--loss: " +
 		"loss.type \"dop\": want dpo, ipo, simpo, cpo, hinge, robust, rpo, orpo or kto"
 	if err == nil || err.Error() != faults {
 		t.Errorf("no data: %v", err)

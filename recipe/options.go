@@ -16,10 +16,12 @@ import (
 	"github.com/posttrain/posttrain/train"
 )
 
-// Source says where examples come from. Paths are relative to the working directory.
+// Source says where examples come from: files, relative to the working directory, or data sets of the hub, such as
+// org/name:config:split.
 type Source struct {
-	Train string `yaml:"train" want:"given" words:"embedded, or a .jsonl, .json or .parquet file (also .gz)"`
-	Eval  string `yaml:"eval" words:"a .jsonl, .json or .parquet file (also .gz)"` // for evaluation; empty: none
+	Train string `yaml:"train" want:"given" hub:"data" words:"embedded, a .jsonl, .json or .parquet file (also .gz), or org/name on the hub"`
+	// for evaluation; empty: none
+	Eval string `yaml:"eval" hub:"data" words:"a .jsonl, .json or .parquet file (also .gz)"`
 	// the share of Train that is held out for evaluation; excludes Eval
 	EvalFraction float64 `yaml:"eval_fraction" want:">=0 <1"`
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/files"
 )
 
 const receiptName = "receipt.json"
@@ -127,25 +128,24 @@ func inputsOf(text []byte) (map[string]HashedFile, error) {
 	return all, nil
 }
 
-// named are the files and folders that a value of a config means: one, or those that a pattern matches. A word such as
-// embedded means none of this machine, and a model of the hub has its commit in the config.
+// named are the files and folders that a value of a config means: one, or those that a pattern or a data set of the hub
+// has. A word such as embedded means none of this machine, and a model of the hub has its commit in the config.
 func named(value string) []string {
 	if text, err := strconv.Unquote(value); err == nil { // as Changes writes a name with a space
 		value = text
 	}
-	if _, err := os.Stat(value); err == nil {
-		return []string{value}
-	}
-	found, _ := filepath.Glob(value)
-	return found
+	return slices.DeleteFunc(files.Match(value), func(path string) bool {
+		_, err := os.Stat(path)
+		return err != nil
+	})
 }
 
 // hashInput adds a file, or the files below a folder.
 func hashInput(path string, all map[string]HashedFile) error {
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
-		files, err := hashTree(path, nil)
-		for name, h := range files {
+		tree, err := hashTree(path, nil)
+		for name, h := range tree {
 			all[filepath.ToSlash(filepath.Join(path, name))] = h
 		}
 		return err

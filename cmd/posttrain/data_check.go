@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -25,11 +26,13 @@ func newCheck(s streams) *cobra.Command {
 			"  posttrain data check --fix mended.json dataset.json\n" +
 			"  posttrain data check --json train.jsonl valid.jsonl\n" +
 			"  posttrain data check --kind demonstrations chats.jsonl\n" +
+			"  posttrain data check --kind pairs trl-lib/ultrafeedback_binarized:train\n" +
 			"  posttrain data check --model models/Qwen2.5-1.5B-Instruct --max-prompt-tokens 768 dataset.json\n" +
 			"  posttrain data check --score-columns good,bad pairs.parquet",
 		Args: oneOrMore("data file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.pin(cmd.Context(), &o, s.reporter()); err != nil {
+			err := cmp.Or(f.pin(cmd.Context(), &o, s.reporter()), f.pinFiles(cmd.Context(), args, s.reporter()))
+			if err != nil {
 				return err
 			}
 			result, err := inspect.Run(cmd.Context(), args, o)

@@ -12,6 +12,7 @@ import (
 
 func newConvert(s streams) *cobra.Command {
 	var o data.PreferenceOptions
+	var f fetcher
 	cmd := &cobra.Command{
 		Use:   "convert IN OUT",
 		Short: "Rewrite a data file as .jsonl, .json or .parquet",
@@ -19,11 +20,15 @@ func newConvert(s streams) *cobra.Command {
 			"another form. The names of the files say which: .jsonl, .json or .parquet, each also with .gz. OUT\n" +
 			"has the records as training sees them: posttrain's columns; unusable rows are left out and counted;\n" +
 			"values of items that are lists or objects are flattened to text. In parquet, an item's information is\n" +
-			"a list of {key, text} and its annotation two lists of {key, words}.",
+			"a list of {key, text} and its annotation two lists of {key, words}. IN may also be\n" +
+			"org/name[@revision][:config][:split] on the hub.",
 		Example: "  posttrain data convert dataset.json items.parquet\n" +
 			"  posttrain data convert --score-columns good,bad pairs.parquet pairs.jsonl.gz",
 		Args: twoArgs,
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.pinFiles(cmd.Context(), args[:1], s.reporter()); err != nil {
+				return err
+			}
 			kind, n, report, err := records.Convert(args[0], args[1], o)
 			if err != nil {
 				return err
@@ -34,6 +39,7 @@ func newConvert(s streams) *cobra.Command {
 		},
 	}
 	addScoreFlag(cmd, &o)
+	f.register(cmd)
 	return cmd
 }
 

@@ -35,7 +35,8 @@ var pairsFlags = slices.Concat([]config.Flag{
 	{Name: "api-model", Key: "server.api_model", Help: "the model's name on the server"},
 	{Name: "seed", Key: "seed", Help: "seed of synthetic scenarios and draws (default 1)"},
 	{Name: "input", Key: "input",
-		Help: "file of prompts, .jsonl, .json or .parquet: column prompt (text or messages) or messages"},
+		Help: "prompts, .jsonl, .json or .parquet, or " + hubRows + ": column prompt (text or messages) or " +
+			"messages"},
 	{Name: "chat", Key: "chat", Help: "apply the chat template to plain prompts (a server always does)"},
 	{Name: "n", Key: "n", Help: "number of synthetic scenarios (default 300)"},
 	{Name: "held-out", Key: "held_out", Help: "scenarios whose names and values training scenarios never have"},

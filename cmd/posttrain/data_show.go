@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -25,7 +26,8 @@ func newShow(s streams) *cobra.Command {
 			"  posttrain data show --model models/Qwen2.5-1.5B-Instruct --loss-on last chats.jsonl",
 		Args: oneArg("data file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.pin(cmd.Context(), &o, s.reporter()); err != nil {
+			err := cmp.Or(f.pin(cmd.Context(), &o, s.reporter()), f.pinFiles(cmd.Context(), args, s.reporter()))
+			if err != nil {
 				return err
 			}
 			source, texts, err := inspect.Show(args[0], o)

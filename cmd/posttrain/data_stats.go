@@ -12,6 +12,7 @@ import (
 func newStats(s streams) *cobra.Command {
 	var o inspect.Options
 	var out string
+	var f fetcher
 	cmd := &cobra.Command{
 		Use:   "stats FILE",
 		Short: "Count what a data file holds, and draw it",
@@ -22,6 +23,9 @@ func newStats(s streams) *cobra.Command {
 			"  posttrain data stats --out pairs.png pairs.jsonl",
 		Args: oneArg("data file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.pinFiles(cmd.Context(), args, s.reporter()); err != nil {
+				return err
+			}
 			lines, err := inspect.Stats(cmd.Context(), args[0], out, o)
 			if err != nil {
 				return flagFault(err)
@@ -31,6 +35,7 @@ func newStats(s streams) *cobra.Command {
 		},
 	}
 	addScoreFlag(cmd, &o.PreferenceOptions)
+	f.register(cmd)
 	cmd.Flags().StringVar(&o.Kind, "kind", "",
 		"what the file holds: items, pairs, demonstrations, labelled or cases (default: what the first row looks like)")
 	cmd.Flags().StringVar(&out, "out", "", "picture to draw: a file .png (default: nothing is drawn)")

@@ -49,7 +49,8 @@ func scenarioFlags(part string) []config.Flag {
 		{Name: "max-new-tokens", Key: "max_new_tokens",
 			Help: "most tokens of an answer (default 128; 2048 with --data)"},
 		{Name: "data", Key: "data",
-			Help: "contextual-integrity items, .json, .jsonl or .parquet (default: synthetic scenarios)"},
+			Help: "contextual-integrity items, .json, .jsonl or .parquet, or " + hubRows +
+				" (default: synthetic scenarios)"},
 		{Name: "items", Key: "items",
 			Help: "items of --data: all, or released, without those that the released preprocessing drops (default all)"},
 		{Name: "split", Key: "split",

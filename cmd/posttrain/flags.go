@@ -232,6 +232,7 @@ func (f *configFlags) resumeLine(dir string) string {
 
 const (
 	modelHelp   = "model folder in Hugging Face layout, org/name[@revision] on the hub, or embedded"
+	hubRows     = "org/name[@revision][:config][:split] on the hub"
 	cacheHelp   = "most gigabytes of the cache of keys and values (default a quarter of the memory)"
 	adapterHelp = "folder of a LoRA adapter for the model, as peft or this program saves it"
 	launchHelp  = "auto, kubeflow, kubernetes, slurm or torchrun: what started this process"
@@ -251,7 +252,8 @@ func trainingFlags(own ...config.Flag) []config.Flag {
 func wholeModelFlags(own ...config.Flag) []config.Flag {
 	return append([]config.Flag{
 		{Name: "model", Key: "model", Help: modelHelp},
-		{Name: "data", Key: "data.train", Help: "training data: .jsonl, .json or .parquet, also .gz, or embedded"},
+		{Name: "data", Key: "data.train",
+			Help: "training data: .jsonl, .json or .parquet, also .gz, " + hubRows + ", or embedded"},
 		{Name: "backend", Key: "backend", Help: backendHelp},
 		{Name: "mesh-data", Key: "engine.mesh.data", Help: "devices that the rows of a batch are cut over (xla)"},
 		{Name: "mesh-tensor", Key: "engine.mesh.tensor", Help: "devices that the weights are cut over (xla)"},

@@ -45,7 +45,8 @@ var generateFlags = append([]config.Flag{
 	{Name: "seed", Key: "seed", Help: "seed of the draws (default 0)"},
 	{Name: "prompt", Key: "prompt", Help: "text to continue", Exact: true},
 	{Name: "input", Key: "input",
-		Help: "file of prompts, .jsonl, .json or .parquet: column prompt (text or messages) or messages"},
+		Help: "prompts, .jsonl, .json or .parquet, or " + hubRows + ": column prompt (text or messages) or " +
+			"messages"},
 	{Name: "chat", Key: "chat", Help: "apply the chat template to plain prompts; without --prompt and --input: talk"},
 	{Name: "samples", Key: "samples", Help: "answers to each prompt (default 1)"},
 	{Name: "out", Key: "out", Help: "jsonl file to write: prompt, completion, reason, tokens"},

@@ -11,12 +11,26 @@ import (
 	"github.com/posttrain/posttrain/train"
 )
 
-// fetcher brings models of the hub to this machine, for commands that take ids.
+// fetcher brings models and data sets of the hub to this machine, for commands that take ids.
 type fetcher struct{ offline bool }
 
 func (f *fetcher) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.offline, "offline", false,
-		"take models that --model or the config names by org/name from the cache alone")
+		"take models and data sets that flags or the config name by org/name from the cache alone")
+}
+
+// pinFiles is pin of the data files that a command takes as arguments.
+func (f *fetcher) pinFiles(ctx context.Context, names []string, r run.Reporter) error {
+	for i := range names {
+		o := struct {
+			File string `hub:"data"`
+		}{names[i]}
+		if err := f.pin(ctx, &o, r); err != nil {
+			return err
+		}
+		names[i] = o.File
+	}
+	return nil
 }
 
 // pin gives each id in options, a pointer, the commit that it means, and fetches its files.
@@ -25,7 +39,7 @@ func (f *fetcher) pin(ctx context.Context, options any, r run.Reporter) error {
 	h.Offline = h.Offline || f.offline
 	err := h.Pin(ctx, options, r)
 	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("%w while a model was downloaded: the same command continues", train.ErrInterrupted)
+		return fmt.Errorf("%w while a model or data set was downloaded: the same command continues", train.ErrInterrupted)
 	}
 	return err
 }

@@ -80,3 +80,54 @@ func TestAdapterOfTheHub(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// TestDataOfTheHub: a run takes its rows from the hub. Its config has the commit, config and split, so that it continues
+// without a network and after the branch has moved; its receipt has the files.
+func TestDataOfTheHub(t *testing.T) {
+	work(t, "qwen2-newer")
+	pairs := read(t, "pairs.jsonl")
+	rows := hubtest.Repo{Commit: hubtest.Commit, Files: map[string]string{"train.jsonl": pairs, "test.jsonl": pairs}}
+	s := hubtest.New(t, map[string]hubtest.Repo{"datasets/org/rows": rows})
+	args := tinyMappo(4, "--data", "org/rows:train", "--set", "data.eval=org/rows:test", "--set",
+		"train.checkpoint_every=2")
+	o := cliUntil(t, "step 2/4", args...)
+	if o.code != exitInterrupted || !strings.Contains(o.err, "org/rows: config default, split train, train.jsonl\n") {
+		t.Fatal(o)
+	}
+	const pinned = "org/rows@" + hubtest.Commit + ":default:"
+	text := read(t, "out/config.yaml")
+	if !strings.Contains(text, "  train: "+pinned+"train\n") || !strings.Contains(text, "  eval: "+pinned+"test\n") {
+		t.Error(text)
+	}
+	rows.Commit, rows.Files = strings.Repeat("f", 40), map[string]string{"train.jsonl": "{}"}
+	s.Repos["datasets/org/rows"] = rows
+	s.Requests()
+	must(t, "mappo", "--resume", "out", "--offline")
+	if asked := s.Requests(); len(asked) > 0 {
+		t.Error(asked)
+	}
+	if text := read(t, "out/receipt.json"); !strings.Contains(text, hubtest.Commit+"/train.jsonl") {
+		t.Error(text)
+	}
+	must(t, "verify", "out")
+	if text := read(t, "out/model/README.md"); !strings.Contains(text, "org/rows/train.jsonl") {
+		t.Error(text)
+	}
+	o = must(t, "data", "check", pinned+"train")
+	if !strings.Contains(o.out, "preference pairs") {
+		t.Error(o)
+	}
+	must(t, "data", "convert", pinned+"train", "converted.jsonl")
+	must(t, "data", "stats", pinned+"train")
+	o = must(t, "data", "show", pinned+"train")
+	if !strings.HasPrefix(o.out, "org/rows/train.jsonl:1\n") {
+		t.Error(o)
+	}
+	for name, says := range map[string]string{
+		"org/rows:dev":   `has no split "dev": want train`,
+		"none/none.json": "none/none.json: no such file",
+	} {
+		o := cli(t, "data", "check", name)
+		checkRefusal(t, o, faultCase{code: 1, says: []string{name, says}})
+	}
+}

@@ -25,7 +25,7 @@ func newScore(s streams) *cobra.Command {
 }
 
 var scoreFlags = []config.Flag{
-	{Name: "data", Key: "data", Help: "pairs: a .jsonl, .json or .parquet file, each also with .gz"},
+	{Name: "data", Key: "data", Help: "pairs: a .jsonl, .json or .parquet file, each also with .gz, or " + hubRows},
 	{Name: "out", Key: "out", Help: "file to write: .jsonl, .json or .parquet, each also with .gz"},
 	{Name: "reward", Key: "reward.kind", Help: "command, judge or model"},
 	{Name: "command", Key: "reward.command", Exact: true, Help: "the program, with its arguments behind blanks"},

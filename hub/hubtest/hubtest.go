@@ -18,7 +18,7 @@ import (
 	"testing"
 )
 
-// Repo is a model. Its only commit is at main.
+// Repo is a model or a data set. Its only commit is at main.
 type Repo struct {
 	Commit string
 	Files  map[string]string // texts by name
@@ -29,7 +29,7 @@ type Repo struct {
 // Server is a hub.
 type Server struct {
 	URL   string
-	Repos map[string]Repo // by their path: org/name
+	Repos map[string]Repo // by their path: org/name of a model, datasets/org/name of a data set
 
 	// faults, which a test may change between requests
 	Cut    map[string]int    // bytes of a file after which the connection breaks, each time it is asked for
@@ -109,8 +109,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(status)
 		return
 	}
-	path, api := strings.CutPrefix(r.URL.Path, "/api/models/")
-	name, rest := repoOf(strings.TrimPrefix(path, "/"))
+	path, api := strings.CutPrefix(strings.TrimPrefix(r.URL.Path, "/"), "api/")
+	name, rest := repoOf(strings.TrimPrefix(path, "models/"))
 	repo, known := s.Repos[name]
 	switch {
 	case !known:
@@ -127,8 +127,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// repoOf cuts org/name off a path.
+// repoOf cuts org/name or datasets/org/name off a path.
 func repoOf(path string) (name, rest string) {
+	if inner, is := strings.CutPrefix(path, "datasets/"); is {
+		name, rest = repoOf(inner)
+		return "datasets/" + name, rest
+	}
 	parts := strings.SplitN(path, "/", 3)
 	if len(parts) < 3 {
 		return path, ""
@@ -167,7 +171,7 @@ func (s *Server) serveFile(w http.ResponseWriter, r *http.Request, repo Repo, na
 		return
 	}
 	w.Header().Set("X-Repo-Commit", repo.Commit)
-	if strings.HasSuffix(name, ".safetensors") {
+	if strings.HasSuffix(name, ".safetensors") || strings.HasSuffix(name, ".parquet") {
 		w.Header().Set("X-Linked-Etag", fmt.Sprintf(`"%x"`, sha256.Sum256([]byte(text))))
 		w.Header().Set("X-Linked-Size", fmt.Sprint(len(text)))
 		http.Redirect(w, r, s.store.URL+r.URL.Path, http.StatusFound)

@@ -136,6 +136,15 @@ func (n Node) Text() (string, error) {
 	return text, nil
 }
 
+// Bool is true or false.
+func (n Node) Bool() (bool, error) {
+	g := valueOf(n.node)
+	if g.form != formBool {
+		return false, n.Fault("%s %s: want true or false", n.key, g.show())
+	}
+	return g.text == "true", nil
+}
+
 // Texts are those of a list that is not empty, each of them once.
 func (n Node) Texts() (texts []string, err error) {
 	items, err := n.Items()

@@ -12,11 +12,17 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/posttrain/posttrain/internal/hubcache"
 )
 
-// Match gives the files that a pattern such as train-*.parquet matches, in the order of their names. It gives the name
-// itself where a file has this very name, and where nothing matches: opening it says what is wrong.
+// Match gives the files that a pattern such as train-*.parquet matches, in the order of their names, and the files in
+// the cache of a data set of the hub. It gives the name itself where a file has this very name, and where nothing
+// matches: opening it says what is wrong.
 func Match(name string) []string {
+	if paths, is, err := hubcache.Files(name); is && err == nil {
+		return paths
+	}
 	if !strings.ContainsAny(name, "*?[") {
 		return []string{name}
 	}

@@ -57,8 +57,9 @@ const (
 var Table = []Row{
 	{"internal/adamw", ground, nil},
 	{"internal/config", ground, []string{yaml, "internal/plain"}},
-	{"internal/files", ground, []string{rename}},
+	{"internal/files", ground, []string{rename, "internal/hubcache"}},
 	{"internal/halves", ground, nil},
+	{"internal/hubcache", ground, []string{"internal/config"}},
 	{"internal/launch", ground, nil},
 	{"internal/mujoco", ground, []string{"github.com/ebitengine/purego", "internal/files"}},
 	{"internal/page", ground, nil},

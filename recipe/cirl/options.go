@@ -50,17 +50,17 @@ func (s Sampling) Check() []fault.Fault { return nil }
 
 // Data says where the items come from, and how they become prompts. Paths are relative to the working directory.
 type Data struct {
-	Train string `yaml:"train" want:"given" words:"embedded, or a .jsonl, .json or .parquet file (also .gz)"`
+	Train string `yaml:"train" want:"given" hub:"data" words:"embedded, a .jsonl, .json or .parquet file (also .gz), or org/name on the hub"`
 	// how many embedded scenarios are made, those for validation and test included; 0 with a file
 	Scenarios int `yaml:"scenarios,omitempty" want:">=0" words:"a whole number, 3 or more"`
 	// which items of the files: those that the released preprocessing keeps, or all, as with ""
 	Items string `yaml:"items,omitempty" want:"|all|released" words:"all or released"`
 	// the share of the items that chooses the best checkpoint, unless Validation is the file of these items
 	ValidationFraction float64 `yaml:"validation_fraction" want:">0 <1"`
-	Validation         string  `yaml:"validation,omitempty"`
+	Validation         string  `yaml:"validation,omitempty" hub:"data"`
 	// the share of the items that the result is measured on, unless Test is the file of these items; 0: none
 	TestFraction float64 `yaml:"test_fraction" want:">=0 <1"`
-	Test         string  `yaml:"test,omitempty"`
+	Test         string  `yaml:"test,omitempty" hub:"data"`
 	ci.Form      `yaml:",inline"`
 	// longer prompts are dropped and counted; 0: no limit
 	MaxPromptTokens int `yaml:"max_prompt_tokens" want:">=0"`

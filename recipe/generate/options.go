@@ -26,7 +26,7 @@ type Options struct {
 
 	// What is continued: one of Prompt and Input; with Chat and neither of them, a conversation.
 	Prompt *string `yaml:"prompt,omitempty" want:"@text"`
-	Input  string  `yaml:"input,omitempty" words:"a .jsonl, .json or .parquet file (also .gz)"`
+	Input  string  `yaml:"input,omitempty" hub:"data" words:"a .jsonl, .json or .parquet file (also .gz)"`
 	Chat   bool    `yaml:"chat"` // plain prompts are a user's message, and the chat template is applied
 
 	Samples          int `yaml:"samples" want:">=1"` // answers to each prompt

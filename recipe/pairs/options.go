@@ -29,7 +29,7 @@ type Options struct {
 	Seed    uint64        `yaml:"seed"` // of synthetic scenarios and draws
 
 	// The prompts: those of a file, or synthetic scenarios.
-	Input   string `yaml:"input,omitempty" words:"a .jsonl, .json or .parquet file of prompts (also .gz)"`
+	Input   string `yaml:"input,omitempty" hub:"data" words:"a .jsonl, .json or .parquet file of prompts (also .gz)"`
 	Chat    bool   `yaml:"chat"`                   // plain prompts are a user's message
 	N       int    `yaml:"n,omitempty" want:">=0"` // synthetic scenarios
 	HeldOut bool   `yaml:"held_out"`               // synthetic ones with names and values that training never has

@@ -25,7 +25,7 @@ type Options struct {
 
 	// The scenarios: those of a ci-rl run, the items of a file, or synthetic ones.
 	Run     string `yaml:"run,omitempty" words:"the config of a ci-rl run"`
-	Data    string `yaml:"data,omitempty" words:"a .jsonl, .json or .parquet file of items (also .gz)"`
+	Data    string `yaml:"data,omitempty" hub:"data" words:"a .jsonl, .json or .parquet file of items (also .gz)"`
 	N       int    `yaml:"n,omitempty" want:">=0"` // synthetic scenarios; of a file the first n, 0: all
 	HeldOut bool   `yaml:"held_out"`               // synthetic ones with names and values that training never has
 

@@ -12,7 +12,7 @@ const Command = "score"
 
 // Options say which pairs are scored, and by whom. Paths are relative to the working directory.
 type Options struct {
-	Data   string         `yaml:"data" want:"given" words:"a .jsonl, .json or .parquet file of pairs (also .gz)"`
+	Data   string         `yaml:"data" want:"given" hub:"data" words:"pairs: a .jsonl, .json or .parquet file (also .gz)"`
 	Out    string         `yaml:"out" want:"given" words:"a file to write: .jsonl, .json or .parquet (also .gz)"`
 	Reward scorer.Options `yaml:"reward"`
 }

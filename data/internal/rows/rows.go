@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/internal/files"
+	"github.com/posttrain/posttrain/internal/hubcache"
 	"github.com/posttrain/posttrain/internal/plain"
 )
 
@@ -89,7 +90,8 @@ func decode(raw func(source, []string) Seq) func(source) Seq {
 }
 
 // Read streams the rows of a file of the operating system (fsys nil) or of fsys. A pattern such as train-*.parquet means
-// all files that it matches, one after the other in the order of their names.
+// all files that it matches, one after the other in the order of their names; org/name@COMMIT:config:split those of a
+// data set in the hub's cache.
 func Read(fsys fs.FS, name string) Seq {
 	return stream(fsys, name, func(f format, in source) Seq { return f.rows(in) })
 }
@@ -102,6 +104,9 @@ func ReadJSON(fsys fs.FS, name string, columns ...string) Seq {
 func stream(fsys fs.FS, name string, read func(format, source) Seq) Seq {
 	if fsys != nil {
 		return streamFile(fsys, name, read)
+	}
+	if _, _, err := hubcache.Files(name); err != nil {
+		return func(yield func(Row, error) bool) { yield(Row{}, err) }
 	}
 	names := files.Match(name)
 	if len(names) == 1 {
@@ -143,6 +148,7 @@ func openRows(fsys fs.FS, name string) (format, source, error) {
 	if err != nil {
 		return f, source{}, err
 	}
+	name = hubcache.Short(name)
 	in := source{File: file, name: name, content: file, zipped: zipped}
 	if info, err := file.Stat(); err == nil {
 		in.size = info.Size()

@@ -1,0 +1,222 @@
+package hubcache
+
+import (
+	"fmt"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Choice is a split of a data set, with the names of its files in the data set.
+type Choice struct {
+	Config, Split string
+	Files         []string
+}
+
+// split is one of a config: the files that any of its patterns matches.
+type split struct {
+	name  string
+	files []string
+}
+
+// Choose finds the files of one split among those of a data set, as the library datasets does: by the configs that the
+// front matter of README.md declares, else by the names of folders and files. parts are config and split, one of them,
+// or nothing where there is no choice.
+func Choose(files []string, readme []byte, parts []string) (Choice, error) {
+	all, err := declaredConfigs(readme)
+	if err != nil {
+		return Choice{}, err
+	}
+	config, parts, err := pickConfig(all, parts)
+	if err != nil {
+		return Choice{}, err
+	}
+	splits, err := config.splits(visible(files))
+	if err != nil {
+		return Choice{}, err
+	}
+	one, err := pickSplit(config.name, splits, parts)
+	if err != nil {
+		return Choice{}, err
+	}
+	rows, err := rowFiles(one.files)
+	if err != nil {
+		err = fmt.Errorf("config %s, split %s: %w", config.name, one.name, err)
+	}
+	return Choice{config.name, one.name, rows}, err
+}
+
+// pickConfig takes the first part where it names a config, else the default one, and leaves the other parts.
+func pickConfig(all []config, parts []string) (config, []string, error) {
+	names := make([]string, len(all))
+	for i, c := range all {
+		names[i] = c.name
+	}
+	if len(parts) > 0 {
+		if i := slices.Index(names, parts[0]); i >= 0 {
+			return all[i], parts[1:], nil
+		}
+	}
+	if len(parts) > 1 {
+		return config{}, nil, fmt.Errorf("it has no config %q: want %s", parts[0], list(names))
+	}
+	if i := slices.IndexFunc(all, func(c config) bool { return c.byDefault || len(all) == 1 }); i >= 0 {
+		return all[i], parts, nil
+	}
+	if len(parts) > 0 {
+		return config{}, nil, fmt.Errorf("it has no config %q, and a split needs one: want %s", parts[0], list(names))
+	}
+	return config{}, nil, fmt.Errorf("it has several configs: want one of %s, such as org/name:%s", list(names),
+		names[0])
+}
+
+// pickSplit takes the split that is named, or the only one.
+func pickSplit(config string, all []split, parts []string) (split, error) {
+	names := make([]string, len(all))
+	for i, s := range all {
+		names[i] = s.name
+	}
+	switch {
+	case len(all) == 0:
+		return split{}, fmt.Errorf("config %s has no files: want %s", config, accepted)
+	case len(parts) == 0 && len(all) == 1:
+		return all[0], nil
+	case len(parts) == 0:
+		return split{}, fmt.Errorf("config %s has several splits: want one of %s, such as org/name:%s:%s", config,
+			list(names), config, names[0])
+	}
+	i := slices.Index(names, parts[0])
+	if i < 0 {
+		return split{}, fmt.Errorf("config %s has no split %q: want %s", config, parts[0], list(names))
+	}
+	return all[i], nil
+}
+
+// list joins names, the first of many.
+func list(names []string) string {
+	const most = 12
+	if n := len(names) - most; n > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), n)
+	}
+	return strings.Join(names, ", ")
+}
+
+const accepted = ".jsonl, .json or .parquet files, each also with .gz"
+
+// forms are the extensions that can be read, the first wins where files of several are equally many.
+var forms = []string{".parquet", ".jsonl", ".json"}
+
+// rowFiles leaves the files that can be read, of the most frequent form where there are several. A data set often has
+// its rows in more than one.
+func rowFiles(files []string) (rows []string, err error) {
+	count := map[string]int{}
+	for _, f := range files {
+		count[formOf(f)]++
+	}
+	best := forms[0]
+	for _, form := range forms {
+		if count[form] > count[best] {
+			best = form
+		}
+	}
+	for _, f := range files {
+		if form := formOf(f); form == best || best != ".parquet" && (form == ".json" || form == ".jsonl") {
+			rows = append(rows, f)
+		}
+	}
+	if len(rows) == 0 {
+		return nil, fmt.Errorf("found %s: want %s", list(files), accepted)
+	}
+	return rows, nil
+}
+
+// formOf is the extension of a file, without .gz.
+func formOf(name string) string { return path.Ext(strings.TrimSuffix(strings.ToLower(name), ".gz")) }
+
+// notRows are files that no pattern means.
+var notRows = []string{"README.md", "config.json", "dataset_info.json", "dataset_infos.json", "dummy_data.zip",
+	"dataset_dict.json"}
+
+// visible leaves out the files about a data set, what is in hidden or private folders, and names that lead out of one.
+func visible(files []string) (out []string) {
+	for _, name := range files {
+		parts := strings.Split(name, "/")
+		hidden := slices.ContainsFunc(parts, func(p string) bool { return strings.HasPrefix(p, ".") }) ||
+			slices.ContainsFunc(parts[:len(parts)-1], func(p string) bool { return strings.HasPrefix(p, "__") })
+		if !hidden && filepath.IsLocal(filepath.FromSlash(name)) && !slices.Contains(notRows, path.Base(name)) {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// match leaves the files that any of some patterns matches, each once, in the order of the patterns and names.
+func match(files []string, patterns ...string) (out []string) {
+	for _, pattern := range patterns {
+		form := translate(pattern)
+		for _, name := range files {
+			if form.MatchString(name) && !slices.Contains(out, name) {
+				out = append(out, name)
+			}
+		}
+	}
+	return out
+}
+
+// translate makes a regular expression of a pattern: * and ? within a folder's name, ** for any folders, [abc].
+func translate(pattern string) *regexp.Regexp {
+	var s strings.Builder
+	parts := strings.Split(strings.TrimPrefix(pattern, "./"), "/")
+	for i, part := range parts {
+		last := i == len(parts)-1
+		switch {
+		case part == "**" && last:
+			s.WriteString(".+")
+		case part == "**":
+			s.WriteString("(?:[^/]+/)*")
+		default:
+			s.WriteString(translatePart(part))
+			if !last {
+				s.WriteString("/")
+			}
+		}
+	}
+	form, err := regexp.Compile("^" + s.String() + "$")
+	if err != nil { // an odd class, such as [z-a]: it means itself
+		form = regexp.MustCompile("^" + regexp.QuoteMeta(pattern) + "$")
+	}
+	return form
+}
+
+var classForm = regexp.MustCompile(`^\[!?\]?[^\]/]*\]`)
+
+func translatePart(part string) string {
+	var s strings.Builder
+	for part != "" {
+		class := classForm.FindString(part)
+		switch {
+		case class != "":
+			inner := strings.ReplaceAll(class[1:len(class)-1], `\`, `\\`)
+			inner = strings.ReplaceAll(inner, "[", `\[`)
+			if rest, not := strings.CutPrefix(inner, "!"); not {
+				inner = "^/" + rest
+			} else if strings.HasPrefix(inner, "^") {
+				inner = `\` + inner
+			}
+			s.WriteString("[" + inner + "]")
+			part = part[len(class):]
+			continue
+		case part[0] == '*':
+			s.WriteString("[^/]*")
+		case part[0] == '?':
+			s.WriteString("[^/]")
+		default:
+			s.WriteString(regexp.QuoteMeta(part[:1]))
+		}
+		part = part[1:]
+	}
+	return s.String()
+}

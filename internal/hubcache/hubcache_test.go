@@ -1,0 +1,163 @@
+package hubcache
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestChoose: configs, splits and files are those that Hugging Face's datasets finds (scripts/oracle/dataset_files.py).
+func TestChoose(t *testing.T) {
+	text, err := os.ReadFile("testdata/choices.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fixture struct {
+		Cases []struct {
+			Name, Readme, Default string
+			Files                 []string
+			Configs               map[string]map[string][]string
+		}
+	}
+	if err := json.Unmarshal(text, &fixture); err != nil || len(fixture.Cases) < 20 {
+		t.Fatal(err)
+	}
+	for _, c := range fixture.Cases {
+		for config, splits := range c.Configs {
+			for split, want := range splits {
+				got, err := Choose(c.Files, []byte(c.Readme), []string{config, split})
+				slices.Sort(want)
+				slices.Sort(got.Files)
+				if err != nil || got.Config != config || got.Split != split || !slices.Equal(got.Files, want) {
+					t.Errorf("%s: %s, %s: %+v, %v, want %s", c.Name, config, split, got, err, want)
+				}
+			}
+			none, err := Choose(c.Files, []byte(c.Readme), []string{config, "none"})
+			for _, split := range slices.Sorted(maps.Keys(splits)) {
+				if err == nil || !strings.Contains(err.Error(), split) {
+					t.Errorf("%s: %+v, %v, want the split %s", c.Name, none, err, split)
+				}
+			}
+		}
+		splits := slices.Sorted(maps.Keys(c.Configs[c.Default]))
+		if c.Default == "" {
+			continue
+		}
+		if got, err := Choose(c.Files, []byte(c.Readme), splits[:1]); err != nil || got.Config != c.Default {
+			t.Errorf("%s: %+v, %v, want config %s", c.Name, got, err, c.Default)
+		}
+	}
+}
+
+// TestChoiceFaults: what cannot be chosen is one line with what there is.
+func TestChoiceFaults(t *testing.T) {
+	front := func(text string) string { return "---\n" + text + "\n---\n" }
+	two := front("configs:\n- config_name: a\n  data_files: a.jsonl\n- config_name: b\n  data_files: b.jsonl")
+	for _, c := range []struct {
+		files  string
+		readme string
+		parts  []string
+		want   string
+	}{
+		{"a.jsonl b.jsonl", two, nil, "it has several configs: want one of a, b, such as org/name:a"},
+		{"a.jsonl b.jsonl", two, []string{"train"}, `it has no config "train", and a split needs one: want a, b`},
+		{"a.jsonl b.jsonl", two, []string{"c", "train"}, `it has no config "c": want a, b`},
+		{"a.jsonl b.jsonl", two, []string{"a", "test"}, `config a has no split "test": want train`},
+		{"a.jsonl", two, []string{"b"}, "README.md: config b, split train: no file is b.jsonl"},
+		{"train.jsonl test.jsonl", "", nil, "several splits: want one of train, test, such as org/name:default:train"},
+		{"train.csv", "", nil, "config default, split train: found train.csv: want .jsonl, .json or .parquet files"},
+		{"name.py", "", nil, "found name.py: want .jsonl, .json or .parquet files"},
+		{"data/train.jsonl.zst", "", nil, "found data/train.jsonl.zst: want .jsonl, .json or .parquet files"},
+		{"../train.jsonl /train.jsonl a/../../b.jsonl", "", nil, "config default has no files"},
+		{"README.md", "", nil, "config default has no files: want .jsonl"},
+		{"a.jsonl", front("configs: 3"), nil, "README.md, configs:1: configs 3: want a list that is not empty"},
+		{"a.jsonl", front("configs:\n- 3"), nil, "README.md, configs:2: configs 3: want keys and values"},
+		{"a.jsonl", front("configs:\n- data_files: {a: b}"), nil, "README.md, configs:2: data_files"},
+		{"a.jsonl", front("configs:\n- default: 3"), nil, "default 3: want true or false"},
+		{"a.jsonl", front("configs: [" + strings.Repeat("[", 100)), nil, "nests more than 64 deep"},
+	} {
+		got, err := Choose(strings.Fields(c.files), []byte(c.readme), c.parts)
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s %s: %+v, %v\nwant %s", c.files, c.parts, got, err, c.want)
+		}
+	}
+}
+
+// TestParseData: what names rows of a data set and what a file.
+func TestParseData(t *testing.T) {
+	for text, want := range map[string]string{
+		"a/b": "a/b@main", "a/b:c": "a/b@main:c", "a/b@v1:c:d": "a/b@v1:c:d",
+		"a/b@refs/pr/1:c d:e": "a/b@refs/pr/1:c d:e",
+		"data/train.jsonl":    "", "data/train.parquet": "", "a/b.csv": "", "a/b.JSONL": "", "a/b.jsonl.gz": "",
+		"train": "", "./a/b": "", "a/b/c": "", "C:/a": "", "train-*.parquet": "", "a/v1.0:x": "a/v1.0@main:x",
+		"a/b:": "error", "a/b::c": "error", "a/b:c:d:e": "error", "a/b:c/d": "error", "a/b@../x:c": "error",
+	} {
+		id, ok, err := ParseData(text)
+		got := ""
+		if err != nil {
+			got = "error"
+		} else if ok {
+			got = id.String()
+		}
+		if got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestForeignCache: a cache that another client filled is read without our list of files. A shard that is missing is
+// named.
+func TestForeignCache(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("HF_HUB_CACHE", cache)
+	const commit = "0123456789abcdef0123456789abcdef01234567"
+	folder := Folder(cache, DataKind, "org/name")
+	put := func(name, text string) {
+		path := filepath.Join(folder, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("refs/main", commit)
+	put("snapshots/"+commit+"/data/train-00000-of-00002.parquet", "")
+	_, is, err := Files("org/name:train")
+	if !is || err == nil || !strings.Contains(err.Error(), "does not have data/train-00001-of-00002.parquet") {
+		t.Error(err)
+	}
+	put("snapshots/"+commit+"/data/train-00001-of-00002.parquet", "")
+	paths, is, err := Files("org/name:train")
+	if err != nil || !is || len(paths) != 2 || Short(paths[1]) != "org/name/data/train-00001-of-00002.parquet" {
+		t.Error(paths, err)
+	}
+	if _, _, err := Files("org/other"); err == nil || !strings.Contains(err.Error(), "no such data set in the cache") {
+		t.Error(err)
+	}
+	if paths, is, err := Files("some/file.jsonl"); paths != nil || is || err != nil {
+		t.Error(paths, err)
+	}
+}
+
+// FuzzChoose: no README.md and no names of files stop it, and it chooses among the files alone.
+func FuzzChoose(f *testing.F) {
+	f.Add("train.jsonl\ndata/test-00000-of-00001.parquet", "---\nconfigs:\n- config_name: a\n  data_files: '*'\n---\n")
+	f.Add("a/[x]/b.jsonl", "---\nconfigs:\n- data_files:\n  - split: t\n    path: ['[!a]**/[]', '[z-a]']\n---")
+	f.Fuzz(func(t *testing.T, names, readme string) {
+		files := strings.Split(names, "\n")
+		c, err := Choose(files, []byte(readme), nil)
+		if err != nil {
+			return
+		}
+		for _, name := range c.Files {
+			if !slices.Contains(files, name) {
+				t.Errorf("%q is not in %q", name, files)
+			}
+		}
+	})
+}

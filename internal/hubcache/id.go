@@ -1,0 +1,145 @@
+// Package hubcache reads the cache on disk that the clients of the Hugging Face hub share, without a network. Package
+// hub fills it.
+//
+// It knows the names of models and data sets, where their files are, and which files of a data set make a split: those
+// that the front matter of its README.md declares, else those whose names say so.
+package hubcache
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// ID names a model or a data set of the hub.
+type ID struct {
+	Name     string // org/name
+	Revision string // a branch, a tag or a commit
+}
+
+func (id ID) String() string { return id.Name + "@" + id.Revision }
+
+var (
+	nameForm     = regexp.MustCompile(`^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$`)
+	revisionForm = regexp.MustCompile(`^\w[\w.-]*(/\w[\w.-]*)*$`)
+	commitForm   = regexp.MustCompile(`^[0-9a-f]{40}$`)
+	partForm     = regexp.MustCompile(`^[^<>:/\\|?*\x00-\x1f]+$`) // names of configs, as Hugging Face has them
+)
+
+const defaultRevision = "main"
+
+// IsCommit says that a revision is a commit.
+func IsCommit(revision string) bool { return commitForm.MatchString(revision) }
+
+// Parse reads org/name or org/name@revision. ok is false where the text has another form: it names nothing of a hub.
+func Parse(text string) (id ID, ok bool, err error) {
+	name, revision, has := strings.Cut(text, "@")
+	if !nameForm.MatchString(name) || strings.Contains(name, "..") || strings.Contains(name, "--") {
+		return ID{}, false, nil
+	}
+	if !has {
+		return ID{name, defaultRevision}, true, nil
+	}
+	if !revisionForm.MatchString(revision) || strings.Contains(revision, "..") {
+		return ID{}, true, fmt.Errorf("%s: revision %q: want a branch, a tag or a commit", name, revision)
+	}
+	return ID{name, revision}, true, nil
+}
+
+// DataID names rows of a data set of the hub.
+type DataID struct {
+	ID
+	Parts []string // config and split, one of them, or nothing
+}
+
+func (id DataID) String() string {
+	return strings.Join(append([]string{id.ID.String()}, id.Parts...), ":")
+}
+
+// fileNames end the names of files: data/train.jsonl is no data set.
+var fileNames = []string{".jsonl", ".json", ".parquet", ".gz", ".csv", ".tsv", ".txt", ".arrow", ".zst", ".yaml",
+	".yml", ".py", ".zip", ".bz2", ".xz"}
+
+// ParseData reads org/name[@revision][:config][:split]. ok is false where the text has another form, that of a file's
+// name too.
+func ParseData(text string) (id DataID, ok bool, err error) {
+	parts := strings.Split(text, ":")
+	if id.ID, ok, err = Parse(parts[0]); !ok || err != nil {
+		return DataID{}, ok, err
+	}
+	if slices.Contains(fileNames, strings.ToLower(path.Ext(id.Name))) {
+		return DataID{}, false, nil
+	}
+	bad := func(part string) bool { return !partForm.MatchString(part) }
+	if id.Parts = parts[1:]; len(id.Parts) > 2 || slices.ContainsFunc(id.Parts, bad) {
+		return DataID{}, true, fmt.Errorf("%s: want org/name[@revision][:config][:split]", text)
+	}
+	return id, true, nil
+}
+
+// IsData says that a name is that of a data set, and not of a file on this machine.
+func IsData(name string) bool {
+	_, ok, err := ParseData(name)
+	return ok && err == nil && !Exists(name)
+}
+
+// Exists says that there is a file or a folder.
+func Exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// Default is the cache's folder that the variables HF_HUB_CACHE and HF_HOME name.
+func Default() string {
+	if dir := os.Getenv("HF_HUB_CACHE"); dir != "" {
+		return dir
+	}
+	return filepath.Join(Home(), "hub")
+}
+
+// Home is the folder of the hub's clients: HF_HOME, else huggingface among the user's caches.
+func Home() string {
+	if dir := os.Getenv("HF_HOME"); dir != "" {
+		return dir
+	}
+	if dir := os.Getenv("XDG_CACHE_HOME"); dir != "" {
+		return filepath.Join(dir, "huggingface")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = os.TempDir()
+	}
+	return filepath.Join(home, ".cache", "huggingface")
+}
+
+// Commit is the commit in the cache that a revision is at, "" without one. folder is that of the model or data set.
+func Commit(folder, revision string) string {
+	commit := revision
+	if !IsCommit(commit) {
+		text, err := os.ReadFile(RefFile(folder, revision))
+		if commit = strings.TrimSpace(string(text)); err != nil || !IsCommit(commit) {
+			return ""
+		}
+	}
+	if !Exists(Snapshot(folder, commit)) {
+		return ""
+	}
+	return commit
+}
+
+// Folder is where the cache has a model or a data set; kind is models or datasets.
+func Folder(cache, kind, name string) string {
+	return filepath.Join(cache, kind+"--"+strings.ReplaceAll(name, "/", "--"))
+}
+
+// RefFile has the commit that a branch or tag was at.
+func RefFile(folder, revision string) string {
+	return filepath.Join(folder, "refs", filepath.FromSlash(revision))
+}
+
+// Snapshot is the folder of a commit's files.
+func Snapshot(folder, commit string) string { return filepath.Join(folder, "snapshots", commit) }
