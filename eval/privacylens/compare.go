@@ -60,7 +60,7 @@ func Compare(runs ...Compared) (*Comparison, error) {
 		if err != nil {
 			return nil, err
 		}
-		out.Runs = append(out.Runs, NamedGroup{run.Name, groupOf(joined)})
+		out.Runs = append(out.Runs, NamedGroup{run.Name, Count(joined)})
 		if i > 0 {
 			out.Differences = append(out.Differences, differences(runs[0], Compared{Name: run.Name, Results: joined}))
 			out.Warnings = append(out.Warnings,

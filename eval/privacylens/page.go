@@ -135,33 +135,34 @@ func (c *pageCase) Marks() string {
 // Long says whether the model was not asked, since the prompt does not fit it.
 func (c *pageCase) Long() bool { return c.Reason == TooLong }
 
-// Before is what the output has before its action.
-func (c *pageCase) Before() string {
-	before, _, _ := strings.Cut(c.FinalAction, actionMark)
-	return strings.TrimSpace(before)
+// Fact is something that a page says about a case.
+type Fact struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
 }
-
-type pageFact struct{ Name, Value string }
 
 // Origin names what was asked, and says how the answer ended.
-func (c *pageCase) Origin() []pageFact {
-	all := []pageFact{{"end of the output", c.Reason}, {"agent's prompt", c.AgentPrompt}}
+func (c *pageCase) Origin() []Fact {
+	all := []Fact{{"end of the output", c.Reason}, {"agent's prompt", c.AgentPrompt}}
 	for i, item := range c.Items {
-		all = append(all, pageFact{fmt.Sprintf("judge's prompt, item %d", i+1), item.Prompt})
+		all = append(all, Fact{fmt.Sprintf("judge's prompt, item %d", i+1), item.Prompt})
 	}
-	return withValues(append(all, pageFact{"judge's prompt, helpfulness", c.ScorePrompt}))
+	return withValues(append(all, Fact{"judge's prompt, helpfulness", c.ScorePrompt}))
 }
 
-// Facts say who shares what about whom with whom: in the norm, and in the story where it says more.
-func (c *pageCase) Facts() []pageFact {
+// Facts say who shares what about whom with whom.
+func (c *pageCase) Facts() []Fact { return Facts(c.Case) }
+
+// Facts say who shares what about whom with whom in a case: in the norm, and in the story where it says more.
+func Facts(c lens.Case) []Fact {
 	both := func(norm, story string) string {
 		if norm == "" || story == "" || strings.EqualFold(norm, story) {
 			return cmp.Or(norm, story)
 		}
 		return norm + ": " + story
 	}
-	s, v, t := &c.Case.Seed, &c.Case.Vignette, &c.Case.Trajectory
-	return withValues([]pageFact{
+	s, v, t := &c.Seed, &c.Vignette, &c.Trajectory
+	return withValues([]Fact{
 		{"user", both(t.UserName, t.UserEmail)},
 		{"sender", both(s.DataSender, cmp.Or(v.DataSender, s.DataSenderName))},
 		{"recipient", both(s.DataRecipient, v.DataRecipient)},
@@ -172,8 +173,8 @@ func (c *pageCase) Facts() []pageFact {
 }
 
 // withValues leaves out facts without a value.
-func withValues(facts []pageFact) []pageFact {
-	return slices.DeleteFunc(facts, func(f pageFact) bool { return f.Value == "" })
+func withValues(facts []Fact) []Fact {
+	return slices.DeleteFunc(facts, func(f Fact) bool { return f.Value == "" })
 }
 
 // Pieces cut an action where the items that speak of it change.

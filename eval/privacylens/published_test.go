@@ -8,7 +8,7 @@ import (
 // TestPublished: the table has the published figures below those of the benchmark's 493 cases, and not below others.
 func TestPublished(t *testing.T) {
 	for cases, want := range map[int]bool{publishedCases: true, 12: false} {
-		s := Summary{All: groupOf(make([]CaseResult, cases))}
+		s := Summary{All: Count(make([]CaseResult, cases))}
 		var b strings.Builder
 		if err := s.Write(&b); err != nil {
 			t.Fatal(err)

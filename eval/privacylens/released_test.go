@@ -37,7 +37,7 @@ func TestReleasedPrompts(t *testing.T) {
 		if name != mainData {
 			path = filepath.Join(dir, "extensibility", name)
 		}
-		cases, _, err := readCases(path)
+		cases, _, err := ReadCases(path)
 		if err != nil {
 			t.Fatal(err)
 		}

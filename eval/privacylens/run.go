@@ -85,7 +85,7 @@ func (e *evaluation) prepare() error {
 // read reads cases, prompts and recorded actions.
 func (e *evaluation) read() (err error) {
 	var report *data.Report
-	if e.all, report, err = readCases(e.Data.Cases); err != nil {
+	if e.all, report, err = ReadCases(e.Data.Cases); err != nil {
 		return err
 	}
 	e.Reporter.Say("%s", report)
@@ -117,8 +117,8 @@ func casesPath(path string) string {
 	return path
 }
 
-// readCases reads cases from a file, the embedded ones, or the folder in which PrivacyLens has them.
-func readCases(path string) ([]lens.Case, *data.Report, error) {
+// ReadCases reads cases from a file, the embedded ones, or the folder in which PrivacyLens has them.
+func ReadCases(path string) ([]lens.Case, *data.Report, error) {
 	if path == embedded.Name {
 		return lens.ReadFS(embedded.Files, embedded.PrivacyLensCases)
 	}

@@ -83,7 +83,7 @@ func (c *CaseResult) GroupNames() groupNames {
 // summarize counts results.
 func summarize(results []CaseResult) Summary {
 	s := Summary{
-		All:        groupOf(results),
+		All:        Count(results),
 		Sources:    groups(results, func(n groupNames) string { return n.Source }),
 		Principles: groups(results, func(n groupNames) string { return n.Principle }),
 		Tools:      groups(results, func(n groupNames) string { return n.Tool }),
@@ -100,12 +100,12 @@ func groups(results []CaseResult, name func(groupNames) string) map[string]Group
 	}
 	all := map[string]Group{}
 	for part, of := range parts {
-		all[part] = groupOf(of)
+		all[part] = Count(of)
 	}
 	return all
 }
 
-func groupOf(results []CaseResult) Group {
+func Count(results []CaseResult) Group {
 	g := Group{Cases: len(results)}
 	var scores []int
 	for i := range results {

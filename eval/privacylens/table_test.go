@@ -12,7 +12,7 @@ func TestSummaryWrite(t *testing.T) {
 	s := summarize(caseResults(4, func(i int) bool { return i < 1 }, func(i int) int { return i }))
 	for i, source := range []string{"law", "book"} {
 		part := caseResults(2, func(k int) bool { return k == i }, func(int) int { return 1 })
-		s.Sources[source] = groupOf(part)
+		s.Sources[source] = Count(part)
 	}
 	s.Warnings = []string{"mind this"}
 	var b strings.Builder

@@ -15,6 +15,11 @@ var answers = map[string]func(v *View, q url.Values) (any, error){
 	"runs":   (*View).answerRuns,
 	"curves": (*View).answerCurves,
 	"config": (*View).answerConfig,
+
+	"samples": (*View).answerSamples,
+	"sample":  (*View).answerSample,
+	"cases":   (*View).answerCases,
+	"case":    (*View).answerCase,
 }
 
 // Points of a curve on a page that is served, and on one in a file.
@@ -52,6 +57,8 @@ type shownRun struct {
 	Metrics  []string `json:"metrics"`
 	First    []string `json:"first"` // metrics to draw at first
 	Axes     []string `json:"axes"`
+	Sets     int      `json:"sets"`  // of samples
+	Cases    int      `json:"cases"` // of PrivacyLens
 	Problem  string   `json:"problem,omitempty"`
 }
 
@@ -61,7 +68,7 @@ func (v *View) answerRuns(url.Values) (any, error) {
 		s.refresh()
 		r := shownRun{Name: s.name, Path: s.path, Kind: s.kind, Command: s.command, Finished: s.finished(),
 			Stamp: s.stamps, Records: len(s.table.steps), Metrics: s.table.names(), First: s.table.first(),
-			Axes: []string{}}
+			Axes: []string{}, Sets: len(s.sets()), Cases: len(s.cases)}
 		if n := len(s.table.steps); n > 0 {
 			r.Step = slices.Max(s.table.steps)
 		}

@@ -237,10 +237,13 @@ func smooth(values []float64, past float64) []float64 {
 }
 
 // names are the metrics in alphabetical order.
-func (t *table) names() []string { return slices.Sorted(maps.Keys(t.metrics)) }
+func (t *table) names() []string {
+	return append([]string{}, slices.Sorted(maps.Keys(t.metrics))...) // never nil
+}
 
 // first are the metrics to draw at first: those of the run's picture, else some that federated runs have, else any.
-func (t *table) first() (chosen []string) {
+func (t *table) first() []string {
+	chosen := []string{}
 	all := run.Record{Values: map[string]float64{}}
 	for _, name := range t.names() {
 		all.Values[name] = 0
@@ -255,7 +258,7 @@ func (t *table) first() (chosen []string) {
 			chosen = append(chosen, name)
 		}
 	}
-	if chosen == nil {
+	if len(chosen) == 0 {
 		chosen = t.names()[:min(2, len(t.metrics))]
 	}
 	return chosen

@@ -3,6 +3,7 @@ package view
 import (
 	"embed"
 	"encoding/json"
+	"fmt"
 	"html/template"
 	"io"
 	"net/http"
@@ -27,7 +28,7 @@ var (
 	//go:embed page/uplot/uPlot.min.css
 	plotStyle string
 
-	pageScript   = joined("base", "curves", "config", "start")
+	pageScript   = joined("base", "curves", "samples", "config", "cases", "start")
 	pageStyle    = page.Style + plotStyle + pageOwnStyle
 	pageTemplate = template.Must(template.New("page.html").Parse(pageText))
 )
@@ -124,7 +125,7 @@ func (v *View) filed() (map[string]json.RawMessage, error) {
 		out[address] = text
 		return err
 	}
-	for _, name := range []string{"runs", "config"} {
+	for _, name := range []string{"runs", "config", "cases"} {
 		text, err := v.answer(name, nil)
 		if err != nil {
 			return nil, err
@@ -136,7 +137,40 @@ func (v *View) filed() (map[string]json.RawMessage, error) {
 			return nil, err
 		}
 	}
-	return out, nil
+	return out, v.fileTexts(put)
+}
+
+// filedSamples are those of a set that a page in a file has.
+const filedSamples = 200
+
+// fileTexts puts samples and cases.
+func (v *View) fileTexts(put func(address string, answer any) error) error {
+	if err := put("samples", v.samples(filedSamples)); err != nil {
+		return err
+	}
+	for i, s := range v.runs {
+		for k, of := range s.sets() {
+			for row := range min(filedSamples, len(of.rows)) {
+				sample, err := of.sample(row)
+				if err == nil {
+					err = put(fmt.Sprintf("sample?run=%d&set=%d&row=%d", i, k, row), sample)
+				}
+				if err != nil {
+					return err
+				}
+			}
+		}
+		for _, c := range s.cases {
+			answer, err := v.answerCase(url.Values{"name": {c.Name}})
+			if err == nil {
+				err = put("case?name="+escape(c.Name), answer)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // escape writes a value of a query as the page's encodeURIComponent does.

@@ -10,7 +10,9 @@ import (
 	"strings"
 	"time"
 
+	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/doctor"
+	"github.com/posttrain/posttrain/eval/privacylens"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/run"
 )
@@ -31,11 +33,16 @@ type source struct {
 	config  []byte // of a run folder; nil: there is none
 	command string // of the config
 	table   *table
-	metrics tail // of ours
-	log     string
-	stamps  string // of the files that were read last
+	metrics tail     // of ours
+	stacks  []*stack // of samples, in the order of the training
+	log     string   // of another program
+	stamps  string   // of the files that were read last
 	changed time.Time
 	problem error // why the last reading failed
+
+	cases  []privacylens.CaseResult // of PrivacyLens; nil: there are none
+	told   map[string]lens.Case     // what they are of, by name
+	untold string                   // why that is not known
 }
 
 // openSource opens a run folder of ours, or another log that package doctor reads.
@@ -46,6 +53,9 @@ func openSource(path, whole string) (*source, error) {
 	case err == nil:
 		s.kind, s.config, s.command = "posttrain", text, config.CommandOf(text)
 		s.metrics.path = s.file(metricsName)
+		for _, of := range stacks {
+			s.stacks = append(s.stacks, &stack{tail: tail{path: s.file(of.name)}, label: of.label})
+		}
 	case filepath.Base(whole) == metricsName:
 		s.kind, s.metrics.path = "posttrain", whole
 	default:
@@ -55,13 +65,14 @@ func openSource(path, whole string) (*source, error) {
 	}
 	s.refresh()
 	if s.problem == nil && s.empty() && (s.config == nil || run.Finished(whole) || s.command == "") {
-		s.problem = fmt.Errorf("%s: there is nothing to show in it: want a run folder with %s", path, metricsName)
+		s.problem = fmt.Errorf("%s: there is nothing to show in it: want a run folder with metrics, samples "+
+			"or PrivacyLens cases", path)
 	}
 	return s, s.problem
 }
 
 // empty says that no file of the run has anything yet.
-func (s *source) empty() bool { return len(s.table.steps) == 0 }
+func (s *source) empty() bool { return len(s.table.steps) == 0 && s.sets() == nil && s.cases == nil }
 
 // file is a file of the run's folder.
 func (s *source) file(name string) string { return filepath.Join(s.whole, name) }
@@ -93,7 +104,14 @@ func (s *source) watched() []string {
 	if s.log != "" {
 		return []string{s.whole, s.log}
 	}
-	return []string{s.metrics.path}
+	paths := []string{s.metrics.path}
+	for _, of := range s.stacks {
+		paths = append(paths, of.path)
+	}
+	if s.config != nil {
+		paths = append(paths, s.file(configName), s.file(privacylens.CasesName))
+	}
+	return paths
 }
 
 // stampsOf tells files apart from themselves before they were changed, and says when the last of them was.
@@ -115,6 +133,14 @@ func stampsOf(paths ...string) (stamps string, changed time.Time) {
 func (s *source) read() error {
 	if s.log != "" {
 		return s.readLog()
+	}
+	for _, of := range s.stacks {
+		if err := of.read(); err != nil {
+			return err
+		}
+	}
+	if err := s.readCases(); err != nil {
+		return err
 	}
 	return s.metrics.read(func() { s.table = newTable() }, func(_ int64, text []byte) error {
 		var r run.Record
@@ -139,8 +165,12 @@ func (s *source) readLog() error {
 	return nil
 }
 
-// finished says that the run has come to its end, as far as the page can know.
-func (s *source) finished() bool { return s.config == nil || run.Finished(s.whole) }
+// finished says that the run has come to its end, as far as the page can know. What measures leaves a summary in
+// numbers alone.
+func (s *source) finished() bool {
+	_, err := os.Stat(s.file("summary.json"))
+	return s.config == nil || run.Finished(s.whole) || err == nil && strings.HasPrefix(s.command, "eval ")
+}
 
 // keys are the run's config by dotted keys.
 func (s *source) keys() (map[string]string, error) {

@@ -9,18 +9,18 @@ async function showConfig() {
 function drawConfig() {
   const same = choice("same") !== "", visible = shownRuns();
   const differs = (s) => new Set(visible.map((i) => s.values[i])).size > 1;
-  const rows = settings.settings.filter((s) => same || differs(s));
-  const count = settings.settings.filter(differs).length;
-  one("#config input").checked = same;
-  one("#config output").textContent = `${count} of ${settings.settings.length} keys differ` + settings.problems.map((p) => `. ${p}`).join("");
+  const given = settings.settings.filter((s) => visible.some((i) => s.values[i] !== null));
+  const rows = given.filter((s) => same || differs(s)), count = given.filter(differs).length;
+  one("#part-config input").checked = same;
+  one("#part-config output").textContent = `${count} of ${given.length} keys differ` + settings.problems.map((p) => `. ${p}`).join("");
   const head = make("tr", {}, make("th", { scope: "col" }, "key"), visible.map((i) => make("th", { scope: "col" }, swatch(i), runs[i].name)));
   const body = rows.map((s) => make("tr", { class: same && differs(s) ? "differs" : false }, make("th", { scope: "row" }, s.key),
     visible.map((i) => (s.values[i] === null ? make("td", { class: "faint" }, "not given") : make("td", { class: "text" }, s.values[i])))));
-  one("#config .scroll").replaceChildren(make("table", { class: "settings" }, make("thead", {}, head), make("tbody", {}, body)));
+  one("#part-config .scroll").replaceChildren(make("table", { class: "settings" }, make("thead", {}, head), make("tbody", {}, body)));
 }
 
 function startConfig() {
-  one("#config input").addEventListener("change", (e) => {
+  one("#part-config input").addEventListener("change", (e) => {
     choose("same", e.target.checked ? "1" : "");
     drawConfig();
   });

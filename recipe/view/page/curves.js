@@ -13,6 +13,15 @@ function chosen() {
   return [...new Set(runs.flatMap((r) => r.first.map(baseOf)))].slice(0, 8);
 }
 
+// smoothing is the number of a smooth line, or "".
+const smoothing = () => (["0", "1", "2"].includes(choice("smooth")) ? choice("smooth") : "");
+
+// axisNow is the chosen axis.
+const axisNow = () => (Object.hasOwn(axisNames, choice("x")) ? choice("x") : "step");
+
+// wholes are the distances of ticks between steps.
+const wholes = [...Array(9).keys()].flatMap((n) => [1, 2, 5].map((d) => d * 10 ** n));
+
 // units are those that times are shown in, with their seconds.
 const units = [["h", 3600], ["min", 60], ["s", 1]];
 const unitFor = (most) => units.find(([, seconds]) => most >= 3 * seconds) ?? units[2];
@@ -72,16 +81,16 @@ class Chart {
 
   // lines are the curves of the runs that are shown and have the axis.
   lines() {
-    const axis = choice("x") || "step", visible = shownRuns();
+    const axis = axisNow(), visible = shownRuns();
     return (this.found ?? []).flatMap(({ metric, curves }) => curves
       .filter((c) => visible.includes(c.run) && placesOf(c, axis))
       .map((c) => ({ run: c.run, held: metric.startsWith("eval_"), curve: c, x: placesOf(c, axis) })));
   }
 
   draw() {
-    const lines = this.lines(), axis = choice("x") || "step";
+    const lines = this.lines(), axis = axisNow();
     const logarithmic = choice("log") !== "" && lines.some((l) => l.curve.values.some((v) => v > 0));
-    const smooth = choice("smooth");
+    const smooth = smoothing();
     const unit = unitFor(Math.max(0, ...lines.map((l) => l.x.at(-1) ?? 0)));
     const tables = lines.map((l) => {
       const x = axis === "time" ? l.x.map((v) => v / unit[1]) : l.x;
@@ -117,7 +126,7 @@ class Chart {
       scales: { x: { time: false }, y: { distr: logarithmic ? 3 : 1 } },
       series: [{}, ...(series.length ? series : [{}])],
       axes: [
-        { ...common, label, labelSize: 18, labelFont: common.font, size: 34, values: (u, all) => all.map(large) },
+        { ...common, label, labelSize: 18, labelFont: common.font, size: 34, ...(axis === "step" ? { incrs: wholes } : {}), values: (u, all) => all.map(large) },
         { ...common, size: 64, values: (u, all) => all.map((v) => (v === null ? "" : figure(v))) },
       ],
       cursor: { sync: { key: "posttrain" }, drag: { x: true, y: false }, points: { size: 6 } },
@@ -200,7 +209,7 @@ function searchMetrics() {
 }
 
 function startCurves() {
-  const form = one("#curves form");
+  const form = one("#part-curves form");
   form.addEventListener("submit", (e) => e.preventDefault());
   one(".metrics input[type=search]").addEventListener("input", searchMetrics);
   form.addEventListener("change", (e) => {
@@ -215,9 +224,9 @@ function startCurves() {
 
 // fillCurves sets the fields as the address says, and offers the axes that a run has.
 function fillCurves() {
-  const form = one("#curves form"), axes = new Set(["step", ...runs.flatMap((r) => r.axes)]);
+  const form = one("#part-curves form"), axes = new Set(["step", ...runs.flatMap((r) => r.axes)]);
   for (const option of form.elements.x.options) option.hidden = option.disabled = !axes.has(option.value);
   form.elements.x.value = axes.has(choice("x")) ? choice("x") : "step";
-  form.elements.smooth.value = choice("smooth");
+  form.elements.smooth.value = smoothing();
   form.elements.log.checked = choice("log") !== "";
 }

@@ -1,14 +1,25 @@
 // The beginning: the list of runs, the parts of the page, and asking again while runs go on.
 const every = 2000; // milliseconds
-const show = { curves: showCurves, config: showConfig };
+const show = { curves: showCurves, samples: showSamples, config: showConfig, cases: showCases };
+
+// drawAgain draws the open part with what is there already.
+async function drawAgain(draw) {
+  try {
+    await draw();
+  } catch (e) {
+    warn(e.message);
+  }
+}
 
 // refresh shows the open part anew.
 async function refresh() {
-  for (const part of parts) one("#" + part).hidden = part !== shown.part;
+  for (const part of parts) one("#part-" + part).hidden = part !== shown.part;
   for (const link of all("nav a")) {
     if (link.getAttribute("href") === "#" + shown.part) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+  one("nav a[href='#samples']").hidden = !runs.some((r) => r.sets) && shown.part !== "samples";
+  one("nav a[href='#cases']").hidden = !runs.some((r) => r.cases) && shown.part !== "cases";
   fillCurves();
   try {
     await show[shown.part]();
@@ -61,6 +72,7 @@ async function ask() {
 
 function follow() {
   readAddress();
+  writeAddress(); // the links of the parts leave the choices out
   refresh();
 }
 
@@ -70,6 +82,8 @@ one("fieldset.runs").addEventListener("change", () => {
 });
 window.addEventListener("hashchange", follow);
 startCurves();
+startSamples();
 startConfig();
+startCases();
 readAddress();
 ask();
