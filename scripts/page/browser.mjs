@@ -24,6 +24,7 @@ function serve(...paths) {
   const ended = new Promise((done) => child.on("exit", done));
   ends.push(async () => { child.kill("SIGINT"); return ended; });
   return new Promise((done, fail) => {
+    child.on("error", fail);
     ended.then((code) => fail(new Error(`posttrain view ended with ${code}`)));
     child.stdout.on("data", (text) => { const found = String(text).match(/http:\S+/); if (found) done(found[0]); });
   });

@@ -83,7 +83,7 @@ const checks = {
     const p = await open();
     assert.deepEqual(p.charts(), ["loss", "reward"]);
     assert.deepEqual(p.rows("loss"), ["ours – 0.6 0.6 at 2 0.6 at 2", "trl – 0.5 0.5 at 2 0.69 at 1", "ours, held-out – 0.5 0.5 at 4 0.7 at 0"]);
-    assert.equal(p.notes("loss"), "ours: 1 values are not finite, the first at step 4.");
+    assert.equal(p.notes("loss"), "ours: not finite at step 4.");
     await p.set(p.one("select[name=x]"), "tokens");
     assert.deepEqual(p.rows("loss").length, 2);
     assert.ok(p.notes("loss").endsWith("Without tokens: trl."), p.notes("loss"));

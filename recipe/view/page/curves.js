@@ -141,7 +141,7 @@ class Chart {
     this.cells = lines.map(() => make("td", { class: "n" }, "–"));
     this.rows.replaceChildren(...lines.map((l, i) => make("tr", {}, make("th", { scope: "row", class: "line" }, swatch(l.run, l.held), name(l)), this.cells[i],
       make("td", { class: "n" }, figure(l.curve.last?.value)), make("td", { class: "n" }, ...at(l.curve.least)), make("td", { class: "n" }, ...at(l.curve.greatest)))));
-    const notes = lines.filter((l) => l.curve.lost).map((l) => `${name(l)}: ${l.curve.lost} values are not finite, the first at step ${l.curve.lost_step}.`);
+    const notes = lines.filter((l) => l.curve.lost).map((l) => `${name(l)}: not finite at step ${l.curve.lost_step}` + (l.curve.lost > 1 ? `, the first of ${l.curve.lost} values.` : "."));
     if (choice("log") && !logarithmic && lines.length) notes.push("No value is above 0: the axis is not logarithmic.");
     else if (logarithmic && lines.some((l) => l.curve.values.some((v) => v !== null && v <= 0))) notes.push("Values of 0 and below are not drawn.");
     const lacking = (this.found ?? []).flatMap(({ curves }) => curves).filter((c) => !placesOf(c, axis)).map((c) => runs[c.run].name);
