@@ -8,7 +8,7 @@ import (
 )
 
 // Types lists the values of model_type that the decoder supports.
-var Types = []string{"llama", "mistral", "qwen2", "qwen3", gemma2, gemma3}
+var Types = []string{"llama", "mistral", "qwen2", "qwen3", gemma2, gemma3, phi3, mixtral, qwen3MoE}
 
 // Config is the shape of a decoder, from config.json and generation_config.json.
 type Config struct {
@@ -26,6 +26,7 @@ type Config struct {
 
 	RopeTheta   float64      // base of the rotary frequencies
 	RopeScaling *RopeScaling // nil: no scaling ("default")
+	RotaryDim   int          // R, the numbers at the head of every head that rotate, even; 0: all (D)
 	LocalTheta  float64      // gemma3: base in the layers with the window, which have no scaling; 0: as in all layers
 
 	SlidingWindow int    // a query sees keys less than this many positions back; 0: off
@@ -36,6 +37,11 @@ type Config struct {
 	OBias         bool // a bias on the attention's output (llama and qwen3 with attention_bias)
 	MLPBias       bool // biases on gate, up, down (llama with mlp_bias)
 	QKNorm        bool // RMSNorm of every head's query and key before the rotation (qwen3)
+
+	Experts       int  // E, of mixtures of experts; 0: one MLP
+	ActiveExperts int  // k, that a token gets
+	ExpertSize    int  // width of an expert
+	NormExperts   bool // their weights add up to 1
 
 	QueryScale float64 // scores of attention are divided by its root (gemma's query_pre_attn_scalar); 0: HeadDim
 	ScoreCap   float64 // scores z of attention become cap*tanh(z/cap) (gemma2); 0: as they are
@@ -55,14 +61,6 @@ type Config struct {
 	Generation map[string]any // generation_config.json as read; nil: no such file
 }
 
-// RopeScaling stretches the rotary frequencies over longer texts.
-type RopeScaling struct {
-	Type                          string  // linear or llama3
-	Factor                        float64 // frequencies are divided by it
-	LowFreqFactor, HighFreqFactor float64 // llama3: between them scaling is partial (original context/wavelength)
-	OriginalMaxPositions          int     // llama3: the context of the model's first training
-}
-
 // Window is a layer's sliding window in positions, 0 if it sees all positions before it.
 func (c *Config) Window(layer int) int {
 	if c.WindowLayers == nil || c.WindowLayers[layer] {
@@ -76,7 +74,8 @@ const maxDim = 1 << 24
 
 // Validate reports the first impossible value by its name in config.json.
 func (c *Config) Validate() error {
-	return cmp.Or(c.validateType(), c.validateSizes(), c.validateNumbers(), c.RopeScaling.validate(), c.validateIDs())
+	return cmp.Or(c.validateType(), c.validateSizes(), c.validateNumbers(), c.RopeScaling.validate(), c.validateFactors(),
+		c.validateIDs())
 }
 
 // want is the error of a value that is not ok.
@@ -120,6 +119,8 @@ func (c *Config) validateSizes() error {
 		want(c.Heads%c.KVHeads == 0, "num_key_value_heads: found %d, want a divisor of num_attention_heads (%d)",
 			c.KVHeads, c.Heads),
 		want(c.HeadDim%2 == 0, "head_dim: found %d, want an even number (rotary embedding rotates pairs)", c.HeadDim),
+		want(c.RotaryDim >= 0 && c.RotaryDim <= c.HeadDim && c.RotaryDim%2 == 0,
+			"partial_rotary_factor: found %d of %d numbers of a head, want an even number", c.RotaryDim, c.HeadDim),
 		want(c.SlidingWindow >= 0, "sliding_window: found %d, want 1 or more, or null for off", c.SlidingWindow),
 		want(c.WindowLayers == nil || len(c.WindowLayers) == c.Layers,
 			"layer_types: found %d entries, want one for each of %d layers", len(c.WindowLayers), c.Layers))
@@ -139,21 +140,6 @@ func (c *Config) validateNumbers() error {
 		want(c.InitRange >= 0 && c.InitRange < 100, "initializer_range: found %g, want 0 or more", c.InitRange),
 		want(c.DType == "" || fileDTypes[c.DType] != "",
 			"torch_dtype: found %q, supported are float32, bfloat16 and float16", c.DType))
-}
-
-func (r *RopeScaling) validate() error {
-	if r == nil {
-		return nil
-	}
-	llama, low, high := r.Type == "llama3", r.LowFreqFactor, r.HighFreqFactor
-	return cmp.Or(
-		want(llama || r.Type == "linear", "rope_scaling.rope_type: found %q, supported are default, linear and llama3",
-			r.Type),
-		want(r.Factor >= 1 && r.Factor < 1e9, "rope_scaling.factor: found %g, want 1 or more", r.Factor),
-		want(!llama || low > 0 && low < high && high < 1e9,
-			"rope_scaling: found low_freq_factor %g and high_freq_factor %g, want 0 < low < high", low, high),
-		want(!llama || r.OriginalMaxPositions >= 1,
-			"rope_scaling.original_max_position_embeddings: found %d, want 1 or more", r.OriginalMaxPositions))
 }
 
 // validateIDs leaves out Pad: published models have pad ids of -1 or beyond the vocabulary, and the graph never reads

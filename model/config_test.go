@@ -110,7 +110,7 @@ func TestConfigReads(t *testing.T) {
 			func(c *Config) bool { return c.Window(0) == 8 && c.Window(2) == 0 }},
 		{"linear rope under its old name", with(base("llama"), "rope_scaling",
 			map[string]any{"type": "linear", "factor": 4.0}),
-			func(c *Config) bool { return *c.RopeScaling == RopeScaling{Type: "linear", Factor: 4} }},
+			func(c *Config) bool { return c.RopeScaling.Type == "linear" && c.RopeScaling.Factor == 4 }},
 		{"default rope", with(base("llama"), "rope_scaling", map[string]any{"rope_type": "default"}),
 			func(c *Config) bool { return c.RopeScaling == nil }},
 	}
@@ -129,14 +129,42 @@ func TestConfigRefuses(t *testing.T) {
 		m    map[string]any
 		want string
 	}{
-		{"type", base("gpt2"), `model_type: found "gpt2", supported are llama, mistral, qwen2, qwen3, gemma2 and gemma3_text`},
+		{"type", base("gpt2"), `model_type: found "gpt2", supported are llama, mistral, qwen2, qwen3, gemma2, gemma3_text, phi3, ` +
+			"mixtral and qwen3_moe"},
 		{"no type", with(base("llama"), "model_type", drop), `model_type: found ""`},
 		{"activation", with(base("llama"), "hidden_act", "gelu"), `hidden_act: found "gelu", want "silu"`},
-		{"rope type", with(base("llama"), "rope_scaling", map[string]any{"rope_type": "yarn", "factor": 4.0}),
-			`rope_scaling.rope_type: found "yarn", supported are default, linear and llama3`},
+		{"rope type", with(base("llama"), "rope_scaling", map[string]any{"rope_type": "ntk", "factor": 4.0}),
+			`rope_scaling.rope_type: found "ntk", supported are default, linear, llama3, dynamic, yarn and longrope`},
 		{"newer rope type", with(base("llama"), "rope_parameters",
-			map[string]any{"rope_type": "dynamic", "factor": 4.0}),
-			`rope_parameters.rope_type: found "dynamic"`},
+			map[string]any{"rope_type": "proportional", "factor": 4.0}),
+			`rope_parameters.rope_type: found "proportional"`},
+		{"yarn's bounds", with(base("llama"), "rope_scaling",
+			map[string]any{"rope_type": "yarn", "factor": 4.0, "beta_fast": 1, "beta_slow": 2}),
+			"rope_scaling: found beta_slow 2 and beta_fast 1, want 0 < slow < fast"},
+		{"longrope's factors", with(base("phi3"), "original_max_position_embeddings", 64, "rope_scaling",
+			map[string]any{"type": "longrope", "short_factor": []int{1}, "long_factor": []int{1, 2}}),
+			"rope_scaling.short_factor: found 1 numbers, want 2, half of a head's rotated part"},
+		{"a factor", with(base("phi3"), "original_max_position_embeddings", 64, "rope_scaling",
+			map[string]any{"type": "longrope", "short_factor": []any{1, "2"}, "long_factor": []int{1, 2}}),
+			`rope_scaling.short_factor: found [1,"2"], want a list of numbers`},
+		{"partial rotation", with(base("llama"), "partial_rotary_factor", 0.5),
+			"partial_rotary_factor: found 0.5, want 1 for llama"},
+		{"auxiliary loss", with(base("mixtral"), "output_router_logits", true),
+			"output_router_logits: found true, want false: the routers' auxiliary loss is not supported"},
+		{"experts", with(base("qwen3_moe"), "num_experts", 4, "num_experts_per_tok", 5),
+			"num_experts_per_tok: found 5, want 1 to 4, the experts"},
+		{"layers without experts", with(base("qwen3_moe"), "mlp_only_layers", []int{1}),
+			"mlp_only_layers: found [1], want no layers"},
+		{"phi3 dropout", with(base("phi3"), "resid_pdrop", 0.1), "resid_pdrop: found 0.1, want 0"},
+		{"both directions", with(base("gemma3_text"), "use_bidirectional_attention", true),
+			"use_bidirectional_attention: found true, want false"},
+		{"gemma's activation", with(base("gemma2"), "hidden_activation", "gelu"),
+			`hidden_activation: found "gelu", want "gelu_pytorch_tanh"`},
+		{"gemma's cap", with(base("gemma2"), "attn_logit_softcapping", -1),
+			"attn_logit_softcapping: found -1, want more than 0, or null for off"},
+		{"a model that sees, without text", map[string]any{"model_type": "gemma3"}, "text_config: found nothing"},
+		{"in the text part", map[string]any{"model_type": "gemma3", "text_config": map[string]any{"head_dim": "a"}},
+			`text_config.head_dim: found "a", want a whole number`},
 		{"nested rope", with(base("llama"), "rope_parameters", map[string]any{"full_attention": map[string]any{}}),
 			"rope_parameters.full_attention"},
 		{"rope factor", with(base("llama"), "rope_scaling", map[string]any{"type": "linear"}),
@@ -205,6 +233,18 @@ func TestConfigRoundTrip(t *testing.T) {
 		"qwen2":   with(base("qwen2"), "use_sliding_window", true, "sliding_window", 8, "max_window_layers", 2),
 		"types": with(base("qwen3"), "use_sliding_window", true, "sliding_window", 8, "layer_types",
 			[]string{"sliding_attention", "full_attention", "sliding_attention"}),
+		"yarn": with(base("qwen2"), "rope_scaling", map[string]any{"type": "yarn", "factor": 4.0,
+			"original_max_position_embeddings": 32, "truncate": false, "mscale": 1.5}),
+		"dynamic": with(base("llama"), "rope_scaling", map[string]any{"type": "dynamic", "factor": 2.0}),
+		"phi3": with(base("phi3"), "original_max_position_embeddings", 64, "hidden_size", 64, "partial_rotary_factor", 0.75,
+			"rope_scaling", map[string]any{"type": "su", "short_factor": []float64{1, 1, 1, 2, 2, 3},
+				"long_factor": []float64{2, 2, 2, 3, 3, 4}}),
+		"mixtral":   base("mixtral"),
+		"qwen3_moe": with(base("qwen3_moe"), "num_experts", 6, "num_experts_per_tok", 2, "norm_topk_prob", true),
+		"gemma2":    with(base("gemma2"), "final_logit_softcapping", nil),
+		"gemma3": with(base("gemma3_text"), "rope_theta", drop, "rope_scaling", drop, "rope_parameters",
+			map[string]any{"full_attention": map[string]any{"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+				"sliding_attention": map[string]any{"rope_type": "default", "rope_theta": 1e4}}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := parse(t, m)
@@ -232,6 +272,14 @@ func TestConfigRoundTrip(t *testing.T) {
 				t.Errorf("\n%+v\n%+v", c, again)
 			}
 		})
+	}
+}
+
+// transformers 5 refuses 3 for a float.
+func TestLimitsAreWrittenAsFloats(t *testing.T) {
+	b, err := parse(t, with(base("gemma2"), "attn_logit_softcapping", 3.0)).JSON("float32")
+	if err != nil || !strings.Contains(string(b), `"attn_logit_softcapping": 3.0`) {
+		t.Errorf("%s (%v)", b, err)
 	}
 }
 
@@ -277,6 +325,7 @@ func FuzzParseConfig(f *testing.F) {
 			t.Fatalf("%v in %s", err, b)
 		}
 		c.Raw, again.Raw, c.Generation, c.DType = nil, nil, nil, "float32"
+		c.textPart = false
 		if !reflect.DeepEqual(c, again) {
 			t.Errorf("\n%+v\n%+v", c, again)
 		}

@@ -88,6 +88,7 @@ func ParseConfig(config, generation []byte) (*Config, error) {
 	c.readRope(f)
 	c.readBiases(f)
 	c.readWindow(f)
+	c.readExperts(f)
 	c.readGemma(f)
 	c.readHead(f)
 	c.refuse(f)
@@ -120,7 +121,11 @@ func (c *Config) readShape(f *fields) {
 	c.KVHeads = f.whole("num_key_value_heads", c.defaultKVHeads(f))
 	c.HeadDim = f.whole("head_dim", c.defaultHeadDim(f))
 	c.MaxPositions = f.whole("max_position_embeddings", cmp.Or(c.MaxPositions, 2048))
-	c.RMSNormEps = f.float("rms_norm_eps", 1e-6)
+	eps := 1e-6
+	if c.ModelType == phi3 || c.ModelType == mixtral {
+		eps = 1e-5
+	}
+	c.RMSNormEps = f.float("rms_norm_eps", eps)
 	c.InitRange = f.float("initializer_range", 0.02)
 	c.TieEmbeddings = f.boolean("tie_word_embeddings", c.gemma())
 	c.DType = f.text("dtype", f.text("torch_dtype", ""))
@@ -128,10 +133,10 @@ func (c *Config) readShape(f *fields) {
 
 // defaultKVHeads is transformers' default for an absent num_key_value_heads. null means one for each query head.
 func (c *Config) defaultKVHeads(f *fields) int {
-	if f.isNull("num_key_value_heads") || c.ModelType == "llama" {
+	if f.isNull("num_key_value_heads") || c.ModelType == "llama" || c.ModelType == phi3 {
 		return c.Heads
 	}
-	if c.gemma() {
+	if c.KVHeads > 0 {
 		return c.KVHeads
 	}
 	if c.ModelType == "mistral" {
@@ -160,7 +165,12 @@ func (c *Config) defaultHeadDim(f *fields) int {
 
 // readRope reads rope_parameters (transformers 5), or rope_theta and rope_scaling (transformers 4).
 func (c *Config) readRope(f *fields) {
-	c.RopeTheta = f.float("rope_theta", 10000)
+	theta := 1e4
+	if c.ModelType == mixtral {
+		theta = 1e6
+	}
+	c.RopeTheta = f.float("rope_theta", theta)
+	c.rotatePart(f, f)
 	if c.ModelType == gemma3 {
 		c.readGemmaRope(f)
 		return
@@ -183,36 +193,29 @@ func (c *Config) readRope(f *fields) {
 // takeRope reads one set of rope parameters.
 func (c *Config) takeRope(f, r *fields) {
 	c.RopeTheta = r.float("rope_theta", c.RopeTheta)
-	if r.float("partial_rotary_factor", 1) != 1 {
-		r.fail("partial_rotary_factor", show(r.values["partial_rotary_factor"]), "1: partial rotation is not supported")
-	}
-	c.RopeScaling = readScaling(r, c.MaxPositions)
+	c.rotatePart(f, r)
+	c.RopeScaling = c.readScaling(f, r)
 	f.take(r)
 }
 
-func readScaling(r *fields, maxPositions int) *RopeScaling {
-	kind := r.text("rope_type", r.text("type", "default"))
-	if kind == "default" {
-		return nil
+// rotatePart reads which part of a head rotates.
+func (c *Config) rotatePart(f, r *fields) {
+	share := r.float("partial_rotary_factor", 1)
+	switch {
+	case share == 1:
+	case c.ModelType != phi3:
+		r.fail("partial_rotary_factor", show(r.values["partial_rotary_factor"]), "1 for "+c.ModelType)
+	case !(share > 0 && share < 1) || c.HeadDim > 1<<14:
+		r.fail("partial_rotary_factor", show(r.values["partial_rotary_factor"]), "more than 0, at most 1")
+	default:
+		c.RotaryDim = max(1, int(float64(c.HeadDim)*share))
 	}
-	s := &RopeScaling{Type: kind, Factor: r.float("factor", 0)}
-	if kind == "llama3" {
-		s.LowFreqFactor = r.float("low_freq_factor", 0)
-		s.HighFreqFactor = r.float("high_freq_factor", 0)
-		s.OriginalMaxPositions = r.whole("original_max_position_embeddings", maxPositions)
-	}
-	if r.err == nil {
-		if err := s.validate(); err != nil { // use the name that the key has in this file
-			r.err = errors.New(strings.Replace(err.Error(), "rope_scaling.", r.prefix, 1))
-		}
-	}
-	return s
 }
 
 func (c *Config) readBiases(f *fields) {
 	attention := f.boolean("attention_bias", false)
 	switch c.ModelType {
-	case "llama", "qwen3":
+	case "llama", "qwen3", qwen3MoE:
 		c.QKVBias, c.OBias = attention, attention
 	case "qwen2":
 		c.QKVBias = true
@@ -221,7 +224,7 @@ func (c *Config) readBiases(f *fields) {
 			f.fail("attention_bias", "true", "false for "+c.ModelType)
 		}
 	}
-	c.QKNorm = c.ModelType == "qwen3" || c.ModelType == gemma3
+	c.QKNorm = c.ModelType == "qwen3" || c.ModelType == qwen3MoE || c.ModelType == gemma3
 	c.MLPBias = f.boolean("mlp_bias", false)
 	if c.MLPBias && c.ModelType != "llama" {
 		f.fail("mlp_bias", "true", "false for "+c.ModelType)
@@ -234,7 +237,11 @@ func (c *Config) readWindow(f *fields) {
 		if !f.isNull("sliding_window") {
 			c.SlidingWindow = c.windowSize(f)
 		}
-	case "qwen2", "qwen3":
+	case phi3, mixtral:
+		if _, given := f.get("sliding_window"); given {
+			c.SlidingWindow = c.windowSize(f)
+		}
+	case "qwen2", "qwen3", qwen3MoE:
 		if f.boolean("use_sliding_window", false) && !f.isNull("sliding_window") {
 			c.SlidingWindow = c.windowSize(f)
 		}
@@ -338,11 +345,10 @@ func (c *Config) refuse(f *fields) {
 	if act := f.text("hidden_act", "silu"); act != "silu" && act != "swish" && !c.gemma() {
 		f.fail("hidden_act", fmt.Sprintf("%q", act), `"silu": other activations are not supported`)
 	}
-	if p := f.float("attention_dropout", 0); p != 0 {
-		f.fail("attention_dropout", fmt.Sprint(p), "0: dropout is not supported")
-	}
-	if p := f.float("partial_rotary_factor", 1); p != 1 {
-		f.fail("partial_rotary_factor", fmt.Sprint(p), "1: partial rotation is not supported")
+	for _, key := range []string{"attention_dropout", "resid_pdrop", "embd_pdrop"} {
+		if p := f.float(key, 0); p != 0 {
+			f.fail(key, fmt.Sprint(p), "0: dropout is not supported")
+		}
 	}
 	if f.boolean("use_mrope", false) {
 		f.fail("use_mrope", "true", "false: only text models are supported")

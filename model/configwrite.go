@@ -4,11 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
+	"strconv"
+	"strings"
 )
 
 // families begin the names of transformers' classes, for the key architectures.
 var families = map[string]string{"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3",
-	gemma2: "Gemma2", gemma3: "Gemma3"}
+	gemma2: "Gemma2", gemma3: "Gemma3", phi3: "Phi3", mixtral: "Mixtral", qwen3MoE: "Qwen3Moe"}
 
 // Class is the name of transformers' class.
 func (c *Config) Class() string {
@@ -81,28 +84,45 @@ func (c *Config) writeShape(m map[string]any) {
 	switch c.ModelType {
 	case "llama":
 		m["attention_bias"], m["mlp_bias"] = c.QKVBias, c.MLPBias
-	case "qwen3":
+	case "qwen3", qwen3MoE:
 		m["attention_bias"] = c.QKVBias
 	case gemma2, gemma3:
 		c.writeGemma(m)
+	}
+	if c.Experts > 0 {
+		c.writeExperts(m)
 	}
 }
 
 func (c *Config) writeRope(m map[string]any) {
 	m["rope_theta"] = c.RopeTheta
+	if c.RotaryDim > 0 {
+		share := float64(c.RotaryDim) / float64(c.HeadDim)
+		if int(share*float64(c.HeadDim)) < c.RotaryDim { // as it is read
+			share = math.Nextafter(share, 1)
+		}
+		m["partial_rotary_factor"] = share
+	}
 	m["rope_scaling"] = nil
 	if c.RopeScaling == nil {
 		return
 	}
-	r := c.RopeScaling
-	s := map[string]any{"rope_type": r.Type, "factor": r.Factor}
-	if r.Type == "llama3" {
-		s["low_freq_factor"], s["high_freq_factor"] = r.LowFreqFactor, r.HighFreqFactor
-		s["original_max_position_embeddings"] = r.OriginalMaxPositions
-	} else {
-		s["type"] = r.Type // older readers of linear do not know rope_type
+	m["rope_scaling"] = c.RopeScaling.write(c.ModelType)
+	if c.RopeScaling.LongPositions > 0 {
+		m["max_position_embeddings"] = c.RopeScaling.LongPositions
 	}
-	m["rope_scaling"] = s
+	if c.ModelType == phi3 {
+		m["original_max_position_embeddings"] = c.RopeScaling.OriginalMaxPositions
+	}
+}
+
+// decimal writes a whole number with its point: transformers 5 wants no integer where it has a float.
+func decimal(x float64) json.Number {
+	s := strconv.FormatFloat(x, 'g', -1, 64)
+	if !strings.ContainsAny(s, ".e") {
+		s += ".0"
+	}
+	return json.Number(s)
 }
 
 // writeWindow writes the sliding window with the keys of the model type. layer_types can say more than
@@ -117,7 +137,10 @@ func (c *Config) writeWindow(m map[string]any) {
 		m["sliding_window"] = c.SlidingWindow
 	}
 	switch c.ModelType {
-	case "mistral":
+	case "mistral", phi3, mixtral:
+		return
+	case qwen3MoE:
+		m["use_sliding_window"] = c.SlidingWindow > 0
 		return
 	case gemma2, gemma3:
 		m["layer_types"] = c.layerTypes()

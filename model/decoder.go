@@ -241,7 +241,7 @@ func (c *Config) affine(x *Node, w layerWeights, name string) *Node {
 // project gives x's [N, H] queries [rows, h, T, D], rotated and scaled, keys [rows, kv, T, D], rotated, and values.
 func (c *Config) project(layer int, x *Node, w layerWeights, s commonNodes) (q, k, v *Node) {
 	x = rmsNorm(x, w["input_layernorm.weight"], c.RMSNormEps)
-	q, k, v = c.affine(x, w, "self_attn.q_proj"), c.affine(x, w, "self_attn.k_proj"), c.affine(x, w, "self_attn.v_proj")
+	q, k, v = c.qkv(func(name string) *Node { return c.affine(x, w, name) })
 	if c.QKNorm {
 		q, k = c.headNorm(q, w["self_attn.q_norm.weight"]), c.headNorm(k, w["self_attn.k_norm.weight"])
 	}
@@ -257,8 +257,33 @@ func (c *Config) headNorm(x, weight *Node) *Node {
 
 func (c *Config) mlp(x *Node, w layerWeights) *Node {
 	x = rmsNorm(x, w[c.mlpNorm()], c.RMSNormEps)
-	y := c.affine(c.gate(c.affine(x, w, "mlp.gate_proj"), c.affine(x, w, "mlp.up_proj")), w, "mlp.down_proj")
-	return c.normOut(y, w, "post_feedforward_layernorm")
+	if c.Experts > 0 {
+		return c.mixture(x, func(x *Node, name string) *Node { return c.affine(x, w, name) })
+	}
+	gate, up := c.gateUp(1, func(name string) *Node { return c.affine(x, w, name) })
+	return c.normOut(c.affine(c.gate(gate, up), w, "mlp.down_proj"), w, "post_feedforward_layernorm")
+}
+
+// phi3 has one linear layer for queries, keys and values, and one for gate and up.
+const phi3 = "phi3"
+
+// qkv gives queries, keys and values [..., h*D]. layer applies the linear layer of a name.
+func (c *Config) qkv(layer func(name string) *Node) (q, k, v *Node) {
+	if c.ModelType != phi3 {
+		return layer("self_attn.q_proj"), layer("self_attn.k_proj"), layer("self_attn.v_proj")
+	}
+	y, h, kv := layer("self_attn.qkv_proj"), c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	part := func(from, n int) *Node { return sliceAxis(y, y.Rank()-1, from, from+n) }
+	return part(0, h), part(h, kv), part(h+kv, kv)
+}
+
+// gateUp gives the MLP's two inner layers. layer applies the linear layer of a name, whose outputs are an axis.
+func (c *Config) gateUp(axis int, layer func(name string) *Node) (gate, up *Node) {
+	if c.ModelType != phi3 {
+		return layer("mlp.gate_proj"), layer("mlp.up_proj")
+	}
+	y, n := layer("mlp.gate_up_proj"), c.IntermediateSize
+	return sliceAxis(y, axis, 0, n), sliceAxis(y, axis, n, 2*n)
 }
 
 // mlpNorm is the weight of the norm before the MLP.

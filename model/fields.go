@@ -118,6 +118,22 @@ func (f *fields) id(key string) *int {
 	return nil
 }
 
+func (f *fields) floats(key string) []float64 {
+	return readField(f, key, nil, "a list of numbers", asFloats)
+}
+
+func asFloats(v any) (out []float64, ok bool) {
+	list, ok := v.([]any)
+	for _, e := range list {
+		x, isNumber := asFloat(e)
+		if !isNumber {
+			return nil, false
+		}
+		out = append(out, x)
+	}
+	return out, ok
+}
+
 func as[T any](v any) (T, bool) {
 	x, ok := v.(T)
 	return x, ok

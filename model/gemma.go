@@ -18,6 +18,9 @@ var defaultSizes = map[string]map[string]int{
 	gemma2: {"num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 8192},
 	gemma3: {"vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
 		"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 131072},
+	phi3:     {"max_position_embeddings": 4096},
+	mixtral:  {"num_key_value_heads": 8, "max_position_embeddings": 131072},
+	qwen3MoE: {"num_key_value_heads": 4, "max_position_embeddings": 32768},
 }
 
 // takeTextPart reads on in the text part of a config of type gemma3 (Gemma3ForConditionalGeneration), which becomes a
@@ -153,7 +156,7 @@ func (c *Config) writeGemma(m map[string]any) {
 	for key, limit := range map[string]float64{"attn_logit_softcapping": c.ScoreCap,
 		"final_logit_softcapping": c.LogitCap} {
 		if m[key] = nil; limit > 0 {
-			m[key] = limit
+			m[key] = decimal(limit)
 		}
 	}
 	if c.ModelType == gemma3 {

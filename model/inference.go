@@ -11,7 +11,7 @@ type inference struct {
 	*Config
 	rows    int
 	swapped bool  // products are W x' instead of x W'
-	turn    *Node // [D, D], turns a head (a, b) into (-b, a)
+	turn    *Node // [D, D], turns a head (a, b) into (-b, a); with a part that does not rotate, (a, b, c) into (-b, a, 0)
 }
 
 func (c *Config) newInference(g *Graph, rows int, o GraphOptions) inference {
@@ -26,8 +26,9 @@ func (c *Config) halfTurn() [][]float32 {
 	for i := range m {
 		m[i] = make([]float32, c.HeadDim)
 	}
-	for i := range c.HeadDim / 2 {
-		m[i+c.HeadDim/2][i], m[i][i+c.HeadDim/2] = -1, 1
+	half := c.rotaryDim() / 2
+	for i := range half {
+		m[i+half][i], m[i][i+half] = -1, 1
 	}
 	return m
 }
@@ -112,12 +113,15 @@ func (n inference) normOut(x *Node, w layerWeights, name string) *Node {
 func (n inference) mlp(x *Node, w layerWeights) *Node {
 	x = inferenceNorm(x, w[n.mlpNorm()], n.RMSNormEps)
 	var y *Node
-	if n.swapped {
-		inner := n.inferenceGate(n.column(x, 1, w, "mlp.gate_proj"), n.column(x, 1, w, "mlp.up_proj"))
-		y = Transpose(n.column(inner, 0, w, "mlp.down_proj"), 0, 1)
-	} else {
-		inner := n.inferenceGate(n.affine(x, w, "mlp.gate_proj"), n.affine(x, w, "mlp.up_proj"))
-		y = n.affine(inner, w, "mlp.down_proj")
+	switch {
+	case n.Experts > 0:
+		y = n.mixture(x, func(x *Node, name string) *Node { return n.affine(x, w, name) })
+	case n.swapped:
+		gate, up := n.gateUp(0, func(name string) *Node { return n.column(x, 1, w, name) })
+		y = Transpose(n.column(n.inferenceGate(gate, up), 0, w, "mlp.down_proj"), 0, 1)
+	default:
+		gate, up := n.gateUp(x.Rank()-1, func(name string) *Node { return n.affine(x, w, name) })
+		y = n.affine(n.inferenceGate(gate, up), w, "mlp.down_proj")
 	}
 	return n.normOut(y, w, "post_feedforward_layernorm")
 }
@@ -126,7 +130,7 @@ func (n inference) mlp(x *Node, w layerWeights) *Node {
 // splitHeads gives them their shape, with D last.
 func (n inference) project(x *Node, w layerWeights, splitHeads func(x *Node) *Node) (q, k, v *Node) {
 	x = inferenceNorm(x, w["input_layernorm.weight"], n.RMSNormEps)
-	q, k, v = n.affine(x, w, "self_attn.q_proj"), n.affine(x, w, "self_attn.k_proj"), n.affine(x, w, "self_attn.v_proj")
+	q, k, v = n.qkv(func(name string) *Node { return n.affine(x, w, name) })
 	q, k, v = splitHeads(q), splitHeads(k), splitHeads(v)
 	if n.QKNorm {
 		q = inferenceNorm(q, w["self_attn.q_norm.weight"], n.RMSNormEps)

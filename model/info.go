@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"regexp"
 	"strings"
 	"text/tabwriter"
 )
@@ -25,6 +26,8 @@ type ModuleInfo struct {
 	Parameters int // elements of all of them
 }
 
+var expertNumber = regexp.MustCompile(`\.experts\.\d+\.`)
+
 // Info counts a config's parameters.
 func (c *Config) Info() *Info {
 	info := &Info{Config: c}
@@ -33,7 +36,7 @@ func (c *Config) Info() *Info {
 		name := s.Name
 		if rest, ok := strings.CutPrefix(name, "model.layers."); ok {
 			_, inLayer, _ := strings.Cut(rest, ".")
-			name = "model.layers.*." + inLayer
+			name = "model.layers.*." + expertNumber.ReplaceAllString(inLayer, ".experts.*.")
 		}
 		i, ok := index[name]
 		if !ok {
@@ -81,6 +84,9 @@ func (i *Info) Architecture() string {
 	s += fmt.Sprintf("\nrope theta %g", c.RopeTheta)
 	if r := c.RopeScaling; r != nil {
 		s += fmt.Sprintf(" (%s, factor %g)", r.Type, r.Factor)
+	}
+	if c.Experts > 0 {
+		s += fmt.Sprintf(", %d experts of %d, %d for a token", c.Experts, c.ExpertSize, c.ActiveExperts)
 	}
 	if c.SlidingWindow > 0 {
 		s += fmt.Sprintf(", sliding window %d", c.SlidingWindow)

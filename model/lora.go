@@ -37,10 +37,11 @@ func (l *LoRA) Scale() float64 {
 // Ends of the names of an adapter's tensors, after the module's.
 const loraA, loraB = ".lora_A.weight", ".lora_B.weight"
 
-// linearModules lists a layer's linear layers without "model.layers.N.", with their shapes [out, in].
+// linearModules lists a layer's linear layers without "model.layers.N.", with their shapes [out, in]. A router of
+// experts, whose choice small errors change, is not one of them.
 func (c *Config) linearModules() (modules []ParamSpec) {
 	for _, s := range c.layerSpecs(0) {
-		if name, ok := strings.CutSuffix(s.Name[len("model.layers.0."):], ".weight"); ok && len(s.Shape) == 2 {
+		if name, ok := strings.CutSuffix(s.Name[len("model.layers.0."):], ".weight"); ok && len(s.Shape) == 2 && !isRouter(name) {
 			modules = append(modules, ParamSpec{Name: name, Shape: s.Shape})
 		}
 	}
@@ -48,9 +49,10 @@ func (c *Config) linearModules() (modules []ParamSpec) {
 }
 
 // AdapterModules lists the linear layers whose names, such as self_attn.q_proj, or last parts, q_proj, match one of the
-// patterns, in which * is any text; all of them without patterns. A pattern that matches none is an error.
+// patterns, in which * is any text; all of them without patterns. A pattern that matches none is an error. Experts get
+// no adapters, since transformers and peft do not have them as layers.
 func (c *Config) AdapterModules(patterns []string) (modules []string, err error) {
-	linear := c.linearModules()
+	linear := slices.DeleteFunc(c.linearModules(), func(s ParamSpec) bool { return isExpert(s.Name) })
 	used := make([]bool, len(patterns))
 	for _, m := range linear {
 		matches := len(patterns) == 0

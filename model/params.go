@@ -121,7 +121,8 @@ const (
 
 // ParamSpecs lists a model's tensors. Their order is fixed, since checkpoints and optimiser moments depend on it: the
 // embedding; for each layer input norm, q, k, v, o (each weight before its bias, then the norms of q and k),
-// post-attention norm, gate, up, down, with gemma's norms before and after the last three; the last norm; the head unless it is tied; then the adapter's, if there is one.
+// post-attention norm, gate, up, down, with gemma's norms before and after the last three, phi3's fused layers in the
+// place of q, k, v and of gate, up, or a router and each expert's gate, up, down; the last norm; the head unless it is tied; then the adapter's, if there is one.
 func (c *Config) ParamSpecs() []ParamSpec {
 	specs := []ParamSpec{{Name: embedName, Shape: []int{c.VocabSize, c.HiddenSize}}}
 	for i := range c.Layers {
@@ -153,9 +154,13 @@ func (c *Config) layerSpecs(layer int) (specs []ParamSpec) {
 	}
 	h, q, kv, mlp := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.IntermediateSize
 	vector("input_layernorm.weight", h)
-	linear("self_attn.q_proj", h, q, c.QKVBias)
-	linear("self_attn.k_proj", h, kv, c.QKVBias)
-	linear("self_attn.v_proj", h, kv, c.QKVBias)
+	if c.ModelType == phi3 {
+		linear("self_attn.qkv_proj", h, q+2*kv, false)
+	} else {
+		linear("self_attn.q_proj", h, q, c.QKVBias)
+		linear("self_attn.k_proj", h, kv, c.QKVBias)
+		linear("self_attn.v_proj", h, kv, c.QKVBias)
+	}
 	linear("self_attn.o_proj", q, h, c.OBias)
 	if c.QKNorm {
 		vector("self_attn.q_norm.weight", c.HeadDim)
@@ -165,8 +170,23 @@ func (c *Config) layerSpecs(layer int) (specs []ParamSpec) {
 	if c.gemma() {
 		vector("pre_feedforward_layernorm.weight", h)
 	}
-	linear("mlp.gate_proj", h, mlp, c.MLPBias)
-	linear("mlp.up_proj", h, mlp, c.MLPBias)
+	switch {
+	case c.Experts > 0:
+		names := expertsOf[c.ModelType]
+		linear(names.router(), h, c.Experts, false)
+		for e := range c.Experts {
+			gate, up, down := names.of(e)
+			linear(gate, h, c.ExpertSize, false)
+			linear(up, h, c.ExpertSize, false)
+			linear(down, c.ExpertSize, h, false)
+		}
+		return specs
+	case c.ModelType == phi3:
+		linear("mlp.gate_up_proj", h, 2*mlp, false)
+	default:
+		linear("mlp.gate_proj", h, mlp, c.MLPBias)
+		linear("mlp.up_proj", h, mlp, c.MLPBias)
+	}
 	linear("mlp.down_proj", mlp, h, c.MLPBias)
 	if c.gemma() {
 		vector("post_feedforward_layernorm.weight", h)

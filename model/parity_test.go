@@ -35,12 +35,13 @@ type oracle struct {
 	Gradients map[string][2]float64 `json:"gradients"` // L2 norm, and product with sin(1), sin(2), ...
 }
 
-// fixtures lists the folders of testdata: six model types, each as transformers 4 and 5 write it.
+// fixtures lists the folders of testdata: nine model types, each as transformers 4 and 5 write it, and scalings of
+// rotations.
 func fixtures(t testing.TB) []string {
 	t.Helper()
-	dirs, err := filepath.Glob("testdata/*-*er")
-	if err != nil || len(dirs) != 12 {
-		t.Fatalf("want 12 folders under testdata, found %v (%v)", dirs, err)
+	dirs, err := filepath.Glob("testdata/*-*")
+	if err != nil || len(dirs) != 21 {
+		t.Fatalf("want 21 folders under testdata, found %v (%v)", dirs, err)
 	}
 	return dirs
 }

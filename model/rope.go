@@ -8,14 +8,23 @@ import (
 	. "github.com/gomlx/gomlx/core/graph"
 )
 
-// rope is a way to rotate: the base of the frequencies, and their scaling.
+// rope is a way to rotate: the base of the frequencies, their scaling, and the numbers R of D that rotate.
 type rope struct {
 	theta   float64
 	scaling *RopeScaling
+	rotates int
+}
+
+// rotaryDim is R.
+func (c *Config) rotaryDim() int {
+	if c.RotaryDim > 0 {
+		return c.RotaryDim
+	}
+	return c.HeadDim
 }
 
 // rope is that of layers that see everything.
-func (c *Config) rope() rope { return rope{c.RopeTheta, c.RopeScaling} }
+func (c *Config) rope() rope { return rope{c.RopeTheta, c.RopeScaling, c.rotaryDim()} }
 
 // ropes lists the layers' different ropes: one for all layers, or one for each of Windows.
 func (c *Config) ropes() (all []rope) {
@@ -24,7 +33,7 @@ func (c *Config) ropes() (all []rope) {
 	}
 	for _, w := range c.Windows() {
 		if w > 0 {
-			all = append(all, rope{theta: c.LocalTheta})
+			all = append(all, rope{theta: c.LocalTheta, rotates: c.HeadDim})
 		} else {
 			all = append(all, c.rope())
 		}
@@ -40,44 +49,24 @@ func (c *Config) ropeOf(layer int) int {
 	return slices.Index(c.Windows(), c.Window(layer))
 }
 
-// Frequencies are the D/2 angles per position, rounded to float32 in the same steps as in transformers.
-func (c *Config) Frequencies() []float32 { return c.rope().frequencies(c.HeadDim) }
+// Frequencies are the R/2 angles per position, rounded to float32 in the same steps as in transformers.
+func (c *Config) Frequencies() []float32 { return c.rope().frequencies() }
 
-func (r rope) frequencies(d int) []float32 {
-	out := make([]float32, d/2)
+func (r rope) frequencies() []float32 {
+	out := make([]float32, r.rotates/2)
 	for i := range out {
-		exponent := float32(2*i) / float32(d)
+		exponent := float32(2*i) / float32(r.rotates)
 		out[i] = 1 / float32(math.Pow(float64(float32(r.theta)), float64(exponent)))
-		out[i] = r.scaling.scale(out[i])
+		out[i] = r.scaling.apply(out[i], i, len(out), r.theta)
 	}
 	return out
 }
 
-// scale stretches one frequency. linear divides every frequency by the factor. llama3 (Llama 3.1) divides frequencies
-// whose wavelength is longer than the original context, keeps those much shorter, and interpolates between.
-func (r *RopeScaling) scale(f float32) float32 {
-	switch {
-	case r == nil:
-		return f
-	case r.Type == "linear":
-		return f / float32(r.Factor)
-	}
-	wavelength := float32(2*math.Pi) / f
-	context := float32(r.OriginalMaxPositions)
-	low, high := float32(r.LowFreqFactor), float32(r.HighFreqFactor)
-	switch {
-	case wavelength > context/low:
-		return f / float32(r.Factor)
-	case wavelength < context/high:
-		return f
-	}
-	smooth := (context/wavelength - low) / (high - low)
-	return (1-smooth)*f/float32(r.Factor) + smooth*f
-}
-
-// rotation rotates the pairs (i, i+D/2) of every head by position times frequency.
+// rotation rotates the pairs (i, i+R/2) of every head by position times frequency, and multiplies them by the scaling's
+// factor.
 type rotation struct {
-	cos, sin *Node // [rows, 1, T, D], float32; both halves of D are equal
+	cos, sin *Node // [rows, 1, T, D], float32; both halves of R are equal, and the rest is 1 and 0
+	rotates  int   // R
 }
 
 // rotations are those of a model's ropes, for keys and, with the factor of the scores, for queries.
@@ -86,7 +75,7 @@ type rotations struct{ keys, queries []rotation }
 // newRotations builds the rotations of positions [rows, T].
 func (c *Config) newRotations(positions *Node) (all rotations) {
 	for _, r := range c.ropes() {
-		all.add(newRotation(positions, r.frequencies(c.HeadDim)), c.attentionScale())
+		all.add(newRotation(positions, r, c.HeadDim), c.attentionScale())
 	}
 	return all
 }
@@ -95,24 +84,36 @@ func (r *rotations) add(keys rotation, scale float64) {
 	r.keys, r.queries = append(r.keys, keys), append(r.queries, keys.scaleBy(scale))
 }
 
-func newRotation(positions *Node, frequencies []float32) rotation {
+func newRotation(positions *Node, r rope, d int) rotation {
 	rows, tokens := positions.Shape().Dim(0), positions.Shape().Dim(1)
 	at := Reshape(ConvertDType(positions, dtypes.Float32), rows, 1, tokens, 1)
-	angle := Mul(at, Reshape(Const(positions.Graph(), frequencies), 1, 1, 1, -1))
-	both := func(x *Node) *Node { return StopGradient(Concatenate([]*Node{x, x}, -1)) }
-	return rotation{both(Cos(angle)), both(Sin(angle))}
+	angle := Mul(at, Reshape(Const(positions.Graph(), r.frequencies()), 1, 1, 1, -1))
+	all := func(x *Node, rest float64) *Node {
+		if by := r.scaling.attention(); by != 1 {
+			x = MulScalar(x, by)
+		}
+		x = Concatenate([]*Node{x, x}, -1)
+		if missing := d - r.rotates; missing > 0 {
+			x = Pad(x, ConstAsDType(x.Graph(), x.DType(), rest), PadAxis{}, PadAxis{}, PadAxis{}, PadAxis{End: missing})
+		}
+		return StopGradient(x)
+	}
+	return rotation{all(Cos(angle), 1), all(Sin(angle), 0), r.rotates}
 }
 
 // scaleBy multiplies the rotation's results by s, without an operation on them.
 func (r rotation) scaleBy(s float64) rotation {
-	return rotation{StopGradient(MulScalar(r.cos, s)), StopGradient(MulScalar(r.sin, s))}
+	return rotation{StopGradient(MulScalar(r.cos, s)), StopGradient(MulScalar(r.sin, s)), r.rotates}
 }
 
 // apply rotates x [rows, h, T, D]. Its gradient is the inverse rotation.
 func (r rotation) apply(x *Node) *Node {
-	turn := func(x *Node) *Node { // (a, b) becomes (-b, a)
-		d := x.Shape().Dim(-1)
+	turn := func(x *Node) *Node { // (a, b, rest) becomes (-b, a, rest)
+		d := r.rotates
 		a, b := SliceAxis(x, -1, AxisRange(0, d/2)), SliceAxis(x, -1, AxisRange(d/2, d))
+		if d < x.Shape().Dim(-1) {
+			return Concatenate([]*Node{Neg(b), a, SliceAxis(x, -1, AxisRange(d))}, -1)
+		}
 		return Concatenate([]*Node{Neg(b), a}, -1)
 	}
 	cos, sin := ConvertDType(r.cos, wideType(x.DType())), ConvertDType(r.sin, wideType(x.DType()))
@@ -127,20 +128,22 @@ func (r rotation) apply(x *Node) *Node {
 // [Config.Step]. Only one goroutine may use it at a time.
 type Rotary struct {
 	frequencies []float32
+	factor      float64 // of both
+	d           int
 	cos, sin    []float32 // [positions computed so far, D]
 }
 
 // Rotaries gives one for each of the model's ropes.
 func (c *Config) Rotaries() (all []*Rotary) {
 	for _, r := range c.ropes() {
-		all = append(all, &Rotary{frequencies: r.frequencies(c.HeadDim)})
+		all = append(all, &Rotary{frequencies: r.frequencies(), factor: r.scaling.attention(), d: c.HeadDim})
 	}
 	return all
 }
 
 // Rows writes the rotations of positions into cos and sin [len(positions), D].
 func (r *Rotary) Rows(positions []int32, cos, sin []float32) {
-	d := 2 * len(r.frequencies)
+	d := r.d
 	for i, p := range positions {
 		r.extendTo(int(p))
 		copy(cos[i*d:(i+1)*d], r.cos[int(p)*d:])
@@ -150,13 +153,15 @@ func (r *Rotary) Rows(positions []int32, cos, sin []float32) {
 
 // extendTo extends the tables up to a position.
 func (r *Rotary) extendTo(position int) {
-	half := len(r.frequencies)
-	for p := len(r.cos) / (2 * half); p <= position; p++ {
-		for range 2 { // both halves of D rotate by the same angles
+	for p := len(r.cos) / r.d; p <= position; p++ {
+		for range 2 { // both halves rotate by the same angles
 			for _, f := range r.frequencies {
 				sin, cos := math.Sincos(float64(float32(p) * f))
-				r.cos, r.sin = append(r.cos, float32(cos)), append(r.sin, float32(sin))
+				r.cos, r.sin = append(r.cos, float32(cos*r.factor)), append(r.sin, float32(sin*r.factor))
 			}
+		}
+		for range r.d - 2*len(r.frequencies) {
+			r.cos, r.sin = append(r.cos, 1), append(r.sin, 0)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -23,7 +24,7 @@ func CutRows(mesh *distributed.DeviceMesh) *distributed.ShardingSpec {
 
 // CutWeight cuts a weight over tensor, so that only the sums behind o and down, and those over the vocabulary, need
 // other devices (Shoeybi et al. 2019): queries, keys, values, gate and up with their biases by their outputs, o and
-// down by their inputs, the tables by tokens. Norms, and the side of an adapter that has the rank, are whole.
+// down by their inputs, the tables by tokens. Norms, routers of experts, the layers that phi3 fuses, and the side of an adapter that has the rank, are whole.
 func CutWeight(mesh *distributed.DeviceMesh, name string, shape []int) *distributed.ShardingSpec {
 	return cutBy(mesh, tensorCut(name, shape))
 }
@@ -83,9 +84,9 @@ func tensorSide(name string) int {
 // linearSide is tensorSide of a linear layer's weight or bias. The bias of o or down is added to the whole sum.
 func linearSide(layer, what string) int {
 	switch layer {
-	case "q_proj", "k_proj", "v_proj", "gate_proj", "up_proj":
+	case "q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "w1", "w3":
 		return 0
-	case "o_proj", "down_proj":
+	case "o_proj", "down_proj", "w2":
 		if what == "weight" {
 			return 1
 		}
@@ -139,7 +140,8 @@ func (c *Config) CheckMesh(mesh *distributed.DeviceMesh, state bool) error {
 		size       int
 	}{
 		{"num_attention_heads", tensorAxis, c.Heads}, {"num_key_value_heads", tensorAxis, c.KVHeads},
-		{"intermediate_size", tensorAxis, c.IntermediateSize}, {"vocab_size", tensorAxis, c.VocabSize},
+		{"intermediate_size", tensorAxis, cmp.Or(c.ExpertSize, c.IntermediateSize)},
+		{"vocab_size", tensorAxis, c.VocabSize},
 		{"hidden_size", dataAxis, c.HiddenSize},
 	}
 	if !state {

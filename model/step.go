@@ -141,10 +141,10 @@ func (c *Config) newDecoding(in StepInputs, o GraphOptions) decoding {
 	d := decoding{inference: c.newInference(in.Inverse.Graph(), s.Rows(), o), StepInputs: in, masks: map[int]*Node{}}
 	for i, r := range c.ropes() {
 		if s.InGraph {
-			made := newRotation(Reshape(in.Positions, -1, 1), r.frequencies(c.HeadDim))
-			d.add(rotation{row(made.cos), row(made.sin)}, c.attentionScale())
+			made := newRotation(Reshape(in.Positions, -1, 1), r, c.HeadDim)
+			d.add(rotation{row(made.cos), row(made.sin), r.rotates}, c.attentionScale())
 		} else {
-			d.add(rotation{row(in.Cos[i]), row(in.Sin[i])}, c.attentionScale())
+			d.add(rotation{row(in.Cos[i]), row(in.Sin[i]), r.rotates}, c.attentionScale())
 		}
 	}
 	for i, w := range c.Windows() {

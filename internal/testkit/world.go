@@ -20,6 +20,7 @@ func Config(t testing.TB, modelType string) *model.Config {
 		"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "hidden_act": "silu",
 		"max_position_embeddings": 128, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": true,
 		"sliding_window": 6, "use_sliding_window": false, "sliding_window_pattern": 2,
+		"num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8,
 		"initializer_range": 0.3, "eos_token_id": 1,
 		"torch_dtype": "float32"}`
 	c, err := model.ParseConfig([]byte(json), nil)

@@ -145,6 +145,8 @@ func configEntries(c *model.Config) ([]gguf.Entry, error) {
 			c.Class())
 	case c.WindowLayers != nil:
 		return nil, fmt.Errorf("layer_types: a sliding window in some layers has no place in a GGUF file of %s", kind)
+	case c.RopeScaling != nil && !slices.Contains([]string{"linear", "llama3"}, c.RopeScaling.Type):
+		return nil, fmt.Errorf("rope_scaling: %s cannot be exported, only linear and llama3", c.RopeScaling.Type)
 	case kind == "qwen3" && c.QKVBias:
 		return nil, fmt.Errorf("attention_bias: llama.cpp has no biases in qwen3")
 	}

@@ -192,6 +192,7 @@ func TestExportRefuses(t *testing.T) {
 		{change(func(o *ExportOptions) { o.Answers = 9 }), "answers 9: want"},
 		{change(func(o *ExportOptions) { o.CI = -1 }), "ci -1: want"},
 		{change(func(o *ExportOptions) { o.Model = folderOf("gemma2-newer") }), "model_type: gemma2 cannot be exported"},
+		{change(func(o *ExportOptions) { o.Model = folderOf("qwen2-yarn") }), "rope_scaling: yarn cannot be exported"},
 		{change(func(o *ExportOptions) { o.Model = "nowhere" }), "nowhere"},
 		{change(func(o *ExportOptions) { o.Backend, o.Answers = "tpu", 1 }), "tpu"},
 		{change(func(o *ExportOptions) { o.Model = reward }), "it is a reward model"},

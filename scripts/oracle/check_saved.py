@@ -26,6 +26,8 @@ def stored(folder):
     for file in sorted(folder.glob("*.safetensors")):
         with safe_open(file, "pt") as f:
             out.update({k: (str(f.get_tensor(k).dtype), tuple(f.get_tensor(k).shape)) for k in f.keys()})
+    if any(k.startswith("language_model.") for k in out):  # of a model that also sees, posttrain takes the text part
+        return {k.removeprefix("language_model."): v for k, v in out.items() if k.startswith("language_model.")}
     return out
 
 

@@ -1,6 +1,6 @@
 """Makes the tiny model folders under model/testdata and what transformers computes with them.
 
-For each of qwen2, qwen3, llama, mistral, gemma2 and gemma3 there are two folders, one in each generation of the Hugging Face
+For each of qwen2, qwen3, llama, mistral, gemma2, gemma3, phi3, mixtral and qwen3moe there are two folders, one in each generation of the Hugging Face
 layout: `<type>-older` as transformers 4 wrote it (and most of the hub still is), `<type>-newer` as transformers 5
 saves it. gemma3-older is a model that also sees, with its text part and one tensor of another. Weights are random but large enough that logits are far from flat. Each folder has its own tokenizer, trained
 here on the text below, a chat template in the style of its family, and oracle.json:
@@ -224,7 +224,7 @@ GEMMA_SPECIALS = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<start_of_turn>
 
 def make_tokenizer(kind, older):
     """The raw tokenizer and its tokenizer_config.json (the part common to both generations)."""
-    if kind in ("qwen2", "qwen3"):
+    if kind in ("qwen2", "qwen3", "qwen3moe"):
         t = byte_level(QWEN_SPLIT, CHATML_SPECIALS, 304, nfc=True)
         names = {"bos_token": None, "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "unk_token": None}
         extra = {"tokenizer_class": "Qwen2Tokenizer", "add_prefix_space": False}
@@ -251,8 +251,9 @@ def base(kind, raw, **more):
     """What every config shares. Heads 4, key/value heads 2, so that grouped attention is exercised."""
     cfg = {
         "architectures": [{"qwen2": "Qwen2", "qwen3": "Qwen3", "llama": "Llama", "mistral": "Mistral",
-            "gemma2": "Gemma2", "gemma3": "Gemma3"}[kind] + "ForCausalLM"],
-        "model_type": {"gemma3": "gemma3_text"}.get(kind, kind),
+            "gemma2": "Gemma2", "gemma3": "Gemma3", "phi3": "Phi3", "mixtral": "Mixtral", "qwen3moe": "Qwen3Moe"}[kind]
+            + "ForCausalLM"],
+        "model_type": {"gemma3": "gemma3_text", "qwen3moe": "qwen3_moe"}.get(kind, kind),
         "vocab_size": raw.get_vocab_size(),
         "hidden_size": 32,
         "intermediate_size": 48,
@@ -273,7 +274,7 @@ def base(kind, raw, **more):
 def token_ids(kind, raw):
     """bos, eos (a number), generation_config's eos (may be a list) and pad, as the families ship them."""
     i = raw.token_to_id
-    if kind in ("qwen2", "qwen3"):
+    if kind in ("qwen2", "qwen3", "qwen3moe"):
         return i("<|endoftext|>"), i("<|im_end|>"), [i("<|im_end|>"), i("<|endoftext|>")], i("<|endoftext|>")
     if kind == "llama":
         eos = [i("<|end_of_text|>"), i("<|eot_id|>")]
@@ -332,6 +333,33 @@ FOLDERS = {
         intermediate_size=40,
         sliding_window=8, sliding_window_pattern=2, rope_theta=500000.0, rope_local_base_freq=2000.0,
         tie_word_embeddings=True), "float32", None),
+    "phi3-older": (dict(tie_word_embeddings=False, rope_theta=1000.0, rope_scaling=None, sliding_window=8,
+        intermediate_size=40, resid_pdrop=0.0, embd_pdrop=0.0, pad_token_id=0,
+        original_max_position_embeddings=256), "bfloat16", None),
+    "phi3-newer": (dict(tie_word_embeddings=True, hidden_size=24, num_attention_heads=2, num_key_value_heads=1,
+        intermediate_size=40, rope_theta=1000.0,
+        partial_rotary_factor=0.67, max_position_embeddings=512, original_max_position_embeddings=128, pad_token_id=0,
+        rope_scaling={"type": "longrope", "short_factor": [1.0, 1.5, 2.0, 3.5], "long_factor": [1.0, 4.0, 6.0, 8.0]}),
+        "float32", None),
+    "mixtral-older": (dict(tie_word_embeddings=False, rope_theta=1000000.0, intermediate_size=16, sliding_window=None,
+        num_local_experts=4, num_experts_per_tok=2, output_router_logits=False), "bfloat16", None),
+    "mixtral-newer": (dict(tie_word_embeddings=True, hidden_size=24, rope_theta=10000.0, intermediate_size=12, sliding_window=8,
+        num_local_experts=5, num_experts_per_tok=3, head_dim=12), "float32", None),
+    "qwen3moe-older": (dict(tie_word_embeddings=False, rope_theta=1000000.0, rope_scaling=None, head_dim=12,
+        num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12, norm_topk_prob=True, attention_bias=False,
+        decoder_sparse_step=1, mlp_only_layers=[], use_sliding_window=False, sliding_window=None,
+        output_router_logits=False), "bfloat16", None),
+    "qwen3moe-newer": (dict(tie_word_embeddings=True, rope_theta=500.0, head_dim=12, num_experts=5,
+        num_experts_per_tok=3, moe_intermediate_size=10, norm_topk_prob=False, use_sliding_window=True,
+        sliding_window=8), "float32", None),
+    "llama-yarn": (dict(tie_word_embeddings=True, rope_theta=1000.0, hidden_size=48, intermediate_size=40,
+        rms_norm_eps=1e-5, rope_scaling={"rope_type": "yarn", "factor": 4.0, "beta_fast": 4.0,
+        "original_max_position_embeddings": 64}), "bfloat16", None),
+    "qwen2-yarn": (dict(tie_word_embeddings=True, rope_theta=10000.0, hidden_size=64, intermediate_size=40,
+        num_hidden_layers=1, rope_scaling={"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 48,
+        "truncate": False, "mscale": 1.0, "mscale_all_dim": 0.5}, use_sliding_window=False), "bfloat16", None),
+    "mistral-dynamic": (dict(tie_word_embeddings=True, rope_theta=1000.0, hidden_size=32, intermediate_size=40,
+        sliding_window=None, rope_scaling={"rope_type": "dynamic", "factor": 4.0}), "float32", None),
 }  # fmt: skip
 
 
@@ -343,7 +371,8 @@ def config_for(name, raw):
     cfg.update(bos_token_id=bos, eos_token_id=eos)
     if kind == "llama" and generation == "newer":
         cfg["pad_token_id"] = pad
-    return cfg, dtype, shard, {"bos_token_id": bos, "eos_token_id": gen_eos, "pad_token_id": pad}
+    return cfg, dtype, shard, {"bos_token_id": bos, "eos_token_id": gen_eos,
+        "pad_token_id": cfg.get("pad_token_id", pad)}
 
 
 def randomise(model, seed):
@@ -361,7 +390,8 @@ def from_config(cfg):
     with tempfile.TemporaryDirectory() as d:
         (pathlib.Path(d) / "config.json").write_text(json.dumps(cfg))
         c = transformers.AutoConfig.from_pretrained(d)
-    return AutoModelForCausalLM.from_config(c, attn_implementation="eager", dtype=torch.float32)
+    plain = {"experts_implementation": "eager"} if c.model_type in ("mixtral", "qwen3_moe") else {}
+    return AutoModelForCausalLM.from_config(c, attn_implementation="eager", dtype=torch.float32, **plain)
 
 
 # --- writing ------------------------------------------------------------------------------------------------------
@@ -418,7 +448,7 @@ def whole_config(name, cfg):
 
 def write_weights(folder, model, dtype, shard):
     """model.safetensors, or shards with an index once `shard` bytes are passed; a tied head is not stored."""
-    state = {k: v.detach().to(dtype).contiguous() for k, v in model.state_dict().items()}
+    state = {k: v.detach().to(dtype).contiguous() for k, v in split_experts(model, model.state_dict()).items()}
     if model.config.tie_word_embeddings:
         state.pop("lm_head.weight", None)
     if folder.name == "gemma3-older":
@@ -443,6 +473,26 @@ def write_weights(folder, model, dtype, shard):
         {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))})
 
 
+def split_experts(model, tensors):
+    """name -> tensor as in files, where each expert has tensors of its own; transformers 5 has one for all of a layer."""
+    block, gate, up, down = {"mixtral": ("block_sparse_moe", "w1", "w3", "w2"),
+        "qwen3_moe": ("mlp", "gate_proj", "up_proj", "down_proj")}.get(model.config.model_type, (None,) * 4)
+    out = {}
+    for name, x in tensors.items():
+        if block is None or ".mlp." not in name:
+            out[name] = x
+            continue
+        layer, rest = name.split(".mlp.")
+        parts = {"experts.gate_up_proj": (gate, up), "experts.down_proj": (down,)}.get(rest)
+        if parts is None:
+            out[f"{layer}.{block}.{rest}"] = x
+            continue
+        for e, expert in enumerate(x):
+            for part, piece in zip(parts, expert.chunk(len(parts))):
+                out[f"{layer}.{block}.experts.{e}.{part}.weight"] = piece
+    return out
+
+
 def write_newer(folder, model, gen, raw, names, extra, template):
     """Whatever this transformers writes, after it has read the same tokenizer once (which fills its own fields)."""
     with tempfile.TemporaryDirectory() as d:
@@ -463,7 +513,8 @@ def load(folder, dtype=torch.float32):
     config = transformers.AutoConfig.from_pretrained(folder)
     if config.model_type == "gemma3":
         return load_text(pathlib.Path(folder), config.text_config).to(dtype).eval()
-    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
+    plain = {"experts_implementation": "eager"} if config.model_type in ("mixtral", "qwen3_moe") else {}
+    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32, **plain)
     return model.to(dtype).eval()
 
 
@@ -574,8 +625,8 @@ def gradients_of(model, pairs):
         loss = loss + WEIGHTS[i % 4] * logps_of(model(input_ids=torch.tensor([ids])).logits[0], ids)[-len(answer):].sum()
     loss.backward()
     out = {}
-    for name, p in model.named_parameters():
-        g = p.grad.double().flatten()
+    for name, g in split_experts(model, {k: p.grad for k, p in model.named_parameters()}).items():
+        g = g.double().flatten()
         wave = torch.sin(torch.arange(1, g.numel() + 1, dtype=torch.float64))
         out[name] = significant([g.norm().item(), (g @ wave).item()])
     return out
@@ -621,7 +672,7 @@ def make_oracle(folder):
     }
     assert max(noise.values()) < 5e-5, noise
     more = {}
-    if folder.name.split("-")[0] not in ("qwen2", "qwen3", "llama", "mistral"):
+    if folder.name not in [f"{kind}-{g}" for kind in ("qwen2", "qwen3", "llama", "mistral") for g in ("older", "newer")]:
         model.generation_config = transformers.GenerationConfig()
         more = {"greedy": [greedy(model, ids) for ids in rows], "gradients": gradients_of(model, pairs)}
     return {
@@ -660,14 +711,15 @@ def compact(value):
 
 def make(out, name):
     kind, generation = name.split("-")
-    raw, names, extra, template = make_tokenizer(kind, generation == "older")
+    older = generation in ("older", "yarn")
+    raw, names, extra, template = make_tokenizer(kind, older)
     cfg, dtype, shard, gen = config_for(name, raw)
     model = from_config(cfg)
     randomise(model, seed=sum(map(ord, name)))
     folder = out / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    if generation == "older":
+    if older:
         write_older(folder, name, model, cfg, dtype, shard, gen, raw, names, extra, template)
     else:
         write_newer(folder, model, gen, raw, names, extra, template)
@@ -709,7 +761,9 @@ def check_teeth(cfg, loaded, oracle):
         plain = {"sliding_window": 256}
     windowed = cfg.get("sliding_window") and cfg.get("use_sliding_window", True)
     changes = [plain] if windowed else []
-    changes += [{"rope_scaling": None}] if cfg.get("rope_scaling") else []
+    scaling = cfg.get("rope_scaling") or {"rope_type": "dynamic"}  # which changes nothing in short texts
+    changes += [{"rope_scaling": None}] if scaling.get("rope_type") != "dynamic" else []
+    changes += [{"num_experts_per_tok": cfg["num_experts_per_tok"] - 1}] if "num_experts_per_tok" in cfg else []
     changes += [{key: 2 * cfg[key]} for key in ("rope_theta", "rope_local_base_freq", "query_pre_attn_scalar",
         "attn_logit_softcapping", "final_logit_softcapping") if cfg.get(key)]
     row = oracle["rows"][0]
