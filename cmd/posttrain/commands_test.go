@@ -195,7 +195,7 @@ func TestModelInfo(t *testing.T) {
 		t.Errorf("without a template: %s", o.out)
 	}
 	remove(t, "model/tokenizer.json")
-	if o := must(t, "model", "info", "model"); !strings.HasSuffix(o.out, "\ntokenizer: none (no tokenizer.json)\n") {
+	if o := must(t, "model", "info", "model"); !strings.HasSuffix(o.out, "\ntokenizer: none (no tokenizer.json, no tokenizer.model)\n") {
 		t.Errorf("without a tokenizer: %s", o.out)
 	}
 }

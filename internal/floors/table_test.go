@@ -74,7 +74,7 @@ var Table = []Row{
 	{"data/check", text, []string{"data", "data/ci/quality"}},
 	{"data/journal", text, []string{"data", "run"}},
 	{"reward", text, []string{"data"}},
-	{"tokenizer", text, []string{"github.com/dlclark/regexp2", "golang.org/x/text"}},
+	{"tokenizer", text, []string{"github.com/dlclark/regexp2", "golang.org/x/text", "google.golang.org/protobuf"}},
 	{"batch", text, []string{"data", "tokenizer"}},
 	{"hub", text, []string{"run", retry}},
 	{"run", text, []string{"golang.org/x/sys/windows", "golang.org/x/term", "gonum.org/v1/plot",

@@ -2,10 +2,8 @@ package local
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/hub"
@@ -28,8 +26,8 @@ func Describe(w io.Writer, folder string) error {
 	if err := info.Write(w); err != nil {
 		return err
 	}
-	if _, err := fs.Stat(fsys, "tokenizer.json"); errors.Is(err, fs.ErrNotExist) {
-		_, err := fmt.Fprintln(w, "\ntokenizer: none (no tokenizer.json)")
+	if !tokenizer.Exists(fsys) {
+		_, err := fmt.Fprintln(w, "\ntokenizer: none (no tokenizer.json, no tokenizer.model)")
 		return err
 	}
 	t, err := tokenizer.LoadFS(fsys, name)
