@@ -34,7 +34,7 @@ type Setup struct {
 	Folder   string // of the model; embedded.Name: the embedded one
 	Load     Loader // of the folder; nil: it is a language model's
 	Adapting Adapting
-	Chat     Chat
+	Chat     local.Chat
 	Devices  Devices
 	Train    train.Options
 	Seed     uint64

@@ -20,6 +20,12 @@ func TestChatOfARun(t *testing.T) {
 		!strings.Contains(config, "\n  date: "+time.Now().Format("2006-01-02")+"\n") {
 		t.Fatal(o, config)
 	}
+	dated := read(t, "dated.jinja")
+	write(t, "dated.jinja", dated+" ")
+	o = cli(t, "mappo", "--resume", "out")
+	checkRefusal(t, o, faultCase{code: 1,
+		says: []string{"chat.template dated.jinja: it is not the run's: its SHA-256 begins with"}})
+	write(t, "dated.jinja", dated)
 	must(t, "mappo", "--resume", "out")
 	if got := read(t, "out/model/chat_template.jinja"); got != read(t, "dated.jinja") {
 		t.Errorf("%q", got)
@@ -44,6 +50,58 @@ func TestChatOfARun(t *testing.T) {
 		o := cli(t, tinyMappo(1, "--set", value, "--out", "other")...)
 		if o.code == 0 || !strings.Contains(o.last(), want) || exists("other") {
 			t.Errorf("%s: %d %s, want %s", value, o.code, o.last(), want)
+		}
+	}
+}
+
+// TestChatElsewhere: data show and check, generate, eval ci and data best give the template the same settings; a ci-rl
+// run's evaluation takes the run's.
+func TestChatElsewhere(t *testing.T) {
+	work(t, "qwen2-newer")
+	template := strings.TrimSpace(read(t, "model/chat_template.jinja"))
+	write(t, "said.jinja", "{% if loud is defined and loud %}LOUD {{ strftime_now('%Y') }} {% endif %}"+template)
+	write(t, "chats.jsonl", turnLines)
+	settings := []string{"--chat-template", "said.jinja", "--chat-variables", "loud=true", "--chat-date", "2024-01-31"}
+	tokens := func(args ...string) string {
+		o := must(t, append([]string{"data", "show", "--model", "model", "chats.jsonl"}, args...)...)
+		var b strings.Builder
+		for line := range strings.Lines(o.out) {
+			if _, text, is := strings.Cut(strings.TrimSpace(line), `"`); is {
+				b.WriteString(strings.TrimSuffix(text, `"`))
+			}
+		}
+		return b.String()
+	}
+	plain, loud := tokens(), tokens(settings...)
+	if loud != "LOUD 2024 "+plain {
+		t.Errorf("%q, plain %q", loud, plain)
+	}
+	check := []string{"data", "check", "--model", "model", "--max-prompt-tokens", "1000", "chats.jsonl"}
+	a, b := must(t, check...), must(t, append(check, settings...)...)
+	if a.out == b.out {
+		t.Error(a.out)
+	}
+	greedy := []string{"--model", "model", "--temperature", "0", "--max-new-tokens", "4"}
+	must(t, append(append([]string{"generate", "--chat", "--prompt", "Hi"}, greedy...), settings...)...)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"data", "show", "--chat-variables", "quiet=1", "--model", "model", "chats.jsonl"},
+			"the chat template has no variable quiet"},
+		{[]string{"data", "check", "--chat-date", "2024-01-31", "chats.jsonl"},
+			`--chat-date "2024-01-31": only a model's`},
+		{[]string{"data", "show", "--chat-date", "x", "chats.jsonl"}, `--chat-date "x": want a day such as 2026-01-31`},
+		{[]string{"generate", "--prompt", "Hi", "--chat-date", "2024-01-31"}, "the prompt is plain text"},
+		{[]string{"generate", "--prompt", "Hi", "--chat", "--chat-variables", "9"}, "want a name and a value"},
+		{[]string{"eval", "ci", "--model", "model", "--n", "1", "--set", "chat.variables=quiet=1"},
+			"the chat template has no variable quiet"},
+		{[]string{"serve", "--model", "model", "--addr", "127.0.0.1:0", "--chat-template", "none.jinja"},
+			"none.jinja: no such file"},
+	} {
+		o := cli(t, c.args...)
+		if o.code == 0 || !strings.Contains(o.err, c.want) {
+			t.Errorf("%v: %d %s, want %s", c.args, o.code, o.err, c.want)
 		}
 	}
 }

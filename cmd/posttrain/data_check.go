@@ -62,6 +62,7 @@ func newCheck(s streams) *cobra.Command {
 	flags.Float64Var(&o.Balance, "balance", o.Balance,
 		"least share of the mean number of items that a domain, principle or scenario should have (0 = any)")
 	flags.StringVar(&o.Model, "model", "", "model folder or org/name whose tokenizer counts the prompts, or embedded")
+	addChatFlags(cmd, &o.Chat)
 	flags.StringVar(&o.Prompt, "prompt", "",
 		"form of the prompts of contextual-integrity items: compact, plain, cot, cot-short or a "+
 			"template's file (default cot)")

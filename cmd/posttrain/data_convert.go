@@ -8,6 +8,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/records"
 	"github.com/posttrain/posttrain/internal/plain"
+	"github.com/posttrain/posttrain/rollout/local"
 )
 
 func newConvert(s streams) *cobra.Command {
@@ -50,6 +51,15 @@ func twoArgs(cmd *cobra.Command, args []string) error {
 	}
 	path := cmd.CommandPath()
 	return usageError{fmt.Errorf("%s wants two files, IN and OUT, found %d (see %s --help)", path, len(args), path)}
+}
+
+// addChatFlags adds the flags that set what the model's chat template gets.
+func addChatFlags(cmd *cobra.Command, c *local.Chat) {
+	flags := cmd.Flags()
+	flags.StringVar(&c.Template, "chat-template", "", "file with a chat template in the place of the model's own")
+	flags.StringArrayVar(&c.Variables, "chat-variables", nil,
+		"variable of the chat template, such as enable_thinking=false (may be repeated)")
+	flags.StringVar(&c.Date, "chat-date", "", "day that the chat template prints as today, such as 2026-01-31")
 }
 
 // addScoreFlag adds the flag that names the score columns of preference pairs.

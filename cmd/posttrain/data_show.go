@@ -23,7 +23,8 @@ func newShow(s streams) *cobra.Command {
 			"token with its place, its id, its weight in the loss (0: it is only read) and its text. On a terminal\n" +
 			"the tokens with a weight are green, unless NO_COLOR is set.",
 		Example: "  posttrain data show --row 3 chats.jsonl\n" +
-			"  posttrain data show --model models/Qwen2.5-1.5B-Instruct --loss-on last chats.jsonl",
+			"  posttrain data show --model models/Qwen2.5-1.5B-Instruct --loss-on last chats.jsonl\n" +
+			"  posttrain data show --model models/Qwen3-0.6B --chat-variables enable_thinking=false chats.jsonl",
 		Args: oneArg("data file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := cmp.Or(f.pin(cmd.Context(), &o, s.reporter()), f.pinFiles(cmd.Context(), args, s.reporter()))
@@ -47,6 +48,7 @@ func newShow(s streams) *cobra.Command {
 	flags.IntVar(&o.Row, "row", o.Row, "which of the rows that training keeps, from 1")
 	flags.StringVar(&o.Model, "model", embedded.Name,
 		"model folder or org/name whose tokenizer and chat template are used, or embedded")
+	addChatFlags(cmd, &o.Chat)
 	flags.StringVar(&o.LossOn, "loss-on", "",
 		"what of demonstrations has weight, as data.loss_on of sft: completion, last or all (default completion)")
 	return cmd

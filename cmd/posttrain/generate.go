@@ -48,6 +48,12 @@ var generateFlags = append([]config.Flag{
 		Help: "prompts, .jsonl, .json or .parquet, or " + hubRows + ": column prompt (text or messages) or " +
 			"messages"},
 	{Name: "chat", Key: "chat", Help: "apply the chat template to plain prompts; without --prompt and --input: talk"},
+	{Name: "chat-template", Key: "chat_template.template",
+		Help: "file with a chat template in the place of the model's own"},
+	{Name: "chat-variables", Key: "chat_template.variables", Exact: true,
+		Help: "variable of the chat template, such as enable_thinking=false (may be repeated)"},
+	{Name: "chat-date", Key: "chat_template.date",
+		Help: "day that the chat template prints as today, such as 2026-01-31"},
 	{Name: "samples", Key: "samples", Help: "answers to each prompt (default 1)"},
 	{Name: "out", Key: "out", Help: "jsonl file to write: prompt, completion, reason, tokens"},
 	{Name: "logps", Key: "logps", Help: "also write each token's log-prob, at temperature 1 with nothing cut off"},

@@ -115,7 +115,7 @@ func Defaults() Options {
 var applies = stages.Choices{
 	"agent": {
 		AgentLocal: "model adapter cache_gb backend batch prompt prompts prefill think temperature top_k top_p min_p " +
-			"stop max_new_tokens",
+			"stop max_new_tokens chat.template chat.template_sha256 chat.variables chat.date",
 		AgentServer: "base_url api_model api_version api_key_env parallel timeout prompt prompts prefill continue " +
 			"think think_opened temperature top_p stop max_new_tokens",
 		AgentRecorded: "actions",
@@ -266,7 +266,8 @@ var stageKeys = map[string][]string{
 	StageJudge:   {"prompts", "data", "judge", "agent.actions"},
 	StageProbe: {"seed", "prompts", "data", "probe", "agent.model", "agent.backend", "agent.batch", "agent.base_url",
 		"agent.api_model", "agent.api_version", "agent.api_key_env", "agent.parallel", "agent.timeout", "agent.think",
-		"agent.think_opened", "agent.continue", "agent.adapter", "agent.cache_gb"},
+		"agent.think_opened", "agent.continue", "agent.adapter", "agent.cache_gb", "agent.chat.template",
+		"agent.chat.template_sha256", "agent.chat.variables", "agent.chat.date"},
 	StageReport: {"data"},
 }
 

@@ -20,10 +20,11 @@ type ModelConfig struct {
 	Model   string `yaml:"model" hub:"model" words:"embedded, a model folder, or org/name on the hub"`
 	Adapter string `yaml:"adapter,omitempty" hub:"adapter" words:"an adapter's folder, or org/name on the hub"`
 	// the most memory of the cache of keys and values, in gigabytes
-	CacheGB  float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"`
-	Backend  string  `yaml:"backend" want:"@backend"`
-	BaseURL  string  `yaml:"base_url" want:"@url"`
-	APIModel string  `yaml:"api_model" words:"a model's name on the server"`
+	CacheGB  float64    `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"`
+	Backend  string     `yaml:"backend" want:"@backend"`
+	Chat     local.Chat `yaml:"chat"` // of a folder's model
+	BaseURL  string     `yaml:"base_url" want:"@url"`
+	APIModel string     `yaml:"api_model" words:"a model's name on the server"`
 	// of Azure OpenAI: the model is the name of a deployment
 	APIVersion string `yaml:"api_version,omitempty" words:"one such as 2024-10-21"`
 	Continue   string `yaml:"-"` // of a benchmark that begins answers, see rollout.Dialect
@@ -75,6 +76,9 @@ func (c ModelConfig) Identify(seed uint64, maxNew int) map[string]string {
 	if c.Adapter != "" {
 		all["adapter"] = WholePath(c.Adapter)
 	}
+	if chat, err := c.Chat.Identify(); chat != "" && err == nil { // loading the model says what is wrong
+		all["chat"] = chat
+	}
 	return all
 }
 
@@ -104,7 +108,7 @@ func OpenSubject(c ModelConfig, now bool, warn func(format string, args ...any))
 	s = &Subject{config: c}
 	s.load = sync.OnceValues(func() (m *local.Model, err error) {
 		s.loaded, err = local.OpenWith(local.Options{Backend: c.Backend, Model: c.Model, Adapter: c.Adapter,
-			CacheGB: c.CacheGB})
+			CacheGB: c.CacheGB, Chat: c.Chat})
 		return s.loaded, err
 	})
 	if c.Way() == Server {

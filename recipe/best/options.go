@@ -53,7 +53,8 @@ func idle(o *Options) []string {
 
 // ofModel are the keys about a model and its draws.
 var ofModel = []string{"model", "adapter", "cache_gb", "backend", "max_prompt_tokens", "answers", "keep",
-	"max_new_tokens", "temperature", "top_k", "top_p", "min_p", "stop"}
+	"max_new_tokens", "temperature", "top_k", "top_p", "min_p", "stop", "chat.template", "chat.template_sha256",
+	"chat.variables", "chat.date"}
 
 // pairsSpec checks the options of Pairs, whose scenarios are synthetic ones in the compact form.
 var pairsSpec = &config.Spec[Options]{

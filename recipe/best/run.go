@@ -104,7 +104,8 @@ func ask(
 	if o.Templates {
 		return ideal(o, set)
 	}
-	m, err := local.OpenWith(local.Options{Backend: o.Backend, Model: o.Model, Adapter: o.Adapter, CacheGB: o.CacheGB})
+	m, err := local.OpenWith(local.Options{Backend: o.Backend, Model: o.Model, Adapter: o.Adapter, CacheGB: o.CacheGB,
+		Chat: o.Chat})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/fleet"
+	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/track"
 	"github.com/posttrain/posttrain/train"
 )
@@ -28,7 +29,7 @@ type Options struct {
 	Devices    recipe.Devices         `yaml:"engine"`
 	Seed       uint64                 `yaml:"seed"`
 	Data       Data                   `yaml:"data"`
-	Chat       recipe.Chat            `yaml:"chat"`
+	Chat       local.Chat             `yaml:"chat"`
 	Sampling   Sampling               `yaml:"sampling"`
 	Rollout    fleet.Options          `yaml:"rollout,omitempty"`
 	Reward     reward.Options         `yaml:"reward"`

@@ -39,7 +39,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 		return nil, err
 	}
 	recipe.PinBackend(&o.Backend, o.Model, o.Train, o.Devices, true, r)
-	if err := o.Chat.PinDate(o.Model, o.Place); err != nil {
+	if err := o.Chat.Pin(o.Model, o.Place.Resume != ""); err != nil {
 		return nil, err
 	}
 	j, err := recipe.NewJob(recipe.Setup{

@@ -34,8 +34,11 @@ type Options struct {
 	Adapter string  `yaml:"adapter,omitempty" hub:"adapter" words:"an adapter's folder, or org/name on the hub"`
 	CacheGB float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"` // of the keys and values
 	Backend string  `yaml:"backend" want:"@backend"`
-	Addr    string  `yaml:"addr"`           // HOST:PORT; port 0: a free one
-	Name    string  `yaml:"name,omitempty"` // of the model to clients; empty: the folder's name
+
+	Chat local.Chat `yaml:"chat"`
+
+	Addr string `yaml:"addr"`           // HOST:PORT; port 0: a free one
+	Name string `yaml:"name,omitempty"` // of the model to clients; empty: the folder's name
 
 	// the environment variable with the token that clients must send; where it is not set they need none
 	TokenEnv string `yaml:"token_env" want:"@variable"`
@@ -130,7 +133,8 @@ func Run(ctx context.Context, o Options, r run.Reporter) error {
 
 // open opens a model that can make prompts of messages.
 func open(o Options) (*local.Model, error) {
-	m, err := local.OpenWith(local.Options{Backend: o.Backend, Model: o.Model, Adapter: o.Adapter, CacheGB: o.CacheGB})
+	m, err := local.OpenWith(local.Options{Backend: o.Backend, Model: o.Model, Adapter: o.Adapter, CacheGB: o.CacheGB,
+		Chat: o.Chat})
 	if err != nil {
 		return nil, err
 	}

@@ -83,7 +83,8 @@ func (o *Options) canPrefill() bool {
 // unusedKeys lists the keys of the other kind of model.
 func (o *Options) unusedKeys() []string {
 	if o.Server.BaseURL != "" {
-		return []string{"model", "adapter", "cache_gb", "backend"}
+		return []string{"model", "adapter", "cache_gb", "backend", "chat.template", "chat.template_sha256",
+			"chat.variables", "chat.date"}
 	}
 	return append(recipe.ServerKeys(), "server.base_url", "server.continue", "server.think_opened")
 }

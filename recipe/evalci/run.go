@@ -74,7 +74,7 @@ type evaluation struct {
 // askModel lets a model of this process answer.
 func (e *evaluation) askModel(ctx context.Context) error {
 	m, err := local.OpenWith(local.Options{Backend: e.o.Backend, Model: e.o.Model, Adapter: e.o.Adapter,
-		CacheGB: e.o.CacheGB})
+		CacheGB: e.o.CacheGB, Chat: e.o.Options.Chat})
 	if err != nil {
 		return err
 	}

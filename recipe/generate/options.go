@@ -11,6 +11,7 @@ import (
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/local"
 )
 
 // Command is the command that runs this recipe.
@@ -28,6 +29,8 @@ type Options struct {
 	Prompt *string `yaml:"prompt,omitempty" want:"@text"`
 	Input  string  `yaml:"input,omitempty" hub:"data" words:"a .jsonl, .json or .parquet file (also .gz)"`
 	Chat   bool    `yaml:"chat"` // plain prompts are a user's message, and the chat template is applied
+
+	Template local.Chat `yaml:"chat_template"` // what the chat template gets: chat is the switch
 
 	Samples          int `yaml:"samples" want:">=1"` // answers to each prompt
 	rollout.Sampling `yaml:",inline"`
@@ -73,6 +76,11 @@ func (o Options) Check() []fault.Fault {
 	const greedy = "temperature 0 always takes the likeliest token; remove one of the two"
 	idle("seed", o.Seed, o.Seed != 0 && o.Temperature == 0, greedy)
 	idle("samples", o.Samples, o.Samples > 1 && o.Temperature == 0, greedy)
+	const plain = "the prompt is plain text, which has no chat template; add chat, or remove it"
+	unused := o.Prompt != nil && !o.Chat
+	idle("chat_template.template", o.Template.Template, unused && o.Template.Template != "", plain)
+	idle("chat_template.variables", o.Template.Variables, unused && o.Template.Variables != nil, plain)
+	idle("chat_template.date", o.Template.Date, unused && o.Template.Date != "", plain)
 	idle("input", o.Input, o.Input != "" && o.Prompt != nil, "there is a prompt too: want prompt or input, not both")
 	idle("logps", o.Logps, o.Logps && o.Prompt != nil && o.Out == "", "they are written to a file; add out: FILE.jsonl")
 	if !o.Talks() {

@@ -73,7 +73,7 @@ func open(o Options, r run.Reporter) (*generator, error) {
 		return nil, err
 	}
 	g.model, err = local.OpenWith(local.Options{Backend: o.Backend, Model: o.Model, Adapter: o.Adapter,
-		CacheGB: o.CacheGB})
+		CacheGB: o.CacheGB, Chat: o.Template})
 	if err != nil {
 		return nil, err
 	}

@@ -25,12 +25,13 @@ import (
 // Options say how a file is read and what is counted.
 type Options struct {
 	data.PreferenceOptions
-	Kind            string  // a name of records.Kinds; "": the first row says
-	Near, Balance   float64 // see check.Options
-	Fix             string  // the file that gets the rows that are right; "": nothing is written
-	Model           string  `hub:"tokenizer"` // the folder whose tokenizer counts the prompts; "": they are not counted
-	Prompt          string  // form of the prompts of contextual-integrity items; "": cot
-	MaxPromptTokens int     // the prompts with more tokens are counted; 0: no limit
+	Kind            string     // a name of records.Kinds; "": the first row says
+	Near, Balance   float64    // see check.Options
+	Fix             string     // the file that gets the rows that are right; "": nothing is written
+	Model           string     `hub:"tokenizer"` // the folder whose tokenizer counts the prompts; "": they are not counted
+	Prompt          string     // form of the prompts of contextual-integrity items; "": cot
+	Chat            local.Chat // what the model's chat template gets
+	MaxPromptTokens int        // the prompts with more tokens are counted; 0: no limit
 }
 
 // DefaultOptions look for duplicates as the gates of data synth do.
@@ -49,6 +50,19 @@ func (o Options) Check() []fault.Fault {
 		if err := o.form().Load(); err != nil {
 			faults.Add("prompt", o.Prompt, "%v", err)
 		}
+	}
+	for _, f := range o.Chat.Check() {
+		f.Key = "chat_" + f.Key
+		faults = append(faults, f)
+	}
+	if o.Model == "" && o.Chat.Template != "" {
+		faults.Add("chat_template", o.Chat.Template, why)
+	}
+	if o.Model == "" && o.Chat.Variables != nil {
+		faults.Add("chat_variables", strings.Join(o.Chat.Variables, ","), why)
+	}
+	if o.Model == "" && o.Chat.Date != "" {
+		faults.Add("chat_date", o.Chat.Date, why)
 	}
 	if _, known := records.Kinds[o.Kind]; !known && o.Kind != "" {
 		faults.Add("kind", o.Kind, "want %s", strings.Join(slices.Sorted(maps.Keys(records.Kinds)), ", "))
@@ -153,6 +167,9 @@ func (o Options) countTokens(ctx context.Context, r *records.File) (string, erro
 		return "", err
 	}
 	t, err := tokenizer.LoadFS(fsys, name)
+	if err == nil {
+		err = o.Chat.Apply(t)
+	}
 	if err != nil {
 		return "", err
 	}

@@ -52,6 +52,9 @@ func Show(path string, o ShowOptions) (source string, texts []Shown, err error) 
 		return "", nil, err
 	}
 	t, err := tokenizer.LoadFS(fsys, name)
+	if err == nil {
+		err = o.Chat.Apply(t)
+	}
 	if err != nil {
 		return "", nil, err
 	}

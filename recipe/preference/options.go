@@ -17,6 +17,7 @@ import (
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/online"
+	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/track"
 	"github.com/posttrain/posttrain/train"
 )
@@ -35,7 +36,7 @@ type Options struct {
 	Devices   recipe.Devices  `yaml:"engine"`
 	Seed      uint64          `yaml:"seed"`
 	Data      Data            `yaml:"data"`
-	Chat      recipe.Chat     `yaml:"chat"`
+	Chat      local.Chat      `yaml:"chat"`
 	Loss      losses.Options  `yaml:"loss"`
 	Train     train.Options   `yaml:"train"`
 	Online    online.Options  `yaml:"online"` // of mode online alone

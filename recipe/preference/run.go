@@ -28,7 +28,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 		return nil, err
 	}
 	recipe.PinBackend(&o.Backend, o.Model, o.Train, o.Devices, o.isOnline(), r)
-	if err := o.Chat.PinDate(o.Model, o.Place); err != nil {
+	if err := o.Chat.Pin(o.Model, o.Place.Resume != ""); err != nil {
 		return nil, err
 	}
 	title := o.Loss.Name()

@@ -10,6 +10,7 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/track"
 	"github.com/posttrain/posttrain/train"
 )
@@ -25,7 +26,7 @@ type Options struct {
 	Devices  recipe.Devices  `yaml:"engine"`
 	Seed     uint64          `yaml:"seed"`
 	Data     Data            `yaml:"data"`
-	Chat     recipe.Chat     `yaml:"chat"`
+	Chat     local.Chat      `yaml:"chat"`
 	Loss     Loss            `yaml:"loss"`
 	Train    train.Options   `yaml:"train"`
 	Tracking track.Options   `yaml:"tracking,omitempty"`

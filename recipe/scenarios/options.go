@@ -13,6 +13,7 @@ import (
 	"github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/local"
 )
 
 // Options say which scenarios, and how. Paths are relative to the working directory.
@@ -22,6 +23,8 @@ type Options struct {
 	CacheGB float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"` // of the keys and values
 	Backend string  `yaml:"backend" want:"@backend"`
 	Seed    uint64  `yaml:"seed"` // of synthetic scenarios and draws
+
+	Chat local.Chat `yaml:"chat"`
 
 	// The scenarios: those of a ci-rl run, the items of a file, or synthetic ones.
 	Run     string `yaml:"run,omitempty" words:"the config of a ci-rl run"`
@@ -67,6 +70,7 @@ func (o *Options) Follow(path, part string) error {
 		return err
 	}
 	o.Run, o.Model, o.Backend, o.Split, o.SplitSeed = path, c.Model, c.Backend, part, c.Seed
+	o.Chat = c.Chat
 	o.Form, o.Reward, o.Sampling = c.Data.Form, c.Reward, c.Sampling.Sampling
 	if part == "test" {
 		o.Sampling = c.TestSampling()
@@ -94,7 +98,8 @@ func (o *Options) Settle(g *config.Given) {
 
 // ofRun are the keys whose values a run has.
 var ofRun = []string{"data", "items", "n", "held_out", "prompt", "template", "prefill", "max_prompt_tokens", "split",
-	"split_seed", "validation_fraction", "test_fraction"}
+	"split_seed", "validation_fraction", "test_fraction", "chat.template", "chat.template_sha256", "chat.variables",
+	"chat.date"}
 
 // Idle are the keys without effect: those that the run has, or those about a split where nothing is split.
 func (o *Options) Idle() []string {

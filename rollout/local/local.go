@@ -105,6 +105,7 @@ type Options struct {
 	Model   string  // its folder, or embedded
 	Adapter string  // the folder of an adapter; "": none
 	CacheGB float64 // see [rollout.Options]
+	Chat    Chat    // what the chat template gets
 }
 
 // Open loads a model folder onto an engine.
@@ -120,6 +121,9 @@ func OpenWith(o Options) (*Model, error) {
 		return nil, err
 	}
 	defer release(m)
+	if err := o.Chat.Apply(t); err != nil {
+		return nil, err
+	}
 	if o.Adapter != "" {
 		if m, err = m.LoadAdapter(o.Adapter); err != nil {
 			return nil, err

@@ -1,6 +1,7 @@
-package recipe
+package local
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -10,14 +11,15 @@ import (
 
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/files"
-	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/tokenizer"
 )
 
 // Chat says what the model's chat template gets beside the messages.
 type Chat struct {
-	// in the place of the model's own; the trained model has it
+	// in the place of the model's own; a trained model has it
 	Template string `yaml:"template,omitempty" words:"a file with a chat template (Jinja)"`
+	// of the template's file when a run was started: a resumed run wants the same
+	SHA256 string `yaml:"template_sha256,omitempty" words:"the SHA-256 of the template's file"`
 	// names with values, JSON or text: enable_thinking=false; in transformers they are chat_template_kwargs
 	Variables []string `yaml:"variables,omitempty" words:"names with values, such as enable_thinking=false"`
 	// that a template prints as today; a run whose template prints one keeps the day of its start
@@ -38,6 +40,9 @@ func (c Chat) Check() []fault.Fault {
 			faults.Add("variables", v, "the rows decide %s: want another variable of the template", name)
 		}
 	}
+	if c.SHA256 != "" && c.Template == "" {
+		faults.Add("template_sha256", c.SHA256, "there is no chat.template that it is of; remove it")
+	}
 	if _, err := c.now(); err != nil {
 		faults.Add("date", c.Date, "want a day such as 2026-01-31")
 	}
@@ -55,10 +60,10 @@ func (c Chat) now() (time.Time, error) {
 	return day.Add(12 * time.Hour), err
 }
 
-// PinDate gives a new run of a model whose chat template prints the date that of today, so that its prompts stay the
-// same when it is resumed another day.
-func (c *Chat) PinDate(model string, p Place) error {
-	if c.Date != "" || p.Resume != "" {
+// Pin notes for a new run of a model what its prompts depend on besides the rows: the template's hash and, where the
+// template prints the date, that of today. Prompts stay the same when the run is resumed another day.
+func (c *Chat) Pin(model string, resumed bool) error {
+	if resumed {
 		return nil
 	}
 	text, err := c.read()
@@ -67,12 +72,28 @@ func (c *Chat) PinDate(model string, p Place) error {
 	}
 	prints := strings.Contains(text, "strftime_now")
 	if text == "" {
-		prints = local.PrintsDate(model)
+		prints = PrintsDate(model)
+	} else {
+		c.SHA256 = hashOf(text)
 	}
-	if prints {
+	if prints && c.Date == "" {
 		c.Date = time.Now().Format(dayForm)
 	}
 	return nil
+}
+
+func hashOf(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
+
+// Identify is all that prompts depend on in a word or more, "" where the model's own template gets nothing.
+func (c Chat) Identify() (string, error) {
+	text, err := c.read()
+	if err != nil || text == "" && c.Variables == nil && c.Date == "" {
+		return "", err
+	}
+	if text != "" {
+		text = hashOf(text)
+	}
+	return fmt.Sprintf("%s %q %s", text, c.Variables, c.Date), nil
 }
 
 // maxTemplate bounds a chat template in bytes.
@@ -94,6 +115,10 @@ func (c Chat) read() (string, error) {
 	}
 	if err != nil {
 		return "", fmt.Errorf("chat.template %s: %w", c.Template, err)
+	}
+	if found := hashOf(string(text)); c.SHA256 != "" && found != c.SHA256 {
+		return "", fmt.Errorf("chat.template %s: it is not the run's: its SHA-256 begins with %.8s, "+
+			"chat.template_sha256 with %.8s", c.Template, found, c.SHA256)
 	}
 	return string(text), nil
 }
