@@ -1,6 +1,7 @@
 // Command federated measures the federated methods:
 //
 //	go run ./bench/federated e3      asynchronous and synchronous ones on cartpole, scripts/federated/e3.sh
+//	go run ./bench/federated e3 --task swimmer    the same on Swimmer
 //	go run ./bench/federated e1      FedNPG-ADMM on Swimmer or Hopper, scripts/federated/e1.sh (swimmer.go)
 //	go run ./bench/federated e2      the same with a part of the agents in each round, scripts/federated/e2.sh
 //	go run ./bench/federated e4      CI-RL of a language model, scripts/federated/e4.sh (cirl.go)
@@ -16,7 +17,8 @@
 //  1. the grid: every method and number of agents runs with every rate, on seeds that the tables do not use; the rate
 //     with the highest mean return over all iterations is its best;
 //  2. the seeds of the tables run at the best rates;
-//  3. AFedPG with the most agents, all equally fast: with one that sends -1000·g, with and without the guard's bound;
+//  3. AFedPG with the most agents. Cartpole: all equally fast, with one that sends -1000·g, with and without the guard's
+//     bound. Swimmer: with the published rate, as the length of a step;
 //  4. tables with 95% intervals (Student's t over seeds), and what they show.
 //
 // Every run that has ended is a line of the file --runs; what is there is not run again.
@@ -41,6 +43,7 @@ import (
 
 // plan is what is measured.
 type plan struct {
+	Task       string
 	Methods    []string
 	Agents     []int
 	Rates      []float64
@@ -48,6 +51,8 @@ type plan struct {
 	Seeds      int // of the tables, from 0
 	GridSeeds  int // of the grid, from gridSeed
 	Ratio      float64
+	Curves     string // picture of the returns with the most agents
+	steps      int    // of a batch; 0: the task's
 }
 
 const gridSeed = 1000
@@ -72,16 +77,26 @@ func main() {
 	}
 }
 
+// plans are E3's tasks. Swimmer takes far longer. One agent is plain policy gradient.
+var plans = map[string]plan{
+	"cartpole": {Agents: []int{1, 2, 4, 8}, Rates: []float64{2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3}, Iterations: 100,
+		Seeds: 5, GridSeeds: 2},
+	"swimmer": {Agents: []int{1, 8}, Rates: []float64{5e-4, 1e-3, 2e-3}, Iterations: 60, Seeds: 2, GridSeeds: 1},
+}
+
 // asynchronous is E3.
 func asynchronous(ctx context.Context, args []string) error {
-	p := plan{Methods: []string{protocol.AFedPG, protocol.Vanilla, protocol.FedPG, protocol.A3C},
-		Agents: []int{1, 2, 4, 8}, Rates: []float64{2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3}, Ratio: 4}
 	flags := flag.NewFlagSet("e3", flag.ExitOnError)
-	flags.IntVar(&p.Iterations, "iterations", 100, "gradients of an agent")
-	flags.IntVar(&p.Seeds, "seeds", 5, "seeds of the tables")
-	flags.IntVar(&p.GridSeeds, "grid-seeds", 2, "seeds of the grid")
+	task := flags.String("task", "cartpole", "cartpole or swimmer")
 	path := flags.String("runs", "e3.jsonl", "file of the runs that have ended")
+	curves := flags.String("curves", "", "picture of the returns with the most agents")
 	flags.Parse(args)
+	p, ok := plans[*task]
+	if !ok {
+		return fmt.Errorf("--task %s: want cartpole or swimmer", *task)
+	}
+	p.Task, p.Curves, p.Ratio = *task, *curves, 4
+	p.Methods = []string{protocol.AFedPG, protocol.Vanilla, protocol.FedPG, protocol.A3C}
 	return measure(ctx, os.Stdout, os.Stderr, p, *path)
 }
 
@@ -96,11 +111,15 @@ func measure(ctx context.Context, out, progress io.Writer, p plan, path string) 
 		return err
 	}
 	best := p.best(done)
-	if err := runAll(ctx, progress, all, append(p.final(best), p.guarded(best)...), done, p.do); err != nil {
+	if err := runAll(ctx, progress, all, append(p.final(best), p.varied(best)...), done, p.do); err != nil {
 		return err
 	}
-	newReport(p, done, best).print(out)
-	return nil
+	r := newReport(p, done, best)
+	r.print(out)
+	if p.Curves == "" {
+		return nil
+	}
+	return r.draw()
 }
 
 // cell is a row and a column of the tables.
@@ -117,19 +136,34 @@ type run struct {
 	Variant string `json:",omitempty"`
 }
 
-// The variants of a run, all with agents that are equally fast.
+// The variants of a run. Those on cartpole have agents that are equally fast.
 const (
 	equal     = "equal times"
 	malicious = "one of them sends -1000·g"
 	unguarded = malicious + ", clip: 0"
+	letter    = "rate: published"
 )
 
-// guarded are runs with and without a malicious agent.
-func (p plan) guarded(best map[cell]float64) (all []run) {
+// publishedRate is the paper's on Swimmer.
+const publishedRate = 3e-4
+
+func (p plan) variants() []string {
+	if p.Task == "swimmer" {
+		return []string{letter}
+	}
+	return []string{equal, malicious, unguarded}
+}
+
+// varied are the variants' runs: AFedPG with the most agents.
+func (p plan) varied(best map[cell]float64) (all []run) {
 	c := cell{protocol.AFedPG, p.Agents[len(p.Agents)-1]}
-	for _, variant := range []string{equal, malicious, unguarded} {
+	for _, variant := range p.variants() {
+		rate := best[c]
+		if variant == letter {
+			rate = publishedRate
+		}
 		for s := range p.Seeds {
-			all = append(all, run{c, best[c], uint64(s), variant})
+			all = append(all, run{c, rate, uint64(s), variant})
 		}
 	}
 	return all
@@ -189,7 +223,7 @@ func (p plan) best(done *log[run, result]) map[cell]float64 {
 			r.Seed = gridSeed + uint64(s)
 			sum += mean(done.results[r].Returns)
 		}
-		if sum > highest[r.cell] {
+		if most, seen := highest[r.cell]; !seen || sum > most {
 			best[r.cell], highest[r.cell] = r.Rate, sum
 		}
 	}
@@ -199,16 +233,7 @@ func (p plan) best(done *log[run, result]) map[cell]float64 {
 // do runs on the virtual clock.
 func (p plan) do(ctx context.Context, r run) (result, error) {
 	out := result{run: r, Iterations: p.Iterations}
-	o := recipe.Defaults(r.Method)
-	o.Agents, o.Seed, o.LR = r.Agents, r.Seed, &r.Rate
-	if o.Rounds != nil {
-		o.Rounds = &p.Iterations
-	} else {
-		o.Updates = new(p.Iterations * r.Agents)
-	}
-	if r.Variant == unguarded {
-		o.Clip = 0
-	}
+	o := p.options(r)
 	s, err := p.simulation(r, &o)
 	if err != nil {
 		return out, err
@@ -237,6 +262,30 @@ func (p plan) do(ctx context.Context, r run) (result, error) {
 	return out, nil
 }
 
+// options are a run's.
+func (p plan) options(r run) recipe.Options {
+	o := recipe.Defaults(r.Method)
+	o.Agents, o.Seed, o.LR = r.Agents, r.Seed, &r.Rate
+	if o.Rounds != nil {
+		o.Rounds = &p.Iterations
+	} else {
+		o.Updates = new(p.Iterations * r.Agents)
+	}
+	switch r.Variant {
+	case unguarded:
+		o.Clip = 0
+	case letter:
+		o.Rate = new("published")
+	}
+	if p.Task != "cartpole" {
+		takeTask(&o, p.Task)
+	}
+	if p.steps > 0 {
+		o.Control.Steps = p.steps
+	}
+	return o
+}
+
 // collapsed is a run whose policy has become certain of every action: all gradients are 0, and the server refuses them.
 // The policy stays as it is for the iterations that are left.
 func (r result) collapsed() result {
@@ -248,7 +297,7 @@ func (r result) collapsed() result {
 
 func (p plan) simulation(r run, o *recipe.Options) (*virtual.Simulation, error) {
 	ratio := p.Ratio
-	if r.Variant != "" {
+	if r.Variant != "" && r.Variant != letter {
 		ratio = 1
 	}
 	times, err := federated.Geometric.Times(o.Agents, ratio)

@@ -162,10 +162,15 @@ func (t trial) options(rounds int) recipe.Options {
 	if t.Absent != "" {
 		o.Absent = &t.Absent
 	}
-	c := &o.Control
-	c.Environment, c.Steps, c.Hidden, c.OutputTanh = t.Task, tasks[t.Task].steps, tasks[t.Task].hidden, true
-	c.Critic.LR, c.Critic.Epochs, c.Critic.Minibatch = 3e-4, 10, 64
+	takeTask(&o, t.Task)
 	return o
+}
+
+// takeTask gives options the papers' task: batch, policy and critic.
+func takeTask(o *recipe.Options, task string) {
+	c := &o.Control
+	c.Environment, c.Steps, c.Hidden, c.OutputTanh = task, tasks[task].steps, tasks[task].hidden, true
+	c.Critic.LR, c.Critic.Epochs, c.Critic.Minibatch = 3e-4, 10, 64
 }
 
 // do runs a trial. Every agent needs the same time, which nothing here depends on.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
-	recipe "github.com/posttrain/posttrain/recipe/federated"
+	picture "github.com/posttrain/posttrain/run"
 )
 
 // report is what the tables show.
@@ -54,7 +54,7 @@ func (r *report) steps(c cell, x result) float64 {
 		r.missed[c]++
 		k = len(x.Returns)
 	}
-	return float64(k*recipe.Defaults(c.Method).Control.Steps) / 1000
+	return float64(k*r.options(run{cell: c}).Control.Steps) / 1000
 }
 
 // print writes the tables as Markdown.
@@ -77,7 +77,7 @@ func (r *report) print(out io.Writer) {
 		t := r.time(c)
 		return fmt.Sprintf("%.1f (%.3f), %.2f", t, t/r.formula(c), r.time(cell{protocol.FedPG, c.Agents})/t)
 	})
-	r.attacks(out)
+	r.special(out)
 	r.conclude(out)
 }
 
@@ -101,15 +101,14 @@ func table(out io.Writer, methods []string, agents []int, entry func(cell) strin
 	}
 }
 
-// attacks is the table of the variants.
-func (r *report) attacks(out io.Writer) {
-	fmt.Fprintf(out, "\nAFedPG with %d agents that are equally fast.\n\n| | final return |\n|---|---|\n",
-		r.Agents[len(r.Agents)-1])
+// special is the table of the variants.
+func (r *report) special(out io.Writer) {
+	fmt.Fprintf(out, "\nAFedPG with %d agents.\n\n| | final return |\n|---|---|\n", r.Agents[len(r.Agents)-1])
 	values := map[string][]float64{}
-	for _, x := range r.guarded(r.best) {
+	for _, x := range r.varied(r.best) {
 		values[x.Variant] = append(values[x.Variant], last(r.done.results[x].Returns))
 	}
-	for _, variant := range []string{equal, malicious, unguarded} {
+	for _, variant := range r.variants() {
 		i := intervalOf(values[variant])
 		fmt.Fprintf(out, "| %s | %.0f ± %.0f |\n", variant, i.mean, i.half)
 	}
@@ -165,4 +164,39 @@ func (r *report) lookahead(n int) interval {
 		difference[i] -= v
 	}
 	return intervalOf(difference)
+}
+
+// draw is the picture of the returns with the most agents, by the time steps of an agent and by virtual time.
+func (r *report) draw() error {
+	n := r.Agents[len(r.Agents)-1]
+	samples := picture.Panel{Label: "return", X: "time steps of an agent"}
+	times := picture.Panel{Label: "return", X: "virtual time, in the fastest agent's gradients"}
+	for _, m := range r.Methods {
+		c := cell{m, n}
+		l, steps := r.line(c), float64(r.options(run{cell: c}).Control.Steps)
+		samples.Lines = append(samples.Lines, l.by(m, steps))
+		times.Lines = append(times.Lines, l.by(m, r.time(c)/float64(r.Iterations)))
+	}
+	title := fmt.Sprintf("%s, %d agents: mean of %d seeds with 95%% bands", r.Task, n, r.Seeds)
+	return picture.Curves(r.Curves, title, []picture.Panel{samples, times})
+}
+
+// returns are those of a cell's iterations, with their intervals.
+type returns []interval
+
+func (r *report) line(c cell) (l returns) {
+	for k := range r.Iterations {
+		l = append(l, intervalOf(r.over(c, func(x result) float64 { return x.Returns[k] })))
+	}
+	return l
+}
+
+// by is the line over what an iteration takes.
+func (l returns) by(name string, unit float64) (line picture.Line) {
+	line.Name = name
+	for k, i := range l {
+		line.X, line.Y = append(line.X, float64(k+1)*unit), append(line.Y, i.mean)
+		line.Half = append(line.Half, i.half)
+	}
+	return line
 }
