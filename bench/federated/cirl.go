@@ -161,8 +161,13 @@ func (c comparison) settings(r training) []string {
 }
 
 func (c comparison) options(r training) (*recipe.Options, error) {
+	return settled(c.settings(r)...)
+}
+
+// settled are the options of a simulation with some keys set.
+func settled(settings ...string) (*recipe.Options, error) {
 	var overrides []config.Override
-	for _, text := range c.settings(r) {
+	for _, text := range settings {
 		o, err := config.ParseSet(text)
 		if err != nil {
 			return nil, err
