@@ -17,9 +17,7 @@ import (
 	"gonum.org/v1/gonum/stat"
 
 	"github.com/posttrain/posttrain/eval"
-	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/virtual"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/recipe/evalci"
 	recipe "github.com/posttrain/posttrain/recipe/federated"
@@ -43,12 +41,11 @@ type training struct {
 // trained is a model after a run, or several of equal standing: those of agents that learn alone.
 type trained struct {
 	training
-	Budget   int         // completions of the run
-	Rewards  [][]float64 // of each model's answers to the test items
-	Kept     []float64   // shares of the answers that keep the format, with integrity, with utility, with both
-	Up, Down float64     // bytes of an agent, mean
-	Time     float64     // virtual seconds
-	Wall     float64     // seconds
+	cost
+	Budget  int         // completions of the run
+	Rewards [][]float64 // of each model's answers to the test items
+	Kept    []float64   // shares of the answers that keep the format, with integrity, with utility, with both
+	Wall    float64     // seconds
 }
 
 func (m trained) key() training { return m.training }
@@ -209,64 +206,11 @@ func (c comparison) do(ctx context.Context, r training) (out trained, err error)
 
 // train trains a model by all agents, or by one of them alone, and measures it.
 func (c comparison) train(ctx context.Context, out *trained, o *recipe.Options, only int) error {
-	class := *o
-	var workloads []protocol.Workload
-	for i := range o.Agents {
-		if only >= 0 && i != only {
-			continue
-		}
-		w, err := o.NewWorkload(i)
-		if err != nil {
-			return err
-		}
-		class = *o // with the model that the first workload has opened
-		class.Agents, workloads = len(workloads)+1, append(workloads, w)
-	}
-	sim, err := c.simulation(&class, workloads, out.Ratio)
+	class, theta, err := learn(ctx, o, only, out.Ratio, &out.cost)
 	if err != nil {
 		return err
 	}
-	defer sim.Wait()
-	for sim.JoinAll(ctx); !sim.Server.Done(); {
-		e, err := sim.Step(ctx)
-		if err != nil {
-			return err
-		}
-		out.count(e.Receipt.Metrics, class.Agents)
-	}
-	out.Time = sim.Now()
-	return c.evaluate(ctx, out, &class, sim.Server.Params())
-}
-
-// count keeps the mean bytes of an agent so far.
-func (m *trained) count(metrics map[string]float64, agents int) {
-	if metrics == nil {
-		return
-	}
-	m.Up, m.Down = 0, 0
-	for i := range agents {
-		m.Up += metrics[fmt.Sprintf("bytes_up/%d", i)] / float64(agents)
-		m.Down += metrics[fmt.Sprintf("bytes_down/%d", i)] / float64(agents)
-	}
-}
-
-func (c comparison) simulation(o *recipe.Options, workloads []protocol.Workload, ratio float64) (*virtual.Simulation,
-	error) {
-	server, _, err := o.NewServer()
-	if err != nil {
-		return nil, err
-	}
-	agents := make([]*protocol.Agent, len(workloads))
-	for i, w := range workloads {
-		if agents[i], err = protocol.NewAgent(i, w, o.Options); err != nil {
-			return nil, err
-		}
-	}
-	times, err := federated.Geometric.Times(len(agents), ratio)
-	if err != nil {
-		return nil, err
-	}
-	return virtual.New(server, agents, times)
+	return c.evaluate(ctx, out, class, theta)
 }
 
 // evaluate measures parameters on the test items, which no agent has.

@@ -48,12 +48,11 @@ type PairAgent struct {
 // PairWorkload implements [protocol.Workload] for preference pairs. A batch of version k has the pairs of step k of a
 // training run; the reference is the model at the start. It has no natural gradients.
 type PairWorkload struct {
-	policy     *Policy
-	loop       train.Loop
-	rule       adamw.Rule
-	own, held  *train.Preference
-	heldOut    train.Examples
-	referenced bool // the reference's log-probs are known
+	policy    *Policy
+	loop      train.Loop
+	rule      adamw.Rule
+	own, held *train.Preference // with the reference's log-probs, once they are known
+	heldOut   train.Examples
 }
 
 // NewPairs makes the workload of an agent. Agent 0 has the order of a training run of this seed.
@@ -98,7 +97,7 @@ func (w *PairWorkload) Collect(ctx context.Context, params []float64, version in
 	if err := w.policy.check(params); err != nil {
 		return nil, err
 	}
-	if err := w.measureReference(ctx); err != nil {
+	if err := w.measureReference(ctx, w.own, w.loop.Train.Groups); err != nil {
 		return nil, err
 	}
 	b := &pairBatch{workload: w, version: version, theta: federated.Widen(federated.Narrow(params))}
@@ -107,24 +106,23 @@ func (w *PairWorkload) Collect(ctx context.Context, params []float64, version in
 	return b, err
 }
 
-// measureReference measures the pairs' log-probs at the start, once, as a training run does ahead of its first step.
-func (w *PairWorkload) measureReference(ctx context.Context) error {
-	if w.referenced || w.own.Options.ReferenceFree() {
+// measureReference measures pairs' log-probs at the start, once, as a training run does ahead of its first step.
+func (w *PairWorkload) measureReference(ctx context.Context, of *train.Preference, pairs []rows.Group) error {
+	if of.Reference != nil || of.Options.ReferenceFree() {
 		return nil
 	}
-	err := w.turn(ctx, w.policy.Start, func(l *train.Loop) (err error) {
+	return w.turn(ctx, w.policy.Start, func(l *train.Loop) error {
 		layout := rows.Layout{Share: l.Share, Pad: l.Options.Micro()}
 		if l.Learner.Wants().Shapes > 0 {
 			layout = l.Layout()
 		}
 		tick := func(int) error { return ctx.Err() }
-		if w.own.Reference, err = train.PairSums(l.Learner, l.Train.Groups, layout, tick); err == nil && l.Eval != nil {
-			w.held.Reference, err = train.PairSums(l.Learner, l.Eval.Groups, layout, tick)
+		sums, err := train.PairSums(l.Learner, pairs, layout, tick)
+		if err == nil { // else some are missing
+			of.Reference = sums
 		}
 		return err
 	})
-	w.referenced = err == nil
-	return err
 }
 
 // pairMeasures are the means that an agent sends of the pairs that it holds out.
@@ -137,6 +135,9 @@ var pairMeasures = map[string]string{
 func (w *PairWorkload) Validate(ctx context.Context, params []float64) (*protocol.Validation, error) {
 	if w.loop.Eval == nil {
 		return nil, nil
+	}
+	if err := w.measureReference(ctx, w.held, w.heldOut.Groups); err != nil {
+		return nil, err
 	}
 	v := &protocol.Validation{Count: len(w.heldOut.Groups), Means: map[string]float64{}}
 	return v, w.turn(ctx, params, func(l *train.Loop) error {

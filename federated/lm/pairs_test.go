@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -203,6 +204,10 @@ func TestPairGradientByDifferences(t *testing.T) {
 	const h = 0.02
 	if slope := (loss(h) - loss(-h)) / (2 * h); math.Abs(slope+federated.Norm(g)) > 0.02*federated.Norm(g) {
 		t.Errorf("the loss falls by %v a unit along a gradient of length %v", -slope, federated.Norm(g))
+	}
+	early, err := NewPairs(p, a, 0, 7).Validate(t.Context(), p.Start) // ahead of any batch
+	if late, err2 := w.Validate(t.Context(), p.Start); err != nil || err2 != nil || !reflect.DeepEqual(early, late) {
+		t.Errorf("%+v, %v, after a batch %+v, %v", early, err, late, err2)
 	}
 	if none, err := NewPairs(p, tinyPairs(), 0, 7).Validate(t.Context(), p.Start); err != nil || none != nil {
 		t.Errorf("%+v, %v: want no validation", none, err)
