@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -174,11 +175,12 @@ func TestModelInfo(t *testing.T) {
 	for _, path := range paths {
 		o := must(t, "model", "info", path)
 		kind, _, _ := strings.Cut(filepath.Base(path), "-")
+		kind = cmp.Or(map[string]string{"gemma3": "gemma3_text", "qwen3moe": "qwen3_moe"}[kind], kind)
 		if !regexp.MustCompile(`^`+kind+`: [23] layers, hidden \d+, .*, vocabulary \d+`).MatchString(o.out) ||
 			!regexp.MustCompile(`\n\d+ parameters, stored as (F32|F16|BF16) in \d+ bytes\n`).MatchString(o.out) {
 			t.Errorf("%s", o.out)
 		}
-		for _, part := range []string{"\nmodel.embed_tokens.weight ", "\nmodel.layers.*.mlp.up_proj.weight ",
+		for _, part := range []string{"\nmodel.embed_tokens.weight ", "\nmodel.layers.*.self_attn.o_proj.weight ",
 			"\ntokenizer: ", "What fits here?", "This does."} {
 			if !strings.Contains(o.out, part) {
 				t.Errorf("%s: lacks %q:\n%s", path, part, o.out)
@@ -195,7 +197,8 @@ func TestModelInfo(t *testing.T) {
 		t.Errorf("without a template: %s", o.out)
 	}
 	remove(t, "model/tokenizer.json")
-	if o := must(t, "model", "info", "model"); !strings.HasSuffix(o.out, "\ntokenizer: none (no tokenizer.json, no tokenizer.model)\n") {
+	if o := must(t, "model", "info", "model"); !strings.HasSuffix(o.out,
+		"\ntokenizer: none (no tokenizer.json, no tokenizer.model)\n") {
 		t.Errorf("without a tokenizer: %s", o.out)
 	}
 }
