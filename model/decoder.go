@@ -102,7 +102,7 @@ func (c *Config) Hidden(params []*Node, in Inputs, o GraphOptions) *Node {
 	for layer := range c.Layers {
 		x = c.buildLayer(layer, x, params, common, o)
 	}
-	return rmsNorm(x, c.lastNorm(params), c.RMSNormEps)
+	return rmsNorm(x, c.lastNorm(params, x), c.RMSNormEps)
 }
 
 // ComputeType is DType, or Float32 for its zero value.
@@ -162,7 +162,7 @@ func (c *Config) newCommonNodes(in Inputs, o GraphOptions) commonNodes {
 func (c *Config) buildLayer(layer int, x *Node, params []*Node, s commonNodes, o GraphOptions) *Node {
 	weights := c.layerParams(params, layer)
 	build := func(x *Node, weights []*Node) *Node {
-		w := c.nameWeights(weights)
+		w := c.nameWeights(weights, x)
 		q, k, v := c.project(layer, x, w, s)
 		mixed := attend(q, k, v, s.sights[c.Window(layer)]) // [N, h*D]
 		if layer == c.Layers-1 && s.source != nil {
@@ -200,8 +200,8 @@ func (c *Config) frozenOfLayer() int {
 // layerWeights are a layer's tensors by name, without "model.layers.N.".
 type layerWeights map[string]*Node
 
-// nameWeights maps the tensors of layerParams to their names.
-func (c *Config) nameWeights(weights []*Node) layerWeights {
+// nameWeights maps the tensors of layerParams to their names, for hidden states x.
+func (c *Config) nameWeights(weights []*Node, x *Node) layerWeights {
 	names := c.layerSpecs(0)
 	if c.quantizedOfLayer() > 0 {
 		for _, s := range c.linearModules() {
@@ -212,22 +212,22 @@ func (c *Config) nameWeights(weights []*Node) layerWeights {
 	for i, spec := range slices.Concat(names, c.loraSpecs(0)) {
 		name := spec.Name[len("model.layers.0."):]
 		if w[name] = weights[i]; strings.HasSuffix(name, "norm.weight") {
-			w[name] = c.normFactor(weights[i])
+			w[name] = c.normFactor(weights[i], x)
 		}
 	}
 	return w
 }
 
-// normFactor is what a norm multiplies by, for its weight.
-func (c *Config) normFactor(weight *Node) *Node {
+// normFactor is what a norm of x multiplies by, for its weight.
+func (c *Config) normFactor(weight, x *Node) *Node {
 	if c.gemma() {
-		return AddScalar(weight, 1)
+		return AddScalar(ConvertDType(weight, wideType(x.DType())), 1)
 	}
 	return weight
 }
 
 // lastNorm is the factor of the norm below the head.
-func (c *Config) lastNorm(params []*Node) *Node { return c.normFactor(params[c.normIndex()]) }
+func (c *Config) lastNorm(params []*Node, x *Node) *Node { return c.normFactor(params[c.normIndex()], x) }
 
 // affine applies the linear layer of a name, with its bias and its adapter if it has them.
 func (c *Config) affine(x *Node, w layerWeights, name string) *Node {

@@ -187,7 +187,7 @@ func TestGradientsByFiniteDifferences(t *testing.T) {
 // slopeAlong moves a tensor in a random direction and gives the loss's slope and the slope that the gradient predicts.
 func slopeAlong(t *testing.T, e *backend.Engine, m *Model, p packed, i int, grad []float32) (got, predicted float64) {
 	t.Helper()
-	const h = 1e-3
+	const h = 1e-4 // the soft caps and the wide embeddings of gemma bend the loss
 	r := rand.New(rand.NewPCG(7, uint64(i)))
 	kept, sum := m.Params[i].Data, map[float64]float64{}
 	moved := [2][]float32{slices.Clone(kept), slices.Clone(kept)}

@@ -66,7 +66,7 @@ func (c *Config) Piece(params []*Node, in PieceInputs, o GraphOptions) Decoded {
 	x := Reshape(ConvertDType(c.embed(params, in.EmbedRows, in.Tokens), o.dtype()), p.rowDims(c.HiddenSize)...)
 	var out Decoded
 	for layer := range c.Layers {
-		w := c.nameWeights(c.layerParams(params, layer))
+		w := c.nameWeights(c.layerParams(params, layer), x)
 		q, k, v := p.project(layer, x, w)
 		mixed := p.mix(layer, q, k, v)
 		out.Keys = append(out.Keys, p.keep(in.Keys[layer], k, mixed, true))
@@ -77,7 +77,7 @@ func (c *Config) Piece(params []*Node, in PieceInputs, o GraphOptions) Decoded {
 		x = Add(x, p.attentionOut(Reshape(mixed, p.rowDims(c.Heads*c.HeadDim)...), w))
 		x = Add(x, p.mlp(x, w))
 	}
-	x = Reshape(inferenceNorm(x, c.lastNorm(params), c.RMSNormEps), -1, c.HiddenSize)
+	x = Reshape(inferenceNorm(x, c.lastNorm(params, x), c.RMSNormEps), -1, c.HiddenSize)
 	out.Head = c.sampleHead(x, params[c.HeadTable()], in.Inverse, nil)
 	return out
 }

@@ -78,7 +78,7 @@ func (c *Config) Prefill(params []*Node, in PrefillInputs, o GraphOptions) Decod
 	x := Reshape(ConvertDType(c.embed(params, in.EmbedRows, in.Tokens), o.dtype()), s.rowDims(c.HiddenSize)...)
 	var out Decoded
 	for layer := range c.Layers {
-		w := c.nameWeights(c.layerParams(params, layer))
+		w := c.nameWeights(c.layerParams(params, layer), x)
 		q, k, v := s.project(layer, x, w)
 		keys := k
 		if !in.shape.InGraph {
@@ -93,7 +93,7 @@ func (c *Config) Prefill(params []*Node, in PrefillInputs, o GraphOptions) Decod
 		x = Add(x, s.attentionOut(Reshape(mixed, s.rowDims(c.Heads*c.HeadDim)...), w))
 		x = Add(x, s.mlp(x, w))
 	}
-	x = Reshape(inferenceNorm(x, c.lastNorm(params), c.RMSNormEps), -1, c.HiddenSize)
+	x = Reshape(inferenceNorm(x, c.lastNorm(params, x), c.RMSNormEps), -1, c.HiddenSize)
 	out.Head = c.sampleHead(x, params[c.HeadTable()], in.Inverse, nil)
 	return out
 }

@@ -114,14 +114,14 @@ func (c *Config) Step(params []*Node, in StepInputs, o GraphOptions) Decoded {
 	x := Reshape(ConvertDType(c.embed(params, in.EmbedRows, in.Tokens), o.dtype()), d.rowDims(c.HiddenSize)...)
 	var out Decoded
 	for layer := range c.Layers {
-		w := c.nameWeights(c.layerParams(params, layer))
+		w := c.nameWeights(c.layerParams(params, layer), x)
 		mixed, k, v := d.attention(layer, x, w)
 		out.Keys = append(out.Keys, toCacheType(k, in.shape.InGraph))
 		out.Values = append(out.Values, toCacheType(v, in.shape.InGraph))
 		x = Add(x, d.attentionOut(mixed, w))
 		x = Add(x, d.mlp(x, w))
 	}
-	x = inferenceNorm(x, c.lastNorm(params), c.RMSNormEps)
+	x = inferenceNorm(x, c.lastNorm(params, x), c.RMSNormEps)
 	out.Head = c.sampleHead(Reshape(x, in.shape.Rows(), c.HiddenSize), params[c.HeadTable()], in.Inverse, in.Draw)
 	return out
 }

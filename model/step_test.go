@@ -429,13 +429,16 @@ func TestCachedLogitsInBFloat16(t *testing.T) {
 
 func checkBFloat16Steps(t *testing.T, e *backend.Engine, m *Model, c cachedText) {
 	t.Helper()
-	want := c.wholeLogits(t, e, m)
+	want, least := c.wholeLogits(t, e, m), 0.99
+	if m.Config.Experts > 0 { // rounding makes a router choose another expert
+		least = 0.95
+	}
 	c.options.DType = dtypes.BFloat16
 	for _, c.inGraph = range []bool{true, false} {
 		got := c.decode(t, e, m)
 		for r := range got {
 			for i := range want[r] {
-				if cosine(got[r].logits[i], want[r][i]) < 0.99 {
+				if cosine(got[r].logits[i], want[r][i]) < least {
 					t.Fatalf("row %d, token %d: cosine %.4f", r, i, cosine(got[r].logits[i], want[r][i]))
 				}
 			}
