@@ -13,7 +13,7 @@ type Span struct {
 	To   int `json:"to"`
 }
 
-// Piece is a part of a text with the numbers, from 1, of the items whose spans have it, such as "1 3"; "" of none.
+// Piece is a part of a text with the numbers, from 1, of the items that mark it, such as "1 3"; "" if none does.
 type Piece struct {
 	Text  string `json:"text"`
 	Items string `json:"items,omitempty"`
@@ -32,7 +32,7 @@ func Cut(text string, spans [][]Span) []Piece {
 	}
 	slices.Sort(cuts)
 	cuts = slices.Compact(cuts)
-	var out []Piece
+	out := []Piece{} // never nil, which is null in JSON
 	for i := range len(cuts) - 1 {
 		part, of := strings.ToValidUTF8(text[cuts[i]:cuts[i+1]], "\uFFFD"), itemsAt(inside, cuts[i])
 		if last := len(out) - 1; last >= 0 && out[last].Items == of {
@@ -55,7 +55,7 @@ func itemsAt(spans [][]Span, at int) string {
 	return strings.Join(numbers, " ")
 }
 
-// within widens a span to whole characters; ok is false of one that is not in the text.
+// within widens a span to whole characters; ok is false if it is not in the text.
 func (s Span) within(text string) (wide Span, ok bool) {
 	if s.From < 0 || s.To > len(text) || s.From >= s.To {
 		return s, false

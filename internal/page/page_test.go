@@ -37,6 +37,13 @@ func TestCut(t *testing.T) {
 	}
 }
 
+// TestCutIsAList: an empty text has no parts, but a list of them, which the script of a page goes through.
+func TestCutIsAList(t *testing.T) {
+	if got := Cut("", nil); got == nil || len(got) > 0 {
+		t.Errorf("%#v", got)
+	}
+}
+
 // TestPolicy: with the hash of SHA-256's test vector "abc".
 func TestPolicy(t *testing.T) {
 	const abc = "'sha256-ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0='"
