@@ -19,7 +19,7 @@ const casesCommand = "eval privacylens"
 // readCases reads the results of a reported run of PrivacyLens, and the cases that they are of where they are still in
 // the place that the config names.
 func (s *source) readCases() error {
-	s.cases, s.told, s.untold = nil, map[string]lens.Case{}, ""
+	s.cases, s.stories, s.unread = nil, map[string]lens.Case{}, ""
 	if !strings.HasPrefix(s.command, casesCommand) {
 		return nil
 	}
@@ -41,10 +41,10 @@ func (s *source) readCases() error {
 	}
 	all, _, err := privacylens.ReadCases(path)
 	if err != nil {
-		s.untold = fmt.Sprintf("tasks and stories are not shown, since the cases cannot be read: %v", err)
+		s.unread = fmt.Sprintf("tasks and stories are not shown, since the cases cannot be read: %v", err)
 	}
 	for _, c := range all {
-		s.told[c.Name] = c
+		s.stories[c.Name] = c
 	}
 	return nil
 }
@@ -94,8 +94,8 @@ func (v *View) answerCases(url.Values) (any, error) {
 		}
 		g := privacylens.Count(s.cases)
 		rates = append(rates, rate{i, g.Cases, figure(g.Leakage), figure(g.Adjusted), figure(g.Helpfulness)})
-		if s.untold != "" {
-			notes = append(notes, s.name+": "+s.untold)
+		if s.unread != "" {
+			notes = append(notes, s.name+": "+s.unread)
 		}
 		for _, r := range s.cases {
 			c := places[r.Name]
@@ -106,7 +106,7 @@ func (v *View) answerCases(url.Values) (any, error) {
 			}
 			c.States[i] = &state{r.Leaks, r.NoAction, r.Helpfulness}
 			if c.Task == "" {
-				c.Task = s.told[r.Name].Trajectory.Instruction
+				c.Task = s.stories[r.Name].Trajectory.Instruction
 			}
 		}
 	}
@@ -155,7 +155,7 @@ func (v *View) answerCase(q url.Values) (any, error) {
 			continue
 		}
 		out.Runs = append(out.Runs, deedOf(i, r))
-		if c, ok := s.told[out.Name]; ok && out.Past == "" {
+		if c, ok := s.stories[out.Name]; ok && out.Past == "" {
 			out.Task, out.Story, out.Past = c.Trajectory.Instruction, c.Vignette.Story, c.Trajectory.Past
 			out.Facts = privacylens.Facts(c)
 		}

@@ -56,7 +56,7 @@ func (t *table) add(r run.Record) {
 	t.steps = append(t.steps, r.Step)
 }
 
-// along are the places of a record on the axes that it tells of.
+// along are the places of a record on the axes that it has.
 func (t *table) along(r run.Record) map[string]float64 {
 	places := map[string]float64{}
 	put := func(name string, v float64, ok bool) {
@@ -129,15 +129,15 @@ type mark struct {
 	Value number `json:"value"`
 }
 
-// curve is a metric in about so many points at most; nil: it was not measured.
-func (t *table) curve(metric string, most int) *curve {
+// curve is a metric, thinned to about that number of points; nil: it was not measured.
+func (t *table) curve(metric string, points int) *curve {
 	c := t.metrics[metric]
 	if c == nil {
 		return nil
 	}
 	out := &curve{Of: len(c.at), Axes: map[string][]number{}}
 	t.measure(out, c)
-	kept := thin(c.values, most)
+	kept := thin(c.values, points)
 	of := func(values []float64) []number { return numbers(pick(values, kept)) }
 	out.Values = of(c.values)
 	for _, w := range weights {

@@ -98,7 +98,7 @@ type shownSet struct {
 
 func (v *View) answerSamples(url.Values) (any, error) { return v.samples(1 << 30), nil }
 
-// samples lists all sets, each with so many samples at most.
+// samples lists all sets, each with its first samples, up to a number of them.
 func (v *View) samples(most int) any {
 	sets := []shownSet{}
 	for i, s := range v.runs {
@@ -233,7 +233,7 @@ func answerAt(completion, answer string) int {
 	return from + at
 }
 
-// matched is the part of a text that a keyword was found in: as many characters, whose case may be another one.
+// matched is where a text has a keyword: as many characters as the keyword, in capital or small letters.
 func matched(text string, m reward.Match) page.Span {
 	end := m.At
 	for range utf8.RuneCountInString(m.Keyword) {

@@ -30,7 +30,7 @@ type source struct {
 	name  string
 
 	kind    string // posttrain, TRL or verl
-	config  []byte // of a run folder; nil: there is none
+	config  []byte // of a run folder; nil: no such file
 	command string // of the config
 	table   *table
 	metrics tail     // of ours
@@ -40,9 +40,9 @@ type source struct {
 	changed time.Time
 	problem error // why the last reading failed
 
-	cases  []privacylens.CaseResult // of PrivacyLens; nil: there are none
-	told   map[string]lens.Case     // what they are of, by name
-	untold string                   // why that is not known
+	cases   []privacylens.CaseResult // of PrivacyLens; nil: no results
+	stories map[string]lens.Case     // the cases themselves, by name
+	unread  string                   // why they could not be read
 }
 
 // openSource opens a run folder of ours, or another log that package doctor reads.
@@ -114,7 +114,7 @@ func (s *source) watched() []string {
 	return paths
 }
 
-// stampsOf tells files apart from themselves before they were changed, and says when the last of them was.
+// stampsOf gives a text that differs once one of the files has changed, and the time of the last change.
 func stampsOf(paths ...string) (stamps string, changed time.Time) {
 	for _, path := range paths {
 		info, err := os.Stat(path)

@@ -192,8 +192,8 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// TestUntold: without the file of the cases the results are shown, and a note says what is missing.
-func TestUntold(t *testing.T) {
+// TestWithoutStories: without the file of the cases the results are shown, and a note says what is missing.
+func TestWithoutStories(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a")
 	lensRun(t, dir, true)
 	if err := os.Remove(filepath.Join(filepath.Dir(dir), "cases.json")); err != nil {

@@ -247,7 +247,7 @@ func TestOpenFaults(t *testing.T) {
 	expect.Error(t, err, "--listen nowhere: ", "want HOST:PORT")
 }
 
-// TestNames: two folders of one name are told apart by their paths.
+// TestNames: two folders of one name are called by their paths.
 func TestNames(t *testing.T) {
 	ours, _ := twoRuns(t)
 	again, _ := twoRuns(t)

@@ -50,7 +50,7 @@ function readAddress() {
   if (words !== undefined) shown.query = new URLSearchParams(words);
 }
 
-// choose notes a choice in the address; "" is none. Not every browser lets a page from the disk replace it in place.
+// choose notes a choice in the address; "" removes it. Not every browser lets a page from the disk replace it in place.
 function choose(name, value) {
   if (value === "") shown.query.delete(name);
   else shown.query.set(name, value);
@@ -76,7 +76,7 @@ const shownRuns = () => runs.map((r, i) => i).filter((i) => !hiddenRuns().has(i)
 // swatch is the colour of a run, solid or dashed.
 const swatch = (run, dashed = false) => make("span", { class: `swatch run-${run % 8}${dashed ? " dashed" : ""}`, "aria-hidden": "true" });
 
-// warn shows an error above the page, or none.
+// warn shows an error above the page; "" removes it.
 function warn(text = "") {
   const place = one("p[role=alert]");
   if (place.textContent !== text) place.textContent = text;

@@ -134,7 +134,7 @@ class Chart {
     };
   }
 
-  // tell writes the table, and what a reader hears of the picture.
+  // tell writes the table, and the words for those who cannot see the picture.
   tell(lines, axis, logarithmic) {
     const name = (l) => runs[l.run].name + (l.held ? ", held-out" : "");
     const at = (mark) => (mark ? [figure(mark.value), " ", make("small", {}, `at ${mark.step}`)] : ["–"]);

@@ -1,4 +1,4 @@
-// The beginning: the list of runs, the parts of the page, and asking again while runs go on.
+// The beginning: the list of runs, the parts of the page, and asking again while runs are under way.
 const every = 2000; // milliseconds
 const show = { curves: showCurves, samples: showSamples, config: showConfig, cases: showCases };
 
