@@ -51,7 +51,7 @@ func (r repo) snapshot(commit string) string { return hubcache.Snapshot(r.folder
 
 func (r repo) refFile() string { return hubcache.RefFile(r.folder(), r.id.Revision) }
 
-// cached is the commit in the cache of the id's revision, "" where there is none.
+// cached is the commit in the cache of the id's revision, "" without one.
 func (r repo) cached() string { return hubcache.Commit(r.folder(), r.id.Revision) }
 
 // whole says that a snapshot has all that a use needs, as far as that can be seen without the server's list of files.

@@ -27,7 +27,8 @@ func (h *Hub) pinData(ctx context.Context, name string, out run.Reporter) (strin
 	if err != nil {
 		return name, missing(ctx, name, "file", err)
 	}
-	out.Say("%s: config %s, split %s, %s", id.Name, rows.choice.Config, rows.choice.Split, listed(rows.choice.Files))
+	out.Say("%s: config %s, split %s, %s", id.Name, rows.choice.Config, rows.choice.Split,
+		hubcache.List(rows.choice.Files))
 	id.Revision, id.Parts = commit, []string{rows.choice.Config, rows.choice.Split}
 	return id.String(), nil
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/posttrain/posttrain/internal/hubcache"
 	"github.com/posttrain/posttrain/run"
 )
 
@@ -165,7 +166,8 @@ func (r repo) complete(ctx context.Context, commit string, names []string, out r
 		out.Say("%s: commit %.12s, in the cache", r.id.Name, commit)
 		return r.remember(commit)
 	}
-	out.Say("%s: commit %.12s from %s into %s: %s", r.id.Name, commit, r.hub.Endpoint, r.folder(), listed(missing))
+	out.Say("%s: commit %.12s from %s into %s: %s", r.id.Name, commit, r.hub.Endpoint, r.folder(),
+		hubcache.List(missing))
 	if err := r.download(ctx, commit, missing, out); err != nil {
 		return err
 	}
@@ -177,15 +179,6 @@ func (r repo) missing(commit string, names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		return exists(filepath.Join(r.snapshot(commit), filepath.FromSlash(name)))
 	})
-}
-
-// listed joins the names of files, of many the first.
-func listed(names []string) string {
-	const most = 12
-	if n := len(names) - most; n > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), n)
-	}
-	return strings.Join(names, ", ")
 }
 
 func (u use) files(_ context.Context, _ repo, said info) ([]string, error) { return u.of(said.names()) }

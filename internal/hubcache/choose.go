@@ -60,15 +60,15 @@ func pickConfig(all []config, parts []string) (config, []string, error) {
 		}
 	}
 	if len(parts) > 1 {
-		return config{}, nil, fmt.Errorf("it has no config %q: want %s", parts[0], list(names))
+		return config{}, nil, fmt.Errorf("it has no config %q: want %s", parts[0], List(names))
 	}
 	if i := slices.IndexFunc(all, func(c config) bool { return c.byDefault || len(all) == 1 }); i >= 0 {
 		return all[i], parts, nil
 	}
 	if len(parts) > 0 {
-		return config{}, nil, fmt.Errorf("it has no config %q, and a split needs one: want %s", parts[0], list(names))
+		return config{}, nil, fmt.Errorf("it has no config %q, and a split needs one: want %s", parts[0], List(names))
 	}
-	return config{}, nil, fmt.Errorf("it has several configs: want one of %s, such as org/name:%s", list(names),
+	return config{}, nil, fmt.Errorf("it has several configs: want one of %s, such as org/name:%s", List(names),
 		names[0])
 }
 
@@ -85,17 +85,17 @@ func pickSplit(config string, all []split, parts []string) (split, error) {
 		return all[0], nil
 	case len(parts) == 0:
 		return split{}, fmt.Errorf("config %s has several splits: want one of %s, such as org/name:%s:%s", config,
-			list(names), config, names[0])
+			List(names), config, names[0])
 	}
 	i := slices.Index(names, parts[0])
 	if i < 0 {
-		return split{}, fmt.Errorf("config %s has no split %q: want %s", config, parts[0], list(names))
+		return split{}, fmt.Errorf("config %s has no split %q: want %s", config, parts[0], List(names))
 	}
 	return all[i], nil
 }
 
-// list joins names, the first of many.
-func list(names []string) string {
+// List joins names, of many the first.
+func List(names []string) string {
 	const most = 12
 	if n := len(names) - most; n > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), n)
@@ -127,7 +127,7 @@ func rowFiles(files []string) (rows []string, err error) {
 		}
 	}
 	if len(rows) == 0 {
-		return nil, fmt.Errorf("found %s: want %s", list(files), accepted)
+		return nil, fmt.Errorf("found %s: want %s", List(files), accepted)
 	}
 	return rows, nil
 }
@@ -155,11 +155,12 @@ func visible(files []string) (out []string) {
 
 // match leaves the files that any of some patterns matches, each once, in the order of the patterns and names.
 func match(files []string, patterns ...string) (out []string) {
+	seen := map[string]bool{}
 	for _, pattern := range patterns {
 		form := translate(pattern)
 		for _, name := range files {
-			if form.MatchString(name) && !slices.Contains(out, name) {
-				out = append(out, name)
+			if !seen[name] && form.MatchString(name) {
+				seen[name], out = true, append(out, name)
 			}
 		}
 	}

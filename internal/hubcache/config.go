@@ -158,7 +158,7 @@ func (c config) splits(files []string) (all []split, err error) {
 	for _, s := range c.declared {
 		found := match(own, s.patterns...)
 		if len(found) == 0 {
-			return nil, fmt.Errorf("README.md: config %s, split %s: no file is %s", c.name, s.name, list(s.patterns))
+			return nil, fmt.Errorf("README.md: config %s, split %s: no file matches %s", c.name, s.name, List(s.patterns))
 		}
 		all = append(all, split{s.name, found})
 	}

@@ -67,7 +67,7 @@ func TestChoiceFaults(t *testing.T) {
 		{"a.jsonl b.jsonl", two, []string{"train"}, `it has no config "train", and a split needs one: want a, b`},
 		{"a.jsonl b.jsonl", two, []string{"c", "train"}, `it has no config "c": want a, b`},
 		{"a.jsonl b.jsonl", two, []string{"a", "test"}, `config a has no split "test": want train`},
-		{"a.jsonl", two, []string{"b"}, "README.md: config b, split train: no file is b.jsonl"},
+		{"a.jsonl", two, []string{"b"}, "README.md: config b, split train: no file matches b.jsonl"},
 		{"train.jsonl test.jsonl", "", nil, "several splits: want one of train, test, such as org/name:default:train"},
 		{"train.csv", "", nil, "config default, split train: found train.csv: want .jsonl, .json or .parquet files"},
 		{"name.py", "", nil, "found name.py: want .jsonl, .json or .parquet files"},
