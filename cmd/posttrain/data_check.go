@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 
@@ -31,7 +30,10 @@ func newCheck(s streams) *cobra.Command {
 			"  posttrain data check --score-columns good,bad pairs.parquet",
 		Args: oneOrMore("data file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			err := cmp.Or(f.pin(cmd.Context(), &o, s.reporter()), f.pinFiles(cmd.Context(), args, s.reporter()))
+			err := f.pin(cmd.Context(), &o, s.reporter())
+			if err == nil {
+				err = f.pinFiles(cmd.Context(), args, s.reporter())
+			}
 			if err != nil {
 				return err
 			}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -27,7 +26,10 @@ func newShow(s streams) *cobra.Command {
 			"  posttrain data show --model models/Qwen3-0.6B --chat-variables enable_thinking=false chats.jsonl",
 		Args: oneArg("data file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			err := cmp.Or(f.pin(cmd.Context(), &o, s.reporter()), f.pinFiles(cmd.Context(), args, s.reporter()))
+			err := f.pin(cmd.Context(), &o, s.reporter())
+			if err == nil {
+				err = f.pinFiles(cmd.Context(), args, s.reporter())
+			}
 			if err != nil {
 				return err
 			}
