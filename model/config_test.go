@@ -129,8 +129,8 @@ func TestConfigRefuses(t *testing.T) {
 		m    map[string]any
 		want string
 	}{
-		{"type", base("gpt2"), `model_type: found "gpt2", supported are llama, mistral, qwen2, qwen3, gemma2, gemma3_text, phi3, ` +
-			"mixtral and qwen3_moe"},
+		{"type", base("gpt2"), `model_type: found "gpt2", supported are llama, mistral, qwen2, qwen3, gemma2, ` +
+			"gemma3_text, phi3, mixtral and qwen3_moe"},
 		{"no type", with(base("llama"), "model_type", drop), `model_type: found ""`},
 		{"activation", with(base("llama"), "hidden_act", "gelu"), `hidden_act: found "gelu", want "silu"`},
 		{"rope type", with(base("llama"), "rope_scaling", map[string]any{"rope_type": "ntk", "factor": 4.0}),
@@ -153,6 +153,9 @@ func TestConfigRefuses(t *testing.T) {
 			"output_router_logits: found true, want false: the routers' auxiliary loss is not supported"},
 		{"experts", with(base("qwen3_moe"), "num_experts", 4, "num_experts_per_tok", 5),
 			"num_experts_per_tok: found 5, want 1 to 4, the experts"},
+		{"no experts", with(base("mixtral"), "num_local_experts", 0), "num_local_experts: found 0, want 1 to 4096"},
+		{"no layers of gemma", with(base("gemma2"), "num_hidden_layers", 0),
+			"num_hidden_layers: found 0, want 1 to 4096"},
 		{"layers without experts", with(base("qwen3_moe"), "mlp_only_layers", []int{1}),
 			"mlp_only_layers: found [1], want no layers"},
 		{"phi3 dropout", with(base("phi3"), "resid_pdrop", 0.1), "resid_pdrop: found 0.1, want 0"},
@@ -236,8 +239,8 @@ func TestConfigRoundTrip(t *testing.T) {
 		"yarn": with(base("qwen2"), "rope_scaling", map[string]any{"type": "yarn", "factor": 4.0,
 			"original_max_position_embeddings": 32, "truncate": false, "mscale": 1.5}),
 		"dynamic": with(base("llama"), "rope_scaling", map[string]any{"type": "dynamic", "factor": 2.0}),
-		"phi3": with(base("phi3"), "original_max_position_embeddings", 64, "hidden_size", 64, "partial_rotary_factor", 0.75,
-			"rope_scaling", map[string]any{"type": "su", "short_factor": []float64{1, 1, 1, 2, 2, 3},
+		"phi3": with(base("phi3"), "original_max_position_embeddings", 64, "hidden_size", 64,
+			"partial_rotary_factor", 0.75, "rope_scaling", map[string]any{"type": "su", "short_factor": []float64{1, 1, 1, 2, 2, 3},
 				"long_factor": []float64{2, 2, 2, 3, 3, 4}}),
 		"mixtral":   base("mixtral"),
 		"qwen3_moe": with(base("qwen3_moe"), "num_experts", 6, "num_experts_per_tok", 2, "norm_topk_prob", true),

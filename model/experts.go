@@ -59,14 +59,19 @@ func (c *Config) readExperts(f *fields) {
 	c.validateExperts(f)
 }
 
+// validateExperts leaves intermediate_size, which is the width of mixtral's experts, to Validate.
 func (c *Config) validateExperts(f *fields) {
+	number := "num_experts"
+	if c.ModelType == mixtral {
+		number = "num_local_experts"
+	}
 	if c.Experts < 1 || c.Experts > 4096 {
-		f.fail("num_experts", fmt.Sprint(c.Experts), "1 to 4096")
+		f.fail(number, fmt.Sprint(c.Experts), "1 to 4096")
 	}
 	if c.ActiveExperts < 1 || c.ActiveExperts > c.Experts {
 		f.fail("num_experts_per_tok", fmt.Sprint(c.ActiveExperts), fmt.Sprintf("1 to %d, the experts", c.Experts))
 	}
-	if c.ExpertSize < 1 || c.ExpertSize > 1<<20 {
+	if c.ModelType != mixtral && (c.ExpertSize < 1 || c.ExpertSize > 1<<20) {
 		f.fail("moe_intermediate_size", fmt.Sprint(c.ExpertSize), fmt.Sprintf("1 to %d", 1<<20))
 	}
 }

@@ -139,8 +139,10 @@ func (c *Config) setWindowPattern(f *fields) {
 	if c.ModelType == gemma3 {
 		every = f.whole("sliding_window_pattern", 6)
 	}
-	if every < 1 || c.Layers < 1 || c.Layers > 4096 {
+	if every < 1 {
 		f.fail("sliding_window_pattern", fmt.Sprint(every), "1 or more")
+	}
+	if every < 1 || c.Layers < 1 || c.Layers > 4096 { // Validate reports the layers
 		return
 	}
 	layers := make([]bool, c.Layers)
