@@ -11,7 +11,7 @@ type inference struct {
 	*Config
 	rows    int
 	swapped bool  // products are W x' instead of x W'
-	turn    *Node // [D, D], turns a head (a, b) into (-b, a); with a part that does not rotate, (a, b, c) into (-b, a, 0)
+	turn    *Node // [D, D], turns a head (a, b, c) into (-b, a, 0), where c does not rotate
 }
 
 func (c *Config) newInference(g *Graph, rows int, o GraphOptions) inference {

@@ -41,7 +41,8 @@ const loraA, loraB = ".lora_A.weight", ".lora_B.weight"
 // experts, whose choice small errors change, is not one of them.
 func (c *Config) linearModules() (modules []ParamSpec) {
 	for _, s := range c.layerSpecs(0) {
-		if name, ok := strings.CutSuffix(s.Name[len("model.layers.0."):], ".weight"); ok && len(s.Shape) == 2 && !isRouter(name) {
+		name, ok := strings.CutSuffix(s.Name[len("model.layers.0."):], ".weight")
+		if ok && len(s.Shape) == 2 && !isRouter(name) {
 			modules = append(modules, ParamSpec{Name: name, Shape: s.Shape})
 		}
 	}

@@ -121,8 +121,9 @@ const (
 
 // ParamSpecs lists a model's tensors. Their order is fixed, since checkpoints and optimiser moments depend on it: the
 // embedding; for each layer input norm, q, k, v, o (each weight before its bias, then the norms of q and k),
-// post-attention norm, gate, up, down, with gemma's norms before and after the last three, phi3's fused layers in the
-// place of q, k, v and of gate, up, or a router and each expert's gate, up, down; the last norm; the head unless it is tied; then the adapter's, if there is one.
+// post-attention norm, gate, up, down; the last norm; the head unless it is tied; then the adapter's, if there is one.
+// gemma has norms before and after gate, up, down. phi3 has one layer for q, k, v and one for gate, up. Mixtures of
+// experts have a router and each expert's gate, up, down.
 func (c *Config) ParamSpecs() []ParamSpec {
 	specs := []ParamSpec{{Name: embedName, Shape: []int{c.VocabSize, c.HiddenSize}}}
 	for i := range c.Layers {
@@ -237,7 +238,8 @@ func (m *Model) EmbedTable() int { return m.Config.EmbedTable() }
 func (m *Model) HeadTable() int  { return m.Config.HeadTable() }
 
 // Init makes a model with random weights, as transformers does: matrices normal with standard deviation
-// initializer_range, norms one (gemma's zero, since they multiply by 1 + weight), biases zero. A tensor's weights depend on the seed and its name only.
+// initializer_range, norms one (gemma's zero, since they multiply by 1 + weight), biases zero. A tensor's weights
+// depend on the seed and its name only.
 func Init(c *Config, seed uint64) *Model {
 	m := &Model{Config: c}
 	for _, s := range c.ParamSpecs() {

@@ -24,7 +24,8 @@ func CutRows(mesh *distributed.DeviceMesh) *distributed.ShardingSpec {
 
 // CutWeight cuts a weight over tensor, so that only the sums behind o and down, and those over the vocabulary, need
 // other devices (Shoeybi et al. 2019): queries, keys, values, gate and up with their biases by their outputs, o and
-// down by their inputs, the tables by tokens. Norms, routers of experts, the layers that phi3 fuses, and the side of an adapter that has the rank, are whole.
+// down by their inputs, the tables by tokens. Norms, routers of experts, the layers that phi3 fuses, and the side of an
+// adapter that has the rank, are whole.
 func CutWeight(mesh *distributed.DeviceMesh, name string, shape []int) *distributed.ShardingSpec {
 	return cutBy(mesh, tensorCut(name, shape))
 }

@@ -57,8 +57,8 @@ type StepInputs struct {
 }
 
 // StepInputs makes the graph's parameters for a step, in this order: embed rows (if hostRows) or tokens, cos and sin of
-// each rope, masks, inverse temperature, then for each layer prefix keys, prefix values, keys, values. With InGraph it is
-// [StepState], then prefix keys and values of every layer, then keys and values of every layer.
+// each rope, masks, inverse temperature, then for each layer prefix keys, prefix values, keys, values. With InGraph it
+// is [StepState], then prefix keys and values of every layer, then keys and values of every layer.
 func (c *Config) StepInputs(g *Graph, s StepShape, hostRows bool, o GraphOptions) StepInputs {
 	if s.InGraph {
 		return c.ringInputs(g, s, o)

@@ -1,8 +1,9 @@
 """Makes the tiny model folders under model/testdata and what transformers computes with them.
 
-For each of qwen2, qwen3, llama, mistral, gemma2, gemma3, phi3, mixtral and qwen3moe there are two folders, one in each generation of the Hugging Face
-layout: `<type>-older` as transformers 4 wrote it (and most of the hub still is), `<type>-newer` as transformers 5
-saves it. gemma3-older is a model that also sees, with its text part and one tensor of another. Weights are random but large enough that logits are far from flat. Each folder has its own tokenizer, trained
+For each of qwen2, qwen3, llama, mistral, gemma2, gemma3, phi3, mixtral and qwen3moe there are two folders, one in each
+generation of the Hugging Face layout: `<type>-older` as transformers 4 wrote it (and most of the hub still is),
+`<type>-newer` as transformers 5 saves it. gemma3-older is a model that also sees, with its text part and one tensor of
+another. Weights are random but large enough that logits are far from flat. Each folder has its own tokenizer, trained
 here on the text below, a chat template in the style of its family, and oracle.json:
 
   rows[i]    text, ids, logits [len(ids)][vocab] to five decimals, logps [len(ids)-1] (log p(ids[t+1] | ids[:t+1])),
