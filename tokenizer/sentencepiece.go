@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ const (
 	unigramModel, bpeModel = 1, 2
 )
 
-// maxPiece bounds a piece in bytes: looking for pieces in a text takes as many steps for each character.
+// maxPiece bounds a piece in bytes, and with it the steps that each character of a text takes.
 const maxPiece = 1024
 
 // spPiece is a token of a tokenizer.model.
@@ -182,7 +183,8 @@ func (m *spModel) checkPieces() error {
 		case p.kind == unusedPiece || p.kind < normalPiece || p.kind > bytePiece:
 			return fmt.Errorf("pieces: found type %d of token %d, want 1, 2, 3, 4 or 6", p.kind, id)
 		case p.kind == userPiece && m.kind == unigramModel: // whose score is another in each version of sentencepiece
-			return fmt.Errorf("pieces: found %.60q, a user-defined token of a unigram model, want a tokenizer.json", p.text)
+			return fmt.Errorf("pieces: found %.60q, a user-defined token of a unigram model, want a tokenizer.json",
+				p.text)
 		case p.kind == unknownPiece && unknown >= 0:
 			return fmt.Errorf("pieces: found %d and %d as unknown tokens, want one", unknown, id)
 		case p.kind == unknownPiece:
@@ -250,7 +252,8 @@ func (m *spModel) pipeline(bos, eos, each bool) ([]byte, error) {
 	case m.prefix && each:
 		marks = slices.Insert(marks, 0, object{"type": "Prepend", "prepend": mark})
 	case m.prefix:
-		spec["pre_tokenizer"] = object{"type": "Metaspace", "replacement": mark, "prepend_scheme": "first", "split": false}
+		spec["pre_tokenizer"] = object{"type": "Metaspace", "replacement": mark, "prepend_scheme": "first",
+			"split": false}
 		marks = nil
 	}
 	if marks != nil {
@@ -328,7 +331,7 @@ func (m *spModel) addMerges(to *bpe) {
 	for s := range rank {
 		scores = append(scores, s)
 	}
-	slices.SortFunc(scores, func(a, b float32) int { return -compare(a, b) })
+	slices.SortFunc(scores, func(a, b float32) int { return cmp.Compare(b, a) })
 	for i, s := range scores {
 		rank[s] = int32(i)
 	}
@@ -348,16 +351,6 @@ func (m *spModel) addMerges(to *bpe) {
 			}
 		}
 	}
-}
-
-func compare(a, b float32) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // frozen is the longest user-defined piece that a text begins with: its id and length, 0 for none.
