@@ -19,8 +19,8 @@
 //  1. the grid: every method and number of agents runs with every rate, on seeds that the tables do not use; the rate
 //     with the highest mean return over all iterations is its best;
 //  2. the seeds of the tables run at the best rates;
-//  3. AFedPG with the most agents. Cartpole: all equally fast, with one that sends -1000·g, with and without the guard's
-//     bound. Swimmer: with the published rate, as the length of a step;
+//  3. AFedPG with the most agents. Cartpole: all equally fast, with one that sends -1000·g, with and without the
+//     guard's bound. Swimmer: with the published rate, as the length of a step;
 //  4. tables with 95% intervals (Student's t over seeds), and what they show.
 //
 // Every run that has ended is a line of the file --runs; what is there is not run again.
@@ -63,7 +63,8 @@ const gridSeed = 1000
 var experiments = map[string]func(ctx context.Context, args []string) error{
 	"e1": func(ctx context.Context, args []string) error { return swimming(ctx, args, sizes) },
 	"e2": func(ctx context.Context, args []string) error { return swimming(ctx, args, selection) },
-	"e3": asynchronous, "e4": compareCIRL, "e5": communication, "steps": compareSteps, "overhead": compareOverhead, "mappo": comparePairs,
+	"e3": asynchronous, "e4": compareCIRL, "e5": communication, "steps": compareSteps,
+	"overhead": compareOverhead, "mappo": comparePairs,
 }
 
 func main() {

@@ -67,8 +67,12 @@ func comparePairs(ctx context.Context, args []string) error {
 	set := flags.String("set", "", "further settings, key=value,…")
 	flags.StringVar(&p.Runs, "runs", "mappo.jsonl", "file of the runs that have ended")
 	flags.Parse(args)
+	if p.Agents < 1 {
+		return fmt.Errorf("--agents %d: want 1 or more", p.Agents)
+	}
 	if p.Budget < localPairs*p.Agents || p.Budget%(localPairs*p.Agents) != 0 {
-		return fmt.Errorf("--pairs %d: want a multiple of %d, %d for each owner", p.Budget, localPairs*p.Agents, localPairs)
+		return fmt.Errorf("--pairs %d: want a multiple of %d, %d for each owner", p.Budget, localPairs*p.Agents,
+			localPairs)
 	}
 	p.Arms, p.Setting = strings.Split(*arms, ","), strings.FieldsFunc(*set, func(r rune) bool { return r == ',' })
 	return p.measure(ctx, os.Stdout, os.Stderr)
@@ -94,7 +98,7 @@ func (p pairing) measure(ctx context.Context, out, progress io.Writer) error {
 	return nil
 }
 
-// settings are the configuration of a run. Every arm sees as many pairs.
+// settings are the configuration of a run. Every arm sees the same number of pairs.
 func (p pairing) settings(r pairRun) []string {
 	method, agents, pairs := r.Arm, p.Agents, gradientPairs
 	switch r.Arm {

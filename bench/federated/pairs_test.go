@@ -46,7 +46,7 @@ func TestPairing(t *testing.T) {
 	}
 }
 
-// TestPairingSettings: every arm's settings are a run's, and all arms see as many pairs.
+// TestPairingSettings: every arm's settings are a run's, and all arms see the same number of pairs.
 func TestPairingSettings(t *testing.T) {
 	p := pairing{Agents: 8, Budget: 512, Arms: pairArms}
 	for _, arm := range p.Arms {
@@ -69,5 +69,8 @@ func TestPairingSettings(t *testing.T) {
 	}
 	if err := comparePairs(t.Context(), []string{"--pairs", "100"}); err == nil {
 		t.Error("100 pairs are accepted")
+	}
+	if err := comparePairs(t.Context(), []string{"--agents", "0"}); err == nil {
+		t.Error("0 owners are accepted")
 	}
 }

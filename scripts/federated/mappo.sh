@@ -1,13 +1,14 @@
 #!/bin/sh
 # Compares federated MaPPO of a real model with an adapter: 8 owners of scored preference pairs, each with those of some
-# models. Rows: before, each owner alone, all pairs in one place, fedavg, fedprox and afedpg, with as many pairs each.
+# models. Rows: before, each owner alone, all pairs in one place, fedavg, fedprox and afedpg, with the same number of
+# pairs each.
 #
 #   scripts/federated/mappo.sh MODEL PAIRS [--pairs 1024 …]
 #   MODEL   a model folder, such as the one that scripts/models/smollm2.sh makes
 #   PAIRS   a file of pairs with chosen_score, rejected_score and rejected_model
 #
-# Prints the table of docs/federated.md. Takes hours. Runs that have ended are kept in mappo.jsonl; what is there is not
-# run again. Flags: see bench/federated.
+# Prints a table. Takes hours. Runs that have ended are kept in mappo.jsonl; what is there is not run again. Flags: see
+# bench/federated.
 set -eu
 [ $# -ge 2 ] || { echo "usage: $0 MODEL PAIRS [flags]" >&2; exit 2; }
 model="$(realpath "$1")"
