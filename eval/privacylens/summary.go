@@ -105,6 +105,7 @@ func groups(results []CaseResult, name func(groupNames) string) map[string]Group
 	return all
 }
 
+// Count counts leaks and ratings of results.
 func Count(results []CaseResult) Group {
 	g := Group{Cases: len(results)}
 	var scores []int

@@ -16,13 +16,13 @@ import (
 
 // Chat says what the model's chat template gets beside the messages.
 type Chat struct {
-	// in the place of the model's own; a trained model has it
+	// a template in the place of the model's own; the folder of a trained model gets it
 	Template string `yaml:"template,omitempty" words:"a file with a chat template (Jinja)"`
-	// of the template's file when a run was started: a resumed run wants the same
+	// of the template's file at the start of a run: a resumed run needs the same
 	SHA256 string `yaml:"template_sha256,omitempty" words:"the SHA-256 of the template's file"`
 	// names with values, JSON or text: enable_thinking=false; in transformers they are chat_template_kwargs
 	Variables []string `yaml:"variables,omitempty" words:"names with values, such as enable_thinking=false"`
-	// that a template prints as today; a run whose template prints one keeps the day of its start
+	// the day that a template prints as today; a run whose template prints one keeps that of its start
 	Date string `yaml:"date,omitempty" words:"a day such as 2026-01-31"`
 }
 
@@ -41,7 +41,7 @@ func (c Chat) Check() []fault.Fault {
 		}
 	}
 	if c.SHA256 != "" && c.Template == "" {
-		faults.Add("template_sha256", c.SHA256, "there is no chat.template that it is of; remove it")
+		faults.Add("template_sha256", c.SHA256, "chat.template, whose hash it is, is missing; remove it")
 	}
 	if _, err := c.now(); err != nil {
 		faults.Add("date", c.Date, "want a day such as 2026-01-31")
@@ -84,7 +84,8 @@ func (c *Chat) Pin(model string, resumed bool) error {
 
 func hashOf(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
 
-// Identify is all that prompts depend on in a word or more, "" where the model's own template gets nothing.
+// Identify says in a line what prompts depend on: the template's hash, the variables, the date. It is "" where the
+// model's own template gets nothing.
 func (c Chat) Identify() (string, error) {
 	text, err := c.read()
 	if err != nil || text == "" && c.Variables == nil && c.Date == "" {
