@@ -101,8 +101,9 @@ func (s *source) refresh() {
 
 // watched are the files that are read again when one of them changes.
 func (s *source) watched() []string {
-	if s.log != "" {
-		return []string{s.whole, s.log}
+	if s.log != "" { // TRL writes the state of a checkpoint after the rest of it
+		states, _ := filepath.Glob(s.file("checkpoint-*/trainer_state.json"))
+		return append(states, s.whole, s.log)
 	}
 	paths := []string{s.metrics.path}
 	for _, of := range s.stacks {

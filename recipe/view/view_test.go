@@ -155,6 +155,25 @@ func TestResumed(t *testing.T) {
 	}
 }
 
+// TestCheckpoints: the state that TRL writes into a newer checkpoint is shown, though the checkpoint was there before.
+func TestCheckpoints(t *testing.T) {
+	dir := t.TempDir()
+	state := func(step int) {
+		write(t, filepath.Join(dir, fmt.Sprint("checkpoint-", step)), "trainer_state.json",
+			fmt.Sprintf(`{"log_history":[{"step":%d,"epoch":0.1,"loss":0.5}]}`, step))
+	}
+	state(1)
+	write(t, filepath.Join(dir, "checkpoint-2"), "model.safetensors", "")
+	v := open(t, dir)
+	if r := ask[runsAnswer](t, v, "runs").Runs[0]; r.Step != 1 {
+		t.Errorf("%+v", r)
+	}
+	state(2)
+	if r := ask[runsAnswer](t, v, "runs").Runs[0]; r.Step != 2 {
+		t.Errorf("%+v", r)
+	}
+}
+
 // TestThin: no more points than asked for, in their order, and every part keeps its extremes and what is not finite.
 func TestThin(t *testing.T) {
 	values := make([]float64, 100_000)
