@@ -111,7 +111,6 @@ var weights = []float64{0.6, 0.9, 0.97}
 // curve is a metric of a run. Its lists have one entry for each point that is kept.
 type curve struct {
 	Run      int                 `json:"run"`
-	Of       int                 `json:"of"` // points before they were thinned
 	Steps    []int               `json:"steps"`
 	Axes     map[string][]number `json:"axes"`
 	Values   []number            `json:"values"` // null where the value is not finite
@@ -135,7 +134,7 @@ func (t *table) curve(metric string, points int) *curve {
 	if c == nil {
 		return nil
 	}
-	out := &curve{Of: len(c.at), Axes: map[string][]number{}}
+	out := &curve{Axes: map[string][]number{}}
 	t.measure(out, c)
 	kept := thin(c.values, points)
 	of := func(values []float64) []number { return numbers(pick(values, kept)) }
