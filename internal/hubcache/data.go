@@ -120,11 +120,13 @@ var numberedForm = regexp.MustCompile(`^(.*-)([0-9]{5})-of-([0-9]{5})(.*)$`)
 
 // missingShard names a file of numbered ones that is not there.
 func missingShard(files []string) error {
+	seen := map[string]bool{} // each series is looked at once
 	for _, f := range files {
 		m := numberedForm.FindStringSubmatch(f)
-		if m == nil {
+		if m == nil || seen[m[1]+m[3]] {
 			continue
 		}
+		seen[m[1]+m[3]] = true
 		n, _ := strconv.Atoi(m[3])
 		for i := range n {
 			want := fmt.Sprintf("%s%05d-of-%s", m[1], i, m[3])
