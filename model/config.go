@@ -74,8 +74,8 @@ const maxDim = 1 << 24
 
 // Validate reports the first impossible value by its name in config.json.
 func (c *Config) Validate() error {
-	return cmp.Or(c.validateType(), c.validateSizes(), c.validateNumbers(), c.RopeScaling.validate(), c.validateFactors(),
-		c.validateIDs())
+	return cmp.Or(c.validateType(), c.validateSizes(), c.validateNumbers(), c.RopeScaling.validate(),
+		c.validateFactors(), c.validateIDs())
 }
 
 // want is the error of a value that is not ok.
@@ -132,11 +132,12 @@ func (c *Config) validateNumbers() error {
 		want(c.RopeTheta > 1 && c.RopeTheta < 1e18, "rope_theta: found %g, want more than 1", c.RopeTheta),
 		want(c.LocalTheta == 0 || c.LocalTheta > 1 && c.LocalTheta < 1e18,
 			"rope_local_base_freq: found %g, want more than 1", c.LocalTheta),
-		want(c.QueryScale >= 0 && c.QueryScale < 1e9, "query_pre_attn_scalar: found %g, want more than 0", c.QueryScale),
+		want(c.QueryScale >= 0 && c.QueryScale < 1e9, "query_pre_attn_scalar: found %g, want more than 0",
+			c.QueryScale),
 		want(c.ScoreCap >= 0 && c.ScoreCap < 1e9, "attn_logit_softcapping: found %g, want more than 0, or null for off",
 			c.ScoreCap),
-		want(c.LogitCap >= 0 && c.LogitCap < 1e9, "final_logit_softcapping: found %g, want more than 0, or null for off",
-			c.LogitCap),
+		want(c.LogitCap >= 0 && c.LogitCap < 1e9,
+			"final_logit_softcapping: found %g, want more than 0, or null for off", c.LogitCap),
 		want(c.InitRange >= 0 && c.InitRange < 100, "initializer_range: found %g, want 0 or more", c.InitRange),
 		want(c.DType == "" || fileDTypes[c.DType] != "",
 			"torch_dtype: found %q, supported are float32, bfloat16 and float16", c.DType))

@@ -185,13 +185,14 @@ func (p pairing) evaluate(ctx context.Context, out *paired, theta []float64, wei
 // print writes the table as Markdown.
 func (p pairing) print(out io.Writer, done *log[pairRun, paired]) {
 	fmt.Fprintf(out, "%d owners, %d pairs in a run, %d seeds.\n\n| arm | loss | accuracy | margin | log p(chosen) | "+
-		"log p(rejected) | MB up, down an owner |\n|%s\n", p.Agents, p.Budget, max(p.Seeds, 1), strings.Repeat("---|", 7))
+		"log p(rejected) | MB up, down an owner |\n|%s\n", p.Agents, p.Budget, max(p.Seeds, 1),
+		strings.Repeat("---|", 7))
 	for _, arm := range p.Arms {
 		of := func(name string) float64 { return p.over(arm, done, func(m paired) float64 { return m.Means[name] }) }
 		n := p.over(arm, done, func(m paired) float64 { return float64(m.Count) })
 		accuracy := of("accuracy")
-		fmt.Fprintf(out, "| %s | %.4f | %.1f ± %.1f | %.3f | %.2f | %.2f | %.1f, %.1f |\n", arm, of("loss"), 100*accuracy,
-			196*math.Sqrt(accuracy*(1-accuracy)/n), of("margin"), of("logp_chosen"), of("logp_rejected"),
+		fmt.Fprintf(out, "| %s | %.4f | %.1f ± %.1f | %.3f | %.2f | %.2f | %.1f, %.1f |\n", arm, of("loss"),
+			100*accuracy, 196*math.Sqrt(accuracy*(1-accuracy)/n), of("margin"), of("logp_chosen"), of("logp_rejected"),
 			p.over(arm, done, func(m paired) float64 { return m.Up })/1e6,
 			p.over(arm, done, func(m paired) float64 { return m.Down })/1e6)
 	}

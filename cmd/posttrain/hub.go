@@ -39,7 +39,8 @@ func (f *fetcher) pin(ctx context.Context, options any, r run.Reporter) error {
 	h.Offline = h.Offline || f.offline
 	err := h.Pin(ctx, options, r)
 	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("%w while a model or data set was downloaded: the same command continues", train.ErrInterrupted)
+		return fmt.Errorf("%w while a model or data set was downloaded: the same command continues",
+			train.ErrInterrupted)
 	}
 	return err
 }
