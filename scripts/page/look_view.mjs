@@ -129,8 +129,10 @@ const checks = {
     assert.deepEqual(marks, ["thought the flu", "required JOSÉ", "restricted the flu"]);
     const badges = p.all("#part-samples .column:first-child .words li").map(p.words);
     assert.deepEqual(badges, ["1 José there", "2 the flu there", "3 key kept back", "4 the flu there"]);
+    p.one("#part-samples .shared details").open = true;
     await p.click(p.one("[data-step='1']"));
     assert.equal(p.one("select[name=item]").value, "a, answer 2");
+    assert.ok(p.one("#part-samples .shared details").open);
     await p.set(p.one("input[name=differ]"), true);
     assert.equal(p.words(p.one("#part-samples output")), "no items");
     await p.set(p.one("input[name=differ]"), false);

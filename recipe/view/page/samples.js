@@ -47,11 +47,11 @@ async function drawSamples() {
   const left = now.reduce((sum, s) => sum + (s.left_out ?? 0), 0);
   one("#part-samples output").textContent = (item === undefined ? "no items" : `${items.indexOf(item) + 1} of ${items.length}`) + (left ? `; ${left} more are not in this file` : "");
   const prompts = new Set(found.filter(Boolean).map((f) => JSON.stringify(f.prompt)));
-  const place = one(".columns"), open = all("details[open]", place).map((d) => d.dataset.what);
+  const place = one(".columns"), open = all("#part-samples details[open]").map((d) => d.dataset.what);
   const shared = prompts.size === 1 ? promptOf(found.find(Boolean)) : null;
   one(".shared").replaceChildren(...(shared ? [shared] : []));
   place.replaceChildren(...now.map((s, i) => columnFor(s, i, now, found[i], !shared)));
-  for (const d of all("details", place)) d.open = open.includes(d.dataset.what);
+  for (const d of all("#part-samples details")) d.open = open.includes(d.dataset.what);
 }
 
 const kinds = { required: "must be in the answer", restricted: "must not be in the answer", thought: "restricted, in the thoughts" };
