@@ -10,6 +10,7 @@ above the tolerance. It wants the packages of scripts/oracle/requirements.txt.
 
 import argparse
 import json
+import math
 import pathlib
 import subprocess
 import sys
@@ -60,7 +61,8 @@ def main():
         for i, prompt in enumerate(PROMPTS):
             for row in drawn(args, prompt, pathlib.Path(work) / f"{i}.jsonl"):
                 theirs = logps(model, tokenizer(prompt)["input_ids"], row["tokens"])
-                worst = max([worst] + [abs(a - b) for a, b in zip(row["logps"], theirs, strict=True)])
+                off = [abs(a - b) for a, b in zip(row["logps"], theirs, strict=True)]
+                worst = max([worst] + [math.inf if math.isnan(d) else d for d in off])
                 tokens += len(theirs)
     print(f"log-probs of {tokens} tokens differ by at most {worst:.2g}, accepted {args.tolerance:g}")
     sys.exit(not worst <= args.tolerance or tokens == 0)
