@@ -14,7 +14,7 @@ func newView(s streams) *cobra.Command {
 		Use:   "view RUN...",
 		Short: "Show runs beside one another on a web page of this machine",
 		Long: "Serve a web page that shows runs beside one another: curves over one another, samples with their\n" +
-			"keywords marked, differences of the configs, cases of PrivacyLens. It follows runs that go on. A RUN\n" +
+			"keywords marked, differences of the configs, cases of PrivacyLens. It follows runs under way. A RUN\n" +
 			"is a run folder (also of eval ci and eval privacylens), a folder of TRL with trainer_state.json, or\n" +
 			"a file: metrics.jsonl, trainer_state.json, or a log of verl. The page loads nothing from a network.\n" +
 			"Ctrl-C ends the server. With --out the page goes into a file, for others to open without a server.",
