@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -121,9 +122,13 @@ func (e *Encoder) render(msgs []data.Message, generate bool) (string, error) {
 	}
 	ms := make([]tokenizer.Message, len(msgs))
 	for i, m := range msgs {
-		ms[i] = tokenizer.Message{Role: m.Role, Content: m.Content}
+		ms[i] = tokenizer.Message{Role: m.Role, Content: m.Content, Whole: m.Whole}
 	}
-	return e.Tokenizer.Render(ms, tokenizer.RenderOptions{AddGenerationPrompt: generate})
+	o := tokenizer.RenderOptions{AddGenerationPrompt: generate}
+	if len(msgs) > 0 && msgs[0].Tools != "" {
+		o.Extra = map[string]any{"tools": json.RawMessage(msgs[0].Tools)}
+	}
+	return e.Tokenizer.Render(ms, o)
 }
 
 // withEOS ends a plain-text completion; conversations end as their template ends them.

@@ -82,7 +82,7 @@ func (s *start) turn(answer []data.Message) (string, error) {
 	if ok && strings.Contains(tail, strings.TrimSpace(content)) {
 		return tail, nil
 	}
-	if len(answer) != 1 {
+	if len(answer) != 1 || answer[0].Whole != "" {
 		return "", fmt.Errorf("the chat template rewrites the prompt when the answer of %d messages follows it",
 			len(answer))
 	}

@@ -2,7 +2,9 @@ package batch
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -62,6 +64,49 @@ func TestTurnsAsTransformers(t *testing.T) {
 		}
 		if !slices.Equal(ids, c.IDs) || !slices.Equal(trained, want) || e.Drift != 0 {
 			t.Errorf("%s %v:\n ids %v\nwant %v\nmask %v\nwant %v", c.Folder, c.Messages, ids, c.IDs, trained, want)
+		}
+	}
+}
+
+// TestToolsAsTransformers: rows with tools and calls of tools give transformers' tokens and mask.
+func TestToolsAsTransformers(t *testing.T) {
+	text, err := os.ReadFile("testdata/assistant-masks.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f struct {
+		Tools struct {
+			Template string
+			Cases    []struct {
+				Row       string
+				IDs, Mask []int32
+			}
+		}
+	}
+	if err := json.Unmarshal(text, &f); err != nil || len(f.Tools.Cases) != 3 {
+		t.Fatal(len(f.Tools.Cases), err)
+	}
+	e := withTemplate(t, "qwen2-newer", f.Tools.Template)
+	for i, c := range f.Tools.Cases {
+		path := filepath.Join(t.TempDir(), fmt.Sprint(i, ".jsonl"))
+		if err := os.WriteFile(path, []byte(c.Row+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		all, _, err := data.ReadDemonstrations(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, trained := encodeTalk(t, e, all[0])
+		got := make([]int32, len(trained))
+		for i, is := range trained {
+			if is {
+				got[i] = 1
+			}
+		}
+		if !slices.Equal(ids, c.IDs) || !slices.Equal(got, c.Mask) || e.Drift != 0 {
+			said := e.Tokenizer.Decode(ids, false)
+			want := e.Tokenizer.Decode(c.IDs, false)
+			t.Errorf("%s\n%s\nwant\n%s\nmask %v\nwant %v", c.Row, said, want, got, c.Mask)
 		}
 	}
 }

@@ -60,12 +60,20 @@ func messagesOf(column string, list []any) ([]Message, error) {
 		messages[i].Role, errs[0] = roleField(column, i, object)
 		messages[i].Content, errs[1] = contentField(column, i, object)
 		messages[i].Untrained, errs[2] = untrained(column, i, object["train"])
-		messages[i].Untrained = messages[i].Untrained || silent(object)
+		messages[i].Untrained = messages[i].Untrained || silent(object) && !callsTools(object)
+		messages[i].Whole = textIn(object, rows.Whole)
+		messages[i].Tools = textIn(object, toolsKey)
 		if err := cmp.Or(errs[:]...); err != nil {
 			return nil, err
 		}
 	}
 	return messages, nil
+}
+
+// textIn is a text of JSON that a reader has put into a message.
+func textIn(object map[string]any, key string) string {
+	text, _ := object[key].(rows.JSON)
+	return string(text)
 }
 
 // untrained reads "train": false.

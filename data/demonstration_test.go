@@ -50,7 +50,7 @@ func turns(prompt Text, completion ...string) Demonstration {
 	for _, s := range completion {
 		s, untrained := strings.CutPrefix(s, "-")
 		role, content, _ := strings.Cut(s, " ")
-		d.Completion.Messages = append(d.Completion.Messages, Message{role, content, untrained})
+		d.Completion.Messages = append(d.Completion.Messages, Message{Role: role, Content: content, Untrained: untrained})
 	}
 	return d
 }

@@ -27,7 +27,7 @@ var turnRoles = map[string]string{"human": "user", "user": "user", "gpt": "assis
 // of another form stays as it is.
 func Canonical(r rows.Row) (rows.Row, error) {
 	f := form{Fields: maps.Clone(r.Fields), pair: r.Has("chosen") || r.Has("rejected")}
-	err := cmp.Or(f.shareGPT(), f.question(), f.answer(), f.system())
+	err := cmp.Or(f.shareGPT(), f.question(), f.answer(), f.system(), f.tools())
 	r.Fields = f.Fields
 	return r, err
 }
@@ -230,17 +230,69 @@ func guesses(fields map[string]any) error {
 		rows.List(unused))
 }
 
-// unusedTools are remarks about the columns that a conversation's tools are in: no chat template gets them.
-func unusedTools(fields map[string]any) (remarks []string) {
-	remark := func(place string) { remarks = append(remarks, place+" is not used: texts alone are trained") }
-	if filled(fields["tools"]) {
-		remark("the column tools")
+// toolsKey is where a conversation's first message has its tools while a row is read.
+const toolsKey = "(tools)"
+
+// tools gives the first message the tools of the row. A row of plain text has no use for them.
+func (f *form) tools() error {
+	if !filled(f.Fields["tools"]) {
+		return nil
 	}
-	for _, column := range []string{"messages", "conversations", "prompt", "completion", "chosen", "rejected"} {
-		list, _ := fields[column].([]any)
-		if slices.ContainsFunc(list, callsTools) {
-			remark(column + "[].tool_calls")
+	text, err := toolsOf(f.Fields["tools"])
+	if err != nil || text == "[]" {
+		return err
+	}
+	for _, first := range [][]string{{"prompt"}, {"messages"}, {"chosen", "rejected"}, {"completion"}} {
+		found := false
+		for _, column := range first {
+			if list, is := f.Fields[column].([]any); is && len(list) > 0 {
+				f.Fields[column], found = withTools(list, text), true
+			}
 		}
+		if found {
+			delete(f.Fields, "tools")
+			return nil
+		}
+	}
+	return nil
+}
+
+// toolsOf reads the column tools: a list, or one as a text of JSON, as tables have it.
+func toolsOf(value any) (rows.JSON, error) {
+	text, is := value.(rows.JSON)
+	if s, plain := value.(string); plain {
+		text, is = rows.JSON(s), true
+	}
+	if !is {
+		return "", fmt.Errorf("tools is %s: want a list", rows.KindOf(value))
+	}
+	list, err := rows.Decode([]byte(text))
+	if err != nil {
+		return "", fmt.Errorf("tools is no JSON: %w; want a list", rows.BadJSON(err))
+	}
+	if _, is := list.([]any); !is {
+		return "", fmt.Errorf("tools is %s: want a list", rows.KindOf(list))
+	}
+	return text, nil
+}
+
+func withTools(list []any, text rows.JSON) []any {
+	message, is := list[0].(map[string]any)
+	if !is {
+		return list
+	}
+	message = maps.Clone(message)
+	message[toolsKey] = text
+	return slices.Concat([]any{message}, list[1:])
+}
+
+// unusedTools is a remark about tools beside a plain text, which no chat template makes a conversation of.
+func unusedTools(r rows.Row) (remarks []string) {
+	if !filled(r.Fields["tools"]) {
+		return nil
+	}
+	if r, err := Canonical(r); err == nil && r.Has("tools") {
+		remarks = append(remarks, "the column tools is not used: the row has no conversation")
 	}
 	return remarks
 }
@@ -257,6 +309,8 @@ func filled(value any) bool {
 	case nil:
 		return false
 	case string:
+		return v != "" && v != "[]"
+	case rows.JSON:
 		return v != "" && v != "[]"
 	case []any:
 		return len(v) > 0

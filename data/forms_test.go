@@ -1,6 +1,11 @@
 package data
 
 import (
+	"encoding/json"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -85,30 +90,58 @@ func TestPromptsBesideAnswers(t *testing.T) {
 	expect.Error(t, err, "d.jsonl:1: answer is a number: want a string")
 }
 
-// TestToolCalls: a message that calls a tool instead of saying something is empty and not trained on. The report says
-// that tools are not used.
+// TestToolCalls: the first message has the row's tools, and a message that calls one is kept whole, in the file's order.
 func TestToolCalls(t *testing.T) {
-	const call = `{"role":"assistant","content":null,"tool_calls":[{"name":"clock"}]}`
-	for _, called := range []string{call, strings.Replace(call, `"content":null,`, "", 1)} {
-		row := `{"tools":[{"name":"clock"}],"messages":[{"role":"user","content":"When?"},` + called +
-			`,{"role":"tool","content":"9:30"},{"role":"assistant","content":"At 9:30."}]}`
+	const tools, call = `[{"type":"function","function":{"name":"clock","a":1.50}}]`,
+		`{"role":"assistant","tool_calls":[{"name":"clock","arguments":{"zone":"é","at":null}}],"content":null}`
+	for _, written := range []string{tools, strconv.Quote(tools)} {
+		row := `{"tools":` + written + `,"messages":[{"role":"user","content":"When?"},` + call +
+			`,{"role":"tool","name":"clock","content":"9:30"},{"role":"assistant","content":"At 9:30.","train":true}]}`
 		got, report, err := readDemonstrations(files("d.jsonl", row), "d.jsonl")
-		if err != nil || len(got) != 1 || len(got[0].Prompt.Messages) != 3 || got[0].Prompt.Messages[1].Content != "" ||
-			!got[0].Completion.Equal(talk("assistant", "At 9:30.")) {
-			t.Fatalf("%+v, %v", got, err)
+		if err != nil || len(got) != 1 || len(report.Warts) > 0 {
+			t.Fatalf("%+v, %v, %v", got, report, err)
 		}
-		for _, want := range []string{"the column tools is not used", "messages[].tool_calls is not used"} {
-			if !strings.Contains(report.String(), "note: 1: "+want) {
-				t.Errorf("%s\nwants %s", report, want)
-			}
+		all := slices.Concat(got[0].Prompt.Messages, got[0].Completion.Messages)
+		want := []Message{{Role: "user", Content: "When?", Tools: tools}, {Role: "assistant", Whole: call},
+			{Role: "tool", Content: "9:30", Untrained: true, Whole: `{"role":"tool","name":"clock","content":"9:30"}`},
+			{Role: "assistant", Content: "At 9:30."}}
+		if !slices.Equal(all, want) || len(got[0].Prompt.Messages) != 1 {
+			t.Errorf("%+v\nwant %+v", all, want)
 		}
+		line, err := json.Marshal(demonstrationLine(got[0]))
+		again, _, err2 := readDemonstrations(files("d.jsonl", string(line)), "d.jsonl")
+		if err != nil || err2 != nil || !reflect.DeepEqual(got, again) {
+			t.Errorf("%s: %+v, %v, %v", line, again, err, err2)
+		}
+		err = WriteDemonstrations(filepath.Join(t.TempDir(), "d.parquet"), got)
+		expect.Error(t, err, "some conversations have tools")
 	}
-	row := `{"messages":[{"role":"user","content":"When?"},` + call + `]}`
-	_, _, err := readDemonstrations(files("d.jsonl", row), "d.jsonl")
-	expect.Error(t, err, "d.jsonl: all 1 rows dropped: 1: no message is trained on")
-	_, report, err := readDemonstrations(files("d.jsonl", `{"tools":[],"text":"a"}`), "d.jsonl")
+}
+
+// TestTools: where tools cannot be used, the report says so; what is no list of tools is refused. A pair without a
+// prompt has them in both answers.
+func TestTools(t *testing.T) {
+	_, report, err := readDemonstrations(files("d.jsonl", `{"tools":[1],"text":"a"}`), "d.jsonl")
+	if err != nil || !strings.Contains(report.String(), "note: 1: the column tools is not used: the row has no conv") {
+		t.Error(report, err)
+	}
+	_, report, err = readDemonstrations(files("d.jsonl", `{"tools":[],"text":"a"}`), "d.jsonl")
 	if err != nil || len(report.Warts) > 0 {
 		t.Error(report, err)
+	}
+	for tools, want := range map[string]string{`3`: "d.jsonl:1: tools is a number: want a list",
+		`"{}"`: "d.jsonl:1: tools is an object: want a list", `"["`: "d.jsonl:1: tools is no JSON: "} {
+		row := `{"tools":` + tools + `,"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]}`
+		_, _, err := readDemonstrations(files("d.jsonl", row), "d.jsonl")
+		expect.Error(t, err, want)
+	}
+	const question = `{"role":"user","content":"Q"}`
+	row := `{"tools":[1],"chosen":[` + question + `,{"role":"assistant","content":"A"}],"rejected":[` + question +
+		`,{"role":"assistant","content":"B"}]}`
+	pairs, _, err := ReadPreferencesFS(files("p.jsonl", row), "p.jsonl", PreferenceOptions{})
+	if err != nil || len(pairs) != 1 || !slices.Equal(pairs[0].Prompt.Messages,
+		[]Message{{Role: "user", Content: "Q", Tools: "[1]"}}) {
+		t.Errorf("%+v, %v", pairs, err)
 	}
 }
 

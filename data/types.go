@@ -10,6 +10,8 @@ type Message struct {
 	Role      string `json:"role"`
 	Content   string `json:"content"`
 	Untrained bool   `json:"-"` // of a demonstration's completion: the loss leaves it out; in files "train": false
+	Whole     string `json:"-"` // the message as JSON, with keys such as tool_calls; "": it has role and content alone
+	Tools     string `json:"-"` // of a conversation's first message: the tools that it may call, a JSON list
 }
 
 // Text is a plain string or a conversation; it is a conversation when Messages is not nil.

@@ -1,11 +1,13 @@
 package data
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"math"
+	"slices"
 
 	"github.com/parquet-go/parquet-go"
 
@@ -49,7 +51,7 @@ func WriteLabelled(path string, all []Labelled) error { return WriteLabelledSeq(
 func WriteLabelledSeq(path string, all iter.Seq2[Labelled, error]) error {
 	return rows.Table{
 		Values: each(all, func(a Labelled) (any, error) {
-			return labelledJSON{a.Prompt.value(), a.Completion.value(), a.Desirable}, nil
+			return labelledJSON{a.Prompt.value(), a.Completion.value(), a.Desirable, toolsIn(a.Prompt, a.Completion)}, nil
 		}),
 		Parquet: func(w io.Writer) error { return labelledParquet(w, all) },
 	}.Write(path)
@@ -91,22 +93,26 @@ type preferenceJSON struct {
 	ChosenScore   *float64 `json:"chosen_score,omitempty"`
 	RejectedScore *float64 `json:"rejected_score,omitempty"`
 	Margin        *float64 `json:"margin,omitempty"`
+	Tools         any      `json:"tools,omitempty"`
 }
 
 type demonstrationJSON struct {
 	Prompt     any `json:"prompt,omitempty"`
 	Completion any `json:"completion,omitempty"`
 	Text       any `json:"text,omitempty"`
+	Tools      any `json:"tools,omitempty"`
 }
 
 type labelledJSON struct {
 	Prompt     any  `json:"prompt"`
 	Completion any  `json:"completion"`
 	Label      bool `json:"label"`
+	Tools      any  `json:"tools,omitempty"`
 }
 
 func preferenceLine(p Preference) (any, error) {
-	line := preferenceJSON{Prompt: p.Prompt.value(), Chosen: p.Chosen.value(), Rejected: p.Rejected.value()}
+	line := preferenceJSON{Prompt: p.Prompt.value(), Chosen: p.Chosen.value(), Rejected: p.Rejected.value(),
+		Tools: toolsIn(p.Prompt, p.Chosen)}
 	if p.Scored {
 		if sum := p.ChosenScore + p.RejectedScore; math.IsNaN(sum) || math.IsInf(sum, 0) {
 			return nil, fmt.Errorf("pair from %s: scores %v and %v: want finite numbers", p.Source, p.ChosenScore,
@@ -128,7 +134,8 @@ func demonstrationLine(d Demonstration) any {
 	if d.bare() {
 		return demonstrationJSON{Text: d.Completion.value()}
 	}
-	return demonstrationJSON{Prompt: d.Prompt.value(), Completion: d.Completion.value()}
+	return demonstrationJSON{Prompt: d.Prompt.value(), Completion: d.Completion.value(),
+		Tools: toolsIn(d.Prompt, d.Completion)}
 }
 
 // value is the text as a JSON column: a string or a list of {role, content}.
@@ -136,11 +143,36 @@ func (t Text) value() any {
 	if !t.IsChat() {
 		return t.Plain
 	}
-	messages := make([]messageJSON, len(t.Messages))
+	messages := make([]any, len(t.Messages))
 	for i, m := range t.Messages {
-		messages[i] = messageJSON{m, m.train()}
+		messages[i] = m.value()
 	}
 	return messages
+}
+
+func (m Message) value() any {
+	whole, err := rows.Decode([]byte(m.Whole))
+	object, is := whole.(rows.Object)
+	if err != nil || !is {
+		return messageJSON{m, m.train()}
+	}
+	if m.Untrained {
+		object = append(object, rows.Entry{Key: "train", Value: false})
+	}
+	return object
+}
+
+// toolsIn are the tools of a conversation, which its first message has; nil if it has no tools.
+func toolsIn(texts ...Text) any {
+	for _, t := range texts {
+		if len(t.Messages) > 0 {
+			if t.Messages[0].Tools == "" {
+				return nil
+			}
+			return json.RawMessage(t.Messages[0].Tools)
+		}
+	}
+	return nil
 }
 
 type messageJSON struct {
@@ -160,6 +192,7 @@ func (m Message) train() *bool {
 type forms struct {
 	plain, chats int
 	untrained    bool // a message has "train": false
+	tools        bool // a conversation has tools, or calls them
 }
 
 func (f *forms) add(texts ...Text) {
@@ -167,6 +200,7 @@ func (f *forms) add(texts ...Text) {
 		if t.IsChat() {
 			f.chats++
 			f.untrained = f.untrained || len(t.Trained()) < len(t.Messages)
+			f.tools = f.tools || slices.ContainsFunc(t.Messages, func(m Message) bool { return m.Whole+m.Tools != "" })
 		} else {
 			f.plain++
 		}
@@ -176,6 +210,9 @@ func (f *forms) add(texts ...Text) {
 // column is the parquet type of a column of such texts: a string or a list of {role, content}, the same for all texts.
 func (f *forms) column() (parquet.Node, error) {
 	switch {
+	case f.tools:
+		return nil, errors.New("some conversations have tools or messages with more than role and content, which no " +
+			"parquet column here can hold: write .jsonl")
 	case f.chats == 0:
 		return parquet.String(), nil
 	case f.plain == 0:

@@ -163,6 +163,9 @@ func (r *Remote) check(c Conversation) error {
 		return fmt.Errorf("top_k %d: OpenAI's protocol has no top_k: want 0 (off)", c.TopK)
 	case c.MinP != 0:
 		return fmt.Errorf("min_p %v: OpenAI's protocol has no min_p: want 0 (off)", c.MinP)
+	case slices.ContainsFunc(c.Messages, func(m data.Message) bool { return m.Tools+m.Whole != "" }):
+		return errors.New("the conversation has tools, which are not sent to a server: want a model folder, or rows " +
+			"whose messages have role and content alone")
 	}
 	return nil
 }

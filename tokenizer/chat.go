@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,7 +14,12 @@ import (
 )
 
 // A Message is one turn of a conversation.
-type Message struct{ Role, Content string }
+type Message struct {
+	Role, Content string
+	// Whole is the message as a JSON object with further keys, such as tool_calls; the template gets it in the place of
+	// Role and Content. Empty: the message has these alone.
+	Whole string
+}
 
 // RenderOptions are what a chat template gets besides the messages and the named special tokens.
 type RenderOptions struct {
@@ -132,6 +138,9 @@ func (t *Tokenizer) variables(msgs []Message, o RenderOptions) map[string]any {
 	list := make([]any, len(msgs))
 	for i, m := range msgs {
 		list[i] = jinja.Dict{{Key: "role", Value: m.Role}, {Key: "content", Value: m.Content}}
+		if len(m.Whole) > 0 {
+			list[i] = json.RawMessage(m.Whole)
+		}
 	}
 	vars := map[string]any{"tools": nil, "documents": nil}
 	for name, token := range t.named {

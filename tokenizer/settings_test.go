@@ -24,7 +24,7 @@ func TestSetChat(t *testing.T) {
 	if err := tok.SetChat(o); err != nil || !tok.PrintsDate() {
 		t.Fatal(err)
 	}
-	got, err := tok.Render([]Message{{"user", "Hi"}}, RenderOptions{})
+	got, err := tok.Render([]Message{{Role: "user", Content: "Hi"}}, RenderOptions{})
 	if want := "user: Hi\n26 Jul 2024 quiet"; err != nil || got != want {
 		t.Errorf("%q, %v, want %q", got, err, want)
 	}

@@ -168,7 +168,7 @@ func TestFoldersRenderAsTransformers(t *testing.T) {
 // Render's own messages and the named tokens reach the template too.
 func TestRenderMessages(t *testing.T) {
 	tok := load(t, "llama3-newer")
-	got, err := tok.Render([]Message{{"system", "S"}, {"user", " hi "}}, RenderOptions{AddGenerationPrompt: true})
+	got, err := tok.Render([]Message{{Role: "system", Content: "S"}, {Role: "user", Content: " hi "}}, RenderOptions{AddGenerationPrompt: true})
 	want := "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n" +
 		"Knowledge ends: December 2023\nToday: 02 Feb 2025\n\nS<|eot_id|>" +
 		"<|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
@@ -306,7 +306,7 @@ func TestEncodeConcurrently(t *testing.T) {
 				if got := encode(t, tok, text, false); !slices.Equal(got, c.Encode[i].IDs) {
 					t.Errorf("%.40q differs", text)
 				}
-				if _, err := tok.Render([]Message{{"user", text}}, RenderOptions{}); err != nil {
+				if _, err := tok.Render([]Message{{Role: "user", Content: text}}, RenderOptions{}); err != nil {
 					t.Error(err)
 				}
 			}

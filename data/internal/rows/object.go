@@ -87,7 +87,7 @@ func decodeOrdered(dec *json.Decoder) (any, error) {
 	}
 	switch token {
 	case json.Delim('['):
-		var list []any
+		list := []any{} // not nil, which would be written as null
 		for dec.More() {
 			value, err := decodeOrdered(dec)
 			if err != nil {

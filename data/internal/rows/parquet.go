@@ -50,7 +50,10 @@ func parquetRows(in source) Seq {
 				yield(Row{}, fmt.Errorf("%s: %w", place, err))
 				return
 			}
-			if !yield(Row{Source: place, Fields: fields}, nil) {
+			if err = keepWhole(fields, nil); err != nil {
+				err = fmt.Errorf("%s: %w", place, err)
+			}
+			if !yield(Row{Source: place, Fields: fields}, err) {
 				return
 			}
 		}

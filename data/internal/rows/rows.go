@@ -78,6 +78,8 @@ func decode(raw func(source, []string) Seq) func(source) Seq {
 				if err == nil {
 					if row.Fields, err = parseObject(row.Text); err != nil {
 						err = fmt.Errorf("%s: %w", row.Source, err)
+					} else {
+						err = keepWhole(row.Fields, row.Text)
 					}
 				}
 				row.Text = nil
