@@ -227,7 +227,9 @@ func (c *Config) normFactor(weight, x *Node) *Node {
 }
 
 // lastNorm is the factor of the norm below the head.
-func (c *Config) lastNorm(params []*Node, x *Node) *Node { return c.normFactor(params[c.normIndex()], x) }
+func (c *Config) lastNorm(params []*Node, x *Node) *Node {
+	return c.normFactor(params[c.normIndex()], x)
+}
 
 // affine applies the linear layer of a name, with its bias and its adapter if it has them.
 func (c *Config) affine(x *Node, w layerWeights, name string) *Node {

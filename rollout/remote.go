@@ -15,6 +15,7 @@ import (
 
 	"github.com/sashabaranov/go-openai"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
