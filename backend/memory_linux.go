@@ -22,8 +22,8 @@ func FreeMemory() uint64 {
 	return free
 }
 
-// residentMemory is what the process has of the machine's memory, in bytes.
-func residentMemory() uint64 {
+// ResidentMemory is what the process has of the machine's memory, in bytes.
+func ResidentMemory() uint64 {
 	used, _ := ownMemory(1)
 	return used
 }

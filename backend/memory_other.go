@@ -8,5 +8,5 @@ func HostMemory() uint64 { return 1 << 36 }
 // FreeMemory is what a process can take, in bytes.
 func FreeMemory() uint64 { return HostMemory() }
 
-// residentMemory is what the process has of the machine's memory, in bytes; 0: unknown.
-func residentMemory() uint64 { return 0 }
+// ResidentMemory is what the process has of the machine's memory, in bytes; 0: unknown.
+func ResidentMemory() uint64 { return 0 }

@@ -42,7 +42,7 @@ func TestShortOfMemory(t *testing.T) {
 			t.Errorf("%+v: got %v", c, got)
 		}
 	}
-	if own := residentMemory(); runtime.GOOS == "linux" && (own < 1<<20 || own > HostMemory()) {
+	if own := ResidentMemory(); runtime.GOOS == "linux" && (own < 1<<20 || own > HostMemory()) {
 		t.Errorf("this process has %d bytes", own)
 	}
 }

@@ -320,7 +320,7 @@ type Cache struct {
 
 // NewCache makes a cache of Wants.LiveGraphs programs, at least one.
 func (e *Engine) NewCache() *Cache {
-	short := func() bool { return e.Wants.HoldsMemory && shortOfMemory(FreeMemory(), residentMemory(), HostMemory()) }
+	short := func() bool { return e.Wants.HoldsMemory && shortOfMemory(FreeMemory(), ResidentMemory(), HostMemory()) }
 	return &Cache{engine: e, live: max(1, e.Wants.LiveGraphs), short: short, programs: map[string]*Program{}}
 }
 

@@ -202,7 +202,7 @@ func TestVariablesAreNotBakedIn(t *testing.T) {
 // residentMB is the memory in use by this process, native memory included.
 func residentMB(t *testing.T) int {
 	t.Helper()
-	own := residentMemory()
+	own := ResidentMemory()
 	if own == 0 {
 		t.Skip("no /proc/self/statm: memory cannot be measured")
 	}

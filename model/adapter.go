@@ -167,7 +167,7 @@ func (m *Model) LoadAdapter(dir string) (*Model, error) {
 	if l.Modules, err = m.Config.modulesOf(f); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	if l.Base = f.Meta[adapterBaseKey]; l.Base != "" {
+	if l.Base = f.Meta[adapterBaseKey]; l.Base != "" && (m.HasWeights() || m.Known != "") {
 		hash, err := m.baseHash()
 		if err != nil {
 			return nil, err

@@ -257,6 +257,18 @@ func Init(c *Config, seed uint64) *Model {
 	return m
 }
 
+// Unfilled is a model whose tensors have names and shapes alone.
+func Unfilled(c *Config) *Model {
+	m := &Model{Config: c}
+	for _, s := range c.ParamSpecs() {
+		m.Params = append(m.Params, &Param{Name: s.Name, Shape: s.Shape, NoDecay: s.NoDecay})
+	}
+	return m
+}
+
+// HasWeights says that the model's weights are in memory or in a file that is open.
+func (m *Model) HasWeights() bool { return m.Params[0].Data != nil || m.Params[0].file != nil }
+
 func newParam(s ParamSpec) *Param {
 	return &Param{Name: s.Name, Shape: s.Shape, NoDecay: s.NoDecay, Data: make([]float32, s.Size())}
 }

@@ -101,7 +101,7 @@ func (a Adapting) Adapt(m *model.Model, folder string, seed uint64) (*model.Mode
 		return nil, err
 	}
 	m.Config.LoRA.From, m.Config.LoRA.Quantization = folder, a.quantization()
-	if m.Config.LoRA.Base == "" {
+	if m.Config.LoRA.Base == "" && m.HasWeights() {
 		m.Config.LoRA.Base, err = m.Hash()
 	}
 	return m, err

@@ -4,30 +4,50 @@ import (
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
+	"github.com/gomlx/gomlx/core/graph"
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/model"
 )
 
+// Shapes is a learner of a model that has no weights: it can lay out and count batches and compile programs, and holds
+// no memory of the model's size.
+func Shapes(e *backend.Engine, m *model.Model, o model.GraphOptions) (*Learner, error) {
+	if err := m.Config.CheckMesh(e.Mesh, e.Shard == backend.ShardMoments); err != nil {
+		return nil, err
+	}
+	frozen := make([]compute.Buffer, len(m.Config.Held())-len(m.Trained()))
+	l := &Learner{engine: e, model: m, graph: o, frozen: frozen, programs: e.NewCache()}
+	l.store = newShapes(e, m, l.BFloat16())
+	return l, nil
+}
+
+// SketchGradient counts the program that adds the gradient of a batch.
+func (l *Learner) SketchGradient(p *batch.Packed, o Objective, inputs []Input) (backend.Sketch, error) {
+	return l.engine.Sketch("gradient/"+o.Key()+"/"+shapeKey(p), func(g *graph.Graph) []*graph.Node {
+		return l.gradient(g, p, o, inputs, !l.engine.Wants.SharedMemory)
+	})
+}
+
+// SketchForward counts the program that measures the log-probs of a batch.
+func (l *Learner) SketchForward(p *batch.Packed) (backend.Sketch, error) {
+	return l.engine.Sketch("logps/"+shapeKey(p), func(g *graph.Graph) []*graph.Node {
+		return []*graph.Node{l.declare(g, p).logProbs(l, p).Sums}
+	})
+}
+
 // CompileStep compiles the programs of a training step on a batch for a model that has no weights: neither they nor the
 // devices' memory need to be there, since nothing runs. It is for those who read what the compiler says of its
 // programs: first that of the gradient, then those of the updates, of which the result has one for each group.
 func CompileStep(e *backend.Engine, c *model.Config, o model.GraphOptions, p *batch.Packed, method Method,
 	examples []int, rule AdamW) (updates []*backend.Program, err error) {
-	if err := c.CheckMesh(e.Mesh, e.Shard == backend.ShardMoments); err != nil {
+	l, err := Shapes(e, model.Unfilled(c), o)
+	if err != nil {
 		return nil, err
 	}
-	m := &model.Model{Config: c}
-	for _, s := range c.ParamSpecs() {
-		m.Params = append(m.Params, &model.Param{Name: s.Name, Shape: s.Shape, NoDecay: s.NoDecay})
-	}
-	frozen := make([]compute.Buffer, len(c.Held())-len(m.Trained()))
-	l := &Learner{engine: e, model: m, graph: o, frozen: frozen, programs: e.NewCache()}
-	defer l.programs.Close()
-	s := newShapes(e, m, l.BFloat16())
-	defer s.programs.Close()
-	l.store = s
+	defer l.Close()
+	s := l.store.(shapeStore)
 	if _, err := l.gradientProgram(p, method, method.Inputs(examples, p), len(s.params)); err != nil {
 		return nil, err
 	}

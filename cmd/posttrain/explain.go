@@ -40,17 +40,26 @@ func newExplain(s streams) *cobra.Command {
 	return cmd
 }
 
+// commandOf is the command that a config is for: mappo where there is no file, or it does not say.
+func commandOf(in config.Input) (config.Command, error) {
+	if in.Path == "" {
+		return preference.Spec, nil
+	}
+	text, err := config.Open(in.Path)
+	if err != nil {
+		return nil, err
+	}
+	if c := config.Find(config.CommandOf(text)); c != nil {
+		return c, nil
+	}
+	return preference.Spec, nil
+}
+
 // explain reads the config of any command that can explain its options; the file says which command it is for.
 func explain(in config.Input) (string, error) {
-	var command config.Command = preference.Spec
-	if in.Path != "" {
-		text, err := config.Open(in.Path)
-		if err != nil {
-			return "", err
-		}
-		if c := config.Find(config.CommandOf(text)); c != nil {
-			command = c
-		}
+	command, err := commandOf(in)
+	if err != nil {
+		return "", err
 	}
 	options, err := command.Read(in)
 	if err != nil {

@@ -18,28 +18,14 @@ import (
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/tokenizer"
+	"github.com/posttrain/posttrain/track"
 	"github.com/posttrain/posttrain/train"
 )
 
 // Run trains on preference pairs: it loads model and pairs, measures the reference's log-probs once, trains, saves the
 // best model and reports how the log-probs of the answers changed. A nil Reporter is silent.
 func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error) {
-	if err := Spec.Verify(&o); err != nil {
-		return nil, err
-	}
-	recipe.PinBackend(&o.Backend, o.Model, o.Train, o.Devices, o.isOnline(), r)
-	if err := o.Chat.Pin(o.Model, o.Place.Resume != ""); err != nil {
-		return nil, err
-	}
-	title := o.Loss.Name()
-	if o.isOnline() {
-		title = "online " + title
-	}
-	j, err := recipe.NewJob(recipe.Setup{
-		Command: Command, Title: title, Backend: o.Backend, Folder: o.Model, Adapting: o.Adapting, Chat: o.Chat,
-		Devices: o.Devices, Train: o.Train, Seed: o.Seed, Tracking: o.Tracking, Resolved: o.Resolved(),
-		Place: o.Place,
-	}, r)
+	j, err := o.newJob(nil, r)
 	if err != nil {
 		return nil, err
 	}
@@ -67,12 +53,71 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	if err != nil {
 		return nil, err
 	}
-	l := &train.Loop{Course: j.Course(nil), Options: o.Train, Train: *t.pairs.examples(o.Loss),
-		Eval: t.heldOut.examples(o.Loss), Share: t.share}
+	l := t.loop()
 	if o.Loss.Unpaired() { // the reference measures each answer beside a mismatched one, a step apart from it
 		j.SayShapes(l.Layout())
 	}
 	return j.Learn(ctx, l, func(records []run.Record) (string, error) { return t.report(before, records) })
+}
+
+// newJob opens engine and model; load is nil for a run that trains.
+func (o *Options) newJob(load recipe.Loader, r run.Reporter) (*recipe.Job, error) {
+	if err := Spec.Verify(o); err != nil {
+		return nil, err
+	}
+	recipe.PinBackend(&o.Backend, o.Model, o.Train, o.Devices, o.isOnline(), r)
+	if err := o.Chat.Pin(o.Model, o.Place.Resume != ""); err != nil {
+		return nil, err
+	}
+	title := o.Loss.Name()
+	if o.isOnline() {
+		title = "online " + title
+	}
+	return recipe.NewJob(recipe.Setup{
+		Command: Command, Title: title, Backend: o.Backend, Folder: o.Model, Load: load, Adapting: o.Adapting,
+		Chat: o.Chat, Devices: o.Devices, Train: o.Train, Seed: o.Seed, Tracking: o.Tracking, Resolved: o.Resolved(),
+		Place: o.Place,
+	}, r)
+}
+
+// loop trains on the pairs.
+func (t *training) loop() *train.Loop {
+	return &train.Loop{Course: t.Course(nil), Options: t.o.Train, Train: *t.pairs.examples(t.o.Loss),
+		Eval: t.heldOut.examples(t.o.Loss), Share: t.share}
+}
+
+// Draft makes the run up to its first step without the weights of the model. Close it.
+func (o Options) Draft(ctx context.Context, r run.Reporter) (*recipe.Draft, error) {
+	if o.isOnline() {
+		return nil, fmt.Errorf("mode online: its pairs are made while it trains, so that it cannot be planned: want " +
+			"mode offline")
+	}
+	if o.Loss.Unpaired() {
+		return nil, fmt.Errorf("loss.type %s: it cannot be planned yet: want a loss of pairs", o.Loss.Type)
+	}
+	o.Tracking = track.Options{}
+	reference := o.Reference
+	o.Reference = ""
+	j, err := o.newJob(local.LoadShapes, r)
+	if err != nil {
+		return nil, err
+	}
+	t, d := &training{Job: j, o: o}, &recipe.Draft{Job: j, Unit: "pairs", Reference: reference}
+	if err = t.load(ctx); err == nil {
+		err = j.OpenShapes()
+	}
+	if err != nil {
+		j.Close()
+		return nil, err
+	}
+	t.share = j.SharesPrompts(t.pairs.groups)
+	if d.Loop = t.loop(); !o.Loss.ReferenceFree() {
+		d.Layout, d.Measured = t.layout(), [][]batch.Group{t.pairs.groups}
+		if t.heldOut != nil {
+			d.Measured = append(d.Measured, t.heldOut.groups)
+		}
+	}
+	return d, nil
 }
 
 // training is a run on its way.

@@ -8,25 +8,16 @@ import (
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/track"
 	"github.com/posttrain/posttrain/train"
 )
 
 // Run trains on demonstrations: it loads model and demonstrations, trains, saves the best model and reports. A nil
 // Reporter is silent.
 func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error) {
-	if err := Spec.Verify(&o); err != nil {
-		return nil, err
-	}
-	recipe.PinBackend(&o.Backend, o.Model, o.Train, o.Devices, false, r)
-	if err := o.Chat.Pin(o.Model, o.Place.Resume != ""); err != nil {
-		return nil, err
-	}
-	j, err := recipe.NewJob(recipe.Setup{
-		Command: Command, Title: "SFT", Backend: o.Backend, Folder: o.Model, Adapting: o.Adapting, Chat: o.Chat,
-		Devices: o.Devices, Train: o.Train, Seed: o.Seed, Tracking: o.Tracking, Resolved: o.Resolved(),
-		Place: o.Place,
-	}, r)
+	j, err := o.newJob(nil, r)
 	if err != nil {
 		return nil, err
 	}
@@ -42,6 +33,41 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	l := &train.Loop{Course: j.Course(nil), Options: o.Train, Train: *demos, Eval: heldOut}
 	j.SayShapes(l.Layout())
 	return j.Learn(ctx, l, func([]run.Record) (string, error) { return "", nil })
+}
+
+// newJob opens engine and model; load is nil for a run that trains.
+func (o *Options) newJob(load recipe.Loader, r run.Reporter) (*recipe.Job, error) {
+	if err := Spec.Verify(o); err != nil {
+		return nil, err
+	}
+	recipe.PinBackend(&o.Backend, o.Model, o.Train, o.Devices, false, r)
+	if err := o.Chat.Pin(o.Model, o.Place.Resume != ""); err != nil {
+		return nil, err
+	}
+	return recipe.NewJob(recipe.Setup{
+		Command: Command, Title: "SFT", Backend: o.Backend, Folder: o.Model, Load: load, Adapting: o.Adapting,
+		Chat: o.Chat, Devices: o.Devices, Train: o.Train, Seed: o.Seed, Tracking: o.Tracking, Resolved: o.Resolved(),
+		Place: o.Place,
+	}, r)
+}
+
+// Draft makes the run up to its first step without the weights of the model. Close it.
+func (o Options) Draft(ctx context.Context, r run.Reporter) (*recipe.Draft, error) {
+	o.Tracking = track.Options{}
+	j, err := o.newJob(local.LoadShapes, r)
+	if err != nil {
+		return nil, err
+	}
+	demos, heldOut, err := load(ctx, j, o)
+	if err == nil {
+		err = j.OpenShapes()
+	}
+	if err != nil {
+		j.Close()
+		return nil, err
+	}
+	l := &train.Loop{Course: j.Course(nil), Options: o.Train, Train: *demos, Eval: heldOut}
+	return &recipe.Draft{Job: j, Unit: "demonstrations", Loop: l}, nil
 }
 
 // embeddedDemonstrations is how many scenarios the embedded set has.

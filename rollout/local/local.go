@@ -43,6 +43,26 @@ func Load(folder string) (*model.Model, *tokenizer.Tokenizer, error) {
 	return m, t, err
 }
 
+// LoadShapes is Load without weights, which need not be there: it reads config.json and the tokenizer.
+func LoadShapes(folder string) (*model.Model, *tokenizer.Tokenizer, error) {
+	fsys, name, err := FS(folder)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := model.ReadConfig(fsys, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	t, err := tokenizer.LoadFS(fsys, name)
+	if err == nil {
+		err = CheckVocabulary(name, t, c)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return model.Unfilled(c), t, nil
+}
+
 // LoadReward is Load of a reward model.
 func LoadReward(folder string) (*model.Model, *tokenizer.Tokenizer, error) {
 	m, t, err := LoadAny(folder)

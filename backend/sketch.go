@@ -1,0 +1,210 @@
+package backend
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/gomlx/compute/shapes"
+	"github.com/gomlx/gomlx/core/graph"
+)
+
+// Sketch counts a graph that is neither compiled nor run: nothing of the size of its values is allocated.
+type Sketch struct {
+	Inputs, Outputs int // bytes
+	// Alive is the most bytes of values that wait for a reader at one moment, outputs included and inputs apart, if each
+	// operation writes a value of its own and operations run in the order in which the graph was built.
+	Alive int
+	// Fused is Alive where an elementwise operation is part of the ones that read it, as XLA compiles it.
+	Fused int
+	// Written is the sum of all values, each in memory of its own.
+	Written int
+	Flops   float64 // of the matrix products: two for each multiplication
+}
+
+// Sketch builds the graph of a program as [Engine.Compile] does, and counts it.
+func (e *Engine) Sketch(name string, build func(g *graph.Graph) []*graph.Node) (s Sketch, err error) {
+	defer catchPanic(&err, fmt.Sprintf("sketch %s on %s", name, e.Name))
+	g := graph.NewGraph(&builderHolder{Backend: e.Backend, rows: e.rows}, name)
+	defer g.Finalize()
+	outputs := build(g)
+	nodes := reachable(g, outputs)
+	for _, n := range nodes {
+		switch n.Type() {
+		case graph.NodeTypeParameter:
+			s.Inputs += bytesOf(n)
+		case graph.NodeTypeDotGeneral:
+			s.Flops += flopsOf(n)
+		}
+	}
+	for _, n := range outputs {
+		s.Outputs += bytesOf(n)
+	}
+	whole, fused := newLiveness(nodes, outputs, isView), newLiveness(nodes, outputs, fuses(nodes, outputs))
+	s.Written, s.Alive, s.Fused = whole.written(), whole.peak(), fused.peak()
+	return s, nil
+}
+
+// ProgramBytes is what a program takes on this engine beside its inputs.
+func (e *Engine) ProgramBytes(s Sketch) int {
+	switch e.Name {
+	case "xla":
+		return s.Fused
+	}
+	return s.Alive
+}
+
+// reachable lists the nodes that outputs depend on, in the order of building.
+func reachable(g *graph.Graph, outputs []*graph.Node) (nodes []*graph.Node) {
+	seen, open := map[*graph.Node]bool{}, slices.Clone(outputs)
+	for len(open) > 0 {
+		n := open[len(open)-1]
+		open = open[:len(open)-1]
+		if !seen[n] {
+			seen[n] = true
+			open = append(open, n.Inputs()...)
+		}
+	}
+	for _, n := range g.Nodes() {
+		if seen[n] {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
+// bytesOf is the memory of a node's value; of one with several outputs, which others take apart, it is 0.
+func bytesOf(n *graph.Node) int {
+	if n.NumOutputs() != 1 {
+		return 0
+	}
+	return n.Shape().Size() * n.DType().Size()
+}
+
+// isView says that a node has no memory of its own: it is an input of the program, or its input's memory.
+func isView(n *graph.Node) bool {
+	switch n.Type() {
+	case graph.NodeTypeParameter, graph.NodeTypeReshape, graph.NodeTypeIdentity, graph.NodeTypeOptimizationBarrier,
+		graph.NodeTypeSchedulingBarrier:
+		return true
+	}
+	return false
+}
+
+// fuses is isView where elementwise values are made by those that read them: by a single reader, or by several if it
+// is cheap to make them again.
+func fuses(nodes, outputs []*graph.Node) func(n *graph.Node) bool {
+	readers, blocked := map[*graph.Node]int{}, map[*graph.Node]bool{}
+	for _, n := range nodes {
+		for _, in := range n.Inputs() {
+			readers[in]++
+			blocked[in] = blocked[in] || !elementwise(n) && !reduces(n) && !isView(n)
+		}
+	}
+	for _, n := range outputs {
+		blocked[n] = true
+	}
+	return func(n *graph.Node) bool {
+		return isView(n) || elementwise(n) && !blocked[n] && (readers[n] < 2 || isCheap(n))
+	}
+}
+
+func reduces(n *graph.Node) bool {
+	return n.Type() >= graph.NodeTypeReduceBitwiseAnd && n.Type() <= graph.NodeTypeReduceSum
+}
+
+// elementwise says that each element of a value follows from one element of each input.
+func elementwise(n *graph.Node) bool {
+	switch n.Type() {
+	case graph.NodeTypeAbs, graph.NodeTypeAdd, graph.NodeTypeBroadcastInDim, graph.NodeTypeClamp, graph.NodeTypeConstant,
+		graph.NodeTypeConvertDType, graph.NodeTypeCos, graph.NodeTypeDiv, graph.NodeTypeEqual, graph.NodeTypeErf,
+		graph.NodeTypeExp, graph.NodeTypeGreaterOrEqual, graph.NodeTypeGreaterThan, graph.NodeTypeIota,
+		graph.NodeTypeLessOrEqual, graph.NodeTypeLessThan, graph.NodeTypeLog, graph.NodeTypeLog1p,
+		graph.NodeTypeLogicalAnd, graph.NodeTypeLogicalNot, graph.NodeTypeLogicalOr, graph.NodeTypeLogistic,
+		graph.NodeTypeMax, graph.NodeTypeMin, graph.NodeTypeMul, graph.NodeTypeNeg, graph.NodeTypeNotEqual,
+		graph.NodeTypePow, graph.NodeTypeRsqrt, graph.NodeTypeSin, graph.NodeTypeSqrt, graph.NodeTypeSub,
+		graph.NodeTypeTanh, graph.NodeTypeWhere:
+		return true
+	}
+	return false
+}
+
+// isCheap says that making an elementwise value again costs less than writing it.
+func isCheap(n *graph.Node) bool {
+	switch n.Type() {
+	case graph.NodeTypeCos, graph.NodeTypeDiv, graph.NodeTypeErf, graph.NodeTypeExp, graph.NodeTypeLog,
+		graph.NodeTypeLog1p, graph.NodeTypeLogistic, graph.NodeTypePow, graph.NodeTypeRsqrt, graph.NodeTypeSin,
+		graph.NodeTypeSqrt, graph.NodeTypeTanh:
+		return false
+	}
+	return true
+}
+
+// flopsOf counts a product [batch…, m…] × [batch…, n…] over an axis: two operations for each of batch·m·n·k.
+func flopsOf(n *graph.Node) float64 {
+	in := n.Inputs()
+	left, right, out := in[0].Shape(), in[1].Shape(), n.Shape()
+	for k := 1; k <= 2; k++ { // axes that are summed over
+		batch := left.Rank() + right.Rank() - out.Rank() - 2*k
+		if batch < 0 || batch > out.Rank() {
+			continue
+		}
+		size := math.Sqrt(float64(left.Size()) * float64(right.Size()) /
+			(float64(out.Size()) * float64(shapes.Shape{Dimensions: out.Dimensions[:batch]}.Size())))
+		if size == math.Trunc(size) {
+			return 2 * float64(out.Size()) * size
+		}
+	}
+	return 0
+}
+
+// liveness says when each value of a graph is written and read for the last time.
+type liveness struct {
+	bytes []int // of each node's own memory
+	last  []int // the node that reads it last; len(bytes): an output
+}
+
+func newLiveness(nodes, outputs []*graph.Node, view func(*graph.Node) bool) liveness {
+	l := liveness{make([]int, len(nodes)), make([]int, len(nodes))}
+	at, behind := map[*graph.Node]int{}, make([][]int, len(nodes)) // the values that reading a node reads
+	for i, n := range nodes {
+		at[n], l.last[i] = i, i
+		var read []int
+		for _, in := range n.Inputs() {
+			read = append(read, behind[at[in]]...)
+		}
+		slices.Sort(read)
+		read = slices.Compact(read)
+		for _, k := range read {
+			l.last[k] = i
+		}
+		if behind[i] = read; !view(n) {
+			behind[i], l.bytes[i] = []int{i}, bytesOf(n)
+		}
+	}
+	for _, n := range outputs {
+		for _, k := range behind[at[n]] {
+			l.last[k] = len(nodes)
+		}
+	}
+	return l
+}
+
+func (l liveness) written() (sum int) {
+	for _, n := range l.bytes {
+		sum += n
+	}
+	return sum
+}
+
+// peak is the most bytes at once.
+func (l liveness) peak() (most int) {
+	ends, now := make([]int, len(l.bytes)+1), 0 // bytes that are freed behind a node
+	for i, n := range l.bytes {
+		now += n
+		most = max(most, now)
+		ends[l.last[i]] += n
+		now -= ends[i]
+	}
+	return most
+}

@@ -1,0 +1,58 @@
+package backend
+
+import (
+	"testing"
+
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	"github.com/gomlx/gomlx/core/graph"
+)
+
+// TestSketchByHand counts y = x·w [2,4], then the sum of exp(y)·y, which is one number: x is [2,3], w [3,4], float32.
+// Three values of 32 bytes are alive at once: y, exp(y) and their product; fused there is y alone, and the sum.
+func TestSketchByHand(t *testing.T) {
+	e := openTestGo(t)
+	s, err := e.Sketch("by hand", func(g *graph.Graph) []*graph.Node {
+		x := graph.Parameter(g, "x", shapes.Make(dtypes.Float32, 2, 3))
+		w := graph.Parameter(g, "w", shapes.Make(dtypes.Float32, 3, 4))
+		y := graph.Dot(x, w).Product()
+		graph.Exp(graph.Exp(y)) // nobody reads it
+		return []*graph.Node{graph.ReduceAllSum(graph.Mul(graph.Exp(y), y))}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Sketch{Inputs: 24 + 48, Outputs: 4, Alive: 3 * 32, Fused: 32 + 4, Written: 3*32 + 4, Flops: 2 * 2 * 3 * 4}
+	if s != want {
+		t.Errorf("%+v, want %+v", s, want)
+	}
+}
+
+// TestSketchProducts: products with axes of a batch, and over two axes.
+func TestSketchProducts(t *testing.T) {
+	e := openTestGo(t)
+	for _, c := range []struct {
+		left, right []int
+		build       func(a, b *graph.Node) *graph.Node
+		flops       float64
+	}{
+		{[]int{2, 5, 3}, []int{2, 3, 7}, func(a, b *graph.Node) *graph.Node {
+			return graph.Dot(a, b).General([]int{2}, []int{0}, []int{1}, []int{0})
+		}, 2 * 2 * 5 * 3 * 7},
+		{[]int{2, 3, 5, 4}, []int{2, 3, 6, 4}, func(a, b *graph.Node) *graph.Node {
+			return graph.Dot(a, b).General([]int{3}, []int{0, 1}, []int{3}, []int{0, 1})
+		}, 2 * 2 * 3 * 5 * 6 * 4},
+		{[]int{2, 3, 5}, []int{2, 3, 7}, func(a, b *graph.Node) *graph.Node {
+			return graph.Dot(a, b).General([]int{0, 1}, nil, []int{0, 1}, nil)
+		}, 2 * 2 * 3 * 5 * 7},
+	} {
+		s, err := e.Sketch("product", func(g *graph.Graph) []*graph.Node {
+			a := graph.Parameter(g, "a", shapes.Make(dtypes.Float32, c.left...))
+			b := graph.Parameter(g, "b", shapes.Make(dtypes.Float32, c.right...))
+			return []*graph.Node{c.build(a, b)}
+		})
+		if err != nil || s.Flops != c.flops {
+			t.Errorf("%v × %v: %v operations, error %v: want %v", c.left, c.right, s.Flops, err, c.flops)
+		}
+	}
+}

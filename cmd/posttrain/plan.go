@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/recipe/plan"
+	"github.com/posttrain/posttrain/recipe/preference"
+	"github.com/posttrain/posttrain/run"
+)
+
+func newPlan(s streams) *cobra.Command {
+	f := &configFlags{command: preference.Command, known: mappoFlags, kind: preference.Spec.TypeOf}
+	f.quickStart, _ = preference.Spec.QuickStart(nil)
+	asJSON := false
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Say what a run takes before it starts: memory, disk, batch shapes, steps, hours",
+		Long: "Print what a training run takes before it starts: bytes in memory, the shapes of batches that are\n" +
+			"compiled, steps and tokens. It reads the model's config.json, its tokenizer and the data; the weights\n" +
+			"need not be there. The config says which command it is for; without --config it is that of mappo.",
+		Example: "  posttrain plan --config configs/mappo.yaml\n" +
+			"  posttrain plan --config configs/sft.yaml --json\n" +
+			"  posttrain plan --model DIR --data pairs.jsonl --lora-rank 16",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			sets, err := f.overrides(cmd)
+			if err != nil {
+				return err
+			}
+			in := config.Input{Path: f.config, Overrides: sets, Flags: f.known}
+			p, err := planRun(cmd.Context(), in, f, run.NewReporter(s.err, s.terminal, f.quiet))
+			if err != nil {
+				return err
+			}
+			if !asJSON {
+				fmt.Fprint(s.out, p)
+				return nil
+			}
+			text, err := json.MarshalIndent(p, "", "  ")
+			fmt.Fprintf(s.out, "%s\n", text)
+			return err
+		},
+	}
+	f.registerConfig(cmd)
+	f.fetcher.register(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, sizes in bytes")
+	return cmd
+}
+
+// planRun plans a run of whichever command the config is for.
+func planRun(ctx context.Context, in config.Input, f *configFlags, r run.Reporter) (*plan.Plan, error) {
+	command, err := commandOf(in)
+	if err != nil {
+		return nil, err
+	}
+	options, err := command.Read(in)
+	if err != nil {
+		return nil, err
+	}
+	o, ok := options.(recipe.Drafter)
+	if !ok {
+		return nil, fmt.Errorf("%s is a config for `posttrain %s`, which cannot be planned: want one for %s", in.Path,
+			command.Name(), fault.Or(planned))
+	}
+	if err := f.fetcher.pin(ctx, options, r); err != nil {
+		return nil, err
+	}
+	return plan.Make(ctx, o, r)
+}
+
+// planned are the commands whose options are a [recipe.Drafter].
+var planned = []string{"mappo", "sft"}

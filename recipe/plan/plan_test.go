@@ -1,0 +1,135 @@
+package plan
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	_ "github.com/posttrain/posttrain/backend/backendtest" // tests keep no compiled programs
+	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/recipe/preference"
+	"github.com/posttrain/posttrain/recipe/sft"
+)
+
+func bytesOf(p *Plan, name string) int {
+	for _, i := range p.Memory.Items {
+		if i.Name == name {
+			return i.Bytes
+		}
+	}
+	return 0
+}
+
+// make plans the run of a text on the go engine.
+func makeOf(t *testing.T, spec config.Command, text string) (*Plan, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(path, []byte("command: "+spec.Name()+"\nbackend: go\n"+text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	o, err := spec.Read(config.Input{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Make(t.Context(), o.(recipe.Drafter), nil)
+}
+
+// TestPlanByHand: bytes for each of the embedded model's parameters, and what its run has of steps and batches.
+func TestPlanByHand(t *testing.T) {
+	p, err := makeOf(t, preference.Spec, "model: embedded\ndata: {train: embedded, eval_fraction: 0.2}\n"+
+		"train: {epochs: 2, batch_size: 16, micro_batch_size: 8, warmup_steps: 0}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Examples != 400 || p.Steps != 50 {
+		t.Errorf("%d examples, %d steps: want 400 and 50", p.Examples, p.Steps)
+	}
+	n := p.Parameters
+	for name, want := range map[string]int{"weights": 4 * n, "moments": 8 * n, "gradients": 8 * n} {
+		if got := bytesOf(p, name); got != want {
+			t.Errorf("%s: %d bytes of %d parameters, want %d", name, got, n, want)
+		}
+	}
+	sum := 0
+	for _, i := range p.Memory.Items {
+		sum += i.Bytes
+	}
+	if sum != p.Memory.Peak || n != p.Trained {
+		t.Errorf("peak %d of items that add up to %d; %d of %d parameters trained", p.Memory.Peak, sum, p.Trained, n)
+	}
+}
+
+// TestPlanFlops: a forward pass has two operations for each weight of a product and token; what attention adds is small
+// at these lengths, and the backward pass has twice as many, less the first layer's.
+func TestPlanFlops(t *testing.T) {
+	p, err := makeOf(t, sft.Spec, "model: embedded\ndata: {train: embedded, eval_fraction: 0.2}\n"+
+		"train: {epochs: 1, batch_size: 16, micro_batch_size: 8}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := map[[3]int]float64{}
+	for _, s := range p.Shapes {
+		if !s.Trains {
+			forward[[3]int{s.Rows, s.Len, s.Slots}] = s.Flops
+		}
+	}
+	compared := 0
+	for _, s := range p.Shapes {
+		f := forward[[3]int{s.Rows, s.Len, s.Slots}]
+		if !s.Trains || f == 0 {
+			continue
+		}
+		compared++
+		if ratio := s.Flops / f; ratio < 2.7 || ratio > 3.5 {
+			t.Errorf("%+v has %.2f times the operations of a forward pass, want about 3", s, ratio)
+		}
+	}
+	if compared == 0 {
+		t.Error("no shape is both trained on and measured")
+	}
+}
+
+// sevenB is the shape of Qwen2.5-7B with the embedded tokenizer's ids.
+const sevenB = `{"architectures":["Qwen2ForCausalLM"],"model_type":"qwen2","hidden_act":"silu","hidden_size":3584,
+"intermediate_size":18944,"num_hidden_layers":28,"num_attention_heads":28,"num_key_value_heads":4,"vocab_size":152064,
+"max_position_embeddings":32768,"rms_norm_eps":1e-6,"rope_theta":1000000.0,"tie_word_embeddings":false,
+"torch_dtype":"bfloat16","bos_token_id":1,"eos_token_id":2}`
+
+// TestPlanOfSevenBillion plans from config.json and tokenizer alone; there are no weights. By hand: 7,615,616,512
+// parameters, of 20 bytes each where all are trained.
+func TestPlanOfSevenBillion(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"tokenizer.json", "tokenizer_config.json"} {
+		text, err := embedded.Files.ReadFile(embedded.Model + "/" + name)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), text, 0o666)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(sevenB), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	const data = "data: {train: embedded}\ntrain: {max_steps: 2, batch_size: 2}\n"
+	p, err := makeOf(t, preference.Spec, "model: "+dir+"\n"+data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Parameters != 7_615_616_512 || bytesOf(p, "moments") != 8*7_615_616_512 {
+		t.Errorf("%d parameters with %d bytes of moments", p.Parameters, bytesOf(p, "moments"))
+	}
+	p, err = makeOf(t, preference.Spec, "model: "+dir+"\nlora: {rank: 16}\n"+data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if frozen := bytesOf(p, "frozen weights"); frozen != 4*7_615_616_512 || p.Trained > 50e6 {
+		t.Errorf("an adapter of %d parameters on %d bytes", p.Trained, frozen)
+	}
+	if text := p.String(); !strings.Contains(text, "7.62B") && !strings.Contains(text, "7.66B") {
+		t.Errorf("the number of parameters is not in\n%s", text)
+	}
+}
